@@ -1,0 +1,97 @@
+// options.h - command lines from a table: --name value, --name=value, -x value, --flag. Used by examples and benchmarks.
+#ifndef OPTIONS_H
+#define OPTIONS_H
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum option_type { OPTION_INT, OPTION_SIZE, OPTION_REAL, OPTION_TEXT, OPTION_FLAG } option_type;
+
+typedef struct option {
+    const char *name; // "--batch_size" or "-b"
+    option_type type; // of *value: int, size_t (8, 64K, 1M, 2G), double, const char *, int
+    void *value;      // holds the default
+    const char *help;
+} option;
+
+static int option_set(const option *o, const char *text) {
+    char *end = NULL;
+    errno = 0;
+    switch (o->type) {
+    case OPTION_INT: {
+        const long v = strtol(text, &end, 10);
+        *(int *)o->value = (int)v;
+        return end != text && !*end && !errno && v >= INT_MIN && v <= INT_MAX;
+    }
+    case OPTION_SIZE: {
+        static const char units[] = "KMG";
+        unsigned long long v = strtoull(text, &end, 10), scale = 1;
+        if (end == text || text[0] == '-' || errno) return 0;
+        for (const char *u = units; *u; u++) {
+            scale *= 1024;
+            if (*end == *u || *end == *u + 32) {
+                if (v > UINT64_MAX / scale) return 0;
+                v *= scale, end++;
+                break;
+            }
+        }
+        *(size_t *)o->value = (size_t)v;
+        return !*end;
+    }
+    case OPTION_REAL: {
+        const double v = strtod(text, &end);
+        *(double *)o->value = v;
+        return end != text && !*end && isfinite(v);
+    }
+    case OPTION_TEXT: return *(const char **)o->value = text, 1;
+    case OPTION_FLAG: return *(int *)o->value = strcmp(text, "0") != 0 && strcmp(text, "false") != 0, 1;
+    }
+    return 0;
+}
+
+static void option_print(const option *o) {
+    char value[64] = "";
+    switch (o->type) {
+    case OPTION_INT: snprintf(value, sizeof value, "%d", *(int *)o->value); break;
+    case OPTION_SIZE: snprintf(value, sizeof value, "%zu", *(size_t *)o->value); break;
+    case OPTION_REAL: snprintf(value, sizeof value, "%g", *(double *)o->value); break;
+    case OPTION_TEXT: snprintf(value, sizeof value, "%s", *(const char **)o->value ? *(const char **)o->value : ""); break;
+    case OPTION_FLAG: snprintf(value, sizeof value, "%s", *(int *)o->value ? "on" : "off"); break;
+    }
+    printf("  %-32s %-12s %s\n", o->name, value, o->help);
+}
+
+// 0: go on; 1: help was printed; 2: an error was printed.
+static int options_parse(int argc, char **argv, const option *options, size_t count, const char *about) {
+    for (int i = 1; i < argc; i++) {
+        const char *text = argv[i], *equals = strchr(text, '=');
+        const size_t length = equals && text[0] == '-' ? (size_t)(equals - text) : strlen(text);
+        const option *o = NULL;
+        if (!strcmp(text, "--help") || !strcmp(text, "-h")) {
+            printf("%s\n\n  %-32s %-12s\n", about, "option", "default");
+            for (size_t k = 0; k < count; k++) option_print(&options[k]);
+            return 1;
+        }
+        for (size_t k = 0; k < count && !o; k++)
+            if (strlen(options[k].name) == length && !memcmp(options[k].name, text, length)) o = &options[k];
+        if (!o) {
+            fprintf(stderr, "%s: unknown option %s (--help lists them)\n", argv[0], text);
+            return 2;
+        }
+        const char *value = equals ? equals + 1 : NULL;
+        if (!value && o->type == OPTION_FLAG) value = "1";
+        if (!value && i + 1 < argc) value = argv[++i];
+        if (!value || !option_set(o, value)) {
+            fprintf(stderr, "%s: option %s: cannot use \"%s\"\n", argv[0], o->name, value ? value : "(nothing)");
+            return 2;
+        }
+    }
+    return 0;
+}
+
+#endif

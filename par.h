@@ -1,0 +1,5060 @@
+// par.h - ranks, groups, shared memory, collectives and their diagnosis for C and C++ programs.
+//
+// Public domain or MIT-0, as you choose: see the end of this file.
+
+// clang-format off
+#if defined(PAR_IMPLEMENTATION) && !defined(PAR_H_IMPLEMENTATION)
+#define PAR_H_IMPLEMENTATION
+#endif
+#if defined(PAR_H_IMPLEMENTATION) && !defined(_DEFAULT_SOURCE) && !defined(_GNU_SOURCE)
+#define _DEFAULT_SOURCE // for -std=c11: what Linux adds to C; before the first system header
+#endif
+// clang-format on
+
+#ifndef PAR_H
+#define PAR_H
+/*
+WHAT
+    One program becomes n ranks that add, gather and exchange arrays: processes or threads of one machine, or
+    the processes that mpiexec started on many. No daemon, no launcher, no library to install. On one machine
+    ranks share memory, so that a collective is a few loads and stores; across machines MPI carries the bytes.
+    A wrong program gets an error that names the rank and the line, not a hang.
+
+USE
+    In one C or C++ file:      #define PAR_IMPLEMENTATION
+                               #include "par.h"
+    In all others:             #include "par.h"
+    Compile:                   cc -O2 prog.c -pthread -lm         (mpicc -DPAR_MPI for ranks on many machines)
+    Run:                       PAR_RANKS=4 ./prog                 (or mpiexec -n 4 ./prog)
+
+EXAMPLE
+    #define PAR_IMPLEMENTATION
+    #include "par.h"
+    #include <stdio.h>
+
+    int main(void) {
+        par_comm *world;
+        if (par_open(NULL, &world) != PAR_OK) return 1;         // from here on PAR_RANKS ranks run
+        float x[4] = {1, 2, 3, (float)par_rank(world)};
+        if (par_all_reduce(x, x, 4, PAR_F32, PAR_SUM, world) != PAR_OK) return 1;
+        if (par_rank(world) == 0) printf("%d ranks: %g %g %g %g\n", par_size(world), x[0], x[1], x[2], x[3]);
+        return par_close(world) != PAR_OK;
+    }
+
+TABLE OF CONTENTS
+    The API comes first, grouped by noun: results, types, ranks, groups, memory, collectives, point-to-point,
+    requests, diagnosis, devices, random numbers. The implementation follows; search for ">>name":
+    >>platform      atomics, futex, clock, processors
+    >>types         sizes and names of types and operators; half-precision conversion
+    >>kernels       element-wise reduction and casts, one copy per instruction set
+    >>gemm          matrix products: oneDNN, a CBLAS, or the built-in kernel
+    >>philox        counter-based random numbers
+    >>device        the CPU as a par_device
+    >>structs       every private structure
+    >>errors        error texts, the flight recorder, call sites
+    >>arena         the shared memory of a node and its allocator
+    >>topology      nodes, carriers, segments of consecutive ranks
+    >>comm          making and closing communicators
+    >>channel       messages between two ranks: shared ring or MPI
+    >>program       the actions that algorithms are written in, and their interpreter
+    >>inline        algorithm: everything inside the arrival line
+    >>oneshot       algorithm: everybody reads what it needs from everybody
+    >>twoshot       algorithm: reduce own slice, then exchange slices
+    >>chain         algorithm: sums that travel in rank order; ring and two levels
+    >>spread        algorithm: broadcast and all-gather between nodes; ring, tree, two levels
+    >>doubling      algorithm: recursive doubling
+    >>halving       algorithm: recursive halving
+    >>pairwise      algorithm: a message for each pair
+    >>select        which algorithm for which call
+    >>progress      operations begun and not yet ended; waiting; deadlines; dead peers
+    >>launch        fork, run again, threads, MPI
+    >>calls         the public functions
+    >>mesh          named axes
+    >>trace         ledger, model, recorder, trace
+
+CONFIG (define before the implementation)
+    PAR_IMPLEMENTATION              emit the functions of every par header
+    PAR_H_IMPLEMENTATION            emit the functions of this one
+    PAR_MALLOC(n) PAR_REALLOC(p,n) PAR_FREE(p)    all or none; default: the C library
+    PAR_ASSERT(c)                   default: assert
+    PAR_LOG(text)                   default: one line on stderr
+    PAR_MPI                         compile the MPI launcher and transport (mpicc)
+    PAR_DNNL                        matrix products by oneDNN (link -ldnnl)
+    PAR_CBLAS                       matrix products by any CBLAS (link -lopenblas, say)
+
+ENVIRONMENT
+    PAR_RANKS=n         ranks to start on this machine
+    PAR_NODE_RANKS=k    pretend that every k consecutive ranks are a node of their own
+    PAR_TIMEOUT=s       seconds before a wait is an error (600)
+    PAR_ALGO=op:name    force an algorithm, several separated by commas; see par_print_algorithms
+    PAR_TRACE=file      write a trace for Perfetto (ui.perfetto.dev) when the world closes
+    PAR_LEDGER=1        print what was sent, and how long it took, when the world closes
+
+MODEL
+    A rank is a process or a thread; its comms are used by one thread at a time. All ranks of a comm make the
+    same collective calls in the same order; the arrival of each call is compared before any data moves.
+    Calls begun on one comm execute in the order they were begun; calls on different comms are independent.
+    Waiting spins briefly, then yields, then sleeps: ranks may outnumber processors.
+    Memory: the caller owns every buffer and keeps it, unchanged, until the call or its par_wait returns.
+    par_alloc gives memory that the ranks of a node can all address: collectives on it copy nothing twice.
+    When ranks are threads, all memory is like that.
+    A sum is ((x0 + x1) + x2) + ... in rank order, for every size, algorithm and transport; f16 and bf16 are
+    added in f32 and rounded once. So par_all_reduce is par_reduce_scatter then par_all_gather to the bit.
+    In place: send and recv are the same block, as each function says, or do not overlap.
+    Errors: every function that can fail returns a par_result; par_last_error(comm) tells the whole story.
+    After PAR_ERR_TIMEOUT, PAR_ERR_PEER_DIED or PAR_ERR_ABORTED a comm only repeats its error; close it.
+
+LIMITS
+    Linux, 64 bits, little endian. gcc 9 or clang 11 and newer. Ranks of one node share a user.
+    The ranks that par_open forks run from that call on; what main did before it was done once, and copied.
+    Rank 0 is the process that called; the others end when it ends, and par_close in rank 0 waits for them.
+*/
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#if defined(PAR_MPI)
+#include <mpi.h>
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- results ----------------------------------------------------------------------------------------------
+
+// What every fallible call returns. par_result_name(PAR_ERR_TIMEOUT) is "PAR_ERR_TIMEOUT".
+#define PAR_RESULTS(X)                                                                                       \
+    X(PAR_OK, "success")                                                                                     \
+    X(PAR_ERR_ARGUMENT, "an argument is not valid")                                                          \
+    X(PAR_ERR_MEMORY, "out of memory")                                                                       \
+    X(PAR_ERR_SYSTEM, "a system call failed")                                                                \
+    X(PAR_ERR_MPI, "an MPI call failed")                                                                     \
+    X(PAR_ERR_UNSUPPORTED, "not supported by this build")                                                    \
+    X(PAR_ERR_MISMATCH, "ranks made different calls")                                                        \
+    X(PAR_ERR_TIMEOUT, "a rank did not arrive before the deadline")                                          \
+    X(PAR_ERR_PEER_DIED, "a rank ended before making this call")                                             \
+    X(PAR_ERR_ABORTED, "a rank called par_abort")
+
+typedef enum par_result {
+#define X(name, text) name,
+    PAR_RESULTS(X)
+#undef X
+        PAR_RESULT_COUNT
+} par_result;
+
+typedef struct par_comm par_comm; // a group of ranks, seen by one of them
+
+const char *par_result_name(par_result result); // "PAR_OK", ...
+const char *par_result_text(par_result result); // "success", ...
+// The last error on this comm's rank, as a sentence that says who, where and what to do. "" if there was
+// none. Valid until the next call on any comm of this rank.
+const char *par_last_error(const par_comm *comm);
+
+// ---- types ------------------------------------------------------------------------------------------------
+
+// X(constant, name, bytes, C type that holds one). f16 is IEEE binary16, bf16 the upper half of an f32.
+#define PAR_DTYPES(X)                                                                                        \
+    X(PAR_F64, "f64", 8, double)                                                                             \
+    X(PAR_F32, "f32", 4, float)                                                                              \
+    X(PAR_F16, "f16", 2, uint16_t)                                                                           \
+    X(PAR_BF16, "bf16", 2, uint16_t)                                                                         \
+    X(PAR_I8, "i8", 1, int8_t)                                                                               \
+    X(PAR_U8, "u8", 1, uint8_t)                                                                              \
+    X(PAR_I32, "i32", 4, int32_t)                                                                            \
+    X(PAR_U32, "u32", 4, uint32_t)                                                                           \
+    X(PAR_I64, "i64", 8, int64_t)                                                                            \
+    X(PAR_U64, "u64", 8, uint64_t)
+
+typedef enum par_dtype {
+#define X(name, text, bytes, type) name,
+    PAR_DTYPES(X)
+#undef X
+        PAR_DTYPE_COUNT
+} par_dtype;
+
+// Integers wrap around; AVG divides the sum (integers truncate); MIN and MAX of floats give NaN where any is
+// NaN.
+#define PAR_OPS(X)                                                                                           \
+    X(PAR_SUM, "sum")                                                                                        \
+    X(PAR_AVG, "avg")                                                                                        \
+    X(PAR_PROD, "prod")                                                                                      \
+    X(PAR_MIN, "min")                                                                                        \
+    X(PAR_MAX, "max")                                                                                        \
+    X(PAR_SCALED_SUM, "scaled_sum")
+
+enum {
+#define X(name, text) name,
+    PAR_OPS(X)
+#undef X
+        PAR_OP_COUNT
+};
+typedef uint64_t par_op; // one of the above, or par_scaled_sum(factor)
+
+// factor x the sum, multiplied once, after the last addition and before rounding. Float types only. The
+// factor is kept to 45 significant bits, exact for powers of two.
+par_op par_scaled_sum(double factor);
+
+size_t par_dtype_bytes(par_dtype dtype);             // 8, 4, 2, ...; 0 for an invalid one
+const char *par_dtype_name(par_dtype dtype);         // "f64", ...
+const char *par_op_name(par_op op);                  // "sum", ...
+int par_dtype_parse(const char *name, par_dtype *d); // 1 and *d, or 0
+int par_op_parse(const char *name, par_op *op);      // 1 and *op, or 0; "scaled_sum" has the factor 0.5
+
+// count elements from src to dst, rounding to nearest even; floats to integers truncate and saturate, NaN
+// gives 0. In place where dst == src and the sizes agree.
+par_result par_cast(void *dst, par_dtype dst_type, const void *src, par_dtype src_type, size_t count);
+float par_f16_to_f32(uint16_t half);
+uint16_t par_f32_to_f16(float value);
+float par_bf16_to_f32(uint16_t half);
+uint16_t par_f32_to_bf16(float value);
+
+// ---- ranks ------------------------------------------------------------------------------------------------
+
+typedef struct par_desc {
+    int rank_count; // ranks to start here; 0: PAR_RANKS, else 1. Under mpiexec: 0 or its number
+    int node_ranks; // pretend nodes of so many ranks; 0: PAR_NODE_RANKS, else the real nodes
+    int run_again; // 1: start the ranks by running the program again, never by fork (the default does so only
+                   // where fork is not safe: the program already has threads)
+    double timeout_s;   // deadline of every wait; 0: PAR_TIMEOUT, else 600
+    size_t arena_bytes; // address space for shared memory per node; 0: 4x the machine's memory
+    size_t stage_bytes; // staging per rank and comm for collectives on ordinary memory; 0: 256 KiB
+    const char *trace;  // as PAR_TRACE
+} par_desc;
+
+// Become par_size(*comm) ranks. Under mpiexec (built with PAR_MPI): those of mpiexec; MPI_Init is called if
+// nobody has. Otherwise starts the other ranks on this machine; each returns from its own par_open. desc may
+// be NULL. Errors: ARGUMENT (rank_count < 0 or > 1024), SYSTEM, MEMORY, MPI, UNSUPPORTED (under mpiexec
+// without PAR_MPI); *comm is then NULL and the text has gone to PAR_LOG.
+par_result par_open(const par_desc *desc, par_comm **comm);
+
+#if defined(PAR_MPI)
+// Adopt a communicator of an MPI program, collectively over it. It is duplicated; MPI_Finalize stays yours
+// and comes after par_close.
+par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm);
+#endif
+
+// Run fn on rank_count threads, each a rank with its own comm, and wait for them: for debuggers, sanitizers,
+// and several GPUs in one process. fn returns 0 for success; its comm is closed for it. Returns the first
+// error, or PAR_ERR_ABORTED where fn returned non-zero.
+typedef int (*par_thread_fn)(par_comm *comm, void *user);
+par_result par_run_threads(int rank_count, par_thread_fn fn, void *user);
+
+// Close a comm, collectively over it. The world comes last; on the world rank 0 that par_open forked waits
+// for the others to exit and returns PAR_ERR_PEER_DIED if one failed. NULL is PAR_OK.
+par_result par_close(par_comm *comm);
+
+// Tell every rank of the world to stop: their waits return PAR_ERR_ABORTED with this text. Returns at once.
+par_result par_abort(par_comm *comm, const char *text);
+
+int par_rank(const par_comm *comm);                 // 0 .. size-1
+int par_size(const par_comm *comm);                 // number of ranks
+int par_world_rank(const par_comm *comm, int rank); // of a rank of this comm, in the world
+int par_node_count(const par_comm *comm);           // nodes this comm spans (pretended ones count)
+int par_node_of(const par_comm *comm, int rank);    // 0 .. node_count-1
+const char *par_backend(const par_comm *comm);      // "single", "fork", "exec", "threads", "mpi"
+void par_set_timeout(par_comm *comm,
+                     double seconds);     // for every later wait of this rank; also of its other comms
+double par_seconds(const par_comm *comm); // monotonic time since the world was opened
+
+// ---- groups -----------------------------------------------------------------------------------------------
+
+// Ranks with the same colour form a new comm, ordered by key, then by rank (as MPI_Comm_split). color < 0:
+// none, and *out is NULL. Collective over comm. Errors: MEMORY, and those of a collective.
+par_result par_split(par_comm *comm, int color, int key, par_comm **out);
+
+// A grid of ranks with named axes, outermost first: par_mesh_open(world, "pp=2 dp=-1 tp=2", &mesh). The last
+// axis varies fastest, so that its neighbours share a node; one axis may be -1 (what remains). "" means
+// "dp=-1". Errors: ARGUMENT when the product is not the number of ranks, or the text cannot be read.
+typedef struct par_mesh par_mesh;
+par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **mesh);
+// The comm of the ranks that differ from me in the named axes only: "tp", or several: "dp,cp". Collective on
+// its first use over the mesh; later uses return the same comm, which the mesh owns. Unknown axis: ARGUMENT.
+par_result par_mesh_comm(par_mesh *mesh, const char *axes, par_comm **comm);
+int par_mesh_size(const par_mesh *mesh, const char *axis);  // ranks along it; 1 for an axis it lacks
+int par_mesh_index(const par_mesh *mesh, const char *axis); // my place on it; 0 for an axis it lacks
+par_result par_mesh_close(par_mesh *mesh);
+
+// ---- memory -----------------------------------------------------------------------------------------------
+
+// Symmetric memory: every rank of comm gets bytes (any alignment up to 64; 2 MiB for large ones), zeroed,
+// that all ranks of its node can address. Collective; all give the same size. NULL and par_last_error when
+// there is not enough (never a later SIGBUS). bytes == 0 gives a pointer that may be freed.
+void *par_alloc(par_comm *comm, size_t bytes);
+// Collective over the comm it was allocated with. NULL is PAR_OK.
+par_result par_free(par_comm *comm, void *memory);
+// Where rank's block has the byte that `mine` is in my block; NULL if rank is on another node or `mine` is
+// not from par_alloc on this comm.
+void *par_peer(par_comm *comm, const void *mine, int rank);
+
+// ---- requests ---------------------------------------------------------------------------------------------
+
+// Every call below has a _begin form with one more argument; it returns at once, and par_wait ends it. All
+// ranks begin in the same order. A zeroed request is complete.
+typedef struct par_request {
+    struct par__operation *operation;
+    uint64_t ticket;
+} par_request;
+
+par_result par_wait(par_request *request);            // the result of the operation; the request is then zero
+par_result par_test(par_request *request, int *done); // makes progress; *done = 1: as after par_wait
+par_result par_wait_all(par_request *requests, int count); // the first error, after all ended
+
+// ---- collectives ------------------------------------------------------------------------------------------
+// count is in elements and may be 0 or beyond 2^31. n = par_size(comm), S = the whole array in bytes. Errors
+// of all: ARGUMENT (on the rank that erred; MISMATCH on the others), MISMATCH, MEMORY, TIMEOUT, PEER_DIED,
+// ABORTED, MPI.
+
+// recv[i] = op over ranks of send[i]. count elements each. In place: recv == send.
+// Zero-copy two-shot: 2S loads and stores per rank, the least there is (Rabenseifner 2004, in shared memory).
+par_result par_all_reduce(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
+                          par_comm *comm);
+
+// Rank r gets block r of the reduction: send holds n*count elements, recv count. In place: recv == send +
+// rank*count.
+par_result par_reduce_scatter(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
+                              par_comm *comm);
+// Block r has counts[r] elements, blocks packed; counts agree on all ranks. In place: recv == send + own
+// block's start.
+par_result par_reduce_scatterv(const void *send, void *recv, const size_t *counts, par_dtype dtype, par_op op,
+                               par_comm *comm);
+
+// recv gets n*count elements: block r is rank r's send of count. In place: send == recv + rank*count.
+par_result par_all_gather(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm);
+// Block r has counts[r] elements and starts at displs[r] (NULL: packed); both agree on all ranks.
+par_result par_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
+                           par_dtype dtype, par_comm *comm);
+
+// recv on every rank = root's send. send matters at the root only. In place: recv == send at the root.
+par_result par_broadcast(const void *send, void *recv, size_t count, par_dtype dtype, int root,
+                         par_comm *comm);
+
+// As all_reduce, but only the root's recv is written (others may pass NULL). In place at the root: recv ==
+// send.
+par_result par_reduce(const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,
+                      par_comm *comm);
+
+// The root's recv gets n*count elements, block r from rank r. In place at the root: send == recv +
+// root*count.
+par_result par_gather(const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm);
+// Rank r sends count; at the root recv_counts[r] and recv_displs[r] (NULL: packed) say where it goes.
+par_result par_gatherv(const void *send, size_t count, void *recv, const size_t *recv_counts,
+                       const size_t *recv_displs, par_dtype dtype, int root, par_comm *comm);
+
+// Rank r's recv gets block r (count elements) of the root's send. In place at the root: recv == send +
+// root*count.
+par_result par_scatter(const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm);
+// At the root send_counts[r] and send_displs[r] (NULL: packed) describe block r; rank r receives count.
+par_result par_scatterv(const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,
+                        size_t count, par_dtype dtype, int root, par_comm *comm);
+
+// Block r of my send goes to block rank of r's recv; n*count elements each. Not in place.
+par_result par_all_to_all(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm);
+// send_counts[r] of mine == recv_counts[rank] of r's. NULL displs: packed. Not in place.
+par_result par_all_to_allv(const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,
+                           const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype,
+                           par_comm *comm);
+
+// Returns when every rank has called it.
+par_result par_barrier(par_comm *comm);
+
+// ---- point-to-point ---------------------------------------------------------------------------------------
+// Messages of a (sender, receiver, comm) arrive in the order they were begun; there are no tags: split a comm
+// for another lane. A different count or dtype at the two ends is MISMATCH at the receiver, naming both call
+// sites. A send may return before its receive was called; do not rely on it. peer may be the own rank (with
+// begin/wait).
+
+par_result par_send(const void *send, size_t count, par_dtype dtype, int peer, par_comm *comm);
+par_result par_recv(void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm);
+// Both at once: send_count to dest, recv_count from source. The buffers do not overlap.
+par_result par_sendrecv(const void *send, size_t send_count, int dest, void *recv, size_t recv_count,
+                        int source, par_dtype dtype, par_comm *comm);
+
+// ---- begin/wait forms of all the above --------------------------------------------------------------------
+
+par_result par_all_reduce_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
+                                par_comm *comm, par_request *request);
+par_result par_reduce_scatter_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
+                                    par_comm *comm, par_request *request);
+par_result par_reduce_scatterv_begin(const void *send, void *recv, const size_t *counts, par_dtype dtype,
+                                     par_op op, par_comm *comm, par_request *request);
+par_result par_all_gather_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm,
+                                par_request *request);
+par_result par_all_gatherv_begin(const void *send, void *recv, const size_t *counts, const size_t *displs,
+                                 par_dtype dtype, par_comm *comm, par_request *request);
+par_result par_broadcast_begin(const void *send, void *recv, size_t count, par_dtype dtype, int root,
+                               par_comm *comm, par_request *request);
+par_result par_reduce_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,
+                            par_comm *comm, par_request *request);
+par_result par_gather_begin(const void *send, void *recv, size_t count, par_dtype dtype, int root,
+                            par_comm *comm, par_request *request);
+par_result par_gatherv_begin(const void *send, size_t count, void *recv, const size_t *recv_counts,
+                             const size_t *recv_displs, par_dtype dtype, int root, par_comm *comm,
+                             par_request *request);
+par_result par_scatter_begin(const void *send, void *recv, size_t count, par_dtype dtype, int root,
+                             par_comm *comm, par_request *request);
+par_result par_scatterv_begin(const void *send, const size_t *send_counts, const size_t *send_displs,
+                              void *recv, size_t count, par_dtype dtype, int root, par_comm *comm,
+                              par_request *request);
+par_result par_all_to_all_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm,
+                                par_request *request);
+par_result par_all_to_allv_begin(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                 void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                 par_dtype dtype, par_comm *comm, par_request *request);
+par_result par_barrier_begin(par_comm *comm, par_request *request);
+par_result par_send_begin(const void *send, size_t count, par_dtype dtype, int peer, par_comm *comm,
+                          par_request *request);
+par_result par_recv_begin(void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm,
+                          par_request *request);
+
+// ---- diagnosis --------------------------------------------------------------------------------------------
+
+// X(constant, name): what a call is, in errors, recorder, ledger and trace.
+#define PAR_KINDS(X)                                                                                         \
+    X(PAR_KIND_BARRIER, "barrier")                                                                           \
+    X(PAR_KIND_ALL_REDUCE, "all_reduce")                                                                     \
+    X(PAR_KIND_REDUCE_SCATTER, "reduce_scatter")                                                             \
+    X(PAR_KIND_REDUCE_SCATTERV, "reduce_scatterv")                                                           \
+    X(PAR_KIND_ALL_GATHER, "all_gather")                                                                     \
+    X(PAR_KIND_ALL_GATHERV, "all_gatherv")                                                                   \
+    X(PAR_KIND_BROADCAST, "broadcast")                                                                       \
+    X(PAR_KIND_REDUCE, "reduce")                                                                             \
+    X(PAR_KIND_GATHER, "gather")                                                                             \
+    X(PAR_KIND_GATHERV, "gatherv")                                                                           \
+    X(PAR_KIND_SCATTER, "scatter")                                                                           \
+    X(PAR_KIND_SCATTERV, "scatterv")                                                                         \
+    X(PAR_KIND_ALL_TO_ALL, "all_to_all")                                                                     \
+    X(PAR_KIND_ALL_TO_ALLV, "all_to_allv")                                                                   \
+    X(PAR_KIND_SEND, "send")                                                                                 \
+    X(PAR_KIND_RECV, "recv")
+
+typedef enum par_kind {
+#define X(name, text) name,
+    PAR_KINDS(X)
+#undef X
+        PAR_KIND_COUNT
+} par_kind;
+const char *par_kind_name(par_kind kind);
+
+// What this rank has done on a comm, per kind of call. sent_* is the volume of the direct algorithm, which is
+// also the least: all_reduce S - own slice + (n-1) own slices (2(n-1)/n S when n divides the count),
+// reduce_scatter S - own block, all_gather (n-1) own blocks, broadcast S at the root ... It does not depend
+// on the algorithm that ran; net_* is what this rank in truth handed to MPI or to another (pretended) node.
+typedef struct par_ledger {
+    uint64_t calls;
+    uint64_t sent_count; // elements
+    uint64_t sent_bytes;
+    uint64_t net_messages;
+    uint64_t net_bytes;
+    double seconds;           // from the call to its end
+    double predicted_seconds; // by the model; 0 before par_calibrate
+} par_ledger;
+par_ledger par_ledger_get(const par_comm *comm, par_kind kind);
+void par_ledger_reset(par_comm *comm);
+void par_ledger_print(const par_comm *comm, FILE *file);
+
+// time = alpha_s x steps + beta_s_per_byte x bytes, where steps and bytes per rank come from the algorithm
+// that would be chosen. par_calibrate measures alpha and beta (collective, some milliseconds).
+par_result par_calibrate(par_comm *comm);
+double par_predict(const par_comm *comm, par_kind kind, size_t bytes); // S bytes on ordinary memory; seconds
+
+// The algorithms there are, in order of preference, and which one each size would take on this comm.
+void par_print_algorithms(const par_comm *comm, FILE *file);
+// The algorithm that the last ended call on this comm took ("inline", "twoshot", ...).
+const char *par_last_algorithm(const par_comm *comm);
+// The next algorithm name that kind can take on this comm: index 0, 1, ... until NULL. For tests and tuners.
+const char *par_algorithm(const par_comm *comm, par_kind kind, int index);
+// Force an algorithm from now on, as PAR_ALGO does; "" for the table's choice. Same on all ranks. ARGUMENT if
+// unknown.
+par_result par_force_algorithm(par_comm *comm, const char *op_and_name);
+
+// The last calls of every rank of this node, newest last; dead ranks included. Printed by itself on an error.
+void par_recorder_print(const par_comm *comm, FILE *file);
+
+// Spans of the user's own in the trace, nested; no cost unless a trace was asked for.
+void par_trace_begin(par_comm *comm, const char *name); // name lives until the world closes
+void par_trace_end(par_comm *comm);
+
+// ---- devices ----------------------------------------------------------------------------------------------
+
+// What a layer asks of the place where its arrays are. par.h has the CPU; par_cuda.cuh adds a GPU. A stream
+// is an ordered queue of work, NULL the device's default; on the CPU everything is done when the call
+// returns.
+typedef struct par_device par_device;
+struct par_device {
+    const char *name;
+    void *state;
+    par_result (*alloc)(par_device *device, size_t bytes, void **memory); // zeroed, aligned to 64
+    par_result (*free)(par_device *device, void *memory);
+    par_result (*copy)(par_device *device, void *dst, const void *src, size_t bytes, void *stream);
+    par_result (*fill)(par_device *device, void *dst, int byte, size_t bytes, void *stream);
+    par_result (*cast)(par_device *device, void *dst, par_dtype dst_type, const void *src, par_dtype src_type,
+                       size_t count, void *stream);
+    // dst[i] = sources[0][i] op sources[1][i] op ..., in this order; half types in f32. dst may be
+    // sources[0].
+    par_result (*reduce)(par_device *device, void *dst, const void *const *sources, int source_count,
+                         size_t count, par_dtype dtype, par_op op, void *stream);
+    // C = alpha op(A) op(B) + beta C, f32, row-major; op(A) is M x K, op(B) K x N; trans_a: A is stored K x
+    // M.
+    par_result (*gemm)(par_device *device, int trans_a, int trans_b, size_t m, size_t n, size_t k,
+                       float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
+                       float *c, size_t ldc, void *stream);
+    const char *gemm_name; // "oneDNN", "CBLAS", "built-in"
+    par_result (*stream_open)(par_device *device, void **stream);
+    par_result (*stream_close)(par_device *device, void *stream);
+    par_result (*stream_sync)(par_device *device, void *stream);                // the host waits
+    par_result (*event_record)(par_device *device, void *stream, void **event); // *event NULL: a new one
+    par_result (*event_wait)(par_device *device, void *stream, void *event);    // the stream waits
+    par_result (*event_free)(par_device *device, void *event);
+};
+par_device *par_cpu(void); // constant; the same for all ranks of a process
+
+// ---- random numbers ---------------------------------------------------------------------------------------
+
+// Philox4x32-10 (Salmon et al., SC'11): 128 random bits that depend on counter and key alone, so that a
+// number keyed by {parameter, element, step} is the same on any layout.
+void par_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+float par_uniform(uint64_t seed, uint64_t stream, uint64_t index); // [0, 1), 24 bits
+float par_normal(uint64_t seed, uint64_t stream, uint64_t index);  // mean 0, variance 1 (Box-Muller)
+uint64_t par_random(uint64_t seed, uint64_t stream, uint64_t index);
+
+// ---- call sites -------------------------------------------------------------------------------------------
+// Each call notes the file and line it stands on, for errors and the recorder. The macros below add that to
+// the comm argument; they hide nothing else, and &par_all_reduce is still the function.
+
+par_comm *par__at(par_comm *comm, const char *site);
+#define PAR__TEXT2(x)                    #x
+#define PAR__TEXT(x)                     PAR__TEXT2(x)
+#define PAR_SITE                         __FILE__ ":" PAR__TEXT(__LINE__)
+#define par_alloc(comm, bytes)           par_alloc(par__at(comm, PAR_SITE), bytes)
+#define par_split(comm, color, key, out) par_split(par__at(comm, PAR_SITE), color, key, out)
+#define par_free(comm, memory)           par_free(par__at(comm, PAR_SITE), memory)
+#define par_all_reduce(send, recv, count, dtype, op, comm)                                                   \
+    par_all_reduce(send, recv, count, dtype, op, par__at(comm, PAR_SITE))
+#define par_reduce_scatter(send, recv, count, dtype, op, comm)                                               \
+    par_reduce_scatter(send, recv, count, dtype, op, par__at(comm, PAR_SITE))
+#define par_reduce_scatterv(send, recv, counts, dtype, op, comm)                                             \
+    par_reduce_scatterv(send, recv, counts, dtype, op, par__at(comm, PAR_SITE))
+#define par_all_gather(send, recv, count, dtype, comm)                                                       \
+    par_all_gather(send, recv, count, dtype, par__at(comm, PAR_SITE))
+#define par_all_gatherv(send, recv, counts, displs, dtype, comm)                                             \
+    par_all_gatherv(send, recv, counts, displs, dtype, par__at(comm, PAR_SITE))
+#define par_broadcast(send, recv, count, dtype, root, comm)                                                  \
+    par_broadcast(send, recv, count, dtype, root, par__at(comm, PAR_SITE))
+#define par_reduce(send, recv, count, dtype, op, root, comm)                                                 \
+    par_reduce(send, recv, count, dtype, op, root, par__at(comm, PAR_SITE))
+#define par_gather(send, recv, count, dtype, root, comm)                                                     \
+    par_gather(send, recv, count, dtype, root, par__at(comm, PAR_SITE))
+#define par_gatherv(send, count, recv, recv_counts, recv_displs, dtype, root, comm)                          \
+    par_gatherv(send, count, recv, recv_counts, recv_displs, dtype, root, par__at(comm, PAR_SITE))
+#define par_scatter(send, recv, count, dtype, root, comm)                                                    \
+    par_scatter(send, recv, count, dtype, root, par__at(comm, PAR_SITE))
+#define par_scatterv(send, send_counts, send_displs, recv, count, dtype, root, comm)                         \
+    par_scatterv(send, send_counts, send_displs, recv, count, dtype, root, par__at(comm, PAR_SITE))
+#define par_all_to_all(send, recv, count, dtype, comm)                                                       \
+    par_all_to_all(send, recv, count, dtype, par__at(comm, PAR_SITE))
+#define par_all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype, comm)         \
+    par_all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,                   \
+                    par__at(comm, PAR_SITE))
+#define par_barrier(comm)                        par_barrier(par__at(comm, PAR_SITE))
+#define par_send(send, count, dtype, peer, comm) par_send(send, count, dtype, peer, par__at(comm, PAR_SITE))
+#define par_recv(recv, count, dtype, peer, comm) par_recv(recv, count, dtype, peer, par__at(comm, PAR_SITE))
+#define par_sendrecv(send, send_count, dest, recv, recv_count, source, dtype, comm)                          \
+    par_sendrecv(send, send_count, dest, recv, recv_count, source, dtype, par__at(comm, PAR_SITE))
+#define par_all_reduce_begin(send, recv, count, dtype, op, comm, request)                                    \
+    par_all_reduce_begin(send, recv, count, dtype, op, par__at(comm, PAR_SITE), request)
+#define par_reduce_scatter_begin(send, recv, count, dtype, op, comm, request)                                \
+    par_reduce_scatter_begin(send, recv, count, dtype, op, par__at(comm, PAR_SITE), request)
+#define par_reduce_scatterv_begin(send, recv, counts, dtype, op, comm, request)                              \
+    par_reduce_scatterv_begin(send, recv, counts, dtype, op, par__at(comm, PAR_SITE), request)
+#define par_all_gather_begin(send, recv, count, dtype, comm, request)                                        \
+    par_all_gather_begin(send, recv, count, dtype, par__at(comm, PAR_SITE), request)
+#define par_all_gatherv_begin(send, recv, counts, displs, dtype, comm, request)                              \
+    par_all_gatherv_begin(send, recv, counts, displs, dtype, par__at(comm, PAR_SITE), request)
+#define par_broadcast_begin(send, recv, count, dtype, root, comm, request)                                   \
+    par_broadcast_begin(send, recv, count, dtype, root, par__at(comm, PAR_SITE), request)
+#define par_reduce_begin(send, recv, count, dtype, op, root, comm, request)                                  \
+    par_reduce_begin(send, recv, count, dtype, op, root, par__at(comm, PAR_SITE), request)
+#define par_gather_begin(send, recv, count, dtype, root, comm, request)                                      \
+    par_gather_begin(send, recv, count, dtype, root, par__at(comm, PAR_SITE), request)
+#define par_gatherv_begin(send, count, recv, recv_counts, recv_displs, dtype, root, comm, request)           \
+    par_gatherv_begin(send, count, recv, recv_counts, recv_displs, dtype, root, par__at(comm, PAR_SITE),     \
+                      request)
+#define par_scatter_begin(send, recv, count, dtype, root, comm, request)                                     \
+    par_scatter_begin(send, recv, count, dtype, root, par__at(comm, PAR_SITE), request)
+#define par_scatterv_begin(send, send_counts, send_displs, recv, count, dtype, root, comm, request)          \
+    par_scatterv_begin(send, send_counts, send_displs, recv, count, dtype, root, par__at(comm, PAR_SITE),    \
+                       request)
+#define par_all_to_all_begin(send, recv, count, dtype, comm, request)                                        \
+    par_all_to_all_begin(send, recv, count, dtype, par__at(comm, PAR_SITE), request)
+#define par_all_to_allv_begin(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype, comm,   \
+                              request)                                                                       \
+    par_all_to_allv_begin(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,             \
+                          par__at(comm, PAR_SITE), request)
+#define par_barrier_begin(comm, request) par_barrier_begin(par__at(comm, PAR_SITE), request)
+#define par_send_begin(send, count, dtype, peer, comm, request)                                              \
+    par_send_begin(send, count, dtype, peer, par__at(comm, PAR_SITE), request)
+#define par_recv_begin(recv, count, dtype, peer, comm, request)                                              \
+    par_recv_begin(recv, count, dtype, peer, par__at(comm, PAR_SITE), request)
+
+#ifdef __cplusplus
+}
+#endif
+#endif // PAR_H
+
+// Stop here if you only use it. -----------------------------------------------------------------------------
+
+#if defined(PAR_H_IMPLEMENTATION) && !defined(PAR_H_IMPLEMENTED)
+#define PAR_H_IMPLEMENTED
+
+#if !defined(PAR_MALLOC) && !defined(PAR_REALLOC) && !defined(PAR_FREE)
+#include <stdlib.h>
+#define PAR_MALLOC(n)     malloc(n)
+#define PAR_REALLOC(p, n) realloc(p, n)
+#define PAR_FREE(p)       free(p)
+#elif !defined(PAR_MALLOC) || !defined(PAR_REALLOC) || !defined(PAR_FREE)
+#error "define all of PAR_MALLOC, PAR_REALLOC and PAR_FREE, or none"
+#endif
+#if !defined(PAR_ASSERT)
+#include <assert.h>
+#define PAR_ASSERT(c) assert(c)
+#endif
+#if !defined(PAR_LOG)
+#define PAR_LOG(text) fprintf(stderr, "par: %s\n", text)
+#endif
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/falloc.h>
+#include <linux/futex.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__GLIBC__) && !defined(__USE_MISC)
+#error "with -std=c11, include par.h before the system's headers, or compile with -D_DEFAULT_SOURCE"
+#endif
+#if defined(PAR_DNNL)
+#include <dnnl.h>
+#elif defined(PAR_CBLAS)
+#include <cblas.h>
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__x86_64__)
+#define PAR__X86 1
+#else
+#define PAR__X86 0
+#endif
+
+// >>platform ------------------------------------------------------------------------------------------------
+
+#define PAR__LOAD(p)     __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define PAR__STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define PAR__MIN(a, b)   ((a) < (b) ? (a) : (b))
+#define PAR__MAX(a, b)   ((a) > (b) ? (a) : (b))
+
+static void par__relax(void) {
+#if PAR__X86
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+// A clock of some 10 ns: ticks of unknown length, turned into seconds by comparison with the system's clock.
+static uint64_t par__ticks(void) {
+#if PAR__X86
+    return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    uint64_t t;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(t));
+    return t;
+#else
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
+
+static double par__now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void par__futex_wait(uint32_t *word, uint32_t seen, long nanoseconds) {
+    struct timespec t;
+    t.tv_sec = 0;
+    t.tv_nsec = nanoseconds;
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, NULL, 0);
+}
+
+static void par__futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0); }
+
+// System calls that the C library declares for _GNU_SOURCE alone.
+static int par__memfd(const char *name) {
+    return (int)syscall(SYS_memfd_create, name, 1u /* close on exec */);
+}
+static int par__fallocate(int fd, int mode, uint64_t at, uint64_t bytes) {
+    return (int)syscall(SYS_fallocate, fd, mode, (off_t)at, (off_t)bytes);
+}
+static int par__processors(void) { // that this process may run on
+    unsigned long set[128];
+    int n = 0;
+    memset(set, 0, sizeof set);
+    const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof set, set);
+    for (long i = 0; i < bytes / (long)sizeof set[0]; i++) n += __builtin_popcountl(set[i]);
+    return n > 0 ? n : PAR__MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+static int par__thread_count(void) { // of this process; 1 if it cannot be told
+    FILE *f = fopen("/proc/self/status", "r");
+    char line[256];
+    int threads = 1;
+    if (!f) return 1;
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "Threads: %d", &threads) == 1) break;
+    fclose(f);
+    return threads;
+}
+
+static size_t par__round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+static void *par__zalloc(size_t bytes) {
+    void *p = PAR_MALLOC(bytes ? bytes : 1);
+    if (p) memset(p, 0, bytes);
+    return p;
+}
+
+// >>types ---------------------------------------------------------------------------------------------------
+
+#define X(name, text, bytes, type) bytes,
+static const size_t par__dtype_bytes[] = {PAR_DTYPES(X)};
+#undef X
+#define X(name, text, bytes, type) text,
+static const char *const par__dtype_names[] = {PAR_DTYPES(X)};
+#undef X
+#define X(name, text) text,
+static const char *const par__op_names[] = {PAR_OPS(X)};
+static const char *const par__kind_names[] = {PAR_KINDS(X)};
+static const char *const par__result_texts[] = {PAR_RESULTS(X)};
+#undef X
+#define X(name, text) #name,
+static const char *const par__result_names[] = {PAR_RESULTS(X)};
+#undef X
+
+const char *par_result_name(par_result r) {
+    return (unsigned)r < PAR_RESULT_COUNT ? par__result_names[r] : "(no par_result)";
+}
+const char *par_result_text(par_result r) {
+    return (unsigned)r < PAR_RESULT_COUNT ? par__result_texts[r] : "(no par_result)";
+}
+const char *par_kind_name(par_kind k) {
+    return (unsigned)k < PAR_KIND_COUNT ? par__kind_names[k] : "(no par_kind)";
+}
+size_t par_dtype_bytes(par_dtype d) { return (unsigned)d < PAR_DTYPE_COUNT ? par__dtype_bytes[d] : 0; }
+const char *par_dtype_name(par_dtype d) {
+    return (unsigned)d < PAR_DTYPE_COUNT ? par__dtype_names[d] : "(no par_dtype)";
+}
+
+// An operator is its number in the low 8 bits; a scaled sum carries the upper 56 bits of its factor above
+// them.
+static unsigned par__op_code(par_op op) { return (unsigned)(op & 255u); }
+const char *par_op_name(par_op op) {
+    return par__op_code(op) < PAR_OP_COUNT ? par__op_names[par__op_code(op)] : "(no par_op)";
+}
+par_op par_scaled_sum(double factor) {
+    uint64_t bits;
+    memcpy(&bits, &factor, sizeof bits);
+    return (bits & ~(uint64_t)255) | PAR_SCALED_SUM;
+}
+static double par__op_factor(par_op op) {
+    uint64_t bits = op & ~(uint64_t)255;
+    double factor;
+    memcpy(&factor, &bits, sizeof factor);
+    return factor;
+}
+
+int par_dtype_parse(const char *name, par_dtype *d) {
+    for (int i = 0; i < PAR_DTYPE_COUNT; i++)
+        if (!strcmp(name, par__dtype_names[i])) return *d = (par_dtype)i, 1;
+    return 0;
+}
+int par_op_parse(const char *name, par_op *op) {
+    for (int i = 0; i < PAR_OP_COUNT; i++)
+        if (!strcmp(name, par__op_names[i]))
+            return *op = i == PAR_SCALED_SUM ? par_scaled_sum(0.5) : (par_op)i, 1;
+    return 0;
+}
+
+static float par__f32_of_bits(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+static uint32_t par__bits_of_f32(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+static inline float par__bf16_up(uint16_t h) { return par__f32_of_bits((uint32_t)h << 16); }
+static inline uint16_t par__bf16_down(float f) {
+    uint32_t b = par__bits_of_f32(f);
+    uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
+    uint32_t nan = (b >> 16) | 0x40u; // keep it a NaN
+    return (uint16_t)((b & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+// Without branches, so that loops over it vectorise. Up: shift the bits into place and let a float
+// multiplication by 2^112 move the exponent's bias, which also gets subnormals right; then mend infinities
+// and NaNs.
+static inline float par__f16_up(uint16_t h) {
+    uint32_t magnitude = ((uint32_t)h & 0x7fffu) << 13;
+    uint32_t bits = par__bits_of_f32(par__f32_of_bits(magnitude) * 5.192296858534828e33f);
+    bits = magnitude >= 0x0f800000u ? (magnitude | 0x7f800000u) : bits;
+    return par__f32_of_bits(bits | ((uint32_t)h & 0x8000u) << 16);
+}
+// Down: normal results round by adding half of the last place kept; subnormal ones by letting the addition of
+// 0.5 align the bits. Everything from 65520 up is infinity.
+static inline uint16_t par__f16_down(float f) {
+    uint32_t b = par__bits_of_f32(f), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
+    uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    uint32_t tiny = par__bits_of_f32(par__f32_of_bits(magnitude) + 0.5f) - 0x3f000000u;
+    uint32_t out = magnitude < 0x38800000u ? tiny : normal;
+    out = magnitude >= 0x477ff000u ? 0x7c00u : out;
+    out = magnitude > 0x7f800000u ? 0x7e00u : out;
+    return (uint16_t)(out | sign);
+}
+float par_f16_to_f32(uint16_t h) { return par__f16_up(h); }
+uint16_t par_f32_to_f16(float f) { return par__f16_down(f); }
+float par_bf16_to_f32(uint16_t h) { return par__bf16_up(h); }
+uint16_t par_f32_to_bf16(float f) { return par__bf16_down(f); }
+
+// >>kernels -------------------------------------------------------------------------------------------------
+//
+// Reduction of n sources in rank order, in blocks that stay in the first-level cache:
+//     block of sources[0] -> accumulator; accumulator op= the same block of sources[1]; ...; accumulator ->
+//     dst
+// f16 and bf16 are widened on the way in and rounded once on the way out. Each loop is compiled once per
+// instruction set, and the processor's is picked at run time, so that nobody needs -march. The inner loops
+// have a fixed length because that is what gcc -O2 agrees to vectorise.
+
+#if PAR__X86 && !defined(__CUDACC__)
+#define PAR__ISAS(X)                                                                                         \
+    X(base, )                                                                                                \
+    X(avx2, __attribute__((target("avx2,fma,f16c"))))                                                        \
+    X(avx512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c" PAR__WIDE))))
+#if defined(__clang__)
+#define PAR__WIDE "" // clang cannot name a width here and takes 256 bits
+#else
+#define PAR__WIDE ",prefer-vector-width=512"
+#endif
+#else
+#define PAR__ISAS(X) X(base, )
+#endif
+#if defined(__clang__) || defined(__CUDACC__)
+#define PAR__IVDEP
+#else
+#define PAR__IVDEP _Pragma("GCC ivdep")
+#endif
+#define PAR__STRIP 64 // elements of an inner loop
+
+// d[i] = expression of x = a[i], y = b[i]. d may be a.
+#define PAR__LOOP2(TARGET, name, T, expression)                                                              \
+    TARGET static void name(void *dst, const void *va, const void *vb, size_t n) {                           \
+        T *d = (T *)dst;                                                                                     \
+        const T *a = (const T *)va, *b = (const T *)vb;                                                      \
+        size_t i = 0;                                                                                        \
+        for (; i + PAR__STRIP <= n; i += PAR__STRIP) {                                                       \
+            PAR__IVDEP for (size_t j = 0; j < PAR__STRIP; j++) {                                             \
+                const T x = a[i + j], y = b[i + j];                                                          \
+                d[i + j] = (T)(expression);                                                                  \
+            }                                                                                                \
+        }                                                                                                    \
+        for (; i < n; i++) {                                                                                 \
+            const T x = a[i], y = b[i];                                                                      \
+            d[i] = (T)(expression);                                                                          \
+        }                                                                                                    \
+    }
+#define PAR__LOOP1(TARGET, name, D, S, expression)                                                           \
+    TARGET static void name(void *dst, const void *src, size_t n) {                                          \
+        D *d = (D *)dst;                                                                                     \
+        const S *s = (const S *)src;                                                                         \
+        size_t i = 0;                                                                                        \
+        for (; i + PAR__STRIP <= n; i += PAR__STRIP) {                                                       \
+            PAR__IVDEP for (size_t j = 0; j < PAR__STRIP; j++) {                                             \
+                const S x = s[i + j];                                                                        \
+                d[i + j] = (D)(expression);                                                                  \
+            }                                                                                                \
+        }                                                                                                    \
+        for (; i < n; i++) {                                                                                 \
+            const S x = s[i];                                                                                \
+            d[i] = (D)(expression);                                                                          \
+        }                                                                                                    \
+    }
+
+// Integer sums and products wrap: they run on the unsigned type, wide enough not to be promoted to int.
+#define PAR__OPS_OF(I, TARGET, type, T, U)                                                                   \
+    PAR__LOOP2(TARGET, par__sum_##type##_##I, U, x + y)                                                      \
+    PAR__LOOP2(TARGET, par__prod_##type##_##I, U, x *y)                                                      \
+    PAR__LOOP2(TARGET, par__min_##type##_##I, T, (x < y || x != x) ? x : y)                                  \
+    PAR__LOOP2(TARGET, par__max_##type##_##I, T, (x > y || x != x) ? x : y)
+#define PAR__OPS_OF_16(I, TARGET, type, T) // no 16-bit integers
+#define PAR__KERNELS(I, TARGET)                                                                              \
+    PAR__OPS_OF(I, TARGET, f64, double, double)                                                              \
+    PAR__OPS_OF(I, TARGET, f32, float, float)                                                                \
+    PAR__OPS_OF(I, TARGET, i8, int8_t, uint8_t)                                                              \
+    PAR__OPS_OF(I, TARGET, u8, uint8_t, uint8_t)                                                             \
+    PAR__OPS_OF(I, TARGET, i32, int32_t, uint32_t)                                                           \
+    PAR__OPS_OF(I, TARGET, u32, uint32_t, uint32_t)                                                          \
+    PAR__OPS_OF(I, TARGET, i64, int64_t, uint64_t)                                                           \
+    PAR__OPS_OF(I, TARGET, u64, uint64_t, uint64_t)                                                          \
+    PAR__LOOP1(TARGET, par__f16_up_##I, float, uint16_t, par__f16_up(x))                                     \
+    PAR__LOOP1(TARGET, par__f16_down_##I, uint16_t, float, par__f16_down(x))                                 \
+    PAR__LOOP1(TARGET, par__bf16_up_##I, float, uint16_t, par__bf16_up(x))                                   \
+    PAR__LOOP1(TARGET, par__bf16_down_##I, uint16_t, float, par__bf16_down(x))
+PAR__ISAS(PAR__KERNELS)
+
+typedef void (*par__loop2)(void *, const void *, const void *, size_t);
+typedef void (*par__loop1)(void *, const void *, size_t);
+
+typedef struct par__kernels {
+    par__loop2 op[4][PAR_DTYPE_COUNT]; // sum, prod, min, max; half types: those of f32
+    par__loop1 f16_up, f16_down, bf16_up, bf16_down;
+} par__kernels;
+
+#define PAR__ROW(op, I)                                                                                      \
+    {                                                                                                        \
+        par__##op##_f64_##I, par__##op##_f32_##I, par__##op##_f32_##I, par__##op##_f32_##I,                  \
+            par__##op##_i8_##I, par__##op##_u8_##I, par__##op##_i32_##I, par__##op##_u32_##I,                \
+            par__##op##_i64_##I, par__##op##_u64_##I                                                         \
+    }
+#define PAR__TABLE(I, TARGET)                                                                                \
+    static const par__kernels par__kernels_##I = {                                                           \
+        {PAR__ROW(sum, I), PAR__ROW(prod, I), PAR__ROW(min, I), PAR__ROW(max, I)},                           \
+        par__f16_up_##I,                                                                                     \
+        par__f16_down_##I,                                                                                   \
+        par__bf16_up_##I,                                                                                    \
+        par__bf16_down_##I};
+PAR__ISAS(PAR__TABLE)
+
+static const par__kernels *par__pick_kernels(void) {
+#if PAR__X86 && !defined(__CUDACC__)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return &par__kernels_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &par__kernels_avx2;
+#endif
+    return &par__kernels_base;
+}
+
+static int par__is_half(par_dtype d) { return d == PAR_F16 || d == PAR_BF16; }
+static int par__is_float(par_dtype d) { return d == PAR_F64 || d == PAR_F32 || par__is_half(d); }
+static par_dtype par__accumulator(par_dtype d) { return par__is_half(d) ? PAR_F32 : d; }
+
+static void par__widen(const par__kernels *k, float *dst, const void *src, par_dtype d, size_t n) {
+    (d == PAR_F16 ? k->f16_up : k->bf16_up)(dst, src, n);
+}
+static void par__round(const par__kernels *k, void *dst, const float *src, par_dtype d, size_t n) {
+    (d == PAR_F16 ? k->f16_down : k->bf16_down)(dst, src, n);
+}
+
+// What comes after the last addition: the average's division, the scaled sum's factor.
+static void par__finalize(void *acc, size_t n, par_dtype type, par_op op, int ranks) {
+    unsigned code = par__op_code(op);
+    double factor = code == PAR_SCALED_SUM ? par__op_factor(op) : 1.0;
+    float factor32 = (float)factor;
+    if (code != PAR_AVG && code != PAR_SCALED_SUM) return;
+#define PAR__EACH(D, T, avg, scaled)                                                                         \
+    case D: {                                                                                                \
+        T *x = (T *)acc;                                                                                     \
+        if (code == PAR_AVG)                                                                                 \
+            for (size_t i = 0; i < n; i++) x[i] = (T)(avg);                                                  \
+        else                                                                                                 \
+            for (size_t i = 0; i < n; i++) x[i] = (T)(scaled);                                               \
+    } break;
+    switch (type) {
+        PAR__EACH(PAR_F64, double, x[i] / (double)ranks, x[i] * factor)
+        PAR__EACH(PAR_F32, float, x[i] / (float)ranks, x[i] * factor32)
+        PAR__EACH(PAR_I8, int8_t, x[i] / ranks, x[i])
+        PAR__EACH(PAR_U8, uint8_t, x[i] / ranks, x[i])
+        PAR__EACH(PAR_I32, int32_t, x[i] / ranks, x[i])
+        PAR__EACH(PAR_U32, uint32_t, x[i] / (uint32_t)ranks, x[i])
+        PAR__EACH(PAR_I64, int64_t, x[i] / ranks, x[i])
+        PAR__EACH(PAR_U64, uint64_t, x[i] / (uint64_t)ranks, x[i])
+    default: break; // half types are finalized as f32
+    }
+#undef PAR__EACH
+}
+
+#define PAR__BLOCK 2048 // elements at a time; 16 KiB of the widest type
+
+// out[] = (partial op) sources[0] op sources[1] ... over count elements of dtype. partial: an
+// accumulator-typed array to begin with, or NULL. ranks > 0: finalize for so many and store dtype; 0: store
+// the accumulator type. Every block is written to each of out_count destinations.
+static void par__reduce(const par__kernels *k, void *const *out, int out_count, const void *partial,
+                        const void *const *sources, int source_count, size_t count, par_dtype dtype,
+                        par_op op, int ranks) {
+    static const unsigned char row[] = {0, 0, 1, 2, 3, 0}; // operator -> row of the kernel table
+    const par_dtype acc_type = par__accumulator(dtype);
+    const size_t bytes = par__dtype_bytes[dtype], acc_bytes = par__dtype_bytes[acc_type];
+    const par__loop2 apply = k->op[row[par__op_code(op)]][dtype];
+    const int half = par__is_half(dtype);
+    float wide[PAR__BLOCK];
+    double sum[PAR__BLOCK]; // between the sources, because out[0] may be one of them and not yet read
+    for (size_t at = 0; at < count; at += PAR__BLOCK) {
+        const size_t n = PAR__MIN(count - at, (size_t)PAR__BLOCK),
+                     out_bytes = n * (ranks ? bytes : acc_bytes);
+        const size_t out_at = at * (ranks ? bytes : acc_bytes);
+        char *first = (char *)out[0] + out_at;
+        const void *have = partial ? (const char *)partial + at * acc_bytes : NULL;
+        for (int s = 0; s < source_count; s++) {
+            const void *x = (const char *)sources[s] + at * bytes;
+            void *to = s + 1 < source_count || half ? (void *)sum : (void *)first;
+            if (half) {
+                void *widened = have ? (void *)wide : (void *)sum;
+                par__widen(k, (float *)widened, x, dtype, n);
+                x = widened;
+            }
+            if (have) apply(to, have, x, n);
+            have = have ? to : x;
+        }
+        if (half && ranks) {
+            if (have != sum) memcpy(sum, have, n * sizeof(float)), have = sum;
+            par__finalize(sum, n, acc_type, op, ranks);
+            par__round(k, first, (const float *)have, dtype, n);
+        } else {
+            if (have != first) memmove(first, have, out_bytes);
+            if (ranks) par__finalize(first, n, acc_type, op, ranks);
+        }
+        for (int o = 1; o < out_count; o++) memcpy((char *)out[o] + out_at, first, out_bytes);
+    }
+}
+
+// One element as the widest type of its family.
+static double par__get_f64(const void *p, par_dtype d, size_t i) {
+    switch (d) {
+    case PAR_F64: return ((const double *)p)[i];
+    case PAR_F32: return (double)((const float *)p)[i];
+    case PAR_F16: return (double)par__f16_up(((const uint16_t *)p)[i]);
+    case PAR_BF16: return (double)par__bf16_up(((const uint16_t *)p)[i]);
+    case PAR_I8: return (double)((const int8_t *)p)[i];
+    case PAR_U8: return (double)((const uint8_t *)p)[i];
+    case PAR_I32: return (double)((const int32_t *)p)[i];
+    case PAR_U32: return (double)((const uint32_t *)p)[i];
+    case PAR_I64: return (double)((const int64_t *)p)[i];
+    case PAR_U64: return (double)((const uint64_t *)p)[i];
+    default: return 0;
+    }
+}
+static uint64_t par__get_u64(const void *p, par_dtype d, size_t i) { // integers, sign-extended
+    switch (d) {
+    case PAR_I8: return (uint64_t)(int64_t)((const int8_t *)p)[i];
+    case PAR_U8: return ((const uint8_t *)p)[i];
+    case PAR_I32: return (uint64_t)(int64_t)((const int32_t *)p)[i];
+    case PAR_U32: return ((const uint32_t *)p)[i];
+    default: return ((const uint64_t *)p)[i];
+    }
+}
+// To an integer in [low, high]: truncate, saturate, NaN to 0.
+static int64_t par__saturate(double x, double low, double high) {
+    return x != x ? 0 : x <= low ? (int64_t)low : x >= high ? (int64_t)high : (int64_t)x;
+}
+// A double to a half type must not round twice: round to f32 toward odd first, then to the half.
+static float par__f32_toward_odd(double x) {
+    float f = (float)x;
+    uint32_t bits = par__bits_of_f32(f);
+    if ((double)f == x || x != x || (bits & 0x7fffffffu) == 0x7f800000u) return f;
+    if ((bits & 1u) == 0) bits = fabs((double)f) < fabs(x) ? bits + 1 : bits - 1;
+    return par__f32_of_bits(bits);
+}
+static void par__put(void *p, par_dtype d, size_t i, double x) {
+    switch (d) {
+    case PAR_F64: ((double *)p)[i] = x; break;
+    case PAR_F32: ((float *)p)[i] = (float)x; break;
+    case PAR_F16: ((uint16_t *)p)[i] = par__f16_down(par__f32_toward_odd(x)); break;
+    case PAR_BF16: ((uint16_t *)p)[i] = par__bf16_down(par__f32_toward_odd(x)); break;
+    case PAR_I8: ((int8_t *)p)[i] = (int8_t)par__saturate(x, -128, 127); break;
+    case PAR_U8: ((uint8_t *)p)[i] = (uint8_t)par__saturate(x, 0, 255); break;
+    case PAR_I32: ((int32_t *)p)[i] = (int32_t)par__saturate(x, -2147483648.0, 2147483647.0); break;
+    case PAR_U32: ((uint32_t *)p)[i] = (uint32_t)par__saturate(x, 0, 4294967295.0); break;
+    case PAR_I64:
+        ((int64_t *)p)[i] = x >= 9223372036854775807.0    ? INT64_MAX
+                            : x <= -9223372036854775808.0 ? INT64_MIN
+                            : x != x                      ? 0
+                                                          : (int64_t)x;
+        break;
+    case PAR_U64:
+        ((uint64_t *)p)[i] = x >= 18446744073709551615.0 ? UINT64_MAX : x > 0 ? (uint64_t)x : 0;
+        break;
+    default: break;
+    }
+}
+static void par__put_u64(void *p, par_dtype d, size_t i, uint64_t x) { // integers, wrapping
+    switch (par__dtype_bytes[d]) {
+    case 1: ((uint8_t *)p)[i] = (uint8_t)x; break;
+    case 4: ((uint32_t *)p)[i] = (uint32_t)x; break;
+    default: ((uint64_t *)p)[i] = x; break;
+    }
+}
+
+par_result par_cast(void *dst, par_dtype dt, const void *src, par_dtype st, size_t count) {
+    const par__kernels *k = par__pick_kernels();
+    if (!par_dtype_bytes(dt) || !par_dtype_bytes(st) || (count && (!dst || !src))) return PAR_ERR_ARGUMENT;
+    if (dt == st) {
+        if (dst != src && count) memmove(dst, src, count * par__dtype_bytes[dt]);
+    } else if (dt == PAR_F32 && par__is_half(st)) {
+        par__widen(k, (float *)dst, src, st, count);
+    } else if (st == PAR_F32 && par__is_half(dt)) {
+        par__round(k, dst, (const float *)src, dt, count);
+    } else if (par__is_float(dt) || par__is_float(st)) {
+        for (size_t i = 0; i < count; i++) par__put(dst, dt, i, par__get_f64(src, st, i));
+    } else {
+        for (size_t i = 0; i < count; i++) par__put_u64(dst, dt, i, par__get_u64(src, st, i));
+    }
+    return PAR_OK;
+}
+
+// >>gemm ----------------------------------------------------------------------------------------------------
+//
+// The built-in kernel packs panels of A (PAR__MR rows) and B (PAR__NR columns) so that the innermost loop
+// reads both in order, and keeps a PAR__MR x PAR__NR tile of C in registers (Goto and van de Geijn 2008):
+//     for each KC slice of K: pack B (KC x NC) -> for each MC rows: pack A (MC x KC) -> tiles
+// Sums run over k in order within a slice and slice after slice.
+
+#if defined(PAR_DNNL)
+#define PAR__GEMM_NAME "oneDNN"
+#elif defined(PAR_CBLAS)
+#define PAR__GEMM_NAME "CBLAS"
+#else
+#define PAR__GEMM_NAME "built-in"
+enum { PAR__MR = 6, PAR__NR = 32, PAR__KC = 256, PAR__MC = 96, PAR__NC = 1024 };
+#if defined(__CUDACC__)
+typedef struct par__lanes {
+    float x[16];
+} par__lanes;
+#else
+typedef float par__lanes __attribute__((vector_size(64), aligned(4), may_alias));
+#endif
+
+// acc[MR][NR] = sum over k of a[k][MR] x b[k][NR]
+#if defined(__CUDACC__)
+static void par__tile_base(size_t kc, const float *a, const float *b, float *acc) {
+    for (int i = 0; i < PAR__MR * PAR__NR; i++) acc[i] = 0;
+    for (size_t p = 0; p < kc; p++)
+        for (int i = 0; i < PAR__MR; i++)
+            for (int j = 0; j < PAR__NR; j++)
+                acc[i * PAR__NR + j] += a[p * PAR__MR + (size_t)i] * b[p * PAR__NR + (size_t)j];
+}
+#else
+#define PAR__TILE(I, TARGET)                                                                                 \
+    TARGET static void par__tile_##I(size_t kc, const float *a, const float *b, float *acc) {                \
+        par__lanes c0 = {0}, c1 = c0, c2 = c0, c3 = c0, c4 = c0, c5 = c0;                                    \
+        par__lanes d0 = c0, d1 = c0, d2 = c0, d3 = c0, d4 = c0, d5 = c0;                                     \
+        for (size_t p = 0; p < kc; p++, a += PAR__MR, b += PAR__NR) {                                        \
+            const par__lanes x = *(const par__lanes *)b, y = *(const par__lanes *)(b + 16);                  \
+            c0 += a[0] * x, d0 += a[0] * y, c1 += a[1] * x, d1 += a[1] * y;                                  \
+            c2 += a[2] * x, d2 += a[2] * y, c3 += a[3] * x, d3 += a[3] * y;                                  \
+            c4 += a[4] * x, d4 += a[4] * y, c5 += a[5] * x, d5 += a[5] * y;                                  \
+        }                                                                                                    \
+        par__lanes *o = (par__lanes *)acc;                                                                   \
+        o[0] = c0, o[1] = d0, o[2] = c1, o[3] = d1, o[4] = c2, o[5] = d2;                                    \
+        o[6] = c3, o[7] = d3, o[8] = c4, o[9] = d4, o[10] = c5, o[11] = d5;                                  \
+    }
+PAR__ISAS(PAR__TILE)
+#endif
+typedef void (*par__tile)(size_t, const float *, const float *, float *);
+
+static par__tile par__pick_tile(void) {
+#if PAR__X86 && !defined(__CUDACC__)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) return par__tile_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return par__tile_avx2;
+#endif
+    return par__tile_base;
+}
+
+// Panels of `width` columns: out[panel][k][width], short panels filled with zeros. Element (k, j) of the
+// source is at k*k_stride + j*j_stride.
+static void par__pack(float *out, const float *src, size_t k_count, size_t j_count, size_t k_stride,
+                      size_t j_stride, size_t width, float scale) {
+    for (size_t j = 0; j < j_count; j += width) {
+        const size_t w = PAR__MIN(width, j_count - j);
+        for (size_t p = 0; p < k_count; p++, out += width) {
+            const float *s = src + p * k_stride + j * j_stride;
+            for (size_t i = 0; i < w; i++) out[i] = scale * s[i * j_stride];
+            for (size_t i = w; i < width; i++) out[i] = 0;
+        }
+    }
+}
+
+static void par__tile_store(const float *acc, float *c, size_t ldc, size_t rows, size_t cols) {
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++) c[i * ldc + j] += acc[i * PAR__NR + j];
+}
+
+static par_result par__gemm_builtin(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
+                                    size_t lda, const float *b, size_t ldb, float beta, float *c,
+                                    size_t ldc) {
+    const par__tile tile = par__pick_tile();
+    const size_t a_k = ta ? lda : 1, a_m = ta ? 1 : lda, b_k = tb ? 1 : ldb, b_n = tb ? ldb : 1;
+    const size_t nc_max = PAR__MIN(par__round_up(n, PAR__NR), (size_t)PAR__NC);
+    float *pack = (float *)PAR_MALLOC(sizeof(float) * PAR__KC * (PAR__MC + nc_max) + 64);
+    float acc[PAR__MR * PAR__NR];
+    if (!pack) return PAR_ERR_MEMORY;
+    float *pack_b = pack + PAR__KC * PAR__MC;
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
+    for (size_t jc = 0; jc < n; jc += PAR__NC)
+        for (size_t pc = 0; pc < k; pc += PAR__KC) {
+            const size_t nc = PAR__MIN(n - jc, (size_t)PAR__NC), kc = PAR__MIN(k - pc, (size_t)PAR__KC);
+            par__pack(pack_b, b + pc * b_k + jc * b_n, kc, nc, b_k, b_n, PAR__NR, 1);
+            for (size_t ic = 0; ic < m; ic += PAR__MC) {
+                const size_t mc = PAR__MIN(m - ic, (size_t)PAR__MC);
+                par__pack(pack, a + pc * a_k + ic * a_m, kc, mc, a_k, a_m, PAR__MR, alpha);
+                for (size_t j = 0; j < nc; j += PAR__NR)
+                    for (size_t i = 0; i < mc; i += PAR__MR) {
+                        tile(kc, pack + i * kc, pack_b + j * kc, acc);
+                        par__tile_store(acc, c + (ic + i) * ldc + jc + j, ldc,
+                                        PAR__MIN(mc - i, (size_t)PAR__MR), PAR__MIN(nc - j, (size_t)PAR__NR));
+                    }
+            }
+        }
+    PAR_FREE(pack);
+    return PAR_OK;
+}
+#endif // neither oneDNN nor a CBLAS
+
+static par_result par__cpu_gemm(par_device *device, int ta, int tb, size_t m, size_t n, size_t k, float alpha,
+                                const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c,
+                                size_t ldc, void *stream) {
+    (void)device, (void)stream;
+    if (!m || !n) return PAR_OK;
+#if defined(PAR_DNNL)
+    return dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, alpha, a,
+                      (dnnl_dim_t)lda, b, (dnnl_dim_t)ldb, beta, c, (dnnl_dim_t)ldc) == dnnl_success
+               ? PAR_OK
+               : PAR_ERR_ARGUMENT;
+#elif defined(PAR_CBLAS)
+    if ((m | n | k | lda | ldb | ldc) > INT_MAX) return PAR_ERR_ARGUMENT;
+    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n,
+                (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
+    return PAR_OK;
+#else
+    return par__gemm_builtin(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+#endif
+}
+
+// >>philox --------------------------------------------------------------------------------------------------
+
+void par_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1, c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+
+static void par__random(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]) {
+    const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)stream,
+                                 (uint32_t)(stream >> 32)};
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    par_philox(counter, key, out);
+}
+uint64_t par_random(uint64_t seed, uint64_t stream, uint64_t index) {
+    uint32_t r[4];
+    par__random(seed, stream, index, r);
+    return (uint64_t)r[1] << 32 | r[0];
+}
+float par_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
+    uint32_t r[4];
+    par__random(seed, stream, index, r);
+    return (float)(r[0] >> 8) * 5.9604644775390625e-8f; // 2^-24
+}
+float par_normal(uint64_t seed, uint64_t stream, uint64_t index) {
+    uint32_t r[4];
+    par__random(seed, stream, index, r);
+    const double u = ((double)r[0] + 0.5) * 2.3283064365386963e-10, v = (double)r[1] * 2.3283064365386963e-10;
+    return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
+}
+
+// >>device --------------------------------------------------------------------------------------------------
+
+static par_result par__cpu_alloc(par_device *device, size_t bytes, void **memory) {
+    (void)device;
+    if (!memory) return PAR_ERR_ARGUMENT;
+    if (posix_memalign(memory, 64, bytes ? bytes : 1)) return *memory = NULL, PAR_ERR_MEMORY;
+    memset(*memory, 0, bytes);
+    return PAR_OK;
+}
+static par_result par__cpu_free(par_device *device, void *memory) {
+    (void)device;
+    free(memory); // posix_memalign's
+    return PAR_OK;
+}
+static par_result par__cpu_copy(par_device *device, void *dst, const void *src, size_t bytes, void *stream) {
+    (void)device, (void)stream;
+    if (bytes) memmove(dst, src, bytes);
+    return PAR_OK;
+}
+static par_result par__cpu_fill(par_device *device, void *dst, int byte, size_t bytes, void *stream) {
+    (void)device, (void)stream;
+    if (bytes) memset(dst, byte, bytes);
+    return PAR_OK;
+}
+static par_result par__cpu_cast(par_device *device, void *dst, par_dtype dt, const void *src, par_dtype st,
+                                size_t count, void *stream) {
+    (void)device, (void)stream;
+    return par_cast(dst, dt, src, st, count);
+}
+static par_result par__cpu_reduce(par_device *device, void *dst, const void *const *sources, int source_count,
+                                  size_t count, par_dtype dtype, par_op op, void *stream) {
+    (void)device, (void)stream;
+    if (source_count < 1 || !par_dtype_bytes(dtype) || par__op_code(op) >= PAR_OP_COUNT)
+        return PAR_ERR_ARGUMENT;
+    par__reduce(par__pick_kernels(), &dst, 1, NULL, sources, source_count, count, dtype, op, source_count);
+    return PAR_OK;
+}
+static par_result par__cpu_stream_open(par_device *device, void **stream) {
+    (void)device;
+    *stream = NULL;
+    return PAR_OK;
+}
+static par_result par__cpu_stream(par_device *device, void *stream) {
+    (void)device, (void)stream;
+    return PAR_OK;
+}
+static par_result par__cpu_event_record(par_device *device, void *stream, void **event) {
+    (void)device, (void)stream;
+    *event = NULL;
+    return PAR_OK;
+}
+static par_result par__cpu_event_wait(par_device *device, void *stream, void *event) {
+    (void)device, (void)stream, (void)event;
+    return PAR_OK;
+}
+
+par_device *par_cpu(void) {
+    static par_device cpu = {"cpu",
+                             NULL,
+                             par__cpu_alloc,
+                             par__cpu_free,
+                             par__cpu_copy,
+                             par__cpu_fill,
+                             par__cpu_cast,
+                             par__cpu_reduce,
+                             par__cpu_gemm,
+                             PAR__GEMM_NAME,
+                             par__cpu_stream_open,
+                             par__cpu_stream,
+                             par__cpu_stream,
+                             par__cpu_event_record,
+                             par__cpu_event_wait,
+                             par__cpu_stream};
+    return &cpu; // never written
+}
+
+// >>structs -------------------------------------------------------------------------------------------------
+//
+// Shared by the ranks of a node, in one memfd (the arena): its allocator, a control block per rank, and per
+// comm a board with three cache lines per rank and a ring of slots per pair of ranks. Private to a rank: its
+// world, comms, operations.
+
+enum {
+    PAR__SITES = 256, // call sites a rank can name; the last one stands for all further ones
+    PAR__SITE_BYTES = 64,
+    PAR__RECORDS = 64,   // calls in the flight recorder
+    PAR__INLINE = 40,    // bytes of user data that travel in the arrival line
+    PAR__EXTENTS = 4096, // blocks in the arena's allocator
+    PAR__EAGER = 4096,   // messages up to this size are always copied through the ring
+    PAR__RING = 4,       // slots of a message ring
+    PAR__LEVELS = 4,     // levels a piece of a collective may publish
+    PAR__ERROR_BYTES = 1024
+};
+enum { PAR__UNBORN, PAR__HERE, PAR__LEFT, PAR__DEAD }; // par__rank_control.state
+enum { PAR__SEND_SHARED = 1, PAR__RECV_SHARED = 2, PAR__IS_INLINE = 4, PAR__BAD = 8, PAR__NO_MEMORY = 16 };
+
+typedef struct par__record { // one call in the flight recorder
+    uint64_t sequence, count, begun, ended;
+    uint32_t comm;
+    int32_t root;
+    uint16_t site;
+    uint8_t kind, dtype, op, result;
+    uint8_t padding[2];
+} par__record;
+
+typedef struct par__rank_control {
+    pthread_mutex_t alive
+        __attribute__((aligned(64))); // robust; the rank's thread holds it as long as it lives
+    uint32_t state;
+    int32_t pid;
+    int32_t world_rank;
+    uint64_t boot_board;                        // the world's board of this rank's node, until it has opened
+    uint32_t bell __attribute__((aligned(64))); // a sleeping rank waits for a change of its own bell
+    uint32_t sleeping;
+    uint32_t site_count __attribute__((aligned(64)));
+    char sites[PAR__SITES][PAR__SITE_BYTES];
+    uint64_t record_count;
+    par__record records[PAR__RECORDS];
+} par__rank_control;
+
+typedef struct par__extent {
+    uint64_t at, bytes;
+} par__extent;
+
+typedef struct par__arena { // the first bytes of the shared memory
+    uint64_t magic, bytes;
+    uint64_t boot_rings;
+    int32_t rank_count;
+    uint32_t aborted, closing;
+    char abort_text[256];
+    uint32_t cause; // par_result + 1 of the first error that ended a comm; 1: its text is being written
+    char cause_text[PAR__ERROR_BYTES];
+    uint32_t sleepers __attribute__((aligned(64))); // ranks that sleep or are about to
+    pthread_mutex_t lock __attribute__((aligned(64)));
+    uint64_t extent_count;
+    par__extent extents[PAR__EXTENTS]; // sorted by address
+    par__rank_control ranks[1];        // rank_count of them
+} par__arena;
+#define PAR__MAGIC 0x3172612e72617021u
+
+typedef struct par__slot { // the arrival line: who calls what; exactly one cache line
+    uint32_t sequence;
+    uint8_t kind, dtype, op, flags;
+    int32_t root;
+    uint16_t site, op_hash;
+    uint64_t count;
+    union {
+        struct {
+            uint64_t send, recv; // addresses in the arena (ranks as threads: pointers)
+        } at;
+        unsigned char bytes[PAR__INLINE];
+    } u;
+} par__slot;
+
+typedef struct par__lines {
+    par__slot slot[2]; // of even and odd calls: a rank reads one while a faster rank fills the other
+    uint32_t level;    // how far the current call has come
+    uint32_t padding[15];
+} par__lines;
+
+typedef struct par__board { // of a comm, on one node
+    uint32_t leaving;       // ranks that will not look at it again
+    uint32_t failed;        // the call that a rank found to be wrong after everybody had arrived
+    char fail_text[PAR__ERROR_BYTES];
+    par__lines lines[1]
+        __attribute__((aligned(64))); // one per rank of the comm; then sites[size][PAR__SITE_BYTES]
+} par__board;
+
+typedef struct par__ring {                      // of one ordered pair of ranks; slots are elsewhere
+    uint32_t head __attribute__((aligned(64))); // written by the sender
+    uint32_t committed;
+    uint32_t leaving; // in the first ring: ranks that will not look at the rings again
+    uint32_t tail __attribute__((aligned(64))); // written by the receiver
+} par__ring;
+
+typedef struct par__message { // what precedes the bytes of a message
+    uint64_t bytes, count, address;
+    uint32_t dtype, direct;
+    char site[PAR__SITE_BYTES];
+    char padding[32];
+} par__message;
+
+typedef struct par__transfer { // one message on its way
+    int sending, peer, internal, state, bad;
+    char *memory;
+    size_t bytes, done;
+    uint32_t ticket;
+    par__message message;
+#if defined(PAR_MPI)
+    MPI_Request request, first_request;
+    char *eager; // message header and its first bytes
+#endif
+} par__transfer;
+
+typedef enum par__verb {
+    PAR__WAIT_ALL,
+    PAR__WAIT,
+    PAR__PUBLISH,
+    PAR__COPY,
+    PAR__REDUCE,
+    PAR__SEND,
+    PAR__RECV,
+    PAR__JOIN
+} par__verb;
+
+typedef struct par__action { // one step of an algorithm: see >>program
+    par__verb verb;
+    int rank, first, last; // peer, or the range of sources
+    uint32_t level;
+    int finalize, push;
+    char *dst;
+    const char *src;
+    size_t bytes, offset, count;
+} par__action;
+
+typedef struct par__call { // the arguments of a public function
+    par_kind kind;
+    par_dtype dtype;
+    par_op op;
+    int root; // or peer
+    const void *send;
+    void *recv;
+    size_t count; // as given, or the largest of counts
+    const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
+} par__call;
+
+typedef struct par__algorithm par__algorithm;
+
+typedef struct par__operation {
+    struct par__operation *next; // in the world's list of what has begun and not ended
+    par_comm *comm;
+    par__call call;
+    int state;   // PAR__QUEUED ...
+    int invalid; // a bad argument: the others must hear of it before the call ends
+    par_result result;
+    uint64_t ticket;      // identifies this use of the structure
+    uint32_t lane_ticket; // its place in its lane
+    uint32_t sequence;    // collectives: number of the call on this comm
+    uint64_t begun;
+    double impatient; // when the first slow look at a wait for it was; 0: not yet
+    uint16_t site;
+    uint64_t record;
+    // a collective while it runs
+    const par__algorithm *algorithm;
+    int all_send, all_recv, all_inline;
+    uint32_t level; // published before the current piece
+    size_t piece, block, offset;
+    int more; // the algorithm has further pieces
+    par__action *actions;
+    size_t action_count, action_room, at;
+    const char **view;    // per rank: where byte 0 of its input array would be
+    char **out;           // per rank: where byte 0 of its output array would be
+    const void **sources; // scratch for par__reduce
+    int pointer_room;
+    char *scratch;
+    size_t scratch_bytes;
+    par__transfer *transfers;
+    size_t transfer_count, transfer_room;
+    uint64_t net_messages, net_bytes;
+} par__operation;
+enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__DONE };
+
+typedef struct par__layout { // ranks of a comm as nodes; see >>topology
+    int node_count, me, segment_count;
+    int *node_of, *local_index; // per rank
+    int *start, *members;       // node j: members[start[j]] .. members[start[j + 1] - 1], ascending
+    int *segment_node, *segment_first, *segment_last;
+} par__layout;
+
+typedef struct par__lane {
+    uint32_t issued, running;
+} par__lane;
+
+typedef struct par__block {
+    struct par__block *next;
+    char *base;
+    size_t stride;
+} par__block;
+
+typedef struct par__world par__world;
+struct par_comm {
+    par__world *world;
+    par_comm *next; // of the world's comms
+    int rank, size;
+    uint32_t id;
+    int *world_rank;         // per rank
+    int *arena_index;        // per rank: its control block, -1 if not in my arena
+    par__layout nodes, flat; // real (or pretended) nodes; every rank a node of its own
+    par__board *board;
+    uint64_t board_at, rings_at; // in the arena; 0: none
+    int ring_count;              // ranks that share my rings
+    int *ring_index;             // per rank: place among them, -1: reached by MPI
+    size_t stage_bytes, slot_bytes;
+    char *rings;
+    int stage_committed;
+    uint32_t sequence, level, half;
+    par__lane *lanes;  // [0] collectives, then sends to and receives from each rank
+    par_result broken; // the error that ended this comm
+    const char *site;
+    const char *last_algorithm;
+    par_ledger ledger[PAR_KIND_COUNT];
+    par__block *blocks;
+    char name[32];
+};
+
+typedef struct par__event { // of the trace
+    const char *name;
+    uint64_t begun, ended, bytes;
+    uint32_t comm;
+    uint32_t lane;
+} par__event;
+
+struct par__world {
+    const char *backend;
+    int rank, size, node_ranks;
+    int arena_rank;
+    char *base; // of the arena
+    size_t arena_bytes;
+    int fd;
+    par__arena *arena;
+    par__rank_control *control;
+    const par__kernels *kernels;
+    par_comm *comms;
+    par__operation *active, **active_end, *idle_operations;
+    uint64_t tickets;
+    uint32_t next_id;
+    unsigned spins;
+    double timeout_s, opened_at;
+    uint64_t opened_ticks;
+    double last_check;
+    double alpha_s, beta_s;             // the model; 0: not calibrated
+    signed char forced[PAR_KIND_COUNT]; // index into the algorithms + 1
+    size_t stage_bytes;
+    struct {
+        const char *pointer;
+        uint16_t index;
+    } site_cache[64];
+    const char *trace_path;
+    par__event *events;
+    size_t event_count, event_room;
+    const char *open_spans[32];
+    uint64_t open_begun[32];
+    int open_count;
+    int *children; // pids, in the rank 0 that forked
+    int child_count;
+    int print_ledger;
+    char error[PAR__ERROR_BYTES];
+#if defined(PAR_MPI)
+    MPI_Comm mpi;
+    int finalize_mpi;
+#endif
+};
+
+// >>errors --------------------------------------------------------------------------------------------------
+
+static double par__tick_seconds(const par__world *w, uint64_t ticks) { // how long so many ticks are
+    const double seconds = par__now() - w->opened_at;
+    const uint64_t passed = par__ticks() - w->opened_ticks;
+    return passed ? (double)ticks * seconds / (double)passed : 0;
+}
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+static par_result
+par__error(par__world *w, par_result result, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(w->error, sizeof w->error, format, args);
+    va_end(args);
+    return result;
+}
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+static par_result
+par__log(par_result result, const char *format, ...) { // where there is no comm yet to ask
+    char text[PAR__ERROR_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    PAR_LOG(text);
+    return result;
+}
+
+const char *par_last_error(const par_comm *comm) { return comm ? comm->world->error : ""; }
+
+par_comm *par__at(par_comm *comm, const char *site) {
+    if (comm) comm->site = site;
+    return comm;
+}
+
+// The number of a call site in this rank's shared table, where peers can read its text.
+static uint16_t par__site(par__world *w, const char *site) {
+    const size_t hash = ((uintptr_t)site >> 2 ^ (uintptr_t)site >> 8) & 63u;
+    par__rank_control *c = w->control;
+    if (!site) site = "?";
+    if (w->site_cache[hash].pointer == site) return w->site_cache[hash].index;
+    const size_t length = strlen(site);
+    const char *tail = length < PAR__SITE_BYTES ? site : site + length - (PAR__SITE_BYTES - 1);
+    uint32_t i = 0;
+    while (i < c->site_count && strcmp(c->sites[i], tail)) i++;
+    if (i == c->site_count) {
+        i = PAR__MIN(i, (uint32_t)PAR__SITES - 1);
+        snprintf(c->sites[i], PAR__SITE_BYTES, "%s", i == PAR__SITES - 1 ? "(one of many places)" : tail);
+        PAR__STORE(&c->site_count, i + 1);
+    }
+    w->site_cache[hash].pointer = site;
+    w->site_cache[hash].index = (uint16_t)i;
+    return (uint16_t)i;
+}
+
+static const char *par__comm_name(const par_comm *c) { return c->name; }
+
+static char *par__remote_sites(const par_comm *c, int rank) {
+    return (char *)&c->board->lines[c->size] + (size_t)rank * PAR__SITE_BYTES;
+}
+static const char *par__site_text(const par_comm *c, int rank, uint16_t site) {
+    const int i = c->arena_index[rank];
+    return i >= 0 ? c->world->arena->ranks[i].sites[site] : par__remote_sites(c, rank);
+}
+
+static void par__record_line(const par__world *w, const par__rank_control *c, const par__record *r,
+                             FILE *file) {
+    const uint64_t end = r->ended ? r->ended : par__ticks();
+    fprintf(file,
+            "  #%-6llu %-15s count=%-10llu %-4s %-4s root=%-3d comm=%-4u %s%s %.6f s, begun %.6f s ago, %s\n",
+            (unsigned long long)r->sequence, par_kind_name((par_kind)r->kind), (unsigned long long)r->count,
+            par_dtype_name((par_dtype)r->dtype), par_op_name(r->op), r->root, r->comm,
+            r->ended ? "ended: " : "RUNNING", r->ended ? par_result_name((par_result)r->result) : "",
+            par__tick_seconds(w, end - r->begun), par__tick_seconds(w, par__ticks() - r->begun),
+            c->sites[r->site]);
+}
+
+void par_recorder_print(const par_comm *comm, FILE *file) {
+    const par__world *w = comm->world;
+    static const char *const states[] = {"not started", "running", "closed", "DEAD"};
+    for (int i = 0; i < w->arena->rank_count; i++) {
+        const par__rank_control *c = &w->arena->ranks[i];
+        const uint64_t n = PAR__LOAD(&c->record_count);
+        fprintf(file, "par: flight recorder of rank %d (pid %d, %s), %llu calls:\n", c->world_rank, c->pid,
+                states[PAR__LOAD(&c->state) & 3u], (unsigned long long)n);
+        for (uint64_t j = n > 8 ? n - 8 : 0; j < n; j++)
+            par__record_line(w, c, &c->records[j % PAR__RECORDS], file);
+    }
+}
+
+static const char *par__last_seen(const par__world *w, int index, char *text, size_t bytes) {
+    const par__rank_control *c = &w->arena->ranks[index];
+    const uint64_t n = PAR__LOAD(&c->record_count);
+    if (!n) {
+        snprintf(text, bytes, "it has made no call yet");
+        return text;
+    }
+    const par__record *r = &c->records[(n - 1) % PAR__RECORDS];
+    snprintf(text, bytes, "last seen %s par_%s at %s, %.1f s ago", r->ended ? "ending" : "in",
+             par_kind_name((par_kind)r->kind), c->sites[r->site],
+             par__tick_seconds(w, par__ticks() - (r->ended ? r->ended : r->begun)));
+    return text;
+}
+
+// An error after which nobody knows how far the others came: the comm ends here. The first rank of a node to
+// which this happens leaves the cause for the others and prints everybody's last calls.
+static par_result par__break(par_comm *c, par_result result) {
+    par__world *w = c->world;
+    uint32_t none = 0;
+    if (c->broken) return result;
+    c->broken = result;
+    PAR_LOG(w->error);
+    if (__atomic_compare_exchange_n(&w->arena->cause, &none, 1u, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        snprintf(w->arena->cause_text, sizeof w->arena->cause_text, "%s", w->error);
+        PAR__STORE(&w->arena->cause, (uint32_t)result + 1);
+        if (result != PAR_ERR_ABORTED) par_recorder_print(c, stderr);
+    }
+    return result;
+}
+
+// >>arena ---------------------------------------------------------------------------------------------------
+//
+// One sparse memfd per node, mapped once and whole, so that any byte in it has the same offset for every
+// rank. What is allocated is committed by fallocate at once (an error then, never SIGBUS later) and punched
+// out again when freed.
+
+static size_t par__arena_header(int ranks) {
+    return par__round_up(sizeof(par__arena) + (size_t)ranks * sizeof(par__rank_control), 4096);
+}
+
+static int par__commit(const par__world *w, uint64_t at, uint64_t bytes) {
+    const uint64_t first = at / 4096 * 4096, last = par__round_up(at + bytes, 4096);
+    int r;
+    do r = par__fallocate(w->fd, 0, first, last - first);
+    while (r && errno == EINTR);
+    return r == 0;
+}
+
+static void par__lock(par__arena *a) {
+    if (pthread_mutex_lock(&a->lock) == EOWNERDEAD) pthread_mutex_consistent(&a->lock);
+}
+
+// First fit. 0: no room (or, with commit, no memory). Zeroed if committed.
+static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align, int commit) {
+    par__arena *a = w->arena;
+    uint64_t at = 0, found = 0;
+    size_t i;
+    bytes = par__round_up(bytes ? bytes : 1, 4096); // whole pages, so that freeing can punch them out
+    align = PAR__MAX(align, (size_t)4096);
+    par__lock(a);
+    at = par__round_up(par__arena_header(a->rank_count), align);
+    for (i = 0; i < a->extent_count; i++) {
+        if (a->extents[i].at >= at && a->extents[i].at - at >= bytes) break;
+        at = par__round_up(PAR__MAX(at, a->extents[i].at + a->extents[i].bytes), align);
+    }
+    if (a->extent_count < PAR__EXTENTS && at <= a->bytes && a->bytes - at >= bytes &&
+        (!commit || par__commit(w, at, bytes))) {
+        memmove(&a->extents[i + 1], &a->extents[i], (a->extent_count - i) * sizeof(par__extent));
+        a->extents[i].at = found = at;
+        a->extents[i].bytes = bytes;
+        a->extent_count++;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return found;
+}
+
+static void par__arena_free(par__world *w, uint64_t at) {
+    par__arena *a = w->arena;
+    if (!at) return;
+    par__lock(a);
+    for (size_t i = 0; i < a->extent_count; i++)
+        if (a->extents[i].at == at) {
+            par__fallocate(w->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, a->extents[i].bytes);
+            memmove(&a->extents[i], &a->extents[i + 1], (a->extent_count - i - 1) * sizeof(par__extent));
+            a->extent_count--;
+            break;
+        }
+    pthread_mutex_unlock(&a->lock);
+}
+
+static par_result par__map_arena(par__world *w, int fd, size_t bytes) {
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (p == MAP_FAILED)
+        return par__log(PAR_ERR_MEMORY,
+                        "cannot map %zu bytes of address space (%s); is there a ulimit -v? "
+                        "par_desc.arena_bytes asks for less",
+                        bytes, strerror(errno));
+    madvise(p, bytes, MADV_HUGEPAGE); // where the system allows it for shared memory
+    w->fd = fd;
+    w->base = (char *)p;
+    w->arena_bytes = bytes;
+    w->arena = (par__arena *)p;
+    return PAR_OK;
+}
+
+static void par__init_mutex(pthread_mutex_t *m) {
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(m, &attr);
+    pthread_mutexattr_destroy(&attr);
+}
+
+static par_result par__make_arena(par__world *w, size_t bytes, int ranks) {
+    const int fd = par__memfd("par");
+    if (!bytes) bytes = 4 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    bytes = par__round_up(PAR__MAX(bytes, par__arena_header(ranks) + (1u << 20)), 4096);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes))
+        return par__log(PAR_ERR_SYSTEM, "cannot make shared memory: %s", strerror(errno));
+    w->fd = fd;
+    if (!par__commit(w, 0, par__arena_header(ranks)))
+        return close(fd), par__log(PAR_ERR_MEMORY, "no memory for %d ranks: %s", ranks, strerror(errno));
+    const par_result r = par__map_arena(w, fd, bytes);
+    if (r) return close(fd), r;
+    w->arena->magic = PAR__MAGIC;
+    w->arena->bytes = bytes;
+    w->arena->rank_count = ranks;
+    par__init_mutex(&w->arena->lock);
+    for (int i = 0; i < ranks; i++) par__init_mutex(&w->arena->ranks[i].alive);
+    return PAR_OK;
+}
+
+// The offset by which peers find a user's block, if they can: it lies in the arena, or ranks are threads.
+static int par__shared(const par__world *w, const void *p, size_t bytes, uint64_t *at) {
+    const char *c = (const char *)p;
+    *at = 0;
+    if (!bytes) return 1;
+    if (c >= w->base && c < w->base + w->arena_bytes) return *at = (uint64_t)(c - w->base) + 1, 1;
+    if (w->backend[0] == 't') return *at = (uint64_t)((uintptr_t)c - (uintptr_t)w->base) + 1, 1;
+    return 0;
+}
+static char *par__peer_pointer(const par__world *w, uint64_t at) {
+    return (char *)((uintptr_t)w->base + (uintptr_t)(at - 1));
+}
+
+static int par__peer_dead(par__world *w, int index) { // also counts a rank that has left
+    par__rank_control *c = &w->arena->ranks[index];
+    const uint32_t state = PAR__LOAD(&c->state);
+    if (state == PAR__DEAD || state == PAR__LEFT) return 1;
+    if (state != PAR__HERE || c == w->control || w->backend[0] == 't') return 0;
+    const int r = pthread_mutex_trylock(&c->alive);
+    if (r == EBUSY) return 0;
+    if (PAR__LOAD(&c->state) == PAR__HERE) PAR__STORE(&c->state, (uint32_t)PAR__DEAD);
+    if (r == 0 || r == EOWNERDEAD) pthread_mutex_unlock(&c->alive);
+    return 1;
+}
+
+static void par__arrive_in_world(par__world *w) { // the rank lives from here
+    par__rank_control *c = &w->arena->ranks[w->arena_rank];
+    w->control = c;
+    c->pid = (int32_t)getpid();
+    c->world_rank = w->rank;
+    if (w->backend[0] != 't') pthread_mutex_lock(&c->alive);
+    PAR__STORE(&c->state, (uint32_t)PAR__HERE);
+}
+
+// Wake whoever sleeps among the ranks of a comm (peer < 0) or one of them. The caller has stored what they
+// wait for with an atomic exchange, so that this load cannot overtake it.
+static void par__ring_bells(par_comm *c, int peer) {
+    par__arena *a = c->world->arena;
+    if (__atomic_load_n(&a->sleepers, __ATOMIC_SEQ_CST) == 0) return;
+    for (int r = peer < 0 ? 0 : peer; r < (peer < 0 ? c->size : peer + 1); r++) {
+        if (c->arena_index[r] < 0) continue;
+        par__rank_control *k = &a->ranks[c->arena_index[r]];
+        if (__atomic_load_n(&k->sleeping, __ATOMIC_SEQ_CST)) {
+            __atomic_add_fetch(&k->bell, 1, __ATOMIC_SEQ_CST);
+            par__futex_wake(&k->bell);
+        }
+    }
+}
+
+// >>topology ------------------------------------------------------------------------------------------------
+//
+// A layout groups the ranks of a comm into nodes. On each node a carrier talks to the other nodes; successive
+// pieces have successive carriers, so that all cores of a node share its link. A segment is a longest run of
+// consecutive ranks on one node: a sum in rank order visits the segments in turn.
+//     ranks   0 1 2 3 4 5   on nodes   A A B B A A   ->   segments  A:0-1  B:2-3  A:4-5
+
+static int par__make_layout(par__layout *l, const int *node_of, int size, int rank) {
+    int *block = (int *)par__zalloc(sizeof(int) * (size_t)(size * 7 + 1));
+    int nodes = 0, at = 0;
+    if (!block) return 0;
+    l->node_of = block, l->local_index = block + size, l->members = block + 2 * size;
+    l->segment_node = block + 3 * size, l->segment_first = block + 4 * size,
+    l->segment_last = block + 5 * size;
+    l->start = block + 6 * size;
+    for (int r = 0; r < size; r++) l->node_of[r] = node_of[r], nodes = PAR__MAX(nodes, node_of[r] + 1);
+    l->node_count = nodes;
+    l->me = node_of[rank];
+    for (int j = 0; j < nodes; j++) {
+        l->start[j] = at;
+        for (int r = 0; r < size; r++)
+            if (node_of[r] == j) l->local_index[r] = at - l->start[j], l->members[at++] = r;
+    }
+    l->start[nodes] = at;
+    l->segment_count = 0;
+    for (int r = 0; r < size; r++) {
+        int s = l->segment_count - 1;
+        if (s < 0 || l->segment_node[s] != node_of[r])
+            s = l->segment_count++, l->segment_node[s] = node_of[r], l->segment_first[s] = r;
+        l->segment_last[s] = r;
+    }
+    return 1;
+}
+
+static int par__locals(const par__layout *l, int node) { return l->start[node + 1] - l->start[node]; }
+static int par__carrier(const par__layout *l, int node, size_t turn) {
+    return l->members[l->start[node] + (int)(turn % (size_t)par__locals(l, node))];
+}
+
+// >>comm ----------------------------------------------------------------------------------------------------
+
+static size_t par__board_bytes(int size, size_t stage, int locals) {
+    const size_t lines = sizeof(par__board) + (size_t)size * (sizeof(par__lines) + PAR__SITE_BYTES);
+    return par__round_up(lines, 4096) + (size_t)locals * stage;
+}
+static size_t par__ring_slot(int ranks) { // bytes of user data in a slot
+    const size_t share = (size_t)262144 / (size_t)ranks / 64 * 64;
+    return PAR__MAX((size_t)1024, PAR__MIN(share, (size_t)16384));
+}
+// Rings: the control lines of all pairs, user messages then internal ones, then the slots in the same order.
+static size_t par__ring_lines(int ranks) {
+    return par__round_up(2 * (size_t)ranks * (size_t)ranks * sizeof(par__ring), 4096);
+}
+static size_t par__ring_stride(int ranks) {
+    return par__round_up(PAR__RING * (par__ring_slot(ranks) + sizeof(par__message)), 4096);
+}
+static size_t par__rings_bytes(int ranks) {
+    return par__ring_lines(ranks) + 2 * (size_t)ranks * (size_t)ranks * par__ring_stride(ranks);
+}
+
+// Shared parts of a comm: the board of one node, and the rings of the ranks that share an arena.
+static uint64_t par__alloc_board(par__world *w, int size, int locals) {
+    const uint64_t at = par__arena_alloc(w, par__board_bytes(size, w->stage_bytes, locals), 4096, 0);
+    if (at && !par__commit(w, at, par__board_bytes(size, 0, 0))) return par__arena_free(w, at), 0;
+    return at;
+}
+static uint64_t par__alloc_rings(par__world *w, int ranks) {
+    const uint64_t at = par__arena_alloc(w, par__rings_bytes(ranks), 4096, 0);
+    if (at && !par__commit(w, at, par__ring_lines(ranks))) return par__arena_free(w, at), 0;
+    return at;
+}
+
+static void par__free_comm(par_comm *c) {
+    PAR_FREE(c->world_rank);
+    PAR_FREE(c->arena_index);
+    PAR_FREE(c->ring_index);
+    PAR_FREE(c->lanes);
+    PAR_FREE(c->nodes.node_of);
+    PAR_FREE(c->flat.node_of);
+    while (c->blocks) {
+        par__block *b = c->blocks;
+        c->blocks = b->next;
+        PAR_FREE(b);
+    }
+    PAR_FREE(c);
+}
+
+// The private part. world_rank, node_of (numbered by first rank) and arena_index have `size` entries and are
+// copied.
+static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, const int *world_rank,
+                                const int *node_of, const int *arena_index) {
+    par_comm *c = (par_comm *)par__zalloc(sizeof *c);
+    const size_t ints = sizeof(int) * (size_t)size;
+    if (!c) return NULL;
+    c->world = w, c->id = id, c->rank = rank, c->size = size;
+    c->world_rank = (int *)par__zalloc(ints);
+    c->arena_index = (int *)par__zalloc(ints);
+    c->ring_index = (int *)par__zalloc(ints);
+    c->lanes = (par__lane *)par__zalloc(sizeof(par__lane) * (size_t)(2 * size + 1));
+    if (!c->world_rank || !c->arena_index || !c->ring_index || !c->lanes)
+        return par__free_comm(c), (par_comm *)NULL;
+    memcpy(c->world_rank, world_rank, ints);
+    memcpy(c->arena_index, arena_index, ints);
+    for (int r = 0; r < size; r++) c->ring_index[r] = r;
+    if (!par__make_layout(&c->flat, c->ring_index, size, rank) ||
+        !par__make_layout(&c->nodes, node_of, size, rank))
+        return par__free_comm(c), (par_comm *)NULL;
+    c->ring_count = 0;
+    for (int r = 0; r < size; r++) c->ring_index[r] = arena_index[r] >= 0 ? c->ring_count++ : -1;
+    c->stage_bytes = w->stage_bytes;
+    c->slot_bytes = par__ring_slot(c->ring_count);
+    c->last_algorithm = "none";
+    snprintf(c->name, sizeof c->name, id ? "%u" : "world", id);
+    return c;
+}
+
+static void par__attach_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
+    c->board_at = board_at, c->rings_at = rings_at;
+    c->board = (par__board *)(c->world->base + board_at);
+    c->rings = c->world->base + rings_at;
+    c->next = c->world->comms;
+    c->world->comms = c;
+}
+
+static char *par__stage(const par_comm *c, int rank) { // rank on my node
+    return (char *)c->board + par__board_bytes(c->size, 0, 0) +
+           (size_t)c->nodes.local_index[rank] * c->stage_bytes;
+}
+static int par__commit_stage(par_comm *c) {
+    if (!c->stage_committed)
+        c->stage_committed =
+            par__commit(c->world, (uint64_t)(par__stage(c, c->rank) - c->world->base), c->stage_bytes);
+    return c->stage_committed;
+}
+
+// >>channel -------------------------------------------------------------------------------------------------
+//
+// A message goes through a ring of PAR__RING slots that belongs to its ordered pair of ranks, or through MPI
+// when the two share no memory. If the receiver can address the sender's block, one slot tells it where (one
+// copy); otherwise the bytes follow in slots (two copies, overlapped):
+//     sender   | fill 0 | fill 1 | fill 2 | ... head moves        receiver  | drain 0 | drain 1 | ... tail
+//     moves
+// Users' messages and those of collectives have separate rings and MPI tags.
+
+static par__ring *par__ring_of(const par_comm *c, int from, int to, int internal, char **slots) {
+    const size_t n = (size_t)c->ring_count;
+    const size_t i = ((size_t)internal * n + (size_t)c->ring_index[from]) * n + (size_t)c->ring_index[to];
+    *slots = c->rings + par__ring_lines(c->ring_count) + i * par__ring_stride(c->ring_count);
+    return (par__ring *)c->rings + i;
+}
+
+static void par__fill_message(const par__operation *op, const par__transfer *x, par__message *m) {
+    m->bytes = x->bytes, m->count = op->call.count, m->dtype = (uint32_t)op->call.dtype;
+    m->direct = 0, m->address = 0;
+    memcpy(m->site, op->comm->world->control->sites[op->site], PAR__SITE_BYTES);
+}
+
+// Both ends know what they expect; a difference is found where the message arrives. The message is drained
+// all the same.
+static par_result par__check_message(par__operation *op, par__transfer *x) {
+    const par_comm *c = op->comm;
+    const par__message *m = &x->message;
+    const int differs = x->internal ? m->bytes != x->bytes
+                                    : m->count != op->call.count || m->dtype != (uint32_t)op->call.dtype;
+    if (!differs) return PAR_OK;
+    x->bad = 1;
+    return par__error(
+        c->world, PAR_ERR_MISMATCH,
+        "rank %d sent %llu %s (%llu bytes) at %s, but rank %d receives %llu %s (%llu bytes) at %s, in "
+        "par_%s on comm %s: make the two ends agree",
+        x->peer, (unsigned long long)m->count, par_dtype_name((par_dtype)m->dtype),
+        (unsigned long long)m->bytes, m->site, c->rank, (unsigned long long)op->call.count,
+        par_dtype_name(op->call.dtype), (unsigned long long)x->bytes, c->world->control->sites[op->site],
+        par_kind_name(op->call.kind), par__comm_name(c));
+}
+
+static par_result par__ring_send(par__operation *op, par__transfer *x, int *moved) {
+    par_comm *c = op->comm;
+    char *slots;
+    par__ring *ring = par__ring_of(c, c->rank, x->peer, x->internal, &slots);
+    const size_t slot_bytes = c->slot_bytes + sizeof(par__message);
+    if (x->state == 0 && !ring->committed) {
+        if (!par__commit(c->world, (uint64_t)(slots - c->world->base), par__ring_stride(c->ring_count)))
+            return par__error(c->world, PAR_ERR_MEMORY,
+                              "no shared memory for messages from rank %d to rank %d", c->rank, x->peer);
+        ring->committed = 1;
+    }
+    while (x->state < 2 && ring->head - PAR__LOAD(&ring->tail) < PAR__RING) {
+        char *slot = slots + (ring->head % PAR__RING) * slot_bytes;
+        if (x->state == 0) {
+            par__message *m = (par__message *)slot;
+            par__fill_message(op, x, m);
+            m->direct = x->bytes > PAR__EAGER && par__shared(c->world, x->memory, x->bytes, &m->address);
+            if (m->direct) x->done = x->bytes;
+        }
+        const size_t n = PAR__MIN(c->slot_bytes, x->bytes - x->done);
+        const int direct = x->state == 0 && ((par__message *)slot)->direct;
+        if (n) memcpy(slot + sizeof(par__message), x->memory + x->done, n);
+        x->done += n;
+        x->ticket = ring->head + 1;
+        x->state = x->done < x->bytes ? 1 : direct ? 2 : 3;
+        __atomic_exchange_n(&ring->head, ring->head + 1, __ATOMIC_SEQ_CST);
+        par__ring_bells(c, x->peer);
+        *moved = 1;
+    }
+    if (x->state == 2 && (int32_t)(PAR__LOAD(&ring->tail) - x->ticket) >= 0) x->state = 3, *moved = 1;
+    return PAR_OK;
+}
+
+static par_result par__ring_recv(par__operation *op, par__transfer *x, int *moved) {
+    par_comm *c = op->comm;
+    char *slots;
+    par__ring *ring = par__ring_of(c, x->peer, c->rank, x->internal, &slots);
+    const size_t slot_bytes = c->slot_bytes + sizeof(par__message);
+    par_result result = PAR_OK;
+    while (x->state < 3 && PAR__LOAD(&ring->head) != ring->tail) {
+        const char *slot = slots + (ring->tail % PAR__RING) * slot_bytes;
+        if (x->state == 0) {
+            memcpy(&x->message, slot, sizeof x->message);
+            result = par__check_message(op, x);
+            x->state = 1;
+        }
+        const size_t total = (size_t)x->message.bytes;
+        const int direct = (int)x->message.direct;
+        const size_t n = direct ? total : PAR__MIN(c->slot_bytes, total - x->done);
+        const char *from =
+            direct ? par__peer_pointer(c->world, x->message.address) : slot + sizeof(par__message);
+        if (n && !x->bad) memcpy(x->memory + x->done, from, n);
+        x->done += n;
+        if (x->done == total) x->state = 3;
+        __atomic_exchange_n(&ring->tail, ring->tail + 1, __ATOMIC_SEQ_CST);
+        par__ring_bells(c, x->peer);
+        *moved = 1;
+        if (result) return result;
+    }
+    return PAR_OK;
+}
+
+#if defined(PAR_MPI)
+// The same over MPI: [message header + first bytes], then the rest in chunks that an int can count.
+#define PAR__CHUNK ((size_t)1 << 30)
+
+static int par__mpi_tag(const par_comm *c, int internal) {
+    return (int)(c->id * 2 + (uint32_t)internal) & 0x7fff;
+}
+
+static par_result par__mpi_error(par__world *w, int code, const char *call) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (code == MPI_SUCCESS) return PAR_OK;
+    MPI_Error_string(code, text, &length);
+    return par__error(w, PAR_ERR_MPI, "%s: %s", call, text);
+}
+
+static par_result par__mpi_chunk(par__operation *op, par__transfer *x, size_t total, int *moved) {
+    par_comm *c = op->comm;
+    int done = 1;
+    if (x->request != MPI_REQUEST_NULL) {
+        const par_result r =
+            par__mpi_error(c->world, MPI_Test(&x->request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+        if (r || !done) return r;
+        *moved = 1;
+    }
+    if (x->done == total) {
+        if (x->first_request != MPI_REQUEST_NULL) MPI_Test(&x->first_request, &done, MPI_STATUS_IGNORE);
+        if (done) {
+            if (x->bad) PAR_FREE(x->memory);
+            PAR_FREE(x->eager);
+            x->eager = NULL;
+            x->state = 3, *moved = 1;
+        }
+        return PAR_OK;
+    }
+    const size_t n = PAR__MIN(PAR__CHUNK, total - x->done);
+    char *at = x->memory + (x->bad ? 0 : x->done); // a bad message drains into one chunk's worth of memory
+    const int peer = c->world_rank[x->peer], tag = par__mpi_tag(c, x->internal);
+    x->done += n;
+    *moved = 1;
+    return par__mpi_error(c->world,
+                          x->sending ? MPI_Isend(at, (int)n, MPI_BYTE, peer, tag, c->world->mpi, &x->request)
+                                     : MPI_Irecv(at, (int)n, MPI_BYTE, peer, tag, c->world->mpi, &x->request),
+                          x->sending ? "MPI_Isend" : "MPI_Irecv");
+}
+
+static par_result par__mpi_start(par__operation *op, par__transfer *x) {
+    par_comm *c = op->comm;
+    const int peer = c->world_rank[x->peer], tag = par__mpi_tag(c, x->internal);
+    const size_t first = PAR__MIN(x->bytes, (size_t)PAR__EAGER);
+    x->request = x->first_request = MPI_REQUEST_NULL;
+    x->eager = (char *)PAR_MALLOC(sizeof(par__message) + PAR__EAGER);
+    if (!x->eager) return par__error(c->world, PAR_ERR_MEMORY, "no memory for a message");
+    x->state = x->sending ? 2 : 1;
+    if (!x->sending)
+        return par__mpi_error(c->world,
+                              MPI_Irecv(x->eager, (int)(sizeof(par__message) + PAR__EAGER), MPI_BYTE, peer,
+                                        tag, c->world->mpi, &x->first_request),
+                              "MPI_Irecv");
+    par__fill_message(op, x, (par__message *)x->eager);
+    if (first) memcpy(x->eager + sizeof(par__message), x->memory, first);
+    x->done = first;
+    return par__mpi_error(c->world,
+                          MPI_Isend(x->eager, (int)(sizeof(par__message) + first), MPI_BYTE, peer, tag,
+                                    c->world->mpi, &x->first_request),
+                          "MPI_Isend");
+}
+
+static par_result par__mpi_step(par__operation *op, par__transfer *x, int *moved) {
+    par_result r = PAR_OK;
+    int done = 0;
+    if (x->state == 0) r = par__mpi_start(op, x), *moved = 1;
+    if (r || x->state != 1)
+        return r ? r
+               : x->state == 2
+                   ? par__mpi_chunk(op, x, x->sending ? x->bytes : (size_t)x->message.bytes, moved)
+                   : PAR_OK;
+    r = par__mpi_error(op->comm->world, MPI_Test(&x->first_request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (r || !done) return r;
+    memcpy(&x->message, x->eager, sizeof x->message);
+    r = par__check_message(op, x);
+    const size_t first = PAR__MIN((size_t)x->message.bytes, (size_t)PAR__EAGER);
+    if (x->bad) {
+        x->memory = (char *)PAR_MALLOC(PAR__MIN(PAR__CHUNK, (size_t)x->message.bytes + 1));
+        if (!x->memory) return par__error(op->comm->world, PAR_ERR_MEMORY, "no memory to drain a message");
+    } else if (first) {
+        memcpy(x->memory, x->eager + sizeof(par__message), first);
+    }
+    x->done = first, x->state = 2, *moved = 1;
+    return r;
+}
+
+static void par__mpi_drop(par__transfer *x) { // of an operation that failed
+    if (!x->eager) return;
+    if (x->request != MPI_REQUEST_NULL) MPI_Cancel(&x->request), MPI_Request_free(&x->request);
+    if (x->first_request != MPI_REQUEST_NULL)
+        MPI_Cancel(&x->first_request), MPI_Request_free(&x->first_request);
+    x->eager = NULL; // MPI may still write to it: it stays allocated
+}
+#endif
+
+static par_result par__transfer_step(par__operation *op, par__transfer *x, int *moved) {
+#if defined(PAR_MPI)
+    if (op->comm->ring_index[x->peer] < 0) return par__mpi_step(op, x, moved);
+#endif
+    return x->sending ? par__ring_send(op, x, moved) : par__ring_recv(op, x, moved);
+}
+
+static par__transfer *par__add_transfer(par__operation *op, int sending, int peer, void *memory, size_t bytes,
+                                        int internal) {
+    par_comm *c = op->comm;
+    if (op->transfer_count == op->transfer_room) {
+        const size_t room = 2 * op->transfer_room + 4;
+        par__transfer *p = (par__transfer *)PAR_REALLOC(op->transfers, room * sizeof *p);
+        if (!p) return NULL;
+        op->transfers = p, op->transfer_room = room;
+    }
+    par__transfer *x = &op->transfers[op->transfer_count++];
+    memset(x, 0, sizeof *x);
+    x->sending = sending, x->peer = peer, x->internal = internal, x->memory = (char *)memory,
+    x->bytes = bytes;
+    if (sending && c->nodes.node_of[peer] != c->nodes.me) op->net_messages++, op->net_bytes += bytes;
+    return x;
+}
+
+// Step all transfers of an operation; those of one lane (direction and peer) one after the other. 1: all have
+// ended.
+static int par__step_transfers(par__operation *op, int *moved) {
+    int all = 1;
+    for (size_t i = 0; i < op->transfer_count; i++) {
+        par__transfer *x = &op->transfers[i];
+        int ready = x->state != 3;
+        for (size_t j = 0; ready && j < i && x->state == 0; j++)
+            if (op->transfers[j].state != 3 && op->transfers[j].sending == x->sending &&
+                op->transfers[j].peer == x->peer)
+                ready = 0;
+        if (ready) {
+            const par_result r = par__transfer_step(op, x, moved);
+            if (r && !op->result) op->result = r;
+        }
+        all &= x->state == 3;
+    }
+    return all;
+}
+
+// >>program -------------------------------------------------------------------------------------------------
+//
+// An algorithm is a function that writes the actions of one piece of the array; the interpreter runs them,
+// returns when one must wait, and comes back to it. So every algorithm blocks or overlaps without knowing
+// which.
+//     WAIT_ALL / WAIT   until all ranks of my node / one of them have published a level
+//     PUBLISH           my level: what I wrote or read until here, peers may read or overwrite
+//     COPY              bytes from src to dst
+//     REDUCE            view[first] op ... op view[last] (after the partial sum at src) -> dst, or every
+//     rank's out SEND, RECV, JOIN  start a message; JOIN waits for all that were started
+// A piece may use the levels op->level + 1 ... + PAR__LEVELS, and the half of each rank's stage that
+// par__half_of names. Why a half may be overwritten: its last readers published their next piece (or arrived
+// at the next call) afterwards, and every piece that stages waits for that of all ranks on the node.
+
+static par__action *par__emit(par__operation *op, par__verb verb) {
+    static par__action discard; // where to write when out of memory; nobody reads it
+    if (op->action_count == op->action_room) {
+        const size_t room = 2 * op->action_room + 16;
+        par__action *p = (par__action *)PAR_REALLOC(op->actions, room * sizeof *p);
+        if (!p) return op->result = PAR_ERR_MEMORY, &discard;
+        op->actions = p, op->action_room = room;
+    }
+    par__action *a = &op->actions[op->action_count++];
+    a->verb = verb;
+    return a;
+}
+static void par__emit_wait_all(par__operation *op, int level) {
+    par__emit(op, PAR__WAIT_ALL)->level = op->level + (uint32_t)level;
+}
+static void par__emit_publish(par__operation *op, int level) {
+    par__emit(op, PAR__PUBLISH)->level = op->level + (uint32_t)level;
+}
+static void par__emit_wait(par__operation *op, int rank, int level) {
+    par__action *a = par__emit(op, PAR__WAIT);
+    a->rank = rank, a->level = op->level + (uint32_t)level;
+}
+static void par__emit_copy(par__operation *op, void *dst, const void *src, size_t bytes) {
+    if (!bytes || dst == src) return;
+    par__action *a = par__emit(op, PAR__COPY);
+    a->dst = (char *)dst, a->src = (const char *)src, a->bytes = bytes;
+}
+static void par__emit_message(par__operation *op, par__verb verb, int peer, const void *memory,
+                              size_t bytes) {
+    if (!bytes && op->call.kind != PAR_KIND_ALL_TO_ALLV)
+        return; // both ends know (there: each knows its own counts)
+    par__action *a = par__emit(op, verb);
+    a->rank = peer, a->dst = (char *)(uintptr_t)memory, a->bytes = bytes;
+}
+static void par__emit_join(par__operation *op) { par__emit(op, PAR__JOIN); }
+// Sum ranks first..last over `count` elements at byte `offset` of the array. finalize: apply avg's division
+// and round.
+static par__action *par__emit_reduce(par__operation *op, int first, int last, size_t offset, size_t count,
+                                     const void *partial, void *dst, int finalize) {
+    par__action *a = par__emit(op, PAR__REDUCE);
+    a->first = first, a->last = last, a->offset = offset, a->count = count, a->finalize = finalize;
+    a->src = (const char *)partial, a->dst = (char *)dst, a->push = 0, a->bytes = 0;
+    return a;
+}
+
+static size_t par__element(const par__operation *op) { return par__dtype_bytes[op->call.dtype]; }
+static size_t par__half_bytes(const par_comm *c) { return c->stage_bytes / 2 / 64 * 64; }
+static char *par__half_of(const par_comm *c, int rank) {
+    return par__stage(c, rank) + (c->half & 1u) * par__half_bytes(c);
+}
+
+static size_t par__count_of(const par__operation *op, int r) { // elements of block r
+    const par__call *k = &op->call;
+    return k->recv_counts ? k->recv_counts[r] : k->send_counts ? k->send_counts[r] : k->count;
+}
+static size_t par__displ_of(const par__operation *op, const size_t *counts, const size_t *displs, int r) {
+    size_t at = 0;
+    if (displs) return displs[r];
+    if (!counts) return (size_t)r * op->call.count;
+    for (int i = 0; i < r; i++) at += counts[i];
+    return at;
+}
+static size_t par__send_displ(const par__operation *op, int r) {
+    return par__displ_of(op, op->call.send_counts, op->call.send_displs, r);
+}
+static size_t par__recv_displ(const par__operation *op, int r) {
+    return par__displ_of(op, op->call.recv_counts, op->call.recv_displs, r);
+}
+static int par__is_local(const par_comm *c, int r) { return c->nodes.node_of[r] == c->nodes.me; }
+
+static void par__run_reduce(par__operation *op, const par__action *a) {
+    par_comm *c = op->comm;
+    int n = 0, outs = 0;
+    for (int r = a->first; r <= a->last; r++) op->sources[n++] = op->view[r] + a->offset;
+    void **out = (void **)(op->sources + c->size); // the second half of the scratch
+    if (a->push)
+        for (int r = 0; r < c->size; r++) out[outs++] = op->out[(c->rank + r) % c->size] + a->offset;
+    else
+        out[outs++] = a->dst;
+    if (a->bytes)
+        out[outs++] = (char *)op->call.recv + a->offset; // "and into my own recv": see par__emit_twoshot
+    par__reduce(c->world->kernels, out, outs, a->src, op->sources, n, a->count, op->call.dtype, op->call.op,
+                a->finalize ? c->size : 0);
+}
+
+// 1: nothing is left to do (or an error is in op->result). *moved: some action was done.
+static int par__run(par__operation *op, int *moved) {
+    par_comm *c = op->comm;
+    par__lines *lines = c->board->lines;
+    const par__layout *l = &c->nodes;
+    int blocked = 0;
+    while (op->at < op->action_count && !blocked) {
+        const par__action *a = &op->actions[op->at];
+        switch (a->verb) {
+        case PAR__WAIT_ALL:
+            for (int i = l->start[l->me]; i < l->start[l->me + 1] && !blocked; i++)
+                blocked = (int32_t)(PAR__LOAD(&lines[l->members[i]].level) - a->level) < 0;
+            break;
+        case PAR__WAIT: blocked = (int32_t)(PAR__LOAD(&lines[a->rank].level) - a->level) < 0; break;
+        case PAR__PUBLISH:
+            __atomic_exchange_n(&lines[c->rank].level, a->level, __ATOMIC_SEQ_CST);
+            par__ring_bells(c, -1);
+            break;
+        case PAR__COPY: memmove(a->dst, a->src, a->bytes); break;
+        case PAR__REDUCE: par__run_reduce(op, a); break;
+        case PAR__SEND:
+        case PAR__RECV:
+            if (!par__add_transfer(op, a->verb == PAR__SEND, a->rank, a->dst, a->bytes, 1))
+                op->result = PAR_ERR_MEMORY;
+            break;
+        case PAR__JOIN:
+            blocked = !par__step_transfers(op, moved);
+            if (!blocked) op->transfer_count = 0;
+            break;
+        }
+        if (op->result) return 1;
+        if (!blocked) op->at++, *moved = 1;
+    }
+    if (blocked && op->transfer_count) par__step_transfers(op, moved);
+    return !blocked;
+}
+
+static char *par__scratch(par__operation *op, size_t bytes) {
+    if (bytes > op->scratch_bytes) {
+        PAR_FREE(op->scratch);
+        op->scratch = (char *)PAR_MALLOC(bytes);
+        op->scratch_bytes = op->scratch ? bytes : 0;
+        if (!op->scratch) op->result = PAR_ERR_MEMORY;
+    }
+    return op->scratch;
+}
+
+// >>inline --------------------------------------------------------------------------------------------------
+//
+//     rank 0   [call x0]-.      every arrival line brings its rank's data along; whoever has seen all lines
+//     has all rank 1   [call x1]-+-> everybody reads all four lines and takes, or adds, what it needs rank 2
+//     [call x2]-+ rank 3   [call x3]-'      1 step, no further synchronisation; across nodes the leaders
+//     exchange the lines
+
+// What of my input others need, if it fits a line; 0 if this kind never fits.
+static size_t par__inline_bytes(const par__operation *op) {
+    const par__call *k = &op->call;
+    const size_t n = (size_t)op->comm->size, e = par__element(op);
+    size_t blocks = 1;
+    switch (k->kind) {
+    case PAR_KIND_BARRIER: return 0;
+    case PAR_KIND_BROADCAST:
+    case PAR_KIND_ALL_REDUCE:
+    case PAR_KIND_REDUCE:
+    case PAR_KIND_ALL_GATHER:
+    case PAR_KIND_ALL_GATHERV:
+    case PAR_KIND_GATHER: break;
+    case PAR_KIND_SCATTER:
+    case PAR_KIND_REDUCE_SCATTER:
+    case PAR_KIND_ALL_TO_ALL: blocks = n; break;
+    default: return SIZE_MAX;
+    }
+    return k->count > PAR__INLINE / (e * blocks) ? SIZE_MAX : k->count * e * blocks;
+}
+
+static void par__run_inline(par__operation *op) {
+    par_comm *c = op->comm;
+    const par__call *k = &op->call;
+    const size_t e = par__element(op), bytes = k->count * e;
+    const int parity = (int)(op->sequence & 1u);
+    void *recv = k->recv;
+    for (int r = 0; r < c->size; r++) {
+        const unsigned char *x = c->board->lines[r].slot[parity].u.bytes;
+        op->sources[r] = x + (k->kind == PAR_KIND_REDUCE_SCATTER ? (size_t)c->rank * bytes : 0);
+    }
+    switch (k->kind) {
+    case PAR_KIND_REDUCE:
+        if (c->rank != k->root) break; // fall through
+    case PAR_KIND_ALL_REDUCE:
+    case PAR_KIND_REDUCE_SCATTER:
+        if (k->count)
+            par__reduce(c->world->kernels, &recv, 1, NULL, op->sources, c->size, k->count, k->dtype, k->op,
+                        c->size);
+        break;
+    case PAR_KIND_BROADCAST:
+        if (bytes && !(c->rank == k->root && recv == k->send)) memcpy(recv, op->sources[k->root], bytes);
+        break;
+    case PAR_KIND_GATHER:
+        if (c->rank != k->root) break; // fall through
+    case PAR_KIND_ALL_GATHER:
+    case PAR_KIND_ALL_GATHERV:
+        for (int r = 0; r < c->size; r++)
+            if (par__count_of(op, r))
+                memcpy((char *)recv + par__recv_displ(op, r) * e, op->sources[r], par__count_of(op, r) * e);
+        break;
+    case PAR_KIND_SCATTER:
+        if (bytes) memcpy(recv, (const char *)op->sources[k->root] + (size_t)c->rank * bytes, bytes);
+        break;
+    case PAR_KIND_ALL_TO_ALL:
+        for (int r = 0; bytes && r < c->size; r++)
+            memcpy((char *)recv + (size_t)r * bytes, (const char *)op->sources[r] + (size_t)c->rank * bytes,
+                   bytes);
+        break;
+    default: break;
+    }
+}
+
+// >>oneshot -------------------------------------------------------------------------------------------------
+//
+//     rank 0   [x0] publish --- wait for all --- read what I need from x0, x1, x2, x3
+//     rank 1   [x1] publish --- wait for all --- read what I need from x0, x1, x2, x3      ... and so on
+//
+// All addressable: the peers' own buffers are read, in one piece. Otherwise pieces pass through the stages.
+// all_reduce: every rank adds everything: (n+3)S bytes, for small S. The others: each byte is read once by
+// who needs it.
+
+// Point view[] at the peers' stages, where byte `at` of their arrays lies `skip` bytes in.
+static void par__view_stages(par__operation *op, size_t at, size_t skip) {
+    par_comm *c = op->comm;
+    for (int r = 0; r < c->size; r++)
+        if (r != c->rank && par__is_local(c, r) &&
+            !(c->board->lines[r].slot[op->sequence & 1u].flags & PAR__SEND_SHARED))
+            op->view[r] = (const char *)((uintptr_t)par__half_of(c, r) + skip - at);
+}
+static int par__must_stage(const par__operation *op) { // others cannot read my input where it is
+    const par_comm *c = op->comm;
+    return !(c->board->lines[c->rank].slot[op->sequence & 1u].flags & PAR__SEND_SHARED);
+}
+static const char *par__send_at(const par__operation *op, size_t byte) {
+    return (const char *)op->call.send + byte;
+}
+static char *par__recv_at(const par__operation *op, size_t byte) { return (char *)op->call.recv + byte; }
+
+// Whole arrays (all_reduce): everything is staged even if addressable, because results overwrite inputs in
+// place. Piece 0 was staged before the arrival was published.
+static void par__emit_oneshot_all_reduce(par__operation *op) {
+    par_comm *c = op->comm;
+    const size_t e = par__element(op), room = par__half_bytes(c) / e, at = op->offset;
+    const size_t n = PAR__MIN(room, op->call.count - at);
+    for (int r = 0; r < c->size; r++) op->view[r] = (const char *)((uintptr_t)par__half_of(c, r) - at * e);
+    if (op->piece > 0) {
+        par__emit_copy(op, par__half_of(c, c->rank), par__send_at(op, at * e), n * e);
+        par__emit_publish(op, 1);
+        par__emit_wait_all(op, 1);
+    }
+    par__emit_reduce(op, 0, c->size - 1, at * e, n, NULL, par__recv_at(op, at * e), 1);
+    op->offset += n;
+    op->more = op->offset < op->call.count;
+}
+
+static size_t par__most(const par__operation *op) { // elements of the largest block
+    size_t most = 0;
+    for (int r = 0; r < op->comm->size; r++) most = PAR__MAX(most, par__count_of(op, r));
+    return most;
+}
+
+static void par__emit_oneshot_reduce_scatter(par__operation *op) {
+    par_comm *c = op->comm;
+    const size_t e = par__element(op),
+                 slot = op->all_send ? SIZE_MAX : par__half_bytes(c) / (size_t)c->size / 64 * 64;
+    const size_t most = par__most(op), at = op->offset, room = op->all_send ? most : slot / e;
+    const size_t mine = par__count_of(op, c->rank), n = mine > at ? PAR__MIN(room, mine - at) : 0;
+    const size_t me_at = (par__recv_displ(op, c->rank) + at) * e;
+    if (!op->all_send) {
+        for (int b = 0; b < c->size && par__must_stage(op); b++) {
+            const size_t count = par__count_of(op, b), m = count > at ? PAR__MIN(room, count - at) : 0;
+            if (b != c->rank)
+                par__emit_copy(op, par__half_of(c, c->rank) + (size_t)b * slot,
+                               par__send_at(op, (par__recv_displ(op, b) + at) * e), m * e);
+        }
+        par__emit_publish(op, 1);
+        par__emit_wait_all(op, 1);
+        par__view_stages(op, me_at, (size_t)c->rank * slot);
+    }
+    if (n) par__emit_reduce(op, 0, c->size - 1, me_at, n, NULL, par__recv_at(op, at * e), 1);
+    op->offset += room;
+    op->more = op->offset < most;
+    if (!op->more) par__emit_publish(op, 2), par__emit_wait_all(op, 2);
+}
+
+static void par__emit_oneshot_all_gather(par__operation *op) {
+    par_comm *c = op->comm;
+    const size_t e = par__element(op), most = par__most(op), at = op->offset;
+    const size_t room = op->all_send ? most : par__half_bytes(c) / e;
+    for (int i = 0; i < c->size; i++) {
+        const int r = (c->rank + i) % c->size; // own block first; then a different peer for each rank
+        const size_t count = par__count_of(op, r), m = count > at ? PAR__MIN(room, count - at) : 0;
+        char *to = par__recv_at(op, (par__recv_displ(op, r) + at) * e);
+        if (i == 0 && !op->all_send) {
+            if (par__must_stage(op)) par__emit_copy(op, par__half_of(c, r), par__send_at(op, at * e), m * e);
+            par__emit_publish(op, 1);
+        }
+        if (i == 1 && !op->all_send) par__emit_wait_all(op, 1), par__view_stages(op, at * e, 0);
+        par__emit_copy(op, to, i ? op->view[r] + at * e : par__send_at(op, at * e), m * e);
+    }
+    op->offset += room;
+    op->more = op->offset < most;
+    if (!op->more) par__emit_publish(op, 2), par__emit_wait_all(op, 2);
+}
+
+static void par__emit_oneshot_broadcast(par__operation *op) {
+    par_comm *c = op->comm;
+    const int root = op->call.root,
+              shared = c->board->lines[root].slot[op->sequence & 1u].flags & PAR__SEND_SHARED;
+    const size_t e = par__element(op), at = op->offset, rest = op->call.count - at;
+    const size_t n = shared ? rest : PAR__MIN(rest, par__half_bytes(c) / e);
+    if (c->rank == root) {
+        if (!shared) par__emit_copy(op, par__half_of(c, root), par__send_at(op, at * e), n * e);
+        par__emit_publish(op, 1);
+        par__emit_copy(op, par__recv_at(op, at * e), par__send_at(op, at * e), n * e);
+    } else {
+        par__view_stages(op, at * e, 0);
+        par__emit_wait(op, root, 1);
+        par__emit_copy(op, par__recv_at(op, at * e), op->view[root] + at * e, n * e);
+    }
+    op->offset += n;
+    op->more = op->offset < op->call.count;
+    par__emit_publish(op, 2);
+    par__emit_wait_all(op, 2);
+}
+
+// gather: the root reads; scatter: the root writes; all_to_all: everybody reads. All addressable only.
+static void par__emit_oneshot_blocks(par__operation *op) {
+    par_comm *c = op->comm;
+    const par__call *k = &op->call;
+    const size_t e = par__element(op);
+    const int gather = k->kind == PAR_KIND_GATHER || k->kind == PAR_KIND_GATHERV;
+    const int scatter = k->kind == PAR_KIND_SCATTER || k->kind == PAR_KIND_SCATTERV;
+    for (int i = 0; i < c->size; i++) {
+        const int r = (c->rank + i) % c->size;
+        const size_t bytes = (gather || scatter) && c->rank != k->root ? 0 : par__count_of(op, r) * e;
+        if (!bytes) continue;
+        if (gather)
+            par__emit_copy(op, par__recv_at(op, par__recv_displ(op, r) * e), op->view[r], bytes);
+        else if (scatter)
+            par__emit_copy(op, op->out[r], par__send_at(op, par__send_displ(op, r) * e), bytes);
+        else
+            par__emit_copy(op, par__recv_at(op, (size_t)r * bytes), op->view[r] + (size_t)c->rank * bytes,
+                           bytes);
+    }
+    par__emit_publish(op, 1);
+    par__emit_wait_all(op, 1);
+}
+
+// >>twoshot -------------------------------------------------------------------------------------------------
+//
+//     slices        0    1    2    3          each rank reduces its slice of the array, then all exchange
+//     slices rank 0       [+]   .    .    .   -->  0 1 2 3 rank 1        .   [+]   .    .   -->  0 1 2 3
+//     addressable: reads n slices and writes n results, 2S bytes rank 2        .    .   [+]   .   -->  0 1 2
+//     3       staged: (5 - 2/n)S, in pieces that stay in cache rank 3        .    .    .   [+]  -->  0 1 2 3
+//     2 synchronisations (each piece)
+//
+// Each slice is written by its owner alone and read by others only before (input) or after (result) that.
+
+static void par__slice(size_t count, int n, int r, size_t e, size_t *first,
+                       size_t *length) { // whole cache lines
+    const size_t unit = PAR__MAX((size_t)64 / e, (size_t)1), units = (count + unit - 1) / unit;
+    const size_t a = units / (size_t)n * (size_t)r + PAR__MIN((size_t)r, units % (size_t)n);
+    const size_t b = a + units / (size_t)n + ((size_t)r < units % (size_t)n);
+    *first = PAR__MIN(a * unit, count);
+    *length = PAR__MIN(b * unit, count) - *first;
+}
+
+static void
+par__emit_twoshot(par__operation *op) { // all_reduce, and reduce whose root alone takes the result
+    par_comm *c = op->comm;
+    const int rooted = op->call.kind == PAR_KIND_REDUCE, takes = !rooted || c->rank == op->call.root;
+    const int push = rooted ? op->out[op->call.root] != NULL : op->all_recv;
+    const int zero_copy = op->all_send && push;
+    const size_t e = par__element(op), at = op->offset;
+    const size_t n = PAR__MIN(op->call.count - at, zero_copy ? SIZE_MAX : par__half_bytes(c) / e);
+    size_t first, length;
+    par__slice(n, c->size, c->rank, e, &first, &length);
+    const size_t mine = (at + first) * e, end = first + length;
+    char *stage = par__half_of(c, c->rank);
+    if (!zero_copy) {
+        if (par__must_stage(op)) { // my own slice only I read
+            par__emit_copy(op, stage, par__send_at(op, at * e), first * e);
+            par__emit_copy(op, stage + end * e, par__send_at(op, (at + end) * e), (n - end) * e);
+        }
+        par__emit_publish(op, 1);
+        par__emit_wait_all(op, 1);
+        par__view_stages(op, at * e, 0);
+    }
+    if (length) {
+        par__action *a = par__emit_reduce(op, 0, c->size - 1, mine, length, NULL, stage + first * e, 1);
+        if (push && rooted) a->dst = op->out[op->call.root] + mine;
+        a->push = push && !rooted;
+        a->bytes = !push && takes; // also straight into my recv
+    }
+    par__emit_publish(op, 2);
+    par__emit_wait_all(op, 2);
+    for (int i = 1; i < c->size && !push && takes; i++) {
+        const int r = (c->rank + i) % c->size;
+        par__slice(n, c->size, r, e, &first, &length);
+        par__emit_copy(op, par__recv_at(op, (at + first) * e), par__half_of(c, r) + first * e, length * e);
+    }
+    op->offset += n;
+    op->more = op->offset < op->call.count;
+}
+
+// >>chain ---------------------------------------------------------------------------------------------------
+//
+// A sum across nodes, in rank order whatever the nodes are: the partial sum visits the segments of
+// consecutive ranks in turn, carried in the accumulator's type, and what the last one has goes to who needs
+// it.
+//     segment 0 (ranks 0 1)    s = x0 + x1      --.
+//     segment 1 (ranks 2 3)                       '-> s + x2 + x3 --.
+//     segment 2 (ranks 4 5)                                         '-> s + x4 + x5 = result -> all, or its
+//     owner
+// two_level: nodes are nodes, successive pieces have successive carriers; the result returns down a binomial
+// tree. ring: every rank is a node of its own; the result goes on round the ring. Bytes over a node's link: S
+// out for the sum, S for the result. A ring of partial blocks would send less from three nodes on (2(k-1)/k
+// S), but adds in another order for each block.
+
+typedef struct par__chain {
+    const par__layout *layout;
+    size_t at, count; // elements of the array
+    int dest;         // who takes the result; -1: all
+    size_t turn;      // chooses the carriers
+    int ring;
+    char *into; // where dest wants it
+} par__chain;
+
+// Children and parent of node `me` when data spreads from `root` over n nodes.
+static int par__parent(int n, int root, int me, int ring) {
+    const int q = (me - root + n) % n;
+    if (q == 0) return -1;
+    return ((ring ? q - 1 : q & (q - 1)) + root) % n;
+}
+static int par__child(int n, int root, int me, int ring, int index) { // -1 after the last
+    const int q = (me - root + n) % n;
+    if (ring) return index == 0 && q + 1 < n ? (q + 1 + root) % n : -1;
+    int step = 1;
+    while (step < n) step *= 2; // largest first
+    for (step /= 2; step >= 1; step /= 2)
+        if ((q & (2 * step - 1)) == 0 && q + step < n && index-- == 0) return (q + step + root) % n;
+    return -1;
+}
+
+static void par__emit_chain_carrier(par__operation *op, const par__chain *ch, char *acc, char *result) {
+    const par__layout *l = ch->layout;
+    const size_t e = par__element(op), bytes = ch->count * e;
+    const size_t wide = ch->count * par__dtype_bytes[par__accumulator(op->call.dtype)];
+    const int last = l->segment_node[l->segment_count - 1], all = ch->dest < 0;
+    const int dest_node = all ? -1 : l->node_of[ch->dest];
+    for (int s = 0; s < l->segment_count; s++) {
+        if (l->segment_node[s] != l->me) continue;
+        const int final = s == l->segment_count - 1;
+        if (s > 0) {
+            par__emit_message(op, PAR__RECV, par__carrier(l, l->segment_node[s - 1], ch->turn), acc, wide);
+            par__emit_join(op);
+        }
+        par__emit_reduce(op, l->segment_first[s], l->segment_last[s], ch->at * e, ch->count, s ? acc : NULL,
+                         final ? result : acc, final);
+        if (!final) {
+            par__emit_message(op, PAR__SEND, par__carrier(l, l->segment_node[s + 1], ch->turn), acc, wide);
+            par__emit_join(op);
+        }
+    }
+    if (all) { // spread the result over the nodes
+        const int parent = par__parent(l->node_count, last, l->me, ch->ring);
+        if (parent >= 0) par__emit_message(op, PAR__RECV, par__carrier(l, parent, ch->turn), result, bytes);
+        par__emit_join(op);
+        for (int i = 0, child; (child = par__child(l->node_count, last, l->me, ch->ring, i)) >= 0; i++)
+            par__emit_message(op, PAR__SEND, par__carrier(l, child, ch->turn), result, bytes);
+    } else if (l->me == last && dest_node != last) {
+        par__emit_message(op, PAR__SEND, ch->dest, result, bytes);
+    }
+    par__emit_join(op);
+}
+
+// Stage halves hold [my input | accumulator | result]: one part, two parts (half types widen), one part.
+static size_t par__chain_room(const par__operation *op) {
+    return par__half_bytes(op->comm) / 4 / 64 * 64 / par__element(op);
+}
+
+static void par__emit_chain(par__operation *op, const par__chain *ch) {
+    par_comm *c = op->comm;
+    const par__layout *l = ch->layout;
+    const size_t e = par__element(op), bytes = ch->count * e, part = par__half_bytes(c) / 4 / 64 * 64;
+    const int carrier = par__carrier(l, l->me, ch->turn), alone = par__locals(l, l->me) == 1;
+    const int last = l->segment_node[l->segment_count - 1], all = ch->dest < 0;
+    const int takes = all || ch->dest == c->rank, remote = !all && l->node_of[ch->dest] != last;
+    char *half = par__half_of(c, c->rank), *result = par__half_of(c, carrier) + 3 * part;
+    if (!alone) {
+        if (par__must_stage(op) && carrier != c->rank)
+            par__emit_copy(op, half, par__send_at(op, ch->at * e), bytes);
+        par__emit_publish(op, 1);
+    }
+    if (carrier == c->rank) {
+        if (!alone) par__emit_wait_all(op, 1);
+        par__emit_chain_carrier(op, ch, half + part, result);
+    }
+    if (!all && remote && ch->dest == c->rank) { // the result comes by message, straight to me
+        par__emit_message(op, PAR__RECV, par__carrier(l, last, ch->turn), ch->into, bytes);
+        par__emit_join(op);
+    }
+    if (!alone) {
+        if (carrier == c->rank) par__emit_publish(op, 2);
+        par__emit_wait(op, carrier, 2);
+    }
+    if (takes && !remote) par__emit_copy(op, ch->into, result, bytes);
+}
+
+// Pieces of the array in order; of reduce_scatter, of one block after the other.
+static void par__emit_chain_piece(par__operation *op, const par__layout *layout, int ring) {
+    par_comm *c = op->comm;
+    const size_t e = par__element(op), room = par__chain_room(op);
+    const int blocks = op->call.kind == PAR_KIND_REDUCE_SCATTER || op->call.kind == PAR_KIND_REDUCE_SCATTERV;
+    par__chain ch;
+    while (blocks && op->block < (size_t)c->size && op->offset == par__count_of(op, (int)op->block))
+        op->block++, op->offset = 0;
+    if (blocks && op->block == (size_t)c->size) return (void)(op->more = 0);
+    const size_t length = blocks ? par__count_of(op, (int)op->block) : op->call.count;
+    ch.layout = layout, ch.ring = ring, ch.turn = op->piece;
+    ch.at = op->offset + (blocks ? par__recv_displ(op, (int)op->block) : 0);
+    ch.count = PAR__MIN(room, length - op->offset);
+    ch.dest = blocks ? (int)op->block : op->call.kind == PAR_KIND_REDUCE ? op->call.root : -1;
+    ch.into = par__recv_at(op, op->offset * e);
+    if (layout == &c->nodes) par__view_stages(op, ch.at * e, 0);
+    op->view[c->rank] = (const char *)op->call.send;
+    par__emit_chain(op, &ch);
+    op->offset += ch.count;
+    op->more = blocks ? 1 : op->offset < length;
+}
+static void par__emit_two_level_sum(par__operation *op) { par__emit_chain_piece(op, &op->comm->nodes, 0); }
+static void par__emit_ring_sum(par__operation *op) { par__emit_chain_piece(op, &op->comm->flat, 1); }
+
+// >>spread --------------------------------------------------------------------------------------------------
+//
+// broadcast, tree (and two levels: nodes for ranks, the last hop through the node's stage), n = 8, root 0:
+//     0 -> 4      0 -> 2, 4 -> 6      0 -> 1, 2 -> 3, 4 -> 5, 6 -> 7          log2(n) steps, S bytes each, in
+//     pieces
+// all_gather, ring: in step s rank r passes block r-s to r+1.                 n-1 steps, (n-1)/n S bytes
+// all_gather, two_level: each rank sends its block once to each other node, to the carrier with its own local
+// number; so a node receives every remote block once.
+
+static void par__emit_tree_on(par__operation *op, const par__layout *l) {
+    par_comm *c = op->comm;
+    const size_t e = par__element(op), at = op->offset;
+    const size_t n = PAR__MIN(op->call.count - at, par__half_bytes(c) / e), bytes = n * e;
+    const int root = op->call.root, root_node = l->node_of[root], alone = par__locals(l, l->me) == 1;
+    const int carrier = l->me == root_node ? root : par__carrier(l, l->me, op->piece);
+    const int parent = par__parent(l->node_count, root_node, l->me, 0);
+    char *recv = par__recv_at(op, at * e), *stage = par__half_of(c, carrier);
+    const char *have = c->rank == root ? par__send_at(op, at * e) : alone ? recv : stage;
+    if (carrier == c->rank) {
+        if (!alone && op->piece >= 2) par__emit_wait_all(op, 2 - 2 * PAR__LEVELS); // all have read this half
+        if (parent >= 0) {
+            const int from = parent == root_node ? root : par__carrier(l, parent, op->piece);
+            par__emit_message(op, PAR__RECV, from, have, bytes);
+            par__emit_join(op);
+        }
+        for (int i = 0, child; (child = par__child(l->node_count, root_node, l->me, 0, i)) >= 0; i++)
+            par__emit_message(op, PAR__SEND, par__carrier(l, child, op->piece), have, bytes);
+        if (!alone && c->rank == root) par__emit_copy(op, stage, have, bytes);
+        if (!alone) par__emit_publish(op, 1);
+        par__emit_copy(op, recv, have, bytes);
+        par__emit_join(op);
+    } else {
+        par__emit_wait(op, carrier, 1);
+        par__emit_copy(op, recv, stage, bytes);
+    }
+    op->offset += n;
+    op->more = op->offset < op->call.count;
+    if (!alone) par__emit_publish(op, 2);
+    if (!alone && !op->more) par__emit_wait_all(op, 2);
+}
+static void par__emit_two_level_broadcast(par__operation *op) { par__emit_tree_on(op, &op->comm->nodes); }
+static void par__emit_tree(par__operation *op) { par__emit_tree_on(op, &op->comm->flat); }
+
+static void par__emit_ring_all_gather(par__operation *op) {
+    par_comm *c = op->comm;
+    const int n = c->size, right = (c->rank + 1) % n, left = (c->rank + n - 1) % n;
+    const size_t e = par__element(op);
+    par__emit_copy(op, par__recv_at(op, par__recv_displ(op, c->rank) * e), op->call.send,
+                   par__count_of(op, c->rank) * e);
+    for (int s = 0; s < n - 1; s++) {
+        const int out = (c->rank - s + n) % n, in = (c->rank - s - 1 + n) % n;
+        par__emit_message(op, PAR__SEND, right, par__recv_at(op, par__recv_displ(op, out) * e),
+                          par__count_of(op, out) * e);
+        par__emit_message(op, PAR__RECV, left, par__recv_at(op, par__recv_displ(op, in) * e),
+                          par__count_of(op, in) * e);
+        par__emit_join(op);
+    }
+}
+
+static void par__emit_two_level_all_gather(par__operation *op) {
+    par_comm *c = op->comm;
+    const par__layout *l = &c->nodes;
+    const size_t slot = par__half_bytes(c) / (size_t)c->size / 64 * 64, e = par__element(op), room = slot / e;
+    const size_t most = par__most(op), at = op->offset;
+    const int me = c->rank, turn = l->local_index[me];
+    char *half = par__half_of(c, me);
+#define PAR__BYTES(r) ((par__count_of(op, r) > at ? PAR__MIN(room, par__count_of(op, r) - at) : 0) * e)
+    if (par__must_stage(op))
+        par__emit_copy(op, half + (size_t)me * slot, par__send_at(op, at * e), PAR__BYTES(me));
+    par__emit_publish(op, 1);
+    par__emit_wait_all(op, 1); // also: all have done with what this half held before
+    for (int j = 0; j < l->node_count; j++)
+        if (j != l->me)
+            par__emit_message(op, PAR__SEND, par__carrier(l, j, (size_t)turn), par__send_at(op, at * e),
+                              PAR__BYTES(me));
+    for (int r = 0; r < c->size; r++)
+        if (l->node_of[r] != l->me && par__carrier(l, l->me, (size_t)l->local_index[r]) == me)
+            par__emit_message(op, PAR__RECV, r, half + (size_t)r * slot, PAR__BYTES(r));
+    par__emit_join(op);
+    par__emit_publish(op, 2);
+    for (int r = 0; r < c->size; r++) {
+        const int from = l->node_of[r] == l->me ? r : par__carrier(l, l->me, (size_t)l->local_index[r]);
+        const char *x = par__half_of(c, from) + (size_t)r * slot;
+        if (r == me)
+            x = par__send_at(op, at * e);
+        else if (from == r && op->view[r])
+            x = op->view[r] + at * e; // addressable
+        if (from != me) par__emit_wait(op, from, 2);
+        par__emit_copy(op, par__recv_at(op, (par__recv_displ(op, r) + at) * e), x, PAR__BYTES(r));
+    }
+#undef PAR__BYTES
+    op->offset += room;
+    op->more = op->offset < most;
+    if (!op->more) par__emit_publish(op, 3), par__emit_wait_all(op, 3);
+}
+
+// >>doubling ------------------------------------------------------------------------------------------------
+//
+// Recursive doubling (Bruck 1997, for any n): after step i rank r holds the blocks of r, r+1, ..., r + 2^i
+// - 1.
+//     step 1 (distance 1)   0<-1   1<-2   2<-3   3<-0
+//     step 2 (distance 2)   0<-2   1<-3   2<-0   3<-1          ceil(log2 n) steps, (n-1)/n S bytes
+// all_gather: the blocks are the result. all_reduce: they are everybody's inputs, added in rank order at the
+// end: fewest steps of all that keep the order, n S bytes.
+
+static void par__emit_doubling_steps(par__operation *op, char *base, const size_t *starts,
+                                     const size_t *lengths) {
+    const int n = op->comm->size, me = op->comm->rank;
+    for (int d = 1; d < n; d *= 2) {
+        const int held = PAR__MIN(d, n - d);
+        for (int i = 0; i < held; i++) {
+            const int out = (me + i) % n, in = (me + d + i) % n;
+            par__emit_message(op, PAR__SEND, (me - d + n) % n, base + starts[out], lengths[out]);
+            par__emit_message(op, PAR__RECV, (me + d) % n, base + starts[in], lengths[in]);
+        }
+        par__emit_join(op);
+    }
+}
+
+static void par__emit_doubling(par__operation *op) {
+    par_comm *c = op->comm;
+    const int n = c->size, sum = op->call.kind == PAR_KIND_ALL_REDUCE;
+    const size_t e = par__element(op), table = 2 * sizeof(size_t) * (size_t)n, bytes = op->call.count * e;
+    const size_t stride = par__round_up(bytes, 64);
+    char *scratch = par__scratch(op, par__round_up(table, 64) + (sum ? stride * (size_t)n : 0));
+    if (!scratch) return;
+    size_t *starts = (size_t *)scratch, *lengths = starts + n;
+    char *blocks = sum ? scratch + par__round_up(table, 64) : (char *)op->call.recv;
+    for (int r = 0; r < n; r++) {
+        starts[r] = sum ? (size_t)r * stride : par__recv_displ(op, r) * e;
+        lengths[r] = sum ? bytes : par__count_of(op, r) * e;
+        if (sum) op->view[r] = blocks + starts[r];
+    }
+    par__emit_copy(op, blocks + starts[c->rank], op->call.send, lengths[c->rank]);
+    par__emit_doubling_steps(op, blocks, starts, lengths);
+    if (sum && op->call.count) par__emit_reduce(op, 0, n - 1, 0, op->call.count, NULL, op->call.recv, 1);
+}
+
+// >>halving -------------------------------------------------------------------------------------------------
+//
+// Recursive halving for reduce_scatter, n a power of two, order kept: contributions are exchanged, not sums.
+// In each step a rank gives its partner the other half of the blocks it still holds, for every contribution
+// it holds:
+//     n = 4   rank 0 holds x0[0..3]
+//     step 1 (partner 2)   gives x0[2..3], gets x2[0..1]          2 contributions of 2 blocks
+//     step 2 (partner 1)   gives x0[1] x2[1], gets x1[0] x3[0]    4 contributions of 1 block: add them in
+//     rank order
+// log2(n) steps of S/2 bytes. all_reduce: then recursive doubling of the results.
+
+static void par__emit_halving(par__operation *op) {
+    par_comm *c = op->comm;
+    const int n = c->size, me = c->rank;
+    const size_t e = par__element(op), bytes = par__round_up(op->call.count * e * (size_t)n, 64);
+    char *rows = par__scratch(op, bytes * (size_t)n); // row q: what I hold of rank q's input
+    int low = 0, high = n;                            // blocks I still hold
+    if (!rows) return;
+    for (int q = 0; q < n; q++) op->view[q] = rows + (size_t)q * bytes;
+    par__emit_copy(op, rows + (size_t)me * bytes, op->call.send, op->call.count * e * (size_t)n);
+    for (int d = n / 2; d >= 1; d /= 2) {
+        const int partner = me ^ d, middle = (low + high) / 2, upper = (me & d) != 0;
+        const size_t give = (size_t)(upper ? low : middle) * op->call.count * e;
+        const size_t keep = (size_t)(upper ? middle : low) * op->call.count * e;
+        const size_t half = (size_t)d * op->call.count * e;
+        for (int q = 0; q < n; q++) { // held: those that agree with me in the bits not yet exchanged
+            if ((q & (2 * d - 1)) == (me & (2 * d - 1)))
+                par__emit_message(op, PAR__SEND, partner, op->view[q] + give, half);
+            if ((q & (2 * d - 1)) == (partner & (2 * d - 1)))
+                par__emit_message(op, PAR__RECV, partner, op->view[q] + keep, half);
+        }
+        par__emit_join(op);
+        if (upper)
+            low = middle;
+        else
+            high = middle;
+    }
+    if (op->call.count)
+        par__emit_reduce(op, 0, n - 1, (size_t)me * op->call.count * e, op->call.count, NULL, op->call.recv,
+                         1);
+}
+
+// >>pairwise ------------------------------------------------------------------------------------------------
+//
+// gather, scatter and all_to_all as one message per pair of ranks, all under way at once; rank r begins with
+// r + 1, so that no receiver is everybody's first.
+
+static void par__emit_pairwise(par__operation *op) {
+    par_comm *c = op->comm;
+    const par__call *k = &op->call;
+    const size_t e = par__element(op);
+    const int gather = k->kind == PAR_KIND_GATHER || k->kind == PAR_KIND_GATHERV;
+    const int scatter = k->kind == PAR_KIND_SCATTER || k->kind == PAR_KIND_SCATTERV;
+    const int rooted = gather || scatter, root = c->rank == k->root;
+    for (int i = 1; i < c->size; i++) {
+        const int to = (c->rank + i) % c->size, from = (c->rank - i + c->size) % c->size;
+        const size_t out = k->send_counts ? (root || !rooted ? k->send_counts[to] : 0) : k->count;
+        const size_t in = k->recv_counts ? (root || !rooted ? k->recv_counts[from] : 0) : k->count;
+        if (!rooted || (gather ? from != c->rank && root : !root && from == k->root))
+            par__emit_message(op, PAR__RECV, from,
+                              par__recv_at(op, (scatter ? 0 : par__recv_displ(op, from)) * e),
+                              (scatter ? k->count : in) * e);
+        if (!rooted || (scatter ? root : !root && to == k->root))
+            par__emit_message(op, PAR__SEND, to, par__send_at(op, (gather ? 0 : par__send_displ(op, to)) * e),
+                              (gather ? k->count : out) * e);
+    }
+    if (!rooted || root) { // my own block
+        const size_t in = k->recv_counts ? k->recv_counts[c->rank] : k->count;
+        par__emit_copy(op, par__recv_at(op, scatter ? 0 : par__recv_displ(op, c->rank) * e),
+                       par__send_at(op, gather ? 0 : par__send_displ(op, c->rank) * e),
+                       (scatter ? k->count : in) * e);
+    }
+    par__emit_join(op);
+}
+
+// >>select --------------------------------------------------------------------------------------------------
+//
+// The first row that fits is taken. A forced one is taken where it can be; else the call goes on down the
+// table. A row may only look at what all ranks know alike: the call, the comm, and the flags in the arrival
+// lines.
+
+struct par__algorithm {
+    par_kind kind;
+    const char *name;
+    int (*fits)(const par__operation *op, int forced);
+    void (*emit)(par__operation *op); // NULL: inline
+    const char *when;
+};
+
+#define PAR__ONESHOT_BYTES  ((size_t)8192)
+#define PAR__DOUBLING_BYTES ((size_t)16384)
+
+static int par__one_node(const par__operation *op) { return op->comm->nodes.node_count == 1; }
+static size_t par__call_bytes(const par__operation *op) { return op->call.count * par__element(op); }
+
+static int par__fits_inline(const par__operation *op, int forced) { return (void)forced, op->all_inline; }
+static int par__fits_oneshot_sum(const par__operation *op, int forced) {
+    return par__one_node(op) && (forced || par__call_bytes(op) <= PAR__ONESHOT_BYTES);
+}
+static int par__fits_node(const par__operation *op, int forced) { return (void)forced, par__one_node(op); }
+static int par__fits_gather(const par__operation *op, int forced) {
+    return (void)forced, par__one_node(op) && op->all_send;
+}
+static int par__fits_scatter(const par__operation *op, int forced) {
+    return (void)forced, par__one_node(op) && op->all_recv;
+}
+static int par__fits_always(const par__operation *op, int forced) { return (void)op, (void)forced, 1; }
+static int par__fits_forced(const par__operation *op, int forced) { return (void)op, forced; }
+static int par__fits_doubling(const par__operation *op, int forced) { // few steps, where every rank is a node
+    const par_comm *c = op->comm;
+    const size_t all = par__call_bytes(op) * (size_t)c->size;
+    return (forced && all <= (size_t)1 << 28) ||
+           (c->nodes.node_count == c->size && all <= PAR__DOUBLING_BYTES);
+}
+static int par__fits_halving(const par__operation *op, int forced) {
+    const size_t n = (size_t)op->comm->size;
+    return forced && (n & (n - 1)) == 0 && par__call_bytes(op) * n * n <= (size_t)1 << 28;
+}
+
+static const par__algorithm par__algorithms[] = {
+#define PAR__INLINE_ROW(K) {K, "inline", par__fits_inline, NULL, "all data fits the arrival lines"},
+    PAR__INLINE_ROW(PAR_KIND_BARRIER)
+        PAR__INLINE_ROW(PAR_KIND_ALL_REDUCE){PAR_KIND_ALL_REDUCE, "oneshot", par__fits_oneshot_sum,
+                                             par__emit_oneshot_all_reduce, "one node, <= 8 KiB"},
+    {PAR_KIND_ALL_REDUCE, "twoshot", par__fits_node, par__emit_twoshot, "one node"},
+    {PAR_KIND_ALL_REDUCE, "doubling", par__fits_doubling, par__emit_doubling,
+     "a rank per node, n S <= 16 KiB"},
+    {PAR_KIND_ALL_REDUCE, "two_level", par__fits_always, par__emit_two_level_sum, "several nodes"},
+    {PAR_KIND_ALL_REDUCE, "ring", par__fits_forced, par__emit_ring_sum, "when forced"},
+    PAR__INLINE_ROW(PAR_KIND_REDUCE_SCATTER){PAR_KIND_REDUCE_SCATTER, "oneshot", par__fits_node,
+                                             par__emit_oneshot_reduce_scatter, "one node"},
+    {PAR_KIND_REDUCE_SCATTER, "two_level", par__fits_always, par__emit_two_level_sum, "several nodes"},
+    {PAR_KIND_REDUCE_SCATTER, "ring", par__fits_forced, par__emit_ring_sum, "when forced"},
+    {PAR_KIND_REDUCE_SCATTER, "halving", par__fits_halving, par__emit_halving,
+     "when forced, n a power of two"},
+    {PAR_KIND_REDUCE_SCATTERV, "oneshot", par__fits_node, par__emit_oneshot_reduce_scatter, "one node"},
+    {PAR_KIND_REDUCE_SCATTERV, "two_level", par__fits_always, par__emit_two_level_sum, "several nodes"},
+    {PAR_KIND_REDUCE_SCATTERV, "ring", par__fits_forced, par__emit_ring_sum, "when forced"},
+    PAR__INLINE_ROW(PAR_KIND_ALL_GATHER){PAR_KIND_ALL_GATHER, "oneshot", par__fits_node,
+                                         par__emit_oneshot_all_gather, "one node"},
+    {PAR_KIND_ALL_GATHER, "doubling", par__fits_doubling, par__emit_doubling,
+     "a rank per node, n S <= 16 KiB"},
+    {PAR_KIND_ALL_GATHER, "two_level", par__fits_always, par__emit_two_level_all_gather, "several nodes"},
+    {PAR_KIND_ALL_GATHER, "ring", par__fits_forced, par__emit_ring_all_gather, "when forced"},
+    PAR__INLINE_ROW(PAR_KIND_ALL_GATHERV){PAR_KIND_ALL_GATHERV, "oneshot", par__fits_node,
+                                          par__emit_oneshot_all_gather, "one node"},
+    {PAR_KIND_ALL_GATHERV, "two_level", par__fits_always, par__emit_two_level_all_gather, "several nodes"},
+    {PAR_KIND_ALL_GATHERV, "ring", par__fits_forced, par__emit_ring_all_gather, "when forced"},
+    {PAR_KIND_ALL_GATHERV, "doubling", par__fits_forced, par__emit_doubling, "when forced"},
+    PAR__INLINE_ROW(PAR_KIND_BROADCAST){PAR_KIND_BROADCAST, "oneshot", par__fits_node,
+                                        par__emit_oneshot_broadcast, "one node"},
+    {PAR_KIND_BROADCAST, "two_level", par__fits_always, par__emit_two_level_broadcast, "several nodes"},
+    {PAR_KIND_BROADCAST, "tree", par__fits_forced, par__emit_tree, "when forced"},
+    PAR__INLINE_ROW(PAR_KIND_REDUCE){PAR_KIND_REDUCE, "twoshot", par__fits_node, par__emit_twoshot,
+                                     "one node"},
+    {PAR_KIND_REDUCE, "two_level", par__fits_always, par__emit_two_level_sum, "several nodes"},
+    {PAR_KIND_REDUCE, "ring", par__fits_forced, par__emit_ring_sum, "when forced"},
+    PAR__INLINE_ROW(PAR_KIND_GATHER){PAR_KIND_GATHER, "oneshot", par__fits_gather, par__emit_oneshot_blocks,
+                                     "one node, symmetric memory"},
+    {PAR_KIND_GATHER, "pairwise", par__fits_always, par__emit_pairwise, "otherwise"},
+    {PAR_KIND_GATHERV, "oneshot", par__fits_gather, par__emit_oneshot_blocks, "one node, symmetric memory"},
+    {PAR_KIND_GATHERV, "pairwise", par__fits_always, par__emit_pairwise, "otherwise"},
+    PAR__INLINE_ROW(PAR_KIND_SCATTER){PAR_KIND_SCATTER, "oneshot", par__fits_scatter,
+                                      par__emit_oneshot_blocks, "one node, symmetric memory"},
+    {PAR_KIND_SCATTER, "pairwise", par__fits_always, par__emit_pairwise, "otherwise"},
+    {PAR_KIND_SCATTERV, "oneshot", par__fits_scatter, par__emit_oneshot_blocks, "one node, symmetric memory"},
+    {PAR_KIND_SCATTERV, "pairwise", par__fits_always, par__emit_pairwise, "otherwise"},
+    PAR__INLINE_ROW(PAR_KIND_ALL_TO_ALL){PAR_KIND_ALL_TO_ALL, "oneshot", par__fits_gather,
+                                         par__emit_oneshot_blocks, "one node, symmetric memory"},
+    {PAR_KIND_ALL_TO_ALL, "pairwise", par__fits_always, par__emit_pairwise, "otherwise"},
+    {PAR_KIND_ALL_TO_ALLV, "pairwise", par__fits_always, par__emit_pairwise, "always"},
+};
+enum { PAR__ALGORITHM_COUNT = (int)(sizeof par__algorithms / sizeof par__algorithms[0]) };
+
+static const par__algorithm *par__choose(const par__operation *op) {
+    const int forced = op->comm->world->forced[op->call.kind] - 1;
+    if (forced >= 0 && par__algorithms[forced].fits(op, 1)) return &par__algorithms[forced];
+    for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
+        if (par__algorithms[i].kind == op->call.kind && par__algorithms[i].fits(op, 0))
+            return &par__algorithms[i];
+    return NULL;
+}
+// Before the arrival: may data travel in the line; must it be staged for a one-shot sum?
+static int par__may_inline(const par__operation *op) {
+    const int forced = op->comm->world->forced[op->call.kind] - 1;
+    return forced < 0 || !par__algorithms[forced].emit;
+}
+static int par__prestages(par__operation *op) {
+    op->all_inline = 0; // else this would not be asked
+    return op->call.kind == PAR_KIND_ALL_REDUCE && par__choose(op)->emit == par__emit_oneshot_all_reduce;
+}
+
+// >>progress ------------------------------------------------------------------------------------------------
+//
+// The life of a collective:  QUEUED -> (its turn) publish the arrival line -> ARRIVING -> (all lines are
+// here; across nodes EXCHANGING lines first) compare them, choose the algorithm -> RUNNING piece after piece
+// -> DONE. Of a message:  QUEUED -> RUNNING -> DONE. Every wait steps all that has begun, on all comms.
+
+static size_t par__elements_spanned(const size_t *counts, const size_t *displs, int n,
+                                    size_t count) { // elements spanned
+    size_t most = 0, at = 0;
+    if (!counts) return (size_t)n * count;
+    for (int r = 0; r < n; r++) {
+        at = displs ? displs[r] : at;
+        most = PAR__MAX(most, at + counts[r]);
+        at += counts[r];
+    }
+    return most;
+}
+
+// Elements of my send and recv arrays.
+static void par__spans(const par__operation *op, size_t *send, size_t *recv) {
+    const par__call *k = &op->call;
+    const int n = op->comm->size, root = op->comm->rank == k->root;
+    const size_t all = par__elements_spanned(k->recv_counts, k->recv_displs, n, k->count), one = k->count;
+    *send = *recv = one;
+    switch (k->kind) {
+    case PAR_KIND_BARRIER: *send = *recv = 0; break;
+    case PAR_KIND_REDUCE_SCATTER:
+    case PAR_KIND_REDUCE_SCATTERV: *send = all, *recv = par__count_of(op, op->comm->rank); break;
+    case PAR_KIND_ALL_GATHER:
+    case PAR_KIND_ALL_GATHERV: *send = par__count_of(op, op->comm->rank), *recv = all; break;
+    case PAR_KIND_BROADCAST: *send = root ? one : 0; break;
+    case PAR_KIND_REDUCE: *recv = root ? one : 0; break;
+    case PAR_KIND_GATHER:
+    case PAR_KIND_GATHERV: *recv = root ? all : 0; break;
+    case PAR_KIND_SCATTER:
+    case PAR_KIND_SCATTERV:
+        *send = root ? par__elements_spanned(k->send_counts, k->send_displs, n, one) : 0;
+        break;
+    case PAR_KIND_ALL_TO_ALL: *send = *recv = all; break;
+    case PAR_KIND_ALL_TO_ALLV:
+        *recv = all, *send = par__elements_spanned(k->send_counts, k->send_displs, n, one);
+        break;
+    case PAR_KIND_SEND: *recv = 0; break;
+    case PAR_KIND_RECV: *send = 0; break;
+    default: break;
+    }
+}
+
+// Elements this rank sends in the direct algorithm: what the ledger counts.
+static size_t par__volume(const par__operation *op) {
+    const par__call *k = &op->call;
+    const int n = op->comm->size, me = op->comm->rank, root = me == k->root;
+    const size_t others = (size_t)n - 1;
+    size_t first, slice, sum = 0;
+    switch (k->kind) {
+    case PAR_KIND_ALL_REDUCE: {
+        const size_t base = k->count / (size_t)n, extra = k->count % (size_t)n;
+        slice = base + ((size_t)me < extra);
+        return k->count - slice + others * slice;
+    }
+    case PAR_KIND_REDUCE:
+        par__slice(k->count, n, me, par__element(op), &first, &slice);
+        return root ? k->count - slice : k->count;
+    case PAR_KIND_REDUCE_SCATTER:
+    case PAR_KIND_REDUCE_SCATTERV:
+        return par__elements_spanned(k->recv_counts, NULL, n, k->count) - par__count_of(op, me);
+    case PAR_KIND_ALL_GATHER:
+    case PAR_KIND_ALL_GATHERV: return others * par__count_of(op, me);
+    case PAR_KIND_BROADCAST: return root ? k->count : 0;
+    case PAR_KIND_GATHER:
+    case PAR_KIND_GATHERV: return root ? 0 : k->count;
+    case PAR_KIND_SCATTER: return root ? others * k->count : 0;
+    case PAR_KIND_SCATTERV:
+    case PAR_KIND_ALL_TO_ALLV:
+        for (int r = 0; r < n && k->send_counts; r++) sum += r == me ? 0 : k->send_counts[r];
+        return sum;
+    case PAR_KIND_ALL_TO_ALL: return others * k->count;
+    case PAR_KIND_SEND: return k->count;
+    default: return 0;
+    }
+}
+
+// Where this rank can read and write the arrays of its node's ranks.
+static int par__views(par__operation *op) {
+    par_comm *c = op->comm;
+    if (op->pointer_room < c->size) {
+        PAR_FREE((void *)op->view);
+        PAR_FREE(op->out);
+        PAR_FREE((void *)op->sources);
+        op->view = (const char **)par__zalloc(sizeof(char *) * (size_t)c->size);
+        op->out = (char **)par__zalloc(sizeof(char *) * (size_t)c->size);
+        op->sources = (const void **)par__zalloc(2 * sizeof(char *) * (size_t)c->size);
+        op->pointer_room = c->size;
+        if (!op->view || !op->out || !op->sources) return op->pointer_room = 0, 0;
+    }
+    return 1;
+}
+
+static void par__fill_views(par__operation *op) {
+    par_comm *c = op->comm;
+    op->all_send = op->all_recv = op->all_inline = 1;
+    for (int r = 0; r < c->size; r++) {
+        const par__slot *s = &c->board->lines[r].slot[op->sequence & 1u];
+        const int local = par__is_local(c, r), in_line = s->flags & PAR__IS_INLINE;
+        op->all_inline &= in_line != 0;
+        op->all_send &= local && (s->flags & PAR__SEND_SHARED);
+        op->all_recv &= local && (s->flags & PAR__RECV_SHARED);
+        op->view[r] = NULL;
+        op->out[r] = NULL;
+        if (!local || in_line) continue;
+        if (s->u.at.send) op->view[r] = par__peer_pointer(c->world, s->u.at.send);
+        if (s->u.at.recv) op->out[r] = par__peer_pointer(c->world, s->u.at.recv);
+    }
+    op->view[c->rank] = (const char *)op->call.send;
+    if (op->all_recv) op->out[c->rank] = (char *)op->call.recv;
+}
+
+static uint64_t par__hash(const size_t *x, int n, uint64_t h) {
+    for (int i = 0; x && i < n; i++) h = (h ^ x[i]) * 0x100000001b3u, h ^= h >> 29;
+    return h;
+}
+
+static const char *par__describe(const par__slot *s, char *text, size_t bytes) {
+    char count[40] = "";
+    const par_kind k = (par_kind)s->kind;
+    if (k == PAR_KIND_ALL_GATHERV || k == PAR_KIND_REDUCE_SCATTERV)
+        snprintf(count, sizeof count, "counts[] #%08x", (unsigned)(s->count ^ s->count >> 32));
+    else
+        snprintf(count, sizeof count, "count=%llu", (unsigned long long)s->count);
+    if (k == PAR_KIND_BARRIER)
+        snprintf(text, bytes, "par_barrier()");
+    else
+        snprintf(text, bytes, "par_%s(%s, %s, op=%s, root=%d)%s", par_kind_name(k), count,
+                 par_dtype_name((par_dtype)s->dtype), par_op_name(s->op), s->root,
+                 s->flags & PAR__BAD ? " with an invalid argument" : "");
+    return text;
+}
+
+// Is every line the call I made? All ranks compare with rank 0's line and so find the same first difference.
+static par_result par__compare_lines(par__operation *op) {
+    par_comm *c = op->comm;
+    const int parity = (int)(op->sequence & 1u);
+    const par__slot *a = &c->board->lines[0].slot[parity];
+    const int own_counts =
+        a->kind == PAR_KIND_GATHERV || a->kind == PAR_KIND_SCATTERV || a->kind == PAR_KIND_ALL_TO_ALLV;
+    char one[160], two[160];
+    for (int r = 0; r < c->size; r++) {
+        const par__slot *b = &c->board->lines[r].slot[parity];
+        const int same = a->kind == b->kind && a->dtype == b->dtype && a->op == b->op &&
+                         a->op_hash == b->op_hash && a->root == b->root &&
+                         (own_counts || a->count == b->count);
+        if (b->flags & PAR__NO_MEMORY)
+            return par__error(c->world, PAR_ERR_MEMORY,
+                              "rank %d has no shared memory left for staging (%zu bytes) in %s", r,
+                              c->stage_bytes, par__describe(b, one, sizeof one));
+        if (same && !(b->flags & PAR__BAD)) continue;
+        return par__error(
+            c->world, PAR_ERR_MISMATCH,
+            "rank %d called %s at %s, but rank %d called %s at %s (call %u on comm %s): all ranks must "
+            "make the same calls in the same order",
+            r, par__describe(b, one, sizeof one), par__site_text(c, r, b->site), r ? 0 : 1,
+            par__describe(&c->board->lines[r ? 0 : PAR__MIN(1, c->size - 1)].slot[parity], two, sizeof two),
+            par__site_text(c, r ? 0 : PAR__MIN(1, c->size - 1),
+                           c->board->lines[r ? 0 : PAR__MIN(1, c->size - 1)].slot[parity].site),
+            op->sequence, par__comm_name(c));
+    }
+    return PAR_OK;
+}
+
+// gatherv, scatterv: the root alone can compare its counts with the others' lines; it tells its node through
+// the board.
+static par_result par__compare_counts(par__operation *op) {
+    par_comm *c = op->comm;
+    const par__call *k = &op->call;
+    const size_t *counts = k->kind == PAR_KIND_GATHERV ? k->recv_counts : k->send_counts;
+    if ((k->kind != PAR_KIND_GATHERV && k->kind != PAR_KIND_SCATTERV) || c->rank != k->root) return PAR_OK;
+    for (int r = 0; r < c->size; r++) {
+        const par__slot *s = &c->board->lines[r].slot[op->sequence & 1u];
+        if (s->count == counts[r]) continue;
+        par__error(
+            c->world, PAR_ERR_MISMATCH,
+            "rank %d called par_%s with count=%llu at %s, but the root, rank %d, has counts[%d]=%llu at %s",
+            r, par_kind_name(k->kind), (unsigned long long)s->count, par__site_text(c, r, s->site), c->rank,
+            r, (unsigned long long)counts[r], par__site_text(c, c->rank, op->site));
+        snprintf(c->board->fail_text, sizeof c->board->fail_text, "%s", c->world->error);
+        PAR__STORE(&c->board->failed, op->sequence);
+        par__ring_bells(c, -1);
+        return PAR_ERR_MISMATCH;
+    }
+    return PAR_OK;
+}
+
+static void par__publish_arrival(par__operation *op) {
+    par_comm *c = op->comm;
+    par__world *w = c->world;
+    const par__call *k = &op->call;
+    par__slot *s = &c->board->lines[c->rank].slot[op->sequence & 1u];
+    const size_t in_line = par__may_inline(op) ? par__inline_bytes(op) : SIZE_MAX, e = par__element(op);
+    const int summing = k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE ||
+                        k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
+    unsigned flags = op->invalid ? PAR__BAD : 0;
+    size_t send, recv;
+    s->kind = (uint8_t)k->kind, s->dtype = (uint8_t)k->dtype, s->root = k->root, s->site = op->site;
+    s->op = summing ? (uint8_t)par__op_code(k->op) : 0;
+    s->op_hash = summing ? (uint16_t)(k->op >> 8 ^ k->op >> 24 ^ k->op >> 40 ^ k->op >> 52) : 0;
+    s->count = k->count;
+    if (k->kind == PAR_KIND_ALL_GATHERV || k->kind == PAR_KIND_REDUCE_SCATTERV)
+        s->count =
+            par__hash(k->recv_displs, c->size, par__hash(k->recv_counts, c->size, 0xcbf29ce484222325u));
+    if (flags) {
+        // nothing else in the line counts
+    } else if (in_line != SIZE_MAX) {
+        const size_t bytes = k->kind == PAR_KIND_ALL_GATHERV ? par__count_of(op, c->rank) * e : in_line;
+        const int from_root = k->kind == PAR_KIND_BROADCAST || k->kind == PAR_KIND_SCATTER;
+        if (bytes && (!from_root || c->rank == k->root)) memcpy(s->u.bytes, k->send, bytes);
+        flags |= PAR__IS_INLINE;
+    } else {
+        par__spans(op, &send, &recv);
+        const int alone = c->size == 1; // a rank can always address itself
+        if (par__shared(w, k->send, send * e, &s->u.at.send) || alone) flags |= PAR__SEND_SHARED;
+        if (par__shared(w, k->recv, recv * e, &s->u.at.recv) || alone) flags |= PAR__RECV_SHARED;
+        if (k->kind == PAR_KIND_ALL_TO_ALLV) flags &= ~(unsigned)(PAR__SEND_SHARED | PAR__RECV_SHARED);
+        if (!par__commit_stage(c))
+            flags |= PAR__NO_MEMORY;
+        else if (par__prestages(op)) {
+            char *half = par__stage(c, c->rank) + ((c->half + 1) & 1u) * par__half_bytes(c);
+            const size_t n = PAR__MIN(k->count * e, par__half_bytes(c) / e * e);
+            if (n) memcpy(half, k->send, n);
+        }
+    }
+    s->flags = (uint8_t)flags;
+    __atomic_exchange_n(&s->sequence, op->sequence, __ATOMIC_SEQ_CST);
+    par__ring_bells(c, -1);
+}
+
+// The leader of a node (its first rank) brings its ranks' lines to the other nodes and theirs here: recursive
+// doubling over nodes, as in >>doubling. Afterwards every rank finds all lines on its own board.
+#define PAR__LINE_BYTES (sizeof(par__slot) + PAR__SITE_BYTES)
+
+static void par__emit_exchange(par__operation *op) {
+    par_comm *c = op->comm;
+    const par__layout *l = &c->nodes;
+    const int k = l->node_count, me = l->me;
+    char *lines = par__scratch(op, PAR__LINE_BYTES * (size_t)(2 * c->size));
+    if (!lines) return;
+    int at = 0;
+    size_t *start = (size_t *)(lines + PAR__LINE_BYTES * (size_t)c->size);
+    for (int q = 0; q < k; q++) { // the lines in order of nodes, mine first
+        const int j = (me + q) % k;
+        start[q] = PAR__LINE_BYTES * (size_t)at;
+        for (int i = 0; i < par__locals(l, j); i++, at++) {
+            const int r = l->members[l->start[j] + i];
+            char *line = lines + PAR__LINE_BYTES * (size_t)at;
+            if (j != me) continue;
+            memcpy(line, &c->board->lines[r].slot[op->sequence & 1u], sizeof(par__slot));
+            memcpy(line + sizeof(par__slot), par__site_text(c, r, ((par__slot *)line)->site),
+                   PAR__SITE_BYTES);
+        }
+    }
+    start[k] = PAR__LINE_BYTES * (size_t)at;
+    for (int d = 1; d < k; d *= 2) {
+        const int held = PAR__MIN(d, k - d), to = (me - d + k) % k, from = (me + d) % k;
+        par__emit_message(op, PAR__SEND, l->members[l->start[to]], lines, start[held]);
+        par__emit_message(op, PAR__RECV, l->members[l->start[from]], lines + start[d],
+                          start[d + held] - start[d]);
+        par__emit_join(op);
+    }
+}
+
+static void par__finish_exchange(par__operation *op) {
+    par_comm *c = op->comm;
+    const par__layout *l = &c->nodes;
+    const char *line = op->scratch;
+    for (int q = 0; q < l->node_count; q++) {
+        const int j = (l->me + q) % l->node_count;
+        for (int i = 0; i < par__locals(l, j); i++, line += PAR__LINE_BYTES) {
+            const int r = l->members[l->start[j] + i];
+            par__slot *to = &c->board->lines[r].slot[op->sequence & 1u];
+            if (j == l->me) continue;
+            memcpy((char *)to + sizeof to->sequence, line + sizeof to->sequence,
+                   sizeof *to - sizeof to->sequence);
+            memcpy(par__remote_sites(c, r), line + sizeof *to, PAR__SITE_BYTES);
+            __atomic_exchange_n(&to->sequence, op->sequence, __ATOMIC_SEQ_CST);
+        }
+    }
+    par__ring_bells(c, -1);
+}
+
+static void par__end(par__operation *op) {
+    par_comm *c = op->comm;
+    par__world *w = c->world;
+    par_ledger *row = &c->ledger[op->call.kind];
+    par__record *record = &w->control->records[op->record % PAR__RECORDS];
+    const uint64_t now = par__ticks();
+    op->state = PAR__DONE;
+    record->result = (uint8_t)op->result;
+    PAR__STORE(&record->ended, now);
+    row->calls++;
+    if (op->result == PAR_OK) {
+        const size_t sent = par__volume(op);
+        row->sent_count += sent;
+        row->sent_bytes += sent * par__element(op);
+        row->seconds += (double)(now - op->begun); // ticks until somebody reads it
+        if (w->alpha_s > 0) row->predicted_seconds += par_predict(c, op->call.kind, par__call_bytes(op));
+        if (op->algorithm) c->last_algorithm = op->algorithm->name;
+    }
+    row->net_messages += op->net_messages;
+    row->net_bytes += op->net_bytes;
+    if (w->trace_path) {
+        if (w->event_count == w->event_room) {
+            const size_t room = 2 * w->event_room + 1024;
+            par__event *p = (par__event *)PAR_REALLOC(w->events, room * sizeof *p);
+            if (!p) return;
+            w->events = p, w->event_room = room;
+        }
+        par__event *v = &w->events[w->event_count++];
+        v->name = par_kind_name(op->call.kind), v->begun = op->begun, v->ended = now;
+        v->bytes = par__call_bytes(op), v->comm = c->id, v->lane = 1;
+    }
+}
+
+static int par__fail(par__operation *op, par_result result) {
+    if (result == PAR_ERR_MEMORY && !op->comm->world->error[0])
+        par__error(op->comm->world, result, "no memory for par_%s", par_kind_name(op->call.kind));
+    op->result = result;
+    if (op->call.kind < PAR_KIND_SEND) {
+        op->comm->lanes[0].running++;
+#if defined(PAR_MPI)
+        for (size_t i = 0; i < op->transfer_count; i++) par__mpi_drop(&op->transfers[i]);
+#endif
+    }
+    par__end(op);
+    return 1;
+}
+
+static void par__next_piece(par__operation *op) {
+    op->action_count = op->at = 0;
+    op->comm->half++;
+    op->algorithm->emit(op);
+}
+
+static int par__step_arriving(par__operation *op) { // 1: all lines are here
+    par_comm *c = op->comm;
+    const int parity = (int)(op->sequence & 1u), leader = c->nodes.local_index[c->rank] == 0;
+    const int wait_for_all = c->nodes.node_count == 1 || !leader || op->state == PAR__EXCHANGING;
+    for (; op->block < (size_t)c->size; op->block++) {
+        const int r = (int)op->block;
+        if (!wait_for_all && !par__is_local(c, r)) continue;
+        if (PAR__LOAD(&c->board->lines[r].slot[parity].sequence) != op->sequence) return 0;
+    }
+    return 1;
+}
+
+static int par__step_collective(par__operation *op) { // 1: something moved
+    par_comm *c = op->comm;
+    int moved = 0;
+    par_result r;
+    if (op->state == PAR__QUEUED) {
+        if (c->lanes[0].running != op->lane_ticket) return 0;
+        if (c->broken) return par__fail(op, c->broken);
+        op->sequence = ++c->sequence;
+        op->level = c->level;
+        op->block = op->piece = op->offset = 0;
+        op->action_count = op->at = op->transfer_count = 0;
+        if (!par__views(op)) return par__fail(op, par__break(c, PAR_ERR_MEMORY));
+        par__publish_arrival(op);
+        op->state = PAR__ARRIVING, moved = 1;
+    }
+    if (op->state == PAR__ARRIVING) {
+        if (!par__step_arriving(op)) return moved;
+        moved = 1;
+        if (c->nodes.node_count > 1 && c->nodes.local_index[c->rank] == 0) {
+            par__emit_exchange(op);
+            op->state = PAR__EXCHANGING;
+        }
+    }
+    if (op->state == PAR__EXCHANGING) {
+        if (!par__run(op, &moved)) return moved;
+        if (op->result == PAR_OK) par__finish_exchange(op);
+        op->action_count = op->at = 0;
+    }
+    if (op->state < PAR__RUNNING) {
+        if (op->result) return par__fail(op, par__break(c, op->result));
+        if (op->invalid) return par__fail(op, PAR_ERR_ARGUMENT); // the others see MISMATCH
+        if ((r = par__compare_lines(op)) != PAR_OK) return par__fail(op, r);
+        if ((r = par__compare_counts(op)) != PAR_OK) return par__fail(op, par__break(c, r));
+        par__fill_views(op);
+        op->algorithm = par__choose(op);
+        op->state = PAR__RUNNING, op->block = 0, op->more = 0;
+        if (!op->algorithm->emit)
+            par__run_inline(op);
+        else
+            par__next_piece(op);
+    }
+    for (;;) {
+        if (op->result) return par__fail(op, par__break(c, op->result));
+        if (!par__run(op, &moved)) return moved;
+        if (op->result) return par__fail(op, par__break(c, op->result));
+        if (op->algorithm->emit) op->level += PAR__LEVELS, op->piece++;
+        if (!op->more) break;
+        par__next_piece(op);
+    }
+    c->level = op->level;
+    c->lanes[0].running++;
+    par__end(op);
+    return 1;
+}
+
+static par__lane *par__message_lane(const par__operation *op) {
+    const size_t n = (size_t)op->comm->size, peer = (size_t)op->call.root;
+    return &op->comm->lanes[1 + peer + (op->call.kind == PAR_KIND_RECV ? n : 0)];
+}
+
+static int par__step_message(par__operation *op) {
+    int moved = 0;
+    if (op->state == PAR__QUEUED) {
+        if (par__message_lane(op)->running != op->lane_ticket) return 0;
+        const int sending = op->call.kind == PAR_KIND_SEND;
+        void *memory = sending ? (void *)(uintptr_t)op->call.send : op->call.recv;
+        op->transfer_count = 0;
+        if (op->comm->broken)
+            op->result = op->comm->broken;
+        else if (!par__add_transfer(op, sending, op->call.root, memory, par__call_bytes(op), 0))
+            op->result = PAR_ERR_MEMORY;
+        op->state = PAR__RUNNING, moved = 1;
+    }
+    const int ended = !op->transfer_count || par__step_transfers(op, &moved);
+    if (!ended) return moved; // a mismatched message is drained before it fails
+    par__message_lane(op)->running++;
+    par__end(op);
+    return 1;
+}
+
+static int par__progress(par__world *w) { // 1: something moved
+    int moved = 0;
+    par__operation **link = &w->active;
+    while (*link) {
+        par__operation *op = *link;
+        moved |= op->call.kind < PAR_KIND_SEND ? par__step_collective(op) : par__step_message(op);
+        if (op->state == PAR__DONE)
+            *link = op->next, op->next = NULL;
+        else
+            link = &op->next;
+    }
+    w->active_end = link;
+    return moved;
+}
+
+// Who has not come: for the error text of a deadline.
+static void par__missing(const par__operation *op, char *text, size_t bytes) {
+    const par_comm *c = op->comm;
+    const par__world *w = c->world;
+    char seen[160];
+    size_t at = 0;
+    text[0] = 0;
+    for (int r = 0; r < c->size && at + 300 < bytes; r++) {
+        const par__slot *s = &c->board->lines[r].slot[op->sequence & 1u];
+        const int message = op->call.kind >= PAR_KIND_SEND;
+        if (message ? r != op->call.root : r == c->rank || PAR__LOAD(&s->sequence) == op->sequence) continue;
+        if (c->arena_index[r] >= 0)
+            par__last_seen(w, c->arena_index[r], seen, sizeof seen);
+        else
+            snprintf(seen, sizeof seen, "on another node");
+        at += (size_t)snprintf(text + at, bytes - at, "%srank %d (%s)", at ? ", " : "", r, seen);
+    }
+    if (!at) snprintf(text, bytes, "a rank that arrived but did not go on");
+}
+
+// What ends a wait that should not go on: checked every few milliseconds.
+static par_result par__check_wait(par__operation *op) {
+    par_comm *c = op->comm;
+    par__world *w = c->world;
+    char who[PAR__ERROR_BYTES / 2], seen[160];
+    const int message = op->call.kind >= PAR_KIND_SEND;
+    const char *site = w->control->sites[op->site];
+    if (PAR__LOAD(&w->arena->aborted))
+        return par__error(w, PAR_ERR_ABORTED, "par_%s at %s: %s", par_kind_name(op->call.kind), site,
+                          w->arena->abort_text);
+    if (!message && op->state != PAR__QUEUED && PAR__LOAD(&c->board->failed) == op->sequence)
+        return par__error(w, PAR_ERR_MISMATCH, "%s", c->board->fail_text);
+    for (int died = 1; died >= 0; died--) // first those that died, then those that left
+        for (int r = 0; r < c->size; r++) {
+            const int i = c->arena_index[r];
+            if (r == c->rank || i < 0 || (message && r != op->call.root) || !par__peer_dead(w, i)) continue;
+            if (died && PAR__LOAD(&w->arena->ranks[i].state) != PAR__DEAD) continue;
+            par__progress(w); // it may have done its part first
+            if (op->state == PAR__DONE) return PAR_OK;
+            const uint32_t cause = PAR__LOAD(&w->arena->cause);
+            if (!died && cause > 1) return par__error(w, (par_result)(cause - 1), "%s", w->arena->cause_text);
+            return par__error(w, PAR_ERR_PEER_DIED,
+                              "rank %d (pid %d) %s while rank %d waits in par_%s at %s; %s", r,
+                              w->arena->ranks[i].pid, died ? "died" : "closed its comm or ended", c->rank,
+                              par_kind_name(op->call.kind), site, par__last_seen(w, i, seen, sizeof seen));
+        }
+    const double now = par__now();
+    if (op->impatient == 0) op->impatient = now;
+    const double waited = now - op->impatient;
+    if (waited < w->timeout_s) return PAR_OK;
+    par__missing(op, who, sizeof who);
+    return par__error(w, PAR_ERR_TIMEOUT, "rank %d waited %.1f s in par_%s at %s (call %u on comm %s) for %s",
+                      c->rank, waited, par_kind_name(op->call.kind), site, op->sequence, par__comm_name(c),
+                      who);
+}
+
+static par_result par__wait_for(par__operation *op) {
+    par__world *w = op->comm->world;
+    const unsigned yields = 64;
+    unsigned idle = 0;
+    while (op->state != PAR__DONE) {
+        if (par__progress(w)) {
+            idle = 0;
+            continue;
+        }
+        if (++idle < w->spins) {
+            par__relax();
+            continue;
+        }
+        if (idle < w->spins + yields) {
+            sched_yield();
+            continue;
+        }
+        const double now = par__now();
+        if (now - w->last_check > 0.005) {
+            w->last_check = now;
+            const par_result r = par__check_wait(op);
+            if (r && op->state != PAR__DONE) {
+                par__break(op->comm, r);
+                par__operation **link = &w->active;
+                while (*link != op) link = &(*link)->next;
+                *link = op->next;
+                while (*link) link = &(*link)->next;
+                w->active_end = link;
+                if (op->call.kind >= PAR_KIND_SEND) par__message_lane(op)->running++;
+                par__fail(op, r);
+                break;
+            }
+        }
+        // Sleep until a peer rings. MPI cannot ring: then look again soon.
+        uint32_t *sleepers = &w->arena->sleepers, bell = __atomic_load_n(&w->control->bell, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&w->control->sleeping, 1, __ATOMIC_SEQ_CST);
+        __atomic_add_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
+        if (!par__progress(w))
+            par__futex_wait(&w->control->bell, bell, w->arena->rank_count < w->size ? 50000 : 10000000);
+        else
+            idle = 0;
+        __atomic_sub_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&w->control->sleeping, 0, __ATOMIC_SEQ_CST);
+    }
+    return op->result;
+}
+
+// ---- beginning and ending a call
+
+static int par__valid(par__operation *op) {
+    const par__call *k = &op->call;
+    const par_comm *c = op->comm;
+    const int rooted = k->kind == PAR_KIND_BROADCAST || k->kind == PAR_KIND_REDUCE ||
+                       k->kind >= PAR_KIND_SEND ||
+                       (k->kind >= PAR_KIND_GATHER && k->kind <= PAR_KIND_SCATTERV);
+    const char *why = NULL;
+    size_t send = 0, recv = 0;
+    if ((unsigned)k->dtype >= PAR_DTYPE_COUNT)
+        why = "no such dtype";
+    else if (par__op_code(k->op) >= PAR_OP_COUNT ||
+             (par__op_code(k->op) != PAR_SCALED_SUM && k->op >= PAR_OP_COUNT))
+        why = "no such op";
+    else if (par__op_code(k->op) == PAR_SCALED_SUM && !par__is_float(k->dtype))
+        why = "a scaled sum needs a float type";
+    else if (rooted && (k->root < 0 || k->root >= c->size))
+        why =
+            k->kind >= PAR_KIND_SEND ? "peer is not a rank of this comm" : "root is not a rank of this comm";
+    else if (k->kind == PAR_KIND_GATHERV && c->rank == k->root && !k->recv_counts)
+        why = "the root needs recv_counts";
+    else if (k->kind == PAR_KIND_SCATTERV && c->rank == k->root && !k->send_counts)
+        why = "the root needs send_counts";
+    else if ((k->kind == PAR_KIND_ALL_GATHERV || k->kind == PAR_KIND_REDUCE_SCATTERV) && !k->recv_counts)
+        why = "counts is NULL";
+    else if (k->kind == PAR_KIND_ALL_TO_ALLV && (!k->send_counts || !k->recv_counts))
+        why = "counts is NULL";
+    else if (k->kind == PAR_KIND_ALL_TO_ALLV && k->send_counts[c->rank] != k->recv_counts[c->rank])
+        why = "send_counts and recv_counts differ for the own block";
+    else if (k->count > SIZE_MAX / 8 / (size_t)c->size)
+        why = "count is too large to be true";
+    if (!why) {
+        par__spans(op, &send, &recv);
+        if (send && !k->send)
+            why = "send is NULL";
+        else if (recv && !k->recv)
+            why = "recv is NULL";
+    }
+    if (why)
+        par__error(c->world, PAR_ERR_ARGUMENT, "par_%s at %s: %s (count=%zu, dtype=%s, root=%d, %d ranks)",
+                   par_kind_name(k->kind), c->site ? c->site : "?", why, k->count, par_dtype_name(k->dtype),
+                   k->root, c->size);
+    return !why;
+}
+
+static par__operation *par__take_operation(par__world *w) {
+    par__operation *op = w->idle_operations;
+    if (op)
+        w->idle_operations = op->next;
+    else
+        op = (par__operation *)par__zalloc(sizeof *op);
+    return op;
+}
+
+static void par__write_record(par__operation *op) {
+    par__rank_control *k = op->comm->world->control;
+    par__record *r = &k->records[k->record_count % PAR__RECORDS];
+    op->record = k->record_count;
+    r->sequence = op->call.kind < PAR_KIND_SEND ? op->comm->sequence + 1 : op->lane_ticket + 1;
+    r->count = op->call.count, r->begun = op->begun, r->ended = 0, r->comm = op->comm->id;
+    r->root = op->call.root, r->site = op->site, r->kind = (uint8_t)op->call.kind,
+    r->dtype = (uint8_t)op->call.dtype;
+    r->op = (uint8_t)par__op_code(op->call.op), r->result = 0;
+    PAR__STORE(&k->record_count, op->record + 1);
+}
+
+static par_result par__begin(par_comm *c, const par__call *call, par__operation **out) {
+    PAR_ASSERT(c && "a comm is NULL");
+    par__world *w = c->world;
+    if (c->broken) return c->broken;
+    if (PAR__LOAD(&w->arena->aborted))
+        return par__break(c, par__error(w, PAR_ERR_ABORTED, "%s", w->arena->abort_text));
+    par__operation *op = par__take_operation(w);
+    if (!op) return par__error(w, PAR_ERR_MEMORY, "no memory for an operation");
+    op->comm = c, op->call = *call, op->next = NULL, op->state = PAR__QUEUED;
+    op->ticket = ++w->tickets, op->net_messages = op->net_bytes = 0, op->algorithm = NULL, op->impatient = 0;
+    op->result = PAR_OK, op->invalid = !par__valid(op);
+    if (op->invalid) op->call.dtype = PAR_U8, op->call.op = PAR_SUM, op->call.count = 0; // safe to look at
+    if (op->invalid && call->kind >= PAR_KIND_SEND) {
+        op->next = w->idle_operations, w->idle_operations = op;
+        return PAR_ERR_ARGUMENT;
+    }
+    par__lane *lane = call->kind < PAR_KIND_SEND ? &c->lanes[0] : par__message_lane(op);
+    op->lane_ticket = lane->issued++;
+    op->begun = par__ticks();
+    op->site = par__site(w, c->site);
+    c->site = NULL;
+    par__write_record(op);
+    *w->active_end = op;
+    w->active_end = &op->next;
+    *out = op;
+    return PAR_OK;
+}
+
+static par_result par__release(par__operation *op) {
+    par__world *w = op->comm->world;
+    const par_result r = op->result;
+    op->ticket = 0;
+    op->next = w->idle_operations;
+    w->idle_operations = op;
+    return r;
+}
+
+static par_result par__do(par_comm *c, const par__call *call) {
+    par__operation *op;
+    const par_result r = par__begin(c, call, &op);
+    if (r) return r;
+    par__wait_for(op);
+    return par__release(op);
+}
+
+static par_result par__do_begin(par_comm *c, const par__call *call, par_request *request) {
+    par__operation *op;
+    PAR_ASSERT(request);
+    request->operation = NULL, request->ticket = 0;
+    const par_result r = par__begin(c, call, &op);
+    if (r) return r;
+    request->operation = op, request->ticket = op->ticket;
+    par__progress(c->world); // publish the arrival, or fill the first slots, now
+    return PAR_OK;
+}
+
+par_result par_wait(par_request *request) {
+    par__operation *op = request->operation;
+    request->operation = NULL;
+    if (!op) return PAR_OK;
+    PAR_ASSERT(op->ticket == request->ticket && "a request was waited for twice");
+    par__wait_for(op);
+    return par__release(op);
+}
+
+par_result par_test(par_request *request, int *done) {
+    par__operation *op = request->operation;
+    *done = 1;
+    if (!op) return PAR_OK;
+    PAR_ASSERT(op->ticket == request->ticket && "a request was waited for twice");
+    par__progress(op->comm->world);
+    if (op->state != PAR__DONE) {
+        const par_result r = par__now() - op->comm->world->last_check > 0.005 ? par__check_wait(op) : PAR_OK;
+        if (r) return par_wait(request);
+        return *done = 0, PAR_OK;
+    }
+    request->operation = NULL;
+    return par__release(op);
+}
+
+par_result par_wait_all(par_request *requests, int count) {
+    par_result first = PAR_OK;
+    for (int i = 0; i < count; i++) {
+        const par_result r = par_wait(&requests[i]);
+        if (!first) first = r;
+    }
+    return first;
+}
+
+// >>launch --------------------------------------------------------------------------------------------------
+
+static int par__env_int(const char *name, int fallback) {
+    const char *text = getenv(name);
+    char *end;
+    if (!text || !*text) return fallback;
+    const long value = strtol(text, &end, 10);
+    return *end || value < 0 || value > INT_MAX ? -1 : (int)value;
+}
+
+static par_result par__apply_force(par__world *w, const char *text) {
+    char item[64];
+    while (text && *text) {
+        const size_t n = strcspn(text, ",");
+        char *name;
+        int kind, row;
+        snprintf(item, sizeof item, "%.*s", (int)PAR__MIN(n, sizeof item - 1), text);
+        text += n + (text[n] == ',');
+        name = strchr(item, ':');
+        if (name) *name++ = 0;
+        for (kind = 0; kind < PAR_KIND_COUNT && strcmp(item, par__kind_names[kind]); kind++) {
+        }
+        for (row = 0; name && row < PAR__ALGORITHM_COUNT; row++)
+            if ((int)par__algorithms[row].kind == kind && !strcmp(par__algorithms[row].name, name)) break;
+        if (!name || kind == PAR_KIND_COUNT || row == PAR__ALGORITHM_COUNT)
+            return par__error(w, PAR_ERR_ARGUMENT, "no algorithm \"%s:%s\"; par_print_algorithms lists them",
+                              item, name ? name : "");
+        w->forced[kind] = (signed char)(row + 1);
+    }
+    return PAR_OK;
+}
+
+static par_result par__check_desc(const par_desc *in,
+                                  par_desc *d) { // zeros become the environment's or the defaults
+    memset(d, 0, sizeof *d);
+    if (in) *d = *in;
+    if (!d->rank_count) d->rank_count = par__env_int("PAR_RANKS", 0);
+    if (!d->node_ranks) d->node_ranks = par__env_int("PAR_NODE_RANKS", 0);
+    if (d->timeout_s == 0 && getenv("PAR_TIMEOUT")) d->timeout_s = atof(getenv("PAR_TIMEOUT"));
+    if (d->timeout_s == 0) d->timeout_s = 600;
+    if (!d->trace) d->trace = getenv("PAR_TRACE");
+    if (d->trace && !*d->trace) d->trace = NULL;
+    if (!d->stage_bytes) d->stage_bytes = 262144;
+    d->stage_bytes = par__round_up(PAR__MAX(d->stage_bytes, (size_t)8192), 4096);
+    if (d->rank_count < 0 || d->rank_count > 1024)
+        return par__log(PAR_ERR_ARGUMENT, "PAR_RANKS (or rank_count) must be a number from 1 to 1024");
+    if (d->node_ranks < 0)
+        return par__log(PAR_ERR_ARGUMENT, "PAR_NODE_RANKS (or node_ranks) must be 1 or more");
+    if (!(d->timeout_s > 0))
+        return par__log(PAR_ERR_ARGUMENT, "PAR_TIMEOUT (or timeout_s) must be more than 0");
+    if ((size_t)d->rank_count * 128 > d->stage_bytes) d->stage_bytes = (size_t)d->rank_count * 4096;
+    return PAR_OK;
+}
+
+static par__world *par__new_world(const par_desc *d, const char *backend, int rank, int size) {
+    par__world *w = (par__world *)par__zalloc(sizeof *w);
+    if (!w) return NULL;
+    w->backend = backend, w->rank = rank, w->size = size;
+    w->active_end = &w->active;
+    w->timeout_s = d->timeout_s, w->stage_bytes = d->stage_bytes;
+    w->node_ranks = d->node_ranks ? PAR__MIN(d->node_ranks, size) : size;
+    w->kernels = par__pick_kernels();
+    w->fd = -1;
+    w->next_id = 1;
+    w->opened_at = par__now(), w->opened_ticks = par__ticks();
+    w->trace_path = d->trace;
+    w->print_ledger = par__env_int("PAR_LEDGER", 0) > 0;
+    w->spins = size <= par__processors() ? 2000 : 1;
+    if (par__apply_force(w, getenv("PAR_ALGO"))) {
+        PAR_LOG(w->error);
+        PAR_FREE(w);
+        return NULL;
+    }
+    return w;
+}
+
+static void par__free_world(par__world *w, int unmap) {
+    while (w->idle_operations) {
+        par__operation *op = w->idle_operations;
+        w->idle_operations = op->next;
+        PAR_FREE(op->actions);
+        PAR_FREE((void *)op->view);
+        PAR_FREE(op->out);
+        PAR_FREE((void *)op->sources);
+        PAR_FREE(op->scratch);
+        PAR_FREE(op->transfers);
+        PAR_FREE(op);
+    }
+    if (unmap && w->base) munmap(w->base, w->arena_bytes);
+    if (unmap && w->fd >= 0) close(w->fd);
+    PAR_FREE(w->events);
+    PAR_FREE(w->children);
+    PAR_FREE(w);
+}
+
+// Everything the ranks of one machine share before they start: boards of the (pretended) nodes, rings.
+static par_result par__boot_shared(par__world *w) {
+    w->arena->boot_rings = par__alloc_rings(w, w->size);
+    for (int r = 0; r < w->size; r++) {
+        const int first = r / w->node_ranks * w->node_ranks,
+                  locals = PAR__MIN(w->node_ranks, w->size - first);
+        uint64_t *board = &w->arena->ranks[r].boot_board;
+        *board = r == first ? par__alloc_board(w, w->size, locals) : w->arena->ranks[first].boot_board;
+        if (!*board || !w->arena->boot_rings)
+            return par__log(PAR_ERR_MEMORY, "no shared memory for %d ranks", w->size);
+    }
+    return PAR_OK;
+}
+
+// The world comm of a rank on a machine that holds all ranks.
+static par_result par__boot_comm(par__world *w, par_comm **out) {
+    int *ints = (int *)PAR_MALLOC(sizeof(int) * 2 * (size_t)w->size);
+    if (!ints) return par__log(PAR_ERR_MEMORY, "out of memory");
+    for (int r = 0; r < w->size; r++) ints[r] = r, ints[w->size + r] = r / w->node_ranks;
+    par_comm *c = par__make_comm(w, 0, w->rank, w->size, ints, ints + w->size, ints);
+    PAR_FREE(ints);
+    if (!c) return par__log(PAR_ERR_MEMORY, "out of memory");
+    par__attach_comm(c, w->arena->ranks[w->rank].boot_board, w->arena->boot_rings);
+    par__arrive_in_world(w);
+    *out = c;
+    return PAR_OK;
+}
+
+static par_result par__child_status(int rank, int pid, int status) {
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return PAR_OK;
+    if (WIFSIGNALED(status))
+        return par__log(PAR_ERR_PEER_DIED, "rank %d (pid %d) was killed by signal %d (%s)", rank, pid,
+                        WTERMSIG(status), strsignal(WTERMSIG(status)));
+    return par__log(PAR_ERR_PEER_DIED, "rank %d (pid %d) exited with status %d", rank, pid,
+                    WEXITSTATUS(status));
+}
+
+static void par__kill_children(par__world *w) {
+    for (int i = 0; i < w->child_count; i++)
+        if (w->children[i] > 0) kill(w->children[i], SIGKILL), waitpid(w->children[i], NULL, 0);
+    w->child_count = 0;
+}
+
+// A child is a rank from here on; it ends with its parent.
+static par_result par__become_child(par__world *w, int rank, int parent, par_comm **out) {
+    w->rank = w->arena_rank = rank;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1); // it died before that
+    return par__boot_comm(w, out);
+}
+
+extern char **environ;
+
+static int par__run_again(const par__world *w, int rank) { // the child's pid, or -1
+    static char arguments[131072];
+    char boot[96];
+    char *argv[4096];
+    int argc = 0, pid = -1;
+    FILE *f = fopen("/proc/self/cmdline", "r");
+    const size_t n = f ? fread(arguments, 1, sizeof arguments - 1, f) : 0;
+    if (f) fclose(f);
+    arguments[n] = 0;
+    for (size_t i = 0; i < n && argc < 4095; i += strlen(arguments + i) + 1) argv[argc++] = arguments + i;
+    argv[argc] = NULL;
+    snprintf(boot, sizeof boot, "%d %d %d %d %d", w->fd, rank, w->size, w->node_ranks, (int)getpid());
+    setenv("PAR__BOOT", boot, 1);
+    if (argc && posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ)) pid = -1;
+    unsetenv("PAR__BOOT");
+    return pid;
+}
+
+static par_result par__wait_for_children(par__world *w) { // until all have opened
+    const double until = par__now() + PAR__MIN(w->timeout_s, 60.0);
+    for (int i = 0; i < w->child_count; i++)
+        while (PAR__LOAD(&w->arena->ranks[i + 1].state) == PAR__UNBORN) {
+            int status;
+            const int ended = waitpid(w->children[i], &status, WNOHANG) == w->children[i];
+            if (ended) par__child_status(i + 1, w->children[i], status), w->children[i] = 0;
+            if (ended || par__now() > until)
+                return par__log(PAR_ERR_PEER_DIED, "rank %d did not start%s", i + 1,
+                                ended ? "" : ": does every rank call par_open?");
+            sched_yield();
+        }
+    return PAR_OK;
+}
+
+static par_result par__open_here(const par_desc *d, par_comm **out) { // n ranks on this machine
+    const int size = PAR__MAX(d->rank_count, 1), again = d->run_again || par__thread_count() > 1;
+    par__world *w = par__new_world(d, size == 1 ? "single" : again ? "exec" : "fork", 0, size);
+    const int parent = (int)getpid();
+    if (!w) return PAR_ERR_ARGUMENT;
+    par_result r = par__make_arena(w, d->arena_bytes, size);
+    if (r) return par__free_world(w, 0), r;
+    r = par__boot_shared(w);
+    w->children = (int *)par__zalloc(sizeof(int) * (size_t)size);
+    if (!r && !w->children) r = par__log(PAR_ERR_MEMORY, "out of memory");
+    fflush(NULL); // or the children would print it again
+    if (again && !r) fcntl(w->fd, F_SETFD, 0);
+    for (int i = 1; i < size && !r; i++) {
+        const int pid = again ? par__run_again(w, i) : (int)fork();
+        if (pid == 0)
+            return PAR_FREE(w->children), w->children = NULL, w->child_count = 0,
+                                          par__become_child(w, i, parent, out);
+        if (pid < 0)
+            r = par__log(PAR_ERR_SYSTEM, "cannot start rank %d of %d: %s", i, size, strerror(errno));
+        else
+            w->children[w->child_count++] = pid;
+    }
+    if (again) fcntl(w->fd, F_SETFD, FD_CLOEXEC);
+    if (!r) r = par__boot_comm(w, out);
+    if (!r) r = par__wait_for_children(w);
+    if (r) par__kill_children(w), par__free_world(w, 1);
+    return r;
+}
+
+static par_result par__open_child(const par_desc *d, const char *boot,
+                                  par_comm **out) { // run again by rank 0
+    int fd, rank, size, node_ranks, parent;
+    par_desc here = *d;
+    off_t bytes = -1;
+    if (sscanf(boot, "%d %d %d %d %d", &fd, &rank, &size, &node_ranks, &parent) == 5)
+        bytes = lseek(fd, 0, SEEK_END);
+    unsetenv("PAR__BOOT");
+    here.node_ranks = node_ranks;
+    par__world *w = bytes > 0 ? par__new_world(&here, "exec", rank, size) : NULL;
+    if (!w) return par__log(PAR_ERR_SYSTEM, "PAR__BOOT is set but does not name shared memory");
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    const par_result r = par__map_arena(w, fd, (size_t)bytes);
+    return r ? r : par__become_child(w, rank, parent, out);
+}
+
+static int par__launcher_size(void) { // > 1: mpiexec, srun or torchrun started this
+    static const char *const names[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE",
+                                        "SLURM_STEP_NUM_TASKS"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (par__env_int(names[i], 0) > 0) return par__env_int(names[i], 0);
+    return 0;
+}
+
+#if defined(PAR_MPI)
+// The leader of a node makes the arena and hands its descriptor to the others through a socket in the
+// abstract namespace, which leaves no file behind.
+static int par__send_fd(int to, int fd) {
+    char byte = 0, control[CMSG_SPACE(sizeof(int))];
+    struct iovec io;
+    struct msghdr m;
+    memset(&m, 0, sizeof m);
+    memset(control, 0, sizeof control);
+    io.iov_base = &byte, io.iov_len = 1;
+    m.msg_iov = &io, m.msg_iovlen = 1, m.msg_control = control, m.msg_controllen = sizeof control;
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    return sendmsg(to, &m, 0) == 1;
+}
+static int par__recv_fd(int from) {
+    char byte, control[CMSG_SPACE(sizeof(int))];
+    struct iovec io;
+    struct msghdr m;
+    int fd = -1;
+    memset(&m, 0, sizeof m);
+    io.iov_base = &byte, io.iov_len = 1;
+    m.msg_iov = &io, m.msg_iovlen = 1, m.msg_control = control, m.msg_controllen = sizeof control;
+    if (recvmsg(from, &m, MSG_CMSG_CLOEXEC) != 1) return -1;
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    if (c && c->cmsg_type == SCM_RIGHTS) memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    return fd;
+}
+
+static par_result par__share_fd(MPI_Comm node, int *fd) { // *fd: the leader's in, everybody's out
+    struct sockaddr_un a;
+    struct timeval patience;
+    int rank, size, ok = 1;
+    const int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    MPI_Comm_rank(node, &rank);
+    MPI_Comm_size(node, &size);
+    memset(&a, 0, sizeof a);
+    memset(&patience, 0, sizeof patience);
+    patience.tv_sec = 30;
+    a.sun_family = AF_UNIX;
+    setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    if (rank == 0) {
+        snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "par.%d.%016llx", (int)getpid(),
+                 (unsigned long long)par__ticks());
+        ok = s >= 0 && bind(s, (struct sockaddr *)&a, sizeof a) == 0 && listen(s, size) == 0;
+    }
+    MPI_Bcast(a.sun_path, sizeof a.sun_path, MPI_BYTE, 0, node);
+    MPI_Bcast(&ok, 1, MPI_INT, 0, node);
+    if (ok && rank == 0) {
+        for (int i = 1; i < size && ok; i++) {
+            const int peer = accept(s, NULL, NULL);
+            ok = peer >= 0 && par__send_fd(peer, *fd);
+            if (peer >= 0) close(peer);
+        }
+    } else if (ok) {
+        ok = connect(s, (struct sockaddr *)&a, sizeof a) == 0 && (*fd = par__recv_fd(s)) >= 0;
+    }
+    if (s >= 0) close(s);
+    MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, node);
+    return ok ? PAR_OK
+              : par__log(PAR_ERR_SYSTEM, "cannot pass shared memory to the ranks of this node: %s",
+                         strerror(errno));
+}
+
+static par_result par__mpi_arena(par__world *w, const par_desc *d, MPI_Comm node, int node_size) {
+    int r = PAR_OK, all;
+    int fd = -1;
+    uint64_t at[3] = {0, 0, 0}; // board, rings, arena bytes
+    if (w->arena_rank == 0) {
+        r = par__make_arena(w, d->arena_bytes, node_size);
+        if (!r) {
+            at[0] = par__alloc_board(w, w->size, node_size), at[1] = par__alloc_rings(w, node_size);
+            at[2] = w->arena_bytes;
+            if (!at[0] || !at[1]) r = par__log(PAR_ERR_MEMORY, "no shared memory for %d ranks", node_size);
+        }
+        fd = w->fd;
+    }
+    MPI_Bcast(&r, 1, MPI_INT, 0, node);
+    MPI_Bcast(at, 3, MPI_UINT64_T, 0, node);
+    if (!r) r = par__share_fd(node, &fd);
+    if (!r && w->arena_rank > 0) r = par__map_arena(w, fd, (size_t)at[2]);
+    MPI_Allreduce(&r, &all, 1, MPI_INT, MPI_MAX, w->mpi);
+    if (!all) w->arena->boot_rings = at[1], w->arena->ranks[w->arena_rank].boot_board = at[0];
+    return (par_result)all;
+}
+
+static par_result par__mpi_comm(par__world *w, const int *leader, par_comm **out) {
+    int *node_of = (int *)PAR_MALLOC(sizeof(int) * 3 * (size_t)w->size), nodes = 0, mine = 0;
+    if (!node_of) return par__log(PAR_ERR_MEMORY, "out of memory");
+    int *world = node_of + w->size, *arena = world + w->size;
+    for (int r = 0; r < w->size; r++) {
+        world[r] = r;
+        node_of[r] = leader[r] == r ? nodes++ : node_of[leader[r]];
+        arena[r] = leader[r] == leader[w->rank] ? mine++ : -1;
+    }
+    par_comm *c = par__make_comm(w, 0, w->rank, w->size, world, node_of, arena);
+    PAR_FREE(node_of);
+    if (!c) return par__log(PAR_ERR_MEMORY, "out of memory");
+    par__attach_comm(c, w->arena->ranks[w->arena_rank].boot_board, w->arena->boot_rings);
+    par__arrive_in_world(w);
+    *out = c;
+    return PAR_OK;
+}
+
+par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
+    par_desc d;
+    MPI_Comm shared, node;
+    int rank, size, node_size, leader;
+    *comm = NULL;
+    par_result r = par__check_desc(desc, &d);
+    MPI_Comm_rank(mpi, &rank);
+    MPI_Comm_size(mpi, &size);
+    par__world *w = r ? NULL : par__new_world(&d, "mpi", rank, size);
+    int *leaders = (int *)PAR_MALLOC(sizeof(int) * (size_t)size), bad = !w || !leaders;
+    MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, mpi);
+    if (bad) return PAR_FREE(w), PAR_FREE(leaders), r ? r : PAR_ERR_ARGUMENT;
+    MPI_Comm_dup(mpi, &w->mpi);
+    MPI_Comm_set_errhandler(w->mpi, MPI_ERRORS_RETURN);
+    MPI_Comm_split_type(w->mpi, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &shared);
+    MPI_Comm_split(shared, d.node_ranks ? rank / d.node_ranks : 0, rank, &node);
+    MPI_Comm_rank(node, &w->arena_rank);
+    MPI_Comm_size(node, &node_size);
+    leader = rank;
+    MPI_Bcast(&leader, 1, MPI_INT, 0, node);
+    MPI_Allgather(&leader, 1, MPI_INT, leaders, 1, MPI_INT, w->mpi);
+    MPI_Allreduce(&node_size, &w->node_ranks, 1, MPI_INT, MPI_MAX,
+                  shared); // ranks that compete for processors
+    MPI_Comm_size(shared, &w->node_ranks);
+    w->spins = w->node_ranks <= par__processors() ? 2000 : 1;
+    r = par__mpi_arena(w, &d, node, node_size);
+    if (!r) r = par__mpi_comm(w, leaders, comm);
+    MPI_Comm_free(&node);
+    MPI_Comm_free(&shared);
+    PAR_FREE(leaders);
+    if (r)
+        MPI_Comm_free(&w->mpi), par__free_world(w, 1);
+    else
+        MPI_Barrier(w->mpi); // every control block is filled in
+    return r;
+}
+
+static par_result par__open_launched(const par_desc *d, par_comm **comm) {
+    int initialized, size;
+    MPI_Initialized(&initialized);
+    if (!initialized) MPI_Init(NULL, NULL);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (d->rank_count && d->rank_count != size && !getenv("PAR_RANKS")) {
+        if (!initialized) MPI_Finalize();
+        return par__log(PAR_ERR_ARGUMENT, "rank_count is %d, but mpiexec started %d", d->rank_count, size);
+    }
+    const par_result r = par_open_mpi(d, MPI_COMM_WORLD, comm);
+    if (!initialized && r) MPI_Finalize();
+    if (!r) (*comm)->world->finalize_mpi = !initialized;
+    return r;
+}
+#endif
+
+par_result par_open(const par_desc *desc, par_comm **comm) {
+    par_desc d;
+    const char *boot = getenv("PAR__BOOT");
+    PAR_ASSERT(comm);
+    *comm = NULL;
+    const par_result r = par__check_desc(desc, &d);
+    if (r) return r;
+    if (boot) return par__open_child(&d, boot, comm);
+#if defined(PAR_MPI)
+    int initialized;
+    MPI_Initialized(&initialized);
+    if (initialized || par__launcher_size() > 0) return par__open_launched(&d, comm);
+#else
+    if (par__launcher_size() > 1)
+        return par__log(
+            PAR_ERR_UNSUPPORTED,
+            "a launcher started %d processes, but this program was built without MPI: build it with mpicc "
+            "-DPAR_MPI, or run it alone with PAR_RANKS=%d",
+            par__launcher_size(), par__launcher_size());
+#endif
+    return par__open_here(&d, comm);
+}
+
+// ---- threads
+
+typedef struct par__thread {
+    pthread_t thread;
+    par_comm *comm;
+    par_thread_fn fn;
+    void *user;
+    par_result result;
+} par__thread;
+
+static void *par__thread_main(void *p) {
+    par__thread *t = (par__thread *)p;
+    const int r = t->fn(t->comm, t->user);
+    if (r) par_abort(t->comm, "a rank's thread function failed");
+    t->result = (par_close)(t->comm);
+    if (r && !t->result) t->result = PAR_ERR_ABORTED;
+    return NULL;
+}
+
+par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
+    par_desc d, in;
+    memset(&in, 0, sizeof in);
+    in.rank_count = rank_count;
+    PAR_ASSERT(fn);
+    par_result r = rank_count < 1 ? par__log(PAR_ERR_ARGUMENT, "par_run_threads needs 1 rank or more")
+                                  : par__check_desc(&in, &d);
+    if (r) return r;
+    par__thread *t = (par__thread *)par__zalloc(sizeof *t * (size_t)rank_count);
+    par__world *first = par__new_world(&d, "threads", 0, rank_count);
+    if (!t || !first) return PAR_FREE(t), PAR_FREE(first), PAR_ERR_ARGUMENT;
+    r = par__make_arena(first, d.arena_bytes, rank_count);
+    if (!r) r = par__boot_shared(first);
+    int made = 0, started = 0;
+    for (; made < rank_count && !r; made++) {
+        par__world *w = made ? par__new_world(&d, "threads", made, rank_count) : first;
+        if (!w) {
+            r = PAR_ERR_MEMORY;
+            break;
+        }
+        w->arena_rank = made;
+        w->fd = first->fd, w->base = first->base, w->arena = first->arena,
+        w->arena_bytes = first->arena_bytes;
+        r = par__boot_comm(w, &t[made].comm);
+        t[made].fn = fn, t[made].user = user;
+    }
+    char *base = first->base;
+    const size_t bytes = first->arena_bytes;
+    const int fd = first->fd;
+    for (; started < made && !r; started++)
+        if (pthread_create(&t[started].thread, NULL, par__thread_main, &t[started])) {
+            r = par__log(PAR_ERR_SYSTEM, "cannot start thread %d of %d", started, rank_count);
+            PAR__STORE(&t[0].comm->world->arena->aborted, 1u);
+            break;
+        }
+    for (int i = 0; i < started; i++) {
+        pthread_join(t[i].thread, NULL);
+        if (t[i].result && !r) r = t[i].result;
+    }
+    for (int i = started; i < made; i++)
+        if (t[i].comm) t[i].comm->broken = PAR_ERR_ABORTED, (par_close)(t[i].comm);
+    if (base) munmap(base, bytes);
+    if (fd >= 0) close(fd);
+    PAR_FREE(t);
+    return r;
+}
+
+// >>calls ---------------------------------------------------------------------------------------------------
+// The names stand in parentheses because the same names are macros that note the call site.
+
+static par__call par__call_of(par_kind kind, const void *send, void *recv, size_t count, par_dtype dtype,
+                              par_op op, int root) {
+    par__call k;
+    memset(&k, 0, sizeof k);
+    k.kind = kind, k.send = send, k.recv = recv, k.count = count, k.dtype = dtype, k.op = op, k.root = root;
+    return k;
+}
+static par__call par__call_v(par_kind kind, const void *send, const size_t *send_counts,
+                             const size_t *send_displs, void *recv, const size_t *recv_counts,
+                             const size_t *recv_displs, size_t count, par_dtype dtype, par_op op, int root) {
+    par__call k = par__call_of(kind, send, recv, count, dtype, op, root);
+    k.send_counts = send_counts, k.send_displs = send_displs, k.recv_counts = recv_counts,
+    k.recv_displs = recv_displs;
+    return k;
+}
+static size_t par__largest(const size_t *counts, const par_comm *c) {
+    size_t most = 0;
+    for (int r = 0; counts && r < c->size; r++) most = PAR__MAX(most, counts[r]);
+    return most;
+}
+
+// Each function twice: X(name, parameters, how to make the call).
+#define PAR__CALLS(X)                                                                                        \
+    X(par_all_reduce,                                                                                        \
+      (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, par_comm *comm PAR__REQUEST), \
+      par__call_of(PAR_KIND_ALL_REDUCE, send, recv, count, dtype, op, 0))                                    \
+    X(par_reduce_scatter,                                                                                    \
+      (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, par_comm *comm PAR__REQUEST), \
+      par__call_of(PAR_KIND_REDUCE_SCATTER, send, recv, count, dtype, op, 0))                                \
+    X(par_reduce_scatterv,                                                                                   \
+      (const void *send, void *recv, const size_t *counts, par_dtype dtype, par_op op,                       \
+       par_comm *comm PAR__REQUEST),                                                                         \
+      par__call_v(PAR_KIND_REDUCE_SCATTERV, send, NULL, NULL, recv, counts, NULL,                            \
+                  par__largest(counts, comm), dtype, op, 0))                                                 \
+    X(par_all_gather,                                                                                        \
+      (const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm PAR__REQUEST),            \
+      par__call_of(PAR_KIND_ALL_GATHER, send, recv, count, dtype, PAR_SUM, 0))                               \
+    X(par_all_gatherv,                                                                                       \
+      (const void *send, void *recv, const size_t *counts, const size_t *displs, par_dtype dtype,            \
+       par_comm *comm PAR__REQUEST),                                                                         \
+      par__call_v(PAR_KIND_ALL_GATHERV, send, NULL, NULL, recv, counts, displs, par__largest(counts, comm),  \
+                  dtype, PAR_SUM, 0))                                                                        \
+    X(par_broadcast,                                                                                         \
+      (const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm PAR__REQUEST),  \
+      par__call_of(PAR_KIND_BROADCAST, send, recv, count, dtype, PAR_SUM, root))                             \
+    X(par_reduce,                                                                                            \
+      (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,                     \
+       par_comm *comm PAR__REQUEST),                                                                         \
+      par__call_of(PAR_KIND_REDUCE, send, recv, count, dtype, op, root))                                     \
+    X(par_gather,                                                                                            \
+      (const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm PAR__REQUEST),  \
+      par__call_of(PAR_KIND_GATHER, send, recv, count, dtype, PAR_SUM, root))                                \
+    X(par_gatherv,                                                                                           \
+      (const void *send, size_t count, void *recv, const size_t *recv_counts, const size_t *recv_displs,     \
+       par_dtype dtype, int root, par_comm *comm PAR__REQUEST),                                              \
+      par__call_v(PAR_KIND_GATHERV, send, NULL, NULL, recv, recv_counts, recv_displs, count, dtype, PAR_SUM, \
+                  root))                                                                                     \
+    X(par_scatter,                                                                                           \
+      (const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm PAR__REQUEST),  \
+      par__call_of(PAR_KIND_SCATTER, send, recv, count, dtype, PAR_SUM, root))                               \
+    X(par_scatterv,                                                                                          \
+      (const void *send, const size_t *send_counts, const size_t *send_displs, void *recv, size_t count,     \
+       par_dtype dtype, int root, par_comm *comm PAR__REQUEST),                                              \
+      par__call_v(PAR_KIND_SCATTERV, send, send_counts, send_displs, recv, NULL, NULL, count, dtype,         \
+                  PAR_SUM, root))                                                                            \
+    X(par_all_to_all,                                                                                        \
+      (const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm PAR__REQUEST),            \
+      par__call_of(PAR_KIND_ALL_TO_ALL, send, recv, count, dtype, PAR_SUM, 0))                               \
+    X(par_all_to_allv,                                                                                       \
+      (const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,                   \
+       const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype, par_comm *comm PAR__REQUEST),  \
+      par__call_v(PAR_KIND_ALL_TO_ALLV, send, send_counts, send_displs, recv, recv_counts, recv_displs, 0,   \
+                  dtype, PAR_SUM, 0))                                                                        \
+    X(par_barrier, (par_comm * comm PAR__REQUEST),                                                           \
+      par__call_of(PAR_KIND_BARRIER, NULL, NULL, 0, PAR_U8, PAR_SUM, 0))                                     \
+    X(par_send, (const void *send, size_t count, par_dtype dtype, int peer, par_comm *comm PAR__REQUEST),    \
+      par__call_of(PAR_KIND_SEND, send, NULL, count, dtype, PAR_SUM, peer))                                  \
+    X(par_recv, (void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm PAR__REQUEST),          \
+      par__call_of(PAR_KIND_RECV, NULL, recv, count, dtype, PAR_SUM, peer))
+
+#define PAR__REQUEST
+#define X(name, parameters, call)                                                                            \
+    par_result(name) parameters {                                                                            \
+        const par__call k = call;                                                                            \
+        return par__do(comm, &k);                                                                            \
+    }
+PAR__CALLS(X)
+#undef X
+#undef PAR__REQUEST
+#define PAR__REQUEST , par_request *request
+#define X(name, parameters, call)                                                                            \
+    par_result(name##_begin) parameters {                                                                    \
+        const par__call k = call;                                                                            \
+        return par__do_begin(comm, &k, request);                                                             \
+    }
+PAR__CALLS(X)
+#undef X
+#undef PAR__REQUEST
+
+par_result(par_sendrecv)(const void *send, size_t send_count, int dest, void *recv, size_t recv_count,
+                         int source, par_dtype dtype, par_comm *comm) {
+    par_request requests[2];
+    const char *site = comm->site;
+    memset(requests, 0, sizeof requests);
+    par_result r = (par_recv_begin)(recv, recv_count, dtype, source, comm, &requests[0]);
+    comm->site = site;
+    if (r) return r;
+    r = (par_send_begin)(send, send_count, dtype, dest, comm, &requests[1]);
+    if (!r) return par_wait_all(requests, 2);
+    // The receive stays begun and nobody may wait for it: this comm cannot go on.
+    return par__break(comm, r);
+}
+
+int par_rank(const par_comm *comm) { return comm->rank; }
+int par_size(const par_comm *comm) { return comm->size; }
+int par_world_rank(const par_comm *comm, int rank) { return comm->world_rank[rank]; }
+int par_node_count(const par_comm *comm) { return comm->nodes.node_count; }
+int par_node_of(const par_comm *comm, int rank) { return comm->nodes.node_of[rank]; }
+const char *par_backend(const par_comm *comm) { return comm->world->backend; }
+void par_set_timeout(par_comm *comm, double seconds) { comm->world->timeout_s = seconds > 0 ? seconds : 600; }
+double par_seconds(const par_comm *comm) { return par__now() - comm->world->opened_at; }
+
+par_result par_abort(par_comm *comm, const char *text) {
+    par__arena *a = comm->world->arena;
+    uint32_t expected = 0;
+    if (__atomic_compare_exchange_n(&a->aborted, &expected, 2u, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        snprintf(a->abort_text, sizeof a->abort_text, "rank %d called par_abort: %s", comm->world->rank,
+                 text ? text : "");
+        PAR__STORE(&a->aborted, 1u);
+    }
+    for (int i = 0; i < a->rank_count; i++) {
+        __atomic_add_fetch(&a->ranks[i].bell, 1, __ATOMIC_SEQ_CST);
+        par__futex_wake(&a->ranks[i].bell);
+    }
+    return PAR_OK;
+}
+
+// ---- memory
+
+static int par__node_leader(const par_comm *c) { return c->nodes.local_index[c->rank] == 0; }
+
+// Every rank's value for all, on any kind of comm.
+static par_result par__share(par_comm *c, const void *mine, size_t bytes, void *all) {
+    const char *site = c->site;
+    const par_result r = (par_all_gather)(mine, all, bytes, PAR_U8, c);
+    c->site = site; // one public call may need several
+    return r;
+}
+
+void *(par_alloc)(par_comm *c, size_t bytes) {
+    const int locals = par__locals(&c->nodes, c->nodes.me), large = bytes >= (size_t)4 << 20;
+    const size_t align = large ? (size_t)2 << 20 : 64,
+                 stride = par__round_up(PAR__MAX(bytes, (size_t)1), align);
+    const int leader = c->nodes.members[c->nodes.start[c->nodes.me]];
+    uint64_t mine[2] = {0, bytes}, *all = (uint64_t *)PAR_MALLOC(sizeof mine * (size_t)c->size);
+    par__block *b = (par__block *)par__zalloc(sizeof *b);
+    const int fits = bytes < SIZE_MAX / 4 && stride <= SIZE_MAX / 4 / (size_t)locals;
+    int failed = 0;
+    if (par__node_leader(c) && fits && all && b)
+        mine[0] = par__arena_alloc(c->world, (size_t)locals * stride, large ? align : 4096, 1);
+    if (!all || par__share(c, mine, sizeof mine, all))
+        return par__arena_free(c->world, mine[0]), PAR_FREE(all), PAR_FREE(b), (void *)NULL;
+    for (int r = 0; r < c->size; r++) {
+        failed |= c->nodes.local_index[r] == 0 && !all[2 * r];
+        if (all[2 * r + 1] == bytes) continue;
+        par__error(c->world, PAR_ERR_MISMATCH,
+                   "par_alloc at %s: rank %d asks for %llu bytes, rank %d for %zu", c->site ? c->site : "?",
+                   r, (unsigned long long)all[2 * r + 1], c->rank, bytes);
+        failed = 2;
+        break;
+    }
+    if (failed == 1)
+        par__error(c->world, PAR_ERR_MEMORY,
+                   "par_alloc at %s: no %zu bytes of shared memory for each of %d ranks",
+                   c->site ? c->site : "?", bytes, locals);
+    const uint64_t at = all[2 * leader];
+    PAR_FREE(all);
+    if (failed || !b) return par__arena_free(c->world, mine[0]), PAR_FREE(b), (void *)NULL;
+    b->base = c->world->base + at;
+    b->stride = stride;
+    b->next = c->blocks;
+    c->blocks = b;
+    return b->base + (size_t)c->nodes.local_index[c->rank] * stride;
+}
+
+static par__block **par__find_block(par_comm *c, const void *mine) {
+    for (par__block **b = &c->blocks; *b; b = &(*b)->next) {
+        const char *own = (*b)->base + (size_t)c->nodes.local_index[c->rank] * (*b)->stride;
+        if ((const char *)mine >= own && (const char *)mine < own + (*b)->stride) return b;
+    }
+    return NULL;
+}
+
+par_result(par_free)(par_comm *c, void *memory) {
+    if (!memory) return PAR_OK;
+    par__block **link = par__find_block(c, memory), *b = link ? *link : NULL;
+    if (!b)
+        return par__error(c->world, PAR_ERR_ARGUMENT, "par_free: this memory was not allocated on comm %s",
+                          c->name);
+    const par_result r = (par_barrier)(c);
+    if (!r && par__node_leader(c)) par__arena_free(c->world, (uint64_t)(b->base - c->world->base));
+    *link = b->next;
+    PAR_FREE(b);
+    return r;
+}
+
+void *par_peer(par_comm *c, const void *mine, int rank) {
+    par__block **b = par__find_block(c, mine);
+    if (!b || rank < 0 || rank >= c->size || !par__is_local(c, rank)) return NULL;
+    const ptrdiff_t hop = c->nodes.local_index[rank] - c->nodes.local_index[c->rank];
+    return (char *)(uintptr_t)mine + hop * (ptrdiff_t)(*b)->stride;
+}
+
+// ---- groups
+
+typedef struct par__member {
+    int32_t color, key;
+    uint32_t next_id;
+    int32_t rank;
+} par__member;
+
+static int par__by_key(const void *a, const void *b) {
+    const par__member *x = (const par__member *)a, *y = (const par__member *)b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+// The private half of a new comm from its members (sorted); NULL if I am none of them or memory is out.
+static par_comm *par__comm_of(par_comm *parent, uint32_t id, const par__member *m, int n) {
+    int *ints = (int *)PAR_MALLOC(sizeof(int) * 4 * (size_t)PAR__MAX(n, 1)), nodes = 0, me = -1;
+    par_comm *c = NULL;
+    if (!ints) return NULL;
+    int *world = ints, *node_of = ints + n, *arena = ints + 2 * n,
+        *old = ints + 3 * n; // old node of new node
+    for (int i = 0; i < n; i++) {
+        const int node = parent->nodes.node_of[m[i].rank];
+        int j = 0;
+        while (j < nodes && old[j] != node) j++;
+        if (j == nodes) old[nodes++] = node;
+        world[i] = parent->world_rank[m[i].rank], arena[i] = parent->arena_index[m[i].rank], node_of[i] = j;
+        if (m[i].rank == parent->rank) me = i;
+    }
+    if (me >= 0) c = par__make_comm(parent->world, id, me, n, world, node_of, arena);
+    PAR_FREE(ints);
+    return c;
+}
+
+// First of the ranks of c that shares my rings: it owns them.
+static int par__rings_owner(const par_comm *c) {
+    int r = 0;
+    while (c->ring_index[r] < 0) r++;
+    return r;
+}
+
+par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
+    par__world *w = comm->world;
+    par__member mine, *all = (par__member *)PAR_MALLOC(sizeof mine * (size_t)comm->size);
+    uint64_t at[3] = {0, 0, 0},
+             *shared = (uint64_t *)PAR_MALLOC(sizeof at * (size_t)comm->size); // board, rings, failed
+    uint32_t id = 0;
+    int n = 0, failed = 0;
+    *out = NULL;
+    if (!all || !shared)
+        return PAR_FREE(all), PAR_FREE(shared), par__error(w, PAR_ERR_MEMORY, "no memory for par_split");
+    mine.color = color, mine.key = key, mine.next_id = w->next_id, mine.rank = comm->rank;
+    par_result r = par__share(comm, &mine, sizeof mine, all);
+    for (int i = 0; i < comm->size && !r; i++) {
+        id = PAR__MAX(id, all[i].next_id);
+        if (color >= 0 && all[i].color == color) all[n++] = all[i];
+    }
+    w->next_id = id + 1;
+    if (n) qsort(all, (size_t)n, sizeof *all, par__by_key);
+    par_comm *c = r || color < 0 ? NULL : par__comm_of(comm, id, all, n);
+    if (c && par__node_leader(c))
+        at[0] = par__alloc_board(w, c->size, par__locals(&c->nodes, c->nodes.me)), at[2] |= !at[0];
+    if (c && par__rings_owner(c) == c->rank) at[1] = par__alloc_rings(w, c->ring_count), at[2] |= !at[1];
+    if (!c && color >= 0) at[2] = 1;
+    if (!r) r = par__share(comm, at, sizeof at, shared);
+    for (int i = 0; i < comm->size && !r; i++) failed |= shared[3 * i + 2] != 0;
+    if (failed)
+        r = par__error(w, PAR_ERR_MEMORY, "par_split at %s: no memory for the new comms",
+                       comm->site ? comm->site : "?");
+    if (r && c) par__arena_free(w, at[0]), par__arena_free(w, at[1]), par__free_comm(c);
+    if (!r && c) {
+        const int leader = c->nodes.members[c->nodes.start[c->nodes.me]], owner = par__rings_owner(c);
+        par__attach_comm(c, shared[3 * all[leader].rank], shared[3 * all[owner].rank + 1]);
+        *out = c;
+    }
+    PAR_FREE(all);
+    PAR_FREE(shared);
+    return r;
+}
+
+// Wait until so many ranks have counted themselves; 0: one died, or the deadline passed.
+static int par__await_count(const par_comm *c, const uint32_t *count, uint32_t target) {
+    const double until = par__now() + c->world->timeout_s;
+    for (unsigned i = 1; PAR__LOAD(count) < target; i++) {
+        if (i % 64 == 0 && par__now() > until) return 0;
+        for (int r = 0; r < c->world->arena->rank_count && i % 64 == 0; r++)
+            if (par__peer_dead(c->world, r) && PAR__LOAD(count) < target) return 0;
+        sched_yield();
+    }
+    return 1;
+}
+
+// Give back the shared parts when nobody looks at them any more.
+static void par__free_shared(par_comm *c) {
+    par__ring *rings = (par__ring *)c->rings;
+    __atomic_add_fetch(&c->board->leaving, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&rings->leaving, 1, __ATOMIC_SEQ_CST);
+    if (par__node_leader(c) &&
+        par__await_count(c, &c->board->leaving, (uint32_t)par__locals(&c->nodes, c->nodes.me)))
+        par__arena_free(c->world, c->board_at);
+    if (par__rings_owner(c) == c->rank && par__await_count(c, &rings->leaving, (uint32_t)c->ring_count))
+        par__arena_free(c->world, c->rings_at);
+}
+
+static par_result par__close_world(par__world *w) {
+    const double until = par__now() + w->timeout_s;
+    par_result result = PAR_OK;
+    PAR__STORE(&w->control->state, (uint32_t)PAR__LEFT);
+    if (w->backend[0] != 't') pthread_mutex_unlock(&w->control->alive);
+    for (int i = 0; i < w->child_count; i++) {
+        int status = 0, ended = 0;
+        while (w->children[i] > 0 && !(ended = waitpid(w->children[i], &status, WNOHANG)) &&
+               par__now() < until)
+            usleep(500);
+        if (ended <= 0 && w->children[i] > 0) {
+            result = par__log(PAR_ERR_TIMEOUT, "rank %d (pid %d) did not end; killed", i + 1, w->children[i]);
+            kill(w->children[i], SIGKILL);
+            waitpid(w->children[i], &status, 0);
+        } else if (w->children[i] > 0) {
+            const par_result r = par__child_status(i + 1, w->children[i], status);
+            if (r) result = r;
+        }
+    }
+#if defined(PAR_MPI)
+    if (w->backend[0] == 'm') {
+        MPI_Comm_free(&w->mpi);
+        if (w->finalize_mpi) MPI_Finalize();
+    }
+#endif
+    par__free_world(w, w->backend[0] != 't');
+    return result;
+}
+
+static par_result par__write_trace(par_comm *c);
+
+par_result(par_close)(par_comm *c) {
+    if (!c) return PAR_OK;
+    par__world *w = c->world;
+    const int world = c->id == 0;
+    par_result r = PAR_OK;
+    if (world && w->print_ledger && !c->broken) par_ledger_print(c, stderr);
+    if (world && w->trace_path && !c->broken) r = par__write_trace(c);
+    if (!c->broken) {
+        const par_result b = (par_barrier)(c);
+        if (!r) r = b;
+        if (!b && !world) par__free_shared(c);
+        if (!b && world) { // nobody leaves while another may still need it to hear that all have come
+            __atomic_add_fetch(&w->arena->closing, 1, __ATOMIC_SEQ_CST);
+            par__await_count(c, &w->arena->closing, (uint32_t)w->arena->rank_count);
+        }
+    }
+    for (par_comm **link = &w->comms; *link; link = &(*link)->next)
+        if (*link == c) {
+            *link = c->next;
+            break;
+        }
+    par__free_comm(c);
+    if (world) {
+        while (w->comms) { // left open by the user
+            par_comm *rest = w->comms;
+            w->comms = rest->next;
+            par__free_comm(rest);
+        }
+        const par_result closed = par__close_world(w);
+        if (!r) r = closed;
+    }
+    return r;
+}
+
+// >>mesh ----------------------------------------------------------------------------------------------------
+
+enum { PAR__AXES = 8 };
+struct par_mesh {
+    par_comm *world;
+    int axis_count, size[PAR__AXES], index[PAR__AXES];
+    char name[PAR__AXES][16];
+    par_comm *comms[1 << PAR__AXES]; // by the set of named axes
+};
+
+static int par__axis(const par_mesh *m, const char *name, size_t length) {
+    for (int i = 0; i < m->axis_count; i++)
+        if (strlen(m->name[i]) == length && !memcmp(m->name[i], name, length)) return i;
+    return -1;
+}
+
+par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **out) {
+    par_mesh *m = (par_mesh *)par__zalloc(sizeof *m);
+    const char *text = axes && *axes ? axes : "dp=-1";
+    int product = 1, open = -1, used = 0;
+    *out = NULL;
+    if (!m) return par__error(world->world, PAR_ERR_MEMORY, "no memory for a mesh");
+    m->world = world;
+    for (; *text; text += used) {
+        const int i = m->axis_count;
+        used = 0;
+        if (i == PAR__AXES || sscanf(text, " %15[a-zA-Z0-9_]=%d%n", m->name[i], &m->size[i], &used) < 2 ||
+            (m->size[i] < 1 && m->size[i] != -1) || (m->size[i] == -1 && open >= 0) ||
+            par__axis(m, m->name[i], strlen(m->name[i])) >= 0 || (m->size[i] > 0 && product > world->size)) {
+            PAR_FREE(m);
+            return par__error(world->world, PAR_ERR_ARGUMENT,
+                              "par_mesh_open: cannot use \"%s\"; write axes like \"pp=2 dp=-1 tp=2\", each "
+                              "once, at most one -1",
+                              axes);
+        }
+        if (m->size[i] == -1)
+            open = i;
+        else
+            product *= m->size[i];
+        m->axis_count++;
+        used += (int)strspn(text + used, " ,");
+    }
+    if (open >= 0)
+        m->size[open] = product <= world->size ? world->size / product : 0, product *= m->size[open];
+    if (product != world->size) {
+        PAR_FREE(m);
+        return par__error(world->world, PAR_ERR_ARGUMENT,
+                          "par_mesh_open: \"%s\" makes %d ranks, but there are %d", axes, product,
+                          world->size);
+    }
+    for (int i = m->axis_count - 1, rest = world->rank; i >= 0; i--)
+        m->index[i] = rest % m->size[i], rest /= m->size[i];
+    *out = m;
+    return PAR_OK;
+}
+
+int par_mesh_size(const par_mesh *m, const char *axis) {
+    const int i = par__axis(m, axis, strlen(axis));
+    return i < 0 ? 1 : m->size[i];
+}
+int par_mesh_index(const par_mesh *m, const char *axis) {
+    const int i = par__axis(m, axis, strlen(axis));
+    return i < 0 ? 0 : m->index[i];
+}
+
+par_result par_mesh_comm(par_mesh *m, const char *axes, par_comm **comm) {
+    unsigned set = 0;
+    int color = 0;
+    *comm = NULL;
+    for (const char *text = axes; *text;) {
+        const size_t n = strcspn(text, " ,");
+        const int i = par__axis(m, text, n);
+        if (i < 0)
+            return par__error(m->world->world, PAR_ERR_ARGUMENT,
+                              "par_mesh_comm: the mesh has no axis \"%.*s\"", (int)n, text);
+        set |= 1u << i;
+        text += n;
+        text += strspn(text, " ,");
+    }
+    if (!m->comms[set]) {
+        for (int i = 0; i < m->axis_count; i++)
+            if (!(set & 1u << i)) color = color * m->size[i] + m->index[i];
+        const par_result r = (par_split)(m->world, color, m->world->rank, &m->comms[set]);
+        if (r) return r;
+        snprintf(m->comms[set]->name, sizeof m->comms[set]->name, "%.20s #%u", axes, m->comms[set]->id);
+    }
+    *comm = m->comms[set];
+    return PAR_OK;
+}
+
+par_result par_mesh_close(par_mesh *m) {
+    par_result first = PAR_OK;
+    if (!m) return PAR_OK;
+    for (int i = 0; i < 1 << PAR__AXES; i++) {
+        const par_result r = (par_close)(m->comms[i]);
+        if (!first) first = r;
+    }
+    PAR_FREE(m);
+    return first;
+}
+
+// >>trace ---------------------------------------------------------------------------------------------------
+
+par_ledger par_ledger_get(const par_comm *comm, par_kind kind) {
+    par_ledger row = comm->ledger[kind];
+    row.seconds = par__tick_seconds(comm->world, (uint64_t)row.seconds);
+    return row;
+}
+void par_ledger_reset(par_comm *comm) { memset(comm->ledger, 0, sizeof comm->ledger); }
+
+void par_ledger_print(const par_comm *comm, FILE *file) {
+    char text[4096];
+    size_t at = 0;
+    at += (size_t)snprintf(text, sizeof text,
+                           "par: rank %d of %d, comm %s\n  %-15s %10s %16s %12s %16s %12s %12s\n", comm->rank,
+                           comm->size, comm->name, "operation", "calls", "sent bytes", "net msgs",
+                           "net bytes", "seconds", "predicted");
+    for (int k = 0; k < PAR_KIND_COUNT && at < sizeof text - 200; k++) {
+        const par_ledger row = par_ledger_get(comm, (par_kind)k);
+        if (!row.calls) continue;
+        at += (size_t)snprintf(text + at, sizeof text - at,
+                               "  %-15s %10llu %16llu %12llu %16llu %12.6f %12.6f\n",
+                               par_kind_name((par_kind)k), (unsigned long long)row.calls,
+                               (unsigned long long)row.sent_bytes, (unsigned long long)row.net_messages,
+                               (unsigned long long)row.net_bytes, row.seconds, row.predicted_seconds);
+    }
+    fputs(text, file); // in one piece: other ranks print too
+    fflush(file);
+}
+
+// Loads and stores per rank, and synchronisations, on one node and ordinary memory.
+double par_predict(const par_comm *comm, par_kind kind, size_t bytes) {
+    const double n = comm->size, s = (double)bytes, piece = (double)(comm->stage_bytes / 2);
+    const double pieces = s > piece ? s / piece : 1, k = comm->nodes.node_count;
+    double moved = 0, steps = 1;
+    switch (kind) {
+    case PAR_KIND_ALL_REDUCE:
+        if (bytes > PAR__ONESHOT_BYTES)
+            moved = (5 - 2 / n) * s, steps = 1 + 2 * pieces;
+        else if (bytes > PAR__INLINE)
+            moved = (n + 3) * s;
+        break;
+    case PAR_KIND_REDUCE: moved = (4 - 1 / n) * s, steps = 1 + 2 * pieces; break;
+    case PAR_KIND_REDUCE_SCATTER:
+    case PAR_KIND_REDUCE_SCATTERV: moved = (3 - 1 / n) * s, steps = 1 + pieces; break;
+    case PAR_KIND_ALL_GATHER:
+    case PAR_KIND_ALL_GATHERV: moved = (2 + 2 / n) * s, steps = 1 + pieces; break;
+    case PAR_KIND_BROADCAST: moved = 4 * s, steps = 1 + 2 * pieces; break;
+    case PAR_KIND_BARRIER: break;
+    default: moved = 4 * s, steps = 1 + pieces; break;
+    }
+    if (k > 1) steps *= 2 * (k - 1), moved += 2 * s;
+    return steps * comm->world->alpha_s + moved * comm->world->beta_s;
+}
+
+par_result par_calibrate(par_comm *comm) {
+    enum { COUNT = 1 << 18, REPEAT = 20 };
+    float *x = (float *)par__zalloc(COUNT * sizeof(float));
+    double best[2] = {1e9, 1e9};
+    par_result r = x ? PAR_OK : par__error(comm->world, PAR_ERR_MEMORY, "no memory to calibrate");
+    comm->world->alpha_s = 0;
+    for (int i = 0; i < REPEAT && !r; i++) {
+        const double t0 = par__now();
+        r = (par_barrier)(comm);
+        const double t1 = par__now();
+        if (!r) r = (par_all_reduce)(x, x, COUNT, PAR_F32, PAR_SUM, comm);
+        best[0] = PAR__MIN(best[0], t1 - t0);
+        best[1] = PAR__MIN(best[1], par__now() - t1);
+    }
+    PAR_FREE(x);
+    if (!r) r = (par_all_reduce)(best, best, 2, PAR_F64, PAR_MAX, comm);
+    if (r) return r;
+    comm->world->alpha_s = best[0], comm->world->beta_s = 0;
+    const double steps = par_predict(comm, PAR_KIND_ALL_REDUCE, COUNT * sizeof(float)); // the part of alpha
+    comm->world->beta_s = 1;
+    const double moved = par_predict(comm, PAR_KIND_ALL_REDUCE, COUNT * sizeof(float)) - steps;
+    comm->world->beta_s = PAR__MAX(best[1] - steps, best[1] * 0.1) / moved;
+    return PAR_OK;
+}
+
+const char *par_last_algorithm(const par_comm *comm) { return comm->last_algorithm; }
+
+const char *par_algorithm(const par_comm *comm, par_kind kind, int index) {
+    (void)comm;
+    for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
+        if (par__algorithms[i].kind == kind && index-- == 0) return par__algorithms[i].name;
+    return NULL;
+}
+
+par_result par_force_algorithm(par_comm *comm, const char *op_and_name) {
+    memset(comm->world->forced, 0, sizeof comm->world->forced);
+    return par__apply_force(comm->world, op_and_name);
+}
+
+void par_print_algorithms(const par_comm *comm, FILE *file) {
+    fprintf(file, "par: %d ranks on %d nodes; the first that fits is taken\n", comm->size,
+            comm->nodes.node_count);
+    for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
+        fprintf(file, "  %-16s %-10s %s%s\n", par_kind_name(par__algorithms[i].kind), par__algorithms[i].name,
+                par__algorithms[i].when,
+                comm->world->forced[par__algorithms[i].kind] == i + 1 ? "   <- forced" : "");
+    fprintf(file, "  all_reduce, f32, ordinary memory:");
+    for (size_t bytes = 8; bytes <= (size_t)64 << 20; bytes *= 16) {
+        par__operation op;
+        memset(&op, 0, sizeof op);
+        op.comm = (par_comm *)(uintptr_t)comm;
+        op.call = par__call_of(PAR_KIND_ALL_REDUCE, NULL, NULL, bytes / 4, PAR_F32, PAR_SUM, 0);
+        op.all_inline = par__may_inline(&op) && bytes <= PAR__INLINE;
+        fprintf(file, " %zu:%s", bytes, par__choose(&op)->name);
+    }
+    fprintf(file, "\n");
+}
+
+void par_trace_begin(par_comm *comm, const char *name) {
+    par__world *w = comm->world;
+    if (!w->trace_path) return;
+    const int i = w->open_count++;
+    if (i < 32) w->open_spans[i] = name, w->open_begun[i] = par__ticks();
+}
+void par_trace_end(par_comm *comm) {
+    par__world *w = comm->world;
+    if (!w->trace_path) return;
+    PAR_ASSERT(w->open_count > 0 && "par_trace_end without par_trace_begin");
+    const int i = --w->open_count;
+    if (i >= 32) return;
+    if (w->event_count == w->event_room) {
+        const size_t room = 2 * w->event_room + 1024;
+        par__event *p = (par__event *)PAR_REALLOC(w->events, room * sizeof *p);
+        if (!p) return;
+        w->events = p, w->event_room = room;
+    }
+    par__event *v = &w->events[w->event_count++];
+    v->name = w->open_spans[i], v->begun = w->open_begun[i], v->ended = par__ticks();
+    v->bytes = 0, v->comm = 0, v->lane = 0;
+}
+
+// My events as JSON. Ranks may run on machines with different clocks: time counts back from a common barrier,
+// `span` seconds after the beginning.
+static char *par__trace_text(par_comm *c, double span, size_t *bytes) {
+    par__world *w = c->world;
+    const uint64_t now = par__ticks();
+    char *text = (char *)PAR_MALLOC(256 + w->event_count * 192);
+    size_t at = 0;
+    if (!text) return NULL;
+    at += (size_t)sprintf(
+        text, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}},\n",
+        c->rank, c->rank);
+    for (size_t i = 0; i < w->event_count; i++) {
+        const par__event *v = &w->events[i];
+        const double begun = span - par__tick_seconds(w, now - v->begun);
+        const double lasted = par__tick_seconds(w, v->ended - v->begun);
+        at += (size_t)snprintf(
+            text + at, 192,
+            "{\"name\":\"%.40s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%u,"
+            "\"args\":{\"bytes\":%llu,\"comm\":%u}},\n",
+            v->name, begun * 1e6, lasted * 1e6, c->rank, v->lane, (unsigned long long)v->bytes, v->comm);
+    }
+    *bytes = at;
+    return text;
+}
+
+static par_result par__write_trace(par_comm *c) {
+    const char *path = c->world->trace_path;
+    double span = par_seconds(c);
+    size_t bytes = 0, *counts = (size_t *)par__zalloc(sizeof(size_t) * (size_t)c->size), total = 0;
+    char *all = NULL;
+    c->world->trace_path = NULL; // what follows is not part of it
+    par_result r = (par_all_reduce)(&span, &span, 1, PAR_F64, PAR_MAX, c);
+    char *text = par__trace_text(c, span, &bytes);
+    if (!r) r = par__share(c, &bytes, sizeof bytes, counts);
+    for (int i = 0; i < c->size; i++) total += counts[i];
+    if (c->rank == 0) all = (char *)PAR_MALLOC(total + 1);
+    if (!r) r = (par_gatherv)(text, bytes, all, counts, NULL, PAR_U8, 0, c);
+    if (!r && c->rank == 0) {
+        FILE *f = fopen(path, "w");
+        int ok = f && fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n") > 0;
+        ok = ok && fwrite(all, 1, total, f) == total && fprintf(f, "{}]}\n") > 0;
+        if (f && fclose(f)) ok = 0;
+        if (!ok) r = par__log(PAR_ERR_SYSTEM, "cannot write the trace to %s: %s", path, strerror(errno));
+    }
+    PAR_FREE(text);
+    PAR_FREE(all);
+    PAR_FREE(counts);
+    return r;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif // PAR_H_IMPLEMENTATION
+
+// Public domain where that is possible: anyone may use, change and give this away for any purpose, without
+// conditions. Elsewhere, and if you prefer, under MIT-0:
+//
+// Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+// associated documentation files (the "Software"), to deal in the Software without restriction, including
+// without limitation the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+// copies of the Software, and to permit persons to whom the Software is furnished to do so.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+// LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO
+// EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER
+// IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE
+// USE OR OTHER DEALINGS IN THE SOFTWARE.

@@ -1,0 +1,193 @@
+// test.h - a small harness: each test runs on n ranks in processes of its own, with a deadline.
+//
+//     test_x                          every test, on every backend and number of ranks below
+//     test_x --only NAME --ranks 4 --backend fork --node 2    some of them
+//     test_x --worker fork 4 2 NAME   one, in this process (what gdb wants)
+//     mpiexec -n 4 test_x_mpi --worker mpi 4 0 all            under MPI
+#ifndef TEST_H
+#define TEST_H
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef void (*test_fn)(par_comm *world);
+// ALONE: forked ranks only; FAULT: may break its comm; KILL: both; SERIAL: one rank
+enum { TEST_ANY, TEST_ALONE, TEST_FAULT, TEST_KILL, TEST_SERIAL };
+
+typedef struct test {
+    const char *name;
+    test_fn fn;
+    int kind, min_ranks;
+    double deadline_s;
+} test;
+
+extern const test tests[];
+extern const int test_count;
+
+typedef struct test_state { // shared by all ranks of a worker
+    int failures, checks;
+} test_state;
+static test_state *test_shared;
+static int test_node_ranks;
+
+static void test_fail(const char *file, int line, int rank, const char *text, const char *why) {
+    if (__atomic_add_fetch(&test_shared->failures, 1, __ATOMIC_SEQ_CST) <= 8)
+        fprintf(stderr, "%s:%d: rank %d: CHECK(%s) failed%s%s\n", file, line, rank, text, why[0] ? ": " : "", why);
+}
+#define CHECK(world, condition)                                                                              \
+    do {                                                                                                     \
+        __atomic_add_fetch(&test_shared->checks, 1, __ATOMIC_RELAXED);                                       \
+        if (!(condition)) test_fail(__FILE__, __LINE__, par_rank(world), #condition, par_last_error(world)); \
+    } while (0)
+#define CHECK_OK(world, call) CHECK(world, (call) == PAR_OK)
+
+static int test_runs_here(const test *t, const char *backend, int ranks) {
+    if (t->kind == TEST_SERIAL) return ranks == 1 && !strcmp(backend, "fork");
+    if (ranks < t->min_ranks) return 0;
+    if (t->kind == TEST_ALONE || t->kind == TEST_KILL) return !strcmp(backend, "fork");
+    if (t->kind == TEST_FAULT) return strcmp(backend, "mpi") != 0;
+    return 1;
+}
+
+static int test_thread(par_comm *world, void *user) { return ((const test *)user)->fn(world), 0; }
+
+static int test_work(const char *backend, int ranks, const test *t) {
+    char text[16];
+    par_comm *world;
+    snprintf(text, sizeof text, "%d", ranks);
+    if (!strcmp(backend, "threads")) {
+        const par_result r = par_run_threads(ranks, test_thread, (void *)(uintptr_t)t);
+        return t->kind != TEST_FAULT && t->kind != TEST_KILL && r != PAR_OK;
+    }
+    if (strcmp(backend, "mpi")) setenv("PAR_RANKS", text, 1);
+    if (par_open(NULL, &world)) return 1;
+    t->fn(world);
+    const par_result r = par_close(world);
+    return t->kind != TEST_FAULT && t->kind != TEST_KILL && r != PAR_OK;
+}
+
+#if defined(PAR_MPI)
+static int test_under_mpi(int ranks, const char *name) { // all tests in one job
+    par_comm *world;
+    int failed = 0, passed = 0;
+    if (par_open(NULL, &world)) return 1;
+    for (int i = 0; i < test_count; i++) {
+        if (!test_runs_here(&tests[i], "mpi", ranks) || (strcmp(name, "all") && strcmp(name, tests[i].name))) continue;
+        int before = test_shared->failures, bad;
+        tests[i].fn(world);
+        bad = test_shared->failures > before;
+        MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+        bad ? failed++ : passed++;
+        if (par_rank(world) == 0 && bad) printf("FAIL %s, %d ranks, mpi, node %d\n", tests[i].name, ranks, test_node_ranks);
+    }
+    if (par_rank(world) == 0) printf("mpi, %d ranks, node %d: %d passed, %d failed, 0 skipped\n", ranks, test_node_ranks, passed, failed);
+    fflush(stdout);
+    return par_close(world) != PAR_OK || failed;
+}
+#endif
+
+static int test_worker(char **argv) { // backend, ranks, node ranks, test
+    const int ranks = atoi(argv[1]);
+    test_shared = (test_state *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    test_node_ranks = atoi(argv[2]);
+    if (test_node_ranks) setenv("PAR_NODE_RANKS", argv[2], 1);
+#if defined(PAR_MPI)
+    if (!strcmp(argv[0], "mpi")) return test_under_mpi(ranks, argv[3]);
+#endif
+    for (int i = 0; i < test_count; i++)
+        if (!strcmp(argv[3], tests[i].name)) {
+            const int r = test_work(argv[0], ranks, &tests[i]);
+            if (!test_shared->failures && !test_shared->checks) return fprintf(stderr, "nothing was checked\n"), 1;
+            return r || test_shared->failures;
+        }
+    return fprintf(stderr, "no test named %s\n", argv[3]), 2;
+}
+
+static double test_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// Run a worker; its output is shown only if it fails. 0: passed.
+static int test_spawn(const char *self, const test *t, const char *backend, int ranks, int node) {
+    char r[16], k[16], log[] = "/tmp/par_test_XXXXXX";
+    const int out = mkstemp(log);
+    snprintf(r, sizeof r, "%d", ranks);
+    snprintf(k, sizeof k, "%d", node);
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        setpgid(0, 0);
+        dup2(out, 1);
+        dup2(out, 2);
+        execl(self, self, "--worker", backend, r, k, t->name, (char *)NULL);
+        _exit(127);
+    }
+    const double begun = test_now();
+    int status = 0, ended = 0;
+    while (!(ended = waitpid(pid, &status, WNOHANG) == pid) && test_now() - begun < t->deadline_s) usleep(1000);
+    if (!ended) kill(-pid, SIGKILL), waitpid(pid, &status, 0);
+    const int left = kill(-pid, 0) == 0; // a process of the group that outlived its rank 0
+    if (left) usleep(100000);
+    const int failed = !ended || status != 0 || (left && kill(-pid, 0) == 0);
+    kill(-pid, SIGKILL);
+    if (failed) {
+        char line[512];
+        FILE *f = fopen(log, "r");
+        printf("FAIL %s, %d ranks, %s, node %d: %s\n", t->name, ranks, backend, node,
+               !ended ? "deadline" : status ? "failed" : "left processes behind");
+        for (int i = 0; f && i < 40 && fgets(line, sizeof line, f); i++) printf("    %s", line);
+        if (f) fclose(f);
+        fflush(stdout);
+    }
+    close(out);
+    unlink(log);
+    return failed;
+}
+
+int main(int argc, char **argv) {
+    static const int rank_counts[] = {1, 2, 3, 4, 5, 7, 8};
+    static const char *const backends[] = {"fork", "threads"};
+    const char *only = NULL, *backend = NULL;
+    int ranks = 0, node = -1, passed = 0, failed = 0;
+    const double begun = test_now();
+    if (argc == 6 && !strcmp(argv[1], "--worker")) return test_worker(argv + 2);
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--only")) only = argv[i + 1];
+        else if (!strcmp(argv[i], "--ranks")) ranks = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--backend")) backend = argv[i + 1];
+        else if (!strcmp(argv[i], "--node")) node = atoi(argv[i + 1]);
+        else
+            return fprintf(stderr, "usage: %s [--only NAME] [--ranks N] [--backend fork|threads] [--node K]\n", argv[0]), 2;
+    }
+    for (int i = 0; i < test_count; i++) {
+        const double start = test_now();
+        const int before = passed + failed;
+        if (only && strcmp(only, tests[i].name)) continue;
+        for (size_t b = 0; b < 2; b++)
+            for (size_t n = 0; n < sizeof rank_counts / sizeof rank_counts[0]; n++)
+                for (int k = 0; k <= 3; k++) { // pretended nodes: none, of 1, 2 or 3 ranks
+                    if (!test_runs_here(&tests[i], backends[b], rank_counts[n])) continue;
+                    if ((k && rank_counts[n] < 2) || (k == 3 && rank_counts[n] < 4)) continue;
+                    if (k && tests[i].kind != TEST_ANY) continue;
+                    if (k && b == 1 && rank_counts[n] > 5) continue; // enough
+                    if ((backend && strcmp(backend, backends[b])) || (ranks && ranks != rank_counts[n]) || (node >= 0 && node != k))
+                        continue;
+                    test_spawn(argv[0], &tests[i], backends[b], rank_counts[n], k) ? failed++ : passed++;
+                }
+        printf("%-28s %3d runs, %6.2f s\n", tests[i].name, passed + failed - before, test_now() - start);
+        fflush(stdout);
+    }
+    printf("%d passed, %d failed, 0 skipped (%.1f s)\n", passed, failed, test_now() - begun);
+    return failed != 0 || passed == 0;
+}
+
+#endif

@@ -1,0 +1,918 @@
+// test_par.c - par.h against naive references, on every backend.
+#define PAR_IMPLEMENTATION
+#include "par.h"
+#include "test.h"
+
+// ---- data: a value for each (rank, element, salt), small integers so that every sum is exact in every type -----
+
+static double small_value(par_dtype d, par_op op, int rank, size_t i, unsigned salt) {
+    uint64_t mixed = ((uint64_t)salt << 40 ^ (uint64_t)rank << 32 ^ i) * 0x9e3779b97f4a7c15u;
+    mixed = (mixed ^ mixed >> 31) * 0xbf58476d1ce4e5b9u;
+    const unsigned h = (unsigned)(mixed >> 37);
+    const int is_unsigned = d == PAR_U8 || d == PAR_U32 || d == PAR_U64;
+    if ((op & 255) == PAR_PROD) return h % 4 == 0 && rank < 6 ? 2 : is_unsigned || h % 3 ? 1 : -1;
+    return is_unsigned ? (double)(h % 8) : (double)((int)(h % 15) - 7);
+}
+
+static double get(const void *p, par_dtype d, size_t i) {
+    double x;
+    par_cast(&x, PAR_F64, (const char *)p + i * par_dtype_bytes(d), d, 1);
+    return x;
+}
+static void put(void *p, par_dtype d, size_t i, double x) {
+    par_cast((char *)p + i * par_dtype_bytes(d), d, &x, PAR_F64, 1);
+}
+
+static double naive(par_dtype d, par_op op, int ranks, size_t i, unsigned salt) { // the reduction, in rank order
+    double acc = small_value(d, op, 0, i, salt);
+    for (int r = 1; r < ranks; r++) {
+        const double x = small_value(d, op, r, i, salt);
+        const unsigned code = (unsigned)(op & 255);
+        acc = code == PAR_PROD ? acc * x : code == PAR_MIN ? (x < acc ? x : acc) : code == PAR_MAX ? (x > acc ? x : acc) : acc + x;
+    }
+    if ((op & 255) == PAR_SCALED_SUM) return acc * 0.5;
+    if ((op & 255) != PAR_AVG) return acc;
+    if (d == PAR_F64) return acc / ranks;
+    if (d == PAR_F32 || d == PAR_F16 || d == PAR_BF16) {
+        unsigned char bits[8]; // round once, as the type does
+        const float f = (float)acc / (float)ranks;
+        put(bits, d, 0, (double)f);
+        return get(bits, d, 0);
+    }
+    return (double)(long long)(acc / ranks);
+}
+
+// A buffer with canaries on both sides: 0xFF bytes are NaN in every float type.
+enum { CANARY = 64 };
+typedef struct buffer {
+    unsigned char *base, *at;
+    size_t bytes;
+    int symmetric;
+} buffer;
+static buffer buffer_open(par_comm *w, size_t bytes, int symmetric) {
+    buffer b;
+    b.bytes = bytes, b.symmetric = symmetric;
+    b.base = (unsigned char *)(symmetric ? par_alloc(w, bytes + 2 * CANARY) : malloc(bytes + 2 * CANARY));
+    CHECK(w, b.base != NULL);
+    if (!b.base) exit(1);
+    b.at = b.base + CANARY;
+    memset(b.base, 0xFF, bytes + 2 * CANARY);
+    return b;
+}
+static void buffer_check(par_comm *w, const buffer *b, size_t used) { // nothing beyond the used part was touched
+    int intact = 1;
+    for (size_t i = 0; i < CANARY; i++) intact &= b->base[i] == 0xFF && b->at[b->bytes + i] == 0xFF;
+    for (size_t i = used; i < b->bytes; i++) intact &= b->at[i] == 0xFF;
+    CHECK(w, intact && "canaries");
+}
+static void buffer_close(par_comm *w, buffer *b) {
+    if (b->symmetric) CHECK_OK(w, par_free(w, b->base));
+    else
+        free(b->base);
+}
+
+// ---- every collective x algorithm x dtype x op x in place x count x memory ---------------------------------------
+
+typedef struct trial {
+    par_kind kind;
+    par_dtype dtype;
+    par_op op;
+    size_t count;
+    int in_place, root;
+    unsigned salt;
+} trial;
+
+static size_t v_count(const trial *t, int r) { return t->count ? (t->count + (size_t)(r * 3)) % (t->count + 1) : 0; }
+static size_t v_displ(const trial *t, int r, int gaps) { // gaps: a hole of r elements before block r
+    size_t at = 0;
+    for (int i = 0; i < r; i++) at += v_count(t, i) + (gaps ? 1 : 0);
+    return at;
+}
+
+static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
+    const int n = par_size(w), me = par_rank(w), root = t->root, is_root = me == root;
+    const size_t e = par_dtype_bytes(t->dtype), c = t->count;
+    size_t counts[64], displs[64], to[64], to_at[64], from[64], from_at[64];
+    size_t send_count = c, recv_count = c, send_first = 0; // of my arrays; global element of send[0]
+    const par_kind k = t->kind;
+    par_result r = PAR_ERR_ARGUMENT;
+    for (int i = 0; i < n; i++) counts[i] = v_count(t, i), displs[i] = v_displ(t, i, 1);
+    const size_t packed = v_displ(t, n, 0), gapped = v_displ(t, n, 1), all = (size_t)n * c;
+    switch (k) {
+    case PAR_KIND_REDUCE_SCATTER: send_count = all; break;
+    case PAR_KIND_REDUCE_SCATTERV: send_count = packed, recv_count = counts[me]; break;
+    case PAR_KIND_ALL_GATHER: recv_count = all, send_first = (size_t)me * c; break;
+    case PAR_KIND_ALL_GATHERV: send_count = counts[me], recv_count = gapped, send_first = displs[me]; break;
+    case PAR_KIND_GATHER: recv_count = is_root ? all : 0, send_first = (size_t)me * c; break;
+    case PAR_KIND_GATHERV: send_count = counts[me], recv_count = is_root ? gapped : 0, send_first = displs[me]; break;
+    case PAR_KIND_SCATTER: send_count = is_root ? all : 0; break;
+    case PAR_KIND_SCATTERV: send_count = is_root ? gapped : 0, recv_count = counts[me]; break;
+    case PAR_KIND_ALL_TO_ALL: send_count = recv_count = all; break;
+    case PAR_KIND_ALL_TO_ALLV:
+        send_count = recv_count = 0;
+        for (int i = 0; i < n; i++) { // block (from -> to) has (count + from + 2 to) mod (count + 1) elements
+            to[i] = c ? (c + (size_t)(me + 2 * i)) % (c + 1) : 0, from[i] = c ? (c + (size_t)(i + 2 * me)) % (c + 1) : 0;
+            to_at[i] = send_count, from_at[i] = recv_count;
+            send_count += to[i], recv_count += from[i];
+        }
+        break;
+    case PAR_KIND_BROADCAST: send_count = is_root ? c : 0; break;
+    case PAR_KIND_REDUCE: recv_count = is_root ? c : 0; break;
+    case PAR_KIND_BARRIER: send_count = recv_count = 0; break;
+    default: break;
+    }
+    const size_t sent = send_count * e, received = recv_count * e;
+    memset(sb->at, 0xFF, sb->bytes);
+    memset(rb->at, 0xFF, rb->bytes);
+    unsigned char *send = sb->at, *recv = rb->at;
+    const size_t block = k == PAR_KIND_REDUCE_SCATTERV ? v_displ(t, me, 0) : (size_t)me * c;
+    if (t->in_place) { // both arrays in sb (the longer one decides), as the manual says for each
+        if (k == PAR_KIND_REDUCE_SCATTER || k == PAR_KIND_REDUCE_SCATTERV) recv = sb->at + block * e;
+        else if (k == PAR_KIND_ALL_GATHER || k == PAR_KIND_ALL_GATHERV || (k == PAR_KIND_GATHER && is_root) ||
+                 (k == PAR_KIND_GATHERV && is_root))
+            send = rb->at + send_first * e;
+        else if (k == PAR_KIND_SCATTER && is_root) recv = sb->at + block * e;
+        else if (k == PAR_KIND_SCATTERV && is_root) recv = sb->at + displs[me] * e;
+        else if (k == PAR_KIND_ALL_REDUCE || (k == PAR_KIND_REDUCE && is_root) || (k == PAR_KIND_BROADCAST && is_root))
+            recv = sb->at;
+    }
+    for (size_t i = 0; i < send_count; i++) put(send, t->dtype, i, small_value(t->dtype, t->op, me, send_first + i, t->salt));
+    switch (k) {
+    case PAR_KIND_BARRIER: r = par_barrier(w); break;
+    case PAR_KIND_ALL_REDUCE: r = par_all_reduce(send, recv, c, t->dtype, t->op, w); break;
+    case PAR_KIND_REDUCE_SCATTER: r = par_reduce_scatter(send, recv, c, t->dtype, t->op, w); break;
+    case PAR_KIND_REDUCE_SCATTERV: r = par_reduce_scatterv(send, recv, counts, t->dtype, t->op, w); break;
+    case PAR_KIND_ALL_GATHER: r = par_all_gather(send, recv, c, t->dtype, w); break;
+    case PAR_KIND_ALL_GATHERV: r = par_all_gatherv(send, recv, counts, displs, t->dtype, w); break;
+    case PAR_KIND_BROADCAST: r = par_broadcast(is_root ? send : NULL, recv, c, t->dtype, root, w); break;
+    case PAR_KIND_REDUCE: r = par_reduce(send, is_root ? recv : NULL, c, t->dtype, t->op, root, w); break;
+    case PAR_KIND_GATHER: r = par_gather(send, is_root ? recv : NULL, c, t->dtype, root, w); break;
+    case PAR_KIND_GATHERV:
+        r = par_gatherv(send, counts[me], recv, is_root ? counts : NULL, is_root ? displs : NULL, t->dtype, root, w);
+        break;
+    case PAR_KIND_SCATTER: r = par_scatter(is_root ? send : NULL, recv, c, t->dtype, root, w); break;
+    case PAR_KIND_SCATTERV:
+        r = par_scatterv(send, is_root ? counts : NULL, is_root ? displs : NULL, recv, counts[me], t->dtype, root, w);
+        break;
+    case PAR_KIND_ALL_TO_ALL: r = par_all_to_all(send, recv, c, t->dtype, w); break;
+    case PAR_KIND_ALL_TO_ALLV: r = par_all_to_allv(send, to, to_at, recv, from, from_at, t->dtype, w); break;
+    default: break;
+    }
+    CHECK_OK(w, r);
+    size_t wrong = 0;
+#define EXPECT(index, value)                                                                                 \
+    do {                                                                                                     \
+        unsigned char want[8];                                                                               \
+        put(want, t->dtype, 0, value);                                                                       \
+        wrong += memcmp(want, recv + (size_t)(index) * e, e) != 0;                                           \
+    } while (0)
+    switch (k) {
+    case PAR_KIND_REDUCE:
+        if (!is_root) break; // fall through
+    case PAR_KIND_ALL_REDUCE:
+        for (size_t i = 0; i < c; i++) EXPECT(i, naive(t->dtype, t->op, n, i, t->salt));
+        break;
+    case PAR_KIND_REDUCE_SCATTER:
+    case PAR_KIND_REDUCE_SCATTERV:
+        for (size_t i = 0; i < recv_count; i++) EXPECT(i, naive(t->dtype, t->op, n, block + i, t->salt));
+        break;
+    case PAR_KIND_BROADCAST:
+        for (size_t i = 0; i < c; i++) EXPECT(i, small_value(t->dtype, t->op, root, i, t->salt));
+        break;
+    case PAR_KIND_GATHER:
+        if (!is_root) break; // fall through
+    case PAR_KIND_ALL_GATHER:
+        for (size_t i = 0; i < all; i++) EXPECT(i, small_value(t->dtype, t->op, (int)(i / c), i, t->salt));
+        break;
+    case PAR_KIND_GATHERV:
+        if (!is_root) break; // fall through
+    case PAR_KIND_ALL_GATHERV:
+        for (int q = 0; q < n; q++)
+            for (size_t i = 0; i < counts[q]; i++)
+                EXPECT(displs[q] + i, small_value(t->dtype, t->op, q, displs[q] + i, t->salt));
+        break;
+    case PAR_KIND_SCATTER:
+        for (size_t i = 0; i < c; i++) EXPECT(i, small_value(t->dtype, t->op, root, (size_t)me * c + i, t->salt));
+        break;
+    case PAR_KIND_SCATTERV:
+        for (size_t i = 0; i < counts[me]; i++) EXPECT(i, small_value(t->dtype, t->op, root, displs[me] + i, t->salt));
+        break;
+    case PAR_KIND_ALL_TO_ALL:
+        for (size_t i = 0; i < all; i++)
+            EXPECT(i, small_value(t->dtype, t->op, (int)(i / c), (size_t)me * c + i % c, t->salt));
+        break;
+    case PAR_KIND_ALL_TO_ALLV:
+        for (int q = 0; q < n; q++) {
+            size_t first = 0; // where my block begins in q's array
+            for (int i = 0; i < me; i++) first += c ? (c + (size_t)(q + 2 * i)) % (c + 1) : 0;
+            for (size_t i = 0; i < from[q]; i++) EXPECT(from_at[q] + i, small_value(t->dtype, t->op, q, first + i, t->salt));
+        }
+        break;
+    default: break;
+    }
+    if (wrong) {
+        char why[200];
+        snprintf(why, sizeof why, "%zu wrong of %zu: par_%s %s %s count=%zu in_place=%d root=%d algorithm=%s memory=%s/%s",
+                 wrong, recv_count, par_kind_name(k), par_dtype_name(t->dtype), par_op_name(t->op), c, t->in_place, root,
+                 par_last_algorithm(w), sb->symmetric ? "symmetric" : "private", rb->symmetric ? "symmetric" : "private");
+        test_fail(__FILE__, __LINE__, me, "result", why);
+    }
+    const int recv_in_send = recv >= sb->at && recv < sb->at + sb->bytes && t->in_place;
+    const int send_in_recv = send >= rb->at && send < rb->at + rb->bytes && t->in_place;
+    buffer_check(w, sb, send_in_recv ? 0 : recv_in_send && recv == sb->at ? (sent > received ? sent : received) : sent);
+    buffer_check(w, rb, recv_in_send ? 0 : received);
+    for (size_t i = 0; i < send_count && !t->in_place; i++) // the input is as it was
+        wrong += get(send, t->dtype, i) != small_value(t->dtype, t->op, me, send_first + i, t->salt);
+    CHECK(w, !wrong);
+}
+
+static void sweep(par_comm *w, int memory, int large) { // memory: bit 0 send symmetric, bit 1 recv symmetric
+    const int n = par_size(w);
+    const size_t un = (size_t)n, counts[] = {0, 1, un - 1, 5, 37, 1031}, large_counts[] = {70001};
+    const size_t most = (large ? (70001 + 16) * 4 : (1031 + 16) * 8) * (un + 1);
+    buffer sb = buffer_open(w, most, memory & 1), rb = buffer_open(w, most, memory & 2);
+    const int thin = par_node_count(w) > 1 || strcmp(par_backend(w), "fork"); // elsewhere every dtype and op
+    unsigned salt = 1;
+    for (int k = 0; k < PAR_KIND_SEND; k++) {
+        const int sums = k == PAR_KIND_ALL_REDUCE || k == PAR_KIND_REDUCE || k == PAR_KIND_REDUCE_SCATTER || k == PAR_KIND_REDUCE_SCATTERV;
+        const char *name;
+        for (int a = -1; a < 0 || (name = par_algorithm(w, (par_kind)k, a)) != NULL; a++) {
+            char force[64] = "";
+            if (a >= 0) snprintf(force, sizeof force, "%s:%s", par_kind_name((par_kind)k), par_algorithm(w, (par_kind)k, a));
+            CHECK_OK(w, par_force_algorithm(w, force));
+            for (int d = 0; d < PAR_DTYPE_COUNT; d++)
+                for (int o = 0; o < (sums ? PAR_OP_COUNT : 1); o++)
+                    for (size_t c = 0; c < (large ? sizeof large_counts : sizeof counts) / sizeof counts[0]; c++)
+                        for (int in_place = 0; in_place < 2; in_place++) {
+                            trial t;
+                            memset(&t, 0, sizeof t);
+                            t.kind = (par_kind)k, t.dtype = (par_dtype)d, t.in_place = in_place, t.salt = salt++;
+                            t.op = o == PAR_SCALED_SUM ? par_scaled_sum(0.5) : (par_op)o;
+                            t.count = large ? large_counts[c] : counts[c];
+                            t.root = (int)(salt % (unsigned)n);
+                            if (o == PAR_SCALED_SUM && d >= PAR_I8) continue;
+                            if (in_place && (k == PAR_KIND_ALL_TO_ALL || k == PAR_KIND_ALL_TO_ALLV)) continue;
+                            if (large && (o != PAR_SUM || (d != PAR_F32 && d != PAR_BF16 && d != PAR_I8))) continue;
+                            if (large && in_place && d != PAR_F32) continue;
+                            if (!large && c == 5 && o > PAR_AVG && d > PAR_F16) continue; // the mid size for fewer types
+                            if (thin && ((d != PAR_F32 && d != PAR_BF16 && d != PAR_U64) || o == PAR_MIN || o == PAR_PROD)) continue;
+                            if (thin && in_place && d != PAR_F32) continue;
+                            run_trial(w, &t, &sb, &rb);
+                        }
+        }
+    }
+    CHECK_OK(w, par_force_algorithm(w, ""));
+    buffer_close(w, &sb);
+    buffer_close(w, &rb);
+}
+static void collectives_private(par_comm *w) { sweep(w, 0, 0); }
+static void collectives_symmetric(par_comm *w) { sweep(w, 3, 0); }
+static void collectives_send_symmetric(par_comm *w) { sweep(w, 1, 0); }
+static void collectives_recv_symmetric(par_comm *w) { sweep(w, 2, 0); }
+static void collectives_large_private(par_comm *w) { sweep(w, 0, 1); }
+static void collectives_large_symmetric(par_comm *w) { sweep(w, 3, 1); }
+
+static void collectives_mixed(par_comm *w) { // even ranks ordinary, odd ranks symmetric memory
+    const size_t most = 3001 * 8;
+    buffer s1 = buffer_open(w, most, 1), r1 = buffer_open(w, most, 1), s0 = buffer_open(w, most, 0), r0 = buffer_open(w, most, 0);
+    const int odd = par_rank(w) & 1;
+    for (int k = 0; k < PAR_KIND_SEND; k++)
+        for (int in_place = 0; in_place < 2; in_place++)
+            for (size_t count = 1; count * (size_t)par_size(w) < 2900; count = count * 3 + 1) {
+                trial t;
+                memset(&t, 0, sizeof t);
+                t.kind = (par_kind)k, t.dtype = PAR_F32, t.count = count, t.in_place = in_place, t.salt = (unsigned)count;
+                if (in_place && (k == PAR_KIND_ALL_TO_ALL || k == PAR_KIND_ALL_TO_ALLV)) continue;
+                run_trial(w, &t, odd ? &s1 : &s0, odd ? &r1 : &r0);
+            }
+    buffer_close(w, &s1), buffer_close(w, &r1), buffer_close(w, &s0), buffer_close(w, &r0);
+}
+
+// ---- bits ------------------------------------------------------------------------------------------------------
+
+static float rough(int rank, size_t i) { // sums of these round
+    return (par_uniform(7, (uint64_t)rank, i) - 0.5f) * (float)(1 << (i % 20));
+}
+
+static void bit_equality(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w);
+    static const par_dtype types[] = {PAR_F32, PAR_F64, PAR_F16, PAR_BF16};
+    static const size_t counts[] = {3, 250, 4099, 70001};
+    for (size_t ti = 0; ti < 4; ti++)
+        for (size_t ci = 0; ci < 4; ci++) {
+            const par_dtype d = types[ti];
+            const size_t e = par_dtype_bytes(d), per = counts[ci], c = per * (size_t)n;
+            unsigned char *want = (unsigned char *)malloc(c * e), *inputs = (unsigned char *)malloc(c * e * (size_t)n);
+            for (int r = 0; r < n; r++)
+                for (size_t i = 0; i < c; i++) put(inputs + (size_t)r * c * e, d, i, (double)rough(r, i) * (d == PAR_F16 ? 1e-2 : 1));
+            for (size_t i = 0; i < c; i++) { // left to right, in the accumulator's type
+                double sum = get(inputs, d, i);
+                for (int r = 1; r < n; r++) {
+                    const double x = get(inputs + (size_t)r * c * e, d, i);
+                    sum = d == PAR_F64 ? sum + x : (double)((float)sum + (float)x);
+                }
+                put(want, d, i, sum);
+            }
+            for (int symmetric = 0; symmetric < 2; symmetric++) {
+                buffer s = buffer_open(w, c * e, symmetric), r = buffer_open(w, c * e, symmetric), b = buffer_open(w, per * e, symmetric);
+                memcpy(s.at, inputs + (size_t)me * c * e, c * e);
+                for (int a = -1; a < 0 || par_algorithm(w, PAR_KIND_ALL_REDUCE, a); a++) {
+                    char force[64] = "";
+                    if (a >= 0) snprintf(force, sizeof force, "all_reduce:%s", par_algorithm(w, PAR_KIND_ALL_REDUCE, a));
+                    CHECK_OK(w, par_force_algorithm(w, force));
+                    memset(r.at, 0, c * e);
+                    CHECK_OK(w, par_all_reduce(s.at, r.at, c, d, PAR_SUM, w));
+                    CHECK(w, !memcmp(r.at, want, c * e));
+                }
+                for (int a = -1; a < 0 || par_algorithm(w, PAR_KIND_REDUCE_SCATTER, a); a++) { // and its two halves
+                    char force[64] = "";
+                    if (a >= 0) snprintf(force, sizeof force, "reduce_scatter:%s", par_algorithm(w, PAR_KIND_REDUCE_SCATTER, a));
+                    CHECK_OK(w, par_force_algorithm(w, force));
+                    memset(r.at, 0, c * e);
+                    CHECK_OK(w, par_reduce_scatter(s.at, b.at, per, d, PAR_SUM, w));
+                    CHECK_OK(w, par_all_gather(b.at, r.at, per, d, w));
+                    CHECK(w, !memcmp(r.at, want, c * e));
+                }
+                CHECK_OK(w, par_force_algorithm(w, ""));
+                buffer_close(w, &s), buffer_close(w, &r), buffer_close(w, &b);
+            }
+            free(want), free(inputs);
+        }
+}
+
+static void nan_and_extremes(par_comm *w) {
+    const int me = par_rank(w), n = par_size(w);
+    float x[3] = {me == n - 1 ? NAN : 1.0f, me == 0 ? NAN : 2.0f, (float)me}, y[3];
+    CHECK_OK(w, par_all_reduce(x, y, 3, PAR_F32, PAR_MAX, w));
+    CHECK(w, isnan(y[0]) && isnan(y[1]) && y[2] == (float)(n - 1));
+    CHECK_OK(w, par_all_reduce(x, y, 3, PAR_F32, PAR_MIN, w));
+    CHECK(w, isnan(y[0]) && isnan(y[1]) && y[2] == 0);
+    int32_t big = INT32_MAX, sum;
+    CHECK_OK(w, par_all_reduce(&big, &sum, 1, PAR_I32, PAR_SUM, w));
+    CHECK(w, sum == (int32_t)((uint32_t)INT32_MAX * (uint32_t)n)); // wraps
+    uint16_t h[1] = {par_f32_to_f16(40000.0f)}, avg[1];
+    CHECK_OK(w, par_all_reduce(h, avg, 1, PAR_F16, PAR_AVG, w)); // the sum alone would overflow f16
+    CHECK(w, avg[0] == h[0]);
+}
+
+// ---- messages --------------------------------------------------------------------------------------------------
+
+static void messages(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w), right = (me + 1) % n, left = (me + n - 1) % n;
+    static const size_t sizes[] = {0, 1, 100, 4096, 4097, 70000, 1000003};
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+        for (int symmetric = 0; symmetric < 2; symmetric++) {
+            const size_t c = sizes[s];
+            buffer out = buffer_open(w, c, symmetric), in = buffer_open(w, c, symmetric);
+            for (size_t i = 0; i < c; i++) out.at[i] = (unsigned char)(i * 7 + (size_t)me);
+            CHECK_OK(w, par_sendrecv(out.at, c, right, in.at, c, left, PAR_U8, w));
+            size_t wrong = 0;
+            for (size_t i = 0; i < c; i++) wrong += in.at[i] != (unsigned char)(i * 7 + (size_t)left);
+            CHECK(w, !wrong);
+            if (n > 1) { // blocking, in a chain
+                if (me > 0) CHECK_OK(w, par_recv(in.at, c, PAR_U8, me - 1, w));
+                if (me < n - 1) CHECK_OK(w, par_send(out.at, c, PAR_U8, me + 1, w));
+                for (size_t i = 0; me > 0 && i < c; i++) wrong += in.at[i] != (unsigned char)(i * 7 + (size_t)(me - 1));
+                CHECK(w, !wrong);
+            }
+            buffer_check(w, &in, c);
+            buffer_close(w, &out), buffer_close(w, &in);
+        }
+    enum { MANY = 20 }; // in order, many outstanding, to everybody and myself
+    int *out = (int *)malloc(sizeof(int) * (size_t)(n * MANY)), *in = (int *)malloc(sizeof(int) * (size_t)(n * MANY));
+    par_request *q = (par_request *)malloc(sizeof *q * (size_t)(2 * n * MANY));
+    int at = 0, wrong = 0;
+    for (int p = 0; p < n; p++)
+        for (int i = 0; i < MANY; i++) {
+            out[p * MANY + i] = me * 1000 + i;
+            CHECK_OK(w, par_recv_begin(&in[p * MANY + i], 1, PAR_I32, p, w, &q[at++]));
+            CHECK_OK(w, par_send_begin(&out[p * MANY + i], 1, PAR_I32, p, w, &q[at++]));
+        }
+    CHECK_OK(w, par_wait_all(q, at));
+    for (int p = 0; p < n; p++)
+        for (int i = 0; i < MANY; i++) wrong += in[p * MANY + i] != p * 1000 + i;
+    CHECK(w, !wrong);
+    free(out), free(in), free(q);
+}
+
+// ---- begin and wait --------------------------------------------------------------------------------------------
+
+static void outstanding(par_comm *w) {
+    enum { K = 12 };
+    const int n = par_size(w), me = par_rank(w);
+    par_comm *other;
+    par_request q[2 * K];
+    static __thread float x[2 * K][5000];
+    CHECK_OK(w, par_split(w, 0, -me, &other)); // the same ranks, reversed
+    CHECK(w, par_rank(other) == n - 1 - me);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 2 * K; i++) {
+            for (int j = 0; j < 5000; j++) x[i][j] = (float)(me + i + j % 3);
+            CHECK_OK(w, par_all_reduce_begin(x[i], x[i], i % 3 ? 5000 : 3, PAR_F32, PAR_SUM, i & 1 ? other : w, &q[i]));
+        }
+        for (int i = 0; i < 2 * K; i++) { // odd and even ranks wait in opposite orders
+            const int j = me & 1 ? i : 2 * K - 1 - i;
+            CHECK_OK(w, par_wait(&q[j]));
+            int wrong = 0;
+            for (int a = 0; a < (j % 3 ? 5000 : 3); a++)
+                wrong += x[j][a] != (float)(n * (n - 1) / 2 + n * (j + a % 3));
+            CHECK(w, !wrong);
+        }
+    }
+    int done = 0, spins = 0;
+    CHECK_OK(w, par_barrier_begin(w, &q[0]));
+    while (!done && spins++ < 10000000) CHECK_OK(w, par_test(&q[0], &done));
+    CHECK(w, done);
+    CHECK_OK(w, par_wait(&q[0])); // complete: nothing to wait for
+    CHECK_OK(w, par_close(other));
+}
+
+static void random_operations(par_comm *w) { // reproducible: PAR_TEST_SEED=n
+    const char *text = getenv("PAR_TEST_SEED"), *count_text = getenv("PAR_TEST_COUNT");
+    uint64_t seed = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
+    const int n = par_size(w), me = par_rank(w), count = count_text ? atoi(count_text) : 1500;
+    par_comm *groups[6];
+    CHECK_OK(w, par_broadcast(&seed, &seed, 1, PAR_U64, 0, w));
+    if (me == 0) printf("seed %llu\n", (unsigned long long)seed);
+    groups[0] = w;
+    for (int g = 1; g < 6; g++)
+        CHECK_OK(w, par_split(w, (int)(par_random(seed, (uint64_t)(100 + g), (uint64_t)me) % 2),
+                              (int)(par_random(seed, (uint64_t)(200 + g), (uint64_t)me) % 100), &groups[g]));
+    const size_t most = 20011 * 8;
+    buffer s[2], r[2];
+    for (int m = 0; m < 2; m++) s[m] = buffer_open(w, most, m), r[m] = buffer_open(w, most, m);
+    for (int i = 0; i < count; i++) {
+        uint64_t h = par_random(seed, 1, (uint64_t)i);
+        trial t;
+        par_comm *g = groups[h % 6];
+        memset(&t, 0, sizeof t);
+        h /= 6;
+        t.kind = (par_kind)(h % PAR_KIND_SEND), h /= PAR_KIND_SEND;
+        t.dtype = (par_dtype)(h % PAR_DTYPE_COUNT), h /= PAR_DTYPE_COUNT;
+        t.op = (par_op)(h % 5), h /= 5;
+        t.in_place = (int)(h & 1) && t.kind != PAR_KIND_ALL_TO_ALL && t.kind != PAR_KIND_ALL_TO_ALLV, h >>= 1;
+        const int memory = (int)(h & 3);
+        h >>= 2;
+        t.count = (size_t)(h % (h & 0x10000 ? 4 : 20000u / (unsigned)n)), h >>= 17;
+        t.root = (int)(h % (unsigned)par_size(g)), t.salt = (unsigned)i;
+        run_trial(g, &t, &s[memory & 1], &r[memory >> 1]);
+        if (test_shared->failures) break;
+    }
+    for (int m = 0; m < 2; m++) buffer_close(w, &s[m]), buffer_close(w, &r[m]);
+    for (int g = 5; g > 0; g--) CHECK_OK(w, par_close(groups[g]));
+}
+
+// ---- groups and memory -----------------------------------------------------------------------------------------
+
+static void groups(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w);
+    par_comm *c, *cc;
+    for (int round = 0; round < 20; round++) { // closing gives everything back
+        CHECK_OK(w, par_split(w, me % 3 == 2 ? -1 : me % 3, 0, &c));
+        CHECK(w, (c == NULL) == (me % 3 == 2));
+        if (!c) continue;
+        int sum = 1, members = (n - me % 3 + 2) / 3;
+        CHECK(w, par_size(c) == members && par_rank(c) == me / 3 && par_world_rank(c, par_rank(c)) == me);
+        CHECK_OK(w, par_all_reduce(&sum, &sum, 1, PAR_I32, PAR_SUM, c));
+        CHECK(w, sum == members);
+        CHECK_OK(w, par_split(c, par_rank(c) / 2, 0, &cc)); // of a split
+        sum = 1;
+        CHECK_OK(w, par_all_reduce(&sum, &sum, 1, PAR_I32, PAR_SUM, cc));
+        CHECK(w, sum == par_size(cc));
+        CHECK_OK(w, par_close(cc));
+        CHECK_OK(w, par_close(c));
+    }
+}
+
+static void mesh(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w);
+    par_mesh *m;
+    par_comm *dp, *tp, *both, *again;
+    char text[64];
+    int sum;
+    CHECK(w, par_mesh_open(w, "dp=7 tp=11", &m) == PAR_ERR_ARGUMENT);
+    CHECK(w, par_mesh_open(w, "dp=-1 tp=-1", &m) == PAR_ERR_ARGUMENT);
+    CHECK(w, par_mesh_open(w, "dp=-1 dp=1", &m) == PAR_ERR_ARGUMENT);
+    CHECK(w, par_mesh_open(w, "dp=x", &m) == PAR_ERR_ARGUMENT);
+    snprintf(text, sizeof text, "pp=1, dp=-1 tp=%d", n % 2 ? 1 : 2);
+    CHECK_OK(w, par_mesh_open(w, text, &m));
+    const int t = par_mesh_size(m, "tp"), d = par_mesh_size(m, "dp");
+    CHECK(w, t * d == n && par_mesh_size(m, "cp") == 1 && par_mesh_index(m, "tp") == me % t && par_mesh_index(m, "dp") == me / t);
+    CHECK_OK(w, par_mesh_comm(m, "tp", &tp));
+    CHECK_OK(w, par_mesh_comm(m, "dp", &dp));
+    CHECK_OK(w, par_mesh_comm(m, "dp,tp", &both));
+    CHECK_OK(w, par_mesh_comm(m, "tp dp", &again));
+    CHECK(w, both == again && par_size(tp) == t && par_size(dp) == d && par_size(both) == n && par_rank(tp) == me % t);
+    CHECK(w, par_mesh_comm(m, "zz", &again) == PAR_ERR_ARGUMENT);
+    sum = me;
+    CHECK_OK(w, par_all_reduce(&sum, &sum, 1, PAR_I32, PAR_SUM, tp));
+    CHECK(w, sum == (t == 1 ? me : me / 2 * 4 + 1));
+    CHECK_OK(w, par_mesh_close(m));
+}
+
+static void memory(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w);
+    void *p[40];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 40; i++) {
+            const size_t bytes = (size_t)i * 7919 + (i == 39 ? (size_t)5 << 20 : 0);
+            p[i] = par_alloc(w, bytes);
+            CHECK(w, p[i] != NULL && (uintptr_t)p[i] % 64 == 0);
+            size_t dirty = 0;
+            for (size_t b = 0; b < bytes; b++) dirty += ((unsigned char *)p[i])[b] != 0;
+            CHECK(w, !dirty);
+            memset(p[i], me + 1, bytes);
+        }
+        CHECK_OK(w, par_barrier(w));
+        for (int r = 0; r < n; r++) {
+            unsigned char *peer = (unsigned char *)par_peer(w, (char *)p[20] + 100, r);
+            CHECK(w, (peer != NULL) == (par_node_of(w, r) == par_node_of(w, me)));
+            if (peer) CHECK(w, *peer == r + 1);
+        }
+        CHECK(w, par_peer(w, &round, 0) == NULL);
+        CHECK_OK(w, par_barrier(w));
+        for (int i = 0; i < 40; i++) CHECK_OK(w, par_free(w, p[(i * 7) % 40]));
+    }
+    CHECK(w, par_alloc(w, SIZE_MAX / 2) == NULL && strstr(par_last_error(w), "no ") != NULL);
+    CHECK(w, par_alloc(w, (size_t)1 << 45) == NULL);
+    CHECK(w, n == 1 || (par_alloc(w, me == 0 ? 10 : 20) == NULL && strstr(par_last_error(w), "asks for")));
+    CHECK(w, par_free(w, &p) == PAR_ERR_ARGUMENT);
+    CHECK_OK(w, par_free(w, NULL));
+    CHECK_OK(w, par_barrier(w));
+}
+
+// ---- diagnosis -------------------------------------------------------------------------------------------------
+
+static void ledger(par_comm *w) {
+    const size_t n = (size_t)par_size(w), c = 1000 * n;
+    float *x = (float *)calloc(c * n, 4), *y = (float *)calloc(c * n, 4);
+    par_ledger_reset(w);
+    CHECK_OK(w, par_all_reduce(x, y, c, PAR_F32, PAR_SUM, w));
+    CHECK_OK(w, par_reduce_scatter(x, y, c, PAR_F32, PAR_SUM, w));
+    CHECK_OK(w, par_all_gather(x, y, c, PAR_F32, w));
+    CHECK(w, par_ledger_get(w, PAR_KIND_ALL_REDUCE).sent_count == 2 * (n - 1) * c / n);
+    CHECK(w, par_ledger_get(w, PAR_KIND_REDUCE_SCATTER).sent_count == (n - 1) * c);
+    CHECK(w, par_ledger_get(w, PAR_KIND_ALL_GATHER).sent_bytes == (n - 1) * c * 4);
+    CHECK(w, par_ledger_get(w, PAR_KIND_ALL_GATHER).calls == 1 && par_ledger_get(w, PAR_KIND_ALL_REDUCE).seconds > 0);
+    CHECK(w, (par_ledger_get(w, PAR_KIND_ALL_REDUCE).net_bytes == 0) <= (par_node_count(w) == 1) || par_rank(w) > 0);
+    uint64_t net = par_ledger_get(w, PAR_KIND_ALL_REDUCE).net_bytes;
+    CHECK_OK(w, par_all_reduce(&net, &net, 1, PAR_U64, PAR_SUM, w));
+    CHECK(w, (net == 0) == (par_node_count(w) == 1));
+    if (par_node_count(w) == 2) CHECK(w, net >= 2 * c * 4 && net < 2 * c * 4 + 64 * 1024); // S each way, and the lines
+    CHECK_OK(w, par_calibrate(w));
+    CHECK(w, par_predict(w, PAR_KIND_ALL_REDUCE, 1 << 20) > 0);
+    free(x), free(y);
+}
+
+static void timing(par_comm *w) {
+    const double t = par_seconds(w);
+    CHECK(w, t >= 0 && par_seconds(w) >= t && par_backend(w)[0]);
+    CHECK(w, !strcmp(par_result_name(PAR_ERR_TIMEOUT), "PAR_ERR_TIMEOUT") && par_result_text(PAR_OK)[0]);
+    FILE *f = tmpfile();
+    par_recorder_print(w, f);
+    par_print_algorithms(w, f);
+    par_ledger_print(w, f);
+    CHECK(w, ftell(f) > 500);
+    fclose(f);
+    CHECK(w, par_force_algorithm(w, "all_reduce:nonsense") == PAR_ERR_ARGUMENT);
+    CHECK_OK(w, par_force_algorithm(w, ""));
+    CHECK_OK(w, par_barrier(w));
+}
+
+static int says(par_comm *w, const char *text) { return strstr(par_last_error(w), text) != NULL; }
+
+static void mismatch(par_comm *w) { // every kind of disagreement, found by every rank, and the comm goes on
+    const int me = par_rank(w), odd = me == par_size(w) - 1;
+    float x[64] = {0}, y[64];
+    for (int round = 0; round < 3; round++) {
+        CHECK(w, par_all_reduce(x, y, odd ? 11 : 10, PAR_F32, PAR_SUM, w) == PAR_ERR_MISMATCH);
+        CHECK(w, says(w, "count=11") && says(w, "count=10") && says(w, "test_par.c:"));
+        CHECK(w, par_all_reduce(x, y, 4, PAR_F32, odd ? PAR_MAX : PAR_SUM, w) == PAR_ERR_MISMATCH && says(w, "op=max"));
+        CHECK(w, par_all_reduce(x, y, 4, odd ? PAR_I32 : PAR_F32, PAR_SUM, w) == PAR_ERR_MISMATCH && says(w, "i32"));
+        CHECK(w, par_broadcast(x, y, 4, PAR_F32, odd ? 0 : 1, w) == PAR_ERR_MISMATCH && says(w, "root=1"));
+        CHECK(w, par_all_reduce(x, y, 2, PAR_F32, par_scaled_sum(odd ? 0.5 : 0.25), w) == PAR_ERR_MISMATCH);
+        if (odd) CHECK(w, par_barrier(w) == PAR_ERR_MISMATCH);
+        else
+            CHECK(w, par_all_reduce(x, y, 4, PAR_F32, PAR_SUM, w) == PAR_ERR_MISMATCH);
+        CHECK(w, says(w, "par_barrier") && says(w, "par_all_reduce"));
+        size_t counts[64];
+        for (int i = 0; i < par_size(w); i++) counts[i] = 1 + (size_t)(odd && i == 0);
+        CHECK(w, par_all_gatherv(x, y, counts, NULL, PAR_F32, w) == PAR_ERR_MISMATCH);
+        // An argument that is wrong on one rank: that rank hears what, the others who.
+        const par_result want = odd ? PAR_ERR_ARGUMENT : PAR_ERR_MISMATCH;
+        CHECK(w, par_broadcast(x, y, 4, PAR_F32, odd ? 99 : 0, w) == want && says(w, odd ? "root is not" : "invalid argument"));
+        CHECK(w, par_all_reduce(x, odd ? NULL : y, 4, PAR_F32, PAR_SUM, w) == want);
+        CHECK(w, par_all_reduce(x, y, 4, odd ? (par_dtype)77 : PAR_F32, PAR_SUM, w) == want);
+        CHECK(w, par_all_reduce(x, y, 4, PAR_F32, odd ? (par_op)77 : PAR_SUM, w) == want);
+        CHECK(w, par_all_reduce(x, y, odd ? SIZE_MAX / 2 : 4, PAR_F32, PAR_SUM, w) == want);
+        CHECK_OK(w, par_all_reduce(x, y, 4, PAR_F32, PAR_SUM, w));
+    }
+    if (me == 0) { // messages: the receiver finds it
+        int z[100] = {0};
+        CHECK_OK(w, par_send(z, 100, PAR_I32, 1, w));
+        CHECK_OK(w, par_send(z, 3, PAR_I32, 1, w));
+        CHECK_OK(w, par_send(z, 3, PAR_I32, 1, w));
+        CHECK(w, par_send(z, 3, PAR_I32, 5000, w) == PAR_ERR_ARGUMENT);
+    } else if (me == 1) {
+        int z[100];
+        CHECK(w, par_recv(z, 99, PAR_I32, 0, w) == PAR_ERR_MISMATCH && says(w, "100 i32") && says(w, "99 i32"));
+        CHECK(w, par_recv(z, 3, PAR_F32, 0, w) == PAR_ERR_MISMATCH && says(w, "f32"));
+        CHECK_OK(w, par_recv(z, 3, PAR_I32, 0, w)); // in step again
+    }
+    CHECK_OK(w, par_barrier(w));
+}
+
+static double seconds_of(par_result (*fn)(par_comm *), par_comm *w, par_result *r) {
+    const double begun = test_now();
+    *r = fn(w);
+    return test_now() - begun;
+}
+static par_result big_sum(par_comm *w) {
+    static __thread float x[100000];
+    return par_all_reduce(x, x, 100000, PAR_F32, PAR_SUM, w);
+}
+
+static void gatherv_mismatch(par_comm *w) { // only the root can see it; everybody is told
+    const int n = par_size(w), me = par_rank(w);
+    size_t counts[64];
+    float x[256] = {0}, y[64 * 64];
+    for (int i = 0; i < n; i++) counts[i] = 20 + (size_t)(i == 1);
+    const par_result r = par_gatherv(x, 20, y, counts, NULL, PAR_F32, 0, w);
+    par_result after = par_barrier(w);
+    CHECK(w, me == 0 ? r == PAR_ERR_MISMATCH && says(w, "counts[1]=21") : r == PAR_OK || r == PAR_ERR_MISMATCH);
+    CHECK(w, after != PAR_OK);
+}
+
+static void never_arrives(par_comm *w) {
+    const int me = par_rank(w), last = par_size(w) - 1;
+    par_result r;
+    CHECK_OK(w, par_barrier(w));
+    par_set_timeout(w, 0.3);
+    if (me == last) {
+        usleep(1200000);
+        CHECK(w, par_barrier(w) != PAR_OK || 1);
+        return;
+    }
+    const double s = seconds_of(big_sum, w, &r);
+    char who[32];
+    snprintf(who, sizeof who, "rank %d (last seen", last);
+    CHECK(w, r == PAR_ERR_TIMEOUT && s >= 0.29 && s < 1.0 && says(w, who) && says(w, "par_barrier"));
+    CHECK(w, par_barrier(w) == PAR_ERR_TIMEOUT); // it repeats its error
+}
+
+static void receive_never_sent(par_comm *w) {
+    int x;
+    CHECK_OK(w, par_barrier(w));
+    par_set_timeout(w, 0.2);
+    if (par_rank(w) == 0) CHECK(w, par_recv(&x, 1, PAR_I32, 1, w) == PAR_ERR_TIMEOUT && says(w, "rank 1"));
+    else
+        usleep(600000);
+}
+
+static double *death; // when the rank died, shared
+static void killed(par_comm *w, int in_the_middle) {
+    const int me = par_rank(w), victim = par_size(w) - 1;
+    par_result r = PAR_OK;
+    death = (double *)par_alloc(w, sizeof *death);
+    CHECK_OK(w, par_barrier(w));
+    if (me == victim) {
+        if (in_the_middle) { // begin, do not go on
+            par_request q;
+            static float x[100000];
+            par_all_reduce_begin(x, x, 100000, PAR_F32, PAR_SUM, w, &q);
+        }
+        usleep(20000);
+        *(double *)par_peer(w, death, 0) = test_now();
+        raise(SIGKILL);
+    }
+    r = big_sum(w);
+    const double late = test_now() - *(double *)par_peer(w, death, 0);
+    CHECK(w, r == PAR_ERR_PEER_DIED);
+    CHECK(w, late < 0.1); // seconds after the death
+    char who[32];
+    snprintf(who, sizeof who, "rank %d (pid", victim);
+    CHECK(w, says(w, who) && says(w, "died"));
+    FILE *f = tmpfile(); // the dead rank's calls can still be read
+    char text[8192];
+    par_recorder_print(w, f);
+    rewind(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    CHECK(w, strstr(text, "DEAD") != NULL && strstr(text, "barrier") != NULL);
+}
+static void killed_before(par_comm *w) { killed(w, 0); }
+static void killed_within(par_comm *w) { killed(w, 1); }
+
+static void left_early(par_comm *w) {
+    CHECK_OK(w, par_barrier(w));
+    if (par_rank(w) == par_size(w) - 1) _exit(0);
+    par_result r;
+    const double s = seconds_of(big_sum, w, &r);
+    CHECK(w, r == PAR_ERR_PEER_DIED && s < 0.5);
+}
+
+static void aborted(par_comm *w) {
+    CHECK_OK(w, par_barrier(w));
+    if (par_rank(w) == 0) {
+        usleep(50000);
+        CHECK_OK(w, par_abort(w, "the data is wrong"));
+    } else
+        CHECK(w, big_sum(w) == PAR_ERR_ABORTED && says(w, "the data is wrong"));
+}
+
+static void no_leaks(par_comm *w) { // a few thousand groups and blocks fit because all is given back
+    for (int i = 0; i < 300; i++) {
+        par_comm *c;
+        CHECK_OK(w, par_split(w, 0, 0, &c));
+        void *p = par_alloc(c, 100000);
+        CHECK(w, p != NULL);
+        CHECK_OK(w, par_free(c, p));
+        CHECK_OK(w, par_close(c));
+    }
+    if (par_rank(w) == 0) CHECK(w, w->world->arena->extent_count < 16);
+}
+
+// ---- alone -----------------------------------------------------------------------------------------------------
+
+static void random_numbers(par_comm *w) { // the known answers of the Random123 distribution
+    const uint32_t zero[4] = {0, 0, 0, 0}, ones[4] = {~0u, ~0u, ~0u, ~0u};
+    const uint32_t pi[4] = {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, pi_key[2] = {0xa4093822, 0x299f31d0};
+    const uint32_t want[3][4] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+                                 {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+                                 {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}};
+    uint32_t out[4];
+    par_philox(zero, zero, out);
+    CHECK(w, !memcmp(out, want[0], 16));
+    par_philox(ones, ones, out);
+    CHECK(w, !memcmp(out, want[1], 16));
+    par_philox(pi, pi_key, out);
+    CHECK(w, !memcmp(out, want[2], 16));
+    double mean = 0, square = 0, uniform = 0;
+    for (uint64_t i = 0; i < 100000; i++) {
+        const double x = (double)par_normal(1, 2, i), u = (double)par_uniform(1, 2, i);
+        mean += x, square += x * x, uniform += u;
+        if (u < 0 || u >= 1) CHECK(w, 0);
+    }
+    CHECK(w, fabs(mean / 1e5) < 0.02 && fabs(square / 1e5 - 1) < 0.03 && fabs(uniform / 1e5 - 0.5) < 0.01);
+}
+
+static void casts(par_comm *w) {
+    size_t wrong = 0;
+    for (unsigned h = 0; h < 65536; h++) { // every half survives the way to f32 and back
+        const float f = par_f16_to_f32((uint16_t)h), b = par_bf16_to_f32((uint16_t)h);
+        const unsigned e = h >> 10 & 31, m = h & 1023;
+        const double want = (e ? ldexp(1.0 + m / 1024.0, (int)e - 15) : ldexp(m / 1024.0, -14)) * (h & 0x8000 ? -1 : 1);
+        if (e == 31) wrong += m ? !isnan(f) : !isinf(f);
+        else
+            wrong += (double)f != want;
+        if (!isnan(f)) wrong += par_f32_to_f16(f) != h;
+        if (!isnan(b)) wrong += par_f32_to_bf16(b) != h;
+        if (isnan(b)) wrong += !isnan(par_bf16_to_f32(par_f32_to_bf16(b)));
+    }
+    CHECK(w, !wrong);
+    for (unsigned h = 0; h < 0x7bff; h++) { // halfway between two halves: to the even one
+        const float low = par_f16_to_f32((uint16_t)h), high = par_f16_to_f32((uint16_t)(h + 1)), mid = low + (high - low) / 2;
+        wrong += par_f32_to_f16(mid) != (h & 1 ? h + 1 : h);
+        wrong += par_f32_to_f16(nextafterf(mid, 1e9f)) != h + 1 || par_f32_to_f16(nextafterf(mid, 0)) != h;
+    }
+    CHECK(w, !wrong && par_f32_to_f16(65519.0f) == 0x7bff && par_f32_to_f16(65520.0f) == 0x7c00);
+    const double d[6] = {1e300, -1e300, NAN, 300.7, -5.9, 1.00048828125000022};
+    int8_t i8[6];
+    uint8_t u8[6];
+    uint16_t f16[6];
+    int64_t i64[6];
+    uint64_t u64[6];
+    CHECK_OK(w, par_cast(i8, PAR_I8, d, PAR_F64, 6));
+    CHECK(w, i8[0] == 127 && i8[1] == -128 && i8[2] == 0 && i8[3] == 127 && i8[4] == -5);
+    CHECK_OK(w, par_cast(u8, PAR_U8, d, PAR_F64, 6));
+    CHECK(w, u8[0] == 255 && u8[1] == 0 && u8[3] == 255 && u8[4] == 0);
+    CHECK_OK(w, par_cast(i64, PAR_I64, d, PAR_F64, 6));
+    CHECK_OK(w, par_cast(u64, PAR_U64, d, PAR_F64, 6));
+    CHECK(w, i64[0] == INT64_MAX && i64[1] == INT64_MIN && i64[2] == 0 && u64[0] == UINT64_MAX && u64[1] == 0 && u64[3] == 300);
+    CHECK_OK(w, par_cast(f16, PAR_F16, d, PAR_F64, 6));
+    CHECK(w, f16[0] == 0x7c00 && f16[5] == 0x3c01); // just above a midpoint: rounding by way of f32 would give 3c00
+    int32_t minus = -1;
+    CHECK_OK(w, par_cast(u64, PAR_U64, &minus, PAR_I32, 1));
+    CHECK(w, u64[0] == UINT64_MAX);
+    CHECK(w, par_cast(u64, (par_dtype)55, &minus, PAR_I32, 1) == PAR_ERR_ARGUMENT);
+    float many[1000], back[1000];
+    uint16_t half[1000];
+    for (int i = 0; i < 1000; i++) many[i] = (float)i * 0.37f - 100;
+    CHECK_OK(w, par_cast(half, PAR_BF16, many, PAR_F32, 1000));
+    CHECK_OK(w, par_cast(back, PAR_F32, half, PAR_BF16, 1000));
+    for (int i = 0; i < 1000; i++) wrong += half[i] != par_f32_to_bf16(many[i]) || fabsf(back[i] - many[i]) > fabsf(many[i]) / 256 + 1e-6f;
+    CHECK(w, !wrong);
+}
+
+static void kernels_agree(par_comm *w) { // every instruction set gives the same bits
+#if PAR__X86
+    const par__kernels *sets[3] = {&par__kernels_base, &par__kernels_avx2, &par__kernels_avx512};
+    const int usable = par__pick_kernels() == sets[2] ? 3 : par__pick_kernels() == sets[1] ? 2 : 1;
+    static float a[3][5003], x[2][5003];
+    for (size_t i = 0; i < 5003; i++) x[0][i] = rough(1, i), x[1][i] = rough(2, i);
+    for (int d = 0; d < PAR_DTYPE_COUNT; d++)
+        for (par_op op = 0; op < 5; op++)
+            for (size_t c = 0; c < 2501; c += c < 70 ? 1 : 405) {
+                for (int s = 0; s < usable; s++) {
+                    const void *in[2] = {x[0], x[1]};
+                    void *out = a[s];
+                    memset(a[s], 0, sizeof a[s]);
+                    par__reduce(sets[s], &out, 1, NULL, in, 2, c, (par_dtype)d, op, 2);
+                    CHECK(w, !memcmp(a[s], a[0], sizeof a[0]) || d == PAR_F16 || d == PAR_BF16 || d <= PAR_F32);
+                    if (d <= PAR_F32) // NaNs made of integers' bits may differ; numbers may not
+                        for (size_t i = 0; i < c; i++)
+                            CHECK(w, get(a[s], (par_dtype)d, i) == get(a[0], (par_dtype)d, i) || isnan(get(a[0], (par_dtype)d, i)));
+                }
+            }
+#endif
+    CHECK(w, par_cpu()->reduce != NULL);
+}
+
+static void device(par_comm *w) {
+    par_device *d = par_cpu();
+    void *p, *event = NULL, *stream;
+    CHECK_OK(w, d->alloc(d, 1000, &p));
+    CHECK_OK(w, d->fill(d, p, 7, 1000, NULL));
+    CHECK_OK(w, d->copy(d, p, (char *)p + 500, 500, NULL));
+    CHECK(w, ((char *)p)[499] == 7);
+    CHECK_OK(w, d->stream_open(d, &stream));
+    CHECK_OK(w, d->event_record(d, stream, &event));
+    CHECK_OK(w, d->event_wait(d, stream, event));
+    CHECK_OK(w, d->event_free(d, event));
+    CHECK_OK(w, d->stream_sync(d, stream));
+    CHECK_OK(w, d->stream_close(d, stream));
+    const float a[3] = {1, 2, 3}, b[3] = {10, 20, 30}, c[3] = {100, 200, 300};
+    const void *sources[3] = {a, b, c};
+    CHECK_OK(w, d->reduce(d, p, sources, 3, 3, PAR_F32, PAR_AVG, NULL));
+    CHECK(w, ((float *)p)[2] == 111);
+    CHECK_OK(w, d->free(d, p));
+}
+
+static void gemm(par_comm *w) {
+    static const size_t sizes[] = {1, 2, 5, 6, 7, 31, 32, 33, 97, 260};
+    par_device *d = par_cpu();
+    double worst = 0;
+    for (size_t s = 0; s < 400; s++) {
+        const size_t m = sizes[par_random(1, 1, s) % 10], n = sizes[par_random(1, 2, s) % 10], k = sizes[par_random(1, 3, s) % 10];
+        const int ta = (int)(s & 1), tb = (int)(s >> 1 & 1);
+        const size_t lda = (ta ? m : k) + s % 3, ldb = (tb ? k : n) + s % 2, ldc = n + s % 4;
+        const float alpha = s % 5 ? 1 : 0.5f, beta = s % 3 == 0 ? 0 : s % 3 == 1 ? 1 : 0.25f;
+        float *a = (float *)malloc(4 * (lda + 1) * ((ta ? k : m) + 1)), *b = (float *)malloc(4 * (ldb + 1) * ((tb ? n : k) + 1));
+        float *c = (float *)malloc(4 * ldc * m), *c0 = (float *)malloc(4 * ldc * m);
+        for (size_t i = 0; i < lda * (ta ? k : m); i++) a[i] = par_uniform(2, s, i) - 0.5f;
+        for (size_t i = 0; i < ldb * (tb ? n : k); i++) b[i] = par_uniform(3, s, i) - 0.5f;
+        for (size_t i = 0; i < ldc * m; i++) c[i] = c0[i] = beta == 0 ? NAN : par_uniform(4, s, i);
+        CHECK_OK(w, d->gemm(d, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, NULL));
+        for (size_t i = 0; i < m; i++)
+            for (size_t j = 0; j < ldc; j++) {
+                double sum = 0;
+                if (j >= n) { // beyond the row: untouched
+                    if (memcmp(&c[i * ldc + j], &c0[i * ldc + j], 4)) CHECK(w, 0);
+                    continue;
+                }
+                for (size_t q = 0; q < k; q++) sum += (double)(ta ? a[q * lda + i] : a[i * lda + q]) * (double)(tb ? b[j * ldb + q] : b[q * ldb + j]);
+                sum = (double)alpha * sum + (beta == 0 ? 0 : (double)beta * (double)c0[i * ldc + j]);
+                worst = fmax(worst, fabs(sum - (double)c[i * ldc + j]));
+            }
+        free(a), free(b), free(c), free(c0);
+    }
+    CHECK(w, worst < 1e-4);
+    CHECK(w, d->gemm_name[0]);
+}
+
+// ---- the list --------------------------------------------------------------------------------------------------
+
+const test tests[] = {
+    {"random_numbers", random_numbers, TEST_SERIAL, 1, 60},
+    {"casts", casts, TEST_SERIAL, 1, 60},
+    {"kernels_agree", kernels_agree, TEST_SERIAL, 1, 60},
+    {"device", device, TEST_SERIAL, 1, 60},
+    {"gemm", gemm, TEST_SERIAL, 1, 60},
+    {"timing", timing, TEST_ANY, 1, 60},
+    {"collectives_private", collectives_private, TEST_ANY, 1, 120},
+    {"collectives_symmetric", collectives_symmetric, TEST_ANY, 1, 120},
+    {"collectives_send_symmetric", collectives_send_symmetric, TEST_ALONE, 2, 120},
+    {"collectives_recv_symmetric", collectives_recv_symmetric, TEST_ALONE, 2, 120},
+    {"collectives_large_private", collectives_large_private, TEST_ANY, 2, 120},
+    {"collectives_large_symmetric", collectives_large_symmetric, TEST_ALONE, 2, 120},
+    {"collectives_mixed", collectives_mixed, TEST_ANY, 2, 120},
+    {"bit_equality", bit_equality, TEST_ANY, 1, 120},
+    {"nan_and_extremes", nan_and_extremes, TEST_ANY, 2, 60},
+    {"messages", messages, TEST_ANY, 1, 60},
+    {"outstanding", outstanding, TEST_ANY, 1, 60},
+    {"random_operations", random_operations, TEST_ANY, 2, 120},
+    {"groups", groups, TEST_ANY, 1, 60},
+    {"mesh", mesh, TEST_ANY, 1, 60},
+    {"memory", memory, TEST_ANY, 1, 60},
+    {"ledger", ledger, TEST_ANY, 1, 60},
+    {"mismatch", mismatch, TEST_ANY, 2, 60},
+    {"no_leaks", no_leaks, TEST_ANY, 2, 60},
+    {"gatherv_mismatch", gatherv_mismatch, TEST_FAULT, 2, 60},
+    {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
+    {"receive_never_sent", receive_never_sent, TEST_FAULT, 2, 60},
+    {"aborted", aborted, TEST_FAULT, 2, 60},
+    {"killed_before", killed_before, TEST_KILL, 2, 60},
+    {"killed_within", killed_within, TEST_KILL, 2, 60},
+    {"left_early", left_early, TEST_ALONE, 2, 60},
+};
+const int test_count = (int)(sizeof tests / sizeof tests[0]);
