@@ -1141,10 +1141,16 @@ par_result par_cast(void *dst, par_dtype dt, const void *src, par_dtype st, size
 //     for each KC slice of K: pack B (KC x NC) -> for each MC rows: pack A (MC x KC) -> tiles
 // Sums run over k in order within a slice and slice after slice.
 
+// A library gets one thread: ranks are the parallelism here, and two that share a machine must not fight for
+// it.
+
 #if defined(PAR_DNNL)
 #define PAR__GEMM_NAME "oneDNN"
+void omp_set_num_threads(int) __attribute__((weak));
+int omp_get_max_threads(void) __attribute__((weak));
 #elif defined(PAR_CBLAS)
 #define PAR__GEMM_NAME "CBLAS"
+void openblas_set_num_threads(int) __attribute__((weak));
 #else
 #define PAR__GEMM_NAME "built-in"
 enum { PAR__MR = 6, PAR__NR = 32, PAR__KC = 256, PAR__MC = 96, PAR__NC = 1024 };
@@ -1249,11 +1255,15 @@ static par_result par__cpu_gemm(par_device *device, int ta, int tb, size_t m, si
     (void)device, (void)stream;
     if (!m || !n) return PAR_OK;
 #if defined(PAR_DNNL)
-    return dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, alpha, a,
-                      (dnnl_dim_t)lda, b, (dnnl_dim_t)ldb, beta, c, (dnnl_dim_t)ldc) == dnnl_success
-               ? PAR_OK
-               : PAR_ERR_ARGUMENT;
+    const int threads = omp_get_max_threads ? omp_get_max_threads() : 0;
+    if (threads > 1 && omp_set_num_threads) omp_set_num_threads(1);
+    const dnnl_status_t status =
+        dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, alpha, a,
+                   (dnnl_dim_t)lda, b, (dnnl_dim_t)ldb, beta, c, (dnnl_dim_t)ldc);
+    if (threads > 1 && omp_set_num_threads) omp_set_num_threads(threads);
+    return status == dnnl_success ? PAR_OK : PAR_ERR_ARGUMENT;
 #elif defined(PAR_CBLAS)
+    if (openblas_set_num_threads) openblas_set_num_threads(1);
     if ((m | n | k | lda | ldb | ldc) > INT_MAX) return PAR_ERR_ARGUMENT;
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n,
                 (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
@@ -1408,6 +1418,7 @@ typedef struct par__rank_control {
     pthread_mutex_t alive
         __attribute__((aligned(64))); // robust; the rank's thread holds it as long as it lives
     uint32_t state;
+    uint32_t broke; // it has met an error that ended a comm: what it does next is no cause
     int32_t pid;
     int32_t world_rank;
     uint64_t boot_board;                        // the world's board of this rank's node, until it has opened
@@ -1769,6 +1780,7 @@ static par_result par__break(par_comm *c, par_result result) {
     uint32_t none = 0;
     if (c->broken) return result;
     c->broken = result;
+    PAR__STORE(&w->control->broke, 1u);
     PAR_LOG(w->error);
     if (__atomic_compare_exchange_n(&w->arena->cause, &none, 1u, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         snprintf(w->arena->cause_text, sizeof w->arena->cause_text, "%s", w->error);
@@ -1867,7 +1879,10 @@ static par_result par__make_arena(par__world *w, size_t bytes, int ranks) {
     if (!bytes) bytes = 4 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     bytes = par__round_up(PAR__MAX(bytes, par__arena_header(ranks) + (1u << 20)), 4096);
     if (fd < 0 || ftruncate(fd, (off_t)bytes))
-        return par__log(PAR_ERR_SYSTEM, "cannot make shared memory: %s", strerror(errno));
+        return par__log(
+            PAR_ERR_SYSTEM,
+            "cannot make shared memory: %s; is there a ulimit -f? par_desc.arena_bytes asks for less",
+            strerror(errno));
     w->fd = fd;
     if (!par__commit(w, 0, par__arena_header(ranks)))
         return close(fd), par__log(PAR_ERR_MEMORY, "no memory for %d ranks: %s", ranks, strerror(errno));
@@ -3661,15 +3676,17 @@ static par_result par__check_wait(par__operation *op) {
                           w->arena->abort_text);
     if (!message && op->state != PAR__QUEUED && PAR__LOAD(&c->board->failed) == op->sequence)
         return par__error(w, PAR_ERR_MISMATCH, "%s", c->board->fail_text);
-    for (int died = 1; died >= 0; died--) // first those that died, then those that left
+    for (int died = 1; died >= 0; died--) // first those that died, then those that gave up or left
         for (int r = 0; r < c->size; r++) {
             const int i = c->arena_index[r];
             if (r == c->rank || i < 0 || (message && r != op->call.root) || !par__peer_dead(w, i)) continue;
-            if (died && PAR__LOAD(&w->arena->ranks[i].state) != PAR__DEAD) continue;
+            const par__rank_control *k = &w->arena->ranks[i];
+            if (died && (PAR__LOAD(&k->state) != PAR__DEAD || PAR__LOAD(&k->broke))) continue;
             par__progress(w); // it may have done its part first
             if (op->state == PAR__DONE) return PAR_OK;
             const uint32_t cause = PAR__LOAD(&w->arena->cause);
-            if (!died && cause > 1) return par__error(w, (par_result)(cause - 1), "%s", w->arena->cause_text);
+            if (!died && cause > 1 && PAR__LOAD(&k->broke))
+                return par__error(w, (par_result)(cause - 1), "%s", w->arena->cause_text);
             return par__error(w, PAR_ERR_PEER_DIED,
                               "rank %d (pid %d) %s while rank %d waits in par_%s at %s; %s", r,
                               w->arena->ranks[i].pid, died ? "died" : "closed its comm or ended", c->rank,

@@ -1,11 +1,13 @@
 // bench_coll.c - time of the collectives by size, with nccl-tests' columns and flags.
 //
 //     build/bench_coll --ranks 2 --op all_reduce -b 8 -e 64M           processes of this machine
-//     mpiexec -n 2 build/bench_coll_mpi --op all --vs mpi              the MPI call on the same buffers, alternating
+//     mpiexec -n 2 build/bench_coll_mpi --op all --vs mpi              the MPI call on the same buffers,
+//     alternating
 //
-// time: median over iterations of the slowest rank's time; p99 beside it. The data changes every iteration and every result
-// is compared with exact integers; NaN canaries lie around the output. Roofline: in the same run all ranks do a += b on
-// shared pages; eta = the least bytes the operation must load and store, per second, over that.
+// time: median over iterations of the slowest rank's time; p99 beside it. The data changes every iteration
+// and every result is compared with exact integers; NaN canaries lie around the output. Roofline: in the same
+// run all ranks do a += b on shared pages; eta = the least bytes the operation must load and store, per
+// second, over that.
 #define PAR_IMPLEMENTATION
 #include "par.h"
 
@@ -43,9 +45,9 @@ typedef struct bench {
     size_t e;
     unsigned char *send, *recv; // room bytes each, with canaries
     size_t room;
-    float *pattern;             // 0 1 2 ... 7 0 1 ...
-    double *times, *vs_times;   // per iteration
-    double roofline;            // bytes per second, all ranks together
+    float *pattern;           // 0 1 2 ... 7 0 1 ...
+    double *times, *vs_times; // per iteration
+    double roofline;          // bytes per second, all ranks together
 } bench;
 
 static void die(bench *b, const char *text) {
@@ -56,7 +58,8 @@ static void need(bench *b, par_result r) {
     if (r != PAR_OK) die(b, par_last_error(b->world));
 }
 
-// ---- data: element i of rank r in iteration t is (i + 3r + t) mod 8 -------------------------------------------
+// ---- data: element i of rank r in iteration t is (i + 3r + t) mod 8
+// -------------------------------------------
 
 static float base_value(const bench *b, size_t i, int r, int t) {
     const float v = (float)((i + 3 * (size_t)r + (size_t)t) & 7u);
@@ -77,12 +80,16 @@ static void expected_sum(const bench *b, size_t i, int t, void *want) {
     double acc = (double)base_value(b, i, 0, t);
     for (int r = 1; r < b->n; r++) {
         const double v = (double)base_value(b, i, r, t);
-        acc = code == PAR_PROD ? acc * v : code == PAR_MIN ? fmin(acc, v) : code == PAR_MAX ? fmax(acc, v) : acc + v;
+        acc = code == PAR_PROD  ? acc * v
+              : code == PAR_MIN ? fmin(acc, v)
+              : code == PAR_MAX ? fmax(acc, v)
+                                : acc + v;
     }
     if (code == PAR_SCALED_SUM) acc *= 0.5;
     if (code == PAR_AVG) {
         const float f = (float)acc / (float)b->n;
-        if (b->dtype == PAR_F64) acc /= b->n;
+        if (b->dtype == PAR_F64)
+            acc /= b->n;
         else
             acc = (double)f;
     }
@@ -95,30 +102,37 @@ static size_t check_canary(const bench *b, size_t used) { // bytes touched beyon
 }
 static size_t check(const bench *b, const kind_info *k, size_t count, int t) {
     const unsigned char *recv = b->recv;
-    const int root = b->o.root, me = b->rank, sums = k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE ||
-                                                    k->kind == PAR_KIND_REDUCE_SCATTER;
-    const int gathers = k->kind == PAR_KIND_ALL_GATHER || k->kind == PAR_KIND_GATHER, all = k->kind == PAR_KIND_ALL_TO_ALL;
+    const int root = b->o.root, me = b->rank,
+              sums = k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE ||
+                     k->kind == PAR_KIND_REDUCE_SCATTER;
+    const int gathers = k->kind == PAR_KIND_ALL_GATHER || k->kind == PAR_KIND_GATHER,
+              all = k->kind == PAR_KIND_ALL_TO_ALL;
     const size_t total = gathers || all ? count * (size_t)b->n : count;
     size_t wrong = 0;
-    if (k->kind == PAR_KIND_BARRIER || ((k->kind == PAR_KIND_REDUCE || k->kind == PAR_KIND_GATHER) && me != root)) return 0;
+    if (k->kind == PAR_KIND_BARRIER ||
+        ((k->kind == PAR_KIND_REDUCE || k->kind == PAR_KIND_GATHER) && me != root))
+        return 0;
     unsigned char want[8][8];
-    for (int first = 1, r = 0; r < (gathers || all ? b->n : 1); r++) // a block at a time: 8 different values in it
+    for (int r = 0; r < (gathers || all ? b->n : 1); r++) // a block at a time: 8 different values in it
         for (size_t i = 0; i < (gathers || all ? count : total); i++) {
-            const size_t skip = k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_SCATTER || all ? (size_t)me * count : 0;
+            const size_t skip = k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_SCATTER || all
+                                    ? (size_t)me * count
+                                    : 0;
             const int from = gathers || all ? r : k->kind == PAR_KIND_SEND ? (me + b->n - 1) % b->n : root;
             if (i < 8) {
                 const float v = base_value(b, skip + i, from, t);
-                if (sums) expected_sum(b, skip + i, t, want[i]);
+                if (sums)
+                    expected_sum(b, skip + i, t, want[i]);
                 else
                     par_cast(want[i], b->dtype, &v, PAR_F32, 1);
             }
             wrong += memcmp(recv + ((size_t)r * count + i) * b->e, want[i & 7], b->e) != 0;
-            (void)first;
         }
     return wrong + check_canary(b, total * b->e);
 }
 
-// ---- the operations -------------------------------------------------------------------------------------------
+// ---- the operations
+// -------------------------------------------------------------------------------------------
 
 static par_result run_par(bench *b, const kind_info *k, const void *send, void *recv, size_t c) {
     const int right = (b->rank + 1) % b->n, left = (b->rank + b->n - 1) % b->n, root = b->o.root;
@@ -153,13 +167,18 @@ static MPI_Datatype mpi_type(par_dtype d) { // MPI_DATATYPE_NULL: MPI has none
 static void run_mpi(bench *b, const kind_info *k, const void *send, void *recv, size_t c) {
     const unsigned code = (unsigned)(b->redop & 255);
     const MPI_Datatype t = mpi_type(b->dtype);
-    const MPI_Op op = code == PAR_PROD ? MPI_PROD : code == PAR_MIN ? MPI_MIN : code == PAR_MAX ? MPI_MAX : MPI_SUM;
+    const MPI_Op op = code == PAR_PROD  ? MPI_PROD
+                      : code == PAR_MIN ? MPI_MIN
+                      : code == PAR_MAX ? MPI_MAX
+                                        : MPI_SUM;
     const int n = (int)c, right = (b->rank + 1) % b->n, left = (b->rank + b->n - 1) % b->n, root = b->o.root;
     switch (k->kind) {
     case PAR_KIND_ALL_REDUCE: MPI_Allreduce(send, recv, n, t, op, MPI_COMM_WORLD); break;
     case PAR_KIND_REDUCE_SCATTER: MPI_Reduce_scatter_block(send, recv, n, t, op, MPI_COMM_WORLD); break;
     case PAR_KIND_ALL_GATHER: MPI_Allgather(send, n, t, recv, n, t, MPI_COMM_WORLD); break;
-    case PAR_KIND_BROADCAST: MPI_Bcast(b->rank == root ? (void *)(uintptr_t)send : recv, n, t, root, MPI_COMM_WORLD); break;
+    case PAR_KIND_BROADCAST:
+        MPI_Bcast(b->rank == root ? (void *)(uintptr_t)send : recv, n, t, root, MPI_COMM_WORLD);
+        break;
     case PAR_KIND_REDUCE: MPI_Reduce(send, recv, n, t, op, root, MPI_COMM_WORLD); break;
     case PAR_KIND_GATHER: MPI_Gather(send, n, t, recv, n, t, root, MPI_COMM_WORLD); break;
     case PAR_KIND_SCATTER: MPI_Scatter(send, n, t, recv, n, t, root, MPI_COMM_WORLD); break;
@@ -172,7 +191,8 @@ static void run_mpi(bench *b, const kind_info *k, const void *send, void *recv, 
 }
 #endif
 
-// ---- measuring ------------------------------------------------------------------------------------------------
+// ---- measuring
+// ------------------------------------------------------------------------------------------------
 
 static int by_value(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -195,7 +215,8 @@ typedef struct row {
     size_t wrong;
 } row;
 
-static int starts_in_place(const bench *b, const kind_info *k, size_t block, unsigned char **send, unsigned char **recv) {
+static int starts_in_place(const bench *b, const kind_info *k, size_t block, unsigned char **send,
+                           unsigned char **recv) {
     const size_t mine = (size_t)b->rank * block;
     *send = b->send, *recv = b->send;
     switch (k->kind) {
@@ -218,14 +239,16 @@ static double once(bench *b, const kind_info *k, const void *send, void *recv, s
 }
 
 static row measure(bench *b, const kind_info *k, size_t count, int iterations) {
-    const int blocks = k->per_rank_blocks, vs = b->o.vs != NULL, in_send = blocks && k->kind != PAR_KIND_ALL_GATHER && k->kind != PAR_KIND_GATHER;
+    const int blocks = k->per_rank_blocks, vs = b->o.vs != NULL,
+              in_send = blocks && k->kind != PAR_KIND_ALL_GATHER && k->kind != PAR_KIND_GATHER;
     const size_t send_count = in_send ? count * (size_t)b->n : count, block = count * b->e;
+    const size_t touched = block * (size_t)(blocks ? b->n : 1) + CANARY; // at most, of recv
     unsigned char *send, *recv;
     row r;
     memset(&r, 0, sizeof r);
     for (int i = -b->o.warmup; i < iterations; i++) {
         fill(b, b->send, send_count, b->rank, i + b->o.warmup);
-        if (b->o.check) memset(b->recv, 0xFF, b->room);
+        if (b->o.check) memset(b->recv, 0xFF, touched);
         const double t = once(b, k, b->send, b->recv, count);
         if (i >= 0) b->times[i] = t;
         if (b->o.check) r.wrong += check(b, k, count, i + b->o.warmup);
@@ -298,25 +321,32 @@ static double bus_factor(const bench *b, par_kind k) {
 }
 
 static void print_row(const bench *b, const kind_info *k, size_t bytes, size_t count, const row *r) {
-    const double alg = r->ours.median > 0 ? (double)bytes / r->ours.median * 1e-9 : 0, bus = alg * bus_factor(b, k->kind);
+    const double alg = r->ours.median > 0 ? (double)bytes / r->ours.median * 1e-9 : 0,
+                 bus = alg * bus_factor(b, k->kind);
     const double eta = b->roofline > 0 ? alg * 1e9 * least_bytes(b, k->kind) / b->roofline : 0;
-    const int sums = k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE || k->kind == PAR_KIND_REDUCE_SCATTER;
-    const int rooted = k->kind == PAR_KIND_BROADCAST || k->kind == PAR_KIND_REDUCE || k->kind == PAR_KIND_GATHER || k->kind == PAR_KIND_SCATTER;
+    const int sums =
+        k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE || k->kind == PAR_KIND_REDUCE_SCATTER;
+    const int rooted = k->kind == PAR_KIND_BROADCAST || k->kind == PAR_KIND_REDUCE ||
+                       k->kind == PAR_KIND_GATHER || k->kind == PAR_KIND_SCATTER;
     const char *redop = sums ? par_op_name(b->redop) : "none";
     if (b->o.json) {
-        printf("{\"op\":\"%s\",\"bytes\":%zu,\"count\":%zu,\"dtype\":\"%s\",\"redop\":\"%s\",\"ranks\":%d,\"nodes\":%d,"
-               "\"memory\":\"%s\",\"algorithm\":\"%s\",\"time_us\":%.4f,\"p99_us\":%.4f,\"algbw\":%.5g,\"busbw\":%.5g,"
-               "\"wrong\":%zu,\"eta\":%.4f", k->name, bytes, count, par_dtype_name(b->dtype), redop, b->n,
-               par_node_count(b->world), b->o.memory, par_last_algorithm(b->world), r->ours.median * 1e6, r->ours.p99 * 1e6,
-               alg, bus, r->wrong, eta);
+        printf("{\"op\":\"%s\",\"bytes\":%zu,\"count\":%zu,\"dtype\":\"%s\",\"redop\":\"%s\",\"ranks\":%d,"
+               "\"nodes\":%d,"
+               "\"memory\":\"%s\",\"algorithm\":\"%s\",\"time_us\":%.4f,\"p99_us\":%.4f,\"algbw\":%.5g,"
+               "\"busbw\":%.5g,"
+               "\"wrong\":%zu,\"eta\":%.4f",
+               k->name, bytes, count, par_dtype_name(b->dtype), redop, b->n, par_node_count(b->world),
+               b->o.memory, par_last_algorithm(b->world), r->ours.median * 1e6, r->ours.p99 * 1e6, alg, bus,
+               r->wrong, eta);
         if (r->in_place.median > 0) printf(",\"in_place_time_us\":%.4f", r->in_place.median * 1e6);
         if (b->o.vs)
-            printf(",\"vs\":\"%s\",\"vs_time_us\":%.4f,\"vs_p99_us\":%.4f,\"ratio\":%.4f", b->o.vs, r->vs.median * 1e6,
-                   r->vs.p99 * 1e6, r->vs.median / r->ours.median);
+            printf(",\"vs\":\"%s\",\"vs_time_us\":%.4f,\"vs_p99_us\":%.4f,\"ratio\":%.4f", b->o.vs,
+                   r->vs.median * 1e6, r->vs.p99 * 1e6, r->vs.median / r->ours.median);
         printf("}\n");
     } else {
-        printf("%12zu %10zu %6s %6s %5d %10.2f %10.2f %8.3f %8.3f %6zu %5.2f", bytes, count, par_dtype_name(b->dtype), redop,
-               rooted ? b->o.root : -1, r->ours.median * 1e6, r->ours.p99 * 1e6, alg, bus, r->wrong, eta);
+        printf("%12zu %10zu %6s %6s %5d %10.2f %10.2f %8.3f %8.3f %6zu %5.2f", bytes, count,
+               par_dtype_name(b->dtype), redop, rooted ? b->o.root : -1, r->ours.median * 1e6,
+               r->ours.p99 * 1e6, alg, bus, r->wrong, eta);
         if (r->in_place.median > 0)
             printf(" %10.2f %8.3f", r->in_place.median * 1e6, (double)bytes / r->in_place.median * 1e-9);
         else
@@ -331,10 +361,11 @@ static void print_head(const bench *b, const kind_info *k) {
     if (b->o.json) return;
     printf("# %s, %d ranks on %d nodes (%s), %s memory; roofline of a += b: %.2f GB/s\n", k->name, b->n,
            par_node_count(b->world), par_backend(b->world), b->o.memory, b->roofline * 1e-9);
-    printf("#%11s %10s %6s %6s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "size", "count", "type", "redop", "root", "time",
-           "p99", "algbw", "busbw", "#wrong", "eta", "in-place", "algbw", b->o.vs ? "        MPI  ratio" : "");
-    printf("#%11s %10s %6s %6s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "(B)", "(elem)", "", "", "", "(us)", "(us)",
-           "(GB/s)", "(GB/s)", "", "", "(us)", "(GB/s)", b->o.vs ? "       (us)" : "");
+    printf("#%11s %10s %6s %6s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "size", "count", "type", "redop",
+           "root", "time", "p99", "algbw", "busbw", "#wrong", "eta", "in-place", "algbw",
+           b->o.vs ? "        MPI  ratio" : "");
+    printf("#%11s %10s %6s %6s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "(B)", "(elem)", "", "", "",
+           "(us)", "(us)", "(GB/s)", "(GB/s)", "", "", "(us)", "(GB/s)", b->o.vs ? "       (us)" : "");
 }
 
 static size_t run_kind(bench *b, const kind_info *k) { // the number of wrong elements
@@ -345,7 +376,9 @@ static size_t run_kind(bench *b, const kind_info *k) { // the number of wrong el
          bytes = bytes ? bytes * (size_t)b->o.factor : 1) {
         const size_t count = k->kind == PAR_KIND_BARRIER ? 0 : bytes / unit;
         const double gigabytes = (double)bytes * b->n * 1e-9; // fewer iterations of large ones
-        const int iterations = b->o.iterations > 0 ? b->o.iterations : PAR__MAX(9, PAR__MIN(2000, (int)(1.5 / (gigabytes + 5e-4))));
+        const int iterations = b->o.iterations > 0
+                                   ? b->o.iterations
+                                   : PAR__MAX(9, PAR__MIN(2000, (int)(1.5 / (gigabytes + 5e-4))));
         const row r = measure(b, k, count, iterations);
         if (b->rank == 0) print_row(b, k, k->kind == PAR_KIND_BARRIER ? 0 : count * unit, count, &r);
         wrong += r.wrong;
@@ -358,24 +391,31 @@ static const char *check_settings(bench *b) {
     settings *o = &b->o;
     int known = !strcmp(o->op, "all");
     for (int i = 0; i < KINDS; i++) known |= !strcmp(o->op, kinds[i].name);
-    if (!known) return "no such --op; all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all, sendrecv, barrier or all";
+    if (!known)
+        return "no such --op; all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, "
+               "all_to_all, sendrecv, barrier or all";
     if (!strcmp(o->dtype, "float")) o->dtype = "f32";
     if (!strcmp(o->dtype, "double")) o->dtype = "f64";
     if (!strcmp(o->dtype, "half")) o->dtype = "f16";
     if (!strcmp(o->dtype, "bfloat16")) o->dtype = "bf16";
-    if (!par_dtype_parse(o->dtype, &b->dtype)) return "no such type for -d; f64 f32 f16 bf16 i8 u8 i32 u32 i64 u64";
-    if (!par_op_parse(o->redop, &b->redop)) return "no such operation for -o; sum avg prod min max scaled_sum";
+    if (!par_dtype_parse(o->dtype, &b->dtype))
+        return "no such type for -d; f64 f32 f16 bf16 i8 u8 i32 u32 i64 u64";
+    if (!par_op_parse(o->redop, &b->redop))
+        return "no such operation for -o; sum avg prod min max scaled_sum";
     if ((b->redop & 255) == PAR_SCALED_SUM && b->dtype >= PAR_I8) return "a scaled sum needs a float type";
-    if (strcmp(o->memory, "symmetric") && strcmp(o->memory, "private")) return "--memory is symmetric or private";
+    if (strcmp(o->memory, "symmetric") && strcmp(o->memory, "private"))
+        return "--memory is symmetric or private";
     if (o->factor < 2) return "-f must be 2 or more";
     if (o->end < o->begin) return "-e must not be less than -b";
-    if (o->warmup < 0 || o->inner < 1 || o->iterations < 0) return "-w must not be negative, -m must be 1 or more, -n must not be negative";
+    if (o->warmup < 0 || o->inner < 1 || o->iterations < 0)
+        return "-w must not be negative, -m must be 1 or more, -n must not be negative";
     if (o->ranks < 0 || o->ranks > 1024) return "--ranks must be from 1 to 1024";
     if (o->vs && strcmp(o->vs, "mpi")) return "--vs knows mpi";
 #if defined(PAR_MPI)
     if (o->vs && mpi_type(b->dtype) == MPI_DATATYPE_NULL) return "MPI has no such type to compare with";
-    if (o->vs && ((b->redop & 255) == PAR_AVG || (b->redop & 255) == PAR_SCALED_SUM)) return "MPI has no such operation to compare with";
-    if (o->vs && o->end / 1 > (size_t)INT_MAX) return "MPI cannot count that far; a smaller -e";
+    if (o->vs && ((b->redop & 255) == PAR_AVG || (b->redop & 255) == PAR_SCALED_SUM))
+        return "MPI has no such operation to compare with";
+    if (o->vs && o->end > (size_t)INT_MAX) return "MPI cannot count that far; a smaller -e";
 #else
     if (o->vs) return "--vs mpi needs bench_coll_mpi";
 #endif
@@ -392,15 +432,18 @@ static int run(bench *b) {
         return 2;
     }
     b->room = b->o.end + 64 * (size_t)b->n + CANARY;
-    b->times = (double *)calloc((size_t)iterations, sizeof(double)), b->vs_times = (double *)calloc((size_t)iterations, sizeof(double));
+    b->times = (double *)calloc((size_t)iterations, sizeof(double)),
+    b->vs_times = (double *)calloc((size_t)iterations, sizeof(double));
     const size_t pattern = b->o.end / b->e + 64;
     b->pattern = (float *)malloc(pattern * sizeof(float));
     if (!strcmp(b->o.memory, "symmetric")) {
-        b->send = (unsigned char *)par_alloc(b->world, b->room), b->recv = (unsigned char *)par_alloc(b->world, b->room);
+        b->send = (unsigned char *)par_alloc(b->world, b->room),
+        b->recv = (unsigned char *)par_alloc(b->world, b->room);
     } else {
         b->send = (unsigned char *)malloc(b->room), b->recv = (unsigned char *)malloc(b->room);
     }
-    if (!b->times || !b->vs_times || !b->pattern || !b->send || !b->recv) die(b, "out of memory; a smaller -e");
+    if (!b->times || !b->vs_times || !b->pattern || !b->send || !b->recv)
+        die(b, "out of memory; a smaller -e");
     for (size_t i = 0; i < pattern; i++) b->pattern[i] = (float)(i & 7);
     memset(b->send, 0, b->room), memset(b->recv, 0, b->room);
     b->roofline = measure_roofline(b);
@@ -421,7 +464,8 @@ int main(int argc, char **argv) {
     bench b;
     memset(&b, 0, sizeof b);
     settings *o = &b.o;
-    o->begin = 8, o->end = (size_t)64 << 20, o->factor = 8, o->warmup = 5, o->inner = 1, o->check = 1, o->in_place = 1;
+    o->begin = 8, o->end = (size_t)64 << 20, o->factor = 8, o->warmup = 5, o->inner = 1, o->check = 1,
+    o->in_place = 1;
     o->op = "all_reduce", o->dtype = "f32", o->redop = "sum", o->memory = "private";
     const option options[] = {
         {"-b", OPTION_SIZE, &o->begin, "smallest size in bytes (K, M, G)"},
@@ -442,7 +486,8 @@ int main(int argc, char **argv) {
         {"--json", OPTION_FLAG, &o->json, "one JSON object a row"},
         {"--algorithms", OPTION_FLAG, &o->algorithms, "print the algorithms and what would be chosen"},
     };
-    const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0], "bench_coll: time the collectives");
+    const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
+                                     "bench_coll: time the collectives");
     if (parsed) return parsed == 1 ? 0 : 2;
     const char *why = check_settings(&b);
     if (why) return fprintf(stderr, "bench_coll: %s\n", why), 2;

@@ -1,6 +1,6 @@
-// 02_mpi_adopt.c - an MPI program that adopts the kit with its own communicator: a Jacobi solver of the heat equation on a
-// square, split by rows. MPI carries the halos as before; the residual is summed by MPI_Allreduce or by par_all_reduce, and
-// the two are compared, in value and in time.
+// 02_mpi_adopt.c - an MPI program that adopts the kit with its own communicator: a Jacobi solver of the heat
+// equation on a square, split by rows. MPI carries the halos as before; the residual is summed by
+// MPI_Allreduce or by par_all_reduce, and the two are compared, in value and in time.
 //
 //     mpicc -DPAR_MPI -O2 -I.. 02_mpi_adopt.c -o adopt -lm && mpiexec -n 4 ./adopt
 #include <mpi.h>
@@ -47,7 +47,8 @@ int main(int argc, char **argv) {
     if (par_open_mpi(NULL, MPI_COMM_WORLD, &comm) != PAR_OK) MPI_Abort(MPI_COMM_WORLD, 1);
 
     const int rows = own_rows(n, ranks, rank);
-    double *u = (double *)calloc((size_t)(rows + 2) * (size_t)n, sizeof *u), *next, seconds[2] = {0, 0}, residual = 0;
+    double *u = (double *)calloc((size_t)(rows + 2) * (size_t)n, sizeof *u), *next, seconds[2] = {0, 0},
+           residual = 0;
     next = (double *)calloc((size_t)(rows + 2) * (size_t)n, sizeof *next);
     if (!u || !next) MPI_Abort(MPI_COMM_WORLD, 1);
     for (int j = 0; j < n && rank == 0; j++) u[n + j] = next[n + j] = 100; // the hot edge
@@ -74,8 +75,9 @@ int main(int argc, char **argv) {
     }
     if (rank == 0) {
         printf("%d x %d, %d ranks, %d sweeps: residual %.6e\n", n, n, ranks, sweeps, sqrt(residual));
-        printf("8-byte sum: MPI_Allreduce %.2f us, par_all_reduce %.2f us, %.1f times as fast; %d sums differ\n",
-               1e6 * seconds[0] / sweeps, 1e6 * seconds[1] / sweeps, seconds[0] / seconds[1], differences);
+        printf(
+            "8-byte sum: MPI_Allreduce %.2f us, par_all_reduce %.2f us, %.1f times as fast; %d sums differ\n",
+            1e6 * seconds[0] / sweeps, 1e6 * seconds[1] / sweeps, seconds[0] / seconds[1], differences);
     }
     free(u), free(next);
     const int failed = par_close(comm) != PAR_OK || differences;

@@ -1,4 +1,5 @@
-// options.h - command lines from a table: --name value, --name=value, -x value, --flag. Used by examples and benchmarks.
+// options.h - command lines from a table: --name value, --name=value, -x value, --flag. Used by examples and
+// benchmarks.
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
@@ -60,7 +61,9 @@ static void option_print(const option *o) {
     case OPTION_INT: snprintf(value, sizeof value, "%d", *(int *)o->value); break;
     case OPTION_SIZE: snprintf(value, sizeof value, "%zu", *(size_t *)o->value); break;
     case OPTION_REAL: snprintf(value, sizeof value, "%g", *(double *)o->value); break;
-    case OPTION_TEXT: snprintf(value, sizeof value, "%s", *(const char **)o->value ? *(const char **)o->value : ""); break;
+    case OPTION_TEXT:
+        snprintf(value, sizeof value, "%s", *(const char **)o->value ? *(const char **)o->value : "");
+        break;
     case OPTION_FLAG: snprintf(value, sizeof value, "%s", *(int *)o->value ? "on" : "off"); break;
     }
     printf("  %-32s %-12s %s\n", o->name, value, o->help);
@@ -87,7 +90,8 @@ static int options_parse(int argc, char **argv, const option *options, size_t co
         if (!value && o->type == OPTION_FLAG) value = "1";
         if (!value && i + 1 < argc) value = argv[++i];
         if (!value || !option_set(o, value)) {
-            fprintf(stderr, "%s: option %s: cannot use \"%s\"\n", argv[0], o->name, value ? value : "(nothing)");
+            fprintf(stderr, "%s: option %s: cannot use \"%s\"\n", argv[0], o->name,
+                    value ? value : "(nothing)");
             return 2;
         }
     }

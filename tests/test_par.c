@@ -3,7 +3,8 @@
 #include "par.h"
 #include "test.h"
 
-// ---- data: a value for each (rank, element, salt), small integers so that every sum is exact in every type -----
+// ---- data: a value for each (rank, element, salt), small integers so that every sum is exact in every type
+// -----
 
 static double small_value(par_dtype d, par_op op, int rank, size_t i, unsigned salt) {
     uint64_t mixed = ((uint64_t)salt << 40 ^ (uint64_t)rank << 32 ^ i) * 0x9e3779b97f4a7c15u;
@@ -23,12 +24,16 @@ static void put(void *p, par_dtype d, size_t i, double x) {
     par_cast((char *)p + i * par_dtype_bytes(d), d, &x, PAR_F64, 1);
 }
 
-static double naive(par_dtype d, par_op op, int ranks, size_t i, unsigned salt) { // the reduction, in rank order
+static double naive(par_dtype d, par_op op, int ranks, size_t i,
+                    unsigned salt) { // the reduction, in rank order
     double acc = small_value(d, op, 0, i, salt);
     for (int r = 1; r < ranks; r++) {
         const double x = small_value(d, op, r, i, salt);
         const unsigned code = (unsigned)(op & 255);
-        acc = code == PAR_PROD ? acc * x : code == PAR_MIN ? (x < acc ? x : acc) : code == PAR_MAX ? (x > acc ? x : acc) : acc + x;
+        acc = code == PAR_PROD  ? acc * x
+              : code == PAR_MIN ? (x < acc ? x : acc)
+              : code == PAR_MAX ? (x > acc ? x : acc)
+                                : acc + x;
     }
     if ((op & 255) == PAR_SCALED_SUM) return acc * 0.5;
     if ((op & 255) != PAR_AVG) return acc;
@@ -59,19 +64,22 @@ static buffer buffer_open(par_comm *w, size_t bytes, int symmetric) {
     memset(b.base, 0xFF, bytes + 2 * CANARY);
     return b;
 }
-static void buffer_check(par_comm *w, const buffer *b, size_t used) { // nothing beyond the used part was touched
+static void buffer_check(par_comm *w, const buffer *b,
+                         size_t used) { // nothing beyond the used part was touched
     int intact = 1;
     for (size_t i = 0; i < CANARY; i++) intact &= b->base[i] == 0xFF && b->at[b->bytes + i] == 0xFF;
     for (size_t i = used; i < b->bytes; i++) intact &= b->at[i] == 0xFF;
     CHECK(w, intact && "canaries");
 }
 static void buffer_close(par_comm *w, buffer *b) {
-    if (b->symmetric) CHECK_OK(w, par_free(w, b->base));
+    if (b->symmetric)
+        CHECK_OK(w, par_free(w, b->base));
     else
         free(b->base);
 }
 
-// ---- every collective x algorithm x dtype x op x in place x count x memory ---------------------------------------
+// ---- every collective x algorithm x dtype x op x in place x count x memory
+// ---------------------------------------
 
 typedef struct trial {
     par_kind kind;
@@ -82,7 +90,9 @@ typedef struct trial {
     unsigned salt;
 } trial;
 
-static size_t v_count(const trial *t, int r) { return t->count ? (t->count + (size_t)(r * 3)) % (t->count + 1) : 0; }
+static size_t v_count(const trial *t, int r) {
+    return t->count ? (t->count + (size_t)(r * 3)) % (t->count + 1) : 0;
+}
 static size_t v_displ(const trial *t, int r, int gaps) { // gaps: a hole of r elements before block r
     size_t at = 0;
     for (int i = 0; i < r; i++) at += v_count(t, i) + (gaps ? 1 : 0);
@@ -104,14 +114,17 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
     case PAR_KIND_ALL_GATHER: recv_count = all, send_first = (size_t)me * c; break;
     case PAR_KIND_ALL_GATHERV: send_count = counts[me], recv_count = gapped, send_first = displs[me]; break;
     case PAR_KIND_GATHER: recv_count = is_root ? all : 0, send_first = (size_t)me * c; break;
-    case PAR_KIND_GATHERV: send_count = counts[me], recv_count = is_root ? gapped : 0, send_first = displs[me]; break;
+    case PAR_KIND_GATHERV:
+        send_count = counts[me], recv_count = is_root ? gapped : 0, send_first = displs[me];
+        break;
     case PAR_KIND_SCATTER: send_count = is_root ? all : 0; break;
     case PAR_KIND_SCATTERV: send_count = is_root ? gapped : 0, recv_count = counts[me]; break;
     case PAR_KIND_ALL_TO_ALL: send_count = recv_count = all; break;
     case PAR_KIND_ALL_TO_ALLV:
         send_count = recv_count = 0;
         for (int i = 0; i < n; i++) { // block (from -> to) has (count + from + 2 to) mod (count + 1) elements
-            to[i] = c ? (c + (size_t)(me + 2 * i)) % (c + 1) : 0, from[i] = c ? (c + (size_t)(i + 2 * me)) % (c + 1) : 0;
+            to[i] = c ? (c + (size_t)(me + 2 * i)) % (c + 1) : 0,
+            from[i] = c ? (c + (size_t)(i + 2 * me)) % (c + 1) : 0;
             to_at[i] = send_count, from_at[i] = recv_count;
             send_count += to[i], recv_count += from[i];
         }
@@ -127,16 +140,21 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
     unsigned char *send = sb->at, *recv = rb->at;
     const size_t block = k == PAR_KIND_REDUCE_SCATTERV ? v_displ(t, me, 0) : (size_t)me * c;
     if (t->in_place) { // both arrays in sb (the longer one decides), as the manual says for each
-        if (k == PAR_KIND_REDUCE_SCATTER || k == PAR_KIND_REDUCE_SCATTERV) recv = sb->at + block * e;
+        if (k == PAR_KIND_REDUCE_SCATTER || k == PAR_KIND_REDUCE_SCATTERV)
+            recv = sb->at + block * e;
         else if (k == PAR_KIND_ALL_GATHER || k == PAR_KIND_ALL_GATHERV || (k == PAR_KIND_GATHER && is_root) ||
                  (k == PAR_KIND_GATHERV && is_root))
             send = rb->at + send_first * e;
-        else if (k == PAR_KIND_SCATTER && is_root) recv = sb->at + block * e;
-        else if (k == PAR_KIND_SCATTERV && is_root) recv = sb->at + displs[me] * e;
-        else if (k == PAR_KIND_ALL_REDUCE || (k == PAR_KIND_REDUCE && is_root) || (k == PAR_KIND_BROADCAST && is_root))
+        else if (k == PAR_KIND_SCATTER && is_root)
+            recv = sb->at + block * e;
+        else if (k == PAR_KIND_SCATTERV && is_root)
+            recv = sb->at + displs[me] * e;
+        else if (k == PAR_KIND_ALL_REDUCE || (k == PAR_KIND_REDUCE && is_root) ||
+                 (k == PAR_KIND_BROADCAST && is_root))
             recv = sb->at;
     }
-    for (size_t i = 0; i < send_count; i++) put(send, t->dtype, i, small_value(t->dtype, t->op, me, send_first + i, t->salt));
+    for (size_t i = 0; i < send_count; i++)
+        put(send, t->dtype, i, small_value(t->dtype, t->op, me, send_first + i, t->salt));
     switch (k) {
     case PAR_KIND_BARRIER: r = par_barrier(w); break;
     case PAR_KIND_ALL_REDUCE: r = par_all_reduce(send, recv, c, t->dtype, t->op, w); break;
@@ -148,11 +166,13 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
     case PAR_KIND_REDUCE: r = par_reduce(send, is_root ? recv : NULL, c, t->dtype, t->op, root, w); break;
     case PAR_KIND_GATHER: r = par_gather(send, is_root ? recv : NULL, c, t->dtype, root, w); break;
     case PAR_KIND_GATHERV:
-        r = par_gatherv(send, counts[me], recv, is_root ? counts : NULL, is_root ? displs : NULL, t->dtype, root, w);
+        r = par_gatherv(send, counts[me], recv, is_root ? counts : NULL, is_root ? displs : NULL, t->dtype,
+                        root, w);
         break;
     case PAR_KIND_SCATTER: r = par_scatter(is_root ? send : NULL, recv, c, t->dtype, root, w); break;
     case PAR_KIND_SCATTERV:
-        r = par_scatterv(send, is_root ? counts : NULL, is_root ? displs : NULL, recv, counts[me], t->dtype, root, w);
+        r = par_scatterv(send, is_root ? counts : NULL, is_root ? displs : NULL, recv, counts[me], t->dtype,
+                         root, w);
         break;
     case PAR_KIND_ALL_TO_ALL: r = par_all_to_all(send, recv, c, t->dtype, w); break;
     case PAR_KIND_ALL_TO_ALLV: r = par_all_to_allv(send, to, to_at, recv, from, from_at, t->dtype, w); break;
@@ -164,7 +184,7 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
     do {                                                                                                     \
         unsigned char want[8];                                                                               \
         put(want, t->dtype, 0, value);                                                                       \
-        wrong += memcmp(want, recv + (size_t)(index) * e, e) != 0;                                           \
+        wrong += memcmp(want, recv + (size_t)(index)*e, e) != 0;                                             \
     } while (0)
     switch (k) {
     case PAR_KIND_REDUCE:
@@ -192,10 +212,12 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
                 EXPECT(displs[q] + i, small_value(t->dtype, t->op, q, displs[q] + i, t->salt));
         break;
     case PAR_KIND_SCATTER:
-        for (size_t i = 0; i < c; i++) EXPECT(i, small_value(t->dtype, t->op, root, (size_t)me * c + i, t->salt));
+        for (size_t i = 0; i < c; i++)
+            EXPECT(i, small_value(t->dtype, t->op, root, (size_t)me * c + i, t->salt));
         break;
     case PAR_KIND_SCATTERV:
-        for (size_t i = 0; i < counts[me]; i++) EXPECT(i, small_value(t->dtype, t->op, root, displs[me] + i, t->salt));
+        for (size_t i = 0; i < counts[me]; i++)
+            EXPECT(i, small_value(t->dtype, t->op, root, displs[me] + i, t->salt));
         break;
     case PAR_KIND_ALL_TO_ALL:
         for (size_t i = 0; i < all; i++)
@@ -205,21 +227,27 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
         for (int q = 0; q < n; q++) {
             size_t first = 0; // where my block begins in q's array
             for (int i = 0; i < me; i++) first += c ? (c + (size_t)(q + 2 * i)) % (c + 1) : 0;
-            for (size_t i = 0; i < from[q]; i++) EXPECT(from_at[q] + i, small_value(t->dtype, t->op, q, first + i, t->salt));
+            for (size_t i = 0; i < from[q]; i++)
+                EXPECT(from_at[q] + i, small_value(t->dtype, t->op, q, first + i, t->salt));
         }
         break;
     default: break;
     }
     if (wrong) {
         char why[200];
-        snprintf(why, sizeof why, "%zu wrong of %zu: par_%s %s %s count=%zu in_place=%d root=%d algorithm=%s memory=%s/%s",
-                 wrong, recv_count, par_kind_name(k), par_dtype_name(t->dtype), par_op_name(t->op), c, t->in_place, root,
-                 par_last_algorithm(w), sb->symmetric ? "symmetric" : "private", rb->symmetric ? "symmetric" : "private");
+        snprintf(why, sizeof why,
+                 "%zu wrong of %zu: par_%s %s %s count=%zu in_place=%d root=%d algorithm=%s memory=%s/%s",
+                 wrong, recv_count, par_kind_name(k), par_dtype_name(t->dtype), par_op_name(t->op), c,
+                 t->in_place, root, par_last_algorithm(w), sb->symmetric ? "symmetric" : "private",
+                 rb->symmetric ? "symmetric" : "private");
         test_fail(__FILE__, __LINE__, me, "result", why);
     }
     const int recv_in_send = recv >= sb->at && recv < sb->at + sb->bytes && t->in_place;
     const int send_in_recv = send >= rb->at && send < rb->at + rb->bytes && t->in_place;
-    buffer_check(w, sb, send_in_recv ? 0 : recv_in_send && recv == sb->at ? (sent > received ? sent : received) : sent);
+    buffer_check(w, sb,
+                 send_in_recv                     ? 0
+                 : recv_in_send && recv == sb->at ? (sent > received ? sent : received)
+                                                  : sent);
     buffer_check(w, rb, recv_in_send ? 0 : received);
     for (size_t i = 0; i < send_count && !t->in_place; i++) // the input is as it was
         wrong += get(send, t->dtype, i) != small_value(t->dtype, t->op, me, send_first + i, t->salt);
@@ -231,31 +259,44 @@ static void sweep(par_comm *w, int memory, int large) { // memory: bit 0 send sy
     const size_t un = (size_t)n, counts[] = {0, 1, un - 1, 5, 37, 1031}, large_counts[] = {70001};
     const size_t most = (large ? (70001 + 16) * 4 : (1031 + 16) * 8) * (un + 1);
     buffer sb = buffer_open(w, most, memory & 1), rb = buffer_open(w, most, memory & 2);
+#if defined(TEST_FEWER)
+    const int thin = 1;
+#else
     const int thin = par_node_count(w) > 1 || strcmp(par_backend(w), "fork"); // elsewhere every dtype and op
+#endif
     unsigned salt = 1;
     for (int k = 0; k < PAR_KIND_SEND; k++) {
-        const int sums = k == PAR_KIND_ALL_REDUCE || k == PAR_KIND_REDUCE || k == PAR_KIND_REDUCE_SCATTER || k == PAR_KIND_REDUCE_SCATTERV;
+        const int sums = k == PAR_KIND_ALL_REDUCE || k == PAR_KIND_REDUCE || k == PAR_KIND_REDUCE_SCATTER ||
+                         k == PAR_KIND_REDUCE_SCATTERV;
         const char *name;
         for (int a = -1; a < 0 || (name = par_algorithm(w, (par_kind)k, a)) != NULL; a++) {
             char force[64] = "";
-            if (a >= 0) snprintf(force, sizeof force, "%s:%s", par_kind_name((par_kind)k), par_algorithm(w, (par_kind)k, a));
+            if (a >= 0)
+                snprintf(force, sizeof force, "%s:%s", par_kind_name((par_kind)k),
+                         par_algorithm(w, (par_kind)k, a));
             CHECK_OK(w, par_force_algorithm(w, force));
             for (int d = 0; d < PAR_DTYPE_COUNT; d++)
                 for (int o = 0; o < (sums ? PAR_OP_COUNT : 1); o++)
-                    for (size_t c = 0; c < (large ? sizeof large_counts : sizeof counts) / sizeof counts[0]; c++)
+                    for (size_t c = 0; c < (large ? sizeof large_counts : sizeof counts) / sizeof counts[0];
+                         c++)
                         for (int in_place = 0; in_place < 2; in_place++) {
                             trial t;
                             memset(&t, 0, sizeof t);
-                            t.kind = (par_kind)k, t.dtype = (par_dtype)d, t.in_place = in_place, t.salt = salt++;
+                            t.kind = (par_kind)k, t.dtype = (par_dtype)d, t.in_place = in_place,
+                            t.salt = salt++;
                             t.op = o == PAR_SCALED_SUM ? par_scaled_sum(0.5) : (par_op)o;
                             t.count = large ? large_counts[c] : counts[c];
                             t.root = (int)(salt % (unsigned)n);
                             if (o == PAR_SCALED_SUM && d >= PAR_I8) continue;
                             if (in_place && (k == PAR_KIND_ALL_TO_ALL || k == PAR_KIND_ALL_TO_ALLV)) continue;
-                            if (large && (o != PAR_SUM || (d != PAR_F32 && d != PAR_BF16 && d != PAR_I8))) continue;
+                            if (large && (o != PAR_SUM || (d != PAR_F32 && d != PAR_BF16 && d != PAR_I8)))
+                                continue;
                             if (large && in_place && d != PAR_F32) continue;
-                            if (!large && c == 5 && o > PAR_AVG && d > PAR_F16) continue; // the mid size for fewer types
-                            if (thin && ((d != PAR_F32 && d != PAR_BF16 && d != PAR_U64) || o == PAR_MIN || o == PAR_PROD)) continue;
+                            if (!large && c == 5 && o > PAR_AVG && d > PAR_F16)
+                                continue; // the mid size for fewer types
+                            if (thin && ((d != PAR_F32 && d != PAR_BF16 && d != PAR_U64) || o == PAR_MIN ||
+                                         o == PAR_PROD))
+                                continue;
                             if (thin && in_place && d != PAR_F32) continue;
                             run_trial(w, &t, &sb, &rb);
                         }
@@ -274,21 +315,24 @@ static void collectives_large_symmetric(par_comm *w) { sweep(w, 3, 1); }
 
 static void collectives_mixed(par_comm *w) { // even ranks ordinary, odd ranks symmetric memory
     const size_t most = 3001 * 8;
-    buffer s1 = buffer_open(w, most, 1), r1 = buffer_open(w, most, 1), s0 = buffer_open(w, most, 0), r0 = buffer_open(w, most, 0);
+    buffer s1 = buffer_open(w, most, 1), r1 = buffer_open(w, most, 1), s0 = buffer_open(w, most, 0),
+           r0 = buffer_open(w, most, 0);
     const int odd = par_rank(w) & 1;
     for (int k = 0; k < PAR_KIND_SEND; k++)
         for (int in_place = 0; in_place < 2; in_place++)
             for (size_t count = 1; count * (size_t)par_size(w) < 2900; count = count * 3 + 1) {
                 trial t;
                 memset(&t, 0, sizeof t);
-                t.kind = (par_kind)k, t.dtype = PAR_F32, t.count = count, t.in_place = in_place, t.salt = (unsigned)count;
+                t.kind = (par_kind)k, t.dtype = PAR_F32, t.count = count, t.in_place = in_place,
+                t.salt = (unsigned)count;
                 if (in_place && (k == PAR_KIND_ALL_TO_ALL || k == PAR_KIND_ALL_TO_ALLV)) continue;
                 run_trial(w, &t, odd ? &s1 : &s0, odd ? &r1 : &r0);
             }
     buffer_close(w, &s1), buffer_close(w, &r1), buffer_close(w, &s0), buffer_close(w, &r0);
 }
 
-// ---- bits ------------------------------------------------------------------------------------------------------
+// ---- bits
+// ------------------------------------------------------------------------------------------------------
 
 static float rough(int rank, size_t i) { // sums of these round
     return (par_uniform(7, (uint64_t)rank, i) - 0.5f) * (float)(1 << (i % 20));
@@ -302,9 +346,11 @@ static void bit_equality(par_comm *w) {
         for (size_t ci = 0; ci < 4; ci++) {
             const par_dtype d = types[ti];
             const size_t e = par_dtype_bytes(d), per = counts[ci], c = per * (size_t)n;
-            unsigned char *want = (unsigned char *)malloc(c * e), *inputs = (unsigned char *)malloc(c * e * (size_t)n);
+            unsigned char *want = (unsigned char *)malloc(c * e),
+                          *inputs = (unsigned char *)malloc(c * e * (size_t)n);
             for (int r = 0; r < n; r++)
-                for (size_t i = 0; i < c; i++) put(inputs + (size_t)r * c * e, d, i, (double)rough(r, i) * (d == PAR_F16 ? 1e-2 : 1));
+                for (size_t i = 0; i < c; i++)
+                    put(inputs + (size_t)r * c * e, d, i, (double)rough(r, i) * (d == PAR_F16 ? 1e-2 : 1));
             for (size_t i = 0; i < c; i++) { // left to right, in the accumulator's type
                 double sum = get(inputs, d, i);
                 for (int r = 1; r < n; r++) {
@@ -314,19 +360,25 @@ static void bit_equality(par_comm *w) {
                 put(want, d, i, sum);
             }
             for (int symmetric = 0; symmetric < 2; symmetric++) {
-                buffer s = buffer_open(w, c * e, symmetric), r = buffer_open(w, c * e, symmetric), b = buffer_open(w, per * e, symmetric);
+                buffer s = buffer_open(w, c * e, symmetric), r = buffer_open(w, c * e, symmetric),
+                       b = buffer_open(w, per * e, symmetric);
                 memcpy(s.at, inputs + (size_t)me * c * e, c * e);
                 for (int a = -1; a < 0 || par_algorithm(w, PAR_KIND_ALL_REDUCE, a); a++) {
                     char force[64] = "";
-                    if (a >= 0) snprintf(force, sizeof force, "all_reduce:%s", par_algorithm(w, PAR_KIND_ALL_REDUCE, a));
+                    if (a >= 0)
+                        snprintf(force, sizeof force, "all_reduce:%s",
+                                 par_algorithm(w, PAR_KIND_ALL_REDUCE, a));
                     CHECK_OK(w, par_force_algorithm(w, force));
                     memset(r.at, 0, c * e);
                     CHECK_OK(w, par_all_reduce(s.at, r.at, c, d, PAR_SUM, w));
                     CHECK(w, !memcmp(r.at, want, c * e));
                 }
-                for (int a = -1; a < 0 || par_algorithm(w, PAR_KIND_REDUCE_SCATTER, a); a++) { // and its two halves
+                for (int a = -1; a < 0 || par_algorithm(w, PAR_KIND_REDUCE_SCATTER, a);
+                     a++) { // and its two halves
                     char force[64] = "";
-                    if (a >= 0) snprintf(force, sizeof force, "reduce_scatter:%s", par_algorithm(w, PAR_KIND_REDUCE_SCATTER, a));
+                    if (a >= 0)
+                        snprintf(force, sizeof force, "reduce_scatter:%s",
+                                 par_algorithm(w, PAR_KIND_REDUCE_SCATTER, a));
                     CHECK_OK(w, par_force_algorithm(w, force));
                     memset(r.at, 0, c * e);
                     CHECK_OK(w, par_reduce_scatter(s.at, b.at, per, d, PAR_SUM, w));
@@ -355,7 +407,8 @@ static void nan_and_extremes(par_comm *w) {
     CHECK(w, avg[0] == h[0]);
 }
 
-// ---- messages --------------------------------------------------------------------------------------------------
+// ---- messages
+// --------------------------------------------------------------------------------------------------
 
 static void messages(par_comm *w) {
     const int n = par_size(w), me = par_rank(w), right = (me + 1) % n, left = (me + n - 1) % n;
@@ -372,14 +425,16 @@ static void messages(par_comm *w) {
             if (n > 1) { // blocking, in a chain
                 if (me > 0) CHECK_OK(w, par_recv(in.at, c, PAR_U8, me - 1, w));
                 if (me < n - 1) CHECK_OK(w, par_send(out.at, c, PAR_U8, me + 1, w));
-                for (size_t i = 0; me > 0 && i < c; i++) wrong += in.at[i] != (unsigned char)(i * 7 + (size_t)(me - 1));
+                for (size_t i = 0; me > 0 && i < c; i++)
+                    wrong += in.at[i] != (unsigned char)(i * 7 + (size_t)(me - 1));
                 CHECK(w, !wrong);
             }
             buffer_check(w, &in, c);
             buffer_close(w, &out), buffer_close(w, &in);
         }
     enum { MANY = 20 }; // in order, many outstanding, to everybody and myself
-    int *out = (int *)malloc(sizeof(int) * (size_t)(n * MANY)), *in = (int *)malloc(sizeof(int) * (size_t)(n * MANY));
+    int *out = (int *)malloc(sizeof(int) * (size_t)(n * MANY)),
+        *in = (int *)malloc(sizeof(int) * (size_t)(n * MANY));
     par_request *q = (par_request *)malloc(sizeof *q * (size_t)(2 * n * MANY));
     int at = 0, wrong = 0;
     for (int p = 0; p < n; p++)
@@ -395,7 +450,8 @@ static void messages(par_comm *w) {
     free(out), free(in), free(q);
 }
 
-// ---- begin and wait --------------------------------------------------------------------------------------------
+// ---- begin and wait
+// --------------------------------------------------------------------------------------------
 
 static void outstanding(par_comm *w) {
     enum { K = 12 };
@@ -408,7 +464,8 @@ static void outstanding(par_comm *w) {
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 2 * K; i++) {
             for (int j = 0; j < 5000; j++) x[i][j] = (float)(me + i + j % 3);
-            CHECK_OK(w, par_all_reduce_begin(x[i], x[i], i % 3 ? 5000 : 3, PAR_F32, PAR_SUM, i & 1 ? other : w, &q[i]));
+            CHECK_OK(w, par_all_reduce_begin(x[i], x[i], i % 3 ? 5000 : 3, PAR_F32, PAR_SUM,
+                                             i & 1 ? other : w, &q[i]));
         }
         for (int i = 0; i < 2 * K; i++) { // odd and even ranks wait in opposite orders
             const int j = me & 1 ? i : 2 * K - 1 - i;
@@ -462,7 +519,8 @@ static void random_operations(par_comm *w) { // reproducible: PAR_TEST_SEED=n
     for (int g = 5; g > 0; g--) CHECK_OK(w, par_close(groups[g]));
 }
 
-// ---- groups and memory -----------------------------------------------------------------------------------------
+// ---- groups and memory
+// -----------------------------------------------------------------------------------------
 
 static void groups(par_comm *w) {
     const int n = par_size(w), me = par_rank(w);
@@ -497,12 +555,14 @@ static void mesh(par_comm *w) {
     snprintf(text, sizeof text, "pp=1, dp=-1 tp=%d", n % 2 ? 1 : 2);
     CHECK_OK(w, par_mesh_open(w, text, &m));
     const int t = par_mesh_size(m, "tp"), d = par_mesh_size(m, "dp");
-    CHECK(w, t * d == n && par_mesh_size(m, "cp") == 1 && par_mesh_index(m, "tp") == me % t && par_mesh_index(m, "dp") == me / t);
+    CHECK(w, t * d == n && par_mesh_size(m, "cp") == 1 && par_mesh_index(m, "tp") == me % t &&
+                 par_mesh_index(m, "dp") == me / t);
     CHECK_OK(w, par_mesh_comm(m, "tp", &tp));
     CHECK_OK(w, par_mesh_comm(m, "dp", &dp));
     CHECK_OK(w, par_mesh_comm(m, "dp,tp", &both));
     CHECK_OK(w, par_mesh_comm(m, "tp dp", &again));
-    CHECK(w, both == again && par_size(tp) == t && par_size(dp) == d && par_size(both) == n && par_rank(tp) == me % t);
+    CHECK(w, both == again && par_size(tp) == t && par_size(dp) == d && par_size(both) == n &&
+                 par_rank(tp) == me % t);
     CHECK(w, par_mesh_comm(m, "zz", &again) == PAR_ERR_ARGUMENT);
     sum = me;
     CHECK_OK(w, par_all_reduce(&sum, &sum, 1, PAR_I32, PAR_SUM, tp));
@@ -541,7 +601,8 @@ static void memory(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
 }
 
-// ---- diagnosis -------------------------------------------------------------------------------------------------
+// ---- diagnosis
+// -------------------------------------------------------------------------------------------------
 
 static void ledger(par_comm *w) {
     const size_t n = (size_t)par_size(w), c = 1000 * n;
@@ -553,12 +614,15 @@ static void ledger(par_comm *w) {
     CHECK(w, par_ledger_get(w, PAR_KIND_ALL_REDUCE).sent_count == 2 * (n - 1) * c / n);
     CHECK(w, par_ledger_get(w, PAR_KIND_REDUCE_SCATTER).sent_count == (n - 1) * c);
     CHECK(w, par_ledger_get(w, PAR_KIND_ALL_GATHER).sent_bytes == (n - 1) * c * 4);
-    CHECK(w, par_ledger_get(w, PAR_KIND_ALL_GATHER).calls == 1 && par_ledger_get(w, PAR_KIND_ALL_REDUCE).seconds > 0);
-    CHECK(w, (par_ledger_get(w, PAR_KIND_ALL_REDUCE).net_bytes == 0) <= (par_node_count(w) == 1) || par_rank(w) > 0);
+    CHECK(w, par_ledger_get(w, PAR_KIND_ALL_GATHER).calls == 1 &&
+                 par_ledger_get(w, PAR_KIND_ALL_REDUCE).seconds > 0);
+    CHECK(w, (par_ledger_get(w, PAR_KIND_ALL_REDUCE).net_bytes == 0) <= (par_node_count(w) == 1) ||
+                 par_rank(w) > 0);
     uint64_t net = par_ledger_get(w, PAR_KIND_ALL_REDUCE).net_bytes;
     CHECK_OK(w, par_all_reduce(&net, &net, 1, PAR_U64, PAR_SUM, w));
     CHECK(w, (net == 0) == (par_node_count(w) == 1));
-    if (par_node_count(w) == 2) CHECK(w, net >= 2 * c * 4 && net < 2 * c * 4 + 64 * 1024); // S each way, and the lines
+    if (par_node_count(w) == 2)
+        CHECK(w, net >= 2 * c * 4 && net < 2 * c * 4 + 64 * 1024); // S each way, and the lines
     CHECK_OK(w, par_calibrate(w));
     CHECK(w, par_predict(w, PAR_KIND_ALL_REDUCE, 1 << 20) > 0);
     free(x), free(y);
@@ -587,11 +651,14 @@ static void mismatch(par_comm *w) { // every kind of disagreement, found by ever
     for (int round = 0; round < 3; round++) {
         CHECK(w, par_all_reduce(x, y, odd ? 11 : 10, PAR_F32, PAR_SUM, w) == PAR_ERR_MISMATCH);
         CHECK(w, says(w, "count=11") && says(w, "count=10") && says(w, "test_par.c:"));
-        CHECK(w, par_all_reduce(x, y, 4, PAR_F32, odd ? PAR_MAX : PAR_SUM, w) == PAR_ERR_MISMATCH && says(w, "op=max"));
-        CHECK(w, par_all_reduce(x, y, 4, odd ? PAR_I32 : PAR_F32, PAR_SUM, w) == PAR_ERR_MISMATCH && says(w, "i32"));
+        CHECK(w, par_all_reduce(x, y, 4, PAR_F32, odd ? PAR_MAX : PAR_SUM, w) == PAR_ERR_MISMATCH &&
+                     says(w, "op=max"));
+        CHECK(w, par_all_reduce(x, y, 4, odd ? PAR_I32 : PAR_F32, PAR_SUM, w) == PAR_ERR_MISMATCH &&
+                     says(w, "i32"));
         CHECK(w, par_broadcast(x, y, 4, PAR_F32, odd ? 0 : 1, w) == PAR_ERR_MISMATCH && says(w, "root=1"));
         CHECK(w, par_all_reduce(x, y, 2, PAR_F32, par_scaled_sum(odd ? 0.5 : 0.25), w) == PAR_ERR_MISMATCH);
-        if (odd) CHECK(w, par_barrier(w) == PAR_ERR_MISMATCH);
+        if (odd)
+            CHECK(w, par_barrier(w) == PAR_ERR_MISMATCH);
         else
             CHECK(w, par_all_reduce(x, y, 4, PAR_F32, PAR_SUM, w) == PAR_ERR_MISMATCH);
         CHECK(w, says(w, "par_barrier") && says(w, "par_all_reduce"));
@@ -600,7 +667,8 @@ static void mismatch(par_comm *w) { // every kind of disagreement, found by ever
         CHECK(w, par_all_gatherv(x, y, counts, NULL, PAR_F32, w) == PAR_ERR_MISMATCH);
         // An argument that is wrong on one rank: that rank hears what, the others who.
         const par_result want = odd ? PAR_ERR_ARGUMENT : PAR_ERR_MISMATCH;
-        CHECK(w, par_broadcast(x, y, 4, PAR_F32, odd ? 99 : 0, w) == want && says(w, odd ? "root is not" : "invalid argument"));
+        CHECK(w, par_broadcast(x, y, 4, PAR_F32, odd ? 99 : 0, w) == want &&
+                     says(w, odd ? "root is not" : "invalid argument"));
         CHECK(w, par_all_reduce(x, odd ? NULL : y, 4, PAR_F32, PAR_SUM, w) == want);
         CHECK(w, par_all_reduce(x, y, 4, odd ? (par_dtype)77 : PAR_F32, PAR_SUM, w) == want);
         CHECK(w, par_all_reduce(x, y, 4, PAR_F32, odd ? (par_op)77 : PAR_SUM, w) == want);
@@ -615,7 +683,8 @@ static void mismatch(par_comm *w) { // every kind of disagreement, found by ever
         CHECK(w, par_send(z, 3, PAR_I32, 5000, w) == PAR_ERR_ARGUMENT);
     } else if (me == 1) {
         int z[100];
-        CHECK(w, par_recv(z, 99, PAR_I32, 0, w) == PAR_ERR_MISMATCH && says(w, "100 i32") && says(w, "99 i32"));
+        CHECK(w,
+              par_recv(z, 99, PAR_I32, 0, w) == PAR_ERR_MISMATCH && says(w, "100 i32") && says(w, "99 i32"));
         CHECK(w, par_recv(z, 3, PAR_F32, 0, w) == PAR_ERR_MISMATCH && says(w, "f32"));
         CHECK_OK(w, par_recv(z, 3, PAR_I32, 0, w)); // in step again
     }
@@ -639,7 +708,8 @@ static void gatherv_mismatch(par_comm *w) { // only the root can see it; everybo
     for (int i = 0; i < n; i++) counts[i] = 20 + (size_t)(i == 1);
     const par_result r = par_gatherv(x, 20, y, counts, NULL, PAR_F32, 0, w);
     par_result after = par_barrier(w);
-    CHECK(w, me == 0 ? r == PAR_ERR_MISMATCH && says(w, "counts[1]=21") : r == PAR_OK || r == PAR_ERR_MISMATCH);
+    CHECK(w,
+          me == 0 ? r == PAR_ERR_MISMATCH && says(w, "counts[1]=21") : r == PAR_OK || r == PAR_ERR_MISMATCH);
     CHECK(w, after != PAR_OK);
 }
 
@@ -664,7 +734,8 @@ static void receive_never_sent(par_comm *w) {
     int x;
     CHECK_OK(w, par_barrier(w));
     par_set_timeout(w, 0.2);
-    if (par_rank(w) == 0) CHECK(w, par_recv(&x, 1, PAR_I32, 1, w) == PAR_ERR_TIMEOUT && says(w, "rank 1"));
+    if (par_rank(w) == 0)
+        CHECK(w, par_recv(&x, 1, PAR_I32, 1, w) == PAR_ERR_TIMEOUT && says(w, "rank 1"));
     else
         usleep(600000);
 }
@@ -732,11 +803,13 @@ static void no_leaks(par_comm *w) { // a few thousand groups and blocks fit beca
     if (par_rank(w) == 0) CHECK(w, w->world->arena->extent_count < 16);
 }
 
-// ---- alone -----------------------------------------------------------------------------------------------------
+// ---- alone
+// -----------------------------------------------------------------------------------------------------
 
 static void random_numbers(par_comm *w) { // the known answers of the Random123 distribution
     const uint32_t zero[4] = {0, 0, 0, 0}, ones[4] = {~0u, ~0u, ~0u, ~0u};
-    const uint32_t pi[4] = {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, pi_key[2] = {0xa4093822, 0x299f31d0};
+    const uint32_t pi[4] = {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                   pi_key[2] = {0xa4093822, 0x299f31d0};
     const uint32_t want[3][4] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
                                  {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
                                  {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}};
@@ -761,8 +834,10 @@ static void casts(par_comm *w) {
     for (unsigned h = 0; h < 65536; h++) { // every half survives the way to f32 and back
         const float f = par_f16_to_f32((uint16_t)h), b = par_bf16_to_f32((uint16_t)h);
         const unsigned e = h >> 10 & 31, m = h & 1023;
-        const double want = (e ? ldexp(1.0 + m / 1024.0, (int)e - 15) : ldexp(m / 1024.0, -14)) * (h & 0x8000 ? -1 : 1);
-        if (e == 31) wrong += m ? !isnan(f) : !isinf(f);
+        const double want =
+            (e ? ldexp(1.0 + m / 1024.0, (int)e - 15) : ldexp(m / 1024.0, -14)) * (h & 0x8000 ? -1 : 1);
+        if (e == 31)
+            wrong += m ? !isnan(f) : !isinf(f);
         else
             wrong += (double)f != want;
         if (!isnan(f)) wrong += par_f32_to_f16(f) != h;
@@ -771,7 +846,8 @@ static void casts(par_comm *w) {
     }
     CHECK(w, !wrong);
     for (unsigned h = 0; h < 0x7bff; h++) { // halfway between two halves: to the even one
-        const float low = par_f16_to_f32((uint16_t)h), high = par_f16_to_f32((uint16_t)(h + 1)), mid = low + (high - low) / 2;
+        const float low = par_f16_to_f32((uint16_t)h), high = par_f16_to_f32((uint16_t)(h + 1)),
+                    mid = low + (high - low) / 2;
         wrong += par_f32_to_f16(mid) != (h & 1 ? h + 1 : h);
         wrong += par_f32_to_f16(nextafterf(mid, 1e9f)) != h + 1 || par_f32_to_f16(nextafterf(mid, 0)) != h;
     }
@@ -788,9 +864,11 @@ static void casts(par_comm *w) {
     CHECK(w, u8[0] == 255 && u8[1] == 0 && u8[3] == 255 && u8[4] == 0);
     CHECK_OK(w, par_cast(i64, PAR_I64, d, PAR_F64, 6));
     CHECK_OK(w, par_cast(u64, PAR_U64, d, PAR_F64, 6));
-    CHECK(w, i64[0] == INT64_MAX && i64[1] == INT64_MIN && i64[2] == 0 && u64[0] == UINT64_MAX && u64[1] == 0 && u64[3] == 300);
+    CHECK(w, i64[0] == INT64_MAX && i64[1] == INT64_MIN && i64[2] == 0 && u64[0] == UINT64_MAX &&
+                 u64[1] == 0 && u64[3] == 300);
     CHECK_OK(w, par_cast(f16, PAR_F16, d, PAR_F64, 6));
-    CHECK(w, f16[0] == 0x7c00 && f16[5] == 0x3c01); // just above a midpoint: rounding by way of f32 would give 3c00
+    CHECK(w, f16[0] == 0x7c00 &&
+                 f16[5] == 0x3c01); // just above a midpoint: rounding by way of f32 would give 3c00
     int32_t minus = -1;
     CHECK_OK(w, par_cast(u64, PAR_U64, &minus, PAR_I32, 1));
     CHECK(w, u64[0] == UINT64_MAX);
@@ -800,7 +878,9 @@ static void casts(par_comm *w) {
     for (int i = 0; i < 1000; i++) many[i] = (float)i * 0.37f - 100;
     CHECK_OK(w, par_cast(half, PAR_BF16, many, PAR_F32, 1000));
     CHECK_OK(w, par_cast(back, PAR_F32, half, PAR_BF16, 1000));
-    for (int i = 0; i < 1000; i++) wrong += half[i] != par_f32_to_bf16(many[i]) || fabsf(back[i] - many[i]) > fabsf(many[i]) / 256 + 1e-6f;
+    for (int i = 0; i < 1000; i++)
+        wrong +=
+            half[i] != par_f32_to_bf16(many[i]) || fabsf(back[i] - many[i]) > fabsf(many[i]) / 256 + 1e-6f;
     CHECK(w, !wrong);
 }
 
@@ -808,7 +888,7 @@ static void kernels_agree(par_comm *w) { // every instruction set gives the same
 #if PAR__X86
     const par__kernels *sets[3] = {&par__kernels_base, &par__kernels_avx2, &par__kernels_avx512};
     const int usable = par__pick_kernels() == sets[2] ? 3 : par__pick_kernels() == sets[1] ? 2 : 1;
-    static float a[3][5003], x[2][5003];
+    static float a[3][5008] __attribute__((aligned(64))), x[2][5008] __attribute__((aligned(64)));
     for (size_t i = 0; i < 5003; i++) x[0][i] = rough(1, i), x[1][i] = rough(2, i);
     for (int d = 0; d < PAR_DTYPE_COUNT; d++)
         for (par_op op = 0; op < 5; op++)
@@ -818,10 +898,12 @@ static void kernels_agree(par_comm *w) { // every instruction set gives the same
                     void *out = a[s];
                     memset(a[s], 0, sizeof a[s]);
                     par__reduce(sets[s], &out, 1, NULL, in, 2, c, (par_dtype)d, op, 2);
-                    CHECK(w, !memcmp(a[s], a[0], sizeof a[0]) || d == PAR_F16 || d == PAR_BF16 || d <= PAR_F32);
+                    CHECK(w,
+                          !memcmp(a[s], a[0], sizeof a[0]) || d == PAR_F16 || d == PAR_BF16 || d <= PAR_F32);
                     if (d <= PAR_F32) // NaNs made of integers' bits may differ; numbers may not
                         for (size_t i = 0; i < c; i++)
-                            CHECK(w, get(a[s], (par_dtype)d, i) == get(a[0], (par_dtype)d, i) || isnan(get(a[0], (par_dtype)d, i)));
+                            CHECK(w, get(a[s], (par_dtype)d, i) == get(a[0], (par_dtype)d, i) ||
+                                         isnan(get(a[0], (par_dtype)d, i)));
                 }
             }
 #endif
@@ -853,11 +935,13 @@ static void gemm(par_comm *w) {
     par_device *d = par_cpu();
     double worst = 0;
     for (size_t s = 0; s < 400; s++) {
-        const size_t m = sizes[par_random(1, 1, s) % 10], n = sizes[par_random(1, 2, s) % 10], k = sizes[par_random(1, 3, s) % 10];
+        const size_t m = sizes[par_random(1, 1, s) % 10], n = sizes[par_random(1, 2, s) % 10],
+                     k = sizes[par_random(1, 3, s) % 10];
         const int ta = (int)(s & 1), tb = (int)(s >> 1 & 1);
         const size_t lda = (ta ? m : k) + s % 3, ldb = (tb ? k : n) + s % 2, ldc = n + s % 4;
         const float alpha = s % 5 ? 1 : 0.5f, beta = s % 3 == 0 ? 0 : s % 3 == 1 ? 1 : 0.25f;
-        float *a = (float *)malloc(4 * (lda + 1) * ((ta ? k : m) + 1)), *b = (float *)malloc(4 * (ldb + 1) * ((tb ? n : k) + 1));
+        float *a = (float *)malloc(4 * (lda + 1) * ((ta ? k : m) + 1)),
+              *b = (float *)malloc(4 * (ldb + 1) * ((tb ? n : k) + 1));
         float *c = (float *)malloc(4 * ldc * m), *c0 = (float *)malloc(4 * ldc * m);
         for (size_t i = 0; i < lda * (ta ? k : m); i++) a[i] = par_uniform(2, s, i) - 0.5f;
         for (size_t i = 0; i < ldb * (tb ? n : k); i++) b[i] = par_uniform(3, s, i) - 0.5f;
@@ -870,7 +954,9 @@ static void gemm(par_comm *w) {
                     if (memcmp(&c[i * ldc + j], &c0[i * ldc + j], 4)) CHECK(w, 0);
                     continue;
                 }
-                for (size_t q = 0; q < k; q++) sum += (double)(ta ? a[q * lda + i] : a[i * lda + q]) * (double)(tb ? b[j * ldb + q] : b[q * ldb + j]);
+                for (size_t q = 0; q < k; q++)
+                    sum += (double)(ta ? a[q * lda + i] : a[i * lda + q]) *
+                           (double)(tb ? b[j * ldb + q] : b[q * ldb + j]);
                 sum = (double)alpha * sum + (beta == 0 ? 0 : (double)beta * (double)c0[i * ldc + j]);
                 worst = fmax(worst, fabs(sum - (double)c[i * ldc + j]));
             }
@@ -880,7 +966,8 @@ static void gemm(par_comm *w) {
     CHECK(w, d->gemm_name[0]);
 }
 
-// ---- the list --------------------------------------------------------------------------------------------------
+// ---- the list
+// --------------------------------------------------------------------------------------------------
 
 const test tests[] = {
     {"random_numbers", random_numbers, TEST_SERIAL, 1, 60},

@@ -1,5 +1,5 @@
-// checkpoint.h - one file DIR/checkpoint.bin: header, weights, both AdamW moments, checksum. Written beside the old one and
-// renamed over it, so that at every moment a whole one exists.
+// checkpoint.h - one file DIR/checkpoint.bin: header, weights, both AdamW moments, checksum. Written beside
+// the old one and renamed over it, so that at every moment a whole one exists.
 #ifndef CHECKPOINT_H
 #define CHECKPOINT_H
 
@@ -24,7 +24,8 @@ static uint64_t checkpoint_sum(uint64_t h, const float *x, size_t n) {
 }
 
 // NULL, or what is wrong.
-static const char *checkpoint_save(const char *dir, const gpt_config *g, int64_t step, float *const arrays[3], size_t count) {
+static const char *checkpoint_save(const char *dir, const gpt_config *g, int64_t step, float *const arrays[3],
+                                   size_t count) {
     static char why[4400];
     char path[4096], temporary[4200];
     checkpoint_header h;
@@ -49,7 +50,8 @@ static const char *checkpoint_save(const char *dir, const gpt_config *g, int64_t
     if (d >= 0) fsync(d), close(d);
     if (ok) return NULL;
     unlink(temporary);
-    snprintf(why, sizeof why, "cannot write the checkpoint %s: %s; the previous one is untouched", path, strerror(error ? error : errno));
+    snprintf(why, sizeof why, "cannot write the checkpoint %s: %s; the previous one is untouched", path,
+             strerror(error ? error : errno));
     return why;
 }
 
@@ -66,16 +68,18 @@ static const char *checkpoint_load(const char *dir, checkpoint_header *h, float 
     }
     const gpt_config *g = &h->config;
     const char *problem = NULL;
-    if (fread(h, sizeof *h, 1, f) != 1 || memcmp(h->magic, "PARGPT1", 8)) problem = "it is not a checkpoint of this program";
-    else if (g->n_layer < 1 || g->n_head < 1 || g->n_embd < 1 || g->block_size < 1 || g->vocab_size < 1 || h->step < 0 ||
-             g->n_layer > 10000 || g->n_embd > 1 << 20 || g->block_size > 1 << 24 || g->vocab_size > 1 << 24 ||
-             g->n_embd % g->n_head || h->count != gpt_walk(g, NULL, NULL, NULL))
+    if (fread(h, sizeof *h, 1, f) != 1 || memcmp(h->magic, "PARGPT1", 8))
+        problem = "it is not a checkpoint of this program";
+    else if (g->n_layer < 1 || g->n_head < 1 || g->n_embd < 1 || g->block_size < 1 || g->vocab_size < 1 ||
+             h->step < 0 || g->n_layer > 10000 || g->n_embd > 1 << 20 || g->block_size > 1 << 24 ||
+             g->vocab_size > 1 << 24 || g->n_embd % g->n_head || h->count != gpt_walk(g, NULL, NULL, NULL))
         problem = "its header is damaged";
     else if (fstat(fileno(f), &s) || (uint64_t)s.st_size != sizeof *h + 3 * h->count * sizeof(float))
         problem = "it is truncated";
     uint64_t sum = 0xcbf29ce484222325u;
     for (int i = 0; i < 3 && arrays && !problem; i++) {
-        if (fread(arrays[i], sizeof(float), h->count, f) != h->count) problem = "it is truncated";
+        if (fread(arrays[i], sizeof(float), h->count, f) != h->count)
+            problem = "it is truncated";
         else
             sum = checkpoint_sum(sum, arrays[i], h->count);
     }

@@ -1,7 +1,8 @@
-// model.h - GPT-2 on the CPU in f32: a forward and a backward function for each layer, on buffers the caller owns.
+// model.h - GPT-2 on the CPU in f32: a forward and a backward function for each layer, on buffers the caller
+// owns.
 //
-// Shapes: B sequences of T tokens, C = n_embd, H = n_head, L = n_layer, V = vocabulary; N = B*T rows. Weights are
-// (out, in) row-major, Y = X W^T + b. Backward functions add to dw and db, and write dx.
+// Shapes: B sequences of T tokens, C = n_embd, H = n_head, L = n_layer, V = vocabulary; N = B*T rows. Weights
+// are (out, in) row-major, Y = X W^T + b. Backward functions add to dw and db, and write dx.
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -11,8 +12,8 @@
 
 // ---- elementwise ------------------------------------------------------------------------------------------
 
-// e^x to 2 ulp, without branches, so that loops over it vectorise: x = n ln2 + r, 2^n by exponent bits, e^r by a
-// polynomial (Cephes).
+// e^x to 2 ulp, without branches, so that loops over it vectorise: x = n ln2 + r, 2^n by exponent bits, e^r
+// by a polynomial (Cephes).
 static inline float fast_exp(float x) {
     x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
     const float shifted = x * 1.44269504f + 12582912.0f; // rounds to an integer in the low mantissa bits
@@ -48,8 +49,8 @@ static void add(float *y, const float *a, const float *b, size_t n) {
     for (size_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
-// Keeps each element with probability 1 - p and scales it up. The mask depends on {site, global element} alone, so that
-// backward calls the same function and every number of ranks drops the same elements.
+// Keeps each element with probability 1 - p and scales it up. The mask depends on {site, global element}
+// alone, so that backward calls the same function and every number of ranks drops the same elements.
 static void dropout(float *x, size_t n, float p, uint64_t seed, uint64_t site, uint64_t first) {
     if (p <= 0) return;
     for (size_t i = 0; i < n; i++) x[i] = par_uniform(seed, site, first + i) < p ? 0 : x[i] / (1 - p);
@@ -57,18 +58,19 @@ static void dropout(float *x, size_t n, float p, uint64_t seed, uint64_t site, u
 
 // ---- linear -----------------------------------------------------------------------------------------------
 
-static void gemm(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda, const float *b,
-                 size_t ldb, float beta, float *c, size_t ldc) {
+static void gemm(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+                 const float *b, size_t ldb, float beta, float *c, size_t ldc) {
     par_device *cpu = par_cpu();
     if (cpu->gemm(cpu, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, NULL)) abort();
 }
 
-static void linear_forward(float *y, const float *x, const float *w, const float *b, size_t rows, size_t in, size_t out) {
+static void linear_forward(float *y, const float *x, const float *w, const float *b, size_t rows, size_t in,
+                           size_t out) {
     for (size_t r = 0; b && r < rows; r++) memcpy(y + r * out, b, out * sizeof *y);
     gemm(0, 1, rows, out, in, 1, x, in, w, in, b ? 1.0f : 0.0f, y, out);
 }
-static void linear_backward(float *dx, float *dw, float *db, const float *dy, const float *x, const float *w, size_t rows,
-                            size_t in, size_t out) {
+static void linear_backward(float *dx, float *dw, float *db, const float *dy, const float *x, const float *w,
+                            size_t rows, size_t in, size_t out) {
     gemm(0, 0, rows, in, out, 1, dy, out, w, in, 0, dx, in);
     gemm(1, 0, out, in, rows, 1, dy, out, x, in, 1, dw, in);
     for (size_t r = 0; db && r < rows; r++)
@@ -77,8 +79,8 @@ static void linear_backward(float *dx, float *dw, float *db, const float *dy, co
 
 // ---- layer norm -------------------------------------------------------------------------------------------
 
-static void layernorm_forward(float *y, float *mean, float *rstd, const float *x, const float *w, const float *b,
-                              size_t rows, size_t c) {
+static void layernorm_forward(float *y, float *mean, float *rstd, const float *x, const float *w,
+                              const float *b, size_t rows, size_t c) {
     for (size_t r = 0; r < rows; r++, x += c, y += c) {
         float sum = 0, square = 0;
         for (size_t i = 0; i < c; i++) sum += x[i];
@@ -89,8 +91,8 @@ static void layernorm_forward(float *y, float *mean, float *rstd, const float *x
         mean[r] = m, rstd[r] = s;
     }
 }
-static void layernorm_backward(float *dx, float *dw, float *db, const float *dy, const float *x, const float *mean,
-                               const float *rstd, const float *w, size_t rows, size_t c) {
+static void layernorm_backward(float *dx, float *dw, float *db, const float *dy, const float *x,
+                               const float *mean, const float *rstd, const float *w, size_t rows, size_t c) {
     for (size_t r = 0; r < rows; r++, x += c, dx += c, dy += c) {
         const float m = mean[r], s = rstd[r];
         float sum = 0, dot = 0;
@@ -105,8 +107,9 @@ static void layernorm_backward(float *dx, float *dw, float *db, const float *dy,
     }
 }
 
-// ---- causal self-attention ----------------------------------------------------------------------------------
-// qkv: (B, T, 3C) as [q; k; v]; probabilities p: (B, H, T, T); y: (B, T, C)
+// ---- causal self-attention
+// ---------------------------------------------------------------------------------- qkv: (B, T, 3C) as [q;
+// k; v]; probabilities p: (B, H, T, T); y: (B, T, C)
 
 static void softmax_causal(float *p, size_t t, float scale) { // rows of p in place
     for (size_t i = 0; i < t; i++, p += t) {
@@ -118,8 +121,9 @@ static void softmax_causal(float *p, size_t t, float scale) { // rows of p in pl
         for (size_t j = i + 1; j < t; j++) p[j] = 0;
     }
 }
-static void attention_forward(float *y, float *p, float *dropped, const float *qkv, size_t b, size_t t, size_t c, size_t h,
-                              float drop, uint64_t seed, uint64_t site, uint64_t first_row) {
+static void attention_forward(float *y, float *p, float *dropped, const float *qkv, size_t b, size_t t,
+                              size_t c, size_t h, float drop, uint64_t seed, uint64_t site,
+                              uint64_t first_row) {
     const size_t d = c / h, w = 3 * c;
     for (size_t i = 0; i < b * h; i++) {
         const float *q = qkv + i / h * t * w + i % h * d;
@@ -134,15 +138,16 @@ static void attention_forward(float *y, float *p, float *dropped, const float *q
     }
 }
 static void attention_backward(float *dqkv, float *dp, const float *dy, const float *p, const float *dropped,
-                               const float *qkv, size_t b, size_t t, size_t c, size_t h, float drop, uint64_t seed,
-                               uint64_t site, uint64_t first_row) {
+                               const float *qkv, size_t b, size_t t, size_t c, size_t h, float drop,
+                               uint64_t seed, uint64_t site, uint64_t first_row) {
     const size_t d = c / h, w = 3 * c;
     for (size_t i = 0; i < b * h; i++) {
-        const float *q = qkv + i / h * t * w + i % h * d, *pi = p + i * t * t, *used = drop > 0 ? dropped + i * t * t : pi;
+        const float *q = qkv + i / h * t * w + i % h * d, *pi = p + i * t * t,
+                    *used = drop > 0 ? dropped + i * t * t : pi;
         const float *dyi = dy + i / h * t * c + i % h * d;
         float *dq = dqkv + i / h * t * w + i % h * d;
-        gemm(1, 0, t, d, t, 1, used, t, dyi, c, 0, dq + 2 * c, w);  // dV = P^T dY
-        gemm(0, 1, t, t, d, 1, dyi, c, q + 2 * c, w, 0, dp, t);     // dP = dY V^T
+        gemm(1, 0, t, d, t, 1, used, t, dyi, c, 0, dq + 2 * c, w); // dV = P^T dY
+        gemm(0, 1, t, t, d, 1, dyi, c, q + 2 * c, w, 0, dp, t);    // dP = dY V^T
         dropout(dp, t * t, drop, seed, site, (first_row / t * h + i) * t * t);
         for (size_t r = 0; r < t; r++) { // dS = P (dP - sum P dP) / sqrt(d)
             const float *pr = pi + r * t;
@@ -150,19 +155,20 @@ static void attention_backward(float *dqkv, float *dp, const float *dy, const fl
             for (size_t j = 0; j <= r; j++) dot += pr[j] * dr[j];
             for (size_t j = 0; j < t; j++) dr[j] = pr[j] * (dr[j] - dot) / sqrtf((float)d);
         }
-        gemm(0, 0, t, d, t, 1, dp, t, q + c, w, 0, dq, w);     // dQ = dS K
-        gemm(1, 0, t, d, t, 1, dp, t, q, w, 0, dq + c, w);     // dK = dS^T Q
+        gemm(0, 0, t, d, t, 1, dp, t, q + c, w, 0, dq, w); // dQ = dS K
+        gemm(1, 0, t, d, t, 1, dp, t, q, w, 0, dq + c, w); // dK = dS^T Q
     }
 }
 
-// ---- embedding and loss -------------------------------------------------------------------------------------
+// ---- embedding and loss
+// -------------------------------------------------------------------------------------
 
-static void embedding_forward(float *y, const int *tokens, const float *wte, const float *wpe, size_t rows, size_t t,
-                              size_t c) {
+static void embedding_forward(float *y, const int *tokens, const float *wte, const float *wpe, size_t rows,
+                              size_t t, size_t c) {
     for (size_t r = 0; r < rows; r++) add(y + r * c, wte + (size_t)tokens[r] * c, wpe + r % t * c, c);
 }
-static void embedding_backward(float *dwte, float *dwpe, const float *dy, const int *tokens, size_t rows, size_t t,
-                               size_t c) {
+static void embedding_backward(float *dwte, float *dwpe, const float *dy, const int *tokens, size_t rows,
+                               size_t t, size_t c) {
     for (size_t r = 0; r < rows; r++) {
         float *te = dwte + (size_t)tokens[r] * c, *pe = dwpe + r % t * c;
         for (size_t i = 0; i < c; i++) te[i] += dy[r * c + i], pe[i] += dy[r * c + i];
@@ -185,7 +191,8 @@ static double cross_entropy(float *logits, const int *targets, size_t rows, size
     return loss;
 }
 
-// ---- the model ----------------------------------------------------------------------------------------------
+// ---- the model
+// ----------------------------------------------------------------------------------------------
 
 typedef struct gpt_config {
     int n_layer, n_head, n_embd, block_size, vocab_size, bias;
@@ -227,7 +234,8 @@ typedef struct gpt_weights { // views of one flat block: head, layers, tail
 // Walk all tensors in order: visit(user, tensor number, first element, elements, decay, init).
 typedef void (*gpt_visit)(void *user, int tensor, size_t at, size_t count, int decay, float init);
 static size_t gpt_walk(const gpt_config *g, gpt_weights *w, gpt_visit visit, void *user) {
-    const size_t C = (size_t)g->n_embd, V = (size_t)g->vocab_size, T = (size_t)g->block_size, BIAS = g->bias ? 1 : 0;
+    const size_t C = (size_t)g->n_embd, V = (size_t)g->vocab_size, T = (size_t)g->block_size,
+                 BIAS = g->bias ? 1 : 0;
     const float RESIDUAL = 0.02f / sqrtf(2.0f * (float)g->n_layer);
     size_t at = 0;
     int tensor = 0;
@@ -270,12 +278,15 @@ static void gpt_init_tensor(void *user, int tensor, size_t at, size_t n, int dec
     const gpt_start *s = (const gpt_start *)user;
     (void)decay;
     for (size_t i = 0; i < n; i++)
-        s->flat[at + i] = init > 0 ? init * par_normal(s->seed, (uint64_t)tensor + 1, i) : init < 0 ? 1.0f : 0.0f;
+        s->flat[at + i] = init > 0   ? init * par_normal(s->seed, (uint64_t)tensor + 1, i)
+                          : init < 0 ? 1.0f
+                                     : 0.0f;
 }
 
 // What forward keeps for backward, for one microbatch.
 typedef struct gpt_saved {
-    float *x, *ln1, *mean1, *rstd1, *qkv, *p, *dropped, *att, *mid, *ln2, *mean2, *rstd2, *fc, *gelu; // per layer
+    float *x, *ln1, *mean1, *rstd1, *qkv, *p, *dropped, *att, *mid, *ln2, *mean2, *rstd2, *fc,
+        *gelu; // per layer
 } gpt_saved;
 typedef struct gpt_buffers {
     size_t rows, bytes;
@@ -289,19 +300,33 @@ static size_t gpt_buffers_walk(const gpt_config *g, gpt_buffers *b, size_t batch
     const size_t C = (size_t)g->n_embd, V = (size_t)g->vocab_size, T = (size_t)g->block_size, N = batch * T;
     const size_t P = batch * (size_t)g->n_head * T * T;
     size_t at = 0;
-#define TAKE(member, n)                                                                                      \
-    {                                                                                                        \
-        if (b->block) (member) = b->block + at;                                                              \
-        at += ((n) + 15) / 16 * 16;                                                                          \
-    }
+#define TAKE(member, n) (void)((member) = b->block ? b->block + at : NULL, at += ((n) + 15) / 16 * 16)
     for (int l = 0; l < g->n_layer; l++) {
         gpt_saved *s = &b->layers[l];
-        TAKE(s->x, N * C) TAKE(s->ln1, N * C) TAKE(s->mean1, N) TAKE(s->rstd1, N) TAKE(s->qkv, N * 3 * C)
-        TAKE(s->p, P) TAKE(s->dropped, dropping ? P : 0) TAKE(s->att, N * C) TAKE(s->mid, N * C) TAKE(s->ln2, N * C)
-        TAKE(s->mean2, N) TAKE(s->rstd2, N) TAKE(s->fc, N * 4 * C) TAKE(s->gelu, N * 4 * C)
+        TAKE(s->x, N * C);
+        TAKE(s->ln1, N * C);
+        TAKE(s->mean1, N);
+        TAKE(s->rstd1, N);
+        TAKE(s->qkv, N * 3 * C);
+        TAKE(s->p, P);
+        TAKE(s->dropped, dropping ? P : 0);
+        TAKE(s->att, N * C);
+        TAKE(s->mid, N * C);
+        TAKE(s->ln2, N * C);
+        TAKE(s->mean2, N);
+        TAKE(s->rstd2, N);
+        TAKE(s->fc, N * 4 * C);
+        TAKE(s->gelu, N * 4 * C);
     }
-    TAKE(b->x, N * C) TAKE(b->lnf, N * C) TAKE(b->meanf, N) TAKE(b->rstdf, N) TAKE(b->logits, N * V)
-    TAKE(b->dx, N * C) TAKE(b->dy, N * C) TAKE(b->dwide, N * 4 * C) TAKE(b->dp, T * T)
+    TAKE(b->x, N * C);
+    TAKE(b->lnf, N * C);
+    TAKE(b->meanf, N);
+    TAKE(b->rstdf, N);
+    TAKE(b->logits, N * V);
+    TAKE(b->dx, N * C);
+    TAKE(b->dy, N * C);
+    TAKE(b->dwide, N * 4 * C);
+    TAKE(b->dp, T * T);
 #undef TAKE
     return at;
 }
@@ -331,8 +356,8 @@ static uint64_t gpt_site(const gpt_dropout *d, int layer, int place) { // a rand
 }
 
 // Logits of batch*T rows into b->logits.
-static void gpt_forward(const gpt_config *g, const gpt_weights *w, gpt_buffers *b, const int *tokens, size_t batch,
-                        size_t t, const gpt_dropout *drop) {
+static void gpt_forward(const gpt_config *g, const gpt_weights *w, gpt_buffers *b, const int *tokens,
+                        size_t batch, size_t t, const gpt_dropout *drop) {
     const size_t C = (size_t)g->n_embd, N = batch * t, H = (size_t)g->n_head, V = (size_t)g->vocab_size;
     const float p = drop ? drop->p : 0;
     const uint64_t seed = drop ? drop->seed : 0, row = drop ? drop->first_row : 0;
@@ -345,7 +370,8 @@ static void gpt_forward(const gpt_config *g, const gpt_weights *w, gpt_buffers *
         float *next = l + 1 < g->n_layer ? b->layers[l + 1].x : b->x;
         layernorm_forward(s->ln1, s->mean1, s->rstd1, s->x, k->ln1w, k->ln1b, N, C);
         linear_forward(s->qkv, s->ln1, k->qkvw, k->qkvb, N, C, 3 * C);
-        attention_forward(s->att, s->p, s->dropped, s->qkv, batch, t, C, H, p, seed, drop ? gpt_site(drop, l, 0) : 0, row);
+        attention_forward(s->att, s->p, s->dropped, s->qkv, batch, t, C, H, p, seed,
+                          drop ? gpt_site(drop, l, 0) : 0, row);
         linear_forward(s->mid, s->att, k->projw, k->projb, N, C, C);
         if (p > 0) dropout(s->mid, N * C, p, seed, gpt_site(drop, l, 1), row * C);
         add(s->mid, s->mid, s->x, N * C);
@@ -360,10 +386,11 @@ static void gpt_forward(const gpt_config *g, const gpt_weights *w, gpt_buffers *
     linear_forward(b->logits, b->lnf, w->wte, NULL, N, C, V); // the head is tied to the embedding
 }
 
-// Gradients from b->logits (holding dlogits) into d. ready(user, l) after each layer's gradients are complete (-1: all
-// the rest), so that the caller can begin to reduce them.
-static void gpt_backward(const gpt_config *g, const gpt_weights *w, gpt_weights *d, gpt_buffers *b, const int *tokens,
-                         size_t batch, size_t t, const gpt_dropout *drop, void (*ready)(void *user, int layer), void *user) {
+// Gradients from b->logits (holding dlogits) into d. ready(user, l) after each layer's gradients are complete
+// (-1: all the rest), so that the caller can begin to reduce them.
+static void gpt_backward(const gpt_config *g, const gpt_weights *w, gpt_weights *d, gpt_buffers *b,
+                         const int *tokens, size_t batch, size_t t, const gpt_dropout *drop,
+                         void (*ready)(void *user, int layer), void *user) {
     const size_t C = (size_t)g->n_embd, N = batch * t, H = (size_t)g->n_head, V = (size_t)g->vocab_size;
     const float p = drop ? drop->p : 0;
     const uint64_t seed = drop ? drop->seed : 0, row = drop ? drop->first_row : 0;

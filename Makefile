@@ -1,0 +1,86 @@
+# make run      train a small GPT on 2 ranks of this machine (RANKS=n, DATA=file); needs only a C compiler
+# make check    every test; installs what is missing where it may
+# make help     the other targets
+
+CC ?= cc
+CFLAGS ?= -O2 -g
+WARN = -Wall -Wextra -Wconversion -Werror
+FAST = -O3 -march=native -fno-math-errno -fno-trapping-math
+MPICC ?= mpicc
+PREFIX ?= /usr/local
+RANKS ?= 2
+DATA ?= build/corpus.txt
+ARGS ?=
+
+LIBS = -pthread -lm
+GPT = examples/gpt/gpt.c
+GPT_DEPS = par.h $(wildcard examples/gpt/*.[ch]) examples/options.h
+SOURCES = $(sort $(wildcard *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
+HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
+
+.PHONY: run check soak all examples bench lint install clean help FORCE
+.DELETE_ON_ERROR:
+
+run: build/gpt $(DATA)
+	build/gpt --ranks $(RANKS) --data $(DATA) --trace build/trace.json $(ARGS)
+
+check:
+	@bash tests/check.sh
+
+soak: build/test_par
+	@bash tests/soak.sh
+
+all: examples bench build/test_par
+
+examples: build/01_hello build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
+	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/02_mpi_adopt.c and build/gpt_mpi are left out")
+
+bench: build/bench_coll $(if $(HAVE_MPI),build/bench_coll_mpi)
+	$(if $(HAVE_MPI),,@echo "no $(MPICC): build/bench_coll_mpi is left out")
+
+lint:
+	@bash tests/lint.sh
+
+install:
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install -m 644 par.h $(DESTDIR)$(PREFIX)/include/
+	printf 'prefix=%s\nincludedir=$${prefix}/include\n\nName: par\nDescription: header-only distributed training\nVersion: 0.1\nCflags: -I$${includedir} -pthread\nLibs: -pthread -lm\n' \
+	    '$(PREFIX)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/par.pc
+
+clean:
+	rm -rf build
+
+help:
+	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test' 'soak     longer random tests (SECONDS=)' \
+	    'all      everything that builds here' 'examples, bench, lint, install (PREFIX=), clean'
+
+build:
+	mkdir -p build
+
+# Which matrix product library there is: oneDNN, else a CBLAS, else none (the built-in kernel).
+build/gemm.flags: FORCE | build
+	@sh tests/gemm_flags.sh $(CC) > $@.new; cmp -s $@.new $@ || cp $@.new $@; rm -f $@.new
+
+build/corpus.txt: $(SOURCES) | build
+	cat $(SOURCES) > $@
+
+build/gpt: $(GPT_DEPS) build/gemm.flags | build
+	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(GPT) -o $@ $$(cat build/gemm.flags) $(LIBS)
+
+build/gpt_mpi: $(GPT_DEPS) build/gemm.flags | build
+	$(MPICC) -DPAR_MPI -std=gnu11 $(FAST) -Wall -Wextra -I. $(GPT) -o $@ $$(cat build/gemm.flags) $(LIBS)
+
+build/01_hello: examples/01_hello.c par.h | build
+	$(CC) -std=c11 $(CFLAGS) $(WARN) -I. $< -o $@ $(LIBS)
+
+build/02_mpi_adopt: examples/02_mpi_adopt.c par.h | build
+	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
+
+build/bench_coll: bench/bench_coll.c par.h examples/options.h | build
+	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
+
+build/bench_coll_mpi: bench/bench_coll.c par.h examples/options.h | build
+	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
+
+build/test_par: tests/test_par.c tests/test.h par.h | build
+	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)

@@ -1,0 +1,62 @@
+# make check: install what is missing where that is allowed, then every test. Ends with "N passed, N failed, N skipped".
+cd "$(dirname "$0")/.." || exit 1
+passed=0 failed=0 skipped=0 begun=$(date +%s)
+
+# command -> Debian package
+wanted="gcc:gcc g++:g++ make:make clang:clang clang-format:clang-format mpicc.mpich:libmpich-dev mpiexec.mpich:mpich
+mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin file:/usr/include/dnnl.h:libdnnl-dev file:/usr/include/x86_64-linux-gnu/cblas.h:libopenblas-dev"
+missing=""
+for w in $wanted; do
+    package=${w##*:} what=${w%:*}
+    case $what in
+    file:*) [ -e "${what#file:}" ] || ls /usr/include/*/"$(basename "${what#file:}")" >/dev/null 2>&1 || missing="$missing $package" ;;
+    *) command -v "$what" >/dev/null 2>&1 || missing="$missing $package" ;;
+    esac
+done
+if [ -n "$missing" ] && command -v apt-get >/dev/null 2>&1; then
+    as_root=""
+    [ "$(id -u)" = 0 ] || as_root="sudo -n"
+    if [ -z "$as_root" ] || $as_root true 2>/dev/null; then
+        echo "installing:$missing"
+        $as_root apt-get update -q >/dev/null 2>&1
+        DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends $missing >build.install.log 2>&1 ||
+            { echo "could not install:$missing"; tail -n 5 build.install.log; }
+        rm -f build.install.log
+    else
+        echo "missing, and this user may not install:$missing"
+        echo "    please run: apt-get install$missing"
+    fi
+elif [ -n "$missing" ]; then
+    echo "missing; please install what your system calls:$missing"
+fi
+
+part() { # name, command ...
+    name=$1
+    shift
+    start=$(date +%s)
+    echo "== $name"
+    "$@" >build/part.log 2>&1
+    status=$?
+    grep -v '^[0-9]* passed' build/part.log
+    line=$(grep '^[0-9]* passed, [0-9]* failed' build/part.log | tail -n 1)
+    if [ -z "$line" ]; then
+        echo "FAIL $name: it ended without a count (status $status)"
+        failed=$((failed + 1))
+        return
+    fi
+    set -- $line
+    passed=$((passed + $1)) failed=$((failed + $3)) skipped=$((skipped + $5))
+    echo "   $1 passed, $3 failed, $5 skipped, $(($(date +%s) - start)) s"
+}
+
+mkdir -p build
+make -s build/test_par build/gpt build/01_hello build/bench_coll build/corpus.txt || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+part "lint" bash tests/lint.sh
+part "compile" bash tests/compile.sh
+part "par.h" build/test_par
+part "programs" bash tests/programs.sh
+part "mpi" bash tests/mpi.sh
+part "sanitizers" bash tests/sanitize.sh
+echo "($(($(date +%s) - begun)) s)"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,4 @@
+/* The implementation of every header, once; including one again emits nothing more. */
+#define PAR_IMPLEMENTATION
+#include "par.h"
+#include "par.h"

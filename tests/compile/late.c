@@ -1,0 +1,6 @@
+/* After other headers, as in a program that exists already. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define PAR_IMPLEMENTATION
+#include "par.h"

@@ -1,0 +1,39 @@
+# Shared by the test scripts: each check runs a command with a deadline and shows its output only if it fails.
+set -a # functions run in a shell of their own, under timeout
+passed=0 failed=0 skipped=0
+work=${TMPDIR:-/tmp}/par_check_$$
+mkdir -p "$work" build
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+check() { # name, command ...
+    name=$1
+    shift
+    export -f $(compgen -A function)
+    if timeout -k 5 "${DEADLINE:-300}" bash -c '"$@"' check "$@" >"$work/log" 2>&1; then
+        passed=$((passed + 1))
+    else
+        echo "FAIL $name (status $?): $*"
+        tail -n 30 "$work/log" | cut -c1-300 | sed 's/^/    /'
+        failed=$((failed + 1))
+    fi
+}
+skip() { # name, what to install
+    echo "SKIP $1: $2"
+    skipped=$((skipped + 1))
+}
+fails() { # status, text that must be said on stderr, command ...: for bad input
+    want=$1 text=$2
+    shift 2
+    "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    [ "$got" = "$want" ] && grep -q -e "$text" "$work/err" && return 0
+    echo "wanted status $want and \"$text\", got status $got:"
+    cat "$work/err"
+    return 1
+}
+have() { command -v "$1" >/dev/null 2>&1; }
+summary() {
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" = 0 ]
+}

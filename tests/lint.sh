@@ -1,0 +1,36 @@
+# Tables of contents against sections; the manual's example, compiled and run; formatting; line lengths; names.
+. tests/lib.sh
+
+contents() { # the names in the table of contents, in order, are those of the sections
+    sed -n '/^TABLE OF CONTENTS/,/^CONFIG/s/^    >>\([a-z_]*\) .*/\1/p' "$1" >"$work/toc"
+    sed -n 's/^\/\/ >>\([a-z_]*\) -*$/\1/p' "$1" >"$work/sections"
+    [ -s "$work/toc" ] && diff "$work/toc" "$work/sections"
+}
+manual() { # under 200 lines
+    lines=$(sed -n '/^\/\*$/,/^\*\/$/p' "$1" | wc -l)
+    [ "$lines" -gt 20 ] && [ "$lines" -lt 200 ]
+}
+example() {
+    sed -n '/^EXAMPLE$/,/^TABLE OF CONTENTS$/p' "$1" | sed '1d;$d;s/^    //' >"$work/example.c"
+    gcc -std=c11 -Wall -Wextra -Werror -I. "$work/example.c" -o "$work/example" -pthread -lm &&
+    PAR_RANKS=3 "$work/example" | grep -q "3 ranks: 3 6 9 3"
+}
+for h in *.h; do
+    check "$h: table of contents" contents "$h"
+    check "$h: manual" manual "$h"
+    check "$h: example" example "$h"
+done
+long_lines() { ! awk 'length > 110 {print FILENAME ":" FNR; bad = 1} END {exit !bad}' *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.c tests/*.[ch] tests/compile/*.c; }
+check "110 columns" long_lines
+no_tabs() { ! grep -nP '\t' *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.c tests/*.[ch]; }
+check "no tabs" no_tabs
+forbidden() { ! grep -nE '\b(_Generic|_Atomic|restrict)\b|[{,] *\.[a-z_]+ *= ' *.h; } # not in C++, or not in nvcc
+check "common C and C++" forbidden
+short_hello() { [ "$(wc -l < examples/01_hello.c)" -lt 40 ]; }
+check "01_hello.c is short" short_hello
+if have clang-format; then
+    check "clang-format" clang-format --dry-run -Werror *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.c tests/*.[ch] tests/compile/*.c
+else
+    skip "clang-format" "apt-get install clang-format"
+fi
+summary

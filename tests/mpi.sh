@@ -1,0 +1,53 @@
+# The same tests under MPICH and Open MPI, real and pretended nodes; the MPI examples; a killed rank.
+. tests/lib.sh
+mpich="mpiexec.mpich -n"
+openmpi="mpiexec.openmpi --oversubscribe --mca btl_base_warn_component_unused 0 -n"
+[ "$(id -u)" = 0 ] && openmpi="mpiexec.openmpi --allow-run-as-root --oversubscribe --mca btl_base_warn_component_unused 0 -n"
+
+build() { # mpicc, suffix
+    $1 -DPAR_MPI -std=gnu11 -O2 -g -Wall -Wextra -I. -Itests tests/test_par.c -o build/test_par_$2 -pthread -lm &&
+    $1 -DPAR_MPI -std=gnu11 -O2 -I. examples/gpt/gpt.c -o build/gpt_$2 -pthread -lm &&
+    $1 -DPAR_MPI -std=gnu11 -O2 -I. examples/02_mpi_adopt.c -o build/02_mpi_adopt_$2 -pthread -lm &&
+    $1 -DPAR_MPI -std=gnu11 -O2 -I. bench/bench_coll.c -o build/bench_coll_$2 -pthread -lm
+}
+same_as_forked() { # command prefix, suffix: the trainer's losses do not depend on what joins the ranks
+    small="--data build/corpus.txt --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --batch_size 4 --max_iters 10 --eval_iters 1 --sample 0 --json"
+    build/gpt_$2 $small --ranks 2 | sed 's/,"tokens.*//;/final/d' >"$work/a" && $1 2 build/gpt_$2 $small | sed 's/,"tokens.*//;/final/d' >"$work/b" &&
+    [ -s "$work/a" ] && diff "$work/a" "$work/b"
+}
+killed_rank() { # under MPICH without its own clean-up, the survivors hear of it from the kit
+    timeout 20 mpiexec.mpich -disable-auto-cleanup -n 3 build/test_par_mpich --worker mpi 3 0 killed_before >"$work/out" 2>&1
+    grep -q "rank 2 (pid .* died while" "$work/out" && ! grep -q "CHECK" "$work/out"
+}
+versus() { # both measured, results right
+    $1 2 build/bench_coll_$2 --op all --vs mpi -b 64 -e 64K -f 32 -n 20 --json >"$work/out" &&
+    [ "$(grep -c '"wrong":0,.*"vs_time_us":.*"ratio":' "$work/out")" = "$(wc -l <"$work/out")" ] && [ "$(wc -l <"$work/out")" -ge 19 ]
+}
+adopt() { $1 3 build/02_mpi_adopt_$2 64 200 | grep -q "0 sums differ"; }
+one_process() { build/gpt_$1 --data build/corpus.txt --n_layer 1 --max_iters 2 --eval_iters 1 --sample 0 --ranks 3 --gradient_accumulation_steps 3 | grep -q "3 ranks (fork)"; }
+
+DEADLINE=200
+for kind in mpich openmpi; do
+    if ! have mpicc.$kind || ! have mpiexec.$kind; then
+        skip "everything under $kind" "apt-get install mpich libmpich-dev openmpi-bin libopenmpi-dev"
+        continue
+    fi
+    eval "run=\$$kind"
+    check "$kind: build" build mpicc.$kind $kind
+    for n in 1 2 3 4; do
+        for node in 0 1 2; do
+            [ $n = 1 ] && [ $node != 0 ] && continue
+            [ $kind = openmpi ] && [ $n = 3 ] && continue
+            check "$kind: $n ranks, node $node" $run $n build/test_par_$kind --worker mpi $n $node all
+        done
+    done
+    check "$kind: the trainer" same_as_forked "$run" $kind
+    check "$kind: forked without mpiexec" one_process $kind
+    check "$kind: 02_mpi_adopt" adopt "$run" $kind
+    check "$kind: bench_coll --vs mpi" versus "$run" $kind
+done
+if have mpiexec.mpich; then
+    check "mpich: no shared memory between ranks" env MPIR_CVAR_NOLOCAL=1 mpiexec.mpich -n 2 build/test_par_mpich --worker mpi 2 1 bit_equality
+    check "mpich: a killed rank" killed_rank
+fi
+summary

@@ -1,0 +1,158 @@
+# The programs as a person uses them: the trainer, the examples, the benchmark, bad input, installation.
+. tests/lib.sh
+gpt=build/gpt data=build/corpus.txt
+small="--n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --batch_size 4 --eval_iters 1 --sample 0 --json"
+
+losses() { sed -n 's/.*"loss":\([^,]*\),"lr".*/\1/p' "$1"; }
+same_losses() { # relative tolerance, file, file
+    losses "$2" >"$work/l1" && losses "$3" >"$work/l2"
+    [ -s "$work/l1" ] && [ "$(wc -l <"$work/l1")" = "$(wc -l <"$work/l2")" ] &&
+    paste "$work/l1" "$work/l2" | awk -v t="$1" '{d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d} END {print "worst", worst; exit !(worst <= t)}'
+}
+rank_counts() { # 1, 2 and 4 ranks train the same model, at the default sizes, over 50 steps
+    for r in 1 2 4; do $gpt --data $data --max_iters 50 --eval_iters 1 --sample 0 --json --ranks $r "$@" >"$work/r$r" || return 1; done
+    same_losses 1e-5 "$work/r1" "$work/r2" && same_losses 1e-5 "$work/r1" "$work/r4" &&
+    [ "$(losses "$work/r1" | wc -l)" = 50 ]
+}
+dropout_ranks() {
+    for r in 1 2 8; do $gpt --data $data $small --max_iters 10 --dropout 0.2 --gradient_accumulation_steps 2 --ranks $r >"$work/r$r" || return 1; done
+    same_losses 1e-5 "$work/r1" "$work/r2" && same_losses 1e-5 "$work/r1" "$work/r8"
+}
+learns() { # the loss at the end is at most half of the first
+    $gpt --data $data --ranks 2 --json --trace "$work/trace.json" >"$work/out" || return 1
+    sed -n 's/.*"final":true.*"first_loss":\([^,]*\),"loss":\([^,]*\),"val_loss":\([^,]*\),.*/\1 \2 \3/p' "$work/out" |
+    awk '{print; ok = $2 <= $1 / 2 && $3 <= $1 / 2} END {exit !ok}' && grep -q '"name":"backward"' "$work/trace.json" && tail -n 1 "$work/trace.json" | grep -q ']}'
+}
+gradients() { # the analytic gradients against finite differences, in a program of its own
+    gcc -std=gnu11 -O1 -I. -Iexamples/gpt tests/test_model.c -o build/test_model -pthread -lm && build/test_model
+}
+resume() { # 6 steps, then 6 more from the checkpoint, are 12 steps to the last bit
+    rm -rf "$work/ck"
+    common="--data $data $small --lr_decay_iters 12 --ranks 2"
+    $gpt $common --max_iters 12 >"$work/whole" && $gpt $common --max_iters 6 --save "$work/ck" >"$work/a" &&
+    $gpt $common --max_iters 12 --load "$work/ck" >"$work/b" || return 1
+    losses "$work/whole" >"$work/w" && { losses "$work/a"; losses "$work/b"; } >"$work/ab" && diff "$work/w" "$work/ab"
+}
+damaged() { # truncated, or a byte changed
+    f="$work/ck/checkpoint.bin"
+    cp "$f" "$work/good" && head -c 5000 "$work/good" >"$f" &&
+    fails 1 "truncated" $gpt --data $data $small --load "$work/ck" || return 1
+    cp "$work/good" "$f" && printf 'X' | dd of="$f" bs=1 seek=3000 conv=notrunc 2>/dev/null &&
+    fails 1 "checksum" $gpt --data $data $small --load "$work/ck" --ranks 2 || return 1
+    echo "no checkpoint" >"$f" && fails 1 "not a checkpoint" $gpt --data $data $small --load "$work/ck"
+}
+full_disk() { # an error, and the previous checkpoint is still whole
+    cp "$work/good" "$work/ck/checkpoint.bin"
+    ln -s /dev/full "$work/ck/checkpoint.bin.tmp"
+    fails 1 "No space left.*previous one is untouched" $gpt --data $data $small --max_iters 13 --load "$work/ck" --save "$work/ck" || return 1
+    cmp "$work/good" "$work/ck/checkpoint.bin" && [ ! -e "$work/ck/checkpoint.bin.tmp" ]
+}
+token_file() { # llm.c's format: 256 int32 of header, then uint16
+    { printf '\210\330\064\001\001\000\000\000\350\003\000\000'; head -c 1012 /dev/zero; head -c 2000 /dev/zero | tr '\0' '\1'; } >"$work/tokens.bin"
+    $gpt --data "$work/tokens.bin" --n_layer 1 --n_head 1 --n_embd 8 --block_size 8 --batch_size 1 --max_iters 2 --eval_iters 1 --sample 3 >"$work/out" || return 1
+    head -c 1500 "$work/tokens.bin" >"$work/short.bin"
+    fails 1 "truncated" $gpt --data "$work/short.bin"
+}
+plain_lines() { # in a pipe: no carriage returns, a sample, the trace's path
+    $gpt --data $data --n_layer 1 --n_embd 32 --n_head 1 --max_iters 12 --eval_iters 1 --sample 50 --trace "$work/t.json" --ranks 2 >"$work/out" &&
+    ! grep -q "$(printf '\r')" "$work/out" && grep -q "^step .*loss.*tokens/s.*ETA" "$work/out" && grep -q "sample" "$work/out" && grep -q "t.json" "$work/out"
+}
+bad_input() {
+    fails 2 "unknown option" $gpt --nonsense 1 && fails 2 "cannot use" $gpt --n_layer x && fails 2 "cannot use" $gpt --n_layer &&
+    fails 1 "no data" $gpt && fails 1 "No such file" $gpt --data /nonexistent && : >"$work/empty" && fails 1 "is empty" $gpt --data "$work/empty" &&
+    fails 1 "regular file" $gpt --data /tmp && echo short >"$work/few" && fails 1 "needs at least" $gpt --data "$work/few" &&
+    fails 1 "multiple of n_head" $gpt --data $data --n_head 3 && fails 1 "does not divide" $gpt --data $data --ranks 7 &&
+    fails 1 "ranks must be" $gpt --data $data --ranks -1 && fails 1 "ranks must be" $gpt --data $data --ranks 100000 &&
+    fails 1 "No such file" $gpt --data $data --load /nonexistent && fails 1 "cannot make the directory" $gpt --data $data $small --max_iters 1 --save /proc/nowhere/x &&
+    fails 1 "must be a number" env PAR_RANKS=x $gpt --data $data && fails 1 "PAR_TIMEOUT" env PAR_TIMEOUT=-3 $gpt --data $data &&
+    fails 1 "no algorithm" env PAR_ALGO=all_reduce:magic $gpt --data $data && fails 1 "built without MPI" env PMI_SIZE=4 build/01_hello
+}
+help_texts() { $gpt --help | grep -q -e --gradient_accumulation_steps && build/bench_coll --help | grep -q -e --memory; }
+hello() { PAR_RANKS=4 build/01_hello | grep -q "4 ranks; their numbers add up to 6"; }
+bench_rows() { # every operation, both memories, right results, and every field
+    for memory in private symmetric; do
+        build/bench_coll --op all --memory $memory -b 8 -e 256K -f 32 -n 20 --json --ranks 3 >"$work/out" || return 1
+        [ "$(grep -c '"wrong":0,' "$work/out")" = "$(wc -l <"$work/out")" ] && [ "$(wc -l <"$work/out")" -ge 28 ] || return 1
+        for field in op bytes count dtype redop ranks memory time_us p99_us algbw busbw wrong eta; do
+            [ "$(grep -c "\"$field\":" "$work/out")" = "$(wc -l <"$work/out")" ] || return 1
+        done
+    done
+    for d in f64 f16 bf16 i8 u8 i32 u64; do for o in avg prod min max; do
+        build/bench_coll -d $d -o $o -b 1K -e 64K -f 64 -n 3 --ranks 3 >/dev/null || return 1
+    done; done
+}
+bench_bad() {
+    fails 2 "no such --op" build/bench_coll --op nothing && fails 2 "-d" build/bench_coll -d f7 && fails 2 "-f must" build/bench_coll -f 1 &&
+    fails 2 "must not be less" build/bench_coll -b 1M -e 1K && fails 2 "bench_coll_mpi" build/bench_coll --vs mpi && fails 2 "must be a rank" build/bench_coll -r 9
+}
+algorithms() { PAR_NODE_RANKS=2 build/bench_coll --algorithms --ranks 4 | grep -q two_level; }
+ledger() { PAR_LEDGER=1 PAR_RANKS=2 build/01_hello 2>&1 | grep -q "all_reduce"; }
+dead_child() { # a rank that fails makes the program fail
+    printf '#define PAR_IMPLEMENTATION\n#include "par.h"\nint main(void) { par_comm *w; if (par_open(NULL, &w)) return 9; int r = par_rank(w); par_close(w); return r == 1 ? 3 : 0; }\n' >"$work/d.c"
+    gcc -I. "$work/d.c" -o "$work/d" -pthread -lm || return 1
+    sed 's/return r == 1 ? 3 : 0/return 0/' "$work/d.c" >"$work/e.c"
+    sed 's/par_close(w);/par_result c = par_close(w); if (r == 0) return c;/' "$work/d.c" >"$work/f.c" && gcc -I. "$work/f.c" -o "$work/f" -pthread -lm &&
+    fails 8 "rank 1 .* exited with status 3" env PAR_RANKS=3 "$work/f"
+}
+dying_parent() { # takes its children along
+    build/gpt --data $data --max_iters 100000 --ranks 3 >/dev/null 2>&1 &
+    pid=$!
+    sleep 1
+    children=$(cat /proc/$pid/task/$pid/children)
+    [ -n "$children" ] || return 1
+    kill -KILL $pid
+    wait $pid 2>/dev/null
+    sleep 0.3
+    for c in $children; do
+        state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' /proc/$c/status 2>/dev/null)
+        [ -z "$state" ] || [ "$state" = Z ] || return 1
+    done
+    ! ls /dev/shm | grep -q '^par'
+}
+run_again() { # ranks started by running the program again
+    printf '#define PAR_IMPLEMENTATION\n#include "par.h"\nint main(int argc, char **argv) { par_desc d; memset(&d, 0, sizeof d); d.run_again = 1; par_comm *w; if (argc != 3 || par_open(&d, &w)) return 9; int one = atoi(argv[2]); if (par_all_reduce(&one, &one, 1, PAR_I32, PAR_SUM, w)) return 8; if (par_rank(w) == 0) printf("%%s %%d\\n", par_backend(w), one); return par_close(w) != 0; }\n' >"$work/a.c"
+    gcc -I. "$work/a.c" -o "$work/a" -pthread -lm && [ "$(PAR_RANKS=4 "$work/a" "a b" 10)" = "exec 40" ]
+}
+installed() {
+    make -s install PREFIX="$work/usr" >/dev/null || return 1
+    sed 's/"par.h"/<par.h>/' examples/01_hello.c >"$work/h.c"
+    flags=$(sed -n "s|^Cflags: ||p; s|^Libs: ||p" "$work/usr/lib/pkgconfig/par.pc" | sed "s|\${includedir}|$work/usr/include|" | tr '\n' ' ')
+    gcc "$work/h.c" -o "$work/h" $flags && PAR_RANKS=2 "$work/h" | grep -q "2 ranks"
+}
+make_run() { make run ARGS="--max_iters 5 --n_layer 1 --eval_iters 1 --sample 5" RANKS=4 | grep -q "4 ranks (fork)"; }
+gemm_choices() { # each library in turn gives the same training
+    for f in "" "-DPAR_DNNL -ldnnl" "-DPAR_CBLAS -lopenblas"; do
+        sh -c "gcc -std=gnu11 -O2 -I. examples/gpt/gpt.c -o build/gpt_gemm $f -pthread -lm" || return 1
+        build/gpt_gemm --data $data $small --max_iters 10 --ranks 2 >"$work/g" || return 1
+        grep -o '"gemm":"[^"]*"' "$work/g"
+        [ -e "$work/g0" ] || cp "$work/g" "$work/g0"
+        same_losses 1e-5 "$work/g0" "$work/g" || return 1
+    done
+}
+
+DEADLINE=240
+check "make run" make_run
+check "1, 2 and 4 ranks train the same model" rank_counts
+check "the same with a dropout, and with 8 ranks" dropout_ranks
+check "the default training halves the loss" learns
+check "gradients" gradients
+check "resume" resume
+check "damaged checkpoints" damaged
+check "full disk" full_disk
+check "token files" token_file
+check "plain lines in a pipe" plain_lines
+check "bad input" bad_input
+check "help" help_texts
+check "hello" hello
+check "benchmark rows" bench_rows
+check "benchmark, bad input" bench_bad
+check "algorithms" algorithms
+check "ledger" ledger
+check "a rank that fails" dead_child
+check "a dying parent" dying_parent
+check "ranks by running the program again" run_again
+check "make install" installed
+libraries() { printf '#include <dnnl.h>\n#include <cblas.h>\nint main(void) { return 0; }\n' | gcc -x c - -o /dev/null -ldnnl -lopenblas 2>/dev/null; }
+if libraries; then check "matrix product libraries" gemm_choices
+else skip "matrix product libraries" "apt-get install libdnnl-dev libopenblas-dev"; fi
+summary

@@ -1,0 +1,22 @@
+# ASan and UBSan on everything; TSan with ranks as threads.
+. tests/lib.sh
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 TSAN_OPTIONS=halt_on_error=1
+asan="-fsanitize=address,undefined -fno-sanitize-recover=all -O1 -g"
+
+build_asan() {
+    gcc -std=c11 $asan -I. -Itests -DTEST_FEWER tests/test_par.c -o build/test_par_asan -pthread -lm &&
+    gcc -std=gnu11 $asan -I. examples/gpt/gpt.c -o build/gpt_asan -pthread -lm &&
+    gcc -std=gnu11 $asan -I. bench/bench_coll.c -o build/bench_coll_asan -pthread -lm
+}
+build_tsan() { gcc -std=c11 -fsanitize=thread -O1 -g -I. -Itests -DTEST_FEWER tests/test_par.c -o build/test_par_tsan -pthread -lm; }
+trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 20 --dropout 0.1 --ranks 2 --trace "$work/t" --save "$work/ck"; }
+
+DEADLINE=280
+check "build with ASan and UBSan" build_asan
+check "ASan, UBSan: forked ranks" build/test_par_asan --backend fork
+check "ASan, UBSan: threads" build/test_par_asan --backend threads
+check "ASan, UBSan: the trainer" trainer
+check "ASan, UBSan: the benchmark" build/bench_coll_asan --op all -b 8 -e 64K -f 64 -n 3 --ranks 3
+check "build with TSan" build_tsan
+check "TSan: threads" build/test_par_tsan --backend threads
+summary
