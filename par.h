@@ -3123,59 +3123,59 @@ static int par__fits_halving(const par__operation *op, int forced) {
     return forced && (n & (n - 1)) == 0 && par__call_bytes(op) * n * n <= (size_t)1 << 28;
 }
 
+// clang-format off
+#define ROW(kind, name, fits, emit, when) {PAR_KIND_##kind, name, par__fits_##fits, emit, when},
 static const par__algorithm par__algorithms[] = {
-#define PAR__INLINE_ROW(K) {K, "inline", par__fits_inline, NULL, "all data fits the arrival lines"},
-    PAR__INLINE_ROW(PAR_KIND_BARRIER)
-        PAR__INLINE_ROW(PAR_KIND_ALL_REDUCE){PAR_KIND_ALL_REDUCE, "oneshot", par__fits_oneshot_sum,
-                                             par__emit_oneshot_all_reduce, "one node, <= 8 KiB"},
-    {PAR_KIND_ALL_REDUCE, "twoshot", par__fits_node, par__emit_twoshot, "one node"},
-    {PAR_KIND_ALL_REDUCE, "doubling", par__fits_doubling, par__emit_doubling,
-     "a rank per node, n S <= 16 KiB"},
-    {PAR_KIND_ALL_REDUCE, "two_level", par__fits_always, par__emit_two_level_sum, "several nodes"},
-    {PAR_KIND_ALL_REDUCE, "ring", par__fits_forced, par__emit_ring_sum, "when forced"},
-    PAR__INLINE_ROW(PAR_KIND_REDUCE_SCATTER){PAR_KIND_REDUCE_SCATTER, "oneshot", par__fits_node,
-                                             par__emit_oneshot_reduce_scatter, "one node"},
-    {PAR_KIND_REDUCE_SCATTER, "two_level", par__fits_always, par__emit_two_level_sum, "several nodes"},
-    {PAR_KIND_REDUCE_SCATTER, "ring", par__fits_forced, par__emit_ring_sum, "when forced"},
-    {PAR_KIND_REDUCE_SCATTER, "halving", par__fits_halving, par__emit_halving,
-     "when forced, n a power of two"},
-    {PAR_KIND_REDUCE_SCATTERV, "oneshot", par__fits_node, par__emit_oneshot_reduce_scatter, "one node"},
-    {PAR_KIND_REDUCE_SCATTERV, "two_level", par__fits_always, par__emit_two_level_sum, "several nodes"},
-    {PAR_KIND_REDUCE_SCATTERV, "ring", par__fits_forced, par__emit_ring_sum, "when forced"},
-    PAR__INLINE_ROW(PAR_KIND_ALL_GATHER){PAR_KIND_ALL_GATHER, "oneshot", par__fits_node,
-                                         par__emit_oneshot_all_gather, "one node"},
-    {PAR_KIND_ALL_GATHER, "doubling", par__fits_doubling, par__emit_doubling,
-     "a rank per node, n S <= 16 KiB"},
-    {PAR_KIND_ALL_GATHER, "two_level", par__fits_always, par__emit_two_level_all_gather, "several nodes"},
-    {PAR_KIND_ALL_GATHER, "ring", par__fits_forced, par__emit_ring_all_gather, "when forced"},
-    PAR__INLINE_ROW(PAR_KIND_ALL_GATHERV){PAR_KIND_ALL_GATHERV, "oneshot", par__fits_node,
-                                          par__emit_oneshot_all_gather, "one node"},
-    {PAR_KIND_ALL_GATHERV, "two_level", par__fits_always, par__emit_two_level_all_gather, "several nodes"},
-    {PAR_KIND_ALL_GATHERV, "ring", par__fits_forced, par__emit_ring_all_gather, "when forced"},
-    {PAR_KIND_ALL_GATHERV, "doubling", par__fits_forced, par__emit_doubling, "when forced"},
-    PAR__INLINE_ROW(PAR_KIND_BROADCAST){PAR_KIND_BROADCAST, "oneshot", par__fits_node,
-                                        par__emit_oneshot_broadcast, "one node"},
-    {PAR_KIND_BROADCAST, "two_level", par__fits_always, par__emit_two_level_broadcast, "several nodes"},
-    {PAR_KIND_BROADCAST, "tree", par__fits_forced, par__emit_tree, "when forced"},
-    PAR__INLINE_ROW(PAR_KIND_REDUCE){PAR_KIND_REDUCE, "twoshot", par__fits_node, par__emit_twoshot,
-                                     "one node"},
-    {PAR_KIND_REDUCE, "two_level", par__fits_always, par__emit_two_level_sum, "several nodes"},
-    {PAR_KIND_REDUCE, "ring", par__fits_forced, par__emit_ring_sum, "when forced"},
-    PAR__INLINE_ROW(PAR_KIND_GATHER){PAR_KIND_GATHER, "oneshot", par__fits_gather, par__emit_oneshot_blocks,
-                                     "one node, symmetric memory"},
-    {PAR_KIND_GATHER, "pairwise", par__fits_always, par__emit_pairwise, "otherwise"},
-    {PAR_KIND_GATHERV, "oneshot", par__fits_gather, par__emit_oneshot_blocks, "one node, symmetric memory"},
-    {PAR_KIND_GATHERV, "pairwise", par__fits_always, par__emit_pairwise, "otherwise"},
-    PAR__INLINE_ROW(PAR_KIND_SCATTER){PAR_KIND_SCATTER, "oneshot", par__fits_scatter,
-                                      par__emit_oneshot_blocks, "one node, symmetric memory"},
-    {PAR_KIND_SCATTER, "pairwise", par__fits_always, par__emit_pairwise, "otherwise"},
-    {PAR_KIND_SCATTERV, "oneshot", par__fits_scatter, par__emit_oneshot_blocks, "one node, symmetric memory"},
-    {PAR_KIND_SCATTERV, "pairwise", par__fits_always, par__emit_pairwise, "otherwise"},
-    PAR__INLINE_ROW(PAR_KIND_ALL_TO_ALL){PAR_KIND_ALL_TO_ALL, "oneshot", par__fits_gather,
-                                         par__emit_oneshot_blocks, "one node, symmetric memory"},
-    {PAR_KIND_ALL_TO_ALL, "pairwise", par__fits_always, par__emit_pairwise, "otherwise"},
-    {PAR_KIND_ALL_TO_ALLV, "pairwise", par__fits_always, par__emit_pairwise, "always"},
+    ROW(BARRIER,         "inline",    inline,      NULL,                             "fits the arrival lines")
+    ROW(ALL_REDUCE,      "inline",    inline,      NULL,                             "fits the arrival lines")
+    ROW(ALL_REDUCE,      "oneshot",   oneshot_sum, par__emit_oneshot_all_reduce,     "one node, <= 8 KiB")
+    ROW(ALL_REDUCE,      "twoshot",   node,        par__emit_twoshot,                "one node")
+    ROW(ALL_REDUCE,      "doubling",  doubling,    par__emit_doubling,               "a rank per node, nS <= 16 KiB")
+    ROW(ALL_REDUCE,      "two_level", always,      par__emit_two_level_sum,          "several nodes")
+    ROW(ALL_REDUCE,      "ring",      forced,      par__emit_ring_sum,               "when forced")
+    ROW(REDUCE_SCATTER,  "inline",    inline,      NULL,                             "fits the arrival lines")
+    ROW(REDUCE_SCATTER,  "oneshot",   node,        par__emit_oneshot_reduce_scatter, "one node")
+    ROW(REDUCE_SCATTER,  "two_level", always,      par__emit_two_level_sum,          "several nodes")
+    ROW(REDUCE_SCATTER,  "ring",      forced,      par__emit_ring_sum,               "when forced")
+    ROW(REDUCE_SCATTER,  "halving",   halving,     par__emit_halving,                "when forced, n a power of two")
+    ROW(REDUCE_SCATTERV, "oneshot",   node,        par__emit_oneshot_reduce_scatter, "one node")
+    ROW(REDUCE_SCATTERV, "two_level", always,      par__emit_two_level_sum,          "several nodes")
+    ROW(REDUCE_SCATTERV, "ring",      forced,      par__emit_ring_sum,               "when forced")
+    ROW(ALL_GATHER,      "inline",    inline,      NULL,                             "fits the arrival lines")
+    ROW(ALL_GATHER,      "oneshot",   node,        par__emit_oneshot_all_gather,     "one node")
+    ROW(ALL_GATHER,      "doubling",  doubling,    par__emit_doubling,               "a rank per node, nS <= 16 KiB")
+    ROW(ALL_GATHER,      "two_level", always,      par__emit_two_level_all_gather,   "several nodes")
+    ROW(ALL_GATHER,      "ring",      forced,      par__emit_ring_all_gather,        "when forced")
+    ROW(ALL_GATHERV,     "inline",    inline,      NULL,                             "fits the arrival lines")
+    ROW(ALL_GATHERV,     "oneshot",   node,        par__emit_oneshot_all_gather,     "one node")
+    ROW(ALL_GATHERV,     "two_level", always,      par__emit_two_level_all_gather,   "several nodes")
+    ROW(ALL_GATHERV,     "ring",      forced,      par__emit_ring_all_gather,        "when forced")
+    ROW(ALL_GATHERV,     "doubling",  forced,      par__emit_doubling,               "when forced")
+    ROW(BROADCAST,       "inline",    inline,      NULL,                             "fits the arrival lines")
+    ROW(BROADCAST,       "oneshot",   node,        par__emit_oneshot_broadcast,      "one node")
+    ROW(BROADCAST,       "two_level", always,      par__emit_two_level_broadcast,    "several nodes")
+    ROW(BROADCAST,       "tree",      forced,      par__emit_tree,                   "when forced")
+    ROW(REDUCE,          "inline",    inline,      NULL,                             "fits the arrival lines")
+    ROW(REDUCE,          "twoshot",   node,        par__emit_twoshot,                "one node")
+    ROW(REDUCE,          "two_level", always,      par__emit_two_level_sum,          "several nodes")
+    ROW(REDUCE,          "ring",      forced,      par__emit_ring_sum,               "when forced")
+    ROW(GATHER,          "inline",    inline,      NULL,                             "fits the arrival lines")
+    ROW(GATHER,          "oneshot",   gather,      par__emit_oneshot_blocks,         "one node, symmetric memory")
+    ROW(GATHER,          "pairwise",  always,      par__emit_pairwise,               "otherwise")
+    ROW(GATHERV,         "oneshot",   gather,      par__emit_oneshot_blocks,         "one node, symmetric memory")
+    ROW(GATHERV,         "pairwise",  always,      par__emit_pairwise,               "otherwise")
+    ROW(SCATTER,         "inline",    inline,      NULL,                             "fits the arrival lines")
+    ROW(SCATTER,         "oneshot",   scatter,     par__emit_oneshot_blocks,         "one node, symmetric memory")
+    ROW(SCATTER,         "pairwise",  always,      par__emit_pairwise,               "otherwise")
+    ROW(SCATTERV,        "oneshot",   scatter,     par__emit_oneshot_blocks,         "one node, symmetric memory")
+    ROW(SCATTERV,        "pairwise",  always,      par__emit_pairwise,               "otherwise")
+    ROW(ALL_TO_ALL,      "inline",    inline,      NULL,                             "fits the arrival lines")
+    ROW(ALL_TO_ALL,      "oneshot",   gather,      par__emit_oneshot_blocks,         "one node, symmetric memory")
+    ROW(ALL_TO_ALL,      "pairwise",  always,      par__emit_pairwise,               "otherwise")
+    ROW(ALL_TO_ALLV,     "pairwise",  always,      par__emit_pairwise,               "always")
 };
+#undef ROW
+// clang-format on
 enum { PAR__ALGORITHM_COUNT = (int)(sizeof par__algorithms / sizeof par__algorithms[0]) };
 
 static const par__algorithm *par__choose(const par__operation *op) {
@@ -3484,6 +3484,18 @@ static void par__finish_exchange(par__operation *op) {
     par__ring_bells(c, -1);
 }
 
+static void par__push_event(par__world *w, const char *name, uint64_t begun, uint64_t ended, uint64_t bytes,
+                            uint32_t comm, uint32_t lane) {
+    if (w->event_count == w->event_room) {
+        const size_t room = 2 * w->event_room + 1024;
+        par__event *p = (par__event *)PAR_REALLOC(w->events, room * sizeof *p);
+        if (!p) return; // a trace with a hole is better than none
+        w->events = p, w->event_room = room;
+    }
+    par__event *v = &w->events[w->event_count++];
+    v->name = name, v->begun = begun, v->ended = ended, v->bytes = bytes, v->comm = comm, v->lane = lane;
+}
+
 static void par__end(par__operation *op) {
     par_comm *c = op->comm;
     par__world *w = c->world;
@@ -3504,17 +3516,8 @@ static void par__end(par__operation *op) {
     }
     row->net_messages += op->net_messages;
     row->net_bytes += op->net_bytes;
-    if (w->trace_path) {
-        if (w->event_count == w->event_room) {
-            const size_t room = 2 * w->event_room + 1024;
-            par__event *p = (par__event *)PAR_REALLOC(w->events, room * sizeof *p);
-            if (!p) return;
-            w->events = p, w->event_room = room;
-        }
-        par__event *v = &w->events[w->event_count++];
-        v->name = par_kind_name(op->call.kind), v->begun = op->begun, v->ended = now;
-        v->bytes = par__call_bytes(op), v->comm = c->id, v->lane = 1;
-    }
+    if (w->trace_path)
+        par__push_event(w, par_kind_name(op->call.kind), op->begun, now, par__call_bytes(op), c->id, 1);
 }
 
 static int par__fail(par__operation *op, par_result result) {
@@ -4996,15 +4999,7 @@ void par_trace_end(par_comm *comm) {
     PAR_ASSERT(w->open_count > 0 && "par_trace_end without par_trace_begin");
     const int i = --w->open_count;
     if (i >= 32) return;
-    if (w->event_count == w->event_room) {
-        const size_t room = 2 * w->event_room + 1024;
-        par__event *p = (par__event *)PAR_REALLOC(w->events, room * sizeof *p);
-        if (!p) return;
-        w->events = p, w->event_room = room;
-    }
-    par__event *v = &w->events[w->event_count++];
-    v->name = w->open_spans[i], v->begun = w->open_begun[i], v->ended = par__ticks();
-    v->bytes = 0, v->comm = 0, v->lane = 0;
+    par__push_event(w, w->open_spans[i], w->open_begun[i], par__ticks(), 0, 0, 0);
 }
 
 // My events as JSON. Ranks may run on machines with different clocks: time counts back from a common barrier,
