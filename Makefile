@@ -21,7 +21,7 @@ HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
 .PHONY: run check soak all examples bench lint install clean help FORCE
 .DELETE_ON_ERROR:
 
-run: build/gpt $(DATA)
+run: build/gpt $(filter build/corpus.txt,$(DATA))
 	build/gpt --ranks $(RANKS) --data $(DATA) --trace build/trace.json $(ARGS)
 
 check:

@@ -1427,7 +1427,7 @@ typedef struct par__rank_control {
     uint32_t site_count __attribute__((aligned(64)));
     char sites[PAR__SITES][PAR__SITE_BYTES];
     uint64_t record_count;
-    par__record records[PAR__RECORDS];
+    uint64_t records[PAR__RECORDS][sizeof(par__record) / 8]; // peers may read while the rank writes
 } par__rank_control;
 
 typedef struct par__extent {
@@ -1714,8 +1714,9 @@ static uint16_t par__site(par__world *w, const char *site) {
     const char *tail = length < PAR__SITE_BYTES ? site : site + length - (PAR__SITE_BYTES - 1);
     uint32_t i = 0;
     while (i < c->site_count && strcmp(c->sites[i], tail)) i++;
-    if (i == c->site_count) {
-        i = PAR__MIN(i, (uint32_t)PAR__SITES - 1);
+    if (i == PAR__SITES) {
+        i = PAR__SITES - 1;
+    } else if (i == c->site_count) {
         snprintf(c->sites[i], PAR__SITE_BYTES, "%s", i == PAR__SITES - 1 ? "(one of many places)" : tail);
         PAR__STORE(&c->site_count, i + 1);
     }
@@ -1732,6 +1733,21 @@ static char *par__remote_sites(const par_comm *c, int rank) {
 static const char *par__site_text(const par_comm *c, int rank, uint16_t site) {
     const int i = c->arena_index[rank];
     return i >= 0 ? c->world->arena->ranks[i].sites[site] : par__remote_sites(c, rank);
+}
+
+static void par__put_record(par__rank_control *c, uint64_t index, const par__record *r) {
+    uint64_t words[sizeof *r / 8];
+    memcpy(words, r, sizeof words);
+    for (size_t i = 0; i < sizeof words / 8; i++)
+        __atomic_store_n(&c->records[index % PAR__RECORDS][i], words[i], __ATOMIC_RELAXED);
+}
+static par__record par__get_record(const par__rank_control *c, uint64_t index) {
+    par__record r;
+    uint64_t words[sizeof r / 8];
+    for (size_t i = 0; i < sizeof words / 8; i++)
+        words[i] = __atomic_load_n(&c->records[index % PAR__RECORDS][i], __ATOMIC_RELAXED);
+    memcpy(&r, words, sizeof r);
+    return r;
 }
 
 static void par__record_line(const par__world *w, const par__rank_control *c, const par__record *r,
@@ -1754,8 +1770,10 @@ void par_recorder_print(const par_comm *comm, FILE *file) {
         const uint64_t n = PAR__LOAD(&c->record_count);
         fprintf(file, "par: flight recorder of rank %d (pid %d, %s), %llu calls:\n", c->world_rank, c->pid,
                 states[PAR__LOAD(&c->state) & 3u], (unsigned long long)n);
-        for (uint64_t j = n > 8 ? n - 8 : 0; j < n; j++)
-            par__record_line(w, c, &c->records[j % PAR__RECORDS], file);
+        for (uint64_t j = n > 8 ? n - 8 : 0; j < n; j++) {
+            const par__record r = par__get_record(c, j);
+            par__record_line(w, c, &r, file);
+        }
     }
 }
 
@@ -1766,11 +1784,23 @@ static const char *par__last_seen(const par__world *w, int index, char *text, si
         snprintf(text, bytes, "it has made no call yet");
         return text;
     }
-    const par__record *r = &c->records[(n - 1) % PAR__RECORDS];
-    snprintf(text, bytes, "last seen %s par_%s at %s, %.1f s ago", r->ended ? "ending" : "in",
-             par_kind_name((par_kind)r->kind), c->sites[r->site],
-             par__tick_seconds(w, par__ticks() - (r->ended ? r->ended : r->begun)));
+    const par__record r = par__get_record(c, n - 1);
+    snprintf(text, bytes, "last seen %s par_%s at %s, %.1f s ago", r.ended ? "ending" : "in",
+             par_kind_name((par_kind)r.kind), c->sites[r.site],
+             par__tick_seconds(w, par__ticks() - (r.ended ? r.ended : r.begun)));
     return text;
+}
+
+// A call's line in the recorder, when it begins and again when it ends (if it has not been overwritten).
+static void par__write_record(const par__operation *op, uint64_t ended) {
+    par__rank_control *k = op->comm->world->control;
+    par__record r;
+    memset(&r, 0, sizeof r);
+    r.sequence = op->sequence, r.count = op->call.count, r.begun = op->begun, r.ended = ended;
+    r.comm = op->comm->id, r.root = op->call.root, r.site = op->site, r.kind = (uint8_t)op->call.kind;
+    r.dtype = (uint8_t)op->call.dtype, r.op = (uint8_t)(op->call.op & 255u), r.result = (uint8_t)op->result;
+    if (op->record + PAR__RECORDS > k->record_count) par__put_record(k, op->record, &r);
+    if (op->record == k->record_count) PAR__STORE(&k->record_count, op->record + 1);
 }
 
 // An error after which nobody knows how far the others came: the comm ends here. The first rank of a node to
@@ -3124,55 +3154,55 @@ static int par__fits_halving(const par__operation *op, int forced) {
 }
 
 // clang-format off
-#define ROW(kind, name, fits, emit, when) {PAR_KIND_##kind, name, par__fits_##fits, emit, when},
+#define ROW(kind, name, fits, emit, when) {PAR_KIND_##kind, #name, par__fits_##fits, emit, when},
 static const par__algorithm par__algorithms[] = {
-    ROW(BARRIER,         "inline",    inline,      NULL,                             "fits the arrival lines")
-    ROW(ALL_REDUCE,      "inline",    inline,      NULL,                             "fits the arrival lines")
-    ROW(ALL_REDUCE,      "oneshot",   oneshot_sum, par__emit_oneshot_all_reduce,     "one node, <= 8 KiB")
-    ROW(ALL_REDUCE,      "twoshot",   node,        par__emit_twoshot,                "one node")
-    ROW(ALL_REDUCE,      "doubling",  doubling,    par__emit_doubling,               "a rank per node, nS <= 16 KiB")
-    ROW(ALL_REDUCE,      "two_level", always,      par__emit_two_level_sum,          "several nodes")
-    ROW(ALL_REDUCE,      "ring",      forced,      par__emit_ring_sum,               "when forced")
-    ROW(REDUCE_SCATTER,  "inline",    inline,      NULL,                             "fits the arrival lines")
-    ROW(REDUCE_SCATTER,  "oneshot",   node,        par__emit_oneshot_reduce_scatter, "one node")
-    ROW(REDUCE_SCATTER,  "two_level", always,      par__emit_two_level_sum,          "several nodes")
-    ROW(REDUCE_SCATTER,  "ring",      forced,      par__emit_ring_sum,               "when forced")
-    ROW(REDUCE_SCATTER,  "halving",   halving,     par__emit_halving,                "when forced, n a power of two")
-    ROW(REDUCE_SCATTERV, "oneshot",   node,        par__emit_oneshot_reduce_scatter, "one node")
-    ROW(REDUCE_SCATTERV, "two_level", always,      par__emit_two_level_sum,          "several nodes")
-    ROW(REDUCE_SCATTERV, "ring",      forced,      par__emit_ring_sum,               "when forced")
-    ROW(ALL_GATHER,      "inline",    inline,      NULL,                             "fits the arrival lines")
-    ROW(ALL_GATHER,      "oneshot",   node,        par__emit_oneshot_all_gather,     "one node")
-    ROW(ALL_GATHER,      "doubling",  doubling,    par__emit_doubling,               "a rank per node, nS <= 16 KiB")
-    ROW(ALL_GATHER,      "two_level", always,      par__emit_two_level_all_gather,   "several nodes")
-    ROW(ALL_GATHER,      "ring",      forced,      par__emit_ring_all_gather,        "when forced")
-    ROW(ALL_GATHERV,     "inline",    inline,      NULL,                             "fits the arrival lines")
-    ROW(ALL_GATHERV,     "oneshot",   node,        par__emit_oneshot_all_gather,     "one node")
-    ROW(ALL_GATHERV,     "two_level", always,      par__emit_two_level_all_gather,   "several nodes")
-    ROW(ALL_GATHERV,     "ring",      forced,      par__emit_ring_all_gather,        "when forced")
-    ROW(ALL_GATHERV,     "doubling",  forced,      par__emit_doubling,               "when forced")
-    ROW(BROADCAST,       "inline",    inline,      NULL,                             "fits the arrival lines")
-    ROW(BROADCAST,       "oneshot",   node,        par__emit_oneshot_broadcast,      "one node")
-    ROW(BROADCAST,       "two_level", always,      par__emit_two_level_broadcast,    "several nodes")
-    ROW(BROADCAST,       "tree",      forced,      par__emit_tree,                   "when forced")
-    ROW(REDUCE,          "inline",    inline,      NULL,                             "fits the arrival lines")
-    ROW(REDUCE,          "twoshot",   node,        par__emit_twoshot,                "one node")
-    ROW(REDUCE,          "two_level", always,      par__emit_two_level_sum,          "several nodes")
-    ROW(REDUCE,          "ring",      forced,      par__emit_ring_sum,               "when forced")
-    ROW(GATHER,          "inline",    inline,      NULL,                             "fits the arrival lines")
-    ROW(GATHER,          "oneshot",   gather,      par__emit_oneshot_blocks,         "one node, symmetric memory")
-    ROW(GATHER,          "pairwise",  always,      par__emit_pairwise,               "otherwise")
-    ROW(GATHERV,         "oneshot",   gather,      par__emit_oneshot_blocks,         "one node, symmetric memory")
-    ROW(GATHERV,         "pairwise",  always,      par__emit_pairwise,               "otherwise")
-    ROW(SCATTER,         "inline",    inline,      NULL,                             "fits the arrival lines")
-    ROW(SCATTER,         "oneshot",   scatter,     par__emit_oneshot_blocks,         "one node, symmetric memory")
-    ROW(SCATTER,         "pairwise",  always,      par__emit_pairwise,               "otherwise")
-    ROW(SCATTERV,        "oneshot",   scatter,     par__emit_oneshot_blocks,         "one node, symmetric memory")
-    ROW(SCATTERV,        "pairwise",  always,      par__emit_pairwise,               "otherwise")
-    ROW(ALL_TO_ALL,      "inline",    inline,      NULL,                             "fits the arrival lines")
-    ROW(ALL_TO_ALL,      "oneshot",   gather,      par__emit_oneshot_blocks,         "one node, symmetric memory")
-    ROW(ALL_TO_ALL,      "pairwise",  always,      par__emit_pairwise,               "otherwise")
-    ROW(ALL_TO_ALLV,     "pairwise",  always,      par__emit_pairwise,               "always")
+    ROW(BARRIER,         inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(ALL_REDUCE,      inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(ALL_REDUCE,      oneshot,   oneshot_sum, par__emit_oneshot_all_reduce,     "one node, <= 8 KiB")
+    ROW(ALL_REDUCE,      twoshot,   node,        par__emit_twoshot,                "one node")
+    ROW(ALL_REDUCE,      doubling,  doubling,    par__emit_doubling,               "rank = node, <= 16 KiB")
+    ROW(ALL_REDUCE,      two_level, always,      par__emit_two_level_sum,          "several nodes")
+    ROW(ALL_REDUCE,      ring,      forced,      par__emit_ring_sum,               "when forced")
+    ROW(REDUCE_SCATTER,  inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(REDUCE_SCATTER,  oneshot,   node,        par__emit_oneshot_reduce_scatter, "one node")
+    ROW(REDUCE_SCATTER,  two_level, always,      par__emit_two_level_sum,          "several nodes")
+    ROW(REDUCE_SCATTER,  ring,      forced,      par__emit_ring_sum,               "when forced")
+    ROW(REDUCE_SCATTER,  halving,   halving,     par__emit_halving,                "when forced, n = 2^k")
+    ROW(REDUCE_SCATTERV, oneshot,   node,        par__emit_oneshot_reduce_scatter, "one node")
+    ROW(REDUCE_SCATTERV, two_level, always,      par__emit_two_level_sum,          "several nodes")
+    ROW(REDUCE_SCATTERV, ring,      forced,      par__emit_ring_sum,               "when forced")
+    ROW(ALL_GATHER,      inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(ALL_GATHER,      oneshot,   node,        par__emit_oneshot_all_gather,     "one node")
+    ROW(ALL_GATHER,      doubling,  doubling,    par__emit_doubling,               "rank = node, <= 16 KiB")
+    ROW(ALL_GATHER,      two_level, always,      par__emit_two_level_all_gather,   "several nodes")
+    ROW(ALL_GATHER,      ring,      forced,      par__emit_ring_all_gather,        "when forced")
+    ROW(ALL_GATHERV,     inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(ALL_GATHERV,     oneshot,   node,        par__emit_oneshot_all_gather,     "one node")
+    ROW(ALL_GATHERV,     two_level, always,      par__emit_two_level_all_gather,   "several nodes")
+    ROW(ALL_GATHERV,     ring,      forced,      par__emit_ring_all_gather,        "when forced")
+    ROW(ALL_GATHERV,     doubling,  forced,      par__emit_doubling,               "when forced")
+    ROW(BROADCAST,       inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(BROADCAST,       oneshot,   node,        par__emit_oneshot_broadcast,      "one node")
+    ROW(BROADCAST,       two_level, always,      par__emit_two_level_broadcast,    "several nodes")
+    ROW(BROADCAST,       tree,      forced,      par__emit_tree,                   "when forced")
+    ROW(REDUCE,          inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(REDUCE,          twoshot,   node,        par__emit_twoshot,                "one node")
+    ROW(REDUCE,          two_level, always,      par__emit_two_level_sum,          "several nodes")
+    ROW(REDUCE,          ring,      forced,      par__emit_ring_sum,               "when forced")
+    ROW(GATHER,          inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(GATHER,          oneshot,   gather,      par__emit_oneshot_blocks,         "one node, par_alloc")
+    ROW(GATHER,          pairwise,  always,      par__emit_pairwise,               "otherwise")
+    ROW(GATHERV,         oneshot,   gather,      par__emit_oneshot_blocks,         "one node, par_alloc")
+    ROW(GATHERV,         pairwise,  always,      par__emit_pairwise,               "otherwise")
+    ROW(SCATTER,         inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(SCATTER,         oneshot,   scatter,     par__emit_oneshot_blocks,         "one node, par_alloc")
+    ROW(SCATTER,         pairwise,  always,      par__emit_pairwise,               "otherwise")
+    ROW(SCATTERV,        oneshot,   scatter,     par__emit_oneshot_blocks,         "one node, par_alloc")
+    ROW(SCATTERV,        pairwise,  always,      par__emit_pairwise,               "otherwise")
+    ROW(ALL_TO_ALL,      inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(ALL_TO_ALL,      oneshot,   gather,      par__emit_oneshot_blocks,         "one node, par_alloc")
+    ROW(ALL_TO_ALL,      pairwise,  always,      par__emit_pairwise,               "otherwise")
+    ROW(ALL_TO_ALLV,     pairwise,  always,      par__emit_pairwise,               "always")
 };
 #undef ROW
 // clang-format on
@@ -3500,11 +3530,9 @@ static void par__end(par__operation *op) {
     par_comm *c = op->comm;
     par__world *w = c->world;
     par_ledger *row = &c->ledger[op->call.kind];
-    par__record *record = &w->control->records[op->record % PAR__RECORDS];
     const uint64_t now = par__ticks();
     op->state = PAR__DONE;
-    record->result = (uint8_t)op->result;
-    PAR__STORE(&record->ended, now);
+    par__write_record(op, now);
     row->calls++;
     if (op->result == PAR_OK) {
         const size_t sent = par__volume(op);
@@ -3559,7 +3587,7 @@ static int par__step_collective(par__operation *op) { // 1: something moved
     if (op->state == PAR__QUEUED) {
         if (c->lanes[0].running != op->lane_ticket) return 0;
         if (c->broken) return par__fail(op, c->broken);
-        op->sequence = ++c->sequence;
+        c->sequence = op->sequence;
         op->level = c->level;
         op->block = op->piece = op->offset = 0;
         op->action_count = op->at = op->transfer_count = 0;
@@ -3807,18 +3835,6 @@ static par__operation *par__take_operation(par__world *w) {
     return op;
 }
 
-static void par__write_record(par__operation *op) {
-    par__rank_control *k = op->comm->world->control;
-    par__record *r = &k->records[k->record_count % PAR__RECORDS];
-    op->record = k->record_count;
-    r->sequence = op->call.kind < PAR_KIND_SEND ? op->comm->sequence + 1 : op->lane_ticket + 1;
-    r->count = op->call.count, r->begun = op->begun, r->ended = 0, r->comm = op->comm->id;
-    r->root = op->call.root, r->site = op->site, r->kind = (uint8_t)op->call.kind,
-    r->dtype = (uint8_t)op->call.dtype;
-    r->op = (uint8_t)par__op_code(op->call.op), r->result = 0;
-    PAR__STORE(&k->record_count, op->record + 1);
-}
-
 static par_result par__begin(par_comm *c, const par__call *call, par__operation **out) {
     PAR_ASSERT(c && "a comm is NULL");
     par__world *w = c->world;
@@ -3840,7 +3856,9 @@ static par_result par__begin(par_comm *c, const par__call *call, par__operation 
     op->begun = par__ticks();
     op->site = par__site(w, c->site);
     c->site = NULL;
-    par__write_record(op);
+    op->record = w->control->record_count;
+    op->sequence = op->lane_ticket + 1; // so numbered in the lane, and so it will be on this comm
+    par__write_record(op, 0);
     *w->active_end = op;
     w->active_end = &op->next;
     *out = op;
@@ -3940,8 +3958,8 @@ static par_result par__apply_force(par__world *w, const char *text) {
     return PAR_OK;
 }
 
-static par_result par__check_desc(const par_desc *in,
-                                  par_desc *d) { // zeros become the environment's or the defaults
+// Zeros become the environment's values or the defaults.
+static par_result par__check_desc(const par_desc *in, par_desc *d) {
     memset(d, 0, sizeof *d);
     if (in) *d = *in;
     if (!d->rank_count) d->rank_count = par__env_int("PAR_RANKS", 0);
@@ -3958,7 +3976,6 @@ static par_result par__check_desc(const par_desc *in,
         return par__log(PAR_ERR_ARGUMENT, "PAR_NODE_RANKS (or node_ranks) must be 1 or more");
     if (!(d->timeout_s > 0))
         return par__log(PAR_ERR_ARGUMENT, "PAR_TIMEOUT (or timeout_s) must be more than 0");
-    if ((size_t)d->rank_count * 128 > d->stage_bytes) d->stage_bytes = (size_t)d->rank_count * 4096;
     return PAR_OK;
 }
 
@@ -3967,7 +3984,8 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     if (!w) return NULL;
     w->backend = backend, w->rank = rank, w->size = size;
     w->active_end = &w->active;
-    w->timeout_s = d->timeout_s, w->stage_bytes = d->stage_bytes;
+    w->timeout_s = d->timeout_s;
+    w->stage_bytes = PAR__MAX(d->stage_bytes, par__round_up(256 * (size_t)size, 4096)); // a line per block
     w->node_ranks = d->node_ranks ? PAR__MIN(d->node_ranks, size) : size;
     w->kernels = par__pick_kernels();
     w->fd = -1;
@@ -4134,9 +4152,8 @@ static par_result par__open_child(const par_desc *d, const char *boot,
     return r ? r : par__become_child(w, rank, parent, out);
 }
 
-static int par__launcher_size(void) { // > 1: mpiexec, srun or torchrun started this
-    static const char *const names[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE",
-                                        "SLURM_STEP_NUM_TASKS"};
+static int par__launcher_size(void) { // > 0: mpiexec or srun started this process as one of so many
+    static const char *const names[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (par__env_int(names[i], 0) > 0) return par__env_int(names[i], 0);
     return 0;
@@ -4320,6 +4337,10 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
             "-DPAR_MPI, or run it alone with PAR_RANKS=%d",
             par__launcher_size(), par__launcher_size());
 #endif
+    if (par__env_int("WORLD_SIZE", 0) > 1 && getenv("RANK") && getenv("MASTER_ADDR"))
+        return par__log(PAR_ERR_UNSUPPORTED,
+                        "torchrun's variables are set, but this version cannot meet over TCP: use "
+                        "mpiexec, or PAR_RANKS on one machine (and unset WORLD_SIZE)");
     return par__open_here(&d, comm);
 }
 
@@ -4371,6 +4392,7 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
     char *base = first->base;
     const size_t bytes = first->arena_bytes;
     const int fd = first->fd;
+    if (!made) par__free_world(first, 0);
     for (; started < made && !r; started++)
         if (pthread_create(&t[started].thread, NULL, par__thread_main, &t[started])) {
             r = par__log(PAR_ERR_SYSTEM, "cannot start thread %d of %d", started, rank_count);
@@ -4740,6 +4762,29 @@ static par_result par__close_world(par__world *w) {
 
 static par_result par__write_trace(par_comm *c);
 
+// What was begun on a comm that closes and never waited for. Collectives have ended with the closing barrier;
+// a message whose other end never came has not.
+static par_result par__forget_operations(par_comm *c) {
+    par__world *w = c->world;
+    int forgotten = 0;
+    par__operation **link = &w->active;
+    while (*link) {
+        par__operation *op = *link;
+        if (op->comm != c) {
+            link = &op->next;
+            continue;
+        }
+        *link = op->next;
+        op->ticket = 0, op->next = w->idle_operations, w->idle_operations = op;
+        forgotten++;
+    }
+    w->active_end = link;
+    if (!forgotten || c->broken) return PAR_OK;
+    return par__log(PAR_ERR_ARGUMENT,
+                    "rank %d closes comm %s, but %d messages begun on it never met their other end", c->rank,
+                    c->name, forgotten);
+}
+
 par_result(par_close)(par_comm *c) {
     if (!c) return PAR_OK;
     par__world *w = c->world;
@@ -4756,6 +4801,8 @@ par_result(par_close)(par_comm *c) {
             par__await_count(c, &w->arena->closing, (uint32_t)w->arena->rank_count);
         }
     }
+    const par_result forgot = par__forget_operations(c);
+    if (!r) r = forgot;
     for (par_comm **link = &w->comms; *link; link = &(*link)->next)
         if (*link == c) {
             *link = c->next;

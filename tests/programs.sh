@@ -65,7 +65,8 @@ bad_input() {
     fails 1 "ranks must be" $gpt --data $data --ranks -1 && fails 1 "ranks must be" $gpt --data $data --ranks 100000 &&
     fails 1 "No such file" $gpt --data $data --load /nonexistent && fails 1 "cannot make the directory" $gpt --data $data $small --max_iters 1 --save /proc/nowhere/x &&
     fails 1 "must be a number" env PAR_RANKS=x $gpt --data $data && fails 1 "PAR_TIMEOUT" env PAR_TIMEOUT=-3 $gpt --data $data &&
-    fails 1 "no algorithm" env PAR_ALGO=all_reduce:magic $gpt --data $data && fails 1 "built without MPI" env PMI_SIZE=4 build/01_hello
+    fails 1 "no algorithm" env PAR_ALGO=all_reduce:magic $gpt --data $data && fails 1 "built without MPI" env PMI_SIZE=4 build/01_hello &&
+    fails 1 "torchrun" env RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost build/01_hello
 }
 help_texts() { $gpt --help | grep -q -e --gradient_accumulation_steps && build/bench_coll --help | grep -q -e --memory; }
 hello() { PAR_RANKS=4 build/01_hello | grep -q "4 ranks; their numbers add up to 6"; }

@@ -4,11 +4,11 @@ export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktra
 asan="-fsanitize=address,undefined -fno-sanitize-recover=all -O1 -g"
 
 build_asan() {
-    gcc -std=c11 $asan -I. -Itests -DTEST_FEWER tests/test_par.c -o build/test_par_asan -pthread -lm &&
+    gcc -std=c11 $asan -I. -Itests -DTEST_FEWER=1 tests/test_par.c -o build/test_par_asan -pthread -lm &&
     gcc -std=gnu11 $asan -I. examples/gpt/gpt.c -o build/gpt_asan -pthread -lm &&
     gcc -std=gnu11 $asan -I. bench/bench_coll.c -o build/bench_coll_asan -pthread -lm
 }
-build_tsan() { gcc -std=c11 -fsanitize=thread -O1 -g -I. -Itests -DTEST_FEWER tests/test_par.c -o build/test_par_tsan -pthread -lm; }
+build_tsan() { gcc -std=c11 -fsanitize=thread -O1 -g -I. -Itests -DTEST_FEWER=2 tests/test_par.c -o build/test_par_tsan -pthread -lm; }
 trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 20 --dropout 0.1 --ranks 2 --trace "$work/t" --save "$work/ck"; }
 
 DEADLINE=280
