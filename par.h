@@ -87,6 +87,7 @@ ENVIRONMENT
     PAR_NODE_RANKS=k    pretend that every k consecutive ranks are a node of their own
     PAR_TIMEOUT=s       seconds before a wait is an error (600)
     PAR_ALGO=op:name    force an algorithm, several separated by commas; see par_print_algorithms
+    PAR_STAGE=bytes     staging per rank and comm for collectives on ordinary memory (262144)
     PAR_TRACE=file      write a trace for Perfetto (ui.perfetto.dev) when the world closes
     PAR_LEDGER=1        print what was sent, and how long it took, when the world closes
 
@@ -108,6 +109,9 @@ LIMITS
     Linux, 64 bits, little endian. gcc 9 or clang 11 and newer. Ranks of one node share a user.
     The ranks that par_open forks run from that call on; what main did before it was done once, and copied.
     Rank 0 is the process that called; the others end when it ends, and par_close in rank 0 waits for them.
+    Where fork is not safe (the program has threads already) the program is run again for each rank, and what
+main does before par_open is done by all. The thread that called par_open lives as long as the world. Between
+nodes, a rank's death and par_abort are noticed through mpiexec or a deadline, not at once.
 */
 #include <stddef.h>
 #include <stdint.h>
@@ -218,7 +222,7 @@ typedef struct par_desc {
                    // where fork is not safe: the program already has threads)
     double timeout_s;   // deadline of every wait; 0: PAR_TIMEOUT, else 600
     size_t arena_bytes; // address space for shared memory per node; 0: 4x the machine's memory
-    size_t stage_bytes; // staging per rank and comm for collectives on ordinary memory; 0: 256 KiB
+    size_t stage_bytes; // staging per rank and comm for ordinary memory; 0: PAR_STAGE, else 256 KiB
     const char *trace;  // as PAR_TRACE
 } par_desc;
 
@@ -244,7 +248,9 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user);
 // for the others to exit and returns PAR_ERR_PEER_DIED if one failed. NULL is PAR_OK.
 par_result par_close(par_comm *comm);
 
-// Tell every rank of the world to stop: their waits return PAR_ERR_ABORTED with this text. Returns at once.
+// Tell every rank of this node to stop: its waits and later calls return PAR_ERR_ABORTED with this text.
+// Returns at once. Ranks of other nodes run into their deadline, or mpiexec ends them when this program exits
+// with an error.
 par_result par_abort(par_comm *comm, const char *text);
 
 int par_rank(const par_comm *comm);                 // 0 .. size-1
@@ -1560,6 +1566,7 @@ typedef struct par__operation {
     int more; // the algorithm has further pieces
     par__action *actions;
     size_t action_count, action_room, at;
+    par__action discard;  // where to write when memory is out; nobody reads it
     const char **view;    // per rank: where byte 0 of its input array would be
     char **out;           // per rank: where byte 0 of its output array would be
     const void **sources; // scratch for par__reduce
@@ -2373,11 +2380,10 @@ static int par__step_transfers(par__operation *op, int *moved) {
 // at the next call) afterwards, and every piece that stages waits for that of all ranks on the node.
 
 static par__action *par__emit(par__operation *op, par__verb verb) {
-    static par__action discard; // where to write when out of memory; nobody reads it
     if (op->action_count == op->action_room) {
         const size_t room = 2 * op->action_room + 16;
         par__action *p = (par__action *)PAR_REALLOC(op->actions, room * sizeof *p);
-        if (!p) return op->result = PAR_ERR_MEMORY, &discard;
+        if (!p) return op->result = PAR_ERR_MEMORY, &op->discard;
         op->actions = p, op->action_room = room;
     }
     par__action *a = &op->actions[op->action_count++];
@@ -3968,7 +3974,9 @@ static par_result par__check_desc(const par_desc *in, par_desc *d) {
     if (d->timeout_s == 0) d->timeout_s = 600;
     if (!d->trace) d->trace = getenv("PAR_TRACE");
     if (d->trace && !*d->trace) d->trace = NULL;
-    if (!d->stage_bytes) d->stage_bytes = 262144;
+    const int stage = par__env_int("PAR_STAGE", 262144);
+    if (stage < 0) return par__log(PAR_ERR_ARGUMENT, "PAR_STAGE must be a number of bytes");
+    if (!d->stage_bytes) d->stage_bytes = (size_t)stage;
     d->stage_bytes = par__round_up(PAR__MAX(d->stage_bytes, (size_t)8192), 4096);
     if (d->rank_count < 0 || d->rank_count > 1024)
         return par__log(PAR_ERR_ARGUMENT, "PAR_RANKS (or rank_count) must be a number from 1 to 1024");
@@ -4075,20 +4083,22 @@ static par_result par__become_child(par__world *w, int rank, int parent, par_com
 extern char **environ;
 
 static int par__run_again(const par__world *w, int rank) { // the child's pid, or -1
-    static char arguments[131072];
-    char boot[96];
-    char *argv[4096];
+    enum { BYTES = 1 << 20, ARGUMENTS = 1 << 14 };
+    char boot[96], *text = (char *)PAR_MALLOC(BYTES), **argv = (char **)PAR_MALLOC(ARGUMENTS * sizeof *argv);
     int argc = 0, pid = -1;
     FILE *f = fopen("/proc/self/cmdline", "r");
-    const size_t n = f ? fread(arguments, 1, sizeof arguments - 1, f) : 0;
+    const size_t n = f && text ? fread(text, 1, BYTES - 1, f) : 0;
     if (f) fclose(f);
-    arguments[n] = 0;
-    for (size_t i = 0; i < n && argc < 4095; i += strlen(arguments + i) + 1) argv[argc++] = arguments + i;
-    argv[argc] = NULL;
+    if (n) text[n] = 0;
+    for (size_t i = 0; i < n && argv && argc < ARGUMENTS - 1; i += strlen(text + i) + 1)
+        argv[argc++] = text + i;
+    if (argv) argv[argc] = NULL;
     snprintf(boot, sizeof boot, "%d %d %d %d %d", w->fd, rank, w->size, w->node_ranks, (int)getpid());
     setenv("PAR__BOOT", boot, 1);
     if (argc && posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ)) pid = -1;
     unsetenv("PAR__BOOT");
+    PAR_FREE(text);
+    PAR_FREE(argv);
     return pid;
 }
 

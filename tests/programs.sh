@@ -149,6 +149,9 @@ check "benchmark rows" bench_rows
 check "benchmark, bad input" bench_bad
 check "algorithms" algorithms
 check "ledger" ledger
+check "the same bits with small stages" env PAR_STAGE=8192 build/test_par --only bit_equality --ranks 3
+check "the same bits with large stages" env PAR_STAGE=1048576 build/test_par --only bit_equality --ranks 4
+check "collectives with small stages" env PAR_STAGE=8192 build/test_par --only collectives_large_private --ranks 3
 check "a rank that fails" dead_child
 check "a dying parent" dying_parent
 check "ranks by running the program again" run_again
