@@ -3713,20 +3713,21 @@ static par_result par__check_wait(par__operation *op) {
                           w->arena->abort_text);
     if (!message && op->state != PAR__QUEUED && PAR__LOAD(&c->board->failed) == op->sequence)
         return par__error(w, PAR_ERR_MISMATCH, "%s", c->board->fail_text);
-    for (int died = 1; died >= 0; died--) // first those that died, then those that gave up or left
+    for (int pass = 0; pass < 2;
+         pass++) // first those that died of themselves, then those that gave up or left
         for (int r = 0; r < c->size; r++) {
             const int i = c->arena_index[r];
             if (r == c->rank || i < 0 || (message && r != op->call.root) || !par__peer_dead(w, i)) continue;
             const par__rank_control *k = &w->arena->ranks[i];
-            if (died && (PAR__LOAD(&k->state) != PAR__DEAD || PAR__LOAD(&k->broke))) continue;
+            const int broke = PAR__LOAD(&k->broke) != 0, died = PAR__LOAD(&k->state) == PAR__DEAD && !broke;
+            if (pass == 0 && !died) continue;
             par__progress(w); // it may have done its part first
             if (op->state == PAR__DONE) return PAR_OK;
             const uint32_t cause = PAR__LOAD(&w->arena->cause);
-            if (!died && cause > 1 && PAR__LOAD(&k->broke))
-                return par__error(w, (par_result)(cause - 1), "%s", w->arena->cause_text);
+            if (broke && cause > 1) return par__error(w, (par_result)(cause - 1), "%s", w->arena->cause_text);
             return par__error(w, PAR_ERR_PEER_DIED,
-                              "rank %d (pid %d) %s while rank %d waits in par_%s at %s; %s", r,
-                              w->arena->ranks[i].pid, died ? "died" : "closed its comm or ended", c->rank,
+                              "rank %d (pid %d) %s while rank %d waits in par_%s at %s; %s", r, k->pid,
+                              died ? "died" : "closed its comm or ended", c->rank,
                               par_kind_name(op->call.kind), site, par__last_seen(w, i, seen, sizeof seen));
         }
     const double now = par__now();
