@@ -3724,7 +3724,8 @@ static par_result par__check_wait(par__operation *op) {
             par__progress(w); // it may have done its part first
             if (op->state == PAR__DONE) return PAR_OK;
             const uint32_t cause = PAR__LOAD(&w->arena->cause);
-            if (broke && cause > 1) return par__error(w, (par_result)(cause - 1), "%s", w->arena->cause_text);
+            if (broke && cause < 2) return PAR_OK; // the cause is being written down: look again soon
+            if (broke) return par__error(w, (par_result)(cause - 1), "%s", w->arena->cause_text);
             return par__error(w, PAR_ERR_PEER_DIED,
                               "rank %d (pid %d) %s while rank %d waits in par_%s at %s; %s", r, k->pid,
                               died ? "died" : "closed its comm or ended", c->rank,

@@ -1,6 +1,7 @@
 # ASan and UBSan on everything; TSan with ranks as threads.
 . tests/lib.sh
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 TSAN_OPTIONS=halt_on_error=1
+export PAR_TEST_COUNT=400
 asan="-fsanitize=address,undefined -fno-sanitize-recover=all -O1 -g"
 
 build_asan() {

@@ -292,9 +292,7 @@ static void sweep(par_comm *w, int memory, int large) { // memory: bit 0 send sy
                             if (in_place && (k == PAR_KIND_ALL_TO_ALL || k == PAR_KIND_ALL_TO_ALLV)) continue;
                             if (large && (o != PAR_SUM || (d != PAR_F32 && d != PAR_BF16))) continue;
                             if (large && in_place && d != PAR_F32) continue;
-#if TEST_FEWER == 2
-                            if (large && (in_place || d != PAR_F32)) continue;
-#endif
+                            if (large && thin && (in_place || d != PAR_F32)) continue;
                             if (!large && c == 5 && o > PAR_AVG && d > PAR_F16)
                                 continue; // the mid size for fewer types
                             if (thin && ((d != PAR_F32 && d != PAR_BF16 && d != PAR_U64) || o == PAR_MIN ||
