@@ -6,7 +6,7 @@ CC ?= cc
 CFLAGS ?= -O2 -g
 WARN = -Wall -Wextra -Wconversion -Werror
 FAST = -O3 -march=native -fno-math-errno -fno-trapping-math
-MPICC ?= mpicc
+MPICC ?= $(shell command -v mpicc.mpich || echo mpicc)
 PREFIX ?= /usr/local
 RANKS ?= 2
 DATA ?= build/corpus.txt

@@ -858,8 +858,7 @@ uint16_t par_f32_to_bf16(float f) { return par__bf16_down(f); }
 // >>kernels -------------------------------------------------------------------------------------------------
 //
 // Reduction of n sources in rank order, in blocks that stay in the first-level cache:
-//     block of sources[0] -> accumulator; accumulator op= the same block of sources[1]; ...; accumulator ->
-//     dst
+//     sources[0] block op sources[1] block -> sum;  sum op= sources[2] block;  ...  last step -> dst
 // f16 and bf16 are widened on the way in and rounded once on the way out. Each loop is compiled once per
 // instruction set, and the processor's is picked at run time, so that nobody needs -march. The inner loops
 // have a fixed length because that is what gcc -O2 agrees to vectorise.
@@ -1145,10 +1144,8 @@ par_result par_cast(void *dst, par_dtype dt, const void *src, par_dtype st, size
 // The built-in kernel packs panels of A (PAR__MR rows) and B (PAR__NR columns) so that the innermost loop
 // reads both in order, and keeps a PAR__MR x PAR__NR tile of C in registers (Goto and van de Geijn 2008):
 //     for each KC slice of K: pack B (KC x NC) -> for each MC rows: pack A (MC x KC) -> tiles
-// Sums run over k in order within a slice and slice after slice.
-
-// A library gets one thread: ranks are the parallelism here, and two that share a machine must not fight for
-// it.
+// Sums run over k in order within a slice and slice after slice. A library gets one thread: ranks are the
+// parallelism here, and two that share a machine must not fight for it.
 
 #if defined(PAR_DNNL)
 #define PAR__GEMM_NAME "oneDNN"
@@ -2122,8 +2119,8 @@ static int par__commit_stage(par_comm *c) {
 // A message goes through a ring of PAR__RING slots that belongs to its ordered pair of ranks, or through MPI
 // when the two share no memory. If the receiver can address the sender's block, one slot tells it where (one
 // copy); otherwise the bytes follow in slots (two copies, overlapped):
-//     sender   | fill 0 | fill 1 | fill 2 | ... head moves        receiver  | drain 0 | drain 1 | ... tail
-//     moves
+//     sender      fill 0 | fill 1 | fill 2  | fill 3  | (full: wait) ...      head counts filled slots
+//     receiver             drain 0 | drain 1 | drain 2 | ...                  tail counts drained ones
 // Users' messages and those of collectives have separate rings and MPI tags.
 
 static par__ring *par__ring_of(const par_comm *c, int from, int to, int internal, char **slots) {
@@ -2370,11 +2367,11 @@ static int par__step_transfers(par__operation *op, int *moved) {
 // An algorithm is a function that writes the actions of one piece of the array; the interpreter runs them,
 // returns when one must wait, and comes back to it. So every algorithm blocks or overlaps without knowing
 // which.
-//     WAIT_ALL / WAIT   until all ranks of my node / one of them have published a level
+//     WAIT_ALL, WAIT    until all ranks of my node, or one of them, have published a level
 //     PUBLISH           my level: what I wrote or read until here, peers may read or overwrite
 //     COPY              bytes from src to dst
-//     REDUCE            view[first] op ... op view[last] (after the partial sum at src) -> dst, or every
-//     rank's out SEND, RECV, JOIN  start a message; JOIN waits for all that were started
+//     REDUCE            (partial sum at src) op view[first] op ... op view[last] -> dst, or all ranks' out
+//     SEND, RECV, JOIN  start a message; JOIN waits for all that were started
 // A piece may use the levels op->level + 1 ... + PAR__LEVELS, and the half of each rank's stage that
 // par__half_of names. Why a half may be overwritten: its last readers published their next piece (or arrived
 // at the next call) afterwards, and every piece that stages waits for that of all ranks on the node.
@@ -2512,10 +2509,11 @@ static char *par__scratch(par__operation *op, size_t bytes) {
 
 // >>inline --------------------------------------------------------------------------------------------------
 //
-//     rank 0   [call x0]-.      every arrival line brings its rank's data along; whoever has seen all lines
-//     has all rank 1   [call x1]-+-> everybody reads all four lines and takes, or adds, what it needs rank 2
-//     [call x2]-+ rank 3   [call x3]-'      1 step, no further synchronisation; across nodes the leaders
-//     exchange the lines
+//     rank 0   [call x0]-.
+//     rank 1   [call x1]-+-> every arrival line brings its rank's data along; who has seen all lines has all
+//     rank 2   [call x2]-+   data, and takes, or adds in rank order, what it needs
+//     rank 3   [call x3]-'
+// 1 step, no further synchronisation. Across nodes the leaders exchange the lines first.
 
 // What of my input others need, if it fits a line; 0 if this kind never fits.
 static size_t par__inline_bytes(const par__operation *op) {
@@ -2583,11 +2581,13 @@ static void par__run_inline(par__operation *op) {
 // >>oneshot -------------------------------------------------------------------------------------------------
 //
 //     rank 0   [x0] publish --- wait for all --- read what I need from x0, x1, x2, x3
-//     rank 1   [x1] publish --- wait for all --- read what I need from x0, x1, x2, x3      ... and so on
+//     rank 1   [x1] publish --- wait for all --- read what I need from x0, x1, x2, x3
+//     rank 2   [x2] publish --- wait for all --- read what I need from x0, x1, x2, x3
+//     rank 3   [x3] publish --- wait for all --- read what I need from x0, x1, x2, x3
 //
 // All addressable: the peers' own buffers are read, in one piece. Otherwise pieces pass through the stages.
-// all_reduce: every rank adds everything: (n+3)S bytes, for small S. The others: each byte is read once by
-// who needs it.
+// all_reduce: every rank adds everything: (n+3)S bytes, for small S. The others: each byte is read once, by
+// who needs it. Nobody's input is overwritten before all have published that they have read it.
 
 // Point view[] at the peers' stages, where byte `at` of their arrays lies `skip` bytes in.
 static void par__view_stages(par__operation *op, size_t at, size_t skip) {
@@ -2719,13 +2719,13 @@ static void par__emit_oneshot_blocks(par__operation *op) {
 
 // >>twoshot -------------------------------------------------------------------------------------------------
 //
-//     slices        0    1    2    3          each rank reduces its slice of the array, then all exchange
-//     slices rank 0       [+]   .    .    .   -->  0 1 2 3 rank 1        .   [+]   .    .   -->  0 1 2 3
-//     addressable: reads n slices and writes n results, 2S bytes rank 2        .    .   [+]   .   -->  0 1 2
-//     3       staged: (5 - 2/n)S, in pieces that stay in cache rank 3        .    .    .   [+]  -->  0 1 2 3
-//     2 synchronisations (each piece)
+//     slice        0    1    2    3
+//     rank 0      [+]   .    .    .   -->  0 1 2 3     each rank reduces its slice over all ranks, then all
+//     rank 1       .   [+]   .    .   -->  0 1 2 3     exchange slices; 2 synchronisations for each piece
+//     rank 2       .    .   [+]   .   -->  0 1 2 3     addressable: n slices read, n written: 2S bytes
+//     rank 3       .    .    .   [+]  -->  0 1 2 3     staged: (5 - 2/n)S bytes, in pieces that stay in cache
 //
-// Each slice is written by its owner alone and read by others only before (input) or after (result) that.
+// Each slice is written by its owner alone, and read by others only before (input) or after (result) that.
 
 static void par__slice(size_t count, int n, int r, size_t e, size_t *first,
                        size_t *length) { // whole cache lines
@@ -2777,16 +2777,15 @@ par__emit_twoshot(par__operation *op) { // all_reduce, and reduce whose root alo
 // >>chain ---------------------------------------------------------------------------------------------------
 //
 // A sum across nodes, in rank order whatever the nodes are: the partial sum visits the segments of
-// consecutive ranks in turn, carried in the accumulator's type, and what the last one has goes to who needs
-// it.
-//     segment 0 (ranks 0 1)    s = x0 + x1      --.
-//     segment 1 (ranks 2 3)                       '-> s + x2 + x3 --.
-//     segment 2 (ranks 4 5)                                         '-> s + x4 + x5 = result -> all, or its
-//     owner
+// consecutive ranks in turn, in the accumulator's type; what the last one has goes to who needs it.
+//     segment 0 (ranks 0 1)    s = x0 + x1  --.
+//     segment 1 (ranks 2 3)                   '->  s + x2 + x3  --.
+//     segment 2 (ranks 4 5)                                       '->  s + x4 + x5  -->  all, or the owner
 // two_level: nodes are nodes, successive pieces have successive carriers; the result returns down a binomial
-// tree. ring: every rank is a node of its own; the result goes on round the ring. Bytes over a node's link: S
-// out for the sum, S for the result. A ring of partial blocks would send less from three nodes on (2(k-1)/k
-// S), but adds in another order for each block.
+// tree.
+// ring: every rank is a node of its own; the result goes on round the ring.
+// Bytes over a node's link: S out for the sum, S for the result. A ring of partial blocks would send less
+// from three nodes on, 2(k-1)/k S, but adds each block in another order.
 
 typedef struct par__chain {
     const par__layout *layout;
@@ -2904,10 +2903,9 @@ static void par__emit_ring_sum(par__operation *op) { par__emit_chain_piece(op, &
 
 // >>spread --------------------------------------------------------------------------------------------------
 //
-// broadcast, tree (and two levels: nodes for ranks, the last hop through the node's stage), n = 8, root 0:
-//     0 -> 4      0 -> 2, 4 -> 6      0 -> 1, 2 -> 3, 4 -> 5, 6 -> 7          log2(n) steps, S bytes each, in
-//     pieces
-// all_gather, ring: in step s rank r passes block r-s to r+1.                 n-1 steps, (n-1)/n S bytes
+// broadcast, tree (two_level: nodes for ranks, the last hop through the node's stage), n = 8, root 0:
+//     0 -> 4     0 -> 2, 4 -> 6     0 -> 1, 2 -> 3, 4 -> 5, 6 -> 7       log2(n) steps of S bytes, in pieces
+// all_gather, ring: in step s rank r passes block r-s on to r+1:            n-1 steps, (n-1)/n S bytes
 // all_gather, two_level: each rank sends its block once to each other node, to the carrier with its own local
 // number; so a node receives every remote block once.
 
@@ -3000,12 +2998,11 @@ static void par__emit_two_level_all_gather(par__operation *op) {
 
 // >>doubling ------------------------------------------------------------------------------------------------
 //
-// Recursive doubling (Bruck 1997, for any n): after step i rank r holds the blocks of r, r+1, ..., r + 2^i
-// - 1.
+// Recursive doubling (Bruck 1997, for any n): rank r holds the blocks of r ... r + 2^i - 1 after i steps.
 //     step 1 (distance 1)   0<-1   1<-2   2<-3   3<-0
 //     step 2 (distance 2)   0<-2   1<-3   2<-0   3<-1          ceil(log2 n) steps, (n-1)/n S bytes
 // all_gather: the blocks are the result. all_reduce: they are everybody's inputs, added in rank order at the
-// end: fewest steps of all that keep the order, n S bytes.
+// end: the fewest steps that keep the order, (n-1)S bytes.
 
 static void par__emit_doubling_steps(par__operation *op, char *base, const size_t *starts,
                                      const size_t *lengths) {
@@ -3043,13 +3040,12 @@ static void par__emit_doubling(par__operation *op) {
 // >>halving -------------------------------------------------------------------------------------------------
 //
 // Recursive halving for reduce_scatter, n a power of two, order kept: contributions are exchanged, not sums.
-// In each step a rank gives its partner the other half of the blocks it still holds, for every contribution
+// In each step a rank gives its partner the other half of the blocks it still holds, of every contribution
 // it holds:
 //     n = 4   rank 0 holds x0[0..3]
-//     step 1 (partner 2)   gives x0[2..3], gets x2[0..1]          2 contributions of 2 blocks
-//     step 2 (partner 1)   gives x0[1] x2[1], gets x1[0] x3[0]    4 contributions of 1 block: add them in
-//     rank order
-// log2(n) steps of S/2 bytes. all_reduce: then recursive doubling of the results.
+//     step 1 (partner 2)   gives x0[2..3], gets x2[0..1]          holds 2 contributions of 2 blocks
+//     step 2 (partner 1)   gives x0[1] x2[1], gets x1[0] x3[0]    holds 4 of 1 block: adds them in rank order
+// log2(n) steps of S/2 bytes.
 
 static void par__emit_halving(par__operation *op) {
     par_comm *c = op->comm;
@@ -3388,15 +3384,15 @@ static par_result par__compare_lines(par__operation *op) {
                               "rank %d has no shared memory left for staging (%zu bytes) in %s", r,
                               c->stage_bytes, par__describe(b, one, sizeof one));
         if (same && !(b->flags & PAR__BAD)) continue;
+        const int other = r ? 0 : PAR__MIN(1, c->size - 1);
+        a = &c->board->lines[other].slot[parity];
         return par__error(
             c->world, PAR_ERR_MISMATCH,
-            "rank %d called %s at %s, but rank %d called %s at %s (call %u on comm %s): all ranks must "
-            "make the same calls in the same order",
-            r, par__describe(b, one, sizeof one), par__site_text(c, r, b->site), r ? 0 : 1,
-            par__describe(&c->board->lines[r ? 0 : PAR__MIN(1, c->size - 1)].slot[parity], two, sizeof two),
-            par__site_text(c, r ? 0 : PAR__MIN(1, c->size - 1),
-                           c->board->lines[r ? 0 : PAR__MIN(1, c->size - 1)].slot[parity].site),
-            op->sequence, par__comm_name(c));
+            "rank %d called %s at %s, but rank %d called %s at %s (call %u on comm %s): all ranks "
+            "must make the same calls in the same order",
+            r, par__describe(b, one, sizeof one), par__site_text(c, r, b->site), other,
+            par__describe(a, two, sizeof two), par__site_text(c, other, a->site), op->sequence,
+            par__comm_name(c));
     }
     return PAR_OK;
 }

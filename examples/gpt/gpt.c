@@ -19,7 +19,7 @@ typedef struct settings {
     gpt_config model;
     int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, json;
-    double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature, max_seconds;
+    double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
 } settings;
 
 typedef struct trainer {
