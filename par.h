@@ -1441,7 +1441,7 @@ typedef struct par__arena { // the first bytes of the shared memory
     uint64_t magic, bytes;
     uint64_t boot_rings;
     int32_t rank_count;
-    uint32_t aborted, closing;
+    uint32_t aborted, closing; // aborted: 1 yes, 2 its text is being written
     char abort_text[256];
     uint32_t cause; // par_result + 1 of the first error that ended a comm; 1: its text is being written
     char cause_text[PAR__ERROR_BYTES];
@@ -3704,7 +3704,7 @@ static par_result par__check_wait(par__operation *op) {
     char who[PAR__ERROR_BYTES / 2], seen[160];
     const int message = op->call.kind >= PAR_KIND_SEND;
     const char *site = w->control->sites[op->site];
-    if (PAR__LOAD(&w->arena->aborted))
+    if (PAR__LOAD(&w->arena->aborted) == 1)
         return par__error(w, PAR_ERR_ABORTED, "par_%s at %s: %s", par_kind_name(op->call.kind), site,
                           w->arena->abort_text);
     if (!message && op->state != PAR__QUEUED && PAR__LOAD(&c->board->failed) == op->sequence)
@@ -3843,7 +3843,7 @@ static par_result par__begin(par_comm *c, const par__call *call, par__operation 
     PAR_ASSERT(c && "a comm is NULL");
     par__world *w = c->world;
     if (c->broken) return c->broken;
-    if (PAR__LOAD(&w->arena->aborted))
+    if (PAR__LOAD(&w->arena->aborted) == 1)
         return par__break(c, par__error(w, PAR_ERR_ABORTED, "%s", w->arena->abort_text));
     par__operation *op = par__take_operation(w);
     if (!op) return par__error(w, PAR_ERR_MEMORY, "no memory for an operation");
@@ -4573,11 +4573,12 @@ static par_result par__share(par_comm *c, const void *mine, size_t bytes, void *
 
 void *(par_alloc)(par_comm *c, size_t bytes) {
     const int locals = par__locals(&c->nodes, c->nodes.me), large = bytes >= (size_t)4 << 20;
-    const size_t align = large ? (size_t)2 << 20 : 64,
-                 stride = par__round_up(PAR__MAX(bytes, (size_t)1), align);
+    const size_t align = large ? (size_t)2 << 20 : 64;
+    const size_t stride = par__round_up(PAR__MAX(bytes, (size_t)1), align);
     const int leader = c->nodes.members[c->nodes.start[c->nodes.me]];
-    uint64_t mine[2] = {0, bytes}, *all = (uint64_t *)PAR_MALLOC(sizeof mine * (size_t)c->size);
     par__block *b = (par__block *)par__zalloc(sizeof *b);
+    uint64_t mine[2] = {0, b ? bytes : UINT64_MAX}; // where my node's memory is (leaders); how much I want
+    uint64_t *all = (uint64_t *)PAR_MALLOC(sizeof mine * (size_t)c->size);
     const int fits = bytes < SIZE_MAX / 4 && stride <= SIZE_MAX / 4 / (size_t)locals;
     int failed = 0;
     if (par__node_leader(c) && fits && all && b)
@@ -4585,8 +4586,8 @@ void *(par_alloc)(par_comm *c, size_t bytes) {
     if (!all || par__share(c, mine, sizeof mine, all))
         return par__arena_free(c->world, mine[0]), PAR_FREE(all), PAR_FREE(b), (void *)NULL;
     for (int r = 0; r < c->size; r++) {
-        failed |= c->nodes.local_index[r] == 0 && !all[2 * r];
-        if (all[2 * r + 1] == bytes) continue;
+        failed |= (c->nodes.local_index[r] == 0 && !all[2 * r]) || all[2 * r + 1] == UINT64_MAX;
+        if (all[2 * r + 1] == bytes || failed) continue;
         par__error(c->world, PAR_ERR_MISMATCH,
                    "par_alloc at %s: rank %d asks for %llu bytes, rank %d for %zu", c->site ? c->site : "?",
                    r, (unsigned long long)all[2 * r + 1], c->rank, bytes);
@@ -4599,7 +4600,7 @@ void *(par_alloc)(par_comm *c, size_t bytes) {
                    c->site ? c->site : "?", bytes, locals);
     const uint64_t at = all[2 * leader];
     PAR_FREE(all);
-    if (failed || !b) return par__arena_free(c->world, mine[0]), PAR_FREE(b), (void *)NULL;
+    if (failed) return par__arena_free(c->world, mine[0]), PAR_FREE(b), (void *)NULL;
     b->base = c->world->base + at;
     b->stride = stride;
     b->next = c->blocks;
