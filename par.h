@@ -5073,11 +5073,15 @@ static char *par__trace_text(par_comm *c, double span, size_t *bytes) {
         const par__event *v = &w->events[i];
         const double begun = span - par__tick_seconds(w, now - v->begun);
         const double lasted = par__tick_seconds(w, v->ended - v->begun);
-        at += (size_t)snprintf(
-            text + at, 192,
-            "{\"name\":\"%.40s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%u,"
-            "\"args\":{\"bytes\":%llu,\"comm\":%u}},\n",
-            v->name, begun * 1e6, lasted * 1e6, c->rank, v->lane, (unsigned long long)v->bytes, v->comm);
+        char name[41];
+        snprintf(name, sizeof name, "%s", v->name);
+        for (char *p = name; *p; p++)
+            if (*p == '"' || *p == '\\' || (unsigned char)*p < 32) *p = '_';
+        at += (size_t)snprintf(text + at, 192,
+                               "{\"name\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%u,"
+                               "\"args\":{\"bytes\":%llu,\"comm\":%u}},\n",
+                               name, begun * 1e6, lasted * 1e6, c->rank, v->lane,
+                               (unsigned long long)v->bytes, v->comm);
     }
     *bytes = at;
     return text;
@@ -5098,7 +5102,8 @@ static par_result par__write_trace(par_comm *c) {
     if (!r && c->rank == 0) {
         FILE *f = fopen(path, "w");
         int ok = f && fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n") > 0;
-        ok = ok && fwrite(all, 1, total, f) == total && fprintf(f, "{}]}\n") > 0;
+        total -= 2; // the last comma and newline
+        ok = ok && fwrite(all, 1, total, f) == total && fprintf(f, "]}\n") > 0;
         if (f && fclose(f)) ok = 0;
         if (!ok) r = par__log(PAR_ERR_SYSTEM, "cannot write the trace to %s: %s", path, strerror(errno));
     }
