@@ -5063,7 +5063,7 @@ void par_trace_end(par_comm *comm) {
 static char *par__trace_text(par_comm *c, double span, size_t *bytes) {
     par__world *w = c->world;
     const uint64_t now = par__ticks();
-    char *text = (char *)PAR_MALLOC(256 + w->event_count * 192);
+    char *text = (char *)PAR_MALLOC(256 + w->event_count * 256);
     size_t at = 0;
     if (!text) return NULL;
     at += (size_t)sprintf(
