@@ -5077,7 +5077,7 @@ static char *par__trace_text(par_comm *c, double span, size_t *bytes) {
         snprintf(name, sizeof name, "%s", v->name);
         for (char *p = name; *p; p++)
             if (*p == '"' || *p == '\\' || (unsigned char)*p < 32) *p = '_';
-        at += (size_t)snprintf(text + at, 192,
+        at += (size_t)snprintf(text + at, 256,
                                "{\"name\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%u,"
                                "\"args\":{\"bytes\":%llu,\"comm\":%u}},\n",
                                name, begun * 1e6, lasted * 1e6, c->rank, v->lane,
