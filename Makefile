@@ -51,7 +51,7 @@ clean:
 	rm -rf build
 
 help:
-	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test' 'soak     longer random tests (SECONDS=)' \
+	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test' 'soak     longer random tests (SOAK_SECONDS=)' \
 	    'all      everything that builds here' 'examples, bench, lint, install (PREFIX=), clean'
 
 build:

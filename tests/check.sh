@@ -35,9 +35,8 @@ part() { # name, command ...
     shift
     start=$(date +%s)
     echo "== $name"
-    "$@" >build/part.log 2>&1
-    status=$?
-    grep -v '^[0-9]* passed' build/part.log
+    "$@" 2>&1 | tee build/part.log | grep --line-buffered -v '^[0-9]* passed'
+    status=${PIPESTATUS[0]}
     line=$(grep '^[0-9]* passed, [0-9]* failed' build/part.log | tail -n 1)
     if [ -z "$line" ]; then
         echo "FAIL $name: it ended without a count (status $status)"
