@@ -3573,7 +3573,7 @@ static void par__next_piece(par__operation *op) {
 static int par__step_arriving(par__operation *op) { // 1: all lines are here
     par_comm *c = op->comm;
     const int parity = (int)(op->sequence & 1u), leader = c->nodes.local_index[c->rank] == 0;
-    const int wait_for_all = c->nodes.node_count == 1 || !leader || op->state == PAR__EXCHANGING;
+    const int wait_for_all = c->nodes.node_count == 1 || !leader;
     for (; op->block < (size_t)c->size; op->block++) {
         const int r = (int)op->block;
         if (!wait_for_all && !par__is_local(c, r)) continue;
@@ -4293,9 +4293,7 @@ par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
     leader = rank;
     MPI_Bcast(&leader, 1, MPI_INT, 0, node);
     MPI_Allgather(&leader, 1, MPI_INT, leaders, 1, MPI_INT, w->mpi);
-    MPI_Allreduce(&node_size, &w->node_ranks, 1, MPI_INT, MPI_MAX,
-                  shared); // ranks that compete for processors
-    MPI_Comm_size(shared, &w->node_ranks);
+    MPI_Comm_size(shared, &w->node_ranks); // ranks that compete for processors
     w->spins = w->node_ranks <= par__processors() ? 2000 : 1;
     r = par__mpi_arena(w, &d, node, node_size);
     if (!r) r = par__mpi_comm(w, leaders, comm);
