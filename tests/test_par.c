@@ -745,18 +745,21 @@ static double *death; // when the rank died, shared
 static void killed(par_comm *w, int in_the_middle) {
     const int me = par_rank(w), victim = par_size(w) - 1;
     par_result r = PAR_OK;
-    death = (double *)par_alloc(w, sizeof *death);
+    death = (double *)par_alloc(w, 2 * sizeof *death);
+    uint64_t *begun = (uint64_t *)par_peer(w, death + 1, 0); // the victim has arrived and goes no further
     CHECK_OK(w, par_barrier(w));
     if (me == victim) {
         if (in_the_middle) { // begin, do not go on
             par_request q;
             static float x[100000];
             par_all_reduce_begin(x, x, 100000, PAR_F32, PAR_SUM, w, &q);
+            __atomic_store_n(begun, 1, __ATOMIC_SEQ_CST);
         }
         usleep(20000);
         *(double *)par_peer(w, death, 0) = test_now();
         raise(SIGKILL);
     }
+    while (in_the_middle && !__atomic_load_n(begun, __ATOMIC_SEQ_CST)) usleep(100);
     r = big_sum(w);
     const double late = test_now() - *(double *)par_peer(w, death, 0);
     CHECK(w, r == PAR_ERR_PEER_DIED);
