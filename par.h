@@ -110,8 +110,8 @@ LIMITS
     The ranks that par_open forks run from that call on; what main did before it was done once, and copied.
     Rank 0 is the process that called; the others end when it ends, and par_close in rank 0 waits for them.
     Where fork is not safe (the program has threads already) the program is run again for each rank, and what
-main does before par_open is done by all. The thread that called par_open lives as long as the world. Between
-nodes, a rank's death and par_abort are noticed through mpiexec or a deadline, not at once.
+    main does before par_open is done by all. The thread that called par_open lives as long as the world.
+    Between nodes, a rank's death and par_abort are noticed through mpiexec or a deadline, not at once.
 */
 #include <stddef.h>
 #include <stdint.h>
@@ -1729,8 +1729,6 @@ static uint16_t par__site(par__world *w, const char *site) {
     return (uint16_t)i;
 }
 
-static const char *par__comm_name(const par_comm *c) { return c->name; }
-
 static char *par__remote_sites(const par_comm *c, int rank) {
     return (char *)&c->board->lines[c->size] + (size_t)rank * PAR__SITE_BYTES;
 }
@@ -2152,7 +2150,7 @@ static par_result par__check_message(par__operation *op, par__transfer *x) {
         x->peer, (unsigned long long)m->count, par_dtype_name((par_dtype)m->dtype),
         (unsigned long long)m->bytes, m->site, c->rank, (unsigned long long)op->call.count,
         par_dtype_name(op->call.dtype), (unsigned long long)x->bytes, c->world->control->sites[op->site],
-        par_kind_name(op->call.kind), par__comm_name(c));
+        par_kind_name(op->call.kind), c->name);
 }
 
 static par_result par__ring_send(par__operation *op, par__transfer *x, int *moved) {
@@ -3391,8 +3389,7 @@ static par_result par__compare_lines(par__operation *op) {
             "rank %d called %s at %s, but rank %d called %s at %s (call %u on comm %s): all ranks "
             "must make the same calls in the same order",
             r, par__describe(b, one, sizeof one), par__site_text(c, r, b->site), other,
-            par__describe(a, two, sizeof two), par__site_text(c, other, a->site), op->sequence,
-            par__comm_name(c));
+            par__describe(a, two, sizeof two), par__site_text(c, other, a->site), op->sequence, c->name);
     }
     return PAR_OK;
 }
@@ -3709,8 +3706,8 @@ static par_result par__check_wait(par__operation *op) {
                           w->arena->abort_text);
     if (!message && op->state != PAR__QUEUED && PAR__LOAD(&c->board->failed) == op->sequence)
         return par__error(w, PAR_ERR_MISMATCH, "%s", c->board->fail_text);
-    for (int pass = 0; pass < 2;
-         pass++) // first those that died of themselves, then those that gave up or left
+    // First those that died of themselves, then those that gave up or left.
+    for (int pass = 0; pass < 2; pass++)
         for (int r = 0; r < c->size; r++) {
             const int i = c->arena_index[r];
             if (r == c->rank || i < 0 || (message && r != op->call.root) || !par__peer_dead(w, i)) continue;
@@ -3733,8 +3730,7 @@ static par_result par__check_wait(par__operation *op) {
     if (waited < w->timeout_s) return PAR_OK;
     par__missing(op, who, sizeof who);
     return par__error(w, PAR_ERR_TIMEOUT, "rank %d waited %.1f s in par_%s at %s (call %u on comm %s) for %s",
-                      c->rank, waited, par_kind_name(op->call.kind), site, op->sequence, par__comm_name(c),
-                      who);
+                      c->rank, waited, par_kind_name(op->call.kind), site, op->sequence, c->name, who);
 }
 
 static par_result par__wait_for(par__operation *op) {
