@@ -87,7 +87,10 @@ ENVIRONMENT
     PAR_NODE_RANKS=k    pretend that every k consecutive ranks are a node of their own
     PAR_TIMEOUT=s       seconds before a wait is an error (600)
     PAR_ALGO=op:name    force an algorithm, several separated by commas; see par_print_algorithms
+    PAR_TUNE=file       choose algorithms by a table that bench_coll --tune printed; the same for all ranks
     PAR_STAGE=bytes     staging per rank and comm for collectives on ordinary memory (262144)
+    PAR_CMA=0           never copy from a peer's ordinary memory (process_vm_readv); always stage it
+    PAR_PROGRESS=1      a thread in each rank that moves on what was begun (costs part of a processor)
     PAR_TRACE=file      write a trace for Perfetto (ui.perfetto.dev) when the world closes
     PAR_LEDGER=1        print what was sent, and how long it took, when the world closes
 
@@ -98,7 +101,8 @@ MODEL
     Waiting spins briefly, then yields, then sleeps: ranks may outnumber processors.
     Memory: the caller owns every buffer and keeps it, unchanged, until the call or its par_wait returns.
     par_alloc gives memory that the ranks of a node can all address: collectives on it copy nothing twice.
-    When ranks are threads, all memory is like that.
+    When ranks are threads, all memory is like that. Ordinary memory goes through small shared buffers, or
+    large and with one reader through process_vm_readv, where the system allows that.
     A sum is ((x0 + x1) + x2) + ... in rank order, for every size, algorithm and transport; f16 and bf16 are
     added in f32 and rounded once. So par_all_reduce is par_reduce_scatter then par_all_gather to the bit.
     In place: send and recv are the same block, as each function says, or do not overlap.
@@ -224,6 +228,7 @@ typedef struct par_desc {
     size_t arena_bytes; // address space for shared memory per node; 0: 4x the machine's memory
     size_t stage_bytes; // staging per rank and comm for ordinary memory; 0: PAR_STAGE, else 256 KiB
     const char *trace;  // as PAR_TRACE
+    int progress;       // 1: a thread in each rank moves on what was begun; 0: PAR_PROGRESS
 } par_desc;
 
 // Become par_size(*comm) ranks. Under mpiexec (built with PAR_MPI): those of mpiexec; MPI_Init is called if
@@ -305,6 +310,18 @@ typedef struct par_request {
 par_result par_wait(par_request *request);            // the result of the operation; the request is then zero
 par_result par_test(par_request *request, int *done); // makes progress; *done = 1: as after par_wait
 par_result par_wait_all(par_request *requests, int count); // the first error, after all ended
+
+// ---- groups of calls --------------------------------------------------------------------------------------
+
+// Between the two, calls on comm return at once and are done together: small all_reduces (and broadcasts) of
+// one dtype and op (or root) that follow each other travel as one, bit for bit as they would alone; receives
+// meet their sends in any order. Arrays stay unchanged until par_group_end returns (or its request is waited
+// for); a _begin form in a group hands out a complete request. Every rank makes the same calls in the same
+// order. Errors: ARGUMENT (begun twice, or not begun), and the first of the calls'. (Coalescing: NCCL's
+// groups; Horovod's tensor fusion, Sergeev and Del Balso 2018.)
+par_result par_group_begin(par_comm *comm);
+par_result par_group_end(par_comm *comm);
+par_result par_group_end_begin(par_comm *comm, par_request *request);
 
 // ---- collectives ------------------------------------------------------------------------------------------
 // count is in elements and may be 0 or beyond 2^31. n = par_size(comm), S = the whole array in bytes. Errors
@@ -459,10 +476,12 @@ par_ledger par_ledger_get(const par_comm *comm, par_kind kind);
 void par_ledger_reset(par_comm *comm);
 void par_ledger_print(const par_comm *comm, FILE *file);
 
-// time = alpha_s x steps + beta_s_per_byte x bytes, where steps and bytes per rank come from the algorithm
-// that would be chosen. par_calibrate measures alpha and beta (collective, some milliseconds).
+// The alpha-beta model: seconds = alpha + beta x bytes, with an alpha and a beta for each kind of call and
+// each of some ranges of sizes (caches make one pair wrong by multiples). par_calibrate measures them on
+// ordinary memory (collective, a second or two); par_predict gives the seconds for an array of S
+// bytes, 0 before. (Hockney 1994; the ranges after Culler's LogGP parameters by size.)
 par_result par_calibrate(par_comm *comm);
-double par_predict(const par_comm *comm, par_kind kind, size_t bytes); // S bytes on ordinary memory; seconds
+double par_predict(const par_comm *comm, par_kind kind, size_t bytes);
 
 // The algorithms there are, in order of preference, and which one each size would take on this comm.
 void par_print_algorithms(const par_comm *comm, FILE *file);
@@ -647,12 +666,20 @@ par_comm *par__at(par_comm *comm, const char *site);
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #if defined(__GLIBC__) && !defined(__USE_MISC)
 #error "with -std=c11, include par.h before the system's headers, or compile with -D_DEFAULT_SOURCE"
+#endif
+#if defined(__x86_64__) && !defined(__CUDACC__)
+#include <immintrin.h>
+#endif
+#if !defined(PR_SET_PTRACER)
+#define PR_SET_PTRACER     0x59616d61
+#define PR_SET_PTRACER_ANY ((unsigned long)-1)
 #endif
 #if defined(PAR_DNNL)
 #include <dnnl.h>
@@ -682,6 +709,25 @@ static void par__relax(void) {
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
+#endif
+}
+
+// Stores before it are seen by everybody before loads after it are done.
+static void par__fence(void) {
+#if PAR__X86
+    __asm__ volatile("lock; orl $0, (%%rsp)" ::
+                         : "memory", "cc"); // cheaper than mfence; sanitizers know no fence
+#else
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
+// Fetch a cache line that will be written, so that the write need not wait for the peers that have read it.
+static void par__will_write(void *line) {
+#if PAR__X86
+    __asm__ volatile("prefetchw %0" ::"m"(*(char *)line));
+#else
+    __builtin_prefetch(line, 1);
 #endif
 }
 
@@ -721,6 +767,20 @@ static int par__memfd(const char *name) {
 }
 static int par__fallocate(int fd, int mode, uint64_t at, uint64_t bytes) {
     return (int)syscall(SYS_fallocate, fd, mode, (off_t)at, (off_t)bytes);
+}
+// Copy between this process and another one's memory. 0: done; else errno.
+static int par__copy_far(int pid, void *local, void *remote, size_t bytes, int put) {
+    const size_t most = (size_t)1 << 30;
+    for (size_t at = 0; at < bytes;) {
+        struct iovec l, r;
+        l.iov_base = (char *)local + at, r.iov_base = (char *)remote + at;
+        l.iov_len = r.iov_len = PAR__MIN(bytes - at, most);
+        const long n =
+            syscall(put ? SYS_process_vm_writev : SYS_process_vm_readv, pid, &l, 1ul, &r, 1ul, 0ul);
+        if (n <= 0) return n < 0 ? errno : EFAULT;
+        at += (size_t)n;
+    }
+    return 0;
 }
 static int par__processors(void) { // that this process may run on
     unsigned long set[128];
@@ -939,12 +999,77 @@ uint16_t par_f32_to_bf16(float f) { return par__bf16_down(f); }
     PAR__LOOP1(TARGET, par__bf16_down_##I, uint16_t, float, par__bf16_down(x))
 PAR__ISAS(PAR__KERNELS)
 
+// src to d and, unless NULL, to d2 at once: two streams of stores keep more lines on their way than one after
+// the other. stream: past the caches, without reading first what is overwritten; needs whole aligned lines.
+#define PAR__COPY2(I, TARGET, V, load, store, flow)                                                          \
+    TARGET static void par__copy2_##I(void *d, void *d2, const void *src, size_t bytes, int stream) {        \
+        char *a = (char *)d, *b = (char *)(d2 ? d2 : d);                                                     \
+        const char *x = (const char *)src;                                                                   \
+        size_t i = 0;                                                                                        \
+        if (stream && ((uintptr_t)a | (uintptr_t)b) % 64 == 0) {                                             \
+            for (; i + 64 <= bytes; i += 64)                                                                 \
+                for (size_t j = 0; j < 64; j += sizeof(V))                                                   \
+                    flow((V *)(a + i + j), load((const V *)(x + i + j)));                                    \
+            for (size_t k = 0; d2 && k < i; k += 64)                                                         \
+                for (size_t j = 0; j < 64; j += sizeof(V))                                                   \
+                    flow((V *)(b + k + j), load((const V *)(x + k + j)));                                    \
+            _mm_sfence();                                                                                    \
+        } else if (d2) {                                                                                     \
+            for (; i + sizeof(V) <= bytes; i += sizeof(V)) {                                                 \
+                const V v = load((const V *)(x + i));                                                        \
+                store((V *)(a + i), v);                                                                      \
+                store((V *)(b + i), v);                                                                      \
+            }                                                                                                \
+        }                                                                                                    \
+        memcpy(a + i, x + i, bytes - i);                                                                     \
+        if (d2) memcpy(b + i, x + i, bytes - i);                                                             \
+    }
+// out[..][at..] = a + b, past the caches: a strip at a time, so that reading and writing overlap.
+#define PAR__FLOW(I, TARGET, type, T, V, load, flow)                                                         \
+    TARGET static void par__flow_##type##_##I(void *const *out, int outs, size_t at, const void *va,         \
+                                              const void *vb, size_t n) {                                    \
+        T strip[PAR__STRIP] __attribute__((aligned(64)));                                                    \
+        const T *a = (const T *)va, *b = (const T *)vb;                                                      \
+        size_t i = 0;                                                                                        \
+        for (; i + PAR__STRIP <= n; i += PAR__STRIP) {                                                       \
+            for (size_t j = 0; j < PAR__STRIP; j++) strip[j] = a[i + j] + b[i + j];                          \
+            for (int o = 0; o < outs; o++)                                                                   \
+                for (size_t k = 0; k < sizeof strip; k += sizeof(V))                                         \
+                    flow((V *)((char *)out[o] + at + i * sizeof(T) + k),                                     \
+                         load((const V *)((char *)strip + k)));                                              \
+        }                                                                                                    \
+        _mm_sfence();                                                                                        \
+        for (; i < n; i++)                                                                                   \
+            for (int o = 0; o < outs; o++) ((T *)((char *)out[o] + at))[i] = a[i] + b[i];                    \
+    }
+#if PAR__X86 && !defined(__CUDACC__)
+#define PAR__STREAMS(I, TARGET, V, load, store, flow)                                                        \
+    PAR__COPY2(I, TARGET, V, load, store, flow)                                                              \
+    PAR__FLOW(I, TARGET, f64, double, V, load, flow)                                                         \
+    PAR__FLOW(I, TARGET, f32, float, V, load, flow)
+#define PAR__ATTR(...) __attribute__((target(__VA_ARGS__)))
+PAR__STREAMS(base, , __m128i, _mm_loadu_si128, _mm_storeu_si128, _mm_stream_si128)
+PAR__STREAMS(avx2, PAR__ATTR("avx2"), __m256i, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256)
+PAR__STREAMS(avx512, PAR__ATTR("avx512f" PAR__WIDE), __m512i, _mm512_loadu_si512, _mm512_storeu_si512,
+             _mm512_stream_si512)
+#else
+static void par__copy2_base(void *d, void *d2, const void *src, size_t bytes, int stream) {
+    (void)stream;
+    memcpy(d, src, bytes);
+    if (d2) memcpy(d2, src, bytes);
+}
+#define par__flow_f64_base NULL
+#define par__flow_f32_base NULL
+#endif
+
 typedef void (*par__loop2)(void *, const void *, const void *, size_t);
 typedef void (*par__loop1)(void *, const void *, size_t);
 
 typedef struct par__kernels {
     par__loop2 op[4][PAR_DTYPE_COUNT]; // sum, prod, min, max; half types: those of f32
     par__loop1 f16_up, f16_down, bf16_up, bf16_down;
+    void (*copy2)(void *, void *, const void *, size_t, int stream);
+    void (*flow[2])(void *const *, int, size_t, const void *, const void *, size_t); // sums of f64, f32
 } par__kernels;
 
 #define PAR__ROW(op, I)                                                                                      \
@@ -959,7 +1084,9 @@ typedef struct par__kernels {
         par__f16_up_##I,                                                                                     \
         par__f16_down_##I,                                                                                   \
         par__bf16_up_##I,                                                                                    \
-        par__bf16_down_##I};
+        par__bf16_down_##I,                                                                                  \
+        par__copy2_##I,                                                                                      \
+        {par__flow_f64_##I, par__flow_f32_##I}};
 PAR__ISAS(PAR__TABLE)
 
 static const par__kernels *par__pick_kernels(void) {
@@ -1015,43 +1142,45 @@ static void par__finalize(void *acc, size_t n, par_dtype type, par_op op, int ra
 
 // out[] = (partial op) sources[0] op sources[1] ... over count elements of dtype. partial: an
 // accumulator-typed array to begin with, or NULL. ranks > 0: finalize for so many and store dtype; 0: store
-// the accumulator type. Every block is written to each of out_count destinations.
+// the accumulator type. Every block is written to each of out_count destinations, past the caches if
+// `stream`.
 static void par__reduce(const par__kernels *k, void *const *out, int out_count, const void *partial,
                         const void *const *sources, int source_count, size_t count, par_dtype dtype,
-                        par_op op, int ranks) {
+                        par_op op, int ranks, int stream) {
     static const unsigned char row[] = {0, 0, 1, 2, 3, 0}; // operator -> row of the kernel table
     const par_dtype acc_type = par__accumulator(dtype);
     const size_t bytes = par__dtype_bytes[dtype], acc_bytes = par__dtype_bytes[acc_type];
     const par__loop2 apply = k->op[row[par__op_code(op)]][dtype];
-    const int half = par__is_half(dtype);
+    for (int o = 0; o < out_count; o++) stream &= (uintptr_t)out[o] % 64 == 0;
+    const int half = par__is_half(dtype), straight = out_count == 1 && !half && !stream;
+    const int flow = stream && par__op_code(op) == PAR_SUM && dtype <= PAR_F32 && k->flow[dtype];
     float wide[PAR__BLOCK];
     double sum[PAR__BLOCK]; // between the sources, because out[0] may be one of them and not yet read
     for (size_t at = 0; at < count; at += PAR__BLOCK) {
-        const size_t n = PAR__MIN(count - at, (size_t)PAR__BLOCK),
-                     out_bytes = n * (ranks ? bytes : acc_bytes);
-        const size_t out_at = at * (ranks ? bytes : acc_bytes);
-        char *first = (char *)out[0] + out_at;
+        const size_t n = PAR__MIN(count - at, (size_t)PAR__BLOCK), e = ranks ? bytes : acc_bytes;
+        char *to_last = straight ? (char *)out[0] + at * e : (char *)sum;
         const void *have = partial ? (const char *)partial + at * acc_bytes : NULL;
         for (int s = 0; s < source_count; s++) {
             const void *x = (const char *)sources[s] + at * bytes;
-            void *to = s + 1 < source_count || half ? (void *)sum : (void *)first;
+            void *to = s + 1 < source_count ? (void *)sum : (void *)to_last;
             if (half) {
                 void *widened = have ? (void *)wide : (void *)sum;
                 par__widen(k, (float *)widened, x, dtype, n);
                 x = widened;
             }
-            if (have) apply(to, have, x, n);
+            if (have && flow && s + 1 == source_count)
+                k->flow[dtype](out, out_count, at * e, have, x, n);
+            else if (have)
+                apply(to, have, x, n);
             have = have ? to : x;
         }
-        if (half && ranks) {
-            if (have != sum) memcpy(sum, have, n * sizeof(float)), have = sum;
-            par__finalize(sum, n, acc_type, op, ranks);
-            par__round(k, first, (const float *)have, dtype, n);
-        } else {
-            if (have != first) memmove(first, have, out_bytes);
-            if (ranks) par__finalize(first, n, acc_type, op, ranks);
-        }
-        for (int o = 1; o < out_count; o++) memcpy((char *)out[o] + out_at, first, out_bytes);
+        if (flow && (partial || source_count > 1)) continue;
+        if (have != to_last) memmove(to_last, have, n * acc_bytes);
+        if (ranks) par__finalize(to_last, n, acc_type, op, ranks);
+        if (half && ranks) par__round(k, wide, (const float *)sum, dtype, n), to_last = (char *)wide;
+        for (int o = 0; o < out_count && !straight; o += 2)
+            k->copy2((char *)out[o] + at * e, o + 1 < out_count ? (char *)out[o + 1] + at * e : NULL, to_last,
+                     n * e, stream);
     }
 }
 
@@ -1346,7 +1475,7 @@ static par_result par__cpu_reduce(par_device *device, void *dst, const void *con
     (void)device, (void)stream;
     if (source_count < 1 || !par_dtype_bytes(dtype) || par__op_code(op) >= PAR_OP_COUNT)
         return PAR_ERR_ARGUMENT;
-    par__reduce(par__pick_kernels(), &dst, 1, NULL, sources, source_count, count, dtype, op, source_count);
+    par__reduce(par__pick_kernels(), &dst, 1, NULL, sources, source_count, count, dtype, op, source_count, 0);
     return PAR_OK;
 }
 static par_result par__cpu_stream_open(par_device *device, void **stream) {
@@ -1403,10 +1532,20 @@ enum {
     PAR__EAGER = 4096,   // messages up to this size are always copied through the ring
     PAR__RING = 4,       // slots of a message ring
     PAR__LEVELS = 4,     // levels a piece of a collective may publish
+    PAR__TRACKS = 4,     // pieces of a collective on their way at a time, between nodes
     PAR__ERROR_BYTES = 1024
 };
 enum { PAR__UNBORN, PAR__HERE, PAR__LEFT, PAR__DEAD }; // par__rank_control.state
-enum { PAR__SEND_SHARED = 1, PAR__RECV_SHARED = 2, PAR__IS_INLINE = 4, PAR__BAD = 8, PAR__NO_MEMORY = 16 };
+enum { // flags of an arrival line: what peers can do with my arrays, and what else they must know
+    PAR__SEND_SHARED = 1, // read where it is
+    PAR__RECV_SHARED = 2, // write
+    PAR__SEND_FAR = 4,    // copy from it, by the system (see par__copy_far)
+    PAR__RECV_FAR = 8,    // copy to it
+    PAR__IN_PLACE = 16,   // send is recv
+    PAR__IS_INLINE = 32,
+    PAR__NO_MEMORY = 64,
+    PAR__BAD = 128
+};
 
 typedef struct par__record { // one call in the flight recorder
     uint64_t sequence, count, begun, ended;
@@ -1424,6 +1563,7 @@ typedef struct par__rank_control {
     uint32_t broke; // it has met an error that ended a comm: what it does next is no cause
     int32_t pid;
     int32_t world_rank;
+    uint64_t probe_at;                          // of its par__world.probe, in its own memory
     uint64_t boot_board;                        // the world's board of this rank's node, until it has opened
     uint32_t bell __attribute__((aligned(64))); // a sleeping rank waits for a change of its own bell
     uint32_t sleeping;
@@ -1441,6 +1581,7 @@ typedef struct par__arena { // the first bytes of the shared memory
     uint64_t magic, bytes;
     uint64_t boot_rings;
     int32_t rank_count;
+    uint32_t opened, no_cma;   // see par__probe_cma
     uint32_t aborted, closing; // aborted: 1 yes, 2 its text is being written
     char abort_text[256];
     uint32_t cause; // par_result + 1 of the first error that ended a comm; 1: its text is being written
@@ -1451,7 +1592,9 @@ typedef struct par__arena { // the first bytes of the shared memory
     par__extent extents[PAR__EXTENTS]; // sorted by address
     par__rank_control ranks[1];        // rank_count of them
 } par__arena;
-#define PAR__MAGIC 0x3172612e72617021u
+#define PAR__FAR_BYTES    ((size_t)16384)    // to or from one peer
+#define PAR__STREAM_BYTES ((size_t)24 << 20) // of all ranks' arrays
+#define PAR__MAGIC        0x3172612e72617021u
 
 typedef struct par__slot { // the arrival line: who calls what; exactly one cache line
     uint32_t sequence;
@@ -1468,9 +1611,8 @@ typedef struct par__slot { // the arrival line: who calls what; exactly one cach
 } par__slot;
 
 typedef struct par__lines {
-    par__slot slot[2]; // of even and odd calls: a rank reads one while a faster rank fills the other
-    uint32_t level;    // how far the current call has come
-    uint32_t padding[15];
+    par__slot slot[2];  // of even and odd calls: a rank reads one while a faster rank fills the other
+    uint32_t level[16]; // how far the current call has come, on each track
 } par__lines;
 
 typedef struct par__board { // of a comm, on one node
@@ -1481,29 +1623,34 @@ typedef struct par__board { // of a comm, on one node
         __attribute__((aligned(64))); // one per rank of the comm; then sites[size][PAR__SITE_BYTES]
 } par__board;
 
-typedef struct par__ring {                      // of one ordered pair of ranks; slots are elsewhere
+typedef struct par__ring {                      // of one ordered pair of ranks and one lane; its slots follow
     uint32_t head __attribute__((aligned(64))); // written by the sender
-    uint32_t committed;
-    uint32_t leaving; // in the first ring: ranks that will not look at the rings again
     uint32_t tail __attribute__((aligned(64))); // written by the receiver
 } par__ring;
 
+typedef struct par__rings { // of the ranks that share an arena
+    uint32_t leaving;       // ranks that will not look at them again
+    uint8_t committed[4];   // per ring: it exists; as many as there are
+} par__rings;
+
 typedef struct par__message { // what precedes the bytes of a message
     uint64_t bytes, count, address;
-    uint32_t dtype, direct;
+    uint32_t dtype,
+        direct; // direct: 0 the bytes follow; 1 they are at address; 2 there in the sender's memory
     char site[PAR__SITE_BYTES];
     char padding[32];
 } par__message;
 
 typedef struct par__transfer { // one message on its way
-    int sending, peer, internal, state, bad;
+    int sending, peer, lane, state, bad;
     char *memory;
     size_t bytes, done;
     uint32_t ticket;
     par__message message;
 #if defined(PAR_MPI)
     MPI_Request request, first_request;
-    char *eager; // message header and its first bytes
+    char *eager; // a user's message: its header and first bytes
+    int chunk;   // bytes under way; -1: none yet
 #endif
 } par__transfer;
 
@@ -1512,6 +1659,8 @@ typedef enum par__verb {
     PAR__WAIT,
     PAR__PUBLISH,
     PAR__COPY,
+    PAR__PULL,
+    PAR__PUT,
     PAR__REDUCE,
     PAR__SEND,
     PAR__RECV,
@@ -1522,7 +1671,7 @@ typedef struct par__action { // one step of an algorithm: see >>program
     par__verb verb;
     int rank, first, last; // peer, or the range of sources
     uint32_t level;
-    int finalize, push;
+    int finalize, push, keep; // reduce: last step; result to all ranks' out; (also) into my recv
     char *dst;
     const char *src;
     size_t bytes, offset, count;
@@ -1537,9 +1686,20 @@ typedef struct par__call { // the arguments of a public function
     void *recv;
     size_t count; // as given, or the largest of counts
     const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
+    uint16_t group; // a bucket's hash; 0: a single call
 } par__call;
 
 typedef struct par__algorithm par__algorithm;
+
+typedef struct par__track { // a piece on its way
+    int index, running;
+    uint32_t level; // published before this piece
+    uint32_t half;  // which half of its part of the stages
+    par__action *actions;
+    size_t action_count, action_room, at;
+    par__transfer *transfers;
+    size_t transfer_count, transfer_room;
+} par__track;
 
 typedef struct par__operation {
     struct par__operation *next; // in the world's list of what has begun and not ended
@@ -1557,24 +1717,33 @@ typedef struct par__operation {
     uint64_t record;
     // a collective while it runs
     const par__algorithm *algorithm;
-    int all_send, all_recv, all_inline;
-    uint32_t level; // published before the current piece
+    int all_send, all_recv, all_inline; // what is true of all ranks, and so alike on all
+    int stream;                         // write past the caches
     size_t piece, block, offset;
-    int more; // the algorithm has further pieces
-    par__action *actions;
-    size_t action_count, action_room, at;
-    par__action discard;  // where to write when memory is out; nobody reads it
-    const char **view;    // per rank: where byte 0 of its input array would be
-    char **out;           // per rank: where byte 0 of its output array would be
+    int more, closed; // the algorithm has further pieces; par__last_piece has begun
+    int track_count;
+    par__track tracks[PAR__TRACKS], *track; // piece i runs on track i % track_count; the one at hand
+    par__action discard;                    // where to write when memory is out; nobody reads it
+    const char **views,
+        **view;         // per track and rank, and of the track at hand: where byte 0 of its input would be
+    char **out;         // per rank: where byte 0 of its output array would be
+    unsigned char *far; // per rank: which of the two are addresses of its own (PAR__SEND_FAR, PAR__RECV_FAR)
     const void **sources; // scratch for par__reduce
     int pointer_room;
     char *scratch;
     size_t scratch_bytes;
-    par__transfer *transfers;
-    size_t transfer_count, transfer_room;
+    // a group
+    struct par__operation *leader; // of my group: its last operation, which ends last
+    int members;                   // a leader: others not yet ended
+    int detached;                  // nobody waits for it: it goes when it ends
+    par_result group_result;
+    par__call *parts; // what was put together in the bucket
+    size_t part_count, part_room;
+    char *bucket;
+    uint64_t volume; // elements for the ledger
     uint64_t net_messages, net_bytes;
 } par__operation;
-enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__DONE };
+enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__HELD, PAR__DONE };
 
 typedef struct par__layout { // ranks of a comm as nodes; see >>topology
     int node_count, me, segment_count;
@@ -1593,6 +1762,16 @@ typedef struct par__block {
     size_t stride;
 } par__block;
 
+typedef struct par__tuned { // a row of the file that PAR_TUNE names
+    int kind, ranks, nodes, algorithm;
+    size_t bytes; // calls of up to so many
+} par__tuned;
+
+enum { PAR__MODEL_POINTS = 7 };
+typedef struct par__model { // measured seconds of each kind at some sizes; lines between them
+    double seconds[PAR_KIND_COUNT][PAR__MODEL_POINTS];
+} par__model;
+
 typedef struct par__world par__world;
 struct par_comm {
     par__world *world;
@@ -1607,13 +1786,18 @@ struct par_comm {
     int ring_count;              // ranks that share my rings
     int *ring_index;             // per rank: place among them, -1: reached by MPI
     size_t stage_bytes, slot_bytes;
-    char *rings;
-    int stage_committed;
-    uint32_t sequence, level, half;
-    par__lane *lanes;  // [0] collectives, then sends to and receives from each rank
+    par__rings *rings;
+    int stage_committed, lane_count; // lanes of each pair's rings: users' messages, then one per track
+    uint32_t sequence, level[PAR__TRACKS], half;
+    par__lane *lanes; // [0] collectives, then sends to and receives from each rank
+    int grouping;     // between par_group_begin and par_group_end: the calls so far
+    par__call *grouped;
+    const char **grouped_sites;
+    size_t grouped_count, grouped_room;
     par_result broken; // the error that ended this comm
     const char *site;
     const char *last_algorithm;
+    par__model *model; // NULL before par_calibrate
     par_ledger ledger[PAR_KIND_COUNT];
     par__block *blocks;
     char name[32];
@@ -1639,12 +1823,22 @@ struct par__world {
     par_comm *comms;
     par__operation *active, **active_end, *idle_operations;
     uint64_t tickets;
+    int progress_wanted, progressing; // a thread does par__progress, too, under this lock
+    uint32_t progress_ends;           // it is to end
+    uint32_t work;                    // it sleeps on this while there is none
+    pthread_t progress_thread;
+    pthread_mutex_t lock;
     uint32_t next_id;
     unsigned spins;
+    size_t cma_bytes, stream_bytes; // from so many on; see PAR__FAR_BYTES, PAR__STREAM_BYTES
+    par__tuned *tuned;
+    size_t tuned_count;
+    int cma;        // ranks of this machine can copy from each other's ordinary memory
+    uint64_t probe; // a word for them to try it on
     double timeout_s, opened_at;
     uint64_t opened_ticks;
     double last_check;
-    double alpha_s, beta_s;             // the model; 0: not calibrated
+
     signed char forced[PAR_KIND_COUNT]; // index into the algorithms + 1
     size_t stage_bytes;
     struct {
@@ -1664,6 +1858,7 @@ struct par__world {
 #if defined(PAR_MPI)
     MPI_Comm mpi;
     int finalize_mpi;
+    double poked_at; // see par__poke_mpi
 #endif
 };
 
@@ -1737,12 +1932,6 @@ static const char *par__site_text(const par_comm *c, int rank, uint16_t site) {
     return i >= 0 ? c->world->arena->ranks[i].sites[site] : par__remote_sites(c, rank);
 }
 
-static void par__put_record(par__rank_control *c, uint64_t index, const par__record *r) {
-    uint64_t words[sizeof *r / 8];
-    memcpy(words, r, sizeof words);
-    for (size_t i = 0; i < sizeof words / 8; i++)
-        __atomic_store_n(&c->records[index % PAR__RECORDS][i], words[i], __ATOMIC_RELAXED);
-}
 static par__record par__get_record(const par__rank_control *c, uint64_t index) {
     par__record r;
     uint64_t words[sizeof r / 8];
@@ -1793,16 +1982,24 @@ static const char *par__last_seen(const par__world *w, int index, char *text, si
     return text;
 }
 
-// A call's line in the recorder, when it begins and again when it ends (if it has not been overwritten).
+// A call's line in the recorder: the words of a par__record, put together in registers, since this is on
+// every call's way. When the call ends, only what has changed is written (if it has not been overwritten).
 static void par__write_record(const par__operation *op, uint64_t ended) {
     par__rank_control *k = op->comm->world->control;
-    par__record r;
-    memset(&r, 0, sizeof r);
-    r.sequence = op->sequence, r.count = op->call.count, r.begun = op->begun, r.ended = ended;
-    r.comm = op->comm->id, r.root = op->call.root, r.site = op->site, r.kind = (uint8_t)op->call.kind;
-    r.dtype = (uint8_t)op->call.dtype, r.op = (uint8_t)(op->call.op & 255u), r.result = (uint8_t)op->result;
-    if (op->record + PAR__RECORDS > k->record_count) par__put_record(k, op->record, &r);
-    if (op->record == k->record_count) PAR__STORE(&k->record_count, op->record + 1);
+    const par__call *call = &op->call;
+    uint64_t *to = k->records[op->record % PAR__RECORDS];
+    const uint64_t last = op->site | (uint64_t)call->kind << 16 | (uint64_t)call->dtype << 24 |
+                          (call->op & 255u) << 32 | (uint64_t)op->result << 40;
+    if (!ended) {
+        __atomic_store_n(&to[0], (uint64_t)op->sequence, __ATOMIC_RELAXED);
+        __atomic_store_n(&to[1], (uint64_t)call->count, __ATOMIC_RELAXED);
+        __atomic_store_n(&to[2], op->begun, __ATOMIC_RELAXED);
+        __atomic_store_n(&to[4], op->comm->id | (uint64_t)(uint32_t)call->root << 32, __ATOMIC_RELAXED);
+    }
+    if (op->record + PAR__RECORDS <= k->record_count) return;
+    __atomic_store_n(&to[3], ended, __ATOMIC_RELAXED);
+    if (!ended || op->result) __atomic_store_n(&to[5], last, __ATOMIC_RELAXED);
+    if (!ended) PAR__STORE(&k->record_count, op->record + 1);
 }
 
 // An error after which nobody knows how far the others came: the comm ends here. The first rank of a node to
@@ -1958,14 +2155,17 @@ static void par__arrive_in_world(par__world *w) { // the rank lives from here
     w->control = c;
     c->pid = (int32_t)getpid();
     c->world_rank = w->rank;
+    w->probe = PAR__MAGIC + (uint64_t)w->rank;
+    c->probe_at = (uint64_t)(uintptr_t)&w->probe;
     if (w->backend[0] != 't') pthread_mutex_lock(&c->alive);
     PAR__STORE(&c->state, (uint32_t)PAR__HERE);
 }
 
-// Wake whoever sleeps among the ranks of a comm (peer < 0) or one of them. The caller has stored what they
-// wait for with an atomic exchange, so that this load cannot overtake it.
+// Wake whoever sleeps among the ranks of a comm (peer < 0) or one of them, after storing what they wait for.
+// The fence waits until that store has reached the peers: who can, first looks for what comes next itself.
 static void par__ring_bells(par_comm *c, int peer) {
     par__arena *a = c->world->arena;
+    par__fence();
     if (__atomic_load_n(&a->sleepers, __ATOMIC_SEQ_CST) == 0) return;
     for (int r = peer < 0 ? 0 : peer; r < (peer < 0 ? c->size : peer + 1); r++) {
         if (c->arena_index[r] < 0) continue;
@@ -2026,26 +2226,35 @@ static size_t par__ring_slot(int ranks) { // bytes of user data in a slot
     const size_t share = (size_t)262144 / (size_t)ranks / 64 * 64;
     return PAR__MAX((size_t)1024, PAR__MIN(share, (size_t)16384));
 }
-// Rings: the control lines of all pairs, user messages then internal ones, then the slots in the same order.
-static size_t par__ring_lines(int ranks) {
-    return par__round_up(2 * (size_t)ranks * (size_t)ranks * sizeof(par__ring), 4096);
+// Rings: which of them exist, then every ring's control lines and slots, which take no memory until used.
+// Tracks need lanes of their own where messages between (pretended) nodes go through rings.
+static int par__ring_lanes(int nodes) { return nodes > 1 ? 1 + PAR__TRACKS : 2; }
+static size_t par__ring_table(int ranks, int lanes) {
+    return par__round_up(sizeof(par__rings) + (size_t)lanes * (size_t)ranks * (size_t)ranks, 4096);
 }
 static size_t par__ring_stride(int ranks) {
-    return par__round_up(PAR__RING * (par__ring_slot(ranks) + sizeof(par__message)), 4096);
+    return par__round_up(sizeof(par__ring) + PAR__RING * (par__ring_slot(ranks) + sizeof(par__message)),
+                         4096);
 }
-static size_t par__rings_bytes(int ranks) {
-    return par__ring_lines(ranks) + 2 * (size_t)ranks * (size_t)ranks * par__ring_stride(ranks);
+static size_t par__rings_bytes(int ranks, int lanes) {
+    return par__ring_table(ranks, lanes) +
+           (size_t)lanes * (size_t)ranks * (size_t)ranks * par__ring_stride(ranks);
 }
 
 // Shared parts of a comm: the board of one node, and the rings of the ranks that share an arena.
-static uint64_t par__alloc_board(par__world *w, int size, int locals) {
-    const uint64_t at = par__arena_alloc(w, par__board_bytes(size, w->stage_bytes, locals), 4096, 0);
+static size_t par__stage_bytes(const par__world *w, int nodes) { // each track has its part
+    return w->stage_bytes * (nodes > 1 ? PAR__TRACKS : 1);
+}
+static uint64_t par__alloc_board(par__world *w, int size, int locals, int nodes) {
+    const uint64_t at =
+        par__arena_alloc(w, par__board_bytes(size, par__stage_bytes(w, nodes), locals), 4096, 0);
     if (at && !par__commit(w, at, par__board_bytes(size, 0, 0))) return par__arena_free(w, at), 0;
     return at;
 }
-static uint64_t par__alloc_rings(par__world *w, int ranks) {
-    const uint64_t at = par__arena_alloc(w, par__rings_bytes(ranks), 4096, 0);
-    if (at && !par__commit(w, at, par__ring_lines(ranks))) return par__arena_free(w, at), 0;
+static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {
+    const int lanes = par__ring_lanes(nodes);
+    const uint64_t at = par__arena_alloc(w, par__rings_bytes(ranks, lanes), 4096, 0);
+    if (at && !par__commit(w, at, par__ring_table(ranks, lanes))) return par__arena_free(w, at), 0;
     return at;
 }
 
@@ -2054,6 +2263,9 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c->arena_index);
     PAR_FREE(c->ring_index);
     PAR_FREE(c->lanes);
+    PAR_FREE(c->model);
+    PAR_FREE(c->grouped);
+    PAR_FREE((void *)c->grouped_sites);
     PAR_FREE(c->nodes.node_of);
     PAR_FREE(c->flat.node_of);
     while (c->blocks) {
@@ -2086,7 +2298,8 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
         return par__free_comm(c), (par_comm *)NULL;
     c->ring_count = 0;
     for (int r = 0; r < size; r++) c->ring_index[r] = arena_index[r] >= 0 ? c->ring_count++ : -1;
-    c->stage_bytes = w->stage_bytes;
+    c->stage_bytes = par__stage_bytes(w, c->nodes.node_count);
+    c->lane_count = par__ring_lanes(c->nodes.node_count);
     c->slot_bytes = par__ring_slot(c->ring_count);
     c->last_algorithm = "none";
     snprintf(c->name, sizeof c->name, id ? "%u" : "world", id);
@@ -2096,7 +2309,7 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
 static void par__attach_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
     c->board_at = board_at, c->rings_at = rings_at;
     c->board = (par__board *)(c->world->base + board_at);
-    c->rings = c->world->base + rings_at;
+    c->rings = (par__rings *)(c->world->base + rings_at);
     c->next = c->world->comms;
     c->world->comms = c;
 }
@@ -2112,20 +2325,61 @@ static int par__commit_stage(par_comm *c) {
     return c->stage_committed;
 }
 
+// Wait until so many ranks have counted themselves; 0: one died, or the deadline passed.
+static int par__await_count(const par_comm *c, const uint32_t *count, uint32_t target) {
+    const double until = par__now() + c->world->timeout_s;
+    for (unsigned i = 1; PAR__LOAD(count) < target; i++) {
+        if (i % 64 == 0 && par__now() > until) return 0;
+        for (int r = 0; r < c->world->arena->rank_count && i % 64 == 0; r++)
+            if (par__peer_dead(c->world, r) && PAR__LOAD(count) < target) return 0;
+        sched_yield();
+    }
+    return 1;
+}
+
+static int par__is_local(const par_comm *c, int r) { return c->nodes.node_of[r] == c->nodes.me; }
+
 // >>channel -------------------------------------------------------------------------------------------------
 //
 // A message goes through a ring of PAR__RING slots that belongs to its ordered pair of ranks, or through MPI
-// when the two share no memory. If the receiver can address the sender's block, one slot tells it where (one
-// copy); otherwise the bytes follow in slots (two copies, overlapped):
+// when the two share no memory. If the receiver can address the sender's block, or have the system copy from
+// it, one slot tells it where (one copy); otherwise the bytes follow in slots (two copies, overlapped):
 //     sender      fill 0 | fill 1 | fill 2  | fill 3  | (full: wait) ...      head counts filled slots
 //     receiver             drain 0 | drain 1 | drain 2 | ...                  tail counts drained ones
-// Users' messages and those of collectives have separate rings and MPI tags.
+// Users' messages and those of each track of a collective have rings and MPI tags of their own: lanes.
 
-static par__ring *par__ring_of(const par_comm *c, int from, int to, int internal, char **slots) {
+static par__ring *par__ring_of(const par_comm *c, int from, int to, int lane, uint8_t **committed) {
     const size_t n = (size_t)c->ring_count;
-    const size_t i = ((size_t)internal * n + (size_t)c->ring_index[from]) * n + (size_t)c->ring_index[to];
-    *slots = c->rings + par__ring_lines(c->ring_count) + i * par__ring_stride(c->ring_count);
-    return (par__ring *)c->rings + i;
+    const size_t i = ((size_t)lane * n + (size_t)c->ring_index[from]) * n + (size_t)c->ring_index[to];
+    *committed = &c->rings->committed[i];
+    return (par__ring *)((char *)c->rings + par__ring_table(c->ring_count, c->lane_count) +
+                         i * par__ring_stride(c->ring_count));
+}
+static char *par__ring_slot_of(const par_comm *c, par__ring *ring, uint32_t ticket) {
+    return (char *)(ring + 1) + (ticket % PAR__RING) * (c->slot_bytes + sizeof(par__message));
+}
+
+// Copy `bytes` between my memory and rank's, which this process cannot address.
+static void par__run_far(par__operation *op, int rank, void *mine, const void *theirs, size_t bytes,
+                         int put) {
+    const par_comm *c = op->comm;
+    const par__rank_control *k = &c->world->arena->ranks[c->arena_index[rank]];
+    char seen[160];
+    const int e =
+        op->result || !bytes ? 0 : par__copy_far(k->pid, mine, (void *)(uintptr_t)theirs, bytes, put);
+    if (e == ESRCH)
+        op->result =
+            par__error(c->world, PAR_ERR_PEER_DIED, "rank %d (pid %d) died during par_%s at %s; %s", rank,
+                       k->pid, par_kind_name(op->call.kind), c->world->control->sites[op->site],
+                       par__last_seen(c->world, c->arena_index[rank], seen, sizeof seen));
+    else if (e)
+        op->result =
+            par__error(c->world, PAR_ERR_SYSTEM,
+                       "rank %d cannot %s %zu bytes at %p of rank %d in par_%s at %s: %s; is that rank's %s "
+                       "buffer as long "
+                       "as its call says? (PAR_CMA=0 does without such copies)",
+                       c->rank, put ? "write" : "read", bytes, theirs, rank, par_kind_name(op->call.kind),
+                       c->world->control->sites[op->site], strerror(e), put ? "recv" : "send");
 }
 
 static void par__fill_message(const par__operation *op, const par__transfer *x, par__message *m) {
@@ -2139,8 +2393,8 @@ static void par__fill_message(const par__operation *op, const par__transfer *x, 
 static par_result par__check_message(par__operation *op, par__transfer *x) {
     const par_comm *c = op->comm;
     const par__message *m = &x->message;
-    const int differs = x->internal ? m->bytes != x->bytes
-                                    : m->count != op->call.count || m->dtype != (uint32_t)op->call.dtype;
+    const int differs =
+        x->lane ? m->bytes != x->bytes : m->count != op->call.count || m->dtype != (uint32_t)op->call.dtype;
     if (!differs) return PAR_OK;
     x->bad = 1;
     return par__error(
@@ -2155,30 +2409,32 @@ static par_result par__check_message(par__operation *op, par__transfer *x) {
 
 static par_result par__ring_send(par__operation *op, par__transfer *x, int *moved) {
     par_comm *c = op->comm;
-    char *slots;
-    par__ring *ring = par__ring_of(c, c->rank, x->peer, x->internal, &slots);
-    const size_t slot_bytes = c->slot_bytes + sizeof(par__message);
-    if (x->state == 0 && !ring->committed) {
-        if (!par__commit(c->world, (uint64_t)(slots - c->world->base), par__ring_stride(c->ring_count)))
+    uint8_t *committed;
+    par__ring *ring = par__ring_of(c, c->rank, x->peer, x->lane, &committed);
+    if (!*committed) {
+        if (!par__commit(c->world, (uint64_t)((char *)ring - c->world->base),
+                         par__ring_stride(c->ring_count)))
             return par__error(c->world, PAR_ERR_MEMORY,
                               "no shared memory for messages from rank %d to rank %d", c->rank, x->peer);
-        ring->committed = 1;
+        PAR__STORE(committed, (uint8_t)1);
     }
     while (x->state < 2 && ring->head - PAR__LOAD(&ring->tail) < PAR__RING) {
-        char *slot = slots + (ring->head % PAR__RING) * slot_bytes;
+        char *slot = par__ring_slot_of(c, ring, ring->head);
         if (x->state == 0) {
             par__message *m = (par__message *)slot;
             par__fill_message(op, x, m);
             m->direct = x->bytes > PAR__EAGER && par__shared(c->world, x->memory, x->bytes, &m->address);
+            if (!m->direct && c->world->cma && x->bytes >= c->world->cma_bytes && par__is_local(c, x->peer))
+                m->direct = 2, m->address = (uint64_t)(uintptr_t)x->memory;
             if (m->direct) x->done = x->bytes;
         }
         const size_t n = PAR__MIN(c->slot_bytes, x->bytes - x->done);
-        const int direct = x->state == 0 && ((par__message *)slot)->direct;
+        const int direct = x->state == 0 && ((par__message *)slot)->direct != 0;
         if (n) memcpy(slot + sizeof(par__message), x->memory + x->done, n);
         x->done += n;
         x->ticket = ring->head + 1;
         x->state = x->done < x->bytes ? 1 : direct ? 2 : 3;
-        __atomic_exchange_n(&ring->head, ring->head + 1, __ATOMIC_SEQ_CST);
+        PAR__STORE(&ring->head, ring->head + 1);
         par__ring_bells(c, x->peer);
         *moved = 1;
     }
@@ -2188,12 +2444,12 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
 
 static par_result par__ring_recv(par__operation *op, par__transfer *x, int *moved) {
     par_comm *c = op->comm;
-    char *slots;
-    par__ring *ring = par__ring_of(c, x->peer, c->rank, x->internal, &slots);
-    const size_t slot_bytes = c->slot_bytes + sizeof(par__message);
+    uint8_t *committed;
+    par__ring *ring = par__ring_of(c, x->peer, c->rank, x->lane, &committed);
     par_result result = PAR_OK;
+    if (!PAR__LOAD(committed)) return result; // nothing was ever sent
     while (x->state < 3 && PAR__LOAD(&ring->head) != ring->tail) {
-        const char *slot = slots + (ring->tail % PAR__RING) * slot_bytes;
+        const char *slot = par__ring_slot_of(c, ring, ring->tail);
         if (x->state == 0) {
             memcpy(&x->message, slot, sizeof x->message);
             result = par__check_message(op, x);
@@ -2203,11 +2459,14 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
         const int direct = (int)x->message.direct;
         const size_t n = direct ? total : PAR__MIN(c->slot_bytes, total - x->done);
         const char *from =
-            direct ? par__peer_pointer(c->world, x->message.address) : slot + sizeof(par__message);
-        if (n && !x->bad) memcpy(x->memory + x->done, from, n);
+            direct == 1 ? par__peer_pointer(c->world, x->message.address) : slot + sizeof(par__message);
+        if (direct == 2 && !x->bad)
+            par__run_far(op, x->peer, x->memory, (const char *)(uintptr_t)x->message.address, n, 0);
+        else if (n && !x->bad)
+            memcpy(x->memory + x->done, from, n);
         x->done += n;
         if (x->done == total) x->state = 3;
-        __atomic_exchange_n(&ring->tail, ring->tail + 1, __ATOMIC_SEQ_CST);
+        PAR__STORE(&ring->tail, ring->tail + 1);
         par__ring_bells(c, x->peer);
         *moved = 1;
         if (result) return result;
@@ -2216,11 +2475,12 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
 }
 
 #if defined(PAR_MPI)
-// The same over MPI: [message header + first bytes], then the rest in chunks that an int can count.
+// The same over MPI: (a user's: [message header + first bytes],) then the rest in chunks that an int can
+// count.
 #define PAR__CHUNK ((size_t)1 << 30)
 
-static int par__mpi_tag(const par_comm *c, int internal) {
-    return (int)(c->id * 2 + (uint32_t)internal) & 0x7fff;
+static int par__mpi_tag(const par_comm *c, int lane) {
+    return (int)(c->id * (1 + PAR__TRACKS) + (uint32_t)lane) & 0x7fff;
 }
 
 static par_result par__mpi_error(par__world *w, int code, const char *call) {
@@ -2231,16 +2491,35 @@ static par_result par__mpi_error(par__world *w, int code, const char *call) {
     return par__error(w, PAR_ERR_MPI, "%s: %s", call, text);
 }
 
+// The two ends of a message within a collective know its size, and send nothing but its bytes.
+static par_result par__mpi_check(par__operation *op, const par__transfer *x, const MPI_Status *status) {
+    const par_comm *c = op->comm;
+    int got = -1;
+    MPI_Get_count(status, MPI_BYTE, &got);
+    if (got == x->chunk) return PAR_OK;
+    return par__error(
+        c->world, PAR_ERR_MISMATCH,
+        "rank %d sent %d bytes at %s, but rank %d receives %d at %s, in par_%s on comm %s: make the "
+        "two ends' counts agree",
+        x->peer, got, par__site_text(c, x->peer, c->board->lines[x->peer].slot[op->sequence & 1u].site),
+        c->rank, x->chunk, c->world->control->sites[op->site], par_kind_name(op->call.kind), c->name);
+}
+
 static par_result par__mpi_chunk(par__operation *op, par__transfer *x, size_t total, int *moved) {
     par_comm *c = op->comm;
     int done = 1;
     if (x->request != MPI_REQUEST_NULL) {
-        const par_result r =
-            par__mpi_error(c->world, MPI_Test(&x->request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-        if (r || !done) return r;
+        MPI_Status status;
+        const int code = MPI_Test(&x->request, &done, &status);
+        if (code == MPI_SUCCESS && !done) return PAR_OK;
+        if (x->lane && !x->sending && (code == MPI_SUCCESS || code == MPI_ERR_TRUNCATE)) {
+            const par_result r = par__mpi_check(op, x, &status);
+            if (r) return r;
+        }
+        if (code != MPI_SUCCESS) return par__mpi_error(c->world, code, "MPI_Test");
         *moved = 1;
     }
-    if (x->done == total) {
+    if (x->done == total && (x->chunk >= 0 || !x->lane)) {
         if (x->first_request != MPI_REQUEST_NULL) MPI_Test(&x->first_request, &done, MPI_STATUS_IGNORE);
         if (done) {
             if (x->bad) PAR_FREE(x->memory);
@@ -2252,8 +2531,8 @@ static par_result par__mpi_chunk(par__operation *op, par__transfer *x, size_t to
     }
     const size_t n = PAR__MIN(PAR__CHUNK, total - x->done);
     char *at = x->memory + (x->bad ? 0 : x->done); // a bad message drains into one chunk's worth of memory
-    const int peer = c->world_rank[x->peer], tag = par__mpi_tag(c, x->internal);
-    x->done += n;
+    const int peer = c->world_rank[x->peer], tag = par__mpi_tag(c, x->lane);
+    x->done += n, x->chunk = (int)n;
     *moved = 1;
     return par__mpi_error(c->world,
                           x->sending ? MPI_Isend(at, (int)n, MPI_BYTE, peer, tag, c->world->mpi, &x->request)
@@ -2263,9 +2542,10 @@ static par_result par__mpi_chunk(par__operation *op, par__transfer *x, size_t to
 
 static par_result par__mpi_start(par__operation *op, par__transfer *x) {
     par_comm *c = op->comm;
-    const int peer = c->world_rank[x->peer], tag = par__mpi_tag(c, x->internal);
+    const int peer = c->world_rank[x->peer], tag = par__mpi_tag(c, x->lane);
     const size_t first = PAR__MIN(x->bytes, (size_t)PAR__EAGER);
-    x->request = x->first_request = MPI_REQUEST_NULL;
+    x->request = x->first_request = MPI_REQUEST_NULL, x->chunk = -1;
+    if (x->lane) return x->state = 2, x->message.bytes = x->bytes, PAR_OK;
     x->eager = (char *)PAR_MALLOC(sizeof(par__message) + PAR__EAGER);
     if (!x->eager) return par__error(c->world, PAR_ERR_MEMORY, "no memory for a message");
     x->state = x->sending ? 2 : 1;
@@ -2308,7 +2588,7 @@ static par_result par__mpi_step(par__operation *op, par__transfer *x, int *moved
 }
 
 static void par__mpi_drop(par__transfer *x) { // of an operation that failed
-    if (!x->eager) return;
+    if (x->state == 0 || x->state == 3) return;
     if (x->request != MPI_REQUEST_NULL) MPI_Cancel(&x->request), MPI_Request_free(&x->request);
     if (x->first_request != MPI_REQUEST_NULL)
         MPI_Cancel(&x->first_request), MPI_Request_free(&x->first_request);
@@ -2323,33 +2603,33 @@ static par_result par__transfer_step(par__operation *op, par__transfer *x, int *
     return x->sending ? par__ring_send(op, x, moved) : par__ring_recv(op, x, moved);
 }
 
-static par__transfer *par__add_transfer(par__operation *op, int sending, int peer, void *memory, size_t bytes,
-                                        int internal) {
+static par__transfer *par__add_transfer(par__operation *op, par__track *t, int sending, int peer,
+                                        void *memory, size_t bytes, int lane) {
     par_comm *c = op->comm;
-    if (op->transfer_count == op->transfer_room) {
-        const size_t room = 2 * op->transfer_room + 4;
-        par__transfer *p = (par__transfer *)PAR_REALLOC(op->transfers, room * sizeof *p);
+    if (t->transfer_count == t->transfer_room) {
+        const size_t room = 2 * t->transfer_room + 4;
+        par__transfer *p = (par__transfer *)PAR_REALLOC(t->transfers, room * sizeof *p);
         if (!p) return NULL;
-        op->transfers = p, op->transfer_room = room;
+        t->transfers = p, t->transfer_room = room;
     }
-    par__transfer *x = &op->transfers[op->transfer_count++];
+    par__transfer *x = &t->transfers[t->transfer_count++];
     memset(x, 0, sizeof *x);
-    x->sending = sending, x->peer = peer, x->internal = internal, x->memory = (char *)memory,
-    x->bytes = bytes;
+    x->sending = sending, x->peer = peer, x->lane = lane, x->memory = (char *)memory, x->bytes = bytes;
     if (sending && c->nodes.node_of[peer] != c->nodes.me) op->net_messages++, op->net_bytes += bytes;
     return x;
 }
 
-// Step all transfers of an operation; those of one lane (direction and peer) one after the other. 1: all have
-// ended.
-static int par__step_transfers(par__operation *op, int *moved) {
+// Step all transfers of a track; those to or from one peer one after the other. Sends come first, because a
+// receive may copy for a long time while the peer waits for what I send. 1: all have ended.
+static int par__step_transfers(par__operation *op, par__track *t, int *moved) {
     int all = 1;
-    for (size_t i = 0; i < op->transfer_count; i++) {
-        par__transfer *x = &op->transfers[i];
-        int ready = x->state != 3;
+    for (size_t k = 0; k < 2 * t->transfer_count; k++) {
+        const size_t i = k % t->transfer_count;
+        par__transfer *x = &t->transfers[i];
+        int ready = x->state != 3 && x->sending == (k < t->transfer_count);
         for (size_t j = 0; ready && j < i && x->state == 0; j++)
-            if (op->transfers[j].state != 3 && op->transfers[j].sending == x->sending &&
-                op->transfers[j].peer == x->peer)
+            if (t->transfers[j].state != 3 && t->transfers[j].sending == x->sending &&
+                t->transfers[j].peer == x->peer)
                 ready = 0;
         if (ready) {
             const par_result r = par__transfer_step(op, x, moved);
@@ -2364,41 +2644,62 @@ static int par__step_transfers(par__operation *op, int *moved) {
 //
 // An algorithm is a function that writes the actions of one piece of the array; the interpreter runs them,
 // returns when one must wait, and comes back to it. So every algorithm blocks or overlaps without knowing
-// which.
+// which. Between nodes several pieces are under way, each on a track with its own levels, stage and messages:
+//     track 0   piece 0 ...... piece 4 ......
+//     track 1     piece 1 ...... piece 5 ......
+//     track 2       piece 2 ...... piece 6 ......
 //     WAIT_ALL, WAIT    until all ranks of my node, or one of them, have published a level
 //     PUBLISH           my level: what I wrote or read until here, peers may read or overwrite
-//     COPY              bytes from src to dst
-//     REDUCE            (partial sum at src) op view[first] op ... op view[last] -> dst, or all ranks' out
+//     COPY, PULL, PUT   bytes from src to dst: mine, from a rank's memory, to a rank's memory
+//     REDUCE            (partial sum at src) op view[first] op ... -> dst, a rank's out, or all ranks' out
 //     SEND, RECV, JOIN  start a message; JOIN waits for all that were started
-// A piece may use the levels op->level + 1 ... + PAR__LEVELS, and the half of each rank's stage that
+// A piece may use the levels track->level + 1 ... + PAR__LEVELS, and the half of each rank's stage that
 // par__half_of names. Why a half may be overwritten: its last readers published their next piece (or arrived
 // at the next call) afterwards, and every piece that stages waits for that of all ranks on the node.
 
 static par__action *par__emit(par__operation *op, par__verb verb) {
-    if (op->action_count == op->action_room) {
-        const size_t room = 2 * op->action_room + 16;
-        par__action *p = (par__action *)PAR_REALLOC(op->actions, room * sizeof *p);
+    par__track *t = op->track;
+    if (t->action_count == t->action_room) {
+        const size_t room = 2 * t->action_room + 16;
+        par__action *p = (par__action *)PAR_REALLOC(t->actions, room * sizeof *p);
         if (!p) return op->result = PAR_ERR_MEMORY, &op->discard;
-        op->actions = p, op->action_room = room;
+        t->actions = p, t->action_room = room;
     }
-    par__action *a = &op->actions[op->action_count++];
+    par__action *a = &t->actions[t->action_count++];
     a->verb = verb;
     return a;
 }
 static void par__emit_wait_all(par__operation *op, int level) {
-    par__emit(op, PAR__WAIT_ALL)->level = op->level + (uint32_t)level;
+    par__emit(op, PAR__WAIT_ALL)->level = op->track->level + (uint32_t)level;
 }
 static void par__emit_publish(par__operation *op, int level) {
-    par__emit(op, PAR__PUBLISH)->level = op->level + (uint32_t)level;
+    par__emit(op, PAR__PUBLISH)->level = op->track->level + (uint32_t)level;
 }
 static void par__emit_wait(par__operation *op, int rank, int level) {
     par__action *a = par__emit(op, PAR__WAIT);
-    a->rank = rank, a->level = op->level + (uint32_t)level;
+    a->rank = rank, a->level = op->track->level + (uint32_t)level;
 }
 static void par__emit_copy(par__operation *op, void *dst, const void *src, size_t bytes) {
     if (!bytes || dst == src) return;
     par__action *a = par__emit(op, PAR__COPY);
     a->dst = (char *)dst, a->src = (const char *)src, a->bytes = bytes;
+}
+// The same from or to an address of rank's, as in view[] and out[], whether I can address it or not. (An
+// address of another process may well be equal to one of mine.)
+static void par__emit_far(par__operation *op, par__verb verb, int rank, void *dst, const void *src,
+                          size_t bytes) {
+    if (!(op->far[rank] & (verb == PAR__PULL ? PAR__SEND_FAR : PAR__RECV_FAR))) {
+        par__emit_copy(op, dst, src, bytes);
+        return;
+    }
+    par__action *a = par__emit(op, verb);
+    a->rank = rank, a->dst = (char *)dst, a->src = (const char *)src, a->bytes = bytes;
+}
+static void par__emit_pull(par__operation *op, int rank, void *dst, const void *src, size_t bytes) {
+    par__emit_far(op, PAR__PULL, rank, dst, src, bytes);
+}
+static void par__emit_put(par__operation *op, int rank, void *dst, const void *src, size_t bytes) {
+    par__emit_far(op, PAR__PUT, rank, dst, src, bytes);
 }
 static void par__emit_message(par__operation *op, par__verb verb, int peer, const void *memory,
                               size_t bytes) {
@@ -2414,14 +2715,17 @@ static par__action *par__emit_reduce(par__operation *op, int first, int last, si
                                      const void *partial, void *dst, int finalize) {
     par__action *a = par__emit(op, PAR__REDUCE);
     a->first = first, a->last = last, a->offset = offset, a->count = count, a->finalize = finalize;
-    a->src = (const char *)partial, a->dst = (char *)dst, a->push = 0, a->bytes = 0;
+    a->src = (const char *)partial, a->dst = (char *)dst, a->rank = -1, a->push = a->keep = 0;
     return a;
 }
 
 static size_t par__element(const par__operation *op) { return par__dtype_bytes[op->call.dtype]; }
-static size_t par__half_bytes(const par_comm *c) { return c->stage_bytes / 2 / 64 * 64; }
-static char *par__half_of(const par_comm *c, int rank) {
-    return par__stage(c, rank) + (c->half & 1u) * par__half_bytes(c);
+static size_t par__half_bytes(const par__operation *op) { // on one node there is one track, which has all
+    return op->comm->stage_bytes / (size_t)(2 * (op->comm->nodes.node_count > 1 ? PAR__TRACKS : 1)) / 64 * 64;
+}
+static char *par__half_of(const par__operation *op, int rank) {
+    const par__track *t = op->track;
+    return par__stage(op->comm, rank) + ((unsigned)t->index * 2 + (t->half & 1u)) * par__half_bytes(op);
 }
 
 static size_t par__count_of(const par__operation *op, int r) { // elements of block r
@@ -2441,57 +2745,91 @@ static size_t par__send_displ(const par__operation *op, int r) {
 static size_t par__recv_displ(const par__operation *op, int r) {
     return par__displ_of(op, op->call.recv_counts, op->call.recv_displs, r);
 }
-static int par__is_local(const par_comm *c, int r) { return c->nodes.node_of[r] == c->nodes.me; }
-
+// Sources that I cannot address are fetched into my stage, and results put from here, a block at a time.
 static void par__run_reduce(par__operation *op, const par__action *a) {
     par_comm *c = op->comm;
-    int n = 0, outs = 0;
-    for (int r = a->first; r <= a->last; r++) op->sources[n++] = op->view[r] + a->offset;
+    const size_t e = par__element(op), wide = par__dtype_bytes[par__accumulator(op->call.dtype)];
     void **out = (void **)(op->sources + c->size); // the second half of the scratch
-    if (a->push)
-        for (int r = 0; r < c->size; r++) out[outs++] = op->out[(c->rank + r) % c->size] + a->offset;
-    else
-        out[outs++] = a->dst;
-    if (a->bytes)
-        out[outs++] = (char *)op->call.recv + a->offset; // "and into my own recv": see par__emit_twoshot
-    par__reduce(c->world->kernels, out, outs, a->src, op->sources, n, a->count, op->call.dtype, op->call.op,
-                a->finalize ? c->size : 0);
+    int sources_far = 0, any_far = 0;
+    for (int r = 0; r < c->size; r++) any_far |= op->far[r];
+    for (int r = a->first; r <= a->last; r++) sources_far += (op->far[r] & PAR__SEND_FAR) != 0;
+    const size_t slot = par__half_bytes(op) / (size_t)(sources_far + 1) / 64 * 64;
+    const size_t room = any_far ? slot / e : a->count;
+    for (size_t at = 0; at < a->count; at += room) {
+        const size_t count = PAR__MIN(room, a->count - at), offset = a->offset + at * e;
+        char *half = par__half_of(op, c->rank), *next = half;
+        int outs = 0;
+        for (int r = a->first; r <= a->last; r++) {
+            op->sources[r - a->first] = op->view[r] + offset;
+            if (!(op->far[r] & PAR__SEND_FAR)) continue;
+            op->sources[r - a->first] = next += slot;
+            par__run_far(op, r, next, op->view[r] + offset, count * e, 0);
+        }
+        for (int i = 0; i < c->size; i++) {
+            const int r = (c->rank + i) % c->size, takes = a->push || r == a->rank;
+            if (takes && !(op->far[r] & PAR__RECV_FAR)) out[outs++] = op->out[r] + offset;
+        }
+        if (a->dst) out[outs++] = a->dst + at * (a->finalize ? e : wide);
+        if (a->keep) out[outs++] = (char *)op->call.recv + offset;
+        if (!outs) out[outs++] = half;
+        if (op->result) return;
+        par__reduce(c->world->kernels, out, outs, a->src ? a->src + at * wide : NULL, op->sources,
+                    a->last - a->first + 1, count, op->call.dtype, op->call.op, a->finalize ? c->size : 0,
+                    op->stream);
+        for (int r = 0; r < c->size; r++)
+            if ((a->push || r == a->rank) && (op->far[r] & PAR__RECV_FAR))
+                par__run_far(op, r, out[0], op->out[r] + offset, count * e, 1);
+    }
 }
 
-// 1: nothing is left to do (or an error is in op->result). *moved: some action was done.
+static int par__reached(const par__operation *op, int rank, uint32_t level) {
+    return (int32_t)(PAR__LOAD(&op->comm->board->lines[rank].level[op->track->index]) - level) >= 0;
+}
+
+// Run what can be run of the track at hand. 1: nothing is left (or an error is in op->result). *moved: some
+// action was done.
 static int par__run(par__operation *op, int *moved) {
     par_comm *c = op->comm;
-    par__lines *lines = c->board->lines;
+    par__track *t = op->track;
     const par__layout *l = &c->nodes;
-    int blocked = 0;
-    while (op->at < op->action_count && !blocked) {
-        const par__action *a = &op->actions[op->at];
+    int blocked = 0, owed = 0; // owed: a level is published, and sleepers are not yet woken
+    while (t->at < t->action_count && !blocked) {
+        const par__action *a = &t->actions[t->at];
+        if (owed && a->verb != PAR__WAIT_ALL && a->verb != PAR__WAIT) par__ring_bells(c, -1), owed = 0;
         switch (a->verb) {
         case PAR__WAIT_ALL:
             for (int i = l->start[l->me]; i < l->start[l->me + 1] && !blocked; i++)
-                blocked = (int32_t)(PAR__LOAD(&lines[l->members[i]].level) - a->level) < 0;
+                blocked = !par__reached(op, l->members[i], a->level);
             break;
-        case PAR__WAIT: blocked = (int32_t)(PAR__LOAD(&lines[a->rank].level) - a->level) < 0; break;
+        case PAR__WAIT: blocked = !par__reached(op, a->rank, a->level); break;
         case PAR__PUBLISH:
-            __atomic_exchange_n(&lines[c->rank].level, a->level, __ATOMIC_SEQ_CST);
-            par__ring_bells(c, -1);
+            PAR__STORE(&c->board->lines[c->rank].level[t->index], a->level);
+            owed = 1;
             break;
-        case PAR__COPY: memmove(a->dst, a->src, a->bytes); break;
+        case PAR__COPY:
+            if (op->stream)
+                c->world->kernels->copy2(a->dst, NULL, a->src, a->bytes, 1);
+            else
+                memmove(a->dst, a->src, a->bytes);
+            break;
+        case PAR__PULL: par__run_far(op, a->rank, a->dst, a->src, a->bytes, 0); break;
+        case PAR__PUT: par__run_far(op, a->rank, (void *)(uintptr_t)a->src, a->dst, a->bytes, 1); break;
         case PAR__REDUCE: par__run_reduce(op, a); break;
         case PAR__SEND:
         case PAR__RECV:
-            if (!par__add_transfer(op, a->verb == PAR__SEND, a->rank, a->dst, a->bytes, 1))
+            if (!par__add_transfer(op, t, a->verb == PAR__SEND, a->rank, a->dst, a->bytes, 1 + t->index))
                 op->result = PAR_ERR_MEMORY;
             break;
         case PAR__JOIN:
-            blocked = !par__step_transfers(op, moved);
-            if (!blocked) op->transfer_count = 0;
+            blocked = !par__step_transfers(op, t, moved);
+            if (!blocked) t->transfer_count = 0;
             break;
         }
         if (op->result) return 1;
-        if (!blocked) op->at++, *moved = 1;
+        if (!blocked) t->at++, *moved = 1;
     }
-    if (blocked && op->transfer_count) par__step_transfers(op, moved);
+    if (owed) par__ring_bells(c, -1);
+    if (blocked && t->transfer_count) par__step_transfers(op, t, moved);
     return !blocked;
 }
 
@@ -2551,7 +2889,7 @@ static void par__run_inline(par__operation *op) {
     case PAR_KIND_REDUCE_SCATTER:
         if (k->count)
             par__reduce(c->world->kernels, &recv, 1, NULL, op->sources, c->size, k->count, k->dtype, k->op,
-                        c->size);
+                        c->size, 0);
         break;
     case PAR_KIND_BROADCAST:
         if (bytes && !(c->rank == k->root && recv == k->send)) memcpy(recv, op->sources[k->root], bytes);
@@ -2587,13 +2925,16 @@ static void par__run_inline(par__operation *op) {
 // all_reduce: every rank adds everything: (n+3)S bytes, for small S. The others: each byte is read once, by
 // who needs it. Nobody's input is overwritten before all have published that they have read it.
 
+static void par__set_view(par__operation *op, int r, const char *at) {
+    op->view[r] = at, op->far[r] &= (unsigned char)~PAR__SEND_FAR;
+}
 // Point view[] at the peers' stages, where byte `at` of their arrays lies `skip` bytes in.
 static void par__view_stages(par__operation *op, size_t at, size_t skip) {
     par_comm *c = op->comm;
     for (int r = 0; r < c->size; r++)
         if (r != c->rank && par__is_local(c, r) &&
             !(c->board->lines[r].slot[op->sequence & 1u].flags & PAR__SEND_SHARED))
-            op->view[r] = (const char *)((uintptr_t)par__half_of(c, r) + skip - at);
+            par__set_view(op, r, (const char *)((uintptr_t)par__half_of(op, r) + skip - at));
 }
 static int par__must_stage(const par__operation *op) { // others cannot read my input where it is
     const par_comm *c = op->comm;
@@ -2608,11 +2949,12 @@ static char *par__recv_at(const par__operation *op, size_t byte) { return (char 
 // place. Piece 0 was staged before the arrival was published.
 static void par__emit_oneshot_all_reduce(par__operation *op) {
     par_comm *c = op->comm;
-    const size_t e = par__element(op), room = par__half_bytes(c) / e, at = op->offset;
+    const size_t e = par__element(op), room = par__half_bytes(op) / e, at = op->offset;
     const size_t n = PAR__MIN(room, op->call.count - at);
-    for (int r = 0; r < c->size; r++) op->view[r] = (const char *)((uintptr_t)par__half_of(c, r) - at * e);
+    for (int r = 0; r < c->size; r++)
+        par__set_view(op, r, (const char *)((uintptr_t)par__half_of(op, r) - at * e));
     if (op->piece > 0) {
-        par__emit_copy(op, par__half_of(c, c->rank), par__send_at(op, at * e), n * e);
+        par__emit_copy(op, par__half_of(op, c->rank), par__send_at(op, at * e), n * e);
         par__emit_publish(op, 1);
         par__emit_wait_all(op, 1);
     }
@@ -2630,7 +2972,7 @@ static size_t par__most(const par__operation *op) { // elements of the largest b
 static void par__emit_oneshot_reduce_scatter(par__operation *op) {
     par_comm *c = op->comm;
     const size_t e = par__element(op),
-                 slot = op->all_send ? SIZE_MAX : par__half_bytes(c) / (size_t)c->size / 64 * 64;
+                 slot = op->all_send ? SIZE_MAX : par__half_bytes(op) / (size_t)c->size / 64 * 64;
     const size_t most = par__most(op), at = op->offset, room = op->all_send ? most : slot / e;
     const size_t mine = par__count_of(op, c->rank), n = mine > at ? PAR__MIN(room, mine - at) : 0;
     const size_t me_at = (par__recv_displ(op, c->rank) + at) * e;
@@ -2638,7 +2980,7 @@ static void par__emit_oneshot_reduce_scatter(par__operation *op) {
         for (int b = 0; b < c->size && par__must_stage(op); b++) {
             const size_t count = par__count_of(op, b), m = count > at ? PAR__MIN(room, count - at) : 0;
             if (b != c->rank)
-                par__emit_copy(op, par__half_of(c, c->rank) + (size_t)b * slot,
+                par__emit_copy(op, par__half_of(op, c->rank) + (size_t)b * slot,
                                par__send_at(op, (par__recv_displ(op, b) + at) * e), m * e);
         }
         par__emit_publish(op, 1);
@@ -2654,62 +2996,85 @@ static void par__emit_oneshot_reduce_scatter(par__operation *op) {
 static void par__emit_oneshot_all_gather(par__operation *op) {
     par_comm *c = op->comm;
     const size_t e = par__element(op), most = par__most(op), at = op->offset;
-    const size_t room = op->all_send ? most : par__half_bytes(c) / e;
+    const size_t room = op->all_send ? most : par__half_bytes(op) / e;
     for (int i = 0; i < c->size; i++) {
         const int r = (c->rank + i) % c->size; // own block first; then a different peer for each rank
         const size_t count = par__count_of(op, r), m = count > at ? PAR__MIN(room, count - at) : 0;
         char *to = par__recv_at(op, (par__recv_displ(op, r) + at) * e);
         if (i == 0 && !op->all_send) {
-            if (par__must_stage(op)) par__emit_copy(op, par__half_of(c, r), par__send_at(op, at * e), m * e);
+            if (par__must_stage(op)) par__emit_copy(op, par__half_of(op, r), par__send_at(op, at * e), m * e);
             par__emit_publish(op, 1);
         }
         if (i == 1 && !op->all_send) par__emit_wait_all(op, 1), par__view_stages(op, at * e, 0);
-        par__emit_copy(op, to, i ? op->view[r] + at * e : par__send_at(op, at * e), m * e);
+        if (i == 0)
+            par__emit_copy(op, to, par__send_at(op, at * e), m * e);
+        else
+            par__emit_pull(op, r, to, op->view[r] + at * e, m * e);
     }
     op->offset += room;
     op->more = op->offset < most;
     if (!op->more) par__emit_publish(op, 2), par__emit_wait_all(op, 2);
 }
 
+// Everything addressable: readers copy from the root, which helps them if it has no copy of its own to make,
+// and writes the last 1/n of each. Staged: the root fills one half while the others read the other.
 static void par__emit_oneshot_broadcast(par__operation *op) {
     par_comm *c = op->comm;
-    const int root = op->call.root,
-              shared = c->board->lines[root].slot[op->sequence & 1u].flags & PAR__SEND_SHARED;
+    const int n = c->size, root = op->call.root;
+    const unsigned flags = c->board->lines[root].slot[op->sequence & 1u].flags;
+    const int direct = (flags & (PAR__SEND_SHARED | PAR__SEND_FAR)) != 0;
     const size_t e = par__element(op), at = op->offset, rest = op->call.count - at;
-    const size_t n = shared ? rest : PAR__MIN(rest, par__half_bytes(c) / e);
-    if (c->rank == root) {
-        if (!shared) par__emit_copy(op, par__half_of(c, root), par__send_at(op, at * e), n * e);
+    const size_t count = direct ? rest : PAR__MIN(rest, par__half_bytes(op) / e);
+    const size_t help = direct && op->all_recv && (flags & PAR__IN_PLACE) ? count / (size_t)n / 16 * 16 : 0;
+    const size_t read = (count - help) * e;
+    if (c->rank != root) {
+        if (!direct) par__view_stages(op, at * e, 0), par__emit_wait(op, root, 1);
+        par__emit_pull(op, root, par__recv_at(op, at * e), op->view[root] + at * e, read);
+    } else if (!direct) {
+        if (op->piece >= 2) par__emit_wait_all(op, 2 - 2 * PAR__LEVELS); // all have read this half
+        par__emit_copy(op, par__half_of(op, root), par__send_at(op, at * e), count * e);
         par__emit_publish(op, 1);
-        par__emit_copy(op, par__recv_at(op, at * e), par__send_at(op, at * e), n * e);
+        par__emit_copy(op, par__recv_at(op, at * e), par__send_at(op, at * e), count * e);
     } else {
-        par__view_stages(op, at * e, 0);
-        par__emit_wait(op, root, 1);
-        par__emit_copy(op, par__recv_at(op, at * e), op->view[root] + at * e, n * e);
+        par__emit_copy(op, op->call.recv, op->call.send, read);
+        for (int i = 1; i < n && help; i++) {
+            const int r = (root + i) % n;
+            par__emit_put(op, r, op->out[r] + read, par__send_at(op, read), help * e);
+        }
     }
-    op->offset += n;
+    op->offset += count;
     op->more = op->offset < op->call.count;
     par__emit_publish(op, 2);
-    par__emit_wait_all(op, 2);
+    if (!op->more) par__emit_wait_all(op, 2);
 }
 
-// gather: the root reads; scatter: the root writes; all_to_all: everybody reads. All addressable only.
+// gather: everybody writes to the root; scatter and all_to_all: everybody reads. gatherv and scatterv: the
+// root, which alone knows where the blocks are, reads or writes.
 static void par__emit_oneshot_blocks(par__operation *op) {
     par_comm *c = op->comm;
     const par__call *k = &op->call;
-    const size_t e = par__element(op);
-    const int gather = k->kind == PAR_KIND_GATHER || k->kind == PAR_KIND_GATHERV;
-    const int scatter = k->kind == PAR_KIND_SCATTER || k->kind == PAR_KIND_SCATTERV;
+    const int me = c->rank, root = k->root;
+    const size_t e = par__element(op), block = k->count * e;
     for (int i = 0; i < c->size; i++) {
-        const int r = (c->rank + i) % c->size;
-        const size_t bytes = (gather || scatter) && c->rank != k->root ? 0 : par__count_of(op, r) * e;
-        if (!bytes) continue;
-        if (gather)
-            par__emit_copy(op, par__recv_at(op, par__recv_displ(op, r) * e), op->view[r], bytes);
-        else if (scatter)
-            par__emit_copy(op, op->out[r], par__send_at(op, par__send_displ(op, r) * e), bytes);
-        else
-            par__emit_copy(op, par__recv_at(op, (size_t)r * bytes), op->view[r] + (size_t)c->rank * bytes,
-                           bytes);
+        const int r = (me + i) % c->size;
+        char *recv = par__recv_at(op, par__recv_displ(op, r) * e);
+        switch (k->kind) {
+        case PAR_KIND_GATHER:
+            if (r == root) par__emit_put(op, r, op->out[r] + (size_t)me * block, k->send, block);
+            break;
+        case PAR_KIND_GATHERV:
+            if (me == root) par__emit_pull(op, r, recv, op->view[r], par__count_of(op, r) * e);
+            break;
+        case PAR_KIND_SCATTER:
+            if (r == root) par__emit_pull(op, r, k->recv, op->view[r] + (size_t)me * block, block);
+            break;
+        case PAR_KIND_SCATTERV:
+            if (me == root)
+                par__emit_put(op, r, op->out[r], par__send_at(op, par__send_displ(op, r) * e),
+                              par__count_of(op, r) * e);
+            break;
+        default: par__emit_pull(op, r, recv, op->view[r] + (size_t)me * block, block); break;
+        }
     }
     par__emit_publish(op, 1);
     par__emit_wait_all(op, 1);
@@ -2741,11 +3106,11 @@ par__emit_twoshot(par__operation *op) { // all_reduce, and reduce whose root alo
     const int push = rooted ? op->out[op->call.root] != NULL : op->all_recv;
     const int zero_copy = op->all_send && push;
     const size_t e = par__element(op), at = op->offset;
-    const size_t n = PAR__MIN(op->call.count - at, zero_copy ? SIZE_MAX : par__half_bytes(c) / e);
+    const size_t n = PAR__MIN(op->call.count - at, zero_copy ? SIZE_MAX : par__half_bytes(op) / e);
     size_t first, length;
     par__slice(n, c->size, c->rank, e, &first, &length);
     const size_t mine = (at + first) * e, end = first + length;
-    char *stage = par__half_of(c, c->rank);
+    char *stage = par__half_of(op, c->rank);
     if (!zero_copy) {
         if (par__must_stage(op)) { // my own slice only I read
             par__emit_copy(op, stage, par__send_at(op, at * e), first * e);
@@ -2757,16 +3122,15 @@ par__emit_twoshot(par__operation *op) { // all_reduce, and reduce whose root alo
     }
     if (length) {
         par__action *a = par__emit_reduce(op, 0, c->size - 1, mine, length, NULL, stage + first * e, 1);
-        if (push && rooted) a->dst = op->out[op->call.root] + mine;
-        a->push = push && !rooted;
-        a->bytes = !push && takes; // also straight into my recv
+        if (push) a->dst = NULL, a->push = !rooted, a->rank = rooted ? op->call.root : -1;
+        a->keep = !push && takes;
     }
     par__emit_publish(op, 2);
     par__emit_wait_all(op, 2);
     for (int i = 1; i < c->size && !push && takes; i++) {
         const int r = (c->rank + i) % c->size;
         par__slice(n, c->size, r, e, &first, &length);
-        par__emit_copy(op, par__recv_at(op, (at + first) * e), par__half_of(c, r) + first * e, length * e);
+        par__emit_copy(op, par__recv_at(op, (at + first) * e), par__half_of(op, r) + first * e, length * e);
     }
     op->offset += n;
     op->more = op->offset < op->call.count;
@@ -2779,11 +3143,10 @@ par__emit_twoshot(par__operation *op) { // all_reduce, and reduce whose root alo
 //     segment 0 (ranks 0 1)    s = x0 + x1  --.
 //     segment 1 (ranks 2 3)                   '->  s + x2 + x3  --.
 //     segment 2 (ranks 4 5)                                       '->  s + x4 + x5  -->  all, or the owner
-// two_level: nodes are nodes, successive pieces have successive carriers; the result returns down a binomial
-// tree.
-// ring: every rank is a node of its own; the result goes on round the ring.
-// Bytes over a node's link: S out for the sum, S for the result. A ring of partial blocks would send less
-// from three nodes on, 2(k-1)/k S, but adds each block in another order.
+// two_level: nodes are nodes, successive pieces have successive carriers; the result of many pieces goes on
+// from node to node, so that every link carries it once; that of few down a binomial tree. ring: every rank
+// is a node of its own. Bytes over a node's link: S out for the sum, S for the result. A ring of partial
+// blocks would send less from three nodes on, 2(k-1)/k S, but adds each block in another order.
 
 typedef struct par__chain {
     const par__layout *layout;
@@ -2812,21 +3175,26 @@ static int par__child(int n, int root, int me, int ring, int index) { // -1 afte
 
 static void par__emit_chain_carrier(par__operation *op, const par__chain *ch, char *acc, char *result) {
     const par__layout *l = ch->layout;
-    const size_t e = par__element(op), bytes = ch->count * e;
-    const size_t wide = ch->count * par__dtype_bytes[par__accumulator(op->call.dtype)];
+    const par_dtype wide_type = par__accumulator(op->call.dtype);
+    const size_t e = par__element(op), bytes = ch->count * e, wide = ch->count * par__dtype_bytes[wide_type];
     const int last = l->segment_node[l->segment_count - 1], all = ch->dest < 0;
     const int dest_node = all ? -1 : l->node_of[ch->dest];
     for (int s = 0; s < l->segment_count; s++) {
         if (l->segment_node[s] != l->me) continue;
-        const int final = s == l->segment_count - 1;
+        const int final = s == l->segment_count - 1, first = l->segment_first[s],
+                  lone = first == l->segment_last[s];
+        const void *sum = acc;
         if (s > 0) {
             par__emit_message(op, PAR__RECV, par__carrier(l, l->segment_node[s - 1], ch->turn), acc, wide);
             par__emit_join(op);
         }
-        par__emit_reduce(op, l->segment_first[s], l->segment_last[s], ch->at * e, ch->count, s ? acc : NULL,
-                         final ? result : acc, final);
+        if (s == 0 && !final && lone && wide_type == op->call.dtype && op->view[first])
+            sum = op->view[first] + ch->at * e; // one rank's input is its sum
+        else
+            par__emit_reduce(op, first, l->segment_last[s], ch->at * e, ch->count, s ? acc : NULL,
+                             final ? result : acc, final);
         if (!final) {
-            par__emit_message(op, PAR__SEND, par__carrier(l, l->segment_node[s + 1], ch->turn), acc, wide);
+            par__emit_message(op, PAR__SEND, par__carrier(l, l->segment_node[s + 1], ch->turn), sum, wide);
             par__emit_join(op);
         }
     }
@@ -2844,17 +3212,18 @@ static void par__emit_chain_carrier(par__operation *op, const par__chain *ch, ch
 
 // Stage halves hold [my input | accumulator | result]: one part, two parts (half types widen), one part.
 static size_t par__chain_room(const par__operation *op) {
-    return par__half_bytes(op->comm) / 4 / 64 * 64 / par__element(op);
+    return par__half_bytes(op) / 4 / 64 * 64 / par__element(op);
 }
 
 static void par__emit_chain(par__operation *op, const par__chain *ch) {
     par_comm *c = op->comm;
     const par__layout *l = ch->layout;
-    const size_t e = par__element(op), bytes = ch->count * e, part = par__half_bytes(c) / 4 / 64 * 64;
+    const size_t e = par__element(op), bytes = ch->count * e, part = par__half_bytes(op) / 4 / 64 * 64;
     const int carrier = par__carrier(l, l->me, ch->turn), alone = par__locals(l, l->me) == 1;
     const int last = l->segment_node[l->segment_count - 1], all = ch->dest < 0;
     const int takes = all || ch->dest == c->rank, remote = !all && l->node_of[ch->dest] != last;
-    char *half = par__half_of(c, c->rank), *result = par__half_of(c, carrier) + 3 * part;
+    char *half = par__half_of(op, c->rank), *result = par__half_of(op, carrier) + 3 * part;
+    if (alone && takes && !remote) result = ch->into;
     if (!alone) {
         if (par__must_stage(op) && carrier != c->rank)
             par__emit_copy(op, half, par__send_at(op, ch->at * e), bytes);
@@ -2885,7 +3254,9 @@ static void par__emit_chain_piece(par__operation *op, const par__layout *layout,
         op->block++, op->offset = 0;
     if (blocks && op->block == (size_t)c->size) return (void)(op->more = 0);
     const size_t length = blocks ? par__count_of(op, (int)op->block) : op->call.count;
-    ch.layout = layout, ch.ring = ring, ch.turn = op->piece;
+    ch.layout = layout, ch.turn = op->piece;
+    ch.ring =
+        ring || length > 2 * room; // many pieces: from node to node, the links all busy; few: fewest steps
     ch.at = op->offset + (blocks ? par__recv_displ(op, (int)op->block) : 0);
     ch.count = PAR__MIN(room, length - op->offset);
     ch.dest = blocks ? (int)op->block : op->call.kind == PAR_KIND_REDUCE ? op->call.root : -1;
@@ -2910,14 +3281,15 @@ static void par__emit_ring_sum(par__operation *op) { par__emit_chain_piece(op, &
 static void par__emit_tree_on(par__operation *op, const par__layout *l) {
     par_comm *c = op->comm;
     const size_t e = par__element(op), at = op->offset;
-    const size_t n = PAR__MIN(op->call.count - at, par__half_bytes(c) / e), bytes = n * e;
+    const size_t n = PAR__MIN(op->call.count - at, par__half_bytes(op) / e), bytes = n * e;
     const int root = op->call.root, root_node = l->node_of[root], alone = par__locals(l, l->me) == 1;
     const int carrier = l->me == root_node ? root : par__carrier(l, l->me, op->piece);
     const int parent = par__parent(l->node_count, root_node, l->me, 0);
-    char *recv = par__recv_at(op, at * e), *stage = par__half_of(c, carrier);
+    char *recv = par__recv_at(op, at * e), *stage = par__half_of(op, carrier);
     const char *have = c->rank == root ? par__send_at(op, at * e) : alone ? recv : stage;
     if (carrier == c->rank) {
-        if (!alone && op->piece >= 2) par__emit_wait_all(op, 2 - 2 * PAR__LEVELS); // all have read this half
+        if (!alone && op->piece >= 2 * (size_t)op->track_count)
+            par__emit_wait_all(op, 2 - 2 * PAR__LEVELS); // all have read this half
         if (parent >= 0) {
             const int from = parent == root_node ? root : par__carrier(l, parent, op->piece);
             par__emit_message(op, PAR__RECV, from, have, bytes);
@@ -2960,10 +3332,11 @@ static void par__emit_ring_all_gather(par__operation *op) {
 static void par__emit_two_level_all_gather(par__operation *op) {
     par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
-    const size_t slot = par__half_bytes(c) / (size_t)c->size / 64 * 64, e = par__element(op), room = slot / e;
+    const size_t slot = par__half_bytes(op) / (size_t)c->size / 64 * 64, e = par__element(op),
+                 room = slot / e;
     const size_t most = par__most(op), at = op->offset;
     const int me = c->rank, turn = l->local_index[me];
-    char *half = par__half_of(c, me);
+    char *half = par__half_of(op, me);
 #define PAR__BYTES(r) ((par__count_of(op, r) > at ? PAR__MIN(room, par__count_of(op, r) - at) : 0) * e)
     if (par__must_stage(op))
         par__emit_copy(op, half + (size_t)me * slot, par__send_at(op, at * e), PAR__BYTES(me));
@@ -2980,13 +3353,17 @@ static void par__emit_two_level_all_gather(par__operation *op) {
     par__emit_publish(op, 2);
     for (int r = 0; r < c->size; r++) {
         const int from = l->node_of[r] == l->me ? r : par__carrier(l, l->me, (size_t)l->local_index[r]);
-        const char *x = par__half_of(c, from) + (size_t)r * slot;
+        const char *x = par__half_of(op, from) + (size_t)r * slot;
         if (r == me)
             x = par__send_at(op, at * e);
         else if (from == r && op->view[r])
             x = op->view[r] + at * e; // addressable
+        char *to = par__recv_at(op, (par__recv_displ(op, r) + at) * e);
         if (from != me) par__emit_wait(op, from, 2);
-        par__emit_copy(op, par__recv_at(op, (par__recv_displ(op, r) + at) * e), x, PAR__BYTES(r));
+        if (r != me && from == r && op->view[r])
+            par__emit_pull(op, r, to, x, PAR__BYTES(r));
+        else
+            par__emit_copy(op, to, x, PAR__BYTES(r));
     }
 #undef PAR__BYTES
     op->offset += room;
@@ -3028,7 +3405,7 @@ static void par__emit_doubling(par__operation *op) {
     for (int r = 0; r < n; r++) {
         starts[r] = sum ? (size_t)r * stride : par__recv_displ(op, r) * e;
         lengths[r] = sum ? bytes : par__count_of(op, r) * e;
-        if (sum) op->view[r] = blocks + starts[r];
+        if (sum) par__set_view(op, r, blocks + starts[r]);
     }
     par__emit_copy(op, blocks + starts[c->rank], op->call.send, lengths[c->rank]);
     par__emit_doubling_steps(op, blocks, starts, lengths);
@@ -3052,7 +3429,7 @@ static void par__emit_halving(par__operation *op) {
     char *rows = par__scratch(op, bytes * (size_t)n); // row q: what I hold of rank q's input
     int low = 0, high = n;                            // blocks I still hold
     if (!rows) return;
-    for (int q = 0; q < n; q++) op->view[q] = rows + (size_t)q * bytes;
+    for (int q = 0; q < n; q++) par__set_view(op, q, rows + (size_t)q * bytes);
     par__emit_copy(op, rows + (size_t)me * bytes, op->call.send, op->call.count * e * (size_t)n);
     for (int d = n / 2; d >= 1; d /= 2) {
         const int partner = me ^ d, middle = (low + high) / 2, upper = (me & d) != 0;
@@ -3078,8 +3455,12 @@ static void par__emit_halving(par__operation *op) {
 
 // >>pairwise ------------------------------------------------------------------------------------------------
 //
-// gather, scatter and all_to_all as one message per pair of ranks, all under way at once; rank r begins with
-// r + 1, so that no receiver is everybody's first.
+// A message for each pair of ranks, all under way at once; rank r begins with r + 1, so that no receiver is
+// everybody's first. gather, scatter, all_to_all, all_gather: the block itself.
+// reduce_scatter, and all_reduce by slices, where every rank is a node:
+//     rank r   sends x_r[q] to each q;  adds x_0[r] + x_1[r] + ... where they lie side by side;
+//              (all_reduce:) sends the sum to each q
+// (n-1)/n S bytes out and in, all_reduce twice that: the least there is, and in rank order.
 
 static void par__emit_pairwise(par__operation *op) {
     par_comm *c = op->comm;
@@ -3109,6 +3490,68 @@ static void par__emit_pairwise(par__operation *op) {
     par__emit_join(op);
 }
 
+static void par__emit_pairwise_all_gather(par__operation *op) {
+    par_comm *c = op->comm;
+    const size_t e = par__element(op);
+    for (int i = 1; i < c->size; i++) {
+        const int to = (c->rank + i) % c->size, from = (c->rank - i + c->size) % c->size;
+        par__emit_message(op, PAR__RECV, from, par__recv_at(op, par__recv_displ(op, from) * e),
+                          par__count_of(op, from) * e);
+        par__emit_message(op, PAR__SEND, to, op->call.send, par__count_of(op, c->rank) * e);
+    }
+    par__emit_copy(op, par__recv_at(op, par__recv_displ(op, c->rank) * e), op->call.send,
+                   par__count_of(op, c->rank) * e);
+    par__emit_join(op);
+}
+
+typedef struct par__part { // of rank r's slice or block, in one piece
+    size_t at, bytes;      // in the input array
+} par__part;
+
+static par__part par__part_of(const par__operation *op, int r, size_t room) {
+    const size_t e = par__element(op);
+    size_t first = 0, length = par__count_of(op, r);
+    par__part p;
+    if (op->call.kind == PAR_KIND_ALL_REDUCE)
+        par__slice(op->call.count, op->comm->size, r, e, &first, &length);
+    else
+        first = par__recv_displ(op, r);
+    p.at = (first + op->offset) * e;
+    p.bytes = length > op->offset ? PAR__MIN(room, length - op->offset) * e : 0;
+    return p;
+}
+
+static void par__emit_pairwise_sum(par__operation *op) {
+    par_comm *c = op->comm;
+    const int n = c->size, me = c->rank, all = op->call.kind == PAR_KIND_ALL_REDUCE;
+    const size_t e = par__element(op), slot = par__half_bytes(op) / (size_t)n / 64 * 64, room = slot / e;
+    const par__part mine = par__part_of(op, me, room);
+    char *half = par__half_of(op, me), *sum = par__recv_at(op, all ? mine.at : op->offset * e);
+    size_t first, most = par__most(op);
+    for (int i = 1; i < n; i++) {
+        const int to = (me + i) % n, from = (me - i + n) % n;
+        const par__part out = par__part_of(op, to, room);
+        par__emit_message(op, PAR__RECV, from, half + (size_t)from * slot, mine.bytes);
+        par__emit_message(op, PAR__SEND, to, par__send_at(op, out.at), out.bytes);
+    }
+    par__emit_join(op);
+    for (int r = 0; r < n; r++)
+        par__set_view(op, r,
+                      r == me ? (const char *)op->call.send
+                              : (const char *)((uintptr_t)half + (size_t)r * slot - mine.at));
+    if (mine.bytes) par__emit_reduce(op, 0, n - 1, mine.at, mine.bytes / e, NULL, sum, 1);
+    for (int i = 1; i < n && all; i++) {
+        const int to = (me + i) % n, from = (me - i + n) % n;
+        const par__part in = par__part_of(op, from, room);
+        par__emit_message(op, PAR__RECV, from, par__recv_at(op, in.at), in.bytes);
+        par__emit_message(op, PAR__SEND, to, sum, mine.bytes);
+    }
+    par__emit_join(op);
+    if (all) par__slice(op->call.count, n, 0, e, &first, &most);
+    op->offset += room;
+    op->more = op->offset < most;
+}
+
 // >>select --------------------------------------------------------------------------------------------------
 //
 // The first row that fits is taken. A forced one is taken where it can be; else the call goes on down the
@@ -3134,10 +3577,19 @@ static int par__fits_oneshot_sum(const par__operation *op, int forced) {
     return par__one_node(op) && (forced || par__call_bytes(op) <= PAR__ONESHOT_BYTES);
 }
 static int par__fits_node(const par__operation *op, int forced) { return (void)forced, par__one_node(op); }
+static int par__root_flags(const par__operation *op) {
+    return op->comm->board->lines[op->call.root].slot[op->sequence & 1u].flags;
+}
 static int par__fits_gather(const par__operation *op, int forced) {
-    return (void)forced, par__one_node(op) && op->all_send;
+    return (void)forced, par__one_node(op) && (par__root_flags(op) & (PAR__RECV_SHARED | PAR__RECV_FAR));
 }
 static int par__fits_scatter(const par__operation *op, int forced) {
+    return (void)forced, par__one_node(op) && (par__root_flags(op) & (PAR__SEND_SHARED | PAR__SEND_FAR));
+}
+static int par__fits_reading(const par__operation *op, int forced) {
+    return (void)forced, par__one_node(op) && op->all_send;
+}
+static int par__fits_writing(const par__operation *op, int forced) {
     return (void)forced, par__one_node(op) && op->all_recv;
 }
 static int par__fits_always(const par__operation *op, int forced) { return (void)op, (void)forced, 1; }
@@ -3147,6 +3599,9 @@ static int par__fits_doubling(const par__operation *op, int forced) { // few ste
     const size_t all = par__call_bytes(op) * (size_t)c->size;
     return (forced && all <= (size_t)1 << 28) ||
            (c->nodes.node_count == c->size && all <= PAR__DOUBLING_BYTES);
+}
+static int par__fits_alone(const par__operation *op, int forced) { // every rank is a node
+    return forced || op->comm->nodes.node_count == op->comm->size;
 }
 static int par__fits_halving(const par__operation *op, int forced) {
     const size_t n = (size_t)op->comm->size;
@@ -3161,23 +3616,28 @@ static const par__algorithm par__algorithms[] = {
     ROW(ALL_REDUCE,      oneshot,   oneshot_sum, par__emit_oneshot_all_reduce,     "one node, <= 8 KiB")
     ROW(ALL_REDUCE,      twoshot,   node,        par__emit_twoshot,                "one node")
     ROW(ALL_REDUCE,      doubling,  doubling,    par__emit_doubling,               "rank = node, <= 16 KiB")
+    ROW(ALL_REDUCE,      pairwise,  alone,       par__emit_pairwise_sum,           "rank = node")
     ROW(ALL_REDUCE,      two_level, always,      par__emit_two_level_sum,          "several nodes")
     ROW(ALL_REDUCE,      ring,      forced,      par__emit_ring_sum,               "when forced")
     ROW(REDUCE_SCATTER,  inline,    inline,      NULL,                             "fits the arrival lines")
     ROW(REDUCE_SCATTER,  oneshot,   node,        par__emit_oneshot_reduce_scatter, "one node")
+    ROW(REDUCE_SCATTER,  pairwise,  alone,       par__emit_pairwise_sum,           "rank = node")
     ROW(REDUCE_SCATTER,  two_level, always,      par__emit_two_level_sum,          "several nodes")
     ROW(REDUCE_SCATTER,  ring,      forced,      par__emit_ring_sum,               "when forced")
     ROW(REDUCE_SCATTER,  halving,   halving,     par__emit_halving,                "when forced, n = 2^k")
     ROW(REDUCE_SCATTERV, oneshot,   node,        par__emit_oneshot_reduce_scatter, "one node")
+    ROW(REDUCE_SCATTERV, pairwise,  alone,       par__emit_pairwise_sum,           "rank = node")
     ROW(REDUCE_SCATTERV, two_level, always,      par__emit_two_level_sum,          "several nodes")
     ROW(REDUCE_SCATTERV, ring,      forced,      par__emit_ring_sum,               "when forced")
     ROW(ALL_GATHER,      inline,    inline,      NULL,                             "fits the arrival lines")
     ROW(ALL_GATHER,      oneshot,   node,        par__emit_oneshot_all_gather,     "one node")
     ROW(ALL_GATHER,      doubling,  doubling,    par__emit_doubling,               "rank = node, <= 16 KiB")
+    ROW(ALL_GATHER,      pairwise,  alone,       par__emit_pairwise_all_gather,    "rank = node")
     ROW(ALL_GATHER,      two_level, always,      par__emit_two_level_all_gather,   "several nodes")
     ROW(ALL_GATHER,      ring,      forced,      par__emit_ring_all_gather,        "when forced")
     ROW(ALL_GATHERV,     inline,    inline,      NULL,                             "fits the arrival lines")
     ROW(ALL_GATHERV,     oneshot,   node,        par__emit_oneshot_all_gather,     "one node")
+    ROW(ALL_GATHERV,     pairwise,  alone,       par__emit_pairwise_all_gather,    "rank = node")
     ROW(ALL_GATHERV,     two_level, always,      par__emit_two_level_all_gather,   "several nodes")
     ROW(ALL_GATHERV,     ring,      forced,      par__emit_ring_all_gather,        "when forced")
     ROW(ALL_GATHERV,     doubling,  forced,      par__emit_doubling,               "when forced")
@@ -3190,17 +3650,17 @@ static const par__algorithm par__algorithms[] = {
     ROW(REDUCE,          two_level, always,      par__emit_two_level_sum,          "several nodes")
     ROW(REDUCE,          ring,      forced,      par__emit_ring_sum,               "when forced")
     ROW(GATHER,          inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(GATHER,          oneshot,   gather,      par__emit_oneshot_blocks,         "one node, par_alloc")
+    ROW(GATHER,          oneshot,   gather,      par__emit_oneshot_blocks,         "one node, addressable")
     ROW(GATHER,          pairwise,  always,      par__emit_pairwise,               "otherwise")
-    ROW(GATHERV,         oneshot,   gather,      par__emit_oneshot_blocks,         "one node, par_alloc")
+    ROW(GATHERV,         oneshot,   reading,     par__emit_oneshot_blocks,         "one node, addressable")
     ROW(GATHERV,         pairwise,  always,      par__emit_pairwise,               "otherwise")
     ROW(SCATTER,         inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(SCATTER,         oneshot,   scatter,     par__emit_oneshot_blocks,         "one node, par_alloc")
+    ROW(SCATTER,         oneshot,   scatter,     par__emit_oneshot_blocks,         "one node, addressable")
     ROW(SCATTER,         pairwise,  always,      par__emit_pairwise,               "otherwise")
-    ROW(SCATTERV,        oneshot,   scatter,     par__emit_oneshot_blocks,         "one node, par_alloc")
+    ROW(SCATTERV,        oneshot,   writing,     par__emit_oneshot_blocks,         "one node, addressable")
     ROW(SCATTERV,        pairwise,  always,      par__emit_pairwise,               "otherwise")
     ROW(ALL_TO_ALL,      inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(ALL_TO_ALL,      oneshot,   gather,      par__emit_oneshot_blocks,         "one node, par_alloc")
+    ROW(ALL_TO_ALL,      oneshot,   reading,     par__emit_oneshot_blocks,         "one node, addressable")
     ROW(ALL_TO_ALL,      pairwise,  always,      par__emit_pairwise,               "otherwise")
     ROW(ALL_TO_ALLV,     pairwise,  always,      par__emit_pairwise,               "always")
 };
@@ -3211,6 +3671,15 @@ enum { PAR__ALGORITHM_COUNT = (int)(sizeof par__algorithms / sizeof par__algorit
 static const par__algorithm *par__choose(const par__operation *op) {
     const int forced = op->comm->world->forced[op->call.kind] - 1;
     if (forced >= 0 && par__algorithms[forced].fits(op, 1)) return &par__algorithms[forced];
+    const par__world *w = op->comm->world;
+    for (size_t i = 0; i < w->tuned_count && !op->all_inline; i++) {
+        const par__tuned *t = &w->tuned[i];
+        if (t->kind != (int)op->call.kind || t->ranks != op->comm->size ||
+            t->nodes != op->comm->nodes.node_count || t->bytes < par__call_bytes(op))
+            continue;
+        if (par__algorithms[t->algorithm].fits(op, 1)) return &par__algorithms[t->algorithm];
+        break;
+    }
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
         if (par__algorithms[i].kind == op->call.kind && par__algorithms[i].fits(op, 0))
             return &par__algorithms[i];
@@ -3308,39 +3777,58 @@ static size_t par__volume(const par__operation *op) {
     }
 }
 
+// The thread that waits may be another one than that which moves the operation on.
+static void par__set_state(par__operation *op, int state) { PAR__STORE(&op->state, state); }
+static int par__state(const par__operation *op) { return PAR__LOAD(&op->state); }
+
 // Where this rank can read and write the arrays of its node's ranks.
 static int par__views(par__operation *op) {
     par_comm *c = op->comm;
     if (op->pointer_room < c->size) {
-        PAR_FREE((void *)op->view);
+        PAR_FREE((void *)op->views);
         PAR_FREE(op->out);
+        PAR_FREE(op->far);
         PAR_FREE((void *)op->sources);
-        op->view = (const char **)par__zalloc(sizeof(char *) * (size_t)c->size);
+        op->far = (unsigned char *)par__zalloc((size_t)c->size);
+        op->views = (const char **)par__zalloc(sizeof(char *) * (size_t)c->size * PAR__TRACKS);
         op->out = (char **)par__zalloc(sizeof(char *) * (size_t)c->size);
         op->sources = (const void **)par__zalloc(2 * sizeof(char *) * (size_t)c->size);
         op->pointer_room = c->size;
-        if (!op->view || !op->out || !op->sources) return op->pointer_room = 0, 0;
+        if (!op->views || !op->out || !op->far || !op->sources) return op->pointer_room = 0, 0;
     }
     return 1;
 }
 
 static void par__fill_views(par__operation *op) {
     par_comm *c = op->comm;
+    const unsigned send_ways = PAR__SEND_SHARED | PAR__SEND_FAR, recv_ways = PAR__RECV_SHARED | PAR__RECV_FAR;
+    int apart = 1; // no array is written that is also read, and all can be addressed
     op->all_send = op->all_recv = op->all_inline = 1;
     for (int r = 0; r < c->size; r++) {
         const par__slot *s = &c->board->lines[r].slot[op->sequence & 1u];
         const int local = par__is_local(c, r), in_line = s->flags & PAR__IS_INLINE;
         op->all_inline &= in_line != 0;
-        op->all_send &= local && (s->flags & PAR__SEND_SHARED);
-        op->all_recv &= local && (s->flags & PAR__RECV_SHARED);
+        op->all_send &= local && (s->flags & send_ways);
+        op->all_recv &= local && (s->flags & recv_ways);
+        apart &= (s->flags & (PAR__SEND_SHARED | PAR__RECV_SHARED | PAR__IN_PLACE)) ==
+                 (PAR__SEND_SHARED | PAR__RECV_SHARED);
         op->view[r] = NULL;
         op->out[r] = NULL;
+        op->far[r] = 0;
         if (!local || in_line) continue;
-        if (s->u.at.send) op->view[r] = par__peer_pointer(c->world, s->u.at.send);
-        if (s->u.at.recv) op->out[r] = par__peer_pointer(c->world, s->u.at.recv);
+        if (r != c->rank) op->far[r] = s->flags & (PAR__SEND_FAR | PAR__RECV_FAR);
+        if (s->u.at.send)
+            op->view[r] = s->flags & PAR__SEND_FAR ? (const char *)(uintptr_t)s->u.at.send
+                                                   : par__peer_pointer(c->world, s->u.at.send);
+        if (s->u.at.recv)
+            op->out[r] = s->flags & PAR__RECV_FAR ? (char *)(uintptr_t)s->u.at.recv
+                                                  : par__peer_pointer(c->world, s->u.at.recv);
     }
     op->view[c->rank] = (const char *)op->call.send;
+    for (int i = 1; i < op->track_count; i++)
+        memcpy((void *)(op->views + i * c->size), (const void *)op->views, sizeof(char *) * (size_t)c->size);
     if (op->all_recv) op->out[c->rank] = (char *)op->call.recv;
+    op->stream = apart && par__call_bytes(op) * (size_t)c->size >= c->world->stream_bytes;
 }
 
 static uint64_t par__hash(const size_t *x, int n, uint64_t h) {
@@ -3358,8 +3846,9 @@ static const char *par__describe(const par__slot *s, char *text, size_t bytes) {
     if (k == PAR_KIND_BARRIER)
         snprintf(text, bytes, "par_barrier()");
     else
-        snprintf(text, bytes, "par_%s(%s, %s, op=%s, root=%d)%s", par_kind_name(k), count,
+        snprintf(text, bytes, "par_%s(%s, %s, op=%s, root=%d)%s%s", par_kind_name(k), count,
                  par_dtype_name((par_dtype)s->dtype), par_op_name(s->op), s->root,
+                 s->op_hash && s->op != PAR_SCALED_SUM ? " for a group of calls" : "",
                  s->flags & PAR__BAD ? " with an invalid argument" : "");
     return text;
 }
@@ -3417,6 +3906,19 @@ static par_result par__compare_counts(par__operation *op) {
     return PAR_OK;
 }
 
+// Ordinary memory is worth a system call from some size on, where each byte has one reader. What several
+// ranks read is better staged: copied once, by its owner, and read from the caches. (cma_bytes 1: everywhere,
+// for tests.)
+static int par__may_copy_far(const par__operation *op) {
+    const par_comm *c = op->comm;
+    const par_kind k = op->call.kind;
+    const int sum = k == PAR_KIND_ALL_REDUCE || k == PAR_KIND_REDUCE;
+    const int one_reader = c->size == 2 || (k >= PAR_KIND_GATHER && k <= PAR_KIND_ALL_TO_ALL);
+    const size_t bytes = par__call_bytes(op) / (sum ? (size_t)c->size : 1);
+    return c->world->cma && c->nodes.node_count == 1 && bytes >= c->world->cma_bytes &&
+           (one_reader || c->world->cma_bytes == 1);
+}
+
 static void par__publish_arrival(par__operation *op) {
     par_comm *c = op->comm;
     par__world *w = c->world;
@@ -3430,6 +3932,7 @@ static void par__publish_arrival(par__operation *op) {
     s->kind = (uint8_t)k->kind, s->dtype = (uint8_t)k->dtype, s->root = k->root, s->site = op->site;
     s->op = summing ? (uint8_t)par__op_code(k->op) : 0;
     s->op_hash = summing ? (uint16_t)(k->op >> 8 ^ k->op >> 24 ^ k->op >> 40 ^ k->op >> 52) : 0;
+    s->op_hash ^= k->group;
     s->count = k->count;
     if (k->kind == PAR_KIND_ALL_GATHERV || k->kind == PAR_KIND_REDUCE_SCATTERV)
         s->count =
@@ -3444,20 +3947,28 @@ static void par__publish_arrival(par__operation *op) {
     } else {
         par__spans(op, &send, &recv);
         const int alone = c->size == 1; // a rank can always address itself
-        if (par__shared(w, k->send, send * e, &s->u.at.send) || alone) flags |= PAR__SEND_SHARED;
-        if (par__shared(w, k->recv, recv * e, &s->u.at.recv) || alone) flags |= PAR__RECV_SHARED;
-        if (k->kind == PAR_KIND_ALL_TO_ALLV) flags &= ~(unsigned)(PAR__SEND_SHARED | PAR__RECV_SHARED);
+        const int far = par__may_copy_far(op);
+        const char *out = (const char *)k->send, *in = (const char *)k->recv;
+        if (par__shared(w, out, send * e, &s->u.at.send) || alone)
+            flags |= PAR__SEND_SHARED;
+        else if (far)
+            flags |= PAR__SEND_FAR, s->u.at.send = (uint64_t)(uintptr_t)out;
+        if (par__shared(w, in, recv * e, &s->u.at.recv) || alone)
+            flags |= PAR__RECV_SHARED;
+        else if (far)
+            flags |= PAR__RECV_FAR, s->u.at.recv = (uint64_t)(uintptr_t)in;
+        if (send && recv && in < out + send * e && out < in + recv * e) flags |= PAR__IN_PLACE;
+        if (k->kind == PAR_KIND_ALL_TO_ALLV) flags = 0;
         if (!par__commit_stage(c))
             flags |= PAR__NO_MEMORY;
         else if (par__prestages(op)) {
-            char *half = par__stage(c, c->rank) + ((c->half + 1) & 1u) * par__half_bytes(c);
-            const size_t n = PAR__MIN(k->count * e, par__half_bytes(c) / e * e);
+            char *half = par__stage(c, c->rank) + ((c->half + 1) & 1u) * par__half_bytes(op);
+            const size_t n = PAR__MIN(k->count * e, par__half_bytes(op) / e * e);
             if (n) memcpy(half, k->send, n);
         }
     }
     s->flags = (uint8_t)flags;
-    __atomic_exchange_n(&s->sequence, op->sequence, __ATOMIC_SEQ_CST);
-    par__ring_bells(c, -1);
+    PAR__STORE(&s->sequence, op->sequence);
 }
 
 // The leader of a node (its first rank) brings its ranks' lines to the other nodes and theirs here: recursive
@@ -3507,10 +4018,18 @@ static void par__finish_exchange(par__operation *op) {
             memcpy((char *)to + sizeof to->sequence, line + sizeof to->sequence,
                    sizeof *to - sizeof to->sequence);
             memcpy(par__remote_sites(c, r), line + sizeof *to, PAR__SITE_BYTES);
-            __atomic_exchange_n(&to->sequence, op->sequence, __ATOMIC_SEQ_CST);
+            PAR__STORE(&to->sequence, op->sequence);
         }
     }
     par__ring_bells(c, -1);
+}
+
+// The call is in the recorder from here on. Done while its arrival line is on the way.
+static void par__note_begin(par__operation *op) {
+    op->begun = par__ticks();
+    op->record = op->comm->world->control->record_count;
+    par__write_record(op, 0);
+    op->volume = par__volume(op);
 }
 
 static void par__push_event(par__world *w, const char *name, uint64_t begun, uint64_t ended, uint64_t bytes,
@@ -3525,26 +4044,49 @@ static void par__push_event(par__world *w, const char *name, uint64_t begun, uin
     v->name = name, v->begun = begun, v->ended = ended, v->bytes = bytes, v->comm = comm, v->lane = lane;
 }
 
+// The whole array, S: n blocks of what the call counts, or that itself.
+static size_t par__array_bytes(const par__operation *op) {
+    size_t send, recv;
+    par__spans(op, &send, &recv);
+    return (op->call.kind == PAR_KIND_REDUCE ? op->call.count : PAR__MAX(send, recv)) * par__element(op);
+}
+
+// The results of a bucket, to where they belong.
+static void par__unpack(par__operation *op) {
+    const size_t e = par__element(op);
+    const char *from = op->bucket;
+    for (size_t i = 0; i < op->part_count; i++) {
+        const par__call *k = &op->parts[i];
+        if (op->result == PAR_OK && k->count) memcpy(k->recv, from, k->count * e);
+        from += k->count * e;
+    }
+    op->part_count = 0;
+}
+
 static void par__end(par__operation *op) {
     par_comm *c = op->comm;
     par__world *w = c->world;
     par_ledger *row = &c->ledger[op->call.kind];
     const uint64_t now = par__ticks();
-    op->state = PAR__DONE;
+    if (op->part_count) par__unpack(op);
+    if (op->leader) {
+        op->leader->members--;
+        if (!op->leader->group_result) op->leader->group_result = op->result;
+    }
     par__write_record(op, now);
     row->calls++;
     if (op->result == PAR_OK) {
-        const size_t sent = par__volume(op);
-        row->sent_count += sent;
-        row->sent_bytes += sent * par__element(op);
+        row->sent_count += op->volume;
+        row->sent_bytes += op->volume * par__element(op);
         row->seconds += (double)(now - op->begun); // ticks until somebody reads it
-        if (w->alpha_s > 0) row->predicted_seconds += par_predict(c, op->call.kind, par__call_bytes(op));
+        if (c->model) row->predicted_seconds += par_predict(c, op->call.kind, par__array_bytes(op));
         if (op->algorithm) c->last_algorithm = op->algorithm->name;
     }
     row->net_messages += op->net_messages;
     row->net_bytes += op->net_bytes;
     if (w->trace_path)
         par__push_event(w, par_kind_name(op->call.kind), op->begun, now, par__call_bytes(op), c->id, 1);
+    par__set_state(op, op->members ? PAR__HELD : PAR__DONE);
 }
 
 static int par__fail(par__operation *op, par_result result) {
@@ -3554,58 +4096,118 @@ static int par__fail(par__operation *op, par_result result) {
     if (op->call.kind < PAR_KIND_SEND) {
         op->comm->lanes[0].running++;
 #if defined(PAR_MPI)
-        for (size_t i = 0; i < op->transfer_count; i++) par__mpi_drop(&op->transfers[i]);
+        for (int t = 0; t < op->track_count; t++)
+            for (size_t i = 0; i < op->tracks[t].transfer_count; i++)
+                par__mpi_drop(&op->tracks[t].transfers[i]);
 #endif
     }
     par__end(op);
     return 1;
 }
 
+static void par__use_track(par__operation *op, int i) {
+    op->track = &op->tracks[i];
+    op->view = op->views + i * op->comm->size;
+}
+
+static void par__begin_tracks(par__operation *op) {
+    par_comm *c = op->comm;
+    op->track_count = c->nodes.node_count > 1 ? PAR__TRACKS : 1;
+    for (int i = 0; i < op->track_count; i++) {
+        par__track *t = &op->tracks[i];
+        t->index = i, t->running = 0, t->level = c->level[i];
+        t->action_count = t->at = t->transfer_count = 0;
+    }
+    op->block = op->piece = op->offset = 0, op->more = 1, op->closed = 0;
+    par__use_track(op, 0);
+}
+
 static void par__next_piece(par__operation *op) {
-    op->action_count = op->at = 0;
-    op->comm->half++;
+    par__track *t = op->track;
+    t->action_count = t->at = 0, t->running = 1;
+    t->half = op->track_count > 1 ? (uint32_t)(op->piece / (size_t)op->track_count) : ++op->comm->half;
+    op->more = 0;
     op->algorithm->emit(op);
+    op->piece++;
+}
+
+// All ranks of the node are through with all tracks: arrays that peers have read may change again.
+static void par__last_piece(par__operation *op) {
+    par__use_track(op, 0);
+    op->track->action_count = op->track->at = 0, op->track->running = 1;
+    par__emit_publish(op, 1);
+    par__emit_wait_all(op, 1);
+    op->closed = 1;
+}
+
+static int par__step_pieces(par__operation *op, int *moved) { // 1: all have ended, or there is an error
+    for (;;) {
+        int running = 0, ended = 0;
+        for (int i = 0; i < op->track_count; i++) {
+            par__track *t = &op->tracks[i];
+            par__use_track(op, i);
+            if (!t->running && op->more && op->piece % (size_t)op->track_count == (size_t)i)
+                par__next_piece(op);
+            if (op->result) return 1;
+            if (!t->running) continue;
+            if (par__run(op, moved)) t->running = 0, t->level += PAR__LEVELS, ended = 1;
+            if (op->result) return 1;
+            running |= t->running;
+        }
+        if (ended && op->more) continue; // its track takes another one
+        if (running) return 0;
+        if (op->closed || op->track_count == 1 || op->piece < 2) return 1;
+        par__last_piece(op);
+    }
 }
 
 static int par__step_arriving(par__operation *op) { // 1: all lines are here
     par_comm *c = op->comm;
     const int parity = (int)(op->sequence & 1u), leader = c->nodes.local_index[c->rank] == 0;
     const int wait_for_all = c->nodes.node_count == 1 || !leader;
+    unsigned looks =
+        c->world->active->next ? 1 : c->world->spins / 16 + 1; // alone: nothing else to look after
     for (; op->block < (size_t)c->size; op->block++) {
         const int r = (int)op->block;
         if (!wait_for_all && !par__is_local(c, r)) continue;
-        if (PAR__LOAD(&c->board->lines[r].slot[parity].sequence) != op->sequence) return 0;
+        while (PAR__LOAD(&c->board->lines[r].slot[parity].sequence) != op->sequence) {
+            if (--looks == 0) return 0;
+            par__relax();
+        }
     }
     return 1;
 }
 
 static int par__step_collective(par__operation *op) { // 1: something moved
     par_comm *c = op->comm;
-    int moved = 0;
+    int moved = 0, arrived = 0;
     par_result r;
     if (op->state == PAR__QUEUED) {
-        if (c->lanes[0].running != op->lane_ticket) return 0;
+        const int my_turn = c->lanes[0].running == op->lane_ticket;
+        if (!op->begun && (!my_turn || c->broken)) par__note_begin(op);
+        if (!my_turn) return 0;
         if (c->broken) return par__fail(op, c->broken);
         c->sequence = op->sequence;
-        op->level = c->level;
-        op->block = op->piece = op->offset = 0;
-        op->action_count = op->at = op->transfer_count = 0;
         if (!par__views(op)) return par__fail(op, par__break(c, PAR_ERR_MEMORY));
+        par__begin_tracks(op);
         par__publish_arrival(op);
-        op->state = PAR__ARRIVING, moved = 1;
+        if (!op->begun) par__note_begin(op);
+        arrived = par__step_arriving(op); // look first: the fence in par__ring_bells would only delay that
+        par__ring_bells(c, -1);
+        par__set_state(op, PAR__ARRIVING), moved = 1;
     }
     if (op->state == PAR__ARRIVING) {
-        if (!par__step_arriving(op)) return moved;
+        if (!arrived && !par__step_arriving(op)) return moved;
+        par__will_write(&c->board->lines[c->rank].slot[~op->sequence & 1u]); // nobody reads it any more
         moved = 1;
         if (c->nodes.node_count > 1 && c->nodes.local_index[c->rank] == 0) {
             par__emit_exchange(op);
-            op->state = PAR__EXCHANGING;
+            par__set_state(op, PAR__EXCHANGING);
         }
     }
     if (op->state == PAR__EXCHANGING) {
         if (!par__run(op, &moved)) return moved;
         if (op->result == PAR_OK) par__finish_exchange(op);
-        op->action_count = op->at = 0;
     }
     if (op->state < PAR__RUNNING) {
         if (op->result) return par__fail(op, par__break(c, op->result));
@@ -3614,21 +4216,12 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         if ((r = par__compare_counts(op)) != PAR_OK) return par__fail(op, par__break(c, r));
         par__fill_views(op);
         op->algorithm = par__choose(op);
-        op->state = PAR__RUNNING, op->block = 0, op->more = 0;
-        if (!op->algorithm->emit)
-            par__run_inline(op);
-        else
-            par__next_piece(op);
+        par__set_state(op, PAR__RUNNING), op->block = 0;
+        if (!op->algorithm->emit) par__run_inline(op), op->more = 0;
     }
-    for (;;) {
-        if (op->result) return par__fail(op, par__break(c, op->result));
-        if (!par__run(op, &moved)) return moved;
-        if (op->result) return par__fail(op, par__break(c, op->result));
-        if (op->algorithm->emit) op->level += PAR__LEVELS, op->piece++;
-        if (!op->more) break;
-        par__next_piece(op);
-    }
-    c->level = op->level;
+    if (op->algorithm->emit && !par__step_pieces(op, &moved)) return moved;
+    if (op->result) return par__fail(op, par__break(c, op->result));
+    for (int i = 0; i < op->track_count; i++) c->level[i] = op->tracks[i].level;
     c->lanes[0].running++;
     par__end(op);
     return 1;
@@ -3642,35 +4235,58 @@ static par__lane *par__message_lane(const par__operation *op) {
 static int par__step_message(par__operation *op) {
     int moved = 0;
     if (op->state == PAR__QUEUED) {
+        if (!op->begun) par__note_begin(op);
         if (par__message_lane(op)->running != op->lane_ticket) return 0;
         const int sending = op->call.kind == PAR_KIND_SEND;
         void *memory = sending ? (void *)(uintptr_t)op->call.send : op->call.recv;
-        op->transfer_count = 0;
+        op->track = &op->tracks[0];
+        op->track->transfer_count = 0;
         if (op->comm->broken)
             op->result = op->comm->broken;
-        else if (!par__add_transfer(op, sending, op->call.root, memory, par__call_bytes(op), 0))
+        else if (!par__add_transfer(op, op->track, sending, op->call.root, memory, par__call_bytes(op), 0))
             op->result = PAR_ERR_MEMORY;
-        op->state = PAR__RUNNING, moved = 1;
+        par__set_state(op, PAR__RUNNING), moved = 1;
     }
-    const int ended = !op->transfer_count || par__step_transfers(op, &moved);
+    const int ended = !op->track->transfer_count || par__step_transfers(op, op->track, &moved);
     if (!ended) return moved; // a mismatched message is drained before it fails
     par__message_lane(op)->running++;
     par__end(op);
     return 1;
 }
 
+static void par__lock_world(par__world *w) {
+    if (w->progressing) pthread_mutex_lock(&w->lock);
+}
+static void par__unlock_world(par__world *w) {
+    if (w->progressing) pthread_mutex_unlock(&w->lock);
+}
+
+static void par__give_back(par__operation *op) {
+    par__world *w = op->comm->world;
+    op->ticket = 0;
+    op->next = w->idle_operations;
+    w->idle_operations = op;
+}
+
 static int par__progress(par__world *w) { // 1: something moved
     int moved = 0;
+    par__lock_world(w);
     par__operation **link = &w->active;
     while (*link) {
         par__operation *op = *link;
-        moved |= op->call.kind < PAR_KIND_SEND ? par__step_collective(op) : par__step_message(op);
-        if (op->state == PAR__DONE)
-            *link = op->next, op->next = NULL;
-        else
+        if (op->state == PAR__HELD) {
+            if (!op->members) par__set_state(op, PAR__DONE), moved = 1;
+        } else if (op->state != PAR__DONE)
+            moved |= op->call.kind < PAR_KIND_SEND ? par__step_collective(op) : par__step_message(op);
+        if (op->state != PAR__DONE) {
             link = &op->next;
+            continue;
+        }
+        *link = op->next, op->next = NULL;
+        if (op->detached) par__give_back(op);
     }
     w->active_end = link;
+    par__unlock_world(w);
     return moved;
 }
 
@@ -3704,7 +4320,7 @@ static par_result par__check_wait(par__operation *op) {
     if (PAR__LOAD(&w->arena->aborted) == 1)
         return par__error(w, PAR_ERR_ABORTED, "par_%s at %s: %s", par_kind_name(op->call.kind), site,
                           w->arena->abort_text);
-    if (!message && op->state != PAR__QUEUED && PAR__LOAD(&c->board->failed) == op->sequence)
+    if (!message && par__state(op) != PAR__QUEUED && PAR__LOAD(&c->board->failed) == op->sequence)
         return par__error(w, PAR_ERR_MISMATCH, "%s", c->board->fail_text);
     // First those that died of themselves, then those that gave up or left.
     for (int pass = 0; pass < 2; pass++)
@@ -3715,7 +4331,7 @@ static par_result par__check_wait(par__operation *op) {
             const int broke = PAR__LOAD(&k->broke) != 0, died = PAR__LOAD(&k->state) == PAR__DEAD && !broke;
             if (pass == 0 && !died) continue;
             par__progress(w); // it may have done its part first
-            if (op->state == PAR__DONE) return PAR_OK;
+            if (par__state(op) == PAR__DONE) return PAR_OK;
             const uint32_t cause = PAR__LOAD(&w->arena->cause);
             if (broke && cause < 2) return PAR_OK; // the cause is being written down: look again soon
             if (broke) return par__error(w, (par_result)(cause - 1), "%s", w->arena->cause_text);
@@ -3733,11 +4349,43 @@ static par_result par__check_wait(par__operation *op) {
                       c->rank, waited, par_kind_name(op->call.kind), site, op->sequence, c->name, who);
 }
 
+// End an operation that cannot go on, and its comm.
+static void par__give_up(par__operation *op, par_result r) {
+    par__world *w = op->comm->world;
+    par__operation **link = &w->active;
+    par__break(op->comm, r);
+    while (*link != op) link = &(*link)->next;
+    *link = op->next;
+    for (link = &w->active; *link; link = &(*link)->next)
+        if ((*link)->leader == op) (*link)->leader = NULL;
+    w->active_end = link;
+    op->members = 0;
+    if (op->state == PAR__HELD) {
+        op->group_result = r;
+        par__set_state(op, PAR__DONE);
+        return;
+    }
+    if (op->call.kind >= PAR_KIND_SEND) par__message_lane(op)->running++;
+    par__fail(op, r);
+}
+
+#if defined(PAR_MPI)
+// A rank that waits here may owe MPI its part in a call of the program's own that others have not yet
+// finished: many MPIs move such things only when they are called.
+static void par__poke_mpi(par__world *w, double now) {
+    int arrived;
+    if (w->backend[0] != 'm' || now - w->poked_at < 0.0005) return;
+    w->poked_at = now;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->mpi, &arrived, MPI_STATUS_IGNORE);
+}
+#endif
+
 static par_result par__wait_for(par__operation *op) {
     par__world *w = op->comm->world;
+    const long sleep_ns = w->arena->rank_count < w->size ? 50000 : w->backend[0] == 'm' ? 1000000 : 10000000;
     const unsigned yields = 64;
     unsigned idle = 0;
-    while (op->state != PAR__DONE) {
+    while (par__state(op) != PAR__DONE) {
         if (par__progress(w)) {
             idle = 0;
             continue;
@@ -3754,24 +4402,21 @@ static par_result par__wait_for(par__operation *op) {
         if (now - w->last_check > 0.005) {
             w->last_check = now;
             const par_result r = par__check_wait(op);
-            if (r && op->state != PAR__DONE) {
-                par__break(op->comm, r);
-                par__operation **link = &w->active;
-                while (*link != op) link = &(*link)->next;
-                *link = op->next;
-                while (*link) link = &(*link)->next;
-                w->active_end = link;
-                if (op->call.kind >= PAR_KIND_SEND) par__message_lane(op)->running++;
-                par__fail(op, r);
-                break;
-            }
+            par__lock_world(w);
+            const int over = r && op->state != PAR__DONE;
+            if (over) par__give_up(op, r);
+            par__unlock_world(w);
+            if (over) break;
         }
+#if defined(PAR_MPI)
+        par__poke_mpi(w, now);
+#endif
         // Sleep until a peer rings. MPI cannot ring: then look again soon.
         uint32_t *sleepers = &w->arena->sleepers, bell = __atomic_load_n(&w->control->bell, __ATOMIC_SEQ_CST);
         __atomic_store_n(&w->control->sleeping, 1, __ATOMIC_SEQ_CST);
         __atomic_add_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
         if (!par__progress(w))
-            par__futex_wait(&w->control->bell, bell, w->arena->rank_count < w->size ? 50000 : 10000000);
+            par__futex_wait(&w->control->bell, bell, sleep_ns);
         else
             idle = 0;
         __atomic_sub_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
@@ -3781,6 +4426,9 @@ static par_result par__wait_for(par__operation *op) {
 }
 
 // ---- beginning and ending a call
+
+#define PAR__COALESCE ((size_t)65536)   // calls of up to so many bytes travel together
+#define PAR__BUCKET   ((size_t)1 << 20) // up to so many
 
 static int par__valid(par__operation *op) {
     const par__call *k = &op->call;
@@ -3835,30 +4483,56 @@ static par__operation *par__take_operation(par__world *w) {
     return op;
 }
 
-static par_result par__begin(par_comm *c, const par__call *call, par__operation **out) {
-    PAR_ASSERT(c && "a comm is NULL");
+// One operation for n > 1 calls: their data side by side in a bucket. Its arrival line has a hash of the
+// counts, so that other counts of the same sum are a mismatch.
+static int par__fill_bucket(par__operation *op, const par__call *calls, size_t n) { // 0: no memory
+    par__call *all = &op->call;
+    const size_t e = par__dtype_bytes[calls->dtype];
+    const int reads = calls->kind == PAR_KIND_ALL_REDUCE || op->comm->rank == calls->root;
+    uint64_t hash = 0xcbf29ce484222325u;
+    if (op->part_room < n) {
+        PAR_FREE(op->parts);
+        op->parts = (par__call *)PAR_MALLOC(n * sizeof *calls), op->part_room = op->parts ? n : 0;
+    }
+    if (!op->bucket) op->bucket = (char *)PAR_MALLOC(PAR__BUCKET);
+    if (!op->parts || !op->bucket) return 0;
+    all->count = 0;
+    for (size_t i = 0; i < n; i++) {
+        const par__call *k = &calls[i];
+        if (k->count && reads) memcpy(op->bucket + all->count * e, k->send, k->count * e);
+        all->count += k->count, hash = par__hash(&k->count, 1, hash);
+        op->parts[i] = *k;
+    }
+    all->send = all->recv = op->bucket;
+    all->group = (uint16_t)(hash >> 48 | 1), op->part_count = n;
+    return 1;
+}
+
+// Begin a call, or n > 1 of a group that share a bucket. The caller holds the world's lock.
+static par_result par__begin(par_comm *c, const par__call *call, size_t n, par__operation **out) {
     par__world *w = c->world;
     if (c->broken) return c->broken;
     if (PAR__LOAD(&w->arena->aborted) == 1)
         return par__break(c, par__error(w, PAR_ERR_ABORTED, "%s", w->arena->abort_text));
     par__operation *op = par__take_operation(w);
     if (!op) return par__error(w, PAR_ERR_MEMORY, "no memory for an operation");
-    op->comm = c, op->call = *call, op->next = NULL, op->state = PAR__QUEUED;
+    op->leader = NULL, op->members = op->detached = 0, op->group_result = PAR_OK, op->part_count = 0;
+    op->comm = c, op->call = *call, op->next = NULL, par__set_state(op, PAR__QUEUED);
     op->ticket = ++w->tickets, op->net_messages = op->net_bytes = 0, op->algorithm = NULL, op->impatient = 0;
+    if (n > 1 && !par__fill_bucket(op, call, n))
+        return par__give_back(op), par__error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
     op->result = PAR_OK, op->invalid = !par__valid(op);
     if (op->invalid) op->call.dtype = PAR_U8, op->call.op = PAR_SUM, op->call.count = 0; // safe to look at
     if (op->invalid && call->kind >= PAR_KIND_SEND) {
-        op->next = w->idle_operations, w->idle_operations = op;
+        par__give_back(op);
         return PAR_ERR_ARGUMENT;
     }
     par__lane *lane = call->kind < PAR_KIND_SEND ? &c->lanes[0] : par__message_lane(op);
     op->lane_ticket = lane->issued++;
-    op->begun = par__ticks();
+    op->begun = 0;
     op->site = par__site(w, c->site);
     c->site = NULL;
-    op->record = w->control->record_count;
     op->sequence = op->lane_ticket + 1; // so numbered in the lane, and so it will be on this comm
-    par__write_record(op, 0);
     *w->active_end = op;
     w->active_end = &op->next;
     *out = op;
@@ -3867,16 +4541,95 @@ static par_result par__begin(par_comm *c, const par__call *call, par__operation 
 
 static par_result par__release(par__operation *op) {
     par__world *w = op->comm->world;
-    const par_result r = op->result;
-    op->ticket = 0;
-    op->next = w->idle_operations;
-    w->idle_operations = op;
+    const par_result r = op->group_result ? op->group_result : op->result;
+    par__lock_world(w);
+    par__give_back(op);
+    par__unlock_world(w);
     return r;
+}
+
+// A call made within a group waits for its end.
+static par_result par__defer(par_comm *c, const par__call *call) {
+    par__operation check;
+    check.comm = c, check.call = *call;
+    if (!par__valid(&check)) return PAR_ERR_ARGUMENT; // the others hear of it from their groups' end
+    if (c->grouped_count == c->grouped_room) {
+        const size_t room = 2 * c->grouped_room + 16;
+        par__call *calls = (par__call *)PAR_REALLOC(c->grouped, room * sizeof *calls);
+        if (calls) c->grouped = calls;
+        const char **sites = (const char **)PAR_REALLOC((void *)c->grouped_sites, room * sizeof *sites);
+        if (sites) c->grouped_sites = sites;
+        if (!calls || !sites) return par__error(c->world, PAR_ERR_MEMORY, "no memory for a group of calls");
+        c->grouped_room = room;
+    }
+    c->grouped[c->grouped_count] = *call;
+    c->grouped_sites[c->grouped_count++] = c->site;
+    return PAR_OK;
+}
+
+// How many of the calls from `first` on may share a bucket.
+static size_t par__fitting(const par_comm *c, size_t first) {
+    const par__call *a = &c->grouped[first];
+    const size_t e = par__dtype_bytes[a->dtype];
+    size_t n = 0, bytes = 0;
+    if (a->kind != PAR_KIND_ALL_REDUCE && a->kind != PAR_KIND_BROADCAST) return 1;
+    for (; first + n < c->grouped_count; n++) {
+        const par__call *b = &c->grouped[first + n];
+        if (b->kind != a->kind || b->dtype != a->dtype || b->op != a->op || b->root != a->root ||
+            b->count > PAR__COALESCE / e || bytes + b->count * e > PAR__BUCKET)
+            break;
+        bytes += b->count * e;
+    }
+    return PAR__MAX(n, (size_t)1);
+}
+
+static void par__wake_progress(par__world *w) {
+    __atomic_add_fetch(&w->work, 1, __ATOMIC_SEQ_CST);
+    par__futex_wake(&w->work);
+}
+
+// The progress thread: looks after what was begun, every few microseconds, and sleeps while there is nothing.
+static void *par__progress_main(void *p) {
+    par__world *w = (par__world *)p;
+    while (!PAR__LOAD(&w->progress_ends)) {
+        const uint32_t work = PAR__LOAD(&w->work);
+        const int moved = par__progress(w);
+        par__lock_world(w);
+        const int idle = !w->active;
+        par__unlock_world(w);
+        if (idle)
+            par__futex_wait(&w->work, work, 100000000);
+        else if (!moved)
+            par__futex_wait(&w->work, work, 20000);
+    }
+    return NULL;
+}
+
+static par_result par__start_progress(par__world *w) {
+    if (!w->progress_wanted) return PAR_OK;
+    pthread_mutex_init(&w->lock, NULL);
+    w->progressing = 1;
+    const int e = pthread_create(&w->progress_thread, NULL, par__progress_main, w);
+    if (e) w->progressing = 0;
+    return e ? par__log(PAR_ERR_SYSTEM, "cannot start the progress thread: %s", strerror(e)) : PAR_OK;
+}
+
+static void par__stop_progress(par__world *w) {
+    if (!w->progressing) return;
+    PAR__STORE(&w->progress_ends, 1u);
+    par__wake_progress(w);
+    pthread_join(w->progress_thread, NULL);
+    w->progressing = 0;
+    pthread_mutex_destroy(&w->lock);
 }
 
 static par_result par__do(par_comm *c, const par__call *call) {
     par__operation *op;
-    const par_result r = par__begin(c, call, &op);
+    PAR_ASSERT(c && "a comm is NULL");
+    if (c->grouping) return par__defer(c, call);
+    par__lock_world(c->world);
+    const par_result r = par__begin(c, call, 1, &op);
+    par__unlock_world(c->world);
     if (r) return r;
     par__wait_for(op);
     return par__release(op);
@@ -3886,10 +4639,16 @@ static par_result par__do_begin(par_comm *c, const par__call *call, par_request 
     par__operation *op;
     PAR_ASSERT(request);
     request->operation = NULL, request->ticket = 0;
-    const par_result r = par__begin(c, call, &op);
+    PAR_ASSERT(c && "a comm is NULL");
+    if (c->grouping) return par__defer(c, call);
+    par__lock_world(c->world);
+    const par_result r = par__begin(c, call, 1, &op);
+    if (!r) request->operation = op, request->ticket = op->ticket;
+    if (!r && call->kind == PAR_KIND_SEND) par__step_message(op); // before a receive begins to copy
+    par__unlock_world(c->world);
     if (r) return r;
-    request->operation = op, request->ticket = op->ticket;
     par__progress(c->world); // publish the arrival, or fill the first slots, now
+    if (c->world->progressing) par__wake_progress(c->world);
     return PAR_OK;
 }
 
@@ -3908,7 +4667,7 @@ par_result par_test(par_request *request, int *done) {
     if (!op) return PAR_OK;
     PAR_ASSERT(op->ticket == request->ticket && "a request was waited for twice");
     par__progress(op->comm->world);
-    if (op->state != PAR__DONE) {
+    if (par__state(op) != PAR__DONE) {
         const par_result r = par__now() - op->comm->world->last_check > 0.005 ? par__check_wait(op) : PAR_OK;
         if (r) return par_wait(request);
         return *done = 0, PAR_OK;
@@ -3924,6 +4683,47 @@ par_result par_wait_all(par_request *requests, int count) {
         if (!first) first = r;
     }
     return first;
+}
+
+// ---- groups of calls
+
+par_result par_group_begin(par_comm *comm) {
+    if (comm->grouping) return par__error(comm->world, PAR_ERR_ARGUMENT, "par_group_begin within a group");
+    comm->grouping = 1, comm->grouped_count = 0;
+    return PAR_OK;
+}
+
+par_result par_group_end_begin(par_comm *comm, par_request *request) {
+    par_comm *c = comm;
+    par__operation *leader = NULL, *op;
+    par_result result = PAR_OK;
+    PAR_ASSERT(request);
+    request->operation = NULL, request->ticket = 0;
+    if (!c->grouping) return par__error(c->world, PAR_ERR_ARGUMENT, "par_group_end without par_group_begin");
+    c->grouping = 0;
+    par__lock_world(c->world);
+    for (size_t i = 0, n; i < c->grouped_count && !result; i += n) {
+        n = par__fitting(c, i);
+        c->site = c->grouped_sites[i];
+        result = par__begin(c, &c->grouped[i], n, &op);
+        if (result) break;
+        if (leader)
+            op->leader = leader, op->detached = 1, leader->members++;
+        else
+            leader = op, leader->members = 1, request->operation = op, request->ticket = op->ticket; // held
+        if (op->call.kind == PAR_KIND_SEND) par__step_message(op); // before a receive begins to copy
+    }
+    if (leader) leader->members--;
+    par__unlock_world(c->world);
+    par__progress(c->world);
+    if (c->world->progressing) par__wake_progress(c->world);
+    return result;
+}
+
+par_result par_group_end(par_comm *comm) {
+    par_request request;
+    const par_result begun = par_group_end_begin(comm, &request), ended = par_wait(&request);
+    return begun ? begun : ended;
 }
 
 // >>launch --------------------------------------------------------------------------------------------------
@@ -3958,6 +4758,49 @@ static par_result par__apply_force(par__world *w, const char *text) {
     return PAR_OK;
 }
 
+// A file of rows "operation ranks nodes bytes algorithm", ascending, for calls of up to so many bytes (as
+// counted in par_<operation>'s count), and of "set cma_bytes n" and "set stream_bytes n". # begins a comment.
+static par_result par__load_tuned(par__world *w, const char *path) {
+    char line[256], name[64], algorithm[64];
+    unsigned long long bytes;
+    par__tuned t;
+    int row = 0;
+    FILE *f = path && *path ? fopen(path, "r") : NULL;
+    if (!path || !*path) return PAR_OK;
+    if (!f) return par__error(w, PAR_ERR_SYSTEM, "PAR_TUNE: cannot read %s: %s", path, strerror(errno));
+    for (; fgets(line, sizeof line, f); row++) {
+        char *text = line + strspn(line, " \t");
+        text[strcspn(text, "#\n")] = 0;
+        if (!*text) continue;
+        if (sscanf(text, "set %63s %llu", name, &bytes) == 2 &&
+            (!strcmp(name, "cma_bytes") || !strcmp(name, "stream_bytes"))) {
+            *(name[0] == 'c' ? &w->cma_bytes : &w->stream_bytes) = (size_t)bytes;
+            continue;
+        }
+        t.kind = t.algorithm = 0;
+        const int n = sscanf(text, "%63s %d %d %llu %63s", name, &t.ranks, &t.nodes, &bytes, algorithm);
+        while (n == 5 && t.kind < PAR_KIND_COUNT && strcmp(name, par__kind_names[t.kind])) t.kind++;
+        while (n == 5 && t.algorithm < PAR__ALGORITHM_COUNT &&
+               ((int)par__algorithms[t.algorithm].kind != t.kind ||
+                strcmp(algorithm, par__algorithms[t.algorithm].name)))
+            t.algorithm++;
+        t.bytes = (size_t)bytes;
+        par__tuned *more = (par__tuned *)PAR_REALLOC(w->tuned, (w->tuned_count + 1) * sizeof t);
+        if (more) w->tuned = more;
+        if (n != 5 || t.algorithm == PAR__ALGORITHM_COUNT || !more) {
+            fclose(f);
+            return par__error(
+                w, PAR_ERR_ARGUMENT,
+                "PAR_TUNE: %s:%d is no row \"operation ranks nodes bytes algorithm\"; bench_coll --tune "
+                "writes such a file",
+                path, row + 1);
+        }
+        w->tuned[w->tuned_count++] = t;
+    }
+    fclose(f);
+    return PAR_OK;
+}
+
 // Zeros become the environment's values or the defaults.
 static par_result par__check_desc(const par_desc *in, par_desc *d) {
     memset(d, 0, sizeof *d);
@@ -3966,6 +4809,7 @@ static par_result par__check_desc(const par_desc *in, par_desc *d) {
     if (!d->node_ranks) d->node_ranks = par__env_int("PAR_NODE_RANKS", 0);
     if (d->timeout_s == 0 && getenv("PAR_TIMEOUT")) d->timeout_s = atof(getenv("PAR_TIMEOUT"));
     if (d->timeout_s == 0) d->timeout_s = 600;
+    if (!d->progress) d->progress = par__env_int("PAR_PROGRESS", 0) > 0;
     if (!d->trace) d->trace = getenv("PAR_TRACE");
     if (d->trace && !*d->trace) d->trace = NULL;
     const int stage = par__env_int("PAR_STAGE", 262144);
@@ -3996,8 +4840,12 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     w->trace_path = d->trace;
     w->print_ledger = par__env_int("PAR_LEDGER", 0) > 0;
     w->spins = size <= par__processors() ? 2000 : 1;
-    if (par__apply_force(w, getenv("PAR_ALGO"))) {
+    w->cma = par__env_int("PAR_CMA", 1) != 0;
+    w->progress_wanted = d->progress;
+    w->cma_bytes = PAR__FAR_BYTES, w->stream_bytes = PAR__STREAM_BYTES;
+    if (par__apply_force(w, getenv("PAR_ALGO")) || par__load_tuned(w, getenv("PAR_TUNE"))) {
         PAR_LOG(w->error);
+        PAR_FREE(w->tuned);
         PAR_FREE(w);
         return NULL;
     }
@@ -4008,29 +4856,34 @@ static void par__free_world(par__world *w, int unmap) {
     while (w->idle_operations) {
         par__operation *op = w->idle_operations;
         w->idle_operations = op->next;
-        PAR_FREE(op->actions);
-        PAR_FREE((void *)op->view);
+        for (int i = 0; i < PAR__TRACKS; i++)
+            PAR_FREE(op->tracks[i].actions), PAR_FREE(op->tracks[i].transfers);
+        PAR_FREE((void *)op->views);
         PAR_FREE(op->out);
+        PAR_FREE(op->far);
         PAR_FREE((void *)op->sources);
         PAR_FREE(op->scratch);
-        PAR_FREE(op->transfers);
+        PAR_FREE(op->parts);
+        PAR_FREE(op->bucket);
         PAR_FREE(op);
     }
     if (unmap && w->base) munmap(w->base, w->arena_bytes);
     if (unmap && w->fd >= 0) close(w->fd);
     PAR_FREE(w->events);
+    PAR_FREE(w->tuned);
     PAR_FREE(w->children);
     PAR_FREE(w);
 }
 
 // Everything the ranks of one machine share before they start: boards of the (pretended) nodes, rings.
 static par_result par__boot_shared(par__world *w) {
-    w->arena->boot_rings = par__alloc_rings(w, w->size);
+    const int nodes = (w->size + w->node_ranks - 1) / w->node_ranks;
+    w->arena->boot_rings = par__alloc_rings(w, w->size, nodes);
     for (int r = 0; r < w->size; r++) {
         const int first = r / w->node_ranks * w->node_ranks,
                   locals = PAR__MIN(w->node_ranks, w->size - first);
         uint64_t *board = &w->arena->ranks[r].boot_board;
-        *board = r == first ? par__alloc_board(w, w->size, locals) : w->arena->ranks[first].boot_board;
+        *board = r == first ? par__alloc_board(w, w->size, locals, nodes) : w->arena->ranks[first].boot_board;
         if (!*board || !w->arena->boot_rings)
             return par__log(PAR_ERR_MEMORY, "no shared memory for %d ranks", w->size);
     }
@@ -4156,6 +5009,27 @@ static par_result par__open_child(const par_desc *d, const char *boot,
     return r ? r : par__become_child(w, rank, parent, out);
 }
 
+// May the ranks of this machine copy from each other's ordinary memory (process_vm_readv, "cross memory
+// attach")? Containers and hardened systems forbid it: every rank tries on its neighbour, and all go by what
+// the worst of them found. Collective over the node.
+static void par__probe_cma(par_comm *c) {
+    par__world *w = c->world;
+    par__arena *a = w->arena;
+    const uint32_t n = (uint32_t)a->rank_count;
+    const par__rank_control *next = &a->ranks[((uint32_t)w->arena_rank + 1) % n];
+    uint64_t word = 0;
+    if (n == 1 || w->backend[0] == 't') return;
+    if (w->cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // where Yama would forbid it
+    __atomic_add_fetch(&a->opened, 1, __ATOMIC_SEQ_CST);
+    if (!par__await_count(c, &a->opened, n)) return;
+    if (!w->cma || par__copy_far(next->pid, &word, (void *)(uintptr_t)next->probe_at, sizeof word, 0) ||
+        word != PAR__MAGIC + (uint64_t)next->world_rank)
+        PAR__STORE(&a->no_cma, 1u);
+    __atomic_add_fetch(&a->opened, 1, __ATOMIC_SEQ_CST);
+    par__await_count(c, &a->opened, 2 * n);
+    w->cma = !PAR__LOAD(&a->no_cma);
+}
+
 static int par__launcher_size(void) { // > 0: mpiexec or srun started this process as one of so many
     static const char *const names[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -4164,6 +5038,20 @@ static int par__launcher_size(void) { // > 0: mpiexec or srun started this proce
 }
 
 #if defined(PAR_MPI)
+// What all ranks must have alike, because they choose algorithms by it.
+static uint64_t par__settings(const par__world *w) {
+    size_t h[3] = {w->cma_bytes, w->stream_bytes, w->stage_bytes};
+    uint64_t hash = par__hash(h, 3, 0xcbf29ce484222325u);
+    for (int k = 0; k < PAR_KIND_COUNT; k++) h[0] = (size_t)w->forced[k], hash = par__hash(h, 1, hash);
+    for (size_t i = 0; i < w->tuned_count; i++) {
+        const par__tuned *t = &w->tuned[i];
+        const size_t row[5] = {(size_t)t->kind, (size_t)t->ranks, (size_t)t->nodes, (size_t)t->algorithm,
+                               t->bytes};
+        hash = par__hash(row, 5, hash);
+    }
+    return hash;
+}
+
 // The leader of a node makes the arena and hands its descriptor to the others through a socket in the
 // abstract namespace, which leaves no file behind.
 static int par__send_fd(int to, int fd) {
@@ -4228,14 +5116,15 @@ static par_result par__share_fd(MPI_Comm node, int *fd) { // *fd: the leader's i
                          strerror(errno));
 }
 
-static par_result par__mpi_arena(par__world *w, const par_desc *d, MPI_Comm node, int node_size) {
+static par_result par__mpi_arena(par__world *w, const par_desc *d, MPI_Comm node, int node_size, int nodes) {
     int r = PAR_OK, all;
     int fd = -1;
     uint64_t at[3] = {0, 0, 0}; // board, rings, arena bytes
     if (w->arena_rank == 0) {
         r = par__make_arena(w, d->arena_bytes, node_size);
         if (!r) {
-            at[0] = par__alloc_board(w, w->size, node_size), at[1] = par__alloc_rings(w, node_size);
+            at[0] = par__alloc_board(w, w->size, node_size, nodes),
+            at[1] = par__alloc_rings(w, node_size, nodes);
             at[2] = w->arena_bytes;
             if (!at[0] || !at[1]) r = par__log(PAR_ERR_MEMORY, "no shared memory for %d ranks", node_size);
         }
@@ -4291,7 +5180,14 @@ par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
     MPI_Allgather(&leader, 1, MPI_INT, leaders, 1, MPI_INT, w->mpi);
     MPI_Comm_size(shared, &w->node_ranks); // ranks that compete for processors
     w->spins = w->node_ranks <= par__processors() ? 2000 : 1;
-    r = par__mpi_arena(w, &d, node, node_size);
+    int nodes = 0;
+    for (int i = 0; i < size; i++) nodes += leaders[i] == i;
+    uint64_t settings[2] = {par__settings(w), ~par__settings(w)}; // its maximum, and its minimum
+    MPI_Allreduce(MPI_IN_PLACE, settings, 2, MPI_UINT64_T, MPI_MAX, w->mpi);
+    if (settings[0] != ~settings[1])
+        r = par__log(PAR_ERR_ARGUMENT,
+                     "PAR_ALGO, PAR_TUNE or PAR_STAGE differ between the ranks: export the same");
+    if (!r) r = par__mpi_arena(w, &d, node, node_size, nodes);
     if (!r) r = par__mpi_comm(w, leaders, comm);
     MPI_Comm_free(&node);
     MPI_Comm_free(&shared);
@@ -4299,14 +5195,26 @@ par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
     if (r)
         MPI_Comm_free(&w->mpi), par__free_world(w, 1);
     else
-        MPI_Barrier(w->mpi); // every control block is filled in
+        MPI_Barrier(w->mpi), par__probe_cma(*comm); // after it every control block is filled in
+    if (!r && w->progress_wanted) {
+        int provided;
+        MPI_Query_thread(&provided);
+        if (provided < MPI_THREAD_MULTIPLE)
+            return (par_close)(*comm),
+                   *comm = NULL,
+                   par__log(PAR_ERR_UNSUPPORTED,
+                            "a progress thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE");
+        r = par__start_progress(w);
+    }
     return r;
 }
 
 static par_result par__open_launched(const par_desc *d, par_comm **comm) {
     int initialized, size;
     MPI_Initialized(&initialized);
-    if (!initialized) MPI_Init(NULL, NULL);
+    int provided;
+    if (!initialized)
+        MPI_Init_thread(NULL, NULL, d->progress ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (d->rank_count && d->rank_count != size && !getenv("PAR_RANKS")) {
         if (!initialized) MPI_Finalize();
@@ -4324,26 +5232,27 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
     const char *boot = getenv("PAR__BOOT");
     PAR_ASSERT(comm);
     *comm = NULL;
-    const par_result r = par__check_desc(desc, &d);
+    par_result r = par__check_desc(desc, &d);
     if (r) return r;
-    if (boot) return par__open_child(&d, boot, comm);
 #if defined(PAR_MPI)
     int initialized;
     MPI_Initialized(&initialized);
-    if (initialized || par__launcher_size() > 0) return par__open_launched(&d, comm);
+    if (!boot && (initialized || par__launcher_size() > 0)) return par__open_launched(&d, comm);
 #else
-    if (par__launcher_size() > 1)
+    if (!boot && par__launcher_size() > 1)
         return par__log(
             PAR_ERR_UNSUPPORTED,
             "a launcher started %d processes, but this program was built without MPI: build it with mpicc "
             "-DPAR_MPI, or run it alone with PAR_RANKS=%d",
             par__launcher_size(), par__launcher_size());
 #endif
-    if (par__env_int("WORLD_SIZE", 0) > 1 && getenv("RANK") && getenv("MASTER_ADDR"))
+    if (!boot && par__env_int("WORLD_SIZE", 0) > 1 && getenv("RANK") && getenv("MASTER_ADDR"))
         return par__log(PAR_ERR_UNSUPPORTED,
                         "torchrun's variables are set, but this version cannot meet over TCP: use "
                         "mpiexec, or PAR_RANKS on one machine (and unset WORLD_SIZE)");
-    return par__open_here(&d, comm);
+    r = boot ? par__open_child(&d, boot, comm) : par__open_here(&d, comm);
+    if (!r) par__probe_cma(*comm), r = par__start_progress((*comm)->world);
+    return r;
 }
 
 // ---- threads
@@ -4358,7 +5267,7 @@ typedef struct par__thread {
 
 static void *par__thread_main(void *p) {
     par__thread *t = (par__thread *)p;
-    const int r = t->fn(t->comm, t->user);
+    const int r = par__start_progress(t->comm->world) || t->fn(t->comm, t->user);
     if (r) par_abort(t->comm, "a rank's thread function failed");
     t->result = (par_close)(t->comm);
     if (r && !t->result) t->result = PAR_ERR_ABORTED;
@@ -4418,9 +5327,9 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
 
 static par__call par__call_of(par_kind kind, const void *send, void *recv, size_t count, par_dtype dtype,
                               par_op op, int root) {
-    par__call k;
-    memset(&k, 0, sizeof k);
+    par__call k; // every member, no memset: see par__write_record
     k.kind = kind, k.send = send, k.recv = recv, k.count = count, k.dtype = dtype, k.op = op, k.root = root;
+    k.send_counts = k.send_displs = k.recv_counts = k.recv_displs = NULL, k.group = 0;
     return k;
 }
 static par__call par__call_v(par_kind kind, const void *send, const size_t *send_counts,
@@ -4559,6 +5468,8 @@ static int par__node_leader(const par_comm *c) { return c->nodes.local_index[c->
 
 // Every rank's value for all, on any kind of comm.
 static par_result par__share(par_comm *c, const void *mine, size_t bytes, void *all) {
+    if (c->grouping)
+        return par__error(c->world, PAR_ERR_ARGUMENT, "this call cannot be part of a group: end it first");
     const char *site = c->site;
     const par_result r = (par_all_gather)(mine, all, bytes, PAR_U8, c);
     c->site = site; // one public call may need several
@@ -4616,6 +5527,7 @@ par_result(par_free)(par_comm *c, void *memory) {
     if (!b)
         return par__error(c->world, PAR_ERR_ARGUMENT, "par_free: this memory was not allocated on comm %s",
                           c->name);
+    if (c->grouping) return par__error(c->world, PAR_ERR_ARGUMENT, "par_free within a group: end it first");
     const par_result r = (par_barrier)(c);
     if (!r && par__node_leader(c)) par__arena_free(c->world, (uint64_t)(b->base - c->world->base));
     *link = b->next;
@@ -4691,8 +5603,10 @@ par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
     if (n) qsort(all, (size_t)n, sizeof *all, par__by_key);
     par_comm *c = r || color < 0 ? NULL : par__comm_of(comm, id, all, n);
     if (c && par__node_leader(c))
-        at[0] = par__alloc_board(w, c->size, par__locals(&c->nodes, c->nodes.me)), at[2] |= !at[0];
-    if (c && par__rings_owner(c) == c->rank) at[1] = par__alloc_rings(w, c->ring_count), at[2] |= !at[1];
+        at[0] = par__alloc_board(w, c->size, par__locals(&c->nodes, c->nodes.me), c->nodes.node_count),
+        at[2] |= !at[0];
+    if (c && par__rings_owner(c) == c->rank)
+        at[1] = par__alloc_rings(w, c->ring_count, c->nodes.node_count), at[2] |= !at[1];
     if (!c && color >= 0) at[2] = 1;
     if (!r) r = par__share(comm, at, sizeof at, shared);
     for (int i = 0; i < comm->size && !r; i++) failed |= shared[3 * i + 2] != 0;
@@ -4710,21 +5624,9 @@ par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
     return r;
 }
 
-// Wait until so many ranks have counted themselves; 0: one died, or the deadline passed.
-static int par__await_count(const par_comm *c, const uint32_t *count, uint32_t target) {
-    const double until = par__now() + c->world->timeout_s;
-    for (unsigned i = 1; PAR__LOAD(count) < target; i++) {
-        if (i % 64 == 0 && par__now() > until) return 0;
-        for (int r = 0; r < c->world->arena->rank_count && i % 64 == 0; r++)
-            if (par__peer_dead(c->world, r) && PAR__LOAD(count) < target) return 0;
-        sched_yield();
-    }
-    return 1;
-}
-
 // Give back the shared parts when nobody looks at them any more.
 static void par__free_shared(par_comm *c) {
-    par__ring *rings = (par__ring *)c->rings;
+    par__rings *rings = c->rings;
     __atomic_add_fetch(&c->board->leaving, 1, __ATOMIC_SEQ_CST);
     __atomic_add_fetch(&rings->leaving, 1, __ATOMIC_SEQ_CST);
     if (par__node_leader(c) &&
@@ -4770,6 +5672,7 @@ static par_result par__write_trace(par_comm *c);
 static par_result par__forget_operations(par_comm *c) {
     par__world *w = c->world;
     int forgotten = 0;
+    par__lock_world(w);
     par__operation **link = &w->active;
     while (*link) {
         par__operation *op = *link;
@@ -4782,6 +5685,7 @@ static par_result par__forget_operations(par_comm *c) {
         forgotten++;
     }
     w->active_end = link;
+    par__unlock_world(w);
     if (!forgotten || c->broken) return PAR_OK;
     return par__log(PAR_ERR_ARGUMENT,
                     "rank %d closes comm %s, but %d messages begun on it never met their other end", c->rank,
@@ -4793,6 +5697,7 @@ par_result(par_close)(par_comm *c) {
     par__world *w = c->world;
     const int world = c->id == 0;
     par_result r = PAR_OK;
+    c->grouping = 0;
     if (world && w->print_ledger && !c->broken) par_ledger_print(c, stderr);
     if (world && w->trace_path && !c->broken) r = par__write_trace(c);
     if (!c->broken) {
@@ -4804,6 +5709,7 @@ par_result(par_close)(par_comm *c) {
             par__await_count(c, &w->arena->closing, (uint32_t)w->arena->rank_count);
         }
     }
+    if (world) par__stop_progress(w);
     const par_result forgot = par__forget_operations(c);
     if (!r) r = forgot;
     for (par_comm **link = &w->comms; *link; link = &(*link)->next)
@@ -4954,53 +5860,90 @@ void par_ledger_print(const par_comm *comm, FILE *file) {
     fflush(file);
 }
 
-// Loads and stores per rank, and synchronisations, on one node and ordinary memory.
-double par_predict(const par_comm *comm, par_kind kind, size_t bytes) {
-    const double n = comm->size, s = (double)bytes, piece = (double)(comm->stage_bytes / 2);
-    const double pieces = s > piece ? s / piece : 1, k = comm->nodes.node_count;
-    double moved = 0, steps = 1;
+static const size_t par__model_bytes[PAR__MODEL_POINTS] = {64,      4096,     65536,   262144,
+                                                           2097152, 16777216, 67108864};
+
+static par_kind par__model_kind(par_kind kind) { // whose times stand for it
     switch (kind) {
-    case PAR_KIND_ALL_REDUCE:
-        if (bytes > PAR__ONESHOT_BYTES)
-            moved = (5 - 2 / n) * s, steps = 1 + 2 * pieces;
-        else if (bytes > PAR__INLINE)
-            moved = (n + 3) * s;
-        break;
-    case PAR_KIND_REDUCE: moved = (4 - 1 / n) * s, steps = 1 + 2 * pieces; break;
-    case PAR_KIND_REDUCE_SCATTER:
-    case PAR_KIND_REDUCE_SCATTERV: moved = (3 - 1 / n) * s, steps = 1 + pieces; break;
-    case PAR_KIND_ALL_GATHER:
-    case PAR_KIND_ALL_GATHERV: moved = (2 + 2 / n) * s, steps = 1 + pieces; break;
-    case PAR_KIND_BROADCAST: moved = 4 * s, steps = 1 + 2 * pieces; break;
-    case PAR_KIND_BARRIER: break;
-    default: moved = 4 * s, steps = 1 + pieces; break;
+    case PAR_KIND_REDUCE_SCATTERV: return PAR_KIND_REDUCE_SCATTER;
+    case PAR_KIND_ALL_GATHERV: return PAR_KIND_ALL_GATHER;
+    case PAR_KIND_GATHERV: return PAR_KIND_GATHER;
+    case PAR_KIND_SCATTERV: return PAR_KIND_SCATTER;
+    case PAR_KIND_ALL_TO_ALLV: return PAR_KIND_ALL_TO_ALL;
+    case PAR_KIND_RECV: return PAR_KIND_SEND;
+    default: return kind;
     }
-    if (k > 1) steps *= 2 * (k - 1), moved += 2 * s;
-    return steps * comm->world->alpha_s + moved * comm->world->beta_s;
+}
+
+double par_predict(const par_comm *comm, par_kind kind, size_t bytes) {
+    if (!comm->model || (unsigned)kind >= PAR_KIND_COUNT) return 0;
+    const double *t = comm->model->seconds[par__model_kind(kind)];
+    int i = 1;
+    while (i < PAR__MODEL_POINTS - 1 && bytes > par__model_bytes[i]) i++;
+    const double from = (double)par__model_bytes[i - 1], to = (double)par__model_bytes[i];
+    const double beta = PAR__MAX(0.0, (t[i] - t[i - 1]) / (to - from)), alpha = t[i] - beta * to;
+    return PAR__MAX(alpha + beta * (double)bytes, 0.0);
+}
+
+// One call of S bytes; sends go round the ring.
+static par_result par__model_call(par_comm *c, par_kind kind, void *x, void *y, size_t bytes) {
+    const int n = c->size;
+    const size_t all = bytes / 4, block = all / (size_t)n;
+    switch (kind) {
+    case PAR_KIND_BARRIER: return (par_barrier)(c);
+    case PAR_KIND_ALL_REDUCE: return (par_all_reduce)(x, y, all, PAR_F32, PAR_SUM, c);
+    case PAR_KIND_REDUCE_SCATTER: return (par_reduce_scatter)(x, y, block, PAR_F32, PAR_SUM, c);
+    case PAR_KIND_ALL_GATHER: return (par_all_gather)(x, y, block, PAR_F32, c);
+    case PAR_KIND_BROADCAST: return (par_broadcast)(y, y, all, PAR_F32, 0, c);
+    case PAR_KIND_REDUCE: return (par_reduce)(x, y, all, PAR_F32, PAR_SUM, 0, c);
+    case PAR_KIND_GATHER: return (par_gather)(x, y, block, PAR_F32, 0, c);
+    case PAR_KIND_SCATTER: return (par_scatter)(x, y, block, PAR_F32, 0, c);
+    case PAR_KIND_ALL_TO_ALL: return (par_all_to_all)(x, y, block, PAR_F32, c);
+    case PAR_KIND_SEND:
+        return (par_sendrecv)(x, all, (c->rank + 1) % n, y, all, (c->rank + n - 1) % n, PAR_F32, c);
+    default: return PAR_OK;
+    }
+}
+
+static int par__by_double(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+// The median of the slowest rank's times, each after the arrays were written anew, as they are in a program.
+static par_result par__measure(par_comm *c, par_kind kind, void *x, void *y, size_t bytes, double *median) {
+    enum { REPEAT = 15 };
+    const int n = bytes > (size_t)32 << 20 ? 3 : bytes > (size_t)1 << 20 ? 7 : REPEAT;
+    double t[REPEAT];
+    par_result r = PAR_OK;
+    for (int i = 0; i < n && !r; i++) {
+        memset(y, i, bytes), memset(x, i, bytes);
+        r = (par_barrier)(c);
+        const double begun = par__now();
+        if (!r) r = par__model_call(c, kind, x, y, bytes);
+        t[i] = par__now() - begun;
+    }
+    if (!r) r = (par_all_reduce)(t, t, (size_t)n, PAR_F64, PAR_MAX, c);
+    if (r) return r;
+    qsort(t, (size_t)n, sizeof t[0], par__by_double);
+    *median = t[n / 2];
+    return PAR_OK;
 }
 
 par_result par_calibrate(par_comm *comm) {
-    enum { COUNT = 1 << 18, REPEAT = 20 };
-    float *x = (float *)par__zalloc(COUNT * sizeof(float));
-    double best[2] = {1e9, 1e9};
-    par_result r = x ? PAR_OK : par__error(comm->world, PAR_ERR_MEMORY, "no memory to calibrate");
-    comm->world->alpha_s = 0;
-    for (int i = 0; i < REPEAT && !r; i++) {
-        const double t0 = par__now();
-        r = (par_barrier)(comm);
-        const double t1 = par__now();
-        if (!r) r = (par_all_reduce)(x, x, COUNT, PAR_F32, PAR_SUM, comm);
-        best[0] = PAR__MIN(best[0], t1 - t0);
-        best[1] = PAR__MIN(best[1], par__now() - t1);
-    }
-    PAR_FREE(x);
-    if (!r) r = (par_all_reduce)(best, best, 2, PAR_F64, PAR_MAX, comm);
-    if (r) return r;
-    comm->world->alpha_s = best[0], comm->world->beta_s = 0;
-    const double steps = par_predict(comm, PAR_KIND_ALL_REDUCE, COUNT * sizeof(float)); // the part of alpha
-    comm->world->beta_s = 1;
-    const double moved = par_predict(comm, PAR_KIND_ALL_REDUCE, COUNT * sizeof(float)) - steps;
-    comm->world->beta_s = PAR__MAX(best[1] - steps, best[1] * 0.1) / moved;
+    const size_t most = par__model_bytes[PAR__MODEL_POINTS - 1];
+    char *x = (char *)par__zalloc(most), *y = (char *)par__zalloc(most);
+    par__model *model = (par__model *)par__zalloc(sizeof *model);
+    par_result r =
+        x && y && model ? PAR_OK : par__error(comm->world, PAR_ERR_MEMORY, "no memory to calibrate");
+    for (int k = 0; k < PAR_KIND_COUNT && !r; k++)
+        for (int i = 0; i < PAR__MODEL_POINTS && !r; i++)
+            if (par__model_kind((par_kind)k) == (par_kind)k)
+                r = par__measure(comm, (par_kind)k, x, y, par__model_bytes[i], &model->seconds[k][i]);
+    PAR_FREE(x), PAR_FREE(y);
+    if (r) return PAR_FREE(model), r;
+    PAR_FREE(comm->model);
+    comm->model = model;
     return PAR_OK;
 }
 
@@ -5025,6 +5968,18 @@ void par_print_algorithms(const par_comm *comm, FILE *file) {
         fprintf(file, "  %-16s %-10s %s%s\n", par_kind_name(par__algorithms[i].kind), par__algorithms[i].name,
                 par__algorithms[i].when,
                 comm->world->forced[par__algorithms[i].kind] == i + 1 ? "   <- forced" : "");
+    for (size_t i = 0; i < comm->world->tuned_count; i++) {
+        const par__tuned *t = &comm->world->tuned[i];
+        fprintf(file, "  tuned: %s, %d ranks, %d nodes, up to %zu bytes: %s\n",
+                par_kind_name((par_kind)t->kind), t->ranks, t->nodes, t->bytes,
+                par__algorithms[t->algorithm].name);
+    }
+    fprintf(
+        file,
+        "  ordinary memory is copied by the system from %zu bytes (%s), results of symmetric memory go past "
+        "the caches from %zu\n",
+        comm->world->cma_bytes, comm->world->cma ? "where one rank reads them" : "not allowed here",
+        comm->world->stream_bytes);
     fprintf(file, "  all_reduce, f32, ordinary memory:");
     for (size_t bytes = 8; bytes <= (size_t)64 << 20; bytes *= 16) {
         par__operation op;
