@@ -18,7 +18,7 @@ GPT_DEPS = par.h $(wildcard examples/gpt/*.[ch]) examples/options.h
 SOURCES = $(sort $(wildcard *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
 HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
 
-.PHONY: run check soak all examples bench lint install clean help FORCE
+.PHONY: run check soak all examples bench plots lint install clean help FORCE
 .DELETE_ON_ERROR:
 
 run: build/gpt $(filter build/corpus.txt,$(DATA))
@@ -38,6 +38,9 @@ examples: build/01_hello build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt
 bench: build/bench_coll $(if $(HAVE_MPI),build/bench_coll_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): build/bench_coll_mpi is left out")
 
+plots:
+	@bash bench/plots.sh
+
 lint:
 	@bash tests/lint.sh
 
@@ -52,7 +55,7 @@ clean:
 
 help:
 	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test' 'soak     longer random tests (SOAK_SECONDS=)' \
-	    'all      everything that builds here' 'examples, bench, lint, install (PREFIX=), clean'
+	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=), clean'
 
 build:
 	mkdir -p build

@@ -17,7 +17,8 @@
 
 typedef struct settings {
     size_t begin, end;
-    int factor, iterations, warmup, inner, check, root, ranks, json, algorithms, in_place;
+    int factor, iterations, warmup, inner, check, root, ranks, json, algorithms, in_place, cold, tune, model,
+        overlap, diagnosis;
     const char *op, *dtype, *redop, *memory, *vs;
 } settings;
 
@@ -48,6 +49,7 @@ typedef struct bench {
     float *pattern;           // 0 1 2 ... 7 0 1 ...
     double *times, *vs_times; // per iteration
     double roofline;          // bytes per second, all ranks together
+    const char *algorithm;    // of the last timed call
 } bench;
 
 static void die(bench *b, const char *text) {
@@ -164,7 +166,25 @@ static MPI_Datatype mpi_type(par_dtype d) { // MPI_DATATYPE_NULL: MPI has none
     default: return MPI_DATATYPE_NULL;
     }
 }
-static void run_mpi(bench *b, const kind_info *k, const void *send, void *recv, size_t c) {
+static const char *name_of_mpi(char *text) { // "MPICH 4.0.2", "Open MPI 4.1.4"
+    int length = 0, numbers = 0;
+    MPI_Get_library_version(text, &length);
+    char *p = strstr(text, "Version:");
+    if (!strncmp(text, "MPICH", 5) && p) {
+        p += strcspn(p, "0123456789");
+        numbers = (int)strspn(p, "0123456789.");
+        memmove(text + 6, p, (size_t)numbers);
+        return text[5] = ' ', text[6 + numbers] = 0, text;
+    }
+    if ((p = strstr(text, "Open MPI v")) != NULL) {
+        numbers = (int)strspn(p + 10, "0123456789.");
+        memmove(text, "Open MPI ", 9);
+        memmove(text + 9, p + 10, (size_t)numbers);
+        return text[9 + numbers] = 0, text;
+    }
+    return text[strcspn(text, ",\n\"")] = 0, text;
+}
+static void run_mpi(bench *b, const kind_info *k, const void *send, void *recv, size_t c, int in_place) {
     const unsigned code = (unsigned)(b->redop & 255);
     const MPI_Datatype t = mpi_type(b->dtype);
     const MPI_Op op = code == PAR_PROD  ? MPI_PROD
@@ -172,16 +192,25 @@ static void run_mpi(bench *b, const kind_info *k, const void *send, void *recv, 
                       : code == PAR_MAX ? MPI_MAX
                                         : MPI_SUM;
     const int n = (int)c, right = (b->rank + 1) % b->n, left = (b->rank + b->n - 1) % b->n, root = b->o.root;
+    const int at_root = in_place && b->rank == root;
+    const void *out = in_place ? MPI_IN_PLACE : send, *root_out = at_root ? MPI_IN_PLACE : send;
     switch (k->kind) {
-    case PAR_KIND_ALL_REDUCE: MPI_Allreduce(send, recv, n, t, op, MPI_COMM_WORLD); break;
-    case PAR_KIND_REDUCE_SCATTER: MPI_Reduce_scatter_block(send, recv, n, t, op, MPI_COMM_WORLD); break;
-    case PAR_KIND_ALL_GATHER: MPI_Allgather(send, n, t, recv, n, t, MPI_COMM_WORLD); break;
-    case PAR_KIND_BROADCAST:
-        MPI_Bcast(b->rank == root ? (void *)(uintptr_t)send : recv, n, t, root, MPI_COMM_WORLD);
+    case PAR_KIND_ALL_REDUCE: MPI_Allreduce(out, recv, n, t, op, MPI_COMM_WORLD); break;
+    case PAR_KIND_REDUCE_SCATTER: // in place, MPI wants the whole array and writes to its front
+        MPI_Reduce_scatter_block(out, in_place ? (void *)(uintptr_t)send : recv, n, t, op, MPI_COMM_WORLD);
         break;
-    case PAR_KIND_REDUCE: MPI_Reduce(send, recv, n, t, op, root, MPI_COMM_WORLD); break;
-    case PAR_KIND_GATHER: MPI_Gather(send, n, t, recv, n, t, root, MPI_COMM_WORLD); break;
-    case PAR_KIND_SCATTER: MPI_Scatter(send, n, t, recv, n, t, root, MPI_COMM_WORLD); break;
+    case PAR_KIND_ALL_GATHER:
+        MPI_Allgather(out, n, t, in_place ? b->send : recv, n, t, MPI_COMM_WORLD);
+        break;
+    case PAR_KIND_BROADCAST: MPI_Bcast(recv, n, t, root, MPI_COMM_WORLD); break;
+    case PAR_KIND_REDUCE: MPI_Reduce(root_out, recv, n, t, op, root, MPI_COMM_WORLD); break;
+    case PAR_KIND_GATHER:
+        MPI_Gather(root_out, n, t, in_place ? b->send : recv, n, t, root, MPI_COMM_WORLD);
+        break;
+    case PAR_KIND_SCATTER:
+        MPI_Scatter(in_place ? b->send : send, n, t, at_root ? MPI_IN_PLACE : recv, n, t, root,
+                    MPI_COMM_WORLD);
+        break;
     case PAR_KIND_ALL_TO_ALL: MPI_Alltoall(send, n, t, recv, n, t, MPI_COMM_WORLD); break;
     case PAR_KIND_SEND:
         MPI_Sendrecv(send, n, t, right, 0, recv, n, t, left, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -211,8 +240,9 @@ static timing summarise(bench *b, double *times, int n) {
 }
 
 typedef struct row {
-    timing ours, vs, in_place;
+    timing ours, vs, in_place, vs_in_place;
     size_t wrong;
+    double net_bytes; // of one call, all ranks together: what went between nodes
 } row;
 
 static int starts_in_place(const bench *b, const kind_info *k, size_t block, unsigned char **send,
@@ -231,46 +261,74 @@ static int starts_in_place(const bench *b, const kind_info *k, size_t block, uns
     }
 }
 
-static double once(bench *b, const kind_info *k, const void *send, void *recv, size_t count) {
-    need(b, par_barrier(b->world));
-    const double t0 = par_seconds(b->world);
-    for (int m = 0; m < b->o.inner; m++) need(b, run_par(b, k, send, recv, count));
-    return (par_seconds(b->world) - t0) / b->o.inner;
+// Out of all caches, so that the next operation finds its arrays in memory alone.
+static void make_cold(const bench *b) {
+    if (!b->o.cold) return;
+#if defined(__x86_64__)
+    for (size_t i = 0; i < b->room; i += 64) {
+        __builtin_ia32_clflush(b->send + i);
+        __builtin_ia32_clflush(b->recv + i);
+    }
+    __builtin_ia32_mfence();
+#endif
 }
 
+// One timed call (or `inner` calls), the ranks starting together.
+static double once(bench *b, const kind_info *k, const void *send, void *recv, size_t count, int mpi,
+                   int in_place) {
+    make_cold(b);
+    need(b, par_barrier(b->world));
+    const double t0 = par_seconds(b->world);
+    for (int m = 0; m < b->o.inner; m++) {
+#if defined(PAR_MPI)
+        if (mpi)
+            run_mpi(b, k, send, recv, count, in_place);
+        else
+#endif
+            need(b, run_par(b, k, send, recv, count));
+    }
+    (void)mpi, (void)in_place;
+    const double t = (par_seconds(b->world) - t0) / b->o.inner;
+    if (!mpi) b->algorithm = k->kind == PAR_KIND_SEND ? "message" : par_last_algorithm(b->world);
+    need(b,
+         par_barrier(b->world)); // what follows must not take the processor from ranks that are still at it
+    return t;
+}
+
+// Ours and the peer's call alternate, and begin with the same data and caches. A broadcast is in place at the
+// root, which is all that MPI has.
 static row measure(bench *b, const kind_info *k, size_t count, int iterations) {
     const int blocks = k->per_rank_blocks, vs = b->o.vs != NULL,
               in_send = blocks && k->kind != PAR_KIND_ALL_GATHER && k->kind != PAR_KIND_GATHER;
     const size_t send_count = in_send ? count * (size_t)b->n : count, block = count * b->e;
     const size_t touched = block * (size_t)(blocks ? b->n : 1) + CANARY; // at most, of recv
-    unsigned char *send, *recv;
+    const int bcast_root = k->kind == PAR_KIND_BROADCAST && b->rank == b->o.root;
+    unsigned char *send, *recv, *from = bcast_root ? b->recv : b->send;
     row r;
     memset(&r, 0, sizeof r);
-    for (int i = -b->o.warmup; i < iterations; i++) {
-        fill(b, b->send, send_count, b->rank, i + b->o.warmup);
-        if (b->o.check) memset(b->recv, 0xFF, touched);
-        const double t = once(b, k, b->send, b->recv, count);
-        if (i >= 0) b->times[i] = t;
-        if (b->o.check) r.wrong += check(b, k, count, i + b->o.warmup);
-#if defined(PAR_MPI)
-        if (vs) { // begin with the same caches as ours
-            fill(b, b->send, send_count, b->rank, i + b->o.warmup);
-            if (b->o.check) memset(b->recv, 0xFF, touched);
-            need(b, par_barrier(b->world));
-            const double t0 = par_seconds(b->world);
-            for (int m = 0; m < b->o.inner; m++) run_mpi(b, k, b->send, b->recv, count);
-            if (i >= 0) b->vs_times[i] = (par_seconds(b->world) - t0) / b->o.inner;
+    const uint64_t net = par_ledger_get(b->world, k->kind).net_bytes;
+    for (int i = -b->o.warmup; i < iterations; i++)
+        for (int mpi = 0; mpi <= vs; mpi++) {
+            memset(b->recv, 0xFF, touched);
+            fill(b, from, send_count, b->rank, i + b->o.warmup);
+            const double t = once(b, k, from, b->recv, count, mpi, 0);
+            if (i >= 0) (mpi ? b->vs_times : b->times)[i] = t;
+            if (b->o.check && !mpi) r.wrong += check(b, k, count, i + b->o.warmup);
         }
-#endif
-    }
+    r.net_bytes = (double)(par_ledger_get(b->world, k->kind).net_bytes - net) /
+                  (double)((iterations + b->o.warmup) * b->o.inner);
+    need(b, par_all_reduce(&r.net_bytes, &r.net_bytes, 1, PAR_F64, PAR_SUM, b->world));
     r.ours = summarise(b, b->times, iterations);
     if (vs) r.vs = summarise(b, b->vs_times, iterations);
     if (b->o.in_place && starts_in_place(b, k, block, &send, &recv)) {
-        for (int i = -b->o.warmup; i < iterations; i++) {
-            const double t = once(b, k, send, recv, count);
-            if (i >= 0) b->times[i] = t;
-        }
+        for (int i = -b->o.warmup; i < iterations; i++)
+            for (int mpi = 0; mpi <= vs; mpi++) {
+                fill(b, b->send, send_count, b->rank, i + b->o.warmup);
+                const double t = once(b, k, send, recv, count, mpi, 1);
+                if (i >= 0) (mpi ? b->vs_times : b->times)[i] = t;
+            }
         r.in_place = summarise(b, b->times, iterations);
+        if (vs) r.vs_in_place = summarise(b, b->vs_times, iterations);
     }
     uint64_t wrong = r.wrong;
     need(b, par_all_reduce(&wrong, &wrong, 1, PAR_U64, PAR_SUM, b->world));
@@ -286,6 +344,12 @@ static double measure_roofline(bench *b) { // a += b in place on shared pages: 3
     for (size_t i = 0; i < n; i++) x[i] = y[i] = 1;
     for (int i = 0; i < 7; i++) {
         const void *sources[2] = {x, y};
+#if defined(__x86_64__)
+        for (size_t at = 0; at < n && b->o.cold; at += 16) {
+            __builtin_ia32_clflush(x + at);
+            __builtin_ia32_clflush(y + at);
+        }
+#endif
         need(b, par_barrier(b->world));
         const double t0 = par_seconds(b->world);
         par_cpu()->reduce(par_cpu(), x, sources, 2, n, PAR_F32, PAR_SUM, NULL);
@@ -334,16 +398,23 @@ static void print_row(const bench *b, const kind_info *k, size_t bytes, size_t c
     if (b->o.json) {
         printf("{\"op\":\"%s\",\"bytes\":%zu,\"count\":%zu,\"dtype\":\"%s\",\"redop\":\"%s\",\"ranks\":%d,"
                "\"nodes\":%d,"
-               "\"memory\":\"%s\",\"algorithm\":\"%s\",\"time_us\":%.4f,\"p99_us\":%.4f,\"algbw\":%.5g,"
+               "\"memory\":\"%s\",\"caches\":\"%s\",\"algorithm\":\"%s\",\"time_us\":%.4f,\"p99_us\":%.4f,"
+               "\"algbw\":%.5g,"
                "\"busbw\":%.5g,"
                "\"wrong\":%zu,\"eta\":%.4f",
                k->name, bytes, count, par_dtype_name(b->dtype), redop, b->n, par_node_count(b->world),
-               b->o.memory, par_last_algorithm(b->world), r->ours.median * 1e6, r->ours.p99 * 1e6, alg, bus,
-               r->wrong, eta);
-        if (r->in_place.median > 0) printf(",\"in_place_time_us\":%.4f", r->in_place.median * 1e6);
+               b->o.memory, b->o.cold ? "cold" : "warm", b->algorithm, r->ours.median * 1e6,
+               r->ours.p99 * 1e6, alg, bus, r->wrong, eta);
+        if (par_node_count(b->world) > 1) printf(",\"net_bytes\":%.0f", r->net_bytes);
+        if (r->in_place.median > 0)
+            printf(",\"in_place_time_us\":%.4f,\"in_place_eta\":%.4f", r->in_place.median * 1e6,
+                   eta * r->ours.median / r->in_place.median);
         if (b->o.vs)
             printf(",\"vs\":\"%s\",\"vs_time_us\":%.4f,\"vs_p99_us\":%.4f,\"ratio\":%.4f", b->o.vs,
                    r->vs.median * 1e6, r->vs.p99 * 1e6, r->vs.median / r->ours.median);
+        if (b->o.vs && r->in_place.median > 0)
+            printf(",\"vs_in_place_time_us\":%.4f,\"in_place_ratio\":%.4f", r->vs_in_place.median * 1e6,
+                   r->vs_in_place.median / r->in_place.median);
         printf("}\n");
     } else {
         printf("%12zu %10zu %6s %6s %5d %10.2f %10.2f %8.3f %8.3f %6zu %5.2f", bytes, count,
@@ -354,6 +425,8 @@ static void print_row(const bench *b, const kind_info *k, size_t bytes, size_t c
         else
             printf(" %10s %8s", "-", "-");
         if (b->o.vs) printf(" %10.2f %6.2f", r->vs.median * 1e6, r->vs.median / r->ours.median);
+        if (b->o.vs && r->in_place.median > 0)
+            printf(" %10.2f %6.2f", r->vs_in_place.median * 1e6, r->vs_in_place.median / r->in_place.median);
         printf("\n");
     }
     fflush(stdout);
@@ -365,9 +438,10 @@ static void print_head(const bench *b, const kind_info *k) {
            par_node_count(b->world), par_backend(b->world), b->o.memory, b->roofline * 1e-9);
     printf("#%11s %10s %6s %6s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "size", "count", "type", "redop",
            "root", "time", "p99", "algbw", "busbw", "#wrong", "eta", "in-place", "algbw",
-           b->o.vs ? "        MPI  ratio" : "");
+           b->o.vs ? "        MPI  ratio   in-place  ratio" : "");
     printf("#%11s %10s %6s %6s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "(B)", "(elem)", "", "", "",
-           "(us)", "(us)", "(GB/s)", "(GB/s)", "", "", "(us)", "(GB/s)", b->o.vs ? "       (us)" : "");
+           "(us)", "(us)", "(GB/s)", "(GB/s)", "", "", "(us)", "(GB/s)",
+           b->o.vs ? "       (us)              (us)" : "");
 }
 
 static size_t run_kind(bench *b, const kind_info *k) { // the number of wrong elements
@@ -387,6 +461,274 @@ static size_t run_kind(bench *b, const kind_info *k) { // the number of wrong el
         if (k->kind == PAR_KIND_BARRIER || bytes > SIZE_MAX / (size_t)b->o.factor) break;
     }
     return wrong;
+}
+
+// ---- other questions than how long a call takes
+
+static timing time_of(bench *b, const kind_info *k, size_t bytes,
+                      int iterations) { // S bytes; fresh data each time
+    const size_t unit = b->e * (k->per_rank_blocks ? (size_t)b->n : 1);
+    const settings saved = b->o;
+    b->o.check = b->o.in_place = 0, b->o.vs = NULL;
+    const row r = measure(b, k, bytes / unit, iterations);
+    b->o = saved;
+    return r.ours;
+}
+
+static int some_iterations(size_t bytes) { return bytes > (size_t)1 << 20 ? 9 : bytes > 65536 ? 25 : 101; }
+
+// --tune: every algorithm at every size, and the fastest ones as a table for PAR_TUNE.
+static void tune(bench *b) {
+    if (b->rank == 0)
+        printf("# %d ranks on %d nodes; use with PAR_TUNE=this file\n", b->n, par_node_count(b->world));
+    for (int i = 0; i < KINDS; i++) {
+        const kind_info *k = &kinds[i];
+        const char *best_before = NULL;
+        size_t last = 0;
+        if (k->kind == PAR_KIND_BARRIER || k->kind == PAR_KIND_SEND) continue;
+        for (size_t bytes = 64; bytes <= b->o.end; last = bytes, bytes *= 4) {
+            const char *best = NULL;
+            double least = 0;
+            for (int a = 0; par_algorithm(b->world, k->kind, a); a++) {
+                char name[64];
+                if (!strcmp(par_algorithm(b->world, k->kind, a), "inline"))
+                    continue; // always the best where it fits
+                snprintf(name, sizeof name, "%s:%s", k->name, par_algorithm(b->world, k->kind, a));
+                need(b, par_force_algorithm(b->world, name));
+                const double t = time_of(b, k, bytes, some_iterations(bytes)).median;
+                if (strcmp(b->algorithm, strchr(name, ':') + 1) || (best && t >= least))
+                    continue; // it was not possible, or slower
+                best = par_algorithm(b->world, k->kind, a), least = t;
+            }
+            need(b, par_force_algorithm(b->world, ""));
+            if (b->rank == 0 && best_before && best && strcmp(best, best_before))
+                printf("%s %d %d %zu %s\n", k->name, b->n, par_node_count(b->world),
+                       last / (k->per_rank_blocks ? (size_t)b->n : 1), best_before);
+            if (best) best_before = best;
+        }
+        if (b->rank == 0 && best_before)
+            printf("%s %d %d %zu %s\n", k->name, b->n, par_node_count(b->world), SIZE_MAX, best_before);
+        fflush(stdout);
+    }
+    // From what size on the system's copies beat the stages, and streaming beats the caches.
+    par__world *w = b->world->world;
+    const size_t cma = w->cma_bytes, stream = w->stream_bytes;
+    size_t best_cma = (size_t)1 << 30;
+    for (size_t block = 4096; w->cma && block <= (size_t)1 << 20 && block * (size_t)b->n <= b->o.end;
+         block *= 2) {
+        w->cma_bytes = 1;
+        const double with = time_of(b, &kinds[1], block * (size_t)b->n, some_iterations(block)).median;
+        w->cma_bytes = SIZE_MAX;
+        if (with < time_of(b, &kinds[1], block * (size_t)b->n, some_iterations(block)).median) {
+            best_cma = block;
+            break;
+        }
+    }
+    w->cma_bytes = cma;
+    if (b->rank == 0 && w->cma && strcmp(b->o.memory, "symmetric")) printf("set cma_bytes %zu\n", best_cma);
+    size_t best_stream = (size_t)1 << 40;
+    for (size_t bytes = (size_t)1 << 20; !strcmp(b->o.memory, "symmetric") && bytes <= b->o.end; bytes *= 2) {
+        w->stream_bytes = 1;
+        const double with = time_of(b, &kinds[0], bytes, some_iterations(bytes)).median;
+        w->stream_bytes = SIZE_MAX;
+        if (with < time_of(b, &kinds[0], bytes, some_iterations(bytes)).median) {
+            best_stream = bytes * (size_t)b->n;
+            break;
+        }
+    }
+    w->stream_bytes = stream;
+    if (b->rank == 0 && !strcmp(b->o.memory, "symmetric")) printf("set stream_bytes %zu\n", best_stream);
+}
+
+// --model: calls predicted by the model that was fitted just before, at sizes it was not fitted at.
+static int model(bench *b) {
+    int far = 0, rows = 0;
+    if (b->rank == 0 && !b->o.json)
+        printf("# %d ranks: predicted and measured\n#%15s %10s %12s %12s %8s\n", b->n, "operation", "bytes",
+               "predicted us", "measured us", "error");
+    for (int i = 0; i < KINDS; i++)
+        for (size_t bytes = 65536; bytes <= b->o.end; bytes *= 4) {
+            const kind_info *k = &kinds[i];
+            if (k->kind == PAR_KIND_BARRIER || (strcmp(b->o.op, "all") && strcmp(b->o.op, k->name))) continue;
+            need(b, par_calibrate(b->world)); // the machine's speed changes within seconds
+            const double measured = time_of(b, k, bytes, 3 * some_iterations(bytes)).median;
+            double predicted = par_predict(b->world, k->kind, bytes);
+            need(b, par_broadcast(&predicted, &predicted, 1, PAR_F64, 0, b->world));
+            const double error = predicted / measured - 1;
+            far += fabs(error) > 0.25, rows++;
+            if (b->rank == 0 && b->o.json)
+                printf("{\"mode\":\"model\",\"op\":\"%s\",\"bytes\":%zu,\"ranks\":%d,\"predicted_us\":%.3f,"
+                       "\"time_us\":%.3f,\"error\":%.4f}\n",
+                       k->name, bytes, b->n, predicted * 1e6, measured * 1e6, error);
+            else if (b->rank == 0)
+                printf("%16s %10zu %12.2f %12.2f %7.1f%%\n", k->name, bytes, predicted * 1e6, measured * 1e6,
+                       error * 100);
+            fflush(stdout);
+        }
+    if (b->rank == 0 && !b->o.json) printf("# %d of %d within 25%%\n", rows - far, rows);
+    return far;
+}
+
+static void compute(volatile float *x, long rounds) { // arithmetic that needs no memory
+    float a = x[0];
+    for (long i = 0; i < rounds; i++) a = a * 0.999f + 0.5f;
+    x[0] = a;
+}
+
+// --overlap: the call alone, as much computation alone, and both, the computation in 64 parts with a par_test
+// after each. 1: the call cost nothing beside it; 0: as if one after the other.
+static void overlap(bench *b) {
+    volatile float x[1] = {1};
+    const long probe = 10000000;
+    double t0 = par_seconds(b->world);
+    compute(x, probe);
+    double per_round = (par_seconds(b->world) - t0) / (double)probe;
+    need(b, par_all_reduce(&per_round, &per_round, 1, PAR_F64, PAR_MAX, b->world));
+    if (b->rank == 0 && !b->o.json)
+        printf("# all_reduce begun, computed beside, waited for; %d ranks on %d nodes, %s memory\n#%11s %12s "
+               "%12s %12s "
+               "%8s\n",
+               b->n, par_node_count(b->world), b->o.memory, "bytes", "call us", "compute us", "both us",
+               "overlap");
+    for (size_t bytes = b->o.begin; bytes <= b->o.end; bytes *= (size_t)b->o.factor) {
+        const int iterations = some_iterations(bytes);
+        double *t[3] = {b->times, b->vs_times, (double *)calloc((size_t)iterations, sizeof(double))}, m[3];
+        const double alone = time_of(b, &kinds[0], bytes, iterations).median;
+        const long part = PAR__MAX(1L, (long)(alone / per_round / 64));
+        for (int i = 0; i < iterations && t[2]; i++)
+            for (int mode = 0; mode < 3; mode++) { // call, computation, both, in turns
+                par_request request = {NULL, 0};
+                int done;
+                fill(b, b->send, bytes / b->e, b->rank, i);
+                need(b, par_barrier(b->world));
+                t0 = par_seconds(b->world);
+                if (mode != 1)
+                    need(b, par_all_reduce_begin(b->send, b->recv, bytes / b->e, b->dtype, b->redop, b->world,
+                                                 &request));
+                for (int p = 0; mode && p < 64; p++) {
+                    compute(x, part);
+                    if (mode == 2) need(b, par_test(&request, &done));
+                }
+                need(b, par_wait(&request));
+                t[mode][i] = par_seconds(b->world) - t0;
+            }
+        for (int mode = 0; mode < 3; mode++) m[mode] = summarise(b, t[mode], iterations).median;
+        const double share = (m[0] + m[1] - m[2]) / fmin(m[0], m[1]);
+        if (b->rank == 0 && b->o.json)
+            printf("{\"mode\":\"overlap\",\"bytes\":%zu,\"ranks\":%d,\"nodes\":%d,\"memory\":\"%s\",\"time_"
+                   "us\":%.3f,"
+                   "\"compute_us\":%.3f,\"both_us\":%.3f,\"overlap\":%.4f}\n",
+                   bytes, b->n, par_node_count(b->world), b->o.memory, m[0] * 1e6, m[1] * 1e6, m[2] * 1e6,
+                   share);
+        else if (b->rank == 0)
+            printf("%12zu %12.2f %12.2f %12.2f %8.2f\n", bytes, m[0] * 1e6, m[1] * 1e6, m[2] * 1e6, share);
+        free(t[2]);
+        if (!bytes) break;
+    }
+}
+
+// What the fixed order of a sum costs: the two-shot all_reduce on symmetric memory, in rank order and as a
+// rank would do it that begins with what it has in its own caches. The ratio of the medians - 1.
+static double order_cost(bench *b) {
+    enum { BYTES = 1 << 22, REPEAT = 101 };
+    par_comm *c = b->world;
+    const size_t count = BYTES / 4, each = count / (size_t)b->n;
+    float *x = (float *)par_alloc(c, BYTES), *y = (float *)par_alloc(c, BYTES);
+    double median[2],
+        *t[2] = {(double *)calloc(REPEAT, sizeof(double)), (double *)calloc(REPEAT, sizeof(double))};
+    if (!x || !y || !t[0] || !t[1]) die(b, "out of memory");
+    for (int i = 0; i < 2 * REPEAT; i++) { // both orders in turns
+        const void *in[1024];
+        void *out[1024];
+        for (int r = 0; r < b->n; r++) {
+            const int from = i % 2 ? (b->rank + r) % b->n : r, to = (b->rank + r) % b->n;
+            in[r] = (float *)par_peer(c, x, from) + each * (size_t)b->rank;
+            out[r] = (float *)par_peer(c, y, to) + each * (size_t)b->rank;
+        }
+        for (size_t j = 0; j < count; j++) x[j] = y[j] = (float)i;
+        need(b, par_barrier(c));
+        const double t0 = par_seconds(c);
+        par__reduce(c->world->kernels, out, b->n, NULL, in, b->n, each, PAR_F32, PAR_SUM, b->n, 0);
+        need(b, par_barrier(c));
+        t[i % 2][i / 2] = par_seconds(c) - t0;
+    }
+    for (int k = 0; k < 2; k++) median[k] = summarise(b, t[k], REPEAT).median, free(t[k]);
+    need(b, par_free(c, y));
+    need(b, par_free(c, x));
+    return median[0] / median[1] - 1;
+}
+
+// --diagnosis: what the checks cost in each call, how far away the other rank's cache line is, and what
+// memory the kit has for itself.
+static void diagnosis(bench *b) {
+    enum { CALLS = 200000 };
+    par_comm *c = b->world;
+    par__world *w = c->world;
+    par__operation *op = w->idle_operations; // that of the last call: its lines are still there
+    float one = 1;
+    need(b, par_all_reduce(&one, &one, 1, PAR_F32, PAR_SUM, c));
+    op = w->idle_operations;
+    double t0 = par_seconds(c);
+    for (int i = 0; i < CALLS; i++) {
+        op->record = w->control->record_count;
+        op->begun = par__ticks();
+        par__write_record(op, 0);
+        par__write_record(op, par__ticks());
+    }
+    const double recorder = (par_seconds(c) - t0) / CALLS;
+    int same = 0;
+    t0 = par_seconds(c);
+    for (int i = 0; i < CALLS; i++) {
+        same += par__compare_lines(op) == PAR_OK;
+        __asm__ volatile("" ::: "memory");
+    }
+    const double compare = (par_seconds(c) - t0) / CALLS;
+    if (same != CALLS) die(b, "the arrival lines differ");
+    uint32_t *line = (uint32_t *)par_alloc(c, 4096), *ping = (uint32_t *)par_peer(c, line, 0),
+             *pong = (uint32_t *)par_peer(c, line, b->n > 1);
+    double hop = 0, barrier = 0;
+    need(b, par_barrier(c));
+    if (ping && pong && b->n == 2) {
+        t0 = par_seconds(c);
+        for (uint32_t i = 1; i <= CALLS; i++) {
+            if (b->rank)
+                while (PAR__LOAD(ping) != i) par__relax();
+            PAR__STORE(b->rank ? pong : ping, i);
+            if (!b->rank)
+                while (PAR__LOAD(pong) != i) par__relax();
+        }
+        hop = (par_seconds(c) - t0) / CALLS / 2;
+        t0 = par_seconds(c);
+        for (int i = 0; i < CALLS; i++) need(b, par_barrier(c));
+        barrier = (par_seconds(c) - t0) / CALLS;
+    }
+    need(b, par_free(c, line));
+    const size_t control = sizeof(par__rank_control) + sizeof(par__lines) + PAR__SITE_BYTES +
+                           par__ring_table(c->ring_count, c->lane_count) / (size_t)c->ring_count;
+    // Idle: rank 0 comes a second late; what do the others burn meanwhile?
+    struct timespec cpu0, cpu1;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu0);
+    if (b->rank == 0) usleep(1000000);
+    need(b, par_barrier(c));
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu1);
+    double idle = (double)(cpu1.tv_sec - cpu0.tv_sec) + 1e-9 * (double)(cpu1.tv_nsec - cpu0.tv_nsec);
+    need(b, par_all_reduce(&idle, &idle, 1, PAR_F64, PAR_MAX, c));
+    const double order = par_node_count(c) == 1 ? order_cost(b) : 0;
+    if (b->rank) return;
+    if (b->o.json)
+        printf("{\"mode\":\"diagnosis\",\"order_cost\":%.4f,\"ranks\":%d,\"recorder_ns\":%.2f,\"compare_ns\":"
+               "%.2f,\"hop_ns\":%.1f,"
+               "\"barrier_ns\":%.1f,\"control_bytes\":%zu,\"stage_bytes\":%zu,\"idle_share\":%.4f}\n",
+               order, b->n, recorder * 1e9, compare * 1e9, hop * 1e9, barrier * 1e9, control, c->stage_bytes,
+               idle);
+    else
+        printf("flight recorder %.1f ns a call (both its clock readings), mismatch check %.1f ns\n"
+               "one-way cache-line hop %.0f ns, barrier %.0f ns\n"
+               "memory of the kit per rank: control %zu bytes, staging %zu bytes\n"
+               "waiting for a rank that is a second late: %.1f%% of a core\n"
+               "a sum in rank order against one that begins with the own data, 4 MiB: %+.1f%%\n",
+               recorder * 1e9, compare * 1e9, hop * 1e9, barrier * 1e9, control, c->stage_bytes, idle * 100,
+               order * 100);
 }
 
 static const char *check_settings(bench *b) {
@@ -449,7 +791,12 @@ static int run(bench *b) {
     for (size_t i = 0; i < pattern; i++) b->pattern[i] = (float)(i & 7);
     memset(b->send, 0, b->room), memset(b->recv, 0, b->room);
     b->roofline = measure_roofline(b);
-    for (int i = 0; i < KINDS; i++)
+    int failed = 0;
+    if (b->o.tune) tune(b);
+    if (b->o.model) failed = model(b);
+    if (b->o.overlap) overlap(b);
+    if (b->o.diagnosis) diagnosis(b);
+    for (int i = 0; i < KINDS && !b->o.tune && !b->o.model && !b->o.overlap && !b->o.diagnosis; i++)
         if (!strcmp(b->o.op, "all") || !strcmp(b->o.op, kinds[i].name)) wrong += run_kind(b, &kinds[i]);
     if (b->rank == 0 && wrong) fprintf(stderr, "bench_coll: %zu wrong results\n", wrong);
     if (!strcmp(b->o.memory, "symmetric")) {
@@ -459,7 +806,7 @@ static int run(bench *b) {
         free(b->send), free(b->recv);
     }
     free(b->times), free(b->vs_times), free(b->pattern);
-    return b->rank == 0 && wrong != 0;
+    return b->rank == 0 && (wrong != 0 || failed > 0);
 }
 
 int main(int argc, char **argv) {
@@ -485,6 +832,13 @@ int main(int argc, char **argv) {
         {"--memory", OPTION_TEXT, &o->memory, "symmetric (par_alloc) or private"},
         {"--ranks", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 2"},
         {"--vs", OPTION_TEXT, &o->vs, "mpi: the MPI call on the same buffers, alternating"},
+        {"--cold", OPTION_FLAG, &o->cold, "flush all caches before each iteration (x86)"},
+        {"--tune", OPTION_FLAG, &o->tune, "measure every algorithm; print the table that PAR_TUNE reads"},
+        {"--model", OPTION_FLAG, &o->model,
+         "the model's predictions beside what is measured; fails beyond 25%"},
+        {"--overlap", OPTION_FLAG, &o->overlap, "how much of an all_reduce computation hides"},
+        {"--diagnosis", OPTION_FLAG, &o->diagnosis,
+         "cost of the checks, a cache line's hop, memory, idle waiting"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a row"},
         {"--algorithms", OPTION_FLAG, &o->algorithms, "print the algorithms and what would be chosen"},
     };
@@ -500,6 +854,10 @@ int main(int argc, char **argv) {
     if (!o->ranks && par__launcher_size() > 0) desc.rank_count = 0; // mpiexec's number
 #endif
     if (par_open(&desc, &b.world)) return 1;
+#if defined(PAR_MPI)
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "MPI";
+    if (o->vs) o->vs = name_of_mpi(version);
+#endif
     int failed = 0;
     if (o->algorithms) {
         if (par_rank(b.world) == 0) par_print_algorithms(b.world, stdout);

@@ -159,4 +159,25 @@ check "make install" installed
 libraries() { printf '#include <dnnl.h>\n#include <cblas.h>\nint main(void) { return 0; }\n' | gcc -x c - -o /dev/null -ldnnl -lopenblas 2>/dev/null; }
 if libraries; then check "matrix product libraries" gemm_choices
 else skip "matrix product libraries" "apt-get install libdnnl-dev libopenblas-dev"; fi
+tunes() { # the table is read back, and chosen by; a broken one is refused
+    build/bench_coll --tune -e 64K >"$work/tuned" && grep -q "^all_reduce 2 1 [0-9]* [a-z]*shot$" "$work/tuned" && grep -q "^set cma_bytes" "$work/tuned" &&
+    PAR_TUNE="$work/tuned" build/bench_coll --algorithms | grep -q "tuned: all_reduce, 2 ranks" &&
+    PAR_TUNE="$work/tuned" build/bench_coll --op all -b 64 -e 64K -f 32 -n 5 --json >"$work/out" && ! grep -v '"wrong":0' "$work/out" &&
+    echo "all_reduce two 1" >"$work/tuned" && fails 1 "is no row" env PAR_TUNE="$work/tuned" build/bench_coll -e 8
+}
+answers() { # the benchmark's other modes; bounds that hold on a busy machine too
+    build/bench_coll --model --op all_reduce -e 256K --json >"$work/model"; grep -q '"predicted_us":[0-9.]*,"time_us":' "$work/model" &&
+    build/bench_coll --overlap -b 64K -e 64K --json | grep -q '"overlap":' &&
+    build/bench_coll --diagnosis --json | tee "$work/out" |
+    sed -n 's/.*"recorder_ns":\([^,]*\),"compare_ns":\([^,]*\),.*"control_bytes":\([0-9]*\),"stage_bytes":\([0-9]*\),"idle_share":\([^}]*\)}.*/\1 \2 \3 \4 \5/p' |
+    awk '{print; ok = $1 + $2 < 300 && $3 <= 65536 && $4 <= 4194304 && $5 < 0.05} END {exit !ok}'
+}
+draws() { command -v gnuplot >/dev/null || return 0; bash bench/plots.sh >"$work/out" && grep -q all_reduce.svg "$work/out"; }
+without_cma() { PAR_CMA=0 build/bench_coll --op all -b 256K -e 256K -n 5 --json >"$work/out" && ! grep -v '"wrong":0' "$work/out"; }
+progress() { for t in progress_thread messages grouped; do PAR_PROGRESS=1 build/test_par --backend fork --ranks 3 --only $t || return 1; done; }
+check "bench_coll --tune, PAR_TUNE" tunes
+check "bench_coll --model, --overlap, --diagnosis" answers
+check "without process_vm_readv" without_cma
+check "a progress thread" progress
+check "make plots" draws
 summary

@@ -1,0 +1,42 @@
+# Two hosts on one machine: network namespaces joined by a pair of interfaces with a limited rate, each host with
+# one processor of its own. Times the kit against the MPI it is built with, and asks the ledger what went over the
+# link.
+#
+#     sudo bash bench/two_hosts.sh [ranks per host: 1] [Mbit/s: 1000] [bench_coll's options: --op all_reduce -b 64K -e 4M -f 8]
+#
+# Needs root, iproute2 and MPICH (build/bench_coll_mpi made with mpicc.mpich; or BENCH=program).
+set -u
+ranks=${1:-1} rate=${2:-1000}
+shift $(($# < 2 ? $# : 2))
+[ $# -gt 0 ] || set -- --op all_reduce -b 64K -e 4M -f 8
+bench=${BENCH:-$(dirname "$0")/../build/bench_coll_mpi}
+a=parA$$ b=parB$$ net=10.213.77
+[ "$(id -u)" = 0 ] || { echo "two_hosts.sh: needs root to make network namespaces" >&2; exit 77; }
+command -v ip >/dev/null && command -v tc >/dev/null || { echo "two_hosts.sh: apt-get install iproute2" >&2; exit 77; }
+command -v mpiexec.mpich >/dev/null || { echo "two_hosts.sh: apt-get install mpich" >&2; exit 77; }
+[ -x "$bench" ] || { echo "two_hosts.sh: make bench first" >&2; exit 77; }
+work=$(mktemp -d)
+trap 'ip netns del $a; ip netns del $b; rm -rf "$work"' EXIT
+ip netns add $a && ip netns add $b && ip link add link0 netns $a type veth peer name link0 netns $b || { echo "two_hosts.sh: cannot make network namespaces" >&2; exit 77; }
+for side in "$a link0 1" "$b link0 2"; do
+    set_side() {
+        ip netns exec $1 ip addr add $net.$3/24 dev $2 && ip netns exec $1 ip link set $2 up && ip netns exec $1 ip link set lo up &&
+        ip netns exec $1 tc qdisc add dev $2 root tbf rate ${rate}mbit burst 64kb latency 50ms
+    }
+    set_side $side || exit 77
+done
+for ns in $a $b; do
+    for try in $(seq 50); do ip netns exec $ns ip -br addr show link0 | grep -q ' UP ' && break; sleep 0.1; done
+done
+cat >"$work/launch" <<EOF
+#!/bin/sh
+while [ "\${1#-}" != "\$1" ]; do shift; done
+case \$1 in $net.1) ns=$a cpu=0;; *) ns=$b cpu=1;; esac
+shift
+exec taskset -c \$cpu ip netns exec \$ns unshare -u sh -c "hostname \$ns; \$*"
+EOF
+chmod +x "$work/launch"
+export UCX_TLS=tcp,self UCX_NET_DEVICES=link0 UCX_WARN_UNUSED_ENV_VARS=n PAR_LEDGER=${PAR_LEDGER:-0}
+[ "$ranks" = 1 ] && export UCX_TLS=tcp,self MPIR_CVAR_NOLOCAL=1 PAR_NODE_RANKS=1
+timeout 300 ip netns exec $a mpiexec.mpich -launcher ssh -launcher-exec "$work/launch" -hosts $net.1:$ranks,$net.2:$ranks \
+    -n $((2 * ranks)) "$bench" --vs mpi "$@"
