@@ -1763,7 +1763,7 @@ typedef struct par__block {
 } par__block;
 
 typedef struct par__tuned { // a row of the file that PAR_TUNE names
-    int kind, ranks, nodes, algorithm;
+    int ranks, nodes, algorithm;
     size_t bytes; // calls of up to so many
 } par__tuned;
 
@@ -2376,8 +2376,7 @@ static void par__run_far(par__operation *op, int rank, void *mine, const void *t
         op->result =
             par__error(c->world, PAR_ERR_SYSTEM,
                        "rank %d cannot %s %zu bytes at %p of rank %d in par_%s at %s: %s; is that rank's %s "
-                       "buffer as long "
-                       "as its call says? (PAR_CMA=0 does without such copies)",
+                       "buffer as long as its call says? (PAR_CMA=0 does without such copies)",
                        c->rank, put ? "write" : "read", bytes, theirs, rank, par_kind_name(op->call.kind),
                        c->world->control->sites[op->site], strerror(e), put ? "recv" : "send");
 }
@@ -3468,7 +3467,9 @@ static void par__emit_pairwise(par__operation *op) {
     const size_t e = par__element(op);
     const int gather = k->kind == PAR_KIND_GATHER || k->kind == PAR_KIND_GATHERV;
     const int scatter = k->kind == PAR_KIND_SCATTER || k->kind == PAR_KIND_SCATTERV;
-    const int rooted = gather || scatter, root = c->rank == k->root;
+    const int spread = k->kind == PAR_KIND_ALL_GATHER || k->kind == PAR_KIND_ALL_GATHERV;
+    const int rooted = gather || scatter, root = c->rank == k->root, one = gather || spread; // block is sent
+    const size_t mine = spread ? par__count_of(op, c->rank) : k->count;
     for (int i = 1; i < c->size; i++) {
         const int to = (c->rank + i) % c->size, from = (c->rank - i + c->size) % c->size;
         const size_t out = k->send_counts ? (root || !rooted ? k->send_counts[to] : 0) : k->count;
@@ -3478,29 +3479,15 @@ static void par__emit_pairwise(par__operation *op) {
                               par__recv_at(op, (scatter ? 0 : par__recv_displ(op, from)) * e),
                               (scatter ? k->count : in) * e);
         if (!rooted || (scatter ? root : !root && to == k->root))
-            par__emit_message(op, PAR__SEND, to, par__send_at(op, (gather ? 0 : par__send_displ(op, to)) * e),
-                              (gather ? k->count : out) * e);
+            par__emit_message(op, PAR__SEND, to, par__send_at(op, (one ? 0 : par__send_displ(op, to)) * e),
+                              (one ? mine : out) * e);
     }
     if (!rooted || root) { // my own block
         const size_t in = k->recv_counts ? k->recv_counts[c->rank] : k->count;
         par__emit_copy(op, par__recv_at(op, scatter ? 0 : par__recv_displ(op, c->rank) * e),
-                       par__send_at(op, gather ? 0 : par__send_displ(op, c->rank) * e),
+                       par__send_at(op, one ? 0 : par__send_displ(op, c->rank) * e),
                        (scatter ? k->count : in) * e);
     }
-    par__emit_join(op);
-}
-
-static void par__emit_pairwise_all_gather(par__operation *op) {
-    par_comm *c = op->comm;
-    const size_t e = par__element(op);
-    for (int i = 1; i < c->size; i++) {
-        const int to = (c->rank + i) % c->size, from = (c->rank - i + c->size) % c->size;
-        par__emit_message(op, PAR__RECV, from, par__recv_at(op, par__recv_displ(op, from) * e),
-                          par__count_of(op, from) * e);
-        par__emit_message(op, PAR__SEND, to, op->call.send, par__count_of(op, c->rank) * e);
-    }
-    par__emit_copy(op, par__recv_at(op, par__recv_displ(op, c->rank) * e), op->call.send,
-                   par__count_of(op, c->rank) * e);
     par__emit_join(op);
 }
 
@@ -3632,12 +3619,12 @@ static const par__algorithm par__algorithms[] = {
     ROW(ALL_GATHER,      inline,    inline,      NULL,                             "fits the arrival lines")
     ROW(ALL_GATHER,      oneshot,   node,        par__emit_oneshot_all_gather,     "one node")
     ROW(ALL_GATHER,      doubling,  doubling,    par__emit_doubling,               "rank = node, <= 16 KiB")
-    ROW(ALL_GATHER,      pairwise,  alone,       par__emit_pairwise_all_gather,    "rank = node")
+    ROW(ALL_GATHER,      pairwise,  alone,       par__emit_pairwise,               "rank = node")
     ROW(ALL_GATHER,      two_level, always,      par__emit_two_level_all_gather,   "several nodes")
     ROW(ALL_GATHER,      ring,      forced,      par__emit_ring_all_gather,        "when forced")
     ROW(ALL_GATHERV,     inline,    inline,      NULL,                             "fits the arrival lines")
     ROW(ALL_GATHERV,     oneshot,   node,        par__emit_oneshot_all_gather,     "one node")
-    ROW(ALL_GATHERV,     pairwise,  alone,       par__emit_pairwise_all_gather,    "rank = node")
+    ROW(ALL_GATHERV,     pairwise,  alone,       par__emit_pairwise,               "rank = node")
     ROW(ALL_GATHERV,     two_level, always,      par__emit_two_level_all_gather,   "several nodes")
     ROW(ALL_GATHERV,     ring,      forced,      par__emit_ring_all_gather,        "when forced")
     ROW(ALL_GATHERV,     doubling,  forced,      par__emit_doubling,               "when forced")
@@ -3674,7 +3661,7 @@ static const par__algorithm *par__choose(const par__operation *op) {
     const par__world *w = op->comm->world;
     for (size_t i = 0; i < w->tuned_count && !op->all_inline; i++) {
         const par__tuned *t = &w->tuned[i];
-        if (t->kind != (int)op->call.kind || t->ranks != op->comm->size ||
+        if (par__algorithms[t->algorithm].kind != op->call.kind || t->ranks != op->comm->size ||
             t->nodes != op->comm->nodes.node_count || t->bytes < par__call_bytes(op))
             continue;
         if (par__algorithms[t->algorithm].fits(op, 1)) return &par__algorithms[t->algorithm];
@@ -4736,24 +4723,27 @@ static int par__env_int(const char *name, int fallback) {
     return *end || value < 0 || value > INT_MAX ? -1 : (int)value;
 }
 
+static int par__find_algorithm(const char *kind, const char *name) { // its row; -1: there is none
+    for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
+        if (!strcmp(kind, par__kind_names[par__algorithms[i].kind]) && !strcmp(name, par__algorithms[i].name))
+            return i;
+    return -1;
+}
+
 static par_result par__apply_force(par__world *w, const char *text) {
     char item[64];
     while (text && *text) {
         const size_t n = strcspn(text, ",");
         char *name;
-        int kind, row;
         snprintf(item, sizeof item, "%.*s", (int)PAR__MIN(n, sizeof item - 1), text);
         text += n + (text[n] == ',');
         name = strchr(item, ':');
         if (name) *name++ = 0;
-        for (kind = 0; kind < PAR_KIND_COUNT && strcmp(item, par__kind_names[kind]); kind++) {
-        }
-        for (row = 0; name && row < PAR__ALGORITHM_COUNT; row++)
-            if ((int)par__algorithms[row].kind == kind && !strcmp(par__algorithms[row].name, name)) break;
-        if (!name || kind == PAR_KIND_COUNT || row == PAR__ALGORITHM_COUNT)
+        const int row = name ? par__find_algorithm(item, name) : -1;
+        if (row < 0)
             return par__error(w, PAR_ERR_ARGUMENT, "no algorithm \"%s:%s\"; par_print_algorithms lists them",
                               item, name ? name : "");
-        w->forced[kind] = (signed char)(row + 1);
+        w->forced[par__algorithms[row].kind] = (signed char)(row + 1);
     }
     return PAR_OK;
 }
@@ -4777,17 +4767,12 @@ static par_result par__load_tuned(par__world *w, const char *path) {
             *(name[0] == 'c' ? &w->cma_bytes : &w->stream_bytes) = (size_t)bytes;
             continue;
         }
-        t.kind = t.algorithm = 0;
         const int n = sscanf(text, "%63s %d %d %llu %63s", name, &t.ranks, &t.nodes, &bytes, algorithm);
-        while (n == 5 && t.kind < PAR_KIND_COUNT && strcmp(name, par__kind_names[t.kind])) t.kind++;
-        while (n == 5 && t.algorithm < PAR__ALGORITHM_COUNT &&
-               ((int)par__algorithms[t.algorithm].kind != t.kind ||
-                strcmp(algorithm, par__algorithms[t.algorithm].name)))
-            t.algorithm++;
+        t.algorithm = n == 5 ? par__find_algorithm(name, algorithm) : -1;
         t.bytes = (size_t)bytes;
         par__tuned *more = (par__tuned *)PAR_REALLOC(w->tuned, (w->tuned_count + 1) * sizeof t);
         if (more) w->tuned = more;
-        if (n != 5 || t.algorithm == PAR__ALGORITHM_COUNT || !more) {
+        if (t.algorithm < 0 || !more) {
             fclose(f);
             return par__error(
                 w, PAR_ERR_ARGUMENT,
@@ -5045,9 +5030,8 @@ static uint64_t par__settings(const par__world *w) {
     for (int k = 0; k < PAR_KIND_COUNT; k++) h[0] = (size_t)w->forced[k], hash = par__hash(h, 1, hash);
     for (size_t i = 0; i < w->tuned_count; i++) {
         const par__tuned *t = &w->tuned[i];
-        const size_t row[5] = {(size_t)t->kind, (size_t)t->ranks, (size_t)t->nodes, (size_t)t->algorithm,
-                               t->bytes};
-        hash = par__hash(row, 5, hash);
+        const size_t row[4] = {(size_t)t->algorithm, (size_t)t->ranks, (size_t)t->nodes, t->bytes};
+        hash = par__hash(row, 4, hash);
     }
     return hash;
 }
@@ -5971,7 +5955,7 @@ void par_print_algorithms(const par_comm *comm, FILE *file) {
     for (size_t i = 0; i < comm->world->tuned_count; i++) {
         const par__tuned *t = &comm->world->tuned[i];
         fprintf(file, "  tuned: %s, %d ranks, %d nodes, up to %zu bytes: %s\n",
-                par_kind_name((par_kind)t->kind), t->ranks, t->nodes, t->bytes,
+                par_kind_name(par__algorithms[t->algorithm].kind), t->ranks, t->nodes, t->bytes,
                 par__algorithms[t->algorithm].name);
     }
     fprintf(

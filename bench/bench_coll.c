@@ -60,8 +60,7 @@ static void need(bench *b, par_result r) {
     if (r != PAR_OK) die(b, par_last_error(b->world));
 }
 
-// ---- data: element i of rank r in iteration t is (i + 3r + t) mod 8
-// -------------------------------------------
+// ---- data: element i of rank r in iteration t is (i + 3r + t) mod 8 ---------------------------------------
 
 static float base_value(const bench *b, size_t i, int r, int t) {
     const float v = (float)((i + 3 * (size_t)r + (size_t)t) & 7u);
@@ -133,8 +132,7 @@ static size_t check(const bench *b, const kind_info *k, size_t count, int t) {
     return wrong + check_canary(b, total * b->e);
 }
 
-// ---- the operations
-// -------------------------------------------------------------------------------------------
+// ---- the operations ---------------------------------------------------------------------------------------
 
 static par_result run_par(bench *b, const kind_info *k, const void *send, void *recv, size_t c) {
     const int right = (b->rank + 1) % b->n, left = (b->rank + b->n - 1) % b->n, root = b->o.root;
@@ -220,8 +218,7 @@ static void run_mpi(bench *b, const kind_info *k, const void *send, void *recv, 
 }
 #endif
 
-// ---- measuring
-// ------------------------------------------------------------------------------------------------
+// ---- measuring --------------------------------------------------------------------------------------------
 
 static int by_value(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -261,16 +258,19 @@ static int starts_in_place(const bench *b, const kind_info *k, size_t block, uns
     }
 }
 
-// Out of all caches, so that the next operation finds its arrays in memory alone.
+static void flush(void *memory, size_t bytes) { // out of all caches
+#if defined(__x86_64__)
+    for (size_t at = 0; at < bytes; at += 64) __builtin_ia32_clflush((char *)memory + at);
+    __builtin_ia32_mfence();
+#else
+    (void)memory, (void)bytes;
+#endif
+}
+// The next operation finds its arrays in memory alone.
 static void make_cold(const bench *b) {
     if (!b->o.cold) return;
-#if defined(__x86_64__)
-    for (size_t i = 0; i < b->room; i += 64) {
-        __builtin_ia32_clflush(b->send + i);
-        __builtin_ia32_clflush(b->recv + i);
-    }
-    __builtin_ia32_mfence();
-#endif
+    flush(b->send, b->room);
+    flush(b->recv, b->room);
 }
 
 // One timed call (or `inner` calls), the ranks starting together.
@@ -344,12 +344,7 @@ static double measure_roofline(bench *b) { // a += b in place on shared pages: 3
     for (size_t i = 0; i < n; i++) x[i] = y[i] = 1;
     for (int i = 0; i < 7; i++) {
         const void *sources[2] = {x, y};
-#if defined(__x86_64__)
-        for (size_t at = 0; at < n && b->o.cold; at += 16) {
-            __builtin_ia32_clflush(x + at);
-            __builtin_ia32_clflush(y + at);
-        }
-#endif
+        if (b->o.cold) flush(x, bytes), flush(y, bytes);
         need(b, par_barrier(b->world));
         const double t0 = par_seconds(b->world);
         par_cpu()->reduce(par_cpu(), x, sources, 2, n, PAR_F32, PAR_SUM, NULL);
@@ -463,7 +458,7 @@ static size_t run_kind(bench *b, const kind_info *k) { // the number of wrong el
     return wrong;
 }
 
-// ---- other questions than how long a call takes
+// ---- other questions than how long a call takes -----------------------------------------------------------
 
 static timing time_of(bench *b, const kind_info *k, size_t bytes,
                       int iterations) { // S bytes; fresh data each time
@@ -664,10 +659,9 @@ static void diagnosis(bench *b) {
     enum { CALLS = 200000 };
     par_comm *c = b->world;
     par__world *w = c->world;
-    par__operation *op = w->idle_operations; // that of the last call: its lines are still there
     float one = 1;
     need(b, par_all_reduce(&one, &one, 1, PAR_F32, PAR_SUM, c));
-    op = w->idle_operations;
+    par__operation *op = w->idle_operations; // that of the last call: its lines are still there
     double t0 = par_seconds(c);
     for (int i = 0; i < CALLS; i++) {
         op->record = w->control->record_count;

@@ -6,17 +6,21 @@ mkdir -p "$work" build
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-check() { # name, command ...
+check() { # name, command ...; a command that ends with 77 says on its last line what is missing
     name=$1
     shift
     export -f $(compgen -A function)
-    if timeout -k 5 "${DEADLINE:-300}" bash -c '"$@"' check "$@" >"$work/log" 2>&1; then
-        passed=$((passed + 1))
-    else
-        echo "FAIL $name (status $?): $*"
+    timeout -k 5 "${DEADLINE:-300}" bash -c '"$@"' check "$@" >"$work/log" 2>&1
+    status=$?
+    case $status in
+    0) passed=$((passed + 1)) ;;
+    77) skip "$name" "$(tail -n 1 "$work/log")" ;;
+    *)
+        echo "FAIL $name (status $status): $*"
         tail -n 30 "$work/log" | cut -c1-300 | sed 's/^/    /'
         failed=$((failed + 1))
-    fi
+        ;;
+    esac
 }
 skip() { # name, what to install
     echo "SKIP $1: $2"

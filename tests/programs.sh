@@ -172,7 +172,7 @@ answers() { # the benchmark's other modes; bounds that hold on a busy machine to
     sed -n 's/.*"recorder_ns":\([^,]*\),"compare_ns":\([^,]*\),.*"control_bytes":\([0-9]*\),"stage_bytes":\([0-9]*\),"idle_share":\([^}]*\)}.*/\1 \2 \3 \4 \5/p' |
     awk '{print; ok = $1 + $2 < 300 && $3 <= 65536 && $4 <= 4194304 && $5 < 0.05} END {exit !ok}'
 }
-draws() { command -v gnuplot >/dev/null || return 0; bash bench/plots.sh >"$work/out" && grep -q all_reduce.svg "$work/out"; }
+draws() { have gnuplot || { echo "apt-get install gnuplot-nox"; return 77; }; bash bench/plots.sh >"$work/out" && grep -q all_reduce.svg "$work/out"; }
 without_cma() { PAR_CMA=0 build/bench_coll --op all -b 256K -e 256K -n 5 --json >"$work/out" && ! grep -v '"wrong":0' "$work/out"; }
 progress() { for t in progress_thread messages grouped; do PAR_PROGRESS=1 build/test_par --backend fork --ranks 3 --only $t || return 1; done; }
 check "bench_coll --tune, PAR_TUNE" tunes

@@ -4,7 +4,6 @@
 #include "test.h"
 
 // ---- data: a value for each (rank, element, salt), small integers so that every sum is exact in every type
-// -----
 
 static double small_value(par_dtype d, par_op op, int rank, size_t i, unsigned salt) {
     uint64_t mixed = ((uint64_t)salt << 40 ^ (uint64_t)rank << 32 ^ i) * 0x9e3779b97f4a7c15u;
@@ -78,8 +77,7 @@ static void buffer_close(par_comm *w, buffer *b) {
         free(b->base);
 }
 
-// ---- every collective x algorithm x dtype x op x in place x count x memory
-// ---------------------------------------
+// ---- every collective x algorithm x dtype x op x in place x count x memory --------------------------------
 
 typedef struct trial {
     par_kind kind;
@@ -343,8 +341,7 @@ static void collectives_mixed(par_comm *w) { // even ranks ordinary, odd ranks s
     buffer_close(w, &s1), buffer_close(w, &r1), buffer_close(w, &s0), buffer_close(w, &r0);
 }
 
-// ---- bits
-// ------------------------------------------------------------------------------------------------------
+// ---- bits -------------------------------------------------------------------------------------------------
 
 static float rough(int rank, size_t i) { // sums of these round
     return (par_uniform(7, (uint64_t)rank, i) - 0.5f) * (float)(1 << (i % 20));
@@ -419,8 +416,7 @@ static void nan_and_extremes(par_comm *w) {
     CHECK(w, avg[0] == h[0]);
 }
 
-// ---- messages
-// --------------------------------------------------------------------------------------------------
+// ---- messages ---------------------------------------------------------------------------------------------
 
 static void messages(par_comm *w) {
     const int n = par_size(w), me = par_rank(w), right = (me + 1) % n, left = (me + n - 1) % n;
@@ -462,8 +458,7 @@ static void messages(par_comm *w) {
     free(out), free(in), free(q);
 }
 
-// ---- begin and wait
-// --------------------------------------------------------------------------------------------
+// ---- begin and wait ---------------------------------------------------------------------------------------
 
 static void outstanding(par_comm *w) {
     enum { K = 12 };
@@ -531,8 +526,7 @@ static void random_operations(par_comm *w) { // reproducible: PAR_TEST_SEED=n
     for (int g = 5; g > 0; g--) CHECK_OK(w, par_close(groups[g]));
 }
 
-// ---- groups and memory
-// -----------------------------------------------------------------------------------------
+// ---- groups and memory ------------------------------------------------------------------------------------
 
 static void groups(par_comm *w) {
     const int n = par_size(w), me = par_rank(w);
@@ -613,8 +607,7 @@ static void memory(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
 }
 
-// ---- diagnosis
-// -------------------------------------------------------------------------------------------------
+// ---- diagnosis --------------------------------------------------------------------------------------------
 
 static void ledger(par_comm *w) {
     const size_t n = (size_t)par_size(w), c = 1000 * n;
@@ -960,8 +953,7 @@ static void no_leaks(par_comm *w) { // a few thousand groups and blocks fit beca
     if (par_rank(w) == 0) CHECK(w, w->world->arena->extent_count < 16);
 }
 
-// ---- alone
-// -----------------------------------------------------------------------------------------------------
+// ---- alone ------------------------------------------------------------------------------------------------
 
 static void random_numbers(par_comm *w) { // the known answers of the Random123 distribution
     const uint32_t zero[4] = {0, 0, 0, 0}, ones[4] = {~0u, ~0u, ~0u, ~0u};
@@ -1155,8 +1147,7 @@ static void gemm(par_comm *w) {
     CHECK(w, d->gemm_name[0]);
 }
 
-// ---- the list
-// --------------------------------------------------------------------------------------------------
+// ---- the list ---------------------------------------------------------------------------------------------
 
 const test tests[] = {
     {"random_numbers", random_numbers, TEST_SERIAL, 1, 60},
