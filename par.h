@@ -57,7 +57,7 @@ TABLE OF CONTENTS
     >>comm          making and closing communicators
     >>channel       messages between two ranks: shared ring or MPI
     >>program       the actions that algorithms are written in, and their interpreter
-    >>inline        algorithm: everything inside the arrival line
+    >>eager         algorithms: the data come with the arrival
     >>oneshot       algorithm: everybody reads what it needs from everybody
     >>twoshot       algorithm: reduce own slice, then exchange slices
     >>chain         algorithm: sums that travel in rank order; ring and two levels
@@ -1526,13 +1526,13 @@ par_device *par_cpu(void) {
 enum {
     PAR__SITES = 256, // call sites a rank can name; the last one stands for all further ones
     PAR__SITE_BYTES = 64,
-    PAR__RECORDS = 64,   // calls in the flight recorder
-    PAR__INLINE = 40,    // bytes of user data that travel in the arrival line
-    PAR__EXTENTS = 4096, // blocks in the arena's allocator
-    PAR__EAGER = 4096,   // messages up to this size are always copied through the ring
-    PAR__RING = 4,       // slots of a message ring
-    PAR__LEVELS = 4,     // levels a piece of a collective may publish
-    PAR__TRACKS = 4,     // pieces of a collective on their way at a time, between nodes
+    PAR__RECORDS = 64,         // calls in the flight recorder
+    PAR__INLINE = 40,          // bytes of user data that travel in the arrival line
+    PAR__EXTENTS = 4096,       // blocks in the arena's allocator
+    PAR__EAGER_MESSAGE = 4096, // messages up to this size are always copied through the ring
+    PAR__RING = 4,             // slots of a message ring
+    PAR__LEVELS = 4,           // levels a piece of a collective may publish
+    PAR__TRACKS = 4,           // pieces of a collective on their way at a time, between nodes
     PAR__ERROR_BYTES = 1024
 };
 enum { PAR__UNBORN, PAR__HERE, PAR__LEFT, PAR__DEAD }; // par__rank_control.state
@@ -1542,7 +1542,7 @@ enum { // flags of an arrival line: what peers can do with my arrays, and what e
     PAR__SEND_FAR = 4,    // copy from it, by the system (see par__copy_far)
     PAR__RECV_FAR = 8,    // copy to it
     PAR__IN_PLACE = 16,   // send is recv
-    PAR__IS_INLINE = 32,
+    PAR__STAGED = 32,     // what others need of my input lies in my stage
     PAR__NO_MEMORY = 64,
     PAR__BAD = 128
 };
@@ -1717,7 +1717,8 @@ typedef struct par__operation {
     uint64_t record;
     // a collective while it runs
     const par__algorithm *algorithm;
-    int all_send, all_recv, all_inline; // what is true of all ranks, and so alike on all
+    int early;                          // where my data went with the arrival: PAR__LATER ...
+    int all_send, all_recv, all_staged; // what is true of all ranks, and so alike on all
     int stream;                         // write past the caches
     size_t piece, block, offset;
     int more, closed; // the algorithm has further pieces; par__last_piece has begun
@@ -1743,6 +1744,7 @@ typedef struct par__operation {
     uint64_t volume; // elements for the ledger
     uint64_t net_messages, net_bytes;
 } par__operation;
+enum { PAR__LATER, PAR__IN_LINE, PAR__IN_STAGE };
 enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__HELD, PAR__DONE };
 
 typedef struct par__layout { // ranks of a comm as nodes; see >>topology
@@ -2422,7 +2424,8 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
         if (x->state == 0) {
             par__message *m = (par__message *)slot;
             par__fill_message(op, x, m);
-            m->direct = x->bytes > PAR__EAGER && par__shared(c->world, x->memory, x->bytes, &m->address);
+            m->direct =
+                x->bytes > PAR__EAGER_MESSAGE && par__shared(c->world, x->memory, x->bytes, &m->address);
             if (!m->direct && c->world->cma && x->bytes >= c->world->cma_bytes && par__is_local(c, x->peer))
                 m->direct = 2, m->address = (uint64_t)(uintptr_t)x->memory;
             if (m->direct) x->done = x->bytes;
@@ -2542,16 +2545,16 @@ static par_result par__mpi_chunk(par__operation *op, par__transfer *x, size_t to
 static par_result par__mpi_start(par__operation *op, par__transfer *x) {
     par_comm *c = op->comm;
     const int peer = c->world_rank[x->peer], tag = par__mpi_tag(c, x->lane);
-    const size_t first = PAR__MIN(x->bytes, (size_t)PAR__EAGER);
+    const size_t first = PAR__MIN(x->bytes, (size_t)PAR__EAGER_MESSAGE);
     x->request = x->first_request = MPI_REQUEST_NULL, x->chunk = -1;
     if (x->lane) return x->state = 2, x->message.bytes = x->bytes, PAR_OK;
-    x->eager = (char *)PAR_MALLOC(sizeof(par__message) + PAR__EAGER);
+    x->eager = (char *)PAR_MALLOC(sizeof(par__message) + PAR__EAGER_MESSAGE);
     if (!x->eager) return par__error(c->world, PAR_ERR_MEMORY, "no memory for a message");
     x->state = x->sending ? 2 : 1;
     if (!x->sending)
         return par__mpi_error(c->world,
-                              MPI_Irecv(x->eager, (int)(sizeof(par__message) + PAR__EAGER), MPI_BYTE, peer,
-                                        tag, c->world->mpi, &x->first_request),
+                              MPI_Irecv(x->eager, (int)(sizeof(par__message) + PAR__EAGER_MESSAGE), MPI_BYTE,
+                                        peer, tag, c->world->mpi, &x->first_request),
                               "MPI_Irecv");
     par__fill_message(op, x, (par__message *)x->eager);
     if (first) memcpy(x->eager + sizeof(par__message), x->memory, first);
@@ -2575,7 +2578,7 @@ static par_result par__mpi_step(par__operation *op, par__transfer *x, int *moved
     if (r || !done) return r;
     memcpy(&x->message, x->eager, sizeof x->message);
     r = par__check_message(op, x);
-    const size_t first = PAR__MIN((size_t)x->message.bytes, (size_t)PAR__EAGER);
+    const size_t first = PAR__MIN((size_t)x->message.bytes, (size_t)PAR__EAGER_MESSAGE);
     if (x->bad) {
         x->memory = (char *)PAR_MALLOC(PAR__MIN(PAR__CHUNK, (size_t)x->message.bytes + 1));
         if (!x->memory) return par__error(op->comm->world, PAR_ERR_MEMORY, "no memory to drain a message");
@@ -2842,19 +2845,20 @@ static char *par__scratch(par__operation *op, size_t bytes) {
     return op->scratch;
 }
 
-// >>inline --------------------------------------------------------------------------------------------------
+// >>eager ---------------------------------------------------------------------------------------------------
 //
 //     rank 0   [call x0]-.
-//     rank 1   [call x1]-+-> every arrival line brings its rank's data along; who has seen all lines has all
-//     rank 2   [call x2]-+   data, and takes, or adds in rank order, what it needs
+//     rank 1   [call x1]-+-> every rank's data come with its arrival: who has seen all lines has all data,
+//     rank 2   [call x2]-+   and takes, or adds in rank order, what it needs
 //     rank 3   [call x3]-'
-// 1 step, no further synchronisation. Across nodes the leaders exchange the lines first.
+// inline: in the arrival line itself; across nodes the leaders exchange the lines first. eager: in its stage,
+// on one node, if all ranks did so; ordinary memory up to a larger size than symmetric memory, which others
+// could read where it is. 1 step, no further synchronisation: the half that holds the data is not written
+// again before all have arrived at the next call.
 
-// What of my input others need, if it fits a line; 0 if this kind never fits.
-static size_t par__inline_bytes(const par__operation *op) {
+// What of an input others need; SIZE_MAX: data of this kind never come early.
+static size_t par__early_bytes(const par__operation *op) {
     const par__call *k = &op->call;
-    const size_t n = (size_t)op->comm->size, e = par__element(op);
-    size_t blocks = 1;
     switch (k->kind) {
     case PAR_KIND_BARRIER: return 0;
     case PAR_KIND_BROADCAST:
@@ -2862,23 +2866,40 @@ static size_t par__inline_bytes(const par__operation *op) {
     case PAR_KIND_REDUCE:
     case PAR_KIND_ALL_GATHER:
     case PAR_KIND_ALL_GATHERV:
-    case PAR_KIND_GATHER: break;
+    case PAR_KIND_GATHER: return k->count * par__element(op);
     case PAR_KIND_SCATTER:
     case PAR_KIND_REDUCE_SCATTER:
-    case PAR_KIND_ALL_TO_ALL: blocks = n; break;
+    case PAR_KIND_ALL_TO_ALL: return k->count * par__element(op) * (size_t)op->comm->size;
     default: return SIZE_MAX;
     }
-    return k->count > PAR__INLINE / (e * blocks) ? SIZE_MAX : k->count * e * blocks;
 }
 
-static void par__run_inline(par__operation *op) {
+static int par__has_input(const par__operation *op) { // that others need
+    const par_kind kind = op->call.kind;
+    return op->comm->rank == op->call.root || (kind != PAR_KIND_BROADCAST && kind != PAR_KIND_SCATTER);
+}
+
+static void par__send_early(par__operation *op,
+                            par__slot *line) { // to where peers look when they see my line
+    par_comm *c = op->comm;
+    const par__call *k = &op->call;
+    void *to = line->u.bytes;
+    if (op->early == PAR__IN_STAGE) op->track->half = c->half + 1, to = par__half_of(op, c->rank);
+    if (k->count && par__has_input(op))
+        memcpy(to, k->send,
+               k->kind == PAR_KIND_ALL_GATHERV ? par__count_of(op, c->rank) * par__element(op)
+                                               : par__early_bytes(op));
+}
+
+static void par__take_early(par__operation *op) {
     par_comm *c = op->comm;
     const par__call *k = &op->call;
     const size_t e = par__element(op), bytes = k->count * e;
-    const int parity = (int)(op->sequence & 1u);
+    const int parity = (int)(op->sequence & 1u), in_line = op->early == PAR__IN_LINE;
     void *recv = k->recv;
+    if (!in_line) op->track->half = ++c->half;
     for (int r = 0; r < c->size; r++) {
-        const unsigned char *x = c->board->lines[r].slot[parity].u.bytes;
+        const char *x = in_line ? (const char *)c->board->lines[r].slot[parity].u.bytes : par__half_of(op, r);
         op->sources[r] = x + (k->kind == PAR_KIND_REDUCE_SCATTER ? (size_t)c->rank * bytes : 0);
     }
     switch (k->kind) {
@@ -2945,18 +2966,16 @@ static const char *par__send_at(const par__operation *op, size_t byte) {
 static char *par__recv_at(const par__operation *op, size_t byte) { return (char *)op->call.recv + byte; }
 
 // Whole arrays (all_reduce): everything is staged even if addressable, because results overwrite inputs in
-// place. Piece 0 was staged before the arrival was published.
+// place.
 static void par__emit_oneshot_all_reduce(par__operation *op) {
     par_comm *c = op->comm;
     const size_t e = par__element(op), room = par__half_bytes(op) / e, at = op->offset;
     const size_t n = PAR__MIN(room, op->call.count - at);
     for (int r = 0; r < c->size; r++)
         par__set_view(op, r, (const char *)((uintptr_t)par__half_of(op, r) - at * e));
-    if (op->piece > 0) {
-        par__emit_copy(op, par__half_of(op, c->rank), par__send_at(op, at * e), n * e);
-        par__emit_publish(op, 1);
-        par__emit_wait_all(op, 1);
-    }
+    par__emit_copy(op, par__half_of(op, c->rank), par__send_at(op, at * e), n * e);
+    par__emit_publish(op, 1);
+    par__emit_wait_all(op, 1);
     par__emit_reduce(op, 0, c->size - 1, at * e, n, NULL, par__recv_at(op, at * e), 1);
     op->offset += n;
     op->more = op->offset < op->call.count;
@@ -3549,20 +3568,21 @@ struct par__algorithm {
     par_kind kind;
     const char *name;
     int (*fits)(const par__operation *op, int forced);
-    void (*emit)(par__operation *op); // NULL: inline
+    void (*emit)(par__operation *op); // NULL: the data come with the arrival
     const char *when;
 };
 
-#define PAR__ONESHOT_BYTES  ((size_t)8192)
+#define PAR__EAGER_BYTES    ((size_t)32768) // of ordinary memory
+#define PAR__EAGER_SHARED   ((size_t)4096)  // of symmetric memory
 #define PAR__DOUBLING_BYTES ((size_t)16384)
 
 static int par__one_node(const par__operation *op) { return op->comm->nodes.node_count == 1; }
 static size_t par__call_bytes(const par__operation *op) { return op->call.count * par__element(op); }
 
-static int par__fits_inline(const par__operation *op, int forced) { return (void)forced, op->all_inline; }
-static int par__fits_oneshot_sum(const par__operation *op, int forced) {
-    return par__one_node(op) && (forced || par__call_bytes(op) <= PAR__ONESHOT_BYTES);
+static int par__fits_inline(const par__operation *op, int forced) {
+    return (void)forced, op->early == PAR__IN_LINE;
 }
+static int par__fits_eager(const par__operation *op, int forced) { return (void)forced, op->all_staged; }
 static int par__fits_node(const par__operation *op, int forced) { return (void)forced, par__one_node(op); }
 static int par__root_flags(const par__operation *op) {
     return op->comm->board->lines[op->call.root].slot[op->sequence & 1u].flags;
@@ -3581,6 +3601,7 @@ static int par__fits_writing(const par__operation *op, int forced) {
 }
 static int par__fits_always(const par__operation *op, int forced) { return (void)op, (void)forced, 1; }
 static int par__fits_forced(const par__operation *op, int forced) { return (void)op, forced; }
+static int par__fits_forced_node(const par__operation *op, int forced) { return forced && par__one_node(op); }
 static int par__fits_doubling(const par__operation *op, int forced) { // few steps, where every rank is a node
     const par_comm *c = op->comm;
     const size_t all = par__call_bytes(op) * (size_t)c->size;
@@ -3600,13 +3621,15 @@ static int par__fits_halving(const par__operation *op, int forced) {
 static const par__algorithm par__algorithms[] = {
     ROW(BARRIER,         inline,    inline,      NULL,                             "fits the arrival lines")
     ROW(ALL_REDUCE,      inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(ALL_REDUCE,      oneshot,   oneshot_sum, par__emit_oneshot_all_reduce,     "one node, <= 8 KiB")
+    ROW(ALL_REDUCE,      eager,     eager,       NULL,                             "one node, <= 32 KiB")
+    ROW(ALL_REDUCE,      oneshot,   forced_node, par__emit_oneshot_all_reduce,     "when forced, one node")
     ROW(ALL_REDUCE,      twoshot,   node,        par__emit_twoshot,                "one node")
     ROW(ALL_REDUCE,      doubling,  doubling,    par__emit_doubling,               "rank = node, <= 16 KiB")
     ROW(ALL_REDUCE,      pairwise,  alone,       par__emit_pairwise_sum,           "rank = node")
     ROW(ALL_REDUCE,      two_level, always,      par__emit_two_level_sum,          "several nodes")
     ROW(ALL_REDUCE,      ring,      forced,      par__emit_ring_sum,               "when forced")
     ROW(REDUCE_SCATTER,  inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(REDUCE_SCATTER,  eager,     eager,       NULL,                             "one node, <= 32 KiB")
     ROW(REDUCE_SCATTER,  oneshot,   node,        par__emit_oneshot_reduce_scatter, "one node")
     ROW(REDUCE_SCATTER,  pairwise,  alone,       par__emit_pairwise_sum,           "rank = node")
     ROW(REDUCE_SCATTER,  two_level, always,      par__emit_two_level_sum,          "several nodes")
@@ -3617,36 +3640,43 @@ static const par__algorithm par__algorithms[] = {
     ROW(REDUCE_SCATTERV, two_level, always,      par__emit_two_level_sum,          "several nodes")
     ROW(REDUCE_SCATTERV, ring,      forced,      par__emit_ring_sum,               "when forced")
     ROW(ALL_GATHER,      inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(ALL_GATHER,      eager,     eager,       NULL,                             "one node, <= 32 KiB")
     ROW(ALL_GATHER,      oneshot,   node,        par__emit_oneshot_all_gather,     "one node")
     ROW(ALL_GATHER,      doubling,  doubling,    par__emit_doubling,               "rank = node, <= 16 KiB")
     ROW(ALL_GATHER,      pairwise,  alone,       par__emit_pairwise,               "rank = node")
     ROW(ALL_GATHER,      two_level, always,      par__emit_two_level_all_gather,   "several nodes")
     ROW(ALL_GATHER,      ring,      forced,      par__emit_ring_all_gather,        "when forced")
     ROW(ALL_GATHERV,     inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(ALL_GATHERV,     eager,     eager,       NULL,                             "one node, <= 32 KiB")
     ROW(ALL_GATHERV,     oneshot,   node,        par__emit_oneshot_all_gather,     "one node")
     ROW(ALL_GATHERV,     pairwise,  alone,       par__emit_pairwise,               "rank = node")
     ROW(ALL_GATHERV,     two_level, always,      par__emit_two_level_all_gather,   "several nodes")
     ROW(ALL_GATHERV,     ring,      forced,      par__emit_ring_all_gather,        "when forced")
     ROW(ALL_GATHERV,     doubling,  forced,      par__emit_doubling,               "when forced")
     ROW(BROADCAST,       inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(BROADCAST,       eager,     eager,       NULL,                             "one node, <= 32 KiB")
     ROW(BROADCAST,       oneshot,   node,        par__emit_oneshot_broadcast,      "one node")
     ROW(BROADCAST,       two_level, always,      par__emit_two_level_broadcast,    "several nodes")
     ROW(BROADCAST,       tree,      forced,      par__emit_tree,                   "when forced")
     ROW(REDUCE,          inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(REDUCE,          eager,     eager,       NULL,                             "one node, <= 32 KiB")
     ROW(REDUCE,          twoshot,   node,        par__emit_twoshot,                "one node")
     ROW(REDUCE,          two_level, always,      par__emit_two_level_sum,          "several nodes")
     ROW(REDUCE,          ring,      forced,      par__emit_ring_sum,               "when forced")
     ROW(GATHER,          inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(GATHER,          eager,     eager,       NULL,                             "one node, <= 32 KiB")
     ROW(GATHER,          oneshot,   gather,      par__emit_oneshot_blocks,         "one node, addressable")
     ROW(GATHER,          pairwise,  always,      par__emit_pairwise,               "otherwise")
     ROW(GATHERV,         oneshot,   reading,     par__emit_oneshot_blocks,         "one node, addressable")
     ROW(GATHERV,         pairwise,  always,      par__emit_pairwise,               "otherwise")
     ROW(SCATTER,         inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(SCATTER,         eager,     eager,       NULL,                             "one node, <= 32 KiB")
     ROW(SCATTER,         oneshot,   scatter,     par__emit_oneshot_blocks,         "one node, addressable")
     ROW(SCATTER,         pairwise,  always,      par__emit_pairwise,               "otherwise")
     ROW(SCATTERV,        oneshot,   writing,     par__emit_oneshot_blocks,         "one node, addressable")
     ROW(SCATTERV,        pairwise,  always,      par__emit_pairwise,               "otherwise")
     ROW(ALL_TO_ALL,      inline,    inline,      NULL,                             "fits the arrival lines")
+    ROW(ALL_TO_ALL,      eager,     eager,       NULL,                             "one node, <= 32 KiB")
     ROW(ALL_TO_ALL,      oneshot,   reading,     par__emit_oneshot_blocks,         "one node, addressable")
     ROW(ALL_TO_ALL,      pairwise,  always,      par__emit_pairwise,               "otherwise")
     ROW(ALL_TO_ALLV,     pairwise,  always,      par__emit_pairwise,               "always")
@@ -3655,31 +3685,41 @@ static const par__algorithm par__algorithms[] = {
 // clang-format on
 enum { PAR__ALGORITHM_COUNT = (int)(sizeof par__algorithms / sizeof par__algorithms[0]) };
 
-static const par__algorithm *par__choose(const par__operation *op) {
-    const int forced = op->comm->world->forced[op->call.kind] - 1;
-    if (forced >= 0 && par__algorithms[forced].fits(op, 1)) return &par__algorithms[forced];
+// The row that is forced, or tuned, for this call; NULL: the table decides. (What fits a line goes in it.)
+static const par__algorithm *par__asked_for(const par__operation *op) {
     const par__world *w = op->comm->world;
-    for (size_t i = 0; i < w->tuned_count && !op->all_inline; i++) {
+    const int forced = w->forced[op->call.kind] - 1;
+    if (forced >= 0) return &par__algorithms[forced];
+    if (par__early_bytes(op) <= PAR__INLINE) return NULL;
+    for (size_t i = 0; i < w->tuned_count; i++) {
         const par__tuned *t = &w->tuned[i];
-        if (par__algorithms[t->algorithm].kind != op->call.kind || t->ranks != op->comm->size ||
-            t->nodes != op->comm->nodes.node_count || t->bytes < par__call_bytes(op))
-            continue;
-        if (par__algorithms[t->algorithm].fits(op, 1)) return &par__algorithms[t->algorithm];
-        break;
+        if (par__algorithms[t->algorithm].kind == op->call.kind && t->ranks == op->comm->size &&
+            t->nodes == op->comm->nodes.node_count && t->bytes >= par__call_bytes(op))
+            return &par__algorithms[t->algorithm];
     }
+    return NULL;
+}
+
+static const par__algorithm *par__choose(const par__operation *op) {
+    const par__algorithm *asked = par__asked_for(op);
+    if (asked && asked->fits(op, 1)) return asked;
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
         if (par__algorithms[i].kind == op->call.kind && par__algorithms[i].fits(op, 0))
             return &par__algorithms[i];
     return NULL;
 }
-// Before the arrival: may data travel in the line; must it be staged for a one-shot sum?
-static int par__may_inline(const par__operation *op) {
-    const int forced = op->comm->world->forced[op->call.kind] - 1;
-    return forced < 0 || !par__algorithms[forced].emit;
+
+// Before the arrival: do my data go with it? shared: others can read my input where it is.
+static int par__goes_in_line(const par__operation *op) {
+    const par__algorithm *asked = par__asked_for(op);
+    return par__early_bytes(op) <= PAR__INLINE && (!asked || asked->fits == par__fits_inline);
 }
-static int par__prestages(par__operation *op) {
-    op->all_inline = 0; // else this would not be asked
-    return op->call.kind == PAR_KIND_ALL_REDUCE && par__choose(op)->emit == par__emit_oneshot_all_reduce;
+static int par__goes_in_stage(const par__operation *op, int shared) {
+    const par__algorithm *asked = par__asked_for(op);
+    const size_t bytes = par__early_bytes(op), n = (size_t)op->comm->size;
+    const size_t work = op->call.kind == PAR_KIND_ALL_REDUCE ? bytes * n / 2 : bytes; // all add everything
+    if (!par__one_node(op) || bytes > par__half_bytes(op)) return 0;
+    return asked ? asked->fits == par__fits_eager : work <= (shared ? PAR__EAGER_SHARED : PAR__EAGER_BYTES);
 }
 
 // >>progress ------------------------------------------------------------------------------------------------
@@ -3790,11 +3830,11 @@ static void par__fill_views(par__operation *op) {
     par_comm *c = op->comm;
     const unsigned send_ways = PAR__SEND_SHARED | PAR__SEND_FAR, recv_ways = PAR__RECV_SHARED | PAR__RECV_FAR;
     int apart = 1; // no array is written that is also read, and all can be addressed
-    op->all_send = op->all_recv = op->all_inline = 1;
+    op->all_send = op->all_recv = op->all_staged = 1;
     for (int r = 0; r < c->size; r++) {
         const par__slot *s = &c->board->lines[r].slot[op->sequence & 1u];
-        const int local = par__is_local(c, r), in_line = s->flags & PAR__IS_INLINE;
-        op->all_inline &= in_line != 0;
+        const int local = par__is_local(c, r);
+        op->all_staged &= (s->flags & PAR__STAGED) != 0;
         op->all_send &= local && (s->flags & send_ways);
         op->all_recv &= local && (s->flags & recv_ways);
         apart &= (s->flags & (PAR__SEND_SHARED | PAR__RECV_SHARED | PAR__IN_PLACE)) ==
@@ -3802,7 +3842,7 @@ static void par__fill_views(par__operation *op) {
         op->view[r] = NULL;
         op->out[r] = NULL;
         op->far[r] = 0;
-        if (!local || in_line) continue;
+        if (!local) continue;
         if (r != c->rank) op->far[r] = s->flags & (PAR__SEND_FAR | PAR__RECV_FAR);
         if (s->u.at.send)
             op->view[r] = s->flags & PAR__SEND_FAR ? (const char *)(uintptr_t)s->u.at.send
@@ -3906,16 +3946,40 @@ static int par__may_copy_far(const par__operation *op) {
            (one_reader || c->world->cma_bytes == 1);
 }
 
+// What peers can do with my arrays, as flags and addresses in my line; small data at once to my stage.
+static unsigned par__offer_arrays(par__operation *op, par__slot *s) {
+    par_comm *c = op->comm;
+    const par__call *k = &op->call;
+    const size_t e = par__element(op);
+    const int alone = c->size == 1, far = par__may_copy_far(op); // a rank can always address itself
+    const char *out = (const char *)k->send, *in = (const char *)k->recv;
+    size_t send, recv;
+    unsigned flags = 0;
+    if (!par__commit_stage(c)) return PAR__NO_MEMORY;
+    if (k->kind == PAR_KIND_ALL_TO_ALLV) return 0;
+    par__spans(op, &send, &recv);
+    if (par__shared(c->world, out, send * e, &s->u.at.send) || alone)
+        flags |= PAR__SEND_SHARED;
+    else if (far)
+        flags |= PAR__SEND_FAR, s->u.at.send = (uint64_t)(uintptr_t)out;
+    if (par__shared(c->world, in, recv * e, &s->u.at.recv) || alone)
+        flags |= PAR__RECV_SHARED;
+    else if (far)
+        flags |= PAR__RECV_FAR, s->u.at.recv = (uint64_t)(uintptr_t)in;
+    if (send && recv && in < out + send * e && out < in + recv * e) flags |= PAR__IN_PLACE;
+    if (!par__goes_in_stage(op, (flags & PAR__SEND_SHARED) && par__has_input(op))) return flags;
+    op->early = PAR__IN_STAGE;
+    par__send_early(op, s);
+    return flags | PAR__STAGED;
+}
+
 static void par__publish_arrival(par__operation *op) {
     par_comm *c = op->comm;
-    par__world *w = c->world;
     const par__call *k = &op->call;
     par__slot *s = &c->board->lines[c->rank].slot[op->sequence & 1u];
-    const size_t in_line = par__may_inline(op) ? par__inline_bytes(op) : SIZE_MAX, e = par__element(op);
     const int summing = k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE ||
                         k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
-    unsigned flags = op->invalid ? PAR__BAD : 0;
-    size_t send, recv;
+    unsigned flags = op->invalid ? PAR__BAD : 0; // then nothing else in the line counts
     s->kind = (uint8_t)k->kind, s->dtype = (uint8_t)k->dtype, s->root = k->root, s->site = op->site;
     s->op = summing ? (uint8_t)par__op_code(k->op) : 0;
     s->op_hash = summing ? (uint16_t)(k->op >> 8 ^ k->op >> 24 ^ k->op >> 40 ^ k->op >> 52) : 0;
@@ -3924,36 +3988,11 @@ static void par__publish_arrival(par__operation *op) {
     if (k->kind == PAR_KIND_ALL_GATHERV || k->kind == PAR_KIND_REDUCE_SCATTERV)
         s->count =
             par__hash(k->recv_displs, c->size, par__hash(k->recv_counts, c->size, 0xcbf29ce484222325u));
-    if (flags) {
-        // nothing else in the line counts
-    } else if (in_line != SIZE_MAX) {
-        const size_t bytes = k->kind == PAR_KIND_ALL_GATHERV ? par__count_of(op, c->rank) * e : in_line;
-        const int from_root = k->kind == PAR_KIND_BROADCAST || k->kind == PAR_KIND_SCATTER;
-        if (bytes && (!from_root || c->rank == k->root)) memcpy(s->u.bytes, k->send, bytes);
-        flags |= PAR__IS_INLINE;
-    } else {
-        par__spans(op, &send, &recv);
-        const int alone = c->size == 1; // a rank can always address itself
-        const int far = par__may_copy_far(op);
-        const char *out = (const char *)k->send, *in = (const char *)k->recv;
-        if (par__shared(w, out, send * e, &s->u.at.send) || alone)
-            flags |= PAR__SEND_SHARED;
-        else if (far)
-            flags |= PAR__SEND_FAR, s->u.at.send = (uint64_t)(uintptr_t)out;
-        if (par__shared(w, in, recv * e, &s->u.at.recv) || alone)
-            flags |= PAR__RECV_SHARED;
-        else if (far)
-            flags |= PAR__RECV_FAR, s->u.at.recv = (uint64_t)(uintptr_t)in;
-        if (send && recv && in < out + send * e && out < in + recv * e) flags |= PAR__IN_PLACE;
-        if (k->kind == PAR_KIND_ALL_TO_ALLV) flags = 0;
-        if (!par__commit_stage(c))
-            flags |= PAR__NO_MEMORY;
-        else if (par__prestages(op)) {
-            char *half = par__stage(c, c->rank) + ((c->half + 1) & 1u) * par__half_bytes(op);
-            const size_t n = PAR__MIN(k->count * e, par__half_bytes(op) / e * e);
-            if (n) memcpy(half, k->send, n);
-        }
-    }
+    op->early = !flags && par__goes_in_line(op) ? PAR__IN_LINE : PAR__LATER;
+    if (op->early)
+        par__send_early(op, s);
+    else if (!flags)
+        flags = par__offer_arrays(op, s);
     s->flags = (uint8_t)flags;
     PAR__STORE(&s->sequence, op->sequence);
 }
@@ -4201,10 +4240,10 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         if (op->invalid) return par__fail(op, PAR_ERR_ARGUMENT); // the others see MISMATCH
         if ((r = par__compare_lines(op)) != PAR_OK) return par__fail(op, r);
         if ((r = par__compare_counts(op)) != PAR_OK) return par__fail(op, par__break(c, r));
-        par__fill_views(op);
-        op->algorithm = par__choose(op);
         par__set_state(op, PAR__RUNNING), op->block = 0;
-        if (!op->algorithm->emit) par__run_inline(op), op->more = 0;
+        if (op->early != PAR__IN_LINE) par__fill_views(op);
+        op->algorithm = par__choose(op);
+        if (!op->algorithm->emit) par__take_early(op);
     }
     if (op->algorithm->emit && !par__step_pieces(op, &moved)) return moved;
     if (op->result) return par__fail(op, par__break(c, op->result));
@@ -5970,7 +6009,8 @@ void par_print_algorithms(const par_comm *comm, FILE *file) {
         memset(&op, 0, sizeof op);
         op.comm = (par_comm *)(uintptr_t)comm;
         op.call = par__call_of(PAR_KIND_ALL_REDUCE, NULL, NULL, bytes / 4, PAR_F32, PAR_SUM, 0);
-        op.all_inline = par__may_inline(&op) && bytes <= PAR__INLINE;
+        op.early = par__goes_in_line(&op) ? PAR__IN_LINE : PAR__LATER,
+        op.all_staged = par__goes_in_stage(&op, 0);
         fprintf(file, " %zu:%s", bytes, par__choose(&op)->name);
     }
     fprintf(file, "\n");
