@@ -38,6 +38,7 @@ EXAMPLE
         float x[4] = {1, 2, 3, (float)par_rank(world)};
         if (par_all_reduce(x, x, 4, PAR_F32, PAR_SUM, world) != PAR_OK) return 1;
         if (par_rank(world) == 0) printf("%d ranks: %g %g %g %g\n", par_size(world), x[0], x[1], x[2], x[3]);
+        // with PAR_RANKS=3 it prints: 3 ranks: 3 6 9 3
         return par_close(world) != PAR_OK;
     }
 
@@ -158,6 +159,12 @@ const char *par_result_text(par_result result); // "success", ...
 // The last error on this comm's rank, as a sentence that says who, where and what to do. "" if there was
 // none. Valid until the next call on any comm of this rank.
 const char *par_last_error(const par_comm *comm);
+// Set that text, and return `result`: for layers and programs that report their own errors the same way.
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+par_result
+par_fail(par_comm *comm, par_result result, const char *format, ...);
 
 // ---- types ------------------------------------------------------------------------------------------------
 
@@ -629,9 +636,14 @@ par_comm *par__at(par_comm *comm, const char *site);
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
 
-#if defined(PAR_H_IMPLEMENTATION) && !defined(PAR_H_IMPLEMENTED)
-#define PAR_H_IMPLEMENTED
-
+// What the implementations of all headers of the kit share: hooks, and loops that are compiled once for each
+// instruction set, so that nobody needs -march. X(name, attributes of its functions)
+#if !defined(PAR__X86)
+#if defined(__x86_64__)
+#define PAR__X86 1
+#else
+#define PAR__X86 0
+#endif
 #if !defined(PAR_MALLOC) && !defined(PAR_REALLOC) && !defined(PAR_FREE)
 #include <stdlib.h>
 #define PAR_MALLOC(n)     malloc(n)
@@ -647,6 +659,33 @@ par_comm *par__at(par_comm *comm, const char *site);
 #if !defined(PAR_LOG)
 #define PAR_LOG(text) fprintf(stderr, "par: %s\n", text)
 #endif
+#define PAR__MIN(a, b) ((a) < (b) ? (a) : (b))
+#define PAR__MAX(a, b) ((a) > (b) ? (a) : (b))
+#if PAR__X86 && !defined(__CUDACC__)
+#define PAR__ISAS(X)                                                                                         \
+    X(base, )                                                                                                \
+    X(avx2, PAR__TARGET_avx2)                                                                                \
+    X(avx512, PAR__TARGET_avx512)
+#define PAR__TARGET_avx2   __attribute__((target("avx2,fma,f16c")))
+#define PAR__TARGET_avx512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c" PAR__WIDE)))
+#if defined(__clang__)
+#define PAR__WIDE "" // clang cannot name a width here and takes 256 bits
+#else
+#define PAR__WIDE ",prefer-vector-width=512"
+#endif
+#else
+#define PAR__ISAS(X) X(base, )
+#endif
+#if defined(__clang__) || defined(__CUDACC__)
+#define PAR__IVDEP
+#else
+#define PAR__IVDEP _Pragma("GCC ivdep")
+#endif
+#define PAR__STRIP 64 // elements of an inner loop
+#endif
+
+#if defined(PAR_H_IMPLEMENTATION) && !defined(PAR_H_IMPLEMENTED)
+#define PAR_H_IMPLEMENTED
 
 #include <errno.h>
 #include <fcntl.h>
@@ -691,18 +730,10 @@ par_comm *par__at(par_comm *comm, const char *site);
 extern "C" {
 #endif
 
-#if defined(__x86_64__)
-#define PAR__X86 1
-#else
-#define PAR__X86 0
-#endif
-
 // >>platform ------------------------------------------------------------------------------------------------
 
 #define PAR__LOAD(p)     __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define PAR__STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
-#define PAR__MIN(a, b)   ((a) < (b) ? (a) : (b))
-#define PAR__MAX(a, b)   ((a) > (b) ? (a) : (b))
 
 static void par__relax(void) {
 #if PAR__X86
@@ -922,26 +953,6 @@ uint16_t par_f32_to_bf16(float f) { return par__bf16_down(f); }
 // f16 and bf16 are widened on the way in and rounded once on the way out. Each loop is compiled once per
 // instruction set, and the processor's is picked at run time, so that nobody needs -march. The inner loops
 // have a fixed length because that is what gcc -O2 agrees to vectorise.
-
-#if PAR__X86 && !defined(__CUDACC__)
-#define PAR__ISAS(X)                                                                                         \
-    X(base, )                                                                                                \
-    X(avx2, __attribute__((target("avx2,fma,f16c"))))                                                        \
-    X(avx512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c" PAR__WIDE))))
-#if defined(__clang__)
-#define PAR__WIDE "" // clang cannot name a width here and takes 256 bits
-#else
-#define PAR__WIDE ",prefer-vector-width=512"
-#endif
-#else
-#define PAR__ISAS(X) X(base, )
-#endif
-#if defined(__clang__) || defined(__CUDACC__)
-#define PAR__IVDEP
-#else
-#define PAR__IVDEP _Pragma("GCC ivdep")
-#endif
-#define PAR__STRIP 64 // elements of an inner loop
 
 // d[i] = expression of x = a[i], y = b[i]. d may be a.
 #define PAR__LOOP2(TARGET, name, T, expression)                                                              \
@@ -1899,6 +1910,14 @@ par__log(par_result result, const char *format, ...) { // where there is no comm
 }
 
 const char *par_last_error(const par_comm *comm) { return comm ? comm->world->error : ""; }
+
+par_result par_fail(par_comm *comm, par_result result, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(comm->world->error, sizeof comm->world->error, format, args);
+    va_end(args);
+    return result;
+}
 
 par_comm *par__at(par_comm *comm, const char *site) {
     if (comm) comm->site = site;

@@ -12,6 +12,7 @@ for cc in gcc clang; do
     if ! have $cc; then skip "compile with $cc" "apt-get install $cc"; continue; fi
     for level in -O0 -O2; do check "$cc c11 $level" $cc -std=c11 $level $flags -c tests/compile/implementation.c -o "$work/x.o"; done
     check "$cc gnu17" $cc -std=gnu17 $flags -c tests/compile/late.c -o "$work/x.o"
+    check "$cc a layer alone" $cc -std=c11 $flags -c tests/compile/layer.c -o "$work/x.o"
     check "$cc header only" $cc -std=c11 $flags -pedantic -c tests/compile/user.c -o "$work/x.o"
     check "$cc two units" two_units $cc -std=c11
 done

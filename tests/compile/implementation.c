@@ -1,4 +1,6 @@
 /* The implementation of every header, once; including one again emits nothing more. */
 #define PAR_IMPLEMENTATION
 #include "par.h"
+#include "par_tp.h"
 #include "par.h"
+#include "par_tp.h"

@@ -4,3 +4,4 @@
 #include <unistd.h>
 #define PAR_IMPLEMENTATION
 #include "par.h"
+#include "par_tp.h"

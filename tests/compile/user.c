@@ -1,12 +1,22 @@
-/* Uses par.h without its implementation, which another file has. */
+/* Uses the headers without their implementations, which another file has. */
 #include "par.h"
+#include "par_tp.h"
 #include "par.h"
+#include "par_tp.h"
+
+#include <string.h>
 
 int main(void) {
     par_comm *world;
+    par_tp *tp;
+    par_tp_desc desc;
     int one = 1;
     if (par_open(NULL, &world) != PAR_OK) return 1;
     if (par_all_reduce(&one, &one, 1, PAR_I32, PAR_SUM, world) != PAR_OK) return 1;
     if (one != par_size(world)) return 2;
+    memset(&desc, 0, sizeof desc);
+    desc.tp = world;
+    if (par_tp_open(&desc, &tp) != PAR_OK || par_tp_element_bytes(tp) != 4) return 3;
+    if (par_tp_close(tp) != PAR_OK) return 4;
     return par_close(world) != PAR_OK;
 }

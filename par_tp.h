@@ -1,0 +1,2389 @@
+// par_tp.h - tensor, sequence and context parallel layers: forward and backward, on buffers you own.
+//
+// Public domain or MIT-0, as you choose: see the end of this file.
+
+// clang-format off
+#if defined(PAR_IMPLEMENTATION) && !defined(PAR_TP_IMPLEMENTATION)
+#define PAR_TP_IMPLEMENTATION
+#endif
+// clang-format on
+
+#include "par.h"
+
+#ifndef PAR_TP_H
+#define PAR_TP_H
+/*
+WHAT
+    The layers of a transformer, split over ranks: each matrix product over t tensor-parallel ranks, norms and
+    residuals over the same ranks by tokens (sequence parallelism), each sequence over c context-parallel
+    ranks. Every layer is a forward function and a backward function in plain sight, with no graph behind
+    them. Initial values and dropout do not depend on how the model is split.
+
+USE
+    #define PAR_IMPLEMENTATION        in one file
+    #include "par_tp.h"               cc -O2 prog.c -pthread -lm      (-DPAR_DNNL -ldnnl: faster products)
+
+EXAMPLE
+    #define PAR_IMPLEMENTATION
+    #include "par_tp.h"
+
+    int main(void) { // a row-parallel product after a column-parallel one: one sum over the ranks
+        par_comm *world;
+        par_tp *tp;
+        if (par_open(NULL, &world) != PAR_OK) return 1;
+        par_tp_desc desc = {0};
+        par_tp_linear up = {0}, down = {0};
+        desc.tp = world;
+        up.in = down.out = 8, up.out = down.in = 24, down.row = 1;
+        if (par_tp_open(&desc, &tp) || par_tp_linear_open(tp, &up) || par_tp_linear_open(tp, &down)) return 1;
+        float w1[24 * 8], w2[8 * 24], data[3][4 * 24];
+        up.weight.data = w1, down.weight.data = w2;
+        if (par_tp_fill(tp, &up.weight, 0.5f) || par_tp_fill(tp, &down.weight, 0.25f)) return 1;
+        par_tp_matrix x = {data[0], 4, 8, PAR_TP_REPLICATED}, h = x, y = x; // 4 tokens
+        h.data = data[1], y.data = data[2];
+        for (int i = 0; i < 32; i++) data[0][i] = 1;
+        if (par_tp_linear_forward(tp, &up, &x, NULL, &h) || par_tp_linear_forward(tp, &down, &h, NULL, &y))
+            return 1;
+        if (par_rank(world) == 0) printf("each feature is %g\n", (double)data[2][0]);
+        // with PAR_RANKS=3 it prints: each feature is 24
+        par_tp_close(tp);
+        return par_close(world) != PAR_OK;
+    }
+
+TABLE OF CONTENTS
+    The API comes first: contexts, matrices, parameters, layers, memory. Implementation, bottom-up:
+    >>tp_loops      inner loops, once per instruction set
+    >>tp_kernels    the CPU's row of the table of kernels
+    >>tp_context    contexts, scratch memory, errors, layouts
+    >>tp_moves      between layouts
+    >>tp_parameters shapes, initial values, gradients, the norm
+    >>tp_linear     column- and row-parallel products
+    >>tp_local      norms, activations, dropout, residuals, rotary positions
+    >>tp_embedding  vocabulary-parallel embedding and cross entropy
+    >>tp_attention  causal attention: on one rank, round a ring, by heads
+    >>tp_bytes      what a layer keeps
+
+CONFIG
+    PAR_IMPLEMENTATION (or PAR_TP_IMPLEMENTATION)   emit the code, in one file
+    PAR_DNNL, PAR_CBLAS, PAR_MALLOC, PAR_ASSERT ... as in par.h
+
+MODEL
+    A context (par_tp) has t tensor-parallel ranks (desc.tp) and c context-parallel ranks (desc.cp). Rows of a
+    matrix are tokens: B sequences of s/c tokens, sequence after sequence; R = B s/c. Columns are features.
+    Layouts, as every matrix says of itself and every call checks:
+        REPLICATED   R x h         every rank of tp has the same
+        SEQUENCE     R/t x h       rank r has rows r R/t ... of the above
+        HIDDEN       R x h/t       columns (whole heads), in the order of the layer's segments
+        VOCABULARY   R x V/t       columns; ranks may differ by one
+        PARTIAL      R x h         the sum over tp is the value
+    With desc.sequence = 1 what lies between the products is SEQUENCE, else REPLICATED; below: "tokens".
+    Context parallelism. ring: rank r of cp has chunks r and 2c-1-r of the 2c chunks of every sequence, so
+    that the causal mask leaves equal work to all; par_tp_position says which token a row is. Ulysses: rank r
+    has chunk r of c, and attention is done by heads.
+    Storage is f32 or bf16 (desc.bf16); sums, statistics and gradients of parameters are f32. Backward adds
+    to the gradients of parameters, and writes those of inputs.
+    Memory: the caller owns all matrices and parameters and keeps what ..._save_bytes counts between forward
+    and backward. A context owns scratch memory, which grows during the first step and then stays.
+    Gradients of parameters that all ranks have (norms, biases) are of the own tokens alone where tokens are
+    split: par_tp_finish_gradients adds them up, once a step. Over cp (and dp) all gradients are to be summed
+    by the caller, like those of data-parallel ranks.
+    Errors: every function that can fail returns a par_result; par_last_error(desc.tp) has the text.
+    Not thread-safe: a context belongs to one rank.
+
+LIMITS
+    R must be divisible by t where tokens are split; heads by t (key-value heads: or t by them); s by 2c
+    (ring) or c (Ulysses). Attention is causal.
+*/
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- contexts ---------------------------------------------------------------------------------------------
+
+typedef struct par_tp par_tp;
+typedef struct par_tp_kernels par_tp_kernels; // one for each kind of device; see below
+
+typedef struct par_tp_desc {
+    par_comm *tp;                  // tensor-parallel ranks (neighbours of one machine, best); never NULL
+    par_comm *cp;                  // context-parallel ranks; NULL: this one alone
+    int sequence;                  // 1: tokens are split over tp between the products
+    int ulysses;                   // 1: context parallelism by all-to-all; 0: by a ring
+    int bf16;                      // 1: activations and weights are stored as bf16; 0: as f32
+    uint64_t seed;                 // of initial values and dropout; the same on all ranks
+    const par_tp_kernels *kernels; // NULL: the CPU's
+} par_tp_desc;
+
+// Collective over tp and cp. Errors: ARGUMENT, MEMORY, and those of the comms.
+par_result par_tp_open(const par_tp_desc *desc, par_tp **tp);
+par_result par_tp_close(par_tp *tp);
+size_t par_tp_element_bytes(const par_tp *tp); // 4, or 2 with bf16
+
+// The microbatch at hand: what rows are which tokens.
+typedef struct par_tp_tokens {
+    size_t batch;    // B: sequences
+    size_t sequence; // s: tokens of a whole sequence
+    uint64_t first;  // number of the first of these sequences among all of the step; keys random numbers
+} par_tp_tokens;
+
+size_t par_tp_rows(const par_tp *tp, const par_tp_tokens *tokens); // R = B s/c
+// Position in its sequence of local token i, 0 <= i < s/c (the same for every sequence).
+size_t par_tp_position(const par_tp *tp, size_t sequence, size_t i);
+
+// ---- matrices ---------------------------------------------------------------------------------------------
+
+#define PAR_TP_LAYOUTS(X)                                                                                    \
+    X(PAR_TP_REPLICATED, "replicated")                                                                       \
+    X(PAR_TP_SEQUENCE, "split by tokens")                                                                    \
+    X(PAR_TP_HIDDEN, "split by features")                                                                    \
+    X(PAR_TP_VOCABULARY, "split by vocabulary")                                                              \
+    X(PAR_TP_PARTIAL, "a partial sum")
+typedef enum par_tp_layout {
+#define X(name, text) name,
+    PAR_TP_LAYOUTS(X)
+#undef X
+        PAR_TP_LAYOUT_COUNT
+} par_tp_layout;
+
+// Row-major, dense. Of an output the caller gives data (large enough), the call fills in the rest.
+typedef struct par_tp_matrix {
+    void *data;
+    size_t rows, cols; // on this rank
+    par_tp_layout layout;
+} par_tp_matrix;
+
+// The conjugate pairs of Megatron (Shoeybi et al. 2019; Korthikanti et al. 2022): f is (nothing, all_reduce)
+// in (forward, backward), g is (all_reduce, nothing); with sequence parallelism (gather, scatter) and
+// (scatter, gather). y may be x for all_reduce, not for the others. n = R h (t-1)/t elements are sent by
+// gather and scatter, 2n by all_reduce. Errors: ARGUMENT (a layout or a size that does not fit).
+par_result par_tp_all_reduce(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y);  // PARTIAL -> REPLICATED
+par_result par_tp_gather_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y); // SEQUENCE -> REPLICATED
+par_result par_tp_scatter_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y); // PARTIAL -> SEQUENCE
+par_result par_tp_split_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y); // REPLICATED -> SEQUENCE
+
+// ---- parameters -------------------------------------------------------------------------------------------
+
+enum { PAR_TP_SEGMENTS = 4 };
+typedef struct par_tp_segment { // of the output of a fused product, as q, k and v
+    size_t count;               // features of it, all ranks together
+    size_t unit;                // what must stay together: the size of a head; 0: 1
+} par_tp_segment;
+
+typedef enum par_tp_split { PAR_TP_WHOLE, PAR_TP_BY_ROWS, PAR_TP_BY_COLS, PAR_TP_BY_VOCABULARY } par_tp_split;
+
+// A parameter and this rank's part of it. The ..._open function of its layer fills in all but data and grad.
+typedef struct par_tp_parameter {
+    void *data;        // local_rows x local_cols of the context's type
+    float *grad;       // the same shape; backward adds to it. NULL: frozen
+    size_t rows, cols; // of the whole parameter
+    size_t local_rows, local_cols;
+    par_tp_split split;
+    int partial; // gradients are of the own tokens alone: par_tp_finish_gradients sums them over tp
+    int segment_count;
+    par_tp_segment segments[PAR_TP_SEGMENTS]; // of the rows, for BY_ROWS; none: one of them all
+} par_tp_parameter;
+
+// A run of rows (BY_COLS: of columns) that this rank has: local first ... first + count - 1 are the whole
+// parameter's global ... ; the part number `index`, 0 if there is none. replicas: so many ranks have it.
+int par_tp_part(const par_tp *tp, const par_tp_parameter *p, int index, size_t *first, size_t *global,
+                size_t *count, int *replicas);
+
+// Initial values, keyed by {seed, stream, element of the whole parameter}: the same for every t.
+par_result par_tp_init(par_tp *tp, par_tp_parameter *p, uint64_t stream, float standard_deviation);
+par_result par_tp_fill(par_tp *tp, par_tp_parameter *p, float value);
+
+// Once a step, after the last backward: gradients of the own tokens alone are summed over tp, and those of
+// key-value heads that several ranks have over these, all in one group of calls.
+par_result par_tp_finish_gradients(par_tp *tp, par_tp_parameter *const *parameters, size_t count);
+// The norm of all gradients as one vector, each element counted once whatever ranks have it. After
+// finish_gradients (and the sum over cp and dp). Same bits on all ranks of tp.
+par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm);
+
+// ---- linear -----------------------------------------------------------------------------------------------
+
+// Y = X W^T + b. Zero-initialise, set the first members, open; then give weight.data, weight.grad (out/t x
+// in, or out x in/t) and those of bias.
+typedef struct par_tp_linear {
+    size_t in, out; // features of the whole layer
+    int row;        // 0: column-parallel (out is split); 1: row-parallel (in is split)
+    int has_bias;
+    int gather;     // column-parallel: all columns of the output on every rank
+    int vocabulary; // column-parallel: the output is split by vocabulary, of any size
+    int segment_count;
+    par_tp_segment segments[PAR_TP_SEGMENTS]; // column-parallel: the output is a fusion of these
+    par_tp_parameter weight, bias;
+} par_tp_linear;
+
+par_result par_tp_linear_open(par_tp *tp, par_tp_linear *linear);
+
+// column-parallel: x tokens -> y HIDDEN (VOCABULARY; with gather REPLICATED). With sequence parallelism x is
+// gathered, into `gathered` (R x in) if that is not NULL: keep it for backward instead of x, which then need
+// not gather again. row-parallel: x HIDDEN -> y tokens; gathered is NULL. The bias is added once, after the
+// sum. Elements sent: column 0 (sequence: R in (t-1)/t), row 2 R out (t-1)/t (sequence: half of it).
+par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *linear, const par_tp_matrix *x,
+                                 par_tp_matrix *gathered, par_tp_matrix *y);
+// dy like y -> dx like x; weight.grad and bias.grad are added to. x: as forward had it, or what it gathered.
+// The gathers run beside the first product and the sums beside the second. dx NULL: the input needs no
+// gradient.
+par_result par_tp_linear_backward(par_tp *tp, par_tp_linear *linear, const par_tp_matrix *dy,
+                                  const par_tp_matrix *x, par_tp_matrix *dx);
+// The same in two halves, for pipelines that put off the second. dy: as above; the weight half also takes
+// what gather_rows made of it.
+par_result par_tp_linear_backward_input(par_tp *tp, par_tp_linear *linear, const par_tp_matrix *dy,
+                                        par_tp_matrix *dx);
+par_result par_tp_linear_backward_weight(par_tp *tp, par_tp_linear *linear, const par_tp_matrix *dy,
+                                         const par_tp_matrix *x);
+
+// ---- layers that need no other rank -----------------------------------------------------------------------
+
+// Layer norm (Ba et al. 2016), or root mean square norm (Zhang and Sennrich 2019). Tokens -> tokens. stats:
+// f32 per row, 2 (mean, 1/sigma) or 1. y may not be x; dx may be dy.
+typedef struct par_tp_norm {
+    size_t features;
+    int rms;
+    int has_bias;
+    float epsilon; // 0: 1e-5
+    par_tp_parameter weight, bias;
+} par_tp_norm;
+par_result par_tp_norm_open(par_tp *tp, par_tp_norm *norm);
+par_result par_tp_norm_forward(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *x, float *stats,
+                               par_tp_matrix *y);
+par_result par_tp_norm_backward(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
+                                const par_tp_matrix *x, const float *stats, par_tp_matrix *dx);
+
+// GELU in its tanh form (Hendrycks and Gimpel 2016). Any layout but PARTIAL. In place allowed.
+par_result par_tp_gelu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y);
+par_result par_tp_gelu_backward(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                par_tp_matrix *dx);
+// y = silu(gate) up (Shazeer 2020); x HIDDEN with the segments [gate; up], y half as wide. Keep x.
+par_result par_tp_swiglu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y);
+par_result par_tp_swiglu_backward(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                  par_tp_matrix *dx);
+// z = x + y, of one layout; for residuals. z may be x or y.
+par_result par_tp_add(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y, par_tp_matrix *z);
+// Elements are dropped with the given probability and the others scaled by 1/(1 - p), keyed by {seed, stream,
+// token, feature}. Backward: the same call on the gradient. Tokens; y may be x.
+par_result par_tp_dropout(par_tp *tp, const par_tp_tokens *tokens, uint64_t stream, float probability,
+                          const par_tp_matrix *x, par_tp_matrix *y);
+// Rotary positions (Su et al. 2021), pairs (i, i + dim/2), of the first `heads` heads of each row, in place.
+// HIDDEN or REPLICATED. backward: 1 turns back.
+par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, size_t dim, float base,
+                       int backward, par_tp_matrix *x);
+
+// ---- embedding and loss -----------------------------------------------------------------------------------
+
+// Rows of a table of `vocabulary` rows, split over tp whatever their number; plus learned positions if
+// `positions` is not 0. ids: R of them, on every rank of tp. -> tokens.
+typedef struct par_tp_embedding {
+    size_t vocabulary, features;
+    size_t positions; // the longest sequence; 0: no learned positions
+    par_tp_parameter weight, position;
+} par_tp_embedding;
+par_result par_tp_embedding_open(par_tp *tp, par_tp_embedding *embedding);
+par_result par_tp_embedding_forward(par_tp *tp, const par_tp_embedding *embedding,
+                                    const par_tp_tokens *tokens, const int32_t *ids, par_tp_matrix *y);
+par_result par_tp_embedding_backward(par_tp *tp, par_tp_embedding *embedding, const par_tp_tokens *tokens,
+                                     const int32_t *ids, const par_tp_matrix *dy);
+
+// Cross entropy of logits that are split by vocabulary: one all_gather of 4 floats a row.
+//     loss = (1 - e)(lse - x_y) + e (lse - mean of x) + z lse^2     over rows whose target is not `ignore`
+typedef struct par_tp_loss {
+    size_t vocabulary;
+    float label_smoothing; // e
+    float z_loss;          // z
+    int32_t ignore;        // of targets; those below 0 are ignored as well
+} par_tp_loss;
+// losses: R floats or NULL; lse: R floats, for backward; *sum of the losses and *counted rows, of this rank
+// of cp.
+par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                               const int32_t *targets, float *lse, float *losses, double *sum,
+                               size_t *counted);
+// dlogits = scale x the gradient of the sum; may be logits. No communication.
+par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                                const int32_t *targets, const float *lse, float scale,
+                                par_tp_matrix *dlogits);
+
+// ---- attention --------------------------------------------------------------------------------------------
+
+// Causal attention over heads of `dim` features, the first of which are queries: x HIDDEN, the segments
+// [q; k; v] of a column-parallel product. kv_heads < heads: several queries share a key (GQA, Ainslie et al.
+// 2023; 1: MQA). No matrix of scores is ever held: softmax is accumulated block by block (Dao et al. 2022).
+// On c ranks: keys and values go round a ring (Liu et al. 2023; order after Brandon et al. 2023), or heads
+// are exchanged (Jacobs et al. 2023).
+typedef struct par_tp_attention {
+    size_t heads, kv_heads, dim; // of the whole layer; kv_heads 0: heads
+    float dropout;               // of probabilities
+    float scale;                 // of scores; 0: 1/sqrt(dim)
+} par_tp_attention;
+// y: R x heads/t dim, HIDDEN. lse: f32, R x heads/t; keep x, y and lse. Elements sent with c ranks: ring
+// 2(c-1) R kv_heads/t dim; Ulysses (2 heads + 2 kv_heads)/t dim R (c-1)/c.
+par_result par_tp_attention_forward(par_tp *tp, const par_tp_attention *attention,
+                                    const par_tp_tokens *tokens, uint64_t stream, const par_tp_matrix *x,
+                                    float *lse, par_tp_matrix *y);
+par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *attention,
+                                     const par_tp_tokens *tokens, uint64_t stream, const par_tp_matrix *dy,
+                                     const par_tp_matrix *x, const par_tp_matrix *y, const float *lse,
+                                     par_tp_matrix *dx);
+// The segments of the product before: for par_tp_linear.segments (segment_count = 3).
+void par_tp_attention_segments(const par_tp_attention *attention, par_tp_segment segments[3]);
+
+// ---- memory and kernels -----------------------------------------------------------------------------------
+
+// What is to be kept between forward and backward, in bytes on this rank, for R rows (par_tp_rows).
+size_t par_tp_linear_save_bytes(const par_tp *tp, const par_tp_linear *linear, size_t rows, int gathered);
+size_t par_tp_norm_save_bytes(const par_tp *tp, const par_tp_norm *norm, size_t rows); // its input and stats
+size_t par_tp_attention_save_bytes(const par_tp *tp, const par_tp_attention *attention, size_t rows);
+
+// A whole layer as published: bytes of 16-bit activations per layer and rank (Korthikanti et al. 2022, table
+// 2), with dropout masks of a byte and, unless selective, the scores. The layers above keep less: no masks
+// and no scores.
+typedef struct par_tp_layer_shape {
+    double s, b, h, a; // tokens of a sequence, sequences, features, heads
+    int t, sequence;   // tensor-parallel ranks; sequence parallelism
+} par_tp_layer_shape;
+typedef enum par_tp_recompute { PAR_TP_KEEP_ALL, PAR_TP_SELECTIVE, PAR_TP_FULL } par_tp_recompute;
+double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recompute recompute);
+
+// Rows of a matrix as tokens, for kernels: token of row r = first + r.
+typedef struct par_tp_row_map {
+    size_t first_row, per, sequence; // of this rank's R rows; tokens of a sequence here; in all
+    size_t chunk[2], chunk_count;    // which of 2c (ring) or c (Ulysses) chunks it has
+    size_t chunk_tokens;
+    uint64_t first_sequence;
+} par_tp_row_map;
+
+// One meeting of queries and keys: some tokens of each of `batch` sequences with some others.
+typedef struct par_tp_meeting {
+    size_t batch, heads, kv_heads, dim;
+    const void *q, *k, *v,
+        *dy; // storage type; head h of row r of sequence b: + ((b x stride + r) ld + h dim)
+    size_t q_ld, q_stride, kv_ld, kv_stride, dy_ld;
+    size_t q_row, q_count, q_position, kv_row, kv_count, kv_position;
+    float *most, *sum; // forward: per query row and head, ld = heads: so far
+    float *acc;        // forward: the output so far, not yet divided by the sum
+    size_t acc_ld;
+    const float *lse, *dot; // backward: per query row and head
+    float *dq, *dk, *dv;    // backward: added to
+    size_t dq_ld, dkv_ld;
+    float scale, dropout;
+    uint64_t stream, first_sequence;
+    size_t sequence, first_head, all_heads; // key random numbers
+} par_tp_meeting;
+
+typedef enum par_tp_elementwise {
+    PAR_TP_GELU,        // o0 = gelu(a)
+    PAR_TP_GELU_BACK,   // o0 = a gelu'(b)
+    PAR_TP_SWIGLU,      // o0 = silu(a) b
+    PAR_TP_SWIGLU_BACK, // o0 = a silu'(b) c, o1 = a silu(b)
+    PAR_TP_ADD,         // o0 = a + b
+    PAR_TP_ELEMENTWISE_COUNT
+} par_tp_elementwise;
+
+// What a device does. Matrices in the context's storage type unless float; ld in elements.
+struct par_tp_kernels {
+    const char *name;
+    par_result (*alloc)(par_tp *tp, size_t bytes, void **memory);
+    par_result (*free)(par_tp *tp, void *memory);
+    // C (c_type) = op(A) op(B) + beta C, A and B of the storage type
+    par_result (*gemm)(par_tp *tp, int trans_a, int trans_b, size_t m, size_t n, size_t k, const void *a,
+                       size_t lda, const void *b, size_t ldb, float beta, void *c, par_dtype c_type,
+                       size_t ldc);
+    par_result (*cast)(par_tp *tp, void *dst, par_dtype dst_type, const void *src, par_dtype src_type,
+                       size_t n);
+    par_result (*copy)(par_tp *tp, void *dst, size_t dst_ld, const void *src, size_t src_ld, size_t rows,
+                       size_t row_bytes); // ld in bytes
+    par_result (*add_bias)(par_tp *tp, void *y, const void *bias, size_t rows, size_t cols);
+    par_result (*sum_rows)(par_tp *tp, float *sum, const void *x, size_t rows, size_t cols); // sum += ...
+    par_result (*elementwise)(par_tp *tp, par_tp_elementwise what, size_t rows, size_t cols, void *o0,
+                              void *o1, size_t out_ld, const void *a, size_t a_ld, const void *b,
+                              const void *c, size_t bc_ld);
+    par_result (*norm_forward)(par_tp *tp, void *y, float *stats, const void *x, const void *weight,
+                               const void *bias, size_t rows, size_t cols, int rms, float epsilon);
+    par_result (*norm_backward)(par_tp *tp, void *dx, float *dweight, float *dbias, const void *dy,
+                                const void *x, const void *weight, const float *stats, size_t rows,
+                                size_t cols, int rms);
+    par_result (*dropout)(par_tp *tp, void *y, const void *x, size_t rows, size_t cols,
+                          const par_tp_row_map *map, uint64_t stream, float probability);
+    par_result (*rope)(par_tp *tp, void *x, size_t rows, size_t ld, size_t heads, size_t dim,
+                       const par_tp_row_map *map, float base, int backward);
+    // rows of the table's part [first, first + count); zeros for other ids
+    par_result (*embed)(par_tp *tp, void *y, const int32_t *ids, size_t rows, const void *table, size_t first,
+                        size_t count, size_t cols);
+    par_result (*embed_backward)(par_tp *tp, float *grad, const int32_t *ids, size_t rows, const void *dy,
+                                 size_t first, size_t count, size_t cols);
+    par_result (*positions)(par_tp *tp, void *y, const void *table, size_t rows, size_t cols,
+                            const par_tp_row_map *map); // y += table[position]
+    par_result (*positions_backward)(par_tp *tp, float *grad, const void *dy, size_t rows, size_t cols,
+                                     const par_tp_row_map *map);
+    // 4 floats a row: max, sum of e^(x - max), x of the target or 0, sum of x
+    par_result (*loss_stats)(par_tp *tp, float *stats, const void *logits, const int32_t *targets,
+                             size_t rows, size_t first, size_t cols);
+    par_result (*loss_backward)(par_tp *tp, void *dlogits, const void *logits, const int32_t *targets,
+                                const float *lse, size_t rows, size_t first, size_t cols,
+                                const par_tp_loss *loss, float scale);
+    par_result (*attend)(par_tp *tp, const par_tp_meeting *m);
+    par_result (*attend_end)(par_tp *tp, void *y, float *lse, const float *acc, const float *sum, size_t rows,
+                             size_t heads, size_t dim); // y = acc / sum, lse += log sum
+    par_result (*attend_backward)(par_tp *tp, const par_tp_meeting *m);
+    par_result (*row_dots)(par_tp *tp, float *dot, const void *a, const void *b, size_t rows, size_t dim);
+    par_result (*init)(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n, float deviation,
+                       float value); // deviation > 0: normal numbers first ...; else value
+    par_result (*square_sum)(par_tp *tp, const float *x, size_t n, double *sum); // *sum += ...
+};
+const par_tp_kernels *par_tp_cpu(void);
+
+// For kernels and for layers of your own.
+par_comm *par_tp_comm(const par_tp *tp);
+uint64_t par_tp_seed(const par_tp *tp);
+par_dtype par_tp_type(const par_tp *tp);
+// Scratch memory number `slot` (0 ... 15 are the layers' own), at least so large; NULL: no memory. Kept till
+// close.
+void *par_tp_scratch(par_tp *tp, int slot, size_t bytes);
+uint64_t par_tp_token(const par_tp_row_map *map, size_t row); // number of a row's token among all of the step
+size_t par_tp_row_position(const par_tp_row_map *map, size_t row);
+
+#ifdef __cplusplus
+}
+#endif
+#endif // PAR_TP_H
+
+// Stop here if you only use it. -----------------------------------------------------------------------------
+
+#if defined(PAR_TP_IMPLEMENTATION) && !defined(PAR_TP_IMPLEMENTED)
+#define PAR_TP_IMPLEMENTED
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// >>tp_loops ------------------------------------------------------------------------------------------------
+//
+// What touches every element, as inline functions in plain C; PAR__TP_CLONES compiles each once per
+// instruction set. Inner loops have a fixed length, which is what gcc -O2 agrees to vectorise; a sum runs in
+// PAR__STRIP lanes, added up at the end in one order, whatever the instruction set.
+
+#define PAR__TP_INLINE static inline __attribute__((always_inline))
+
+#define PAR__TP_EACH(i, n, ...)                                                                              \
+    for (size_t i##_0 = 0; i##_0 < (n); i##_0 += PAR__STRIP)                                                 \
+        if (i##_0 + PAR__STRIP <= (n)) {                                                                     \
+            PAR__IVDEP for (size_t i##_j = 0; i##_j < PAR__STRIP; i##_j++) {                                 \
+                const size_t i = i##_0 + i##_j;                                                              \
+                __VA_ARGS__;                                                                                 \
+            }                                                                                                \
+        } else                                                                                               \
+            for (size_t i = i##_0; i < (n); i++) {                                                           \
+                __VA_ARGS__;                                                                                 \
+            }
+// lanes[] op= expression of element i; `lane` is its lane
+#define PAR__TP_FOLD(i, n, ...)                                                                              \
+    for (size_t i##_0 = 0; i##_0 < (n); i##_0 += PAR__STRIP)                                                 \
+        if (i##_0 + PAR__STRIP <= (n)) {                                                                     \
+            PAR__IVDEP for (size_t lane = 0; lane < PAR__STRIP; lane++) {                                    \
+                const size_t i = i##_0 + lane;                                                               \
+                __VA_ARGS__;                                                                                 \
+            }                                                                                                \
+        } else                                                                                               \
+            for (size_t lane = 0; i##_0 + lane < (n); lane++) {                                              \
+                const size_t i = i##_0 + lane;                                                               \
+                __VA_ARGS__;                                                                                 \
+            }
+
+PAR__TP_INLINE float par__tp_total(float *lanes) {
+    for (int d = PAR__STRIP / 2; d; d /= 2)
+        for (int j = 0; j < d; j++) lanes[j] += lanes[j + d];
+    return lanes[0];
+}
+
+// e^x to 2 ulp without branches: x = n ln 2 + r, 2^n by exponent bits, e^r by a polynomial (Cephes' expf).
+PAR__TP_INLINE float par__tp_exp(float x) {
+    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+    const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; // rounded to an integer
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f, p = p * r + 8.3334519073e-3f, p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f, p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    const int32_t bits = (int32_t)((uint32_t)((int32_t)n + 127) << 23);
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return p * scale;
+}
+
+// GELU: x s(x), s = 1/2 (1 + tanh u) = 1 - 1/(e^2u + 1), u = sqrt(2/pi) (x + 0.044715 x^3)
+PAR__TP_INLINE float par__tp_gelu_gate(float x) {
+    const float u = 0.797884561f * (x + 0.044715f * x * x * x);
+    return 1.0f - 1.0f / (par__tp_exp(2.0f * u) + 1.0f);
+}
+PAR__TP_INLINE void par__tp_gelu(float *o0, float *o1, const float *a, const float *b, const float *c,
+                                 size_t n) {
+    (void)o1, (void)b, (void)c;
+    PAR__TP_EACH(i, n, o0[i] = a[i] * par__tp_gelu_gate(a[i]))
+}
+PAR__TP_INLINE void par__tp_gelu_back(float *o0, float *o1, const float *a, const float *b, const float *c,
+                                      size_t n) {
+    (void)o1, (void)c;
+    PAR__TP_EACH(i, n, const float x = b[i], s = par__tp_gelu_gate(x);
+                 const float du = 0.797884561f * (1.0f + 0.134145f * x * x);
+                 o0[i] = a[i] * (s + x * 2.0f * s * (1.0f - s) * du))
+}
+PAR__TP_INLINE void par__tp_swiglu(float *o0, float *o1, const float *a, const float *b, const float *c,
+                                   size_t n) {
+    (void)o1, (void)c;
+    PAR__TP_EACH(i, n, o0[i] = a[i] / (1.0f + par__tp_exp(-a[i])) * b[i])
+}
+PAR__TP_INLINE void par__tp_swiglu_back(float *o0, float *o1, const float *a, const float *b, const float *c,
+                                        size_t n) { // a: dy, b: gate, c: up
+    PAR__TP_EACH(i, n, const float dy = a[i], s = 1.0f / (1.0f + par__tp_exp(-b[i])), y = b[i] * s;
+                 o0[i] = dy * c[i] * (s + y * (1.0f - s)); o1[i] = dy * y)
+}
+PAR__TP_INLINE void par__tp_sum(float *o0, float *o1, const float *a, const float *b, const float *c,
+                                size_t n) {
+    (void)o1, (void)c;
+    PAR__TP_EACH(i, n, o0[i] = a[i] + b[i])
+}
+
+PAR__TP_INLINE void par__tp_axpy(float *y, const float *x, float f,
+                                 size_t n){// y += f x
+                                           PAR__TP_EACH(i, n, y[i] += f * x[i])} PAR__TP_INLINE
+    void par__tp_scale(float *y, const float *x, float f,
+                       size_t n){PAR__TP_EACH(i, n, y[i] = f * x[i])} PAR__TP_INLINE
+    float par__tp_dot(const float *a, const float *b, size_t n) {
+    float lanes[PAR__STRIP] = {0};
+    PAR__TP_FOLD(i, n, lanes[lane] += a[i] * b[i])
+    return par__tp_total(lanes);
+}
+PAR__TP_INLINE float par__tp_row_sum(const float *x, size_t n) {
+    float lanes[PAR__STRIP] = {0};
+    PAR__TP_FOLD(i, n, lanes[lane] += x[i])
+    return par__tp_total(lanes);
+}
+PAR__TP_INLINE float par__tp_row_max(const float *x, size_t n) {
+    float lanes[PAR__STRIP];
+    for (int j = 0; j < PAR__STRIP; j++) lanes[j] = -INFINITY;
+    PAR__TP_FOLD(i, n, lanes[lane] = x[i] > lanes[lane] ? x[i] : lanes[lane])
+    for (int d = PAR__STRIP / 2; d; d /= 2)
+        for (int j = 0; j < d; j++) lanes[j] = lanes[j] > lanes[j + d] ? lanes[j] : lanes[j + d];
+    return lanes[0];
+}
+PAR__TP_INLINE float par__tp_row_exp(float *y, const float *x, float most,
+                                     size_t n) { // y = e^(x - most); their sum
+    float lanes[PAR__STRIP] = {0};
+    PAR__TP_FOLD(i, n, const float e = par__tp_exp(x[i] - most); y[i] = e; lanes[lane] += e)
+    return par__tp_total(lanes);
+}
+PAR__TP_INLINE float par__tp_row_exp_sum(const float *x, float most, size_t n) {
+    float lanes[PAR__STRIP] = {0};
+    PAR__TP_FOLD(i, n, lanes[lane] += par__tp_exp(x[i] - most))
+    return par__tp_total(lanes);
+}
+// Of the loss: y = factor e^(x - lse) - smooth
+PAR__TP_INLINE void par__tp_row_loss(float *y, const float *x, float lse, float factor, float smooth,
+                                     size_t n){
+    PAR__TP_EACH(i, n, y[i] = factor * par__tp_exp(x[i] - lse) - smooth)}
+// Of attention: scores' gradient ds = p (dp - dot) scale
+PAR__TP_INLINE void par__tp_row_scores(float *ds, const float *p, const float *dp, float dot, float scale,
+                                       size_t n){PAR__TP_EACH(i, n, ds[i] = p[i] * (dp[i] - dot) * scale)}
+
+PAR__TP_INLINE void par__tp_norm_row(float *y, float *stats, const float *x, const float *w, const float *b,
+                                     size_t n, int rms, float epsilon) {
+    const float mean = rms ? 0 : par__tp_row_sum(x, n) / (float)n;
+    float lanes[PAR__STRIP] = {0};
+    PAR__TP_FOLD(i, n, const float d = x[i] - mean; lanes[lane] += d * d)
+    const float rstd = 1.0f / sqrtf(par__tp_total(lanes) / (float)n + epsilon);
+    if (b) {
+        PAR__TP_EACH(i, n, y[i] = (x[i] - mean) * rstd * w[i] + b[i])
+    } else {
+        PAR__TP_EACH(i, n, y[i] = (x[i] - mean) * rstd * w[i])
+    }
+    if (!rms) *stats++ = mean;
+    *stats = rstd;
+}
+// xhat = (x - mean) rstd, g = dy w:  dx = rstd (g - mean(g) - xhat mean(g xhat)), rms: without mean(g)
+PAR__TP_INLINE void par__tp_norm_row_back(float *dx, float *dw, float *db, const float *dy, const float *x,
+                                          const float *w, const float *stats, size_t n, int rms) {
+    const float mean = rms ? 0 : stats[0], rstd = stats[rms ? 0 : 1];
+    float sums[PAR__STRIP] = {0}, dots[PAR__STRIP] = {0};
+    PAR__TP_FOLD(i, n, const float g = dy[i] * w[i], h = (x[i] - mean) * rstd; sums[lane] += g;
+                 dots[lane] += g * h)
+    const float sum = rms ? 0 : par__tp_total(sums) / (float)n, dot = par__tp_total(dots) / (float)n;
+    if (dw) {
+        PAR__TP_EACH(i, n, dw[i] += dy[i] * (x[i] - mean) * rstd)
+    }
+    if (db) {
+        PAR__TP_EACH(i, n, db[i] += dy[i])
+    }
+    PAR__TP_EACH(i, n, dx[i] = rstd * (dy[i] * w[i] - sum - (x[i] - mean) * rstd * dot))
+}
+PAR__TP_INLINE double par__tp_squares(const float *x, size_t n) {
+    double lanes[PAR__STRIP] = {0}, sum = 0;
+    PAR__TP_FOLD(i, n, lanes[lane] += (double)x[i] * (double)x[i])
+    for (int j = 0; j < PAR__STRIP; j++) sum += lanes[j];
+    return sum;
+}
+
+// X(result, name, parameters, arguments)
+#define PAR__TP_ELEMENTWISE (float *o0, float *o1, const float *a, const float *b, const float *c, size_t n)
+#define PAR__TP_LOOPS(X)                                                                                     \
+    X(void, gelu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                                 \
+    X(void, gelu_back, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                            \
+    X(void, swiglu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                               \
+    X(void, swiglu_back, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                          \
+    X(void, sum, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                                  \
+    X(void, axpy, (float *y, const float *x, float f, size_t n), (y, x, f, n))                               \
+    X(void, scale, (float *y, const float *x, float f, size_t n), (y, x, f, n))                              \
+    X(float, dot, (const float *a, const float *b, size_t n), (a, b, n))                                     \
+    X(float, row_sum, (const float *x, size_t n), (x, n))                                                    \
+    X(float, row_max, (const float *x, size_t n), (x, n))                                                    \
+    X(float, row_exp, (float *y, const float *x, float most, size_t n), (y, x, most, n))                     \
+    X(float, row_exp_sum, (const float *x, float most, size_t n), (x, most, n))                              \
+    X(void, row_loss, (float *y, const float *x, float lse, float factor, float smooth, size_t n),           \
+      (y, x, lse, factor, smooth, n))                                                                        \
+    X(void, row_scores, (float *ds, const float *p, const float *dp, float dot, float scale, size_t n),      \
+      (ds, p, dp, dot, scale, n))                                                                            \
+    X(void, norm_row,                                                                                        \
+      (float *y, float *stats, const float *x, const float *w, const float *b, size_t n, int rms,            \
+       float epsilon),                                                                                       \
+      (y, stats, x, w, b, n, rms, epsilon))                                                                  \
+    X(void, norm_row_back,                                                                                   \
+      (float *dx, float *dw, float *db, const float *dy, const float *x, const float *w, const float *stats, \
+       size_t n, int rms),                                                                                   \
+      (dx, dw, db, dy, x, w, stats, n, rms))                                                                 \
+    X(double, squares, (const float *x, size_t n), (x, n))
+
+typedef struct par__tp_loops {
+#define X(result, name, parameters, arguments) result(*name) parameters;
+    PAR__TP_LOOPS(X)
+#undef X
+} par__tp_loops;
+
+#define PAR__TP_CLONE_base(result, name, parameters, arguments)                                              \
+    static result par__tp_##name##_base parameters { return par__tp_##name arguments; }
+#define PAR__TP_CLONE_avx2(result, name, parameters, arguments)                                              \
+    PAR__TARGET_avx2 static result par__tp_##name##_avx2 parameters { return par__tp_##name arguments; }
+#define PAR__TP_CLONE_avx512(result, name, parameters, arguments)                                            \
+    PAR__TARGET_avx512 static result par__tp_##name##_avx512 parameters { return par__tp_##name arguments; }
+#define PAR__TP_NAME_base(result, name, parameters, arguments)   par__tp_##name##_base,
+#define PAR__TP_NAME_avx2(result, name, parameters, arguments)   par__tp_##name##_avx2,
+#define PAR__TP_NAME_avx512(result, name, parameters, arguments) par__tp_##name##_avx512,
+#define PAR__TP_CLONES(I, TARGET)                                                                            \
+    PAR__TP_LOOPS(PAR__TP_CLONE_##I)                                                                         \
+    static const par__tp_loops par__tp_loops_##I = {PAR__TP_LOOPS(PAR__TP_NAME_##I)};
+PAR__ISAS(PAR__TP_CLONES)
+
+static const par__tp_loops *par__tp_pick(void) {
+#if PAR__X86 && !defined(__CUDACC__)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return &par__tp_loops_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &par__tp_loops_avx2;
+#endif
+    return &par__tp_loops_base;
+}
+
+// >>tp_kernels ----------------------------------------------------------------------------------------------
+//
+// The CPU's kernels. Inner loops are f32: rows of bf16 are widened into scratch and rounded on the way out.
+
+struct par_tp {
+    par_tp_desc desc;
+    int t, tp_rank, c, cp_rank;
+    const par_tp_kernels *kernels;
+    const par__tp_loops *loops;
+    struct {
+        void *memory;
+        size_t bytes;
+        int shared; // par_alloc's
+    } scratch[32];
+    struct {
+        int count; // ranks that have the same key-value head
+        par_comm *comm;
+    } replicas[4];
+};
+enum { // scratch slots
+    PAR__TP_GATHERED,
+    PAR__TP_GATHERED_GRAD,
+    PAR__TP_PARTIAL,
+    PAR__TP_RESULT,
+    PAR__TP_STATS,
+    PAR__TP_STATE,
+    PAR__TP_ACC,
+    PAR__TP_KV,
+    PAR__TP_KV_NEXT,
+    PAR__TP_DKV,
+    PAR__TP_DKV_NEXT,
+    PAR__TP_DQ,
+    PAR__TP_PACK,
+    PAR__TP_PACK_TO,
+    PAR__TP_HEADS,
+    PAR__TP_HEADS_GRAD,
+    PAR__TP_OWN = 16, // kernels' own
+    PAR__TP_WIDE_A = 16,
+    PAR__TP_WIDE_B,
+    PAR__TP_WIDE_C,
+    PAR__TP_ROWS,
+    PAR__TP_SCORES,
+    PAR__TP_SCORES_GRAD,
+    PAR__TP_SLICES,
+    PAR__TP_BLOCK_Q = 128, // tokens of a block of scores
+    PAR__TP_BLOCK_K = 128
+};
+static int par__tp_wide(const par_tp *tp) { return !tp->desc.bf16; }
+static const char *par__tp_at(const par_tp *tp, const void *x, size_t element) {
+    return (const char *)x + element * par_tp_element_bytes(tp);
+}
+static char *par__tp_to(const par_tp *tp, void *x, size_t element) {
+    return (char *)x + element * par_tp_element_bytes(tp);
+}
+
+// n elements from `at` on as f32: where they are, or widened into `room`.
+static const float *par__tp_widen(const par_tp *tp, const void *x, size_t at, size_t n, float *room) {
+    if (!x) return NULL;
+    if (par__tp_wide(tp)) return (const float *)x + at;
+    par_cast(room, PAR_F32, (const uint16_t *)x + at, PAR_BF16, n);
+    return room;
+}
+static float *par__tp_room(const par_tp *tp, void *x, size_t at, float *room) { // to be written
+    return par__tp_wide(tp) ? (float *)x + at : room;
+}
+static void par__tp_narrow(const par_tp *tp, void *x, size_t at, size_t n, const float *room) {
+    if (!par__tp_wide(tp)) par_cast((uint16_t *)x + at, PAR_BF16, room, PAR_F32, n);
+}
+static float *par__tp_row_scratch(par_tp *tp, size_t rows, size_t cols) {
+    return (float *)par_tp_scratch(tp, PAR__TP_ROWS, rows * cols * sizeof(float) + 64);
+}
+
+static par_result par__tp_cpu_alloc(par_tp *tp, size_t bytes, void **memory) {
+    return (void)tp, par_cpu()->alloc(par_cpu(), bytes, memory);
+}
+static par_result par__tp_cpu_free(par_tp *tp, void *memory) {
+    return (void)tp, par_cpu()->free(par_cpu(), memory);
+}
+static par_result par__tp_cpu_cast(par_tp *tp, void *dst, par_dtype dt, const void *src, par_dtype st,
+                                   size_t n) {
+    return (void)tp, par_cast(dst, dt, src, st, n);
+}
+static par_result par__tp_cpu_copy(par_tp *tp, void *dst, size_t dst_ld, const void *src, size_t src_ld,
+                                   size_t rows, size_t row_bytes) {
+    (void)tp;
+    for (size_t r = 0; r < rows; r++)
+        memcpy((char *)dst + r * dst_ld, (const char *)src + r * src_ld, row_bytes);
+    return PAR_OK;
+}
+
+// An operand as f32: itself, or a dense copy.
+static const float *par__tp_operand(par_tp *tp, int slot, const void *x, size_t rows, size_t cols,
+                                    size_t *ld) {
+    if (par__tp_wide(tp)) return (const float *)x;
+    float *wide = (float *)par_tp_scratch(tp, slot, rows * cols * sizeof(float));
+    for (size_t r = 0; wide && r < rows; r++)
+        par_cast(wide + r * cols, PAR_F32, (const uint16_t *)x + r * *ld, PAR_BF16, cols);
+    *ld = cols;
+    return wide;
+}
+static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
+                                   size_t lda, const void *b, size_t ldb, float beta, void *c,
+                                   par_dtype c_type, size_t ldc) {
+    par_device *cpu = par_cpu();
+    const float *x = par__tp_operand(tp, PAR__TP_WIDE_A, a, ta ? k : m, ta ? m : k, &lda);
+    const float *y = par__tp_operand(tp, PAR__TP_WIDE_B, b, tb ? n : k, tb ? k : n, &ldb);
+    const int direct = c_type == PAR_F32;
+    float *z = direct ? (float *)c : (float *)par_tp_scratch(tp, PAR__TP_WIDE_C, m * n * sizeof(float));
+    if (!x || !y || !z) return PAR_ERR_MEMORY;
+    for (size_t r = 0; !direct && beta != 0 && r < m; r++)
+        par_cast(z + r * n, PAR_F32, (const uint16_t *)c + r * ldc, c_type, n);
+    const par_result e =
+        cpu->gemm(cpu, ta, tb, m, n, k, 1.0f, x, lda, y, ldb, beta, z, direct ? ldc : n, NULL);
+    for (size_t r = 0; !direct && r < m; r++)
+        par_cast((uint16_t *)c + r * ldc, c_type, z + r * n, PAR_F32, n);
+    return e;
+}
+
+static par_result par__tp_cpu_add_bias(par_tp *tp, void *y, const void *bias, size_t rows, size_t cols) {
+    float *room = par__tp_row_scratch(tp, 2, cols);
+    if (!room) return PAR_ERR_MEMORY;
+    const float *b = par__tp_widen(tp, bias, 0, cols, room + cols);
+    for (size_t r = 0; r < rows; r++) {
+        const float *x = par__tp_widen(tp, y, r * cols, cols, room);
+        tp->loops->sum(par__tp_room(tp, y, r * cols, room), NULL, x, b, NULL, cols);
+        par__tp_narrow(tp, y, r * cols, cols, room);
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_sum_rows(par_tp *tp, float *sum, const void *x, size_t rows, size_t cols) {
+    float *room = par__tp_row_scratch(tp, 1, cols);
+    if (!room) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++)
+        tp->loops->axpy(sum, par__tp_widen(tp, x, r * cols, cols, room), 1.0f, cols);
+    return PAR_OK;
+}
+
+static par_result par__tp_cpu_elementwise(par_tp *tp, par_tp_elementwise what, size_t rows, size_t cols,
+                                          void *o0, void *o1, size_t out_ld, const void *a, size_t a_ld,
+                                          const void *b, const void *c, size_t bc_ld) {
+    const par__tp_loops *l = tp->loops;
+    void(*const loops[PAR_TP_ELEMENTWISE_COUNT])
+        PAR__TP_ELEMENTWISE = {l->gelu, l->gelu_back, l->swiglu, l->swiglu_back, l->sum};
+    enum { PIECE = 1024 };
+    float room[5][PIECE];
+    if (out_ld == cols && a_ld == cols && (!b || bc_ld == cols)) cols *= rows, rows = rows ? 1 : 0;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < cols; i += PIECE) {
+            const size_t n = PAR__MIN((size_t)PIECE, cols - i), to = r * out_ld + i, from = r * bc_ld + i;
+            loops[what](par__tp_room(tp, o0, to, room[0]), o1 ? par__tp_room(tp, o1, to, room[1]) : NULL,
+                        par__tp_widen(tp, a, r * a_ld + i, n, room[2]),
+                        par__tp_widen(tp, b, from, n, room[3]), par__tp_widen(tp, c, from, n, room[4]), n);
+            par__tp_narrow(tp, o0, to, n, room[0]);
+            if (o1) par__tp_narrow(tp, o1, to, n, room[1]);
+        }
+    return PAR_OK;
+}
+
+static par_result par__tp_cpu_norm_forward(par_tp *tp, void *y, float *stats, const void *x,
+                                           const void *weight, const void *bias, size_t rows, size_t cols,
+                                           int rms, float epsilon) {
+    float *room = par__tp_row_scratch(tp, 4, cols);
+    if (!room) return PAR_ERR_MEMORY;
+    const float *w = par__tp_widen(tp, weight, 0, cols, room + 2 * cols);
+    const float *b = par__tp_widen(tp, bias, 0, cols, room + 3 * cols);
+    for (size_t r = 0; r < rows; r++) {
+        tp->loops->norm_row(par__tp_room(tp, y, r * cols, room), stats + r * (rms ? 1 : 2),
+                            par__tp_widen(tp, x, r * cols, cols, room + cols), w, b, cols, rms, epsilon);
+        par__tp_narrow(tp, y, r * cols, cols, room);
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_norm_backward(par_tp *tp, void *dx, float *dweight, float *dbias,
+                                            const void *dy, const void *x, const void *weight,
+                                            const float *stats, size_t rows, size_t cols, int rms) {
+    float *room = par__tp_row_scratch(tp, 4, cols);
+    if (!room) return PAR_ERR_MEMORY;
+    const float *w = par__tp_widen(tp, weight, 0, cols, room + 3 * cols);
+    for (size_t r = 0; r < rows; r++) {
+        tp->loops->norm_row_back(par__tp_room(tp, dx, r * cols, room), dweight, dbias,
+                                 par__tp_widen(tp, dy, r * cols, cols, room + cols),
+                                 par__tp_widen(tp, x, r * cols, cols, room + 2 * cols), w,
+                                 stats + r * (rms ? 1 : 2), cols, rms);
+        par__tp_narrow(tp, dx, r * cols, cols, room);
+    }
+    return PAR_OK;
+}
+
+// Element i of a stream is dropped if its 32 random bits are less than p 2^32: four elements a Philox block.
+static void par__tp_drop(float *y, const float *x, size_t n, uint64_t seed, uint64_t stream, uint64_t first,
+                         float p) {
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    const uint32_t limit = (uint32_t)((double)p * 4294967296.0);
+    const float scale = 1.0f / (1.0f - p);
+    uint32_t bits[4] = {0, 0, 0, 0};
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t e = first + i;
+        if (i == 0 || (e & 3u) == 0) {
+            const uint32_t counter[4] = {(uint32_t)(e >> 2), (uint32_t)(e >> 34), (uint32_t)stream,
+                                         (uint32_t)(stream >> 32)};
+            par_philox(counter, key, bits);
+        }
+        y[i] = bits[e & 3u] < limit ? 0.0f : x[i] * scale;
+    }
+}
+static par_result par__tp_cpu_dropout(par_tp *tp, void *y, const void *x, size_t rows, size_t cols,
+                                      const par_tp_row_map *map, uint64_t stream, float probability) {
+    float *room = par__tp_row_scratch(tp, 2, cols);
+    if (!room) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++) {
+        par__tp_drop(par__tp_room(tp, y, r * cols, room), par__tp_widen(tp, x, r * cols, cols, room + cols),
+                     cols, tp->desc.seed, stream, par_tp_token(map, r) * cols, probability);
+        par__tp_narrow(tp, y, r * cols, cols, room);
+    }
+    return PAR_OK;
+}
+
+static par_result par__tp_cpu_rope(par_tp *tp, void *x, size_t rows, size_t ld, size_t heads, size_t dim,
+                                   const par_tp_row_map *map, float base, int backward) {
+    const size_t half = dim / 2;
+    float *room = par__tp_row_scratch(tp, 3, dim), *turn = room + dim; // cos, sin
+    if (!room) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++) {
+        const double position = (double)par_tp_row_position(map, r);
+        for (size_t i = 0; i < half; i++) {
+            const double angle = position * pow((double)base, -2.0 * (double)i / (double)dim);
+            turn[i] = (float)cos(angle), turn[half + i] = (float)(backward ? -sin(angle) : sin(angle));
+        }
+        for (size_t h = 0; h < heads; h++) {
+            const size_t at = r * ld + h * dim;
+            const float *a = par__tp_widen(tp, x, at, dim, room);
+            float *y = par__tp_room(tp, x, at, room);
+            for (size_t i = 0; i < half; i++) {
+                const float u = a[i], v = a[half + i];
+                y[i] = u * turn[i] - v * turn[half + i];
+                y[half + i] = v * turn[i] + u * turn[half + i];
+            }
+            par__tp_narrow(tp, x, at, dim, room);
+        }
+    }
+    return PAR_OK;
+}
+
+static par_result par__tp_cpu_embed(par_tp *tp, void *y, const int32_t *ids, size_t rows, const void *table,
+                                    size_t first, size_t count, size_t cols) {
+    const size_t bytes = cols * par_tp_element_bytes(tp);
+    for (size_t r = 0; r < rows; r++) {
+        const size_t id = (size_t)ids[r] - first; // wraps around below
+        if (id < count)
+            memcpy((char *)y + r * bytes, (const char *)table + id * bytes, bytes);
+        else
+            memset((char *)y + r * bytes, 0, bytes);
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_embed_backward(par_tp *tp, float *grad, const int32_t *ids, size_t rows,
+                                             const void *dy, size_t first, size_t count, size_t cols) {
+    float *room = par__tp_row_scratch(tp, 1, cols);
+    if (!room) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++) {
+        const size_t id = (size_t)ids[r] - first;
+        if (id < count)
+            tp->loops->axpy(grad + id * cols, par__tp_widen(tp, dy, r * cols, cols, room), 1.0f, cols);
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_positions(par_tp *tp, void *y, const void *table, size_t rows, size_t cols,
+                                        const par_tp_row_map *map) {
+    float *room = par__tp_row_scratch(tp, 2, cols);
+    if (!room) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++) {
+        const size_t at = par_tp_row_position(map, r) * cols;
+        const float *x = par__tp_widen(tp, y, r * cols, cols, room);
+        tp->loops->sum(par__tp_room(tp, y, r * cols, room), NULL, x,
+                       par__tp_widen(tp, table, at, cols, room + cols), NULL, cols);
+        par__tp_narrow(tp, y, r * cols, cols, room);
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_positions_backward(par_tp *tp, float *grad, const void *dy, size_t rows,
+                                                 size_t cols, const par_tp_row_map *map) {
+    float *room = par__tp_row_scratch(tp, 1, cols);
+    if (!room) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++)
+        tp->loops->axpy(grad + par_tp_row_position(map, r) * cols,
+                        par__tp_widen(tp, dy, r * cols, cols, room), 1.0f, cols);
+    return PAR_OK;
+}
+
+static par_result par__tp_cpu_loss_stats(par_tp *tp, float *stats, const void *logits, const int32_t *targets,
+                                         size_t rows, size_t first, size_t cols) {
+    float *room = par__tp_row_scratch(tp, 1, cols);
+    if (!room) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++, stats += 4) {
+        const float *x = par__tp_widen(tp, logits, r * cols, cols, room);
+        const size_t target = (size_t)targets[r] - first;
+        stats[0] = cols ? tp->loops->row_max(x, cols) : -INFINITY;
+        stats[1] = cols ? tp->loops->row_exp_sum(x, stats[0], cols) : 0;
+        stats[2] = target < cols ? x[target] : 0;
+        stats[3] = tp->loops->row_sum(x, cols);
+    }
+    return PAR_OK;
+}
+static int par__tp_ignored(const par_tp_loss *loss, int32_t target) {
+    return target < 0 || target == loss->ignore;
+}
+static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const void *logits,
+                                            const int32_t *targets, const float *lse, size_t rows,
+                                            size_t first, size_t cols, const par_tp_loss *loss, float scale) {
+    float *room = par__tp_row_scratch(tp, 2, cols);
+    const float e = loss->label_smoothing, smooth = scale * e / (float)loss->vocabulary;
+    if (!room) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++) {
+        float *y = par__tp_room(tp, dlogits, r * cols, room);
+        const float *x = par__tp_widen(tp, logits, r * cols, cols, room + cols);
+        const size_t target = (size_t)targets[r] - first;
+        if (par__tp_ignored(loss, targets[r])) {
+            memset(y, 0, cols * sizeof *y);
+        } else {
+            tp->loops->row_loss(y, x, lse[r], scale * (1.0f + 2.0f * loss->z_loss * lse[r]), smooth, cols);
+            if (target < cols) y[target] -= scale * (1.0f - e);
+        }
+        par__tp_narrow(tp, dlogits, r * cols, cols, room);
+    }
+    return PAR_OK;
+}
+
+// ---- attention. For each sequence and head, blocks of queries x blocks of keys (Dao et al. 2022):
+//     s = scale q k^T;  new max m' = max(m, s);  sum = sum e^(m - m') + sum of e^(s - m');
+//     acc = acc e^(m - m') + e^(s - m') v
+// Blocks that lie wholly after their queries are skipped: about half of the work.
+
+// Rows of one head, dense and f32 where they are not.
+static const float *par__tp_slice(par_tp *tp, float *room, const void *x, size_t at, size_t rows, size_t dim,
+                                  size_t *ld) {
+    if (par__tp_wide(tp)) return (const float *)x + at;
+    for (size_t r = 0; r < rows; r++)
+        par_cast(room + r * dim, PAR_F32, (const uint16_t *)x + at + r * *ld, PAR_BF16, dim);
+    *ld = dim;
+    return room;
+}
+
+typedef struct par__tp_head { // of one sequence, at a meeting
+    const float *q, *k, *v, *dy;
+    size_t q_ld, kv_ld, dy_ld, q_first, kv_first; // q_first: row of the first query, of all rows
+    uint64_t random;                              // of the element (query, key) = (0, 0)
+} par__tp_head;
+
+static int par__tp_open_head(par_tp *tp, const par_tp_meeting *m, size_t b, size_t h, par__tp_head *o) {
+    const size_t d = m->dim, n = m->q_count * d, nk = m->kv_count * d;
+    float *room =
+        (float *)par_tp_scratch(tp, PAR__TP_SLICES, par__tp_wide(tp) ? 64 : (2 * n + 2 * nk) * sizeof(float));
+    if (!room) return 0;
+    const size_t kh = h / (m->heads / m->kv_heads);
+    o->q_ld = m->q_ld, o->kv_ld = m->kv_ld, o->dy_ld = m->dy_ld;
+    o->q_first = b * m->q_stride + m->q_row, o->kv_first = b * m->kv_stride + m->kv_row;
+    size_t ld = m->kv_ld;
+    o->q = par__tp_slice(tp, room, m->q, o->q_first * m->q_ld + h * d, m->q_count, d, &o->q_ld);
+    o->k = par__tp_slice(tp, room + n, m->k, o->kv_first * m->kv_ld + kh * d, m->kv_count, d, &o->kv_ld);
+    o->v = par__tp_slice(tp, room + n + nk, m->v, o->kv_first * m->kv_ld + kh * d, m->kv_count, d, &ld);
+    if (m->dy)
+        o->dy = par__tp_slice(tp, room + n + 2 * nk, m->dy, o->q_first * m->dy_ld + h * d, m->q_count, d,
+                              &o->dy_ld);
+    o->random = ((m->first_sequence + b) * m->all_heads + m->first_head + h) * m->sequence * m->sequence;
+    return 1;
+}
+// How many of the keys from k0 on query q0 + i may see.
+static size_t par__tp_visible(const par_tp_meeting *m, size_t q, size_t k0, size_t keys) {
+    const size_t until = m->q_position + q + 1, from = m->kv_position + k0;
+    return until <= from ? 0 : PAR__MIN(keys, until - from);
+}
+static uint64_t par__tp_score_number(const par_tp_meeting *m, const par__tp_head *o, size_t q, size_t k) {
+    return o->random + (m->q_position + q) * m->sequence + m->kv_position + k;
+}
+
+static par_result par__tp_attend_block(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o, size_t h,
+                                       size_t q0, size_t k0, float *scores) {
+    par_device *cpu = par_cpu();
+    const size_t d = m->dim, nq = PAR__MIN((size_t)PAR__TP_BLOCK_Q, m->q_count - q0);
+    const size_t nk = PAR__MIN((size_t)PAR__TP_BLOCK_K, m->kv_count - k0);
+    par_result r = cpu->gemm(cpu, 0, 1, nq, nk, d, m->scale, o->q + q0 * o->q_ld, o->q_ld,
+                             o->k + k0 * o->kv_ld, o->kv_ld, 0, scores, PAR__TP_BLOCK_K, NULL);
+    for (size_t i = 0; i < nq && !r; i++) {
+        float *s = scores + i * PAR__TP_BLOCK_K;
+        const size_t row = o->q_first + q0 + i, at = row * m->heads + h;
+        float *acc = m->acc + row * m->acc_ld + h * d;
+        const size_t seen = par__tp_visible(m, q0 + i, k0, nk);
+        for (size_t j = seen; j < nk; j++) s[j] = 0;
+        if (!seen) continue;
+        const float before = m->most[at], most = tp->loops->row_max(s, seen);
+        if (most > before) {
+            const float shrink = before == -INFINITY ? 0 : expf(before - most);
+            m->most[at] = most, m->sum[at] *= shrink;
+            tp->loops->scale(acc, acc, shrink, d);
+        }
+        m->sum[at] += tp->loops->row_exp(s, s, m->most[at], seen);
+        if (m->dropout > 0)
+            par__tp_drop(s, s, seen, tp->desc.seed, m->stream, par__tp_score_number(m, o, q0 + i, k0),
+                         m->dropout);
+    }
+    if (!r)
+        r = cpu->gemm(cpu, 0, 0, nq, d, nk, 1, scores, PAR__TP_BLOCK_K, o->v + k0 * o->kv_ld, o->kv_ld, 1,
+                      m->acc + (o->q_first + q0) * m->acc_ld + h * d, m->acc_ld, NULL);
+    return r;
+}
+
+typedef par_result (*par__tp_block)(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o, size_t h,
+                                    size_t q0, size_t k0, float *scores);
+static par_result par__tp_each_block(par_tp *tp, const par_tp_meeting *m, par__tp_block block) {
+    const size_t bytes = (size_t)PAR__TP_BLOCK_Q * PAR__TP_BLOCK_K * sizeof(float);
+    float *scores = (float *)par_tp_scratch(tp, PAR__TP_SCORES, bytes);
+    par_result r = scores && par_tp_scratch(tp, PAR__TP_SCORES_GRAD, 2 * bytes) ? PAR_OK : PAR_ERR_MEMORY;
+    for (size_t b = 0; b < m->batch; b++)
+        for (size_t h = 0; h < m->heads && !r; h++) {
+            par__tp_head o;
+            if (!par__tp_open_head(tp, m, b, h, &o)) return PAR_ERR_MEMORY;
+            for (size_t q0 = 0; q0 < m->q_count && !r; q0 += PAR__TP_BLOCK_Q)
+                for (size_t k0 = 0; k0 < m->kv_count && !r; k0 += PAR__TP_BLOCK_K) {
+                    const size_t last = PAR__MIN(m->q_count, q0 + PAR__TP_BLOCK_Q) - 1;
+                    if (par__tp_visible(m, last, k0, 1)) r = block(tp, m, &o, h, q0, k0, scores);
+                }
+        }
+    return r;
+}
+static par_result par__tp_cpu_attend(par_tp *tp, const par_tp_meeting *m) {
+    return par__tp_each_block(tp, m, par__tp_attend_block);
+}
+static par_result par__tp_cpu_attend_end(par_tp *tp, void *y, float *lse, const float *acc, const float *sum,
+                                         size_t rows, size_t heads, size_t dim) {
+    float *room = par__tp_row_scratch(tp, 1, dim);
+    if (!room) return PAR_ERR_MEMORY;
+    for (size_t i = 0; i < rows * heads; i++) {
+        tp->loops->scale(par__tp_room(tp, y, i * dim, room), acc + i * dim, 1.0f / sum[i], dim);
+        par__tp_narrow(tp, y, i * dim, dim, room);
+        lse[i] += logf(sum[i]);
+    }
+    return PAR_OK;
+}
+
+// p = e^(s - lse);  dv += p^T dy;  dp = dy v^T;  ds = p (dp - dot) scale;  dq += ds k;  dk += ds^T q
+static par_result par__tp_attend_block_back(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o,
+                                            size_t h, size_t q0, size_t k0, float *scores) {
+    par_device *cpu = par_cpu();
+    const size_t d = m->dim, ld = PAR__TP_BLOCK_K, nq = PAR__MIN((size_t)PAR__TP_BLOCK_Q, m->q_count - q0);
+    const size_t nk = PAR__MIN((size_t)PAR__TP_BLOCK_K, m->kv_count - k0), kh = h / (m->heads / m->kv_heads);
+    float *grads = (float *)tp->scratch[PAR__TP_SCORES_GRAD].memory, *dropped = grads + PAR__TP_BLOCK_Q * ld;
+    const float *q = o->q + q0 * o->q_ld, *k = o->k + k0 * o->kv_ld, *v = o->v + k0 * o->kv_ld;
+    const float *dy = o->dy + q0 * o->dy_ld;
+    float *dq = m->dq + (o->q_first + q0) * m->dq_ld + h * d;
+    float *dk = m->dk + (o->kv_first + k0) * m->dkv_ld + kh * d;
+    float *dv = m->dv + (o->kv_first + k0) * m->dkv_ld + kh * d;
+    const float *used = m->dropout > 0 ? dropped : scores;
+    par_result r = cpu->gemm(cpu, 0, 1, nq, nk, d, m->scale, q, o->q_ld, k, o->kv_ld, 0, scores, ld, NULL);
+    if (!r) r = cpu->gemm(cpu, 0, 1, nq, nk, d, 1, dy, o->dy_ld, v, o->kv_ld, 0, grads, ld, NULL);
+    for (size_t i = 0; i < nq && !r; i++) {
+        float *s = scores + i * ld, *g = grads + i * ld, *p = dropped + i * ld;
+        const size_t at = (o->q_first + q0 + i) * m->heads + h, seen = par__tp_visible(m, q0 + i, k0, nk);
+        tp->loops->row_exp(s, s, m->lse[at], seen);
+        if (m->dropout > 0) {
+            const uint64_t number = par__tp_score_number(m, o, q0 + i, k0);
+            par__tp_drop(p, s, seen, tp->desc.seed, m->stream, number, m->dropout);
+            par__tp_drop(g, g, seen, tp->desc.seed, m->stream, number, m->dropout);
+            for (size_t j = seen; j < nk; j++) p[j] = 0;
+        }
+        for (size_t j = seen; j < nk; j++) s[j] = g[j] = 0;
+        tp->loops->row_scores(g, s, g, m->dot[at], m->scale, seen);
+    }
+    if (!r) r = cpu->gemm(cpu, 1, 0, nk, d, nq, 1, used, ld, dy, o->dy_ld, 1, dv, m->dkv_ld, NULL);
+    if (!r) r = cpu->gemm(cpu, 0, 0, nq, d, nk, 1, grads, ld, k, o->kv_ld, 1, dq, m->dq_ld, NULL);
+    if (!r) r = cpu->gemm(cpu, 1, 0, nk, d, nq, 1, grads, ld, q, o->q_ld, 1, dk, m->dkv_ld, NULL);
+    return r;
+}
+static par_result par__tp_cpu_attend_backward(par_tp *tp, const par_tp_meeting *m) {
+    return par__tp_each_block(tp, m, par__tp_attend_block_back);
+}
+static par_result par__tp_cpu_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,
+                                       size_t dim) {
+    float *room = par__tp_row_scratch(tp, 2, dim);
+    if (!room) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++)
+        dot[r] = tp->loops->dot(par__tp_widen(tp, a, r * dim, dim, room),
+                                par__tp_widen(tp, b, r * dim, dim, room + dim), dim);
+    return PAR_OK;
+}
+
+static par_result par__tp_cpu_init(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n,
+                                   float deviation, float value) {
+    for (size_t i = 0; i < n; i++) {
+        float x = deviation > 0 ? deviation * par_normal(tp->desc.seed, stream, first + i) : value;
+        if (par__tp_wide(tp))
+            ((float *)dst)[i] = x;
+        else
+            ((uint16_t *)dst)[i] = par_f32_to_bf16(x);
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_square_sum(par_tp *tp, const float *x, size_t n, double *sum) {
+    return *sum += tp->loops->squares(x, n), PAR_OK;
+}
+
+const par_tp_kernels *par_tp_cpu(void) {
+    static const par_tp_kernels cpu = {"cpu",
+                                       par__tp_cpu_alloc,
+                                       par__tp_cpu_free,
+                                       par__tp_cpu_gemm,
+                                       par__tp_cpu_cast,
+                                       par__tp_cpu_copy,
+                                       par__tp_cpu_add_bias,
+                                       par__tp_cpu_sum_rows,
+                                       par__tp_cpu_elementwise,
+                                       par__tp_cpu_norm_forward,
+                                       par__tp_cpu_norm_backward,
+                                       par__tp_cpu_dropout,
+                                       par__tp_cpu_rope,
+                                       par__tp_cpu_embed,
+                                       par__tp_cpu_embed_backward,
+                                       par__tp_cpu_positions,
+                                       par__tp_cpu_positions_backward,
+                                       par__tp_cpu_loss_stats,
+                                       par__tp_cpu_loss_backward,
+                                       par__tp_cpu_attend,
+                                       par__tp_cpu_attend_end,
+                                       par__tp_cpu_attend_backward,
+                                       par__tp_cpu_row_dots,
+                                       par__tp_cpu_init,
+                                       par__tp_cpu_square_sum};
+    return &cpu;
+}
+
+// >>tp_context ----------------------------------------------------------------------------------------------
+
+#define PAR__TP_FAIL(...) par_fail(tp->desc.tp, PAR_ERR_ARGUMENT, __VA_ARGS__)
+#define PAR__TP_TRY(call)                                                                                    \
+    do {                                                                                                     \
+        const par_result par__r = (call);                                                                    \
+        if (par__r) return par__r;                                                                           \
+    } while (0)
+
+par_comm *par_tp_comm(const par_tp *tp) { return tp->desc.tp; }
+uint64_t par_tp_seed(const par_tp *tp) { return tp->desc.seed; }
+par_dtype par_tp_type(const par_tp *tp) { return tp->desc.bf16 ? PAR_BF16 : PAR_F32; }
+size_t par_tp_element_bytes(const par_tp *tp) { return tp->desc.bf16 ? 2 : 4; }
+
+static int par__tp_slot_shared(const par_tp *tp,
+                               int slot) { // used in collectives over tp, of one size on all ranks
+    return tp->t > 1 && slot <= PAR__TP_STATS && tp->kernels == par_tp_cpu();
+}
+static void par__tp_drop_scratch(par_tp *tp, int slot) {
+    if (tp->scratch[slot].memory && tp->scratch[slot].shared)
+        par_free(tp->desc.tp, tp->scratch[slot].memory);
+    else if (tp->scratch[slot].memory)
+        tp->kernels->free(tp, tp->scratch[slot].memory);
+    tp->scratch[slot].memory = NULL, tp->scratch[slot].bytes = 0;
+}
+void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
+    if (tp->scratch[slot].memory && tp->scratch[slot].bytes >= bytes) return tp->scratch[slot].memory;
+    par__tp_drop_scratch(tp, slot);
+    bytes = bytes ? bytes : 64;
+    tp->scratch[slot].shared = par__tp_slot_shared(tp, slot);
+    if (tp->scratch[slot].shared)
+        tp->scratch[slot].memory = par_alloc(tp->desc.tp, bytes);
+    else if (tp->kernels->alloc(tp, bytes, &tp->scratch[slot].memory))
+        tp->scratch[slot].memory = NULL;
+    if (!tp->scratch[slot].memory)
+        return par_fail(tp->desc.tp, PAR_ERR_MEMORY, "par_tp: no memory for %zu bytes of scratch", bytes),
+               (void *)NULL;
+    tp->scratch[slot].bytes = bytes;
+    return tp->scratch[slot].memory;
+}
+
+par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
+    PAR_ASSERT(desc && desc->tp && out);
+    *out = NULL;
+    par_tp *tp = (par_tp *)PAR_MALLOC(sizeof *tp);
+    if (!tp) return par_fail(desc->tp, PAR_ERR_MEMORY, "par_tp_open: out of memory");
+    memset(tp, 0, sizeof *tp);
+    tp->desc = *desc;
+    tp->t = par_size(desc->tp), tp->tp_rank = par_rank(desc->tp);
+    tp->c = desc->cp ? par_size(desc->cp) : 1, tp->cp_rank = desc->cp ? par_rank(desc->cp) : 0;
+    tp->kernels = desc->kernels ? desc->kernels : par_tp_cpu();
+    tp->loops = par__tp_pick();
+    // All ranks must agree on what decides who communicates, and how.
+    uint64_t mine[4] = {(uint64_t)(desc->sequence != 0) | (uint64_t)(desc->ulysses != 0) << 1 |
+                            (uint64_t)(desc->bf16 != 0) << 2,
+                        desc->seed, 0, 0};
+    mine[2] = ~mine[0], mine[3] = ~mine[1];
+    par_result r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->tp);
+    if (!r && desc->cp) r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->cp);
+    if (!r && (mine[0] != ~mine[2] || mine[1] != ~mine[3]))
+        r = par_fail(
+            desc->tp, PAR_ERR_MISMATCH,
+            "par_tp_open: sequence, ulysses, bf16 or seed differ between the ranks: give all the same");
+    if (r)
+        PAR_FREE(tp);
+    else
+        *out = tp;
+    return r;
+}
+par_result par_tp_close(par_tp *tp) {
+    par_result r = PAR_OK;
+    if (!tp) return PAR_OK;
+    for (int i = 0; i < 32; i++) par__tp_drop_scratch(tp, i);
+    for (int i = 0; i < 4; i++)
+        if (tp->replicas[i].comm && par_close(tp->replicas[i].comm)) r = PAR_ERR_PEER_DIED;
+    PAR_FREE(tp);
+    return r;
+}
+
+static const char *par__tp_layout_text(par_tp_layout layout) {
+    static const char *const texts[] = {
+#define X(name, text) text,
+        PAR_TP_LAYOUTS(X)
+#undef X
+    };
+    return (unsigned)layout < PAR_TP_LAYOUT_COUNT ? texts[layout] : "of no layout";
+}
+#define PAR__TP_BIT(layout) (1u << (layout))
+static par_tp_layout par__tp_tokens(const par_tp *tp) {
+    return tp->desc.sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
+}
+
+// Has a matrix one of these layouts, and so many columns (0: any)?
+static par_result par__tp_expect(const par_tp *tp, const char *call, const char *name, const par_tp_matrix *m,
+                                 unsigned layouts, size_t cols) {
+    char wanted[128] = "";
+    size_t at = 0;
+    if (!m || (m->rows && m->cols && !m->data)) return PAR__TP_FAIL("%s: %s has no data", call, name);
+    for (int i = 0; i < PAR_TP_LAYOUT_COUNT; i++)
+        if (layouts & PAR__TP_BIT(i))
+            at += (size_t)snprintf(wanted + at, sizeof wanted - at, "%s%s", at ? " or " : "",
+                                   par__tp_layout_text((par_tp_layout)i));
+    if ((unsigned)m->layout >= PAR_TP_LAYOUT_COUNT || !(layouts & PAR__TP_BIT(m->layout)))
+        return PAR__TP_FAIL("%s: %s is %s, but must be %s%s", call, name, par__tp_layout_text(m->layout),
+                            wanted,
+                            m->layout == PAR_TP_PARTIAL ? ": reduce it first"
+                            : m->layout == PAR_TP_SEQUENCE && !tp->desc.sequence
+                                ? ": this context has no sequence parallelism"
+                                : "");
+    if (cols && m->cols != cols)
+        return PAR__TP_FAIL("%s: %s has %zu columns on this rank, but must have %zu", call, name, m->cols,
+                            cols);
+    return PAR_OK;
+}
+static par_result par__tp_same_rows(const par_tp *tp, const char *call, size_t a, size_t b) {
+    return a == b ? PAR_OK
+                  : PAR__TP_FAIL("%s: matrices of %zu and of %zu rows do not go together", call, a, b);
+}
+static void par__tp_set(par_tp_matrix *m, size_t rows, size_t cols, par_tp_layout layout) {
+    m->rows = rows, m->cols = cols, m->layout = layout;
+}
+
+size_t par_tp_rows(const par_tp *tp, const par_tp_tokens *tokens) {
+    return tokens->batch * (tokens->sequence / (size_t)tp->c);
+}
+static par_tp_row_map par__tp_map(const par_tp *tp, const par_tp_tokens *tokens, size_t first_row) {
+    par_tp_row_map m;
+    const size_t c = (size_t)tp->c, r = (size_t)tp->cp_rank;
+    const int zigzag = tp->c > 1 && !tp->desc.ulysses;
+    m.first_row = first_row, m.sequence = tokens->sequence, m.per = tokens->sequence / c;
+    m.first_sequence = tokens->first;
+    m.chunk_count = zigzag ? 2 : 1;
+    m.chunk_tokens = m.per / m.chunk_count;
+    m.chunk[0] = r, m.chunk[1] = 2 * c - 1 - r;
+    return m;
+}
+static size_t par__tp_map_position(const par_tp_row_map *m, size_t i) {
+    return m->chunk[i / m->chunk_tokens] * m->chunk_tokens + i % m->chunk_tokens;
+}
+size_t par_tp_position(const par_tp *tp, size_t sequence, size_t i) {
+    par_tp_tokens tokens;
+    tokens.batch = 1, tokens.sequence = sequence, tokens.first = 0;
+    const par_tp_row_map m = par__tp_map(tp, &tokens, 0);
+    return par__tp_map_position(&m, i);
+}
+size_t par_tp_row_position(const par_tp_row_map *m, size_t row) {
+    return par__tp_map_position(m, (m->first_row + row) % m->per);
+}
+uint64_t par_tp_token(const par_tp_row_map *m, size_t row) {
+    return (m->first_sequence + (m->first_row + row) / m->per) * m->sequence + par_tp_row_position(m, row);
+}
+// The rows of a matrix as tokens; checks that the matrix has them.
+static par_result par__tp_map_of(const par_tp *tp, const char *call, const par_tp_tokens *tokens, size_t rows,
+                                 par_tp_layout layout, par_tp_row_map *map) {
+    const size_t c = (size_t)tp->c, split = tp->c > 1 && !tp->desc.ulysses ? 2 * c : c;
+    if (!tokens || !tokens->sequence || tokens->sequence % split)
+        return PAR__TP_FAIL(
+            "%s: sequences of %zu tokens do not divide by %zu, over %d context-parallel ranks", call,
+            tokens ? tokens->sequence : 0, split, tp->c);
+    const size_t all = par_tp_rows(tp, tokens), own = layout == PAR_TP_SEQUENCE ? all / (size_t)tp->t : all;
+    if (rows != own || (layout == PAR_TP_SEQUENCE && all % (size_t)tp->t))
+        return PAR__TP_FAIL("%s: %zu sequences of %zu tokens are %zu rows here%s, but the matrix has %zu",
+                            call, tokens->batch, tokens->sequence, own,
+                            layout == PAR_TP_SEQUENCE ? " (tokens split over tp)" : "", rows);
+    *map = par__tp_map(tp, tokens, layout == PAR_TP_SEQUENCE ? own * (size_t)tp->tp_rank : 0);
+    return PAR_OK;
+}
+
+// >>tp_moves ------------------------------------------------------------------------------------------------
+//
+//     REPLICATED  --split_rows-->  SEQUENCE  --gather_rows-->  REPLICATED
+//     PARTIAL     --all_reduce-->  REPLICATED        PARTIAL  --scatter_rows-->  SEQUENCE
+
+static par_result par__tp_divides(const par_tp *tp, const char *call, size_t rows) {
+    if (rows % (size_t)tp->t == 0) return PAR_OK;
+    return PAR__TP_FAIL("%s: %zu rows do not divide by %d tensor-parallel ranks", call, rows, tp->t);
+}
+
+par_result par_tp_all_reduce(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+    PAR__TP_TRY(par__tp_expect(tp, "par_tp_all_reduce", "x", x, PAR__TP_BIT(PAR_TP_PARTIAL), 0));
+    par__tp_set(y, x->rows, x->cols, PAR_TP_REPLICATED);
+    return par_all_reduce(x->data, y->data, x->rows * x->cols, par_tp_type(tp), PAR_SUM, tp->desc.tp);
+}
+par_result par_tp_gather_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+    PAR__TP_TRY(par__tp_expect(tp, "par_tp_gather_rows", "x", x, PAR__TP_BIT(PAR_TP_SEQUENCE), 0));
+    par__tp_set(y, x->rows * (size_t)tp->t, x->cols, PAR_TP_REPLICATED);
+    return par_all_gather(x->data, y->data, x->rows * x->cols, par_tp_type(tp), tp->desc.tp);
+}
+par_result par_tp_scatter_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+    PAR__TP_TRY(par__tp_expect(tp, "par_tp_scatter_rows", "x", x, PAR__TP_BIT(PAR_TP_PARTIAL), 0));
+    PAR__TP_TRY(par__tp_divides(tp, "par_tp_scatter_rows", x->rows));
+    par__tp_set(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
+    return par_reduce_scatter(x->data, y->data, y->rows * y->cols, par_tp_type(tp), PAR_SUM, tp->desc.tp);
+}
+par_result par_tp_split_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+    PAR__TP_TRY(par__tp_expect(tp, "par_tp_split_rows", "x", x, PAR__TP_BIT(PAR_TP_REPLICATED), 0));
+    PAR__TP_TRY(par__tp_divides(tp, "par_tp_split_rows", x->rows));
+    par__tp_set(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
+    const size_t bytes = y->rows * y->cols * par_tp_element_bytes(tp);
+    return tp->kernels->copy(tp, y->data, bytes, (const char *)x->data + bytes * (size_t)tp->tp_rank, bytes,
+                             1, bytes);
+}
+
+// A partial sum in f32 on its way to tokens: where the product goes, what begins the sum over tp, what ends
+// it.
+typedef struct par__tp_summing {
+    float *partial, *result;
+    size_t count; // of the result
+    par_request request;
+} par__tp_summing;
+
+static par_result par__tp_sum_open(par_tp *tp, par__tp_summing *s, size_t rows, size_t cols,
+                                   par_tp_matrix *y) {
+    const size_t t = (size_t)tp->t, mine = tp->desc.sequence ? rows / t : rows;
+    if (tp->desc.sequence) PAR__TP_TRY(par__tp_divides(tp, "par_tp", rows));
+    par__tp_set(y, mine, cols, par__tp_tokens(tp));
+    memset(s, 0, sizeof *s);
+    s->count = mine * cols;
+    s->result = par__tp_wide(tp) ? (float *)y->data
+                                 : (float *)par_tp_scratch(tp, PAR__TP_RESULT, s->count * sizeof(float));
+    s->partial =
+        tp->t == 1 ? s->result : (float *)par_tp_scratch(tp, PAR__TP_PARTIAL, rows * cols * sizeof(float));
+    return s->partial && s->result ? PAR_OK : PAR_ERR_MEMORY;
+}
+static par_result par__tp_sum_begin(par_tp *tp, par__tp_summing *s) {
+    if (tp->t == 1) return PAR_OK;
+    if (tp->desc.sequence)
+        return par_reduce_scatter_begin(s->partial, s->result, s->count, PAR_F32, PAR_SUM, tp->desc.tp,
+                                        &s->request);
+    return par_all_reduce_begin(s->partial, s->result, s->count, PAR_F32, PAR_SUM, tp->desc.tp, &s->request);
+}
+static par_result par__tp_sum_end(par_tp *tp, par__tp_summing *s, par_tp_matrix *y) {
+    PAR__TP_TRY(par_wait(&s->request));
+    return par__tp_wide(tp) ? PAR_OK : tp->kernels->cast(tp, y->data, PAR_BF16, s->result, PAR_F32, s->count);
+}
+
+// All rows of what is split by tokens: begun here, there after par_wait. x REPLICATED: nothing to do.
+static par_result par__tp_gather_begin(par_tp *tp, int slot, const par_tp_matrix *x, void *into,
+                                       const void **all, par_request *request) {
+    request->operation = NULL, request->ticket = 0;
+    *all = x->data;
+    if (x->layout != PAR_TP_SEQUENCE || (tp->t == 1 && !into)) return PAR_OK;
+    const size_t count = x->rows * x->cols;
+    if (!into) into = par_tp_scratch(tp, slot, count * (size_t)tp->t * par_tp_element_bytes(tp));
+    if (!into) return PAR_ERR_MEMORY;
+    *all = into;
+    return par_all_gather_begin(x->data, into, count, par_tp_type(tp), tp->desc.tp, request);
+}
+static size_t par__tp_all_rows(const par_tp *tp, const par_tp_matrix *x) {
+    return x->rows * (x->layout == PAR_TP_SEQUENCE ? (size_t)tp->t : 1);
+}
+
+// >>tp_parameters -------------------------------------------------------------------------------------------
+//
+// What of a parameter a rank has. Fused products are split segment by segment, each in whole units:
+//     [q0 q1 q2 q3 | k0 k1 | v0 v1]  over t = 2:   rank 0 [q0 q1 k0 v0]   rank 1 [q2 q3 k1 v1]
+//                                    over t = 4:   rank 0 [q0 k0 v0]  rank 1 [q1 k0 v0]  rank 2 [q2 k1 v1]
+// ... k0 is then in two ranks: replicas, whose gradients are summed and counted once.
+
+static int par__tp_part_of(int t, int rank, const par_tp_parameter *p, int index, size_t *first,
+                           size_t *global, size_t *count, int *replicas) {
+    const size_t n = (size_t)t, r = (size_t)rank;
+    const size_t whole = p->split == PAR_TP_BY_COLS ? p->cols : p->rows;
+    *replicas = 1, *first = 0;
+    if (p->split == PAR_TP_WHOLE) return *global = 0, *count = whole, *replicas = t, index == 0;
+    if (p->split == PAR_TP_BY_VOCABULARY)
+        return *global = whole / n * r + PAR__MIN(r, whole % n), *count = whole / n + (r < whole % n),
+               index == 0;
+    if (p->segment_count == 0) return *global = whole / n * r, *count = whole / n, index == 0;
+    size_t base = 0;
+    for (int i = 0; i < p->segment_count; i++) {
+        const size_t unit = p->segments[i].unit ? p->segments[i].unit : 1,
+                     units = p->segments[i].count / unit;
+        const size_t each = units >= n ? units / n : 1;
+        *count = each * unit;
+        *global = base + (units >= n ? r * each : r * units / n) * unit;
+        *replicas = units >= n ? 1 : (int)(n / PAR__MAX(units, (size_t)1));
+        if (i == index) return 1;
+        *first += *count, base += p->segments[i].count;
+    }
+    return 0;
+}
+int par_tp_part(const par_tp *tp, const par_tp_parameter *p, int index, size_t *first, size_t *global,
+                size_t *count, int *replicas) {
+    return par__tp_part_of(tp->t, tp->tp_rank, p, index, first, global, count, replicas);
+}
+
+static par_comm *par__tp_replica_comm(const par_tp *tp, int replicas) {
+    for (int i = 0; i < 4; i++)
+        if (tp->replicas[i].count == replicas) return tp->replicas[i].comm;
+    return NULL;
+}
+static par_result par__tp_need_replicas(par_tp *tp, int replicas) { // collective
+    int i = 0;
+    if (replicas == 1 || replicas == tp->t || par__tp_replica_comm(tp, replicas)) return PAR_OK;
+    while (i < 4 && tp->replicas[i].count) i++;
+    if (i == 4) return PAR__TP_FAIL("par_tp: more than 4 different numbers of ranks share heads");
+    PAR__TP_TRY(par_split(tp->desc.tp, tp->tp_rank / replicas, tp->tp_rank, &tp->replicas[i].comm));
+    return tp->replicas[i].count = replicas, PAR_OK;
+}
+
+// Shapes of this rank's part; errors where units do not divide.
+static par_result par__tp_open_parameter(par_tp *tp, const char *call, par_tp_parameter *p, size_t rows,
+                                         size_t cols, par_tp_split split, const par_tp_segment *segments,
+                                         int segment_count, int partial) {
+    const size_t t = (size_t)tp->t;
+    void *data = p->data;
+    float *grad = p->grad;
+    memset(p, 0, sizeof *p);
+    p->data = data, p->grad = grad;
+    p->rows = rows, p->cols = cols, p->split = split, p->partial = partial && tp->t > 1;
+    p->segment_count = segment_count;
+    if (segment_count < 0 || segment_count > PAR_TP_SEGMENTS)
+        return PAR__TP_FAIL("%s: segment_count is %d, but must be 0 to %d", call, segment_count,
+                            PAR_TP_SEGMENTS);
+    size_t sum = 0;
+    for (int i = 0; i < segment_count; i++) {
+        const size_t unit = segments[i].unit ? segments[i].unit : 1, units = segments[i].count / unit;
+        p->segments[i] = segments[i], sum += segments[i].count;
+        if (segments[i].count % unit || !units || (units % t && t % units))
+            return PAR__TP_FAIL(
+                "%s: segment %d has %zu features in units of %zu: %zu units do not divide over %d "
+                "tensor-parallel ranks, nor these over the units",
+                call, i, segments[i].count, unit, units, tp->t);
+        if (units < t) PAR__TP_TRY(par__tp_need_replicas(tp, (int)(t / units)));
+    }
+    if (segment_count && sum != rows)
+        return PAR__TP_FAIL("%s: the segments have %zu features together, but the layer %zu", call, sum,
+                            rows);
+    const size_t whole = split == PAR_TP_BY_COLS ? cols : rows;
+    if (!segment_count && (split == PAR_TP_BY_ROWS || split == PAR_TP_BY_COLS) && whole % t)
+        return PAR__TP_FAIL("%s: %zu features do not divide by %d tensor-parallel ranks", call, whole, tp->t);
+    size_t first, global, count, local = 0;
+    int replicas;
+    for (int i = 0; par_tp_part(tp, p, i, &first, &global, &count, &replicas); i++) local += count;
+    p->local_rows = split == PAR_TP_BY_COLS ? rows : local;
+    p->local_cols = split == PAR_TP_BY_COLS ? local : cols;
+    return PAR_OK;
+}
+
+static par_result par__tp_set_values(par_tp *tp, par_tp_parameter *p, uint64_t stream, float deviation,
+                                     float value) {
+    size_t first, global, count;
+    int replicas;
+    for (int i = 0; par_tp_part(tp, p, i, &first, &global, &count, &replicas); i++)
+        if (p->split == PAR_TP_BY_COLS) {
+            for (size_t r = 0; r < p->rows; r++)
+                PAR__TP_TRY(tp->kernels->init(tp, par__tp_to(tp, p->data, r * p->local_cols), stream,
+                                              r * p->cols + global, count, deviation, value));
+        } else {
+            PAR__TP_TRY(tp->kernels->init(tp, par__tp_to(tp, p->data, first * p->cols), stream,
+                                          global * p->cols, count * p->cols, deviation, value));
+        }
+    return PAR_OK;
+}
+par_result par_tp_init(par_tp *tp, par_tp_parameter *p, uint64_t stream, float standard_deviation) {
+    if (!(standard_deviation > 0)) return PAR__TP_FAIL("par_tp_init: the deviation must be positive");
+    return par__tp_set_values(tp, p, stream, standard_deviation, 0);
+}
+par_result par_tp_fill(par_tp *tp, par_tp_parameter *p, float value) {
+    return par__tp_set_values(tp, p, 0, 0, value);
+}
+
+// One pass per comm, because a group belongs to a comm: tp (-1), then those of replicas.
+static par_result par__tp_finish_on(par_tp *tp, par_tp_parameter *const *parameters, size_t count,
+                                    int which) {
+    par_comm *comm = which < 0 ? tp->desc.tp : tp->replicas[which].comm;
+    const int sharing = which < 0 ? tp->t : tp->replicas[which].count;
+    par_result r = par_group_begin(comm);
+    for (size_t i = 0; i < count && !r; i++) {
+        par_tp_parameter *p = parameters[i];
+        const size_t all = p->local_rows * p->local_cols;
+        size_t first, global, n;
+        int replicas;
+        if (!p->grad) continue;
+        if (which < 0 && p->partial) r = par_all_reduce(p->grad, p->grad, all, PAR_F32, PAR_SUM, comm);
+        for (int j = 0; !r && p->segment_count && par_tp_part(tp, p, j, &first, &global, &n, &replicas);
+             j++) {
+            float *g = p->grad + first * p->local_cols;
+            if (replicas == sharing && replicas > 1 && !p->partial)
+                r = par_all_reduce(g, g, n * p->local_cols, PAR_F32, PAR_SUM, comm);
+        }
+    }
+    const par_result ended = par_group_end(comm);
+    return r ? r : ended;
+}
+par_result par_tp_finish_gradients(par_tp *tp, par_tp_parameter *const *parameters, size_t count) {
+    if (tp->t == 1) return PAR_OK;
+    PAR__TP_TRY(par__tp_finish_on(tp, parameters, count, -1));
+    for (int i = 0; i < 4 && tp->replicas[i].count; i++)
+        PAR__TP_TRY(par__tp_finish_on(tp, parameters, count, i));
+    return PAR_OK;
+}
+par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm) {
+    double sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        const par_tp_parameter *p = parameters[i];
+        size_t first, global, n;
+        int replicas;
+        for (int j = 0; p->grad && par_tp_part(tp, p, j, &first, &global, &n, &replicas); j++) {
+            if (tp->tp_rank % replicas) continue; // another rank counts it
+            const size_t line = p->split == PAR_TP_BY_COLS ? p->rows : p->cols;
+            PAR__TP_TRY(tp->kernels->square_sum(tp, p->grad + first * line, n * line, &sum));
+        }
+    }
+    PAR__TP_TRY(par_all_reduce(&sum, &sum, 1, PAR_F64, PAR_SUM, tp->desc.tp));
+    return *norm = sqrt(sum), PAR_OK;
+}
+
+// >>tp_linear -----------------------------------------------------------------------------------------------
+//
+//     column     rank i:  Y_i = X W_i^T + b_i     back:  dX = sum of dY_i W_i,   dW_i = dY_i^T X
+//     row        rank i:  Y = sum of X_i W_i^T + b        dX_i = dY W_i,          dW_i = dY^T X_i
+// With sequence parallelism X and dY are gathered, and the sums scattered, along the tokens.
+
+par_result par_tp_linear_open(par_tp *tp, par_tp_linear *l) {
+    static const char *const call = "par_tp_linear_open";
+    const par_tp_split split = l->row          ? PAR_TP_BY_COLS
+                               : l->vocabulary ? PAR_TP_BY_VOCABULARY
+                                               : PAR_TP_BY_ROWS;
+    if (!l->in || !l->out) return PAR__TP_FAIL("%s: in and out must not be 0", call);
+    if (l->row && (l->segment_count || l->gather || l->vocabulary))
+        return PAR__TP_FAIL("%s: segments, gather and vocabulary are for column-parallel layers", call);
+    if (l->vocabulary && l->segment_count) return PAR__TP_FAIL("%s: a vocabulary has no segments", call);
+    PAR__TP_TRY(
+        par__tp_open_parameter(tp, call, &l->weight, l->out, l->in, split, l->segments, l->segment_count, 0));
+    if (!l->has_bias) return memset(&l->bias, 0, sizeof l->bias), PAR_OK;
+    if (l->row)
+        return par__tp_open_parameter(tp, call, &l->bias, l->out, 1, PAR_TP_WHOLE, NULL, 0,
+                                      tp->desc.sequence);
+    return par__tp_open_parameter(tp, call, &l->bias, l->out, 1, split, l->segments, l->segment_count, 0);
+}
+
+static size_t par__tp_rank_cols(const par_tp *tp, const par_tp_linear *l, int rank) {
+    size_t first, global, count, sum = 0;
+    int replicas;
+    for (int i = 0; par__tp_part_of(tp->t, rank, &l->weight, i, &first, &global, &count, &replicas); i++)
+        sum += count;
+    return sum;
+}
+// Between the whole output R x out and rank `rank`'s columns, dense in block: to the block or from it.
+static par_result par__tp_move_cols(par_tp *tp, const par_tp_linear *l, int rank, void *whole, void *block,
+                                    size_t rows, int to_block) {
+    const size_t e = par_tp_element_bytes(tp), whole_ld = l->out * e, ld = par__tp_rank_cols(tp, l, rank) * e;
+    size_t first, global, count;
+    int replicas;
+    for (int i = 0; par__tp_part_of(tp->t, rank, &l->weight, i, &first, &global, &count, &replicas); i++) {
+        char *a = (char *)whole + global * e, *b = (char *)block + first * e;
+        PAR__TP_TRY(to_block ? tp->kernels->copy(tp, b, ld, a, whole_ld, rows, count * e)
+                             : tp->kernels->copy(tp, a, whole_ld, b, ld, rows, count * e));
+    }
+    return PAR_OK;
+}
+static size_t par__tp_col_counts(const par_tp *tp, const par_tp_linear *l, size_t rows, size_t *counts) {
+    size_t sum = 0;
+    for (int q = 0; q < tp->t; q++) sum += counts[q] = rows * par__tp_rank_cols(tp, l, q);
+    return sum;
+}
+static par_result par__tp_gather_cols(par_tp *tp, const par_tp_linear *l, const void *mine, size_t rows,
+                                      void *whole) {
+    size_t counts[1024], at = 0;
+    const size_t e = par_tp_element_bytes(tp), sum = par__tp_col_counts(tp, l, rows, counts);
+    char *packed = (char *)par_tp_scratch(tp, PAR__TP_PACK_TO, sum * e);
+    if (!packed) return PAR_ERR_MEMORY;
+    PAR__TP_TRY(par_all_gatherv(mine, packed, counts, NULL, par_tp_type(tp), tp->desc.tp));
+    for (int q = 0; q < tp->t; at += counts[q++] * e)
+        PAR__TP_TRY(par__tp_move_cols(tp, l, q, whole, packed + at, rows, 0));
+    return PAR_OK;
+}
+// The gradient of my columns: of a gathered output it is cut out (all have it) or summed (all have a part).
+static par_result par__tp_own_cols(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *dy,
+                                   const void **mine) {
+    const size_t e = par_tp_element_bytes(tp), own = dy->rows * l->weight.local_rows;
+    size_t counts[1024], at = 0;
+    *mine = dy->data;
+    if (!l->gather) return PAR_OK;
+    char *block = (char *)par_tp_scratch(tp, PAR__TP_PACK, own * e);
+    if (!block) return PAR_ERR_MEMORY;
+    *mine = block;
+    if (dy->layout == PAR_TP_REPLICATED)
+        return par__tp_move_cols(tp, l, tp->tp_rank, dy->data, block, dy->rows, 1);
+    const size_t sum = par__tp_col_counts(tp, l, dy->rows, counts);
+    char *packed = (char *)par_tp_scratch(tp, PAR__TP_PACK_TO, sum * e);
+    if (!packed) return PAR_ERR_MEMORY;
+    for (int q = 0; q < tp->t; at += counts[q++] * e)
+        PAR__TP_TRY(par__tp_move_cols(tp, l, q, dy->data, packed + at, dy->rows, 1));
+    return par_reduce_scatterv(packed, block, counts, par_tp_type(tp), PAR_SUM, tp->desc.tp);
+}
+
+static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
+                                         par_tp_matrix *gathered, par_tp_matrix *y) {
+    const size_t n = l->weight.local_rows, rows = par__tp_all_rows(tp, x), e = par_tp_element_bytes(tp);
+    const void *all;
+    par_request request;
+    PAR__TP_TRY(par__tp_expect(tp, "par_tp_linear_forward", "x", x, PAR__TP_BIT(par__tp_tokens(tp)), l->in));
+    PAR__TP_TRY(
+        par__tp_gather_begin(tp, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL, &all, &request));
+    if (gathered) par__tp_set(gathered, rows, l->in, PAR_TP_REPLICATED);
+    void *mine = l->gather ? par_tp_scratch(tp, PAR__TP_PACK, rows * n * e) : y->data;
+    if (!mine) return PAR_ERR_MEMORY;
+    PAR__TP_TRY(par_wait(&request));
+    PAR__TP_TRY(tp->kernels->gemm(tp, 0, 1, rows, n, l->in, all, l->in, l->weight.data, l->in, 0, mine,
+                                  par_tp_type(tp), n));
+    if (l->has_bias) PAR__TP_TRY(tp->kernels->add_bias(tp, mine, l->bias.data, rows, n));
+    if (l->gather) PAR__TP_TRY(par__tp_gather_cols(tp, l, mine, rows, y->data));
+    par__tp_set(y, rows, l->gather ? l->out : n,
+                l->gather       ? PAR_TP_REPLICATED
+                : l->vocabulary ? PAR_TP_VOCABULARY
+                                : PAR_TP_HIDDEN);
+    return PAR_OK;
+}
+static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
+                                      par_tp_matrix *y) {
+    const size_t n = l->weight.local_cols;
+    par__tp_summing s;
+    PAR__TP_TRY(par__tp_expect(tp, "par_tp_linear_forward", "x", x, PAR__TP_BIT(PAR_TP_HIDDEN), n));
+    PAR__TP_TRY(par__tp_sum_open(tp, &s, x->rows, l->out, y));
+    PAR__TP_TRY(tp->kernels->gemm(tp, 0, 1, x->rows, l->out, n, x->data, n, l->weight.data, n, 0, s.partial,
+                                  PAR_F32, l->out));
+    PAR__TP_TRY(par__tp_sum_begin(tp, &s));
+    PAR__TP_TRY(par__tp_sum_end(tp, &s, y));
+    return l->has_bias ? tp->kernels->add_bias(tp, y->data, l->bias.data, y->rows, y->cols) : PAR_OK;
+}
+par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
+                                 par_tp_matrix *gathered, par_tp_matrix *y) {
+    return l->row ? par__tp_row_forward(tp, l, x, y) : par__tp_column_forward(tp, l, x, gathered, y);
+}
+
+enum { PAR__TP_INPUT = 1, PAR__TP_WEIGHT = 2 };
+static par_result par__tp_weight_grad(par_tp *tp, par_tp_linear *l, const void *dy, const void *x,
+                                      size_t rows) {
+    const size_t m = l->weight.local_rows, n = l->weight.local_cols;
+    if (!l->weight.grad) return PAR_OK;
+    return tp->kernels->gemm(tp, 1, 0, m, n, rows, dy, m, x, n, 1, l->weight.grad, PAR_F32, n);
+}
+static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                          const par_tp_matrix *x, par_tp_matrix *dx, int halves) {
+    static const char *const call = "par_tp_linear_backward";
+    const size_t n = l->weight.local_rows;
+    const unsigned out = l->gather       ? PAR__TP_BIT(PAR_TP_REPLICATED) | PAR__TP_BIT(PAR_TP_PARTIAL)
+                         : l->vocabulary ? PAR__TP_BIT(PAR_TP_VOCABULARY)
+                                         : PAR__TP_BIT(PAR_TP_HIDDEN);
+    const void *grad, *all = NULL;
+    par_request gathering = {NULL, 0};
+    par__tp_summing s;
+    PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, out, l->gather ? l->out : n));
+    PAR__TP_TRY(par__tp_own_cols(tp, l, dy, &grad));
+    if (halves & PAR__TP_WEIGHT) { // beside the product for dx
+        PAR__TP_TRY(par__tp_expect(tp, call, "x", x,
+                                   PAR__TP_BIT(par__tp_tokens(tp)) | PAR__TP_BIT(PAR_TP_REPLICATED), l->in));
+        PAR__TP_TRY(par__tp_same_rows(tp, call, par__tp_all_rows(tp, x), dy->rows));
+        PAR__TP_TRY(par__tp_gather_begin(tp, PAR__TP_GATHERED, x, NULL, &all, &gathering));
+    }
+    if (halves & PAR__TP_INPUT) {
+        PAR__TP_TRY(par__tp_sum_open(tp, &s, dy->rows, l->in, dx));
+        PAR__TP_TRY(tp->kernels->gemm(tp, 0, 0, dy->rows, l->in, n, grad, n, l->weight.data, l->in, 0,
+                                      s.partial, PAR_F32, l->in));
+        PAR__TP_TRY(par__tp_sum_begin(tp, &s)); // beside the product for the weights
+    }
+    PAR__TP_TRY(par_wait(&gathering));
+    if (halves & PAR__TP_WEIGHT) {
+        PAR__TP_TRY(par__tp_weight_grad(tp, l, grad, all, dy->rows));
+        if (l->has_bias && l->bias.grad)
+            PAR__TP_TRY(tp->kernels->sum_rows(tp, l->bias.grad, grad, dy->rows, n));
+    }
+    return halves & PAR__TP_INPUT ? par__tp_sum_end(tp, &s, dx) : PAR_OK;
+}
+static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                       const par_tp_matrix *x, par_tp_matrix *dx, int halves) {
+    static const char *const call = "par_tp_linear_backward";
+    const size_t n = l->weight.local_cols, rows = par__tp_all_rows(tp, dy), t = (size_t)tp->t;
+    const void *all;
+    par_request request;
+    PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy,
+                               PAR__TP_BIT(par__tp_tokens(tp)) | PAR__TP_BIT(PAR_TP_REPLICATED), l->out));
+    if (halves & PAR__TP_WEIGHT) {
+        PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(PAR_TP_HIDDEN), n));
+        PAR__TP_TRY(par__tp_same_rows(tp, call, x->rows, rows));
+    }
+    PAR__TP_TRY(par__tp_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &all, &request));
+    if ((halves & PAR__TP_WEIGHT) && l->has_bias && l->bias.grad) { // of the own tokens, beside the gather
+        const int whole = tp->desc.sequence && dy->layout == PAR_TP_REPLICATED;
+        const size_t own = whole ? rows / t : dy->rows, skip = whole ? own * (size_t)tp->tp_rank * l->out : 0;
+        PAR__TP_TRY(tp->kernels->sum_rows(tp, l->bias.grad, par__tp_at(tp, dy->data, skip), own, l->out));
+    }
+    PAR__TP_TRY(par_wait(&request));
+    if (halves & PAR__TP_INPUT) {
+        par__tp_set(dx, rows, n, PAR_TP_HIDDEN);
+        PAR__TP_TRY(tp->kernels->gemm(tp, 0, 0, rows, n, l->out, all, l->out, l->weight.data, n, 0, dx->data,
+                                      par_tp_type(tp), n));
+    }
+    return halves & PAR__TP_WEIGHT ? par__tp_weight_grad(tp, l, all, x->data, rows) : PAR_OK;
+}
+static par_result par__tp_linear_back(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                      const par_tp_matrix *x, par_tp_matrix *dx, int halves) {
+    return l->row ? par__tp_row_backward(tp, l, dy, x, dx, halves)
+                  : par__tp_column_backward(tp, l, dy, x, dx, halves);
+}
+par_result par_tp_linear_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                  const par_tp_matrix *x, par_tp_matrix *dx) {
+    return par__tp_linear_back(tp, l, dy, x, dx, PAR__TP_WEIGHT | (dx ? PAR__TP_INPUT : 0));
+}
+par_result par_tp_linear_backward_input(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                        par_tp_matrix *dx) {
+    return par__tp_linear_back(tp, l, dy, NULL, dx, PAR__TP_INPUT);
+}
+par_result par_tp_linear_backward_weight(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                         const par_tp_matrix *x) {
+    return par__tp_linear_back(tp, l, dy, x, NULL, PAR__TP_WEIGHT);
+}
+
+// >>tp_local ------------------------------------------------------------------------------------------------
+
+par_result par_tp_norm_open(par_tp *tp, par_tp_norm *norm) {
+    static const char *const call = "par_tp_norm_open";
+    if (!norm->features) return PAR__TP_FAIL("%s: features must not be 0", call);
+    if (norm->rms && norm->has_bias) return PAR__TP_FAIL("%s: a root mean square norm has no bias", call);
+    PAR__TP_TRY(par__tp_open_parameter(tp, call, &norm->weight, norm->features, 1, PAR_TP_WHOLE, NULL, 0,
+                                       tp->desc.sequence));
+    if (!norm->has_bias) return memset(&norm->bias, 0, sizeof norm->bias), PAR_OK;
+    return par__tp_open_parameter(tp, call, &norm->bias, norm->features, 1, PAR_TP_WHOLE, NULL, 0,
+                                  tp->desc.sequence);
+}
+par_result par_tp_norm_forward(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *x, float *stats,
+                               par_tp_matrix *y) {
+    PAR__TP_TRY(
+        par__tp_expect(tp, "par_tp_norm_forward", "x", x, PAR__TP_BIT(par__tp_tokens(tp)), norm->features));
+    par__tp_set(y, x->rows, x->cols, x->layout);
+    return tp->kernels->norm_forward(tp, y->data, stats, x->data, norm->weight.data,
+                                     norm->has_bias ? norm->bias.data : NULL, x->rows, x->cols, norm->rms,
+                                     norm->epsilon > 0 ? norm->epsilon : 1e-5f);
+}
+par_result par_tp_norm_backward(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
+                                const par_tp_matrix *x, const float *stats, par_tp_matrix *dx) {
+    static const char *const call = "par_tp_norm_backward";
+    PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(par__tp_tokens(tp)), norm->features));
+    PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(x->layout), norm->features));
+    PAR__TP_TRY(par__tp_same_rows(tp, call, dy->rows, x->rows));
+    par__tp_set(dx, x->rows, x->cols, x->layout);
+    return tp->kernels->norm_backward(tp, dx->data, norm->weight.grad,
+                                      norm->has_bias ? norm->bias.grad : NULL, dy->data, x->data,
+                                      norm->weight.data, stats, x->rows, x->cols, norm->rms);
+}
+
+#define PAR__TP_VALUES (~PAR__TP_BIT(PAR_TP_PARTIAL) & (PAR__TP_BIT(PAR_TP_LAYOUT_COUNT) - 1))
+static par_result par__tp_binary(par_tp *tp, const char *call, par_tp_elementwise what,
+                                 const par_tp_matrix *x, const par_tp_matrix *y, unsigned layouts,
+                                 par_tp_matrix *z) {
+    PAR__TP_TRY(par__tp_expect(tp, call, "x", x, layouts, 0));
+    PAR__TP_TRY(par__tp_expect(tp, call, "y", y, PAR__TP_BIT(x->layout), x->cols));
+    PAR__TP_TRY(par__tp_same_rows(tp, call, y->rows, x->rows));
+    par__tp_set(z, x->rows, x->cols, x->layout);
+    return tp->kernels->elementwise(tp, what, x->rows, x->cols, z->data, NULL, x->cols, x->data, x->cols,
+                                    y->data, NULL, x->cols);
+}
+par_result par_tp_add(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y, par_tp_matrix *z) {
+    return par__tp_binary(tp, "par_tp_add", PAR_TP_ADD, x, y, PAR__TP_VALUES | PAR__TP_BIT(PAR_TP_PARTIAL),
+                          z);
+}
+par_result par_tp_gelu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+    PAR__TP_TRY(par__tp_expect(tp, "par_tp_gelu_forward", "x", x, PAR__TP_VALUES, 0));
+    par__tp_set(y, x->rows, x->cols, x->layout);
+    return tp->kernels->elementwise(tp, PAR_TP_GELU, x->rows, x->cols, y->data, NULL, x->cols, x->data,
+                                    x->cols, NULL, NULL, 0);
+}
+par_result par_tp_gelu_backward(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                par_tp_matrix *dx) {
+    return par__tp_binary(tp, "par_tp_gelu_backward", PAR_TP_GELU_BACK, dy, x, PAR__TP_VALUES, dx);
+}
+par_result par_tp_swiglu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+    static const char *const call = "par_tp_swiglu_forward";
+    const unsigned layouts = PAR__TP_BIT(PAR_TP_HIDDEN) | PAR__TP_BIT(PAR_TP_REPLICATED);
+    const size_t n = x->cols / 2;
+    PAR__TP_TRY(par__tp_expect(tp, call, "x", x, layouts, 0));
+    if (x->cols % 2) return PAR__TP_FAIL("%s: x has %zu columns, but must have two halves", call, x->cols);
+    const size_t rows = x->rows;
+    const par_tp_layout layout = x->layout;
+    PAR__TP_TRY(tp->kernels->elementwise(tp, PAR_TP_SWIGLU, rows, n, y->data, NULL, n, x->data, 2 * n,
+                                         par__tp_at(tp, x->data, n), NULL, 2 * n));
+    return par__tp_set(y, rows, n, layout), PAR_OK;
+}
+par_result par_tp_swiglu_backward(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                  par_tp_matrix *dx) {
+    static const char *const call = "par_tp_swiglu_backward";
+    const size_t n = dy->cols;
+    PAR__TP_TRY(
+        par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(PAR_TP_HIDDEN) | PAR__TP_BIT(PAR_TP_REPLICATED), 0));
+    PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(dy->layout), 2 * n));
+    PAR__TP_TRY(par__tp_same_rows(tp, call, dy->rows, x->rows));
+    par__tp_set(dx, x->rows, 2 * n, x->layout);
+    return tp->kernels->elementwise(tp, PAR_TP_SWIGLU_BACK, x->rows, n, dx->data, par__tp_to(tp, dx->data, n),
+                                    2 * n, dy->data, n, x->data, par__tp_at(tp, x->data, n), 2 * n);
+}
+
+par_result par_tp_dropout(par_tp *tp, const par_tp_tokens *tokens, uint64_t stream, float probability,
+                          const par_tp_matrix *x, par_tp_matrix *y) {
+    static const char *const call = "par_tp_dropout";
+    par_tp_row_map map;
+    PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(par__tp_tokens(tp)), 0));
+    PAR__TP_TRY(par__tp_map_of(tp, call, tokens, x->rows, x->layout, &map));
+    if (!(probability >= 0 && probability < 1))
+        return PAR__TP_FAIL("%s: the probability is %g, but must be in [0, 1)", call, (double)probability);
+    par__tp_set(y, x->rows, x->cols, x->layout);
+    const size_t bytes = x->rows * x->cols * par_tp_element_bytes(tp);
+    if (probability > 0)
+        return tp->kernels->dropout(tp, y->data, x->data, x->rows, x->cols, &map, stream, probability);
+    return y->data == x->data ? PAR_OK : tp->kernels->copy(tp, y->data, bytes, x->data, bytes, 1, bytes);
+}
+par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, size_t dim, float base,
+                       int backward, par_tp_matrix *x) {
+    static const char *const call = "par_tp_rope";
+    par_tp_row_map map;
+    PAR__TP_TRY(
+        par__tp_expect(tp, call, "x", x, PAR__TP_BIT(PAR_TP_HIDDEN) | PAR__TP_BIT(PAR_TP_REPLICATED), 0));
+    PAR__TP_TRY(par__tp_map_of(tp, call, tokens, x->rows, x->layout, &map));
+    if (dim % 2 || heads * dim > x->cols)
+        return PAR__TP_FAIL("%s: %zu heads of %zu features (an even number) do not fit %zu columns", call,
+                            heads, dim, x->cols);
+    return tp->kernels->rope(tp, x->data, x->rows, x->cols, heads, dim, &map, base, backward);
+}
+
+// >>tp_embedding --------------------------------------------------------------------------------------------
+//
+// Embedding: each rank looks up the ids it has and gives zeros for the others; the sum is the row. Loss: of
+// each row every rank knows the maximum m, d = sum of e^(x - m), its logit of the target and the sum of its
+// logits; gathered, lse = M + log(sum of d e^(m - M)) is the same, to the bit, on all.
+
+par_result par_tp_embedding_open(par_tp *tp, par_tp_embedding *e) {
+    static const char *const call = "par_tp_embedding_open";
+    if (!e->vocabulary || !e->features)
+        return PAR__TP_FAIL("%s: vocabulary and features must not be 0", call);
+    PAR__TP_TRY(par__tp_open_parameter(tp, call, &e->weight, e->vocabulary, e->features, PAR_TP_BY_VOCABULARY,
+                                       NULL, 0, 0));
+    if (!e->positions) return memset(&e->position, 0, sizeof e->position), PAR_OK;
+    return par__tp_open_parameter(tp, call, &e->position, e->positions, e->features, PAR_TP_WHOLE, NULL, 0,
+                                  tp->desc.sequence);
+}
+static par_result par__tp_check_ids(const par_tp *tp, const char *call, const par_tp_embedding *e,
+                                    const par_tp_tokens *tokens, const int32_t *ids, size_t rows) {
+    if (tokens->sequence > e->positions && e->positions)
+        return PAR__TP_FAIL("%s: sequences of %zu tokens, but only %zu positions", call, tokens->sequence,
+                            e->positions);
+    if (tp->kernels != par_tp_cpu()) return PAR_OK; // ids are in the device's memory
+    for (size_t r = 0; r < rows; r++)
+        if (ids[r] < 0 || (size_t)ids[r] >= e->vocabulary)
+            return PAR__TP_FAIL("%s: ids[%zu] is %d, but the vocabulary has %zu", call, r, (int)ids[r],
+                                e->vocabulary);
+    return PAR_OK;
+}
+par_result par_tp_embedding_forward(par_tp *tp, const par_tp_embedding *e, const par_tp_tokens *tokens,
+                                    const int32_t *ids, par_tp_matrix *y) {
+    static const char *const call = "par_tp_embedding_forward";
+    const size_t rows = par_tp_rows(tp, tokens), h = e->features;
+    size_t first, global, count;
+    int replicas;
+    par_tp_row_map map;
+    par_tp_matrix x;
+    PAR__TP_TRY(par__tp_map_of(tp, call, tokens, rows, PAR_TP_REPLICATED, &map));
+    PAR__TP_TRY(par__tp_check_ids(tp, call, e, tokens, ids, rows));
+    par_tp_part(tp, &e->weight, 0, &first, &global, &count, &replicas);
+    par__tp_set(&x, rows, h, PAR_TP_PARTIAL);
+    x.data = tp->t == 1 ? y->data : par_tp_scratch(tp, PAR__TP_PARTIAL, rows * h * sizeof(float));
+    if (!x.data) return PAR_ERR_MEMORY;
+    PAR__TP_TRY(tp->kernels->embed(tp, x.data, ids, rows, e->weight.data, global, count, h));
+    if (tp->t == 1)
+        par__tp_set(y, rows, h, par__tp_tokens(tp));
+    else
+        PAR__TP_TRY(tp->desc.sequence ? par_tp_scatter_rows(tp, &x, y) : par_tp_all_reduce(tp, &x, y));
+    PAR__TP_TRY(par__tp_map_of(tp, call, tokens, y->rows, y->layout, &map));
+    return e->positions ? tp->kernels->positions(tp, y->data, e->position.data, y->rows, h, &map) : PAR_OK;
+}
+par_result par_tp_embedding_backward(par_tp *tp, par_tp_embedding *e, const par_tp_tokens *tokens,
+                                     const int32_t *ids, const par_tp_matrix *dy) {
+    static const char *const call = "par_tp_embedding_backward";
+    size_t first, global, count;
+    int replicas;
+    par_tp_row_map map;
+    par_request request;
+    const void *all;
+    PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(par__tp_tokens(tp)), e->features));
+    PAR__TP_TRY(par__tp_map_of(tp, call, tokens, dy->rows, dy->layout, &map));
+    PAR__TP_TRY(par__tp_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &all, &request));
+    par_result r = PAR_OK;
+    if (e->positions && e->position.grad)
+        r = tp->kernels->positions_backward(tp, e->position.grad, dy->data, dy->rows, e->features, &map);
+    const par_result gathered = par_wait(&request);
+    if (r || gathered) return r ? r : gathered;
+    par_tp_part(tp, &e->weight, 0, &first, &global, &count, &replicas);
+    if (!e->weight.grad) return PAR_OK;
+    return tp->kernels->embed_backward(tp, e->weight.grad, ids, par_tp_rows(tp, tokens), all, global, count,
+                                       e->features);
+}
+
+static par_result par__tp_loss_check(const par_tp *tp, const char *call, const par_tp_loss *loss,
+                                     const par_tp_matrix *logits, const int32_t *targets, size_t *first) {
+    const size_t n = (size_t)tp->t, r = (size_t)tp->tp_rank, v = loss->vocabulary;
+    *first = v / n * r + PAR__MIN(r, v % n);
+    PAR__TP_TRY(
+        par__tp_expect(tp, call, "logits", logits, PAR__TP_BIT(PAR_TP_VOCABULARY), v / n + (r < v % n)));
+    for (size_t i = 0; i < logits->rows && tp->kernels == par_tp_cpu(); i++)
+        if (targets[i] >= 0 && targets[i] != loss->ignore && (size_t)targets[i] >= v)
+            return PAR__TP_FAIL("%s: targets[%zu] is %d, but the vocabulary has %zu", call, i,
+                                (int)targets[i], v);
+    return PAR_OK;
+}
+par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                               const int32_t *targets, float *lse, float *losses, double *sum,
+                               size_t *counted) {
+    const size_t rows = logits->rows, t = (size_t)tp->t;
+    const float e = loss->label_smoothing;
+    size_t first;
+    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first));
+    float *all = (float *)par_tp_scratch(tp, PAR__TP_STATS, rows * t * 4 * sizeof(float));
+    if (!all) return PAR_ERR_MEMORY;
+    PAR__TP_TRY(tp->kernels->loss_stats(tp, all + (size_t)tp->tp_rank * rows * 4, logits->data, targets, rows,
+                                        first, logits->cols));
+    PAR__TP_TRY(par_all_gather(all + (size_t)tp->tp_rank * rows * 4, all, rows * 4, PAR_F32, tp->desc.tp));
+    *sum = 0, *counted = 0;
+    for (size_t r = 0; r < rows; r++) {
+        float most = -INFINITY;
+        double d = 0, wanted = 0, total = 0;
+        for (size_t q = 0; q < t; q++) most = PAR__MAX(most, all[(q * rows + r) * 4]);
+        for (size_t q = 0; q < t; q++) {
+            const float *s = all + (q * rows + r) * 4;
+            d += (double)s[1] * exp((double)s[0] - (double)most);
+            wanted += (double)s[2], total += (double)s[3];
+        }
+        const double x = (double)most + log(d);
+        const double one = (1 - (double)e) * (x - wanted) +
+                           (double)e * (x - total / (double)loss->vocabulary) + (double)loss->z_loss * x * x;
+        const int ignored = par__tp_ignored(loss, targets[r]);
+        lse[r] = (float)x;
+        if (losses) losses[r] = ignored ? 0 : (float)one;
+        if (!ignored) *sum += one, *counted += 1;
+    }
+    return PAR_OK;
+}
+par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                                const int32_t *targets, const float *lse, float scale,
+                                par_tp_matrix *dlogits) {
+    size_t first;
+    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_backward", loss, logits, targets, &first));
+    par__tp_set(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
+    return tp->kernels->loss_backward(tp, dlogits->data, logits->data, targets, lse, logits->rows, first,
+                                      logits->cols, loss, scale);
+}
+
+// >>tp_attention --------------------------------------------------------------------------------------------
+//
+// Local heads: heads/t queries, kv_heads/t keys (at least one: then shared with neighbours). Over c ranks
+//     ring       step j: attend to the keys of rank r-j, while they go on to r+1; c-1 hops. Backward: the
+//                gradients of keys travel with them, one step behind, and one hop more brings them home.
+//                rank r has chunks r and 2c-1-r, so all have the same to do in every step:
+//                    rank 0 [0 7]   rank 1 [1 6]   rank 2 [2 5]   rank 3 [3 4]
+//     Ulysses    tokens x all heads -- all_to_all --> all tokens x heads/c -- attend -- all_to_all --> back
+
+typedef struct par__tp_shape {
+    size_t rows, heads, kv_heads, dim, q_cols, kv_cols, cols; // on this rank
+    size_t first_head;
+    float scale;
+    par_tp_row_map map;
+} par__tp_shape;
+
+void par_tp_attention_segments(const par_tp_attention *a, par_tp_segment segments[3]) {
+    const size_t kv = a->kv_heads ? a->kv_heads : a->heads;
+    segments[0].count = a->heads * a->dim, segments[1].count = segments[2].count = kv * a->dim;
+    segments[0].unit = segments[1].unit = segments[2].unit = a->dim;
+}
+static par_result par__tp_attention_shape(const par_tp *tp, const char *call, const par_tp_attention *a,
+                                          const par_tp_tokens *tokens, const par_tp_matrix *x,
+                                          par__tp_shape *s) {
+    const size_t t = (size_t)tp->t, c = (size_t)tp->c, kv = a->kv_heads ? a->kv_heads : a->heads;
+    if (!a->heads || !a->dim || a->heads % kv || a->heads % t || (kv % t && t % kv))
+        return PAR__TP_FAIL("%s: %zu heads and %zu key-value heads of %zu features do not divide over %d "
+                            "tensor-parallel ranks",
+                            call, a->heads, kv, a->dim, tp->t);
+    s->heads = a->heads / t, s->kv_heads = kv >= t ? kv / t : 1, s->dim = a->dim;
+    s->q_cols = s->heads * a->dim, s->kv_cols = s->kv_heads * a->dim, s->cols = s->q_cols + 2 * s->kv_cols;
+    s->first_head = (size_t)tp->tp_rank * s->heads;
+    s->scale = a->scale > 0 ? a->scale : 1.0f / sqrtf((float)a->dim);
+    if (tp->desc.ulysses && (s->heads % c || s->kv_heads % c))
+        return PAR__TP_FAIL(
+            "%s: %zu heads and %zu key-value heads per rank do not divide over %d context-parallel "
+            "ranks by all-to-all: use the ring",
+            call, s->heads, s->kv_heads, tp->c);
+    PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(PAR_TP_HIDDEN), s->cols));
+    s->rows = x->rows;
+    return par__tp_map_of(tp, call, tokens, x->rows, PAR_TP_HIDDEN, &s->map);
+}
+static void par__tp_meeting_of(const par__tp_shape *s, const par_tp_attention *a, const par_tp_tokens *tokens,
+                               uint64_t stream, par_tp_meeting *m) {
+    memset(m, 0, sizeof *m);
+    m->batch = tokens->batch, m->heads = s->heads, m->kv_heads = s->kv_heads, m->dim = s->dim;
+    m->scale = s->scale, m->dropout = a->dropout, m->stream = stream;
+    m->first_sequence = tokens->first, m->sequence = tokens->sequence;
+    m->first_head = s->first_head, m->all_heads = a->heads;
+}
+
+// Attend from my tokens to those of `owner`, chunk by chunk.
+static par_result par__tp_meet(par_tp *tp, par_tp_meeting *m, const par_tp_row_map *map, int owner,
+                               int backward) {
+    par_tp_row_map theirs = *map;
+    theirs.chunk[0] = (size_t)owner, theirs.chunk[1] = 2 * (size_t)tp->c - 1 - (size_t)owner;
+    m->q_stride = m->kv_stride = map->per;
+    m->q_count = m->kv_count = map->chunk_tokens;
+    for (size_t i = 0; i < map->chunk_count; i++)
+        for (size_t j = 0; j < map->chunk_count; j++) {
+            if (theirs.chunk[j] > map->chunk[i]) continue;
+            m->q_row = i * map->chunk_tokens, m->q_position = map->chunk[i] * map->chunk_tokens;
+            m->kv_row = j * map->chunk_tokens, m->kv_position = theirs.chunk[j] * map->chunk_tokens;
+            PAR__TP_TRY(backward ? tp->kernels->attend_backward(tp, m) : tp->kernels->attend(tp, m));
+        }
+    return PAR_OK;
+}
+
+// One hop of the ring: what I have goes to the next rank, what the previous one has comes.
+static par_result par__tp_hop_begin(par_tp *tp, const void *have, void *next, size_t count, par_dtype type,
+                                    par_request requests[2]) {
+    const int right = (tp->cp_rank + 1) % tp->c, left = (tp->cp_rank + tp->c - 1) % tp->c;
+    PAR__TP_TRY(par_send_begin(have, count, type, right, tp->desc.cp, &requests[0]));
+    return par_recv_begin(next, count, type, left, tp->desc.cp, &requests[1]);
+}
+static void par__tp_swap(void **a, void **b) {
+    void *x = *a;
+    *a = *b, *b = x;
+}
+
+// Keys and values of one rank, dense: rows x [k; v]. One rank alone: where they lie in x.
+typedef struct par__tp_keys {
+    void *have, *next;
+    size_t ld, count;
+} par__tp_keys;
+static par_result par__tp_open_keys(par_tp *tp, const par__tp_shape *s, const par_tp_matrix *x,
+                                    par__tp_keys *k) {
+    const size_t e = par_tp_element_bytes(tp);
+    k->ld = s->cols, k->count = 2 * s->rows * s->kv_cols;
+    k->have = par__tp_to(tp, x->data, s->q_cols), k->next = NULL;
+    if (tp->c == 1) return PAR_OK;
+    void *from = k->have;
+    k->ld = 2 * s->kv_cols;
+    k->have = par_tp_scratch(tp, PAR__TP_KV, k->count * e);
+    k->next = par_tp_scratch(tp, PAR__TP_KV_NEXT, k->count * e);
+    if (!k->have || !k->next) return PAR_ERR_MEMORY;
+    return tp->kernels->copy(tp, k->have, k->ld * e, from, s->cols * e, s->rows, k->ld * e);
+}
+
+static par_result par__tp_ring_forward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
+                                       const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
+    const size_t states = s->rows * s->heads, n = s->rows * s->q_cols;
+    par__tp_keys k;
+    PAR__TP_TRY(par__tp_open_keys(tp, s, x, &k));
+    float *sum = (float *)par_tp_scratch(tp, PAR__TP_STATE, states * sizeof(float));
+    float *acc =
+        par__tp_wide(tp) ? (float *)y->data : (float *)par_tp_scratch(tp, PAR__TP_ACC, n * sizeof(float));
+    if (!sum || !acc) return PAR_ERR_MEMORY;
+    for (size_t i = 0; i < states; i++) lse[i] = -INFINITY, sum[i] = 0; // lse holds the maxima for now
+    memset(acc, 0, n * sizeof *acc);
+    m->q = x->data, m->q_ld = s->cols, m->kv_ld = k.ld;
+    m->most = lse, m->sum = sum, m->acc = acc, m->acc_ld = s->q_cols;
+    for (int j = 0; j < tp->c; j++) {
+        par_request requests[2] = {{NULL, 0}, {NULL, 0}};
+        if (j + 1 < tp->c)
+            PAR__TP_TRY(par__tp_hop_begin(tp, k.have, k.next, k.count, par_tp_type(tp), requests));
+        m->k = k.have, m->v = par__tp_at(tp, k.have, s->kv_cols);
+        const par_result r = par__tp_meet(tp, m, &s->map, (tp->cp_rank - j + tp->c) % tp->c, 0);
+        const par_result moved = par_wait_all(requests, 2);
+        if (r || moved) return r ? r : moved;
+        par__tp_swap(&k.have, &k.next);
+    }
+    return tp->kernels->attend_end(tp, y->data, lse, acc, sum, s->rows, s->heads, s->dim);
+}
+
+static par_result par__tp_ring_backward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
+                                        const par_tp_matrix *x, const float *lse, const float *dot,
+                                        par_tp_matrix *dx) {
+    const size_t e = par_tp_element_bytes(tp), nkv = 2 * s->rows * s->kv_cols, all = s->rows * s->cols;
+    const int in_place = tp->c == 1 && par__tp_wide(tp); // gradients straight into dx
+    par__tp_keys k;
+    PAR__TP_TRY(par__tp_open_keys(tp, s, x, &k));
+    // dq and, on one rank, dk and dv beside it as in x; else dk and dv travel in a block of their own
+    float *grads =
+        in_place ? (float *)dx->data : (float *)par_tp_scratch(tp, PAR__TP_DQ, all * sizeof(float));
+    void *have = tp->c > 1 ? par_tp_scratch(tp, PAR__TP_DKV, nkv * sizeof(float)) : grads + s->q_cols;
+    void *next = tp->c > 1 ? par_tp_scratch(tp, PAR__TP_DKV_NEXT, nkv * sizeof(float)) : NULL;
+    if (!grads || !have || (tp->c > 1 && !next)) return PAR_ERR_MEMORY;
+    memset(grads, 0, all * sizeof *grads);
+    if (tp->c > 1) memset(have, 0, nkv * sizeof(float));
+    m->q = x->data, m->q_ld = s->cols, m->kv_ld = k.ld, m->lse = lse, m->dot = dot;
+    m->dq = grads, m->dq_ld = s->cols, m->dkv_ld = tp->c > 1 ? 2 * s->kv_cols : s->cols;
+    for (int j = 0; j < tp->c; j++) {
+        par_request keys[2] = {{NULL, 0}, {NULL, 0}}, back[2] = {{NULL, 0}, {NULL, 0}};
+        if (j + 1 < tp->c) PAR__TP_TRY(par__tp_hop_begin(tp, k.have, k.next, k.count, par_tp_type(tp), keys));
+        m->k = k.have, m->v = par__tp_at(tp, k.have, s->kv_cols);
+        m->dk = (float *)have, m->dv = (float *)have + s->kv_cols;
+        const par_result r = par__tp_meet(tp, m, &s->map, (tp->cp_rank - j + tp->c) % tp->c, 1);
+        const par_result moved = par_wait_all(keys, 2);
+        if (r || moved) return r ? r : moved;
+        par__tp_swap(&k.have, &k.next);
+        if (tp->c == 1) break;
+        PAR__TP_TRY(par__tp_hop_begin(tp, have, next, nkv, PAR_F32, back)); // the last hop brings mine home
+        PAR__TP_TRY(par_wait_all(back, 2));
+        par__tp_swap(&have, &next);
+    }
+    if (tp->c > 1)
+        PAR__TP_TRY(tp->kernels->copy(tp, grads + s->q_cols, s->cols * 4, have, 2 * s->kv_cols * 4, s->rows,
+                                      2 * s->kv_cols * 4));
+    par__tp_set(dx, s->rows, s->cols, PAR_TP_HIDDEN);
+    (void)e;
+    return in_place ? PAR_OK : tp->kernels->cast(tp, dx->data, par_tp_type(tp), grads, PAR_F32, all);
+}
+
+// Ulysses: rows x (heads of all) <-> (tokens of all) x (heads of one), for matrices of up to 3 segments.
+static par_result par__tp_exchange(par_tp *tp, const par__tp_shape *s, const size_t *widths, int segments,
+                                   size_t e, par_dtype type, void *by_tokens, void *by_heads, int to_heads) {
+    const size_t c = (size_t)tp->c, per = s->map.per, batch = s->rows / per;
+    size_t width = 0;
+    for (int i = 0; i < segments; i++) width += widths[i];
+    const size_t mine = width / c * e, block = s->rows * mine; // of a row; to one rank
+    char *out = (char *)par_tp_scratch(tp, PAR__TP_PACK, block * c);
+    char *in = (char *)par_tp_scratch(tp, PAR__TP_PACK_TO, block * c);
+    if (!out || !in) return PAR_ERR_MEMORY;
+    for (int pass = 0; pass < 2; pass++) { // before and after the all_to_all
+        for (size_t q = 0; q < c; q++) {
+            char *packed = (pass == 0 ? out : in) + q * block;
+            if ((pass == 0) == to_heads) { // rank q's columns of my rows
+                size_t at = 0, column = 0;
+                for (int i = 0; i < segments; i++) {
+                    const size_t w = widths[i] / c * e;
+                    char *rows = (char *)by_tokens + column + q * w;
+                    PAR__TP_TRY(pass == 0
+                                    ? tp->kernels->copy(tp, packed + at, mine, rows, width * e, s->rows, w)
+                                    : tp->kernels->copy(tp, rows, width * e, packed + at, mine, s->rows, w));
+                    at += w, column += widths[i] * e;
+                }
+            } else { // rank q's tokens of each sequence, of my columns
+                char *rows = (char *)by_heads + q * per * mine;
+                PAR__TP_TRY(
+                    pass == 0
+                        ? tp->kernels->copy(tp, packed, per * mine, rows, c * per * mine, batch, per * mine)
+                        : tp->kernels->copy(tp, rows, c * per * mine, packed, per * mine, batch, per * mine));
+            }
+        }
+        if (pass == 0) PAR__TP_TRY(par_all_to_all(out, in, block / e, type, tp->desc.cp));
+    }
+    return PAR_OK;
+}
+static void par__tp_by_heads(const par_tp *tp, const par__tp_shape *s, par__tp_shape *h, par_tp_meeting *m) {
+    const size_t c = (size_t)tp->c;
+    *h = *s;
+    h->rows = s->rows * c, h->heads = s->heads / c, h->kv_heads = s->kv_heads / c;
+    h->q_cols = s->q_cols / c, h->kv_cols = s->kv_cols / c, h->cols = s->cols / c;
+    h->first_head = s->first_head + (size_t)tp->cp_rank * h->heads;
+    h->map.per = h->map.chunk_tokens = s->map.sequence, h->map.chunk[0] = 0, h->map.chunk_count = 1;
+    m->heads = h->heads, m->kv_heads = h->kv_heads, m->first_head = h->first_head;
+}
+static par_result par__tp_ulysses_forward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
+                                          const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
+    const size_t e = par_tp_element_bytes(tp), widths[3] = {s->q_cols, s->kv_cols, s->kv_cols};
+    const int c = tp->c;
+    par__tp_shape h;
+    par_tp_matrix hx, hy;
+    par__tp_by_heads(tp, s, &h, m);
+    hx.data = par_tp_scratch(tp, PAR__TP_HEADS, h.rows * h.cols * e);
+    hy.data = par_tp_scratch(tp, PAR__TP_HEADS_GRAD, h.rows * h.cols * e);
+    if (!hx.data || !hy.data) return PAR_ERR_MEMORY;
+    PAR__TP_TRY(par__tp_exchange(tp, s, widths, 3, e, par_tp_type(tp), x->data, hx.data, 1));
+    tp->c = 1; // what follows is one rank's work
+    const par_result r = par__tp_ring_forward(tp, &h, m, &hx, lse, &hy);
+    tp->c = c;
+    return r ? r : par__tp_exchange(tp, s, widths, 1, e, par_tp_type(tp), y->data, hy.data, 0);
+}
+static par_result par__tp_ulysses_backward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
+                                           const par_tp_matrix *dy, const par_tp_matrix *x, const float *lse,
+                                           float *dot, par_tp_matrix *dx) {
+    const size_t e = par_tp_element_bytes(tp), widths[3] = {s->q_cols, s->kv_cols, s->kv_cols},
+                 dots = s->heads;
+    const int c = tp->c;
+    par__tp_shape h;
+    par_tp_matrix hx, hdx;
+    par__tp_by_heads(tp, s, &h, m);
+    char *room =
+        (char *)par_tp_scratch(tp, PAR__TP_HEADS, h.rows * (h.cols + h.q_cols) * e + h.rows * h.heads * 4);
+    hdx.data = par_tp_scratch(tp, PAR__TP_HEADS_GRAD, h.rows * h.cols * e);
+    if (!room || !hdx.data) return PAR_ERR_MEMORY;
+    float *hdot = (float *)room;
+    hx.data = room + h.rows * h.heads * 4;
+    char *hdy = (char *)hx.data + h.rows * h.cols * e;
+    PAR__TP_TRY(par__tp_exchange(tp, s, widths, 3, e, par_tp_type(tp), x->data, hx.data, 1));
+    PAR__TP_TRY(par__tp_exchange(tp, s, widths, 1, e, par_tp_type(tp), dy->data, hdy, 1));
+    PAR__TP_TRY(par__tp_exchange(tp, s, &dots, 1, 4, PAR_F32, dot, hdot, 1));
+    m->dy = hdy, m->dy_ld = h.q_cols;
+    tp->c = 1;
+    const par_result r = par__tp_ring_backward(tp, &h, m, &hx, lse, hdot, &hdx);
+    tp->c = c;
+    PAR__TP_TRY(r);
+    par__tp_set(dx, s->rows, s->cols, PAR_TP_HIDDEN);
+    return par__tp_exchange(tp, s, widths, 3, e, par_tp_type(tp), dx->data, hdx.data, 0);
+}
+
+par_result par_tp_attention_forward(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
+                                    uint64_t stream, const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
+    par__tp_shape s;
+    par_tp_meeting m;
+    PAR__TP_TRY(par__tp_attention_shape(tp, "par_tp_attention_forward", a, tokens, x, &s));
+    par__tp_meeting_of(&s, a, tokens, stream, &m);
+    par__tp_set(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
+    return tp->desc.ulysses && tp->c > 1 ? par__tp_ulysses_forward(tp, &s, &m, x, lse, y)
+                                         : par__tp_ring_forward(tp, &s, &m, x, lse, y);
+}
+par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
+                                     uint64_t stream, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                     const par_tp_matrix *y, const float *lse, par_tp_matrix *dx) {
+    static const char *const call = "par_tp_attention_backward";
+    par__tp_shape s;
+    par_tp_meeting m;
+    PAR__TP_TRY(par__tp_attention_shape(tp, call, a, tokens, x, &s));
+    PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(PAR_TP_HIDDEN), s.q_cols));
+    PAR__TP_TRY(par__tp_expect(tp, call, "y", y, PAR__TP_BIT(PAR_TP_HIDDEN), s.q_cols));
+    PAR__TP_TRY(par__tp_same_rows(tp, call, dy->rows, x->rows));
+    par__tp_meeting_of(&s, a, tokens, stream, &m);
+    float *dot = (float *)par_tp_scratch(tp, PAR__TP_STATE, s.rows * s.heads * sizeof(float));
+    if (!dot) return PAR_ERR_MEMORY;
+    PAR__TP_TRY(tp->kernels->row_dots(tp, dot, dy->data, y->data, s.rows * s.heads, s.dim));
+    m.dy = dy->data, m.dy_ld = s.q_cols;
+    return tp->desc.ulysses && tp->c > 1 ? par__tp_ulysses_backward(tp, &s, &m, dy, x, lse, dot, dx)
+                                         : par__tp_ring_backward(tp, &s, &m, x, lse, dot, dx);
+}
+
+// >>tp_bytes ------------------------------------------------------------------------------------------------
+
+size_t par_tp_linear_save_bytes(const par_tp *tp, const par_tp_linear *l, size_t rows, int gathered) {
+    const size_t t = (size_t)tp->t, e = par_tp_element_bytes(tp);
+    if (l->row) return rows * l->weight.local_cols * e;
+    return (tp->desc.sequence && !gathered ? rows / t : rows) * l->in * e;
+}
+size_t par_tp_norm_save_bytes(const par_tp *tp, const par_tp_norm *norm, size_t rows) {
+    const size_t own = tp->desc.sequence ? rows / (size_t)tp->t : rows;
+    return own * (norm->features * par_tp_element_bytes(tp) + (norm->rms ? 1 : 2) * sizeof(float));
+}
+size_t par_tp_attention_save_bytes(const par_tp *tp, const par_tp_attention *a, size_t rows) {
+    const size_t t = (size_t)tp->t, kv = a->kv_heads ? a->kv_heads : a->heads, mine = kv >= t ? kv / t : 1;
+    const size_t heads = a->heads / t;
+    return rows * ((2 * heads + 2 * mine) * a->dim * par_tp_element_bytes(tp) + heads * sizeof(float));
+}
+
+double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recompute recompute) {
+    const double s = shape->s, b = shape->b, h = shape->h, t = (double)shape->t;
+    // What is kept, in bytes per s b h: inputs of norms and products, and masks, that all ranks have, 10;
+    // what products over t ranks keep, 24; scores: softmax 2, its mask 1, after dropout 2, per a s / h.
+    const double common = 2 * 2 + 2 + 2 + 1 + 1, split = 2 * 2 + 2 + 2 + 8 + 8, scores = 5 * shape->a * s / h;
+    if (recompute == PAR_TP_FULL) return 2 * s * b * h;
+    return s * b * h *
+           (common / (shape->sequence ? t : 1) + split / t +
+            (recompute == PAR_TP_SELECTIVE ? 0 : scores / t));
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif // PAR_TP_IMPLEMENTATION
+
+// Public domain where that is possible: anyone may use, change and give this away for any purpose, without
+// conditions. Elsewhere, and if you prefer, under MIT-0:
+//
+// Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+// associated documentation files (the "Software"), to deal in the Software without restriction, including
+// without limitation the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+// copies of the Software, and to permit persons to whom the Software is furnished to do so.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+// LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO
+// EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER
+// IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE
+// USE OR OTHER DEALINGS IN THE SOFTWARE.

@@ -1,0 +1,864 @@
+// test_tp.c - par_tp.h: every layer, forward against a serial reference in double, backward against central
+// differences of that reference, for every way to make the ranks t x c.
+#define PAR_IMPLEMENTATION
+#include "par_tp.h"
+#include "test.h"
+
+// ---- data and references ----------------------------------------------------------------------------------
+
+enum { IN = 5 }; // inputs a reference may have: activations and parameters
+typedef struct problem {
+    double *in[IN];
+    size_t n[IN], outs;
+    double *out, *weight; // the loss is the sum of out x weight: so weight is the gradient of out
+    double *grad[IN];
+    void (*f)(struct problem *p);
+    const void *user;
+} problem;
+
+static double value(uint64_t stream, size_t i) { // in (-1, 1), exact in bf16
+    const float x = 2.0f * par_uniform(11, stream, i) - 1.0f;
+    return (double)par_bf16_to_f32(par_f32_to_bf16(x));
+}
+static double *numbers(uint64_t stream, size_t n) {
+    double *x = (double *)calloc(n + 1, sizeof *x);
+    for (size_t i = 0; i < n && stream; i++) x[i] = value(stream, i);
+    return x;
+}
+static void add_input(problem *p, int k, size_t n) {
+    p->in[k] = numbers((uint64_t)k + 1, n), p->grad[k] = numbers(0, n), p->n[k] = n;
+}
+static double problem_loss(problem *p) {
+    double sum = 0;
+    p->f(p);
+    for (size_t i = 0; i < p->outs; i++) sum += p->out[i] * p->weight[i];
+    return sum;
+}
+// Forward and gradients, the latter shared out over the ranks of w.
+static void solve(par_comm *w, problem *p, size_t outs, void (*f)(problem *), const void *user) {
+    const double step = 1e-4;
+    p->outs = outs, p->f = f, p->user = user;
+    p->out = numbers(0, outs), p->weight = numbers(99, outs);
+    for (int k = 0; k < IN; k++) {
+        for (size_t i = (size_t)par_rank(w); i < p->n[k]; i += (size_t)par_size(w)) {
+            const double x = p->in[k][i];
+            p->in[k][i] = x + step;
+            const double up = problem_loss(p);
+            p->in[k][i] = x - step;
+            p->grad[k][i] = (up - problem_loss(p)) / (2 * step);
+            p->in[k][i] = x;
+        }
+        if (p->n[k]) CHECK_OK(w, par_all_reduce(p->grad[k], p->grad[k], p->n[k], PAR_F64, PAR_SUM, w));
+    }
+    p->f(p);
+}
+static void forget(problem *p) {
+    for (int k = 0; k < IN; k++) free(p->in[k]), free(p->grad[k]);
+    free(p->out), free(p->weight);
+}
+
+// ---- contexts and what a rank has of a matrix -------------------------------------------------------------
+
+typedef struct layout {
+    par_comm *world, *tp_comm, *cp_comm;
+    par_tp *tp;
+    int t, c, ulysses, bf16;
+    par_tp_tokens tokens; // of the test at hand
+    double tolerance;
+} layout;
+
+static layout open_layout(par_comm *w, int t, int sequence, int ulysses, int bf16) {
+    layout l;
+    par_tp_desc d;
+    memset(&l, 0, sizeof l);
+    memset(&d, 0, sizeof d);
+    l.world = w, l.t = t, l.c = par_size(w) / t, l.ulysses = ulysses, l.bf16 = bf16,
+    l.tolerance = bf16 ? 2e-2 : 2e-5;
+    CHECK_OK(w, par_split(w, par_rank(w) / t, par_rank(w), &l.tp_comm));
+    CHECK_OK(w, par_split(w, par_rank(w) % t, par_rank(w), &l.cp_comm));
+    d.tp = l.tp_comm, d.cp = l.c > 1 ? l.cp_comm : NULL;
+    d.sequence = sequence, d.ulysses = ulysses, d.bf16 = bf16, d.seed = 5;
+    CHECK_OK(w, par_tp_open(&d, &l.tp));
+    return l;
+}
+static void close_layout(layout *l) {
+    CHECK_OK(l->world, par_tp_close(l->tp));
+    CHECK_OK(l->world, par_close(l->cp_comm));
+    CHECK_OK(l->world, par_close(l->tp_comm));
+}
+static void put(const layout *l, void *x, size_t i, double v) {
+    if (l->bf16)
+        ((uint16_t *)x)[i] = par_f32_to_bf16((float)v);
+    else
+        ((float *)x)[i] = (float)v;
+}
+static double get(const layout *l, const void *x, size_t i) {
+    return l->bf16 ? (double)par_bf16_to_f32(((const uint16_t *)x)[i]) : (double)((const float *)x)[i];
+}
+
+// Which row of the whole matrix (sequence after sequence) is row r of a layout here?
+static size_t whole_row(const layout *l, par_tp_layout kind, size_t r) {
+    if (kind == PAR_TP_SEQUENCE)
+        r += par_tp_rows(l->tp, &l->tokens) / (size_t)l->t * (size_t)par_rank(l->tp_comm);
+    const size_t per = l->tokens.sequence / (size_t)l->c;
+    return r / per * l->tokens.sequence + par_tp_position(l->tp, l->tokens.sequence, r % per);
+}
+// And which column, for columns split like the rows of a parameter?
+static size_t whole_col(const layout *l, const par_tp_parameter *p, size_t j) {
+    size_t first, global, count;
+    int replicas;
+    for (int i = 0; p && par_tp_part(l->tp, p, i, &first, &global, &count, &replicas); i++)
+        if (j >= first && j < first + count) return global + j - first;
+    return j;
+}
+static par_tp_layout tokens_of(int sequence) { return sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED; }
+
+// How many ranks have column j of such a matrix?
+static int sharers(const layout *l, const par_tp_parameter *p, size_t j) {
+    size_t first, global, count;
+    int replicas;
+    for (int i = 0; p && par_tp_part(l->tp, p, i, &first, &global, &count, &replicas); i++)
+        if (j >= first && j < first + count) return replicas;
+    return 1;
+}
+
+// This rank's part of a whole matrix; split: whose parts the columns are (NULL: all columns).
+static par_tp_matrix part_of(const layout *l, const double *whole, size_t cols, par_tp_layout kind,
+                             const par_tp_parameter *split) {
+    par_tp_matrix m;
+    m.rows = par_tp_rows(l->tp, &l->tokens) / (kind == PAR_TP_SEQUENCE ? (size_t)l->t : 1);
+    m.cols = split ? split->local_rows : cols;
+    m.layout = kind;
+    m.data = malloc(m.rows * m.cols * sizeof(float) + 8);
+    for (size_t r = 0; r < m.rows && whole; r++)
+        for (size_t j = 0; j < m.cols; j++)
+            put(l, m.data, r * m.cols + j, whole[whole_row(l, kind, r) * cols + whole_col(l, split, j)]);
+    return m;
+}
+static par_tp_matrix room_for(const layout *l, size_t cols) { // an output of any layout
+    par_tp_matrix m;
+    memset(&m, 0, sizeof m);
+    m.data = malloc(par_tp_rows(l->tp, &l->tokens) * cols * sizeof(float) + 8);
+    memset(m.data, 0xFF, par_tp_rows(l->tp, &l->tokens) * cols * sizeof(float) + 8);
+    return m;
+}
+static void compare(const layout *l, const char *what, double error, double most) {
+    char why[1300];
+    __atomic_add_fetch(&test_shared->checks, 1, __ATOMIC_RELAXED);
+    if (error <= l->tolerance * (most > 1 ? most : 1)) return;
+    snprintf(why, sizeof why, "%s: off by %g of %g (t=%d c=%d %s): %s", what, error, most, l->t, l->c,
+             l->bf16 ? "bf16" : "f32", par_last_error(l->tp_comm));
+    test_fail(__FILE__, __LINE__, par_rank(l->world), "close", why);
+}
+static void expect(const layout *l, const char *what, const par_tp_matrix *m, const double *whole,
+                   size_t cols, par_tp_layout kind, const par_tp_parameter *split) {
+    double error = 0, most = 0;
+    CHECK(l->world, m->layout == kind && m->cols == (split ? split->local_rows : cols));
+    for (size_t r = 0; r < m->rows; r++)
+        for (size_t j = 0; j < m->cols; j++) {
+            const double want = whole[whole_row(l, kind, r) * cols + whole_col(l, split, j)];
+            const double got = get(l, m->data, r * m->cols + j);
+            if (!(fabs(got - want) <= error)) error = fabs(got - want);
+            if (fabs(want) > most) most = fabs(want);
+        }
+    compare(l, what, error, most);
+}
+
+static void give(const layout *l, par_tp_parameter *p, const double *whole) { // memory and values
+    const size_t n = p->local_rows * p->local_cols;
+    p->data = malloc(n * sizeof(float) + 8), p->grad = (float *)calloc(n + 2, sizeof(float));
+    for (size_t i = 0; i < p->local_rows; i++)
+        for (size_t j = 0; j < p->local_cols; j++) {
+            const size_t row = p->split == PAR_TP_BY_COLS ? i : whole_col(l, p, i);
+            const size_t col = p->split == PAR_TP_BY_COLS ? whole_col(l, p, j) : j;
+            put(l, p->data, i * p->local_cols + j, whole[row * p->cols + col]);
+        }
+}
+static void expect_grad(const layout *l, const char *what, const par_tp_parameter *p, const double *whole) {
+    double error = 0, most = 0;
+    for (size_t i = 0; i < p->local_rows; i++)
+        for (size_t j = 0; j < p->local_cols; j++) {
+            const size_t row = p->split == PAR_TP_BY_COLS ? i : whole_col(l, p, i);
+            const size_t col = p->split == PAR_TP_BY_COLS ? whole_col(l, p, j) : j;
+            const double want = whole[row * p->cols + col], got = (double)p->grad[i * p->local_cols + j];
+            if (!(fabs(got - want) <= error)) error = fabs(got - want);
+            if (fabs(want) > most) most = fabs(want);
+        }
+    compare(l, what, error, most);
+}
+static void take_back(par_tp_parameter *p) { free(p->data), free(p->grad), p->data = NULL, p->grad = NULL; }
+// Gradients of the layer's parameters over all tokens: what the caller does over cp.
+static void finish(const layout *l, par_tp_parameter *const *p, size_t count) {
+    CHECK_OK(l->world, par_tp_finish_gradients(l->tp, p, count));
+    for (size_t i = 0; i < count && l->c > 1; i++)
+        CHECK_OK(l->world, par_all_reduce(p[i]->grad, p[i]->grad, p[i]->local_rows * p[i]->local_cols,
+                                          PAR_F32, PAR_SUM, l->cp_comm));
+}
+
+typedef void (*with_layout)(layout *l, int sequence);
+// Every t x c that makes n, with and without sequence parallelism and the two ways to split sequences.
+static void each_layout(par_comm *w, with_layout fn, int most_c, int bf16_too) {
+    for (int t = 1; t <= par_size(w); t++)
+        for (int variant = 0; variant < 4; variant++)
+            for (int bf16 = 0; bf16 <= bf16_too; bf16++) {
+                const int sequence = variant & 1, ulysses = variant >> 1;
+                if (par_size(w) % t || par_size(w) / t > most_c || (ulysses && t == par_size(w))) continue;
+                layout l = open_layout(w, t, sequence, ulysses, bf16);
+                fn(&l, sequence);
+                close_layout(&l);
+            }
+}
+
+// ---- linear -----------------------------------------------------------------------------------------------
+
+typedef struct shape {
+    size_t rows, in, out;
+} shape;
+static void ref_linear(problem *p) { // x, w, b
+    const shape *s = (const shape *)p->user;
+    for (size_t r = 0; r < s->rows; r++)
+        for (size_t o = 0; o < s->out; o++) {
+            double sum = p->n[2] ? p->in[2][o] : 0;
+            for (size_t i = 0; i < s->in; i++) sum += p->in[0][r * s->in + i] * p->in[1][o * s->in + i];
+            p->out[r * s->out + o] = sum;
+        }
+}
+static void column(layout *l, int sequence) {
+    // out: whole; fused segments of units; key-value heads fewer than ranks; a vocabulary of any size
+    static const struct {
+        size_t out;
+        par_tp_segment segments[3];
+        int count, gather, vocabulary, bias;
+    } kinds[] = {{48, {{0, 0}, {0, 0}, {0, 0}}, 0, 0, 0, 1},    {48, {{0, 0}, {0, 0}, {0, 0}}, 0, 1, 0, 0},
+                 {96, {{48, 2}, {24, 1}, {24, 0}}, 3, 0, 0, 1}, {96, {{48, 2}, {24, 1}, {24, 0}}, 3, 1, 0, 1},
+                 {32, {{24, 1}, {4, 4}, {4, 4}}, 3, 0, 0, 1},   {29, {{0, 0}, {0, 0}, {0, 0}}, 0, 0, 1, 0},
+                 {29, {{0, 0}, {0, 0}, {0, 0}}, 0, 1, 1, 1}};
+    l->tokens.batch = 2, l->tokens.sequence = 24;
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        const shape s = {48, 6, kinds[k].out};
+        problem p;
+        par_tp_linear f;
+        memset(&p, 0, sizeof p);
+        memset(&f, 0, sizeof f);
+        f.in = s.in, f.out = s.out, f.gather = kinds[k].gather, f.vocabulary = kinds[k].vocabulary;
+        f.has_bias = kinds[k].bias, f.segment_count = kinds[k].count;
+        memcpy(f.segments, kinds[k].segments, sizeof kinds[k].segments);
+        add_input(&p, 0, s.rows * s.in), add_input(&p, 1, s.out * s.in);
+        if (f.has_bias) add_input(&p, 2, s.out);
+        solve(l->world, &p, s.rows * s.out, ref_linear, &s);
+        CHECK_OK(l->world, par_tp_linear_open(l->tp, &f));
+        give(l, &f.weight, p.in[1]);
+        if (f.has_bias) give(l, &f.bias, p.in[2]);
+        const par_tp_layout out = f.gather       ? PAR_TP_REPLICATED
+                                  : f.vocabulary ? PAR_TP_VOCABULARY
+                                                 : PAR_TP_HIDDEN;
+        const par_tp_parameter *split = f.gather ? NULL : &f.weight;
+        par_tp_matrix x = part_of(l, p.in[0], s.in, tokens_of(sequence), NULL), y = room_for(l, s.out);
+        par_tp_matrix dy = part_of(l, p.weight, s.out, out, split), dx = room_for(l, s.in),
+                      all = room_for(l, s.in);
+        for (size_t i = 0; i < dy.rows * dy.cols; i++) // what several ranks have, each uses a part of
+            put(l, dy.data, i, get(l, dy.data, i) / sharers(l, split, i % dy.cols));
+        const int keep = sequence && k % 2; // the gathered input is kept for backward
+        CHECK_OK(l->world, par_tp_linear_forward(l->tp, &f, &x, keep ? &all : NULL, &y));
+        expect(l, "column y", &y, p.out, s.out, out, split);
+        if (k == 2) { // in two halves
+            CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, &f, &dy, &dx));
+            CHECK_OK(l->world, par_tp_linear_backward_weight(l->tp, &f, &dy, keep ? &all : &x));
+        } else {
+            CHECK_OK(l->world, par_tp_linear_backward(l->tp, &f, &dy, keep ? &all : &x, &dx));
+        }
+        expect(l, "column dx", &dx, p.grad[0], s.in, tokens_of(sequence), NULL);
+        par_tp_parameter *all_of[2] = {&f.weight, &f.bias};
+        finish(l, all_of, f.has_bias ? 2 : 1);
+        expect_grad(l, "column dw", &f.weight, p.grad[1]);
+        if (f.has_bias) expect_grad(l, "column db", &f.bias, p.grad[2]);
+        if (f.gather) { // the gradient of a gathered output may be a partial sum: here a t-th of it each
+            for (size_t i = 0; i < dy.rows * dy.cols; i++) put(l, dy.data, i, get(l, dy.data, i) / l->t);
+            dy.layout = PAR_TP_PARTIAL;
+            CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, &f, &dy, &dx));
+            expect(l, "column dx of a partial dy", &dx, p.grad[0], s.in, tokens_of(sequence), NULL);
+        }
+        if (f.has_bias) take_back(&f.bias);
+        take_back(&f.weight), free(x.data), free(y.data), free(dy.data), free(dx.data), free(all.data),
+            forget(&p);
+    }
+}
+static void row(layout *l, int sequence) {
+    const shape s = {48, 48, 10};
+    for (int halves = 0; halves < 2; halves++) {
+        problem p;
+        par_tp_linear f;
+        par_tp_parameter like; // splits rows as the layer splits columns
+        memset(&p, 0, sizeof p);
+        memset(&f, 0, sizeof f);
+        l->tokens.batch = 2, l->tokens.sequence = 24;
+        f.in = s.in, f.out = s.out, f.row = 1, f.has_bias = 1;
+        add_input(&p, 0, s.rows * s.in), add_input(&p, 1, s.out * s.in), add_input(&p, 2, s.out);
+        solve(l->world, &p, s.rows * s.out, ref_linear, &s);
+        CHECK_OK(l->world, par_tp_linear_open(l->tp, &f));
+        give(l, &f.weight, p.in[1]), give(l, &f.bias, p.in[2]);
+        like = f.weight, like.local_rows = f.weight.local_cols;
+        par_tp_matrix x = part_of(l, p.in[0], s.in, PAR_TP_HIDDEN, &like), y = room_for(l, s.out);
+        par_tp_matrix dy = part_of(l, p.weight, s.out, tokens_of(sequence), NULL), dx = room_for(l, s.in);
+        par_tp_matrix all = room_for(l, s.out);
+        CHECK_OK(l->world, par_tp_linear_forward(l->tp, &f, &x, NULL, &y));
+        expect(l, "row y", &y, p.out, s.out, tokens_of(sequence), NULL);
+        if (halves) {
+            if (sequence) CHECK_OK(l->world, par_tp_gather_rows(l->tp, &dy, &all));
+            CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, &f, sequence ? &all : &dy, &dx));
+            CHECK_OK(l->world, par_tp_linear_backward_weight(l->tp, &f, sequence ? &all : &dy, &x));
+        } else {
+            CHECK_OK(l->world, par_tp_linear_backward(l->tp, &f, &dy, &x, &dx));
+        }
+        expect(l, "row dx", &dx, p.grad[0], s.in, PAR_TP_HIDDEN, &like);
+        par_tp_parameter *all_of[2] = {&f.weight, &f.bias};
+        finish(l, all_of, 2);
+        expect_grad(l, "row dw", &f.weight, p.grad[1]), expect_grad(l, "row db", &f.bias, p.grad[2]);
+        double norm, want = 0;
+        CHECK_OK(l->world, par_tp_global_norm(l->tp, all_of, 2, &norm));
+        for (int k = 1; k < 3; k++)
+            for (size_t i = 0; i < p.n[k]; i++) want += p.grad[k][i] * p.grad[k][i];
+        compare(l, "norm", fabs(norm - sqrt(want)), sqrt(want));
+        take_back(&f.weight), take_back(&f.bias);
+        free(x.data), free(y.data), free(dy.data), free(dx.data), free(all.data), forget(&p);
+    }
+}
+static void linear_column(par_comm *w) { each_layout(w, column, 2, 1); }
+static void linear_row(par_comm *w) { each_layout(w, row, 2, 1); }
+
+// ---- layers that need no other rank -----------------------------------------------------------------------
+
+static void ref_norm(problem *p) { // x, w, b; user: columns, negative for a root mean square norm
+    const long n = *(const long *)p->user;
+    const size_t h = (size_t)labs(n);
+    for (size_t r = 0; r < p->n[0] / h; r++) {
+        const double *x = p->in[0] + r * h;
+        double mean = 0, square = 0;
+        for (size_t i = 0; i < h && n > 0; i++) mean += x[i] / (double)h;
+        for (size_t i = 0; i < h; i++) square += (x[i] - mean) * (x[i] - mean) / (double)h;
+        for (size_t i = 0; i < h; i++)
+            p->out[r * h + i] =
+                (x[i] - mean) / sqrt(square + 1e-5) * p->in[1][i] + (p->n[2] ? p->in[2][i] : 0);
+    }
+}
+static void norm(layout *l, int sequence) {
+    l->tokens.batch = 1, l->tokens.sequence = 48;
+    for (int kind = 0; kind < 3; kind++) { // with a bias, without, root mean square
+        const long h = kind == 2 ? -70 : 70;
+        problem p;
+        par_tp_norm f;
+        memset(&p, 0, sizeof p);
+        memset(&f, 0, sizeof f);
+        f.features = 70, f.rms = kind == 2, f.has_bias = kind == 0;
+        add_input(&p, 0, 48 * 70), add_input(&p, 1, 70);
+        if (f.has_bias) add_input(&p, 2, 70);
+        solve(l->world, &p, 48 * 70, ref_norm, &h);
+        CHECK_OK(l->world, par_tp_norm_open(l->tp, &f));
+        give(l, &f.weight, p.in[1]);
+        if (f.has_bias) give(l, &f.bias, p.in[2]);
+        float stats[2 * 48];
+        par_tp_matrix x = part_of(l, p.in[0], 70, tokens_of(sequence), NULL), y = room_for(l, 70);
+        par_tp_matrix dy = part_of(l, p.weight, 70, tokens_of(sequence), NULL), dx = room_for(l, 70);
+        CHECK_OK(l->world, par_tp_norm_forward(l->tp, &f, &x, stats, &y));
+        CHECK_OK(l->world, par_tp_norm_backward(l->tp, &f, &dy, &x, stats, &dx));
+        expect(l, "norm y", &y, p.out, 70, tokens_of(sequence), NULL);
+        expect(l, "norm dx", &dx, p.grad[0], 70, tokens_of(sequence), NULL);
+        par_tp_parameter *all_of[2] = {&f.weight, &f.bias};
+        finish(l, all_of, f.has_bias ? 2 : 1);
+        expect_grad(l, "norm dw", &f.weight, p.grad[1]);
+        if (f.has_bias) expect_grad(l, "norm db", &f.bias, p.grad[2]);
+        CHECK_OK(l->world, par_tp_norm_backward(l->tp, &f, &dy, &x, stats, &dy)); // in place
+        expect(l, "norm dx in place", &dy, p.grad[0], 70, tokens_of(sequence), NULL);
+        if (f.has_bias) take_back(&f.bias);
+        take_back(&f.weight), free(x.data), free(y.data), free(dy.data), free(dx.data), forget(&p);
+    }
+}
+static void norms(par_comm *w) { each_layout(w, norm, 2, 1); }
+
+static void ref_gelu(problem *p) {
+    for (size_t i = 0; i < p->outs; i++) {
+        const double x = 3 * p->in[0][i];
+        p->out[i] = x / 2 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+    }
+}
+static void ref_swiglu(problem *p) { // rows of [gate; up], 2 x 35
+    for (size_t i = 0; i < p->outs; i++) {
+        const double gate = p->in[0][i / 35 * 70 + i % 35], up = p->in[0][i / 35 * 70 + 35 + i % 35];
+        p->out[i] = gate / (1 + exp(-gate)) * up;
+    }
+}
+static void activation(layout *l, int sequence) {
+    problem p;
+    (void)sequence;
+    l->tokens.batch = 1, l->tokens.sequence = 48;
+    memset(&p, 0, sizeof p);
+    add_input(&p, 0, 48 * 35);
+    solve(l->world, &p, 48 * 35, ref_gelu, NULL);
+    par_tp_matrix x = part_of(l, p.in[0], 35, PAR_TP_HIDDEN, NULL), y = room_for(l, 35);
+    par_tp_matrix dy = part_of(l, p.weight, 35, PAR_TP_HIDDEN, NULL), dx = room_for(l, 35);
+    for (size_t i = 0; i < x.rows * x.cols; i++) put(l, x.data, i, 3 * get(l, x.data, i));
+    CHECK_OK(l->world, par_tp_gelu_forward(l->tp, &x, &y));
+    CHECK_OK(l->world, par_tp_gelu_backward(l->tp, &dy, &x, &dx));
+    for (size_t i = 0; i < x.rows * x.cols; i++) put(l, dx.data, i, 3 * get(l, dx.data, i));
+    expect(l, "gelu y", &y, p.out, 35, PAR_TP_HIDDEN, NULL);
+    expect(l, "gelu dx", &dx, p.grad[0], 35, PAR_TP_HIDDEN, NULL);
+    CHECK_OK(l->world, par_tp_add(l->tp, &x, &y, &y));
+    for (size_t i = 0; i < p.outs; i++) p.out[i] += 3 * p.in[0][i];
+    expect(l, "add", &y, p.out, 35, PAR_TP_HIDDEN, NULL);
+    free(x.data), free(y.data), free(dy.data), free(dx.data), forget(&p);
+
+    memset(&p, 0, sizeof p);
+    add_input(&p, 0, 48 * 70);
+    solve(l->world, &p, 48 * 35, ref_swiglu, NULL);
+    x = part_of(l, p.in[0], 70, PAR_TP_HIDDEN, NULL), y = room_for(l, 35);
+    dy = part_of(l, p.weight, 35, PAR_TP_HIDDEN, NULL), dx = room_for(l, 70);
+    CHECK_OK(l->world, par_tp_swiglu_forward(l->tp, &x, &y));
+    CHECK_OK(l->world, par_tp_swiglu_backward(l->tp, &dy, &x, &dx));
+    expect(l, "swiglu y", &y, p.out, 35, PAR_TP_HIDDEN, NULL);
+    expect(l, "swiglu dx", &dx, p.grad[0], 70, PAR_TP_HIDDEN, NULL);
+    free(x.data), free(y.data), free(dy.data), free(dx.data), forget(&p);
+}
+static void activations(par_comm *w) { each_layout(w, activation, 2, 1); }
+
+static int dropped(uint64_t stream, uint64_t element, float p) { // as the manual says: 32 bits of Philox
+    const uint32_t key[2] = {5, 0};
+    const uint32_t counter[4] = {(uint32_t)(element / 4), (uint32_t)(element / 4 >> 32), (uint32_t)stream,
+                                 (uint32_t)(stream >> 32)};
+    uint32_t bits[4];
+    par_philox(counter, key, bits);
+    return (double)bits[element % 4] < (double)p * 4294967296.0;
+}
+static void drop(layout *l, int sequence) {
+    const size_t h = 7, rows = 48;
+    double *x = numbers(1, rows * h), *want = numbers(0, rows * h);
+    size_t zeros = 0;
+    l->tokens.batch = 1, l->tokens.sequence = 48, l->tokens.first = 3;
+    for (size_t i = 0; i < rows * h; i++) {
+        const int gone = dropped(17, 3 * rows * h + i, 0.25f);
+        want[i] = gone ? 0 : x[i] / 0.75, zeros += (size_t)gone;
+    }
+    CHECK(l->world, zeros > rows * h / 8 && zeros < rows * h / 2);
+    par_tp_matrix a = part_of(l, x, h, tokens_of(sequence), NULL), b = room_for(l, h);
+    CHECK_OK(l->world, par_tp_dropout(l->tp, &l->tokens, 17, 0.25f, &a, &b));
+    expect(l, "dropout", &b, want, h, tokens_of(sequence), NULL);
+    CHECK_OK(l->world, par_tp_dropout(l->tp, &l->tokens, 17, 0.25f, &a, &a));
+    expect(l, "dropout in place", &a, want, h, tokens_of(sequence), NULL);
+    free(a.data), free(b.data), free(x), free(want);
+}
+static void dropouts(par_comm *w) { each_layout(w, drop, 4, 1); }
+
+static void ref_rope(problem *p) { // 2 sequences of 24 tokens, 3 heads of 6, then 4 columns that do not turn
+    for (size_t r = 0; r < 48; r++)
+        for (size_t j = 0; j < 22; j++) {
+            const size_t i = j % 6 % 3, first = r * 22 + j / 6 * 6 + i;
+            const double angle = (double)(r % 24) * pow(100, -2.0 * (double)i / 6), u = p->in[0][first];
+            const double v = j < 18 ? p->in[0][first + 3] : 0;
+            p->out[r * 22 + j] = j >= 18     ? p->in[0][r * 22 + j]
+                                 : j % 6 < 3 ? u * cos(angle) - v * sin(angle)
+                                             : v * cos(angle) + u * sin(angle);
+        }
+}
+static void turn(layout *l, int sequence) {
+    problem p;
+    (void)sequence;
+    l->tokens.batch = 2, l->tokens.sequence = 24;
+    memset(&p, 0, sizeof p);
+    add_input(&p, 0, 48 * 22);
+    solve(l->world, &p, 48 * 22, ref_rope, NULL);
+    par_tp_matrix x = part_of(l, p.in[0], 22, PAR_TP_HIDDEN, NULL),
+                  d = part_of(l, p.weight, 22, PAR_TP_HIDDEN, NULL);
+    CHECK_OK(l->world, par_tp_rope(l->tp, &l->tokens, 3, 6, 100, 0, &x));
+    CHECK_OK(l->world, par_tp_rope(l->tp, &l->tokens, 3, 6, 100, 1, &d));
+    expect(l, "rope", &x, p.out, 22, PAR_TP_HIDDEN, NULL);
+    expect(l, "rope back", &d, p.grad[0], 22, PAR_TP_HIDDEN, NULL);
+    free(x.data), free(d.data), forget(&p);
+}
+static void rope(par_comm *w) { each_layout(w, turn, 4, 1); }
+
+// ---- embedding and loss -----------------------------------------------------------------------------------
+
+static int32_t id_of(size_t token) { return (int32_t)(token * 7 % 29); }
+static void ref_embedding(problem *p) { // table 29 x 6, positions 24 x 6, 2 sequences of 24
+    for (size_t r = 0; r < 48; r++)
+        for (size_t j = 0; j < 6; j++)
+            p->out[r * 6 + j] = p->in[0][(size_t)id_of(r) * 6 + j] + p->in[1][r % 24 * 6 + j];
+}
+static void embed(layout *l, int sequence) {
+    problem p;
+    par_tp_embedding f;
+    int32_t ids[48];
+    memset(&p, 0, sizeof p);
+    memset(&f, 0, sizeof f);
+    l->tokens.batch = 2, l->tokens.sequence = 24;
+    f.vocabulary = 29, f.features = 6, f.positions = 24;
+    add_input(&p, 0, 29 * 6), add_input(&p, 1, 24 * 6);
+    solve(l->world, &p, 48 * 6, ref_embedding, NULL);
+    CHECK_OK(l->world, par_tp_embedding_open(l->tp, &f));
+    give(l, &f.weight, p.in[0]), give(l, &f.position, p.in[1]);
+    for (size_t r = 0; r < par_tp_rows(l->tp, &l->tokens); r++)
+        ids[r] = id_of(whole_row(l, PAR_TP_HIDDEN, r));
+    par_tp_matrix y = room_for(l, 6), dy = part_of(l, p.weight, 6, tokens_of(sequence), NULL);
+    CHECK_OK(l->world, par_tp_embedding_forward(l->tp, &f, &l->tokens, ids, &y));
+    expect(l, "embedding", &y, p.out, 6, tokens_of(sequence), NULL);
+    CHECK_OK(l->world, par_tp_embedding_backward(l->tp, &f, &l->tokens, ids, &dy));
+    par_tp_parameter *all_of[2] = {&f.weight, &f.position};
+    finish(l, all_of, 2);
+    expect_grad(l, "embedding dw", &f.weight, p.grad[0]), expect_grad(l, "positions", &f.position, p.grad[1]);
+    ids[0] = 29;
+    CHECK(l->world, par_tp_embedding_forward(l->tp, &f, &l->tokens, ids, &y) == PAR_ERR_ARGUMENT &&
+                        strstr(par_last_error(l->tp_comm), "ids[0] is 29, but the vocabulary has 29"));
+    take_back(&f.weight), take_back(&f.position), free(y.data), free(dy.data), forget(&p);
+}
+static void embeddings(par_comm *w) { each_layout(w, embed, 4, 1); }
+
+static int32_t target_of(size_t token) {
+    return token % 7 == 3 ? 11 : token % 7 == 5 ? -1 : (int32_t)(token * 5 % 29);
+}
+static void ref_loss(problem *p) { // logits 48 x 29 -> losses of 48 rows; 11 is ignored, and what is negative
+    const par_tp_loss *f = (const par_tp_loss *)p->user;
+    for (size_t r = 0; r < 48; r++) {
+        const double *x = p->in[0] + r * 29;
+        double sum = 0, total = 0, e = (double)f->label_smoothing;
+        for (size_t j = 0; j < 29; j++) sum += exp(x[j]), total += x[j];
+        const double lse = log(sum);
+        const int32_t target = target_of(r);
+        p->out[r] = target < 0 || target == 11 ? 0
+                                               : (1 - e) * (lse - x[target]) + e * (lse - total / 29) +
+                                                     (double)f->z_loss * lse * lse;
+    }
+}
+static void lose(layout *l, int sequence) {
+    (void)sequence;
+    l->tokens.batch = 2, l->tokens.sequence = 24;
+    for (int kind = 0; kind < 2; kind++) {
+        problem p;
+        par_tp_loss f;
+        par_tp_linear head; // only to know its shape
+        int32_t targets[48];
+        float lse[48], losses[48];
+        double sum, want = 0;
+        size_t counted, rows, expected = 0;
+        memset(&p, 0, sizeof p);
+        memset(&head, 0, sizeof head);
+        memset(&f, 0, sizeof f);
+        f.vocabulary = 29, f.ignore = 11, f.label_smoothing = kind ? 0.125f : 0, f.z_loss = kind ? 0.25f : 0;
+        head.in = 1, head.out = 29, head.vocabulary = 1;
+        CHECK_OK(l->world, par_tp_linear_open(l->tp, &head));
+        add_input(&p, 0, 48 * 29);
+        solve(l->world, &p, 48, ref_loss, &f);
+        for (size_t i = 0; i < 48 * 29; i++) p.grad[0][i] /= p.weight[i / 29]; // of the sum of the losses
+        rows = par_tp_rows(l->tp, &l->tokens);
+        for (size_t r = 0; r < rows; r++) {
+            const size_t token = whole_row(l, PAR_TP_HIDDEN, r);
+            targets[r] = target_of(token), want += p.out[token];
+            expected += targets[r] >= 0 && targets[r] != 11;
+        }
+        par_tp_matrix x = part_of(l, p.in[0], 29, PAR_TP_VOCABULARY, &head.weight);
+        CHECK_OK(l->world, par_tp_loss_forward(l->tp, &f, &x, targets, lse, losses, &sum, &counted));
+        CHECK(l->world, counted == expected);
+        compare(l, "loss", fabs(sum - want), fabs(want));
+        for (size_t r = 0; r < rows; r++)
+            compare(l, "row's loss", fabs((double)losses[r] - p.out[whole_row(l, PAR_TP_HIDDEN, r)]), 1);
+        CHECK_OK(l->world, par_tp_loss_backward(l->tp, &f, &x, targets, lse, 1.0f, &x));
+        expect(l, "dlogits", &x, p.grad[0], 29, PAR_TP_VOCABULARY, &head.weight);
+        par_tp_matrix whole = part_of(l, p.in[0], 29, PAR_TP_REPLICATED, NULL);
+        const par_result r = par_tp_loss_forward(l->tp, &f, &whole, targets, lse, losses, &sum, &counted);
+        CHECK(l->world, r == PAR_ERR_ARGUMENT && strstr(par_last_error(l->tp_comm), "logits is replicated") &&
+                            strstr(par_last_error(l->tp_comm), "must be split by vocabulary"));
+        free(x.data), free(whole.data), forget(&p);
+    }
+}
+static void losses(par_comm *w) { each_layout(w, lose, 4, 1); }
+
+// ---- attention --------------------------------------------------------------------------------------------
+
+typedef struct heads {
+    size_t heads, kv, dim, sequence, batch;
+    float dropout;
+} heads;
+static void ref_attention(problem *p) { // x: rows of [q; k; v]
+    const heads *a = (const heads *)p->user;
+    const size_t w = (a->heads + 2 * a->kv) * a->dim, s = a->sequence;
+    double *score = (double *)malloc(s * sizeof *score);
+    for (size_t b = 0; b < a->batch; b++)
+        for (size_t h = 0; h < a->heads; h++)
+            for (size_t i = 0; i < s; i++) {
+                const double *q = p->in[0] + (b * s + i) * w + h * a->dim;
+                const size_t k_at = (a->heads + h / (a->heads / a->kv)) * a->dim,
+                             v_at = k_at + a->kv * a->dim;
+                double sum = 0, *y = p->out + (b * s + i) * a->heads * a->dim + h * a->dim;
+                for (size_t j = 0; j <= i; j++) {
+                    const double *k = p->in[0] + (b * s + j) * w + k_at;
+                    double dot = 0;
+                    for (size_t d = 0; d < a->dim; d++) dot += q[d] * k[d];
+                    sum += score[j] = exp(dot / sqrt((double)a->dim));
+                }
+                for (size_t d = 0; d < a->dim; d++) y[d] = 0;
+                for (size_t j = 0; j <= i; j++) {
+                    const uint64_t element = (((2 + b) * a->heads + h) * s + i) * s + j;
+                    const double keep =
+                        a->dropout > 0 ? (dropped(23, element, a->dropout) ? 0 : 1 / (1 - (double)a->dropout))
+                                       : 1;
+                    for (size_t d = 0; d < a->dim; d++)
+                        y[d] += keep * score[j] / sum * p->in[0][(b * s + j) * w + v_at + d];
+                }
+            }
+    free(score);
+}
+static void attend_as(layout *l, const heads *a) {
+    const size_t w = (a->heads + 2 * a->kv) * a->dim, rows = a->batch * a->sequence;
+    problem p;
+    par_tp_attention f;
+    par_tp_linear qkv, q; // for their shapes
+    memset(&p, 0, sizeof p);
+    memset(&f, 0, sizeof f);
+    memset(&qkv, 0, sizeof qkv);
+    memset(&q, 0, sizeof q);
+    f.heads = a->heads, f.kv_heads = a->kv, f.dim = a->dim, f.dropout = a->dropout;
+    l->tokens.batch = a->batch, l->tokens.sequence = a->sequence, l->tokens.first = 2;
+    qkv.in = 1, qkv.out = w, qkv.segment_count = 3, q.in = 1, q.out = a->heads * a->dim;
+    par_tp_attention_segments(&f, qkv.segments);
+    CHECK_OK(l->world, par_tp_linear_open(l->tp, &qkv));
+    CHECK_OK(l->world, par_tp_linear_open(l->tp, &q));
+    add_input(&p, 0, rows * w);
+    for (size_t i = 0; i < rows * w; i++) p.in[0][i] *= 2;
+    solve(l->world, &p, rows * a->heads * a->dim, ref_attention, a);
+    float *lse = (float *)malloc(rows * a->heads * sizeof *lse);
+    par_tp_matrix x = part_of(l, p.in[0], w, PAR_TP_HIDDEN, &qkv.weight), y = room_for(l, a->heads * a->dim);
+    par_tp_matrix dy = part_of(l, p.weight, a->heads * a->dim, PAR_TP_HIDDEN, &q.weight), dx = room_for(l, w);
+    CHECK_OK(l->world, par_tp_attention_forward(l->tp, &f, &l->tokens, 23, &x, lse, &y));
+    expect(l, "attention y", &y, p.out, a->heads * a->dim, PAR_TP_HIDDEN, &q.weight);
+    CHECK_OK(l->world, par_tp_attention_backward(l->tp, &f, &l->tokens, 23, &dy, &x, &y, lse, &dx));
+    // key-value heads that several ranks have: each has the gradient of its own queries; together they are
+    // whole
+    const size_t kv_ranks = (size_t)l->t > a->kv ? (size_t)l->t / a->kv : 1;
+    if (kv_ranks > 1) {
+        par_comm *share;
+        float *all = (float *)malloc(dx.rows * dx.cols * sizeof *all);
+        const size_t first = a->heads / (size_t)l->t * a->dim;
+        CHECK_OK(l->world, par_split(l->tp_comm, par_rank(l->tp_comm) / (int)kv_ranks, 0, &share));
+        for (size_t i = 0; i < dx.rows * dx.cols; i++)
+            all[i] = i % dx.cols >= first ? (float)get(l, dx.data, i) : 0;
+        CHECK_OK(l->world, par_all_reduce(all, all, dx.rows * dx.cols, PAR_F32, PAR_SUM, share));
+        for (size_t i = 0; i < dx.rows * dx.cols; i++)
+            if (i % dx.cols >= first) put(l, dx.data, i, (double)all[i]);
+        CHECK_OK(l->world, par_close(share));
+        free(all);
+    }
+    expect(l, "attention dx", &dx, p.grad[0], w, PAR_TP_HIDDEN, &qkv.weight);
+    free(lse), free(x.data), free(y.data), free(dy.data), free(dx.data), forget(&p);
+}
+static void attend(layout *l, int sequence) {
+    const heads kinds[] = {
+        {8, 8, 3, 16, 2, 0}, {8, 2, 4, 16, 1, 0.25f}, {8, 1, 2, 16, 1, 0}, {6, 6, 2, 24, 1, 0.125f}};
+    if (sequence) return; // it makes no difference here
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        const heads *a = &kinds[k];
+        const size_t t = (size_t)l->t, c = (size_t)l->c, kv = a->kv >= t ? a->kv / t : 1;
+        if (a->heads % t || (a->kv % t && t % a->kv) || a->sequence % (2 * c)) continue;
+        if (l->ulysses && (a->heads / t % c || kv % c)) continue;
+        attend_as(l, a);
+    }
+}
+static void attention(par_comm *w) { each_layout(w, attend, 8, 1); }
+
+// Blocks larger than the kernel's, and rows that are not a multiple of them: the parts against one rank's
+// result.
+static void attention_long(par_comm *w) {
+    const size_t s = 16 * 24, heads_count = 4, dim = 8, cols = 3 * heads_count * dim, n = s * cols;
+    const int c = par_size(w);
+    float *whole[4], *mine[4], *lse = (float *)malloc(s * heads_count * sizeof *lse);
+    par_tp_attention f;
+    par_tp_tokens tokens;
+    memset(&f, 0, sizeof f);
+    memset(&tokens, 0, sizeof tokens);
+    f.heads = heads_count, f.dim = dim, tokens.batch = 1, tokens.sequence = s;
+    if (s % (2 * (size_t)c)) tokens.sequence = 2 * (size_t)c * 27;
+    for (int i = 0; i < 4; i++) whole[i] = (float *)calloc(n, 4), mine[i] = (float *)calloc(n, 4);
+    for (int round = 0; round < 2; round++) { // one rank, then all
+        par_comm *self;
+        CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
+        par_tp_desc d;
+        par_tp *tp;
+        memset(&d, 0, sizeof d);
+        d.tp = self, d.cp = round ? w : NULL, d.seed = 5;
+        CHECK_OK(w, par_tp_open(&d, &tp));
+        const size_t rows = par_tp_rows(tp, &tokens), qcols = heads_count * dim;
+        float **m = round ? mine : whole;
+        for (size_t r = 0; r < rows; r++) {
+            const size_t at = par_tp_position(tp, tokens.sequence, r);
+            for (size_t j = 0; j < cols; j++) m[0][r * cols + j] = (float)(3 * value(1, at * cols + j));
+            for (size_t j = 0; j < qcols; j++) m[2][r * qcols + j] = (float)value(2, at * qcols + j);
+        }
+        par_tp_matrix x = {m[0], rows, cols, PAR_TP_HIDDEN}, y = {m[1], 0, 0, PAR_TP_HIDDEN};
+        par_tp_matrix dy = {m[2], rows, qcols, PAR_TP_HIDDEN}, dx = {m[3], 0, 0, PAR_TP_HIDDEN};
+        CHECK_OK(w, par_tp_attention_forward(tp, &f, &tokens, 1, &x, lse, &y));
+        CHECK_OK(w, par_tp_attention_backward(tp, &f, &tokens, 1, &dy, &x, &y, lse, &dx));
+        double error = 0;
+        for (size_t r = 0; r < rows && round; r++) {
+            const size_t at = par_tp_position(tp, tokens.sequence, r);
+            for (size_t j = 0; j < qcols; j++)
+                error = fmax(error, fabs((double)mine[1][r * qcols + j] - (double)whole[1][at * qcols + j]));
+            for (size_t j = 0; j < cols; j++)
+                error = fmax(error, fabs((double)mine[3][r * cols + j] - (double)whole[3][at * cols + j]));
+        }
+        CHECK(w, error < 2e-5);
+        CHECK_OK(w, par_tp_close(tp));
+        CHECK_OK(w, par_close(self));
+    }
+    for (int i = 0; i < 4; i++) free(whole[i]), free(mine[i]);
+    free(lse);
+}
+
+// ---- what else is promised --------------------------------------------------------------------------------
+
+static void sent(layout *l, int sequence) { // a column and a row layer: elements over tp, to the last one
+    const size_t rows = 48, h = 24, t = (size_t)l->t, n = rows * h * (t - 1) / t;
+    l->tokens.batch = 1, l->tokens.sequence = rows * (size_t)l->c;
+    for (int keep = 0; keep < 2; keep++) {
+        par_tp_linear up, down;
+        memset(&up, 0, sizeof up);
+        memset(&down, 0, sizeof down);
+        up.in = h, up.out = 4 * h, down.in = 4 * h, down.out = h, down.row = 1,
+        up.has_bias = down.has_bias = 1;
+        CHECK_OK(l->world, par_tp_linear_open(l->tp, &up));
+        CHECK_OK(l->world, par_tp_linear_open(l->tp, &down));
+        double *zeros = numbers(0, 4 * h * h);
+        give(l, &up.weight, zeros), give(l, &up.bias, zeros), give(l, &down.weight, zeros),
+            give(l, &down.bias, zeros);
+        par_tp_matrix x = room_for(l, h), y = room_for(l, 4 * h), z = room_for(l, h), all = room_for(l, h);
+        x.rows = sequence ? rows / t : rows, x.cols = h, x.layout = tokens_of(sequence);
+        memset(x.data, 0, rows * h * 4);
+        for (int warm = 0; warm < 2; warm++) { // the first time makes scratch memory, and asks about it
+            par_ledger_reset(l->tp_comm);
+            CHECK_OK(l->world, par_tp_linear_forward(l->tp, &up, &x, keep ? &all : NULL, &y));
+            CHECK_OK(l->world, par_tp_linear_forward(l->tp, &down, &y, NULL, &z));
+            CHECK_OK(l->world, par_tp_linear_backward(l->tp, &down, &z, &y, &y));
+            CHECK_OK(l->world, par_tp_linear_backward(l->tp, &up, &y, keep && sequence ? &all : &x, &z));
+        }
+        uint64_t total = 0;
+        for (int k = 0; k < PAR_KIND_COUNT; k++) total += par_ledger_get(l->tp_comm, (par_kind)k).sent_count;
+        // half of a layer's 8n; sequence parallelism: 8n if the gathered input is kept, else 10n
+        CHECK(l->world, total == (sequence && !keep ? 5 * n : 4 * n));
+        free(zeros), take_back(&up.weight), take_back(&up.bias), take_back(&down.weight),
+            take_back(&down.bias);
+        free(x.data), free(y.data), free(z.data), free(all.data);
+    }
+}
+static void ledger(par_comm *w) { each_layout(w, sent, 1, 1); }
+
+static void published(par_comm *w) { // 175 billion parameters, MiB per layer (facts: arXiv 2205.05198)
+    const par_tp_layer_shape whole = {2048, 1, 12288, 96, 1, 0}, split = {2048, 1, 12288, 96, 8, 0},
+                             sp = {2048, 1, 12288, 96, 8, 1};
+    const double mib = 1048576;
+    CHECK(w, par_tp_published_save_bytes(&whole, PAR_TP_KEEP_ALL) == 2736 * mib);
+    CHECK(w, par_tp_published_save_bytes(&split, PAR_TP_KEEP_ALL) == 552 * mib);
+    CHECK(w, par_tp_published_save_bytes(&sp, PAR_TP_KEEP_ALL) == 342 * mib);
+    CHECK(w, par_tp_published_save_bytes(&split, PAR_TP_SELECTIVE) == 312 * mib);
+    CHECK(w, par_tp_published_save_bytes(&sp, PAR_TP_SELECTIVE) == 102 * mib);
+    CHECK(w, par_tp_published_save_bytes(&whole, PAR_TP_FULL) == 48 * mib);
+}
+
+static void start(layout *l, int sequence) { // initial values are those of one rank
+    par_tp_linear f[2];
+    par_tp_embedding e;
+    memset(f, 0, sizeof f);
+    memset(&e, 0, sizeof e);
+    f[0].in = 6, f[0].out = 96, f[0].segment_count = 3;
+    f[0].segments[0].count = 48, f[0].segments[0].unit = 2, f[0].segments[1].count = 24;
+    f[0].segments[2].count = 24, f[0].segments[2].unit = 24;
+    f[1].in = 48, f[1].out = 6, f[1].row = 1;
+    e.vocabulary = 29, e.features = 4;
+    par_tp_parameter *p[3] = {&f[0].weight, &f[1].weight, &e.weight};
+    CHECK_OK(l->world, par_tp_linear_open(l->tp, &f[0]));
+    CHECK_OK(l->world, par_tp_linear_open(l->tp, &f[1]));
+    CHECK_OK(l->world, par_tp_embedding_open(l->tp, &e));
+    for (int k = 0; k < 3; k++) {
+        double *whole = numbers(0, p[k]->rows * p[k]->cols), error = 0;
+        give(l, p[k], whole);
+        CHECK_OK(l->world, par_tp_init(l->tp, p[k], 7 + (uint64_t)k, 0.5f));
+        for (size_t i = 0; i < p[k]->rows * p[k]->cols; i++)
+            whole[i] = (double)(0.5f * par_normal(5, 7 + (uint64_t)k, i));
+        for (size_t i = 0; i < p[k]->local_rows * p[k]->local_cols; i++)
+            p[k]->grad[i] = (float)get(l, p[k]->data, i);
+        expect_grad(l, "initial values", p[k], whole);
+        take_back(p[k]), free(whole);
+        (void)error;
+    }
+    (void)sequence;
+}
+static void initial_values(par_comm *w) { each_layout(w, start, 1, 1); }
+
+static int says(par_comm *c, par_result r, const char *text) {
+    return r == PAR_ERR_ARGUMENT && strstr(par_last_error(c), text) != NULL;
+}
+static void mistakes(par_comm *w) { // each is an error that says what is wrong with what, on all ranks alike
+    const int n = par_size(w);
+    layout l = open_layout(w, n, 0, 0, 0);
+    par_comm *c = l.tp_comm;
+    par_tp_linear f;
+    par_tp_norm g;
+    par_tp_attention a;
+    par_tp_matrix y, x;
+    float room[4096] = {0}, stats[256];
+    memset(&f, 0, sizeof f);
+    memset(&g, 0, sizeof g);
+    memset(&a, 0, sizeof a);
+    l.tokens.batch = 1, l.tokens.sequence = 8;
+    f.in = 8, f.out = 8 * (size_t)n + 1;
+    if (n > 1) CHECK(w, says(c, par_tp_linear_open(l.tp, &f), "features do not divide by"));
+    f.out = 8 * (size_t)n;
+    CHECK_OK(w, par_tp_linear_open(l.tp, &f));
+    f.weight.data = room;
+    x.data = room, x.rows = 8, x.cols = 8, x.layout = PAR_TP_PARTIAL;
+    y.data = room + 1024;
+    CHECK(w, says(c, par_tp_linear_forward(l.tp, &f, &x, NULL, &y),
+                  "x is a partial sum, but must be replicated: reduce it first"));
+    x.layout = PAR_TP_SEQUENCE;
+    CHECK(w, says(c, par_tp_linear_forward(l.tp, &f, &x, NULL, &y), "has no sequence parallelism"));
+    x.layout = PAR_TP_REPLICATED, x.cols = 7;
+    CHECK(w, says(c, par_tp_linear_forward(l.tp, &f, &x, NULL, &y),
+                  "x has 7 columns on this rank, but must have 8"));
+    g.features = 8;
+    CHECK_OK(w, par_tp_norm_open(l.tp, &g));
+    g.weight.data = room, x.cols = 8, x.layout = PAR_TP_HIDDEN;
+    CHECK(w, says(c, par_tp_norm_forward(l.tp, &g, &x, stats, &y),
+                  "x is split by features, but must be replicated"));
+    CHECK(w, says(c, par_tp_dropout(l.tp, &l.tokens, 1, 0.5f, &x, &y), "x is split by features"));
+    x.layout = PAR_TP_REPLICATED;
+    CHECK(w, says(c, par_tp_dropout(l.tp, &l.tokens, 1, 1.5f, &x, &y), "must be in [0, 1)"));
+    x.rows = 9;
+    CHECK(w, says(c, par_tp_dropout(l.tp, &l.tokens, 1, 0.5f, &x, &y), "but the matrix has 9"));
+    a.heads = (size_t)n + 1, a.dim = 2;
+    x.rows = 8, x.layout = PAR_TP_HIDDEN;
+    if (n > 1)
+        CHECK(w,
+              says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y), "do not divide over"));
+    a.heads = 6 * (size_t)n, a.kv_heads = 4 * (size_t)n;
+    CHECK(w, says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y), "key-value heads"));
+    CHECK_OK(w, par_barrier(w));
+    close_layout(&l);
+    par_tp_desc d;
+    par_tp *tp;
+    memset(&d, 0, sizeof d);
+    d.tp = w, d.sequence = par_rank(w) == 0; // ranks that disagree
+    if (n > 1) CHECK(w, par_tp_open(&d, &tp) == PAR_ERR_MISMATCH && !tp);
+}
+
+const test tests[] = {
+    {"linear_column", linear_column, TEST_ANY, 1, 120},
+    {"linear_row", linear_row, TEST_ANY, 1, 120},
+    {"norms", norms, TEST_ALONE, 1, 60},
+    {"activations", activations, TEST_ALONE, 1, 60},
+    {"dropouts", dropouts, TEST_ALONE, 1, 60},
+    {"rope", rope, TEST_ALONE, 1, 60},
+    {"embeddings", embeddings, TEST_ALONE, 1, 60},
+    {"losses", losses, TEST_ALONE, 1, 60},
+    {"attention", attention, TEST_ALONE, 1, 120},
+    {"attention_long", attention_long, TEST_ALONE, 1, 60},
+    {"ledger", ledger, TEST_ALONE, 1, 60},
+    {"published", published, TEST_SERIAL, 1, 60},
+    {"initial_values", initial_values, TEST_ALONE, 1, 60},
+    {"mistakes", mistakes, TEST_ALONE, 1, 60},
+};
+const int test_count = (int)(sizeof tests / sizeof tests[0]);
