@@ -1476,7 +1476,7 @@ static int par__tp_part_of(int t, int rank, const par_tp_parameter *p, int index
                            size_t *global, size_t *count, int *replicas) {
     const size_t n = (size_t)t, r = (size_t)rank;
     const size_t whole = p->split == PAR_TP_BY_COLS ? p->cols : p->rows;
-    *replicas = 1, *first = 0;
+    *replicas = 1, *first = *global = *count = 0;
     if (p->split == PAR_TP_WHOLE) return *global = 0, *count = whole, *replicas = t, index == 0;
     if (p->split == PAR_TP_BY_VOCABULARY)
         return *global = whole / n * r + PAR__MIN(r, whole % n), *count = whole / n + (r < whole % n),

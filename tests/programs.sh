@@ -1,7 +1,7 @@
 # The programs as a person uses them: the trainer, the examples, the benchmark, bad input, installation.
 . tests/lib.sh
 gpt=build/gpt data=build/corpus.txt
-small="--n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --batch_size 4 --eval_iters 1 --sample 0 --json"
+small="--n_layer 2 --n_head 4 --n_embd 32 --block_size 32 --batch_size 4 --eval_iters 1 --sample 0 --json"
 
 losses() { sed -n 's/.*"loss":\([^,]*\),"lr".*/\1/p' "$1"; }
 same_losses() { # relative tolerance, file, file
@@ -13,6 +13,19 @@ rank_counts() { # 1, 2 and 4 ranks train the same model, at the default sizes, o
     for r in 1 2 4; do $gpt --data $data --max_iters 50 --eval_iters 1 --sample 0 --json --ranks $r "$@" >"$work/r$r" || return 1; done
     same_losses 1e-5 "$work/r1" "$work/r2" && same_losses 1e-5 "$work/r1" "$work/r4" &&
     [ "$(losses "$work/r1" | wc -l)" = 50 ]
+}
+layouts() { # any dp x tp x cp trains what one rank trains, 20 steps
+    common="--data $data $small --max_iters 20 --dropout 0.1"
+    for arch in "gpt2" "llama --n_kv_head 2"; do
+        $gpt $common --arch $arch >"$work/one" || return 1
+        for grid in "--ranks 2 --tp 2 --sp" "--ranks 4 --tp 4" "--ranks 4 --cp 2 --tp 2 --sp" "--ranks 4 --cp 4" "--ranks 8 --tp 2 --cp 2" \
+            "--ranks 2 --cp 2 --cp_mode ulysses"; do
+            echo "$arch $grid"
+            $gpt $common --arch $arch $grid >"$work/many" && same_losses 1e-5 "$work/one" "$work/many" || return 1
+        done
+        $gpt $common --arch $arch --dtype bf16 >"$work/half" && same_losses 5e-3 "$work/one" "$work/half" || return 1
+        $gpt $common --arch $arch --dtype bf16 --ranks 2 --tp 2 --sp >"$work/many" && same_losses 2e-3 "$work/half" "$work/many" || return 1
+    done
 }
 dropout_ranks() {
     for r in 1 2 8; do $gpt --data $data $small --max_iters 10 --dropout 0.2 --gradient_accumulation_steps 2 --ranks $r >"$work/r$r" || return 1; done
@@ -31,7 +44,10 @@ resume() { # 6 steps, then 6 more from the checkpoint, are 12 steps to the last 
     common="--data $data $small --lr_decay_iters 12 --ranks 2"
     $gpt $common --max_iters 12 >"$work/whole" && $gpt $common --max_iters 6 --save "$work/ck" >"$work/a" &&
     $gpt $common --max_iters 12 --load "$work/ck" >"$work/b" || return 1
-    losses "$work/whole" >"$work/w" && { losses "$work/a"; losses "$work/b"; } >"$work/ab" && diff "$work/w" "$work/ab"
+    losses "$work/whole" >"$work/w" && { losses "$work/a"; losses "$work/b"; } >"$work/ab" && diff "$work/w" "$work/ab" || return 1
+    $gpt $common --max_iters 12 --load "$work/ck" --ranks 4 --tp 2 --cp 2 --sp >"$work/c" && same_losses 1e-5 "$work/b" "$work/c" || return 1
+    $gpt $common --max_iters 6 --save "$work/ck2" --ranks 4 --tp 2 --cp 2 >/dev/null && # and back from other layouts
+    $gpt $common --max_iters 12 --load "$work/ck2" >"$work/d" && same_losses 1e-5 "$work/b" "$work/d"
 }
 damaged() { # truncated, or a byte changed
     f="$work/ck/checkpoint.bin"
@@ -65,6 +81,8 @@ bad_input() {
     fails 1 "ranks must be" $gpt --data $data --ranks -1 && fails 1 "ranks must be" $gpt --data $data --ranks 100000 &&
     fails 1 "No such file" $gpt --data $data --load /nonexistent && fails 1 "cannot make the directory" $gpt --data $data $small --max_iters 1 --save /proc/nowhere/x &&
     fails 1 "must be a number" env PAR_RANKS=x $gpt --data $data && fails 1 "PAR_TIMEOUT" env PAR_TIMEOUT=-3 $gpt --data $data &&
+    fails 1 "multiple of tp" $gpt --data $data --tp 3 && fails 1 "arch is" $gpt --data $data --arch gpt5 && fails 1 "dtype is" $gpt --data $data --dtype f8 &&
+    fails 1 "block_size must" $gpt --data $data --cp 3 && fails 1 "use the ring" $gpt --data $data --n_kv_head 1 --cp 2 --cp_mode ulysses --ranks 2 &&
     fails 1 "no algorithm" env PAR_ALGO=all_reduce:magic $gpt --data $data && fails 1 "built without MPI" env PMI_SIZE=4 build/01_hello &&
     fails 1 "torchrun" env RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost build/01_hello
 }
@@ -135,6 +153,7 @@ DEADLINE=240
 check "make run" make_run
 check "1, 2 and 4 ranks train the same model" rank_counts
 check "the same with a dropout, and with 8 ranks" dropout_ranks
+check "dp x tp x cp, GPT-2 and Llama, f32 and bf16" layouts
 check "the default training halves the loss" learns
 check "gradients" gradients
 check "resume" resume

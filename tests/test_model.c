@@ -1,39 +1,63 @@
-// test_model.c - the trainer's model: its gradients against finite differences, with and without dropout and
-// biases.
+// test_model.c - the trainer's models: their gradients against finite differences, with and without dropout
+// and biases, GPT-2 and Llama.
 #define PAR_IMPLEMENTATION
 #include "par.h"
+#include "par_tp.h"
 #include "model.h"
 
-static double loss_of(const gpt_config *g, const gpt_weights *w, gpt_buffers *b, const int *x, const int *y,
-                      size_t batch, const gpt_dropout *drop) {
-    const size_t rows = batch * (size_t)g->block_size;
-    gpt_forward(g, w, b, x, batch, (size_t)g->block_size, drop);
-    return cross_entropy(b->logits, y, rows, (size_t)g->vocab_size, 1.0f / (float)rows) / (double)rows;
+enum { BATCH = 3, TOKENS = 6, VOCABULARY = 11, ROWS = BATCH * TOKENS };
+typedef struct test {
+    gpt_model m;
+    gpt_buffers b;
+    par_tp_tokens tokens;
+    gpt_dropout drop;
+    int32_t x[ROWS], y[ROWS];
+} test;
+
+static void need(const test *t, par_result r) {
+    if (r == PAR_OK) return;
+    fprintf(stderr, "test_model: %s\n", par_last_error(par_tp_comm(t->m.tp)));
+    exit(1);
+}
+static double loss_of(test *t) {
+    double sum;
+    size_t counted;
+    need(t, gpt_forward(&t->m, &t->b, &t->tokens, t->x, &t->drop));
+    need(t, par_tp_loss_forward(t->m.tp, &t->m.loss, &t->b.logits, t->y, t->b.lse, NULL, &sum, &counted));
+    return sum / ROWS;
 }
 
-static int compare(int bias, double p) {
-    const gpt_config g = {2, 2, 8, 6, 11, bias};
-    const size_t batch = 3, n = gpt_walk(&g, NULL, NULL, NULL);
-    gpt_weights w, d;
-    gpt_buffers b;
-    gpt_dropout drop = {(float)p, 5, 7, 12};
+static int compare(par_comm *world, int llama, int bias, float p) {
+    const gpt_config g = {2, 2, 8, TOKENS, VOCABULARY, bias, llama, llama ? 1 : 0};
+    static test t;
+    par_tp_desc d;
+    par_tp *tp;
+    int bad = 0;
+    memset(&t, 0, sizeof t);
+    memset(&d, 0, sizeof d);
+    d.tp = world, d.seed = 5;
+    if (par_tp_open(&d, &tp) || gpt_open(&t.m, &g, tp, 0) || !gpt_buffers_open(&t.m, &t.b, ROWS)) return 1;
+    const size_t n = t.m.count;
     float *flat = (float *)calloc(n, 4), *grad = (float *)calloc(n, 4);
-    int x[18], y[18], bad = 0;
-    if (!gpt_view(&g, &w, flat) || !gpt_view(&g, &d, grad) || !gpt_buffers_open(&g, &b, batch, p > 0))
-        return 1;
+    if (n != gpt_whole_count(&g))
+        return fprintf(stderr, "%zu parameters, but they say %zu\n", n, gpt_whole_count(&g)), 1;
+    gpt_place(&t.m, flat, grad);
+    t.tokens.batch = BATCH, t.tokens.sequence = TOKENS, t.tokens.first = 2, t.drop.p = p, t.drop.step = 7;
     for (size_t i = 0; i < n; i++)
         flat[i] = 0.5f * par_normal(3, 4, i); // larger than a real start: livelier gradients
-    for (int i = 0; i < 18; i++)
-        x[i] = (int)(par_random(1, 1, (uint64_t)i) % 11), y[i] = (int)(par_random(1, 2, (uint64_t)i) % 11);
-    loss_of(&g, &w, &b, x, y, batch, &drop);
-    gpt_backward(&g, &w, &d, &b, x, batch, 6, &drop, NULL, NULL);
+    for (int i = 0; i < ROWS; i++)
+        t.x[i] = (int)(par_random(1, 1, (uint64_t)i) % 11),
+        t.y[i] = (int)(par_random(1, 2, (uint64_t)i) % 11);
+    loss_of(&t);
+    need(&t, par_tp_loss_backward(tp, &t.m.loss, &t.b.logits, t.y, t.b.lse, 1.0f / ROWS, &t.b.logits));
+    need(&t, gpt_backward(&t.m, &t.b, &t.tokens, t.x, &t.drop, NULL, NULL));
     double worst = 0;
     for (size_t i = 0; i < n; i++) {
         const float keep = flat[i], h = 1e-2f;
         double l[4];
         for (int k = 0; k < 4; k++) { // fourth-order difference
             flat[i] = keep + h * (float)(k < 2 ? k - 2 : k - 1);
-            l[k] = loss_of(&g, &w, &b, x, y, batch, &drop);
+            l[k] = loss_of(&t);
         }
         flat[i] = keep;
         const double want = (l[0] - 8 * l[1] + 8 * l[2] - l[3]) / (12 * (double)h);
@@ -41,13 +65,16 @@ static int compare(int bias, double p) {
         worst = fmax(worst, error);
         bad += error > 2e-2;
     }
-    printf("bias %d, dropout %g: %zu gradients, worst relative error %.2e\n", bias, p, n, worst);
-    return bad;
+    printf("%s, bias %d, dropout %g: %zu gradients, worst relative error %.2e\n", llama ? "llama" : "gpt2",
+           bias, (double)p, n, worst);
+    gpt_buffers_close(&t.b), gpt_close(&t.m), free(flat), free(grad);
+    return bad + (par_tp_close(tp) != PAR_OK);
 }
 
 int main(void) {
-    float worst = 0;
-    for (float x = -80; x < 80; x += 0.013f) worst = fmaxf(worst, fabsf(fast_exp(x) / expf(x) - 1));
-    printf("fast_exp: worst relative error %.2e\n", (double)worst);
-    return compare(1, 0) + compare(0, 0) + compare(1, 0.3) + (worst > 3e-7f) != 0;
+    par_comm *world;
+    if (par_open(NULL, &world)) return 1;
+    const int bad = compare(world, 0, 1, 0) + compare(world, 0, 0, 0) + compare(world, 0, 1, 0.3f) +
+                    compare(world, 1, 0, 0) + compare(world, 1, 0, 0.3f);
+    return bad || par_close(world) != PAR_OK;
 }

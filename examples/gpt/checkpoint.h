@@ -1,16 +1,16 @@
-// checkpoint.h - one file DIR/checkpoint.bin: header, weights, both AdamW moments, checksum. Written beside
-// the old one and renamed over it, so that at every moment a whole one exists.
+// checkpoint.h - one file DIR/checkpoint.bin: header, weights, both AdamW moments, checksum, all whole, so
+// that any other number of ranks goes on from it. Written beside the old one and renamed over it, so that at
+// every moment a whole one exists.
 #ifndef CHECKPOINT_H
 #define CHECKPOINT_H
 
 #include <libgen.h>
 
 typedef struct checkpoint_header {
-    char magic[8]; // "PARGPT1"
+    char magic[8]; // "PARGPT2"
     int64_t step;
     uint64_t count; // floats in each of the three arrays
     gpt_config config;
-    int32_t padding;
     uint64_t checksum; // of the arrays
 } checkpoint_header;
 
@@ -30,7 +30,7 @@ static const char *checkpoint_save(const char *dir, const gpt_config *g, int64_t
     char path[4096], temporary[4200];
     checkpoint_header h;
     memset(&h, 0, sizeof h);
-    memcpy(h.magic, "PARGPT1", 8);
+    memcpy(h.magic, "PARGPT2", 8);
     h.step = step, h.count = count, h.config = *g, h.checksum = 0xcbf29ce484222325u;
     for (int i = 0; i < 3; i++) h.checksum = checkpoint_sum(h.checksum, arrays[i], count);
     snprintf(path, sizeof path, "%s/checkpoint.bin", dir);
@@ -68,11 +68,12 @@ static const char *checkpoint_load(const char *dir, checkpoint_header *h, float 
     }
     const gpt_config *g = &h->config;
     const char *problem = NULL;
-    if (fread(h, sizeof *h, 1, f) != 1 || memcmp(h->magic, "PARGPT1", 8))
+    if (fread(h, sizeof *h, 1, f) != 1 || memcmp(h->magic, "PARGPT2", 8))
         problem = "it is not a checkpoint of this program";
     else if (g->n_layer < 1 || g->n_head < 1 || g->n_embd < 1 || g->block_size < 1 || g->vocab_size < 1 ||
              h->step < 0 || g->n_layer > 10000 || g->n_embd > 1 << 20 || g->block_size > 1 << 24 ||
-             g->vocab_size > 1 << 24 || g->n_embd % g->n_head || h->count != gpt_walk(g, NULL, NULL, NULL))
+             g->vocab_size > 1 << 24 || g->n_embd % g->n_head || g->n_kv_head < 0 ||
+             g->n_kv_head > g->n_head || h->count != gpt_whole_count(g))
         problem = "its header is damaged";
     else if (fstat(fileno(f), &s) || (uint64_t)s.st_size != sizeof *h + 3 * h->count * sizeof(float))
         problem = "it is truncated";

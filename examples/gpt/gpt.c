@@ -1,13 +1,15 @@
-// gpt.c - trains a GPT-2 data-parallel on any number of ranks: the same model, whatever the number.
+// gpt.c - trains a GPT-2 or a Llama on any number of ranks: the same model, whatever the number.
 //
-//     build/gpt --ranks 2 --data FILE              processes of this machine
+//     build/gpt --ranks 4 --tp 2 --data FILE       processes of this machine, two of them for each layer
 //     mpiexec -n 2 build/gpt_mpi --data FILE       under MPI
 //
-// Each step draws batch_size x gradient_accumulation_steps sequences by their global number; each rank works
-// on its share of them, in microbatches; the gradients of a layer are summed over the ranks while the layer
+// Ranks are a grid dp x cp x tp: layers are split over tp, sequences over cp, batches over dp. Each step
+// draws batch_size x gradient_accumulation_steps sequences by their global number; a dp x cp rank works on
+// its share of them, in microbatches; the gradients of a layer are summed over dp x cp while the layer
 // before it computes.
 #define PAR_IMPLEMENTATION
 #include "par.h"
+#include "par_tp.h"
 
 #include "../options.h"
 #include "model.h"
@@ -15,24 +17,27 @@
 #include "checkpoint.h"
 
 typedef struct settings {
-    const char *data, *trace, *save, *load;
+    const char *data, *trace, *save, *load, *arch, *dtype, *cp_mode;
     gpt_config model;
     int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
-        eval_iters, log_interval, save_interval, sample, seed, ranks, json;
+        eval_iters, log_interval, save_interval, sample, seed, ranks, json, tp, sp, cp;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
 } settings;
 
 typedef struct trainer {
     settings o;
     dataset data;
-    par_comm *world;
-    gpt_weights w, d; // weights, gradients (symmetric memory)
-    float *m, *v;     // AdamW's moments
-    float *decay;     // per element: 1 where weight decay applies
+    par_comm *world, *tp_comm, *cp_comm, *data_comm; // data_comm: dp x cp, over which gradients are summed
+    par_mesh *mesh;
+    par_tp *tp;
+    gpt_model model;
+    float *w, *m, *v; // this rank's weights, AdamW's moments
+    void *stored;     // the weights as the layers read them: w, or bf16
+    float *d;         // gradients (symmetric memory)
     gpt_buffers buffers;
-    int *x, *y;                   // tokens and targets of a microbatch
+    int32_t *x, *y, *line;        // tokens and targets of a microbatch's rows here; a whole sequence of each
     int microbatch, microbatches; // sequences in one; how many of them a rank runs in a step
-    par_request *requests;        // gradients on their way, one per layer and one for the rest
+    par_request *requests;        // gradients on their way, one per layer and two for the rest
     int request_count, last_microbatch;
     double loss, grad_norm, lr;
     int step;
@@ -55,39 +60,50 @@ static void need(par_comm *world, par_result r) {
     exit(1); // the other ranks notice
 }
 
-// Called when layer l's gradients are complete (-1: the rest): begin to sum them over the ranks.
+// Called when layer l's gradients are complete (-1: the rest): begin to sum them over dp x cp.
 static void gradients_ready(void *user, int layer) {
     trainer *t = (trainer *)user;
-    if (!t->last_microbatch) return;
-    const size_t layers = t->d.layer_at[0], tail = t->d.layer_at[t->o.model.n_layer];
-    float *at = t->d.flat + (layer < 0 ? 0 : t->d.layer_at[layer]);
-    const size_t count = layer < 0 ? layers : t->d.layer_at[layer + 1] - t->d.layer_at[layer];
-    need(t->world,
-         par_all_reduce_begin(at, at, count, PAR_F32, PAR_SUM, t->world, &t->requests[t->request_count++]));
-    if (layer >= 0) return;
-    at = t->d.flat + tail;
-    need(t->world, par_all_reduce_begin(at, at, t->d.count - tail, PAR_F32, PAR_SUM, t->world,
-                                        &t->requests[t->request_count++]));
+    const size_t *at = t->model.layer_at, tail = at[t->model.config.n_layer];
+    const size_t from[2] = {layer < 0 ? 0 : at[layer], tail};
+    const size_t until[2] = {layer < 0 ? at[0] : at[layer + 1], t->model.count};
+    for (int i = 0; i < (layer < 0 ? 2 : 1) && t->last_microbatch; i++)
+        need(t->world, par_all_reduce_begin(t->d + from[i], t->d + from[i], until[i] - from[i], PAR_F32,
+                                            PAR_SUM, t->data_comm, &t->requests[t->request_count++]));
 }
 
+static par_tp_tokens tokens_of(const trainer *t, int sequences, uint64_t first) {
+    par_tp_tokens k;
+    k.batch = (size_t)sequences, k.sequence = (size_t)t->o.model.block_size, k.first = first;
+    return k;
+}
+
+// Sum of the losses of this rank's tokens.
 static double run_batch(trainer *t, int held_out, uint64_t step, uint64_t first, int backward,
                         gpt_dropout *drop) {
-    const int T = t->o.model.block_size;
-    const size_t rows = (size_t)t->microbatch * (size_t)T,
-                 sequences = (size_t)t->o.batch_size * (size_t)t->o.accumulation;
-    for (int i = 0; i < t->microbatch; i++)
-        data_sequence(&t->data, held_out, (uint64_t)t->o.seed, step, first + (uint64_t)i, T, t->x + i * T,
-                      t->y + i * T);
-    if (drop) drop->first_row = first * (uint64_t)T;
+    const int T = t->o.model.block_size, per = T / t->o.cp;
+    const double all = (double)t->o.batch_size * t->o.accumulation * T;
+    const par_tp_tokens tokens = tokens_of(t, t->microbatch, first);
+    gpt_buffers *b = &t->buffers;
+    double loss;
+    size_t counted;
+    for (int i = 0; i < t->microbatch; i++) {
+        data_sequence(&t->data, held_out, (uint64_t)t->o.seed, step, first + (uint64_t)i, T, t->line,
+                      t->line + T);
+        for (int j = 0; j < per; j++) {
+            const size_t at = par_tp_position(t->tp, (size_t)T, (size_t)j);
+            t->x[i * per + j] = t->line[at], t->y[i * per + j] = t->line[(size_t)T + at];
+        }
+    }
     par_trace_begin(t->world, "forward");
-    gpt_forward(&t->o.model, &t->w, &t->buffers, t->x, (size_t)t->microbatch, (size_t)T, drop);
-    const double loss = cross_entropy(t->buffers.logits, t->y, rows, (size_t)t->o.model.vocab_size,
-                                      1.0f / (float)(sequences * (size_t)T));
+    need(t->world, gpt_forward(&t->model, b, &tokens, t->x, drop));
+    need(t->world,
+         par_tp_loss_forward(t->tp, &t->model.loss, &b->logits, t->y, b->lse, NULL, &loss, &counted));
     par_trace_end(t->world);
     if (!backward) return loss;
     par_trace_begin(t->world, "backward");
-    gpt_backward(&t->o.model, &t->w, &t->d, &t->buffers, t->x, (size_t)t->microbatch, (size_t)T, drop,
-                 gradients_ready, t);
+    need(t->world,
+         par_tp_loss_backward(t->tp, &t->model.loss, &b->logits, t->y, b->lse, (float)(1 / all), &b->logits));
+    need(t->world, gpt_backward(&t->model, b, &tokens, t->x, drop, gradients_ready, t));
     par_trace_end(t->world);
     return loss;
 }
@@ -95,38 +111,56 @@ static double run_batch(trainer *t, int held_out, uint64_t step, uint64_t first,
 static void adamw(trainer *t) {
     const settings *o = &t->o;
     const double b1 = 1 - pow(o->beta1, t->step + 1), b2 = 1 - pow(o->beta2, t->step + 1);
-    const float beta1 = (float)o->beta1, beta2 = (float)o->beta2, lr = (float)t->lr,
-                decay = (float)(t->lr * o->weight_decay);
+    const float beta1 = (float)o->beta1, beta2 = (float)o->beta2, lr = (float)t->lr;
     const float clip =
         o->grad_clip > 0 && t->grad_norm > o->grad_clip ? (float)(o->grad_clip / t->grad_norm) : 1.0f;
     const float scale1 = (float)(1 / b1), scale2 = (float)(1 / b2);
-    for (size_t i = 0; i < t->w.count; i++) {
-        const float g = t->d.flat[i] * clip;
-        t->m[i] = beta1 * t->m[i] + (1 - beta1) * g;
-        t->v[i] = beta2 * t->v[i] + (1 - beta2) * g * g;
-        const float update = t->m[i] * scale1 / (sqrtf(t->v[i] * scale2) + 1e-8f);
-        t->w.flat[i] -= lr * update + decay * t->decay[i] * t->w.flat[i];
+    for (int k = 0; k < t->model.tensor_count; k++) {
+        const gpt_tensor *x = &t->model.tensors[k];
+        const size_t end = x->at + x->p->local_rows * x->p->local_cols;
+        const float decay = x->decay ? (float)(t->lr * o->weight_decay) : 0;
+        for (size_t i = x->at; i < end; i++) {
+            const float g = t->d[i] * clip;
+            t->m[i] = beta1 * t->m[i] + (1 - beta1) * g;
+            t->v[i] = beta2 * t->v[i] + (1 - beta2) * g * g;
+            const float update = t->m[i] * scale1 / (sqrtf(t->v[i] * scale2) + 1e-8f);
+            t->w[i] -= lr * update + decay * t->w[i];
+        }
     }
+    if (t->stored != t->w) par_cast(t->stored, PAR_BF16, t->w, PAR_F32, t->model.count);
+}
+
+static double
+gradient_norm(trainer *t) { // of the whole model, once what ranks have of it in common is summed
+    double norm;
+    par_tp_parameter **all = (par_tp_parameter **)malloc((size_t)t->model.tensor_count * sizeof *all);
+    if (!all) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory"));
+    for (int i = 0; i < t->model.tensor_count; i++) all[i] = t->model.tensors[i].p;
+    need(t->world, par_tp_finish_gradients(t->tp, all, (size_t)t->model.tensor_count));
+    need(t->world, par_tp_global_norm(t->tp, all, (size_t)t->model.tensor_count, &norm));
+    return free(all), norm;
+}
+
+static uint64_t first_sequence(const trainer *t) { // of a step's, on this rank
+    return (uint64_t)(par_mesh_index(t->mesh, "dp") * t->microbatch * t->microbatches);
 }
 
 static void train_step(trainer *t) {
-    const uint64_t per_rank = (uint64_t)(t->microbatch * t->microbatches),
-                   first = (uint64_t)par_rank(t->world) * per_rank;
-    const double tokens = (double)per_rank * par_size(t->world) * t->o.model.block_size;
-    gpt_dropout drop = {(float)t->o.dropout, (uint64_t)t->o.seed, (uint64_t)t->step, 0};
-    double loss = 0, square = 0;
+    const double tokens = (double)t->o.batch_size * t->o.accumulation * t->o.model.block_size;
+    gpt_dropout drop = {(float)t->o.dropout, (uint64_t)t->step};
+    double loss = 0;
     par_trace_begin(t->world, "step");
-    memset(t->d.flat, 0, t->d.count * sizeof(float));
+    memset(t->d, 0, t->model.count * sizeof(float));
     t->request_count = 0;
     for (int i = 0; i < t->microbatches; i++) {
         t->last_microbatch = i + 1 == t->microbatches;
-        loss += run_batch(t, 0, (uint64_t)t->step, first + (uint64_t)(i * t->microbatch), 1, &drop);
+        loss +=
+            run_batch(t, 0, (uint64_t)t->step, first_sequence(t) + (uint64_t)(i * t->microbatch), 1, &drop);
     }
-    need(t->world, par_all_reduce(&loss, &loss, 1, PAR_F64, PAR_SUM, t->world));
+    need(t->world, par_all_reduce(&loss, &loss, 1, PAR_F64, PAR_SUM, t->data_comm));
     need(t->world, par_wait_all(t->requests, t->request_count));
-    for (size_t i = 0; i < t->d.count; i++) square += (double)t->d.flat[i] * (double)t->d.flat[i];
     t->loss = loss / tokens;
-    t->grad_norm = sqrt(square);
+    t->grad_norm = gradient_norm(t);
     t->lr = learning_rate(&t->o, t->step);
     par_trace_begin(t->world, "adamw");
     adamw(t);
@@ -135,44 +169,67 @@ static void train_step(trainer *t) {
 }
 
 static double evaluate(trainer *t) { // mean loss over eval_iters batches of the held-out part
-    const uint64_t n = (uint64_t)par_size(t->world),
-                   per_batch = (uint64_t)(t->o.batch_size * t->o.accumulation);
-    const uint64_t share = (uint64_t)(t->microbatch * t->microbatches),
-                   first = (uint64_t)par_rank(t->world) * share;
+    const uint64_t per_batch = (uint64_t)(t->o.batch_size * t->o.accumulation);
     double loss = 0;
     for (int e = 0; e < t->o.eval_iters; e++)
         for (int i = 0; i < t->microbatches; i++)
-            loss +=
-                run_batch(t, 1, 0, (uint64_t)e * per_batch + first + (uint64_t)(i * t->microbatch), 0, NULL);
-    need(t->world, par_all_reduce(&loss, &loss, 1, PAR_F64, PAR_SUM, t->world));
-    return loss / ((double)(share * n) * t->o.model.block_size * t->o.eval_iters);
+            loss += run_batch(t, 1, 0,
+                              (uint64_t)e * per_batch + first_sequence(t) + (uint64_t)(i * t->microbatch), 0,
+                              NULL);
+    need(t->world, par_all_reduce(&loss, &loss, 1, PAR_F64, PAR_SUM, t->data_comm));
+    return loss / ((double)per_batch * t->o.model.block_size * t->o.eval_iters);
 }
 
 // ---- output -----------------------------------------------------------------------------------------------
 
-static void sample(trainer *t, FILE *out) { // rank 0: text from the model, begun with a newline
+// The logits of one token of a sequence, whole, on all ranks: gathered over tp, from the rank of cp that has
+// it.
+static void whole_logits(trainer *t, int token, float *logits) {
+    const size_t V = (size_t)t->o.model.vocab_size, mine = t->model.head.weight.local_rows,
+                 n = (size_t)t->o.tp;
+    size_t counts[1024];
+    float *part = (float *)calloc(mine + 1, sizeof *part);
+    if (!part) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory"));
+    for (size_t q = 0; q < n; q++) counts[q] = V / n + (q < V % n);
+    for (int j = 0; j < t->o.model.block_size / t->o.cp; j++)
+        if (par_tp_position(t->tp, (size_t)t->o.model.block_size, (size_t)j) == (size_t)token)
+            par_cast(part, PAR_F32,
+                     (char *)t->buffers.logits.data + (size_t)j * mine * par_tp_element_bytes(t->tp),
+                     par_tp_type(t->tp), mine);
+    need(t->world, par_all_gatherv(part, logits, counts, NULL, PAR_F32, t->tp_comm));
+    need(t->world, par_all_reduce(logits, logits, V, PAR_F32, PAR_SUM, t->cp_comm));
+    free(part);
+}
+
+static void sample(trainer *t, FILE *out) { // text from the model, begun with a newline; rank 0 writes it
     const gpt_config *g = &t->o.model;
-    const size_t V = (size_t)g->vocab_size;
-    int *context = (int *)calloc((size_t)g->block_size, sizeof *context), length = 1;
-    if (!context) return;
+    const size_t V = (size_t)g->vocab_size, T = (size_t)g->block_size;
+    const par_tp_tokens tokens = tokens_of(t, 1, 0);
+    int32_t *context = t->line;
+    float *p = (float *)calloc(V, sizeof *p);
+    size_t length = 1;
+    if (!p) return;
+    memset(context, 0, T * sizeof *context);
     context[0] = V == 256 ? '\n' : 0;
     for (int i = 0; i < t->o.sample; i++) {
-        gpt_forward(g, &t->w, &t->buffers, context, 1, (size_t)length, NULL);
-        float *p = t->buffers.logits + (size_t)(length - 1) * V, most = p[0], sum = 0;
+        for (size_t j = 0; j < T / (size_t)t->o.cp; j++) t->x[j] = context[par_tp_position(t->tp, T, j)];
+        need(t->world, gpt_forward(&t->model, &t->buffers, &tokens, t->x, NULL));
+        whole_logits(t, (int)length - 1, p);
+        float most = p[0], sum = 0;
         for (size_t j = 1; j < V; j++) most = p[j] > most ? p[j] : most;
-        for (size_t j = 0; j < V; j++) sum += p[j] = fast_exp((p[j] - most) / (float)t->o.temperature);
+        for (size_t j = 0; j < V; j++) sum += p[j] = expf((p[j] - most) / (float)t->o.temperature);
         float pick = par_uniform((uint64_t)t->o.seed, 77, (uint64_t)i) * sum;
         size_t token = 0;
         while (token + 1 < V && (pick -= p[token]) >= 0) token++;
-        if (V != 256)
+        if (out && V != 256)
             fprintf(out, "%zu ", token);
-        else
+        else if (out)
             fputc(token == '\n' || (token >= 32 && token < 127) ? (int)token : '?', out);
-        if (length == g->block_size) memmove(context, context + 1, (size_t)(--length) * sizeof *context);
-        context[length++] = (int)token;
+        if (length == T) memmove(context, context + 1, --length * sizeof *context);
+        context[length++] = (int32_t)token;
     }
-    fputc('\n', out);
-    free(context);
+    if (out) fputc('\n', out);
+    free(p);
 }
 
 static void report(const trainer *t, double tokens_per_s, int first_step) {
@@ -222,6 +279,18 @@ static const char *check_settings(settings *o) {
     if (o->beta1 < 0 || o->beta1 >= 1 || o->beta2 < 0 || o->beta2 >= 1)
         return "beta1 and beta2 must be in [0, 1)";
     if (o->ranks < 0 || o->ranks > 1024) return "ranks must be from 1 to 1024";
+    if (o->tp < 1 || o->cp < 1 || o->tp > 1024 || o->cp > 1024) return "tp and cp must be 1 or more";
+    if (g->n_head % o->tp) return "n_head must be a multiple of tp";
+    if (g->block_size % (o->cp > 1 ? 2 * o->cp : 1) || g->block_size / o->cp % (o->sp ? o->tp : 1))
+        return "block_size must be a multiple of 2 cp, and with sp a rank's share of it a multiple of tp";
+    if (strcmp(o->arch, "gpt2") && strcmp(o->arch, "llama")) return "arch is gpt2 or llama";
+    if (strcmp(o->dtype, "f32") && strcmp(o->dtype, "bf16")) return "dtype is f32 or bf16";
+    if (strcmp(o->cp_mode, "ring") && strcmp(o->cp_mode, "ulysses")) return "cp_mode is ring or ulysses";
+    o->model.llama = !strcmp(o->arch, "llama");
+    if (o->model.llama && g->n_embd / g->n_head % 2) return "n_embd / n_head must be even with arch llama";
+    if (g->n_kv_head < 0 || (g->n_kv_head && g->n_head % g->n_kv_head))
+        return "n_head must be a multiple of n_kv_head";
+    if (o->model.llama) o->model.bias = 0;
     if (o->min_lr < 0) o->min_lr = o->learning_rate / 10;
     if (o->lr_decay_iters <= 0) o->lr_decay_iters = o->max_iters;
     return NULL;
@@ -230,42 +299,117 @@ static const char *check_settings(settings *o) {
 // How a rank's share of the batch_size x accumulation sequences is cut into microbatches; 0: it does not
 // divide.
 static int divide_batch(trainer *t, int ranks) {
-    const int all = t->o.batch_size * t->o.accumulation, share = all / ranks;
-    if (all % ranks) return 0;
-    t->microbatch = PAR__MIN(share, t->o.batch_size);
-    while (share % t->microbatch) t->microbatch--;
-    t->microbatches = share / t->microbatch;
+    const int all = t->o.batch_size * t->o.accumulation, grid = t->o.tp * t->o.cp, dp = ranks / grid;
+    if (ranks % grid || all % dp) return 0;
+    t->microbatch = PAR__MIN(all / dp, t->o.batch_size);
+    while (all / dp % t->microbatch) t->microbatch--;
+    t->microbatches = all / dp / t->microbatch;
     return 1;
 }
 
-static void mark_decay(void *user, int tensor, size_t at, size_t n, int decay, float init) {
-    trainer *t = (trainer *)user;
-    (void)tensor, (void)init;
-    for (size_t i = 0; i < n; i++) t->decay[at + i] = (float)decay;
+static par_result open_grid(trainer *t) {
+    char axes[64];
+    par_tp_desc d;
+    memset(&d, 0, sizeof d);
+    snprintf(axes, sizeof axes, "dp=-1 cp=%d tp=%d", t->o.cp, t->o.tp);
+    GPT_TRY(par_mesh_open(t->world, axes, &t->mesh));
+    GPT_TRY(par_mesh_comm(t->mesh, "tp", &t->tp_comm));
+    GPT_TRY(par_mesh_comm(t->mesh, "cp", &t->cp_comm));
+    GPT_TRY(par_mesh_comm(t->mesh, "dp,cp", &t->data_comm));
+    d.tp = t->tp_comm, d.cp = t->o.cp > 1 ? t->cp_comm : NULL;
+    d.sequence = t->o.sp, d.ulysses = !strcmp(t->o.cp_mode, "ulysses"), d.bf16 = !strcmp(t->o.dtype, "bf16");
+    d.seed = (uint64_t)t->o.seed;
+    GPT_TRY(par_tp_open(&d, &t->tp));
+    return gpt_open(&t->model, &t->o.model, t->tp, t->o.sp);
+}
+
+// Between this rank's parts and whole arrays, side by side: see gpt_walk.
+typedef struct moving {
+    float *local, *whole;
+    int to_whole;
+} moving;
+static void move_part(void *user, size_t local, size_t whole, size_t count) {
+    const moving *a = (const moving *)user;
+    if (a->to_whole)
+        memcpy(a->whole + whole, a->local + local, count * sizeof(float));
+    else
+        memcpy(a->local + local, a->whole + whole, count * sizeof(float));
+}
+
+static const char *load(trainer *t) {
+    float *whole[3];
+    moving a = {NULL, NULL, 0};
+    checkpoint_header h;
+    const char *why = NULL;
+    for (int i = 0; i < 3; i++)
+        if (!(whole[i] = (float *)calloc(t->model.whole_count, sizeof(float)))) why = "out of memory to load";
+    if (!why) why = checkpoint_load(t->o.load, &h, whole);
+    for (int i = 0; i < 3 && !why; i++) {
+        a.local = i == 0 ? t->w : i == 1 ? t->m : t->v, a.whole = whole[i];
+        gpt_walk(&t->model, move_part, &a);
+    }
+    for (int i = 0; i < 3; i++) free(whole[i]);
+    if (!why) t->step = (int)h.step;
+    return why;
+}
+
+// Collective; rank 0 writes. Every rank of tp puts its parts in place and leaves the rest 0: the largest, as
+// integers, of all ranks' are all bits of all parts.
+static const char *save(trainer *t) {
+    const int root = par_rank(t->world) == 0,
+              first = par_mesh_index(t->mesh, "dp") + par_mesh_index(t->mesh, "cp") == 0;
+    float *whole[3] = {NULL, NULL, NULL};
+    const size_t n = t->model.whole_count;
+    const char *why = NULL;
+    if (!first) return NULL; // the others have the same
+    for (int i = 0; i < 3; i++) {
+        moving a = {i == 0 ? t->w : i == 1 ? t->m : t->v, NULL, 1};
+        a.whole = whole[i] = (float *)calloc(n, sizeof(float));
+        if (!a.whole) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory to save"));
+        gpt_walk(&t->model, move_part, &a);
+        need(t->world, par_reduce(a.whole, root ? a.whole : NULL, n, PAR_U32, PAR_MAX, 0, t->tp_comm));
+    }
+    if (root) why = checkpoint_save(t->o.save, &t->o.model, t->step, whole, n);
+    for (int i = 0; i < 3; i++) free(whole[i]);
+    return why;
 }
 
 static const char *set_up(trainer *t) { // on every rank; NULL or what is wrong
     const gpt_config *g = &t->o.model;
-    const size_t n = gpt_walk(g, NULL, NULL, NULL), rows = (size_t)t->microbatch * (size_t)g->block_size;
-    float *flat = (float *)calloc(n, sizeof *flat),
-          *gradients = (float *)par_alloc(t->world, n * sizeof *gradients);
-    gpt_start start = {flat, (uint64_t)t->o.seed};
-    checkpoint_header h;
-    t->m = (float *)calloc(n, sizeof(float)), t->v = (float *)calloc(n, sizeof(float)),
-    t->decay = (float *)calloc(n, sizeof(float));
-    t->x = (int *)calloc(rows, sizeof(int)), t->y = (int *)calloc(rows, sizeof(int));
+    const size_t T = (size_t)g->block_size, rows = (size_t)t->microbatch * T / (size_t)t->o.cp;
+    uint64_t n, most; // gradients are symmetric memory: as much as any rank needs
+    if (open_grid(t)) return par_last_error(t->world);
+    n = most = t->model.count;
+    need(t->world, par_all_reduce(&most, &most, 1, PAR_U64, PAR_MAX, t->world));
+    t->d = (float *)par_alloc(t->world, most * sizeof(float));
+    t->w = (float *)calloc(n, sizeof(float)), t->m = (float *)calloc(n, sizeof(float));
+    t->v = (float *)calloc(n, sizeof(float));
+    t->stored = par_tp_type(t->tp) == PAR_F32 ? (void *)t->w : calloc(n, 2);
+    t->x = (int32_t *)calloc(rows, sizeof(int32_t)), t->y = (int32_t *)calloc(rows, sizeof(int32_t));
+    t->line = (int32_t *)calloc(2 * T, sizeof(int32_t));
     t->requests = (par_request *)calloc((size_t)g->n_layer + 2, sizeof *t->requests);
-    if (!flat || !t->m || !t->v || !t->decay || !t->x || !t->y || !t->requests || !gpt_view(g, &t->w, flat))
+    if (!t->w || !t->m || !t->v || !t->stored || !t->x || !t->y || !t->line || !t->requests)
         return "out of memory for the model";
-    if (!gradients || !gpt_view(g, &t->d, gradients)) return "out of memory for the gradients";
-    if (!gpt_buffers_open(g, &t->buffers, (size_t)PAR__MAX(t->microbatch, 1), t->o.dropout > 0))
-        return "out of memory for the activations";
-    gpt_walk(g, NULL, mark_decay, t);
-    if (!t->o.load) return gpt_walk(g, NULL, gpt_init_tensor, &start), NULL;
-    float *arrays[3] = {flat, t->m, t->v};
-    const char *why = checkpoint_load(t->o.load, &h, arrays);
-    t->step = (int)h.step;
-    return why;
+    if (!t->d) return "out of memory for the gradients";
+    gpt_place(&t->model, t->stored, t->d);
+    if (!gpt_buffers_open(&t->model, &t->buffers, rows)) return "out of memory for the activations";
+    if (t->o.load) {
+        const char *why = load(t);
+        if (!why && t->stored != t->w) par_cast(t->stored, PAR_BF16, t->w, PAR_F32, n);
+        return why;
+    }
+    if (gpt_start(&t->model)) return par_last_error(t->world);
+    if (t->stored != t->w) par_cast(t->w, PAR_F32, t->stored, PAR_BF16, n);
+    return NULL;
+}
+
+static void tear_down(trainer *t) { // what set_up made, as far as it came
+    if (t->tp) need(t->world, par_tp_close(t->tp));
+    if (t->mesh) need(t->world, par_mesh_close(t->mesh));
+    gpt_buffers_close(&t->buffers);
+    gpt_close(&t->model);
+    if (t->stored != t->w) free(t->stored);
+    free(t->w), free(t->m), free(t->v), free(t->x), free(t->y), free(t->line), free(t->requests);
 }
 
 static int train(trainer *t) {
@@ -275,8 +419,11 @@ static int train(trainer *t) {
     double first_loss = 0, val = 0;
     FILE *out = o->json ? stderr : stdout;
     if (root)
-        fprintf(out, "gpt: %zu parameters, %d ranks (%s), %g tokens a step, matrix products by %s\n",
-                t->w.count, par_size(t->world), par_backend(t->world), tokens, par_cpu()->gemm_name);
+        fprintf(out,
+                "gpt: %zu parameters, %d ranks (%s), dp %d x cp %d x tp %d, %g tokens a step, matrix "
+                "products by %s\n",
+                t->model.whole_count, par_size(t->world), par_backend(t->world), par_mesh_size(t->mesh, "dp"),
+                o->cp, o->tp, tokens, par_cpu()->gemm_name);
     t->begun = par_seconds(t->world);
     for (; t->step < o->max_iters; t->step++) {
         if (o->eval_iters && o->eval_interval && t->step % o->eval_interval == 0 && t->step > first_step) {
@@ -291,29 +438,29 @@ static int train(trainer *t) {
         if (root) report(t, tokens / (par_seconds(t->world) - begun), first_step);
         if (!isfinite(t->loss))
             return root ? complain("the loss is no longer finite; try a lower learning_rate") : 0;
-        if (o->save && o->save_interval && (t->step + 1) % o->save_interval == 0 && root) {
-            float *const arrays[3] = {t->w.flat, t->m, t->v};
-            const char *why = checkpoint_save(o->save, &o->model, t->step + 1, arrays, t->w.count);
+        if (o->save && o->save_interval && (t->step + 1) % o->save_interval == 0) {
+            t->step++;
+            const char *why = save(t);
+            t->step--;
             if (why) return complain(why);
         }
     }
     const double seconds = par_seconds(t->world) - t->begun;
     if (o->eval_iters) val = evaluate(t);
-    if (!root) return 0;
     if (o->save) {
-        float *const arrays[3] = {t->w.flat, t->m, t->v};
-        const char *why = checkpoint_save(o->save, &o->model, t->step, arrays, t->w.count);
+        const char *why = save(t);
         if (why) return complain(why);
-        fprintf(out, "saved %s/checkpoint.bin\n", o->save);
+        if (root) fprintf(out, "saved %s/checkpoint.bin\n", o->save);
     }
-    if (!o->json)
+    if (root && !o->json)
         printf("%d steps in %.1f s: loss %.4f -> %.4f, held-out %.4f\n", t->step - first_step, seconds,
                first_loss, t->loss, val);
     if (!o->json && o->sample) {
-        printf("---- sample ----\n");
-        sample(t, stdout);
-        printf("----------------\n");
+        if (root) printf("---- sample ----\n");
+        sample(t, root ? stdout : NULL);
+        if (root) printf("----------------\n");
     }
+    if (!root) return 0;
     if (o->json)
         printf("{\"final\":true,\"step\":%d,\"first_loss\":%.9g,\"loss\":%.9g,\"val_loss\":%.9g,\"seconds\":%"
                ".6g,\"ranks\":%d,"
@@ -327,7 +474,12 @@ int main(int argc, char **argv) {
     trainer t;
     memset(&t, 0, sizeof t);
     settings *o = &t.o;
-    *o = (settings){.model = {4, 4, 128, 64, 0, 1},
+    *o = (settings){.model = {4, 4, 128, 64, 0, 1, 0, 0},
+                    .arch = "gpt2",
+                    .dtype = "f32",
+                    .cp_mode = "ring",
+                    .tp = 1,
+                    .cp = 1,
                     .batch_size = 12,
                     .accumulation = 4,
                     .max_iters = 200,
@@ -348,6 +500,13 @@ int main(int argc, char **argv) {
     const option options[] = {
         {"--data", OPTION_TEXT, &o->data, "raw bytes, or llm.c's token files"},
         {"--ranks", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 1"},
+        {"--tp", OPTION_INT, &o->tp, "tensor-parallel ranks: each layer is split over so many"},
+        {"--sp", OPTION_FLAG, &o->sp, "with them: tokens are split between the products"},
+        {"--cp", OPTION_INT, &o->cp, "context-parallel ranks: each sequence is split over so many"},
+        {"--cp_mode", OPTION_TEXT, &o->cp_mode, "ring or ulysses"},
+        {"--arch", OPTION_TEXT, &o->arch, "gpt2 or llama"},
+        {"--dtype", OPTION_TEXT, &o->dtype, "of weights and activations in the layers: f32 or bf16"},
+        {"--n_kv_head", OPTION_INT, &o->model.n_kv_head, "key-value heads; 0: n_head"},
         {"--n_layer", OPTION_INT, &o->model.n_layer, "layers"},
         {"--n_head", OPTION_INT, &o->model.n_head, "attention heads"},
         {"--n_embd", OPTION_INT, &o->model.n_embd, "width"},
@@ -380,7 +539,7 @@ int main(int argc, char **argv) {
         {"--json", OPTION_FLAG, &o->json, "one JSON object a line on stdout"},
     };
     const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
-                                     "gpt: train a GPT-2 on n ranks");
+                                     "gpt: train a GPT-2 or a Llama on n ranks");
     if (parsed) return parsed == 1 ? 0 : 2;
     const char *why = check_settings(o);
     checkpoint_header h;
@@ -397,8 +556,8 @@ int main(int argc, char **argv) {
     const int here = o->ranks ? o->ranks : getenv("PAR_RANKS") ? atoi(getenv("PAR_RANKS")) : 1;
     snprintf(text, sizeof text,
              "a global batch of %d sequences (batch_size x gradient_accumulation_steps) does not divide by "
-             "the number of ranks",
-             o->batch_size * o->accumulation);
+             "the number of ranks, or that by tp x cp = %d",
+             o->batch_size * o->accumulation, o->tp * o->cp);
     if (here > 0 && here <= 1024 && !divide_batch(&t, here)) return complain(text);
     if (par_open(&desc, &t.world)) return 1;
     int failed = !divide_batch(&t, par_size(t.world)); // mpiexec may have decided
@@ -408,9 +567,7 @@ int main(int argc, char **argv) {
     if (failed && (why || par_rank(t.world) == 0))
         fprintf(stderr, "gpt: rank %d: %s\n", par_rank(t.world), why ? why : "another rank failed");
     if (!failed) failed = train(&t);
+    tear_down(&t);
     const par_result closed = par_close(t.world); // also writes the trace
-    gpt_buffers_close(&t.buffers);
-    free(t.w.flat), free(t.w.layers), free(t.w.layer_at), free(t.d.layers), free(t.d.layer_at);
-    free(t.m), free(t.v), free(t.decay), free(t.x), free(t.y), free(t.requests);
     return failed || closed != PAR_OK;
 }

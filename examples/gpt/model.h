@@ -1,8 +1,8 @@
-// model.h - GPT-2 on the CPU in f32: a forward and a backward function for each layer, on buffers the caller
-// owns.
+// model.h - GPT-2 and Llama on par_tp.h's layers: one forward and one backward, for any t x c ranks.
 //
-// Shapes: B sequences of T tokens, C = n_embd, H = n_head, L = n_layer, V = vocabulary; N = B*T rows. Weights
-// are (out, in) row-major, Y = X W^T + b. Backward functions add to dw and db, and write dx.
+// Shapes: B sequences of T tokens, C = n_embd, V = vocabulary. "tokens": R = B T/c rows x C, split once more
+// over tp with sequence parallelism. Weights are (out, in) row-major, Y = X W^T + b. Backward adds to the
+// gradients of parameters.
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -10,336 +10,244 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- elementwise ------------------------------------------------------------------------------------------
-
-// e^x to 2 ulp, without branches, so that loops over it vectorise: x = n ln2 + r, 2^n by exponent bits, e^r
-// by a polynomial (Cephes).
-static inline float fast_exp(float x) {
-    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
-    const float shifted = x * 1.44269504f + 12582912.0f; // rounds to an integer in the low mantissa bits
-    const float n = shifted - 12582912.0f;
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f, p = p * r + 8.3334519073e-3f, p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f, p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    int32_t bits = ((int32_t)n + 127) << 23;
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    return p * scale;
-}
-
-// GELU, tanh form: x/2 (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3); tanh(u) = 1 - 2/(e^2u + 1)
-static void gelu_forward(float *y, const float *x, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        const float u = 0.797884561f * (x[i] + 0.044715f * x[i] * x[i] * x[i]);
-        y[i] = x[i] * (1.0f - 1.0f / (fast_exp(2.0f * u) + 1.0f));
-    }
-}
-static void gelu_backward(float *dx, const float *dy, const float *x, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        const float u = 0.797884561f * (x[i] + 0.044715f * x[i] * x[i] * x[i]);
-        const float s = 1.0f - 1.0f / (fast_exp(2.0f * u) + 1.0f); // (1 + tanh u) / 2
-        const float du = 0.797884561f * (1.0f + 3.0f * 0.044715f * x[i] * x[i]);
-        dx[i] = dy[i] * (s + x[i] * 2.0f * s * (1.0f - s) * du);
-    }
-}
-
-static void add(float *y, const float *a, const float *b, size_t n) {
-    for (size_t i = 0; i < n; i++) y[i] = a[i] + b[i];
-}
-
-// Keeps each element with probability 1 - p and scales it up. The mask depends on {site, global element}
-// alone, so that backward calls the same function and every number of ranks drops the same elements.
-static void dropout(float *x, size_t n, float p, uint64_t seed, uint64_t site, uint64_t first) {
-    if (p <= 0) return;
-    for (size_t i = 0; i < n; i++) x[i] = par_uniform(seed, site, first + i) < p ? 0 : x[i] / (1 - p);
-}
-
-// ---- linear -----------------------------------------------------------------------------------------------
-
-static void gemm(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
-                 const float *b, size_t ldb, float beta, float *c, size_t ldc) {
-    par_device *cpu = par_cpu();
-    if (cpu->gemm(cpu, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, NULL)) abort();
-}
-
-static void linear_forward(float *y, const float *x, const float *w, const float *b, size_t rows, size_t in,
-                           size_t out) {
-    for (size_t r = 0; b && r < rows; r++) memcpy(y + r * out, b, out * sizeof *y);
-    gemm(0, 1, rows, out, in, 1, x, in, w, in, b ? 1.0f : 0.0f, y, out);
-}
-static void linear_backward(float *dx, float *dw, float *db, const float *dy, const float *x, const float *w,
-                            size_t rows, size_t in, size_t out) {
-    gemm(0, 0, rows, in, out, 1, dy, out, w, in, 0, dx, in);
-    gemm(1, 0, out, in, rows, 1, dy, out, x, in, 1, dw, in);
-    for (size_t r = 0; db && r < rows; r++)
-        for (size_t j = 0; j < out; j++) db[j] += dy[r * out + j];
-}
-
-// ---- layer norm -------------------------------------------------------------------------------------------
-
-static void layernorm_forward(float *y, float *mean, float *rstd, const float *x, const float *w,
-                              const float *b, size_t rows, size_t c) {
-    for (size_t r = 0; r < rows; r++, x += c, y += c) {
-        float sum = 0, square = 0;
-        for (size_t i = 0; i < c; i++) sum += x[i];
-        const float m = sum / (float)c;
-        for (size_t i = 0; i < c; i++) square += (x[i] - m) * (x[i] - m);
-        const float s = 1.0f / sqrtf(square / (float)c + 1e-5f);
-        for (size_t i = 0; i < c; i++) y[i] = (x[i] - m) * s * w[i] + (b ? b[i] : 0);
-        mean[r] = m, rstd[r] = s;
-    }
-}
-static void layernorm_backward(float *dx, float *dw, float *db, const float *dy, const float *x,
-                               const float *mean, const float *rstd, const float *w, size_t rows, size_t c) {
-    for (size_t r = 0; r < rows; r++, x += c, dx += c, dy += c) {
-        const float m = mean[r], s = rstd[r];
-        float sum = 0, dot = 0;
-        for (size_t i = 0; i < c; i++) {
-            const float g = dy[i] * w[i], h = (x[i] - m) * s;
-            sum += g, dot += g * h;
-            dw[i] += dy[i] * h;
-        }
-        for (size_t i = 0; db && i < c; i++) db[i] += dy[i];
-        for (size_t i = 0; i < c; i++)
-            dx[i] = s * (dy[i] * w[i] - sum / (float)c - (x[i] - m) * s * dot / (float)c);
-    }
-}
-
-// ---- causal self-attention
-// ---------------------------------------------------------------------------------- qkv: (B, T, 3C) as [q;
-// k; v]; probabilities p: (B, H, T, T); y: (B, T, C)
-
-static void softmax_causal(float *p, size_t t, float scale) { // rows of p in place
-    for (size_t i = 0; i < t; i++, p += t) {
-        float most = p[0], sum = 0;
-        for (size_t j = 1; j <= i; j++) most = p[j] > most ? p[j] : most;
-        for (size_t j = 0; j <= i; j++) p[j] = fast_exp(scale * (p[j] - most));
-        for (size_t j = 0; j <= i; j++) sum += p[j];
-        for (size_t j = 0; j <= i; j++) p[j] /= sum;
-        for (size_t j = i + 1; j < t; j++) p[j] = 0;
-    }
-}
-static void attention_forward(float *y, float *p, float *dropped, const float *qkv, size_t b, size_t t,
-                              size_t c, size_t h, float drop, uint64_t seed, uint64_t site,
-                              uint64_t first_row) {
-    const size_t d = c / h, w = 3 * c;
-    for (size_t i = 0; i < b * h; i++) {
-        const float *q = qkv + i / h * t * w + i % h * d;
-        float *pi = p + i * t * t, *used = pi;
-        gemm(0, 1, t, t, d, 1, q, w, q + c, w, 0, pi, t);
-        softmax_causal(pi, t, 1.0f / sqrtf((float)d));
-        if (drop > 0) {
-            used = memcpy(dropped + i * t * t, pi, t * t * sizeof *pi);
-            dropout(used, t * t, drop, seed, site, (first_row / t * h + i) * t * t);
-        }
-        gemm(0, 0, t, d, t, 1, used, t, q + 2 * c, w, 0, y + i / h * t * c + i % h * d, c);
-    }
-}
-static void attention_backward(float *dqkv, float *dp, const float *dy, const float *p, const float *dropped,
-                               const float *qkv, size_t b, size_t t, size_t c, size_t h, float drop,
-                               uint64_t seed, uint64_t site, uint64_t first_row) {
-    const size_t d = c / h, w = 3 * c;
-    for (size_t i = 0; i < b * h; i++) {
-        const float *q = qkv + i / h * t * w + i % h * d, *pi = p + i * t * t,
-                    *used = drop > 0 ? dropped + i * t * t : pi;
-        const float *dyi = dy + i / h * t * c + i % h * d;
-        float *dq = dqkv + i / h * t * w + i % h * d;
-        gemm(1, 0, t, d, t, 1, used, t, dyi, c, 0, dq + 2 * c, w); // dV = P^T dY
-        gemm(0, 1, t, t, d, 1, dyi, c, q + 2 * c, w, 0, dp, t);    // dP = dY V^T
-        dropout(dp, t * t, drop, seed, site, (first_row / t * h + i) * t * t);
-        for (size_t r = 0; r < t; r++) { // dS = P (dP - sum P dP) / sqrt(d)
-            const float *pr = pi + r * t;
-            float *dr = dp + r * t, dot = 0;
-            for (size_t j = 0; j <= r; j++) dot += pr[j] * dr[j];
-            for (size_t j = 0; j < t; j++) dr[j] = pr[j] * (dr[j] - dot) / sqrtf((float)d);
-        }
-        gemm(0, 0, t, d, t, 1, dp, t, q + c, w, 0, dq, w); // dQ = dS K
-        gemm(1, 0, t, d, t, 1, dp, t, q, w, 0, dq + c, w); // dK = dS^T Q
-    }
-}
-
-// ---- embedding and loss
-// -------------------------------------------------------------------------------------
-
-static void embedding_forward(float *y, const int *tokens, const float *wte, const float *wpe, size_t rows,
-                              size_t t, size_t c) {
-    for (size_t r = 0; r < rows; r++) add(y + r * c, wte + (size_t)tokens[r] * c, wpe + r % t * c, c);
-}
-static void embedding_backward(float *dwte, float *dwpe, const float *dy, const int *tokens, size_t rows,
-                               size_t t, size_t c) {
-    for (size_t r = 0; r < rows; r++) {
-        float *te = dwte + (size_t)tokens[r] * c, *pe = dwpe + r % t * c;
-        for (size_t i = 0; i < c; i++) te[i] += dy[r * c + i], pe[i] += dy[r * c + i];
-    }
-}
-
-// Sum of -log softmax(logits)[target] over rows; logits become scale x the gradient.
-static double cross_entropy(float *logits, const int *targets, size_t rows, size_t v, float scale) {
-    double loss = 0;
-    for (size_t r = 0; r < rows; r++, logits += v) {
-        float most = logits[0], sum = 0;
-        const float wanted = logits[targets[r]];
-        for (size_t j = 1; j < v; j++) most = logits[j] > most ? logits[j] : most;
-        for (size_t j = 0; j < v; j++) logits[j] = fast_exp(logits[j] - most);
-        for (size_t j = 0; j < v; j++) sum += logits[j];
-        loss += log((double)sum) + (double)most - (double)wanted;
-        for (size_t j = 0; j < v; j++) logits[j] *= scale / sum;
-        logits[targets[r]] -= scale;
-    }
-    return loss;
-}
-
-// ---- the model
-// ----------------------------------------------------------------------------------------------
-
 typedef struct gpt_config {
     int n_layer, n_head, n_embd, block_size, vocab_size, bias;
+    int llama, n_kv_head; // root mean square norms, rotary positions, SwiGLU, no biases, a head of its own
 } gpt_config;
 
-// X(name, elements, does weight decay apply, standard deviation of the initial values: 0 zeros, -1 ones)
-#define GPT_LAYER(X)                                                                                         \
-    X(ln1w, C, 0, -1.0f)                                                                                     \
-    X(ln1b, BIAS *C, 0, 0.0f)                                                                                \
-    X(qkvw, 3 * C * C, 1, 0.02f)                                                                             \
-    X(qkvb, BIAS * 3 * C, 0, 0.0f)                                                                           \
-    X(projw, C *C, 1, RESIDUAL)                                                                              \
-    X(projb, BIAS *C, 0, 0.0f)                                                                               \
-    X(ln2w, C, 0, -1.0f)                                                                                     \
-    X(ln2b, BIAS *C, 0, 0.0f)                                                                                \
-    X(fcw, 4 * C * C, 1, 0.02f)                                                                              \
-    X(fcb, BIAS * 4 * C, 0, 0.0f)                                                                            \
-    X(fcprojw, 4 * C * C, 1, RESIDUAL)                                                                       \
-    X(fcprojb, BIAS *C, 0, 0.0f)
-#define GPT_HEAD(X)                                                                                          \
-    X(wte, V *C, 1, 0.02f)                                                                                   \
-    X(wpe, T *C, 1, 0.02f)
-#define GPT_TAIL(X)                                                                                          \
-    X(lnfw, C, 0, -1.0f)                                                                                     \
-    X(lnfb, BIAS *C, 0, 0.0f)
-#define GPT_MEMBER(name, count, decay, init) float *name;
 typedef struct gpt_layer {
-    GPT_LAYER(GPT_MEMBER)
+    par_tp_norm norm1, norm2;
+    par_tp_linear qkv, proj, up, down;
 } gpt_layer;
-typedef struct gpt_weights { // views of one flat block: head, layers, tail
-    float *flat;
-    size_t count;
-    size_t *layer_at; // where layer l begins; [n_layer]: where the layers end
-    GPT_HEAD(GPT_MEMBER)
-    GPT_TAIL(GPT_MEMBER)
+
+typedef struct gpt_tensor { // a parameter, in the model's order
+    par_tp_parameter *p;
+    size_t at,
+        whole_at; // first element: of this rank's parts side by side; of the whole tensors side by side
+    int decay;    // does weight decay apply?
+    float init;   // standard deviation of the initial values; 0: zeros, -1: ones
+    uint64_t stream;
+} gpt_tensor;
+
+typedef struct gpt_model {
+    gpt_config config;
+    par_tp *tp;
+    int t, sequence; // ranks; sequence parallelism
+    par_tp_embedding embedding;
+    par_tp_norm last;
+    par_tp_linear head;
+    par_tp_attention attention;
+    par_tp_loss loss;
     gpt_layer *layers;
-} gpt_weights;
+    gpt_tensor *tensors;
+    int tensor_count;
+    size_t count, whole_count; // elements: this rank's, all
+    size_t *layer_at;          // where layer l begins in this rank's; [n_layer]: where the layers end
+} gpt_model;
 
-// Walk all tensors in order: visit(user, tensor number, first element, elements, decay, init).
-typedef void (*gpt_visit)(void *user, int tensor, size_t at, size_t count, int decay, float init);
-static size_t gpt_walk(const gpt_config *g, gpt_weights *w, gpt_visit visit, void *user) {
-    const size_t C = (size_t)g->n_embd, V = (size_t)g->vocab_size, T = (size_t)g->block_size,
-                 BIAS = g->bias ? 1 : 0;
-    const float RESIDUAL = 0.02f / sqrtf(2.0f * (float)g->n_layer);
-    size_t at = 0;
-    int tensor = 0;
-#define GPT_TENSOR(where, name, count, decay, init)                                                          \
-    {                                                                                                        \
-        const size_t n = (count);                                                                            \
-        if (w) where name = n ? w->flat + at : NULL;                                                         \
-        if (visit && n) visit(user, tensor, at, n, decay, init);                                             \
-        at += n, tensor++;                                                                                   \
-    }
-#define X(name, count, decay, init) GPT_TENSOR(w->, name, count, decay, init)
-    GPT_HEAD(X)
-#undef X
-#define X(name, count, decay, init) GPT_TENSOR(w->layers[l]., name, count, decay, init)
+#define GPT_TRY(call)                                                                                        \
+    do {                                                                                                     \
+        const par_result gpt_r = (call);                                                                     \
+        if (gpt_r) return gpt_r;                                                                             \
+    } while (0)
+
+static size_t gpt_hidden(const gpt_config *g) { // features between the two products of the MLP
+    return g->llama ? ((size_t)g->n_embd * 8 / 3 + 63) / 64 * 64 : 4 * (size_t)g->n_embd;
+}
+
+// ---- parameters -------------------------------------------------------------------------------------------
+
+static void gpt_tensor_add(gpt_model *m, int present, par_tp_parameter *p, int decay, float init,
+                           int *number) {
+    const uint64_t stream = (uint64_t)++ * number; // absent ones count: then others begin the same
+    if (!present) return;
+    gpt_tensor *x = &m->tensors[m->tensor_count++];
+    x->p = p, x->decay = decay, x->init = init, x->stream = stream, x->at = m->count,
+    x->whole_at = m->whole_count;
+    m->count += p->local_rows * p->local_cols, m->whole_count += p->rows * p->cols;
+}
+
+static par_result gpt_layer_open(gpt_model *m, gpt_layer *k) {
+    const gpt_config *g = &m->config;
+    const size_t C = (size_t)g->n_embd, F = gpt_hidden(g);
+    memset(k, 0, sizeof *k);
+    k->norm1.features = k->norm2.features = C;
+    k->norm1.rms = k->norm2.rms = g->llama, k->norm1.has_bias = k->norm2.has_bias = g->bias;
+    par_tp_attention_segments(&m->attention, k->qkv.segments);
+    k->qkv.segment_count = 3;
+    k->qkv.in = C, k->qkv.has_bias = k->proj.has_bias = k->up.has_bias = k->down.has_bias = g->bias;
+    for (int i = 0; i < 3; i++) k->qkv.out += k->qkv.segments[i].count;
+    k->proj.in = k->proj.out = C, k->proj.row = k->down.row = 1;
+    k->up.in = k->down.out = C, k->down.in = F, k->up.out = g->llama ? 2 * F : F;
+    if (g->llama) k->up.segment_count = 2, k->up.segments[0].count = k->up.segments[1].count = F;
+    GPT_TRY(par_tp_norm_open(m->tp, &k->norm1));
+    GPT_TRY(par_tp_norm_open(m->tp, &k->norm2));
+    GPT_TRY(par_tp_linear_open(m->tp, &k->qkv));
+    GPT_TRY(par_tp_linear_open(m->tp, &k->proj));
+    GPT_TRY(par_tp_linear_open(m->tp, &k->up));
+    return par_tp_linear_open(m->tp, &k->down);
+}
+
+// Shapes of all parameters, split over tp's ranks. Collective over tp.
+static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int sequence) {
+    const float residual = 0.02f / sqrtf(2.0f * (float)g->n_layer);
+    const int bias = g->bias;
+    int number = 0;
+    memset(m, 0, sizeof *m);
+    m->config = *g, m->tp = tp, m->t = par_size(par_tp_comm(tp)), m->sequence = sequence;
+    m->layers = (gpt_layer *)calloc((size_t)g->n_layer + 1, sizeof *m->layers);
+    m->layer_at = (size_t *)calloc((size_t)g->n_layer + 1, sizeof *m->layer_at);
+    m->tensors = (gpt_tensor *)calloc((size_t)g->n_layer * 12 + 5, sizeof *m->tensors);
+    if (!m->layers || !m->layer_at || !m->tensors)
+        return par_fail(par_tp_comm(tp), PAR_ERR_MEMORY, "out of memory for the model");
+    m->attention.heads = (size_t)g->n_head,
+    m->attention.kv_heads = (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head);
+    m->attention.dim = (size_t)(g->n_embd / g->n_head);
+    m->embedding.vocabulary = m->loss.vocabulary = (size_t)g->vocab_size,
+    m->embedding.features = (size_t)g->n_embd;
+    m->embedding.positions = g->llama ? 0 : (size_t)g->block_size;
+    m->loss.ignore = -1;
+    m->last.features = (size_t)g->n_embd, m->last.rms = g->llama, m->last.has_bias = g->bias;
+    m->head.in = (size_t)g->n_embd, m->head.out = (size_t)g->vocab_size, m->head.vocabulary = 1;
+    GPT_TRY(par_tp_embedding_open(tp, &m->embedding));
+    GPT_TRY(par_tp_norm_open(tp, &m->last));
+    GPT_TRY(par_tp_linear_open(tp, &m->head));
+    gpt_tensor_add(m, 1, &m->embedding.weight, 1, 0.02f, &number);
+    gpt_tensor_add(m, !g->llama, &m->embedding.position, 1, 0.02f, &number);
     for (int l = 0; l < g->n_layer; l++) {
-        if (w) w->layer_at[l] = at;
-        GPT_LAYER(X)
+        gpt_layer *k = &m->layers[l];
+        GPT_TRY(gpt_layer_open(m, k));
+        m->layer_at[l] = m->count;
+        gpt_tensor_add(m, 1, &k->norm1.weight, 0, -1.0f, &number);
+        gpt_tensor_add(m, bias, &k->norm1.bias, 0, 0.0f, &number);
+        gpt_tensor_add(m, 1, &k->qkv.weight, 1, 0.02f, &number);
+        gpt_tensor_add(m, bias, &k->qkv.bias, 0, 0.0f, &number);
+        gpt_tensor_add(m, 1, &k->proj.weight, 1, residual, &number);
+        gpt_tensor_add(m, bias, &k->proj.bias, 0, 0.0f, &number);
+        gpt_tensor_add(m, 1, &k->norm2.weight, 0, -1.0f, &number);
+        gpt_tensor_add(m, bias, &k->norm2.bias, 0, 0.0f, &number);
+        gpt_tensor_add(m, 1, &k->up.weight, 1, 0.02f, &number);
+        gpt_tensor_add(m, bias, &k->up.bias, 0, 0.0f, &number);
+        gpt_tensor_add(m, 1, &k->down.weight, 1, residual, &number);
+        gpt_tensor_add(m, bias, &k->down.bias, 0, 0.0f, &number);
     }
-    if (w) w->layer_at[g->n_layer] = at;
-#undef X
-#define X(name, count, decay, init) GPT_TENSOR(w->, name, count, decay, init)
-    GPT_TAIL(X)
-#undef X
-    return at;
+    m->layer_at[g->n_layer] = m->count;
+    gpt_tensor_add(m, 1, &m->last.weight, 0, -1.0f, &number);
+    gpt_tensor_add(m, bias, &m->last.bias, 0, 0.0f, &number);
+    gpt_tensor_add(m, g->llama, &m->head.weight, 1, 0.02f, &number);
+    return PAR_OK;
 }
-static int gpt_view(const gpt_config *g, gpt_weights *w, float *flat) { // 0: out of memory
-    w->flat = flat;
-    w->layers = (gpt_layer *)calloc((size_t)g->n_layer, sizeof *w->layers);
-    w->layer_at = (size_t *)calloc((size_t)g->n_layer + 1, sizeof *w->layer_at);
-    if (!w->layers || !w->layer_at) return 0;
-    w->count = gpt_walk(g, w, NULL, NULL);
-    return 1;
+static void gpt_close(gpt_model *m) { free(m->layers), free(m->layer_at), free(m->tensors); }
+
+// Memory for this rank's parameters (count elements of the context's type) and gradients (count floats).
+static void gpt_place(gpt_model *m, void *data, float *grad) {
+    for (int i = 0; i < m->tensor_count; i++) {
+        m->tensors[i].p->data = (char *)data + m->tensors[i].at * par_tp_element_bytes(m->tp);
+        m->tensors[i].p->grad = grad ? grad + m->tensors[i].at : NULL;
+    }
+    if (!m->config.llama) m->head.weight = m->embedding.weight; // tied
+}
+static par_result gpt_start(gpt_model *m) {
+    for (int i = 0; i < m->tensor_count; i++) {
+        const gpt_tensor *x = &m->tensors[i];
+        if (x->init > 0)
+            GPT_TRY(par_tp_init(m->tp, x->p, x->stream, x->init));
+        else
+            GPT_TRY(par_tp_fill(m->tp, x->p, x->init < 0 ? 1.0f : 0.0f));
+    }
+    return PAR_OK;
 }
 
-typedef struct gpt_start {
-    float *flat;
-    uint64_t seed;
-} gpt_start;
-static void gpt_init_tensor(void *user, int tensor, size_t at, size_t n, int decay, float init) {
-    const gpt_start *s = (const gpt_start *)user;
-    (void)decay;
-    for (size_t i = 0; i < n; i++)
-        s->flat[at + i] = init > 0   ? init * par_normal(s->seed, (uint64_t)tensor + 1, i)
-                          : init < 0 ? 1.0f
-                                     : 0.0f;
+// This rank's elements of all tensors in turn: visit(user, local element, element of the whole, how many side
+// by side).
+typedef void (*gpt_visit)(void *user, size_t local, size_t whole, size_t count);
+static void gpt_walk(const gpt_model *m, gpt_visit visit, void *user) {
+    for (int i = 0; i < m->tensor_count; i++) {
+        const gpt_tensor *x = &m->tensors[i];
+        const par_tp_parameter *p = x->p;
+        size_t first, global, count;
+        int replicas;
+        for (int j = 0; par_tp_part(m->tp, p, j, &first, &global, &count, &replicas); j++)
+            if (p->split == PAR_TP_BY_COLS) {
+                for (size_t r = 0; r < p->rows; r++)
+                    visit(user, x->at + r * p->local_cols + first, x->whole_at + r * p->cols + global, count);
+            } else {
+                visit(user, x->at + first * p->cols, x->whole_at + global * p->cols, count * p->cols);
+            }
+    }
 }
 
-// What forward keeps for backward, for one microbatch.
-typedef struct gpt_saved {
-    float *x, *ln1, *mean1, *rstd1, *qkv, *p, *dropped, *att, *mid, *ln2, *mean2, *rstd2, *fc,
-        *gelu; // per layer
+static size_t gpt_whole_count(const gpt_config *g) { // elements of all parameters
+    const size_t C = (size_t)g->n_embd, F = gpt_hidden(g), V = (size_t)g->vocab_size;
+    const size_t kv = (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head) * (C / (size_t)g->n_head);
+    const size_t up = g->llama ? 2 * F : F, layer = C * (C + 2 * kv) + C * C + C * up + F * C + 2 * C;
+    const size_t biases = g->bias ? (C + 2 * kv) + C + up + C + 2 * C : 0;
+    return (size_t)g->n_layer * (layer + biases) + V * C * (g->llama ? 2 : 1) +
+           (g->llama ? 0 : (size_t)g->block_size * C) + C * (g->bias ? 2 : 1);
+}
+
+// ---- activations ------------------------------------------------------------------------------------------
+
+typedef struct gpt_saved { // what a layer keeps for backward
+    par_tp_matrix x, norm1, qkv, att, mid, norm2, up, act;
+    float *stats1, *stats2, *lse;
 } gpt_saved;
 typedef struct gpt_buffers {
-    size_t rows, bytes;
-    float *block; // everything below
+    char *block; // everything below
+    size_t bytes;
     gpt_saved *layers;
-    float *x, *lnf, *meanf, *rstdf, *logits;
-    float *dx, *dy, *dwide, *dp; // backward's scratch: N x C, N x C, N x 4C, T x T
+    par_tp_matrix x, last, logits;
+    float *stats, *lse;
+    par_tp_matrix dx, dy, wide, wider; // backward's scratch
 } gpt_buffers;
 
-static size_t gpt_buffers_walk(const gpt_config *g, gpt_buffers *b, size_t batch, int dropping) {
-    const size_t C = (size_t)g->n_embd, V = (size_t)g->vocab_size, T = (size_t)g->block_size, N = batch * T;
-    const size_t P = batch * (size_t)g->n_head * T * T;
+// The matrices for R rows, laid out in block, or only counted. Layers and contents change with each call.
+static size_t gpt_buffers_walk(const gpt_model *m, gpt_buffers *b, size_t rows) {
+    const gpt_config *g = &m->config;
+    const size_t C = (size_t)g->n_embd, N = m->sequence ? rows / (size_t)m->t : rows,
+                 e = par_tp_element_bytes(m->tp);
+    const size_t Q = m->layers[0].qkv.weight.local_rows, U = m->layers[0].up.weight.local_rows;
+    const size_t A = m->layers[0].proj.weight.local_cols, D = m->layers[0].down.weight.local_cols;
+    const size_t V = m->head.weight.local_rows, heads = (size_t)(g->n_head / m->t);
+    const size_t most = PAR__MAX(PAR__MAX(Q, U), C);
     size_t at = 0;
-#define TAKE(member, n) (void)((member) = b->block ? b->block + at : NULL, at += ((n) + 15) / 16 * 16)
+#define GPT_TAKE(pointer, type, n)                                                                           \
+    (void)((pointer) = b->block ? (type)(void *)(b->block + at) : NULL, at += ((n) + 63) / 64 * 64)
     for (int l = 0; l < g->n_layer; l++) {
         gpt_saved *s = &b->layers[l];
-        TAKE(s->x, N * C);
-        TAKE(s->ln1, N * C);
-        TAKE(s->mean1, N);
-        TAKE(s->rstd1, N);
-        TAKE(s->qkv, N * 3 * C);
-        TAKE(s->p, P);
-        TAKE(s->dropped, dropping ? P : 0);
-        TAKE(s->att, N * C);
-        TAKE(s->mid, N * C);
-        TAKE(s->ln2, N * C);
-        TAKE(s->mean2, N);
-        TAKE(s->rstd2, N);
-        TAKE(s->fc, N * 4 * C);
-        TAKE(s->gelu, N * 4 * C);
+        GPT_TAKE(s->x.data, void *, N *C *e);
+        GPT_TAKE(s->norm1.data, void *, N *C *e);
+        GPT_TAKE(s->stats1, float *, N * 8);
+        GPT_TAKE(s->qkv.data, void *, rows *Q *e);
+        GPT_TAKE(s->att.data, void *, rows *A *e);
+        GPT_TAKE(s->lse, float *, rows *heads * 4);
+        GPT_TAKE(s->mid.data, void *, N *C *e);
+        GPT_TAKE(s->norm2.data, void *, N *C *e);
+        GPT_TAKE(s->stats2, float *, N * 8);
+        GPT_TAKE(s->up.data, void *, rows *U *e);
+        GPT_TAKE(s->act.data, void *, rows *D *e);
     }
-    TAKE(b->x, N * C);
-    TAKE(b->lnf, N * C);
-    TAKE(b->meanf, N);
-    TAKE(b->rstdf, N);
-    TAKE(b->logits, N * V);
-    TAKE(b->dx, N * C);
-    TAKE(b->dy, N * C);
-    TAKE(b->dwide, N * 4 * C);
-    TAKE(b->dp, T * T);
-#undef TAKE
+    GPT_TAKE(b->x.data, void *, N *C *e);
+    GPT_TAKE(b->last.data, void *, N *C *e);
+    GPT_TAKE(b->stats, float *, N * 8);
+    GPT_TAKE(b->logits.data, void *, rows *V *e);
+    GPT_TAKE(b->lse, float *, rows * 4);
+    GPT_TAKE(b->dx.data, void *, N *C *e);
+    GPT_TAKE(b->dy.data, void *, N *C *e);
+    GPT_TAKE(b->wide.data, void *, rows *most *e);
+    GPT_TAKE(b->wider.data, void *, rows *most *e);
+#undef GPT_TAKE
     return at;
 }
-static int gpt_buffers_open(const gpt_config *g, gpt_buffers *b, size_t batch, int dropping) {
+static int gpt_buffers_open(const gpt_model *m, gpt_buffers *b, size_t rows) { // 0: out of memory
     void *p = NULL;
     memset(b, 0, sizeof *b);
-    b->rows = batch * (size_t)g->block_size;
-    b->layers = (gpt_saved *)calloc((size_t)g->n_layer, sizeof *b->layers);
+    b->layers = (gpt_saved *)calloc((size_t)m->config.n_layer, sizeof *b->layers);
     if (!b->layers) return 0;
-    b->bytes = gpt_buffers_walk(g, b, batch, dropping) * sizeof(float);
+    b->bytes = gpt_buffers_walk(m, b, rows);
     if (par_cpu()->alloc(par_cpu(), b->bytes, &p)) return 0;
-    b->block = (float *)p;
-    gpt_buffers_walk(g, b, batch, dropping);
+    b->block = (char *)p;
+    gpt_buffers_walk(m, b, rows);
     return 1;
 }
 static void gpt_buffers_close(gpt_buffers *b) {
@@ -347,81 +255,106 @@ static void gpt_buffers_close(gpt_buffers *b) {
     free(b->layers);
 }
 
-typedef struct gpt_dropout { // first_row: global number of row 0 of this microbatch
+// ---- forward and backward ---------------------------------------------------------------------------------
+
+typedef struct gpt_dropout {
     float p;
-    uint64_t seed, step, first_row;
+    uint64_t step;
 } gpt_dropout;
 static uint64_t gpt_site(const gpt_dropout *d, int layer, int place) { // a random stream of its own
-    return (d->step + 1) << 16 | (uint64_t)(layer + 1) << 2 | (uint64_t)place;
+    return d ? (d->step + 1) << 16 | (uint64_t)(layer + 1) << 2 | (uint64_t)place : 0;
+}
+static par_result gpt_drop(const gpt_model *m, const par_tp_tokens *tokens, const gpt_dropout *d, int layer,
+                           int place, par_tp_matrix *x) {
+    return d && d->p > 0 ? par_tp_dropout(m->tp, tokens, gpt_site(d, layer, place), d->p, x, x) : PAR_OK;
+}
+// Queries and keys lie side by side in qkv, and turn with their positions.
+static par_result gpt_turn(const gpt_model *m, const par_tp_tokens *tokens, int backward,
+                           par_tp_matrix *qkv) {
+    const size_t dim = m->attention.dim, t = (size_t)m->t, kv = m->attention.kv_heads;
+    if (!m->config.llama) return PAR_OK;
+    return par_tp_rope(m->tp, tokens, m->attention.heads / t + (kv >= t ? kv / t : 1), dim, 10000.0f,
+                       backward, qkv);
 }
 
-// Logits of batch*T rows into b->logits.
-static void gpt_forward(const gpt_config *g, const gpt_weights *w, gpt_buffers *b, const int *tokens,
-                        size_t batch, size_t t, const gpt_dropout *drop) {
-    const size_t C = (size_t)g->n_embd, N = batch * t, H = (size_t)g->n_head, V = (size_t)g->vocab_size;
-    const float p = drop ? drop->p : 0;
-    const uint64_t seed = drop ? drop->seed : 0, row = drop ? drop->first_row : 0;
-    float *x = g->n_layer ? b->layers[0].x : b->x;
-    embedding_forward(x, tokens, w->wte, w->wpe, N, t, C);
-    if (p > 0) dropout(x, N * C, p, seed, gpt_site(drop, -1, 0), row * C);
-    for (int l = 0; l < g->n_layer; l++) {
-        const gpt_layer *k = &w->layers[l];
-        gpt_saved *s = &b->layers[l];
-        float *next = l + 1 < g->n_layer ? b->layers[l + 1].x : b->x;
-        layernorm_forward(s->ln1, s->mean1, s->rstd1, s->x, k->ln1w, k->ln1b, N, C);
-        linear_forward(s->qkv, s->ln1, k->qkvw, k->qkvb, N, C, 3 * C);
-        attention_forward(s->att, s->p, s->dropped, s->qkv, batch, t, C, H, p, seed,
-                          drop ? gpt_site(drop, l, 0) : 0, row);
-        linear_forward(s->mid, s->att, k->projw, k->projb, N, C, C);
-        if (p > 0) dropout(s->mid, N * C, p, seed, gpt_site(drop, l, 1), row * C);
-        add(s->mid, s->mid, s->x, N * C);
-        layernorm_forward(s->ln2, s->mean2, s->rstd2, s->mid, k->ln2w, k->ln2b, N, C);
-        linear_forward(s->fc, s->ln2, k->fcw, k->fcb, N, C, 4 * C);
-        gelu_forward(s->gelu, s->fc, N * 4 * C);
-        linear_forward(next, s->gelu, k->fcprojw, k->fcprojb, N, 4 * C, C);
-        if (p > 0) dropout(next, N * C, p, seed, gpt_site(drop, l, 2), row * C);
-        add(next, next, s->mid, N * C);
+static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_saved *s,
+                                    const par_tp_tokens *tokens, const gpt_dropout *drop, int l,
+                                    par_tp_matrix *next) {
+    par_tp *tp = m->tp;
+    par_tp_attention attention = m->attention;
+    attention.dropout = drop ? drop->p : 0;
+    GPT_TRY(par_tp_norm_forward(tp, &k->norm1, &s->x, s->stats1, &s->norm1));
+    GPT_TRY(par_tp_linear_forward(tp, &k->qkv, &s->norm1, NULL, &s->qkv));
+    GPT_TRY(gpt_turn(m, tokens, 0, &s->qkv));
+    GPT_TRY(par_tp_attention_forward(tp, &attention, tokens, gpt_site(drop, l, 0), &s->qkv, s->lse, &s->att));
+    GPT_TRY(par_tp_linear_forward(tp, &k->proj, &s->att, NULL, &s->mid));
+    GPT_TRY(gpt_drop(m, tokens, drop, l, 1, &s->mid));
+    GPT_TRY(par_tp_add(tp, &s->mid, &s->x, &s->mid));
+    GPT_TRY(par_tp_norm_forward(tp, &k->norm2, &s->mid, s->stats2, &s->norm2));
+    GPT_TRY(par_tp_linear_forward(tp, &k->up, &s->norm2, NULL, &s->up));
+    GPT_TRY(m->config.llama ? par_tp_swiglu_forward(tp, &s->up, &s->act)
+                            : par_tp_gelu_forward(tp, &s->up, &s->act));
+    GPT_TRY(par_tp_linear_forward(tp, &k->down, &s->act, NULL, next));
+    GPT_TRY(gpt_drop(m, tokens, drop, l, 2, next));
+    return par_tp_add(tp, next, &s->mid, next);
+}
+
+// Logits of R rows into b->logits, split by vocabulary.
+static par_result gpt_forward(const gpt_model *m, gpt_buffers *b, const par_tp_tokens *tokens,
+                              const int32_t *ids, const gpt_dropout *drop) {
+    const int layers = m->config.n_layer;
+    par_tp_matrix *x = &b->layers[0].x;
+    GPT_TRY(par_tp_embedding_forward(m->tp, &m->embedding, tokens, ids, x));
+    GPT_TRY(gpt_drop(m, tokens, drop, -1, 0, x));
+    for (int l = 0; l < layers; l++) {
+        x = l + 1 < layers ? &b->layers[l + 1].x : &b->x;
+        GPT_TRY(gpt_layer_forward(m, &m->layers[l], &b->layers[l], tokens, drop, l, x));
     }
-    layernorm_forward(b->lnf, b->meanf, b->rstdf, b->x, w->lnfw, w->lnfb, N, C);
-    linear_forward(b->logits, b->lnf, w->wte, NULL, N, C, V); // the head is tied to the embedding
+    GPT_TRY(par_tp_norm_forward(m->tp, &m->last, x, b->stats, &b->last));
+    return par_tp_linear_forward(m->tp, &m->head, &b->last, NULL, &b->logits);
 }
 
-// Gradients from b->logits (holding dlogits) into d. ready(user, l) after each layer's gradients are complete
-// (-1: all the rest), so that the caller can begin to reduce them.
-static void gpt_backward(const gpt_config *g, const gpt_weights *w, gpt_weights *d, gpt_buffers *b,
-                         const int *tokens, size_t batch, size_t t, const gpt_dropout *drop,
-                         void (*ready)(void *user, int layer), void *user) {
-    const size_t C = (size_t)g->n_embd, N = batch * t, H = (size_t)g->n_head, V = (size_t)g->vocab_size;
-    const float p = drop ? drop->p : 0;
-    const uint64_t seed = drop ? drop->seed : 0, row = drop ? drop->first_row : 0;
-    float *dx = b->dx, *dy = b->dy, *wide = b->dwide;
-    linear_backward(dy, d->wte, NULL, b->logits, b->lnf, w->wte, N, C, V);
-    layernorm_backward(dx, d->lnfw, d->lnfb, dy, b->x, b->meanf, b->rstdf, w->lnfw, N, C);
-    for (int l = g->n_layer - 1; l >= 0; l--) { // dx: gradient of the layer's output
-        const gpt_layer *k = &w->layers[l];
-        gpt_layer *dk = &d->layers[l];
-        gpt_saved *s = &b->layers[l];
-        memcpy(dy, dx, N * C * sizeof *dx);
-        if (p > 0) dropout(dy, N * C, p, seed, gpt_site(drop, l, 2), row * C);
-        linear_backward(wide, dk->fcprojw, dk->fcprojb, dy, s->gelu, k->fcprojw, N, 4 * C, C);
-        gelu_backward(wide, wide, s->fc, N * 4 * C);
-        linear_backward(dy, dk->fcw, dk->fcb, wide, s->ln2, k->fcw, N, C, 4 * C);
-        layernorm_backward(wide, dk->ln2w, dk->ln2b, dy, s->mid, s->mean2, s->rstd2, k->ln2w, N, C);
-        add(dx, dx, wide, N * C); // the residual
-        memcpy(dy, dx, N * C * sizeof *dx);
-        if (p > 0) dropout(dy, N * C, p, seed, gpt_site(drop, l, 1), row * C);
-        linear_backward(wide, dk->projw, dk->projb, dy, s->att, k->projw, N, C, C);
-        float *dqkv = wide + N * C;
-        attention_backward(dqkv, b->dp, wide, s->p, s->dropped, s->qkv, batch, t, C, H, p, seed,
-                           drop ? gpt_site(drop, l, 0) : 0, row);
-        linear_backward(dy, dk->qkvw, dk->qkvb, dqkv, s->ln1, k->qkvw, N, C, 3 * C);
-        layernorm_backward(wide, dk->ln1w, dk->ln1b, dy, s->x, s->mean1, s->rstd1, k->ln1w, N, C);
-        add(dx, dx, wide, N * C);
+// dx: gradient of the layer's output, then of its input.
+static par_result gpt_layer_backward(const gpt_model *m, gpt_layer *k, gpt_saved *s, gpt_buffers *b,
+                                     const par_tp_tokens *tokens, const gpt_dropout *drop, int l) {
+    par_tp *tp = m->tp;
+    par_tp_matrix *dx = &b->dx, *dy = &b->dy, *wide = &b->wide, *wider = &b->wider;
+    par_tp_attention attention = m->attention;
+    attention.dropout = drop ? drop->p : 0;
+    const float p = attention.dropout;
+    GPT_TRY(par_tp_dropout(tp, tokens, gpt_site(drop, l, 2), p, dx, dy)); // a copy if nothing is dropped
+    GPT_TRY(par_tp_linear_backward(tp, &k->down, dy, &s->act, wide));
+    if (m->config.llama)
+        GPT_TRY(par_tp_swiglu_backward(tp, wide, &s->up, wider));
+    else
+        GPT_TRY(par_tp_gelu_backward(tp, wide, &s->up, wider));
+    GPT_TRY(par_tp_linear_backward(tp, &k->up, wider, &s->norm2, dy));
+    GPT_TRY(par_tp_norm_backward(tp, &k->norm2, dy, &s->mid, s->stats2, dy));
+    GPT_TRY(par_tp_add(tp, dx, dy, dx)); // the residual
+    GPT_TRY(par_tp_dropout(tp, tokens, gpt_site(drop, l, 1), p, dx, dy));
+    GPT_TRY(par_tp_linear_backward(tp, &k->proj, dy, &s->att, wide));
+    GPT_TRY(par_tp_attention_backward(tp, &attention, tokens, gpt_site(drop, l, 0), wide, &s->qkv, &s->att,
+                                      s->lse, wider));
+    GPT_TRY(gpt_turn(m, tokens, 1, wider));
+    GPT_TRY(par_tp_linear_backward(tp, &k->qkv, wider, &s->norm1, dy));
+    GPT_TRY(par_tp_norm_backward(tp, &k->norm1, dy, &s->x, s->stats1, dy));
+    return par_tp_add(tp, dx, dy, dx);
+}
+
+// Gradients from b->logits (holding dlogits). ready(user, l) after each layer's gradients are complete (-1:
+// all the rest), so that the caller can begin to reduce them.
+static par_result gpt_backward(gpt_model *m, gpt_buffers *b, const par_tp_tokens *tokens, const int32_t *ids,
+                               const gpt_dropout *drop, void (*ready)(void *user, int layer), void *user) {
+    GPT_TRY(par_tp_linear_backward(m->tp, &m->head, &b->logits, &b->last, &b->dy));
+    GPT_TRY(par_tp_norm_backward(m->tp, &m->last, &b->dy, &b->x, b->stats, &b->dx));
+    for (int l = m->config.n_layer - 1; l >= 0; l--) {
+        GPT_TRY(gpt_layer_backward(m, &m->layers[l], &b->layers[l], b, tokens, drop, l));
         if (ready) ready(user, l);
     }
-    if (p > 0) dropout(dx, N * C, p, seed, gpt_site(drop, -1, 0), row * C);
-    embedding_backward(d->wte, d->wpe, dx, tokens, N, t, C);
+    GPT_TRY(gpt_drop(m, tokens, drop, -1, 0, &b->dx));
+    GPT_TRY(par_tp_embedding_backward(m->tp, &m->embedding, tokens, ids, &b->dx));
     if (ready) ready(user, -1);
+    return PAR_OK;
 }
 
 #endif
