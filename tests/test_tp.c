@@ -195,6 +195,19 @@ static void finish(const layout *l, par_tp_parameter *const *p, size_t count) {
                                           PAR_F32, PAR_SUM, l->cp_comm));
 }
 
+static void refused(layout *l) { // 48 features over t ranks, or 24 tokens over c: an error that says so
+    par_tp_linear f;
+    float x[48 * 6] = {0};
+    const par_tp_tokens tokens = {1, 24, 0};
+    par_tp_matrix m = {x, par_tp_rows(l->tp, &tokens), 2, PAR_TP_HIDDEN};
+    const char *text = 48 % l->t ? "features do not divide by" : "sequences of 24 tokens do not divide by";
+    memset(&f, 0, sizeof f);
+    f.in = 6, f.out = 48;
+    const par_result r =
+        48 % l->t ? par_tp_linear_open(l->tp, &f) : par_tp_rope(l->tp, &tokens, 1, 2, 100, 0, &m);
+    CHECK(l->world, r == PAR_ERR_ARGUMENT && strstr(par_last_error(l->tp_comm), text));
+}
+
 typedef void (*with_layout)(layout *l, int sequence);
 // Every t x c that makes n, with and without sequence parallelism and the two ways to split sequences.
 static void each_layout(par_comm *w, with_layout fn, int most_c, int bf16_too) {
@@ -204,7 +217,10 @@ static void each_layout(par_comm *w, with_layout fn, int most_c, int bf16_too) {
                 const int sequence = variant & 1, ulysses = variant >> 1;
                 if (par_size(w) % t || par_size(w) / t > most_c || (ulysses && t == par_size(w))) continue;
                 layout l = open_layout(w, t, sequence, ulysses, bf16);
-                fn(&l, sequence);
+                if (48 % t || (l.c > 1 && 48 % (2 * l.c)))
+                    refused(&l);
+                else
+                    fn(&l, sequence);
                 close_layout(&l);
             }
 }

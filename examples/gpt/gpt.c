@@ -110,28 +110,13 @@ static double run_batch(trainer *t, int held_out, uint64_t step, uint64_t first,
 
 static void adamw(trainer *t) {
     const settings *o = &t->o;
-    const double b1 = 1 - pow(o->beta1, t->step + 1), b2 = 1 - pow(o->beta2, t->step + 1);
-    const float beta1 = (float)o->beta1, beta2 = (float)o->beta2, lr = (float)t->lr;
-    const float clip =
-        o->grad_clip > 0 && t->grad_norm > o->grad_clip ? (float)(o->grad_clip / t->grad_norm) : 1.0f;
-    const float scale1 = (float)(1 / b1), scale2 = (float)(1 / b2);
-    for (int k = 0; k < t->model.tensor_count; k++) {
-        const gpt_tensor *x = &t->model.tensors[k];
-        const size_t end = x->at + x->p->local_rows * x->p->local_cols;
-        const float decay = x->decay ? (float)(t->lr * o->weight_decay) : 0;
-        for (size_t i = x->at; i < end; i++) {
-            const float g = t->d[i] * clip;
-            t->m[i] = beta1 * t->m[i] + (1 - beta1) * g;
-            t->v[i] = beta2 * t->v[i] + (1 - beta2) * g * g;
-            const float update = t->m[i] * scale1 / (sqrtf(t->v[i] * scale2) + 1e-8f);
-            t->w[i] -= lr * update + decay * t->w[i];
-        }
-    }
-    if (t->stored != t->w) par_cast(t->stored, PAR_BF16, t->w, PAR_F32, t->model.count);
+    gpt_adamw a = {t->lr, o->beta1, o->beta2, o->weight_decay, 1.0f};
+    if (o->grad_clip > 0 && t->grad_norm > o->grad_clip) a.clip = (float)(o->grad_clip / t->grad_norm);
+    gpt_update(&t->model, &a, t->step + 1, t->w, t->stored, t->d, t->m, t->v);
 }
 
-static double
-gradient_norm(trainer *t) { // of the whole model, once what ranks have of it in common is summed
+// Of the whole model, once what ranks have of it in common is summed.
+static double gradient_norm(trainer *t) {
     double norm;
     par_tp_parameter **all = (par_tp_parameter **)malloc((size_t)t->model.tensor_count * sizeof *all);
     if (!all) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory"));

@@ -147,7 +147,7 @@ static void gpt_place(gpt_model *m, void *data, float *grad) {
     }
     if (!m->config.llama) m->head.weight = m->embedding.weight; // tied
 }
-static par_result gpt_start(gpt_model *m) {
+static inline par_result gpt_start(gpt_model *m) {
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
         if (x->init > 0)
@@ -161,7 +161,7 @@ static par_result gpt_start(gpt_model *m) {
 // This rank's elements of all tensors in turn: visit(user, local element, element of the whole, how many side
 // by side).
 typedef void (*gpt_visit)(void *user, size_t local, size_t whole, size_t count);
-static void gpt_walk(const gpt_model *m, gpt_visit visit, void *user) {
+static inline void gpt_walk(const gpt_model *m, gpt_visit visit, void *user) {
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
         const par_tp_parameter *p = x->p;
@@ -177,7 +177,7 @@ static void gpt_walk(const gpt_model *m, gpt_visit visit, void *user) {
     }
 }
 
-static size_t gpt_whole_count(const gpt_config *g) { // elements of all parameters
+static inline size_t gpt_whole_count(const gpt_config *g) { // elements of all parameters
     const size_t C = (size_t)g->n_embd, F = gpt_hidden(g), V = (size_t)g->vocab_size;
     const size_t kv = (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head) * (C / (size_t)g->n_head);
     const size_t up = g->llama ? 2 * F : F, layer = C * (C + 2 * kv) + C * C + C * up + F * C + 2 * C;
@@ -355,6 +355,34 @@ static par_result gpt_backward(gpt_model *m, gpt_buffers *b, const par_tp_tokens
     GPT_TRY(par_tp_embedding_backward(m->tp, &m->embedding, tokens, ids, &b->dx));
     if (ready) ready(user, -1);
     return PAR_OK;
+}
+
+// ---- AdamW ------------------------------------------------------------------------------------------------
+
+typedef struct gpt_adamw { // Loshchilov and Hutter 2019, as torch has it
+    double lr, beta1, beta2, weight_decay;
+    float clip; // factor of the gradients
+} gpt_adamw;
+
+// One step, the first of which is number 1, on this rank's parts; `stored`: the layers' copy, or w itself.
+static inline void gpt_update(const gpt_model *model, const gpt_adamw *o, int number, float *w, void *stored,
+                       const float *d, float *m, float *v) {
+    const float beta1 = (float)o->beta1, beta2 = (float)o->beta2, lr = (float)o->lr, clip = o->clip;
+    const float scale1 = (float)(1 / (1 - pow(o->beta1, number))),
+                scale2 = (float)(1 / (1 - pow(o->beta2, number)));
+    for (int k = 0; k < model->tensor_count; k++) {
+        const gpt_tensor *x = &model->tensors[k];
+        const size_t end = x->at + x->p->local_rows * x->p->local_cols;
+        const float decay = x->decay ? (float)(o->lr * o->weight_decay) : 0;
+        for (size_t i = x->at; i < end; i++) {
+            const float g = d[i] * clip;
+            m[i] = beta1 * m[i] + (1 - beta1) * g;
+            v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+            const float update = m[i] * scale1 / (sqrtf(v[i] * scale2) + 1e-8f);
+            w[i] -= lr * update + decay * w[i];
+        }
+    }
+    if (stored != w) par_cast(stored, PAR_BF16, w, PAR_F32, model->count);
 }
 
 #endif

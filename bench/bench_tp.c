@@ -1,0 +1,411 @@
+// bench_tp.c - what par_tp.h's layers cost: time, bytes kept, bytes sent, each beside its prediction; the
+// share of the matrix product library's own speed that a transformer block and a whole training step reach.
+//
+//     build/bench_tp                        a block as wide as GPT-2 small's; 1 rank, then 2
+//     build/bench_tp --n_embd 1024 --n_head 16 --sequence 1024 --json
+//
+// One thread a rank. Rank 0 alone measures what is said of one rank, while the others sleep. Times are
+// medians. Model FLOPs as published (Narayanan et al. 2021): 72 B s h^2 (1 + s/6h) a layer, forward and
+// backward, of which causal attention needs half of the second term.
+#define PAR_IMPLEMENTATION
+#include "par.h"
+#include "par_tp.h"
+
+#include "../examples/options.h"
+#include "../examples/gpt/model.h"
+
+typedef struct settings {
+    int n_embd, n_head, sequence, batch, iterations, json, llama;
+} settings;
+
+typedef struct bench {
+    settings o;
+    par_comm *world, *self;
+    double gemm, copy; // floating point operations, and bytes, a second, of one rank
+} bench;
+
+static void need(const bench *b, par_result r) {
+    if (r == PAR_OK) return;
+    fprintf(stderr, "bench_tp: rank %d: %s\n", par_rank(b->world), par_last_error(b->world));
+    exit(1);
+}
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+// Median seconds of fn(user), the ranks of comm starting together; the slowest of them counts.
+static double time_of(bench *b, par_comm *comm, void (*fn)(void *), void *user) {
+    double *t = (double *)calloc((size_t)b->o.iterations, sizeof *t);
+    if (!t) exit(1);
+    for (int i = -2; i < b->o.iterations; i++) {
+        need(b, par_barrier(comm));
+        const double begun = par_seconds(comm);
+        fn(user);
+        if (i >= 0) t[i] = par_seconds(comm) - begun;
+    }
+    need(b, par_all_reduce(t, t, (size_t)b->o.iterations, PAR_F64, PAR_MAX, comm));
+    qsort(t, (size_t)b->o.iterations, sizeof *t, by_value);
+    const double median = t[b->o.iterations / 2];
+    return free(t), median;
+}
+
+// ---- what the machine can do ------------------------------------------------------------------------------
+
+static void measure_machine(bench *b) {
+    const size_t rows = (size_t)(b->o.batch * b->o.sequence), C = (size_t)b->o.n_embd;
+    const size_t shapes[][3] = {
+        {rows, 3 * C, C}, {rows, 4 * C, C}, {rows, C, 4 * C}, {1024, 1024, 1024}, {512, 512, 512}};
+    const size_t most = PAR__MAX(rows * 4 * C, (size_t)4 << 20);
+    float *x = (float *)malloc(most * 4), *y = (float *)malloc(most * 4), *z = (float *)malloc(most * 4);
+    if (!x || !y || !z) exit(1);
+    for (size_t i = 0; i < most; i++) x[i] = y[i] = 0.5f, z[i] = 0;
+    for (size_t s = 0; s < 5; s++)
+        for (int i = 0; i < 6; i++) {
+            const size_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
+            const double begun = par_seconds(b->world);
+            need(b, par_cpu()->gemm(par_cpu(), 0, 1, m, n, k, 1, x, k, y, k, 0, z, n, NULL));
+            b->gemm =
+                fmax(b->gemm, 2.0 * (double)m * (double)n * (double)k / (par_seconds(b->world) - begun));
+        }
+    for (int i = 0; i < 6; i++) {
+        const double begun = par_seconds(b->world);
+        memcpy(z, x, most * 4);
+        b->copy = fmax(b->copy, 8.0 * (double)most / (par_seconds(b->world) - begun));
+    }
+    free(x), free(y), free(z);
+}
+
+// ---- one block, split as the context says -----------------------------------------------------------------
+
+typedef struct block {
+    bench *b;
+    par_tp *tp;
+    gpt_model m;
+    gpt_buffers buffers;
+    par_tp_tokens tokens;
+    par_comm *data; // gradients are summed over it; NULL: one rank
+    float *w, *d;
+    int step; // which layer is measured
+} block;
+
+static void open_block(block *k, bench *b, par_comm *tp_comm, int sequence, int batch) {
+    const gpt_config g = {1, b->o.n_head, b->o.n_embd, b->o.sequence, 64, !b->o.llama, b->o.llama, 0};
+    par_tp_desc d;
+    memset(k, 0, sizeof *k);
+    memset(&d, 0, sizeof d);
+    d.tp = tp_comm, d.sequence = sequence, d.seed = 1;
+    k->b = b;
+    need(b, par_tp_open(&d, &k->tp));
+    need(b, gpt_open(&k->m, &g, k->tp, sequence));
+    k->w = (float *)calloc(k->m.count, 4), k->d = (float *)par_alloc(tp_comm, k->m.count * 4);
+    k->tokens.batch = (size_t)batch, k->tokens.sequence = (size_t)b->o.sequence;
+    if (!k->w || !k->d || !gpt_buffers_open(&k->m, &k->buffers, (size_t)(batch * b->o.sequence))) exit(1);
+    gpt_place(&k->m, k->w, k->d);
+    need(b, gpt_start(&k->m));
+    // all tokens alike would make sums of one number: any will do here
+    float *x = (float *)k->buffers.layers[0].x.data, *dx = (float *)k->buffers.dx.data;
+    const size_t rows = (size_t)(batch * b->o.sequence) / (sequence ? (size_t)k->m.t : 1),
+                 n = rows * (size_t)b->o.n_embd;
+    for (size_t i = 0; i < n; i++) x[i] = par_uniform(1, 1, i) - 0.5f, dx[i] = par_uniform(1, 2, i) - 0.5f;
+    par_tp_matrix *both[2] = {&k->buffers.layers[0].x, &k->buffers.dx};
+    for (int i = 0; i < 2; i++) {
+        both[i]->rows = rows, both[i]->cols = (size_t)b->o.n_embd;
+        both[i]->layout = sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
+    }
+}
+static void close_block(block *k) {
+    par_comm *comm = par_tp_comm(k->tp);
+    need(k->b, par_tp_close(k->tp));
+    need(k->b, par_free(comm, k->d));
+    gpt_buffers_close(&k->buffers), gpt_close(&k->m), free(k->w);
+}
+static void run_block(void *user) { // forward and backward; with other ranks' batches: sum the gradients
+    block *k = (block *)user;
+    gpt_layer *l = &k->m.layers[0];
+    par_request request = {NULL, 0};
+    need(k->b, gpt_layer_forward(&k->m, l, &k->buffers.layers[0], &k->tokens, NULL, 0, &k->buffers.x));
+    need(k->b, gpt_layer_backward(&k->m, l, &k->buffers.layers[0], &k->buffers, &k->tokens, NULL, 0));
+    if (k->data) {
+        need(k->b, par_all_reduce_begin(k->d, k->d, k->m.count, PAR_F32, PAR_SUM, k->data, &request));
+        need(k->b, par_wait(&request));
+    }
+}
+
+// ---- its layers, one by one -------------------------------------------------------------------------------
+
+typedef struct step {
+    const char *name;
+    par_result (*forward)(block *k), (*backward)(block *k);
+} step;
+#define STEP(id, forward, backward)                                                                          \
+    static par_result forward_##id(block *k) {                                                               \
+        gpt_layer *l = &k->m.layers[0];                                                                      \
+        gpt_saved *s = &k->buffers.layers[0];                                                                \
+        gpt_buffers *b = &k->buffers;                                                                        \
+        return (void)l, (void)s, (void)b, forward;                                                           \
+    }                                                                                                        \
+    static par_result backward_##id(block *k) {                                                              \
+        gpt_layer *l = &k->m.layers[0];                                                                      \
+        gpt_saved *s = &k->buffers.layers[0];                                                                \
+        gpt_buffers *b = &k->buffers;                                                                        \
+        return (void)l, (void)s, (void)b, backward;                                                          \
+    }
+// Each on what the ones before left in the buffers.
+STEP(norm, par_tp_norm_forward(k->tp, &l->norm1, &s->x, s->stats1, &s->norm1),
+     par_tp_norm_backward(k->tp, &l->norm1, &s->norm1, &s->x, s->stats1, &b->dy))
+STEP(qkv, par_tp_linear_forward(k->tp, &l->qkv, &s->norm1, NULL, &s->qkv),
+     par_tp_linear_backward(k->tp, &l->qkv, &s->qkv, &s->norm1, &b->dy))
+STEP(attention, par_tp_attention_forward(k->tp, &k->m.attention, &k->tokens, 0, &s->qkv, s->lse, &s->att),
+     par_tp_attention_backward(k->tp, &k->m.attention, &k->tokens, 0, &s->att, &s->qkv, &s->att, s->lse,
+                               &b->wider))
+STEP(proj, par_tp_linear_forward(k->tp, &l->proj, &s->att, NULL, &s->mid),
+     par_tp_linear_backward(k->tp, &l->proj, &s->mid, &s->att, &b->wide))
+STEP(up, par_tp_linear_forward(k->tp, &l->up, &s->norm1, NULL, &s->up),
+     par_tp_linear_backward(k->tp, &l->up, &s->up, &s->norm1, &b->dy))
+STEP(gelu, par_tp_gelu_forward(k->tp, &s->up, &s->act),
+     par_tp_gelu_backward(k->tp, &s->act, &s->up, &b->wider))
+STEP(swiglu, par_tp_swiglu_forward(k->tp, &s->up, &s->act),
+     par_tp_swiglu_backward(k->tp, &s->act, &s->up, &b->wider))
+STEP(down, par_tp_linear_forward(k->tp, &l->down, &s->act, NULL, &b->x),
+     par_tp_linear_backward(k->tp, &l->down, &b->x, &s->act, &b->wide))
+static const step steps[] = {{"norm", forward_norm, backward_norm},
+                             {"qkv (column)", forward_qkv, backward_qkv},
+                             {"attention", forward_attention, backward_attention},
+                             {"projection (row)", forward_proj, backward_proj},
+                             {"up (column)", forward_up, backward_up},
+                             {"gelu", forward_gelu, backward_gelu},
+                             {"swiglu", forward_swiglu, backward_swiglu},
+                             {"down (row)", forward_down, backward_down}};
+enum { STEPS = (int)(sizeof steps / sizeof steps[0]) };
+static void run_forward(void *user) {
+    block *k = (block *)user;
+    need(k->b, steps[k->step].forward(k));
+}
+static void run_backward(void *user) {
+    block *k = (block *)user;
+    need(k->b, steps[k->step].backward(k));
+}
+
+typedef struct cost { // of a step, forward: predicted
+    double flops, bytes;
+    size_t kept, sent; // bytes; elements over tp, forward and backward
+} cost;
+static cost cost_of(const block *k, int i) {
+    const gpt_layer *l = &k->m.layers[0];
+    const size_t rows = par_tp_rows(k->tp, &k->tokens), C = (size_t)k->m.config.n_embd, t = (size_t)k->m.t;
+    const par_tp_linear *linear = i == 1 ? &l->qkv : i == 3 ? &l->proj : i == 4 ? &l->up : &l->down;
+    const size_t n = rows * C * (t - 1) / t, s = k->tokens.sequence;
+    const double r = (double)rows, own = r / (k->m.sequence ? (double)t : 1),
+                 up = (double)l->up.weight.local_rows;
+    cost c = {0, 0, 0, 0};
+    switch (i) {
+    case 0: c.bytes = 2 * own * (double)C * 4, c.kept = par_tp_norm_save_bytes(k->tp, &l->norm1, rows); break;
+    case 2: // scores and values: half of s x s, being causal
+        c.flops = 2 * r * (double)s * (double)C / (double)t;
+        c.kept = par_tp_attention_save_bytes(k->tp, &k->m.attention, rows);
+        break;
+    case 5: c.bytes = 2 * r * up * 4, c.kept = rows * l->up.weight.local_rows * 4; break;
+    case 6: c.bytes = 1.5 * r * up * 4, c.kept = rows * l->up.weight.local_rows * 4; break;
+    default:
+        c.flops = 2 * r * (double)linear->weight.local_rows * (double)linear->weight.local_cols;
+        c.kept = par_tp_linear_save_bytes(k->tp, linear, rows, 0);
+        // row: a sum forward (and with sequence parallelism a gather backward); column: the same the other
+        // way round, and the gather for the weights once more
+        c.sent = k->m.sequence ? (linear->row ? 2 * n : 3 * n) : 2 * n;
+    }
+    return c;
+}
+static uint64_t sent_over(const block *k) {
+    uint64_t sum = 0;
+    for (int i = 0; i < PAR_KIND_COUNT; i++)
+        sum += par_ledger_get(par_tp_comm(k->tp), (par_kind)i).sent_count;
+    return sum;
+}
+static uint64_t count_sent(block *k, void (*fn)(void *)) { // elements, in one run when all scratch is there
+    fn(k);
+    const uint64_t before = sent_over(k);
+    fn(k);
+    return sent_over(k) - before;
+}
+
+static void print_steps(block *k) {
+    bench *b = k->b;
+    par_comm *comm = par_tp_comm(k->tp);
+    const int root = par_rank(b->world) == 0, llama = k->m.config.llama;
+    if (root && !b->o.json)
+        printf("# %d rank%s%s\n#%18s %11s %11s %11s %11s %12s %12s %12s\n", k->m.t, k->m.t > 1 ? "s" : "",
+               k->m.sequence ? ", sequence parallelism" : "", "layer", "forward us", "predicted",
+               "backward us", "predicted", "kept bytes", "sent", "predicted");
+    for (int i = 0; i < STEPS; i++) {
+        if (i == (llama ? 5 : 6)) continue;
+        const cost c = cost_of(k, i);
+        const double predicted = c.flops / b->gemm + c.bytes / b->copy;
+        k->step = i;
+        const double forward = time_of(b, comm, run_forward, k), backward = time_of(b, comm, run_backward, k);
+        const uint64_t sent = count_sent(k, run_forward) + count_sent(k, run_backward);
+        const double back = i == 2                       ? 2.5
+                            : i == 0 || i == 5 || i == 6 ? 1.5
+                                                         : 2; // scores once more; one more read
+        if (root && b->o.json)
+            printf(
+                "{\"layer\":\"%s\",\"ranks\":%d,\"sequence_parallel\":%d,\"forward_us\":%.2f,\"forward_"
+                "predicted_us\":"
+                "%.2f,\"backward_us\":%.2f,\"backward_predicted_us\":%.2f,\"kept_bytes\":%zu,\"sent\":%llu,"
+                "\"sent_predicted\":%zu}\n",
+                steps[i].name, k->m.t, k->m.sequence, forward * 1e6, predicted * 1e6, backward * 1e6,
+                predicted * back * 1e6, c.kept, (unsigned long long)sent, c.sent);
+        else if (root)
+            printf("%19s %11.1f %11.1f %11.1f %11.1f %12zu %12llu %12zu\n", steps[i].name, forward * 1e6,
+                   predicted * 1e6, backward * 1e6, predicted * back * 1e6, c.kept, (unsigned long long)sent,
+                   c.sent);
+        fflush(stdout);
+    }
+}
+
+static double block_flops(const bench *b, double batch) {
+    const double s = b->o.sequence, h = b->o.n_embd;
+    return 72 * batch * s * h * h * (1 + s / (6 * h));
+}
+static double measure_block(bench *b, par_comm *tp_comm, par_comm *data, int sequence, int batch,
+                            int details) {
+    block k;
+    open_block(&k, b, tp_comm, sequence, batch);
+    k.data = data;
+    const double seconds = time_of(b, data ? data : tp_comm, run_block, &k);
+    const uint64_t sent = count_sent(&k, run_block);
+    const size_t n =
+        (size_t)(batch * b->o.sequence) * (size_t)b->o.n_embd * (size_t)(k.m.t - 1) / (size_t)k.m.t;
+    const double flops = block_flops(b, batch) / k.m.t;
+    if (details) print_steps(&k);
+    if (par_rank(b->world) == 0 && b->o.json)
+        printf(
+            "{\"layer\":\"block\",\"ranks\":%d,\"data_ranks\":%d,\"sequence_parallel\":%d,\"time_us\":%.2f,"
+            "\"predicted_us\":%.2f,\"kept_bytes\":%zu,\"sent\":%llu,\"sent_predicted\":%zu,\"mfu\":%.4f}\n",
+            k.m.t, data ? par_size(data) : 1, sequence, seconds * 1e6, flops / b->gemm * 1e6, k.buffers.bytes,
+            (unsigned long long)sent, (sequence ? 10 : 8) * n, flops / seconds / b->gemm);
+    else if (par_rank(b->world) == 0)
+        printf("%19s %11.1f us of %.1f by its FLOPs alone: mfu %.3f; %zu bytes; sent %llu of %zu predicted\n",
+               data ? "block, 2 batches" : "block", seconds * 1e6, flops / b->gemm * 1e6,
+               flops / seconds / b->gemm, k.buffers.bytes, (unsigned long long)sent, (sequence ? 10 : 8) * n);
+    fflush(stdout);
+    close_block(&k);
+    return seconds;
+}
+
+// ---- a whole training step at nanoGPT's setting for a CPU -------------------------------------------------
+
+typedef struct training {
+    bench *b;
+    gpt_model m;
+    gpt_buffers buffers;
+    par_tp_tokens tokens;
+    float *w, *d, *m1, *m2;
+    int32_t ids[12 * 64], targets[12 * 64];
+    int number;
+} training;
+static void run_training(void *user) {
+    training *t = (training *)user;
+    const gpt_adamw a = {1e-3, 0.9, 0.99, 0.1, 1.0f};
+    par_tp *tp = t->m.tp;
+    double loss;
+    size_t counted;
+    memset(t->d, 0, t->m.count * 4);
+    need(t->b, gpt_forward(&t->m, &t->buffers, &t->tokens, t->ids, NULL));
+    need(t->b, par_tp_loss_forward(tp, &t->m.loss, &t->buffers.logits, t->targets, t->buffers.lse, NULL,
+                                   &loss, &counted));
+    need(t->b, par_tp_loss_backward(tp, &t->m.loss, &t->buffers.logits, t->targets, t->buffers.lse,
+                                    1.0f / 768, &t->buffers.logits));
+    need(t->b, gpt_backward(&t->m, &t->buffers, &t->tokens, t->ids, NULL, NULL, NULL));
+    gpt_update(&t->m, &a, ++t->number, t->w, t->w, t->d, t->m1, t->m2);
+}
+static double measure_training(bench *b) { // share of the library's speed
+    const gpt_config g = {4, 4, 128, 64, 256, 1, 0, 0};
+    const double h = 128, s = 64, V = 256,
+                 flops = 72 * 12 * 4 * s * h * h * (1 + s / (6 * h) + V / (12 * h * 4));
+    training *t = (training *)calloc(1, sizeof *t);
+    par_tp_desc d;
+    par_tp *tp;
+    memset(&d, 0, sizeof d);
+    d.tp = b->self, d.seed = 1;
+    need(b, par_tp_open(&d, &tp));
+    t->b = b;
+    need(b, gpt_open(&t->m, &g, tp, 0));
+    float *all = (float *)calloc(4 * t->m.count, sizeof *all);
+    if (!all || !gpt_buffers_open(&t->m, &t->buffers, 12 * 64)) exit(1);
+    t->w = all, t->d = all + t->m.count, t->m1 = all + 2 * t->m.count, t->m2 = all + 3 * t->m.count;
+    gpt_place(&t->m, t->w, t->d);
+    need(b, gpt_start(&t->m));
+    t->tokens.batch = 12, t->tokens.sequence = 64;
+    for (int i = 0; i < 12 * 64; i++) t->ids[i] = t->targets[i] = (i * 7 + i / 64) % 256;
+    const double seconds = time_of(b, b->self, run_training, t), mfu = flops / seconds / b->gemm;
+    if (!b->o.json)
+        printf("training step, 4 layers, n_embd 128, block 64, batch 12: %.1f us, %.0f tokens/s, mfu %.3f\n",
+               seconds * 1e6, 768 / seconds, mfu);
+    else
+        printf(
+            "{\"layer\":\"training step\",\"ranks\":1,\"time_us\":%.2f,\"predicted_us\":%.2f,\"mfu\":%.4f}\n",
+            seconds * 1e6, flops / b->gemm * 1e6, mfu);
+    gpt_buffers_close(&t->buffers), gpt_close(&t->m), free(all), free(t);
+    need(b, par_tp_close(tp));
+    return mfu;
+}
+
+int main(int argc, char **argv) {
+    bench b;
+    memset(&b, 0, sizeof b);
+    settings *o = &b.o;
+    o->n_embd = 768, o->n_head = 12, o->sequence = 512, o->batch = 4, o->iterations = 7;
+    const option options[] = {
+        {"--n_embd", OPTION_INT, &o->n_embd, "features"},
+        {"--n_head", OPTION_INT, &o->n_head, "heads"},
+        {"--sequence", OPTION_INT, &o->sequence, "tokens of a sequence"},
+        {"--batch", OPTION_INT, &o->batch, "sequences; even"},
+        {"--llama", OPTION_FLAG, &o->llama, "a block of Llama's instead of GPT-2's"},
+        {"-n", OPTION_INT, &o->iterations, "measurements of each"},
+        {"--json", OPTION_FLAG, &o->json, "one JSON object a line; the last is the summary"},
+    };
+    const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
+                                     "bench_tp: time the layers of par_tp.h, on 1 rank and on 2");
+    if (parsed) return parsed == 1 ? 0 : 2;
+    if (o->n_embd < 2 || o->n_head < 1 || o->sequence < 1 || o->batch < 2 || o->iterations < 1 ||
+        o->n_embd % o->n_head || o->n_head % 2 || o->batch % 2 || o->n_embd / o->n_head % 2)
+        return fprintf(stderr,
+                       "bench_tp: n_head and batch must be even, n_embd an even multiple of n_head\n"),
+               2;
+    par_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.rank_count = 2;
+    if (par_open(&desc, &b.world)) return 1;
+    need(&b, par_split(b.world, par_rank(b.world), 0, &b.self));
+    const int root = par_rank(b.world) == 0;
+    double one = 0, mfu = 0, small = 0;
+    if (root) { // the other rank sleeps
+        measure_machine(&b);
+        if (!o->json)
+            printf("# %s: %.1f GFLOP/s at best; copying: %.1f GB/s; one thread a rank\n",
+                   par_cpu()->gemm_name, b.gemm * 1e-9, b.copy * 1e-9);
+        one = measure_block(&b, b.self, NULL, 0, o->batch, 1);
+        mfu = block_flops(&b, o->batch) / one / b.gemm;
+        small = measure_training(&b);
+    }
+    double machine[2] = {b.gemm, b.copy};
+    need(&b, par_broadcast(machine, machine, 2, PAR_F64, 0, b.world));
+    b.gemm = machine[0], b.copy = machine[1];
+    const double tp2 = measure_block(&b, b.world, NULL, 0, o->batch, 1);
+    const double sp2 = measure_block(&b, b.world, NULL, 1, o->batch, 1);
+    const double dp2 = measure_block(&b, b.self, b.world, 0, o->batch / 2, 0);
+    if (root && o->json)
+        printf("{\"summary\":true,\"mfu\":%.4f,\"mfu_small\":%.4f,\"tp2_speedup\":%.4f,\"sp2_speedup\":%.4f,"
+               "\"dp2_speedup\":"
+               "%.4f,\"gemm\":\"%s\",\"gemm_gflops\":%.1f,\"n_embd\":%d,\"n_head\":%d,\"sequence\":%d,"
+               "\"batch\":%d}\n",
+               mfu, small, one / tp2, one / sp2, one / dp2, par_cpu()->gemm_name, b.gemm * 1e-9, o->n_embd,
+               o->n_head, o->sequence, o->batch);
+    else if (root)
+        printf("mfu %.3f, of a small training step %.3f; 2 ranks: tp %.2f, with sequence parallelism %.2f, "
+               "dp %.2f times one\n",
+               mfu, small, one / tp2, one / sp2, one / dp2);
+    need(&b, par_close(b.self));
+    return par_close(b.world) != PAR_OK;
+}
