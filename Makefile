@@ -30,7 +30,7 @@ check:
 soak: build/test_par
 	@bash tests/soak.sh
 
-all: examples bench build/test_par build/test_tp
+all: examples bench build/test_par build/test_tp build/test_golden
 
 examples: build/01_hello build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/02_mpi_adopt.c and build/gpt_mpi are left out")
@@ -90,6 +90,9 @@ build/bench_tp: bench/bench_tp.c examples/gpt/model.h par.h par_tp.h examples/op
 
 build/test_par: tests/test_par.c tests/test.h par.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
+
+build/test_golden: tests/test_golden.c tests/test.h examples/options.h $(GPT_DEPS) | build
+	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
 
 build/test_tp: tests/test_tp.c tests/test.h par.h par_tp.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)

@@ -90,7 +90,8 @@ typedef struct block {
 } block;
 
 static void open_block(block *k, bench *b, par_comm *tp_comm, int sequence, int batch) {
-    const gpt_config g = {1, b->o.n_head, b->o.n_embd, b->o.sequence, 64, !b->o.llama, b->o.llama, 0};
+    const gpt_config g = {
+        1, b->o.n_head, b->o.n_embd, b->o.sequence, 64, !b->o.llama, b->o.llama, 0, 0, 0, 0, 0, 0};
     par_tp_desc d;
     memset(k, 0, sizeof *k);
     memset(&d, 0, sizeof d);
@@ -320,7 +321,7 @@ static void run_training(void *user) {
     gpt_update(&t->m, &a, ++t->number, t->w, t->w, t->d, t->m1, t->m2);
 }
 static double measure_training(bench *b) { // share of the library's speed
-    const gpt_config g = {4, 4, 128, 64, 256, 1, 0, 0};
+    const gpt_config g = {4, 4, 128, 64, 256, 1, 0, 0, 0, 0, 0, 0, 0};
     const double h = 128, s = 64, V = 256,
                  flops = 72 * 12 * 4 * s * h * h * (1 + s / (6 * h) + V / (12 * h * 4));
     training *t = (training *)calloc(1, sizeof *t);

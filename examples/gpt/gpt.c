@@ -15,9 +15,10 @@
 #include "model.h"
 #include "data.h"
 #include "checkpoint.h"
+#include "files.h"
 
 typedef struct settings {
-    const char *data, *trace, *save, *load, *arch, *dtype, *cp_mode;
+    const char *data, *trace, *save, *load, *export, *arch, *dtype, *cp_mode;
     gpt_config model;
     int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, json, tp, sp, cp;
@@ -271,7 +272,7 @@ static const char *check_settings(settings *o) {
     if (strcmp(o->arch, "gpt2") && strcmp(o->arch, "llama")) return "arch is gpt2 or llama";
     if (strcmp(o->dtype, "f32") && strcmp(o->dtype, "bf16")) return "dtype is f32 or bf16";
     if (strcmp(o->cp_mode, "ring") && strcmp(o->cp_mode, "ulysses")) return "cp_mode is ring or ulysses";
-    o->model.llama = !strcmp(o->arch, "llama");
+    if (!o->load) o->model.llama = !strcmp(o->arch, "llama");
     if (o->model.llama && g->n_embd / g->n_head % 2) return "n_embd / n_head must be even with arch llama";
     if (g->n_kv_head < 0 || (g->n_kv_head && g->n_head % g->n_kv_head))
         return "n_head must be a multiple of n_kv_head";
@@ -321,14 +322,45 @@ static void move_part(void *user, size_t local, size_t whole, size_t count) {
         memcpy(a->local + local, a->whole + whole, count * sizeof(float));
 }
 
+// What --load names: a checkpoint of this program, a directory of Hugging Face's, a model file of llm.c's.
+typedef enum load_kind { LOAD_OWN, LOAD_HUB, LOAD_LLMC } load_kind;
+static load_kind kind_of(const char *path) {
+    char file[4200];
+    struct stat st;
+    if (!stat(path, &st) && S_ISREG(st.st_mode)) return LOAD_LLMC;
+    snprintf(file, sizeof file, "%s/checkpoint.bin", path);
+    if (!stat(file, &st)) return LOAD_OWN;
+    snprintf(file, sizeof file, "%s/config.json", path);
+    return stat(file, &st) ? LOAD_OWN : LOAD_HUB;
+}
+// Its model's sizes; sequences stay as long as block_size says, if there are positions for them.
+static const char *load_config(const char *path, gpt_config *g) {
+    static char why[4400];
+    checkpoint_header h;
+    gpt_config c;
+    const load_kind kind = kind_of(path);
+    const char *problem = kind == LOAD_HUB    ? files_config(path, &c, why, sizeof why)
+                          : kind == LOAD_LLMC ? files_llmc_config(path, &c, why, sizeof why)
+                                              : checkpoint_load(path, &h, NULL);
+    if (problem) return problem;
+    if (kind == LOAD_OWN) c = h.config;
+    if (kind != LOAD_OWN) c.block_size = PAR__MIN(c.block_size, g->block_size);
+    return *g = c, (const char *)NULL;
+}
+
 static const char *load(trainer *t) {
     float *whole[3];
     moving a = {NULL, NULL, 0};
     checkpoint_header h;
     const char *why = NULL;
+    const load_kind kind = kind_of(t->o.load);
+    h.step = 0;
     for (int i = 0; i < 3; i++)
         if (!(whole[i] = (float *)calloc(t->model.whole_count, sizeof(float)))) why = "out of memory to load";
-    if (!why) why = checkpoint_load(t->o.load, &h, whole);
+    if (!why)
+        why = kind == LOAD_HUB    ? files_load(&t->model, t->o.load, whole[0])
+              : kind == LOAD_LLMC ? files_llmc_load(&t->model, t->o.load, whole[0])
+                                  : checkpoint_load(t->o.load, &h, whole);
     for (int i = 0; i < 3 && !why; i++) {
         a.local = i == 0 ? t->w : i == 1 ? t->m : t->v, a.whole = whole[i];
         gpt_walk(&t->model, move_part, &a);
@@ -336,6 +368,22 @@ static const char *load(trainer *t) {
     for (int i = 0; i < 3; i++) free(whole[i]);
     if (!why) t->step = (int)h.step;
     return why;
+}
+
+// All weights, whole, in the formats of others.
+static const char *export_weights(trainer *t) {
+    const char *to = t->o.export, *why = NULL, *ending = strrchr(to, '.');
+    const int root = par_rank(t->world) == 0;
+    moving a = {t->w, (float *)calloc(t->model.whole_count, sizeof(float)), 1};
+    if (!a.whole) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory to export"));
+    gpt_walk(&t->model, move_part, &a);
+    need(t->world,
+         par_all_reduce(a.whole, a.whole, t->model.whole_count, PAR_U32, PAR_MAX, t->tp_comm)); // see save()
+    if (root && ending && !strcmp(ending, ".bin"))
+        why = files_llmc_save(&t->model, to, a.whole);
+    else if (root)
+        why = files_save(&t->model, to, a.whole);
+    return free(a.whole), why;
 }
 
 // Collective; rank 0 writes. Every rank of tp puts its parts in place and leaves the rest 0: the largest, as
@@ -437,6 +485,11 @@ static int train(trainer *t) {
         if (why) return complain(why);
         if (root) fprintf(out, "saved %s/checkpoint.bin\n", o->save);
     }
+    if (o->export) {
+        const char *why = export_weights(t);
+        if (why) return complain(why);
+        if (root) fprintf(out, "exported %s\n", o->export);
+    }
     if (root && !o->json)
         printf("%d steps in %.1f s: loss %.4f -> %.4f, held-out %.4f\n", t->step - first_step, seconds,
                first_loss, t->loss, val);
@@ -459,7 +512,7 @@ int main(int argc, char **argv) {
     trainer t;
     memset(&t, 0, sizeof t);
     settings *o = &t.o;
-    *o = (settings){.model = {4, 4, 128, 64, 0, 1, 0, 0},
+    *o = (settings){.model = {4, 4, 128, 64, 0, 1, 0, 0, 0, 0, 0, 0, 0},
                     .arch = "gpt2",
                     .dtype = "f32",
                     .cp_mode = "ring",
@@ -519,18 +572,21 @@ int main(int argc, char **argv) {
         {"--seed", OPTION_INT, &o->seed, "of weights, batches, dropout, sample"},
         {"--save", OPTION_TEXT, &o->save, "directory for the checkpoint"},
         {"--save_interval", OPTION_INT, &o->save_interval, "steps between checkpoints; 0: at the end only"},
-        {"--load", OPTION_TEXT, &o->load, "directory to resume from (its model sizes count)"},
+        {"--load", OPTION_TEXT, &o->load,
+         "checkpoint to resume from; or a directory of Hugging Face's, or llm.c's model file: its model "
+         "sizes count"},
+        {"--export", OPTION_TEXT, &o->export,
+         "at the end: NAME.bin as llm.c's model file, else a directory for Hugging Face"},
         {"--trace", OPTION_TEXT, &o->trace, "file for a Perfetto trace"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a line on stdout"},
     };
     const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
                                      "gpt: train a GPT-2 or a Llama on n ranks");
     if (parsed) return parsed == 1 ? 0 : 2;
-    const char *why = check_settings(o);
-    checkpoint_header h;
-    if (!why && o->load && !(why = checkpoint_load(o->load, &h, NULL))) o->model = h.config;
+    const char *why = o->load ? load_config(o->load, &o->model) : NULL;
+    if (!why) why = check_settings(o);
     if (!why) why = data_open(&t.data, o->data, o->model.block_size);
-    if (!why && o->load && h.config.vocab_size != t.data.vocab_size)
+    if (!why && o->load && o->model.vocab_size != t.data.vocab_size)
         why = "the checkpoint has another vocabulary than the data";
     if (why) return complain(why);
     o->model.vocab_size = t.data.vocab_size;

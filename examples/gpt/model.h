@@ -13,6 +13,10 @@
 typedef struct gpt_config {
     int n_layer, n_head, n_embd, block_size, vocab_size, bias;
     int llama, n_kv_head; // root mean square norms, rotary positions, SwiGLU, no biases, a head of its own
+    // as files from elsewhere say: features of the MLP, rotary base, whether the head is the embedding, rows of the
+    // position table; 0: gpt_hidden, 10000, by the architecture, block_size
+    int hidden, rope_base, tied, positions;
+    float epsilon; // of norms; 0: 1e-5
 } gpt_config;
 
 typedef struct gpt_layer {
@@ -20,12 +24,33 @@ typedef struct gpt_layer {
     par_tp_linear qkv, proj, up, down;
 } gpt_layer;
 
+enum { // kinds of tensors, in the model's order
+    GPT_WTE,
+    GPT_WPE,
+    GPT_LN1W,
+    GPT_LN1B,
+    GPT_QKVW,
+    GPT_QKVB,
+    GPT_PROJW,
+    GPT_PROJB,
+    GPT_LN2W,
+    GPT_LN2B,
+    GPT_UPW,
+    GPT_UPB,
+    GPT_DOWNW,
+    GPT_DOWNB,
+    GPT_LNFW,
+    GPT_LNFB,
+    GPT_HEAD,
+    GPT_KINDS
+};
 typedef struct gpt_tensor { // a parameter, in the model's order
     par_tp_parameter *p;
     size_t at,
-        whole_at; // first element: of this rank's parts side by side; of the whole tensors side by side
-    int decay;    // does weight decay apply?
-    float init;   // standard deviation of the initial values; 0: zeros, -1: ones
+        whole_at;    // first element: of this rank's parts side by side; of the whole tensors side by side
+    int kind, layer; // GPT_WTE ...; -1: of no layer
+    int decay;       // does weight decay apply?
+    float init;      // standard deviation of the initial values; 0: zeros, -1: ones
     uint64_t stream;
 } gpt_tensor;
 
@@ -52,18 +77,26 @@ typedef struct gpt_model {
     } while (0)
 
 static size_t gpt_hidden(const gpt_config *g) { // features between the two products of the MLP
+    if (g->hidden > 0) return (size_t)g->hidden;
     return g->llama ? ((size_t)g->n_embd * 8 / 3 + 63) / 64 * 64 : 4 * (size_t)g->n_embd;
 }
+static int gpt_rope_base(const gpt_config *g) { return g->rope_base > 0 ? g->rope_base : 10000; }
+static size_t gpt_positions(const gpt_config *g) {
+    return (size_t)(g->positions > 0 ? g->positions : g->block_size);
+}
+static int gpt_is_tied(const gpt_config *g) { return !g->llama || g->tied; } // the head is the embedding
 
 // ---- parameters -------------------------------------------------------------------------------------------
 
-static void gpt_tensor_add(gpt_model *m, int present, par_tp_parameter *p, int decay, float init,
-                           int *number) {
-    const uint64_t stream = (uint64_t)++ * number; // absent ones count: then others begin the same
+static void gpt_tensor_add(gpt_model *m, int present, int kind, int layer, par_tp_parameter *p, float init) {
+    // absent ones count: then others begin the same
+    const int layers = m->config.n_layer;
+    const int number = layer >= 0 ? 12 * layer + kind : kind < GPT_LN1W ? kind : 12 * layers + kind - 12;
+    const uint64_t stream = (uint64_t)number + 1;
     if (!present) return;
     gpt_tensor *x = &m->tensors[m->tensor_count++];
-    x->p = p, x->decay = decay, x->init = init, x->stream = stream, x->at = m->count,
-    x->whole_at = m->whole_count;
+    x->p = p, x->kind = kind, x->layer = layer, x->decay = p->cols > 1, x->init = init, x->stream = stream,
+    x->at = m->count, x->whole_at = m->whole_count;
     m->count += p->local_rows * p->local_cols, m->whole_count += p->rows * p->cols;
 }
 
@@ -72,6 +105,7 @@ static par_result gpt_layer_open(gpt_model *m, gpt_layer *k) {
     const size_t C = (size_t)g->n_embd, F = gpt_hidden(g);
     memset(k, 0, sizeof *k);
     k->norm1.features = k->norm2.features = C;
+    k->norm1.epsilon = k->norm2.epsilon = g->epsilon;
     k->norm1.rms = k->norm2.rms = g->llama, k->norm1.has_bias = k->norm2.has_bias = g->bias;
     par_tp_attention_segments(&m->attention, k->qkv.segments);
     k->qkv.segment_count = 3;
@@ -92,7 +126,6 @@ static par_result gpt_layer_open(gpt_model *m, gpt_layer *k) {
 static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int sequence) {
     const float residual = 0.02f / sqrtf(2.0f * (float)g->n_layer);
     const int bias = g->bias;
-    int number = 0;
     memset(m, 0, sizeof *m);
     m->config = *g, m->tp = tp, m->t = par_size(par_tp_comm(tp)), m->sequence = sequence;
     m->layers = (gpt_layer *)calloc((size_t)g->n_layer + 1, sizeof *m->layers);
@@ -105,36 +138,37 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     m->attention.dim = (size_t)(g->n_embd / g->n_head);
     m->embedding.vocabulary = m->loss.vocabulary = (size_t)g->vocab_size,
     m->embedding.features = (size_t)g->n_embd;
-    m->embedding.positions = g->llama ? 0 : (size_t)g->block_size;
+    m->embedding.positions = g->llama ? 0 : gpt_positions(g);
     m->loss.ignore = -1;
-    m->last.features = (size_t)g->n_embd, m->last.rms = g->llama, m->last.has_bias = g->bias;
+    m->last.features = (size_t)g->n_embd, m->last.rms = g->llama, m->last.epsilon = g->epsilon,
+    m->last.has_bias = g->bias;
     m->head.in = (size_t)g->n_embd, m->head.out = (size_t)g->vocab_size, m->head.vocabulary = 1;
     GPT_TRY(par_tp_embedding_open(tp, &m->embedding));
     GPT_TRY(par_tp_norm_open(tp, &m->last));
     GPT_TRY(par_tp_linear_open(tp, &m->head));
-    gpt_tensor_add(m, 1, &m->embedding.weight, 1, 0.02f, &number);
-    gpt_tensor_add(m, !g->llama, &m->embedding.position, 1, 0.02f, &number);
+    gpt_tensor_add(m, 1, GPT_WTE, -1, &m->embedding.weight, 0.02f);
+    gpt_tensor_add(m, !g->llama, GPT_WPE, -1, &m->embedding.position, 0.02f);
     for (int l = 0; l < g->n_layer; l++) {
         gpt_layer *k = &m->layers[l];
         GPT_TRY(gpt_layer_open(m, k));
         m->layer_at[l] = m->count;
-        gpt_tensor_add(m, 1, &k->norm1.weight, 0, -1.0f, &number);
-        gpt_tensor_add(m, bias, &k->norm1.bias, 0, 0.0f, &number);
-        gpt_tensor_add(m, 1, &k->qkv.weight, 1, 0.02f, &number);
-        gpt_tensor_add(m, bias, &k->qkv.bias, 0, 0.0f, &number);
-        gpt_tensor_add(m, 1, &k->proj.weight, 1, residual, &number);
-        gpt_tensor_add(m, bias, &k->proj.bias, 0, 0.0f, &number);
-        gpt_tensor_add(m, 1, &k->norm2.weight, 0, -1.0f, &number);
-        gpt_tensor_add(m, bias, &k->norm2.bias, 0, 0.0f, &number);
-        gpt_tensor_add(m, 1, &k->up.weight, 1, 0.02f, &number);
-        gpt_tensor_add(m, bias, &k->up.bias, 0, 0.0f, &number);
-        gpt_tensor_add(m, 1, &k->down.weight, 1, residual, &number);
-        gpt_tensor_add(m, bias, &k->down.bias, 0, 0.0f, &number);
+        gpt_tensor_add(m, 1, GPT_LN1W, l, &k->norm1.weight, -1.0f);
+        gpt_tensor_add(m, bias, GPT_LN1B, l, &k->norm1.bias, 0.0f);
+        gpt_tensor_add(m, 1, GPT_QKVW, l, &k->qkv.weight, 0.02f);
+        gpt_tensor_add(m, bias, GPT_QKVB, l, &k->qkv.bias, 0.0f);
+        gpt_tensor_add(m, 1, GPT_PROJW, l, &k->proj.weight, residual);
+        gpt_tensor_add(m, bias, GPT_PROJB, l, &k->proj.bias, 0.0f);
+        gpt_tensor_add(m, 1, GPT_LN2W, l, &k->norm2.weight, -1.0f);
+        gpt_tensor_add(m, bias, GPT_LN2B, l, &k->norm2.bias, 0.0f);
+        gpt_tensor_add(m, 1, GPT_UPW, l, &k->up.weight, 0.02f);
+        gpt_tensor_add(m, bias, GPT_UPB, l, &k->up.bias, 0.0f);
+        gpt_tensor_add(m, 1, GPT_DOWNW, l, &k->down.weight, residual);
+        gpt_tensor_add(m, bias, GPT_DOWNB, l, &k->down.bias, 0.0f);
     }
     m->layer_at[g->n_layer] = m->count;
-    gpt_tensor_add(m, 1, &m->last.weight, 0, -1.0f, &number);
-    gpt_tensor_add(m, bias, &m->last.bias, 0, 0.0f, &number);
-    gpt_tensor_add(m, g->llama, &m->head.weight, 1, 0.02f, &number);
+    gpt_tensor_add(m, 1, GPT_LNFW, -1, &m->last.weight, -1.0f);
+    gpt_tensor_add(m, bias, GPT_LNFB, -1, &m->last.bias, 0.0f);
+    gpt_tensor_add(m, !gpt_is_tied(g), GPT_HEAD, -1, &m->head.weight, 0.02f);
     return PAR_OK;
 }
 static void gpt_close(gpt_model *m) { free(m->layers), free(m->layer_at), free(m->tensors); }
@@ -145,7 +179,7 @@ static void gpt_place(gpt_model *m, void *data, float *grad) {
         m->tensors[i].p->data = (char *)data + m->tensors[i].at * par_tp_element_bytes(m->tp);
         m->tensors[i].p->grad = grad ? grad + m->tensors[i].at : NULL;
     }
-    if (!m->config.llama) m->head.weight = m->embedding.weight; // tied
+    if (gpt_is_tied(&m->config)) m->head.weight = m->embedding.weight;
 }
 static inline par_result gpt_start(gpt_model *m) {
     for (int i = 0; i < m->tensor_count; i++) {
@@ -182,8 +216,8 @@ static inline size_t gpt_whole_count(const gpt_config *g) { // elements of all p
     const size_t kv = (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head) * (C / (size_t)g->n_head);
     const size_t up = g->llama ? 2 * F : F, layer = C * (C + 2 * kv) + C * C + C * up + F * C + 2 * C;
     const size_t biases = g->bias ? (C + 2 * kv) + C + up + C + 2 * C : 0;
-    return (size_t)g->n_layer * (layer + biases) + V * C * (g->llama ? 2 : 1) +
-           (g->llama ? 0 : (size_t)g->block_size * C) + C * (g->bias ? 2 : 1);
+    return (size_t)g->n_layer * (layer + biases) + V * C * (gpt_is_tied(g) ? 1 : 2) +
+           (g->llama ? 0 : gpt_positions(g) * C) + C * (g->bias ? 2 : 1);
 }
 
 // ---- activations ------------------------------------------------------------------------------------------
@@ -273,8 +307,8 @@ static par_result gpt_turn(const gpt_model *m, const par_tp_tokens *tokens, int 
                            par_tp_matrix *qkv) {
     const size_t dim = m->attention.dim, t = (size_t)m->t, kv = m->attention.kv_heads;
     if (!m->config.llama) return PAR_OK;
-    return par_tp_rope(m->tp, tokens, m->attention.heads / t + (kv >= t ? kv / t : 1), dim, 10000.0f,
-                       backward, qkv);
+    return par_tp_rope(m->tp, tokens, m->attention.heads / t + (kv >= t ? kv / t : 1), dim,
+                       (float)gpt_rope_base(&m->config), backward, qkv);
 }
 
 static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_saved *s,
@@ -366,7 +400,7 @@ typedef struct gpt_adamw { // Loshchilov and Hutter 2019, as torch has it
 
 // One step, the first of which is number 1, on this rank's parts; `stored`: the layers' copy, or w itself.
 static inline void gpt_update(const gpt_model *model, const gpt_adamw *o, int number, float *w, void *stored,
-                       const float *d, float *m, float *v) {
+                              const float *d, float *m, float *v) {
     const float beta1 = (float)o->beta1, beta2 = (float)o->beta2, lr = (float)o->lr, clip = o->clip;
     const float scale1 = (float)(1 / (1 - pow(o->beta1, number))),
                 scale2 = (float)(1 / (1 - pow(o->beta2, number)));

@@ -1,0 +1,339 @@
+// files.h - models made elsewhere: Hugging Face's safetensors (GPT-2 and Llama, one file or several) and
+// llm.c's model files. Between them and the whole arrays of this program: all parameters side by side, in
+// the model's order.
+#ifndef FILES_H
+#define FILES_H
+
+#include "safetensors.h"
+
+// Hugging Face's names of a kind; several: side by side in rows. GPT-2's matrices but the embeddings lie
+// there transposed, (in, out).
+static const struct {
+    const char *gpt2, *llama[3];
+} files_names[GPT_KINDS] = {
+    {"wte.weight", {"model.embed_tokens.weight"}},
+    {"wpe.weight", {NULL}},
+    {"ln_1.weight", {"input_layernorm.weight"}},
+    {"ln_1.bias", {NULL}},
+    {"attn.c_attn.weight", {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}},
+    {"attn.c_attn.bias", {NULL}},
+    {"attn.c_proj.weight", {"self_attn.o_proj.weight"}},
+    {"attn.c_proj.bias", {NULL}},
+    {"ln_2.weight", {"post_attention_layernorm.weight"}},
+    {"ln_2.bias", {NULL}},
+    {"mlp.c_fc.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
+    {"mlp.c_fc.bias", {NULL}},
+    {"mlp.c_proj.weight", {"mlp.down_proj.weight"}},
+    {"mlp.c_proj.bias", {NULL}},
+    {"ln_f.weight", {"model.norm.weight"}},
+    {"ln_f.bias", {NULL}},
+    {NULL, {"lm_head.weight"}},
+};
+// Part `index` of a tensor there: its name, whether it is transposed, and which rows of ours it is. 0: no
+// such part.
+static int files_part(const gpt_model *m, const gpt_tensor *x, int index, char *name, size_t room,
+                      int *transposed, size_t *first, size_t *count) {
+    const int llama = m->config.llama, matrix = x->p->cols > 1 && x->layer >= 0;
+    const char *suffix = llama   ? (index < 3 ? files_names[x->kind].llama[index] : NULL)
+                         : index ? NULL
+                                 : files_names[x->kind].gpt2;
+    if (!suffix) return 0;
+    if (x->layer >= 0)
+        snprintf(name, room, llama ? "model.layers.%d.%s" : "transformer.h.%d.%s", x->layer, suffix);
+    else
+        snprintf(name, room, "%s%s", llama ? "" : "transformer.", suffix);
+    *transposed = !llama && matrix, *first = 0, *count = x->p->rows;
+    for (int i = 0; llama && i <= index && x->p->segment_count; i++) {
+        if (i) *first += x->p->segments[i - 1].count;
+        *count = x->p->segments[i].count;
+    }
+    return 1;
+}
+
+// ---- Hugging Face: load -----------------------------------------------------------------------------------
+
+typedef struct files_hub { // a directory: config.json and model.safetensors, or shards that an index names
+    safetensors *shards;
+    int shard_count;
+    char why[640];
+} files_hub;
+
+static char *files_text(const char *dir, const char *name, char *why,
+                        size_t room) { // a small file as a string
+    char path[4200];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "rb");
+    char *text = (char *)calloc(1, (size_t)16 << 20);
+    const size_t n = f && text ? fread(text, 1, ((size_t)16 << 20) - 1, f) : 0;
+    if (f) fclose(f);
+    if (n) return text;
+    snprintf(why, room, "cannot read %s", path);
+    free(text);
+    return NULL;
+}
+// A number or a word of a JSON object, wherever it stands in it; fallback if it does not.
+static long files_setting(const char *json, const char *key, long fallback) {
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\"", key);
+    const char *p = strstr(json, quoted);
+    if (!p) return fallback;
+    p += strlen(quoted);
+    p += strspn(p, " \t\n\r:");
+    return *p == '-' || (*p >= '0' && *p <= '9') ? strtol(p, NULL, 10)
+           : *p == 't'                           ? 1
+           : *p == 'f'                           ? 0
+                                                 : fallback;
+}
+static float files_real(const char *json, const char *key, float fallback) {
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *p = strstr(json, quoted);
+    return p ? strtof(p + strlen(quoted), NULL) : fallback;
+}
+static void files_close(files_hub *h) {
+    for (int i = 0; i < h->shard_count; i++) safetensors_close(&h->shards[i]);
+    free(h->shards);
+    h->shards = NULL, h->shard_count = 0;
+}
+static const char *files_open(files_hub *h, const char *dir) { // all shards
+    char path[4200], name[160];
+    struct stat st;
+    memset(h, 0, sizeof *h);
+    h->shards = (safetensors *)calloc(1000, sizeof *h->shards);
+    if (!h->shards) return "out of memory";
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    if (!stat(path, &st)) {
+        const char *why = safetensors_open(&h->shards[h->shard_count++], path);
+        if (why) snprintf(h->why, sizeof h->why, "%s", why), files_close(h);
+        return why ? h->why : NULL;
+    }
+    char *index = files_text(dir, "model.safetensors.index.json", h->why, sizeof h->why), *p = index;
+    if (!index) return files_close(h), h->why;
+    char last[160] = "";
+    while ((p = strstr(p, ".safetensors\"")) != NULL) { // each shard once: names come in order, more or less
+        char *begun = p;
+        while (begun > index && begun[-1] != '"') begun--;
+        p += strlen(".safetensors");
+        snprintf(name, sizeof name, "%.*s", (int)PAR__MIN(p - begun, 150), begun);
+        if (!strcmp(name, last)) continue;
+        int seen = strchr(name, '/') != NULL;
+        snprintf(last, sizeof last, "%s", name);
+        snprintf(path, sizeof path, "%s/%s", dir, name);
+        for (int i = 0; i < h->shard_count && !seen; i++) seen = !strcmp(h->shards[i].why, name);
+        if (seen || h->shard_count == 1000) continue;
+        safetensors *s = &h->shards[h->shard_count++];
+        const char *why = safetensors_open(s, path);
+        if (why) {
+            snprintf(h->why, sizeof h->why, "%s", why);
+            return free(index), files_close(h), h->why;
+        }
+        snprintf(s->why, sizeof s->why, "%s", name); // which it is
+    }
+    free(index);
+    return NULL;
+}
+static const safetensor *files_find(const files_hub *h, const char *name) { // with or without "transformer."
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < h->shard_count; i++) {
+            const int plain = pass && !strncmp(name, "transformer.", 12);
+            const safetensor *t = safetensors_find(&h->shards[i], plain ? name + 12 : name);
+            if (t) return t;
+        }
+    return NULL;
+}
+
+// What config.json says of the model. NULL, or what is wrong (in why).
+static const char *files_config(const char *dir, gpt_config *g, char *why, size_t room) {
+    char *json = files_text(dir, "config.json", why, room);
+    if (!json) return why;
+    const int llama = strstr(json, "\"llama\"") != NULL;
+    memset(g, 0, sizeof *g);
+    g->llama = llama, g->bias = !llama;
+    g->n_layer = (int)files_setting(json, llama ? "num_hidden_layers" : "n_layer", 0);
+    g->n_head = (int)files_setting(json, llama ? "num_attention_heads" : "n_head", 0);
+    g->n_kv_head = llama ? (int)files_setting(json, "num_key_value_heads", g->n_head) : 0;
+    g->n_embd = (int)files_setting(json, llama ? "hidden_size" : "n_embd", 0);
+    g->block_size = g->positions =
+        (int)files_setting(json, llama ? "max_position_embeddings" : "n_positions", 0);
+    g->vocab_size = (int)files_setting(json, "vocab_size", 0);
+    g->hidden = (int)files_setting(json, llama ? "intermediate_size" : "n_inner", 0);
+    g->epsilon = files_real(json, llama ? "rms_norm_eps" : "layer_norm_epsilon", 1e-5f);
+    g->rope_base = (int)files_setting(json, "rope_theta", 0);
+    g->tied = (int)files_setting(json, "tie_word_embeddings", !llama);
+    const char *type = strstr(json, "\"rope_type\"");
+    if (llama && type && strncmp(type + strcspn(type, ":"), ": \"default\"", 11))
+        snprintf(why, room, "%s/config.json: only rotary positions of type default are supported", dir);
+    else if (g->n_layer < 1 || g->n_head < 1 || g->n_embd < 1 || g->n_embd % g->n_head || g->block_size < 1 ||
+             g->vocab_size < 1 || g->n_layer > 10000 || (g->n_kv_head && g->n_head % g->n_kv_head))
+        snprintf(why, room, "%s/config.json is not that of a GPT-2 or a Llama", dir);
+    else
+        return free(json), (const char *)NULL;
+    return free(json), why;
+}
+// All parameters, from tensors with their names after `prefix`. NULL, or which one is missing or of another
+// shape.
+static const char *files_fill(const gpt_model *m, const files_hub *h, const char *prefix, float *whole) {
+    static char why[900];
+    for (int i = 0; i < m->tensor_count; i++) {
+        const gpt_tensor *x = &m->tensors[i];
+        char name[192];
+        int transposed;
+        size_t first, rows, n = strlen(prefix);
+        memcpy(name, prefix, n);
+        for (int j = 0; files_part(m, x, j, name + n, sizeof name - n, &transposed, &first, &rows); j++) {
+            const safetensor *t = files_find(h, name);
+            const size_t cols = x->p->cols, want[2] = {transposed ? cols : rows, transposed ? rows : cols};
+            float *to = whole + x->whole_at + first * cols;
+            if (!t || t->count != rows * cols || t->shape[0] != want[0] ||
+                (t->dims == 2 && t->shape[1] != want[1])) {
+                snprintf(why, sizeof why, "%s %s (%zu x %zu)", name,
+                         t ? "is not of the shape that the model has" : "is missing", want[0], want[1]);
+                return why;
+            }
+            if (!transposed) par_cast(to, PAR_F32, t->data, t->dtype, rows * cols);
+            for (size_t k = 0; k < rows * cols && transposed; k++)
+                par_cast(&to[k], PAR_F32,
+                         (const char *)t->data + (k % cols * rows + k / cols) * par_dtype_bytes(t->dtype),
+                         t->dtype, 1);
+        }
+    }
+    return NULL;
+}
+static const char *files_load(const gpt_model *m, const char *dir, float *whole) {
+    static char why[1800];
+    files_hub h;
+    const char *problem = files_open(&h, dir);
+    if (!problem) problem = files_fill(m, &h, "", whole);
+    if (problem) snprintf(why, sizeof why, "cannot load %s: %s", dir, problem);
+    files_close(&h);
+    return problem ? why : NULL;
+}
+
+// ---- Hugging Face: save -----------------------------------------------------------------------------------
+
+// DIR/model.safetensors and DIR/config.json, which transformers opens. NULL, or what is wrong.
+static const char *files_save(const gpt_model *m, const char *dir, const float *whole) {
+    static char why[4400];
+    const gpt_config *g = &m->config;
+    const size_t most = (size_t)m->tensor_count * 3;
+    safetensor *list = (safetensor *)calloc(most, sizeof *list);
+    float *turned = (float *)calloc(m->whole_count, sizeof *turned);
+    char path[4200];
+    size_t n = 0;
+    if (!list || !turned) return free(list), free(turned), "out of memory to save";
+    if (mkdir(dir, 0777) && errno != EEXIST) {
+        snprintf(why, sizeof why, "cannot make the directory %s: %s", dir, strerror(errno));
+        return free(list), free(turned), why;
+    }
+    for (int i = 0; i < m->tensor_count; i++) {
+        const gpt_tensor *x = &m->tensors[i];
+        int transposed;
+        size_t first, rows;
+        for (int j = 0; files_part(m, x, j, list[n].name, sizeof list[n].name, &transposed, &first, &rows);
+             j++, n++) {
+            const size_t cols = x->p->cols, at = x->whole_at + first * cols;
+            for (size_t r = 0; r < rows; r++)
+                for (size_t c = 0; c < cols; c++)
+                    turned[at + (transposed ? c * rows + r : r * cols + c)] = whole[at + r * cols + c];
+            list[n].data = turned + at, list[n].dtype = PAR_F32, list[n].count = rows * cols;
+            list[n].dims = cols > 1 ? 2 : 1;
+            list[n].shape[0] = transposed ? cols : rows, list[n].shape[1] = transposed ? rows : cols;
+        }
+    }
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    const char *problem = safetensors_write(path, list, n, why, sizeof why);
+    free(list), free(turned);
+    if (problem) return problem;
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    FILE *f = fopen(path, "w");
+    int ok = f != NULL;
+    if (ok && g->llama)
+        ok = fprintf(f,
+                     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
+                     "\"num_hidden_layers\": %d, "
+                     "\"num_attention_heads\": %d, \"num_key_value_heads\": %d, \"hidden_size\": %d, "
+                     "\"intermediate_size\": %zu, \"max_position_embeddings\": %d, \"vocab_size\": %d, "
+                     "\"rms_norm_eps\": "
+                     "%g, \"rope_theta\": %d, \"hidden_act\": \"silu\", \"attention_bias\": false, "
+                     "\"mlp_bias\": false, "
+                     "\"tie_word_embeddings\": %s, \"torch_dtype\": \"float32\"}\n",
+                     g->n_layer, g->n_head, g->n_kv_head ? g->n_kv_head : g->n_head, g->n_embd, gpt_hidden(g),
+                     (int)gpt_positions(g), g->vocab_size, g->epsilon > 0 ? (double)g->epsilon : 1e-5,
+                     gpt_rope_base(g), gpt_is_tied(g) ? "true" : "false") > 0;
+    else if (ok)
+        ok = fprintf(f,
+                     "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", \"n_layer\": %d, "
+                     "\"n_head\": %d, "
+                     "\"n_embd\": %d, \"n_positions\": %d, \"vocab_size\": %d, \"activation_function\": "
+                     "\"gelu_new\", "
+                     "\"tie_word_embeddings\": true, \"torch_dtype\": \"float32\"}\n",
+                     g->n_layer, g->n_head, g->n_embd, (int)gpt_positions(g), g->vocab_size) > 0;
+    if (f && fclose(f)) ok = 0;
+    if (ok) return NULL;
+    snprintf(why, sizeof why, "cannot write %s: %s", path, strerror(errno));
+    return why;
+}
+
+// ---- llm.c's model file -----------------------------------------------------------------------------------
+
+// 256 int32: magic, version (3: f32, 5: bf16), block size, vocabulary, layers, heads, features, padded
+// vocabulary. Then each kind of tensor for all layers together, with the embedding's rows padded.
+enum { FILES_LLMC = 20240326 };
+
+static const char *files_llmc_config(const char *path, gpt_config *g, char *why, size_t room) {
+    int32_t h[256] = {0};
+    FILE *f = fopen(path, "rb");
+    const int ok = f && fread(h, sizeof h, 1, f) == 1 && h[0] == FILES_LLMC && (h[1] == 3 || h[1] == 5);
+    if (f) fclose(f);
+    memset(g, 0, sizeof *g);
+    g->bias = 1, g->block_size = g->positions = h[2], g->vocab_size = h[3], g->n_layer = h[4],
+    g->n_head = h[5], g->n_embd = h[6];
+    if (ok && h[2] > 0 && h[3] > 0 && h[4] > 0 && h[4] <= 10000 && h[5] > 0 && h[6] > 0 && h[6] % h[5] == 0 &&
+        h[7] >= h[3])
+        return NULL;
+    snprintf(why, room, "%s is no model file of llm.c's (version 3 or 5)", path);
+    return why;
+}
+// To or from a model file: NULL, or what is wrong.
+static const char *files_llmc_move(const gpt_model *m, FILE *f, float *whole, int save, par_dtype type,
+                                   size_t padded) {
+    const size_t e = par_dtype_bytes(type), C = (size_t)m->config.n_embd;
+    for (int kind = 0; kind < GPT_HEAD; kind++)
+        for (int i = 0; i < m->tensor_count; i++) {
+            const gpt_tensor *x = &m->tensors[i];
+            const size_t n = x->p->rows * x->p->cols, pad = kind == GPT_WTE ? (padded - x->p->rows) * C : 0;
+            if (x->kind != kind) continue;
+            char *room = (char *)calloc(n + pad, e);
+            int ok = room != NULL;
+            if (ok && save) par_cast(room, type, whole + x->whole_at, PAR_F32, n);
+            if (ok) ok = (save ? fwrite(room, e, n + pad, f) : fread(room, e, n + pad, f)) == n + pad;
+            if (ok && !save) par_cast(whole + x->whole_at, PAR_F32, room, type, n);
+            free(room);
+            if (!ok) return save ? "cannot write the model file" : "the model file is truncated";
+        }
+    return NULL;
+}
+static const char *files_llmc_load(const gpt_model *m, const char *path, float *whole) {
+    int32_t h[256] = {0};
+    FILE *f = fopen(path, "rb");
+    if (!f || fread(h, sizeof h, 1, f) != 1)
+        return f ? (fclose(f), "the model file is truncated") : "cannot open the model file";
+    const char *why = files_llmc_move(m, f, whole, 0, h[1] == 5 ? PAR_BF16 : PAR_F32, (size_t)h[7]);
+    if (!why && fgetc(f) != EOF) why = "the model file is longer than its header says";
+    fclose(f);
+    return why;
+}
+static const char *files_llmc_save(const gpt_model *m, const char *path, float *whole) {
+    const gpt_config *g = &m->config;
+    const int padded = (g->vocab_size + 127) / 128 * 128;
+    int32_t h[256] = {FILES_LLMC, 3,     (int)gpt_positions(g), g->vocab_size, g->n_layer, g->n_head,
+                      g->n_embd,  padded};
+    if (g->llama || !g->bias) return "llm.c's model files hold GPT-2 with biases";
+    FILE *f = fopen(path, "wb");
+    const char *why = f && fwrite(h, sizeof h, 1, f) == 1 ? NULL : "cannot write the model file";
+    if (!why) why = files_llmc_move(m, f, whole, 1, PAR_F32, (size_t)padded);
+    if (f && fclose(f) && !why) why = "cannot write the model file";
+    return why;
+}
+
+#endif

@@ -1,0 +1,221 @@
+// test_golden.c - the trainer's models against PyTorch's: logits, loss, every gradient and ten AdamW losses
+// of what tests/golden/make_golden.py made, for t = 1, 2, 4 with and without sequence parallelism, and c = 2.
+#define PAR_IMPLEMENTATION
+#include "par.h"
+#include "par_tp.h"
+#include "../examples/options.h"
+#include "model.h"
+#include "files.h"
+#include "test.h"
+
+enum { BATCH = 2, TOKENS = 16, ROWS = BATCH * TOKENS };
+
+typedef struct golden {
+    par_comm *world, *tp_comm, *cp_comm;
+    par_tp *tp;
+    gpt_model m;
+    gpt_buffers b;
+    par_tp_tokens tokens;
+    safetensors want;
+    float *w, *d, *m1, *m2;
+    int32_t ids[ROWS], targets[ROWS];
+    size_t rows;
+    const char *name;
+} golden;
+
+static void close_to(const golden *g, const char *what, double error, double most) {
+    char why[256];
+    __atomic_add_fetch(&test_shared->checks, 1, __ATOMIC_RELAXED);
+    if (error <= 1e-5 * most) return;
+    snprintf(why, sizeof why, "%s of %s: off by %g of %g", what, g->name, error, most);
+    test_fail(__FILE__, __LINE__, par_rank(g->world), "close", why);
+}
+static size_t whole_row(const golden *g, size_t r) {
+    const size_t per = TOKENS / (size_t)par_size(g->cp_comm);
+    return r / per * TOKENS + par_tp_position(g->tp, TOKENS, r % per);
+}
+static double loss_of(golden *g) { // of all tokens
+    double sum;
+    size_t counted;
+    CHECK_OK(g->world, gpt_forward(&g->m, &g->b, &g->tokens, g->ids, NULL));
+    CHECK_OK(g->world, par_tp_loss_forward(g->tp, &g->m.loss, &g->b.logits, g->targets, g->b.lse, NULL, &sum,
+                                           &counted));
+    CHECK_OK(g->world, par_all_reduce(&sum, &sum, 1, PAR_F64, PAR_SUM, g->cp_comm));
+    return sum / ROWS;
+}
+static void gradients(golden *g) {
+    par_tp_parameter *all[64];
+    memset(g->d, 0, g->m.count * 4);
+    CHECK_OK(g->world, par_tp_loss_backward(g->tp, &g->m.loss, &g->b.logits, g->targets, g->b.lse,
+                                            1.0f / ROWS, &g->b.logits));
+    CHECK_OK(g->world, gpt_backward(&g->m, &g->b, &g->tokens, g->ids, NULL, NULL, NULL));
+    for (int i = 0; i < g->m.tensor_count; i++) all[i] = g->m.tensors[i].p;
+    CHECK_OK(g->world, par_tp_finish_gradients(g->tp, all, (size_t)g->m.tensor_count));
+    CHECK_OK(g->world, par_all_reduce(g->d, g->d, g->m.count, PAR_F32, PAR_SUM, g->cp_comm));
+}
+
+typedef struct moving {
+    float *local;
+    const float *whole;
+} moving;
+static void to_local(void *user, size_t local, size_t whole, size_t count) {
+    const moving *m = (const moving *)user;
+    memcpy(m->local + local, m->whole + whole, count * sizeof(float));
+}
+static void check_gradients(golden *g, const float *whole) {
+    float *want = (float *)calloc(g->m.count, sizeof *want);
+    moving a = {want, whole};
+    gpt_walk(&g->m, to_local, &a);
+    for (int i = 0; i < g->m.tensor_count; i++) {
+        const gpt_tensor *x = &g->m.tensors[i];
+        const size_t n = x->p->local_rows * x->p->local_cols;
+        double error = 0, most = 0;
+        for (size_t k = x->at; k < x->at + n; k++) {
+            error = fmax(error, fabs((double)g->d[k] - (double)want[k]));
+        }
+        for (size_t k = x->whole_at; k < x->whole_at + x->p->rows * x->p->cols; k++)
+            most = fmax(most, fabs((double)whole[k]));
+        close_to(g, "a gradient", error, most);
+    }
+    free(want);
+}
+static void check_logits(golden *g) {
+    const float *want = (const float *)safetensors_find(&g->want, "logits")->data;
+    const size_t V = (size_t)g->m.config.vocab_size, mine = g->b.logits.cols;
+    double error = 0, most = 0;
+    size_t first, global, count;
+    int replicas;
+    par_tp_part(g->tp, &g->m.head.weight, 0, &first, &global, &count, &replicas);
+    for (size_t r = 0; r < g->rows; r++)
+        for (size_t j = 0; j < mine; j++) {
+            const double x = (double)want[whole_row(g, r) * V + global + j];
+            error = fmax(error, fabs(x - (double)((const float *)g->b.logits.data)[r * mine + j]));
+            most = fmax(most, fabs(x));
+        }
+    close_to(g, "logits", error, most);
+}
+
+static void train_like_torch(golden *g, const float *whole_grads) {
+    const double *losses = (const double *)safetensors_find(&g->want, "losses")->data;
+    const gpt_adamw a = {1e-3, 0.9, 0.95, 0.1, 1.0f};
+    for (int step = 0; step < 10; step++) {
+        close_to(g, "a loss", fabs(loss_of(g) - losses[step]), losses[step]);
+        if (step == 0) check_logits(g);
+        gradients(g);
+        if (step == 0) check_gradients(g, whole_grads);
+        gpt_update(&g->m, &a, step + 1, g->w, g->w, g->d, g->m1, g->m2);
+    }
+}
+
+static void one(par_comm *w, const char *name, int t, int sequence, int ulysses) {
+    char path[256], why[4400];
+    gpt_config c;
+    golden g;
+    par_tp_desc d;
+    files_hub gradients_of;
+    memset(&g, 0, sizeof g);
+    memset(&d, 0, sizeof d);
+    g.world = w, g.name = name;
+    CHECK_OK(w, par_split(w, par_rank(w) / t, par_rank(w), &g.tp_comm));
+    CHECK_OK(w, par_split(w, par_rank(w) % t, par_rank(w), &g.cp_comm));
+    d.tp = g.tp_comm, d.cp = par_size(g.cp_comm) > 1 ? g.cp_comm : NULL, d.sequence = sequence,
+    d.ulysses = ulysses;
+    snprintf(path, sizeof path, "tests/golden/%s", name);
+    const char *problem = files_config(path, &c, why, sizeof why);
+    if (problem) test_fail(__FILE__, __LINE__, par_rank(w), "config", problem);
+    CHECK_OK(w, par_tp_open(&d, &g.tp));
+    CHECK_OK(w, gpt_open(&g.m, &c, g.tp, sequence));
+    const size_t n = g.m.count;
+    g.w = (float *)calloc(4 * n, sizeof(float)), g.d = g.w + n, g.m1 = g.d + n, g.m2 = g.m1 + n;
+    float *whole = (float *)calloc(2 * g.m.whole_count, sizeof *whole), *grads = whole + g.m.whole_count;
+    moving a = {g.w, whole};
+    problem = files_load(&g.m, path, whole);
+    gpt_walk(&g.m, to_local, &a);
+    gpt_place(&g.m, g.w, g.d);
+    strcat(path, "/expected.safetensors");
+    if (!problem) problem = safetensors_open(&g.want, path);
+    gradients_of.shards = &g.want, gradients_of.shard_count = 1;
+    if (!problem) problem = files_fill(&g.m, &gradients_of, "grad.", grads);
+    if (problem) return test_fail(__FILE__, __LINE__, par_rank(w), "files", problem);
+    g.tokens.batch = BATCH, g.tokens.sequence = TOKENS, g.rows = par_tp_rows(g.tp, &g.tokens);
+    CHECK(w, gpt_buffers_open(&g.m, &g.b, g.rows));
+    for (size_t r = 0; r < g.rows; r++) {
+        g.ids[r] = ((const int32_t *)safetensors_find(&g.want, "ids")->data)[whole_row(&g, r)];
+        g.targets[r] = ((const int32_t *)safetensors_find(&g.want, "targets")->data)[whole_row(&g, r)];
+    }
+    train_like_torch(&g, grads);
+    safetensors_close(&g.want);
+    gpt_buffers_close(&g.b), gpt_close(&g.m), free(g.w), free(whole);
+    CHECK_OK(w, par_tp_close(g.tp));
+    CHECK_OK(w, par_close(g.cp_comm));
+    CHECK_OK(w, par_close(g.tp_comm));
+}
+static void torch(par_comm *w) {
+    static const char *const names[] = {"gpt2", "llama"};
+    const int n = par_size(w);
+    for (int i = 0; i < 2; i++)
+        for (int t = 1; t <= n; t *= 2)
+            for (int variant = 0; variant < 4; variant++) {
+                const int ulysses = variant >> 1, c = n / t;
+                if (n % t || TOKENS % (2 * c) || t > 4) continue;
+                if (ulysses && (c == 1 || i == 1 || 4 / t % c)) continue; // by heads: as many as there are
+                one(w, names[i], t, variant & 1, ulysses);
+            }
+    CHECK_OK(w, par_barrier(w));
+}
+
+// What is written can be read, and is the same; what is damaged is refused.
+static void files(par_comm *w) {
+    const gpt_config kinds[] = {{2, 2, 8, 6, 11, 1, 0, 0, 0, 0, 0, 0, 0},
+                                {2, 2, 8, 6, 11, 0, 1, 1, 0, 0, 0, 0, 0}};
+    char dir[64], file[128], why[4400];
+    snprintf(dir, sizeof dir, "/tmp/par_test_files_%d", (int)getpid());
+    for (int k = 0; k < 3; k++) { // Hugging Face's GPT-2 and Llama, llm.c
+        par_tp_desc d;
+        par_tp *tp;
+        gpt_model m, again;
+        gpt_config c = kinds[k % 2], read;
+        memset(&d, 0, sizeof d);
+        d.tp = w;
+        CHECK_OK(w, par_tp_open(&d, &tp));
+        CHECK_OK(w, gpt_open(&m, &c, tp, 0));
+        float *x = (float *)calloc(2 * m.whole_count, 4), *y = x + m.whole_count;
+        for (size_t i = 0; i < m.whole_count; i++) x[i] = par_normal(1, 2, i);
+        snprintf(file, sizeof file, k == 2 ? "%s/model.bin" : "%s/model.safetensors", dir);
+        const char *bad = k == 2 ? files_llmc_save(&m, file, x) : files_save(&m, dir, x);
+        if (!bad)
+            bad = k == 2 ? files_llmc_config(file, &read, why, sizeof why)
+                         : files_config(dir, &read, why, sizeof why);
+        if (bad) test_fail(__FILE__, __LINE__, 0, "saved", bad);
+        CHECK_OK(w, gpt_open(&again, &read, tp, 0));
+        CHECK(w, again.whole_count == m.whole_count);
+        bad = k == 2 ? files_llmc_load(&again, file, y) : files_load(&again, dir, y);
+        if (bad) test_fail(__FILE__, __LINE__, 0, "loaded", bad);
+        CHECK(w, !memcmp(x, y, m.whole_count * 4));
+        FILE *f = fopen(file, "rb");
+        char bytes[65536];
+        const size_t n = fread(bytes, 1, sizeof bytes, f);
+        fclose(f);
+        int refused = 0, damaged = 0;
+        for (size_t cut = 0; cut < 400; cut++) { // truncated; bytes of the header changed
+            const size_t at = cut * 37 % PAR__MIN(n, (size_t)1500);
+            const char keep = bytes[at];
+            if (cut % 2) bytes[at] = (char)(bytes[at] + 1 + (int)(cut % 250));
+            f = fopen(file, "wb");
+            fwrite(bytes, 1, cut % 2 ? n : n * cut / 400, f);
+            fclose(f);
+            bytes[at] = keep;
+            bad = k == 2 ? files_llmc_config(file, &read, why, sizeof why) : NULL;
+            if (!bad) bad = k == 2 ? files_llmc_load(&again, file, y) : files_load(&again, dir, y);
+            if (cut % 2 == 0) refused += bad != NULL, damaged++;
+        }
+        CHECK(w, refused == damaged);
+        gpt_close(&m), gpt_close(&again), free(x);
+        CHECK_OK(w, par_tp_close(tp));
+    }
+    snprintf(why, sizeof why, "rm -rf %s", dir);
+    CHECK(w, system(why) == 0);
+}
+
+const test tests[] = {{"torch", torch, TEST_ALONE, 1, 60}, {"files", files, TEST_SERIAL, 1, 60}};
+const int test_count = (int)(sizeof tests / sizeof tests[0]);
