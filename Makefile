@@ -86,7 +86,7 @@ build/bench_coll_mpi: bench/bench_coll.c par.h examples/options.h | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
 build/bench_tp: bench/bench_tp.c examples/gpt/model.h par.h par_tp.h examples/options.h build/gemm.flags | build
-	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
+	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 build/test_par: tests/test_par.c tests/test.h par.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)

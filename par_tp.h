@@ -467,30 +467,40 @@ extern "C" {
 
 #define PAR__TP_INLINE static inline __attribute__((always_inline))
 
+// For element i of n: PAR__STRIP at a time, then 16, then one.
 #define PAR__TP_EACH(i, n, ...)                                                                              \
-    for (size_t i##_0 = 0; i##_0 < (n); i##_0 += PAR__STRIP)                                                 \
-        if (i##_0 + PAR__STRIP <= (n)) {                                                                     \
+    for (size_t i##_0 = 0, i##_n = (n), i##_step; i##_0 < i##_n; i##_0 += i##_step)                          \
+        if ((i##_step = PAR__STRIP, i##_0 + PAR__STRIP <= i##_n)) {                                          \
             PAR__IVDEP for (size_t i##_j = 0; i##_j < PAR__STRIP; i##_j++) {                                 \
                 const size_t i = i##_0 + i##_j;                                                              \
                 __VA_ARGS__;                                                                                 \
             }                                                                                                \
-        } else                                                                                               \
-            for (size_t i = i##_0; i < (n); i++) {                                                           \
+        } else if ((i##_step = 16, i##_0 + 16 <= i##_n)) {                                                   \
+            PAR__IVDEP for (size_t i##_j = 0; i##_j < 16; i##_j++) {                                         \
+                const size_t i = i##_0 + i##_j;                                                              \
                 __VA_ARGS__;                                                                                 \
-            }
-// lanes[] op= expression of element i; `lane` is its lane
+            }                                                                                                \
+        } else {                                                                                             \
+            const size_t i = (i##_step = 1, i##_0);                                                          \
+            __VA_ARGS__;                                                                                     \
+        }
+// The same, with the lane that element i adds to.
 #define PAR__TP_FOLD(i, n, ...)                                                                              \
-    for (size_t i##_0 = 0; i##_0 < (n); i##_0 += PAR__STRIP)                                                 \
-        if (i##_0 + PAR__STRIP <= (n)) {                                                                     \
+    for (size_t i##_0 = 0, i##_n = (n), i##_step; i##_0 < i##_n; i##_0 += i##_step)                          \
+        if ((i##_step = PAR__STRIP, i##_0 + PAR__STRIP <= i##_n)) {                                          \
             PAR__IVDEP for (size_t lane = 0; lane < PAR__STRIP; lane++) {                                    \
                 const size_t i = i##_0 + lane;                                                               \
                 __VA_ARGS__;                                                                                 \
             }                                                                                                \
-        } else                                                                                               \
-            for (size_t lane = 0; i##_0 + lane < (n); lane++) {                                              \
+        } else if ((i##_step = 16, i##_0 + 16 <= i##_n)) {                                                   \
+            PAR__IVDEP for (size_t lane = 0; lane < 16; lane++) {                                            \
                 const size_t i = i##_0 + lane;                                                               \
                 __VA_ARGS__;                                                                                 \
-            }
+            }                                                                                                \
+        } else {                                                                                             \
+            const size_t i = i##_0, lane = (i##_step = 1, i & 15u);                                          \
+            __VA_ARGS__;                                                                                     \
+        }
 
 PAR__TP_INLINE float par__tp_total(float *lanes) {
     for (int d = PAR__STRIP / 2; d; d /= 2)
@@ -618,6 +628,19 @@ PAR__TP_INLINE void par__tp_norm_row_back(float *dx, float *dw, float *db, const
     }
     PAR__TP_EACH(i, n, dx[i] = rstd * (dy[i] * w[i] - sum - (x[i] - mean) * rstd * dot))
 }
+// to[c][r] = x[r][c]
+PAR__TP_INLINE void par__tp_turn(float *to, size_t to_ld, const float *x, size_t ld, size_t rows,
+                                 size_t cols) {
+    size_t r0 = 0;
+    for (; r0 + 16 <= rows; r0 += 16)
+        for (size_t c = 0; c < cols; c++) {
+            float column[16];
+            for (size_t j = 0; j < 16; j++) column[j] = x[(r0 + j) * ld + c];
+            memcpy(to + c * to_ld + r0, column, sizeof column);
+        }
+    for (; r0 < rows; r0++)
+        for (size_t c = 0; c < cols; c++) to[c * to_ld + r0] = x[r0 * ld + c];
+}
 PAR__TP_INLINE double par__tp_squares(const float *x, size_t n) {
     double lanes[PAR__STRIP] = {0}, sum = 0;
     PAR__TP_FOLD(i, n, lanes[lane] += (double)x[i] * (double)x[i])
@@ -652,6 +675,8 @@ PAR__TP_INLINE double par__tp_squares(const float *x, size_t n) {
       (float *dx, float *dw, float *db, const float *dy, const float *x, const float *w, const float *stats, \
        size_t n, int rms),                                                                                   \
       (dx, dw, db, dy, x, w, stats, n, rms))                                                                 \
+    X(void, turn, (float *to, size_t to_ld, const float *x, size_t ld, size_t rows, size_t cols),            \
+      (to, to_ld, x, ld, rows, cols))                                                                        \
     X(double, squares, (const float *x, size_t n), (x, n))
 
 typedef struct par__tp_loops {
@@ -1028,25 +1053,30 @@ static const float *par__tp_slice(par_tp *tp, float *room, const void *x, size_t
 
 typedef struct par__tp_head { // of one sequence, at a meeting
     const float *q, *k, *v, *dy;
-    size_t q_ld, kv_ld, dy_ld, q_first, kv_first; // q_first: row of the first query, of all rows
-    uint64_t random;                              // of the element (query, key) = (0, 0)
+    float *kt, *vt; // the same turned, dim x kv_count: products with them are faster
+    size_t q_ld, kv_ld, dy_ld, t_ld, q_first, kv_first; // q_first: row of the first query, of all rows
+    uint64_t random;                                    // of the element (query, key) = (0, 0)
 } par__tp_head;
 
 static int par__tp_open_head(par_tp *tp, const par_tp_meeting *m, size_t b, size_t h, par__tp_head *o) {
-    const size_t d = m->dim, n = m->q_count * d, nk = m->kv_count * d;
-    float *room =
-        (float *)par_tp_scratch(tp, PAR__TP_SLICES, par__tp_wide(tp) ? 64 : (2 * n + 2 * nk) * sizeof(float));
+    const size_t d = m->dim, n = m->q_count * d, nk = m->kv_count * d, kh = h / (m->heads / m->kv_heads);
+    const size_t copies = par__tp_wide(tp) ? 0 : 2 * n + 2 * nk;
+    o->t_ld = (m->kv_count + 15) / 16 * 16;
+    float *room = (float *)par_tp_scratch(tp, PAR__TP_SLICES, (copies + 2 * o->t_ld * d) * sizeof(float));
     if (!room) return 0;
-    const size_t kh = h / (m->heads / m->kv_heads);
+    o->kt = room + copies, o->vt = o->kt + o->t_ld * d;
     o->q_ld = m->q_ld, o->kv_ld = m->kv_ld, o->dy_ld = m->dy_ld;
     o->q_first = b * m->q_stride + m->q_row, o->kv_first = b * m->kv_stride + m->kv_row;
     size_t ld = m->kv_ld;
     o->q = par__tp_slice(tp, room, m->q, o->q_first * m->q_ld + h * d, m->q_count, d, &o->q_ld);
     o->k = par__tp_slice(tp, room + n, m->k, o->kv_first * m->kv_ld + kh * d, m->kv_count, d, &o->kv_ld);
     o->v = par__tp_slice(tp, room + n + nk, m->v, o->kv_first * m->kv_ld + kh * d, m->kv_count, d, &ld);
-    if (m->dy)
+    tp->loops->turn(o->kt, o->t_ld, o->k, o->kv_ld, m->kv_count, d);
+    if (m->dy) {
         o->dy = par__tp_slice(tp, room + n + 2 * nk, m->dy, o->q_first * m->dy_ld + h * d, m->q_count, d,
                               &o->dy_ld);
+        tp->loops->turn(o->vt, o->t_ld, o->v, o->kv_ld, m->kv_count, d);
+    }
     o->random = ((m->first_sequence + b) * m->all_heads + m->first_head + h) * m->sequence * m->sequence;
     return 1;
 }
@@ -1059,27 +1089,34 @@ static uint64_t par__tp_score_number(const par_tp_meeting *m, const par__tp_head
     return o->random + (m->q_position + q) * m->sequence + m->kv_position + k;
 }
 
+// Rows of scores are computed in whole vectors: what lies beyond the visible keys adds e^-87 at most.
+static size_t par__tp_whole(size_t seen) { return (seen + 15) / 16 * 16; }
+static void par__tp_set_row(float *s, size_t from, size_t keys, float x) {
+    for (size_t j = from; j < par__tp_whole(keys); j++) s[j] = x;
+}
+
 static par_result par__tp_attend_block(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o, size_t h,
                                        size_t q0, size_t k0, float *scores) {
     par_device *cpu = par_cpu();
     const size_t d = m->dim, nq = PAR__MIN((size_t)PAR__TP_BLOCK_Q, m->q_count - q0);
     const size_t nk = PAR__MIN((size_t)PAR__TP_BLOCK_K, m->kv_count - k0);
-    par_result r = cpu->gemm(cpu, 0, 1, nq, nk, d, m->scale, o->q + q0 * o->q_ld, o->q_ld,
-                             o->k + k0 * o->kv_ld, o->kv_ld, 0, scores, PAR__TP_BLOCK_K, NULL);
+    par_result r = cpu->gemm(cpu, 0, 0, nq, nk, d, m->scale, o->q + q0 * o->q_ld, o->q_ld, o->kt + k0,
+                             o->t_ld, 0, scores, PAR__TP_BLOCK_K, NULL);
     for (size_t i = 0; i < nq && !r; i++) {
         float *s = scores + i * PAR__TP_BLOCK_K;
         const size_t row = o->q_first + q0 + i, at = row * m->heads + h;
         float *acc = m->acc + row * m->acc_ld + h * d;
         const size_t seen = par__tp_visible(m, q0 + i, k0, nk);
-        for (size_t j = seen; j < nk; j++) s[j] = 0;
+        par__tp_set_row(s, seen, nk, seen ? -INFINITY : 0);
         if (!seen) continue;
-        const float before = m->most[at], most = tp->loops->row_max(s, seen);
+        const float before = m->most[at], most = tp->loops->row_max(s, par__tp_whole(seen));
         if (most > before) {
             const float shrink = before == -INFINITY ? 0 : expf(before - most);
             m->most[at] = most, m->sum[at] *= shrink;
             tp->loops->scale(acc, acc, shrink, d);
         }
-        m->sum[at] += tp->loops->row_exp(s, s, m->most[at], seen);
+        m->sum[at] += tp->loops->row_exp(s, s, m->most[at], par__tp_whole(seen));
+        par__tp_set_row(s, seen, nk, 0);
         if (m->dropout > 0)
             par__tp_drop(s, s, seen, tp->desc.seed, m->stream, par__tp_score_number(m, o, q0 + i, k0),
                          m->dropout);
@@ -1130,26 +1167,27 @@ static par_result par__tp_attend_block_back(par_tp *tp, const par_tp_meeting *m,
     const size_t d = m->dim, ld = PAR__TP_BLOCK_K, nq = PAR__MIN((size_t)PAR__TP_BLOCK_Q, m->q_count - q0);
     const size_t nk = PAR__MIN((size_t)PAR__TP_BLOCK_K, m->kv_count - k0), kh = h / (m->heads / m->kv_heads);
     float *grads = (float *)tp->scratch[PAR__TP_SCORES_GRAD].memory, *dropped = grads + PAR__TP_BLOCK_Q * ld;
-    const float *q = o->q + q0 * o->q_ld, *k = o->k + k0 * o->kv_ld, *v = o->v + k0 * o->kv_ld;
+    const float *q = o->q + q0 * o->q_ld, *k = o->k + k0 * o->kv_ld;
     const float *dy = o->dy + q0 * o->dy_ld;
     float *dq = m->dq + (o->q_first + q0) * m->dq_ld + h * d;
     float *dk = m->dk + (o->kv_first + k0) * m->dkv_ld + kh * d;
     float *dv = m->dv + (o->kv_first + k0) * m->dkv_ld + kh * d;
     const float *used = m->dropout > 0 ? dropped : scores;
-    par_result r = cpu->gemm(cpu, 0, 1, nq, nk, d, m->scale, q, o->q_ld, k, o->kv_ld, 0, scores, ld, NULL);
-    if (!r) r = cpu->gemm(cpu, 0, 1, nq, nk, d, 1, dy, o->dy_ld, v, o->kv_ld, 0, grads, ld, NULL);
+    par_result r =
+        cpu->gemm(cpu, 0, 0, nq, nk, d, m->scale, q, o->q_ld, o->kt + k0, o->t_ld, 0, scores, ld, NULL);
+    if (!r) r = cpu->gemm(cpu, 0, 0, nq, nk, d, 1, dy, o->dy_ld, o->vt + k0, o->t_ld, 0, grads, ld, NULL);
     for (size_t i = 0; i < nq && !r; i++) {
         float *s = scores + i * ld, *g = grads + i * ld, *p = dropped + i * ld;
         const size_t at = (o->q_first + q0 + i) * m->heads + h, seen = par__tp_visible(m, q0 + i, k0, nk);
-        tp->loops->row_exp(s, s, m->lse[at], seen);
+        tp->loops->row_exp(s, s, m->lse[at], par__tp_whole(seen));
         if (m->dropout > 0) {
             const uint64_t number = par__tp_score_number(m, o, q0 + i, k0);
             par__tp_drop(p, s, seen, tp->desc.seed, m->stream, number, m->dropout);
             par__tp_drop(g, g, seen, tp->desc.seed, m->stream, number, m->dropout);
-            for (size_t j = seen; j < nk; j++) p[j] = 0;
+            par__tp_set_row(p, seen, nk, 0);
         }
-        for (size_t j = seen; j < nk; j++) s[j] = g[j] = 0;
-        tp->loops->row_scores(g, s, g, m->dot[at], m->scale, seen);
+        par__tp_set_row(s, seen, nk, 0), par__tp_set_row(g, seen, nk, 0);
+        tp->loops->row_scores(g, s, g, m->dot[at], m->scale, par__tp_whole(seen));
     }
     if (!r) r = cpu->gemm(cpu, 1, 0, nk, d, nq, 1, used, ld, dy, o->dy_ld, 1, dv, m->dkv_ld, NULL);
     if (!r) r = cpu->gemm(cpu, 0, 0, nq, d, nk, 1, grads, ld, k, o->kv_ld, 1, dq, m->dq_ld, NULL);

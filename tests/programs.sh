@@ -49,6 +49,22 @@ resume() { # 6 steps, then 6 more from the checkpoint, are 12 steps to the last 
     $gpt $common --max_iters 6 --save "$work/ck2" --ranks 4 --tp 2 --cp 2 >/dev/null && # and back from other layouts
     $gpt $common --max_iters 12 --load "$work/ck2" >"$work/d" && same_losses 1e-5 "$work/b" "$work/d"
 }
+exports() { # what is written for Hugging Face and for llm.c is read back, on another grid, to the same held-out loss
+    val() { sed -n 's/.*"final":true.*"val_loss":\([^,]*\),.*/\1/p'; }
+    common="--data $data $small"
+    $gpt $common --max_iters 5 --ranks 2 --tp 2 --export "$work/hub" | val >"$work/v1" && $gpt $common --max_iters 0 --load "$work/hub" | val >"$work/v2" &&
+    $gpt $common --max_iters 5 --export "$work/model.bin" | val >"$work/v3" && $gpt $common --max_iters 0 --ranks 4 --tp 4 --load "$work/model.bin" | val >"$work/v4" &&
+    $gpt $common --arch llama --n_kv_head 2 --max_iters 5 --export "$work/hub2" | val >"$work/v5" && $gpt $common --max_iters 0 --ranks 2 --tp 2 --sp --load "$work/hub2" | val >"$work/v6" || return 1
+    for i in 1 3 5; do [ -s "$work/v$i" ] && paste "$work/v$i" "$work/v$((i + 1))" | awk '{print; d = $1 - $2; exit !(d < 1e-5 && d > -1e-5)}' || return 1; done
+    fails 1 "hold GPT-2 with biases" $gpt $common --arch llama --max_iters 1 --export "$work/llama.bin" &&
+    sed -i 's/"n_embd": 32/"n_embd": 64/' "$work/hub/config.json" && fails 1 "is not of the shape" $gpt $common --max_iters 0 --load "$work/hub"
+}
+layer_rows() { # what is sent is what is predicted, and the summary has its fields
+    build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 3 --json >"$work/out" || return 1
+    sed -n 's/.*"sent":\([0-9]*\),"sent_predicted":\([0-9]*\).*/\1 \2/p' "$work/out" | awk '{rows++; bad += $1 != $2} END {print rows, bad; exit !(rows >= 24 && bad == 0)}' &&
+    tail -n 1 "$work/out" | grep -q '"summary":true,"mfu":[0-9.]*,"mfu_small":[0-9.]*,"tp2_speedup":[0-9.]*,.*"dp2_speedup":[0-9.]*' &&
+    fails 2 "must be even" build/bench_tp --n_head 3
+}
 damaged() { # truncated, or a byte changed
     f="$work/ck/checkpoint.bin"
     cp "$f" "$work/good" && head -c 5000 "$work/good" >"$f" &&
@@ -158,6 +174,8 @@ check "the default training halves the loss" learns
 check "gradients" gradients
 check "resume" resume
 check "damaged checkpoints" damaged
+check "Hugging Face's and llm.c's files" exports
+check "bench_tp" layer_rows
 check "full disk" full_disk
 check "token files" token_file
 check "plain lines in a pipe" plain_lines

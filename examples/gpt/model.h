@@ -13,8 +13,8 @@
 typedef struct gpt_config {
     int n_layer, n_head, n_embd, block_size, vocab_size, bias;
     int llama, n_kv_head; // root mean square norms, rotary positions, SwiGLU, no biases, a head of its own
-    // as files from elsewhere say: features of the MLP, rotary base, whether the head is the embedding, rows of the
-    // position table; 0: gpt_hidden, 10000, by the architecture, block_size
+    // as files from elsewhere say: features of the MLP, rotary base, whether the head is the embedding, rows
+    // of the position table; 0: gpt_hidden, 10000, by the architecture, block_size
     int hidden, rope_base, tied, positions;
     float epsilon; // of norms; 0: 1e-5
 } gpt_config;
