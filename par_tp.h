@@ -745,8 +745,7 @@ enum { // scratch slots
     PAR__TP_PACK_TO,
     PAR__TP_HEADS,
     PAR__TP_HEADS_GRAD,
-    PAR__TP_OWN = 16, // kernels' own
-    PAR__TP_WIDE_A = 16,
+    PAR__TP_WIDE_A = 16, // from here on: the CPU's kernels'
     PAR__TP_WIDE_B,
     PAR__TP_WIDE_C,
     PAR__TP_ROWS,
@@ -1780,11 +1779,21 @@ par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *l, const par_t
 }
 
 enum { PAR__TP_INPUT = 1, PAR__TP_WEIGHT = 2 };
+static par_result par__tp_input_grad(par_tp *tp, size_t rows, size_t in, size_t out, const void *dy,
+                                     const void *w, void *dx, par_dtype type) {
+    par_trace_begin(tp->desc.tp, "dgrad");
+    const par_result r = tp->kernels->gemm(tp, 0, 0, rows, in, out, dy, out, w, in, 0, dx, type, in);
+    par_trace_end(tp->desc.tp);
+    return r;
+}
 static par_result par__tp_weight_grad(par_tp *tp, par_tp_linear *l, const void *dy, const void *x,
                                       size_t rows) {
     const size_t m = l->weight.local_rows, n = l->weight.local_cols;
     if (!l->weight.grad) return PAR_OK;
-    return tp->kernels->gemm(tp, 1, 0, m, n, rows, dy, m, x, n, 1, l->weight.grad, PAR_F32, n);
+    par_trace_begin(tp->desc.tp, "wgrad");
+    const par_result r = tp->kernels->gemm(tp, 1, 0, m, n, rows, dy, m, x, n, 1, l->weight.grad, PAR_F32, n);
+    par_trace_end(tp->desc.tp);
+    return r;
 }
 static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                           const par_tp_matrix *x, par_tp_matrix *dx, int halves) {
@@ -1806,8 +1815,7 @@ static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const pa
     }
     if (halves & PAR__TP_INPUT) {
         PAR__TP_TRY(par__tp_sum_open(tp, &s, dy->rows, l->in, dx));
-        PAR__TP_TRY(tp->kernels->gemm(tp, 0, 0, dy->rows, l->in, n, grad, n, l->weight.data, l->in, 0,
-                                      s.partial, PAR_F32, l->in));
+        PAR__TP_TRY(par__tp_input_grad(tp, dy->rows, l->in, n, grad, l->weight.data, s.partial, PAR_F32));
         PAR__TP_TRY(par__tp_sum_begin(tp, &s)); // beside the product for the weights
     }
     PAR__TP_TRY(par_wait(&gathering));
@@ -1839,8 +1847,7 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
     PAR__TP_TRY(par_wait(&request));
     if (halves & PAR__TP_INPUT) {
         par__tp_set(dx, rows, n, PAR_TP_HIDDEN);
-        PAR__TP_TRY(tp->kernels->gemm(tp, 0, 0, rows, n, l->out, all, l->out, l->weight.data, n, 0, dx->data,
-                                      par_tp_type(tp), n));
+        PAR__TP_TRY(par__tp_input_grad(tp, rows, n, l->out, all, l->weight.data, dx->data, par_tp_type(tp)));
     }
     return halves & PAR__TP_WEIGHT ? par__tp_weight_grad(tp, l, all, x->data, rows) : PAR_OK;
 }
@@ -2226,7 +2233,7 @@ static par_result par__tp_ring_forward(par_tp *tp, const par__tp_shape *s, par_t
 static par_result par__tp_ring_backward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
                                         const par_tp_matrix *x, const float *lse, const float *dot,
                                         par_tp_matrix *dx) {
-    const size_t e = par_tp_element_bytes(tp), nkv = 2 * s->rows * s->kv_cols, all = s->rows * s->cols;
+    const size_t nkv = 2 * s->rows * s->kv_cols, all = s->rows * s->cols;
     const int in_place = tp->c == 1 && par__tp_wide(tp); // gradients straight into dx
     par__tp_keys k;
     PAR__TP_TRY(par__tp_open_keys(tp, s, x, &k));
@@ -2258,7 +2265,6 @@ static par_result par__tp_ring_backward(par_tp *tp, const par__tp_shape *s, par_
         PAR__TP_TRY(tp->kernels->copy(tp, grads + s->q_cols, s->cols * 4, have, 2 * s->kv_cols * 4, s->rows,
                                       2 * s->kv_cols * 4));
     par__tp_set(dx, s->rows, s->cols, PAR_TP_HIDDEN);
-    (void)e;
     return in_place ? PAR_OK : tp->kernels->cast(tp, dx->data, par_tp_type(tp), grads, PAR_F32, all);
 }
 

@@ -763,6 +763,43 @@ static void sent(layout *l, int sequence) { // a column and a row layer: element
 }
 static void ledger(par_comm *w) { each_layout(w, sent, 1, 1); }
 
+// Beside which product does a call run? As the trace has it: begun before the product began, ended after it
+// ended.
+static int beside(const par__world *w, const char *call, const char *product) {
+    for (size_t i = 0; i < w->event_count; i++)
+        for (size_t j = 0; j < w->event_count; j++)
+            if (!strcmp(w->events[i].name, call) && !strcmp(w->events[j].name, product) &&
+                w->events[i].begun < w->events[j].begun && w->events[i].ended > w->events[j].ended)
+                return 1;
+    return 0;
+}
+static void overlap(par_comm *w) {
+    for (int sequence = 0; sequence < 2; sequence++) {
+        layout l = open_layout(w, par_size(w), sequence, 0, 0);
+        par__world *world = l.tp_comm->world;
+        par_tp_linear f;
+        memset(&f, 0, sizeof f);
+        l.tokens.batch = 1, l.tokens.sequence = 1680; // divides by up to 8 ranks
+        f.in = 24, f.out = 840;
+        CHECK_OK(w, par_tp_linear_open(l.tp, &f));
+        double *zeros = numbers(0, 840 * 1680);
+        give(&l, &f.weight, zeros);
+        par_tp_matrix x = part_of(&l, zeros, 24, tokens_of(sequence), NULL), dx = room_for(&l, 24);
+        par_tp_matrix dy = part_of(&l, zeros, 840, PAR_TP_HIDDEN, &f.weight);
+        CHECK_OK(w, par_tp_linear_backward(l.tp, &f, &dy, &x, &dx)); // makes scratch memory
+        world->trace_path = "not written", world->event_count = 0;
+        CHECK_OK(w, par_tp_linear_backward(l.tp, &f, &dy, &x, &dx));
+        world->trace_path = NULL;
+        // on some rank: the last to come finds all others there, and is through at once
+        int seen[2] = {beside(world, sequence ? "all_gather" : "all_reduce", sequence ? "dgrad" : "wgrad"),
+                       beside(world, sequence ? "reduce_scatter" : "all_reduce", "wgrad")};
+        CHECK_OK(w, par_all_reduce(seen, seen, 2, PAR_I32, PAR_MAX, w));
+        CHECK(w, seen[0] && seen[1]);
+        take_back(&f.weight), free(zeros), free(x.data), free(dx.data), free(dy.data);
+        close_layout(&l);
+    }
+}
+
 static void published(par_comm *w) { // 175 billion parameters, MiB per layer (facts: arXiv 2205.05198)
     const par_tp_layer_shape whole = {2048, 1, 12288, 96, 1, 0}, split = {2048, 1, 12288, 96, 8, 0},
                              sp = {2048, 1, 12288, 96, 8, 1};
@@ -873,6 +910,7 @@ const test tests[] = {
     {"attention", attention, TEST_ALONE, 1, 120},
     {"attention_long", attention_long, TEST_ALONE, 1, 60},
     {"ledger", ledger, TEST_ALONE, 1, 60},
+    {"overlap", overlap, TEST_ALONE, 2, 60},
     {"published", published, TEST_SERIAL, 1, 60},
     {"initial_values", initial_values, TEST_ALONE, 1, 60},
     {"mistakes", mistakes, TEST_ALONE, 1, 60},
