@@ -752,6 +752,7 @@ enum { // scratch slots
     PAR__TP_SCORES,
     PAR__TP_SCORES_GRAD,
     PAR__TP_SLICES,
+    PAR__TP_MOST_RANKS = 1024,
     PAR__TP_BLOCK_Q = 128, // tokens of a block of scores
     PAR__TP_BLOCK_K = 128
 };
@@ -1313,6 +1314,10 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
         r = par_fail(
             desc->tp, PAR_ERR_MISMATCH,
             "par_tp_open: sequence, ulysses, bf16 or seed differ between the ranks: give all the same");
+    if (!r && tp->t > PAR__TP_MOST_RANKS)
+        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
+                     "par_tp_open: %d tensor-parallel ranks, but at most %d can be", tp->t,
+                     PAR__TP_MOST_RANKS);
     if (r)
         PAR_FREE(tp);
     else
@@ -1710,7 +1715,7 @@ static size_t par__tp_col_counts(const par_tp *tp, const par_tp_linear *l, size_
 }
 static par_result par__tp_gather_cols(par_tp *tp, const par_tp_linear *l, const void *mine, size_t rows,
                                       void *whole) {
-    size_t counts[1024], at = 0;
+    size_t counts[PAR__TP_MOST_RANKS], at = 0;
     const size_t e = par_tp_element_bytes(tp), sum = par__tp_col_counts(tp, l, rows, counts);
     char *packed = (char *)par_tp_scratch(tp, PAR__TP_PACK_TO, sum * e);
     if (!packed) return PAR_ERR_MEMORY;
@@ -1723,7 +1728,7 @@ static par_result par__tp_gather_cols(par_tp *tp, const par_tp_linear *l, const 
 static par_result par__tp_own_cols(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *dy,
                                    const void **mine) {
     const size_t e = par_tp_element_bytes(tp), own = dy->rows * l->weight.local_rows;
-    size_t counts[1024], at = 0;
+    size_t counts[PAR__TP_MOST_RANKS], at = 0;
     *mine = dy->data;
     if (!l->gather) return PAR_OK;
     char *block = (char *)par_tp_scratch(tp, PAR__TP_PACK, own * e);

@@ -18,7 +18,7 @@ DEADLINE=280
 check "build with ASan and UBSan" build_asan
 check "ASan, UBSan: forked ranks" build/test_par_asan --backend fork
 check "ASan, UBSan: threads" build/test_par_asan --backend threads
-check "ASan, UBSan: par_tp.h" build/test_tp_asan --backend fork
+check "ASan, UBSan: par_tp.h" build/test_tp_asan --backend fork --node 0
 check "ASan, UBSan: PyTorch's goldens, model files" build/test_golden_asan --backend fork
 check "ASan, UBSan: the trainer" trainer
 check "ASan, UBSan: the benchmark" build/bench_coll_asan --op all -b 8 -e 64K -f 64 -n 3 --ranks 3
