@@ -467,25 +467,8 @@ extern "C" {
 
 #define PAR__TP_INLINE static inline __attribute__((always_inline))
 
-// For element i of n: PAR__STRIP at a time, then 16, then one.
+// For element i of n, PAR__STRIP at a time, then 16, then one; a sum adds element i to its lane.
 #define PAR__TP_EACH(i, n, ...)                                                                              \
-    for (size_t i##_0 = 0, i##_n = (n), i##_step; i##_0 < i##_n; i##_0 += i##_step)                          \
-        if ((i##_step = PAR__STRIP, i##_0 + PAR__STRIP <= i##_n)) {                                          \
-            PAR__IVDEP for (size_t i##_j = 0; i##_j < PAR__STRIP; i##_j++) {                                 \
-                const size_t i = i##_0 + i##_j;                                                              \
-                __VA_ARGS__;                                                                                 \
-            }                                                                                                \
-        } else if ((i##_step = 16, i##_0 + 16 <= i##_n)) {                                                   \
-            PAR__IVDEP for (size_t i##_j = 0; i##_j < 16; i##_j++) {                                         \
-                const size_t i = i##_0 + i##_j;                                                              \
-                __VA_ARGS__;                                                                                 \
-            }                                                                                                \
-        } else {                                                                                             \
-            const size_t i = (i##_step = 1, i##_0);                                                          \
-            __VA_ARGS__;                                                                                     \
-        }
-// The same, with the lane that element i adds to.
-#define PAR__TP_FOLD(i, n, ...)                                                                              \
     for (size_t i##_0 = 0, i##_n = (n), i##_step; i##_0 < i##_n; i##_0 += i##_step)                          \
         if ((i##_step = PAR__STRIP, i##_0 + PAR__STRIP <= i##_n)) {                                          \
             PAR__IVDEP for (size_t lane = 0; lane < PAR__STRIP; lane++) {                                    \
@@ -500,6 +483,7 @@ extern "C" {
         } else {                                                                                             \
             const size_t i = i##_0, lane = (i##_step = 1, i & 15u);                                          \
             __VA_ARGS__;                                                                                     \
+            (void)lane;                                                                                      \
         }
 
 PAR__TP_INLINE float par__tp_total(float *lanes) {
@@ -531,50 +515,51 @@ PAR__TP_INLINE float par__tp_gelu_gate(float x) {
 PAR__TP_INLINE void par__tp_gelu(float *o0, float *o1, const float *a, const float *b, const float *c,
                                  size_t n) {
     (void)o1, (void)b, (void)c;
-    PAR__TP_EACH(i, n, o0[i] = a[i] * par__tp_gelu_gate(a[i]))
+    PAR__TP_EACH(i, n, o0[i] = a[i] * par__tp_gelu_gate(a[i]));
 }
 PAR__TP_INLINE void par__tp_gelu_back(float *o0, float *o1, const float *a, const float *b, const float *c,
                                       size_t n) {
     (void)o1, (void)c;
     PAR__TP_EACH(i, n, const float x = b[i], s = par__tp_gelu_gate(x);
                  const float du = 0.797884561f * (1.0f + 0.134145f * x * x);
-                 o0[i] = a[i] * (s + x * 2.0f * s * (1.0f - s) * du))
+                 o0[i] = a[i] * (s + x * 2.0f * s * (1.0f - s) * du));
 }
 PAR__TP_INLINE void par__tp_swiglu(float *o0, float *o1, const float *a, const float *b, const float *c,
                                    size_t n) {
     (void)o1, (void)c;
-    PAR__TP_EACH(i, n, o0[i] = a[i] / (1.0f + par__tp_exp(-a[i])) * b[i])
+    PAR__TP_EACH(i, n, o0[i] = a[i] / (1.0f + par__tp_exp(-a[i])) * b[i]);
 }
 PAR__TP_INLINE void par__tp_swiglu_back(float *o0, float *o1, const float *a, const float *b, const float *c,
                                         size_t n) { // a: dy, b: gate, c: up
     PAR__TP_EACH(i, n, const float dy = a[i], s = 1.0f / (1.0f + par__tp_exp(-b[i])), y = b[i] * s;
-                 o0[i] = dy * c[i] * (s + y * (1.0f - s)); o1[i] = dy * y)
+                 o0[i] = dy * c[i] * (s + y * (1.0f - s)); o1[i] = dy * y);
 }
 PAR__TP_INLINE void par__tp_sum(float *o0, float *o1, const float *a, const float *b, const float *c,
                                 size_t n) {
     (void)o1, (void)c;
-    PAR__TP_EACH(i, n, o0[i] = a[i] + b[i])
+    PAR__TP_EACH(i, n, o0[i] = a[i] + b[i]);
 }
 
-PAR__TP_INLINE void par__tp_axpy(float *y, const float *x, float f,
-                                 size_t n){// y += f x
-                                           PAR__TP_EACH(i, n, y[i] += f * x[i])} PAR__TP_INLINE
-    void par__tp_scale(float *y, const float *x, float f,
-                       size_t n){PAR__TP_EACH(i, n, y[i] = f * x[i])} PAR__TP_INLINE
-    float par__tp_dot(const float *a, const float *b, size_t n) {
+PAR__TP_INLINE void par__tp_axpy(float *y, const float *x, float f, size_t n) { // y += f x
+    PAR__TP_EACH(i, n, y[i] += f * x[i]);
+}
+PAR__TP_INLINE void par__tp_scale(float *y, const float *x, float f, size_t n) {
+    PAR__TP_EACH(i, n, y[i] = f * x[i]);
+}
+PAR__TP_INLINE float par__tp_dot(const float *a, const float *b, size_t n) {
     float lanes[PAR__STRIP] = {0};
-    PAR__TP_FOLD(i, n, lanes[lane] += a[i] * b[i])
+    PAR__TP_EACH(i, n, lanes[lane] += a[i] * b[i]);
     return par__tp_total(lanes);
 }
 PAR__TP_INLINE float par__tp_row_sum(const float *x, size_t n) {
     float lanes[PAR__STRIP] = {0};
-    PAR__TP_FOLD(i, n, lanes[lane] += x[i])
+    PAR__TP_EACH(i, n, lanes[lane] += x[i]);
     return par__tp_total(lanes);
 }
 PAR__TP_INLINE float par__tp_row_max(const float *x, size_t n) {
     float lanes[PAR__STRIP];
     for (int j = 0; j < PAR__STRIP; j++) lanes[j] = -INFINITY;
-    PAR__TP_FOLD(i, n, lanes[lane] = x[i] > lanes[lane] ? x[i] : lanes[lane])
+    PAR__TP_EACH(i, n, lanes[lane] = x[i] > lanes[lane] ? x[i] : lanes[lane]);
     for (int d = PAR__STRIP / 2; d; d /= 2)
         for (int j = 0; j < d; j++) lanes[j] = lanes[j] > lanes[j + d] ? lanes[j] : lanes[j + d];
     return lanes[0];
@@ -582,32 +567,33 @@ PAR__TP_INLINE float par__tp_row_max(const float *x, size_t n) {
 PAR__TP_INLINE float par__tp_row_exp(float *y, const float *x, float most,
                                      size_t n) { // y = e^(x - most); their sum
     float lanes[PAR__STRIP] = {0};
-    PAR__TP_FOLD(i, n, const float e = par__tp_exp(x[i] - most); y[i] = e; lanes[lane] += e)
+    PAR__TP_EACH(i, n, const float e = par__tp_exp(x[i] - most); y[i] = e; lanes[lane] += e);
     return par__tp_total(lanes);
 }
 PAR__TP_INLINE float par__tp_row_exp_sum(const float *x, float most, size_t n) {
     float lanes[PAR__STRIP] = {0};
-    PAR__TP_FOLD(i, n, lanes[lane] += par__tp_exp(x[i] - most))
+    PAR__TP_EACH(i, n, lanes[lane] += par__tp_exp(x[i] - most));
     return par__tp_total(lanes);
 }
-// Of the loss: y = factor e^(x - lse) - smooth
 PAR__TP_INLINE void par__tp_row_loss(float *y, const float *x, float lse, float factor, float smooth,
-                                     size_t n){
-    PAR__TP_EACH(i, n, y[i] = factor * par__tp_exp(x[i] - lse) - smooth)}
-// Of attention: scores' gradient ds = p (dp - dot) scale
+                                     size_t n) { // of the loss: y = factor e^(x - lse) - smooth
+    PAR__TP_EACH(i, n, y[i] = factor * par__tp_exp(x[i] - lse) - smooth);
+}
 PAR__TP_INLINE void par__tp_row_scores(float *ds, const float *p, const float *dp, float dot, float scale,
-                                       size_t n){PAR__TP_EACH(i, n, ds[i] = p[i] * (dp[i] - dot) * scale)}
+                                       size_t n) { // of attention: ds = p (dp - dot) scale
+    PAR__TP_EACH(i, n, ds[i] = p[i] * (dp[i] - dot) * scale);
+}
 
 PAR__TP_INLINE void par__tp_norm_row(float *y, float *stats, const float *x, const float *w, const float *b,
                                      size_t n, int rms, float epsilon) {
     const float mean = rms ? 0 : par__tp_row_sum(x, n) / (float)n;
     float lanes[PAR__STRIP] = {0};
-    PAR__TP_FOLD(i, n, const float d = x[i] - mean; lanes[lane] += d * d)
+    PAR__TP_EACH(i, n, const float d = x[i] - mean; lanes[lane] += d * d);
     const float rstd = 1.0f / sqrtf(par__tp_total(lanes) / (float)n + epsilon);
     if (b) {
-        PAR__TP_EACH(i, n, y[i] = (x[i] - mean) * rstd * w[i] + b[i])
+        PAR__TP_EACH(i, n, y[i] = (x[i] - mean) * rstd * w[i] + b[i]);
     } else {
-        PAR__TP_EACH(i, n, y[i] = (x[i] - mean) * rstd * w[i])
+        PAR__TP_EACH(i, n, y[i] = (x[i] - mean) * rstd * w[i]);
     }
     if (!rms) *stats++ = mean;
     *stats = rstd;
@@ -617,16 +603,16 @@ PAR__TP_INLINE void par__tp_norm_row_back(float *dx, float *dw, float *db, const
                                           const float *w, const float *stats, size_t n, int rms) {
     const float mean = rms ? 0 : stats[0], rstd = stats[rms ? 0 : 1];
     float sums[PAR__STRIP] = {0}, dots[PAR__STRIP] = {0};
-    PAR__TP_FOLD(i, n, const float g = dy[i] * w[i], h = (x[i] - mean) * rstd; sums[lane] += g;
-                 dots[lane] += g * h)
+    PAR__TP_EACH(i, n, const float g = dy[i] * w[i], h = (x[i] - mean) * rstd; sums[lane] += g;
+                 dots[lane] += g * h);
     const float sum = rms ? 0 : par__tp_total(sums) / (float)n, dot = par__tp_total(dots) / (float)n;
     if (dw) {
-        PAR__TP_EACH(i, n, dw[i] += dy[i] * (x[i] - mean) * rstd)
+        PAR__TP_EACH(i, n, dw[i] += dy[i] * (x[i] - mean) * rstd);
     }
     if (db) {
-        PAR__TP_EACH(i, n, db[i] += dy[i])
+        PAR__TP_EACH(i, n, db[i] += dy[i]);
     }
-    PAR__TP_EACH(i, n, dx[i] = rstd * (dy[i] * w[i] - sum - (x[i] - mean) * rstd * dot))
+    PAR__TP_EACH(i, n, dx[i] = rstd * (dy[i] * w[i] - sum - (x[i] - mean) * rstd * dot));
 }
 // to[c][r] = x[r][c]
 PAR__TP_INLINE void par__tp_turn(float *to, size_t to_ld, const float *x, size_t ld, size_t rows,
@@ -643,7 +629,7 @@ PAR__TP_INLINE void par__tp_turn(float *to, size_t to_ld, const float *x, size_t
 }
 PAR__TP_INLINE double par__tp_squares(const float *x, size_t n) {
     double lanes[PAR__STRIP] = {0}, sum = 0;
-    PAR__TP_FOLD(i, n, lanes[lane] += (double)x[i] * (double)x[i])
+    PAR__TP_EACH(i, n, lanes[lane] += (double)x[i] * (double)x[i]);
     for (int j = 0; j < PAR__STRIP; j++) sum += lanes[j];
     return sum;
 }
@@ -750,7 +736,6 @@ enum { // scratch slots
     PAR__TP_WIDE_C,
     PAR__TP_ROWS,
     PAR__TP_SCORES,
-    PAR__TP_SCORES_GRAD,
     PAR__TP_SLICES,
     PAR__TP_MOST_RANKS = 1024,
     PAR__TP_BLOCK_Q = 128, // tokens of a block of scores
@@ -799,15 +784,19 @@ static par_result par__tp_cpu_copy(par_tp *tp, void *dst, size_t dst_ld, const v
     return PAR_OK;
 }
 
-// An operand as f32: itself, or a dense copy.
+// Rows from element `at` on as f32: where they are, or a dense copy in `room`.
+static const float *par__tp_slice(par_tp *tp, float *room, const void *x, size_t at, size_t rows, size_t cols,
+                                  size_t *ld) {
+    if (par__tp_wide(tp)) return (const float *)x + at;
+    for (size_t r = 0; room && r < rows; r++)
+        par_cast(room + r * cols, PAR_F32, (const uint16_t *)x + at + r * *ld, PAR_BF16, cols);
+    *ld = cols;
+    return room;
+}
 static const float *par__tp_operand(par_tp *tp, int slot, const void *x, size_t rows, size_t cols,
                                     size_t *ld) {
-    if (par__tp_wide(tp)) return (const float *)x;
-    float *wide = (float *)par_tp_scratch(tp, slot, rows * cols * sizeof(float));
-    for (size_t r = 0; wide && r < rows; r++)
-        par_cast(wide + r * cols, PAR_F32, (const uint16_t *)x + r * *ld, PAR_BF16, cols);
-    *ld = cols;
-    return wide;
+    const size_t bytes = par__tp_wide(tp) ? 0 : rows * cols * sizeof(float);
+    return par__tp_slice(tp, bytes ? (float *)par_tp_scratch(tp, slot, bytes) : NULL, x, 0, rows, cols, ld);
 }
 static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
                                    size_t lda, const void *b, size_t ldb, float beta, void *c,
@@ -827,15 +816,16 @@ static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
     return e;
 }
 
+static void par__tp_add_row(par_tp *tp, void *y, size_t at, const float *row, size_t cols, float *room) {
+    const float *x = par__tp_widen(tp, y, at, cols, room);
+    tp->loops->sum(par__tp_room(tp, y, at, room), NULL, x, row, NULL, cols);
+    par__tp_narrow(tp, y, at, cols, room);
+}
 static par_result par__tp_cpu_add_bias(par_tp *tp, void *y, const void *bias, size_t rows, size_t cols) {
     float *room = par__tp_row_scratch(tp, 2, cols);
     if (!room) return PAR_ERR_MEMORY;
     const float *b = par__tp_widen(tp, bias, 0, cols, room + cols);
-    for (size_t r = 0; r < rows; r++) {
-        const float *x = par__tp_widen(tp, y, r * cols, cols, room);
-        tp->loops->sum(par__tp_room(tp, y, r * cols, room), NULL, x, b, NULL, cols);
-        par__tp_narrow(tp, y, r * cols, cols, room);
-    }
+    for (size_t r = 0; r < rows; r++) par__tp_add_row(tp, y, r * cols, b, cols, room);
     return PAR_OK;
 }
 static par_result par__tp_cpu_sum_rows(par_tp *tp, float *sum, const void *x, size_t rows, size_t cols) {
@@ -981,10 +971,7 @@ static par_result par__tp_cpu_positions(par_tp *tp, void *y, const void *table, 
     if (!room) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++) {
         const size_t at = par_tp_row_position(map, r) * cols;
-        const float *x = par__tp_widen(tp, y, r * cols, cols, room);
-        tp->loops->sum(par__tp_room(tp, y, r * cols, room), NULL, x,
-                       par__tp_widen(tp, table, at, cols, room + cols), NULL, cols);
-        par__tp_narrow(tp, y, r * cols, cols, room);
+        par__tp_add_row(tp, y, r * cols, par__tp_widen(tp, table, at, cols, room + cols), cols, room);
     }
     return PAR_OK;
 }
@@ -1040,16 +1027,6 @@ static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const voi
 //     s = scale q k^T;  new max m' = max(m, s);  sum = sum e^(m - m') + sum of e^(s - m');
 //     acc = acc e^(m - m') + e^(s - m') v
 // Blocks that lie wholly after their queries are skipped: about half of the work.
-
-// Rows of one head, dense and f32 where they are not.
-static const float *par__tp_slice(par_tp *tp, float *room, const void *x, size_t at, size_t rows, size_t dim,
-                                  size_t *ld) {
-    if (par__tp_wide(tp)) return (const float *)x + at;
-    for (size_t r = 0; r < rows; r++)
-        par_cast(room + r * dim, PAR_F32, (const uint16_t *)x + at + r * *ld, PAR_BF16, dim);
-    *ld = dim;
-    return room;
-}
 
 typedef struct par__tp_head { // of one sequence, at a meeting
     const float *q, *k, *v, *dy;
@@ -1131,8 +1108,8 @@ typedef par_result (*par__tp_block)(par_tp *tp, const par_tp_meeting *m, const p
                                     size_t q0, size_t k0, float *scores);
 static par_result par__tp_each_block(par_tp *tp, const par_tp_meeting *m, par__tp_block block) {
     const size_t bytes = (size_t)PAR__TP_BLOCK_Q * PAR__TP_BLOCK_K * sizeof(float);
-    float *scores = (float *)par_tp_scratch(tp, PAR__TP_SCORES, bytes);
-    par_result r = scores && par_tp_scratch(tp, PAR__TP_SCORES_GRAD, 2 * bytes) ? PAR_OK : PAR_ERR_MEMORY;
+    float *scores = (float *)par_tp_scratch(tp, PAR__TP_SCORES, 3 * bytes); // and their gradients
+    par_result r = scores ? PAR_OK : PAR_ERR_MEMORY;
     for (size_t b = 0; b < m->batch; b++)
         for (size_t h = 0; h < m->heads && !r; h++) {
             par__tp_head o;
@@ -1166,7 +1143,7 @@ static par_result par__tp_attend_block_back(par_tp *tp, const par_tp_meeting *m,
     par_device *cpu = par_cpu();
     const size_t d = m->dim, ld = PAR__TP_BLOCK_K, nq = PAR__MIN((size_t)PAR__TP_BLOCK_Q, m->q_count - q0);
     const size_t nk = PAR__MIN((size_t)PAR__TP_BLOCK_K, m->kv_count - k0), kh = h / (m->heads / m->kv_heads);
-    float *grads = (float *)tp->scratch[PAR__TP_SCORES_GRAD].memory, *dropped = grads + PAR__TP_BLOCK_Q * ld;
+    float *grads = scores + PAR__TP_BLOCK_Q * ld, *dropped = grads + PAR__TP_BLOCK_Q * ld;
     const float *q = o->q + q0 * o->q_ld, *k = o->k + k0 * o->kv_ld;
     const float *dy = o->dy + q0 * o->dy_ld;
     float *dq = m->dq + (o->q_first + q0) * m->dq_ld + h * d;
@@ -1265,8 +1242,8 @@ uint64_t par_tp_seed(const par_tp *tp) { return tp->desc.seed; }
 par_dtype par_tp_type(const par_tp *tp) { return tp->desc.bf16 ? PAR_BF16 : PAR_F32; }
 size_t par_tp_element_bytes(const par_tp *tp) { return tp->desc.bf16 ? 2 : 4; }
 
-static int par__tp_slot_shared(const par_tp *tp,
-                               int slot) { // used in collectives over tp, of one size on all ranks
+// Is it used in collectives over tp, of one size on all ranks? Then it is symmetric memory.
+static int par__tp_slot_shared(const par_tp *tp, int slot) {
     return tp->t > 1 && slot <= PAR__TP_STATS && tp->kernels == par_tp_cpu();
 }
 static void par__tp_drop_scratch(par_tp *tp, int slot) {
@@ -1347,23 +1324,26 @@ static par_tp_layout par__tp_tokens(const par_tp *tp) {
     return tp->desc.sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
 }
 
-// Has a matrix one of these layouts, and so many columns (0: any)?
-static par_result par__tp_expect(const par_tp *tp, const char *call, const char *name, const par_tp_matrix *m,
-                                 unsigned layouts, size_t cols) {
+static par_result par__tp_wrong_layout(const par_tp *tp, const char *call, const char *name,
+                                       par_tp_layout layout, unsigned layouts) {
     char wanted[128] = "";
     size_t at = 0;
-    if (!m || (m->rows && m->cols && !m->data)) return PAR__TP_FAIL("%s: %s has no data", call, name);
     for (int i = 0; i < PAR_TP_LAYOUT_COUNT; i++)
         if (layouts & PAR__TP_BIT(i))
             at += (size_t)snprintf(wanted + at, sizeof wanted - at, "%s%s", at ? " or " : "",
                                    par__tp_layout_text((par_tp_layout)i));
+    const char *why = "";
+    if (layout == PAR_TP_PARTIAL) why = ": reduce it first";
+    if (layout == PAR_TP_SEQUENCE && !tp->desc.sequence) why = ": this context has no sequence parallelism";
+    return PAR__TP_FAIL("%s: %s is %s, but must be %s%s", call, name, par__tp_layout_text(layout), wanted,
+                        why);
+}
+// Has a matrix one of these layouts, and so many columns (0: any)?
+static par_result par__tp_expect(const par_tp *tp, const char *call, const char *name, const par_tp_matrix *m,
+                                 unsigned layouts, size_t cols) {
+    if (!m || (m->rows && m->cols && !m->data)) return PAR__TP_FAIL("%s: %s has no data", call, name);
     if ((unsigned)m->layout >= PAR_TP_LAYOUT_COUNT || !(layouts & PAR__TP_BIT(m->layout)))
-        return PAR__TP_FAIL("%s: %s is %s, but must be %s%s", call, name, par__tp_layout_text(m->layout),
-                            wanted,
-                            m->layout == PAR_TP_PARTIAL ? ": reduce it first"
-                            : m->layout == PAR_TP_SEQUENCE && !tp->desc.sequence
-                                ? ": this context has no sequence parallelism"
-                                : "");
+        return par__tp_wrong_layout(tp, call, name, m->layout, layouts);
     if (cols && m->cols != cols)
         return PAR__TP_FAIL("%s: %s has %zu columns on this rank, but must have %zu", call, name, m->cols,
                             cols);
@@ -1458,8 +1438,7 @@ par_result par_tp_split_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *
                              1, bytes);
 }
 
-// A partial sum in f32 on its way to tokens: where the product goes, what begins the sum over tp, what ends
-// it.
+// A partial sum in f32 on its way to tokens: the product goes to `partial`, then the sum over tp begins.
 typedef struct par__tp_summing {
     float *partial, *result;
     size_t count; // of the result
@@ -2122,6 +2101,7 @@ par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_t
 typedef struct par__tp_shape {
     size_t rows, heads, kv_heads, dim, q_cols, kv_cols, cols; // on this rank
     size_t first_head;
+    int ring; // ranks that keys go round
     float scale;
     par_tp_row_map map;
 } par__tp_shape;
@@ -2141,7 +2121,7 @@ static par_result par__tp_attention_shape(const par_tp *tp, const char *call, co
                             call, a->heads, kv, a->dim, tp->t);
     s->heads = a->heads / t, s->kv_heads = kv >= t ? kv / t : 1, s->dim = a->dim;
     s->q_cols = s->heads * a->dim, s->kv_cols = s->kv_heads * a->dim, s->cols = s->q_cols + 2 * s->kv_cols;
-    s->first_head = (size_t)tp->tp_rank * s->heads;
+    s->first_head = (size_t)tp->tp_rank * s->heads, s->ring = tp->c;
     s->scale = a->scale > 0 ? a->scale : 1.0f / sqrtf((float)a->dim);
     if (tp->desc.ulysses && (s->heads % c || s->kv_heads % c))
         return PAR__TP_FAIL(
@@ -2162,10 +2142,11 @@ static void par__tp_meeting_of(const par__tp_shape *s, const par_tp_attention *a
 }
 
 // Attend from my tokens to those of `owner`, chunk by chunk.
-static par_result par__tp_meet(par_tp *tp, par_tp_meeting *m, const par_tp_row_map *map, int owner,
+static par_result par__tp_meet(par_tp *tp, par_tp_meeting *m, const par__tp_shape *s, int owner,
                                int backward) {
+    const par_tp_row_map *map = &s->map;
     par_tp_row_map theirs = *map;
-    theirs.chunk[0] = (size_t)owner, theirs.chunk[1] = 2 * (size_t)tp->c - 1 - (size_t)owner;
+    theirs.chunk[0] = (size_t)owner, theirs.chunk[1] = 2 * (size_t)s->ring - 1 - (size_t)owner;
     m->q_stride = m->kv_stride = map->per;
     m->q_count = m->kv_count = map->chunk_tokens;
     for (size_t i = 0; i < map->chunk_count; i++)
@@ -2200,7 +2181,7 @@ static par_result par__tp_open_keys(par_tp *tp, const par__tp_shape *s, const pa
     const size_t e = par_tp_element_bytes(tp);
     k->ld = s->cols, k->count = 2 * s->rows * s->kv_cols;
     k->have = par__tp_to(tp, x->data, s->q_cols), k->next = NULL;
-    if (tp->c == 1) return PAR_OK;
+    if (s->ring == 1) return PAR_OK;
     void *from = k->have;
     k->ld = 2 * s->kv_cols;
     k->have = par_tp_scratch(tp, PAR__TP_KV, k->count * e);
@@ -2222,12 +2203,12 @@ static par_result par__tp_ring_forward(par_tp *tp, const par__tp_shape *s, par_t
     memset(acc, 0, n * sizeof *acc);
     m->q = x->data, m->q_ld = s->cols, m->kv_ld = k.ld;
     m->most = lse, m->sum = sum, m->acc = acc, m->acc_ld = s->q_cols;
-    for (int j = 0; j < tp->c; j++) {
+    for (int j = 0; j < s->ring; j++) {
         par_request requests[2] = {{NULL, 0}, {NULL, 0}};
-        if (j + 1 < tp->c)
+        if (j + 1 < s->ring)
             PAR__TP_TRY(par__tp_hop_begin(tp, k.have, k.next, k.count, par_tp_type(tp), requests));
         m->k = k.have, m->v = par__tp_at(tp, k.have, s->kv_cols);
-        const par_result r = par__tp_meet(tp, m, &s->map, (tp->cp_rank - j + tp->c) % tp->c, 0);
+        const par_result r = par__tp_meet(tp, m, s, (tp->cp_rank - j + s->ring) % s->ring, 0);
         const par_result moved = par_wait_all(requests, 2);
         if (r || moved) return r ? r : moved;
         par__tp_swap(&k.have, &k.next);
@@ -2239,34 +2220,35 @@ static par_result par__tp_ring_backward(par_tp *tp, const par__tp_shape *s, par_
                                         const par_tp_matrix *x, const float *lse, const float *dot,
                                         par_tp_matrix *dx) {
     const size_t nkv = 2 * s->rows * s->kv_cols, all = s->rows * s->cols;
-    const int in_place = tp->c == 1 && par__tp_wide(tp); // gradients straight into dx
+    const int in_place = s->ring == 1 && par__tp_wide(tp); // gradients straight into dx
     par__tp_keys k;
     PAR__TP_TRY(par__tp_open_keys(tp, s, x, &k));
     // dq and, on one rank, dk and dv beside it as in x; else dk and dv travel in a block of their own
     float *grads =
         in_place ? (float *)dx->data : (float *)par_tp_scratch(tp, PAR__TP_DQ, all * sizeof(float));
-    void *have = tp->c > 1 ? par_tp_scratch(tp, PAR__TP_DKV, nkv * sizeof(float)) : grads + s->q_cols;
-    void *next = tp->c > 1 ? par_tp_scratch(tp, PAR__TP_DKV_NEXT, nkv * sizeof(float)) : NULL;
-    if (!grads || !have || (tp->c > 1 && !next)) return PAR_ERR_MEMORY;
+    void *have = s->ring > 1 ? par_tp_scratch(tp, PAR__TP_DKV, nkv * sizeof(float)) : grads + s->q_cols;
+    void *next = s->ring > 1 ? par_tp_scratch(tp, PAR__TP_DKV_NEXT, nkv * sizeof(float)) : NULL;
+    if (!grads || !have || (s->ring > 1 && !next)) return PAR_ERR_MEMORY;
     memset(grads, 0, all * sizeof *grads);
-    if (tp->c > 1) memset(have, 0, nkv * sizeof(float));
+    if (s->ring > 1) memset(have, 0, nkv * sizeof(float));
     m->q = x->data, m->q_ld = s->cols, m->kv_ld = k.ld, m->lse = lse, m->dot = dot;
-    m->dq = grads, m->dq_ld = s->cols, m->dkv_ld = tp->c > 1 ? 2 * s->kv_cols : s->cols;
-    for (int j = 0; j < tp->c; j++) {
+    m->dq = grads, m->dq_ld = s->cols, m->dkv_ld = s->ring > 1 ? 2 * s->kv_cols : s->cols;
+    for (int j = 0; j < s->ring; j++) {
         par_request keys[2] = {{NULL, 0}, {NULL, 0}}, back[2] = {{NULL, 0}, {NULL, 0}};
-        if (j + 1 < tp->c) PAR__TP_TRY(par__tp_hop_begin(tp, k.have, k.next, k.count, par_tp_type(tp), keys));
+        if (j + 1 < s->ring)
+            PAR__TP_TRY(par__tp_hop_begin(tp, k.have, k.next, k.count, par_tp_type(tp), keys));
         m->k = k.have, m->v = par__tp_at(tp, k.have, s->kv_cols);
         m->dk = (float *)have, m->dv = (float *)have + s->kv_cols;
-        const par_result r = par__tp_meet(tp, m, &s->map, (tp->cp_rank - j + tp->c) % tp->c, 1);
+        const par_result r = par__tp_meet(tp, m, s, (tp->cp_rank - j + s->ring) % s->ring, 1);
         const par_result moved = par_wait_all(keys, 2);
         if (r || moved) return r ? r : moved;
         par__tp_swap(&k.have, &k.next);
-        if (tp->c == 1) break;
+        if (s->ring == 1) break;
         PAR__TP_TRY(par__tp_hop_begin(tp, have, next, nkv, PAR_F32, back)); // the last hop brings mine home
         PAR__TP_TRY(par_wait_all(back, 2));
         par__tp_swap(&have, &next);
     }
-    if (tp->c > 1)
+    if (s->ring > 1)
         PAR__TP_TRY(tp->kernels->copy(tp, grads + s->q_cols, s->cols * 4, have, 2 * s->kv_cols * 4, s->rows,
                                       2 * s->kv_cols * 4));
     par__tp_set(dx, s->rows, s->cols, PAR_TP_HIDDEN);
@@ -2313,6 +2295,7 @@ static void par__tp_by_heads(const par_tp *tp, const par__tp_shape *s, par__tp_s
     *h = *s;
     h->rows = s->rows * c, h->heads = s->heads / c, h->kv_heads = s->kv_heads / c;
     h->q_cols = s->q_cols / c, h->kv_cols = s->kv_cols / c, h->cols = s->cols / c;
+    h->ring = 1; // what follows is one rank's work
     h->first_head = s->first_head + (size_t)tp->cp_rank * h->heads;
     h->map.per = h->map.chunk_tokens = s->map.sequence, h->map.chunk[0] = 0, h->map.chunk_count = 1;
     m->heads = h->heads, m->kv_heads = h->kv_heads, m->first_head = h->first_head;
@@ -2320,7 +2303,6 @@ static void par__tp_by_heads(const par_tp *tp, const par__tp_shape *s, par__tp_s
 static par_result par__tp_ulysses_forward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
                                           const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
     const size_t e = par_tp_element_bytes(tp), widths[3] = {s->q_cols, s->kv_cols, s->kv_cols};
-    const int c = tp->c;
     par__tp_shape h;
     par_tp_matrix hx, hy;
     par__tp_by_heads(tp, s, &h, m);
@@ -2328,17 +2310,14 @@ static par_result par__tp_ulysses_forward(par_tp *tp, const par__tp_shape *s, pa
     hy.data = par_tp_scratch(tp, PAR__TP_HEADS_GRAD, h.rows * h.cols * e);
     if (!hx.data || !hy.data) return PAR_ERR_MEMORY;
     PAR__TP_TRY(par__tp_exchange(tp, s, widths, 3, e, par_tp_type(tp), x->data, hx.data, 1));
-    tp->c = 1; // what follows is one rank's work
-    const par_result r = par__tp_ring_forward(tp, &h, m, &hx, lse, &hy);
-    tp->c = c;
-    return r ? r : par__tp_exchange(tp, s, widths, 1, e, par_tp_type(tp), y->data, hy.data, 0);
+    PAR__TP_TRY(par__tp_ring_forward(tp, &h, m, &hx, lse, &hy));
+    return par__tp_exchange(tp, s, widths, 1, e, par_tp_type(tp), y->data, hy.data, 0);
 }
 static par_result par__tp_ulysses_backward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
                                            const par_tp_matrix *dy, const par_tp_matrix *x, const float *lse,
                                            float *dot, par_tp_matrix *dx) {
     const size_t e = par_tp_element_bytes(tp), widths[3] = {s->q_cols, s->kv_cols, s->kv_cols},
                  dots = s->heads;
-    const int c = tp->c;
     par__tp_shape h;
     par_tp_matrix hx, hdx;
     par__tp_by_heads(tp, s, &h, m);
@@ -2353,10 +2332,7 @@ static par_result par__tp_ulysses_backward(par_tp *tp, const par__tp_shape *s, p
     PAR__TP_TRY(par__tp_exchange(tp, s, widths, 1, e, par_tp_type(tp), dy->data, hdy, 1));
     PAR__TP_TRY(par__tp_exchange(tp, s, &dots, 1, 4, PAR_F32, dot, hdot, 1));
     m->dy = hdy, m->dy_ld = h.q_cols;
-    tp->c = 1;
-    const par_result r = par__tp_ring_backward(tp, &h, m, &hx, lse, hdot, &hdx);
-    tp->c = c;
-    PAR__TP_TRY(r);
+    PAR__TP_TRY(par__tp_ring_backward(tp, &h, m, &hx, lse, hdot, &hdx));
     par__tp_set(dx, s->rows, s->cols, PAR_TP_HIDDEN);
     return par__tp_exchange(tp, s, widths, 3, e, par_tp_type(tp), dx->data, hdx.data, 0);
 }

@@ -54,18 +54,9 @@ static void gradients(golden *g) {
     CHECK_OK(g->world, par_all_reduce(g->d, g->d, g->m.count, PAR_F32, PAR_SUM, g->cp_comm));
 }
 
-typedef struct moving {
-    float *local;
-    const float *whole;
-} moving;
-static void to_local(void *user, size_t local, size_t whole, size_t count) {
-    const moving *m = (const moving *)user;
-    memcpy(m->local + local, m->whole + whole, count * sizeof(float));
-}
-static void check_gradients(golden *g, const float *whole) {
+static void check_gradients(golden *g, float *whole) {
     float *want = (float *)calloc(g->m.count, sizeof *want);
-    moving a = {want, whole};
-    gpt_walk(&g->m, to_local, &a);
+    gpt_move(&g->m, want, whole, 0);
     for (int i = 0; i < g->m.tensor_count; i++) {
         const gpt_tensor *x = &g->m.tensors[i];
         const size_t n = x->p->local_rows * x->p->local_cols;
@@ -95,7 +86,7 @@ static void check_logits(golden *g) {
     close_to(g, "logits", error, most);
 }
 
-static void train_like_torch(golden *g, const float *whole_grads) {
+static void train_like_torch(golden *g, float *whole_grads) {
     const double *losses = (const double *)safetensors_find(&g->want, "losses")->data;
     const gpt_adamw a = {1e-3, 0.9, 0.95, 0.1, 1.0f};
     for (int step = 0; step < 10; step++) {
@@ -128,9 +119,8 @@ static void one(par_comm *w, const char *name, int t, int sequence, int ulysses)
     const size_t n = g.m.count;
     g.w = (float *)calloc(4 * n, sizeof(float)), g.d = g.w + n, g.m1 = g.d + n, g.m2 = g.m1 + n;
     float *whole = (float *)calloc(2 * g.m.whole_count, sizeof *whole), *grads = whole + g.m.whole_count;
-    moving a = {g.w, whole};
     problem = files_load(&g.m, path, whole);
-    gpt_walk(&g.m, to_local, &a);
+    gpt_move(&g.m, g.w, whole, 0);
     gpt_place(&g.m, g.w, g.d);
     strcat(path, "/expected.safetensors");
     if (!problem) problem = safetensors_open(&g.want, path);

@@ -309,19 +309,6 @@ static par_result open_grid(trainer *t) {
     return gpt_open(&t->model, &t->o.model, t->tp, t->o.sp);
 }
 
-// Between this rank's parts and whole arrays, side by side: see gpt_walk.
-typedef struct moving {
-    float *local, *whole;
-    int to_whole;
-} moving;
-static void move_part(void *user, size_t local, size_t whole, size_t count) {
-    const moving *a = (const moving *)user;
-    if (a->to_whole)
-        memcpy(a->whole + whole, a->local + local, count * sizeof(float));
-    else
-        memcpy(a->local + local, a->whole + whole, count * sizeof(float));
-}
-
 // What --load names: a checkpoint of this program, a directory of Hugging Face's, a model file of llm.c's.
 typedef enum load_kind { LOAD_OWN, LOAD_HUB, LOAD_LLMC } load_kind;
 static load_kind kind_of(const char *path) {
@@ -350,7 +337,7 @@ static const char *load_config(const char *path, gpt_config *g) {
 
 static const char *load(trainer *t) {
     float *whole[3];
-    moving a = {NULL, NULL, 0};
+    float *local[3] = {t->w, t->m, t->v};
     checkpoint_header h;
     const char *why = NULL;
     const load_kind kind = kind_of(t->o.load);
@@ -361,48 +348,45 @@ static const char *load(trainer *t) {
         why = kind == LOAD_HUB    ? files_load(&t->model, t->o.load, whole[0])
               : kind == LOAD_LLMC ? files_llmc_load(&t->model, t->o.load, whole[0])
                                   : checkpoint_load(t->o.load, &h, whole);
-    for (int i = 0; i < 3 && !why; i++) {
-        a.local = i == 0 ? t->w : i == 1 ? t->m : t->v, a.whole = whole[i];
-        gpt_walk(&t->model, move_part, &a);
-    }
+    for (int i = 0; i < 3 && !why; i++) gpt_move(&t->model, local[i], whole[i], 0);
     for (int i = 0; i < 3; i++) free(whole[i]);
     if (!why) t->step = (int)h.step;
     return why;
 }
 
+// An array of this rank's elements, whole on rank 0; the caller frees it. Collective over tp. Each rank puts
+// its parts in place, the rest is 0: the largest, as integers, of all ranks' are the bits of all parts.
+static float *gather_whole(trainer *t, float *local) {
+    const size_t n = t->model.whole_count;
+    float *whole = (float *)calloc(n, sizeof(float));
+    if (!whole) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory to save"));
+    gpt_move(&t->model, local, whole, 1);
+    need(t->world,
+         par_reduce(whole, par_rank(t->tp_comm) ? NULL : whole, n, PAR_U32, PAR_MAX, 0, t->tp_comm));
+    return whole;
+}
+static int first_replica(const trainer *t) { // ranks of other dp and cp have the same
+    return par_mesh_index(t->mesh, "dp") + par_mesh_index(t->mesh, "cp") == 0;
+}
+
 // All weights, whole, in the formats of others.
 static const char *export_weights(trainer *t) {
     const char *to = t->o.export, *why = NULL, *ending = strrchr(to, '.');
-    const int root = par_rank(t->world) == 0;
-    moving a = {t->w, (float *)calloc(t->model.whole_count, sizeof(float)), 1};
-    if (!a.whole) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory to export"));
-    gpt_walk(&t->model, move_part, &a);
-    need(t->world,
-         par_all_reduce(a.whole, a.whole, t->model.whole_count, PAR_U32, PAR_MAX, t->tp_comm)); // see save()
-    if (root && ending && !strcmp(ending, ".bin"))
-        why = files_llmc_save(&t->model, to, a.whole);
-    else if (root)
-        why = files_save(&t->model, to, a.whole);
-    return free(a.whole), why;
+    if (!first_replica(t)) return NULL;
+    float *whole = gather_whole(t, t->w);
+    if (par_rank(t->world) == 0)
+        why = ending && !strcmp(ending, ".bin") ? files_llmc_save(&t->model, to, whole)
+                                                : files_save(&t->model, to, whole);
+    return free(whole), why;
 }
 
-// Collective; rank 0 writes. Every rank of tp puts its parts in place and leaves the rest 0: the largest, as
-// integers, of all ranks' are all bits of all parts.
 static const char *save(trainer *t) {
-    const int root = par_rank(t->world) == 0,
-              first = par_mesh_index(t->mesh, "dp") + par_mesh_index(t->mesh, "cp") == 0;
-    float *whole[3] = {NULL, NULL, NULL};
-    const size_t n = t->model.whole_count;
+    float *local[3] = {t->w, t->m, t->v}, *whole[3];
     const char *why = NULL;
-    if (!first) return NULL; // the others have the same
-    for (int i = 0; i < 3; i++) {
-        moving a = {i == 0 ? t->w : i == 1 ? t->m : t->v, NULL, 1};
-        a.whole = whole[i] = (float *)calloc(n, sizeof(float));
-        if (!a.whole) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory to save"));
-        gpt_walk(&t->model, move_part, &a);
-        need(t->world, par_reduce(a.whole, root ? a.whole : NULL, n, PAR_U32, PAR_MAX, 0, t->tp_comm));
-    }
-    if (root) why = checkpoint_save(t->o.save, &t->o.model, t->step, whole, n);
+    if (!first_replica(t)) return NULL;
+    for (int i = 0; i < 3; i++) whole[i] = gather_whole(t, local[i]);
+    if (par_rank(t->world) == 0)
+        why = checkpoint_save(t->o.save, &t->o.model, t->step, whole, t->model.whole_count);
     for (int i = 0; i < 3; i++) free(whole[i]);
     return why;
 }

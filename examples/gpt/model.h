@@ -211,6 +211,21 @@ static inline void gpt_walk(const gpt_model *m, gpt_visit visit, void *user) {
     }
 }
 
+typedef struct gpt_move_arrays {
+    float *local, *whole;
+    int to_whole;
+} gpt_move_arrays;
+static inline void gpt_move_part(void *user, size_t local, size_t whole, size_t count) {
+    const gpt_move_arrays *a = (const gpt_move_arrays *)user;
+    memcpy(a->to_whole ? a->whole + whole : a->local + local,
+           a->to_whole ? a->local + local : a->whole + whole, count * sizeof(float));
+}
+// Between an array of this rank's elements and one of all elements.
+static inline void gpt_move(const gpt_model *m, float *local, float *whole, int to_whole) {
+    gpt_move_arrays a = {local, whole, to_whole};
+    gpt_walk(m, gpt_move_part, &a);
+}
+
 static inline size_t gpt_whole_count(const gpt_config *g) { // elements of all parameters
     const size_t C = (size_t)g->n_embd, F = gpt_hidden(g), V = (size_t)g->vocab_size;
     const size_t kv = (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head) * (C / (size_t)g->n_head);
