@@ -486,8 +486,8 @@ extern "C" {
             (void)lane;                                                                                      \
         }
 
-PAR__TP_INLINE float par__tp_total(float *lanes) {
-    for (int d = PAR__STRIP / 2; d; d /= 2)
+PAR__TP_INLINE float par__tp_total(float *lanes, size_t n) { // fewer than a strip are all in the first 16
+    for (int d = n < PAR__STRIP ? 8 : PAR__STRIP / 2; d; d /= 2)
         for (int j = 0; j < d; j++) lanes[j] += lanes[j + d];
     return lanes[0];
 }
@@ -549,12 +549,15 @@ PAR__TP_INLINE void par__tp_scale(float *y, const float *x, float f, size_t n) {
 PAR__TP_INLINE float par__tp_dot(const float *a, const float *b, size_t n) {
     float lanes[PAR__STRIP] = {0};
     PAR__TP_EACH(i, n, lanes[lane] += a[i] * b[i]);
-    return par__tp_total(lanes);
+    return par__tp_total(lanes, n);
+}
+PAR__TP_INLINE void par__tp_dots(float *dot, const float *a, const float *b, size_t rows, size_t n) {
+    for (size_t r = 0; r < rows; r++) dot[r] = par__tp_dot(a + r * n, b + r * n, n);
 }
 PAR__TP_INLINE float par__tp_row_sum(const float *x, size_t n) {
     float lanes[PAR__STRIP] = {0};
     PAR__TP_EACH(i, n, lanes[lane] += x[i]);
-    return par__tp_total(lanes);
+    return par__tp_total(lanes, n);
 }
 PAR__TP_INLINE float par__tp_row_max(const float *x, size_t n) {
     float lanes[PAR__STRIP];
@@ -564,24 +567,50 @@ PAR__TP_INLINE float par__tp_row_max(const float *x, size_t n) {
         for (int j = 0; j < d; j++) lanes[j] = lanes[j] > lanes[j + d] ? lanes[j] : lanes[j + d];
     return lanes[0];
 }
-PAR__TP_INLINE float par__tp_row_exp(float *y, const float *x, float most,
-                                     size_t n) { // y = e^(x - most); their sum
-    float lanes[PAR__STRIP] = {0};
-    PAR__TP_EACH(i, n, const float e = par__tp_exp(x[i] - most); y[i] = e; lanes[lane] += e);
-    return par__tp_total(lanes);
-}
 PAR__TP_INLINE float par__tp_row_exp_sum(const float *x, float most, size_t n) {
     float lanes[PAR__STRIP] = {0};
     PAR__TP_EACH(i, n, lanes[lane] += par__tp_exp(x[i] - most));
-    return par__tp_total(lanes);
+    return par__tp_total(lanes, n);
 }
 PAR__TP_INLINE void par__tp_row_loss(float *y, const float *x, float lse, float factor, float smooth,
                                      size_t n) { // of the loss: y = factor e^(x - lse) - smooth
     PAR__TP_EACH(i, n, y[i] = factor * par__tp_exp(x[i] - lse) - smooth);
 }
-PAR__TP_INLINE void par__tp_row_scores(float *ds, const float *p, const float *dp, float dot, float scale,
-                                       size_t n) { // of attention: ds = p (dp - dot) scale
-    PAR__TP_EACH(i, n, ds[i] = p[i] * (dp[i] - dot) * scale);
+
+// Of attention: s has keys x queries, of which these are `width` columns. New maxima over the keys, s =
+// e^(s - max), sums of it; shrink: what the old maxima make of older sums. What is hidden, -inf, becomes 0.
+PAR__TP_INLINE void par__tp_soften_strip(size_t width, float *s, size_t ld, size_t keys, float *most,
+                                         float *sum, float *shrink) {
+    float top[PAR__STRIP], total[PAR__STRIP];
+    for (size_t j = 0; j < width; j++) top[j] = most[j], total[j] = 0;
+    for (size_t k = 0; k < keys; k++) PAR__IVDEP for (size_t j = 0; j < width; j++) {
+            const float x = s[k * ld + j];
+            top[j] = x > top[j] ? x : top[j];
+        }
+    PAR__IVDEP for (size_t j = 0; j < width; j++) {
+        const float e = par__tp_exp(most[j] - top[j]);
+        shrink[j] = most[j] > -INFINITY ? e : 0;
+    }
+    for (size_t k = 0; k < keys; k++) PAR__IVDEP for (size_t j = 0; j < width; j++) {
+            const float x = s[k * ld + j], e = par__tp_exp(x - top[j]), p = x > -INFINITY ? e : 0;
+            s[k * ld + j] = p, total[j] += p;
+        }
+    PAR__IVDEP for (size_t j = 0; j < width; j++) most[j] = top[j], sum[j] = sum[j] * shrink[j] + total[j];
+}
+PAR__TP_INLINE void par__tp_soften(float *s, size_t ld, size_t keys, size_t n, float *most, float *sum,
+                                   float *shrink) {
+    size_t j = 0;
+    for (; j + PAR__STRIP <= n; j += PAR__STRIP)
+        par__tp_soften_strip(PAR__STRIP, s + j, ld, keys, most + j, sum + j, shrink + j);
+    for (; j + 16 <= n; j += 16) par__tp_soften_strip(16, s + j, ld, keys, most + j, sum + j, shrink + j);
+    for (; j < n; j++) par__tp_soften_strip(1, s + j, ld, keys, most + j, sum + j, shrink + j);
+}
+// Backward: s = p = e^(s - lse), and of its gradient g (g - dot) p scale
+PAR__TP_INLINE void par__tp_soften_back(float *s, float *g, size_t ld, size_t keys, size_t n,
+                                        const float *lse, const float *dot, float scale) {
+    for (size_t k = 0; k < keys; k++, s += ld, g += ld)
+        PAR__TP_EACH(j, n, const float e = par__tp_exp(s[j] - lse[j]), p = s[j] > -INFINITY ? e : 0; s[j] = p;
+                     g[j] = p * (g[j] - dot[j]) * scale);
 }
 
 PAR__TP_INLINE void par__tp_norm_row(float *y, float *stats, const float *x, const float *w, const float *b,
@@ -589,7 +618,7 @@ PAR__TP_INLINE void par__tp_norm_row(float *y, float *stats, const float *x, con
     const float mean = rms ? 0 : par__tp_row_sum(x, n) / (float)n;
     float lanes[PAR__STRIP] = {0};
     PAR__TP_EACH(i, n, const float d = x[i] - mean; lanes[lane] += d * d);
-    const float rstd = 1.0f / sqrtf(par__tp_total(lanes) / (float)n + epsilon);
+    const float rstd = 1.0f / sqrtf(par__tp_total(lanes, n) / (float)n + epsilon);
     if (b) {
         PAR__TP_EACH(i, n, y[i] = (x[i] - mean) * rstd * w[i] + b[i]);
     } else {
@@ -605,7 +634,7 @@ PAR__TP_INLINE void par__tp_norm_row_back(float *dx, float *dw, float *db, const
     float sums[PAR__STRIP] = {0}, dots[PAR__STRIP] = {0};
     PAR__TP_EACH(i, n, const float g = dy[i] * w[i], h = (x[i] - mean) * rstd; sums[lane] += g;
                  dots[lane] += g * h);
-    const float sum = rms ? 0 : par__tp_total(sums) / (float)n, dot = par__tp_total(dots) / (float)n;
+    const float sum = rms ? 0 : par__tp_total(sums, n) / (float)n, dot = par__tp_total(dots, n) / (float)n;
     if (dw) {
         PAR__TP_EACH(i, n, dw[i] += dy[i] * (x[i] - mean) * rstd);
     }
@@ -614,18 +643,35 @@ PAR__TP_INLINE void par__tp_norm_row_back(float *dx, float *dw, float *db, const
     }
     PAR__TP_EACH(i, n, dx[i] = rstd * (dy[i] * w[i] - sum - (x[i] - mean) * rstd * dot));
 }
-// to[c][r] = x[r][c]
+// to[c][r] = x[r][c]: squares of 4 x 4 by shuffles of vectors, the edges one by one.
+#if defined(__has_builtin) && !defined(__CUDACC__)
+#if __has_builtin(__builtin_shufflevector)
+#define PAR__TP_SHUFFLES
+typedef float par__tp_four __attribute__((vector_size(16), aligned(4)));
+PAR__TP_INLINE void par__tp_turn_square(float *to, size_t to_ld, const float *x, size_t ld) {
+    const par__tp_four a = *(const par__tp_four *)x, b = *(const par__tp_four *)(x + ld);
+    const par__tp_four c = *(const par__tp_four *)(x + 2 * ld), d = *(const par__tp_four *)(x + 3 * ld);
+    const par__tp_four ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5); // a0 b0 a1 b1
+    const par__tp_four cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const par__tp_four ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7); // a2 b2 a3 b3
+    const par__tp_four cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(par__tp_four *)to = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5);
+    *(par__tp_four *)(to + to_ld) = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
+    *(par__tp_four *)(to + 2 * to_ld) = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
+    *(par__tp_four *)(to + 3 * to_ld) = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
+}
+#endif
+#endif
 PAR__TP_INLINE void par__tp_turn(float *to, size_t to_ld, const float *x, size_t ld, size_t rows,
                                  size_t cols) {
-    size_t r0 = 0;
-    for (; r0 + 16 <= rows; r0 += 16)
-        for (size_t c = 0; c < cols; c++) {
-            float column[16];
-            for (size_t j = 0; j < 16; j++) column[j] = x[(r0 + j) * ld + c];
-            memcpy(to + c * to_ld + r0, column, sizeof column);
-        }
-    for (; r0 < rows; r0++)
-        for (size_t c = 0; c < cols; c++) to[c * to_ld + r0] = x[r0 * ld + c];
+    size_t squares = 0, c = 0; // rows that whole squares cover; columns done
+#ifdef PAR__TP_SHUFFLES
+    for (squares = rows / 4 * 4; c + 4 <= cols; c += 4)
+        for (size_t r = 0; r < squares; r += 4)
+            par__tp_turn_square(to + c * to_ld + r, to_ld, x + r * ld + c, ld);
+#endif
+    for (size_t i = 0; i < cols; i++)
+        for (size_t r = i < c ? squares : 0; r < rows; r++) to[i * to_ld + r] = x[r * ld + i];
 }
 PAR__TP_INLINE double par__tp_squares(const float *x, size_t n) {
     double lanes[PAR__STRIP] = {0}, sum = 0;
@@ -644,15 +690,18 @@ PAR__TP_INLINE double par__tp_squares(const float *x, size_t n) {
     X(void, sum, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                                  \
     X(void, axpy, (float *y, const float *x, float f, size_t n), (y, x, f, n))                               \
     X(void, scale, (float *y, const float *x, float f, size_t n), (y, x, f, n))                              \
-    X(float, dot, (const float *a, const float *b, size_t n), (a, b, n))                                     \
+    X(void, dots, (float *dot, const float *a, const float *b, size_t rows, size_t n), (dot, a, b, rows, n)) \
     X(float, row_sum, (const float *x, size_t n), (x, n))                                                    \
     X(float, row_max, (const float *x, size_t n), (x, n))                                                    \
-    X(float, row_exp, (float *y, const float *x, float most, size_t n), (y, x, most, n))                     \
     X(float, row_exp_sum, (const float *x, float most, size_t n), (x, most, n))                              \
     X(void, row_loss, (float *y, const float *x, float lse, float factor, float smooth, size_t n),           \
       (y, x, lse, factor, smooth, n))                                                                        \
-    X(void, row_scores, (float *ds, const float *p, const float *dp, float dot, float scale, size_t n),      \
-      (ds, p, dp, dot, scale, n))                                                                            \
+    X(void, soften, (float *s, size_t ld, size_t keys, size_t n, float *most, float *sum, float *shrink),    \
+      (s, ld, keys, n, most, sum, shrink))                                                                   \
+    X(void, soften_back,                                                                                     \
+      (float *s, float *g, size_t ld, size_t keys, size_t n, const float *lse, const float *dot,             \
+       float scale),                                                                                         \
+      (s, g, ld, keys, n, lse, dot, scale))                                                                  \
     X(void, norm_row,                                                                                        \
       (float *y, float *stats, const float *x, const float *w, const float *b, size_t n, int rms,            \
        float epsilon),                                                                                       \
@@ -699,6 +748,12 @@ static const par__tp_loops *par__tp_pick(void) {
 //
 // The CPU's kernels. Inner loops are f32: rows of bf16 are widened into scratch and rounded on the way out.
 
+#define PAR__TP_TRY(call)                                                                                    \
+    do {                                                                                                     \
+        const par_result par__r = (call);                                                                    \
+        if (par__r) return par__r;                                                                           \
+    } while (0)
+
 struct par_tp {
     par_tp_desc desc;
     int t, tp_rank, c, cp_rank;
@@ -737,9 +792,7 @@ enum { // scratch slots
     PAR__TP_ROWS,
     PAR__TP_SCORES,
     PAR__TP_SLICES,
-    PAR__TP_MOST_RANKS = 1024,
-    PAR__TP_BLOCK_Q = 128, // tokens of a block of scores
-    PAR__TP_BLOCK_K = 128
+    PAR__TP_MOST_RANKS = 1024
 };
 static int par__tp_wide(const par_tp *tp) { return !tp->desc.bf16; }
 static const char *par__tp_at(const par_tp *tp, const void *x, size_t element) {
@@ -1026,11 +1079,12 @@ static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const voi
 // ---- attention. For each sequence and head, blocks of queries x blocks of keys (Dao et al. 2022):
 //     s = scale q k^T;  new max m' = max(m, s);  sum = sum e^(m - m') + sum of e^(s - m');
 //     acc = acc e^(m - m') + e^(s - m') v
-// Blocks that lie wholly after their queries are skipped: about half of the work.
+// Blocks that lie wholly after their queries are skipped: about half of the work. Scores lie turned, keys x
+// queries, so that maxima and sums run down columns, many queries side by side.
 
 typedef struct par__tp_head { // of one sequence, at a meeting
     const float *q, *k, *v, *dy;
-    float *kt, *vt; // the same turned, dim x kv_count: products with them are faster
+    float *qt, *dyt;                                    // the same turned, dim x q_count
     size_t q_ld, kv_ld, dy_ld, t_ld, q_first, kv_first; // q_first: row of the first query, of all rows
     uint64_t random;                                    // of the element (query, key) = (0, 0)
 } par__tp_head;
@@ -1038,89 +1092,100 @@ typedef struct par__tp_head { // of one sequence, at a meeting
 static int par__tp_open_head(par_tp *tp, const par_tp_meeting *m, size_t b, size_t h, par__tp_head *o) {
     const size_t d = m->dim, n = m->q_count * d, nk = m->kv_count * d, kh = h / (m->heads / m->kv_heads);
     const size_t copies = par__tp_wide(tp) ? 0 : 2 * n + 2 * nk;
-    o->t_ld = (m->kv_count + 15) / 16 * 16;
+    o->t_ld = m->q_count;
     float *room = (float *)par_tp_scratch(tp, PAR__TP_SLICES, (copies + 2 * o->t_ld * d) * sizeof(float));
     if (!room) return 0;
-    o->kt = room + copies, o->vt = o->kt + o->t_ld * d;
+    o->qt = room + copies, o->dyt = o->qt + o->t_ld * d;
     o->q_ld = m->q_ld, o->kv_ld = m->kv_ld, o->dy_ld = m->dy_ld;
     o->q_first = b * m->q_stride + m->q_row, o->kv_first = b * m->kv_stride + m->kv_row;
     size_t ld = m->kv_ld;
     o->q = par__tp_slice(tp, room, m->q, o->q_first * m->q_ld + h * d, m->q_count, d, &o->q_ld);
     o->k = par__tp_slice(tp, room + n, m->k, o->kv_first * m->kv_ld + kh * d, m->kv_count, d, &o->kv_ld);
     o->v = par__tp_slice(tp, room + n + nk, m->v, o->kv_first * m->kv_ld + kh * d, m->kv_count, d, &ld);
-    tp->loops->turn(o->kt, o->t_ld, o->k, o->kv_ld, m->kv_count, d);
+    tp->loops->turn(o->qt, o->t_ld, o->q, o->q_ld, m->q_count, d);
     if (m->dy) {
         o->dy = par__tp_slice(tp, room + n + 2 * nk, m->dy, o->q_first * m->dy_ld + h * d, m->q_count, d,
                               &o->dy_ld);
-        tp->loops->turn(o->vt, o->t_ld, o->v, o->kv_ld, m->kv_count, d);
+        tp->loops->turn(o->dyt, o->t_ld, o->dy, o->dy_ld, m->q_count, d);
     }
     o->random = ((m->first_sequence + b) * m->all_heads + m->first_head + h) * m->sequence * m->sequence;
     return 1;
 }
-// How many of the keys from k0 on query q0 + i may see.
-static size_t par__tp_visible(const par_tp_meeting *m, size_t q, size_t k0, size_t keys) {
-    const size_t until = m->q_position + q + 1, from = m->kv_position + k0;
-    return until <= from ? 0 : PAR__MIN(keys, until - from);
-}
-static uint64_t par__tp_score_number(const par_tp_meeting *m, const par__tp_head *o, size_t q, size_t k) {
-    return o->random + (m->q_position + q) * m->sequence + m->kv_position + k;
-}
 
-// Rows of scores are computed in whole vectors: what lies beyond the visible keys adds e^-87 at most.
-static size_t par__tp_whole(size_t seen) { return (seen + 15) / 16 * 16; }
-static void par__tp_set_row(float *s, size_t from, size_t keys, float x) {
-    for (size_t j = from; j < par__tp_whole(keys); j++) s[j] = x;
-}
+enum { PAR__TP_BLOCK = 128, PAR__TP_AREA = PAR__TP_BLOCK * PAR__TP_BLOCK }; // tokens; scores of a block
+typedef struct par__tp_block { // some of the keys, some of the queries
+    size_t head, q, k, q_count, k_count;
+    float *scores, *grads, *mask, *room; // PAR__TP_AREA each, a row of PAR__TP_BLOCK queries per key
+} par__tp_block;
 
-static par_result par__tp_attend_block(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o, size_t h,
-                                       size_t q0, size_t k0, float *scores) {
-    par_device *cpu = par_cpu();
-    const size_t d = m->dim, nq = PAR__MIN((size_t)PAR__TP_BLOCK_Q, m->q_count - q0);
-    const size_t nk = PAR__MIN((size_t)PAR__TP_BLOCK_K, m->kv_count - k0);
-    par_result r = cpu->gemm(cpu, 0, 0, nq, nk, d, m->scale, o->q + q0 * o->q_ld, o->q_ld, o->kt + k0,
-                             o->t_ld, 0, scores, PAR__TP_BLOCK_K, NULL);
-    for (size_t i = 0; i < nq && !r; i++) {
-        float *s = scores + i * PAR__TP_BLOCK_K;
-        const size_t row = o->q_first + q0 + i, at = row * m->heads + h;
-        float *acc = m->acc + row * m->acc_ld + h * d;
-        const size_t seen = par__tp_visible(m, q0 + i, k0, nk);
-        par__tp_set_row(s, seen, nk, seen ? -INFINITY : 0);
-        if (!seen) continue;
-        const float before = m->most[at], most = tp->loops->row_max(s, par__tp_whole(seen));
-        if (most > before) {
-            const float shrink = before == -INFINITY ? 0 : expf(before - most);
-            m->most[at] = most, m->sum[at] *= shrink;
-            tp->loops->scale(acc, acc, shrink, d);
-        }
-        m->sum[at] += tp->loops->row_exp(s, s, m->most[at], par__tp_whole(seen));
-        par__tp_set_row(s, seen, nk, 0);
-        if (m->dropout > 0)
-            par__tp_drop(s, s, seen, tp->desc.seed, m->stream, par__tp_score_number(m, o, q0 + i, k0),
-                         m->dropout);
+// A query sees the keys up to its own position: scores of the others become -inf.
+static void par__tp_hide(const par_tp_meeting *m, const par__tp_block *b) {
+    const size_t query = m->q_position + b->q, key = m->kv_position + b->k;
+    for (size_t k = 0; k < b->k_count; k++) {
+        const size_t hidden = key + k <= query ? 0 : PAR__MIN(b->q_count, key + k - query);
+        for (size_t q = 0; q < hidden; q++) b->scores[k * PAR__TP_BLOCK + q] = -INFINITY;
     }
-    if (!r)
-        r = cpu->gemm(cpu, 0, 0, nq, d, nk, 1, scores, PAR__TP_BLOCK_K, o->v + k0 * o->kv_ld, o->kv_ld, 1,
-                      m->acc + (o->q_first + q0) * m->acc_ld + h * d, m->acc_ld, NULL);
-    return r;
+}
+// What dropout makes of probabilities: 0 or 1/(1 - p) each, by the number of (query, key).
+static void par__tp_drop_scores(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o,
+                                const par__tp_block *b) {
+    for (size_t q = 0; q < b->q_count; q++) {
+        float *row = b->room + q * PAR__TP_BLOCK;
+        const uint64_t query = m->q_position + b->q + q, key = m->kv_position + b->k;
+        for (size_t k = 0; k < b->k_count; k++) row[k] = 1;
+        par__tp_drop(row, row, b->k_count, tp->desc.seed, m->stream, o->random + query * m->sequence + key,
+                     m->dropout);
+    }
+    tp->loops->turn(b->mask, PAR__TP_BLOCK, b->room, PAR__TP_BLOCK, b->q_count, b->k_count);
+}
+static void par__tp_multiply_scores(const par__tp_block *b, float *y, const float *x) {
+    for (size_t k = 0; k < b->k_count; k++)
+        for (size_t q = 0; q < b->q_count; q++) y[k * PAR__TP_BLOCK + q] *= x[k * PAR__TP_BLOCK + q];
 }
 
-typedef par_result (*par__tp_block)(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o, size_t h,
-                                    size_t q0, size_t k0, float *scores);
-static par_result par__tp_each_block(par_tp *tp, const par_tp_meeting *m, par__tp_block block) {
-    const size_t bytes = (size_t)PAR__TP_BLOCK_Q * PAR__TP_BLOCK_K * sizeof(float);
-    float *scores = (float *)par_tp_scratch(tp, PAR__TP_SCORES, 3 * bytes); // and their gradients
-    par_result r = scores ? PAR_OK : PAR_ERR_MEMORY;
-    for (size_t b = 0; b < m->batch; b++)
-        for (size_t h = 0; h < m->heads && !r; h++) {
-            par__tp_head o;
-            if (!par__tp_open_head(tp, m, b, h, &o)) return PAR_ERR_MEMORY;
-            for (size_t q0 = 0; q0 < m->q_count && !r; q0 += PAR__TP_BLOCK_Q)
-                for (size_t k0 = 0; k0 < m->kv_count && !r; k0 += PAR__TP_BLOCK_K) {
-                    const size_t last = PAR__MIN(m->q_count, q0 + PAR__TP_BLOCK_Q) - 1;
-                    if (par__tp_visible(m, last, k0, 1)) r = block(tp, m, &o, h, q0, k0, scores);
-                }
-        }
-    return r;
+static par_result par__tp_attend_block(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o,
+                                       const par__tp_block *b) {
+    par_device *cpu = par_cpu();
+    float most[PAR__TP_BLOCK], sum[PAR__TP_BLOCK], shrink[PAR__TP_BLOCK];
+    const size_t d = m->dim, nq = b->q_count, nk = b->k_count, row = o->q_first + b->q;
+    float *acc = m->acc + row * m->acc_ld + b->head * d;
+    PAR__TP_TRY(cpu->gemm(cpu, 0, 0, nk, nq, d, m->scale, o->k + b->k * o->kv_ld, o->kv_ld, o->qt + b->q,
+                          o->t_ld, 0, b->scores, PAR__TP_BLOCK, NULL));
+    par__tp_hide(m, b);
+    for (size_t i = 0; i < nq; i++)
+        most[i] = m->most[(row + i) * m->heads + b->head], sum[i] = m->sum[(row + i) * m->heads + b->head];
+    tp->loops->soften(b->scores, PAR__TP_BLOCK, nk, nq, most, sum, shrink);
+    for (size_t i = 0; i < nq; i++) {
+        const size_t at = (row + i) * m->heads + b->head;
+        if (shrink[i] != 1 && m->most[at] > -INFINITY)
+            tp->loops->scale(acc + i * m->acc_ld, acc + i * m->acc_ld, shrink[i], d);
+        m->most[at] = most[i], m->sum[at] = sum[i];
+    }
+    if (m->dropout > 0) par__tp_drop_scores(tp, m, o, b), par__tp_multiply_scores(b, b->scores, b->mask);
+    return cpu->gemm(cpu, 1, 0, nq, d, nk, 1, b->scores, PAR__TP_BLOCK, o->v + b->k * o->kv_ld, o->kv_ld, 1,
+                     acc, m->acc_ld, NULL);
+}
+
+typedef par_result (*par__tp_attend_fn)(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o,
+                                        const par__tp_block *b);
+static par_result par__tp_each_block(par_tp *tp, const par_tp_meeting *m, par__tp_attend_fn fn) {
+    const size_t most = PAR__TP_BLOCK;
+    par__tp_head o;
+    par__tp_block b;
+    b.scores = (float *)par_tp_scratch(tp, PAR__TP_SCORES, 4 * PAR__TP_AREA * sizeof(float));
+    if (!b.scores) return PAR_ERR_MEMORY;
+    b.grads = b.scores + PAR__TP_AREA, b.mask = b.grads + PAR__TP_AREA, b.room = b.mask + PAR__TP_AREA;
+    for (size_t i = 0; i < m->batch * m->heads; i++) {
+        b.head = i % m->heads;
+        if (!par__tp_open_head(tp, m, i / m->heads, b.head, &o)) return PAR_ERR_MEMORY;
+        for (b.q = 0; b.q < m->q_count; b.q += most)
+            for (b.k = 0; b.k < m->kv_count; b.k += most) {
+                b.q_count = PAR__MIN(most, m->q_count - b.q), b.k_count = PAR__MIN(most, m->kv_count - b.k);
+                if (m->kv_position + b.k < m->q_position + b.q + b.q_count) // the last query sees the first
+                    PAR__TP_TRY(fn(tp, m, &o, &b));
+            }
+    }
+    return PAR_OK;
 }
 static par_result par__tp_cpu_attend(par_tp *tp, const par_tp_meeting *m) {
     return par__tp_each_block(tp, m, par__tp_attend_block);
@@ -1139,48 +1204,44 @@ static par_result par__tp_cpu_attend_end(par_tp *tp, void *y, float *lse, const 
 
 // p = e^(s - lse);  dv += p^T dy;  dp = dy v^T;  ds = p (dp - dot) scale;  dq += ds k;  dk += ds^T q
 static par_result par__tp_attend_block_back(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o,
-                                            size_t h, size_t q0, size_t k0, float *scores) {
+                                            const par__tp_block *b) {
     par_device *cpu = par_cpu();
-    const size_t d = m->dim, ld = PAR__TP_BLOCK_K, nq = PAR__MIN((size_t)PAR__TP_BLOCK_Q, m->q_count - q0);
-    const size_t nk = PAR__MIN((size_t)PAR__TP_BLOCK_K, m->kv_count - k0), kh = h / (m->heads / m->kv_heads);
-    float *grads = scores + PAR__TP_BLOCK_Q * ld, *dropped = grads + PAR__TP_BLOCK_Q * ld;
-    const float *q = o->q + q0 * o->q_ld, *k = o->k + k0 * o->kv_ld;
-    const float *dy = o->dy + q0 * o->dy_ld;
-    float *dq = m->dq + (o->q_first + q0) * m->dq_ld + h * d;
-    float *dk = m->dk + (o->kv_first + k0) * m->dkv_ld + kh * d;
-    float *dv = m->dv + (o->kv_first + k0) * m->dkv_ld + kh * d;
-    const float *used = m->dropout > 0 ? dropped : scores;
-    par_result r =
-        cpu->gemm(cpu, 0, 0, nq, nk, d, m->scale, q, o->q_ld, o->kt + k0, o->t_ld, 0, scores, ld, NULL);
-    if (!r) r = cpu->gemm(cpu, 0, 0, nq, nk, d, 1, dy, o->dy_ld, o->vt + k0, o->t_ld, 0, grads, ld, NULL);
-    for (size_t i = 0; i < nq && !r; i++) {
-        float *s = scores + i * ld, *g = grads + i * ld, *p = dropped + i * ld;
-        const size_t at = (o->q_first + q0 + i) * m->heads + h, seen = par__tp_visible(m, q0 + i, k0, nk);
-        tp->loops->row_exp(s, s, m->lse[at], par__tp_whole(seen));
-        if (m->dropout > 0) {
-            const uint64_t number = par__tp_score_number(m, o, q0 + i, k0);
-            par__tp_drop(p, s, seen, tp->desc.seed, m->stream, number, m->dropout);
-            par__tp_drop(g, g, seen, tp->desc.seed, m->stream, number, m->dropout);
-            par__tp_set_row(p, seen, nk, 0);
-        }
-        par__tp_set_row(s, seen, nk, 0), par__tp_set_row(g, seen, nk, 0);
-        tp->loops->row_scores(g, s, g, m->dot[at], m->scale, par__tp_whole(seen));
+    float lse[PAR__TP_BLOCK], dot[PAR__TP_BLOCK];
+    const size_t d = m->dim, ld = PAR__TP_BLOCK, nq = b->q_count, nk = b->k_count, row = o->q_first + b->q;
+    const size_t to = (o->kv_first + b->k) * m->dkv_ld + b->head / (m->heads / m->kv_heads) * d;
+    const float *q = o->q + b->q * o->q_ld, *dy = o->dy + b->q * o->dy_ld;
+    const float *k = o->k + b->k * o->kv_ld, *v = o->v + b->k * o->kv_ld;
+    PAR__TP_TRY(cpu->gemm(cpu, 0, 0, nk, nq, d, m->scale, k, o->kv_ld, o->qt + b->q, o->t_ld, 0, b->scores,
+                          ld, NULL));
+    PAR__TP_TRY(
+        cpu->gemm(cpu, 0, 0, nk, nq, d, 1, v, o->kv_ld, o->dyt + b->q, o->t_ld, 0, b->grads, ld, NULL));
+    par__tp_hide(m, b);
+    for (size_t i = 0; i < nq; i++) {
+        const size_t at = (row + i) * m->heads + b->head;
+        lse[i] = m->lse[at], dot[i] = m->dot[at];
     }
-    if (!r) r = cpu->gemm(cpu, 1, 0, nk, d, nq, 1, used, ld, dy, o->dy_ld, 1, dv, m->dkv_ld, NULL);
-    if (!r) r = cpu->gemm(cpu, 0, 0, nq, d, nk, 1, grads, ld, k, o->kv_ld, 1, dq, m->dq_ld, NULL);
-    if (!r) r = cpu->gemm(cpu, 1, 0, nk, d, nq, 1, grads, ld, q, o->q_ld, 1, dk, m->dkv_ld, NULL);
-    return r;
+    if (m->dropout > 0) par__tp_drop_scores(tp, m, o, b), par__tp_multiply_scores(b, b->grads, b->mask);
+    tp->loops->soften_back(b->scores, b->grads, ld, nk, nq, lse, dot, m->scale);
+    if (m->dropout > 0) par__tp_multiply_scores(b, b->scores, b->mask);
+    PAR__TP_TRY(
+        cpu->gemm(cpu, 0, 0, nk, d, nq, 1, b->scores, ld, dy, o->dy_ld, 1, m->dv + to, m->dkv_ld, NULL));
+    PAR__TP_TRY(cpu->gemm(cpu, 1, 0, nq, d, nk, 1, b->grads, ld, k, o->kv_ld, 1,
+                          m->dq + row * m->dq_ld + b->head * d, m->dq_ld, NULL));
+    return cpu->gemm(cpu, 0, 0, nk, d, nq, 1, b->grads, ld, q, o->q_ld, 1, m->dk + to, m->dkv_ld, NULL);
 }
 static par_result par__tp_cpu_attend_backward(par_tp *tp, const par_tp_meeting *m) {
     return par__tp_each_block(tp, m, par__tp_attend_block_back);
 }
 static par_result par__tp_cpu_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,
                                        size_t dim) {
-    float *room = par__tp_row_scratch(tp, 2, dim);
+    const size_t piece = par__tp_wide(tp) ? rows : 64; // rows at once
+    float *room = par__tp_row_scratch(tp, par__tp_wide(tp) ? 0 : 2 * piece, dim);
     if (!room) return PAR_ERR_MEMORY;
-    for (size_t r = 0; r < rows; r++)
-        dot[r] = tp->loops->dot(par__tp_widen(tp, a, r * dim, dim, room),
-                                par__tp_widen(tp, b, r * dim, dim, room + dim), dim);
+    for (size_t r = 0; r < rows; r += piece) {
+        const size_t n = PAR__MIN(piece, rows - r), count = n * dim;
+        tp->loops->dots(dot + r, par__tp_widen(tp, a, r * dim, count, room),
+                        par__tp_widen(tp, b, r * dim, count, room + count), n, dim);
+    }
     return PAR_OK;
 }
 
@@ -1231,11 +1292,6 @@ const par_tp_kernels *par_tp_cpu(void) {
 // >>tp_context ----------------------------------------------------------------------------------------------
 
 #define PAR__TP_FAIL(...) par_fail(tp->desc.tp, PAR_ERR_ARGUMENT, __VA_ARGS__)
-#define PAR__TP_TRY(call)                                                                                    \
-    do {                                                                                                     \
-        const par_result par__r = (call);                                                                    \
-        if (par__r) return par__r;                                                                           \
-    } while (0)
 
 par_comm *par_tp_comm(const par_tp *tp) { return tp->desc.tp; }
 uint64_t par_tp_seed(const par_tp *tp) { return tp->desc.seed; }
