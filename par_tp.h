@@ -265,10 +265,18 @@ par_result par_tp_add(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y
 // token, feature}. Backward: the same call on the gradient. Tokens; y may be x.
 par_result par_tp_dropout(par_tp *tp, const par_tp_tokens *tokens, uint64_t stream, float probability,
                           const par_tp_matrix *x, par_tp_matrix *y);
-// Rotary positions (Su et al. 2021), pairs (i, i + dim/2), of the first `heads` heads of each row, in place.
-// HIDDEN or REPLICATED. backward: 1 turns back.
-par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, size_t dim, float base,
-                       int backward, par_tp_matrix *x);
+// Rotary positions (Su et al. 2021): pair i turns by position base^(-2i/dim). All 0: as published. Llama 3.1
+// (Grattafiori et al. 2024) has pairs that turn fewer than `low` times in `original` tokens turn `factor`
+// times slower, those that turn more than `high` times not, and those between in part.
+typedef struct par_tp_rotary {
+    float base;   // 0: 10000
+    float factor; // 0: none of this
+    float low, high, original;
+} par_tp_rotary;
+// Turns pairs (j, j + dim/2) of the first `heads` heads of each row, in place. HIDDEN or REPLICATED.
+// backward: 1 turns back.
+par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, size_t dim,
+                       const par_tp_rotary *rotary, int backward, par_tp_matrix *x);
 
 // ---- embedding and loss -----------------------------------------------------------------------------------
 
@@ -405,7 +413,7 @@ struct par_tp_kernels {
     par_result (*dropout)(par_tp *tp, void *y, const void *x, size_t rows, size_t cols,
                           const par_tp_row_map *map, uint64_t stream, float probability);
     par_result (*rope)(par_tp *tp, void *x, size_t rows, size_t ld, size_t heads, size_t dim,
-                       const par_tp_row_map *map, float base, int backward);
+                       const par_tp_row_map *map, const par_tp_rotary *rotary, int backward);
     // rows of the table's part [first, first + count); zeros for other ids
     par_result (*embed)(par_tp *tp, void *y, const int32_t *ids, size_t rows, const void *table, size_t first,
                         size_t count, size_t cols);
@@ -673,6 +681,11 @@ PAR__TP_INLINE void par__tp_turn(float *to, size_t to_ld, const float *x, size_t
     for (size_t i = 0; i < cols; i++)
         for (size_t r = i < c ? squares : 0; r < rows; r++) to[i * to_ld + r] = x[r * ld + i];
 }
+// Pairs (i, half + i) by angles whose cosines, then sines, are in turn; y may be x.
+PAR__TP_INLINE void par__tp_rotate(float *y, const float *x, const float *turn, size_t half, float way) {
+    PAR__TP_EACH(i, half, const float u = x[i], v = x[half + i], c = turn[i], s = way * turn[half + i];
+                 y[i] = u * c - v * s; y[half + i] = v * c + u * s);
+}
 PAR__TP_INLINE double par__tp_squares(const float *x, size_t n) {
     double lanes[PAR__STRIP] = {0}, sum = 0;
     PAR__TP_EACH(i, n, lanes[lane] += (double)x[i] * (double)x[i]);
@@ -712,6 +725,8 @@ PAR__TP_INLINE double par__tp_squares(const float *x, size_t n) {
       (dx, dw, db, dy, x, w, stats, n, rms))                                                                 \
     X(void, turn, (float *to, size_t to_ld, const float *x, size_t ld, size_t rows, size_t cols),            \
       (to, to_ld, x, ld, rows, cols))                                                                        \
+    X(void, rotate, (float *y, const float *x, const float *turn, size_t half, float way),                   \
+      (y, x, turn, half, way))                                                                               \
     X(double, squares, (const float *x, size_t n), (x, n))
 
 typedef struct par__tp_loops {
@@ -754,6 +769,12 @@ static const par__tp_loops *par__tp_pick(void) {
         if (par__r) return par__r;                                                                           \
     } while (0)
 
+typedef struct par__tp_turns_key { // what the table of rotary positions is for
+    par_tp_rotary rotary;
+    size_t dim, sequence;
+    int known;
+} par__tp_turns_key;
+
 struct par_tp {
     par_tp_desc desc;
     int t, tp_rank, c, cp_rank;
@@ -768,6 +789,7 @@ struct par_tp {
         int count; // ranks that have the same key-value head
         par_comm *comm;
     } replicas[4];
+    par__tp_turns_key turns;
 };
 enum { // scratch slots
     PAR__TP_GATHERED,
@@ -792,8 +814,12 @@ enum { // scratch slots
     PAR__TP_ROWS,
     PAR__TP_SCORES,
     PAR__TP_SLICES,
+    PAR__TP_TURNS,
     PAR__TP_MOST_RANKS = 1024
 };
+static size_t par__tp_map_position(const par_tp_row_map *m, size_t i) {
+    return m->chunk[i / m->chunk_tokens] * m->chunk_tokens + i % m->chunk_tokens;
+}
 static int par__tp_wide(const par_tp *tp) { return !tp->desc.bf16; }
 static const char *par__tp_at(const par_tp *tp, const void *x, size_t element) {
     return (const char *)x + element * par_tp_element_bytes(tp);
@@ -969,29 +995,47 @@ static par_result par__tp_cpu_dropout(par_tp *tp, void *y, const void *x, size_t
     return PAR_OK;
 }
 
-static par_result par__tp_cpu_rope(par_tp *tp, void *x, size_t rows, size_t ld, size_t heads, size_t dim,
-                                   const par_tp_row_map *map, float base, int backward) {
+static double par__tp_frequency(const par_tp_rotary *rotary, size_t i, size_t dim) {
+    const double base = rotary->base > 0 ? (double)rotary->base : 10000;
+    const double f = pow(base, -2.0 * (double)i / (double)dim), factor = (double)rotary->factor;
+    const double low = (double)rotary->low, high = (double)rotary->high;
+    const double turns = (double)rotary->original * f / 6.283185307179586;
+    if (factor <= 0 || turns > high) return f;
+    const double part = turns < low ? 0 : (turns - low) / (high - low);
+    return (1 - part) * f / factor + part * f;
+}
+// Cosines, then sines, for each token of a sequence here: the same for all layers, so kept.
+static const float *par__tp_turns(par_tp *tp, const par_tp_row_map *map, const par_tp_rotary *rotary,
+                                  size_t dim) {
     const size_t half = dim / 2;
-    float *room = par__tp_row_scratch(tp, 3, dim), *turn = room + dim; // cos, sin
-    if (!room) return PAR_ERR_MEMORY;
-    for (size_t r = 0; r < rows; r++) {
-        const double position = (double)par_tp_row_position(map, r);
-        for (size_t i = 0; i < half; i++) {
-            const double angle = position * pow((double)base, -2.0 * (double)i / (double)dim);
-            turn[i] = (float)cos(angle), turn[half + i] = (float)(backward ? -sin(angle) : sin(angle));
-        }
-        for (size_t h = 0; h < heads; h++) {
-            const size_t at = r * ld + h * dim;
-            const float *a = par__tp_widen(tp, x, at, dim, room);
-            float *y = par__tp_room(tp, x, at, room);
-            for (size_t i = 0; i < half; i++) {
-                const float u = a[i], v = a[half + i];
-                y[i] = u * turn[i] - v * turn[half + i];
-                y[half + i] = v * turn[i] + u * turn[half + i];
-            }
-            par__tp_narrow(tp, x, at, dim, room);
+    par__tp_turns_key key;
+    memset(&key, 0, sizeof key);
+    key.rotary = *rotary, key.dim = dim, key.sequence = map->sequence, key.known = 1;
+    if (!memcmp(&key, &tp->turns, sizeof key)) return (const float *)tp->scratch[PAR__TP_TURNS].memory;
+    tp->turns.known = 0;
+    float *turn = (float *)par_tp_scratch(tp, PAR__TP_TURNS, map->per * dim * sizeof(float));
+    for (size_t i = 0; i < half && turn; i++) {
+        const double f = par__tp_frequency(rotary, i, dim);
+        for (size_t r = 0; r < map->per; r++) {
+            const double angle = (double)par__tp_map_position(map, r) * f;
+            turn[r * dim + i] = (float)cos(angle), turn[r * dim + half + i] = (float)sin(angle);
         }
     }
+    if (turn) memcpy(&tp->turns, &key, sizeof key);
+    return turn;
+}
+static par_result par__tp_cpu_rope(par_tp *tp, void *x, size_t rows, size_t ld, size_t heads, size_t dim,
+                                   const par_tp_row_map *map, const par_tp_rotary *rotary, int backward) {
+    const float *turns = par__tp_turns(tp, map, rotary, dim);
+    float *room = par__tp_row_scratch(tp, 1, dim);
+    if (!room || !turns) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t h = 0; h < heads; h++) {
+            const size_t at = r * ld + h * dim, token = (map->first_row + r) % map->per;
+            tp->loops->rotate(par__tp_room(tp, x, at, room), par__tp_widen(tp, x, at, dim, room),
+                              turns + token * dim, dim / 2, backward ? -1.0f : 1.0f);
+            par__tp_narrow(tp, x, at, dim, room);
+        }
     return PAR_OK;
 }
 
@@ -1426,9 +1470,6 @@ static par_tp_row_map par__tp_map(const par_tp *tp, const par_tp_tokens *tokens,
     m.chunk_tokens = m.per / m.chunk_count;
     m.chunk[0] = r, m.chunk[1] = 2 * c - 1 - r;
     return m;
-}
-static size_t par__tp_map_position(const par_tp_row_map *m, size_t i) {
-    return m->chunk[i / m->chunk_tokens] * m->chunk_tokens + i % m->chunk_tokens;
 }
 size_t par_tp_position(const par_tp *tp, size_t sequence, size_t i) {
     par_tp_tokens tokens;
@@ -2006,8 +2047,8 @@ par_result par_tp_dropout(par_tp *tp, const par_tp_tokens *tokens, uint64_t stre
         return tp->kernels->dropout(tp, y->data, x->data, x->rows, x->cols, &map, stream, probability);
     return y->data == x->data ? PAR_OK : tp->kernels->copy(tp, y->data, bytes, x->data, bytes, 1, bytes);
 }
-par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, size_t dim, float base,
-                       int backward, par_tp_matrix *x) {
+par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, size_t dim,
+                       const par_tp_rotary *rotary, int backward, par_tp_matrix *x) {
     static const char *const call = "par_tp_rope";
     par_tp_row_map map;
     PAR__TP_TRY(
@@ -2016,7 +2057,7 @@ par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, si
     if (dim % 2 || heads * dim > x->cols)
         return PAR__TP_FAIL("%s: %zu heads of %zu features (an even number) do not fit %zu columns", call,
                             heads, dim, x->cols);
-    return tp->kernels->rope(tp, x->data, x->rows, x->cols, heads, dim, &map, base, backward);
+    return tp->kernels->rope(tp, x->data, x->rows, x->cols, heads, dim, &map, rotary, backward);
 }
 
 // >>tp_embedding --------------------------------------------------------------------------------------------

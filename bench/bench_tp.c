@@ -90,8 +90,13 @@ typedef struct block {
 } block;
 
 static void open_block(block *k, bench *b, par_comm *tp_comm, int sequence, int batch) {
-    const gpt_config g = {
-        1, b->o.n_head, b->o.n_embd, b->o.sequence, 64, !b->o.llama, b->o.llama, 0, 0, 0, 0, 0, 0};
+    const gpt_config g = {.n_layer = 1,
+                          .n_head = b->o.n_head,
+                          .n_embd = b->o.n_embd,
+                          .block_size = b->o.sequence,
+                          .vocab_size = 64,
+                          .bias = !b->o.llama,
+                          .llama = b->o.llama};
     par_tp_desc d;
     memset(k, 0, sizeof *k);
     memset(&d, 0, sizeof d);
@@ -217,6 +222,32 @@ static cost cost_of(const block *k, int i) {
     }
     return c;
 }
+static size_t kept_in(const par_tp_matrix *m) { return m->rows * m->cols * sizeof(float); }
+static size_t kept_of(const block *k, int i) { // what backward reads, as forward left it
+    const gpt_saved *s = &k->buffers.layers[0];
+    const size_t heads = (size_t)(k->m.config.n_head / k->m.t);
+    switch (i) {
+    case 0: return kept_in(&s->x) + s->x.rows * (k->m.config.llama ? 1 : 2) * sizeof(float);
+    case 2: return kept_in(&s->qkv) + kept_in(&s->att) + s->qkv.rows * heads * sizeof(float);
+    case 3: return kept_in(&s->att);
+    case 5:
+    case 6: return kept_in(&s->up);
+    case 7: return kept_in(&s->act);
+    default: return kept_in(&s->norm1);
+    }
+}
+// Of a whole block, with no matrix counted twice.
+static size_t kept_predicted(const block *k) {
+    size_t sum = 2 * cost_of(k, 0).kept; // two norms
+    for (int i = 1; i < STEPS; i++)
+        if (i != 3 && i != (k->m.config.llama ? 5 : 6)) sum += cost_of(k, i).kept; // 3: attention's output
+    return sum;
+}
+static size_t kept_by(const block *k) {
+    const gpt_saved *s = &k->buffers.layers[0];
+    return 2 * kept_of(k, 0) + kept_of(k, 2) + kept_in(&s->norm1) + kept_in(&s->norm2) + kept_in(&s->up) +
+           kept_in(&s->act);
+}
 static uint64_t sent_over(const block *k) {
     uint64_t sum = 0;
     for (int i = 0; i < PAR_KIND_COUNT; i++)
@@ -235,9 +266,9 @@ static void print_steps(block *k) {
     par_comm *comm = par_tp_comm(k->tp);
     const int root = par_rank(b->world) == 0, llama = k->m.config.llama;
     if (root && !b->o.json)
-        printf("# %d rank%s%s\n#%18s %11s %11s %11s %11s %12s %12s %12s\n", k->m.t, k->m.t > 1 ? "s" : "",
-               k->m.sequence ? ", sequence parallelism" : "", "layer", "forward us", "predicted",
-               "backward us", "predicted", "kept bytes", "sent", "predicted");
+        printf("# %d rank%s%s\n#%18s %11s %11s %11s %11s %12s %12s %12s %12s\n", k->m.t,
+               k->m.t > 1 ? "s" : "", k->m.sequence ? ", sequence parallelism" : "", "layer", "forward us",
+               "predicted", "backward us", "predicted", "kept bytes", "predicted", "sent", "predicted");
     for (int i = 0; i < STEPS; i++) {
         if (i == (llama ? 5 : 6)) continue;
         const cost c = cost_of(k, i);
@@ -249,17 +280,16 @@ static void print_steps(block *k) {
                             : i == 0 || i == 5 || i == 6 ? 1.5
                                                          : 2; // scores once more; one more read
         if (root && b->o.json)
-            printf(
-                "{\"layer\":\"%s\",\"ranks\":%d,\"sequence_parallel\":%d,\"forward_us\":%.2f,\"forward_"
-                "predicted_us\":"
-                "%.2f,\"backward_us\":%.2f,\"backward_predicted_us\":%.2f,\"kept_bytes\":%zu,\"sent\":%llu,"
-                "\"sent_predicted\":%zu}\n",
-                steps[i].name, k->m.t, k->m.sequence, forward * 1e6, predicted * 1e6, backward * 1e6,
-                predicted * back * 1e6, c.kept, (unsigned long long)sent, c.sent);
+            printf("{\"layer\":\"%s\",\"ranks\":%d,\"sequence_parallel\":%d,\"forward_us\":%.2f,\"forward_"
+                   "predicted_us\":"
+                   "%.2f,\"backward_us\":%.2f,\"backward_predicted_us\":%.2f,\"kept_bytes\":%zu,"
+                   "\"kept_predicted\":%zu,\"sent\":%llu,\"sent_predicted\":%zu}\n",
+                   steps[i].name, k->m.t, k->m.sequence, forward * 1e6, predicted * 1e6, backward * 1e6,
+                   predicted * back * 1e6, kept_of(k, i), c.kept, (unsigned long long)sent, c.sent);
         else if (root)
-            printf("%19s %11.1f %11.1f %11.1f %11.1f %12zu %12llu %12zu\n", steps[i].name, forward * 1e6,
-                   predicted * 1e6, backward * 1e6, predicted * back * 1e6, c.kept, (unsigned long long)sent,
-                   c.sent);
+            printf("%19s %11.1f %11.1f %11.1f %11.1f %12zu %12zu %12llu %12zu\n", steps[i].name,
+                   forward * 1e6, predicted * 1e6, backward * 1e6, predicted * back * 1e6, kept_of(k, i),
+                   c.kept, (unsigned long long)sent, c.sent);
         fflush(stdout);
     }
 }
@@ -275,6 +305,7 @@ static double measure_block(bench *b, par_comm *tp_comm, par_comm *data, int seq
     k.data = data;
     const double seconds = time_of(b, data ? data : tp_comm, run_block, &k);
     const uint64_t sent = count_sent(&k, run_block);
+    const size_t kept = kept_by(&k), kept_expected = kept_predicted(&k);
     const size_t n =
         (size_t)(batch * b->o.sequence) * (size_t)b->o.n_embd * (size_t)(k.m.t - 1) / (size_t)k.m.t;
     const double flops = block_flops(b, batch) / k.m.t;
@@ -282,13 +313,16 @@ static double measure_block(bench *b, par_comm *tp_comm, par_comm *data, int seq
     if (par_rank(b->world) == 0 && b->o.json)
         printf(
             "{\"layer\":\"block\",\"ranks\":%d,\"data_ranks\":%d,\"sequence_parallel\":%d,\"time_us\":%.2f,"
-            "\"predicted_us\":%.2f,\"kept_bytes\":%zu,\"sent\":%llu,\"sent_predicted\":%zu,\"mfu\":%.4f}\n",
-            k.m.t, data ? par_size(data) : 1, sequence, seconds * 1e6, flops / b->gemm * 1e6, k.buffers.bytes,
-            (unsigned long long)sent, (sequence ? 10 : 8) * n, flops / seconds / b->gemm);
+            "\"predicted_us\":%.2f,\"kept_bytes\":%zu,\"kept_predicted\":%zu,\"sent\":%llu,"
+            "\"sent_predicted\":%zu,\"mfu\":%.4f}\n",
+            k.m.t, data ? par_size(data) : 1, sequence, seconds * 1e6, flops / b->gemm * 1e6, kept,
+            kept_expected, (unsigned long long)sent, (sequence ? 10 : 8) * n, flops / seconds / b->gemm);
     else if (par_rank(b->world) == 0)
-        printf("%19s %11.1f us of %.1f by its FLOPs alone: mfu %.3f; %zu bytes; sent %llu of %zu predicted\n",
+        printf("%19s %11.1f us of %.1f by its FLOPs alone: mfu %.3f; kept %zu bytes of %zu predicted; "
+               "sent %llu of %zu\n",
                data ? "block, 2 batches" : "block", seconds * 1e6, flops / b->gemm * 1e6,
-               flops / seconds / b->gemm, k.buffers.bytes, (unsigned long long)sent, (sequence ? 10 : 8) * n);
+               flops / seconds / b->gemm, kept, kept_expected, (unsigned long long)sent,
+               (sequence ? 10 : 8) * n);
     fflush(stdout);
     close_block(&k);
     return seconds;
@@ -321,7 +355,8 @@ static void run_training(void *user) {
     gpt_update(&t->m, &a, ++t->number, t->w, t->w, t->d, t->m1, t->m2);
 }
 static double measure_training(bench *b) { // share of the library's speed
-    const gpt_config g = {4, 4, 128, 64, 256, 1, 0, 0, 0, 0, 0, 0, 0};
+    const gpt_config g = {
+        .n_layer = 4, .n_head = 4, .n_embd = 128, .block_size = 64, .vocab_size = 256, .bias = 1};
     const double h = 128, s = 64, V = 256,
                  flops = 72 * 12 * 4 * s * h * h * (1 + s / (6 * h) + V / (12 * h * 4));
     training *t = (training *)calloc(1, sizeof *t);

@@ -52,16 +52,18 @@ resume() { # 6 steps, then 6 more from the checkpoint, are 12 steps to the last 
 exports() { # what is written for Hugging Face and for llm.c is read back, on another grid, to the same held-out loss
     val() { sed -n 's/.*"final":true.*"val_loss":\([^,]*\),.*/\1/p'; }
     common="--data $data $small"
-    $gpt $common --max_iters 5 --ranks 2 --tp 2 --export "$work/hub" | val >"$work/v1" && $gpt $common --max_iters 0 --load "$work/hub" | val >"$work/v2" &&
+    $gpt $common --max_iters 5 --ranks 2 --tp 2 --export "$work/hub" --shard_mb 1 --n_embd 128 --n_layer 4 | val >"$work/v1" && [ -s "$work/hub/model-00003-of-00004.safetensors" ] && $gpt $common --max_iters 0 --load "$work/hub" | val >"$work/v2" &&
     $gpt $common --max_iters 5 --export "$work/model.bin" | val >"$work/v3" && $gpt $common --max_iters 0 --ranks 4 --tp 4 --load "$work/model.bin" | val >"$work/v4" &&
     $gpt $common --arch llama --n_kv_head 2 --max_iters 5 --export "$work/hub2" | val >"$work/v5" && $gpt $common --max_iters 0 --ranks 2 --tp 2 --sp --load "$work/hub2" | val >"$work/v6" || return 1
     for i in 1 3 5; do [ -s "$work/v$i" ] && paste "$work/v$i" "$work/v$((i + 1))" | awk '{print; d = $1 - $2; exit !(d < 1e-5 && d > -1e-5)}' || return 1; done
+    $gpt $common --max_iters 0 --load "$work/hub2" --export "$work/hub" >/dev/null && [ ! -e "$work/hub/model.safetensors.index.json" ] || return 1 # one file again
     fails 1 "hold GPT-2 with biases" $gpt $common --arch llama --max_iters 1 --export "$work/llama.bin" &&
-    sed -i 's/"n_embd": 32/"n_embd": 64/' "$work/hub/config.json" && fails 1 "is not of the shape" $gpt $common --max_iters 0 --load "$work/hub"
+    sed -i 's/"hidden_size": 32/"hidden_size": 64/' "$work/hub/config.json" && fails 1 "is not of the shape" $gpt $common --max_iters 0 --load "$work/hub"
 }
 layer_rows() { # what is sent is what is predicted, and the summary has its fields
     build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 3 --json >"$work/out" || return 1
     sed -n 's/.*"sent":\([0-9]*\),"sent_predicted":\([0-9]*\).*/\1 \2/p' "$work/out" | awk '{rows++; bad += $1 != $2} END {print rows, bad; exit !(rows >= 24 && bad == 0)}' &&
+    sed -n 's/.*"kept_bytes":\([0-9]*\),"kept_predicted":\([0-9]*\).*/\1 \2/p' "$work/out" | awk '{rows++; bad += $1 != $2} END {print rows, bad; exit !(rows >= 24 && bad == 0)}' &&
     tail -n 1 "$work/out" | grep -q '"summary":true,"mfu":[0-9.]*,"mfu_small":[0-9.]*,"tp2_speedup":[0-9.]*,.*"dp2_speedup":[0-9.]*' &&
     fails 2 "must be even" build/bench_tp --n_head 3
 }

@@ -141,14 +141,14 @@ static void one(par_comm *w, const char *name, int t, int sequence, int ulysses)
     CHECK_OK(w, par_close(g.tp_comm));
 }
 static void torch(par_comm *w) {
-    static const char *const names[] = {"gpt2", "llama"};
+    static const char *const names[] = {"gpt2", "llama", "llama31"};
     const int n = par_size(w);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         for (int t = 1; t <= n; t *= 2)
             for (int variant = 0; variant < 4; variant++) {
                 const int ulysses = variant >> 1, c = n / t;
                 if (n % t || TOKENS % (2 * c) || t > 4) continue;
-                if (ulysses && (c == 1 || i == 1 || 4 / t % c)) continue; // by heads: as many as there are
+                if (ulysses && (c == 1 || i || 4 / t % c)) continue; // by heads: as many as there are
                 one(w, names[i], t, variant & 1, ulysses);
             }
     CHECK_OK(w, par_barrier(w));
@@ -156,15 +156,24 @@ static void torch(par_comm *w) {
 
 // What is written can be read, and is the same; what is damaged is refused.
 static void files(par_comm *w) {
-    const gpt_config kinds[] = {{2, 2, 8, 6, 11, 1, 0, 0, 0, 0, 0, 0, 0},
-                                {2, 2, 8, 6, 11, 0, 1, 1, 0, 0, 0, 0, 0}};
+    const gpt_config kinds[] = {
+        {.n_layer = 2, .n_head = 2, .n_embd = 8, .block_size = 6, .vocab_size = 11, .bias = 1, .hidden = 20},
+        {.n_layer = 2,
+         .n_head = 2,
+         .n_embd = 8,
+         .block_size = 6,
+         .vocab_size = 11,
+         .llama = 1,
+         .n_kv_head = 1,
+         .rotary = {500000, 8, 1, 4, 8192}},
+        {.n_layer = 2, .n_head = 2, .n_embd = 8, .block_size = 6, .vocab_size = 11, .bias = 1}};
     char dir[64], file[128], why[4400];
     snprintf(dir, sizeof dir, "/tmp/par_test_files_%d", (int)getpid());
     for (int k = 0; k < 3; k++) { // Hugging Face's GPT-2 and Llama, llm.c
         par_tp_desc d;
         par_tp *tp;
         gpt_model m, again;
-        gpt_config c = kinds[k % 2], read;
+        gpt_config c = kinds[k], read;
         memset(&d, 0, sizeof d);
         d.tp = w;
         CHECK_OK(w, par_tp_open(&d, &tp));
@@ -172,7 +181,7 @@ static void files(par_comm *w) {
         float *x = (float *)calloc(2 * m.whole_count, 4), *y = x + m.whole_count;
         for (size_t i = 0; i < m.whole_count; i++) x[i] = par_normal(1, 2, i);
         snprintf(file, sizeof file, k == 2 ? "%s/model.bin" : "%s/model.safetensors", dir);
-        const char *bad = k == 2 ? files_llmc_save(&m, file, x) : files_save(&m, dir, x);
+        const char *bad = k == 2 ? files_llmc_save(&m, file, x) : files_save(&m, dir, x, 0);
         if (!bad)
             bad = k == 2 ? files_llmc_config(file, &read, why, sizeof why)
                          : files_config(dir, &read, why, sizeof why);

@@ -28,7 +28,14 @@ static double loss_of(test *t) {
 }
 
 static int compare(par_comm *world, int llama, int bias, float p) {
-    const gpt_config g = {2, 2, 8, TOKENS, VOCABULARY, bias, llama, llama ? 1 : 0, 0, 0, 0, 0, 0};
+    const gpt_config g = {.n_layer = 2,
+                          .n_head = 2,
+                          .n_embd = 8,
+                          .block_size = TOKENS,
+                          .vocab_size = VOCABULARY,
+                          .bias = bias,
+                          .llama = llama,
+                          .n_kv_head = llama ? 1 : 0};
     static test t;
     par_tp_desc d;
     par_tp *tp;

@@ -238,12 +238,13 @@ static void refused(layout *l) { // 48 features over t ranks, or 24 tokens over 
     par_tp_linear f;
     float x[48 * 6] = {0};
     const par_tp_tokens tokens = {1, 24, 0};
+    const par_tp_rotary rotary = {100, 0, 0, 0, 0};
     par_tp_matrix m = {x, par_tp_rows(l->tp, &tokens), 2, PAR_TP_HIDDEN};
     const char *text = 48 % l->t ? "features do not divide by" : "sequences of 24 tokens do not divide by";
     memset(&f, 0, sizeof f);
     f.in = 6, f.out = 48;
     const par_result r =
-        48 % l->t ? par_tp_linear_open(l->tp, &f) : par_tp_rope(l->tp, &tokens, 1, 2, 100, 0, &m);
+        48 % l->t ? par_tp_linear_open(l->tp, &f) : par_tp_rope(l->tp, &tokens, 1, 2, &rotary, 0, &m);
     CHECK(l->world, r == PAR_ERR_ARGUMENT && strstr(par_last_error(l->tp_comm), text));
 }
 
@@ -505,11 +506,19 @@ static void drop(layout *l, int sequence) {
 }
 static void dropouts(par_comm *w) { each_layout(w, drop, 4, 1); }
 
-static void ref_rope(problem *p) { // 2 sequences of 24 tokens, 3 heads of 6, then 4 columns that do not turn
+// 2 sequences of 24 tokens, 3 heads of 6, then 4 columns that do not turn. Of the three frequencies of a
+// head the scaled kind leaves one, changes one in part, and divides one by 8: as worked out by hand.
+static void ref_rope(problem *p) {
+    const int scaled = *(const int *)p->user;
     for (size_t r = 0; r < 48; r++)
         for (size_t j = 0; j < 22; j++) {
             const size_t i = j % 6 % 3, first = r * 22 + j / 6 * 6 + i;
-            const double angle = (double)(r % 24) * pow(100, -2.0 * (double)i / 6), u = p->in[0][first];
+            const double plain = pow(100, -2.0 * (double)i / 6),
+                         part = 64 * plain / 6.283185307179586 / 3 - 1.0 / 3;
+            const double f = !scaled || i == 0 ? plain
+                             : i == 1          ? part * plain + (1 - part) * plain / 8
+                                               : plain / 8;
+            const double angle = (double)(r % 24) * f, u = p->in[0][first];
             const double v = j < 18 ? p->in[0][first + 3] : 0;
             p->out[r * 22 + j] = j >= 18     ? p->in[0][r * 22 + j]
                                  : j % 6 < 3 ? u * cos(angle) - v * sin(angle)
@@ -517,19 +526,22 @@ static void ref_rope(problem *p) { // 2 sequences of 24 tokens, 3 heads of 6, th
         }
 }
 static void turn(layout *l, int sequence) {
-    problem p;
+    static const par_tp_rotary kinds[2] = {{100, 0, 0, 0, 0}, {100, 8, 1, 4, 64}};
     (void)sequence;
     l->tokens.batch = 2, l->tokens.sequence = 24;
-    memset(&p, 0, sizeof p);
-    add_input(&p, 0, 48 * 22);
-    solve(l->world, l->solved, &p, 48 * 22, ref_rope, NULL);
-    par_tp_matrix x = part_of(l, p.in[0], 22, PAR_TP_HIDDEN, NULL),
-                  d = part_of(l, p.weight, 22, PAR_TP_HIDDEN, NULL);
-    CHECK_OK(l->world, par_tp_rope(l->tp, &l->tokens, 3, 6, 100, 0, &x));
-    CHECK_OK(l->world, par_tp_rope(l->tp, &l->tokens, 3, 6, 100, 1, &d));
-    expect(l, "rope", &x, p.out, 22, PAR_TP_HIDDEN, NULL);
-    expect(l, "rope back", &d, p.grad[0], 22, PAR_TP_HIDDEN, NULL);
-    free(x.data), free(d.data), forget(&p);
+    for (int scaled = 0; scaled < 2; scaled++) {
+        problem p;
+        memset(&p, 0, sizeof p);
+        add_input(&p, 0, 48 * 22);
+        solve(l->world, l->solved, &p, 48 * 22, ref_rope, &scaled);
+        par_tp_matrix x = part_of(l, p.in[0], 22, PAR_TP_HIDDEN, NULL),
+                      d = part_of(l, p.weight, 22, PAR_TP_HIDDEN, NULL);
+        CHECK_OK(l->world, par_tp_rope(l->tp, &l->tokens, 3, 6, &kinds[scaled], 0, &x));
+        CHECK_OK(l->world, par_tp_rope(l->tp, &l->tokens, 3, 6, &kinds[scaled], 1, &d));
+        expect(l, "rope", &x, p.out, 22, PAR_TP_HIDDEN, NULL);
+        expect(l, "rope back", &d, p.grad[0], 22, PAR_TP_HIDDEN, NULL);
+        free(x.data), free(d.data), forget(&p);
+    }
 }
 static void rope(par_comm *w) { each_layout(w, turn, 4, 1); }
 
@@ -854,6 +866,44 @@ static void published(par_comm *w) { // 175 billion parameters, MiB per layer (f
     CHECK(w, par_tp_published_save_bytes(&whole, PAR_TP_FULL) == 48 * mib);
 }
 
+// What our layers say they keep is what is published for selective recomputation (we never keep scores), but
+// for the masks of dropout, which we keep not, and statistics, 4 bytes a number: 2 of each norm, 1 a head.
+static void own_bytes(par_comm *w) {
+    for (int sequence = 0; sequence < 2; sequence++) {
+        layout l = open_layout(w, par_size(w), sequence, 0, 1);
+        const size_t s = 48, b = 2, h = 96, a = 48, R = s * b, t = (size_t)l.t;
+        const par_tp_layer_shape shape = {48, 2, 96, 48, l.t, sequence};
+        const size_t tokens = sequence ? R / t : R, stats = 4 * (2 * 2 * tokens + R * a / t);
+        par_tp_norm norm;
+        par_tp_linear qkv, up, down;
+        par_tp_attention attention;
+        memset(&norm, 0, sizeof norm), memset(&qkv, 0, sizeof qkv), memset(&up, 0, sizeof up);
+        memset(&down, 0, sizeof down), memset(&attention, 0, sizeof attention);
+        norm.features = qkv.in = up.in = down.out = h, qkv.out = 3 * h, up.out = down.in = 4 * h,
+        down.row = 1;
+        attention.heads = a, attention.dim = 2, qkv.segment_count = 3;
+        par_tp_attention_segments(&attention, qkv.segments);
+        if (48 % l.t == 0) {
+            CHECK_OK(w, par_tp_norm_open(l.tp, &norm));
+            CHECK_OK(w, par_tp_linear_open(l.tp, &qkv));
+            CHECK_OK(w, par_tp_linear_open(l.tp, &up));
+            CHECK_OK(w, par_tp_linear_open(l.tp, &down));
+            const size_t own =
+                2 * par_tp_norm_save_bytes(l.tp, &norm, R) + par_tp_linear_save_bytes(l.tp, &qkv, R, 0) +
+                par_tp_attention_save_bytes(l.tp, &attention, R) + // the projection's input, too
+                par_tp_linear_save_bytes(l.tp, &up, R, 0) +
+                par_tp_linear_save_bytes(l.tp, &down, R, 0) * 2; // before and after GELU
+            const double masks = 2 * (double)(tokens * h);
+            CHECK(w, (double)(own - stats) == par_tp_published_save_bytes(&shape, PAR_TP_SELECTIVE) - masks);
+            const double scores = 5 * (double)(a * s * s * b / t);
+            CHECK(w, (double)(own - stats) ==
+                         par_tp_published_save_bytes(&shape, PAR_TP_KEEP_ALL) - masks - scores);
+            CHECK(w, par_tp_published_save_bytes(&shape, PAR_TP_FULL) == 2 * (double)(R * h)); // its input
+        }
+        close_layout(&l);
+    }
+}
+
 static void start(layout *l, int sequence) { // initial values are those of one rank
     par_tp_linear f[2];
     par_tp_embedding e;
@@ -953,6 +1003,7 @@ const test tests[] = {
     {"attention_long", attention_long, TEST_ALONE, 1, 60},
     {"ledger", ledger, TEST_ALONE, 1, 60},
     {"overlap", overlap, TEST_ALONE, 2, 60},
+    {"own_bytes", own_bytes, TEST_ALONE, 1, 60},
     {"published", published, TEST_SERIAL, 1, 60},
     {"initial_values", initial_values, TEST_ALONE, 1, 60},
     {"mistakes", mistakes, TEST_ALONE, 1, 60},

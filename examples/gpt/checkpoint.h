@@ -7,7 +7,7 @@
 #include <libgen.h>
 
 typedef struct checkpoint_header {
-    char magic[8]; // "PARGPT2"
+    char magic[8]; // "PARGPT3"
     int64_t step;
     uint64_t count; // floats in each of the three arrays
     gpt_config config;
@@ -30,7 +30,7 @@ static const char *checkpoint_save(const char *dir, const gpt_config *g, int64_t
     char path[4096], temporary[4200];
     checkpoint_header h;
     memset(&h, 0, sizeof h);
-    memcpy(h.magic, "PARGPT2", 8);
+    memcpy(h.magic, "PARGPT3", 8);
     h.step = step, h.count = count, h.config = *g, h.checksum = 0xcbf29ce484222325u;
     for (int i = 0; i < 3; i++) h.checksum = checkpoint_sum(h.checksum, arrays[i], count);
     snprintf(path, sizeof path, "%s/checkpoint.bin", dir);
@@ -68,7 +68,7 @@ static const char *checkpoint_load(const char *dir, checkpoint_header *h, float 
     }
     const gpt_config *g = &h->config;
     const char *problem = NULL;
-    if (fread(h, sizeof *h, 1, f) != 1 || memcmp(h->magic, "PARGPT2", 8))
+    if (fread(h, sizeof *h, 1, f) != 1 || memcmp(h->magic, "PARGPT3", 8))
         problem = "it is not a checkpoint of this program";
     else if (g->n_layer < 1 || g->n_head < 1 || g->n_embd < 1 || g->block_size < 1 || g->vocab_size < 1 ||
              h->step < 0 || g->n_layer > 10000 || g->n_embd > 1 << 20 || g->block_size > 1 << 24 ||

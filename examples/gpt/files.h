@@ -158,11 +158,19 @@ static const char *files_config(const char *dir, gpt_config *g, char *why, size_
     g->vocab_size = (int)files_setting(json, "vocab_size", 0);
     g->hidden = (int)files_setting(json, llama ? "intermediate_size" : "n_inner", 0);
     g->epsilon = files_real(json, llama ? "rms_norm_eps" : "layer_norm_epsilon", 1e-5f);
-    g->rope_base = (int)files_setting(json, "rope_theta", 0);
+    g->rotary.base = files_real(json, "rope_theta", 0);
     g->tied = (int)files_setting(json, "tie_word_embeddings", !llama);
-    const char *type = strstr(json, "\"rope_type\"");
-    if (llama && type && strncmp(type + strcspn(type, ":"), ": \"default\"", 11))
-        snprintf(why, room, "%s/config.json: only rotary positions of type default are supported", dir);
+    const char *type = strstr(json, "\"rope_type\""),
+               *rope = type ? type + strcspn(type, ":") : ": \"default\"";
+    const int scaled = llama && !strncmp(rope, ": \"llama3\"", 10);
+    if (scaled) {
+        g->rotary.factor = files_real(json, "factor", 1),
+        g->rotary.low = files_real(json, "low_freq_factor", 1);
+        g->rotary.high = files_real(json, "high_freq_factor", 4);
+        g->rotary.original = files_real(json, "original_max_position_embeddings", 8192);
+    }
+    if (llama && !scaled && strncmp(rope, ": \"default\"", 11))
+        snprintf(why, room, "%s/config.json: rotary positions must be of type default or llama3", dir);
     else if (g->n_layer < 1 || g->n_head < 1 || g->n_embd < 1 || g->n_embd % g->n_head || g->block_size < 1 ||
              g->vocab_size < 1 || g->n_layer > 10000 || (g->n_kv_head && g->n_head % g->n_kv_head))
         snprintf(why, room, "%s/config.json is not that of a GPT-2 or a Llama", dir);
@@ -211,20 +219,9 @@ static const char *files_load(const gpt_model *m, const char *dir, float *whole)
 
 // ---- Hugging Face: save -----------------------------------------------------------------------------------
 
-// DIR/model.safetensors and DIR/config.json, which transformers opens. NULL, or what is wrong.
-static const char *files_save(const gpt_model *m, const char *dir, const float *whole) {
-    static char why[4400];
-    const gpt_config *g = &m->config;
-    const size_t most = (size_t)m->tensor_count * 3;
-    safetensor *list = (safetensor *)calloc(most, sizeof *list);
-    float *turned = (float *)calloc(m->whole_count, sizeof *turned);
-    char path[4200];
+// All parameters as tensors of theirs, pointing into `room` (whole_count floats); how many.
+static size_t files_tensors(const gpt_model *m, const float *whole, float *room, safetensor *list) {
     size_t n = 0;
-    if (!list || !turned) return free(list), free(turned), "out of memory to save";
-    if (mkdir(dir, 0777) && errno != EEXIST) {
-        snprintf(why, sizeof why, "cannot make the directory %s: %s", dir, strerror(errno));
-        return free(list), free(turned), why;
-    }
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
         int transposed;
@@ -234,40 +231,104 @@ static const char *files_save(const gpt_model *m, const char *dir, const float *
             const size_t cols = x->p->cols, at = x->whole_at + first * cols;
             for (size_t r = 0; r < rows; r++)
                 for (size_t c = 0; c < cols; c++)
-                    turned[at + (transposed ? c * rows + r : r * cols + c)] = whole[at + r * cols + c];
-            list[n].data = turned + at, list[n].dtype = PAR_F32, list[n].count = rows * cols;
+                    room[at + (transposed ? c * rows + r : r * cols + c)] = whole[at + r * cols + c];
+            list[n].data = room + at, list[n].dtype = PAR_F32, list[n].count = rows * cols;
             list[n].dims = cols > 1 ? 2 : 1;
             list[n].shape[0] = transposed ? cols : rows, list[n].shape[1] = transposed ? rows : cols;
         }
     }
+    return n;
+}
+// How many of the tensors from `first` on go into one file of at most `most` bytes.
+static size_t files_shard(const safetensor *list, size_t n, size_t first, size_t most) {
+    size_t bytes = 0, k = first;
+    while (k < n && (k == first || bytes + list[k].count * 4 <= most)) bytes += list[k++].count * 4;
+    return k - first;
+}
+// DIR/model.safetensors; or several files, none larger than `most` bytes unless for one tensor, and an index.
+static const char *files_save_shards(const char *dir, const safetensor *list, size_t n, size_t most,
+                                     char *why, size_t room) {
+    char path[4300], index[4300];
+    size_t shards = 0, bytes = 0;
+    for (size_t first = 0; first < n; first += files_shard(list, n, first, most)) shards++;
+    for (size_t i = 0; i < n; i++) bytes += list[i].count * 4;
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    const char *problem = safetensors_write(path, list, n, why, sizeof why);
+    snprintf(index, sizeof index, "%s/model.safetensors.index.json", dir);
+    if (shards <= 1) {
+        const char *problem = safetensors_write(path, list, n, why, room);
+        if (!problem) unlink(index); // of an earlier model
+        return problem;
+    }
+    FILE *f = fopen(index, "w");
+    int ok = f && fprintf(f, "{\"metadata\": {\"total_size\": %zu}, \"weight_map\": {", bytes) > 0;
+    for (size_t first = 0, k = 1, count; ok && first < n; first += count, k++) {
+        char name[64], file[4400];
+        count = files_shard(list, n, first, most);
+        snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", k, shards);
+        snprintf(file, sizeof file, "%s/%s", dir, name);
+        const char *problem = safetensors_write(file, list + first, count, why, room);
+        if (problem) return fclose(f), problem;
+        for (size_t i = first; i < first + count && ok; i++)
+            ok = fprintf(f, "%s\"%s\": \"%s\"", i ? ", " : "", list[i].name, name) > 0;
+    }
+    ok = ok && fprintf(f, "}}\n") > 0;
+    if (f && fclose(f)) ok = 0;
+    if (ok) return unlink(path), (const char *)NULL; // likewise
+    snprintf(why, room, "cannot write %s: %s", index, strerror(errno));
+    return why;
+}
+static int files_print_config(FILE *f, const gpt_config *g) { // 0: not written
+    if (!g->llama)
+        return fprintf(
+                   f,
+                   "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", \"n_layer\": %d,\n"
+                   " \"n_head\": %d, \"n_embd\": %d, \"n_positions\": %d, \"n_inner\": %zu,\n"
+                   " \"vocab_size\": %d, \"layer_norm_epsilon\": %g, \"activation_function\": \"gelu_new\",\n"
+                   " \"tie_word_embeddings\": true, \"torch_dtype\": \"float32\"}\n",
+                   g->n_layer, g->n_head, g->n_embd, (int)gpt_positions(g), gpt_hidden(g), g->vocab_size,
+                   g->epsilon > 0 ? (double)g->epsilon : 1e-5) > 0;
+    const par_tp_rotary *r = &g->rotary;
+    int ok =
+        fprintf(
+            f,
+            "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\",\n"
+            " \"num_hidden_layers\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d,\n"
+            " \"hidden_size\": %d, \"intermediate_size\": %zu, \"max_position_embeddings\": %d,\n"
+            " \"vocab_size\": %d, \"rms_norm_eps\": %g, \"rope_theta\": %.9g, \"hidden_act\": \"silu\",\n",
+            g->n_layer, g->n_head, g->n_kv_head ? g->n_kv_head : g->n_head, g->n_embd, gpt_hidden(g),
+            (int)gpt_positions(g), g->vocab_size, g->epsilon > 0 ? (double)g->epsilon : 1e-5,
+            r->base > 0 ? (double)r->base : 10000.0) > 0;
+    if (ok && r->factor > 0)
+        ok = fprintf(f,
+                     " \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": %.9g, \"low_freq_factor\": "
+                     "%.9g,\n"
+                     "  \"high_freq_factor\": %.9g, \"original_max_position_embeddings\": %.0f},\n",
+                     (double)r->factor, (double)r->low, (double)r->high, (double)r->original) > 0;
+    return ok && fprintf(f,
+                         " \"attention_bias\": false, \"mlp_bias\": false, \"tie_word_embeddings\": %s,\n"
+                         " \"torch_dtype\": \"float32\"}\n",
+                         gpt_is_tied(g) ? "true" : "false") > 0;
+}
+// A directory that transformers opens. shard_bytes: the largest file of weights; 0: 5 GB. NULL, or what is
+// wrong.
+static const char *files_save(const gpt_model *m, const char *dir, const float *whole, size_t shard_bytes) {
+    static char why[4400];
+    safetensor *list = (safetensor *)calloc((size_t)m->tensor_count * 3 + 1, sizeof *list);
+    float *turned = (float *)calloc(m->whole_count, sizeof *turned);
+    char path[4200];
+    const char *problem = list && turned ? NULL : "out of memory to save";
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    if (!problem && mkdir(dir, 0777) && errno != EEXIST) {
+        snprintf(why, sizeof why, "cannot make the directory %s: %s", dir, strerror(errno));
+        problem = why;
+    }
+    if (!problem)
+        problem = files_save_shards(dir, list, files_tensors(m, whole, turned, list),
+                                    shard_bytes ? shard_bytes : (size_t)5000000000, why, sizeof why);
     free(list), free(turned);
     if (problem) return problem;
-    snprintf(path, sizeof path, "%s/config.json", dir);
     FILE *f = fopen(path, "w");
-    int ok = f != NULL;
-    if (ok && g->llama)
-        ok = fprintf(f,
-                     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
-                     "\"num_hidden_layers\": %d, "
-                     "\"num_attention_heads\": %d, \"num_key_value_heads\": %d, \"hidden_size\": %d, "
-                     "\"intermediate_size\": %zu, \"max_position_embeddings\": %d, \"vocab_size\": %d, "
-                     "\"rms_norm_eps\": "
-                     "%g, \"rope_theta\": %d, \"hidden_act\": \"silu\", \"attention_bias\": false, "
-                     "\"mlp_bias\": false, "
-                     "\"tie_word_embeddings\": %s, \"torch_dtype\": \"float32\"}\n",
-                     g->n_layer, g->n_head, g->n_kv_head ? g->n_kv_head : g->n_head, g->n_embd, gpt_hidden(g),
-                     (int)gpt_positions(g), g->vocab_size, g->epsilon > 0 ? (double)g->epsilon : 1e-5,
-                     gpt_rope_base(g), gpt_is_tied(g) ? "true" : "false") > 0;
-    else if (ok)
-        ok = fprintf(f,
-                     "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", \"n_layer\": %d, "
-                     "\"n_head\": %d, "
-                     "\"n_embd\": %d, \"n_positions\": %d, \"vocab_size\": %d, \"activation_function\": "
-                     "\"gelu_new\", "
-                     "\"tie_word_embeddings\": true, \"torch_dtype\": \"float32\"}\n",
-                     g->n_layer, g->n_head, g->n_embd, (int)gpt_positions(g), g->vocab_size) > 0;
+    int ok = f && files_print_config(f, &m->config);
     if (f && fclose(f)) ok = 0;
     if (ok) return NULL;
     snprintf(why, sizeof why, "cannot write %s: %s", path, strerror(errno));

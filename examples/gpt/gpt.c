@@ -21,7 +21,7 @@ typedef struct settings {
     const char *data, *trace, *save, *load, *export, *arch, *dtype, *cp_mode;
     gpt_config model;
     int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
-        eval_iters, log_interval, save_interval, sample, seed, ranks, json, tp, sp, cp;
+        eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
 } settings;
 
@@ -259,6 +259,7 @@ static const char *check_settings(settings *o) {
         return "batch_size and gradient_accumulation_steps must be 1 or more";
     if (o->max_iters < 0 || o->eval_iters < 0 || o->eval_interval < 0 || o->log_interval < 1)
         return "max_iters, eval_iters and eval_interval must not be negative, log_interval must be 1 or more";
+    if (o->shard_mb < 0) return "shard_mb must not be negative";
     if (o->dropout < 0 || o->dropout >= 1) return "dropout must be in [0, 1)";
     if (o->learning_rate < 0 || o->temperature <= 0)
         return "learning_rate must not be negative and temperature must be more than 0";
@@ -375,8 +376,9 @@ static const char *export_weights(trainer *t) {
     if (!first_replica(t)) return NULL;
     float *whole = gather_whole(t, t->w);
     if (par_rank(t->world) == 0)
-        why = ending && !strcmp(ending, ".bin") ? files_llmc_save(&t->model, to, whole)
-                                                : files_save(&t->model, to, whole);
+        why = ending && !strcmp(ending, ".bin")
+                  ? files_llmc_save(&t->model, to, whole)
+                  : files_save(&t->model, to, whole, (size_t)t->o.shard_mb * 1000000);
     return free(whole), why;
 }
 
@@ -496,7 +498,7 @@ int main(int argc, char **argv) {
     trainer t;
     memset(&t, 0, sizeof t);
     settings *o = &t.o;
-    *o = (settings){.model = {4, 4, 128, 64, 0, 1, 0, 0, 0, 0, 0, 0, 0},
+    *o = (settings){.model = {.n_layer = 4, .n_head = 4, .n_embd = 128, .block_size = 64, .bias = 1},
                     .arch = "gpt2",
                     .dtype = "f32",
                     .cp_mode = "ring",
@@ -561,6 +563,8 @@ int main(int argc, char **argv) {
          "sizes count"},
         {"--export", OPTION_TEXT, &o->export,
          "at the end: NAME.bin as llm.c's model file, else a directory for Hugging Face"},
+        {"--shard_mb", OPTION_INT, &o->shard_mb,
+         "largest file of weights that --export writes, in MB; 0: 5000"},
         {"--trace", OPTION_TEXT, &o->trace, "file for a Perfetto trace"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a line on stdout"},
     };

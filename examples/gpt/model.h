@@ -13,10 +13,11 @@
 typedef struct gpt_config {
     int n_layer, n_head, n_embd, block_size, vocab_size, bias;
     int llama, n_kv_head; // root mean square norms, rotary positions, SwiGLU, no biases, a head of its own
-    // as files from elsewhere say: features of the MLP, rotary base, whether the head is the embedding, rows
-    // of the position table; 0: gpt_hidden, 10000, by the architecture, block_size
-    int hidden, rope_base, tied, positions;
+    // as files from elsewhere say: features of the MLP, whether the head is the embedding, rows of the
+    // position table; 0: gpt_hidden, by the architecture, block_size
+    int hidden, tied, positions;
     float epsilon; // of norms; 0: 1e-5
+    par_tp_rotary rotary;
 } gpt_config;
 
 typedef struct gpt_layer {
@@ -80,7 +81,6 @@ static size_t gpt_hidden(const gpt_config *g) { // features between the two prod
     if (g->hidden > 0) return (size_t)g->hidden;
     return g->llama ? ((size_t)g->n_embd * 8 / 3 + 63) / 64 * 64 : 4 * (size_t)g->n_embd;
 }
-static int gpt_rope_base(const gpt_config *g) { return g->rope_base > 0 ? g->rope_base : 10000; }
 static size_t gpt_positions(const gpt_config *g) {
     return (size_t)(g->positions > 0 ? g->positions : g->block_size);
 }
@@ -322,8 +322,8 @@ static par_result gpt_turn(const gpt_model *m, const par_tp_tokens *tokens, int 
                            par_tp_matrix *qkv) {
     const size_t dim = m->attention.dim, t = (size_t)m->t, kv = m->attention.kv_heads;
     if (!m->config.llama) return PAR_OK;
-    return par_tp_rope(m->tp, tokens, m->attention.heads / t + (kv >= t ? kv / t : 1), dim,
-                       (float)gpt_rope_base(&m->config), backward, qkv);
+    return par_tp_rope(m->tp, tokens, m->attention.heads / t + (kv >= t ? kv / t : 1), dim, &m->config.rotary,
+                       backward, qkv);
 }
 
 static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_saved *s,

@@ -1,6 +1,6 @@
 """Make the golden files of tests/test_golden.c with PyTorch and Hugging Face's transformers.
 
-    python tests/golden/make_golden.py        writes tests/golden/{gpt2,llama}/
+    python tests/golden/make_golden.py        writes tests/golden/{gpt2,llama,llama31}/
 
 Each directory is what save_pretrained writes (model.safetensors, config.json), and expected.safetensors: tokens and
 targets, logits and loss of the start, every gradient, and the losses of ten AdamW steps on the same batch. The files are
@@ -25,6 +25,13 @@ def models():
                                                 hidden_size=16, intermediate_size=64, max_position_embeddings=TOKENS,
                                                 vocab_size=VOCABULARY, rms_norm_eps=1e-5, tie_word_embeddings=False,
                                                 rope_theta=10000.0, attn_implementation="eager"))
+    yield "llama31", LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=1,
+                                                  hidden_size=16, intermediate_size=64, max_position_embeddings=1024,
+                                                  vocab_size=VOCABULARY, rms_norm_eps=1e-5, tie_word_embeddings=True,
+                                                  rope_theta=100.0, attn_implementation="eager",
+                                                  rope_scaling={"rope_type": "llama3", "factor": 8.0,
+                                                                "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                                                "original_max_position_embeddings": 128}))
 
 
 def loss_of(logits, targets):
@@ -32,6 +39,7 @@ def loss_of(logits, targets):
 
 
 def main():
+    torch.manual_seed(1)
     for name, model in models():
         torch.manual_seed(7)
         for p in model.parameters():  # livelier than a real start
