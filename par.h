@@ -104,8 +104,9 @@ MODEL
     par_alloc gives memory that the ranks of a node can all address: collectives on it copy nothing twice.
     When ranks are threads, all memory is like that. Ordinary memory goes through small shared buffers, or
     large and with one reader through process_vm_readv, where the system allows that.
-    A sum is ((x0 + x1) + x2) + ... in rank order, for every size, algorithm and transport; f16 and bf16 are
-    added in f32 and rounded once. So par_all_reduce is par_reduce_scatter then par_all_gather to the bit.
+    A sum is ((x0 + x1) + x2) + ... in rank order (TREE_SUM: of pairs), for every size, algorithm and
+    transport; f16 and bf16 are added in f32 and rounded once. So par_all_reduce is par_reduce_scatter then
+    par_all_gather to the bit.
     In place: send and recv are the same block, as each function says, or do not overlap.
     Errors: every function that can fail returns a par_result; par_last_error(comm) tells the whole story.
     After PAR_ERR_TIMEOUT, PAR_ERR_PEER_DIED or PAR_ERR_ABORTED a comm only repeats its error; close it.
@@ -189,14 +190,16 @@ typedef enum par_dtype {
 } par_dtype;
 
 // Integers wrap around; AVG divides the sum (integers truncate); MIN and MAX of floats give NaN where any is
-// NaN.
+// NaN. TREE_SUM adds pairs of neighbours, then pairs of pairs: ((x0 + x1) + (x2 + x3)) + x4. So 2^k ranks
+// that each add 2^j numbers in this way get the bits that one rank gets of all 2^(k+j).
 #define PAR_OPS(X)                                                                                           \
     X(PAR_SUM, "sum")                                                                                        \
     X(PAR_AVG, "avg")                                                                                        \
     X(PAR_PROD, "prod")                                                                                      \
     X(PAR_MIN, "min")                                                                                        \
     X(PAR_MAX, "max")                                                                                        \
-    X(PAR_SCALED_SUM, "scaled_sum")
+    X(PAR_SCALED_SUM, "scaled_sum")                                                                          \
+    X(PAR_TREE_SUM, "tree_sum")
 
 enum {
 #define X(name, text) name,
@@ -387,6 +390,10 @@ par_result par_all_to_allv(const void *send, const size_t *send_counts, const si
 
 // Returns when every rank has called it.
 par_result par_barrier(par_comm *comm);
+
+// The next collective without a root on comm carries this number, and all ranks must give the same: for
+// layers whose calls look alike but must not be confused. 0: none.
+void par_tag(par_comm *comm, int tag);
 
 // ---- point-to-point ---------------------------------------------------------------------------------------
 // Messages of a (sender, receiver, comm) arrive in the order they were begun; there are no tags: split a comm
@@ -1151,6 +1158,37 @@ static void par__finalize(void *acc, size_t n, par_dtype type, par_op op, int ra
 
 #define PAR__BLOCK 2048 // elements at a time; 16 KiB of the widest type
 
+// out[] = the sum of all sources by PAR_TREE_SUM: like a binary counter, where level i holds a sum of 2^i of
+// them; at the end what is left is added from the smallest up.
+static void par__reduce_tree(const par__kernels *k, void *const *out, int out_count,
+                             const void *const *sources, int source_count, size_t count, par_dtype dtype) {
+    enum { LEVELS = 12, N = 512 };
+    const par_dtype acc_type = par__accumulator(dtype);
+    const size_t bytes = par__dtype_bytes[dtype];
+    const par__loop2 add = k->op[0][dtype];
+    double level[LEVELS][N]; // room for N of any type
+    for (size_t at = 0; at < count; at += N) {
+        const size_t n = PAR__MIN(count - at, (size_t)N);
+        int used = 0;
+        for (int s = 0; s < source_count; s++) {
+            const void *x = (const char *)sources[s] + at * bytes;
+            if (par__is_half(dtype))
+                par__widen(k, (float *)(void *)level[used], x, dtype, n);
+            else
+                memcpy(level[used], x, n * bytes);
+            used++;
+            for (int pairs = s + 1; pairs % 2 == 0; pairs /= 2, used--)
+                add(level[used - 2], level[used - 2], level[used - 1], n);
+        }
+        for (; used > 1; used--) add(level[used - 2], level[used - 2], level[used - 1], n);
+        for (int o = 0; o < out_count; o++)
+            if (acc_type != dtype)
+                par__round(k, (char *)out[o] + at * bytes, (const float *)(void *)level[0], dtype, n);
+            else
+                memcpy((char *)out[o] + at * bytes, level[0], n * bytes);
+    }
+}
+
 // out[] = (partial op) sources[0] op sources[1] ... over count elements of dtype. partial: an
 // accumulator-typed array to begin with, or NULL. ranks > 0: finalize for so many and store dtype; 0: store
 // the accumulator type. Every block is written to each of out_count destinations, past the caches if
@@ -1158,7 +1196,12 @@ static void par__finalize(void *acc, size_t n, par_dtype type, par_op op, int ra
 static void par__reduce(const par__kernels *k, void *const *out, int out_count, const void *partial,
                         const void *const *sources, int source_count, size_t count, par_dtype dtype,
                         par_op op, int ranks, int stream) {
-    static const unsigned char row[] = {0, 0, 1, 2, 3, 0}; // operator -> row of the kernel table
+    if (par__op_code(op) == PAR_TREE_SUM) { // never in parts: see par__fits_chain
+        PAR_ASSERT(!partial && ranks);
+        par__reduce_tree(k, out, out_count, sources, source_count, count, dtype);
+        return;
+    }
+    static const unsigned char row[] = {0, 0, 1, 2, 3, 0, 0}; // operator -> row of the kernel table
     const par_dtype acc_type = par__accumulator(dtype);
     const size_t bytes = par__dtype_bytes[dtype], acc_bytes = par__dtype_bytes[acc_type];
     const par__loop2 apply = k->op[row[par__op_code(op)]][dtype];
@@ -1808,6 +1851,7 @@ struct par_comm {
     const char **grouped_sites;
     size_t grouped_count, grouped_room;
     par_result broken; // the error that ended this comm
+    int tag;           // of the next call
     const char *site;
     const char *last_algorithm;
     par__model *model; // NULL before par_calibrate
@@ -3494,7 +3538,7 @@ static void par__emit_halving(par__operation *op) {
 //
 // A message for each pair of ranks, all under way at once; rank r begins with r + 1, so that no receiver is
 // everybody's first. gather, scatter, all_to_all, all_gather: the block itself.
-// reduce_scatter, and all_reduce by slices, where every rank is a node:
+// reduce_scatter, and all_reduce by slices, where every rank is a node (reduce: the root has all slices):
 //     rank r   sends x_r[q] to each q;  adds x_0[r] + x_1[r] + ... where they lie side by side;
 //              (all_reduce:) sends the sum to each q
 // (n-1)/n S bytes out and in, all_reduce twice that: the least there is, and in rank order.
@@ -3539,6 +3583,8 @@ static par__part par__part_of(const par__operation *op, int r, size_t room) {
     par__part p;
     if (op->call.kind == PAR_KIND_ALL_REDUCE)
         par__slice(op->call.count, op->comm->size, r, e, &first, &length);
+    else if (op->call.kind == PAR_KIND_REDUCE)
+        length = r == op->call.root ? op->call.count : 0;
     else
         first = par__recv_displ(op, r);
     p.at = (first + op->offset) * e;
@@ -3620,6 +3666,14 @@ static int par__fits_writing(const par__operation *op, int forced) {
 }
 static int par__fits_always(const par__operation *op, int forced) { return (void)op, (void)forced, 1; }
 static int par__fits_forced(const par__operation *op, int forced) { return (void)op, forced; }
+static int par__sums_pairs(const par__operation *op) { return par__op_code(op->call.op) == PAR_TREE_SUM; }
+static int par__fits_tree(const par__operation *op, int forced) { return (void)forced, par__sums_pairs(op); }
+static int par__fits_chain(const par__operation *op, int forced) { // sums on their way from rank to rank
+    return (void)forced, !par__sums_pairs(op);
+}
+static int par__fits_forced_chain(const par__operation *op, int forced) {
+    return forced && !par__sums_pairs(op);
+}
 static int par__fits_forced_node(const par__operation *op, int forced) { return forced && par__one_node(op); }
 static int par__fits_doubling(const par__operation *op, int forced) { // few steps, where every rank is a node
     const par_comm *c = op->comm;
@@ -3628,7 +3682,7 @@ static int par__fits_doubling(const par__operation *op, int forced) { // few ste
            (c->nodes.node_count == c->size && all <= PAR__DOUBLING_BYTES);
 }
 static int par__fits_alone(const par__operation *op, int forced) { // every rank is a node
-    return forced || op->comm->nodes.node_count == op->comm->size;
+    return forced || op->comm->nodes.node_count == op->comm->size || par__sums_pairs(op);
 }
 static int par__fits_halving(const par__operation *op, int forced) {
     const size_t n = (size_t)op->comm->size;
@@ -3645,19 +3699,19 @@ static const par__algorithm par__algorithms[] = {
     ROW(ALL_REDUCE,      twoshot,   node,        par__emit_twoshot,                "one node")
     ROW(ALL_REDUCE,      doubling,  doubling,    par__emit_doubling,               "rank = node, <= 16 KiB")
     ROW(ALL_REDUCE,      pairwise,  alone,       par__emit_pairwise_sum,           "rank = node")
-    ROW(ALL_REDUCE,      two_level, always,      par__emit_two_level_sum,          "several nodes")
-    ROW(ALL_REDUCE,      ring,      forced,      par__emit_ring_sum,               "when forced")
+    ROW(ALL_REDUCE,      two_level, chain,       par__emit_two_level_sum,          "several nodes")
+    ROW(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,               "when forced")
     ROW(REDUCE_SCATTER,  inline,    inline,      NULL,                             "fits the arrival lines")
     ROW(REDUCE_SCATTER,  eager,     eager,       NULL,                             "one node, <= 32 KiB")
     ROW(REDUCE_SCATTER,  oneshot,   node,        par__emit_oneshot_reduce_scatter, "one node")
     ROW(REDUCE_SCATTER,  pairwise,  alone,       par__emit_pairwise_sum,           "rank = node")
-    ROW(REDUCE_SCATTER,  two_level, always,      par__emit_two_level_sum,          "several nodes")
-    ROW(REDUCE_SCATTER,  ring,      forced,      par__emit_ring_sum,               "when forced")
+    ROW(REDUCE_SCATTER,  two_level, chain,       par__emit_two_level_sum,          "several nodes")
+    ROW(REDUCE_SCATTER,  ring,      forced_chain, par__emit_ring_sum,               "when forced")
     ROW(REDUCE_SCATTER,  halving,   halving,     par__emit_halving,                "when forced, n = 2^k")
     ROW(REDUCE_SCATTERV, oneshot,   node,        par__emit_oneshot_reduce_scatter, "one node")
     ROW(REDUCE_SCATTERV, pairwise,  alone,       par__emit_pairwise_sum,           "rank = node")
-    ROW(REDUCE_SCATTERV, two_level, always,      par__emit_two_level_sum,          "several nodes")
-    ROW(REDUCE_SCATTERV, ring,      forced,      par__emit_ring_sum,               "when forced")
+    ROW(REDUCE_SCATTERV, two_level, chain,       par__emit_two_level_sum,          "several nodes")
+    ROW(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,               "when forced")
     ROW(ALL_GATHER,      inline,    inline,      NULL,                             "fits the arrival lines")
     ROW(ALL_GATHER,      eager,     eager,       NULL,                             "one node, <= 32 KiB")
     ROW(ALL_GATHER,      oneshot,   node,        par__emit_oneshot_all_gather,     "one node")
@@ -3680,8 +3734,9 @@ static const par__algorithm par__algorithms[] = {
     ROW(REDUCE,          inline,    inline,      NULL,                             "fits the arrival lines")
     ROW(REDUCE,          eager,     eager,       NULL,                             "one node, <= 32 KiB")
     ROW(REDUCE,          twoshot,   node,        par__emit_twoshot,                "one node")
-    ROW(REDUCE,          two_level, always,      par__emit_two_level_sum,          "several nodes")
-    ROW(REDUCE,          ring,      forced,      par__emit_ring_sum,               "when forced")
+    ROW(REDUCE,          pairwise,  tree,        par__emit_pairwise_sum,           "tree_sum, several nodes")
+    ROW(REDUCE,          two_level, chain,       par__emit_two_level_sum,          "several nodes")
+    ROW(REDUCE,          ring,      forced_chain, par__emit_ring_sum,               "when forced")
     ROW(GATHER,          inline,    inline,      NULL,                             "fits the arrival lines")
     ROW(GATHER,          eager,     eager,       NULL,                             "one node, <= 32 KiB")
     ROW(GATHER,          oneshot,   gather,      par__emit_oneshot_blocks,         "one node, addressable")
@@ -3882,6 +3937,9 @@ static uint64_t par__hash(const size_t *x, int n, uint64_t h) {
     return h;
 }
 
+static int par__has_root(par_kind k) {
+    return k == PAR_KIND_BROADCAST || (k >= PAR_KIND_REDUCE && k <= PAR_KIND_SCATTERV) || k >= PAR_KIND_SEND;
+}
 static const char *par__describe(const par__slot *s, char *text, size_t bytes) {
     char count[40] = "";
     const par_kind k = (par_kind)s->kind;
@@ -3892,9 +3950,9 @@ static const char *par__describe(const par__slot *s, char *text, size_t bytes) {
     if (k == PAR_KIND_BARRIER)
         snprintf(text, bytes, "par_barrier()");
     else
-        snprintf(text, bytes, "par_%s(%s, %s, op=%s, root=%d)%s%s", par_kind_name(k), count,
-                 par_dtype_name((par_dtype)s->dtype), par_op_name(s->op), s->root,
-                 s->op_hash && s->op != PAR_SCALED_SUM ? " for a group of calls" : "",
+        snprintf(text, bytes, "par_%s(%s, %s, op=%s, %s=%d)%s%s", par_kind_name(k), count,
+                 par_dtype_name((par_dtype)s->dtype), par_op_name(s->op), par__has_root(k) ? "root" : "tag",
+                 s->root, s->op_hash && s->op != PAR_SCALED_SUM ? " for a group of calls" : "",
                  s->flags & PAR__BAD ? " with an invalid argument" : "");
     return text;
 }
@@ -4478,9 +4536,7 @@ static par_result par__wait_for(par__operation *op) {
 static int par__valid(par__operation *op) {
     const par__call *k = &op->call;
     const par_comm *c = op->comm;
-    const int rooted = k->kind == PAR_KIND_BROADCAST || k->kind == PAR_KIND_REDUCE ||
-                       k->kind >= PAR_KIND_SEND ||
-                       (k->kind >= PAR_KIND_GATHER && k->kind <= PAR_KIND_SCATTERV);
+    const int rooted = par__has_root(k->kind);
     const char *why = NULL;
     size_t send = 0, recv = 0;
     if ((unsigned)k->dtype >= PAR_DTYPE_COUNT)
@@ -4576,7 +4632,8 @@ static par_result par__begin(par_comm *c, const par__call *call, size_t n, par__
     op->lane_ticket = lane->issued++;
     op->begun = 0;
     op->site = par__site(w, c->site);
-    c->site = NULL;
+    if (!par__has_root(call->kind)) op->call.root = c->tag;
+    c->site = NULL, c->tag = 0;
     op->sequence = op->lane_ticket + 1; // so numbered in the lane, and so it will be on this comm
     *w->active_end = op;
     w->active_end = &op->next;
@@ -5486,6 +5543,7 @@ int par_world_rank(const par_comm *comm, int rank) { return comm->world_rank[ran
 int par_node_count(const par_comm *comm) { return comm->nodes.node_count; }
 int par_node_of(const par_comm *comm, int rank) { return comm->nodes.node_of[rank]; }
 const char *par_backend(const par_comm *comm) { return comm->world->backend; }
+void par_tag(par_comm *comm, int tag) { comm->tag = tag; }
 void par_set_timeout(par_comm *comm, double seconds) { comm->world->timeout_s = seconds > 0 ? seconds : 600; }
 double par_seconds(const par_comm *comm) { return par__now() - comm->world->opened_at; }
 

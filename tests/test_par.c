@@ -404,6 +404,54 @@ static void bit_equality(par_comm *w) {
         }
 }
 
+// PAR_TREE_SUM of ranks [first, last): halves at the largest power of two.
+static double pairs(double (*x)(int rank, size_t i), int first, int last, size_t i, par_dtype d) {
+    int half = 1;
+    if (last - first == 1) return x(first, i);
+    while (2 * half < last - first) half *= 2;
+    const double a = pairs(x, first, first + half, i, d), b = pairs(x, first + half, last, i, d);
+    return d == PAR_F64 ? a + b : (double)((float)a + (float)b);
+}
+static double uneven(int rank, size_t i) { // exact in bf16; their sums are not in f32
+    const float f = par_uniform(3, (uint64_t)rank, i) * (float)(1 << (i * 7 + (size_t)rank * 5) % 20);
+    return (double)par_bf16_to_f32(par_f32_to_bf16(f));
+}
+static void
+tree_sums(par_comm *w) { // by every algorithm; reduce to the last rank, reduce_scatter, all_reduce
+    static const size_t counts[] = {1, 9, 900, 20000};
+    static const par_kind kinds[] = {PAR_KIND_ALL_REDUCE, PAR_KIND_REDUCE_SCATTER, PAR_KIND_REDUCE};
+    static const par_dtype types[] = {PAR_F32, PAR_F64, PAR_BF16};
+    const int n = par_size(w), me = par_rank(w);
+    for (int k = 0; k < 3; k++)
+        for (int a = -1; a < 0 || par_algorithm(w, kinds[k], a); a++)
+            for (int t = 0; t < 3; t++)
+                for (int c = 0; c < (t ? 3 : 4); c++) {
+                    const par_dtype d = types[t];
+                    const size_t e = par_dtype_bytes(d), count = counts[c], blocks = k == 1 ? (size_t)n : 1;
+                    char force[64] = "";
+                    if (a >= 0)
+                        snprintf(force, sizeof force, "%s:%s", par_kind_name(kinds[k]),
+                                 par_algorithm(w, kinds[k], a));
+                    CHECK_OK(w, par_force_algorithm(w, force));
+                    char *x = (char *)malloc(count * blocks * e), *y = (char *)malloc(count * e), want[8];
+                    for (size_t i = 0; i < count * blocks; i++) put(x, d, i, uneven(me, i));
+                    if (k == 0)
+                        CHECK_OK(w, par_all_reduce(x, y, count, d, PAR_TREE_SUM, w));
+                    else if (k == 1)
+                        CHECK_OK(w, par_reduce_scatter(x, y, count, d, PAR_TREE_SUM, w));
+                    else
+                        CHECK_OK(w, par_reduce(x, y, count, d, PAR_TREE_SUM, n - 1, w));
+                    size_t wrong = 0;
+                    for (size_t i = 0; i < count && (k < 2 || me == n - 1); i++) {
+                        put(want, d, 0, pairs(uneven, 0, n, i + (k == 1 ? (size_t)me * count : 0), d));
+                        wrong += memcmp(want, y + i * e, e) != 0;
+                    }
+                    CHECK(w, !wrong);
+                    free(x), free(y);
+                }
+    CHECK_OK(w, par_force_algorithm(w, ""));
+}
+
 static void nan_and_extremes(par_comm *w) {
     const int me = par_rank(w), n = par_size(w);
     float x[3] = {me == n - 1 ? NAN : 1.0f, me == 0 ? NAN : 2.0f, (float)me}, y[3];
@@ -784,6 +832,11 @@ static void mismatch(par_comm *w) { // every kind of disagreement, found by ever
         else
             CHECK(w, par_all_reduce(x, y, 4, PAR_F32, PAR_SUM, w) == PAR_ERR_MISMATCH);
         CHECK(w, says(w, "par_barrier") && says(w, "par_all_reduce"));
+        par_tag(w, odd ? 7 : 6);
+        CHECK(w, par_all_gather(x, y, 1, PAR_F32, w) == PAR_ERR_MISMATCH && says(w, "tag=7") &&
+                     says(w, "tag=6"));
+        par_tag(w, 5);
+        CHECK_OK(w, par_all_gather(x, y, 1, PAR_F32, w));
         size_t counts[64];
         for (int i = 0; i < par_size(w); i++) counts[i] = 1 + (size_t)(odd && i == 0);
         CHECK(w, par_all_gatherv(x, y, counts, NULL, PAR_F32, w) == PAR_ERR_MISMATCH);
@@ -1169,6 +1222,7 @@ const test tests[] = {
     {"collectives_large_symmetric", collectives_large_symmetric, TEST_ALONE, 2, 120},
     {"collectives_mixed", collectives_mixed, TEST_ANY, 2, 120},
     {"bit_equality", bit_equality, TEST_ANY, 1, 120},
+    {"tree_sums", tree_sums, TEST_ALONE, 1, 60},
     {"nan_and_extremes", nan_and_extremes, TEST_ANY, 2, 60},
     {"messages", messages, TEST_ANY, 1, 60},
     {"outstanding", outstanding, TEST_ANY, 1, 60},
