@@ -688,7 +688,37 @@ par_comm *par__at(par_comm *comm, const char *site);
 #else
 #define PAR__IVDEP _Pragma("GCC ivdep")
 #endif
-#define PAR__STRIP 64 // elements of an inner loop
+#define PAR__STRIP       64 // elements of an inner loop
+#define PAR__INLINE_LOOP static inline __attribute__((always_inline))
+// For element i of n, PAR__STRIP at a time, then 16, then one; a sum adds element i to its lane.
+#define PAR__VECTOR(i, n, ...)                                                                               \
+    for (size_t i##_0 = 0, i##_n = (n), i##_step; i##_0 < i##_n; i##_0 += i##_step)                          \
+        if ((i##_step = PAR__STRIP, i##_0 + PAR__STRIP <= i##_n)) {                                          \
+            PAR__IVDEP for (size_t lane = 0; lane < PAR__STRIP; lane++) {                                    \
+                const size_t i = i##_0 + lane;                                                               \
+                __VA_ARGS__;                                                                                 \
+            }                                                                                                \
+        } else if ((i##_step = 16, i##_0 + 16 <= i##_n)) {                                                   \
+            PAR__IVDEP for (size_t lane = 0; lane < 16; lane++) {                                            \
+                const size_t i = i##_0 + lane;                                                               \
+                __VA_ARGS__;                                                                                 \
+            }                                                                                                \
+        } else {                                                                                             \
+            const size_t i = i##_0, lane = (i##_step = 1, i & 15u);                                          \
+            __VA_ARGS__;                                                                                     \
+            (void)lane;                                                                                      \
+        }
+// The table that this processor can run: name_base, name_avx2 or name_avx512.
+#if PAR__X86 && !defined(__CUDACC__)
+#define PAR__PICK(name)                                                                                      \
+    (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&                             \
+             __builtin_cpu_supports("avx512vl")                                                              \
+         ? &name##_avx512                                                                                    \
+     : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &name##_avx2                        \
+                                                                       : &name##_base)
+#else
+#define PAR__PICK(name) (&name##_base)
+#endif
 #endif
 
 #if defined(PAR_H_IMPLEMENTATION) && !defined(PAR_H_IMPLEMENTED)
@@ -1107,15 +1137,7 @@ typedef struct par__kernels {
         {par__flow_f64_##I, par__flow_f32_##I}};
 PAR__ISAS(PAR__TABLE)
 
-static const par__kernels *par__pick_kernels(void) {
-#if PAR__X86 && !defined(__CUDACC__)
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        return &par__kernels_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &par__kernels_avx2;
-#endif
-    return &par__kernels_base;
-}
+static const par__kernels *par__pick_kernels(void) { return PAR__PICK(par__kernels); }
 
 static int par__is_half(par_dtype d) { return d == PAR_F16 || d == PAR_BF16; }
 static int par__is_float(par_dtype d) { return d == PAR_F64 || d == PAR_F32 || par__is_half(d); }

@@ -473,35 +473,14 @@ extern "C" {
 // instruction set. Inner loops have a fixed length, which is what gcc -O2 agrees to vectorise; a sum runs in
 // PAR__STRIP lanes, added up at the end in one order, whatever the instruction set.
 
-#define PAR__TP_INLINE static inline __attribute__((always_inline))
-
-// For element i of n, PAR__STRIP at a time, then 16, then one; a sum adds element i to its lane.
-#define PAR__TP_EACH(i, n, ...)                                                                              \
-    for (size_t i##_0 = 0, i##_n = (n), i##_step; i##_0 < i##_n; i##_0 += i##_step)                          \
-        if ((i##_step = PAR__STRIP, i##_0 + PAR__STRIP <= i##_n)) {                                          \
-            PAR__IVDEP for (size_t lane = 0; lane < PAR__STRIP; lane++) {                                    \
-                const size_t i = i##_0 + lane;                                                               \
-                __VA_ARGS__;                                                                                 \
-            }                                                                                                \
-        } else if ((i##_step = 16, i##_0 + 16 <= i##_n)) {                                                   \
-            PAR__IVDEP for (size_t lane = 0; lane < 16; lane++) {                                            \
-                const size_t i = i##_0 + lane;                                                               \
-                __VA_ARGS__;                                                                                 \
-            }                                                                                                \
-        } else {                                                                                             \
-            const size_t i = i##_0, lane = (i##_step = 1, i & 15u);                                          \
-            __VA_ARGS__;                                                                                     \
-            (void)lane;                                                                                      \
-        }
-
-PAR__TP_INLINE float par__tp_total(float *lanes, size_t n) { // fewer than a strip are all in the first 16
+PAR__INLINE_LOOP float par__tp_total(float *lanes, size_t n) { // fewer than a strip are all in the first 16
     for (int d = n < PAR__STRIP ? 8 : PAR__STRIP / 2; d; d /= 2)
         for (int j = 0; j < d; j++) lanes[j] += lanes[j + d];
     return lanes[0];
 }
 
 // e^x to 2 ulp without branches: x = n ln 2 + r, 2^n by exponent bits, e^r by a polynomial (Cephes' expf).
-PAR__TP_INLINE float par__tp_exp(float x) {
+PAR__INLINE_LOOP float par__tp_exp(float x) {
     x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
     const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; // rounded to an integer
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -516,79 +495,80 @@ PAR__TP_INLINE float par__tp_exp(float x) {
 }
 
 // GELU: x s(x), s = 1/2 (1 + tanh u) = 1 - 1/(e^2u + 1), u = sqrt(2/pi) (x + 0.044715 x^3)
-PAR__TP_INLINE float par__tp_gelu_gate(float x) {
+PAR__INLINE_LOOP float par__tp_gelu_gate(float x) {
     const float u = 0.797884561f * (x + 0.044715f * x * x * x);
     return 1.0f - 1.0f / (par__tp_exp(2.0f * u) + 1.0f);
 }
-PAR__TP_INLINE void par__tp_gelu(float *o0, float *o1, const float *a, const float *b, const float *c,
-                                 size_t n) {
-    (void)o1, (void)b, (void)c;
-    PAR__TP_EACH(i, n, o0[i] = a[i] * par__tp_gelu_gate(a[i]));
-}
-PAR__TP_INLINE void par__tp_gelu_back(float *o0, float *o1, const float *a, const float *b, const float *c,
-                                      size_t n) {
-    (void)o1, (void)c;
-    PAR__TP_EACH(i, n, const float x = b[i], s = par__tp_gelu_gate(x);
-                 const float du = 0.797884561f * (1.0f + 0.134145f * x * x);
-                 o0[i] = a[i] * (s + x * 2.0f * s * (1.0f - s) * du));
-}
-PAR__TP_INLINE void par__tp_swiglu(float *o0, float *o1, const float *a, const float *b, const float *c,
+PAR__INLINE_LOOP void par__tp_gelu(float *o0, float *o1, const float *a, const float *b, const float *c,
                                    size_t n) {
-    (void)o1, (void)c;
-    PAR__TP_EACH(i, n, o0[i] = a[i] / (1.0f + par__tp_exp(-a[i])) * b[i]);
+    (void)o1, (void)b, (void)c;
+    PAR__VECTOR(i, n, o0[i] = a[i] * par__tp_gelu_gate(a[i]));
 }
-PAR__TP_INLINE void par__tp_swiglu_back(float *o0, float *o1, const float *a, const float *b, const float *c,
-                                        size_t n) { // a: dy, b: gate, c: up
-    PAR__TP_EACH(i, n, const float dy = a[i], s = 1.0f / (1.0f + par__tp_exp(-b[i])), y = b[i] * s;
-                 o0[i] = dy * c[i] * (s + y * (1.0f - s)); o1[i] = dy * y);
-}
-PAR__TP_INLINE void par__tp_sum(float *o0, float *o1, const float *a, const float *b, const float *c,
-                                size_t n) {
+PAR__INLINE_LOOP void par__tp_gelu_back(float *o0, float *o1, const float *a, const float *b, const float *c,
+                                        size_t n) {
     (void)o1, (void)c;
-    PAR__TP_EACH(i, n, o0[i] = a[i] + b[i]);
+    PAR__VECTOR(i, n, const float x = b[i], s = par__tp_gelu_gate(x);
+                const float du = 0.797884561f * (1.0f + 0.134145f * x * x);
+                o0[i] = a[i] * (s + x * 2.0f * s * (1.0f - s) * du));
+}
+PAR__INLINE_LOOP void par__tp_swiglu(float *o0, float *o1, const float *a, const float *b, const float *c,
+                                     size_t n) {
+    (void)o1, (void)c;
+    PAR__VECTOR(i, n, o0[i] = a[i] / (1.0f + par__tp_exp(-a[i])) * b[i]);
+}
+PAR__INLINE_LOOP void par__tp_swiglu_back(float *o0, float *o1, const float *a, const float *b,
+                                          const float *c,
+                                          size_t n) { // a: dy, b: gate, c: up
+    PAR__VECTOR(i, n, const float dy = a[i], s = 1.0f / (1.0f + par__tp_exp(-b[i])), y = b[i] * s;
+                o0[i] = dy * c[i] * (s + y * (1.0f - s)); o1[i] = dy * y);
+}
+PAR__INLINE_LOOP void par__tp_sum(float *o0, float *o1, const float *a, const float *b, const float *c,
+                                  size_t n) {
+    (void)o1, (void)c;
+    PAR__VECTOR(i, n, o0[i] = a[i] + b[i]);
 }
 
-PAR__TP_INLINE void par__tp_axpy(float *y, const float *x, float f, size_t n) { // y += f x
-    PAR__TP_EACH(i, n, y[i] += f * x[i]);
+PAR__INLINE_LOOP void par__tp_axpy(float *y, const float *x, float f, size_t n) { // y += f x
+    PAR__VECTOR(i, n, y[i] += f * x[i]);
 }
-PAR__TP_INLINE void par__tp_scale(float *y, const float *x, float f, size_t n) {
-    PAR__TP_EACH(i, n, y[i] = f * x[i]);
+PAR__INLINE_LOOP void par__tp_scale(float *y, const float *x, float f, size_t n) {
+    PAR__VECTOR(i, n, y[i] = f * x[i]);
 }
-PAR__TP_INLINE float par__tp_dot(const float *a, const float *b, size_t n) {
+PAR__INLINE_LOOP float par__tp_dot(const float *a, const float *b, size_t n) {
     float lanes[PAR__STRIP] = {0};
-    PAR__TP_EACH(i, n, lanes[lane] += a[i] * b[i]);
+    PAR__VECTOR(i, n, lanes[lane] += a[i] * b[i]);
     return par__tp_total(lanes, n);
 }
-PAR__TP_INLINE void par__tp_dots(float *dot, const float *a, const float *b, size_t rows, size_t n) {
+PAR__INLINE_LOOP void par__tp_dots(float *dot, const float *a, const float *b, size_t rows, size_t n) {
     for (size_t r = 0; r < rows; r++) dot[r] = par__tp_dot(a + r * n, b + r * n, n);
 }
-PAR__TP_INLINE float par__tp_row_sum(const float *x, size_t n) {
+PAR__INLINE_LOOP float par__tp_row_sum(const float *x, size_t n) {
     float lanes[PAR__STRIP] = {0};
-    PAR__TP_EACH(i, n, lanes[lane] += x[i]);
+    PAR__VECTOR(i, n, lanes[lane] += x[i]);
     return par__tp_total(lanes, n);
 }
-PAR__TP_INLINE float par__tp_row_max(const float *x, size_t n) {
+PAR__INLINE_LOOP float par__tp_row_max(const float *x, size_t n) {
     float lanes[PAR__STRIP];
     for (int j = 0; j < PAR__STRIP; j++) lanes[j] = -INFINITY;
-    PAR__TP_EACH(i, n, lanes[lane] = x[i] > lanes[lane] ? x[i] : lanes[lane]);
+    PAR__VECTOR(i, n, lanes[lane] = x[i] > lanes[lane] ? x[i] : lanes[lane]);
     for (int d = PAR__STRIP / 2; d; d /= 2)
         for (int j = 0; j < d; j++) lanes[j] = lanes[j] > lanes[j + d] ? lanes[j] : lanes[j + d];
     return lanes[0];
 }
-PAR__TP_INLINE float par__tp_row_exp_sum(const float *x, float most, size_t n) {
+PAR__INLINE_LOOP float par__tp_row_exp_sum(const float *x, float most, size_t n) {
     float lanes[PAR__STRIP] = {0};
-    PAR__TP_EACH(i, n, lanes[lane] += par__tp_exp(x[i] - most));
+    PAR__VECTOR(i, n, lanes[lane] += par__tp_exp(x[i] - most));
     return par__tp_total(lanes, n);
 }
-PAR__TP_INLINE void par__tp_row_loss(float *y, const float *x, float lse, float factor, float smooth,
-                                     size_t n) { // of the loss: y = factor e^(x - lse) - smooth
-    PAR__TP_EACH(i, n, y[i] = factor * par__tp_exp(x[i] - lse) - smooth);
+PAR__INLINE_LOOP void par__tp_row_loss(float *y, const float *x, float lse, float factor, float smooth,
+                                       size_t n) { // of the loss: y = factor e^(x - lse) - smooth
+    PAR__VECTOR(i, n, y[i] = factor * par__tp_exp(x[i] - lse) - smooth);
 }
 
 // Of attention: s has keys x queries, of which these are `width` columns. New maxima over the keys, s =
 // e^(s - max), sums of it; shrink: what the old maxima make of older sums. What is hidden, -inf, becomes 0.
-PAR__TP_INLINE void par__tp_soften_strip(size_t width, float *s, size_t ld, size_t keys, float *most,
-                                         float *sum, float *shrink) {
+PAR__INLINE_LOOP void par__tp_soften_strip(size_t width, float *s, size_t ld, size_t keys, float *most,
+                                           float *sum, float *shrink) {
     float top[PAR__STRIP], total[PAR__STRIP];
     for (size_t j = 0; j < width; j++) top[j] = most[j], total[j] = 0;
     for (size_t k = 0; k < keys; k++) PAR__IVDEP for (size_t j = 0; j < width; j++) {
@@ -605,8 +585,8 @@ PAR__TP_INLINE void par__tp_soften_strip(size_t width, float *s, size_t ld, size
         }
     PAR__IVDEP for (size_t j = 0; j < width; j++) most[j] = top[j], sum[j] = sum[j] * shrink[j] + total[j];
 }
-PAR__TP_INLINE void par__tp_soften(float *s, size_t ld, size_t keys, size_t n, float *most, float *sum,
-                                   float *shrink) {
+PAR__INLINE_LOOP void par__tp_soften(float *s, size_t ld, size_t keys, size_t n, float *most, float *sum,
+                                     float *shrink) {
     size_t j = 0;
     for (; j + PAR__STRIP <= n; j += PAR__STRIP)
         par__tp_soften_strip(PAR__STRIP, s + j, ld, keys, most + j, sum + j, shrink + j);
@@ -614,49 +594,49 @@ PAR__TP_INLINE void par__tp_soften(float *s, size_t ld, size_t keys, size_t n, f
     for (; j < n; j++) par__tp_soften_strip(1, s + j, ld, keys, most + j, sum + j, shrink + j);
 }
 // Backward: s = p = e^(s - lse), and of its gradient g (g - dot) p scale
-PAR__TP_INLINE void par__tp_soften_back(float *s, float *g, size_t ld, size_t keys, size_t n,
-                                        const float *lse, const float *dot, float scale) {
+PAR__INLINE_LOOP void par__tp_soften_back(float *s, float *g, size_t ld, size_t keys, size_t n,
+                                          const float *lse, const float *dot, float scale) {
     for (size_t k = 0; k < keys; k++, s += ld, g += ld)
-        PAR__TP_EACH(j, n, const float e = par__tp_exp(s[j] - lse[j]), p = s[j] > -INFINITY ? e : 0; s[j] = p;
-                     g[j] = p * (g[j] - dot[j]) * scale);
+        PAR__VECTOR(j, n, const float e = par__tp_exp(s[j] - lse[j]), p = s[j] > -INFINITY ? e : 0; s[j] = p;
+                    g[j] = p * (g[j] - dot[j]) * scale);
 }
 
-PAR__TP_INLINE void par__tp_norm_row(float *y, float *stats, const float *x, const float *w, const float *b,
-                                     size_t n, int rms, float epsilon) {
+PAR__INLINE_LOOP void par__tp_norm_row(float *y, float *stats, const float *x, const float *w, const float *b,
+                                       size_t n, int rms, float epsilon) {
     const float mean = rms ? 0 : par__tp_row_sum(x, n) / (float)n;
     float lanes[PAR__STRIP] = {0};
-    PAR__TP_EACH(i, n, const float d = x[i] - mean; lanes[lane] += d * d);
+    PAR__VECTOR(i, n, const float d = x[i] - mean; lanes[lane] += d * d);
     const float rstd = 1.0f / sqrtf(par__tp_total(lanes, n) / (float)n + epsilon);
     if (b) {
-        PAR__TP_EACH(i, n, y[i] = (x[i] - mean) * rstd * w[i] + b[i]);
+        PAR__VECTOR(i, n, y[i] = (x[i] - mean) * rstd * w[i] + b[i]);
     } else {
-        PAR__TP_EACH(i, n, y[i] = (x[i] - mean) * rstd * w[i]);
+        PAR__VECTOR(i, n, y[i] = (x[i] - mean) * rstd * w[i]);
     }
     if (!rms) *stats++ = mean;
     *stats = rstd;
 }
 // xhat = (x - mean) rstd, g = dy w:  dx = rstd (g - mean(g) - xhat mean(g xhat)), rms: without mean(g)
-PAR__TP_INLINE void par__tp_norm_row_back(float *dx, float *dw, float *db, const float *dy, const float *x,
-                                          const float *w, const float *stats, size_t n, int rms) {
+PAR__INLINE_LOOP void par__tp_norm_row_back(float *dx, float *dw, float *db, const float *dy, const float *x,
+                                            const float *w, const float *stats, size_t n, int rms) {
     const float mean = rms ? 0 : stats[0], rstd = stats[rms ? 0 : 1];
     float sums[PAR__STRIP] = {0}, dots[PAR__STRIP] = {0};
-    PAR__TP_EACH(i, n, const float g = dy[i] * w[i], h = (x[i] - mean) * rstd; sums[lane] += g;
-                 dots[lane] += g * h);
+    PAR__VECTOR(i, n, const float g = dy[i] * w[i], h = (x[i] - mean) * rstd; sums[lane] += g;
+                dots[lane] += g * h);
     const float sum = rms ? 0 : par__tp_total(sums, n) / (float)n, dot = par__tp_total(dots, n) / (float)n;
     if (dw) {
-        PAR__TP_EACH(i, n, dw[i] += dy[i] * (x[i] - mean) * rstd);
+        PAR__VECTOR(i, n, dw[i] += dy[i] * (x[i] - mean) * rstd);
     }
     if (db) {
-        PAR__TP_EACH(i, n, db[i] += dy[i]);
+        PAR__VECTOR(i, n, db[i] += dy[i]);
     }
-    PAR__TP_EACH(i, n, dx[i] = rstd * (dy[i] * w[i] - sum - (x[i] - mean) * rstd * dot));
+    PAR__VECTOR(i, n, dx[i] = rstd * (dy[i] * w[i] - sum - (x[i] - mean) * rstd * dot));
 }
 // to[c][r] = x[r][c]: squares of 4 x 4 by shuffles of vectors, the edges one by one.
 #if defined(__has_builtin) && !defined(__CUDACC__)
 #if __has_builtin(__builtin_shufflevector)
 #define PAR__TP_SHUFFLES
 typedef float par__tp_four __attribute__((vector_size(16), aligned(4)));
-PAR__TP_INLINE void par__tp_turn_square(float *to, size_t to_ld, const float *x, size_t ld) {
+PAR__INLINE_LOOP void par__tp_turn_square(float *to, size_t to_ld, const float *x, size_t ld) {
     const par__tp_four a = *(const par__tp_four *)x, b = *(const par__tp_four *)(x + ld);
     const par__tp_four c = *(const par__tp_four *)(x + 2 * ld), d = *(const par__tp_four *)(x + 3 * ld);
     const par__tp_four ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5); // a0 b0 a1 b1
@@ -670,8 +650,8 @@ PAR__TP_INLINE void par__tp_turn_square(float *to, size_t to_ld, const float *x,
 }
 #endif
 #endif
-PAR__TP_INLINE void par__tp_turn(float *to, size_t to_ld, const float *x, size_t ld, size_t rows,
-                                 size_t cols) {
+PAR__INLINE_LOOP void par__tp_turn(float *to, size_t to_ld, const float *x, size_t ld, size_t rows,
+                                   size_t cols) {
     size_t squares = 0, c = 0; // rows that whole squares cover; columns done
 #ifdef PAR__TP_SHUFFLES
     for (squares = rows / 4 * 4; c + 4 <= cols; c += 4)
@@ -682,13 +662,13 @@ PAR__TP_INLINE void par__tp_turn(float *to, size_t to_ld, const float *x, size_t
         for (size_t r = i < c ? squares : 0; r < rows; r++) to[i * to_ld + r] = x[r * ld + i];
 }
 // Pairs (i, half + i) by angles whose cosines, then sines, are in turn; y may be x.
-PAR__TP_INLINE void par__tp_rotate(float *y, const float *x, const float *turn, size_t half, float way) {
-    PAR__TP_EACH(i, half, const float u = x[i], v = x[half + i], c = turn[i], s = way * turn[half + i];
-                 y[i] = u * c - v * s; y[half + i] = v * c + u * s);
+PAR__INLINE_LOOP void par__tp_rotate(float *y, const float *x, const float *turn, size_t half, float way) {
+    PAR__VECTOR(i, half, const float u = x[i], v = x[half + i], c = turn[i], s = way * turn[half + i];
+                y[i] = u * c - v * s; y[half + i] = v * c + u * s);
 }
-PAR__TP_INLINE double par__tp_squares(const float *x, size_t n) {
+PAR__INLINE_LOOP double par__tp_squares(const float *x, size_t n) {
     double lanes[PAR__STRIP] = {0}, sum = 0;
-    PAR__TP_EACH(i, n, lanes[lane] += (double)x[i] * (double)x[i]);
+    PAR__VECTOR(i, n, lanes[lane] += (double)x[i] * (double)x[i]);
     for (int j = 0; j < PAR__STRIP; j++) sum += lanes[j];
     return sum;
 }
@@ -749,15 +729,7 @@ typedef struct par__tp_loops {
     static const par__tp_loops par__tp_loops_##I = {PAR__TP_LOOPS(PAR__TP_NAME_##I)};
 PAR__ISAS(PAR__TP_CLONES)
 
-static const par__tp_loops *par__tp_pick(void) {
-#if PAR__X86 && !defined(__CUDACC__)
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        return &par__tp_loops_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &par__tp_loops_avx2;
-#endif
-    return &par__tp_loops_base;
-}
+static const par__tp_loops *par__tp_pick(void) { return PAR__PICK(par__tp_loops); }
 
 // >>tp_kernels ----------------------------------------------------------------------------------------------
 //
