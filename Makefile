@@ -30,7 +30,7 @@ check:
 soak: build/test_par
 	@bash tests/soak.sh
 
-all: examples bench build/test_par build/test_tp build/test_golden
+all: examples bench build/test_par build/test_zero build/test_tp build/test_golden
 
 examples: build/01_hello build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/02_mpi_adopt.c and build/gpt_mpi are left out")
@@ -46,7 +46,7 @@ lint:
 
 install:
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	install -m 644 par.h par_tp.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 par.h par_zero.h par_tp.h $(DESTDIR)$(PREFIX)/include/
 	printf 'prefix=%s\nincludedir=$${prefix}/include\n\nName: par\nDescription: header-only distributed training\nVersion: 0.1\nCflags: -I$${includedir} -pthread\nLibs: -pthread -lm\n' \
 	    '$(PREFIX)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/par.pc
 
@@ -93,6 +93,9 @@ build/test_par: tests/test_par.c tests/test.h par.h | build
 
 build/test_golden: tests/test_golden.c tests/test.h examples/options.h $(GPT_DEPS) | build
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
+
+build/test_zero: tests/test_zero.c tests/test.h par.h par_zero.h | build
+	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
 build/test_tp: tests/test_tp.c tests/test.h par.h par_tp.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)

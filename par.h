@@ -562,6 +562,7 @@ uint64_t par_random(uint64_t seed, uint64_t stream, uint64_t index);
 // the comm argument; they hide nothing else, and &par_all_reduce is still the function.
 
 par_comm *par__at(par_comm *comm, const char *site);
+void par__forget_sites(par_comm *comm); // texts given to par__at go; the program's own stay
 #define PAR__TEXT2(x)                    #x
 #define PAR__TEXT(x)                     PAR__TEXT2(x)
 #define PAR_SITE                         __FILE__ ":" PAR__TEXT(__LINE__)
@@ -5565,6 +5566,7 @@ int par_world_rank(const par_comm *comm, int rank) { return comm->world_rank[ran
 int par_node_count(const par_comm *comm) { return comm->nodes.node_count; }
 int par_node_of(const par_comm *comm, int rank) { return comm->nodes.node_of[rank]; }
 const char *par_backend(const par_comm *comm) { return comm->world->backend; }
+void par__forget_sites(par_comm *comm) { memset(comm->world->site_cache, 0, sizeof comm->world->site_cache); }
 void par_tag(par_comm *comm, int tag) { comm->tag = tag; }
 void par_set_timeout(par_comm *comm, double seconds) { comm->world->timeout_s = seconds > 0 ? seconds : 600; }
 double par_seconds(const par_comm *comm) { return par__now() - comm->world->opened_at; }

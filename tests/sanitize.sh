@@ -6,6 +6,7 @@ asan="-fsanitize=address,undefined -fno-sanitize-recover=all -O1 -g"
 
 build_asan() {
     gcc -std=c11 $asan -I. -Itests -DTEST_FEWER=1 tests/test_par.c -o build/test_par_asan -pthread -lm &&
+    gcc -std=c11 $asan -I. -Itests -DTEST_FEWER=1 tests/test_zero.c -o build/test_zero_asan -pthread -lm &&
     gcc -std=c11 $asan -I. -Itests -DTEST_FEWER=1 tests/test_tp.c -o build/test_tp_asan -pthread -lm &&
     gcc -std=gnu11 $asan -I. -Itests -Iexamples/gpt -DTEST_FEWER=1 tests/test_golden.c -o build/test_golden_asan -pthread -lm &&
     gcc -std=gnu11 $asan -I. examples/gpt/gpt.c -o build/gpt_asan -pthread -lm &&
@@ -18,6 +19,7 @@ DEADLINE=280
 check "build with ASan and UBSan" build_asan
 check "ASan, UBSan: forked ranks" build/test_par_asan --backend fork
 check "ASan, UBSan: threads" build/test_par_asan --backend threads
+check "ASan, UBSan: par_zero.h" build/test_zero_asan --node 0
 check "ASan, UBSan: par_tp.h" build/test_tp_asan --backend fork --node 0
 check "ASan, UBSan: PyTorch's goldens, model files" build/test_golden_asan --backend fork
 check "ASan, UBSan: the trainer" trainer

@@ -2,5 +2,7 @@
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include "par_tp.h"
+#include "par_zero.h"
 #include "par.h"
 #include "par_tp.h"
+#include "par_zero.h"

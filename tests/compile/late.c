@@ -5,3 +5,4 @@
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include "par_tp.h"
+#include "par_zero.h"

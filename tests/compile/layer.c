@@ -1,3 +1,5 @@
-/* A layer's implementation alone: that of par.h is in another file. */
+/* Layers' implementations alone: that of par.h is in another file. */
 #define PAR_TP_IMPLEMENTATION
+#define PAR_ZERO_IMPLEMENTATION
 #include "par_tp.h"
+#include "par_zero.h"

@@ -1,8 +1,10 @@
 /* Uses the headers without their implementations, which another file has. */
 #include "par.h"
 #include "par_tp.h"
+#include "par_zero.h"
 #include "par.h"
 #include "par_tp.h"
+#include "par_zero.h"
 
 #include <string.h>
 
@@ -10,6 +12,8 @@ int main(void) {
     par_comm *world;
     par_tp *tp;
     par_tp_desc desc;
+    par_zero *zero;
+    par_zero_desc how;
     int one = 1;
     if (par_open(NULL, &world) != PAR_OK) return 1;
     if (par_all_reduce(&one, &one, 1, PAR_I32, PAR_SUM, world) != PAR_OK) return 1;
@@ -18,5 +22,9 @@ int main(void) {
     desc.tp = world;
     if (par_tp_open(&desc, &tp) != PAR_OK || par_tp_element_bytes(tp) != 4) return 3;
     if (par_tp_close(tp) != PAR_OK) return 4;
+    memset(&how, 0, sizeof how);
+    how.comm = world;
+    if (par_zero_open(&how, &zero) != PAR_OK || par_zero_commit(zero) != PAR_OK) return 5;
+    if (par_zero_step(zero, 1, NULL) != PAR_OK || par_zero_close(zero) != PAR_OK) return 6;
     return par_close(world) != PAR_OK;
 }

@@ -1,0 +1,1566 @@
+// par_zero.h - data parallelism from DDP to ZeRO-3: places for parameters, gradients and optimizer states.
+//
+// Public domain or MIT-0, as you choose: see the end of this file.
+
+// clang-format off
+#if defined(PAR_IMPLEMENTATION) && !defined(PAR_ZERO_IMPLEMENTATION)
+#define PAR_ZERO_IMPLEMENTATION
+#endif
+// clang-format on
+
+#include "par.h"
+
+#ifndef PAR_ZERO_H
+#define PAR_ZERO_H
+/*
+WHAT
+    n ranks train one model on different data. Parameters, gradients and optimizer states are each whole on
+    every rank, or cut into n shards: the stage says which. Everything else, forward, backward and the loss,
+    stays yours: you say which unit (a layer, say) you are about to use, and where its gradients are complete.
+
+USE
+    #define PAR_IMPLEMENTATION        in one file
+    #include "par_zero.h"             cc -O2 prog.c -pthread -lm
+
+EXAMPLE
+    #define PAR_IMPLEMENTATION
+    #include "par_zero.h"
+
+    static void fours(void *user, size_t first, size_t count, float *values) {
+        (void)user, (void)first;
+        for (size_t i = 0; i < count; i++) values[i] = 4;
+    }
+    int main(void) { // each rank pulls all weights towards its own number; the average wins
+        par_comm *world;
+        par_zero *z;
+        par_zero_desc desc = {0};
+        par_zero_tensor t = {0};
+        par_zero_report report;
+        if (par_open(NULL, &world)) return 1;
+        desc.comm = world, desc.stage = 3, desc.average = 1;
+        desc.optimizer = PAR_ZERO_SGD, desc.hyper[0].lr = 1;
+        t.name = "w", t.dims = 1, t.shape[0] = 1000;
+        if (par_zero_open(&desc, &z)) return 1;
+        const int layer = par_zero_unit(z, "layer"), w = par_zero_add(z, &t);
+        if (par_zero_commit(z) || par_zero_fill(z, w, fours, NULL)) return 1;
+        if (par_zero_forward_begin(z, layer)) return 1; // from here on par_zero_data(z, w) is all of w
+        if (par_zero_forward_end(z, layer) || par_zero_backward_begin(z, layer)) return 1;
+        for (int i = 0; i < 1000; i++)
+            par_zero_grad(z, w)[i] = ((float *)par_zero_data(z, w))[i] - (float)par_rank(world);
+        if (par_zero_backward_end(z, layer) || par_zero_step(z, 1, &report)) return 1;
+        float now[1000];
+        if (par_zero_read(z, w, PAR_ZERO_VALUE, now)) return 1;
+        if (par_rank(world) == 0) printf("weights are now %g\n", (double)now[999]);
+        // with PAR_RANKS=3 it prints: weights are now 1
+        par_zero_close(z);
+        return par_close(world) != PAR_OK;
+    }
+
+TABLE OF CONTENTS
+    The API comes first: contexts, units and tensors, the plan, forward and backward, the step, values,
+    schedules, kernels. Implementation, bottom-up:
+    >>zero_loops     optimizers' inner loops, once per instruction set
+    >>zero_kernels   the CPU's row of the table of kernels
+    >>zero_structs   every private structure
+    >>zero_plan      how units are laid out, what that costs
+    >>zero_open      contexts, registration, memory
+    >>zero_gather    whole parameters of sharded units
+    >>zero_reduce    gradients of a microbatch, and of all
+    >>zero_norm      the global norm
+    >>zero_step      the update
+    >>zero_values    reading and writing tensors
+    >>zero_schedule  learning rates
+
+CONFIG
+    PAR_IMPLEMENTATION (or PAR_ZERO_IMPLEMENTATION)   emit the code, in one file
+    PAR_MALLOC, PAR_ASSERT ... as in par.h
+
+MODEL
+    stage     parameters   gradients   optimizer   sent by each rank in a step, times (n-1)/n parameters
+    0 (DDP)   whole        whole       whole       2: sums of gradients
+    1         whole        whole       sharded     2: sums scattered, parameters gathered
+    2         whole        sharded     sharded     1 + m: gradients are scattered after each microbatch
+    3         sharded      sharded     sharded     3m: and parameters gathered for forward and for backward
+    (Rajbhandari et al. 2020.) central: gradients go to rank 0, which alone has optimizer states, and
+    parameters come back (a parameter server, Li et al. 2014). desc.outer: shards within comm, replicas across
+    outer (hybrid sharding, Zhang et al. 2022).
+    A unit is what is gathered and reduced at once; its tensors lie side by side in one array, each at a
+    multiple of 32 elements, so that nothing is ever copied together or apart.
+    m = micro_steps backward passes make a step. Gradients are summed over them and over ranks, in a fixed
+    order: two runs are alike to the bit. With canonical_shards = C = m x ranks (powers of two) they are
+    summed by pairs over the C microbatches of the step, each of which has a number (par_zero_microbatch says
+    which is whose): so any number of ranks and any stage give the same bits.
+    begin and end are counted: a unit may be begun again within (recomputation, a tied embedding).
+    Reductions and gathers run beside what is computed next; par_zero_step waits for them.
+    Memory is allocated by par_zero_commit and freed by par_zero_close; none in between. The caller may write
+    to what par_zero_data and par_zero_grad give until the end that belongs to the begin.
+    Errors: par_last_error(desc.comm) has the text.
+    Not thread-safe: a context belongs to one rank.
+
+LIMITS
+    Every rank uses the same units in the same order; a unit that no rank uses in a step has zeros for
+    gradients. LAMB and Muon work on whole tensors. Muon holds the momentum of the largest unit whole.
+*/
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- contexts ---------------------------------------------------------------------------------------------
+
+typedef struct par_zero par_zero;
+typedef struct par_zero_kernels par_zero_kernels; // one for each kind of device; see below
+
+// X(constant, name, arrays of states besides the weights)
+#define PAR_ZERO_OPTIMIZERS(X)                                                                               \
+    X(PAR_ZERO_ADAMW, "adamw", 2) /* Loshchilov and Hutter 2019 */                                           \
+    X(PAR_ZERO_SGD, "sgd", 1)     /* momentum and weight decay as torch has them */                          \
+    X(PAR_ZERO_LION, "lion", 1)   /* Chen et al. 2023 */                                                     \
+    X(PAR_ZERO_LAMB, "lamb", 2)   /* You et al. 2020 */                                                      \
+    X(PAR_ZERO_MUON, "muon", 2)   /* Jordan 2024; AdamW for what is no matrix, or `plain` */
+typedef enum par_zero_optimizer {
+#define X(name, text, states) name,
+    PAR_ZERO_OPTIMIZERS(X)
+#undef X
+        PAR_ZERO_OPTIMIZER_COUNT
+} par_zero_optimizer;
+const char *par_zero_optimizer_name(par_zero_optimizer optimizer);
+int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer); // 1, or 0
+
+typedef struct par_zero_hyper { // of a group of parameters
+    float lr;                   // times the factor that par_zero_step is given; 0: 0.001
+    float beta1, beta2;         // 0: 0.9 and 0.999 (Lion 0.99); below 0: 0
+    float epsilon;              // 0: 1e-8 (LAMB 1e-6)
+    float weight_decay;         // decoupled, but for SGD
+    float momentum;             // SGD (0: none) and Muon (0: 0.95)
+    int nesterov;               // SGD; Muon always
+} par_zero_hyper;
+
+enum { PAR_ZERO_GROUPS = 8 };
+typedef struct par_zero_desc {
+    par_comm *comm;        // ranks that share out the states; NULL: only plan, for plan_ranks
+    par_comm *outer;       // hybrid: the same place in other such comms; NULL: there are none
+    par_comm *others;      // ranks with other parameters (tp, pp): the norm is over them, too; NULL: none
+    int stage;             // 0 to 3
+    int central;           // 1: rank 0 has the optimizer; stage 0
+    int accumulate;        // 1: stages 2 and 3 keep whole gradients, and scatter them once a step
+    int micro_steps;       // m; 0: 1
+    int canonical_shards;  // C; 0: sums in rank order
+    int average;           // 1: gradients are divided by m x ranks
+    int whole_units;       // stages 2 and 3: units that may be whole at a time; 0: 2
+    par_dtype param_dtype; // f32, bf16 or f16; 0: f32. 16 bits: f32 masters are kept with the optimizer
+    par_dtype grad_dtype;  // 0: f32
+    par_zero_optimizer optimizer;
+    par_zero_hyper hyper[PAR_ZERO_GROUPS];
+    float clip;              // largest norm of all gradients; 0: any
+    float loss_scale;        // the first; the caller multiplies the loss by par_zero_loss_scale. 0: none
+    int loss_scale_window;   // good steps before it is doubled; 0: 2000
+    int loss_scale_patience; // bad steps before it is halved; 0: 1
+    int stochastic_rounding; // of weights to bf16, keyed by {seed, unit, element, step}
+    float ema;               // decay of a moving average of the weights; 0: none is kept
+    uint64_t seed;
+    int plan_ranks;                  // with comm NULL
+    const par_zero_kernels *kernels; // NULL: the CPU's
+} par_zero_desc;
+
+// Errors: ARGUMENT, MEMORY. With comm NULL the text goes to PAR_LOG.
+par_result par_zero_open(const par_zero_desc *desc, par_zero **z);
+par_result par_zero_close(par_zero *z); // collective, if committed
+
+// ---- units and tensors ------------------------------------------------------------------------------------
+
+typedef struct par_zero_tensor {
+    const char *name;
+    size_t shape[4];
+    int dims;     // 1 to 4; a size may be 0
+    int group;    // of hyperparameters
+    int frozen;   // no gradient, no state
+    int plain;    // with Muon: by AdamW, although it is a matrix (embeddings)
+    int replicas; // ranks of `others` that have the same tensor, which counts once in the norm; 0: 1
+} par_zero_tensor;
+
+// A unit begins; then its tensors. They return numbers from 0 on, or -1: no memory, or already committed.
+int par_zero_unit(par_zero *z, const char *name);
+int par_zero_add(par_zero *z, const par_zero_tensor *tensor);
+// Allocates everything. Collective over comm (and outer). Errors: ARGUMENT, MISMATCH (other tensors on other
+// ranks), MEMORY.
+par_result par_zero_commit(par_zero *z);
+
+// ---- the plan ---------------------------------------------------------------------------------------------
+
+// Bytes on this rank (with comm NULL: on rank 0), of what commit allocates, and elements sent in a step.
+// States hold what is padded to shards, too.
+typedef struct par_zero_plan {
+    size_t elements;                                     // of all tensors
+    size_t parameter_bytes, gradient_bytes, state_bytes; // states: masters, moments, moving averages
+    size_t buffer_bytes;                                 // whole units on their way, sums of pairs, Muon
+    size_t reduce_count, gather_count, outer_count;      // sent over comm, over comm, over outer
+} par_zero_plan;
+par_result par_zero_plan_of(const par_zero *z, par_zero_plan *plan);
+void par_zero_plan_print(const par_zero *z, FILE *file);
+// What was in truth allocated, in the same classes (the counts are 0).
+par_zero_plan par_zero_allocated(const par_zero *z);
+
+// ---- forward and backward ---------------------------------------------------------------------------------
+
+// Around the use of a unit's parameters in forward. Stage 3: they are gathered by begin (and those of the
+// next unit on their way), and gone after end.
+par_result par_zero_forward_begin(par_zero *z, int unit);
+par_result par_zero_forward_end(par_zero *z, int unit);
+// Around backward, which adds to the gradients: they are 0 when a microbatch begins. After the end they are
+// on their way to the sum.
+par_result par_zero_backward_begin(par_zero *z, int unit);
+par_result par_zero_backward_end(par_zero *z, int unit);
+
+// The whole tensor, of param_dtype. NULL while it is sharded.
+void *par_zero_data(par_zero *z, int tensor);
+// Its whole gradient (of grad_dtype: cast the pointer). NULL if it is frozen, or nowhere now.
+float *par_zero_grad(par_zero *z, int tensor);
+// Which of the m x ranks microbatches of the step this rank has as its number i, 0 <= i < m.
+uint64_t par_zero_microbatch(const par_zero *z, int i);
+
+// ---- the step ---------------------------------------------------------------------------------------------
+
+typedef struct par_zero_report {
+    double norm;      // of the gradients, before clipping
+    int skipped;      // 1: something was not finite, so that nothing was changed, on all ranks alike
+    float loss_scale; // of the next step
+    uint64_t step;    // done so far
+} par_zero_report;
+// Waits for the gradients, updates the weights (learning rates times lr_factor), spreads them. report may be
+// NULL. Collective.
+par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report);
+float par_zero_loss_scale(const par_zero *z);
+uint64_t par_zero_steps(const par_zero *z); // done so far; skipped ones do not count
+
+// ---- values -----------------------------------------------------------------------------------------------
+
+typedef enum par_zero_what {
+    PAR_ZERO_VALUE,
+    PAR_ZERO_GRADIENT,
+    PAR_ZERO_MOMENT1,
+    PAR_ZERO_MOMENT2,
+    PAR_ZERO_EMA
+} par_zero_what;
+
+// Sets a tensor: fn gives elements [first, first + count) of it, for what this rank has. Not collective.
+typedef void (*par_zero_fill_fn)(void *user, size_t first, size_t count, float *values);
+par_result par_zero_fill(par_zero *z, int tensor, par_zero_fill_fn fn, void *user);
+// All of a tensor, as f32, on every rank. VALUE: the masters where there are any. GRADIENT: after the sum,
+// before par_zero_step clears it. Collective over comm.
+par_result par_zero_read(par_zero *z, int tensor, par_zero_what what, float *values);
+
+// ---- schedules --------------------------------------------------------------------------------------------
+
+typedef enum par_zero_shape {
+    PAR_ZERO_CONSTANT,
+    PAR_ZERO_LINEAR,
+    PAR_ZERO_COSINE,
+    PAR_ZERO_WSD
+} par_zero_shape;
+// After warm-up: constant; down to `least` by a line or half a cosine; WSD: constant, then a line over the
+// last `decay` steps (Hu et al. 2024).
+typedef struct par_zero_schedule {
+    uint64_t warmup, steps, decay;
+    float least; // factor at the end
+    par_zero_shape shape;
+} par_zero_schedule;
+// The factor for step number `step`, from 0. Warm-up goes up by a line: (step + 1) / (warmup + 1).
+float par_zero_factor(const par_zero_schedule *schedule, uint64_t step);
+
+// ---- kernels ----------------------------------------------------------------------------------------------
+
+// One run of elements of one tensor. scale: of gradients, before anything else.
+typedef struct par_zero_update {
+    par_zero_optimizer optimizer;
+    par_zero_hyper hyper;           // no member left to a default; lr with its factor
+    float correction1, correction2; // 1/(1 - beta^step)
+    float scale, trust, ema;        // trust: LAMB's; ema 0: none
+    uint64_t seed, stream,
+        first; // stochastic rounding: element `first` + i of the stream; seed 0: to nearest
+} par_zero_update;
+
+struct par_zero_kernels {
+    const char *name;
+    // w: f32 weights or masters. stored: the 16-bit copy, or NULL. v, ema: NULL where there are none.
+    par_result (*update)(const par_zero_update *a, size_t n, float *w, void *stored, par_dtype stored_type,
+                         const void *g, par_dtype g_type, float *m, float *v, float *ema);
+    // LAMB: moves m and v on; *w_squares += w^2, *u_squares += u^2, u the step before trust and lr
+    par_result (*lamb_norms)(const par_zero_update *a, size_t n, const float *w, const void *g,
+                             par_dtype g_type, float *m, float *v, double *w_squares, double *u_squares);
+    // Muon: m = momentum m + scale g; out = scale g + momentum m
+    par_result (*momentum)(const par_zero_update *a, size_t n, const void *g, par_dtype g_type, float *m,
+                           float *out);
+    par_result (*square_sum)(const void *x, par_dtype type, size_t n, double *sum); // *sum += ...
+};
+const par_zero_kernels *par_zero_cpu(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif // PAR_ZERO_H
+
+// Stop here if you only use it. -----------------------------------------------------------------------------
+
+#if defined(PAR_ZERO_IMPLEMENTATION) && !defined(PAR_ZERO_IMPLEMENTED)
+#define PAR_ZERO_IMPLEMENTED
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// >>zero_loops ----------------------------------------------------------------------------------------------
+//
+// Whole vectors only: tensors and shards begin at multiples of 32 elements, so that an element is treated
+// alike wherever the shards end.
+
+PAR__INLINE_LOOP void par__zero_adamw(const par_zero_update *a, float *w, const float *g, float *m, float *v,
+                                      size_t n) {
+    const float b1 = a->hyper.beta1, b2 = a->hyper.beta2, lr = a->hyper.lr, eps = a->hyper.epsilon;
+    const float c1 = a->correction1, c2 = a->correction2, keep = 1 - lr * a->hyper.weight_decay,
+                scale = a->scale;
+    PAR__VECTOR(i, n, const float x = g[i] * scale, p = b1 * m[i] + (1 - b1) * x;
+                const float q = b2 * v[i] + (1 - b2) * x * x; m[i] = p; v[i] = q;
+                w[i] = w[i] * keep - lr * (p * c1 / (sqrtf(q * c2) + eps)));
+}
+PAR__INLINE_LOOP void par__zero_sgd(const par_zero_update *a, float *w, const float *g, float *m, float *v,
+                                    size_t n) {
+    const float mu = a->hyper.momentum, lr = a->hyper.lr, decay = a->hyper.weight_decay, scale = a->scale;
+    const float own = a->hyper.nesterov || mu == 0 ? 1.0f : 0.0f, past = mu == 0             ? 0.0f
+                                                                         : a->hyper.nesterov ? mu
+                                                                                             : 1.0f;
+    (void)v;
+    PAR__VECTOR(i, n, const float x = g[i] * scale + decay * w[i], p = mu * m[i] + x; m[i] = p;
+                w[i] -= lr * (own * x + past * p));
+}
+PAR__INLINE_LOOP void par__zero_lion(const par_zero_update *a, float *w, const float *g, float *m, float *v,
+                                     size_t n) {
+    const float b1 = a->hyper.beta1, b2 = a->hyper.beta2, lr = a->hyper.lr, scale = a->scale;
+    const float keep = 1 - lr * a->hyper.weight_decay;
+    (void)v;
+    PAR__VECTOR(i, n, const float x = g[i] * scale, c = b1 * m[i] + (1 - b1) * x;
+                m[i] = b2 * m[i] + (1 - b2) * x; w[i] = w[i] * keep - (c > 0   ? lr
+                                                                       : c < 0 ? -lr
+                                                                               : 0));
+}
+PAR__INLINE_LOOP float par__zero_lamb_step(const par_zero_update *a, float w, float m, float v) {
+    return m * a->correction1 / (sqrtf(v * a->correction2) + a->hyper.epsilon) + a->hyper.weight_decay * w;
+}
+PAR__INLINE_LOOP void par__zero_lamb(const par_zero_update *a, float *w, const float *g, float *m, float *v,
+                                     size_t n) { // m and v have moved on already
+    const float lr = a->hyper.lr * a->trust;
+    (void)g;
+    PAR__VECTOR(i, n, w[i] -= lr * par__zero_lamb_step(a, w[i], m[i], v[i]));
+}
+PAR__INLINE_LOOP void par__zero_muon(const par_zero_update *a, float *w, const float *g, float *m, float *v,
+                                     size_t n) { // g: the direction
+    const float lr = a->hyper.lr, keep = 1 - lr * a->hyper.weight_decay, scale = a->scale;
+    (void)m, (void)v;
+    PAR__VECTOR(i, n, w[i] = w[i] * keep - lr * (scale * g[i]));
+}
+PAR__INLINE_LOOP void par__zero_average(float *ema, const float *w, float decay, size_t n) {
+    PAR__VECTOR(i, n, ema[i] = decay * ema[i] + (1 - decay) * w[i]);
+}
+PAR__INLINE_LOOP void par__zero_momentum(const par_zero_update *a, float *out, const float *g, float *m,
+                                         size_t n) {
+    const float mu = a->hyper.momentum, scale = a->scale;
+    PAR__VECTOR(i, n, const float x = g[i] * scale, p = mu * m[i] + x; m[i] = p; out[i] = x + mu * p);
+}
+PAR__INLINE_LOOP double par__zero_sum_lanes(const double *lanes) {
+    double sum = 0;
+    for (int j = 0; j < PAR__STRIP; j++) sum += lanes[j];
+    return sum;
+}
+PAR__INLINE_LOOP double par__zero_squares(const float *x, size_t n) {
+    double lanes[PAR__STRIP] = {0};
+    PAR__VECTOR(i, n, lanes[lane] += (double)x[i] * (double)x[i]);
+    return par__zero_sum_lanes(lanes);
+}
+PAR__INLINE_LOOP void par__zero_lamb_norms(const par_zero_update *a, const float *w, const float *g, float *m,
+                                           float *v, size_t n, double *sums) {
+    const float b1 = a->hyper.beta1, b2 = a->hyper.beta2, scale = a->scale;
+    double ww[PAR__STRIP] = {0}, uu[PAR__STRIP] = {0};
+    PAR__VECTOR(i, n, const float x = g[i] * scale; m[i] = b1 * m[i] + (1 - b1) * x;
+                v[i] = b2 * v[i] + (1 - b2) * x * x;
+                const double p = (double)w[i], u = (double)par__zero_lamb_step(a, w[i], m[i], v[i]);
+                ww[lane] += p * p; uu[lane] += u * u);
+    sums[0] += par__zero_sum_lanes(ww), sums[1] += par__zero_sum_lanes(uu);
+}
+
+#define PAR__ZERO_STEP (const par_zero_update *a, float *w, const float *g, float *m, float *v, size_t n)
+// X(result, name, parameters, arguments)
+#define PAR__ZERO_LOOPS(X)                                                                                   \
+    X(void, adamw, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                       \
+    X(void, sgd, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                         \
+    X(void, lion, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                        \
+    X(void, lamb, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                        \
+    X(void, muon, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                        \
+    X(void, average, (float *ema, const float *w, float decay, size_t n), (ema, w, decay, n))                \
+    X(void, momentum, (const par_zero_update *a, float *out, const float *g, float *m, size_t n),            \
+      (a, out, g, m, n))                                                                                     \
+    X(double, squares, (const float *x, size_t n), (x, n))                                                   \
+    X(void, lamb_norms,                                                                                      \
+      (const par_zero_update *a, const float *w, const float *g, float *m, float *v, size_t n,               \
+       double *sums),                                                                                        \
+      (a, w, g, m, v, n, sums))
+
+typedef struct par__zero_loops {
+#define X(result, name, parameters, arguments) result(*name) parameters;
+    PAR__ZERO_LOOPS(X)
+#undef X
+} par__zero_loops;
+#define PAR__ZERO_CLONE_base(result, name, parameters, arguments)                                            \
+    static result par__zero_##name##_base parameters { return par__zero_##name arguments; }
+#define PAR__ZERO_CLONE_avx2(result, name, parameters, arguments)                                            \
+    PAR__TARGET_avx2 static result par__zero_##name##_avx2 parameters { return par__zero_##name arguments; }
+#define PAR__ZERO_CLONE_avx512(result, name, parameters, arguments)                                          \
+    PAR__TARGET_avx512 static result par__zero_##name##_avx512 parameters {                                  \
+        return par__zero_##name arguments;                                                                   \
+    }
+#define PAR__ZERO_NAME_base(result, name, parameters, arguments)   par__zero_##name##_base,
+#define PAR__ZERO_NAME_avx2(result, name, parameters, arguments)   par__zero_##name##_avx2,
+#define PAR__ZERO_NAME_avx512(result, name, parameters, arguments) par__zero_##name##_avx512,
+#define PAR__ZERO_CLONES(I, TARGET)                                                                          \
+    PAR__ZERO_LOOPS(PAR__ZERO_CLONE_##I)                                                                     \
+    static const par__zero_loops par__zero_loops_##I = {PAR__ZERO_LOOPS(PAR__ZERO_NAME_##I)};
+PAR__ISAS(PAR__ZERO_CLONES)
+
+// >>zero_kernels --------------------------------------------------------------------------------------------
+
+enum { PAR__ZERO_PIECE = 1024 }; // elements at a time: what is widened or rounded stays in the first cache
+
+static const float *par__zero_widen(float *room, const void *x, par_dtype type, size_t at, size_t n) {
+    if (type == PAR_F32) return (const float *)x + at;
+    par_cast(room, PAR_F32, (const uint16_t *)x + at, type, n);
+    return room;
+}
+// To bf16, up with the probability of the part that is cut off (Gupta et al. 2015).
+static void par__zero_round_randomly(uint16_t *to, const float *x, size_t n, const par_zero_update *a,
+                                     uint64_t first) {
+    const uint32_t key[2] = {(uint32_t)a->seed, (uint32_t)(a->seed >> 32)};
+    for (size_t i = 0; i < n; i += 8) { // 16 random bits each
+        const uint64_t block = (first + i) / 8;
+        const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)a->stream,
+                                     (uint32_t)(a->stream >> 32)};
+        uint32_t random[4], bits;
+        par_philox(counter, key, random);
+        for (size_t j = 0; j < 8; j++) {
+            memcpy(&bits, &x[i + j], sizeof bits);
+            const uint32_t r = random[j / 2] >> 16 * (j % 2) & 0xFFFFu;
+            to[i + j] = (bits & 0x7F800000u) == 0x7F800000u ? par_f32_to_bf16(x[i + j])
+                                                            : (uint16_t)((bits + r) >> 16);
+        }
+    }
+}
+static par_result par__zero_cpu_update(const par_zero_update *a, size_t n, float *w, void *stored,
+                                       par_dtype stored_type, const void *g, par_dtype g_type, float *m,
+                                       float *v, float *ema) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    void(*const step[PAR_ZERO_OPTIMIZER_COUNT])
+        PAR__ZERO_STEP = {l->adamw, l->sgd, l->lion, l->lamb, l->muon};
+    float wide[PAR__ZERO_PIECE];
+    for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
+        step[a->optimizer](a, w + at, par__zero_widen(wide, g, g_type, at, k), m ? m + at : NULL,
+                           v ? v + at : NULL, k);
+        if (ema) l->average(ema + at, w + at, a->ema, k);
+        if (!stored) continue;
+        if (a->seed && stored_type == PAR_BF16)
+            par__zero_round_randomly((uint16_t *)stored + at, w + at, k, a, a->first + at);
+        else
+            par_cast((uint16_t *)stored + at, stored_type, w + at, PAR_F32, k);
+    }
+    return PAR_OK;
+}
+static par_result par__zero_cpu_lamb_norms(const par_zero_update *a, size_t n, const float *w, const void *g,
+                                           par_dtype g_type, float *m, float *v, double *w_squares,
+                                           double *u_squares) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    float wide[PAR__ZERO_PIECE];
+    double sums[2] = {0, 0};
+    for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
+        l->lamb_norms(a, w + at, par__zero_widen(wide, g, g_type, at, k), m + at, v + at, k, sums);
+    }
+    *w_squares += sums[0], *u_squares += sums[1];
+    return PAR_OK;
+}
+static par_result par__zero_cpu_momentum(const par_zero_update *a, size_t n, const void *g, par_dtype g_type,
+                                         float *m, float *out) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    float wide[PAR__ZERO_PIECE];
+    for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
+        l->momentum(a, out + at, par__zero_widen(wide, g, g_type, at, k), m + at, k);
+    }
+    return PAR_OK;
+}
+static par_result par__zero_cpu_square_sum(const void *x, par_dtype type, size_t n, double *sum) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    float wide[PAR__ZERO_PIECE];
+    for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
+        *sum += l->squares(par__zero_widen(wide, x, type, at, k), k);
+    }
+    return PAR_OK;
+}
+const par_zero_kernels *par_zero_cpu(void) {
+    static const par_zero_kernels cpu = {"cpu", par__zero_cpu_update, par__zero_cpu_lamb_norms,
+                                         par__zero_cpu_momentum, par__zero_cpu_square_sum};
+    return &cpu;
+}
+
+// >>zero_structs --------------------------------------------------------------------------------------------
+
+enum { PAR__ZERO_ALIGN = 32, PAR__ZERO_WHOLE_UNITS = 8, PAR__ZERO_LEVELS = 20 };
+enum { PAR__ZERO_TRAINED, PAR__ZERO_FROZEN }; // the two parts of a unit
+enum { PAR__ZERO_FORWARD, PAR__ZERO_BACKWARD, PAR__ZERO_UPDATE, PAR__ZERO_SITES };
+
+typedef struct par__zero_tensor {
+    par_zero_tensor desc;
+    char name[160];
+    int unit, part;
+    size_t count, at; // elements; the first, in its part of the unit
+} par__zero_tensor;
+
+typedef struct par__zero_unit {
+    char name[64], site[PAR__ZERO_SITES][96]; // what errors call it
+    int first, last;                          // tensors
+    size_t count[2];                          // elements of its parts, padded; a shard is count / ranks
+    size_t whole_at, shard_at;                // of its parameters, among those of all units: whole, as shards
+    size_t grad_at, grad_shard_at;            // likewise of what is trained
+    int forwards, backwards;                  // begun and not ended
+    int micro;                                // microbatches whose gradients are complete
+    par_request reduction, spreading, outer;
+} par__zero_unit;
+
+typedef struct par__zero_slot { // room for a whole unit: its parameters, or its gradients
+    char *memory;
+    int unit, holders; // -1: none
+    par_request requests[2];
+} par__zero_slot;
+
+struct par_zero {
+    par_zero_desc desc;
+    int ranks, rank, groups, group; // of comm, of outer
+    int micro_steps, slots, levels;
+    int sharded_parameters, sharded_gradients, sharded_states, pooled; // pooled: gradients are whole in slots
+    const par_zero_kernels *kernels;
+    par__zero_unit *units;
+    par__zero_tensor *tensors;
+    int unit_count, tensor_count, committed, finished; // finished: all gradients are summed
+    char *parameters, *gradients;                      // whole or shards
+    char *level[PAR__ZERO_LEVELS];                     // sums of 2^i microbatches, laid out like gradients
+    float *master, *m, *v, *ema;                       // of what this rank updates
+    float *whole_momentum, *matrix[4];                 // Muon's
+    double *sums;                                      // of squares
+    size_t sum_count, pieces;
+    par__zero_slot parameter_slots[PAR__ZERO_WHOLE_UNITS], gradient_slots[PAR__ZERO_WHOLE_UNITS];
+    par_zero_plan allocated;
+    uint64_t step;
+    float loss_scale;
+    int good_steps, bad_steps;
+};
+
+#define PAR__ZERO_FAIL(result, ...) par__zero_fail(z->desc.comm, result, __VA_ARGS__)
+#define PAR__ZERO_TRY(call)                                                                                  \
+    do {                                                                                                     \
+        const par_result par__r = (call);                                                                    \
+        if (par__r) return par__r;                                                                           \
+    } while (0)
+__attribute__((format(printf, 3, 4))) static par_result par__zero_fail(par_comm *comm, par_result result,
+                                                                       const char *format, ...) {
+    char text[600];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    if (comm) return par_fail(comm, result, "%s", text);
+    PAR_LOG(text);
+    return result;
+}
+static size_t par__zero_element(const par_zero *z) { return par_dtype_bytes(z->desc.param_dtype); }
+static size_t par__zero_grad_element(const par_zero *z) { return par_dtype_bytes(z->desc.grad_dtype); }
+static int par__zero_has_master(const par_zero *z) { return z->desc.param_dtype != PAR_F32; }
+static int par__zero_states(const par_zero *z) {
+    static const int states[] = {
+#define X(name, text, count) count,
+        PAR_ZERO_OPTIMIZERS(X)
+#undef X
+    };
+    return states[z->desc.optimizer];
+}
+const char *par_zero_optimizer_name(par_zero_optimizer o) {
+    static const char *const names[] = {
+#define X(name, text, count) text,
+        PAR_ZERO_OPTIMIZERS(X)
+#undef X
+    };
+    return (unsigned)o < PAR_ZERO_OPTIMIZER_COUNT ? names[o] : "(no par_zero_optimizer)";
+}
+int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer) {
+    for (int i = 0; i < PAR_ZERO_OPTIMIZER_COUNT; i++)
+        if (!strcmp(name, par_zero_optimizer_name((par_zero_optimizer)i)))
+            return *optimizer = (par_zero_optimizer)i, 1;
+    return 0;
+}
+
+// >>zero_plan -----------------------------------------------------------------------------------------------
+//
+//     unit, 2 ranks     | trained: w, b, padding               | frozen: e, padding       |
+//                       | shard of rank 0  | shard of rank 1   | rank 0     | rank 1      |
+// Each part is padded to a multiple of 32 x ranks elements (canonical: x C), and so is cut alike for all.
+
+static size_t par__zero_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+static size_t par__zero_shard(const par_zero *z, const par__zero_unit *u, int part) {
+    return u->count[part] / (size_t)z->ranks;
+}
+static size_t par__zero_unit_count(const par__zero_unit *u) { return u->count[0] + u->count[1]; }
+// Trained elements of a unit whose states this rank has, and the first of them.
+static size_t par__zero_owned(const par_zero *z, const par__zero_unit *u, size_t *first) {
+    *first = z->sharded_states ? par__zero_shard(z, u, 0) * (size_t)z->rank : 0;
+    if (z->desc.central) return z->rank == 0 ? u->count[0] : 0;
+    return z->sharded_states ? par__zero_shard(z, u, 0) : u->count[0];
+}
+static void par__zero_lay_out(par_zero *z) { // places of all units
+    const size_t grain = PAR__ZERO_ALIGN * z->pieces;
+    size_t whole = 0, shard = 0, grad = 0, grad_shard = 0;
+    for (int i = 0; i < z->unit_count; i++) {
+        par__zero_unit *u = &z->units[i];
+        u->count[0] = u->count[1] = 0;
+        for (int t = u->first; t < u->last; t++) {
+            par__zero_tensor *x = &z->tensors[t];
+            x->at = u->count[x->part], u->count[x->part] += par__zero_up(x->count, PAR__ZERO_ALIGN);
+        }
+        for (int p = 0; p < 2; p++) u->count[p] = par__zero_up(u->count[p], grain);
+        u->whole_at = whole, whole += par__zero_unit_count(u);
+        u->shard_at = shard, shard += par__zero_unit_count(u) / (size_t)z->ranks;
+        u->grad_at = grad, grad += u->count[0];
+        u->grad_shard_at = grad_shard, grad_shard += par__zero_shard(z, u, 0);
+    }
+}
+static int par__zero_is_matrix(const par_zero *z, const par__zero_tensor *t) { // by Muon
+    return z->desc.optimizer == PAR_ZERO_MUON && t->part == 0 && t->desc.dims == 2 && !t->desc.plain &&
+           t->count;
+}
+static int par__zero_has_matrix(const par_zero *z, const par__zero_unit *u) {
+    for (int t = u->first; t < u->last; t++)
+        if (par__zero_is_matrix(z, &z->tensors[t])) return 1;
+    return 0;
+}
+typedef struct par__zero_sizes { // elements
+    size_t elements, whole, trained, largest, largest_trained, owned;
+    size_t matrix, side; // the largest matrix, and its shorter side squared
+} par__zero_sizes;
+static par__zero_sizes par__zero_measure(const par_zero *z) {
+    par__zero_sizes s;
+    size_t first;
+    memset(&s, 0, sizeof s);
+    for (int i = 0; i < z->unit_count; i++) {
+        const par__zero_unit *u = &z->units[i];
+        s.whole += par__zero_unit_count(u), s.trained += u->count[0],
+            s.owned += par__zero_owned(z, u, &first);
+        s.largest = PAR__MAX(s.largest, par__zero_unit_count(u));
+        s.largest_trained = PAR__MAX(s.largest_trained, u->count[0]);
+    }
+    for (int t = 0; t < z->tensor_count; t++) {
+        const size_t *n = z->tensors[t].desc.shape;
+        s.elements += z->tensors[t].count;
+        if (!par__zero_is_matrix(z, &z->tensors[t])) continue;
+        s.matrix = PAR__MAX(s.matrix, n[0] * n[1]),
+        s.side = PAR__MAX(s.side, PAR__MIN(n[0], n[1]) * PAR__MIN(n[0], n[1]));
+    }
+    return s;
+}
+static void par__zero_plan_counts(const par_zero *z, par_zero_plan *p) { // elements sent in a step
+    const size_t n = (size_t)z->ranks, g = (size_t)z->groups, m = (size_t)z->micro_steps;
+    for (int i = 0; i < z->unit_count; i++) {
+        const par__zero_unit *u = &z->units[i];
+        const size_t shard = par__zero_shard(z, u, 0), reach = (n - 1) * shard;
+        const size_t held = z->sharded_states ? shard : u->count[0]; // what is summed over outer
+        if (z->desc.central) {
+            p->reduce_count += z->rank ? u->count[0] : reach;
+            p->gather_count += z->rank || n == 1 ? 0 : u->count[0];
+            continue;
+        }
+        p->reduce_count += reach * (z->pooled ? m : z->desc.stage == 0 ? 2 : 1);
+        if (z->sharded_parameters) // once for forward, once for backward; what is frozen, too
+            p->gather_count += 2 * m * (n - 1) * (par__zero_unit_count(u) / n);
+        else if (z->sharded_states)
+            p->gather_count += reach;
+        if (z->sharded_states && par__zero_has_matrix(z, u)) p->gather_count += reach; // Muon's momentum
+        if (g > 1) p->outer_count += 2 * (held - held / g);
+    }
+}
+par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
+    const par__zero_sizes s = par__zero_measure(z);
+    const size_t n = (size_t)z->ranks, e = par__zero_element(z), ge = par__zero_grad_element(z);
+    const size_t gradients = z->sharded_gradients ? s.trained / n : s.trained;
+    memset(p, 0, sizeof *p);
+    p->elements = s.elements;
+    p->parameter_bytes = (z->sharded_parameters ? s.whole / n : s.whole) * e;
+    p->gradient_bytes = gradients * ge;
+    p->state_bytes =
+        s.owned * sizeof(float) * (size_t)(par__zero_has_master(z) + par__zero_states(z) + (z->desc.ema > 0));
+    p->buffer_bytes = (size_t)z->levels * gradients * ge;
+    if (z->pooled) p->buffer_bytes += (size_t)z->slots * s.largest_trained * ge;
+    if (z->sharded_parameters) p->buffer_bytes += (size_t)z->slots * s.largest * e;
+    if (s.matrix) p->buffer_bytes += (s.largest_trained + 2 * s.matrix + 2 * s.side) * sizeof(float);
+    par__zero_plan_counts(z, p);
+    return PAR_OK;
+}
+void par_zero_plan_print(const par_zero *z, FILE *file) {
+    par_zero_plan p;
+    par_zero_plan_of(z, &p);
+    fprintf(file,
+            "stage %d%s, %d ranks%s, %d microbatches a step, %s, parameters %s, gradients %s: %zu elements\n",
+            z->desc.stage, z->desc.central ? " (central)" : "", z->ranks, z->groups > 1 ? " (hybrid)" : "",
+            z->micro_steps, par_zero_optimizer_name(z->desc.optimizer), par_dtype_name(z->desc.param_dtype),
+            par_dtype_name(z->desc.grad_dtype), p.elements);
+    fprintf(file, "%16s %16s %16s %16s   bytes on each rank\n%16zu %16zu %16zu %16zu\n", "parameters",
+            "gradients", "states", "buffers", p.parameter_bytes, p.gradient_bytes, p.state_bytes,
+            p.buffer_bytes);
+    fprintf(file, "%16s %16s %16s   elements sent in a step\n%16zu %16zu %16zu\n", "for sums", "for gathers",
+            "over outer", p.reduce_count, p.gather_count, p.outer_count);
+}
+
+// >>zero_open -----------------------------------------------------------------------------------------------
+
+static int par__zero_power(size_t n) { return n && (n & (n - 1)) == 0; }
+static const char *par__zero_check(const par_zero *z) { // what is wrong with the desc
+    const par_zero_desc *d = &z->desc;
+    const size_t all = (size_t)z->ranks * (size_t)z->groups * (size_t)z->micro_steps;
+    if (d->stage < 0 || d->stage > 3) return "stage must be 0, 1, 2 or 3";
+    if (d->central && (d->stage || d->outer)) return "central goes with stage 0, without outer";
+    if (d->micro_steps < 0 || z->ranks < 1) return "micro_steps and the number of ranks must be 1 or more";
+    if ((unsigned)d->optimizer >= PAR_ZERO_OPTIMIZER_COUNT) return "no such optimizer";
+    if (d->param_dtype != PAR_F32 && d->param_dtype != PAR_BF16 && d->param_dtype != PAR_F16)
+        return "param_dtype must be f32, bf16 or f16";
+    if (d->grad_dtype != PAR_F32 && d->grad_dtype != PAR_BF16 && d->grad_dtype != PAR_F16)
+        return "grad_dtype must be f32, bf16 or f16";
+    if (d->whole_units < 0 || d->whole_units > PAR__ZERO_WHOLE_UNITS) return "whole_units must be 0 to 8";
+    if (d->canonical_shards && (size_t)d->canonical_shards != all)
+        return "canonical_shards must be micro_steps x the number of ranks";
+    if (d->canonical_shards &&
+        (!par__zero_power(all) || !par__zero_power((size_t)z->ranks) || all >> PAR__ZERO_LEVELS))
+        return "canonical_shards and the number of ranks must be powers of two";
+    if (!(d->clip >= 0) || !(d->ema >= 0 && d->ema < 1) || !(d->loss_scale >= 0))
+        return "clip, ema and loss_scale must not be negative, ema less than 1";
+    return NULL;
+}
+par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
+    PAR_ASSERT(desc && out);
+    *out = NULL;
+    par_zero *z = (par_zero *)PAR_MALLOC(sizeof *z);
+    if (!z) return par__zero_fail(desc->comm, PAR_ERR_MEMORY, "par_zero_open: out of memory");
+    memset(z, 0, sizeof *z);
+    z->desc = *desc;
+    z->ranks = desc->comm ? par_size(desc->comm) : desc->plan_ranks,
+    z->rank = desc->comm ? par_rank(desc->comm) : 0;
+    z->groups = desc->outer ? par_size(desc->outer) : 1, z->group = desc->outer ? par_rank(desc->outer) : 0;
+    z->micro_steps = desc->micro_steps ? desc->micro_steps : 1;
+    z->slots = desc->whole_units ? desc->whole_units : 2;
+    if (z->desc.param_dtype == PAR_F64) z->desc.param_dtype = PAR_F32;
+    if (z->desc.grad_dtype == PAR_F64) z->desc.grad_dtype = PAR_F32;
+    if (z->desc.loss_scale_window <= 0) z->desc.loss_scale_window = 2000;
+    if (z->desc.loss_scale_patience <= 0) z->desc.loss_scale_patience = 1;
+    z->kernels = desc->kernels ? desc->kernels : par_zero_cpu();
+    z->loss_scale = desc->loss_scale > 0 ? desc->loss_scale : 1;
+    z->sharded_states = desc->stage >= 1, z->sharded_parameters = desc->stage == 3;
+    z->pooled = z->sharded_gradients = desc->stage >= 2 && !desc->accumulate;
+    z->pieces = (size_t)(desc->canonical_shards > 0 ? desc->canonical_shards : z->ranks);
+    while (desc->canonical_shards && z->micro_steps >> (z->levels + 1)) z->levels++;
+    const char *why = par__zero_check(z);
+    if (why) {
+        PAR_FREE(z);
+        return par__zero_fail(desc->comm, PAR_ERR_ARGUMENT, "par_zero_open: %s", why);
+    }
+    *out = z;
+    return PAR_OK;
+}
+
+// Room for one more of an array that grows by doubling.
+static void *par__zero_grow(void *array, int count, size_t bytes) {
+    if (count & (count - 1)) return array;
+    return PAR_REALLOC(array, (size_t)(count ? 2 * count : 1) * bytes);
+}
+int par_zero_unit(par_zero *z, const char *name) {
+    static const char *const what[PAR__ZERO_SITES] = {"forward", "backward", "update"};
+    if (z->committed) return -1;
+    par__zero_unit *all = (par__zero_unit *)par__zero_grow(z->units, z->unit_count, sizeof *all);
+    if (!all) return -1;
+    z->units = all;
+    par__zero_unit *u = &all[z->unit_count];
+    memset(u, 0, sizeof *u);
+    snprintf(u->name, sizeof u->name, "%s", name ? name : "");
+    for (int i = 0; i < PAR__ZERO_SITES; i++)
+        snprintf(u->site[i], sizeof u->site[i], "%s of unit %s", what[i], name ? name : "");
+    u->first = u->last = z->tensor_count;
+    return z->unit_count++;
+}
+int par_zero_add(par_zero *z, const par_zero_tensor *desc) {
+    if (z->committed) return -1;
+    if (!z->unit_count && par_zero_unit(z, "model") < 0) return -1;
+    par__zero_tensor *all = (par__zero_tensor *)par__zero_grow(z->tensors, z->tensor_count, sizeof *all);
+    if (!all) return -1;
+    z->tensors = all;
+    par__zero_tensor *t = &all[z->tensor_count];
+    memset(t, 0, sizeof *t);
+    t->desc = *desc, t->unit = z->unit_count - 1,
+    t->part = desc->frozen ? PAR__ZERO_FROZEN : PAR__ZERO_TRAINED;
+    snprintf(t->name, sizeof t->name, "%s", desc->name ? desc->name : "");
+    t->desc.name = NULL, t->count = 1;
+    for (int i = 0; i < desc->dims; i++) t->count *= desc->shape[i];
+    z->units[t->unit].last = ++z->tensor_count;
+    par__zero_lay_out(z);
+    return z->tensor_count - 1;
+}
+static const char *par__zero_check_tensors(const par_zero *z) {
+    static char why[300];
+    for (int i = 0; i < z->tensor_count; i++) {
+        const par_zero_tensor *d = &z->tensors[i].desc;
+        const char *problem = d->dims < 1 || d->dims > 4                    ? "dims must be 1 to 4"
+                              : d->group < 0 || d->group >= PAR_ZERO_GROUPS ? "no such group"
+                              : d->replicas < 0                             ? "replicas must not be negative"
+                                                                            : NULL;
+        if (problem) return snprintf(why, sizeof why, "tensor %s: %s", z->tensors[i].name, problem), why;
+    }
+    return NULL;
+}
+// Do all ranks have the same units and tensors?
+static par_result par__zero_agree(par_zero *z) {
+    uint64_t hash = 0xcbf29ce484222325u, pair[2];
+    for (int i = 0; i < z->tensor_count; i++) {
+        const par__zero_tensor *t = &z->tensors[i];
+        const uint64_t words[4] = {(uint64_t)t->unit, t->count, (uint64_t)t->part, (uint64_t)t->desc.group};
+        for (int k = 0; k < 4; k++) hash = (hash ^ words[k]) * 0x100000001b3u;
+        for (const char *c = t->name; *c; c++) hash = (hash ^ (uint64_t)(unsigned char)*c) * 0x100000001b3u;
+    }
+    const uint64_t how = (uint64_t)z->desc.stage | (uint64_t)(z->desc.central != 0) << 2 |
+                         (uint64_t)(z->desc.accumulate != 0) << 3 | (uint64_t)z->desc.optimizer << 4 |
+                         (uint64_t)z->micro_steps << 8 | (uint64_t)z->desc.canonical_shards << 32;
+    hash = (hash ^ how) * 0x100000001b3u;
+    pair[0] = hash, pair[1] = ~hash;
+    PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, z->desc.comm));
+    if (z->desc.outer) PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, z->desc.outer));
+    if (pair[0] == ~pair[1]) return PAR_OK;
+    return PAR__ZERO_FAIL(PAR_ERR_MISMATCH,
+                          "par_zero_commit: stage, optimizer, micro_steps or the tensors differ between "
+                          "the ranks: register the same in the same order");
+}
+// `bytes` more of a class. symmetric: what collectives read and write, of one size on all ranks.
+static char *par__zero_take(par_zero *z, size_t bytes, int symmetric, size_t *tally) {
+    void *memory = NULL;
+    if (symmetric)
+        memory = par_alloc(z->desc.comm, bytes);
+    else if (par_cpu()->alloc(par_cpu(), PAR__MAX(bytes, (size_t)64), &memory))
+        memory = NULL;
+    if (memory) *tally += bytes;
+    return (char *)memory;
+}
+static void par__zero_give(par_zero *z, void *memory, int symmetric) {
+    if (memory && symmetric)
+        par_free(z->desc.comm, memory);
+    else if (memory)
+        par_cpu()->free(par_cpu(), memory);
+}
+static int par__zero_allocate(par_zero *z) { // 0: out of memory
+    const par__zero_sizes s = par__zero_measure(z);
+    const size_t n = (size_t)z->ranks, e = par__zero_element(z), ge = par__zero_grad_element(z);
+    const size_t gradients = (z->sharded_gradients ? s.trained / n : s.trained) * ge;
+    par_zero_plan *a = &z->allocated;
+    int ok = 1;
+    ok &= (z->parameters = par__zero_take(z, (z->sharded_parameters ? s.whole / n : s.whole) * e, 1,
+                                          &a->parameter_bytes)) != NULL;
+    ok &= (z->gradients = par__zero_take(z, gradients, 1, &a->gradient_bytes)) != NULL;
+    for (int i = 0; i < z->levels; i++)
+        ok &= (z->level[i] = par__zero_take(z, gradients, 0, &a->buffer_bytes)) != NULL;
+    float **const states[4] = {&z->master, &z->m, &z->v, &z->ema};
+    const int wanted[4] = {par__zero_has_master(z), par__zero_states(z) > 0, par__zero_states(z) > 1,
+                           z->desc.ema > 0};
+    for (int i = 0; i < 4; i++)
+        if (wanted[i])
+            ok &= (*states[i] = (float *)(void *)par__zero_take(z, s.owned * 4, 0, &a->state_bytes)) != NULL;
+    for (int i = 0; i < z->slots; i++) {
+        z->parameter_slots[i].unit = z->gradient_slots[i].unit = -1;
+        if (z->sharded_parameters)
+            ok &= (z->parameter_slots[i].memory = par__zero_take(z, s.largest * e, 1, &a->buffer_bytes)) !=
+                  NULL;
+        if (z->pooled)
+            ok &= (z->gradient_slots[i].memory =
+                       par__zero_take(z, s.largest_trained * ge, 1, &a->buffer_bytes)) != NULL;
+    }
+    if (s.matrix) {
+        ok &= (z->whole_momentum =
+                   (float *)(void *)par__zero_take(z, s.largest_trained * 4, 1, &a->buffer_bytes)) != NULL;
+        for (int i = 0; i < 4; i++)
+            ok &= (z->matrix[i] = (float *)(void *)par__zero_take(z, (i < 2 ? s.matrix : s.side) * 4, 0,
+                                                                  &a->buffer_bytes)) != NULL;
+    }
+    z->sum_count = PAR__MAX((size_t)z->unit_count, 2 * (size_t)z->tensor_count) * z->pieces;
+    z->sums = (double *)PAR_MALLOC((z->sum_count + 1) * sizeof(double));
+    return ok && z->sums;
+}
+par_result par_zero_commit(par_zero *z) {
+    if (!z->desc.comm)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: a context without a comm only plans");
+    if (z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: called twice");
+    const char *why = par__zero_check_tensors(z);
+    par__zero_lay_out(z);
+    PAR__ZERO_TRY(par__zero_agree(z));
+    if (why) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: %s", why);
+    z->committed = 1;
+    int failed = !par__zero_allocate(z);
+    PAR__ZERO_TRY(par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, z->desc.comm));
+    return failed ? PAR__ZERO_FAIL(PAR_ERR_MEMORY,
+                                   "par_zero_commit: no memory for the model's states on some rank; see "
+                                   "par_zero_plan_print")
+                  : PAR_OK;
+}
+par_zero_plan par_zero_allocated(const par_zero *z) { return z->allocated; }
+par_result par_zero_close(par_zero *z) {
+    if (!z) return PAR_OK;
+    if (z->desc.comm) par__forget_sites(z->desc.comm);
+    for (int i = 0; i < z->unit_count; i++)
+        par_wait(&z->units[i].reduction), par_wait(&z->units[i].outer), par_wait(&z->units[i].spreading);
+    for (int i = 0; i < z->slots; i++) {
+        par_wait_all(z->parameter_slots[i].requests, 2), par_wait_all(z->gradient_slots[i].requests, 2);
+        par__zero_give(z, z->parameter_slots[i].memory, 1), par__zero_give(z, z->gradient_slots[i].memory, 1);
+    }
+    par__zero_give(z, z->parameters, 1), par__zero_give(z, z->gradients, 1),
+        par__zero_give(z, z->whole_momentum, 1);
+    for (int i = 0; i < z->levels; i++) par__zero_give(z, z->level[i], 0);
+    for (int i = 0; i < 4; i++) par__zero_give(z, z->matrix[i], 0);
+    par__zero_give(z, z->master, 0), par__zero_give(z, z->m, 0), par__zero_give(z, z->v, 0),
+        par__zero_give(z, z->ema, 0);
+    PAR_FREE(z->sums), PAR_FREE(z->units), PAR_FREE(z->tensors), PAR_FREE(z);
+    return PAR_OK;
+}
+
+// >>zero_gather ---------------------------------------------------------------------------------------------
+//
+// Stage 3. A unit is whole while it is in a slot that somebody holds:
+//     forward_begin(i)    wait for i, begin to gather i + 1   slots: [i] [i + 1]
+//     forward_end(i)      i is gone                           slots: [ ] [i + 1]
+// Backward goes the other way, and the gather of i - 1 is begun before the gradients of i are scattered.
+
+static par_comm *par__zero_call(par_zero *z, int unit,
+                                int what) { // the comm, with the unit's name and number
+    par_tag(z->desc.comm, PAR__ZERO_SITES * unit + what + 1);
+    return par__at(z->desc.comm, z->units[unit].site[what]);
+}
+static par__zero_slot *par__zero_slot_of(par__zero_slot *slots, int count, int unit) {
+    for (int i = 0; i < count; i++)
+        if (slots[i].unit == unit) return &slots[i];
+    return NULL;
+}
+static par__zero_slot *par__zero_free_slot(par__zero_slot *slots, int count, int empty_only) {
+    par__zero_slot *s = par__zero_slot_of(slots, count, -1);
+    for (int i = 0; i < count && !s && !empty_only; i++)
+        if (!slots[i].holders) s = &slots[i];
+    return s;
+}
+static par_result par__zero_gather_begin(par_zero *z, par__zero_slot *s, int unit, int what) {
+    const par__zero_unit *u = &z->units[unit];
+    const size_t e = par__zero_element(z), frozen_shard = par__zero_shard(z, u, 1);
+    const char *from = z->parameters + u->shard_at * e;
+    s->unit = unit, s->holders = 0;
+    if (u->count[0])
+        PAR__ZERO_TRY((par_all_gather_begin)(from, s->memory, par__zero_shard(z, u, 0), z->desc.param_dtype,
+                                             par__zero_call(z, unit, what), &s->requests[0]));
+    if (!frozen_shard) return PAR_OK;
+    return (par_all_gather_begin)(from + par__zero_shard(z, u, 0) * e, s->memory + u->count[0] * e,
+                                  frozen_shard, z->desc.param_dtype, par__zero_call(z, unit, what),
+                                  &s->requests[1]);
+}
+static par_result par__zero_hold(par_zero *z, int unit, int next, int what) {
+    par__zero_slot *slots = z->parameter_slots, *s = par__zero_slot_of(slots, z->slots, unit);
+    const int held = s && s->holders;
+    if (!s) {
+        s = par__zero_free_slot(slots, z->slots, 0);
+        if (!s)
+            return PAR__ZERO_FAIL(
+                PAR_ERR_ARGUMENT,
+                "%s: %d other units are whole already, and have not been ended: end them, or "
+                "allow more by whole_units",
+                z->units[unit].site[what], z->slots);
+        PAR__ZERO_TRY(par_wait_all(s->requests, 2));
+        PAR__ZERO_TRY(par__zero_gather_begin(z, s, unit, what));
+    }
+    s->holders++;
+    PAR__ZERO_TRY(par_wait_all(s->requests, 2));
+    if (held || next < 0 || next >= z->unit_count || par__zero_slot_of(slots, z->slots, next)) return PAR_OK;
+    par__zero_slot *room = par__zero_free_slot(slots, z->slots, 1);
+    return room ? par__zero_gather_begin(z, room, next, what) : PAR_OK;
+}
+static void par__zero_release(par_zero *z, int unit) {
+    par__zero_slot *s = par__zero_slot_of(z->parameter_slots, z->slots, unit);
+    if (s && --s->holders == 0) s->unit = -1;
+}
+
+static par_result par__zero_check_unit(par_zero *z, const char *call, int unit, int ended, int count) {
+    if (!z->committed || unit < 0 || unit >= z->unit_count)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: %d is no unit, or nothing is committed", call, unit);
+    if (ended && !count)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: unit %s was not begun", call, z->units[unit].name);
+    return PAR_OK;
+}
+par_result par_zero_forward_begin(par_zero *z, int unit) {
+    PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_begin", unit, 0, 0));
+    PAR__ZERO_TRY(par_wait(&z->units[unit].spreading));
+    const int within = z->units[unit].backwards > 0; // recomputation: the next one is not the next in line
+    if (z->sharded_parameters)
+        PAR__ZERO_TRY(par__zero_hold(z, unit, within ? -1 : unit + 1, PAR__ZERO_FORWARD));
+    return z->units[unit].forwards++, PAR_OK;
+}
+par_result par_zero_forward_end(par_zero *z, int unit) {
+    PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_end", unit, 1,
+                                       unit >= 0 && unit < z->unit_count ? z->units[unit].forwards : 0));
+    if (z->sharded_parameters) par__zero_release(z, unit);
+    return z->units[unit].forwards--, PAR_OK;
+}
+void *par_zero_data(par_zero *z, int tensor) {
+    const par__zero_tensor *t = &z->tensors[tensor];
+    par__zero_unit *u = &z->units[t->unit];
+    const size_t e = par__zero_element(z), at = t->at + (t->part ? u->count[0] : 0);
+    if (!z->committed || par_wait(&u->spreading)) return NULL;
+    if (!z->sharded_parameters) return z->parameters + (u->whole_at + at) * e;
+    const par__zero_slot *s = par__zero_slot_of(z->parameter_slots, z->slots, t->unit);
+    return s && s->holders ? s->memory + at * e : NULL;
+}
+
+// >>zero_reduce ---------------------------------------------------------------------------------------------
+//
+// Stages 0 and 1: microbatches add to one whole array; after the last one it is reduced. Stages 2 and 3: each
+// microbatch has a slot to itself, is scattered, and added to the shards. Canonical sums are by pairs, like a
+// binary counter: after microbatch j, level i holds a sum of 2^i of them wherever j + 1 has that bit.
+//     stages 0, 1    microbatch number = rank x m + j             ranks are the upper levels of the tree
+//     stages 2, 3    microbatch number = (group x m + j) x n + rank     ... the lower, groups the upper ones
+
+uint64_t par_zero_microbatch(const par_zero *z, int i) {
+    const uint64_t n = (uint64_t)z->ranks, m = (uint64_t)z->micro_steps, j = (uint64_t)i;
+    const uint64_t group = (uint64_t)z->group, rank = (uint64_t)z->rank;
+    return z->pooled ? (group * m + j) * n + rank : (group * n + rank) * m + j;
+}
+static par_op par__zero_op(const par_zero *z) { return z->desc.canonical_shards ? PAR_TREE_SUM : PAR_SUM; }
+static par_result par__zero_add_to(par_zero *z, void *sum, const void *x, size_t n) {
+    const void *sources[2] = {sum, x};
+    return par_cpu()->reduce(par_cpu(), sum, sources, 2, n, z->desc.grad_dtype, PAR_SUM, NULL);
+}
+// x: sums of one microbatch, `at` their place in z->gradients and the levels. The last one's end up there.
+static par_result par__zero_merge(par_zero *z, char *x, size_t at, size_t n, int micro) {
+    const size_t e = par__zero_grad_element(z), bytes = n * e;
+    char *sum = z->gradients + at * e;
+    if (!z->desc.canonical_shards) {
+        if (x == sum) return PAR_OK; // the caller has added to it
+        if (micro) return par__zero_add_to(z, sum, x, n);
+        return memcpy(sum, x, bytes), PAR_OK;
+    }
+    int level = 0;
+    for (; micro >> level & 1; level++) PAR__ZERO_TRY(par__zero_add_to(z, x, z->level[level] + at * e, n));
+    char *to = micro + 1 == z->micro_steps ? sum : z->level[level] + at * e;
+    if (to != x) memcpy(to, x, bytes);
+    return PAR_OK;
+}
+// This rank's part of a unit's summed gradients.
+static char *par__zero_sum_of(const par_zero *z, const par__zero_unit *u, size_t *first, size_t *count) {
+    const size_t e = par__zero_grad_element(z);
+    *count = par__zero_owned(z, u, first);
+    return z->gradients + (z->sharded_gradients ? u->grad_shard_at : u->grad_at + *first) * e;
+}
+// Pooled: what was scattered last from this slot is added to the shards.
+static par_result par__zero_settle(par_zero *z, par__zero_slot *s) {
+    if (s->unit < 0 || s->holders) return PAR_OK;
+    const par__zero_unit *u = &z->units[s->unit];
+    const size_t n = par__zero_shard(z, u, 0);
+    PAR__ZERO_TRY(par_wait(&s->requests[0]));
+    char *mine = s->memory + n * (size_t)z->rank * par__zero_grad_element(z);
+    s->unit = -1;
+    return n ? par__zero_merge(z, mine, u->grad_shard_at, n, u->micro - 1) : PAR_OK;
+}
+// The whole array of a unit, after its last microbatch, goes to those that need it.
+static par_result par__zero_reduce_begin(par_zero *z, int unit) {
+    par__zero_unit *u = &z->units[unit];
+    const par_dtype type = z->desc.grad_dtype;
+    const par_op op = par__zero_op(z);
+    const size_t shard = par__zero_shard(z, u, 0), e = par__zero_grad_element(z);
+    char *x = z->gradients + u->grad_at * e;
+    if (z->ranks == 1 || !u->count[0]) return PAR_OK;
+    if (z->desc.central) {
+        par_comm *comm = par__at(z->desc.comm, u->site[PAR__ZERO_BACKWARD]);
+        return (par_reduce_begin)(x, z->rank ? NULL : x, u->count[0], type, op, 0, comm, &u->reduction);
+    }
+    par_comm *comm = par__zero_call(z, unit, PAR__ZERO_BACKWARD);
+    if (!z->sharded_states) return (par_all_reduce_begin)(x, x, u->count[0], type, op, comm, &u->reduction);
+    return (par_reduce_scatter_begin)(x, x + shard * (size_t)z->rank * e, shard, type, op, comm,
+                                      &u->reduction);
+}
+// All of one microbatch's gradients of a unit are there.
+static par_result par__zero_complete(par_zero *z, int unit, par__zero_slot *s) {
+    par__zero_unit *u = &z->units[unit];
+    const size_t e = par__zero_grad_element(z), shard = par__zero_shard(z, u, 0);
+    const int micro = u->micro++;
+    if (!s) {
+        PAR__ZERO_TRY(par__zero_merge(z, z->gradients + u->grad_at * e, u->grad_at, u->count[0], micro));
+        return u->micro == z->micro_steps ? par__zero_reduce_begin(z, unit) : PAR_OK;
+    }
+    s->holders = 0;
+    if (!u->count[0] || z->ranks == 1) return PAR_OK;
+    return (par_reduce_scatter_begin)(s->memory, s->memory + shard * (size_t)z->rank * e, shard,
+                                      z->desc.grad_dtype, par__zero_op(z),
+                                      par__zero_call(z, unit, PAR__ZERO_BACKWARD), &s->requests[0]);
+}
+// Room for a microbatch's gradients, all 0.
+static par_result par__zero_open_gradients(par_zero *z, int unit, par__zero_slot **slot) {
+    const par__zero_unit *u = &z->units[unit];
+    const size_t bytes = u->count[0] * par__zero_grad_element(z);
+    *slot = NULL;
+    if (!z->pooled) { // else they add up in place; par_zero_step leaves zeros
+        if (z->desc.canonical_shards && u->micro)
+            memset(z->gradients + u->grad_at * par__zero_grad_element(z), 0, bytes);
+        return PAR_OK;
+    }
+    par__zero_slot *s = par__zero_slot_of(z->gradient_slots, z->slots, unit); // its last microbatch
+    if (!s) s = par__zero_free_slot(z->gradient_slots, z->slots, 0);
+    if (!s)
+        return PAR__ZERO_FAIL(
+            PAR_ERR_ARGUMENT,
+            "%s: %d other units are in backward, and have not been ended: end them, or allow "
+            "more by whole_units",
+            u->site[PAR__ZERO_BACKWARD], z->slots);
+    PAR__ZERO_TRY(par__zero_settle(z, s));
+    s->unit = unit, s->holders = 1;
+    memset(s->memory, 0, bytes);
+    return *slot = s, PAR_OK;
+}
+par_result par_zero_backward_begin(par_zero *z, int unit) {
+    par__zero_slot *s;
+    PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_backward_begin", unit, 0, 0));
+    par__zero_unit *u = &z->units[unit];
+    if (!u->backwards && u->micro == z->micro_steps)
+        return PAR__ZERO_FAIL(
+            PAR_ERR_ARGUMENT,
+            "%s: its %d microbatches are done: call par_zero_step first, or set micro_steps",
+            u->site[PAR__ZERO_BACKWARD], z->micro_steps);
+    PAR__ZERO_TRY(par_wait(&u->spreading));
+    if (z->sharded_parameters) PAR__ZERO_TRY(par__zero_hold(z, unit, unit - 1, PAR__ZERO_BACKWARD));
+    if (!u->backwards) PAR__ZERO_TRY(par__zero_open_gradients(z, unit, &s));
+    return u->backwards++, PAR_OK;
+}
+par_result par_zero_backward_end(par_zero *z, int unit) {
+    PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_backward_end", unit, 1,
+                                       unit >= 0 && unit < z->unit_count ? z->units[unit].backwards : 0));
+    par__zero_unit *u = &z->units[unit];
+    if (z->sharded_parameters) par__zero_release(z, unit);
+    if (--u->backwards) return PAR_OK;
+    return par__zero_complete(z, unit,
+                              z->pooled ? par__zero_slot_of(z->gradient_slots, z->slots, unit) : NULL);
+}
+float *par_zero_grad(par_zero *z, int tensor) {
+    const par__zero_tensor *t = &z->tensors[tensor];
+    const par__zero_unit *u = &z->units[t->unit];
+    const size_t e = par__zero_grad_element(z);
+    if (!z->committed || t->part) return NULL;
+    if (!z->pooled) return (float *)(void *)(z->gradients + (u->grad_at + t->at) * e);
+    const par__zero_slot *s = par__zero_slot_of(z->gradient_slots, z->slots, t->unit);
+    return s && s->holders ? (float *)(void *)(s->memory + t->at * e) : NULL;
+}
+// Everything that has been begun is ended; what nobody used in this step counts as zeros.
+static par_result par__zero_finish(par_zero *z) {
+    const par_op op = par__zero_op(z);
+    par__zero_slot *s;
+    size_t first, count;
+    if (z->finished) return PAR_OK;
+    for (int i = 0; i < z->unit_count; i++) {
+        par__zero_unit *u = &z->units[i];
+        if (u->backwards || u->forwards)
+            return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_step: unit %s was begun and not ended",
+                                  u->name);
+        while (u->micro < z->micro_steps) {
+            PAR__ZERO_TRY(par__zero_open_gradients(z, i, &s));
+            PAR__ZERO_TRY(par__zero_complete(z, i, s));
+        }
+    }
+    for (int i = 0; i < z->slots && z->pooled; i++) PAR__ZERO_TRY(par__zero_settle(z, &z->gradient_slots[i]));
+    for (int i = 0; i < z->unit_count; i++) {
+        par__zero_unit *u = &z->units[i];
+        PAR__ZERO_TRY(par_wait(&u->reduction));
+        char *mine = par__zero_sum_of(z, u, &first, &count);
+        if (z->groups > 1 && count)
+            PAR__ZERO_TRY(
+                par_all_reduce_begin(mine, mine, count, z->desc.grad_dtype, op, z->desc.outer, &u->outer));
+    }
+    for (int i = 0; i < z->unit_count; i++) PAR__ZERO_TRY(par_wait(&z->units[i].outer));
+    return z->finished = 1, PAR_OK;
+}
+
+// >>zero_norm -----------------------------------------------------------------------------------------------
+//
+// Sums of squares belong to pieces: each unit is cut into as many as there are shards (canonical: C), and
+// each rank fills in those it has. Gathered, they are added in one order: the same bits on all ranks, however
+// the pieces lie.
+
+// The runs of this rank's elements of a unit, each of one tensor, in one piece. 0: no further one.
+typedef struct par__zero_run {
+    int tensor;
+    size_t at, count, piece; // in the unit's trained part
+} par__zero_run;
+static int par__zero_next_run(const par_zero *z, const par__zero_unit *u, size_t until, par__zero_run *r) {
+    const size_t piece = u->count[0] / z->pieces;
+    r->at += r->count;
+    for (; r->tensor < u->last; r->tensor++) {
+        const par__zero_tensor *t = &z->tensors[r->tensor];
+        const size_t end = PAR__MIN(t->at + par__zero_up(t->count, PAR__ZERO_ALIGN), until);
+        const size_t at = PAR__MAX(r->at, t->at);
+        if (t->part || at >= end) continue;
+        r->at = at;
+        r->piece = r->at / piece, r->count = PAR__MIN(end, (r->piece + 1) * piece) - r->at;
+        return 1;
+    }
+    return 0;
+}
+static par__zero_run par__zero_first_run(const par__zero_unit *u, size_t first) {
+    par__zero_run r;
+    r.tensor = u->first, r.at = first, r.count = r.piece = 0;
+    return r;
+}
+static int par__zero_shared_out(const par_zero *z) {
+    return z->ranks > 1 && (z->sharded_states || z->desc.central);
+}
+
+static par_result par__zero_square_norm(par_zero *z, double *total) {
+    const size_t e = par__zero_grad_element(z), n = (size_t)z->unit_count * z->pieces;
+    size_t first, count;
+    for (size_t i = 0; i < n; i++) z->sums[i] = 0;
+    for (int i = 0; i < z->unit_count; i++) {
+        const par__zero_unit *u = &z->units[i];
+        const char *g = par__zero_sum_of(z, u, &first, &count);
+        for (par__zero_run r = par__zero_first_run(u, first); par__zero_next_run(z, u, first + count, &r);) {
+            const int replicas = PAR__MAX(z->tensors[r.tensor].desc.replicas, 1);
+            double sum = 0;
+            PAR__ZERO_TRY(z->kernels->square_sum(g + (r.at - first) * e, z->desc.grad_dtype, r.count, &sum));
+            z->sums[(size_t)i * z->pieces + r.piece] += sum / replicas;
+        }
+    }
+    if (par__zero_shared_out(z))
+        PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
+    *total = 0;
+    for (size_t i = 0; i < n; i++) *total += z->sums[i];
+    return z->desc.others ? par_all_reduce(total, total, 1, PAR_F64, PAR_SUM, z->desc.others) : PAR_OK;
+}
+
+// >>zero_step -----------------------------------------------------------------------------------------------
+
+static par_zero_hyper par__zero_hyper_of(const par_zero *z, int group) {
+    par_zero_hyper h = z->desc.hyper[group];
+    const par_zero_optimizer o = z->desc.optimizer;
+    if (h.lr <= 0) h.lr = h.lr < 0 ? 0 : 1e-3f;
+    if (h.beta1 <= 0) h.beta1 = h.beta1 < 0 ? 0 : 0.9f;
+    if (h.beta2 <= 0) h.beta2 = h.beta2 < 0 ? 0 : o == PAR_ZERO_LION ? 0.99f : 0.999f;
+    if (h.epsilon <= 0) h.epsilon = o == PAR_ZERO_LAMB ? 1e-6f : 1e-8f;
+    if (o == PAR_ZERO_MUON && h.momentum <= 0) h.momentum = 0.95f;
+    return h;
+}
+static par_zero_update par__zero_update_of(const par_zero *z, const par__zero_tensor *t, float lr_factor,
+                                           float scale) {
+    par_zero_update a;
+    memset(&a, 0, sizeof a);
+    a.optimizer = z->desc.optimizer, a.hyper = par__zero_hyper_of(z, t->desc.group);
+    a.hyper.lr *= lr_factor, a.scale = scale, a.trust = 1, a.ema = z->desc.ema;
+    a.correction1 = (float)(1 / (1 - pow((double)a.hyper.beta1, (double)(z->step + 1))));
+    a.correction2 = (float)(1 / (1 - pow((double)a.hyper.beta2, (double)(z->step + 1))));
+    if (a.optimizer == PAR_ZERO_MUON && !par__zero_is_matrix(z, t)) a.optimizer = PAR_ZERO_ADAMW;
+    if (z->desc.stochastic_rounding)
+        a.seed = z->desc.seed + 1, a.stream = (z->step + 1) << 24 | (uint64_t)t->unit;
+    return a;
+}
+// Where this rank has the weights of a unit that it updates, and the states (in elements from the first).
+typedef struct par__zero_place {
+    size_t first, count, states;
+    char *gradients, *stored;
+} par__zero_place;
+static par__zero_place par__zero_place_of(const par_zero *z, int unit) {
+    const par__zero_unit *u = &z->units[unit];
+    const size_t e = par__zero_element(z);
+    par__zero_place p;
+    p.gradients = par__zero_sum_of(z, u, &p.first, &p.count);
+    p.stored = z->parameters + (z->sharded_parameters ? u->shard_at : u->whole_at + p.first) * e;
+    p.states = z->sharded_states ? u->grad_shard_at : u->grad_at; // rank 0 alone, or all: as gradients lie
+    return p;
+}
+static float *par__zero_weights(const par_zero *z, const par__zero_place *p) {
+    return par__zero_has_master(z) ? z->master + p->states : (float *)(void *)p->stored;
+}
+static par_result par__zero_apply(par_zero *z, const par__zero_place *p, const par__zero_run *r,
+                                  par_zero_update *a, const void *direction) {
+    const size_t k = r->at - p->first, s = p->states + k, e = par__zero_element(z);
+    const void *g = direction ? direction : p->gradients + k * par__zero_grad_element(z);
+    a->first = r->at;
+    return z->kernels->update(a, r->count, par__zero_weights(z, p) + k,
+                              par__zero_has_master(z) ? p->stored + k * e : NULL, z->desc.param_dtype, g,
+                              direction ? PAR_F32 : z->desc.grad_dtype, z->m ? z->m + s : NULL,
+                              z->v ? z->v + s : NULL, z->ema ? z->ema + s : NULL);
+}
+// LAMB: |w| / |u| of each tensor, from the squares of its pieces, whoever has them.
+static par_result par__zero_lamb_trust(par_zero *z, float lr_factor, float scale) {
+    const size_t n = 2 * (size_t)z->tensor_count * z->pieces;
+    for (size_t i = 0; i < n; i++) z->sums[i] = 0;
+    for (int i = 0; i < z->unit_count; i++) {
+        const par__zero_unit *u = &z->units[i];
+        const par__zero_place p = par__zero_place_of(z, i);
+        for (par__zero_run r = par__zero_first_run(u, p.first);
+             par__zero_next_run(z, u, p.first + p.count, &r);) {
+            const par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], lr_factor, scale);
+            const size_t k = r.at - p.first, s = p.states + k;
+            double *sums = z->sums + 2 * ((size_t)r.tensor * z->pieces + r.piece);
+            PAR__ZERO_TRY(z->kernels->lamb_norms(&a, r.count, par__zero_weights(z, &p) + k,
+                                                 p.gradients + k * par__zero_grad_element(z),
+                                                 z->desc.grad_dtype, z->m + s, z->v + s, &sums[0], &sums[1]));
+        }
+    }
+    return par__zero_shared_out(z) ? par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm)
+                                   : PAR_OK;
+}
+static float par__zero_trust_of(const par_zero *z, int tensor) {
+    double ww = 0, uu = 0;
+    for (size_t i = 0; i < z->pieces; i++)
+        ww += z->sums[2 * ((size_t)tensor * z->pieces + i)],
+            uu += z->sums[2 * ((size_t)tensor * z->pieces + i) + 1];
+    return ww > 0 && uu > 0 ? (float)sqrt(ww / uu) : 1.0f;
+}
+// Muon: x (rows x cols) to about the nearest orthogonal matrix, by five Newton-Schulz steps
+//     A = x x^T,  x = a x + (b A + c A A) x
+// in place; on the shorter side.
+static par_result par__zero_orthogonalise(par_zero *z, float *x, size_t rows, size_t cols) {
+    par_device *cpu = par_cpu();
+    const int tall = rows > cols;
+    const size_t s = PAR__MIN(rows, cols), n = rows * cols;
+    float *y = z->matrix[0], *next = z->matrix[1], *A = z->matrix[2], *B = z->matrix[3];
+    double squares = 0;
+    PAR__ZERO_TRY(z->kernels->square_sum(x, PAR_F32, n / 16 * 16, &squares));
+    for (size_t i = n / 16 * 16; i < n; i++) squares += (double)x[i] * (double)x[i];
+    const float down = 1.0f / ((float)sqrt(squares) + 1e-7f);
+    for (size_t i = 0; i < n; i++) y[i] = x[i] * down;
+    for (int step = 0; step < 5; step++) {
+        PAR__ZERO_TRY(
+            cpu->gemm(cpu, tall, !tall, s, s, tall ? rows : cols, 1, y, cols, y, cols, 0, A, s, NULL));
+        memcpy(B, A, s * s * sizeof *B);
+        PAR__ZERO_TRY(cpu->gemm(cpu, 0, 0, s, s, s, 2.0315f, A, s, A, s, -4.7750f, B, s, NULL));
+        memcpy(next, y, n * sizeof *next);
+        if (tall)
+            PAR__ZERO_TRY(cpu->gemm(cpu, 0, 0, rows, cols, s, 1, y, cols, B, s, 3.4445f, next, cols, NULL));
+        else
+            PAR__ZERO_TRY(cpu->gemm(cpu, 0, 0, rows, cols, s, 1, B, s, y, cols, 3.4445f, next, cols, NULL));
+        float *swap = y;
+        y = next, next = swap;
+    }
+    const float up = sqrtf(PAR__MAX(1.0f, (float)rows / (float)cols));
+    for (size_t i = 0; i < n; i++) x[i] = y[i] * up;
+    return PAR_OK;
+}
+// Muon: the momentum of a unit's matrices, gathered whole; those that this rank has a part of, orthogonal.
+static par_result par__zero_muon_directions(par_zero *z, int unit, float lr_factor, float scale) {
+    const par__zero_unit *u = &z->units[unit];
+    const par__zero_place p = par__zero_place_of(z, unit);
+    for (par__zero_run r = par__zero_first_run(u, p.first);
+         par__zero_next_run(z, u, p.first + p.count, &r);) {
+        const par__zero_tensor *t = &z->tensors[r.tensor];
+        const par_zero_update a = par__zero_update_of(z, t, lr_factor, scale);
+        const size_t k = r.at - p.first;
+        if (par__zero_is_matrix(z, t))
+            PAR__ZERO_TRY(z->kernels->momentum(&a, r.count, p.gradients + k * par__zero_grad_element(z),
+                                               z->desc.grad_dtype, z->m + p.states + k,
+                                               z->whole_momentum + r.at));
+    }
+    if (z->sharded_states && u->count[0])
+        PAR__ZERO_TRY((par_all_gather)(z->whole_momentum + p.first, z->whole_momentum, p.count, PAR_F32,
+                                       par__zero_call(z, unit, PAR__ZERO_UPDATE)));
+    for (int t = u->first; t < u->last; t++) {
+        const par__zero_tensor *x = &z->tensors[t];
+        if (par__zero_is_matrix(z, x) && p.count && x->at < p.first + p.count && x->at + x->count > p.first)
+            PAR__ZERO_TRY(
+                par__zero_orthogonalise(z, z->whole_momentum + x->at, x->desc.shape[0], x->desc.shape[1]));
+    }
+    return PAR_OK;
+}
+static par_result par__zero_update_unit(par_zero *z, int unit, float lr_factor, float scale) {
+    const par__zero_unit *u = &z->units[unit];
+    const par__zero_place p = par__zero_place_of(z, unit);
+    if (par__zero_has_matrix(z, u)) PAR__ZERO_TRY(par__zero_muon_directions(z, unit, lr_factor, scale));
+    for (par__zero_run r = par__zero_first_run(u, p.first);
+         par__zero_next_run(z, u, p.first + p.count, &r);) {
+        const int matrix = par__zero_is_matrix(z, &z->tensors[r.tensor]);
+        par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], lr_factor, matrix ? 1 : scale);
+        if (a.optimizer == PAR_ZERO_LAMB) a.trust = par__zero_trust_of(z, r.tensor);
+        PAR__ZERO_TRY(par__zero_apply(z, &p, &r, &a, matrix ? z->whole_momentum + r.at : NULL));
+    }
+    return PAR_OK;
+}
+// What this rank updated, to the others: under way until somebody needs the unit.
+static par_result par__zero_spread_begin(par_zero *z, int unit) {
+    par__zero_unit *u = &z->units[unit];
+    const size_t e = par__zero_element(z), shard = par__zero_shard(z, u, 0);
+    char *whole = z->parameters + u->whole_at * e;
+    if (!par__zero_shared_out(z) || z->sharded_parameters || !u->count[0]) return PAR_OK;
+    if (z->desc.central)
+        return (par_broadcast_begin)(whole, whole, u->count[0], z->desc.param_dtype, 0,
+                                     par__at(z->desc.comm, u->site[PAR__ZERO_UPDATE]), &u->spreading);
+    return (par_all_gather_begin)(whole + shard * (size_t)z->rank * e, whole, shard, z->desc.param_dtype,
+                                  par__zero_call(z, unit, PAR__ZERO_UPDATE), &u->spreading);
+}
+// The loss scale goes down after bad steps and up after many good ones (Micikevicius et al. 2018).
+static void par__zero_scale_loss(par_zero *z, int bad) {
+    if (z->desc.loss_scale <= 0) return;
+    z->good_steps = bad ? 0 : z->good_steps + 1, z->bad_steps = bad ? z->bad_steps + 1 : 0;
+    if (z->bad_steps >= z->desc.loss_scale_patience)
+        z->loss_scale = PAR__MAX(z->loss_scale / 2, 1.0f), z->bad_steps = 0;
+    if (z->good_steps >= z->desc.loss_scale_window)
+        z->loss_scale = PAR__MIN(z->loss_scale * 2, 16777216.0f), z->good_steps = 0;
+}
+static void par__zero_clear(par_zero *z) { // for the next step
+    const par__zero_sizes s = par__zero_measure(z);
+    for (int i = 0; i < z->slots && z->sharded_parameters; i++) // gathered, never used, and old by now
+        par_wait_all(z->parameter_slots[i].requests, 2), z->parameter_slots[i].unit = -1;
+    z->finished = 0;
+    for (int i = 0; i < z->unit_count; i++) z->units[i].micro = 0;
+    if (!z->pooled) memset(z->gradients, 0, s.trained * par__zero_grad_element(z));
+}
+par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) {
+    const double microbatches = (double)z->ranks * z->groups * z->micro_steps;
+    double squares;
+    if (!z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_step: nothing is committed");
+    PAR__ZERO_TRY(par__zero_finish(z));
+    PAR__ZERO_TRY(par__zero_square_norm(z, &squares));
+    double scale = (z->desc.average ? 1 / microbatches : 1) / (double)z->loss_scale;
+    const double norm = sqrt(squares) * scale;
+    const int bad = !isfinite(norm);
+    if (z->desc.clip > 0 && norm > (double)z->desc.clip) scale *= (double)z->desc.clip / norm;
+    if (!bad && z->desc.optimizer == PAR_ZERO_LAMB)
+        PAR__ZERO_TRY(par__zero_lamb_trust(z, lr_factor, (float)scale));
+    for (int i = 0; i < z->unit_count && !bad; i++) {
+        PAR__ZERO_TRY(par__zero_update_unit(z, i, lr_factor, (float)scale));
+        PAR__ZERO_TRY(par__zero_spread_begin(z, i));
+    }
+    par__zero_scale_loss(z, bad);
+    par__zero_clear(z);
+    if (!bad) z->step++;
+    if (report)
+        report->norm = norm, report->skipped = bad, report->loss_scale = z->loss_scale,
+        report->step = z->step;
+    return PAR_OK;
+}
+float par_zero_loss_scale(const par_zero *z) { return z->loss_scale; }
+uint64_t par_zero_steps(const par_zero *z) { return z->step; }
+
+// >>zero_values ---------------------------------------------------------------------------------------------
+
+// Elements [*first, + *count) of a part of a unit are among this rank's parameters, from `stored` on.
+static char *par__zero_stored(const par_zero *z, const par__zero_unit *u, int part, size_t *first,
+                              size_t *count) {
+    const size_t e = par__zero_element(z), shard = par__zero_shard(z, u, part);
+    *first = z->sharded_parameters ? shard * (size_t)z->rank : 0;
+    *count = z->sharded_parameters ? shard : u->count[part];
+    const size_t at = z->sharded_parameters ? u->shard_at + (part ? par__zero_shard(z, u, 0) : 0)
+                                            : u->whole_at + (part ? u->count[0] : 0);
+    return z->parameters + at * e;
+}
+// Elements [first, first + n) of a tensor to wherever this rank keeps them; it keeps them all somewhere.
+static void par__zero_put(par_zero *z, const par__zero_tensor *t, size_t first, size_t n,
+                          const float *values) {
+    const par__zero_unit *u = &z->units[t->unit];
+    const par__zero_place p = par__zero_place_of(z, t->unit);
+    const size_t at = t->at + first, begin = PAR__MAX(at, p.first), end = PAR__MIN(at + n, p.first + p.count);
+    size_t from, count;
+    char *stored = par__zero_stored(z, u, t->part, &from, &count);
+    par_cast(stored + (at - from) * par__zero_element(z), z->desc.param_dtype, values, PAR_F32, n);
+    if (t->part || begin >= end) return;
+    float *const copies[2] = {z->master, z->ema};
+    for (int i = 0; i < 2; i++)
+        if (copies[i])
+            memcpy(copies[i] + p.states + (begin - p.first), values + (begin - at),
+                   (end - begin) * sizeof *values);
+}
+par_result par_zero_fill(par_zero *z, int tensor, par_zero_fill_fn fn, void *user) {
+    enum { N = 1024 };
+    float values[N];
+    if (!z->committed || tensor < 0 || tensor >= z->tensor_count)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_fill: %d is no tensor, or nothing is committed",
+                              tensor);
+    const par__zero_tensor *t = &z->tensors[tensor];
+    PAR__ZERO_TRY(par_wait(&z->units[t->unit].spreading));
+    size_t from, count;
+    par__zero_stored(z, &z->units[t->unit], t->part, &from, &count);
+    const size_t begin = PAR__MAX(from, t->at), end = PAR__MIN(from + count, t->at + t->count);
+    for (size_t at = begin; at < end; at += N) {
+        const size_t n = PAR__MIN((size_t)N, end - at);
+        fn(user, at - t->at, n, values);
+        par__zero_put(z, t, at - t->at, n, values);
+    }
+    return PAR_OK;
+}
+par_result par_zero_read(par_zero *z, int tensor, par_zero_what what, float *values) {
+    if (!z->committed || tensor < 0 || tensor >= z->tensor_count)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_read: %d is no tensor, or nothing is committed",
+                              tensor);
+    const par__zero_tensor *t = &z->tensors[tensor];
+    par__zero_unit *u = &z->units[t->unit];
+    const par__zero_place p = par__zero_place_of(z, t->unit);
+    const int parameters = what == PAR_ZERO_VALUE && (t->part || !z->master);
+    size_t first = p.first, count = p.count;
+    const char *from = what == PAR_ZERO_GRADIENT  ? p.gradients
+                       : parameters               ? par__zero_stored(z, u, t->part, &first, &count)
+                       : what == PAR_ZERO_VALUE   ? (const char *)(z->master + p.states)
+                       : what == PAR_ZERO_MOMENT1 ? (const char *)(z->m ? z->m + p.states : NULL)
+                       : what == PAR_ZERO_MOMENT2 ? (const char *)(z->v ? z->v + p.states : NULL)
+                                                  : (const char *)(z->ema ? z->ema + p.states : NULL);
+    const par_dtype type = parameters                  ? z->desc.param_dtype
+                           : what == PAR_ZERO_GRADIENT ? z->desc.grad_dtype
+                                                       : PAR_F32;
+    if (t->part && what != PAR_ZERO_VALUE) count = 0, from = NULL;
+    PAR__ZERO_TRY(what == PAR_ZERO_GRADIENT ? par__zero_finish(z) : par_wait(&u->spreading));
+    memset(values, 0, t->count * sizeof *values);
+    const size_t begin = PAR__MAX(first, t->at), end = PAR__MIN(first + count, t->at + t->count);
+    if (from && begin < end)
+        par_cast(values + (begin - t->at), PAR_F32, from + (begin - first) * par_dtype_bytes(type), type,
+                 end - begin);
+    const int everywhere = parameters && !z->sharded_parameters;
+    if (everywhere || !par__zero_shared_out(z)) return PAR_OK;
+    return par_all_reduce(values, values, t->count, PAR_U32, PAR_MAX, z->desc.comm); // all others have zeros
+}
+
+// >>zero_schedule -------------------------------------------------------------------------------------------
+
+float par_zero_factor(const par_zero_schedule *s, uint64_t step) {
+    if (step < s->warmup) return (float)((double)(step + 1) / (double)(s->warmup + 1));
+    if (s->shape == PAR_ZERO_CONSTANT) return 1;
+    const uint64_t begun =
+        s->shape == PAR_ZERO_WSD ? (s->steps > s->decay ? s->steps - s->decay : 0) : s->warmup;
+    if (step >= s->steps) return s->least;
+    if (step < begun) return 1;
+    const double done = (double)(step - begun) / (double)(s->steps - begun), least = (double)s->least;
+    const double left = s->shape == PAR_ZERO_COSINE ? 0.5 * (1 + cos(3.141592653589793 * done)) : 1 - done;
+    return (float)(least + (1 - least) * left);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif // PAR_ZERO_IMPLEMENTATION
+
+// Public domain where that is possible: anyone may use, change and give this away for any purpose, without
+// conditions. Elsewhere, and if you prefer, under MIT-0:
+//
+// Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+// associated documentation files (the "Software"), to deal in the Software without restriction, including
+// without limitation the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+// copies of the Software, and to permit persons to whom the Software is furnished to do so.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+// LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO
+// EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER
+// IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE
+// USE OR OTHER DEALINGS IN THE SOFTWARE.
