@@ -42,7 +42,7 @@ EXAMPLE
         t.name = "w", t.dims = 1, t.shape[0] = 1000;
         if (par_zero_open(&desc, &z)) return 1;
         const int layer = par_zero_unit(z, "layer"), w = par_zero_add(z, &t);
-        if (par_zero_commit(z) || par_zero_fill(z, w, fours, NULL)) return 1;
+        if (par_zero_commit(z) || par_zero_fill(z, w, PAR_ZERO_VALUE, fours, NULL)) return 1;
         if (par_zero_forward_begin(z, layer)) return 1; // from here on par_zero_data(z, w) is all of w
         if (par_zero_forward_end(z, layer) || par_zero_backward_begin(z, layer)) return 1;
         for (int i = 0; i < 1000; i++)
@@ -169,14 +169,21 @@ par_result par_zero_close(par_zero *z); // collective, if committed
 
 // ---- units and tensors ------------------------------------------------------------------------------------
 
+enum { PAR_ZERO_RUNS = 8 };
 typedef struct par_zero_tensor {
     const char *name;
     size_t shape[4];
-    int dims;     // 1 to 4; a size may be 0
-    int group;    // of hyperparameters
-    int frozen;   // no gradient, no state
-    int plain;    // with Muon: by AdamW, although it is a matrix (embeddings)
-    int replicas; // ranks of `others` that have the same tensor, which counts once in the norm; 0: 1
+    int dims;   // 1 to 4; a size may be 0
+    int group;  // of hyperparameters
+    int frozen; // no gradient, no state
+    int plain;  // with Muon: by AdamW, although it is a matrix (embeddings)
+    // How many ranks of `others` have the same, for consecutive runs of elements, which count once in the
+    // norm. No runs: all is this rank's alone.
+    int run_count;
+    struct {
+        size_t count;
+        int replicas;
+    } runs[PAR_ZERO_RUNS];
 } par_zero_tensor;
 
 // A unit begins; then its tensors. They return numbers from 0 on, or -1: no memory, or already committed.
@@ -231,7 +238,8 @@ typedef struct par_zero_report {
 // NULL. Collective.
 par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report);
 float par_zero_loss_scale(const par_zero *z);
-uint64_t par_zero_steps(const par_zero *z); // done so far; skipped ones do not count
+uint64_t par_zero_steps(const par_zero *z);           // done so far; skipped ones do not count
+void par_zero_set_steps(par_zero *z, uint64_t steps); // of a run that goes on
 
 // ---- values -----------------------------------------------------------------------------------------------
 
@@ -243,9 +251,10 @@ typedef enum par_zero_what {
     PAR_ZERO_EMA
 } par_zero_what;
 
-// Sets a tensor: fn gives elements [first, first + count) of it, for what this rank has. Not collective.
+// Sets a tensor: fn gives elements [first, first + count) of it, for what this rank has. VALUE sets the
+// moving average, too. Not collective.
 typedef void (*par_zero_fill_fn)(void *user, size_t first, size_t count, float *values);
-par_result par_zero_fill(par_zero *z, int tensor, par_zero_fill_fn fn, void *user);
+par_result par_zero_fill(par_zero *z, int tensor, par_zero_what what, par_zero_fill_fn fn, void *user);
 // All of a tensor, as f32, on every rank. VALUE: the masters where there are any. GRADIENT: after the sum,
 // before par_zero_step clears it. Collective over comm.
 par_result par_zero_read(par_zero *z, int tensor, par_zero_what what, float *values);
@@ -819,14 +828,19 @@ int par_zero_add(par_zero *z, const par_zero_tensor *desc) {
     par__zero_lay_out(z);
     return z->tensor_count - 1;
 }
+static int par__zero_runs_fit(const par__zero_tensor *t) {
+    size_t sum = 0;
+    for (int i = 0; i < t->desc.run_count && i < PAR_ZERO_RUNS; i++) sum += t->desc.runs[i].count;
+    return !t->desc.run_count || (t->desc.run_count <= PAR_ZERO_RUNS && sum == t->count);
+}
 static const char *par__zero_check_tensors(const par_zero *z) {
     static char why[300];
     for (int i = 0; i < z->tensor_count; i++) {
         const par_zero_tensor *d = &z->tensors[i].desc;
         const char *problem = d->dims < 1 || d->dims > 4                    ? "dims must be 1 to 4"
                               : d->group < 0 || d->group >= PAR_ZERO_GROUPS ? "no such group"
-                              : d->replicas < 0                             ? "replicas must not be negative"
-                                                                            : NULL;
+                              : !par__zero_runs_fit(&z->tensors[i]) ? "its runs are not all of its elements"
+                                                                    : NULL;
         if (problem) return snprintf(why, sizeof why, "tensor %s: %s", z->tensors[i].name, problem), why;
     }
     return NULL;
@@ -1232,6 +1246,24 @@ static int par__zero_shared_out(const par_zero *z) {
     return z->ranks > 1 && (z->sharded_states || z->desc.central);
 }
 
+// The squares of a run, each divided by the number of ranks of `others` that have the element.
+static par_result par__zero_run_squares(const par_zero *z, const par__zero_run *r, const char *g,
+                                        double *sum) {
+    const par__zero_tensor *t = &z->tensors[r->tensor];
+    const size_t e = par__zero_grad_element(z);
+    size_t at = r->at - t->at, from = 0;
+    const size_t begun = at, end = at + r->count;
+    if (!t->desc.run_count) return z->kernels->square_sum(g, z->desc.grad_dtype, r->count, sum);
+    for (int i = 0; i < t->desc.run_count && at < end; i++) {
+        double squares = 0;
+        from += t->desc.runs[i].count;
+        const size_t until = PAR__MIN(from, end);
+        if (at >= until) continue;
+        PAR__ZERO_TRY(z->kernels->square_sum(g + (at - begun) * e, z->desc.grad_dtype, until - at, &squares));
+        *sum += squares / PAR__MAX(t->desc.runs[i].replicas, 1), at = until;
+    }
+    return PAR_OK;
+}
 static par_result par__zero_square_norm(par_zero *z, double *total) {
     const size_t e = par__zero_grad_element(z), n = (size_t)z->unit_count * z->pieces;
     size_t first, count;
@@ -1240,10 +1272,8 @@ static par_result par__zero_square_norm(par_zero *z, double *total) {
         const par__zero_unit *u = &z->units[i];
         const char *g = par__zero_sum_of(z, u, &first, &count);
         for (par__zero_run r = par__zero_first_run(u, first); par__zero_next_run(z, u, first + count, &r);) {
-            const int replicas = PAR__MAX(z->tensors[r.tensor].desc.replicas, 1);
-            double sum = 0;
-            PAR__ZERO_TRY(z->kernels->square_sum(g + (r.at - first) * e, z->desc.grad_dtype, r.count, &sum));
-            z->sums[(size_t)i * z->pieces + r.piece] += sum / replicas;
+            PAR__ZERO_TRY(par__zero_run_squares(z, &r, g + (r.at - first) * e,
+                                                &z->sums[(size_t)i * z->pieces + r.piece]));
         }
     }
     if (par__zero_shared_out(z))
@@ -1455,6 +1485,7 @@ par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) 
 }
 float par_zero_loss_scale(const par_zero *z) { return z->loss_scale; }
 uint64_t par_zero_steps(const par_zero *z) { return z->step; }
+void par_zero_set_steps(par_zero *z, uint64_t steps) { z->step = steps; }
 
 // >>zero_values ---------------------------------------------------------------------------------------------
 
@@ -1468,26 +1499,37 @@ static char *par__zero_stored(const par_zero *z, const par__zero_unit *u, int pa
                                             : u->whole_at + (part ? u->count[0] : 0);
     return z->parameters + at * e;
 }
-// Elements [first, first + n) of a tensor to wherever this rank keeps them; it keeps them all somewhere.
-static void par__zero_put(par_zero *z, const par__zero_tensor *t, size_t first, size_t n,
+// States of trained elements that are set together; NULL where there are none.
+static void par__zero_arrays(const par_zero *z, par_zero_what what, float *arrays[2]) {
+    arrays[0] = what == PAR_ZERO_VALUE     ? z->master
+                : what == PAR_ZERO_MOMENT1 ? z->m
+                : what == PAR_ZERO_MOMENT2 ? z->v
+                : what == PAR_ZERO_EMA     ? z->ema
+                                           : NULL;
+    arrays[1] = what == PAR_ZERO_VALUE ? z->ema : NULL;
+}
+// Elements [first, first + n) of a tensor to wherever this rank keeps them: all lie among its parameters,
+// some among its states.
+static void par__zero_put(par_zero *z, const par__zero_tensor *t, par_zero_what what, size_t first, size_t n,
                           const float *values) {
     const par__zero_unit *u = &z->units[t->unit];
     const par__zero_place p = par__zero_place_of(z, t->unit);
     const size_t at = t->at + first, begin = PAR__MAX(at, p.first), end = PAR__MIN(at + n, p.first + p.count);
     size_t from, count;
+    float *arrays[2];
     char *stored = par__zero_stored(z, u, t->part, &from, &count);
-    par_cast(stored + (at - from) * par__zero_element(z), z->desc.param_dtype, values, PAR_F32, n);
-    if (t->part || begin >= end) return;
-    float *const copies[2] = {z->master, z->ema};
-    for (int i = 0; i < 2; i++)
-        if (copies[i])
-            memcpy(copies[i] + p.states + (begin - p.first), values + (begin - at),
+    if (what == PAR_ZERO_VALUE)
+        par_cast(stored + (at - from) * par__zero_element(z), z->desc.param_dtype, values, PAR_F32, n);
+    par__zero_arrays(z, what, arrays);
+    for (int i = 0; i < 2 && !t->part && begin < end; i++)
+        if (arrays[i])
+            memcpy(arrays[i] + p.states + (begin - p.first), values + (begin - at),
                    (end - begin) * sizeof *values);
 }
-par_result par_zero_fill(par_zero *z, int tensor, par_zero_fill_fn fn, void *user) {
+par_result par_zero_fill(par_zero *z, int tensor, par_zero_what what, par_zero_fill_fn fn, void *user) {
     enum { N = 1024 };
     float values[N];
-    if (!z->committed || tensor < 0 || tensor >= z->tensor_count)
+    if (!z->committed || tensor < 0 || tensor >= z->tensor_count || what == PAR_ZERO_GRADIENT)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_fill: %d is no tensor, or nothing is committed",
                               tensor);
     const par__zero_tensor *t = &z->tensors[tensor];
@@ -1498,7 +1540,7 @@ par_result par_zero_fill(par_zero *z, int tensor, par_zero_fill_fn fn, void *use
     for (size_t at = begin; at < end; at += N) {
         const size_t n = PAR__MIN((size_t)N, end - at);
         fn(user, at - t->at, n, values);
-        par__zero_put(z, t, at - t->at, n, values);
+        par__zero_put(z, t, what, at - t->at, n, values);
     }
     return PAR_OK;
 }
