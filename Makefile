@@ -14,7 +14,7 @@ ARGS ?=
 
 LIBS = -pthread -lm
 GPT = examples/gpt/gpt.c
-GPT_DEPS = par.h par_tp.h $(wildcard examples/gpt/*.[ch]) examples/options.h
+GPT_DEPS = par.h par_tp.h par_zero.h $(wildcard examples/gpt/*.[ch]) examples/options.h
 SOURCES = $(sort $(wildcard *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
 HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
 

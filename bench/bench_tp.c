@@ -351,7 +351,7 @@ static void run_training(void *user) {
                                    &loss, &counted));
     need(t->b, par_tp_loss_backward(tp, &t->m.loss, &t->buffers.logits, t->targets, t->buffers.lse,
                                     1.0f / 768, &t->buffers.logits));
-    need(t->b, gpt_backward(&t->m, &t->buffers, &t->tokens, t->ids, NULL, NULL, NULL));
+    need(t->b, gpt_backward(&t->m, &t->buffers, &t->tokens, t->ids, NULL));
     gpt_update(&t->m, &a, ++t->number, t->w, t->w, t->d, t->m1, t->m2);
 }
 static double measure_training(bench *b) { // share of the library's speed

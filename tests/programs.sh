@@ -67,6 +67,33 @@ layer_rows() { # what is sent is what is predicted, and the summary has its fiel
     tail -n 1 "$work/out" | grep -q '"summary":true,"mfu":[0-9.]*,"mfu_small":[0-9.]*,"tp2_speedup":[0-9.]*,.*"dp2_speedup":[0-9.]*' &&
     fails 2 "must be even" build/bench_tp --n_head 3
 }
+sharded() { # every stage, with every grid, trains what one rank trains; every optimizer what it does alone
+    common="--data $data $small --max_iters 20 --dropout 0.1"
+    $gpt $common >"$work/one" || return 1
+    for grid in "--ranks 4 --zero 1" "--ranks 4 --zero 2" "--ranks 4 --zero 3" "--ranks 3 --batch_size 6 --zero 3" "--ranks 4 --central" \
+        "--ranks 8 --zero 3 --tp 2 --sp --cp 2" "--ranks 8 --zero 2 --tp 2 --cp 2" "--ranks 4 --zero 1 --tp 2 --sp"; do
+        echo "$grid"
+        [ "${grid#*batch_size}" = "$grid" ] || { $gpt $common --batch_size 6 >"$work/six" || return 1; }
+        $gpt $common $grid >"$work/many" || return 1
+        if [ "${grid#*batch_size}" = "$grid" ]; then same_losses 1e-5 "$work/one" "$work/many" || return 1; else same_losses 1e-5 "$work/six" "$work/many" || return 1; fi
+    done
+    $gpt $common --arch llama --dtype bf16 >"$work/one" && $gpt $common --arch llama --dtype bf16 --ranks 4 --zero 3 --tp 2 >"$work/many" && same_losses 2e-3 "$work/one" "$work/many" || return 1
+    for o in sgd lion lamb muon; do
+        $gpt $common --optimizer $o >"$work/one" && $gpt $common --optimizer $o --ranks 4 --zero 3 >"$work/many" && same_losses 2e-5 "$work/one" "$work/many" || return 1
+    done
+}
+canonical() { # checkpoints of any number of ranks and any stage are the same to the bit, and so is what goes on from them
+    common="--data $data $small --dropout 0.1 --lr_decay_iters 12 --canonical 8"
+    for o in adamw lamb; do
+        $gpt $common --optimizer $o --max_iters 6 --save "$work/c1" >/dev/null || return 1
+        for grid in "--ranks 2" "--ranks 8 --zero 1" "--ranks 4 --zero 2" "--ranks 4 --zero 3" "--ranks 8 --central"; do
+            $gpt $common --optimizer $o --max_iters 6 $grid --save "$work/c2" >/dev/null && cmp "$work/c1/checkpoint.bin" "$work/c2/checkpoint.bin" || return 1
+        done
+    done
+    $gpt $common --max_iters 12 --save "$work/c1" >"$work/whole" && $gpt $common --max_iters 6 --ranks 4 --zero 3 --save "$work/c2" >"$work/a" &&
+    $gpt $common --max_iters 12 --ranks 2 --zero 1 --load "$work/c2" --save "$work/c3" >"$work/b" && cmp "$work/c1/checkpoint.bin" "$work/c3/checkpoint.bin"
+}
+plan() { $gpt --data $data --ranks 4 --zero 2 --plan --max_iters 1 --eval_iters 0 --sample 0 >"$work/out" && grep -q "stage 2, 4 ranks" "$work/out"; }
 damaged() { # truncated, or a byte changed
     f="$work/ck/checkpoint.bin"
     cp "$f" "$work/good" && head -c 5000 "$work/good" >"$f" &&
@@ -99,7 +126,7 @@ bad_input() {
     fails 1 "ranks must be" $gpt --data $data --ranks -1 && fails 1 "ranks must be" $gpt --data $data --ranks 100000 &&
     fails 1 "No such file" $gpt --data $data --load /nonexistent && fails 1 "cannot make the directory" $gpt --data $data $small --max_iters 1 --save /proc/nowhere/x &&
     fails 1 "must be a number" env PAR_RANKS=x $gpt --data $data && fails 1 "PAR_TIMEOUT" env PAR_TIMEOUT=-3 $gpt --data $data &&
-    fails 1 "multiple of tp" $gpt --data $data --tp 3 && fails 1 "arch is" $gpt --data $data --arch gpt5 && fails 1 "dtype is" $gpt --data $data --dtype f8 &&
+    fails 1 "multiple of tp" $gpt --data $data --tp 3 && fails 1 "zero is" $gpt --data $data --zero 4 && fails 1 "optimizer is" $gpt --data $data --optimizer adam8 && fails 1 "canonical must" $gpt --data $data --canonical 3 && fails 1 "arch is" $gpt --data $data --arch gpt5 && fails 1 "dtype is" $gpt --data $data --dtype f8 &&
     fails 1 "block_size must" $gpt --data $data --cp 3 && fails 1 "use the ring" $gpt --data $data --n_kv_head 1 --cp 2 --cp_mode ulysses --ranks 2 &&
     fails 1 "no algorithm" env PAR_ALGO=all_reduce:magic $gpt --data $data && fails 1 "built without MPI" env PMI_SIZE=4 build/01_hello &&
     fails 1 "torchrun" env RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost build/01_hello
@@ -172,6 +199,9 @@ check "make run" make_run
 check "1, 2 and 4 ranks train the same model" rank_counts
 check "the same with a dropout, and with 8 ranks" dropout_ranks
 check "dp x tp x cp, GPT-2 and Llama, f32 and bf16" layouts
+check "ZeRO 0 to 3, central, with dp x tp x cp" sharded
+check "the same bits on 1 to 8 ranks" canonical
+check "the plan" plan
 check "the default training halves the loss" learns
 check "gradients" gradients
 check "resume" resume

@@ -48,7 +48,7 @@ static void gradients(golden *g) {
     memset(g->d, 0, g->m.count * 4);
     CHECK_OK(g->world, par_tp_loss_backward(g->tp, &g->m.loss, &g->b.logits, g->targets, g->b.lse,
                                             1.0f / ROWS, &g->b.logits));
-    CHECK_OK(g->world, gpt_backward(&g->m, &g->b, &g->tokens, g->ids, NULL, NULL, NULL));
+    CHECK_OK(g->world, gpt_backward(&g->m, &g->b, &g->tokens, g->ids, NULL));
     for (int i = 0; i < g->m.tensor_count; i++) all[i] = g->m.tensors[i].p;
     CHECK_OK(g->world, par_tp_finish_gradients(g->tp, all, (size_t)g->m.tensor_count));
     CHECK_OK(g->world, par_all_reduce(g->d, g->d, g->m.count, PAR_F32, PAR_SUM, g->cp_comm));

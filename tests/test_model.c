@@ -57,7 +57,7 @@ static int compare(par_comm *world, int llama, int bias, float p) {
         t.y[i] = (int)(par_random(1, 2, (uint64_t)i) % 11);
     loss_of(&t);
     need(&t, par_tp_loss_backward(tp, &t.m.loss, &t.b.logits, t.y, t.b.lse, 1.0f / ROWS, &t.b.logits));
-    need(&t, gpt_backward(&t.m, &t.b, &t.tokens, t.x, &t.drop, NULL, NULL));
+    need(&t, gpt_backward(&t.m, &t.b, &t.tokens, t.x, &t.drop));
     double worst = 0;
     for (size_t i = 0; i < n; i++) {
         const float keep = flat[i], h = 1e-2f;

@@ -3,13 +3,14 @@
 //     build/gpt --ranks 4 --tp 2 --data FILE       processes of this machine, two of them for each layer
 //     mpiexec -n 2 build/gpt_mpi --data FILE       under MPI
 //
-// Ranks are a grid dp x cp x tp: layers are split over tp, sequences over cp, batches over dp. Each step
-// draws batch_size x gradient_accumulation_steps sequences by their global number; a dp x cp rank works on
-// its share of them, in microbatches; the gradients of a layer are summed over dp x cp while the layer
-// before it computes.
+// Ranks are a grid dp x cp x tp: layers are split over tp, sequences over cp, batches over dp; parameters,
+// gradients and optimizer states are whole or sharded over dp x cp, as --zero says. Each step draws
+// batch_size x gradient_accumulation_steps sequences by their global number; a dp x cp rank works on its
+// share of them, in microbatches; a layer's gradients are summed while the layer before it computes.
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include "par_tp.h"
+#include "par_zero.h"
 
 #include "../options.h"
 #include "model.h"
@@ -18,10 +19,11 @@
 #include "files.h"
 
 typedef struct settings {
-    const char *data, *trace, *save, *load, *export, *arch, *dtype, *cp_mode;
+    const char *data, *trace, *save, *load, *export, *arch, *dtype, *cp_mode, *optimizer;
     gpt_config model;
     int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
-        eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp;
+        eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
+        central, canonical, plan;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
 } settings;
 
@@ -32,14 +34,11 @@ typedef struct trainer {
     par_mesh *mesh;
     par_tp *tp;
     gpt_model model;
-    float *w, *m, *v; // this rank's weights, AdamW's moments
-    void *stored;     // the weights as the layers read them: w, or bf16
-    float *d;         // gradients (symmetric memory)
+    par_zero *zero; // parameters, gradients, states
     gpt_buffers buffers;
     int32_t *x, *y, *line;        // tokens and targets of a microbatch's rows here; a whole sequence of each
     int microbatch, microbatches; // sequences in one; how many of them a rank runs in a step
-    par_request *requests;        // gradients on their way, one per layer and two for the rest
-    int request_count, last_microbatch;
+    int last_microbatch;
     double loss, grad_norm, lr;
     int step;
     double begun;
@@ -47,12 +46,11 @@ typedef struct trainer {
 
 // ---- one step ---------------------------------------------------------------------------------------------
 
-static double learning_rate(const settings *o, int step) {
-    if (!o->decay_lr) return o->learning_rate;
-    if (step < o->warmup_iters) return o->learning_rate * (step + 1) / (o->warmup_iters + 1);
-    if (step >= o->lr_decay_iters) return o->min_lr;
-    const double done = (double)(step - o->warmup_iters) / (o->lr_decay_iters - o->warmup_iters);
-    return o->min_lr + 0.5 * (1 + cos(3.141592653589793 * done)) * (o->learning_rate - o->min_lr);
+static float lr_factor(const settings *o, int step) {
+    const uint64_t warmup = (uint64_t)o->warmup_iters, steps = (uint64_t)o->lr_decay_iters;
+    const par_zero_schedule s = {
+        warmup, steps, 0, o->learning_rate > 0 ? (float)(o->min_lr / o->learning_rate) : 0, PAR_ZERO_COSINE};
+    return o->decay_lr ? par_zero_factor(&s, (uint64_t)step) : 1;
 }
 
 static void need(par_comm *world, par_result r) {
@@ -61,15 +59,25 @@ static void need(par_comm *world, par_result r) {
     exit(1); // the other ranks notice
 }
 
-// Called when layer l's gradients are complete (-1: the rest): begin to sum them over dp x cp.
-static void gradients_ready(void *user, int layer) {
+// Of a unit that is about to be used, or has been. What ranks of tp have in common is summed over them when
+// the unit's gradients are complete: of each microbatch, if these go their ways one by one.
+static par_result use_unit(void *user, int unit, gpt_use what) {
     trainer *t = (trainer *)user;
-    const size_t *at = t->model.layer_at, tail = at[t->model.config.n_layer];
-    const size_t from[2] = {layer < 0 ? 0 : at[layer], tail};
-    const size_t until[2] = {layer < 0 ? at[0] : at[layer + 1], t->model.count};
-    for (int i = 0; i < (layer < 0 ? 2 : 1) && t->last_microbatch; i++)
-        need(t->world, par_all_reduce_begin(t->d + from[i], t->d + from[i], until[i] - from[i], PAR_F32,
-                                            PAR_SUM, t->data_comm, &t->requests[t->request_count++]));
+    const int each = t->o.zero >= 2 || t->o.canonical, backward = what == GPT_BACKWARD_BEGIN;
+    par_tp_parameter *parts[16];
+    size_t count = 0;
+    if (what == GPT_FORWARD_END) return par_zero_forward_end(t->zero, unit);
+    if (what == GPT_FORWARD_BEGIN) GPT_TRY(par_zero_forward_begin(t->zero, unit));
+    if (backward) GPT_TRY(par_zero_backward_begin(t->zero, unit));
+    for (int i = 0; i < t->model.tensor_count; i++) {
+        if (gpt_unit_of(&t->model.tensors[i], &t->o.model) != unit) continue;
+        par_tp_parameter *p = parts[count++] = t->model.tensors[i].p;
+        if (what == GPT_BACKWARD_END) continue;
+        p->data = par_zero_data(t->zero, i), p->grad = backward ? par_zero_grad(t->zero, i) : NULL;
+    }
+    if (what != GPT_BACKWARD_END) return PAR_OK;
+    if (each || t->last_microbatch) GPT_TRY(par_tp_finish_gradients(t->tp, parts, count));
+    return par_zero_backward_end(t->zero, unit);
 }
 
 static par_tp_tokens tokens_of(const trainer *t, int sequences, uint64_t first) {
@@ -104,31 +112,15 @@ static double run_batch(trainer *t, int held_out, uint64_t step, uint64_t first,
     par_trace_begin(t->world, "backward");
     need(t->world,
          par_tp_loss_backward(t->tp, &t->model.loss, &b->logits, t->y, b->lse, (float)(1 / all), &b->logits));
-    need(t->world, gpt_backward(&t->model, b, &tokens, t->x, drop, gradients_ready, t));
+    need(t->world, gpt_backward(&t->model, b, &tokens, t->x, drop));
     par_trace_end(t->world);
     return loss;
 }
 
-static void adamw(trainer *t) {
-    const settings *o = &t->o;
-    gpt_adamw a = {t->lr, o->beta1, o->beta2, o->weight_decay, 1.0f};
-    if (o->grad_clip > 0 && t->grad_norm > o->grad_clip) a.clip = (float)(o->grad_clip / t->grad_norm);
-    gpt_update(&t->model, &a, t->step + 1, t->w, t->stored, t->d, t->m, t->v);
-}
-
-// Of the whole model, once what ranks have of it in common is summed.
-static double gradient_norm(trainer *t) {
-    double norm;
-    par_tp_parameter **all = (par_tp_parameter **)malloc((size_t)t->model.tensor_count * sizeof *all);
-    if (!all) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory"));
-    for (int i = 0; i < t->model.tensor_count; i++) all[i] = t->model.tensors[i].p;
-    need(t->world, par_tp_finish_gradients(t->tp, all, (size_t)t->model.tensor_count));
-    need(t->world, par_tp_global_norm(t->tp, all, (size_t)t->model.tensor_count, &norm));
-    return free(all), norm;
-}
-
-static uint64_t first_sequence(const trainer *t) { // of a step's, on this rank
-    return (uint64_t)(par_mesh_index(t->mesh, "dp") * t->microbatch * t->microbatches);
+// The first of the sequences of this rank's microbatch i, among those of the step.
+static uint64_t first_sequence(const trainer *t, int i) {
+    const int dp = par_mesh_index(t->mesh, "dp"), ranks = par_mesh_size(t->mesh, "dp");
+    return (uint64_t)(t->microbatch * (t->o.zero >= 2 ? i * ranks + dp : dp * t->microbatches + i));
 }
 
 static void train_step(trainer *t) {
@@ -136,21 +128,18 @@ static void train_step(trainer *t) {
     gpt_dropout drop = {(float)t->o.dropout, (uint64_t)t->step};
     double loss = 0;
     par_trace_begin(t->world, "step");
-    memset(t->d, 0, t->model.count * sizeof(float));
-    t->request_count = 0;
     for (int i = 0; i < t->microbatches; i++) {
         t->last_microbatch = i + 1 == t->microbatches;
-        loss +=
-            run_batch(t, 0, (uint64_t)t->step, first_sequence(t) + (uint64_t)(i * t->microbatch), 1, &drop);
+        loss += run_batch(t, 0, (uint64_t)t->step, first_sequence(t, i), 1, &drop);
     }
     need(t->world, par_all_reduce(&loss, &loss, 1, PAR_F64, PAR_SUM, t->data_comm));
-    need(t->world, par_wait_all(t->requests, t->request_count));
     t->loss = loss / tokens;
-    t->grad_norm = gradient_norm(t);
-    t->lr = learning_rate(&t->o, t->step);
-    par_trace_begin(t->world, "adamw");
-    adamw(t);
+    const float factor = lr_factor(&t->o, t->step);
+    par_zero_report report;
+    par_trace_begin(t->world, "update");
+    need(t->world, par_zero_step(t->zero, factor, &report));
     par_trace_end(t->world);
+    t->lr = t->o.learning_rate * (double)factor, t->grad_norm = report.norm;
     par_trace_end(t->world);
 }
 
@@ -159,9 +148,7 @@ static double evaluate(trainer *t) { // mean loss over eval_iters batches of the
     double loss = 0;
     for (int e = 0; e < t->o.eval_iters; e++)
         for (int i = 0; i < t->microbatches; i++)
-            loss += run_batch(t, 1, 0,
-                              (uint64_t)e * per_batch + first_sequence(t) + (uint64_t)(i * t->microbatch), 0,
-                              NULL);
+            loss += run_batch(t, 1, 0, (uint64_t)e * per_batch + first_sequence(t, i), 0, NULL);
     need(t->world, par_all_reduce(&loss, &loss, 1, PAR_F64, PAR_SUM, t->data_comm));
     return loss / ((double)per_batch * t->o.model.block_size * t->o.eval_iters);
 }
@@ -259,6 +246,13 @@ static const char *check_settings(settings *o) {
         return "batch_size and gradient_accumulation_steps must be 1 or more";
     if (o->max_iters < 0 || o->eval_iters < 0 || o->eval_interval < 0 || o->log_interval < 1)
         return "max_iters, eval_iters and eval_interval must not be negative, log_interval must be 1 or more";
+    par_zero_optimizer optimizer;
+    if (!par_zero_optimizer_parse(o->optimizer, &optimizer))
+        return "optimizer is adamw, sgd, lion, lamb or muon";
+    if (o->zero < 0 || o->zero > 3 || (o->central && o->zero))
+        return "zero is 0, 1, 2 or 3; central goes with 0";
+    if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->canonical && o->cp > 1))
+        return "canonical must be a power of two, and cp 1";
     if (o->shard_mb < 0) return "shard_mb must not be negative";
     if (o->dropout < 0 || o->dropout >= 1) return "dropout must be in [0, 1)";
     if (o->learning_rate < 0 || o->temperature <= 0)
@@ -288,7 +282,9 @@ static const char *check_settings(settings *o) {
 static int divide_batch(trainer *t, int ranks) {
     const int all = t->o.batch_size * t->o.accumulation, grid = t->o.tp * t->o.cp, dp = ranks / grid;
     if (ranks % grid || all % dp) return 0;
-    t->microbatch = PAR__MIN(all / dp, t->o.batch_size);
+    const int C = t->o.canonical;
+    if (C && (all % C || C % dp || (dp & (dp - 1)))) return 0;
+    t->microbatch = C ? all / C : PAR__MIN(all / dp, t->o.batch_size);
     while (all / dp % t->microbatch) t->microbatch--;
     t->microbatches = all / dp / t->microbatch;
     return 1;
@@ -336,11 +332,24 @@ static const char *load_config(const char *path, gpt_config *g) {
     return *g = c, (const char *)NULL;
 }
 
+typedef struct source { // of a tensor's elements
+    const float *values;
+} source;
+static void give_values(void *user, size_t first, size_t count, float *values) {
+    memcpy(values, ((const source *)user)->values + first, count * sizeof *values);
+}
+static void set_all(trainer *t, par_zero_what what, const float *local) {
+    for (int i = 0; i < t->model.tensor_count; i++) {
+        source s = {local + t->model.tensors[i].at};
+        need(t->world, par_zero_fill(t->zero, i, what, give_values, &s));
+    }
+}
+static const par_zero_what kept[3] = {PAR_ZERO_VALUE, PAR_ZERO_MOMENT1, PAR_ZERO_MOMENT2};
+
 static const char *load(trainer *t) {
-    float *whole[3];
-    float *local[3] = {t->w, t->m, t->v};
+    float *whole[3], *local = (float *)calloc(t->model.count + 1, sizeof *local);
     checkpoint_header h;
-    const char *why = NULL;
+    const char *why = local ? NULL : "out of memory to load";
     const load_kind kind = kind_of(t->o.load);
     h.step = 0;
     for (int i = 0; i < 3; i++)
@@ -349,86 +358,135 @@ static const char *load(trainer *t) {
         why = kind == LOAD_HUB    ? files_load(&t->model, t->o.load, whole[0])
               : kind == LOAD_LLMC ? files_llmc_load(&t->model, t->o.load, whole[0])
                                   : checkpoint_load(t->o.load, &h, whole);
-    for (int i = 0; i < 3 && !why; i++) gpt_move(&t->model, local[i], whole[i], 0);
+    for (int i = 0; i < 3 && !why; i++) gpt_move(&t->model, local, whole[i], 0), set_all(t, kept[i], local);
     for (int i = 0; i < 3; i++) free(whole[i]);
-    if (!why) t->step = (int)h.step;
-    return why;
+    if (!why) t->step = (int)h.step, par_zero_set_steps(t->zero, (uint64_t)h.step);
+    return free(local), why;
+}
+// Initial values; they do not depend on how the model is split.
+static const char *start(trainer *t) {
+    const size_t n = t->model.count;
+    void *stored = calloc(n + 1, par_tp_element_bytes(t->tp));
+    float *wide = (float *)calloc(n + 1, sizeof *wide);
+    const char *why = stored && wide ? NULL : "out of memory to start";
+    if (!why) {
+        gpt_place(&t->model, stored, NULL);
+        if (gpt_start(&t->model)) why = par_last_error(t->world);
+        par_cast(wide, PAR_F32, stored, par_tp_type(t->tp), n);
+        set_all(t, PAR_ZERO_VALUE, wide);
+    }
+    return free(stored), free(wide), why;
 }
 
-// An array of this rank's elements, whole on rank 0; the caller frees it. Collective over tp. Each rank puts
+// States, whole on rank 0 (the caller frees them); elsewhere NULL. Collective. Every rank of a tp comm puts
 // its parts in place, the rest is 0: the largest, as integers, of all ranks' are the bits of all parts.
-static float *gather_whole(trainer *t, float *local) {
+static float *gather_whole(trainer *t, par_zero_what what) {
     const size_t n = t->model.whole_count;
-    float *whole = (float *)calloc(n, sizeof(float));
-    if (!whole) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory to save"));
+    float *local = (float *)calloc(t->model.count + 1, sizeof *local),
+          *whole = (float *)calloc(n, sizeof *whole);
+    if (!local || !whole) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory to save"));
+    for (int i = 0; i < t->model.tensor_count; i++)
+        need(t->world, par_zero_read(t->zero, i, what, local + t->model.tensors[i].at));
     gpt_move(&t->model, local, whole, 1);
-    need(t->world,
-         par_reduce(whole, par_rank(t->tp_comm) ? NULL : whole, n, PAR_U32, PAR_MAX, 0, t->tp_comm));
-    return whole;
+    const int first =
+        par_mesh_index(t->mesh, "dp") + par_mesh_index(t->mesh, "cp") == 0; // others have the same
+    if (first)
+        need(t->world,
+             par_reduce(whole, par_rank(t->tp_comm) ? NULL : whole, n, PAR_U32, PAR_MAX, 0, t->tp_comm));
+    free(local);
+    if (par_rank(t->world) == 0) return whole;
+    return free(whole), (float *)NULL;
 }
-static int first_replica(const trainer *t) { // ranks of other dp and cp have the same
-    return par_mesh_index(t->mesh, "dp") + par_mesh_index(t->mesh, "cp") == 0;
-}
-
 // All weights, whole, in the formats of others.
 static const char *export_weights(trainer *t) {
     const char *to = t->o.export, *why = NULL, *ending = strrchr(to, '.');
-    if (!first_replica(t)) return NULL;
-    float *whole = gather_whole(t, t->w);
-    if (par_rank(t->world) == 0)
+    float *whole = gather_whole(t, PAR_ZERO_VALUE);
+    if (whole)
         why = ending && !strcmp(ending, ".bin")
                   ? files_llmc_save(&t->model, to, whole)
                   : files_save(&t->model, to, whole, (size_t)t->o.shard_mb * 1000000);
     return free(whole), why;
 }
-
 static const char *save(trainer *t) {
-    float *local[3] = {t->w, t->m, t->v}, *whole[3];
+    float *whole[3];
     const char *why = NULL;
-    if (!first_replica(t)) return NULL;
-    for (int i = 0; i < 3; i++) whole[i] = gather_whole(t, local[i]);
-    if (par_rank(t->world) == 0)
-        why = checkpoint_save(t->o.save, &t->o.model, t->step, whole, t->model.whole_count);
+    for (int i = 0; i < 3; i++) whole[i] = gather_whole(t, kept[i]);
+    if (whole[0]) why = checkpoint_save(t->o.save, &t->o.model, t->step, whole, t->model.whole_count);
     for (int i = 0; i < 3; i++) free(whole[i]);
     return why;
+}
+
+// Every tensor of the model, on this rank's part of tp, to be placed by --zero.
+static par_result open_zero(trainer *t) {
+    const settings *o = &t->o;
+    const gpt_config *g = &o->model;
+    par_zero_desc d;
+    memset(&d, 0, sizeof d);
+    d.comm = t->data_comm, d.others = o->tp > 1 ? t->tp_comm : NULL;
+    d.stage = o->zero, d.central = o->central, d.micro_steps = t->microbatches,
+    d.canonical_shards = o->canonical;
+    d.whole_units = gpt_is_tied(g) ? 3 : 2, d.clip = (float)o->grad_clip, d.seed = (uint64_t)o->seed;
+    d.param_dtype = par_tp_type(t->tp);
+    par_zero_optimizer_parse(o->optimizer, &d.optimizer);
+    for (int i = 0; i < 2; i++) { // group 1: without weight decay
+        par_zero_hyper *h = &d.hyper[i];
+        h->lr = o->learning_rate > 0 ? (float)o->learning_rate : -1,
+        h->weight_decay = i ? 0 : (float)o->weight_decay;
+        h->beta1 = o->beta1 > 0 ? (float)o->beta1 : -1, h->beta2 = o->beta2 > 0 ? (float)o->beta2 : -1;
+        h->momentum = d.optimizer == PAR_ZERO_SGD ? (float)o->beta1 : 0;
+    }
+    GPT_TRY(par_zero_open(&d, &t->zero));
+    for (int i = 0, unit = -1; i < t->model.tensor_count; i++) {
+        const gpt_tensor *x = &t->model.tensors[i];
+        const par_tp_parameter *p = x->p;
+        par_zero_tensor z;
+        char name[64];
+        size_t first, global, count;
+        memset(&z, 0, sizeof z);
+        if (gpt_unit_of(x, g) != unit) {
+            unit = gpt_unit_of(x, g);
+            snprintf(name, sizeof name,
+                     unit == 0            ? "embedding"
+                     : unit <= g->n_layer ? "layer %d"
+                                          : "head",
+                     unit - 1);
+            par_zero_unit(t->zero, name);
+        }
+        snprintf(name, sizeof name, "%d.%d", x->layer, x->kind);
+        z.name = name, z.dims = p->local_cols > 1 ? 2 : 1, z.shape[0] = p->local_rows,
+        z.shape[1] = p->local_cols;
+        z.group = !x->decay, z.plain = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
+        for (int j = 0; p->split != PAR_TP_BY_COLS &&
+                        par_tp_part(t->tp, p, j, &first, &global, &count, &z.runs[j].replicas);
+             j++)
+            z.runs[z.run_count++].count = count * p->cols;
+        if (par_zero_add(t->zero, &z) != i) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory");
+    }
+    return par_zero_commit(t->zero);
 }
 
 static const char *set_up(trainer *t) { // on every rank; NULL or what is wrong
     const gpt_config *g = &t->o.model;
     const size_t T = (size_t)g->block_size, rows = (size_t)t->microbatch * T / (size_t)t->o.cp;
-    uint64_t n, most; // gradients are symmetric memory: as much as any rank needs
     if (open_grid(t)) return par_last_error(t->world);
-    n = most = t->model.count;
-    need(t->world, par_all_reduce(&most, &most, 1, PAR_U64, PAR_MAX, t->world));
-    t->d = (float *)par_alloc(t->world, most * sizeof(float));
-    t->w = (float *)calloc(n, sizeof(float)), t->m = (float *)calloc(n, sizeof(float));
-    t->v = (float *)calloc(n, sizeof(float));
-    t->stored = par_tp_type(t->tp) == PAR_F32 ? (void *)t->w : calloc(n, 2);
+    if (open_zero(t)) return par_last_error(t->world);
+    if (t->o.plan && par_rank(t->world) == 0) par_zero_plan_print(t->zero, stdout);
     t->x = (int32_t *)calloc(rows, sizeof(int32_t)), t->y = (int32_t *)calloc(rows, sizeof(int32_t));
     t->line = (int32_t *)calloc(2 * T, sizeof(int32_t));
-    t->requests = (par_request *)calloc((size_t)g->n_layer + 2, sizeof *t->requests);
-    if (!t->w || !t->m || !t->v || !t->stored || !t->x || !t->y || !t->line || !t->requests)
-        return "out of memory for the model";
-    if (!t->d) return "out of memory for the gradients";
-    gpt_place(&t->model, t->stored, t->d);
+    if (!t->x || !t->y || !t->line) return "out of memory for the tokens";
     if (!gpt_buffers_open(&t->model, &t->buffers, rows)) return "out of memory for the activations";
-    if (t->o.load) {
-        const char *why = load(t);
-        if (!why && t->stored != t->w) par_cast(t->stored, PAR_BF16, t->w, PAR_F32, n);
-        return why;
-    }
-    if (gpt_start(&t->model)) return par_last_error(t->world);
-    if (t->stored != t->w) par_cast(t->w, PAR_F32, t->stored, PAR_BF16, n);
-    return NULL;
+    const char *why = t->o.load ? load(t) : start(t);
+    t->model.use = use_unit, t->model.user = t;
+    return why;
 }
 
 static void tear_down(trainer *t) { // what set_up made, as far as it came
+    if (t->zero) need(t->world, par_zero_close(t->zero));
     if (t->tp) need(t->world, par_tp_close(t->tp));
     if (t->mesh) need(t->world, par_mesh_close(t->mesh));
     gpt_buffers_close(&t->buffers);
     gpt_close(&t->model);
-    if (t->stored != t->w) free(t->stored);
-    free(t->w), free(t->m), free(t->v), free(t->x), free(t->y), free(t->line), free(t->requests);
+    free(t->x), free(t->y), free(t->line);
 }
 
 static int train(trainer *t) {
@@ -502,6 +560,7 @@ int main(int argc, char **argv) {
                     .arch = "gpt2",
                     .dtype = "f32",
                     .cp_mode = "ring",
+                    .optimizer = "adamw",
                     .tp = 1,
                     .cp = 1,
                     .batch_size = 12,
@@ -528,6 +587,15 @@ int main(int argc, char **argv) {
         {"--sp", OPTION_FLAG, &o->sp, "with them: tokens are split between the products"},
         {"--cp", OPTION_INT, &o->cp, "context-parallel ranks: each sequence is split over so many"},
         {"--cp_mode", OPTION_TEXT, &o->cp_mode, "ring or ulysses"},
+        {"--zero", OPTION_INT, &o->zero,
+         "0: all is whole on all ranks of dp x cp; sharded are 1: optimizer states, 2: gradients, too, 3: "
+         "parameters, too"},
+        {"--central", OPTION_FLAG, &o->central, "with zero 0: rank 0 alone updates the parameters"},
+        {"--canonical", OPTION_INT, &o->canonical,
+         "sum gradients over so many microbatches by pairs: the same bits on any number of ranks; 0: in rank "
+         "order"},
+        {"--plan", OPTION_FLAG, &o->plan, "print what each rank holds and sends"},
+        {"--optimizer", OPTION_TEXT, &o->optimizer, "adamw, sgd, lion, lamb or muon"},
         {"--arch", OPTION_TEXT, &o->arch, "gpt2 or llama"},
         {"--dtype", OPTION_TEXT, &o->dtype, "of weights and activations in the layers: f32 or bf16"},
         {"--n_kv_head", OPTION_INT, &o->model.n_kv_head, "key-value heads; 0: n_head"},

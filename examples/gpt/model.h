@@ -55,7 +55,13 @@ typedef struct gpt_tensor { // a parameter, in the model's order
     uint64_t stream;
 } gpt_tensor;
 
+// A unit (0: the embedding; 1 ... n_layer: a layer; then: the last norm and the head) is about to be used, or
+// has been: whoever shares parameters out among ranks has them whole in between.
+typedef enum gpt_use { GPT_FORWARD_BEGIN, GPT_FORWARD_END, GPT_BACKWARD_BEGIN, GPT_BACKWARD_END } gpt_use;
+
 typedef struct gpt_model {
+    par_result (*use)(void *user, int unit, gpt_use what); // NULL: everything is always there
+    void *user;
     gpt_config config;
     par_tp *tp;
     int t, sequence; // ranks; sequence parallelism
@@ -68,7 +74,6 @@ typedef struct gpt_model {
     gpt_tensor *tensors;
     int tensor_count;
     size_t count, whole_count; // elements: this rank's, all
-    size_t *layer_at;          // where layer l begins in this rank's; [n_layer]: where the layers end
 } gpt_model;
 
 #define GPT_TRY(call)                                                                                        \
@@ -83,6 +88,12 @@ static size_t gpt_hidden(const gpt_config *g) { // features between the two prod
 }
 static size_t gpt_positions(const gpt_config *g) {
     return (size_t)(g->positions > 0 ? g->positions : g->block_size);
+}
+static inline int gpt_unit_of(const gpt_tensor *x, const gpt_config *g) {
+    return x->layer >= 0 ? x->layer + 1 : x->kind <= GPT_WPE ? 0 : g->n_layer + 1;
+}
+static par_result gpt_using(const gpt_model *m, int unit, gpt_use what) {
+    return m->use ? m->use(m->user, unit, what) : PAR_OK;
 }
 static int gpt_is_tied(const gpt_config *g) { return !g->llama || g->tied; } // the head is the embedding
 
@@ -129,9 +140,8 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     memset(m, 0, sizeof *m);
     m->config = *g, m->tp = tp, m->t = par_size(par_tp_comm(tp)), m->sequence = sequence;
     m->layers = (gpt_layer *)calloc((size_t)g->n_layer + 1, sizeof *m->layers);
-    m->layer_at = (size_t *)calloc((size_t)g->n_layer + 1, sizeof *m->layer_at);
     m->tensors = (gpt_tensor *)calloc((size_t)g->n_layer * 12 + 5, sizeof *m->tensors);
-    if (!m->layers || !m->layer_at || !m->tensors)
+    if (!m->layers || !m->tensors)
         return par_fail(par_tp_comm(tp), PAR_ERR_MEMORY, "out of memory for the model");
     m->attention.heads = (size_t)g->n_head,
     m->attention.kv_heads = (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head);
@@ -151,7 +161,6 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     for (int l = 0; l < g->n_layer; l++) {
         gpt_layer *k = &m->layers[l];
         GPT_TRY(gpt_layer_open(m, k));
-        m->layer_at[l] = m->count;
         gpt_tensor_add(m, 1, GPT_LN1W, l, &k->norm1.weight, -1.0f);
         gpt_tensor_add(m, bias, GPT_LN1B, l, &k->norm1.bias, 0.0f);
         gpt_tensor_add(m, 1, GPT_QKVW, l, &k->qkv.weight, 0.02f);
@@ -165,13 +174,12 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
         gpt_tensor_add(m, 1, GPT_DOWNW, l, &k->down.weight, residual);
         gpt_tensor_add(m, bias, GPT_DOWNB, l, &k->down.bias, 0.0f);
     }
-    m->layer_at[g->n_layer] = m->count;
     gpt_tensor_add(m, 1, GPT_LNFW, -1, &m->last.weight, -1.0f);
     gpt_tensor_add(m, bias, GPT_LNFB, -1, &m->last.bias, 0.0f);
     gpt_tensor_add(m, !gpt_is_tied(g), GPT_HEAD, -1, &m->head.weight, 0.02f);
     return PAR_OK;
 }
-static void gpt_close(gpt_model *m) { free(m->layers), free(m->layer_at), free(m->tensors); }
+static void gpt_close(gpt_model *m) { free(m->layers), free(m->tensors); }
 
 // Memory for this rank's parameters (count elements of the context's type) and gradients (count floats).
 static void gpt_place(gpt_model *m, void *data, float *grad) {
@@ -348,19 +356,27 @@ static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_
     return par_tp_add(tp, next, &s->mid, next);
 }
 
-// Logits of R rows into b->logits, split by vocabulary.
-static par_result gpt_forward(const gpt_model *m, gpt_buffers *b, const par_tp_tokens *tokens,
-                              const int32_t *ids, const gpt_dropout *drop) {
-    const int layers = m->config.n_layer;
+// Logits of R rows into b->logits, split by vocabulary. A tied embedding stays in use until the head.
+static par_result gpt_forward(gpt_model *m, gpt_buffers *b, const par_tp_tokens *tokens, const int32_t *ids,
+                              const gpt_dropout *drop) {
+    const int layers = m->config.n_layer, tied = gpt_is_tied(&m->config);
     par_tp_matrix *x = &b->layers[0].x;
+    GPT_TRY(gpt_using(m, 0, GPT_FORWARD_BEGIN));
     GPT_TRY(par_tp_embedding_forward(m->tp, &m->embedding, tokens, ids, x));
     GPT_TRY(gpt_drop(m, tokens, drop, -1, 0, x));
+    if (!tied) GPT_TRY(gpt_using(m, 0, GPT_FORWARD_END));
     for (int l = 0; l < layers; l++) {
         x = l + 1 < layers ? &b->layers[l + 1].x : &b->x;
+        GPT_TRY(gpt_using(m, l + 1, GPT_FORWARD_BEGIN));
         GPT_TRY(gpt_layer_forward(m, &m->layers[l], &b->layers[l], tokens, drop, l, x));
+        GPT_TRY(gpt_using(m, l + 1, GPT_FORWARD_END));
     }
+    GPT_TRY(gpt_using(m, layers + 1, GPT_FORWARD_BEGIN));
+    if (tied) m->head.weight = m->embedding.weight;
     GPT_TRY(par_tp_norm_forward(m->tp, &m->last, x, b->stats, &b->last));
-    return par_tp_linear_forward(m->tp, &m->head, &b->last, NULL, &b->logits);
+    GPT_TRY(par_tp_linear_forward(m->tp, &m->head, &b->last, NULL, &b->logits));
+    if (tied) GPT_TRY(gpt_using(m, 0, GPT_FORWARD_END));
+    return gpt_using(m, layers + 1, GPT_FORWARD_END);
 }
 
 // dx: gradient of the layer's output, then of its input.
@@ -390,20 +406,25 @@ static par_result gpt_layer_backward(const gpt_model *m, gpt_layer *k, gpt_saved
     return par_tp_add(tp, dx, dy, dx);
 }
 
-// Gradients from b->logits (holding dlogits). ready(user, l) after each layer's gradients are complete (-1:
-// all the rest), so that the caller can begin to reduce them.
+// Gradients from b->logits (holding dlogits).
 static par_result gpt_backward(gpt_model *m, gpt_buffers *b, const par_tp_tokens *tokens, const int32_t *ids,
-                               const gpt_dropout *drop, void (*ready)(void *user, int layer), void *user) {
+                               const gpt_dropout *drop) {
+    const int layers = m->config.n_layer, tied = gpt_is_tied(&m->config);
+    GPT_TRY(gpt_using(m, layers + 1, GPT_BACKWARD_BEGIN));
+    if (tied) GPT_TRY(gpt_using(m, 0, GPT_BACKWARD_BEGIN));
+    if (tied) m->head.weight = m->embedding.weight;
     GPT_TRY(par_tp_linear_backward(m->tp, &m->head, &b->logits, &b->last, &b->dy));
     GPT_TRY(par_tp_norm_backward(m->tp, &m->last, &b->dy, &b->x, b->stats, &b->dx));
-    for (int l = m->config.n_layer - 1; l >= 0; l--) {
+    GPT_TRY(gpt_using(m, layers + 1, GPT_BACKWARD_END));
+    for (int l = layers - 1; l >= 0; l--) {
+        GPT_TRY(gpt_using(m, l + 1, GPT_BACKWARD_BEGIN));
         GPT_TRY(gpt_layer_backward(m, &m->layers[l], &b->layers[l], b, tokens, drop, l));
-        if (ready) ready(user, l);
+        GPT_TRY(gpt_using(m, l + 1, GPT_BACKWARD_END));
     }
+    if (!tied) GPT_TRY(gpt_using(m, 0, GPT_BACKWARD_BEGIN));
     GPT_TRY(gpt_drop(m, tokens, drop, -1, 0, &b->dx));
     GPT_TRY(par_tp_embedding_backward(m->tp, &m->embedding, tokens, ids, &b->dx));
-    if (ready) ready(user, -1);
-    return PAR_OK;
+    return gpt_using(m, 0, GPT_BACKWARD_END);
 }
 
 // ---- AdamW ------------------------------------------------------------------------------------------------
