@@ -3964,8 +3964,10 @@ static int par__has_root(par_kind k) {
     return k == PAR_KIND_BROADCAST || (k >= PAR_KIND_REDUCE && k <= PAR_KIND_SCATTERV) || k >= PAR_KIND_SEND;
 }
 static const char *par__describe(const par__slot *s, char *text, size_t bytes) {
-    char count[40] = "";
+    char count[40] = "", place[32] = "";
     const par_kind k = (par_kind)s->kind;
+    if (par__has_root(k) || s->root)
+        snprintf(place, sizeof place, par__has_root(k) ? ", root=%d" : ", tag=%d", s->root);
     if (k == PAR_KIND_ALL_GATHERV || k == PAR_KIND_REDUCE_SCATTERV)
         snprintf(count, sizeof count, "counts[] #%08x", (unsigned)(s->count ^ s->count >> 32));
     else
@@ -3973,9 +3975,9 @@ static const char *par__describe(const par__slot *s, char *text, size_t bytes) {
     if (k == PAR_KIND_BARRIER)
         snprintf(text, bytes, "par_barrier()");
     else
-        snprintf(text, bytes, "par_%s(%s, %s, op=%s, %s=%d)%s%s", par_kind_name(k), count,
-                 par_dtype_name((par_dtype)s->dtype), par_op_name(s->op), par__has_root(k) ? "root" : "tag",
-                 s->root, s->op_hash && s->op != PAR_SCALED_SUM ? " for a group of calls" : "",
+        snprintf(text, bytes, "par_%s(%s, %s, op=%s%s)%s%s", par_kind_name(k), count,
+                 par_dtype_name((par_dtype)s->dtype), par_op_name(s->op), place,
+                 s->op_hash && s->op != PAR_SCALED_SUM ? " for a group of calls" : "",
                  s->flags & PAR__BAD ? " with an invalid argument" : "");
     return text;
 }
