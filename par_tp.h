@@ -534,13 +534,16 @@ PAR__INLINE_LOOP void par__tp_axpy(float *y, const float *x, float f, size_t n) 
 PAR__INLINE_LOOP void par__tp_scale(float *y, const float *x, float f, size_t n) {
     PAR__VECTOR(i, n, y[i] = f * x[i]);
 }
-PAR__INLINE_LOOP float par__tp_dot(const float *a, const float *b, size_t n) {
-    float lanes[PAR__STRIP] = {0};
-    PAR__VECTOR(i, n, lanes[lane] += a[i] * b[i]);
-    return par__tp_total(lanes, n);
-}
+// Short rows: 16 lanes each.
 PAR__INLINE_LOOP void par__tp_dots(float *dot, const float *a, const float *b, size_t rows, size_t n) {
-    for (size_t r = 0; r < rows; r++) dot[r] = par__tp_dot(a + r * n, b + r * n, n);
+    for (size_t r = 0; r < rows; r++, a += n, b += n) {
+        float lanes[16] = {0};
+        size_t i = 0;
+        for (; i + 16 <= n; i += 16)
+            PAR__IVDEP for (size_t j = 0; j < 16; j++) lanes[j] += a[i + j] * b[i + j];
+        for (; i < n; i++) lanes[i & 15u] += a[i] * b[i];
+        dot[r] = par__tp_total(lanes, 16);
+    }
 }
 PAR__INLINE_LOOP float par__tp_row_sum(const float *x, size_t n) {
     float lanes[PAR__STRIP] = {0};
