@@ -35,7 +35,7 @@ all: examples bench build/test_par build/test_zero build/test_tp build/test_gold
 examples: build/01_hello build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/02_mpi_adopt.c and build/gpt_mpi are left out")
 
-bench: build/bench_coll build/bench_tp $(if $(HAVE_MPI),build/bench_coll_mpi)
+bench: build/bench_coll build/bench_zero build/bench_tp $(if $(HAVE_MPI),build/bench_coll_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): build/bench_coll_mpi is left out")
 
 plots:
@@ -84,6 +84,9 @@ build/bench_coll: bench/bench_coll.c par.h examples/options.h | build
 
 build/bench_coll_mpi: bench/bench_coll.c par.h examples/options.h | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
+
+build/bench_zero: bench/bench_zero.c par.h par_zero.h examples/options.h build/gemm.flags | build
+	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 build/bench_tp: bench/bench_tp.c examples/gpt/model.h par.h par_tp.h examples/options.h build/gemm.flags | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)

@@ -327,6 +327,19 @@ extern "C" {
 // Whole vectors only: tensors and shards begin at multiples of 32 elements, so that an element is treated
 // alike wherever the shards end.
 
+// The square root to an ulp or so, of 1e-30 at least, in plain arithmetic: sqrtf may set errno, so that a
+// compiler does not vectorise it. 1/sqrt by exponent bits and two Newton steps, then one of Heron's.
+PAR__INLINE_LOOP float par__zero_root(float x) {
+    uint32_t bits;
+    float r;
+    x = x > 1e-30f ? x : 1e-30f;
+    memcpy(&bits, &x, sizeof bits);
+    bits = 0x5f375a86u - (bits >> 1);
+    memcpy(&r, &bits, sizeof r);
+    r = r * (1.5f - 0.5f * x * r * r), r = r * (1.5f - 0.5f * x * r * r);
+    const float s = x * r;
+    return s + 0.5f * r * (x - s * s);
+}
 PAR__INLINE_LOOP void par__zero_adamw(const par_zero_update *a, float *w, const float *g, float *m, float *v,
                                       size_t n) {
     const float b1 = a->hyper.beta1, b2 = a->hyper.beta2, lr = a->hyper.lr, eps = a->hyper.epsilon;
@@ -334,7 +347,7 @@ PAR__INLINE_LOOP void par__zero_adamw(const par_zero_update *a, float *w, const 
                 scale = a->scale;
     PAR__VECTOR(i, n, const float x = g[i] * scale, p = b1 * m[i] + (1 - b1) * x;
                 const float q = b2 * v[i] + (1 - b2) * x * x; m[i] = p; v[i] = q;
-                w[i] = w[i] * keep - lr * (p * c1 / (sqrtf(q * c2) + eps)));
+                w[i] = w[i] * keep - lr * (p * c1 / (par__zero_root(q * c2) + eps)));
 }
 PAR__INLINE_LOOP void par__zero_sgd(const par_zero_update *a, float *w, const float *g, float *m, float *v,
                                     size_t n) {
@@ -357,7 +370,8 @@ PAR__INLINE_LOOP void par__zero_lion(const par_zero_update *a, float *w, const f
                                                                                : 0));
 }
 PAR__INLINE_LOOP float par__zero_lamb_step(const par_zero_update *a, float w, float m, float v) {
-    return m * a->correction1 / (sqrtf(v * a->correction2) + a->hyper.epsilon) + a->hyper.weight_decay * w;
+    return m * a->correction1 / (par__zero_root(v * a->correction2) + a->hyper.epsilon) +
+           a->hyper.weight_decay * w;
 }
 PAR__INLINE_LOOP void par__zero_lamb(const par_zero_update *a, float *w, const float *g, float *m, float *v,
                                      size_t n) { // m and v have moved on already

@@ -33,6 +33,7 @@ for kind in mpich openmpi; do
 done
 rows "the model" build/bench_coll --model --op all --json
 rows "the layers" build/bench_tp --json
+rows "the stages" build/bench_zero --json
 rows "overlap" build/bench_coll --overlap -b 64K -e 16M -f 4 --json
 rows "diagnosis" build/bench_coll --diagnosis --json
 if [ "$(id -u)" = 0 ] && command -v ip >/dev/null && command -v mpiexec.mpich >/dev/null; then

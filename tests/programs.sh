@@ -94,6 +94,11 @@ canonical() { # checkpoints of any number of ranks and any stage are the same to
     $gpt $common --max_iters 12 --ranks 2 --zero 1 --load "$work/c2" --save "$work/c3" >"$work/b" && cmp "$work/c1/checkpoint.bin" "$work/c3/checkpoint.bin"
 }
 plan() { $gpt --data $data --ranks 4 --zero 2 --plan --max_iters 1 --eval_iters 0 --sample 0 >"$work/out" && grep -q "stage 2, 4 ranks" "$work/out"; }
+zero_rows() { # a row for each stage, and a summary with its fields
+    build/bench_zero --units 3 --width 64 --rows 64 --elements 65536 -n 3 --json >"$work/out" && [ "$(grep -c '"stage":[0-3],' "$work/out")" = 4 ] &&
+    tail -n 1 "$work/out" | grep -q '"summary":true,"adam_vs_triad":[0-9.]*,"adam_vs_unfused":[0-9.]*,"ddp_vs_predicted":[0-9.]*,"stage1_vs_stage0":[0-9.]*,.*"plan_equals_measured":true' &&
+    fails 2 "must be 1 or more" build/bench_zero --units 0
+}
 damaged() { # truncated, or a byte changed
     f="$work/ck/checkpoint.bin"
     cp "$f" "$work/good" && head -c 5000 "$work/good" >"$f" &&
@@ -208,6 +213,7 @@ check "resume" resume
 check "damaged checkpoints" damaged
 check "Hugging Face's and llm.c's files" exports
 check "bench_tp" layer_rows
+check "bench_zero" zero_rows
 check "full disk" full_disk
 check "token files" token_file
 check "plain lines in a pipe" plain_lines

@@ -1,0 +1,275 @@
+// bench_zero.c - what par_zero.h costs: the fused update against memory's own speed and against three
+// passes; a training step of each stage against its computation and against stage 0; bytes beside the plan.
+//
+//     build/bench_zero                      1 rank, then 2
+//     build/bench_zero --units 12 --width 1024 --json
+//
+// Times are medians; variants of a comparison alternate in one run. A step computes, for each unit, products
+// as a layer of `width` features and `rows` tokens does, forward (1) and backward (2).
+#define PAR_IMPLEMENTATION
+#include "par.h"
+#include "par_zero.h"
+
+#include "../examples/options.h"
+
+typedef struct settings {
+    int units, width, rows, iterations, json, elements;
+} settings;
+typedef struct bench {
+    settings o;
+    par_comm *world;
+    double adam_vs_triad, adam_vs_unfused, ddp_vs_predicted, stage_vs[4];
+    int plan_equal;
+} bench;
+
+static void need(const bench *b, par_result r) {
+    if (r == PAR_OK) return;
+    fprintf(stderr, "bench_zero: rank %d: %s\n", par_rank(b->world), par_last_error(b->world));
+    exit(1);
+}
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+static double median(double *t, int n) { return qsort(t, (size_t)n, sizeof *t, by_value), t[n / 2]; }
+static void *room(size_t bytes) {
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!p) exit(fprintf(stderr, "bench_zero: out of memory\n") != 0);
+    return memset(p, 0, bytes), p;
+}
+
+// ---- the update -------------------------------------------------------------------------------------------
+
+typedef struct arrays {
+    size_t n;
+    float *w, *g, *m, *v;
+    uint16_t *stored;
+    par_zero_update a;
+} arrays;
+static void triad(arrays *x) { // the same arrays: w = g + s m
+    float *restrict w = x->w;
+    const float *restrict g = x->g, *restrict m = x->m;
+    for (size_t i = 0; i < x->n; i++) w[i] = g[i] + 0.5f * m[i];
+}
+static void fused(arrays *x) {
+    par_zero_cpu()->update(&x->a, x->n, x->w, NULL, PAR_F32, x->g, PAR_F32, x->m, x->v, NULL);
+}
+static void fused_half(arrays *x) { // with a copy of the weights in bf16
+    par_zero_cpu()->update(&x->a, x->n, x->w, x->stored, PAR_BF16, x->g, PAR_F32, x->m, x->v, NULL);
+}
+static void unfused(arrays *x) { // gradients are scaled, then weights updated, then cast
+    par_zero_update a = x->a;
+    for (size_t i = 0; i < x->n; i++) x->g[i] *= 1.0000001f;
+    a.scale = 1;
+    par_zero_cpu()->update(&a, x->n, x->w, NULL, PAR_F32, x->g, PAR_F32, x->m, x->v, NULL);
+    par_cast(x->stored, PAR_BF16, x->w, PAR_F32, x->n);
+}
+static void measure_update(bench *b) {
+    enum { KINDS = 4 };
+    void (*const run[KINDS])(arrays *) = {triad, fused, fused_half, unfused};
+    static const double bytes[KINDS] = {12, 28, 30, 42}; // an element: what must be read and written
+    static const char *const names[KINDS] = {"triad", "AdamW", "AdamW, bf16 copy",
+                                             "the same in three passes"};
+    double *t[KINDS], rate[KINDS];
+    arrays x;
+    memset(&x, 0, sizeof x);
+    x.n = (size_t)b->o.elements / 64 * 64;
+    x.w = (float *)room(x.n * 4), x.g = (float *)room(x.n * 4), x.m = (float *)room(x.n * 4),
+    x.v = (float *)room(x.n * 4), x.stored = (uint16_t *)room(x.n * 2);
+    x.a.optimizer = PAR_ZERO_ADAMW, x.a.scale = x.a.trust = x.a.correction1 = x.a.correction2 = 1;
+    x.a.hyper.lr = 1e-4f, x.a.hyper.beta1 = 0.9f, x.a.hyper.beta2 = 0.99f, x.a.hyper.epsilon = 1e-8f;
+    for (size_t i = 0; i < x.n; i++) x.g[i] = x.m[i] = x.v[i] = 1e-3f * (float)(i % 7 + 1);
+    for (int k = 0; k < KINDS; k++) t[k] = (double *)room(sizeof(double) * (size_t)b->o.iterations);
+    for (int i = -1; i < b->o.iterations; i++)
+        for (int k = 0; k < KINDS; k++) {
+            const double begun = par_seconds(b->world);
+            run[k](&x);
+            if (i >= 0) t[k][i] = par_seconds(b->world) - begun;
+        }
+    for (int k = 0; k < KINDS; k++) {
+        const double seconds = median(t[k], b->o.iterations);
+        rate[k] = bytes[k] * (double)x.n / seconds;
+        if (b->o.json)
+            printf("{\"update\":\"%s\",\"elements\":%zu,\"time_us\":%.2f,\"bytes_per_s\":%.4g}\n", names[k],
+                   x.n, seconds * 1e6, rate[k]);
+        else
+            printf("%26s %12.1f us %8.2f GB/s\n", names[k], seconds * 1e6, rate[k] * 1e-9);
+        free(t[k]);
+    }
+    b->adam_vs_triad = rate[1] / rate[0];
+    b->adam_vs_unfused = rate[2] / bytes[2] / (rate[3] / bytes[3]);
+    free(x.w), free(x.g), free(x.m), free(x.v), free(x.stored);
+}
+
+// ---- a step -----------------------------------------------------------------------------------------------
+
+typedef struct model {
+    bench *b;
+    par_zero *z;
+    float *x, *y;
+    int *units, *tensors;
+    double communication; // predicted for the gradients of a step of stage 0
+} model;
+static void compute(model *m, const float *w, float *grad) {
+    const size_t n = (size_t)m->b->o.width, rows = (size_t)m->b->o.rows;
+    par_device *cpu = par_cpu();
+    if (grad) need(m->b, cpu->gemm(cpu, 1, 0, n, n, rows, 1e-6f, m->y, n, m->x, n, 1, grad, n, NULL));
+    need(m->b, cpu->gemm(cpu, 0, 0, rows, n, n, 1e-3f, m->x, n, w, n, 0, m->y, n, NULL));
+}
+static void some_values(void *user, size_t first, size_t count, float *values) {
+    for (size_t i = 0; i < count; i++) values[i] = par_uniform(1, (uint64_t) * (int *)user, first + i) - 0.5f;
+}
+static void open_model(model *m, bench *b, int stage) {
+    const size_t n = (size_t)b->o.width, rows = (size_t)b->o.rows;
+    par_zero_desc d;
+    memset(&d, 0, sizeof d), memset(m, 0, sizeof *m);
+    d.comm = b->world, d.stage = stage, d.average = 1, d.hyper[0].lr = 1e-5f;
+    m->b = b, m->x = (float *)room(rows * n * 4), m->y = (float *)room(rows * n * 4);
+    m->units = (int *)room(sizeof(int) * (size_t)b->o.units),
+    m->tensors = (int *)room(sizeof(int) * (size_t)b->o.units);
+    for (size_t i = 0; i < rows * n; i++) m->x[i] = par_uniform(2, 1, i) - 0.5f;
+    need(b, par_zero_open(&d, &m->z));
+    for (int u = 0; u < b->o.units; u++) {
+        par_zero_tensor t;
+        memset(&t, 0, sizeof t);
+        t.name = "w", t.dims = 2, t.shape[0] = t.shape[1] = n;
+        m->units[u] = par_zero_unit(m->z, "layer"), m->tensors[u] = par_zero_add(m->z, &t);
+    }
+    need(b, par_zero_commit(m->z));
+    for (int u = 0; u < b->o.units; u++)
+        need(b, par_zero_fill(m->z, m->tensors[u], PAR_ZERO_VALUE, some_values, &u));
+    m->communication = b->o.units * par_predict(b->world, PAR_KIND_ALL_REDUCE, n * n * 4);
+}
+static void close_model(model *m) {
+    need(m->b, par_zero_close(m->z));
+    free(m->x), free(m->y), free(m->units), free(m->tensors);
+}
+static void one_step(model *m) {
+    const int units = m->b->o.units;
+    for (int u = 0; u < units; u++) {
+        need(m->b, par_zero_forward_begin(m->z, m->units[u]));
+        compute(m, (const float *)par_zero_data(m->z, m->tensors[u]), NULL);
+        need(m->b, par_zero_forward_end(m->z, m->units[u]));
+    }
+    for (int u = units - 1; u >= 0; u--) {
+        need(m->b, par_zero_backward_begin(m->z, m->units[u]));
+        compute(m, (const float *)par_zero_data(m->z, m->tensors[u]), par_zero_grad(m->z, m->tensors[u]));
+        need(m->b, par_zero_backward_end(m->z, m->units[u]));
+    }
+    need(m->b, par_zero_step(m->z, 1, NULL));
+}
+// What one rank does of it: computation and update, with nobody to talk to.
+static void alone(model *m, float *w, float *g, par_zero_update *a, float *states) {
+    const size_t n = (size_t)m->b->o.width * (size_t)m->b->o.width;
+    double sum = 0;
+    for (int u = 0; u < m->b->o.units; u++) compute(m, w + (size_t)u * n, NULL);
+    for (int u = m->b->o.units - 1; u >= 0; u--) compute(m, w + (size_t)u * n, g + (size_t)u * n);
+    for (int u = 0; u < m->b->o.units; u++) par_zero_cpu()->square_sum(g + (size_t)u * n, PAR_F32, n, &sum);
+    a->scale = sum > 0 ? 1 : 0.5f;
+    const size_t all = n * (size_t)m->b->o.units;
+    par_zero_cpu()->update(a, all, w, NULL, PAR_F32, g, PAR_F32, states, states + all, NULL);
+    memset(g, 0, all * 4);
+}
+static int plan_holds(const model *m) {
+    par_zero_plan p, q = par_zero_allocated(m->z);
+    par_zero_plan_of(m->z, &p);
+    return p.parameter_bytes == q.parameter_bytes && p.gradient_bytes == q.gradient_bytes &&
+           p.state_bytes == q.state_bytes && p.buffer_bytes == q.buffer_bytes;
+}
+static void measure_steps(bench *b) {
+    enum { KINDS = 5 }; // stages, then computation alone
+    const size_t all = (size_t)b->o.width * (size_t)b->o.width * (size_t)b->o.units;
+    const int root = par_rank(b->world) == 0;
+    double *t[KINDS], seconds[KINDS];
+    model m[4];
+    par_zero_update a;
+    memset(&a, 0, sizeof a);
+    a.optimizer = PAR_ZERO_ADAMW, a.scale = a.trust = a.correction1 = a.correction2 = 1,
+    a.hyper.epsilon = 1e-8f;
+    a.hyper.lr = 1e-5f, a.hyper.beta1 = 0.9f, a.hyper.beta2 = 0.999f;
+    float *w = (float *)room(all * 4), *g = (float *)room(all * 4), *states = (float *)room(all * 8);
+    need(b, par_calibrate(b->world));
+    b->plan_equal = 1;
+    for (int s = 0; s < 4; s++) open_model(&m[s], b, s), b->plan_equal &= plan_holds(&m[s]);
+    for (int k = 0; k < KINDS; k++) t[k] = (double *)room(sizeof(double) * (size_t)b->o.iterations);
+    for (int i = -1; i < b->o.iterations; i++)
+        for (int k = 0; k < KINDS; k++) {
+            need(b, par_barrier(b->world));
+            const double begun = par_seconds(b->world);
+            if (k < 4)
+                one_step(&m[k]);
+            else
+                alone(&m[0], w, g, &a, states);
+            need(b, par_barrier(b->world));
+            if (i >= 0) t[k][i] = par_seconds(b->world) - begun;
+        }
+    for (int k = 0; k < KINDS; k++) {
+        seconds[k] = median(t[k], b->o.iterations), free(t[k]);
+        need(b, par_all_reduce(&seconds[k], &seconds[k], 1, PAR_F64, PAR_MAX, b->world));
+    }
+    for (int s = 0; s < 4; s++) {
+        const par_zero_plan p = par_zero_allocated(m[s].z);
+        b->stage_vs[s] = seconds[s] / seconds[0];
+        if (root && b->o.json)
+            printf("{\"stage\":%d,\"ranks\":%d,\"time_us\":%.2f,\"vs_stage0\":%.4f,\"parameter_bytes\":%zu,"
+                   "\"gradient_bytes\":%zu,\"state_bytes\":%zu,\"buffer_bytes\":%zu}\n",
+                   s, par_size(b->world), seconds[s] * 1e6, b->stage_vs[s], p.parameter_bytes,
+                   p.gradient_bytes, p.state_bytes, p.buffer_bytes);
+        else if (root)
+            printf("stage %d: %10.1f us, %.3f of stage 0; bytes of parameters %zu, gradients %zu, states "
+                   "%zu, buffers %zu\n",
+                   s, seconds[s] * 1e6, b->stage_vs[s], p.parameter_bytes, p.gradient_bytes, p.state_bytes,
+                   p.buffer_bytes);
+    }
+    b->ddp_vs_predicted = seconds[0] / (seconds[4] + m[0].communication);
+    if (root && b->o.json)
+        printf("{\"compute_us\":%.2f,\"communication_predicted_us\":%.2f,\"ddp_us\":%.2f}\n",
+               seconds[4] * 1e6, m[0].communication * 1e6, seconds[0] * 1e6);
+    else if (root)
+        printf("computation alone %.1f us, communication %.1f us predicted: stage 0 takes %.3f of the sum\n",
+               seconds[4] * 1e6, m[0].communication * 1e6, b->ddp_vs_predicted);
+    for (int s = 3; s >= 0; s--) close_model(&m[s]);
+    free(w), free(g), free(states);
+}
+
+int main(int argc, char **argv) {
+    bench b;
+    memset(&b, 0, sizeof b);
+    settings *o = &b.o;
+    o->units = 8, o->width = 768, o->rows = 2048, o->iterations = 9, o->elements = 8 << 20;
+    const option options[] = {
+        {"--units", OPTION_INT, &o->units, "units, each a square matrix"},
+        {"--width", OPTION_INT, &o->width, "its side"},
+        {"--rows", OPTION_INT, &o->rows, "tokens: how much is computed for each"},
+        {"--elements", OPTION_INT, &o->elements, "of the update that is timed alone"},
+        {"-n", OPTION_INT, &o->iterations, "measurements of each"},
+        {"--json", OPTION_FLAG, &o->json, "one JSON object a line; the last is the summary"},
+    };
+    const int parsed =
+        options_parse(argc, argv, options, sizeof options / sizeof options[0],
+                      "bench_zero: time updates on 1 rank, and training steps of all stages on 2");
+    if (parsed) return parsed == 1 ? 0 : 2;
+    if (o->units < 1 || o->width < 1 || o->rows < 1 || o->iterations < 1 || o->elements < 64)
+        return fprintf(stderr, "bench_zero: units, width, rows, n must be 1 or more, elements 64\n"), 2;
+    par_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.rank_count = 2;
+    if (par_open(&desc, &b.world)) return 1;
+    const int root = par_rank(b.world) == 0;
+    if (root) measure_update(&b); // the other rank sleeps
+    need(&b, par_barrier(b.world));
+    measure_steps(&b);
+    if (root && o->json)
+        printf("{\"summary\":true,\"adam_vs_triad\":%.4f,\"adam_vs_unfused\":%.4f,\"ddp_vs_predicted\":%.4f,"
+               "\"stage1_vs_stage0\":%.4f,\"stage2_vs_stage0\":%.4f,\"stage3_vs_stage0\":%.4f,\"plan_equals_"
+               "measured\":%s}\n",
+               b.adam_vs_triad, b.adam_vs_unfused, b.ddp_vs_predicted, b.stage_vs[1], b.stage_vs[2],
+               b.stage_vs[3], b.plan_equal ? "true" : "false");
+    else if (root)
+        printf("AdamW %.2f of the triad's rate, %.2f times as fast as three passes; stages 1, 2, 3 take "
+               "%.3f, %.3f, %.3f "
+               "of stage 0; the plan %s\n",
+               b.adam_vs_triad, b.adam_vs_unfused, b.stage_vs[1], b.stage_vs[2], b.stage_vs[3],
+               b.plan_equal ? "holds" : "does NOT hold");
+    return par_close(b.world) != PAR_OK;
+}
