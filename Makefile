@@ -79,16 +79,16 @@ build/01_hello: examples/01_hello.c par.h | build
 build/02_mpi_adopt: examples/02_mpi_adopt.c par.h | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/bench_coll: bench/bench_coll.c par.h examples/options.h | build
+build/bench_coll: bench/bench_coll.c par.h examples/options.h bench/median.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/bench_coll_mpi: bench/bench_coll.c par.h examples/options.h | build
+build/bench_coll_mpi: bench/bench_coll.c par.h examples/options.h bench/median.h | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/bench_zero: bench/bench_zero.c par.h par_zero.h examples/options.h build/gemm.flags | build
+build/bench_zero: bench/bench_zero.c par.h par_zero.h examples/options.h bench/median.h build/gemm.flags | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-build/bench_tp: bench/bench_tp.c examples/gpt/model.h par.h par_tp.h examples/options.h build/gemm.flags | build
+build/bench_tp: bench/bench_tp.c examples/gpt/model.h par.h par_tp.h par_zero.h examples/options.h bench/median.h build/gemm.flags | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 build/test_par: tests/test_par.c tests/test.h par.h | build

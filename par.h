@@ -720,6 +720,32 @@ void par__forget_sites(par_comm *comm); // texts given to par__at go; the progra
 #else
 #define PAR__PICK(name) (&name##_base)
 #endif
+// A table of loops for each instruction set. LIST(X, P) has a row X(P, result, name, parameters, arguments)
+// for each inline function P##name; PAR__LOOP_TABLES makes the type P##loops, and P##loops_base and so on.
+#define PAR__MEMBER(P, result, name, parameters, arguments) result(*name) parameters;
+#define PAR__CLONE_base(P, result, name, parameters, arguments)                                              \
+    static result P##name##_base parameters { return P##name arguments; }
+#define PAR__CLONE_avx2(P, result, name, parameters, arguments)                                              \
+    PAR__TARGET_avx2 static result P##name##_avx2 parameters { return P##name arguments; }
+#define PAR__CLONE_avx512(P, result, name, parameters, arguments)                                            \
+    PAR__TARGET_avx512 static result P##name##_avx512 parameters { return P##name arguments; }
+#define PAR__CLONED_base(P, result, name, parameters, arguments)   P##name##_base,
+#define PAR__CLONED_avx2(P, result, name, parameters, arguments)   P##name##_avx2,
+#define PAR__CLONED_avx512(P, result, name, parameters, arguments) P##name##_avx512,
+#define PAR__LOOP_TABLE(I, P, LIST)                                                                          \
+    LIST(PAR__CLONE_##I, P)                                                                                  \
+    static const P##loops P##loops_##I = {LIST(PAR__CLONED_##I, P)};
+#define PAR__LOOP_TABLES(P, LIST)                                                                            \
+    typedef struct P##loops {                                                                                \
+        LIST(PAR__MEMBER, P)                                                                                 \
+    } P##loops;                                                                                              \
+    PAR__LOOP_EVERY(P, LIST)
+#if PAR__X86 && !defined(__CUDACC__)
+#define PAR__LOOP_EVERY(P, LIST)                                                                             \
+    PAR__LOOP_TABLE(base, P, LIST) PAR__LOOP_TABLE(avx2, P, LIST) PAR__LOOP_TABLE(avx512, P, LIST)
+#else
+#define PAR__LOOP_EVERY(P, LIST) PAR__LOOP_TABLE(base, P, LIST)
+#endif
 #endif
 
 #if defined(PAR_H_IMPLEMENTATION) && !defined(PAR_H_IMPLEMENTED)
@@ -3715,68 +3741,68 @@ static int par__fits_halving(const par__operation *op, int forced) {
 // clang-format off
 #define ROW(kind, name, fits, emit, when) {PAR_KIND_##kind, #name, par__fits_##fits, emit, when},
 static const par__algorithm par__algorithms[] = {
-    ROW(BARRIER,         inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(ALL_REDUCE,      inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(ALL_REDUCE,      eager,     eager,       NULL,                             "one node, <= 32 KiB")
-    ROW(ALL_REDUCE,      oneshot,   forced_node, par__emit_oneshot_all_reduce,     "when forced, one node")
-    ROW(ALL_REDUCE,      twoshot,   node,        par__emit_twoshot,                "one node")
-    ROW(ALL_REDUCE,      doubling,  doubling,    par__emit_doubling,               "rank = node, <= 16 KiB")
-    ROW(ALL_REDUCE,      pairwise,  alone,       par__emit_pairwise_sum,           "rank = node")
-    ROW(ALL_REDUCE,      two_level, chain,       par__emit_two_level_sum,          "several nodes")
-    ROW(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,               "when forced")
-    ROW(REDUCE_SCATTER,  inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(REDUCE_SCATTER,  eager,     eager,       NULL,                             "one node, <= 32 KiB")
-    ROW(REDUCE_SCATTER,  oneshot,   node,        par__emit_oneshot_reduce_scatter, "one node")
-    ROW(REDUCE_SCATTER,  pairwise,  alone,       par__emit_pairwise_sum,           "rank = node")
-    ROW(REDUCE_SCATTER,  two_level, chain,       par__emit_two_level_sum,          "several nodes")
-    ROW(REDUCE_SCATTER,  ring,      forced_chain, par__emit_ring_sum,               "when forced")
-    ROW(REDUCE_SCATTER,  halving,   halving,     par__emit_halving,                "when forced, n = 2^k")
-    ROW(REDUCE_SCATTERV, oneshot,   node,        par__emit_oneshot_reduce_scatter, "one node")
-    ROW(REDUCE_SCATTERV, pairwise,  alone,       par__emit_pairwise_sum,           "rank = node")
-    ROW(REDUCE_SCATTERV, two_level, chain,       par__emit_two_level_sum,          "several nodes")
-    ROW(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,               "when forced")
-    ROW(ALL_GATHER,      inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(ALL_GATHER,      eager,     eager,       NULL,                             "one node, <= 32 KiB")
-    ROW(ALL_GATHER,      oneshot,   node,        par__emit_oneshot_all_gather,     "one node")
-    ROW(ALL_GATHER,      doubling,  doubling,    par__emit_doubling,               "rank = node, <= 16 KiB")
-    ROW(ALL_GATHER,      pairwise,  alone,       par__emit_pairwise,               "rank = node")
-    ROW(ALL_GATHER,      two_level, always,      par__emit_two_level_all_gather,   "several nodes")
-    ROW(ALL_GATHER,      ring,      forced,      par__emit_ring_all_gather,        "when forced")
-    ROW(ALL_GATHERV,     inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(ALL_GATHERV,     eager,     eager,       NULL,                             "one node, <= 32 KiB")
-    ROW(ALL_GATHERV,     oneshot,   node,        par__emit_oneshot_all_gather,     "one node")
-    ROW(ALL_GATHERV,     pairwise,  alone,       par__emit_pairwise,               "rank = node")
-    ROW(ALL_GATHERV,     two_level, always,      par__emit_two_level_all_gather,   "several nodes")
-    ROW(ALL_GATHERV,     ring,      forced,      par__emit_ring_all_gather,        "when forced")
-    ROW(ALL_GATHERV,     doubling,  forced,      par__emit_doubling,               "when forced")
-    ROW(BROADCAST,       inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(BROADCAST,       eager,     eager,       NULL,                             "one node, <= 32 KiB")
-    ROW(BROADCAST,       oneshot,   node,        par__emit_oneshot_broadcast,      "one node")
-    ROW(BROADCAST,       two_level, always,      par__emit_two_level_broadcast,    "several nodes")
-    ROW(BROADCAST,       tree,      forced,      par__emit_tree,                   "when forced")
-    ROW(REDUCE,          inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(REDUCE,          eager,     eager,       NULL,                             "one node, <= 32 KiB")
-    ROW(REDUCE,          twoshot,   node,        par__emit_twoshot,                "one node")
-    ROW(REDUCE,          pairwise,  tree,        par__emit_pairwise_sum,           "tree_sum, several nodes")
-    ROW(REDUCE,          two_level, chain,       par__emit_two_level_sum,          "several nodes")
-    ROW(REDUCE,          ring,      forced_chain, par__emit_ring_sum,               "when forced")
-    ROW(GATHER,          inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(GATHER,          eager,     eager,       NULL,                             "one node, <= 32 KiB")
-    ROW(GATHER,          oneshot,   gather,      par__emit_oneshot_blocks,         "one node, addressable")
-    ROW(GATHER,          pairwise,  always,      par__emit_pairwise,               "otherwise")
-    ROW(GATHERV,         oneshot,   reading,     par__emit_oneshot_blocks,         "one node, addressable")
-    ROW(GATHERV,         pairwise,  always,      par__emit_pairwise,               "otherwise")
-    ROW(SCATTER,         inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(SCATTER,         eager,     eager,       NULL,                             "one node, <= 32 KiB")
-    ROW(SCATTER,         oneshot,   scatter,     par__emit_oneshot_blocks,         "one node, addressable")
-    ROW(SCATTER,         pairwise,  always,      par__emit_pairwise,               "otherwise")
-    ROW(SCATTERV,        oneshot,   writing,     par__emit_oneshot_blocks,         "one node, addressable")
-    ROW(SCATTERV,        pairwise,  always,      par__emit_pairwise,               "otherwise")
-    ROW(ALL_TO_ALL,      inline,    inline,      NULL,                             "fits the arrival lines")
-    ROW(ALL_TO_ALL,      eager,     eager,       NULL,                             "one node, <= 32 KiB")
-    ROW(ALL_TO_ALL,      oneshot,   reading,     par__emit_oneshot_blocks,         "one node, addressable")
-    ROW(ALL_TO_ALL,      pairwise,  always,      par__emit_pairwise,               "otherwise")
-    ROW(ALL_TO_ALLV,     pairwise,  always,      par__emit_pairwise,               "always")
+    ROW(BARRIER,         inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(ALL_REDUCE,      inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(ALL_REDUCE,      eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(ALL_REDUCE,      oneshot,   forced_node,  par__emit_oneshot_all_reduce,    "when forced, one node")
+    ROW(ALL_REDUCE,      twoshot,   node,         par__emit_twoshot,               "one node")
+    ROW(ALL_REDUCE,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB")
+    ROW(ALL_REDUCE,      pairwise,  alone,        par__emit_pairwise_sum,          "rank = node")
+    ROW(ALL_REDUCE,      two_level, chain,        par__emit_two_level_sum,         "several nodes")
+    ROW(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,              "when forced")
+    ROW(REDUCE_SCATTER,  inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(REDUCE_SCATTER,  eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(REDUCE_SCATTER,  oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node")
+    ROW(REDUCE_SCATTER,  pairwise,  alone,        par__emit_pairwise_sum,          "rank = node")
+    ROW(REDUCE_SCATTER,  two_level, chain,        par__emit_two_level_sum,         "several nodes")
+    ROW(REDUCE_SCATTER,  ring,      forced_chain, par__emit_ring_sum,              "when forced")
+    ROW(REDUCE_SCATTER,  halving,   halving,      par__emit_halving,               "when forced, n = 2^k")
+    ROW(REDUCE_SCATTERV, oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node")
+    ROW(REDUCE_SCATTERV, pairwise,  alone,        par__emit_pairwise_sum,          "rank = node")
+    ROW(REDUCE_SCATTERV, two_level, chain,        par__emit_two_level_sum,         "several nodes")
+    ROW(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,              "when forced")
+    ROW(ALL_GATHER,      inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(ALL_GATHER,      eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(ALL_GATHER,      oneshot,   node,         par__emit_oneshot_all_gather,    "one node")
+    ROW(ALL_GATHER,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB")
+    ROW(ALL_GATHER,      pairwise,  alone,        par__emit_pairwise,              "rank = node")
+    ROW(ALL_GATHER,      two_level, always,       par__emit_two_level_all_gather,  "several nodes")
+    ROW(ALL_GATHER,      ring,      forced,       par__emit_ring_all_gather,       "when forced")
+    ROW(ALL_GATHERV,     inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(ALL_GATHERV,     eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(ALL_GATHERV,     oneshot,   node,         par__emit_oneshot_all_gather,    "one node")
+    ROW(ALL_GATHERV,     pairwise,  alone,        par__emit_pairwise,              "rank = node")
+    ROW(ALL_GATHERV,     two_level, always,       par__emit_two_level_all_gather,  "several nodes")
+    ROW(ALL_GATHERV,     ring,      forced,       par__emit_ring_all_gather,       "when forced")
+    ROW(ALL_GATHERV,     doubling,  forced,       par__emit_doubling,              "when forced")
+    ROW(BROADCAST,       inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(BROADCAST,       eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(BROADCAST,       oneshot,   node,         par__emit_oneshot_broadcast,     "one node")
+    ROW(BROADCAST,       two_level, always,       par__emit_two_level_broadcast,   "several nodes")
+    ROW(BROADCAST,       tree,      forced,       par__emit_tree,                  "when forced")
+    ROW(REDUCE,          inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(REDUCE,          eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(REDUCE,          twoshot,   node,         par__emit_twoshot,               "one node")
+    ROW(REDUCE,          pairwise,  tree,         par__emit_pairwise_sum,          "tree_sum, several nodes")
+    ROW(REDUCE,          two_level, chain,        par__emit_two_level_sum,         "several nodes")
+    ROW(REDUCE,          ring,      forced_chain, par__emit_ring_sum,              "when forced")
+    ROW(GATHER,          inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(GATHER,          eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(GATHER,          oneshot,   gather,       par__emit_oneshot_blocks,        "one node, addressable")
+    ROW(GATHER,          pairwise,  always,       par__emit_pairwise,              "otherwise")
+    ROW(GATHERV,         oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable")
+    ROW(GATHERV,         pairwise,  always,       par__emit_pairwise,              "otherwise")
+    ROW(SCATTER,         inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(SCATTER,         eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(SCATTER,         oneshot,   scatter,      par__emit_oneshot_blocks,        "one node, addressable")
+    ROW(SCATTER,         pairwise,  always,       par__emit_pairwise,              "otherwise")
+    ROW(SCATTERV,        oneshot,   writing,      par__emit_oneshot_blocks,        "one node, addressable")
+    ROW(SCATTERV,        pairwise,  always,       par__emit_pairwise,              "otherwise")
+    ROW(ALL_TO_ALL,      inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(ALL_TO_ALL,      eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(ALL_TO_ALL,      oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable")
+    ROW(ALL_TO_ALL,      pairwise,  always,       par__emit_pairwise,              "otherwise")
+    ROW(ALL_TO_ALLV,     pairwise,  always,       par__emit_pairwise,              "always")
 };
 #undef ROW
 // clang-format on

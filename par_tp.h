@@ -469,7 +469,7 @@ extern "C" {
 
 // >>tp_loops ------------------------------------------------------------------------------------------------
 //
-// What touches every element, as inline functions in plain C; PAR__TP_CLONES compiles each once per
+// What touches every element, as inline functions in plain C; PAR__LOOP_TABLES compiles each once per
 // instruction set. Inner loops have a fixed length, which is what gcc -O2 agrees to vectorise; a sum runs in
 // PAR__STRIP lanes, added up at the end in one order, whatever the instruction set.
 
@@ -676,63 +676,44 @@ PAR__INLINE_LOOP double par__tp_squares(const float *x, size_t n) {
     return sum;
 }
 
-// X(result, name, parameters, arguments)
+// X(P, result, name, parameters, arguments), see PAR__LOOP_TABLES
 #define PAR__TP_ELEMENTWISE (float *o0, float *o1, const float *a, const float *b, const float *c, size_t n)
-#define PAR__TP_LOOPS(X)                                                                                     \
-    X(void, gelu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                                 \
-    X(void, gelu_back, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                            \
-    X(void, swiglu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                               \
-    X(void, swiglu_back, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                          \
-    X(void, sum, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                                  \
-    X(void, axpy, (float *y, const float *x, float f, size_t n), (y, x, f, n))                               \
-    X(void, scale, (float *y, const float *x, float f, size_t n), (y, x, f, n))                              \
-    X(void, dots, (float *dot, const float *a, const float *b, size_t rows, size_t n), (dot, a, b, rows, n)) \
-    X(float, row_sum, (const float *x, size_t n), (x, n))                                                    \
-    X(float, row_max, (const float *x, size_t n), (x, n))                                                    \
-    X(float, row_exp_sum, (const float *x, float most, size_t n), (x, most, n))                              \
-    X(void, row_loss, (float *y, const float *x, float lse, float factor, float smooth, size_t n),           \
+#define PAR__TP_LOOPS(X, P)                                                                                  \
+    X(P, void, gelu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                              \
+    X(P, void, gelu_back, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                         \
+    X(P, void, swiglu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                            \
+    X(P, void, swiglu_back, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                       \
+    X(P, void, sum, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                               \
+    X(P, void, axpy, (float *y, const float *x, float f, size_t n), (y, x, f, n))                            \
+    X(P, void, scale, (float *y, const float *x, float f, size_t n), (y, x, f, n))                           \
+    X(P, void, dots, (float *dot, const float *a, const float *b, size_t rows, size_t n),                    \
+      (dot, a, b, rows, n))                                                                                  \
+    X(P, float, row_sum, (const float *x, size_t n), (x, n))                                                 \
+    X(P, float, row_max, (const float *x, size_t n), (x, n))                                                 \
+    X(P, float, row_exp_sum, (const float *x, float most, size_t n), (x, most, n))                           \
+    X(P, void, row_loss, (float *y, const float *x, float lse, float factor, float smooth, size_t n),        \
       (y, x, lse, factor, smooth, n))                                                                        \
-    X(void, soften, (float *s, size_t ld, size_t keys, size_t n, float *most, float *sum, float *shrink),    \
+    X(P, void, soften, (float *s, size_t ld, size_t keys, size_t n, float *most, float *sum, float *shrink), \
       (s, ld, keys, n, most, sum, shrink))                                                                   \
-    X(void, soften_back,                                                                                     \
+    X(P, void, soften_back,                                                                                  \
       (float *s, float *g, size_t ld, size_t keys, size_t n, const float *lse, const float *dot,             \
        float scale),                                                                                         \
       (s, g, ld, keys, n, lse, dot, scale))                                                                  \
-    X(void, norm_row,                                                                                        \
+    X(P, void, norm_row,                                                                                     \
       (float *y, float *stats, const float *x, const float *w, const float *b, size_t n, int rms,            \
        float epsilon),                                                                                       \
       (y, stats, x, w, b, n, rms, epsilon))                                                                  \
-    X(void, norm_row_back,                                                                                   \
+    X(P, void, norm_row_back,                                                                                \
       (float *dx, float *dw, float *db, const float *dy, const float *x, const float *w, const float *stats, \
        size_t n, int rms),                                                                                   \
       (dx, dw, db, dy, x, w, stats, n, rms))                                                                 \
-    X(void, turn, (float *to, size_t to_ld, const float *x, size_t ld, size_t rows, size_t cols),            \
+    X(P, void, turn, (float *to, size_t to_ld, const float *x, size_t ld, size_t rows, size_t cols),         \
       (to, to_ld, x, ld, rows, cols))                                                                        \
-    X(void, rotate, (float *y, const float *x, const float *turn, size_t half, float way),                   \
+    X(P, void, rotate, (float *y, const float *x, const float *turn, size_t half, float way),                \
       (y, x, turn, half, way))                                                                               \
-    X(double, squares, (const float *x, size_t n), (x, n))
+    X(P, double, squares, (const float *x, size_t n), (x, n))
 
-typedef struct par__tp_loops {
-#define X(result, name, parameters, arguments) result(*name) parameters;
-    PAR__TP_LOOPS(X)
-#undef X
-} par__tp_loops;
-
-#define PAR__TP_CLONE_base(result, name, parameters, arguments)                                              \
-    static result par__tp_##name##_base parameters { return par__tp_##name arguments; }
-#define PAR__TP_CLONE_avx2(result, name, parameters, arguments)                                              \
-    PAR__TARGET_avx2 static result par__tp_##name##_avx2 parameters { return par__tp_##name arguments; }
-#define PAR__TP_CLONE_avx512(result, name, parameters, arguments)                                            \
-    PAR__TARGET_avx512 static result par__tp_##name##_avx512 parameters { return par__tp_##name arguments; }
-#define PAR__TP_NAME_base(result, name, parameters, arguments)   par__tp_##name##_base,
-#define PAR__TP_NAME_avx2(result, name, parameters, arguments)   par__tp_##name##_avx2,
-#define PAR__TP_NAME_avx512(result, name, parameters, arguments) par__tp_##name##_avx512,
-#define PAR__TP_CLONES(I, TARGET)                                                                            \
-    PAR__TP_LOOPS(PAR__TP_CLONE_##I)                                                                         \
-    static const par__tp_loops par__tp_loops_##I = {PAR__TP_LOOPS(PAR__TP_NAME_##I)};
-PAR__ISAS(PAR__TP_CLONES)
-
-static const par__tp_loops *par__tp_pick(void) { return PAR__PICK(par__tp_loops); }
+PAR__LOOP_TABLES(par__tp_, PAR__TP_LOOPS)
 
 // >>tp_kernels ----------------------------------------------------------------------------------------------
 //
@@ -1354,7 +1335,7 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     tp->t = par_size(desc->tp), tp->tp_rank = par_rank(desc->tp);
     tp->c = desc->cp ? par_size(desc->cp) : 1, tp->cp_rank = desc->cp ? par_rank(desc->cp) : 0;
     tp->kernels = desc->kernels ? desc->kernels : par_tp_cpu();
-    tp->loops = par__tp_pick();
+    tp->loops = PAR__PICK(par__tp_loops);
     // All ranks must agree on what decides who communicates, and how.
     uint64_t mine[4] = {(uint64_t)(desc->sequence != 0) | (uint64_t)(desc->ulysses != 0) << 1 |
                             (uint64_t)(desc->bf16 != 0) << 2,

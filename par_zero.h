@@ -352,9 +352,8 @@ PAR__INLINE_LOOP void par__zero_adamw(const par_zero_update *a, float *w, const 
 PAR__INLINE_LOOP void par__zero_sgd(const par_zero_update *a, float *w, const float *g, float *m, float *v,
                                     size_t n) {
     const float mu = a->hyper.momentum, lr = a->hyper.lr, decay = a->hyper.weight_decay, scale = a->scale;
-    const float own = a->hyper.nesterov || mu == 0 ? 1.0f : 0.0f, past = mu == 0             ? 0.0f
-                                                                         : a->hyper.nesterov ? mu
-                                                                                             : 1.0f;
+    const int mixed = a->hyper.nesterov || mu == 0; // with the gradient itself
+    const float own = mixed ? 1.0f : 0.0f, past = mixed ? mu : 1.0f;
     (void)v;
     PAR__VECTOR(i, n, const float x = g[i] * scale + decay * w[i], p = mu * m[i] + x; m[i] = p;
                 w[i] -= lr * (own * x + past * p));
@@ -365,9 +364,8 @@ PAR__INLINE_LOOP void par__zero_lion(const par_zero_update *a, float *w, const f
     const float keep = 1 - lr * a->hyper.weight_decay;
     (void)v;
     PAR__VECTOR(i, n, const float x = g[i] * scale, c = b1 * m[i] + (1 - b1) * x;
-                m[i] = b2 * m[i] + (1 - b2) * x; w[i] = w[i] * keep - (c > 0   ? lr
-                                                                       : c < 0 ? -lr
-                                                                               : 0));
+                const float up = c > 0 ? lr : 0, down = c < 0 ? lr : 0; m[i] = b2 * m[i] + (1 - b2) * x;
+                w[i] = w[i] * keep - (up - down));
 }
 PAR__INLINE_LOOP float par__zero_lamb_step(const par_zero_update *a, float w, float m, float v) {
     return m * a->correction1 / (par__zero_root(v * a->correction2) + a->hyper.epsilon) +
@@ -415,42 +413,23 @@ PAR__INLINE_LOOP void par__zero_lamb_norms(const par_zero_update *a, const float
 }
 
 #define PAR__ZERO_STEP (const par_zero_update *a, float *w, const float *g, float *m, float *v, size_t n)
-// X(result, name, parameters, arguments)
-#define PAR__ZERO_LOOPS(X)                                                                                   \
-    X(void, adamw, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                       \
-    X(void, sgd, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                         \
-    X(void, lion, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                        \
-    X(void, lamb, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                        \
-    X(void, muon, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                        \
-    X(void, average, (float *ema, const float *w, float decay, size_t n), (ema, w, decay, n))                \
-    X(void, momentum, (const par_zero_update *a, float *out, const float *g, float *m, size_t n),            \
+// X(P, result, name, parameters, arguments), see PAR__LOOP_TABLES
+#define PAR__ZERO_LOOPS(X, P)                                                                                \
+    X(P, void, adamw, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                    \
+    X(P, void, sgd, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                      \
+    X(P, void, lion, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                     \
+    X(P, void, lamb, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                     \
+    X(P, void, muon, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                     \
+    X(P, void, average, (float *ema, const float *w, float decay, size_t n), (ema, w, decay, n))             \
+    X(P, void, momentum, (const par_zero_update *a, float *out, const float *g, float *m, size_t n),         \
       (a, out, g, m, n))                                                                                     \
-    X(double, squares, (const float *x, size_t n), (x, n))                                                   \
-    X(void, lamb_norms,                                                                                      \
+    X(P, double, squares, (const float *x, size_t n), (x, n))                                                \
+    X(P, void, lamb_norms,                                                                                   \
       (const par_zero_update *a, const float *w, const float *g, float *m, float *v, size_t n,               \
        double *sums),                                                                                        \
       (a, w, g, m, v, n, sums))
 
-typedef struct par__zero_loops {
-#define X(result, name, parameters, arguments) result(*name) parameters;
-    PAR__ZERO_LOOPS(X)
-#undef X
-} par__zero_loops;
-#define PAR__ZERO_CLONE_base(result, name, parameters, arguments)                                            \
-    static result par__zero_##name##_base parameters { return par__zero_##name arguments; }
-#define PAR__ZERO_CLONE_avx2(result, name, parameters, arguments)                                            \
-    PAR__TARGET_avx2 static result par__zero_##name##_avx2 parameters { return par__zero_##name arguments; }
-#define PAR__ZERO_CLONE_avx512(result, name, parameters, arguments)                                          \
-    PAR__TARGET_avx512 static result par__zero_##name##_avx512 parameters {                                  \
-        return par__zero_##name arguments;                                                                   \
-    }
-#define PAR__ZERO_NAME_base(result, name, parameters, arguments)   par__zero_##name##_base,
-#define PAR__ZERO_NAME_avx2(result, name, parameters, arguments)   par__zero_##name##_avx2,
-#define PAR__ZERO_NAME_avx512(result, name, parameters, arguments) par__zero_##name##_avx512,
-#define PAR__ZERO_CLONES(I, TARGET)                                                                          \
-    PAR__ZERO_LOOPS(PAR__ZERO_CLONE_##I)                                                                     \
-    static const par__zero_loops par__zero_loops_##I = {PAR__ZERO_LOOPS(PAR__ZERO_NAME_##I)};
-PAR__ISAS(PAR__ZERO_CLONES)
+PAR__LOOP_TABLES(par__zero_, PAR__ZERO_LOOPS)
 
 // >>zero_kernels --------------------------------------------------------------------------------------------
 
@@ -571,7 +550,7 @@ struct par_zero {
     par_zero_desc desc;
     int ranks, rank, groups, group; // of comm, of outer
     int micro_steps, slots, levels;
-    int sharded_parameters, sharded_gradients, sharded_states, pooled; // pooled: gradients are whole in slots
+    int sharded_parameters, sharded_gradients, sharded_states; // sharded gradients are whole in slots
     const par_zero_kernels *kernels;
     par__zero_unit *units;
     par__zero_tensor *tensors;
@@ -581,7 +560,7 @@ struct par_zero {
     float *master, *m, *v, *ema;                       // of what this rank updates
     float *whole_momentum, *matrix[4];                 // Muon's
     double *sums;                                      // of squares
-    size_t sum_count, pieces;
+    size_t pieces;                                     // of a unit, each with sums of its own
     par__zero_slot parameter_slots[PAR__ZERO_WHOLE_UNITS], gradient_slots[PAR__ZERO_WHOLE_UNITS];
     par_zero_plan allocated;
     uint64_t step;
@@ -710,7 +689,7 @@ static void par__zero_plan_counts(const par_zero *z, par_zero_plan *p) { // elem
             p->gather_count += z->rank || n == 1 ? 0 : u->count[0];
             continue;
         }
-        p->reduce_count += reach * (z->pooled ? m : z->desc.stage == 0 ? 2 : 1);
+        p->reduce_count += reach * (z->sharded_gradients ? m : z->desc.stage == 0 ? 2 : 1);
         if (z->sharded_parameters) // once for forward, once for backward; what is frozen, too
             p->gather_count += 2 * m * (n - 1) * (par__zero_unit_count(u) / n);
         else if (z->sharded_states)
@@ -730,7 +709,7 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     p->state_bytes =
         s.owned * sizeof(float) * (size_t)(par__zero_has_master(z) + par__zero_states(z) + (z->desc.ema > 0));
     p->buffer_bytes = (size_t)z->levels * gradients * ge;
-    if (z->pooled) p->buffer_bytes += (size_t)z->slots * s.largest_trained * ge;
+    if (z->sharded_gradients) p->buffer_bytes += (size_t)z->slots * s.largest_trained * ge;
     if (z->sharded_parameters) p->buffer_bytes += (size_t)z->slots * s.largest * e;
     if (s.matrix) p->buffer_bytes += (s.largest_trained + 2 * s.matrix + 2 * s.side) * sizeof(float);
     par__zero_plan_counts(z, p);
@@ -794,7 +773,7 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
     z->kernels = desc->kernels ? desc->kernels : par_zero_cpu();
     z->loss_scale = desc->loss_scale > 0 ? desc->loss_scale : 1;
     z->sharded_states = desc->stage >= 1, z->sharded_parameters = desc->stage == 3;
-    z->pooled = z->sharded_gradients = desc->stage >= 2 && !desc->accumulate;
+    z->sharded_gradients = desc->stage >= 2 && !desc->accumulate;
     z->pieces = (size_t)(desc->canonical_shards > 0 ? desc->canonical_shards : z->ranks);
     while (desc->canonical_shards && z->micro_steps >> (z->levels + 1)) z->levels++;
     const char *why = par__zero_check(z);
@@ -918,7 +897,7 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
         if (z->sharded_parameters)
             ok &= (z->parameter_slots[i].memory = par__zero_take(z, s.largest * e, 1, &a->buffer_bytes)) !=
                   NULL;
-        if (z->pooled)
+        if (z->sharded_gradients)
             ok &= (z->gradient_slots[i].memory =
                        par__zero_take(z, s.largest_trained * ge, 1, &a->buffer_bytes)) != NULL;
     }
@@ -929,8 +908,8 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
             ok &= (z->matrix[i] = (float *)(void *)par__zero_take(z, (i < 2 ? s.matrix : s.side) * 4, 0,
                                                                   &a->buffer_bytes)) != NULL;
     }
-    z->sum_count = PAR__MAX((size_t)z->unit_count, 2 * (size_t)z->tensor_count) * z->pieces;
-    z->sums = (double *)PAR_MALLOC((z->sum_count + 1) * sizeof(double));
+    const size_t sums = PAR__MAX((size_t)z->unit_count, 2 * (size_t)z->tensor_count) * z->pieces;
+    z->sums = (double *)PAR_MALLOC((sums + 1) * sizeof(double));
     return ok && z->sums;
 }
 par_result par_zero_commit(par_zero *z) {
@@ -1030,15 +1009,15 @@ static void par__zero_release(par_zero *z, int unit) {
     if (s && --s->holders == 0) s->unit = -1;
 }
 
-static par_result par__zero_check_unit(par_zero *z, const char *call, int unit, int ended, int count) {
-    if (!z->committed || unit < 0 || unit >= z->unit_count)
-        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: %d is no unit, or nothing is committed", call, unit);
-    if (ended && !count)
-        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: unit %s was not begun", call, z->units[unit].name);
-    return PAR_OK;
+static par_result par__zero_check_unit(par_zero *z, const char *call, int unit) {
+    if (z->committed && unit >= 0 && unit < z->unit_count) return PAR_OK;
+    return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: %d is no unit, or nothing is committed", call, unit);
+}
+static par_result par__zero_not_begun(par_zero *z, const char *call, int unit) {
+    return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: unit %s was not begun", call, z->units[unit].name);
 }
 par_result par_zero_forward_begin(par_zero *z, int unit) {
-    PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_begin", unit, 0, 0));
+    PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_begin", unit));
     PAR__ZERO_TRY(par_wait(&z->units[unit].spreading));
     const int within = z->units[unit].backwards > 0; // recomputation: the next one is not the next in line
     if (z->sharded_parameters)
@@ -1046,8 +1025,8 @@ par_result par_zero_forward_begin(par_zero *z, int unit) {
     return z->units[unit].forwards++, PAR_OK;
 }
 par_result par_zero_forward_end(par_zero *z, int unit) {
-    PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_end", unit, 1,
-                                       unit >= 0 && unit < z->unit_count ? z->units[unit].forwards : 0));
+    PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_end", unit));
+    if (!z->units[unit].forwards) return par__zero_not_begun(z, "par_zero_forward_end", unit);
     if (z->sharded_parameters) par__zero_release(z, unit);
     return z->units[unit].forwards--, PAR_OK;
 }
@@ -1072,7 +1051,7 @@ void *par_zero_data(par_zero *z, int tensor) {
 uint64_t par_zero_microbatch(const par_zero *z, int i) {
     const uint64_t n = (uint64_t)z->ranks, m = (uint64_t)z->micro_steps, j = (uint64_t)i;
     const uint64_t group = (uint64_t)z->group, rank = (uint64_t)z->rank;
-    return z->pooled ? (group * m + j) * n + rank : (group * n + rank) * m + j;
+    return z->sharded_gradients ? (group * m + j) * n + rank : (group * n + rank) * m + j;
 }
 static par_op par__zero_op(const par_zero *z) { return z->desc.canonical_shards ? PAR_TREE_SUM : PAR_SUM; }
 static par_result par__zero_add_to(par_zero *z, void *sum, const void *x, size_t n) {
@@ -1100,7 +1079,7 @@ static char *par__zero_sum_of(const par_zero *z, const par__zero_unit *u, size_t
     *count = par__zero_owned(z, u, first);
     return z->gradients + (z->sharded_gradients ? u->grad_shard_at : u->grad_at + *first) * e;
 }
-// Pooled: what was scattered last from this slot is added to the shards.
+// Sharded gradients: what was scattered last from this slot is added to the shards.
 static par_result par__zero_settle(par_zero *z, par__zero_slot *s) {
     if (s->unit < 0 || s->holders) return PAR_OK;
     const par__zero_unit *u = &z->units[s->unit];
@@ -1147,7 +1126,7 @@ static par_result par__zero_open_gradients(par_zero *z, int unit, par__zero_slot
     const par__zero_unit *u = &z->units[unit];
     const size_t bytes = u->count[0] * par__zero_grad_element(z);
     *slot = NULL;
-    if (!z->pooled) { // else they add up in place; par_zero_step leaves zeros
+    if (!z->sharded_gradients) { // else they add up in place; par_zero_step leaves zeros
         if (z->desc.canonical_shards && u->micro)
             memset(z->gradients + u->grad_at * par__zero_grad_element(z), 0, bytes);
         return PAR_OK;
@@ -1167,7 +1146,7 @@ static par_result par__zero_open_gradients(par_zero *z, int unit, par__zero_slot
 }
 par_result par_zero_backward_begin(par_zero *z, int unit) {
     par__zero_slot *s;
-    PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_backward_begin", unit, 0, 0));
+    PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_backward_begin", unit));
     par__zero_unit *u = &z->units[unit];
     if (!u->backwards && u->micro == z->micro_steps)
         return PAR__ZERO_FAIL(
@@ -1180,20 +1159,20 @@ par_result par_zero_backward_begin(par_zero *z, int unit) {
     return u->backwards++, PAR_OK;
 }
 par_result par_zero_backward_end(par_zero *z, int unit) {
-    PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_backward_end", unit, 1,
-                                       unit >= 0 && unit < z->unit_count ? z->units[unit].backwards : 0));
+    PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_backward_end", unit));
     par__zero_unit *u = &z->units[unit];
+    if (!u->backwards) return par__zero_not_begun(z, "par_zero_backward_end", unit);
     if (z->sharded_parameters) par__zero_release(z, unit);
     if (--u->backwards) return PAR_OK;
-    return par__zero_complete(z, unit,
-                              z->pooled ? par__zero_slot_of(z->gradient_slots, z->slots, unit) : NULL);
+    return par__zero_complete(
+        z, unit, z->sharded_gradients ? par__zero_slot_of(z->gradient_slots, z->slots, unit) : NULL);
 }
 float *par_zero_grad(par_zero *z, int tensor) {
     const par__zero_tensor *t = &z->tensors[tensor];
     const par__zero_unit *u = &z->units[t->unit];
     const size_t e = par__zero_grad_element(z);
     if (!z->committed || t->part) return NULL;
-    if (!z->pooled) return (float *)(void *)(z->gradients + (u->grad_at + t->at) * e);
+    if (!z->sharded_gradients) return (float *)(void *)(z->gradients + (u->grad_at + t->at) * e);
     const par__zero_slot *s = par__zero_slot_of(z->gradient_slots, z->slots, t->unit);
     return s && s->holders ? (float *)(void *)(s->memory + t->at * e) : NULL;
 }
@@ -1213,7 +1192,8 @@ static par_result par__zero_finish(par_zero *z) {
             PAR__ZERO_TRY(par__zero_complete(z, i, s));
         }
     }
-    for (int i = 0; i < z->slots && z->pooled; i++) PAR__ZERO_TRY(par__zero_settle(z, &z->gradient_slots[i]));
+    for (int i = 0; i < z->slots && z->sharded_gradients; i++)
+        PAR__ZERO_TRY(par__zero_settle(z, &z->gradient_slots[i]));
     for (int i = 0; i < z->unit_count; i++) {
         par__zero_unit *u = &z->units[i];
         PAR__ZERO_TRY(par_wait(&u->reduction));
@@ -1385,8 +1365,7 @@ static par_result par__zero_orthogonalise(par_zero *z, float *x, size_t rows, si
     const size_t s = PAR__MIN(rows, cols), n = rows * cols;
     float *y = z->matrix[0], *next = z->matrix[1], *A = z->matrix[2], *B = z->matrix[3];
     double squares = 0;
-    PAR__ZERO_TRY(z->kernels->square_sum(x, PAR_F32, n / 16 * 16, &squares));
-    for (size_t i = n / 16 * 16; i < n; i++) squares += (double)x[i] * (double)x[i];
+    PAR__ZERO_TRY(z->kernels->square_sum(x, PAR_F32, n, &squares));
     const float down = 1.0f / ((float)sqrt(squares) + 1e-7f);
     for (size_t i = 0; i < n; i++) y[i] = x[i] * down;
     for (int step = 0; step < 5; step++) {
@@ -1466,12 +1445,15 @@ static void par__zero_scale_loss(par_zero *z, int bad) {
         z->loss_scale = PAR__MIN(z->loss_scale * 2, 16777216.0f), z->good_steps = 0;
 }
 static void par__zero_clear(par_zero *z) { // for the next step
-    const par__zero_sizes s = par__zero_measure(z);
+    const size_t e = par__zero_grad_element(z);
     for (int i = 0; i < z->slots && z->sharded_parameters; i++) // gathered, never used, and old by now
         par_wait_all(z->parameter_slots[i].requests, 2), z->parameter_slots[i].unit = -1;
     z->finished = 0;
-    for (int i = 0; i < z->unit_count; i++) z->units[i].micro = 0;
-    if (!z->pooled) memset(z->gradients, 0, s.trained * par__zero_grad_element(z));
+    for (int i = 0; i < z->unit_count; i++) {
+        par__zero_unit *u = &z->units[i];
+        u->micro = 0;
+        if (!z->sharded_gradients) memset(z->gradients + u->grad_at * e, 0, u->count[0] * e);
+    }
 }
 par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) {
     const double microbatches = (double)z->ranks * z->groups * z->micro_steps;

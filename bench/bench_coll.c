@@ -12,6 +12,7 @@
 #include "par.h"
 
 #include "../examples/options.h"
+#include "median.h"
 
 #include <ctype.h>
 
@@ -220,18 +221,13 @@ static void run_mpi(bench *b, const kind_info *k, const void *send, void *recv, 
 
 // ---- measuring --------------------------------------------------------------------------------------------
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 typedef struct timing {
     double median, p99;
 } timing;
 static timing summarise(bench *b, double *times, int n) {
     timing t;
     need(b, par_all_reduce(times, times, (size_t)n, PAR_F64, PAR_MAX, b->world));
-    qsort(times, (size_t)n, sizeof *times, by_value);
-    t.median = times[n / 2];
+    t.median = median(times, n); // which sorts them
     t.p99 = times[PAR__MIN(n - 1, n * 99 / 100)];
     return t;
 }

@@ -10,8 +10,10 @@
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include "par_tp.h"
+#include "par_zero.h"
 
 #include "../examples/options.h"
+#include "median.h"
 #include "../examples/gpt/model.h"
 
 typedef struct settings {
@@ -29,10 +31,6 @@ static void need(const bench *b, par_result r) {
     fprintf(stderr, "bench_tp: rank %d: %s\n", par_rank(b->world), par_last_error(b->world));
     exit(1);
 }
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 
 // Median seconds of fn(user), the ranks of comm starting together; the slowest of them counts.
 static double time_of(bench *b, par_comm *comm, void (*fn)(void *), void *user) {
@@ -45,9 +43,8 @@ static double time_of(bench *b, par_comm *comm, void (*fn)(void *), void *user) 
         if (i >= 0) t[i] = par_seconds(comm) - begun;
     }
     need(b, par_all_reduce(t, t, (size_t)b->o.iterations, PAR_F64, PAR_MAX, comm));
-    qsort(t, (size_t)b->o.iterations, sizeof *t, by_value);
-    const double median = t[b->o.iterations / 2];
-    return free(t), median;
+    const double seconds = median(t, b->o.iterations);
+    return free(t), seconds;
 }
 
 // ---- what the machine can do ------------------------------------------------------------------------------
@@ -341,7 +338,7 @@ typedef struct training {
 } training;
 static void run_training(void *user) {
     training *t = (training *)user;
-    const gpt_adamw a = {1e-3, 0.9, 0.99, 0.1, 1.0f};
+    const par_zero_hyper a = {1e-3f, 0.9f, 0.99f, 1e-8f, 0.1f, 0, 0};
     par_tp *tp = t->m.tp;
     double loss;
     size_t counted;
@@ -352,7 +349,7 @@ static void run_training(void *user) {
     need(t->b, par_tp_loss_backward(tp, &t->m.loss, &t->buffers.logits, t->targets, t->buffers.lse,
                                     1.0f / 768, &t->buffers.logits));
     need(t->b, gpt_backward(&t->m, &t->buffers, &t->tokens, t->ids, NULL));
-    gpt_update(&t->m, &a, ++t->number, t->w, t->w, t->d, t->m1, t->m2);
+    need(t->b, gpt_update(&t->m, &a, ++t->number, t->w, t->d, t->m1, t->m2));
 }
 static double training_flops(void) {
     const double h = 128, s = 64, V = 256;

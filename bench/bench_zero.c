@@ -11,6 +11,7 @@
 #include "par_zero.h"
 
 #include "../examples/options.h"
+#include "median.h"
 
 typedef struct settings {
     int units, width, rows, iterations, json, elements;
@@ -27,11 +28,6 @@ static void need(const bench *b, par_result r) {
     fprintf(stderr, "bench_zero: rank %d: %s\n", par_rank(b->world), par_last_error(b->world));
     exit(1);
 }
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-static double median(double *t, int n) { return qsort(t, (size_t)n, sizeof *t, by_value), t[n / 2]; }
 static void *room(size_t bytes) {
     void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!p) exit(fprintf(stderr, "bench_zero: out of memory\n") != 0);
@@ -107,7 +103,6 @@ typedef struct model {
     bench *b;
     par_zero *z;
     float *x, *y;
-    int *units, *tensors;
     double communication; // predicted for the gradients of a step of stage 0
 } model;
 static void compute(model *m, const float *w, float *grad) {
@@ -125,36 +120,33 @@ static void open_model(model *m, bench *b, int stage) {
     memset(&d, 0, sizeof d), memset(m, 0, sizeof *m);
     d.comm = b->world, d.stage = stage, d.average = 1, d.hyper[0].lr = 1e-5f;
     m->b = b, m->x = (float *)room(rows * n * 4), m->y = (float *)room(rows * n * 4);
-    m->units = (int *)room(sizeof(int) * (size_t)b->o.units),
-    m->tensors = (int *)room(sizeof(int) * (size_t)b->o.units);
     for (size_t i = 0; i < rows * n; i++) m->x[i] = par_uniform(2, 1, i) - 0.5f;
     need(b, par_zero_open(&d, &m->z));
     for (int u = 0; u < b->o.units; u++) {
         par_zero_tensor t;
         memset(&t, 0, sizeof t);
         t.name = "w", t.dims = 2, t.shape[0] = t.shape[1] = n;
-        m->units[u] = par_zero_unit(m->z, "layer"), m->tensors[u] = par_zero_add(m->z, &t);
+        if (par_zero_unit(m->z, "layer") != u || par_zero_add(m->z, &t) != u) exit(1); // out of memory
     }
     need(b, par_zero_commit(m->z));
-    for (int u = 0; u < b->o.units; u++)
-        need(b, par_zero_fill(m->z, m->tensors[u], PAR_ZERO_VALUE, some_values, &u));
+    for (int u = 0; u < b->o.units; u++) need(b, par_zero_fill(m->z, u, PAR_ZERO_VALUE, some_values, &u));
     m->communication = b->o.units * par_predict(b->world, PAR_KIND_ALL_REDUCE, n * n * 4);
 }
 static void close_model(model *m) {
     need(m->b, par_zero_close(m->z));
-    free(m->x), free(m->y), free(m->units), free(m->tensors);
+    free(m->x), free(m->y);
 }
 static void one_step(model *m) {
     const int units = m->b->o.units;
     for (int u = 0; u < units; u++) {
-        need(m->b, par_zero_forward_begin(m->z, m->units[u]));
-        compute(m, (const float *)par_zero_data(m->z, m->tensors[u]), NULL);
-        need(m->b, par_zero_forward_end(m->z, m->units[u]));
+        need(m->b, par_zero_forward_begin(m->z, u));
+        compute(m, (const float *)par_zero_data(m->z, u), NULL);
+        need(m->b, par_zero_forward_end(m->z, u));
     }
     for (int u = units - 1; u >= 0; u--) {
-        need(m->b, par_zero_backward_begin(m->z, m->units[u]));
-        compute(m, (const float *)par_zero_data(m->z, m->tensors[u]), par_zero_grad(m->z, m->tensors[u]));
-        need(m->b, par_zero_backward_end(m->z, m->units[u]));
+        need(m->b, par_zero_backward_begin(m->z, u));
+        compute(m, (const float *)par_zero_data(m->z, u), par_zero_grad(m->z, u));
+        need(m->b, par_zero_backward_end(m->z, u));
     }
     need(m->b, par_zero_step(m->z, 1, NULL));
 }

@@ -21,16 +21,16 @@ for h in *.h; do
     check "$h: manual" manual "$h"
     check "$h: example" example "$h"
 done
-long_lines() { ! awk 'length > 110 {print FILENAME ":" FNR; bad = 1} END {exit !bad}' *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.c tests/*.[ch] tests/compile/*.c; }
+long_lines() { ! awk 'length > 110 {print FILENAME ":" FNR; bad = 1} END {exit !bad}' *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch] tests/compile/*.c; }
 check "110 columns" long_lines
-no_tabs() { ! grep -nP '\t' *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.c tests/*.[ch]; }
+no_tabs() { ! grep -nP '\t' *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]; }
 check "no tabs" no_tabs
 forbidden() { ! grep -nE '\b(_Generic|_Atomic|restrict)\b|[{,] *\.[a-z_]+ *= ' *.h; } # not in C++, or not in nvcc
 check "common C and C++" forbidden
 short_hello() { [ "$(wc -l < examples/01_hello.c)" -lt 40 ]; }
 check "01_hello.c is short" short_hello
 if have clang-format; then
-    check "clang-format" clang-format --dry-run -Werror *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.c tests/*.[ch] tests/compile/*.c
+    check "clang-format" clang-format --dry-run -Werror *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch] tests/compile/*.c
 else
     skip "clang-format" "apt-get install clang-format"
 fi

@@ -3,6 +3,7 @@
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include "par_tp.h"
+#include "par_zero.h"
 #include "../examples/options.h"
 #include "model.h"
 #include "files.h"
@@ -88,13 +89,13 @@ static void check_logits(golden *g) {
 
 static void train_like_torch(golden *g, float *whole_grads) {
     const double *losses = (const double *)safetensors_find(&g->want, "losses")->data;
-    const gpt_adamw a = {1e-3, 0.9, 0.95, 0.1, 1.0f};
+    const par_zero_hyper a = {1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 0, 0};
     for (int step = 0; step < 10; step++) {
         close_to(g, "a loss", fabs(loss_of(g) - losses[step]), losses[step]);
         if (step == 0) check_logits(g);
         gradients(g);
         if (step == 0) check_gradients(g, whole_grads);
-        gpt_update(&g->m, &a, step + 1, g->w, g->w, g->d, g->m1, g->m2);
+        CHECK_OK(g->world, gpt_update(&g->m, &a, step + 1, g->w, g->d, g->m1, g->m2));
     }
 }
 

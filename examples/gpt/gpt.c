@@ -117,7 +117,8 @@ static double run_batch(trainer *t, int held_out, uint64_t step, uint64_t first,
     return loss;
 }
 
-// The first of the sequences of this rank's microbatch i, among those of the step.
+// The first of the sequences of this rank's microbatch i, among those of the step. Numbered as
+// par_zero_microbatch does it among ranks of dp: those of cp work on one together.
 static uint64_t first_sequence(const trainer *t, int i) {
     const int dp = par_mesh_index(t->mesh, "dp"), ranks = par_mesh_size(t->mesh, "dp");
     return (uint64_t)(t->microbatch * (t->o.zero >= 2 ? i * ranks + dp : dp * t->microbatches + i));
@@ -332,17 +333,12 @@ static const char *load_config(const char *path, gpt_config *g) {
     return *g = c, (const char *)NULL;
 }
 
-typedef struct source { // of a tensor's elements
-    const float *values;
-} source;
 static void give_values(void *user, size_t first, size_t count, float *values) {
-    memcpy(values, ((const source *)user)->values + first, count * sizeof *values);
+    memcpy(values, (const float *)user + first, count * sizeof *values);
 }
-static void set_all(trainer *t, par_zero_what what, const float *local) {
-    for (int i = 0; i < t->model.tensor_count; i++) {
-        source s = {local + t->model.tensors[i].at};
-        need(t->world, par_zero_fill(t->zero, i, what, give_values, &s));
-    }
+static void set_all(trainer *t, par_zero_what what, float *local) {
+    for (int i = 0; i < t->model.tensor_count; i++)
+        need(t->world, par_zero_fill(t->zero, i, what, give_values, local + t->model.tensors[i].at));
 }
 static const par_zero_what kept[3] = {PAR_ZERO_VALUE, PAR_ZERO_MOMENT1, PAR_ZERO_MOMENT2};
 

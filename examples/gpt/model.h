@@ -1,4 +1,5 @@
-// model.h - GPT-2 and Llama on par_tp.h's layers: one forward and one backward, for any t x c ranks.
+// model.h - GPT-2 and Llama on par_tp.h's layers: one forward and one backward, for any t x c ranks; the
+// update by par_zero.h's kernel.
 //
 // Shapes: B sequences of T tokens, C = n_embd, V = vocabulary. "tokens": R = B T/c rows x C, split once more
 // over tp with sequence parallelism. Weights are (out, in) row-major, Y = X W^T + b. Backward adds to the
@@ -429,30 +430,21 @@ static par_result gpt_backward(gpt_model *m, gpt_buffers *b, const par_tp_tokens
 
 // ---- AdamW ------------------------------------------------------------------------------------------------
 
-typedef struct gpt_adamw { // Loshchilov and Hutter 2019, as torch has it
-    double lr, beta1, beta2, weight_decay;
-    float clip; // factor of the gradients
-} gpt_adamw;
-
-// One step, the first of which is number 1, on this rank's parts; `stored`: the layers' copy, or w itself.
-static inline void gpt_update(const gpt_model *model, const gpt_adamw *o, int number, float *w, void *stored,
-                              const float *d, float *m, float *v) {
-    const float beta1 = (float)o->beta1, beta2 = (float)o->beta2, lr = (float)o->lr, clip = o->clip;
-    const float scale1 = (float)(1 / (1 - pow(o->beta1, number))),
-                scale2 = (float)(1 / (1 - pow(o->beta2, number)));
+// Step `number`, the first of which is 1, on this rank's parts (f32). Weight decay is of matrices.
+static inline par_result gpt_update(const gpt_model *model, const par_zero_hyper *hyper, int number, float *w,
+                                    const float *d, float *m, float *v) {
     for (int k = 0; k < model->tensor_count; k++) {
         const gpt_tensor *x = &model->tensors[k];
-        const size_t end = x->at + x->p->local_rows * x->p->local_cols;
-        const float decay = x->decay ? (float)(o->lr * o->weight_decay) : 0;
-        for (size_t i = x->at; i < end; i++) {
-            const float g = d[i] * clip;
-            m[i] = beta1 * m[i] + (1 - beta1) * g;
-            v[i] = beta2 * v[i] + (1 - beta2) * g * g;
-            const float update = m[i] * scale1 / (sqrtf(v[i] * scale2) + 1e-8f);
-            w[i] -= lr * update + decay * w[i];
-        }
+        par_zero_update a;
+        memset(&a, 0, sizeof a);
+        a.optimizer = PAR_ZERO_ADAMW, a.hyper = *hyper, a.scale = 1;
+        a.correction1 = (float)(1 / (1 - pow((double)hyper->beta1, number))),
+        a.correction2 = (float)(1 / (1 - pow((double)hyper->beta2, number)));
+        if (!x->decay) a.hyper.weight_decay = 0;
+        GPT_TRY(par_zero_cpu()->update(&a, x->p->local_rows * x->p->local_cols, w + x->at, NULL, PAR_F32,
+                                       d + x->at, PAR_F32, m + x->at, v + x->at, NULL));
     }
-    if (stored != w) par_cast(stored, PAR_BF16, w, PAR_F32, model->count);
+    return PAR_OK;
 }
 
 #endif
