@@ -63,9 +63,11 @@ TABLE OF CONTENTS
     >>zero_kernels   the CPU's row of the table of kernels
     >>zero_structs   every private structure
     >>zero_plan      how units are laid out, what that costs
+    >>zero_store     host memory and files, beside computation
     >>zero_open      contexts, registration, memory
     >>zero_gather    whole parameters of sharded units
     >>zero_reduce    gradients of a microbatch, and of all
+    >>zero_window    states, piece by piece
     >>zero_norm      the global norm
     >>zero_step      the update
     >>zero_values    reading and writing tensors
@@ -73,6 +75,7 @@ TABLE OF CONTENTS
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_ZERO_IMPLEMENTATION)   emit the code, in one file
+    PAR_ZERO_WINDOW   elements of offloaded states in each of 3 buffers; a multiple of 1024 (131072)
     PAR_MALLOC, PAR_ASSERT ... as in par.h
 
 MODEL
@@ -92,6 +95,8 @@ MODEL
     which is whose): so any number of ranks and any stage give the same bits.
     begin and end are counted: a unit may be begun again within (recomputation, a tied embedding).
     Reductions and gathers run beside what is computed next; par_zero_step waits for them.
+    What is offloaded to files lies in a file of each rank's own, which has no name and goes with the process.
+    It is read and written beside the update.
     Memory is allocated by par_zero_commit and freed by par_zero_close; none in between. The caller may write
     to what par_zero_data and par_zero_grad give until the end that belongs to the begin.
     Errors: par_last_error(desc.comm) has the text.
@@ -159,6 +164,9 @@ typedef struct par_zero_desc {
     int stochastic_rounding; // of weights to bf16, keyed by {seed, unit, element, step}
     float ema;               // decay of a moving average of the weights; 0: none is kept
     uint64_t seed;
+    // Kept out of memory, and streamed past the update: "host" (of a GPU) or "file:DIR"; NULL or "none": not.
+    const char *offload_states;
+    const char *offload_parameters;  // stage 3: they are read for each gather
     int plan_ranks;                  // with comm NULL
     const par_zero_kernels *kernels; // NULL: the CPU's
 } par_zero_desc;
@@ -200,8 +208,9 @@ par_result par_zero_commit(par_zero *z);
 typedef struct par_zero_plan {
     size_t elements;                                     // of all tensors
     size_t parameter_bytes, gradient_bytes, state_bytes; // states: masters, moments, moving averages
-    size_t buffer_bytes;                                 // whole units on their way, sums of pairs, Muon
-    size_t reduce_count, gather_count, outer_count;      // sent over comm, over comm, over outer
+    size_t buffer_bytes;                            // whole units on their way, sums of pairs, Muon, windows
+    size_t host_bytes, file_bytes;                  // offloaded: these are not in memory
+    size_t reduce_count, gather_count, outer_count; // sent over comm, over comm, over outer
 } par_zero_plan;
 par_result par_zero_plan_of(const par_zero *z, par_zero_plan *plan);
 void par_zero_plan_print(const par_zero *z, FILE *file);
@@ -313,10 +322,20 @@ const par_zero_kernels *par_zero_cpu(void);
 
 #if defined(PAR_ZERO_IMPLEMENTATION) && !defined(PAR_ZERO_IMPLEMENTED)
 #define PAR_ZERO_IMPLEMENTED
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#if !defined(PAR_ZERO_WINDOW)
+#define PAR_ZERO_WINDOW 131072
+#elif PAR_ZERO_WINDOW % 1024
+#error "PAR_ZERO_WINDOW must be a multiple of 1024"
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -518,7 +537,12 @@ const par_zero_kernels *par_zero_cpu(void) {
 
 // >>zero_structs --------------------------------------------------------------------------------------------
 
-enum { PAR__ZERO_ALIGN = 32, PAR__ZERO_WHOLE_UNITS = 8, PAR__ZERO_LEVELS = 20 };
+#if defined(__O_DIRECT) // O_DIRECT is declared for _GNU_SOURCE alone
+#define PAR__ZERO_DIRECT __O_DIRECT
+#else
+#define PAR__ZERO_DIRECT O_DIRECT
+#endif
+enum { PAR__ZERO_ALIGN = 32, PAR__ZERO_WHOLE_UNITS = 8, PAR__ZERO_LEVELS = 20, PAR__ZERO_RECORD = 1024 };
 enum { PAR__ZERO_TRAINED, PAR__ZERO_FROZEN }; // the two parts of a unit
 enum { PAR__ZERO_FORWARD, PAR__ZERO_BACKWARD, PAR__ZERO_UPDATE, PAR__ZERO_SITES };
 
@@ -535,6 +559,7 @@ typedef struct par__zero_unit {
     size_t count[2];                          // elements of its parts, padded; a shard is count / ranks
     size_t whole_at, shard_at;                // of its parameters, among those of all units: whole, as shards
     size_t grad_at, grad_shard_at;            // likewise of what is trained
+    size_t record_at;                         // of its states, among offloaded ones
     int forwards, backwards;                  // begun and not ended
     int micro;                                // microbatches whose gradients are complete
     par_request reduction, spreading, outer;
@@ -542,9 +567,32 @@ typedef struct par__zero_unit {
 
 typedef struct par__zero_slot { // room for a whole unit: its parameters, or its gradients
     char *memory;
-    int unit, holders; // -1: none
+    int unit, holders;        // -1: none
+    int fetching, fetched[2]; // its shards are being read, by these transfers
     par_request requests[2];
 } par__zero_slot;
+
+typedef enum par__zero_kind { PAR__ZERO_RESIDENT, PAR__ZERO_HOST, PAR__ZERO_FILE } par__zero_kind;
+typedef struct par__zero_store { // what is offloaded
+    par__zero_kind kind;
+    char dir[1024];
+    int fd, direct; // direct: past the page cache
+    char *host;
+} par__zero_store;
+typedef struct par__zero_transfer {
+    int fd, write, state; // 0: free or done, 1: under way, 2: a read to be done when it is waited for
+    char *memory;
+    size_t at, bytes;
+    struct iocb block;
+} par__zero_transfer;
+enum { PAR__ZERO_TRANSFERS = 32, PAR__ZERO_WINDOWS = 3 };
+typedef struct par__zero_io {
+    aio_context_t context;
+    int usable, error;
+    par__zero_transfer all[PAR__ZERO_TRANSFERS];
+} par__zero_io;
+
+enum { PAR__ZERO_MASTER, PAR__ZERO_M, PAR__ZERO_V, PAR__ZERO_EMA, PAR__ZERO_ARRAYS }; // states
 
 struct par_zero {
     par_zero_desc desc;
@@ -557,10 +605,15 @@ struct par_zero {
     int unit_count, tensor_count, committed, finished; // finished: all gradients are summed
     char *parameters, *gradients;                      // whole or shards
     char *level[PAR__ZERO_LEVELS];                     // sums of 2^i microbatches, laid out like gradients
-    float *master, *m, *v, *ema;                       // of what this rank updates
-    float *whole_momentum, *matrix[4];                 // Muon's
-    double *sums;                                      // of squares
-    size_t pieces;                                     // of a unit, each with sums of its own
+    int has_state[PAR__ZERO_ARRAYS];
+    float *states[PAR__ZERO_ARRAYS]; // of what this rank updates; NULL: none, or offloaded
+    par__zero_store state_store, parameter_store;
+    par__zero_io io;
+    char *windows[PAR__ZERO_WINDOWS];
+    int writing[PAR__ZERO_WINDOWS];    // transfers
+    float *whole_momentum, *matrix[4]; // Muon's
+    double *sums;                      // of squares
+    size_t pieces;                     // of a unit, each with sums of its own
     par__zero_slot parameter_slots[PAR__ZERO_WHOLE_UNITS], gradient_slots[PAR__ZERO_WHOLE_UNITS];
     par_zero_plan allocated;
     uint64_t step;
@@ -588,6 +641,11 @@ __attribute__((format(printf, 3, 4))) static par_result par__zero_fail(par_comm 
 static size_t par__zero_element(const par_zero *z) { return par_dtype_bytes(z->desc.param_dtype); }
 static size_t par__zero_grad_element(const par_zero *z) { return par_dtype_bytes(z->desc.grad_dtype); }
 static int par__zero_has_master(const par_zero *z) { return z->desc.param_dtype != PAR_F32; }
+static size_t par__zero_arrays(const par_zero *z) { // of states
+    size_t n = 0;
+    for (int i = 0; i < PAR__ZERO_ARRAYS; i++) n += (size_t)z->has_state[i];
+    return n;
+}
 static int par__zero_states(const par_zero *z) {
     static const int states[] = {
 #define X(name, text, count) count,
@@ -628,9 +686,15 @@ static size_t par__zero_owned(const par_zero *z, const par__zero_unit *u, size_t
     if (z->desc.central) return z->rank == 0 ? u->count[0] : 0;
     return z->sharded_states ? par__zero_shard(z, u, 0) : u->count[0];
 }
+// Elements that its states take where they are offloaded: each piece at a multiple of 1024, which is a page.
+static size_t par__zero_records(const par_zero *z, const par__zero_unit *u) {
+    const size_t piece = u->count[0] / z->pieces;
+    size_t first;
+    return piece ? par__zero_owned(z, u, &first) / piece * par__zero_up(piece, PAR__ZERO_RECORD) : 0;
+}
 static void par__zero_lay_out(par_zero *z) { // places of all units
     const size_t grain = PAR__ZERO_ALIGN * z->pieces;
-    size_t whole = 0, shard = 0, grad = 0, grad_shard = 0;
+    size_t whole = 0, shard = 0, grad = 0, grad_shard = 0, record = 0;
     for (int i = 0; i < z->unit_count; i++) {
         par__zero_unit *u = &z->units[i];
         u->count[0] = u->count[1] = 0;
@@ -643,6 +707,7 @@ static void par__zero_lay_out(par_zero *z) { // places of all units
         u->shard_at = shard, shard += par__zero_unit_count(u) / (size_t)z->ranks;
         u->grad_at = grad, grad += u->count[0];
         u->grad_shard_at = grad_shard, grad_shard += par__zero_shard(z, u, 0);
+        u->record_at = record, record += par__zero_records(z, u);
     }
 }
 static int par__zero_is_matrix(const par_zero *z, const par__zero_tensor *t) { // by Muon
@@ -655,7 +720,8 @@ static int par__zero_has_matrix(const par_zero *z, const par__zero_unit *u) {
     return 0;
 }
 typedef struct par__zero_sizes { // elements
-    size_t elements, whole, trained, largest, largest_trained, owned;
+    size_t elements, whole, trained, largest, largest_trained, owned, records;
+    size_t window;       // of states in memory at a time
     size_t matrix, side; // the largest matrix, and its shorter side squared
 } par__zero_sizes;
 static par__zero_sizes par__zero_measure(const par_zero *z) {
@@ -665,10 +731,12 @@ static par__zero_sizes par__zero_measure(const par_zero *z) {
     for (int i = 0; i < z->unit_count; i++) {
         const par__zero_unit *u = &z->units[i];
         s.whole += par__zero_unit_count(u), s.trained += u->count[0],
-            s.owned += par__zero_owned(z, u, &first);
+            s.owned += par__zero_owned(z, u, &first), s.records += par__zero_records(z, u);
+        s.window = PAR__MAX(s.window, par__zero_up(u->count[0] / z->pieces, PAR__ZERO_RECORD));
         s.largest = PAR__MAX(s.largest, par__zero_unit_count(u));
         s.largest_trained = PAR__MAX(s.largest_trained, u->count[0]);
     }
+    s.window = s.owned ? PAR__MIN(s.window, (size_t)PAR_ZERO_WINDOW) : 0;
     for (int t = 0; t < z->tensor_count; t++) {
         const size_t *n = z->tensors[t].desc.shape;
         s.elements += z->tensors[t].count;
@@ -698,17 +766,27 @@ static void par__zero_plan_counts(const par_zero *z, par_zero_plan *p) { // elem
         if (g > 1) p->outer_count += 2 * (held - held / g);
     }
 }
+static size_t *par__zero_class(par_zero_plan *p, par__zero_kind kind, size_t *resident) { // of bytes
+    return kind == PAR__ZERO_HOST ? &p->host_bytes : kind == PAR__ZERO_FILE ? &p->file_bytes : resident;
+}
+// One of the buffers through which what is offloaded passes.
+static size_t par__zero_window_bytes(const par_zero *z, const par__zero_sizes *s) {
+    return s->window * ((z->state_store.kind ? par__zero_arrays(z) * sizeof(float) : 0) +
+                        (z->parameter_store.kind ? par__zero_element(z) : 0));
+}
 par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     const par__zero_sizes s = par__zero_measure(z);
     const size_t n = (size_t)z->ranks, e = par__zero_element(z), ge = par__zero_grad_element(z);
     const size_t gradients = z->sharded_gradients ? s.trained / n : s.trained;
     memset(p, 0, sizeof *p);
     p->elements = s.elements;
-    p->parameter_bytes = (z->sharded_parameters ? s.whole / n : s.whole) * e;
+    const size_t parameters = (z->sharded_parameters ? s.whole / n : s.whole) * e;
+    const size_t state = par__zero_arrays(z) * sizeof(float);
+    const par__zero_kind states_in = z->state_store.kind, parameters_in = z->parameter_store.kind;
     p->gradient_bytes = gradients * ge;
-    p->state_bytes =
-        s.owned * sizeof(float) * (size_t)(par__zero_has_master(z) + par__zero_states(z) + (z->desc.ema > 0));
-    p->buffer_bytes = (size_t)z->levels * gradients * ge;
+    *par__zero_class(p, parameters_in, &p->parameter_bytes) += parameters;
+    *par__zero_class(p, states_in, &p->state_bytes) += state * (states_in ? s.records : s.owned);
+    p->buffer_bytes = (size_t)z->levels * gradients * ge + PAR__ZERO_WINDOWS * par__zero_window_bytes(z, &s);
     if (z->sharded_gradients) p->buffer_bytes += (size_t)z->slots * s.largest_trained * ge;
     if (z->sharded_parameters) p->buffer_bytes += (size_t)z->slots * s.largest * e;
     if (s.matrix) p->buffer_bytes += (s.largest_trained + 2 * s.matrix + 2 * s.side) * sizeof(float);
@@ -726,14 +804,136 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
     fprintf(file, "%16s %16s %16s %16s   bytes on each rank\n%16zu %16zu %16zu %16zu\n", "parameters",
             "gradients", "states", "buffers", p.parameter_bytes, p.gradient_bytes, p.state_bytes,
             p.buffer_bytes);
+    if (p.host_bytes + p.file_bytes)
+        fprintf(file, "%16s %16s   bytes offloaded\n%16zu %16zu\n", "to the host", "to files", p.host_bytes,
+                p.file_bytes);
     fprintf(file, "%16s %16s %16s   elements sent in a step\n%16zu %16zu %16zu\n", "for sums", "for gathers",
             "over outer", p.reduce_count, p.gather_count, p.outer_count);
+}
+
+// >>zero_store ----------------------------------------------------------------------------------------------
+//
+// What is offloaded lies in host memory or in a file. A transfer is begun, gets a number from 1 on (0: it is
+// done already) and is waited for by it. States go past the page cache by Linux's asynchronous calls: a
+// thread would wait for a processor before it could ask for the next piece. Elsewhere the page cache reads
+// ahead and writes behind.
+
+static int par__zero_move_now(par__zero_transfer *t, size_t done) { // 0, or what errno says
+    while (done < t->bytes) {
+        const off_t at = (off_t)(t->at + done);
+        const ssize_t n = t->write ? pwrite(t->fd, t->memory + done, t->bytes - done, at)
+                                   : pread(t->fd, t->memory + done, t->bytes - done, at);
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            return n ? errno : EIO;
+    }
+    return 0;
+}
+static void par__zero_io_open(par_zero *z) {
+    z->io.usable = z->io.usable || !syscall(SYS_io_setup, PAR__ZERO_TRANSFERS, &z->io.context);
+}
+static void par__zero_io_close(par_zero *z) { // waits for what is under way
+    if (z->io.usable) syscall(SYS_io_destroy, z->io.context);
+    z->io.usable = 0;
+}
+static void par__zero_io_reap(par__zero_io *io) { // waits for one transfer or more
+    struct io_event done[PAR__ZERO_TRANSFERS];
+    const long n = syscall(SYS_io_getevents, io->context, 1L, (long)PAR__ZERO_TRANSFERS, done, NULL);
+    for (long i = 0; i < n; i++) {
+        par__zero_transfer *t = &io->all[done[i].data];
+        const int e = done[i].res < 0 ? (int)-done[i].res : par__zero_move_now(t, (size_t)done[i].res);
+        t->state = 0;
+        if (e && !io->error) io->error = e;
+    }
+}
+static int par__zero_transfer_begin(par_zero *z, const par__zero_store *store, void *memory, size_t at,
+                                    size_t bytes, int write) {
+    par__zero_io *io = &z->io;
+    int i = 0;
+    if (store->kind == PAR__ZERO_HOST) {
+        char *there = store->host + at;
+        par_cpu()->copy(par_cpu(), write ? there : (char *)memory, write ? (char *)memory : there, bytes,
+                        NULL);
+        return 0;
+    }
+    while (io->all[i].state) i++; // never more than there are: see PAR__ZERO_TRANSFERS
+    par__zero_transfer *t = &io->all[i];
+    t->fd = store->fd, t->write = write, t->memory = (char *)memory, t->at = at, t->bytes = bytes;
+    if (store->direct && io->usable) {
+        struct iocb *block = &t->block;
+        memset(block, 0, sizeof *block);
+        block->aio_data = (unsigned)i, block->aio_lio_opcode = write ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD;
+        block->aio_fildes = (uint32_t)store->fd, block->aio_buf = (uint64_t)(uintptr_t)memory;
+        block->aio_nbytes = bytes, block->aio_offset = (int64_t)at;
+        if (syscall(SYS_io_submit, io->context, 1L, &block) == 1) return t->state = 1, i + 1;
+    }
+    if (!write) {
+        posix_fadvise(store->fd, (off_t)at, (off_t)bytes, POSIX_FADV_WILLNEED);
+        return t->state = 2, i + 1;
+    }
+    const int e = par__zero_move_now(t, 0);
+    if (e && !io->error) io->error = e;
+    return 0;
+}
+static par_result par__zero_transfer_wait(par_zero *z, int number) {
+    par__zero_io *io = &z->io;
+    par__zero_transfer *t = &io->all[number ? number - 1 : 0];
+    while (number && t->state == 1) par__zero_io_reap(io);
+    if (number && t->state == 2) {
+        const int e = par__zero_move_now(t, 0);
+        if (e && !io->error) io->error = e;
+        t->state = 0;
+    }
+    return io->error
+               ? PAR__ZERO_FAIL(PAR_ERR_SYSTEM, "par_zero: what is offloaded cannot be read or written: %s",
+                                strerror(io->error))
+               : PAR_OK;
+}
+// "none", "host", "file:DIR". 0: something else.
+static int par__zero_parse_store(par__zero_store *store, const char *text) {
+    store->kind = PAR__ZERO_RESIDENT, store->fd = -1;
+    if (!text || !strcmp(text, "none")) return 1;
+    if (!strcmp(text, "host")) return store->kind = PAR__ZERO_HOST, 1;
+    if (strncmp(text, "file:", 5) || !text[5] || strlen(text) >= sizeof store->dir) return 0;
+    snprintf(store->dir, sizeof store->dir, "%s", text + 5);
+    return store->kind = PAR__ZERO_FILE, 1;
+}
+// Room for so many bytes, all 0. A file is unlinked at once, so that none is ever left behind. direct: past
+// the page cache, where the file system can; then everything comes in pages.
+static par_result par__zero_store_open(par_zero *z, par__zero_store *store, size_t bytes, int direct) {
+    char path[sizeof store->dir + 32];
+    void *host = NULL;
+    if (store->kind == PAR__ZERO_HOST) {
+        if (par_cpu()->alloc(par_cpu(), PAR__MAX(bytes, (size_t)64), &host))
+            return PAR__ZERO_FAIL(PAR_ERR_MEMORY, "par_zero_commit: no host memory for %zu bytes", bytes);
+        store->host = (char *)host, z->allocated.host_bytes += bytes;
+    }
+    if (store->kind != PAR__ZERO_FILE) return PAR_OK;
+    par__zero_io_open(z);
+    snprintf(path, sizeof path, "%s/par_zero.XXXXXX", store->dir);
+    store->fd = mkstemp(path);
+    if (store->fd < 0)
+        return PAR__ZERO_FAIL(PAR_ERR_SYSTEM, "par_zero_commit: cannot make a file in %s: %s", store->dir,
+                              strerror(errno));
+    unlink(path);
+    fcntl(store->fd, F_SETFD, FD_CLOEXEC);
+    const int e = bytes ? posix_fallocate(store->fd, 0, (off_t)bytes) : 0;
+    if (e)
+        return PAR__ZERO_FAIL(PAR_ERR_SYSTEM, "par_zero_commit: no room for %zu bytes in %s: %s", bytes,
+                              store->dir, strerror(e));
+    store->direct = direct && !fcntl(store->fd, F_SETFL, O_RDWR | PAR__ZERO_DIRECT);
+    return z->allocated.file_bytes += bytes, PAR_OK;
+}
+static void par__zero_store_close(par__zero_store *store) {
+    if (store->host) par_cpu()->free(par_cpu(), store->host);
+    if (store->kind == PAR__ZERO_FILE && store->fd >= 0) close(store->fd);
 }
 
 // >>zero_open -----------------------------------------------------------------------------------------------
 
 static int par__zero_power(size_t n) { return n && (n & (n - 1)) == 0; }
-static const char *par__zero_check(const par_zero *z) { // what is wrong with the desc
+static const char *par__zero_check(par_zero *z) { // what is wrong with the desc
     const par_zero_desc *d = &z->desc;
     const size_t all = (size_t)z->ranks * (size_t)z->groups * (size_t)z->micro_steps;
     if (d->stage < 0 || d->stage > 3) return "stage must be 0, 1, 2 or 3";
@@ -750,6 +950,10 @@ static const char *par__zero_check(const par_zero *z) { // what is wrong with th
     if (d->canonical_shards &&
         (!par__zero_power(all) || !par__zero_power((size_t)z->ranks) || all >> PAR__ZERO_LEVELS))
         return "canonical_shards and the number of ranks must be powers of two";
+    if (!par__zero_parse_store(&z->state_store, d->offload_states) ||
+        !par__zero_parse_store(&z->parameter_store, d->offload_parameters))
+        return "what is offloaded goes to \"host\" or \"file:DIR\"";
+    if (z->parameter_store.kind && d->stage != 3) return "parameters can be offloaded in stage 3";
     if (!(d->clip >= 0) || !(d->ema >= 0 && d->ema < 1) || !(d->loss_scale >= 0))
         return "clip, ema and loss_scale must not be negative, ema less than 1";
     return NULL;
@@ -774,6 +978,8 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
     z->loss_scale = desc->loss_scale > 0 ? desc->loss_scale : 1;
     z->sharded_states = desc->stage >= 1, z->sharded_parameters = desc->stage == 3;
     z->sharded_gradients = desc->stage >= 2 && !desc->accumulate;
+    const int wanted[PAR__ZERO_ARRAYS] = {par__zero_has_master(z), 0, 0, desc->ema > 0};
+    memcpy(z->has_state, wanted, sizeof wanted);
     z->pieces = (size_t)(desc->canonical_shards > 0 ? desc->canonical_shards : z->ranks);
     while (desc->canonical_shards && z->micro_steps >> (z->levels + 1)) z->levels++;
     const char *why = par__zero_check(z);
@@ -781,6 +987,7 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
         PAR_FREE(z);
         return par__zero_fail(desc->comm, PAR_ERR_ARGUMENT, "par_zero_open: %s", why);
     }
+    z->has_state[PAR__ZERO_M] = par__zero_states(z) > 0, z->has_state[PAR__ZERO_V] = par__zero_states(z) > 1;
     *out = z;
     return PAR_OK;
 }
@@ -869,6 +1076,13 @@ static char *par__zero_take(par_zero *z, size_t bytes, int symmetric, size_t *ta
     if (memory) *tally += bytes;
     return (char *)memory;
 }
+// For files past the page cache.
+static char *par__zero_take_pages(par_zero *z, size_t bytes) {
+    void *memory = NULL;
+    if (posix_memalign(&memory, 4096, bytes)) return NULL;
+    z->allocated.buffer_bytes += bytes;
+    return (char *)memset(memory, 0, bytes);
+}
 static void par__zero_give(par_zero *z, void *memory, int symmetric) {
     if (memory && symmetric)
         par_free(z->desc.comm, memory);
@@ -881,17 +1095,18 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
     const size_t gradients = (z->sharded_gradients ? s.trained / n : s.trained) * ge;
     par_zero_plan *a = &z->allocated;
     int ok = 1;
-    ok &= (z->parameters = par__zero_take(z, (z->sharded_parameters ? s.whole / n : s.whole) * e, 1,
-                                          &a->parameter_bytes)) != NULL;
+    if (!z->parameter_store.kind)
+        ok &= (z->parameters = par__zero_take(z, (z->sharded_parameters ? s.whole / n : s.whole) * e, 1,
+                                              &a->parameter_bytes)) != NULL;
     ok &= (z->gradients = par__zero_take(z, gradients, 1, &a->gradient_bytes)) != NULL;
     for (int i = 0; i < z->levels; i++)
         ok &= (z->level[i] = par__zero_take(z, gradients, 0, &a->buffer_bytes)) != NULL;
-    float **const states[4] = {&z->master, &z->m, &z->v, &z->ema};
-    const int wanted[4] = {par__zero_has_master(z), par__zero_states(z) > 0, par__zero_states(z) > 1,
-                           z->desc.ema > 0};
-    for (int i = 0; i < 4; i++)
-        if (wanted[i])
-            ok &= (*states[i] = (float *)(void *)par__zero_take(z, s.owned * 4, 0, &a->state_bytes)) != NULL;
+    for (int i = 0; i < PAR__ZERO_ARRAYS; i++)
+        if (z->has_state[i] && !z->state_store.kind)
+            ok &=
+                (z->states[i] = (float *)(void *)par__zero_take(z, s.owned * 4, 0, &a->state_bytes)) != NULL;
+    for (int i = 0; i < PAR__ZERO_WINDOWS && par__zero_window_bytes(z, &s); i++)
+        ok &= (z->windows[i] = par__zero_take_pages(z, par__zero_window_bytes(z, &s))) != NULL;
     for (int i = 0; i < z->slots; i++) {
         z->parameter_slots[i].unit = z->gradient_slots[i].unit = -1;
         if (z->sharded_parameters)
@@ -912,6 +1127,12 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
     z->sums = (double *)PAR_MALLOC((sums + 1) * sizeof(double));
     return ok && z->sums;
 }
+static par_result par__zero_open_stores(par_zero *z) {
+    const par__zero_sizes s = par__zero_measure(z);
+    PAR__ZERO_TRY(
+        par__zero_store_open(z, &z->state_store, s.records * par__zero_arrays(z) * sizeof(float), 1));
+    return par__zero_store_open(z, &z->parameter_store, s.whole / (size_t)z->ranks * par__zero_element(z), 0);
+}
 par_result par_zero_commit(par_zero *z) {
     if (!z->desc.comm)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: a context without a comm only plans");
@@ -921,10 +1142,12 @@ par_result par_zero_commit(par_zero *z) {
     PAR__ZERO_TRY(par__zero_agree(z));
     if (why) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: %s", why);
     z->committed = 1;
-    int failed = !par__zero_allocate(z);
+    par_result r = par__zero_allocate(z) ? par__zero_open_stores(z) : PAR_ERR_MEMORY;
+    int failed = r != PAR_OK;
     PAR__ZERO_TRY(par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, z->desc.comm));
+    if (r && r != PAR_ERR_MEMORY) return r; // with its own text
     return failed ? PAR__ZERO_FAIL(PAR_ERR_MEMORY,
-                                   "par_zero_commit: no memory for the model's states on some rank; see "
+                                   "par_zero_commit: no room for the model's states on some rank; see "
                                    "par_zero_plan_print")
                   : PAR_OK;
 }
@@ -942,8 +1165,10 @@ par_result par_zero_close(par_zero *z) {
         par__zero_give(z, z->whole_momentum, 1);
     for (int i = 0; i < z->levels; i++) par__zero_give(z, z->level[i], 0);
     for (int i = 0; i < 4; i++) par__zero_give(z, z->matrix[i], 0);
-    par__zero_give(z, z->master, 0), par__zero_give(z, z->m, 0), par__zero_give(z, z->v, 0),
-        par__zero_give(z, z->ema, 0);
+    for (int i = 0; i < PAR__ZERO_ARRAYS; i++) par__zero_give(z, z->states[i], 0);
+    par__zero_io_close(z);
+    par__zero_store_close(&z->state_store), par__zero_store_close(&z->parameter_store);
+    for (int i = 0; i < PAR__ZERO_WINDOWS; i++) free(z->windows[i]);
     PAR_FREE(z->sums), PAR_FREE(z->units), PAR_FREE(z->tensors), PAR_FREE(z);
     return PAR_OK;
 }
@@ -971,18 +1196,44 @@ static par__zero_slot *par__zero_free_slot(par__zero_slot *slots, int count, int
         if (!slots[i].holders) s = &slots[i];
     return s;
 }
-static par_result par__zero_gather_begin(par_zero *z, par__zero_slot *s, int unit, int what) {
+// This rank's shard of a part, among its parameters.
+static size_t par__zero_shard_at(const par_zero *z, const par__zero_unit *u, int part) {
+    return u->shard_at + (part ? par__zero_shard(z, u, 0) : 0);
+}
+static par_result par__zero_gather_begin(par_zero *z, par__zero_slot *s, int what) {
+    const par__zero_unit *u = &z->units[s->unit];
+    const size_t e = par__zero_element(z);
+    for (int part = 0; part < 2; part++) {
+        const size_t n = par__zero_shard(z, u, part);
+        char *whole = s->memory + (part ? u->count[0] : 0) * e;
+        const char *mine = z->parameters ? z->parameters + par__zero_shard_at(z, u, part) * e
+                                         : whole + n * (size_t)z->rank * e;
+        if (n)
+            PAR__ZERO_TRY((par_all_gather_begin)(mine, whole, n, z->desc.param_dtype,
+                                                 par__zero_call(z, s->unit, what), &s->requests[part]));
+    }
+    return PAR_OK;
+}
+// A unit's way into a slot begins: what is offloaded is read to its place there, and gathered when it is
+// held.
+static par_result par__zero_fetch(par_zero *z, par__zero_slot *s, int unit, int what) {
     const par__zero_unit *u = &z->units[unit];
-    const size_t e = par__zero_element(z), frozen_shard = par__zero_shard(z, u, 1);
-    const char *from = z->parameters + u->shard_at * e;
-    s->unit = unit, s->holders = 0;
-    if (u->count[0])
-        PAR__ZERO_TRY((par_all_gather_begin)(from, s->memory, par__zero_shard(z, u, 0), z->desc.param_dtype,
-                                             par__zero_call(z, unit, what), &s->requests[0]));
-    if (!frozen_shard) return PAR_OK;
-    return (par_all_gather_begin)(from + par__zero_shard(z, u, 0) * e, s->memory + u->count[0] * e,
-                                  frozen_shard, z->desc.param_dtype, par__zero_call(z, unit, what),
-                                  &s->requests[1]);
+    const size_t e = par__zero_element(z);
+    s->unit = unit, s->holders = 0, s->fetched[0] = s->fetched[1] = 0;
+    if (!z->parameter_store.kind) return par__zero_gather_begin(z, s, what);
+    for (int part = 0; part < 2; part++) {
+        const size_t n = par__zero_shard(z, u, part), at = (part ? u->count[0] : 0) + n * (size_t)z->rank;
+        if (n)
+            s->fetched[part] = par__zero_transfer_begin(z, &z->parameter_store, s->memory + at * e,
+                                                        par__zero_shard_at(z, u, part) * e, n * e, 0);
+    }
+    return s->fetching = 1, PAR_OK;
+}
+static par_result par__zero_fetched(par_zero *z, par__zero_slot *s) {
+    if (!s->fetching) return PAR_OK;
+    s->fetching = 0;
+    PAR__ZERO_TRY(par__zero_transfer_wait(z, s->fetched[0]));
+    return par__zero_transfer_wait(z, s->fetched[1]);
 }
 static par_result par__zero_hold(par_zero *z, int unit, int next, int what) {
     par__zero_slot *slots = z->parameter_slots, *s = par__zero_slot_of(slots, z->slots, unit);
@@ -996,13 +1247,18 @@ static par_result par__zero_hold(par_zero *z, int unit, int next, int what) {
                 "allow more by whole_units",
                 z->units[unit].site[what], z->slots);
         PAR__ZERO_TRY(par_wait_all(s->requests, 2));
-        PAR__ZERO_TRY(par__zero_gather_begin(z, s, unit, what));
+        PAR__ZERO_TRY(par__zero_fetched(z, s));
+        PAR__ZERO_TRY(par__zero_fetch(z, s, unit, what));
+    }
+    if (s->fetching) {
+        PAR__ZERO_TRY(par__zero_fetched(z, s));
+        PAR__ZERO_TRY(par__zero_gather_begin(z, s, what));
     }
     s->holders++;
     PAR__ZERO_TRY(par_wait_all(s->requests, 2));
     if (held || next < 0 || next >= z->unit_count || par__zero_slot_of(slots, z->slots, next)) return PAR_OK;
     par__zero_slot *room = par__zero_free_slot(slots, z->slots, 1);
-    return room ? par__zero_gather_begin(z, room, next, what) : PAR_OK;
+    return room ? par__zero_fetch(z, room, next, what) : PAR_OK;
 }
 static void par__zero_release(par_zero *z, int unit) {
     par__zero_slot *s = par__zero_slot_of(z->parameter_slots, z->slots, unit);
@@ -1206,36 +1462,152 @@ static par_result par__zero_finish(par_zero *z) {
     return z->finished = 1, PAR_OK;
 }
 
-// >>zero_norm -----------------------------------------------------------------------------------------------
+// >>zero_window ---------------------------------------------------------------------------------------------
 //
-// Sums of squares belong to pieces: each unit is cut into as many as there are shards (canonical: C), and
-// each rank fills in those it has. Gathered, they are added in one order: the same bits on all ranks, however
-// the pieces lie.
+// A unit's trained part is cut into pieces, as many as there are shards (canonical: C), and each piece into
+// windows. Whatever walks over elements does so window by window, each with runs of single tensors, so that
+// sums are the same however the pieces lie. States that are offloaded pass through three buffers:
+//     worked on     -          0                 1                 2
+//     transfers     read 0     read 1            write 0, read 2   write 1, read 3
 
-// The runs of this rank's elements of a unit, each of one tensor, in one piece. 0: no further one.
-typedef struct par__zero_run {
-    int tensor;
-    size_t at, count, piece; // in the unit's trained part
-} par__zero_run;
-static int par__zero_next_run(const par_zero *z, const par__zero_unit *u, size_t until, par__zero_run *r) {
-    const size_t piece = u->count[0] / z->pieces;
-    r->at += r->count;
-    for (; r->tensor < u->last; r->tensor++) {
-        const par__zero_tensor *t = &z->tensors[r->tensor];
-        const size_t end = PAR__MIN(t->at + par__zero_up(t->count, PAR__ZERO_ALIGN), until);
-        const size_t at = PAR__MAX(r->at, t->at);
-        if (t->part || at >= end) continue;
-        r->at = at;
-        r->piece = r->at / piece, r->count = PAR__MIN(end, (r->piece + 1) * piece) - r->at;
+typedef struct par__zero_window { // elements [first, first + count) of a unit's trained part
+    int unit;
+    size_t piece, first, count;
+} par__zero_window;
+// The next one of what this rank updates, up to unit `end`; 0: there is none. A new one begins with {unit}.
+static int par__zero_window_after(const par_zero *z, par__zero_window *w, int end) {
+    for (; w->unit < end; w->unit++, w->first = w->count = 0) {
+        const par__zero_unit *u = &z->units[w->unit];
+        size_t owned;
+        const size_t until = par__zero_owned(z, u, &owned) + owned, piece = u->count[0] / z->pieces;
+        const size_t at = PAR__MAX(w->first + w->count, owned);
+        if (at >= until) continue;
+        w->piece = at / piece, w->first = at;
+        w->count = PAR__MIN((size_t)PAR_ZERO_WINDOW, (w->piece + 1) * piece - at);
         return 1;
     }
     return 0;
 }
-static par__zero_run par__zero_first_run(const par__zero_unit *u, size_t first) {
-    par__zero_run r;
-    r.tensor = u->first, r.at = first, r.count = r.piece = 0;
-    return r;
+static char *par__zero_gradients_of(const par_zero *z, const par__zero_window *w) {
+    size_t first, count;
+    char *g = par__zero_sum_of(z, &z->units[w->unit], &first, &count);
+    return g + (w->first - first) * par__zero_grad_element(z);
 }
+// The runs of a window, each of one tensor. 0: no further one. A new one begins with all 0.
+typedef struct par__zero_run {
+    int tensor, begun;
+    size_t at, count; // in the unit's trained part
+} par__zero_run;
+static int par__zero_next_run(const par_zero *z, const par__zero_window *w, par__zero_run *r) {
+    const par__zero_unit *u = &z->units[w->unit];
+    r->tensor = r->begun ? r->tensor + 1 : u->first, r->begun = 1;
+    for (; r->tensor < u->last; r->tensor++) {
+        const par__zero_tensor *t = &z->tensors[r->tensor];
+        const size_t end = PAR__MIN(t->at + par__zero_up(t->count, PAR__ZERO_ALIGN), w->first + w->count);
+        r->at = PAR__MAX(w->first, t->at);
+        if (t->part || r->at >= end) continue;
+        r->count = end - r->at;
+        return 1;
+    }
+    return 0;
+}
+
+typedef struct par__zero_pass { // over the windows of units up to `end` that have some of [from, until)
+    par__zero_window now, next;
+    int end, started, more, writes, slot;
+    size_t from, until;
+    int coming[2]; // transfers of the next one
+    float *states[PAR__ZERO_ARRAYS];
+    char *stored; // weights of param_dtype
+} par__zero_pass;
+static void par__zero_pass_advance(const par_zero *z, par__zero_pass *p) {
+    do p->more = par__zero_window_after(z, &p->next, p->end);
+    while (p->more && (p->next.first >= p->until || p->next.first + p->next.count <= p->from));
+}
+// One window between its buffer and where it is kept; the transfers of its states and parameters.
+static void par__zero_move_window(par_zero *z, const par__zero_window *w, int slot, int write,
+                                  int transfers[2]) {
+    const par__zero_unit *u = &z->units[w->unit];
+    const size_t piece = u->count[0] / z->pieces, e = par__zero_element(z), n = par__zero_arrays(z) * 4;
+    const size_t room = par__zero_up(w->count, PAR__ZERO_RECORD);
+    size_t owned;
+    par__zero_owned(z, u, &owned);
+    const size_t before = (w->piece - owned / piece) * par__zero_up(piece, PAR__ZERO_RECORD);
+    const size_t at = u->record_at + before + w->first - w->piece * piece;
+    transfers[0] = transfers[1] = 0;
+    if (z->state_store.kind && n)
+        transfers[0] =
+            par__zero_transfer_begin(z, &z->state_store, z->windows[slot], at * n, room * n, write);
+    if (z->parameter_store.kind)
+        transfers[1] = par__zero_transfer_begin(z, &z->parameter_store,
+                                                z->windows[slot] + (z->state_store.kind ? room * n : 0),
+                                                (u->shard_at + w->first - owned) * e, w->count * e, write);
+}
+// The next window of a pass is on its way into the buffer after the present one's, once what that held is
+// written.
+static par_result par__zero_read_ahead(par_zero *z, par__zero_pass *p) {
+    const int slot = (p->slot + 1) % PAR__ZERO_WINDOWS;
+    par__zero_pass_advance(z, p);
+    if (!p->more || !z->windows[0]) return PAR_OK;
+    PAR__ZERO_TRY(par__zero_transfer_wait(z, z->writing[slot]));
+    z->writing[slot] = 0;
+    par__zero_move_window(z, &p->next, slot, 0, p->coming);
+    return PAR_OK;
+}
+static par__zero_pass par__zero_pass_begin(int unit, int end, int writes) {
+    par__zero_pass p;
+    memset(&p, 0, sizeof p);
+    p.next.unit = unit, p.end = end, p.writes = writes, p.until = SIZE_MAX;
+    return p;
+}
+static par_result par__zero_pass_start(par_zero *z, par__zero_pass *p) { // what others wrote is there
+    for (int i = 0; i < PAR__ZERO_WINDOWS; i++) {
+        PAR__ZERO_TRY(par__zero_transfer_wait(z, z->writing[i]));
+        z->writing[i] = 0;
+    }
+    return p->started = 1, par__zero_read_ahead(z, p);
+}
+// All windows of the pass that belong to `unit`, in turn; pointers are good until the next call. *found 0:
+// there are no more.
+static par_result par__zero_pass_next(par_zero *z, par__zero_pass *p, int unit, int *found) {
+    int transfers[2] = {0, 0};
+    if (!p->started) PAR__ZERO_TRY(par__zero_pass_start(z, p));
+    if (p->now.count && p->writes && z->windows[0]) {
+        par__zero_move_window(z, &p->now, p->slot, 1, transfers);
+        z->writing[p->slot] = transfers[0]; // parameters are written already
+    }
+    p->now.count = 0;
+    *found = p->more && p->next.unit == unit;
+    if (!*found) return PAR_OK;
+    const int coming[2] = {p->coming[0], p->coming[1]};
+    p->now = p->next, p->slot = (p->slot + 1) % PAR__ZERO_WINDOWS;
+    PAR__ZERO_TRY(par__zero_read_ahead(z, p));
+    for (int i = 0; i < 2 && z->windows[0]; i++) PAR__ZERO_TRY(par__zero_transfer_wait(z, coming[i]));
+    const par__zero_unit *u = &z->units[unit];
+    const size_t e = par__zero_element(z), room = par__zero_up(p->now.count, PAR__ZERO_RECORD);
+    size_t owned;
+    par__zero_owned(z, u, &owned);
+    const size_t at = p->now.first - owned, states = z->sharded_states ? u->grad_shard_at : u->grad_at;
+    char *buffer = z->windows[p->slot];
+    for (int i = 0; i < PAR__ZERO_ARRAYS; i++) {
+        p->states[i] = z->states[i] ? z->states[i] + states + at : NULL;
+        if (z->has_state[i] && z->state_store.kind)
+            p->states[i] = (float *)(void *)buffer, buffer += room * sizeof(float);
+    }
+    p->stored = z->parameter_store.kind
+                    ? buffer
+                    : z->parameters + ((z->sharded_parameters ? u->shard_at : u->whole_at + owned) + at) * e;
+    return PAR_OK;
+}
+static float *par__zero_weights(const par_zero *z, const par__zero_pass *p) {
+    return par__zero_has_master(z) ? p->states[PAR__ZERO_MASTER] : (float *)(void *)p->stored;
+}
+
+// >>zero_norm -----------------------------------------------------------------------------------------------
+//
+// Each piece of a unit has a sum of squares; each rank fills in those it has. Gathered, they are added in one
+// order: the same bits on all ranks, however the pieces lie.
+
 static int par__zero_shared_out(const par_zero *z) {
     return z->ranks > 1 && (z->sharded_states || z->desc.central);
 }
@@ -1260,15 +1632,15 @@ static par_result par__zero_run_squares(const par_zero *z, const par__zero_run *
 }
 static par_result par__zero_square_norm(par_zero *z, double *total) {
     const size_t e = par__zero_grad_element(z), n = (size_t)z->unit_count * z->pieces;
-    size_t first, count;
+    par__zero_window w;
+    memset(&w, 0, sizeof w);
     for (size_t i = 0; i < n; i++) z->sums[i] = 0;
-    for (int i = 0; i < z->unit_count; i++) {
-        const par__zero_unit *u = &z->units[i];
-        const char *g = par__zero_sum_of(z, u, &first, &count);
-        for (par__zero_run r = par__zero_first_run(u, first); par__zero_next_run(z, u, first + count, &r);) {
-            PAR__ZERO_TRY(par__zero_run_squares(z, &r, g + (r.at - first) * e,
-                                                &z->sums[(size_t)i * z->pieces + r.piece]));
-        }
+    while (par__zero_window_after(z, &w, z->unit_count)) {
+        const char *g = par__zero_gradients_of(z, &w);
+        par__zero_run r = {0, 0, 0, 0};
+        while (par__zero_next_run(z, &w, &r))
+            PAR__ZERO_TRY(par__zero_run_squares(z, &r, g + (r.at - w.first) * e,
+                                                &z->sums[(size_t)w.unit * z->pieces + w.piece]));
     }
     if (par__zero_shared_out(z))
         PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
@@ -1302,50 +1674,39 @@ static par_zero_update par__zero_update_of(const par_zero *z, const par__zero_te
         a.seed = z->desc.seed + 1, a.stream = (z->step + 1) << 24 | (uint64_t)t->unit;
     return a;
 }
-// Where this rank has the weights of a unit that it updates, and the states (in elements from the first).
-typedef struct par__zero_place {
-    size_t first, count, states;
-    char *gradients, *stored;
-} par__zero_place;
-static par__zero_place par__zero_place_of(const par_zero *z, int unit) {
-    const par__zero_unit *u = &z->units[unit];
-    const size_t e = par__zero_element(z);
-    par__zero_place p;
-    p.gradients = par__zero_sum_of(z, u, &p.first, &p.count);
-    p.stored = z->parameters + (z->sharded_parameters ? u->shard_at : u->whole_at + p.first) * e;
-    p.states = z->sharded_states ? u->grad_shard_at : u->grad_at; // rank 0 alone, or all: as gradients lie
-    return p;
-}
-static float *par__zero_weights(const par_zero *z, const par__zero_place *p) {
-    return par__zero_has_master(z) ? z->master + p->states : (float *)(void *)p->stored;
-}
-static par_result par__zero_apply(par_zero *z, const par__zero_place *p, const par__zero_run *r,
-                                  par_zero_update *a, const void *direction) {
-    const size_t k = r->at - p->first, s = p->states + k, e = par__zero_element(z);
-    const void *g = direction ? direction : p->gradients + k * par__zero_grad_element(z);
+static par_result par__zero_apply(par_zero *z, const par__zero_pass *p, const par__zero_run *r,
+                                  par_zero_update *a, const float *direction) {
+    const size_t k = r->at - p->now.first, e = par__zero_element(z);
+    const char *g = par__zero_gradients_of(z, &p->now) + k * par__zero_grad_element(z);
+    float *m = p->states[PAR__ZERO_M], *v = p->states[PAR__ZERO_V], *ema = p->states[PAR__ZERO_EMA];
     a->first = r->at;
-    return z->kernels->update(a, r->count, par__zero_weights(z, p) + k,
-                              par__zero_has_master(z) ? p->stored + k * e : NULL, z->desc.param_dtype, g,
-                              direction ? PAR_F32 : z->desc.grad_dtype, z->m ? z->m + s : NULL,
-                              z->v ? z->v + s : NULL, z->ema ? z->ema + s : NULL);
+    return z->kernels->update(
+        a, r->count, par__zero_weights(z, p) + k, par__zero_has_master(z) ? p->stored + k * e : NULL,
+        z->desc.param_dtype, direction ? (const void *)direction : (const void *)g,
+        direction ? PAR_F32 : z->desc.grad_dtype, m ? m + k : NULL, v ? v + k : NULL, ema ? ema + k : NULL);
 }
 // LAMB: |w| / |u| of each tensor, from the squares of its pieces, whoever has them.
 static par_result par__zero_lamb_trust(par_zero *z, float lr_factor, float scale) {
     const size_t n = 2 * (size_t)z->tensor_count * z->pieces;
+    par__zero_pass p = par__zero_pass_begin(0, z->unit_count, 1);
+    int found;
     for (size_t i = 0; i < n; i++) z->sums[i] = 0;
-    for (int i = 0; i < z->unit_count; i++) {
-        const par__zero_unit *u = &z->units[i];
-        const par__zero_place p = par__zero_place_of(z, i);
-        for (par__zero_run r = par__zero_first_run(u, p.first);
-             par__zero_next_run(z, u, p.first + p.count, &r);) {
-            const par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], lr_factor, scale);
-            const size_t k = r.at - p.first, s = p.states + k;
-            double *sums = z->sums + 2 * ((size_t)r.tensor * z->pieces + r.piece);
-            PAR__ZERO_TRY(z->kernels->lamb_norms(&a, r.count, par__zero_weights(z, &p) + k,
-                                                 p.gradients + k * par__zero_grad_element(z),
-                                                 z->desc.grad_dtype, z->m + s, z->v + s, &sums[0], &sums[1]));
+    for (int unit = 0; unit < z->unit_count; unit++)
+        for (;;) {
+            par__zero_run r = {0, 0, 0, 0};
+            PAR__ZERO_TRY(par__zero_pass_next(z, &p, unit, &found));
+            if (!found) break;
+            const char *g = par__zero_gradients_of(z, &p.now);
+            while (par__zero_next_run(z, &p.now, &r)) {
+                const par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], lr_factor, scale);
+                const size_t k = r.at - p.now.first;
+                double *sums = z->sums + 2 * ((size_t)r.tensor * z->pieces + p.now.piece);
+                PAR__ZERO_TRY(z->kernels->lamb_norms(&a, r.count, par__zero_weights(z, &p) + k,
+                                                     g + k * par__zero_grad_element(z), z->desc.grad_dtype,
+                                                     p.states[PAR__ZERO_M] + k, p.states[PAR__ZERO_V] + k,
+                                                     &sums[0], &sums[1]));
+            }
         }
-    }
     return par__zero_shared_out(z) ? par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm)
                                    : PAR_OK;
 }
@@ -1388,40 +1749,49 @@ static par_result par__zero_orthogonalise(par_zero *z, float *x, size_t rows, si
 // Muon: the momentum of a unit's matrices, gathered whole; those that this rank has a part of, orthogonal.
 static par_result par__zero_muon_directions(par_zero *z, int unit, float lr_factor, float scale) {
     const par__zero_unit *u = &z->units[unit];
-    const par__zero_place p = par__zero_place_of(z, unit);
-    for (par__zero_run r = par__zero_first_run(u, p.first);
-         par__zero_next_run(z, u, p.first + p.count, &r);) {
-        const par__zero_tensor *t = &z->tensors[r.tensor];
-        const par_zero_update a = par__zero_update_of(z, t, lr_factor, scale);
-        const size_t k = r.at - p.first;
-        if (par__zero_is_matrix(z, t))
-            PAR__ZERO_TRY(z->kernels->momentum(&a, r.count, p.gradients + k * par__zero_grad_element(z),
-                                               z->desc.grad_dtype, z->m + p.states + k,
-                                               z->whole_momentum + r.at));
+    par__zero_pass p = par__zero_pass_begin(unit, unit + 1, 1);
+    size_t first;
+    const size_t count = par__zero_owned(z, u, &first);
+    for (int found = 1; found;) {
+        par__zero_run r = {0, 0, 0, 0};
+        PAR__ZERO_TRY(par__zero_pass_next(z, &p, unit, &found));
+        while (found && par__zero_next_run(z, &p.now, &r)) {
+            const par__zero_tensor *t = &z->tensors[r.tensor];
+            const par_zero_update a = par__zero_update_of(z, t, lr_factor, scale);
+            const size_t k = r.at - p.now.first;
+            const char *g = par__zero_gradients_of(z, &p.now) + k * par__zero_grad_element(z);
+            if (par__zero_is_matrix(z, t))
+                PAR__ZERO_TRY(z->kernels->momentum(&a, r.count, g, z->desc.grad_dtype,
+                                                   p.states[PAR__ZERO_M] + k, z->whole_momentum + r.at));
+        }
     }
     if (z->sharded_states && u->count[0])
-        PAR__ZERO_TRY((par_all_gather)(z->whole_momentum + p.first, z->whole_momentum, p.count, PAR_F32,
+        PAR__ZERO_TRY((par_all_gather)(z->whole_momentum + first, z->whole_momentum, count, PAR_F32,
                                        par__zero_call(z, unit, PAR__ZERO_UPDATE)));
     for (int t = u->first; t < u->last; t++) {
         const par__zero_tensor *x = &z->tensors[t];
-        if (par__zero_is_matrix(z, x) && p.count && x->at < p.first + p.count && x->at + x->count > p.first)
+        if (par__zero_is_matrix(z, x) && count && x->at < first + count && x->at + x->count > first)
             PAR__ZERO_TRY(
                 par__zero_orthogonalise(z, z->whole_momentum + x->at, x->desc.shape[0], x->desc.shape[1]));
     }
     return PAR_OK;
 }
-static par_result par__zero_update_unit(par_zero *z, int unit, float lr_factor, float scale) {
-    const par__zero_unit *u = &z->units[unit];
-    const par__zero_place p = par__zero_place_of(z, unit);
-    if (par__zero_has_matrix(z, u)) PAR__ZERO_TRY(par__zero_muon_directions(z, unit, lr_factor, scale));
-    for (par__zero_run r = par__zero_first_run(u, p.first);
-         par__zero_next_run(z, u, p.first + p.count, &r);) {
-        const int matrix = par__zero_is_matrix(z, &z->tensors[r.tensor]);
-        par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], lr_factor, matrix ? 1 : scale);
-        if (a.optimizer == PAR_ZERO_LAMB) a.trust = par__zero_trust_of(z, r.tensor);
-        PAR__ZERO_TRY(par__zero_apply(z, &p, &r, &a, matrix ? z->whole_momentum + r.at : NULL));
+static par_result par__zero_update_unit(par_zero *z, par__zero_pass *p, int unit, float lr_factor,
+                                        float scale) {
+    for (;;) {
+        par__zero_run r = {0, 0, 0, 0};
+        int found;
+        PAR__ZERO_TRY(par__zero_pass_next(z, p, unit, &found));
+        if (!found) return PAR_OK;
+        while (par__zero_next_run(z, &p->now, &r)) {
+            const int matrix = par__zero_is_matrix(z, &z->tensors[r.tensor]);
+            par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], lr_factor, matrix ? 1 : scale);
+            if (a.optimizer == PAR_ZERO_LAMB) a.trust = par__zero_trust_of(z, r.tensor);
+            PAR__ZERO_TRY(par__zero_apply(z, p, &r, &a, matrix ? z->whole_momentum + r.at : NULL));
+        }
+        if (!z->sharded_gradients) // zeros for the next step, while they are in the cache
+            memset(par__zero_gradients_of(z, &p->now), 0, p->now.count * par__zero_grad_element(z));
     }
-    return PAR_OK;
 }
 // What this rank updated, to the others: under way until somebody needs the unit.
 static par_result par__zero_spread_begin(par_zero *z, int unit) {
@@ -1435,6 +1805,20 @@ static par_result par__zero_spread_begin(par_zero *z, int unit) {
     return (par_all_gather_begin)(whole + shard * (size_t)z->rank * e, whole, shard, z->desc.param_dtype,
                                   par__zero_call(z, unit, PAR__ZERO_UPDATE), &u->spreading);
 }
+// All units. A unit with Muon's matrices is walked over twice, and so alone.
+static par_result par__zero_update_all(par_zero *z, float lr_factor, float scale) {
+    par__zero_pass p = par__zero_pass_begin(0, z->unit_count, 1);
+    for (int i = 0; i < z->unit_count; i++) {
+        if (z->desc.optimizer == PAR_ZERO_MUON) {
+            if (par__zero_has_matrix(z, &z->units[i]))
+                PAR__ZERO_TRY(par__zero_muon_directions(z, i, lr_factor, scale));
+            p = par__zero_pass_begin(i, i + 1, 1);
+        }
+        PAR__ZERO_TRY(par__zero_update_unit(z, &p, i, lr_factor, scale));
+        PAR__ZERO_TRY(par__zero_spread_begin(z, i));
+    }
+    return PAR_OK;
+}
 // The loss scale goes down after bad steps and up after many good ones (Micikevicius et al. 2018).
 static void par__zero_scale_loss(par_zero *z, int bad) {
     if (z->desc.loss_scale <= 0) return;
@@ -1444,15 +1828,24 @@ static void par__zero_scale_loss(par_zero *z, int bad) {
     if (z->good_steps >= z->desc.loss_scale_window)
         z->loss_scale = PAR__MIN(z->loss_scale * 2, 16777216.0f), z->good_steps = 0;
 }
-static void par__zero_clear(par_zero *z) { // for the next step
+// For the next step. Gradients that were used are zeros already.
+static void par__zero_clear(par_zero *z, int unused) {
     const size_t e = par__zero_grad_element(z);
-    for (int i = 0; i < z->slots && z->sharded_parameters; i++) // gathered, never used, and old by now
-        par_wait_all(z->parameter_slots[i].requests, 2), z->parameter_slots[i].unit = -1;
+    for (int i = 0; i < z->slots && z->sharded_parameters; i++) { // gathered, never used, and old by now
+        par__zero_slot *s = &z->parameter_slots[i];
+        par__zero_fetched(z, s), par_wait_all(s->requests, 2), s->unit = -1;
+    }
     z->finished = 0;
     for (int i = 0; i < z->unit_count; i++) {
         par__zero_unit *u = &z->units[i];
+        char *g = z->gradients + u->grad_at * e;
+        size_t first, count;
         u->micro = 0;
-        if (!z->sharded_gradients) memset(z->gradients + u->grad_at * e, 0, u->count[0] * e);
+        if (z->sharded_gradients) continue;
+        par__zero_sum_of(z, u, &first, &count);
+        if (unused) count = 0;
+        memset(g, 0, first * e);
+        memset(g + (first + count) * e, 0, (u->count[0] - first - count) * e);
     }
 }
 par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) {
@@ -1467,12 +1860,9 @@ par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) 
     if (z->desc.clip > 0 && norm > (double)z->desc.clip) scale *= (double)z->desc.clip / norm;
     if (!bad && z->desc.optimizer == PAR_ZERO_LAMB)
         PAR__ZERO_TRY(par__zero_lamb_trust(z, lr_factor, (float)scale));
-    for (int i = 0; i < z->unit_count && !bad; i++) {
-        PAR__ZERO_TRY(par__zero_update_unit(z, i, lr_factor, (float)scale));
-        PAR__ZERO_TRY(par__zero_spread_begin(z, i));
-    }
+    if (!bad) PAR__ZERO_TRY(par__zero_update_all(z, lr_factor, (float)scale));
     par__zero_scale_loss(z, bad);
-    par__zero_clear(z);
+    par__zero_clear(z, bad);
     if (!bad) z->step++;
     if (report)
         report->norm = norm, report->skipped = bad, report->loss_scale = z->loss_scale,
@@ -1485,59 +1875,99 @@ void par_zero_set_steps(par_zero *z, uint64_t steps) { z->step = steps; }
 
 // >>zero_values ---------------------------------------------------------------------------------------------
 
-// Elements [*first, + *count) of a part of a unit are among this rank's parameters, from `stored` on.
-static char *par__zero_stored(const par_zero *z, const par__zero_unit *u, int part, size_t *first,
-                              size_t *count) {
+// Which elements of a tensor are among this rank's parameters, in the unit's part: from *begin to what it
+// returns.
+static size_t par__zero_stored(const par_zero *z, const par__zero_tensor *t, size_t *begin) {
+    const size_t shard = par__zero_shard(z, &z->units[t->unit], t->part);
+    const size_t first = z->sharded_parameters ? shard * (size_t)z->rank : 0;
+    const size_t until = z->sharded_parameters ? first + shard : SIZE_MAX;
+    *begin = PAR__MAX(first, t->at);
+    return PAR__MIN(until, t->at + t->count);
+}
+// Elements of a part of a unit from or to this rank's parameters.
+static par_result par__zero_move_parameters(par_zero *z, const par__zero_unit *u, int part, size_t at,
+                                            size_t n, void *memory, int write) {
     const size_t e = par__zero_element(z), shard = par__zero_shard(z, u, part);
-    *first = z->sharded_parameters ? shard * (size_t)z->rank : 0;
-    *count = z->sharded_parameters ? shard : u->count[part];
-    const size_t at = z->sharded_parameters ? u->shard_at + (part ? par__zero_shard(z, u, 0) : 0)
-                                            : u->whole_at + (part ? u->count[0] : 0);
-    return z->parameters + at * e;
+    const size_t first = z->sharded_parameters ? shard * (size_t)z->rank : 0;
+    const size_t begun =
+        z->sharded_parameters ? par__zero_shard_at(z, u, part) : u->whole_at + (part ? u->count[0] : 0);
+    const size_t from = (begun + at - first) * e;
+    if (z->parameter_store.kind)
+        return par__zero_transfer_wait(
+            z, par__zero_transfer_begin(z, &z->parameter_store, memory, from, n * e, write));
+    memcpy(write ? z->parameters + from : (char *)memory, write ? (char *)memory : z->parameters + from,
+           n * e);
+    return PAR_OK;
 }
-// States of trained elements that are set together; NULL where there are none.
-static void par__zero_arrays(const par_zero *z, par_zero_what what, float *arrays[2]) {
-    arrays[0] = what == PAR_ZERO_VALUE     ? z->master
-                : what == PAR_ZERO_MOMENT1 ? z->m
-                : what == PAR_ZERO_MOMENT2 ? z->v
-                : what == PAR_ZERO_EMA     ? z->ema
-                                           : NULL;
-    arrays[1] = what == PAR_ZERO_VALUE ? z->ema : NULL;
+static int par__zero_state_of(par_zero_what what) { // that is what a tensor's values are, if it has any
+    return what == PAR_ZERO_MOMENT1   ? PAR__ZERO_M
+           : what == PAR_ZERO_MOMENT2 ? PAR__ZERO_V
+           : what == PAR_ZERO_EMA     ? PAR__ZERO_EMA
+                                      : PAR__ZERO_MASTER;
 }
-// Elements [first, first + n) of a tensor to wherever this rank keeps them: all lie among its parameters,
-// some among its states.
-static void par__zero_put(par_zero *z, const par__zero_tensor *t, par_zero_what what, size_t first, size_t n,
-                          const float *values) {
+static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor *t, par_zero_fill_fn fn,
+                                            void *user) {
+    float values[PAR__ZERO_PIECE], rounded[PAR__ZERO_PIECE];
     const par__zero_unit *u = &z->units[t->unit];
-    const par__zero_place p = par__zero_place_of(z, t->unit);
-    const size_t at = t->at + first, begin = PAR__MAX(at, p.first), end = PAR__MIN(at + n, p.first + p.count);
-    size_t from, count;
-    float *arrays[2];
-    char *stored = par__zero_stored(z, u, t->part, &from, &count);
-    if (what == PAR_ZERO_VALUE)
-        par_cast(stored + (at - from) * par__zero_element(z), z->desc.param_dtype, values, PAR_F32, n);
-    par__zero_arrays(z, what, arrays);
-    for (int i = 0; i < 2 && !t->part && begin < end; i++)
-        if (arrays[i])
-            memcpy(arrays[i] + p.states + (begin - p.first), values + (begin - at),
-                   (end - begin) * sizeof *values);
+    size_t begin;
+    const size_t end = par__zero_stored(z, t, &begin);
+    for (size_t at = begin; at < end; at += PAR__ZERO_PIECE) {
+        const size_t n = PAR__MIN((size_t)PAR__ZERO_PIECE, end - at);
+        fn(user, at - t->at, n, values);
+        par_cast(rounded, z->desc.param_dtype, values, PAR_F32, n);
+        PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, rounded, 1));
+    }
+    return PAR_OK;
+}
+// The windows that have elements of a trained tensor; those of them in the present one: *begin on, how many.
+static par__zero_pass par__zero_pass_of(const par__zero_tensor *t, int writes) {
+    par__zero_pass p = par__zero_pass_begin(t->unit, t->part ? t->unit : t->unit + 1, writes);
+    p.from = t->at, p.until = t->at + t->count;
+    return p;
+}
+static size_t par__zero_overlap(const par__zero_pass *p, size_t *begin) {
+    *begin = PAR__MAX(p->now.first, p->from);
+    return p->now.count ? PAR__MIN(p->now.first + p->now.count, p->until) - *begin : 0;
 }
 par_result par_zero_fill(par_zero *z, int tensor, par_zero_what what, par_zero_fill_fn fn, void *user) {
-    enum { N = 1024 };
-    float values[N];
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count || what == PAR_ZERO_GRADIENT)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_fill: %d is no tensor, or nothing is committed",
                               tensor);
     const par__zero_tensor *t = &z->tensors[tensor];
+    const int kinds[2] = {par__zero_state_of(what), what == PAR_ZERO_VALUE ? PAR__ZERO_EMA : 0};
     PAR__ZERO_TRY(par_wait(&z->units[t->unit].spreading));
-    size_t from, count;
-    par__zero_stored(z, &z->units[t->unit], t->part, &from, &count);
-    const size_t begin = PAR__MAX(from, t->at), end = PAR__MIN(from + count, t->at + t->count);
-    for (size_t at = begin; at < end; at += N) {
-        const size_t n = PAR__MIN((size_t)N, end - at);
-        fn(user, at - t->at, n, values);
-        par__zero_put(z, t, what, at - t->at, n, values);
+    if (what == PAR_ZERO_VALUE) PAR__ZERO_TRY(par__zero_fill_parameters(z, t, fn, user));
+    par__zero_pass p = par__zero_pass_of(t, 1);
+    for (int found = 1; found;) {
+        size_t begin;
+        PAR__ZERO_TRY(par__zero_pass_next(z, &p, t->unit, &found));
+        const size_t n = par__zero_overlap(&p, &begin);
+        for (int i = 0; i < 1 + (kinds[1] > 0) && n; i++)
+            if (p.states[kinds[i]]) fn(user, begin - t->at, n, p.states[kinds[i]] + (begin - p.now.first));
     }
+    return PAR_OK;
+}
+static par_result par__zero_read_parameters(par_zero *z, const par__zero_tensor *t, float *values) {
+    float narrow[PAR__ZERO_PIECE];
+    const par__zero_unit *u = &z->units[t->unit];
+    size_t begin;
+    const size_t end = par__zero_stored(z, t, &begin);
+    for (size_t at = begin; at < end; at += PAR__ZERO_PIECE) {
+        const size_t n = PAR__MIN((size_t)PAR__ZERO_PIECE, end - at);
+        PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, narrow, 0));
+        par_cast(values + (at - t->at), PAR_F32, narrow, z->desc.param_dtype, n);
+    }
+    return PAR_OK;
+}
+static par_result par__zero_read_gradient(par_zero *z, const par__zero_tensor *t, float *values) {
+    const size_t ge = par__zero_grad_element(z);
+    size_t first, count;
+    PAR__ZERO_TRY(par__zero_finish(z));
+    const char *g = par__zero_sum_of(z, &z->units[t->unit], &first, &count);
+    const size_t begin = PAR__MAX(first, t->at), end = PAR__MIN(first + count, t->at + t->count);
+    if (!t->part && begin < end)
+        par_cast(values + (begin - t->at), PAR_F32, g + (begin - first) * ge, z->desc.grad_dtype,
+                 end - begin);
     return PAR_OK;
 }
 par_result par_zero_read(par_zero *z, int tensor, par_zero_what what, float *values) {
@@ -1545,29 +1975,22 @@ par_result par_zero_read(par_zero *z, int tensor, par_zero_what what, float *val
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_read: %d is no tensor, or nothing is committed",
                               tensor);
     const par__zero_tensor *t = &z->tensors[tensor];
-    par__zero_unit *u = &z->units[t->unit];
-    const par__zero_place p = par__zero_place_of(z, t->unit);
-    const int parameters = what == PAR_ZERO_VALUE && (t->part || !z->master);
-    size_t first = p.first, count = p.count;
-    const char *from = what == PAR_ZERO_GRADIENT  ? p.gradients
-                       : parameters               ? par__zero_stored(z, u, t->part, &first, &count)
-                       : what == PAR_ZERO_VALUE   ? (const char *)(z->master + p.states)
-                       : what == PAR_ZERO_MOMENT1 ? (const char *)(z->m ? z->m + p.states : NULL)
-                       : what == PAR_ZERO_MOMENT2 ? (const char *)(z->v ? z->v + p.states : NULL)
-                                                  : (const char *)(z->ema ? z->ema + p.states : NULL);
-    const par_dtype type = parameters                  ? z->desc.param_dtype
-                           : what == PAR_ZERO_GRADIENT ? z->desc.grad_dtype
-                                                       : PAR_F32;
-    if (t->part && what != PAR_ZERO_VALUE) count = 0, from = NULL;
-    PAR__ZERO_TRY(what == PAR_ZERO_GRADIENT ? par__zero_finish(z) : par_wait(&u->spreading));
+    const int parameters = what == PAR_ZERO_VALUE && (t->part || !par__zero_has_master(z));
     memset(values, 0, t->count * sizeof *values);
-    const size_t begin = PAR__MAX(first, t->at), end = PAR__MIN(first + count, t->at + t->count);
-    if (from && begin < end)
-        par_cast(values + (begin - t->at), PAR_F32, from + (begin - first) * par_dtype_bytes(type), type,
-                 end - begin);
-    const int everywhere = parameters && !z->sharded_parameters;
-    if (everywhere || !par__zero_shared_out(z)) return PAR_OK;
-    return par_all_reduce(values, values, t->count, PAR_U32, PAR_MAX, z->desc.comm); // all others have zeros
+    PAR__ZERO_TRY(par_wait(&z->units[t->unit].spreading));
+    if (parameters) PAR__ZERO_TRY(par__zero_read_parameters(z, t, values));
+    if (what == PAR_ZERO_GRADIENT) PAR__ZERO_TRY(par__zero_read_gradient(z, t, values));
+    par__zero_pass p = par__zero_pass_of(t, 0);
+    for (int found = !parameters && what != PAR_ZERO_GRADIENT; found;) {
+        const float *state;
+        size_t begin;
+        PAR__ZERO_TRY(par__zero_pass_next(z, &p, t->unit, &found));
+        if (!found || !(state = p.states[par__zero_state_of(what)])) continue;
+        const size_t n = par__zero_overlap(&p, &begin);
+        memcpy(values + (begin - t->at), state + (begin - p.now.first), n * sizeof *values);
+    }
+    if ((parameters && !z->sharded_parameters) || !par__zero_shared_out(z)) return PAR_OK; // all have all
+    return par_all_reduce(values, values, t->count, PAR_U32, PAR_MAX, z->desc.comm); // others have zeros
 }
 
 // >>zero_schedule -------------------------------------------------------------------------------------------

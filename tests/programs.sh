@@ -93,10 +93,22 @@ canonical() { # checkpoints of any number of ranks and any stage are the same to
     $gpt $common --max_iters 12 --save "$work/c1" >"$work/whole" && $gpt $common --max_iters 6 --ranks 4 --zero 3 --save "$work/c2" >"$work/a" &&
     $gpt $common --max_iters 12 --ranks 2 --zero 1 --load "$work/c2" --save "$work/c3" >"$work/b" && cmp "$work/c1/checkpoint.bin" "$work/c3/checkpoint.bin"
 }
+offloaded() { # the same losses to the last digit, wherever the states are; nothing is left behind
+    mkdir -p "$work/states"
+    common="--data $data $small --max_iters 8"
+    for grid in "--ranks 2 --zero 1" "--ranks 4 --zero 3 --tp 2 --dtype bf16"; do
+        $gpt $common $grid >"$work/one" || return 1
+        for where in host "file:$work/states"; do
+            $gpt $common $grid --offload "$where" >"$work/two" && losses "$work/one" >"$work/l1" && losses "$work/two" >"$work/l2" && [ -s "$work/l1" ] && cmp "$work/l1" "$work/l2" || return 1
+        done
+    done
+    rmdir "$work/states" && fails 1 "cannot make a file in" $gpt $common --zero 1 --offload "file:$work/states" && fails 1 "file:DIR" $gpt $common --offload disk
+}
 plan() { $gpt --data $data --ranks 4 --zero 2 --plan --max_iters 1 --eval_iters 0 --sample 0 >"$work/out" && grep -q "stage 2, 4 ranks" "$work/out"; }
 zero_rows() { # a row for each stage, and a summary with its fields
-    build/bench_zero --units 3 --width 64 --rows 64 --elements 65536 -n 3 --json >"$work/out" && [ "$(grep -c '"stage":[0-3],' "$work/out")" = 4 ] &&
-    tail -n 1 "$work/out" | grep -q '"summary":true,"adam_vs_triad":[0-9.]*,"adam_vs_unfused":[0-9.]*,"ddp_vs_predicted":[0-9.]*,"stage1_vs_stage0":[0-9.]*,.*"plan_equals_measured":true' &&
+    build/bench_zero --units 3 --width 64 --rows 64 --elements 65536 -n 3 --dir "$work" --json >"$work/out" && [ "$(grep -c '"stage":[0-3],' "$work/out")" = 4 ] &&
+    tail -n 1 "$work/out" | grep -q '"summary":true,"adam_vs_triad":[0-9.]*,"adam_vs_unfused":[0-9.]*,"ddp_vs_predicted":[0-9.]*,"stage1_vs_stage0":[0-9.]*,.*"offload_vs_disk":[0-9.]*,"plan_equals_measured":true' &&
+    fails 1 "cannot make a file in" build/bench_zero --elements 64 --dir "$work/nowhere" &&
     fails 2 "must be 1 or more" build/bench_zero --units 0
 }
 damaged() { # truncated, or a byte changed
@@ -206,6 +218,7 @@ check "the same with a dropout, and with 8 ranks" dropout_ranks
 check "dp x tp x cp, GPT-2 and Llama, f32 and bf16" layouts
 check "ZeRO 0 to 3, central, with dp x tp x cp" sharded
 check "the same bits on 1 to 8 ranks" canonical
+check "offloading" offloaded
 check "the plan" plan
 check "the default training halves the loss" learns
 check "gradients" gradients

@@ -6,9 +6,13 @@ static long allocations; // by the kit's own hooks: a step makes none
 #define PAR_MALLOC(n)     (__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), malloc(n))
 #define PAR_REALLOC(p, n) (__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), realloc(p, n))
 #define PAR_FREE(p)       free(p)
+#define PAR_ZERO_WINDOW   1024 // small, so that units have several
 #define PAR_IMPLEMENTATION
 #include "par_zero.h"
 #include "test.h"
+#include <dirent.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 // ---- a model: its gradients depend on the microbatch and on the weights -----------------------------------
 
@@ -35,6 +39,7 @@ typedef struct run {
     par_zero_desc desc;
     par_zero *z;
     par_zero_report report;
+    par_zero_plan plan, real;
     int nested; // recompute within backward
     int all;    // unit 2 is used, too
 } run;
@@ -288,10 +293,12 @@ static void precisions(par_comm *w) { // 16-bit weights with f32 masters; gradie
             }
 }
 
-// Weights after 20 steps, all tensors one after the other.
+// Weights after some steps, all tensors one after the other. In r: what was planned, and allocated.
 static float *weights_after(par_comm *w, run *r, int steps) {
     float *all = (float *)calloc(TENSORS * MOST, sizeof *all);
     open_run(w, r);
+    CHECK_OK(w, par_zero_plan_of(r->z, &r->plan));
+    r->real = par_zero_allocated(r->z);
     for (int step = 0; step < steps; step++) one_step(w, r, 1);
     for (int t = 0; t < TENSORS; t++) CHECK_OK(w, par_zero_read(r->z, t, PAR_ZERO_VALUE, all + t * MOST));
     CHECK_OK(w, par_zero_close(r->z));
@@ -443,6 +450,8 @@ static void no_allocation(par_comm *w) { // in a step, once everything has been 
         for (int o = 0; o < PAR_ZERO_MUON; o++) {
             run r = plain_run(w, stage, (par_zero_optimizer)o);
             r.desc.micro_steps = 2, r.desc.param_dtype = PAR_BF16;
+            r.desc.offload_states = o & 1 ? "file:/tmp" : NULL;
+            r.desc.offload_parameters = o & 1 && stage == 3 ? "file:/tmp" : NULL;
             open_run(w, &r);
             for (int i = 0; i < 3; i++) one_step(w, &r, 1);
             CHECK_OK(w, par_barrier(w));
@@ -454,6 +463,121 @@ static void no_allocation(par_comm *w) { // in a step, once everything has been 
             CHECK_OK(w, par_barrier(w));
             CHECK_OK(w, par_zero_close(r.z));
         }
+}
+
+// ---- offloading -------------------------------------------------------------------------------------------
+
+static void scratch_dir(par_comm *w, char *path, size_t room) { // the same on all ranks; made by rank 0
+    const char *base = getenv("TMPDIR");
+    const int root = par_rank(w) == 0;
+    memset(path, 0, room);
+    if (root) {
+        snprintf(path, room, "%s/par_test.XXXXXX", base ? base : "/tmp");
+        CHECK(w, mkdtemp(path) != NULL);
+    }
+    CHECK_OK(w, par_broadcast(path, path, room, PAR_U8, 0, w));
+}
+static int files_in(const char *path) {
+    DIR *d = opendir(path);
+    int n = -2;
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n;
+}
+static void
+offload(par_comm *w) { // the same bits, wherever the states are; bytes as planned; no file is left
+    char dir[256], where[300];
+    scratch_dir(w, dir, sizeof dir);
+    snprintf(where, sizeof where, "file:%s", dir);
+    for (int kind = 0; kind < 5; kind++)
+        for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++) {
+            run plain = plain_run(w, kind < 4 ? kind : 0, (par_zero_optimizer)o);
+            plain.desc.central = kind == 4, plain.desc.micro_steps = 2, plain.all = 1;
+            plain.desc.param_dtype = (o + kind) & 1 ? PAR_BF16 : PAR_F32, plain.desc.ema = o & 1 ? 0.5f : 0;
+            plain.desc.stochastic_rounding = 1;
+            float *want = weights_after(w, &plain, 4);
+            const par_zero_plan *old = &plain.real;
+            for (int file = 0; file < 2; file++) {
+                run r = plain;
+                r.desc.offload_states = file ? where : "host";
+                r.desc.offload_parameters = kind == 3 ? r.desc.offload_states : NULL;
+                float *got = weights_after(w, &r, 4);
+                CHECK(w, !memcmp(got, want, TENSORS * MOST * sizeof *got));
+                free(got);
+                CHECK(w, r.plan.parameter_bytes == r.real.parameter_bytes);
+                CHECK(w, r.plan.state_bytes == 0 && r.real.state_bytes == 0);
+                CHECK(w, r.plan.buffer_bytes == r.real.buffer_bytes);
+                CHECK(w, r.plan.host_bytes == r.real.host_bytes && r.plan.file_bytes == r.real.file_bytes);
+                CHECK(w, (file ? r.real.host_bytes : r.real.file_bytes) == 0);
+                CHECK(w, r.real.host_bytes + r.real.file_bytes >=
+                             old->state_bytes + (kind == 3 ? old->parameter_bytes : 0));
+                CHECK(w, r.real.parameter_bytes == (kind == 3 ? 0 : old->parameter_bytes));
+            }
+            free(want);
+        }
+    CHECK_OK(w, par_barrier(w));
+    if (par_rank(w) == 0) CHECK(w, files_in(dir) == 0 && rmdir(dir) == 0);
+}
+static size_t anonymous_bytes(void) { // of this process, in memory
+    char line[256];
+    size_t kb = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f)) sscanf(line, "RssAnon: %zu", &kb);
+    if (f) fclose(f);
+    return kb * 1024;
+}
+static void resident(par_comm *w) { // memory in use, with states that are far larger than their windows
+    enum { N = 8 << 20 };
+    char dir[256], where[300];
+    scratch_dir(w, dir, sizeof dir);
+    snprintf(where, sizeof where, "file:%s", dir);
+    par_zero_desc d;
+    par_zero_tensor t;
+    par_zero *z;
+    memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+    d.comm = w, d.stage = 1, d.offload_states = where, d.param_dtype = PAR_BF16, d.grad_dtype = PAR_BF16;
+    t.name = "t", t.dims = 1, t.shape[0] = N;
+    const size_t before = anonymous_bytes();
+    CHECK_OK(w, par_zero_open(&d, &z));
+    CHECK(w, par_zero_add(z, &t) == 0);
+    CHECK_OK(w, par_zero_commit(z));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(w, par_zero_backward_begin(z, 0));
+        uint16_t *g = (uint16_t *)(void *)par_zero_grad(z, 0);
+        for (int k = 0; k < N; k++) g[k] = par_f32_to_bf16(1);
+        CHECK_OK(w, par_zero_backward_end(z, 0));
+        CHECK_OK(w, par_zero_step(z, 1, NULL));
+    }
+    const par_zero_plan p = par_zero_allocated(z);
+    const size_t grown = anonymous_bytes() - before;
+    CHECK(w, p.file_bytes >= (size_t)N * 12 / (size_t)par_size(w));
+    CHECK(w, grown < p.buffer_bytes + (4 << 20)); // parameters and gradients lie in shared memory
+    CHECK_OK(w, par_zero_close(z));
+    CHECK_OK(w, par_barrier(w));
+    if (par_rank(w) == 0) CHECK(w, rmdir(dir) == 0);
+}
+static void no_room(par_comm *w) { // for what is offloaded: an error that says where
+    struct rlimit old, small = {4096, 4096};
+    run r = plain_run(w, 1, PAR_ZERO_ADAMW);
+    par_zero_tensor t;
+    memset(&t, 0, sizeof t);
+    t.name = "t", t.dims = 1, t.shape[0] = 1 << 20;
+    r.desc.offload_states = "file:/nonexistent";
+    CHECK_OK(w, par_zero_open(&r.desc, &r.z));
+    CHECK(w, par_zero_add(r.z, &t) == 0);
+    CHECK(w, par_zero_commit(r.z) == PAR_ERR_SYSTEM && says(w, "/nonexistent"));
+    CHECK_OK(w, par_zero_close(r.z));
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small.rlim_max = old.rlim_max;
+    if (par_rank(w) == 0) setrlimit(RLIMIT_FSIZE, &small);
+    r.desc.offload_states = "file:/tmp";
+    CHECK_OK(w, par_zero_open(&r.desc, &r.z));
+    CHECK(w, par_zero_add(r.z, &t) == 0);
+    const par_result result = par_zero_commit(r.z);
+    CHECK(w, par_rank(w) == 0 ? result == PAR_ERR_SYSTEM && says(w, "no room for") : result != PAR_OK);
+    CHECK_OK(w, par_zero_close(r.z));
+    setrlimit(RLIMIT_FSIZE, &old);
 }
 
 // ---- numbers ----------------------------------------------------------------------------------------------
@@ -602,6 +726,11 @@ static void mistakes(par_comm *w) {
     CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "canonical_shards"));
     r.desc.canonical_shards = 0, r.desc.stage = 7;
     CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "stage must be"));
+    r.desc.stage = 2, r.desc.offload_parameters = "host";
+    CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "stage 3"));
+    r.desc.offload_parameters = NULL, r.desc.offload_states = "disk";
+    CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "file:DIR"));
+    r.desc.offload_states = NULL;
     r.desc.stage = 1, r.desc.central = 1;
     CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "central"));
     if (par_size(w) == 1) return;
@@ -619,6 +748,9 @@ const test tests[] = {
     {"costs", costs, TEST_ALONE, 1, 60},
     {"paper", paper, TEST_SERIAL, 1, 60},
     {"no_allocation", no_allocation, TEST_ALONE, 1, 60},
+    {"offload", offload, TEST_ALONE, 1, 120},
+    {"resident", resident, TEST_ALONE, 1, 60},
+    {"no_room", no_room, TEST_ALONE, 1, 60},
     {"overflow", overflow, TEST_ANY, 1, 60},
     {"rounding", rounding, TEST_ALONE, 1, 60},
     {"norms", norms, TEST_ANY, 1, 60},

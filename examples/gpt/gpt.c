@@ -19,7 +19,7 @@
 #include "files.h"
 
 typedef struct settings {
-    const char *data, *trace, *save, *load, *export, *arch, *dtype, *cp_mode, *optimizer;
+    const char *data, *trace, *save, *load, *export, *arch, *dtype, *cp_mode, *optimizer, *offload;
     gpt_config model;
     int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
@@ -423,6 +423,7 @@ static par_result open_zero(trainer *t) {
     d.canonical_shards = o->canonical;
     d.whole_units = gpt_is_tied(g) ? 3 : 2, d.clip = (float)o->grad_clip, d.seed = (uint64_t)o->seed;
     d.param_dtype = par_tp_type(t->tp);
+    d.offload_states = o->offload, d.offload_parameters = o->zero == 3 ? o->offload : NULL;
     par_zero_optimizer_parse(o->optimizer, &d.optimizer);
     for (int i = 0; i < 2; i++) { // group 1: without weight decay
         par_zero_hyper *h = &d.hyper[i];
@@ -591,6 +592,8 @@ int main(int argc, char **argv) {
          "sum gradients over so many microbatches by pairs: the same bits on any number of ranks; 0: in rank "
          "order"},
         {"--plan", OPTION_FLAG, &o->plan, "print what each rank holds and sends"},
+        {"--offload", OPTION_TEXT, &o->offload,
+         "none, host or file:DIR: where optimizer states are, with zero 3 parameters, too"},
         {"--optimizer", OPTION_TEXT, &o->optimizer, "adamw, sgd, lion, lamb or muon"},
         {"--arch", OPTION_TEXT, &o->arch, "gpt2 or llama"},
         {"--dtype", OPTION_TEXT, &o->dtype, "of weights and activations in the layers: f32 or bf16"},
