@@ -144,7 +144,8 @@ extern "C" {
     X(PAR_ERR_MISMATCH, "ranks made different calls")                                                        \
     X(PAR_ERR_TIMEOUT, "a rank did not arrive before the deadline")                                          \
     X(PAR_ERR_PEER_DIED, "a rank ended before making this call")                                             \
-    X(PAR_ERR_ABORTED, "a rank called par_abort")
+    X(PAR_ERR_ABORTED, "a rank called par_abort")                                                            \
+    X(PAR_ERR_FILE, "a file is missing or damaged, does not fit, or cannot be written")
 
 typedef enum par_result {
 #define X(name, text) name,

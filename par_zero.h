@@ -71,6 +71,11 @@ TABLE OF CONTENTS
     >>zero_norm      the global norm
     >>zero_step      the update
     >>zero_values    reading and writing tensors
+    >>zero_json      reading and writing it
+    >>zero_files     safetensors
+    >>zero_table     what a checkpoint holds, and where
+    >>zero_save      checkpoints
+    >>zero_load      ... into any layout
     >>zero_schedule  learning rates
 
 CONFIG
@@ -185,12 +190,17 @@ typedef struct par_zero_tensor {
     int group;  // of hyperparameters
     int frozen; // no gradient, no state
     int plain;  // with Muon: by AdamW, although it is a matrix (embeddings)
-    // How many ranks of `others` have the same, for consecutive runs of elements, which count once in the
-    // norm. No runs: all is this rank's alone.
+    int split;  // a part of a tensor of shape `whole`, which other ranks have other parts of (tp)
+    size_t whole[4];
+    // Consecutive runs of elements. No runs: all is this rank's alone.
     int run_count;
     struct {
         size_t count;
-        int replicas;
+        int replicas, copy; // so many ranks of `others` have the same, which counts once in the norm; this is
+                            // number `copy` of them: 0 is what a checkpoint holds
+        // split: begins at element `at` of the whole tensor; rows of `width` elements, `stride` apart there
+        // (width 0: all side by side)
+        size_t at, width, stride;
     } runs[PAR_ZERO_RUNS];
 } par_zero_tensor;
 
@@ -268,6 +278,70 @@ par_result par_zero_fill(par_zero *z, int tensor, par_zero_what what, par_zero_f
 // before par_zero_step clears it. Collective over comm.
 par_result par_zero_read(par_zero *z, int tensor, par_zero_what what, float *values);
 
+// ---- files ------------------------------------------------------------------------------------------------
+
+// safetensors (Hugging Face): 8 bytes of length, a JSON header, the data of tensors by name.
+enum { PAR_ZERO_NAME = 192, PAR_ZERO_DIMS = 8 };
+typedef struct par_zero_array { // one tensor in a file
+    char name[PAR_ZERO_NAME];
+    par_dtype dtype; // PAR_DTYPE_COUNT: one that this kit has no name for
+    int dims;
+    size_t shape[PAR_ZERO_DIMS], count, bytes;
+    const void *data;
+} par_zero_array;
+typedef struct par_zero_safetensors {
+    par_zero_array *list; // in the order of their data
+    size_t count;
+    void *map; // the file
+    size_t bytes;
+    char why[512]; // what is wrong with it
+} par_zero_safetensors;
+
+// Maps a file and checks everything before anything is used: sizes, types, shapes, names that stand twice,
+// data that overlap, have holes or leave the file. Errors, with a text in s->why: FILE, MEMORY; s is closed
+// then.
+par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s);
+void par_zero_safetensors_close(par_zero_safetensors *s);
+const par_zero_array *par_zero_safetensors_find(const par_zero_safetensors *s, const char *name); // or NULL
+// Elements of a tensor of f64, f32, f16 or bf16, as f32.
+void par_zero_safetensors_read(const par_zero_array *array, size_t first, size_t count, float *values);
+// Writes tensors in the order of the list, beside an older file, and renames it. FILE, with a text in why.
+par_result par_zero_safetensors_write(const char *path, const par_zero_array *list, size_t count, char *why,
+                                      size_t why_bytes);
+
+// ---- checkpoints ------------------------------------------------------------------------------------------
+
+// A checkpoint is a directory on a file system that all ranks have in common: safetensors files with whole
+// tensors, model-*: weights (f32; frozen ones as they are), optimizer-*: NAME.exp_avg, NAME.exp_avg_sq,
+// NAME.ema; an index for Hugging Face's tools; manifest.json, which names the files of the last save and the
+// checksum of each tensor. It is replaced last, at once, when all else is on the disk: so the directory holds
+// the previous checkpoint whole, until it holds the new one whole. Each rank writes, and reads, its own
+// elements.
+typedef struct par_zero_files {
+    const char *dir;   // made if it is missing
+    par_comm *comm;    // all ranks that save together, whatever part of the model each has; NULL: desc.comm
+    const char *note;  // any text, kept with it; NULL: none
+    size_t file_bytes; // save: the largest file, unless for one tensor; 0: 5e9
+    int weights_only;  // no states: save writes none; load leaves them as they are, and the steps, too
+    int background;    // save: begin copies this rank's elements, and a thread writes them
+} par_zero_files;
+
+// Between begin and end the model may be used and changed if `background` is 1. After end the checkpoint is
+// on the disk. Collective over files.comm; all ranks return an error if one had one, and the previous
+// checkpoint is untouched: FILE (a full disk, say), MEMORY, MISMATCH (ranks have tensors of one name and
+// other shapes).
+par_result par_zero_save_begin(par_zero *z, const par_zero_files *files);
+par_result par_zero_save_end(par_zero *z);
+par_result par_zero_save(par_zero *z, const par_zero_files *files); // both
+// Into any number of ranks, stage, precision, place and tensor-parallel degree. FILE: a tensor that the model
+// has and the checkpoint has not, or the other way round, or of another shape, or whose checksum is wrong;
+// the text names it. The model is undefined then.
+par_result par_zero_load(par_zero *z, const par_zero_files *files);
+// What a checkpoint says of itself: the note, cut off at note_bytes, and its steps. Not collective. FILE,
+// with a text in why.
+par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, uint64_t *steps, char *why,
+                              size_t why_bytes);
+
 // ---- schedules --------------------------------------------------------------------------------------------
 
 typedef enum par_zero_shape {
@@ -322,13 +396,17 @@ const par_zero_kernels *par_zero_cpu(void);
 
 #if defined(PAR_ZERO_IMPLEMENTATION) && !defined(PAR_ZERO_IMPLEMENTED)
 #define PAR_ZERO_IMPLEMENTED
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #if !defined(PAR_ZERO_WINDOW)
@@ -594,6 +672,7 @@ typedef struct par__zero_io {
 
 enum { PAR__ZERO_MASTER, PAR__ZERO_M, PAR__ZERO_V, PAR__ZERO_EMA, PAR__ZERO_ARRAYS }; // states
 
+struct par__zero_save;
 struct par_zero {
     par_zero_desc desc;
     int ranks, rank, groups, group; // of comm, of outer
@@ -616,6 +695,7 @@ struct par_zero {
     size_t pieces;                     // of a unit, each with sums of its own
     par__zero_slot parameter_slots[PAR__ZERO_WHOLE_UNITS], gradient_slots[PAR__ZERO_WHOLE_UNITS];
     par_zero_plan allocated;
+    struct par__zero_save *save; // that was begun and not ended
     uint64_t step;
     float loss_scale;
     int good_steps, bad_steps;
@@ -1028,19 +1108,29 @@ int par_zero_add(par_zero *z, const par_zero_tensor *desc) {
     par__zero_lay_out(z);
     return z->tensor_count - 1;
 }
-static int par__zero_runs_fit(const par__zero_tensor *t) {
-    size_t sum = 0;
-    for (int i = 0; i < t->desc.run_count && i < PAR_ZERO_RUNS; i++) sum += t->desc.runs[i].count;
-    return !t->desc.run_count || (t->desc.run_count <= PAR_ZERO_RUNS && sum == t->count);
+static const char *par__zero_check_runs(const par__zero_tensor *t) {
+    size_t sum = 0, whole = 1;
+    if (t->desc.run_count < 0 || t->desc.run_count > PAR_ZERO_RUNS) return "it has more than 8 runs";
+    for (int i = 0; i < t->desc.dims; i++) whole *= t->desc.whole[i];
+    for (int i = 0; i < t->desc.run_count; i++) {
+        const size_t n = t->desc.runs[i].count, width = t->desc.runs[i].width ? t->desc.runs[i].width : n;
+        const size_t stride = t->desc.runs[i].stride, rows = n ? n / width : 0;
+        sum += n;
+        if (!n || !t->desc.split) continue;
+        if (n % width || t->desc.runs[i].at + (rows - 1) * stride + width > whole)
+            return "a run leaves the whole tensor";
+    }
+    return (t->desc.run_count || t->desc.split) && sum != t->count ? "its runs are not all of its elements"
+                                                                   : NULL;
 }
 static const char *par__zero_check_tensors(const par_zero *z) {
     static char why[300];
     for (int i = 0; i < z->tensor_count; i++) {
         const par_zero_tensor *d = &z->tensors[i].desc;
-        const char *problem = d->dims < 1 || d->dims > 4                    ? "dims must be 1 to 4"
-                              : d->group < 0 || d->group >= PAR_ZERO_GROUPS ? "no such group"
-                              : !par__zero_runs_fit(&z->tensors[i]) ? "its runs are not all of its elements"
-                                                                    : NULL;
+        const char *problem = d->dims < 1 || d->dims > 4 ? "dims must be 1 to 4"
+                              : d->group < 0 || d->group >= PAR_ZERO_GROUPS
+                                  ? "no such group"
+                                  : par__zero_check_runs(&z->tensors[i]);
         if (problem) return snprintf(why, sizeof why, "tensor %s: %s", z->tensors[i].name, problem), why;
     }
     return NULL;
@@ -1154,6 +1244,7 @@ par_result par_zero_commit(par_zero *z) {
 par_zero_plan par_zero_allocated(const par_zero *z) { return z->allocated; }
 par_result par_zero_close(par_zero *z) {
     if (!z) return PAR_OK;
+    const par_result saved = z->save ? par_zero_save_end(z) : PAR_OK;
     if (z->desc.comm) par__forget_sites(z->desc.comm);
     for (int i = 0; i < z->unit_count; i++)
         par_wait(&z->units[i].reduction), par_wait(&z->units[i].outer), par_wait(&z->units[i].spreading);
@@ -1170,7 +1261,7 @@ par_result par_zero_close(par_zero *z) {
     par__zero_store_close(&z->state_store), par__zero_store_close(&z->parameter_store);
     for (int i = 0; i < PAR__ZERO_WINDOWS; i++) free(z->windows[i]);
     PAR_FREE(z->sums), PAR_FREE(z->units), PAR_FREE(z->tensors), PAR_FREE(z);
-    return PAR_OK;
+    return saved;
 }
 
 // >>zero_gather ---------------------------------------------------------------------------------------------
@@ -1661,17 +1752,20 @@ static par_zero_hyper par__zero_hyper_of(const par_zero *z, int group) {
     if (o == PAR_ZERO_MUON && h.momentum <= 0) h.momentum = 0.95f;
     return h;
 }
-static par_zero_update par__zero_update_of(const par_zero *z, const par__zero_tensor *t, float lr_factor,
-                                           float scale) {
+static par_zero_update par__zero_rounding_of(const par_zero *z, const par__zero_tensor *t, uint64_t step) {
     par_zero_update a;
     memset(&a, 0, sizeof a);
+    if (z->desc.stochastic_rounding) a.seed = z->desc.seed + 1, a.stream = step << 24 | (uint64_t)t->unit;
+    return a;
+}
+static par_zero_update par__zero_update_of(const par_zero *z, const par__zero_tensor *t, float lr_factor,
+                                           float scale) {
+    par_zero_update a = par__zero_rounding_of(z, t, z->step + 1);
     a.optimizer = z->desc.optimizer, a.hyper = par__zero_hyper_of(z, t->desc.group);
     a.hyper.lr *= lr_factor, a.scale = scale, a.trust = 1, a.ema = z->desc.ema;
     a.correction1 = (float)(1 / (1 - pow((double)a.hyper.beta1, (double)(z->step + 1))));
     a.correction2 = (float)(1 / (1 - pow((double)a.hyper.beta2, (double)(z->step + 1))));
     if (a.optimizer == PAR_ZERO_MUON && !par__zero_is_matrix(z, t)) a.optimizer = PAR_ZERO_ADAMW;
-    if (z->desc.stochastic_rounding)
-        a.seed = z->desc.seed + 1, a.stream = (z->step + 1) << 24 | (uint64_t)t->unit;
     return a;
 }
 static par_result par__zero_apply(par_zero *z, const par__zero_pass *p, const par__zero_run *r,
@@ -1907,14 +2001,20 @@ static int par__zero_state_of(par_zero_what what) { // that is what a tensor's v
 }
 static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor *t, par_zero_fill_fn fn,
                                             void *user) {
-    float values[PAR__ZERO_PIECE], rounded[PAR__ZERO_PIECE];
+    float values[PAR__ZERO_PIECE] = {0}, rounded[PAR__ZERO_PIECE];
     const par__zero_unit *u = &z->units[t->unit];
+    const int randomly =
+        z->desc.stochastic_rounding && z->step && !t->part && z->desc.param_dtype == PAR_BF16;
     size_t begin;
     const size_t end = par__zero_stored(z, t, &begin);
+    const par_zero_update last = par__zero_rounding_of(z, t, z->step); // as the last step has left them
     for (size_t at = begin; at < end; at += PAR__ZERO_PIECE) {
         const size_t n = PAR__MIN((size_t)PAR__ZERO_PIECE, end - at);
         fn(user, at - t->at, n, values);
-        par_cast(rounded, z->desc.param_dtype, values, PAR_F32, n);
+        if (randomly)
+            par__zero_round_randomly((uint16_t *)(void *)rounded, values, n, &last, at);
+        else
+            par_cast(rounded, z->desc.param_dtype, values, PAR_F32, n);
         PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, rounded, 1));
     }
     return PAR_OK;
@@ -1991,6 +2091,1232 @@ par_result par_zero_read(par_zero *z, int tensor, par_zero_what what, float *val
     }
     if ((parameters && !z->sharded_parameters) || !par__zero_shared_out(z)) return PAR_OK; // all have all
     return par_all_reduce(values, values, t->count, PAR_U32, PAR_MAX, z->desc.comm); // others have zeros
+}
+
+// >>zero_json -----------------------------------------------------------------------------------------------
+
+typedef struct par__json {
+    const char *at, *end;
+    int bad;
+} par__json;
+static void par__json_skip(par__json *j) {
+    while (j->at < j->end && (*j->at == ' ' || *j->at == '\n' || *j->at == '\r' || *j->at == '\t')) j->at++;
+}
+static int par__json_take(par__json *j, char c) { // 1: it stood there
+    par__json_skip(j);
+    if (j->at < j->end && *j->at == c) return j->at++, 1;
+    return 0;
+}
+static void par__json_need(par__json *j, char c) {
+    if (!par__json_take(j, c)) j->bad = 1;
+}
+static unsigned par__json_hex(par__json *j) { // four digits
+    unsigned v = 0;
+    for (int i = 0; i < 4; i++, j->at++) {
+        const char c = j->at < j->end ? *j->at : '!';
+        const int digit = c >= '0' && c <= '9'                 ? c - '0'
+                          : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                               : -1;
+        if (digit < 0) return j->bad = 1, 0u;
+        v = v << 4 | (unsigned)digit;
+    }
+    return v;
+}
+static int par__json_escape(par__json *j, char utf8[4]) { // what stands after a backslash, and its bytes
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    const char c = j->at < j->end ? *j->at++ : 0;
+    const char *e = c ? strchr(from, c) : NULL;
+    if (e) return utf8[0] = to[e - from], 1;
+    if (c != 'u') return j->bad = 1, 0;
+    unsigned v = par__json_hex(j);
+    if (v >= 0xD800 && v < 0xDC00 && j->end - j->at > 6 && j->at[0] == '\\' && j->at[1] == 'u') {
+        j->at += 2; // the other half of a pair
+        const unsigned low = par__json_hex(j);
+        if (low < 0xDC00 || low > 0xDFFF) return j->bad = 1, 0;
+        v = 0x10000 + ((v - 0xD800) << 10) + (low - 0xDC00);
+    }
+    if (v == 0) return j->bad = 1, 0;
+    if (v < 0x80) return utf8[0] = (char)v, 1;
+    const int n = v < 0x800 ? 2 : v < 0x10000 ? 3 : 4;
+    for (int i = n - 1; i > 0; i--, v >>= 6) utf8[i] = (char)(0x80 | (v & 0x3F));
+    return utf8[0] = (char)((0xF00 >> n & 0xF0) | v), n;
+}
+// A string, cut off at room - 1 bytes where `cut` is given; else what is too long is an error.
+static void par__json_text(par__json *j, char *text, size_t room, int cut) {
+    size_t n = 0;
+    par__json_need(j, '"');
+    while (!j->bad && j->at < j->end && *j->at != '"') {
+        char bytes[4];
+        int count = 1;
+        bytes[0] = *j->at++;
+        if (bytes[0] == '\\') count = par__json_escape(j, bytes);
+        if (!bytes[0] || (n + (size_t)count >= room && !cut)) j->bad = 1;
+        for (int i = 0; i < count && n + 1 < room; i++) text[n++] = bytes[i];
+    }
+    if (room) text[n] = 0;
+    par__json_need(j, '"');
+}
+static void par__json_string(par__json *j, char *text, size_t room) { par__json_text(j, text, room, 0); }
+static uint64_t par__json_number(par__json *j) { // a whole one, from 0 on
+    uint64_t v = 0;
+    par__json_skip(j);
+    if (j->at >= j->end || *j->at < '0' || *j->at > '9') return j->bad = 1, (uint64_t)0;
+    while (j->at < j->end && *j->at >= '0' && *j->at <= '9') {
+        const uint64_t digit = (uint64_t)(*j->at++ - '0');
+        if (v > (UINT64_MAX - digit) / 10) return j->bad = 1, (uint64_t)0;
+        v = v * 10 + digit;
+    }
+    return v;
+}
+static void par__json_ignore(par__json *j, int depth) { // any value
+    par__json_skip(j);
+    if (j->at >= j->end || depth > 32) return (void)(j->bad = 1);
+    if (*j->at == '"') return par__json_text(j, NULL, 0, 1);
+    const char open = *j->at, close = open == '{' ? '}' : ']';
+    if (open == '{' || open == '[') {
+        j->at++;
+        if (par__json_take(j, close)) return;
+        do {
+            if (open == '{') par__json_text(j, NULL, 0, 1), par__json_need(j, ':');
+            par__json_ignore(j, depth + 1);
+        } while (!j->bad && par__json_take(j, ','));
+        return par__json_need(j, close);
+    }
+    const char *begun = j->at;
+    while (j->at < j->end && ((*j->at >= '0' && *j->at <= '9') || (*j->at >= 'a' && *j->at <= 'z') ||
+                              *j->at == '+' || *j->at == '-' || *j->at == '.' || *j->at == 'E'))
+        j->at++;
+    if (j->at == begun) j->bad = 1;
+}
+
+typedef struct par__zero_text { // that grows
+    char *text;
+    size_t count, room;
+    int failed; // out of memory
+} par__zero_text;
+__attribute__((format(printf, 2, 3))) static void par__zero_print(par__zero_text *t, const char *format,
+                                                                  ...) {
+    va_list list;
+    va_start(list, format);
+    const int n = vsnprintf(NULL, 0, format, list);
+    va_end(list);
+    if (t->count + (size_t)n + 1 > t->room) {
+        const size_t room = 2 * t->room + (size_t)n + 256;
+        char *more = (char *)PAR_REALLOC(t->text, room);
+        if (!more) return (void)(t->failed = 1);
+        t->text = more, t->room = room;
+    }
+    va_start(list, format);
+    vsnprintf(t->text + t->count, (size_t)n + 1, format, list);
+    va_end(list);
+    t->count += (size_t)n;
+}
+static void par__zero_quote(par__zero_text *t, const char *s) { // as a JSON string
+    par__zero_print(t, "\"");
+    for (; *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            par__zero_print(t, "\\%c", c);
+        else if (c < 32)
+            par__zero_print(t, "\\u%04x", c);
+        else
+            par__zero_print(t, "%c", c);
+    }
+    par__zero_print(t, "\"");
+}
+
+// >>zero_files ----------------------------------------------------------------------------------------------
+
+static const struct {
+    const char *name;
+    par_dtype dtype;
+    size_t bytes;
+} par__zero_types[] = {{"F64", PAR_F64, 8},
+                       {"F32", PAR_F32, 4},
+                       {"F16", PAR_F16, 2},
+                       {"BF16", PAR_BF16, 2},
+                       {"I8", PAR_I8, 1},
+                       {"U8", PAR_U8, 1},
+                       {"I32", PAR_I32, 4},
+                       {"U32", PAR_U32, 4},
+                       {"I64", PAR_I64, 8},
+                       {"U64", PAR_U64, 8},
+                       {"BOOL", PAR_DTYPE_COUNT, 1},
+                       {"I16", PAR_DTYPE_COUNT, 2},
+                       {"U16", PAR_DTYPE_COUNT, 2},
+                       {"F8_E4M3", PAR_DTYPE_COUNT, 1},
+                       {"F8_E5M2", PAR_DTYPE_COUNT, 1}};
+enum { PAR__ZERO_TYPES = (int)(sizeof par__zero_types / sizeof par__zero_types[0]) };
+static const char *par__zero_type_name(par_dtype dtype) {
+    int k = 0;
+    while (par__zero_types[k].dtype != dtype) k++;
+    return par__zero_types[k].name;
+}
+__attribute__((format(printf, 3, 4))) static par_result par__zero_why(char *why, size_t room,
+                                                                      const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(why, room, format, list);
+    va_end(list);
+    return PAR_ERR_FILE;
+}
+
+static size_t par__zero_product(const size_t *shape, int dims) { // SIZE_MAX: absurdly large
+    size_t n = 1;
+    for (int i = 0; i < dims; i++) {
+        if (shape[i] && n > SIZE_MAX / 64 / shape[i]) return SIZE_MAX;
+        n *= shape[i];
+    }
+    return n;
+}
+// One tensor's value in the header: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}. NULL, or what
+// is wrong.
+static const char *par__zero_entry(par__json *j, par_zero_array *t, const char *data, size_t data_bytes) {
+    char key[32], type[16] = "";
+    uint64_t from = 0, until = 0;
+    int seen = 0, k = 0;
+    par__json_need(j, '{');
+    do {
+        par__json_string(j, key, sizeof key);
+        par__json_need(j, ':');
+        const int which = !strcmp(key, "dtype")          ? 1
+                          : !strcmp(key, "shape")        ? 2
+                          : !strcmp(key, "data_offsets") ? 4
+                                                         : 8;
+        if (j->bad || which == 8 || seen & which) return "its header is damaged";
+        seen |= which;
+        if (which == 1) par__json_string(j, type, sizeof type);
+        if (which == 2) {
+            par__json_need(j, '[');
+            const int empty = par__json_take(j, ']');
+            do {
+                if (empty) break;
+                if (t->dims == PAR_ZERO_DIMS) return "it has more than 8 dimensions";
+                t->shape[t->dims++] = (size_t)par__json_number(j);
+            } while (!j->bad && par__json_take(j, ','));
+            if (!empty) par__json_need(j, ']');
+        }
+        if (which == 4) {
+            par__json_need(j, '['), from = par__json_number(j), par__json_need(j, ',');
+            until = par__json_number(j), par__json_need(j, ']');
+        }
+    } while (!j->bad && par__json_take(j, ','));
+    par__json_need(j, '}');
+    if (j->bad || seen != 7 || from > until) return "its header is damaged";
+    while (k < PAR__ZERO_TYPES && strcmp(type, par__zero_types[k].name)) k++;
+    if (k == PAR__ZERO_TYPES) return "its dtype is not known";
+    if (until > data_bytes) return "its data lie beyond the end of the file, which is truncated";
+    t->dtype = par__zero_types[k].dtype, t->data = data + from, t->bytes = (size_t)(until - from);
+    t->count = par__zero_product(t->shape, t->dims);
+    if (t->count == SIZE_MAX || t->count * par__zero_types[k].bytes != t->bytes)
+        return "its shape and its data do not agree";
+    return NULL;
+}
+static int par__zero_by_data(const void *a, const void *b) {
+    const par_zero_array *x = (const par_zero_array *)a, *y = (const par_zero_array *)b;
+    if (x->data != y->data) return (const char *)x->data < (const char *)y->data ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+static int par__zero_by_name(const void *a, const void *b) {
+    return strcmp((*(const par_zero_array *const *)a)->name, (*(const par_zero_array *const *)b)->name);
+}
+static par_result par__zero_append(par_zero_safetensors *s, const par_zero_array *t) {
+    if ((s->count & (s->count - 1)) == 0) {
+        par_zero_array *list = (par_zero_array *)PAR_REALLOC(s->list, (2 * s->count + 1) * sizeof *t);
+        if (!list) return PAR_ERR_MEMORY;
+        s->list = list;
+    }
+    return s->list[s->count++] = *t, PAR_OK;
+}
+// Data side by side from the first byte to the last, each name once.
+static par_result par__zero_check_arrays(par_zero_safetensors *s, const char *data, const char *end) {
+    const char *at = data;
+    const par_zero_array **names = (const par_zero_array **)PAR_MALLOC((s->count + 1) * sizeof *names);
+    if (!names) return par__zero_why(s->why, sizeof s->why, "out of memory"), PAR_ERR_MEMORY;
+    if (s->count) qsort(s->list, s->count, sizeof *s->list, par__zero_by_data);
+    par_result r = PAR_OK;
+    for (size_t i = 0; i < s->count && !r; at += s->list[i++].bytes) {
+        names[i] = &s->list[i];
+        if (s->list[i].data != at)
+            r = par__zero_why(s->why, sizeof s->why, "tensor %s does not begin where the one before it ends",
+                              s->list[i].name);
+    }
+    if (!r && at != end) r = par__zero_why(s->why, sizeof s->why, "there is more data than its tensors have");
+    if (!r && s->count) qsort(names, s->count, sizeof *names, par__zero_by_name);
+    for (size_t i = 1; i < s->count && !r; i++)
+        if (!strcmp(names[i - 1]->name, names[i]->name))
+            r = par__zero_why(s->why, sizeof s->why, "tensor %s stands there twice", names[i]->name);
+    return PAR_FREE(names), r;
+}
+// A whole file in memory.
+static par_result par__zero_parse(par_zero_safetensors *s, const char *file, size_t bytes) {
+    uint64_t n = 0;
+    if (bytes > 8) memcpy(&n, file, 8);
+    if (bytes <= 8 || n > bytes - 8 || n > (uint64_t)100 << 20)
+        return par__zero_why(s->why, sizeof s->why, "it is truncated, or no safetensors file");
+    par__json j = {file + 8, file + 8 + n, 0};
+    const char *data = j.end, *wrong = NULL;
+    par__json_need(&j, '{');
+    const int empty = par__json_take(&j, '}');
+    for (int more = !empty; more && !j.bad; more = par__json_take(&j, ',')) {
+        par_zero_array t;
+        memset(&t, 0, sizeof t);
+        par__json_string(&j, t.name, sizeof t.name);
+        par__json_need(&j, ':');
+        if (j.bad) break;
+        if (!strcmp(t.name, "__metadata__")) {
+            par__json_ignore(&j, 0);
+            continue;
+        }
+        wrong = par__zero_entry(&j, &t, data, bytes - 8 - (size_t)n);
+        if (wrong) return par__zero_why(s->why, sizeof s->why, "tensor %s: %s", t.name, wrong);
+        if (par__zero_append(s, &t))
+            return par__zero_why(s->why, sizeof s->why, "out of memory"), PAR_ERR_MEMORY;
+    }
+    if (!empty) par__json_need(&j, '}');
+    par__json_skip(&j);
+    if (j.bad || j.at != j.end) return par__zero_why(s->why, sizeof s->why, "its header is damaged");
+    return par__zero_check_arrays(s, data, file + bytes);
+}
+void par_zero_safetensors_close(par_zero_safetensors *s) {
+    if (s->map) munmap(s->map, s->bytes);
+    PAR_FREE(s->list);
+    s->map = NULL, s->list = NULL, s->count = 0;
+}
+par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s) {
+    struct stat st;
+    char problem[sizeof s->why];
+    memset(s, 0, sizeof *s);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st)) {
+        par__zero_why(s->why, sizeof s->why, "cannot open %s: %s", path, strerror(errno));
+        if (fd >= 0) close(fd);
+        return PAR_ERR_FILE;
+    }
+    s->bytes = S_ISREG(st.st_mode) ? (size_t)st.st_size : 0;
+    void *map = s->bytes ? mmap(NULL, s->bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    close(fd);
+    s->map = map == MAP_FAILED ? NULL : map;
+    const par_result r = par__zero_parse(s, (const char *)s->map, s->map ? s->bytes : 0);
+    if (!r) return PAR_OK;
+    memcpy(problem, s->why, sizeof problem);
+    par__zero_why(s->why, sizeof s->why, "cannot read %.200s: %.280s", path, problem);
+    return par_zero_safetensors_close(s), r;
+}
+const par_zero_array *par_zero_safetensors_find(const par_zero_safetensors *s, const char *name) {
+    for (size_t i = 0; i < s->count; i++)
+        if (!strcmp(s->list[i].name, name)) return &s->list[i];
+    return NULL;
+}
+
+// The header, and the length before it; data begin at a multiple of 64 bytes. Offsets follow the list.
+static void par__zero_header(par__zero_text *t, const par_zero_array *list, size_t count) {
+    size_t offset = 0;
+    par__zero_print(t, "12345678{\"__metadata__\":{\"format\":\"pt\"}");
+    for (size_t i = 0; i < count; i++) {
+        par__zero_print(t, ",");
+        par__zero_quote(t, list[i].name);
+        par__zero_print(t, ":{\"dtype\":\"%s\",\"shape\":[", par__zero_type_name(list[i].dtype));
+        for (int d = 0; d < list[i].dims; d++) par__zero_print(t, "%s%zu", d ? "," : "", list[i].shape[d]);
+        par__zero_print(t, "],\"data_offsets\":[%zu,%zu]}", offset, offset + list[i].bytes);
+        offset += list[i].bytes;
+    }
+    par__zero_print(t, "}%*s", (int)((64 - (t->count + 1) % 64) % 64), "");
+    const uint64_t n = t->count - 8;
+    if (!t->failed) memcpy(t->text, &n, 8);
+}
+// All of it, onto the disk. 0: errno says why not.
+static int par__zero_write_all(int fd, const void *data, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t n = write(fd, (const char *)data + done, bytes - done);
+        if (n < 0 && errno != EINTR) return 0;
+        if (n > 0) done += (size_t)n;
+    }
+    return 1;
+}
+static void par__zero_sync_directory(const char *path) { // of a file, or a directory that ends in a slash
+    char dir[4200];
+    snprintf(dir, sizeof dir, "%.4190s", path);
+    char *slash = strrchr(dir, '/');
+    if (slash) slash[slash == dir] = 0;
+    const int fd = open(slash ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) fsync(fd), close(fd);
+}
+par_result par_zero_safetensors_write(const char *path, const par_zero_array *list, size_t count, char *why,
+                                      size_t why_bytes) {
+    char temporary[4200];
+    par__zero_text header;
+    memset(&header, 0, sizeof header);
+    snprintf(temporary, sizeof temporary, "%.4190s.tmp", path);
+    par__zero_header(&header, list, count);
+    if (header.failed)
+        return par__zero_why(why, why_bytes, "out of memory"), PAR_FREE(header.text), PAR_ERR_MEMORY;
+    const int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int ok = fd >= 0 && par__zero_write_all(fd, header.text, header.count);
+    for (size_t i = 0; i < count && ok; i++) ok = par__zero_write_all(fd, list[i].data, list[i].bytes);
+    ok = ok && !fsync(fd);
+    int error = errno;
+    if (fd >= 0 && close(fd) && ok) ok = 0, error = errno;
+    if (ok && rename(temporary, path)) ok = 0, error = errno;
+    PAR_FREE(header.text);
+    if (ok) return par__zero_sync_directory(path), PAR_OK;
+    unlink(temporary);
+    return par__zero_why(why, why_bytes, "cannot write %s: %s", path, strerror(error));
+}
+
+// >>zero_table ----------------------------------------------------------------------------------------------
+//
+// What a checkpoint holds: every tensor that some rank has, once, under its name; its states behind it. All
+// ranks work this out alike, so that each knows the place of its elements in each file.
+
+enum { PAR__ZERO_KINDS = PAR__ZERO_ARRAYS }; // of a tensor: the weights (for the masters), and its states
+typedef struct par__zero_known {             // what ranks tell each other of a tensor
+    char name[160];
+    uint64_t shape[4];
+    int32_t dims, dtype, trained, rank;
+} par__zero_known;
+typedef struct par__zero_file {
+    char name[64];
+    size_t first, count; // items
+    size_t bytes;
+    par__zero_text header;
+    int fd;
+} par__zero_file;
+typedef struct par__zero_table {
+    par__zero_known *known;
+    size_t known_count;
+    int *known_of;                   // of each of this rank's tensors
+    par_zero_array *items;           // in the order of the files
+    size_t *item_at;                 // in its file
+    int *item_file, *item_of;        // item_of: of tensor x kind; -1: there is none
+    size_t item_count, weight_count; // items; those that are weights come first
+    par__zero_file *files;
+    int file_count;
+} par__zero_table;
+
+static void par__zero_table_close(par__zero_table *t) {
+    for (int i = 0; i < t->file_count; i++) {
+        PAR_FREE(t->files[i].header.text);
+        if (t->files[i].fd >= 0) close(t->files[i].fd);
+    }
+    PAR_FREE(t->known), PAR_FREE(t->known_of), PAR_FREE(t->items), PAR_FREE(t->item_at);
+    PAR_FREE(t->item_file), PAR_FREE(t->item_of), PAR_FREE(t->files);
+    memset(t, 0, sizeof *t);
+}
+// The first rank that has failed tells the others why: all return alike.
+static par_result par__zero_share(par_zero *z, par_comm *comm, par_result r, const char *why) {
+    struct {
+        int32_t result;
+        char why[700];
+    } say;
+    int32_t who = r ? par_size(comm) - par_rank(comm) : 0;
+    memset(&say, 0, sizeof say);
+    say.result = (int32_t)r;
+    snprintf(say.why, sizeof say.why, "%s", why);
+    PAR__ZERO_TRY(par_all_reduce(&who, &who, 1, PAR_I32, PAR_MAX, comm));
+    if (!who) return PAR_OK;
+    PAR__ZERO_TRY(par_broadcast(&say, &say, sizeof say, PAR_U8, par_size(comm) - who, comm));
+    return PAR__ZERO_FAIL((par_result)say.result, "%s", say.why);
+}
+static void par__zero_know(const par_zero *z, const par__zero_tensor *t, int rank, par__zero_known *k) {
+    memset(k, 0, sizeof *k);
+    memcpy(k->name, t->name, sizeof k->name);
+    for (int i = 0; i < t->desc.dims; i++) k->shape[i] = t->desc.split ? t->desc.whole[i] : t->desc.shape[i];
+    k->dims = t->desc.dims, k->trained = !t->part, k->rank = rank;
+    k->dtype = (int32_t)(t->part ? z->desc.param_dtype : PAR_F32);
+}
+static int par__zero_by_known(const void *a, const void *b) { // by name, then as they were
+    const par__zero_known *x = *(const par__zero_known *const *)a, *y = *(const par__zero_known *const *)b;
+    const int order = strcmp(x->name, y->name);
+    return order ? order : x < y ? -1 : x > y;
+}
+// Of tensors of one name the first stays; what is left keeps its order. sorted: room for count pointers.
+static par_result par__zero_merge_known(par__zero_table *t, const par__zero_known **sorted, char *why,
+                                        size_t room) {
+    const size_t size = offsetof(par__zero_known, rank) - offsetof(par__zero_known, shape);
+    size_t kept = 0;
+    for (size_t i = 0; i < t->known_count; i++) sorted[i] = &t->known[i];
+    if (t->known_count) qsort(sorted, t->known_count, sizeof *sorted, par__zero_by_known);
+    for (size_t i = 1; i < t->known_count; i++) {
+        const par__zero_known *a = sorted[i - 1], *b = sorted[i];
+        if (strcmp(a->name, b->name)) continue;
+        if (a->rank == b->rank)
+            return par__zero_why(why, room, "two tensors are called \"%s\": a checkpoint needs names",
+                                 a->name),
+                   PAR_ERR_ARGUMENT;
+        if (memcmp(a->shape, b->shape, size))
+            return par__zero_why(why, room, "tensor %s is not the same on ranks %d and %d", a->name, a->rank,
+                                 b->rank),
+                   PAR_ERR_MISMATCH;
+    }
+    for (size_t i = t->known_count; i-- > 1;)
+        if (!strcmp(sorted[i - 1]->name, sorted[i]->name)) t->known[sorted[i] - t->known].rank = -1;
+    for (size_t i = 0; i < t->known_count; i++)
+        if (t->known[i].rank >= 0) t->known[kept++] = t->known[i];
+    t->known_count = kept;
+    return PAR_OK;
+}
+// Every tensor of every rank. Where all have the same (no pipeline) nothing but a checksum is sent.
+static par_result par__zero_gather_known(par_zero *z, par_comm *comm, par__zero_table *t) {
+    const size_t n = (size_t)z->tensor_count, e = sizeof *t->known, ranks = (size_t)par_size(comm);
+    uint64_t pair[2] = {0xcbf29ce484222325u, 0};
+    t->known = (par__zero_known *)PAR_MALLOC((n + 1) * e);
+    size_t *counts = (size_t *)PAR_MALLOC(ranks * sizeof *counts);
+    if (!t->known || !counts) return PAR_FREE(counts), PAR_ERR_MEMORY;
+    for (size_t i = 0; i < n; i++) par__zero_know(z, &z->tensors[i], 0, &t->known[i]);
+    for (size_t i = 0; i < n * e; i++)
+        pair[0] = (pair[0] ^ ((const unsigned char *)t->known)[i]) * 0x100000001b3u;
+    pair[1] = ~pair[0], t->known_count = n;
+    par_result r = par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, comm);
+    if (r || pair[0] == ~pair[1]) return PAR_FREE(counts), r;
+    counts[par_rank(comm)] = n * e;
+    r = par_all_gather(&counts[par_rank(comm)], counts, 1, PAR_U64, comm);
+    size_t all = 0;
+    for (size_t i = 0; i < ranks; i++) all += counts[i];
+    par__zero_known *more = (par__zero_known *)PAR_MALLOC(all + e);
+    for (size_t i = 0; i < n; i++) t->known[i].rank = par_rank(comm);
+    if (!r) r = more ? par_all_gatherv(t->known, more, counts, NULL, PAR_U8, comm) : PAR_ERR_MEMORY;
+    PAR_FREE(counts), PAR_FREE(t->known);
+    t->known = more, t->known_count = all / e;
+    return r;
+}
+static const char *const par__zero_suffix[PAR__ZERO_KINDS] = {"", ".exp_avg", ".exp_avg_sq", ".ema"};
+static void par__zero_add_items(const par_zero *z, par__zero_table *t, int kind, int trained) {
+    for (size_t i = 0; i < t->known_count; i++) {
+        const par__zero_known *k = &t->known[i];
+        par_zero_array *a = &t->items[t->item_count];
+        if (k->trained != trained || (kind && !z->has_state[kind])) continue;
+        memset(a, 0, sizeof *a);
+        snprintf(a->name, sizeof a->name, "%s%s", k->name, par__zero_suffix[kind]);
+        a->dtype = kind ? PAR_F32 : (par_dtype)k->dtype, a->dims = k->dims;
+        for (int d = 0; d < k->dims; d++) a->shape[d] = (size_t)k->shape[d];
+        a->count = par__zero_product(a->shape, a->dims), a->bytes = a->count * par_dtype_bytes(a->dtype);
+        t->item_of[i * PAR__ZERO_KINDS + (size_t)kind] = (int)t->item_count++;
+    }
+}
+// Items [first, last) go into files, none larger than `most` but for a single tensor.
+static void par__zero_add_files(par__zero_table *t, const char *stem, int number, size_t first, size_t last,
+                                size_t most) {
+    const int begun = t->file_count;
+    while (first < last) {
+        par__zero_file *f = &t->files[t->file_count];
+        size_t bytes = 0;
+        memset(f, 0, sizeof *f);
+        f->first = first, f->fd = -1;
+        for (; first < last && (!f->count || bytes + t->items[first].bytes <= most); f->count++, first++)
+            t->item_file[first] = t->file_count, t->item_at[first] = bytes, bytes += t->items[first].bytes;
+        par__zero_header(&f->header, t->items + f->first, f->count);
+        for (size_t i = f->first; i < first; i++) t->item_at[i] += f->header.count;
+        f->bytes = bytes + f->header.count, t->file_count++;
+    }
+    for (int i = begun; i < t->file_count; i++)
+        snprintf(t->files[i].name, sizeof t->files[i].name, "%s-s%06d-%05d-of-%05d.safetensors", stem, number,
+                 i - begun + 1, t->file_count - begun);
+}
+static size_t par__zero_find_known(const par__zero_known *const *sorted, size_t count, const char *name) {
+    size_t low = 0, high = count; // it is there
+    while (high - low > 1) {
+        const size_t middle = (low + high) / 2;
+        if (strcmp(sorted[middle]->name, name) <= 0)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+// All but where the items lie. Collective over comm.
+static par_result par__zero_table_open(par_zero *z, par_comm *comm, int weights_only, par__zero_table *t) {
+    char why[512] = "out of memory for the table of tensors";
+    memset(t, 0, sizeof *t);
+    par_result r = par__zero_gather_known(z, comm, t);
+    const size_t n = t->known_count + 1, most = PAR__ZERO_KINDS * n;
+    const par__zero_known **sorted = (const par__zero_known **)PAR_MALLOC(n * sizeof *sorted);
+    t->known_of = (int *)PAR_MALLOC(((size_t)z->tensor_count + 1) * sizeof(int));
+    t->items = (par_zero_array *)PAR_MALLOC(most * sizeof *t->items);
+    t->item_at = (size_t *)PAR_MALLOC(most * sizeof(size_t));
+    t->item_file = (int *)PAR_MALLOC(most * sizeof(int)), t->item_of = (int *)PAR_MALLOC(most * sizeof(int));
+    t->files = (par__zero_file *)PAR_MALLOC(most * sizeof *t->files);
+    if (!sorted || !t->known_of || !t->items || !t->item_at || !t->item_file || !t->item_of || !t->files)
+        r = r ? r : PAR_ERR_MEMORY;
+    if (!r) r = par__zero_merge_known(t, sorted, why, sizeof why);
+    if (!r) {
+        for (size_t i = 0; i < most; i++) t->item_of[i] = -1;
+        for (size_t i = 0; i < t->known_count; i++) sorted[i] = &t->known[i];
+        if (t->known_count) qsort(sorted, t->known_count, sizeof *sorted, par__zero_by_known);
+        for (int i = 0; i < z->tensor_count; i++)
+            t->known_of[i] =
+                (int)(sorted[par__zero_find_known(sorted, t->known_count, z->tensors[i].name)] - t->known);
+        par__zero_add_items(z, t, 0, 1), par__zero_add_items(z, t, 0, 0); // f32 first: data are aligned
+        t->weight_count = t->item_count;
+        for (int kind = 1; kind < PAR__ZERO_KINDS && !weights_only; kind++)
+            par__zero_add_items(z, t, kind, 1);
+    }
+    PAR_FREE(sorted);
+    r = par__zero_share(z, comm, r, why);
+    if (r) par__zero_table_close(t);
+    return r;
+}
+static void par__zero_place_items(par__zero_table *t, int number, size_t most) {
+    if (!most) most = 5000000000u;
+    par__zero_add_files(t, "model", number, 0, t->weight_count, most);
+    par__zero_add_files(t, "optimizer", number, t->weight_count, t->item_count, most);
+}
+static int par__zero_item_of(const par__zero_table *t, int tensor, int kind) {
+    return t->item_of[t->known_of[tensor] * PAR__ZERO_KINDS + kind];
+}
+
+// Where a tensor's elements from `first` on lie in the whole one: element *at of it, so many side by side (at
+// most `most`). *copy: which of the ranks that have them this is.
+static size_t par__zero_whole_place(const par__zero_tensor *t, size_t first, size_t most, size_t *at,
+                                    int *copy) {
+    *at = first, *copy = 0;
+    size_t begun = 0;
+    for (int i = 0; i < t->desc.run_count; i++) {
+        const size_t count = t->desc.runs[i].count, width = t->desc.runs[i].width;
+        const size_t k = first - begun;
+        begun += count;
+        if (first >= begun) continue;
+        *copy = t->desc.runs[i].copy;
+        if (!t->desc.split) return PAR__MIN(most, count - k);
+        *at = t->desc.runs[i].at + (width ? k / width * t->desc.runs[i].stride + k % width : k);
+        return PAR__MIN(most, width ? width - k % width : count - k);
+    }
+    return most;
+}
+// Sums of elements' bits, each mixed with its number: parts of a tensor add up in any order.
+static uint64_t par__zero_checksum(const void *data, size_t element, size_t first, size_t count) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t x = (first + i) * 0x9E3779B97F4A7C15u;
+        uint32_t bits = 0;
+        for (size_t at = 0; at < element; at += 4) {
+            memcpy(&bits, (const char *)data + i * element + at, PAR__MIN((size_t)4, element - at));
+            x = (x ^ bits) * 0xBF58476D1CE4E5B9u, x ^= x >> 32;
+        }
+        sum += x;
+    }
+    return sum;
+}
+static uint64_t par__zero_hash(const char *text, size_t n) { return par__zero_checksum(text, 1, 0, n); }
+
+// >>zero_save -----------------------------------------------------------------------------------------------
+//
+//     manifest.json  ->  model-s000007-... optimizer-s000007-...          the checkpoint
+//     begin              rank 0 makes model-s000008-... with their headers, all ranks write their elements
+//     end                everything is on the disk, its checksums are summed
+//                        manifest.json.tmp, onto the disk, renamed        now s000008 is the checkpoint
+//                        the files of s000007 go
+// Files of a save that was killed go when the next one begins.
+
+typedef struct par__zero_job { // a copy of elements that lie side by side in an item
+    int item;
+    size_t at, count;
+    char *data;
+} par__zero_job;
+typedef struct par__zero_save {
+    par_zero_files how;
+    char dir[1024];
+    par__zero_text note;
+    par__zero_table table;
+    int number, error;
+    uint64_t *sums;      // of this rank's elements of each item; behind them, how many these are
+    par__zero_job *jobs; // of a save in the background
+    size_t job_count, job_room;
+    int threaded;
+    pthread_t thread;
+    uint64_t step; // of when it began
+    float loss_scale;
+    int good_steps, bad_steps;
+} par__zero_save;
+
+static void par__zero_save_elements(par__zero_save *s, int item, size_t at, size_t count, const char *data) {
+    par__zero_file *f = &s->table.files[s->table.item_file[item]];
+    const size_t e = par_dtype_bytes(s->table.items[item].dtype);
+    char path[sizeof s->dir + 80];
+    if (s->error) return;
+    if (f->fd < 0) {
+        snprintf(path, sizeof path, "%s/%s", s->dir, f->name);
+        f->fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (f->fd < 0) return (void)(s->error = errno);
+    }
+    par__zero_transfer t;
+    memset(&t, 0, sizeof t);
+    t.fd = f->fd, t.write = 1, t.memory = (char *)(uintptr_t)data, t.bytes = count * e;
+    t.at = s->table.item_at[item] + at * e;
+    s->error = par__zero_move_now(&t, 0);
+    s->sums[item] += par__zero_checksum(data, e, at, count);
+    s->sums[s->table.item_count + (size_t)item] += count;
+}
+static void par__zero_save_flush(par__zero_save *s) { // everything that this rank has written
+    for (int i = 0; i < s->table.file_count; i++) {
+        par__zero_file *f = &s->table.files[i];
+        if (f->fd >= 0 && fsync(f->fd) && !s->error) s->error = errno;
+        if (f->fd >= 0 && close(f->fd) && !s->error) s->error = errno;
+        f->fd = -1;
+    }
+}
+static void *par__zero_save_thread(void *user) {
+    par__zero_save *s = (par__zero_save *)user;
+    for (size_t i = 0; i < s->job_count; i++)
+        par__zero_save_elements(s, s->jobs[i].item, s->jobs[i].at, s->jobs[i].count, s->jobs[i].data);
+    return par__zero_save_flush(s), (void *)NULL;
+}
+static void par__zero_save_later(par__zero_save *s, int item, size_t at, size_t count, const char *data) {
+    const size_t bytes = count * par_dtype_bytes(s->table.items[item].dtype);
+    if (s->job_count == s->job_room) {
+        const size_t room = 2 * s->job_room + 64;
+        par__zero_job *more = (par__zero_job *)PAR_REALLOC(s->jobs, room * sizeof *more);
+        if (!more) return (void)(s->error = ENOMEM);
+        s->jobs = more, s->job_room = room;
+    }
+    par__zero_job *j = &s->jobs[s->job_count];
+    j->item = item, j->at = at, j->count = count, j->data = (char *)PAR_MALLOC(bytes + 1);
+    if (!j->data) return (void)(s->error = ENOMEM);
+    memcpy(j->data, data, bytes);
+    s->job_count++;
+}
+// Elements [first, first + count) of a tensor here.
+static void par__zero_save_part(par_zero *z, par__zero_save *s, int tensor, int kind, size_t first,
+                                size_t count, const void *data) {
+    const int item = par__zero_item_of(&s->table, tensor, kind);
+    if (item < 0) return;
+    const size_t e = par_dtype_bytes(s->table.items[item].dtype);
+    for (size_t done = 0, n; done < count && !s->error; done += n) {
+        size_t at;
+        int copy;
+        n = par__zero_whole_place(&z->tensors[tensor], first + done, count - done, &at, &copy);
+        const char *from = (const char *)data + done * e;
+        if (copy) continue;
+        if (s->how.background)
+            par__zero_save_later(s, item, at, n, from);
+        else
+            par__zero_save_elements(s, item, at, n, from);
+    }
+}
+static par_result par__zero_save_trained(par_zero *z, par__zero_save *s, int unit, par__zero_pass *p) {
+    const size_t shard = par__zero_shard(z, &z->units[unit], 0);
+    const size_t first = z->desc.central ? 0 : shard * (size_t)z->rank;
+    const size_t until = z->desc.central ? SIZE_MAX : first + shard;
+    for (int found = 1; found;) {
+        par__zero_run r = {0, 0, 0, 0};
+        PAR__ZERO_TRY(par__zero_pass_next(z, p, unit, &found));
+        while (found && par__zero_next_run(z, &p->now, &r)) {
+            const par__zero_tensor *t = &z->tensors[r.tensor];
+            const size_t begin = PAR__MAX(r.at, first);
+            const size_t end = PAR__MIN(PAR__MIN(r.at + r.count, until), t->at + t->count);
+            for (int kind = 0; kind < PAR__ZERO_KINDS && begin < end; kind++) {
+                const float *from = kind ? p->states[kind] : par__zero_weights(z, p);
+                if (from)
+                    par__zero_save_part(z, s, r.tensor, kind, begin - t->at, end - begin,
+                                        from + (begin - p->now.first));
+            }
+        }
+    }
+    return PAR_OK;
+}
+static par_result par__zero_save_frozen(par_zero *z, par__zero_save *s, int tensor) {
+    const par__zero_tensor *t = &z->tensors[tensor];
+    const par__zero_unit *u = &z->units[t->unit];
+    const size_t shard = par__zero_shard(z, u, t->part), first = shard * (size_t)z->rank;
+    const size_t begin = PAR__MAX(first, t->at), end = PAR__MIN(first + shard, t->at + t->count);
+    float room[PAR__ZERO_PIECE];
+    for (size_t at = begin; at < end; at += PAR__ZERO_PIECE) {
+        const size_t n = PAR__MIN((size_t)PAR__ZERO_PIECE, end - at);
+        PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, room, 0));
+        par__zero_save_part(z, s, tensor, 0, at - t->at, n, room);
+    }
+    return PAR_OK;
+}
+static par_result par__zero_save_all(par_zero *z, par__zero_save *s) { // of several replicas the first
+    par__zero_pass p = par__zero_pass_begin(0, z->unit_count, 0);
+    for (int i = 0; i < z->unit_count && !z->group; i++) PAR__ZERO_TRY(par__zero_save_trained(z, s, i, &p));
+    for (int i = 0; i < z->tensor_count && !z->group; i++)
+        if (z->tensors[i].part) PAR__ZERO_TRY(par__zero_save_frozen(z, s, i));
+    return PAR_OK;
+}
+
+// model-s%06d-... or optimizer-s%06d-...: which save it belongs to; -1: it is another file.
+static int par__zero_number_of(const char *name) {
+    int number, part, parts, end = 0;
+    const char *s =
+        strncmp(name, "model-s", 7) ? strncmp(name, "optimizer-s", 11) ? NULL : name + 11 : name + 7;
+    if (!s || sscanf(s, "%6d-%5d-of-%5d.safetensors%n", &number, &part, &parts, &end) < 3) return -1;
+    return end && !s[end] ? number : -1;
+}
+// Files of the save with this number go; or, `others`, those of all others.
+static void par__zero_remove_files(const char *dir, int number, int others) {
+    char path[1400];
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        const int its = par__zero_number_of(e->d_name);
+        if (its < 0 || (its == number) == others) continue;
+        snprintf(path, sizeof path, "%.1024s/%.255s", dir, e->d_name);
+        unlink(path);
+    }
+    if (d) closedir(d);
+}
+// A small file, as a string. NULL: there is none that can be read.
+static char *par__zero_slurp(const char *path, size_t *bytes) {
+    struct stat st;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return NULL;
+    const int ok = !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size < (off_t)1 << 30;
+    char *text = ok ? (char *)PAR_MALLOC((size_t)st.st_size + 1) : NULL;
+    par__zero_transfer t;
+    memset(&t, 0, sizeof t);
+    t.fd = fd, t.memory = text, t.bytes = ok ? (size_t)st.st_size : 0;
+    const int e = text ? par__zero_move_now(&t, 0) : EIO;
+    close(fd);
+    if (e) return PAR_FREE(text), errno = e, (char *)NULL;
+    text[t.bytes] = 0;
+    return *bytes = t.bytes, text;
+}
+
+typedef struct par__zero_manifest {
+    char *text;                                               // of the file
+    uint64_t number, step, loss_scale, good_steps, bad_steps; // loss_scale: its bits
+    char optimizer[16];
+    const char *note, *files, *tensors; // where they stand in the text
+} par__zero_manifest;
+static const char par__zero_self[] = ",\"self\":\""; // what ends a manifest: a checksum of all before it
+static par_result par__zero_read_manifest(const char *dir, par__zero_manifest *m, char *why, size_t room) {
+    char path[1200], key[32];
+    size_t bytes = 0;
+    memset(m, 0, sizeof *m);
+    snprintf(path, sizeof path, "%.1100s/manifest.json", dir);
+    m->text = par__zero_slurp(path, &bytes);
+    if (!m->text) return par__zero_why(why, room, "cannot open %s: %s", path, strerror(errno));
+    char *self = NULL, tail[64];
+    for (char *p = m->text; (p = strstr(p, par__zero_self)) != NULL; p++) self = p;
+    if (self)
+        snprintf(tail, sizeof tail, "%s%016llx\"}\n", par__zero_self,
+                 (unsigned long long)par__zero_hash(m->text, (size_t)(self - m->text)));
+    if (!self || strcmp(self, tail))
+        return par__zero_why(why, room, "%s is damaged, or no checkpoint's", path);
+    const struct {
+        const char *key;
+        uint64_t *to;
+    } numbers[] = {{"number", &m->number},
+                   {"step", &m->step},
+                   {"loss_scale_bits", &m->loss_scale},
+                   {"good_steps", &m->good_steps},
+                   {"bad_steps", &m->bad_steps}};
+    par__json j = {m->text, m->text + bytes, 0};
+    par__json_need(&j, '{');
+    do {
+        par__json_string(&j, key, sizeof key);
+        par__json_need(&j, ':');
+        par__json_skip(&j);
+        const char *at = j.at;
+        par__json_ignore(&j, 0);
+        if (j.bad) break;
+        if (!strcmp(key, "note")) m->note = at;
+        if (!strcmp(key, "files")) m->files = at;
+        if (!strcmp(key, "tensors")) m->tensors = at;
+        par__json value = {at, j.end, 0};
+        if (!strcmp(key, "optimizer")) par__json_string(&value, m->optimizer, sizeof m->optimizer);
+        for (size_t i = 0; i < 5; i++)
+            if (!strcmp(key, numbers[i].key)) *numbers[i].to = par__json_number(&value);
+        j.bad |= value.bad;
+    } while (!j.bad && par__json_take(&j, ','));
+    if (!j.bad && m->note && m->files && m->tensors) return PAR_OK;
+    return par__zero_why(why, room, "%s is damaged", path);
+}
+par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, uint64_t *steps, char *why,
+                              size_t why_bytes) {
+    par__zero_manifest m;
+    const par_result r = par__zero_read_manifest(dir, &m, why, why_bytes);
+    if (!r) {
+        par__json j = {m.note, m.note + strlen(m.note), 0};
+        par__json_text(&j, note, note_bytes, 1);
+        if (steps) *steps = m.step;
+    }
+    return PAR_FREE(m.text), r;
+}
+
+// Rank 0 finds a number, and makes the new files, whole, with their headers.
+static par_result par__zero_save_prepare(par__zero_save *s, char *why, size_t room) {
+    par__zero_manifest m;
+    if (mkdir(s->dir, 0777) && errno != EEXIST)
+        return par__zero_why(why, room, "cannot make the directory %s: %s", s->dir, strerror(errno));
+    const par_result r = par__zero_read_manifest(s->dir, &m, why, room);
+    const int old = (int)m.number, none = r && !m.text && errno == ENOENT;
+    PAR_FREE(m.text);
+    if (r && !none) return r; // whatever it named stays
+    par__zero_remove_files(s->dir, old, 1);
+    return s->number = old % 999999 + 1, PAR_OK;
+}
+static par_result par__zero_save_create(par__zero_save *s, char *why, size_t room) {
+    char path[sizeof s->dir + 80];
+    for (int i = 0; i < s->table.file_count; i++) {
+        par__zero_file *f = &s->table.files[i];
+        if (f->header.failed) return par__zero_why(why, room, "out of memory"), PAR_ERR_MEMORY;
+        snprintf(path, sizeof path, "%s/%s", s->dir, f->name);
+        f->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        int e = f->fd < 0 ? errno : posix_fallocate(f->fd, 0, (off_t)f->bytes);
+        if (e == EOPNOTSUPP || e == EINVAL) e = ftruncate(f->fd, (off_t)f->bytes) ? errno : 0;
+        if (!e && !par__zero_write_all(f->fd, f->header.text, f->header.count)) e = errno;
+        if (e)
+            return par__zero_why(why, room,
+                                 "cannot make %s of %zu bytes: %s; the previous checkpoint is untouched",
+                                 path, f->bytes, strerror(e));
+    }
+    return PAR_OK;
+}
+static par_result par__zero_put_text(const char *dir, const char *name, const par__zero_text *t, char *why,
+                                     size_t room) { // a small file, at once
+    char path[1200], temporary[1210];
+    snprintf(path, sizeof path, "%.1024s/%.100s", dir, name);
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    const int fd =
+        t->failed ? (errno = ENOMEM, -1) : open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int ok = fd >= 0 && par__zero_write_all(fd, t->text, t->count) && !fsync(fd);
+    int e = errno;
+    if (fd >= 0 && close(fd) && ok) ok = 0, e = errno;
+    if (ok && rename(temporary, path)) ok = 0, e = errno;
+    if (ok) return par__zero_sync_directory(path), PAR_OK;
+    unlink(temporary);
+    return par__zero_why(why, room, "cannot write %s: %s; the previous checkpoint is untouched", path,
+                         strerror(e));
+}
+static void par__zero_print_manifest(const par_zero *z, const par__zero_save *s, par__zero_text *m) {
+    const par__zero_table *t = &s->table;
+    uint32_t bits;
+    memcpy(&bits, &s->loss_scale, sizeof bits);
+    par__zero_print(m, "{\"format\":\"par_zero checkpoint\",\"version\":1,\"number\":%d,\"step\":%llu,",
+                    s->number, (unsigned long long)s->step);
+    par__zero_print(
+        m, "\"loss_scale_bits\":%u,\"good_steps\":%d,\"bad_steps\":%d,\"optimizer\":\"%s\",\n\"note\":", bits,
+        s->good_steps, s->bad_steps, par_zero_optimizer_name(z->desc.optimizer));
+    par__zero_quote(m, s->note.text);
+    par__zero_print(m, ",\n\"files\":[");
+    for (int i = 0; i < t->file_count; i++)
+        par__zero_print(
+            m, "%s{\"name\":\"%s\",\"bytes\":%zu,\"header\":\"%016llx\"}", i ? ",\n" : "", t->files[i].name,
+            t->files[i].bytes,
+            (unsigned long long)par__zero_hash(t->files[i].header.text, t->files[i].header.count));
+    par__zero_print(m, "],\n\"tensors\":[");
+    for (size_t i = 0; i < t->item_count; i++) {
+        par__zero_print(m, i ? ",\n{\"name\":" : "{\"name\":");
+        par__zero_quote(m, t->items[i].name);
+        par__zero_print(m, ",\"checksum\":\"%016llx\"}", (unsigned long long)s->sums[i]);
+    }
+    par__zero_print(m, "]");
+    const uint64_t self = m->failed ? 0 : par__zero_hash(m->text, m->count);
+    par__zero_print(m, "%s%016llx\"}\n", par__zero_self, (unsigned long long)self);
+}
+static void par__zero_print_index(const par__zero_table *t, par__zero_text *index) { // of the weights
+    size_t total = 0;
+    for (size_t i = 0; i < t->weight_count; i++) total += t->items[i].bytes;
+    par__zero_print(index, "{\"metadata\":{\"total_size\":%zu},\"weight_map\":{", total);
+    for (size_t i = 0; i < t->weight_count; i++) {
+        par__zero_print(index, i ? ",\n" : "\n");
+        par__zero_quote(index, t->items[i].name);
+        par__zero_print(index, ":\"%s\"", t->files[t->item_file[i]].name);
+    }
+    par__zero_print(index, "}}\n");
+}
+static par_result par__zero_save_commit(par_zero *z, par__zero_save *s, char *why, size_t room) {
+    par__zero_text m, index;
+    memset(&m, 0, sizeof m), memset(&index, 0, sizeof index);
+    par__zero_print_manifest(z, s, &m);
+    par__zero_print_index(&s->table, &index);
+    par_result r = par__zero_put_text(s->dir, "manifest.json", &m, why, room);
+    if (!r) r = par__zero_put_text(s->dir, "model.safetensors.index.json", &index, why, room);
+    if (!r) par__zero_remove_files(s->dir, s->number, 1);
+    return PAR_FREE(m.text), PAR_FREE(index.text), r;
+}
+
+static par_result par__zero_save_open(par_zero *z, const par_zero_files *how, par__zero_save **out) {
+    par_comm *comm = how->comm ? how->comm : z->desc.comm;
+    par__zero_save *s = (par__zero_save *)PAR_MALLOC(sizeof *s);
+    char why[700] = "out of memory to save";
+    if (s) {
+        memset(s, 0, sizeof *s);
+        s->how = *how, s->how.comm = comm;
+        snprintf(s->dir, sizeof s->dir, "%s", how->dir);
+        par__zero_print(&s->note, "%s", how->note ? how->note : "");
+        s->step = z->step, s->loss_scale = z->loss_scale;
+        s->good_steps = z->good_steps, s->bad_steps = z->bad_steps;
+    }
+    *out = s;
+    PAR__ZERO_TRY(par__zero_share(z, comm, s && !s->note.failed ? PAR_OK : PAR_ERR_MEMORY, why));
+    par_result r = PAR_OK;
+    if (par_rank(comm) == 0) r = par__zero_save_prepare(s, why, sizeof why);
+    PAR__ZERO_TRY(par__zero_share(z, comm, r, why));
+    PAR__ZERO_TRY(par_broadcast(&s->number, &s->number, 1, PAR_I32, 0, comm));
+    PAR__ZERO_TRY(par__zero_table_open(z, comm, how->weights_only, &s->table));
+    par__zero_place_items(&s->table, s->number, how->file_bytes);
+    const size_t sums = (2 * s->table.item_count + 1) * sizeof *s->sums;
+    s->sums = (uint64_t *)PAR_MALLOC(sums);
+    if (s->sums)
+        memset(s->sums, 0, sums);
+    else
+        r = PAR_ERR_MEMORY;
+    if (!r && par_rank(comm) == 0) r = par__zero_save_create(s, why, sizeof why);
+    return par__zero_share(z, comm, r, why);
+}
+static void par__zero_save_close(par_zero *z, int failed) {
+    par__zero_save *s = z->save;
+    z->save = NULL;
+    if (!s) return;
+    if (failed && s->number && par_rank(s->how.comm) == 0) par__zero_remove_files(s->dir, s->number, 0);
+    for (size_t i = 0; i < s->job_count; i++) PAR_FREE(s->jobs[i].data);
+    par__zero_table_close(&s->table);
+    PAR_FREE(s->jobs), PAR_FREE(s->sums), PAR_FREE(s->note.text), PAR_FREE(s);
+}
+par_result par_zero_save_begin(par_zero *z, const par_zero_files *how) {
+    if (!z->committed || !how || !how->dir || !how->dir[0] || strlen(how->dir) > 1000)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_save: no directory, or nothing is committed");
+    if (z->save) PAR__ZERO_TRY(par_zero_save_end(z));
+    for (int i = 0; i < z->unit_count; i++) PAR__ZERO_TRY(par_wait(&z->units[i].spreading));
+    par_result r = par__zero_save_open(z, how, &z->save);
+    if (r) return par__zero_save_close(z, 1), r;
+    par__zero_save *s = z->save;
+    if (par__zero_save_all(z, s) && !s->error) s->error = EIO; // the others are told by end
+    s->threaded = how->background && !s->error && !pthread_create(&s->thread, NULL, par__zero_save_thread, s);
+    if (how->background && !s->threaded && !s->error) par__zero_save_thread(s); // then at once
+    return PAR_OK;
+}
+par_result par_zero_save_end(par_zero *z) {
+    par__zero_save *s = z->save;
+    char why[700];
+    if (!s) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_save_end: no save was begun");
+    par_comm *comm = s->how.comm;
+    if (s->threaded) pthread_join(s->thread, NULL);
+    par__zero_save_flush(s);
+    snprintf(why, sizeof why, "cannot write to %.500s: %s; the previous checkpoint is untouched", s->dir,
+             strerror(s->error));
+    par_result r = par__zero_share(z, comm, s->error ? PAR_ERR_FILE : PAR_OK, why);
+    const size_t n = s->table.item_count;
+    if (!r) r = par_all_reduce(s->sums, s->sums, 2 * n, PAR_U64, PAR_SUM, comm);
+    for (size_t i = 0; i < n && !r; i++) // with zeros for what nobody has, or twice what several have
+        if (s->sums[n + i] != s->table.items[i].count)
+            r = PAR__ZERO_FAIL(
+                PAR_ERR_ARGUMENT,
+                "par_zero_save: tensor %s was saved with %llu elements instead of %zu: see `runs` and "
+                "`copy` of par_zero_tensor, and `comm` of par_zero_files",
+                s->table.items[i].name, (unsigned long long)s->sums[n + i], s->table.items[i].count);
+    if (!r) {
+        if (par_rank(comm) == 0) r = par__zero_save_commit(z, s, why, sizeof why);
+        r = par__zero_share(z, comm, r, why);
+    }
+    return par__zero_save_close(z, r != PAR_OK), r;
+}
+par_result par_zero_save(par_zero *z, const par_zero_files *how) {
+    PAR__ZERO_TRY(par_zero_save_begin(z, how));
+    return par_zero_save_end(z);
+}
+
+// >>zero_load -----------------------------------------------------------------------------------------------
+
+typedef struct par__zero_load {
+    par__zero_manifest manifest;
+    par_zero_safetensors *files;
+    int file_count;
+    const par_zero_array **names; // of all files, by name
+    uint64_t *sums, *want;        // of each of them
+    size_t count;
+} par__zero_load;
+
+static void par__zero_load_close(par__zero_load *l) {
+    for (int i = 0; i < l->file_count; i++) par_zero_safetensors_close(&l->files[i]);
+    PAR_FREE(l->files), PAR_FREE(l->names), PAR_FREE(l->sums), PAR_FREE(l->want), PAR_FREE(l->manifest.text);
+}
+static size_t par__zero_find(const par__zero_load *l, const char *name) { // l->count: it is not there
+    size_t low = 0, high = l->count;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        const int order = strcmp(l->names[middle]->name, name);
+        if (!order) return middle;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return l->count;
+}
+// The next {"name": ..., "word": "hex", "bytes": n} of a list; 0: there is none.
+static int par__zero_next_row(par__json *j, char *name, size_t room, const char *word, uint64_t *hex,
+                              uint64_t *bytes) {
+    char key[32], digits[20];
+    if (!par__json_take(j, '{')) return 0;
+    do {
+        par__json_string(j, key, sizeof key);
+        par__json_need(j, ':');
+        if (!strcmp(key, "name"))
+            par__json_string(j, name, room);
+        else if (!strcmp(key, word))
+            par__json_string(j, digits, sizeof digits), *hex = strtoull(digits, NULL, 16);
+        else if (!strcmp(key, "bytes"))
+            *bytes = par__json_number(j);
+        else
+            par__json_ignore(j, 0);
+    } while (!j->bad && par__json_take(j, ','));
+    par__json_need(j, '}');
+    par__json_take(j, ',');
+    return !j->bad;
+}
+// The files that the manifest names, each as it was written.
+static par_result par__zero_load_files(par__zero_load *l, const char *dir, int weights_only, char *why,
+                                       size_t room) {
+    char name[PAR_ZERO_NAME], path[1400];
+    uint64_t hash = 0, bytes = 0, n;
+    par__json j = {l->manifest.files, l->manifest.files + strlen(l->manifest.files), 0};
+    par__json_need(&j, '[');
+    while (par__zero_next_row(&j, name, sizeof name, "header", &hash, &bytes)) {
+        if (weights_only && strncmp(name, "model-", 6)) continue;
+        par_zero_safetensors *more =
+            (par_zero_safetensors *)PAR_REALLOC(l->files, (size_t)(l->file_count + 1) * sizeof *more);
+        if (!more) return par__zero_why(why, room, "out of memory to load"), PAR_ERR_MEMORY;
+        l->files = more;
+        par_zero_safetensors *f = &l->files[l->file_count];
+        snprintf(path, sizeof path, "%.1024s/%s", dir, name);
+        const par_result r = par_zero_safetensors_open(path, f);
+        if (r) return par__zero_why(why, room, "%s", f->why), r;
+        l->file_count++, l->count += f->count;
+        memcpy(&n, f->map, 8);
+        if (f->bytes != bytes || par__zero_hash((const char *)f->map, (size_t)n + 8) != hash)
+            return par__zero_why(why, room, "%s is not the file that was saved", path);
+    }
+    return PAR_OK;
+}
+static par_result par__zero_load_names(par__zero_load *l, char *why, size_t room) { // and their checksums
+    char name[PAR_ZERO_NAME];
+    uint64_t sum = 0, unused;
+    size_t n = 0;
+    l->names = (const par_zero_array **)PAR_MALLOC((l->count + 1) * sizeof *l->names);
+    l->sums = (uint64_t *)PAR_MALLOC((l->count + 1) * sizeof *l->sums);
+    l->want = (uint64_t *)PAR_MALLOC((l->count + 1) * sizeof *l->want);
+    if (!l->names || !l->sums || !l->want)
+        return par__zero_why(why, room, "out of memory to load"), PAR_ERR_MEMORY;
+    memset(l->sums, 0, (l->count + 1) * sizeof *l->sums),
+        memset(l->want, 0, (l->count + 1) * sizeof *l->want);
+    for (int i = 0; i < l->file_count; i++)
+        for (size_t k = 0; k < l->files[i].count; k++) l->names[n++] = &l->files[i].list[k];
+    if (n) qsort(l->names, n, sizeof *l->names, par__zero_by_name);
+    for (size_t i = 1; i < n; i++)
+        if (!strcmp(l->names[i - 1]->name, l->names[i]->name))
+            return par__zero_why(why, room, "tensor %s stands in two of its files", l->names[i]->name);
+    par__json j = {l->manifest.tensors, l->manifest.tensors + strlen(l->manifest.tensors), 0};
+    par__json_need(&j, '[');
+    while (par__zero_next_row(&j, name, sizeof name, "checksum", &sum, &unused)) {
+        const size_t i = par__zero_find(l, name);
+        if (i < l->count) l->want[i] = sum;
+    }
+    return PAR_OK;
+}
+// The model's tensors and the checkpoint's are the same.
+static par_result par__zero_load_check(const par__zero_load *l, const par__zero_table *t, char *why,
+                                       size_t room) {
+    for (size_t i = 0; i < t->item_count; i++) {
+        const par_zero_array *a = &t->items[i], *b;
+        const size_t at = par__zero_find(l, a->name);
+        if (at == l->count)
+            return par__zero_why(why, room, "tensor %s is missing%s", a->name,
+                                 i < t->weight_count ? "" : " (weights alone load with weights_only)");
+        b = l->names[at];
+        if (a->dims != b->dims || memcmp(a->shape, b->shape, sizeof a->shape))
+            return par__zero_why(why, room, "tensor %s has another shape: %zu x %zu instead of %zu x %zu",
+                                 a->name, b->shape[0], b->dims > 1 ? b->shape[1] : 1, a->shape[0],
+                                 a->dims > 1 ? a->shape[1] : 1);
+        if (b->dtype != PAR_F32 && b->dtype != PAR_BF16 && b->dtype != PAR_F16 && b->dtype != PAR_F64)
+            return par__zero_why(why, room, "tensor %s has no floating-point dtype", a->name);
+        l->sums[at] = 1; // seen
+    }
+    for (size_t i = 0; i < l->count; i++)
+        if (!l->sums[i])
+            return par__zero_why(why, room, "tensor %s is not one of the model's", l->names[i]->name);
+    return PAR_OK;
+}
+// Each rank sums its share of every tensor.
+static par_result par__zero_load_verify(par__zero_load *l, par_comm *comm) {
+    const size_t n = (size_t)par_size(comm), me = (size_t)par_rank(comm);
+    for (size_t i = 0; i < l->count; i++) {
+        const par_zero_array *a = l->names[i];
+        const size_t first = a->count / n * me + PAR__MIN(me, a->count % n), e = par_dtype_bytes(a->dtype);
+        l->sums[i] = par__zero_checksum((const char *)a->data + first * e, e, first,
+                                        a->count / n + (me < a->count % n));
+    }
+    return par_all_reduce(l->sums, l->sums, l->count, PAR_U64, PAR_SUM, comm);
+}
+
+void par_zero_safetensors_read(const par_zero_array *array, size_t first, size_t count, float *values) {
+    double room[256]; // data in a file may lie anywhere
+    const size_t e = par_dtype_bytes(array->dtype);
+    for (size_t at = 0; at < count; at += 256) {
+        const size_t n = PAR__MIN((size_t)256, count - at);
+        memcpy(room, (const char *)array->data + (first + at) * e, n * e);
+        par_cast(values + at, PAR_F32, room, array->dtype, n);
+    }
+}
+typedef struct par__zero_source {
+    const par_zero_array *array;
+    const par__zero_tensor *tensor;
+} par__zero_source;
+static void par__zero_give_array(void *user, size_t first, size_t count, float *values) {
+    const par__zero_source *s = (const par__zero_source *)user;
+    for (size_t done = 0, n; done < count; done += n) {
+        size_t at;
+        int copy;
+        n = par__zero_whole_place(s->tensor, first + done, count - done, &at, &copy);
+        par_zero_safetensors_read(s->array, at, n, values + done);
+    }
+}
+static par_result par__zero_load_all(par_zero *z, const par__zero_load *l, const par__zero_table *t) {
+    static const par_zero_what what[PAR__ZERO_KINDS] = {PAR_ZERO_VALUE, PAR_ZERO_MOMENT1, PAR_ZERO_MOMENT2,
+                                                        PAR_ZERO_EMA};
+    for (int i = 0; i < z->tensor_count; i++)
+        for (int kind = 0; kind < PAR__ZERO_KINDS; kind++) {
+            const int item = par__zero_item_of(t, i, kind);
+            if (item < 0) continue;
+            par__zero_source s = {l->names[par__zero_find(l, t->items[item].name)], &z->tensors[i]};
+            PAR__ZERO_TRY(par_zero_fill(z, i, what[kind], par__zero_give_array, &s));
+        }
+    return PAR_OK;
+}
+static void par__zero_load_numbers(par_zero *z, const par__zero_manifest *m) {
+    const uint32_t bits = (uint32_t)m->loss_scale;
+    z->step = m->step, z->good_steps = (int)m->good_steps, z->bad_steps = (int)m->bad_steps;
+    if (z->desc.loss_scale > 0) memcpy(&z->loss_scale, &bits, sizeof bits);
+}
+// What this rank can find out alone.
+static par_result par__zero_load_open(const par_zero *z, const par_zero_files *how, const par__zero_table *t,
+                                      par__zero_load *l, char *why, size_t room) {
+    const char *optimizer = par_zero_optimizer_name(z->desc.optimizer);
+    par_result r = par__zero_read_manifest(how->dir, &l->manifest, why, room);
+    if (!r && !how->weights_only && strcmp(l->manifest.optimizer, optimizer))
+        r = par__zero_why(why, room,
+                          "it was saved with %s, and the optimizer is %s: load it with weights_only",
+                          l->manifest.optimizer, optimizer);
+    if (!r) r = par__zero_load_files(l, how->dir, how->weights_only, why, room);
+    if (!r) r = par__zero_load_names(l, why, room);
+    return r ? r : par__zero_load_check(l, t, why, room);
+}
+par_result par_zero_load(par_zero *z, const par_zero_files *how) {
+    par__zero_table t;
+    par__zero_load l;
+    char wrong[512] = "", why[700];
+    if (!z->committed || !how || !how->dir || !how->dir[0])
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_load: no directory, or nothing is committed");
+    par_comm *comm = how->comm ? how->comm : z->desc.comm;
+    memset(&l, 0, sizeof l);
+    if (z->save) PAR__ZERO_TRY(par_zero_save_end(z));
+    PAR__ZERO_TRY(par__zero_table_open(z, comm, how->weights_only, &t));
+    par_result r = par__zero_load_open(z, how, &t, &l, wrong, sizeof wrong);
+    snprintf(why, sizeof why, "cannot load the checkpoint %.150s: %s", how->dir, wrong);
+    r = par__zero_share(z, comm, r, why);
+    if (!r) r = par__zero_load_verify(&l, comm);
+    for (size_t i = 0; i < l.count && !r; i++)
+        if (l.sums[i] != l.want[i])
+            r = PAR__ZERO_FAIL(
+                PAR_ERR_FILE,
+                "cannot load the checkpoint %s: the checksum of tensor %s is wrong: it is damaged", how->dir,
+                l.names[i]->name);
+    if (!r && !how->weights_only) par__zero_load_numbers(z, &l.manifest);
+    if (!r) r = par__zero_load_all(z, &l, &t);
+    par__zero_load_close(&l), par__zero_table_close(&t);
+    return r;
 }
 
 // >>zero_schedule -------------------------------------------------------------------------------------------

@@ -580,6 +580,511 @@ static void no_room(par_comm *w) { // for what is offloaded: an error that says 
     setrlimit(RLIMIT_FSIZE, &old);
 }
 
+// ---- checkpoints ------------------------------------------------------------------------------------------
+
+static void remove_dir(par_comm *w, const char *path) { // and what is in it
+    CHECK_OK(w, par_barrier(w));
+    if (par_rank(w)) return;
+    char file[700];
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
+        unlink(file);
+    }
+    if (d) closedir(d);
+    CHECK(w, rmdir(path) == 0);
+}
+static par_zero_files files_of(par_comm *w, const char *dir) {
+    par_zero_files f;
+    memset(&f, 0, sizeof f);
+    f.dir = dir, f.comm = w, f.note = "a \"note\",\n\\ of \xc3\xa4 line";
+    return f;
+}
+// All weights (and averages) after some more steps, with the norm of each step behind them.
+enum { TRAIL = 2 * TENSORS * MOST + 32 };
+static float *go_on(par_comm *w, run *r, int steps) {
+    float *all = (float *)calloc(TRAIL, sizeof *all);
+    for (int i = 0; i < steps; i++) one_step(w, r, 1), all[2 * TENSORS * MOST + i] = (float)r->report.norm;
+    for (int t = 0; t < TENSORS; t++) {
+        CHECK_OK(w, par_zero_read(r->z, t, PAR_ZERO_VALUE, all + t * MOST));
+        if (r->desc.ema > 0) CHECK_OK(w, par_zero_read(r->z, t, PAR_ZERO_EMA, all + (TENSORS + t) * MOST));
+    }
+    CHECK_OK(w, par_zero_close(r->z));
+    return all;
+}
+static void checkpoints(par_comm *w) { // any number of ranks and stage goes on from any other's, to the bit
+    enum { C = 8 };
+    const int n = par_size(w);
+    char dir[256], where[300], note[64], why[700];
+    uint64_t steps;
+    par_comm *half = NULL, *alone;
+    CHECK(w, n > 0);
+    if (C % n) return;
+    scratch_dir(w, dir, sizeof dir);
+    snprintf(where, sizeof where, "file:%s", dir);
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
+    if (n > 1) CHECK_OK(w, par_split(w, par_rank(w) / (n / 2), 0, &half));
+    for (int stage = 0; stage < 5; stage++) { // each with another optimizer, on each number of ranks
+        const int o = (stage + n) % PAR_ZERO_OPTIMIZER_COUNT;
+        run r = plain_run(w, stage & 3, (par_zero_optimizer)o);
+        par_zero_files f = files_of(w, dir);
+        r.desc.canonical_shards = C, r.desc.micro_steps = C / n, r.desc.central = stage == 4;
+        r.desc.param_dtype = (o + stage) & 1 ? PAR_BF16 : PAR_F32, r.desc.stochastic_rounding = 1;
+        r.desc.ema = o & 1 ? 0.5f : 0, r.desc.offload_states = stage == 2 ? where : NULL;
+        f.background = o & 1, f.file_bytes = stage & 1 ? 6000 : 0;
+        open_run(w, &r);
+        for (int i = 0; i < 3; i++) one_step(w, &r, 1);
+        CHECK_OK(w, par_zero_save_begin(r.z, &f));
+        if (!f.background) CHECK_OK(w, par_zero_save_end(r.z));
+        for (int i = 0; i < 2; i++) one_step(w, &r, 1); // not in the checkpoint
+        if (f.background) CHECK_OK(w, par_zero_save_end(r.z));
+        CHECK_OK(w, par_zero_load_note(dir, note, sizeof note, &steps, why, sizeof why));
+        CHECK(w, steps == 3 && !strcmp(note, f.note));
+        float *want = go_on(w, &r, 8);
+        for (int kind = 0; kind < 5; kind++)
+            for (int group = 0; group < 3; group++) {
+                run q = r;
+                if ((TEST_FEWER && (kind + group + stage) % 4) || (group == 1 && n < 4)) continue;
+                q.desc.comm = f.comm = group == 0 ? w : group == 1 ? half : alone;
+                q.desc.stage = kind & 3, q.desc.central = kind == 4;
+                q.desc.micro_steps = C / par_size(q.desc.comm);
+                q.desc.offload_states = kind == 3 ? where : NULL;
+                q.desc.offload_parameters = kind == 3 ? "host" : NULL;
+                open_run(w, &q);
+                CHECK_OK(w, par_zero_load(q.z, &f));
+                CHECK(w, par_zero_steps(q.z) == 3);
+                for (int i = 0; i < 2; i++) one_step(w, &q, 1);
+                float *got = go_on(w, &q, 8);
+                CHECK(w, !memcmp(want, got, TRAIL * sizeof *got));
+                free(got);
+            }
+        free(want);
+    }
+    if (half) CHECK_OK(w, par_close(half));
+    CHECK_OK(w, par_close(alone));
+    remove_dir(w, dir);
+}
+static void precision_changes(par_comm *w) { // and weights without states
+    char dir[256];
+    scratch_dir(w, dir, sizeof dir);
+    run r = plain_run(w, 3, PAR_ZERO_ADAMW), q = plain_run(w, 1, PAR_ZERO_LION);
+    par_zero_files f = files_of(w, dir);
+    float a[MOST], b[MOST];
+    r.desc.param_dtype = PAR_BF16, f.weights_only = 1;
+    open_run(w, &r), open_run(w, &q);
+    one_step(w, &r, 1);
+    CHECK_OK(w, par_zero_save(r.z, &f));
+    CHECK_OK(w, par_zero_load(q.z, &f));
+    CHECK(w, par_zero_steps(q.z) == 0);
+    for (int t = 0; t < TENSORS; t++) {
+        CHECK_OK(w, par_zero_read(r.z, t, PAR_ZERO_VALUE, a));
+        CHECK_OK(w, par_zero_read(q.z, t, PAR_ZERO_VALUE, b));
+        CHECK(w, !memcmp(a, b, count_of(t) * sizeof *a));
+    }
+    f.weights_only = 0;
+    CHECK(w, par_zero_load(r.z, &f) == PAR_ERR_FILE && says(w, "weights_only") && says(w, "t0.exp_avg"));
+    CHECK(w, par_zero_load(q.z, &f) == PAR_ERR_FILE && says(w, "saved with adamw") && says(w, "lion"));
+    CHECK_OK(w, par_zero_close(r.z));
+    CHECK_OK(w, par_zero_close(q.z));
+    remove_dir(w, dir);
+}
+
+// A tensor of 12 x 10 as each of n ranks of tp has it: rows in two segments, columns, or all of it.
+enum { ROWS = 24, COLS = 24 };
+typedef struct tp_model {
+    par_zero *z;
+    par_comm *self;
+    int n, rank;
+} tp_model;
+static size_t whole_index(const tp_model *m, int tensor, size_t i) { // of local element i
+    const size_t n = (size_t)m->n, k = (size_t)m->rank;
+    if (tensor == 0) { // rows of two segments of ROWS / 2, each split
+        const size_t per = ROWS / 2 / n * COLS;
+        return i < per ? k * per + i : ROWS / 2 * COLS + k * per + (i - per);
+    }
+    if (tensor == 1) return i / (COLS / n) * COLS + k * (COLS / n) + i % (COLS / n);
+    return i;
+}
+static void give_whole(void *user, size_t first, size_t count, float *values) {
+    const tp_model *m = (const tp_model *)((void **)user)[0];
+    const int tensor = *(const int *)((void **)user)[1];
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)(1000 * tensor) + (float)whole_index(m, tensor, first + i);
+}
+static void open_tp(par_comm *w, tp_model *m, par_comm *self, int n, int rank, int fill) {
+    par_zero_desc d;
+    memset(&d, 0, sizeof d);
+    m->self = d.comm = self, m->n = n, m->rank = rank;
+    CHECK_OK(w, par_zero_open(&d, &m->z));
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"rows", "cols", "both"};
+        const size_t s = (size_t)n, k = (size_t)rank;
+        par_zero_tensor t;
+        memset(&t, 0, sizeof t);
+        t.name = names[i], t.dims = 2, t.split = 1, t.whole[0] = ROWS, t.whole[1] = COLS;
+        t.shape[0] = i == 0 ? ROWS / s : ROWS, t.shape[1] = i == 1 ? COLS / s : COLS;
+        t.run_count = i == 0 ? 2 : 1;
+        for (int j = 0; j < t.run_count; j++) {
+            t.runs[j].count = t.shape[0] * t.shape[1] / (size_t)t.run_count;
+            t.runs[j].at = i == 0   ? (size_t)j * ROWS / 2 * COLS + k * t.runs[j].count
+                           : i == 1 ? k * (COLS / s)
+                                    : 0;
+            if (i == 1) t.runs[j].width = COLS / s, t.runs[j].stride = COLS;
+            t.runs[j].replicas = i == 2 ? n : 1, t.runs[j].copy = i == 2 ? rank : 0;
+        }
+        CHECK(w, par_zero_add(m->z, &t) == i);
+    }
+    CHECK_OK(w, par_zero_commit(m->z));
+    for (int i = 0; i < 3 && fill; i++) {
+        void *user[2] = {m, &i};
+        CHECK_OK(w, par_zero_fill(m->z, i, PAR_ZERO_VALUE, give_whole, user));
+    }
+}
+static void expect_tp(par_comm *w, tp_model *m) {
+    float got[ROWS * COLS];
+    for (int i = 0; i < 3; i++) {
+        const size_t n = ROWS * COLS / (i == 2 ? 1 : (size_t)m->n);
+        CHECK_OK(w, par_zero_read(m->z, i, PAR_ZERO_VALUE, got));
+        for (size_t k = 0; k < n; k++) CHECK(w, got[k] == (float)(1000 * i) + (float)whole_index(m, i, k));
+    }
+    CHECK_OK(w, par_zero_close(m->z));
+}
+static void tensor_parallel(par_comm *w) { // parts of tensors become whole ones, and parts for another number
+    const int n = par_size(w);
+    char dir[256], path[600];
+    par_comm *self;
+    tp_model m;
+    par_zero_files f;
+    par_zero_safetensors s;
+    CHECK(w, n > 0);
+    if (12 % n) return;
+    scratch_dir(w, dir, sizeof dir);
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
+    f = files_of(w, dir);
+    open_tp(w, &m, self, n, par_rank(w), 1);
+    CHECK_OK(w, par_zero_save(m.z, &f));
+    CHECK_OK(w, par_zero_close(m.z));
+    snprintf(path, sizeof path, "%s/model-s000001-00001-of-00001.safetensors", dir);
+    CHECK(w, par_zero_safetensors_open(path, &s) == PAR_OK && s.count == 3);
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"rows", "cols", "both"};
+        const par_zero_array *a = par_zero_safetensors_find(&s, names[i]);
+        CHECK(w, a && a->dims == 2 && a->shape[0] == ROWS && a->shape[1] == COLS && a->dtype == PAR_F32);
+        for (size_t k = 0; k < ROWS * COLS && a; k++)
+            CHECK(w, ((const float *)a->data)[k] == (float)(1000 * i) + (float)k);
+    }
+    par_zero_safetensors_close(&s);
+    open_tp(w, &m, self, n, par_rank(w), 0);
+    CHECK_OK(w, par_zero_load(m.z, &f));
+    expect_tp(w, &m);
+    f.comm = self; // each rank alone, in as many parts as it likes
+    for (int parts = 1; parts < 5; parts++) {
+        const int part = par_rank(w) % parts;
+        open_tp(w, &m, self, parts, part, 0);
+        CHECK_OK(w, par_zero_load(m.z, &f));
+        expect_tp(w, &m);
+    }
+    CHECK_OK(w, par_close(self));
+    remove_dir(w, dir);
+}
+static void open_stage(par_comm *w, par_zero **z, par_comm *self, int stage, size_t rows, int copy) {
+    par_zero_desc d;
+    par_zero_tensor t;
+    char name[32];
+    memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+    d.comm = self;
+    CHECK_OK(w, par_zero_open(&d, z));
+    for (int i = 0; i < 3; i++) { // the last one is on all ranks
+        snprintf(name, sizeof name, i == 2 ? "tied" : "stage%d.%d", stage, i);
+        t.name = name, t.dims = 2, t.shape[0] = i == 2 ? rows : 3, t.shape[1] = 5;
+        t.run_count = i == 2, t.runs[0].count = rows * 5, t.runs[0].copy = copy;
+        CHECK(w, par_zero_add(*z, &t) == i);
+    }
+    CHECK_OK(w, par_zero_commit(*z));
+}
+static void give_number(void *user, size_t first, size_t count, float *values) {
+    for (size_t i = 0; i < count; i++) values[i] = *(const float *)user + (float)(first + i);
+}
+static void pipeline(par_comm *w) { // ranks have different tensors, and one of them in common
+    const int n = par_size(w), other = n - 1 - par_rank(w);
+    char dir[256];
+    par_comm *self;
+    par_zero *z;
+    float got[15];
+    scratch_dir(w, dir, sizeof dir);
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
+    par_zero_files f = files_of(w, dir);
+    open_stage(w, &z, self, par_rank(w), 3, par_rank(w));
+    for (int i = 0; i < 3; i++) {
+        float value = i == 2 ? 7 : (float)(100 * par_rank(w) + 20 * i);
+        CHECK_OK(w, par_zero_fill(z, i, PAR_ZERO_VALUE, give_number, &value));
+    }
+    CHECK_OK(w, par_zero_save(z, &f));
+    CHECK_OK(w, par_zero_close(z));
+    open_stage(w, &z, self, other, 3, 0);
+    const par_result r = par_zero_load(z, &f);
+    CHECK(w, r == PAR_OK);
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(w, par_zero_read(z, i, PAR_ZERO_VALUE, got));
+        for (int k = 0; k < 15; k++)
+            CHECK(w, got[k] == (i == 2 ? 7 : (float)(100 * other + 20 * i)) + (float)k);
+    }
+    CHECK_OK(w, par_zero_close(z));
+    if (n > 1) {
+        open_stage(w, &z, self, par_rank(w), par_rank(w) ? 3 : 4, 0);
+        CHECK(w, par_zero_save(z, &f) == PAR_ERR_MISMATCH && says(w, "tensor tied is not the same"));
+        CHECK_OK(w, par_zero_close(z));
+        open_stage(w, &z, self, par_rank(w), 3, 0); // every rank calls itself the first to have it
+        CHECK(w, par_zero_save(z, &f) == PAR_ERR_ARGUMENT && says(w, "tensor tied was saved"));
+        CHECK_OK(w, par_zero_close(z));
+        open_stage(w, &z, self, 0, 3, 0); // the others' are extra
+        CHECK(w, par_zero_load(z, &f) == PAR_ERR_FILE && says(w, "stage1.0 is not one of the model's"));
+        CHECK_OK(w, par_zero_close(z));
+    }
+    CHECK_OK(w, par_close(self));
+    remove_dir(w, dir);
+}
+
+// ---- damaged files ----------------------------------------------------------------------------------------
+
+static void put_file(const char *path, const void *bytes, size_t n) {
+    FILE *f = fopen(path, "wb");
+    if (f) fwrite(bytes, 1, n, f), fclose(f);
+}
+static char *get_file(const char *path, size_t *n) { return par__zero_slurp(path, n); }
+static void headers(par_comm *w) { // what is wrong with a safetensors file is an error that names the tensor
+    static const struct {
+        const char *header, *says;
+        size_t bytes;
+    } cases[] = {
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", NULL, 8},
+        {"{\"__metadata__\":{\"x\":\"\\u00e9\\ud83d\\ude00\"},\"\\u00e9\\/"
+         "\":{\"shape\":[],\"dtype\":\"F64\",\"data_offsets\":[0,8]}} ",
+         NULL, 8},
+        {"{}", NULL, 0},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},\"b\":{\"dtype\":\"BOOL\","
+         "\"shape\":[1,1,1,1,1,8],\"data_offsets\":[0,8]}}",
+         NULL, 8},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", "tensor a: its data lie beyond",
+         7},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", "more data", 9},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", "tensor a: its shape", 8},
+        {"{\"a\":{\"dtype\":\"F31\",\"shape\":[2],\"data_offsets\":[0,8]}}", "tensor a: its dtype", 8},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296,4],\"data_offsets\":[0,8]}}",
+         "tensor a: its shape", 8},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,8],\"data_offsets\":[0,8]}}", "8 dimensions",
+         8},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,18446744073709551616]}}", "damaged", 8},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"U8\",\"shape\":["
+         "4],\"data_offsets\":[4,8]}}",
+         "a stands there twice", 8},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":["
+         "5],\"data_offsets\":[3,8]}}",
+         "tensor b does not begin", 8},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,8]}}", "tensor a does not begin", 8},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"shape\":[8],\"data_offsets\":[0,8]}}", "damaged", 8},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[8]}}", "damaged", 8},
+        {"{\"a\\u0000\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}", "damaged", 8},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}", "damaged", 8},
+        {"[[[[[[[[[[", "damaged", 8},
+        {"", "damaged", 8},
+    };
+    char dir[256], path[300], file[1024];
+    scratch_dir(w, dir, sizeof dir);
+    snprintf(path, sizeof path, "%s/x", dir);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        par_zero_safetensors s;
+        const uint64_t n = strlen(cases[i].header);
+        memset(file, 0, sizeof file);
+        memcpy(file, &n, 8), memcpy(file + 8, cases[i].header, n);
+        put_file(path, file, 8 + n + cases[i].bytes);
+        const par_result r = par_zero_safetensors_open(path, &s);
+        const int right = cases[i].says ? r == PAR_ERR_FILE && strstr(s.why, cases[i].says) : r == PAR_OK;
+        if (!right) fprintf(stderr, "%s gives \"%s\"\n", cases[i].header, s.why);
+        CHECK(w, right);
+        if (!r) par_zero_safetensors_close(&s);
+    }
+    CHECK_OK(w, par_barrier(w));
+    remove_dir(w, dir);
+}
+static void
+damage(par_comm *w) { // every file in turn, cut off or with another byte, is an error that names it
+    char dir[256], path[600];
+    scratch_dir(w, dir, sizeof dir);
+    run r = plain_run(w, 2, PAR_ZERO_ADAMW);
+    par_zero_files f = files_of(w, dir);
+    f.file_bytes = 8000;
+    open_run(w, &r);
+    one_step(w, &r, 1);
+    CHECK_OK(w, par_zero_save(r.z, &f));
+    DIR *d = opendir(dir);
+    int files = 0;
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        size_t n = 0;
+        if (e->d_name[0] == '.' || strstr(e->d_name, "index")) continue;
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        char *good = get_file(path, &n);
+        for (int how = 0; how < 10 && good; how++) {
+            const size_t at = how ? (size_t)how * (n - 1) / 9 : n;
+            char *bad = (char *)malloc(n);
+            memcpy(bad, good, n);
+            if (how) bad[at] ^= (char)(1 << how % 8);
+            CHECK_OK(w, par_barrier(w));
+            if (par_rank(w) == 0) put_file(path, bad, how ? n : n - 1);
+            CHECK_OK(w, par_barrier(w));
+            const par_result result = par_zero_load(r.z, &f);
+            CHECK(w, result == PAR_ERR_FILE && says(w, dir));
+            free(bad);
+        }
+        CHECK_OK(w, par_barrier(w));
+        if (par_rank(w) == 0) put_file(path, good, n);
+        CHECK_OK(w, par_barrier(w));
+        free(good), files++;
+    }
+    if (d) closedir(d);
+    CHECK(w, files >= 8);
+    CHECK_OK(w, par_zero_load(r.z, &f));
+    CHECK_OK(w, par_zero_close(r.z));
+    remove_dir(w, dir);
+}
+static void strict(par_comm *w) { // a tensor too many, too few, or of another shape
+    static const char *const want[] = {"tensor c is missing", "tensor b is not one of the model's",
+                                       "tensor b has another shape: 3 x 4 instead of 4 x 3",
+                                       "two tensors are called"};
+    char dir[256];
+    scratch_dir(w, dir, sizeof dir);
+    par_zero_files f = files_of(w, dir);
+    for (int kind = -1; kind < 4; kind++) {
+        par_zero_desc d;
+        par_zero *z;
+        memset(&d, 0, sizeof d);
+        d.comm = w, d.stage = 3;
+        CHECK_OK(w, par_zero_open(&d, &z));
+        for (int i = 0; i < 3; i++) {
+            par_zero_tensor t;
+            memset(&t, 0, sizeof t);
+            t.name = i == 0 ? "a" : i == 1 ? "b" : kind == 3 ? "a" : "c";
+            t.dims = 2, t.shape[0] = kind == 2 && i ? 4 : 3, t.shape[1] = kind == 2 && i ? 3 : 4;
+            if ((i == 2 && kind != 0 && kind != 3) || (i == 1 && kind == 1)) continue;
+            CHECK(w, par_zero_add(z, &t) >= 0);
+        }
+        CHECK_OK(w, par_zero_commit(z));
+        if (kind == -1) CHECK_OK(w, par_zero_save(z, &f));
+        if (kind >= 0) CHECK(w, par_zero_load(z, &f) != PAR_OK && says(w, want[kind]));
+        CHECK_OK(w, par_zero_close(z));
+    }
+    run r = plain_run(w, 0, PAR_ZERO_SGD);
+    open_run(w, &r);
+    f.dir = "/nonexistent/x";
+    CHECK(w, par_zero_save(r.z, &f) == PAR_ERR_FILE && says(w, "cannot make the directory /nonexistent/x"));
+    CHECK(w, par_zero_load(r.z, &f) == PAR_ERR_FILE && says(w, "cannot open /nonexistent/x/manifest.json"));
+    CHECK(w, par_zero_save_end(r.z) == PAR_ERR_ARGUMENT && says(w, "no save was begun"));
+    CHECK_OK(w, par_zero_close(r.z));
+    remove_dir(w, dir);
+}
+static void full(par_comm *w) { // the disk: an error on all ranks, and the previous checkpoint loads
+    struct rlimit old, small;
+    char dir[256];
+    scratch_dir(w, dir, sizeof dir);
+    par_zero_files f = files_of(w, dir);
+    run r = plain_run(w, 1, PAR_ZERO_ADAMW);
+    float want[MOST], got[MOST];
+    open_run(w, &r);
+    one_step(w, &r, 1);
+    CHECK_OK(w, par_zero_save(r.z, &f));
+    CHECK_OK(w, par_zero_read(r.z, 2, PAR_ZERO_VALUE, want));
+    const int files = files_in(dir);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old);
+    for (int who = 0; who < 2; who++) // rank 0 makes the files; another one cannot write into them
+        for (f.background = 0; f.background < 2; f.background++) {
+            one_step(w, &r, 1);
+            small = old, small.rlim_cur = 4000;
+            if (par_rank(w) == (who ? par_size(w) - 1 : 0)) setrlimit(RLIMIT_FSIZE, &small);
+            CHECK_OK(w, par_barrier(w));
+            const par_result result = par_zero_save(r.z, &f);
+            CHECK(w, result == PAR_ERR_FILE && says(w, "the previous checkpoint is untouched"));
+            setrlimit(RLIMIT_FSIZE, &old);
+            CHECK_OK(w, par_barrier(w));
+            CHECK(w, files_in(dir) == files);
+            CHECK_OK(w, par_barrier(w));
+        }
+    CHECK_OK(w, par_zero_load(r.z, &f));
+    CHECK_OK(w, par_zero_read(r.z, 2, PAR_ZERO_VALUE, got));
+    CHECK(w, !memcmp(want, got, count_of(2) * 4) && par_zero_steps(r.z) == 1);
+    CHECK_OK(w, par_zero_close(r.z));
+    remove_dir(w, dir);
+}
+// One that saves again and again, all elements its number of steps.
+static void give_steps(void *user, size_t first, size_t count, float *values) {
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)*(const uint64_t *)user + 0.001f * (float)(first + i);
+}
+static void open_counted(par_comm *w, run *r, int stage) {
+    *r = plain_run(w, stage, PAR_ZERO_ADAMW);
+    open_run(w, r);
+}
+static void save_for_ever(const char *dir, int stage) {
+    par_comm *w;
+    run r;
+    setenv("PAR_RANKS", "2", 1);
+    if (par_open(NULL, &w)) _exit(1);
+    open_counted(w, &r, stage);
+    par_zero_files f = files_of(w, dir);
+    f.background = stage & 1, f.file_bytes = 9000;
+    if (par_zero_load(r.z, &f)) par_zero_set_steps(r.z, 0); // the first one
+    for (;;) {
+        uint64_t steps = par_zero_steps(r.z) + 1;
+        par_zero_set_steps(r.z, steps);
+        for (int t = 0; t < TENSORS; t++) {
+            par_zero_fill(r.z, t, PAR_ZERO_VALUE, give_steps, &steps);
+            par_zero_fill(r.z, t, PAR_ZERO_MOMENT2, give_steps, &steps);
+        }
+        if (par_zero_save(r.z, &f)) _exit(1);
+    }
+}
+static void
+kills(par_comm *w) { // 200 of them at any moment: the last checkpoint or the one before loads whole
+    enum { KILLS = TEST_FEWER ? 30 : 200 };
+    char dir[256];
+    float got[MOST];
+    uint64_t least = 0, saved = 0;
+    scratch_dir(w, dir, sizeof dir);
+    par_zero_files f = files_of(w, dir);
+    for (int i = 0; i < KILLS; i++) {
+        fflush(NULL);
+        const pid_t child = fork();
+        if (child == 0) {
+            setpgid(0, 0);
+            const int quiet = open("/dev/null", O_WRONLY);
+            dup2(quiet, 2);
+            save_for_ever(dir, i % 4);
+        }
+        usleep((useconds_t)(8000 + par_random(5, 1, (uint64_t)i) % 50000));
+        kill(i % 2 ? child : -child, SIGKILL); // its other rank goes with it, or at once
+        waitpid(child, NULL, 0);
+        for (int k = 0; k < 20 && !kill(-child, SIGKILL); k++) usleep(500);
+        run r;
+        open_counted(w, &r, 0);
+        const par_result result = par_zero_load(r.z, &f);
+        CHECK(w, result == PAR_OK || (least == 0 && says(w, "cannot open")));
+        const uint64_t steps = par_zero_steps(r.z);
+        for (int t = 0; t < TENSORS && !result; t++)
+            for (int what = 0; what < 2; what++) {
+                int wrong = 0;
+                if (what && shapes[t].frozen) continue;
+                CHECK_OK(w, par_zero_read(r.z, t, what ? PAR_ZERO_MOMENT2 : PAR_ZERO_VALUE, got));
+                for (size_t k = 0; k < count_of(t); k++) wrong += got[k] != (float)steps + 0.001f * (float)k;
+                CHECK(w, !wrong);
+            }
+        CHECK(w, result || steps >= least);
+        if (!result) saved += steps - least, least = steps;
+        CHECK_OK(w, par_zero_close(r.z));
+    }
+    CHECK(w, saved > KILLS / 4);
+    remove_dir(w, dir);
+}
+
 // ---- numbers ----------------------------------------------------------------------------------------------
 
 static void overflow(par_comm *w) { // one rank's gradient is not finite: skipped on all, the scale goes down
@@ -751,6 +1256,15 @@ const test tests[] = {
     {"offload", offload, TEST_ALONE, 1, 120},
     {"resident", resident, TEST_ALONE, 1, 60},
     {"no_room", no_room, TEST_ALONE, 1, 60},
+    {"checkpoints", checkpoints, TEST_ALONE, 1, 240},
+    {"precision_changes", precision_changes, TEST_ANY, 1, 60},
+    {"tensor_parallel", tensor_parallel, TEST_ANY, 1, 60},
+    {"pipeline", pipeline, TEST_ANY, 1, 60},
+    {"headers", headers, TEST_SERIAL, 1, 60},
+    {"damage", damage, TEST_ALONE, 1, 60},
+    {"strict", strict, TEST_ANY, 1, 60},
+    {"full", full, TEST_ALONE, 1, 60},
+    {"kills", kills, TEST_SERIAL, 1, 120},
     {"overflow", overflow, TEST_ANY, 1, 60},
     {"rounding", rounding, TEST_ALONE, 1, 60},
     {"norms", norms, TEST_ANY, 1, 60},
