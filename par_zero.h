@@ -2879,20 +2879,15 @@ typedef struct par__zero_manifest {
     const char *note, *files, *tensors; // where they stand in the text
 } par__zero_manifest;
 static const char par__zero_self[] = ",\"self\":\""; // what ends a manifest: a checksum of all before it
-static par_result par__zero_read_manifest(const char *dir, par__zero_manifest *m, char *why, size_t room) {
-    char path[1200], key[32];
-    size_t bytes = 0;
-    memset(m, 0, sizeof *m);
-    snprintf(path, sizeof path, "%.1100s/manifest.json", dir);
-    m->text = par__zero_slurp(path, &bytes);
-    if (!m->text) return par__zero_why(why, room, "cannot open %s: %s", path, strerror(errno));
+// m->text is there, of so many bytes, and a 0 behind them.
+static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, char *why, size_t room) {
+    char key[32];
     char *self = NULL, tail[64];
     for (char *p = m->text; (p = strstr(p, par__zero_self)) != NULL; p++) self = p;
     if (self)
         snprintf(tail, sizeof tail, "%s%016llx\"}\n", par__zero_self,
                  (unsigned long long)par__zero_hash(m->text, (size_t)(self - m->text)));
-    if (!self || strcmp(self, tail))
-        return par__zero_why(why, room, "%s is damaged, or no checkpoint's", path);
+    if (!self || strcmp(self, tail)) return par__zero_why(why, room, "it is damaged, or no checkpoint's");
     const struct {
         const char *key;
         uint64_t *to;
@@ -2920,7 +2915,17 @@ static par_result par__zero_read_manifest(const char *dir, par__zero_manifest *m
         j.bad |= value.bad;
     } while (!j.bad && par__json_take(&j, ','));
     if (!j.bad && m->note && m->files && m->tensors) return PAR_OK;
-    return par__zero_why(why, room, "%s is damaged", path);
+    return par__zero_why(why, room, "it is damaged");
+}
+static par_result par__zero_read_manifest(const char *dir, par__zero_manifest *m, char *why, size_t room) {
+    char path[1200], wrong[64];
+    size_t bytes = 0;
+    memset(m, 0, sizeof *m);
+    snprintf(path, sizeof path, "%.1100s/manifest.json", dir);
+    m->text = par__zero_slurp(path, &bytes);
+    if (!m->text) return par__zero_why(why, room, "cannot open %s: %s", path, strerror(errno));
+    const par_result r = par__zero_parse_manifest(m, bytes, wrong, sizeof wrong);
+    return r ? par__zero_why(why, room, "cannot read %s: %s", path, wrong) : PAR_OK;
 }
 par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, uint64_t *steps, char *why,
                               size_t why_bytes) {

@@ -82,16 +82,19 @@ sharded() { # every stage, with every grid, trains what one rank trains; every o
         $gpt $common --optimizer $o >"$work/one" && $gpt $common --optimizer $o --ranks 4 --zero 3 >"$work/many" && same_losses 2e-5 "$work/one" "$work/many" || return 1
     done
 }
+same_state() { cmp <(cat "$1"/model-s*) <(cat "$2"/model-s*) && cmp <(cat "$1"/optimizer-s*) <(cat "$2"/optimizer-s*); } # directories
 canonical() { # checkpoints of any number of ranks and any stage are the same to the bit, and so is what goes on from them
     common="--data $data $small --dropout 0.1 --lr_decay_iters 12 --canonical 8"
     for o in adamw lamb; do
+        rm -rf "$work/c1"
         $gpt $common --optimizer $o --max_iters 6 --save "$work/c1" >/dev/null || return 1
         for grid in "--ranks 2" "--ranks 8 --zero 1" "--ranks 4 --zero 2" "--ranks 4 --zero 3" "--ranks 8 --central"; do
-            $gpt $common --optimizer $o --max_iters 6 $grid --save "$work/c2" >/dev/null && cmp "$work/c1/checkpoint.bin" "$work/c2/checkpoint.bin" || return 1
+            $gpt $common --optimizer $o --max_iters 6 $grid --save "$work/c2" >/dev/null && same_state "$work/c1" "$work/c2" || return 1
         done
     done
-    $gpt $common --max_iters 12 --save "$work/c1" >"$work/whole" && $gpt $common --max_iters 6 --ranks 4 --zero 3 --save "$work/c2" >"$work/a" &&
-    $gpt $common --max_iters 12 --ranks 2 --zero 1 --load "$work/c2" --save "$work/c3" >"$work/b" && cmp "$work/c1/checkpoint.bin" "$work/c3/checkpoint.bin"
+    $gpt $common --max_iters 16 --save "$work/c1" >"$work/whole" && $gpt $common --max_iters 6 --ranks 4 --zero 3 --save "$work/c2" >"$work/a" &&
+    $gpt $common --max_iters 16 --ranks 2 --zero 1 --load "$work/c2" --save "$work/c3" >"$work/b" && same_state "$work/c1" "$work/c3" || return 1
+    losses "$work/whole" | tail -n 10 >"$work/w" && losses "$work/b" | diff "$work/w" - # of the 10 steps that follow
 }
 offloaded() { # the same losses to the last digit, wherever the states are; nothing is left behind
     mkdir -p "$work/states"
@@ -111,19 +114,32 @@ zero_rows() { # a row for each stage, and a summary with its fields
     fails 1 "cannot make a file in" build/bench_zero --elements 64 --dir "$work/nowhere" &&
     fails 2 "must be 1 or more" build/bench_zero --units 0
 }
-damaged() { # truncated, or a byte changed
-    f="$work/ck/checkpoint.bin"
-    cp "$f" "$work/good" && head -c 5000 "$work/good" >"$f" &&
-    fails 1 "truncated" $gpt --data $data $small --load "$work/ck" || return 1
-    cp "$work/good" "$f" && printf 'X' | dd of="$f" bs=1 seek=3000 conv=notrunc 2>/dev/null &&
-    fails 1 "checksum" $gpt --data $data $small --load "$work/ck" --ranks 2 || return 1
-    echo "no checkpoint" >"$f" && fails 1 "not a checkpoint" $gpt --data $data $small --load "$work/ck"
+damaged() { # truncated, or a byte changed, in any file; or no checkpoint
+    for f in "$work"/ck/model-s*.safetensors "$work"/ck/optimizer-s*.safetensors; do
+        cp "$f" "$work/good" && head -c 5000 "$work/good" >"$f" &&
+        fails 1 "truncated" $gpt --data $data $small --load "$work/ck" || return 1
+        cp "$work/good" "$f" && printf 'X' | dd of="$f" bs=1 seek=9000 conv=notrunc 2>/dev/null &&
+        fails 1 "checksum of tensor .* is wrong" $gpt --data $data $small --load "$work/ck" --ranks 2 || return 1
+        cp "$work/good" "$f"
+    done
+    cp "$work/ck/manifest.json" "$work/good" && echo "{}" >"$work/ck/manifest.json" && fails 1 "no checkpoint's" $gpt --data $data $small --load "$work/ck" || return 1
+    fails 1 "no checkpoint's" $gpt --data $data $small --max_iters 1 --save "$work/ck" && cp "$work/good" "$work/ck/manifest.json" && # nothing is written over
+    fails 1 "saved with adamw, and the optimizer is lion" $gpt --data $data $small --load "$work/ck" --optimizer lion
 }
 full_disk() { # an error, and the previous checkpoint is still whole
-    cp "$work/good" "$work/ck/checkpoint.bin"
-    ln -s /dev/full "$work/ck/checkpoint.bin.tmp"
-    fails 1 "No space left.*previous one is untouched" $gpt --data $data $small --max_iters 13 --load "$work/ck" --save "$work/ck" || return 1
-    cmp "$work/good" "$work/ck/checkpoint.bin" && [ ! -e "$work/ck/checkpoint.bin.tmp" ]
+    mkdir -p "$work/tiny" && mount -t tmpfs -o size=700k tmpfs "$work/tiny" 2>/dev/null || { echo "mounting a small tmpfs needs root"; return 77; }
+    $gpt --data $data $small --max_iters 1 --save "$work/tiny/ck" >/dev/null && head -c 300000 /dev/zero >"$work/tiny/fill"
+    cat "$work"/tiny/ck/* >"$work/good"
+    for how in "" "--save_async --zero 2 --ranks 2"; do
+        fails 1 "No space left.*previous checkpoint is untouched" $gpt --data $data $small --max_iters 2 --save "$work/tiny/ck" $how && cat "$work"/tiny/ck/* | cmp - "$work/good"
+        r=$?
+        [ $r = 0 ] || break
+    done
+    umount "$work/tiny" && return $r
+}
+async_save() { # what is written beside the training is what is written in between
+    common="--data $data $small --max_iters 9 --save_interval 4 --ranks 2 --zero 2"
+    $gpt $common --save "$work/s1" >/dev/null && $gpt $common --save "$work/s2" --save_async >/dev/null && same_state "$work/s1" "$work/s2" && ls "$work/s2" | grep -q s000003
 }
 token_file() { # llm.c's format: 256 int32 of header, then uint16
     { printf '\210\330\064\001\001\000\000\000\350\003\000\000'; head -c 1012 /dev/zero; head -c 2000 /dev/zero | tr '\0' '\1'; } >"$work/tokens.bin"
@@ -228,6 +244,7 @@ check "Hugging Face's and llm.c's files" exports
 check "bench_tp" layer_rows
 check "bench_zero" zero_rows
 check "full disk" full_disk
+check "checkpoints beside the training" async_save
 check "token files" token_file
 check "plain lines in a pipe" plain_lines
 check "bad input" bad_input

@@ -15,6 +15,17 @@ build_asan() {
 build_tsan() { gcc -std=c11 -fsanitize=thread -O1 -g -I. -Itests -DTEST_FEWER=2 tests/test_par.c -o build/test_par_tsan -pthread -lm; }
 trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 20 --dropout 0.1 --ranks 2 --trace "$work/t" --save "$work/ck"; }
 
+fuzz() { # a short run from a few seeds; longer: build/fuzz_files -max_total_time=600 build/corpus
+    echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' | clang -x c -fsanitize=fuzzer - -o "$work/probe" 2>/dev/null || { echo "clang with libFuzzer"; return 77; }
+    clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. tests/fuzz_files.c -o build/fuzz_files -pthread -lm || return 1
+    mkdir -p "$work/seeds"
+    printf '%s' '{"a":{"dtype":"F32","shape":[2,8],"data_offsets":[0,64]}}' >"$work/seeds/1"
+    printf '%s' '{"__metadata__":{"format":"pt\u00e9"},"b":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}' >"$work/seeds/2"
+    printf '%s' '{"number":7,"step":12,"loss_scale_bits":0,"good_steps":0,"bad_steps":0,"optimizer":"adamw","note":"x","files":[{"name":"m","bytes":3,"header":"0f"}],"tensors":[{"name":"a","checksum":"00"}]' >"$work/seeds/3"
+    cp tests/golden/gpt2/model.safetensors "$work/seeds/4"
+    build/fuzz_files -seed=1 -runs=300000 -max_total_time=15 -artifact_prefix="$work/" "$work/seeds"
+}
+
 DEADLINE=280
 check "build with ASan and UBSan" build_asan
 check "ASan, UBSan: forked ranks" build/test_par_asan --backend fork
@@ -24,6 +35,7 @@ check "ASan, UBSan: par_tp.h" build/test_tp_asan --backend fork --node 0
 check "ASan, UBSan: PyTorch's goldens, model files" build/test_golden_asan --backend fork
 check "ASan, UBSan: the trainer" trainer
 check "ASan, UBSan: the benchmark" build/bench_coll_asan --op all -b 8 -e 64K -f 64 -n 3 --ranks 3
+check "libFuzzer: safetensors and manifests" fuzz
 check "build with TSan" build_tsan
 check "TSan: threads" build/test_par_tsan --backend threads
 for test in progress_thread grouped outstanding messages; do

@@ -17,7 +17,7 @@ typedef struct golden {
     gpt_model m;
     gpt_buffers b;
     par_tp_tokens tokens;
-    safetensors want;
+    par_zero_safetensors want;
     float *w, *d, *m1, *m2;
     int32_t ids[ROWS], targets[ROWS];
     size_t rows;
@@ -72,7 +72,7 @@ static void check_gradients(golden *g, float *whole) {
     free(want);
 }
 static void check_logits(golden *g) {
-    const float *want = (const float *)safetensors_find(&g->want, "logits")->data;
+    const float *want = (const float *)par_zero_safetensors_find(&g->want, "logits")->data;
     const size_t V = (size_t)g->m.config.vocab_size, mine = g->b.logits.cols;
     double error = 0, most = 0;
     size_t first, global, count;
@@ -88,7 +88,7 @@ static void check_logits(golden *g) {
 }
 
 static void train_like_torch(golden *g, float *whole_grads) {
-    const double *losses = (const double *)safetensors_find(&g->want, "losses")->data;
+    const double *losses = (const double *)par_zero_safetensors_find(&g->want, "losses")->data;
     const par_zero_hyper a = {1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 0, 0};
     for (int step = 0; step < 10; step++) {
         close_to(g, "a loss", fabs(loss_of(g) - losses[step]), losses[step]);
@@ -124,18 +124,19 @@ static void one(par_comm *w, const char *name, int t, int sequence, int ulysses)
     gpt_move(&g.m, g.w, whole, 0);
     gpt_place(&g.m, g.w, g.d);
     strcat(path, "/expected.safetensors");
-    if (!problem) problem = safetensors_open(&g.want, path);
+    if (!problem && par_zero_safetensors_open(path, &g.want)) problem = g.want.why;
     gradients_of.shards = &g.want, gradients_of.shard_count = 1;
     if (!problem) problem = files_fill(&g.m, &gradients_of, "grad.", grads);
     if (problem) return test_fail(__FILE__, __LINE__, par_rank(w), "files", problem);
     g.tokens.batch = BATCH, g.tokens.sequence = TOKENS, g.rows = par_tp_rows(g.tp, &g.tokens);
     CHECK(w, gpt_buffers_open(&g.m, &g.b, g.rows));
     for (size_t r = 0; r < g.rows; r++) {
-        g.ids[r] = ((const int32_t *)safetensors_find(&g.want, "ids")->data)[whole_row(&g, r)];
-        g.targets[r] = ((const int32_t *)safetensors_find(&g.want, "targets")->data)[whole_row(&g, r)];
+        g.ids[r] = ((const int32_t *)par_zero_safetensors_find(&g.want, "ids")->data)[whole_row(&g, r)];
+        g.targets[r] =
+            ((const int32_t *)par_zero_safetensors_find(&g.want, "targets")->data)[whole_row(&g, r)];
     }
     train_like_torch(&g, grads);
-    safetensors_close(&g.want);
+    par_zero_safetensors_close(&g.want);
     gpt_buffers_close(&g.b), gpt_close(&g.m), free(g.w), free(whole);
     CHECK_OK(w, par_tp_close(g.tp));
     CHECK_OK(w, par_close(g.cp_comm));

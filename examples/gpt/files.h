@@ -4,7 +4,8 @@
 #ifndef FILES_H
 #define FILES_H
 
-#include "safetensors.h"
+#include <sys/stat.h>
+#include <unistd.h>
 
 // Hugging Face's names of a kind; several: side by side in rows. GPT-2's matrices but the embeddings lie
 // there transposed, (in, out).
@@ -53,7 +54,7 @@ static int files_part(const gpt_model *m, const gpt_tensor *x, int index, char *
 // ---- Hugging Face: load -----------------------------------------------------------------------------------
 
 typedef struct files_hub { // a directory: config.json and model.safetensors, or shards that an index names
-    safetensors *shards;
+    par_zero_safetensors *shards;
     int shard_count;
     char why[640];
 } files_hub;
@@ -91,7 +92,7 @@ static float files_real(const char *json, const char *key, float fallback) {
     return p ? strtof(p + strlen(quoted), NULL) : fallback;
 }
 static void files_close(files_hub *h) {
-    for (int i = 0; i < h->shard_count; i++) safetensors_close(&h->shards[i]);
+    for (int i = 0; i < h->shard_count; i++) par_zero_safetensors_close(&h->shards[i]);
     free(h->shards);
     h->shards = NULL, h->shard_count = 0;
 }
@@ -99,13 +100,13 @@ static const char *files_open(files_hub *h, const char *dir) { // all shards
     char path[4200], name[160];
     struct stat st;
     memset(h, 0, sizeof *h);
-    h->shards = (safetensors *)calloc(1000, sizeof *h->shards);
+    h->shards = (par_zero_safetensors *)calloc(1000, sizeof *h->shards);
     if (!h->shards) return "out of memory";
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     if (!stat(path, &st)) {
-        const char *why = safetensors_open(&h->shards[h->shard_count++], path);
-        if (why) snprintf(h->why, sizeof h->why, "%s", why), files_close(h);
-        return why ? h->why : NULL;
+        const par_result r = par_zero_safetensors_open(path, &h->shards[h->shard_count++]);
+        if (r) snprintf(h->why, sizeof h->why, "%s", h->shards[0].why), files_close(h);
+        return r ? h->why : NULL;
     }
     char *index = files_text(dir, "model.safetensors.index.json", h->why, sizeof h->why), *p = index;
     if (!index) return files_close(h), h->why;
@@ -121,10 +122,9 @@ static const char *files_open(files_hub *h, const char *dir) { // all shards
         snprintf(path, sizeof path, "%s/%s", dir, name);
         for (int i = 0; i < h->shard_count && !seen; i++) seen = !strcmp(h->shards[i].why, name);
         if (seen || h->shard_count == 1000) continue;
-        safetensors *s = &h->shards[h->shard_count++];
-        const char *why = safetensors_open(s, path);
-        if (why) {
-            snprintf(h->why, sizeof h->why, "%s", why);
+        par_zero_safetensors *s = &h->shards[h->shard_count++];
+        if (par_zero_safetensors_open(path, s)) {
+            snprintf(h->why, sizeof h->why, "%s", s->why);
             return free(index), files_close(h), h->why;
         }
         snprintf(s->why, sizeof s->why, "%s", name); // which it is
@@ -132,11 +132,12 @@ static const char *files_open(files_hub *h, const char *dir) { // all shards
     free(index);
     return NULL;
 }
-static const safetensor *files_find(const files_hub *h, const char *name) { // with or without "transformer."
+static const par_zero_array *files_find(const files_hub *h,
+                                        const char *name) { // with or without "transformer."
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < h->shard_count; i++) {
             const int plain = pass && !strncmp(name, "transformer.", 12);
-            const safetensor *t = safetensors_find(&h->shards[i], plain ? name + 12 : name);
+            const par_zero_array *t = par_zero_safetensors_find(&h->shards[i], plain ? name + 12 : name);
             if (t) return t;
         }
     return NULL;
@@ -189,20 +190,26 @@ static const char *files_fill(const gpt_model *m, const files_hub *h, const char
         size_t first, rows, n = strlen(prefix);
         memcpy(name, prefix, n);
         for (int j = 0; files_part(m, x, j, name + n, sizeof name - n, &transposed, &first, &rows); j++) {
-            const safetensor *t = files_find(h, name);
+            const par_zero_array *t = files_find(h, name);
             const size_t cols = x->p->cols, want[2] = {transposed ? cols : rows, transposed ? rows : cols};
             float *to = whole + x->whole_at + first * cols;
+            if (t && t->dtype != PAR_F32 && t->dtype != PAR_BF16 && t->dtype != PAR_F16 &&
+                t->dtype != PAR_F64)
+                return snprintf(why, sizeof why, "%s is not of a floating-point type", name), why;
             if (!t || t->count != rows * cols || t->shape[0] != want[0] ||
                 (t->dims == 2 && t->shape[1] != want[1])) {
                 snprintf(why, sizeof why, "%s %s (%zu x %zu)", name,
                          t ? "is not of the shape that the model has" : "is missing", want[0], want[1]);
                 return why;
             }
-            if (!transposed) par_cast(to, PAR_F32, t->data, t->dtype, rows * cols);
-            for (size_t k = 0; k < rows * cols && transposed; k++)
-                par_cast(&to[k], PAR_F32,
-                         (const char *)t->data + (k % cols * rows + k / cols) * par_dtype_bytes(t->dtype),
-                         t->dtype, 1);
+            if (!transposed) par_zero_safetensors_read(t, 0, rows * cols, to);
+            float *line = transposed ? (float *)calloc(rows + 1, sizeof *line) : NULL;
+            if (transposed && !line) return "out of memory to load";
+            for (size_t c = 0; c < cols && transposed; c++) {
+                par_zero_safetensors_read(t, c * rows, rows, line);
+                for (size_t r = 0; r < rows; r++) to[r * cols + c] = line[r];
+            }
+            free(line);
         }
     }
     return NULL;
@@ -220,7 +227,7 @@ static const char *files_load(const gpt_model *m, const char *dir, float *whole)
 // ---- Hugging Face: save -----------------------------------------------------------------------------------
 
 // All parameters as tensors of theirs, pointing into `room` (whole_count floats); how many.
-static size_t files_tensors(const gpt_model *m, const float *whole, float *room, safetensor *list) {
+static size_t files_tensors(const gpt_model *m, const float *whole, float *room, par_zero_array *list) {
     size_t n = 0;
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
@@ -233,6 +240,7 @@ static size_t files_tensors(const gpt_model *m, const float *whole, float *room,
                 for (size_t c = 0; c < cols; c++)
                     room[at + (transposed ? c * rows + r : r * cols + c)] = whole[at + r * cols + c];
             list[n].data = room + at, list[n].dtype = PAR_F32, list[n].count = rows * cols;
+            list[n].bytes = rows * cols * sizeof(float);
             list[n].dims = cols > 1 ? 2 : 1;
             list[n].shape[0] = transposed ? cols : rows, list[n].shape[1] = transposed ? rows : cols;
         }
@@ -240,13 +248,13 @@ static size_t files_tensors(const gpt_model *m, const float *whole, float *room,
     return n;
 }
 // How many of the tensors from `first` on go into one file of at most `most` bytes.
-static size_t files_shard(const safetensor *list, size_t n, size_t first, size_t most) {
+static size_t files_shard(const par_zero_array *list, size_t n, size_t first, size_t most) {
     size_t bytes = 0, k = first;
     while (k < n && (k == first || bytes + list[k].count * 4 <= most)) bytes += list[k++].count * 4;
     return k - first;
 }
 // DIR/model.safetensors; or several files, none larger than `most` bytes unless for one tensor, and an index.
-static const char *files_save_shards(const char *dir, const safetensor *list, size_t n, size_t most,
+static const char *files_save_shards(const char *dir, const par_zero_array *list, size_t n, size_t most,
                                      char *why, size_t room) {
     char path[4300], index[4300];
     size_t shards = 0, bytes = 0;
@@ -255,9 +263,8 @@ static const char *files_save_shards(const char *dir, const safetensor *list, si
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     snprintf(index, sizeof index, "%s/model.safetensors.index.json", dir);
     if (shards <= 1) {
-        const char *problem = safetensors_write(path, list, n, why, room);
-        if (!problem) unlink(index); // of an earlier model
-        return problem;
+        if (par_zero_safetensors_write(path, list, n, why, room)) return why;
+        return unlink(index), (const char *)NULL; // of an earlier model
     }
     FILE *f = fopen(index, "w");
     int ok = f && fprintf(f, "{\"metadata\": {\"total_size\": %zu}, \"weight_map\": {", bytes) > 0;
@@ -266,8 +273,7 @@ static const char *files_save_shards(const char *dir, const safetensor *list, si
         count = files_shard(list, n, first, most);
         snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", k, shards);
         snprintf(file, sizeof file, "%s/%s", dir, name);
-        const char *problem = safetensors_write(file, list + first, count, why, room);
-        if (problem) return fclose(f), problem;
+        if (par_zero_safetensors_write(file, list + first, count, why, room)) return fclose(f), why;
         for (size_t i = first; i < first + count && ok; i++)
             ok = fprintf(f, "%s\"%s\": \"%s\"", i ? ", " : "", list[i].name, name) > 0;
     }
@@ -313,7 +319,7 @@ static int files_print_config(FILE *f, const gpt_config *g) { // 0: not written
 // wrong.
 static const char *files_save(const gpt_model *m, const char *dir, const float *whole, size_t shard_bytes) {
     static char why[4400];
-    safetensor *list = (safetensor *)calloc((size_t)m->tensor_count * 3 + 1, sizeof *list);
+    par_zero_array *list = (par_zero_array *)calloc((size_t)m->tensor_count * 3 + 1, sizeof *list);
     float *turned = (float *)calloc(m->whole_count, sizeof *turned);
     char path[4200];
     const char *problem = list && turned ? NULL : "out of memory to save";
@@ -332,6 +338,49 @@ static const char *files_save(const gpt_model *m, const char *dir, const float *
     if (f && fclose(f)) ok = 0;
     if (ok) return NULL;
     snprintf(why, sizeof why, "cannot write %s: %s", path, strerror(errno));
+    return why;
+}
+
+// ---- this program's checkpoints: the note of par_zero_save ------------------------------------------------
+
+#define FILES_INTS(X)                                                                                        \
+    X(n_layer)                                                                                               \
+    X(n_head)                                                                                                \
+    X(n_embd) X(block_size) X(vocab_size) X(bias) X(llama) X(n_kv_head) X(hidden) X(tied) X(positions)
+#define FILES_REALS(X)                                                                                       \
+    X(epsilon) X(rotary.base) X(rotary.factor) X(rotary.low) X(rotary.high) X(rotary.original)
+static void files_print_note(char *note, size_t room, const gpt_config *g, int step) {
+    size_t at = (size_t)snprintf(note, room, "gpt step=%d", step);
+#define X(name) at += (size_t)snprintf(note + at, room - at, " " #name "=%d", g->name);
+    FILES_INTS(X)
+#undef X
+#define X(name) at += (size_t)snprintf(note + at, room - at, " " #name "=%.9g", (double)g->name);
+    FILES_REALS(X)
+#undef X
+}
+// NULL, or what is wrong.
+static const char *files_read_note(const char *dir, gpt_config *g, int *step) {
+    static char why[1800];
+    char note[1024];
+    uint64_t updates;
+    memset(g, 0, sizeof *g);
+    if (par_zero_load_note(dir, note, sizeof note, &updates, why, sizeof why)) return why;
+    const char *p;
+    int found = sscanf(note, "gpt step=%d", step) == 1, wanted = 1;
+#define X(name)                                                                                              \
+    wanted++, p = strstr(note, " " #name "="),                                                               \
+              found += p && sscanf(p + sizeof " " #name, "%d", &g->name) == 1;
+    FILES_INTS(X)
+#undef X
+#define X(name)                                                                                              \
+    wanted++, p = strstr(note, " " #name "="),                                                               \
+              found += p && sscanf(p + sizeof " " #name, "%f", &g->name) == 1;
+    FILES_REALS(X)
+#undef X
+    if (found == wanted && g->n_layer > 0 && g->n_layer <= 10000 && g->n_head > 0 && g->n_embd > 0 &&
+        g->block_size > 0 && g->vocab_size > 0 && g->n_embd % g->n_head == 0)
+        return NULL;
+    snprintf(why, sizeof why, "%s is not a checkpoint of this program", dir);
     return why;
 }
 

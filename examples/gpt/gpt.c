@@ -15,7 +15,6 @@
 #include "../options.h"
 #include "model.h"
 #include "data.h"
-#include "checkpoint.h"
 #include "files.h"
 
 typedef struct settings {
@@ -23,7 +22,7 @@ typedef struct settings {
     gpt_config model;
     int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
-        central, canonical, plan;
+        central, canonical, plan, save_async;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
 } settings;
 
@@ -42,6 +41,7 @@ typedef struct trainer {
     double loss, grad_norm, lr;
     int step;
     double begun;
+    char note[1024]; // of a checkpoint
 } trainer;
 
 // ---- one step ---------------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ static load_kind kind_of(const char *path) {
     char file[4200];
     struct stat st;
     if (!stat(path, &st) && S_ISREG(st.st_mode)) return LOAD_LLMC;
-    snprintf(file, sizeof file, "%s/checkpoint.bin", path);
+    snprintf(file, sizeof file, "%s/manifest.json", path);
     if (!stat(file, &st)) return LOAD_OWN;
     snprintf(file, sizeof file, "%s/config.json", path);
     return stat(file, &st) ? LOAD_OWN : LOAD_HUB;
@@ -321,14 +321,13 @@ static load_kind kind_of(const char *path) {
 // Its model's sizes; sequences stay as long as block_size says, if there are positions for them.
 static const char *load_config(const char *path, gpt_config *g) {
     static char why[4400];
-    checkpoint_header h;
     gpt_config c;
+    int step;
     const load_kind kind = kind_of(path);
     const char *problem = kind == LOAD_HUB    ? files_config(path, &c, why, sizeof why)
                           : kind == LOAD_LLMC ? files_llmc_config(path, &c, why, sizeof why)
-                                              : checkpoint_load(path, &h, NULL);
+                                              : files_read_note(path, &c, &step);
     if (problem) return problem;
-    if (kind == LOAD_OWN) c = h.config;
     if (kind != LOAD_OWN) c.block_size = PAR__MIN(c.block_size, g->block_size);
     return *g = c, (const char *)NULL;
 }
@@ -336,28 +335,35 @@ static const char *load_config(const char *path, gpt_config *g) {
 static void give_values(void *user, size_t first, size_t count, float *values) {
     memcpy(values, (const float *)user + first, count * sizeof *values);
 }
-static void set_all(trainer *t, par_zero_what what, float *local) {
+static void set_all(trainer *t, float *local) {
     for (int i = 0; i < t->model.tensor_count; i++)
-        need(t->world, par_zero_fill(t->zero, i, what, give_values, local + t->model.tensors[i].at));
+        need(t->world,
+             par_zero_fill(t->zero, i, PAR_ZERO_VALUE, give_values, local + t->model.tensors[i].at));
 }
-static const par_zero_what kept[3] = {PAR_ZERO_VALUE, PAR_ZERO_MOMENT1, PAR_ZERO_MOMENT2};
-
+static par_zero_files checkpoint_of(trainer *t, const char *dir) {
+    par_zero_files f;
+    memset(&f, 0, sizeof f);
+    files_print_note(t->note, sizeof t->note, &t->o.model, t->step);
+    f.dir = dir, f.comm = t->world, f.note = t->note, f.background = t->o.save_async;
+    f.file_bytes = (size_t)t->o.shard_mb * 1000000;
+    return f;
+}
 static const char *load(trainer *t) {
-    float *whole[3], *local = (float *)calloc(t->model.count + 1, sizeof *local);
-    checkpoint_header h;
-    const char *why = local ? NULL : "out of memory to load";
     const load_kind kind = kind_of(t->o.load);
-    h.step = 0;
-    for (int i = 0; i < 3; i++)
-        if (!(whole[i] = (float *)calloc(t->model.whole_count, sizeof(float)))) why = "out of memory to load";
+    if (kind == LOAD_OWN) {
+        const par_zero_files f = checkpoint_of(t, t->o.load);
+        gpt_config c;
+        if (par_zero_load(t->zero, &f)) return par_last_error(t->world);
+        return files_read_note(t->o.load, &c, &t->step);
+    }
+    float *local = (float *)calloc(t->model.count + 1, sizeof *local);
+    float *whole = (float *)calloc(t->model.whole_count, sizeof *whole);
+    const char *why = local && whole ? NULL : "out of memory to load";
     if (!why)
-        why = kind == LOAD_HUB    ? files_load(&t->model, t->o.load, whole[0])
-              : kind == LOAD_LLMC ? files_llmc_load(&t->model, t->o.load, whole[0])
-                                  : checkpoint_load(t->o.load, &h, whole);
-    for (int i = 0; i < 3 && !why; i++) gpt_move(&t->model, local, whole[i], 0), set_all(t, kept[i], local);
-    for (int i = 0; i < 3; i++) free(whole[i]);
-    if (!why) t->step = (int)h.step, par_zero_set_steps(t->zero, (uint64_t)h.step);
-    return free(local), why;
+        why = kind == LOAD_HUB ? files_load(&t->model, t->o.load, whole)
+                               : files_llmc_load(&t->model, t->o.load, whole);
+    if (!why) gpt_move(&t->model, local, whole, 0), set_all(t, local);
+    return free(local), free(whole), why;
 }
 // Initial values; they do not depend on how the model is split.
 static const char *start(trainer *t) {
@@ -369,20 +375,20 @@ static const char *start(trainer *t) {
         gpt_place(&t->model, stored, NULL);
         if (gpt_start(&t->model)) why = par_last_error(t->world);
         par_cast(wide, PAR_F32, stored, par_tp_type(t->tp), n);
-        set_all(t, PAR_ZERO_VALUE, wide);
+        set_all(t, wide);
     }
     return free(stored), free(wide), why;
 }
 
-// States, whole on rank 0 (the caller frees them); elsewhere NULL. Collective. Every rank of a tp comm puts
-// its parts in place, the rest is 0: the largest, as integers, of all ranks' are the bits of all parts.
-static float *gather_whole(trainer *t, par_zero_what what) {
+// The weights, whole on rank 0 (the caller frees them); elsewhere NULL. Collective. Every rank of a tp comm
+// puts its parts in place, the rest is 0: the largest, as integers, of all ranks' are the bits of all parts.
+static float *gather_whole(trainer *t) {
     const size_t n = t->model.whole_count;
     float *local = (float *)calloc(t->model.count + 1, sizeof *local),
           *whole = (float *)calloc(n, sizeof *whole);
     if (!local || !whole) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory to save"));
     for (int i = 0; i < t->model.tensor_count; i++)
-        need(t->world, par_zero_read(t->zero, i, what, local + t->model.tensors[i].at));
+        need(t->world, par_zero_read(t->zero, i, PAR_ZERO_VALUE, local + t->model.tensors[i].at));
     gpt_move(&t->model, local, whole, 1);
     const int first =
         par_mesh_index(t->mesh, "dp") + par_mesh_index(t->mesh, "cp") == 0; // others have the same
@@ -396,20 +402,18 @@ static float *gather_whole(trainer *t, par_zero_what what) {
 // All weights, whole, in the formats of others.
 static const char *export_weights(trainer *t) {
     const char *to = t->o.export, *why = NULL, *ending = strrchr(to, '.');
-    float *whole = gather_whole(t, PAR_ZERO_VALUE);
+    float *whole = gather_whole(t);
     if (whole)
         why = ending && !strcmp(ending, ".bin")
                   ? files_llmc_save(&t->model, to, whole)
                   : files_save(&t->model, to, whole, (size_t)t->o.shard_mb * 1000000);
     return free(whole), why;
 }
-static const char *save(trainer *t) {
-    float *whole[3];
-    const char *why = NULL;
-    for (int i = 0; i < 3; i++) whole[i] = gather_whole(t, kept[i]);
-    if (whole[0]) why = checkpoint_save(t->o.save, &t->o.model, t->step, whole, t->model.whole_count);
-    for (int i = 0; i < 3; i++) free(whole[i]);
-    return why;
+// Where --save_async is given it is on the disk when the next one begins, or the run ends.
+static par_result save(trainer *t, int last) {
+    const par_zero_files f = checkpoint_of(t, t->o.save);
+    GPT_TRY(par_zero_save_begin(t->zero, &f));
+    return f.background && !last ? PAR_OK : par_zero_save_end(t->zero);
 }
 
 // Every tensor of the model, on this rank's part of tp, to be placed by --zero.
@@ -449,14 +453,17 @@ static par_result open_zero(trainer *t) {
                      unit - 1);
             par_zero_unit(t->zero, name);
         }
-        snprintf(name, sizeof name, "%d.%d", x->layer, x->kind);
-        z.name = name, z.dims = p->local_cols > 1 ? 2 : 1, z.shape[0] = p->local_rows,
-        z.shape[1] = p->local_cols;
+        gpt_name(x, name, sizeof name);
+        z.name = name, z.dims = p->cols > 1 ? 2 : 1, z.shape[0] = p->local_rows, z.shape[1] = p->local_cols;
+        z.split = 1, z.whole[0] = p->rows, z.whole[1] = p->cols;
         z.group = !x->decay, z.plain = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
-        for (int j = 0; p->split != PAR_TP_BY_COLS &&
-                        par_tp_part(t->tp, p, j, &first, &global, &count, &z.runs[j].replicas);
-             j++)
-            z.runs[z.run_count++].count = count * p->cols;
+        for (int j = 0; par_tp_part(t->tp, p, j, &first, &global, &count, &z.runs[j].replicas); j++) {
+            const int cols = p->split == PAR_TP_BY_COLS;
+            z.runs[j].count = cols ? p->rows * count : count * p->cols;
+            z.runs[j].at = cols ? global : global * p->cols;
+            if (cols) z.runs[j].width = count, z.runs[j].stride = p->cols;
+            z.runs[j].copy = par_rank(t->tp_comm) % z.runs[j].replicas, z.run_count = j + 1;
+        }
         if (par_zero_add(t->zero, &z) != i) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory");
     }
     return par_zero_commit(t->zero);
@@ -514,17 +521,16 @@ static int train(trainer *t) {
             return root ? complain("the loss is no longer finite; try a lower learning_rate") : 0;
         if (o->save && o->save_interval && (t->step + 1) % o->save_interval == 0) {
             t->step++;
-            const char *why = save(t);
+            const par_result r = save(t, 0);
             t->step--;
-            if (why) return complain(why);
+            if (r) return root ? complain(par_last_error(t->world)) : 1;
         }
     }
     const double seconds = par_seconds(t->world) - t->begun;
     if (o->eval_iters) val = evaluate(t);
     if (o->save) {
-        const char *why = save(t);
-        if (why) return complain(why);
-        if (root) fprintf(out, "saved %s/checkpoint.bin\n", o->save);
+        if (save(t, 1)) return root ? complain(par_last_error(t->world)) : 1;
+        if (root) fprintf(out, "saved %s\n", o->save);
     }
     if (o->export) {
         const char *why = export_weights(t);
@@ -625,13 +631,14 @@ int main(int argc, char **argv) {
         {"--seed", OPTION_INT, &o->seed, "of weights, batches, dropout, sample"},
         {"--save", OPTION_TEXT, &o->save, "directory for the checkpoint"},
         {"--save_interval", OPTION_INT, &o->save_interval, "steps between checkpoints; 0: at the end only"},
+        {"--save_async", OPTION_FLAG, &o->save_async, "write checkpoints beside the training"},
         {"--load", OPTION_TEXT, &o->load,
          "checkpoint to resume from; or a directory of Hugging Face's, or llm.c's model file: its model "
          "sizes count"},
         {"--export", OPTION_TEXT, &o->export,
          "at the end: NAME.bin as llm.c's model file, else a directory for Hugging Face"},
         {"--shard_mb", OPTION_INT, &o->shard_mb,
-         "largest file of weights that --export writes, in MB; 0: 5000"},
+         "largest file that --save and --export write, in MB; 0: 5000"},
         {"--trace", OPTION_TEXT, &o->trace, "file for a Perfetto trace"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a line on stdout"},
     };

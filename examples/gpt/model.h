@@ -46,6 +46,10 @@ enum { // kinds of tensors, in the model's order
     GPT_HEAD,
     GPT_KINDS
 };
+static const char *const gpt_names[GPT_KINDS] = {
+    "wte.weight",       "wpe.weight",     "ln1.weight", "ln1.bias", "attn.qkv.weight", "attn.qkv.bias",
+    "attn.proj.weight", "attn.proj.bias", "ln2.weight", "ln2.bias", "mlp.up.weight",   "mlp.up.bias",
+    "mlp.down.weight",  "mlp.down.bias",  "lnf.weight", "lnf.bias", "head.weight"};
 typedef struct gpt_tensor { // a parameter, in the model's order
     par_tp_parameter *p;
     size_t at,
@@ -95,6 +99,12 @@ static inline int gpt_unit_of(const gpt_tensor *x, const gpt_config *g) {
 }
 static par_result gpt_using(const gpt_model *m, int unit, gpt_use what) {
     return m->use ? m->use(m->user, unit, what) : PAR_OK;
+}
+static inline void gpt_name(const gpt_tensor *x, char *name, size_t room) { // "layers.3.attn.qkv.weight"
+    if (x->layer >= 0)
+        snprintf(name, room, "layers.%d.%s", x->layer, gpt_names[x->kind]);
+    else
+        snprintf(name, room, "%s", gpt_names[x->kind]);
 }
 static int gpt_is_tied(const gpt_config *g) { return !g->llama || g->tied; } // the head is the embedding
 
