@@ -169,6 +169,10 @@ typedef struct par_zero_desc {
     int stochastic_rounding; // of weights to bf16, keyed by {seed, unit, element, step}
     float ema;               // decay of a moving average of the weights; 0: none is kept
     uint64_t seed;
+    // What is sent, in blocks of 32 numbers of so many bits that share a bf16 scale (Wang et al. 2023,
+    // ZeRO++):
+    int quantise_parameters; // stage 3: 0 or 8. Forward and backward see what has come through
+    int quantise_gradients;  // stages 2, 3: 0, 8 or 4. All come straight to where they are summed, in f32
     // Kept out of memory, and streamed past the update: "host" (of a GPU) or "file:DIR"; NULL or "none": not.
     const char *offload_states;
     const char *offload_parameters;  // stage 3: they are read for each gather
@@ -219,8 +223,9 @@ typedef struct par_zero_plan {
     size_t elements;                                     // of all tensors
     size_t parameter_bytes, gradient_bytes, state_bytes; // states: masters, moments, moving averages
     size_t buffer_bytes;                            // whole units on their way, sums of pairs, Muon, windows
-    size_t host_bytes, file_bytes;                  // offloaded: these are not in memory
-    size_t reduce_count, gather_count, outer_count; // sent over comm, over comm, over outer
+    size_t host_bytes, file_bytes;                  // offloaded: not in memory
+    size_t reduce_count, gather_count, outer_count; // elements sent over comm, over comm, over outer
+    size_t reduce_bytes, gather_bytes;              // the same in bytes; fewer where they are quantised
 } par_zero_plan;
 par_result par_zero_plan_of(const par_zero *z, par_zero_plan *plan);
 void par_zero_plan_print(const par_zero *z, FILE *file);
@@ -384,6 +389,9 @@ struct par_zero_kernels {
     par_result (*momentum)(const par_zero_update *a, size_t n, const void *g, par_dtype g_type, float *m,
                            float *out);
     par_result (*square_sum)(const void *x, par_dtype type, size_t n, double *sum); // *sum += ...
+    // Blocks of 32 elements (n is a multiple) as a bf16 scale and 32 numbers of 8 or 4 bits, and back
+    par_result (*pack)(int bits, size_t n, const void *x, par_dtype type, void *packed);
+    par_result (*unpack)(int bits, size_t n, const void *packed, void *x, par_dtype type);
 };
 const par_zero_kernels *par_zero_cpu(void);
 
@@ -509,6 +517,67 @@ PAR__INLINE_LOOP void par__zero_lamb_norms(const par_zero_update *a, const float
     sums[0] += par__zero_sum_lanes(ww), sums[1] += par__zero_sum_lanes(uu);
 }
 
+// 32 numbers between -most and most that share a scale, which is rounded up so that none is cut off (and is
+// no number where one of the 32 is none); its 16 bits, and what rounds to the nearest number: the float's low
+// bits.
+PAR__INLINE_LOOP float par__zero_block(const float *x, float most, int32_t *numbers) {
+    float largest = 0, finite = 0; // finite: 0, or no number at all
+    uint32_t bits;
+    for (int i = 0; i < 32; i++) {
+        const float size = x[i] < 0 ? -x[i] : x[i];
+        largest = size > largest ? size : largest, finite += x[i] * 0.0f;
+    }
+    const float exact = largest / most + finite;
+    memcpy(&bits, &exact, sizeof bits);
+    bits = (bits + 0xFFFFu) & 0xFFFF0000u;
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    const float up = scale > 1e-37f ? 1 / scale : 0;
+    for (int i = 0; i < 32; i++) {
+        const float y = x[i] * up + 12582912.0f;
+        memcpy(&numbers[i], &y, sizeof y);
+    }
+    return scale;
+}
+PAR__INLINE_LOOP void par__zero_pack8(const float *x, uint8_t *out, size_t blocks) {
+    for (size_t b = 0; b < blocks; b++, x += 32, out += 34) {
+        int32_t numbers[32];
+        const float scale = par__zero_block(x, 127, numbers);
+        memcpy(out, (const char *)&scale + 2, 2);
+        for (int i = 0; i < 32; i++) out[2 + i] = (uint8_t)((uint32_t)numbers[i] & 0xFFu);
+    }
+}
+PAR__INLINE_LOOP void par__zero_pack4(const float *x, uint8_t *out, size_t blocks) {
+    for (size_t b = 0; b < blocks; b++, x += 32, out += 18) {
+        int32_t numbers[32];
+        const float scale = par__zero_block(x, 7, numbers);
+        memcpy(out, (const char *)&scale + 2, 2);
+        for (int i = 0; i < 16; i++)
+            out[2 + i] = (uint8_t)(((uint32_t)numbers[i] & 15u) | ((uint32_t)numbers[16 + i] & 15u) << 4);
+    }
+}
+PAR__INLINE_LOOP float par__zero_scale(const uint8_t *in) {
+    const uint32_t bits = (uint32_t)in[0] << 16 | (uint32_t)in[1] << 24;
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return scale;
+}
+PAR__INLINE_LOOP void par__zero_unpack8(float *x, const uint8_t *in, size_t blocks) {
+    for (size_t b = 0; b < blocks; b++, x += 32, in += 34) {
+        const float scale = par__zero_scale(in);
+        for (int i = 0; i < 32; i++) x[i] = scale * (float)(int8_t)in[2 + i];
+    }
+}
+PAR__INLINE_LOOP void par__zero_unpack4(float *x, const uint8_t *in, size_t blocks) {
+    for (size_t b = 0; b < blocks; b++, x += 32, in += 18) {
+        const float scale = par__zero_scale(in);
+        for (int i = 0; i < 16; i++) {
+            const int low = in[2 + i] & 15, high = in[2 + i] >> 4;
+            x[i] = scale * (float)((low ^ 8) - 8), x[16 + i] = scale * (float)((high ^ 8) - 8);
+        }
+    }
+}
+
 #define PAR__ZERO_STEP (const par_zero_update *a, float *w, const float *g, float *m, float *v, size_t n)
 // X(P, result, name, parameters, arguments), see PAR__LOOP_TABLES
 #define PAR__ZERO_LOOPS(X, P)                                                                                \
@@ -521,6 +590,10 @@ PAR__INLINE_LOOP void par__zero_lamb_norms(const par_zero_update *a, const float
     X(P, void, momentum, (const par_zero_update *a, float *out, const float *g, float *m, size_t n),         \
       (a, out, g, m, n))                                                                                     \
     X(P, double, squares, (const float *x, size_t n), (x, n))                                                \
+    X(P, void, pack8, (const float *x, uint8_t *out, size_t blocks), (x, out, blocks))                       \
+    X(P, void, pack4, (const float *x, uint8_t *out, size_t blocks), (x, out, blocks))                       \
+    X(P, void, unpack8, (float *x, const uint8_t *in, size_t blocks), (x, in, blocks))                       \
+    X(P, void, unpack4, (float *x, const uint8_t *in, size_t blocks), (x, in, blocks))                       \
     X(P, void, lamb_norms,                                                                                   \
       (const par_zero_update *a, const float *w, const float *g, float *m, float *v, size_t n,               \
        double *sums),                                                                                        \
@@ -607,9 +680,38 @@ static par_result par__zero_cpu_square_sum(const void *x, par_dtype type, size_t
     }
     return PAR_OK;
 }
+// Bytes; with 0 bits there are none.
+static size_t par__zero_packed(int bits, size_t n) { return bits ? n / 32 * (size_t)(2 + 4 * bits) : 0; }
+static par_result par__zero_cpu_pack(int bits, size_t n, const void *x, par_dtype type, void *packed) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    float wide[PAR__ZERO_PIECE];
+    for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
+        (bits == 8 ? l->pack8 : l->pack4)(par__zero_widen(wide, x, type, at, k),
+                                          (uint8_t *)packed + par__zero_packed(bits, at), k / 32);
+    }
+    return PAR_OK;
+}
+static par_result par__zero_cpu_unpack(int bits, size_t n, const void *packed, void *x, par_dtype type) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    float wide[PAR__ZERO_PIECE];
+    for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
+        float *to = type == PAR_F32 ? (float *)x + at : wide;
+        (bits == 8 ? l->unpack8 : l->unpack4)(to, (const uint8_t *)packed + par__zero_packed(bits, at),
+                                              k / 32);
+        if (type != PAR_F32) par_cast((uint16_t *)x + at, type, wide, PAR_F32, k);
+    }
+    return PAR_OK;
+}
 const par_zero_kernels *par_zero_cpu(void) {
-    static const par_zero_kernels cpu = {"cpu", par__zero_cpu_update, par__zero_cpu_lamb_norms,
-                                         par__zero_cpu_momentum, par__zero_cpu_square_sum};
+    static const par_zero_kernels cpu = {"cpu",
+                                         par__zero_cpu_update,
+                                         par__zero_cpu_lamb_norms,
+                                         par__zero_cpu_momentum,
+                                         par__zero_cpu_square_sum,
+                                         par__zero_cpu_pack,
+                                         par__zero_cpu_unpack};
     return &cpu;
 }
 
@@ -620,7 +722,13 @@ const par_zero_kernels *par_zero_cpu(void) {
 #else
 #define PAR__ZERO_DIRECT O_DIRECT
 #endif
-enum { PAR__ZERO_ALIGN = 32, PAR__ZERO_WHOLE_UNITS = 8, PAR__ZERO_LEVELS = 20, PAR__ZERO_RECORD = 1024 };
+enum {
+    PAR__ZERO_ALIGN = 32,
+    PAR__ZERO_WHOLE_UNITS = 8,
+    PAR__ZERO_LEVELS = 20,
+    PAR__ZERO_RECORD = 1024,
+    PAR__ZERO_PACKED = 256
+};
 enum { PAR__ZERO_TRAINED, PAR__ZERO_FROZEN }; // the two parts of a unit
 enum { PAR__ZERO_FORWARD, PAR__ZERO_BACKWARD, PAR__ZERO_UPDATE, PAR__ZERO_SITES };
 
@@ -645,6 +753,8 @@ typedef struct par__zero_unit {
 
 typedef struct par__zero_slot { // room for a whole unit: its parameters, or its gradients
     char *memory;
+    char *packed[2]; // quantised: what is gathered; gradients: what is sent, and what comes from all ranks
+    int unpacked;
     int unit, holders;        // -1: none
     int fetching, fetched[2]; // its shards are being read, by these transfers
     par_request requests[2];
@@ -854,6 +964,12 @@ static size_t par__zero_window_bytes(const par_zero *z, const par__zero_sizes *s
     return s->window * ((z->state_store.kind ? par__zero_arrays(z) * sizeof(float) : 0) +
                         (z->parameter_store.kind ? par__zero_element(z) : 0));
 }
+// Muon's momentum is gathered as f32, whatever the parameters are.
+static void par__zero_plan_muon(const par_zero *z, const par__zero_unit *u, par_zero_plan *p) {
+    const size_t n = (size_t)(z->ranks - 1) * par__zero_shard(z, u, 0), e = par__zero_element(z);
+    p->gather_bytes += n * sizeof(float);
+    p->gather_bytes -= z->desc.quantise_parameters ? par__zero_packed(z->desc.quantise_parameters, n) : n * e;
+}
 par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     const par__zero_sizes s = par__zero_measure(z);
     const size_t n = (size_t)z->ranks, e = par__zero_element(z), ge = par__zero_grad_element(z);
@@ -867,10 +983,23 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     *par__zero_class(p, parameters_in, &p->parameter_bytes) += parameters;
     *par__zero_class(p, states_in, &p->state_bytes) += state * (states_in ? s.records : s.owned);
     p->buffer_bytes = (size_t)z->levels * gradients * ge + PAR__ZERO_WINDOWS * par__zero_window_bytes(z, &s);
-    if (z->sharded_gradients) p->buffer_bytes += (size_t)z->slots * s.largest_trained * ge;
-    if (z->sharded_parameters) p->buffer_bytes += (size_t)z->slots * s.largest * e;
+    if (z->sharded_gradients)
+        p->buffer_bytes +=
+            (size_t)z->slots *
+            (s.largest_trained * ge + 2 * par__zero_packed(z->desc.quantise_gradients, s.largest_trained));
+    if (z->sharded_parameters)
+        p->buffer_bytes +=
+            (size_t)z->slots * (s.largest * e + par__zero_packed(z->desc.quantise_parameters, s.largest));
     if (s.matrix) p->buffer_bytes += (s.largest_trained + 2 * s.matrix + 2 * s.side) * sizeof(float);
     par__zero_plan_counts(z, p);
+    p->reduce_bytes = p->reduce_count * ge, p->gather_bytes = p->gather_count * e;
+    if (z->desc.quantise_gradients)
+        p->reduce_bytes = par__zero_packed(z->desc.quantise_gradients, p->reduce_count);
+    if (z->desc.quantise_parameters)
+        p->gather_bytes = par__zero_packed(z->desc.quantise_parameters, p->gather_count);
+    if (z->sharded_states)
+        for (int i = 0; i < z->unit_count; i++)
+            if (par__zero_has_matrix(z, &z->units[i])) par__zero_plan_muon(z, &z->units[i], p);
     return PAR_OK;
 }
 void par_zero_plan_print(const par_zero *z, FILE *file) {
@@ -889,6 +1018,7 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
                 p.file_bytes);
     fprintf(file, "%16s %16s %16s   elements sent in a step\n%16zu %16zu %16zu\n", "for sums", "for gathers",
             "over outer", p.reduce_count, p.gather_count, p.outer_count);
+    fprintf(file, "%16zu %16zu %16s   bytes\n", p.reduce_bytes, p.gather_bytes, "");
 }
 
 // >>zero_store ----------------------------------------------------------------------------------------------
@@ -1034,6 +1164,11 @@ static const char *par__zero_check(par_zero *z) { // what is wrong with the desc
         !par__zero_parse_store(&z->parameter_store, d->offload_parameters))
         return "what is offloaded goes to \"host\" or \"file:DIR\"";
     if (z->parameter_store.kind && d->stage != 3) return "parameters can be offloaded in stage 3";
+    if (d->quantise_parameters && (d->quantise_parameters != 8 || d->stage != 3))
+        return "quantise_parameters is 0 or 8, and goes with stage 3";
+    if (d->quantise_gradients &&
+        ((d->quantise_gradients != 8 && d->quantise_gradients != 4) || !z->sharded_gradients))
+        return "quantise_gradients is 0, 4 or 8, and goes with stages 2 and 3 without accumulate";
     if (!(d->clip >= 0) || !(d->ema >= 0 && d->ema < 1) || !(d->loss_scale >= 0))
         return "clip, ema and loss_scale must not be negative, ema less than 1";
     return NULL;
@@ -1198,7 +1333,12 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
     for (int i = 0; i < PAR__ZERO_WINDOWS && par__zero_window_bytes(z, &s); i++)
         ok &= (z->windows[i] = par__zero_take_pages(z, par__zero_window_bytes(z, &s))) != NULL;
     for (int i = 0; i < z->slots; i++) {
+        const size_t p = par__zero_packed(z->desc.quantise_parameters, s.largest);
+        const size_t g = par__zero_packed(z->desc.quantise_gradients, s.largest_trained);
         z->parameter_slots[i].unit = z->gradient_slots[i].unit = -1;
+        if (p) ok &= (z->parameter_slots[i].packed[0] = par__zero_take(z, p, 1, &a->buffer_bytes)) != NULL;
+        for (int k = 0; k < 2 && g; k++)
+            ok &= (z->gradient_slots[i].packed[k] = par__zero_take(z, g, 1, &a->buffer_bytes)) != NULL;
         if (z->sharded_parameters)
             ok &= (z->parameter_slots[i].memory = par__zero_take(z, s.largest * e, 1, &a->buffer_bytes)) !=
                   NULL;
@@ -1251,6 +1391,8 @@ par_result par_zero_close(par_zero *z) {
     for (int i = 0; i < z->slots; i++) {
         par_wait_all(z->parameter_slots[i].requests, 2), par_wait_all(z->gradient_slots[i].requests, 2);
         par__zero_give(z, z->parameter_slots[i].memory, 1), par__zero_give(z, z->gradient_slots[i].memory, 1);
+        par__zero_give(z, z->parameter_slots[i].packed[0], 1);
+        for (int k = 0; k < 2; k++) par__zero_give(z, z->gradient_slots[i].packed[k], 1);
     }
     par__zero_give(z, z->parameters, 1), par__zero_give(z, z->gradients, 1),
         par__zero_give(z, z->whole_momentum, 1);
@@ -1294,16 +1436,36 @@ static size_t par__zero_shard_at(const par_zero *z, const par__zero_unit *u, int
 static par_result par__zero_gather_begin(par_zero *z, par__zero_slot *s, int what) {
     const par__zero_unit *u = &z->units[s->unit];
     const size_t e = par__zero_element(z);
+    const int bits = z->desc.quantise_parameters;
+    s->unpacked = 0;
     for (int part = 0; part < 2; part++) {
         const size_t n = par__zero_shard(z, u, part);
         char *whole = s->memory + (part ? u->count[0] : 0) * e;
         const char *mine = z->parameters ? z->parameters + par__zero_shard_at(z, u, part) * e
                                          : whole + n * (size_t)z->rank * e;
-        if (n)
+        if (!n) continue;
+        if (!bits) {
             PAR__ZERO_TRY((par_all_gather_begin)(mine, whole, n, z->desc.param_dtype,
                                                  par__zero_call(z, s->unit, what), &s->requests[part]));
+            continue;
+        }
+        const size_t bytes = par__zero_packed(bits, n);
+        char *packed = s->packed[0] + (part ? par__zero_packed(bits, u->count[0]) : 0);
+        char *to = packed + bytes * (size_t)z->rank;
+        PAR__ZERO_TRY(z->kernels->pack(bits, n, mine, z->desc.param_dtype, to));
+        PAR__ZERO_TRY((par_all_gather_begin)(to, packed, bytes, PAR_U8, par__zero_call(z, s->unit, what),
+                                             &s->requests[part]));
     }
     return PAR_OK;
+}
+// What is on its way into a slot has arrived.
+static par_result par__zero_gather_end(par_zero *z, par__zero_slot *s) {
+    const int bits = z->desc.quantise_parameters;
+    PAR__ZERO_TRY(par_wait_all(s->requests, 2));
+    if (!bits || s->unpacked) return PAR_OK;
+    s->unpacked = 1; // both parts lie side by side, here and there
+    return z->kernels->unpack(bits, par__zero_unit_count(&z->units[s->unit]), s->packed[0], s->memory,
+                              z->desc.param_dtype);
 }
 // A unit's way into a slot begins: what is offloaded is read to its place there, and gathered when it is
 // held.
@@ -1346,7 +1508,7 @@ static par_result par__zero_hold(par_zero *z, int unit, int next, int what) {
         PAR__ZERO_TRY(par__zero_gather_begin(z, s, what));
     }
     s->holders++;
-    PAR__ZERO_TRY(par_wait_all(s->requests, 2));
+    PAR__ZERO_TRY(par__zero_gather_end(z, s));
     if (held || next < 0 || next >= z->unit_count || par__zero_slot_of(slots, z->slots, next)) return PAR_OK;
     par__zero_slot *room = par__zero_free_slot(slots, z->slots, 1);
     return room ? par__zero_fetch(z, room, next, what) : PAR_OK;
@@ -1426,6 +1588,26 @@ static char *par__zero_sum_of(const par_zero *z, const par__zero_unit *u, size_t
     *count = par__zero_owned(z, u, first);
     return z->gradients + (z->sharded_gradients ? u->grad_shard_at : u->grad_at + *first) * e;
 }
+// n quantised elements from each rank, added in f32: in rank order, or (canonical) by pairs, as above.
+static par_result par__zero_sum_packed(par_zero *z, const par__zero_slot *s, char *sum, size_t n) {
+    const int bits = z->desc.quantise_gradients, pairs = z->desc.canonical_shards > 0;
+    float level[PAR__ZERO_LEVELS][PAR__ZERO_PACKED];
+    for (size_t at = 0; at < n; at += PAR__ZERO_PACKED) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_PACKED, n - at);
+        int to = 0; // the level that has the sum
+        for (int r = 0; r < z->ranks; r++) {
+            float x[PAR__ZERO_PACKED];
+            const char *from = s->packed[1] + par__zero_packed(bits, (size_t)r * n + at);
+            PAR__ZERO_TRY(z->kernels->unpack(bits, k, from, x, PAR_F32));
+            for (to = 0; pairs && r >> to & 1; to++)
+                for (size_t i = 0; i < k; i++) x[i] = level[to][i] + x[i];
+            for (size_t i = 0; i < k && r && !pairs; i++) x[i] = level[0][i] + x[i];
+            memcpy(level[to], x, k * sizeof *x);
+        }
+        par_cast(sum + at * par__zero_grad_element(z), z->desc.grad_dtype, level[to], PAR_F32, k);
+    }
+    return PAR_OK;
+}
 // Sharded gradients: what was scattered last from this slot is added to the shards.
 static par_result par__zero_settle(par_zero *z, par__zero_slot *s) {
     if (s->unit < 0 || s->holders) return PAR_OK;
@@ -1433,6 +1615,7 @@ static par_result par__zero_settle(par_zero *z, par__zero_slot *s) {
     const size_t n = par__zero_shard(z, u, 0);
     PAR__ZERO_TRY(par_wait(&s->requests[0]));
     char *mine = s->memory + n * (size_t)z->rank * par__zero_grad_element(z);
+    if (z->desc.quantise_gradients) PAR__ZERO_TRY(par__zero_sum_packed(z, s, mine, n));
     s->unit = -1;
     return n ? par__zero_merge(z, mine, u->grad_shard_at, n, u->micro - 1) : PAR_OK;
 }
@@ -1463,7 +1646,14 @@ static par_result par__zero_complete(par_zero *z, int unit, par__zero_slot *s) {
         return u->micro == z->micro_steps ? par__zero_reduce_begin(z, unit) : PAR_OK;
     }
     s->holders = 0;
-    if (!u->count[0] || z->ranks == 1) return PAR_OK;
+    if (!u->count[0]) return PAR_OK;
+    if (z->desc.quantise_gradients) {
+        const int bits = z->desc.quantise_gradients;
+        PAR__ZERO_TRY(z->kernels->pack(bits, u->count[0], s->memory, z->desc.grad_dtype, s->packed[0]));
+        return (par_all_to_all_begin)(s->packed[0], s->packed[1], par__zero_packed(bits, shard), PAR_U8,
+                                      par__zero_call(z, unit, PAR__ZERO_BACKWARD), &s->requests[0]);
+    }
+    if (z->ranks == 1) return PAR_OK;
     return (par_reduce_scatter_begin)(s->memory, s->memory + shard * (size_t)z->rank * e, shard,
                                       z->desc.grad_dtype, par__zero_op(z),
                                       par__zero_call(z, unit, PAR__ZERO_BACKWARD), &s->requests[0]);

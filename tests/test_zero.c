@@ -403,6 +403,9 @@ costs(par_comm *w) { // bytes as planned, for everything there is; elements sent
                 CHECK(w, gathers == plan.gather_count);
                 if (kind) CHECK(w, sums == plan.reduce_count);
                 if (kind == 0) CHECK(w, sent(w, PAR_KIND_ALL_REDUCE) == plan.reduce_count);
+                const uint64_t gathered = par_ledger_get(w, PAR_KIND_ALL_GATHER).sent_bytes +
+                                          par_ledger_get(w, PAR_KIND_BROADCAST).sent_bytes;
+                CHECK(w, gathered == plan.gather_bytes);
                 const size_t unit = trained * (n - 1) / n, muon = o == PAR_ZERO_MUON && kind && kind != 4;
                 if (kind == 0) CHECK(w, plan.reduce_count == 2 * unit && plan.gather_count == 0);
                 if (kind == 1 && !muon) CHECK(w, plan.reduce_count == unit && plan.gather_count == unit);
@@ -1085,11 +1088,90 @@ kills(par_comm *w) { // 200 of them at any moment: the last checkpoint or the on
     remove_dir(w, dir);
 }
 
+// ---- quantised messages -----------------------------------------------------------------------------------
+
+static void blocks(par_comm *w) { // of 8 and 4 bits: errors within half a step, all instruction sets alike
+    enum { N = 2048 + 96 };
+    float x[N], y[N];
+    uint8_t packed[N * 34 / 32], again[N * 34 / 32];
+    for (int bits = 4; bits <= 8; bits += 4)
+        for (int size = -30; size <= 30; size += 10) {
+            double squares = 0, errors = 0;
+            const par_zero_kernels *k = par_zero_cpu();
+            for (int i = 0; i < N; i++) x[i] = ldexpf(par_normal(3, (uint64_t)bits, (uint64_t)i), size);
+            for (int i = 64; i < 96; i++) x[i] = 0;
+            CHECK_OK(w, k->pack(bits, N, x, PAR_F32, packed));
+            CHECK_OK(w, k->unpack(bits, N, packed, y, PAR_F32));
+            for (int b = 0; b < N; b += 32) {
+                float most = 0;
+                for (int i = b; i < b + 32; i++) most = fmaxf(most, fabsf(x[i]));
+                const float step = most / (bits == 8 ? 127.0f : 7.0f) * (1 + 1.0f / 128);
+                for (int i = b; i < b + 32; i++) CHECK(w, fabsf(x[i] - y[i]) <= step * 0.5001f);
+            }
+            for (int i = 0; i < N; i++)
+                squares += (double)x[i] * (double)x[i],
+                    errors += (double)(x[i] - y[i]) * (double)(x[i] - y[i]);
+            // uniform within a step of about 2 deviations / most: 0.5% and 9%
+            CHECK(w, sqrt(errors / squares) < (bits == 8 ? 0.006 : 0.11) && sqrt(errors / squares) > 0.003);
+            par__zero_pack8_base(x, again, N / 32);
+            if (bits == 8) CHECK(w, !memcmp(packed, again, sizeof packed));
+        }
+    x[40] = NAN, x[70] = INFINITY;
+    CHECK_OK(w, par_zero_cpu()->pack(4, N, x, PAR_F32, packed));
+    CHECK_OK(w, par_zero_cpu()->unpack(4, N, packed, y, PAR_F32));
+    CHECK(w, isnan(y[40]) && !isfinite(y[70]) && isfinite(y[0]) && isfinite(y[100]));
+}
+static void
+quantised(par_comm *w) { // the same bits on any number of ranks, close to what is exact, as planned
+    enum { C = 8 };
+    const int n = par_size(w);
+    par_comm *alone;
+    CHECK(w, n > 0);
+    if (C % n) return;
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
+    for (int stage = 2; stage < 4; stage++)
+        for (int bits = 4; bits <= 8; bits += 4) {
+            run exact = plain_run(alone, stage, PAR_ZERO_SGD), one, r;
+            exact.desc.canonical_shards = exact.desc.micro_steps = C, exact.desc.clip = 0, exact.all = 1;
+            one = exact;
+            one.desc.quantise_gradients = bits, one.desc.quantise_parameters = stage == 3 ? 8 : 0;
+            r = one;
+            r.desc.comm = w, r.desc.micro_steps = C / n;
+            float *best = weights_after(w, &exact, 5), *want = weights_after(w, &one, 5);
+            float *got = weights_after(w, &r, 5), *begun = weights_after(w, &exact, 0);
+            CHECK(w, !memcmp(want, got, TENSORS * MOST * sizeof *got));
+            double moved = 0, error = 0;
+            for (int i = 0; i < TENSORS * MOST; i++) {
+                const double x = (double)(best[i] - begun[i]), e = (double)(got[i] - best[i]);
+                moved += x * x, error += e * e;
+            }
+            CHECK(w, error > 0 &&
+                         sqrt(error / moved) < (bits == 8 ? 0.01 : 0.15)); // of the way that weights went
+            CHECK(w, r.plan.buffer_bytes == r.real.buffer_bytes);
+            free(best), free(want), free(got), free(begun);
+            open_run(w, &r);
+            one_step(w, &r, 1);
+            for (int u = 0; u < UNITS; u++) CHECK_OK(w, par_wait(&r.z->units[u].spreading));
+            CHECK_OK(w, par_barrier(w));
+            par_ledger_reset(w);
+            one_step(w, &r, 1);
+            for (int u = 0; u < UNITS; u++) CHECK_OK(w, par_wait(&r.z->units[u].spreading));
+            CHECK(w, par_ledger_get(w, PAR_KIND_ALL_TO_ALL).sent_bytes == r.plan.reduce_bytes);
+            CHECK(w, par_ledger_get(w, PAR_KIND_ALL_GATHER).sent_bytes == r.plan.gather_bytes);
+            CHECK(w, r.plan.reduce_bytes == r.plan.reduce_count / 32 * (bits == 8 ? 34 : 18));
+            CHECK_OK(w, par_barrier(w));
+            CHECK_OK(w, par_zero_close(r.z));
+        }
+    CHECK_OK(w, par_close(alone));
+}
+
 // ---- numbers ----------------------------------------------------------------------------------------------
 
 static void overflow(par_comm *w) { // one rank's gradient is not finite: skipped on all, the scale goes down
-    for (int stage = 0; stage < 4; stage++) {
+    for (int kind = 0; kind < 6; kind++) { // stages, and quantised
+        const int stage = kind < 4 ? kind : kind - 2;
         run r = plain_run(w, stage, PAR_ZERO_ADAMW);
+        r.desc.quantise_gradients = kind < 4 ? 0 : kind == 4 ? 8 : 4;
         float before[MOST], after[MOST];
         r.desc.param_dtype = r.desc.grad_dtype = PAR_F16, r.desc.loss_scale = 256,
         r.desc.loss_scale_window = 2;
@@ -1233,7 +1315,11 @@ static void mistakes(par_comm *w) {
     CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "stage must be"));
     r.desc.stage = 2, r.desc.offload_parameters = "host";
     CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "stage 3"));
-    r.desc.offload_parameters = NULL, r.desc.offload_states = "disk";
+    r.desc.offload_parameters = NULL, r.desc.quantise_parameters = 8;
+    CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "quantise_parameters"));
+    r.desc.quantise_parameters = 0, r.desc.quantise_gradients = 5;
+    CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "quantise_gradients"));
+    r.desc.quantise_gradients = 0, r.desc.offload_states = "disk";
     CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "file:DIR"));
     r.desc.offload_states = NULL;
     r.desc.stage = 1, r.desc.central = 1;
@@ -1265,6 +1351,8 @@ const test tests[] = {
     {"strict", strict, TEST_ANY, 1, 60},
     {"full", full, TEST_ALONE, 1, 60},
     {"kills", kills, TEST_SERIAL, 1, 120},
+    {"blocks", blocks, TEST_SERIAL, 1, 60},
+    {"quantised", quantised, TEST_ALONE, 1, 60},
     {"overflow", overflow, TEST_ANY, 1, 60},
     {"rounding", rounding, TEST_ALONE, 1, 60},
     {"norms", norms, TEST_ANY, 1, 60},
