@@ -107,6 +107,18 @@ offloaded() { # the same losses to the last digit, wherever the states are; noth
     done
     rmdir "$work/states" && fails 1 "cannot make a file in" $gpt $common --zero 1 --offload "file:$work/states" && fails 1 "file:DIR" $gpt $common --offload disk
 }
+recomputes() { # the same losses to the last digit, from fewer bytes
+    for grid in "--ranks 1" "--ranks 8 --tp 2 --sp --cp 2 --zero 3 --arch llama"; do
+        before=999999999999
+        for r in none selective full; do
+            $gpt --data $data $small --n_layer 4 --max_iters 6 --dropout 0.1 --plan $grid --recompute $r >"$work/$r" || return 1
+            bytes=$(sed -n 's/^\([0-9]*\) bytes of activations/\1/p' "$work/$r")
+            losses "$work/$r" >"$work/l2" && { [ $r != none ] || cp "$work/l2" "$work/l1"; } && [ -s "$work/l1" ] && cmp "$work/l1" "$work/l2" && [ "$bytes" -lt $before ] || return 1
+            before=$bytes
+        done
+    done
+    fails 1 "recompute is" $gpt --data $data --recompute some
+}
 plan() { $gpt --data $data --ranks 4 --zero 2 --plan --max_iters 1 --eval_iters 0 --sample 0 >"$work/out" && grep -q "stage 2, 4 ranks" "$work/out"; }
 zero_rows() { # a row for each stage, and a summary with its fields
     build/bench_zero --units 3 --width 64 --rows 64 --elements 65536 -n 3 --dir "$work" --json >"$work/out" && [ "$(grep -c '"stage":[0-3],' "$work/out")" = 4 ] &&
@@ -235,6 +247,7 @@ check "dp x tp x cp, GPT-2 and Llama, f32 and bf16" layouts
 check "ZeRO 0 to 3, central, with dp x tp x cp" sharded
 check "the same bits on 1 to 8 ranks" canonical
 check "offloading" offloaded
+check "recomputation" recomputes
 check "the plan" plan
 check "the default training halves the loss" learns
 check "gradients" gradients

@@ -3,6 +3,7 @@
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include "par_tp.h"
+#include "par_zero.h"
 #include "model.h"
 
 enum { BATCH = 3, TOKENS = 6, VOCABULARY = 11, ROWS = BATCH * TOKENS };

@@ -18,7 +18,8 @@
 #include "files.h"
 
 typedef struct settings {
-    const char *data, *trace, *save, *load, *export, *arch, *dtype, *cp_mode, *optimizer, *offload;
+    const char *data, *trace, *save, *load, *export, *arch, *dtype, *cp_mode, *optimizer, *offload,
+        *recompute;
     gpt_config model;
     int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
@@ -235,6 +236,12 @@ static int complain(const char *text) {
     return 1;
 }
 
+static int recompute_of(const char *name, gpt_recompute *r) { // 0: no such
+    static const char *const names[] = {"none", "selective", "full"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, names[i])) return *r = (gpt_recompute)i, 1;
+    return 0;
+}
 static const char *check_settings(settings *o) {
     const gpt_config *g = &o->model;
     if (!o->data) return "no data: --data FILE (make run passes the kit's own sources)";
@@ -254,6 +261,8 @@ static const char *check_settings(settings *o) {
         return "zero is 0, 1, 2 or 3; central goes with 0";
     if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->canonical && o->cp > 1))
         return "canonical must be a power of two, and cp 1";
+    gpt_recompute recompute;
+    if (!recompute_of(o->recompute, &recompute)) return "recompute is none, selective or full";
     if (o->shard_mb < 0) return "shard_mb must not be negative";
     if (o->dropout < 0 || o->dropout >= 1) return "dropout must be in [0, 1)";
     if (o->learning_rate < 0 || o->temperature <= 0)
@@ -478,7 +487,9 @@ static const char *set_up(trainer *t) { // on every rank; NULL or what is wrong
     t->x = (int32_t *)calloc(rows, sizeof(int32_t)), t->y = (int32_t *)calloc(rows, sizeof(int32_t));
     t->line = (int32_t *)calloc(2 * T, sizeof(int32_t));
     if (!t->x || !t->y || !t->line) return "out of memory for the tokens";
+    recompute_of(t->o.recompute, &t->model.recompute);
     if (!gpt_buffers_open(&t->model, &t->buffers, rows)) return "out of memory for the activations";
+    if (t->o.plan && par_rank(t->world) == 0) printf("%zu bytes of activations\n", t->buffers.bytes);
     const char *why = t->o.load ? load(t) : start(t);
     t->model.use = use_unit, t->model.user = t;
     return why;
@@ -538,8 +549,8 @@ static int train(trainer *t) {
         if (root) fprintf(out, "exported %s\n", o->export);
     }
     if (root && !o->json)
-        printf("%d steps in %.1f s: loss %.4f -> %.4f, held-out %.4f\n", t->step - first_step, seconds,
-               first_loss, t->loss, val);
+        printf("%d steps in %.1f s: loss %.4f -> %.4f", t->step - first_step, seconds, first_loss, t->loss);
+    if (root && !o->json) printf(o->eval_iters ? ", held-out %.4f\n" : "\n", val);
     if (!o->json && o->sample) {
         if (root) printf("---- sample ----\n");
         sample(t, root ? stdout : NULL);
@@ -564,6 +575,7 @@ int main(int argc, char **argv) {
                     .dtype = "f32",
                     .cp_mode = "ring",
                     .optimizer = "adamw",
+                    .recompute = "none",
                     .tp = 1,
                     .cp = 1,
                     .batch_size = 12,
@@ -597,6 +609,8 @@ int main(int argc, char **argv) {
         {"--canonical", OPTION_INT, &o->canonical,
          "sum gradients over so many microbatches by pairs: the same bits on any number of ranks; 0: in rank "
          "order"},
+        {"--recompute", OPTION_TEXT, &o->recompute,
+         "of what backward needs: none, selective (norms, activations) or full (all but layers' inputs)"},
         {"--plan", OPTION_FLAG, &o->plan, "print what each rank holds and sends"},
         {"--offload", OPTION_TEXT, &o->offload,
          "none, host or file:DIR: where optimizer states are, with zero 3 parameters, too"},

@@ -64,7 +64,12 @@ typedef struct gpt_tensor { // a parameter, in the model's order
 // has been: whoever shares parameters out among ranks has them whole in between.
 typedef enum gpt_use { GPT_FORWARD_BEGIN, GPT_FORWARD_END, GPT_BACKWARD_BEGIN, GPT_BACKWARD_END } gpt_use;
 
+// What backward works out again instead of having it kept. SELECTIVE: what is cheap, the norms and the
+// activation (scores of attention are never kept). FULL: all but each layer's input (Chen et al. 2016).
+typedef enum gpt_recompute { GPT_RECOMPUTE_NONE, GPT_RECOMPUTE_SELECTIVE, GPT_RECOMPUTE_FULL } gpt_recompute;
+
 typedef struct gpt_model {
+    gpt_recompute recompute;                               // before gpt_buffers_open
     par_result (*use)(void *user, int unit, gpt_use what); // NULL: everything is always there
     void *user;
     gpt_config config;
@@ -281,19 +286,24 @@ static size_t gpt_buffers_walk(const gpt_model *m, gpt_buffers *b, size_t rows) 
     size_t at = 0;
 #define GPT_TAKE(pointer, type, n)                                                                           \
     (void)((pointer) = b->block ? (type)(void *)(b->block + at) : NULL, at += ((n) + 63) / 64 * 64)
+#define GPT_KEEP(least, pointer, type, n) /* one for all layers if `least` or more is recomputed */          \
+    if (l && m->recompute >= (least))                                                                        \
+        s->pointer = b->layers[0].pointer;                                                                   \
+    else                                                                                                     \
+        GPT_TAKE(s->pointer, type, n)
     for (int l = 0; l < g->n_layer; l++) {
         gpt_saved *s = &b->layers[l];
         GPT_TAKE(s->x.data, void *, N *C *e);
-        GPT_TAKE(s->norm1.data, void *, N *C *e);
-        GPT_TAKE(s->stats1, float *, N * 8);
-        GPT_TAKE(s->qkv.data, void *, rows *Q *e);
-        GPT_TAKE(s->att.data, void *, rows *A *e);
-        GPT_TAKE(s->lse, float *, rows *heads * 4);
-        GPT_TAKE(s->mid.data, void *, N *C *e);
-        GPT_TAKE(s->norm2.data, void *, N *C *e);
-        GPT_TAKE(s->stats2, float *, N * 8);
-        GPT_TAKE(s->up.data, void *, rows *U *e);
-        GPT_TAKE(s->act.data, void *, rows *D *e);
+        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, norm1.data, void *, N *C *e);
+        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, stats1, float *, N * 8);
+        GPT_KEEP(GPT_RECOMPUTE_FULL, qkv.data, void *, rows *Q *e);
+        GPT_KEEP(GPT_RECOMPUTE_FULL, att.data, void *, rows *A *e);
+        GPT_KEEP(GPT_RECOMPUTE_FULL, lse, float *, rows *heads * 4);
+        GPT_KEEP(GPT_RECOMPUTE_FULL, mid.data, void *, N *C *e);
+        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, norm2.data, void *, N *C *e);
+        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, stats2, float *, N * 8);
+        GPT_KEEP(GPT_RECOMPUTE_FULL, up.data, void *, rows *U *e);
+        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, act.data, void *, rows *D *e);
     }
     GPT_TAKE(b->x.data, void *, N *C *e);
     GPT_TAKE(b->last.data, void *, N *C *e);
@@ -304,6 +314,7 @@ static size_t gpt_buffers_walk(const gpt_model *m, gpt_buffers *b, size_t rows) 
     GPT_TAKE(b->dy.data, void *, N *C *e);
     GPT_TAKE(b->wide.data, void *, rows *most *e);
     GPT_TAKE(b->wider.data, void *, rows *most *e);
+#undef GPT_KEEP
 #undef GPT_TAKE
     return at;
 }
@@ -345,6 +356,10 @@ static par_result gpt_turn(const gpt_model *m, const par_tp_tokens *tokens, int 
                        backward, qkv);
 }
 
+static par_result gpt_activate(const gpt_model *m, gpt_saved *s) {
+    return m->config.llama ? par_tp_swiglu_forward(m->tp, &s->up, &s->act)
+                           : par_tp_gelu_forward(m->tp, &s->up, &s->act);
+}
 static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_saved *s,
                                     const par_tp_tokens *tokens, const gpt_dropout *drop, int l,
                                     par_tp_matrix *next) {
@@ -360,8 +375,7 @@ static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_
     GPT_TRY(par_tp_add(tp, &s->mid, &s->x, &s->mid));
     GPT_TRY(par_tp_norm_forward(tp, &k->norm2, &s->mid, s->stats2, &s->norm2));
     GPT_TRY(par_tp_linear_forward(tp, &k->up, &s->norm2, NULL, &s->up));
-    GPT_TRY(m->config.llama ? par_tp_swiglu_forward(tp, &s->up, &s->act)
-                            : par_tp_gelu_forward(tp, &s->up, &s->act));
+    GPT_TRY(gpt_activate(m, s));
     GPT_TRY(par_tp_linear_forward(tp, &k->down, &s->act, NULL, next));
     GPT_TRY(gpt_drop(m, tokens, drop, l, 2, next));
     return par_tp_add(tp, next, &s->mid, next);
@@ -390,6 +404,15 @@ static par_result gpt_forward(gpt_model *m, gpt_buffers *b, const par_tp_tokens 
     return gpt_using(m, layers + 1, GPT_FORWARD_END);
 }
 
+// What was not kept of a layer, as forward left it.
+static par_result gpt_layer_again(const gpt_model *m, const gpt_layer *k, gpt_saved *s, gpt_buffers *b,
+                                  const par_tp_tokens *tokens, const gpt_dropout *drop, int l) {
+    if (m->recompute == GPT_RECOMPUTE_NONE) return PAR_OK;
+    if (m->recompute == GPT_RECOMPUTE_FULL) return gpt_layer_forward(m, k, s, tokens, drop, l, &b->dy);
+    GPT_TRY(par_tp_norm_forward(m->tp, &k->norm1, &s->x, s->stats1, &s->norm1));
+    GPT_TRY(par_tp_norm_forward(m->tp, &k->norm2, &s->mid, s->stats2, &s->norm2));
+    return gpt_activate(m, s);
+}
 // dx: gradient of the layer's output, then of its input.
 static par_result gpt_layer_backward(const gpt_model *m, gpt_layer *k, gpt_saved *s, gpt_buffers *b,
                                      const par_tp_tokens *tokens, const gpt_dropout *drop, int l) {
@@ -429,6 +452,7 @@ static par_result gpt_backward(gpt_model *m, gpt_buffers *b, const par_tp_tokens
     GPT_TRY(gpt_using(m, layers + 1, GPT_BACKWARD_END));
     for (int l = layers - 1; l >= 0; l--) {
         GPT_TRY(gpt_using(m, l + 1, GPT_BACKWARD_BEGIN));
+        GPT_TRY(gpt_layer_again(m, &m->layers[l], &b->layers[l], b, tokens, drop, l));
         GPT_TRY(gpt_layer_backward(m, &m->layers[l], &b->layers[l], b, tokens, drop, l));
         GPT_TRY(gpt_using(m, l + 1, GPT_BACKWARD_END));
     }
