@@ -102,7 +102,10 @@ MODEL
     Reductions and gathers run beside what is computed next; par_zero_step waits for them.
     What is offloaded to files lies in a file of each rank's own, which has no name and goes with the process.
     It is read and written beside the update.
-    Memory is allocated by par_zero_commit and freed by par_zero_close; none in between. The caller may write
+    With canonical_shards what is quantised keeps its bits, too; what is offloaded always does.
+    par_zero_save writes a checkpoint that any other number of ranks, stage, place and precision loads.
+    Memory is allocated by par_zero_commit and freed by par_zero_close; in between only a save or a load needs
+    some. The caller may write
     to what par_zero_data and par_zero_grad give until the end that belongs to the begin.
     Errors: par_last_error(desc.comm) has the text.
     Not thread-safe: a context belongs to one rank.
@@ -1258,15 +1261,14 @@ static const char *par__zero_check_runs(const par__zero_tensor *t) {
     return (t->desc.run_count || t->desc.split) && sum != t->count ? "its runs are not all of its elements"
                                                                    : NULL;
 }
-static const char *par__zero_check_tensors(const par_zero *z) {
-    static char why[300];
+static const char *par__zero_check_tensors(const par_zero *z, char *why, size_t room) {
     for (int i = 0; i < z->tensor_count; i++) {
         const par_zero_tensor *d = &z->tensors[i].desc;
         const char *problem = d->dims < 1 || d->dims > 4 ? "dims must be 1 to 4"
                               : d->group < 0 || d->group >= PAR_ZERO_GROUPS
                                   ? "no such group"
                                   : par__zero_check_runs(&z->tensors[i]);
-        if (problem) return snprintf(why, sizeof why, "tensor %s: %s", z->tensors[i].name, problem), why;
+        if (problem) return snprintf(why, room, "tensor %s: %s", z->tensors[i].name, problem), why;
     }
     return NULL;
 }
@@ -1367,7 +1369,8 @@ par_result par_zero_commit(par_zero *z) {
     if (!z->desc.comm)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: a context without a comm only plans");
     if (z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: called twice");
-    const char *why = par__zero_check_tensors(z);
+    char text[300];
+    const char *why = par__zero_check_tensors(z, text, sizeof text);
     par__zero_lay_out(z);
     PAR__ZERO_TRY(par__zero_agree(z));
     if (why) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: %s", why);

@@ -1,5 +1,6 @@
 // bench_zero.c - what par_zero.h costs: the fused update against memory's own speed and against three
-// passes; a training step of each stage against its computation and against stage 0; bytes beside the plan.
+// passes; what quantised messages lose; offloaded states against the disk's own speed; a training step of each
+// stage against its computation and against stage 0; bytes beside the plan.
 //
 //     build/bench_zero                      1 rank, then 2
 //     build/bench_zero --units 12 --width 1024 --json
@@ -103,6 +104,39 @@ static void measure_update(bench *b) {
     b->adam_vs_triad = rate[1] / rate[0];
     b->adam_vs_unfused = rate[2] / bytes[2] / (rate[3] / bytes[3]);
     free(x.w), free(x.g), free(x.m), free(x.v), free(x.stored);
+}
+
+// ---- quantised messages -----------------------------------------------------------------------------------
+
+static void measure_blocks(bench *b) { // of normal numbers: what is lost, what is sent, how fast that is
+    const size_t n = (size_t)b->o.elements / 64 * 64;
+    float *x = (float *)room(n * 4), *y = (float *)room(n * 4);
+    char *packed = (char *)room(n * 2);
+    double *t = (double *)room(sizeof(double) * (size_t)b->o.iterations);
+    for (size_t i = 0; i < n; i++) x[i] = par_normal(1, 1, i);
+    for (int bits = 8; bits >= 4; bits -= 4) {
+        double squares = 0, errors = 0;
+        for (int i = -1; i < b->o.iterations; i++) {
+            const double begun = par_seconds(b->world);
+            need(b, par_zero_cpu()->pack(bits, n, x, PAR_F32, packed));
+            need(b, par_zero_cpu()->unpack(bits, n, packed, y, PAR_F32));
+            if (i >= 0) t[i] = par_seconds(b->world) - begun;
+        }
+        for (size_t i = 0; i < n; i++) {
+            const double d = (double)x[i] - (double)y[i];
+            squares += (double)x[i] * (double)x[i], errors += d * d;
+        }
+        const double seconds = median(t, b->o.iterations), error = sqrt(errors / squares);
+        const double bytes = (2 + 4 * bits) / 32.0;
+        if (b->o.json)
+            printf("{\"quantised_bits\":%d,\"bytes_per_element\":%.4f,\"relative_error\":%.5f,\"elements_per_"
+                   "s\":%.4g}\n",
+                   bits, bytes, error, (double)n / seconds);
+        else
+            printf("%d bits: %.4f bytes an element, relative error %.5f, %.2f elements a ns there and back\n",
+                   bits, bytes, error, 1e-9 * (double)n / seconds);
+    }
+    free(x), free(y), free(packed), free(t);
 }
 
 // ---- offloading -------------------------------------------------------------------------------------------
@@ -324,7 +358,7 @@ int main(int argc, char **argv) {
     const int root = par_rank(b.world) == 0;
     par_comm *self;
     need(&b, par_split(b.world, par_rank(b.world), 0, &self));
-    if (root) measure_update(&b), measure_offload(&b, self); // the other rank sleeps
+    if (root) measure_update(&b), measure_blocks(&b), measure_offload(&b, self); // the other rank sleeps
     need(&b, par_close(self));
     need(&b, par_barrier(b.world));
     measure_steps(&b);
