@@ -524,15 +524,21 @@ PAR__INLINE_LOOP void par__zero_lamb_norms(const par_zero_update *a, const float
 // no number where one of the 32 is none); its 16 bits, and what rounds to the nearest number: the float's low
 // bits.
 PAR__INLINE_LOOP float par__zero_block(const float *x, float most, int32_t *numbers) {
-    float largest = 0, finite = 0; // finite: 0, or no number at all
-    uint32_t bits;
-    for (int i = 0; i < 32; i++) {
-        const float size = x[i] < 0 ? -x[i] : x[i];
-        largest = size > largest ? size : largest, finite += x[i] * 0.0f;
-    }
-    const float exact = largest / most + finite;
+    uint32_t bits, sizes[16]; // as integers: floats without their signs are in the same order, what is no
+    memset(sizes, 0, sizeof sizes); // number above all others
+    for (int half = 0; half < 32; half += 16)
+        for (int i = 0; i < 16; i++) {
+            uint32_t size;
+            memcpy(&size, &x[half + i], sizeof size);
+            size &= 0x7FFFFFFFu, sizes[i] = size > sizes[i] ? size : sizes[i];
+        }
+    for (int d = 8; d; d /= 2)
+        for (int i = 0; i < d; i++) sizes[i] = sizes[i + d] > sizes[i] ? sizes[i + d] : sizes[i];
+    float exact;
+    memcpy(&exact, &sizes[0], sizeof exact);
+    exact /= most;
     memcpy(&bits, &exact, sizeof bits);
-    bits = (bits + 0xFFFFu) & 0xFFFF0000u;
+    bits = bits >= 0x7F800000u ? 0x7FC00000u : (bits + 0xFFFFu) & 0xFFFF0000u;
     float scale;
     memcpy(&scale, &bits, sizeof scale);
     const float up = scale > 1e-37f ? 1 / scale : 0;

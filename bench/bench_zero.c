@@ -1,6 +1,6 @@
-// bench_zero.c - what par_zero.h costs: the fused update against memory's own speed and against three
-// passes; what quantised messages lose; offloaded states against the disk's own speed; a training step of each
-// stage against its computation and against stage 0; bytes beside the plan.
+// bench_zero.c - what par_zero.h costs: the fused update against memory's own speed and against three passes;
+// what quantised messages lose; offloaded states against the disk's own speed; a training step of each stage
+// against its computation and against stage 0; bytes beside the plan.
 //
 //     build/bench_zero                      1 rank, then 2
 //     build/bench_zero --units 12 --width 1024 --json

@@ -1116,10 +1116,11 @@ static void blocks(par_comm *w) { // of 8 and 4 bits: errors within half a step,
             par__zero_pack8_base(x, again, N / 32);
             if (bits == 8) CHECK(w, !memcmp(packed, again, sizeof packed));
         }
-    x[40] = NAN, x[70] = INFINITY;
+    const uint32_t odd = 0xFFFFFFFFu; // also no number
+    x[40] = NAN, x[70] = -INFINITY, memcpy(&x[100], &odd, sizeof odd);
     CHECK_OK(w, par_zero_cpu()->pack(4, N, x, PAR_F32, packed));
     CHECK_OK(w, par_zero_cpu()->unpack(4, N, packed, y, PAR_F32));
-    CHECK(w, isnan(y[40]) && !isfinite(y[70]) && isfinite(y[0]) && isfinite(y[100]));
+    CHECK(w, isnan(y[40]) && !isfinite(y[70]) && !isfinite(y[100]) && isfinite(y[0]) && isfinite(y[130]));
 }
 static void
 quantised(par_comm *w) { // the same bits on any number of ranks, close to what is exact, as planned
