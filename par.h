@@ -6,8 +6,10 @@
 #if defined(PAR_IMPLEMENTATION) && !defined(PAR_H_IMPLEMENTATION)
 #define PAR_H_IMPLEMENTATION
 #endif
-#if defined(PAR_H_IMPLEMENTATION) && !defined(_DEFAULT_SOURCE) && !defined(_GNU_SOURCE)
+#if defined(PAR_H_IMPLEMENTATION) || defined(PAR_ZERO_IMPLEMENTATION)
+#if !defined(_DEFAULT_SOURCE) && !defined(_GNU_SOURCE)
 #define _DEFAULT_SOURCE // for -std=c11: what Linux adds to C; before the first system header
+#endif
 #endif
 // clang-format on
 

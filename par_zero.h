@@ -420,6 +420,9 @@ const par_zero_kernels *par_zero_cpu(void);
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#if defined(__GLIBC__) && !defined(__USE_MISC)
+#error "with -std=c11, include par_zero.h before the system's headers, or compile with -D_DEFAULT_SOURCE"
+#endif
 #if !defined(PAR_ZERO_WINDOW)
 #define PAR_ZERO_WINDOW 131072
 #elif PAR_ZERO_WINDOW % 1024
