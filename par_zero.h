@@ -105,8 +105,8 @@ MODEL
     With canonical_shards what is quantised keeps its bits, too; what is offloaded always does.
     par_zero_save writes a checkpoint that any other number of ranks, stage, place and precision loads.
     Memory is allocated by par_zero_commit and freed by par_zero_close; in between only a save or a load needs
-    some. The caller may write
-    to what par_zero_data and par_zero_grad give until the end that belongs to the begin.
+    some. The caller may write to what par_zero_data and par_zero_grad give until the end that belongs to the
+    begin.
     Errors: par_last_error(desc.comm) has the text.
     Not thread-safe: a context belongs to one rank.
 
@@ -327,7 +327,8 @@ par_result par_zero_safetensors_write(const char *path, const par_zero_array *li
 // elements.
 typedef struct par_zero_files {
     const char *dir;   // made if it is missing
-    par_comm *comm;    // all ranks that save together, whatever part of the model each has; NULL: desc.comm
+    par_comm *comm;    // all ranks that save together, whatever part of the model each has. NULL: desc.comm,
+                       // which is enough where there are no outer and others
     const char *note;  // any text, kept with it; NULL: none
     size_t file_bytes; // save: the largest file, unless for one tensor; 0: 5e9
     int weights_only;  // no states: save writes none; load leaves them as they are, and the steps, too
@@ -2636,13 +2637,16 @@ static int par__zero_write_all(int fd, const void *data, size_t bytes) {
     }
     return 1;
 }
-static void par__zero_sync_directory(const char *path) { // of a file, or a directory that ends in a slash
+static void par__zero_sync_directory(const char *dir) {
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) fsync(fd), close(fd);
+}
+static void par__zero_sync_parent(const char *path) { // the directory that a path is in
     char dir[4200];
     snprintf(dir, sizeof dir, "%.4190s", path);
     char *slash = strrchr(dir, '/');
     if (slash) slash[slash == dir] = 0;
-    const int fd = open(slash ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) fsync(fd), close(fd);
+    par__zero_sync_directory(slash ? dir : ".");
 }
 par_result par_zero_safetensors_write(const char *path, const par_zero_array *list, size_t count, char *why,
                                       size_t why_bytes) {
@@ -2661,7 +2665,7 @@ par_result par_zero_safetensors_write(const char *path, const par_zero_array *li
     if (fd >= 0 && close(fd) && ok) ok = 0, error = errno;
     if (ok && rename(temporary, path)) ok = 0, error = errno;
     PAR_FREE(header.text);
-    if (ok) return par__zero_sync_directory(path), PAR_OK;
+    if (ok) return par__zero_sync_parent(path), PAR_OK;
     unlink(temporary);
     return par__zero_why(why, why_bytes, "cannot write %s: %s", path, strerror(error));
 }
@@ -2774,12 +2778,13 @@ static par_result par__zero_gather_known(par_zero *z, par_comm *comm, par__zero_
     counts[par_rank(comm)] = n * e;
     r = par_all_gather(&counts[par_rank(comm)], counts, 1, PAR_U64, comm);
     size_t all = 0;
+    if (r) return PAR_FREE(counts), r;
     for (size_t i = 0; i < ranks; i++) all += counts[i];
     par__zero_known *more = (par__zero_known *)PAR_MALLOC(all + e);
     for (size_t i = 0; i < n; i++) t->known[i].rank = par_rank(comm);
-    if (!r) r = more ? par_all_gatherv(t->known, more, counts, NULL, PAR_U8, comm) : PAR_ERR_MEMORY;
+    r = more ? par_all_gatherv(t->known, more, counts, NULL, PAR_U8, comm) : PAR_ERR_MEMORY;
     PAR_FREE(counts), PAR_FREE(t->known);
-    t->known = more, t->known_count = all / e;
+    t->known = more, t->known_count = r ? 0 : all / e;
     return r;
 }
 static const char *const par__zero_suffix[PAR__ZERO_KINDS] = {"", ".exp_avg", ".exp_avg_sq", ".ema"};
@@ -2920,7 +2925,7 @@ typedef struct par__zero_save {
     char dir[1024];
     par__zero_text note;
     par__zero_table table;
-    int number, error;
+    int number, error, committed;
     uint64_t *sums;      // of this rank's elements of each item; behind them, how many these are
     par__zero_job *jobs; // of a save in the background
     size_t job_count, job_room;
@@ -3146,8 +3151,9 @@ static par_result par__zero_save_prepare(par__zero_save *s, char *why, size_t ro
     par__zero_manifest m;
     if (mkdir(s->dir, 0777) && errno != EEXIST)
         return par__zero_why(why, room, "cannot make the directory %s: %s", s->dir, strerror(errno));
+    par__zero_sync_parent(s->dir);
     const par_result r = par__zero_read_manifest(s->dir, &m, why, room);
-    const int old = (int)m.number, none = r && !m.text && errno == ENOENT;
+    const int old = (int)(m.number % 1000000), none = r && !m.text && errno == ENOENT;
     PAR_FREE(m.text);
     if (r && !none) return r; // whatever it named stays
     par__zero_remove_files(s->dir, old, 1);
@@ -3170,21 +3176,27 @@ static par_result par__zero_save_create(par__zero_save *s, char *why, size_t roo
     }
     return PAR_OK;
 }
+// A small file under another name, on the disk; then, at once, under its own.
 static par_result par__zero_put_text(const char *dir, const char *name, const par__zero_text *t, char *why,
-                                     size_t room) { // a small file, at once
+                                     size_t room) {
+    char path[1200];
+    snprintf(path, sizeof path, "%.1024s/%.100s.tmp", dir, name);
+    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, fd = t->failed ? -1 : open(path, flags, 0666);
+    int ok = fd >= 0 && par__zero_write_all(fd, t->text, t->count) && !fsync(fd);
+    int e = t->failed ? ENOMEM : errno;
+    if (fd >= 0 && close(fd) && ok) ok = 0, e = errno;
+    if (ok) return PAR_OK;
+    unlink(path);
+    return par__zero_why(why, room, "cannot write %s: %s; the previous checkpoint is untouched", path,
+                         strerror(e));
+}
+static par_result par__zero_rename(const char *dir, const char *name, char *why, size_t room) {
     char path[1200], temporary[1210];
     snprintf(path, sizeof path, "%.1024s/%.100s", dir, name);
     snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    const int fd =
-        t->failed ? (errno = ENOMEM, -1) : open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int ok = fd >= 0 && par__zero_write_all(fd, t->text, t->count) && !fsync(fd);
-    int e = errno;
-    if (fd >= 0 && close(fd) && ok) ok = 0, e = errno;
-    if (ok && rename(temporary, path)) ok = 0, e = errno;
-    if (ok) return par__zero_sync_directory(path), PAR_OK;
-    unlink(temporary);
-    return par__zero_why(why, room, "cannot write %s: %s; the previous checkpoint is untouched", path,
-                         strerror(e));
+    if (!rename(temporary, path)) return par__zero_sync_directory(dir), PAR_OK;
+    par__zero_why(why, room, "cannot rename %s: %s", temporary, strerror(errno));
+    return unlink(temporary), PAR_ERR_FILE;
 }
 static void par__zero_print_manifest(const par_zero *z, const par__zero_save *s, par__zero_text *m) {
     const par__zero_table *t = &s->table;
@@ -3224,14 +3236,19 @@ static void par__zero_print_index(const par__zero_table *t, par__zero_text *inde
     par__zero_print(index, "}}\n");
 }
 static par_result par__zero_save_commit(par_zero *z, par__zero_save *s, char *why, size_t room) {
-    par__zero_text m, index;
-    memset(&m, 0, sizeof m), memset(&index, 0, sizeof index);
+    static const char manifest[] = "manifest.json", index[] = "model.safetensors.index.json";
+    par__zero_text m, i;
+    memset(&m, 0, sizeof m), memset(&i, 0, sizeof i);
     par__zero_print_manifest(z, s, &m);
-    par__zero_print_index(&s->table, &index);
-    par_result r = par__zero_put_text(s->dir, "manifest.json", &m, why, room);
-    if (!r) r = par__zero_put_text(s->dir, "model.safetensors.index.json", &index, why, room);
+    par__zero_print_index(&s->table, &i);
+    par_result r = par__zero_put_text(s->dir, index, &i, why, room);
+    if (!r) r = par__zero_put_text(s->dir, manifest, &m, why, room);
+    if (!r) par__zero_sync_directory(s->dir);
+    if (!r) r = par__zero_rename(s->dir, manifest, why, room);
+    s->committed = !r;
+    if (!r) r = par__zero_rename(s->dir, index, why, room);
     if (!r) par__zero_remove_files(s->dir, s->number, 1);
-    return PAR_FREE(m.text), PAR_FREE(index.text), r;
+    return PAR_FREE(m.text), PAR_FREE(i.text), r;
 }
 
 static par_result par__zero_save_open(par_zero *z, const par_zero_files *how, par__zero_save **out) {
@@ -3267,14 +3284,22 @@ static void par__zero_save_close(par_zero *z, int failed) {
     par__zero_save *s = z->save;
     z->save = NULL;
     if (!s) return;
-    if (failed && s->number && par_rank(s->how.comm) == 0) par__zero_remove_files(s->dir, s->number, 0);
+    if (failed && s->number && !s->committed && par_rank(s->how.comm) == 0)
+        par__zero_remove_files(s->dir, s->number, 0);
     for (size_t i = 0; i < s->job_count; i++) PAR_FREE(s->jobs[i].data);
     par__zero_table_close(&s->table);
     PAR_FREE(s->jobs), PAR_FREE(s->sums), PAR_FREE(s->note.text), PAR_FREE(s);
 }
-par_result par_zero_save_begin(par_zero *z, const par_zero_files *how) {
+static par_result par__zero_check_files(par_zero *z, const char *call, const par_zero_files *how) {
     if (!z->committed || !how || !how->dir || !how->dir[0] || strlen(how->dir) > 1000)
-        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_save: no directory, or nothing is committed");
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: no directory, or nothing is committed", call);
+    if (!how->comm && (z->desc.outer || z->desc.others))
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: with `outer` or `others` it needs a comm of all ranks",
+                              call);
+    return PAR_OK;
+}
+par_result par_zero_save_begin(par_zero *z, const par_zero_files *how) {
+    PAR__ZERO_TRY(par__zero_check_files(z, "par_zero_save", how));
     if (z->save) PAR__ZERO_TRY(par_zero_save_end(z));
     for (int i = 0; i < z->unit_count; i++) PAR__ZERO_TRY(par_wait(&z->units[i].spreading));
     par_result r = par__zero_save_open(z, how, &z->save);
@@ -3372,6 +3397,8 @@ static par_result par__zero_load_files(par__zero_load *l, const char *dir, int w
     par__json j = {l->manifest.files, l->manifest.files + strlen(l->manifest.files), 0};
     par__json_need(&j, '[');
     while (par__zero_next_row(&j, name, sizeof name, "header", &hash, &bytes)) {
+        if (par__zero_number_of(name) < 0)
+            return par__zero_why(why, room, "it names %s, which is none of its files", name);
         if (weights_only && strncmp(name, "model-", 6)) continue;
         par_zero_safetensors *more =
             (par_zero_safetensors *)PAR_REALLOC(l->files, (size_t)(l->file_count + 1) * sizeof *more);
@@ -3504,8 +3531,7 @@ par_result par_zero_load(par_zero *z, const par_zero_files *how) {
     par__zero_table t;
     par__zero_load l;
     char wrong[512] = "", why[700];
-    if (!z->committed || !how || !how->dir || !how->dir[0])
-        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_load: no directory, or nothing is committed");
+    PAR__ZERO_TRY(par__zero_check_files(z, "par_zero_load", how));
     par_comm *comm = how->comm ? how->comm : z->desc.comm;
     memset(&l, 0, sizeof l);
     if (z->save) PAR__ZERO_TRY(par_zero_save_end(z));

@@ -667,6 +667,41 @@ static void checkpoints(par_comm *w) { // any number of ranks and stage goes on 
     CHECK_OK(w, par_close(alone));
     remove_dir(w, dir);
 }
+static void hybrid_checkpoint(par_comm *w) { // replicas of shards save once, and any place goes on from them
+    const int n = par_size(w);
+    char dir[256];
+    par_comm *inner, *outer;
+    CHECK(w, n > 0);
+    if (n != 4 && n != 8) return;
+    scratch_dir(w, dir, sizeof dir);
+    CHECK_OK(w, par_split(w, par_rank(w) / 2, 0, &inner));
+    CHECK_OK(w, par_split(w, par_rank(w) % 2, 0, &outer));
+    for (int stage = 0; stage < 4; stage++) {
+        run r = plain_run(inner, stage, PAR_ZERO_ADAMW), q;
+        par_zero_files f = files_of(NULL, dir);
+        r.desc.outer = outer, r.desc.canonical_shards = 8, r.desc.micro_steps = 8 / n;
+        open_run(w, &r);
+        one_step(w, &r, 1);
+        CHECK(w, par_zero_save(r.z, &f) == PAR_ERR_ARGUMENT && says(w, "a comm of all ranks"));
+        f.comm = w;
+        CHECK_OK(w, par_zero_save(r.z, &f));
+        float *want = go_on(w, &r, 4);
+        q = r;
+        q.desc.comm = w, q.desc.outer = NULL, q.desc.stage = 3 - stage;
+        for (int back = 0; back < 2; back++) {
+            run p = back ? r : q;
+            open_run(w, &p);
+            CHECK_OK(w, par_zero_load(p.z, &f));
+            float *got = go_on(w, &p, 4);
+            CHECK(w, !memcmp(want, got, TRAIL * sizeof *got));
+            free(got);
+        }
+        free(want);
+    }
+    CHECK_OK(w, par_close(inner));
+    CHECK_OK(w, par_close(outer));
+    remove_dir(w, dir);
+}
 static void precision_changes(par_comm *w) { // and weights without states
     char dir[256];
     scratch_dir(w, dir, sizeof dir);
@@ -1015,6 +1050,21 @@ static void full(par_comm *w) { // the disk: an error on all ranks, and the prev
     CHECK_OK(w, par_zero_load(r.z, &f));
     CHECK_OK(w, par_zero_read(r.z, 2, PAR_ZERO_VALUE, got));
     CHECK(w, !memcmp(want, got, count_of(2) * 4) && par_zero_steps(r.z) == 1);
+    char index[400]; // when the manifest is there and nothing but the index cannot be, the new one is whole
+    snprintf(index, sizeof index, "%s/model.safetensors.index.json", dir);
+    one_step(w, &r, 1);
+    CHECK_OK(w, par_barrier(w));
+    if (par_rank(w) == 0) CHECK(w, !unlink(index) && !mkdir(index, 0777));
+    CHECK_OK(w, par_barrier(w));
+    f.background = 0;
+    CHECK(w, par_zero_save(r.z, &f) == PAR_ERR_FILE && says(w, "cannot rename") && says(w, "index"));
+    one_step(w, &r, 1);
+    CHECK_OK(w, par_zero_load(r.z, &f));
+    CHECK(w, par_zero_steps(r.z) == 2);
+    CHECK_OK(w, par_barrier(w));
+    if (par_rank(w) == 0) CHECK(w, !rmdir(index));
+    CHECK_OK(w, par_zero_save(r.z, &f));
+    CHECK(w, files_in(dir) == files);
     CHECK_OK(w, par_zero_close(r.z));
     remove_dir(w, dir);
 }
@@ -1344,6 +1394,7 @@ const test tests[] = {
     {"resident", resident, TEST_ALONE, 1, 60},
     {"no_room", no_room, TEST_ALONE, 1, 60},
     {"checkpoints", checkpoints, TEST_ALONE, 1, 240},
+    {"hybrid_checkpoint", hybrid_checkpoint, TEST_ALONE, 1, 60},
     {"precision_changes", precision_changes, TEST_ANY, 1, 60},
     {"tensor_parallel", tensor_parallel, TEST_ANY, 1, 60},
     {"pipeline", pipeline, TEST_ANY, 1, 60},
