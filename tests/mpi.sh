@@ -6,6 +6,7 @@ openmpi="mpiexec.openmpi --oversubscribe --mca btl_base_warn_component_unused 0 
 
 build() { # mpicc, suffix
     $1 -DPAR_MPI -std=gnu11 -O2 -g -Wall -Wextra -I. -Itests tests/test_par.c -o build/test_par_$2 -pthread -lm &&
+    $1 -DPAR_MPI -std=gnu11 -O2 -g -Wall -Wextra -I. -Itests tests/test_zero.c -o build/test_zero_$2 -pthread -lm &&
     $1 -DPAR_MPI -std=gnu11 -O2 -I. examples/gpt/gpt.c -o build/gpt_$2 -pthread -lm &&
     $1 -DPAR_MPI -std=gnu11 -O2 -I. examples/02_mpi_adopt.c -o build/02_mpi_adopt_$2 -pthread -lm &&
     $1 -DPAR_MPI -std=gnu11 -O2 -I. bench/bench_coll.c -o build/bench_coll_$2 -pthread -lm
@@ -15,6 +16,11 @@ same_as_forked() { # command prefix, suffix: the trainer's losses do not depend 
     build/gpt_$2 $small --ranks 2 | sed -n '/final/d;s/^\({.*\),"tokens.*/\1/p' >"$work/a" &&
     $1 2 build/gpt_$2 $small | sed -n '/final/d;s/^\({.*\),"tokens.*/\1/p' >"$work/b" &&
     [ -s "$work/a" ] && diff "$work/a" "$work/b"
+}
+zero() { # command prefix, suffix: shards, costs, checkpoints and quantised messages between nodes
+    for t in all costs checkpoints quantised; do
+        $1 2 build/test_zero_$2 --worker mpi 2 1 $t && $1 4 build/test_zero_$2 --worker mpi 4 2 $t || return 1
+    done
 }
 killed_rank() { # under MPICH without its own clean-up, the survivors hear of it from the kit
     try=0
@@ -57,6 +63,7 @@ for kind in mpich openmpi; do
             check "$kind: $n ranks, node $node" $run $n build/test_par_$kind --worker mpi $n $node all
         done
     done
+    check "$kind: par_zero.h" zero "$run" $kind
     check "$kind: the trainer" same_as_forked "$run" $kind
     check "$kind: forked without mpiexec" one_process $kind
     check "$kind: 02_mpi_adopt" adopt "$run" $kind
