@@ -13,21 +13,28 @@ for w in $wanted; do
     *) command -v "$what" >/dev/null 2>&1 || missing="$missing $package" ;;
     esac
 done
-if [ -n "$missing" ] && command -v apt-get >/dev/null 2>&1; then
+install_packages() { # names; 1: not installed
     as_root=""
     [ "$(id -u)" = 0 ] || as_root="sudo -n"
-    if [ -z "$as_root" ] || $as_root true 2>/dev/null; then
-        echo "installing:$missing"
-        $as_root apt-get update -q >/dev/null 2>&1
-        DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends $missing >build.install.log 2>&1 ||
-            { echo "could not install:$missing"; tail -n 5 build.install.log; }
-        rm -f build.install.log
-    else
-        echo "missing, and this user may not install:$missing"
-        echo "    please run: apt-get install$missing"
+    if ! command -v apt-get >/dev/null 2>&1; then
+        echo "missing; please install what your system calls: $*"
+        return 1
     fi
-elif [ -n "$missing" ]; then
-    echo "missing; please install what your system calls:$missing"
+    if [ -n "$as_root" ] && ! $as_root true 2>/dev/null; then
+        echo "missing, and this user may not install: $*"
+        echo "    please run: apt-get install $*"
+        return 1
+    fi
+    echo "installing: $*"
+    $as_root apt-get update -q >/dev/null 2>&1
+    DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends "$@" >build.install.log 2>&1 ||
+        { echo "could not install: $*"; tail -n 5 build.install.log; }
+    rm -f build.install.log
+}
+[ -z "$missing" ] || install_packages $missing
+if command -v clang >/dev/null 2>&1; then # what clang links for -fsanitize=fuzzer is a package of its own
+    echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' |
+        clang -x c -fsanitize=fuzzer - -o /dev/null 2>/dev/null || install_packages "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
 fi
 
 part() { # name, command ...
