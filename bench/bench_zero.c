@@ -5,8 +5,9 @@
 //     build/bench_zero                      1 rank, then 2
 //     build/bench_zero --units 12 --width 1024 --json
 //
-// Times are medians; variants of a comparison alternate in one run. A step computes, for each unit, products
-// as a layer of `width` features and `rows` tokens does, forward (1) and backward (2).
+// Variants of a comparison alternate in one run; times are medians, ratios medians of each round's. A step
+// computes, for each unit, products as a layer of `width` features and `rows` tokens does, forward (1) and
+// backward (2).
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE // O_DIRECT
 #endif
@@ -75,7 +76,7 @@ static void measure_update(bench *b) {
     static const double bytes[KINDS] = {12, 28, 30, 42}; // an element: what must be read and written
     static const char *const names[KINDS] = {"triad", "AdamW", "AdamW, bf16 copy",
                                              "the same in three passes"};
-    double *t[KINDS], rate[KINDS];
+    double *t[KINDS];
     arrays x;
     memset(&x, 0, sizeof x);
     x.n = (size_t)b->o.elements / 64 * 64;
@@ -91,18 +92,17 @@ static void measure_update(bench *b) {
             run[k](&x);
             if (i >= 0) t[k][i] = par_seconds(b->world) - begun;
         }
+    b->adam_vs_triad = median_ratio(t[0], t[1], b->o.iterations) * bytes[1] / bytes[0];
+    b->adam_vs_unfused = median_ratio(t[3], t[2], b->o.iterations);
     for (int k = 0; k < KINDS; k++) {
-        const double seconds = median(t[k], b->o.iterations);
-        rate[k] = bytes[k] * (double)x.n / seconds;
+        const double seconds = median(t[k], b->o.iterations), rate = bytes[k] * (double)x.n / seconds;
         if (b->o.json)
             printf("{\"update\":\"%s\",\"elements\":%zu,\"time_us\":%.2f,\"bytes_per_s\":%.4g}\n", names[k],
-                   x.n, seconds * 1e6, rate[k]);
+                   x.n, seconds * 1e6, rate);
         else
-            printf("%26s %12.1f us %8.2f GB/s\n", names[k], seconds * 1e6, rate[k] * 1e-9);
+            printf("%26s %12.1f us %8.2f GB/s\n", names[k], seconds * 1e6, rate * 1e-9);
         free(t[k]);
     }
-    b->adam_vs_triad = rate[1] / rate[0];
-    b->adam_vs_unfused = rate[2] / bytes[2] / (rate[3] / bytes[3]);
     free(x.w), free(x.g), free(x.m), free(x.v), free(x.stored);
 }
 
@@ -190,8 +190,8 @@ static void measure_offload(bench *b, par_comm *self) {
         need(b, par_zero_step(z, 1, NULL)); // all but the last window are written by now
         if (i >= 0) t_step[i] = par_seconds(self) - begun;
     }
+    b->offload_vs_disk = median_ratio(t_disk, t_step, b->o.iterations);
     const double disk = median(t_disk, b->o.iterations), step = median(t_step, b->o.iterations);
-    b->offload_vs_disk = disk / step;
     if (b->o.json)
         printf("{\"offload_bytes\":%zu,\"step_us\":%.2f,\"disk_us\":%.2f,\"vs_disk\":%.4f}\n", bytes,
                step * 1e6, disk * 1e6, b->offload_vs_disk);
@@ -278,7 +278,7 @@ static void measure_steps(bench *b) {
     enum { KINDS = 5 }; // stages, then computation alone
     const size_t all = (size_t)b->o.width * (size_t)b->o.width * (size_t)b->o.units;
     const int root = par_rank(b->world) == 0;
-    double *t[KINDS], seconds[KINDS];
+    double *t[KINDS], seconds[KINDS], *predicted = (double *)room(sizeof(double) * (size_t)b->o.iterations);
     model m[4];
     par_zero_update a;
     memset(&a, 0, sizeof a);
@@ -301,13 +301,15 @@ static void measure_steps(bench *b) {
             need(b, par_barrier(b->world));
             if (i >= 0) t[k][i] = par_seconds(b->world) - begun;
         }
-    for (int k = 0; k < KINDS; k++) {
-        seconds[k] = median(t[k], b->o.iterations), free(t[k]);
-        need(b, par_all_reduce(&seconds[k], &seconds[k], 1, PAR_F64, PAR_MAX, b->world));
-    }
+    for (int k = 0; k < KINDS; k++)
+        need(b, par_all_reduce(t[k], t[k], (size_t)b->o.iterations, PAR_F64, PAR_MAX, b->world));
+    for (int s = 0; s < 4; s++) b->stage_vs[s] = median_ratio(t[s], t[0], b->o.iterations);
+    for (int i = 0; i < b->o.iterations; i++) predicted[i] = t[4][i] + m[0].communication;
+    b->ddp_vs_predicted = median_ratio(t[0], predicted, b->o.iterations);
+    for (int k = 0; k < KINDS; k++) seconds[k] = median(t[k], b->o.iterations), free(t[k]);
+    free(predicted);
     for (int s = 0; s < 4; s++) {
         const par_zero_plan p = par_zero_allocated(m[s].z);
-        b->stage_vs[s] = seconds[s] / seconds[0];
         if (root && b->o.json)
             printf("{\"stage\":%d,\"ranks\":%d,\"time_us\":%.2f,\"vs_stage0\":%.4f,\"parameter_bytes\":%zu,"
                    "\"gradient_bytes\":%zu,\"state_bytes\":%zu,\"buffer_bytes\":%zu}\n",
@@ -319,7 +321,6 @@ static void measure_steps(bench *b) {
                    s, seconds[s] * 1e6, b->stage_vs[s], p.parameter_bytes, p.gradient_bytes, p.state_bytes,
                    p.buffer_bytes);
     }
-    b->ddp_vs_predicted = seconds[0] / (seconds[4] + m[0].communication);
     if (root && b->o.json)
         printf("{\"compute_us\":%.2f,\"communication_predicted_us\":%.2f,\"ddp_us\":%.2f}\n",
                seconds[4] * 1e6, m[0].communication * 1e6, seconds[0] * 1e6);

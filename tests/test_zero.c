@@ -42,6 +42,7 @@ typedef struct run {
     par_zero_plan plan, real;
     int nested; // recompute within backward
     int all;    // unit 2 is used, too
+    int empty;  // not filled
 } run;
 static void open_run(par_comm *w, run *r) {
     static const char *const names[UNITS] = {"embedding", "first", "spare", "second"};
@@ -61,7 +62,8 @@ static void open_run(par_comm *w, run *r) {
         CHECK(w, par_zero_add(r->z, &d) == t);
     }
     CHECK_OK(w, par_zero_commit(r->z));
-    for (int t = 0; t < TENSORS; t++) CHECK_OK(w, par_zero_fill(r->z, t, PAR_ZERO_VALUE, give_start, &t));
+    for (int t = 0; t < TENSORS && !r->empty; t++)
+        CHECK_OK(w, par_zero_fill(r->z, t, PAR_ZERO_VALUE, give_start, &t));
 }
 static float as_float(const void *x, par_dtype type, size_t i) {
     float f;
@@ -417,6 +419,29 @@ costs(par_comm *w) { // bytes as planned, for everything there is; elements sent
             }
 }
 
+static void
+places(par_comm *w) { // every stage, optimizer, precision and place of what is offloaded, as planned
+    static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_F16};
+    const char *const where[] = {"none", "host", access("/dev/shm", W_OK) ? "file:/tmp" : "file:/dev/shm"};
+    for (int kind = 0; kind < 6; kind++)
+        for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++)
+            for (int p = 0; p < 9; p++) {
+                run r = plain_run(w, kind < 4 ? kind : kind == 4 ? 0 : 3, (par_zero_optimizer)o);
+                r.desc.central = kind == 4, r.desc.accumulate = kind == 5, r.empty = 1;
+                r.desc.param_dtype = types[p % 3], r.desc.grad_dtype = types[(p + o) % 3];
+                r.desc.offload_states = where[p / 3];
+                r.desc.offload_parameters = r.desc.stage == 3 ? where[(p / 3 + o) % 3] : NULL;
+                open_run(w, &r);
+                par_zero_plan plan, real = par_zero_allocated(r.z);
+                CHECK_OK(w, par_zero_plan_of(r.z, &plan));
+                CHECK(w,
+                      plan.parameter_bytes == real.parameter_bytes && plan.state_bytes == real.state_bytes);
+                CHECK(w,
+                      plan.gradient_bytes == real.gradient_bytes && plan.buffer_bytes == real.buffer_bytes);
+                CHECK(w, plan.host_bytes == real.host_bytes && plan.file_bytes == real.file_bytes);
+                CHECK_OK(w, par_zero_close(r.z));
+            }
+}
 static void paper(
     par_comm *w) { // 7.5 billion parameters, Adam, 16 bits: gigabytes as published (facts: arXiv 1910.02054)
     static const int ranks[] = {1, 4, 16, 64, 256, 1024};
@@ -1388,6 +1413,7 @@ const test tests[] = {
     {"canonical", canonical, TEST_ALONE, 1, 200},
     {"hybrid", hybrid, TEST_ALONE, 2, 60},
     {"costs", costs, TEST_ALONE, 1, 60},
+    {"places", places, TEST_ALONE, 1, 120},
     {"paper", paper, TEST_SERIAL, 1, 60},
     {"no_allocation", no_allocation, TEST_ALONE, 1, 60},
     {"offload", offload, TEST_ALONE, 1, 120},
