@@ -1,26 +1,50 @@
 # Shared by the test scripts: each check runs a command with a deadline and shows its output only if it fails.
 set -a # functions run in a shell of their own, under timeout
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 later_count=0
 work=${TMPDIR:-/tmp}/par_check_$$
 mkdir -p "$work" build
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-check() { # name, command ...; a command that ends with 77 says on its last line what is missing
-    name=$1
+run_check() { # number, command ...: into a log and a status
+    log=$work/log.$1
     shift
     export -f $(compgen -A function)
-    timeout -k 5 "${DEADLINE:-300}" bash -c '"$@"' check "$@" >"$work/log" 2>&1
-    status=$?
+    timeout -k 5 "${DEADLINE:-300}" bash -c '"$@"' check "$@" >"$log" 2>&1
+    echo $? >"$log.status"
+}
+report() { # number, name, command ...
+    log=$work/log.$1 name=$2
+    shift 2
+    status=$(cat "$log.status")
     case $status in
     0) passed=$((passed + 1)) ;;
-    77) skip "$name" "$(tail -n 1 "$work/log")" ;;
+    77) skip "$name" "$(tail -n 1 "$log")" ;;
     *)
         echo "FAIL $name (status $status): $*"
-        tail -n 30 "$work/log" | cut -c1-300 | sed 's/^/    /'
+        tail -n 30 "$log" | cut -c1-300 | sed 's/^/    /'
         failed=$((failed + 1))
         ;;
     esac
+}
+check() { # name, command ...; a command that ends with 77 says on its last line what is missing
+    name=$1
+    shift
+    run_check 0 "$@"
+    report 0 "$name" "$@"
+}
+later() { # the same, beside others, one for each processor: for what only compiles. `finish` reports them
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+    later_count=$((later_count + 1))
+    printf '%q ' "$@" >"$work/later.$later_count"
+    shift
+    run_check $later_count "$@" &
+}
+finish() {
+    wait
+    i=0
+    while [ $((i += 1)) -le $later_count ]; do eval "report $i $(cat "$work/later.$i")"; done
+    later_count=0
 }
 skip() { # name, what to install
     echo "SKIP $1: $2"

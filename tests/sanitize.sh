@@ -4,15 +4,11 @@ export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktra
 export PAR_TEST_COUNT=400
 asan="-fsanitize=address,undefined -fno-sanitize-recover=all -O1 -g"
 
-build_asan() {
-    gcc -std=c11 $asan -I. -Itests -DTEST_FEWER=1 tests/test_par.c -o build/test_par_asan -pthread -lm &&
-    gcc -std=c11 $asan -I. -Itests -DTEST_FEWER=1 tests/test_zero.c -o build/test_zero_asan -pthread -lm &&
-    gcc -std=c11 $asan -I. -Itests -DTEST_FEWER=1 tests/test_tp.c -o build/test_tp_asan -pthread -lm &&
-    gcc -std=gnu11 $asan -I. -Itests -Iexamples/gpt -DTEST_FEWER=1 tests/test_golden.c -o build/test_golden_asan -pthread -lm &&
-    gcc -std=gnu11 $asan -I. examples/gpt/gpt.c -o build/gpt_asan -pthread -lm &&
-    gcc -std=gnu11 $asan -I. bench/bench_coll.c -o build/bench_coll_asan -pthread -lm
+build() { # sanitizers' flags, program, its source, more flags
+    flags=$1 to=$2 from=$3
+    shift 3
+    gcc -std=gnu11 $flags -I. -Itests -Iexamples/gpt "$@" "$from" -o "build/$to" -pthread -lm
 }
-build_tsan() { gcc -std=c11 -fsanitize=thread -O1 -g -I. -Itests -DTEST_FEWER=2 tests/test_par.c -o build/test_par_tsan -pthread -lm; }
 trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 20 --dropout 0.1 --ranks 2 --trace "$work/t" --save "$work/ck"; }
 
 fuzz() { # a short run from a few seeds; longer: build/fuzz_files -max_total_time=600 build/corpus
@@ -27,7 +23,12 @@ fuzz() { # a short run from a few seeds; longer: build/fuzz_files -max_total_tim
 }
 
 DEADLINE=280
-check "build with ASan and UBSan" build_asan
+later "libFuzzer: safetensors and manifests" fuzz
+for t in test_par test_zero test_tp test_golden; do later "build $t with ASan, UBSan" build "$asan" ${t}_asan tests/$t.c -DTEST_FEWER=1; done
+later "build the trainer with ASan, UBSan" build "$asan" gpt_asan examples/gpt/gpt.c
+later "build the benchmark with ASan, UBSan" build "$asan" bench_coll_asan bench/bench_coll.c
+later "build with TSan" build "-fsanitize=thread -O1 -g" test_par_tsan tests/test_par.c -DTEST_FEWER=2
+finish
 check "ASan, UBSan: forked ranks" build/test_par_asan --backend fork
 check "ASan, UBSan: threads" build/test_par_asan --backend threads
 check "ASan, UBSan: par_zero.h" build/test_zero_asan --node 0
@@ -35,8 +36,6 @@ check "ASan, UBSan: par_tp.h" build/test_tp_asan --backend fork --node 0
 check "ASan, UBSan: PyTorch's goldens, model files" build/test_golden_asan --backend fork
 check "ASan, UBSan: the trainer" trainer
 check "ASan, UBSan: the benchmark" build/bench_coll_asan --op all -b 8 -e 64K -f 64 -n 3 --ranks 3
-check "libFuzzer: safetensors and manifests" fuzz
-check "build with TSan" build_tsan
 check "TSan: threads" build/test_par_tsan --backend threads
 for test in progress_thread grouped outstanding messages; do
     check "TSan: $test with a progress thread" env PAR_PROGRESS=1 build/test_par_tsan --backend threads --only $test

@@ -556,7 +556,7 @@ static size_t anonymous_bytes(void) { // of this process, in memory
     return kb * 1024;
 }
 static void resident(par_comm *w) { // memory in use, with states that are far larger than their windows
-    enum { N = 8 << 20 };
+    enum { N = (TEST_FEWER ? 2 : 8) << 20 };
     char dir[256], where[300];
     scratch_dir(w, dir, sizeof dir);
     snprintf(where, sizeof where, "file:%s", dir);
