@@ -14,7 +14,7 @@ ARGS ?=
 
 LIBS = -pthread -lm
 GPT = examples/gpt/gpt.c
-GPT_DEPS = par.h par_tp.h par_zero.h $(wildcard examples/gpt/*.[ch]) examples/options.h
+GPT_DEPS = par.h par_tp.h par_zero.h par_pipe.h $(wildcard examples/gpt/*.[ch]) examples/options.h
 SOURCES = $(sort $(wildcard *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
 HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
 
@@ -30,12 +30,12 @@ check:
 soak: build/test_par
 	@bash tests/soak.sh
 
-all: examples bench build/test_par build/test_zero build/test_tp build/test_golden
+all: examples bench build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden
 
 examples: build/01_hello build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/02_mpi_adopt.c and build/gpt_mpi are left out")
 
-bench: build/bench_coll build/bench_zero build/bench_tp $(if $(HAVE_MPI),build/bench_coll_mpi)
+bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(HAVE_MPI),build/bench_coll_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): build/bench_coll_mpi is left out")
 
 plots:
@@ -46,7 +46,7 @@ lint:
 
 install:
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	install -m 644 par.h par_zero.h par_tp.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 par.h par_zero.h par_pipe.h par_tp.h $(DESTDIR)$(PREFIX)/include/
 	printf 'prefix=%s\nincludedir=$${prefix}/include\n\nName: par\nDescription: header-only distributed training\nVersion: 0.1\nCflags: -I$${includedir} -pthread\nLibs: -pthread -lm\n' \
 	    '$(PREFIX)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/par.pc
 
@@ -88,6 +88,9 @@ build/bench_coll_mpi: bench/bench_coll.c par.h examples/options.h bench/median.h
 build/bench_zero: bench/bench_zero.c par.h par_zero.h examples/options.h bench/median.h build/gemm.flags | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
 
+build/bench_pipe: bench/bench_pipe.c par.h par_pipe.h examples/options.h | build
+	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
+
 build/bench_tp: bench/bench_tp.c examples/gpt/model.h par.h par_tp.h par_zero.h examples/options.h bench/median.h build/gemm.flags | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
 
@@ -98,6 +101,9 @@ build/test_golden: tests/test_golden.c tests/test.h examples/options.h $(GPT_DEP
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
 
 build/test_zero: tests/test_zero.c tests/test.h par.h par_zero.h | build
+	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
+
+build/test_pipe: tests/test_pipe.c tests/test.h par.h par_pipe.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
 build/test_tp: tests/test_tp.c tests/test.h par.h par_tp.h | build

@@ -7,6 +7,7 @@ openmpi="mpiexec.openmpi --oversubscribe --mca btl_base_warn_component_unused 0 
 build() { # mpicc, suffix
     $1 -DPAR_MPI -std=gnu11 -O2 -g -Wall -Wextra -I. -Itests tests/test_par.c -o build/test_par_$2 -pthread -lm &&
     $1 -DPAR_MPI -std=gnu11 -O2 -g -Wall -Wextra -I. -Itests tests/test_zero.c -o build/test_zero_$2 -pthread -lm &&
+    $1 -DPAR_MPI -std=gnu11 -O2 -g -Wall -Wextra -I. -Itests tests/test_pipe.c -o build/test_pipe_$2 -pthread -lm &&
     $1 -DPAR_MPI -std=gnu11 -O2 -I. examples/gpt/gpt.c -o build/gpt_$2 -pthread -lm &&
     $1 -DPAR_MPI -std=gnu11 -O2 -I. examples/02_mpi_adopt.c -o build/02_mpi_adopt_$2 -pthread -lm &&
     $1 -DPAR_MPI -std=gnu11 -O2 -I. bench/bench_coll.c -o build/bench_coll_$2 -pthread -lm
@@ -22,6 +23,7 @@ zero() { # command prefix, suffix: shards, costs, checkpoints and quantised mess
         $1 2 build/test_zero_$2 --worker mpi 2 1 $t && $1 4 build/test_zero_$2 --worker mpi 4 2 $t || return 1
     done
 }
+pipe() { $1 2 build/test_pipe_$2 --worker mpi 2 1 all && $1 4 build/test_pipe_$2 --worker mpi 4 2 all; }
 killed_rank() { # under MPICH without its own clean-up, the survivors hear of it from the kit
     try=0
     while [ $((try += 1)) -le 10 ]; do # mpiexec itself may fall first, and take a survivor with it: once more
@@ -64,6 +66,7 @@ for kind in mpich openmpi; do
         done
     done
     check "$kind: par_zero.h" zero "$run" $kind
+    check "$kind: par_pipe.h" pipe "$run" $kind
     check "$kind: the trainer" same_as_forked "$run" $kind
     check "$kind: forked without mpiexec" one_process $kind
     check "$kind: 02_mpi_adopt" adopt "$run" $kind

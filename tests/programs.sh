@@ -120,6 +120,25 @@ recomputes() { # the same losses to the last digit, from fewer bytes
     fails 1 "recompute is" $gpt --data $data --recompute some
 }
 plan() { $gpt --data $data --ranks 4 --zero 2 --plan --max_iters 1 --eval_iters 0 --sample 0 >"$work/out" && grep -q "stage 2, 4 ranks" "$work/out"; }
+pipe_rows() { # what was measured is what was simulated, where a quiet moment can be found
+    all=build/bench_pipe
+    $all --all --simulate --stages 6 --microbatches 12 --json >"$work/out" && [ "$(grep -c '"bubble_sim":' "$work/out")" = 14 ] || return 1
+    sed 's/.*"bubble_sim":\([0-9.]*\).*/\1/' "$work/out" | sort -c -n || return 1
+    for s in 1f1b zb_h1 zb_v dualpipe auto; do
+        for try in 1 2 3 4 5; do
+            $all --schedule $s --ranks 4 --microbatches 8 --f_us 4000 --b_us 4000 --w_us 4000 --comm_us 100 --json >"$work/out" || return 1
+            cat "$work/out"
+            sed 's/.*"bubble_sim":\([0-9.]*\),"bubble_measured":\([0-9.]*\),.*"peak_sim":\([0-9]*\),"peak_measured":\([0-9]*\),.*/\1 \2 \3 \4/' "$work/out" |
+                awk '{d = $1 - $2; ok = d < .02 && d > -.02 && $3 == $4 && NF == 4} END {exit !ok}' && break
+            [ $try = 5 ] && return 1
+        done
+    done
+    $all --schedule zb_h1 --ranks 2 --svg "$work/p.svg" --perfetto "$work/p.json" --csv "$work/p.csv" >"$work/out" && grep -q '^measured' "$work/out" &&
+    grep -q '<svg' "$work/p.svg" && grep -q '"ph":"s"' "$work/p.json" && $all --load "$work/p.csv" --ranks 2 | grep -q "p.csv" &&
+    fails 2 "no schedule is called" $all --schedule nonsense && fails 2 "not 3" $all --schedule zb_v --chunks 3 &&
+    fails 2 "desc.memory allows 10" $all --schedule auto --memory 10 --simulate && fails 2 "need as many ranks" $all --stages 4 --ranks 2 &&
+    $all --help | grep -q -- "--perfetto"
+}
 zero_rows() { # a row for each stage, and a summary with its fields
     build/bench_zero --units 3 --width 64 --rows 64 --elements 65536 -n 3 --dir "$work" --json >"$work/out" && [ "$(grep -c '"stage":[0-3],' "$work/out")" = 4 ] &&
     tail -n 1 "$work/out" | grep -q '"summary":true,"adam_vs_triad":[0-9.]*,"adam_vs_unfused":[0-9.]*,"ddp_vs_predicted":[0-9.]*,"stage1_vs_stage0":[0-9.]*,.*"offload_vs_disk":[0-9.]*,"plan_equals_measured":true' &&
@@ -256,6 +275,7 @@ check "damaged checkpoints" damaged
 check "Hugging Face's and llm.c's files" exports
 check "bench_tp" layer_rows
 check "bench_zero" zero_rows
+check "bench_pipe" pipe_rows
 check "full disk" full_disk
 check "checkpoints beside the training" async_save
 check "token files" token_file

@@ -11,6 +11,13 @@ build() { # sanitizers' flags, program, its source, more flags
 }
 trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 20 --dropout 0.1 --ranks 2 --trace "$work/t" --save "$work/ck"; }
 
+fuzz_tables() {
+    clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. tests/fuzz_pipe.c -o build/fuzz_pipe -pthread -lm 2>"$work/fuzz_pipe" || { echo "clang with libFuzzer"; return 77; }
+    mkdir -p "$work/tables"
+    printf '0F0,0F1,2F0,2F1,,2B0,2B1,0B0,0B1\r\n,1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\r\n' >"$work/tables/1"
+    printf '0F0,0SEND_F0,0RECV_B0,0R0,0I0,0W0,0REDUCE_GRAD\n1RECV_F0,1UNSHARD,1F0,(1R0;1B0)FUSED,1SEND_B0' >"$work/tables/2"
+    build/fuzz_pipe -seed=1 -runs=300000 -max_total_time=10 -artifact_prefix="$work/" "$work/tables"
+}
 fuzz() { # a short run from a few seeds; longer: build/fuzz_files -max_total_time=600 build/corpus
     echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' | clang -x c -fsanitize=fuzzer - -o "$work/probe" 2>/dev/null || { echo "clang with libFuzzer"; return 77; }
     clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. tests/fuzz_files.c -o build/fuzz_files -pthread -lm || return 1
@@ -24,7 +31,8 @@ fuzz() { # a short run from a few seeds; longer: build/fuzz_files -max_total_tim
 
 DEADLINE=280
 later "libFuzzer: safetensors and manifests" fuzz
-for t in test_par test_zero test_tp test_golden; do later "build $t with ASan, UBSan" build "$asan" ${t}_asan tests/$t.c -DTEST_FEWER=1; done
+later "libFuzzer: pipeline tables" fuzz_tables
+for t in test_par test_zero test_pipe test_tp test_golden; do later "build $t with ASan, UBSan" build "$asan" ${t}_asan tests/$t.c -DTEST_FEWER=1; done
 later "build the trainer with ASan, UBSan" build "$asan" gpt_asan examples/gpt/gpt.c
 later "build the benchmark with ASan, UBSan" build "$asan" bench_coll_asan bench/bench_coll.c
 later "build with TSan" build "-fsanitize=thread -O1 -g" test_par_tsan tests/test_par.c -DTEST_FEWER=2
@@ -32,6 +40,7 @@ finish
 check "ASan, UBSan: forked ranks" build/test_par_asan --backend fork
 check "ASan, UBSan: threads" build/test_par_asan --backend threads
 check "ASan, UBSan: par_zero.h" build/test_zero_asan --node 0
+check "ASan, UBSan: par_pipe.h" build/test_pipe_asan --node 0
 check "ASan, UBSan: par_tp.h" build/test_tp_asan --backend fork --node 0
 check "ASan, UBSan: PyTorch's goldens, model files" build/test_golden_asan --backend fork
 check "ASan, UBSan: the trainer" trainer

@@ -1,8 +1,10 @@
 /* Uses the headers without their implementations, which another file has. */
 #include "par.h"
+#include "par_pipe.h"
 #include "par_tp.h"
 #include "par_zero.h"
 #include "par.h"
+#include "par_pipe.h"
 #include "par_tp.h"
 #include "par_zero.h"
 
@@ -14,6 +16,8 @@ int main(void) {
     par_tp_desc desc;
     par_zero *zero;
     par_zero_desc how;
+    par_pipe_desc pipe;
+    par_pipe_schedule schedule;
     int one = 1;
     if (par_open(NULL, &world) != PAR_OK) return 1;
     if (par_all_reduce(&one, &one, 1, PAR_I32, PAR_SUM, world) != PAR_OK) return 1;
@@ -26,5 +30,8 @@ int main(void) {
     how.comm = world;
     if (par_zero_open(&how, &zero) != PAR_OK || par_zero_commit(zero) != PAR_OK) return 5;
     if (par_zero_step(zero, 1, NULL) != PAR_OK || par_zero_close(zero) != PAR_OK) return 6;
+    memset(&pipe, 0, sizeof pipe);
+    if (par_pipe_schedule_open(&pipe, &schedule) != PAR_OK) return 7;
+    par_pipe_schedule_close(&schedule);
     return par_close(world) != PAR_OK;
 }

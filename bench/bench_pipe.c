@@ -1,0 +1,350 @@
+// bench_pipe.c - pipeline schedules: theory, simulation and a run with real messages, side by side.
+//
+//     build/bench_pipe --schedule zb_h1 --ranks 4 --microbatches 8 --f_us 2000 --b_us 2000 --w_us 2000
+//     build/bench_pipe --all --ranks 4
+//     build/bench_pipe --all --simulate --stages 64 --microbatches 256
+//
+// Computation sleeps for the given time, so that 8 stages can be timed on two processors; activations are
+// sent for real. With --comm_us each message is held back so long, by a time stamp it carries.
+#define PAR_IMPLEMENTATION
+#include "par.h"
+#include "par_pipe.h"
+
+#include "../examples/options.h"
+
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct settings {
+    const char *schedule, *recompute, *svg, *perfetto, *csv, *load;
+    int stages, microbatches, chunks, ranks, batches, simulate, json, all, steps;
+    double f_us, b_us, w_us, r_us, comm_us;
+    size_t message, b_bytes, w_bytes, memory;
+} settings;
+
+typedef struct row { // of the table
+    const char *name;
+    int chunks, ran;
+    double theory, window_theory, simulated, measured, window, makespan, window_measured, makespan_measured,
+        bound;
+    size_t peak, peak_measured, planned, allocated;
+    const char *why; // not possible
+    char text[512];
+} row;
+
+typedef struct bench {
+    settings o;
+    par_comm *world; // NULL: only simulate
+    par_pipe_schedule *s;
+    double held_back; // seconds spent until messages were "there"
+} bench;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+static void sleep_until(double when) {
+    struct timespec t;
+    t.tv_sec = (time_t)when, t.tv_nsec = (long)(1e9 * (when - (double)t.tv_sec));
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL)) {
+    }
+}
+
+// ---- the work ---------------------------------------------------------------------------------------------
+
+static par_result work(void *user, const par_pipe_work *k) {
+    bench *b = (bench *)user;
+    const par_pipe_stage *c = &b->s->desc.stages[0];
+    const double begun = now();
+    const void *message = k->kind == PAR_PIPE_F                             ? k->x
+                          : k->kind == PAR_PIPE_B || k->kind == PAR_PIPE_BW ? k->dy
+                                                                            : NULL;
+    double from = begun, sent = 0;
+    if (message && b->s->desc.latency > 0)
+        memcpy(&sent, message, sizeof sent); // 0: from a stage of this rank
+    if (sent + b->s->desc.latency > begun) from = sent + b->s->desc.latency, b->held_back += from - begun;
+    switch (k->kind) {
+    case PAR_PIPE_F: sleep_until(from + c->f); break;
+    case PAR_PIPE_BW: sleep_until(from + c->b + c->w); break;
+    case PAR_PIPE_B: sleep_until(from + c->b); break;
+    case PAR_PIPE_W: sleep_until(from + c->w); break;
+    case PAR_PIPE_R: sleep_until(from + c->r); break;
+    default: return PAR_OK;
+    }
+    void *out = k->kind == PAR_PIPE_F ? k->y : k->dx;
+    const int to = k->kind == PAR_PIPE_F ? k->stage + 1 : k->stage - 1;
+    const int far = out && par_pipe_rank_of(b->s, to, k->microbatch) != par_rank(b->world);
+    sent = far ? now() : 0;
+    if (out) memcpy(out, &sent, sizeof sent);
+    if (k->loss) *k->loss = 1;
+    return PAR_OK;
+}
+
+// ---- one schedule -----------------------------------------------------------------------------------------
+
+static int open_schedule(const bench *b, const char *name, par_pipe_schedule *s) {
+    const settings *o = &b->o;
+    par_pipe_desc d;
+    par_pipe_stage c;
+    memset(&d, 0, sizeof d), memset(&c, 0, sizeof c);
+    d.schedule = name, d.ranks = o->stages, d.microbatches = o->microbatches;
+    d.batches = !strcmp(name, "pipedream_2bw") ? o->batches : 1;
+    const int any = !strcmp(name, "interleaved_1f1b") || !strcmp(name, "looped_bfs");
+    d.chunks = any || !o->all ? o->chunks : 0;
+    d.chunks = par_pipe_defaults(&d).chunks;
+    const double cut = strcmp(name, "dualpipe") ? d.chunks : 1; // there, each stage is on two ranks
+    const size_t parts = (size_t)cut;
+    c.f = 1e-6 * o->f_us / cut, c.b = 1e-6 * o->b_us / cut, c.w = 1e-6 * o->w_us / cut,
+    c.r = 1e-6 * o->r_us / cut;
+    c.input_bytes = o->message, c.b_bytes = o->b_bytes / parts, c.w_bytes = o->w_bytes / parts;
+    d.stages = &c, d.stage_count = 1, d.latency = 1e-6 * o->comm_us, d.memory = o->memory;
+    d.recompute = !strcmp(o->recompute, "fused")   ? PAR_PIPE_FUSED
+                  : !strcmp(o->recompute, "early") ? PAR_PIPE_EARLY
+                                                   : PAR_PIPE_KEEP;
+    return (o->load ? par_pipe_load(o->load, &d, s) : par_pipe_schedule_open(&d, s)) == PAR_OK;
+}
+static int by_makespan(const void *a, const void *b) {
+    const double x = ((const par_pipe_timeline *)a)->makespan, y = ((const par_pipe_timeline *)b)->makespan;
+    return x < y ? -1 : x > y;
+}
+// Some steps; the shortest, on rank 0: what others do on this machine only makes steps longer.
+static par_result measure(bench *b, par_pipe_schedule *s, row *x, par_pipe_timeline *out) {
+    enum { MOST = 64 };
+    par_pipe_exec e;
+    par_pipe *pipe;
+    par_pipe_timeline t[MOST];
+    memset(&e, 0, sizeof e);
+    b->s = s, e.comm = b->world, e.fn = work, e.user = b;
+    par_result r = par_pipe_open(s, &e, &pipe);
+    uint64_t peaks[2] = {0, r ? 0 : par_pipe_allocated(pipe)};
+    int n = 0;
+    for (int i = 0; !r && i <= b->o.steps && i < MOST; i++) { // the first is not counted
+        par_pipe_report report;
+        b->held_back = 0;
+        r = par_barrier(b->world);
+        if (!r) r = par_pipe_step(pipe, &report);
+        if (!r && report.activation_bytes > peaks[0]) peaks[0] = report.activation_bytes;
+        double *all = (double *)calloc((size_t)s->ranks, sizeof *all);
+        if (!r) r = par_gather(&b->held_back, all, 1, PAR_F64, 0, b->world);
+        if (!r) r = par_pipe_timeline_get(pipe, &t[n]);
+        if (!r && par_rank(b->world) == 0) {
+            double busiest = 0; // without what was held back
+            for (int k = 0; k < s->ranks; k++) busiest = fmax(busiest, t[n].ranks[k].busy - all[k]);
+            t[n].bubble = (t[n].makespan - busiest) / t[n].makespan;
+        }
+        free(all);
+        if (!r && i)
+            n++;
+        else if (!r)
+            par_pipe_timeline_close(&t[n]);
+    }
+    if (!r) r = par_all_reduce(peaks, peaks, 2, PAR_U64, PAR_MAX, b->world);
+    if (!r && par_rank(b->world) == 0) {
+        qsort(t, (size_t)n, sizeof t[0], by_makespan);
+        *out = t[0];
+        x->measured = out->bubble, x->window_measured = out->window, x->makespan_measured = out->makespan,
+        x->ran = 1;
+        x->peak_measured = peaks[0], x->allocated = peaks[1];
+        for (int i = 1; i < n; i++) par_pipe_timeline_close(&t[i]);
+    }
+    if (pipe) par_pipe_close(pipe);
+    return r;
+}
+static void plan(par_pipe_schedule *s, row *x, par_pipe_timeline *t) {
+    par_pipe_memory *m = (par_pipe_memory *)calloc((size_t)s->ranks, sizeof *m);
+    if (!m || par_pipe_verify(s, PAR_PIPE_LANES, m) || par_pipe_simulate(s, PAR_PIPE_LANES, t))
+        exit(fprintf(stderr, "bench_pipe: %s\n", m ? s->why : "out of memory") != 0);
+    x->theory = par_pipe_theory_bubble(s, 0), x->window_theory = par_pipe_theory_bubble(s, 1);
+    x->simulated = t->bubble, x->window = t->window, x->makespan = t->makespan, x->bound = s->bound;
+    x->chunks = s->desc.chunks;
+    for (int r = 0; r < s->ranks; r++) {
+        if (m[r].activation_bytes > x->peak) x->peak = m[r].activation_bytes;
+        if (m[r].pool_bytes > x->planned) x->planned = m[r].pool_bytes;
+    }
+    free(m);
+}
+static void number(char text[32], double v, const char *format) { // JSON's null where there is no formula
+    if (isnan(v))
+        snprintf(text, 32, "null");
+    else
+        snprintf(text, 32, format, v);
+}
+static void print_json(const settings *o, const row *x) {
+    char theory[32], window[32], measured[32] = "null", makespan[32] = "null", wide[32] = "null",
+                                 peak[32] = "null";
+    number(theory, x->theory, "%.6f"), number(window, x->window_theory, "%.6f");
+    if (x->ran) {
+        number(measured, x->measured, "%.6f"), number(makespan, x->makespan_measured, "%.9f");
+        number(wide, x->window_measured, "%.9f"), snprintf(peak, sizeof peak, "%zu", x->peak_measured);
+    }
+    printf("{\"schedule\":\"%s\",\"stages\":%d,\"microbatches\":%d,\"chunks\":%d,\"bubble_theory\":%s,"
+           "\"bubble_sim\":%.6f,"
+           "\"bubble_measured\":%s,\"window_theory\":%s,\"window_sim\":%.9f,\"window_measured\":%s,"
+           "\"makespan_sim\":%.9f,"
+           "\"makespan_measured\":%s,\"peak_sim\":%zu,\"peak_measured\":%s,\"bound\":%.9f}\n",
+           x->name, o->stages, o->microbatches, x->chunks, theory, x->simulated, measured, window, x->window,
+           wide, x->makespan, makespan, x->peak, peak, x->bound);
+}
+static void print_row(const row *x) {
+    char theory[32], measured[32] = "-", makespan[32] = "-", peak[32] = "-";
+    number(theory, x->theory, "%.4f");
+    if (isnan(x->theory)) snprintf(theory, sizeof theory, "-");
+    if (x->ran) {
+        snprintf(measured, sizeof measured, "%.4f", x->measured),
+            snprintf(makespan, sizeof makespan, "%.2f", 1e3 * x->makespan_measured);
+        snprintf(peak, sizeof peak, "%zu", x->peak_measured);
+    }
+    printf("%-18s %6d %8s %8.4f %8s %11.2f %11.2f %9s %11zu %11s\n", x->name, x->chunks, theory, x->simulated,
+           measured, 1e3 * x->window, 1e3 * x->makespan, makespan, x->peak, peak);
+}
+static void print_head(void) {
+    printf("%-18s %6s %8s %8s %8s %11s %11s %9s %11s %11s\n", "", "", "bubble", "bubble", "bubble", "window",
+           "makespan", "makespan", "peak", "peak");
+    printf("%-18s %6s %8s %8s %8s %11s %11s %9s %11s %11s\n", "schedule", "chunks", "theory", "sim",
+           "measured", "sim ms", "sim ms", "measured", "sim bytes", "measured");
+}
+static const char *files(const settings *o, const par_pipe_schedule *s, const par_pipe_timeline *planned,
+                         const par_pipe_timeline *measured) {
+    const par_pipe_timeline *t[2] = {planned, measured};
+    const char *titles[2] = {"planned", "measured"};
+    const int n = measured ? 2 : 1;
+    if (o->svg && par_pipe_svg(s, t, titles, n, o->svg)) return o->svg;
+    if (o->perfetto && par_pipe_perfetto(s, t, titles, n, o->perfetto)) return o->perfetto;
+    if (o->csv && par_pipe_save(s, o->csv, 0)) return o->csv;
+    return NULL;
+}
+// 0: done; else an exit status.
+static int run(bench *b, const char *name, row *x) {
+    const int root = !b->world || par_rank(b->world) == 0;
+    const settings *o = &b->o;
+    par_pipe_schedule s;
+    par_pipe_timeline planned, measured;
+    memset(x, 0, sizeof *x), memset(&measured, 0, sizeof measured);
+    x->name = o->load ? o->load : name;
+    if (!open_schedule(b, name, &s)) {
+        snprintf(x->text, sizeof x->text, "%s", s.why), x->why = x->text;
+        par_pipe_schedule_close(&s);
+        return 0;
+    }
+    if (o->all && root && isatty(2)) fprintf(stderr, "\r%-30s", name);
+    plan(&s, x, &planned);
+    if (b->world && par_size(b->world) != s.ranks)
+        return fprintf(stderr, "bench_pipe: the schedule is for %d ranks; start as many (--ranks)\n",
+                       s.ranks),
+               2;
+    if (b->world && measure(b, &s, x, &measured))
+        return fprintf(stderr, "bench_pipe: rank %d: %s\n", par_rank(b->world), par_last_error(b->world)), 1;
+    if (root && !o->all) {
+        if (o->json)
+            print_json(o, x);
+        else {
+            print_head(), print_row(x);
+            if (x->bound > 0)
+                printf("no order takes less than %.2f ms: at most %.2f%% remain\n", 1e3 * x->bound,
+                       100 * (x->makespan / x->bound - 1));
+            const double scale = fmax(planned.makespan, measured.makespan);
+            printf("\nplanned\n"), par_pipe_print(&s, &planned, 100, scale, stdout);
+            if (x->ran) printf("\nmeasured\n"), par_pipe_print(&s, &measured, 100, scale, stdout);
+        }
+        const char *bad = files(o, &s, &planned, x->ran ? &measured : NULL);
+        if (bad) return perror(bad), 1;
+    }
+    par_pipe_timeline_close(&planned), par_pipe_timeline_close(&measured);
+    par_pipe_schedule_close(&s);
+    return 0;
+}
+static int by_bubble(const void *a, const void *b) {
+    const row *x = (const row *)a, *y = (const row *)b;
+    const double p = x->why ? 2 : x->simulated, q = y->why ? 2 : y->simulated;
+    return p < q ? -1 : p > q;
+}
+static int run_all(bench *b) {
+    const int root = !b->world || par_rank(b->world) == 0, n = par_pipe_schedule_count();
+    row *rows = (row *)calloc((size_t)n, sizeof *rows);
+    for (int i = 0; rows && i < n; i++) {
+        const int status = run(b, par_pipe_schedule_name(i), &rows[i]);
+        if (status) return status;
+    }
+    if (!rows || !root) return free(rows), 0;
+    if (isatty(2)) fprintf(stderr, "\r%30s\r", "");
+    qsort(rows, (size_t)n, sizeof *rows, by_bubble);
+    for (int i = 0; i < n; i++) rows[i].why = rows[i].why ? rows[i].text : NULL; // they were moved
+    if (!b->o.json) print_head();
+    for (int i = 0; i < n; i++) {
+        if (rows[i].why && !b->o.json) printf("%-18s %s\n", rows[i].name, rows[i].text);
+        if (!rows[i].why) b->o.json ? print_json(&b->o, &rows[i]) : print_row(&rows[i]);
+    }
+    free(rows);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    bench b;
+    memset(&b, 0, sizeof b);
+    settings *o = &b.o;
+    o->schedule = "1f1b", o->recompute = "none", o->microbatches = 8, o->batches = 4, o->steps = 5;
+    o->f_us = o->b_us = o->w_us = 2000, o->message = 16384, o->b_bytes = 65536, o->w_bytes = 32768;
+    const option options[] = {
+        {"--schedule", OPTION_TEXT, &o->schedule, "its name; --all shows them"},
+        {"--all", OPTION_FLAG, &o->all, "a table of all schedules, by their bubbles"},
+        {"--load", OPTION_TEXT, &o->load,
+         "a table as torch's pipelining writes it (CSV), in place of a schedule"},
+        {"--stages", OPTION_INT, &o->stages, "ranks in the pipeline; 0: --ranks"},
+        {"--ranks", OPTION_INT, &o->ranks, "ranks to start on this machine; 0: PAR_RANKS or 4"},
+        {"--microbatches", OPTION_INT, &o->microbatches, "in a step"},
+        {"--chunks", OPTION_INT, &o->chunks, "stages on each rank; 0: what the schedule has"},
+        {"--batches", OPTION_INT, &o->batches, "in a step, where updates are asynchronous"},
+        {"--f_us", OPTION_REAL, &o->f_us, "microseconds of forward, of a rank's whole share"},
+        {"--b_us", OPTION_REAL, &o->b_us, "... of the input half of backward"},
+        {"--w_us", OPTION_REAL, &o->w_us, "... of its weight half"},
+        {"--r_us", OPTION_REAL, &o->r_us, "... of recomputation; 0: as forward"},
+        {"--comm_us", OPTION_REAL, &o->comm_us, "... of a message"},
+        {"--message", OPTION_SIZE, &o->message, "bytes of a message"},
+        {"--b_bytes", OPTION_SIZE, &o->b_bytes,
+         "bytes kept from forward until the input half, of a rank's whole share"},
+        {"--w_bytes", OPTION_SIZE, &o->w_bytes, "... until the weight half"},
+        {"--memory", OPTION_SIZE, &o->memory,
+         "bytes of activations that auto, v_half and v_min may hold; 0: any"},
+        {"--recompute", OPTION_TEXT, &o->recompute,
+         "none, fused (once the gradient is there) or early (before)"},
+        {"--simulate", OPTION_FLAG, &o->simulate, "do not run it"},
+        {"--steps", OPTION_INT, &o->steps, "to measure; the shortest counts"},
+        {"--svg", OPTION_TEXT, &o->svg, "file for a picture"},
+        {"--perfetto", OPTION_TEXT, &o->perfetto, "file for ui.perfetto.dev"},
+        {"--csv", OPTION_TEXT, &o->csv, "file for the table"},
+        {"--json", OPTION_FLAG, &o->json, "one JSON object a line on stdout"},
+    };
+    const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
+                                     "bench_pipe: bubbles of pipeline schedules, planned and measured");
+    if (parsed) return parsed == 1 ? 0 : 2;
+    if (strcmp(o->recompute, "none") && strcmp(o->recompute, "fused") && strcmp(o->recompute, "early"))
+        return fprintf(stderr, "bench_pipe: recompute is none, fused or early\n"), 2;
+    if (o->steps < 1 || o->steps > 60) return fprintf(stderr, "bench_pipe: steps must be from 1 to 60\n"), 2;
+    if (o->message < sizeof(double)) o->message = sizeof(double);
+    if (!o->ranks)
+        o->ranks = o->stages && o->stages <= 64 ? o->stages
+                   : getenv("PAR_RANKS")        ? atoi(getenv("PAR_RANKS"))
+                                                : 4;
+    if (!o->stages) o->stages = o->ranks;
+    par_pipe_schedule s; // what cannot be is said once
+    const int possible = o->all || open_schedule(&b, o->schedule, &s);
+    if (!possible) return fprintf(stderr, "bench_pipe: %s\n", s.why), 2;
+    if (!o->all && o->load) o->stages = s.ranks;
+    if (!o->all) par_pipe_schedule_close(&s);
+    if (!o->simulate && o->stages != o->ranks)
+        return fprintf(stderr, "bench_pipe: %d stages need as many ranks (--ranks), or --simulate\n",
+                       o->stages),
+               2;
+    if (!o->simulate) {
+        par_desc d;
+        memset(&d, 0, sizeof d);
+        d.rank_count = o->ranks;
+        prctl(PR_SET_TIMERSLACK, 1ul);
+        if (par_open(&d, &b.world)) return 1;
+    }
+    row x;
+    const int status = o->all ? run_all(&b) : run(&b, o->schedule, &x);
+    return par_close(b.world) != PAR_OK && !status ? 1 : status;
+}

@@ -1,0 +1,3104 @@
+// par_pipe.h - pipeline schedules as data: generate, verify, simulate, draw and execute them.
+//
+// Public domain or MIT-0, as you choose: see the end of this file.
+
+// clang-format off
+#if defined(PAR_IMPLEMENTATION) && !defined(PAR_PIPE_IMPLEMENTATION)
+#define PAR_PIPE_IMPLEMENTATION
+#endif
+// clang-format on
+
+#include "par.h"
+
+#ifndef PAR_PIPE_H
+#define PAR_PIPE_H
+/*
+WHAT
+    A model is cut into stages, a batch into microbatches, and each rank of a pipeline works on its stages in
+    an order that is a table of actions. One table feeds everything: a generator makes it, a verifier proves
+    that it ends and how much memory it needs, a simulator says how long it takes and where the time goes, an
+    executor runs it with your functions on any comm, and what was planned and what happened are drawn alike.
+
+USE
+    #define PAR_IMPLEMENTATION        in one file
+    #include "par_pipe.h"             cc -O2 prog.c -pthread -lm
+
+EXAMPLE
+    #define PAR_IMPLEMENTATION
+    #include "par_pipe.h"
+
+    static par_result work(void *user, const par_pipe_work *w) { // stages add 1, 2, 3 ... to a number
+        float *weight_gradient = (float *)user;
+        if (w->kind == PAR_PIPE_F && w->last)
+            *w->loss = ((w->first ? 1 : *(const float *)w->x)) + (float)w->stage + 1;
+        else if (w->kind == PAR_PIPE_F)
+            *(float *)w->y = (w->first ? 1 : *(const float *)w->x) + (float)w->stage + 1;
+        else if (w->kind == PAR_PIPE_BW) {
+            *weight_gradient += w->last ? 1 : *(const float *)w->dy;
+            if (!w->first) *(float *)w->dx = w->last ? 1 : *(const float *)w->dy;
+        }
+        return PAR_OK;
+    }
+    int main(void) {
+        par_comm *world;
+        if (par_open(NULL, &world)) return 1;
+        par_pipe_stage stage = {0};
+        par_pipe_desc desc = {0};
+        par_pipe_exec exec = {0};
+        par_pipe_schedule s;
+        par_pipe *pipe;
+        par_pipe_report report;
+        float gradient = 0;
+        stage.input_bytes = sizeof(float); // what a stage gets from the one before
+        desc.schedule = "1f1b", desc.ranks = par_size(world), desc.microbatches = 4;
+        desc.stages = &stage, desc.stage_count = 1;
+        if (par_pipe_schedule_open(&desc, &s)) return puts(s.why), 1;
+        exec.comm = world, exec.fn = work, exec.user = &gradient, exec.broadcast_loss = 1;
+        if (par_pipe_open(&s, &exec, &pipe) || par_pipe_step(pipe, &report)) return 1;
+        if (par_rank(world) == 0) printf("loss %g, gradient %g\n", report.loss, (double)gradient);
+        // with PAR_RANKS=3 it prints: loss 28, gradient 4
+        par_pipe_close(pipe), par_pipe_schedule_close(&s);
+        return par_close(world) != PAR_OK;
+    }
+
+TABLE OF CONTENTS
+    The API comes first: actions, what is asked for, schedules, verifying, simulating, drawing, executing.
+    Implementation, bottom-up:
+    >>pipe_structs     lists, places, costs
+    >>pipe_lists       generators: one function for each schedule
+    >>pipe_squeeze     ... that improve an order by trying
+    >>pipe_auto        ... that search
+    >>pipe_theory      closed formulas
+    >>pipe_table       the list of schedules
+    >>pipe_walk        what happens when: for the simulator and for deadlocks
+    >>pipe_lower       sends and receives; recomputation; hooks
+    >>pipe_lives       what memory is held, from which action to which
+    >>pipe_verify      what makes a table right
+    >>pipe_schedule    opening and closing schedules
+    >>pipe_csv         reading and writing tables
+    >>pipe_simulate    times, bubbles, and why ranks wait
+    >>pipe_draw        text, SVG, Perfetto
+    >>pipe_execute     running a table on a comm
+    >>pipe_measure     what happened, as a timeline
+
+CONFIG
+    PAR_IMPLEMENTATION (or PAR_PIPE_IMPLEMENTATION)   emit the code, in one file
+    PAR_MALLOC, PAR_ASSERT ... as in par.h
+
+MODEL
+    p ranks, m microbatches, v chunks (stages) per rank: p v stages. A stage's work on a microbatch is F
+    (forward), then BW (backward) or its halves: B (gradient of the input, which the stage before waits for)
+    and W (gradient of the weights, which nobody waits for); R computes activations again before backward.
+    Where stages are: stage s on rank s mod p (loop); chunks 0 and 1 of rank r are stages r and 2p-1-r (vee);
+    every stage on two ranks, half of the microbatches going each way (both ways: replicas of a model).
+    Sends do not block, receives are begun early (where the table says), and an action waits only for its own
+    input. All ranks' lists are projections of one order of everything, so that they would not deadlock even
+    where sends wait for receives. Messages between two ranks travel in a lane for each edge and direction.
+    Bubble: the makespan less the work of the busiest rank; as a fraction, of the makespan. Window: the
+    longest time from a rank's first action to its last (what counts where steps overlap).
+    Memory of a microbatch on a stage, in the executor and in the plan, from action to action:
+        x    input                from the begin of its receive (or the local F) until W (or BW) ends
+        dy   gradient of output   the same for backward
+        b    kept for backward    from F (or R) until B ends
+        w    kept for the weights from F (or R) until W ends
+        g    found by B for W     from B until W ends; not for a whole BW
+        c    kept to recompute    from F until B ends
+    Live bytes depend on the order of a rank's own actions alone, never on when messages come.
+    Errors of a schedule: its member `why`. Of the executor: par_last_error(exec.comm).
+    A schedule may be used by many executors and threads at once; an executor belongs to one rank.
+
+LIMITS
+    Up to 65536 stages and 2^31 actions. dualpipe needs an even number of ranks.
+*/
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- actions ----------------------------------------------------------------------------------------------
+
+// X(constant, name in tables): as torch.distributed.pipelining has them, where B is the whole backward and I
+// its input half; R, TIE and UPDATE are this kit's.
+#define PAR_PIPE_KINDS(X)                                                                                    \
+    X(PAR_PIPE_F, "F")                /* forward */                                                          \
+    X(PAR_PIPE_BW, "B")               /* backward, whole */                                                  \
+    X(PAR_PIPE_B, "I")                /* its half that finds the gradient of the input */                    \
+    X(PAR_PIPE_W, "W")                /* ... and that of the weights */                                      \
+    X(PAR_PIPE_R, "R")                /* recompute what forward has not kept */                              \
+    X(PAR_PIPE_SEND_F, "SEND_F")      /* this stage's output */                                              \
+    X(PAR_PIPE_RECV_F, "RECV_F")      /* this stage's input */                                               \
+    X(PAR_PIPE_SEND_B, "SEND_B")      /* gradient of this stage's input */                                   \
+    X(PAR_PIPE_RECV_B, "RECV_B")      /* gradient of this stage's output */                                  \
+    X(PAR_PIPE_UNSHARD, "UNSHARD")    /* gather parameters */                                                \
+    X(PAR_PIPE_RESHARD, "RESHARD")    /* let them go */                                                      \
+    X(PAR_PIPE_REDUCE, "REDUCE_GRAD") /* gradients are complete: sum them over data-parallel ranks */        \
+    X(PAR_PIPE_TIE, "TIE_GRAD")       /* sum what the first and the last stage share */                      \
+    X(PAR_PIPE_UPDATE, "UPDATE")      /* new weights (asynchronous schedules); microbatch: the batch */
+
+typedef enum par_pipe_kind {
+#define X(name, text) name,
+    PAR_PIPE_KINDS(X)
+#undef X
+        PAR_PIPE_KIND_COUNT
+} par_pipe_kind;
+const char *par_pipe_kind_name(par_pipe_kind kind); // "F", "B", "I", ...
+
+typedef struct par_pipe_action {
+    uint8_t kind; // par_pipe_kind
+    uint8_t
+        pair; // 1: belongs together with the next of the list: F and backward that overlap, R and backward
+    int32_t stage, microbatch;
+} par_pipe_action;
+
+// ---- what is asked for ------------------------------------------------------------------------------------
+
+typedef struct par_pipe_stage { // what the largest microbatch costs on one stage
+    double f, b, w;             // seconds of F, B, W; BW takes b + w. All 0: 1 each
+    double r;                   // seconds of R; 0: f
+    double fbw;                 // seconds of an F and a BW (or B) that overlap; 0: one after the other
+    size_t input_bytes;         // of x, that come from the stage before
+    size_t b_bytes, w_bytes, g_bytes, c_bytes; // see MODEL
+} par_pipe_stage;
+
+typedef enum par_pipe_recompute { PAR_PIPE_KEEP, PAR_PIPE_FUSED, PAR_PIPE_EARLY } par_pipe_recompute;
+typedef enum par_pipe_channel {
+    PAR_PIPE_LANES,     // the executor's: nothing blocks but an action whose input has not come
+    PAR_PIPE_EAGER,     // sends do not block; receives block where they stand; order per pair of ranks
+    PAR_PIPE_RENDEZVOUS // sends block, too, until the receive is there
+} par_pipe_channel;
+
+typedef struct par_pipe_desc {
+    const char *schedule;         // a name of PAR_PIPE_SCHEDULES; NULL: "1f1b"
+    int ranks;                    // p; 0: 1
+    int microbatches;             // m of a batch; 0: 1
+    int chunks;                   // v; 0: what the schedule needs (1 or 2; interleaved: 2)
+    int batches;                  // asynchronous schedules: in one table; 0: 1
+    const par_pipe_stage *stages; // stage_count of them: one for all, or p v. NULL: f = b = w = 1
+    int stage_count;
+    double latency;      // seconds of a hop
+    double byte_seconds; // seconds of a byte more, on each lane
+    size_t memory; // most bytes of b, w, g, c on a rank, for "auto", "v_half" and "v_min"; 0: what each has
+    int window;    // "auto": 1: make the window short, not the makespan
+    par_pipe_recompute recompute; // FUSED: once the gradient is there; EARLY: while waiting for it
+    int recompute_count;          // of the first so many microbatches; 0: all
+    int reduce;            // REDUCE_GRAD of a stage: 0: never, 1: after its last microbatch, 2: after each
+    int unshard;           // stages that a rank may have gathered at a time; 0: no UNSHARD and RESHARD
+    int tied;              // 1: the first and the last stage share parameters: TIE_GRAD after the last
+    int rows;              // of the largest microbatch, for messages of different sizes; 0: 1
+    const int *row_counts; // of each microbatch; NULL: all have `rows`
+} par_pipe_desc;
+
+// ---- schedules --------------------------------------------------------------------------------------------
+
+// X(name, generator, what goes over all ranks' lists, chunks (0: any), places, 1: B and W apart, bubble and
+// microbatches held by a formula, source)
+#define PAR_PIPE_SCHEDULES(X)                                                                                \
+    X("naive", naive, nothing, 1, LOOP, 0, naive_bubble, one_peak, "one microbatch at a time")               \
+    X("gpipe", gpipe, nothing, 1, LOOP, 0, gpipe_bubble, all_peak, "Huang et al. 2019")                      \
+    X("1f1b", 1f1b, nothing, 1, LOOP, 0, 1f1b_bubble, 1f1b_peak, "Narayanan et al. 2019, flushed")           \
+    X("pipedream_2bw", 2bw, nothing, 1, LOOP, 0, no_bubble, 1f1b_peak,                                       \
+      "Narayanan et al. 2021: asynchronous, two versions of the weights")                                    \
+    X("interleaved_1f1b", interleaved, nothing, 0, LOOP, 0, interleaved_bubble, interleaved_peak,            \
+      "Narayanan et al. 2021, Megatron-LM")                                                                  \
+    X("looped_bfs", looped_bfs, nothing, 0, LOOP, 0, bfs_bubble, all_peak,                                   \
+      "Lamy-Poirier 2023: breadth first")                                                                    \
+    X("zb_h1", zb_h1, nothing, 1, LOOP, 1, h1_bubble, h1_peak, "Qi et al. 2024: memory of 1F1B")             \
+    X("zb_h2", zb_h2, nothing, 1, LOOP, 1, h2_bubble, h2_peak, "Qi et al. 2024: twice that memory")          \
+    X("zb_v", zb_v, nothing, 2, VEE, 1, zbv_bubble, no_peak, "Qi et al. 2024: memory of 1F1B")               \
+    X("v_half", v_half, v_finish, 2, VEE, 1, vhalf_bubble, no_peak, "Qi et al. 2024b: half of that memory")  \
+    X("v_min", v_min, v_finish, 2, VEE, 1, vmin_bubble, no_peak, "Qi et al. 2024b: a third of it")           \
+    X("dualpipe", dualpipe, nothing, 2, BOTH_WAYS, 1, dual_bubble, no_peak,                                  \
+      "DeepSeek-V3 2024: from both ends")                                                                    \
+    X("dualpipev", dualpipev, nothing, 2, VEE, 1, dualv_bubble, no_peak,                                     \
+      "the same, cut in half: Sea AI Lab 2025")                                                              \
+    X("auto", auto, auto_finish, 1, LOOP, 1, no_bubble, no_peak,                                             \
+      "searched, for the stages' costs and desc.memory")
+
+typedef struct par_pipe_schedule {
+    par_pipe_desc desc; // what the zeros became; its arrays are the schedule's own
+    int ranks, stages, ways;
+    int microbatches;         // of all batches
+    int forward_only;         // for evaluation
+    int sends;                // 1: with sends and receives
+    int *rank_of;             // stage s of way 0, then of way 1
+    size_t *first;            // actions of rank r: first[r] ... first[r + 1] - 1
+    par_pipe_action *actions; // all ranks'
+    double bound;             // "auto": no order can take less than this; else 0
+    char why[512];            // what is wrong
+} par_pipe_schedule;
+
+int par_pipe_schedule_count(void);
+const char *par_pipe_schedule_name(int i);                  // "naive", ...; NULL after the last
+const char *par_pipe_schedule_source(int i);                // where it is from
+par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc); // what the zeros become
+
+// A table with sends, receives and all that the desc asks for, verified. Pure: no comm, any number of ranks.
+// Errors, with a text in s->why: ARGUMENT (unknown, impossible), MEMORY (also: desc.memory is too little).
+// What is open must be closed, also after an error.
+par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *s);
+void par_pipe_schedule_close(par_pipe_schedule *s);
+// The forwards of s alone, in their order. For evaluation.
+par_result par_pipe_forwards(const par_pipe_schedule *s, par_pipe_schedule *out);
+int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch);
+int par_pipe_schedules_split(const char *name); // 1: it has B and W apart; 0: BW; -1: no such
+
+// Tables of torch.distributed.pipelining: a row for each rank; cells such as 0F1, 2B0, 1SEND_F3,
+// (0F7;7B3)OVERLAP_F_B, or nothing. Without sends and receives in the text, they are put in. desc gives
+// costs; its schedule, ranks, microbatches and chunks are ignored. Errors: FILE (with row and cell),
+// ARGUMENT, MEMORY.
+par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *desc, par_pipe_schedule *s);
+par_result par_pipe_load(const char *path, const par_pipe_desc *desc, par_pipe_schedule *s);
+// FILE. compute_only: without sends, receives and hooks. Returns the text of errors in why (may be NULL).
+par_result par_pipe_save(const par_pipe_schedule *s, const char *path, int compute_only);
+
+// Where to cut `count` layers into `stages` so that the costliest stage costs least: stage s has layers
+// first[s] ... first[s + 1] - 1. Stages may be empty only where count < stages. (Linear partition.)
+void par_pipe_cut(const double *cost, int count, int stages, int *first);
+
+// ---- verifying --------------------------------------------------------------------------------------------
+
+typedef struct par_pipe_memory { // of one rank, in a step
+    size_t activation_bytes;     // most of b, w, g, c at a time
+    size_t message_bytes;        // most of x, dy at a time
+    size_t live_bytes;           // most of both at a time
+    size_t send_bytes;           // buffers of sends
+    size_t pool_bytes;           // what the executor allocates: slots by size, and send_bytes
+    int microbatches;            // most that have begun F and not ended B: chunks' counts added
+} par_pipe_memory;
+
+// Complete, in an order that its dependencies allow, messages in order on each lane, free of deadlocks under
+// `channel`. memory: one per rank, or NULL. ARGUMENT with a text in s->why, that names the actions, or the
+// shortest circle of ranks that wait for each other.
+par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_channel channel, par_pipe_memory *memory);
+
+// ---- simulating -------------------------------------------------------------------------------------------
+
+typedef struct par_pipe_rank {
+    double busy;
+    double first, last; // begin of the first computation and end of the last
+    // Why the rest of the makespan is idle; they add up to makespan - busy:
+    double warmup, drain; // before the first and after the last
+    double communication; // the input was on its way
+    double imbalance;     // waiting that comes from having less to do than the busiest rank
+    double dependency;    // other waiting for an input that was not there
+} par_pipe_rank;
+typedef struct par_pipe_timeline {
+    double *start, *end; // of each action of the schedule, seconds
+    par_pipe_rank *ranks;
+    int rank_count;
+    size_t action_count;
+    double makespan, window; // seconds
+    double bubble;           // fraction of the makespan
+    double window_bubble;    // fraction of the window
+} par_pipe_timeline;
+
+// By desc's costs; microbatches of fewer rows take less in proportion. ARGUMENT (a deadlock: s->why), MEMORY.
+par_result par_pipe_simulate(par_pipe_schedule *s, par_pipe_channel channel, par_pipe_timeline *t);
+void par_pipe_timeline_close(par_pipe_timeline *t);
+// Where one is known (see the sources): the bubble as a fraction of the makespan or, with window = 1, of the
+// window; the most microbatches on a rank. Else NaN: stages that differ, or a case the formula is not for.
+double par_pipe_theory_bubble(const par_pipe_schedule *s, int window);
+double par_pipe_theory_peak(const par_pipe_schedule *s, int rank);
+
+// ---- drawing ----------------------------------------------------------------------------------------------
+
+// Ranks below each other, time to the right, `columns` wide (0: 100). scale: seconds of the whole width; 0:
+// the makespan. Give two timelines the same scale to compare them.
+void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int columns, double scale,
+                    FILE *file);
+// One picture of `count` timelines of s below each other on one scale. FILE in the result: see errno.
+par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
+                        const char *const *titles, int count, const char *path);
+// For ui.perfetto.dev, with arrows from sends to receives. A process for each timeline.
+par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
+                             const char *const *titles, int count, const char *path);
+
+// ---- executing --------------------------------------------------------------------------------------------
+
+typedef struct par_pipe par_pipe;
+
+typedef struct par_pipe_work { // one action, for the user's function
+    par_pipe_kind kind;        // F, BW, B, W, R, UNSHARD, RESHARD, REDUCE, TIE, UPDATE
+    int stage, chunk;          // chunk: which of this rank's stages, from 0
+    int microbatch, rows, version;
+    int first, last; // the model's first, last stage
+    int evaluate;    // no backward will come
+    int final;       // with BW or W: the stage's last of this step
+    const void *x;   // input of F, R, BW, B, W; NULL for the first stage
+    void *y;         // F writes its output here; NULL for the last stage
+    const void *dy;  // gradient of the output for BW, B, W; NULL for the last stage
+    void *dx;        // BW and B write the gradient of the input here; NULL for the first stage
+    void *b, *w, *g,
+        *c;       // the memory of this microbatch that the desc asked for; what F wrote, B finds. NULL:
+                  // not now (a recomputed F has no b and w; evaluation has all for the time of F)
+    double *loss; // F of the last stage writes the microbatch's loss here; NULL elsewhere
+} par_pipe_work;
+typedef par_result (*par_pipe_fn)(void *user, const par_pipe_work *work);
+
+typedef struct par_pipe_exec {
+    par_comm *comm; // ranks of the pipeline: as many as the schedule has
+    par_pipe_fn fn; // called for each action in the order of the table; an error ends the step
+    void *user;
+    int broadcast_loss; // 1: report.loss on all ranks; else on the last stage's, and 0 elsewhere
+    int unverified;     // 1: for tests of what the verifier would refuse
+    par_device *device; // where buffers are; NULL: the CPU
+} par_pipe_exec;
+
+typedef struct par_pipe_report {
+    double loss;                                        // of all microbatches, added in their order
+    double seconds;                                     // of the step
+    size_t live_bytes, activation_bytes, message_bytes; // most at a time, counted as memory was handed out
+} par_pipe_report;
+
+// Verifies the schedule (which must stay open) and allocates all memory a step needs. Collective over comm.
+// Errors: ARGUMENT, MEMORY, those of a collective.
+par_result par_pipe_open(par_pipe_schedule *s, const par_pipe_exec *exec, par_pipe **pipe);
+par_result par_pipe_close(par_pipe *pipe); // collective; NULL is PAR_OK
+// All actions of this rank. report may be NULL. Collective.
+par_result par_pipe_step(par_pipe *pipe, par_pipe_report *report);
+par_result par_pipe_evaluate(par_pipe *pipe, par_pipe_report *report); // forwards alone
+const double *
+par_pipe_losses(const par_pipe *pipe);           // of the last call, of each microbatch; on the last stage
+size_t par_pipe_allocated(const par_pipe *pipe); // bytes: equal to the plan's pool_bytes
+par_result par_pipe_timeline_get(par_pipe *pipe,
+                                 par_pipe_timeline *t); // of the last step, of all ranks, on rank 0
+                                                        // (elsewhere empty). Collective
+
+#ifdef __cplusplus
+}
+#endif
+#endif // PAR_PIPE_H
+
+// Stop here if you only use it. -----------------------------------------------------------------------------
+
+#if defined(PAR_PIPE_IMPLEMENTATION) && !defined(PAR_PIPE_IMPLEMENTED)
+#define PAR_PIPE_IMPLEMENTED
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// >>pipe_structs --------------------------------------------------------------------------------------------
+
+enum { PAR__PIPE_LOOP, PAR__PIPE_VEE, PAR__PIPE_BOTH_WAYS }; // places
+
+typedef struct par__pipe_list { // of one rank, while it grows
+    par_pipe_action *at;
+    size_t count, room;
+} par__pipe_list;
+
+typedef struct par__pipe_build { // what generators write to
+    par_pipe_schedule *s;
+    int p, m, v; // m: of all batches
+    par__pipe_list *lists;
+    int no_memory;
+} par__pipe_build;
+
+static par_result par__pipe_fail(par_pipe_schedule *s, par_result result, const char *format, ...) {
+    va_list a;
+    va_start(a, format);
+    vsnprintf(s->why, sizeof s->why, format, a);
+    va_end(a);
+    return result;
+}
+
+static const char *const par__pipe_kind_names[] = {
+#define X(name, text) text,
+    PAR_PIPE_KINDS(X)
+#undef X
+};
+const char *par_pipe_kind_name(par_pipe_kind kind) {
+    return (unsigned)kind < PAR_PIPE_KIND_COUNT ? par__pipe_kind_names[kind] : "?";
+}
+static const char *par__pipe_text(par_pipe_action a, char text[48]) { // as in tables: 1SEND_F3
+    snprintf(text, 48, "%d%s%d", a.stage, par_pipe_kind_name((par_pipe_kind)a.kind), a.microbatch);
+    return text;
+}
+static int par__pipe_computes(int kind) { return kind <= PAR_PIPE_R; }
+static int par__pipe_sends(int kind) { return kind == PAR_PIPE_SEND_F || kind == PAR_PIPE_SEND_B; }
+static int par__pipe_receives(int kind) { return kind == PAR_PIPE_RECV_F || kind == PAR_PIPE_RECV_B; }
+
+static par_pipe_action par__pipe_action(int kind, int stage, int microbatch) {
+    par_pipe_action a;
+    a.kind = (uint8_t)kind, a.pair = 0, a.stage = stage, a.microbatch = microbatch;
+    return a;
+}
+static void par__pipe_push(par__pipe_build *b, int rank, par_pipe_action a) {
+    par__pipe_list *l = &b->lists[rank];
+    if (l->count == l->room) {
+        const size_t room = l->room ? 2 * l->room : 64;
+        void *at = PAR_REALLOC(l->at, room * sizeof *l->at);
+        if (!at) {
+            b->no_memory = 1;
+            return;
+        }
+        l->at = (par_pipe_action *)at, l->room = room;
+    }
+    l->at[l->count++] = a;
+}
+// What a generator calls. Microbatches beyond the last are left out: an order for more of them stays right.
+static void par__pipe_put(par__pipe_build *b, int rank, int kind, int stage, int microbatch) {
+    if (microbatch >= 0 && microbatch < b->m)
+        par__pipe_push(b, rank, par__pipe_action(kind, stage, microbatch));
+}
+static int par__pipe_build_open(par__pipe_build *b, par_pipe_schedule *s) {
+    b->s = s, b->p = s->ranks, b->m = s->microbatches, b->v = s->desc.chunks, b->no_memory = 0;
+    b->lists = (par__pipe_list *)PAR_MALLOC((size_t)b->p * sizeof *b->lists);
+    if (b->lists) memset(b->lists, 0, (size_t)b->p * sizeof *b->lists);
+    return b->lists != NULL;
+}
+static void par__pipe_build_close(par__pipe_build *b) {
+    for (int r = 0; b->lists && r < b->p; r++) PAR_FREE(b->lists[r].at);
+    PAR_FREE(b->lists);
+    b->lists = NULL;
+}
+// The lists become the schedule's actions; the build is closed.
+static par_result par__pipe_build_end(par__pipe_build *b) {
+    par_pipe_schedule *s = b->s;
+    size_t count = 0;
+    for (int r = 0; r < b->p; r++) count += b->lists[r].count;
+    par_pipe_action *actions = (par_pipe_action *)PAR_MALLOC((count + 1) * sizeof *actions);
+    size_t *first = (size_t *)PAR_MALLOC(((size_t)b->p + 1) * sizeof *first);
+    if (!actions || !first || b->no_memory) {
+        PAR_FREE(actions), PAR_FREE(first);
+        par__pipe_build_close(b);
+        return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory for %zu actions", count);
+    }
+    first[0] = 0;
+    for (int r = 0; r < b->p; r++) {
+        const par__pipe_list *l = &b->lists[r];
+        if (l->count) memcpy(actions + first[r], l->at, l->count * sizeof *actions);
+        first[r + 1] = first[r] + l->count;
+    }
+    PAR_FREE(s->actions), PAR_FREE(s->first);
+    s->actions = actions, s->first = first;
+    par__pipe_build_close(b);
+    return PAR_OK;
+}
+
+static const par_pipe_stage *par__pipe_stage_of(const par_pipe_schedule *s, int stage) {
+    return &s->desc.stages[s->desc.stage_count == 1 ? 0 : stage];
+}
+static int par__pipe_rows(const par_pipe_schedule *s, int microbatch) {
+    return s->desc.row_counts ? s->desc.row_counts[microbatch % s->desc.microbatches] : s->desc.rows;
+}
+static size_t par__pipe_at(const par_pipe_schedule *s, int stage, int microbatch) {
+    return (size_t)stage * (size_t)s->microbatches + (size_t)microbatch;
+}
+// With stages on two ranks each, the first half of the microbatches goes one way.
+static int par__pipe_way(const par_pipe_schedule *s, int microbatch) {
+    return s->ways == 2 && microbatch >= (s->microbatches + 1) / 2;
+}
+int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch) {
+    return s->rank_of[par__pipe_way(s, microbatch) * s->stages + stage];
+}
+static size_t par__pipe_lane(const par_pipe_schedule *s, int stage, int microbatch) {
+    return (size_t)(par__pipe_way(s, microbatch) * s->stages + stage);
+}
+static double par__pipe_seconds(const par_pipe_schedule *s, par_pipe_action a) {
+    const par_pipe_stage *c = par__pipe_stage_of(s, a.stage);
+    double t = 0;
+    switch (a.kind) {
+    case PAR_PIPE_F: t = c->f; break;
+    case PAR_PIPE_BW: t = c->b + c->w; break;
+    case PAR_PIPE_B: t = c->b; break;
+    case PAR_PIPE_W: t = c->w; break;
+    case PAR_PIPE_R: t = c->r; break;
+    default: return 0;
+    }
+    return s->desc.row_counts ? t * par__pipe_rows(s, a.microbatch) / s->desc.rows : t;
+}
+// Bytes of what stage `stage` gets from the one before; for the whole of the largest microbatch, or this one.
+static size_t par__pipe_slot_bytes(const par_pipe_schedule *s, int stage) {
+    return stage > 0 && stage < s->stages ? par__pipe_stage_of(s, stage)->input_bytes : 0;
+}
+static size_t par__pipe_message_bytes(const par_pipe_schedule *s, int stage, int microbatch) {
+    const size_t all = par__pipe_slot_bytes(s, stage);
+    return s->desc.row_counts ? all / (size_t)s->desc.rows * (size_t)par__pipe_rows(s, microbatch) : all;
+}
+static int par__pipe_recomputed(const par_pipe_schedule *s, int microbatch) {
+    const int n = s->desc.recompute_count ? s->desc.recompute_count : s->desc.microbatches;
+    return s->desc.recompute != PAR_PIPE_KEEP && !s->forward_only && microbatch % s->desc.microbatches < n;
+}
+
+// >>pipe_lists ----------------------------------------------------------------------------------------------
+// The order of one rank's computation. In the diagrams: 4 ranks, time to the right, digits are forwards of
+// microbatches, small letters (a: microbatch 0) whole backwards or input halves, '.' waiting.
+
+// rank 0 |0......aa1..     Nothing overlaps.
+// rank 3 |...0aa......
+static void par__pipe_naive(par__pipe_build *b, int r) {
+    for (int i = 0; i < b->m; i++)
+        par__pipe_put(b, r, PAR_PIPE_F, r, i), par__pipe_put(b, r, PAR_PIPE_BW, r, i);
+}
+
+// rank 0 |0123............aabbccdd    All forwards, then all backwards: the bubble of 1F1B, m microbatches
+// rank 3 |...0123aabbccdd.........    in memory.
+static void par__pipe_gpipe(par__pipe_build *b, int r) {
+    for (int i = 0; i < b->m; i++) par__pipe_put(b, r, PAR_PIPE_F, r, i);
+    for (int i = 0; i < b->m; i++) par__pipe_put(b, r, PAR_PIPE_BW, r, i);
+}
+
+// rank 0 |0123.....aa4bb5cc6dd7ee    Warm-up until the first backward can come, then one of each in turn:
+// rank 3 |...0aa1bb2cc3dd4ee5ff6     no more than p - r microbatches are held.
+static void par__pipe_1f1b(par__pipe_build *b, int r) {
+    const int w = PAR__MIN(b->p - 1 - r, b->m);
+    for (int i = 0; i < w; i++) par__pipe_put(b, r, PAR_PIPE_F, r, i);
+    for (int i = 0; i < b->m; i++)
+        par__pipe_put(b, r, PAR_PIPE_F, r, w + i), par__pipe_put(b, r, PAR_PIPE_BW, r, i);
+}
+
+// 1F1B that is not drained between batches. Batch t computes with the weights W(t-1) and gives W(t+1) =
+// W(t) - step: there are two versions, and W(t+1) goes where W(t-1) was, so that batch t+2 waits for it.
+static void par__pipe_2bw(par__pipe_build *b, int r) {
+    const int each = b->s->desc.microbatches;
+    int f = 0, updates = 0;
+    for (int i = 0; i < b->m; i++) {
+        while (f < b->m && f - i <= b->p - 1 - r && f / each <= updates + 1)
+            par__pipe_put(b, r, PAR_PIPE_F, r, f++);
+        par__pipe_put(b, r, PAR_PIPE_BW, r, i);
+        if ((i + 1) % each == 0) par__pipe_put(b, r, PAR_PIPE_UPDATE, r, updates++);
+    }
+}
+
+// rank 0 |0123 0123 4567 ..  Each rank has v chunks, one round after the other; microbatches in groups of p
+// go through all chunks before the next group comes. The bubble is v times smaller, messages v times as many.
+static void par__pipe_interleaved(par__pipe_build *b, int r) {
+    const int p = b->p, v = b->v, n = (b->m + p - 1) / p * p, all = n * v;
+    const int w = PAR__MIN(2 * (p - 1 - r) + (v - 1) * p, all);
+    for (int i = 0; i < all + w; i++) {
+        if (i < all) {
+            const int chunk = i % (p * v) / p;
+            par__pipe_put(b, r, PAR_PIPE_F, chunk * p + r, i / (p * v) * p + i % p);
+        }
+        if (i >= w) {
+            const int j = i - w, chunk = v - 1 - j % (p * v) / p;
+            par__pipe_put(b, r, PAR_PIPE_BW, chunk * p + r, j / (p * v) * p + j % p);
+        }
+    }
+}
+
+// rank 0 |0123 0123 ... : all microbatches through a chunk, then through the next: a chunk's parameters are
+// gathered once forward and once backward.
+static void par__pipe_looped_bfs(par__pipe_build *b, int r) {
+    for (int c = 0; c < b->v; c++)
+        for (int i = 0; i < b->m; i++) par__pipe_put(b, r, PAR_PIPE_F, c * b->p + r, i);
+    for (int c = b->v - 1; c >= 0; c--)
+        for (int i = 0; i < b->m; i++) par__pipe_put(b, r, PAR_PIPE_BW, c * b->p + r, i);
+}
+
+// rank 0 |0123...aA4bB5c..    1F1B with the halves of backward apart: W (capitals) of a microbatch waits
+// rank 3 |...0a1b2c3dA4e..    behind at most k r others and fills what would be idle. k = 2 begins twice as
+// many forwards, and leaves a window without bubbles.
+static void par__pipe_zb_h(par__pipe_build *b, int r, int k) {
+    int f = 0, w = 0;
+    for (; f < PAR__MIN(k * (b->p - 1 - r), b->m); f++) par__pipe_put(b, r, PAR_PIPE_F, r, f);
+    for (int i = 0; i < b->m; i++) {
+        par__pipe_put(b, r, PAR_PIPE_F, r, f++);
+        par__pipe_put(b, r, PAR_PIPE_B, r, i);
+        if (i + 1 - w > k * r) par__pipe_put(b, r, PAR_PIPE_W, r, w++);
+    }
+    while (w < b->m) par__pipe_put(b, r, PAR_PIPE_W, r, w++);
+}
+static void par__pipe_zb_h1(par__pipe_build *b, int r) { par__pipe_zb_h(b, r, 1); }
+static void par__pipe_zb_h2(par__pipe_build *b, int r) { par__pipe_zb_h(b, r, 2); }
+
+// A rank's two chunks: `a`, where its microbatches come first, and `z`. Counters number the microbatches of
+// each kind of action; first and count say which of the table they are.
+typedef struct par__pipe_two {
+    par__pipe_build *b;
+    int r, stage[2], first[2], count[2];
+    int next[2][PAR_PIPE_KIND_COUNT];
+    size_t head; // of the rank's list: before it, all B have their W
+} par__pipe_two;
+
+static void par__pipe_two_put(par__pipe_two *t, int z, int kind, int i) {
+    if (i < t->count[z]) par__pipe_put(t->b, t->r, kind, t->stage[z], t->first[z] + i);
+}
+static void par__pipe_two_next(par__pipe_two *t, int z, int kind) {
+    par__pipe_two_put(t, z, kind, t->next[z][kind]++);
+}
+
+// ranks 0 and 3 |0 1 2 3 ...  Down the ranks and back up: the last stage is on rank 0, where the first
+// backward comes soonest. Memory is that of 1F1B on all ranks; with F = B = W the window has no bubble.
+static void par__pipe_zb_v(par__pipe_build *b, int r) {
+    const int p = b->p, n = PAR__MAX(b->m, 2 * p - 1);
+    const int a = 0, z = 1, F = PAR_PIPE_F, B = PAR_PIPE_B, W = PAR_PIPE_W;
+    par__pipe_two t;
+    memset(&t, 0, sizeof t);
+    t.b = b, t.r = r, t.stage[0] = r, t.stage[1] = 2 * p - 1 - r, t.count[0] = t.count[1] = b->m;
+    for (int i = 0; i < 2 * (p - r) - 1; i++) par__pipe_two_next(&t, a, F);
+    for (int i = 0; i < r; i++) par__pipe_two_next(&t, z, F), par__pipe_two_next(&t, a, F);
+    for (int i = 0; i < p - r; i++)
+        par__pipe_two_next(&t, z, F), par__pipe_two_next(&t, z, B), par__pipe_two_next(&t, z, W);
+    while (t.next[z][F] < n) {
+        if (t.next[a][F] < n) par__pipe_two_next(&t, a, F);
+        par__pipe_two_next(&t, a, B), par__pipe_two_next(&t, a, W);
+        par__pipe_two_next(&t, z, F), par__pipe_two_next(&t, z, B), par__pipe_two_next(&t, z, W);
+    }
+    for (int i = 0; i < r; i++) par__pipe_two_next(&t, a, B), par__pipe_two_next(&t, z, B);
+    for (int i = 0; i < p - r; i++) par__pipe_two_next(&t, a, B), par__pipe_two_next(&t, a, W);
+    while (t.next[z][W] < n) par__pipe_two_next(&t, z, W);
+    while (t.next[a][W] < n) par__pipe_two_next(&t, a, W);
+}
+
+// The W of the oldest B that has none yet; 0: there is none.
+static int par__pipe_two_w(par__pipe_two *t) {
+    par__pipe_list *l = &t->b->lists[t->r];
+    while (t->head < l->count && l->at[t->head].kind != PAR_PIPE_B) t->head++;
+    if (t->head == l->count) return 0;
+    const par_pipe_action a = l->at[t->head++];
+    par__pipe_put(t->b, t->r, PAR_PIPE_W, a.stage, a.microbatch);
+    return 1;
+}
+// A forward of chunk f and a whole backward of the other, at once where `pair` is 1 and neither is left out.
+static void par__pipe_two_pair(par__pipe_two *t, int f, int pair) {
+    const int i = t->next[f][PAR_PIPE_F]++, j = t->next[!f][PAR_PIPE_B]++;
+    par__pipe_two_put(t, f, PAR_PIPE_F, i);
+    par__pipe_list *l = &t->b->lists[t->r];
+    if (pair && i < t->count[f] && j < t->count[!f] && l->count) l->at[l->count - 1].pair = 1;
+    par__pipe_two_put(t, !f, PAR_PIPE_BW, j);
+}
+static void par__pipe_two_whole(par__pipe_two *t, int z) {
+    par__pipe_two_put(t, z, PAR_PIPE_BW, t->next[z][PAR_PIPE_B]++);
+}
+// Microbatches come from both ends at once; in the middle of the run a rank overlaps the forward of one with
+// the backward of another, so that each hides the other's messages. p, r: of the half that counts from the
+// end where chunk a's microbatches come in. The eight steps are those of the published implementation.
+static void par__pipe_dual(par__pipe_two *t, int p, int r, int n) {
+    const int a = 0, z = 1, F = PAR_PIPE_F, B = PAR_PIPE_B;
+    for (int i = 0; i < 2 * (p - r - 1); i++) par__pipe_two_next(t, a, F);
+    for (int i = 0; i < r + 1; i++) par__pipe_two_next(t, a, F), par__pipe_two_next(t, z, F);
+    for (int i = 0; i < p - r - 1; i++)
+        par__pipe_two_next(t, z, B), par__pipe_two_w(t), par__pipe_two_next(t, z, F);
+    for (int i = 0; i < n - 2 * p + r + 1; i++)
+        par__pipe_two_pair(t, a, i || r < p - 1), par__pipe_two_pair(t, z, 1);
+    for (int i = 0; i < p - r - 1; i++) par__pipe_two_whole(t, z), par__pipe_two_pair(t, z, 1);
+    for (int i = 0; i < 2 * (r + 1); i++)
+        i < r + 1 ? par__pipe_two_whole(t, !(i & 1)) : par__pipe_two_next(t, !(i & 1), B);
+    for (int i = 0; i < p - r - 1; i++) par__pipe_two_w(t), par__pipe_two_next(t, a, B);
+    while (par__pipe_two_w(t)) {
+    }
+}
+static void par__pipe_dualpipev(par__pipe_build *b, int r) {
+    par__pipe_two t;
+    memset(&t, 0, sizeof t);
+    t.b = b, t.r = r, t.stage[0] = r, t.stage[1] = 2 * b->p - 1 - r, t.count[0] = t.count[1] = b->m;
+    par__pipe_dual(&t, b->p, r, PAR__MAX(b->m, 2 * b->p));
+}
+static void par__pipe_dualpipe(par__pipe_build *b, int r) {
+    const int p = b->p / 2, upper = r >= p, near = upper ? b->p - 1 - r : r, half = (b->m + 1) / 2;
+    par__pipe_two t;
+    memset(&t, 0, sizeof t);
+    t.b = b, t.r = r, t.stage[0] = near, t.stage[1] = b->p - 1 - near;
+    t.first[upper] = 0, t.count[upper] = half, t.first[!upper] = half, t.count[!upper] = b->m - half;
+    par__pipe_dual(&t, p, near, PAR__MAX(half, 2 * p));
+}
+
+// The V-shaped building blocks: F and B of microbatch 0 on chunks a and z stand at these slots of time, those
+// of microbatch i 6 i slots later; W's go where nothing is. Controls how long a chunk's memory is held.
+static void par__pipe_v_block(par__pipe_build *b, int r, const int slot[4]) {
+    static const int chunk[4] = {0, 1, 1, 0};
+    const int p = b->p, n = slot[3] + 12 * b->m + 64;
+    par_pipe_action *at = (par_pipe_action *)PAR_MALLOC((size_t)n * sizeof *at);
+    char *used = (char *)PAR_MALLOC((size_t)n);
+    if (at && used) {
+        memset(used, 0, (size_t)n);
+        for (int i = 0; i < b->m; i++)
+            for (int j = 0; j < 4; j++) {
+                const int t = slot[j] + 6 * i;
+                used[t] = 1;
+                at[t] = par__pipe_action(j < 2 ? PAR_PIPE_F : PAR_PIPE_B, chunk[j] ? 2 * p - 1 - r : r, i);
+            }
+        for (int t = 0; t < n; t++) {
+            if (!used[t] || at[t].kind != PAR_PIPE_B) continue;
+            int w = t + 1;
+            while (used[w]) w++;
+            used[w] = 1, at[w] = par__pipe_action(PAR_PIPE_W, at[t].stage, at[t].microbatch);
+        }
+        for (int t = 0; t < n; t++)
+            if (used[t]) par__pipe_push(b, r, at[t]);
+    } else
+        b->no_memory = 1;
+    PAR_FREE(at), PAR_FREE(used);
+}
+static void par__pipe_v_min(par__pipe_build *b, int r) {
+    const int p = b->p, d = p % 3 ? 0 : 2;
+    const int slot[4] = {r, 2 * p - 1 - r, 2 * p + d + r, 4 * p + d - 1 - r};
+    par__pipe_v_block(b, r, slot);
+}
+static void par__pipe_v_half(par__pipe_build *b, int r) {
+    const int p = b->p, d = p % 2 ? 0 : 3;
+    const int slot[4] = {2 * r, 3 * p - 2 - r, 3 * p + d - 1 + 2 * r, 6 * p + d - 2 - r};
+    par__pipe_v_block(b, r, slot);
+}
+
+// >>pipe_squeeze --------------------------------------------------------------------------------------------
+// Makes a better order of a right one: ranks run by the stages' costs, and one that is free takes what suits
+// it best of the next actions of its list that could begin now, never an F that would, at some later point of
+// the list, hold more memory than allowed.
+//     list   0 1 2 a A 3 b B ...      a is not there yet, memory would allow one microbatch more:
+//     taken  0 1 2 3 a A b B ...      3 goes first
+
+typedef struct par__pipe_taste { // what makes an action look later or earlier in the list than it is
+    double w, b, z, noise;       // W later; B earlier; F of the second chunk earlier; random
+    double patience;             // a W is not begun if less than so much of it fits before what comes next
+} par__pipe_taste;
+
+enum { PAR__PIPE_WINDOW = 48 }; // actions looked at
+
+typedef struct par__pipe_squeeze {
+    par_pipe_schedule *s;
+    const par__pipe_list *lists;
+    par__pipe_list *out;
+    size_t *head; // of each rank: all before it are taken
+    char **taken;
+    double *now, *in[2], *stage_w; // when x and dy come, and B ends, by stage and microbatch; < 0: not known
+    // Of each rank: what it would take, when; whether that is still so
+    long *pick;
+    double *when, *begun;
+    char *fresh;
+    size_t *live; // bytes held
+    size_t limit;
+    const par__pipe_taste *taste;
+    uint64_t seed;
+} par__pipe_squeeze;
+
+static double par__pipe_hop(const par_pipe_schedule *s, int stage, int microbatch) { // of stage's input
+    return s->desc.latency + s->desc.byte_seconds * (double)par__pipe_message_bytes(s, stage, microbatch);
+}
+static long long
+par__pipe_holds(const par_pipe_schedule *s,
+                par_pipe_action a) { // more, or less, after it; microbatches where no bytes are given
+    const par_pipe_stage *c = par__pipe_stage_of(s, a.stage);
+    if (c->b_bytes + c->w_bytes == 0) return a.kind == PAR_PIPE_F ? 1 : a.kind == PAR_PIPE_W ? -1 : 0;
+    if (a.kind == PAR_PIPE_F) return (long long)(c->b_bytes + c->w_bytes);
+    if (a.kind == PAR_PIPE_B) return (long long)c->g_bytes - (long long)c->b_bytes;
+    if (a.kind == PAR_PIPE_W) return -(long long)(c->g_bytes + c->w_bytes);
+    return 0;
+}
+static double par__pipe_ready(const par__pipe_squeeze *q,
+                              par_pipe_action a) { // when it could begin; < 0: unknown
+    const par_pipe_schedule *s = q->s;
+    const size_t at = par__pipe_at(s, a.stage, a.microbatch);
+    if (a.kind == PAR_PIPE_F) return a.stage ? q->in[0][at] : 0;
+    if (a.kind == PAR_PIPE_B) return q->in[1][at];
+    return q->stage_w[at];
+}
+// The best of the next actions of rank r at its time; none: -1 and when one might be there (or 1e300).
+static long par__pipe_pick(const par__pipe_squeeze *q, int r, double *when) {
+    const par__pipe_list *l = &q->lists[r];
+    long best = -1;
+    double liking = 1e300;
+    long long more = 0, most = 0;
+    *when = 1e300;
+    for (size_t i = q->head[r], seen = 0; i < l->count && seen < PAR__PIPE_WINDOW; i++) {
+        if (q->taken[r][i]) continue;
+        const par_pipe_action a = l->at[i];
+        const double there = par__pipe_ready(q, a);
+        const long long holds = par__pipe_holds(q->s, a);
+        // taken now, it would hold its memory beside all that stands before it
+        const long long then = (long long)q->live[r] + PAR__MAX(most, more) + PAR__MAX(holds, 0);
+        if (there >= 0 && (a.kind != PAR_PIPE_F || then <= (long long)q->limit)) {
+            const double place =
+                (double)seen + (a.kind == PAR_PIPE_W ? q->taste->w : 0) -
+                (a.kind == PAR_PIPE_B ? q->taste->b : 0) -
+                (a.kind == PAR_PIPE_F && a.stage >= q->s->ranks ? q->taste->z : 0) +
+                (q->taste->noise > 0
+                     ? q->taste->noise *
+                           (double)par_uniform(q->seed, (uint64_t)r, (uint64_t)(q->out[r].count * 64 + seen))
+                     : 0);
+            if (there > q->now[r])
+                *when = PAR__MIN(*when, there);
+            else if (place < liking)
+                liking = place, best = (long)i;
+        }
+        more += holds, most = PAR__MAX(most, more), seen++;
+    }
+    if (best >= 0 && l->at[best].kind == PAR_PIPE_W &&
+        *when - q->now[r] < q->taste->patience * par__pipe_seconds(q->s, l->at[best]))
+        return -1;
+    return best;
+}
+static void par__pipe_take(par__pipe_squeeze *q, par__pipe_build *out, int r, size_t i) {
+    const par_pipe_schedule *s = q->s;
+    const par_pipe_action a = q->lists[r].at[i];
+    const size_t at = par__pipe_at(s, a.stage, a.microbatch);
+    const double end = q->now[r] += par__pipe_seconds(s, a);
+    par__pipe_push(out, r, a);
+    q->taken[r][i] = 1;
+    while (q->head[r] < q->lists[r].count && q->taken[r][q->head[r]]) q->head[r]++;
+    q->live[r] = (size_t)((long long)q->live[r] + par__pipe_holds(s, a));
+    if (a.kind == PAR_PIPE_F && a.stage + 1 == s->stages) q->in[1][at] = end;
+    if (a.kind == PAR_PIPE_F && a.stage + 1 < s->stages) {
+        const int far = par_pipe_rank_of(s, a.stage + 1, a.microbatch) != r;
+        q->in[0][par__pipe_at(s, a.stage + 1, a.microbatch)] =
+            end + (far ? par__pipe_hop(s, a.stage + 1, a.microbatch) : 0);
+        q->fresh[par_pipe_rank_of(s, a.stage + 1, a.microbatch)] = 0;
+    }
+    if (a.kind == PAR_PIPE_B && a.stage > 0) {
+        const int far = par_pipe_rank_of(s, a.stage - 1, a.microbatch) != r;
+        q->in[1][par__pipe_at(s, a.stage - 1, a.microbatch)] =
+            end + (far ? par__pipe_hop(s, a.stage, a.microbatch) : 0);
+        q->fresh[par_pipe_rank_of(s, a.stage - 1, a.microbatch)] = 0;
+    }
+    if (a.kind == PAR_PIPE_B) q->stage_w[at] = end;
+}
+// One run; what is to be short, or -1 where it came to a halt. The rank that can begin first goes first, so
+// that what comes before its time is known.
+static double par__pipe_squeeze_run(par__pipe_squeeze *q, par__pipe_build *out) {
+    const int p = q->s->ranks;
+    size_t left = 0;
+    double longest = 0;
+    for (int r = 0; r < p; r++) left += q->lists[r].count, q->fresh[r] = 0, q->begun[r] = -1;
+    while (left && !out->no_memory) {
+        int r = 0;
+        for (int i = 0; i < p; i++) {
+            if (!q->fresh[i]) q->pick[i] = par__pipe_pick(q, i, &q->when[i]), q->fresh[i] = 1;
+            if (q->pick[i] >= 0) q->when[i] = q->now[i];
+            if (q->when[i] < q->when[r]) r = i;
+        }
+        if (q->when[r] > 1e299) return -1;
+        q->fresh[r] = 0;
+        if (q->pick[r] < 0) {
+            q->now[r] = q->when[r];
+            continue;
+        }
+        if (q->begun[r] < 0) q->begun[r] = q->now[r];
+        par__pipe_take(q, out, r, (size_t)q->pick[r]);
+        longest = PAR__MAX(longest, q->now[r] - (q->s->desc.window ? q->begun[r] : 0)), left--;
+    }
+    return left ? -1 : longest;
+}
+static void par__pipe_squeeze_close(par__pipe_squeeze *q) {
+    for (int r = 0; q->taken && r < q->s->ranks; r++) PAR_FREE(q->taken[r]);
+    PAR_FREE(q->taken), PAR_FREE(q->head), PAR_FREE(q->now), PAR_FREE(q->in[0]), PAR_FREE(q->in[1]);
+    PAR_FREE(q->stage_w), PAR_FREE(q->live), PAR_FREE(q->pick), PAR_FREE(q->when), PAR_FREE(q->fresh);
+    PAR_FREE(q->begun);
+}
+static int par__pipe_squeeze_open(par__pipe_squeeze *q, par_pipe_schedule *s, const par__pipe_list *lists) {
+    const size_t p = (size_t)s->ranks, all = (size_t)s->stages * (size_t)s->microbatches;
+    memset(q, 0, sizeof *q);
+    q->s = s, q->lists = lists;
+    q->head = (size_t *)PAR_MALLOC(p * sizeof(size_t)), q->live = (size_t *)PAR_MALLOC(p * sizeof(size_t));
+    q->taken = (char **)PAR_MALLOC(p * sizeof(char *)), q->now = (double *)PAR_MALLOC(p * sizeof(double));
+    q->when = (double *)PAR_MALLOC(p * sizeof(double)), q->pick = (long *)PAR_MALLOC(p * sizeof(long));
+    q->fresh = (char *)PAR_MALLOC(p), q->begun = (double *)PAR_MALLOC(p * sizeof(double));
+    q->in[0] = (double *)PAR_MALLOC(all * sizeof(double)),
+    q->in[1] = (double *)PAR_MALLOC(all * sizeof(double));
+    q->stage_w = (double *)PAR_MALLOC(all * sizeof(double));
+    int ok = q->head && q->live && q->taken && q->now && q->when && q->pick && q->fresh && q->begun &&
+             q->in[0] && q->in[1] && q->stage_w;
+    for (size_t r = 0; q->taken && r < p; r++) {
+        q->taken[r] = (char *)PAR_MALLOC(lists[r].count + 1);
+        ok = ok && q->taken[r];
+    }
+    return ok;
+}
+static void par__pipe_squeeze_reset(par__pipe_squeeze *q) {
+    const size_t p = (size_t)q->s->ranks, all = (size_t)q->s->stages * (size_t)q->s->microbatches;
+    for (size_t r = 0; r < p; r++)
+        q->head[r] = q->live[r] = 0, q->now[r] = 0, memset(q->taken[r], 0, q->lists[r].count + 1);
+    for (size_t i = 0; i < all; i++) q->in[0][i] = q->in[1][i] = q->stage_w[i] = -1;
+}
+
+// The best of several tastes takes the place of the lists, where it is better than they are: `best` is their
+// makespan. 0: no memory.
+static int par__pipe_squeeze_lists(par__pipe_build *b, size_t limit, const par__pipe_taste *tastes, int count,
+                                   int tries, double good, double *best) {
+    par__pipe_squeeze q;
+    int ok = par__pipe_squeeze_open(&q, b->s, b->lists);
+    par__pipe_build kept, out;
+    memset(&kept, 0, sizeof kept);
+    q.limit = limit;
+    for (int i = 0; ok && i<count * tries && * best> good * (1 + 1e-9); i++) {
+        q.taste = &tastes[i % count], q.seed = (uint64_t)i;
+        if (i >= count && q.taste->noise <= 0) continue; // the same again
+        if (!par__pipe_build_open(&out, b->s)) {
+            ok = 0;
+            break;
+        }
+        par__pipe_squeeze_reset(&q);
+        q.out = out.lists;
+        const double t = par__pipe_squeeze_run(&q, &out);
+        if (t >= 0 && t < *best * (1 - 1e-12) && !out.no_memory)
+            *best = t, par__pipe_build_close(&kept), kept = out;
+        else
+            par__pipe_build_close(&out);
+    }
+    par__pipe_squeeze_close(&q);
+    if (kept.lists) {
+        par__pipe_list *const old = b->lists;
+        b->lists = kept.lists, kept.lists = old;
+        par__pipe_build_close(&kept);
+    }
+    return ok;
+}
+static size_t par__pipe_list_peak(const par_pipe_schedule *s, const par__pipe_list *l) {
+    long long now = 0, most = 0;
+    for (size_t i = 0; i < l->count; i++) {
+        now += par__pipe_holds(s, l->at[i]);
+        most = PAR__MAX(most, now);
+    }
+    return (size_t)most;
+}
+
+// Warm-up and end of V-Half and V-Min: what the slots leave open is filled, under their own peak of memory.
+static par_result par__pipe_v_finish(par__pipe_build *b) {
+    static const par__pipe_taste tastes[] = {{0, 0, 0, 0, 0}, {99, 0, 0, 0, 0}, {1, 2, 1, 0, 0},
+                                             {3, 0, 1, 2, 0}, {3, 2, 4, 2, 0},  {3, 1, 1, 2, 0},
+                                             {2, 2, 1, 2, 0}, {6, 1, 1, 1, 0}};
+    size_t limit = 0;
+    double best = 1e300;
+    for (int r = 0; r < b->p; r++) limit = PAR__MAX(limit, par__pipe_list_peak(b->s, &b->lists[r]));
+    if (b->s->desc.memory && b->s->desc.memory < limit)
+        return par__pipe_fail(b->s, PAR_ERR_MEMORY,
+                              "%s needs %zu bytes of activations on a rank; desc.memory allows %zu",
+                              b->s->desc.schedule, limit, b->s->desc.memory);
+    if (b->s->desc.memory) limit = b->s->desc.memory;
+    const int tries = b->p * b->m <= 1024 ? 24 : 1;
+    if (!par__pipe_squeeze_lists(b, limit, tastes, 8, tries, 0, &best))
+        return par__pipe_fail(b->s, PAR_ERR_MEMORY, "out of memory");
+    return PAR_OK;
+}
+
+// >>pipe_auto -----------------------------------------------------------------------------------------------
+// Begins with orders of the ZB-H kind, as many forwards first as memory allows or as could be of use, and
+// squeezes each by several tastes (the search of Qi et al. 2024, section 4: W fills gaps, or waits, or goes
+// where memory forces it). Where there are few actions, every order is then tried that could still be better.
+
+static void par__pipe_auto_lists(par__pipe_build *b, int r, double k, size_t limit) {
+    const par_pipe_stage *c = par__pipe_stage_of(b->s, r);
+    const size_t each = c->b_bytes + c->w_bytes;
+    const double room = !each   ? (double)(limit ? limit : (size_t)b->m)
+                        : limit ? (double)(limit / each)
+                                : (double)b->m;
+    int w = (int)PAR__MIN((double)b->m, PAR__MIN(room - 1, k * (b->p - 1 - r) + (k > 1 ? 1 : 0)));
+    w = PAR__MAX(w, 0);
+    for (int i = 0; i < w; i++) par__pipe_put(b, r, PAR_PIPE_F, r, i);
+    for (int i = 0; i < b->m; i++) {
+        par__pipe_put(b, r, PAR_PIPE_F, r, w + i);
+        par__pipe_put(b, r, PAR_PIPE_B, r, i);
+        par__pipe_put(b, r, PAR_PIPE_W, r, i);
+    }
+}
+// No order can take less: a rank has all its work to do, not before its first input comes; and beside what
+// memory lets it begin, not before its first gradient comes.
+static double par__pipe_auto_bound(const par_pipe_schedule *s, size_t limit) {
+    double bound = 0, there = 0, back = 0;
+    const int p = s->ranks, m = s->microbatches;
+    for (int r = 0; r < p; r++) back += par__pipe_stage_of(s, r)->f + (r ? 2 * par__pipe_hop(s, r, 0) : 0);
+    for (int r = p - 1; r > 0; r--) back += par__pipe_stage_of(s, r)->b; // now: the first gradient at rank 0
+    for (int r = 0; r < p; r++) {
+        const par_pipe_stage *c = par__pipe_stage_of(s, r);
+        const size_t each = c->b_bytes + c->w_bytes;
+        const double work = m * (c->f + c->b + c->w);
+        double begun = m;
+        if (limit) begun = PAR__MIN(begun, (double)(limit / (each ? each : 1)));
+        bound = PAR__MAX(bound, PAR__MAX(there + work, back + work - begun * c->f));
+        there += c->f + (r + 1 < p ? par__pipe_hop(s, r + 1, 0) : 0);
+        if (r + 1 < p) back -= par__pipe_stage_of(s, r + 1)->b + par__pipe_hop(s, r + 1, 0);
+    }
+    return bound;
+}
+
+// Depth first over orders without needless waiting (Giffler and Thompson 1960): of all actions that could be
+// next, the one that could end first names a rank; whatever could begin there before that end may come next.
+typedef struct par__pipe_branch {
+    const par_pipe_schedule *s;
+    int p, m;
+    size_t limit;
+    double *f_end, *b_end; // [rank][microbatch]
+    par_pipe_action *path, *best_path;
+    int *path_rank;
+    int depth, all;
+    double best;
+    long nodes, nodes_left;
+} par__pipe_branch;
+typedef struct par__pipe_state { // of a rank
+    int f, b, w;
+    double now;
+    long long live;
+} par__pipe_state;
+
+static double par__pipe_branch_ready(const par__pipe_branch *q, const par__pipe_state *st, int r, int kind) {
+    const par__pipe_state *x = &st[r];
+    const size_t m = (size_t)q->m;
+    if (kind == PAR_PIPE_F) {
+        if (x->f == q->m) return -1;
+        if (q->limit &&
+            x->live + par__pipe_holds(q->s, par__pipe_action(PAR_PIPE_F, r, 0)) > (long long)q->limit)
+            return -1;
+        if (r == 0) return x->now;
+        if (st[r - 1].f <= x->f) return -1;
+        return PAR__MAX(x->now, q->f_end[(size_t)(r - 1) * m + (size_t)x->f] + par__pipe_hop(q->s, r, x->f));
+    }
+    if (kind == PAR_PIPE_B) {
+        if (x->b == x->f) return -1;
+        if (r == q->p - 1) return PAR__MAX(x->now, q->f_end[(size_t)r * m + (size_t)x->b]);
+        if (st[r + 1].b <= x->b) return -1;
+        return PAR__MAX(x->now,
+                        q->b_end[(size_t)(r + 1) * m + (size_t)x->b] + par__pipe_hop(q->s, r + 1, x->b));
+    }
+    return x->w == x->b ? -1 : x->now;
+}
+static void par__pipe_branch_down(par__pipe_branch *q, par__pipe_state *st) {
+    static const int kinds[3] = {PAR_PIPE_B, PAR_PIPE_F, PAR_PIPE_W};
+    double first = 1e300, reach = 0;
+    int rank = -1;
+    if (q->nodes_left-- <= 0) return;
+    q->nodes++;
+    for (int r = 0; r < q->p; r++) { // what is left at least
+        const par_pipe_stage *c = par__pipe_stage_of(q->s, r);
+        reach = PAR__MAX(reach, st[r].now + (q->m - st[r].f) * c->f + (q->m - st[r].b) * c->b +
+                                    (q->m - st[r].w) * c->w);
+        for (int k = 0; k < 3; k++) {
+            const double t = par__pipe_branch_ready(q, st, r, kinds[k]);
+            const double end = t + par__pipe_seconds(q->s, par__pipe_action(kinds[k], r, 0));
+            if (t >= 0 && end < first) first = end, rank = r;
+        }
+    }
+    if (reach >= q->best * (1 - 1e-9)) return;
+    if (rank < 0) {
+        if (q->depth == q->all) {
+            q->best = reach;
+            memcpy(q->best_path, q->path, (size_t)q->all * sizeof *q->path);
+        }
+        return;
+    }
+    for (int k = 0; k < 3; k++) {
+        const int kind = kinds[k];
+        const double t = par__pipe_branch_ready(q, st, rank, kind);
+        if (t < 0 || t >= first - 1e-12 * first) continue;
+        const par__pipe_state kept = st[rank];
+        par__pipe_state *x = &st[rank];
+        const int i = kind == PAR_PIPE_F ? x->f++ : kind == PAR_PIPE_B ? x->b++ : x->w++;
+        const par_pipe_action a = par__pipe_action(kind, rank, i);
+        x->now = t + par__pipe_seconds(q->s, a), x->live += par__pipe_holds(q->s, a);
+        if (kind == PAR_PIPE_F) q->f_end[(size_t)rank * (size_t)q->m + (size_t)i] = x->now;
+        if (kind == PAR_PIPE_B) q->b_end[(size_t)rank * (size_t)q->m + (size_t)i] = x->now;
+        q->path[q->depth++] = a;
+        par__pipe_branch_down(q, st);
+        q->depth--;
+        *x = kept;
+    }
+}
+static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double *best) { // 0: no memory
+    const size_t pm = (size_t)b->p * (size_t)b->m;
+    par__pipe_branch q;
+    memset(&q, 0, sizeof q);
+    q.s = b->s, q.p = b->p, q.m = b->m, q.limit = limit, q.all = (int)(3 * pm), q.best = *best,
+    q.nodes_left = 400000;
+    q.f_end = (double *)PAR_MALLOC(pm * sizeof(double)), q.b_end = (double *)PAR_MALLOC(pm * sizeof(double));
+    q.path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
+    q.best_path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
+    par__pipe_state *st = (par__pipe_state *)PAR_MALLOC((size_t)b->p * sizeof *st);
+    const int ok = q.f_end && q.b_end && q.path && q.best_path && st;
+    if (ok) {
+        memset(st, 0, (size_t)b->p * sizeof *st);
+        par__pipe_branch_down(&q, st);
+        if (q.best < *best * (1 - 1e-9)) {
+            *best = q.best;
+            for (int r = 0; r < b->p; r++) b->lists[r].count = 0;
+            for (int i = 0; i < q.all; i++) par__pipe_push(b, q.best_path[i].stage, q.best_path[i]);
+        }
+        if (q.nodes_left > 0) b->s->bound = PAR__MAX(b->s->bound, *best); // all were tried: nothing is better
+    }
+    PAR_FREE(q.f_end), PAR_FREE(q.b_end), PAR_FREE(q.path), PAR_FREE(q.best_path), PAR_FREE(st);
+    return ok;
+}
+static par_result par__pipe_auto_finish(par__pipe_build *b) {
+    static const par__pipe_taste tastes[] = {
+        {0, 0, 0, 0, 0},   {99, 0, 0, 0, 0},  {1, 2, 0, 0, 0},   {3, 0, 0, 0, 0},
+        {6, 2, 0, 0, .3},  {99, 9, 0, 0, .3}, {99, 3, 0, 0, .6}, {99, 9, 0, 0, .9},
+        {99, 0, 0, 0, .3}, {99, 0, 0, 0, .6}, {99, 0, 0, 0, .9}, {6, 2, 0, 0, .9},
+        {12, 2, 0, 0, .6}, {24, 0, 0, 0, .6}, {99, 2, 0, 0, .6}, {3, 1, 0, 2, .5}};
+    static const double begins[] = {1, 1.5, 2, 3};
+    par_pipe_schedule *s = b->s;
+    const size_t limit = s->desc.memory;
+    for (int r = 0; limit && r < b->p; r++) {
+        const long long least = par__pipe_holds(s, par__pipe_action(PAR_PIPE_F, r, 0));
+        const par_pipe_stage *c = par__pipe_stage_of(s, r);
+        const long long both = PAR__MAX(least, (long long)(c->w_bytes + c->g_bytes));
+        if (both > (long long)limit)
+            return par__pipe_fail(
+                s, PAR_ERR_MEMORY,
+                "one microbatch needs %lld bytes of activations on stage %d; desc.memory allows %zu", both, r,
+                limit);
+    }
+    double best = 1e300;
+    s->bound = par__pipe_auto_bound(s, limit);
+    for (int i = 0; i < 4; i++) {
+        par__pipe_build trial;
+        double t = 1e300;
+        if (!par__pipe_build_open(&trial, s)) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+        for (int r = 0; r < b->p; r++) par__pipe_auto_lists(&trial, r, begins[i], limit);
+        if (trial.no_memory || !par__pipe_squeeze_lists(&trial, limit ? limit : (size_t)-1 / 4, tastes, 16,
+                                                        b->p * b->m <= 1024 ? 8 : 1, s->bound, &t)) {
+            par__pipe_build_close(&trial);
+            return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+        }
+        if (t < best) {
+            par__pipe_list *const old = b->lists;
+            best = t, b->lists = trial.lists, trial.lists = old;
+        }
+        par__pipe_build_close(&trial);
+    }
+    if (best > 1e299) return par__pipe_fail(s, PAR_ERR_MEMORY, "found no order within desc.memory");
+    if (3 * b->p * b->m <= 96 && best > s->bound * (1 + 1e-9) && !par__pipe_branch_and_bound(b, limit, &best))
+        return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    return PAR_OK;
+}
+static void par__pipe_auto(par__pipe_build *b, int r) { par__pipe_auto_lists(b, r, 1, b->s->desc.memory); }
+
+// >>pipe_theory ---------------------------------------------------------------------------------------------
+// Seconds of bubble and microbatches held, for stages that are alike. F, B, W: of a rank's whole share of the
+// model; c: of a hop. NaN: not for this case.
+
+typedef struct par__pipe_case {
+    double p, m, v, F, B, W, T, c, fbw;
+} par__pipe_case;
+
+static int par__pipe_even(const par__pipe_case *x) { // F = B = W
+    return fabs(x->F - x->B) < 1e-9 * x->F && fabs(x->F - x->W) < 1e-9 * x->F;
+}
+static double par__pipe_nan(void) { return strtod("nan", NULL); }
+static double par__pipe_naive_bubble(const par__pipe_case *x, int window) {
+    return window ? par__pipe_nan() : x->m * (x->p - 1) * (x->T + 2 * x->c);
+}
+static double par__pipe_gpipe_bubble(const par__pipe_case *x, int window) {
+    return window ? par__pipe_nan() : (x->p - 1) * (x->T + 2 * x->c);
+}
+static double par__pipe_1f1b_bubble(const par__pipe_case *x, int window) {
+    if (window || (x->c > 0 && (fmod(x->m, x->p) != 0 || x->p < 2))) return par__pipe_nan();
+    return (x->p - 1) * x->T + (x->c > 0 ? 2 * x->c * ((x->p - 1) * (x->m / x->p + 1) - 1) : 0);
+}
+static double par__pipe_interleaved_bubble(const par__pipe_case *x, int window) {
+    if (window || fmod(x->m, x->p) != 0 || (x->c > 0 && (x->p < 2 || x->v < 2))) return par__pipe_nan();
+    return (x->p - 1) * x->T / x->v + (x->c > 0 ? (2 * x->p * x->v - 2) * x->c : 0);
+}
+static double par__pipe_bfs_bubble(const par__pipe_case *x, int window) {
+    return window || x->c > 0 || x->m < x->p ? par__pipe_nan() : (x->p - 1) * x->T / x->v;
+}
+static double par__pipe_h1_bubble(const par__pipe_case *x, int window) {
+    if (window || x->m < 2 * x->p || x->W > x->B || x->W > x->F) return par__pipe_nan();
+    return (x->p - 1) * (x->F + x->B - x->W + 4 * x->c);
+}
+static double par__pipe_h2_bubble(const par__pipe_case *x, int window) {
+    if (!window || x->m < 2 * x->p || x->W > x->B || x->W > x->F) return par__pipe_nan();
+    return (x->p - 1) * (x->F + x->B - 2 * x->W + 2 * x->c);
+}
+static double par__pipe_zbv_bubble(const par__pipe_case *x, int window) {
+    if (!par__pipe_even(x) || x->p < 2 || x->m < 2 * x->p - 1 || (!window && x->c > 0))
+        return par__pipe_nan();
+    return window ? (x->c > 0 ? (6 * x->p - 8) * x->c : 0) : (x->p - 1) * x->F / 2;
+}
+static double par__pipe_vhalf_bubble(const par__pipe_case *x, int window) {
+    const double odd = fmod(x->p, 2);
+    if (window || !par__pipe_even(x) || x->c > 0 || x->p < 3 || x->m < 2 * x->p) return par__pipe_nan();
+    return (odd > 0 ? 3 * x->p - 4 : 3 * x->p - 7) * x->F / 2;
+}
+static double par__pipe_vmin_bubble(const par__pipe_case *x, int window) {
+    if (window || !par__pipe_even(x) || x->c > 0 || x->p < 2 || x->m < 2 * x->p) return par__pipe_nan();
+    return (fmod(x->p, 3) > 0 ? 4 * x->p - 5 : 4 * x->p - 7) * x->F / 2;
+}
+static double par__pipe_dual_of(const par__pipe_case *x, double p) {
+    const double chunk = x->fbw > 0 ? x->fbw : x->T / 2;
+    return (p - 1) * (chunk + (x->B + x->W) / 2 - 3 * x->W / 2);
+}
+static double par__pipe_dual_bubble(const par__pipe_case *x, int window) {
+    if (window || !par__pipe_even(x) || x->c > 0 || x->m < 2 * x->p || fmod(x->m, 2) > 0)
+        return par__pipe_nan();
+    return par__pipe_dual_of(x, x->p / 2);
+}
+static double par__pipe_dualv_bubble(const par__pipe_case *x, int window) {
+    if (window || !par__pipe_even(x) || x->c > 0 || x->m < 2 * x->p) return par__pipe_nan();
+    return par__pipe_dual_of(x, x->p);
+}
+static double par__pipe_no_bubble(const par__pipe_case *x, int window) {
+    return (void)x, (void)window, par__pipe_nan();
+}
+
+static double par__pipe_one_peak(const par__pipe_case *x, double r) { return (void)x, (void)r, 1; }
+static double par__pipe_all_peak(const par__pipe_case *x, double r) { return (void)r, x->m; }
+static double par__pipe_1f1b_peak(const par__pipe_case *x, double r) { return PAR__MIN(x->m, x->p - r); }
+static double par__pipe_interleaved_peak(const par__pipe_case *x, double r) {
+    if (fmod(x->m, x->p) != 0) return par__pipe_nan();
+    return PAR__MIN(x->m, (2 * (x->p - r - 1) + (x->v - 1) * x->p + 1) / x->v);
+}
+static double par__pipe_h1_peak(const par__pipe_case *x, double r) { // microbatches that wait for B
+    return PAR__MIN(x->m, x->p - r);
+}
+static double par__pipe_h2_peak(const par__pipe_case *x, double r) {
+    return PAR__MIN(x->m, 2 * (x->p - r) - 1);
+}
+static double par__pipe_no_peak(const par__pipe_case *x, double r) {
+    return (void)x, (void)r, par__pipe_nan();
+}
+
+// >>pipe_table ----------------------------------------------------------------------------------------------
+
+static par_result par__pipe_nothing(par__pipe_build *b) { return (void)b, PAR_OK; }
+
+typedef struct par__pipe_row {
+    const char *name;
+    void (*lists)(par__pipe_build *b, int rank);
+    par_result (*finish)(par__pipe_build *b); // over all ranks' lists
+    int chunks, places, split;                // split: 1: B and W, in part at least
+    double (*bubble)(const par__pipe_case *x, int window);
+    double (*peak)(const par__pipe_case *x, double rank);
+    const char *source;
+} par__pipe_row;
+
+static const par__pipe_row par__pipe_rows_of[] = {
+#define X(name, lists, finish, chunks, places, split, bubble, peak, source)                                  \
+    {name,  par__pipe_##lists,  par__pipe_##finish, chunks, PAR__PIPE_##places,                              \
+     split, par__pipe_##bubble, par__pipe_##peak,   source},
+    PAR_PIPE_SCHEDULES(X)
+#undef X
+};
+enum { PAR__PIPE_ROWS = sizeof par__pipe_rows_of / sizeof par__pipe_rows_of[0] };
+
+static const par__pipe_row *par__pipe_row_of(const char *name) {
+    for (int i = 0; name && i < PAR__PIPE_ROWS; i++)
+        if (!strcmp(par__pipe_rows_of[i].name, name)) return &par__pipe_rows_of[i];
+    return NULL;
+}
+int par_pipe_schedule_count(void) { return PAR__PIPE_ROWS; }
+const char *par_pipe_schedule_name(int i) {
+    return i >= 0 && i < PAR__PIPE_ROWS ? par__pipe_rows_of[i].name : NULL;
+}
+const char *par_pipe_schedule_source(int i) {
+    return i >= 0 && i < PAR__PIPE_ROWS ? par__pipe_rows_of[i].source : NULL;
+}
+int par_pipe_schedules_split(const char *name) {
+    const par__pipe_row *row = par__pipe_row_of(name);
+    return row ? row->split : -1;
+}
+
+// >>pipe_walk -----------------------------------------------------------------------------------------------
+// Runs a table by its costs. A rank goes on until its next action has to wait, and is looked at again when
+// something comes for it; times follow from the dependencies alone, so that no clock is needed. Each action
+// is visited once or twice, whatever the number of ranks.
+
+enum { PAR__PIPE_DID_F = 1, PAR__PIPE_DID_B = 2, PAR__PIPE_POSTED_F = 4, PAR__PIPE_POSTED_B = 8 };
+
+typedef struct par__pipe_walk {
+    const par_pipe_schedule *s;
+    par_pipe_channel channel;
+    double *start, *end;  // of actions
+    uint32_t *turn;       // in which order they were done
+    double *in[2];        // when x and dy of (stage, microbatch) come; < 0: not known
+    uint8_t *did;         // of (stage, microbatch)
+    double *free_lane[2]; // from when on a lane of a stage's output, of its input's gradient is free
+    size_t *next;         // of ranks
+    double *now;
+    int *queue;
+    uint8_t *queued;
+    int head, tail;
+    uint32_t turns;
+} par__pipe_walk;
+
+static void *par__pipe_fresh(size_t count, size_t bytes) {
+    void *p = PAR_MALLOC(count * bytes + 1);
+    if (p) memset(p, 0, count * bytes + 1);
+    return p;
+}
+static void par__pipe_walk_close(par__pipe_walk *w) {
+    PAR_FREE(w->start), PAR_FREE(w->end), PAR_FREE(w->turn), PAR_FREE(w->did), PAR_FREE(w->next);
+    PAR_FREE(w->now), PAR_FREE(w->queue), PAR_FREE(w->queued);
+    for (int i = 0; i < 2; i++) PAR_FREE(w->in[i]), PAR_FREE(w->free_lane[i]);
+    memset(w, 0, sizeof *w);
+}
+static int par__pipe_walk_open(par__pipe_walk *w, const par_pipe_schedule *s, par_pipe_channel channel) {
+    const size_t all = (size_t)s->stages * (size_t)s->microbatches, p = (size_t)s->ranks, n = s->first[p];
+    const size_t lanes = (size_t)(s->ways * s->stages);
+    memset(w, 0, sizeof *w);
+    w->s = s, w->channel = channel;
+    w->start = (double *)par__pipe_fresh(n, sizeof(double)),
+    w->end = (double *)par__pipe_fresh(n, sizeof(double));
+    w->turn = (uint32_t *)par__pipe_fresh(n, sizeof(uint32_t)), w->did = (uint8_t *)par__pipe_fresh(all, 1);
+    w->next = (size_t *)par__pipe_fresh(p, sizeof(size_t)),
+    w->now = (double *)par__pipe_fresh(p, sizeof(double));
+    w->queue = (int *)par__pipe_fresh(p + 1, sizeof(int)), w->queued = (uint8_t *)par__pipe_fresh(p, 1);
+    int ok = w->start && w->end && w->turn && w->did && w->next && w->now && w->queue && w->queued;
+    for (int i = 0; i < 2; i++) {
+        w->in[i] = (double *)par__pipe_fresh(all, sizeof(double));
+        w->free_lane[i] = (double *)par__pipe_fresh(lanes, sizeof(double));
+        ok = ok && w->in[i] && w->free_lane[i];
+        for (size_t j = 0; w->in[i] && j < all; j++) w->in[i][j] = -1;
+    }
+    for (size_t r = 0; ok && r < p; r++) w->next[r] = s->first[r];
+    return ok;
+}
+static void par__pipe_wake(par__pipe_walk *w, int rank) {
+    if (w->queued[rank]) return;
+    w->queued[rank] = 1, w->queue[w->tail] = rank, w->tail = (w->tail + 1) % (w->s->ranks + 1);
+}
+// A message of `stage` (its output, or with back its input's gradient) sets out at t: where it goes, when it
+// comes.
+static double par__pipe_transfer(par__pipe_walk *w, int back, int stage, int microbatch, double t) {
+    const par_pipe_schedule *s = w->s;
+    const int to = back ? stage - 1 : stage + 1;
+    const size_t at = par__pipe_at(s, to, microbatch);
+    double *lane = &w->free_lane[back][par__pipe_lane(s, stage, microbatch)];
+    const double bytes = (double)par__pipe_message_bytes(s, back ? stage : to, microbatch);
+    *lane = PAR__MAX(*lane, t) + s->desc.byte_seconds * bytes;
+    return w->in[back][at] = *lane + s->desc.latency;
+}
+static void par__pipe_did(par__pipe_walk *w, size_t i, double start, double end) {
+    w->start[i] = start, w->end[i] = end, w->turn[i] = w->turns++;
+}
+
+// What stands between an action and its begin: nothing (and *ready is when it could be), or ...
+typedef enum par__pipe_want {
+    PAR__PIPE_NOTHING,
+    PAR__PIPE_OWN,
+    PAR__PIPE_POST,
+    PAR__PIPE_MESSAGE
+} par__pipe_want;
+static par__pipe_want par__pipe_input(const par__pipe_walk *w, int back, par_pipe_action a, double *ready) {
+    const par_pipe_schedule *s = w->s;
+    const size_t at = par__pipe_at(s, a.stage, a.microbatch);
+    const int from = back ? a.stage + 1 : a.stage - 1;
+    if (from < 0 || from == s->stages) return PAR__PIPE_NOTHING;
+    const int r = par_pipe_rank_of(s, a.stage, a.microbatch), q = par_pipe_rank_of(s, from, a.microbatch);
+    if (q != r && s->sends && !(w->did[at] & (back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F)))
+        return PAR__PIPE_POST;
+    if (w->in[back][at] < 0) return q == r ? PAR__PIPE_OWN : PAR__PIPE_MESSAGE;
+    *ready = PAR__MAX(*ready, w->in[back][at]);
+    return PAR__PIPE_NOTHING;
+}
+static par__pipe_want par__pipe_wants(const par__pipe_walk *w, par_pipe_action a, double *ready) {
+    const uint8_t did = par__pipe_computes(a.kind) || par__pipe_sends(a.kind)
+                            ? w->did[par__pipe_at(w->s, a.stage, a.microbatch)]
+                            : 0;
+    switch (a.kind) {
+    case PAR_PIPE_F: return par__pipe_input(w, 0, a, ready);
+    case PAR_PIPE_R:
+    case PAR_PIPE_SEND_F: return did & PAR__PIPE_DID_F ? PAR__PIPE_NOTHING : PAR__PIPE_OWN;
+    case PAR_PIPE_B:
+    case PAR_PIPE_BW: return did & PAR__PIPE_DID_F ? par__pipe_input(w, 1, a, ready) : PAR__PIPE_OWN;
+    case PAR_PIPE_W:
+    case PAR_PIPE_SEND_B: return did & PAR__PIPE_DID_B ? PAR__PIPE_NOTHING : PAR__PIPE_OWN;
+    default: return PAR__PIPE_NOTHING;
+    }
+}
+static void par__pipe_computed(par__pipe_walk *w, int r, par_pipe_action a, double end) {
+    const par_pipe_schedule *s = w->s;
+    const int back = a.kind != PAR_PIPE_F, to = back ? a.stage - 1 : a.stage + 1;
+    if (a.kind == PAR_PIPE_W || a.kind == PAR_PIPE_R) return;
+    w->did[par__pipe_at(s, a.stage, a.microbatch)] |= back ? PAR__PIPE_DID_B : PAR__PIPE_DID_F;
+    if (to < 0 || to == s->stages) return;
+    const int q = par_pipe_rank_of(s, to, a.microbatch);
+    if (q == r)
+        w->in[back][par__pipe_at(s, to, a.microbatch)] = end;
+    else if (!s->sends)
+        par__pipe_transfer(w, back, a.stage, a.microbatch, end), par__pipe_wake(w, q);
+}
+// The other end of a send or receive.
+static par_pipe_action par__pipe_other(par_pipe_action a, const par_pipe_schedule *s, int *rank) {
+    const int up = a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_RECV_B;
+    par_pipe_action o = a;
+    o.stage = up ? a.stage + 1 : a.stage - 1;
+    o.kind = (uint8_t)(a.kind == PAR_PIPE_SEND_F   ? PAR_PIPE_RECV_F
+                       : a.kind == PAR_PIPE_RECV_F ? PAR_PIPE_SEND_F
+                       : a.kind == PAR_PIPE_SEND_B ? PAR_PIPE_RECV_B
+                                                   : PAR_PIPE_SEND_B);
+    *rank = par_pipe_rank_of(s, o.stage, a.microbatch);
+    return o;
+}
+static int par__pipe_meet(par__pipe_walk *w, int r,
+                          size_t i) { // rendezvous: both are at it, or neither goes on
+    const par_pipe_schedule *s = w->s;
+    const par_pipe_action a = s->actions[i];
+    int q;
+    double ready = 0;
+    const par_pipe_action o = par__pipe_other(a, s, &q);
+    const size_t j = w->next[q];
+    if (j == s->first[q + 1] || s->actions[j].kind != o.kind || s->actions[j].stage != o.stage ||
+        s->actions[j].microbatch != o.microbatch)
+        return 0;
+    const par_pipe_action send = par__pipe_sends(a.kind) ? a : o;
+    if (par__pipe_wants(w, send, &ready) != PAR__PIPE_NOTHING) return 0;
+    const int back = send.kind == PAR_PIPE_SEND_B;
+    const double t = PAR__MAX(w->now[r], w->now[q]);
+    const double end = par__pipe_transfer(w, back, send.stage, send.microbatch, t);
+    w->did[par__pipe_at(s, back ? send.stage - 1 : send.stage + 1, send.microbatch)] |=
+        back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F;
+    par__pipe_did(w, i, w->now[r], end), par__pipe_did(w, j, w->now[q], end);
+    w->now[r] = w->now[q] = end, w->next[r]++, w->next[q]++;
+    par__pipe_wake(w, q);
+    return 1;
+}
+static int par__pipe_message(par__pipe_walk *w, int r, size_t i) {
+    const par_pipe_schedule *s = w->s;
+    const par_pipe_action a = s->actions[i];
+    const int back = a.kind == PAR_PIPE_SEND_B || a.kind == PAR_PIPE_RECV_B;
+    const size_t at = par__pipe_at(s, a.stage, a.microbatch);
+    double end = w->now[r];
+    int q;
+    if (w->channel == PAR_PIPE_RENDEZVOUS) return par__pipe_meet(w, r, i);
+    if (par__pipe_sends(a.kind)) {
+        if (par__pipe_wants(w, a, &end) != PAR__PIPE_NOTHING) return 0;
+        par__pipe_transfer(w, back, a.stage, a.microbatch, w->now[r]);
+        par__pipe_other(a, s, &q), par__pipe_wake(w, q);
+    } else {
+        if (w->channel == PAR_PIPE_EAGER) {
+            if (w->in[back][at] < 0) return 0;
+            end = PAR__MAX(end, w->in[back][at]);
+        }
+        w->did[at] |= back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F;
+    }
+    par__pipe_did(w, i, w->now[r], end), w->now[r] = end, w->next[r]++;
+    return 1;
+}
+static int par__pipe_walk_one(par__pipe_walk *w, int r) { // 1: rank r has gone on
+    const par_pipe_schedule *s = w->s;
+    const size_t i = w->next[r];
+    if (i == s->first[r + 1]) return 0;
+    const par_pipe_action a = s->actions[i];
+    if (par__pipe_sends(a.kind) || par__pipe_receives(a.kind)) return par__pipe_message(w, r, i);
+    double t = w->now[r];
+    if (par__pipe_wants(w, a, &t) != PAR__PIPE_NOTHING) return 0;
+    const double d = par__pipe_seconds(s, a);
+    if (!a.pair || i + 1 == s->first[r + 1]) {
+        par__pipe_did(w, i, t, t + d), w->now[r] = t + d, w->next[r]++;
+        if (par__pipe_computes(a.kind)) par__pipe_computed(w, r, a, t + d);
+        return 1;
+    }
+    const par_pipe_action b = s->actions[i + 1];
+    const double fbw = par__pipe_stage_of(s, a.stage)->fbw, e = par__pipe_seconds(s, b);
+    double end = t + d + e;
+    if (a.kind == PAR_PIPE_R || b.stage != a.stage ||
+        b.microbatch != a.microbatch) { // else b needs what a gives
+        if (par__pipe_wants(w, b, &t) != PAR__PIPE_NOTHING) return 0;
+        end = t + d + e;
+    }
+    const int together = a.kind != PAR_PIPE_R && fbw > 0;
+    if (together) end = t + fbw;
+    const double middle = together ? end : t + d;
+    par__pipe_did(w, i, t, middle), par__pipe_did(w, i + 1, together ? t : middle, end);
+    w->now[r] = end, w->next[r] += 2;
+    par__pipe_computed(w, r, a, middle), par__pipe_computed(w, r, b, end);
+    return 1;
+}
+static int par__pipe_walk_all(par__pipe_walk *w) { // 1: all was done; 0: ranks wait for each other
+    for (int r = 0; r < w->s->ranks; r++) par__pipe_wake(w, r);
+    while (w->head != w->tail) {
+        const int r = w->queue[w->head];
+        w->head = (w->head + 1) % (w->s->ranks + 1), w->queued[r] = 0;
+        while (par__pipe_walk_one(w, r)) {
+        }
+    }
+    for (int r = 0; r < w->s->ranks; r++)
+        if (w->next[r] != w->s->first[r + 1]) return 0;
+    return 1;
+}
+
+// After a walk that came to a halt: what rank r waits for, and the rank that has it before itself.
+static int par__pipe_blocker(const par__pipe_walk *w, int r, par_pipe_action *what) {
+    const par_pipe_schedule *s = w->s;
+    const size_t i = w->next[r];
+    par_pipe_action a = s->actions[i];
+    double t = 0;
+    int q = r;
+    if (par__pipe_receives(a.kind) ||
+        (par__pipe_sends(a.kind) && par__pipe_wants(w, a, &t) == PAR__PIPE_NOTHING))
+        return *what = par__pipe_other(a, s, &q), q;
+    par__pipe_want want = par__pipe_wants(w, a, &t);
+    if (want == PAR__PIPE_NOTHING && a.pair && i + 1 < s->first[r + 1])
+        a = s->actions[i + 1], want = par__pipe_wants(w, a, &t);
+    const int back = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW;
+    const int own_f = back && !(w->did[par__pipe_at(s, a.stage, a.microbatch)] & PAR__PIPE_DID_F);
+    *what = a;
+    if (want == PAR__PIPE_OWN && (own_f || a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_R))
+        return what->kind = PAR_PIPE_F, r;
+    if (want == PAR__PIPE_OWN && (a.kind == PAR_PIPE_W || a.kind == PAR_PIPE_SEND_B))
+        return what->kind = PAR_PIPE_B, r;
+    if (want == PAR__PIPE_POST) return what->kind = back ? PAR_PIPE_RECV_B : PAR_PIPE_RECV_F, r;
+    what->stage = back ? a.stage + 1 : a.stage - 1;
+    what->kind = s->sends && want == PAR__PIPE_MESSAGE ? (back ? PAR_PIPE_SEND_B : PAR_PIPE_SEND_F)
+                 : back                                ? PAR_PIPE_B
+                                                       : PAR_PIPE_F;
+    return par_pipe_rank_of(s, what->stage, a.microbatch);
+}
+// The same, where backward is whole in q's list, with that name.
+static int par__pipe_waits_for(const par__pipe_walk *w, int r, par_pipe_action *what) {
+    const par_pipe_schedule *s = w->s;
+    const int q = par__pipe_blocker(w, r, what);
+    for (size_t i = w->next[q]; what->kind == PAR_PIPE_B && i < s->first[q + 1]; i++)
+        if (s->actions[i].kind == PAR_PIPE_BW && s->actions[i].stage == what->stage &&
+            s->actions[i].microbatch == what->microbatch)
+            what->kind = PAR_PIPE_BW;
+    return q;
+}
+// Follows who waits for whom; the shortest circle, as text. Ranks outside circles wait for one in a circle.
+static par_result par__pipe_deadlock(const par__pipe_walk *w, par_pipe_schedule *s) {
+    int best = -1, length = s->ranks + 1;
+    char what[48], own[48];
+    par_pipe_action a;
+    for (int r = 0; r < s->ranks; r++) {
+        int q = r, n = 0;
+        if (w->next[r] == s->first[r + 1]) continue;
+        do q = par__pipe_blocker(w, q, &a), n++;
+        while (q != r && n <= length && w->next[q] != s->first[q + 1]);
+        if (q == r && n < length) best = r, length = n;
+    }
+    size_t at = 0;
+    int r = best;
+    at += (size_t)snprintf(s->why, sizeof s->why,
+                           "deadlock%s:", length > 1 ? ", ranks wait for each other" : "");
+    for (int n = 0; best >= 0 && n < length && at < sizeof s->why; n++) {
+        const int q = par__pipe_waits_for(w, r, &a);
+        at += (size_t)snprintf(s->why + at, sizeof s->why - at, "%s rank %d at %s waits for %s of rank %d",
+                               n ? ";" : "", r, par__pipe_text(s->actions[w->next[r]], own),
+                               par__pipe_text(a, what), q);
+        r = q;
+    }
+    if (best < 0) snprintf(s->why, sizeof s->why, "a rank waits for what no rank has in its list");
+    return PAR_ERR_ARGUMENT;
+}
+
+// >>pipe_lower ----------------------------------------------------------------------------------------------
+// A table of computation becomes a table of everything: first what each rank adds by itself (recomputation,
+// hooks), then sends and receives. Those are put in by one pass over all ranks, in the order in which the
+// computations end: a send after the action that made the message, and its receive, at the same moment, at
+// the end of the receiver's list so far. So all lists are projections of one total order, in which each
+// receive stands right beside its send: no such table deadlocks, not even where sends wait for receives.
+
+static int par__pipe_is_last_gradient(const par_pipe_action *at, size_t n, size_t i) {
+    for (size_t j = i + 1; j < n; j++)
+        if (at[j].stage == at[i].stage && (at[j].kind == PAR_PIPE_BW || at[j].kind == PAR_PIPE_W)) return 0;
+    return 1;
+}
+static int par__pipe_uses_parameters(int kind) {
+    return kind == PAR_PIPE_F || kind == PAR_PIPE_B || kind == PAR_PIPE_BW || kind == PAR_PIPE_R;
+}
+// Gathers the action's stage, letting go of the one that is used again last (Belady 1966).
+static void par__pipe_gather(par__pipe_build *b, int r, const par_pipe_action *at, size_t n, size_t i,
+                             int *have, int *count) {
+    const int most = b->s->desc.unshard;
+    int victim = 0;
+    size_t farthest = 0;
+    for (int k = 0; k < *count; k++)
+        if (have[k] == at[i].stage) return;
+    if (*count == most) {
+        for (int k = 0; k < most; k++) {
+            size_t j = i + 1;
+            while (j < n && !(at[j].stage == have[k] && par__pipe_uses_parameters(at[j].kind))) j++;
+            if (j > farthest) farthest = j, victim = k;
+        }
+        par__pipe_push(b, r, par__pipe_action(PAR_PIPE_RESHARD, have[victim], 0));
+        have[victim] = have[--*count];
+    }
+    have[(*count)++] = at[i].stage;
+    par__pipe_push(b, r, par__pipe_action(PAR_PIPE_UNSHARD, at[i].stage, 0));
+}
+static void par__pipe_hooks(par__pipe_build *out, int r, const par_pipe_action *at, size_t n) {
+    const par_pipe_schedule *s = out->s;
+    const par_pipe_desc *d = &s->desc;
+    int have[64], count = 0, tied[2], ties = 0;
+    for (size_t i = 0; i < n; i++) {
+        par_pipe_action a = at[i];
+        const int backward = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW, paired = i > 0 && at[i - 1].pair;
+        if (backward && !paired && par__pipe_recomputed(s, a.microbatch)) {
+            par_pipe_action again = par__pipe_action(PAR_PIPE_R, a.stage, a.microbatch);
+            if (d->unshard) par__pipe_gather(out, r, at, n, i, have, &count);
+            again.pair = d->recompute == PAR_PIPE_FUSED;
+            par__pipe_push(out, r, again);
+        }
+        if (a.pair && i + 1 < n && par__pipe_recomputed(s, at[i + 1].microbatch) && a.kind == PAR_PIPE_F)
+            par__pipe_push(out, r, par__pipe_action(PAR_PIPE_R, at[i + 1].stage, at[i + 1].microbatch));
+        if (a.pair && d->unshard == 1) a.pair = 0; // two stages at once have no room
+        if (d->unshard && par__pipe_uses_parameters(a.kind)) {
+            par__pipe_gather(out, r, at, n, i, have, &count);
+            if (a.pair) par__pipe_gather(out, r, at, n, i + 1, have, &count);
+        }
+        par__pipe_push(out, r, a);
+        if (a.kind != PAR_PIPE_BW && a.kind != PAR_PIPE_W) continue;
+        const int last = d->reduce == 1 || d->tied ? par__pipe_is_last_gradient(at, n, i) : 0;
+        const int tie = d->tied && s->stages > 1 && (a.stage == 0 || a.stage == s->stages - 1);
+        if (last && tie) tied[ties++ & 1] = a.stage;
+        if (d->reduce == 2 || (d->reduce == 1 && last && !tie))
+            par__pipe_push(out, r, par__pipe_action(PAR_PIPE_REDUCE, a.stage, a.microbatch));
+    }
+    for (int i = 0; i < PAR__MIN(ties, 2); i++)
+        par__pipe_push(out, r, par__pipe_action(PAR_PIPE_TIE, tied[i], 0));
+    for (int i = 0; d->reduce == 1 && i < PAR__MIN(ties, 2); i++)
+        par__pipe_push(out, r, par__pipe_action(PAR_PIPE_REDUCE, tied[i], s->microbatches - 1));
+    for (int i = 0; i < count; i++) par__pipe_push(out, r, par__pipe_action(PAR_PIPE_RESHARD, have[i], 0));
+}
+
+typedef struct par__pipe_moment {
+    double end;
+    uint32_t turn;
+    int rank;
+    size_t i;
+} par__pipe_moment;
+static int par__pipe_by_moment(const void *a, const void *b) {
+    const par__pipe_moment *x = (const par__pipe_moment *)a, *y = (const par__pipe_moment *)b;
+    if (x->end != y->end) return x->end < y->end ? -1 : 1;
+    return x->turn < y->turn ? -1 : x->turn > y->turn;
+}
+// What the receiver has at that moment is what it has begun to do by then: a pair is not torn apart.
+static void par__pipe_push_receive(par__pipe_build *b, int q, par_pipe_action a) {
+    par__pipe_list *l = &b->lists[q];
+    par__pipe_push(b, q, a);
+    if (b->no_memory || l->count < 2 || !l->at[l->count - 2].pair) return;
+    l->at[l->count - 1] = l->at[l->count - 2], l->at[l->count - 2] = a;
+}
+static void par__pipe_push_send(par__pipe_build *b, int r, par_pipe_action a) {
+    const par_pipe_schedule *s = b->s;
+    const int back = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW, to = back ? a.stage - 1 : a.stage + 1;
+    if ((a.kind != PAR_PIPE_F && !back) || to < 0 || to == s->stages) return;
+    const int q = par_pipe_rank_of(s, to, a.microbatch);
+    if (q == r) return;
+    par__pipe_push(b, r, par__pipe_action(back ? PAR_PIPE_SEND_B : PAR_PIPE_SEND_F, a.stage, a.microbatch));
+    par__pipe_push_receive(b, q,
+                           par__pipe_action(back ? PAR_PIPE_RECV_B : PAR_PIPE_RECV_F, to, a.microbatch));
+}
+static par_result par__pipe_put_sends(par_pipe_schedule *s) {
+    par__pipe_walk w;
+    par__pipe_build b;
+    const size_t n = s->first[s->ranks];
+    par__pipe_moment *order = (par__pipe_moment *)PAR_MALLOC((n + 1) * sizeof *order);
+    const int ok = par__pipe_walk_open(&w, s, PAR_PIPE_LANES) & (order != NULL);
+    par_result result = ok ? PAR_OK : par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory for %zu actions", n);
+    if (ok && !par__pipe_walk_all(&w)) result = par__pipe_deadlock(&w, s);
+    for (int r = 0; result == PAR_OK && r < s->ranks; r++)
+        for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+            par__pipe_moment *o = &order[i];
+            const int first_of_pair = s->actions[i].pair && i + 1 < s->first[r + 1];
+            o->end = w.end[first_of_pair ? i + 1 : i], o->turn = w.turn[i], o->rank = r, o->i = i;
+        }
+    par__pipe_walk_close(&w);
+    if (result == PAR_OK && !par__pipe_build_open(&b, s))
+        result = par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    if (result == PAR_OK) {
+        qsort(order, n, sizeof *order, par__pipe_by_moment);
+        for (size_t j = 0; j < n; j++) {
+            const int r = order[j].rank;
+            const size_t i = order[j].i;
+            const par_pipe_action a = s->actions[i];
+            par__pipe_push(&b, r, a);
+            if (a.pair && i + 1 < s->first[r + 1]) continue;
+            if (i > s->first[r] && s->actions[i - 1].pair) par__pipe_push_send(&b, r, s->actions[i - 1]);
+            par__pipe_push_send(&b, r, a);
+        }
+        result = par__pipe_build_end(&b);
+        s->sends = 1;
+    }
+    PAR_FREE(order);
+    return result;
+}
+static par_result par__pipe_lower(par_pipe_schedule *s) {
+    par__pipe_build b;
+    if (!par__pipe_build_open(&b, s)) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    for (int r = 0; r < s->ranks; r++)
+        par__pipe_hooks(&b, r, s->actions + s->first[r], s->first[r + 1] - s->first[r]);
+    const par_result result = par__pipe_build_end(&b);
+    return result ? result : par__pipe_put_sends(s);
+}
+
+// >>pipe_lives ----------------------------------------------------------------------------------------------
+// Which memory an action takes before it begins and gives back when it has ended: one list for the plan and
+// for the executor.
+
+enum {
+    PAR__PIPE_X,
+    PAR__PIPE_DY,
+    PAR__PIPE_KEPT_B,
+    PAR__PIPE_KEPT_W,
+    PAR__PIPE_KEPT_G,
+    PAR__PIPE_KEPT_C,
+    PAR__PIPE_WHATS
+};
+
+typedef struct par__pipe_change {
+    int what, stage;
+} par__pipe_change;
+typedef struct par__pipe_changes {
+    par__pipe_change take[8], give[8];
+    int takes, gives;
+} par__pipe_changes;
+
+static size_t par__pipe_bytes(const par_pipe_schedule *s, par__pipe_change c) {
+    const par_pipe_stage *x = par__pipe_stage_of(s, c.stage);
+    switch (c.what) {
+    case PAR__PIPE_X: return par__pipe_slot_bytes(s, c.stage);
+    case PAR__PIPE_DY: return par__pipe_slot_bytes(s, c.stage + 1);
+    case PAR__PIPE_KEPT_B: return x->b_bytes;
+    case PAR__PIPE_KEPT_W: return x->w_bytes;
+    case PAR__PIPE_KEPT_G: return x->g_bytes;
+    default: return x->c_bytes;
+    }
+}
+static void par__pipe_take_one(par__pipe_changes *c, int what, int stage) {
+    c->take[c->takes].what = what, c->take[c->takes++].stage = stage;
+}
+static void par__pipe_give_one(par__pipe_changes *c, int what, int stage) {
+    c->give[c->gives].what = what, c->give[c->gives++].stage = stage;
+}
+static par__pipe_changes par__pipe_changes_of(const par_pipe_schedule *s, par_pipe_action a) {
+    const int i = a.stage, last = s->stages - 1, again = par__pipe_recomputed(s, a.microbatch);
+    par__pipe_changes c;
+    memset(&c, 0, sizeof c);
+    if (!par__pipe_computes(a.kind) && !par__pipe_receives(a.kind)) return c;
+    const int r = par_pipe_rank_of(s, i, a.microbatch);
+    if (a.kind == PAR_PIPE_RECV_F) par__pipe_take_one(&c, PAR__PIPE_X, i);
+    if (a.kind == PAR_PIPE_RECV_B) par__pipe_take_one(&c, PAR__PIPE_DY, i);
+    if (a.kind == PAR_PIPE_F || a.kind == PAR_PIPE_R)
+        par__pipe_take_one(&c, PAR__PIPE_KEPT_B, i), par__pipe_take_one(&c, PAR__PIPE_KEPT_W, i);
+    if (a.kind == PAR_PIPE_F) {
+        if (again) par__pipe_take_one(&c, PAR__PIPE_KEPT_C, i);
+        if (i < last && par_pipe_rank_of(s, i + 1, a.microbatch) == r)
+            par__pipe_take_one(&c, PAR__PIPE_X, i + 1);
+        if (again || s->forward_only)
+            par__pipe_give_one(&c, PAR__PIPE_KEPT_B, i), par__pipe_give_one(&c, PAR__PIPE_KEPT_W, i);
+        if (s->forward_only && i > 0) par__pipe_give_one(&c, PAR__PIPE_X, i);
+    }
+    if (a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW) {
+        if (a.kind == PAR_PIPE_B) par__pipe_take_one(&c, PAR__PIPE_KEPT_G, i);
+        if (i > 0 && par_pipe_rank_of(s, i - 1, a.microbatch) == r)
+            par__pipe_take_one(&c, PAR__PIPE_DY, i - 1);
+        par__pipe_give_one(&c, PAR__PIPE_KEPT_B, i);
+        if (again) par__pipe_give_one(&c, PAR__PIPE_KEPT_C, i);
+    }
+    if (a.kind == PAR_PIPE_W) par__pipe_give_one(&c, PAR__PIPE_KEPT_G, i);
+    if (a.kind == PAR_PIPE_W || a.kind == PAR_PIPE_BW) {
+        par__pipe_give_one(&c, PAR__PIPE_KEPT_W, i);
+        if (i > 0) par__pipe_give_one(&c, PAR__PIPE_X, i);
+        if (i < last) par__pipe_give_one(&c, PAR__PIPE_DY, i);
+    }
+    return c;
+}
+
+typedef struct par__pipe_pool { // blocks of one size, on one rank
+    size_t bytes;
+    int live, most;
+    void **spare; // the executor's; live of them are out
+    void *memory;
+} par__pipe_pool;
+typedef struct par__pipe_pools {
+    par__pipe_pool *at;
+    int count, room;
+} par__pipe_pools;
+
+static size_t par__pipe_round(size_t bytes) { return (bytes + 63) / 64 * 64; }
+static par__pipe_pool *par__pipe_pool_of(par__pipe_pools *p, size_t bytes) { // NULL: no memory
+    for (int i = 0; i < p->count; i++)
+        if (p->at[i].bytes == bytes) return &p->at[i];
+    if (p->count == p->room) {
+        const int room = p->room ? 2 * p->room : 16;
+        void *at = PAR_REALLOC(p->at, (size_t)room * sizeof *p->at);
+        if (!at) return NULL;
+        p->at = (par__pipe_pool *)at, p->room = room;
+    }
+    memset(&p->at[p->count], 0, sizeof p->at[0]);
+    p->at[p->count].bytes = bytes;
+    return &p->at[p->count++];
+}
+// Buffers for each lane of sends: one that is filled while the other is on its way, where each receive can
+// meet its send (more, where outputs wait for their sends); else one for each message.
+static int par__pipe_send_slots(const par_pipe_schedule *s, int r, int meets) {
+    int most = 0;
+    if (!meets) return s->microbatches;
+    int *unsent = (int *)par__pipe_fresh(2 * (size_t)s->stages, sizeof *unsent);
+    if (!unsent) return -1;
+    for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+        const par_pipe_action a = s->actions[i];
+        const int back = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW || a.kind == PAR_PIPE_SEND_B,
+                  to = back ? a.stage - 1 : a.stage + 1;
+        const int makes = (a.kind == PAR_PIPE_F || a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW) &&
+                          to >= 0 && to < s->stages && par_pipe_rank_of(s, to, a.microbatch) != r;
+        int *n = &unsent[2 * a.stage + back];
+        *n += makes - par__pipe_sends(a.kind);
+        most = PAR__MAX(most, *n);
+    }
+    PAR_FREE(unsent);
+    return PAR__MIN(most + 1, s->microbatches);
+}
+static size_t par__pipe_send_bytes(const par_pipe_schedule *s, int r, size_t n) { // n: for each lane
+    size_t bytes = 0;
+    for (int w = 0; w < s->ways; w++)
+        for (int i = 0; i < s->stages; i++) {
+            const int *rank = s->rank_of + w * s->stages;
+            if (rank[i] != r) continue;
+            if (i + 1 < s->stages && rank[i + 1] != r)
+                bytes += n * par__pipe_round(par__pipe_slot_bytes(s, i + 1));
+            if (i > 0 && rank[i - 1] != r && !s->forward_only)
+                bytes += n * par__pipe_round(par__pipe_slot_bytes(s, i));
+        }
+    return bytes;
+}
+// What rank r's list holds at most, and in blocks of which sizes. 0: no memory.
+static int par__pipe_plan(const par_pipe_schedule *s, int r, int meets, par_pipe_memory *m,
+                          par__pipe_pools *pools) {
+    size_t kept = 0, messages = 0;
+    int begun = 0;
+    memset(m, 0, sizeof *m);
+    for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+        const par_pipe_action a = s->actions[i];
+        const par__pipe_changes c = par__pipe_changes_of(s, a);
+        for (int j = 0; j < c.takes; j++) {
+            const size_t bytes = par__pipe_bytes(s, c.take[j]);
+            *(c.take[j].what <= PAR__PIPE_DY ? &messages : &kept) += bytes;
+            par__pipe_pool *p = par__pipe_pool_of(pools, bytes);
+            if (!p) return 0;
+            p->live++, p->most = PAR__MAX(p->most, p->live);
+        }
+        begun += a.kind == PAR_PIPE_F;
+        m->activation_bytes = PAR__MAX(m->activation_bytes, kept);
+        m->message_bytes = PAR__MAX(m->message_bytes, messages);
+        m->live_bytes = PAR__MAX(m->live_bytes, kept + messages);
+        m->microbatches = PAR__MAX(m->microbatches, begun);
+        begun -= a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW || (s->forward_only && a.kind == PAR_PIPE_F);
+        for (int j = 0; j < c.gives; j++) {
+            const size_t bytes = par__pipe_bytes(s, c.give[j]);
+            *(c.give[j].what <= PAR__PIPE_DY ? &messages : &kept) -= bytes;
+            par__pipe_pool_of(pools, bytes)->live--;
+        }
+    }
+    const int slots = par__pipe_send_slots(s, r, meets);
+    if (slots < 0) return 0;
+    m->send_bytes = par__pipe_send_bytes(s, r, (size_t)slots), m->pool_bytes = m->send_bytes;
+    for (int i = 0; i < pools->count; i++)
+        m->pool_bytes += (size_t)pools->at[i].most * par__pipe_round(pools->at[i].bytes);
+    return 1;
+}
+
+// >>pipe_verify ---------------------------------------------------------------------------------------------
+
+enum {
+    PAR__PIPE_HAS_F = 1,
+    PAR__PIPE_HAS_B = 2,
+    PAR__PIPE_HAS_W = 4,
+    PAR__PIPE_HAS_R = 8,
+    PAR__PIPE_HAS_SEND_F = 16,
+    PAR__PIPE_HAS_RECV_F = 32,
+    PAR__PIPE_HAS_SEND_B = 64,
+    PAR__PIPE_HAS_RECV_B = 128
+};
+static const int par__pipe_bits[PAR_PIPE_KIND_COUNT] = {PAR__PIPE_HAS_F,
+                                                        PAR__PIPE_HAS_B | PAR__PIPE_HAS_W,
+                                                        PAR__PIPE_HAS_B,
+                                                        PAR__PIPE_HAS_W,
+                                                        PAR__PIPE_HAS_R,
+                                                        PAR__PIPE_HAS_SEND_F,
+                                                        PAR__PIPE_HAS_RECV_F,
+                                                        PAR__PIPE_HAS_SEND_B,
+                                                        PAR__PIPE_HAS_RECV_B,
+                                                        0,
+                                                        0,
+                                                        0,
+                                                        0,
+                                                        0};
+// What must stand before it in its own list.
+static int par__pipe_before(const par_pipe_schedule *s, par_pipe_action a) {
+    const int r = par_pipe_rank_of(s, a.stage, a.microbatch),
+              far_up = a.stage > 0 && s->sends && par_pipe_rank_of(s, a.stage - 1, a.microbatch) != r;
+    const int far_down =
+        a.stage + 1 < s->stages && s->sends && par_pipe_rank_of(s, a.stage + 1, a.microbatch) != r;
+    const int again = par__pipe_recomputed(s, a.microbatch) ? PAR__PIPE_HAS_R : 0;
+    switch (a.kind) {
+    case PAR_PIPE_F: return far_up ? PAR__PIPE_HAS_RECV_F : 0;
+    case PAR_PIPE_R:
+    case PAR_PIPE_SEND_F: return PAR__PIPE_HAS_F;
+    case PAR_PIPE_B:
+    case PAR_PIPE_BW: return PAR__PIPE_HAS_F | again | (far_down ? PAR__PIPE_HAS_RECV_B : 0);
+    case PAR_PIPE_W:
+    case PAR_PIPE_SEND_B: return PAR__PIPE_HAS_B;
+    default: return 0;
+    }
+}
+static const char *par__pipe_bit_name(int bits) {
+    for (int k = 0; k < PAR_PIPE_KIND_COUNT; k++)
+        if (k != PAR_PIPE_BW && par__pipe_bits[k] && (bits & par__pipe_bits[k]))
+            return par__pipe_kind_names[k];
+    return "?";
+}
+static par_result par__pipe_check_updates(par_pipe_schedule *s, int r) { // two versions of the weights
+    const int each = s->desc.microbatches;
+    int updates = 0, backwards = 0;
+    char text[48];
+    for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+        const par_pipe_action a = s->actions[i];
+        if (a.kind == PAR_PIPE_UPDATE && (a.microbatch != updates++ || backwards < updates * each))
+            return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s comes before the backwards of its batch",
+                                  r, par__pipe_text(a, text));
+        backwards += a.kind == PAR_PIPE_BW || a.kind == PAR_PIPE_B;
+        if (a.kind == PAR_PIPE_F && a.microbatch / each > updates + 1)
+            return par__pipe_fail(s, PAR_ERR_ARGUMENT,
+                                  "rank %d: %s would need a third version of the weights", r,
+                                  par__pipe_text(a, text));
+    }
+    return PAR_OK;
+}
+// Every action is of a stage and microbatch that there are, on the rank that has it; every message has
+// another end, on another rank.
+static par_result par__pipe_check_places(par_pipe_schedule *s) {
+    char text[48];
+    for (int r = 0; r < s->ranks; r++)
+        for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+            const par_pipe_action a = s->actions[i];
+            const int hook = a.kind >= PAR_PIPE_UNSHARD;
+            if (a.stage < 0 || a.stage >= s->stages || a.microbatch < 0 ||
+                (!hook && a.microbatch >= s->microbatches) || a.kind >= PAR_PIPE_KIND_COUNT)
+                return par__pipe_fail(s, PAR_ERR_ARGUMENT,
+                                      "rank %d: %s: there are %d stages and %d microbatches", r,
+                                      par__pipe_text(a, text), s->stages, s->microbatches);
+            if (hook) continue;
+            if (par_pipe_rank_of(s, a.stage, a.microbatch) != r)
+                return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s belongs to rank %d", r,
+                                      par__pipe_text(a, text), par_pipe_rank_of(s, a.stage, a.microbatch));
+            const int up = a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_RECV_B;
+            const int to = up ? a.stage + 1 : a.stage - 1;
+            if ((par__pipe_sends(a.kind) || par__pipe_receives(a.kind)) &&
+                (to < 0 || to >= s->stages || par_pipe_rank_of(s, to, a.microbatch) == r))
+                return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s: there is no other rank at that end",
+                                      r, par__pipe_text(a, text));
+        }
+    return PAR_OK;
+}
+// Each list by itself: every action once, after what it needs; sends and receives numbered on
+// their lanes.
+static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
+    char text[48];
+    for (int r = 0; r < s->ranks; r++) {
+        int batches = 0;
+        for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+            const par_pipe_action a = s->actions[i];
+            batches |= a.kind == PAR_PIPE_UPDATE;
+            if (a.kind >= PAR_PIPE_UNSHARD) continue;
+            uint8_t *h = &has[par__pipe_at(s, a.stage, a.microbatch)];
+            const int bits = par__pipe_bits[a.kind], before = par__pipe_before(s, a);
+            if (*h & bits)
+                return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s is there twice", r,
+                                      par__pipe_text(a, text));
+            if ((*h & before) != before)
+                return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s (action %zu) comes before its %s", r,
+                                      par__pipe_text(a, text), i - s->first[r],
+                                      par__pipe_bit_name(before & ~*h));
+            const int from = a.kind == PAR_PIPE_F ? a.stage - 1 : a.stage + 1; // on the same rank: no message
+            const int made = a.kind == PAR_PIPE_F ? PAR__PIPE_HAS_F : PAR__PIPE_HAS_B;
+            if ((a.kind == PAR_PIPE_F || (bits & PAR__PIPE_HAS_B)) && from >= 0 && from < s->stages &&
+                par_pipe_rank_of(s, from, a.microbatch) == r &&
+                !(has[par__pipe_at(s, from, a.microbatch)] & made))
+                return par__pipe_fail(
+                    s, PAR_ERR_ARGUMENT, "rank %d: %s (action %zu) comes before %s of stage %d", r,
+                    par__pipe_text(a, text), i - s->first[r], par__pipe_bit_name(made), from);
+            *h = (uint8_t)(*h | bits);
+        }
+        const par_result result = batches ? par__pipe_check_updates(s, r) : PAR_OK;
+        if (result) return result;
+    }
+    for (int i = 0; i < s->stages; i++)
+        for (int j = 0; j < s->microbatches; j++) {
+            const int r = par_pipe_rank_of(s, i, j),
+                      up = i > 0 && s->sends && par_pipe_rank_of(s, i - 1, j) != r;
+            const int down = i + 1 < s->stages && s->sends && par_pipe_rank_of(s, i + 1, j) != r;
+            int need = PAR__PIPE_HAS_F | (up ? PAR__PIPE_HAS_RECV_F : 0) | (down ? PAR__PIPE_HAS_SEND_F : 0);
+            if (!s->forward_only)
+                need |= PAR__PIPE_HAS_B | PAR__PIPE_HAS_W | (up ? PAR__PIPE_HAS_SEND_B : 0) |
+                        (down ? PAR__PIPE_HAS_RECV_B : 0);
+            const int missing = need & ~has[par__pipe_at(s, i, j)];
+            if (missing)
+                return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d lacks %d%s%d", r, i,
+                                      par__pipe_bit_name(missing), j);
+        }
+    return PAR_OK;
+}
+// The messages of a lane (of an edge and direction, or where order is by pair of ranks, of those) are
+// received in the order in which they are sent.
+static par_result par__pipe_check_order(par_pipe_schedule *s, int by_pair) {
+    const size_t all = (size_t)s->stages * (size_t)s->microbatches;
+    const size_t lanes = by_pair ? (size_t)s->ranks * (size_t)s->ranks : 2 * (size_t)(s->ways * s->stages);
+    uint32_t *number = (uint32_t *)par__pipe_fresh(2 * all, sizeof *number),
+             *sent = (uint32_t *)par__pipe_fresh(2 * lanes, sizeof *sent);
+    par_result result = number && sent ? PAR_OK : par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    char text[48];
+    for (int pass = 0; pass < 2; pass++)
+        for (int r = 0; r < s->ranks && !result; r++)
+            for (size_t i = s->first[r]; i < s->first[r + 1] && !result; i++) {
+                const par_pipe_action a = s->actions[i];
+                if (pass ? !par__pipe_receives(a.kind) : !par__pipe_sends(a.kind)) continue;
+                int q;
+                const par_pipe_action o = par__pipe_other(a, s, &q);
+                const par_pipe_action from = pass ? o : a;
+                const int back = from.kind == PAR_PIPE_SEND_B;
+                const size_t lane = by_pair
+                                        ? (pass ? (size_t)q * (size_t)s->ranks + (size_t)r
+                                                : (size_t)r * (size_t)s->ranks + (size_t)q)
+                                        : 2 * par__pipe_lane(s, from.stage, from.microbatch) + (size_t)back;
+                uint32_t *n = &number[2 * par__pipe_at(s, from.stage, from.microbatch) + (size_t)back];
+                const uint32_t turn = sent[(size_t)pass * lanes + lane]++;
+                if (!pass)
+                    *n = turn;
+                else if (*n != turn)
+                    result = par__pipe_fail(s, PAR_ERR_ARGUMENT,
+                                            "rank %d: %s is number %u of what it receives on its lane, and "
+                                            "number %u of what rank %d sends",
+                                            r, par__pipe_text(a, text), turn, *n, q);
+            }
+    PAR_FREE(number), PAR_FREE(sent);
+    return result;
+}
+static par_result par__pipe_check_ends(par_pipe_schedule *s, par_pipe_channel channel) {
+    par__pipe_walk w;
+    par_result result = PAR_OK;
+    if (!par__pipe_walk_open(&w, s, channel))
+        result = par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    else if (!par__pipe_walk_all(&w))
+        result = par__pipe_deadlock(&w, s);
+    par__pipe_walk_close(&w);
+    return result;
+}
+static int par__pipe_meets(par_pipe_schedule *s) { // sends could wait for their receives
+    char why[sizeof s->why];
+    memcpy(why, s->why, sizeof why);
+    const int meets =
+        par__pipe_check_order(s, 1) == PAR_OK && par__pipe_check_ends(s, PAR_PIPE_RENDEZVOUS) == PAR_OK;
+    memcpy(s->why, why, sizeof why);
+    return meets;
+}
+par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_channel channel, par_pipe_memory *memory) {
+    uint8_t *has = (uint8_t *)par__pipe_fresh((size_t)s->stages * (size_t)s->microbatches, 1);
+    par_result result = has ? PAR_OK : par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    if (result == PAR_OK) result = par__pipe_check_places(s);
+    if (result == PAR_OK) result = par__pipe_check_lists(s, has);
+    PAR_FREE(has);
+    if (result == PAR_OK && s->sends) result = par__pipe_check_order(s, channel != PAR_PIPE_LANES);
+    if (result == PAR_OK) result = par__pipe_check_ends(s, channel);
+    if (result || !memory) return result;
+    const int meets = par__pipe_meets(s);
+    for (int r = 0; r < s->ranks && !result; r++) {
+        par__pipe_pools pools;
+        memset(&pools, 0, sizeof pools);
+        if (!par__pipe_plan(s, r, meets, &memory[r], &pools))
+            result = par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+        PAR_FREE(pools.at);
+    }
+    return result;
+}
+
+// >>pipe_schedule -------------------------------------------------------------------------------------------
+
+par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc) {
+    par_pipe_desc d;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    if (!d.schedule) d.schedule = "1f1b";
+    const par__pipe_row *row = par__pipe_row_of(d.schedule);
+    if (d.ranks == 0) d.ranks = 1;
+    if (d.microbatches == 0) d.microbatches = 1;
+    if (d.batches == 0) d.batches = 1;
+    if (d.chunks == 0) d.chunks = row && row->chunks ? row->chunks : 2;
+    if (d.rows == 0) d.rows = 1;
+    return d;
+}
+static par_result par__pipe_check_desc(par_pipe_schedule *s) {
+    const par_pipe_desc *d = &s->desc;
+    if (d->ranks < 1 || d->microbatches < 1 || d->chunks < 1 || d->batches < 1 || d->rows < 1)
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT,
+                              "ranks, microbatches, chunks, batches and rows must be 1 or more");
+    if ((long long)d->ranks * d->chunks > 65536 || (long long)d->microbatches * d->batches > 1 << 24 ||
+        (double)d->ranks * d->chunks * d->microbatches * d->batches > 2e8)
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%d ranks with %d chunks and %d microbatches are too many",
+                              d->ranks, d->chunks, d->microbatches * d->batches);
+    if (d->unshard < 0 || d->unshard > 64 || d->reduce < 0 || d->reduce > 2 || d->recompute_count < 0 ||
+        d->latency < 0 || d->byte_seconds < 0)
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT,
+                              "unshard is 0 to 64, reduce 0 to 2; counts and times are not negative");
+    for (int i = 0; i < d->stage_count && d->stages; i++) {
+        const par_pipe_stage *c = &d->stages[i];
+        if (!(c->f >= 0 && c->b >= 0 && c->w >= 0 && c->r >= 0 && c->fbw >= 0 && c->f + c->b + c->w < 1e30))
+            return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage %d: times must be finite and not negative", i);
+        if (d->row_counts && c->input_bytes % (size_t)d->rows)
+            return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage %d: input_bytes is no multiple of rows", i);
+    }
+    for (int i = 0; d->row_counts && i < d->microbatches; i++)
+        if (d->row_counts[i] < 0 || d->row_counts[i] > d->rows)
+            return par__pipe_fail(s, PAR_ERR_ARGUMENT, "microbatch %d has %d rows; the largest has %d", i,
+                                  d->row_counts[i], d->rows);
+    return PAR_OK;
+}
+// The schedule's own copies of arrays; zeros that have a meaning get it.
+static par_result par__pipe_copy_desc(par_pipe_schedule *s) {
+    par_pipe_desc *d = &s->desc;
+    const size_t n = d->stages ? (size_t)d->stage_count : 1;
+    par_pipe_stage *stages = (par_pipe_stage *)par__pipe_fresh(n, sizeof *stages);
+    int *rows = d->row_counts ? (int *)par__pipe_fresh((size_t)d->microbatches, sizeof *rows) : NULL;
+    if (stages && d->stages) memcpy(stages, d->stages, n * sizeof *stages);
+    if (rows) memcpy(rows, d->row_counts, (size_t)d->microbatches * sizeof *rows);
+    const int failed = !stages || (d->row_counts && !rows);
+    for (size_t i = 0; stages && i < n; i++) {
+        par_pipe_stage *c = &stages[i];
+        if (c->f <= 0 && c->b <= 0 && c->w <= 0) c->f = c->b = c->w = 1;
+        if (c->r <= 0) c->r = c->f;
+    }
+    d->stages = stages, d->stage_count = (int)n, d->row_counts = rows;
+    return failed ? par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory") : PAR_OK;
+}
+void par_pipe_schedule_close(par_pipe_schedule *s) {
+    PAR_FREE((void *)(uintptr_t)s->desc.stages), PAR_FREE((void *)(uintptr_t)s->desc.row_counts);
+    PAR_FREE(s->rank_of), PAR_FREE(s->first), PAR_FREE(s->actions);
+    s->desc.stages = NULL, s->desc.row_counts = NULL, s->rank_of = NULL, s->first = NULL, s->actions = NULL;
+}
+static void par__pipe_place(par_pipe_schedule *s, int places) {
+    const int p = s->ranks;
+    for (int i = 0; i < s->stages; i++) {
+        s->rank_of[i] = places == PAR__PIPE_LOOP            ? i % p
+                        : places == PAR__PIPE_VEE && i >= p ? 2 * p - 1 - i
+                                                            : i;
+        if (s->ways == 2) s->rank_of[s->stages + i] = p - 1 - i;
+    }
+}
+static par_result par__pipe_generate(par_pipe_schedule *s, const par__pipe_row *row) {
+    par__pipe_build b;
+    par_result result = PAR_OK;
+    if (!par__pipe_build_open(&b, s)) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    for (int r = 0; r < s->ranks; r++) row->lists(&b, r);
+    if (!b.no_memory) result = row->finish(&b);
+    if (result) return par__pipe_build_close(&b), result;
+    return par__pipe_build_end(&b);
+}
+par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *s) {
+    memset(s, 0, sizeof *s);
+    par_pipe_desc d = par_pipe_defaults(desc);
+    const par__pipe_row *row = par__pipe_row_of(d.schedule);
+    if (!row)
+        return par__pipe_fail(
+            s, PAR_ERR_ARGUMENT,
+            "no schedule is called \"%s\"; there are naive, gpipe, 1f1b ... (par_pipe_schedule_name)",
+            d.schedule);
+    s->desc = d, s->desc.schedule = row->name;
+    s->ranks = d.ranks, s->ways = row->places == PAR__PIPE_BOTH_WAYS ? 2 : 1;
+    par_result result = par__pipe_check_desc(s);
+    if (result) s->desc.stages = NULL, s->desc.row_counts = NULL; // the caller's
+    if (!result) result = par__pipe_copy_desc(s);
+    if (result) return result;
+    if (row->chunks && d.chunks != row->chunks)
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s has %d chunk%s on a rank, not %d", row->name,
+                              row->chunks, row->chunks > 1 ? "s" : "", d.chunks);
+    if (s->ways == 2 && d.ranks % 2)
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s needs an even number of ranks, not %d", row->name,
+                              d.ranks);
+    if (d.batches > 1 && row->lists != par__pipe_2bw)
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s is drained after each batch: batches must be 1",
+                              row->name);
+    s->stages = s->ways == 2 ? d.ranks : d.ranks * d.chunks;
+    if (s->desc.stage_count != 1 && s->desc.stage_count != s->stages)
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage_count is %d; %s has %d stages", s->desc.stage_count,
+                              row->name, s->stages);
+    s->microbatches = d.microbatches * d.batches;
+    s->rank_of = (int *)PAR_MALLOC((size_t)(s->ways * s->stages) * sizeof(int));
+    if (!s->rank_of) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    par__pipe_place(s, row->places);
+    result = par__pipe_generate(s, row);
+    if (result == PAR_OK) result = par__pipe_lower(s);
+    return result ? result : par_pipe_verify(s, PAR_PIPE_LANES, NULL);
+}
+par_result par_pipe_forwards(const par_pipe_schedule *s, par_pipe_schedule *out) {
+    par__pipe_build b;
+    const size_t places = (size_t)(s->ways * s->stages);
+    *out = *s;
+    out->rank_of = NULL, out->first = NULL, out->actions = NULL;
+    par_result result = par__pipe_copy_desc(out);
+    out->forward_only = 1;
+    out->rank_of = (int *)PAR_MALLOC(places * sizeof(int));
+    if (result || !out->rank_of || !par__pipe_build_open(&b, out))
+        return par__pipe_fail(out, PAR_ERR_MEMORY, "out of memory");
+    memcpy(out->rank_of, s->rank_of, places * sizeof(int));
+    for (int r = 0; r < s->ranks; r++)
+        for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+            par_pipe_action a = s->actions[i];
+            a.pair = 0;
+            if (a.kind == PAR_PIPE_F || a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_RECV_F ||
+                a.kind == PAR_PIPE_UNSHARD || a.kind == PAR_PIPE_RESHARD)
+                par__pipe_push(&b, r, a);
+        }
+    return par__pipe_build_end(&b);
+}
+void par_pipe_cut(const double *cost, int count, int stages, int *first) {
+    double low = 0, high = 0;
+    for (int i = 0; i < count; i++) low = PAR__MAX(low, cost[i]), high += cost[i];
+    for (int turn = 0; turn < 100; turn++) { // the least cost that stages can keep under
+        const double middle = (low + high) / 2;
+        double sum = 0;
+        int used = 1;
+        for (int i = 0; i < count; i++) {
+            if (sum > 0 && sum + cost[i] > middle) sum = 0, used++;
+            sum += cost[i];
+        }
+        *(used <= stages ? &high : &low) = middle;
+    }
+    double sum = 0;
+    int s = 0;
+    first[0] = 0;
+    for (int i = 0; i < count; i++) {
+        const int must = count - i <= stages - 1 - s && i > first[s]; // each of those to come gets one
+        if (s + 1 < stages && i > first[s] && (must || sum + cost[i] > high * (1 + 1e-12)))
+            first[++s] = i, sum = 0;
+        sum += cost[i];
+    }
+    while (s < stages) first[++s] = count;
+}
+
+// >>pipe_csv ------------------------------------------------------------------------------------------------
+
+typedef struct par__pipe_reader {
+    const char *at, *end;
+    par_pipe_schedule *s;
+    int row, cell;
+} par__pipe_reader;
+
+static par_result par__pipe_bad(const par__pipe_reader *c, const char *what) {
+    int n = 0;
+    while (c->at + n < c->end && n < 24 && c->at[n] >= ' ' && c->at[n] < 127 && c->at[n] != ',') n++;
+    return par__pipe_fail(c->s, PAR_ERR_FILE, "row %d, cell %d: %s at \"%.*s\"", c->row + 1, c->cell + 1,
+                          what, n, c->at);
+}
+static int par__pipe_number(par__pipe_reader *c, int *value) { // 1: there is one, of up to 8 digits
+    const char *begin = c->at;
+    long v = 0;
+    while (c->at < c->end && c->at < begin + 8 && *c->at >= '0' && *c->at <= '9')
+        v = 10 * v + (*c->at++ - '0');
+    if (c->at == begin) return 0;
+    *value = (int)v;
+    return 1;
+}
+static int par__pipe_word(par__pipe_reader *c, char word[24]) { // letters and _
+    size_t n = 0;
+    while (c->at < c->end && ((*c->at >= 'A' && *c->at <= 'Z') || *c->at == '_') && n < 23)
+        word[n++] = *c->at++;
+    word[n] = 0;
+    return n > 0;
+}
+static par_result par__pipe_read_action(par__pipe_reader *c, par_pipe_action *a) {
+    const char *begin = c->at;
+    char word[24];
+    int stage = 0, microbatch = 0, kind = 0;
+    if (!par__pipe_number(c, &stage)) return par__pipe_bad(c, "expected a stage's number");
+    if (stage >= 65536) return c->at = begin, par__pipe_bad(c, "more than 65536 stages");
+    if (!par__pipe_word(c, word)) return par__pipe_bad(c, "expected an action (F, B, I, W, SEND_F ...)");
+    while (kind < PAR_PIPE_KIND_COUNT && strcmp(word, par__pipe_kind_names[kind])) kind++;
+    if (kind == PAR_PIPE_KIND_COUNT) return c->at = begin, par__pipe_bad(c, "unknown action");
+    const int numbered = par__pipe_number(c, &microbatch);
+    if (!numbered && kind < PAR_PIPE_UNSHARD) return par__pipe_bad(c, "expected a microbatch's number");
+    if (microbatch >= 1 << 24) return c->at = begin, par__pipe_bad(c, "more than 2^24 microbatches");
+    *a = par__pipe_action(kind, stage, microbatch);
+    return PAR_OK;
+}
+static par_result par__pipe_read_cell(par__pipe_reader *c, par__pipe_build *b) {
+    par_pipe_action a;
+    char word[24];
+    while (c->at < c->end && *c->at == ' ') c->at++;
+    if (c->at == c->end || *c->at == ',' || *c->at == '\r' || *c->at == '\n') return PAR_OK;
+    if (*c->at != '(') {
+        const par_result r = par__pipe_read_action(c, &a);
+        if (r) return r;
+        par__pipe_push(b, c->row, a);
+        return PAR_OK;
+    }
+    for (int more = 1; more;) {
+        c->at++;
+        const par_result r = par__pipe_read_action(c, &a);
+        if (r) return r;
+        if (c->at == c->end || (*c->at != ';' && *c->at != ')')) return par__pipe_bad(c, "expected ; or )");
+        more = *c->at == ';';
+        a.pair = (uint8_t)(more && par__pipe_computes(a.kind));
+        par__pipe_push(b, c->row, a);
+    }
+    c->at++;
+    if (!par__pipe_word(c, word) || (strcmp(word, "OVERLAP_F_B") && strcmp(word, "FUSED")))
+        return par__pipe_bad(c, "expected OVERLAP_F_B or FUSED");
+    return PAR_OK;
+}
+static par_result par__pipe_read_rows(par__pipe_reader *c, par__pipe_build *b) {
+    while (c->at < c->end && c->row < b->p) {
+        const par_result r = par__pipe_read_cell(c, b);
+        if (r) return r;
+        while (c->at < c->end && (*c->at == ' ' || *c->at == '\r')) c->at++;
+        if (c->at == c->end) break;
+        if (*c->at == ',')
+            c->cell++;
+        else if (*c->at == '\n')
+            c->row++, c->cell = 0;
+        else
+            return par__pipe_bad(c, "expected a comma or the end of the row");
+        c->at++;
+    }
+    return PAR_OK;
+}
+// Which rank has which stage: where its forwards are; with two ways, for each half of the microbatches.
+static int par__pipe_find_places(par_pipe_schedule *s, int *stage, int *ranks) {
+    for (int i = 0; i < s->ways * s->stages; i++) s->rank_of[i] = -1;
+    for (int r = 0; r < s->ranks; r++)
+        for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+            const par_pipe_action a = s->actions[i];
+            if (a.kind != PAR_PIPE_F) continue;
+            int *rank = &s->rank_of[par__pipe_way(s, a.microbatch) * s->stages + a.stage];
+            if (*rank >= 0 && *rank != r) return *stage = a.stage, ranks[0] = *rank, ranks[1] = r, 0;
+            *rank = r;
+        }
+    return 1;
+}
+static par_result par__pipe_places(par_pipe_schedule *s) {
+    int stage = 0, ranks[2] = {0, 0}, highest[2] = {-1, -1};
+    for (size_t i = 0; i < s->first[s->ranks]; i++) {
+        const par_pipe_action a = s->actions[i];
+        highest[0] = PAR__MAX(highest[0], a.stage);
+        if (a.kind < PAR_PIPE_UNSHARD) highest[1] = PAR__MAX(highest[1], a.microbatch);
+        s->sends |= par__pipe_sends(a.kind) || par__pipe_receives(a.kind);
+    }
+    s->stages = highest[0] + 1, s->microbatches = s->desc.microbatches = highest[1] + 1;
+    if (s->stages < 1 || s->microbatches < 1) return par__pipe_fail(s, PAR_ERR_FILE, "the table is empty");
+    if ((double)s->stages * s->microbatches > 4 * (double)s->first[s->ranks])
+        return par__pipe_fail(s, PAR_ERR_FILE, "%d stages and %d microbatches, but only %zu actions",
+                              s->stages, s->microbatches, s->first[s->ranks]);
+    s->rank_of = (int *)PAR_MALLOC(2 * (size_t)s->stages * sizeof(int));
+    if (!s->rank_of) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    for (s->ways = 1; s->ways <= 2; s->ways++)
+        if (par__pipe_find_places(s, &stage, ranks)) break;
+    if (s->ways > 2)
+        return s->ways = 1, par__pipe_fail(s, PAR_ERR_FILE, "stage %d is on rank %d and on rank %d", stage,
+                                           ranks[0], ranks[1]);
+    for (int i = 0; i < s->ways * s->stages; i++)
+        if (s->rank_of[i] < 0)
+            return par__pipe_fail(s, PAR_ERR_FILE, "stage %d has no forwards (0 to %d have actions)",
+                                  i % s->stages, s->stages - 1);
+    return PAR_OK;
+}
+par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *desc, par_pipe_schedule *s) {
+    par__pipe_reader c;
+    par__pipe_build b;
+    memset(&c, 0, sizeof c);
+    memset(s, 0, sizeof *s);
+    while (bytes && (text[bytes - 1] == '\n' || text[bytes - 1] == '\r' || text[bytes - 1] == ' ')) bytes--;
+    c.at = text, c.end = text + bytes, c.s = s;
+    s->desc = par_pipe_defaults(desc), s->ranks = 1, s->ways = 1;
+    s->desc.schedule = "table", s->desc.batches = 1, s->desc.microbatches = 1, s->desc.chunks = 1;
+    for (size_t i = 0; i < bytes; i++) s->ranks += text[i] == '\n';
+    const int *row_counts = s->desc.row_counts;
+    s->desc.row_counts = NULL, s->desc.ranks = s->ranks; // checked when the microbatches are counted
+    par_result result =
+        s->ranks > 65536 ? par__pipe_fail(s, PAR_ERR_FILE, "more than 65536 rows") : par__pipe_check_desc(s);
+    if (result) s->desc.stages = NULL;
+    if (!result) result = par__pipe_copy_desc(s);
+    if (result) return result;
+    if (!par__pipe_build_open(&b, s)) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    result = par__pipe_read_rows(&c, &b);
+    if (result) return par__pipe_build_close(&b), result;
+    result = par__pipe_build_end(&b);
+    if (!result) result = par__pipe_places(s);
+    if (result) return result;
+    s->desc.chunks = (s->stages * s->ways + s->ranks - 1) / s->ranks;
+    if (s->desc.stage_count != 1 && s->desc.stage_count != s->stages)
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage_count is %d; the table has %d stages",
+                              s->desc.stage_count, s->stages);
+    if (row_counts) {
+        int *rows = (int *)par__pipe_fresh((size_t)s->microbatches, sizeof *rows);
+        if (!rows) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+        memcpy(rows, row_counts, (size_t)s->microbatches * sizeof *rows);
+        s->desc.row_counts = rows;
+        if ((result = par__pipe_check_desc(s)) != PAR_OK) return result;
+    }
+    result = par__pipe_check_places(s);
+    if (!result && !s->sends) result = par__pipe_lower(s);
+    return result ? result : par_pipe_verify(s, PAR_PIPE_LANES, NULL);
+}
+par_result par_pipe_load(const char *path, const par_pipe_desc *desc, par_pipe_schedule *s) {
+    FILE *f = fopen(path, "rb");
+    char *text = NULL;
+    size_t bytes = 0, room = 0, got = 1;
+    memset(s, 0, sizeof *s);
+    if (!f) return par__pipe_fail(s, PAR_ERR_FILE, "%s: %s", path, strerror(errno));
+    while (got) {
+        if (bytes == room) {
+            room = room ? 2 * room : 65536;
+            char *more = (char *)PAR_REALLOC(text, room);
+            if (!more)
+                return fclose(f), PAR_FREE(text),
+                       par__pipe_fail(s, PAR_ERR_MEMORY, "%s: out of memory", path);
+            text = more;
+        }
+        bytes += got = fread(text + bytes, 1, room - bytes, f);
+    }
+    const int bad = ferror(f);
+    fclose(f);
+    if (bad) return PAR_FREE(text), par__pipe_fail(s, PAR_ERR_FILE, "%s: cannot be read", path);
+    const par_result result = par_pipe_parse(text, bytes, desc, s);
+    PAR_FREE(text);
+    if (result) {
+        char why[sizeof s->why];
+        memcpy(why, s->why, sizeof why);
+        par__pipe_fail(s, result, "%.200s: %.300s", path, why);
+    }
+    return result;
+}
+par_result par_pipe_save(const par_pipe_schedule *s, const char *path, int compute_only) {
+    FILE *f = fopen(path, "wb");
+    char text[48];
+    if (!f) return PAR_ERR_FILE;
+    for (int r = 0; r < s->ranks; r++) {
+        int cells = 0;
+        for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+            const par_pipe_action a = s->actions[i];
+            const int pair = a.pair && i + 1 < s->first[r + 1];
+            if (compute_only && (!par__pipe_computes(a.kind) || a.kind == PAR_PIPE_R)) continue;
+            fprintf(f, "%s%s%s", cells++ ? "," : "", pair ? "(" : "", par__pipe_text(a, text));
+            if (!pair) continue;
+            fprintf(f, ";%s)%s", par__pipe_text(s->actions[++i], text),
+                    a.kind == PAR_PIPE_R ? "FUSED" : "OVERLAP_F_B");
+        }
+        fprintf(f, "\r\n");
+    }
+    const int bad = ferror(f);
+    return fclose(f) || bad ? PAR_ERR_FILE : PAR_OK;
+}
+
+// >>pipe_simulate -------------------------------------------------------------------------------------------
+
+void par_pipe_timeline_close(par_pipe_timeline *t) {
+    PAR_FREE(t->start), PAR_FREE(t->end), PAR_FREE(t->ranks);
+    memset(t, 0, sizeof *t);
+}
+// One rank's waits. ended: when F and B of (stage, microbatch) did, in turn.
+static void par__pipe_account_rank(const par_pipe_schedule *s, par_pipe_timeline *t, int r,
+                                   const double *ended) {
+    par_pipe_rank *x = &t->ranks[r];
+    double before = -1;
+    for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+        const par_pipe_action a = s->actions[i];
+        if (!par__pipe_computes(a.kind)) continue;
+        const double start = t->start[i], end = t->end[i];
+        if (before < 0) x->first = x->warmup = before = start;
+        x->busy += end - PAR__MAX(start, before) > 0 ? end - PAR__MAX(start, before) : 0;
+        double there = 0; // when what it needs had been made
+        const par_pipe_action need = a.kind == PAR_PIPE_R && a.pair ? s->actions[i + 1] : a;
+        if (need.kind == PAR_PIPE_F && need.stage > 0)
+            there = ended[2 * par__pipe_at(s, need.stage - 1, need.microbatch)];
+        if ((need.kind == PAR_PIPE_B || need.kind == PAR_PIPE_BW) && need.stage + 1 < s->stages)
+            there = ended[2 * par__pipe_at(s, need.stage + 1, need.microbatch) + 1];
+        if (start > before) {
+            const double middle = PAR__MIN(start, PAR__MAX(before, there));
+            x->dependency += middle - before, x->communication += start - middle;
+        }
+        before = PAR__MAX(before, end);
+        x->last = before;
+    }
+    if (before < 0)
+        x->warmup = t->makespan;
+    else
+        x->drain = t->makespan - before;
+}
+static par_result par__pipe_account(const par_pipe_schedule *s, par_pipe_timeline *t) {
+    double *ended = (double *)par__pipe_fresh(2 * (size_t)s->stages * (size_t)s->microbatches, sizeof *ended);
+    double busiest = 0;
+    if (!ended) return PAR_ERR_MEMORY;
+    t->makespan = t->window = 0;
+    for (int r = 0; r < s->ranks; r++)
+        for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+            const par_pipe_action a = s->actions[i];
+            if (a.kind == PAR_PIPE_F) ended[2 * par__pipe_at(s, a.stage, a.microbatch)] = t->end[i];
+            if (a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW)
+                ended[2 * par__pipe_at(s, a.stage, a.microbatch) + 1] = t->end[i];
+            if (par__pipe_computes(a.kind)) t->makespan = PAR__MAX(t->makespan, t->end[i]);
+        }
+    memset(t->ranks, 0, (size_t)s->ranks * sizeof *t->ranks);
+    for (int r = 0; r < s->ranks; r++) {
+        par__pipe_account_rank(s, t, r, ended);
+        busiest = PAR__MAX(busiest, t->ranks[r].busy);
+        t->window = PAR__MAX(t->window, t->ranks[r].last - t->ranks[r].first);
+    }
+    for (int r = 0; r < s->ranks; r++) {
+        par_pipe_rank *x = &t->ranks[r];
+        x->imbalance = PAR__MIN(x->dependency, busiest - x->busy), x->dependency -= x->imbalance;
+    }
+    t->bubble = t->makespan > 0 ? (t->makespan - busiest) / t->makespan : 0;
+    t->window_bubble = t->window > 0 ? (t->window - busiest) / t->window : 0;
+    PAR_FREE(ended);
+    return PAR_OK;
+}
+static par_result par__pipe_timeline_open(const par_pipe_schedule *s, par_pipe_timeline *t) {
+    memset(t, 0, sizeof *t);
+    t->rank_count = s->ranks, t->action_count = s->first[s->ranks];
+    t->start = (double *)par__pipe_fresh(t->action_count, sizeof(double)),
+    t->end = (double *)par__pipe_fresh(t->action_count, sizeof(double));
+    t->ranks = (par_pipe_rank *)par__pipe_fresh((size_t)s->ranks, sizeof *t->ranks);
+    if (t->start && t->end && t->ranks) return PAR_OK;
+    par_pipe_timeline_close(t);
+    return PAR_ERR_MEMORY;
+}
+par_result par_pipe_simulate(par_pipe_schedule *s, par_pipe_channel channel, par_pipe_timeline *t) {
+    par__pipe_walk w;
+    memset(t, 0, sizeof *t);
+    if (!par__pipe_walk_open(&w, s, channel))
+        return par__pipe_walk_close(&w), par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    par_result result = par__pipe_walk_all(&w) ? par__pipe_timeline_open(s, t) : par__pipe_deadlock(&w, s);
+    if (result == PAR_OK) {
+        memcpy(t->start, w.start, t->action_count * sizeof(double)),
+            memcpy(t->end, w.end, t->action_count * sizeof(double));
+        result = par__pipe_account(s, t);
+    }
+    if (result == PAR_ERR_MEMORY) par_pipe_timeline_close(t), par__pipe_fail(s, result, "out of memory");
+    par__pipe_walk_close(&w);
+    return result;
+}
+static int par__pipe_case_of(const par_pipe_schedule *s, par__pipe_case *x) { // 0: formulas do not hold
+    const par_pipe_stage *c = s->desc.stages;
+    const int v = s->desc.chunks;
+    for (int i = 1; i < s->desc.stage_count; i++)
+        if (fabs(c[i].f - c->f) > 1e-12 * c->f || fabs(c[i].b - c->b) > 1e-12 * c->b ||
+            fabs(c[i].w - c->w) > 1e-12 * c->w)
+            return 0;
+    if (s->desc.row_counts || s->desc.byte_seconds > 0 || s->forward_only) return 0;
+    // Recomputing is a part of each backward; done before the gradient is there, it is not on the way back.
+    if (s->desc.recompute == PAR_PIPE_EARLY || (s->desc.recompute && s->desc.recompute_count)) return 0;
+    x->p = s->ranks, x->m = s->microbatches, x->v = v, x->c = s->desc.latency, x->fbw = c->fbw;
+    x->F = c->f * v, x->B = (c->b + (s->desc.recompute ? c->r : 0)) * v, x->W = c->w * v,
+    x->T = x->F + x->B + x->W;
+    return 1;
+}
+double par_pipe_theory_bubble(const par_pipe_schedule *s, int window) {
+    const par__pipe_row *row = par__pipe_row_of(s->desc.schedule);
+    par__pipe_case x;
+    if (!row || !par__pipe_case_of(s, &x)) return par__pipe_nan();
+    const double bubble = row->bubble(&x, window);
+    return bubble / (x.m * x.T / s->ways + bubble); // both ways: half of the microbatches each
+}
+double par_pipe_theory_peak(const par_pipe_schedule *s, int rank) {
+    const par__pipe_row *row = par__pipe_row_of(s->desc.schedule);
+    par__pipe_case x;
+    return row && par__pipe_case_of(s, &x) ? row->peak(&x, rank) : par__pipe_nan();
+}
+
+// >>pipe_draw -----------------------------------------------------------------------------------------------
+
+static char par__pipe_letter(par_pipe_action a) {
+    switch (a.kind) {
+    case PAR_PIPE_F: return (char)('0' + a.microbatch % 10);
+    case PAR_PIPE_W: return (char)('A' + a.microbatch % 26);
+    case PAR_PIPE_R: return '~';
+    default: return (char)('a' + a.microbatch % 26);
+    }
+}
+void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int columns, double scale,
+                    FILE *file) {
+    const int wide = columns < 10 ? 100 : PAR__MIN(columns, 4000);
+    const double step = (scale > 0 ? scale : t->makespan) / wide;
+    for (int r = 0; r < s->ranks; r++) {
+        size_t i = s->first[r];
+        fprintf(file, "rank %-3d |", r);
+        for (int x = 0; x < wide; x++) {
+            const double now = (x + 0.5) * step;
+            while (i < s->first[r + 1] && (!par__pipe_computes(s->actions[i].kind) || t->end[i] <= now)) i++;
+            fputc(i < s->first[r + 1] && t->start[i] <= now ? par__pipe_letter(s->actions[i])
+                  : now < t->makespan                       ? '.'
+                                                            : ' ',
+                  file);
+        }
+        fputc('\n', file);
+    }
+    fprintf(file, "digits: forward of microbatch 0, 1 ...; a, b ...: backward%s%s; .: idle\n",
+            par_pipe_schedules_split(s->desc.schedule) == 1 ? "; A, B ...: gradients of weights" : "",
+            s->desc.recompute ? "; ~: recomputed" : "");
+}
+static const char *par__pipe_colour(int kind) {
+    static const char *const colours[] = {"#4e79a7", "#59a14f", "#8cd17d", "#f1ce63", "#b6992d"};
+    return colours[kind];
+}
+par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
+                        const char *const *titles, int count, const char *path) {
+    FILE *f = fopen(path, "w");
+    const double left = 60, wide = 1100, high = 18, gap = 40;
+    double all = 0;
+    if (!f) return PAR_ERR_FILE;
+    for (int k = 0; k < count; k++) all = PAR__MAX(all, t[k]->makespan);
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" font-family=\"sans-serif\" "
+            "font-size=\"11\">\n",
+            left + wide + 20, count * (s->ranks * (high + 2) + gap) + 30);
+    fprintf(f, "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n");
+    for (int k = 0; k < count; k++) {
+        const double top = k * (s->ranks * (high + 2) + gap) + 24;
+        fprintf(f, "<text x=\"%g\" y=\"%g\" font-weight=\"bold\">%s: %.6g s, bubble %.3f</text>\n", left,
+                top - 6, titles[k], t[k]->makespan, t[k]->bubble);
+        for (int r = 0; r < s->ranks; r++) {
+            const double y = top + r * (high + 2);
+            fprintf(f,
+                    "<text x=\"4\" y=\"%g\">rank %d</text><rect x=\"%g\" y=\"%g\" width=\"%.2f\" "
+                    "height=\"%g\" fill=\"#eeeeee\"/>\n",
+                    y + 13, r, left, y, all > 0 ? t[k]->makespan / all * wide : 0, high);
+            for (size_t i = s->first[r]; i < s->first[r + 1] && all > 0; i++) {
+                const par_pipe_action a = s->actions[i];
+                const double x = left + t[k]->start[i] / all * wide,
+                             w = (t[k]->end[i] - t[k]->start[i]) / all * wide;
+                if (!par__pipe_computes(a.kind)) continue;
+                fprintf(f,
+                        "<rect x=\"%.2f\" y=\"%g\" width=\"%.2f\" height=\"%g\" fill=\"%s\" stroke=\"white\" "
+                        "stroke-width=\"0.5\"><title>%d%s%d</title></rect>\n",
+                        x, y, w, high, par__pipe_colour(a.kind), a.stage,
+                        par_pipe_kind_name((par_pipe_kind)a.kind), a.microbatch);
+                if (w > 13)
+                    fprintf(f,
+                            "<text x=\"%.2f\" y=\"%g\" text-anchor=\"middle\" "
+                            "pointer-events=\"none\">%d</text>\n",
+                            x + w / 2, y + 13, a.microbatch);
+            }
+        }
+    }
+    static const char *const names[] = {"forward", "backward", "input half", "weight half", "recompute"};
+    for (int k = 0; k < 5; k++)
+        fprintf(f,
+                "<rect x=\"%g\" y=\"%g\" width=\"12\" height=\"12\" fill=\"%s\"/><text x=\"%g\" "
+                "y=\"%g\">%s</text>\n",
+                left + 120 * k, count * (s->ranks * (high + 2) + gap) + 8, par__pipe_colour(k),
+                left + 120 * k + 16, count * (s->ranks * (high + 2) + gap) + 18, names[k]);
+    fprintf(f, "</svg>\n");
+    const int bad = ferror(f);
+    return fclose(f) || bad ? PAR_ERR_FILE : PAR_OK;
+}
+// The computation of (stage, microbatch) that gives y, or with back dx: where its arrow begins, or ends.
+static void par__pipe_arrows(const par_pipe_schedule *s, const par_pipe_timeline *t, int pid, FILE *f) {
+    for (int r = 0; r < s->ranks; r++)
+        for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+            const par_pipe_action a = s->actions[i];
+            const int back = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW, last = s->stages - 1;
+            if ((a.kind != PAR_PIPE_F && !back) || t->end[i] <= t->start[i]) continue;
+            const int to = back ? a.stage - 1 : a.stage + 1, from = back ? a.stage + 1 : a.stage - 1;
+            const double middle = 1e6 * (t->start[i] + t->end[i]) / 2;
+            if (to >= 0 && to <= last && par_pipe_rank_of(s, to, a.microbatch) != r)
+                fprintf(f,
+                        ",\n{\"ph\":\"s\",\"id\":\"%d%s%d.%d\",\"name\":\"message\",\"cat\":\"message\","
+                        "\"pid\":%d,\"tid\":%d,\"ts\":%.3f}",
+                        pid, back ? "B" : "F", to, a.microbatch, pid, r, middle);
+            if (from >= 0 && from <= last && par_pipe_rank_of(s, from, a.microbatch) != r)
+                fprintf(f,
+                        ",\n{\"ph\":\"f\",\"bp\":\"e\",\"id\":\"%d%s%d.%d\",\"name\":\"message\",\"cat\":"
+                        "\"message\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f}",
+                        pid, back ? "B" : "F", a.stage, a.microbatch, pid, r, middle);
+        }
+}
+par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
+                             const char *const *titles, int count, const char *path) {
+    FILE *f = fopen(path, "w");
+    if (!f) return PAR_ERR_FILE;
+    fprintf(
+        f,
+        "{\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":0,\"args\":{\"name\":\"%s\"}}",
+        count ? titles[0] : "");
+    for (int k = 0; k < count; k++) {
+        if (k)
+            fprintf(f, ",\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"%s\"}}", k,
+                    titles[k]);
+        for (int r = 0; r < s->ranks; r++) {
+            fprintf(f,
+                    ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":"
+                    "\"rank %d\"}}",
+                    k, r, r);
+            for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+                const par_pipe_action a = s->actions[i];
+                if (!par__pipe_computes(a.kind)) continue;
+                fprintf(f,
+                        ",\n{\"ph\":\"X\",\"name\":\"%d%s%d\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%."
+                        "3f,\"dur\":%.3f}",
+                        a.stage, par_pipe_kind_name((par_pipe_kind)a.kind), a.microbatch,
+                        par_pipe_kind_name((par_pipe_kind)a.kind), k, r, 1e6 * t[k]->start[i],
+                        1e6 * (t[k]->end[i] - t[k]->start[i]));
+            }
+        }
+        par__pipe_arrows(s, t[k], k, f);
+    }
+    fprintf(f, "\n],\"displayTimeUnit\":\"ms\"}\n");
+    const int bad = ferror(f);
+    return fclose(f) || bad ? PAR_ERR_FILE : PAR_OK;
+}
+
+// >>pipe_execute --------------------------------------------------------------------------------------------
+
+typedef struct par__pipe_out { // buffers of the sends of one stage in one direction, used in turn
+    void **slot;
+    par_request *request;
+    par_comm *lane;
+    int filled, sent; // so far
+} par__pipe_out;
+typedef struct par__pipe_unit { // (stage, microbatch) on this rank
+    void *held[PAR__PIPE_WHATS];
+    par_request request[2]; // of x, of dy
+} par__pipe_unit;
+
+struct par_pipe {
+    par_pipe_schedule *s, forwards;
+    par_pipe_exec exec;
+    par_device *device;
+    int rank, chunks, meets, slots;
+    int *stage_of, *chunk_of; // of chunks; of stages, -1 elsewhere
+    par__pipe_unit *units;    // [chunk][microbatch]
+    par__pipe_out *outs;      // [chunk][direction]
+    par__pipe_pools pools;
+    par_comm **lanes;
+    int lane_count;
+    int *lane_of[2]; // of messages to stage, in either direction, by way
+    double *losses, *start, *end, begun;
+    size_t allocated, live[2], most[3]; // messages, activations; and both
+};
+
+static par_result par__pipe_alloc(par_pipe *p, size_t bytes, void **memory) {
+    const par_result r = p->device->alloc(p->device, bytes ? bytes : 64, memory);
+    if (r)
+        return par_fail(p->exec.comm, PAR_ERR_MEMORY, "par_pipe_open: out of memory for %zu bytes of buffers",
+                        bytes);
+    p->allocated += bytes;
+    return PAR_OK;
+}
+static void par__pipe_free(par_pipe *p, void *memory) {
+    if (memory) p->device->free(p->device, memory);
+}
+static par__pipe_unit *par__pipe_unit_of(par_pipe *p, int stage, int microbatch) {
+    return &p->units[(size_t)p->chunk_of[stage] * (size_t)p->s->microbatches + (size_t)microbatch];
+}
+
+// Lanes: messages between two ranks for one edge in one direction keep their order, and do not wait for those
+// of other edges. Each lane between the same two ranks is on a comm of its own.
+static int par__pipe_number_lanes(par_pipe *p) { // 0: no memory
+    const par_pipe_schedule *s = p->s;
+    const size_t places = (size_t)(s->ways * s->stages);
+    int *used = (int *)par__pipe_fresh((size_t)s->ranks * (size_t)s->ranks, sizeof *used);
+    p->lane_count = 1;
+    for (int back = 0; back < 2; back++) p->lane_of[back] = (int *)par__pipe_fresh(places, sizeof(int));
+    const int ok = used && p->lane_of[0] && p->lane_of[1];
+    for (int back = 0; ok && back < 2; back++)
+        for (int w = 0; w < s->ways; w++)
+            for (int i = 0; i < s->stages; i++) {
+                const int from = back ? i + 1 : i - 1, *rank = s->rank_of + w * s->stages;
+                if (from < 0 || from >= s->stages || rank[from] == rank[i]) continue;
+                const int lane = used[rank[from] * s->ranks + rank[i]]++;
+                p->lane_of[back][w * s->stages + i] = lane, p->lane_count = PAR__MAX(p->lane_count, lane + 1);
+            }
+    PAR_FREE(used);
+    return ok;
+}
+static par_comm *par__pipe_lane_to(const par_pipe *p, int back, int stage, int microbatch) {
+    return p->lanes[p->lane_of[back][par__pipe_lane(p->s, stage, microbatch)]];
+}
+static par_result par__pipe_open_lanes(par_pipe *p) {
+    p->lanes = (par_comm **)par__pipe_fresh((size_t)p->lane_count, sizeof *p->lanes);
+    if (!p->lanes) return par_fail(p->exec.comm, PAR_ERR_MEMORY, "par_pipe_open: out of memory");
+    for (int i = 0; i < p->lane_count; i++) {
+        const par_result r = par_split(p->exec.comm, 0, p->rank, &p->lanes[i]);
+        if (r) return r;
+    }
+    return PAR_OK;
+}
+static par_result par__pipe_open_pools(par_pipe *p) {
+    for (int i = 0; i < p->pools.count; i++) {
+        par__pipe_pool *x = &p->pools.at[i];
+        const size_t each = par__pipe_round(x->bytes);
+        x->live = 0;
+        x->spare = (void **)par__pipe_fresh((size_t)x->most, sizeof(void *));
+        if (!x->spare) return par_fail(p->exec.comm, PAR_ERR_MEMORY, "par_pipe_open: out of memory");
+        const par_result r = par__pipe_alloc(p, each * (size_t)x->most, &x->memory);
+        if (r) return r;
+        for (int j = 0; j < x->most; j++) x->spare[j] = (char *)x->memory + each * (size_t)(x->most - 1 - j);
+    }
+    return PAR_OK;
+}
+static par_result par__pipe_open_outs(par_pipe *p) {
+    const par_pipe_schedule *s = p->s;
+    for (int c = 0; c < p->chunks; c++)
+        for (int back = 0; back < 2; back++) {
+            par__pipe_out *o = &p->outs[2 * c + back];
+            const int i = p->stage_of[c], to = back ? i - 1 : i + 1;
+            int way = 0;
+            if (s->ways == 2 && s->rank_of[i] != p->rank) way = 1;
+            const int *rank = s->rank_of + way * s->stages;
+            if (to < 0 || to >= s->stages || rank[to] == p->rank) continue;
+            const size_t bytes = par__pipe_round(par__pipe_slot_bytes(s, back ? i : to));
+            o->slot = (void **)par__pipe_fresh((size_t)p->slots, sizeof(void *));
+            o->request = (par_request *)par__pipe_fresh((size_t)p->slots, sizeof(par_request));
+            if (!o->slot || !o->request)
+                return par_fail(p->exec.comm, PAR_ERR_MEMORY, "par_pipe_open: out of memory");
+            const par_result r = par__pipe_alloc(p, bytes * (size_t)p->slots, &o->slot[0]);
+            if (r) return r;
+            for (int j = 1; j < p->slots; j++) o->slot[j] = (char *)o->slot[0] + bytes * (size_t)j;
+            o->lane = p->lanes[p->lane_of[back][way * s->stages + to]];
+        }
+    return PAR_OK;
+}
+static par_result par__pipe_open_parts(par_pipe *p) {
+    par_pipe_schedule *s = p->s;
+    const size_t n = s->first[s->ranks];
+    par_pipe_memory plan;
+    p->chunk_of = (int *)par__pipe_fresh((size_t)s->stages, sizeof(int)),
+    p->stage_of = (int *)par__pipe_fresh((size_t)s->stages, sizeof(int));
+    for (int i = 0; p->chunk_of && p->stage_of && i < s->stages; i++) {
+        const int here = s->rank_of[i] == p->rank || (s->ways == 2 && s->rank_of[s->stages + i] == p->rank);
+        p->chunk_of[i] = here ? p->chunks : -1;
+        if (here) p->stage_of[p->chunks++] = i;
+    }
+    p->units =
+        (par__pipe_unit *)par__pipe_fresh((size_t)p->chunks * (size_t)s->microbatches, sizeof *p->units);
+    p->outs = (par__pipe_out *)par__pipe_fresh(2 * (size_t)p->chunks, sizeof *p->outs);
+    p->losses = (double *)par__pipe_fresh((size_t)s->microbatches, sizeof(double));
+    p->start = (double *)par__pipe_fresh(n, sizeof(double)),
+    p->end = (double *)par__pipe_fresh(n, sizeof(double));
+    const par_result forwards = par_pipe_forwards(s, &p->forwards);
+    p->slots = par__pipe_send_slots(s, p->rank, p->meets);
+    if (forwards || p->slots < 0 || !p->chunk_of || !p->stage_of || !p->units || !p->outs || !p->losses ||
+        !p->start || !p->end || !par__pipe_number_lanes(p) ||
+        !par__pipe_plan(&p->forwards, p->rank, p->meets, &plan, &p->pools) ||
+        !par__pipe_plan(s, p->rank, p->meets, &plan, &p->pools))
+        return par_fail(p->exec.comm, PAR_ERR_MEMORY, "par_pipe_open: out of memory");
+    par_result r = par__pipe_open_lanes(p);
+    if (!r) r = par__pipe_open_pools(p);
+    return r ? r : par__pipe_open_outs(p);
+}
+par_result par_pipe_open(par_pipe_schedule *s, const par_pipe_exec *exec, par_pipe **pipe) {
+    *pipe = NULL;
+    if (!exec->comm) return par__pipe_fail(s, PAR_ERR_ARGUMENT, "par_pipe_open: exec.comm is NULL");
+    if (par_size(exec->comm) != s->ranks)
+        return par_fail(exec->comm, PAR_ERR_ARGUMENT,
+                        "par_pipe_open: the schedule is for %d ranks, the comm has %d", s->ranks,
+                        par_size(exec->comm));
+    if (!exec->fn) return par_fail(exec->comm, PAR_ERR_ARGUMENT, "par_pipe_open: exec.fn is NULL");
+    if (!s->actions || (!exec->unverified && par_pipe_verify(s, PAR_PIPE_LANES, NULL)))
+        return par_fail(exec->comm, PAR_ERR_ARGUMENT, "par_pipe_open: %s",
+                        s->actions ? s->why : "the schedule is not open");
+    par_pipe *p = (par_pipe *)par__pipe_fresh(1, sizeof *p);
+    int bad = p == NULL, any = 0;
+    if (p) {
+        p->s = s, p->exec = *exec, p->rank = par_rank(exec->comm),
+        p->device = exec->device ? exec->device : par_cpu();
+        p->meets = par__pipe_meets(s);
+        bad = par__pipe_open_parts(p) != PAR_OK;
+    }
+    const par_result r = par_all_reduce(&bad, &any, 1, PAR_I32, PAR_MAX, exec->comm);
+    if (r == PAR_OK && !any) return *pipe = p, PAR_OK;
+    if (p) par_pipe_close(p);
+    return r     ? r
+           : bad ? PAR_ERR_MEMORY
+                 : par_fail(exec->comm, PAR_ERR_MEMORY, "par_pipe_open: another rank is out of memory");
+}
+par_result par_pipe_close(par_pipe *p) {
+    par_result result = PAR_OK;
+    if (!p) return PAR_OK;
+    for (int i = 0; p->lanes && i < p->lane_count; i++) {
+        const par_result r = p->lanes[i] ? par_close(p->lanes[i]) : PAR_OK;
+        if (r && !result) result = r;
+    }
+    for (int i = 0; i < p->pools.count; i++)
+        par__pipe_free(p, p->pools.at[i].memory), PAR_FREE(p->pools.at[i].spare);
+    for (int i = 0; p->outs && i < 2 * p->chunks; i++) {
+        if (p->outs[i].slot) par__pipe_free(p, p->outs[i].slot[0]);
+        PAR_FREE(p->outs[i].slot), PAR_FREE(p->outs[i].request);
+    }
+    par_pipe_schedule_close(&p->forwards);
+    PAR_FREE(p->pools.at), PAR_FREE(p->outs), PAR_FREE(p->units), PAR_FREE(p->losses), PAR_FREE(p->start),
+        PAR_FREE(p->end);
+    PAR_FREE(p->chunk_of), PAR_FREE(p->stage_of), PAR_FREE(p->lanes), PAR_FREE(p->lane_of[0]),
+        PAR_FREE(p->lane_of[1]);
+    PAR_FREE(p);
+    return result;
+}
+
+static void *par__pipe_get(par_pipe *p, int what, size_t bytes) { // from the pool of that size
+    par__pipe_pool *x = par__pipe_pool_of(&p->pools, bytes);
+    PAR_ASSERT(x && x->live < x->most); // the plan has counted them
+    p->live[what > PAR__PIPE_DY] += bytes;
+    for (int i = 0; i < 2; i++) p->most[i] = PAR__MAX(p->most[i], p->live[i]);
+    p->most[2] = PAR__MAX(p->most[2], p->live[0] + p->live[1]);
+    return x->spare[x->most - ++x->live];
+}
+static void par__pipe_put_back(par_pipe *p, int what, size_t bytes, void *memory) {
+    par__pipe_pool *x = par__pipe_pool_of(&p->pools, bytes);
+    p->live[what > PAR__PIPE_DY] -= bytes;
+    x->spare[x->most - x->live--] = memory;
+}
+static void par__pipe_change_memory(par_pipe *p, const par_pipe_schedule *s, par_pipe_action a, int give) {
+    const par__pipe_changes c = par__pipe_changes_of(s, a);
+    for (int i = 0; i < (give ? c.gives : c.takes); i++) {
+        const par__pipe_change x = give ? c.give[i] : c.take[i];
+        void **held = &par__pipe_unit_of(p, x.stage, a.microbatch)->held[x.what];
+        const size_t bytes = par__pipe_bytes(s, x);
+        if (give)
+            par__pipe_put_back(p, x.what, bytes, *held), *held = NULL;
+        else
+            *held = par__pipe_get(p, x.what, bytes);
+    }
+}
+// The buffer of the next message of a stage, when the one that had it before is gone.
+static par_result par__pipe_next_out(par_pipe *p, par__pipe_out *o, void **memory) {
+    const int i = o->filled++ % p->slots;
+    *memory = o->slot[i];
+    return par_wait(&o->request[i]);
+}
+static par_result par__pipe_wait_input(par_pipe *p, par_pipe_action a) {
+    const int back = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW;
+    if (a.kind != PAR_PIPE_F && !back) return PAR_OK;
+    return par_wait(&par__pipe_unit_of(p, a.stage, a.microbatch)->request[back]);
+}
+static int par__pipe_version(const par_pipe_schedule *s, par_pipe_action a) {
+    if (a.kind == PAR_PIPE_UPDATE) return (a.microbatch + 1) & 1;
+    const int batch = a.microbatch / s->desc.microbatches;
+    return batch ? (batch - 1) & 1 : 0;
+}
+static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, size_t i) {
+    const par_pipe_action a = s->actions[i];
+    const int hook = !par__pipe_computes(a.kind), back = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW;
+    const int to = back ? a.stage - 1 : a.stage + 1,
+              makes = (back || a.kind == PAR_PIPE_F) && to >= 0 && to < s->stages;
+    par_pipe_work w;
+    par_result r;
+    memset(&w, 0, sizeof w);
+    w.kind = (par_pipe_kind)a.kind, w.stage = a.stage, w.chunk = p->chunk_of[a.stage],
+    w.microbatch = a.microbatch;
+    w.first = a.stage == 0, w.last = a.stage == s->stages - 1, w.evaluate = s->forward_only,
+    w.version = par__pipe_version(s, a);
+    if (hook) return p->exec.fn(p->exec.user, &w);
+    w.rows = par__pipe_rows(s, a.microbatch);
+    if ((r = par__pipe_wait_input(p, a)) != PAR_OK) return r;
+    if (a.kind == PAR_PIPE_R && a.pair && (r = par__pipe_wait_input(p, s->actions[i + 1])) != PAR_OK)
+        return r;
+    par__pipe_change_memory(p, s, a, 0);
+    void *const *held = par__pipe_unit_of(p, a.stage, a.microbatch)->held;
+    void *out = NULL;
+    if (makes && par_pipe_rank_of(s, to, a.microbatch) == p->rank)
+        out = par__pipe_unit_of(p, to, a.microbatch)->held[back ? PAR__PIPE_DY : PAR__PIPE_X];
+    else if (makes && (r = par__pipe_next_out(p, &p->outs[2 * w.chunk + back], &out)) != PAR_OK)
+        return r;
+    w.x = held[PAR__PIPE_X], w.dy = held[PAR__PIPE_DY], *(back ? &w.dx : &w.y) = out;
+    w.b = held[PAR__PIPE_KEPT_B], w.w = held[PAR__PIPE_KEPT_W], w.g = held[PAR__PIPE_KEPT_G],
+    w.c = held[PAR__PIPE_KEPT_C];
+    if (w.last && a.kind == PAR_PIPE_F) w.loss = &p->losses[a.microbatch];
+    if (a.kind == PAR_PIPE_BW || a.kind == PAR_PIPE_W)
+        w.final = par__pipe_is_last_gradient(s->actions, s->first[p->rank + 1], i);
+    p->start[i] = par_seconds(p->exec.comm);
+    if ((r = p->exec.fn(p->exec.user, &w)) != PAR_OK) return r;
+    p->end[i] = par_seconds(p->exec.comm);
+    par__pipe_change_memory(p, s, a, 1);
+    return PAR_OK;
+}
+static par_result par__pipe_act(par_pipe *p, const par_pipe_schedule *s, size_t i) {
+    const par_pipe_action a = s->actions[i];
+    int q;
+    if (!par__pipe_sends(a.kind) && !par__pipe_receives(a.kind)) return par__pipe_compute(p, s, i);
+    const int back = a.kind == PAR_PIPE_SEND_B || a.kind == PAR_PIPE_RECV_B;
+    const par_pipe_action o = par__pipe_other(a, s, &q);
+    p->start[i] = p->end[i] = par_seconds(p->exec.comm);
+    if (par__pipe_sends(a.kind)) {
+        par__pipe_out *out = &p->outs[2 * p->chunk_of[a.stage] + back];
+        const int slot = out->sent++ % p->slots;
+        return par_send_begin(out->slot[slot],
+                              par__pipe_message_bytes(s, back ? a.stage : o.stage, a.microbatch), PAR_U8, q,
+                              out->lane, &out->request[slot]);
+    }
+    par__pipe_change_memory(p, s, a, 0);
+    par__pipe_unit *u = par__pipe_unit_of(p, a.stage, a.microbatch);
+    return par_recv_begin(u->held[back ? PAR__PIPE_DY : PAR__PIPE_X],
+                          par__pipe_message_bytes(s, back ? o.stage : a.stage, a.microbatch), PAR_U8, q,
+                          par__pipe_lane_to(p, back, a.stage, a.microbatch), &u->request[back]);
+}
+// An error here ends the step on all ranks of the node at once.
+static par_result par__pipe_stop(par_pipe *p, const par_pipe_schedule *s, size_t i, par_result r) {
+    char text[48], why[512] = "";
+    for (int k = 0; k < p->lane_count && !why[0]; k++)
+        snprintf(why, sizeof why, "%.500s", par_last_error(p->lanes[k]));
+    par_fail(p->exec.comm, r, "pipeline: rank %d, action %zu, %s: %s", p->rank, i - s->first[p->rank],
+             par__pipe_text(s->actions[i], text), why[0] ? why : par_result_text(r));
+    snprintf(why, sizeof why, "%.500s", par_last_error(p->exec.comm));
+    if (r != PAR_ERR_ABORTED && r != PAR_ERR_PEER_DIED && r != PAR_ERR_TIMEOUT) par_abort(p->exec.comm, why);
+    return par_fail(p->exec.comm, r, "%s", why);
+}
+static par_result par__pipe_run(par_pipe *p, const par_pipe_schedule *s, par_pipe_report *report) {
+    const double begun = p->begun = par_seconds(p->exec.comm);
+    par_result r;
+    memset(p->losses, 0, (size_t)s->microbatches * sizeof *p->losses);
+    p->most[0] = p->most[1] = p->most[2] = 0;
+    for (int k = 0; k < 2 * p->chunks; k++) p->outs[k].filled = p->outs[k].sent = 0;
+    for (size_t i = s->first[p->rank]; i < s->first[p->rank + 1]; i++)
+        if ((r = par__pipe_act(p, s, i)) != PAR_OK) return par__pipe_stop(p, s, i, r);
+    for (int k = 0; k < 2 * p->chunks; k++)
+        for (int j = 0; p->outs[k].slot && j < p->slots; j++)
+            if ((r = par_wait(&p->outs[k].request[j])) != PAR_OK)
+                return par__pipe_stop(p, s, s->first[p->rank + 1] - 1, r);
+    double loss = 0;
+    if (p->exec.broadcast_loss && (r = par_all_reduce(p->losses, p->losses, (size_t)s->microbatches, PAR_F64,
+                                                      PAR_SUM, p->exec.comm)) != PAR_OK)
+        return r;
+    for (int i = 0; i < s->microbatches; i++) loss += p->losses[i];
+    if (!report) return PAR_OK;
+    report->loss = loss, report->seconds = par_seconds(p->exec.comm) - begun;
+    report->message_bytes = p->most[0], report->activation_bytes = p->most[1],
+    report->live_bytes = p->most[2];
+    return PAR_OK;
+}
+par_result par_pipe_step(par_pipe *pipe, par_pipe_report *report) {
+    return par__pipe_run(pipe, pipe->s, report);
+}
+par_result par_pipe_evaluate(par_pipe *pipe, par_pipe_report *report) {
+    return par__pipe_run(pipe, &pipe->forwards, report);
+}
+const double *par_pipe_losses(const par_pipe *pipe) { return pipe->losses; }
+size_t par_pipe_allocated(const par_pipe *pipe) { return pipe->allocated; }
+
+// >>pipe_measure --------------------------------------------------------------------------------------------
+
+// Clocks begin to count when the ranks leave a barrier together... what they say is made the same that way.
+par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t) {
+    par_pipe_schedule *s = pipe->s;
+    par_comm *comm = pipe->exec.comm;
+    const size_t first = s->first[pipe->rank], count = s->first[pipe->rank + 1] - first;
+    par_result r = PAR_OK;
+    double zero = pipe->begun, here = 0, there = 0;
+    size_t *counts = NULL;
+    memset(t, 0, sizeof *t);
+    if ((r = par_barrier(comm)) != PAR_OK) return r;
+    here = there = par_seconds(comm);
+    if ((r = par_broadcast(&there, &there, 1, PAR_F64, 0, comm)) != PAR_OK) return r;
+    zero += there - here; // this rank's begin by rank 0's clock
+    if ((r = par_all_reduce(&zero, &zero, 1, PAR_F64, PAR_MIN, comm)) != PAR_OK) return r;
+    zero += here - there; // everybody's begin by this rank's clock
+    for (size_t i = first; i < first + count; i++) pipe->start[i] -= zero, pipe->end[i] -= zero;
+    int bad = 0;
+    if (pipe->rank == 0) {
+        counts = (size_t *)par__pipe_fresh((size_t)s->ranks, sizeof *counts);
+        bad = !counts || par__pipe_timeline_open(s, t) != PAR_OK;
+        for (int q = 0; !bad && q < s->ranks; q++) counts[q] = s->first[q + 1] - s->first[q];
+    }
+    r = par_all_reduce(&bad, &bad, 1, PAR_I32, PAR_MAX, comm);
+    if (!r && bad) r = par_fail(comm, PAR_ERR_MEMORY, "par_pipe_timeline_get: out of memory");
+    if (!r) r = par_gatherv(pipe->start + first, count, t->start, counts, NULL, PAR_F64, 0, comm);
+    if (!r) r = par_gatherv(pipe->end + first, count, t->end, counts, NULL, PAR_F64, 0, comm);
+    if (!r && pipe->rank == 0) r = par__pipe_account(s, t);
+    PAR_FREE(counts);
+    if (r) par_pipe_timeline_close(t);
+    for (size_t i = first; i < first + count; i++) pipe->start[i] += zero, pipe->end[i] += zero;
+    return r;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif // PAR_PIPE_IMPLEMENTATION
+
+// Public domain where that is possible: anyone may use, change and give this away for any purpose, without
+// conditions. Elsewhere, and if you prefer, under MIT-0:
+//
+// Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+// associated documentation files (the "Software"), to deal in the Software without restriction, including
+// without limitation the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+// copies of the Software, and to permit persons to whom the Software is furnished to do so.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+// LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO
+// EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER
+// IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE
+// USE OR OTHER DEALINGS IN THE SOFTWARE.

@@ -1,0 +1,941 @@
+// test_pipe.c - par_pipe.h: orders against closed formulas, published figures and serial training; memory to
+// the byte; deadlocks as the executor sees them; tables as files.
+static long allocations; // by the kit's own hooks: a step makes none
+#define PAR_MALLOC(n)     (__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), malloc(n))
+#define PAR_REALLOC(p, n) (__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), realloc(p, n))
+#define PAR_FREE(p)       free(p)
+#define PAR_IMPLEMENTATION
+#include "par_pipe.h"
+
+#include "test.h"
+
+static int close_to(double a, double b, double by) { return fabs(a - b) <= by * fmax(1, fabs(b)); }
+static int has_text(const char *text, const char *part) {
+    const int found = strstr(text, part) != NULL;
+    if (!found) fprintf(stderr, "wanted \"%s\" in \"%s\"\n", part, text);
+    return found;
+}
+static double seconds_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+static par_pipe_desc desc_of(const char *name, int p, int m, int v, const par_pipe_stage *stage) {
+    par_pipe_desc d;
+    memset(&d, 0, sizeof d);
+    d.schedule = name, d.ranks = p, d.microbatches = m, d.chunks = v, d.stages = stage,
+    d.stage_count = stage ? 1 : 0;
+    return d;
+}
+static par_pipe_stage stage_of(double f, double b, double w) {
+    par_pipe_stage s;
+    memset(&s, 0, sizeof s);
+    s.f = f, s.b = b, s.w = w, s.input_bytes = 8, s.b_bytes = 100, s.w_bytes = 10;
+    return s;
+}
+static int any_chunks(const char *name) {
+    return !strcmp(name, "interleaved_1f1b") || !strcmp(name, "looped_bfs");
+}
+
+// Whatever a schedule's name, ranks, microbatches and chunks: a table that is right under every channel
+// model, with the bubble and memory of the formulas.
+static void check_case(par_comm *w, const char *name, int p, int m, int v, par_pipe_stage stage,
+                       double latency) {
+    par_pipe_desc d = desc_of(name, p, m, any_chunks(name) ? v : 0, &stage);
+    d.latency = latency;
+    const int better = !strncmp(name, "v_", 2); // found by trying: never worse than the formula
+    par_pipe_schedule s;
+    par_pipe_timeline t;
+    par_pipe_memory *memory = (par_pipe_memory *)calloc((size_t)p, sizeof *memory);
+    const par_result r = par_pipe_schedule_open(&d, &s);
+    if (!strcmp(name, "dualpipe") && p % 2)
+        CHECK(w, r == PAR_ERR_ARGUMENT && has_text(s.why, "even number of ranks"));
+    else {
+        CHECK(w, r == PAR_OK);
+        CHECK(w, par_pipe_verify(&s, PAR_PIPE_EAGER, NULL) == PAR_OK);
+        CHECK(w, par_pipe_verify(&s, PAR_PIPE_RENDEZVOUS, memory) == PAR_OK);
+        CHECK(w, par_pipe_simulate(&s, PAR_PIPE_LANES, &t) == PAR_OK);
+        const double bubble = par_pipe_theory_bubble(&s, 0), window = par_pipe_theory_bubble(&s, 1);
+        const int right =
+            (isnan(bubble) || fabs(bubble - t.bubble) < 1e-9 || (better && t.bubble < bubble)) &&
+            (isnan(window) || fabs(window - t.window_bubble) < 1e-9);
+        if (!right)
+            fprintf(stderr, "%s, p %d, m %d, v %d: bubble %g, not %g; in the window %g, not %g\n", name, p, m,
+                    v, t.bubble, bubble, t.window_bubble, window);
+        CHECK(w, right);
+        for (int k = 0; k < p; k++) {
+            const double peak = par_pipe_theory_peak(&s, k);
+            const par_pipe_rank *x = &t.ranks[k];
+            CHECK(w, isnan(peak) || close_to(memory[k].microbatches, peak * s.desc.chunks, 1e-9));
+            CHECK(w, close_to(x->warmup + x->drain + x->communication + x->imbalance + x->dependency,
+                              t.makespan - x->busy, 1e-9));
+        }
+        par_pipe_timeline_close(&t);
+    }
+    par_pipe_schedule_close(&s);
+    free(memory);
+}
+static void formulas(par_comm *w) {
+    for (int k = 0; k < par_pipe_schedule_count(); k++)
+        for (int p = 1; p <= 16; p += p == 8 ? 8 : 1)
+            for (int m = 1; m <= 3 * p; m += p == 16 && m > 8 ? 5 : 1)
+                for (int v = 1; v <= (any_chunks(par_pipe_schedule_name(k)) ? 4 : 1); v++)
+                    check_case(w, par_pipe_schedule_name(k), p, m, v, stage_of(1, 1, 1), 0);
+    for (int k = 0; k < par_pipe_schedule_count(); k++) // stages as they are, and messages that take time
+        for (int p = 1; p <= 6; p++)
+            for (int m = p; m <= 3 * p; m += p) {
+                check_case(w, par_pipe_schedule_name(k), p, m, 2, stage_of(1, 1, 1), .05);
+                check_case(w, par_pipe_schedule_name(k), p, m, 3, stage_of(1.8, 1.7, .9), .06);
+                check_case(w, par_pipe_schedule_name(k), p, m, 2, stage_of(1, 1.4, .7), 0);
+            }
+}
+
+// F = B = W = 1, c = 0, 4 ranks, 8 microbatches; and the zero bubble paper's settings, to four digits.
+static void published(par_comm *w) {
+    static const struct {
+        const char *name;
+        double makespan;
+    } small[] = {{"1f1b", 33},   {"gpipe", 33}, {"zb_h1", 27}, {"zb_h2", 27}, {"interleaved_1f1b", 28.5},
+                 {"zb_v", 25.5}, {"naive", 96}};
+    static const struct {
+        int p, m;
+        double f, b, w, c, rate[3];
+    } paper[] = {{8, 24, 18.522, 18.086, 9.337, .601, {.2431, .1585, .1083}},
+                 {16, 64, 11.307, 11.254, 8.101, .379, {.2082, .1088, .0516}},
+                 {32, 128, 10.408, 10.204, 7.703, .408, {.2168, .1106, .0490}}};
+    static const char *const names[] = {"1f1b", "zb_h1", "zb_h2"};
+    par_pipe_schedule s;
+    par_pipe_timeline t;
+    for (size_t i = 0; i < sizeof small / sizeof small[0]; i++) {
+        par_pipe_stage stage = stage_of(1, 1, 1);
+        par_pipe_desc d = desc_of(small[i].name, 4, 8, 0, &stage);
+        const double v = par_pipe_defaults(&d).chunks;
+        stage.f /= v, stage.b /= v, stage.w /= v;
+        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+        CHECK(w, close_to(t.makespan, small[i].makespan, 1e-12));
+        par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+    }
+    for (size_t i = 0; i < 3; i++)
+        for (int j = 0; j < 3; j++) {
+            const par_pipe_stage stage = stage_of(paper[i].f, paper[i].b, paper[i].w);
+            par_pipe_desc d = desc_of(names[j], paper[i].p, paper[i].m, 0, &stage);
+            d.latency = paper[i].c;
+            CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+            CHECK(w, fabs(t.window_bubble - paper[i].rate[j]) < 5e-5);
+            par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+        }
+}
+
+// Memory in bytes: M_B = b + w from F to B, M_W = w from B to W.
+static void zero_bubble_memory(par_comm *w) {
+    for (int p = 2; p <= 8; p++) {
+        const par_pipe_stage stage = stage_of(1, 1, 1);
+        par_pipe_memory memory[8];
+        par_pipe_schedule s;
+        for (int k = 1; k <= 2; k++) {
+            const par_pipe_desc d = desc_of(k == 1 ? "zb_h1" : "zb_h2", p, 4 * p, 0, &stage);
+            CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_verify(&s, PAR_PIPE_LANES, memory));
+            for (int r = 0; r < p; r++) {
+                const size_t whole = (size_t)(k * (p - r) - (k - 1)), weights = (size_t)(k * r);
+                CHECK(w, memory[r].activation_bytes == whole * 110 + weights * 10);
+            }
+            par_pipe_schedule_close(&s);
+        }
+        const par_pipe_desc half = desc_of("v_half", p, 4 * p, 0, &stage),
+                            least = desc_of("v_min", p, 4 * p, 0, &stage);
+        CHECK(w, !par_pipe_schedule_open(&half, &s) && !par_pipe_verify(&s, PAR_PIPE_LANES, memory));
+        for (int r = 0; r < p; r++) CHECK(w, memory[r].microbatches <= 2 * ((p + 2) / 2));
+        par_pipe_schedule_close(&s);
+        CHECK(w, !par_pipe_schedule_open(&least, &s) && !par_pipe_verify(&s, PAR_PIPE_LANES, memory));
+        for (int r = 0; r < p; r++) CHECK(w, memory[r].microbatches <= 2 * ((p + 4) / 3));
+        par_pipe_schedule_close(&s);
+    }
+}
+
+// m(F+R+BW) + (p-1)(F+R+BW) where recomputation waits for the gradient, m(F+R+BW) + (p-1)(F+BW) where not.
+static void recomputation(par_comm *w) {
+    for (int p = 1; p <= 6; p++)
+        for (int m = p; m <= 3 * p; m++)
+            for (int early = 0; early < 2; early++) {
+                par_pipe_stage stage = stage_of(1, 1.5, .5);
+                par_pipe_desc d = desc_of("1f1b", p, m, 0, &stage);
+                par_pipe_schedule s;
+                par_pipe_timeline t;
+                par_pipe_memory memory[8];
+                stage.r = .75, stage.c_bytes = 7;
+                d.recompute = early ? PAR_PIPE_EARLY : PAR_PIPE_FUSED;
+                CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+                CHECK(w, close_to(t.makespan, m * 3.75 + (p - 1) * (early ? 3 : 3.75), 1e-12));
+                CHECK(w, early || close_to(par_pipe_theory_bubble(&s, 0), t.bubble, 1e-12));
+                par_pipe_timeline_close(&t);
+                CHECK_OK(w, par_pipe_verify(&s, PAR_PIPE_LANES, memory));
+                for (int r = 0; r < p; r++) // c of all that are begun, b and w of one
+                    CHECK(w, early || memory[r].activation_bytes == (size_t)PAR__MIN(m, p - r) * 7 + 110);
+                par_pipe_schedule_close(&s);
+                d.recompute_count = 1; // the first microbatch alone
+                CHECK_OK(w, par_pipe_schedule_open(&d, &s));
+                int again = 0;
+                for (size_t i = 0; i < s.first[p]; i++) again += s.actions[i].kind == PAR_PIPE_R;
+                CHECK(w, again == p);
+                par_pipe_schedule_close(&s);
+            }
+}
+
+// Costs that differ, messages that take time: a bubble is never below what must be idle, and the reasons for
+// idling add up; with one slow stage the others' waiting is imbalance.
+static void simulator(par_comm *w) {
+    par_pipe_stage stages[4];
+    par_pipe_schedule s;
+    par_pipe_timeline t;
+    for (int i = 0; i < 4; i++) stages[i] = stage_of(1, 1, 1);
+    stages[2].f = stages[2].b = stages[2].w = 2;
+    par_pipe_desc d = desc_of("1f1b", 4, 16, 0, stages);
+    d.stage_count = 4;
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    CHECK(w, close_to(t.ranks[2].busy, 96, 1e-12) && close_to(t.ranks[0].busy, 48, 1e-12));
+    CHECK(w, t.makespan >= 96 + 2 + 4 && t.ranks[0].imbalance > 20 && t.ranks[2].imbalance < 1e-12);
+    CHECK(w, isnan(par_pipe_theory_bubble(&s, 0)));
+    par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+    // one microbatch: p (F + B) + 2 (p-1) hops, and waiting is either warm-up, drain or the way
+    d = desc_of("gpipe", 4, 1, 0, stages), d.latency = .25,
+    d.byte_seconds = .125; // 8 bytes: a hop takes 1.25
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    CHECK(w, close_to(t.makespan, 4 * 3 + 6 * 1.25, 1e-12));
+    CHECK(w, close_to(t.ranks[1].warmup, 2.25, 1e-12) && close_to(t.ranks[1].communication, 1.25, 1e-12));
+    par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+    // two messages on one lane follow each other: 8 bytes of .5 s, made at 1 and 2, come at 5 and 9
+    d = desc_of("gpipe", 2, 2, 0, stages), d.byte_seconds = .5;
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    for (size_t i = s.first[1]; i < s.first[2]; i++)
+        if (s.actions[i].kind == PAR_PIPE_F)
+            CHECK(w, close_to(t.start[i], s.actions[i].microbatch ? 9 : 5, 1e-12));
+    par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+    // microbatches of half the rows take half the time
+    const int rows[2] = {4, 2};
+    d = desc_of("gpipe", 1, 2, 0, stages), d.rows = 4, d.row_counts = rows;
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    CHECK(w, close_to(t.makespan, 4.5, 1e-12));
+    par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+}
+
+static void large(par_comm *w) { // 64 ranks x 512 microbatches in 50 ms; thousands of stages at all
+    par_pipe_schedule s;
+    par_pipe_timeline t;
+    par_pipe_desc d = desc_of("zb_h1", 64, 512, 0, NULL);
+    double best = 1e9;
+    CHECK_OK(w, par_pipe_schedule_open(&d, &s));
+    for (int i = 0; i < 5; i++) {
+        const double begun = seconds_now();
+        CHECK_OK(w, par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+        best = fmin(best, seconds_now() - begun);
+        par_pipe_timeline_close(&t);
+    }
+    fprintf(stderr, "64 x 512: %.1f ms\n", 1e3 * best);
+#if !TEST_FEWER
+    CHECK(w, best < 0.05);
+#endif
+    par_pipe_schedule_close(&s);
+    d = desc_of("1f1b", 2048, 64, 0, NULL);
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    CHECK(w, close_to(t.makespan, (64 + 2047) * 3.0, 1e-12));
+    par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+}
+
+// Stages that differ at random: "auto" is never slower than ZB-H1, within the memory it was given, and never
+// below its own bound; small ones are proven to be the best.
+static void searched(par_comm *w) {
+    for (int i = 0; i < 12; i++) {
+        const int p = 2 + i % 4, m = p + i % 5;
+        par_pipe_stage stages[8];
+        par_pipe_schedule s, h1;
+        par_pipe_timeline t, u;
+        par_pipe_memory memory[8];
+        for (int k = 0; k < p; k++)
+            stages[k] = stage_of(1 + (double)par_uniform(1, (uint64_t)i, (uint64_t)k),
+                                 1 + (double)par_uniform(2, (uint64_t)i, (uint64_t)k),
+                                 .5 + (double)par_uniform(3, (uint64_t)i, (uint64_t)k));
+        par_pipe_desc d = desc_of("auto", p, m, 0, stages);
+        d.stage_count = p, d.latency = .1,
+        d.memory = (size_t)p * 110 + (size_t)(p - 1) * 10; // ZB-H1's, at most
+        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t) &&
+                     !par_pipe_verify(&s, PAR_PIPE_LANES, memory));
+        for (int r = 0; r < p; r++) CHECK(w, memory[r].activation_bytes <= d.memory);
+        d.schedule = "zb_h1";
+        CHECK(w, !par_pipe_schedule_open(&d, &h1) && !par_pipe_simulate(&h1, PAR_PIPE_LANES, &u));
+        CHECK(w, t.makespan <= u.makespan * (1 + 1e-9) && s.bound <= t.makespan * (1 + 1e-9) && s.bound > 0);
+        par_pipe_timeline_close(&t), par_pipe_timeline_close(&u), par_pipe_schedule_close(&s),
+            par_pipe_schedule_close(&h1);
+    }
+    par_pipe_stage stage = stage_of(1, 1, 1);
+    par_pipe_schedule s;
+    par_pipe_desc d = desc_of("auto", 4, 8, 0, &stage);
+    par_pipe_timeline t;
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    CHECK(w, close_to(t.makespan, 27, 1e-12) && close_to(s.bound, 27, 1e-12));
+    par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+    d.memory = 109;
+    CHECK(w, par_pipe_schedule_open(&d, &s) == PAR_ERR_MEMORY &&
+                 has_text(s.why, "one microbatch needs 110 bytes"));
+    par_pipe_schedule_close(&s);
+    d.schedule = "v_half", d.memory = 220;
+    CHECK(w, par_pipe_schedule_open(&d, &s) == PAR_ERR_MEMORY && has_text(s.why, "v_half needs"));
+    par_pipe_schedule_close(&s);
+}
+
+static void cuts(par_comm *w) { // against all ways to cut
+    for (int i = 0; i < 200; i++) {
+        const int n = 1 + i % 7, k = 1 + i % 5;
+        double cost[8], best = 1e9, most = 0;
+        int first[8];
+        for (int j = 0; j < n; j++) cost[j] = 1 + floor(9 * (double)par_uniform(5, (uint64_t)i, (uint64_t)j));
+        for (int mask = 0; mask < 1 << (n - 1); mask++) {
+            if (__builtin_popcount((unsigned)mask) > k - 1) continue;
+            double sum = 0, top = 0;
+            for (int j = 0; j < n; j++) {
+                sum += cost[j], top = fmax(top, sum);
+                if (mask >> j & 1) sum = 0;
+            }
+            best = fmin(best, top);
+        }
+        par_pipe_cut(cost, n, k, first);
+        CHECK(w, first[0] == 0 && first[k] == n);
+        for (int j = 0; j < k; j++) {
+            double sum = 0;
+            CHECK(w, first[j] <= first[j + 1] && (n < k || first[j] < first[j + 1]));
+            for (int l = first[j]; l < first[j + 1]; l++) sum += cost[l];
+            most = fmax(most, sum);
+        }
+        CHECK(w, close_to(most, best, 1e-9));
+    }
+}
+
+// ---- tables -----------------------------------------------------------------------------------------------
+
+static int same_actions(const par_pipe_schedule *a, const par_pipe_schedule *b) {
+    if (a->ranks != b->ranks || a->first[a->ranks] != b->first[b->ranks]) return 0;
+    for (int r = 0; r <= a->ranks; r++)
+        if (a->first[r] != b->first[r]) return 0;
+    for (size_t i = 0; i < a->first[a->ranks]; i++) {
+        const par_pipe_action x = a->actions[i], y = b->actions[i];
+        const int numbered = x.kind != PAR_PIPE_UNSHARD && x.kind != PAR_PIPE_RESHARD;
+        if (x.kind != y.kind || x.pair != y.pair || x.stage != y.stage ||
+            (numbered && x.microbatch != y.microbatch))
+            return 0;
+    }
+    return 1;
+}
+static void tables(par_comm *w) { // what is saved is loaded again
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/par_pipe_%d.csv", (int)getpid());
+    for (int k = 0; k < par_pipe_schedule_count(); k++)
+        for (int p = 2; p <= 4; p += 2)
+            for (int full = 0; full < 3; full++) {
+                par_pipe_stage stage = stage_of(1, 1, 1);
+                par_pipe_desc d = desc_of(par_pipe_schedule_name(k), p, 2 * p, 0, &stage);
+                par_pipe_schedule s, t;
+                if (full == 2) d.recompute = PAR_PIPE_FUSED, d.unshard = 2, d.reduce = 1, d.tied = 1;
+                CHECK_OK(w, par_pipe_schedule_open(&d, &s));
+                CHECK_OK(w, par_pipe_save(&s, path, !full));
+                const par_result r = par_pipe_load(path, &d, &t);
+                if (r) fprintf(stderr, "%s\n", t.why);
+                CHECK(w, r == PAR_OK);
+                // 2BW's updates are no computation
+                if (full || strcmp(d.schedule, "pipedream_2bw")) CHECK(w, r || same_actions(&s, &t));
+                par_pipe_schedule_close(&s), par_pipe_schedule_close(&t);
+            }
+    par_pipe_schedule s;
+    CHECK(w, par_pipe_save(&s, "/nowhere/x.csv", 0) == PAR_ERR_FILE);
+    CHECK(w, par_pipe_load("/nowhere/x.csv", NULL, &s) == PAR_ERR_FILE && has_text(s.why, "/nowhere/x.csv"));
+    par_pipe_schedule_close(&s);
+    unlink(path);
+}
+static void torch_table(par_comm *w) { // two ranks, two chunks, as torch writes it: CRLF, ragged, idle cells
+    static const char text[] = "0F0,0F1,2F0,2F1,,2B0,2B1,0B0,0B1\r\n,1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\r\n";
+    static const char half[] = "0F0,0F1,,0I0,(0W0;0I1)OVERLAP_F_B,0W1\n,1F0,1I0,1F1,1I1,1W0,1W1";
+    par_pipe_schedule s;
+    par_pipe_timeline t;
+    CHECK_OK(w, par_pipe_parse(text, sizeof text - 1, NULL, &s));
+    CHECK(w, s.ranks == 2 && s.stages == 4 && s.microbatches == 2 && s.desc.chunks == 2);
+    CHECK(w, par_pipe_rank_of(&s, 2, 0) == 0 && par_pipe_rank_of(&s, 3, 1) == 1);
+    CHECK(w, !par_pipe_simulate(&s, PAR_PIPE_LANES, &t) && t.makespan > 12);
+    par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+    CHECK_OK(w, par_pipe_parse(half, sizeof half - 1, NULL, &s));
+    par_pipe_schedule_close(&s);
+}
+static void malformed(par_comm *w) {
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"", "the table is empty"},
+        {"0F0,x\n", "row 1, cell 2: expected a stage's number at \"x\""},
+        {"0F0,0B0\n1F0,1Z0", "row 2, cell 2: unknown action at \"1Z0\""},
+        {"0F", "row 1, cell 1: expected a microbatch's number"},
+        {"0F0,0", "expected an action"},
+        {"0F0 0B0", "expected a comma"},
+        {"(0F0;0B0", "expected ; or )"},
+        {"(0F0;0B0)NONSENSE", "expected OVERLAP_F_B"},
+        {"0F0", "rank 0 lacks 0I0"},
+        {"0F0,0B0,0B0", "0B0 is there twice"},
+        {"0B0,0F0", "0B0 waits for 0F0"},
+        {"0F0,0I0,0W1", "0W1 waits for 0I1"},
+        {"0F0,0B0\n0F0,0B0", "stage 0 is on rank 0 and on rank 1"},
+        {"1F0,1B0", "stage 0 has no forwards"},
+        {"0F0,0B0,0SEND_F0\n1RECV_F0,1F0,1B0,1SEND_B0", "0B0 (action 1) comes before its RECV_B"},
+        {"0F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0", "comes before its RECV_B"},
+        {"0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0RECV_B1,0B0,0B1\n1RECV_F1,1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1,"
+         "1SEND_B1",
+         "is number 0 of what it receives"},
+        {"99999F0", "65536 stages"},
+        {"0F99999999", "2^24 microbatches"},
+        {"5000F3000,0F0", "but only 2 actions"},
+        {"0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1", "deadlock, ranks wait for each other: rank 0 at 0B0 waits for "
+                                             "1B0 of rank 1; rank 1 at 1F1 waits for 0F1 of rank 0"},
+        {"1F0,0F0,1B0,0B0", "1F0 waits for 0F0"},
+        {"0F0,1B0\n1F0,0B0", "rank 0: 1B0 belongs to rank 1"},
+        {"0F0,0B0,0SEND_F0", "no other rank at that end"},
+        {"0F0,0R1,0B0,0F1,0B1", "0R1 waits for 0F1"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        par_pipe_schedule s;
+        const par_result r = par_pipe_parse(bad[i].text, strlen(bad[i].text), NULL, &s);
+        if (r != PAR_ERR_FILE && r != PAR_ERR_ARGUMENT)
+            fprintf(stderr, "%s: %s\n", bad[i].text, par_result_name(r));
+        CHECK(w, r == PAR_ERR_FILE || r == PAR_ERR_ARGUMENT);
+        CHECK(w, has_text(s.why, bad[i].why));
+        par_pipe_schedule_close(&s);
+    }
+}
+static void impossible(par_comm *w) {
+    static const struct {
+        const char *name;
+        int p, m, v, batches;
+        const char *why;
+    } bad[] = {{"nonsense", 2, 2, 0, 0, "no schedule is called \"nonsense\""},
+               {"1f1b", -1, 2, 0, 0, "must be 1 or more"},
+               {"1f1b", 2, -2, 0, 0, "must be 1 or more"},
+               {"1f1b", 2, 2, 3, 0, "1f1b has 1 chunk on a rank, not 3"},
+               {"zb_v", 2, 2, 1, 0, "zb_v has 2 chunks on a rank, not 1"},
+               {"dualpipe", 3, 2, 0, 0, "even number of ranks, not 3"},
+               {"gpipe", 2, 2, 0, 3, "batches must be 1"},
+               {"1f1b", 70000, 2, 0, 0, "too many"}};
+    par_pipe_schedule s;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        par_pipe_desc d = desc_of(bad[i].name, bad[i].p, bad[i].m, bad[i].v, NULL);
+        d.batches = bad[i].batches;
+        CHECK(w, par_pipe_schedule_open(&d, &s) == PAR_ERR_ARGUMENT && has_text(s.why, bad[i].why));
+        par_pipe_schedule_close(&s);
+    }
+    par_pipe_stage stages[3] = {stage_of(1, 1, 1), stage_of(1, 1, 1), stage_of(1, NAN, 1)};
+    par_pipe_desc d = desc_of("1f1b", 2, 2, 0, stages);
+    d.stage_count = 3;
+    CHECK(w, par_pipe_schedule_open(&d, &s) == PAR_ERR_ARGUMENT &&
+                 has_text(s.why, "stage 2: times must be finite"));
+    par_pipe_schedule_close(&s);
+    stages[2].b = 1;
+    CHECK(w, par_pipe_schedule_open(&d, &s) == PAR_ERR_ARGUMENT && has_text(s.why, "stage_count is 3"));
+    par_pipe_schedule_close(&s);
+    const int rows[2] = {4, 5};
+    d.stage_count = 1, d.rows = 4, d.row_counts = rows;
+    CHECK(w,
+          par_pipe_schedule_open(&d, &s) == PAR_ERR_ARGUMENT && has_text(s.why, "microbatch 1 has 5 rows"));
+    par_pipe_schedule_close(&s);
+}
+
+// Hooks: parameters are there when they are used, never more stages than asked for; gradients are reduced
+// once complete, what is tied before that.
+static void hooks(par_comm *w) {
+    for (int k = 0; k < par_pipe_schedule_count(); k++)
+        for (int reduce = 0; reduce <= 2; reduce++)
+            for (int unshard = 0; unshard <= 2; unshard++) {
+                const par_pipe_stage stage = stage_of(1, 1, 1);
+                par_pipe_desc d = desc_of(par_pipe_schedule_name(k), 4, 8, 0, &stage);
+                par_pipe_schedule s;
+                d.reduce = reduce, d.unshard = unshard, d.tied = 1;
+                CHECK_OK(w, par_pipe_schedule_open(&d, &s));
+                for (int r = 0; r < 4; r++) {
+                    int have[16] = {0}, left[16] = {0}, reduced[16] = {0}, tied[16] = {0}, count = 0;
+                    for (size_t i = s.first[r]; i < s.first[r + 1]; i++)
+                        left[s.actions[i].stage] +=
+                            s.actions[i].kind == PAR_PIPE_BW || s.actions[i].kind == PAR_PIPE_W;
+                    int all[16];
+                    memcpy(all, left, sizeof all);
+                    for (size_t i = s.first[r]; i < s.first[r + 1]; i++) {
+                        const par_pipe_action a = s.actions[i];
+                        const int uses =
+                            a.kind == PAR_PIPE_F || a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW;
+                        left[a.stage] -= a.kind == PAR_PIPE_BW || a.kind == PAR_PIPE_W;
+                        if (uses && unshard) CHECK(w, have[a.stage] == 1);
+                        if (a.kind == PAR_PIPE_UNSHARD) CHECK(w, have[a.stage]++ == 0 && ++count <= unshard);
+                        if (a.kind == PAR_PIPE_RESHARD) CHECK(w, have[a.stage]-- == 1 && count-- > 0);
+                        if (a.kind == PAR_PIPE_TIE)
+                            CHECK(w, left[a.stage] == 0 && (a.stage == 0 || a.stage == s.stages - 1) &&
+                                         !tied[a.stage]++);
+                        const int end = a.stage == 0 || a.stage == s.stages - 1;
+                        if (a.kind == PAR_PIPE_REDUCE) {
+                            reduced[a.stage]++;
+                            CHECK(w, reduce == 2 || (left[a.stage] == 0 && (!end || tied[a.stage])));
+                        }
+                    }
+                    CHECK(w, count == 0);
+                    for (int i = 0; i < s.stages; i++)
+                        CHECK(w, reduced[i] == (reduce == 2 ? all[i] : reduce && all[i] ? 1 : 0));
+                    CHECK(w, tied[0] == (all[0] > 0) && tied[s.stages - 1] == (all[s.stages - 1] > 0));
+                }
+                par_pipe_schedule_close(&s);
+            }
+}
+
+// ---- deadlocks --------------------------------------------------------------------------------------------
+
+typedef struct trial {
+    par_pipe_schedule s;
+    int deadlock, timeouts, others;
+} trial;
+static par_result idle_work(void *user, const par_pipe_work *k) { return (void)user, (void)k, PAR_OK; }
+static int run_trial(par_comm *comm, void *user) {
+    trial *t = (trial *)user;
+    par_pipe_exec e;
+    par_pipe *pipe;
+    memset(&e, 0, sizeof e);
+    e.comm = comm, e.fn = idle_work, e.unverified = 1;
+    par_result r = par_pipe_open(&t->s, &e, &pipe);
+    par_set_timeout(comm, t->deadlock ? 0.15 : 20);
+    if (!r) r = par_pipe_step(pipe, NULL);
+    if (r) __atomic_add_fetch(r == PAR_ERR_TIMEOUT ? &t->timeouts : &t->others, 1, __ATOMIC_SEQ_CST);
+    par_pipe_close(pipe);
+    return 0;
+}
+// A right table whose actions are exchanged at random with their neighbours, as long as each list is right by
+// itself and lanes keep their order.
+static void disorder(par_pipe_schedule *s, uint64_t seed) {
+    const size_t n = s->first[s->ranks];
+    for (uint64_t k = 0; k < 40 * n; k++) {
+        const size_t i = (size_t)(par_uniform(seed, 1, k) * (float)(n - 1));
+        const par_pipe_action a = s->actions[i], b = s->actions[i + 1];
+        int inside = 1;
+        for (int r = 1; r < s->ranks; r++) inside = inside && s->first[r] != i + 1;
+        if (!inside) continue;
+        s->actions[i] = b, s->actions[i + 1] = a;
+        if (!par_pipe_verify(s, PAR_PIPE_LANES, NULL)) continue;
+        if (strncmp(s->why, "deadlock", 8)) // some other mistake
+            s->actions[i] = a, s->actions[i + 1] = b;
+        else if (par_uniform(seed, 2, k) < 0.98f) // most tables shall be without
+            s->actions[i] = a, s->actions[i + 1] = b;
+    }
+}
+typedef struct trials {
+    par_comm *w;
+    int next, count, deadlocks, wrong;
+} trials;
+static void *run_trials(void *user) {
+    trials *all = (trials *)user;
+    static const char *const names[] = {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v"};
+    for (int i; (i = __atomic_fetch_add(&all->next, 1, __ATOMIC_SEQ_CST)) < all->count;) {
+        trial t;
+        memset(&t, 0, sizeof t);
+        const par_pipe_stage stage = stage_of(1, 1, 1);
+        const par_pipe_desc d = desc_of(names[i % 5], 2 + i / 5 % 2, 2 + i / 10 % 3, 0, &stage);
+        if (par_pipe_schedule_open(&d, &t.s)) {
+            __atomic_add_fetch(&all->wrong, 1, __ATOMIC_SEQ_CST);
+            continue;
+        }
+        disorder(&t.s, (uint64_t)i);
+        t.deadlock = par_pipe_verify(&t.s, PAR_PIPE_LANES, NULL) != PAR_OK;
+        par_run_threads(d.ranks, run_trial, &t);
+        const int wrong = t.others || (t.timeouts > 0) != t.deadlock;
+        if (wrong)
+            fprintf(stderr, "table %d: %s; in the run %d timeouts, %d other errors\n", i,
+                    t.deadlock ? t.s.why : "no deadlock", t.timeouts, t.others);
+        __atomic_add_fetch(&all->wrong, wrong, __ATOMIC_SEQ_CST),
+            __atomic_add_fetch(&all->deadlocks, t.deadlock, __ATOMIC_SEQ_CST);
+        par_pipe_schedule_close(&t.s);
+    }
+    return NULL;
+}
+static void deadlocks(par_comm *w) { // the verifier and the executor agree
+    trials all = {w, 0, TEST_FEWER ? 200 : 2000, 0, 0};
+    pthread_t threads[6];
+    for (int i = 0; i < 6; i++) CHECK(w, pthread_create(&threads[i], NULL, run_trials, &all) == 0);
+    for (int i = 0; i < 6; i++) pthread_join(threads[i], NULL);
+    fprintf(stderr, "%d tables, %d deadlocks\n", all.count, all.deadlocks);
+    CHECK(w, all.wrong == 0);
+    CHECK(w, all.deadlocks > all.count / 20 && all.deadlocks < all.count);
+}
+
+// ---- training ---------------------------------------------------------------------------------------------
+
+enum { WIDE = 5, ROWS = 3, STAGES = 64, MICROBATCHES = 64 };
+typedef struct net { // stage s: y = tanh(x W); loss: (y - 1/4)^2
+    float weight[STAGES][WIDE * WIDE], gradient[STAGES][WIDE * WIDE];
+    int last[STAGES], in_order, calls[PAR_PIPE_KIND_COUNT], evaluated, wrong;
+} net;
+
+static void net_open(net *n) {
+    memset(n, 0, sizeof *n);
+    n->in_order = 1;
+    for (int s = 0; s < STAGES; s++) {
+        n->last[s] = -1;
+        for (int i = 0; i < WIDE * WIDE; i++)
+            n->weight[s][i] = par_uniform(7, (uint64_t)s, (uint64_t)i) - .5f;
+    }
+}
+static float net_input(int microbatch, int i) {
+    return par_uniform(8, (uint64_t)microbatch, (uint64_t)i) - .5f;
+}
+static void net_forward(const float *weight, const float *x, float *y, int rows) {
+    for (int i = 0; i < rows; i++)
+        for (int k = 0; k < WIDE; k++) {
+            float sum = 0;
+            for (int j = 0; j < WIDE; j++) sum += x[i * WIDE + j] * weight[j * WIDE + k];
+            y[i * WIDE + k] = tanhf(sum);
+        }
+}
+static void net_input_half(const float *weight, const float *y, const float *dy, float *dz, float *dx,
+                           int rows) {
+    for (int i = 0; i < rows * WIDE; i++) dz[i] = (dy ? dy[i] : 2 * (y[i] - .25f)) * (1 - y[i] * y[i]);
+    for (int i = 0; dx && i < rows; i++)
+        for (int j = 0; j < WIDE; j++) {
+            float sum = 0;
+            for (int k = 0; k < WIDE; k++) sum += dz[i * WIDE + k] * weight[j * WIDE + k];
+            dx[i * WIDE + j] = sum;
+        }
+}
+static void net_weight_half(float *gradient, const float *x, const float *dz, int rows) {
+    for (int j = 0; j < WIDE; j++)
+        for (int k = 0; k < WIDE; k++) {
+            float sum = 0;
+            for (int i = 0; i < rows; i++) sum += x[i * WIDE + j] * dz[i * WIDE + k];
+            gradient[j * WIDE + k] += sum;
+        }
+}
+static double net_loss(const float *y, int rows) {
+    double sum = 0;
+    for (int i = 0; i < rows * WIDE; i++) sum += (double)((y[i] - .25f) * (y[i] - .25f));
+    return sum;
+}
+static double net_serial(net *n, int stages, int microbatches, const int *row_counts) {
+    double loss = 0;
+    for (int m = 0; m < microbatches; m++) {
+        const int rows = row_counts ? row_counts[m] : ROWS;
+        float x[STAGES + 1][ROWS * WIDE], dy[2][ROWS * WIDE], dz[ROWS * WIDE];
+        for (int i = 0; i < rows * WIDE; i++) x[0][i] = net_input(m, i);
+        for (int s = 0; s < stages; s++) net_forward(n->weight[s], x[s], x[s + 1], rows);
+        loss += net_loss(x[stages], rows);
+        for (int s = stages - 1; s >= 0; s--) {
+            net_input_half(n->weight[s], x[s + 1], s + 1 < stages ? dy[(s + 1) & 1] : NULL, dz, dy[s & 1],
+                           rows);
+            net_weight_half(n->gradient[s], x[s], dz, rows);
+        }
+    }
+    return loss;
+}
+// b: y, w: x, g: dz, c: a mark.
+static par_result net_work(void *user, const par_pipe_work *k) {
+    net *n = (net *)user;
+    float *weight = n->weight[k->stage], *gradient = n->gradient[k->stage], dz[ROWS * WIDE];
+    const int rows = k->rows;
+    n->calls[k->kind]++, n->evaluated += k->evaluate;
+    if (k->kind == PAR_PIPE_F || k->kind == PAR_PIPE_R) {
+        float *x = (float *)k->w, *y = (float *)k->b;
+        if (!x || !y || k->first != (k->x == NULL)) return PAR_ERR_ARGUMENT;
+        for (int i = 0; i < rows * WIDE; i++)
+            x[i] = k->first ? net_input(k->microbatch, i) : ((const float *)k->x)[i];
+        net_forward(weight, x, y, rows);
+        if (k->kind == PAR_PIPE_R && *(int *)k->c != 1000 * k->stage + k->microbatch) n->wrong++;
+        if (k->kind == PAR_PIPE_R) return PAR_OK;
+        if (k->c) *(int *)k->c = 1000 * k->stage + k->microbatch;
+        if (k->last) return *k->loss = net_loss(y, rows), PAR_OK;
+        return memcpy(k->y, y, sizeof(float) * (size_t)rows * WIDE), PAR_OK;
+    }
+    if (k->kind == PAR_PIPE_BW || k->kind == PAR_PIPE_B)
+        net_input_half(weight, (const float *)k->b, (const float *)k->dy,
+                       k->kind == PAR_PIPE_B ? (float *)k->g : dz, (float *)k->dx, rows);
+    if (k->kind != PAR_PIPE_BW && k->kind != PAR_PIPE_W) return PAR_OK;
+    net_weight_half(gradient, (const float *)k->w, k->kind == PAR_PIPE_W ? (const float *)k->g : dz, rows);
+    n->in_order = n->in_order && k->microbatch > n->last[k->stage], n->last[k->stage] = k->microbatch;
+    return PAR_OK;
+}
+static void net_stages(par_pipe_stage *stages, int count) {
+    for (int i = 0; i < count; i++) { // sizes that differ, and are no multiples of 64
+        memset(&stages[i], 0, sizeof stages[i]);
+        stages[i].f = 1 + .1 * i, stages[i].b = 1, stages[i].w = 1;
+        stages[i].input_bytes = sizeof(float) * ROWS * WIDE, stages[i].b_bytes = 60 + (size_t)(i % 3) * 40;
+        stages[i].w_bytes = 60, stages[i].g_bytes = 60 + (size_t)(i % 2) * 4, stages[i].c_bytes = 12;
+    }
+}
+static void train_one(par_comm *w, par_pipe_desc d, int bits) {
+    static const int row_counts[MICROBATCHES] = {3, 1, 2, 3, 0, 2, 1, 3, 3, 2, 1, 3, 2, 2, 1, 3, 3, 1, 2, 3};
+    const int p = par_size(w), me = par_rank(w);
+    net *n = (net *)malloc(sizeof *n), *serial = (net *)malloc(sizeof *serial);
+    par_pipe_stage stages[STAGES];
+    par_pipe_schedule s;
+    par_pipe_memory *memory = (par_pipe_memory *)calloc((size_t)p, sizeof *memory);
+    par_pipe_exec e;
+    par_pipe *pipe;
+    par_pipe_report report, evaluation;
+    const par_pipe_desc full = par_pipe_defaults(&d);
+    net_stages(stages, STAGES);
+    d.stages = stages, d.stage_count = !strcmp(d.schedule, "dualpipe") ? p : p * full.chunks;
+    d.rows = ROWS, d.row_counts = bits & 1 ? row_counts : NULL;
+    memset(&e, 0, sizeof e);
+    e.comm = w, e.fn = net_work, e.user = n, e.broadcast_loss = 1;
+    if (par_pipe_schedule_open(&d, &s)) fprintf(stderr, "%s\n", s.why);
+    CHECK(w, s.actions != NULL);
+    CHECK_OK(w, par_pipe_verify(&s, PAR_PIPE_LANES, memory));
+    CHECK_OK(w, par_pipe_open(&s, &e, &pipe));
+    CHECK(w, par_pipe_allocated(pipe) == memory[me].pool_bytes);
+    net_open(n), net_open(serial);
+    const double loss = net_serial(serial, s.stages, s.microbatches, d.row_counts);
+    CHECK_OK(w, par_pipe_evaluate(pipe, &evaluation));
+    CHECK(w, close_to(evaluation.loss, loss, 1e-6) && evaluation.live_bytes <= memory[me].live_bytes);
+    CHECK(w, n->evaluated == n->calls[PAR_PIPE_F] && n->calls[PAR_PIPE_BW] + n->calls[PAR_PIPE_B] == 0);
+    for (int step = 0; step < 2; step++) {
+        net_open(n);
+        CHECK_OK(w, par_pipe_step(pipe, &report));
+        CHECK(w, close_to(report.loss, loss, 1e-6));
+        CHECK(w, report.activation_bytes == memory[me].activation_bytes &&
+                     report.message_bytes == memory[me].message_bytes);
+        CHECK(w, report.live_bytes == memory[me].live_bytes && !n->wrong);
+    }
+    int in_order = n->in_order && s.ways == 1;
+    CHECK_OK(w, par_all_reduce(n->gradient, n->gradient, STAGES * WIDE * WIDE, PAR_F32, PAR_SUM, w));
+    CHECK_OK(w, par_all_reduce(&in_order, &in_order, 1, PAR_I32, PAR_MIN, w));
+    int equal = 1, near = 1;
+    for (int i = 0; i < s.stages; i++)
+        for (int j = 0; j < WIDE * WIDE; j++) {
+            equal = equal && n->gradient[i][j] == serial->gradient[i][j];
+            near = near && close_to((double)n->gradient[i][j], (double)serial->gradient[i][j], 1e-5);
+        }
+    if (!near || (in_order && !equal))
+        fprintf(stderr, "%s, %d microbatches: gradients differ\n", d.schedule, d.microbatches);
+    CHECK(w, near && (!in_order || equal));
+    CHECK_OK(w, par_pipe_close(pipe));
+    par_pipe_schedule_close(&s);
+    free(n), free(serial), free(memory);
+}
+static void training(par_comm *w) {
+    const int p = par_size(w), counts[3] = {1, p > 2 ? p - 1 : 3, 2 * p + 1};
+    for (int k = 0; k < par_pipe_schedule_count(); k++)
+        for (int i = 0; i < 3; i++) {
+            const char *name = par_pipe_schedule_name(k);
+            par_pipe_desc d = desc_of(name, p, counts[i], 0, NULL);
+            if (!strcmp(name, "dualpipe") && p % 2) continue;
+            if (any_chunks(name) && i == 1) d.chunks = 3;
+            if ((k + i) % 3 == 1) d.recompute = PAR_PIPE_FUSED;
+            if ((k + i) % 3 == 2) d.recompute = PAR_PIPE_EARLY, d.recompute_count = i;
+            train_one(w, d, (k + i) & 1);
+        }
+}
+static void no_allocation(par_comm *w) { // in a step
+    par_pipe_desc d = desc_of("zb_h1", par_size(w), 8, 0, NULL);
+    par_pipe_stage stages[STAGES];
+    par_pipe_schedule s;
+    par_pipe_exec e;
+    par_pipe *pipe;
+    net *n = (net *)malloc(sizeof *n);
+    net_open(n), net_stages(stages, STAGES);
+    d.stages = stages, d.stage_count = par_size(w), d.rows = ROWS;
+    memset(&e, 0, sizeof e);
+    e.comm = w, e.fn = net_work, e.user = n, e.broadcast_loss = 1;
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_open(&s, &e, &pipe));
+    for (int i = 0; i < 60; i++) { // each of the comm's operations has been used once for all
+        const long before = __atomic_load_n(&allocations, __ATOMIC_RELAXED);
+        CHECK_OK(w, par_pipe_step(pipe, NULL));
+        CHECK(w, i < 50 || __atomic_load_n(&allocations, __ATOMIC_RELAXED) == before);
+    }
+    CHECK_OK(w, par_pipe_close(pipe));
+    par_pipe_schedule_close(&s);
+    free(n);
+}
+
+// PipeDream-2BW: W(t+1) = W(t) - lr gradient(W(t-1)), to the bit.
+typedef struct stale {
+    double weight[2], gradient, seen[64];
+    int versions_wrong;
+} stale;
+static par_result stale_work(void *user, const par_pipe_work *k) {
+    stale *n = (stale *)user;
+    double *x = (double *)k->w;
+    const double weight = n->weight[k->version];
+    if (k->kind == PAR_PIPE_F) {
+        *x = k->first ? 1 + .25 * k->microbatch : *(const double *)k->x;
+        if (k->last)
+            *(double *)k->b = *x * weight - 1, *k->loss = *(double *)k->b * *(double *)k->b / 2;
+        else
+            *(double *)k->y = *x * weight;
+    } else if (k->kind == PAR_PIPE_BW) {
+        const double dy = k->last ? *(double *)k->b : *(const double *)k->dy;
+        n->gradient += dy * *x;
+        if (!k->first) *(double *)k->dx = dy * weight;
+    } else if (k->kind == PAR_PIPE_UPDATE) {
+        n->weight[k->version] = n->weight[!k->version] - .001 * n->gradient, n->gradient = 0;
+        n->seen[k->microbatch] = n->weight[k->version];
+    }
+    return PAR_OK;
+}
+static void staleness(par_comm *w) {
+    const int p = par_size(w), batches = 6;
+    for (int m = 1; m <= p + 2; m += p) { // fewer than p microbatches, too
+        par_pipe_stage stage = stage_of(1, 1, 1);
+        par_pipe_desc d = desc_of("pipedream_2bw", p, m, 0, &stage);
+        par_pipe_schedule s;
+        par_pipe_exec e;
+        par_pipe *pipe;
+        stale n;
+        double weights[16][8], losses = 0; // after update t: row t + 1
+        d.batches = batches, stage.b_bytes = stage.w_bytes = 8;
+        memset(&n, 0, sizeof n), memset(&e, 0, sizeof e);
+        n.weight[0] = n.weight[1] = 1 + .0625 * par_rank(w);
+        e.comm = w, e.fn = stale_work, e.user = &n, e.broadcast_loss = 1;
+        par_pipe_report report;
+        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_open(&s, &e, &pipe));
+        CHECK_OK(w, par_pipe_step(pipe, &report));
+        for (int k = 0; k < p; k++) weights[0][k] = 1 + .0625 * k;
+        for (int t = 0; t < batches; t++) {
+            double gradient[8] = {0};
+            const double *now = weights[t ? t - 1 : 0];
+            for (int i = t * m; i < (t + 1) * m; i++) {
+                double x[9] = {1 + .25 * i};
+                for (int k = 0; k < p; k++) x[k + 1] = x[k] * now[k];
+                double dy = x[p] - 1;
+                losses += dy * dy / 2;
+                for (int k = p - 1; k >= 0; k--) gradient[k] += dy * x[k], dy *= now[k];
+            }
+            for (int k = 0; k < p; k++) weights[t + 1][k] = weights[t][k] - .001 * gradient[k];
+            CHECK(w, n.seen[t] == weights[t + 1][par_rank(w)]);
+        }
+        CHECK(w, close_to(report.loss, losses, 1e-12));
+        CHECK_OK(w, par_pipe_close(pipe));
+        par_pipe_schedule_close(&s);
+    }
+}
+
+// What was measured has the order that was planned, and is drawn on one scale with the plan.
+static size_t count_in_file(const char *path, const char *word) {
+    static char text[1 << 20];
+    FILE *f = fopen(path, "r");
+    const size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    size_t count = 0;
+    text[n] = 0;
+    if (f) fclose(f);
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++) count++;
+    return count;
+}
+static void drawings(par_comm *w) {
+    char svg[64], json[64];
+    const int p = par_size(w);
+    par_pipe_stage stages[STAGES];
+    par_pipe_desc d = desc_of("zb_h1", p, 2 * p, 0, stages);
+    par_pipe_schedule s;
+    par_pipe_exec e;
+    par_pipe *pipe;
+    par_pipe_timeline plan, real;
+    net *n = (net *)malloc(sizeof *n);
+    net_open(n), net_stages(stages, STAGES);
+    d.stage_count = p, d.rows = ROWS;
+    memset(&e, 0, sizeof e);
+    e.comm = w, e.fn = net_work, e.user = n;
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_open(&s, &e, &pipe) && !par_pipe_step(pipe, NULL));
+    CHECK_OK(w, par_pipe_timeline_get(pipe, &real));
+    if (par_rank(w) == 0) {
+        const par_pipe_timeline *both[2] = {&plan, &real};
+        const char *titles[2] = {"planned", "measured"};
+        snprintf(svg, sizeof svg, "/tmp/par_pipe_%d.svg", (int)getpid()),
+            snprintf(json, sizeof json, "/tmp/par_pipe_%d.json", (int)getpid());
+        CHECK_OK(w, par_pipe_simulate(&s, PAR_PIPE_LANES, &plan));
+        CHECK(w, real.makespan > 0 && real.bubble >= 0 && real.bubble < 1);
+        for (int r = 0; r < p; r++) {
+            const par_pipe_rank *x = &real.ranks[r];
+            CHECK(w,
+                  close_to(x->warmup + x->drain + x->communication + x->imbalance + x->dependency + x->busy,
+                           real.makespan, 1e-9));
+            for (size_t i = s.first[r]; i + 1 < s.first[r + 1]; i++)
+                CHECK(w, real.end[i] >= real.start[i] && real.start[i] >= 0);
+        }
+        CHECK(w, !par_pipe_svg(&s, both, titles, 2, svg) && !par_pipe_perfetto(&s, both, titles, 2, json));
+        CHECK(w, count_in_file(svg, "<title>") == (size_t)(2 * 3 * 2 * p * p));
+        CHECK(w, count_in_file(json, "\"ph\":\"X\"") == (size_t)(2 * 3 * 2 * p * p));
+        CHECK(w, count_in_file(json, "\"ph\":\"s\"") == count_in_file(json, "\"ph\":\"f\"") &&
+                     count_in_file(json, "\"ph\":\"s\"") >= (size_t)(4 * p * (p - 1)));
+        FILE *f = fopen(svg, "w");
+        par_pipe_print(&s, &plan, 60, 0, f), par_pipe_print(&s, &real, 60, real.makespan, f);
+        fclose(f);
+        CHECK(w, count_in_file(svg, "rank ") == (size_t)(2 * p));
+        CHECK(w, par_pipe_svg(&s, both, titles, 2, "/nowhere/x") == PAR_ERR_FILE);
+        unlink(svg), unlink(json);
+        par_pipe_timeline_close(&plan);
+    }
+    par_pipe_timeline_close(&real);
+    CHECK_OK(w, par_pipe_close(pipe));
+    par_pipe_schedule_close(&s);
+    free(n);
+}
+
+static par_result failing_work(void *user, const par_pipe_work *k) {
+    par_comm *w = (par_comm *)user;
+    if (k->stage == par_size(w) - 1 && k->microbatch == 1) return par_fail(w, PAR_ERR_FILE, "no more data");
+    return PAR_OK;
+}
+static void failing(par_comm *w) { // an error in one rank's function ends the step on all
+    par_pipe_stage stage = stage_of(1, 1, 1);
+    par_pipe_desc d = desc_of("1f1b", par_size(w), 4, 0, &stage);
+    par_pipe_schedule s;
+    par_pipe_exec e;
+    par_pipe *pipe;
+    memset(&e, 0, sizeof e);
+    e.comm = w, e.fn = failing_work, e.user = w;
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_open(&s, &e, &pipe));
+    const double begun = seconds_now();
+    const par_result r = par_pipe_step(pipe, NULL);
+    const int last = par_rank(w) == par_size(w) - 1;
+    CHECK(w, r == (last ? PAR_ERR_FILE : PAR_ERR_ABORTED) && seconds_now() - begun < 5);
+    CHECK(w, has_text(par_last_error(w), last ? "no more data" : "rank"));
+    par_pipe_close(pipe);
+    par_pipe_schedule_close(&s);
+}
+static void mistakes(par_comm *w) {
+    par_pipe_stage stage = stage_of(1, 1, 1);
+    par_pipe_desc d = desc_of("1f1b", par_size(w) + 1, 4, 0, &stage);
+    par_pipe_schedule s;
+    par_pipe_exec e;
+    par_pipe *pipe;
+    memset(&e, 0, sizeof e);
+    e.comm = w, e.fn = idle_work;
+    CHECK_OK(w, par_pipe_schedule_open(&d, &s));
+    CHECK(w, par_pipe_open(&s, &e, &pipe) == PAR_ERR_ARGUMENT && !pipe &&
+                 has_text(par_last_error(w), "the comm has"));
+    par_pipe_schedule_close(&s);
+    d.ranks = par_size(w);
+    CHECK_OK(w, par_pipe_schedule_open(&d, &s));
+    e.fn = NULL;
+    CHECK(w, par_pipe_open(&s, &e, &pipe) == PAR_ERR_ARGUMENT && has_text(par_last_error(w), "exec.fn"));
+    e.fn = idle_work;
+    s.actions[0].kind = PAR_PIPE_W; // a table that was damaged
+    CHECK(w, par_pipe_open(&s, &e, &pipe) == PAR_ERR_ARGUMENT && has_text(par_last_error(w), "0W0"));
+    par_pipe_schedule_close(&s);
+    CHECK(w, par_pipe_open(&s, &e, &pipe) == PAR_ERR_ARGUMENT && has_text(par_last_error(w), "not open"));
+}
+
+const test tests[] = {
+    {"formulas", formulas, TEST_SERIAL, 1, 200},
+    {"published", published, TEST_SERIAL, 1, 60},
+    {"zero_bubble_memory", zero_bubble_memory, TEST_SERIAL, 1, 60},
+    {"recomputation", recomputation, TEST_SERIAL, 1, 60},
+    {"simulator", simulator, TEST_SERIAL, 1, 60},
+    {"large", large, TEST_SERIAL, 1, 60},
+    {"searched", searched, TEST_SERIAL, 1, 120},
+    {"cuts", cuts, TEST_SERIAL, 1, 60},
+    {"tables", tables, TEST_SERIAL, 1, 60},
+    {"torch_table", torch_table, TEST_SERIAL, 1, 60},
+    {"malformed", malformed, TEST_SERIAL, 1, 60},
+    {"impossible", impossible, TEST_SERIAL, 1, 60},
+    {"hooks", hooks, TEST_SERIAL, 1, 60},
+    {"deadlocks", deadlocks, TEST_SERIAL, 1, 240},
+    {"training", training, TEST_ANY, 1, 120},
+    {"no_allocation", no_allocation, TEST_ALONE, 1, 60},
+    {"staleness", staleness, TEST_ANY, 1, 60},
+    {"drawings", drawings, TEST_ALONE, 1, 60},
+    {"failing", failing, TEST_FAULT, 2, 60},
+    {"mistakes", mistakes, TEST_ANY, 1, 60},
+};
+const int test_count = (int)(sizeof tests / sizeof tests[0]);
