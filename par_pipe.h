@@ -178,7 +178,6 @@ typedef struct par_pipe_desc {
     double latency;      // seconds of a hop
     double byte_seconds; // seconds of a byte more, on each lane
     size_t memory; // most bytes of b, w, g, c on a rank, for "auto", "v_half" and "v_min"; 0: what each has
-    int window;    // "auto": 1: make the window short, not the makespan
     par_pipe_recompute recompute; // FUSED: once the gradient is there; EARLY: while waiting for it
     int recompute_count;          // of the first so many microbatches; 0: all
     int reduce;            // REDUCE_GRAD of a stage: 0: never, 1: after its last microbatch, 2: after each
@@ -752,6 +751,7 @@ typedef struct par__pipe_taste { // what makes an action look later or earlier i
 } par__pipe_taste;
 
 enum { PAR__PIPE_WINDOW = 48 }; // actions looked at
+#define PAR__PIPE_TIE 1e-6      // of two orders with one makespan, that with the shorter window is better
 
 typedef struct par__pipe_squeeze {
     par_pipe_schedule *s;
@@ -855,7 +855,7 @@ static void par__pipe_take(par__pipe_squeeze *q, par__pipe_build *out, int r, si
 static double par__pipe_squeeze_run(par__pipe_squeeze *q, par__pipe_build *out) {
     const int p = q->s->ranks;
     size_t left = 0;
-    double longest = 0;
+    double longest = 0, widest = 0;
     for (int r = 0; r < p; r++) left += q->lists[r].count, q->fresh[r] = 0, q->begun[r] = -1;
     while (left && !out->no_memory) {
         int r = 0;
@@ -872,9 +872,9 @@ static double par__pipe_squeeze_run(par__pipe_squeeze *q, par__pipe_build *out) 
         }
         if (q->begun[r] < 0) q->begun[r] = q->now[r];
         par__pipe_take(q, out, r, (size_t)q->pick[r]);
-        longest = PAR__MAX(longest, q->now[r] - (q->s->desc.window ? q->begun[r] : 0)), left--;
+        longest = PAR__MAX(longest, q->now[r]), widest = PAR__MAX(widest, q->now[r] - q->begun[r]), left--;
     }
-    return left ? -1 : longest;
+    return left ? -1 : longest + PAR__PIPE_TIE * widest;
 }
 static void par__pipe_squeeze_close(par__pipe_squeeze *q) {
     for (int r = 0; q->taken && r < q->s->ranks; r++) PAR_FREE(q->taken[r]);
@@ -911,13 +911,13 @@ static void par__pipe_squeeze_reset(par__pipe_squeeze *q) {
 // The best of several tastes takes the place of the lists, where it is better than they are: `best` is their
 // makespan. 0: no memory.
 static int par__pipe_squeeze_lists(par__pipe_build *b, size_t limit, const par__pipe_taste *tastes, int count,
-                                   int tries, double good, double *best) {
+                                   int tries, double *best) {
     par__pipe_squeeze q;
     int ok = par__pipe_squeeze_open(&q, b->s, b->lists);
     par__pipe_build kept, out;
     memset(&kept, 0, sizeof kept);
     q.limit = limit;
-    for (int i = 0; ok && i<count * tries && * best> good * (1 + 1e-9); i++) {
+    for (int i = 0; ok && i < count * tries; i++) {
         q.taste = &tastes[i % count], q.seed = (uint64_t)i;
         if (i >= count && q.taste->noise <= 0) continue; // the same again
         if (!par__pipe_build_open(&out, b->s)) {
@@ -963,7 +963,7 @@ static par_result par__pipe_v_finish(par__pipe_build *b) {
                               b->s->desc.schedule, limit, b->s->desc.memory);
     if (b->s->desc.memory) limit = b->s->desc.memory;
     const int tries = b->p * b->m <= 1024 ? 24 : 1;
-    if (!par__pipe_squeeze_lists(b, limit, tastes, 8, tries, 0, &best))
+    if (!par__pipe_squeeze_lists(b, limit, tastes, 8, tries, &best))
         return par__pipe_fail(b->s, PAR_ERR_MEMORY, "out of memory");
     return PAR_OK;
 }
@@ -1017,9 +1017,9 @@ typedef struct par__pipe_branch {
     double *f_end, *b_end; // [rank][microbatch]
     par_pipe_action *path, *best_path;
     int *path_rank;
-    int depth, all;
+    int depth, all, improved;
     double best;
-    long nodes, nodes_left;
+    long nodes_left;
 } par__pipe_branch;
 typedef struct par__pipe_state { // of a rank
     int f, b, w;
@@ -1053,7 +1053,6 @@ static void par__pipe_branch_down(par__pipe_branch *q, par__pipe_state *st) {
     double first = 1e300, reach = 0;
     int rank = -1;
     if (q->nodes_left-- <= 0) return;
-    q->nodes++;
     for (int r = 0; r < q->p; r++) { // what is left at least
         const par_pipe_stage *c = par__pipe_stage_of(q->s, r);
         reach = PAR__MAX(reach, st[r].now + (q->m - st[r].f) * c->f + (q->m - st[r].b) * c->b +
@@ -1067,7 +1066,7 @@ static void par__pipe_branch_down(par__pipe_branch *q, par__pipe_state *st) {
     if (reach >= q->best * (1 - 1e-9)) return;
     if (rank < 0) {
         if (q->depth == q->all) {
-            q->best = reach;
+            q->best = reach, q->improved = 1;
             memcpy(q->best_path, q->path, (size_t)q->all * sizeof *q->path);
         }
         return;
@@ -1089,12 +1088,12 @@ static void par__pipe_branch_down(par__pipe_branch *q, par__pipe_state *st) {
         *x = kept;
     }
 }
-static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double *best) { // 0: no memory
+static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double best) { // 0: no memory
     const size_t pm = (size_t)b->p * (size_t)b->m;
     par__pipe_branch q;
     memset(&q, 0, sizeof q);
-    q.s = b->s, q.p = b->p, q.m = b->m, q.limit = limit, q.all = (int)(3 * pm), q.best = *best,
-    q.nodes_left = 400000;
+    q.s = b->s, q.p = b->p, q.m = b->m, q.limit = limit, q.all = (int)(3 * pm),
+    q.best = best / (1 + PAR__PIPE_TIE), q.nodes_left = 400000;
     q.f_end = (double *)PAR_MALLOC(pm * sizeof(double)), q.b_end = (double *)PAR_MALLOC(pm * sizeof(double));
     q.path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
     q.best_path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
@@ -1103,15 +1102,132 @@ static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double *
     if (ok) {
         memset(st, 0, (size_t)b->p * sizeof *st);
         par__pipe_branch_down(&q, st);
-        if (q.best < *best * (1 - 1e-9)) {
-            *best = q.best;
+        if (q.improved) {
             for (int r = 0; r < b->p; r++) b->lists[r].count = 0;
             for (int i = 0; i < q.all; i++) par__pipe_push(b, q.best_path[i].stage, q.best_path[i]);
         }
-        if (q.nodes_left > 0) b->s->bound = PAR__MAX(b->s->bound, *best); // all were tried: nothing is better
+        if (q.nodes_left > 0) b->s->bound = PAR__MAX(b->s->bound, q.best); // all were tried
     }
     PAR_FREE(q.f_end), PAR_FREE(q.b_end), PAR_FREE(q.path), PAR_FREE(q.best_path), PAR_FREE(st);
     return ok;
+}
+// Another way (after Qi et al. 2024, section 4): F and B in 1F1B's order, after as many F as fit before the first
+// B can come; W where a gap has room for it, where a gap would make this rank the one that idles most, and where
+// memory forces it.
+typedef struct par__pipe_fill {
+    double room; // a W is put into a gap that has room for so much of it
+    int balance; // 1: and where this rank would idle most
+    int more;    // F that more, or fewer, go first
+} par__pipe_fill;
+
+static void par__pipe_fill_skeleton(par__pipe_build *k, const par__pipe_fill *how, size_t limit) {
+    const par_pipe_schedule *s = k->s;
+    double there = 0, back = 0;
+    for (int r = 0; r < k->p; r++) back += par__pipe_stage_of(s, r)->f + (r ? 2 * par__pipe_hop(s, r, 0) : 0);
+    for (int r = k->p - 1; r > 0; r--) back += par__pipe_stage_of(s, r)->b;
+    for (int r = 0; r < k->p; r++) {
+        const par_pipe_stage *c = par__pipe_stage_of(s, r);
+        const long long each = par__pipe_holds(s, par__pipe_action(PAR_PIPE_F, r, 0));
+        int w = (int)PAR__MIN((double)k->m, c->f > 0 ? ceil((back - there) / c->f - 1e-9) : (double)k->p) -
+                1 + how->more;
+        if (limit) w = (int)PAR__MIN((long long)w, (long long)limit / each - 1);
+        w = PAR__MAX(PAR__MIN(w, k->m), 0);
+        for (int i = 0; i < w; i++) par__pipe_put(k, r, PAR_PIPE_F, r, i);
+        for (int i = 0; i < k->m; i++)
+            par__pipe_put(k, r, PAR_PIPE_F, r, w + i), par__pipe_put(k, r, PAR_PIPE_B, r, i);
+        there += c->f + (r + 1 < k->p ? par__pipe_hop(s, r + 1, 0) : 0);
+        if (r + 1 < k->p) back -= par__pipe_stage_of(s, r + 1)->b + par__pipe_hop(s, r + 1, 0);
+    }
+}
+typedef struct par__pipe_filled { // of a rank
+    double now, begun, idle;
+    int w, b;
+    long long live;
+    size_t next;
+} par__pipe_filled;
+
+static void par__pipe_fill_w(par__pipe_build *out, par__pipe_filled *x, int r) {
+    const par_pipe_action a = par__pipe_action(PAR_PIPE_W, r, x->w++);
+    par__pipe_push(out, r, a);
+    x->now += par__pipe_seconds(out->s, a), x->live += par__pipe_holds(out->s, a);
+}
+// One F or B of rank r, and the W before it. 0: its input is not there.
+static int par__pipe_fill_one(par__pipe_build *out, const par__pipe_list *l, par__pipe_filled *all,
+                              double *const end[2], int r, const par__pipe_fill *how, size_t limit) {
+    const par_pipe_schedule *s = out->s;
+    par__pipe_filled *x = &all[r];
+    if (x->next == l[r].count) return 0;
+    const par_pipe_action a = l[r].at[x->next];
+    const int back = a.kind == PAR_PIPE_B, from = back ? (r + 1 < out->p ? r + 1 : r) : r - 1;
+    double ready = 0, idlest = 0;
+    if (from >= 0) {
+        ready = end[back && from != r][par__pipe_at(s, from, a.microbatch)];
+        if (ready < 0) return 0;
+        if (from != r) ready += par__pipe_hop(s, back ? from : r, a.microbatch);
+    }
+    const double w = par__pipe_stage_of(s, r)->w;
+    for (int q = 0; q < out->p; q++) idlest = PAR__MAX(idlest, all[q].idle);
+    while (x->w < x->b && ready - x->now >= how->room * w && ready > x->now) par__pipe_fill_w(out, x, r);
+    if (how->balance && x->w < x->b && x->begun >= 0 && ready > x->now && x->idle + ready - x->now > idlest)
+        par__pipe_fill_w(out, x, r);
+    while (limit && x->live + par__pipe_holds(s, a) > (long long)limit) {
+        if (x->w == x->b) return -1; // memory cannot be had
+        par__pipe_fill_w(out, x, r);
+    }
+    const double start = PAR__MAX(x->now, ready);
+    if (x->begun < 0)
+        x->begun = start;
+    else
+        x->idle += start - x->now;
+    x->now = end[back][par__pipe_at(s, r, a.microbatch)] = start + par__pipe_seconds(s, a);
+    x->live += par__pipe_holds(s, a), x->b += back, x->next++;
+    par__pipe_push(out, r, a);
+    return 1;
+}
+// The build's lists, filled; what is to be short, or -1.
+static double par__pipe_fill_lists(par__pipe_build *out, const par__pipe_fill *how, size_t limit) {
+    const par_pipe_schedule *s = out->s;
+    const size_t all = (size_t)s->stages * (size_t)s->microbatches;
+    par__pipe_build k;
+    double *const end[2] = {(double *)PAR_MALLOC(all * sizeof(double)),
+                            (double *)PAR_MALLOC(all * sizeof(double))};
+    par__pipe_filled *x = (par__pipe_filled *)PAR_MALLOC((size_t)out->p * sizeof *x);
+    const int open = par__pipe_build_open(&k, out->s);
+    double longest = -1, widest = 0;
+    if (open && end[0] && end[1] && x) {
+        int moved = 1, bad = 0;
+        memset(x, 0, (size_t)out->p * sizeof *x);
+        for (int r = 0; r < out->p; r++) x[r].begun = -1;
+        for (size_t i = 0; i < all; i++) end[0][i] = end[1][i] = -1;
+        par__pipe_fill_skeleton(&k, how, limit);
+        while (moved && !bad) {
+            moved = 0;
+            for (int r = 0; r < out->p; r++) {
+                const int did = par__pipe_fill_one(out, k.lists, x, end, r, how, limit);
+                moved |= did > 0, bad |= did < 0;
+            }
+        }
+        longest = 0;
+        for (int r = 0; r < out->p; r++) {
+            bad |= x[r].next != k.lists[r].count;
+            while (x[r].w < x[r].b) par__pipe_fill_w(out, &x[r], r);
+            longest = PAR__MAX(longest, x[r].now), widest = PAR__MAX(widest, x[r].now - x[r].begun);
+        }
+        longest += PAR__PIPE_TIE * widest;
+        if (bad || k.no_memory || out->no_memory) longest = -1;
+    } else
+        out->no_memory = 1;
+    if (open) par__pipe_build_close(&k);
+    PAR_FREE(end[0]), PAR_FREE(end[1]), PAR_FREE(x);
+    return longest;
+}
+// The better of b's lists, which take `best`, and the trial's, which are closed.
+static void par__pipe_keep_better(par__pipe_build *b, par__pipe_build *trial, double t, double *best) {
+    if (t >= 0 && t < *best * (1 - 1e-12) && !trial->no_memory) {
+        par__pipe_list *const old = b->lists;
+        *best = t, b->lists = trial->lists, trial->lists = old;
+    }
+    par__pipe_build_close(trial);
 }
 static par_result par__pipe_auto_finish(par__pipe_build *b) {
     static const par__pipe_taste tastes[] = {
@@ -1140,18 +1256,23 @@ static par_result par__pipe_auto_finish(par__pipe_build *b) {
         if (!par__pipe_build_open(&trial, s)) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
         for (int r = 0; r < b->p; r++) par__pipe_auto_lists(&trial, r, begins[i], limit);
         if (trial.no_memory || !par__pipe_squeeze_lists(&trial, limit ? limit : (size_t)-1 / 4, tastes, 16,
-                                                        b->p * b->m <= 1024 ? 8 : 1, s->bound, &t)) {
+                                                        b->p * b->m <= 1024 ? 8 : 1, &t)) {
             par__pipe_build_close(&trial);
             return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
         }
-        if (t < best) {
-            par__pipe_list *const old = b->lists;
-            best = t, b->lists = trial.lists, trial.lists = old;
-        }
-        par__pipe_build_close(&trial);
+        par__pipe_keep_better(b, &trial, t, &best);
+    }
+    for (int i = 0; i < 3 * 2 * 5; i++) {
+        static const double rooms[3] = {1, .75, .5};
+        const par__pipe_fill how = {rooms[i % 3], i / 3 % 2, i / 6 - 3};
+        par__pipe_build trial;
+        if (!par__pipe_build_open(&trial, s)) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+        const double t = par__pipe_fill_lists(&trial, &how, limit);
+        par__pipe_keep_better(b, &trial, t, &best);
     }
     if (best > 1e299) return par__pipe_fail(s, PAR_ERR_MEMORY, "found no order within desc.memory");
-    if (3 * b->p * b->m <= 96 && best > s->bound * (1 + 1e-9) && !par__pipe_branch_and_bound(b, limit, &best))
+    if (3 * b->p * b->m <= 96 && best > s->bound * (1 + 2 * PAR__PIPE_TIE) &&
+        !par__pipe_branch_and_bound(b, limit, best))
         return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
     return PAR_OK;
 }
@@ -3006,7 +3127,7 @@ static par_result par__pipe_act(par_pipe *p, const par_pipe_schedule *s, size_t 
                           par__pipe_message_bytes(s, back ? o.stage : a.stage, a.microbatch), PAR_U8, q,
                           par__pipe_lane_to(p, back, a.stage, a.microbatch), &u->request[back]);
 }
-// An error here ends the step on all ranks of the node at once.
+// An error here ends the step on all ranks of the node at once. What was begun is waited for: it fails, too.
 static par_result par__pipe_stop(par_pipe *p, const par_pipe_schedule *s, size_t i, par_result r) {
     char text[48], why[512] = "";
     for (int k = 0; k < p->lane_count && !why[0]; k++)
@@ -3015,6 +3136,10 @@ static par_result par__pipe_stop(par_pipe *p, const par_pipe_schedule *s, size_t
              par__pipe_text(s->actions[i], text), why[0] ? why : par_result_text(r));
     snprintf(why, sizeof why, "%.500s", par_last_error(p->exec.comm));
     if (r != PAR_ERR_ABORTED && r != PAR_ERR_PEER_DIED && r != PAR_ERR_TIMEOUT) par_abort(p->exec.comm, why);
+    for (size_t k = 0; k < (size_t)p->chunks * (size_t)s->microbatches; k++)
+        for (int back = 0; back < 2; back++) (void)par_wait(&p->units[k].request[back]);
+    for (int k = 0; k < 2 * p->chunks; k++)
+        for (int j = 0; p->outs[k].slot && j < p->slots; j++) (void)par_wait(&p->outs[k].request[j]);
     return par_fail(p->exec.comm, r, "%s", why);
 }
 static par_result par__pipe_run(par_pipe *p, const par_pipe_schedule *s, par_pipe_report *report) {
