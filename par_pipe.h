@@ -236,18 +236,18 @@ par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc); // what the zeros be
 // What is open must be closed, also after an error.
 par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *s);
 void par_pipe_schedule_close(par_pipe_schedule *s);
-// The forwards of s alone, in their order. For evaluation.
-par_result par_pipe_forwards(const par_pipe_schedule *s, par_pipe_schedule *out);
+// The forwards of the first `microbatches` of s alone (0: all), in their order. For evaluation.
+par_result par_pipe_forwards(const par_pipe_schedule *s, int microbatches, par_pipe_schedule *out);
 int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch);
 int par_pipe_schedules_split(const char *name); // 1: it has B and W apart; 0: BW; -1: no such
 
 // Tables of torch.distributed.pipelining: a row for each rank; cells such as 0F1, 2B0, 1SEND_F3,
-// (0F7;7B3)OVERLAP_F_B, or nothing. Without sends and receives in the text, they are put in. desc gives
-// costs; its schedule, ranks, microbatches and chunks are ignored. Errors: FILE (with row and cell),
-// ARGUMENT, MEMORY.
+// (0F7;7B3)OVERLAP_F_B, or nothing. Without sends and receives in the text, they are put in; without
+// recomputation and hooks, what desc asks for. desc gives costs; its schedule, ranks, microbatches and chunks
+// are ignored. Errors: FILE (with row and cell), ARGUMENT, MEMORY.
 par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *desc, par_pipe_schedule *s);
 par_result par_pipe_load(const char *path, const par_pipe_desc *desc, par_pipe_schedule *s);
-// FILE. compute_only: without sends, receives and hooks. Returns the text of errors in why (may be NULL).
+// compute_only: without recomputation, sends, receives and hooks. Errors: FILE (see errno).
 par_result par_pipe_save(const par_pipe_schedule *s, const char *path, int compute_only);
 
 // Where to cut `count` layers into `stages` so that the costliest stage costs least: stage s has layers
@@ -1111,9 +1111,9 @@ static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double b
     PAR_FREE(q.f_end), PAR_FREE(q.b_end), PAR_FREE(q.path), PAR_FREE(q.best_path), PAR_FREE(st);
     return ok;
 }
-// Another way (after Qi et al. 2024, section 4): F and B in 1F1B's order, after as many F as fit before the first
-// B can come; W where a gap has room for it, where a gap would make this rank the one that idles most, and where
-// memory forces it.
+// Another way (after Qi et al. 2024, section 4): F and B in 1F1B's order, after as many F as fit before the
+// first B can come; W where a gap has room for it, where a gap would make this rank the one that idles most,
+// and where memory forces it.
 typedef struct par__pipe_fill {
     double room; // a W is put into a gap that has room for so much of it
     int balance; // 1: and where this rank would idle most
@@ -1819,13 +1819,12 @@ static par_result par__pipe_put_sends(par_pipe_schedule *s) {
     PAR_FREE(order);
     return result;
 }
-static par_result par__pipe_lower(par_pipe_schedule *s) {
+static par_result par__pipe_put_hooks(par_pipe_schedule *s) {
     par__pipe_build b;
     if (!par__pipe_build_open(&b, s)) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
     for (int r = 0; r < s->ranks; r++)
         par__pipe_hooks(&b, r, s->actions + s->first[r], s->first[r + 1] - s->first[r]);
-    const par_result result = par__pipe_build_end(&b);
-    return result ? result : par__pipe_put_sends(s);
+    return par__pipe_build_end(&b);
 }
 
 // >>pipe_lives ----------------------------------------------------------------------------------------------
@@ -2323,16 +2322,19 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
     if (!s->rank_of) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
     par__pipe_place(s, row->places);
     result = par__pipe_generate(s, row);
-    if (result == PAR_OK) result = par__pipe_lower(s);
+    if (result == PAR_OK) result = par__pipe_put_hooks(s);
+    if (result == PAR_OK) result = par__pipe_put_sends(s);
     return result ? result : par_pipe_verify(s, PAR_PIPE_LANES, NULL);
 }
-par_result par_pipe_forwards(const par_pipe_schedule *s, par_pipe_schedule *out) {
+par_result par_pipe_forwards(const par_pipe_schedule *s, int microbatches, par_pipe_schedule *out) {
     par__pipe_build b;
     const size_t places = (size_t)(s->ways * s->stages);
     *out = *s;
     out->rank_of = NULL, out->first = NULL, out->actions = NULL;
     par_result result = par__pipe_copy_desc(out);
     out->forward_only = 1;
+    const int most = microbatches ? PAR__MIN(microbatches, s->microbatches) : s->microbatches;
+    if (s->ways == 1) out->microbatches = most;
     out->rank_of = (int *)PAR_MALLOC(places * sizeof(int));
     if (result || !out->rank_of || !par__pipe_build_open(&b, out))
         return par__pipe_fail(out, PAR_ERR_MEMORY, "out of memory");
@@ -2341,6 +2343,7 @@ par_result par_pipe_forwards(const par_pipe_schedule *s, par_pipe_schedule *out)
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
             par_pipe_action a = s->actions[i];
             a.pair = 0;
+            if (a.microbatch >= out->microbatches) continue;
             if (a.kind == PAR_PIPE_F || a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_RECV_F ||
                 a.kind == PAR_PIPE_UNSHARD || a.kind == PAR_PIPE_RESHARD)
                 par__pipe_push(&b, r, a);
@@ -2532,7 +2535,15 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
         if ((result = par__pipe_check_desc(s)) != PAR_OK) return result;
     }
     result = par__pipe_check_places(s);
-    if (!result && !s->sends) result = par__pipe_lower(s);
+    int hooks = 0, tied = 0; // what the table has itself, it has all
+    for (size_t i = 0; i < s->first[s->ranks]; i++)
+        hooks |= s->actions[i].kind >= PAR_PIPE_UNSHARD || s->actions[i].kind == PAR_PIPE_R,
+            tied |= s->actions[i].kind == PAR_PIPE_TIE;
+    if (!result && hooks && !tied && s->desc.tied && s->stages > 1)
+        result = par__pipe_fail(s, PAR_ERR_FILE,
+                                "the table has hooks of its own, but no TIE_GRAD for what is tied");
+    if (!result && !hooks) result = par__pipe_put_hooks(s);
+    if (!result && !s->sends) result = par__pipe_put_sends(s);
     return result ? result : par_pipe_verify(s, PAR_PIPE_LANES, NULL);
 }
 par_result par_pipe_load(const char *path, const par_pipe_desc *desc, par_pipe_schedule *s) {
@@ -2971,7 +2982,7 @@ static par_result par__pipe_open_parts(par_pipe *p) {
     p->losses = (double *)par__pipe_fresh((size_t)s->microbatches, sizeof(double));
     p->start = (double *)par__pipe_fresh(n, sizeof(double)),
     p->end = (double *)par__pipe_fresh(n, sizeof(double));
-    const par_result forwards = par_pipe_forwards(s, &p->forwards);
+    const par_result forwards = par_pipe_forwards(s, 0, &p->forwards);
     p->slots = par__pipe_send_slots(s, p->rank, p->meets);
     if (forwards || p->slots < 0 || !p->chunk_of || !p->stage_of || !p->units || !p->outs || !p->losses ||
         !p->start || !p->end || !par__pipe_number_lanes(p) ||

@@ -34,6 +34,7 @@ done
 rows "the model" build/bench_coll --model --op all --json
 rows "the layers" build/bench_tp --json
 rows "the stages" build/bench_zero --json
+rows "pipelines" bash bench/pipelines.sh
 rows "the schedules, 4 ranks" build/bench_pipe --all --ranks 4 --json
 rows "the schedules, 8 ranks" build/bench_pipe --all --ranks 8 --microbatches 16 --f_us 4000 --b_us 4000 --w_us 4000 --json
 rows "overlap" build/bench_coll --overlap -b 64K -e 16M -f 4 --json

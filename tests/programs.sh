@@ -120,6 +120,43 @@ recomputes() { # the same losses to the last digit, from fewer bytes
     fails 1 "recompute is" $gpt --data $data --recompute some
 }
 plan() { $gpt --data $data --ranks 4 --zero 2 --plan --max_iters 1 --eval_iters 0 --sample 0 >"$work/out" && grep -q "stage 2, 4 ranks" "$work/out"; }
+stages() { # the same losses over 20 steps on pipelines, whatever their schedule, in every product of axes and stage of ZeRO
+    small="--data $data --n_layer 4 --n_head 2 --n_embd 32 --block_size 32 --batch_size 2 --gradient_accumulation_steps 8 --max_iters 20 --eval_iters 1 --sample 4 --warmup_iters 2 --json"
+    losses() { # options
+        $gpt $small "$@" >"$work/out" 2>"$work/err" || { cat "$work/err"; return 1; }
+        sed -n 's/.*"loss":\([0-9.]*\),"val_loss":\([0-9.]*\).*/\1\n\2/p;t;s/.*"loss":\([0-9.]*\).*/\1/p' "$work/out"
+    }
+    same() {
+        losses "$@" >"$work/b" || return 1
+        paste "$work/a" "$work/b" | awk -v what="$*" '{n++; d = $1 / $2 - 1; if (!($2 > 0) || d > 1e-5 || d < -1e-5) {print what ": " $0; bad = 1}} END {exit bad || n < 22}'
+    }
+    for arch in gpt2 llama; do
+        losses --arch $arch >"$work/a" || return 1
+        for s in naive gpipe 1f1b interleaved_1f1b looped_bfs zb_h1 zb_h2 zb_v v_half v_min dualpipev auto; do same --arch $arch --ranks 2 --pp 2 --schedule $s || return 1; done
+        same --arch $arch --ranks 4 --pp 2 --schedule 1f1b --zero 3 && same --arch $arch --ranks 4 --pp 2 --schedule zb_v --zero 2 &&
+        same --arch $arch --ranks 4 --pp 2 --schedule dualpipev --zero 1 --recompute full && same --arch $arch --ranks 4 --pp 2 --schedule zb_h1 --zero 3 --recompute selective &&
+        same --arch $arch --ranks 8 --pp 2 --cp 2 --tp 2 --sp --schedule zb_v --zero 2 && same --arch $arch --ranks 8 --pp 2 --tp 2 --zero 3 &&
+        same --arch $arch --ranks 5 --pp 5 && same --arch $arch --ranks 4 --pp 4 --schedule interleaved_1f1b --chunks 3 || return 1
+    done
+    build/bench_pipe --schedule zb_v --ranks 2 --microbatches 8 --simulate --csv "$work/t.csv" >/dev/null &&
+    same --arch llama --ranks 2 --pp 2 --schedule "$work/t.csv" && fails 1 "microbatches" $gpt $small --gradient_accumulation_steps 4 --ranks 2 --pp 2 --schedule "$work/t.csv" &&
+    $gpt $small --json=0 --ranks 2 --pp 2 --schedule zb_h1 --plan >"$work/out" 2>/dev/null && [ "$(grep -c '^rank [01]' "$work/out")" = 4 ] && grep -q "as it ran" "$work/out" &&
+    fails 1 "no such schedule" $gpt $small --schedule nonsense && fails 1 "take dualpipev" $gpt $small --pp 2 --schedule dualpipe &&
+    fails 1 "whole backwards" $gpt $small --canonical 4 --pp 2 --schedule zb_h1 && fails 1 "take --arch llama" $gpt $small --canonical 4 --pp 2 && fails 1 "pp x tp x cp" $gpt $small --ranks 3 --pp 2
+}
+staged_canonical() { # the same bits with and without stages; any pipeline goes on from any other
+    small="--data $data --n_layer 4 --n_head 2 --n_embd 32 --block_size 32 --batch_size 2 --gradient_accumulation_steps 8 --eval_iters 1 --sample 0 --warmup_iters 2 --lr_decay_iters 20 --json --canonical 8 --arch llama"
+    tail_of() { $gpt $small "$@" 2>"$work/err" | sed -n 's/.*"step":\([0-9]*\),"loss":\([0-9.]*\),.*/\1 \2/p' | tail -n 10; }
+    tail_of --max_iters 20 >"$work/a" && [ "$(wc -l <"$work/a")" = 10 ] || return 1
+    for how in "--ranks 2 --pp 2" "--ranks 4 --pp 4 --schedule gpipe" "--ranks 4 --pp 2 --schedule interleaved_1f1b --zero 1"; do
+        tail_of --max_iters 20 $how >"$work/b" && diff "$work/a" "$work/b" || return 1
+        rm -rf "$work/ck" && $gpt $small --max_iters 11 $how --save "$work/ck" >/dev/null 2>&1 || return 1
+        for then in "--ranks 1" "--ranks 3 --pp 3" "--ranks 4 --pp 2 --zero 1 --schedule looped_bfs"; do
+            tail_of --max_iters 20 $then --load "$work/ck" >"$work/b"
+            tail -n 9 "$work/a" | diff - "$work/b" || return 1
+        done
+    done
+}
 pipe_rows() { # what was measured is what was simulated, where a quiet moment can be found
     all=build/bench_pipe
     $all --all --simulate --stages 6 --microbatches 12 --json >"$work/out" && [ "$(grep -c '"bubble_sim":' "$work/out")" = 14 ] || return 1
@@ -276,6 +313,8 @@ check "Hugging Face's and llm.c's files" exports
 check "bench_tp" layer_rows
 check "bench_zero" zero_rows
 check "bench_pipe" pipe_rows
+check "pipelines" stages
+check "pipelines, to the bit" staged_canonical
 check "full disk" full_disk
 check "checkpoints beside the training" async_save
 check "token files" token_file

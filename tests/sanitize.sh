@@ -9,7 +9,8 @@ build() { # sanitizers' flags, program, its source, more flags
     shift 3
     gcc -std=gnu11 $flags -I. -Itests -Iexamples/gpt "$@" "$from" -o "build/$to" -pthread -lm
 }
-trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 20 --dropout 0.1 --ranks 2 --trace "$work/t" --save "$work/ck"; }
+trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 20 --dropout 0.1 --ranks 2 --trace "$work/t" --save "$work/ck" &&
+    build/gpt_asan --data build/corpus.txt --n_layer 3 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 4 --dropout 0.1 --ranks 2 --pp 2 --schedule zb_v --recompute selective --plan; }
 
 fuzz_tables() {
     clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. tests/fuzz_pipe.c -o build/fuzz_pipe -pthread -lm 2>"$work/fuzz_pipe" || { echo "clang with libFuzzer"; return 77; }

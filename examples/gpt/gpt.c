@@ -3,12 +3,14 @@
 //     build/gpt --ranks 4 --tp 2 --data FILE       processes of this machine, two of them for each layer
 //     mpiexec -n 2 build/gpt_mpi --data FILE       under MPI
 //
-// Ranks are a grid dp x cp x tp: layers are split over tp, sequences over cp, batches over dp; parameters,
-// gradients and optimizer states are whole or sharded over dp x cp, as --zero says. Each step draws
-// batch_size x gradient_accumulation_steps sequences by their global number; a dp x cp rank works on its
-// share of them, in microbatches; a layer's gradients are summed while the layer before it computes.
+// Ranks are a grid pp x dp x cp x tp: layers are split over tp, sequences over cp, batches over dp; runs of
+// layers are a pipeline's stages on pp; parameters, gradients and optimizer states are whole or sharded over
+// dp x cp, as --zero says. Each step draws batch_size x gradient_accumulation_steps sequences by their global
+// number; a dp x cp rank works on its share of them, in microbatches, in the order of a par_pipe.h schedule; a
+// layer's gradients are summed while the layer before it computes.
 #define PAR_IMPLEMENTATION
 #include "par.h"
+#include "par_pipe.h"
 #include "par_tp.h"
 #include "par_zero.h"
 
@@ -19,11 +21,11 @@
 
 typedef struct settings {
     const char *data, *trace, *save, *load, *export, *arch, *dtype, *cp_mode, *optimizer, *offload,
-        *recompute;
+        *recompute, *schedule;
     gpt_config model;
     int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
-        central, canonical, plan, save_async;
+        central, canonical, plan, save_async, pp, chunks;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
 } settings;
 
@@ -31,14 +33,28 @@ typedef struct trainer {
     settings o;
     dataset data;
     par_comm *world, *tp_comm, *cp_comm, *data_comm; // data_comm: dp x cp, over which gradients are summed
+    par_comm *pp_comm, *model_comm; // stages; all ranks with a part of one copy of the model: pp x tp
+    par_comm *
+        tied_comm; // the first and the last stage, where they share the embedding; NULL: they do not, or on one rank
     par_mesh *mesh;
     par_tp *tp;
     gpt_model model;
     par_zero *zero; // parameters, gradients, states
+    int *index;     // of the model's tensors in zero; -1: on another rank
+    int *unit;      // of its units, the same
+    int head_copy;  // the embedding's weight, once more, as the head of the last stage; -1: not here
     gpt_buffers buffers;
+    char *scratch;
+    size_t scratch_bytes;
+    par_pipe_schedule schedule, one; // one: a single microbatch's forwards
+    par_pipe *pipe, *sampler;
+    gpt_part *parts;      // of stages
+    int held_out;         // what is run now: of the held-out part; of which step; from which sequence on
+    uint64_t draw, first; //
+    int sampling, final;  // of a context in `line`; the stage's last gradients of the step
+    gpt_dropout drop;
     int32_t *x, *y, *line;        // tokens and targets of a microbatch's rows here; a whole sequence of each
     int microbatch, microbatches; // sequences in one; how many of them a rank runs in a step
-    int last_microbatch;
     double loss, grad_norm, lr;
     int step;
     double begun;
@@ -60,25 +76,73 @@ static void need(par_comm *world, par_result r) {
     exit(1); // the other ranks notice
 }
 
-// Of a unit that is about to be used, or has been. What ranks of tp have in common is summed over them when
-// the unit's gradients are complete: of each microbatch, if these go their ways one by one.
+// The embedding's weight is the head of a stage that does not begin with it.
+static int ties(const trainer *t) { return gpt_is_tied(&t->o.model) && t->schedule.stages > 1; }
+// Where gradients are summed after each microbatch they must be all there then; here they come later.
+static int accumulates(const trainer *t) {
+    return t->o.zero >= 2 && (ties(t) || par_pipe_schedules_split(t->schedule.desc.schedule) != 0);
+}
+static size_t parameters_of(trainer *t, int unit, par_tp_parameter **parts) {
+    const gpt_config *g = &t->o.model;
+    size_t count = 0;
+    for (int i = 0; i < t->model.tensor_count; i++)
+        if (gpt_unit_of(&t->model.tensors[i], g) == unit) parts[count++] = t->model.tensors[i].p;
+    if (unit == g->n_layer + 1 && t->head_copy >= 0) parts[count++] = &t->model.head.weight;
+    return count;
+}
+// What ranks of tp have in common is summed over them when the unit's gradients are complete; then they go to
+// the ranks of dp.
+static par_result unit_done(trainer *t, int unit, int complete) {
+    par_tp_parameter *parts[16];
+    if (complete) GPT_TRY(par_tp_finish_gradients(t->tp, parts, parameters_of(t, unit, parts)));
+    return par_zero_backward_end(t->zero, t->unit[unit]);
+}
+static void point_at(trainer *t, par_tp_parameter *p, int index, int grads) {
+    p->data = par_zero_data(t->zero, index), p->grad = grads ? par_zero_grad(t->zero, index) : NULL;
+}
+// Of a unit that is about to be used, or has been. With the halves of backward apart a microbatch counts as
+// done after the second; the first adds to gradients that are whole all the time. The last gradients of what is
+// tied wait for the other stage's.
 static par_result use_unit(void *user, int unit, gpt_use what) {
     trainer *t = (trainer *)user;
-    const int each = t->o.zero >= 2 || t->o.canonical, backward = what == GPT_BACKWARD_BEGIN;
-    par_tp_parameter *parts[16];
-    size_t count = 0;
-    if (what == GPT_FORWARD_END) return par_zero_forward_end(t->zero, unit);
-    if (what == GPT_FORWARD_BEGIN) GPT_TRY(par_zero_forward_begin(t->zero, unit));
-    if (backward) GPT_TRY(par_zero_backward_begin(t->zero, unit));
-    for (int i = 0; i < t->model.tensor_count; i++) {
-        if (gpt_unit_of(&t->model.tensors[i], &t->o.model) != unit) continue;
-        par_tp_parameter *p = parts[count++] = t->model.tensors[i].p;
-        if (what == GPT_BACKWARD_END) continue;
-        p->data = par_zero_data(t->zero, i), p->grad = backward ? par_zero_grad(t->zero, i) : NULL;
+    const gpt_config *g = &t->o.model;
+    const int each = (t->o.zero >= 2 && !accumulates(t)) || t->o.canonical, z = t->unit[unit];
+    const int head = unit == g->n_layer + 1;
+    const int borrows = ties(t) && head && t->head_copy < 0; // the embedding is here, as another stage's
+    const int waits = ties(t) && t->final && (unit == 0 || (head && t->head_copy >= 0));
+    switch (what) {
+    case GPT_FORWARD_END:
+    case GPT_INPUT_END:
+        if (borrows) GPT_TRY(par_zero_forward_end(t->zero, t->unit[0]));
+        return par_zero_forward_end(t->zero, z);
+    case GPT_BACKWARD_END:
+    case GPT_WEIGHT_END:
+        if (borrows) GPT_TRY(par_zero_forward_end(t->zero, t->unit[0]));
+        return waits ? PAR_OK : unit_done(t, unit, each || t->final);
+    case GPT_FORWARD_BEGIN:
+    case GPT_INPUT_BEGIN: GPT_TRY(par_zero_forward_begin(t->zero, z)); break;
+    default: GPT_TRY(par_zero_backward_begin(t->zero, z)); break;
     }
-    if (what != GPT_BACKWARD_END) return PAR_OK;
-    if (each || t->last_microbatch) GPT_TRY(par_tp_finish_gradients(t->tp, parts, count));
-    return par_zero_backward_end(t->zero, unit);
+    for (int i = 0; i < t->model.tensor_count; i++)
+        if (gpt_unit_of(&t->model.tensors[i], g) == unit)
+            point_at(t, t->model.tensors[i].p, t->index[i], what != GPT_FORWARD_BEGIN);
+    if (head && t->head_copy >= 0)
+        point_at(t, &t->model.head.weight, t->head_copy, what != GPT_FORWARD_BEGIN);
+    if (!borrows) return PAR_OK;
+    GPT_TRY(par_zero_forward_begin(t->zero, t->unit[0]));
+    point_at(t, &t->model.head.weight, t->index[0], what != GPT_FORWARD_BEGIN);
+    return PAR_OK;
+}
+// The gradients of what the first and the last stage share are summed; then they may go.
+static par_result tie(trainer *t, int first) {
+    const int unit = first ? 0 : t->o.model.n_layer + 1;
+    const par_tp_parameter *p = first ? &t->model.embedding.weight : &t->model.head.weight;
+    if (!first && t->head_copy < 0) return PAR_OK; // it has been added where the first stage's is
+    if (t->tied_comm) {
+        float *grad = par_zero_grad(t->zero, first ? t->index[0] : t->head_copy);
+        GPT_TRY(par_all_reduce(grad, grad, p->local_rows * p->local_cols, PAR_F32, PAR_SUM, t->tied_comm));
+    }
+    return unit_done(t, unit, 1);
 }
 
 static par_tp_tokens tokens_of(const trainer *t, int sequences, uint64_t first) {
@@ -87,55 +151,72 @@ static par_tp_tokens tokens_of(const trainer *t, int sequences, uint64_t first) 
     return k;
 }
 
-// Sum of the losses of this rank's tokens.
-static double run_batch(trainer *t, int held_out, uint64_t step, uint64_t first, int backward,
-                        gpt_dropout *drop) {
-    const int T = t->o.model.block_size, per = T / t->o.cp;
-    const double all = (double)t->o.batch_size * t->o.accumulation * T;
-    const par_tp_tokens tokens = tokens_of(t, t->microbatch, first);
-    gpt_buffers *b = &t->buffers;
-    double loss;
-    size_t counted;
-    for (int i = 0; i < t->microbatch; i++) {
-        data_sequence(&t->data, held_out, (uint64_t)t->o.seed, step, first + (uint64_t)i, T, t->line,
-                      t->line + T);
-        for (int j = 0; j < per; j++) {
-            const size_t at = par_tp_position(t->tp, (size_t)T, (size_t)j);
-            t->x[i * per + j] = t->line[at], t->y[i * per + j] = t->line[(size_t)T + at];
-        }
-    }
-    par_trace_begin(t->world, "forward");
-    need(t->world, gpt_forward(&t->model, b, &tokens, t->x, drop));
-    need(t->world,
-         par_tp_loss_forward(t->tp, &t->model.loss, &b->logits, t->y, b->lse, NULL, &loss, &counted));
-    par_trace_end(t->world);
-    if (!backward) return loss;
-    par_trace_begin(t->world, "backward");
-    need(t->world,
-         par_tp_loss_backward(t->tp, &t->model.loss, &b->logits, t->y, b->lse, (float)(1 / all), &b->logits));
-    need(t->world, gpt_backward(&t->model, b, &tokens, t->x, drop));
-    par_trace_end(t->world);
-    return loss;
-}
-
 // The first of the sequences of this rank's microbatch i, among those of the step. Numbered as
 // par_zero_microbatch does it among ranks of dp: those of cp work on one together.
 static uint64_t first_sequence(const trainer *t, int i) {
     const int dp = par_mesh_index(t->mesh, "dp"), ranks = par_mesh_size(t->mesh, "dp");
     return (uint64_t)(t->microbatch * (t->o.zero >= 2 ? i * ranks + dp : dp * t->microbatches + i));
 }
+// Tokens and targets of a microbatch, or of the context of a sample.
+static par_tp_tokens draw(trainer *t, int microbatch) {
+    const int T = t->o.model.block_size, per = T / t->o.cp, sequences = t->sampling ? 1 : t->microbatch;
+    const uint64_t first = t->sampling ? 0 : t->first + first_sequence(t, microbatch);
+    for (int i = 0; i < sequences; i++) {
+        if (!t->sampling)
+            data_sequence(&t->data, t->held_out, (uint64_t)t->o.seed, t->draw, first + (uint64_t)i, T,
+                          t->line, t->line + T);
+        for (int j = 0; j < per; j++) {
+            const size_t at = par_tp_position(t->tp, (size_t)T, (size_t)j);
+            t->x[i * per + j] = t->line[at], t->y[i * per + j] = t->line[(size_t)T + at];
+        }
+    }
+    return tokens_of(t, sequences, first);
+}
+// An action of the pipeline, on one microbatch.
+static par_result work(void *user, const par_pipe_work *w) {
+    trainer *t = (trainer *)user;
+    const double all = (double)t->o.batch_size * t->o.accumulation * t->o.model.block_size;
+    const gpt_part *part = &t->parts[w->stage];
+    const gpt_dropout *drop = w->evaluate ? NULL : &t->drop;
+    gpt_model *m = &t->model;
+    gpt_buffers *b = &t->buffers;
+    size_t counted;
+    if (w->kind == PAR_PIPE_TIE) return tie(t, w->first);
+    if (w->kind > PAR_PIPE_W) return PAR_OK;
+    par_tp_tokens tokens = tokens_of(t, t->sampling ? 1 : t->microbatch, 0);
+    if (w->kind != PAR_PIPE_W) tokens = draw(t, w->microbatch);
+    b->block[GPT_UNTIL_INPUT] = (char *)w->b, b->block[GPT_UNTIL_WEIGHT] = (char *)w->w;
+    b->block[GPT_BETWEEN] = (char *)w->g, b->block[GPT_SCRATCH] = t->scratch, b->in = (void *)(uintptr_t)w->x;
+    m->split = w->kind == PAR_PIPE_B || w->kind == PAR_PIPE_W;
+    gpt_buffers_walk(m, part, b, par_tp_rows(t->tp, &tokens));
+    t->final = w->final;
+    if (w->kind == PAR_PIPE_F) {
+        b->out = w->y;
+        par_trace_begin(t->world, "forward");
+        GPT_TRY(gpt_part_forward(m, part, b, &tokens, t->x, drop));
+        if (w->last && !t->sampling)
+            GPT_TRY(par_tp_loss_forward(t->tp, &m->loss, &b->logits, t->y, b->lse, NULL, w->loss, &counted));
+        return par_trace_end(t->world), PAR_OK;
+    }
+    par_trace_begin(t->world, w->kind == PAR_PIPE_W ? "gradients of weights" : "backward");
+    if (w->last && w->kind != PAR_PIPE_W)
+        GPT_TRY(
+            par_tp_loss_backward(t->tp, &m->loss, &b->logits, t->y, b->lse, (float)(1 / all), &b->logits));
+    b->in = (void *)(uintptr_t)w->dy, b->out = w->dx;
+    GPT_TRY(w->kind == PAR_PIPE_W ? gpt_part_weights(m, part, b)
+                                  : gpt_part_backward(m, part, b, &tokens, t->x, drop));
+    return par_trace_end(t->world), PAR_OK;
+}
 
 static void train_step(trainer *t) {
     const double tokens = (double)t->o.batch_size * t->o.accumulation * t->o.model.block_size;
-    gpt_dropout drop = {(float)t->o.dropout, (uint64_t)t->step};
-    double loss = 0;
+    par_pipe_report run;
     par_trace_begin(t->world, "step");
-    for (int i = 0; i < t->microbatches; i++) {
-        t->last_microbatch = i + 1 == t->microbatches;
-        loss += run_batch(t, 0, (uint64_t)t->step, first_sequence(t, i), 1, &drop);
-    }
-    need(t->world, par_all_reduce(&loss, &loss, 1, PAR_F64, PAR_SUM, t->data_comm));
-    t->loss = loss / tokens;
+    t->held_out = 0, t->draw = (uint64_t)t->step, t->first = 0, t->drop.p = (float)t->o.dropout,
+    t->drop.step = (uint64_t)t->step;
+    need(t->world, par_pipe_step(t->pipe, &run));
+    need(t->world, par_all_reduce(&run.loss, &run.loss, 1, PAR_F64, PAR_SUM, t->data_comm));
+    t->loss = run.loss / tokens;
     const float factor = lr_factor(&t->o, t->step);
     par_zero_report report;
     par_trace_begin(t->world, "update");
@@ -148,9 +229,13 @@ static void train_step(trainer *t) {
 static double evaluate(trainer *t) { // mean loss over eval_iters batches of the held-out part
     const uint64_t per_batch = (uint64_t)(t->o.batch_size * t->o.accumulation);
     double loss = 0;
-    for (int e = 0; e < t->o.eval_iters; e++)
-        for (int i = 0; i < t->microbatches; i++)
-            loss += run_batch(t, 1, 0, (uint64_t)e * per_batch + first_sequence(t, i), 0, NULL);
+    t->held_out = 1, t->draw = 0;
+    for (int e = 0; e < t->o.eval_iters; e++) {
+        par_pipe_report run;
+        t->first = (uint64_t)e * per_batch;
+        need(t->world, par_pipe_evaluate(t->pipe, &run));
+        loss += run.loss;
+    }
     need(t->world, par_all_reduce(&loss, &loss, 1, PAR_F64, PAR_SUM, t->data_comm));
     return loss / ((double)per_batch * t->o.model.block_size * t->o.eval_iters);
 }
@@ -158,37 +243,41 @@ static double evaluate(trainer *t) { // mean loss over eval_iters batches of the
 // ---- output -----------------------------------------------------------------------------------------------
 
 // The logits of one token of a sequence, whole, on all ranks: gathered over tp, from the rank of cp that has
-// it.
+// it, on the last stage; then for the others.
 static void whole_logits(trainer *t, int token, float *logits) {
     const size_t V = (size_t)t->o.model.vocab_size, mine = t->model.head.weight.local_rows,
                  n = (size_t)t->o.tp;
+    const int last = par_pipe_rank_of(&t->one, t->one.stages - 1, 0);
     size_t counts[1024];
     float *part = (float *)calloc(mine + 1, sizeof *part);
     if (!part) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory"));
     for (size_t q = 0; q < n; q++) counts[q] = V / n + (q < V % n);
-    for (int j = 0; j < t->o.model.block_size / t->o.cp; j++)
-        if (par_tp_position(t->tp, (size_t)t->o.model.block_size, (size_t)j) == (size_t)token)
-            par_cast(part, PAR_F32,
-                     (char *)t->buffers.logits.data + (size_t)j * mine * par_tp_element_bytes(t->tp),
-                     par_tp_type(t->tp), mine);
-    need(t->world, par_all_gatherv(part, logits, counts, NULL, PAR_F32, t->tp_comm));
-    need(t->world, par_all_reduce(logits, logits, V, PAR_F32, PAR_SUM, t->cp_comm));
+    if (par_rank(t->pp_comm) == last) {
+        for (int j = 0; j < t->o.model.block_size / t->o.cp; j++)
+            if (par_tp_position(t->tp, (size_t)t->o.model.block_size, (size_t)j) == (size_t)token)
+                par_cast(part, PAR_F32,
+                         (char *)t->buffers.logits.data + (size_t)j * mine * par_tp_element_bytes(t->tp),
+                         par_tp_type(t->tp), mine);
+        need(t->world, par_all_gatherv(part, logits, counts, NULL, PAR_F32, t->tp_comm));
+        need(t->world, par_all_reduce(logits, logits, V, PAR_F32, PAR_SUM, t->cp_comm));
+    }
+    need(t->world, par_broadcast(logits, logits, V, PAR_F32, last, t->pp_comm));
     free(part);
 }
 
 static void sample(trainer *t, FILE *out) { // text from the model, begun with a newline; rank 0 writes it
     const gpt_config *g = &t->o.model;
     const size_t V = (size_t)g->vocab_size, T = (size_t)g->block_size;
-    const par_tp_tokens tokens = tokens_of(t, 1, 0);
     int32_t *context = t->line;
     float *p = (float *)calloc(V, sizeof *p);
     size_t length = 1;
     if (!p) return;
-    memset(context, 0, T * sizeof *context);
+    memset(context, 0, 2 * T * sizeof *context);
     context[0] = V == 256 ? '\n' : 0;
     for (int i = 0; i < t->o.sample; i++) {
-        for (size_t j = 0; j < T / (size_t)t->o.cp; j++) t->x[j] = context[par_tp_position(t->tp, T, j)];
-        need(t->world, gpt_forward(&t->model, &t->buffers, &tokens, t->x, NULL));
+        t->sampling = 1;
+        need(t->world, par_pipe_step(t->sampler, NULL));
+        t->sampling = 0;
         whole_logits(t, (int)length - 1, p);
         float most = p[0], sum = 0;
         for (size_t j = 1; j < V; j++) most = p[j] > most ? p[j] : most;
@@ -270,7 +359,19 @@ static const char *check_settings(settings *o) {
     if (o->beta1 < 0 || o->beta1 >= 1 || o->beta2 < 0 || o->beta2 >= 1)
         return "beta1 and beta2 must be in [0, 1)";
     if (o->ranks < 0 || o->ranks > 1024) return "ranks must be from 1 to 1024";
-    if (o->tp < 1 || o->cp < 1 || o->tp > 1024 || o->cp > 1024) return "tp and cp must be 1 or more";
+    if (o->tp < 1 || o->cp < 1 || o->pp < 1 || o->tp > 1024 || o->cp > 1024 || o->pp > 1024)
+        return "pp, tp and cp must be 1 or more";
+    const int csv = strlen(o->schedule) > 4 && !strcmp(o->schedule + strlen(o->schedule) - 4, ".csv");
+    const int split = par_pipe_schedules_split(o->schedule);
+    if (o->chunks < 0) return "chunks must not be negative";
+    if (!csv && split < 0)
+        return "there is no such schedule (build/bench_pipe --all shows them; or a FILE.csv)";
+    if (!strcmp(o->schedule, "pipedream_2bw"))
+        return "pipedream_2bw updates beside the pipeline: not in this trainer";
+    if (!strcmp(o->schedule, "dualpipe"))
+        return "dualpipe has each stage on two ranks: not in this trainer; take dualpipev";
+    if (o->canonical && (split || csv))
+        return "canonical needs a schedule with whole backwards (1f1b, gpipe ...)";
     if (g->n_head % o->tp) return "n_head must be a multiple of tp";
     if (g->block_size % (o->cp > 1 ? 2 * o->cp : 1) || g->block_size / o->cp % (o->sp ? o->tp : 1))
         return "block_size must be a multiple of 2 cp, and with sp a rank's share of it a multiple of tp";
@@ -282,6 +383,10 @@ static const char *check_settings(settings *o) {
     if (g->n_kv_head < 0 || (g->n_kv_head && g->n_head % g->n_kv_head))
         return "n_head must be a multiple of n_kv_head";
     if (o->model.llama) o->model.bias = 0;
+    if (o->canonical && o->pp > 1 && gpt_is_tied(g))
+        return "canonical sums each microbatch by itself, a tied embedding's two parts come at different "
+               "times: "
+               "with pp take --arch llama";
     if (o->min_lr < 0) o->min_lr = o->learning_rate / 10;
     if (o->lr_decay_iters <= 0) o->lr_decay_iters = o->max_iters;
     return NULL;
@@ -290,8 +395,9 @@ static const char *check_settings(settings *o) {
 // How a rank's share of the batch_size x accumulation sequences is cut into microbatches; 0: it does not
 // divide.
 static int divide_batch(trainer *t, int ranks) {
-    const int all = t->o.batch_size * t->o.accumulation, grid = t->o.tp * t->o.cp, dp = ranks / grid;
-    if (ranks % grid || all % dp) return 0;
+    const int all = t->o.batch_size * t->o.accumulation, grid = t->o.pp * t->o.tp * t->o.cp,
+              dp = ranks / grid;
+    if (ranks % grid || !dp || all % dp) return 0;
     const int C = t->o.canonical;
     if (C && (all % C || C % dp || (dp & (dp - 1)))) return 0;
     t->microbatch = C ? all / C : PAR__MIN(all / dp, t->o.batch_size);
@@ -304,11 +410,13 @@ static par_result open_grid(trainer *t) {
     char axes[64];
     par_tp_desc d;
     memset(&d, 0, sizeof d);
-    snprintf(axes, sizeof axes, "dp=-1 cp=%d tp=%d", t->o.cp, t->o.tp);
+    snprintf(axes, sizeof axes, "pp=%d dp=-1 cp=%d tp=%d", t->o.pp, t->o.cp, t->o.tp);
     GPT_TRY(par_mesh_open(t->world, axes, &t->mesh));
     GPT_TRY(par_mesh_comm(t->mesh, "tp", &t->tp_comm));
     GPT_TRY(par_mesh_comm(t->mesh, "cp", &t->cp_comm));
     GPT_TRY(par_mesh_comm(t->mesh, "dp,cp", &t->data_comm));
+    GPT_TRY(par_mesh_comm(t->mesh, "pp", &t->pp_comm));
+    GPT_TRY(par_mesh_comm(t->mesh, "pp,tp", &t->model_comm));
     d.tp = t->tp_comm, d.cp = t->o.cp > 1 ? t->cp_comm : NULL;
     d.sequence = t->o.sp, d.ulysses = !strcmp(t->o.cp_mode, "ulysses"), d.bf16 = !strcmp(t->o.dtype, "bf16");
     d.seed = (uint64_t)t->o.seed;
@@ -346,8 +454,11 @@ static void give_values(void *user, size_t first, size_t count, float *values) {
 }
 static void set_all(trainer *t, float *local) {
     for (int i = 0; i < t->model.tensor_count; i++)
-        need(t->world,
-             par_zero_fill(t->zero, i, PAR_ZERO_VALUE, give_values, local + t->model.tensors[i].at));
+        if (t->index[i] >= 0)
+            need(t->world, par_zero_fill(t->zero, t->index[i], PAR_ZERO_VALUE, give_values,
+                                         local + t->model.tensors[i].at));
+    if (t->head_copy >= 0) // of the embedding's weight, the first of all
+        need(t->world, par_zero_fill(t->zero, t->head_copy, PAR_ZERO_VALUE, give_values, local));
 }
 static par_zero_files checkpoint_of(trainer *t, const char *dir) {
     par_zero_files f;
@@ -376,34 +487,44 @@ static const char *load(trainer *t) {
 }
 // Initial values; they do not depend on how the model is split.
 static const char *start(trainer *t) {
-    const size_t n = t->model.count;
-    void *stored = calloc(n + 1, par_tp_element_bytes(t->tp));
-    float *wide = (float *)calloc(n + 1, sizeof *wide);
-    const char *why = stored && wide ? NULL : "out of memory to start";
-    if (!why) {
-        gpt_place(&t->model, stored, NULL);
-        if (gpt_start(&t->model)) why = par_last_error(t->world);
-        par_cast(wide, PAR_F32, stored, par_tp_type(t->tp), n);
-        set_all(t, wide);
+    for (int i = -1; i < t->model.tensor_count; i++) { // -1: the embedding's weight as a head
+        const gpt_tensor *x = &t->model.tensors[i < 0 ? 0 : i];
+        const int index = i < 0 ? t->head_copy : t->index[i];
+        par_tp_parameter p = i < 0 ? t->model.head.weight : *x->p;
+        const size_t n = p.local_rows * p.local_cols;
+        if (index < 0) continue;
+        float *wide = (float *)calloc(n + 1, sizeof *wide);
+        p.data = calloc(n + 1, par_tp_element_bytes(t->tp));
+        const char *why = wide && p.data ? NULL : "out of memory to start";
+        if (!why && (x->init > 0 ? par_tp_init(t->tp, &p, x->stream, x->init)
+                                 : par_tp_fill(t->tp, &p, x->init < 0 ? 1.0f : 0.0f)))
+            why = par_last_error(t->world);
+        if (!why) par_cast(wide, PAR_F32, p.data, par_tp_type(t->tp), n);
+        if (!why) need(t->world, par_zero_fill(t->zero, index, PAR_ZERO_VALUE, give_values, wide));
+        free(wide), free(p.data);
+        if (why) return why;
     }
-    return free(stored), free(wide), why;
+    return NULL;
 }
 
-// The weights, whole on rank 0 (the caller frees them); elsewhere NULL. Collective. Every rank of a tp comm
-// puts its parts in place, the rest is 0: the largest, as integers, of all ranks' are the bits of all parts.
+// The weights, whole on rank 0 (the caller frees them); elsewhere NULL. Collective. Every rank of a copy of the
+// model puts its parts in place, the rest is 0: the largest, as integers, of all ranks' are the bits of all
+// parts.
 static float *gather_whole(trainer *t) {
     const size_t n = t->model.whole_count;
     float *local = (float *)calloc(t->model.count + 1, sizeof *local),
           *whole = (float *)calloc(n, sizeof *whole);
     if (!local || !whole) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory to save"));
     for (int i = 0; i < t->model.tensor_count; i++)
-        need(t->world, par_zero_read(t->zero, i, PAR_ZERO_VALUE, local + t->model.tensors[i].at));
+        if (t->index[i] >= 0)
+            need(t->world,
+                 par_zero_read(t->zero, t->index[i], PAR_ZERO_VALUE, local + t->model.tensors[i].at));
     gpt_move(&t->model, local, whole, 1);
     const int first =
         par_mesh_index(t->mesh, "dp") + par_mesh_index(t->mesh, "cp") == 0; // others have the same
     if (first)
-        need(t->world,
-             par_reduce(whole, par_rank(t->tp_comm) ? NULL : whole, n, PAR_U32, PAR_MAX, 0, t->tp_comm));
+        need(t->world, par_reduce(whole, par_rank(t->model_comm) ? NULL : whole, n, PAR_U32, PAR_MAX, 0,
+                                  t->model_comm));
     free(local);
     if (par_rank(t->world) == 0) return whole;
     return free(whole), (float *)NULL;
@@ -425,13 +546,46 @@ static par_result save(trainer *t, int last) {
     return f.background && !last ? PAR_OK : par_zero_save_end(t->zero);
 }
 
-// Every tensor of the model, on this rank's part of tp, to be placed by --zero.
+// Is a unit of the model used by a stage of this rank?
+static int is_here(const trainer *t, int unit) {
+    for (int i = 0; i < t->schedule.stages; i++) {
+        const gpt_part *p = &t->parts[i];
+        if (par_pipe_rank_of(&t->schedule, i, 0) != par_rank(t->pp_comm)) continue;
+        if (unit == 0 ? p->embed : unit > t->o.model.n_layer ? p->head : unit > p->first && unit <= p->end)
+            return 1;
+    }
+    return 0;
+}
+// One tensor, on this rank's part of tp. again: it is on another stage, too.
+static par_result add_tensor(trainer *t, const gpt_tensor *x, const par_tp_parameter *p, int again) {
+    par_zero_tensor z;
+    char name[64];
+    size_t first, global, count;
+    const int shared = ties(t) && x == &t->model.tensors[0] && t->tied_comm;
+    memset(&z, 0, sizeof z);
+    gpt_name(x, name, sizeof name);
+    z.name = name, z.dims = p->cols > 1 ? 2 : 1, z.shape[0] = p->local_rows, z.shape[1] = p->local_cols;
+    z.split = 1, z.whole[0] = p->rows, z.whole[1] = p->cols;
+    z.group = !x->decay, z.plain = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
+    for (int j = 0; par_tp_part(t->tp, p, j, &first, &global, &count, &z.runs[j].replicas); j++) {
+        const int cols = p->split == PAR_TP_BY_COLS;
+        z.runs[j].count = cols ? p->rows * count : count * p->cols;
+        z.runs[j].at = cols ? global : global * p->cols;
+        if (cols) z.runs[j].width = count, z.runs[j].stride = p->cols;
+        z.runs[j].copy = par_rank(t->tp_comm) % z.runs[j].replicas + (again ? z.runs[j].replicas : 0);
+        if (shared) z.runs[j].replicas *= 2;
+        z.run_count = j + 1;
+    }
+    return par_zero_add(t->zero, &z) < 0 ? par_fail(t->world, PAR_ERR_MEMORY, "out of memory") : PAR_OK;
+}
+// Every tensor of this rank's stages, to be placed by --zero.
 static par_result open_zero(trainer *t) {
     const settings *o = &t->o;
     const gpt_config *g = &o->model;
     par_zero_desc d;
     memset(&d, 0, sizeof d);
-    d.comm = t->data_comm, d.others = o->tp > 1 ? t->tp_comm : NULL;
+    d.comm = t->data_comm, d.others = o->tp * o->pp > 1 ? t->model_comm : NULL;
+    d.accumulate = accumulates(t);
     d.stage = o->zero, d.central = o->central, d.micro_steps = t->microbatches,
     d.canonical_shards = o->canonical;
     d.whole_units = gpt_is_tied(g) ? 3 : 2, d.clip = (float)o->grad_clip, d.seed = (uint64_t)o->seed;
@@ -446,62 +600,182 @@ static par_result open_zero(trainer *t) {
         h->momentum = d.optimizer == PAR_ZERO_SGD ? (float)o->beta1 : 0;
     }
     GPT_TRY(par_zero_open(&d, &t->zero));
-    for (int i = 0, unit = -1; i < t->model.tensor_count; i++) {
-        const gpt_tensor *x = &t->model.tensors[i];
-        const par_tp_parameter *p = x->p;
-        par_zero_tensor z;
+    int unit = -1, count = 0;
+    t->head_copy = -1;
+    for (int i = 0; i < t->model.tensor_count; i++) t->index[i] = -1;
+    for (int u = 0; u <= g->n_layer + 1; u++) {
+        t->unit[u] = -1;
+        if (!is_here(t, u)) continue;
         char name[64];
-        size_t first, global, count;
-        memset(&z, 0, sizeof z);
-        if (gpt_unit_of(x, g) != unit) {
-            unit = gpt_unit_of(x, g);
-            snprintf(name, sizeof name,
-                     unit == 0            ? "embedding"
-                     : unit <= g->n_layer ? "layer %d"
-                                          : "head",
-                     unit - 1);
-            par_zero_unit(t->zero, name);
+        snprintf(name, sizeof name, u == 0 ? "embedding" : u <= g->n_layer ? "layer %d" : "head", u - 1);
+        par_zero_unit(t->zero, name), t->unit[u] = ++unit;
+        for (int i = 0; i < t->model.tensor_count; i++)
+            if (gpt_unit_of(&t->model.tensors[i], g) == u) {
+                GPT_TRY(add_tensor(t, &t->model.tensors[i], t->model.tensors[i].p, 0));
+                t->index[i] = count++;
+            }
+        if (u == g->n_layer + 1 && ties(t) && t->unit[0] < 0) {
+            GPT_TRY(add_tensor(t, &t->model.tensors[0], &t->model.head.weight, 1));
+            t->head_copy = count++;
         }
-        gpt_name(x, name, sizeof name);
-        z.name = name, z.dims = p->cols > 1 ? 2 : 1, z.shape[0] = p->local_rows, z.shape[1] = p->local_cols;
-        z.split = 1, z.whole[0] = p->rows, z.whole[1] = p->cols;
-        z.group = !x->decay, z.plain = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
-        for (int j = 0; par_tp_part(t->tp, p, j, &first, &global, &count, &z.runs[j].replicas); j++) {
-            const int cols = p->split == PAR_TP_BY_COLS;
-            z.runs[j].count = cols ? p->rows * count : count * p->cols;
-            z.runs[j].at = cols ? global : global * p->cols;
-            if (cols) z.runs[j].width = count, z.runs[j].stride = p->cols;
-            z.runs[j].copy = par_rank(t->tp_comm) % z.runs[j].replicas, z.run_count = j + 1;
-        }
-        if (par_zero_add(t->zero, &z) != i) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory");
     }
     return par_zero_commit(t->zero);
+}
+
+// ---- the pipeline -----------------------------------------------------------------------------------------
+
+// Operations of a layer, and of the head, on a token, in units of 2 C^2.
+static void layer_costs(const gpt_config *g, double *layers) {
+    const double C = g->n_embd, F = (double)gpt_hidden(g), T = g->block_size;
+    for (int l = 0; l < g->n_layer; l++)
+        layers[l] =
+            4 * C * C + (g->llama ? 3 : 2) * C * F + T * C + (l + 1 == g->n_layer ? C * g->vocab_size : 0);
+}
+// Stages of about equal cost, and what a microbatch costs and keeps on each.
+static par_result cut_model(trainer *t, int stages, int split, par_pipe_stage *costs, size_t rows) {
+    const gpt_config *g = &t->o.model;
+    double *layers = (double *)calloc((size_t)g->n_layer, sizeof *layers);
+    int *first = (int *)calloc((size_t)stages + 1, sizeof *first);
+    free(t->parts);
+    t->parts = (gpt_part *)calloc((size_t)stages, sizeof *t->parts);
+    if (!layers || !first || !t->parts)
+        return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the stages");
+    layer_costs(g, layers);
+    par_pipe_cut(layers, g->n_layer, stages, first);
+    t->scratch_bytes = 0;
+    for (int i = 0; i < stages; i++) {
+        gpt_part *p = &t->parts[i];
+        gpt_buffers b;
+        memset(&b, 0, sizeof b);
+        b.layers = t->buffers.layers;
+        p->first = first[i], p->end = first[i + 1], p->embed = i == 0, p->head = i + 1 == stages;
+        for (int halves = 0; halves <= split;
+             halves++) { // what is recomputed is scratch for a whole backward
+            t->model.split = halves;
+            gpt_buffers_walk(&t->model, p, &b, rows);
+            t->scratch_bytes = PAR__MAX(t->scratch_bytes, b.bytes[GPT_SCRATCH]);
+        }
+        double f = 1e-3 * layers[0];
+        for (int l = p->first; l < p->end; l++) f += layers[l];
+        costs[i].f = costs[i].b = costs[i].w = f, costs[i].input_bytes = gpt_tokens_bytes(&t->model, rows);
+        costs[i].b_bytes = b.bytes[GPT_UNTIL_INPUT], costs[i].w_bytes = b.bytes[GPT_UNTIL_WEIGHT];
+        costs[i].g_bytes = b.bytes[GPT_BETWEEN];
+    }
+    free(layers), free(first);
+    return PAR_OK;
+}
+static par_result schedule_of(trainer *t, par_pipe_desc *d, par_pipe_schedule *s) {
+    const char *name = t->o.schedule;
+    const par_result r = strlen(name) > 4 && !strcmp(name + strlen(name) - 4, ".csv")
+                             ? par_pipe_load(name, d, s)
+                             : par_pipe_schedule_open(d, s);
+    if (r) return par_fail(t->world, r, "%s", s->why);
+    if (s->ranks != t->o.pp || s->microbatches != t->microbatches || s->ways > 1)
+        return par_fail(
+            t->world, PAR_ERR_ARGUMENT,
+            "%s has %d ranks and %d microbatches%s; pp is %d, and each rank of dp has %d microbatches", name,
+            s->ranks, s->microbatches, s->ways > 1 ? ", and each stage twice" : "", t->o.pp, t->microbatches);
+    return PAR_OK;
+}
+// The table is made twice: how many stages it has decides what each costs.
+static par_result open_schedule(trainer *t) {
+    const size_t rows = (size_t)t->microbatch * (size_t)t->o.model.block_size / (size_t)t->o.cp;
+    const int tied = gpt_is_tied(&t->o.model);
+    par_pipe_desc d;
+    memset(&d, 0, sizeof d);
+    d.schedule = t->o.schedule, d.ranks = t->o.pp, d.microbatches = t->microbatches, d.chunks = t->o.chunks,
+    d.tied = tied;
+    t->buffers.layers = (gpt_saved *)calloc((size_t)t->o.model.n_layer, sizeof *t->buffers.layers);
+    if (!t->buffers.layers) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory");
+    GPT_TRY(schedule_of(t, &d, &t->schedule));
+    const int stages = t->schedule.stages, split = par_pipe_schedules_split(t->schedule.desc.schedule) != 0;
+    par_pipe_schedule_close(&t->schedule);
+    par_pipe_stage *costs = (par_pipe_stage *)calloc((size_t)stages, sizeof *costs);
+    if (!costs) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for %d stages", stages);
+    par_result r = cut_model(t, stages, split, costs, rows);
+    d.stages = costs, d.stage_count = stages;
+    if (!r) r = schedule_of(t, &d, &t->schedule);
+    free(costs);
+    if (r) return r;
+    const int ends[2] = {par_pipe_rank_of(&t->schedule, 0, 0), par_pipe_rank_of(&t->schedule, stages - 1, 0)};
+    const int me = par_rank(t->pp_comm);
+    if (ties(t) && ends[0] != ends[1])
+        GPT_TRY(par_split(t->pp_comm, me == ends[0] || me == ends[1] ? 0 : -1, me, &t->tied_comm));
+    return PAR_OK;
+}
+static par_result open_pipe(trainer *t) {
+    par_pipe_exec e;
+    void *scratch = NULL;
+    memset(&e, 0, sizeof e);
+    e.comm = t->pp_comm, e.fn = work, e.user = t, e.broadcast_loss = 1;
+    GPT_TRY(par_pipe_open(&t->schedule, &e, &t->pipe));
+    if (par_pipe_forwards(&t->schedule, 1, &t->one))
+        return par_fail(t->world, PAR_ERR_MEMORY, "%s", t->one.why);
+    if (t->o.sample) GPT_TRY(par_pipe_open(&t->one, &e, &t->sampler));
+    if (par_cpu()->alloc(par_cpu(), t->scratch_bytes, &scratch))
+        return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the activations");
+    t->scratch = (char *)scratch;
+    return PAR_OK;
+}
+
+// What the schedule makes of the times that its actions took in the last step, and the step itself, on one
+// scale. Collective over the pipeline.
+static void draw_pipeline(trainer *t, FILE *out) {
+    par_pipe_schedule *s = &t->schedule;
+    par_pipe_stage *stages = (par_pipe_stage *)(uintptr_t)s->desc.stages; // the table's own copy
+    par_pipe_timeline planned, real;
+    double *sums = (double *)calloc(4 * (size_t)s->stages, sizeof *sums); // F, B, W, BW of each stage
+    need(t->world, par_pipe_timeline_get(t->pipe, &real));
+    if (!out || !real.action_count || !sums) return par_pipe_timeline_close(&real), free(sums);
+    for (size_t i = 0; i < real.action_count; i++) {
+        const par_pipe_action a = s->actions[i];
+        const int what = a.kind == PAR_PIPE_F ? 0 : a.kind == PAR_PIPE_B ? 1 : a.kind == PAR_PIPE_W ? 2 : 3;
+        if (a.kind <= PAR_PIPE_W) sums[4 * a.stage + what] += (real.end[i] - real.start[i]) / s->microbatches;
+    }
+    for (int i = 0; i < s->stages; i++)
+        stages[i].f = sums[4 * i], stages[i].b = sums[4 * i + 1] + sums[4 * i + 3],
+        stages[i].w = sums[4 * i + 2];
+    need(t->world, par_pipe_simulate(s, PAR_PIPE_LANES, &planned));
+    const double scale = PAR__MAX(planned.makespan, real.makespan);
+    fprintf(out, "pipeline as planned, by the last step's own times: %.4g s, bubble %.3f\n", planned.makespan,
+            planned.bubble);
+    par_pipe_print(s, &planned, 100, scale, out);
+    fprintf(out, "pipeline as it ran: %.4g s, bubble %.3f\n", real.makespan, real.bubble);
+    par_pipe_print(s, &real, 100, scale, out);
+    par_pipe_timeline_close(&planned), par_pipe_timeline_close(&real), free(sums);
 }
 
 static const char *set_up(trainer *t) { // on every rank; NULL or what is wrong
     const gpt_config *g = &t->o.model;
     const size_t T = (size_t)g->block_size, rows = (size_t)t->microbatch * T / (size_t)t->o.cp;
     if (open_grid(t)) return par_last_error(t->world);
-    if (open_zero(t)) return par_last_error(t->world);
-    if (t->o.plan && par_rank(t->world) == 0) par_zero_plan_print(t->zero, stdout);
+    recompute_of(t->o.recompute, &t->model.recompute);
+    t->index = (int *)calloc((size_t)t->model.tensor_count, sizeof(int));
+    t->unit = (int *)calloc((size_t)g->n_layer + 2, sizeof(int));
     t->x = (int32_t *)calloc(rows, sizeof(int32_t)), t->y = (int32_t *)calloc(rows, sizeof(int32_t));
     t->line = (int32_t *)calloc(2 * T, sizeof(int32_t));
-    if (!t->x || !t->y || !t->line) return "out of memory for the tokens";
-    recompute_of(t->o.recompute, &t->model.recompute);
-    if (!gpt_buffers_open(&t->model, &t->buffers, rows)) return "out of memory for the activations";
-    if (t->o.plan && par_rank(t->world) == 0) printf("%zu bytes of activations\n", t->buffers.bytes);
+    if (!t->index || !t->unit || !t->x || !t->y || !t->line) return "out of memory for the tokens";
+    if (open_schedule(t) || open_zero(t) || open_pipe(t)) return par_last_error(t->world);
+    if (t->o.plan && par_rank(t->world) == 0) {
+        par_zero_plan_print(t->zero, stdout);
+        printf("%zu bytes of activations\n", par_pipe_allocated(t->pipe) + t->scratch_bytes);
+    }
     const char *why = t->o.load ? load(t) : start(t);
     t->model.use = use_unit, t->model.user = t;
     return why;
 }
 
 static void tear_down(trainer *t) { // what set_up made, as far as it came
+    need(t->world, par_pipe_close(t->sampler)), need(t->world, par_pipe_close(t->pipe));
+    par_pipe_schedule_close(&t->one), par_pipe_schedule_close(&t->schedule);
+    if (t->scratch) par_cpu()->free(par_cpu(), t->scratch);
+    if (t->tied_comm) need(t->world, par_close(t->tied_comm));
     if (t->zero) need(t->world, par_zero_close(t->zero));
     if (t->tp) need(t->world, par_tp_close(t->tp));
     if (t->mesh) need(t->world, par_mesh_close(t->mesh));
     gpt_buffers_close(&t->buffers);
     gpt_close(&t->model);
-    free(t->x), free(t->y), free(t->line);
+    free(t->x), free(t->y), free(t->line), free(t->index), free(t->unit), free(t->parts);
 }
 
 static int train(trainer *t) {
@@ -512,10 +786,10 @@ static int train(trainer *t) {
     FILE *out = o->json ? stderr : stdout;
     if (root)
         fprintf(out,
-                "gpt: %zu parameters, %d ranks (%s), dp %d x cp %d x tp %d, %g tokens a step, matrix "
+                "gpt: %zu parameters, %d ranks (%s), pp %d x dp %d x cp %d x tp %d, %g tokens a step, matrix "
                 "products by %s\n",
-                t->model.whole_count, par_size(t->world), par_backend(t->world), par_mesh_size(t->mesh, "dp"),
-                o->cp, o->tp, tokens, par_cpu()->gemm_name);
+                t->model.whole_count, par_size(t->world), par_backend(t->world), o->pp,
+                par_mesh_size(t->mesh, "dp"), o->cp, o->tp, tokens, par_cpu()->gemm_name);
     t->begun = par_seconds(t->world);
     for (; t->step < o->max_iters; t->step++) {
         if (o->eval_iters && o->eval_interval && t->step % o->eval_interval == 0 && t->step > first_step) {
@@ -538,6 +812,7 @@ static int train(trainer *t) {
         }
     }
     const double seconds = par_seconds(t->world) - t->begun;
+    if (o->plan && o->pp > 1 && t->step > first_step) draw_pipeline(t, root ? out : NULL);
     if (o->eval_iters) val = evaluate(t);
     if (o->save) {
         if (save(t, 1)) return root ? complain(par_last_error(t->world)) : 1;
@@ -578,6 +853,8 @@ int main(int argc, char **argv) {
                     .recompute = "none",
                     .tp = 1,
                     .cp = 1,
+                    .pp = 1,
+                    .schedule = "1f1b",
                     .batch_size = 12,
                     .accumulation = 4,
                     .max_iters = 200,
@@ -602,6 +879,12 @@ int main(int argc, char **argv) {
         {"--sp", OPTION_FLAG, &o->sp, "with them: tokens are split between the products"},
         {"--cp", OPTION_INT, &o->cp, "context-parallel ranks: each sequence is split over so many"},
         {"--cp_mode", OPTION_TEXT, &o->cp_mode, "ring or ulysses"},
+        {"--pp", OPTION_INT, &o->pp,
+         "pipeline ranks: layers in turn; microbatches are those of a rank of dp"},
+        {"--schedule", OPTION_TEXT, &o->schedule,
+         "with them: 1f1b, gpipe, interleaved_1f1b, zb_h1, zb_v, auto ... (build/bench_pipe --all), or a "
+         "FILE.csv"},
+        {"--chunks", OPTION_INT, &o->chunks, "stages on each pipeline rank; 0: what the schedule has"},
         {"--zero", OPTION_INT, &o->zero,
          "0: all is whole on all ranks of dp x cp; sharded are 1: optimizer states, 2: gradients, too, 3: "
          "parameters, too"},
@@ -673,8 +956,8 @@ int main(int argc, char **argv) {
     const int here = o->ranks ? o->ranks : getenv("PAR_RANKS") ? atoi(getenv("PAR_RANKS")) : 1;
     snprintf(text, sizeof text,
              "a global batch of %d sequences (batch_size x gradient_accumulation_steps) does not divide by "
-             "the number of ranks, or that by tp x cp = %d",
-             o->batch_size * o->accumulation, o->tp * o->cp);
+             "the number of ranks, or that by pp x tp x cp = %d",
+             o->batch_size * o->accumulation, o->pp * o->tp * o->cp);
     if (here > 0 && here <= 1024 && !divide_batch(&t, here)) return complain(text);
     if (par_open(&desc, &t.world)) return 1;
     int failed = !divide_batch(&t, par_size(t.world)); // mpiexec may have decided

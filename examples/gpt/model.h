@@ -61,8 +61,25 @@ typedef struct gpt_tensor { // a parameter, in the model's order
 } gpt_tensor;
 
 // A unit (0: the embedding; 1 ... n_layer: a layer; then: the last norm and the head) is about to be used, or
-// has been: whoever shares parameters out among ranks has them whole in between.
-typedef enum gpt_use { GPT_FORWARD_BEGIN, GPT_FORWARD_END, GPT_BACKWARD_BEGIN, GPT_BACKWARD_END } gpt_use;
+// has been: whoever shares parameters out among ranks has them whole in between. INPUT and WEIGHT: the halves
+// of backward, where they are apart.
+typedef enum gpt_use {
+    GPT_FORWARD_BEGIN,
+    GPT_FORWARD_END,
+    GPT_BACKWARD_BEGIN,
+    GPT_BACKWARD_END,
+    GPT_INPUT_BEGIN,
+    GPT_INPUT_END,
+    GPT_WEIGHT_BEGIN,
+    GPT_WEIGHT_END
+} gpt_use;
+
+// Some layers in a row, a pipeline's stage: the embedding before the first, the norm and the head after the
+// last.
+typedef struct gpt_part {
+    int first, end; // layers first ... end - 1
+    int embed, head;
+} gpt_part;
 
 // What backward works out again instead of having it kept. SELECTIVE: what is cheap, the norms and the
 // activation (scores of attention are never kept). FULL: all but each layer's input (Chen et al. 2016).
@@ -70,6 +87,7 @@ typedef enum gpt_recompute { GPT_RECOMPUTE_NONE, GPT_RECOMPUTE_SELECTIVE, GPT_RE
 
 typedef struct gpt_model {
     gpt_recompute recompute;                               // before gpt_buffers_open
+    int split;                                             // 1: the halves of backward are apart
     par_result (*use)(void *user, int unit, gpt_use what); // NULL: everything is always there
     void *user;
     gpt_config config;
@@ -112,6 +130,14 @@ static inline void gpt_name(const gpt_tensor *x, char *name, size_t room) { // "
         snprintf(name, room, "%s", gpt_names[x->kind]);
 }
 static int gpt_is_tied(const gpt_config *g) { return !g->llama || g->tied; } // the head is the embedding
+static gpt_part gpt_whole(const gpt_model *m) {
+    const gpt_part all = {0, m->config.n_layer, 1, 1};
+    return all;
+}
+// The head has the embedding's weight where both are in one part; else a weight of its own.
+static int gpt_shares(const gpt_model *m, const gpt_part *part) {
+    return gpt_is_tied(&m->config) && part->embed && part->head;
+}
 
 // ---- parameters -------------------------------------------------------------------------------------------
 
@@ -198,7 +224,7 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
 static void gpt_close(gpt_model *m) { free(m->layers), free(m->tensors); }
 
 // Memory for this rank's parameters (count elements of the context's type) and gradients (count floats).
-static void gpt_place(gpt_model *m, void *data, float *grad) {
+static inline void gpt_place(gpt_model *m, void *data, float *grad) {
     for (int i = 0; i < m->tensor_count; i++) {
         m->tensors[i].p->data = (char *)data + m->tensors[i].at * par_tp_element_bytes(m->tp);
         m->tensors[i].p->grad = grad ? grad + m->tensors[i].at : NULL;
@@ -263,19 +289,25 @@ static inline size_t gpt_whole_count(const gpt_config *g) { // elements of all p
 
 typedef struct gpt_saved { // what a layer keeps for backward
     par_tp_matrix x, norm1, qkv, att, mid, norm2, up, act;
+    par_tp_matrix ddown, dup, dproj, dqkv; // gradients of the products' outputs
     float *stats1, *stats2, *lse;
 } gpt_saved;
+// Where a matrix lies: kept until the input half of backward, until the weight half, from the one to the
+// other, or no longer than a call.
+typedef enum gpt_class { GPT_UNTIL_INPUT, GPT_UNTIL_WEIGHT, GPT_BETWEEN, GPT_SCRATCH, GPT_CLASSES } gpt_class;
 typedef struct gpt_buffers {
-    char *block; // everything below
-    size_t bytes;
-    gpt_saved *layers;
+    char *block[GPT_CLASSES]; // everything below
+    size_t bytes[GPT_CLASSES];
+    char *memory;      // all blocks, where gpt_buffers_open made them
+    gpt_saved *layers; // of the whole model
+    void *in, *out;    // a part's input and output, where it does not begin or end the model
     par_tp_matrix x, last, logits;
     float *stats, *lse;
     par_tp_matrix dx, dy, wide, wider; // backward's scratch
 } gpt_buffers;
 
-// The matrices for R rows, laid out in block, or only counted. Layers and contents change with each call.
-static size_t gpt_buffers_walk(const gpt_model *m, gpt_buffers *b, size_t rows) {
+// The matrices of a part for R rows, laid out in the blocks, or only counted. Contents change with each call.
+static void gpt_buffers_walk(const gpt_model *m, const gpt_part *part, gpt_buffers *b, size_t rows) {
     const gpt_config *g = &m->config;
     const size_t C = (size_t)g->n_embd, N = m->sequence ? rows / (size_t)m->t : rows,
                  e = par_tp_element_bytes(m->tp);
@@ -283,54 +315,85 @@ static size_t gpt_buffers_walk(const gpt_model *m, gpt_buffers *b, size_t rows) 
     const size_t A = m->layers[0].proj.weight.local_cols, D = m->layers[0].down.weight.local_cols;
     const size_t V = m->head.weight.local_rows, heads = (size_t)(g->n_head / m->t);
     const size_t most = PAR__MAX(PAR__MAX(Q, U), C);
-    size_t at = 0;
-#define GPT_TAKE(pointer, type, n)                                                                           \
-    (void)((pointer) = b->block ? (type)(void *)(b->block + at) : NULL, at += ((n) + 63) / 64 * 64)
-#define GPT_KEEP(least, pointer, type, n) /* one for all layers if `least` or more is recomputed */          \
-    if (l && m->recompute >= (least))                                                                        \
-        s->pointer = b->layers[0].pointer;                                                                   \
+    gpt_saved *first = NULL; // of the part's layers
+    size_t *at = b->bytes;
+    memset(b->bytes, 0, sizeof b->bytes);
+#define GPT_TAKE(where, pointer, type, n)                                                                    \
+    (void)((pointer) = b->block[where] ? (type)(void *)(b->block[where] + at[where]) : NULL,                 \
+           at[where] += ((n) + 63) / 64 * 64)
+#define GPT_KEEP(least, where, pointer, type, n) /* once for all layers if `least` or more is recomputed */  \
+    if (m->recompute < (least))                                                                              \
+        GPT_TAKE(where, s->pointer, type, n);                                                                \
+    else if (m->split && (where) == GPT_UNTIL_WEIGHT)                                                        \
+        GPT_TAKE(GPT_BETWEEN, s->pointer, type, n);                                                          \
+    else if (first)                                                                                          \
+        s->pointer = first->pointer;                                                                         \
     else                                                                                                     \
-        GPT_TAKE(s->pointer, type, n)
-    for (int l = 0; l < g->n_layer; l++) {
+        GPT_TAKE(GPT_SCRATCH, s->pointer, type, n)
+    GPT_TAKE(GPT_SCRATCH, b->dx.data, void *, N *C *e);
+    GPT_TAKE(GPT_SCRATCH, b->dy.data, void *, N *C *e);
+    GPT_TAKE(GPT_SCRATCH, b->wide.data, void *, rows *most *e);
+    GPT_TAKE(GPT_SCRATCH, b->wider.data, void *, rows *most *e);
+    for (int l = part->first; l < part->end; l++) {
         gpt_saved *s = &b->layers[l];
-        GPT_TAKE(s->x.data, void *, N *C *e);
-        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, norm1.data, void *, N *C *e);
-        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, stats1, float *, N * 8);
-        GPT_KEEP(GPT_RECOMPUTE_FULL, qkv.data, void *, rows *Q *e);
-        GPT_KEEP(GPT_RECOMPUTE_FULL, att.data, void *, rows *A *e);
-        GPT_KEEP(GPT_RECOMPUTE_FULL, lse, float *, rows *heads * 4);
-        GPT_KEEP(GPT_RECOMPUTE_FULL, mid.data, void *, N *C *e);
-        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, norm2.data, void *, N *C *e);
-        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, stats2, float *, N * 8);
-        GPT_KEEP(GPT_RECOMPUTE_FULL, up.data, void *, rows *U *e);
-        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, act.data, void *, rows *D *e);
+        if (l == part->first && !part->embed)
+            s->x.data = b->in;
+        else
+            GPT_TAKE(GPT_UNTIL_INPUT, s->x.data, void *, N *C *e);
+        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_WEIGHT, norm1.data, void *, N *C *e);
+        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_INPUT, stats1, float *, N * 8);
+        GPT_KEEP(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, qkv.data, void *, rows *Q *e);
+        GPT_KEEP(GPT_RECOMPUTE_FULL, GPT_UNTIL_WEIGHT, att.data, void *, rows *A *e);
+        GPT_KEEP(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, lse, float *, rows *heads * 4);
+        GPT_KEEP(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, mid.data, void *, N *C *e);
+        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_WEIGHT, norm2.data, void *, N *C *e);
+        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_INPUT, stats2, float *, N * 8);
+        GPT_KEEP(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, up.data, void *, rows *U *e);
+        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_WEIGHT, act.data, void *, rows *D *e);
+        if (m->split) {
+            GPT_TAKE(GPT_BETWEEN, s->ddown.data, void *, N *C *e);
+            GPT_TAKE(GPT_BETWEEN, s->dup.data, void *, rows *U *e);
+            GPT_TAKE(GPT_BETWEEN, s->dproj.data, void *, N *C *e);
+            GPT_TAKE(GPT_BETWEEN, s->dqkv.data, void *, rows *Q *e);
+        } else {
+            s->ddown.data = s->dproj.data = b->dy.data;
+            s->dup.data = s->dqkv.data = b->wider.data;
+        }
+        if (!first) first = s;
     }
-    GPT_TAKE(b->x.data, void *, N *C *e);
-    GPT_TAKE(b->last.data, void *, N *C *e);
-    GPT_TAKE(b->stats, float *, N * 8);
-    GPT_TAKE(b->logits.data, void *, rows *V *e);
-    GPT_TAKE(b->lse, float *, rows * 4);
-    GPT_TAKE(b->dx.data, void *, N *C *e);
-    GPT_TAKE(b->dy.data, void *, N *C *e);
-    GPT_TAKE(b->wide.data, void *, rows *most *e);
-    GPT_TAKE(b->wider.data, void *, rows *most *e);
+    if (part->head) {
+        if (part->first < part->end || part->embed)
+            GPT_TAKE(GPT_UNTIL_INPUT, b->x.data, void *, N *C *e);
+        else
+            b->x.data = b->in;
+        GPT_TAKE(GPT_UNTIL_WEIGHT, b->last.data, void *, N *C *e);
+        GPT_TAKE(GPT_UNTIL_INPUT, b->stats, float *, N * 8);
+        GPT_TAKE(GPT_UNTIL_WEIGHT, b->logits.data, void *, rows *V *e);
+        GPT_TAKE(GPT_UNTIL_INPUT, b->lse, float *, rows * 4);
+    }
 #undef GPT_KEEP
 #undef GPT_TAKE
-    return at;
 }
-static int gpt_buffers_open(const gpt_model *m, gpt_buffers *b, size_t rows) { // 0: out of memory
+static inline int gpt_buffers_open(const gpt_model *m, gpt_buffers *b, size_t rows) { // 0: out of memory
+    const gpt_part all = gpt_whole(m);
     void *p = NULL;
+    size_t bytes = 0;
     memset(b, 0, sizeof *b);
     b->layers = (gpt_saved *)calloc((size_t)m->config.n_layer, sizeof *b->layers);
     if (!b->layers) return 0;
-    b->bytes = gpt_buffers_walk(m, b, rows);
-    if (par_cpu()->alloc(par_cpu(), b->bytes, &p)) return 0;
-    b->block = (char *)p;
-    gpt_buffers_walk(m, b, rows);
+    gpt_buffers_walk(m, &all, b, rows);
+    for (int i = 0; i < GPT_CLASSES; i++) bytes += b->bytes[i];
+    if (par_cpu()->alloc(par_cpu(), bytes, &p)) return 0;
+    b->memory = (char *)p;
+    for (int i = 0, at = 0; i < GPT_CLASSES; i++) {
+        b->block[i] = b->memory + (at ? bytes : 0);
+        bytes = at ? bytes + b->bytes[i] : b->bytes[i], at = 1;
+    }
+    gpt_buffers_walk(m, &all, b, rows);
     return 1;
 }
-static void gpt_buffers_close(gpt_buffers *b) {
-    par_cpu()->free(par_cpu(), b->block);
+static inline void gpt_buffers_close(gpt_buffers *b) {
+    if (b->memory) par_cpu()->free(par_cpu(), b->memory);
     free(b->layers);
 }
 
@@ -381,27 +444,50 @@ static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_
     return par_tp_add(tp, next, &s->mid, next);
 }
 
-// Logits of R rows into b->logits, split by vocabulary. A tied embedding stays in use until the head.
-static par_result gpt_forward(gpt_model *m, gpt_buffers *b, const par_tp_tokens *tokens, const int32_t *ids,
-                              const gpt_dropout *drop) {
-    const int layers = m->config.n_layer, tied = gpt_is_tied(&m->config);
-    par_tp_matrix *x = &b->layers[0].x;
-    GPT_TRY(gpt_using(m, 0, GPT_FORWARD_BEGIN));
-    GPT_TRY(par_tp_embedding_forward(m->tp, &m->embedding, tokens, ids, x));
-    GPT_TRY(gpt_drop(m, tokens, drop, -1, 0, x));
-    if (!tied) GPT_TRY(gpt_using(m, 0, GPT_FORWARD_END));
-    for (int l = 0; l < layers; l++) {
-        x = l + 1 < layers ? &b->layers[l + 1].x : &b->x;
+// Of a matrix of tokens that comes from, or goes to, another part.
+static void gpt_tokens_at(const gpt_model *m, par_tp_matrix *x, void *data, size_t rows) {
+    x->data = data, x->rows = m->sequence ? rows / (size_t)m->t : rows, x->cols = (size_t)m->config.n_embd;
+    x->layout = m->sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
+}
+static size_t gpt_tokens_bytes(const gpt_model *m, size_t rows) {
+    return (m->sequence ? rows / (size_t)m->t : rows) * (size_t)m->config.n_embd *
+           par_tp_element_bytes(m->tp);
+}
+// From b->in (or ids) to b->out (or logits of R rows in b->logits, split by vocabulary). A tied embedding stays
+// in use until the head.
+static par_result gpt_part_forward(gpt_model *m, const gpt_part *part, gpt_buffers *b,
+                                   const par_tp_tokens *tokens, const int32_t *ids, const gpt_dropout *drop) {
+    const int layers = m->config.n_layer, tied = gpt_shares(m, part);
+    const size_t rows = par_tp_rows(m->tp, tokens);
+    par_tp_matrix out, *x = part->first < part->end ? &b->layers[part->first].x : part->head ? &b->x : &out;
+    if (!part->head) gpt_tokens_at(m, &out, b->out, rows);
+    if (part->embed) {
+        GPT_TRY(gpt_using(m, 0, GPT_FORWARD_BEGIN));
+        GPT_TRY(par_tp_embedding_forward(m->tp, &m->embedding, tokens, ids, x));
+        GPT_TRY(gpt_drop(m, tokens, drop, -1, 0, x));
+        if (!tied) GPT_TRY(gpt_using(m, 0, GPT_FORWARD_END));
+    } else {
+        gpt_tokens_at(m, x, b->in, rows);
+        if (x == &out) x->data = b->out, memcpy(b->out, b->in, gpt_tokens_bytes(m, rows)); // an empty part
+    }
+    for (int l = part->first; l < part->end; l++) {
+        x = l + 1 < part->end ? &b->layers[l + 1].x : part->head ? &b->x : &out;
         GPT_TRY(gpt_using(m, l + 1, GPT_FORWARD_BEGIN));
         GPT_TRY(gpt_layer_forward(m, &m->layers[l], &b->layers[l], tokens, drop, l, x));
         GPT_TRY(gpt_using(m, l + 1, GPT_FORWARD_END));
     }
+    if (!part->head) return PAR_OK;
     GPT_TRY(gpt_using(m, layers + 1, GPT_FORWARD_BEGIN));
     if (tied) m->head.weight = m->embedding.weight;
     GPT_TRY(par_tp_norm_forward(m->tp, &m->last, x, b->stats, &b->last));
     GPT_TRY(par_tp_linear_forward(m->tp, &m->head, &b->last, NULL, &b->logits));
     if (tied) GPT_TRY(gpt_using(m, 0, GPT_FORWARD_END));
     return gpt_using(m, layers + 1, GPT_FORWARD_END);
+}
+static inline par_result gpt_forward(gpt_model *m, gpt_buffers *b, const par_tp_tokens *tokens,
+                                     const int32_t *ids, const gpt_dropout *drop) {
+    const gpt_part all = gpt_whole(m);
+    return gpt_part_forward(m, &all, b, tokens, ids, drop);
 }
 
 // What was not kept of a layer, as forward left it.
@@ -413,53 +499,100 @@ static par_result gpt_layer_again(const gpt_model *m, const gpt_layer *k, gpt_sa
     GPT_TRY(par_tp_norm_forward(m->tp, &k->norm2, &s->mid, s->stats2, &s->norm2));
     return gpt_activate(m, s);
 }
+// With the halves apart, the one that finds dx.
+static par_result gpt_product_backward(const gpt_model *m, par_tp_linear *l, const par_tp_matrix *dy,
+                                       const par_tp_matrix *x, par_tp_matrix *dx) {
+    return m->split ? par_tp_linear_backward_input(m->tp, l, dy, dx)
+                    : par_tp_linear_backward(m->tp, l, dy, x, dx);
+}
 // dx: gradient of the layer's output, then of its input.
 static par_result gpt_layer_backward(const gpt_model *m, gpt_layer *k, gpt_saved *s, gpt_buffers *b,
                                      const par_tp_tokens *tokens, const gpt_dropout *drop, int l) {
     par_tp *tp = m->tp;
-    par_tp_matrix *dx = &b->dx, *dy = &b->dy, *wide = &b->wide, *wider = &b->wider;
+    par_tp_matrix *dx = &b->dx, *dy = &b->dy, *wide = &b->wide;
     par_tp_attention attention = m->attention;
     attention.dropout = drop ? drop->p : 0;
     const float p = attention.dropout;
-    GPT_TRY(par_tp_dropout(tp, tokens, gpt_site(drop, l, 2), p, dx, dy)); // a copy if nothing is dropped
-    GPT_TRY(par_tp_linear_backward(tp, &k->down, dy, &s->act, wide));
+    GPT_TRY(
+        par_tp_dropout(tp, tokens, gpt_site(drop, l, 2), p, dx, &s->ddown)); // a copy if nothing is dropped
+    GPT_TRY(gpt_product_backward(m, &k->down, &s->ddown, &s->act, wide));
     if (m->config.llama)
-        GPT_TRY(par_tp_swiglu_backward(tp, wide, &s->up, wider));
+        GPT_TRY(par_tp_swiglu_backward(tp, wide, &s->up, &s->dup));
     else
-        GPT_TRY(par_tp_gelu_backward(tp, wide, &s->up, wider));
-    GPT_TRY(par_tp_linear_backward(tp, &k->up, wider, &s->norm2, dy));
+        GPT_TRY(par_tp_gelu_backward(tp, wide, &s->up, &s->dup));
+    GPT_TRY(gpt_product_backward(m, &k->up, &s->dup, &s->norm2, dy));
     GPT_TRY(par_tp_norm_backward(tp, &k->norm2, dy, &s->mid, s->stats2, dy));
     GPT_TRY(par_tp_add(tp, dx, dy, dx)); // the residual
-    GPT_TRY(par_tp_dropout(tp, tokens, gpt_site(drop, l, 1), p, dx, dy));
-    GPT_TRY(par_tp_linear_backward(tp, &k->proj, dy, &s->att, wide));
+    GPT_TRY(par_tp_dropout(tp, tokens, gpt_site(drop, l, 1), p, dx, &s->dproj));
+    GPT_TRY(gpt_product_backward(m, &k->proj, &s->dproj, &s->att, wide));
     GPT_TRY(par_tp_attention_backward(tp, &attention, tokens, gpt_site(drop, l, 0), wide, &s->qkv, &s->att,
-                                      s->lse, wider));
-    GPT_TRY(gpt_turn(m, tokens, 1, wider));
-    GPT_TRY(par_tp_linear_backward(tp, &k->qkv, wider, &s->norm1, dy));
+                                      s->lse, &s->dqkv));
+    GPT_TRY(gpt_turn(m, tokens, 1, &s->dqkv));
+    GPT_TRY(gpt_product_backward(m, &k->qkv, &s->dqkv, &s->norm1, dy));
     GPT_TRY(par_tp_norm_backward(tp, &k->norm1, dy, &s->x, s->stats1, dy));
     return par_tp_add(tp, dx, dy, dx);
 }
+static par_result gpt_layer_weights(const gpt_model *m, gpt_layer *k, const gpt_saved *s) { // the other half
+    GPT_TRY(par_tp_linear_backward_weight(m->tp, &k->down, &s->ddown, &s->act));
+    GPT_TRY(par_tp_linear_backward_weight(m->tp, &k->up, &s->dup, &s->norm2));
+    GPT_TRY(par_tp_linear_backward_weight(m->tp, &k->proj, &s->dproj, &s->att));
+    return par_tp_linear_backward_weight(m->tp, &k->qkv, &s->dqkv, &s->norm1);
+}
 
-// Gradients from b->logits (holding dlogits).
-static par_result gpt_backward(gpt_model *m, gpt_buffers *b, const par_tp_tokens *tokens, const int32_t *ids,
-                               const gpt_dropout *drop) {
-    const int layers = m->config.n_layer, tied = gpt_is_tied(&m->config);
-    GPT_TRY(gpt_using(m, layers + 1, GPT_BACKWARD_BEGIN));
-    if (tied) GPT_TRY(gpt_using(m, 0, GPT_BACKWARD_BEGIN));
-    if (tied) m->head.weight = m->embedding.weight;
-    GPT_TRY(par_tp_linear_backward(m->tp, &m->head, &b->logits, &b->last, &b->dy));
-    GPT_TRY(par_tp_norm_backward(m->tp, &m->last, &b->dy, &b->x, b->stats, &b->dx));
-    GPT_TRY(gpt_using(m, layers + 1, GPT_BACKWARD_END));
-    for (int l = layers - 1; l >= 0; l--) {
-        GPT_TRY(gpt_using(m, l + 1, GPT_BACKWARD_BEGIN));
+// Gradients from b->logits (holding dlogits), or b->in (of the output); to b->out, of the input. With the
+// halves apart, those of products' weights are left to gpt_part_weights.
+static par_result gpt_part_backward(gpt_model *m, const gpt_part *part, gpt_buffers *b,
+                                    const par_tp_tokens *tokens, const int32_t *ids,
+                                    const gpt_dropout *drop) {
+    const int layers = m->config.n_layer, tied = gpt_shares(m, part);
+    const gpt_use begin = m->split ? GPT_INPUT_BEGIN : GPT_BACKWARD_BEGIN,
+                  end = m->split ? GPT_INPUT_END : GPT_BACKWARD_END;
+    const size_t rows = par_tp_rows(m->tp, tokens);
+    if (part->head) {
+        GPT_TRY(gpt_using(m, layers + 1, begin));
+        if (tied) GPT_TRY(gpt_using(m, 0, begin));
+        if (tied) m->head.weight = m->embedding.weight;
+        GPT_TRY(gpt_product_backward(m, &m->head, &b->logits, &b->last, &b->dy));
+        GPT_TRY(par_tp_norm_backward(m->tp, &m->last, &b->dy, &b->x, b->stats, &b->dx));
+        GPT_TRY(gpt_using(m, layers + 1, end));
+    } else {
+        gpt_tokens_at(m, &b->dx, b->dx.data, rows);
+        memcpy(b->dx.data, b->in, gpt_tokens_bytes(m, rows));
+    }
+    for (int l = part->end - 1; l >= part->first; l--) {
+        GPT_TRY(gpt_using(m, l + 1, begin));
         GPT_TRY(gpt_layer_again(m, &m->layers[l], &b->layers[l], b, tokens, drop, l));
         GPT_TRY(gpt_layer_backward(m, &m->layers[l], &b->layers[l], b, tokens, drop, l));
-        GPT_TRY(gpt_using(m, l + 1, GPT_BACKWARD_END));
+        GPT_TRY(gpt_using(m, l + 1, end));
     }
-    if (!tied) GPT_TRY(gpt_using(m, 0, GPT_BACKWARD_BEGIN));
+    if (!part->embed) return memcpy(b->out, b->dx.data, gpt_tokens_bytes(m, rows)), PAR_OK;
+    if (!tied) GPT_TRY(gpt_using(m, 0, begin));
     GPT_TRY(gpt_drop(m, tokens, drop, -1, 0, &b->dx));
     GPT_TRY(par_tp_embedding_backward(m->tp, &m->embedding, tokens, ids, &b->dx));
-    return gpt_using(m, 0, GPT_BACKWARD_END);
+    return gpt_using(m, 0, end);
+}
+static inline par_result gpt_part_weights(gpt_model *m, const gpt_part *part, gpt_buffers *b) {
+    const int layers = m->config.n_layer, tied = gpt_shares(m, part);
+    if (part->head) {
+        GPT_TRY(gpt_using(m, layers + 1, GPT_WEIGHT_BEGIN));
+        if (tied) GPT_TRY(gpt_using(m, 0, GPT_WEIGHT_BEGIN));
+        if (tied) m->head.weight = m->embedding.weight;
+        GPT_TRY(par_tp_linear_backward_weight(m->tp, &m->head, &b->logits, &b->last));
+        GPT_TRY(gpt_using(m, layers + 1, GPT_WEIGHT_END));
+    }
+    for (int l = part->end - 1; l >= part->first; l--) {
+        GPT_TRY(gpt_using(m, l + 1, GPT_WEIGHT_BEGIN));
+        GPT_TRY(gpt_layer_weights(m, &m->layers[l], &b->layers[l]));
+        GPT_TRY(gpt_using(m, l + 1, GPT_WEIGHT_END));
+    }
+    if (!part->embed) return PAR_OK;
+    if (!tied) GPT_TRY(gpt_using(m, 0, GPT_WEIGHT_BEGIN));
+    return gpt_using(m, 0, GPT_WEIGHT_END);
+}
+static inline par_result gpt_backward(gpt_model *m, gpt_buffers *b, const par_tp_tokens *tokens,
+                                      const int32_t *ids, const gpt_dropout *drop) {
+    const gpt_part all = gpt_whole(m);
+    return gpt_part_backward(m, &all, b, tokens, ids, drop);
 }
 
 // ---- AdamW ------------------------------------------------------------------------------------------------
