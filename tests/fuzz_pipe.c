@@ -24,7 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (par_pipe_verify(&s, PAR_PIPE_LANES, memory)) abort();
         if (par_pipe_simulate(&s, PAR_PIPE_LANES, &t)) abort();
         par_pipe_timeline_close(&t);
-        if (par_pipe_forwards(&s, 0, &forwards) || par_pipe_verify(&forwards, PAR_PIPE_LANES, memory)) abort();
+        if (par_pipe_forwards(&s, 0, &forwards) || par_pipe_verify(&forwards, PAR_PIPE_LANES, memory))
+            abort();
         par_pipe_schedule_close(&forwards);
     }
     par_pipe_schedule_close(&s);

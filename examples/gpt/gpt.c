@@ -6,8 +6,8 @@
 // Ranks are a grid pp x dp x cp x tp: layers are split over tp, sequences over cp, batches over dp; runs of
 // layers are a pipeline's stages on pp; parameters, gradients and optimizer states are whole or sharded over
 // dp x cp, as --zero says. Each step draws batch_size x gradient_accumulation_steps sequences by their global
-// number; a dp x cp rank works on its share of them, in microbatches, in the order of a par_pipe.h schedule; a
-// layer's gradients are summed while the layer before it computes.
+// number; a dp x cp rank works on its share of them, in microbatches, in the order of a par_pipe.h schedule;
+// a layer's gradients are summed while the layer before it computes.
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include "par_pipe.h"
@@ -34,8 +34,7 @@ typedef struct trainer {
     dataset data;
     par_comm *world, *tp_comm, *cp_comm, *data_comm; // data_comm: dp x cp, over which gradients are summed
     par_comm *pp_comm, *model_comm; // stages; all ranks with a part of one copy of the model: pp x tp
-    par_comm *
-        tied_comm; // the first and the last stage, where they share the embedding; NULL: they do not, or on one rank
+    par_comm *tied_comm; // the first and the last stage, if they share the embedding and are two ranks
     par_mesh *mesh;
     par_tp *tp;
     gpt_model model;
@@ -101,8 +100,8 @@ static void point_at(trainer *t, par_tp_parameter *p, int index, int grads) {
     p->data = par_zero_data(t->zero, index), p->grad = grads ? par_zero_grad(t->zero, index) : NULL;
 }
 // Of a unit that is about to be used, or has been. With the halves of backward apart a microbatch counts as
-// done after the second; the first adds to gradients that are whole all the time. The last gradients of what is
-// tied wait for the other stage's.
+// done after the second; the first adds to gradients that are whole all the time. The last gradients of what
+// is tied wait for the other stage's.
 static par_result use_unit(void *user, int unit, gpt_use what) {
     trainer *t = (trainer *)user;
     const gpt_config *g = &t->o.model;
@@ -507,9 +506,9 @@ static const char *start(trainer *t) {
     return NULL;
 }
 
-// The weights, whole on rank 0 (the caller frees them); elsewhere NULL. Collective. Every rank of a copy of the
-// model puts its parts in place, the rest is 0: the largest, as integers, of all ranks' are the bits of all
-// parts.
+// The weights, whole on rank 0 (the caller frees them); elsewhere NULL. Collective. Every rank of a copy of
+// the model puts its parts in place, the rest is 0: the largest, as integers, of all ranks' are the bits of
+// all parts.
 static float *gather_whole(trainer *t) {
     const size_t n = t->model.whole_count;
     float *local = (float *)calloc(t->model.count + 1, sizeof *local),

@@ -453,8 +453,8 @@ static size_t gpt_tokens_bytes(const gpt_model *m, size_t rows) {
     return (m->sequence ? rows / (size_t)m->t : rows) * (size_t)m->config.n_embd *
            par_tp_element_bytes(m->tp);
 }
-// From b->in (or ids) to b->out (or logits of R rows in b->logits, split by vocabulary). A tied embedding stays
-// in use until the head.
+// From b->in (or ids) to b->out (or logits of R rows in b->logits, split by vocabulary). A tied embedding
+// stays in use until the head.
 static par_result gpt_part_forward(gpt_model *m, const gpt_part *part, gpt_buffers *b,
                                    const par_tp_tokens *tokens, const int32_t *ids, const gpt_dropout *drop) {
     const int layers = m->config.n_layer, tied = gpt_shares(m, part);
