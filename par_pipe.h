@@ -158,6 +158,7 @@ typedef struct par_pipe_stage { // what the largest microbatch costs on one stag
     double fbw;                 // seconds of an F and a BW (or B) that overlap; 0: one after the other
     size_t input_bytes;         // of x, that come from the stage before
     size_t b_bytes, w_bytes, g_bytes, c_bytes; // see MODEL
+    double latency, byte_seconds; // of the edge from the stage before, both ways; 0: as in the desc
 } par_pipe_stage;
 
 typedef enum par_pipe_recompute { PAR_PIPE_KEEP, PAR_PIPE_FUSED, PAR_PIPE_EARLY } par_pipe_recompute;
@@ -521,6 +522,19 @@ static size_t par__pipe_message_bytes(const par_pipe_schedule *s, int stage, int
     const size_t all = par__pipe_slot_bytes(s, stage);
     return s->desc.row_counts ? all / (size_t)s->desc.rows * (size_t)par__pipe_rows(s, microbatch) : all;
 }
+// What the edge before a stage takes: for a message, and for a byte of it.
+static double par__pipe_latency(const par_pipe_schedule *s, int stage) {
+    const par_pipe_stage *c = par__pipe_stage_of(s, stage);
+    return c->latency > 0 ? c->latency : s->desc.latency;
+}
+static double par__pipe_byte_seconds(const par_pipe_schedule *s, int stage) {
+    const par_pipe_stage *c = par__pipe_stage_of(s, stage);
+    return c->byte_seconds > 0 ? c->byte_seconds : s->desc.byte_seconds;
+}
+static double par__pipe_hop(const par_pipe_schedule *s, int stage, int microbatch) {
+    return par__pipe_latency(s, stage) +
+           par__pipe_byte_seconds(s, stage) * (double)par__pipe_message_bytes(s, stage, microbatch);
+}
 static int par__pipe_recomputed(const par_pipe_schedule *s, int microbatch) {
     const int n = s->desc.recompute_count ? s->desc.recompute_count : s->desc.microbatches;
     return s->desc.recompute != PAR_PIPE_KEEP && !s->forward_only && microbatch % s->desc.microbatches < n;
@@ -770,9 +784,6 @@ typedef struct par__pipe_squeeze {
     uint64_t seed;
 } par__pipe_squeeze;
 
-static double par__pipe_hop(const par_pipe_schedule *s, int stage, int microbatch) { // of stage's input
-    return s->desc.latency + s->desc.byte_seconds * (double)par__pipe_message_bytes(s, stage, microbatch);
-}
 static long long
 par__pipe_holds(const par_pipe_schedule *s,
                 par_pipe_action a) { // more, or less, after it; microbatches where no bytes are given
@@ -1469,9 +1480,10 @@ static double par__pipe_transfer(par__pipe_walk *w, int back, int stage, int mic
     const int to = back ? stage - 1 : stage + 1;
     const size_t at = par__pipe_at(s, to, microbatch);
     double *lane = &w->free_lane[back][par__pipe_lane(s, stage, microbatch)];
-    const double bytes = (double)par__pipe_message_bytes(s, back ? stage : to, microbatch);
-    *lane = PAR__MAX(*lane, t) + s->desc.byte_seconds * bytes;
-    return w->in[back][at] = *lane + s->desc.latency;
+    const int edge = back ? stage : to; // before this stage
+    const double bytes = (double)par__pipe_message_bytes(s, edge, microbatch);
+    *lane = PAR__MAX(*lane, t) + par__pipe_byte_seconds(s, edge) * bytes;
+    return w->in[back][at] = *lane + par__pipe_latency(s, edge);
 }
 static void par__pipe_did(par__pipe_walk *w, size_t i, double start, double end) {
     w->start[i] = start, w->end[i] = end, w->turn[i] = w->turns++;
@@ -2238,7 +2250,8 @@ static par_result par__pipe_check_desc(par_pipe_schedule *s) {
                               "unshard is 0 to 64, reduce 0 to 2; counts and times are not negative");
     for (int i = 0; i < d->stage_count && d->stages; i++) {
         const par_pipe_stage *c = &d->stages[i];
-        if (!(c->f >= 0 && c->b >= 0 && c->w >= 0 && c->r >= 0 && c->fbw >= 0 && c->f + c->b + c->w < 1e30))
+        if (!(c->f >= 0 && c->b >= 0 && c->w >= 0 && c->r >= 0 && c->fbw >= 0 && c->latency >= 0 &&
+              c->byte_seconds >= 0 && c->f + c->b + c->w + c->latency + c->byte_seconds < 1e30))
             return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage %d: times must be finite and not negative", i);
         if (d->row_counts && c->input_bytes % (size_t)d->rows)
             return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage %d: input_bytes is no multiple of rows", i);
@@ -2334,7 +2347,8 @@ par_result par_pipe_forwards(const par_pipe_schedule *s, int microbatches, par_p
     par_result result = par__pipe_copy_desc(out);
     out->forward_only = 1;
     const int most = microbatches ? PAR__MIN(microbatches, s->microbatches) : s->microbatches;
-    if (s->ways == 1) out->microbatches = most;
+    if (s->ways == 2 && most <= (s->microbatches + 1) / 2) out->ways = 1; // all go the first way
+    if (out->ways == 1) out->microbatches = most;
     out->rank_of = (int *)PAR_MALLOC(places * sizeof(int));
     if (result || !out->rank_of || !par__pipe_build_open(&b, out))
         return par__pipe_fail(out, PAR_ERR_MEMORY, "out of memory");
@@ -2691,6 +2705,8 @@ static int par__pipe_case_of(const par_pipe_schedule *s, par__pipe_case *x) { //
         if (fabs(c[i].f - c->f) > 1e-12 * c->f || fabs(c[i].b - c->b) > 1e-12 * c->b ||
             fabs(c[i].w - c->w) > 1e-12 * c->w)
             return 0;
+    for (int i = 0; i < s->desc.stage_count; i++)
+        if (c[i].latency > 0 || c[i].byte_seconds > 0) return 0;
     if (s->desc.row_counts || s->desc.byte_seconds > 0 || s->forward_only) return 0;
     // Recomputing is a part of each backward; done before the gradient is there, it is not on the way back.
     if (s->desc.recompute == PAR_PIPE_EARLY || (s->desc.recompute && s->desc.recompute_count)) return 0;

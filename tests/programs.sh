@@ -132,16 +132,16 @@ stages() { # the same losses over 20 steps on pipelines, whatever their schedule
     }
     for arch in gpt2 llama; do
         losses --arch $arch >"$work/a" || return 1
-        for s in naive gpipe 1f1b interleaved_1f1b looped_bfs zb_h1 zb_h2 zb_v v_half v_min dualpipev auto; do same --arch $arch --ranks 2 --pp 2 --schedule $s || return 1; done
+        for s in naive gpipe 1f1b interleaved_1f1b looped_bfs zb_h1 zb_h2 zb_v v_half v_min dualpipe dualpipev auto; do same --arch $arch --ranks 2 --pp 2 --schedule $s || return 1; done
         same --arch $arch --ranks 4 --pp 2 --schedule 1f1b --zero 3 && same --arch $arch --ranks 4 --pp 2 --schedule zb_v --zero 2 &&
         same --arch $arch --ranks 4 --pp 2 --schedule dualpipev --zero 1 --recompute full && same --arch $arch --ranks 4 --pp 2 --schedule zb_h1 --zero 3 --recompute selective &&
-        same --arch $arch --ranks 8 --pp 2 --cp 2 --tp 2 --sp --schedule zb_v --zero 2 && same --arch $arch --ranks 8 --pp 2 --tp 2 --zero 3 &&
+        same --arch $arch --ranks 8 --pp 2 --cp 2 --tp 2 --sp --schedule zb_v --zero 2 && same --arch $arch --ranks 8 --pp 2 --tp 2 --zero 3 && same --arch $arch --ranks 8 --pp 4 --tp 2 --schedule dualpipe --zero 2 &&
         same --arch $arch --ranks 5 --pp 5 && same --arch $arch --ranks 4 --pp 4 --schedule interleaved_1f1b --chunks 3 || return 1
     done
     build/bench_pipe --schedule zb_v --ranks 2 --microbatches 8 --simulate --csv "$work/t.csv" >/dev/null &&
     same --arch llama --ranks 2 --pp 2 --schedule "$work/t.csv" && fails 1 "microbatches" $gpt $small --gradient_accumulation_steps 4 --ranks 2 --pp 2 --schedule "$work/t.csv" &&
     $gpt $small --json=0 --ranks 2 --pp 2 --schedule zb_h1 --plan >"$work/out" 2>/dev/null && [ "$(grep -c '^rank [01]' "$work/out")" = 4 ] && grep -q "as it ran" "$work/out" &&
-    fails 1 "no such schedule" $gpt $small --schedule nonsense && fails 1 "take dualpipev" $gpt $small --pp 2 --schedule dualpipe &&
+    fails 1 "no such schedule" $gpt $small --schedule nonsense && fails 1 "even pp" $gpt $small --pp 3 --schedule dualpipe &&
     fails 1 "whole backwards" $gpt $small --canonical 4 --pp 2 --schedule zb_h1 && fails 1 "take --arch llama" $gpt $small --canonical 4 --pp 2 && fails 1 "pp x tp x cp" $gpt $small --ranks 3 --pp 2
 }
 staged_canonical() { # the same bits with and without stages; any pipeline goes on from any other

@@ -204,6 +204,13 @@ static void simulator(par_comm *w) {
     CHECK(w, close_to(t.makespan, 4 * 3 + 6 * 1.25, 1e-12));
     CHECK(w, close_to(t.ranks[1].warmup, 2.25, 1e-12) && close_to(t.ranks[1].communication, 1.25, 1e-12));
     par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+    // the same with edges that differ: .25 + 1, then 2 + 8 * .5, then .25 + 1, twice each
+    stages[2] = stage_of(1, 1, 1), stages[2].latency = 2, stages[2].byte_seconds = .5;
+    d.stage_count = 4;
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    CHECK(w,
+          close_to(t.makespan, 4 * 3 + 2 * (1.25 + 6 + 1.25), 1e-12) && isnan(par_pipe_theory_bubble(&s, 0)));
+    par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
     // two messages on one lane follow each other: 8 bytes of .5 s, made at 1 and 2, come at 5 and 9
     d = desc_of("gpipe", 2, 2, 0, stages), d.byte_seconds = .5;
     CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));

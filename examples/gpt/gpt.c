@@ -34,6 +34,9 @@ typedef struct trainer {
     dataset data;
     par_comm *world, *tp_comm, *cp_comm, *data_comm; // data_comm: dp x cp, over which gradients are summed
     par_comm *pp_comm, *model_comm; // stages; all ranks with a part of one copy of the model: pp x tp
+    // What zero shares out over, and the ranks with other parameters: data_comm and model_comm, but for
+    // dualpipe, where ranks r and pp - 1 - r have the same stages, and half of the microbatches each.
+    par_comm *zero_comm, *others_comm;
     par_comm *tied_comm; // the first and the last stage, if they share the embedding and are two ranks
     par_mesh *mesh;
     par_tp *tp;
@@ -367,8 +370,7 @@ static const char *check_settings(settings *o) {
         return "there is no such schedule (build/bench_pipe --all shows them; or a FILE.csv)";
     if (!strcmp(o->schedule, "pipedream_2bw"))
         return "pipedream_2bw updates beside the pipeline: not in this trainer";
-    if (!strcmp(o->schedule, "dualpipe"))
-        return "dualpipe has each stage on two ranks: not in this trainer; take dualpipev";
+    if (!strcmp(o->schedule, "dualpipe") && o->pp % 2) return "dualpipe needs an even pp";
     if (o->canonical && (split || csv))
         return "canonical needs a schedule with whole backwards (1f1b, gpipe ...)";
     if (g->n_head % o->tp) return "n_head must be a multiple of tp";
@@ -549,7 +551,9 @@ static par_result save(trainer *t, int last) {
 static int is_here(const trainer *t, int unit) {
     for (int i = 0; i < t->schedule.stages; i++) {
         const gpt_part *p = &t->parts[i];
-        if (par_pipe_rank_of(&t->schedule, i, 0) != par_rank(t->pp_comm)) continue;
+        if (par_pipe_rank_of(&t->schedule, i, 0) != par_rank(t->pp_comm) &&
+            par_pipe_rank_of(&t->schedule, i, t->microbatches - 1) != par_rank(t->pp_comm))
+            continue;
         if (unit == 0 ? p->embed : unit > t->o.model.n_layer ? p->head : unit > p->first && unit <= p->end)
             return 1;
     }
@@ -583,9 +587,9 @@ static par_result open_zero(trainer *t) {
     const gpt_config *g = &o->model;
     par_zero_desc d;
     memset(&d, 0, sizeof d);
-    d.comm = t->data_comm, d.others = o->tp * o->pp > 1 ? t->model_comm : NULL;
+    d.comm = t->zero_comm, d.others = t->others_comm;
     d.accumulate = accumulates(t);
-    d.stage = o->zero, d.central = o->central, d.micro_steps = t->microbatches,
+    d.stage = o->zero, d.central = o->central, d.micro_steps = t->microbatches / t->schedule.ways,
     d.canonical_shards = o->canonical;
     d.whole_units = gpt_is_tied(g) ? 3 : 2, d.clip = (float)o->grad_clip, d.seed = (uint64_t)o->seed;
     d.param_dtype = par_tp_type(t->tp);
@@ -669,11 +673,16 @@ static par_result schedule_of(trainer *t, par_pipe_desc *d, par_pipe_schedule *s
                              ? par_pipe_load(name, d, s)
                              : par_pipe_schedule_open(d, s);
     if (r) return par_fail(t->world, r, "%s", s->why);
-    if (s->ranks != t->o.pp || s->microbatches != t->microbatches || s->ways > 1)
+    if (s->ranks != t->o.pp || s->microbatches != t->microbatches)
         return par_fail(
             t->world, PAR_ERR_ARGUMENT,
-            "%s has %d ranks and %d microbatches%s; pp is %d, and each rank of dp has %d microbatches", name,
-            s->ranks, s->microbatches, s->ways > 1 ? ", and each stage twice" : "", t->o.pp, t->microbatches);
+            "%s has %d ranks and %d microbatches; pp is %d, and each rank of dp has %d microbatches", name,
+            s->ranks, s->microbatches, t->o.pp, t->microbatches);
+    for (int i = 0; s->ways == 2 && i < s->stages; i++)
+        if (s->rank_of[i] + s->rank_of[s->stages + i] != s->ranks - 1)
+            return par_fail(t->world, PAR_ERR_ARGUMENT,
+                            "%s has stage %d on ranks %d and %d: this trainer wants r and pp - 1 - r", name,
+                            i, s->rank_of[i], s->rank_of[s->stages + i]);
     return PAR_OK;
 }
 // The table is made twice: how many stages it has decides what each costs.
@@ -696,8 +705,18 @@ static par_result open_schedule(trainer *t) {
     if (!r) r = schedule_of(t, &d, &t->schedule);
     free(costs);
     if (r) return r;
+    const int pp = t->o.pp, me = par_rank(t->pp_comm), pair = PAR__MIN(me, pp - 1 - me);
+    t->zero_comm = t->data_comm, t->others_comm = t->o.tp * pp > 1 ? t->model_comm : NULL;
+    if (t->schedule.ways == 2) {
+        if (t->microbatches % 2)
+            return par_fail(t->world, PAR_ERR_ARGUMENT,
+                            "dualpipe sends half of the microbatches each way: %d is odd", t->microbatches);
+        GPT_TRY(
+            par_split(t->world, pair * t->o.tp + par_rank(t->tp_comm), par_rank(t->world), &t->zero_comm));
+        GPT_TRY(par_split(t->model_comm, me == pair, par_rank(t->model_comm), &t->others_comm));
+        return PAR_OK; // the first and the last stage are on the same ranks
+    }
     const int ends[2] = {par_pipe_rank_of(&t->schedule, 0, 0), par_pipe_rank_of(&t->schedule, stages - 1, 0)};
-    const int me = par_rank(t->pp_comm);
     if (ties(t) && ends[0] != ends[1])
         GPT_TRY(par_split(t->pp_comm, me == ends[0] || me == ends[1] ? 0 : -1, me, &t->tied_comm));
     return PAR_OK;
@@ -766,10 +785,12 @@ static const char *set_up(trainer *t) { // on every rank; NULL or what is wrong
 
 static void tear_down(trainer *t) { // what set_up made, as far as it came
     need(t->world, par_pipe_close(t->sampler)), need(t->world, par_pipe_close(t->pipe));
-    par_pipe_schedule_close(&t->one), par_pipe_schedule_close(&t->schedule);
     if (t->scratch) par_cpu()->free(par_cpu(), t->scratch);
     if (t->tied_comm) need(t->world, par_close(t->tied_comm));
     if (t->zero) need(t->world, par_zero_close(t->zero));
+    if (t->schedule.ways == 2 && t->others_comm && t->others_comm != t->model_comm)
+        need(t->world, par_close(t->others_comm)), need(t->world, par_close(t->zero_comm));
+    par_pipe_schedule_close(&t->one), par_pipe_schedule_close(&t->schedule);
     if (t->tp) need(t->world, par_tp_close(t->tp));
     if (t->mesh) need(t->world, par_mesh_close(t->mesh));
     gpt_buffers_close(&t->buffers);
