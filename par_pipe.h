@@ -103,9 +103,10 @@ MODEL
         w    kept for the weights from F (or R) until W ends
         g    found by B for W     from B until W ends; not for a whole BW
         c    kept to recompute    from F until B ends
+    A forward that will be recomputed, or is for evaluation, has b and w for as long as it takes.
     Live bytes depend on the order of a rank's own actions alone, never on when messages come.
     Errors of a schedule: its member `why`. Of the executor: par_last_error(exec.comm).
-    A schedule may be used by many executors and threads at once; an executor belongs to one rank.
+    An executor belongs to one rank; so does a schedule, where ranks are threads (its `why` is written).
 
 LIMITS
     Up to 65536 stages and 2^31 actions. dualpipe needs an even number of ranks.
@@ -143,10 +144,11 @@ typedef enum par_pipe_kind {
 } par_pipe_kind;
 const char *par_pipe_kind_name(par_pipe_kind kind); // "F", "B", "I", ...
 
+// pair = 1: belongs together with the next of the list, as an F and a backward that overlap, or an R that
+// waits for the gradient and its backward.
 typedef struct par_pipe_action {
     uint8_t kind; // par_pipe_kind
-    uint8_t
-        pair; // 1: belongs together with the next of the list: F and backward that overlap, R and backward
+    uint8_t pair;
     int32_t stage, microbatch;
 } par_pipe_action;
 
@@ -178,7 +180,8 @@ typedef struct par_pipe_desc {
     int stage_count;
     double latency;      // seconds of a hop
     double byte_seconds; // seconds of a byte more, on each lane
-    size_t memory; // most bytes of b, w, g, c on a rank, for "auto", "v_half" and "v_min"; 0: what each has
+    size_t
+        memory; // most bytes of b, w, g on a rank, for "auto" (0: any), "v_half" and "v_min" (0: what it has)
     par_pipe_recompute recompute; // FUSED: once the gradient is there; EARLY: while waiting for it
     int recompute_count;          // of the first so many microbatches; 0: all
     int reduce;            // REDUCE_GRAD of a stage: 0: never, 1: after its last microbatch, 2: after each
@@ -209,8 +212,7 @@ typedef struct par_pipe_desc {
     X("v_min", v_min, v_finish, 2, VEE, 1, vmin_bubble, no_peak, "Qi et al. 2024b: a third of it")           \
     X("dualpipe", dualpipe, nothing, 2, BOTH_WAYS, 1, dual_bubble, no_peak,                                  \
       "DeepSeek-V3 2024: from both ends")                                                                    \
-    X("dualpipev", dualpipev, nothing, 2, VEE, 1, dualv_bubble, no_peak,                                     \
-      "the same, cut in half: Sea AI Lab 2025")                                                              \
+    X("dualpipev", dualpipev, nothing, 2, VEE, 1, dualv_bubble, no_peak, "the same, cut in half (Qi 2025)")  \
     X("auto", auto, auto_finish, 1, LOOP, 1, no_bubble, no_peak,                                             \
       "searched, for the stages' costs and desc.memory")
 
@@ -240,7 +242,7 @@ void par_pipe_schedule_close(par_pipe_schedule *s);
 // The forwards of the first `microbatches` of s alone (0: all), in their order. For evaluation.
 par_result par_pipe_forwards(const par_pipe_schedule *s, int microbatches, par_pipe_schedule *out);
 int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch);
-int par_pipe_schedules_split(const char *name); // 1: it has B and W apart; 0: BW; -1: no such
+int par_pipe_schedule_split(const char *name); // 1: it has B and W apart; 0: BW; -1: no such
 
 // Tables of torch.distributed.pipelining: a row for each rank; cells such as 0F1, 2B0, 1SEND_F3,
 // (0F7;7B3)OVERLAP_F_B, or nothing. Without sends and receives in the text, they are put in; without
@@ -328,9 +330,8 @@ typedef struct par_pipe_work { // one action, for the user's function
     void *y;         // F writes its output here; NULL for the last stage
     const void *dy;  // gradient of the output for BW, B, W; NULL for the last stage
     void *dx;        // BW and B write the gradient of the input here; NULL for the first stage
-    void *b, *w, *g,
-        *c;       // the memory of this microbatch that the desc asked for; what F wrote, B finds. NULL:
-                  // not now (a recomputed F has no b and w; evaluation has all for the time of F)
+    // The memory of this microbatch that the desc asked for: what F wrote, B finds. NULL: not now.
+    void *b, *w, *g, *c;
     double *loss; // F of the last stage writes the microbatch's loss here; NULL elsewhere
 } par_pipe_work;
 typedef par_result (*par_pipe_fn)(void *user, const par_pipe_work *work);
@@ -1409,7 +1410,7 @@ const char *par_pipe_schedule_name(int i) {
 const char *par_pipe_schedule_source(int i) {
     return i >= 0 && i < PAR__PIPE_ROWS ? par__pipe_rows_of[i].source : NULL;
 }
-int par_pipe_schedules_split(const char *name) {
+int par_pipe_schedule_split(const char *name) {
     const par__pipe_row *row = par__pipe_row_of(name);
     return row ? row->split : -1;
 }
@@ -2756,7 +2757,7 @@ void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int 
         fputc('\n', file);
     }
     fprintf(file, "digits: forward of microbatch 0, 1 ...; a, b ...: backward%s%s; .: idle\n",
-            par_pipe_schedules_split(s->desc.schedule) == 1 ? "; A, B ...: gradients of weights" : "",
+            par_pipe_schedule_split(s->desc.schedule) == 1 ? "; A, B ...: gradients of weights" : "",
             s->desc.recompute ? "; ~: recomputed" : "");
 }
 static const char *par__pipe_colour(int kind) {
@@ -3203,7 +3204,7 @@ size_t par_pipe_allocated(const par_pipe *pipe) { return pipe->allocated; }
 
 // >>pipe_measure --------------------------------------------------------------------------------------------
 
-// Clocks begin to count when the ranks leave a barrier together... what they say is made the same that way.
+// Ranks of several nodes have clocks of their own: what they say when a barrier ends is taken for one moment.
 par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t) {
     par_pipe_schedule *s = pipe->s;
     par_comm *comm = pipe->exec.comm;

@@ -18,7 +18,7 @@
 
 typedef struct settings {
     const char *schedule, *recompute, *svg, *perfetto, *csv, *load;
-    int stages, microbatches, chunks, ranks, batches, simulate, json, all, steps;
+    int stages, microbatches, chunks, ranks, batches, simulate, json, all, steps, recompute_count;
     double f_us, b_us, w_us, r_us, comm_us;
     size_t message, b_bytes, w_bytes, memory;
 } settings;
@@ -103,6 +103,7 @@ static int open_schedule(const bench *b, const char *name, par_pipe_schedule *s)
     d.recompute = !strcmp(o->recompute, "fused")   ? PAR_PIPE_FUSED
                   : !strcmp(o->recompute, "early") ? PAR_PIPE_EARLY
                                                    : PAR_PIPE_KEEP;
+    d.recompute_count = o->recompute_count;
     return (o->load ? par_pipe_load(o->load, &d, s) : par_pipe_schedule_open(&d, s)) == PAR_OK;
 }
 static int by_makespan(const void *a, const void *b) {
@@ -309,6 +310,8 @@ int main(int argc, char **argv) {
          "bytes of activations that auto, v_half and v_min may hold; 0: any"},
         {"--recompute", OPTION_TEXT, &o->recompute,
          "none, fused (once the gradient is there) or early (before)"},
+        {"--recompute_count", OPTION_INT, &o->recompute_count,
+         "of the first so many microbatches; 0: of all"},
         {"--simulate", OPTION_FLAG, &o->simulate, "do not run it"},
         {"--steps", OPTION_INT, &o->steps, "to measure; the shortest counts"},
         {"--svg", OPTION_TEXT, &o->svg, "file for a picture"},

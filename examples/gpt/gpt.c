@@ -82,7 +82,7 @@ static void need(par_comm *world, par_result r) {
 static int ties(const trainer *t) { return gpt_is_tied(&t->o.model) && t->schedule.stages > 1; }
 // Where gradients are summed after each microbatch they must be all there then; here they come later.
 static int accumulates(const trainer *t) {
-    return t->o.zero >= 2 && (ties(t) || par_pipe_schedules_split(t->schedule.desc.schedule) != 0);
+    return t->o.zero >= 2 && (ties(t) || par_pipe_schedule_split(t->schedule.desc.schedule) != 0);
 }
 static size_t parameters_of(trainer *t, int unit, par_tp_parameter **parts) {
     const gpt_config *g = &t->o.model;
@@ -364,7 +364,7 @@ static const char *check_settings(settings *o) {
     if (o->tp < 1 || o->cp < 1 || o->pp < 1 || o->tp > 1024 || o->cp > 1024 || o->pp > 1024)
         return "pp, tp and cp must be 1 or more";
     const int csv = strlen(o->schedule) > 4 && !strcmp(o->schedule + strlen(o->schedule) - 4, ".csv");
-    const int split = par_pipe_schedules_split(o->schedule);
+    const int split = par_pipe_schedule_split(o->schedule);
     if (o->chunks < 0) return "chunks must not be negative";
     if (!csv && split < 0)
         return "there is no such schedule (build/bench_pipe --all shows them; or a FILE.csv)";
@@ -696,7 +696,7 @@ static par_result open_schedule(trainer *t) {
     t->buffers.layers = (gpt_saved *)calloc((size_t)t->o.model.n_layer, sizeof *t->buffers.layers);
     if (!t->buffers.layers) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory");
     GPT_TRY(schedule_of(t, &d, &t->schedule));
-    const int stages = t->schedule.stages, split = par_pipe_schedules_split(t->schedule.desc.schedule) != 0;
+    const int stages = t->schedule.stages, split = par_pipe_schedule_split(t->schedule.desc.schedule) != 0;
     par_pipe_schedule_close(&t->schedule);
     par_pipe_stage *costs = (par_pipe_stage *)calloc((size_t)stages, sizeof *costs);
     if (!costs) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for %d stages", stages);
