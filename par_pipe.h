@@ -205,7 +205,7 @@ typedef struct par_pipe_desc {
       "Narayanan et al. 2021, Megatron-LM")                                                                  \
     X("looped_bfs", looped_bfs, nothing, 0, LOOP, 0, bfs_bubble, all_peak,                                   \
       "Lamy-Poirier 2023: breadth first")                                                                    \
-    X("zb_h1", zb_h1, nothing, 1, LOOP, 1, h1_bubble, h1_peak, "Qi et al. 2024: memory of 1F1B")             \
+    X("zb_h1", zb_h1, nothing, 1, LOOP, 1, h1_bubble, 1f1b_peak, "Qi et al. 2024: memory of 1F1B")           \
     X("zb_h2", zb_h2, nothing, 1, LOOP, 1, h2_bubble, h2_peak, "Qi et al. 2024: twice that memory")          \
     X("zb_v", zb_v, nothing, 2, VEE, 1, zbv_bubble, no_peak, "Qi et al. 2024: memory of 1F1B")               \
     X("v_half", v_half, v_finish, 2, VEE, 1, vhalf_bubble, no_peak, "Qi et al. 2024b: half of that memory")  \
@@ -361,9 +361,8 @@ par_result par_pipe_evaluate(par_pipe *pipe, par_pipe_report *report); // forwar
 const double *
 par_pipe_losses(const par_pipe *pipe);           // of the last call, of each microbatch; on the last stage
 size_t par_pipe_allocated(const par_pipe *pipe); // bytes: equal to the plan's pool_bytes
-par_result par_pipe_timeline_get(par_pipe *pipe,
-                                 par_pipe_timeline *t); // of the last step, of all ranks, on rank 0
-                                                        // (elsewhere empty). Collective
+// What the last step did, of all ranks, on rank 0; elsewhere empty. Collective.
+par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t);
 
 #ifdef __cplusplus
 }
@@ -401,6 +400,11 @@ typedef struct par__pipe_build { // what generators write to
     int no_memory;
 } par__pipe_build;
 
+static void *par__pipe_fresh(size_t count, size_t bytes) { // zeroed
+    void *p = PAR_MALLOC(count * bytes + 1);
+    if (p) memset(p, 0, count * bytes + 1);
+    return p;
+}
 static par_result par__pipe_fail(par_pipe_schedule *s, par_result result, const char *format, ...) {
     va_list a;
     va_start(a, format);
@@ -422,6 +426,7 @@ static const char *par__pipe_text(par_pipe_action a, char text[48]) { // as in t
     return text;
 }
 static int par__pipe_computes(int kind) { return kind <= PAR_PIPE_R; }
+static int par__pipe_is_backward(int kind) { return kind == PAR_PIPE_BW || kind == PAR_PIPE_B; }
 static int par__pipe_sends(int kind) { return kind == PAR_PIPE_SEND_F || kind == PAR_PIPE_SEND_B; }
 static int par__pipe_receives(int kind) { return kind == PAR_PIPE_RECV_F || kind == PAR_PIPE_RECV_B; }
 
@@ -450,8 +455,7 @@ static void par__pipe_put(par__pipe_build *b, int rank, int kind, int stage, int
 }
 static int par__pipe_build_open(par__pipe_build *b, par_pipe_schedule *s) {
     b->s = s, b->p = s->ranks, b->m = s->microbatches, b->v = s->desc.chunks, b->no_memory = 0;
-    b->lists = (par__pipe_list *)PAR_MALLOC((size_t)b->p * sizeof *b->lists);
-    if (b->lists) memset(b->lists, 0, (size_t)b->p * sizeof *b->lists);
+    b->lists = (par__pipe_list *)par__pipe_fresh((size_t)b->p, sizeof *b->lists);
     return b->lists != NULL;
 }
 static void par__pipe_build_close(par__pipe_build *b) {
@@ -501,6 +505,11 @@ int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch) {
 }
 static size_t par__pipe_lane(const par_pipe_schedule *s, int stage, int microbatch) {
     return (size_t)(par__pipe_way(s, microbatch) * s->stages + stage);
+}
+// There is a stage `to`, and it is on another rank than stage `stage`: messages go between them.
+static int par__pipe_far(const par_pipe_schedule *s, int stage, int to, int microbatch) {
+    return to >= 0 && to < s->stages &&
+           par_pipe_rank_of(s, to, microbatch) != par_pipe_rank_of(s, stage, microbatch);
 }
 static double par__pipe_seconds(const par_pipe_schedule *s, par_pipe_action a) {
     const par_pipe_stage *c = par__pipe_stage_of(s, a.stage);
@@ -721,9 +730,8 @@ static void par__pipe_v_block(par__pipe_build *b, int r, const int slot[4]) {
     static const int chunk[4] = {0, 1, 1, 0};
     const int p = b->p, n = slot[3] + 12 * b->m + 64;
     par_pipe_action *at = (par_pipe_action *)PAR_MALLOC((size_t)n * sizeof *at);
-    char *used = (char *)PAR_MALLOC((size_t)n);
+    char *used = (char *)par__pipe_fresh((size_t)n, 1);
     if (at && used) {
-        memset(used, 0, (size_t)n);
         for (int i = 0; i < b->m; i++)
             for (int j = 0; j < 4; j++) {
                 const int t = slot[j] + 6 * i;
@@ -785,9 +793,8 @@ typedef struct par__pipe_squeeze {
     uint64_t seed;
 } par__pipe_squeeze;
 
-static long long
-par__pipe_holds(const par_pipe_schedule *s,
-                par_pipe_action a) { // more, or less, after it; microbatches where no bytes are given
+// Bytes more (or less) that are held after an action; microbatches, where no bytes are given.
+static long long par__pipe_holds(const par_pipe_schedule *s, par_pipe_action a) {
     const par_pipe_stage *c = par__pipe_stage_of(s, a.stage);
     if (c->b_bytes + c->w_bytes == 0) return a.kind == PAR_PIPE_F ? 1 : a.kind == PAR_PIPE_W ? -1 : 0;
     if (a.kind == PAR_PIPE_F) return (long long)(c->b_bytes + c->w_bytes);
@@ -795,8 +802,8 @@ par__pipe_holds(const par_pipe_schedule *s,
     if (a.kind == PAR_PIPE_W) return -(long long)(c->g_bytes + c->w_bytes);
     return 0;
 }
-static double par__pipe_ready(const par__pipe_squeeze *q,
-                              par_pipe_action a) { // when it could begin; < 0: unknown
+// When an action could begin; < 0: not known yet.
+static double par__pipe_ready(const par__pipe_squeeze *q, par_pipe_action a) {
     const par_pipe_schedule *s = q->s;
     const size_t at = par__pipe_at(s, a.stage, a.microbatch);
     if (a.kind == PAR_PIPE_F) return a.stage ? q->in[0][at] : 0;
@@ -816,7 +823,7 @@ static long par__pipe_pick(const par__pipe_squeeze *q, int r, double *when) {
         const double there = par__pipe_ready(q, a);
         const long long holds = par__pipe_holds(q->s, a);
         // taken now, it would hold its memory beside all that stands before it
-        const long long then = (long long)q->live[r] + PAR__MAX(most, more) + PAR__MAX(holds, 0);
+        const long long then = (long long)q->live[r] + most + PAR__MAX(holds, 0);
         if (there >= 0 && (a.kind != PAR_PIPE_F || then <= (long long)q->limit)) {
             const double place =
                 (double)seen + (a.kind == PAR_PIPE_W ? q->taste->w : 0) -
@@ -898,17 +905,20 @@ static int par__pipe_squeeze_open(par__pipe_squeeze *q, par_pipe_schedule *s, co
     const size_t p = (size_t)s->ranks, all = (size_t)s->stages * (size_t)s->microbatches;
     memset(q, 0, sizeof *q);
     q->s = s, q->lists = lists;
-    q->head = (size_t *)PAR_MALLOC(p * sizeof(size_t)), q->live = (size_t *)PAR_MALLOC(p * sizeof(size_t));
-    q->taken = (char **)PAR_MALLOC(p * sizeof(char *)), q->now = (double *)PAR_MALLOC(p * sizeof(double));
-    q->when = (double *)PAR_MALLOC(p * sizeof(double)), q->pick = (long *)PAR_MALLOC(p * sizeof(long));
-    q->fresh = (char *)PAR_MALLOC(p), q->begun = (double *)PAR_MALLOC(p * sizeof(double));
-    q->in[0] = (double *)PAR_MALLOC(all * sizeof(double)),
-    q->in[1] = (double *)PAR_MALLOC(all * sizeof(double));
-    q->stage_w = (double *)PAR_MALLOC(all * sizeof(double));
+    q->head = (size_t *)par__pipe_fresh(p, sizeof(size_t)),
+    q->live = (size_t *)par__pipe_fresh(p, sizeof(size_t));
+    q->taken = (char **)par__pipe_fresh(p, sizeof(char *)),
+    q->now = (double *)par__pipe_fresh(p, sizeof(double));
+    q->when = (double *)par__pipe_fresh(p, sizeof(double)),
+    q->begun = (double *)par__pipe_fresh(p, sizeof(double));
+    q->pick = (long *)par__pipe_fresh(p, sizeof(long)), q->fresh = (char *)par__pipe_fresh(p, 1);
+    q->in[0] = (double *)par__pipe_fresh(all, sizeof(double)),
+    q->in[1] = (double *)par__pipe_fresh(all, sizeof(double));
+    q->stage_w = (double *)par__pipe_fresh(all, sizeof(double));
     int ok = q->head && q->live && q->taken && q->now && q->when && q->pick && q->fresh && q->begun &&
              q->in[0] && q->in[1] && q->stage_w;
     for (size_t r = 0; q->taken && r < p; r++) {
-        q->taken[r] = (char *)PAR_MALLOC(lists[r].count + 1);
+        q->taken[r] = (char *)par__pipe_fresh(lists[r].count, 1);
         ok = ok && q->taken[r];
     }
     return ok;
@@ -920,36 +930,34 @@ static void par__pipe_squeeze_reset(par__pipe_squeeze *q) {
     for (size_t i = 0; i < all; i++) q->in[0][i] = q->in[1][i] = q->stage_w[i] = -1;
 }
 
+// The better of b's lists, which take `best`, and the trial's; the others are closed.
+static void par__pipe_keep_better(par__pipe_build *b, par__pipe_build *trial, double t, double *best) {
+    if (t >= 0 && t < *best * (1 - 1e-12) && !trial->no_memory) {
+        par__pipe_list *const old = b->lists;
+        *best = t, b->lists = trial->lists, trial->lists = old;
+    }
+    par__pipe_build_close(trial);
+}
 // The best of several tastes takes the place of the lists, where it is better than they are: `best` is their
 // makespan. 0: no memory.
 static int par__pipe_squeeze_lists(par__pipe_build *b, size_t limit, const par__pipe_taste *tastes, int count,
                                    int tries, double *best) {
     par__pipe_squeeze q;
     int ok = par__pipe_squeeze_open(&q, b->s, b->lists);
-    par__pipe_build kept, out;
-    memset(&kept, 0, sizeof kept);
-    q.limit = limit;
+    par__pipe_build kept = *b, out; // all tastes begin with b's lists
+    double better = *best;
+    kept.lists = NULL, q.limit = limit;
     for (int i = 0; ok && i < count * tries; i++) {
         q.taste = &tastes[i % count], q.seed = (uint64_t)i;
         if (i >= count && q.taste->noise <= 0) continue; // the same again
-        if (!par__pipe_build_open(&out, b->s)) {
-            ok = 0;
-            break;
-        }
+        if (!(ok = par__pipe_build_open(&out, b->s))) break;
         par__pipe_squeeze_reset(&q);
         q.out = out.lists;
         const double t = par__pipe_squeeze_run(&q, &out);
-        if (t >= 0 && t < *best * (1 - 1e-12) && !out.no_memory)
-            *best = t, par__pipe_build_close(&kept), kept = out;
-        else
-            par__pipe_build_close(&out);
+        par__pipe_keep_better(&kept, &out, t, &better);
     }
     par__pipe_squeeze_close(&q);
-    if (kept.lists) {
-        par__pipe_list *const old = b->lists;
-        b->lists = kept.lists, kept.lists = old;
-        par__pipe_build_close(&kept);
-    }
+    if (kept.lists) par__pipe_keep_better(b, &kept, better, best);
     return ok;
 }
 static size_t par__pipe_list_peak(const par_pipe_schedule *s, const par__pipe_list *l) {
@@ -1000,22 +1008,33 @@ static void par__pipe_auto_lists(par__pipe_build *b, int r, double k, size_t lim
         par__pipe_put(b, r, PAR_PIPE_W, r, i);
     }
 }
+// When the first input can come to a rank, and the first gradient.
+typedef struct par__pipe_reach {
+    double input, gradient;
+} par__pipe_reach;
+static par__pipe_reach par__pipe_reach_of(const par_pipe_schedule *s, int rank) {
+    par__pipe_reach x = {0, 0};
+    for (int r = 0; r < s->ranks; r++) {
+        const par_pipe_stage *c = par__pipe_stage_of(s, r);
+        const double hop = r ? par__pipe_hop(s, r, 0) : 0;
+        if (r <= rank) x.input += hop + (r < rank ? c->f : 0);
+        x.gradient += hop + c->f + (r > rank ? hop + c->b : 0);
+    }
+    return x;
+}
 // No order can take less: a rank has all its work to do, not before its first input comes; and beside what
 // memory lets it begin, not before its first gradient comes.
 static double par__pipe_auto_bound(const par_pipe_schedule *s, size_t limit) {
-    double bound = 0, there = 0, back = 0;
-    const int p = s->ranks, m = s->microbatches;
-    for (int r = 0; r < p; r++) back += par__pipe_stage_of(s, r)->f + (r ? 2 * par__pipe_hop(s, r, 0) : 0);
-    for (int r = p - 1; r > 0; r--) back += par__pipe_stage_of(s, r)->b; // now: the first gradient at rank 0
-    for (int r = 0; r < p; r++) {
+    double bound = 0;
+    const int m = s->microbatches;
+    for (int r = 0; r < s->ranks; r++) {
         const par_pipe_stage *c = par__pipe_stage_of(s, r);
+        const par__pipe_reach x = par__pipe_reach_of(s, r);
         const size_t each = c->b_bytes + c->w_bytes;
         const double work = m * (c->f + c->b + c->w);
         double begun = m;
         if (limit) begun = PAR__MIN(begun, (double)(limit / (each ? each : 1)));
-        bound = PAR__MAX(bound, PAR__MAX(there + work, back + work - begun * c->f));
-        there += c->f + (r + 1 < p ? par__pipe_hop(s, r + 1, 0) : 0);
-        if (r + 1 < p) back -= par__pipe_stage_of(s, r + 1)->b + par__pipe_hop(s, r + 1, 0);
+        bound = PAR__MAX(bound, PAR__MAX(x.input + work, x.gradient + work - begun * c->f));
     }
     return bound;
 }
@@ -1028,7 +1047,6 @@ typedef struct par__pipe_branch {
     size_t limit;
     double *f_end, *b_end; // [rank][microbatch]
     par_pipe_action *path, *best_path;
-    int *path_rank;
     int depth, all, improved;
     double best;
     long nodes_left;
@@ -1109,10 +1127,9 @@ static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double b
     q.f_end = (double *)PAR_MALLOC(pm * sizeof(double)), q.b_end = (double *)PAR_MALLOC(pm * sizeof(double));
     q.path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
     q.best_path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
-    par__pipe_state *st = (par__pipe_state *)PAR_MALLOC((size_t)b->p * sizeof *st);
+    par__pipe_state *st = (par__pipe_state *)par__pipe_fresh((size_t)b->p, sizeof *st);
     const int ok = q.f_end && q.b_end && q.path && q.best_path && st;
     if (ok) {
-        memset(st, 0, (size_t)b->p * sizeof *st);
         par__pipe_branch_down(&q, st);
         if (q.improved) {
             for (int r = 0; r < b->p; r++) b->lists[r].count = 0;
@@ -1134,21 +1151,17 @@ typedef struct par__pipe_fill {
 
 static void par__pipe_fill_skeleton(par__pipe_build *k, const par__pipe_fill *how, size_t limit) {
     const par_pipe_schedule *s = k->s;
-    double there = 0, back = 0;
-    for (int r = 0; r < k->p; r++) back += par__pipe_stage_of(s, r)->f + (r ? 2 * par__pipe_hop(s, r, 0) : 0);
-    for (int r = k->p - 1; r > 0; r--) back += par__pipe_stage_of(s, r)->b;
     for (int r = 0; r < k->p; r++) {
         const par_pipe_stage *c = par__pipe_stage_of(s, r);
+        const par__pipe_reach x = par__pipe_reach_of(s, r);
         const long long each = par__pipe_holds(s, par__pipe_action(PAR_PIPE_F, r, 0));
-        int w = (int)PAR__MIN((double)k->m, c->f > 0 ? ceil((back - there) / c->f - 1e-9) : (double)k->p) -
-                1 + how->more;
+        const double fit = c->f > 0 ? ceil((x.gradient - x.input) / c->f - 1e-9) : (double)k->p;
+        int w = (int)PAR__MIN((double)k->m, fit) - 1 + how->more;
         if (limit) w = (int)PAR__MIN((long long)w, (long long)limit / each - 1);
         w = PAR__MAX(PAR__MIN(w, k->m), 0);
         for (int i = 0; i < w; i++) par__pipe_put(k, r, PAR_PIPE_F, r, i);
         for (int i = 0; i < k->m; i++)
             par__pipe_put(k, r, PAR_PIPE_F, r, w + i), par__pipe_put(k, r, PAR_PIPE_B, r, i);
-        there += c->f + (r + 1 < k->p ? par__pipe_hop(s, r + 1, 0) : 0);
-        if (r + 1 < k->p) back -= par__pipe_stage_of(s, r + 1)->b + par__pipe_hop(s, r + 1, 0);
     }
 }
 typedef struct par__pipe_filled { // of a rank
@@ -1203,12 +1216,11 @@ static double par__pipe_fill_lists(par__pipe_build *out, const par__pipe_fill *h
     par__pipe_build k;
     double *const end[2] = {(double *)PAR_MALLOC(all * sizeof(double)),
                             (double *)PAR_MALLOC(all * sizeof(double))};
-    par__pipe_filled *x = (par__pipe_filled *)PAR_MALLOC((size_t)out->p * sizeof *x);
+    par__pipe_filled *x = (par__pipe_filled *)par__pipe_fresh((size_t)out->p, sizeof *x);
     const int open = par__pipe_build_open(&k, out->s);
     double longest = -1, widest = 0;
     if (open && end[0] && end[1] && x) {
         int moved = 1, bad = 0;
-        memset(x, 0, (size_t)out->p * sizeof *x);
         for (int r = 0; r < out->p; r++) x[r].begun = -1;
         for (size_t i = 0; i < all; i++) end[0][i] = end[1][i] = -1;
         par__pipe_fill_skeleton(&k, how, limit);
@@ -1232,14 +1244,6 @@ static double par__pipe_fill_lists(par__pipe_build *out, const par__pipe_fill *h
     if (open) par__pipe_build_close(&k);
     PAR_FREE(end[0]), PAR_FREE(end[1]), PAR_FREE(x);
     return longest;
-}
-// The better of b's lists, which take `best`, and the trial's, which are closed.
-static void par__pipe_keep_better(par__pipe_build *b, par__pipe_build *trial, double t, double *best) {
-    if (t >= 0 && t < *best * (1 - 1e-12) && !trial->no_memory) {
-        par__pipe_list *const old = b->lists;
-        *best = t, b->lists = trial->lists, trial->lists = old;
-    }
-    par__pipe_build_close(trial);
 }
 static par_result par__pipe_auto_finish(par__pipe_build *b) {
     static const par__pipe_taste tastes[] = {
@@ -1365,9 +1369,6 @@ static double par__pipe_interleaved_peak(const par__pipe_case *x, double r) {
     if (fmod(x->m, x->p) != 0) return par__pipe_nan();
     return PAR__MIN(x->m, (2 * (x->p - r - 1) + (x->v - 1) * x->p + 1) / x->v);
 }
-static double par__pipe_h1_peak(const par__pipe_case *x, double r) { // microbatches that wait for B
-    return PAR__MIN(x->m, x->p - r);
-}
 static double par__pipe_h2_peak(const par__pipe_case *x, double r) {
     return PAR__MIN(x->m, 2 * (x->p - r) - 1);
 }
@@ -1438,11 +1439,6 @@ typedef struct par__pipe_walk {
     uint32_t turns;
 } par__pipe_walk;
 
-static void *par__pipe_fresh(size_t count, size_t bytes) {
-    void *p = PAR_MALLOC(count * bytes + 1);
-    if (p) memset(p, 0, count * bytes + 1);
-    return p;
-}
 static void par__pipe_walk_close(par__pipe_walk *w) {
     PAR_FREE(w->start), PAR_FREE(w->end), PAR_FREE(w->turn), PAR_FREE(w->did), PAR_FREE(w->next);
     PAR_FREE(w->now), PAR_FREE(w->queue), PAR_FREE(w->queued);
@@ -1548,8 +1544,8 @@ static par_pipe_action par__pipe_other(par_pipe_action a, const par_pipe_schedul
     *rank = par_pipe_rank_of(s, o.stage, a.microbatch);
     return o;
 }
-static int par__pipe_meet(par__pipe_walk *w, int r,
-                          size_t i) { // rendezvous: both are at it, or neither goes on
+// Rendezvous: both ranks are at it, or neither goes on.
+static int par__pipe_meet(par__pipe_walk *w, int r, size_t i) {
     const par_pipe_schedule *s = w->s;
     const par_pipe_action a = s->actions[i];
     int q;
@@ -1609,14 +1605,11 @@ static int par__pipe_walk_one(par__pipe_walk *w, int r) { // 1: rank r has gone 
     }
     const par_pipe_action b = s->actions[i + 1];
     const double fbw = par__pipe_stage_of(s, a.stage)->fbw, e = par__pipe_seconds(s, b);
-    double end = t + d + e;
-    if (a.kind == PAR_PIPE_R || b.stage != a.stage ||
-        b.microbatch != a.microbatch) { // else b needs what a gives
-        if (par__pipe_wants(w, b, &t) != PAR__PIPE_NOTHING) return 0;
-        end = t + d + e;
-    }
+    const int needs =
+        a.kind != PAR_PIPE_R && b.stage == a.stage && b.microbatch == a.microbatch; // b: what a gives
+    if (!needs && par__pipe_wants(w, b, &t) != PAR__PIPE_NOTHING) return 0;
     const int together = a.kind != PAR_PIPE_R && fbw > 0;
-    if (together) end = t + fbw;
+    const double end = together ? t + fbw : t + d + e;
     const double middle = together ? end : t + d;
     par__pipe_did(w, i, t, middle), par__pipe_did(w, i + 1, together ? t : middle, end);
     w->now[r] = end, w->next[r] += 2;
@@ -1649,7 +1642,7 @@ static int par__pipe_blocker(const par__pipe_walk *w, int r, par_pipe_action *wh
     par__pipe_want want = par__pipe_wants(w, a, &t);
     if (want == PAR__PIPE_NOTHING && a.pair && i + 1 < s->first[r + 1])
         a = s->actions[i + 1], want = par__pipe_wants(w, a, &t);
-    const int back = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW;
+    const int back = par__pipe_is_backward(a.kind);
     const int own_f = back && !(w->did[par__pipe_at(s, a.stage, a.microbatch)] & PAR__PIPE_DID_F);
     *what = a;
     if (want == PAR__PIPE_OWN && (own_f || a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_R))
@@ -1741,7 +1734,7 @@ static void par__pipe_hooks(par__pipe_build *out, int r, const par_pipe_action *
     int have[64], count = 0, tied[2], ties = 0;
     for (size_t i = 0; i < n; i++) {
         par_pipe_action a = at[i];
-        const int backward = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW, paired = i > 0 && at[i - 1].pair;
+        const int backward = par__pipe_is_backward(a.kind), paired = i > 0 && at[i - 1].pair;
         if (backward && !paired && par__pipe_recomputed(s, a.microbatch)) {
             par_pipe_action again = par__pipe_action(PAR_PIPE_R, a.stage, a.microbatch);
             if (d->unshard) par__pipe_gather(out, r, at, n, i, have, &count);
@@ -1790,12 +1783,10 @@ static void par__pipe_push_receive(par__pipe_build *b, int q, par_pipe_action a)
 }
 static void par__pipe_push_send(par__pipe_build *b, int r, par_pipe_action a) {
     const par_pipe_schedule *s = b->s;
-    const int back = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW, to = back ? a.stage - 1 : a.stage + 1;
-    if ((a.kind != PAR_PIPE_F && !back) || to < 0 || to == s->stages) return;
-    const int q = par_pipe_rank_of(s, to, a.microbatch);
-    if (q == r) return;
+    const int back = par__pipe_is_backward(a.kind), to = back ? a.stage - 1 : a.stage + 1;
+    if ((a.kind != PAR_PIPE_F && !back) || !par__pipe_far(s, a.stage, to, a.microbatch)) return;
     par__pipe_push(b, r, par__pipe_action(back ? PAR_PIPE_SEND_B : PAR_PIPE_SEND_F, a.stage, a.microbatch));
-    par__pipe_push_receive(b, q,
+    par__pipe_push_receive(b, par_pipe_rank_of(s, to, a.microbatch),
                            par__pipe_action(back ? PAR_PIPE_RECV_B : PAR_PIPE_RECV_F, to, a.microbatch));
 }
 static par_result par__pipe_put_sends(par_pipe_schedule *s) {
@@ -1897,7 +1888,7 @@ static par__pipe_changes par__pipe_changes_of(const par_pipe_schedule *s, par_pi
             par__pipe_give_one(&c, PAR__PIPE_KEPT_B, i), par__pipe_give_one(&c, PAR__PIPE_KEPT_W, i);
         if (s->forward_only && i > 0) par__pipe_give_one(&c, PAR__PIPE_X, i);
     }
-    if (a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW) {
+    if (par__pipe_is_backward(a.kind)) {
         if (a.kind == PAR_PIPE_B) par__pipe_take_one(&c, PAR__PIPE_KEPT_G, i);
         if (i > 0 && par_pipe_rank_of(s, i - 1, a.microbatch) == r)
             par__pipe_take_one(&c, PAR__PIPE_DY, i - 1);
@@ -1947,10 +1938,10 @@ static int par__pipe_send_slots(const par_pipe_schedule *s, int r, int meets) {
     if (!unsent) return -1;
     for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
         const par_pipe_action a = s->actions[i];
-        const int back = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW || a.kind == PAR_PIPE_SEND_B,
+        const int back = par__pipe_is_backward(a.kind) || a.kind == PAR_PIPE_SEND_B,
                   to = back ? a.stage - 1 : a.stage + 1;
-        const int makes = (a.kind == PAR_PIPE_F || a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW) &&
-                          to >= 0 && to < s->stages && par_pipe_rank_of(s, to, a.microbatch) != r;
+        const int makes = (a.kind == PAR_PIPE_F || par__pipe_is_backward(a.kind)) &&
+                          par__pipe_far(s, a.stage, to, a.microbatch);
         int *n = &unsent[2 * a.stage + back];
         *n += makes - par__pipe_sends(a.kind);
         most = PAR__MAX(most, *n);
@@ -1992,7 +1983,7 @@ static int par__pipe_plan(const par_pipe_schedule *s, int r, int meets, par_pipe
         m->message_bytes = PAR__MAX(m->message_bytes, messages);
         m->live_bytes = PAR__MAX(m->live_bytes, kept + messages);
         m->microbatches = PAR__MAX(m->microbatches, begun);
-        begun -= a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW || (s->forward_only && a.kind == PAR_PIPE_F);
+        begun -= par__pipe_is_backward(a.kind) || (s->forward_only && a.kind == PAR_PIPE_F);
         for (int j = 0; j < c.gives; j++) {
             const size_t bytes = par__pipe_bytes(s, c.give[j]);
             *(c.give[j].what <= PAR__PIPE_DY ? &messages : &kept) -= bytes;
@@ -2019,26 +2010,16 @@ enum {
     PAR__PIPE_HAS_SEND_B = 64,
     PAR__PIPE_HAS_RECV_B = 128
 };
-static const int par__pipe_bits[PAR_PIPE_KIND_COUNT] = {PAR__PIPE_HAS_F,
-                                                        PAR__PIPE_HAS_B | PAR__PIPE_HAS_W,
-                                                        PAR__PIPE_HAS_B,
-                                                        PAR__PIPE_HAS_W,
-                                                        PAR__PIPE_HAS_R,
-                                                        PAR__PIPE_HAS_SEND_F,
-                                                        PAR__PIPE_HAS_RECV_F,
-                                                        PAR__PIPE_HAS_SEND_B,
-                                                        PAR__PIPE_HAS_RECV_B,
-                                                        0,
-                                                        0,
-                                                        0,
-                                                        0,
-                                                        0};
+static const int par__pipe_bits[PAR_PIPE_KIND_COUNT] = { // of hooks: 0
+    PAR__PIPE_HAS_F,      PAR__PIPE_HAS_B | PAR__PIPE_HAS_W,
+    PAR__PIPE_HAS_B,      PAR__PIPE_HAS_W,
+    PAR__PIPE_HAS_R,      PAR__PIPE_HAS_SEND_F,
+    PAR__PIPE_HAS_RECV_F, PAR__PIPE_HAS_SEND_B,
+    PAR__PIPE_HAS_RECV_B};
 // What must stand before it in its own list.
 static int par__pipe_before(const par_pipe_schedule *s, par_pipe_action a) {
-    const int r = par_pipe_rank_of(s, a.stage, a.microbatch),
-              far_up = a.stage > 0 && s->sends && par_pipe_rank_of(s, a.stage - 1, a.microbatch) != r;
-    const int far_down =
-        a.stage + 1 < s->stages && s->sends && par_pipe_rank_of(s, a.stage + 1, a.microbatch) != r;
+    const int far_up = s->sends && par__pipe_far(s, a.stage, a.stage - 1, a.microbatch);
+    const int far_down = s->sends && par__pipe_far(s, a.stage, a.stage + 1, a.microbatch);
     const int again = par__pipe_recomputed(s, a.microbatch) ? PAR__PIPE_HAS_R : 0;
     switch (a.kind) {
     case PAR_PIPE_F: return far_up ? PAR__PIPE_HAS_RECV_F : 0;
@@ -2066,7 +2047,7 @@ static par_result par__pipe_check_updates(par_pipe_schedule *s, int r) { // two 
         if (a.kind == PAR_PIPE_UPDATE && (a.microbatch != updates++ || backwards < updates * each))
             return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s comes before the backwards of its batch",
                                   r, par__pipe_text(a, text));
-        backwards += a.kind == PAR_PIPE_BW || a.kind == PAR_PIPE_B;
+        backwards += par__pipe_is_backward(a.kind);
         if (a.kind == PAR_PIPE_F && a.microbatch / each > updates + 1)
             return par__pipe_fail(s, PAR_ERR_ARGUMENT,
                                   "rank %d: %s would need a third version of the weights", r,
@@ -2094,14 +2075,13 @@ static par_result par__pipe_check_places(par_pipe_schedule *s) {
             const int up = a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_RECV_B;
             const int to = up ? a.stage + 1 : a.stage - 1;
             if ((par__pipe_sends(a.kind) || par__pipe_receives(a.kind)) &&
-                (to < 0 || to >= s->stages || par_pipe_rank_of(s, to, a.microbatch) == r))
+                !par__pipe_far(s, a.stage, to, a.microbatch))
                 return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s: there is no other rank at that end",
                                       r, par__pipe_text(a, text));
         }
     return PAR_OK;
 }
-// Each list by itself: every action once, after what it needs; sends and receives numbered on
-// their lanes.
+// Each list by itself: every action once, after what it needs; nothing is missing.
 static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
     char text[48];
     for (int r = 0; r < s->ranks; r++) {
@@ -2134,17 +2114,16 @@ static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
     }
     for (int i = 0; i < s->stages; i++)
         for (int j = 0; j < s->microbatches; j++) {
-            const int r = par_pipe_rank_of(s, i, j),
-                      up = i > 0 && s->sends && par_pipe_rank_of(s, i - 1, j) != r;
-            const int down = i + 1 < s->stages && s->sends && par_pipe_rank_of(s, i + 1, j) != r;
+            const int up = s->sends && par__pipe_far(s, i, i - 1, j);
+            const int down = s->sends && par__pipe_far(s, i, i + 1, j);
             int need = PAR__PIPE_HAS_F | (up ? PAR__PIPE_HAS_RECV_F : 0) | (down ? PAR__PIPE_HAS_SEND_F : 0);
             if (!s->forward_only)
                 need |= PAR__PIPE_HAS_B | PAR__PIPE_HAS_W | (up ? PAR__PIPE_HAS_SEND_B : 0) |
                         (down ? PAR__PIPE_HAS_RECV_B : 0);
             const int missing = need & ~has[par__pipe_at(s, i, j)];
             if (missing)
-                return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d lacks %d%s%d", r, i,
-                                      par__pipe_bit_name(missing), j);
+                return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d lacks %d%s%d", par_pipe_rank_of(s, i, j),
+                                      i, par__pipe_bit_name(missing), j);
         }
     return PAR_OK;
 }
@@ -2632,7 +2611,7 @@ static void par__pipe_account_rank(const par_pipe_schedule *s, par_pipe_timeline
         const par_pipe_action need = a.kind == PAR_PIPE_R && a.pair ? s->actions[i + 1] : a;
         if (need.kind == PAR_PIPE_F && need.stage > 0)
             there = ended[2 * par__pipe_at(s, need.stage - 1, need.microbatch)];
-        if ((need.kind == PAR_PIPE_B || need.kind == PAR_PIPE_BW) && need.stage + 1 < s->stages)
+        if (par__pipe_is_backward(need.kind) && need.stage + 1 < s->stages)
             there = ended[2 * par__pipe_at(s, need.stage + 1, need.microbatch) + 1];
         if (start > before) {
             const double middle = PAR__MIN(start, PAR__MAX(before, there));
@@ -2655,7 +2634,7 @@ static par_result par__pipe_account(const par_pipe_schedule *s, par_pipe_timelin
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
             const par_pipe_action a = s->actions[i];
             if (a.kind == PAR_PIPE_F) ended[2 * par__pipe_at(s, a.stage, a.microbatch)] = t->end[i];
-            if (a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW)
+            if (par__pipe_is_backward(a.kind))
                 ended[2 * par__pipe_at(s, a.stage, a.microbatch) + 1] = t->end[i];
             if (par__pipe_computes(a.kind)) t->makespan = PAR__MAX(t->makespan, t->end[i]);
         }
@@ -2820,7 +2799,7 @@ static void par__pipe_arrows(const par_pipe_schedule *s, const par_pipe_timeline
     for (int r = 0; r < s->ranks; r++)
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
             const par_pipe_action a = s->actions[i];
-            const int back = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW, last = s->stages - 1;
+            const int back = par__pipe_is_backward(a.kind), last = s->stages - 1;
             if ((a.kind != PAR_PIPE_F && !back) || t->end[i] <= t->start[i]) continue;
             const int to = back ? a.stage - 1 : a.stage + 1, from = back ? a.stage + 1 : a.stage - 1;
             const double middle = 1e6 * (t->start[i] + t->end[i]) / 2;
@@ -3090,7 +3069,7 @@ static par_result par__pipe_next_out(par_pipe *p, par__pipe_out *o, void **memor
     return par_wait(&o->request[i]);
 }
 static par_result par__pipe_wait_input(par_pipe *p, par_pipe_action a) {
-    const int back = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW;
+    const int back = par__pipe_is_backward(a.kind);
     if (a.kind != PAR_PIPE_F && !back) return PAR_OK;
     return par_wait(&par__pipe_unit_of(p, a.stage, a.microbatch)->request[back]);
 }
@@ -3101,7 +3080,7 @@ static int par__pipe_version(const par_pipe_schedule *s, par_pipe_action a) {
 }
 static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, size_t i) {
     const par_pipe_action a = s->actions[i];
-    const int hook = !par__pipe_computes(a.kind), back = a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW;
+    const int hook = !par__pipe_computes(a.kind), back = par__pipe_is_backward(a.kind);
     const int to = back ? a.stage - 1 : a.stage + 1,
               makes = (back || a.kind == PAR_PIPE_F) && to >= 0 && to < s->stages;
     par_pipe_work w;
@@ -3155,6 +3134,15 @@ static par_result par__pipe_act(par_pipe *p, const par_pipe_schedule *s, size_t 
                           par__pipe_message_bytes(s, back ? o.stage : a.stage, a.microbatch), PAR_U8, q,
                           par__pipe_lane_to(p, back, a.stage, a.microbatch), &u->request[back]);
 }
+static par_result par__pipe_wait_sends(par_pipe *p) { // the first error, after all have ended
+    par_result result = PAR_OK;
+    for (int k = 0; k < 2 * p->chunks; k++)
+        if (p->outs[k].slot) {
+            const par_result r = par_wait_all(p->outs[k].request, p->slots);
+            if (!result) result = r;
+        }
+    return result;
+}
 // An error here ends the step on all ranks of the node at once. What was begun is waited for: it fails, too.
 static par_result par__pipe_stop(par_pipe *p, const par_pipe_schedule *s, size_t i, par_result r) {
     char text[48], why[512] = "";
@@ -3166,8 +3154,7 @@ static par_result par__pipe_stop(par_pipe *p, const par_pipe_schedule *s, size_t
     if (r != PAR_ERR_ABORTED && r != PAR_ERR_PEER_DIED && r != PAR_ERR_TIMEOUT) par_abort(p->exec.comm, why);
     for (size_t k = 0; k < (size_t)p->chunks * (size_t)s->microbatches; k++)
         for (int back = 0; back < 2; back++) (void)par_wait(&p->units[k].request[back]);
-    for (int k = 0; k < 2 * p->chunks; k++)
-        for (int j = 0; p->outs[k].slot && j < p->slots; j++) (void)par_wait(&p->outs[k].request[j]);
+    (void)par__pipe_wait_sends(p);
     return par_fail(p->exec.comm, r, "%s", why);
 }
 static par_result par__pipe_run(par_pipe *p, const par_pipe_schedule *s, par_pipe_report *report) {
@@ -3178,10 +3165,7 @@ static par_result par__pipe_run(par_pipe *p, const par_pipe_schedule *s, par_pip
     for (int k = 0; k < 2 * p->chunks; k++) p->outs[k].filled = p->outs[k].sent = 0;
     for (size_t i = s->first[p->rank]; i < s->first[p->rank + 1]; i++)
         if ((r = par__pipe_act(p, s, i)) != PAR_OK) return par__pipe_stop(p, s, i, r);
-    for (int k = 0; k < 2 * p->chunks; k++)
-        for (int j = 0; p->outs[k].slot && j < p->slots; j++)
-            if ((r = par_wait(&p->outs[k].request[j])) != PAR_OK)
-                return par__pipe_stop(p, s, s->first[p->rank + 1] - 1, r);
+    if ((r = par__pipe_wait_sends(p)) != PAR_OK) return par__pipe_stop(p, s, s->first[p->rank + 1] - 1, r);
     double loss = 0;
     if (p->exec.broadcast_loss && (r = par_all_reduce(p->losses, p->losses, (size_t)s->microbatches, PAR_F64,
                                                       PAR_SUM, p->exec.comm)) != PAR_OK)

@@ -12,27 +12,22 @@ build() { # sanitizers' flags, program, its source, more flags
 trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 20 --dropout 0.1 --ranks 2 --trace "$work/t" --save "$work/ck" &&
     build/gpt_asan --data build/corpus.txt --n_layer 3 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 4 --dropout 0.1 --ranks 2 --pp 2 --schedule zb_v --recompute selective --plan; }
 
-fuzz_tables() {
-    clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. tests/fuzz_pipe.c -o build/fuzz_pipe -pthread -lm 2>"$work/fuzz_pipe" || { echo "clang with libFuzzer"; return 77; }
-    mkdir -p "$work/tables"
-    printf '0F0,0F1,2F0,2F1,,2B0,2B1,0B0,0B1\r\n,1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\r\n' >"$work/tables/1"
-    printf '0F0,0SEND_F0,0RECV_B0,0R0,0I0,0W0,0REDUCE_GRAD\n1RECV_F0,1UNSHARD,1F0,(1R0;1B0)FUSED,1SEND_B0' >"$work/tables/2"
-    build/fuzz_pipe -seed=1 -runs=300000 -max_total_time=10 -artifact_prefix="$work/" "$work/tables"
+fuzz() { # target, seconds, directory of seeds: a short run; longer: build/fuzz_files -max_total_time=600 build/corpus
+    echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' | clang -x c -fsanitize=fuzzer - -o "$work/probe.$1" 2>/dev/null || { echo "clang with libFuzzer"; return 77; }
+    clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. "tests/$1.c" -o "build/$1" -pthread -lm &&
+    "build/$1" -seed=1 -runs=300000 -max_total_time="$2" -artifact_prefix="$work/" "$3"
 }
-fuzz() { # a short run from a few seeds; longer: build/fuzz_files -max_total_time=600 build/corpus
-    echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' | clang -x c -fsanitize=fuzzer - -o "$work/probe" 2>/dev/null || { echo "clang with libFuzzer"; return 77; }
-    clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. tests/fuzz_files.c -o build/fuzz_files -pthread -lm || return 1
-    mkdir -p "$work/seeds"
-    printf '%s' '{"a":{"dtype":"F32","shape":[2,8],"data_offsets":[0,64]}}' >"$work/seeds/1"
-    printf '%s' '{"__metadata__":{"format":"pt\u00e9"},"b":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}' >"$work/seeds/2"
-    printf '%s' '{"number":7,"step":12,"loss_scale_bits":0,"good_steps":0,"bad_steps":0,"optimizer":"adamw","note":"x","files":[{"name":"m","bytes":3,"header":"0f"}],"tensors":[{"name":"a","checksum":"00"}]' >"$work/seeds/3"
-    cp tests/golden/gpt2/model.safetensors "$work/seeds/4"
-    build/fuzz_files -seed=1 -runs=300000 -max_total_time=15 -artifact_prefix="$work/" "$work/seeds"
-}
+mkdir -p "$work/seeds" "$work/tables"
+printf '%s' '{"a":{"dtype":"F32","shape":[2,8],"data_offsets":[0,64]}}' >"$work/seeds/1"
+printf '%s' '{"__metadata__":{"format":"pt\u00e9"},"b":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}' >"$work/seeds/2"
+printf '%s' '{"number":7,"step":12,"loss_scale_bits":0,"good_steps":0,"bad_steps":0,"optimizer":"adamw","note":"x","files":[{"name":"m","bytes":3,"header":"0f"}],"tensors":[{"name":"a","checksum":"00"}]' >"$work/seeds/3"
+cp tests/golden/gpt2/model.safetensors "$work/seeds/4"
+printf '0F0,0F1,2F0,2F1,,2B0,2B1,0B0,0B1\r\n,1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\r\n' >"$work/tables/1"
+printf '0F0,0SEND_F0,0RECV_B0,0R0,0I0,0W0,0REDUCE_GRAD\n1RECV_F0,1UNSHARD,1F0,(1R0;1B0)FUSED,1SEND_B0' >"$work/tables/2"
 
 DEADLINE=280
-later "libFuzzer: safetensors and manifests" fuzz
-later "libFuzzer: pipeline tables" fuzz_tables
+later "libFuzzer: safetensors and manifests" fuzz fuzz_files 15 "$work/seeds"
+later "libFuzzer: pipeline tables" fuzz fuzz_pipe 10 "$work/tables"
 for t in test_par test_zero test_pipe test_tp test_golden; do later "build $t with ASan, UBSan" build "$asan" ${t}_asan tests/$t.c -DTEST_FEWER=1; done
 later "build the trainer with ASan, UBSan" build "$asan" gpt_asan examples/gpt/gpt.c
 later "build the benchmark with ASan, UBSan" build "$asan" bench_coll_asan bench/bench_coll.c

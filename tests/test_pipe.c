@@ -15,11 +15,6 @@ static int has_text(const char *text, const char *part) {
     if (!found) fprintf(stderr, "wanted \"%s\" in \"%s\"\n", part, text);
     return found;
 }
-static double seconds_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 static par_pipe_desc desc_of(const char *name, int p, int m, int v, const par_pipe_stage *stage) {
     par_pipe_desc d;
     memset(&d, 0, sizeof d);
@@ -233,9 +228,9 @@ static void large(par_comm *w) { // 64 ranks x 512 microbatches in 50 ms; thousa
     double best = 1e9;
     CHECK_OK(w, par_pipe_schedule_open(&d, &s));
     for (int i = 0; i < 5; i++) {
-        const double begun = seconds_now();
+        const double begun = test_now();
         CHECK_OK(w, par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
-        best = fmin(best, seconds_now() - begun);
+        best = fmin(best, test_now() - begun);
         par_pipe_timeline_close(&t);
     }
     fprintf(stderr, "64 x 512: %.1f ms\n", 1e3 * best);
@@ -893,10 +888,10 @@ static void failing(par_comm *w) { // an error in one rank's function ends the s
     memset(&e, 0, sizeof e);
     e.comm = w, e.fn = failing_work, e.user = w;
     CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_open(&s, &e, &pipe));
-    const double begun = seconds_now();
+    const double begun = test_now();
     const par_result r = par_pipe_step(pipe, NULL);
     const int last = par_rank(w) == par_size(w) - 1;
-    CHECK(w, r == (last ? PAR_ERR_FILE : PAR_ERR_ABORTED) && seconds_now() - begun < 5);
+    CHECK(w, r == (last ? PAR_ERR_FILE : PAR_ERR_ABORTED) && test_now() - begun < 5);
     CHECK(w, has_text(par_last_error(w), last ? "no more data" : "rank"));
     par_pipe_close(pipe);
     par_pipe_schedule_close(&s);

@@ -50,10 +50,11 @@ typedef struct trainer {
     size_t scratch_bytes;
     par_pipe_schedule schedule, one; // one: a single microbatch's forwards
     par_pipe *pipe, *sampler;
-    gpt_part *parts;      // of stages
-    int held_out;         // what is run now: of the held-out part; of which step; from which sequence on
-    uint64_t draw, first; //
-    int sampling, final;  // of a context in `line`; the stage's last gradients of the step
+    gpt_part *parts; // of stages
+    // What is run now: of the held-out part? of which step, from which sequence on
+    int held_out;
+    uint64_t draw, first;
+    int sampling, final; // of a context in `line`; the stage's last gradients of the step
     gpt_dropout drop;
     int32_t *x, *y, *line;        // tokens and targets of a microbatch's rows here; a whole sequence of each
     int microbatch, microbatches; // sequences in one; how many of them a rank runs in a step
@@ -80,10 +81,11 @@ static void need(par_comm *world, par_result r) {
 
 // The embedding's weight is the head of a stage that does not begin with it.
 static int ties(const trainer *t) { return gpt_is_tied(&t->o.model) && t->schedule.stages > 1; }
-// Where gradients are summed after each microbatch they must be all there then; here they come later.
-static int accumulates(const trainer *t) {
-    return t->o.zero >= 2 && (ties(t) || par_pipe_schedule_split(t->schedule.desc.schedule) != 0);
+static int halves_apart(const trainer *t) { // of backward; or perhaps, in a table
+    return par_pipe_schedule_split(t->schedule.desc.schedule) != 0;
 }
+// Where gradients are summed after each microbatch they must be all there then; here they come later.
+static int accumulates(const trainer *t) { return t->o.zero >= 2 && (ties(t) || halves_apart(t)); }
 static size_t parameters_of(trainer *t, int unit, par_tp_parameter **parts) {
     const gpt_config *g = &t->o.model;
     size_t count = 0;
@@ -147,32 +149,31 @@ static par_result tie(trainer *t, int first) {
     return unit_done(t, unit, 1);
 }
 
-static par_tp_tokens tokens_of(const trainer *t, int sequences, uint64_t first) {
-    par_tp_tokens k;
-    k.batch = (size_t)sequences, k.sequence = (size_t)t->o.model.block_size, k.first = first;
-    return k;
-}
-
 // The first of the sequences of this rank's microbatch i, among those of the step. Numbered as
 // par_zero_microbatch does it among ranks of dp: those of cp work on one together.
 static uint64_t first_sequence(const trainer *t, int i) {
     const int dp = par_mesh_index(t->mesh, "dp"), ranks = par_mesh_size(t->mesh, "dp");
     return (uint64_t)(t->microbatch * (t->o.zero >= 2 ? i * ranks + dp : dp * t->microbatches + i));
 }
-// Tokens and targets of a microbatch, or of the context of a sample.
-static par_tp_tokens draw(trainer *t, int microbatch) {
-    const int T = t->o.model.block_size, per = T / t->o.cp, sequences = t->sampling ? 1 : t->microbatch;
-    const uint64_t first = t->sampling ? 0 : t->first + first_sequence(t, microbatch);
-    for (int i = 0; i < sequences; i++) {
+// The rows of a microbatch, or of the context of a sample.
+static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
+    par_tp_tokens k;
+    k.batch = t->sampling ? 1 : (size_t)t->microbatch, k.sequence = (size_t)t->o.model.block_size;
+    k.first = t->sampling ? 0 : t->first + first_sequence(t, microbatch);
+    return k;
+}
+// What the first stage reads of them, and what the last compares with.
+static void draw(trainer *t, const par_tp_tokens *tokens) {
+    const int T = t->o.model.block_size, per = T / t->o.cp;
+    for (int i = 0; i < (int)tokens->batch; i++) {
         if (!t->sampling)
-            data_sequence(&t->data, t->held_out, (uint64_t)t->o.seed, t->draw, first + (uint64_t)i, T,
+            data_sequence(&t->data, t->held_out, (uint64_t)t->o.seed, t->draw, tokens->first + (uint64_t)i, T,
                           t->line, t->line + T);
         for (int j = 0; j < per; j++) {
             const size_t at = par_tp_position(t->tp, (size_t)T, (size_t)j);
             t->x[i * per + j] = t->line[at], t->y[i * per + j] = t->line[(size_t)T + at];
         }
     }
-    return tokens_of(t, sequences, first);
 }
 // An action of the pipeline, on one microbatch.
 static par_result work(void *user, const par_pipe_work *w) {
@@ -185,8 +186,8 @@ static par_result work(void *user, const par_pipe_work *w) {
     size_t counted;
     if (w->kind == PAR_PIPE_TIE) return tie(t, w->first);
     if (w->kind > PAR_PIPE_W) return PAR_OK;
-    par_tp_tokens tokens = tokens_of(t, t->sampling ? 1 : t->microbatch, 0);
-    if (w->kind != PAR_PIPE_W) tokens = draw(t, w->microbatch);
+    const par_tp_tokens tokens = tokens_of(t, w->microbatch);
+    if (w->kind != PAR_PIPE_W && (w->first || w->last)) draw(t, &tokens);
     b->block[GPT_UNTIL_INPUT] = (char *)w->b, b->block[GPT_UNTIL_WEIGHT] = (char *)w->w;
     b->block[GPT_BETWEEN] = (char *)w->g, b->block[GPT_SCRATCH] = t->scratch, b->in = (void *)(uintptr_t)w->x;
     m->split = w->kind == PAR_PIPE_B || w->kind == PAR_PIPE_W;
@@ -333,6 +334,10 @@ static int recompute_of(const char *name, gpt_recompute *r) { // 0: no such
         if (!strcmp(name, names[i])) return *r = (gpt_recompute)i, 1;
     return 0;
 }
+static int is_table(const char *schedule) { // a file, not a name
+    const char *ending = strrchr(schedule, '.');
+    return ending && !strcmp(ending, ".csv");
+}
 static const char *check_settings(settings *o) {
     const gpt_config *g = &o->model;
     if (!o->data) return "no data: --data FILE (make run passes the kit's own sources)";
@@ -363,7 +368,7 @@ static const char *check_settings(settings *o) {
     if (o->ranks < 0 || o->ranks > 1024) return "ranks must be from 1 to 1024";
     if (o->tp < 1 || o->cp < 1 || o->pp < 1 || o->tp > 1024 || o->cp > 1024 || o->pp > 1024)
         return "pp, tp and cp must be 1 or more";
-    const int csv = strlen(o->schedule) > 4 && !strcmp(o->schedule + strlen(o->schedule) - 4, ".csv");
+    const int csv = is_table(o->schedule);
     const int split = par_pipe_schedule_split(o->schedule);
     if (o->chunks < 0) return "chunks must not be negative";
     if (!csv && split < 0)
@@ -669,9 +674,7 @@ static par_result cut_model(trainer *t, int stages, int split, par_pipe_stage *c
 }
 static par_result schedule_of(trainer *t, par_pipe_desc *d, par_pipe_schedule *s) {
     const char *name = t->o.schedule;
-    const par_result r = strlen(name) > 4 && !strcmp(name + strlen(name) - 4, ".csv")
-                             ? par_pipe_load(name, d, s)
-                             : par_pipe_schedule_open(d, s);
+    const par_result r = is_table(name) ? par_pipe_load(name, d, s) : par_pipe_schedule_open(d, s);
     if (r) return par_fail(t->world, r, "%s", s->why);
     if (s->ranks != t->o.pp || s->microbatches != t->microbatches)
         return par_fail(
@@ -696,7 +699,7 @@ static par_result open_schedule(trainer *t) {
     t->buffers.layers = (gpt_saved *)calloc((size_t)t->o.model.n_layer, sizeof *t->buffers.layers);
     if (!t->buffers.layers) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory");
     GPT_TRY(schedule_of(t, &d, &t->schedule));
-    const int stages = t->schedule.stages, split = par_pipe_schedule_split(t->schedule.desc.schedule) != 0;
+    const int stages = t->schedule.stages, split = halves_apart(t);
     par_pipe_schedule_close(&t->schedule);
     par_pipe_stage *costs = (par_pipe_stage *)calloc((size_t)stages, sizeof *costs);
     if (!costs) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for %d stages", stages);

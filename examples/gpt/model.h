@@ -385,10 +385,8 @@ static inline int gpt_buffers_open(const gpt_model *m, gpt_buffers *b, size_t ro
     for (int i = 0; i < GPT_CLASSES; i++) bytes += b->bytes[i];
     if (par_cpu()->alloc(par_cpu(), bytes, &p)) return 0;
     b->memory = (char *)p;
-    for (int i = 0, at = 0; i < GPT_CLASSES; i++) {
-        b->block[i] = b->memory + (at ? bytes : 0);
-        bytes = at ? bytes + b->bytes[i] : b->bytes[i], at = 1;
-    }
+    bytes = 0;
+    for (int i = 0; i < GPT_CLASSES; i++) b->block[i] = b->memory + bytes, bytes += b->bytes[i];
     gpt_buffers_walk(m, &all, b, rows);
     return 1;
 }
