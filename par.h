@@ -215,6 +215,7 @@ typedef uint64_t par_op; // one of the above, or par_scaled_sum(factor)
 // factor x the sum, multiplied once, after the last addition and before rounding. Float types only. The
 // factor is kept to 45 significant bits, exact for powers of two.
 par_op par_scaled_sum(double factor);
+double par_op_factor(par_op op); // of par_scaled_sum
 
 size_t par_dtype_bytes(par_dtype dtype);             // 8, 4, 2, ...; 0 for an invalid one
 const char *par_dtype_name(par_dtype dtype);         // "f64", ...
@@ -279,6 +280,7 @@ int par_node_of(const par_comm *comm, int rank);    // 0 .. node_count-1
 const char *par_backend(const par_comm *comm);      // "single", "fork", "exec", "threads", "mpi"
 void par_set_timeout(par_comm *comm,
                      double seconds);     // for every later wait of this rank; also of its other comms
+double par_timeout(const par_comm *comm); // the deadline now
 double par_seconds(const par_comm *comm); // monotonic time since the world was opened
 
 // ---- groups -----------------------------------------------------------------------------------------------
@@ -528,6 +530,8 @@ struct par_device {
     void *state;
     par_result (*alloc)(par_device *device, size_t bytes, void **memory); // zeroed, aligned to 64
     par_result (*free)(par_device *device, void *memory);
+    par_result (*alloc_host)(par_device *device, size_t bytes, void **memory); // the host's, for quick copies
+    par_result (*free_host)(par_device *device, void *memory);
     par_result (*copy)(par_device *device, void *dst, const void *src, size_t bytes, void *stream);
     par_result (*fill)(par_device *device, void *dst, int byte, size_t bytes, void *stream);
     par_result (*cast)(par_device *device, void *dst, par_dtype dst_type, const void *src, par_dtype src_type,
@@ -550,6 +554,48 @@ struct par_device {
     par_result (*event_free)(par_device *device, void *event);
 };
 par_device *par_cpu(void); // constant; the same for all ranks of a process
+
+// ---- carriers ---------------------------------------------------------------------------------------------
+
+// What takes over a comm's calls on memory that this header cannot touch; par_cuda.cuh has them for GPUs. A
+// comm with a carrier asks it for each call whether it takes the memory. Calls that it takes are enqueued on
+// its device: the blocking forms, and par_wait, return when what the caller enqueues next will see the
+// result. Arguments are checked, and calls are recorded and counted, as others are.
+typedef struct par_carrier par_carrier;
+typedef struct par_carried { // a call
+    par_comm *comm;
+    par_kind kind;
+    par_dtype dtype;
+    par_op op;
+    int root, tag; // root: or peer
+    const void *send;
+    void *recv;
+    size_t count; // as given, or the largest of counts
+    const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
+    const char *site;
+    void *state; // the carrier's, from begin to end
+} par_carried;
+struct par_carrier {
+    const char *name;
+    int (*takes)(par_carrier *carrier, const void *memory);
+    par_result (*begin)(par_carrier *carrier, par_carried *call); // in one order on all ranks; returns soon
+    int (*ended)(par_carrier *carrier, par_carried *call);        // 1: end would not wait
+    par_result (*end)(par_carrier *carrier, par_carried *call);
+    void (*progress)(par_carrier *carrier); // called by every wait of this rank
+    par_result (*group)(par_carrier *carrier, int begin);
+    // Its comm has been split: part gets a carrier of its own; NULL where color < 0. Collective over its
+    // comm.
+    par_result (*split)(par_carrier *carrier, int color, int key, par_comm *part);
+    void (*close)(par_carrier *carrier); // its comm is being closed
+    par_carrier *next;
+};
+// One for a comm; it is closed with it. Comms split from it later have carriers, too.
+par_result par_attach(par_comm *comm, par_carrier *carrier);
+par_carrier *par_carrier_of(const par_comm *comm); // or NULL
+// Elements of this rank's send and recv arrays in a call, holes between displs included.
+void par_carried_spans(const par_carried *call, size_t *send_count, size_t *recv_count);
+// As par_split, without a carrier: for what a carrier itself has to tell the others.
+par_result par_split_plain(par_comm *comm, int color, int key, par_comm **out);
 
 // ---- random numbers ---------------------------------------------------------------------------------------
 
@@ -950,7 +996,7 @@ par_op par_scaled_sum(double factor) {
     memcpy(&bits, &factor, sizeof bits);
     return (bits & ~(uint64_t)255) | PAR_SCALED_SUM;
 }
-static double par__op_factor(par_op op) {
+double par_op_factor(par_op op) {
     uint64_t bits = op & ~(uint64_t)255;
     double factor;
     memcpy(&factor, &bits, sizeof factor);
@@ -1183,7 +1229,7 @@ static void par__round(const par__kernels *k, void *dst, const float *src, par_d
 // What comes after the last addition: the average's division, the scaled sum's factor.
 static void par__finalize(void *acc, size_t n, par_dtype type, par_op op, int ranks) {
     unsigned code = par__op_code(op);
-    double factor = code == PAR_SCALED_SUM ? par__op_factor(op) : 1.0;
+    double factor = code == PAR_SCALED_SUM ? par_op_factor(op) : 1.0;
     float factor32 = (float)factor;
     if (code != PAR_AVG && code != PAR_SCALED_SUM) return;
 #define PAR__EACH(D, T, avg, scaled)                                                                         \
@@ -1608,6 +1654,8 @@ par_device *par_cpu(void) {
                              NULL,
                              par__cpu_alloc,
                              par__cpu_free,
+                             par__cpu_alloc,
+                             par__cpu_free,
                              par__cpu_copy,
                              par__cpu_fill,
                              par__cpu_cast,
@@ -1839,6 +1887,8 @@ typedef struct par__operation {
     int pointer_room;
     char *scratch;
     size_t scratch_bytes;
+    par_carried carried;        // a call that the comm's carrier has, see par__carry
+    const par_carrier *carrier; // NULL: not carried
     // a group
     struct par__operation *leader; // of my group: its last operation, which ends last
     int members;                   // a leader: others not yet ended
@@ -1897,8 +1947,12 @@ struct par_comm {
     par__rings *rings;
     int stage_committed, lane_count; // lanes of each pair's rings: users' messages, then one per track
     uint32_t sequence, level[PAR__TRACKS], half;
+    uint32_t carried_count;
     par__lane *lanes; // [0] collectives, then sends to and receives from each rank
-    int grouping;     // between par_group_begin and par_group_end: the calls so far
+    par_carrier *carrier;
+    int splitting;           // what is split off gets no carrier, see par_split_plain
+    par__operation *carried; // begun in the present group
+    int grouping;            // between par_group_begin and par_group_end: the calls so far
     par__call *grouped;
     const char **grouped_sites;
     size_t grouped_count, grouped_room;
@@ -1931,6 +1985,8 @@ struct par__world {
     const par__kernels *kernels;
     par_comm *comms;
     par__operation *active, **active_end, *idle_operations;
+    par_carrier *carriers; // of all comms
+    int carrying;          // one of them is at work
     uint64_t tickets;
     int progress_wanted, progressing; // a thread does par__progress, too, under this lock
     uint32_t progress_ends;           // it is to end
@@ -4425,7 +4481,7 @@ static void par__give_back(par__operation *op) {
     w->idle_operations = op;
 }
 
-static int par__progress(par__world *w) { // 1: something moved
+static int par__progress_here(par__world *w) { // 1: something moved
     int moved = 0;
     par__lock_world(w);
     par__operation **link = &w->active;
@@ -4445,6 +4501,15 @@ static int par__progress(par__world *w) { // 1: something moved
     w->active_end = link;
     par__unlock_world(w);
     return moved;
+}
+// ... and what carriers have begun, which may wait for the above, but not for each other.
+static int par__progress(par__world *w) {
+    const int moved = par__progress_here(w);
+    if (w->carrying) return moved;
+    w->carrying = 1;
+    for (par_carrier *x = w->carriers; x; x = x->next)
+        if (x->progress) x->progress(x);
+    return w->carrying = 0, moved;
 }
 
 // Who has not come: for the error text of a deadline.
@@ -4672,6 +4737,7 @@ static par_result par__begin(par_comm *c, const par__call *call, size_t n, par__
     par__operation *op = par__take_operation(w);
     if (!op) return par__error(w, PAR_ERR_MEMORY, "no memory for an operation");
     op->leader = NULL, op->members = op->detached = 0, op->group_result = PAR_OK, op->part_count = 0;
+    op->carrier = NULL;
     op->comm = c, op->call = *call, op->next = NULL, par__set_state(op, PAR__QUEUED);
     op->ticket = ++w->tickets, op->net_messages = op->net_bytes = 0, op->algorithm = NULL, op->impatient = 0;
     if (n > 1 && !par__fill_bucket(op, call, n))
@@ -4749,7 +4815,7 @@ static void *par__progress_main(void *p) {
     par__world *w = (par__world *)p;
     while (!PAR__LOAD(&w->progress_ends)) {
         const uint32_t work = PAR__LOAD(&w->work);
-        const int moved = par__progress(w);
+        const int moved = par__progress_here(w);
         par__lock_world(w);
         const int idle = !w->active;
         par__unlock_world(w);
@@ -4779,9 +4845,115 @@ static void par__stop_progress(par__world *w) {
     pthread_mutex_destroy(&w->lock);
 }
 
+static par__call par__call_of(par_kind kind, const void *send, void *recv, size_t count, par_dtype dtype,
+                              par_op op, int root) {
+    par__call k; // every member, no memset: see par__write_record
+    k.kind = kind, k.send = send, k.recv = recv, k.count = count, k.dtype = dtype, k.op = op, k.root = root;
+    k.send_counts = k.send_displs = k.recv_counts = k.recv_displs = NULL, k.group = 0;
+    return k;
+}
+
+// ---- carriers
+
+static int par__is_carried(const par_comm *c, const par__call *k) {
+    const void *memory = k->send ? k->send : k->recv;
+    return c->carrier && memory && c->carrier->takes(c->carrier, memory);
+}
+// The operation is not among those that progress steps on: the carrier has it until par__carry_end.
+static par_result par__carry(par_comm *c, const par__call *call, par__operation **out) {
+    par__world *w = c->world;
+    *out = NULL;
+    if (c->broken) return c->broken;
+    if (PAR__LOAD(&w->arena->aborted) == 1)
+        return par__break(c, par__error(w, PAR_ERR_ABORTED, "%s", w->arena->abort_text));
+    par__lock_world(w);
+    par__operation *op = par__take_operation(w);
+    if (op) op->ticket = ++w->tickets;
+    par__unlock_world(w);
+    if (!op) return par__error(w, PAR_ERR_MEMORY, "no memory for an operation");
+    op->comm = c, op->call = *call, op->next = NULL, op->leader = NULL, op->members = op->detached = 0;
+    op->result = op->group_result = PAR_OK, op->part_count = 0, op->algorithm = NULL, op->impatient = 0;
+    op->net_messages = op->net_bytes = 0, op->carrier = c->carrier, op->sequence = ++c->carried_count;
+    op->site = par__site(w, c->site);
+    par_carried *k = &op->carried;
+    k->comm = c, k->kind = call->kind, k->dtype = call->dtype, k->op = call->op, k->root = call->root;
+    k->tag = c->tag, k->send = call->send, k->recv = call->recv, k->count = call->count;
+    k->send_counts = call->send_counts, k->send_displs = call->send_displs;
+    k->recv_counts = call->recv_counts, k->recv_displs = call->recv_displs;
+    k->site = c->site ? c->site : "?", k->state = NULL;
+    if (!par__valid(op)) return par__give_back(op), PAR_ERR_ARGUMENT;
+    c->site = NULL, c->tag = 0;
+    par__note_begin(op);
+    op->result = c->carrier->begin(c->carrier, k);
+    return *out = op, PAR_OK;
+}
+static par_result par__carry_end(par__operation *op) {
+    par_comm *c = op->comm;
+    if (!op->result) op->result = c->carrier->end(c->carrier, &op->carried);
+    const par_result r = op->result;
+    if (r == PAR_ERR_TIMEOUT || r == PAR_ERR_PEER_DIED || r == PAR_ERR_ABORTED) c->broken = r;
+    par__end(op);
+    c->last_algorithm = c->carrier->name;
+    return par__release(op);
+}
+par_result par_attach(par_comm *c, par_carrier *carrier) {
+    if (c->carrier)
+        return par__error(c->world, PAR_ERR_ARGUMENT, "comm %s has a carrier already, %s", c->name,
+                          c->carrier->name);
+    c->carrier = carrier;
+    carrier->next = c->world->carriers, c->world->carriers = carrier;
+    return PAR_OK;
+}
+void par_carried_spans(const par_carried *k, size_t *send, size_t *recv) {
+    par__operation op; // as far as par__spans looks
+    op.comm = k->comm, op.call = par__call_of(k->kind, k->send, k->recv, k->count, k->dtype, k->op, k->root);
+    op.call.send_counts = k->send_counts, op.call.send_displs = k->send_displs;
+    op.call.recv_counts = k->recv_counts, op.call.recv_displs = k->recv_displs;
+    par__spans(&op, send, recv);
+}
+static void par__detach(par_comm *c) {
+    par_carrier *x = c->carrier;
+    if (!x) return;
+    for (par_carrier **link = &c->world->carriers; *link; link = &(*link)->next)
+        if (*link == x) {
+            *link = x->next;
+            break;
+        }
+    c->carrier = NULL;
+    x->close(x);
+}
+par_carrier *par_carrier_of(const par_comm *c) { return c->carrier; }
+// In a group: begun at once, and ended with it.
+static par_result par__carry_grouped(par_comm *c, const par__call *call) {
+    par__operation *op;
+    if (!c->carried && c->carrier->group) {
+        const par_result r = c->carrier->group(c->carrier, 1);
+        if (r) return r;
+    }
+    const par_result r = par__carry(c, call, &op);
+    if (op) op->next = c->carried, c->carried = op;
+    return r;
+}
+static par_result par__carry_group_end(par_comm *c) {
+    par_result first = PAR_OK;
+    if (c->carried && c->carrier->group) first = c->carrier->group(c->carrier, 0);
+    while (c->carried) {
+        par__operation *op = c->carried;
+        c->carried = op->next;
+        const par_result r = par__carry_end(op);
+        if (!first) first = r;
+    }
+    return first;
+}
+
 static par_result par__do(par_comm *c, const par__call *call) {
     par__operation *op;
     PAR_ASSERT(c && "a comm is NULL");
+    if (par__is_carried(c, call)) {
+        if (c->grouping) return par__carry_grouped(c, call);
+        const par_result r = par__carry(c, call, &op);
+        return r ? r : par__carry_end(op);
+    }
     if (c->grouping) return par__defer(c, call);
     par__lock_world(c->world);
     const par_result r = par__begin(c, call, 1, &op);
@@ -4796,6 +4968,12 @@ static par_result par__do_begin(par_comm *c, const par__call *call, par_request 
     PAR_ASSERT(request);
     request->operation = NULL, request->ticket = 0;
     PAR_ASSERT(c && "a comm is NULL");
+    if (par__is_carried(c, call)) {
+        if (c->grouping) return par__carry_grouped(c, call);
+        const par_result r = par__carry(c, call, &op);
+        if (!r) request->operation = op, request->ticket = op->ticket;
+        return r;
+    }
     if (c->grouping) return par__defer(c, call);
     par__lock_world(c->world);
     const par_result r = par__begin(c, call, 1, &op);
@@ -4813,6 +4991,7 @@ par_result par_wait(par_request *request) {
     request->operation = NULL;
     if (!op) return PAR_OK;
     PAR_ASSERT(op->ticket == request->ticket && "a request was waited for twice");
+    if (op->carrier) return par__carry_end(op);
     par__wait_for(op);
     return par__release(op);
 }
@@ -4823,6 +5002,10 @@ par_result par_test(par_request *request, int *done) {
     if (!op) return PAR_OK;
     PAR_ASSERT(op->ticket == request->ticket && "a request was waited for twice");
     par__progress(op->comm->world);
+    if (op->carrier) {
+        *done = op->result || op->comm->carrier->ended(op->comm->carrier, &op->carried);
+        return *done ? par_wait(request) : PAR_OK;
+    }
     if (par__state(op) != PAR__DONE) {
         const par_result r = par__now() - op->comm->world->last_check > 0.005 ? par__check_wait(op) : PAR_OK;
         if (r) return par_wait(request);
@@ -4857,6 +5040,7 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
     request->operation = NULL, request->ticket = 0;
     if (!c->grouping) return par__error(c->world, PAR_ERR_ARGUMENT, "par_group_end without par_group_begin");
     c->grouping = 0;
+    result = par__carry_group_end(c);
     par__lock_world(c->world);
     for (size_t i = 0, n; i < c->grouped_count && !result; i += n) {
         n = par__fitting(c, i);
@@ -5478,13 +5662,6 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
 // >>calls ---------------------------------------------------------------------------------------------------
 // The names stand in parentheses because the same names are macros that note the call site.
 
-static par__call par__call_of(par_kind kind, const void *send, void *recv, size_t count, par_dtype dtype,
-                              par_op op, int root) {
-    par__call k; // every member, no memset: see par__write_record
-    k.kind = kind, k.send = send, k.recv = recv, k.count = count, k.dtype = dtype, k.op = op, k.root = root;
-    k.send_counts = k.send_displs = k.recv_counts = k.recv_displs = NULL, k.group = 0;
-    return k;
-}
 static par__call par__call_v(par_kind kind, const void *send, const size_t *send_counts,
                              const size_t *send_displs, void *recv, const size_t *recv_counts,
                              const size_t *recv_displs, size_t count, par_dtype dtype, par_op op, int root) {
@@ -5600,6 +5777,7 @@ const char *par_backend(const par_comm *comm) { return comm->world->backend; }
 void par__forget_sites(par_comm *comm) { memset(comm->world->site_cache, 0, sizeof comm->world->site_cache); }
 void par_tag(par_comm *comm, int tag) { comm->tag = tag; }
 void par_set_timeout(par_comm *comm, double seconds) { comm->world->timeout_s = seconds > 0 ? seconds : 600; }
+double par_timeout(const par_comm *comm) { return comm->world->timeout_s; }
 double par_seconds(const par_comm *comm) { return par__now() - comm->world->opened_at; }
 
 par_result par_abort(par_comm *comm, const char *text) {
@@ -5776,7 +5954,15 @@ par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
     }
     PAR_FREE(all);
     PAR_FREE(shared);
+    if (!r && comm->carrier && !comm->splitting) r = comm->carrier->split(comm->carrier, color, key, c);
     return r;
+}
+
+// A comm for a carrier's own use.
+par_result par_split_plain(par_comm *comm, int color, int key, par_comm **out) {
+    comm->splitting = 1;
+    const par_result r = (par_split)(comm, color, key, out);
+    return comm->splitting = 0, r;
 }
 
 // Give back the shared parts when nobody looks at them any more.
@@ -5853,6 +6039,7 @@ par_result(par_close)(par_comm *c) {
     const int world = c->id == 0;
     par_result r = PAR_OK;
     c->grouping = 0;
+    par__detach(c);
     if (world && w->print_ledger && !c->broken) par_ledger_print(c, stderr);
     if (world && w->trace_path && !c->broken) r = par__write_trace(c);
     if (!c->broken) {
