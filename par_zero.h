@@ -261,9 +261,11 @@ typedef struct par_zero_report {
     float loss_scale; // of the next step
     uint64_t step;    // done so far
 } par_zero_report;
-// Waits for the gradients, updates the weights (learning rates times lr_factor), spreads them. report may be
-// NULL. Collective.
+// Waits for the gradients, updates the weights (learning rates times lr_factor), spreads them. Collective.
+// report may be NULL: then the host does not wait for a device. lr_factor below 0: what par_zero_set_factor
+// gave, so that a captured step can be played again with another one.
 par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report);
+par_result par_zero_set_factor(par_zero *z, float lr_factor);
 float par_zero_loss_scale(const par_zero *z);
 uint64_t par_zero_steps(const par_zero *z);           // done so far; skipped ones do not count
 void par_zero_set_steps(par_zero *z, uint64_t steps); // of a run that goes on
@@ -371,6 +373,23 @@ float par_zero_factor(const par_zero_schedule *schedule, uint64_t step);
 
 // ---- kernels ----------------------------------------------------------------------------------------------
 
+// What a step decides, in the device's memory: the host need not wait for it, and a step can be captured in a
+// CUDA graph.
+typedef struct par_zero_control {
+    double squares, norm;               // of all gradients; norm: scaled, before clipping
+    float lr_factor, scale, loss_scale; // scale: of gradients; loss_scale: of the next step
+    int32_t skipped, good_steps, bad_steps;
+    uint64_t step;                        // done so far, with the one that is being taken
+    float correction[PAR_ZERO_GROUPS][2]; // 1/(1 - beta^step)
+} par_zero_control;
+typedef struct par_zero_rules { // by which it does
+    double microbatches;        // gradients are divided by
+    float lr_factor;            // below 0: the control's stays
+    float clip, loss_scale;     // as in the desc
+    int window, patience;
+    float beta[PAR_ZERO_GROUPS][2];
+} par_zero_rules;
+
 // One run of elements of one tensor. scale: of gradients, before anything else.
 typedef struct par_zero_update {
     par_zero_optimizer optimizer;
@@ -379,23 +398,46 @@ typedef struct par_zero_update {
     float scale, trust, ema;        // trust: LAMB's; ema 0: none
     uint64_t seed, stream,
         first; // stochastic rounding: element `first` + i of the stream; seed 0: to nearest
+    // Not NULL: factor, corrections (of `group`), scale (unless `unscaled`) and the step in the stream's
+    // upper bits come from there; nothing happens in a step that is skipped. trust_at: trust does.
+    const par_zero_control *control;
+    const float *trust_at;
+    int group, unscaled;
 } par_zero_update;
 
+// What a device does. All arrays are in its memory, the sums too; calls follow each other as on one stream.
 struct par_zero_kernels {
     const char *name;
+    par_device *device; // NULL: the CPU
     // w: f32 weights or masters. stored: the 16-bit copy, or NULL. v, ema: NULL where there are none.
-    par_result (*update)(const par_zero_update *a, size_t n, float *w, void *stored, par_dtype stored_type,
-                         const void *g, par_dtype g_type, float *m, float *v, float *ema);
-    // LAMB: moves m and v on; *w_squares += w^2, *u_squares += u^2, u the step before trust and lr
-    par_result (*lamb_norms)(const par_zero_update *a, size_t n, const float *w, const void *g,
-                             par_dtype g_type, float *m, float *v, double *w_squares, double *u_squares);
+    par_result (*update)(const par_zero_kernels *k, const par_zero_update *a, size_t n, float *w,
+                         void *stored, par_dtype stored_type, const void *g, par_dtype g_type, float *m,
+                         float *v, float *ema);
+    // LAMB: moves m and v on; sums[0] += w^2, sums[1] += u^2, u the step before trust and lr
+    par_result (*lamb_norms)(const par_zero_kernels *k, const par_zero_update *a, size_t n, const float *w,
+                             const void *g, par_dtype g_type, float *m, float *v, double *sums);
+    // trust[t] = |w| / |u| of tensor t, from `pieces` pairs of such sums
+    par_result (*lamb_trust)(const par_zero_kernels *k, size_t tensors, size_t pieces, const double *sums,
+                             float *trust);
     // Muon: m = momentum m + scale g; out = scale g + momentum m
-    par_result (*momentum)(const par_zero_update *a, size_t n, const void *g, par_dtype g_type, float *m,
-                           float *out);
-    par_result (*square_sum)(const void *x, par_dtype type, size_t n, double *sum); // *sum += ...
+    par_result (*momentum)(const par_zero_kernels *k, const par_zero_update *a, size_t n, const void *g,
+                           par_dtype g_type, float *m, float *out);
+    // y = factor x / (sqrt(*squares) + 1e-7); squares NULL: factor x
+    par_result (*scale)(const par_zero_kernels *k, size_t n, float *y, const float *x, float factor,
+                        const double *squares);
+    // *sum += weight x the sum of squares
+    par_result (*square_sum)(const par_zero_kernels *k, const void *x, par_dtype type, size_t n,
+                             double weight, double *sum);
+    par_result (*total)(const par_zero_kernels *k, const double *sums, size_t n, double *total); // in order
+    par_result (*decide)(const par_zero_kernels *k, const par_zero_rules *rules, par_zero_control *control);
     // Blocks of 32 elements (n is a multiple) as a bf16 scale and 32 numbers of 8 or 4 bits, and back
-    par_result (*pack)(int bits, size_t n, const void *x, par_dtype type, void *packed);
-    par_result (*unpack)(int bits, size_t n, const void *packed, void *x, par_dtype type);
+    par_result (*pack)(const par_zero_kernels *k, int bits, size_t n, const void *x, par_dtype type,
+                       void *packed);
+    par_result (*unpack)(const par_zero_kernels *k, int bits, size_t n, const void *packed, void *x,
+                         par_dtype type);
+    // sum = n packed elements from each rank (rank after rank), added in f32 in rank order, or by pairs
+    par_result (*sum_packed)(const par_zero_kernels *k, int bits, int ranks, int pairs, size_t n,
+                             const void *packed, void *sum, par_dtype type);
 };
 const par_zero_kernels *par_zero_cpu(void);
 
@@ -405,6 +447,52 @@ const par_zero_kernels *par_zero_cpu(void);
 #endif // PAR_ZERO_H
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
+
+// What the CPU and every device work out alike.
+#if !defined(PAR__ZERO_BOTH)
+#include <math.h>
+#if defined(__CUDACC__)
+#define PAR__ZERO_BOTH static __host__ __device__ inline
+#else
+#define PAR__ZERO_BOTH static inline
+#endif
+// Norm, clipping, and whether the step is taken. The loss scale goes down after bad steps and up after many
+// good ones (Micikevicius et al. 2018).
+PAR__ZERO_BOTH void par__zero_decide(const par_zero_rules *r, par_zero_control *c) {
+    double scale = 1 / r->microbatches / (double)c->loss_scale;
+    c->norm = sqrt(c->squares) * scale;
+    c->skipped = !(c->norm - c->norm == 0); // not finite
+    if (r->clip > 0 && c->norm > (double)r->clip) scale *= (double)r->clip / c->norm;
+    c->scale = (float)scale;
+    if (r->lr_factor >= 0) c->lr_factor = r->lr_factor;
+    c->step += !c->skipped;
+    for (int g = 0; g < PAR_ZERO_GROUPS; g++)
+        for (int i = 0; i < 2; i++)
+            c->correction[g][i] = (float)(1 / (1 - pow((double)r->beta[g][i], (double)c->step)));
+    if (r->loss_scale <= 0) return;
+    c->good_steps = c->skipped ? 0 : c->good_steps + 1, c->bad_steps = c->skipped ? c->bad_steps + 1 : 0;
+    if (c->bad_steps >= r->patience)
+        c->loss_scale = c->loss_scale / 2 > 1 ? c->loss_scale / 2 : 1, c->bad_steps = 0;
+    if (c->good_steps >= r->window)
+        c->loss_scale = c->loss_scale * 2 < 16777216.0f ? c->loss_scale * 2 : 16777216.0f, c->good_steps = 0;
+}
+// What comes from the control is put in its place.
+PAR__ZERO_BOTH void par__zero_resolve(par_zero_update *a) {
+    const par_zero_control *c = a->control;
+    if (a->trust_at) a->trust = *a->trust_at;
+    if (!c) return;
+    a->hyper.lr *= c->lr_factor;
+    a->correction1 = c->correction[a->group][0], a->correction2 = c->correction[a->group][1];
+    if (!a->unscaled) a->scale = c->scale;
+    a->stream |= c->step << 24;
+}
+
+PAR__ZERO_BOTH float par__zero_trust(const double *sums, size_t pieces) {
+    double ww = 0, uu = 0;
+    for (size_t i = 0; i < pieces; i++) ww += sums[2 * i], uu += sums[2 * i + 1];
+    return ww > 0 && uu > 0 ? (float)sqrt(ww / uu) : 1.0f;
+}
+#endif
 
 #if defined(PAR_ZERO_IMPLEMENTATION) && !defined(PAR_ZERO_IMPLEMENTED)
 #define PAR_ZERO_IMPLEMENTED
@@ -617,6 +705,12 @@ PAR__LOOP_TABLES(par__zero_, PAR__ZERO_LOOPS)
 // >>zero_kernels --------------------------------------------------------------------------------------------
 
 enum { PAR__ZERO_PIECE = 1024 }; // elements at a time: what is widened or rounded stays in the first cache
+enum { PAR__ZERO_PACKED = 256, PAR__ZERO_LEVELS = 20 };
+#define PAR__ZERO_TRY(call)                                                                                  \
+    do {                                                                                                     \
+        const par_result par__r = (call);                                                                    \
+        if (par__r) return par__r;                                                                           \
+    } while (0)
 
 static const float *par__zero_widen(float *room, const void *x, par_dtype type, size_t at, size_t n) {
     if (type == PAR_F32) return (const float *)x + at;
@@ -641,10 +735,15 @@ static void par__zero_round_randomly(uint16_t *to, const float *x, size_t n, con
         }
     }
 }
-static par_result par__zero_cpu_update(const par_zero_update *a, size_t n, float *w, void *stored,
-                                       par_dtype stored_type, const void *g, par_dtype g_type, float *m,
-                                       float *v, float *ema) {
+static par_result par__zero_cpu_update(const par_zero_kernels *kernels, const par_zero_update *given,
+                                       size_t n, float *w, void *stored, par_dtype stored_type, const void *g,
+                                       par_dtype g_type, float *m, float *v, float *ema) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    par_zero_update resolved = *given;
+    const par_zero_update *a = &resolved;
+    (void)kernels;
+    if (a->control && a->control->skipped) return PAR_OK;
+    par__zero_resolve(&resolved);
     void(*const step[PAR_ZERO_OPTIMIZER_COUNT])
         PAR__ZERO_STEP = {l->adamw, l->sgd, l->lion, l->lamb, l->muon};
     float wide[PAR__ZERO_PIECE];
@@ -661,42 +760,83 @@ static par_result par__zero_cpu_update(const par_zero_update *a, size_t n, float
     }
     return PAR_OK;
 }
-static par_result par__zero_cpu_lamb_norms(const par_zero_update *a, size_t n, const float *w, const void *g,
-                                           par_dtype g_type, float *m, float *v, double *w_squares,
-                                           double *u_squares) {
+static par_result par__zero_cpu_lamb_norms(const par_zero_kernels *kernels, const par_zero_update *given,
+                                           size_t n, const float *w, const void *g, par_dtype g_type,
+                                           float *m, float *v, double *to) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
     float wide[PAR__ZERO_PIECE];
     double sums[2] = {0, 0};
+    par_zero_update resolved = *given;
+    const par_zero_update *a = &resolved;
+    (void)kernels;
+    if (a->control && a->control->skipped) return PAR_OK;
+    par__zero_resolve(&resolved);
     for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
         l->lamb_norms(a, w + at, par__zero_widen(wide, g, g_type, at, k), m + at, v + at, k, sums);
     }
-    *w_squares += sums[0], *u_squares += sums[1];
+    to[0] += sums[0], to[1] += sums[1];
     return PAR_OK;
 }
-static par_result par__zero_cpu_momentum(const par_zero_update *a, size_t n, const void *g, par_dtype g_type,
-                                         float *m, float *out) {
+static par_result par__zero_cpu_lamb_trust(const par_zero_kernels *kernels, size_t tensors, size_t pieces,
+                                           const double *sums, float *trust) {
+    (void)kernels;
+    for (size_t t = 0; t < tensors; t++) trust[t] = par__zero_trust(sums + 2 * t * pieces, pieces);
+    return PAR_OK;
+}
+static par_result par__zero_cpu_scale(const par_zero_kernels *kernels, size_t n, float *y, const float *x,
+                                      float factor, const double *squares) {
+    const float f = squares ? factor / ((float)sqrt(*squares) + 1e-7f) : factor;
+    (void)kernels;
+    for (size_t i = 0; i < n; i++) y[i] = f * x[i];
+    return PAR_OK;
+}
+static par_result par__zero_cpu_momentum(const par_zero_kernels *kernels, const par_zero_update *given,
+                                         size_t n, const void *g, par_dtype g_type, float *m, float *out) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
     float wide[PAR__ZERO_PIECE];
+    par_zero_update resolved = *given;
+    const par_zero_update *a = &resolved;
+    (void)kernels;
+    if (a->control && a->control->skipped) return PAR_OK;
+    par__zero_resolve(&resolved);
     for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
         l->momentum(a, out + at, par__zero_widen(wide, g, g_type, at, k), m + at, k);
     }
     return PAR_OK;
 }
-static par_result par__zero_cpu_square_sum(const void *x, par_dtype type, size_t n, double *sum) {
+static par_result par__zero_cpu_square_sum(const par_zero_kernels *kernels, const void *x, par_dtype type,
+                                           size_t n, double weight, double *sum) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
     float wide[PAR__ZERO_PIECE];
+    double squares = weight == 1 ? *sum : 0;
+    (void)kernels;
     for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
-        *sum += l->squares(par__zero_widen(wide, x, type, at, k), k);
+        squares += l->squares(par__zero_widen(wide, x, type, at, k), k);
     }
+    *sum = weight == 1 ? squares : *sum + squares * weight;
     return PAR_OK;
+}
+static par_result par__zero_cpu_total(const par_zero_kernels *kernels, const double *sums, size_t n,
+                                      double *total) {
+    double sum = 0;
+    (void)kernels;
+    for (size_t i = 0; i < n; i++) sum += sums[i];
+    return *total = sum, PAR_OK;
+}
+static par_result par__zero_cpu_decide(const par_zero_kernels *kernels, const par_zero_rules *rules,
+                                       par_zero_control *control) {
+    (void)kernels;
+    return par__zero_decide(rules, control), PAR_OK;
 }
 // Bytes; with 0 bits there are none.
 static size_t par__zero_packed(int bits, size_t n) { return bits ? n / 32 * (size_t)(2 + 4 * bits) : 0; }
-static par_result par__zero_cpu_pack(int bits, size_t n, const void *x, par_dtype type, void *packed) {
+static par_result par__zero_cpu_pack(const par_zero_kernels *kernels, int bits, size_t n, const void *x,
+                                     par_dtype type, void *packed) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    (void)kernels;
     float wide[PAR__ZERO_PIECE];
     for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
@@ -705,8 +845,10 @@ static par_result par__zero_cpu_pack(int bits, size_t n, const void *x, par_dtyp
     }
     return PAR_OK;
 }
-static par_result par__zero_cpu_unpack(int bits, size_t n, const void *packed, void *x, par_dtype type) {
+static par_result par__zero_cpu_unpack(const par_zero_kernels *kernels, int bits, size_t n,
+                                       const void *packed, void *x, par_dtype type) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    (void)kernels;
     float wide[PAR__ZERO_PIECE];
     for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
@@ -717,16 +859,39 @@ static par_result par__zero_cpu_unpack(int bits, size_t n, const void *packed, v
     }
     return PAR_OK;
 }
-const par_zero_kernels *par_zero_cpu(void) {
-    static const par_zero_kernels cpu = {"cpu",
-                                         par__zero_cpu_update,
-                                         par__zero_cpu_lamb_norms,
-                                         par__zero_cpu_momentum,
-                                         par__zero_cpu_square_sum,
-                                         par__zero_cpu_pack,
-                                         par__zero_cpu_unpack};
-    return &cpu;
+static par_result par__zero_cpu_sum_packed(const par_zero_kernels *kernels, int bits, int ranks, int pairs,
+                                           size_t n, const void *packed, void *sum, par_dtype type) {
+    float level[PAR__ZERO_LEVELS][PAR__ZERO_PACKED];
+    for (size_t at = 0; at < n; at += PAR__ZERO_PACKED) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_PACKED, n - at);
+        int to = 0; // the level that has the sum
+        for (int r = 0; r < ranks; r++) {
+            float x[PAR__ZERO_PACKED];
+            const char *from = (const char *)packed + par__zero_packed(bits, (size_t)r * n + at);
+            PAR__ZERO_TRY(par__zero_cpu_unpack(kernels, bits, k, from, x, PAR_F32));
+            for (to = 0; pairs && r >> to & 1; to++)
+                for (size_t i = 0; i < k; i++) x[i] = level[to][i] + x[i];
+            for (size_t i = 0; i < k && r && !pairs; i++) x[i] = level[0][i] + x[i];
+            memcpy(level[to], x, k * sizeof *x);
+        }
+        par_cast((char *)sum + at * par_dtype_bytes(type), type, level[to], PAR_F32, k);
+    }
+    return PAR_OK;
 }
+static const par_zero_kernels par__zero_cpu_kernels = {"cpu",
+                                                       NULL,
+                                                       par__zero_cpu_update,
+                                                       par__zero_cpu_lamb_norms,
+                                                       par__zero_cpu_lamb_trust,
+                                                       par__zero_cpu_momentum,
+                                                       par__zero_cpu_scale,
+                                                       par__zero_cpu_square_sum,
+                                                       par__zero_cpu_total,
+                                                       par__zero_cpu_decide,
+                                                       par__zero_cpu_pack,
+                                                       par__zero_cpu_unpack,
+                                                       par__zero_cpu_sum_packed};
+const par_zero_kernels *par_zero_cpu(void) { return &par__zero_cpu_kernels; }
 
 // >>zero_structs --------------------------------------------------------------------------------------------
 
@@ -735,13 +900,7 @@ const par_zero_kernels *par_zero_cpu(void) {
 #else
 #define PAR__ZERO_DIRECT O_DIRECT
 #endif
-enum {
-    PAR__ZERO_ALIGN = 32,
-    PAR__ZERO_WHOLE_UNITS = 8,
-    PAR__ZERO_LEVELS = 20,
-    PAR__ZERO_RECORD = 1024,
-    PAR__ZERO_PACKED = 256
-};
+enum { PAR__ZERO_ALIGN = 32, PAR__ZERO_WHOLE_UNITS = 8, PAR__ZERO_RECORD = 1024 };
 enum { PAR__ZERO_TRAINED, PAR__ZERO_FROZEN }; // the two parts of a unit
 enum { PAR__ZERO_FORWARD, PAR__ZERO_BACKWARD, PAR__ZERO_UPDATE, PAR__ZERO_SITES };
 
@@ -781,15 +940,18 @@ typedef struct par__zero_store { // what is offloaded
     char *host;
 } par__zero_store;
 typedef struct par__zero_transfer {
-    int fd, write, state; // 0: free or done, 1: under way, 2: a read to be done when it is waited for
+    int fd, write,
+        state; // 0: free or done, 1: under way, 2: a read to be done when it is waited for, 3: on a stream
+    void *event;
     char *memory;
     size_t at, bytes;
     struct iocb block;
 } par__zero_transfer;
-enum { PAR__ZERO_TRANSFERS = 32, PAR__ZERO_WINDOWS = 3 };
+enum { PAR__ZERO_TRANSFERS = 32, PAR__ZERO_WINDOWS = 3, PAR__ZERO_STAGING = 65536 };
 typedef struct par__zero_io {
     aio_context_t context;
     int usable, error;
+    void *stream, *ready; // of copies between a device and the host
     par__zero_transfer all[PAR__ZERO_TRANSFERS];
 } par__zero_io;
 
@@ -802,6 +964,12 @@ struct par_zero {
     int micro_steps, slots, levels;
     int sharded_parameters, sharded_gradients, sharded_states; // sharded gradients are whole in slots
     const par_zero_kernels *kernels;
+    par_device *device;
+    int host;                  // the device is the CPU
+    size_t window;             // elements of a window, at most
+    par_zero_control *control; // in the device's memory
+    float *trust;              // of LAMB, of each tensor
+    float *staging;            // PAR__ZERO_STAGING floats of the host's, on the way from or to the device
     par__zero_unit *units;
     par__zero_tensor *tensors;
     int unit_count, tensor_count, committed, finished; // finished: all gradients are summed
@@ -814,22 +982,15 @@ struct par_zero {
     char *windows[PAR__ZERO_WINDOWS];
     int writing[PAR__ZERO_WINDOWS];    // transfers
     float *whole_momentum, *matrix[4]; // Muon's
-    double *sums;                      // of squares
+    double *sums;                      // of squares, in the device's memory
     size_t pieces;                     // of a unit, each with sums of its own
     par__zero_slot parameter_slots[PAR__ZERO_WHOLE_UNITS], gradient_slots[PAR__ZERO_WHOLE_UNITS];
     par_zero_plan allocated;
     struct par__zero_save *save; // that was begun and not ended
-    uint64_t step;
-    float loss_scale;
-    int good_steps, bad_steps;
+    par_zero_control first;      // before commit
 };
 
 #define PAR__ZERO_FAIL(result, ...) par__zero_fail(z->desc.comm, result, __VA_ARGS__)
-#define PAR__ZERO_TRY(call)                                                                                  \
-    do {                                                                                                     \
-        const par_result par__r = (call);                                                                    \
-        if (par__r) return par__r;                                                                           \
-    } while (0)
 __attribute__((format(printf, 3, 4))) static par_result par__zero_fail(par_comm *comm, par_result result,
                                                                        const char *format, ...) {
     char text[600];
@@ -939,7 +1100,7 @@ static par__zero_sizes par__zero_measure(const par_zero *z) {
         s.largest = PAR__MAX(s.largest, par__zero_unit_count(u));
         s.largest_trained = PAR__MAX(s.largest_trained, u->count[0]);
     }
-    s.window = s.owned ? PAR__MIN(s.window, (size_t)PAR_ZERO_WINDOW) : 0;
+    s.window = s.owned ? PAR__MIN(s.window, z->window) : 0;
     for (int t = 0; t < z->tensor_count; t++) {
         const size_t *n = z->tensors[t].desc.shape;
         s.elements += z->tensors[t].count;
@@ -1057,6 +1218,9 @@ static void par__zero_io_open(par_zero *z) {
     z->io.usable = z->io.usable || !syscall(SYS_io_setup, PAR__ZERO_TRANSFERS, &z->io.context);
 }
 static void par__zero_io_close(par_zero *z) { // waits for what is under way
+    for (int i = 0; i < PAR__ZERO_TRANSFERS; i++) z->device->event_free(z->device, z->io.all[i].event);
+    z->device->event_free(z->device, z->io.ready);
+    if (z->io.stream) z->device->stream_close(z->device, z->io.stream);
     if (z->io.usable) syscall(SYS_io_destroy, z->io.context);
     z->io.usable = 0;
 }
@@ -1070,18 +1234,31 @@ static void par__zero_io_reap(par__zero_io *io) { // waits for one transfer or m
         if (e && !io->error) io->error = e;
     }
 }
+// Between a device and the host: on a stream of its own, behind what has been enqueued so far.
+static int par__zero_stream_begin(par_zero *z, par__zero_transfer *t, char *there, void *memory, size_t bytes,
+                                  int write) {
+    par_device *d = z->device;
+    par__zero_io *io = &z->io;
+    int bad = !io->stream && d->stream_open(d, &io->stream);
+    bad = bad || d->event_record(d, NULL, &io->ready) || d->event_wait(d, io->stream, io->ready);
+    bad =
+        bad || d->copy(d, write ? there : (char *)memory, write ? (char *)memory : there, bytes, io->stream);
+    if (bad || d->event_record(d, io->stream, &t->event)) io->error = EIO;
+    return t->state = 3, (int)(t - io->all) + 1;
+}
 static int par__zero_transfer_begin(par_zero *z, const par__zero_store *store, void *memory, size_t at,
                                     size_t bytes, int write) {
     par__zero_io *io = &z->io;
     int i = 0;
-    if (store->kind == PAR__ZERO_HOST) {
+    if (store->kind == PAR__ZERO_HOST && z->host) {
         char *there = store->host + at;
-        par_cpu()->copy(par_cpu(), write ? there : (char *)memory, write ? (char *)memory : there, bytes,
-                        NULL);
+        memcpy(write ? there : (char *)memory, write ? (char *)memory : there, bytes);
         return 0;
     }
     while (io->all[i].state) i++; // never more than there are: see PAR__ZERO_TRANSFERS
     par__zero_transfer *t = &io->all[i];
+    if (store->kind == PAR__ZERO_HOST)
+        return par__zero_stream_begin(z, t, store->host + at, memory, bytes, write);
     t->fd = store->fd, t->write = write, t->memory = (char *)memory, t->at = at, t->bytes = bytes;
     if (store->direct && io->usable) {
         struct iocb *block = &t->block;
@@ -1108,6 +1285,10 @@ static par_result par__zero_transfer_wait(par_zero *z, int number) {
         if (e && !io->error) io->error = e;
         t->state = 0;
     }
+    if (number && t->state == 3) { // what is enqueued from here on comes after it
+        if (z->device->event_wait(z->device, NULL, t->event)) io->error = EIO;
+        t->state = 0;
+    }
     return io->error
                ? PAR__ZERO_FAIL(PAR_ERR_SYSTEM, "par_zero: what is offloaded cannot be read or written: %s",
                                 strerror(io->error))
@@ -1128,7 +1309,7 @@ static par_result par__zero_store_open(par_zero *z, par__zero_store *store, size
     char path[sizeof store->dir + 32];
     void *host = NULL;
     if (store->kind == PAR__ZERO_HOST) {
-        if (par_cpu()->alloc(par_cpu(), PAR__MAX(bytes, (size_t)64), &host))
+        if (z->device->alloc_host(z->device, PAR__MAX(bytes, (size_t)64), &host))
             return PAR__ZERO_FAIL(PAR_ERR_MEMORY, "par_zero_commit: no host memory for %zu bytes", bytes);
         store->host = (char *)host, z->allocated.host_bytes += bytes;
     }
@@ -1148,8 +1329,8 @@ static par_result par__zero_store_open(par_zero *z, par__zero_store *store, size
     store->direct = direct && !fcntl(store->fd, F_SETFL, O_RDWR | PAR__ZERO_DIRECT);
     return z->allocated.file_bytes += bytes, PAR_OK;
 }
-static void par__zero_store_close(par__zero_store *store) {
-    if (store->host) par_cpu()->free(par_cpu(), store->host);
+static void par__zero_store_close(par_zero *z, par__zero_store *store) {
+    if (store->host) z->device->free_host(z->device, store->host);
     if (store->kind == PAR__ZERO_FILE && store->fd >= 0) close(store->fd);
 }
 
@@ -1176,6 +1357,14 @@ static const char *par__zero_check(par_zero *z) { // what is wrong with the desc
     if (!par__zero_parse_store(&z->state_store, d->offload_states) ||
         !par__zero_parse_store(&z->parameter_store, d->offload_parameters))
         return "what is offloaded goes to \"host\" or \"file:DIR\"";
+    if (!z->host && (z->state_store.kind == PAR__ZERO_FILE || z->parameter_store.kind == PAR__ZERO_FILE))
+        return "of a device, offload to \"host\"; files are for the CPU";
+    if (!z->host && d->comm && z->ranks > 0 &&
+        (!par_carrier_of(d->comm) || (d->outer && !par_carrier_of(d->outer)) ||
+         (d->others && !par_carrier_of(d->others))))
+        return "comm (outer, others) must carry the device's memory: give it to par_cuda_open, or split it "
+               "from one "
+               "that was";
     if (z->parameter_store.kind && d->stage != 3) return "parameters can be offloaded in stage 3";
     if (d->quantise_parameters && (d->quantise_parameters != 8 || d->stage != 3))
         return "quantise_parameters is 0 or 8, and goes with stage 3";
@@ -1203,11 +1392,15 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
     if (z->desc.loss_scale_window <= 0) z->desc.loss_scale_window = 2000;
     if (z->desc.loss_scale_patience <= 0) z->desc.loss_scale_patience = 1;
     z->kernels = desc->kernels ? desc->kernels : par_zero_cpu();
-    z->loss_scale = desc->loss_scale > 0 ? desc->loss_scale : 1;
+    z->device = z->kernels->device ? z->kernels->device : par_cpu(), z->host = z->device == par_cpu();
+    z->first.loss_scale = desc->loss_scale > 0 ? desc->loss_scale : 1;
     z->sharded_states = desc->stage >= 1, z->sharded_parameters = desc->stage == 3;
     z->sharded_gradients = desc->stage >= 2 && !desc->accumulate;
     const int wanted[PAR__ZERO_ARRAYS] = {par__zero_has_master(z), 0, 0, desc->ema > 0};
     memcpy(z->has_state, wanted, sizeof wanted);
+    const int offloads = z->desc.offload_states || z->desc.offload_parameters;
+    z->window =
+        z->host || offloads ? (size_t)PAR_ZERO_WINDOW : SIZE_MAX / 4 / PAR__ZERO_RECORD * PAR__ZERO_RECORD;
     z->pieces = (size_t)(desc->canonical_shards > 0 ? desc->canonical_shards : z->ranks);
     while (desc->canonical_shards && z->micro_steps >> (z->levels + 1)) z->levels++;
     const char *why = par__zero_check(z);
@@ -1306,9 +1499,9 @@ static par_result par__zero_agree(par_zero *z) {
 // `bytes` more of a class. symmetric: what collectives read and write, of one size on all ranks.
 static char *par__zero_take(par_zero *z, size_t bytes, int symmetric, size_t *tally) {
     void *memory = NULL;
-    if (symmetric)
+    if (symmetric && z->host)
         memory = par_alloc(z->desc.comm, bytes);
-    else if (par_cpu()->alloc(par_cpu(), PAR__MAX(bytes, (size_t)64), &memory))
+    else if (z->device->alloc(z->device, PAR__MAX(bytes, (size_t)64), &memory))
         memory = NULL;
     if (memory) *tally += bytes;
     return (char *)memory;
@@ -1316,15 +1509,23 @@ static char *par__zero_take(par_zero *z, size_t bytes, int symmetric, size_t *ta
 // For files past the page cache.
 static char *par__zero_take_pages(par_zero *z, size_t bytes) {
     void *memory = NULL;
+    if (!z->host) return par__zero_take(z, bytes, 0, &z->allocated.buffer_bytes);
     if (posix_memalign(&memory, 4096, bytes)) return NULL;
     z->allocated.buffer_bytes += bytes;
     return (char *)memset(memory, 0, bytes);
 }
 static void par__zero_give(par_zero *z, void *memory, int symmetric) {
-    if (memory && symmetric)
+    if (memory && symmetric && z->host)
         par_free(z->desc.comm, memory);
     else if (memory)
-        par_cpu()->free(par_cpu(), memory);
+        z->device->free(z->device, memory);
+}
+static void *par__zero_take_small(par_zero *z, size_t bytes) { // not counted
+    size_t tally = 0;
+    return par__zero_take(z, bytes, 0, &tally);
+}
+static size_t par__zero_sum_count(const par_zero *z) {
+    return PAR__MAX((size_t)z->unit_count, 2 * (size_t)z->tensor_count) * z->pieces + 1;
 }
 static int par__zero_allocate(par_zero *z) { // 0: out of memory
     const par__zero_sizes s = par__zero_measure(z);
@@ -1365,9 +1566,27 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
             ok &= (z->matrix[i] = (float *)(void *)par__zero_take(z, (i < 2 ? s.matrix : s.side) * 4, 0,
                                                                   &a->buffer_bytes)) != NULL;
     }
-    const size_t sums = PAR__MAX((size_t)z->unit_count, 2 * (size_t)z->tensor_count) * z->pieces;
-    z->sums = (double *)PAR_MALLOC((sums + 1) * sizeof(double));
-    return ok && z->sums;
+    z->sums = (double *)par__zero_take_small(z, par__zero_sum_count(z) * sizeof(double));
+    z->trust = (float *)par__zero_take_small(z, ((size_t)z->tensor_count + 1) * sizeof(float));
+    z->control = (par_zero_control *)par__zero_take_small(z, sizeof *z->control);
+    void *staging = NULL;
+    if (!z->host && z->device->alloc_host(z->device, PAR__ZERO_STAGING * sizeof(float), &staging)) ok = 0;
+    z->staging = (float *)staging;
+    return ok && z->sums && z->trust && z->control;
+}
+// Between the host and the device's memory; the host waits.
+static par_result par__zero_move(par_zero *z, void *to, const void *from, size_t bytes) {
+    PAR__ZERO_TRY(z->device->copy(z->device, to, from, bytes, NULL));
+    return z->host ? PAR_OK : z->device->stream_sync(z->device, NULL);
+}
+static par_zero_control par__zero_control_get(const par_zero *z) {
+    par_zero_control c = z->first;
+    if (z->control && par__zero_move((par_zero *)(uintptr_t)z, &c, z->control, sizeof c)) return z->first;
+    return c;
+}
+static par_result par__zero_control_set(par_zero *z, const par_zero_control *c) {
+    z->first = *c;
+    return z->control ? par__zero_move(z, z->control, c, sizeof *c) : PAR_OK;
 }
 static par_result par__zero_open_stores(par_zero *z) {
     const par__zero_sizes s = par__zero_measure(z);
@@ -1386,6 +1605,7 @@ par_result par_zero_commit(par_zero *z) {
     if (why) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: %s", why);
     z->committed = 1;
     par_result r = par__zero_allocate(z) ? par__zero_open_stores(z) : PAR_ERR_MEMORY;
+    if (!r) r = par__zero_control_set(z, &z->first);
     int failed = r != PAR_OK;
     PAR__ZERO_TRY(par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, z->desc.comm));
     if (r && r != PAR_ERR_MEMORY) return r; // with its own text
@@ -1413,9 +1633,12 @@ par_result par_zero_close(par_zero *z) {
     for (int i = 0; i < 4; i++) par__zero_give(z, z->matrix[i], 0);
     for (int i = 0; i < PAR__ZERO_ARRAYS; i++) par__zero_give(z, z->states[i], 0);
     par__zero_io_close(z);
-    par__zero_store_close(&z->state_store), par__zero_store_close(&z->parameter_store);
-    for (int i = 0; i < PAR__ZERO_WINDOWS; i++) free(z->windows[i]);
-    PAR_FREE(z->sums), PAR_FREE(z->units), PAR_FREE(z->tensors), PAR_FREE(z);
+    par__zero_store_close(z, &z->state_store), par__zero_store_close(z, &z->parameter_store);
+    for (int i = 0; i < PAR__ZERO_WINDOWS; i++)
+        z->host ? free(z->windows[i]) : par__zero_give(z, z->windows[i], 0);
+    par__zero_give(z, z->sums, 0), par__zero_give(z, z->trust, 0), par__zero_give(z, z->control, 0);
+    if (z->staging) z->device->free_host(z->device, z->staging);
+    PAR_FREE(z->units), PAR_FREE(z->tensors), PAR_FREE(z);
     return saved;
 }
 
@@ -1465,7 +1688,7 @@ static par_result par__zero_gather_begin(par_zero *z, par__zero_slot *s, int wha
         const size_t bytes = par__zero_packed(bits, n);
         char *packed = s->packed[0] + (part ? par__zero_packed(bits, u->count[0]) : 0);
         char *to = packed + bytes * (size_t)z->rank;
-        PAR__ZERO_TRY(z->kernels->pack(bits, n, mine, z->desc.param_dtype, to));
+        PAR__ZERO_TRY(z->kernels->pack(z->kernels, bits, n, mine, z->desc.param_dtype, to));
         PAR__ZERO_TRY((par_all_gather_begin)(to, packed, bytes, PAR_U8, par__zero_call(z, s->unit, what),
                                              &s->requests[part]));
     }
@@ -1477,8 +1700,8 @@ static par_result par__zero_gather_end(par_zero *z, par__zero_slot *s) {
     PAR__ZERO_TRY(par_wait_all(s->requests, 2));
     if (!bits || s->unpacked) return PAR_OK;
     s->unpacked = 1; // both parts lie side by side, here and there
-    return z->kernels->unpack(bits, par__zero_unit_count(&z->units[s->unit]), s->packed[0], s->memory,
-                              z->desc.param_dtype);
+    return z->kernels->unpack(z->kernels, bits, par__zero_unit_count(&z->units[s->unit]), s->packed[0],
+                              s->memory, z->desc.param_dtype);
 }
 // A unit's way into a slot begins: what is offloaded is read to its place there, and gathered when it is
 // held.
@@ -1578,7 +1801,7 @@ uint64_t par_zero_microbatch(const par_zero *z, int i) {
 static par_op par__zero_op(const par_zero *z) { return z->desc.canonical_shards ? PAR_TREE_SUM : PAR_SUM; }
 static par_result par__zero_add_to(par_zero *z, void *sum, const void *x, size_t n) {
     const void *sources[2] = {sum, x};
-    return par_cpu()->reduce(par_cpu(), sum, sources, 2, n, z->desc.grad_dtype, PAR_SUM, NULL);
+    return z->device->reduce(z->device, sum, sources, 2, n, z->desc.grad_dtype, PAR_SUM, NULL);
 }
 // x: sums of one microbatch, `at` their place in z->gradients and the levels. The last one's end up there.
 static par_result par__zero_merge(par_zero *z, char *x, size_t at, size_t n, int micro) {
@@ -1587,39 +1810,18 @@ static par_result par__zero_merge(par_zero *z, char *x, size_t at, size_t n, int
     if (!z->desc.canonical_shards) {
         if (x == sum) return PAR_OK; // the caller has added to it
         if (micro) return par__zero_add_to(z, sum, x, n);
-        return memcpy(sum, x, bytes), PAR_OK;
+        return z->device->copy(z->device, sum, x, bytes, NULL);
     }
     int level = 0;
     for (; micro >> level & 1; level++) PAR__ZERO_TRY(par__zero_add_to(z, x, z->level[level] + at * e, n));
     char *to = micro + 1 == z->micro_steps ? sum : z->level[level] + at * e;
-    if (to != x) memcpy(to, x, bytes);
-    return PAR_OK;
+    return to != x ? z->device->copy(z->device, to, x, bytes, NULL) : PAR_OK;
 }
 // This rank's part of a unit's summed gradients.
 static char *par__zero_sum_of(const par_zero *z, const par__zero_unit *u, size_t *first, size_t *count) {
     const size_t e = par__zero_grad_element(z);
     *count = par__zero_owned(z, u, first);
     return z->gradients + (z->sharded_gradients ? u->grad_shard_at : u->grad_at + *first) * e;
-}
-// n quantised elements from each rank, added in f32: in rank order, or (canonical) by pairs, as above.
-static par_result par__zero_sum_packed(par_zero *z, const par__zero_slot *s, char *sum, size_t n) {
-    const int bits = z->desc.quantise_gradients, pairs = z->desc.canonical_shards > 0;
-    float level[PAR__ZERO_LEVELS][PAR__ZERO_PACKED];
-    for (size_t at = 0; at < n; at += PAR__ZERO_PACKED) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_PACKED, n - at);
-        int to = 0; // the level that has the sum
-        for (int r = 0; r < z->ranks; r++) {
-            float x[PAR__ZERO_PACKED];
-            const char *from = s->packed[1] + par__zero_packed(bits, (size_t)r * n + at);
-            PAR__ZERO_TRY(z->kernels->unpack(bits, k, from, x, PAR_F32));
-            for (to = 0; pairs && r >> to & 1; to++)
-                for (size_t i = 0; i < k; i++) x[i] = level[to][i] + x[i];
-            for (size_t i = 0; i < k && r && !pairs; i++) x[i] = level[0][i] + x[i];
-            memcpy(level[to], x, k * sizeof *x);
-        }
-        par_cast(sum + at * par__zero_grad_element(z), z->desc.grad_dtype, level[to], PAR_F32, k);
-    }
-    return PAR_OK;
 }
 // Sharded gradients: what was scattered last from this slot is added to the shards.
 static par_result par__zero_settle(par_zero *z, par__zero_slot *s) {
@@ -1628,7 +1830,10 @@ static par_result par__zero_settle(par_zero *z, par__zero_slot *s) {
     const size_t n = par__zero_shard(z, u, 0);
     PAR__ZERO_TRY(par_wait(&s->requests[0]));
     char *mine = s->memory + n * (size_t)z->rank * par__zero_grad_element(z);
-    if (z->desc.quantise_gradients) PAR__ZERO_TRY(par__zero_sum_packed(z, s, mine, n));
+    if (z->desc.quantise_gradients && n)
+        PAR__ZERO_TRY(z->kernels->sum_packed(z->kernels, z->desc.quantise_gradients, z->ranks,
+                                             z->desc.canonical_shards > 0, n, s->packed[1], mine,
+                                             z->desc.grad_dtype));
     s->unit = -1;
     return n ? par__zero_merge(z, mine, u->grad_shard_at, n, u->micro - 1) : PAR_OK;
 }
@@ -1662,7 +1867,8 @@ static par_result par__zero_complete(par_zero *z, int unit, par__zero_slot *s) {
     if (!u->count[0]) return PAR_OK;
     if (z->desc.quantise_gradients) {
         const int bits = z->desc.quantise_gradients;
-        PAR__ZERO_TRY(z->kernels->pack(bits, u->count[0], s->memory, z->desc.grad_dtype, s->packed[0]));
+        PAR__ZERO_TRY(
+            z->kernels->pack(z->kernels, bits, u->count[0], s->memory, z->desc.grad_dtype, s->packed[0]));
         return (par_all_to_all_begin)(s->packed[0], s->packed[1], par__zero_packed(bits, shard), PAR_U8,
                                       par__zero_call(z, unit, PAR__ZERO_BACKWARD), &s->requests[0]);
     }
@@ -1678,7 +1884,8 @@ static par_result par__zero_open_gradients(par_zero *z, int unit, par__zero_slot
     *slot = NULL;
     if (!z->sharded_gradients) { // else they add up in place; par_zero_step leaves zeros
         if (z->desc.canonical_shards && u->micro)
-            memset(z->gradients + u->grad_at * par__zero_grad_element(z), 0, bytes);
+            return z->device->fill(z->device, z->gradients + u->grad_at * par__zero_grad_element(z), 0, bytes,
+                                   NULL);
         return PAR_OK;
     }
     par__zero_slot *s = par__zero_slot_of(z->gradient_slots, z->slots, unit); // its last microbatch
@@ -1691,8 +1898,8 @@ static par_result par__zero_open_gradients(par_zero *z, int unit, par__zero_slot
             u->site[PAR__ZERO_BACKWARD], z->slots);
     PAR__ZERO_TRY(par__zero_settle(z, s));
     s->unit = unit, s->holders = 1;
-    memset(s->memory, 0, bytes);
-    return *slot = s, PAR_OK;
+    *slot = s;
+    return z->device->fill(z->device, s->memory, 0, bytes, NULL);
 }
 par_result par_zero_backward_begin(par_zero *z, int unit) {
     par__zero_slot *s;
@@ -1777,7 +1984,7 @@ static int par__zero_window_after(const par_zero *z, par__zero_window *w, int en
         const size_t at = PAR__MAX(w->first + w->count, owned);
         if (at >= until) continue;
         w->piece = at / piece, w->first = at;
-        w->count = PAR__MIN((size_t)PAR_ZERO_WINDOW, (w->piece + 1) * piece - at);
+        w->count = PAR__MIN(z->window, (w->piece + 1) * piece - at);
         return 1;
     }
     return 0;
@@ -1910,25 +2117,30 @@ static int par__zero_shared_out(const par_zero *z) {
 static par_result par__zero_run_squares(const par_zero *z, const par__zero_run *r, const char *g,
                                         double *sum) {
     const par__zero_tensor *t = &z->tensors[r->tensor];
+    const par_zero_kernels *k = z->kernels;
     const size_t e = par__zero_grad_element(z);
     size_t at = r->at - t->at, from = 0;
     const size_t begun = at, end = at + r->count;
-    if (!t->desc.run_count) return z->kernels->square_sum(g, z->desc.grad_dtype, r->count, sum);
+    if (!t->desc.run_count) return k->square_sum(k, g, z->desc.grad_dtype, r->count, 1, sum);
     for (int i = 0; i < t->desc.run_count && at < end; i++) {
-        double squares = 0;
         from += t->desc.runs[i].count;
         const size_t until = PAR__MIN(from, end);
         if (at >= until) continue;
-        PAR__ZERO_TRY(z->kernels->square_sum(g + (at - begun) * e, z->desc.grad_dtype, until - at, &squares));
-        *sum += squares / PAR__MAX(t->desc.runs[i].replicas, 1), at = until;
+        PAR__ZERO_TRY(k->square_sum(k, g + (at - begun) * e, z->desc.grad_dtype, until - at,
+                                    1.0 / PAR__MAX(t->desc.runs[i].replicas, 1), sum));
+        at = until;
     }
     return PAR_OK;
 }
-static par_result par__zero_square_norm(par_zero *z, double *total) {
+static par_result par__zero_clear_sums(par_zero *z, size_t n) {
+    return z->device->fill(z->device, z->sums, 0, n * sizeof *z->sums, NULL);
+}
+static par_result par__zero_square_norm(par_zero *z) { // to the control
     const size_t e = par__zero_grad_element(z), n = (size_t)z->unit_count * z->pieces;
+    double *total = &z->control->squares; // an address only: the device's
     par__zero_window w;
     memset(&w, 0, sizeof w);
-    for (size_t i = 0; i < n; i++) z->sums[i] = 0;
+    PAR__ZERO_TRY(par__zero_clear_sums(z, n));
     while (par__zero_window_after(z, &w, z->unit_count)) {
         const char *g = par__zero_gradients_of(z, &w);
         par__zero_run r = {0, 0, 0, 0};
@@ -1938,8 +2150,7 @@ static par_result par__zero_square_norm(par_zero *z, double *total) {
     }
     if (par__zero_shared_out(z))
         PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
-    *total = 0;
-    for (size_t i = 0; i < n; i++) *total += z->sums[i];
+    PAR__ZERO_TRY(z->kernels->total(z->kernels, z->sums, n, total));
     return z->desc.others ? par_all_reduce(total, total, 1, PAR_F64, PAR_SUM, z->desc.others) : PAR_OK;
 }
 
@@ -1961,13 +2172,12 @@ static par_zero_update par__zero_rounding_of(const par_zero *z, const par__zero_
     if (z->desc.stochastic_rounding) a.seed = z->desc.seed + 1, a.stream = step << 24 | (uint64_t)t->unit;
     return a;
 }
-static par_zero_update par__zero_update_of(const par_zero *z, const par__zero_tensor *t, float lr_factor,
-                                           float scale) {
-    par_zero_update a = par__zero_rounding_of(z, t, z->step + 1);
+// unscaled: not of gradients, but of what was made of them.
+static par_zero_update par__zero_update_of(const par_zero *z, const par__zero_tensor *t, int unscaled) {
+    par_zero_update a = par__zero_rounding_of(z, t, 0);
     a.optimizer = z->desc.optimizer, a.hyper = par__zero_hyper_of(z, t->desc.group);
-    a.hyper.lr *= lr_factor, a.scale = scale, a.trust = 1, a.ema = z->desc.ema;
-    a.correction1 = (float)(1 / (1 - pow((double)a.hyper.beta1, (double)(z->step + 1))));
-    a.correction2 = (float)(1 / (1 - pow((double)a.hyper.beta2, (double)(z->step + 1))));
+    a.scale = a.trust = a.correction1 = a.correction2 = 1, a.ema = z->desc.ema;
+    a.control = z->control, a.group = t->desc.group, a.unscaled = unscaled;
     if (a.optimizer == PAR_ZERO_MUON && !par__zero_is_matrix(z, t)) a.optimizer = PAR_ZERO_ADAMW;
     return a;
 }
@@ -1977,17 +2187,19 @@ static par_result par__zero_apply(par_zero *z, const par__zero_pass *p, const pa
     const char *g = par__zero_gradients_of(z, &p->now) + k * par__zero_grad_element(z);
     float *m = p->states[PAR__ZERO_M], *v = p->states[PAR__ZERO_V], *ema = p->states[PAR__ZERO_EMA];
     a->first = r->at;
-    return z->kernels->update(
-        a, r->count, par__zero_weights(z, p) + k, par__zero_has_master(z) ? p->stored + k * e : NULL,
-        z->desc.param_dtype, direction ? (const void *)direction : (const void *)g,
-        direction ? PAR_F32 : z->desc.grad_dtype, m ? m + k : NULL, v ? v + k : NULL, ema ? ema + k : NULL);
+    return z->kernels->update(z->kernels, a, r->count, par__zero_weights(z, p) + k,
+                              par__zero_has_master(z) ? p->stored + k * e : NULL, z->desc.param_dtype,
+                              direction ? (const void *)direction : (const void *)g,
+                              direction ? PAR_F32 : z->desc.grad_dtype, m ? m + k : NULL, v ? v + k : NULL,
+                              ema ? ema + k : NULL);
 }
 // LAMB: |w| / |u| of each tensor, from the squares of its pieces, whoever has them.
-static par_result par__zero_lamb_trust(par_zero *z, float lr_factor, float scale) {
+static par_result par__zero_lamb_trust(par_zero *z) {
     const size_t n = 2 * (size_t)z->tensor_count * z->pieces;
+    const par_zero_kernels *k = z->kernels;
     par__zero_pass p = par__zero_pass_begin(0, z->unit_count, 1);
     int found;
-    for (size_t i = 0; i < n; i++) z->sums[i] = 0;
+    PAR__ZERO_TRY(par__zero_clear_sums(z, n));
     for (int unit = 0; unit < z->unit_count; unit++)
         for (;;) {
             par__zero_run r = {0, 0, 0, 0};
@@ -1995,56 +2207,47 @@ static par_result par__zero_lamb_trust(par_zero *z, float lr_factor, float scale
             if (!found) break;
             const char *g = par__zero_gradients_of(z, &p.now);
             while (par__zero_next_run(z, &p.now, &r)) {
-                const par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], lr_factor, scale);
-                const size_t k = r.at - p.now.first;
-                double *sums = z->sums + 2 * ((size_t)r.tensor * z->pieces + p.now.piece);
-                PAR__ZERO_TRY(z->kernels->lamb_norms(&a, r.count, par__zero_weights(z, &p) + k,
-                                                     g + k * par__zero_grad_element(z), z->desc.grad_dtype,
-                                                     p.states[PAR__ZERO_M] + k, p.states[PAR__ZERO_V] + k,
-                                                     &sums[0], &sums[1]));
+                const par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], 0);
+                const size_t at = r.at - p.now.first;
+                PAR__ZERO_TRY(k->lamb_norms(k, &a, r.count, par__zero_weights(z, &p) + at,
+                                            g + at * par__zero_grad_element(z), z->desc.grad_dtype,
+                                            p.states[PAR__ZERO_M] + at, p.states[PAR__ZERO_V] + at,
+                                            z->sums + 2 * ((size_t)r.tensor * z->pieces + p.now.piece)));
             }
         }
-    return par__zero_shared_out(z) ? par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm)
-                                   : PAR_OK;
-}
-static float par__zero_trust_of(const par_zero *z, int tensor) {
-    double ww = 0, uu = 0;
-    for (size_t i = 0; i < z->pieces; i++)
-        ww += z->sums[2 * ((size_t)tensor * z->pieces + i)],
-            uu += z->sums[2 * ((size_t)tensor * z->pieces + i) + 1];
-    return ww > 0 && uu > 0 ? (float)sqrt(ww / uu) : 1.0f;
+    if (par__zero_shared_out(z))
+        PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
+    return k->lamb_trust(k, (size_t)z->tensor_count, z->pieces, z->sums, z->trust);
 }
 // Muon: x (rows x cols) to about the nearest orthogonal matrix, by five Newton-Schulz steps
 //     A = x x^T,  x = a x + (b A + c A A) x
 // in place; on the shorter side.
 static par_result par__zero_orthogonalise(par_zero *z, float *x, size_t rows, size_t cols) {
-    par_device *cpu = par_cpu();
+    par_device *d = z->device;
+    const par_zero_kernels *k = z->kernels;
     const int tall = rows > cols;
     const size_t s = PAR__MIN(rows, cols), n = rows * cols;
     float *y = z->matrix[0], *next = z->matrix[1], *A = z->matrix[2], *B = z->matrix[3];
-    double squares = 0;
-    PAR__ZERO_TRY(z->kernels->square_sum(x, PAR_F32, n, &squares));
-    const float down = 1.0f / ((float)sqrt(squares) + 1e-7f);
-    for (size_t i = 0; i < n; i++) y[i] = x[i] * down;
+    double *squares = z->sums; // nobody needs them any more
+    PAR__ZERO_TRY(par__zero_clear_sums(z, 1));
+    PAR__ZERO_TRY(k->square_sum(k, x, PAR_F32, n, 1, squares));
+    PAR__ZERO_TRY(k->scale(k, n, y, x, 1, squares));
     for (int step = 0; step < 5; step++) {
-        PAR__ZERO_TRY(
-            cpu->gemm(cpu, tall, !tall, s, s, tall ? rows : cols, 1, y, cols, y, cols, 0, A, s, NULL));
-        memcpy(B, A, s * s * sizeof *B);
-        PAR__ZERO_TRY(cpu->gemm(cpu, 0, 0, s, s, s, 2.0315f, A, s, A, s, -4.7750f, B, s, NULL));
-        memcpy(next, y, n * sizeof *next);
+        PAR__ZERO_TRY(d->gemm(d, tall, !tall, s, s, tall ? rows : cols, 1, y, cols, y, cols, 0, A, s, NULL));
+        PAR__ZERO_TRY(d->copy(d, B, A, s * s * sizeof *B, NULL));
+        PAR__ZERO_TRY(d->gemm(d, 0, 0, s, s, s, 2.0315f, A, s, A, s, -4.7750f, B, s, NULL));
+        PAR__ZERO_TRY(d->copy(d, next, y, n * sizeof *next, NULL));
         if (tall)
-            PAR__ZERO_TRY(cpu->gemm(cpu, 0, 0, rows, cols, s, 1, y, cols, B, s, 3.4445f, next, cols, NULL));
+            PAR__ZERO_TRY(d->gemm(d, 0, 0, rows, cols, s, 1, y, cols, B, s, 3.4445f, next, cols, NULL));
         else
-            PAR__ZERO_TRY(cpu->gemm(cpu, 0, 0, rows, cols, s, 1, B, s, y, cols, 3.4445f, next, cols, NULL));
+            PAR__ZERO_TRY(d->gemm(d, 0, 0, rows, cols, s, 1, B, s, y, cols, 3.4445f, next, cols, NULL));
         float *swap = y;
         y = next, next = swap;
     }
-    const float up = sqrtf(PAR__MAX(1.0f, (float)rows / (float)cols));
-    for (size_t i = 0; i < n; i++) x[i] = y[i] * up;
-    return PAR_OK;
+    return k->scale(k, n, x, y, sqrtf(PAR__MAX(1.0f, (float)rows / (float)cols)), NULL);
 }
 // Muon: the momentum of a unit's matrices, gathered whole; those that this rank has a part of, orthogonal.
-static par_result par__zero_muon_directions(par_zero *z, int unit, float lr_factor, float scale) {
+static par_result par__zero_muon_directions(par_zero *z, int unit) {
     const par__zero_unit *u = &z->units[unit];
     par__zero_pass p = par__zero_pass_begin(unit, unit + 1, 1);
     size_t first;
@@ -2054,11 +2257,11 @@ static par_result par__zero_muon_directions(par_zero *z, int unit, float lr_fact
         PAR__ZERO_TRY(par__zero_pass_next(z, &p, unit, &found));
         while (found && par__zero_next_run(z, &p.now, &r)) {
             const par__zero_tensor *t = &z->tensors[r.tensor];
-            const par_zero_update a = par__zero_update_of(z, t, lr_factor, scale);
+            const par_zero_update a = par__zero_update_of(z, t, 0);
             const size_t k = r.at - p.now.first;
             const char *g = par__zero_gradients_of(z, &p.now) + k * par__zero_grad_element(z);
             if (par__zero_is_matrix(z, t))
-                PAR__ZERO_TRY(z->kernels->momentum(&a, r.count, g, z->desc.grad_dtype,
+                PAR__ZERO_TRY(z->kernels->momentum(z->kernels, &a, r.count, g, z->desc.grad_dtype,
                                                    p.states[PAR__ZERO_M] + k, z->whole_momentum + r.at));
         }
     }
@@ -2073,8 +2276,7 @@ static par_result par__zero_muon_directions(par_zero *z, int unit, float lr_fact
     }
     return PAR_OK;
 }
-static par_result par__zero_update_unit(par_zero *z, par__zero_pass *p, int unit, float lr_factor,
-                                        float scale) {
+static par_result par__zero_update_unit(par_zero *z, par__zero_pass *p, int unit) {
     for (;;) {
         par__zero_run r = {0, 0, 0, 0};
         int found;
@@ -2082,12 +2284,13 @@ static par_result par__zero_update_unit(par_zero *z, par__zero_pass *p, int unit
         if (!found) return PAR_OK;
         while (par__zero_next_run(z, &p->now, &r)) {
             const int matrix = par__zero_is_matrix(z, &z->tensors[r.tensor]);
-            par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], lr_factor, matrix ? 1 : scale);
-            if (a.optimizer == PAR_ZERO_LAMB) a.trust = par__zero_trust_of(z, r.tensor);
+            par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], matrix);
+            if (a.optimizer == PAR_ZERO_LAMB) a.trust_at = z->trust + r.tensor;
             PAR__ZERO_TRY(par__zero_apply(z, p, &r, &a, matrix ? z->whole_momentum + r.at : NULL));
         }
         if (!z->sharded_gradients) // zeros for the next step, while they are in the cache
-            memset(par__zero_gradients_of(z, &p->now), 0, p->now.count * par__zero_grad_element(z));
+            PAR__ZERO_TRY(z->device->fill(z->device, par__zero_gradients_of(z, &p->now), 0,
+                                          p->now.count * par__zero_grad_element(z), NULL));
     }
 }
 // What this rank updated, to the others: under way until somebody needs the unit.
@@ -2103,30 +2306,21 @@ static par_result par__zero_spread_begin(par_zero *z, int unit) {
                                   par__zero_call(z, unit, PAR__ZERO_UPDATE), &u->spreading);
 }
 // All units. A unit with Muon's matrices is walked over twice, and so alone.
-static par_result par__zero_update_all(par_zero *z, float lr_factor, float scale) {
+static par_result par__zero_update_all(par_zero *z) {
     par__zero_pass p = par__zero_pass_begin(0, z->unit_count, 1);
     for (int i = 0; i < z->unit_count; i++) {
         if (z->desc.optimizer == PAR_ZERO_MUON) {
-            if (par__zero_has_matrix(z, &z->units[i]))
-                PAR__ZERO_TRY(par__zero_muon_directions(z, i, lr_factor, scale));
+            if (par__zero_has_matrix(z, &z->units[i])) PAR__ZERO_TRY(par__zero_muon_directions(z, i));
             p = par__zero_pass_begin(i, i + 1, 1);
         }
-        PAR__ZERO_TRY(par__zero_update_unit(z, &p, i, lr_factor, scale));
+        PAR__ZERO_TRY(par__zero_update_unit(z, &p, i));
         PAR__ZERO_TRY(par__zero_spread_begin(z, i));
     }
     return PAR_OK;
 }
-// The loss scale goes down after bad steps and up after many good ones (Micikevicius et al. 2018).
-static void par__zero_scale_loss(par_zero *z, int bad) {
-    if (z->desc.loss_scale <= 0) return;
-    z->good_steps = bad ? 0 : z->good_steps + 1, z->bad_steps = bad ? z->bad_steps + 1 : 0;
-    if (z->bad_steps >= z->desc.loss_scale_patience)
-        z->loss_scale = PAR__MAX(z->loss_scale / 2, 1.0f), z->bad_steps = 0;
-    if (z->good_steps >= z->desc.loss_scale_window)
-        z->loss_scale = PAR__MIN(z->loss_scale * 2, 16777216.0f), z->good_steps = 0;
-}
 // For the next step. Gradients that were used are zeros already.
-static void par__zero_clear(par_zero *z, int unused) {
+static par_result par__zero_clear(par_zero *z, int unused) {
+    par_device *d = z->device;
     const size_t e = par__zero_grad_element(z);
     for (int i = 0; i < z->slots && z->sharded_parameters; i++) { // gathered, never used, and old by now
         par__zero_slot *s = &z->parameter_slots[i];
@@ -2141,34 +2335,50 @@ static void par__zero_clear(par_zero *z, int unused) {
         if (z->sharded_gradients) continue;
         par__zero_sum_of(z, u, &first, &count);
         if (unused) count = 0;
-        memset(g, 0, first * e);
-        memset(g + (first + count) * e, 0, (u->count[0] - first - count) * e);
+        PAR__ZERO_TRY(d->fill(d, g, 0, first * e, NULL));
+        PAR__ZERO_TRY(d->fill(d, g + (first + count) * e, 0, (u->count[0] - first - count) * e, NULL));
     }
-}
-par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) {
-    const double microbatches = (double)z->ranks * z->groups * z->micro_steps;
-    double squares;
-    if (!z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_step: nothing is committed");
-    PAR__ZERO_TRY(par__zero_finish(z));
-    PAR__ZERO_TRY(par__zero_square_norm(z, &squares));
-    double scale = (z->desc.average ? 1 / microbatches : 1) / (double)z->loss_scale;
-    const double norm = sqrt(squares) * scale;
-    const int bad = !isfinite(norm);
-    if (z->desc.clip > 0 && norm > (double)z->desc.clip) scale *= (double)z->desc.clip / norm;
-    if (!bad && z->desc.optimizer == PAR_ZERO_LAMB)
-        PAR__ZERO_TRY(par__zero_lamb_trust(z, lr_factor, (float)scale));
-    if (!bad) PAR__ZERO_TRY(par__zero_update_all(z, lr_factor, (float)scale));
-    par__zero_scale_loss(z, bad);
-    par__zero_clear(z, bad);
-    if (!bad) z->step++;
-    if (report)
-        report->norm = norm, report->skipped = bad, report->loss_scale = z->loss_scale,
-        report->step = z->step;
     return PAR_OK;
 }
-float par_zero_loss_scale(const par_zero *z) { return z->loss_scale; }
-uint64_t par_zero_steps(const par_zero *z) { return z->step; }
-void par_zero_set_steps(par_zero *z, uint64_t steps) { z->step = steps; }
+static par_zero_rules par__zero_rules_of(const par_zero *z, float lr_factor) {
+    par_zero_rules r;
+    memset(&r, 0, sizeof r);
+    r.microbatches = z->desc.average ? (double)z->ranks * z->groups * z->micro_steps : 1;
+    r.lr_factor = lr_factor, r.clip = z->desc.clip, r.loss_scale = z->desc.loss_scale;
+    r.window = z->desc.loss_scale_window, r.patience = z->desc.loss_scale_patience;
+    for (int g = 0; g < PAR_ZERO_GROUPS; g++) {
+        const par_zero_hyper h = par__zero_hyper_of(z, g);
+        r.beta[g][0] = h.beta1, r.beta[g][1] = h.beta2;
+    }
+    return r;
+}
+par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) {
+    if (!z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_step: nothing is committed");
+    const par_zero_rules rules = par__zero_rules_of(z, lr_factor);
+    PAR__ZERO_TRY(par__zero_finish(z));
+    PAR__ZERO_TRY(par__zero_square_norm(z));
+    PAR__ZERO_TRY(z->kernels->decide(z->kernels, &rules, z->control));
+    const int skip = z->host && z->control->skipped; // a device's kernels look themselves
+    if (!skip && z->desc.optimizer == PAR_ZERO_LAMB) PAR__ZERO_TRY(par__zero_lamb_trust(z));
+    if (!skip) PAR__ZERO_TRY(par__zero_update_all(z));
+    PAR__ZERO_TRY(par__zero_clear(z, skip));
+    if (!report) return PAR_OK;
+    const par_zero_control now = par__zero_control_get(z);
+    report->norm = now.norm, report->skipped = now.skipped, report->loss_scale = now.loss_scale;
+    return report->step = now.step, PAR_OK;
+}
+float par_zero_loss_scale(const par_zero *z) { return par__zero_control_get(z).loss_scale; }
+uint64_t par_zero_steps(const par_zero *z) { return par__zero_control_get(z).step; }
+void par_zero_set_steps(par_zero *z, uint64_t steps) {
+    par_zero_control now = par__zero_control_get(z);
+    now.step = steps;
+    par__zero_control_set(z, &now);
+}
+par_result par_zero_set_factor(par_zero *z, float lr_factor) {
+    par_zero_control now = par__zero_control_get(z);
+    now.lr_factor = lr_factor;
+    return par__zero_control_set(z, &now);
+}
 
 // >>zero_values ---------------------------------------------------------------------------------------------
 
@@ -2192,9 +2402,8 @@ static par_result par__zero_move_parameters(par_zero *z, const par__zero_unit *u
     if (z->parameter_store.kind)
         return par__zero_transfer_wait(
             z, par__zero_transfer_begin(z, &z->parameter_store, memory, from, n * e, write));
-    memcpy(write ? z->parameters + from : (char *)memory, write ? (char *)memory : z->parameters + from,
-           n * e);
-    return PAR_OK;
+    return par__zero_move(z, write ? z->parameters + from : (char *)memory,
+                          write ? (char *)memory : z->parameters + from, n * e);
 }
 static int par__zero_state_of(par_zero_what what) { // that is what a tensor's values are, if it has any
     return what == PAR_ZERO_MOMENT1   ? PAR__ZERO_M
@@ -2202,15 +2411,26 @@ static int par__zero_state_of(par_zero_what what) { // that is what a tensor's v
            : what == PAR_ZERO_EMA     ? PAR__ZERO_EMA
                                       : PAR__ZERO_MASTER;
 }
+// n elements of a state, from what fn gives for elements `first` on.
+static par_result par__zero_fill_state(par_zero *z, par_zero_fill_fn fn, void *user, size_t first, size_t n,
+                                       float *state) {
+    if (z->host) return fn(user, first, n, state), PAR_OK;
+    for (size_t at = 0; at < n; at += PAR__ZERO_STAGING) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_STAGING, n - at);
+        fn(user, first + at, k, z->staging);
+        PAR__ZERO_TRY(par__zero_move(z, state + at, z->staging, k * sizeof *state));
+    }
+    return PAR_OK;
+}
 static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor *t, par_zero_fill_fn fn,
                                             void *user) {
     float values[PAR__ZERO_PIECE] = {0}, rounded[PAR__ZERO_PIECE];
     const par__zero_unit *u = &z->units[t->unit];
-    const int randomly =
-        z->desc.stochastic_rounding && z->step && !t->part && z->desc.param_dtype == PAR_BF16;
+    const uint64_t step = par_zero_steps(z);
+    const int randomly = z->desc.stochastic_rounding && step && !t->part && z->desc.param_dtype == PAR_BF16;
     size_t begin;
     const size_t end = par__zero_stored(z, t, &begin);
-    const par_zero_update last = par__zero_rounding_of(z, t, z->step); // as the last step has left them
+    const par_zero_update last = par__zero_rounding_of(z, t, step); // as the last step has left them
     for (size_t at = begin; at < end; at += PAR__ZERO_PIECE) {
         const size_t n = PAR__MIN((size_t)PAR__ZERO_PIECE, end - at);
         fn(user, at - t->at, n, values);
@@ -2246,7 +2466,9 @@ par_result par_zero_fill(par_zero *z, int tensor, par_zero_what what, par_zero_f
         PAR__ZERO_TRY(par__zero_pass_next(z, &p, t->unit, &found));
         const size_t n = par__zero_overlap(&p, &begin);
         for (int i = 0; i < 1 + (kinds[1] > 0) && n; i++)
-            if (p.states[kinds[i]]) fn(user, begin - t->at, n, p.states[kinds[i]] + (begin - p.now.first));
+            if (p.states[kinds[i]])
+                PAR__ZERO_TRY(par__zero_fill_state(z, fn, user, begin - t->at, n,
+                                                   p.states[kinds[i]] + (begin - p.now.first)));
     }
     return PAR_OK;
 }
@@ -2268,9 +2490,13 @@ static par_result par__zero_read_gradient(par_zero *z, const par__zero_tensor *t
     PAR__ZERO_TRY(par__zero_finish(z));
     const char *g = par__zero_sum_of(z, &z->units[t->unit], &first, &count);
     const size_t begin = PAR__MAX(first, t->at), end = PAR__MIN(first + count, t->at + t->count);
-    if (!t->part && begin < end)
-        par_cast(values + (begin - t->at), PAR_F32, g + (begin - first) * ge, z->desc.grad_dtype,
-                 end - begin);
+    for (size_t at = begin, n; !t->part && at < end; at += n) {
+        const char *from = g + (at - first) * ge;
+        n = z->host ? end - at : PAR__MIN((size_t)PAR__ZERO_STAGING, end - at);
+        if (!z->host) PAR__ZERO_TRY(par__zero_move(z, z->staging, from, n * ge));
+        par_cast(values + (at - t->at), PAR_F32, z->host ? (const void *)from : z->staging,
+                 z->desc.grad_dtype, n);
+    }
     return PAR_OK;
 }
 par_result par_zero_read(par_zero *z, int tensor, par_zero_what what, float *values) {
@@ -2290,7 +2516,8 @@ par_result par_zero_read(par_zero *z, int tensor, par_zero_what what, float *val
         PAR__ZERO_TRY(par__zero_pass_next(z, &p, t->unit, &found));
         if (!found || !(state = p.states[par__zero_state_of(what)])) continue;
         const size_t n = par__zero_overlap(&p, &begin);
-        memcpy(values + (begin - t->at), state + (begin - p.now.first), n * sizeof *values);
+        PAR__ZERO_TRY(
+            par__zero_move(z, values + (begin - t->at), state + (begin - p.now.first), n * sizeof *values));
     }
     if ((parameters && !z->sharded_parameters) || !par__zero_shared_out(z)) return PAR_OK; // all have all
     return par_all_reduce(values, values, t->count, PAR_U32, PAR_MAX, z->desc.comm); // others have zeros
@@ -3013,9 +3240,12 @@ static par_result par__zero_save_trained(par_zero *z, par__zero_save *s, int uni
             const size_t end = PAR__MIN(PAR__MIN(r.at + r.count, until), t->at + t->count);
             for (int kind = 0; kind < PAR__ZERO_KINDS && begin < end; kind++) {
                 const float *from = kind ? p->states[kind] : par__zero_weights(z, p);
-                if (from)
-                    par__zero_save_part(z, s, r.tensor, kind, begin - t->at, end - begin,
-                                        from + (begin - p->now.first));
+                for (size_t at = begin, n; from && at < end; at += n) {
+                    const float *data = from + (at - p->now.first);
+                    n = z->host ? end - at : PAR__MIN((size_t)PAR__ZERO_STAGING, end - at);
+                    if (!z->host) PAR__ZERO_TRY(par__zero_move(z, z->staging, data, n * sizeof *data));
+                    par__zero_save_part(z, s, r.tensor, kind, at - t->at, n, z->host ? data : z->staging);
+                }
             }
         }
     }
@@ -3260,8 +3490,9 @@ static par_result par__zero_save_open(par_zero *z, const par_zero_files *how, pa
         s->how = *how, s->how.comm = comm;
         snprintf(s->dir, sizeof s->dir, "%s", how->dir);
         par__zero_print(&s->note, "%s", how->note ? how->note : "");
-        s->step = z->step, s->loss_scale = z->loss_scale;
-        s->good_steps = z->good_steps, s->bad_steps = z->bad_steps;
+        const par_zero_control now = par__zero_control_get(z);
+        s->step = now.step, s->loss_scale = now.loss_scale;
+        s->good_steps = now.good_steps, s->bad_steps = now.bad_steps;
     }
     *out = s;
     PAR__ZERO_TRY(par__zero_share(z, comm, s && !s->note.failed ? PAR_OK : PAR_ERR_MEMORY, why));
@@ -3511,8 +3742,10 @@ static par_result par__zero_load_all(par_zero *z, const par__zero_load *l, const
 }
 static void par__zero_load_numbers(par_zero *z, const par__zero_manifest *m) {
     const uint32_t bits = (uint32_t)m->loss_scale;
-    z->step = m->step, z->good_steps = (int)m->good_steps, z->bad_steps = (int)m->bad_steps;
-    if (z->desc.loss_scale > 0) memcpy(&z->loss_scale, &bits, sizeof bits);
+    par_zero_control now = par__zero_control_get(z);
+    now.step = m->step, now.good_steps = (int)m->good_steps, now.bad_steps = (int)m->bad_steps;
+    if (z->desc.loss_scale > 0) memcpy(&now.loss_scale, &bits, sizeof bits);
+    par__zero_control_set(z, &now);
 }
 // What this rank can find out alone.
 static par_result par__zero_load_open(const par_zero *z, const par_zero_files *how, const par__zero_table *t,

@@ -58,16 +58,17 @@ static void triad(arrays *x) { // the same arrays: w = g + s m
     for (size_t i = 0; i < x->n; i++) w[i] = g[i] + 0.5f * m[i];
 }
 static void fused(arrays *x) {
-    par_zero_cpu()->update(&x->a, x->n, x->w, NULL, PAR_F32, x->g, PAR_F32, x->m, x->v, NULL);
+    par_zero_cpu()->update(par_zero_cpu(), &x->a, x->n, x->w, NULL, PAR_F32, x->g, PAR_F32, x->m, x->v, NULL);
 }
 static void fused_half(arrays *x) { // with a copy of the weights in bf16
-    par_zero_cpu()->update(&x->a, x->n, x->w, x->stored, PAR_BF16, x->g, PAR_F32, x->m, x->v, NULL);
+    par_zero_cpu()->update(par_zero_cpu(), &x->a, x->n, x->w, x->stored, PAR_BF16, x->g, PAR_F32, x->m, x->v,
+                           NULL);
 }
 static void unfused(arrays *x) { // gradients are scaled, then weights updated, then cast
     par_zero_update a = x->a;
     for (size_t i = 0; i < x->n; i++) x->g[i] *= 1.0000001f;
     a.scale = 1;
-    par_zero_cpu()->update(&a, x->n, x->w, NULL, PAR_F32, x->g, PAR_F32, x->m, x->v, NULL);
+    par_zero_cpu()->update(par_zero_cpu(), &a, x->n, x->w, NULL, PAR_F32, x->g, PAR_F32, x->m, x->v, NULL);
     par_cast(x->stored, PAR_BF16, x->w, PAR_F32, x->n);
 }
 static void measure_update(bench *b) {
@@ -118,8 +119,8 @@ static void measure_blocks(bench *b) { // of normal numbers: what is lost, what 
         double squares = 0, errors = 0;
         for (int i = -1; i < b->o.iterations; i++) {
             const double begun = par_seconds(b->world);
-            need(b, par_zero_cpu()->pack(bits, n, x, PAR_F32, packed));
-            need(b, par_zero_cpu()->unpack(bits, n, packed, y, PAR_F32));
+            need(b, par_zero_cpu()->pack(par_zero_cpu(), bits, n, x, PAR_F32, packed));
+            need(b, par_zero_cpu()->unpack(par_zero_cpu(), bits, n, packed, y, PAR_F32));
             if (i >= 0) t[i] = par_seconds(b->world) - begun;
         }
         for (size_t i = 0; i < n; i++) {
@@ -262,10 +263,11 @@ static void alone(model *m, float *w, float *g, par_zero_update *a, float *state
     double sum = 0;
     for (int u = 0; u < m->b->o.units; u++) compute(m, w + (size_t)u * n, NULL);
     for (int u = m->b->o.units - 1; u >= 0; u--) compute(m, w + (size_t)u * n, g + (size_t)u * n);
-    for (int u = 0; u < m->b->o.units; u++) par_zero_cpu()->square_sum(g + (size_t)u * n, PAR_F32, n, &sum);
+    for (int u = 0; u < m->b->o.units; u++)
+        par_zero_cpu()->square_sum(par_zero_cpu(), g + (size_t)u * n, PAR_F32, n, 1, &sum);
     a->scale = sum > 0 ? 1 : 0.5f;
     const size_t all = n * (size_t)m->b->o.units;
-    par_zero_cpu()->update(a, all, w, NULL, PAR_F32, g, PAR_F32, states, states + all, NULL);
+    par_zero_cpu()->update(par_zero_cpu(), a, all, w, NULL, PAR_F32, g, PAR_F32, states, states + all, NULL);
     memset(g, 0, all * 4);
 }
 static int plan_holds(const model *m) {

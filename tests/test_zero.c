@@ -1176,8 +1176,8 @@ static void blocks(par_comm *w) { // of 8 and 4 bits: errors within half a step,
             const par_zero_kernels *k = par_zero_cpu();
             for (int i = 0; i < N; i++) x[i] = ldexpf(par_normal(3, (uint64_t)bits, (uint64_t)i), size);
             for (int i = 64; i < 96; i++) x[i] = 0;
-            CHECK_OK(w, k->pack(bits, N, x, PAR_F32, packed));
-            CHECK_OK(w, k->unpack(bits, N, packed, y, PAR_F32));
+            CHECK_OK(w, k->pack(k, bits, N, x, PAR_F32, packed));
+            CHECK_OK(w, k->unpack(k, bits, N, packed, y, PAR_F32));
             for (int b = 0; b < N; b += 32) {
                 float most = 0;
                 for (int i = b; i < b + 32; i++) most = fmaxf(most, fabsf(x[i]));
@@ -1194,8 +1194,8 @@ static void blocks(par_comm *w) { // of 8 and 4 bits: errors within half a step,
         }
     const uint32_t odd = 0xFFFFFFFFu; // also no number
     x[40] = NAN, x[70] = -INFINITY, memcpy(&x[100], &odd, sizeof odd);
-    CHECK_OK(w, par_zero_cpu()->pack(4, N, x, PAR_F32, packed));
-    CHECK_OK(w, par_zero_cpu()->unpack(4, N, packed, y, PAR_F32));
+    CHECK_OK(w, par_zero_cpu()->pack(par_zero_cpu(), 4, N, x, PAR_F32, packed));
+    CHECK_OK(w, par_zero_cpu()->unpack(par_zero_cpu(), 4, N, packed, y, PAR_F32));
     CHECK(w, isnan(y[40]) && !isfinite(y[70]) && !isfinite(y[100]) && isfinite(y[0]) && isfinite(y[130]));
 }
 static void
