@@ -302,7 +302,7 @@ typedef struct par_tp_loss {
     int32_t ignore;        // of targets; those below 0 are ignored as well
 } par_tp_loss;
 // losses: R floats or NULL; lse: R floats, for backward; *sum of the losses and *counted rows, of this rank
-// of cp.
+// of cp. Everything is in the device's memory, sum and counted too.
 par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                const int32_t *targets, float *lse, float *losses, double *sum,
                                size_t *counted);
@@ -387,9 +387,11 @@ typedef enum par_tp_elementwise {
     PAR_TP_ELEMENTWISE_COUNT
 } par_tp_elementwise;
 
-// What a device does. Matrices in the context's storage type unless float; ld in elements.
+// What a device does. Matrices in the context's storage type unless float; ld in elements. All arrays, ids
+// and sums are in the device's memory; calls follow each other as on one stream.
 struct par_tp_kernels {
     const char *name;
+    par_device *device; // NULL: the CPU
     par_result (*alloc)(par_tp *tp, size_t bytes, void **memory);
     par_result (*free)(par_tp *tp, void *memory);
     // C (c_type) = op(A) op(B) + beta C, A and B of the storage type
@@ -426,6 +428,11 @@ struct par_tp_kernels {
     // 4 floats a row: max, sum of e^(x - max), x of the target or 0, sum of x
     par_result (*loss_stats)(par_tp *tp, float *stats, const void *logits, const int32_t *targets,
                              size_t rows, size_t first, size_t cols);
+    // lse, losses (or NULL) and their sum from the stats of t ranks, ranks x rows x 4; *sum and *counted are
+    // set
+    par_result (*loss_combine)(par_tp *tp, const float *stats, size_t ranks, size_t rows,
+                               const int32_t *targets, const par_tp_loss *loss, float *lse, float *losses,
+                               double *sum, size_t *counted);
     par_result (*loss_backward)(par_tp *tp, void *dlogits, const void *logits, const int32_t *targets,
                                 const float *lse, size_t rows, size_t first, size_t cols,
                                 const par_tp_loss *loss, float scale);
@@ -437,11 +444,13 @@ struct par_tp_kernels {
     par_result (*init)(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n, float deviation,
                        float value); // deviation > 0: normal numbers first ...; else value
     par_result (*square_sum)(par_tp *tp, const float *x, size_t n, double *sum); // *sum += ...
+    par_result (*set)(par_tp *tp, float *x, size_t n, float value);
 };
 const par_tp_kernels *par_tp_cpu(void);
 
 // For kernels and for layers of your own.
 par_comm *par_tp_comm(const par_tp *tp);
+const par_tp_kernels *par_tp_table(const par_tp *tp);
 uint64_t par_tp_seed(const par_tp *tp);
 par_dtype par_tp_type(const par_tp *tp);
 // Scratch memory number `slot` (0 ... 15 are the layers' own), at least so large; NULL: no memory. Kept till
@@ -735,6 +744,7 @@ struct par_tp {
     par_tp_desc desc;
     int t, tp_rank, c, cp_rank;
     const par_tp_kernels *kernels;
+    par_device *device;
     const par__tp_loops *loops;
     struct {
         void *memory;
@@ -771,6 +781,7 @@ enum { // scratch slots
     PAR__TP_SCORES,
     PAR__TP_SLICES,
     PAR__TP_TURNS,
+    PAR__TP_SQUARES,
     PAR__TP_MOST_RANKS = 1024
 };
 static size_t par__tp_map_position(const par_tp_row_map *m, size_t i) {
@@ -1055,6 +1066,36 @@ static par_result par__tp_cpu_loss_stats(par_tp *tp, float *stats, const void *l
 static int par__tp_ignored(const par_tp_loss *loss, int32_t target) {
     return target < 0 || target == loss->ignore;
 }
+static par_result par__tp_cpu_loss_combine(par_tp *tp, const float *all, size_t t, size_t rows,
+                                           const int32_t *targets, const par_tp_loss *loss, float *lse,
+                                           float *losses, double *sum, size_t *counted) {
+    const float e = loss->label_smoothing;
+    (void)tp;
+    *sum = 0, *counted = 0;
+    for (size_t r = 0; r < rows; r++) {
+        float most = -INFINITY;
+        double d = 0, wanted = 0, total = 0;
+        for (size_t q = 0; q < t; q++) most = PAR__MAX(most, all[(q * rows + r) * 4]);
+        for (size_t q = 0; q < t; q++) {
+            const float *s = all + (q * rows + r) * 4;
+            d += (double)s[1] * exp((double)s[0] - (double)most);
+            wanted += (double)s[2], total += (double)s[3];
+        }
+        const double x = (double)most + log(d);
+        const double one = (1 - (double)e) * (x - wanted) +
+                           (double)e * (x - total / (double)loss->vocabulary) + (double)loss->z_loss * x * x;
+        const int ignored = par__tp_ignored(loss, targets[r]);
+        lse[r] = (float)x;
+        if (losses) losses[r] = ignored ? 0 : (float)one;
+        if (!ignored) *sum += one, *counted += 1;
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_set(par_tp *tp, float *x, size_t n, float value) {
+    (void)tp;
+    for (size_t i = 0; i < n; i++) x[i] = value;
+    return PAR_OK;
+}
 static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const void *logits,
                                             const int32_t *targets, const float *lse, size_t rows,
                                             size_t first, size_t cols, const par_tp_loss *loss, float scale) {
@@ -1262,6 +1303,7 @@ static par_result par__tp_cpu_square_sum(par_tp *tp, const float *x, size_t n, d
 
 const par_tp_kernels *par_tp_cpu(void) {
     static const par_tp_kernels cpu = {"cpu",
+                                       NULL,
                                        par__tp_cpu_alloc,
                                        par__tp_cpu_free,
                                        par__tp_cpu_gemm,
@@ -1279,13 +1321,15 @@ const par_tp_kernels *par_tp_cpu(void) {
                                        par__tp_cpu_positions,
                                        par__tp_cpu_positions_backward,
                                        par__tp_cpu_loss_stats,
+                                       par__tp_cpu_loss_combine,
                                        par__tp_cpu_loss_backward,
                                        par__tp_cpu_attend,
                                        par__tp_cpu_attend_end,
                                        par__tp_cpu_attend_backward,
                                        par__tp_cpu_row_dots,
                                        par__tp_cpu_init,
-                                       par__tp_cpu_square_sum};
+                                       par__tp_cpu_square_sum,
+                                       par__tp_cpu_set};
     return &cpu;
 }
 
@@ -1294,6 +1338,7 @@ const par_tp_kernels *par_tp_cpu(void) {
 #define PAR__TP_FAIL(...) par_fail(tp->desc.tp, PAR_ERR_ARGUMENT, __VA_ARGS__)
 
 par_comm *par_tp_comm(const par_tp *tp) { return tp->desc.tp; }
+const par_tp_kernels *par_tp_table(const par_tp *tp) { return tp->kernels; }
 uint64_t par_tp_seed(const par_tp *tp) { return tp->desc.seed; }
 par_dtype par_tp_type(const par_tp *tp) { return tp->desc.bf16 ? PAR_BF16 : PAR_F32; }
 size_t par_tp_element_bytes(const par_tp *tp) { return tp->desc.bf16 ? 2 : 4; }
@@ -1335,7 +1380,16 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     tp->t = par_size(desc->tp), tp->tp_rank = par_rank(desc->tp);
     tp->c = desc->cp ? par_size(desc->cp) : 1, tp->cp_rank = desc->cp ? par_rank(desc->cp) : 0;
     tp->kernels = desc->kernels ? desc->kernels : par_tp_cpu();
+    tp->device = tp->kernels->device ? tp->kernels->device : par_cpu();
     tp->loops = PAR__PICK(par__tp_loops);
+    if (tp->device != par_cpu() &&
+        ((tp->t > 1 && !par_carrier_of(desc->tp)) || (tp->c > 1 && !par_carrier_of(desc->cp)))) {
+        PAR_FREE(tp);
+        return par_fail(
+            desc->tp, PAR_ERR_ARGUMENT,
+            "par_tp_open: tp and cp must carry the device's memory: give their parent to par_cuda_open "
+            "before they are split");
+    }
     // All ranks must agree on what decides who communicates, and how.
     uint64_t mine[4] = {(uint64_t)(desc->sequence != 0) | (uint64_t)(desc->ulysses != 0) << 1 |
                             (uint64_t)(desc->bf16 != 0) << 2,
@@ -1681,7 +1735,9 @@ par_result par_tp_finish_gradients(par_tp *tp, par_tp_parameter *const *paramete
     return PAR_OK;
 }
 par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm) {
-    double sum = 0;
+    double *squares = (double *)par_tp_scratch(tp, PAR__TP_SQUARES, sizeof *squares), sum = 0;
+    if (!squares) return PAR_ERR_MEMORY;
+    PAR__TP_TRY(tp->device->copy(tp->device, squares, &sum, sizeof sum, NULL));
     for (size_t i = 0; i < count; i++) {
         const par_tp_parameter *p = parameters[i];
         size_t first, global, n;
@@ -1689,9 +1745,11 @@ par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, s
         for (int j = 0; p->grad && par_tp_part(tp, p, j, &first, &global, &n, &replicas); j++) {
             if (tp->tp_rank % replicas) continue; // another rank counts it
             const size_t line = p->split == PAR_TP_BY_COLS ? p->rows : p->cols;
-            PAR__TP_TRY(tp->kernels->square_sum(tp, p->grad + first * line, n * line, &sum));
+            PAR__TP_TRY(tp->kernels->square_sum(tp, p->grad + first * line, n * line, squares));
         }
     }
+    PAR__TP_TRY(tp->device->copy(tp->device, &sum, squares, sizeof sum, NULL));
+    PAR__TP_TRY(tp->device->stream_sync(tp->device, NULL));
     PAR__TP_TRY(par_all_reduce(&sum, &sum, 1, PAR_F64, PAR_SUM, tp->desc.tp));
     return *norm = sqrt(sum), PAR_OK;
 }
@@ -2104,7 +2162,6 @@ par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp
                                const int32_t *targets, float *lse, float *losses, double *sum,
                                size_t *counted) {
     const size_t rows = logits->rows, t = (size_t)tp->t;
-    const float e = loss->label_smoothing;
     size_t first;
     PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first));
     float *all = (float *)par_tp_scratch(tp, PAR__TP_STATS, rows * t * 4 * sizeof(float));
@@ -2112,25 +2169,7 @@ par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp
     PAR__TP_TRY(tp->kernels->loss_stats(tp, all + (size_t)tp->tp_rank * rows * 4, logits->data, targets, rows,
                                         first, logits->cols));
     PAR__TP_TRY(par_all_gather(all + (size_t)tp->tp_rank * rows * 4, all, rows * 4, PAR_F32, tp->desc.tp));
-    *sum = 0, *counted = 0;
-    for (size_t r = 0; r < rows; r++) {
-        float most = -INFINITY;
-        double d = 0, wanted = 0, total = 0;
-        for (size_t q = 0; q < t; q++) most = PAR__MAX(most, all[(q * rows + r) * 4]);
-        for (size_t q = 0; q < t; q++) {
-            const float *s = all + (q * rows + r) * 4;
-            d += (double)s[1] * exp((double)s[0] - (double)most);
-            wanted += (double)s[2], total += (double)s[3];
-        }
-        const double x = (double)most + log(d);
-        const double one = (1 - (double)e) * (x - wanted) +
-                           (double)e * (x - total / (double)loss->vocabulary) + (double)loss->z_loss * x * x;
-        const int ignored = par__tp_ignored(loss, targets[r]);
-        lse[r] = (float)x;
-        if (losses) losses[r] = ignored ? 0 : (float)one;
-        if (!ignored) *sum += one, *counted += 1;
-    }
-    return PAR_OK;
+    return tp->kernels->loss_combine(tp, all, t, rows, targets, loss, lse, losses, sum, counted);
 }
 par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                 const int32_t *targets, const float *lse, float scale,
@@ -2252,8 +2291,9 @@ static par_result par__tp_ring_forward(par_tp *tp, const par__tp_shape *s, par_t
     float *acc =
         par__tp_wide(tp) ? (float *)y->data : (float *)par_tp_scratch(tp, PAR__TP_ACC, n * sizeof(float));
     if (!sum || !acc) return PAR_ERR_MEMORY;
-    for (size_t i = 0; i < states; i++) lse[i] = -INFINITY, sum[i] = 0; // lse holds the maxima for now
-    memset(acc, 0, n * sizeof *acc);
+    PAR__TP_TRY(tp->kernels->set(tp, lse, states, -INFINITY)); // the maxima, for now
+    PAR__TP_TRY(tp->kernels->set(tp, sum, states, 0));
+    PAR__TP_TRY(tp->kernels->set(tp, acc, n, 0));
     m->q = x->data, m->q_ld = s->cols, m->kv_ld = k.ld;
     m->most = lse, m->sum = sum, m->acc = acc, m->acc_ld = s->q_cols;
     for (int j = 0; j < s->ring; j++) {
@@ -2282,8 +2322,8 @@ static par_result par__tp_ring_backward(par_tp *tp, const par__tp_shape *s, par_
     void *have = s->ring > 1 ? par_tp_scratch(tp, PAR__TP_DKV, nkv * sizeof(float)) : grads + s->q_cols;
     void *next = s->ring > 1 ? par_tp_scratch(tp, PAR__TP_DKV_NEXT, nkv * sizeof(float)) : NULL;
     if (!grads || !have || (s->ring > 1 && !next)) return PAR_ERR_MEMORY;
-    memset(grads, 0, all * sizeof *grads);
-    if (s->ring > 1) memset(have, 0, nkv * sizeof(float));
+    PAR__TP_TRY(tp->kernels->set(tp, grads, all, 0));
+    if (s->ring > 1) PAR__TP_TRY(tp->kernels->set(tp, (float *)have, nkv, 0));
     m->q = x->data, m->q_ld = s->cols, m->kv_ld = k.ld, m->lse = lse, m->dot = dot;
     m->dq = grads, m->dq_ld = s->cols, m->dkv_ld = s->ring > 1 ? 2 * s->kv_cols : s->cols;
     for (int j = 0; j < s->ring; j++) {

@@ -121,7 +121,7 @@ static void close_block(block *k) {
     par_comm *comm = par_tp_comm(k->tp);
     need(k->b, par_tp_close(k->tp));
     need(k->b, par_free(comm, k->d));
-    gpt_buffers_close(&k->buffers), gpt_close(&k->m), free(k->w);
+    gpt_buffers_close(&k->m, &k->buffers), gpt_close(&k->m), free(k->w);
 }
 static void run_block(void *user) { // forward and backward; with other ranks' batches: sum the gradients
     block *k = (block *)user;
@@ -382,7 +382,7 @@ static double measure_training(bench *b) { // seconds
         printf(
             "{\"layer\":\"training step\",\"ranks\":1,\"time_us\":%.2f,\"predicted_us\":%.2f,\"mfu\":%.4f}\n",
             seconds * 1e6, flops / b->gemm * 1e6, mfu);
-    gpt_buffers_close(&t->buffers), gpt_close(&t->m), free(all), free(t);
+    gpt_buffers_close(&t->m, &t->buffers), gpt_close(&t->m), free(all), free(t);
     need(b, par_tp_close(tp));
     return seconds;
 }

@@ -137,7 +137,7 @@ static void one(par_comm *w, const char *name, int t, int sequence, int ulysses)
     }
     train_like_torch(&g, grads);
     par_zero_safetensors_close(&g.want);
-    gpt_buffers_close(&g.b), gpt_close(&g.m), free(g.w), free(whole);
+    gpt_buffers_close(&g.m, &g.b), gpt_close(&g.m), free(g.w), free(whole);
     CHECK_OK(w, par_tp_close(g.tp));
     CHECK_OK(w, par_close(g.cp_comm));
     CHECK_OK(w, par_close(g.tp_comm));

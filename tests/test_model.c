@@ -75,7 +75,7 @@ static int compare(par_comm *world, int llama, int bias, float p) {
     }
     printf("%s, bias %d, dropout %g: %zu gradients, worst relative error %.2e\n", llama ? "llama" : "gpt2",
            bias, (double)p, n, worst);
-    gpt_buffers_close(&t.b), gpt_close(&t.m), free(flat), free(grad);
+    gpt_buffers_close(&t.m, &t.b), gpt_close(&t.m), free(flat), free(grad);
     return bad + (par_tp_close(tp) != PAR_OK);
 }
 

@@ -796,7 +796,7 @@ static void tear_down(trainer *t) { // what set_up made, as far as it came
     par_pipe_schedule_close(&t->one), par_pipe_schedule_close(&t->schedule);
     if (t->tp) need(t->world, par_tp_close(t->tp));
     if (t->mesh) need(t->world, par_mesh_close(t->mesh));
-    gpt_buffers_close(&t->buffers);
+    gpt_buffers_close(&t->model, &t->buffers);
     gpt_close(&t->model);
     free(t->x), free(t->y), free(t->line), free(t->index), free(t->unit), free(t->parts);
 }

@@ -92,7 +92,8 @@ typedef struct gpt_model {
     void *user;
     gpt_config config;
     par_tp *tp;
-    int t, sequence; // ranks; sequence parallelism
+    par_device *device; // where everything is
+    int t, sequence;    // ranks; sequence parallelism
     par_tp_embedding embedding;
     par_tp_norm last;
     par_tp_linear head;
@@ -181,6 +182,7 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     const int bias = g->bias;
     memset(m, 0, sizeof *m);
     m->config = *g, m->tp = tp, m->t = par_size(par_tp_comm(tp)), m->sequence = sequence;
+    m->device = par_tp_table(tp)->device ? par_tp_table(tp)->device : par_cpu();
     m->layers = (gpt_layer *)calloc((size_t)g->n_layer + 1, sizeof *m->layers);
     m->tensors = (gpt_tensor *)calloc((size_t)g->n_layer * 12 + 5, sizeof *m->tensors);
     if (!m->layers || !m->tensors)
@@ -383,15 +385,15 @@ static inline int gpt_buffers_open(const gpt_model *m, gpt_buffers *b, size_t ro
     if (!b->layers) return 0;
     gpt_buffers_walk(m, &all, b, rows);
     for (int i = 0; i < GPT_CLASSES; i++) bytes += b->bytes[i];
-    if (par_cpu()->alloc(par_cpu(), bytes, &p)) return 0;
+    if (m->device->alloc(m->device, bytes, &p)) return 0;
     b->memory = (char *)p;
     bytes = 0;
     for (int i = 0; i < GPT_CLASSES; i++) b->block[i] = b->memory + bytes, bytes += b->bytes[i];
     gpt_buffers_walk(m, &all, b, rows);
     return 1;
 }
-static inline void gpt_buffers_close(gpt_buffers *b) {
-    if (b->memory) par_cpu()->free(par_cpu(), b->memory);
+static inline void gpt_buffers_close(const gpt_model *m, gpt_buffers *b) {
+    if (b->memory) m->device->free(m->device, b->memory);
     free(b->layers);
 }
 
@@ -466,7 +468,10 @@ static par_result gpt_part_forward(gpt_model *m, const gpt_part *part, gpt_buffe
         if (!tied) GPT_TRY(gpt_using(m, 0, GPT_FORWARD_END));
     } else {
         gpt_tokens_at(m, x, b->in, rows);
-        if (x == &out) x->data = b->out, memcpy(b->out, b->in, gpt_tokens_bytes(m, rows)); // an empty part
+        if (x == &out) { // an empty part
+            x->data = b->out;
+            GPT_TRY(m->device->copy(m->device, b->out, b->in, gpt_tokens_bytes(m, rows), NULL));
+        }
     }
     for (int l = part->first; l < part->end; l++) {
         x = l + 1 < part->end ? &b->layers[l + 1].x : part->head ? &b->x : &out;
@@ -555,7 +560,7 @@ static par_result gpt_part_backward(gpt_model *m, const gpt_part *part, gpt_buff
         GPT_TRY(gpt_using(m, layers + 1, end));
     } else {
         gpt_tokens_at(m, &b->dx, b->dx.data, rows);
-        memcpy(b->dx.data, b->in, gpt_tokens_bytes(m, rows));
+        GPT_TRY(m->device->copy(m->device, b->dx.data, b->in, gpt_tokens_bytes(m, rows), NULL));
     }
     for (int l = part->end - 1; l >= part->first; l--) {
         GPT_TRY(gpt_using(m, l + 1, begin));
@@ -563,7 +568,7 @@ static par_result gpt_part_backward(gpt_model *m, const gpt_part *part, gpt_buff
         GPT_TRY(gpt_layer_backward(m, &m->layers[l], &b->layers[l], b, tokens, drop, l));
         GPT_TRY(gpt_using(m, l + 1, end));
     }
-    if (!part->embed) return memcpy(b->out, b->dx.data, gpt_tokens_bytes(m, rows)), PAR_OK;
+    if (!part->embed) return m->device->copy(m->device, b->out, b->dx.data, gpt_tokens_bytes(m, rows), NULL);
     if (!tied) GPT_TRY(gpt_using(m, 0, begin));
     GPT_TRY(gpt_drop(m, tokens, drop, -1, 0, &b->dx));
     GPT_TRY(par_tp_embedding_backward(m->tp, &m->embedding, tokens, ids, &b->dx));
@@ -606,8 +611,8 @@ static inline par_result gpt_update(const gpt_model *model, const par_zero_hyper
         a.correction1 = (float)(1 / (1 - pow((double)hyper->beta1, number))),
         a.correction2 = (float)(1 / (1 - pow((double)hyper->beta2, number)));
         if (!x->decay) a.hyper.weight_decay = 0;
-        GPT_TRY(par_zero_cpu()->update(&a, x->p->local_rows * x->p->local_cols, w + x->at, NULL, PAR_F32,
-                                       d + x->at, PAR_F32, m + x->at, v + x->at, NULL));
+        GPT_TRY(par_zero_cpu()->update(par_zero_cpu(), &a, x->p->local_rows * x->p->local_cols, w + x->at,
+                                       NULL, PAR_F32, d + x->at, PAR_F32, m + x->at, v + x->at, NULL));
     }
     return PAR_OK;
 }
