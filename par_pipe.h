@@ -332,7 +332,8 @@ typedef struct par_pipe_work { // one action, for the user's function
     void *dx;        // BW and B write the gradient of the input here; NULL for the first stage
     // The memory of this microbatch that the desc asked for: what F wrote, B finds. NULL: not now.
     void *b, *w, *g, *c;
-    double *loss; // F of the last stage writes the microbatch's loss here; NULL elsewhere
+    double *
+        loss; // F of the last stage writes the microbatch's loss here, in the device's memory; NULL elsewhere
 } par_pipe_work;
 typedef par_result (*par_pipe_fn)(void *user, const par_pipe_work *work);
 
@@ -342,7 +343,8 @@ typedef struct par_pipe_exec {
     void *user;
     int broadcast_loss; // 1: report.loss on all ranks; else on the last stage's, and 0 elsewhere
     int unverified;     // 1: for tests of what the verifier would refuse
-    par_device *device; // where buffers are; NULL: the CPU
+    par_device *device; // where buffers are; NULL: the CPU. Else comm must carry its memory, and the times of
+                        // actions are those of enqueuing them
 } par_pipe_exec;
 
 typedef struct par_pipe_report {
@@ -2874,9 +2876,9 @@ struct par_pipe {
     par__pipe_pools pools;
     par_comm **lanes;
     int lane_count;
-    int *lane_of[2]; // of messages to stage, in either direction, by way
-    double *losses, *start, *end, begun;
-    size_t allocated, live[2], most[3]; // messages, activations; and both
+    int *lane_of[2];                                    // of messages to stage, in either direction, by way
+    double *losses, *losses_there, *start, *end, begun; // losses_there: in the device's memory
+    size_t allocated, live[2], most[3];                 // messages, activations; and both
 };
 
 static par_result par__pipe_alloc(par_pipe *p, size_t bytes, void **memory) {
@@ -2976,12 +2978,17 @@ static par_result par__pipe_open_parts(par_pipe *p) {
         (par__pipe_unit *)par__pipe_fresh((size_t)p->chunks * (size_t)s->microbatches, sizeof *p->units);
     p->outs = (par__pipe_out *)par__pipe_fresh(2 * (size_t)p->chunks, sizeof *p->outs);
     p->losses = (double *)par__pipe_fresh((size_t)s->microbatches, sizeof(double));
+    void *there = p->losses;
+    if (p->device != par_cpu() &&
+        p->device->alloc(p->device, (size_t)s->microbatches * sizeof(double), &there))
+        there = NULL;
+    p->losses_there = (double *)there;
     p->start = (double *)par__pipe_fresh(n, sizeof(double)),
     p->end = (double *)par__pipe_fresh(n, sizeof(double));
     const par_result forwards = par_pipe_forwards(s, 0, &p->forwards);
     p->slots = par__pipe_send_slots(s, p->rank, p->meets);
     if (forwards || p->slots < 0 || !p->chunk_of || !p->stage_of || !p->units || !p->outs || !p->losses ||
-        !p->start || !p->end || !par__pipe_number_lanes(p) ||
+        !p->losses_there || !p->start || !p->end || !par__pipe_number_lanes(p) ||
         !par__pipe_plan(&p->forwards, p->rank, p->meets, &plan, &p->pools) ||
         !par__pipe_plan(s, p->rank, p->meets, &plan, &p->pools))
         return par_fail(p->exec.comm, PAR_ERR_MEMORY, "par_pipe_open: out of memory");
@@ -3029,6 +3036,7 @@ par_result par_pipe_close(par_pipe *p) {
         PAR_FREE(p->outs[i].slot), PAR_FREE(p->outs[i].request);
     }
     par_pipe_schedule_close(&p->forwards);
+    if (p->losses_there != p->losses) p->device->free(p->device, p->losses_there);
     PAR_FREE(p->pools.at), PAR_FREE(p->outs), PAR_FREE(p->units), PAR_FREE(p->losses), PAR_FREE(p->start),
         PAR_FREE(p->end);
     PAR_FREE(p->chunk_of), PAR_FREE(p->stage_of), PAR_FREE(p->lanes), PAR_FREE(p->lane_of[0]),
@@ -3105,7 +3113,7 @@ static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, siz
     w.x = held[PAR__PIPE_X], w.dy = held[PAR__PIPE_DY], *(back ? &w.dx : &w.y) = out;
     w.b = held[PAR__PIPE_KEPT_B], w.w = held[PAR__PIPE_KEPT_W], w.g = held[PAR__PIPE_KEPT_G],
     w.c = held[PAR__PIPE_KEPT_C];
-    if (w.last && a.kind == PAR_PIPE_F) w.loss = &p->losses[a.microbatch];
+    if (w.last && a.kind == PAR_PIPE_F) w.loss = &p->losses_there[a.microbatch];
     if (a.kind == PAR_PIPE_BW || a.kind == PAR_PIPE_W)
         w.final = par__pipe_is_last_gradient(s->actions, s->first[p->rank + 1], i);
     p->start[i] = par_seconds(p->exec.comm);
@@ -3160,13 +3168,19 @@ static par_result par__pipe_stop(par_pipe *p, const par_pipe_schedule *s, size_t
 static par_result par__pipe_run(par_pipe *p, const par_pipe_schedule *s, par_pipe_report *report) {
     const double begun = p->begun = par_seconds(p->exec.comm);
     par_result r;
-    memset(p->losses, 0, (size_t)s->microbatches * sizeof *p->losses);
+    const size_t losses = (size_t)s->microbatches * sizeof *p->losses;
+    if ((r = p->device->fill(p->device, p->losses_there, 0, losses, NULL)) != PAR_OK) return r;
     p->most[0] = p->most[1] = p->most[2] = 0;
     for (int k = 0; k < 2 * p->chunks; k++) p->outs[k].filled = p->outs[k].sent = 0;
     for (size_t i = s->first[p->rank]; i < s->first[p->rank + 1]; i++)
         if ((r = par__pipe_act(p, s, i)) != PAR_OK) return par__pipe_stop(p, s, i, r);
     if ((r = par__pipe_wait_sends(p)) != PAR_OK) return par__pipe_stop(p, s, s->first[p->rank + 1] - 1, r);
     double loss = 0;
+    if (p->losses_there != p->losses) { // the host waits for the step here, and only here
+        r = p->device->copy(p->device, p->losses, p->losses_there, losses, NULL);
+        if (!r) r = p->device->stream_sync(p->device, NULL);
+        if (r) return par_fail(p->exec.comm, r, "par_pipe: the device failed");
+    }
     if (p->exec.broadcast_loss && (r = par_all_reduce(p->losses, p->losses, (size_t)s->microbatches, PAR_F64,
                                                       PAR_SUM, p->exec.comm)) != PAR_OK)
         return r;

@@ -13,6 +13,9 @@
 #include "par_pipe.h"
 #include "par_tp.h"
 #include "par_zero.h"
+#if defined(GPT_CUDA)
+#include "par_cuda.cuh"
+#endif
 
 #include "../options.h"
 #include "model.h"
@@ -20,8 +23,8 @@
 #include "files.h"
 
 typedef struct settings {
-    const char *data, *trace, *save, *load, *export, *arch, *dtype, *cp_mode, *optimizer, *offload,
-        *recompute, *schedule;
+    const char *data, *trace, *save, *load, *exported, *arch, *dtype, *cp_mode, *optimizer, *offload,
+        *recompute, *schedule, *device;
     gpt_config model;
     int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
@@ -39,6 +42,12 @@ typedef struct trainer {
     par_comm *zero_comm, *others_comm;
     par_comm *tied_comm; // the first and the last stage, if they share the embedding and are two ranks
     par_mesh *mesh;
+    par_device *device; // where everything is but tokens on their way
+    const par_tp_kernels *tp_kernels;
+    const par_zero_kernels *zero_kernels;
+#if defined(GPT_CUDA)
+    par_cuda *cuda;
+#endif
     par_tp *tp;
     gpt_model model;
     par_zero *zero; // parameters, gradients, states
@@ -56,7 +65,10 @@ typedef struct trainer {
     uint64_t draw, first;
     int sampling, final; // of a context in `line`; the stage's last gradients of the step
     gpt_dropout drop;
-    int32_t *x, *y, *line;        // tokens and targets of a microbatch's rows here; a whole sequence of each
+    // Tokens and targets of all microbatches' rows here, on the host and on the device; a whole sequence of
+    // each
+    int32_t *tokens, *x, *y, *line;
+    size_t *counted;              // on the device
     int microbatch, microbatches; // sequences in one; how many of them a rank runs in a step
     double loss, grad_norm, lr;
     int step;
@@ -162,18 +174,22 @@ static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
     k.first = t->sampling ? 0 : t->first + first_sequence(t, microbatch);
     return k;
 }
-// What the first stage reads of them, and what the last compares with.
-static void draw(trainer *t, const par_tp_tokens *tokens) {
+// What the first stage reads of them, and what the last compares with: each microbatch has its place, since
+// the device may read it later.
+static par_result draw(trainer *t, const par_tp_tokens *tokens, int microbatch) {
     const int T = t->o.model.block_size, per = T / t->o.cp;
+    const size_t rows = (size_t)t->microbatch * (size_t)per, here = (size_t)microbatch * 2 * rows;
+    int32_t *x = t->tokens + here, *y = x + rows;
     for (int i = 0; i < (int)tokens->batch; i++) {
         if (!t->sampling)
             data_sequence(&t->data, t->held_out, (uint64_t)t->o.seed, t->draw, tokens->first + (uint64_t)i, T,
                           t->line, t->line + T);
         for (int j = 0; j < per; j++) {
             const size_t at = par_tp_position(t->tp, (size_t)T, (size_t)j);
-            t->x[i * per + j] = t->line[at], t->y[i * per + j] = t->line[(size_t)T + at];
+            x[i * per + j] = t->line[at], y[i * per + j] = t->line[(size_t)T + at];
         }
     }
+    return t->device->copy(t->device, t->x + here, x, 2 * rows * sizeof *x, NULL);
 }
 // An action of the pipeline, on one microbatch.
 static par_result work(void *user, const par_pipe_work *w) {
@@ -183,11 +199,12 @@ static par_result work(void *user, const par_pipe_work *w) {
     const gpt_dropout *drop = w->evaluate ? NULL : &t->drop;
     gpt_model *m = &t->model;
     gpt_buffers *b = &t->buffers;
-    size_t counted;
+    const size_t rows = (size_t)t->microbatch * (size_t)t->o.model.block_size / (size_t)t->o.cp;
+    const int32_t *x = t->x + (size_t)w->microbatch * 2 * rows, *y = x + rows;
     if (w->kind == PAR_PIPE_TIE) return tie(t, w->first);
     if (w->kind > PAR_PIPE_W) return PAR_OK;
     const par_tp_tokens tokens = tokens_of(t, w->microbatch);
-    if (w->kind != PAR_PIPE_W && (w->first || w->last)) draw(t, &tokens);
+    if (w->kind == PAR_PIPE_F && (w->first || w->last)) GPT_TRY(draw(t, &tokens, w->microbatch));
     b->block[GPT_UNTIL_INPUT] = (char *)w->b, b->block[GPT_UNTIL_WEIGHT] = (char *)w->w;
     b->block[GPT_BETWEEN] = (char *)w->g, b->block[GPT_SCRATCH] = t->scratch, b->in = (void *)(uintptr_t)w->x;
     m->split = w->kind == PAR_PIPE_B || w->kind == PAR_PIPE_W;
@@ -196,18 +213,17 @@ static par_result work(void *user, const par_pipe_work *w) {
     if (w->kind == PAR_PIPE_F) {
         b->out = w->y;
         par_trace_begin(t->world, "forward");
-        GPT_TRY(gpt_part_forward(m, part, b, &tokens, t->x, drop));
+        GPT_TRY(gpt_part_forward(m, part, b, &tokens, x, drop));
         if (w->last && !t->sampling)
-            GPT_TRY(par_tp_loss_forward(t->tp, &m->loss, &b->logits, t->y, b->lse, NULL, w->loss, &counted));
+            GPT_TRY(par_tp_loss_forward(t->tp, &m->loss, &b->logits, y, b->lse, NULL, w->loss, t->counted));
         return par_trace_end(t->world), PAR_OK;
     }
     par_trace_begin(t->world, w->kind == PAR_PIPE_W ? "gradients of weights" : "backward");
     if (w->last && w->kind != PAR_PIPE_W)
-        GPT_TRY(
-            par_tp_loss_backward(t->tp, &m->loss, &b->logits, t->y, b->lse, (float)(1 / all), &b->logits));
+        GPT_TRY(par_tp_loss_backward(t->tp, &m->loss, &b->logits, y, b->lse, (float)(1 / all), &b->logits));
     b->in = (void *)(uintptr_t)w->dy, b->out = w->dx;
     GPT_TRY(w->kind == PAR_PIPE_W ? gpt_part_weights(m, part, b)
-                                  : gpt_part_backward(m, part, b, &tokens, t->x, drop));
+                                  : gpt_part_backward(m, part, b, &tokens, x, drop));
     return par_trace_end(t->world), PAR_OK;
 }
 
@@ -252,20 +268,23 @@ static void whole_logits(trainer *t, int token, float *logits) {
                  n = (size_t)t->o.tp;
     const int last = par_pipe_rank_of(&t->one, t->one.stages - 1, 0);
     size_t counts[1024];
-    float *part = (float *)calloc(mine + 1, sizeof *part);
-    if (!part) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory"));
+    float *part = (float *)calloc(mine + 1, sizeof *part), *row = (float *)calloc(mine + 1, sizeof *row);
+    if (!part || !row) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory"));
     for (size_t q = 0; q < n; q++) counts[q] = V / n + (q < V % n);
     if (par_rank(t->pp_comm) == last) {
         for (int j = 0; j < t->o.model.block_size / t->o.cp; j++)
-            if (par_tp_position(t->tp, (size_t)t->o.model.block_size, (size_t)j) == (size_t)token)
-                par_cast(part, PAR_F32,
-                         (char *)t->buffers.logits.data + (size_t)j * mine * par_tp_element_bytes(t->tp),
-                         par_tp_type(t->tp), mine);
+            if (par_tp_position(t->tp, (size_t)t->o.model.block_size, (size_t)j) == (size_t)token) {
+                const size_t bytes = mine * par_tp_element_bytes(t->tp);
+                const char *from = (char *)t->buffers.logits.data + (size_t)j * bytes;
+                need(t->world, t->device->copy(t->device, row, from, bytes, NULL));
+                need(t->world, t->device->stream_sync(t->device, NULL));
+                par_cast(part, PAR_F32, row, par_tp_type(t->tp), mine);
+            }
         need(t->world, par_all_gatherv(part, logits, counts, NULL, PAR_F32, t->tp_comm));
         need(t->world, par_all_reduce(logits, logits, V, PAR_F32, PAR_SUM, t->cp_comm));
     }
     need(t->world, par_broadcast(logits, logits, V, PAR_F32, last, t->pp_comm));
-    free(part);
+    free(part), free(row);
 }
 
 static void sample(trainer *t, FILE *out) { // text from the model, begun with a newline; rank 0 writes it
@@ -412,6 +431,22 @@ static int divide_batch(trainer *t, int ranks) {
     return 1;
 }
 
+// --device: the CPU, or this rank's GPU. Comms that are split off afterwards carry its memory.
+static par_result open_device(trainer *t) {
+    t->device = par_cpu();
+    if (!strcmp(t->o.device, "cpu")) return PAR_OK;
+#if defined(GPT_CUDA)
+    par_cuda_desc d;
+    memset(&d, 0, sizeof d);
+    d.comm = t->world;
+    GPT_TRY(par_cuda_open(&d, &t->cuda));
+    t->device = par_cuda_device(t->cuda), t->tp_kernels = par_cuda_tp(t->cuda);
+    return t->zero_kernels = par_cuda_zero(t->cuda), PAR_OK;
+#else
+    return par_fail(t->world, PAR_ERR_UNSUPPORTED,
+                    "this program has only the CPU: make cuda builds build/gpt_cuda");
+#endif
+}
 static par_result open_grid(trainer *t) {
     char axes[64];
     par_tp_desc d;
@@ -425,7 +460,7 @@ static par_result open_grid(trainer *t) {
     GPT_TRY(par_mesh_comm(t->mesh, "pp,tp", &t->model_comm));
     d.tp = t->tp_comm, d.cp = t->o.cp > 1 ? t->cp_comm : NULL;
     d.sequence = t->o.sp, d.ulysses = !strcmp(t->o.cp_mode, "ulysses"), d.bf16 = !strcmp(t->o.dtype, "bf16");
-    d.seed = (uint64_t)t->o.seed;
+    d.seed = (uint64_t)t->o.seed, d.kernels = t->tp_kernels;
     GPT_TRY(par_tp_open(&d, &t->tp));
     return gpt_open(&t->model, &t->o.model, t->tp, t->o.sp);
 }
@@ -499,15 +534,20 @@ static const char *start(trainer *t) {
         par_tp_parameter p = i < 0 ? t->model.head.weight : *x->p;
         const size_t n = p.local_rows * p.local_cols;
         if (index < 0) continue;
-        float *wide = (float *)calloc(n + 1, sizeof *wide);
-        p.data = calloc(n + 1, par_tp_element_bytes(t->tp));
-        const char *why = wide && p.data ? NULL : "out of memory to start";
+        const size_t bytes = n * par_tp_element_bytes(t->tp);
+        float *wide = (float *)calloc(n + 1, sizeof *wide), *narrow = (float *)calloc(n + 1, sizeof *narrow);
+        p.data = NULL;
+        const char *why =
+            wide && narrow && !t->device->alloc(t->device, bytes, &p.data) ? NULL : "out of memory to start";
         if (!why && (x->init > 0 ? par_tp_init(t->tp, &p, x->stream, x->init)
                                  : par_tp_fill(t->tp, &p, x->init < 0 ? 1.0f : 0.0f)))
             why = par_last_error(t->world);
-        if (!why) par_cast(wide, PAR_F32, p.data, par_tp_type(t->tp), n);
+        if (!why) need(t->world, t->device->copy(t->device, narrow, p.data, bytes, NULL));
+        if (!why) need(t->world, t->device->stream_sync(t->device, NULL));
+        if (!why) par_cast(wide, PAR_F32, narrow, par_tp_type(t->tp), n);
         if (!why) need(t->world, par_zero_fill(t->zero, index, PAR_ZERO_VALUE, give_values, wide));
-        free(wide), free(p.data);
+        if (p.data) t->device->free(t->device, p.data);
+        free(wide), free(narrow);
         if (why) return why;
     }
     return NULL;
@@ -537,7 +577,7 @@ static float *gather_whole(trainer *t) {
 }
 // All weights, whole, in the formats of others.
 static const char *export_weights(trainer *t) {
-    const char *to = t->o.export, *why = NULL, *ending = strrchr(to, '.');
+    const char *to = t->o.exported, *why = NULL, *ending = strrchr(to, '.');
     float *whole = gather_whole(t);
     if (whole)
         why = ending && !strcmp(ending, ".bin")
@@ -592,7 +632,7 @@ static par_result open_zero(trainer *t) {
     const gpt_config *g = &o->model;
     par_zero_desc d;
     memset(&d, 0, sizeof d);
-    d.comm = t->zero_comm, d.others = t->others_comm;
+    d.comm = t->zero_comm, d.others = t->others_comm, d.kernels = t->zero_kernels;
     d.accumulate = accumulates(t);
     d.stage = o->zero, d.central = o->central, d.micro_steps = t->microbatches / t->schedule.ways,
     d.canonical_shards = o->canonical;
@@ -728,12 +768,12 @@ static par_result open_pipe(trainer *t) {
     par_pipe_exec e;
     void *scratch = NULL;
     memset(&e, 0, sizeof e);
-    e.comm = t->pp_comm, e.fn = work, e.user = t, e.broadcast_loss = 1;
+    e.comm = t->pp_comm, e.fn = work, e.user = t, e.broadcast_loss = 1, e.device = t->device;
     GPT_TRY(par_pipe_open(&t->schedule, &e, &t->pipe));
     if (par_pipe_forwards(&t->schedule, 1, &t->one))
         return par_fail(t->world, PAR_ERR_MEMORY, "%s", t->one.why);
     if (t->o.sample) GPT_TRY(par_pipe_open(&t->one, &e, &t->sampler));
-    if (par_cpu()->alloc(par_cpu(), t->scratch_bytes, &scratch))
+    if (t->device->alloc(t->device, t->scratch_bytes, &scratch))
         return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the activations");
     t->scratch = (char *)scratch;
     return PAR_OK;
@@ -769,13 +809,17 @@ static void draw_pipeline(trainer *t, FILE *out) {
 static const char *set_up(trainer *t) { // on every rank; NULL or what is wrong
     const gpt_config *g = &t->o.model;
     const size_t T = (size_t)g->block_size, rows = (size_t)t->microbatch * T / (size_t)t->o.cp;
-    if (open_grid(t)) return par_last_error(t->world);
+    if (open_device(t) || open_grid(t)) return par_last_error(t->world);
     recompute_of(t->o.recompute, &t->model.recompute);
     t->index = (int *)calloc((size_t)t->model.tensor_count, sizeof(int));
     t->unit = (int *)calloc((size_t)g->n_layer + 2, sizeof(int));
-    t->x = (int32_t *)calloc(rows, sizeof(int32_t)), t->y = (int32_t *)calloc(rows, sizeof(int32_t));
     t->line = (int32_t *)calloc(2 * T, sizeof(int32_t));
-    if (!t->index || !t->unit || !t->x || !t->y || !t->line) return "out of memory for the tokens";
+    void *tokens = NULL, *x = NULL, *counted = NULL;
+    const size_t bytes = (size_t)t->microbatches * 2 * rows * sizeof(int32_t);
+    if (!t->index || !t->unit || !t->line || t->device->alloc_host(t->device, bytes, &tokens) ||
+        t->device->alloc(t->device, bytes, &x) || t->device->alloc(t->device, 64, &counted))
+        return "out of memory for the tokens";
+    t->tokens = (int32_t *)tokens, t->x = (int32_t *)x, t->counted = (size_t *)counted;
     if (open_schedule(t) || open_zero(t) || open_pipe(t)) return par_last_error(t->world);
     if (t->o.plan && par_rank(t->world) == 0) {
         par_zero_plan_print(t->zero, stdout);
@@ -788,7 +832,9 @@ static const char *set_up(trainer *t) { // on every rank; NULL or what is wrong
 
 static void tear_down(trainer *t) { // what set_up made, as far as it came
     need(t->world, par_pipe_close(t->sampler)), need(t->world, par_pipe_close(t->pipe));
-    if (t->scratch) par_cpu()->free(par_cpu(), t->scratch);
+    if (t->scratch) t->device->free(t->device, t->scratch);
+    if (t->x) t->device->free(t->device, t->x), t->device->free(t->device, t->counted);
+    if (t->tokens) t->device->free_host(t->device, t->tokens);
     if (t->tied_comm) need(t->world, par_close(t->tied_comm));
     if (t->zero) need(t->world, par_zero_close(t->zero));
     if (t->schedule.ways == 2 && t->others_comm && t->others_comm != t->model_comm)
@@ -798,7 +844,7 @@ static void tear_down(trainer *t) { // what set_up made, as far as it came
     if (t->mesh) need(t->world, par_mesh_close(t->mesh));
     gpt_buffers_close(&t->model, &t->buffers);
     gpt_close(&t->model);
-    free(t->x), free(t->y), free(t->line), free(t->index), free(t->unit), free(t->parts);
+    free(t->line), free(t->index), free(t->unit), free(t->parts);
 }
 
 static int train(trainer *t) {
@@ -810,9 +856,9 @@ static int train(trainer *t) {
     if (root)
         fprintf(out,
                 "gpt: %zu parameters, %d ranks (%s), pp %d x dp %d x cp %d x tp %d, %g tokens a step, matrix "
-                "products by %s\n",
+                "products by %s, %s\n",
                 t->model.whole_count, par_size(t->world), par_backend(t->world), o->pp,
-                par_mesh_size(t->mesh, "dp"), o->cp, o->tp, tokens, par_cpu()->gemm_name);
+                par_mesh_size(t->mesh, "dp"), o->cp, o->tp, tokens, t->device->gemm_name, t->device->name);
     t->begun = par_seconds(t->world);
     for (; t->step < o->max_iters; t->step++) {
         if (o->eval_iters && o->eval_interval && t->step % o->eval_interval == 0 && t->step > first_step) {
@@ -841,10 +887,10 @@ static int train(trainer *t) {
         if (save(t, 1)) return root ? complain(par_last_error(t->world)) : 1;
         if (root) fprintf(out, "saved %s\n", o->save);
     }
-    if (o->export) {
+    if (o->exported) {
         const char *why = export_weights(t);
         if (why) return complain(why);
-        if (root) fprintf(out, "exported %s\n", o->export);
+        if (root) fprintf(out, "exported %s\n", o->exported);
     }
     if (root && !o->json)
         printf("%d steps in %.1f s: loss %.4f -> %.4f", t->step - first_step, seconds, first_loss, t->loss);
@@ -859,7 +905,7 @@ static int train(trainer *t) {
         printf("{\"final\":true,\"step\":%d,\"first_loss\":%.9g,\"loss\":%.9g,\"val_loss\":%.9g,\"seconds\":%"
                ".6g,\"ranks\":%d,"
                "\"gemm\":\"%s\"}\n",
-               t->step, first_loss, t->loss, val, seconds, par_size(t->world), par_cpu()->gemm_name);
+               t->step, first_loss, t->loss, val, seconds, par_size(t->world), t->device->gemm_name);
     if (o->trace) fprintf(out, "trace: %s (open it in ui.perfetto.dev)\n", o->trace);
     return 0;
 }
@@ -868,36 +914,23 @@ int main(int argc, char **argv) {
     trainer t;
     memset(&t, 0, sizeof t);
     settings *o = &t.o;
-    *o = (settings){.model = {.n_layer = 4, .n_head = 4, .n_embd = 128, .block_size = 64, .bias = 1},
-                    .arch = "gpt2",
-                    .dtype = "f32",
-                    .cp_mode = "ring",
-                    .optimizer = "adamw",
-                    .recompute = "none",
-                    .tp = 1,
-                    .cp = 1,
-                    .pp = 1,
-                    .schedule = "1f1b",
-                    .batch_size = 12,
-                    .accumulation = 4,
-                    .max_iters = 200,
-                    .warmup_iters = 10,
-                    .decay_lr = 1,
-                    .eval_interval = 100,
-                    .eval_iters = 4,
-                    .log_interval = 10,
-                    .sample = 400,
-                    .seed = 1337,
-                    .learning_rate = 1e-3,
-                    .min_lr = -1,
-                    .weight_decay = 0.1,
-                    .beta1 = 0.9,
-                    .beta2 = 0.99,
-                    .grad_clip = 1,
-                    .temperature = 0.8};
+    o->model.n_layer = o->model.n_head = 4, o->model.n_embd = 128, o->model.block_size = 64,
+    o->model.bias = 1;
+    o->arch = "gpt2", o->dtype = "f32", o->cp_mode = "ring", o->optimizer = "adamw", o->recompute = "none";
+    o->tp = o->cp = o->pp = 1, o->schedule = "1f1b", o->batch_size = 12, o->accumulation = 4,
+    o->max_iters = 200;
+    o->warmup_iters = 10, o->decay_lr = 1, o->eval_interval = 100, o->eval_iters = 4, o->log_interval = 10;
+    o->sample = 400, o->seed = 1337, o->learning_rate = 1e-3, o->min_lr = -1, o->weight_decay = 0.1;
+    o->beta1 = 0.9, o->beta2 = 0.99, o->grad_clip = 1, o->temperature = 0.8;
+#if defined(GPT_CUDA)
+    o->device = "cuda";
+#else
+    o->device = "cpu";
+#endif
     const option options[] = {
         {"--data", OPTION_TEXT, &o->data, "raw bytes, or llm.c's token files"},
         {"--ranks", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 1"},
+        {"--device", OPTION_TEXT, &o->device, "cpu, or cuda (of build/gpt_cuda)"},
         {"--tp", OPTION_INT, &o->tp, "tensor-parallel ranks: each layer is split over so many"},
         {"--sp", OPTION_FLAG, &o->sp, "with them: tokens are split between the products"},
         {"--cp", OPTION_INT, &o->cp, "context-parallel ranks: each sequence is split over so many"},
@@ -955,7 +988,7 @@ int main(int argc, char **argv) {
         {"--load", OPTION_TEXT, &o->load,
          "checkpoint to resume from; or a directory of Hugging Face's, or llm.c's model file: its model "
          "sizes count"},
-        {"--export", OPTION_TEXT, &o->export,
+        {"--export", OPTION_TEXT, &o->exported,
          "at the end: NAME.bin as llm.c's model file, else a directory for Hugging Face"},
         {"--shard_mb", OPTION_INT, &o->shard_mb,
          "largest file that --save and --export write, in MB; 0: 5000"},
@@ -992,5 +1025,8 @@ int main(int argc, char **argv) {
     if (!failed) failed = train(&t);
     tear_down(&t);
     const par_result closed = par_close(t.world); // also writes the trace
+#if defined(GPT_CUDA)
+    par_cuda_close(t.cuda);
+#endif
     return failed || closed != PAR_OK;
 }
