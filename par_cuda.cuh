@@ -1,0 +1,3707 @@
+// par_cuda.cuh - the kit on NVIDIA's GPUs: device memory, streams, communication, kernels of every layer.
+//
+// Public domain or MIT-0, as you choose: see the end of this file.
+
+// clang-format off
+#if defined(PAR_IMPLEMENTATION) && !defined(PAR_CUDA_IMPLEMENTATION)
+#define PAR_CUDA_IMPLEMENTATION
+#endif
+// clang-format on
+
+#include "par.h"
+#include <cuda_runtime_api.h>
+
+#ifndef PAR_CUDA_H
+#define PAR_CUDA_H
+/*
+WHAT
+    A GPU for par.h and for whatever layers are included before this file. Collectives take device pointers,
+    par_zero.h and par_tp.h get the GPU's kernels, a CUDA program keeps its main, its pointers, its streams.
+
+USE
+    #define PAR_IMPLEMENTATION        in one .cu file, after the layers you use:
+    #include "par_zero.h"
+    #include "par_cuda.cuh"           nvcc -O3 -arch=sm_90 prog.cu -lpthread
+
+EXAMPLE
+    #define PAR_IMPLEMENTATION
+    #include "par_cuda.cuh"
+    #include <stdio.h>
+
+    int main(void) { // PAR_RANKS ranks, on as many GPUs as there are
+        par_comm *world;
+        par_cuda *cuda;
+        par_cuda_desc desc = {};
+        float x[4] = {1, 2, 3, 4}, *d;
+        if (par_open(NULL, &world)) return 1;
+        desc.comm = world;
+        if (par_cuda_open(&desc, &cuda)) return 1;
+        cudaStream_t stream = par_cuda_stream(cuda);
+        if (par_cuda_alloc(cuda, PAR_CUDA_DEVICE, sizeof x, (void **)&d)) return 1;
+        cudaMemcpyAsync(d, x, sizeof x, cudaMemcpyHostToDevice, stream);
+        if (par_all_reduce(d, d, 4, PAR_F32, PAR_SUM, world)) return 1;
+        cudaMemcpyAsync(x, d, sizeof x, cudaMemcpyDeviceToHost, stream); // in the stream: after the sum
+        cudaStreamSynchronize(stream);
+        if (par_rank(world) == 0) printf("%g %g %g %g\n", x[0], x[1], x[2], x[3]);
+        // with PAR_RANKS=3 it prints: 3 6 9 12
+        par_cuda_free(cuda, PAR_CUDA_DEVICE, d);
+        par_cuda_close(cuda);
+        return par_close(world) != PAR_OK;
+    }
+
+TABLE OF CONTENTS
+    The API comes first: contexts, memory, streams, tables of kernels. Implementation, bottom-up:
+    >>cuda_platform   errors, launches, grids
+    >>cuda_numbers    types, loads and stores of 16 bytes, sums over a block, random numbers
+    >>cuda_reduce     sums of several arrays, casts
+    >>cuda_gemm       matrix products: cuBLASLt, or plain tiles
+    >>cuda_device     a GPU as a par_device
+    >>cuda_exchange   what ranks tell each other before and after a call
+    >>cuda_peer       carrier: arrays of all ranks can be addressed
+    >>cuda_staging    carrier: through the host's memory
+    >>cuda_nccl       carrier: NCCL
+    >>cuda_open       contexts, the choice of a carrier
+    >>cuda_zero       kernels of par_zero.h
+    >>cuda_rows       kernels of par_tp.h: norms, activations, losses, embeddings
+    >>cuda_attention  ... and attention
+    >>cuda_tp         their table
+
+CONFIG
+    PAR_IMPLEMENTATION (or PAR_CUDA_IMPLEMENTATION)   emit the code, in one .cu file
+    PAR_CUDA_NCCL       communicate by NCCL (link -lnccl); without it: ranks of one node
+    PAR_CUDA_NVTX       calls are ranges in Nsight, from begin to end (NVTX 3, headers alone)
+    PAR_CUDA_CUBLASLT   matrix products by cuBLASLt (link -lcublasLt); without it: plain tiles, slow
+    PAR_MALLOC, PAR_ASSERT ... as in par.h
+
+ENVIRONMENT
+    PAR_CUDA_CARRIER=nccl, peer or staging   see par_cuda_desc.carrier
+    PAR_CUDA_CHECK=1                         see par_cuda_desc.check
+
+MODEL
+    A context (par_cuda) belongs to a rank: a device, the caller's stream or one of its own for what is
+    computed, and a stream of high priority for what is communicated. With desc.comm, calls on that comm,
+    and on those split from it afterwards, take device memory.
+    Order. A call reads what the compute stream had enqueued before it (for begin forms: before begin). The
+    blocking form and par_wait return when the compute stream waits for the result: the host does not. What is
+    enqueued next sees it; host code that reads must synchronise the stream.
+    Carriers. nccl: any ranks, one to a GPU. peer: ranks of a node, threads or processes, any number to a GPU;
+    ranks tell each other where arrays are, and each works on its slice of all of them; the host waits for the
+    other hosts, never the device for a device. staging: through host memory and par.h, anywhere, slow.
+    Sums. peer and staging add in rank order, half types in f32, as par.h does, to the bit; so does nccl for
+    PAR_TREE_SUM and with desc.exact. Otherwise NCCL's order counts: two runs may differ.
+    Memory. The caller frees. peer between processes needs memory that cudaMalloc gave; what other ranks have
+    been shown, take from par_cuda_alloc and give back to par_cuda_free, which tells them.
+    Errors. As in par.h; where there is no comm, PAR_LOG has the text.
+
+LIMITS
+    Compute capability 8.0 and newer. peer: 64 ranks of one node. A captured stream (CUDA graphs) communicates
+    by nccl alone. Nothing here runs on a GPU in the kit's own checks, which emulate one: make gpu-check does.
+*/
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- contexts ---------------------------------------------------------------------------------------------
+
+typedef struct par_cuda par_cuda;
+
+// X(constant, name). AUTO: nccl if it is compiled in and no two ranks share a GPU, else peer on one node,
+// else staging.
+#define PAR_CUDA_CARRIERS(X)                                                                                 \
+    X(PAR_CUDA_AUTO, "auto")                                                                                 \
+    X(PAR_CUDA_NCCL_CARRIER, "nccl")                                                                         \
+    X(PAR_CUDA_PEER, "peer")                                                                                 \
+    X(PAR_CUDA_STAGING, "staging")
+typedef enum par_cuda_carrier {
+#define X(name, text) name,
+    PAR_CUDA_CARRIERS(X)
+#undef X
+        PAR_CUDA_CARRIER_COUNT
+} par_cuda_carrier;
+
+typedef struct par_cuda_desc {
+    par_comm *comm;      // whose calls take device memory from now on; NULL: only a device
+    int device;          // 1 + its number; 0: rank on the node modulo the number of devices
+    cudaStream_t stream; // what the caller computes on; NULL: a stream of the context's own
+    par_cuda_carrier carrier;
+    void *nccl; // an ncclComm_t of the same ranks in the same order, which stays the caller's
+    // nccl. exact: sums in rank order, at the price of more bytes. check: hosts compare each collective
+    // before it is begun, and wait for each other (also PAR_CUDA_CHECK=1).
+    int exact, check;
+} par_cuda_desc;
+
+// Collective over desc.comm. Makes the device current for this thread. Errors: ARGUMENT (no such device),
+// UNSUPPORTED (a carrier that cannot be here: the text says why), SYSTEM (CUDA or NCCL failed), MEMORY.
+par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **cuda);
+// Not collective. Comms that have its carrier may be closed later. NULL is PAR_OK.
+par_result par_cuda_close(par_cuda *cuda);
+const char *par_cuda_carrier_name(const par_cuda *cuda); // "nccl", "peer", "staging", "none"
+
+// ---- memory and streams -----------------------------------------------------------------------------------
+
+// DEVICE: zeroed, for any use; ranks of other processes can be shown it. STREAM: ordered in the compute
+// stream, from a pool, contents undefined, never shown to another process. HOST: pinned, zeroed.
+typedef enum par_cuda_memory { PAR_CUDA_DEVICE, PAR_CUDA_STREAM, PAR_CUDA_HOST } par_cuda_memory;
+// Errors: MEMORY, SYSTEM. bytes 0 gives a pointer that may be freed.
+par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, void **memory);
+par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory); // NULL is PAR_OK
+
+cudaStream_t par_cuda_stream(const par_cuda *cuda);      // for what is computed
+cudaStream_t par_cuda_comm_stream(const par_cuda *cuda); // of high priority, for what is communicated
+// The host waits for the compute stream. nccl: until the comm's deadline, then TIMEOUT.
+par_result par_cuda_sync(par_cuda *cuda);
+
+// ---- tables for the layers --------------------------------------------------------------------------------
+// They are the context's and live as long. `stream` arguments: a cudaStream_t, NULL the compute stream.
+
+par_device *par_cuda_device(par_cuda *cuda);
+#if defined(PAR_ZERO_H)
+const par_zero_kernels *par_cuda_zero(par_cuda *cuda); // for par_zero_desc.kernels
+#endif
+#if defined(PAR_TP_H)
+const par_tp_kernels *par_cuda_tp(par_cuda *cuda); // for par_tp_desc.kernels
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif // PAR_CUDA_H
+
+// Stop here if you only use it. -----------------------------------------------------------------------------
+
+#if defined(PAR_CUDA_IMPLEMENTATION) && !defined(PAR_CUDA_IMPLEMENTED)
+#define PAR_CUDA_IMPLEMENTED
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(PAR_TP_H) && defined(__CUDACC__)
+#include <cub/device/device_radix_sort.cuh>
+#include <cuda_bf16.h>
+#include <mma.h>
+#endif
+#if defined(PAR_CUDA_NVTX)
+#include <nvtx3/nvToolsExt.h>
+#endif
+#if defined(PAR_CUDA_NCCL)
+#include <nccl.h>
+#endif
+#if defined(PAR_CUDA_CUBLASLT)
+#include <cublasLt.h>
+#endif
+
+// >>cuda_platform -------------------------------------------------------------------------------------------
+
+enum {
+    PAR__CUDA_RANKS = 64,  // at most, of a comm of the peer carrier
+    PAR__CUDA_EVENTS = 32, // of a comm: calls begun and not ended
+    PAR__CUDA_SITE = 64,
+    PAR__CUDA_MAPPED = 64, // other processes' allocations that are mapped at a time
+    PAR__CUDA_THREADS = 256
+};
+
+struct par__cuda_mapping { // an allocation of another process
+    cudaIpcMemHandle_t handle;
+    void *base;
+    int owner; // world rank
+    uint64_t frees,
+        used; // frees: of the owner, when it was mapped; what it frees later may come again elsewhere
+};
+#if defined(PAR_TP_H)
+struct par__cuda_turns_key {
+    par_tp_rotary rotary;
+    par_tp_row_map map;
+    size_t dim;
+};
+#endif
+struct par_cuda {
+    par_cuda_desc desc;
+    par_device device; // first of the tables; its state is this
+#if defined(PAR_ZERO_H)
+    par_zero_kernels zero;
+#endif
+#if defined(PAR_TP_H)
+    par_tp_kernels tp;
+#endif
+    int ordinal, processors, shared_limit;
+    int holders; // the user and each carrier
+    int own_stream;
+    cudaStream_t stream, comm_stream;
+    par_cuda_carrier carrier;
+    par__cuda_mapping mapped[PAR__CUDA_MAPPED];
+    uint64_t mapping_clock, frees;
+#if defined(PAR_TP_H)
+    par__cuda_turns_key turns; // what the table of rotary positions in room[2] is for
+#endif
+    void *workspace; // of matrix products and sorts
+    size_t workspace_bytes;
+    void *room[4]; // scratch for kernels, grown by par__cuda_room
+    size_t room_bytes[4];
+#if defined(PAR_CUDA_CUBLASLT)
+    cublasLtHandle_t cublas;
+#endif
+};
+
+#define PAR__CUDA_TRY(call)                                                                                  \
+    do {                                                                                                     \
+        const par_result par__r = (call);                                                                    \
+        if (par__r) return par__r;                                                                           \
+    } while (0)
+
+static par_result par__cuda_fail(const par_cuda *cuda, par_result result, const char *what, const char *why) {
+    char text[600];
+    snprintf(text, sizeof text, "%s: %s", what, why);
+    if (cuda->desc.comm) return par_fail(cuda->desc.comm, result, "%s", text);
+    PAR_LOG(text);
+    return result;
+}
+static par_result par__cuda_check(const par_cuda *cuda, cudaError_t e, const char *what) {
+    if (e == cudaSuccess) return PAR_OK;
+    cudaGetLastError(); // else the next call reports it again
+    return par__cuda_fail(cuda, e == cudaErrorMemoryAllocation ? PAR_ERR_MEMORY : PAR_ERR_SYSTEM, what,
+                          cudaGetErrorString(e));
+}
+#define PAR__CUDA_CALL(call) PAR__CUDA_TRY(par__cuda_check(cuda, call, #call))
+
+// Every kernel goes through here. Shared memory is always given at the launch, and named by PAR__CUDA_SHARED.
+template <class T> struct par__cuda_same { typedef T type; };
+#if defined(CUDA_EMU)
+#define PAR__CUDA_SHARED(type, name) EMU_SHARED(type, name)
+#else
+#define PAR__CUDA_SHARED(type, name)                                                                         \
+    extern __shared__ __align__(16) unsigned char par__cuda_shared[];                                        \
+    type *name = (type *)(void *)par__cuda_shared
+#endif
+template <class... P>
+static par_result par__cuda_launch(const par_cuda *cuda, void (*kernel)(P...), dim3 grid, dim3 block,
+                                   size_t shared, cudaStream_t stream,
+                                   typename par__cuda_same<P>::type... a) {
+    if (shared > (size_t)48 << 10) {
+        const cudaError_t e = cudaFuncSetAttribute((const void *)kernel,
+                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        if (e) return par__cuda_check(cuda, e, "shared memory of a kernel");
+    }
+#if defined(CUDA_EMU)
+    emu_launch(kernel, grid, block, shared, stream, a...);
+#else
+    kernel<<<grid, block, shared, stream>>>(a...);
+#endif
+    return par__cuda_check(cuda, cudaPeekAtLastError(), "launch of a kernel");
+}
+static cudaStream_t par__cuda_stream_of(const par_cuda *cuda, void *stream) {
+    return stream ? (cudaStream_t)stream : cuda->stream;
+}
+// Blocks for so many items, each block taking `per` at a time: never more than fill the device.
+static unsigned par__cuda_blocks(const par_cuda *cuda, size_t items, size_t per) {
+    const size_t wanted = (items + per - 1) / per, most = (size_t)cuda->processors * 8;
+    return (unsigned)PAR__MAX((size_t)1, PAR__MIN(wanted, most));
+}
+static par_cuda *par__cuda_of(par_device *device) { return (par_cuda *)device->state; }
+
+// Scratch memory number `slot`, in the order of the compute stream.
+static void *par__cuda_room(par_cuda *cuda, int slot, size_t bytes) {
+    if (cuda->room_bytes[slot] >= bytes && cuda->room[slot]) return cuda->room[slot];
+    par_cuda_free(cuda, PAR_CUDA_DEVICE, cuda->room[slot]);
+    cuda->room[slot] = NULL, cuda->room_bytes[slot] = 0;
+    if (par_cuda_alloc(cuda, PAR_CUDA_DEVICE, bytes, &cuda->room[slot])) return NULL;
+    return cuda->room_bytes[slot] = bytes, cuda->room[slot];
+}
+
+// >>cuda_numbers --------------------------------------------------------------------------------------------
+
+struct par__cuda_f16 {
+    uint16_t bits;
+};
+struct par__cuda_bf16 {
+    uint16_t bits;
+};
+static __device__ __forceinline__ float par__cuda_float(uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+    return __uint_as_float(bits);
+#else
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+#endif
+}
+static __device__ __forceinline__ uint32_t par__cuda_bits(float x) {
+#if defined(__CUDA_ARCH__)
+    return __float_as_uint(x);
+#else
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+#endif
+}
+// Up: what accumulates a type. Down: back, rounded once, to nearest even; as par.h does both.
+static __device__ __forceinline__ float par__cuda_up(par__cuda_bf16 x) {
+    return par__cuda_float((uint32_t)x.bits << 16);
+}
+static __device__ __forceinline__ float par__cuda_up(par__cuda_f16 x) {
+    const uint32_t magnitude = ((uint32_t)x.bits & 0x7fffu) << 13;
+    uint32_t bits = par__cuda_bits(par__cuda_float(magnitude) * 5.192296858534828e33f);
+    bits = magnitude >= 0x0f800000u ? (magnitude | 0x7f800000u) : bits;
+    return par__cuda_float(bits | ((uint32_t)x.bits & 0x8000u) << 16);
+}
+template <class T> static __device__ __forceinline__ T par__cuda_up(T x) { return x; }
+template <class T> struct par__cuda_wide { typedef T type; };
+template <> struct par__cuda_wide<par__cuda_f16> { typedef float type; };
+template <> struct par__cuda_wide<par__cuda_bf16> { typedef float type; };
+static __device__ __forceinline__ void par__cuda_down(par__cuda_bf16 *to, float x) {
+    const uint32_t b = par__cuda_bits(x);
+    to->bits = (uint16_t)((b & 0x7fffffffu) > 0x7f800000u ? (b >> 16) | 0x40u
+                                                          : (b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+}
+static __device__ __forceinline__ void par__cuda_down(par__cuda_f16 *to, float x) {
+    const uint32_t b = par__cuda_bits(x), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
+    const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    const uint32_t tiny = par__cuda_bits(par__cuda_float(magnitude) + 0.5f) - 0x3f000000u;
+    uint32_t out = magnitude < 0x38800000u ? tiny : normal;
+    out = magnitude >= 0x477ff000u ? 0x7c00u : out;
+    out = magnitude > 0x7f800000u ? 0x7e00u : out;
+    to->bits = (uint16_t)(out | sign);
+}
+template <class T> static __device__ __forceinline__ void par__cuda_down(T *to, T x) { *to = x; }
+
+// For a template over the float types: T is float, bf16 or f16 in what follows.
+#define PAR__CUDA_FLOATS(dtype, T, ...)                                                                      \
+    switch (dtype) {                                                                                         \
+    case PAR_F32: {                                                                                          \
+        typedef float T;                                                                                     \
+        __VA_ARGS__;                                                                                         \
+    } break;                                                                                                 \
+    case PAR_BF16: {                                                                                         \
+        typedef par__cuda_bf16 T;                                                                            \
+        __VA_ARGS__;                                                                                         \
+    } break;                                                                                                 \
+    case PAR_F16: {                                                                                          \
+        typedef par__cuda_f16 T;                                                                             \
+        __VA_ARGS__;                                                                                         \
+    } break;                                                                                                 \
+    default: return PAR_ERR_ARGUMENT;                                                                        \
+    }
+
+// Eight elements from `at` on, those beyond n as 0; in 16-byte pieces where the array allows.
+enum { PAR__CUDA_EIGHT = 8 };
+template <class T>
+static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size_t at, size_t n) {
+    const bool whole = at + 8 <= n && (uintptr_t)(p + at) % 16 == 0;
+    if (whole && sizeof(T) == 4) {
+        const float4 a = *(const float4 *)(const void *)(p + at),
+                     b = *(const float4 *)(const void *)(p + at + 4);
+        x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+    } else if (whole) {
+        const uint4 v = *(const uint4 *)(const void *)(p + at);
+        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+        for (int i = 0; i < 4; i++) {
+            T low, high;
+            *(uint16_t *)(void *)&low = (uint16_t)w[i], *(uint16_t *)(void *)&high = (uint16_t)(w[i] >> 16);
+            x[2 * i] = (float)par__cuda_up(low), x[2 * i + 1] = (float)par__cuda_up(high);
+        }
+    } else {
+        for (int i = 0; i < 8; i++) x[i] = at + (size_t)i < n ? (float)par__cuda_up(p[at + (size_t)i]) : 0.0f;
+    }
+}
+template <class T>
+static __device__ __forceinline__ void par__cuda_store(T *p, const float *x, size_t at, size_t n) {
+    const bool whole = at + 8 <= n && (uintptr_t)(p + at) % 16 == 0;
+    if (whole && sizeof(T) == 4) {
+        float4 a, b;
+        a.x = x[0], a.y = x[1], a.z = x[2], a.w = x[3], b.x = x[4], b.y = x[5], b.z = x[6], b.w = x[7];
+        *(float4 *)(void *)(p + at) = a, *(float4 *)(void *)(p + at + 4) = b;
+    } else if (whole) {
+        uint32_t w[4];
+        for (int i = 0; i < 4; i++) {
+            T low, high;
+            par__cuda_down(&low, x[2 * i]), par__cuda_down(&high, x[2 * i + 1]);
+            w[i] = (uint32_t) * (uint16_t *)(void *)&low | (uint32_t) * (uint16_t *)(void *)&high << 16;
+        }
+        uint4 v;
+        v.x = w[0], v.y = w[1], v.z = w[2], v.w = w[3];
+        *(uint4 *)(void *)(p + at) = v;
+    } else {
+        for (int i = 0; i < 8 && at + (size_t)i < n; i++) par__cuda_down(p + at + (size_t)i, x[i]);
+    }
+}
+
+// Over all threads of a block, the same on each; in one order. room: a value for each warp. Blocks are whole
+// warps.
+struct par__cuda_plus {
+    template <class T> static __device__ __forceinline__ T of(T a, T b) { return a + b; }
+};
+struct par__cuda_most {
+    template <class T> static __device__ __forceinline__ T of(T a, T b) { return a > b ? a : b; }
+};
+template <class F, class T> static __device__ __forceinline__ T par__cuda_over_warp(T x) {
+    for (int d = 16; d; d /= 2) x = F::of(x, __shfl_xor_sync(0xffffffffu, x, d));
+    return x;
+}
+template <class F, class T> static __device__ __forceinline__ T par__cuda_over_block(T x, T *room) {
+    const unsigned warps = blockDim.x / 32;
+    x = par__cuda_over_warp<F>(x);
+    __syncthreads(); // room may still be read
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = x;
+    __syncthreads();
+    T sum = room[0];
+    for (unsigned i = 1; i < warps; i++) sum = F::of(sum, room[i]);
+    return sum;
+}
+
+static __device__ __forceinline__ void par__cuda_philox(const uint32_t counter[4], uint64_t seed,
+                                                        uint32_t out[4]) {
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1, c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+
+// >>cuda_reduce ---------------------------------------------------------------------------------------------
+//
+// Element i of every destination = the sum over the sources, in their order, of element i: each source is
+// read once, each destination written once. 16 bytes a thread at a time.
+
+struct par__cuda_sum {
+    const void *from[PAR__CUDA_RANKS];
+    void *to[PAR__CUDA_RANKS];
+    int sources, destinations;
+    unsigned op;
+    int ranks; // what an average divides by
+    double factor;
+};
+template <class A> static __device__ __forceinline__ A par__cuda_combine(unsigned op, A x, A y) {
+    if (op == PAR_PROD) return (A)(x * y);
+    if (op == PAR_MIN) return (x < y || x != x) ? x : y;
+    if (op == PAR_MAX) return (x > y || x != x) ? x : y;
+    return (A)(x + y);
+}
+static __device__ __forceinline__ int32_t par__cuda_combine(unsigned op, int32_t x, int32_t y) { // wraps
+    if (op == PAR_MIN) return x < y ? x : y;
+    if (op == PAR_MAX) return x > y ? x : y;
+    return (int32_t)par__cuda_combine(op, (uint32_t)x, (uint32_t)y);
+}
+static __device__ __forceinline__ int64_t par__cuda_combine(unsigned op, int64_t x, int64_t y) {
+    if (op == PAR_MIN) return x < y ? x : y;
+    if (op == PAR_MAX) return x > y ? x : y;
+    return (int64_t)par__cuda_combine(op, (uint64_t)x, (uint64_t)y);
+}
+template <class A> static __device__ __forceinline__ A par__cuda_average(A x, int ranks) {
+    return (A)(x / (A)ranks);
+}
+static __device__ __forceinline__ int8_t par__cuda_average(int8_t x, int ranks) {
+    return (int8_t)(x / ranks);
+}
+static __device__ __forceinline__ uint8_t par__cuda_average(uint8_t x, int ranks) {
+    return (uint8_t)(x / ranks);
+}
+template <class A> static __device__ __forceinline__ A par__cuda_scaled(A x, double) { return x; }
+static __device__ __forceinline__ float par__cuda_scaled(float x, double f) { return x * (float)f; }
+static __device__ __forceinline__ double par__cuda_scaled(double x, double f) { return x * f; }
+
+template <class T, int N> struct alignas(N * sizeof(T) == 16 ? 16 : alignof(T)) par__cuda_vector { T x[N]; };
+// sum[] of N elements at `at`. TREE_SUM: level i of a binary counter holds a sum of 2^i sources.
+template <class T, int N>
+static __device__ __forceinline__ void par__cuda_sum_at(const par__cuda_sum &s, size_t at, T *out) {
+    typedef typename par__cuda_wide<T>::type A;
+    A acc[N] = {};
+    if (s.op != PAR_TREE_SUM) {
+        for (int r = 0; r < s.sources; r++) {
+            const par__cuda_vector<T, N> v = *(const par__cuda_vector<T, N> *)((const T *)s.from[r] + at);
+            for (int i = 0; i < N; i++)
+                acc[i] =
+                    r ? par__cuda_combine(s.op, acc[i], (A)par__cuda_up(v.x[i])) : (A)par__cuda_up(v.x[i]);
+        }
+        for (int i = 0; i < N; i++) {
+            if (s.op == PAR_AVG) acc[i] = par__cuda_average(acc[i], s.ranks);
+            if (s.op == PAR_SCALED_SUM) acc[i] = par__cuda_scaled(acc[i], s.factor);
+            par__cuda_down(&out[i], acc[i]);
+        }
+        return;
+    }
+    for (int i = 0; i < N; i++) {
+        A level[8];
+        int used = 0;
+        for (int r = 0; r < s.sources; r++) {
+            level[used++] = (A)par__cuda_up(((const T *)s.from[r])[at + (size_t)i]);
+            for (int pairs = r + 1; pairs % 2 == 0; pairs /= 2, used--)
+                level[used - 2] = par__cuda_combine(PAR_SUM, level[used - 2], level[used - 1]);
+        }
+        for (; used > 1; used--)
+            level[used - 2] = par__cuda_combine(PAR_SUM, level[used - 2], level[used - 1]);
+        par__cuda_down(&out[i], level[0]);
+    }
+}
+template <class T, int N> static __global__ void par__cuda_k_sum(par__cuda_sum s, size_t n) {
+    const size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n + N - 1) / N; i += step) {
+        const size_t at = i * N;
+        if (at + N <= n) {
+            par__cuda_vector<T, N> out;
+            par__cuda_sum_at<T, N>(s, at, out.x);
+            for (int d = 0; d < s.destinations; d++) *(par__cuda_vector<T, N> *)((T *)s.to[d] + at) = out;
+        } else {
+            for (size_t k = at; k < n; k++) {
+                T out;
+                par__cuda_sum_at<T, 1>(s, k, &out);
+                for (int d = 0; d < s.destinations; d++) ((T *)s.to[d])[k] = out;
+            }
+        }
+    }
+}
+template <class T>
+static par_result par__cuda_sum_typed(const par_cuda *cuda, const par__cuda_sum &s, size_t n,
+                                      cudaStream_t stream) {
+    enum { N = 16 / sizeof(T) };
+    uintptr_t any = 0;
+    for (int i = 0; i < s.sources; i++) any |= (uintptr_t)s.from[i];
+    for (int i = 0; i < s.destinations; i++) any |= (uintptr_t)s.to[i];
+    if (any % 16)
+        return par__cuda_launch(cuda, par__cuda_k_sum<T, 1>, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, stream, s, n);
+    return par__cuda_launch(cuda, par__cuda_k_sum<T, N>, par__cuda_blocks(cuda, n, N * PAR__CUDA_THREADS),
+                            PAR__CUDA_THREADS, 0, stream, s, n);
+}
+static par_result par__cuda_sum_of(const par_cuda *cuda, const par__cuda_sum &s, size_t n, par_dtype dtype,
+                                   cudaStream_t stream) {
+    if (!n) return PAR_OK;
+    switch (dtype) {
+    case PAR_F64: return par__cuda_sum_typed<double>(cuda, s, n, stream);
+    case PAR_F32: return par__cuda_sum_typed<float>(cuda, s, n, stream);
+    case PAR_F16: return par__cuda_sum_typed<par__cuda_f16>(cuda, s, n, stream);
+    case PAR_BF16: return par__cuda_sum_typed<par__cuda_bf16>(cuda, s, n, stream);
+    case PAR_I8: return par__cuda_sum_typed<int8_t>(cuda, s, n, stream);
+    case PAR_U8: return par__cuda_sum_typed<uint8_t>(cuda, s, n, stream);
+    case PAR_I32: return par__cuda_sum_typed<int32_t>(cuda, s, n, stream);
+    case PAR_U32: return par__cuda_sum_typed<uint32_t>(cuda, s, n, stream);
+    case PAR_I64: return par__cuda_sum_typed<int64_t>(cuda, s, n, stream);
+    case PAR_U64: return par__cuda_sum_typed<uint64_t>(cuda, s, n, stream);
+    default: return PAR_ERR_ARGUMENT;
+    }
+}
+static void par__cuda_sum_open(par__cuda_sum *s, par_op op, int ranks) {
+    memset(s, 0, sizeof *s);
+    s->op = (unsigned)(op & 255u), s->ranks = ranks;
+    s->factor = s->op == PAR_SCALED_SUM ? par_op_factor(op) : 1;
+}
+
+// Between float types, eight elements a thread. In place only where the sizes are the same.
+template <class D, class S> static __global__ void par__cuda_k_cast(D *to, const S *from, size_t n) {
+    const size_t step = (size_t)gridDim.x * blockDim.x * 8;
+    for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
+        float x[8];
+        par__cuda_load(x, from, at, n), par__cuda_store(to, x, at, n);
+    }
+}
+// Between any types, as par_cast: floats to integers truncate and saturate, what is no number gives 0.
+static __device__ __forceinline__ double par__cuda_get(const void *p, par_dtype d, size_t i) {
+    switch (d) {
+    case PAR_F64: return ((const double *)p)[i];
+    case PAR_F32: return (double)((const float *)p)[i];
+    case PAR_F16: return (double)par__cuda_up(((const par__cuda_f16 *)p)[i]);
+    case PAR_BF16: return (double)par__cuda_up(((const par__cuda_bf16 *)p)[i]);
+    case PAR_I8: return (double)((const int8_t *)p)[i];
+    case PAR_U8: return (double)((const uint8_t *)p)[i];
+    case PAR_I32: return (double)((const int32_t *)p)[i];
+    case PAR_U32: return (double)((const uint32_t *)p)[i];
+    case PAR_I64: return (double)((const int64_t *)p)[i];
+    default: return (double)((const uint64_t *)p)[i];
+    }
+}
+static __device__ __forceinline__ uint64_t par__cuda_get_whole(const void *p, par_dtype d, size_t i) {
+    switch (d) {
+    case PAR_I8: return (uint64_t)(int64_t)((const int8_t *)p)[i];
+    case PAR_U8: return ((const uint8_t *)p)[i];
+    case PAR_I32: return (uint64_t)(int64_t)((const int32_t *)p)[i];
+    case PAR_U32: return ((const uint32_t *)p)[i];
+    default: return ((const uint64_t *)p)[i];
+    }
+}
+static __device__ __forceinline__ float par__cuda_toward_odd(double x) { // so that halves round once
+    const float f = (float)x;
+    uint32_t bits = par__cuda_bits(f);
+    if ((double)f == x || x != x || (bits & 0x7fffffffu) == 0x7f800000u) return f;
+    if ((bits & 1u) == 0) bits = fabs((double)f) < fabs(x) ? bits + 1 : bits - 1;
+    return par__cuda_float(bits);
+}
+static __device__ __forceinline__ int64_t par__cuda_clamp(double x, double low, double high) {
+    return x != x ? 0 : x <= low ? (int64_t)low : x >= high ? (int64_t)high : (int64_t)x;
+}
+static __device__ __forceinline__ void par__cuda_put(void *p, par_dtype d, size_t i, double x) {
+    switch (d) {
+    case PAR_F64: ((double *)p)[i] = x; break;
+    case PAR_F32: ((float *)p)[i] = (float)x; break;
+    case PAR_F16: par__cuda_down((par__cuda_f16 *)p + i, par__cuda_toward_odd(x)); break;
+    case PAR_BF16: par__cuda_down((par__cuda_bf16 *)p + i, par__cuda_toward_odd(x)); break;
+    case PAR_I8: ((int8_t *)p)[i] = (int8_t)par__cuda_clamp(x, -128, 127); break;
+    case PAR_U8: ((uint8_t *)p)[i] = (uint8_t)par__cuda_clamp(x, 0, 255); break;
+    case PAR_I32: ((int32_t *)p)[i] = (int32_t)par__cuda_clamp(x, -2147483648.0, 2147483647.0); break;
+    case PAR_U32: ((uint32_t *)p)[i] = (uint32_t)par__cuda_clamp(x, 0, 4294967295.0); break;
+    case PAR_I64:
+        ((int64_t *)p)[i] = x >= 9223372036854775807.0    ? INT64_MAX
+                            : x <= -9223372036854775808.0 ? INT64_MIN
+                            : x != x                      ? 0
+                                                          : (int64_t)x;
+        break;
+    default: ((uint64_t *)p)[i] = x >= 18446744073709551615.0 ? UINT64_MAX : x > 0 ? (uint64_t)x : 0; break;
+    }
+}
+static __device__ __forceinline__ int par__cuda_is_float(par_dtype d) { return d <= PAR_BF16; }
+static __global__ void par__cuda_k_cast_any(void *to, par_dtype dt, const void *from, par_dtype st,
+                                            size_t n) {
+    const size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        if (par__cuda_is_float(dt) || par__cuda_is_float(st)) {
+            par__cuda_put(to, dt, i, par__cuda_get(from, st, i));
+            continue;
+        }
+        const uint64_t x = par__cuda_get_whole(from, st, i); // integers wrap
+        if (dt == PAR_I8 || dt == PAR_U8)
+            ((uint8_t *)to)[i] = (uint8_t)x;
+        else if (dt == PAR_I32 || dt == PAR_U32)
+            ((uint32_t *)to)[i] = (uint32_t)x;
+        else
+            ((uint64_t *)to)[i] = x;
+    }
+}
+static par_result par__cuda_cast(par_cuda *cuda, void *dst, par_dtype dt, const void *src, par_dtype st,
+                                 size_t n, cudaStream_t stream) {
+    if (!par_dtype_bytes(dt) || !par_dtype_bytes(st) || (n && (!dst || !src))) return PAR_ERR_ARGUMENT;
+    if (!n || (dt == st && dst == src)) return PAR_OK;
+    if (dt == st) {
+        PAR__CUDA_CALL(cudaMemcpyAsync(dst, src, n * par_dtype_bytes(dt), cudaMemcpyDeviceToDevice, stream));
+        return PAR_OK;
+    }
+    const dim3 eights(par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS)), threads(PAR__CUDA_THREADS);
+    if (dt != PAR_F64 && st != PAR_F64 && dt <= PAR_BF16 && st <= PAR_BF16) {
+        PAR__CUDA_FLOATS(
+            dt, D,
+            PAR__CUDA_FLOATS(st, S,
+                             return par__cuda_launch(cuda, par__cuda_k_cast<D, S>, eights, threads, 0, stream,
+                                                     (D *)dst, (const S *)src, n)));
+    }
+    return par__cuda_launch(cuda, par__cuda_k_cast_any, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS), threads,
+                            0, stream, dst, dt, src, st, n);
+}
+
+// Sums of squares, in two launches: a part for each block, then all parts by one block, in one order.
+enum { PAR__CUDA_PARTS = 1024 }; // at most
+// Parts of n elements: it depends on n alone, so that their sum is one number on every device.
+static unsigned par__cuda_part_count(size_t n) {
+    return (unsigned)PAR__MAX((size_t)1, PAR__MIN(n / (16 * PAR__CUDA_THREADS), (size_t)PAR__CUDA_PARTS));
+}
+// sums[0], sums[1] += weight x the sums of the parts.
+static __global__ void par__cuda_k_parts(const double *parts, unsigned count, int kinds, double weight,
+                                         double *sums) {
+    PAR__CUDA_SHARED(double, room);
+    for (int s = 0; s < kinds; s++) {
+        double x = 0;
+        for (unsigned i = threadIdx.x; i < count; i += blockDim.x) x += parts[s * PAR__CUDA_PARTS + (int)i];
+        x = par__cuda_over_block<par__cuda_plus>(x, room);
+        if (threadIdx.x == 0) sums[s] += weight * x;
+    }
+}
+template <class T> static __global__ void par__cuda_k_squares(const T *x, size_t n, double *parts) {
+    PAR__CUDA_SHARED(double, room);
+    const size_t step = (size_t)gridDim.x * blockDim.x * 8;
+    double sum = 0;
+    for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
+        float y[8];
+        par__cuda_load(y, x, at, n);
+        for (int i = 0; i < 8; i++) sum += (double)y[i] * (double)y[i];
+    }
+    sum = par__cuda_over_block<par__cuda_plus>(sum, room);
+    if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+static par_result par__cuda_squares(par_cuda *cuda, const void *x, par_dtype type, size_t n, double weight,
+                                    double *sum) {
+    const size_t shared = PAR__CUDA_THREADS / 32 * sizeof(double);
+    const unsigned count = par__cuda_part_count(n);
+    double *parts = (double *)par__cuda_room(cuda, 0, 2 * PAR__CUDA_PARTS * sizeof(double));
+    if (!parts) return PAR_ERR_MEMORY;
+    if (!n) return PAR_OK;
+    PAR__CUDA_FLOATS(type, T,
+                     PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_squares<T>, count, PAR__CUDA_THREADS,
+                                                    shared, cuda->stream, (const T *)x, n, parts)))
+    return par__cuda_launch(cuda, par__cuda_k_parts, 1, PAR__CUDA_THREADS, shared, cuda->stream, parts, count,
+                            1, weight, sum);
+}
+
+// >>cuda_gemm -----------------------------------------------------------------------------------------------
+//
+// C = alpha op(A) op(B) + beta C, row-major, sums in f32. Plain tiles: a block makes 64 x 64 of C, 16 of K at
+// a time, each thread 4 x 4.
+
+struct par__cuda_product {
+    int trans_a, trans_b;
+    size_t m, n, k, lda, ldb, ldc;
+    float alpha, beta;
+    par_dtype type, c_type; // of A and B; of C
+};
+enum { PAR__CUDA_TILE = 64, PAR__CUDA_DEPTH = 16 };
+template <class T, class C>
+static __global__ void par__cuda_k_gemm(par__cuda_product p, const T *a, const T *b, C *c) {
+    PAR__CUDA_SHARED(float, shared);
+    float *as = shared,
+          *bs = shared + PAR__CUDA_DEPTH * (PAR__CUDA_TILE + 1); // [depth][row], [depth][column]
+    const size_t row0 = (size_t)blockIdx.y * PAR__CUDA_TILE, col0 = (size_t)blockIdx.x * PAR__CUDA_TILE;
+    const unsigned tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    float sum[4][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
+    for (size_t k0 = 0; k0 < p.k; k0 += PAR__CUDA_DEPTH) {
+        for (unsigned i = threadIdx.x; i < PAR__CUDA_TILE * PAR__CUDA_DEPTH; i += blockDim.x) {
+            const unsigned ra = p.trans_a ? i % PAR__CUDA_TILE : i / PAR__CUDA_DEPTH;
+            const unsigned ka = p.trans_a ? i / PAR__CUDA_TILE : i % PAR__CUDA_DEPTH;
+            const unsigned cb = p.trans_b ? i / PAR__CUDA_DEPTH : i % PAR__CUDA_TILE;
+            const unsigned kb = p.trans_b ? i % PAR__CUDA_DEPTH : i / PAR__CUDA_TILE;
+            const size_t r = row0 + ra, col = col0 + cb, ak = k0 + ka, bk = k0 + kb;
+            as[ka * (PAR__CUDA_TILE + 1) + ra] =
+                r < p.m && ak < p.k ? (float)par__cuda_up(a[p.trans_a ? ak * p.lda + r : r * p.lda + ak])
+                                    : 0.0f;
+            bs[kb * (PAR__CUDA_TILE + 1) + cb] =
+                col < p.n && bk < p.k
+                    ? (float)par__cuda_up(b[p.trans_b ? col * p.ldb + bk : bk * p.ldb + col])
+                    : 0.0f;
+        }
+        __syncthreads();
+        for (unsigned k = 0; k < PAR__CUDA_DEPTH; k++)
+            for (unsigned i = 0; i < 4; i++)
+                for (unsigned j = 0; j < 4; j++)
+                    sum[i][j] +=
+                        as[k * (PAR__CUDA_TILE + 1) + ty * 4 + i] * bs[k * (PAR__CUDA_TILE + 1) + tx * 4 + j];
+        __syncthreads();
+    }
+    for (unsigned i = 0; i < 4; i++)
+        for (unsigned j = 0; j < 4; j++) {
+            const size_t r = row0 + ty * 4 + i, col = col0 + tx * 4 + j;
+            if (r >= p.m || col >= p.n) continue;
+            C *to = c + r * p.ldc + col;
+            const float old = p.beta != 0 ? p.beta * (float)par__cuda_up(*to) : 0.0f;
+            par__cuda_down(to, p.alpha * sum[i][j] + old);
+        }
+}
+#if defined(PAR_CUDA_CUBLASLT)
+static cudaDataType_t par__cuda_type(par_dtype d) {
+    return d == PAR_F32 ? CUDA_R_32F : d == PAR_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+static par_result par__cuda_cublas(par_cuda *cuda, const par__cuda_product *p, const void *a, const void *b,
+                                   void *c, cudaStream_t stream) {
+    // Column-major, as cuBLAS sees it: C^T = op(B)^T op(A)^T.
+    cublasLtMatmulDesc_t product = NULL;
+    cublasLtMatrixLayout_t la = NULL, lb = NULL, lc = NULL;
+    cublasLtMatmulPreference_t wish = NULL;
+    cublasLtMatmulHeuristicResult_t found;
+    const cublasOperation_t ta = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+                            tb = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cudaDataType_t type = par__cuda_type(p->type), c_type = par__cuda_type(p->c_type);
+    int count = 0;
+    cublasStatus_t e = cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (!e) e = cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSA, &tb, sizeof tb);
+    if (!e) e = cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta);
+    if (!e)
+        e = cublasLtMatrixLayoutCreate(&lb, type, p->trans_b ? p->k : p->n, p->trans_b ? p->n : p->k,
+                                       (int64_t)p->ldb);
+    if (!e)
+        e = cublasLtMatrixLayoutCreate(&la, type, p->trans_a ? p->m : p->k, p->trans_a ? p->k : p->m,
+                                       (int64_t)p->lda);
+    if (!e) e = cublasLtMatrixLayoutCreate(&lc, c_type, p->n, p->m, (int64_t)p->ldc);
+    if (!e) e = cublasLtMatmulPreferenceCreate(&wish);
+    if (!e)
+        e = cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                 &cuda->workspace_bytes, sizeof cuda->workspace_bytes);
+    if (!e)
+        e = cublasLtMatmulAlgoGetHeuristic(cuda->cublas, product, lb, la, lc, lc, wish, 1, &found, &count);
+    if (!e && !count) e = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!e)
+        e = cublasLtMatmul(cuda->cublas, product, &p->alpha, b, lb, a, la, &p->beta, c, lc, c, lc,
+                           &found.algo, cuda->workspace, cuda->workspace_bytes, stream);
+    if (wish) cublasLtMatmulPreferenceDestroy(wish);
+    if (lc) cublasLtMatrixLayoutDestroy(lc);
+    if (la) cublasLtMatrixLayoutDestroy(la);
+    if (lb) cublasLtMatrixLayoutDestroy(lb);
+    if (product) cublasLtMatmulDescDestroy(product);
+    return e ? par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e)) : PAR_OK;
+}
+#endif
+static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_product *p, const void *a, const void *b,
+                                 void *c, cudaStream_t stream) {
+    if (!p->m || !p->n) return PAR_OK;
+#if defined(PAR_CUDA_CUBLASLT)
+    if (p->k) return par__cuda_cublas(cuda, p, a, b, c, stream);
+#endif
+    const size_t down = (p->m + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE,
+                 across = (p->n + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE;
+    const size_t shared = 2 * PAR__CUDA_DEPTH * (PAR__CUDA_TILE + 1) * sizeof(float);
+    if (down > 65535) return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "matrix product", "too many rows");
+    PAR__CUDA_FLOATS(
+        p->type, T,
+        PAR__CUDA_FLOATS(p->c_type, C,
+                         return par__cuda_launch(cuda, par__cuda_k_gemm<T, C>,
+                                                 dim3((unsigned)across, (unsigned)down), 256, shared, stream,
+                                                 *p, (const T *)a, (const T *)b, (C *)c)));
+    return PAR_OK;
+}
+
+// >>cuda_device ---------------------------------------------------------------------------------------------
+
+par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, void **memory) {
+    *memory = NULL;
+    bytes = bytes ? bytes : 16;
+    if (kind == PAR_CUDA_STREAM) {
+        PAR__CUDA_CALL(cudaMallocAsync(memory, bytes, cuda->stream));
+        return PAR_OK;
+    }
+    if (kind == PAR_CUDA_HOST) {
+        PAR__CUDA_CALL(cudaHostAlloc(memory, bytes, cudaHostAllocDefault));
+        memset(*memory, 0, bytes);
+        return PAR_OK;
+    }
+    PAR__CUDA_CALL(cudaMalloc(memory, bytes));
+    const par_result r =
+        par__cuda_check(cuda, cudaMemsetAsync(*memory, 0, bytes, cuda->stream), "cudaMemsetAsync");
+    if (r) cudaFree(*memory), *memory = NULL;
+    return r;
+}
+par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
+    if (!memory) return PAR_OK;
+    if (kind == PAR_CUDA_STREAM)
+        PAR__CUDA_CALL(cudaFreeAsync(memory, cuda->stream));
+    else if (kind == PAR_CUDA_HOST)
+        PAR__CUDA_CALL(cudaFreeHost(memory));
+    else if (++cuda->frees)
+        PAR__CUDA_CALL(cudaFree(memory)); // waits for the device
+    return PAR_OK;
+}
+cudaStream_t par_cuda_stream(const par_cuda *cuda) { return cuda->stream; }
+cudaStream_t par_cuda_comm_stream(const par_cuda *cuda) { return cuda->comm_stream; }
+par_result par_cuda_sync(par_cuda *cuda) {
+    par_comm *c = cuda->desc.comm;
+    if (!c || cuda->carrier != PAR_CUDA_NCCL_CARRIER) { // hosts have met already: the device will end
+        PAR__CUDA_CALL(cudaStreamSynchronize(cuda->stream));
+        return PAR_OK;
+    }
+    const double begun = par_seconds(c), limit = par_timeout(c);
+    for (cudaError_t e = cudaErrorNotReady; e == cudaErrorNotReady;) {
+        e = cudaStreamQuery(cuda->stream);
+        if (e && e != cudaErrorNotReady) return par__cuda_check(cuda, e, "par_cuda_sync");
+        if (e && par_seconds(c) - begun > limit)
+            return par_fail(
+                c, PAR_ERR_TIMEOUT,
+                "par_cuda_sync: the stream has not ended within %g s: a rank may not have called what "
+                "the others wait for in NCCL (PAR_CUDA_CHECK=1 finds out); close the comm",
+                limit);
+        if (e) cudaGetLastError(), sched_yield();
+    }
+    return PAR_OK;
+}
+
+static par_result par__cuda_d_alloc(par_device *device, size_t bytes, void **memory) {
+    return par_cuda_alloc(par__cuda_of(device), PAR_CUDA_DEVICE, bytes, memory);
+}
+static par_result par__cuda_d_free(par_device *device, void *memory) {
+    return par_cuda_free(par__cuda_of(device), PAR_CUDA_DEVICE, memory);
+}
+static par_result par__cuda_d_alloc_host(par_device *device, size_t bytes, void **memory) {
+    return par_cuda_alloc(par__cuda_of(device), PAR_CUDA_HOST, bytes, memory);
+}
+static par_result par__cuda_d_free_host(par_device *device, void *memory) {
+    return par_cuda_free(par__cuda_of(device), PAR_CUDA_HOST, memory);
+}
+static par_result par__cuda_d_copy(par_device *device, void *dst, const void *src, size_t bytes,
+                                   void *stream) {
+    par_cuda *cuda = par__cuda_of(device);
+    if (bytes && dst != src)
+        PAR__CUDA_CALL(
+            cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, par__cuda_stream_of(cuda, stream)));
+    return PAR_OK;
+}
+static par_result par__cuda_d_fill(par_device *device, void *dst, int byte, size_t bytes, void *stream) {
+    par_cuda *cuda = par__cuda_of(device);
+    if (bytes) PAR__CUDA_CALL(cudaMemsetAsync(dst, byte, bytes, par__cuda_stream_of(cuda, stream)));
+    return PAR_OK;
+}
+static par_result par__cuda_d_cast(par_device *device, void *dst, par_dtype dt, const void *src, par_dtype st,
+                                   size_t n, void *stream) {
+    par_cuda *cuda = par__cuda_of(device);
+    return par__cuda_cast(cuda, dst, dt, src, st, n, par__cuda_stream_of(cuda, stream));
+}
+static par_result par__cuda_d_reduce(par_device *device, void *dst, const void *const *sources, int count,
+                                     size_t n, par_dtype dtype, par_op op, void *stream) {
+    par_cuda *cuda = par__cuda_of(device);
+    par__cuda_sum s;
+    if (count < 1 || (op & 255u) >= PAR_OP_COUNT) return PAR_ERR_ARGUMENT;
+    if (count > PAR__CUDA_RANKS)
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "reduce", "more than 64 arrays at once");
+    par__cuda_sum_open(&s, op, count);
+    for (int i = 0; i < count; i++) s.from[i] = sources[i];
+    s.to[0] = dst, s.sources = count, s.destinations = 1;
+    return par__cuda_sum_of(cuda, s, n, dtype, par__cuda_stream_of(cuda, stream));
+}
+static par_result par__cuda_d_gemm(par_device *device, int ta, int tb, size_t m, size_t n, size_t k,
+                                   float alpha, const float *a, size_t lda, const float *b, size_t ldb,
+                                   float beta, float *c, size_t ldc, void *stream) {
+    par_cuda *cuda = par__cuda_of(device);
+    const par__cuda_product p = {ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, PAR_F32, PAR_F32};
+    return par__cuda_gemm(cuda, &p, a, b, c, par__cuda_stream_of(cuda, stream));
+}
+static par_result par__cuda_d_stream_open(par_device *device, void **stream) {
+    par_cuda *cuda = par__cuda_of(device);
+    PAR__CUDA_CALL(cudaStreamCreateWithPriority((cudaStream_t *)stream, cudaStreamNonBlocking, 0));
+    return PAR_OK;
+}
+static par_result par__cuda_d_stream_close(par_device *device, void *stream) {
+    par_cuda *cuda = par__cuda_of(device);
+    if (stream) PAR__CUDA_CALL(cudaStreamDestroy((cudaStream_t)stream));
+    return PAR_OK;
+}
+static par_result par__cuda_d_stream_sync(par_device *device, void *stream) {
+    par_cuda *cuda = par__cuda_of(device);
+    PAR__CUDA_CALL(cudaStreamSynchronize(par__cuda_stream_of(cuda, stream)));
+    return PAR_OK;
+}
+static par_result par__cuda_d_event_record(par_device *device, void *stream, void **event) {
+    par_cuda *cuda = par__cuda_of(device);
+    if (!*event) PAR__CUDA_CALL(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming));
+    PAR__CUDA_CALL(cudaEventRecord((cudaEvent_t)*event, par__cuda_stream_of(cuda, stream)));
+    return PAR_OK;
+}
+static par_result par__cuda_d_event_wait(par_device *device, void *stream, void *event) {
+    par_cuda *cuda = par__cuda_of(device);
+    if (event) PAR__CUDA_CALL(cudaStreamWaitEvent(par__cuda_stream_of(cuda, stream), (cudaEvent_t)event, 0));
+    return PAR_OK;
+}
+static par_result par__cuda_d_event_free(par_device *device, void *event) {
+    par_cuda *cuda = par__cuda_of(device);
+    if (event) PAR__CUDA_CALL(cudaEventDestroy((cudaEvent_t)event));
+    return PAR_OK;
+}
+static void par__cuda_device_open(par_cuda *cuda) {
+    par_device *d = &cuda->device;
+    d->name = "cuda", d->state = cuda, d->alloc = par__cuda_d_alloc, d->free = par__cuda_d_free;
+    d->alloc_host = par__cuda_d_alloc_host, d->free_host = par__cuda_d_free_host;
+    d->copy = par__cuda_d_copy, d->fill = par__cuda_d_fill, d->cast = par__cuda_d_cast;
+    d->reduce = par__cuda_d_reduce, d->gemm = par__cuda_d_gemm;
+#if defined(PAR_CUDA_CUBLASLT)
+    d->gemm_name = "cuBLASLt";
+#else
+    d->gemm_name = "built-in";
+#endif
+    d->stream_open = par__cuda_d_stream_open, d->stream_close = par__cuda_d_stream_close;
+    d->stream_sync = par__cuda_d_stream_sync, d->event_record = par__cuda_d_event_record;
+    d->event_wait = par__cuda_d_event_wait, d->event_free = par__cuda_d_event_free;
+}
+par_device *par_cuda_device(par_cuda *cuda) { return &cuda->device; }
+
+// >>cuda_exchange -------------------------------------------------------------------------------------------
+//
+// A call of the peer and staging carriers goes through a list of what has begun on its comm, and moves on
+// whenever its rank waits for anything:
+//     peer, rank 0     ready -> [tell] ......... all told: wait for all ready | sum own slice | done ->
+//     [tell] peer, rank 1     ready -> [tell] .... all told: ...                                  ... all
+//     told: the streams      compute: ready            comm: ........................... wait for all done,
+//     complete
+// Hosts tell each other over two comms of their own. Whatever a stream waits for was recorded before, in host
+// time; so no device ever waits in a circle, and events can be used again: those of a stream are in order.
+
+struct par__cuda_arrival { // what a rank tells the others of its call
+    int32_t kind, dtype, root, tag, failed;
+    uint32_t slot;                      // of the event after which its arrays are ready
+    uint64_t frees;                     // allocations that this rank has freed so far
+    uint64_t op, count, length, counts; // length: what this rank gave as count; counts: a hash
+    uint64_t array[2], offset[2];       // send, recv: addresses; in the allocation that the handle is of
+    cudaIpcMemHandle_t handle[2];
+    char site[PAR__CUDA_SITE];
+};
+struct par__cuda_ending {
+    int32_t result;
+    uint32_t slot;
+};
+enum { PAR__CUDA_TELLING, PAR__CUDA_WORKING, PAR__CUDA_ENDING, PAR__CUDA_OVER };
+struct par__cuda_pending {
+    par__cuda_pending *next;
+    par_carried *call;
+    int state;
+    par_result result;
+    uint32_t slot;
+    par_request request, acknowledgement;
+    cudaEvent_t complete;
+    par__cuda_arrival mine, *all; // of all ranks; of a message: the sender's
+    par__cuda_ending ending, *endings;
+    size_t *blocks; // all_to_allv: of every rank where its blocks are, and how long
+    int held;       // somebody waits for a request of it
+#if defined(PAR_CUDA_NVTX)
+    nvtxRangeId_t range;
+#endif
+    char *host[2]; // staging: send, recv
+    size_t host_bytes[2];
+};
+struct par__cuda_block { // pinned memory of the staging carrier
+    par__cuda_block *next;
+    char *memory;
+    size_t bytes;
+};
+struct par__cuda_link { // the carrier of a comm
+    par_carrier base;
+    par_cuda *cuda;
+    par_cuda_carrier kind;
+    par_comm *comm, *telling, *ending;
+    int n, me, threads; // threads: ranks share one address space
+    int busy;
+    uint32_t issued;
+    cudaEvent_t *ready, *done; // rank r's event e: [r * PAR__CUDA_EVENTS + e]
+    par__cuda_pending *first;
+    void *room; // scratch on the device, in the order of the communication stream
+    size_t room_bytes;
+    cudaEvent_t *idle; // events that nobody uses
+    int idle_count, idle_room;
+    par__cuda_block *blocks;
+#if defined(PAR_CUDA_NCCL)
+    ncclComm_t nccl;
+    int adopted;
+#endif
+};
+static par__cuda_link *par__cuda_link_of(par_carrier *c) { return (par__cuda_link *)c; } // its first member
+
+static int par__cuda_takes(par_carrier *carrier, const void *memory) {
+    struct cudaPointerAttributes a;
+    (void)carrier;
+    if (cudaPointerGetAttributes(&a, memory)) return cudaGetLastError(), 0;
+    return a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
+}
+static par_result par__cuda_take_event(par__cuda_link *l, cudaEvent_t *event) {
+    par_cuda *cuda = l->cuda;
+    if (l->idle_count) return *event = l->idle[--l->idle_count], PAR_OK;
+    PAR__CUDA_CALL(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    return PAR_OK;
+}
+static void par__cuda_give_event(par__cuda_link *l, cudaEvent_t event) {
+    if (!event) return;
+    if (l->idle_count == l->idle_room) {
+        const int room = 2 * l->idle_room + 16;
+        cudaEvent_t *p = (cudaEvent_t *)PAR_REALLOC(l->idle, (size_t)room * sizeof *p);
+        if (!p) {
+            cudaEventDestroy(event);
+            return;
+        }
+        l->idle = p, l->idle_room = room;
+    }
+    l->idle[l->idle_count++] = event;
+}
+static int par__cuda_is_message(const par_carried *k) { return k->kind >= PAR_KIND_SEND; }
+
+// ---- what is the same for both
+
+static par_result par__cuda_pending_open(par__cuda_link *l, par_carried *k, par__cuda_pending **out) {
+    const size_t n = (size_t)l->n;
+    const size_t bytes = sizeof(par__cuda_pending) +
+                         n * (sizeof(par__cuda_arrival) + sizeof(par__cuda_ending)) +
+                         2 * n * n * sizeof(size_t);
+    par__cuda_pending *p = (par__cuda_pending *)PAR_MALLOC(bytes), **link = &l->first;
+    if (!p) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
+    memset(p, 0, bytes);
+    p->all = (par__cuda_arrival *)(void *)(p + 1), p->endings = (par__cuda_ending *)(void *)(p->all + n);
+    p->blocks = (size_t *)(void *)(p->endings + n);
+    p->call = k, k->state = p, p->slot = l->issued++ % PAR__CUDA_EVENTS;
+    while (*link) link = &(*link)->next;
+#if defined(PAR_CUDA_NVTX)
+    p->range = nvtxRangeStartA(par_kind_name(k->kind));
+#endif
+    return *link = p, *out = p, PAR_OK;
+}
+static void par__cuda_pending_close(par__cuda_link *l, par__cuda_pending *p) {
+    par__cuda_pending **link = &l->first;
+    while (*link && *link != p) link = &(*link)->next;
+    if (*link) *link = p->next;
+#if defined(PAR_CUDA_NVTX)
+    nvtxRangeEnd(p->range);
+#endif
+    par__cuda_give_event(l, p->complete);
+    PAR_FREE(p);
+}
+static par_result par__cuda_complete(par__cuda_link *l,
+                                     par__cuda_pending *p) { // what the comm stream has so far
+    par_cuda *cuda = l->cuda;
+    if (!p->complete) PAR__CUDA_TRY(par__cuda_take_event(l, &p->complete));
+    PAR__CUDA_CALL(cudaEventRecord(p->complete, cuda->comm_stream));
+    return PAR_OK;
+}
+static void par__cuda_over(par__cuda_pending *p, par_result result) {
+    if (result && !p->result) p->result = result;
+    p->state = PAR__CUDA_OVER;
+}
+// par_wait sleeps until something changes, and sees to all other calls meanwhile.
+static void par__cuda_wait_for(par__cuda_pending *p, par_request *request) {
+    p->held = 1;
+    const par_result r = par_wait(request);
+    p->held = 0;
+    if (r) par__cuda_over(p, r);
+}
+// All ranks take calls further in the order of their beginning: is this one next, of its kind?
+static int par__cuda_is_next(const par__cuda_link *l, const par__cuda_pending *p) {
+    const int message = par__cuda_is_message(p->call);
+    for (const par__cuda_pending *q = l->first; q != p; q = q->next)
+        if (q->state == PAR__CUDA_TELLING && par__cuda_is_message(q->call) == message &&
+            (!message || (q->call->kind == p->call->kind && q->call->root == p->call->root)))
+            return 0;
+    return 1;
+}
+static void par__cuda_progress(par_carrier *carrier);
+static int par__cuda_ended(par_carrier *carrier, par_carried *k) {
+    (void)carrier;
+    return !k->state || ((par__cuda_pending *)k->state)->state == PAR__CUDA_OVER;
+}
+static par_result par__cuda_end(par_carrier *carrier, par_carried *k) {
+    par__cuda_link *l = par__cuda_link_of(carrier);
+    par_cuda *cuda = l->cuda;
+    par__cuda_pending *p = (par__cuda_pending *)k->state;
+    while (p->state != PAR__CUDA_OVER) {
+        par__cuda_progress(carrier);
+        if (p->state != PAR__CUDA_OVER)
+            par__cuda_wait_for(p, p->request.operation ? &p->request : &p->acknowledgement);
+    }
+    par_result result = p->result;
+    if (!result && p->complete)
+        result =
+            par__cuda_check(cuda, cudaStreamWaitEvent(cuda->stream, p->complete, 0), "cudaStreamWaitEvent");
+    par__cuda_pending_close(l, p);
+    return k->state = NULL, result;
+}
+
+// Have all ranks made the same call? The text names two call sites.
+static void par__cuda_describe(const par__cuda_arrival *a, char *text, size_t room) {
+    snprintf(text, room, "par_%s(count=%llu, %s, %s, root or tag %d/%d) at %s",
+             par_kind_name((par_kind)a->kind), (unsigned long long)a->count,
+             par_dtype_name((par_dtype)a->dtype), par_op_name(a->op), a->root, a->tag, a->site);
+}
+static par_result par__cuda_compare(par__cuda_link *l, const par__cuda_arrival *all) {
+    for (int r = 0; r < l->n; r++) {
+        const par__cuda_arrival *a = &all[0], *b = &all[r];
+        char one[200], other[200];
+        if (b->failed)
+            return par_fail(l->comm, PAR_ERR_SYSTEM, "rank %d could not begin par_%s at %s", r,
+                            par_kind_name((par_kind)b->kind), b->site);
+        if (a->kind == b->kind && a->dtype == b->dtype && a->root == b->root && a->tag == b->tag &&
+            a->op == b->op && a->count == b->count && a->counts == b->counts)
+            continue;
+        par__cuda_describe(a, one, sizeof one), par__cuda_describe(b, other, sizeof other);
+        return par_fail(l->comm, PAR_ERR_MISMATCH, "rank 0 calls %s on device memory, rank %d calls %s", one,
+                        r, other);
+    }
+    return PAR_OK;
+}
+static uint64_t par__cuda_hash(const size_t *x, int n) {
+    uint64_t h = 0xcbf29ce484222325u;
+    for (int i = 0; x && i < n; i++) h = (h ^ x[i]) * 0x100000001b3u, h ^= h >> 29;
+    return x ? h : 0;
+}
+static void par__cuda_tell(par__cuda_link *l, const par_carried *k, par__cuda_arrival *a) {
+    const int agree = k->kind == PAR_KIND_ALL_GATHERV || k->kind == PAR_KIND_REDUCE_SCATTERV;
+    const int own = k->kind >= PAR_KIND_GATHERV && k->kind <= PAR_KIND_ALL_TO_ALLV &&
+                    k->kind != PAR_KIND_SCATTER && k->kind != PAR_KIND_ALL_TO_ALL; // counts that may differ
+    a->kind = k->kind, a->dtype = k->dtype, a->root = k->root, a->tag = k->tag, a->op = k->op;
+    a->count = own ? 0 : k->count, a->length = k->count, a->frees = l->cuda->frees;
+    a->counts = agree ? par__cuda_hash(k->recv_counts, l->n) ^ par__cuda_hash(k->recv_displs, l->n) : 0;
+    a->array[0] = (uint64_t)(uintptr_t)k->send, a->array[1] = (uint64_t)(uintptr_t)k->recv;
+    snprintf(a->site, sizeof a->site, "%s", k->site);
+}
+
+// >>cuda_peer -----------------------------------------------------------------------------------------------
+//
+// Rank r works on slice r of all arrays, in one kernel, and writes what it found to all: reading nS and
+// writing nS bytes in all, the least there is, without a step in which anybody waits.
+//     all_reduce      from: slice r of every send       to: slice r of every recv
+//     reduce          from: slice r of every send       to: slice r of the root's recv
+//     reduce_scatter  from: block r of every send       to: my recv
+// Everything else is copies, by the receiver, but for scatterv (its root knows where things are).
+
+static par_result par__cuda_unmap(par_cuda *cuda, par__cuda_mapping *m) {
+    PAR__CUDA_CALL(cudaStreamSynchronize(cuda->comm_stream));
+    PAR__CUDA_CALL(cudaIpcCloseMemHandle(m->base));
+    return m->base = NULL, PAR_OK;
+}
+// Where rank r's array is, as seen from here.
+static par_result par__cuda_map(par__cuda_link *l, const par__cuda_arrival *a, int rank, int which,
+                                char **out) {
+    par_cuda *cuda = l->cuda;
+    *out = (char *)(uintptr_t)a->array[which];
+    if (!a->array[which] || l->threads || rank == l->me) return PAR_OK;
+    const int owner = par_world_rank(l->comm, rank);
+    par__cuda_mapping *oldest = &cuda->mapped[0];
+    for (int i = 0; i < PAR__CUDA_MAPPED; i++) {
+        par__cuda_mapping *m = &cuda->mapped[i];
+        if (m->base && m->owner == owner && m->frees != a->frees) PAR__CUDA_TRY(par__cuda_unmap(cuda, m));
+        if (m->base && m->owner == owner && !memcmp(&m->handle, &a->handle[which], sizeof m->handle)) {
+            m->used = ++cuda->mapping_clock;
+            return *out = (char *)m->base + a->offset[which], PAR_OK;
+        }
+        if (!m->base || (oldest->base && m->used < oldest->used)) oldest = m;
+    }
+    if (oldest->base) PAR__CUDA_TRY(par__cuda_unmap(cuda, oldest));
+    PAR__CUDA_CALL(cudaIpcOpenMemHandle(&oldest->base, a->handle[which], cudaIpcMemLazyEnablePeerAccess));
+    oldest->handle = a->handle[which], oldest->owner = owner, oldest->frees = a->frees;
+    oldest->used = ++cuda->mapping_clock;
+    return *out = (char *)oldest->base + a->offset[which], PAR_OK;
+}
+// For another process: the handle of the allocation an array is in, and its place there.
+static par_result par__cuda_show(par__cuda_link *l, par__cuda_arrival *a, int which) {
+    par_cuda *cuda = l->cuda;
+    typedef int (*range_fn)(unsigned long long *base, size_t *bytes, unsigned long long pointer);
+    static const char *const call = "cuMemGetAddressRange_v2";
+    void *memory = (void *)(uintptr_t)a->array[which], *fn = NULL;
+    unsigned long long base = 0;
+    size_t bytes = 0;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    if (!memory || l->threads) return PAR_OK;
+#if CUDART_VERSION >= 13000
+    PAR__CUDA_CALL(cudaGetDriverEntryPointByVersion(call, &fn, 12000, cudaEnableDefault, &found));
+#else
+    PAR__CUDA_CALL(cudaGetDriverEntryPoint(call, &fn, cudaEnableDefault, &found));
+#endif
+    if (!fn || ((range_fn)fn)(&base, &bytes, a->array[which]))
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, call,
+                              "the driver does not tell where an allocation begins");
+    a->offset[which] = a->array[which] - base;
+    const cudaError_t e = cudaIpcGetMemHandle(&a->handle[which], (void *)(uintptr_t)base);
+    if (!e) return PAR_OK;
+    cudaGetLastError();
+    return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "ranks of other processes cannot be shown this memory",
+                          "allocate it by par_cuda_alloc or cudaMalloc");
+}
+
+struct par__cuda_views { // of a call: all ranks' arrays
+    char *send[PAR__CUDA_RANKS], *recv[PAR__CUDA_RANKS];
+    size_t bytes; // of an element
+};
+static size_t par__cuda_count(const par_carried *k, const size_t *counts, int r) {
+    return counts ? counts[r] : k->count;
+}
+static size_t par__cuda_place(const par_carried *k, const size_t *counts, const size_t *displs, int r) {
+    size_t at = 0;
+    if (displs) return displs[r];
+    for (int i = 0; i < r; i++) at += par__cuda_count(k, counts, i);
+    return at;
+}
+static par_result par__cuda_move(par__cuda_link *l, char *to, const char *from, size_t bytes) {
+    par_cuda *cuda = l->cuda;
+    if (bytes && to != from)
+        PAR__CUDA_CALL(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda->comm_stream));
+    return PAR_OK;
+}
+// Slice r of n, at multiples of 16 bytes.
+static void par__cuda_slice(size_t count, size_t bytes, int n, int r, size_t *first, size_t *length) {
+    const size_t grain = 16 / bytes, grains = (count + grain - 1) / grain, each = grains / (size_t)n,
+                 extra = grains % (size_t)n;
+    const size_t begin = (each * (size_t)r + PAR__MIN((size_t)r, extra)) * grain;
+    const size_t end = begin + (each + ((size_t)r < extra)) * grain;
+    *first = PAR__MIN(begin, count), *length = PAR__MIN(end, count) - *first;
+}
+static par_result par__cuda_peer_sum(par__cuda_link *l, const par_carried *k, const par__cuda_views *v) {
+    par__cuda_sum s;
+    size_t first, count;
+    par__cuda_sum_open(&s, k->op, l->n);
+    s.sources = l->n;
+    const int scatter = k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
+    if (scatter)
+        first = par__cuda_place(k, k->recv_counts, NULL, l->me),
+        count = par__cuda_count(k, k->recv_counts, l->me);
+    else
+        par__cuda_slice(k->count, v->bytes, l->n, l->me, &first, &count);
+    for (int r = 0; r < l->n; r++) {
+        s.from[r] = v->send[r] + first * v->bytes;
+        if (k->kind == PAR_KIND_ALL_REDUCE) s.to[s.destinations++] = v->recv[r] + first * v->bytes;
+    }
+    if (scatter) s.to[s.destinations++] = v->recv[l->me];
+    if (k->kind == PAR_KIND_REDUCE) s.to[s.destinations++] = v->recv[k->root] + first * v->bytes;
+    return par__cuda_sum_of(l->cuda, s, count, k->dtype, l->cuda->comm_stream);
+}
+static par_result par__cuda_peer_copies(par__cuda_link *l, const par__cuda_pending *p,
+                                        const par__cuda_views *v) {
+    const par_carried *k = p->call;
+    const int me = l->me, root = me == k->root;
+    const size_t e = v->bytes;
+    for (int i = 0; i < l->n; i++) {
+        const int r = (me + i) % l->n; // everybody begins elsewhere
+        switch (k->kind) {
+        case PAR_KIND_ALL_GATHER:
+        case PAR_KIND_ALL_GATHERV:
+            PAR__CUDA_TRY(
+                par__cuda_move(l, v->recv[me] + par__cuda_place(k, k->recv_counts, k->recv_displs, r) * e,
+                               v->send[r], par__cuda_count(k, k->recv_counts, r) * e));
+            break;
+        case PAR_KIND_BROADCAST:
+            if (r == k->root) PAR__CUDA_TRY(par__cuda_move(l, v->recv[me], v->send[r], k->count * e));
+            break;
+        case PAR_KIND_GATHER:
+        case PAR_KIND_GATHERV:
+            if (root)
+                PAR__CUDA_TRY(
+                    par__cuda_move(l, v->recv[me] + par__cuda_place(k, k->recv_counts, k->recv_displs, r) * e,
+                                   v->send[r], par__cuda_count(k, k->recv_counts, r) * e));
+            break;
+        case PAR_KIND_SCATTER:
+            if (r == k->root)
+                PAR__CUDA_TRY(
+                    par__cuda_move(l, v->recv[me], v->send[r] + (size_t)me * k->count * e, k->count * e));
+            break;
+        case PAR_KIND_SCATTERV:
+            if (root)
+                PAR__CUDA_TRY(par__cuda_move(
+                    l, v->recv[r], v->send[me] + par__cuda_place(k, k->send_counts, k->send_displs, r) * e,
+                    k->send_counts[r] * e));
+            break;
+        case PAR_KIND_ALL_TO_ALL:
+            PAR__CUDA_TRY(par__cuda_move(l, v->recv[me] + (size_t)r * k->count * e,
+                                         v->send[r] + (size_t)me * k->count * e, k->count * e));
+            break;
+        case PAR_KIND_ALL_TO_ALLV:
+            PAR__CUDA_TRY(
+                par__cuda_move(l, v->recv[me] + par__cuda_place(k, k->recv_counts, k->recv_displs, r) * e,
+                               v->send[r] + p->blocks[2 * (r * l->n + me)] * e, k->recv_counts[r] * e));
+            break;
+        default: break;
+        }
+    }
+    return PAR_OK;
+}
+static par_result par__cuda_peer_launch(par__cuda_link *l, par__cuda_pending *p) {
+    par_cuda *cuda = l->cuda;
+    const par_carried *k = p->call;
+    par__cuda_views v;
+    v.bytes = par_dtype_bytes(k->dtype);
+    for (int r = 0; r < l->n; r++) {
+        PAR__CUDA_TRY(par__cuda_map(l, &p->all[r], r, 0, &v.send[r]));
+        PAR__CUDA_TRY(par__cuda_map(l, &p->all[r], r, 1, &v.recv[r]));
+        PAR__CUDA_CALL(
+            cudaStreamWaitEvent(cuda->comm_stream, l->ready[r * PAR__CUDA_EVENTS + (int)p->all[r].slot], 0));
+    }
+    if (k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE || k->kind == PAR_KIND_REDUCE_SCATTER ||
+        k->kind == PAR_KIND_REDUCE_SCATTERV)
+        return par__cuda_peer_sum(l, k, &v);
+    return par__cuda_peer_copies(l, p, &v);
+}
+static cudaEvent_t par__cuda_own(const par__cuda_link *l, cudaEvent_t *events, uint32_t slot) {
+    return events[l->me * PAR__CUDA_EVENTS + (int)slot];
+}
+static par_result par__cuda_peer_begin(par_carrier *carrier, par_carried *k) {
+    par__cuda_link *l = par__cuda_link_of(carrier);
+    par_cuda *cuda = l->cuda;
+    par__cuda_pending *p;
+    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+    PAR__CUDA_CALL(cudaStreamIsCapturing(cuda->stream, &capturing));
+    if (capturing != cudaStreamCaptureStatusNone)
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, par_kind_name(k->kind),
+                              "a stream that is captured communicates by nccl alone");
+    PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
+    par__cuda_tell(l, k, &p->mine);
+    p->mine.slot = p->slot, p->held = 1; // till all requests are begun
+    par_result r = par__cuda_check(cuda, cudaEventRecord(par__cuda_own(l, l->ready, p->slot), cuda->stream),
+                                   "cudaEventRecord");
+    for (int i = 0; i < 2 && !r; i++) r = par__cuda_show(l, &p->mine, i);
+    p->mine.failed = r != PAR_OK, p->result = r;
+    const int all_to_allv = k->kind == PAR_KIND_ALL_TO_ALLV;
+    par_result told;
+    if (k->kind == PAR_KIND_SEND) {
+        told = (par_send_begin)(&p->mine, sizeof p->mine, PAR_U8, k->root, par__at(l->telling, k->site),
+                                &p->request);
+        if (!told)
+            told = (par_recv_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root,
+                                    par__at(l->ending, k->site), &p->acknowledgement);
+    } else if (k->kind == PAR_KIND_RECV) {
+        told = (par_recv_begin)(p->all, sizeof p->mine, PAR_U8, k->root, par__at(l->telling, k->site),
+                                &p->request);
+    } else {
+        size_t *mine = p->blocks + 2 * l->me * l->n;
+        for (int i = 0; i < l->n && all_to_allv; i++)
+            mine[2 * i] = par__cuda_place(k, k->send_counts, k->send_displs, i),
+                     mine[2 * i + 1] = k->send_counts[i];
+        if (all_to_allv) // begun before, and so over when the other one is
+            told = (par_all_gather_begin)(mine, p->blocks, 2 * (size_t)l->n * sizeof(size_t), PAR_U8,
+                                          par__at(l->telling, k->site), &p->acknowledgement);
+        else
+            told = PAR_OK;
+        if (!told)
+            told = (par_all_gather_begin)(&p->mine, p->all, sizeof p->mine, PAR_U8,
+                                          par__at(l->telling, k->site), &p->request);
+    }
+    p->held = 0;
+    if (told) par__cuda_over(p, told);
+    return PAR_OK; // what failed is told to all, and returned by the end
+}
+// Blocks whose lengths only their two ends know.
+static par_result par__cuda_check_blocks(par__cuda_link *l, const par__cuda_pending *p) {
+    const par_carried *k = p->call;
+    const int root = l->me == k->root;
+    for (int r = 0; r < l->n; r++) {
+        size_t here = 0, there = 0;
+        if (k->kind == PAR_KIND_GATHERV && root) here = k->recv_counts[r], there = p->all[r].length;
+        if (k->kind == PAR_KIND_SCATTERV && root) here = k->send_counts[r], there = p->all[r].length;
+        if (k->kind == PAR_KIND_ALL_TO_ALLV)
+            here = k->recv_counts[r], there = p->blocks[2 * (r * l->n + l->me) + 1];
+        if (here != there)
+            return par_fail(l->comm, PAR_ERR_MISMATCH,
+                            "par_%s at %s: rank %d has %zu elements for the block of rank %d, which has %zu",
+                            par_kind_name(k->kind), k->site, l->me, here, r, there);
+    }
+    return PAR_OK;
+}
+// A collective that everybody has come to.
+static void par__cuda_peer_work(par__cuda_link *l, par__cuda_pending *p) {
+    par_cuda *cuda = l->cuda;
+    const par_result different = p->result ? p->result : par__cuda_compare(l, p->all);
+    if (different) {
+        par__cuda_over(p, different); // and on all ranks alike
+        return;
+    }
+    par_result r = par_wait(&p->acknowledgement);
+    if (!r) r = par__cuda_check_blocks(l, p);
+    if (!r) r = par__cuda_peer_launch(l, p);
+    if (!r)
+        r = par__cuda_check(cuda, cudaEventRecord(par__cuda_own(l, l->done, p->slot), cuda->comm_stream),
+                            "cudaEventRecord");
+    p->ending.result = r, p->ending.slot = p->slot, p->result = r;
+    p->state = PAR__CUDA_ENDING;
+    r = (par_all_gather_begin)(&p->ending, p->endings, sizeof p->ending, PAR_U8,
+                               par__at(l->ending, p->call->site), &p->request);
+    if (r) par__cuda_over(p, r);
+}
+static void par__cuda_peer_finish(par__cuda_link *l, par__cuda_pending *p) {
+    par_cuda *cuda = l->cuda;
+    par_result r = p->result;
+    for (int i = 0; i < l->n && !r; i++) {
+        if (p->endings[i].result)
+            r = par_fail(l->comm, (par_result)p->endings[i].result,
+                         "rank %d could not do its part of par_%s at %s", i, par_kind_name(p->call->kind),
+                         p->call->site);
+        else
+            r = par__cuda_check(cuda,
+                                cudaStreamWaitEvent(cuda->comm_stream,
+                                                    l->done[i * PAR__CUDA_EVENTS + (int)p->endings[i].slot],
+                                                    0),
+                                "cudaStreamWaitEvent");
+    }
+    if (!r) r = par__cuda_complete(l, p);
+    par__cuda_over(p, r);
+}
+// The receiver copies, and says so.
+static void par__cuda_peer_receive(par__cuda_link *l, par__cuda_pending *p) {
+    par_cuda *cuda = l->cuda;
+    const par_carried *k = p->call;
+    const par__cuda_arrival *a = &p->all[0];
+    char *from = NULL;
+    par_result r = p->result;
+    if (!r && (a->failed || a->count != k->count || a->dtype != (int)k->dtype)) {
+        char theirs[200];
+        par__cuda_describe(a, theirs, sizeof theirs);
+        r = par_fail(l->comm, PAR_ERR_MISMATCH,
+                     "par_recv(count=%zu, %s) from rank %d at %s, which calls %s%s", k->count,
+                     par_dtype_name(k->dtype), k->root, k->site, theirs, a->failed ? ", and failed" : "");
+    }
+    if (!r) r = par__cuda_map(l, a, k->root, 0, &from);
+    if (!r)
+        r = par__cuda_check(
+            cuda,
+            cudaStreamWaitEvent(cuda->comm_stream, l->ready[k->root * PAR__CUDA_EVENTS + (int)a->slot], 0),
+            "cudaStreamWaitEvent");
+    if (!r)
+        r = par__cuda_check(cuda,
+                            cudaStreamWaitEvent(cuda->comm_stream, par__cuda_own(l, l->ready, p->slot), 0),
+                            "cudaStreamWaitEvent");
+    if (!r) r = par__cuda_move(l, (char *)k->recv, from, k->count * par_dtype_bytes(k->dtype));
+    if (!r)
+        r = par__cuda_check(cuda, cudaEventRecord(par__cuda_own(l, l->done, p->slot), cuda->comm_stream),
+                            "cudaEventRecord");
+    if (!r) r = par__cuda_complete(l, p);
+    p->ending.result = r, p->ending.slot = p->slot, p->result = r, p->state = PAR__CUDA_ENDING;
+    r = (par_send_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root, par__at(l->ending, k->site),
+                         &p->request);
+    if (r) par__cuda_over(p, r);
+}
+static void par__cuda_peer_sent(par__cuda_link *l, par__cuda_pending *p) {
+    par_cuda *cuda = l->cuda;
+    par_result r = p->result;
+    if (!r && !p->ending.result) {
+        const int at = p->call->root * PAR__CUDA_EVENTS + (int)p->ending.slot;
+        r = par__cuda_check(cuda, cudaStreamWaitEvent(cuda->comm_stream, l->done[at], 0),
+                            "cudaStreamWaitEvent");
+        if (!r) r = par__cuda_complete(l, p);
+    }
+    par__cuda_over(p, r);
+}
+// Has a request ended? An error ends the call.
+static int par__cuda_reached(par__cuda_pending *p, par_request *request) {
+    int done = 1;
+    const par_result r = request->operation ? par_test(request, &done) : PAR_OK;
+    if (r) par__cuda_over(p, r);
+    return done && p->state != PAR__CUDA_OVER;
+}
+static void par__cuda_peer_step(par__cuda_link *l, par__cuda_pending *p) {
+    if (!par__cuda_is_next(l, p) || !par__cuda_reached(p, &p->request)) return;
+    if (p->call->kind == PAR_KIND_SEND) {
+        if (par__cuda_reached(p, &p->acknowledgement)) par__cuda_peer_sent(l, p);
+    } else if (p->call->kind == PAR_KIND_RECV) {
+        if (p->state == PAR__CUDA_TELLING)
+            par__cuda_peer_receive(l, p);
+        else
+            par__cuda_over(p, PAR_OK);
+    } else if (p->state == PAR__CUDA_TELLING) {
+        par__cuda_peer_work(l, p);
+    } else {
+        par__cuda_peer_finish(l, p);
+    }
+}
+
+// >>cuda_staging --------------------------------------------------------------------------------------------
+//
+//     device -> pinned memory | the call itself, by par.h, between the hosts | pinned memory -> device
+
+static char *par__cuda_take_block(par__cuda_link *l, size_t bytes) {
+    void *memory = NULL;
+    for (par__cuda_block **b = &l->blocks; *b; b = &(*b)->next)
+        if ((*b)->bytes >= bytes && (*b)->bytes <= 2 * bytes + 4096) {
+            par__cuda_block *found = *b;
+            char *p = found->memory;
+            *b = found->next;
+            PAR_FREE(found);
+            return p;
+        }
+    return par_cuda_alloc(l->cuda, PAR_CUDA_HOST, bytes, &memory) ? NULL : (char *)memory;
+}
+static void par__cuda_give_block(par__cuda_link *l, char *memory, size_t bytes) {
+    par__cuda_block *b = memory ? (par__cuda_block *)PAR_MALLOC(sizeof *b) : NULL;
+    if (b)
+        b->memory = memory, b->bytes = bytes, b->next = l->blocks, l->blocks = b;
+    else
+        par_cuda_free(l->cuda, PAR_CUDA_HOST, memory);
+}
+static par_result par__cuda_staging_begin(par_carrier *carrier, par_carried *k) {
+    par__cuda_link *l = par__cuda_link_of(carrier);
+    par_cuda *cuda = l->cuda;
+    par__cuda_pending *p;
+    size_t counts[2];
+    const void *from[2] = {k->send, k->recv};
+    const size_t e = par_dtype_bytes(k->dtype);
+    PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
+    par_carried_spans(k, &counts[0], &counts[1]);
+    par_result r = par__cuda_take_event(l, &p->complete);
+    if (!r) r = par__cuda_check(cuda, cudaEventRecord(p->complete, cuda->stream), "cudaEventRecord");
+    if (!r)
+        r = par__cuda_check(cuda, cudaStreamWaitEvent(cuda->comm_stream, p->complete, 0),
+                            "cudaStreamWaitEvent");
+    for (int i = 0; i < 2 && !r; i++) {
+        p->host_bytes[i] = counts[i] * e;
+        p->host[i] = par__cuda_take_block(l, PAR__MAX(p->host_bytes[i], (size_t)16));
+        if (!p->host[i]) r = PAR_ERR_MEMORY;
+        if (!r && p->host_bytes[i] && (i == 0 || k->recv_displs)) // holes in recv keep what they have
+            r = par__cuda_check(cuda,
+                                cudaMemcpyAsync(p->host[i], from[i], p->host_bytes[i], cudaMemcpyDeviceToHost,
+                                                cuda->comm_stream),
+                                "cudaMemcpyAsync");
+    }
+    if (!r) r = par__cuda_complete(l, p);
+    p->result = r; // the others must still hear of the call
+    return PAR_OK;
+}
+static par_result par__cuda_staging_call(par__cuda_link *l, par__cuda_pending *p) {
+    const par_carried *k = p->call;
+    par_comm *c = par__at(l->telling, k->site);
+    void *s = p->host[0], *r = p->host[1];
+    par_request *q = &p->request;
+    par_tag(c, k->tag);
+    switch (k->kind) {
+    case PAR_KIND_ALL_REDUCE: return (par_all_reduce_begin)(s, r, k->count, k->dtype, k->op, c, q);
+    case PAR_KIND_REDUCE_SCATTER: return (par_reduce_scatter_begin)(s, r, k->count, k->dtype, k->op, c, q);
+    case PAR_KIND_REDUCE_SCATTERV:
+        return (par_reduce_scatterv_begin)(s, r, k->recv_counts, k->dtype, k->op, c, q);
+    case PAR_KIND_ALL_GATHER: return (par_all_gather_begin)(s, r, k->count, k->dtype, c, q);
+    case PAR_KIND_ALL_GATHERV:
+        return (par_all_gatherv_begin)(s, r, k->recv_counts, k->recv_displs, k->dtype, c, q);
+    case PAR_KIND_BROADCAST: return (par_broadcast_begin)(s, r, k->count, k->dtype, k->root, c, q);
+    case PAR_KIND_REDUCE: return (par_reduce_begin)(s, r, k->count, k->dtype, k->op, k->root, c, q);
+    case PAR_KIND_GATHER: return (par_gather_begin)(s, r, k->count, k->dtype, k->root, c, q);
+    case PAR_KIND_GATHERV:
+        return (par_gatherv_begin)(s, k->count, r, k->recv_counts, k->recv_displs, k->dtype, k->root, c, q);
+    case PAR_KIND_SCATTER: return (par_scatter_begin)(s, r, k->count, k->dtype, k->root, c, q);
+    case PAR_KIND_SCATTERV:
+        return (par_scatterv_begin)(s, k->send_counts, k->send_displs, r, k->count, k->dtype, k->root, c, q);
+    case PAR_KIND_ALL_TO_ALL: return (par_all_to_all_begin)(s, r, k->count, k->dtype, c, q);
+    case PAR_KIND_ALL_TO_ALLV:
+        return (par_all_to_allv_begin)(s, k->send_counts, k->send_displs, r, k->recv_counts, k->recv_displs,
+                                       k->dtype, c, q);
+    case PAR_KIND_SEND: return (par_send_begin)(s, k->count, k->dtype, k->root, c, q);
+    case PAR_KIND_RECV: return (par_recv_begin)(r, k->count, k->dtype, k->root, c, q);
+    default: return PAR_ERR_ARGUMENT;
+    }
+}
+static void par__cuda_staging_step(par__cuda_link *l, par__cuda_pending *p) {
+    par_cuda *cuda = l->cuda;
+    par_result r;
+    if (p->state == PAR__CUDA_TELLING) {
+        if (!par__cuda_is_next(l, p)) return;
+        if (cudaEventQuery(p->complete) == cudaErrorNotReady) {
+            cudaGetLastError();
+            return;
+        }
+        p->state = PAR__CUDA_WORKING;
+        r = p->result ? p->result : par__cuda_staging_call(l, p);
+        if (r) par__cuda_over(p, r);
+        if (r) return;
+    }
+    if (p->state == PAR__CUDA_WORKING) {
+        if (!par__cuda_reached(p, &p->request)) return;
+        p->state = PAR__CUDA_ENDING;
+        r = !p->host_bytes[1] ? PAR_OK
+                              : par__cuda_check(cuda,
+                                                cudaMemcpyAsync(p->call->recv, p->host[1], p->host_bytes[1],
+                                                                cudaMemcpyHostToDevice, cuda->comm_stream),
+                                                "cudaMemcpyAsync");
+        if (!r) r = par__cuda_complete(l, p);
+        par__cuda_over(p, r);
+    }
+}
+static par_result par__cuda_staging_end(par_carrier *carrier, par_carried *k) {
+    par__cuda_link *l = par__cuda_link_of(carrier);
+    par_cuda *cuda = l->cuda;
+    par__cuda_pending *p = (par__cuda_pending *)k->state;
+    const par__cuda_pending copy = *p;
+    while (p->state != PAR__CUDA_OVER) {
+        if (p->state == PAR__CUDA_TELLING) PAR__CUDA_CALL(cudaEventSynchronize(p->complete));
+        par__cuda_progress(carrier);
+        if (p->state == PAR__CUDA_WORKING) par__cuda_wait_for(p, &p->request);
+    }
+    // Pinned memory goes back when the stream has read it.
+    if (!p->result) PAR__CUDA_CALL(cudaEventSynchronize(p->complete));
+    const par_result r = par__cuda_end(carrier, k);
+    for (int i = 0; i < 2; i++)
+        par__cuda_give_block(l, copy.host[i], PAR__MAX(copy.host_bytes[i], (size_t)16));
+    return r;
+}
+static void par__cuda_progress(par_carrier *carrier) {
+    par__cuda_link *l = par__cuda_link_of(carrier);
+    if (l->busy) return; // what is asked below asks for progress itself
+    l->busy = 1;
+    for (par__cuda_pending *p = l->first; p; p = p->next)
+        for (int before = -1; p->state != PAR__CUDA_OVER && p->state != before && !p->held;) {
+            before = p->state;
+            if (l->kind == PAR_CUDA_PEER) par__cuda_peer_step(l, p);
+            if (l->kind == PAR_CUDA_STAGING) par__cuda_staging_step(l, p);
+        }
+    l->busy = 0;
+}
+
+// >>cuda_nccl -----------------------------------------------------------------------------------------------
+//
+// Collectives are enqueued at once on the communication stream. With desc.exact, and for PAR_TREE_SUM, a sum
+// is taken in rank order:
+//     slices of all  -- send, recv -->  n contributions to my slice  -- one kernel -->  my slice  -- send,
+//     recv -->
+// which moves (n-1)/n S a second time for a reduce_scatter's S.
+
+#if defined(PAR_CUDA_NCCL)
+static par_result par__cuda_nccl_check(const par__cuda_link *l, ncclResult_t e, const char *what) {
+    if (e == ncclSuccess || e == ncclInProgress) return PAR_OK;
+    char text[500];
+    const char *more = l->nccl ? ncclGetLastError(l->nccl) : NULL;
+    snprintf(text, sizeof text, "%s%s%s (NCCL_DEBUG=INFO says more)", ncclGetErrorString(e),
+             more && *more ? ": " : "", more ? more : "");
+    return par__cuda_fail(l->cuda, PAR_ERR_SYSTEM, what, text);
+}
+#define PAR__CUDA_NCCL_CALL(call) PAR__CUDA_TRY(par__cuda_nccl_check(l, call, #call))
+static ncclDataType_t par__cuda_nccl_type(par_dtype d) {
+    static const ncclDataType_t types[PAR_DTYPE_COUNT] = {ncclFloat64, ncclFloat32, ncclFloat16, ncclBfloat16,
+                                                          ncclInt8,    ncclUint8,   ncclInt32,   ncclUint32,
+                                                          ncclInt64,   ncclUint64};
+    return types[d];
+}
+// Calls on a comm that does not block return before they are done: the host looks again until the deadline.
+static par_result par__cuda_nccl_settle(par__cuda_link *l, const char *what) {
+    const double begun = par_seconds(l->comm), limit = par_timeout(l->comm);
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) {
+        PAR__CUDA_NCCL_CALL(ncclCommGetAsyncError(l->nccl, &state));
+        if (state == ncclInProgress && par_seconds(l->comm) - begun > limit) {
+            ncclCommAbort(l->nccl), l->nccl = NULL;
+            return par_fail(l->comm, PAR_ERR_TIMEOUT, "%s: a rank did not come within %g s; NCCL is aborted",
+                            what, limit);
+        }
+        if (state == ncclInProgress) sched_yield();
+    }
+    return par__cuda_nccl_check(l, state, what);
+}
+static par_result par__cuda_nccl_op(par__cuda_link *l, const par_carried *k, ncclRedOp_t *op, int *own) {
+    static const ncclRedOp_t ops[] = {ncclSum, ncclAvg, ncclProd, ncclMin, ncclMax};
+    const unsigned code = (unsigned)(k->op & 255u);
+    *own = 0;
+    if (code < PAR_SCALED_SUM) return *op = ops[code], PAR_OK;
+    const double factor = par_op_factor(k->op);
+    uint64_t scalar;
+    PAR__CUDA_TRY(par_cast(&scalar, k->dtype, &factor, PAR_F64, 1));
+    PAR__CUDA_NCCL_CALL(ncclRedOpCreatePreMulSum(op, &scalar, par__cuda_nccl_type(k->dtype),
+                                                 ncclScalarHostImmediate, l->nccl));
+    return *own = 1, PAR_OK;
+}
+struct par__cuda_parts { // who gets what of my array, and where what I get goes, in elements; n of each
+    size_t to[PAR__CUDA_RANKS * 16], send[PAR__CUDA_RANKS * 16], from[PAR__CUDA_RANKS * 16],
+        recv[PAR__CUDA_RANKS * 16];
+};
+enum { PAR__CUDA_NCCL_RANKS = PAR__CUDA_RANKS * 16 };
+static par_result par__cuda_nccl_parts(par__cuda_link *l, const par__cuda_parts *p, const void *send,
+                                       void *recv, par_dtype dtype) {
+    const size_t e = par_dtype_bytes(dtype);
+    const ncclDataType_t type = par__cuda_nccl_type(dtype);
+    cudaStream_t stream = l->cuda->comm_stream;
+    PAR__CUDA_NCCL_CALL(ncclGroupStart());
+    ncclResult_t bad = ncclSuccess;
+    for (int r = 0; r < l->n && !bad; r++) {
+        if (p->send[r])
+            bad = ncclSend((const char *)send + p->to[r] * e, p->send[r], type, r, l->nccl, stream);
+        if (p->recv[r] && !bad)
+            bad = ncclRecv((char *)recv + p->from[r] * e, p->recv[r], type, r, l->nccl, stream);
+        if (bad == ncclInProgress) bad = ncclSuccess;
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    PAR__CUDA_TRY(par__cuda_nccl_check(l, bad ? bad : ended, "ncclSend and ncclRecv"));
+    return par__cuda_nccl_settle(l, "ncclGroupEnd");
+}
+// Which slice of an array is whose, in a sum.
+static void par__cuda_nccl_slice(const par__cuda_link *l, const par_carried *k, int r, size_t *first,
+                                 size_t *count) {
+    if (k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV)
+        *first = par__cuda_place(k, k->recv_counts, NULL, r), *count = par__cuda_count(k, k->recv_counts, r);
+    else
+        par__cuda_slice(k->count, par_dtype_bytes(k->dtype), l->n, r, first, count);
+}
+static par_result par__cuda_nccl_exact(par__cuda_link *l, const par_carried *k, par__cuda_parts *p) {
+    par_cuda *cuda = l->cuda;
+    const size_t e = par_dtype_bytes(k->dtype);
+    const int scatter = k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
+    size_t first, count, at, n;
+    par__cuda_nccl_slice(l, k, l->me, &first, &count);
+    if (l->n > PAR__CUDA_RANKS)
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, par_kind_name(k->kind),
+                              "exact sums are of 64 ranks at most");
+    const size_t room = PAR__MAX((size_t)1, count) * (size_t)l->n * e;
+    if (l->room_bytes < room) {
+        if (l->room) PAR__CUDA_CALL(cudaFreeAsync(l->room, cuda->comm_stream));
+        l->room = NULL, l->room_bytes = 0;
+        PAR__CUDA_CALL(cudaMallocAsync(&l->room, room, cuda->comm_stream));
+        l->room_bytes = room;
+    }
+    for (int r = 0; r < l->n; r++) {
+        par__cuda_nccl_slice(l, k, r, &at, &n);
+        p->to[r] = at, p->send[r] = n, p->from[r] = (size_t)r * count, p->recv[r] = count;
+    }
+    PAR__CUDA_TRY(par__cuda_nccl_parts(l, p, k->send, l->room, k->dtype));
+    par__cuda_sum s;
+    par__cuda_sum_open(&s, k->op, l->n);
+    s.sources = l->n, s.destinations = 1;
+    for (int r = 0; r < l->n; r++) s.from[r] = (char *)l->room + (size_t)r * count * e;
+    const int root = k->kind == PAR_KIND_REDUCE;
+    char *mine = scatter                    ? (char *)k->recv
+                 : root && l->me != k->root ? (char *)l->room
+                                            : (char *)k->recv + first * e;
+    s.to[0] = mine;
+    PAR__CUDA_TRY(par__cuda_sum_of(cuda, s, count, k->dtype, cuda->comm_stream));
+    if (scatter) return PAR_OK;
+    for (int r = 0; r < l->n; r++) {
+        par__cuda_nccl_slice(l, k, r, &at, &n);
+        const int sends = r != l->me && (!root || r == k->root),
+                  gets = r != l->me && (!root || l->me == k->root);
+        p->to[r] = 0, p->send[r] = sends ? count : 0, p->from[r] = at, p->recv[r] = gets ? n : 0;
+    }
+    return par__cuda_nccl_parts(l, p, mine, k->recv, k->dtype);
+}
+static par_result par__cuda_nccl_sum(par__cuda_link *l, const par_carried *k) {
+    const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
+    cudaStream_t stream = l->cuda->comm_stream;
+    ncclRedOp_t op;
+    int own;
+    PAR__CUDA_TRY(par__cuda_nccl_op(l, k, &op, &own));
+    ncclResult_t e = ncclSuccess;
+    if (k->kind == PAR_KIND_ALL_REDUCE) {
+        e = ncclAllReduce(k->send, k->recv, k->count, type, op, l->nccl, stream);
+    } else if (k->kind == PAR_KIND_REDUCE) {
+        e = ncclReduce(k->send, k->recv, k->count, type, op, k->root, l->nccl, stream);
+    } else if (k->kind == PAR_KIND_REDUCE_SCATTER) {
+        e = ncclReduceScatter(k->send, k->recv, k->count, type, op, l->nccl, stream);
+    } else {
+        ncclGroupStart();
+        for (int r = 0; r < l->n && (!e || e == ncclInProgress); r++)
+            e = ncclReduce((const char *)k->send +
+                               par__cuda_place(k, k->recv_counts, NULL, r) * par_dtype_bytes(k->dtype),
+                           k->recv, k->recv_counts[r], type, op, r, l->nccl, stream);
+        const ncclResult_t ended = ncclGroupEnd();
+        if (!e) e = ended;
+    }
+    par_result r = par__cuda_nccl_check(l, e, par_kind_name(k->kind));
+    if (!r) r = par__cuda_nccl_settle(l, par_kind_name(k->kind));
+    if (own) ncclRedOpDestroy(op, l->nccl);
+    return r;
+}
+static void par__cuda_nccl_pieces(const par__cuda_link *l, const par_carried *k, par__cuda_parts *p) {
+    const int root = l->me == k->root;
+    memset(p, 0, sizeof *p);
+    for (int r = 0; r < l->n; r++) {
+        const size_t send_at = par__cuda_place(k, k->send_counts, k->send_displs, r);
+        const size_t recv_at = par__cuda_place(k, k->recv_counts, k->recv_displs, r);
+        const size_t sends = par__cuda_count(k, k->send_counts, r),
+                     gets = par__cuda_count(k, k->recv_counts, r);
+        switch (k->kind) {
+        case PAR_KIND_ALL_GATHERV:
+            p->send[r] = par__cuda_count(k, k->recv_counts, l->me), p->from[r] = recv_at, p->recv[r] = gets;
+            break;
+        case PAR_KIND_GATHER:
+        case PAR_KIND_GATHERV:
+            p->send[r] = r == k->root ? k->count : 0;
+            if (root) p->from[r] = recv_at, p->recv[r] = gets;
+            break;
+        case PAR_KIND_SCATTER:
+        case PAR_KIND_SCATTERV:
+            p->recv[r] = r == k->root ? k->count : 0;
+            if (root) p->to[r] = send_at, p->send[r] = sends;
+            break;
+        default: p->to[r] = send_at, p->send[r] = sends, p->from[r] = recv_at, p->recv[r] = gets; break;
+        }
+    }
+}
+static par_result par__cuda_nccl_call(par__cuda_link *l, const par_carried *k) {
+    const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
+    cudaStream_t stream = l->cuda->comm_stream;
+    const int sum = k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE ||
+                    k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
+    if (sum && !l->cuda->desc.exact && (k->op & 255u) != PAR_TREE_SUM) return par__cuda_nccl_sum(l, k);
+    if (k->kind == PAR_KIND_ALL_GATHER)
+        PAR__CUDA_NCCL_CALL(ncclAllGather(k->send, k->recv, k->count, type, l->nccl, stream));
+    else if (k->kind == PAR_KIND_BROADCAST)
+        PAR__CUDA_NCCL_CALL(
+            ncclBroadcast(k->send ? k->send : k->recv, k->recv, k->count, type, k->root, l->nccl, stream));
+    else {
+        par__cuda_parts *p = (par__cuda_parts *)PAR_MALLOC(sizeof *p);
+        if (!p) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
+        if (!sum) par__cuda_nccl_pieces(l, k, p);
+        const par_result r =
+            sum ? par__cuda_nccl_exact(l, k, p) : par__cuda_nccl_parts(l, p, k->send, k->recv, k->dtype);
+        PAR_FREE(p);
+        return r;
+    }
+    return par__cuda_nccl_settle(l, par_kind_name(k->kind));
+}
+// Messages that were begun go together, when one of them is waited for or a collective comes: so sends and
+// receives meet in any order.
+static par_result par__cuda_nccl_messages(par__cuda_link *l) {
+    cudaStream_t stream = l->cuda->comm_stream;
+    ncclResult_t bad = ncclSuccess;
+    int count = 0;
+    for (par__cuda_pending *p = l->first; p; p = p->next) count += p->state == PAR__CUDA_TELLING;
+    if (!count) return PAR_OK;
+    PAR__CUDA_NCCL_CALL(ncclGroupStart());
+    for (par__cuda_pending *p = l->first; p && !bad; p = p->next) {
+        const par_carried *k = p->call;
+        if (p->state != PAR__CUDA_TELLING || !par__cuda_is_message(k)) continue;
+        bad = k->kind == PAR_KIND_SEND
+                  ? ncclSend(k->send, k->count, par__cuda_nccl_type(k->dtype), k->root, l->nccl, stream)
+                  : ncclRecv(k->recv, k->count, par__cuda_nccl_type(k->dtype), k->root, l->nccl, stream);
+        if (bad == ncclInProgress) bad = ncclSuccess;
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    par_result r = par__cuda_nccl_check(l, bad ? bad : ended, "ncclSend and ncclRecv");
+    if (!r) r = par__cuda_nccl_settle(l, "ncclGroupEnd");
+    for (par__cuda_pending *p = l->first; p; p = p->next)
+        if (p->state == PAR__CUDA_TELLING) par__cuda_over(p, r ? r : par__cuda_complete(l, p));
+    return r;
+}
+static par_result par__cuda_nccl_compare(par__cuda_link *l, const par_carried *k) {
+    par__cuda_arrival mine, *all = (par__cuda_arrival *)PAR_MALLOC(sizeof mine * (size_t)l->n);
+    if (!all) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
+    memset(&mine, 0, sizeof mine);
+    par__cuda_tell(l, k, &mine);
+    par_result r = (par_all_gather)(&mine, all, sizeof mine, PAR_U8, par__at(l->telling, k->site));
+    if (!r) r = par__cuda_compare(l, all);
+    return PAR_FREE(all), r;
+}
+static par_result par__cuda_nccl_begin(par_carrier *carrier, par_carried *k) {
+    par__cuda_link *l = par__cuda_link_of(carrier);
+    par_cuda *cuda = l->cuda;
+    par__cuda_pending *p;
+    if (!l->nccl)
+        return par__cuda_fail(cuda, PAR_ERR_ABORTED, par_kind_name(k->kind), "NCCL was aborted on this comm");
+    if (!par__cuda_is_message(k)) PAR__CUDA_TRY(par__cuda_nccl_messages(l));
+    if (!par__cuda_is_message(k) && l->telling) PAR__CUDA_TRY(par__cuda_nccl_compare(l, k));
+    PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
+    par_result r = par__cuda_take_event(l, &p->complete);
+    if (!r) r = par__cuda_check(cuda, cudaEventRecord(p->complete, cuda->stream), "cudaEventRecord");
+    if (!r)
+        r = par__cuda_check(cuda, cudaStreamWaitEvent(cuda->comm_stream, p->complete, 0),
+                            "cudaStreamWaitEvent");
+    if (!r && par__cuda_is_message(k)) return PAR_OK;
+    if (!r) r = par__cuda_nccl_call(l, k);
+    if (!r) r = par__cuda_complete(l, p);
+    par__cuda_over(p, r);
+    return PAR_OK;
+}
+static par_result par__cuda_nccl_end(par_carrier *carrier, par_carried *k) {
+    const par__cuda_pending *p = (const par__cuda_pending *)k->state;
+    if (p->state != PAR__CUDA_OVER) par__cuda_nccl_messages(par__cuda_link_of(carrier));
+    return par__cuda_end(carrier, k);
+}
+static int par__cuda_nccl_ended(par_carrier *carrier, par_carried *k) { return (void)carrier, (void)k, 1; }
+static void par__cuda_nccl_config(ncclConfig_t *config) {
+    const ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;
+    *config = initial;
+    config->blocking = 0;
+}
+static par_result par__cuda_nccl_open(par__cuda_link *l, par__cuda_link *parent, int color, int key) {
+    ncclConfig_t config;
+    ncclUniqueId id;
+    par__cuda_nccl_config(&config);
+    if (l && !parent && l->cuda->desc.nccl) { // the caller's
+        l->nccl = (ncclComm_t)l->cuda->desc.nccl, l->adopted = 1;
+        int n = 0;
+        PAR__CUDA_NCCL_CALL(ncclCommCount(l->nccl, &n));
+        return n == l->n
+                   ? PAR_OK
+                   : par__cuda_fail(l->cuda, PAR_ERR_ARGUMENT, "desc.nccl", "it has another number of ranks");
+    }
+    if (parent) {
+        ncclComm_t made = NULL;
+        const ncclResult_t e =
+            ncclCommSplit(parent->nccl, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &made, &config);
+        PAR__CUDA_TRY(par__cuda_nccl_check(parent, e, "ncclCommSplit"));
+        PAR__CUDA_TRY(par__cuda_nccl_settle(parent, "ncclCommSplit"));
+        if (!l) return PAR_OK;
+        l->nccl = made;
+        return par__cuda_nccl_settle(l, "ncclCommSplit");
+    }
+    memset(&id, 0, sizeof id);
+    if (l->me == 0) PAR__CUDA_NCCL_CALL(ncclGetUniqueId(&id));
+    PAR__CUDA_TRY(par_broadcast(&id, &id, sizeof id, PAR_U8, 0, l->comm));
+    PAR__CUDA_NCCL_CALL(ncclCommInitRankConfig(&l->nccl, l->n, id, l->me, &config));
+    return par__cuda_nccl_settle(l, "ncclCommInitRankConfig");
+}
+static void par__cuda_nccl_close(par__cuda_link *l) {
+    if (!l->nccl || l->adopted) return;
+    if (ncclCommFinalize(l->nccl) == ncclSuccess || !par__cuda_nccl_settle(l, "ncclCommFinalize")) {
+        if (l->nccl) ncclCommDestroy(l->nccl);
+    } else if (l->nccl) {
+        ncclCommAbort(l->nccl);
+    }
+    l->nccl = NULL;
+}
+#endif
+
+// >>cuda_open -----------------------------------------------------------------------------------------------
+
+static const char *const par__cuda_carrier_names[] = {
+#define X(name, text) text,
+    PAR_CUDA_CARRIERS(X)
+#undef X
+};
+static void par__cuda_release(par_cuda *cuda) {
+    if (--cuda->holders) return;
+    cudaStreamSynchronize(cuda->stream);
+    if (cuda->comm_stream) cudaStreamSynchronize(cuda->comm_stream), cudaStreamDestroy(cuda->comm_stream);
+    for (int i = 0; i < PAR__CUDA_MAPPED; i++)
+        if (cuda->mapped[i].base) cudaIpcCloseMemHandle(cuda->mapped[i].base);
+    for (int i = 0; i < 4; i++)
+        if (cuda->room[i]) cudaFree(cuda->room[i]);
+    if (cuda->workspace) cudaFree(cuda->workspace);
+#if defined(PAR_CUDA_CUBLASLT)
+    if (cuda->cublas) cublasLtDestroy(cuda->cublas);
+#endif
+    if (cuda->own_stream) cudaStreamDestroy(cuda->stream);
+    PAR_FREE(cuda);
+}
+static void par__cuda_link_free(par__cuda_link *l) {
+    while (l->first) par__cuda_pending_close(l, l->first); // begun, and never waited for
+    while (l->idle_count) cudaEventDestroy(l->idle[--l->idle_count]);
+    for (int i = 0; i < l->n * PAR__CUDA_EVENTS; i++) { // of threads: each its own
+        const int own = i / PAR__CUDA_EVENTS == l->me;
+        if (l->ready && l->ready[i] && (own || !l->threads)) cudaEventDestroy(l->ready[i]);
+        if (l->done && l->done[i] && (own || !l->threads)) cudaEventDestroy(l->done[i]);
+    }
+    while (l->blocks) {
+        par__cuda_block *b = l->blocks;
+        l->blocks = b->next;
+        cudaFreeHost(b->memory);
+        PAR_FREE(b);
+    }
+    if (l->room) cudaFree(l->room);
+    PAR_FREE(l->idle), PAR_FREE(l->ready), PAR_FREE(l->done), PAR_FREE(l);
+}
+static void par__cuda_close_link(par_carrier *carrier) {
+    par__cuda_link *l = par__cuda_link_of(carrier);
+    par_cuda *cuda = l->cuda;
+    cudaStreamSynchronize(cuda->comm_stream);
+#if defined(PAR_CUDA_NCCL)
+    par__cuda_nccl_close(l);
+#endif
+    // The others' streams may still look at my events: nobody destroys any before all have come here.
+    if (l->telling) par_close(l->telling);
+    if (l->ending) par_close(l->ending);
+    par__cuda_link_free(l);
+    par__cuda_release(cuda);
+}
+// Events that all ranks can wait for: of threads the events themselves, of processes what CUDA's IPC makes.
+static par_result par__cuda_share_events(par__cuda_link *l, cudaEvent_t *events) {
+    par_cuda *cuda = l->cuda;
+    const size_t each = l->threads ? sizeof(cudaEvent_t) : sizeof(cudaIpcEventHandle_t),
+                 row = each * PAR__CUDA_EVENTS;
+    const unsigned flags = cudaEventDisableTiming | (l->threads ? 0 : cudaEventInterprocess);
+    char *all = (char *)PAR_MALLOC(row * (size_t)l->n), *mine = all ? all + row * (size_t)l->me : NULL;
+    par_result r = all ? PAR_OK : PAR_ERR_MEMORY;
+    for (int i = 0; i < PAR__CUDA_EVENTS && !r; i++) {
+        cudaEvent_t *e = &events[l->me * PAR__CUDA_EVENTS + i];
+        r = par__cuda_check(cuda, cudaEventCreateWithFlags(e, flags), "cudaEventCreateWithFlags");
+        if (!r && l->threads) memcpy(mine + (size_t)i * each, e, each);
+        if (!r && !l->threads)
+            r = par__cuda_check(
+                cuda, cudaIpcGetEventHandle((cudaIpcEventHandle_t *)(void *)(mine + (size_t)i * each), *e),
+                "cudaIpcGetEventHandle");
+    }
+    int failed = r != PAR_OK;
+    const par_result told = par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, l->telling);
+    if (!r) r = told;
+    if (!r && failed)
+        r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open", "another rank could not make events");
+    if (!r) r = par_all_gather(mine, all, row, PAR_U8, l->telling);
+    for (int i = 0; i < l->n * PAR__CUDA_EVENTS && !r; i++) {
+        if (i / PAR__CUDA_EVENTS == l->me) continue;
+        if (l->threads) {
+            memcpy(&events[i], all + (size_t)i * each, each);
+        } else {
+            cudaIpcEventHandle_t handle;
+            memcpy(&handle, all + (size_t)i * each, sizeof handle);
+            r = par__cuda_check(cuda, cudaIpcOpenEventHandle(&events[i], handle), "cudaIpcOpenEventHandle");
+        }
+    }
+    PAR_FREE(all);
+    return r;
+}
+static par_result par__cuda_split(par_carrier *carrier, int color, int key, par_comm *part);
+static par_result par__cuda_link_open(par_cuda *cuda, par_comm *comm, par__cuda_link *parent, int color,
+                                      int key) {
+    par__cuda_link *l = (par__cuda_link *)PAR_MALLOC(sizeof *l);
+    if (!l) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_open", "out of memory");
+    memset(l, 0, sizeof *l);
+    l->cuda = cuda, l->kind = cuda->carrier, l->comm = comm, l->n = par_size(comm), l->me = par_rank(comm);
+    l->threads = !strcmp(par_backend(comm), "threads") || !strcmp(par_backend(comm), "single") || l->n == 1;
+    par_carrier *b = &l->base;
+    b->name = par__cuda_carrier_names[l->kind], b->takes = par__cuda_takes, b->split = par__cuda_split;
+    b->close = par__cuda_close_link, b->progress = par__cuda_progress, b->ended = par__cuda_ended,
+    b->end = par__cuda_end;
+    b->begin = par__cuda_peer_begin;
+    par_result r = PAR_OK;
+    if (l->kind == PAR_CUDA_STAGING) b->begin = par__cuda_staging_begin, b->end = par__cuda_staging_end;
+#if defined(PAR_CUDA_NCCL)
+    if (l->kind == PAR_CUDA_NCCL_CARRIER) {
+        b->begin = par__cuda_nccl_begin, b->end = par__cuda_nccl_end, b->ended = par__cuda_nccl_ended;
+        b->progress = NULL;
+        r = par__cuda_nccl_open(l, parent, color, key);
+    }
+#else
+    (void)parent;
+#endif
+    if (!r && (l->kind != PAR_CUDA_NCCL_CARRIER || cuda->desc.check))
+        r = par_split_plain(comm, 0, l->me, &l->telling);
+    if (!r && l->kind != PAR_CUDA_NCCL_CARRIER) r = par_split_plain(comm, 0, l->me, &l->ending);
+    (void)color, (void)key;
+    if (l->kind == PAR_CUDA_PEER && !r) {
+        const size_t bytes = (size_t)l->n * PAR__CUDA_EVENTS * sizeof(cudaEvent_t);
+        l->ready = (cudaEvent_t *)PAR_MALLOC(bytes), l->done = (cudaEvent_t *)PAR_MALLOC(bytes);
+        if (l->ready) memset(l->ready, 0, bytes);
+        if (l->done) memset(l->done, 0, bytes);
+        r = l->ready && l->done ? par__cuda_share_events(l, l->ready) : PAR_ERR_MEMORY;
+        if (!r) r = par__cuda_share_events(l, l->done);
+    }
+    if (!r) r = par_attach(comm, b);
+    if (r) {
+        if (l->telling) par_close(l->telling);
+        if (l->ending) par_close(l->ending);
+        return par__cuda_link_free(l), r;
+    }
+    return cuda->holders++, PAR_OK;
+}
+static par_result par__cuda_split(par_carrier *carrier, int color, int key, par_comm *part) {
+    par__cuda_link *l = par__cuda_link_of(carrier);
+#if defined(PAR_CUDA_NCCL)
+    if (!part && l->kind == PAR_CUDA_NCCL_CARRIER) return par__cuda_nccl_open(NULL, l, color, key);
+#endif
+    return part ? par__cuda_link_open(l->cuda, part, l, color, key) : PAR_OK;
+}
+
+// What all ranks can do, from where they are.
+typedef struct par__cuda_place_of { // of a rank
+    char bus[32];
+    int32_t node, wish, nccl, how; // how: exact and check
+} par__cuda_place_of;
+static par_result par__cuda_choose(par_cuda *cuda) {
+    par_comm *c = cuda->desc.comm;
+    const int n = par_size(c);
+    const char *text = getenv("PAR_CUDA_CARRIER");
+    par__cuda_place_of *all = (par__cuda_place_of *)PAR_MALLOC(sizeof *all * (size_t)n), mine;
+    int shared = 0, differ = 0;
+    if (!all) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_open", "out of memory");
+    memset(&mine, 0, sizeof mine);
+    mine.wish = cuda->desc.carrier, mine.node = par_node_of(c, par_rank(c)),
+    mine.how = (cuda->desc.exact != 0) | (cuda->desc.check != 0) << 1;
+    if (text && !mine.wish)
+        for (int i = 0; i < PAR_CUDA_CARRIER_COUNT; i++)
+            if (!strcmp(text, par__cuda_carrier_names[i])) mine.wish = i;
+    if (cuda->desc.nccl) mine.wish = PAR_CUDA_NCCL_CARRIER;
+    if (cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus, cuda->ordinal))
+        snprintf(mine.bus, sizeof mine.bus, "?");
+#if defined(PAR_CUDA_NCCL)
+    mine.nccl = 1;
+#endif
+    const par_result r = par_all_gather(&mine, all, sizeof mine, PAR_U8, c);
+    if (r) return PAR_FREE(all), r;
+    for (int i = 0; i < n; i++) {
+        differ |= all[i].wish != all[0].wish || all[i].nccl != all[0].nccl || all[i].how != all[0].how;
+        for (int j = 0; j < i; j++) shared |= all[i].node == all[j].node && !strcmp(all[i].bus, all[j].bus);
+    }
+    PAR_FREE(all);
+    const int local = par_node_count(c) == 1 && n <= PAR__CUDA_RANKS;
+    if (differ)
+        return par__cuda_fail(cuda, PAR_ERR_MISMATCH, "par_cuda_open",
+                              "carrier, exact, check or PAR_CUDA_NCCL differ between ranks");
+    cuda->carrier = (par_cuda_carrier)mine.wish;
+    if (cuda->carrier == PAR_CUDA_AUTO)
+        cuda->carrier = mine.nccl && !shared ? PAR_CUDA_NCCL_CARRIER
+                        : local              ? PAR_CUDA_PEER
+                                             : PAR_CUDA_STAGING;
+    if (cuda->carrier == PAR_CUDA_PEER && !local)
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "par_cuda_open: peer",
+                              "ranks are on several nodes, or more than 64");
+    if (cuda->carrier == PAR_CUDA_NCCL_CARRIER && !mine.nccl)
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "par_cuda_open: nccl",
+                              "compile with -DPAR_CUDA_NCCL -lnccl");
+    return PAR_OK;
+}
+static void
+par__cuda_peers(const par_cuda *cuda) { // of this machine: their memory can be addressed, where it can be
+    int count = 0, can = 0;
+    cudaGetDeviceCount(&count);
+    for (int i = 0; i < count; i++)
+        if (i != cuda->ordinal && !cudaDeviceCanAccessPeer(&can, cuda->ordinal, i) && can)
+            cudaDeviceEnablePeerAccess(i, 0);
+    cudaGetLastError(); // enabled already
+}
+static par_result par__cuda_begin(par_cuda *cuda) {
+    int count = 0, least = 0, most = 0;
+    PAR__CUDA_CALL(cudaGetDeviceCount(&count));
+    const par_comm *c = cuda->desc.comm;
+    int local = 0;
+    for (int r = 0; c && r < par_rank(c); r++) local += par_node_of(c, r) == par_node_of(c, par_rank(c));
+    cuda->ordinal = cuda->desc.device > 0 ? cuda->desc.device - 1 : count ? local % count : 0;
+    if (cuda->ordinal >= count)
+        return par__cuda_fail(cuda, PAR_ERR_ARGUMENT, "par_cuda_open",
+                              count ? "there is no such device" : "there is no GPU");
+    PAR__CUDA_CALL(cudaSetDevice(cuda->ordinal));
+    PAR__CUDA_CALL(cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, cuda->ordinal));
+    PAR__CUDA_CALL(
+        cudaDeviceGetAttribute(&cuda->shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->ordinal));
+    PAR__CUDA_CALL(cudaDeviceGetStreamPriorityRange(&least, &most));
+    cuda->stream = cuda->desc.stream, cuda->own_stream = !cuda->stream;
+    if (!cuda->stream)
+        PAR__CUDA_CALL(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, least));
+    PAR__CUDA_CALL(cudaStreamCreateWithPriority(&cuda->comm_stream, cudaStreamNonBlocking, most));
+#if defined(PAR_CUDA_CUBLASLT)
+    const cublasStatus_t e = cublasLtCreate(&cuda->cublas);
+    if (e) return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cublasLtCreate", cublasLtGetStatusString(e));
+    cuda->workspace_bytes = (size_t)32 << 20;
+    PAR__CUDA_TRY(par_cuda_alloc(cuda, PAR_CUDA_DEVICE, cuda->workspace_bytes, &cuda->workspace));
+#endif
+    return PAR_OK;
+}
+#if defined(PAR_ZERO_H)
+static void par__cuda_zero_open(par_cuda *cuda);
+#endif
+#if defined(PAR_TP_H)
+static void par__cuda_tp_open(par_cuda *cuda);
+#endif
+par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
+    PAR_ASSERT(desc && out);
+    *out = NULL;
+    par_cuda *cuda = (par_cuda *)PAR_MALLOC(sizeof *cuda);
+    if (!cuda) {
+        PAR_LOG("par_cuda_open: out of memory");
+        return PAR_ERR_MEMORY;
+    }
+    memset(cuda, 0, sizeof *cuda);
+    cuda->desc = *desc, cuda->holders = 1;
+    const char *check = getenv("PAR_CUDA_CHECK");
+    if (check && atoi(check)) cuda->desc.check = 1;
+    par_result r = par__cuda_begin(cuda);
+    int failed = r != PAR_OK;
+    const par_result told =
+        desc->comm ? par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, desc->comm) : PAR_OK;
+    if (!r) r = told;
+    if (!r && failed) r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open", "another rank has no GPU");
+    par__cuda_device_open(cuda);
+    if (!r && desc->comm) {
+        par__cuda_peers(cuda);
+        r = par__cuda_choose(cuda);
+        if (!r) r = par__cuda_link_open(cuda, desc->comm, NULL, 0, 0);
+    }
+#if defined(PAR_ZERO_H)
+    par__cuda_zero_open(cuda);
+#endif
+#if defined(PAR_TP_H)
+    par__cuda_tp_open(cuda);
+#endif
+    if (r) return par__cuda_release(cuda), r;
+    return *out = cuda, PAR_OK;
+}
+par_result par_cuda_close(par_cuda *cuda) {
+    if (cuda) par__cuda_release(cuda);
+    return PAR_OK;
+}
+const char *par_cuda_carrier_name(const par_cuda *cuda) {
+    return cuda->desc.comm ? par__cuda_carrier_names[cuda->carrier] : "none";
+}
+
+// >>cuda_zero -----------------------------------------------------------------------------------------------
+//
+// Eight elements a thread at a time, everything read and written once.
+
+#if defined(PAR_ZERO_H)
+template <int WHAT, class G> // WHAT: the optimizer
+static __device__ __forceinline__ void par__cuda_step(const par_zero_update &a, float *w, const float *g,
+                                                      float *m, float *v) {
+    const float lr = a.hyper.lr, b1 = a.hyper.beta1, b2 = a.hyper.beta2, keep = 1 - lr * a.hyper.weight_decay;
+    const float mu = a.hyper.momentum;
+    for (int i = 0; i < 8; i++) {
+        const float x = g[i] * a.scale;
+        if (WHAT == PAR_ZERO_ADAMW) {
+            m[i] = b1 * m[i] + (1 - b1) * x, v[i] = b2 * v[i] + (1 - b2) * x * x;
+            w[i] =
+                w[i] * keep - lr * (m[i] * a.correction1 / (sqrtf(v[i] * a.correction2) + a.hyper.epsilon));
+        } else if (WHAT == PAR_ZERO_SGD) {
+            const bool mixed = a.hyper.nesterov || mu == 0;
+            const float y = x + a.hyper.weight_decay * w[i];
+            m[i] = mu * m[i] + y;
+            w[i] -= lr * (mixed ? y + mu * m[i] : m[i]);
+        } else if (WHAT == PAR_ZERO_LION) {
+            const float c = b1 * m[i] + (1 - b1) * x;
+            m[i] = b2 * m[i] + (1 - b2) * x;
+            w[i] = w[i] * keep - (c > 0 ? lr : c < 0 ? -lr : 0.0f);
+        } else if (WHAT == PAR_ZERO_LAMB) { // m and v have moved on already
+            const float u = m[i] * a.correction1 / (sqrtf(v[i] * a.correction2) + a.hyper.epsilon);
+            w[i] -= lr * a.trust * (u + a.hyper.weight_decay * w[i]);
+        } else {
+            w[i] = w[i] * keep - lr * x;
+        }
+    }
+}
+// To bf16, up with the probability of the part that is cut off: eight elements, one block of random bits.
+static __device__ __forceinline__ void par__cuda_round_randomly(par__cuda_bf16 *to, const float *x, size_t at,
+                                                                size_t n, const par_zero_update &a) {
+    const uint64_t block = (a.first + at) / 8;
+    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)a.stream,
+                                 (uint32_t)(a.stream >> 32)};
+    uint32_t random[4];
+    par__cuda_philox(counter, a.seed, random);
+    for (size_t i = 0; i < 8 && at + i < n; i++) {
+        const uint32_t bits = par__cuda_bits(x[i]), r = random[i / 2] >> 16 * (i % 2) & 0xFFFFu;
+        if ((bits & 0x7F800000u) == 0x7F800000u)
+            par__cuda_down(to + at + i, x[i]);
+        else
+            to[at + i].bits = (uint16_t)((bits + r) >> 16);
+    }
+}
+template <int WHAT, class G>
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
+    par__cuda_k_update(par_zero_update a, size_t n, float *w, void *stored, par_dtype type, const G *g,
+                       float *m, float *v, float *ema) {
+    if (a.control && a.control->skipped) return;
+    par__zero_resolve(&a);
+    const size_t step = (size_t)gridDim.x * blockDim.x * 8;
+    for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
+        float ws[8], gs[8], ms[8], vs[8];
+        par__cuda_load(ws, w, at, n), par__cuda_load(gs, g, at, n);
+        if (m) par__cuda_load(ms, m, at, n);
+        if (v) par__cuda_load(vs, v, at, n);
+        par__cuda_step<WHAT, G>(a, ws, gs, ms, vs);
+        par__cuda_store(w, ws, at, n);
+        if (m && WHAT != PAR_ZERO_LAMB && WHAT != PAR_ZERO_MUON) par__cuda_store(m, ms, at, n);
+        if (v && WHAT == PAR_ZERO_ADAMW) par__cuda_store(v, vs, at, n);
+        if (ema) {
+            par__cuda_load(gs, ema, at, n);
+            for (int i = 0; i < 8; i++) gs[i] = a.ema * gs[i] + (1 - a.ema) * ws[i];
+            par__cuda_store(ema, gs, at, n);
+        }
+        if (stored && a.seed && type == PAR_BF16)
+            par__cuda_round_randomly((par__cuda_bf16 *)stored, ws, at, n, a);
+        else if (stored && type == PAR_BF16)
+            par__cuda_store((par__cuda_bf16 *)stored, ws, at, n);
+        else if (stored)
+            par__cuda_store((par__cuda_f16 *)stored, ws, at, n);
+    }
+}
+static par_cuda *par__cuda_of_zero(const par_zero_kernels *k) { return par__cuda_of(k->device); }
+static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_update *a, size_t n, float *w,
+                                     void *stored, par_dtype stored_type, const void *g, par_dtype g_type,
+                                     float *m, float *v, float *ema) {
+    par_cuda *cuda = par__cuda_of_zero(k);
+    const unsigned blocks = par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS);
+    if (!n) return PAR_OK;
+#define PAR__CUDA_UPDATE(what)                                                                               \
+    case what:                                                                                               \
+        return par__cuda_launch(cuda, par__cuda_k_update<what, G>, blocks, PAR__CUDA_THREADS, 0,             \
+                                cuda->stream, *a, n, w, stored, stored_type, (const G *)g, m, v, ema);
+    PAR__CUDA_FLOATS(
+        g_type, G, switch (a->optimizer) {
+            PAR__CUDA_UPDATE(PAR_ZERO_ADAMW)
+            PAR__CUDA_UPDATE(PAR_ZERO_SGD)
+            PAR__CUDA_UPDATE(PAR_ZERO_LION)
+            PAR__CUDA_UPDATE(PAR_ZERO_LAMB)
+            PAR__CUDA_UPDATE(PAR_ZERO_MUON)
+        default: return PAR_ERR_ARGUMENT;
+        })
+    return PAR_OK;
+}
+static par_result par__cuda_z_square_sum(const par_zero_kernels *k, const void *x, par_dtype type, size_t n,
+                                         double weight, double *sum) {
+    return par__cuda_squares(par__cuda_of_zero(k), x, type, n, weight, sum);
+}
+template <class G>
+static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const float *w, const G *g,
+                                              float *m, float *v, double *parts) {
+    PAR__CUDA_SHARED(double, room);
+    const size_t step = (size_t)gridDim.x * blockDim.x * 8;
+    double ww = 0, uu = 0;
+    const bool skipped = a.control && a.control->skipped;
+    par__zero_resolve(&a);
+    for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n && !skipped; at += step) {
+        float ws[8], gs[8], ms[8], vs[8];
+        par__cuda_load(ws, w, at, n), par__cuda_load(gs, g, at, n), par__cuda_load(ms, m, at, n),
+            par__cuda_load(vs, v, at, n);
+        for (int i = 0; i < 8; i++) {
+            const float x = gs[i] * a.scale;
+            ms[i] = a.hyper.beta1 * ms[i] + (1 - a.hyper.beta1) * x,
+            vs[i] = a.hyper.beta2 * vs[i] + (1 - a.hyper.beta2) * x * x;
+            const double u =
+                (double)(ms[i] * a.correction1 / (sqrtf(vs[i] * a.correction2) + a.hyper.epsilon) +
+                         a.hyper.weight_decay * ws[i]);
+            if (at + (size_t)i < n) ww += (double)ws[i] * (double)ws[i], uu += u * u;
+        }
+        par__cuda_store(m, ms, at, n), par__cuda_store(v, vs, at, n);
+    }
+    ww = par__cuda_over_block<par__cuda_plus>(ww, room), uu = par__cuda_over_block<par__cuda_plus>(uu, room);
+    if (threadIdx.x == 0) parts[blockIdx.x] = ww, parts[PAR__CUDA_PARTS + blockIdx.x] = uu;
+}
+static par_result par__cuda_z_lamb_norms(const par_zero_kernels *k, const par_zero_update *a, size_t n,
+                                         const float *w, const void *g, par_dtype g_type, float *m, float *v,
+                                         double *sums) {
+    par_cuda *cuda = par__cuda_of_zero(k);
+    const size_t shared = PAR__CUDA_THREADS / 32 * sizeof(double);
+    const unsigned count = par__cuda_part_count(n);
+    double *parts = (double *)par__cuda_room(cuda, 0, 2 * PAR__CUDA_PARTS * sizeof(double));
+    if (!parts) return PAR_ERR_MEMORY;
+    PAR__CUDA_FLOATS(
+        g_type, G,
+        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_lamb_norms<G>, count, PAR__CUDA_THREADS, shared,
+                                       cuda->stream, *a, n, w, (const G *)g, m, v, parts)))
+    return par__cuda_launch(cuda, par__cuda_k_parts, 1, PAR__CUDA_THREADS, shared, cuda->stream, parts, count,
+                            2, 1.0, sums);
+}
+static __global__ void par__cuda_k_lamb_trust(size_t tensors, size_t pieces, const double *sums,
+                                              float *trust) {
+    const size_t t = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (t < tensors) trust[t] = par__zero_trust(sums + 2 * t * pieces, pieces);
+}
+static par_result par__cuda_z_lamb_trust(const par_zero_kernels *k, size_t tensors, size_t pieces,
+                                         const double *sums, float *trust) {
+    par_cuda *cuda = par__cuda_of_zero(k);
+    return par__cuda_launch(cuda, par__cuda_k_lamb_trust, (unsigned)(tensors + 31) / 32, 32, 0, cuda->stream,
+                            tensors, pieces, sums, trust);
+}
+template <class G>
+static __global__ void par__cuda_k_momentum(par_zero_update a, size_t n, const G *g, float *m, float *out) {
+    if (a.control && a.control->skipped) return;
+    par__zero_resolve(&a);
+    const size_t step = (size_t)gridDim.x * blockDim.x * 8;
+    for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
+        float gs[8], ms[8];
+        par__cuda_load(gs, g, at, n), par__cuda_load(ms, m, at, n);
+        for (int i = 0; i < 8; i++) {
+            const float x = gs[i] * a.scale;
+            ms[i] = a.hyper.momentum * ms[i] + x, gs[i] = x + a.hyper.momentum * ms[i];
+        }
+        par__cuda_store(m, ms, at, n), par__cuda_store(out, gs, at, n);
+    }
+}
+static par_result par__cuda_z_momentum(const par_zero_kernels *k, const par_zero_update *a, size_t n,
+                                       const void *g, par_dtype g_type, float *m, float *out) {
+    par_cuda *cuda = par__cuda_of_zero(k);
+    if (!n) return PAR_OK;
+    PAR__CUDA_FLOATS(g_type, G,
+                     return par__cuda_launch(cuda, par__cuda_k_momentum<G>,
+                                             par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
+                                             PAR__CUDA_THREADS, 0, cuda->stream, *a, n, (const G *)g, m, out))
+    return PAR_OK;
+}
+static __global__ void par__cuda_k_scale(size_t n, float *y, const float *x, float factor,
+                                         const double *squares) {
+    const float f = squares ? factor / ((float)sqrt(*squares) + 1e-7f) : factor;
+    const size_t step = (size_t)gridDim.x * blockDim.x * 8;
+    for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
+        float v[8];
+        par__cuda_load(v, x, at, n);
+        for (int i = 0; i < 8; i++) v[i] *= f;
+        par__cuda_store(y, v, at, n);
+    }
+}
+static par_result par__cuda_z_scale(const par_zero_kernels *k, size_t n, float *y, const float *x,
+                                    float factor, const double *squares) {
+    par_cuda *cuda = par__cuda_of_zero(k);
+    return par__cuda_launch(cuda, par__cuda_k_scale, par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
+                            PAR__CUDA_THREADS, 0, cuda->stream, n, y, x, factor, squares);
+}
+static __global__ void par__cuda_k_total(const double *sums, size_t n, double *total) {
+    double sum = 0; // few numbers, added as the CPU does
+    for (size_t i = 0; i < n; i++) sum += sums[i];
+    *total = sum;
+}
+static par_result par__cuda_z_total(const par_zero_kernels *k, const double *sums, size_t n, double *total) {
+    par_cuda *cuda = par__cuda_of_zero(k);
+    return par__cuda_launch(cuda, par__cuda_k_total, 1, 1, 0, cuda->stream, sums, n, total);
+}
+static __global__ void par__cuda_k_decide(par_zero_rules rules, par_zero_control *control) {
+    par__zero_decide(&rules, control);
+}
+static par_result par__cuda_z_decide(const par_zero_kernels *k, const par_zero_rules *rules,
+                                     par_zero_control *control) {
+    par_cuda *cuda = par__cuda_of_zero(k);
+    return par__cuda_launch(cuda, par__cuda_k_decide, 1, 1, 0, cuda->stream, *rules, control);
+}
+
+// A block of 32 numbers is four threads' work, eight each: a scale (2 bytes), then 32 or 16 bytes.
+template <class T> static __global__ void par__cuda_k_pack(int bits, size_t n, const T *x, uint8_t *packed) {
+    const size_t threads = (n / 8 + 31) / 32 * 32, step = (size_t)gridDim.x * blockDim.x; // whole warps
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < threads; i += step) {
+        const size_t at = i * 8, part = i % 4, bytes = (size_t)(2 + 4 * bits);
+        float v[8];
+        uint32_t size = 0;
+        par__cuda_load(v, x, PAR__MIN(at, n), n);
+        for (int j = 0; j < 8; j++) {
+            const uint32_t s = par__cuda_bits(v[j]) & 0x7FFFFFFFu; // what is no number is above all others
+            size = s > size ? s : size;
+        }
+        for (int d = 1; d < 4; d *= 2) {
+            const uint32_t other = __shfl_xor_sync(0xffffffffu, size, d);
+            size = other > size ? other : size;
+        }
+        uint32_t scale = par__cuda_bits(par__cuda_float(size) / (bits == 8 ? 127.0f : 7.0f));
+        scale = scale >= 0x7F800000u ? 0x7FC00000u : (scale + 0xFFFFu) & 0xFFFF0000u;
+        const float s = par__cuda_float(scale), up = s > 1e-37f ? 1 / s : 0;
+        int number[8];
+        for (int j = 0; j < 8; j++) {
+            const float y = rintf(v[j] * up);
+            number[j] = y == y && y <= 127 && y >= -127 ? (int)y : 0;
+        }
+        uint8_t *to = packed + at / 32 * bytes;
+        if (part == 0 && at < n) to[0] = (uint8_t)(scale >> 16), to[1] = (uint8_t)(scale >> 24);
+        for (int j = 0; j < 8; j++) {
+            const int high = __shfl_xor_sync(0xffffffffu, number[j], 2); // of 16 numbers further on
+            if (at >= n) continue;
+            if (bits == 8)
+                to[2 + part * 8 + (size_t)j] = (uint8_t)number[j];
+            else if (part < 2)
+                to[2 + part * 8 + (size_t)j] = (uint8_t)((number[j] & 15) | (high & 15) << 4);
+        }
+    }
+}
+static __device__ __forceinline__ void par__cuda_decode(int bits, const uint8_t *packed, size_t at,
+                                                        float *x) {
+    const uint8_t *from = packed + at / 32 * (size_t)(2 + 4 * bits);
+    const float scale = par__cuda_float((uint32_t)from[0] << 16 | (uint32_t)from[1] << 24);
+    const size_t part = at % 32 / 8;
+    for (size_t j = 0; j < 8; j++) {
+        const int byte = from[2 + (bits == 8 ? part : part % 2) * 8 + j],
+                  half = part < 2 ? byte & 15 : byte >> 4;
+        x[j] = scale * (float)(bits == 8 ? (int)(int8_t)byte : (half ^ 8) - 8);
+    }
+}
+// Sums of several ranks' numbers; of one: what was packed.
+template <class T>
+static __global__ void par__cuda_k_unpack(int bits, int ranks, int pairs, size_t n, const uint8_t *packed,
+                                          T *x) {
+    const size_t step = (size_t)gridDim.x * blockDim.x * 8;
+    for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
+        float level[12][8];
+        int to = 0;
+        for (int r = 0; r < ranks; r++) {
+            float v[8];
+            par__cuda_decode(bits, packed, (size_t)r * n + at, v);
+            for (to = 0; pairs && r >> to & 1; to++)
+                for (int j = 0; j < 8; j++) v[j] = level[to][j] + v[j];
+            for (int j = 0; j < 8 && r && !pairs; j++) v[j] = level[0][j] + v[j];
+            for (int j = 0; j < 8; j++) level[to][j] = v[j];
+        }
+        par__cuda_store(x, level[to], at, n);
+    }
+}
+static par_result par__cuda_z_pack(const par_zero_kernels *k, int bits, size_t n, const void *x,
+                                   par_dtype type, void *packed) {
+    par_cuda *cuda = par__cuda_of_zero(k);
+    if (!n) return PAR_OK;
+    PAR__CUDA_FLOATS(
+        type, T,
+        return par__cuda_launch(cuda, par__cuda_k_pack<T>, par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, bits, n, (const T *)x, (uint8_t *)packed))
+    return PAR_OK;
+}
+static par_result par__cuda_z_sum_packed(const par_zero_kernels *k, int bits, int ranks, int pairs, size_t n,
+                                         const void *packed, void *sum, par_dtype type) {
+    par_cuda *cuda = par__cuda_of_zero(k);
+    if (ranks > 2048)
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "quantised sums", "more than 2048 ranks");
+    if (!n) return PAR_OK;
+    PAR__CUDA_FLOATS(type, T,
+                     return par__cuda_launch(cuda, par__cuda_k_unpack<T>,
+                                             par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
+                                             PAR__CUDA_THREADS, 0, cuda->stream, bits, ranks, pairs, n,
+                                             (const uint8_t *)packed, (T *)sum))
+    return PAR_OK;
+}
+static par_result par__cuda_z_unpack(const par_zero_kernels *k, int bits, size_t n, const void *packed,
+                                     void *x, par_dtype type) {
+    return par__cuda_z_sum_packed(k, bits, 1, 0, n, packed, x, type);
+}
+static void par__cuda_zero_open(par_cuda *cuda) {
+    par_zero_kernels *z = &cuda->zero;
+    z->name = "cuda", z->device = &cuda->device, z->update = par__cuda_z_update,
+    z->lamb_norms = par__cuda_z_lamb_norms;
+    z->lamb_trust = par__cuda_z_lamb_trust, z->momentum = par__cuda_z_momentum, z->scale = par__cuda_z_scale;
+    z->square_sum = par__cuda_z_square_sum, z->total = par__cuda_z_total, z->decide = par__cuda_z_decide;
+    z->pack = par__cuda_z_pack, z->unpack = par__cuda_z_unpack, z->sum_packed = par__cuda_z_sum_packed;
+}
+const par_zero_kernels *par_cuda_zero(par_cuda *cuda) { return &cuda->zero; }
+#endif
+
+// >>cuda_rows -----------------------------------------------------------------------------------------------
+//
+// Eight elements a thread. A block, or more where rows are few, works on a row; what is summed down columns
+// is summed for each of some runs of rows first, then over the runs, in one order.
+
+#if defined(PAR_TP_H)
+// For the context's storage type T.
+#define PAR__CUDA_STORED(tp, T, ...)                                                                         \
+    if (par_tp_type(tp) == PAR_F32) {                                                                        \
+        typedef float T;                                                                                     \
+        __VA_ARGS__;                                                                                         \
+    } else {                                                                                                 \
+        typedef par__cuda_bf16 T;                                                                            \
+        __VA_ARGS__;                                                                                         \
+    }
+static par_cuda *par__cuda_of_tp(const par_tp *tp) { return par__cuda_of(par_tp_table(tp)->device); }
+enum { PAR__CUDA_RUNS = 64 }; // of rows, at most
+
+static __device__ __forceinline__ size_t par__cuda_position(const par_tp_row_map &m, size_t row) {
+    const size_t i = (m.first_row + row) % m.per;
+    return m.chunk[i / m.chunk_tokens] * m.chunk_tokens + i % m.chunk_tokens;
+}
+static __device__ __forceinline__ uint64_t par__cuda_token(const par_tp_row_map &m, size_t row) {
+    return (m.first_sequence + (m.first_row + row) / m.per) * m.sequence + par__cuda_position(m, row);
+}
+// Threads of a block for rows of so many elements.
+static unsigned par__cuda_row_threads(size_t cols) {
+    const size_t wanted = ((cols + 7) / 8 + 31) / 32 * 32;
+    return (unsigned)PAR__MAX((size_t)32, PAR__MIN(wanted, (size_t)PAR__CUDA_THREADS));
+}
+static unsigned par__cuda_row_blocks(const par_cuda *cuda, size_t rows) {
+    return (unsigned)PAR__MAX((size_t)1, PAR__MIN(rows, (size_t)cuda->processors * 32));
+}
+
+template <class T>
+static __global__ void par__cuda_k_add_bias(T *y, const T *bias, size_t rows, size_t cols) {
+    const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
+        const size_t at = i % groups * 8;
+        T *row = y + i / groups * cols;
+        float x[8], b[8];
+        par__cuda_load(x, row, at, cols), par__cuda_load(b, bias, at, cols);
+        for (int j = 0; j < 8; j++) x[j] += b[j];
+        par__cuda_store(row, x, at, cols);
+    }
+}
+static par_result par__cuda_t_add_bias(par_tp *tp, void *y, const void *bias, size_t rows, size_t cols) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    PAR__CUDA_STORED(
+        tp, T,
+        return par__cuda_launch(cuda, par__cuda_k_add_bias<T>,
+                                par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)bias, rows, cols))
+    return PAR_OK;
+}
+// parts[run][column]: sums over a run of rows. A block has 32 columns and 8 rows at a time.
+template <class T>
+static __global__ void par__cuda_k_sum_rows(float *parts, const T *x, size_t rows, size_t cols, size_t run) {
+    PAR__CUDA_SHARED(float, room);
+    const size_t col = (size_t)blockIdx.x * 32 + threadIdx.x % 32, first = (size_t)blockIdx.y * run;
+    const unsigned line = threadIdx.x / 32;
+    float sum = 0;
+    for (size_t r = first + line; r < PAR__MIN(first + run, rows) && col < cols; r += 8)
+        sum += (float)par__cuda_up(x[r * cols + col]);
+    room[threadIdx.x] = sum;
+    __syncthreads();
+    if (line || col >= cols) return;
+    for (unsigned i = 1; i < 8; i++) sum += room[i * 32 + threadIdx.x];
+    parts[blockIdx.y * cols + col] = sum;
+}
+static __global__ void par__cuda_k_add_runs(float *sum, const float *parts, unsigned runs, size_t stride,
+                                            size_t cols) {
+    const size_t col = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    float x = 0;
+    if (col >= cols) return;
+    for (unsigned i = 0; i < runs; i++) x += parts[i * stride + col];
+    sum[col] += x;
+}
+static par_result par__cuda_add_runs(par_cuda *cuda, float *sum, const float *parts, unsigned runs,
+                                     size_t stride, size_t cols) {
+    if (!sum) return PAR_OK;
+    return par__cuda_launch(cuda, par__cuda_k_add_runs, (unsigned)((cols + 63) / 64), 64, 0, cuda->stream,
+                            sum, parts, runs, stride, cols);
+}
+static par_result par__cuda_t_sum_rows(par_tp *tp, float *sum, const void *x, size_t rows, size_t cols) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const size_t run = PAR__MAX((size_t)64, (rows + PAR__CUDA_RUNS - 1) / PAR__CUDA_RUNS);
+    const unsigned runs = (unsigned)((rows + run - 1) / run);
+    float *parts = (float *)par__cuda_room(cuda, 1, PAR__CUDA_RUNS * cols * sizeof(float));
+    if (!parts) return PAR_ERR_MEMORY;
+    if (!rows || !cols) return PAR_OK;
+    PAR__CUDA_STORED(tp, T,
+                     PAR__CUDA_TRY(par__cuda_launch(
+                         cuda, par__cuda_k_sum_rows<T>, dim3((unsigned)((cols + 31) / 32), runs), 256,
+                         256 * sizeof(float), cuda->stream, parts, (const T *)x, rows, cols, run)))
+    return par__cuda_add_runs(cuda, sum, parts, runs, cols, cols);
+}
+
+// s = 1/2 (1 + tanh u) = 1 / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3)
+static __device__ __forceinline__ float par__cuda_gelu_gate(float x) {
+    return 1.0f / (1.0f + expf(-2.0f * 0.797884561f * (x + 0.044715f * x * x * x)));
+}
+template <class T>
+static __global__ void par__cuda_k_elementwise(par_tp_elementwise what, size_t rows, size_t cols, T *o0,
+                                               T *o1, size_t out_ld, const T *a, size_t a_ld, const T *b,
+                                               const T *c, size_t bc_ld) {
+    const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
+        const size_t row = i / groups, at = i % groups * 8;
+        float x[8], y[8] = {0}, z[8] = {0}, o[8], p[8] = {0};
+        par__cuda_load(x, a + row * a_ld, at, cols);
+        if (b) par__cuda_load(y, b + row * bc_ld, at, cols);
+        if (c) par__cuda_load(z, c + row * bc_ld, at, cols);
+        for (int j = 0; j < 8; j++) {
+            if (what == PAR_TP_GELU) {
+                o[j] = x[j] * par__cuda_gelu_gate(x[j]);
+            } else if (what == PAR_TP_GELU_BACK) {
+                const float s = par__cuda_gelu_gate(y[j]),
+                            du = 0.797884561f * (1.0f + 0.134145f * y[j] * y[j]);
+                o[j] = x[j] * (s + y[j] * 2.0f * s * (1.0f - s) * du);
+            } else if (what == PAR_TP_SWIGLU) {
+                o[j] = x[j] / (1.0f + expf(-x[j])) * y[j];
+            } else if (what == PAR_TP_SWIGLU_BACK) {
+                const float s = 1.0f / (1.0f + expf(-y[j])), g = y[j] * s;
+                o[j] = x[j] * z[j] * (s + g * (1.0f - s)), p[j] = x[j] * g;
+            } else {
+                o[j] = x[j] + y[j];
+            }
+        }
+        par__cuda_store(o0 + row * out_ld, o, at, cols);
+        if (o1) par__cuda_store(o1 + row * out_ld, p, at, cols);
+    }
+}
+static par_result par__cuda_t_elementwise(par_tp *tp, par_tp_elementwise what, size_t rows, size_t cols,
+                                          void *o0, void *o1, size_t out_ld, const void *a, size_t a_ld,
+                                          const void *b, const void *c, size_t bc_ld) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    if (out_ld == cols && a_ld == cols && (!b || bc_ld == cols))
+        cols *= rows, rows = rows ? 1 : 0, out_ld = a_ld = bc_ld = cols; // one long row
+    PAR__CUDA_STORED(
+        tp, T,
+        return par__cuda_launch(cuda, par__cuda_k_elementwise<T>,
+                                par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, what, rows, cols, (T *)o0, (T *)o1,
+                                out_ld, (const T *)a, a_ld, (const T *)b, (const T *)c, bc_ld))
+    return PAR_OK;
+}
+
+// A row is kept in shared memory while its mean, then its deviation, are found.
+template <class T>
+static __global__ void par__cuda_k_norm(T *y, float *stats, const T *x, const T *weight, const T *bias,
+                                        size_t rows, size_t cols, int rms, float epsilon) {
+    PAR__CUDA_SHARED(float, room);
+    float *row = room + 32;
+    for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
+        const T *from = x + r * cols;
+        float sum = 0, squares = 0;
+        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
+            float v[8];
+            par__cuda_load(v, from, at, cols);
+            for (size_t j = 0; j < 8 && at + j < cols; j++) row[at + j] = v[j], sum += v[j];
+        }
+        const float mean = rms ? 0 : par__cuda_over_block<par__cuda_plus>(sum, room) / (float)cols;
+        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8)
+            for (size_t j = 0; j < 8 && at + j < cols; j++) {
+                const float d = row[at + j] - mean;
+                squares += d * d;
+            }
+        squares = par__cuda_over_block<par__cuda_plus>(squares, room);
+        const float rstd = 1.0f / sqrtf(squares / (float)cols + epsilon);
+        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
+            float w[8], b[8] = {0}, v[8];
+            par__cuda_load(w, weight, at, cols);
+            if (bias) par__cuda_load(b, bias, at, cols);
+            for (size_t j = 0; j < 8; j++)
+                v[j] = at + j < cols ? (row[at + j] - mean) * rstd * w[j] + b[j] : 0;
+            par__cuda_store(y + r * cols, v, at, cols);
+        }
+        if (threadIdx.x == 0 && rms) stats[r] = rstd;
+        if (threadIdx.x == 0 && !rms) stats[2 * r] = mean, stats[2 * r + 1] = rstd;
+    }
+}
+static par_result par__cuda_row_room(const par_cuda *cuda, const char *what, size_t bytes) {
+    return bytes <= (size_t)cuda->shared_limit
+               ? PAR_OK
+               : par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, what,
+                                "a row is longer than a block's shared memory");
+}
+static par_result par__cuda_t_norm_forward(par_tp *tp, void *y, float *stats, const void *x,
+                                           const void *weight, const void *bias, size_t rows, size_t cols,
+                                           int rms, float epsilon) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const size_t shared = (32 + cols) * sizeof(float);
+    PAR__CUDA_TRY(par__cuda_row_room(cuda, "norm", shared));
+    if (!rows) return PAR_OK;
+    PAR__CUDA_STORED(tp, T,
+                     return par__cuda_launch(cuda, par__cuda_k_norm<T>, par__cuda_row_blocks(cuda, rows),
+                                             par__cuda_row_threads(cols), shared, cuda->stream, (T *)y, stats,
+                                             (const T *)x, (const T *)weight, (const T *)bias, rows, cols,
+                                             rms, epsilon))
+    return PAR_OK;
+}
+// h = (x - mean) rstd, g = dy w:  dx = rstd (g - mean(g) - h mean(g h)), rms: without mean(g). Each thread
+// owns columns, and adds up their gradients over the block's rows in shared memory.
+template <class T>
+static __global__ void par__cuda_k_norm_back(T *dx, float *parts, const T *dy, const T *x, const T *weight,
+                                             const float *stats, size_t rows, size_t cols, int rms) {
+    PAR__CUDA_SHARED(float, room);
+    float *dw = room + 32, *db = dw + cols;
+    for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8)
+        for (size_t j = 0; j < 8 && at + j < cols; j++) dw[at + j] = db[at + j] = 0;
+    for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
+        const float mean = rms ? 0 : stats[2 * r], rstd = rms ? stats[r] : stats[2 * r + 1];
+        float sum = 0, dot = 0, u[8], v[8], w[8];
+        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
+            par__cuda_load(u, dy + r * cols, at, cols), par__cuda_load(v, x + r * cols, at, cols);
+            par__cuda_load(w, weight, at, cols);
+            for (size_t j = 0; j < 8 && at + j < cols; j++) {
+                const float h = (v[j] - mean) * rstd, g = u[j] * w[j];
+                sum += g, dot += g * h, dw[at + j] += u[j] * h, db[at + j] += u[j];
+            }
+        }
+        sum = rms ? 0 : par__cuda_over_block<par__cuda_plus>(sum, room) / (float)cols;
+        dot = par__cuda_over_block<par__cuda_plus>(dot, room) / (float)cols;
+        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
+            par__cuda_load(u, dy + r * cols, at, cols), par__cuda_load(v, x + r * cols, at, cols);
+            par__cuda_load(w, weight, at, cols);
+            for (int j = 0; j < 8; j++) v[j] = rstd * (u[j] * w[j] - sum - (v[j] - mean) * rstd * dot);
+            par__cuda_store(dx + r * cols, v, at, cols);
+        }
+    }
+    for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8)
+        for (size_t j = 0; j < 8 && at + j < cols; j++)
+            parts[2 * blockIdx.x * cols + at + j] = dw[at + j],
+                                               parts[(2 * blockIdx.x + 1) * cols + at + j] = db[at + j];
+}
+static par_result par__cuda_t_norm_backward(par_tp *tp, void *dx, float *dweight, float *dbias,
+                                            const void *dy, const void *x, const void *weight,
+                                            const float *stats, size_t rows, size_t cols, int rms) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const size_t shared = (32 + 2 * cols) * sizeof(float);
+    const unsigned blocks =
+        (unsigned)PAR__MAX((size_t)1, PAR__MIN(rows / 2, (size_t)256)); // on any device alike
+    float *parts = (float *)par__cuda_room(cuda, 1, 2 * blocks * cols * sizeof(float));
+    if (!parts) return PAR_ERR_MEMORY;
+    PAR__CUDA_TRY(par__cuda_row_room(cuda, "norm", shared));
+    if (!rows) return PAR_OK;
+    PAR__CUDA_STORED(
+        tp, T,
+        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_norm_back<T>, blocks, par__cuda_row_threads(cols),
+                                       shared, cuda->stream, (T *)dx, parts, (const T *)dy, (const T *)x,
+                                       (const T *)weight, stats, rows, cols, rms)))
+    PAR__CUDA_TRY(par__cuda_add_runs(cuda, dweight, parts, blocks, 2 * cols, cols));
+    return par__cuda_add_runs(cuda, dbias, parts + cols, blocks, 2 * cols, cols);
+}
+
+// Is element e of a stream dropped? Four elements share a Philox block.
+static __device__ __forceinline__ bool par__cuda_drops(uint64_t seed, uint64_t stream, uint64_t e,
+                                                       uint32_t limit) {
+    const uint32_t counter[4] = {(uint32_t)(e >> 2), (uint32_t)(e >> 34), (uint32_t)stream,
+                                 (uint32_t)(stream >> 32)};
+    uint32_t bits[4];
+    par__cuda_philox(counter, seed, bits);
+    const uint32_t low = e & 1u ? bits[1] : bits[0], high = e & 1u ? bits[3] : bits[2];
+    return (e & 2u ? high : low) < limit;
+}
+static uint32_t par__cuda_limit(float p) { return (uint32_t)((double)p * 4294967296.0); }
+template <class T>
+static __global__ void par__cuda_k_dropout(T *y, const T *x, size_t rows, size_t cols, par_tp_row_map map,
+                                           uint64_t seed, uint64_t stream, uint32_t limit, float scale) {
+    const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
+        const size_t row = i / groups, at = i % groups * 8;
+        const uint64_t first = par__cuda_token(map, row) * cols + at;
+        float v[8];
+        par__cuda_load(v, x + row * cols, at, cols);
+        for (int j = 0; j < 8; j++)
+            v[j] = par__cuda_drops(seed, stream, first + (uint64_t)j, limit) ? 0.0f : v[j] * scale;
+        par__cuda_store(y + row * cols, v, at, cols);
+    }
+}
+static par_result par__cuda_t_dropout(par_tp *tp, void *y, const void *x, size_t rows, size_t cols,
+                                      const par_tp_row_map *map, uint64_t stream, float p) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    if (p <= 0 && x == y) return PAR_OK;
+    PAR__CUDA_STORED(
+        tp, T,
+        return par__cuda_launch(cuda, par__cuda_k_dropout<T>,
+                                par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)x, rows, cols, *map,
+                                par_tp_seed(tp), stream, par__cuda_limit(p), 1.0f / (1.0f - p)))
+    return PAR_OK;
+}
+
+// Angles in double, as the CPU's table has them; a thread turns a pair.
+static __device__ __forceinline__ double par__cuda_frequency(const par_tp_rotary &rotary, size_t i,
+                                                             size_t dim) {
+    const double base = rotary.base > 0 ? (double)rotary.base : 10000;
+    const double f = pow(base, -2.0 * (double)i / (double)dim), factor = (double)rotary.factor;
+    const double low = (double)rotary.low, high = (double)rotary.high,
+                 turns = (double)rotary.original * f / 6.283185307179586;
+    if (factor <= 0 || turns > high) return f;
+    const double part = turns < low ? 0 : (turns - low) / (high - low);
+    return (1 - part) * f / factor + part * f;
+}
+static __global__ void par__cuda_k_turns(float *turns, size_t per, size_t dim, par_tp_row_map map,
+                                         par_tp_rotary rotary) {
+    const size_t half = dim / 2, step = (size_t)gridDim.x * blockDim.x;
+    map.first_row = 0;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < per * half; i += step) {
+        const double angle =
+            (double)par__cuda_position(map, i / half) * par__cuda_frequency(rotary, i % half, dim);
+        turns[i / half * dim + i % half] = (float)cos(angle),
+                                   turns[i / half * dim + half + i % half] = (float)sin(angle);
+    }
+}
+template <class T>
+static __global__ void par__cuda_k_rope(T *x, size_t rows, size_t ld, size_t heads, size_t dim,
+                                        const float *turns, par_tp_row_map map, float way) {
+    const size_t half = dim / 2, all = rows * heads * half, step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
+        const size_t j = i % half, row = i / half / heads;
+        const float *turn = turns + (map.first_row + row) % map.per * dim;
+        T *a = x + row * ld + i / half % heads * dim + j, *b = a + half;
+        const float u = (float)par__cuda_up(*a), v = (float)par__cuda_up(*b), c = turn[j],
+                    s = way * turn[half + j];
+        par__cuda_down(a, u * c - v * s), par__cuda_down(b, v * c + u * s);
+    }
+}
+static par_result par__cuda_t_rope(par_tp *tp, void *x, size_t rows, size_t ld, size_t heads, size_t dim,
+                                   const par_tp_row_map *map, const par_tp_rotary *rotary, int backward) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    par__cuda_turns_key key; // the same for all layers of a step, so kept
+    memset(&key, 0, sizeof key);
+    key.rotary = *rotary, key.map = *map, key.dim = dim, key.map.first_row = 0, key.map.first_sequence = 0;
+    float *turns = (float *)par__cuda_room(cuda, 2, map->per * dim * sizeof(float));
+    if (!turns) return PAR_ERR_MEMORY;
+    if (memcmp(&key, &cuda->turns, sizeof key)) {
+        PAR__CUDA_TRY(par__cuda_launch(
+            cuda, par__cuda_k_turns, par__cuda_blocks(cuda, map->per * dim / 2, PAR__CUDA_THREADS),
+            PAR__CUDA_THREADS, 0, cuda->stream, turns, map->per, dim, *map, *rotary));
+        memcpy(&cuda->turns, &key, sizeof key);
+    }
+    PAR__CUDA_STORED(tp, T,
+                     return par__cuda_launch(
+                         cuda, par__cuda_k_rope<T>,
+                         par__cuda_blocks(cuda, rows * heads * dim / 2, PAR__CUDA_THREADS), PAR__CUDA_THREADS,
+                         0, cuda->stream, (T *)x, rows, ld, heads, dim, turns, *map, backward ? -1.0f : 1.0f))
+    return PAR_OK;
+}
+
+template <class T>
+static __global__ void par__cuda_k_embed(T *y, const int32_t *ids, size_t rows, const T *table, size_t first,
+                                         size_t count, size_t cols) {
+    const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
+        const size_t id = (size_t)ids[i / groups] - first, at = i % groups * 8; // wraps around below
+        float v[8] = {0};
+        if (id < count) par__cuda_load(v, table + id * cols, at, cols);
+        par__cuda_store(y + i / groups * cols, v, at, cols);
+    }
+}
+static par_result par__cuda_t_embed(par_tp *tp, void *y, const int32_t *ids, size_t rows, const void *table,
+                                    size_t first, size_t count, size_t cols) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    PAR__CUDA_STORED(
+        tp, T,
+        return par__cuda_launch(
+            cuda, par__cuda_k_embed<T>, par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
+            PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ids, rows, (const T *)table, first, count, cols))
+    return PAR_OK;
+}
+// Rows sorted by id. A piece is a run of one id within PAR__CUDA_PIECE sorted rows: its rows are summed in
+// order. Pieces that begin a run add to its gradient; those that go on with one are added after them, in
+// order.
+//     sorted ids   3 3 5 5 5 | 5 5 7 ...      3: added   5: first piece added, then the second, from its part
+enum { PAR__CUDA_PIECE = 64 };
+static __global__ void par__cuda_k_keys(uint32_t *keys, uint32_t *places, const int32_t *ids, size_t rows,
+                                        size_t first, size_t count) {
+    const size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows; i += step) {
+        const size_t id = (size_t)ids[i] - first;
+        keys[i] = id < count ? (uint32_t)id : 0xFFFFFFFFu, places[i] = (uint32_t)i;
+    }
+}
+template <class T>
+static __global__ void par__cuda_k_embed_pieces(float *grad, float *parts, const uint32_t *keys,
+                                                const uint32_t *places, const T *dy, size_t rows,
+                                                size_t cols) {
+    for (size_t p = blockIdx.x; p < rows; p += gridDim.x) {
+        const uint32_t key = keys[p];
+        const bool begins = p == 0 || keys[p - 1] != key;
+        if (key == 0xFFFFFFFFu || (!begins && p % PAR__CUDA_PIECE)) continue;
+        const size_t end = PAR__MIN((p / PAR__CUDA_PIECE + 1) * PAR__CUDA_PIECE, rows);
+        float *to = begins ? grad + key * cols : parts + p / PAR__CUDA_PIECE * cols;
+        for (size_t c = threadIdx.x; c < cols; c += blockDim.x) {
+            float sum = 0;
+            for (size_t i = p; i < end && keys[i] == key; i++)
+                sum += (float)par__cuda_up(dy[places[i] * cols + c]);
+            to[c] = begins ? to[c] + sum : sum;
+        }
+    }
+}
+static __global__ void par__cuda_k_embed_rest(float *grad, const float *parts, const uint32_t *keys,
+                                              size_t rows, size_t cols) {
+    for (size_t p = blockIdx.x; p < rows;
+         p += gridDim.x) { // where a run begins that reaches into further pieces
+        const uint32_t key = keys[p];
+        const size_t next = (p / PAR__CUDA_PIECE + 1) * PAR__CUDA_PIECE;
+        if (key == 0xFFFFFFFFu || (p && keys[p - 1] == key) || next >= rows || keys[next] != key) continue;
+        for (size_t c = threadIdx.x; c < cols; c += blockDim.x) {
+            float sum = 0;
+            for (size_t i = next; i < rows && keys[i] == key; i += PAR__CUDA_PIECE)
+                sum += parts[i / PAR__CUDA_PIECE * cols + c];
+            grad[key * cols + c] += sum;
+        }
+    }
+}
+#if !defined(CUDA_EMU)
+static par_result par__cuda_sort(par_cuda *cuda, const uint32_t *keys, uint32_t *sorted,
+                                 const uint32_t *places, uint32_t *order, size_t n) {
+    size_t bytes = 0;
+    PAR__CUDA_CALL(
+        cub::DeviceRadixSort::SortPairs(NULL, bytes, keys, sorted, places, order, n, 0, 32, cuda->stream));
+    void *room = par__cuda_room(cuda, 0, PAR__MAX(bytes, (size_t)2 * 1024 * sizeof(double)));
+    if (!room) return PAR_ERR_MEMORY;
+    PAR__CUDA_CALL(
+        cub::DeviceRadixSort::SortPairs(room, bytes, keys, sorted, places, order, n, 0, 32, cuda->stream));
+    return PAR_OK;
+}
+#else
+static par_result par__cuda_sort(par_cuda *cuda, const uint32_t *keys, uint32_t *sorted,
+                                 const uint32_t *places, uint32_t *order, size_t n) {
+    emu_sort_pairs(keys, sorted, places, order, n, cuda->stream);
+    return PAR_OK;
+}
+#endif
+static par_result par__cuda_t_embed_backward(par_tp *tp, float *grad, const int32_t *ids, size_t rows,
+                                             const void *dy, size_t first, size_t count, size_t cols) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const size_t pieces = rows / PAR__CUDA_PIECE + 1, up = (rows + 63) / 64 * 64;
+    char *room = (char *)par__cuda_room(cuda, 1, 4 * up * sizeof(uint32_t) + pieces * cols * sizeof(float));
+    if (!room) return PAR_ERR_MEMORY;
+    if (!rows || !cols) return PAR_OK;
+    uint32_t *keys = (uint32_t *)(void *)room, *places = keys + up, *sorted = places + up,
+             *order = sorted + up;
+    float *parts = (float *)(void *)(order + up);
+    const unsigned blocks = par__cuda_row_blocks(cuda, rows),
+                   threads = (unsigned)PAR__MIN((cols + 31) / 32 * 32, (size_t)256);
+    PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_keys, par__cuda_blocks(cuda, rows, PAR__CUDA_THREADS),
+                                   PAR__CUDA_THREADS, 0, cuda->stream, keys, places, ids, rows, first,
+                                   count));
+    PAR__CUDA_TRY(par__cuda_sort(cuda, keys, sorted, places, order, rows));
+    PAR__CUDA_STORED(
+        tp, T,
+        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_embed_pieces<T>, blocks, threads, 0, cuda->stream,
+                                       grad, parts, sorted, order, (const T *)dy, rows, cols)))
+    return par__cuda_launch(cuda, par__cuda_k_embed_rest, blocks, threads, 0, cuda->stream, grad, parts,
+                            sorted, rows, cols);
+}
+template <class T>
+static __global__ void par__cuda_k_positions(T *y, const T *table, size_t rows, size_t cols,
+                                             par_tp_row_map map) {
+    const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
+        const size_t row = i / groups, at = i % groups * 8;
+        float x[8], t[8];
+        par__cuda_load(x, y + row * cols, at, cols);
+        par__cuda_load(t, table + par__cuda_position(map, row) * cols, at, cols);
+        for (int j = 0; j < 8; j++) x[j] += t[j];
+        par__cuda_store(y + row * cols, x, at, cols);
+    }
+}
+static par_result par__cuda_t_positions(par_tp *tp, void *y, const void *table, size_t rows, size_t cols,
+                                        const par_tp_row_map *map) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    PAR__CUDA_STORED(tp, T,
+                     return par__cuda_launch(
+                         cuda, par__cuda_k_positions<T>,
+                         par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
+                         PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)table, rows, cols, *map))
+    return PAR_OK;
+}
+// A thread has a token of the sequence and a column: the rows with that token, in order.
+template <class T>
+static __global__ void par__cuda_k_positions_back(float *grad, const T *dy, size_t rows, size_t cols,
+                                                  par_tp_row_map map) {
+    const size_t all = map.per * cols, step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
+        const size_t token = i / cols, first = (token + map.per - map.first_row % map.per) % map.per,
+                     col = i % cols;
+        float sum = 0;
+        for (size_t r = first; r < rows; r += map.per) sum += (float)par__cuda_up(dy[r * cols + col]);
+        if (first < rows) grad[par__cuda_position(map, first) * cols + col] += sum;
+    }
+}
+static par_result par__cuda_t_positions_backward(par_tp *tp, float *grad, const void *dy, size_t rows,
+                                                 size_t cols, const par_tp_row_map *map) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    PAR__CUDA_STORED(tp, T,
+                     return par__cuda_launch(cuda, par__cuda_k_positions_back<T>,
+                                             par__cuda_blocks(cuda, map->per * cols, PAR__CUDA_THREADS),
+                                             PAR__CUDA_THREADS, 0, cuda->stream, grad, (const T *)dy, rows,
+                                             cols, *map))
+    return PAR_OK;
+}
+
+// One pass: each thread's maximum so far, and what its sum of e^(x - max) is against it.
+template <class T>
+static __global__ void par__cuda_k_loss_stats(float *stats, const T *logits, const int32_t *targets,
+                                              size_t rows, size_t first, size_t cols) {
+    PAR__CUDA_SHARED(float, room);
+    for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
+        const T *x = logits + r * cols;
+        float most = -INFINITY, sum = 0, total = 0;
+        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
+            float v[8], top = most;
+            par__cuda_load(v, x, at, cols);
+            for (size_t j = 0; j < 8 && at + j < cols; j++) top = v[j] > top ? v[j] : top, total += v[j];
+            sum *= expf(most - top);
+            for (size_t j = 0; j < 8 && at + j < cols; j++) sum += expf(v[j] - top);
+            most = top;
+        }
+        const float all = par__cuda_over_block<par__cuda_most>(most, room);
+        sum = par__cuda_over_block<par__cuda_plus>(most > -INFINITY ? sum * expf(most - all) : 0.0f, room);
+        total = par__cuda_over_block<par__cuda_plus>(total, room);
+        const size_t target = (size_t)targets[r] - first;
+        if (threadIdx.x == 0) {
+            stats[4 * r] = all, stats[4 * r + 1] = sum, stats[4 * r + 3] = total;
+            stats[4 * r + 2] = target < cols ? (float)par__cuda_up(x[target]) : 0.0f;
+        }
+    }
+}
+static par_result par__cuda_t_loss_stats(par_tp *tp, float *stats, const void *logits, const int32_t *targets,
+                                         size_t rows, size_t first, size_t cols) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    if (!rows) return PAR_OK;
+    PAR__CUDA_STORED(tp, T,
+                     return par__cuda_launch(cuda, par__cuda_k_loss_stats<T>,
+                                             par__cuda_row_blocks(cuda, rows), par__cuda_row_threads(cols),
+                                             32 * sizeof(float), cuda->stream, stats, (const T *)logits,
+                                             targets, rows, first, cols))
+    return PAR_OK;
+}
+static __device__ __forceinline__ bool par__cuda_ignored(const par_tp_loss &loss, int32_t target) {
+    return target < 0 || target == loss.ignore;
+}
+static __global__ void par__cuda_k_loss_combine(const float *stats, size_t ranks, size_t rows,
+                                                const int32_t *targets, par_tp_loss loss, float *lse,
+                                                float *losses, double *sum, size_t *counted) {
+    PAR__CUDA_SHARED(double, room);
+    const double e = (double)loss.label_smoothing;
+    double all = 0, count = 0;
+    for (size_t r = threadIdx.x; r < rows; r += blockDim.x) {
+        float most = -INFINITY;
+        double d = 0, wanted = 0, total = 0;
+        for (size_t q = 0; q < ranks; q++) most = fmaxf(most, stats[(q * rows + r) * 4]);
+        for (size_t q = 0; q < ranks; q++) {
+            const float *s = stats + (q * rows + r) * 4;
+            d += (double)s[1] * exp((double)s[0] - (double)most), wanted += (double)s[2],
+                total += (double)s[3];
+        }
+        const double x = (double)most + log(d);
+        const double one =
+            (1 - e) * (x - wanted) + e * (x - total / (double)loss.vocabulary) + (double)loss.z_loss * x * x;
+        const bool ignored = par__cuda_ignored(loss, targets[r]);
+        lse[r] = (float)x;
+        if (losses) losses[r] = ignored ? 0 : (float)one;
+        if (!ignored) all += one, count += 1;
+    }
+    all = par__cuda_over_block<par__cuda_plus>(all, room),
+    count = par__cuda_over_block<par__cuda_plus>(count, room);
+    if (threadIdx.x == 0) *sum = all, *counted = (size_t)count;
+}
+static par_result par__cuda_t_loss_combine(par_tp *tp, const float *stats, size_t ranks, size_t rows,
+                                           const int32_t *targets, const par_tp_loss *loss, float *lse,
+                                           float *losses, double *sum, size_t *counted) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    return par__cuda_launch(cuda, par__cuda_k_loss_combine, 1, 512, 32 * sizeof(double), cuda->stream, stats,
+                            ranks, rows, targets, *loss, lse, losses, sum, counted);
+}
+template <class T>
+static __global__ void par__cuda_k_loss_back(T *dlogits, const T *logits, const int32_t *targets,
+                                             const float *lse, size_t rows, size_t first, size_t cols,
+                                             par_tp_loss loss, float scale) {
+    const float smooth = scale * loss.label_smoothing / (float)loss.vocabulary;
+    for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
+        const size_t target = (size_t)targets[r] - first;
+        const bool ignored = par__cuda_ignored(loss, targets[r]);
+        const float factor = scale * (1.0f + 2.0f * loss.z_loss * lse[r]), most = lse[r];
+        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
+            float v[8];
+            par__cuda_load(v, logits + r * cols, at, cols);
+            for (size_t j = 0; j < 8; j++) {
+                v[j] = ignored ? 0.0f : factor * expf(v[j] - most) - smooth;
+                if (at + j == target && !ignored) v[j] -= scale * (1.0f - loss.label_smoothing);
+            }
+            par__cuda_store(dlogits + r * cols, v, at, cols);
+        }
+    }
+}
+static par_result par__cuda_t_loss_backward(par_tp *tp, void *dlogits, const void *logits,
+                                            const int32_t *targets, const float *lse, size_t rows,
+                                            size_t first, size_t cols, const par_tp_loss *loss, float scale) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    if (!rows) return PAR_OK;
+    PAR__CUDA_STORED(tp, T,
+                     return par__cuda_launch(cuda, par__cuda_k_loss_back<T>, par__cuda_row_blocks(cuda, rows),
+                                             par__cuda_row_threads(cols), 0, cuda->stream, (T *)dlogits,
+                                             (const T *)logits, targets, lse, rows, first, cols, *loss,
+                                             scale))
+    return PAR_OK;
+}
+
+// >>cuda_attention ------------------------------------------------------------------------------------------
+//
+// A block has a tile of queries of one head (backward, first pass: a tile of keys) and goes over the tiles of
+// the other side, the scores of a pair of tiles in shared memory (Dao et al. 2022). Products of tiles are the
+// tensor cores' work for bf16, plain sums for f32. No two blocks write to the same place.
+//     forward     queries |  s = q k^T -> maxima, e^(s - max) -> acc = acc e^(old - new) + p v
+//     backward 1  keys    |  p = e^(s - lse), dv += p^T dy, ds = p (dy v^T - dot), dk += ds^T q
+//     backward 2  queries |  the same p and ds, dq += ds k
+
+struct par__cuda_tiles {         // one pair of tiles, in shared memory; what follows is of the widths below
+    int tile, dim, ld, score_ld; // rows; features, up to a multiple of 16; elements between rows
+};
+enum { PAR__CUDA_ATTEND_THREADS = 128, PAR__CUDA_PAD = 8 };
+#if defined(__CUDA_ARCH__)
+#define PAR__CUDA_TENSOR_CORES 1
+#else
+#define PAR__CUDA_TENSOR_CORES 0
+#endif
+// c (m x n) = or += op(a) op(b), sizes multiples of 16; each warp takes squares of 16 x 16.
+static __device__ __forceinline__ void par__cuda_square(const float *a, int lda, bool ta, const float *b,
+                                                        int ldb, bool tb, float *c, int ldc, int k,
+                                                        bool add) {
+    const int lane = (int)threadIdx.x % 32;
+    for (int i = lane; i < 256; i += 32) {
+        const int row = i / 16, col = i % 16;
+        float sum = add ? c[row * ldc + col] : 0.0f;
+        for (int j = 0; j < k; j++)
+            sum += (ta ? a[j * lda + row] : a[row * lda + j]) * (tb ? b[col * ldb + j] : b[j * ldb + col]);
+        c[row * ldc + col] = sum;
+    }
+}
+#if PAR__CUDA_TENSOR_CORES
+template <class A, class B>
+static __device__ __forceinline__ void par__cuda_mma(const par__cuda_bf16 *a, int lda, bool ta,
+                                                     const par__cuda_bf16 *b, int ldb, bool tb, float *c,
+                                                     int ldc, int k, bool add) {
+    using namespace nvcuda::wmma;
+    fragment<matrix_a, 16, 16, 16, __nv_bfloat16, A> fa;
+    fragment<matrix_b, 16, 16, 16, __nv_bfloat16, B> fb;
+    fragment<accumulator, 16, 16, 16, float> fc;
+    if (add)
+        load_matrix_sync(fc, c, (unsigned)ldc, mem_row_major);
+    else
+        fill_fragment(fc, 0.0f);
+    for (int j = 0; j < k; j += 16) {
+        load_matrix_sync(fa, (const __nv_bfloat16 *)(const void *)(ta ? a + j * lda : a + j), (unsigned)lda);
+        load_matrix_sync(fb, (const __nv_bfloat16 *)(const void *)(tb ? b + j : b + j * ldb), (unsigned)ldb);
+        mma_sync(fc, fa, fb, fc);
+    }
+    store_matrix_sync(c, fc, (unsigned)ldc, mem_row_major);
+}
+static __device__ __forceinline__ void par__cuda_square(const par__cuda_bf16 *a, int lda, bool ta,
+                                                        const par__cuda_bf16 *b, int ldb, bool tb, float *c,
+                                                        int ldc, int k, bool add) {
+    using namespace nvcuda::wmma;
+    if (!ta && tb)
+        par__cuda_mma<row_major, col_major>(a, lda, ta, b, ldb, tb, c, ldc, k, add);
+    else if (!ta)
+        par__cuda_mma<row_major, row_major>(a, lda, ta, b, ldb, tb, c, ldc, k, add);
+    else
+        par__cuda_mma<col_major, row_major>(a, lda, ta, b, ldb, tb, c, ldc, k,
+                                            add); // b is never turned, then
+}
+#else
+static __device__ __forceinline__ void par__cuda_square(const par__cuda_bf16 *a, int lda, bool ta,
+                                                        const par__cuda_bf16 *b, int ldb, bool tb, float *c,
+                                                        int ldc, int k, bool add) {
+    const int lane = (int)threadIdx.x % 32;
+    for (int i = lane; i < 256; i += 32) {
+        const int row = i / 16, col = i % 16;
+        float sum = add ? c[row * ldc + col] : 0.0f;
+        for (int j = 0; j < k; j++)
+            sum += par__cuda_up(ta ? a[j * lda + row] : a[row * lda + j]) *
+                   par__cuda_up(tb ? b[col * ldb + j] : b[j * ldb + col]);
+        c[row * ldc + col] = sum;
+    }
+}
+#endif
+template <class E>
+static __device__ __forceinline__ void par__cuda_product_of(int m, int n, int k, const E *a, int lda, bool ta,
+                                                            const E *b, int ldb, bool tb, float *c, int ldc,
+                                                            bool add) {
+    const int warps = PAR__CUDA_ATTEND_THREADS / 32, across = n / 16;
+    for (int i = (int)threadIdx.x / 32; i < m / 16 * across; i += warps) {
+        const int row = i / across * 16, col = i % across * 16;
+        par__cuda_square(ta ? a + row : a + row * lda, lda, ta, tb ? b + col * ldb : b + col, ldb, tb,
+                         c + row * ldc + col, ldc, k, add);
+    }
+}
+// Rows of a head into a tile; rows beyond `count` and features beyond `dim` are zeros.
+template <class E>
+static __device__ __forceinline__ void par__cuda_fetch(const par__cuda_tiles &t, E *to, const void *from,
+                                                       size_t ld, size_t count, size_t dim) {
+    const int groups = t.dim / 8;
+    for (int i = (int)threadIdx.x; i < t.tile * groups; i += PAR__CUDA_ATTEND_THREADS) {
+        const int row = i / groups, at = i % groups * 8;
+        float x[8] = {0};
+        if ((size_t)row < count) par__cuda_load(x, (const E *)from + (size_t)row * ld, (size_t)at, dim);
+        for (int j = 0; j < 8; j++) par__cuda_down(to + row * t.ld + at + j, x[j]);
+    }
+}
+static __device__ __forceinline__ void par__cuda_clear(const par__cuda_tiles &t, float *x) {
+    for (int i = (int)threadIdx.x; i < t.tile * t.ld; i += PAR__CUDA_ATTEND_THREADS) x[i] = 0;
+}
+// What a block works on.
+struct par__cuda_spot {
+    size_t b, h, kh, q0, k0, nq, nk; // sequence, heads, first query and key of the tiles, how many are there
+};
+static __device__ __forceinline__ bool par__cuda_hidden(const par_tp_meeting &m, const par__cuda_spot &s,
+                                                        int q, int k) {
+    return (size_t)q >= s.nq || (size_t)k >= s.nk ||
+           m.kv_position + s.k0 + (size_t)k > m.q_position + s.q0 + (size_t)q;
+}
+// Dropout of a probability: 0 or 1/(1 - p).
+static __device__ __forceinline__ float par__cuda_mask(const par_tp_meeting &m, const par__cuda_spot &s,
+                                                       int q, int k, uint64_t seed, uint32_t limit) {
+    const uint64_t first =
+        ((m.first_sequence + s.b) * m.all_heads + m.first_head + s.h) * m.sequence * m.sequence;
+    const uint64_t e =
+        first + (m.q_position + s.q0 + (uint64_t)q) * m.sequence + m.kv_position + s.k0 + (uint64_t)k;
+    return par__cuda_drops(seed, m.stream, e, limit) ? 0.0f : 1.0f / (1.0f - m.dropout);
+}
+static __device__ __forceinline__ size_t par__cuda_q_row(const par_tp_meeting &m, const par__cuda_spot &s) {
+    return s.b * m.q_stride + m.q_row + s.q0;
+}
+static __device__ __forceinline__ size_t par__cuda_kv_row(const par_tp_meeting &m, const par__cuda_spot &s) {
+    return s.b * m.kv_stride + m.kv_row + s.k0;
+}
+template <class E>
+static __global__ void __launch_bounds__(PAR__CUDA_ATTEND_THREADS)
+    par__cuda_k_attend(par_tp_meeting m, par__cuda_tiles t, uint64_t seed, uint32_t limit) {
+    PAR__CUDA_SHARED(float, room);
+    float *acc = room, *scores = acc + t.tile * t.ld, *most = scores + t.tile * t.score_ld,
+          *sum = most + t.tile;
+    E *q = (E *)(void *)(sum + t.tile), *k = q + t.tile * t.ld, *v = k + t.tile * t.ld,
+      *p = v + t.tile * t.ld;
+    par__cuda_spot s;
+    s.b = blockIdx.y / m.heads, s.h = blockIdx.y % m.heads, s.kh = s.h / (m.heads / m.kv_heads);
+    s.q0 = (size_t)blockIdx.x * (size_t)t.tile, s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
+    const size_t row0 = par__cuda_q_row(m, s),
+                 last = m.q_position + s.q0 + s.nq; // keys from here on are hidden
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32,
+              warps = PAR__CUDA_ATTEND_THREADS / 32;
+    if (m.kv_position >= last) return;
+    par__cuda_fetch(t, q, (const E *)m.q + row0 * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
+    for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTEND_THREADS) {
+        const int r = i / t.dim, c = i % t.dim;
+        acc[r * t.ld + c] = (size_t)r < s.nq && (size_t)c < m.dim
+                                ? m.acc[(row0 + (size_t)r) * m.acc_ld + s.h * m.dim + (size_t)c]
+                                : 0.0f;
+    }
+    for (int r = (int)threadIdx.x; r < t.tile; r += PAR__CUDA_ATTEND_THREADS) {
+        const size_t at = (row0 + (size_t)r) * m.heads + s.h;
+        most[r] = (size_t)r < s.nq ? m.most[at] : -INFINITY, sum[r] = (size_t)r < s.nq ? m.sum[at] : 0.0f;
+    }
+    for (s.k0 = 0; s.k0 < m.kv_count && m.kv_position + s.k0 < last; s.k0 += (size_t)t.tile) {
+        const size_t kv = par__cuda_kv_row(m, s) * m.kv_ld + s.kh * m.dim;
+        s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
+        __syncthreads();
+        par__cuda_fetch(t, k, (const E *)m.k + kv, m.kv_ld, s.nk, m.dim);
+        par__cuda_fetch(t, v, (const E *)m.v + kv, m.kv_ld, s.nk, m.dim);
+        __syncthreads();
+        par__cuda_product_of<E>(t.tile, t.tile, t.dim, q, t.ld, false, k, t.ld, true, scores, t.score_ld,
+                                false);
+        __syncthreads();
+        for (int r = warp; r < t.tile; r += warps) { // a warp has a row
+            float top = most[r], total = 0;
+            for (int c = lane; c < t.tile; c += 32) {
+                const float x =
+                    par__cuda_hidden(m, s, r, c) ? -INFINITY : scores[r * t.score_ld + c] * m.scale;
+                scores[r * t.score_ld + c] = x, top = x > top ? x : top;
+            }
+            top = par__cuda_over_warp<par__cuda_most>(top);
+            const float old = most[r], shrink = old > -INFINITY ? expf(old - top) : 0.0f;
+            for (int c = lane; c < t.tile; c += 32) {
+                const float x = scores[r * t.score_ld + c];
+                float e = x > -INFINITY ? expf(x - top) : 0.0f;
+                total += e;
+                if (limit && e != 0) e *= par__cuda_mask(m, s, r, c, seed, limit);
+                par__cuda_down(p + r * t.score_ld + c, e);
+            }
+            total = par__cuda_over_warp<par__cuda_plus>(total);
+            for (int c = lane; c < t.dim; c += 32) acc[r * t.ld + c] *= shrink;
+            __syncwarp();
+            if (lane == 0) most[r] = top, sum[r] = sum[r] * shrink + total;
+        }
+        __syncthreads();
+        par__cuda_product_of<E>(t.tile, t.dim, t.tile, p, t.score_ld, false, v, t.ld, false, acc, t.ld, true);
+    }
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTEND_THREADS) {
+        const int r = i / t.dim, c = i % t.dim;
+        if ((size_t)r < s.nq && (size_t)c < m.dim)
+            m.acc[(row0 + (size_t)r) * m.acc_ld + s.h * m.dim + (size_t)c] = acc[r * t.ld + c];
+    }
+    for (int r = (int)threadIdx.x; r < t.tile; r += PAR__CUDA_ATTEND_THREADS) {
+        const size_t at = (row0 + (size_t)r) * m.heads + s.h;
+        if ((size_t)r < s.nq) m.most[at] = most[r], m.sum[at] = sum[r];
+    }
+}
+// Of a pair of tiles: p, with dropout, to p; its gradient to ds. scores and grads hold q k^T and dy v^T.
+template <class E>
+static __device__ __forceinline__ void
+par__cuda_soften_back(const par_tp_meeting &m, const par__cuda_tiles &t, const par__cuda_spot &s,
+                      const float *scores, const float *grads, E *p, E *ds, uint64_t seed, uint32_t limit) {
+    const size_t row0 = par__cuda_q_row(m, s);
+    for (int i = (int)threadIdx.x; i < t.tile * t.tile; i += PAR__CUDA_ATTEND_THREADS) {
+        const int r = i / t.tile, c = i % t.tile;
+        float e = 0, d = 0, mask = 1;
+        if (!par__cuda_hidden(m, s, r, c)) {
+            const size_t at = (row0 + (size_t)r) * m.heads + s.h;
+            e = expf(scores[r * t.score_ld + c] * m.scale - m.lse[at]);
+            if (limit) mask = par__cuda_mask(m, s, r, c, seed, limit);
+            d = e * (grads[r * t.score_ld + c] * mask - m.dot[at]) * m.scale;
+        }
+        par__cuda_down(p + r * t.score_ld + c, e * mask), par__cuda_down(ds + r * t.score_ld + c, d);
+    }
+}
+template <class E> struct par__cuda_back { // shared memory of backward
+    float *first, *second, *scores, *grads;
+    E *q, *k, *v, *dy, *p, *ds;
+};
+template <class E>
+static __device__ __forceinline__ par__cuda_back<E> par__cuda_lay_out(const par__cuda_tiles &t, float *room,
+                                                                      int sums) {
+    par__cuda_back<E> x;
+    const int wide = t.tile * t.ld, square = t.tile * t.score_ld;
+    x.first = room, x.second = room + (sums - 1) * wide, x.scores = room + sums * wide,
+    x.grads = x.scores + square;
+    x.q = (E *)(void *)(x.grads + square), x.k = x.q + wide, x.v = x.k + wide, x.dy = x.v + wide,
+    x.p = x.dy + wide;
+    x.ds = x.p + square;
+    return x;
+}
+template <class E>
+static __device__ __forceinline__ void
+par__cuda_pair_back(const par_tp_meeting &m, const par__cuda_tiles &t, const par__cuda_spot &s,
+                    const par__cuda_back<E> &x, uint64_t seed, uint32_t limit) {
+    par__cuda_product_of<E>(t.tile, t.tile, t.dim, x.q, t.ld, false, x.k, t.ld, true, x.scores, t.score_ld,
+                            false);
+    par__cuda_product_of<E>(t.tile, t.tile, t.dim, x.dy, t.ld, false, x.v, t.ld, true, x.grads, t.score_ld,
+                            false);
+    __syncthreads();
+    par__cuda_soften_back<E>(m, t, s, x.scores, x.grads, x.p, x.ds, seed, limit);
+    __syncthreads();
+}
+static __device__ __forceinline__ void par__cuda_add_out(const par__cuda_tiles &t, float *to, size_t ld,
+                                                         const float *from, size_t rows, size_t dim) {
+    for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTEND_THREADS) {
+        const int r = i / t.dim, c = i % t.dim;
+        if ((size_t)r < rows && (size_t)c < dim) to[(size_t)r * ld + (size_t)c] += from[r * t.ld + c];
+    }
+}
+template <class E>
+static __global__ void __launch_bounds__(PAR__CUDA_ATTEND_THREADS)
+    par__cuda_k_attend_keys(par_tp_meeting m, par__cuda_tiles t, uint64_t seed, uint32_t limit) {
+    PAR__CUDA_SHARED(float, room);
+    const par__cuda_back<E> x = par__cuda_lay_out<E>(t, room, 2); // dk, dv
+    par__cuda_spot s;
+    s.b = blockIdx.y / m.kv_heads, s.kh = blockIdx.y % m.kv_heads;
+    s.k0 = (size_t)blockIdx.x * (size_t)t.tile, s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
+    const size_t kv = par__cuda_kv_row(m, s), group = m.heads / m.kv_heads;
+    par__cuda_fetch(t, x.k, (const E *)m.k + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
+    par__cuda_fetch(t, x.v, (const E *)m.v + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
+    par__cuda_clear(t, x.first), par__cuda_clear(t, x.second);
+    for (s.h = s.kh * group; s.h < (s.kh + 1) * group; s.h++)
+        for (s.q0 = 0; s.q0 < m.q_count; s.q0 += (size_t)t.tile) {
+            s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
+            if (m.q_position + s.q0 + s.nq <= m.kv_position + s.k0) continue; // they see none of these keys
+            const size_t row = par__cuda_q_row(m, s);
+            __syncthreads();
+            par__cuda_fetch(t, x.q, (const E *)m.q + row * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
+            par__cuda_fetch(t, x.dy, (const E *)m.dy + row * m.dy_ld + s.h * m.dim, m.dy_ld, s.nq, m.dim);
+            __syncthreads();
+            par__cuda_pair_back<E>(m, t, s, x, seed, limit);
+            par__cuda_product_of<E>(t.tile, t.dim, t.tile, x.ds, t.score_ld, true, x.q, t.ld, false, x.first,
+                                    t.ld, true);
+            par__cuda_product_of<E>(t.tile, t.dim, t.tile, x.p, t.score_ld, true, x.dy, t.ld, false, x.second,
+                                    t.ld, true);
+        }
+    __syncthreads();
+    par__cuda_add_out(t, m.dk + kv * m.dkv_ld + s.kh * m.dim, m.dkv_ld, x.first, s.nk, m.dim);
+    par__cuda_add_out(t, m.dv + kv * m.dkv_ld + s.kh * m.dim, m.dkv_ld, x.second, s.nk, m.dim);
+}
+template <class E>
+static __global__ void __launch_bounds__(PAR__CUDA_ATTEND_THREADS)
+    par__cuda_k_attend_queries(par_tp_meeting m, par__cuda_tiles t, uint64_t seed, uint32_t limit) {
+    PAR__CUDA_SHARED(float, room);
+    const par__cuda_back<E> x = par__cuda_lay_out<E>(t, room, 1); // dq
+    par__cuda_spot s;
+    s.b = blockIdx.y / m.heads, s.h = blockIdx.y % m.heads, s.kh = s.h / (m.heads / m.kv_heads);
+    s.q0 = (size_t)blockIdx.x * (size_t)t.tile, s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
+    const size_t row = par__cuda_q_row(m, s), last = m.q_position + s.q0 + s.nq;
+    if (m.kv_position >= last) return;
+    par__cuda_fetch(t, x.q, (const E *)m.q + row * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
+    par__cuda_fetch(t, x.dy, (const E *)m.dy + row * m.dy_ld + s.h * m.dim, m.dy_ld, s.nq, m.dim);
+    par__cuda_clear(t, x.first);
+    for (s.k0 = 0; s.k0 < m.kv_count && m.kv_position + s.k0 < last; s.k0 += (size_t)t.tile) {
+        const size_t kv = par__cuda_kv_row(m, s) * m.kv_ld + s.kh * m.dim;
+        s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
+        __syncthreads();
+        par__cuda_fetch(t, x.k, (const E *)m.k + kv, m.kv_ld, s.nk, m.dim);
+        par__cuda_fetch(t, x.v, (const E *)m.v + kv, m.kv_ld, s.nk, m.dim);
+        __syncthreads();
+        par__cuda_pair_back<E>(m, t, s, x, seed, limit);
+        par__cuda_product_of<E>(t.tile, t.dim, t.tile, x.ds, t.score_ld, false, x.k, t.ld, false, x.first,
+                                t.ld, true);
+    }
+    __syncthreads();
+    par__cuda_add_out(t, m.dq + row * m.dq_ld + s.h * m.dim, m.dq_ld, x.first, s.nq, m.dim);
+}
+// The largest tiles whose shared memory there is. wide, square: how many of each, in f32 and in the storage
+// type.
+static par_result par__cuda_tiles_of(const par_cuda *cuda, const par_tp_meeting *m, size_t e, int wide,
+                                     int square, int wide_e, int square_e, par__cuda_tiles *t,
+                                     size_t *shared) {
+    t->dim = (int)((m->dim + 15) / 16 * 16), t->ld = t->dim + PAR__CUDA_PAD;
+    for (t->tile = 64; t->tile >= 16; t->tile /= 2) {
+        t->score_ld = t->tile + PAR__CUDA_PAD;
+        const size_t rows = (size_t)t->tile;
+        *shared =
+            rows * ((size_t)wide * (size_t)t->ld + (size_t)square * (size_t)t->score_ld + 2) * sizeof(float) +
+            rows * ((size_t)wide_e * (size_t)t->ld + (size_t)square_e * (size_t)t->score_ld) * e;
+        if (*shared <= (size_t)cuda->shared_limit) return PAR_OK;
+    }
+    return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "attention",
+                          "heads are too wide for a block's shared memory");
+}
+static dim3 par__cuda_attend_grid(const par__cuda_tiles *t, size_t count, size_t rows) {
+    return dim3((unsigned)((count + (size_t)t->tile - 1) / (size_t)t->tile), (unsigned)rows);
+}
+static par_result par__cuda_t_attend(par_tp *tp, const par_tp_meeting *m) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    par__cuda_tiles t;
+    size_t shared;
+    PAR__CUDA_TRY(par__cuda_tiles_of(cuda, m, par_tp_element_bytes(tp), 1, 1, 3, 1, &t, &shared));
+    const uint32_t limit = m->dropout > 0 ? par__cuda_limit(m->dropout) : 0;
+    if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
+    PAR__CUDA_STORED(tp, E,
+                     return par__cuda_launch(cuda, par__cuda_k_attend<E>,
+                                             par__cuda_attend_grid(&t, m->q_count, m->batch * m->heads),
+                                             PAR__CUDA_ATTEND_THREADS, shared, cuda->stream, *m, t,
+                                             par_tp_seed(tp), limit))
+    return PAR_OK;
+}
+static par_result par__cuda_t_attend_backward(par_tp *tp, const par_tp_meeting *m) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    par__cuda_tiles t;
+    size_t shared;
+    PAR__CUDA_TRY(par__cuda_tiles_of(cuda, m, par_tp_element_bytes(tp), 2, 2, 4, 2, &t, &shared));
+    const uint32_t limit = m->dropout > 0 ? par__cuda_limit(m->dropout) : 0;
+    if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
+    PAR__CUDA_STORED(
+        tp, E,
+        PAR__CUDA_TRY(par__cuda_launch(
+            cuda, par__cuda_k_attend_keys<E>, par__cuda_attend_grid(&t, m->kv_count, m->batch * m->kv_heads),
+            PAR__CUDA_ATTEND_THREADS, shared, cuda->stream, *m, t, par_tp_seed(tp), limit));
+        return par__cuda_launch(
+            cuda, par__cuda_k_attend_queries<E>, par__cuda_attend_grid(&t, m->q_count, m->batch * m->heads),
+            PAR__CUDA_ATTEND_THREADS, shared, cuda->stream, *m, t, par_tp_seed(tp), limit))
+    return PAR_OK;
+}
+template <class T>
+static __global__ void par__cuda_k_attend_end(T *y, float *lse, const float *acc, const float *sum,
+                                              size_t rows, size_t dim) {
+    const size_t groups = (dim + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
+        const size_t row = i / groups, at = i % groups * 8;
+        const float down = 1.0f / sum[row];
+        float x[8];
+        par__cuda_load(x, acc + row * dim, at, dim);
+        for (int j = 0; j < 8; j++) x[j] *= down;
+        par__cuda_store(y + row * dim, x, at, dim);
+        if (at == 0) lse[row] += logf(sum[row]);
+    }
+}
+static par_result par__cuda_t_attend_end(par_tp *tp, void *y, float *lse, const float *acc, const float *sum,
+                                         size_t rows, size_t heads, size_t dim) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    PAR__CUDA_STORED(
+        tp, T,
+        return par__cuda_launch(cuda, par__cuda_k_attend_end<T>,
+                                par__cuda_blocks(cuda, rows * heads * ((dim + 7) / 8), PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, lse, acc, sum, rows * heads, dim))
+    return PAR_OK;
+}
+template <class T>
+static __global__ void par__cuda_k_row_dots(float *dot, const T *a, const T *b, size_t rows, size_t dim) {
+    const size_t warps = (size_t)gridDim.x * blockDim.x / 32;
+    for (size_t r = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; r < rows;
+         r += warps) { // a warp has a row
+        float sum = 0;
+        for (size_t i = threadIdx.x % 32; i < dim; i += 32)
+            sum += (float)par__cuda_up(a[r * dim + i]) * (float)par__cuda_up(b[r * dim + i]);
+        sum = par__cuda_over_warp<par__cuda_plus>(sum);
+        if (threadIdx.x % 32 == 0) dot[r] = sum;
+    }
+}
+static par_result par__cuda_t_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,
+                                       size_t dim) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    PAR__CUDA_STORED(tp, T,
+                     return par__cuda_launch(
+                         cuda, par__cuda_k_row_dots<T>, par__cuda_blocks(cuda, rows, PAR__CUDA_THREADS / 32),
+                         PAR__CUDA_THREADS, 0, cuda->stream, dot, (const T *)a, (const T *)b, rows, dim))
+    return PAR_OK;
+}
+
+// >>cuda_tp -------------------------------------------------------------------------------------------------
+
+static par_result par__cuda_t_alloc(par_tp *tp, size_t bytes, void **memory) {
+    return par_cuda_alloc(par__cuda_of_tp(tp), PAR_CUDA_DEVICE, bytes, memory);
+}
+static par_result par__cuda_t_free(par_tp *tp, void *memory) {
+    return par_cuda_free(par__cuda_of_tp(tp), PAR_CUDA_DEVICE, memory);
+}
+static par_result par__cuda_t_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
+                                   size_t lda, const void *b, size_t ldb, float beta, void *c,
+                                   par_dtype c_type, size_t ldc) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const par__cuda_product p = {ta, tb, m, n, k, lda, ldb, ldc, 1.0f, beta, par_tp_type(tp), c_type};
+    return par__cuda_gemm(cuda, &p, a, b, c, cuda->stream);
+}
+static par_result par__cuda_t_cast(par_tp *tp, void *dst, par_dtype dt, const void *src, par_dtype st,
+                                   size_t n) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    return par__cuda_cast(cuda, dst, dt, src, st, n, cuda->stream);
+}
+static par_result par__cuda_t_copy(par_tp *tp, void *dst, size_t dst_ld, const void *src, size_t src_ld,
+                                   size_t rows, size_t row_bytes) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    if (rows && row_bytes)
+        PAR__CUDA_CALL(cudaMemcpy2DAsync(dst, dst_ld, src, src_ld, row_bytes, rows, cudaMemcpyDeviceToDevice,
+                                         cuda->stream));
+    return PAR_OK;
+}
+template <class T>
+static __global__ void par__cuda_k_init(T *dst, uint64_t seed, uint64_t stream, uint64_t first, size_t n,
+                                        float deviation, float value) {
+    const size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        const uint64_t at = first + i;
+        const uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), (uint32_t)stream,
+                                     (uint32_t)(stream >> 32)};
+        uint32_t r[4];
+        par__cuda_philox(counter, seed, r);
+        const double u = ((double)r[0] + 0.5) * 2.3283064365386963e-10,
+                     v = (double)r[1] * 2.3283064365386963e-10;
+        const float x =
+            deviation > 0 ? deviation * (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v)) : value;
+        par__cuda_down(dst + i, x);
+    }
+}
+static par_result par__cuda_t_init(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n,
+                                   float deviation, float value) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    PAR__CUDA_STORED(tp, T,
+                     return par__cuda_launch(cuda, par__cuda_k_init<T>,
+                                             par__cuda_blocks(cuda, n, PAR__CUDA_THREADS), PAR__CUDA_THREADS,
+                                             0, cuda->stream, (T *)dst, par_tp_seed(tp), stream, first, n,
+                                             deviation, value))
+    return PAR_OK;
+}
+static par_result par__cuda_t_square_sum(par_tp *tp, const float *x, size_t n, double *sum) {
+    return par__cuda_squares(par__cuda_of_tp(tp), x, PAR_F32, n, 1, sum);
+}
+static __global__ void par__cuda_k_set(float *x, size_t n, float value) {
+    const size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) x[i] = value;
+}
+static par_result par__cuda_t_set(par_tp *tp, float *x, size_t n, float value) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    return par__cuda_launch(cuda, par__cuda_k_set, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
+                            PAR__CUDA_THREADS, 0, cuda->stream, x, n, value);
+}
+static void par__cuda_tp_open(par_cuda *cuda) {
+    par_tp_kernels *t = &cuda->tp;
+    t->name = "cuda", t->device = &cuda->device, t->alloc = par__cuda_t_alloc, t->free = par__cuda_t_free;
+    t->gemm = par__cuda_t_gemm, t->cast = par__cuda_t_cast, t->copy = par__cuda_t_copy,
+    t->add_bias = par__cuda_t_add_bias;
+    t->sum_rows = par__cuda_t_sum_rows, t->elementwise = par__cuda_t_elementwise;
+    t->norm_forward = par__cuda_t_norm_forward, t->norm_backward = par__cuda_t_norm_backward;
+    t->dropout = par__cuda_t_dropout, t->rope = par__cuda_t_rope, t->embed = par__cuda_t_embed;
+    t->embed_backward = par__cuda_t_embed_backward, t->positions = par__cuda_t_positions;
+    t->positions_backward = par__cuda_t_positions_backward, t->loss_stats = par__cuda_t_loss_stats;
+    t->loss_combine = par__cuda_t_loss_combine, t->loss_backward = par__cuda_t_loss_backward;
+    t->attend = par__cuda_t_attend, t->attend_end = par__cuda_t_attend_end;
+    t->attend_backward = par__cuda_t_attend_backward, t->row_dots = par__cuda_t_row_dots,
+    t->init = par__cuda_t_init;
+    t->square_sum = par__cuda_t_square_sum, t->set = par__cuda_t_set;
+}
+const par_tp_kernels *par_cuda_tp(par_cuda *cuda) { return &cuda->tp; }
+#endif
+
+#endif // PAR_CUDA_IMPLEMENTATION
+
+// Public domain where that is possible: anyone may use, change and give this away for any purpose, without
+// conditions. Elsewhere, and if you prefer, under MIT-0:
+//
+// Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+// associated documentation files (the "Software"), to deal in the Software without restriction, including
+// without limitation the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+// copies of the Software, and to permit persons to whom the Software is furnished to do so.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+// LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO
+// EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER
+// IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE
+// USE OR OTHER DEALINGS IN THE SOFTWARE.

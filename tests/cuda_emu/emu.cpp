@@ -1,0 +1,700 @@
+// emu.cpp - test-only definitions of the CUDA runtime calls that par_cuda.cuh makes. See emu.h.
+#include "emu.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define EMU_POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
+#define EMU_UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+extern "C" void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t size);
+extern "C" void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *size);
+#else
+#define EMU_POISON(p, n)   (void)(p), (void)(n)
+#define EMU_UNPOISON(p, n) (void)(p), (void)(n)
+static inline void __sanitizer_start_switch_fiber(void **, const void *, size_t) {}
+static inline void __sanitizer_finish_switch_fiber(void *, const void **, size_t *) {}
+#endif
+
+static void emu_die(const char *what) {
+    fprintf(stderr, "cuda_emu: %s\n", what);
+    abort();
+}
+
+// ---- chance
+
+static std::atomic<uint64_t> emu_state{88172645463325252u};
+static std::atomic<int> emu_thread_order{EMU_FORWARD}, emu_failing{0};
+static std::atomic<uint64_t> emu_launch_count{0};
+static uint64_t emu_random(void) { // xorshift; races between ranks only add to the chance
+    uint64_t x = emu_state.load(std::memory_order_relaxed);
+    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+    emu_state.store(x, std::memory_order_relaxed);
+    return x * 0x2545F4914F6CDD1Du;
+}
+void emu_seed(uint64_t seed, emu_order threads) {
+    emu_state = seed * 0x9E3779B97F4A7C15u + 88172645463325252u, emu_thread_order = threads;
+}
+uint64_t emu_launches(void) { return emu_launch_count; }
+void emu_fail_launches(int after) { emu_failing = after; }
+
+// ---- memory
+//
+// One range, made before main so that forked ranks have it at the same addresses; a slice for each process.
+// It can be touched only while device work runs.
+
+static const size_t EMU_SLICE = (size_t)512 << 20, EMU_SLICES = 12, EMU_GAP = 256;
+struct emu_header {
+    std::atomic<uint32_t> slices;
+};
+static char *emu_base;
+static emu_header *emu_shared_header;
+static size_t emu_slice, emu_used;
+static std::map<char *, size_t> emu_blocks;            // in use, of this process
+static std::multimap<size_t, char *> emu_free_blocks;  // by size
+static std::map<const char *, size_t> emu_host_blocks; // pinned
+static pthread_mutex_t emu_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t emu_news = PTHREAD_COND_INITIALIZER;
+static int emu_open, emu_protects = 1;
+
+static void emu_take_slice(void) {
+    emu_slice = emu_shared_header->slices++, emu_used = 0;
+    if (emu_slice >= EMU_SLICES) emu_die("more processes than slices of device memory");
+    EMU_POISON(emu_base + emu_slice * EMU_SLICE, EMU_SLICE);
+}
+static void emu_forked(void) {
+    pthread_mutex_init(&emu_mutex, NULL);
+    emu_slice = EMU_SLICES; // none yet
+    emu_blocks.clear(), emu_free_blocks.clear();
+}
+__attribute__((constructor)) static void emu_begin(void) {
+    const int fd = memfd_create("cuda_emu", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)(EMU_SLICE * EMU_SLICES))) emu_die("no memory file");
+    emu_base = (char *)mmap(NULL, EMU_SLICE * EMU_SLICES, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    emu_shared_header =
+        (emu_header *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (emu_base == MAP_FAILED || emu_shared_header == MAP_FAILED) emu_die("no address space");
+    emu_protects = !getenv("EMU_PROTECT") || atoi(getenv("EMU_PROTECT"));
+    emu_slice = EMU_SLICES;
+    pthread_atfork(NULL, NULL, emu_forked);
+    if (!emu_protects) mprotect(emu_base, EMU_SLICE * EMU_SLICES, PROT_READ | PROT_WRITE);
+}
+// The caller holds the mutex.
+static void emu_memory(int open) {
+    emu_open += open ? 1 : -1;
+    if (emu_protects && emu_open == open)
+        mprotect(emu_base, EMU_SLICE * EMU_SLICES, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+static int emu_is_device(const void *p) {
+    return (const char *)p >= emu_base && (const char *)p < emu_base + EMU_SLICE * EMU_SLICES;
+}
+struct emu_lock {
+    emu_lock() { pthread_mutex_lock(&emu_mutex); }
+    ~emu_lock() { pthread_mutex_unlock(&emu_mutex); }
+};
+
+static cudaError_t emu_alloc(void **out, size_t bytes) {
+    emu_lock hold;
+    const size_t room = (bytes + 255) / 256 * 256 + EMU_GAP;
+    *out = NULL;
+    if (emu_slice == EMU_SLICES) emu_take_slice();
+    char *p = NULL;
+    auto found = emu_free_blocks.find(room);
+    if (found != emu_free_blocks.end()) {
+        p = found->second;
+        emu_free_blocks.erase(found);
+    } else if (emu_used + room <= EMU_SLICE) {
+        p = emu_base + emu_slice * EMU_SLICE + emu_used;
+        emu_used += room;
+    }
+    if (!p) return cudaErrorMemoryAllocation;
+    EMU_UNPOISON(p, bytes);
+    emu_blocks[p] = bytes;
+    emu_memory(1);
+    memset(p, 0xFF, bytes); // not numbers
+    emu_memory(0);
+    *out = p;
+    return cudaSuccess;
+}
+static cudaError_t emu_release(void *p) { // the caller holds the mutex
+    auto found = emu_blocks.find((char *)p);
+    if (!p) return cudaSuccess;
+    if (found == emu_blocks.end()) return cudaErrorInvalidValue;
+    const size_t room = (found->second + 255) / 256 * 256 + EMU_GAP;
+    EMU_POISON(p, found->second);
+    emu_free_blocks.insert({room, (char *)p});
+    emu_blocks.erase(found);
+    return cudaSuccess;
+}
+
+// ---- fibers
+
+static const size_t EMU_STACK = 128 << 10;
+enum { EMU_FREE, EMU_RUNNING, EMU_AT_BLOCK, EMU_AT_WARP, EMU_DONE };
+struct emu_fiber {
+    void *sp, *fake;
+    char *stack;
+    int state;
+    uint3 thread;
+};
+struct emu_block { // on a host thread
+    std::vector<emu_fiber> fibers;
+    std::vector<int> order;
+    std::vector<unsigned char> exchange; // 16 bytes a thread
+    void *main_sp, *main_fake;
+    const void *main_bottom;
+    size_t main_size;
+    int current;
+    const std::function<void()> *body;
+};
+thread_local emu_thread_state emu_now;
+static thread_local emu_block *emu_here;
+
+extern "C" void emu_switch(void **from, void *to);
+#if defined(__x86_64__)
+asm(".text\n.globl emu_switch\nemu_switch:\n"
+    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+    "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
+    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
+#else
+#error "cuda_emu switches fibers on x86-64 only"
+#endif
+
+static void emu_to_main(int over) {
+    emu_block *b = emu_here;
+    emu_fiber *f = &b->fibers[(size_t)b->current];
+    __sanitizer_start_switch_fiber(over ? NULL : &f->fake, b->main_bottom, b->main_size);
+    emu_switch(&f->sp, b->main_sp);
+    __sanitizer_finish_switch_fiber(f->fake, &b->main_bottom, &b->main_size);
+}
+static void emu_enter(void) {
+    emu_block *b = emu_here;
+    __sanitizer_finish_switch_fiber(NULL, &b->main_bottom, &b->main_size);
+    (*b->body)();
+    b->fibers[(size_t)b->current].state = EMU_DONE;
+    emu_to_main(1);
+    abort();
+}
+static void emu_to_fiber(emu_block *b, int i) {
+    emu_fiber *f = &b->fibers[(size_t)i];
+    b->current = i;
+    emu_now.thread = f->thread;
+    if (f->state == EMU_FREE) {
+        if (!f->stack) {
+            f->stack =
+                (char *)mmap(NULL, EMU_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (f->stack == MAP_FAILED) emu_die("no memory for a stack");
+        }
+        void **top = (void **)(void *)(f->stack + EMU_STACK - 64);
+        *--top = NULL;
+        *--top = (void *)emu_enter;
+        for (int k = 0; k < 6; k++) *--top = NULL;
+        f->sp = top;
+    }
+    f->state = EMU_RUNNING;
+    __sanitizer_start_switch_fiber(&b->main_fake, f->stack, EMU_STACK);
+    emu_switch(&b->main_sp, f->sp);
+    __sanitizer_finish_switch_fiber(b->main_fake, NULL, NULL);
+}
+void emu_barrier(void) {
+    emu_here->fibers[(size_t)emu_here->current].state = EMU_AT_BLOCK;
+    emu_to_main(0);
+}
+int emu_lane(void) { return emu_here->current % 32; }
+void emu_exchange(const void *mine, void *theirs, size_t n, int lane) {
+    emu_block *b = emu_here;
+    const int me = b->current, from = me / 32 * 32 + lane;
+    if (n > 16) emu_die("a shuffle of more than 16 bytes");
+    memcpy(&b->exchange[(size_t)me * 16], mine, n);
+    b->fibers[(size_t)me].state = EMU_AT_WARP;
+    emu_to_main(0);
+    if (from < (int)b->fibers.size()) memcpy(theirs, &b->exchange[(size_t)from * 16], n);
+    b->fibers[(size_t)me].state = EMU_AT_WARP;
+    emu_to_main(0);
+}
+// Barriers that all have come to open; a finished thread counts as there. 0: none did.
+static int emu_open_barriers(emu_block *b, int n) {
+    int opened = 0, at_block = 0, done = 0;
+    for (int w = 0; w < n; w += 32) {
+        const int end = w + 32 < n ? w + 32 : n;
+        int here = 0, over = 0;
+        for (int i = w; i < end; i++)
+            here += b->fibers[(size_t)i].state == EMU_AT_WARP, over += b->fibers[(size_t)i].state == EMU_DONE;
+        for (int i = w; i < end && here && here + over == end - w; i++)
+            if (b->fibers[(size_t)i].state == EMU_AT_WARP)
+                b->fibers[(size_t)i].state = EMU_RUNNING, opened = 1;
+    }
+    for (int i = 0; i < n; i++)
+        at_block += b->fibers[(size_t)i].state == EMU_AT_BLOCK,
+            done += b->fibers[(size_t)i].state == EMU_DONE;
+    for (int i = 0; i < n && at_block && at_block + done == n; i++)
+        if (b->fibers[(size_t)i].state == EMU_AT_BLOCK) b->fibers[(size_t)i].state = EMU_RUNNING, opened = 1;
+    return opened;
+}
+static void emu_run_block(emu_block *b, dim3 size) {
+    const int n = (int)(size.x * size.y * size.z), order = emu_thread_order;
+    b->fibers.resize((size_t)n), b->exchange.assign((size_t)n * 16, 0xFF), b->order.resize((size_t)n);
+    for (int i = 0; i < n; i++) {
+        emu_fiber *f = &b->fibers[(size_t)i];
+        f->state = EMU_FREE, f->thread.x = (unsigned)i % size.x, f->thread.y = (unsigned)i / size.x % size.y;
+        f->thread.z = (unsigned)i / size.x / size.y;
+        b->order[(size_t)i] = order == EMU_REVERSED ? n - 1 - i : i;
+    }
+    for (int left = n; left;) {
+        for (int i = n - 1; i > 0 && order == EMU_RANDOM; i--)
+            std::swap(b->order[(size_t)i], b->order[emu_random() % ((size_t)i + 1)]);
+        for (int k = 0; k < n; k++) {
+            const int i = b->order[(size_t)k], state = b->fibers[(size_t)i].state;
+            if (state != EMU_FREE && state != EMU_RUNNING) continue;
+            emu_to_fiber(b, i);
+            left -= b->fibers[(size_t)i].state == EMU_DONE;
+        }
+        if (left && !emu_open_barriers(b, n)) emu_die("threads of a block wait at different barriers");
+    }
+}
+static void emu_run_grid(dim3 grid, dim3 size, size_t shared, const std::function<void()> &body) {
+    static thread_local std::unique_ptr<emu_block> own;
+    if (!own) own.reset(new emu_block());
+    emu_here = own.get();
+    emu_here->body = &body;
+    std::unique_ptr<unsigned char[]> memory; // exactly so much, for ASan
+    const size_t blocks = (size_t)grid.x * grid.y * grid.z;
+    emu_now.grid = grid, emu_now.size = size;
+    for (size_t k = 0; k < blocks; k++) {
+        const size_t i = emu_thread_order == EMU_REVERSED ? blocks - 1 - k : k;
+        if (shared && !memory) memory.reset(new unsigned char[shared]);
+        if (shared) memset(memory.get(), 0xFF, shared);
+        emu_now.shared = memory.get();
+        emu_now.block.x = (unsigned)(i % grid.x), emu_now.block.y = (unsigned)(i / grid.x % grid.y);
+        emu_now.block.z = (unsigned)(i / grid.x / grid.y);
+        emu_run_block(emu_here, size);
+    }
+}
+
+// ---- streams and events
+
+struct emu_times { // of an event; shared between processes where it must be
+    std::atomic<uint64_t> recorded, completed;
+    double at;
+};
+struct CUevent_st {
+    emu_times *times;
+    int interprocess, shared_page;
+    struct CUgraph_st *captured_in;
+};
+struct emu_op {
+    std::function<void()> run;
+    emu_times *record = NULL, *wait = NULL;
+    uint64_t version = 0, id = 0;
+    std::function<int(CUstream_st *)> ready; // of work that several streams do together
+};
+struct CUgraph_st {
+    std::vector<emu_op> ops;
+    CUstream_st *origin;
+    std::set<CUstream_st *> streams;
+};
+struct CUgraphExec_st {
+    CUgraph_st graph;
+};
+struct CUstream_st {
+    std::deque<emu_op> work;
+    CUgraph_st *capture = NULL;
+    int device = 0;
+};
+static std::set<CUstream_st *> emu_streams;
+static std::vector<emu_times *> &emu_all_times =
+    *new std::vector<emu_times *>(); // kept to the end: something may wait for them
+static thread_local int emu_device;
+static std::atomic<uint64_t> emu_op_count{0};
+static thread_local cudaError_t emu_last;
+static CUstream_st emu_default;
+
+static CUstream_st *emu_stream(cudaStream_t s) {
+    CUstream_st *stream = s ? s : &emu_default;
+    if (stream == &emu_default) emu_streams.insert(stream);
+    if (!emu_streams.count(stream)) emu_die("a stream that does not exist");
+    return stream;
+}
+static double emu_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+static int emu_is_ready(CUstream_st *s) {
+    if (s->work.empty()) return 0;
+    emu_op &op = s->work.front();
+    if (op.wait) return op.wait->completed >= op.version;
+    return !op.ready || op.ready(s);
+}
+// One piece of work of a random ready stream; 0: there is none. The caller holds the mutex.
+static int emu_step(void) {
+    std::vector<CUstream_st *> ready;
+    for (CUstream_st *s : emu_streams)
+        if (emu_is_ready(s)) ready.push_back(s);
+    if (ready.empty()) return 0;
+    CUstream_st *s = ready[emu_random() % ready.size()];
+    emu_op op = std::move(s->work.front());
+    s->work.pop_front();
+    if (op.run) {
+        emu_memory(1);
+        op.run();
+        emu_memory(0);
+    }
+    if (op.record) op.record->at = emu_seconds(), op.record->completed = op.version;
+    pthread_cond_broadcast(&emu_news);
+    return 1;
+}
+// Work until something is so. What is not ready may become so by what other host threads enqueue.
+static void emu_work_until(const std::function<bool()> &so) {
+    const double until = emu_seconds() + 60;
+    while (!so()) {
+        if (emu_step()) continue;
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        t.tv_nsec += 20000000;
+        if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+        pthread_cond_timedwait(&emu_news, &emu_mutex, &t);
+        if (emu_seconds() > until) emu_die("waiting for work that nobody enqueues");
+    }
+}
+static void emu_add(CUstream_st *s, emu_op op) { // the caller holds the mutex
+    if (s->capture) {
+        s->capture->ops.push_back(std::move(op));
+        return;
+    }
+    s->work.push_back(std::move(op));
+    pthread_cond_broadcast(&emu_news);
+    if (emu_random() % 4 == 0) emu_step(); // the device may be quick
+}
+static cudaError_t emu_do(cudaStream_t stream, std::function<void()> run) {
+    emu_lock hold;
+    emu_op op;
+    op.run = std::move(run);
+    emu_add(emu_stream(stream), std::move(op));
+    return cudaSuccess;
+}
+cudaError_t emu_enqueue(cudaStream_t stream, const char *name, dim3 grid, dim3 block, size_t shared,
+                        std::function<void()> body) {
+    (void)name;
+    const size_t threads = (size_t)block.x * block.y * block.z;
+    if (!threads || threads > 1024 || !grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 ||
+        shared > (size_t)emu_shared_limit())
+        return emu_last = cudaErrorInvalidConfiguration;
+    if (emu_failing > 0 && --emu_failing == 0) return emu_last = cudaErrorLaunchOutOfResources;
+    return emu_do(stream, [=] {
+        emu_launch_count++;
+        emu_run_grid(grid, block, shared, body);
+    });
+}
+void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *values, uint32_t *order, size_t n,
+                    cudaStream_t stream) { // the library's, stable
+    emu_do(stream, [=] {
+        std::vector<uint32_t> at(n);
+        for (size_t i = 0; i < n; i++) at[i] = (uint32_t)i;
+        std::stable_sort(at.begin(), at.end(), [=](uint32_t a, uint32_t b) { return keys[a] < keys[b]; });
+        for (size_t i = 0; i < n; i++) sorted[i] = keys[at[i]], order[i] = values[at[i]];
+    });
+}
+static std::atomic<int> emu_shared_bytes{0};
+int emu_shared_limit(void) { return emu_shared_bytes ? (int)emu_shared_bytes : 227 << 10; }
+void emu_limit_shared(int bytes) { emu_shared_bytes = bytes; }
+
+// ---- the calls
+
+extern "C" {
+cudaError_t cudaGetLastError(void) {
+    const cudaError_t e = emu_last;
+    return emu_last = cudaSuccess, e;
+}
+cudaError_t cudaPeekAtLastError(void) { return emu_last; }
+const char *cudaGetErrorString(cudaError_t e) {
+    return e == cudaSuccess                 ? "no error"
+           : e == cudaErrorMemoryAllocation ? "out of memory"
+                                            : "emulated error";
+}
+const char *cudaGetErrorName(cudaError_t e) { return cudaGetErrorString(e); }
+cudaError_t cudaGetDeviceCount(int *n) {
+    const char *text = getenv("EMU_DEVICES");
+    return *n = text ? atoi(text) : 1, cudaSuccess;
+}
+cudaError_t cudaSetDevice(int d) {
+    int n;
+    cudaGetDeviceCount(&n);
+    return d >= 0 && d < n ? (emu_device = d, cudaSuccess) : cudaErrorInvalidDevice;
+}
+cudaError_t cudaGetDevice(int *d) { return *d = emu_device, cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
+    *value = what == cudaDevAttrMultiProcessorCount            ? 4
+             : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? emu_shared_limit()
+             : what == cudaDevAttrComputeCapabilityMajor       ? 9
+             : what == cudaDevAttrL2CacheSize                  ? 1 << 20
+                                                               : 0;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int) {
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "an emulated GPU");
+    p->multiProcessorCount = 4, p->major = 9, p->sharedMemPerBlockOptin = (size_t)emu_shared_limit();
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int *can, int, int) { return *can = 1, cudaSuccess; }
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
+cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int) { return cudaSuccess; }
+
+cudaError_t cudaDeviceGetPCIBusId(char *text, int room, int device) {
+    return snprintf(text, (size_t)room, "emulated %d", device), cudaSuccess;
+}
+static int emu_address_range(unsigned long long *base, size_t *bytes, unsigned long long p) { // the driver's
+    emu_lock hold;
+    auto found = emu_blocks.upper_bound((char *)(uintptr_t)p);
+    if (found == emu_blocks.begin()) return 1;
+    --found;
+    *base = (unsigned long long)(uintptr_t)found->first, *bytes = found->second;
+    return p >= *base + *bytes && *bytes;
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **fn, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult *found) {
+    *fn = strcmp(name, "cuMemGetAddressRange_v2") ? NULL : (void *)emu_address_range;
+    return *found = cudaDriverEntryPointSuccess, cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes) { return emu_alloc(p, bytes); }
+cudaError_t cudaFree(void *p) { // waits for all of the device's streams, as the real one
+    emu_lock hold;
+    const int device = emu_device;
+    emu_work_until([=] {
+        for (CUstream_st *s : emu_streams)
+            if (s->device == device && !s->work.empty()) return false;
+        return true;
+    });
+    return emu_release(p);
+}
+cudaError_t cudaMallocAsync(void **p, size_t bytes, cudaStream_t) { return emu_alloc(p, bytes); }
+cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) {
+    return emu_do(stream, [=] { emu_release(p); });
+}
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) {
+    if (posix_memalign(p, 4096, bytes ? bytes : 1)) return cudaErrorMemoryAllocation;
+    emu_lock hold;
+    return emu_host_blocks[(const char *)*p] = bytes ? bytes : 1, cudaSuccess;
+}
+cudaError_t cudaFreeHost(void *p) {
+    emu_lock hold;
+    if (p && !emu_host_blocks.erase((const char *)p)) return cudaErrorInvalidValue;
+    return free(p), cudaSuccess;
+}
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned) {
+    emu_lock hold;
+    return emu_host_blocks[(const char *)p] = bytes, cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void *p) {
+    emu_lock hold;
+    return emu_host_blocks.erase((const char *)p) ? cudaSuccess : cudaErrorInvalidValue;
+}
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p) {
+    emu_lock hold;
+    memset(a, 0, sizeof *a);
+    auto found = emu_host_blocks.upper_bound((const char *)p);
+    int pinned = 0;
+    if (found != emu_host_blocks.begin()) pinned = (--found)->first + found->second > (const char *)p;
+    a->type = emu_is_device(p) ? cudaMemoryTypeDevice
+              : pinned         ? cudaMemoryTypeHost
+                               : cudaMemoryTypeUnregistered;
+    a->device = emu_device;
+    return cudaSuccess;
+}
+static void emu_check_range(const void *p, size_t n) {
+    if (emu_is_device(p) && n) // ASan looks at the first and the last byte, and all between
+        for (size_t i = 0; i<n; i += n> 1 ? n - 1 : 1) (void)*(volatile const char *)((const char *)p + i);
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind, cudaStream_t stream) {
+    return emu_do(stream, [=] {
+        emu_check_range(to, n), emu_check_range(from, n);
+        if (n) memmove(to, from, n);
+    });
+}
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t rows, cudaMemcpyKind, cudaStream_t stream) {
+    if (width > to_pitch || width > from_pitch) return cudaErrorInvalidPitchValue;
+    return emu_do(stream, [=] {
+        for (size_t r = 0; r < rows; r++)
+            memmove((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width);
+    });
+}
+cudaError_t cudaMemsetAsync(void *to, int byte, size_t n, cudaStream_t stream) {
+    return emu_do(stream, [=] { memset(to, byte, n); });
+}
+cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind) {
+    cudaMemcpyAsync(to, from, n, kind, NULL);
+    return cudaStreamSynchronize(NULL);
+}
+cudaError_t cudaMemset(void *to, int byte, size_t n) { return cudaMemsetAsync(to, byte, n, NULL); }
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int) {
+    emu_lock hold;
+    *s = new CUstream_st();
+    (*s)->device = emu_device;
+    emu_streams.insert(*s);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned f) {
+    return cudaStreamCreateWithPriority(s, f, 0);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+    return *least = 0, *greatest = -5, cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    emu_lock hold;
+    CUstream_st *s = emu_stream(stream);
+    if (s->capture) return emu_last = cudaErrorStreamCaptureUnsupported;
+    emu_work_until([=] { return s->work.empty(); });
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize(void) {
+    emu_lock hold;
+    emu_work_until([] {
+        for (CUstream_st *s : emu_streams)
+            if (!s->work.empty()) return false;
+        return true;
+    });
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    emu_lock hold;
+    CUstream_st *s = emu_stream(stream);
+    emu_work_until([=] { return s->work.empty(); });
+    emu_streams.erase(s);
+    delete s;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    emu_lock hold;
+    emu_step();
+    return emu_stream(stream)->work.empty() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
+    emu_lock hold;
+    CUevent_st *e = new CUevent_st();
+    e->interprocess = (flags & cudaEventInterprocess) != 0;
+    if (e->interprocess)
+        e->times = (emu_times *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    else
+        e->times = new emu_times(), emu_all_times.push_back(e->times);
+    e->times->recorded = e->times->completed = 0;
+    return *out = e, cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e, 0); }
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream) {
+    emu_lock hold;
+    CUstream_st *s = emu_stream(stream);
+    e->captured_in = s->capture;
+    if (s->capture) return cudaSuccess; // order is kept by the list of the graph
+    emu_op op;
+    op.record = e->times, op.version = ++e->times->recorded;
+    const uint64_t version = op.version;
+    emu_add(s, std::move(op));
+    if (e->interprocess) emu_work_until([=] { return e->times->completed >= version; });
+    return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
+    emu_lock hold;
+    CUstream_st *s = emu_stream(stream);
+    if (e->captured_in && !s->capture) s->capture = e->captured_in, s->capture->streams.insert(s);
+    if (s->capture) return cudaSuccess;
+    emu_op op;
+    op.wait = e->times, op.version = e->times->recorded;
+    emu_add(s, std::move(op));
+    return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    emu_lock hold;
+    const uint64_t version = e->times->recorded;
+    emu_work_until([=] { return e->times->completed >= version; });
+    return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+    emu_lock hold;
+    emu_step();
+    return e->times->completed >= e->times->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
+    return *ms = (float)(1e3 * (b->times->at - a->times->at)), cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t e) { // what waits for it keeps its times: they are few, in tests
+    delete e;
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p) {
+    emu_lock hold;
+    if (!emu_blocks.count((char *)p)) return cudaErrorInvalidValue; // the first byte of what cudaMalloc gave
+    memset(h, 0, sizeof *h);
+    const size_t bytes = emu_blocks[(char *)p];
+    memcpy(h, &p, sizeof p), memcpy((char *)h + 8, &bytes, 8);
+    return cudaSuccess;
+}
+cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned) {
+    size_t bytes;
+    memcpy(p, &h, sizeof *p), memcpy(&bytes, (char *)&h + 8, 8);
+    EMU_UNPOISON(*p, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaIpcCloseMemHandle(void *) { return cudaSuccess; }
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *h, cudaEvent_t e) {
+    if (!e->interprocess) return cudaErrorInvalidResourceHandle;
+    memset(h, 0, sizeof *h);
+    return cudaSuccess;
+}
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *e, cudaIpcEventHandle_t) { // recorded is done, see there
+    return cudaEventCreateWithFlags(e, 0);
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
+    emu_lock hold;
+    *status = emu_stream(stream)->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+    emu_lock hold;
+    CUstream_st *s = emu_stream(stream);
+    s->capture = new CUgraph_st();
+    s->capture->origin = s, s->capture->streams.insert(s);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+    emu_lock hold;
+    CUgraph_st *g = emu_stream(stream)->capture;
+    if (!g) return cudaErrorIllegalState;
+    for (CUstream_st *s : g->streams) s->capture = NULL;
+    return *graph = g, cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long) {
+    *out = new CUgraphExec_st{*graph};
+    return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    return emu_do(stream, [=] {
+        for (emu_op &op : exec->graph.ops)
+            if (op.run) op.run();
+    });
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return delete exec, cudaSuccess; }
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
+} // extern "C"
+
+#if defined(EMU_NCCL)
+#include "emu_nccl.h"
+#endif

@@ -1,0 +1,91 @@
+// emu.h - what a .cu file needs to be compiled by g++ against NVIDIA's headers and run on a CPU: for tests.
+//
+//     g++ -x c++ -include tests/cuda_emu/emu.h -I $CUDA/include test_cuda.cu tests/cuda_emu/emu.cpp
+//
+// Memory of the device is memory that only kernels may touch: the host's loads and stores end the program.
+// Each thread of a block is a fiber, run up to its next barrier in forward, reversed or random order. Streams
+// are lists of work, done when somebody waits, whichever ready stream's next. So a barrier or an event that
+// is missing shows in the results. Every choice comes from emu_seed.
+#ifndef CUDA_EMU_H
+#define CUDA_EMU_H
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <functional>
+#include <tuple>
+
+#include <cuda_runtime.h>
+#undef __global__
+#undef __device__
+#undef __host__
+#undef __shared__
+#undef __constant__
+#undef __forceinline__
+#undef __launch_bounds__
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define CUDA_EMU 1
+
+enum emu_order { EMU_FORWARD, EMU_REVERSED, EMU_RANDOM };
+void emu_seed(uint64_t seed, emu_order threads); // from now on, all threads; and what eager streams do
+uint64_t emu_launches(void);                     // kernels run so far
+void emu_fail_launches(int after);               // the so-manieth launch from now fails, once; 0: none does
+
+struct emu_thread_state {
+    uint3 thread, block;
+    dim3 grid, size;
+    unsigned char *shared;
+};
+extern thread_local emu_thread_state emu_now;
+#define threadIdx              emu_now.thread
+#define blockIdx               emu_now.block
+#define gridDim                emu_now.grid
+#define blockDim               emu_now.size
+#define warpSize               32
+#define EMU_SHARED(type, name) type *name = (type *)(void *)emu_now.shared
+
+void emu_barrier(void);                                                // of the block
+void emu_exchange(const void *mine, void *theirs, size_t n, int lane); // within the warp; lane: whose
+int emu_lane(void);
+int emu_shared_limit(void);
+void emu_limit_shared(
+    int bytes); // of a block; 0: what Hopper has. Before par_cuda_open: kernels take small tiles
+cudaError_t emu_enqueue(cudaStream_t stream, const char *name, dim3 grid, dim3 block, size_t shared,
+                        std::function<void()> body);
+
+void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *values, uint32_t *order, size_t n,
+                    cudaStream_t stream);
+
+static inline void __syncthreads() { emu_barrier(); }
+static inline void __syncwarp(unsigned = 0xffffffffu) {
+    char x = 0;
+    emu_exchange(&x, &x, 1, emu_lane());
+}
+template <class T> static inline T __shfl_sync(unsigned, T x, int lane) {
+    T y = x;
+    emu_exchange(&x, &y, sizeof x, lane & 31);
+    return y;
+}
+template <class T> static inline T __shfl_xor_sync(unsigned, T x, int mask) {
+    return __shfl_sync(0, x, emu_lane() ^ mask);
+}
+template <class T> static inline T __shfl_down_sync(unsigned, T x, unsigned by) {
+    const int from = emu_lane() + (int)by;
+    return __shfl_sync(0, x, from > 31 ? emu_lane() : from);
+}
+template <class T> static inline T __shfl_up_sync(unsigned, T x, unsigned by) {
+    const int from = emu_lane() - (int)by;
+    return __shfl_sync(0, x, from < 0 ? emu_lane() : from);
+}
+template <class... P, class... A>
+static inline cudaError_t emu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                                     cudaStream_t stream, A... arguments) {
+    std::tuple<P...> copy(arguments...);
+    return emu_enqueue(stream, "kernel", grid, block, shared, [=] { std::apply(kernel, copy); });
+}
+#endif

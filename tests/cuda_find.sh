@@ -1,0 +1,46 @@
+# What of CUDA is on this machine, as flags for a compiler: "headers", "nvcc", "nccl", "cublaslt". Status 1, and on
+# stderr what is missing, where it is not found. Looks where CUDA_HOME says, in the usual places and in the packages
+# that pip installs.
+dirs() {
+    [ -n "$CUDA_HOME" ] && echo "$CUDA_HOME"
+    command -v nvcc >/dev/null 2>&1 && dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")"
+    ls -d /usr/local/cuda /usr/local/cuda-* /opt/cuda /usr 2>/dev/null
+    for p in python3 python; do
+        command -v $p >/dev/null 2>&1 || continue
+        $p -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2>/dev/null | while read -r site; do
+            ls -d "$site"/nvidia/cu13 "$site"/nvidia/cuda_runtime "$site"/nvidia/nccl "$site"/nvidia/cublas 2>/dev/null
+        done
+    done
+}
+find_dir() { # a file, below one of them
+    dirs | while read -r d; do
+        [ -e "$d/$1" ] && echo "$d" && break
+    done
+}
+library() { # name: the directory and the file of it, whatever its version
+    dirs | while read -r d; do
+        found=$(ls "$d"/lib64/lib$1.so* "$d"/lib/lib$1.so* "$d"/lib/*/lib$1.so* 2>/dev/null | head -n 1)
+        [ -n "$found" ] && echo "$found" && break
+    done
+}
+case $1 in
+headers)
+    d=$(find_dir include/cuda_runtime_api.h)
+    [ -n "$d" ] || { echo "cuda_runtime_api.h is missing: install the CUDA Toolkit, or set CUDA_HOME" >&2; exit 1; }
+    echo "-I$d/include"
+    ;;
+nvcc)
+    command -v nvcc 2>/dev/null && exit 0
+    d=$(find_dir bin/nvcc)
+    [ -n "$d" ] || { echo "nvcc is missing: install the CUDA Toolkit, or set CUDA_HOME" >&2; exit 1; }
+    echo "$d/bin/nvcc"
+    ;;
+nccl | cublaslt)
+    header=nccl.h name=nccl macro=PAR_CUDA_NCCL
+    [ "$1" = cublaslt ] && header=cublasLt.h name=cublasLt macro=PAR_CUDA_CUBLASLT
+    d=$(find_dir include/$header) l=$(library $name)
+    [ -n "$d" ] && [ -n "$l" ] || { echo "$header or lib$name.so is missing: it is left out" >&2; exit 1; }
+    echo "-D$macro -I$d/include $l -Xlinker -rpath -Xlinker $(dirname "$l")"
+    ;;
+*) echo "usage: $0 headers|nvcc|nccl|cublaslt" >&2; exit 2 ;;
+esac

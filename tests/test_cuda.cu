@@ -1,0 +1,1239 @@
+// test_cuda.cu - par_cuda.cuh against the CPU. Under nvcc on a GPU, or by g++ with tests/cuda_emu.
+#define PAR_IMPLEMENTATION
+#include "par.h"
+#include "par_zero.h"
+#include "par_tp.h"
+#include "par_cuda.cuh"
+#include "test.h"
+#include "../examples/gpt/model.h"
+
+#if defined(CUDA_EMU)
+#define SEED(n)      emu_seed((uint64_t)(n), (emu_order)((n) % 3))
+#define LIMIT(bytes) emu_limit_shared(bytes)
+enum { EMULATED = 1 };
+#else
+#define LIMIT(bytes) (void)(bytes)
+#define SEED(n)      (void)(n)
+enum { EMULATED = 0 };
+#endif
+
+// ---- arrays in both places
+
+static par_cuda *open_cuda(par_comm *w, par_cuda_carrier carrier) {
+    par_cuda *cuda = NULL;
+    par_cuda_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.comm = w, desc.carrier = carrier, desc.check = 1, desc.exact = getenv("PAR_CUDA_TEST_EXACT") != NULL;
+    CHECK_OK(w, par_cuda_open(&desc, &cuda));
+    if (!cuda) exit(1);
+    return cuda;
+}
+static void *on_device(par_comm *w, par_cuda *cuda, size_t bytes) { // of 0xFF
+    void *p = NULL;
+    CHECK_OK(w, par_cuda_alloc(cuda, PAR_CUDA_DEVICE, bytes, &p));
+    cudaMemsetAsync(p, 0xFF, bytes, par_cuda_stream(cuda));
+    return p;
+}
+// The host's array must stay until the stream has read it; so this waits.
+static void upload(par_cuda *cuda, void *device, const void *host, size_t bytes) {
+    cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, par_cuda_stream(cuda));
+    par_cuda_sync(cuda);
+}
+static void download(par_cuda *cuda, void *host, const void *device, size_t bytes) {
+    cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, par_cuda_stream(cuda));
+    par_cuda_sync(cuda);
+}
+static void fill_values(par_dtype d, void *p, size_t n, uint64_t stream) {
+    for (size_t i = 0; i < n; i++) {
+        const double u = (double)par_uniform(5, stream, i);
+        const double x =
+            d <= PAR_BF16 ? 4 * u - 2 : (double)(int)(100 * u) - (d == PAR_I8 || d == PAR_I32 ? 50 : 0);
+        par_cast((char *)p + i * par_dtype_bytes(d), d, &x, PAR_F64, 1);
+    }
+}
+
+// ---- the device
+
+static void device(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    par_device *d = par_cuda_device(cuda);
+    void *p, *event = NULL, *stream;
+    char back[1000];
+    CHECK_OK(w, d->alloc(d, 1000, &p));
+    download(cuda, back, p, 1000);
+    for (int i = 0; i < 1000; i++)
+        if (back[i]) CHECK(w, !"zeroed");
+    CHECK_OK(w, d->stream_open(d, &stream));
+    CHECK_OK(w, d->fill(d, p, 7, 1000, stream));
+    CHECK_OK(w, d->event_record(d, stream, &event));
+    CHECK_OK(w, d->event_wait(d, NULL, event));
+    CHECK_OK(w, d->copy(d, back, p, 1000, NULL));
+    CHECK_OK(w, d->stream_sync(d, NULL));
+    CHECK(w, back[0] == 7 && back[999] == 7);
+    CHECK_OK(w, d->event_free(d, event));
+    CHECK_OK(w, d->stream_close(d, stream));
+    CHECK_OK(w, d->free(d, p));
+    CHECK_OK(w, par_cuda_alloc(cuda, PAR_CUDA_HOST, 100, &p));
+    ((char *)p)[99] = 1;
+    CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_HOST, p));
+    CHECK_OK(w, par_cuda_alloc(cuda, PAR_CUDA_STREAM, 100, &p));
+    CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_STREAM, p));
+    par_cuda_close(cuda);
+}
+
+static const size_t odd_sizes[] = {0, 1, 2, 7, 8, 9, 31, 64, 255, 1000, 4097};
+enum { ODD_SIZES = sizeof odd_sizes / sizeof odd_sizes[0], MOST = 4200 };
+
+static void casts(par_comm *w) {
+    static const double edges[] = {
+        0,    -0.0,     1,         -1,    0.5,       65504, 65520,        65519.99,     1e-8,         6e-8,
+        3e38, 1e39,     -1e300,    127.5, 255.9,     256,   2147483647.0, 4294967295.0, 4294967296.0, 1.8e19,
+        NAN,  INFINITY, -INFINITY, 0.1,   1.00390625};
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    par_device *d = par_cuda_device(cuda);
+    static char from[MOST * 8 + 64], to[MOST * 8 + 64], want[MOST * 8 + 64];
+    char *a = (char *)on_device(w, cuda, sizeof from), *b = (char *)on_device(w, cuda, sizeof from);
+    for (int s = 0; s < PAR_DTYPE_COUNT; s++)
+        for (int t = 0; t < PAR_DTYPE_COUNT; t++)
+            for (size_t k = 0; k < ODD_SIZES; k += (s <= 3 && t <= 3) ? 1 : 5) {
+                const size_t n = odd_sizes[k], se = par_dtype_bytes((par_dtype)s),
+                             te = par_dtype_bytes((par_dtype)t);
+                const size_t shift = k % 2 * 8; // not at a multiple of 16
+                fill_values((par_dtype)s, from, n, 1);
+                for (size_t i = 0; i < n && i < sizeof edges / sizeof edges[0]; i++)
+                    par_cast(from + i * se, (par_dtype)s, &edges[i], PAR_F64, 1);
+                memset(want, 0xFF, sizeof want);
+                par_cast(want + shift, (par_dtype)t, from, (par_dtype)s, n);
+                upload(cuda, a + shift, from, n * se);
+                CHECK_OK(w, d->fill(d, b, 0xFF, sizeof from, NULL));
+                CHECK_OK(w, d->cast(d, b + shift, (par_dtype)t, a + shift, (par_dtype)s, n, NULL));
+                download(cuda, to, b, sizeof to);
+                CHECK(w, !memcmp(to, want, shift + n * te + 32) && "cast as par_cast does");
+            }
+    CHECK_OK(w, d->free(d, a));
+    CHECK_OK(w, d->free(d, b));
+    par_cuda_close(cuda);
+}
+
+static void reduces(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    par_device *d = par_cuda_device(cuda), *cpu = par_cpu();
+    enum { SOURCES = 9, ROOM = 1100 * 8 };
+    static char host[SOURCES][ROOM], want[ROOM], got[ROOM];
+    char *in[SOURCES], *out = (char *)on_device(w, cuda, ROOM);
+    for (int i = 0; i < SOURCES; i++) in[i] = (char *)on_device(w, cuda, ROOM);
+    for (int t = 0; t < PAR_DTYPE_COUNT; t++)
+        for (int o = 0; o < PAR_OP_COUNT; o++) {
+            const par_op op = o == PAR_SCALED_SUM ? par_scaled_sum(0.3) : (par_op)o;
+            if (o == PAR_SCALED_SUM && t > 3) continue;
+            for (size_t k = 0; k < ODD_SIZES - 1; k += 2) {
+                const size_t n = odd_sizes[k], e = par_dtype_bytes((par_dtype)t), shift = k % 4 * 4;
+                const int sources = 1 + (int)(k + (size_t)o) % SOURCES;
+                const void *from[SOURCES], *device[SOURCES];
+                SEED(k);
+                for (int i = 0; i < sources; i++) {
+                    fill_values((par_dtype)t, host[i], n, (uint64_t)(10 + i));
+                    from[i] = host[i], device[i] = in[i] + shift;
+                    upload(cuda, in[i] + shift, host[i], n * e);
+                }
+                CHECK_OK(w, cpu->reduce(cpu, want, from, sources, n, (par_dtype)t, op, NULL));
+                CHECK_OK(w, d->reduce(d, out + shift, device, sources, n, (par_dtype)t, op, NULL));
+                download(cuda, got, out + shift, n * e);
+                CHECK(w, !memcmp(got, want, n * e) && "the same bits as on the CPU");
+                CHECK_OK(w,
+                         d->reduce(d, in[0] + shift, device, sources, n, (par_dtype)t, op, NULL)); // in place
+                download(cuda, got, in[0] + shift, n * e);
+                CHECK(w, !memcmp(got, want, n * e) && "in place");
+            }
+        }
+    for (int i = 0; i < SOURCES; i++) CHECK_OK(w, d->free(d, in[i]));
+    CHECK_OK(w, d->free(d, out));
+    par_cuda_close(cuda);
+}
+
+static void gemm(par_comm *w) {
+    static const size_t sizes[] = {1, 2, 5, 16, 17, 31, 64, 65, 97, 130};
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    par_device *d = par_cuda_device(cuda), *cpu = par_cpu();
+    double worst = 0;
+    for (size_t s = 0; s < (EMULATED ? 30 : 200); s++) {
+        const size_t m = sizes[par_random(1, 1, s) % 10], n = sizes[par_random(1, 2, s) % 10],
+                     k = sizes[par_random(1, 3, s) % 10];
+        const int ta = (int)(s & 1), tb = (int)(s >> 1 & 1);
+        const size_t lda = ((ta ? m : k) + s % 3 * 8 + 7) / 8 * 8, ldb = ((tb ? k : n) + 7) / 8 * 8,
+                     ldc = (n + s % 4 * 8 + 7) / 8 * 8;
+        const size_t na = lda * (ta ? k : m), nb = ldb * (tb ? n : k), nc = ldc * m;
+        const float alpha = s % 5 ? 1 : 0.5f, beta = s % 3 == 0 ? 0 : s % 3 == 1 ? 1 : 0.25f;
+        float *a = (float *)malloc(4 * na), *b = (float *)malloc(4 * nb), *c = (float *)malloc(4 * nc),
+              *got = (float *)malloc(4 * nc);
+        fill_values(PAR_F32, a, na, s), fill_values(PAR_F32, b, nb, s + 1),
+            fill_values(PAR_F32, c, nc, s + 2);
+        float *da = (float *)on_device(w, cuda, 4 * na), *db = (float *)on_device(w, cuda, 4 * nb),
+              *dc = (float *)on_device(w, cuda, 4 * nc);
+        upload(cuda, da, a, 4 * na), upload(cuda, db, b, 4 * nb), upload(cuda, dc, c, 4 * nc);
+        CHECK_OK(w, cpu->gemm(cpu, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, NULL));
+        CHECK_OK(w, d->gemm(d, ta, tb, m, n, k, alpha, da, lda, db, ldb, beta, dc, ldc, NULL));
+        download(cuda, got, dc, 4 * nc);
+        for (size_t i = 0; i < nc; i++) worst = fmax(worst, fabs((double)c[i] - (double)got[i]));
+        free(a), free(b), free(c), free(got);
+        d->free(d, da), d->free(d, db), d->free(d, dc);
+    }
+    CHECK(w, worst < 1e-4);
+    par_cuda_close(cuda);
+}
+
+// ---- every collective, with the same call on the host beside it
+
+typedef struct trial {
+    par_kind kind;
+    par_dtype dtype;
+    par_op op;
+    size_t count;
+    int in_place, root;
+} trial;
+typedef struct places { // elements: of my arrays; where, in the longer one, the shorter one lies in place
+    size_t send, recv, offset, counts[16], displs[16], to[16], to_at[16], from[16], from_at[16];
+    int send_is_part, in_place;
+} places;
+static void places_of(par_comm *w, const trial *t, places *p) {
+    const int n = par_size(w), me = par_rank(w), root = me == t->root;
+    const size_t c = t->count, all = (size_t)n * c;
+    size_t packed = 0, gapped = 0, packed_at = 0;
+    memset(p, 0, sizeof *p);
+    for (int i = 0; i < n; i++) {
+        p->counts[i] = c ? (c + (size_t)i * 3) % (c + 1) : 0, p->displs[i] = gapped;
+        if (i == me) packed_at = packed;
+        packed += p->counts[i], gapped += p->counts[i] + 1;
+        p->to[i] = c ? (c + (size_t)(me + 2 * i)) % (c + 1) : 0,
+        p->from[i] = c ? (c + (size_t)(i + 2 * me)) % (c + 1) : 0;
+    }
+    p->send = p->recv = c;
+    p->in_place = t->in_place;
+    switch (t->kind) {
+    case PAR_KIND_REDUCE_SCATTER: p->send = all, p->offset = (size_t)me * c; break;
+    case PAR_KIND_REDUCE_SCATTERV: p->send = packed, p->recv = p->counts[me], p->offset = packed_at; break;
+    case PAR_KIND_ALL_GATHER: p->recv = all, p->offset = (size_t)me * c, p->send_is_part = 1; break;
+    case PAR_KIND_ALL_GATHERV:
+        p->send = p->counts[me], p->recv = gapped, p->offset = p->displs[me], p->send_is_part = 1;
+        break;
+    case PAR_KIND_GATHER: p->recv = root ? all : 0, p->offset = (size_t)me * c, p->send_is_part = 1; break;
+    case PAR_KIND_GATHERV:
+        p->send = p->counts[me], p->recv = root ? gapped : 0, p->offset = p->displs[me], p->send_is_part = 1;
+        break;
+    case PAR_KIND_SCATTER: p->send = root ? all : 0, p->offset = (size_t)me * c; break;
+    case PAR_KIND_SCATTERV:
+        p->send = root ? gapped : 0, p->recv = p->counts[me], p->offset = p->displs[me];
+        break;
+    case PAR_KIND_ALL_TO_ALL: p->send = p->recv = all, p->in_place = 0; break;
+    case PAR_KIND_ALL_TO_ALLV:
+        p->send = p->recv = 0, p->in_place = 0;
+        for (int i = 0; i < n; i++)
+            p->to_at[i] = p->send, p->from_at[i] = p->recv, p->send += p->to[i], p->recv += p->from[i];
+        break;
+    case PAR_KIND_BROADCAST: p->send = root ? c : 0; break;
+    case PAR_KIND_REDUCE: p->recv = root ? c : 0; break;
+    default: break;
+    }
+    const int rooted = t->kind >= PAR_KIND_BROADCAST && t->kind <= PAR_KIND_SCATTERV;
+    if (rooted && !root) p->in_place = 0;
+}
+static par_result call(par_comm *w, const trial *t, const places *p, const void *send, void *recv,
+                       par_request *q) {
+    const int root = par_rank(w) == t->root;
+    const size_t c = t->count, mine = p->counts[par_rank(w)];
+    const par_dtype d = t->dtype;
+    switch (t->kind) {
+    case PAR_KIND_ALL_REDUCE: return par_all_reduce_begin(send, recv, c, d, t->op, w, q);
+    case PAR_KIND_REDUCE_SCATTER: return par_reduce_scatter_begin(send, recv, c, d, t->op, w, q);
+    case PAR_KIND_REDUCE_SCATTERV: return par_reduce_scatterv_begin(send, recv, p->counts, d, t->op, w, q);
+    case PAR_KIND_ALL_GATHER: return par_all_gather_begin(send, recv, c, d, w, q);
+    case PAR_KIND_ALL_GATHERV: return par_all_gatherv_begin(send, recv, p->counts, p->displs, d, w, q);
+    case PAR_KIND_BROADCAST: return par_broadcast_begin(root ? send : NULL, recv, c, d, t->root, w, q);
+    case PAR_KIND_REDUCE: return par_reduce_begin(send, root ? recv : NULL, c, d, t->op, t->root, w, q);
+    case PAR_KIND_GATHER: return par_gather_begin(send, root ? recv : NULL, c, d, t->root, w, q);
+    case PAR_KIND_GATHERV:
+        return par_gatherv_begin(send, mine, root ? recv : NULL, root ? p->counts : NULL,
+                                 root ? p->displs : NULL, d, t->root, w, q);
+    case PAR_KIND_SCATTER: return par_scatter_begin(root ? send : NULL, recv, c, d, t->root, w, q);
+    case PAR_KIND_SCATTERV:
+        return par_scatterv_begin(root ? send : NULL, root ? p->counts : NULL, root ? p->displs : NULL, recv,
+                                  mine, d, t->root, w, q);
+    case PAR_KIND_ALL_TO_ALL: return par_all_to_all_begin(send, recv, c, d, w, q);
+    default: return par_all_to_allv_begin(send, p->to, p->to_at, recv, p->from, p->from_at, d, w, q);
+    }
+}
+enum { ROOM = 70000 };
+static void run_trial(par_comm *w, par_cuda *cuda, const trial *t, uint64_t salt, char *ds, char *dr,
+                      int same_bits) {
+    places p;
+    static thread_local char send[ROOM], recv[ROOM], got[ROOM];
+    const size_t e = par_dtype_bytes(t->dtype);
+    par_request q[2];
+    places_of(w, t, &p);
+    const size_t sent = p.send * e, received = p.recv * e, at = p.offset * e;
+    if (sent > ROOM || received > ROOM) exit(9);
+    memset(recv, 0xFF, ROOM);
+    fill_values(t->dtype, send, p.send, salt * 100 + (uint64_t)par_rank(w));
+    // In place the part lies within the whole: of send for scattering calls, of recv for gathering ones.
+    char *hs = send, *hr = recv, *s = ds, *r = dr;
+    if (p.in_place && p.send_is_part) memcpy(recv + at, send, sent), hs = recv + at, s = dr + at;
+    if (p.in_place && !p.send_is_part) hr = send + at, r = ds + at;
+    cudaMemsetAsync(dr, 0xFF, ROOM, par_cuda_stream(cuda));
+    upload(cuda, s, hs, sent);
+    CHECK_OK(w, call(w, t, &p, hs, hr, &q[0]));
+    CHECK_OK(w, call(w, t, &p, s, r, &q[1]));
+    CHECK_OK(w, par_wait(&q[1]));
+    cudaMemcpyAsync(got, r, received, cudaMemcpyDeviceToHost,
+                    par_cuda_stream(cuda)); // no sync before: in the stream
+    CHECK_OK(w, par_wait(&q[0]));
+    CHECK_OK(w, par_cuda_sync(cuda));
+    size_t wrong = 0;
+    if (same_bits) {
+        wrong = memcmp(got, hr, received) != 0;
+    } else {
+        for (size_t i = 0; i < p.recv; i++) {
+            double x, y;
+            par_cast(&x, PAR_F64, got + i * e, t->dtype, 1), par_cast(&y, PAR_F64, hr + i * e, t->dtype, 1);
+            wrong += fabs(x - y) > 0.05 * (1 + fabs(y));
+        }
+    }
+    if (wrong) {
+        fprintf(stderr, "%s %s %s count %zu in place %d root %d\n", par_kind_name(t->kind),
+                par_dtype_name(t->dtype), par_op_name(t->op), t->count, p.in_place, t->root);
+        size_t i = 0;
+        while (i < received && got[i] == hr[i]) i++;
+        fprintf(stderr, "rank %d of %d: first difference at byte %zu of %zu\n", par_rank(w), par_size(w), i,
+                received);
+    }
+    CHECK(w, !wrong);
+}
+static void sweep(par_comm *w, par_cuda_carrier carrier, int trials, int same_bits) {
+    par_cuda *cuda = open_cuda(w, carrier);
+    char *ds = (char *)on_device(w, cuda, ROOM), *dr = (char *)on_device(w, cuda, ROOM);
+    for (int i = 0; i < trials; i++) {
+        static const size_t counts[] = {0, 1, 3, 16, 33, 100, 257, 1000};
+        trial t;
+        const uint64_t r = par_random(77, 1, (uint64_t)i);
+        t.kind = (par_kind)(1 + r % PAR_KIND_ALL_TO_ALLV),
+        t.dtype = (par_dtype)(r >> 8 & 255 % PAR_DTYPE_COUNT);
+        t.dtype = (par_dtype)((r >> 8 & 255) % PAR_DTYPE_COUNT);
+        t.op = (r >> 16 & 255) % PAR_OP_COUNT, t.count = counts[(r >> 24 & 255) % 8],
+        t.in_place = (int)(r >> 32 & 1);
+        if (t.op == PAR_SCALED_SUM) t.op = t.dtype <= PAR_BF16 ? par_scaled_sum(0.25) : (par_op)PAR_SUM;
+        if (!same_bits && t.op == PAR_PROD) t.op = PAR_SUM;
+        t.root = (int)((r >> 33) % (uint64_t)par_size(w));
+        if (par_rank(w) == 0) SEED(i);
+        run_trial(w, cuda, &t, (uint64_t)i, ds, dr, same_bits);
+    }
+    CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, ds));
+    CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, dr));
+    par_cuda_close(cuda);
+}
+static void collectives(par_comm *w) {
+    sweep(w, par_node_count(w) == 1 ? PAR_CUDA_PEER : PAR_CUDA_STAGING, 150, 1);
+}
+static void collectives_staged(par_comm *w) { sweep(w, PAR_CUDA_STAGING, 60, 1); }
+
+#if defined(PAR_CUDA_NCCL)
+static int nccl_here(par_comm *w) { // emulated: threads; on a machine: a GPU for each rank
+    int devices = 0;
+    cudaGetDeviceCount(&devices);
+    CHECK(w, 1);
+    return EMULATED ? !strcmp(par_backend(w), "threads") || par_size(w) == 1 : devices >= par_size(w);
+}
+static void collectives_nccl(par_comm *w) {
+    if (nccl_here(w)) sweep(w, PAR_CUDA_NCCL_CARRIER, 150, 0);
+}
+static void exact_nccl(par_comm *w) { // the bits of the CPU
+    if (!nccl_here(w)) return;
+    setenv("PAR_CUDA_TEST_EXACT", "1", 1);
+    sweep(w, PAR_CUDA_NCCL_CARRIER, 100, 1);
+}
+#endif
+static void messages(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    const int n = par_size(w), me = par_rank(w), right = (me + 1) % n, left = (me + n - 1) % n;
+    enum { COUNT = 1000, TIMES = 5 };
+    float host[COUNT], *d[2 * TIMES];
+    for (int i = 0; i < 2 * TIMES; i++) d[i] = (float *)on_device(w, cuda, sizeof host);
+    for (int i = 0; i < TIMES; i++) {
+        for (int j = 0; j < COUNT; j++) host[j] = (float)(me * 10000 + i * 1000 + j);
+        upload(cuda, d[i], host, sizeof host);
+    }
+    par_request q[2 * TIMES];
+    for (int i = 0; i < TIMES; i++) { // sends and receives in another order on every other rank
+        if (me % 2) CHECK_OK(w, par_send_begin(d[i], COUNT, PAR_F32, right, w, &q[i]));
+        CHECK_OK(w, par_recv_begin(d[TIMES + i], COUNT, PAR_F32, left, w, &q[TIMES + i]));
+        if (me % 2 == 0) CHECK_OK(w, par_send_begin(d[i], COUNT, PAR_F32, right, w, &q[i]));
+    }
+    for (int i = 2 * TIMES - 1; i >= 0; i--) CHECK_OK(w, par_wait(&q[i]));
+    for (int i = 0; i < TIMES; i++) {
+        cudaMemsetAsync(d[i], 0, sizeof host, par_cuda_stream(cuda)); // what was sent may be written again
+        download(cuda, host, d[TIMES + i], sizeof host);
+        CHECK(w, host[0] == (float)(left * 10000 + i * 1000) && host[COUNT - 1] == host[0] + COUNT - 1);
+    }
+    if (n > 1 && strcmp(par_cuda_carrier_name(cuda), "nccl")) { // the two ends disagree
+        const par_result r = me == 0   ? par_send(d[0], 10, PAR_F32, 1, w)
+                             : me == 1 ? par_recv(d[0], 11, PAR_F32, 0, w)
+                                       : PAR_OK;
+        CHECK(w, me != 1 || (r == PAR_ERR_MISMATCH && strstr(par_last_error(w), "10")));
+    }
+    CHECK_OK(w, par_barrier(w));
+    for (int i = 0; i < 2 * TIMES; i++) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, d[i]));
+    par_cuda_close(cuda);
+}
+
+static void splits(par_comm *w) { // comms of comms, several calls under way on each, groups
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    par_comm *half;
+    const int me = par_rank(w);
+    CHECK_OK(w, par_split(w, me % 2, 0, &half));
+    enum { COUNT = 500, CALLS = 6 };
+    float host[COUNT], *d[CALLS];
+    par_request q[CALLS];
+    for (int i = 0; i < CALLS; i++) {
+        for (int j = 0; j < COUNT; j++) host[j] = (float)(1 + i + j);
+        d[i] = (float *)on_device(w, cuda, sizeof host);
+        upload(cuda, d[i], host, sizeof host);
+    }
+    for (int i = 0; i < CALLS; i++)
+        CHECK_OK(w, par_all_reduce_begin(d[i], d[i], COUNT, PAR_F32, PAR_SUM, i % 2 ? half : w, &q[i]));
+    int sum = 1;
+    CHECK_OK(w, par_all_reduce(&sum, &sum, 1, PAR_I32, PAR_SUM, w)); // the host's own calls go on
+    CHECK(w, sum == par_size(w));
+    for (int i = 0; i < CALLS; i++) CHECK_OK(w, par_wait(&q[(i + me) % CALLS])); // each rank in another order
+    for (int i = 0; i < CALLS; i++) {
+        download(cuda, host, d[i], sizeof host);
+        CHECK(w, host[3] == (float)((4 + i) * par_size(i % 2 ? half : w)));
+    }
+    par_ledger_reset(w);
+    CHECK_OK(w, par_group_begin(w));
+    for (int i = 0; i < CALLS; i++)
+        CHECK_OK(w, par_broadcast(d[i], d[i], COUNT, PAR_F32, i % par_size(w), w));
+    CHECK_OK(w, par_group_end(w));
+    const par_ledger l = par_ledger_get(w, PAR_KIND_BROADCAST);
+    CHECK(w, l.calls == CALLS);
+    for (int i = 0; i < CALLS; i++) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, d[i]));
+    CHECK_OK(w, par_close(half));
+    par_cuda_close(cuda);
+}
+
+static void mismatch(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    float *d = (float *)on_device(w, cuda, 4000);
+    const size_t count = par_rank(w) == 1 ? 99 : 100;
+    CHECK(w, par_all_reduce(d, d, count, PAR_F32, PAR_SUM, w) == PAR_ERR_MISMATCH);
+    CHECK(w, strstr(par_last_error(w), "count=99") && strstr(par_last_error(w), "test_cuda.cu"));
+    CHECK(w, (par_rank(w) == 1 ? par_broadcast(d, d, 10, PAR_F32, 0, w)
+                               : par_all_reduce(d, d, 10, PAR_F32, PAR_SUM, w)) == PAR_ERR_MISMATCH);
+    CHECK(w, par_all_reduce(d, d, 10, PAR_DTYPE_COUNT, PAR_SUM, w) == PAR_ERR_ARGUMENT);
+    CHECK_OK(w, par_all_reduce(d, d, 10, PAR_F32, PAR_SUM, w)); // the comm lives
+    CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, d));
+    par_cuda_close(cuda);
+}
+
+static void never_arrives(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    float *d = (float *)on_device(w, cuda, 4000);
+    par_set_timeout(w, 0.5);
+    if (par_rank(w) != 1) {
+        const double begun = par_seconds(w);
+        CHECK(w, par_all_reduce(d, d, 10, PAR_F32, PAR_SUM, w) == PAR_ERR_TIMEOUT);
+        CHECK(w, par_seconds(w) - begun < 5 && strstr(par_last_error(w), "rank 1"));
+        CHECK(w, par_all_reduce(d, d, 10, PAR_F32, PAR_SUM, w) == PAR_ERR_TIMEOUT);
+    } else {
+        usleep(1500000);
+        CHECK(w, 1);
+    }
+    par_set_timeout(w, 20); // for the end: the others may be slow
+    par_cuda_free(cuda, PAR_CUDA_DEVICE, d);
+    par_cuda_close(cuda);
+}
+
+// ---- par_zero.h's kernels, and whole steps with them
+
+typedef struct pair { // the same array in both places
+    char *host, *device, *back;
+    size_t bytes;
+} pair;
+static pair pair_open(par_comm *w, par_cuda *cuda, par_dtype d, size_t n, uint64_t stream) { // d F64: zeros
+    pair p;
+    p.bytes = n * par_dtype_bytes(d);
+    p.host = (char *)calloc(1, p.bytes + 64), p.back = (char *)calloc(1, p.bytes + 64);
+    p.device = (char *)on_device(w, cuda, p.bytes + 64);
+    if (stream) fill_values(d, p.host, n, stream);
+    upload(cuda, p.device, p.host, p.bytes + 64);
+    return p;
+}
+static void pair_close(par_cuda *cuda, pair *p) {
+    free(p->host), free(p->back);
+    par_cuda_free(cuda, PAR_CUDA_DEVICE, p->device);
+}
+// The largest difference, in parts of 1 + the number.
+static double pair_difference(par_cuda *cuda, pair *p, par_dtype d) {
+    double worst = 0;
+    download(cuda, p->back, p->device, p->bytes);
+    for (size_t i = 0; i < p->bytes / par_dtype_bytes(d); i++) {
+        double x, y;
+        par_cast(&x, PAR_F64, p->host + i * par_dtype_bytes(d), d, 1),
+            par_cast(&y, PAR_F64, p->back + i * par_dtype_bytes(d), d, 1);
+        const double e = x == y || (x != x && y != y) ? 0 : fabs(x - y) / (1 + fabs(x));
+        worst = e == e && e <= worst ? worst : e == e ? e : INFINITY;
+    }
+    return worst;
+}
+#define CLOSE(cuda, pair, type, limit)                                                                       \
+    do {                                                                                                     \
+        const double close_d = pair_difference(cuda, &pair, type);                                           \
+        if (!(close_d <= (limit))) fprintf(stderr, "%s differs by %g\n", #pair, close_d);                    \
+        CHECK(w, close_d <= (limit));                                                                        \
+    } while (0)
+
+static void zero_update(par_comm *w) {
+    static const size_t sizes[] = {32, 96, 1024, 3232};
+    static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_F16};
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    const par_zero_kernels *k = par_cuda_zero(cuda), *c = par_zero_cpu();
+    for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++)
+        for (int gt = 0; gt < 3; gt++)
+            for (int st = 0; st < 4; st++) {
+                const size_t n = sizes[(o + gt + st) % 4];
+                const par_dtype g_type = types[gt],
+                                s_type = st == 1 ? PAR_F16 : PAR_BF16; // 0: none; 3: rounded randomly
+                const int random = st == 3;
+                par_zero_update a;
+                memset(&a, 0, sizeof a);
+                a.optimizer = (par_zero_optimizer)o, a.hyper.lr = 0.01f, a.hyper.beta1 = 0.9f,
+                a.hyper.beta2 = 0.99f, a.hyper.epsilon = 1e-8f;
+                a.hyper.weight_decay = 0.1f, a.hyper.momentum = 0.9f, a.hyper.nesterov = st % 2,
+                a.correction1 = 2, a.correction2 = 3, a.scale = 0.5f;
+                a.trust = 1.5f, a.ema = st == 2 ? 0.9f : 0, a.seed = random ? 7 : 0, a.stream = 3,
+                a.first = 64;
+                SEED(o * 12 + gt * 4 + st);
+                pair x = pair_open(w, cuda, PAR_F32, n, 1), g = pair_open(w, cuda, g_type, n, 2),
+                     m = pair_open(w, cuda, PAR_F32, n, 3);
+                pair v = pair_open(w, cuda, PAR_F32, n, 4), e = pair_open(w, cuda, PAR_F32, n, 5),
+                     s = pair_open(w, cuda, s_type, n, 0);
+                for (size_t i = 0; i < n; i++) ((float *)v.host)[i] = fabsf(((float *)v.host)[i]);
+                upload(cuda, v.device, v.host, v.bytes);
+                CHECK_OK(w, c->update(c, &a, n, (float *)x.host, st ? s.host : NULL, s_type, g.host, g_type,
+                                      (float *)m.host, (float *)v.host, st == 2 ? (float *)e.host : NULL));
+                CHECK_OK(w, k->update(k, &a, n, (float *)x.device, st ? s.device : NULL, s_type, g.device,
+                                      g_type, (float *)m.device, (float *)v.device,
+                                      st == 2 ? (float *)e.device : NULL));
+                CLOSE(cuda, x, PAR_F32, 1e-5);
+                CLOSE(cuda, m, PAR_F32, 1e-6);
+                CLOSE(cuda, v, PAR_F32, 1e-6);
+                CLOSE(cuda, e, PAR_F32, 1e-5);
+                CLOSE(cuda, s, s_type, 0.01);
+                double sums[2] = {1, 2};
+                pair t = pair_open(w, cuda, PAR_F64, 2, 0);
+                upload(cuda, t.device, sums, sizeof sums);
+                memcpy(t.host, sums, sizeof sums);
+                CHECK_OK(w, c->lamb_norms(c, &a, n, (float *)x.host, g.host, g_type, (float *)m.host,
+                                          (float *)v.host, (double *)t.host));
+                CHECK_OK(w, k->lamb_norms(k, &a, n, (float *)x.device, g.device, g_type, (float *)m.device,
+                                          (float *)v.device, (double *)t.device));
+                CLOSE(cuda, t, PAR_F64, 1e-4);
+                CHECK_OK(w, c->square_sum(c, g.host, g_type, n, 0.5, (double *)t.host));
+                CHECK_OK(w, k->square_sum(k, g.device, g_type, n, 0.5, (double *)t.device));
+                CLOSE(cuda, t, PAR_F64, 1e-4);
+                CHECK_OK(w, c->momentum(c, &a, n, g.host, g_type, (float *)m.host, (float *)x.host));
+                CHECK_OK(w, k->momentum(k, &a, n, g.device, g_type, (float *)m.device, (float *)x.device));
+                CLOSE(cuda, x, PAR_F32, 1e-5);
+                CHECK_OK(w, c->scale(c, n, (float *)v.host, (float *)x.host, 2, (double *)t.host));
+                CHECK_OK(w, k->scale(k, n, (float *)v.device, (float *)x.device, 2, (double *)t.device));
+                CLOSE(cuda, v, PAR_F32, 1e-5);
+                pair_close(cuda, &x), pair_close(cuda, &g), pair_close(cuda, &m), pair_close(cuda, &v),
+                    pair_close(cuda, &e), pair_close(cuda, &s);
+                pair_close(cuda, &t);
+            }
+    par_cuda_close(cuda);
+}
+static void zero_packs(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    const par_zero_kernels *k = par_cuda_zero(cuda), *c = par_zero_cpu();
+    enum { RANKS = 5, N = 32 * 11 };
+    for (int bits = 4; bits <= 8; bits += 4)
+        for (int t = 0; t < 3; t++) {
+            const par_dtype d = t == 0 ? PAR_F32 : t == 1 ? PAR_BF16 : PAR_F16;
+            const size_t packed = RANKS * N / 32 * (size_t)(2 + 4 * bits);
+            SEED(t);
+            pair x = pair_open(w, cuda, d, RANKS * N, 9), p = pair_open(w, cuda, PAR_U8, packed, 0),
+                 y = pair_open(w, cuda, d, RANKS * N, 0);
+            memset(x.host + 32 * par_dtype_bytes(d), 0, 32 * par_dtype_bytes(d));
+            upload(cuda, x.device, x.host, x.bytes);
+            CHECK_OK(w, c->pack(c, bits, RANKS * N, x.host, d, p.host));
+            CHECK_OK(w, k->pack(k, bits, RANKS * N, x.device, d, p.device));
+            CLOSE(cuda, p, PAR_U8, 0.0);
+            CHECK_OK(w, c->unpack(c, bits, RANKS * N, p.host, y.host, d));
+            CHECK_OK(w, k->unpack(k, bits, RANKS * N, p.device, y.device, d));
+            CLOSE(cuda, y, d, 0.0);
+            for (int pairs = 0; pairs < 2; pairs++) {
+                CHECK_OK(w, c->sum_packed(c, bits, RANKS - pairs, pairs, N, p.host, y.host, d));
+                CHECK_OK(w, k->sum_packed(k, bits, RANKS - pairs, pairs, N, p.device, y.device, d));
+                CLOSE(cuda, y, d, 0.0);
+            }
+            pair_close(cuda, &x), pair_close(cuda, &p), pair_close(cuda, &y);
+        }
+    par_cuda_close(cuda);
+}
+
+// The same steps twice: on the CPU, and on the device.
+typedef struct layout {
+    int stage, optimizer, micro, canonical, quantise, accumulate, ema, random;
+    par_dtype param, grad;
+    const char *offload;
+    float clip, loss_scale;
+} layout;
+typedef struct starts {
+    uint64_t stream;
+} starts;
+static void start_values(void *user, size_t first, size_t n, float *values) {
+    for (size_t i = 0; i < n; i++) values[i] = par_uniform(5, ((starts *)user)->stream, first + i) - 0.5f;
+}
+static par_zero *open_zero(par_comm *w, const layout *l, const par_zero_kernels *kernels, int *tensors) {
+    par_zero_desc d;
+    par_zero *z = NULL;
+    memset(&d, 0, sizeof d);
+    d.comm = w, d.stage = l->stage, d.optimizer = (par_zero_optimizer)l->optimizer, d.micro_steps = l->micro,
+    d.average = 1;
+    d.canonical_shards = l->canonical ? l->micro * par_size(w) : 0, d.param_dtype = l->param,
+    d.grad_dtype = l->grad, d.clip = l->clip;
+    d.loss_scale = l->loss_scale, d.loss_scale_window = 2, d.accumulate = l->accumulate,
+    d.stochastic_rounding = l->random, d.seed = 3;
+    d.ema = l->ema ? 0.9f : 0, d.offload_states = l->offload, d.kernels = kernels, d.hyper[0].lr = 0.01f,
+    d.hyper[0].momentum = 0.9f;
+    if (l->quantise) d.quantise_gradients = l->quantise, d.quantise_parameters = l->stage == 3 ? 8 : 0;
+    CHECK_OK(w, par_zero_open(&d, &z));
+    if (!z) exit(3);
+    for (int u = 0; u < 2; u++) {
+        char name[32];
+        snprintf(name, sizeof name, "unit %d", u);
+        par_zero_unit(z, name);
+        for (int t = 0; t < 3; t++) {
+            par_zero_tensor x;
+            memset(&x, 0, sizeof x);
+            snprintf(name, sizeof name, "t%d.%d", u, t);
+            x.name = name, x.dims = 2, x.shape[0] = (size_t)(5 + 8 * t), x.shape[1] = (size_t)(9 + u),
+            x.frozen = u && t == 2;
+            tensors[u * 3 + t] = par_zero_add(z, &x);
+        }
+    }
+    CHECK_OK(w, par_zero_commit(z));
+    for (int t = 0; t < 6; t++) {
+        starts s = {(uint64_t)(t + 1)};
+        CHECK_OK(w, par_zero_fill(z, tensors[t], PAR_ZERO_VALUE, start_values, &s));
+    }
+    return z;
+}
+static size_t count_of(int t) { return (size_t)(5 + 8 * (t % 3)) * (size_t)(9 + t / 3); }
+// Gradients of a microbatch: random numbers by {step, number of the microbatch, tensor, element}, plus the
+// weights.
+static void one_microbatch(par_comm *w, par_zero *z, par_cuda *cuda, const int *tensors, const layout *l,
+                           int step, int micro, float bad) {
+    for (int u = 0; u < 2; u++) {
+        CHECK_OK(w, par_zero_forward_begin(z, u));
+        CHECK_OK(w, par_zero_forward_end(z, u));
+    }
+    for (int u = 1; u >= 0; u--) {
+        CHECK_OK(w, par_zero_backward_begin(z, u));
+        for (int t = 3 * u; t < 3 * u + 3; t++) {
+            const size_t n = count_of(t), pe = par_dtype_bytes(l->param), ge = par_dtype_bytes(l->grad);
+            char weights[4 * 512], grads[4 * 512];
+            float x[512], y[512];
+            void *data = par_zero_data(z, tensors[t]), *grad = par_zero_grad(z, tensors[t]);
+            CHECK(w, data != NULL);
+            if (!grad) continue;
+            if (cuda)
+                download(cuda, weights, data, n * pe), download(cuda, grads, grad, n * ge);
+            else
+                memcpy(weights, data, n * pe), memcpy(grads, grad, n * ge);
+            par_cast(x, PAR_F32, weights, l->param, n), par_cast(y, PAR_F32, grads, l->grad, n);
+            const float scale = par_zero_loss_scale(z);
+            for (size_t i = 0; i < n; i++)
+                y[i] += scale * (x[i] + bad +
+                                 par_uniform(11, (uint64_t)(step * 1000 + t),
+                                             par_zero_microbatch(z, micro) * 1000 + i) -
+                                 0.5f);
+            par_cast(grads, l->grad, y, PAR_F32, n);
+            if (cuda)
+                upload(cuda, grad, grads, n * ge);
+            else
+                memcpy(grad, grads, n * ge);
+        }
+        CHECK_OK(w, par_zero_backward_end(z, u));
+    }
+}
+static void zero_trains(par_comm *w, const layout *l, par_cuda *cuda, par_cuda_carrier carrier) {
+    int tensors[2][6];
+    (void)carrier;
+    par_zero *z[2];
+    z[0] = open_zero(w, l, NULL, tensors[0]), z[1] = open_zero(w, l, par_cuda_zero(cuda), tensors[1]);
+    par_zero_plan plan, got = par_zero_allocated(z[1]);
+    par_zero_plan_of(z[1], &plan);
+    CHECK(w, got.parameter_bytes == plan.parameter_bytes && got.state_bytes == plan.state_bytes &&
+                 got.host_bytes == plan.host_bytes && got.buffer_bytes == plan.buffer_bytes &&
+                 got.gradient_bytes == plan.gradient_bytes);
+    const float infinite = l->loss_scale > 0 ? INFINITY : 0;
+    for (int step = 0; step < 4; step++) {
+        par_zero_report r[2];
+        if (par_rank(w) == 0) SEED(step + l->stage);
+        for (int i = 0; i < 2; i++) {
+            for (int m = 0; m < l->micro; m++)
+                one_microbatch(w, z[i], i ? cuda : NULL, tensors[i], l, step, m, step == 2 ? infinite : 0);
+            if (i && step == 1) CHECK_OK(w, par_zero_set_factor(z[1], 0.5f));
+            CHECK_OK(w, par_zero_step(z[i], i && step == 1 ? -1.0f : step == 1 ? 0.5f : 1.0f, &r[i]));
+        }
+        CHECK(w,
+              r[0].skipped == r[1].skipped && r[0].step == r[1].step && r[0].loss_scale == r[1].loss_scale);
+        CHECK(w, r[0].skipped == (step == 2 && infinite > 0));
+        if (!r[0].skipped && !(fabs(r[0].norm - r[1].norm) <= 2e-2 * r[0].norm))
+            fprintf(stderr, "norms %g %g\n", r[0].norm, r[1].norm);
+        CHECK(w, r[0].skipped || fabs(r[0].norm - r[1].norm) <= 2e-2 * r[0].norm);
+    }
+    double worst = 0;
+    for (int t = 0; t < 6; t++)
+        for (int what = PAR_ZERO_VALUE; what <= (l->ema ? PAR_ZERO_EMA : PAR_ZERO_VALUE);
+             what += PAR_ZERO_EMA) {
+            float a[512], b[512];
+            CHECK_OK(w, par_zero_read(z[0], tensors[0][t], (par_zero_what)what, a));
+            CHECK_OK(w, par_zero_read(z[1], tensors[1][t], (par_zero_what)what, b));
+            for (size_t i = 0; i < count_of(t); i++) worst = fmax(worst, fabs((double)a[i] - (double)b[i]));
+        }
+    const double limit = l->param == PAR_F32 && l->grad == PAR_F32 && !l->quantise ? 2e-4 : 4e-2;
+    if (!(worst <= limit))
+        fprintf(stderr, "stage %d optimizer %d: weights differ by %g\n", l->stage, l->optimizer, worst);
+    CHECK(w, worst <= limit);
+    // A checkpoint of one loads into the other.
+    char dir[64];
+    int pid = (int)getpid();
+    CHECK_OK(w, par_broadcast(&pid, &pid, 1, PAR_I32, 0, w));
+    snprintf(dir, sizeof dir, "/tmp/par_cuda_test_%d", pid);
+    par_zero_files files;
+    memset(&files, 0, sizeof files);
+    files.dir = dir;
+    if (l->stage == 1 || l->stage == 3) {
+        CHECK_OK(w, par_zero_save(z[1], &files));
+        CHECK_OK(w, par_zero_load(z[0], &files));
+        for (int t = 0; t < 6; t++) {
+            float a[512], b[512];
+            CHECK_OK(w, par_zero_read(z[0], tensors[0][t], PAR_ZERO_MOMENT1, a));
+            CHECK_OK(w, par_zero_read(z[1], tensors[1][t], PAR_ZERO_MOMENT1, b));
+            CHECK(w, !memcmp(a, b, count_of(t) * sizeof *a));
+        }
+        CHECK_OK(w, par_zero_load(z[1], &files));
+        CHECK(w, par_zero_steps(z[1]) == par_zero_steps(z[0]));
+        char rm[100];
+        snprintf(rm, sizeof rm, "rm -rf %s", dir);
+        CHECK_OK(w, par_barrier(w));
+        if (par_rank(w) == 0) CHECK(w, !system(rm));
+    }
+    CHECK_OK(w, par_zero_close(z[0]));
+    CHECK_OK(w, par_zero_close(z[1]));
+}
+static void zero_stages(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    static const layout layouts[] = {
+        {0, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0.5f, 0},
+        {1, PAR_ZERO_ADAMW, 2, 0, 0, 0, 1, 0, PAR_BF16, PAR_F32, NULL, 0, 8},
+        {2, PAR_ZERO_LION, 2, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0},
+        {3, PAR_ZERO_ADAMW, 2, 0, 0, 0, 0, 1, PAR_BF16, PAR_BF16, NULL, 1, 4},
+        {3, PAR_ZERO_SGD, 1, 0, 0, 1, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0},
+        {3, PAR_ZERO_ADAMW, 1, 0, 8, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0},
+        {2, PAR_ZERO_ADAMW, 1, 0, 4, 0, 0, 0, PAR_F16, PAR_F32, NULL, 0, 2},
+        {1, PAR_ZERO_LAMB, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0},
+        {3, PAR_ZERO_MUON, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0},
+        {3, PAR_ZERO_ADAMW, 1, 0, 0, 0, 1, 0, PAR_F32, PAR_F32, "host", 0, 0},
+        {0, PAR_ZERO_MUON, 2, 0, 0, 0, 0, 0, PAR_BF16, PAR_F32, "host", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
+        zero_trains(w, &layouts[i], cuda, PAR_CUDA_AUTO);
+    if ((par_size(w) & (par_size(w) - 1)) == 0) {
+        layout l = layouts[0];
+        l.canonical = 1, l.micro = 2;
+        zero_trains(w, &l, cuda, PAR_CUDA_AUTO);
+        l.stage = 2, l.quantise = 8;
+        zero_trains(w, &l, cuda, PAR_CUDA_AUTO);
+    }
+    par_cuda_close(cuda);
+}
+// A step is captured once, and played several times with other learning rates.
+static void graph(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    static const layout l = {0, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 1, 2};
+    int tensors[2][6];
+    par_zero *z[2];
+    cudaStream_t stream = par_cuda_stream(cuda);
+    cudaGraph_t made;
+    cudaGraphExec_t exec;
+    z[0] = open_zero(w, &l, NULL, tensors[0]), z[1] = open_zero(w, &l, par_cuda_zero(cuda), tensors[1]);
+    for (int step = 0; step < 5; step++) {
+        for (int i = 0; i < 2; i++) {
+            if (i && step > 1) continue; // played
+            if (i && step == 1)
+                CHECK(w, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+            par_device *d = i ? par_cuda_device(cuda) : par_cpu();
+            for (int u = 1; u >= 0; u--) {
+                CHECK_OK(w, par_zero_backward_begin(z[i], u));
+                for (int t = 3 * u; t < 3 * u + 3; t++)
+                    if (par_zero_grad(z[i], tensors[i][t])) // the gradient: the weights themselves
+                        CHECK_OK(w, d->copy(d, par_zero_grad(z[i], tensors[i][t]),
+                                            par_zero_data(z[i], tensors[i][t]), count_of(t) * 4, NULL));
+                CHECK_OK(w, par_zero_backward_end(z[i], u));
+            }
+            CHECK_OK(w, par_zero_step(z[i], i && step ? -1.0f : 1.0f / (float)(step + 1), NULL));
+            if (i && step == 1) {
+                CHECK(w, cudaStreamEndCapture(stream, &made) == cudaSuccess);
+                CHECK(w, cudaGraphInstantiate(&exec, made, 0) == cudaSuccess);
+            }
+        }
+        if (step == 0) continue;
+        CHECK_OK(w, par_zero_set_factor(z[1], 1.0f / (float)(step + 1)));
+        CHECK(w, cudaGraphLaunch(exec, stream) == cudaSuccess);
+    }
+    CHECK(w, par_zero_steps(z[0]) == par_zero_steps(z[1]) && par_zero_steps(z[1]) == 5);
+    double worst = 0;
+    for (int t = 0; t < 6; t++) {
+        float a[512], b[512];
+        CHECK_OK(w, par_zero_read(z[0], tensors[0][t], PAR_ZERO_VALUE, a));
+        CHECK_OK(w, par_zero_read(z[1], tensors[1][t], PAR_ZERO_VALUE, b));
+        for (size_t i = 0; i < count_of(t); i++) worst = fmax(worst, fabs((double)a[i] - (double)b[i]));
+    }
+    CHECK(w, worst < 1e-5);
+    cudaGraphExecDestroy(exec), cudaGraphDestroy(made);
+    CHECK_OK(w, par_zero_close(z[0]));
+    CHECK_OK(w, par_zero_close(z[1]));
+    par_cuda_close(cuda);
+}
+static void zero_mistakes(par_comm *w) {
+    par_zero_desc d;
+    par_zero *z;
+    par_comm *bare;
+    par_cuda *cuda;
+    CHECK_OK(w, par_split(w, 0, 0, &bare)); // before: it carries nothing
+    cuda = open_cuda(w, PAR_CUDA_AUTO);
+    memset(&d, 0, sizeof d);
+    d.comm = bare, d.kernels = par_cuda_zero(cuda);
+    CHECK(w, par_zero_open(&d, &z) == PAR_ERR_ARGUMENT && strstr(par_last_error(w), "par_cuda_open"));
+    d.comm = w, d.offload_states = "file:/tmp";
+    CHECK(w, par_zero_open(&d, &z) == PAR_ERR_ARGUMENT && strstr(par_last_error(w), "host"));
+    CHECK_OK(w, par_close(bare));
+    par_cuda_close(cuda);
+}
+
+// ---- par_tp.h's kernels, and a whole model with them
+
+typedef struct both { // two contexts of the same ranks
+    par_tp *cpu, *cuda;
+} both;
+static par_tp *open_tp(par_comm *tp, par_comm *cp, int sequence, int ulysses, int bf16,
+                       const par_tp_kernels *kernels) {
+    par_tp_desc d;
+    par_tp *t = NULL;
+    memset(&d, 0, sizeof d);
+    d.tp = tp, d.cp = cp, d.sequence = sequence, d.ulysses = ulysses, d.bf16 = bf16, d.seed = 9,
+    d.kernels = kernels;
+    CHECK_OK(tp, par_tp_open(&d, &t));
+    if (!t) exit(4);
+    return t;
+}
+static void tp_rows(par_comm *w) {
+    static const size_t row_counts[] = {1, 3, 8, 67}, col_counts[] = {2, 8, 24, 37, 130, 520};
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
+        const double eps = bf16 ? 0.02 : 2e-5;
+        par_tp *a = open_tp(w, NULL, 0, 0, bf16, NULL), *b = open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda));
+        const par_tp_kernels *c = par_tp_cpu(), *k = par_cuda_tp(cuda);
+        for (int i = 0; i < 24; i++) {
+            const size_t rows = row_counts[i % 4], cols = col_counts[i % 6], n = rows * cols;
+            const int rms = i / 4 % 2;
+            SEED(i);
+            pair x = pair_open(w, cuda, d, n, 1), y = pair_open(w, cuda, d, n, 2),
+                 z = pair_open(w, cuda, d, n, 3), o = pair_open(w, cuda, d, 2 * n, 0);
+            pair bias = pair_open(w, cuda, d, cols, 4), sum = pair_open(w, cuda, PAR_F32, cols, 5),
+                 other = pair_open(w, cuda, PAR_F32, cols, 6);
+            pair stats = pair_open(w, cuda, PAR_F32, rows * 4, 7);
+            CHECK_OK(w, c->sum_rows(a, (float *)sum.host, x.host, rows, cols));
+            CHECK_OK(w, k->sum_rows(b, (float *)sum.device, x.device, rows, cols));
+            CLOSE(cuda, sum, PAR_F32, 1e-5);
+            CHECK_OK(w, c->norm_forward(a, o.host, (float *)stats.host, x.host, bias.host,
+                                        i % 3 ? bias.host : NULL, rows, cols, rms, 1e-5f));
+            CHECK_OK(w, k->norm_forward(b, o.device, (float *)stats.device, x.device, bias.device,
+                                        i % 3 ? bias.device : NULL, rows, cols, rms, 1e-5f));
+            CLOSE(cuda, o, d, eps);
+            CLOSE(cuda, stats, PAR_F32, 1e-4);
+            memcpy(stats.back, stats.host, stats.bytes);
+            upload(cuda, stats.device, stats.host, stats.bytes);
+            CHECK_OK(w, c->norm_backward(a, o.host, (float *)sum.host, i % 3 ? (float *)other.host : NULL,
+                                         y.host, x.host, bias.host, (float *)stats.host, rows, cols, rms));
+            CHECK_OK(w, k->norm_backward(b, o.device, (float *)sum.device,
+                                         i % 3 ? (float *)other.device : NULL, y.device, x.device,
+                                         bias.device, (float *)stats.device, rows, cols, rms));
+            CLOSE(cuda, o, d, eps * 4);
+            CLOSE(cuda, sum, PAR_F32, 1e-3);
+            CLOSE(cuda, other, PAR_F32, 1e-4);
+            for (int e = 0; e < PAR_TP_ELEMENTWISE_COUNT; e++) {
+                const par_tp_elementwise what = (par_tp_elementwise)e;
+                const int two = e == PAR_TP_SWIGLU_BACK;
+                CHECK_OK(w, c->elementwise(
+                                a, what, rows, cols, o.host, two ? o.host + cols * par_dtype_bytes(d) : NULL,
+                                two ? 2 * cols : cols, x.host, cols, y.host, two ? z.host : NULL, cols));
+                CHECK_OK(w, k->elementwise(b, what, rows, cols, o.device,
+                                           two ? o.device + cols * par_dtype_bytes(d) : NULL,
+                                           two ? 2 * cols : cols, x.device, cols, y.device,
+                                           two ? z.device : NULL, cols));
+                CLOSE(cuda, o, d, eps);
+            }
+            CHECK_OK(w, c->add_bias(a, x.host, bias.host, rows, cols));
+            CHECK_OK(w, k->add_bias(b, x.device, bias.device, rows, cols));
+            CLOSE(cuda, x, d, eps);
+            upload(cuda, x.device, x.host, x.bytes);
+            CHECK_OK(w, c->row_dots(a, (float *)stats.host, x.host, y.host, rows, cols));
+            CHECK_OK(w, k->row_dots(b, (float *)stats.device, x.device, y.device, rows, cols));
+            CLOSE(cuda, stats, PAR_F32, 1e-4);
+            CHECK_OK(w, c->init(a, o.host, 3, 100, n, i % 2 ? 0.5f : 0, 7));
+            CHECK_OK(w, k->init(b, o.device, 3, 100, n, i % 2 ? 0.5f : 0, 7));
+            CLOSE(cuda, o, d, bf16 ? 0.01 : 1e-6);
+            double squares = 3;
+            pair s = pair_open(w, cuda, PAR_F64, 1, 0);
+            memcpy(s.host, &squares, 8);
+            upload(cuda, s.device, &squares, 8);
+            CHECK_OK(w, c->square_sum(a, (float *)sum.host, cols, (double *)s.host));
+            CHECK_OK(w, k->square_sum(b, (float *)sum.device, cols, (double *)s.device));
+            CLOSE(cuda, s, PAR_F64, 1e-3);
+            CHECK_OK(w, k->set(b, (float *)sum.device, cols, 2.5f));
+            CHECK_OK(w, c->set(a, (float *)sum.host, cols, 2.5f));
+            CLOSE(cuda, sum, PAR_F32, 0.0);
+            pair_close(cuda, &x), pair_close(cuda, &y), pair_close(cuda, &z), pair_close(cuda, &o),
+                pair_close(cuda, &bias), pair_close(cuda, &sum);
+            pair_close(cuda, &other), pair_close(cuda, &stats), pair_close(cuda, &s);
+        }
+        CHECK_OK(w, par_tp_close(a));
+        CHECK_OK(w, par_tp_close(b));
+    }
+    par_cuda_close(cuda);
+}
+static void tp_losses(par_comm *w) { // cross entropy, embeddings with many rows of one id, positions
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    for (int i = 0; i < 8; i++) {
+        const int bf16 = i % 2;
+        const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
+        const size_t rows = (size_t)(i < 4 ? 24 : 300), vocabulary = (size_t)(i % 3 ? 67 : 1000),
+                     h = (size_t)(i % 3 ? 24 : 8), tokens = rows / 3;
+        par_tp *a = open_tp(w, NULL, 0, 0, bf16, NULL), *b = open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda));
+        par_tp_loss loss;
+        memset(&loss, 0, sizeof loss);
+        loss.vocabulary = vocabulary, loss.label_smoothing = i % 4 == 1 ? 0.1f : 0,
+        loss.z_loss = i % 4 == 2 ? 0.01f : 0, loss.ignore = 5;
+        SEED(i);
+        pair x = pair_open(w, cuda, d, rows * vocabulary, 1), ids = pair_open(w, cuda, PAR_I32, rows, 0),
+             lse = pair_open(w, cuda, PAR_F32, rows, 0);
+        pair each = pair_open(w, cuda, PAR_F32, rows, 0), sum = pair_open(w, cuda, PAR_F64, 1, 0),
+             count = pair_open(w, cuda, PAR_U64, 1, 0);
+        for (size_t r = 0; r < rows; r++)
+            ((int32_t *)ids.host)[r] = r % 5 == 0    ? 3
+                                       : r % 11 == 0 ? 5
+                                                     : (int32_t)(par_random(1, 2, r) % vocabulary);
+        upload(cuda, ids.device, ids.host, ids.bytes);
+        par_tp_matrix mx = {x.host, rows, vocabulary, PAR_TP_VOCABULARY},
+                      my = {x.device, rows, vocabulary, PAR_TP_VOCABULARY};
+        CHECK_OK(w, par_tp_loss_forward(a, &loss, &mx, (int32_t *)ids.host, (float *)lse.host,
+                                        (float *)each.host, (double *)sum.host, (size_t *)count.host));
+        CHECK_OK(w, par_tp_loss_forward(b, &loss, &my, (int32_t *)ids.device, (float *)lse.device,
+                                        (float *)each.device, (double *)sum.device, (size_t *)count.device));
+        CLOSE(cuda, lse, PAR_F32, 1e-5);
+        CLOSE(cuda, each, PAR_F32, 1e-4);
+        CLOSE(cuda, sum, PAR_F64, 1e-4);
+        CLOSE(cuda, count, PAR_U64, 0.0);
+        CHECK_OK(w, par_tp_loss_backward(a, &loss, &mx, (int32_t *)ids.host, (float *)lse.host, 0.5f, &mx));
+        CHECK_OK(w,
+                 par_tp_loss_backward(b, &loss, &my, (int32_t *)ids.device, (float *)lse.device, 0.5f, &my));
+        CLOSE(cuda, x, d, bf16 ? 0.01 : 1e-5);
+        pair table = pair_open(w, cuda, d, vocabulary * h, 3),
+             grad = pair_open(w, cuda, PAR_F32, vocabulary * h, 4), y = pair_open(w, cuda, d, rows * h, 0);
+        pair where = pair_open(w, cuda, d, tokens * h, 5),
+             dwhere = pair_open(w, cuda, PAR_F32, tokens * h, 6);
+        par_tp_embedding e;
+        par_tp_tokens t = {3, tokens, 0};
+        memset(&e, 0, sizeof e);
+        e.vocabulary = vocabulary, e.features = h, e.positions = tokens;
+        CHECK_OK(w, par_tp_embedding_open(a, &e));
+        mx.data = y.host, my.data = y.device;
+        e.weight.data = table.host, e.weight.grad = (float *)grad.host, e.position.data = where.host,
+        e.position.grad = (float *)dwhere.host;
+        CHECK_OK(w, par_tp_embedding_forward(a, &e, &t, (int32_t *)ids.host, &mx));
+        CHECK_OK(w, par_tp_embedding_backward(a, &e, &t, (int32_t *)ids.host, &mx));
+        e.weight.data = table.device, e.weight.grad = (float *)grad.device, e.position.data = where.device,
+        e.position.grad = (float *)dwhere.device;
+        CHECK_OK(w, par_tp_embedding_forward(b, &e, &t, (int32_t *)ids.device, &my));
+        CHECK_OK(w, par_tp_embedding_backward(b, &e, &t, (int32_t *)ids.device, &my));
+        CLOSE(cuda, y, d, bf16 ? 0.01 : 0.0);
+        CLOSE(cuda, grad, PAR_F32, bf16 ? 0.02 : 1e-5);
+        CLOSE(cuda, dwhere, PAR_F32, bf16 ? 0.02 : 1e-5);
+        pair_close(cuda, &x), pair_close(cuda, &ids), pair_close(cuda, &lse), pair_close(cuda, &each),
+            pair_close(cuda, &sum), pair_close(cuda, &count);
+        pair_close(cuda, &table), pair_close(cuda, &grad), pair_close(cuda, &y), pair_close(cuda, &where),
+            pair_close(cuda, &dwhere);
+        CHECK_OK(w, par_tp_close(a));
+        CHECK_OK(w, par_tp_close(b));
+    }
+    par_cuda_close(cuda);
+}
+static void tp_attention(par_comm *w) {
+    static const struct {
+        size_t heads, kv, dim, s, batch;
+        float dropout;
+    } shapes[] = {{2, 2, 16, 40, 2, 0},
+                  {4, 2, 8, 70, 1, 0},
+                  {2, 1, 24, 130, 1, 0.2f},
+                  {1, 1, 64, 64, 2, 0},
+                  {3, 3, 5, 17, 2, 0.5f}};
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    for (int i = 0; i < 10; i++) {
+        const int bf16 = i % 2;
+        const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
+        const size_t H = shapes[i / 2].heads, K = shapes[i / 2].kv, D = shapes[i / 2].dim,
+                     s = shapes[i / 2].s, B = shapes[i / 2].batch, rows = B * s, cols = (H + 2 * K) * D;
+        par_tp *a = open_tp(w, NULL, 0, 0, bf16, NULL), *b = open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda));
+        par_tp_attention at = {H, K, D, shapes[i / 2].dropout, 0};
+        par_tp_tokens t = {B, s, 3};
+        par_tp_rotary rotary;
+        memset(&rotary, 0, sizeof rotary);
+        SEED(i);
+        pair x = pair_open(w, cuda, d, rows * cols, 1), y = pair_open(w, cuda, d, rows * H * D, 0),
+             dy = pair_open(w, cuda, d, rows * H * D, 2);
+        pair dx = pair_open(w, cuda, d, rows * cols, 0), lse = pair_open(w, cuda, PAR_F32, rows * H, 0);
+        par_tp_matrix mx = {x.host, rows, cols, PAR_TP_HIDDEN}, my = {y.host, rows, H * D, PAR_TP_HIDDEN},
+                      mdy = {dy.host, rows, H * D, PAR_TP_HIDDEN}, mdx = {dx.host, rows, cols, PAR_TP_HIDDEN};
+        par_tp_matrix gx = mx, gy = my, gdy = mdy, gdx = mdx;
+        gx.data = x.device, gy.data = y.device, gdy.data = dy.device, gdx.data = dx.device;
+        if (D % 2 == 0) {
+            CHECK_OK(w, par_tp_rope(a, &t, H + K, D, &rotary, 0, &mx));
+            CHECK_OK(w, par_tp_rope(b, &t, H + K, D, &rotary, 0, &gx));
+            CLOSE(cuda, x, d, bf16 ? 0.02 : 1e-5);
+            upload(cuda, x.device, x.host, x.bytes);
+        }
+        CHECK_OK(w, par_tp_attention_forward(a, &at, &t, 4, &mx, (float *)lse.host, &my));
+        CHECK_OK(w, par_tp_attention_forward(b, &at, &t, 4, &gx, (float *)lse.device, &gy));
+        CLOSE(cuda, y, d, bf16 ? 0.03 : 2e-5);
+        CLOSE(cuda, lse, PAR_F32, bf16 ? 0.01 : 2e-5);
+        CHECK_OK(w, par_tp_attention_backward(a, &at, &t, 4, &mdy, &mx, &my, (float *)lse.host, &mdx));
+        CHECK_OK(w, par_tp_attention_backward(b, &at, &t, 4, &gdy, &gx, &gy, (float *)lse.device, &gdx));
+        CLOSE(cuda, dx, d, bf16 ? 0.08 : 1e-4);
+        CHECK_OK(w, par_tp_dropout(a, &t, 6, 0.3f, &(mdx.layout = PAR_TP_REPLICATED, mdx), &mdx));
+        CHECK_OK(w, par_tp_dropout(b, &t, 6, 0.3f, &(gdx.layout = PAR_TP_REPLICATED, gdx), &gdx));
+        CLOSE(cuda, dx, d, bf16 ? 0.1 : 2e-4);
+        pair_close(cuda, &x), pair_close(cuda, &y), pair_close(cuda, &dy), pair_close(cuda, &dx),
+            pair_close(cuda, &lse);
+        CHECK_OK(w, par_tp_close(a));
+        CHECK_OK(w, par_tp_close(b));
+    }
+    par_cuda_close(cuda);
+}
+
+// A GPT of this rank's parts, forward and backward, in one place or the other.
+typedef struct run {
+    gpt_model model;
+    gpt_buffers buffers;
+    par_tp *tp;
+    void *memory[4]; // weights, gradients, ids and targets, losses
+    double loss;
+    float *grads;
+} run;
+static void run_model(par_comm *w, par_cuda *cuda, const gpt_config *g, par_comm *tp, par_comm *cp,
+                      int sequence, int ulysses, int bf16, float dropout, run *r) {
+    const size_t s = (size_t)g->block_size, B = 2;
+    par_device *d = cuda ? par_cuda_device(cuda) : par_cpu();
+    memset(r, 0, sizeof *r);
+    r->tp = open_tp(tp, cp, sequence, ulysses, bf16, cuda ? par_cuda_tp(cuda) : NULL);
+    CHECK_OK(w, gpt_open(&r->model, g, r->tp, sequence));
+    par_tp_tokens tokens = {B, s, 0};
+    const size_t rows = par_tp_rows(r->tp, &tokens), n = r->model.count, per = s / (size_t)par_size(cp);
+    int32_t *ids = (int32_t *)calloc(2 * rows, sizeof *ids);
+    for (size_t i = 0; i < rows; i++)
+        for (int j = 0; j < 2; j++)
+            ids[(size_t)j * rows + i] =
+                (int32_t)(par_random(4, (uint64_t)j, i / per * s + par_tp_position(r->tp, s, i % per)) %
+                          (uint64_t)g->vocab_size);
+    CHECK(w, gpt_buffers_open(&r->model, &r->buffers, rows));
+    CHECK_OK(w, d->alloc(d, n * par_tp_element_bytes(r->tp), &r->memory[0]));
+    CHECK_OK(w, d->alloc(d, n * sizeof(float), &r->memory[1]));
+    CHECK_OK(w, d->alloc(d, 2 * rows * sizeof *ids, &r->memory[2]));
+    CHECK_OK(w, d->alloc(d, 64, &r->memory[3]));
+    CHECK_OK(w, d->copy(d, r->memory[2], ids, 2 * rows * sizeof *ids, NULL));
+    CHECK_OK(w, d->stream_sync(d, NULL));
+    gpt_place(&r->model, r->memory[0], (float *)r->memory[1]);
+    CHECK_OK(w, gpt_start(&r->model));
+    gpt_dropout drop = {dropout, 1};
+    const int32_t *x = (const int32_t *)r->memory[2], *y = x + rows;
+    double *loss = (double *)r->memory[3];
+    CHECK_OK(w, gpt_forward(&r->model, &r->buffers, &tokens, x, &drop));
+    CHECK_OK(w, par_tp_loss_forward(r->tp, &r->model.loss, &r->buffers.logits, y, r->buffers.lse, NULL, loss,
+                                    (size_t *)(loss + 1)));
+    CHECK_OK(w, par_tp_loss_backward(r->tp, &r->model.loss, &r->buffers.logits, y, r->buffers.lse,
+                                     1.0f / (float)rows, &r->buffers.logits));
+    CHECK_OK(w, gpt_backward(&r->model, &r->buffers, &tokens, x, &drop));
+    par_tp_parameter *all[200];
+    for (int i = 0; i < r->model.tensor_count; i++) all[i] = r->model.tensors[i].p;
+    CHECK_OK(w, par_tp_finish_gradients(r->tp, all, (size_t)r->model.tensor_count));
+    r->grads = (float *)calloc(n + 1, sizeof(float));
+    CHECK_OK(w, d->copy(d, r->grads, r->memory[1], n * sizeof(float), NULL));
+    CHECK_OK(w, d->copy(d, &r->loss, loss, sizeof r->loss, NULL));
+    CHECK_OK(w, d->stream_sync(d, NULL));
+    free(ids);
+}
+static void run_close(par_comm *w, par_cuda *cuda, run *r) {
+    par_device *d = cuda ? par_cuda_device(cuda) : par_cpu();
+    gpt_buffers_close(&r->model, &r->buffers);
+    for (int i = 0; i < 4; i++) d->free(d, r->memory[i]);
+    CHECK_OK(w, par_tp_close(r->tp));
+    gpt_close(&r->model), free(r->grads);
+}
+static void models(par_comm *w) {
+    LIMIT(16 << 10);
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    const int n = par_size(w);
+    for (int i = 0; i<6; i += n> 2 ? 3 : 1) {
+        const int t = n % 2 == 0 && i % 2   ? 2
+                      : i % 3 == 0 && n < 4 ? n
+                                            : 1,
+                  c = n / t, bf16 = i == 2 || i == 5, llama = i % 2;
+        if (4 % t || t * c != n) continue;
+        gpt_config g;
+        memset(&g, 0, sizeof g);
+        g.n_layer = 1, g.n_head = 4, g.n_embd = 16, g.block_size = 3 * 2 * c, g.vocab_size = 29,
+        g.bias = !llama, g.llama = llama, g.n_kv_head = llama ? 2 : 0;
+        const int sequence = t > 1 && i % 2, ulysses = c == 2 && i == 3 && t == 1;
+        par_comm *tp, *cp;
+        run a, b;
+        CHECK_OK(w, par_split(w, par_rank(w) / t, 0, &tp));
+        CHECK_OK(w, par_split(w, par_rank(w) % t, 0, &cp));
+        if (par_rank(w) == 0) SEED(i + n);
+        run_model(w, NULL, &g, tp, cp, sequence, ulysses, bf16, i == 4 ? 0.2f : 0, &a);
+        run_model(w, cuda, &g, tp, cp, sequence, ulysses, bf16, i == 4 ? 0.2f : 0, &b);
+        double worst = 0, most = 0;
+        for (size_t k = 0; k < a.model.count; k++) {
+            const double e = fabs((double)a.grads[k] - (double)b.grads[k]);
+            worst = e == e && e <= worst ? worst
+                    : e == e             ? e
+                                         : INFINITY,
+            most = fmax(most, fabs((double)a.grads[k]));
+        }
+        if (!(fabs(a.loss - b.loss) <= (bf16 ? 2e-2 : 1e-5) * a.loss) ||
+            !(worst <= (bf16 ? 4e-2 : 1e-4) * most))
+            fprintf(stderr, "model %d, t %d, c %d: loss %g %g, gradients differ by %g of %g\n", i, t, c,
+                    a.loss, b.loss, worst, most);
+        CHECK(w, fabs(a.loss - b.loss) <= (bf16 ? 2e-2 : 1e-5) * a.loss);
+        CHECK(w, worst <= (bf16 ? 4e-2 : 1e-4) * most && most > 0);
+        run_close(w, NULL, &a), run_close(w, cuda, &b);
+        CHECK_OK(w, par_close(tp));
+        CHECK_OK(w, par_close(cp));
+    }
+    par_cuda_close(cuda);
+}
+
+#if defined(CUDA_EMU)
+// ---- does the instrument see what it is for?
+
+static __global__ void reversed(float *x, int barrier) { // each thread takes its opposite's number
+    PAR__CUDA_SHARED(float, s);
+    s[threadIdx.x] = x[threadIdx.x];
+    if (barrier) __syncthreads();
+    x[threadIdx.x] = s[blockDim.x - 1 - threadIdx.x];
+}
+static __global__ void plus_one(float *x, const float *y, size_t n) {
+    for (size_t i = threadIdx.x; i < n; i += blockDim.x) x[i] = y[i] + 1;
+}
+static void instrument(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    cudaStream_t a = par_cuda_stream(cuda), b = par_cuda_comm_stream(cuda);
+    cudaEvent_t event;
+    enum { N = 128 };
+    float host[N], *x = (float *)on_device(w, cuda, sizeof host),
+                   *y = (float *)on_device(w, cuda, sizeof host);
+    int caught[2] = {0, 0}, late[2] = {0, 0};
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    for (int barrier = 0; barrier < 2; barrier++)
+        for (int order = 0; order < 3; order++) {
+            for (int i = 0; i < N; i++) host[i] = (float)i;
+            upload(cuda, x, host, sizeof host);
+            emu_seed(1, (emu_order)order);
+            CHECK_OK(w, par__cuda_launch(cuda, reversed, 1, N, N * sizeof(float), a, x, barrier));
+            download(cuda, host, x, sizeof host);
+            for (int i = 0; i < N; i++) caught[barrier] += host[i] != (float)(N - 1 - i);
+        }
+    CHECK(w, caught[0] > 0 && caught[1] == 0 && "a missing barrier shows, a correct kernel is right");
+    for (int wait = 0; wait < 2; wait++)
+        for (int seed = 0; seed < 100; seed++) {
+            emu_seed((uint64_t)seed, EMU_FORWARD);
+            cudaMemsetAsync(x, 0, sizeof host, a);
+            par_cuda_sync(cuda);
+            par__cuda_launch(cuda, plus_one, 1, 32, 0, a, x, x, (size_t)N); // x = 1
+            cudaEventRecord(event, a);
+            if (wait) cudaStreamWaitEvent(b, event, 0);
+            par__cuda_launch(cuda, plus_one, 1, 32, 0, b, y, x, (size_t)N); // y = 2
+            cudaStreamSynchronize(b);
+            download(cuda, host, y, sizeof host);
+            late[wait] += host[5] != 2;
+        }
+    if (late[1] || late[0] < 11 || late[0] > 99) fprintf(stderr, "late %d %d of 100\n", late[0], late[1]);
+    CHECK(w, late[0] > 10 && late[0] < 100 && late[1] == 0 &&
+                 "a missing event shows in some order, none when it is there");
+    emu_fail_launches(1);
+    CHECK(w, par__cuda_launch(cuda, plus_one, 1, 32, 0, a, x, x, (size_t)N) == PAR_ERR_SYSTEM);
+    par_cuda_free(cuda, PAR_CUDA_DEVICE, x), par_cuda_free(cuda, PAR_CUDA_DEVICE, y);
+    cudaEventDestroy(event);
+    par_cuda_close(cuda);
+}
+static void host_touches_device(par_comm *w) { // ends a process, as the real thing does
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    volatile char *p = (volatile char *)on_device(w, cuda, 100);
+    par_cuda_sync(cuda);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (!child) {
+        signal(SIGSEGV, SIG_DFL);
+        close(2);
+        p[3] = 1;
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(w, status != 0);
+    par_cuda_free(cuda, PAR_CUDA_DEVICE, (void *)(uintptr_t)p);
+    par_cuda_close(cuda);
+}
+#endif
+
+const test tests[] = {
+    {"device", device, TEST_SERIAL, 1, 60},
+    {"casts", casts, TEST_SERIAL, 1, 60},
+    {"reduces", reduces, TEST_SERIAL, 1, 120},
+    {"gemm", gemm, TEST_SERIAL, 1, 120},
+    {"collectives", collectives, TEST_ANY, 1, 120},
+    {"collectives_staged", collectives_staged, TEST_ANY, 2, 120},
+#if defined(PAR_CUDA_NCCL)
+    {"collectives_nccl", collectives_nccl, TEST_ANY, 1, 120},
+    {"exact_nccl", exact_nccl, TEST_ANY, 1, 120},
+#endif
+    {"messages", messages, TEST_ANY, 1, 60},
+    {"splits", splits, TEST_ANY, 1, 60},
+    {"mismatch", mismatch, TEST_ANY, 2, 60},
+    {"zero_update", zero_update, TEST_SERIAL, 1, 120},
+    {"zero_packs", zero_packs, TEST_SERIAL, 1, 60},
+    {"zero_stages", zero_stages, TEST_ANY, 1, 120},
+    {"graph", graph, TEST_SERIAL, 1, 60},
+    {"zero_mistakes", zero_mistakes, TEST_ANY, 1, 60},
+    {"tp_rows", tp_rows, TEST_SERIAL, 1, 120},
+    {"tp_losses", tp_losses, TEST_SERIAL, 1, 120},
+    {"tp_attention", tp_attention, TEST_SERIAL, 1, 120},
+    {"models", models, TEST_ANY, 1, 120},
+    {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
+#if defined(CUDA_EMU)
+    {"instrument", instrument, TEST_SERIAL, 1, 60},
+    {"host_touches_device", host_touches_device, TEST_SERIAL, 1, 60},
+#endif
+};
+const int test_count = (int)(sizeof tests / sizeof tests[0]);
