@@ -1,5 +1,6 @@
 # make run      train a small GPT on 2 ranks of this machine (RANKS=n, DATA=file); needs only a C compiler
 # make check    every test; installs what is missing where it may
+# make cuda     the trainer, the example and the benchmark for GPUs; make gpu-check tests them on one
 # make help     the other targets
 
 CC ?= cc
@@ -15,10 +16,11 @@ ARGS ?=
 LIBS = -pthread -lm
 GPT = examples/gpt/gpt.c
 GPT_DEPS = par.h par_tp.h par_zero.h par_pipe.h $(wildcard examples/gpt/*.[ch]) examples/options.h
-SOURCES = $(sort $(wildcard *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
+SOURCES = $(sort $(wildcard *.h *.cuh examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
+CUDA_ARCHS ?= 80 90a 100
 HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
 
-.PHONY: run check soak all examples bench plots lint install clean help FORCE
+.PHONY: run check soak all examples bench plots cuda gpu-check lint install clean help FORCE
 .DELETE_ON_ERROR:
 
 run: build/gpt $(filter build/corpus.txt,$(DATA))
@@ -41,12 +43,36 @@ bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(
 plots:
 	@bash bench/plots.sh
 
+# NVCC, NCCL and cuBLASLt are looked for, also where pip installs them; what is missing is said.
+NVCC ?= $(shell bash tests/cuda_find.sh nvcc)
+CUDA_LIBRARIES = $(shell bash tests/cuda_find.sh nccl) $(shell bash tests/cuda_find.sh cublaslt)
+CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a))
+CUDA_BUILD = $(NVCC) -std=c++17 -O3 --threads 0 $(CUDA_CODE) -Werror all-warnings -I. -Itests $< -o $@ $(CUDA_LIBRARIES) -lpthread
+CUDA_DEPS = par.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh
+
+cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/test_cuda
+
+gpu-check:
+	@bash tests/gpu_check.sh
+
+build/gpt_cuda: examples/gpt/gpt.cu $(GPT_DEPS) $(CUDA_DEPS) | build
+	$(CUDA_BUILD)
+
+build/03_cuda_adopt: examples/03_cuda_adopt.cu $(CUDA_DEPS) | build
+	$(CUDA_BUILD)
+
+build/bench_cuda: bench/bench_cuda.cu bench/median.h examples/options.h $(CUDA_DEPS) | build
+	$(CUDA_BUILD)
+
+build/test_cuda: tests/test_cuda.cu tests/test.h examples/gpt/model.h $(CUDA_DEPS) | build
+	$(CUDA_BUILD)
+
 lint:
 	@bash tests/lint.sh
 
 install:
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	install -m 644 par.h par_zero.h par_pipe.h par_tp.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 par.h par_zero.h par_pipe.h par_tp.h par_cuda.cuh $(DESTDIR)$(PREFIX)/include/
 	printf 'prefix=%s\nincludedir=$${prefix}/include\n\nName: par\nDescription: header-only distributed training\nVersion: 0.1\nCflags: -I$${includedir} -pthread\nLibs: -pthread -lm\n' \
 	    '$(PREFIX)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/par.pc
 
@@ -55,7 +81,8 @@ clean:
 
 help:
 	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test' 'soak     longer random tests (SOAK_SECONDS=)' \
-	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=), clean'
+	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=), clean' \
+	    'cuda     for GPUs (CUDA_ARCHS="80 90a 100", NVCC=)' 'gpu-check   every test and benchmark on this machine'"'"'s GPU'
 
 build:
 	mkdir -p build

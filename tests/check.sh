@@ -64,6 +64,7 @@ part "par_zero.h" build/test_zero
 part "par_pipe.h" build/test_pipe
 part "par_tp.h" build/test_tp
 part "PyTorch" build/test_golden
+part "par_cuda.cuh" bash tests/cuda.sh
 part "programs" bash tests/programs.sh
 part "mpi" bash tests/mpi.sh
 part "sanitizers" bash tests/sanitize.sh

@@ -16,21 +16,22 @@ example() {
     [ -n "$said" ] && gcc -std=c11 -Wall -Wextra -Werror -I. "$work/example.c" -o "$work/example" -pthread -lm &&
     [ "$(PAR_RANKS=3 "$work/example")" = "$said" ]
 }
-for h in *.h; do
+for h in *.h *.cuh; do
     check "$h: table of contents" contents "$h"
     check "$h: manual" manual "$h"
-    check "$h: example" example "$h"
+    [ "$h" = par_cuda.cuh ] || check "$h: example" example "$h" # that one: tests/cuda.sh
 done
-long_lines() { ! awk 'length > 110 {print FILENAME ":" FNR; bad = 1} END {exit !bad}' *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch] tests/compile/*.c; }
+sources=$(ls ./*.h ./*.cuh examples/*.[ch] examples/*.cu examples/gpt/*.[ch] examples/gpt/*.cu bench/*.[ch] tests/*.[ch] tests/*.cu tests/cuda_emu/* tests/compile/*.c 2>/dev/null)
+long_lines() { ! awk 'length > 110 {print FILENAME ":" FNR; bad = 1} END {exit !bad}' $sources; }
 check "110 columns" long_lines
-no_tabs() { ! grep -nP '\t' *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]; }
+no_tabs() { ! grep -nP '\t' $sources; }
 check "no tabs" no_tabs
 forbidden() { ! grep -nE '\b(_Generic|_Atomic|restrict)\b|[{,] *\.[a-z_]+ *= ' *.h; } # not in C++, or not in nvcc
 check "common C and C++" forbidden
 short_hello() { [ "$(wc -l < examples/01_hello.c)" -lt 40 ]; }
 check "01_hello.c is short" short_hello
 if have clang-format; then
-    check "clang-format" clang-format --dry-run -Werror *.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch] tests/compile/*.c
+    check "clang-format" clang-format --dry-run -Werror $sources
 else
     skip "clang-format" "apt-get install clang-format"
 fi

@@ -1,0 +1,294 @@
+// bench_cuda.cu - a GPU's kernels and collectives against what its memory can do, both in one run.
+//
+//     build/bench_cuda               a table
+//     build/bench_cuda --json        one JSON object a line
+//
+// Each figure is a median of rounds; in each round a copy from device to device is timed just before. A ratio
+// is the bytes that the work must move (its floor), by its time, over what the copy moved by its time.
+#define PAR_IMPLEMENTATION
+#include "par.h"
+#include "par_tp.h"
+#include "par_zero.h"
+#include "par_cuda.cuh"
+#include "../examples/options.h"
+#include "median.h"
+
+enum { ROUNDS = 9 };
+typedef struct bench {
+    size_t bytes; // of the largest array
+    int json, ranks;
+    par_comm *world;
+    par_cuda *cuda;
+    cudaEvent_t begun, ended;
+    char *from, *to; // of the copy
+} bench;
+
+static void need(const bench *b, par_result r) {
+    if (r == PAR_OK) return;
+    fprintf(stderr, "bench_cuda: %s\n", par_last_error(b->world));
+    exit(1);
+}
+static void need_cuda(const bench *b, cudaError_t e) {
+    if (e) need(b, par_fail(b->world, PAR_ERR_SYSTEM, "CUDA: %s", cudaGetErrorString(e)));
+}
+static void *array(const bench *b, size_t bytes) {
+    void *p;
+    need(b, par_cuda_alloc(b->cuda, PAR_CUDA_DEVICE, bytes, &p));
+    return p;
+}
+static double seconds(bench *b) { // between the two events
+    float ms = 0;
+    need_cuda(b, cudaEventRecord(b->ended, par_cuda_stream(b->cuda)));
+    need_cuda(b, cudaEventSynchronize(b->ended));
+    need_cuda(b, cudaEventElapsedTime(&ms, b->begun, b->ended));
+    return (double)ms / 1e3;
+}
+static double copy_seconds(bench *b) {
+    need_cuda(b, cudaEventRecord(b->begun, par_cuda_stream(b->cuda)));
+    need_cuda(b,
+              cudaMemcpyAsync(b->to, b->from, b->bytes, cudaMemcpyDeviceToDevice, par_cuda_stream(b->cuda)));
+    return seconds(b);
+}
+typedef void (*work_fn)(bench *b, void *user);
+static void report(const bench *b, const char *name, const char *unit, double value, double ratio,
+                   double target) {
+    if (b->json)
+        printf("{\"bench\":\"%s\",\"value\":%.5g,\"unit\":\"%s\",\"ratio\":%.4g,\"target\":%.4g}\n", name,
+               value, unit, ratio, target);
+    else
+        printf("%-34s %10.1f %-8s ratio %6.3f   target %.2f%s\n", name, value, unit, ratio, target,
+               ratio < target ? "  below" : "");
+    fflush(stdout);
+}
+// floor: bytes that the work must move.
+static void against_copy(bench *b, const char *name, double floor_bytes, double target, work_fn fn,
+                         void *user) {
+    double work[ROUNDS], copy[ROUNDS];
+    fn(b, user); // the first time is slower
+    for (int i = 0; i < ROUNDS; i++) {
+        copy[i] = copy_seconds(b) / (2 * (double)b->bytes);
+        need_cuda(b, cudaEventRecord(b->begun, par_cuda_stream(b->cuda)));
+        fn(b, user);
+        work[i] = seconds(b) / floor_bytes;
+    }
+    const double ratio = median_ratio(copy, work, ROUNDS);
+    report(b, name, "GB/s", 1e-9 / median(work, ROUNDS), ratio, target);
+}
+
+// ---- par_zero.h's
+
+typedef struct states {
+    size_t n;
+    float *w, *m, *v;
+    void *stored, *g;
+    double *sum;
+} states;
+static void adamw(bench *b, void *user) {
+    const states *s = (const states *)user;
+    par_zero_update a;
+    memset(&a, 0, sizeof a);
+    a.optimizer = PAR_ZERO_ADAMW, a.hyper.lr = 1e-3f, a.hyper.beta1 = 0.9f, a.hyper.beta2 = 0.95f,
+    a.hyper.epsilon = 1e-8f;
+    a.correction1 = a.correction2 = a.scale = 1;
+    const par_zero_kernels *k = par_cuda_zero(b->cuda);
+    need(b, k->update(k, &a, s->n, s->w, s->stored, PAR_BF16, s->g, PAR_BF16, s->m, s->v, NULL));
+}
+static void norm(bench *b, void *user) {
+    const states *s = (const states *)user;
+    const par_zero_kernels *k = par_cuda_zero(b->cuda);
+    need(b, k->square_sum(k, s->g, PAR_BF16, s->n, 1, s->sum));
+}
+static void cast(bench *b, void *user) {
+    const states *s = (const states *)user;
+    par_device *d = par_cuda_device(b->cuda);
+    need(b, d->cast(d, s->stored, PAR_BF16, s->w, PAR_F32, s->n, NULL));
+}
+static void bench_zero(bench *b) {
+    states s;
+    s.n = b->bytes / 4 / 32 * 32;
+    s.w = (float *)array(b, s.n * 4), s.m = (float *)array(b, s.n * 4), s.v = (float *)array(b, s.n * 4);
+    s.stored = array(b, s.n * 2), s.g = array(b, s.n * 2), s.sum = (double *)array(b, 64);
+    against_copy(b, "AdamW (bf16 g; f32 w, m, v; bf16)", 28.0 * (double)s.n, 0.85, adamw, &s);
+    against_copy(b, "global norm (bf16)", 2.0 * (double)s.n, 0.8, norm, &s);
+    against_copy(b, "cast f32 to bf16", 6.0 * (double)s.n, 0.8, cast, &s);
+    void *all[] = {s.w, s.m, s.v, s.stored, s.g, s.sum};
+    for (int i = 0; i < 6; i++) par_cuda_free(b->cuda, PAR_CUDA_DEVICE, all[i]);
+}
+
+// ---- par_tp.h's
+
+typedef struct rows {
+    par_tp *tp;
+    size_t rows, cols;
+    void *x, *y, *z, *w;
+    float *stats, *dw;
+    int32_t *ids;
+    int rms, back;
+    par_tp_attention attention;
+    par_tp_tokens tokens;
+} rows;
+static void gelu(bench *b, void *user) {
+    const rows *r = (const rows *)user;
+    need(b, par_cuda_tp(b->cuda)->elementwise(r->tp, r->back ? PAR_TP_GELU_BACK : PAR_TP_GELU, r->rows,
+                                              r->cols, r->z, NULL, r->cols, r->x, r->cols,
+                                              r->back ? r->y : NULL, NULL, r->cols));
+}
+static void norms(bench *b, void *user) {
+    const rows *r = (const rows *)user;
+    const par_tp_kernels *k = par_cuda_tp(b->cuda);
+    need(b, r->back
+                ? k->norm_backward(r->tp, r->z, r->dw, NULL, r->y, r->x, r->w, r->stats, r->rows, r->cols,
+                                   r->rms)
+                : k->norm_forward(r->tp, r->z, r->stats, r->x, r->w, NULL, r->rows, r->cols, r->rms, 1e-5f));
+}
+static void entropy(bench *b, void *user) { // loss and gradient, in place
+    const rows *r = (const rows *)user;
+    par_tp_loss loss;
+    memset(&loss, 0, sizeof loss);
+    loss.vocabulary = r->cols, loss.ignore = -1;
+    par_tp_matrix m = {r->x, r->rows, r->cols, PAR_TP_VOCABULARY};
+    double *sum = (double *)(void *)r->dw;
+    need(b, par_tp_loss_forward(r->tp, &loss, &m, r->ids, r->stats, NULL, sum, (size_t *)(void *)(sum + 1)));
+    need(b, par_tp_loss_backward(r->tp, &loss, &m, r->ids, r->stats, 1e-6f, &m));
+}
+static void attend(bench *b, void *user) {
+    const rows *r = (const rows *)user;
+    const size_t c = r->attention.heads * r->attention.dim;
+    par_tp_matrix x = {r->x, r->rows, 3 * c, PAR_TP_HIDDEN}, y = {r->y, r->rows, c, PAR_TP_HIDDEN},
+                  dx = {r->z, r->rows, 3 * c, PAR_TP_HIDDEN};
+    if (!r->back)
+        need(b, par_tp_attention_forward(r->tp, &r->attention, &r->tokens, 0, &x, r->stats, &y));
+    else
+        need(b, par_tp_attention_backward(r->tp, &r->attention, &r->tokens, 0, &y, &x, &y, r->stats, &dx));
+}
+static void product(bench *b, void *user) {
+    const rows *r = (const rows *)user;
+    need(b, par_cuda_tp(b->cuda)->gemm(r->tp, 0, 1, r->rows, r->rows, r->rows, r->x, r->rows, r->y, r->rows,
+                                       0, r->z, PAR_BF16, r->rows));
+}
+static double rate(bench *b, const char *name, double operations, double of, work_fn fn,
+                   void *user) { // TFLOP/s
+    double t[ROUNDS];
+    fn(b, user);
+    for (int i = 0; i < ROUNDS; i++) {
+        need_cuda(b, cudaEventRecord(b->begun, par_cuda_stream(b->cuda)));
+        fn(b, user);
+        t[i] = seconds(b);
+    }
+    const double value = operations / median(t, ROUNDS) / 1e12;
+    report(b, name, "TFLOP/s", value, of > 0 ? value / of : 1, 0);
+    return value;
+}
+static void bench_tp(bench *b) {
+    rows r;
+    par_tp_desc d;
+    const size_t room = b->bytes / 2;
+    memset(&r, 0, sizeof r), memset(&d, 0, sizeof d);
+    d.tp = b->world, d.bf16 = 1, d.kernels = par_cuda_tp(b->cuda);
+    need(b, par_tp_open(&d, &r.tp));
+    r.x = array(b, room), r.y = array(b, room), r.z = array(b, room), r.w = array(b, 1 << 20),
+    r.dw = (float *)array(b, 1 << 20);
+    r.ids = (int32_t *)array(b, room / 16), r.stats = (float *)array(b, room / 16);
+    r.cols = 4096, r.rows = room / 2 / r.cols;
+    const double n = (double)r.rows * (double)r.cols;
+    against_copy(b, "GELU forward (bf16)", 4 * n, 0.8, gelu, &r), r.back = 1;
+    against_copy(b, "GELU backward", 6 * n, 0.8, gelu, &r);
+    for (r.rms = 0; r.rms < 2; r.rms++) {
+        r.back = 0, against_copy(b, r.rms ? "RMSNorm forward" : "LayerNorm forward", 4 * n, 0.8, norms, &r);
+        r.back = 1, against_copy(b, r.rms ? "RMSNorm backward" : "LayerNorm backward", 6 * n, 0.8, norms, &r);
+    }
+    r.cols = room >= (size_t)50304 * 64 ? 50304 : 512, r.rows = room / 2 / r.cols;
+    if (r.rows > room / 64) r.rows = room / 64;
+    against_copy(b, "cross entropy, both ways", 4 * (double)r.rows * (double)r.cols, 0.8, entropy, &r);
+    size_t edge = 8192;
+    while (edge * edge * 2 > room) edge /= 2;
+    r.rows = edge;
+    const double peak = rate(b, "matrix product, bf16", 2 * pow((double)edge, 3), 0, product, &r);
+    r.attention.heads = 16, r.attention.dim = 64, r.tokens.sequence = edge / 4, r.tokens.batch = 1;
+    while (r.tokens.batch * 2 * r.tokens.sequence * 3 * 1024 * 2 <= room && r.tokens.batch < 8)
+        r.tokens.batch *= 2;
+    r.rows = r.tokens.batch * r.tokens.sequence;
+    const double work =
+        2.0 * 2 * (double)r.rows * (double)r.tokens.sequence / 2 * 1024; // causal: half of the scores
+    if (r.rows * 3 * 1024 * 2 <= room && r.rows * 16 * 4 <= room / 16) {
+        r.back = 0, rate(b, "attention forward, causal, dim 64", work, peak, attend, &r);
+        r.back = 1, rate(b, "attention backward", 2.5 * work, peak, attend, &r);
+    }
+    void *all[] = {r.x, r.y, r.z, r.w, r.dw, r.ids, r.stats};
+    need(b, par_tp_close(r.tp));
+    for (int i = 0; i < 7; i++) par_cuda_free(b->cuda, PAR_CUDA_DEVICE, all[i]);
+}
+
+// ---- all_reduce of n ranks on one GPU: 2 n S bytes through its memory
+
+typedef struct together {
+    size_t bytes; // of all ranks' arrays
+    double seconds[64];
+} together;
+static int reduce_rank(par_comm *w, void *user) {
+    together *t = (together *)user;
+    par_cuda *cuda;
+    par_cuda_desc d;
+    const size_t n = t->bytes / (size_t)par_size(w) / 4;
+    void *x, *y;
+    memset(&d, 0, sizeof d);
+    d.comm = w, d.device = 1, d.carrier = PAR_CUDA_PEER;
+    if (par_cuda_open(&d, &cuda) || par_cuda_alloc(cuda, PAR_CUDA_DEVICE, n * 4, &x) ||
+        par_cuda_alloc(cuda, PAR_CUDA_DEVICE, n * 4, &y))
+        return 1;
+    for (int i = -1; i < ROUNDS; i++) {
+        if (par_cuda_sync(cuda) || par_barrier(w)) return 1;
+        const double begun = par_seconds(w);
+        if (par_all_reduce(x, y, n, PAR_F32, PAR_SUM, w) || par_cuda_sync(cuda) || par_barrier(w)) return 1;
+        if (par_rank(w) == 0 && i >= 0) t->seconds[i] = par_seconds(w) - begun;
+    }
+    par_cuda_free(cuda, PAR_CUDA_DEVICE, x), par_cuda_free(cuda, PAR_CUDA_DEVICE, y), par_cuda_close(cuda);
+    return 0;
+}
+static void bench_all_reduce(bench *b, int n) {
+    together t;
+    double copy[ROUNDS], work[ROUNDS];
+    char name[64];
+    t.bytes = b->bytes;
+    for (int i = 0; i < ROUNDS; i++) copy[i] = copy_seconds(b) / (2 * (double)b->bytes);
+    need(b, par_run_threads(n, reduce_rank, &t));
+    for (int i = 0; i < ROUNDS; i++) work[i] = t.seconds[i] / (2 * (double)t.bytes);
+    snprintf(name, sizeof name, "all_reduce, %d ranks on one GPU", n);
+    report(b, name, "GB/s", 1e-9 / median(work, ROUNDS), median(copy, ROUNDS) / median(work, ROUNDS), 0.8);
+}
+
+int main(int argc, char **argv) {
+    bench b;
+    memset(&b, 0, sizeof b);
+    b.bytes = (size_t)1 << 30;
+    const option options[] = {{"--bytes", OPTION_SIZE, &b.bytes, "of the largest array"},
+                              {"--json", OPTION_FLAG, &b.json, "one JSON object a line"}};
+    const int parsed = options_parse(argc, argv, options, 2,
+                                     "bench_cuda: a GPU's kernels against a copy, all_reduce on one GPU");
+    if (parsed) return parsed == 1 ? 0 : 2;
+    if (b.bytes < (1 << 18)) return fprintf(stderr, "bench_cuda: --bytes must be 256K or more\n"), 2;
+    par_cuda_desc d;
+    par_desc one;
+    memset(&d, 0, sizeof d), memset(&one, 0, sizeof one);
+    one.rank_count = 1;
+    if (par_open(&one, &b.world)) return 1;
+    d.comm = b.world;
+    need(&b, par_cuda_open(&d, &b.cuda));
+    struct cudaDeviceProp properties;
+    need_cuda(&b, cudaGetDeviceProperties(&properties, 0));
+    printf(b.json ? "{\"gpu\":\"%s\",\"bytes\":%zu}\n" : "%s, arrays of up to %zu bytes\n", properties.name,
+           b.bytes);
+    need_cuda(&b, cudaEventCreate(&b.begun));
+    need_cuda(&b, cudaEventCreate(&b.ended));
+    b.from = (char *)array(&b, b.bytes), b.to = (char *)array(&b, b.bytes);
+    double t[ROUNDS];
+    for (int i = -1; i < ROUNDS; i++) t[i < 0 ? 0 : i] = copy_seconds(&b);
+    report(&b, "copy, device to device", "GB/s", 2e-9 * (double)b.bytes / median(t, ROUNDS), 1, 1);
+    bench_zero(&b);
+    bench_tp(&b);
+    for (int n = 2; n <= 8; n *= 2) bench_all_reduce(&b, n);
+    par_cuda_free(b.cuda, PAR_CUDA_DEVICE, b.from), par_cuda_free(b.cuda, PAR_CUDA_DEVICE, b.to);
+    cudaEventDestroy(b.begun), cudaEventDestroy(b.ended);
+    par_cuda_close(b.cuda);
+    return par_close(b.world) != PAR_OK;
+}

@@ -1,0 +1,93 @@
+# par_cuda.cuh without a GPU: the emulation (tests/cuda_emu) under ASan and UBSan, and nvcc for every architecture,
+# where CUDA's headers and nvcc are.
+. tests/lib.sh
+if ! headers=$(bash tests/cuda_find.sh headers 2>"$work/why"); then
+    skip "par_cuda.cuh" "$(cat "$work/why")"
+    summary
+    exit
+fi
+emulated="-std=c++17 -x c++ -include tests/cuda_emu/emu.h -I. -Itests $headers"
+nccl=""
+[ -e "${headers#-I}/nccl.h" ] && nccl="-DEMU_NCCL -DPAR_CUDA_NCCL"
+
+layers() { # a layer that is not there leaves no trace; each alone, and the header twice
+    printf '#define PAR_IMPLEMENTATION\n%s\n#include "par_cuda.cuh"\n#include "par_cuda.cuh"\nint main() { return 0; }\n' "$1" >"$work/$2.cu"
+    g++ $emulated -Wall -Wextra -Werror -Wno-unused-function -O0 -c "$work/$2.cu" -o /dev/null
+}
+tests() {
+    g++ $emulated $nccl -Wall -Wextra -Wno-unused-function -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -DTEST_FEWER=1 \
+        tests/test_cuda.cu tests/cuda_emu/emu.cpp -o build/test_cuda_emu -pthread -lm
+}
+example() { # the manual's, on emulated GPUs
+    sed -n '/^EXAMPLE$/,/^TABLE OF CONTENTS$/p' par_cuda.cuh | sed '1d;$d;s/^    //' >"$work/example.cu"
+    said=$(sed -n 's/.*with PAR_RANKS=3 it prints: //p' "$work/example.cu")
+    [ -n "$said" ] && g++ $emulated -Wall -Wextra -Werror -Wno-unused-function "$work/example.cu" tests/cuda_emu/emu.cpp -o "$work/example" -pthread -lm &&
+        [ "$(PAR_RANKS=3 "$work/example")" = "$said" ]
+}
+every_architecture() { # no warnings; no spills in the kernels that touch every element
+    nvcc=$(bash tests/cuda_find.sh nvcc) || return 1
+    printf '#define PAR_IMPLEMENTATION\n#include "par_zero.h"\n#include "par_tp.h"\n#include "par_cuda.cuh"\n' >"$work/all.cu"
+    "$nvcc" -std=c++17 -O3 -Werror all-warnings -Xptxas -v -I. -gencode=arch=compute_"$1",code=sm_"$1" -c "$work/all.cu" -o /dev/null >"$work/ptxas.$1" 2>&1 ||
+        { cat "$work/ptxas.$1"; return 1; }
+    awk '/Compiling entry function/ {name = $6} /spill stores/ && $5 != 0 {print name ": " $0}' "$work/ptxas.$1" |
+        grep -E 'k_(sum|cast|update|squares|norm|norm_back|elementwise|loss_stats|loss_back|attend.*bf16|dropout|rope|add_bias|pack)' && return 1
+    return 0
+}
+with_libraries() { # NCCL's and cuBLASLt's parts
+    nvcc=$(bash tests/cuda_find.sh nvcc) || return 1
+    flags=""
+    for library in nccl cublaslt; do flags="$flags $(bash tests/cuda_find.sh $library 2>/dev/null)"; done
+    case $flags in *PAR_CUDA_NCCL*PAR_CUDA_CUBLASLT*) ;; *) echo "NCCL or cuBLASLt is not here"; return 77 ;; esac
+    printf '#define PAR_IMPLEMENTATION\n#include "par_zero.h"\n#include "par_cuda.cuh"\nint main() { par_cuda *c; par_cuda_desc d = {}; return par_cuda_open(&d, &c) == PAR_OK; }\n' >"$work/libraries.cu"
+    "$nvcc" -std=c++17 -O1 -Werror all-warnings -I. -arch=sm_90 "$work/libraries.cu" $flags -o "$work/libraries" && "$work/libraries" # no GPU: a clear error
+}
+programs() { # the trainer, the example and the benchmark, emulated
+    for p in examples/gpt/gpt.cu examples/03_cuda_adopt.cu bench/bench_cuda.cu; do
+        g++ $emulated -Wall -Wextra -Wno-unused-function -O1 $p tests/cuda_emu/emu.cpp -o build/$(basename $p .cu)_emu -pthread -lm || return 1
+    done
+}
+trains() { # on emulated GPUs what the CPU trains
+    small="--data build/corpus.txt --n_layer 2 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 8 --dropout 0.1 --json"
+    build/gpt $small >"$work/cpu" || return 1
+    for layout in "--ranks 1" "--ranks 2 --tp 2 --sp" "--ranks 2 --zero 3 --save $work/ck" "--ranks 4 --pp 2 --zero 1 --schedule zb_v" "--ranks 2 --cp 2 --zero 2" \
+        "--ranks 2 --pp 2 --schedule dualpipe --zero 2"; do
+        echo "$layout"
+        build/gpt_emu $small $layout >"$work/gpu" || return 1
+        for f in cpu gpu; do sed -n 's/.*"loss":\([^,]*\),"lr".*/\1/p' "$work/$f" >"$work/$f.losses"; done
+        paste "$work/cpu.losses" "$work/gpu.losses" | awk '{d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d} END {print "worst", worst; exit !(NR == 3 && worst < 1e-5)}' || return 1
+    done
+    build/gpt $small --load "$work/ck" --max_iters 4 >"$work/out" # the CPU goes on where the GPU stopped
+}
+adopts() { PAR_RANKS=3 build/03_cuda_adopt_emu | tee "$work/said" && grep -q "x is 2," "$work/said"; }
+measures() { build/bench_cuda_emu --bytes 256K --json | tee "$work/bench" && [ "$(grep -c '"ratio"' "$work/bench")" -ge 14 ]; }
+DEADLINE=600
+later "build the emulated tests" tests
+later "par_cuda.cuh alone" layers '' alone
+later "par_cuda.cuh and par_zero.h" layers '#include "par_zero.h"' zero
+later "par_cuda.cuh and par_tp.h" layers '#include "par_tp.h"' tp
+later "par_cuda.cuh: example" example
+later "build the emulated programs" programs
+if bash tests/cuda_find.sh nvcc >/dev/null 2>&1; then
+    for a in 80 90a 100; do later "nvcc, sm_$a: no warnings, no spills" every_architecture $a; done
+    later "nvcc, NCCL and cuBLASLt" with_libraries
+else
+    echo "(no nvcc here: not compiled with it)"
+fi
+finish
+suite() { # name, emulated GPUs, what to run: adds its own counts
+    echo "-- $1"
+    EMU_DEVICES=$2
+    export EMU_DEVICES
+    shift 2
+    build/test_cuda_emu "$@" 2>&1 | tee "$work/suite.log" | grep -E 'runs,|^FAIL|^    (==|.*CHECK|.*cuda_emu)'
+    set -- $(grep '^[0-9]* passed, [0-9]* failed' "$work/suite.log" | tail -n 1)
+    passed=$((passed + ${1:-0})) failed=$((failed + ${3:-1}))
+}
+check "the trainer on emulated GPUs" trains
+check "03_cuda_adopt.cu" adopts
+check "bench_cuda.cu runs" measures
+if [ -x build/test_cuda_emu ]; then
+    suite "ranks share a GPU: peer, staging" 1
+    [ -z "$nccl" ] || suite "a GPU for each: NCCL" 8 --backend threads --node 0
+fi
+summary

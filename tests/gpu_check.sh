@@ -1,0 +1,70 @@
+# make gpu-check: on a machine with a GPU, build for it, run every CUDA test, then the benchmarks, and write
+# bench/results/GPU.json. Needs nvcc and a driver; neither MPI nor a second GPU. Ends with "N passed, N failed, N skipped".
+. tests/lib.sh
+DEADLINE=240
+begun=$(date +%s)
+if ! nvidia-smi >"$work/smi" 2>&1; then
+    skip "GPU" "nvidia-smi found none: $(tail -n 1 "$work/smi" | cut -c1-100)"
+    summary
+    exit
+fi
+name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
+arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+[ "$arch" = 90 ] && arch=90a
+gpus=$(nvidia-smi -L | wc -l)
+echo "$name, sm_$arch, $gpus of them"
+make_one() { make -s CUDA_ARCHS="$arch" "$1"; }
+mkdir -p build bench/results
+for p in test_cuda gpt_cuda bench_cuda 03_cuda_adopt; do later "build $p for sm_$arch" make_one build/$p; done
+finish
+make -s build/gpt build/corpus.txt
+
+suite() { # arguments of the tests: adds their counts
+    build/test_cuda "$@" 2>&1 | tee "$work/suite.log" | grep -E 'runs,|^FAIL|CHECK|^    '
+    set -- $(grep '^[0-9]* passed, [0-9]* failed' "$work/suite.log" | tail -n 1)
+    passed=$((passed + ${1:-0})) failed=$((failed + ${3:-1}))
+}
+adopts() { PAR_RANKS=3 build/03_cuda_adopt | tee "$work/said" && grep -q "x is 2," "$work/said"; }
+trains() { # on the GPU as on the CPU, 20 steps; arguments: layout
+    small="--data build/corpus.txt --n_layer 2 --n_embd 64 --n_head 4 --block_size 64 --max_iters 20 --eval_iters 1 --sample 0 --json"
+    build/gpt $small >"$work/cpu" && build/gpt_cuda $small "$@" >"$work/gpu" || return 1
+    for f in cpu gpu; do sed -n 's/.*"loss":\([^,]*\),"lr".*/\1/p' "$work/$f" >"$work/$f.losses"; done
+    paste "$work/cpu.losses" "$work/gpu.losses" | awk '{d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d} END {print NR " losses, worst " worst; exit !(NR == 20 && worst < 1e-3)}'
+}
+sanitized() { # memory errors in the kernels, on a few tests
+    command -v compute-sanitizer >/dev/null 2>&1 || { echo "no compute-sanitizer"; return 77; }
+    for t in reduces zero_update tp_rows tp_attention; do
+        compute-sanitizer --error-exitcode 9 build/test_cuda --worker fork 1 0 $t >"$work/sanitizer" 2>&1 && continue
+        grep -qi "not supported\|unable to\|failed to initialize" "$work/sanitizer" && { echo "compute-sanitizer does not work here"; return 77; }
+        tail -n 20 "$work/sanitizer"
+        return 1
+    done
+}
+if [ -x build/test_cuda ]; then
+    suite --node 0
+    check "03_cuda_adopt" adopts
+    check "the trainer, 1 rank" trains
+    check "the trainer, ZeRO 3 on 2 ranks" trains --ranks 2 --zero 3
+    check "the trainer, tp 2, sequence parallel" trains --ranks 2 --tp 2 --sp
+    check "the trainer, 2 stages" trains --ranks 2 --pp 2 --schedule zb_h1
+    check "compute-sanitizer" sanitized
+fi
+results=bench/results/$(echo "$name" | tr 'A-Z ' 'a-z_' | tr -cd 'a-z0-9_-').json
+bench() {
+    build/bench_cuda --json >"$work/bench.json" || return 1
+    # GPT-2 124M, sequence 1024, bf16: 6 operations a parameter and token, and attention's
+    build/gpt_cuda --data build/corpus.txt --n_layer 12 --n_head 12 --n_embd 768 --block_size 1024 --dtype bf16 --batch_size 32 \
+        --gradient_accumulation_steps 2 --max_iters 12 --eval_iters 0 --sample 0 --json >"$work/gpt2.json" || return 1
+    peak=$(sed -n 's/.*"matrix product, bf16","value":\([^,]*\),.*/\1/p' "$work/bench.json")
+    sed -n 's/.*"tokens_per_s":\([^,}]*\).*/\1/p' "$work/gpt2.json" | tail -n 5 | sort -n | sed -n 3p >"$work/rate"
+    awk -v peak="$peak" '{f = $1 * (6 * 124e6 + 12 * 12 * 768 * 1024) / 1e12; printf "{\"bench\":\"GPT-2 124M, bf16\",\"value\":%.6g,\"unit\":\"tokens/s\",\"ratio\":%.4g,\"target\":0.45}\n", $1, f / peak}' "$work/rate" >>"$work/bench.json"
+    { echo '['; sed '$!s/$/,/' "$work/bench.json"; echo ']'; } >"$results"
+    cat "$work/bench.json"
+}
+if [ -x build/bench_cuda ]; then
+    check "benchmarks" bench
+    cat "$work/log.0"
+    echo "written: $results"
+fi
+echo "($(($(date +%s) - begun)) s)"
+summary
