@@ -201,6 +201,21 @@ enum {
     PAR__CUDA_THREADS = 256
 };
 
+#if defined(PAR_CUDA_CUBLASLT)
+enum { PAR__CUDA_PLANS = 64 };
+struct par__cuda_plan_key { // what cuBLASLt chooses by
+    size_t m, n, k, lda, ldb, ldc;
+    int trans_a, trans_b;
+    par_dtype type, c_type;
+};
+struct par__cuda_plan {
+    par__cuda_plan_key key;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulHeuristicResult_t found;
+    uint64_t used; // 0: never
+};
+#endif
 struct par__cuda_mapping { // an allocation of another process
     cudaIpcMemHandle_t handle;
     void *base;
@@ -240,6 +255,8 @@ struct par_cuda {
     size_t room_bytes[4];
 #if defined(PAR_CUDA_CUBLASLT)
     cublasLtHandle_t cublas;
+    par__cuda_plan plans[PAR__CUDA_PLANS];
+    uint64_t plan_clock;
 #endif
 };
 
@@ -270,7 +287,7 @@ template <class T> struct par__cuda_same { typedef T type; };
 #define PAR__CUDA_SHARED(type, name) EMU_SHARED(type, name)
 #else
 #define PAR__CUDA_SHARED(type, name)                                                                         \
-    extern __shared__ __align__(16) unsigned char par__cuda_shared[];                                        \
+    extern __shared__ __align__(128) unsigned char par__cuda_shared[];                                       \
     type *name = (type *)(void *)par__cuda_shared
 #endif
 template <class... P>
@@ -787,42 +804,69 @@ static __global__ void par__cuda_k_gemm(par__cuda_product p, const T *a, const T
 static cudaDataType_t par__cuda_type(par_dtype d) {
     return d == PAR_F32 ? CUDA_R_32F : d == PAR_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
-static par_result par__cuda_cublas(par_cuda *cuda, const par__cuda_product *p, const void *a, const void *b,
-                                   void *c, cudaStream_t stream) {
-    // Column-major, as cuBLAS sees it: C^T = op(B)^T op(A)^T.
-    cublasLtMatmulDesc_t product = NULL;
-    cublasLtMatrixLayout_t la = NULL, lb = NULL, lc = NULL;
-    cublasLtMatmulPreference_t wish = NULL;
-    cublasLtMatmulHeuristicResult_t found;
+static void par__cuda_drop_plan(par__cuda_plan *plan) {
+    if (plan->c) cublasLtMatrixLayoutDestroy(plan->c);
+    if (plan->a) cublasLtMatrixLayoutDestroy(plan->a);
+    if (plan->b) cublasLtMatrixLayoutDestroy(plan->b);
+    if (plan->product) cublasLtMatmulDescDestroy(plan->product);
+    memset(plan, 0, sizeof *plan);
+}
+// Column-major, as cuBLAS sees it: C^T = op(B)^T op(A)^T.
+static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_plan *plan) {
+    const par__cuda_plan_key *p = &plan->key;
     const cublasOperation_t ta = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
                             tb = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cudaDataType_t type = par__cuda_type(p->type), c_type = par__cuda_type(p->c_type);
+    cublasLtMatmulPreference_t wish = NULL;
     int count = 0;
-    cublasStatus_t e = cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (!e) e = cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSA, &tb, sizeof tb);
-    if (!e) e = cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta);
+    cublasStatus_t e = cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (!e) e = cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &tb, sizeof tb);
+    if (!e) e = cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta);
     if (!e)
-        e = cublasLtMatrixLayoutCreate(&lb, type, p->trans_b ? p->k : p->n, p->trans_b ? p->n : p->k,
+        e = cublasLtMatrixLayoutCreate(&plan->b, type, p->trans_b ? p->k : p->n, p->trans_b ? p->n : p->k,
                                        (int64_t)p->ldb);
     if (!e)
-        e = cublasLtMatrixLayoutCreate(&la, type, p->trans_a ? p->m : p->k, p->trans_a ? p->k : p->m,
+        e = cublasLtMatrixLayoutCreate(&plan->a, type, p->trans_a ? p->m : p->k, p->trans_a ? p->k : p->m,
                                        (int64_t)p->lda);
-    if (!e) e = cublasLtMatrixLayoutCreate(&lc, c_type, p->n, p->m, (int64_t)p->ldc);
+    if (!e) e = cublasLtMatrixLayoutCreate(&plan->c, c_type, p->n, p->m, (int64_t)p->ldc);
     if (!e) e = cublasLtMatmulPreferenceCreate(&wish);
     if (!e)
         e = cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                  &cuda->workspace_bytes, sizeof cuda->workspace_bytes);
     if (!e)
-        e = cublasLtMatmulAlgoGetHeuristic(cuda->cublas, product, lb, la, lc, lc, wish, 1, &found, &count);
+        e = cublasLtMatmulAlgoGetHeuristic(cuda->cublas, plan->product, plan->b, plan->a, plan->c, plan->c,
+                                           wish, 1, &plan->found, &count);
     if (!e && !count) e = CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!e)
-        e = cublasLtMatmul(cuda->cublas, product, &p->alpha, b, lb, a, la, &p->beta, c, lc, c, lc,
-                           &found.algo, cuda->workspace, cuda->workspace_bytes, stream);
     if (wish) cublasLtMatmulPreferenceDestroy(wish);
-    if (lc) cublasLtMatrixLayoutDestroy(lc);
-    if (la) cublasLtMatrixLayoutDestroy(la);
-    if (lb) cublasLtMatrixLayoutDestroy(lb);
-    if (product) cublasLtMatmulDescDestroy(product);
+    return e;
+}
+// Choosing takes the library longer than a small product: what was chosen for a shape is kept.
+static par_result par__cuda_cublas(par_cuda *cuda, const par__cuda_product *p, const void *a, const void *b,
+                                   void *c, cudaStream_t stream) {
+    par__cuda_plan_key key;
+    memset(&key, 0, sizeof key);
+    key.trans_a = p->trans_a, key.trans_b = p->trans_b, key.m = p->m, key.n = p->n, key.k = p->k;
+    key.lda = p->lda, key.ldb = p->ldb, key.ldc = p->ldc, key.type = p->type, key.c_type = p->c_type;
+    par__cuda_plan *plan = NULL, *oldest = &cuda->plans[0];
+    for (int i = 0; i < PAR__CUDA_PLANS && !plan; i++) {
+        par__cuda_plan *x = &cuda->plans[i];
+        if (x->used && !memcmp(&x->key, &key, sizeof key)) plan = x;
+        if (x->used < oldest->used) oldest = x;
+    }
+    if (!plan) {
+        plan = oldest;
+        par__cuda_drop_plan(plan);
+        plan->key = key;
+        const cublasStatus_t e = par__cuda_make_plan(cuda, plan);
+        if (e) {
+            par__cuda_drop_plan(plan);
+            return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e));
+        }
+    }
+    plan->used = ++cuda->plan_clock;
+    const cublasStatus_t e =
+        cublasLtMatmul(cuda->cublas, plan->product, &p->alpha, b, plan->b, a, plan->a, &p->beta, c, plan->c,
+                       c, plan->c, &plan->found.algo, cuda->workspace, cuda->workspace_bytes, stream);
     return e ? par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e)) : PAR_OK;
 }
 #endif
@@ -830,7 +874,8 @@ static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_product *p, con
                                  void *c, cudaStream_t stream) {
     if (!p->m || !p->n) return PAR_OK;
 #if defined(PAR_CUDA_CUBLASLT)
-    if (p->k) return par__cuda_cublas(cuda, p, a, b, c, stream);
+    if (p->k && stream == cuda->stream)
+        return par__cuda_cublas(cuda, p, a, b, c, stream); // whose workspace it is
 #endif
     const size_t down = (p->m + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE,
                  across = (p->n + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE;
@@ -2008,6 +2053,7 @@ static void par__cuda_release(par_cuda *cuda) {
         if (cuda->room[i]) cudaFree(cuda->room[i]);
     if (cuda->workspace) cudaFree(cuda->workspace);
 #if defined(PAR_CUDA_CUBLASLT)
+    for (int i = 0; i < PAR__CUDA_PLANS; i++) par__cuda_drop_plan(&cuda->plans[i]);
     if (cuda->cublas) cublasLtDestroy(cuda->cublas);
 #endif
     if (cuda->own_stream) cudaStreamDestroy(cuda->stream);
@@ -2210,7 +2256,9 @@ static par_result par__cuda_begin(par_cuda *cuda) {
 #if defined(PAR_CUDA_CUBLASLT)
     const cublasStatus_t e = cublasLtCreate(&cuda->cublas);
     if (e) return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cublasLtCreate", cublasLtGetStatusString(e));
-    cuda->workspace_bytes = (size_t)32 << 20;
+    int major = 0;
+    PAR__CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal));
+    cuda->workspace_bytes = (size_t)(major >= 9 ? 32 : 4) << 20; // what its kernels ask for
     PAR__CUDA_TRY(par_cuda_alloc(cuda, PAR_CUDA_DEVICE, cuda->workspace_bytes, &cuda->workspace));
 #endif
     return PAR_OK;
@@ -3101,8 +3149,8 @@ static __global__ void par__cuda_k_loss_stats(float *stats, const T *logits, con
             float v[8], top = most;
             par__cuda_load(v, x, at, cols);
             for (size_t j = 0; j < 8 && at + j < cols; j++) top = v[j] > top ? v[j] : top, total += v[j];
-            sum *= expf(most - top);
-            for (size_t j = 0; j < 8 && at + j < cols; j++) sum += expf(v[j] - top);
+            sum *= most == top ? 1.0f : expf(most - top); // both may be -inf
+            for (size_t j = 0; j < 8 && at + j < cols; j++) sum += v[j] == top ? 1.0f : expf(v[j] - top);
             most = top;
         }
         const float all = par__cuda_over_block<par__cuda_most>(most, room);

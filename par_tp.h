@@ -1548,7 +1548,8 @@ par_result par_tp_split_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *
 // A partial sum in f32 on its way to tokens: the product goes to `partial`, then the sum over tp begins.
 typedef struct par__tp_summing {
     float *partial, *result;
-    size_t count; // of the result
+    par_dtype type; // of partial: one rank alone has no sum, and the product goes to y at once
+    size_t count;   // of the result
     par_request request;
 } par__tp_summing;
 
@@ -1558,11 +1559,11 @@ static par_result par__tp_sum_open(par_tp *tp, par__tp_summing *s, size_t rows, 
     if (tp->desc.sequence) PAR__TP_TRY(par__tp_divides(tp, "par_tp", rows));
     par__tp_set(y, mine, cols, par__tp_tokens(tp));
     memset(s, 0, sizeof *s);
-    s->count = mine * cols;
+    s->count = mine * cols, s->type = tp->t == 1 ? par_tp_type(tp) : PAR_F32;
+    if (tp->t == 1) return s->partial = (float *)y->data, PAR_OK;
     s->result = par__tp_wide(tp) ? (float *)y->data
                                  : (float *)par_tp_scratch(tp, PAR__TP_RESULT, s->count * sizeof(float));
-    s->partial =
-        tp->t == 1 ? s->result : (float *)par_tp_scratch(tp, PAR__TP_PARTIAL, rows * cols * sizeof(float));
+    s->partial = (float *)par_tp_scratch(tp, PAR__TP_PARTIAL, rows * cols * sizeof(float));
     return s->partial && s->result ? PAR_OK : PAR_ERR_MEMORY;
 }
 static par_result par__tp_sum_begin(par_tp *tp, par__tp_summing *s) {
@@ -1574,7 +1575,8 @@ static par_result par__tp_sum_begin(par_tp *tp, par__tp_summing *s) {
 }
 static par_result par__tp_sum_end(par_tp *tp, par__tp_summing *s, par_tp_matrix *y) {
     PAR__TP_TRY(par_wait(&s->request));
-    return par__tp_wide(tp) ? PAR_OK : tp->kernels->cast(tp, y->data, PAR_BF16, s->result, PAR_F32, s->count);
+    if (par__tp_wide(tp) || tp->t == 1) return PAR_OK;
+    return tp->kernels->cast(tp, y->data, PAR_BF16, s->result, PAR_F32, s->count);
 }
 
 // All rows of what is split by tokens: begun here, there after par_wait. x REPLICATED: nothing to do.
@@ -1863,7 +1865,7 @@ static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const 
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_linear_forward", "x", x, PAR__TP_BIT(PAR_TP_HIDDEN), n));
     PAR__TP_TRY(par__tp_sum_open(tp, &s, x->rows, l->out, y));
     PAR__TP_TRY(tp->kernels->gemm(tp, 0, 1, x->rows, l->out, n, x->data, n, l->weight.data, n, 0, s.partial,
-                                  PAR_F32, l->out));
+                                  s.type, l->out));
     PAR__TP_TRY(par__tp_sum_begin(tp, &s));
     PAR__TP_TRY(par__tp_sum_end(tp, &s, y));
     return l->has_bias ? tp->kernels->add_bias(tp, y->data, l->bias.data, y->rows, y->cols) : PAR_OK;
@@ -1910,7 +1912,7 @@ static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const pa
     }
     if (halves & PAR__TP_INPUT) {
         PAR__TP_TRY(par__tp_sum_open(tp, &s, dy->rows, l->in, dx));
-        PAR__TP_TRY(par__tp_input_grad(tp, dy->rows, l->in, n, grad, l->weight.data, s.partial, PAR_F32));
+        PAR__TP_TRY(par__tp_input_grad(tp, dy->rows, l->in, n, grad, l->weight.data, s.partial, s.type));
         PAR__TP_TRY(par__tp_sum_begin(tp, &s)); // beside the product for the weights
     }
     PAR__TP_TRY(par_wait(&gathering));

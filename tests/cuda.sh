@@ -9,6 +9,7 @@ fi
 emulated="-std=c++17 -x c++ -include tests/cuda_emu/emu.h -I. -Itests $headers"
 nccl=""
 [ -e "${headers#-I}/nccl.h" ] && nccl="-DEMU_NCCL -DPAR_CUDA_NCCL"
+[ -n "$nccl" ] && [ -e "${headers#-I}/cublasLt.h" ] && nccl="$nccl -DEMU_CUBLASLT -DPAR_CUDA_CUBLASLT" # else plain tiles
 
 layers() { # a layer that is not there leaves no trace; each alone, and the header twice
     printf '#define PAR_IMPLEMENTATION\n%s\n#include "par_cuda.cuh"\n#include "par_cuda.cuh"\nint main() { return 0; }\n' "$1" >"$work/$2.cu"

@@ -1135,6 +1135,50 @@ static void models(par_comm *w) {
 }
 
 #if defined(CUDA_EMU)
+// ---- streams in 100 random orders, threads of a block in three: the same bits
+
+static void seeds(par_comm *w) {
+    if (par_size(w) != 2) {
+        CHECK_OK(w, par_barrier(w));
+        return;
+    }
+    LIMIT(16 << 10);
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    static const layout l = {3, PAR_ZERO_ADAMW, 2, 0, 8, 0, 0, 1, PAR_BF16, PAR_F32, "host", 0.5f, 4};
+    static thread_local float first[6][512], now[6][512];
+    gpt_config g;
+    par_comm *alone;
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
+    memset(&g, 0, sizeof g);
+    g.n_layer = 1, g.n_head = 2, g.n_embd = 8, g.block_size = 4, g.vocab_size = 13, g.llama = 1;
+    run one;
+    for (int seed = 0; seed < 100; seed++) {
+        int tensors[6], differ = 0;
+        run again;
+        CHECK_OK(w, par_barrier(w));
+        if (par_rank(w) == 0) SEED(seed);
+        run_model(w, cuda, &g, w, alone, 1, 0, 0, 0.1f, seed ? &again : &one);
+        for (size_t i = 0; seed && i < one.model.count; i++) differ += one.grads[i] != again.grads[i];
+        CHECK(w, !seed || one.loss == again.loss);
+        if (seed) run_close(w, cuda, &again);
+        if (seed % 4 == 0) { // the slower half
+            par_zero *z = open_zero(w, &l, par_cuda_zero(cuda), tensors);
+            for (int step = 0; step < 2; step++) {
+                for (int m = 0; m < l.micro; m++) one_microbatch(w, z, cuda, tensors, &l, step, m, 0);
+                CHECK_OK(w, par_zero_step(z, 1, NULL));
+            }
+            for (int t = 0; t < 6; t++)
+                CHECK_OK(w, par_zero_read(z, tensors[t], PAR_ZERO_VALUE, seed ? now[t] : first[t]));
+            for (int t = 0; t < 6 && seed; t++) differ += memcmp(now[t], first[t], count_of(t) * 4) != 0;
+            CHECK_OK(w, par_zero_close(z));
+        }
+        CHECK(w, !differ && "the same bits in every order");
+    }
+    run_close(w, cuda, &one);
+    CHECK_OK(w, par_close(alone));
+    par_cuda_close(cuda);
+}
+
 // ---- does the instrument see what it is for?
 
 static __global__ void reversed(float *x, int barrier) { // each thread takes its opposite's number
@@ -1232,6 +1276,7 @@ const test tests[] = {
     {"models", models, TEST_ANY, 1, 120},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
 #if defined(CUDA_EMU)
+    {"seeds", seeds, TEST_ANY, 2, 200},
     {"instrument", instrument, TEST_SERIAL, 1, 60},
     {"host_touches_device", host_touches_device, TEST_SERIAL, 1, 60},
 #endif

@@ -94,8 +94,9 @@ __attribute__((constructor)) static void emu_begin(void) {
 // The caller holds the mutex.
 static void emu_memory(int open) {
     emu_open += open ? 1 : -1;
-    if (emu_protects && emu_open == open)
-        mprotect(emu_base, EMU_SLICE * EMU_SLICES, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+    if (emu_protects && emu_open == open && emu_used)
+        mprotect(emu_base + emu_slice * EMU_SLICE, (emu_used + 4095) / 4096 * 4096,
+                 open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 static int emu_is_device(const void *p) {
     return (const char *)p >= emu_base && (const char *)p < emu_base + EMU_SLICE * EMU_SLICES;
@@ -220,7 +221,7 @@ void emu_exchange(const void *mine, void *theirs, size_t n, int lane) {
     memcpy(&b->exchange[(size_t)me * 16], mine, n);
     b->fibers[(size_t)me].state = EMU_AT_WARP;
     emu_to_main(0);
-    if (from < (int)b->fibers.size()) memcpy(theirs, &b->exchange[(size_t)from * 16], n);
+    if ((size_t)from * 16 < b->exchange.size()) memcpy(theirs, &b->exchange[(size_t)from * 16], n);
     b->fibers[(size_t)me].state = EMU_AT_WARP;
     emu_to_main(0);
 }
@@ -245,7 +246,8 @@ static int emu_open_barriers(emu_block *b, int n) {
 }
 static void emu_run_block(emu_block *b, dim3 size) {
     const int n = (int)(size.x * size.y * size.z), order = emu_thread_order;
-    b->fibers.resize((size_t)n), b->exchange.assign((size_t)n * 16, 0xFF), b->order.resize((size_t)n);
+    if (b->fibers.size() < (size_t)n) b->fibers.resize((size_t)n); // stacks are kept
+    b->exchange.assign((size_t)n * 16, 0xFF), b->order.resize((size_t)n);
     for (int i = 0; i < n; i++) {
         emu_fiber *f = &b->fibers[(size_t)i];
         f->state = EMU_FREE, f->thread.x = (unsigned)i % size.x, f->thread.y = (unsigned)i / size.x % size.y;
@@ -359,6 +361,7 @@ static int emu_step(void) {
 // Work until something is so. What is not ready may become so by what other host threads enqueue.
 static void emu_work_until(const std::function<bool()> &so) {
     const double until = emu_seconds() + 60;
+    emu_memory(1); // once for all of it: opening much memory takes long
     while (!so()) {
         if (emu_step()) continue;
         struct timespec t;
@@ -368,6 +371,7 @@ static void emu_work_until(const std::function<bool()> &so) {
         pthread_cond_timedwait(&emu_news, &emu_mutex, &t);
         if (emu_seconds() > until) emu_die("waiting for work that nobody enqueues");
     }
+    emu_memory(0);
 }
 static void emu_add(CUstream_st *s, emu_op op) { // the caller holds the mutex
     if (s->capture) {
@@ -376,7 +380,7 @@ static void emu_add(CUstream_st *s, emu_op op) { // the caller holds the mutex
     }
     s->work.push_back(std::move(op));
     pthread_cond_broadcast(&emu_news);
-    if (emu_random() % 4 == 0) emu_step(); // the device may be quick
+    if (emu_random() % 8 == 0) emu_step(); // the device may be quick
 }
 static cudaError_t emu_do(cudaStream_t stream, std::function<void()> run) {
     emu_lock hold;
@@ -438,7 +442,7 @@ cudaError_t cudaGetDevice(int *d) { return *d = emu_device, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
     *value = what == cudaDevAttrMultiProcessorCount            ? 4
              : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? emu_shared_limit()
-             : what == cudaDevAttrComputeCapabilityMajor       ? 9
+             : what == cudaDevAttrComputeCapabilityMajor       ? 8
              : what == cudaDevAttrL2CacheSize                  ? 1 << 20
                                                                : 0;
     return cudaSuccess;
@@ -649,6 +653,9 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p) {
 cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned) {
     size_t bytes;
     memcpy(p, &h, sizeof *p), memcpy(&bytes, (char *)&h + 8, 8);
+    char *slice =
+        emu_base + (size_t)((char *)*p - emu_base) / EMU_SLICE * EMU_SLICE; // of its owner, from now on
+    mprotect(slice, EMU_SLICE, PROT_READ | PROT_WRITE);
     EMU_UNPOISON(*p, bytes);
     return cudaSuccess;
 }
@@ -697,4 +704,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSucce
 
 #if defined(EMU_NCCL)
 #include "emu_nccl.h"
+#if defined(EMU_CUBLASLT)
+#include "emu_cublas.h"
+#endif
 #endif

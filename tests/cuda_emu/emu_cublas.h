@@ -1,0 +1,101 @@
+// emu_cublas.h - test-only definitions of the cuBLASLt calls that par_cuda.cuh makes; a part of emu.cpp.
+// Matrices are column-major, as there; sizes and distances that the real library would refuse are refused.
+#include <cublasLt.h>
+
+struct emu_matrix {
+    cudaDataType_t type;
+    uint64_t rows, cols;
+    int64_t ld;
+};
+struct emu_matmul {
+    int turn_a, turn_b;
+};
+static double emu_element(const void *p, const emu_matrix &m, uint64_t row, uint64_t col) {
+    const ncclDataType_t type = m.type == CUDA_R_32F    ? ncclFloat32
+                                : m.type == CUDA_R_16BF ? ncclBfloat16
+                                                        : ncclFloat16;
+    return emu_get(p, type, row + col * (uint64_t)m.ld);
+}
+static void emu_multiply(emu_matmul how, float alpha, const void *a, emu_matrix ma, const void *b,
+                         emu_matrix mb, float beta, void *c, emu_matrix mc) {
+    const uint64_t k = how.turn_a ? ma.rows : ma.cols;
+    const ncclDataType_t type = mc.type == CUDA_R_32F    ? ncclFloat32
+                                : mc.type == CUDA_R_16BF ? ncclBfloat16
+                                                         : ncclFloat16;
+    for (uint64_t col = 0; col < mc.cols; col++)
+        for (uint64_t row = 0; row < mc.rows; row++) {
+            double sum = 0;
+            for (uint64_t i = 0; i < k; i++)
+                sum += (how.turn_a ? emu_element(a, ma, i, row) : emu_element(a, ma, row, i)) *
+                       (how.turn_b ? emu_element(b, mb, col, i) : emu_element(b, mb, i, col));
+            sum = (double)alpha * sum + (beta != 0 ? (double)beta * emu_element(c, mc, row, col) : 0);
+            emu_put(c, type, row + col * (uint64_t)mc.ld, sum);
+        }
+}
+extern "C" {
+const char *cublasLtGetStatusString(cublasStatus_t) { return "emulated cuBLASLt error"; }
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+    return *handle = (cublasLtHandle_t)(void *)new char[1], CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    return delete[](char *)(void *) handle, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+    if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+    return *out = (cublasLtMatmulDesc_t)(void *)new emu_matmul(), CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
+                                              const void *value, size_t) {
+    emu_matmul *m = (emu_matmul *)(void *)desc;
+    cublasOperation_t op;
+    memcpy(&op, value, sizeof op);
+    (what == CUBLASLT_MATMUL_DESC_TRANSA ? m->turn_a : m->turn_b) = op == CUBLAS_OP_T;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+    return delete (emu_matmul *)(void *)desc, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
+                                          uint64_t cols, int64_t ld) {
+    if (!rows || !cols || ld < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE;
+    return *out = (cublasLtMatrixLayout_t)(void *)new emu_matrix{type, rows, cols, ld}, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+    return delete (emu_matrix *)(void *)layout, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
+    return *out = (cublasLtMatmulPreference_t)(void *)new char[1], CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t, const void *,
+                                                    size_t) {
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t wish) {
+    return delete[](char *)(void *) wish, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulHeuristicResult_t found[], int *count) {
+    memset(found, 0, sizeof *found);
+    return *count = 1, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
+                              cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb,
+                              const void *beta, const void *c, cublasLtMatrixLayout_t lc, void *d,
+                              cublasLtMatrixLayout_t ld, const cublasLtMatmulAlgo_t *, void *, size_t,
+                              cudaStream_t stream) {
+    const emu_matmul how = *(emu_matmul *)(void *)desc;
+    const emu_matrix ma = *(emu_matrix *)(void *)la, mb = *(emu_matrix *)(void *)lb,
+                     mc = *(emu_matrix *)(void *)lc;
+    const float x = *(const float *)alpha, y = *(const float *)beta;
+    const uint64_t k = how.turn_b ? mb.cols : mb.rows;
+    if (c != d || lc != ld || (how.turn_a ? ma.cols : ma.rows) != mc.rows ||
+        (how.turn_b ? mb.rows : mb.cols) != mc.cols || (how.turn_a ? ma.rows : ma.cols) != k)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    emu_do(stream, [=] { emu_multiply(how, x, a, ma, b, mb, y, d, mc); });
+    return CUBLAS_STATUS_SUCCESS;
+}
+} // extern "C"
