@@ -46,7 +46,7 @@ EXAMPLE
 
 TABLE OF CONTENTS
     The API comes first, grouped by noun: results, types, ranks, groups, memory, collectives, point-to-point,
-    requests, diagnosis, devices, random numbers. The implementation follows; search for ">>name":
+    requests, diagnosis, devices, carriers, random numbers. The implementation follows; search for ">>name":
     >>platform      atomics, futex, clock, processors
     >>types         sizes and names of types and operators; half-precision conversion
     >>kernels       element-wise reduction and casts, one copy per instruction set
@@ -582,7 +582,6 @@ struct par_carrier {
     int (*ended)(par_carrier *carrier, par_carried *call);        // 1: end would not wait
     par_result (*end)(par_carrier *carrier, par_carried *call);
     void (*progress)(par_carrier *carrier); // called by every wait of this rank
-    par_result (*group)(par_carrier *carrier, int begin);
     // Its comm has been split: part gets a carrier of its own; NULL where color < 0. Collective over its
     // comm.
     par_result (*split)(par_carrier *carrier, int color, int key, par_comm *part);
@@ -4926,17 +4925,12 @@ par_carrier *par_carrier_of(const par_comm *c) { return c->carrier; }
 // In a group: begun at once, and ended with it.
 static par_result par__carry_grouped(par_comm *c, const par__call *call) {
     par__operation *op;
-    if (!c->carried && c->carrier->group) {
-        const par_result r = c->carrier->group(c->carrier, 1);
-        if (r) return r;
-    }
     const par_result r = par__carry(c, call, &op);
     if (op) op->next = c->carried, c->carried = op;
     return r;
 }
 static par_result par__carry_group_end(par_comm *c) {
     par_result first = PAR_OK;
-    if (c->carried && c->carrier->group) first = c->carrier->group(c->carrier, 0);
     while (c->carried) {
         par__operation *op = c->carried;
         c->carried = op->next;

@@ -400,7 +400,6 @@ template <class T> static __device__ __forceinline__ void par__cuda_down(T *to, 
     }
 
 // Eight elements from `at` on, those beyond n as 0; in 16-byte pieces where the array allows.
-enum { PAR__CUDA_EIGHT = 8 };
 template <class T>
 static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size_t at, size_t n) {
     const bool whole = at + 8 <= n && (uintptr_t)(p + at) % 16 == 0;
@@ -1787,11 +1786,11 @@ static par_result par__cuda_nccl_op(par__cuda_link *l, const par_carried *k, ncc
                                                  ncclScalarHostImmediate, l->nccl));
     return *own = 1, PAR_OK;
 }
+enum { PAR__CUDA_NCCL_RANKS = 1024 };
 struct par__cuda_parts { // who gets what of my array, and where what I get goes, in elements; n of each
-    size_t to[PAR__CUDA_RANKS * 16], send[PAR__CUDA_RANKS * 16], from[PAR__CUDA_RANKS * 16],
-        recv[PAR__CUDA_RANKS * 16];
+    size_t to[PAR__CUDA_NCCL_RANKS], send[PAR__CUDA_NCCL_RANKS], from[PAR__CUDA_NCCL_RANKS],
+        recv[PAR__CUDA_NCCL_RANKS];
 };
-enum { PAR__CUDA_NCCL_RANKS = PAR__CUDA_RANKS * 16 };
 static par_result par__cuda_nccl_parts(par__cuda_link *l, const par__cuda_parts *p, const void *send,
                                        void *recv, par_dtype dtype) {
     const size_t e = par_dtype_bytes(dtype);
@@ -2144,7 +2143,9 @@ static par_result par__cuda_link_open(par_cuda *cuda, par_comm *comm, par__cuda_
     if (l->kind == PAR_CUDA_NCCL_CARRIER) {
         b->begin = par__cuda_nccl_begin, b->end = par__cuda_nccl_end, b->ended = par__cuda_nccl_ended;
         b->progress = NULL;
-        r = par__cuda_nccl_open(l, parent, color, key);
+        r = l->n <= PAR__CUDA_NCCL_RANKS
+                ? par__cuda_nccl_open(l, parent, color, key)
+                : par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "par_cuda_open: nccl", "more than 1024 ranks");
     }
 #else
     (void)parent;
