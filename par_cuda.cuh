@@ -1043,10 +1043,10 @@ par_device *par_cuda_device(par_cuda *cuda) { return &cuda->device; }
 //
 // A call of the peer and staging carriers goes through a list of what has begun on its comm, and moves on
 // whenever its rank waits for anything:
-//     peer, rank 0     ready -> [tell] ......... all told: wait for all ready | sum own slice | done ->
-//     [tell] peer, rank 1     ready -> [tell] .... all told: ...                                  ... all
-//     told: the streams      compute: ready            comm: ........................... wait for all done,
-//     complete
+//     peer      rank 0   ready -> [tell] ......... all told: sum own slice | done -> [tell] .... all told
+//               rank 1            ready -> [tell]  all told: sum own slice | done -> [tell] .... all told
+//     streams   compute  ready                                                        (end) wait: complete
+//               comm                               wait: all ready | sum | done    wait: all done | complete
 // Hosts tell each other over two comms of their own. Whatever a stream waits for was recorded before, in host
 // time; so no device ever waits in a circle, and events can be used again: those of a stream are in order.
 
@@ -1739,8 +1739,7 @@ static void par__cuda_progress(par_carrier *carrier) {
 //
 // Collectives are enqueued at once on the communication stream. With desc.exact, and for PAR_TREE_SUM, a sum
 // is taken in rank order:
-//     slices of all  -- send, recv -->  n contributions to my slice  -- one kernel -->  my slice  -- send,
-//     recv -->
+//     all slices  -- send, recv -->  n contributions to mine  -- one kernel -->  my slice  -- send, recv -->
 // which moves (n-1)/n S a second time for a reduce_scatter's S.
 
 #if defined(PAR_CUDA_NCCL)

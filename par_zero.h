@@ -176,7 +176,8 @@ typedef struct par_zero_desc {
     // ZeRO++):
     int quantise_parameters; // stage 3: 0 or 8. Forward and backward see what has come through
     int quantise_gradients;  // stages 2, 3: 0, 8 or 4. All come straight to where they are summed, in f32
-    // Kept out of memory, and streamed past the update: "host" (of a GPU) or "file:DIR"; NULL or "none": not.
+    // Kept out of memory, and streamed past the update: "host" (of a GPU) or "file:DIR" (of the CPU); NULL or
+    // "none": not.
     const char *offload_states;
     const char *offload_parameters;  // stage 3: they are read for each gather
     int plan_ranks;                  // with comm NULL
