@@ -80,7 +80,7 @@ suite() { # name, emulated GPUs, what to run: adds its own counts
     EMU_DEVICES=$2
     export EMU_DEVICES
     shift 2
-    build/test_cuda_emu "$@" 2>&1 | tee "$work/suite.log" | grep -E 'runs,|^FAIL|^    (==|.*CHECK|.*cuda_emu)'
+    build/test_cuda_emu "$@" 2>&1 | tee "$work/suite.log" | grep --line-buffered -E 'runs,|^FAIL|^    (==|.*CHECK|.*cuda_emu)'
     set -- $(grep '^[0-9]* passed, [0-9]* failed' "$work/suite.log" | tail -n 1)
     passed=$((passed + ${1:-0})) failed=$((failed + ${3:-1}))
 }

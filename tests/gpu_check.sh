@@ -20,7 +20,7 @@ finish
 make -s build/gpt build/corpus.txt
 
 suite() { # arguments of the tests: adds their counts
-    build/test_cuda "$@" 2>&1 | tee "$work/suite.log" | grep -E 'runs,|^FAIL|CHECK|^    '
+    build/test_cuda "$@" 2>&1 | tee "$work/suite.log" | grep --line-buffered -E 'runs,|^FAIL|CHECK|^    '
     set -- $(grep '^[0-9]* passed, [0-9]* failed' "$work/suite.log" | tail -n 1)
     passed=$((passed + ${1:-0})) failed=$((failed + ${3:-1}))
 }

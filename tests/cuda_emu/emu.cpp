@@ -92,11 +92,14 @@ __attribute__((constructor)) static void emu_begin(void) {
     if (!emu_protects) mprotect(emu_base, EMU_SLICE * EMU_SLICES, PROT_READ | PROT_WRITE);
 }
 // The caller holds the mutex.
-static void emu_memory(int open) {
-    emu_open += open ? 1 : -1;
-    if (emu_protects && emu_open == open && emu_used)
+static void emu_set_access(int open) {
+    if (emu_protects && emu_used)
         mprotect(emu_base + emu_slice * EMU_SLICE, (emu_used + 4095) / 4096 * 4096,
                  open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+static void emu_memory(int open) {
+    emu_open += open ? 1 : -1;
+    if (emu_open == open) emu_set_access(open);
 }
 static int emu_is_device(const void *p) {
     return (const char *)p >= emu_base && (const char *)p < emu_base + EMU_SLICE * EMU_SLICES;
@@ -119,6 +122,7 @@ static cudaError_t emu_alloc(void **out, size_t bytes) {
     } else if (emu_used + room <= EMU_SLICE) {
         p = emu_base + emu_slice * EMU_SLICE + emu_used;
         emu_used += room;
+        if (emu_open) emu_set_access(1); // somebody works, and waits just now
     }
     if (!p) return cudaErrorMemoryAllocation;
     EMU_UNPOISON(p, bytes);
