@@ -61,7 +61,7 @@ trains() { # on emulated GPUs what the CPU trains
 }
 adopts() { PAR_RANKS=3 build/03_cuda_adopt_emu | tee "$work/said" && grep -q "x is 2," "$work/said"; }
 measures() { build/bench_cuda_emu --bytes 256K --json | tee "$work/bench" && [ "$(grep -c '"ratio"' "$work/bench")" -ge 14 ]; }
-DEADLINE=600
+DEADLINE=1500
 later "build the emulated tests" tests
 later "par_cuda.cuh alone" layers '' alone
 later "par_cuda.cuh and par_zero.h" layers '#include "par_zero.h"' zero
