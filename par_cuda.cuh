@@ -195,7 +195,7 @@ const par_tp_kernels *par_cuda_tp(par_cuda *cuda); // for par_tp_desc.kernels
 
 enum {
     PAR__CUDA_RANKS = 64,  // at most, of a comm of the peer carrier
-    PAR__CUDA_EVENTS = 32, // of a comm: calls begun and not ended
+    PAR__CUDA_EVENTS = 32, // of each kind of a rank and comm, used in turn
     PAR__CUDA_SITE = 64,
     PAR__CUDA_MAPPED = 64, // other processes' allocations that are mapped at a time
     PAR__CUDA_THREADS = 256
@@ -249,7 +249,7 @@ struct par_cuda {
 #if defined(PAR_TP_H)
     par__cuda_turns_key turns; // what the table of rotary positions in room[2] is for
 #endif
-    void *workspace; // of matrix products and sorts
+    void *workspace; // of matrix products
     size_t workspace_bytes;
     void *room[4]; // scratch for kernels, grown by par__cuda_room
     size_t room_bytes[4];
@@ -280,6 +280,15 @@ static par_result par__cuda_check(const par_cuda *cuda, cudaError_t e, const cha
                           cudaGetErrorString(e));
 }
 #define PAR__CUDA_CALL(call) PAR__CUDA_TRY(par__cuda_check(cuda, call, #call))
+
+static par_result par__cuda_record(const par_cuda *cuda, cudaEvent_t event, cudaStream_t stream) {
+    PAR__CUDA_CALL(cudaEventRecord(event, stream));
+    return PAR_OK;
+}
+static par_result par__cuda_await(const par_cuda *cuda, cudaStream_t stream, cudaEvent_t event) {
+    PAR__CUDA_CALL(cudaStreamWaitEvent(stream, event, 0));
+    return PAR_OK;
+}
 
 // Every kernel goes through here. Shared memory is always given at the launch, and named by PAR__CUDA_SHARED.
 template <class T> struct par__cuda_same { typedef T type; };
@@ -1135,14 +1144,20 @@ static void par__cuda_give_event(par__cuda_link *l, cudaEvent_t event) {
     l->idle[l->idle_count++] = event;
 }
 static int par__cuda_is_message(const par_carried *k) { return k->kind >= PAR_KIND_SEND; }
+static int par__cuda_is_scatter(const par_carried *k) { // of sums
+    return k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
+}
+static int par__cuda_is_sum(const par_carried *k) {
+    return k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE || par__cuda_is_scatter(k);
+}
 
 // ---- what is the same for both
 
 static par_result par__cuda_pending_open(par__cuda_link *l, par_carried *k, par__cuda_pending **out) {
-    const size_t n = (size_t)l->n;
+    const size_t n = l->kind != PAR_CUDA_PEER ? 0 : par__cuda_is_message(k) ? 1 : (size_t)l->n;
+    const size_t blocks = k->kind == PAR_KIND_ALL_TO_ALLV ? 2 * n * n : 0;
     const size_t bytes = sizeof(par__cuda_pending) +
-                         n * (sizeof(par__cuda_arrival) + sizeof(par__cuda_ending)) +
-                         2 * n * n * sizeof(size_t);
+                         n * (sizeof(par__cuda_arrival) + sizeof(par__cuda_ending)) + blocks * sizeof(size_t);
     par__cuda_pending *p = (par__cuda_pending *)PAR_MALLOC(bytes), **link = &l->first;
     if (!p) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
     memset(p, 0, bytes);
@@ -1171,6 +1186,13 @@ static par_result par__cuda_complete(par__cuda_link *l,
     if (!p->complete) PAR__CUDA_TRY(par__cuda_take_event(l, &p->complete));
     PAR__CUDA_CALL(cudaEventRecord(p->complete, cuda->comm_stream));
     return PAR_OK;
+}
+// The comm stream goes on after what the compute stream has so far.
+static par_result par__cuda_follow(par__cuda_link *l, par__cuda_pending *p) {
+    par_cuda *cuda = l->cuda;
+    PAR__CUDA_TRY(par__cuda_take_event(l, &p->complete));
+    PAR__CUDA_TRY(par__cuda_record(cuda, p->complete, cuda->stream));
+    return par__cuda_await(cuda, cuda->comm_stream, p->complete);
 }
 static void par__cuda_over(par__cuda_pending *p, par_result result) {
     if (result && !p->result) p->result = result;
@@ -1207,9 +1229,7 @@ static par_result par__cuda_end(par_carrier *carrier, par_carried *k) {
             par__cuda_wait_for(p, p->request.operation ? &p->request : &p->acknowledgement);
     }
     par_result result = p->result;
-    if (!result && p->complete)
-        result =
-            par__cuda_check(cuda, cudaStreamWaitEvent(cuda->stream, p->complete, 0), "cudaStreamWaitEvent");
+    if (!result && p->complete) result = par__cuda_await(cuda, cuda->stream, p->complete);
     par__cuda_pending_close(l, p);
     return k->state = NULL, result;
 }
@@ -1325,7 +1345,8 @@ static size_t par__cuda_count(const par_carried *k, const size_t *counts, int r)
 static size_t par__cuda_place(const par_carried *k, const size_t *counts, const size_t *displs, int r) {
     size_t at = 0;
     if (displs) return displs[r];
-    for (int i = 0; i < r; i++) at += par__cuda_count(k, counts, i);
+    if (!counts) return (size_t)r * k->count;
+    for (int i = 0; i < r; i++) at += counts[i];
     return at;
 }
 static par_result par__cuda_move(par__cuda_link *l, char *to, const char *from, size_t bytes) {
@@ -1342,22 +1363,25 @@ static void par__cuda_slice(size_t count, size_t bytes, int n, int r, size_t *fi
     const size_t end = begin + (each + ((size_t)r < extra)) * grain;
     *first = PAR__MIN(begin, count), *length = PAR__MIN(end, count) - *first;
 }
+// What rank r makes of a sum.
+static void par__cuda_share(const par__cuda_link *l, const par_carried *k, int r, size_t *first,
+                            size_t *count) {
+    if (par__cuda_is_scatter(k))
+        *first = par__cuda_place(k, k->recv_counts, NULL, r), *count = par__cuda_count(k, k->recv_counts, r);
+    else
+        par__cuda_slice(k->count, par_dtype_bytes(k->dtype), l->n, r, first, count);
+}
 static par_result par__cuda_peer_sum(par__cuda_link *l, const par_carried *k, const par__cuda_views *v) {
     par__cuda_sum s;
     size_t first, count;
     par__cuda_sum_open(&s, k->op, l->n);
     s.sources = l->n;
-    const int scatter = k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
-    if (scatter)
-        first = par__cuda_place(k, k->recv_counts, NULL, l->me),
-        count = par__cuda_count(k, k->recv_counts, l->me);
-    else
-        par__cuda_slice(k->count, v->bytes, l->n, l->me, &first, &count);
+    par__cuda_share(l, k, l->me, &first, &count);
     for (int r = 0; r < l->n; r++) {
         s.from[r] = v->send[r] + first * v->bytes;
         if (k->kind == PAR_KIND_ALL_REDUCE) s.to[s.destinations++] = v->recv[r] + first * v->bytes;
     }
-    if (scatter) s.to[s.destinations++] = v->recv[l->me];
+    if (par__cuda_is_scatter(k)) s.to[s.destinations++] = v->recv[l->me];
     if (k->kind == PAR_KIND_REDUCE) s.to[s.destinations++] = v->recv[k->root] + first * v->bytes;
     return par__cuda_sum_of(l->cuda, s, count, k->dtype, l->cuda->comm_stream);
 }
@@ -1421,10 +1445,7 @@ static par_result par__cuda_peer_launch(par__cuda_link *l, par__cuda_pending *p)
         PAR__CUDA_CALL(
             cudaStreamWaitEvent(cuda->comm_stream, l->ready[r * PAR__CUDA_EVENTS + (int)p->all[r].slot], 0));
     }
-    if (k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE || k->kind == PAR_KIND_REDUCE_SCATTER ||
-        k->kind == PAR_KIND_REDUCE_SCATTERV)
-        return par__cuda_peer_sum(l, k, &v);
-    return par__cuda_peer_copies(l, p, &v);
+    return par__cuda_is_sum(k) ? par__cuda_peer_sum(l, k, &v) : par__cuda_peer_copies(l, p, &v);
 }
 static cudaEvent_t par__cuda_own(const par__cuda_link *l, cudaEvent_t *events, uint32_t slot) {
     return events[l->me * PAR__CUDA_EVENTS + (int)slot];
@@ -1441,8 +1462,7 @@ static par_result par__cuda_peer_begin(par_carrier *carrier, par_carried *k) {
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
     par__cuda_tell(l, k, &p->mine);
     p->mine.slot = p->slot, p->held = 1; // till all requests are begun
-    par_result r = par__cuda_check(cuda, cudaEventRecord(par__cuda_own(l, l->ready, p->slot), cuda->stream),
-                                   "cudaEventRecord");
+    par_result r = par__cuda_record(cuda, par__cuda_own(l, l->ready, p->slot), cuda->stream);
     for (int i = 0; i < 2 && !r; i++) r = par__cuda_show(l, &p->mine, i);
     p->mine.failed = r != PAR_OK, p->result = r;
     const int all_to_allv = k->kind == PAR_KIND_ALL_TO_ALLV;
@@ -1457,7 +1477,7 @@ static par_result par__cuda_peer_begin(par_carrier *carrier, par_carried *k) {
         told = (par_recv_begin)(p->all, sizeof p->mine, PAR_U8, k->root, par__at(l->telling, k->site),
                                 &p->request);
     } else {
-        size_t *mine = p->blocks + 2 * l->me * l->n;
+        size_t *mine = p->blocks + (all_to_allv ? 2 * l->me * l->n : 0);
         for (int i = 0; i < l->n && all_to_allv; i++)
             mine[2 * i] = par__cuda_place(k, k->send_counts, k->send_displs, i),
                      mine[2 * i + 1] = k->send_counts[i];
@@ -1502,9 +1522,7 @@ static void par__cuda_peer_work(par__cuda_link *l, par__cuda_pending *p) {
     par_result r = par_wait(&p->acknowledgement);
     if (!r) r = par__cuda_check_blocks(l, p);
     if (!r) r = par__cuda_peer_launch(l, p);
-    if (!r)
-        r = par__cuda_check(cuda, cudaEventRecord(par__cuda_own(l, l->done, p->slot), cuda->comm_stream),
-                            "cudaEventRecord");
+    if (!r) r = par__cuda_record(cuda, par__cuda_own(l, l->done, p->slot), cuda->comm_stream);
     p->ending.result = r, p->ending.slot = p->slot, p->result = r;
     p->state = PAR__CUDA_ENDING;
     r = (par_all_gather_begin)(&p->ending, p->endings, sizeof p->ending, PAR_U8,
@@ -1520,11 +1538,8 @@ static void par__cuda_peer_finish(par__cuda_link *l, par__cuda_pending *p) {
                          "rank %d could not do its part of par_%s at %s", i, par_kind_name(p->call->kind),
                          p->call->site);
         else
-            r = par__cuda_check(cuda,
-                                cudaStreamWaitEvent(cuda->comm_stream,
-                                                    l->done[i * PAR__CUDA_EVENTS + (int)p->endings[i].slot],
-                                                    0),
-                                "cudaStreamWaitEvent");
+            r = par__cuda_await(cuda, cuda->comm_stream,
+                                l->done[i * PAR__CUDA_EVENTS + (int)p->endings[i].slot]);
     }
     if (!r) r = par__cuda_complete(l, p);
     par__cuda_over(p, r);
@@ -1544,19 +1559,10 @@ static void par__cuda_peer_receive(par__cuda_link *l, par__cuda_pending *p) {
                      par_dtype_name(k->dtype), k->root, k->site, theirs, a->failed ? ", and failed" : "");
     }
     if (!r) r = par__cuda_map(l, a, k->root, 0, &from);
-    if (!r)
-        r = par__cuda_check(
-            cuda,
-            cudaStreamWaitEvent(cuda->comm_stream, l->ready[k->root * PAR__CUDA_EVENTS + (int)a->slot], 0),
-            "cudaStreamWaitEvent");
-    if (!r)
-        r = par__cuda_check(cuda,
-                            cudaStreamWaitEvent(cuda->comm_stream, par__cuda_own(l, l->ready, p->slot), 0),
-                            "cudaStreamWaitEvent");
+    if (!r) r = par__cuda_await(cuda, cuda->comm_stream, l->ready[k->root * PAR__CUDA_EVENTS + (int)a->slot]);
+    if (!r) r = par__cuda_await(cuda, cuda->comm_stream, par__cuda_own(l, l->ready, p->slot));
     if (!r) r = par__cuda_move(l, (char *)k->recv, from, k->count * par_dtype_bytes(k->dtype));
-    if (!r)
-        r = par__cuda_check(cuda, cudaEventRecord(par__cuda_own(l, l->done, p->slot), cuda->comm_stream),
-                            "cudaEventRecord");
+    if (!r) r = par__cuda_record(cuda, par__cuda_own(l, l->done, p->slot), cuda->comm_stream);
     if (!r) r = par__cuda_complete(l, p);
     p->ending.result = r, p->ending.slot = p->slot, p->result = r, p->state = PAR__CUDA_ENDING;
     r = (par_send_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root, par__at(l->ending, k->site),
@@ -1568,8 +1574,7 @@ static void par__cuda_peer_sent(par__cuda_link *l, par__cuda_pending *p) {
     par_result r = p->result;
     if (!r && !p->ending.result) {
         const int at = p->call->root * PAR__CUDA_EVENTS + (int)p->ending.slot;
-        r = par__cuda_check(cuda, cudaStreamWaitEvent(cuda->comm_stream, l->done[at], 0),
-                            "cudaStreamWaitEvent");
+        r = par__cuda_await(cuda, cuda->comm_stream, l->done[at]);
         if (!r) r = par__cuda_complete(l, p);
     }
     par__cuda_over(p, r);
@@ -1629,11 +1634,7 @@ static par_result par__cuda_staging_begin(par_carrier *carrier, par_carried *k) 
     const size_t e = par_dtype_bytes(k->dtype);
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
     par_carried_spans(k, &counts[0], &counts[1]);
-    par_result r = par__cuda_take_event(l, &p->complete);
-    if (!r) r = par__cuda_check(cuda, cudaEventRecord(p->complete, cuda->stream), "cudaEventRecord");
-    if (!r)
-        r = par__cuda_check(cuda, cudaStreamWaitEvent(cuda->comm_stream, p->complete, 0),
-                            "cudaStreamWaitEvent");
+    par_result r = par__cuda_follow(l, p);
     for (int i = 0; i < 2 && !r; i++) {
         p->host_bytes[i] = counts[i] * e;
         p->host[i] = par__cuda_take_block(l, PAR__MAX(p->host_bytes[i], (size_t)16));
@@ -1808,20 +1809,12 @@ static par_result par__cuda_nccl_parts(par__cuda_link *l, const par__cuda_parts 
     PAR__CUDA_TRY(par__cuda_nccl_check(l, bad ? bad : ended, "ncclSend and ncclRecv"));
     return par__cuda_nccl_settle(l, "ncclGroupEnd");
 }
-// Which slice of an array is whose, in a sum.
-static void par__cuda_nccl_slice(const par__cuda_link *l, const par_carried *k, int r, size_t *first,
-                                 size_t *count) {
-    if (k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV)
-        *first = par__cuda_place(k, k->recv_counts, NULL, r), *count = par__cuda_count(k, k->recv_counts, r);
-    else
-        par__cuda_slice(k->count, par_dtype_bytes(k->dtype), l->n, r, first, count);
-}
 static par_result par__cuda_nccl_exact(par__cuda_link *l, const par_carried *k, par__cuda_parts *p) {
     par_cuda *cuda = l->cuda;
     const size_t e = par_dtype_bytes(k->dtype);
-    const int scatter = k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
+    const int scatter = par__cuda_is_scatter(k);
     size_t first, count, at, n;
-    par__cuda_nccl_slice(l, k, l->me, &first, &count);
+    par__cuda_share(l, k, l->me, &first, &count);
     if (l->n > PAR__CUDA_RANKS)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, par_kind_name(k->kind),
                               "exact sums are of 64 ranks at most");
@@ -1833,7 +1826,7 @@ static par_result par__cuda_nccl_exact(par__cuda_link *l, const par_carried *k, 
         l->room_bytes = room;
     }
     for (int r = 0; r < l->n; r++) {
-        par__cuda_nccl_slice(l, k, r, &at, &n);
+        par__cuda_share(l, k, r, &at, &n);
         p->to[r] = at, p->send[r] = n, p->from[r] = (size_t)r * count, p->recv[r] = count;
     }
     PAR__CUDA_TRY(par__cuda_nccl_parts(l, p, k->send, l->room, k->dtype));
@@ -1849,7 +1842,7 @@ static par_result par__cuda_nccl_exact(par__cuda_link *l, const par_carried *k, 
     PAR__CUDA_TRY(par__cuda_sum_of(cuda, s, count, k->dtype, cuda->comm_stream));
     if (scatter) return PAR_OK;
     for (int r = 0; r < l->n; r++) {
-        par__cuda_nccl_slice(l, k, r, &at, &n);
+        par__cuda_share(l, k, r, &at, &n);
         const int sends = r != l->me && (!root || r == k->root),
                   gets = r != l->me && (!root || l->me == k->root);
         p->to[r] = 0, p->send[r] = sends ? count : 0, p->from[r] = at, p->recv[r] = gets ? n : 0;
@@ -1912,8 +1905,7 @@ static void par__cuda_nccl_pieces(const par__cuda_link *l, const par_carried *k,
 static par_result par__cuda_nccl_call(par__cuda_link *l, const par_carried *k) {
     const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
     cudaStream_t stream = l->cuda->comm_stream;
-    const int sum = k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE ||
-                    k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
+    const int sum = par__cuda_is_sum(k);
     if (sum && !l->cuda->desc.exact && (k->op & 255u) != PAR_TREE_SUM) return par__cuda_nccl_sum(l, k);
     if (k->kind == PAR_KIND_ALL_GATHER)
         PAR__CUDA_NCCL_CALL(ncclAllGather(k->send, k->recv, k->count, type, l->nccl, stream));
@@ -1973,11 +1965,7 @@ static par_result par__cuda_nccl_begin(par_carrier *carrier, par_carried *k) {
     if (!par__cuda_is_message(k)) PAR__CUDA_TRY(par__cuda_nccl_messages(l));
     if (!par__cuda_is_message(k) && l->telling) PAR__CUDA_TRY(par__cuda_nccl_compare(l, k));
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
-    par_result r = par__cuda_take_event(l, &p->complete);
-    if (!r) r = par__cuda_check(cuda, cudaEventRecord(p->complete, cuda->stream), "cudaEventRecord");
-    if (!r)
-        r = par__cuda_check(cuda, cudaStreamWaitEvent(cuda->comm_stream, p->complete, 0),
-                            "cudaStreamWaitEvent");
+    par_result r = par__cuda_follow(l, p);
     if (!r && par__cuda_is_message(k)) return PAR_OK;
     if (!r) r = par__cuda_nccl_call(l, k);
     if (!r) r = par__cuda_complete(l, p);
@@ -2315,7 +2303,7 @@ const char *par_cuda_carrier_name(const par_cuda *cuda) {
 // Eight elements a thread at a time, everything read and written once.
 
 #if defined(PAR_ZERO_H)
-template <int WHAT, class G> // WHAT: the optimizer
+template <int WHAT> // the optimizer
 static __device__ __forceinline__ void par__cuda_step(const par_zero_update &a, float *w, const float *g,
                                                       float *m, float *v) {
     const float lr = a.hyper.lr, b1 = a.hyper.beta1, b2 = a.hyper.beta2, keep = 1 - lr * a.hyper.weight_decay;
@@ -2363,15 +2351,14 @@ template <int WHAT, class G>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_update(par_zero_update a, size_t n, float *w, void *stored, par_dtype type, const G *g,
                        float *m, float *v, float *ema) {
-    if (a.control && a.control->skipped) return;
-    par__zero_resolve(&a);
+    if (!par__zero_resolve(&a)) return;
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float ws[8], gs[8], ms[8], vs[8];
         par__cuda_load(ws, w, at, n), par__cuda_load(gs, g, at, n);
         if (m) par__cuda_load(ms, m, at, n);
         if (v) par__cuda_load(vs, v, at, n);
-        par__cuda_step<WHAT, G>(a, ws, gs, ms, vs);
+        par__cuda_step<WHAT>(a, ws, gs, ms, vs);
         par__cuda_store(w, ws, at, n);
         if (m && WHAT != PAR_ZERO_LAMB && WHAT != PAR_ZERO_MUON) par__cuda_store(m, ms, at, n);
         if (v && WHAT == PAR_ZERO_ADAMW) par__cuda_store(v, vs, at, n);
@@ -2420,8 +2407,7 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
     PAR__CUDA_SHARED(double, room);
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     double ww = 0, uu = 0;
-    const bool skipped = a.control && a.control->skipped;
-    par__zero_resolve(&a);
+    const bool skipped = !par__zero_resolve(&a);
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n && !skipped; at += step) {
         float ws[8], gs[8], ms[8], vs[8];
         par__cuda_load(ws, w, at, n), par__cuda_load(gs, g, at, n), par__cuda_load(ms, m, at, n),
@@ -2468,8 +2454,7 @@ static par_result par__cuda_z_lamb_trust(const par_zero_kernels *k, size_t tenso
 }
 template <class G>
 static __global__ void par__cuda_k_momentum(par_zero_update a, size_t n, const G *g, float *m, float *out) {
-    if (a.control && a.control->skipped) return;
-    par__zero_resolve(&a);
+    if (!par__zero_resolve(&a)) return;
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float gs[8], ms[8];

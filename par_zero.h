@@ -477,17 +477,18 @@ PAR__ZERO_BOTH void par__zero_decide(const par_zero_rules *r, par_zero_control *
     if (c->good_steps >= r->window)
         c->loss_scale = c->loss_scale * 2 < 16777216.0f ? c->loss_scale * 2 : 16777216.0f, c->good_steps = 0;
 }
-// What comes from the control is put in its place.
-PAR__ZERO_BOTH void par__zero_resolve(par_zero_update *a) {
+// What comes from the control is put in its place. 0: the step is skipped.
+PAR__ZERO_BOTH int par__zero_resolve(par_zero_update *a) {
     const par_zero_control *c = a->control;
     if (a->trust_at) a->trust = *a->trust_at;
-    if (!c) return;
+    if (!c) return 1;
+    if (c->skipped) return 0;
     a->hyper.lr *= c->lr_factor;
     a->correction1 = c->correction[a->group][0], a->correction2 = c->correction[a->group][1];
     if (!a->unscaled) a->scale = c->scale;
     a->stream |= c->step << 24;
+    return 1;
 }
-
 PAR__ZERO_BOTH float par__zero_trust(const double *sums, size_t pieces) {
     double ww = 0, uu = 0;
     for (size_t i = 0; i < pieces; i++) ww += sums[2 * i], uu += sums[2 * i + 1];
@@ -743,8 +744,7 @@ static par_result par__zero_cpu_update(const par_zero_kernels *kernels, const pa
     par_zero_update resolved = *given;
     const par_zero_update *a = &resolved;
     (void)kernels;
-    if (a->control && a->control->skipped) return PAR_OK;
-    par__zero_resolve(&resolved);
+    if (!par__zero_resolve(&resolved)) return PAR_OK;
     void(*const step[PAR_ZERO_OPTIMIZER_COUNT])
         PAR__ZERO_STEP = {l->adamw, l->sgd, l->lion, l->lamb, l->muon};
     float wide[PAR__ZERO_PIECE];
@@ -770,8 +770,7 @@ static par_result par__zero_cpu_lamb_norms(const par_zero_kernels *kernels, cons
     par_zero_update resolved = *given;
     const par_zero_update *a = &resolved;
     (void)kernels;
-    if (a->control && a->control->skipped) return PAR_OK;
-    par__zero_resolve(&resolved);
+    if (!par__zero_resolve(&resolved)) return PAR_OK;
     for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
         l->lamb_norms(a, w + at, par__zero_widen(wide, g, g_type, at, k), m + at, v + at, k, sums);
@@ -799,8 +798,7 @@ static par_result par__zero_cpu_momentum(const par_zero_kernels *kernels, const 
     par_zero_update resolved = *given;
     const par_zero_update *a = &resolved;
     (void)kernels;
-    if (a->control && a->control->skipped) return PAR_OK;
-    par__zero_resolve(&resolved);
+    if (!par__zero_resolve(&resolved)) return PAR_OK;
     for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
         l->momentum(a, out + at, par__zero_widen(wide, g, g_type, at, k), m + at, k);
@@ -1579,6 +1577,14 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
 static par_result par__zero_move(par_zero *z, void *to, const void *from, size_t bytes) {
     PAR__ZERO_TRY(z->device->copy(z->device, to, from, bytes, NULL));
     return z->host ? PAR_OK : z->device->stream_sync(z->device, NULL);
+}
+// The first *n of `left` elements that lie `there`, where the host can read them; good until the next call.
+static par_result par__zero_look(par_zero *z, const void *there, size_t element, size_t left, size_t *n,
+                                 const void **here) {
+    *n = left, *here = there;
+    if (z->host) return PAR_OK;
+    *n = PAR__MIN((size_t)PAR__ZERO_STAGING, left), *here = z->staging;
+    return par__zero_move(z, z->staging, there, *n * element);
 }
 static par_zero_control par__zero_control_get(const par_zero *z) {
     par_zero_control c = z->first;
@@ -2492,11 +2498,9 @@ static par_result par__zero_read_gradient(par_zero *z, const par__zero_tensor *t
     const char *g = par__zero_sum_of(z, &z->units[t->unit], &first, &count);
     const size_t begin = PAR__MAX(first, t->at), end = PAR__MIN(first + count, t->at + t->count);
     for (size_t at = begin, n; !t->part && at < end; at += n) {
-        const char *from = g + (at - first) * ge;
-        n = z->host ? end - at : PAR__MIN((size_t)PAR__ZERO_STAGING, end - at);
-        if (!z->host) PAR__ZERO_TRY(par__zero_move(z, z->staging, from, n * ge));
-        par_cast(values + (at - t->at), PAR_F32, z->host ? (const void *)from : z->staging,
-                 z->desc.grad_dtype, n);
+        const void *here;
+        PAR__ZERO_TRY(par__zero_look(z, g + (at - first) * ge, ge, end - at, &n, &here));
+        par_cast(values + (at - t->at), PAR_F32, here, z->desc.grad_dtype, n);
     }
     return PAR_OK;
 }
@@ -3242,10 +3246,10 @@ static par_result par__zero_save_trained(par_zero *z, par__zero_save *s, int uni
             for (int kind = 0; kind < PAR__ZERO_KINDS && begin < end; kind++) {
                 const float *from = kind ? p->states[kind] : par__zero_weights(z, p);
                 for (size_t at = begin, n; from && at < end; at += n) {
-                    const float *data = from + (at - p->now.first);
-                    n = z->host ? end - at : PAR__MIN((size_t)PAR__ZERO_STAGING, end - at);
-                    if (!z->host) PAR__ZERO_TRY(par__zero_move(z, z->staging, data, n * sizeof *data));
-                    par__zero_save_part(z, s, r.tensor, kind, at - t->at, n, z->host ? data : z->staging);
+                    const void *here;
+                    PAR__ZERO_TRY(
+                        par__zero_look(z, from + (at - p->now.first), sizeof *from, end - at, &n, &here));
+                    par__zero_save_part(z, s, r.tensor, kind, at - t->at, n, here);
                 }
             }
         }

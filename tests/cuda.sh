@@ -54,8 +54,7 @@ trains() { # on emulated GPUs what the CPU trains
         "--ranks 2 --pp 2 --schedule dualpipe --zero 2"; do
         echo "$layout"
         build/gpt_emu $small $layout >"$work/gpu" || return 1
-        for f in cpu gpu; do sed -n 's/.*"loss":\([^,]*\),"lr".*/\1/p' "$work/$f" >"$work/$f.losses"; done
-        paste "$work/cpu.losses" "$work/gpu.losses" | awk '{d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d} END {print "worst", worst; exit !(NR == 3 && worst < 1e-5)}' || return 1
+        same_losses 1e-5 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = 3 ] || return 1
     done
     build/gpt $small --load "$work/ck" --max_iters 4 >"$work/out" # the CPU goes on where the GPU stopped
 }
@@ -75,20 +74,13 @@ else
     echo "(no nvcc here: not compiled with it)"
 fi
 finish
-suite() { # name, emulated GPUs, what to run: adds its own counts
-    echo "-- $1"
-    EMU_DEVICES=$2
-    export EMU_DEVICES
-    shift 2
-    build/test_cuda_emu "$@" 2>&1 | tee "$work/suite.log" | grep --line-buffered -E 'runs,|^FAIL|^    (==|.*CHECK|.*cuda_emu)'
-    set -- $(grep '^[0-9]* passed, [0-9]* failed' "$work/suite.log" | tail -n 1)
-    passed=$((passed + ${1:-0})) failed=$((failed + ${3:-1}))
-}
 check "the trainer on emulated GPUs" trains
 check "03_cuda_adopt.cu" adopts
 check "bench_cuda.cu runs" measures
 if [ -x build/test_cuda_emu ]; then
-    suite "ranks share a GPU: peer, staging" 1
-    [ -z "$nccl" ] || suite "a GPU for each: NCCL" 8 --backend threads --node 0
+    echo "-- ranks share a GPU: peer, staging"
+    suite env EMU_DEVICES=1 build/test_cuda_emu
+    [ -z "$nccl" ] || echo "-- a GPU for each: NCCL"
+    [ -z "$nccl" ] || suite env EMU_DEVICES=8 build/test_cuda_emu --backend threads --node 0
 fi
 summary

@@ -19,17 +19,11 @@ for p in test_cuda gpt_cuda bench_cuda 03_cuda_adopt; do later "build $p for sm_
 finish
 make -s build/gpt build/corpus.txt
 
-suite() { # arguments of the tests: adds their counts
-    build/test_cuda "$@" 2>&1 | tee "$work/suite.log" | grep --line-buffered -E 'runs,|^FAIL|CHECK|^    '
-    set -- $(grep '^[0-9]* passed, [0-9]* failed' "$work/suite.log" | tail -n 1)
-    passed=$((passed + ${1:-0})) failed=$((failed + ${3:-1}))
-}
 adopts() { PAR_RANKS=3 build/03_cuda_adopt | tee "$work/said" && grep -q "x is 2," "$work/said"; }
 trains() { # on the GPU as on the CPU, 20 steps; arguments: layout
     small="--data build/corpus.txt --n_layer 2 --n_embd 64 --n_head 4 --block_size 64 --max_iters 20 --eval_iters 1 --sample 0 --json"
     build/gpt $small >"$work/cpu" && build/gpt_cuda $small "$@" >"$work/gpu" || return 1
-    for f in cpu gpu; do sed -n 's/.*"loss":\([^,]*\),"lr".*/\1/p' "$work/$f" >"$work/$f.losses"; done
-    paste "$work/cpu.losses" "$work/gpu.losses" | awk '{d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d} END {print NR " losses, worst " worst; exit !(NR == 20 && worst < 1e-3)}'
+    same_losses 1e-3 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = 20 ]
 }
 sanitized() { # memory errors in the kernels, on a few tests
     command -v compute-sanitizer >/dev/null 2>&1 || { echo "no compute-sanitizer"; return 77; }
@@ -41,7 +35,7 @@ sanitized() { # memory errors in the kernels, on a few tests
     done
 }
 if [ -x build/test_cuda ]; then
-    suite --node 0
+    suite build/test_cuda --node 0
     check "03_cuda_adopt" adopts
     check "the trainer, 1 rank" trains
     check "the trainer, ZeRO 3 on 2 ranks" trains --ranks 2 --zero 3

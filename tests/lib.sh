@@ -61,6 +61,18 @@ fails() { # status, text that must be said on stderr, command ...: for bad input
     return 1
 }
 have() { command -v "$1" >/dev/null 2>&1; }
+# Of the trainer's JSON lines.
+losses() { sed -n 's/.*"loss":\([^,]*\),"lr".*/\1/p' "$1"; }
+same_losses() { # relative tolerance, file, file
+    losses "$2" >"$work/l1" && losses "$3" >"$work/l2"
+    [ -s "$work/l1" ] && [ "$(wc -l <"$work/l1")" = "$(wc -l <"$work/l2")" ] &&
+    paste "$work/l1" "$work/l2" | awk -v t="$1" '{d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d} END {print "worst", worst; exit !(worst <= t)}'
+}
+suite() { # a test program and its arguments: shows its lines, and adds its counts
+    "$@" 2>&1 | tee "$work/suite.log" | grep --line-buffered -E 'runs,|^FAIL|^    (==|.*CHECK|.*cuda_emu)'
+    set -- $(grep '^[0-9]* passed, [0-9]* failed' "$work/suite.log" | tail -n 1)
+    passed=$((passed + ${1:-0})) failed=$((failed + ${3:-1}))
+}
 summary() {
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ]

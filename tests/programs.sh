@@ -3,12 +3,6 @@
 gpt=build/gpt data=build/corpus.txt
 small="--n_layer 2 --n_head 4 --n_embd 32 --block_size 32 --batch_size 4 --eval_iters 1 --sample 0 --json"
 
-losses() { sed -n 's/.*"loss":\([^,]*\),"lr".*/\1/p' "$1"; }
-same_losses() { # relative tolerance, file, file
-    losses "$2" >"$work/l1" && losses "$3" >"$work/l2"
-    [ -s "$work/l1" ] && [ "$(wc -l <"$work/l1")" = "$(wc -l <"$work/l2")" ] &&
-    paste "$work/l1" "$work/l2" | awk -v t="$1" '{d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d} END {print "worst", worst; exit !(worst <= t)}'
-}
 rank_counts() { # 1, 2 and 4 ranks train the same model, at the default sizes, over 50 steps
     for r in 1 2 4; do $gpt --data $data --max_iters 50 --eval_iters 1 --sample 0 --json --ranks $r "$@" >"$work/r$r" || return 1; done
     same_losses 1e-5 "$work/r1" "$work/r2" && same_losses 1e-5 "$work/r1" "$work/r4" &&

@@ -174,11 +174,14 @@ static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
     k.first = t->sampling ? 0 : t->first + first_sequence(t, microbatch);
     return k;
 }
+static size_t rows_of(const trainer *t) { // of a whole microbatch, on this rank
+    return (size_t)t->microbatch * (size_t)t->o.model.block_size / (size_t)t->o.cp;
+}
 // What the first stage reads of them, and what the last compares with: each microbatch has its place, since
 // the device may read it later.
 static par_result draw(trainer *t, const par_tp_tokens *tokens, int microbatch) {
     const int T = t->o.model.block_size, per = T / t->o.cp;
-    const size_t rows = (size_t)t->microbatch * (size_t)per, here = (size_t)microbatch * 2 * rows;
+    const size_t rows = rows_of(t), here = (size_t)microbatch * 2 * rows;
     int32_t *x = t->tokens + here, *y = x + rows;
     for (int i = 0; i < (int)tokens->batch; i++) {
         if (!t->sampling)
@@ -199,7 +202,7 @@ static par_result work(void *user, const par_pipe_work *w) {
     const gpt_dropout *drop = w->evaluate ? NULL : &t->drop;
     gpt_model *m = &t->model;
     gpt_buffers *b = &t->buffers;
-    const size_t rows = (size_t)t->microbatch * (size_t)t->o.model.block_size / (size_t)t->o.cp;
+    const size_t rows = rows_of(t);
     const int32_t *x = t->x + (size_t)w->microbatch * 2 * rows, *y = x + rows;
     if (w->kind == PAR_PIPE_TIE) return tie(t, w->first);
     if (w->kind > PAR_PIPE_W) return PAR_OK;
@@ -730,7 +733,7 @@ static par_result schedule_of(trainer *t, par_pipe_desc *d, par_pipe_schedule *s
 }
 // The table is made twice: how many stages it has decides what each costs.
 static par_result open_schedule(trainer *t) {
-    const size_t rows = (size_t)t->microbatch * (size_t)t->o.model.block_size / (size_t)t->o.cp;
+    const size_t rows = rows_of(t);
     const int tied = gpt_is_tied(&t->o.model);
     par_pipe_desc d;
     memset(&d, 0, sizeof d);
@@ -808,7 +811,7 @@ static void draw_pipeline(trainer *t, FILE *out) {
 
 static const char *set_up(trainer *t) { // on every rank; NULL or what is wrong
     const gpt_config *g = &t->o.model;
-    const size_t T = (size_t)g->block_size, rows = (size_t)t->microbatch * T / (size_t)t->o.cp;
+    const size_t T = (size_t)g->block_size, rows = rows_of(t);
     if (open_device(t) || open_grid(t)) return par_last_error(t->world);
     recompute_of(t->o.recompute, &t->model.recompute);
     t->index = (int *)calloc((size_t)t->model.tensor_count, sizeof(int));
