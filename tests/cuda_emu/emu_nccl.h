@@ -1,5 +1,5 @@
 // emu_nccl.h - test-only definitions of the NCCL calls that par_cuda.cuh makes; a part of emu.cpp. Ranks are
-// threads.
+// threads; those of another process are refused.
 //
 // A call runs when all ranks' streams have come to it, as NCCL's kernels wait for each other; a send waits
 // for its receive. What ranks call in another order never runs. Sums are taken from the last rank on, so that
@@ -212,16 +212,22 @@ const char *ncclGetErrorString(ncclResult_t e) {
     return e == ncclSuccess ? "no error" : "emulated NCCL error";
 }
 const char *ncclGetLastError(ncclComm_t) { return ""; }
+// An id is a number and the process that made it.
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     static std::atomic<uint64_t> next{1};
-    const uint64_t number = next++;
-    return memcpy(id, &number, sizeof number), ncclSuccess;
+    const uint64_t words[2] = {next++, (uint64_t)getpid()};
+    return memcpy(id, words, sizeof words), ncclSuccess;
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, int rank, ncclConfig_t *) {
     emu_lock hold;
-    uint64_t number;
-    memcpy(&number, &id, sizeof number);
-    emu_group *&g = emu_groups[number];
+    uint64_t words[2];
+    memcpy(words, &id, sizeof words);
+    if (words[1] != (uint64_t)getpid()) {
+        fprintf(stderr, "cuda_emu: emulated NCCL joins threads; ranks that are processes share a GPU "
+                        "(EMU_DEVICES=1) or choose another carrier\n");
+        return ncclInvalidUsage;
+    }
+    emu_group *&g = emu_groups[words[0]];
     if (!g) g = new emu_group();
     g->size = n, g->joined++;
     *comm = new ncclComm();
