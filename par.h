@@ -18,8 +18,8 @@
 /*
 WHAT
     One program becomes n ranks that add, gather and exchange arrays: processes or threads of one machine, or
-    the processes that mpiexec started on many. No daemon, no launcher, no library to install. On one machine
-    ranks share memory, so that a collective is a few loads and stores; across machines MPI carries the bytes.
+    the processes that a launcher started on many. No daemon, no library to install. On one machine ranks
+    share memory, so that a collective is a few loads and stores; between machines MPI or TCP carries bytes.
     A wrong program gets an error that names the rank and the line, not a hang.
 
 USE
@@ -27,7 +27,7 @@ USE
                                #include "par.h"
     In all others:             #include "par.h"
     Compile:                   cc -O2 prog.c -pthread -lm         (mpicc -DPAR_MPI for ranks on many machines)
-    Run:                       PAR_RANKS=4 ./prog                 (or mpiexec -n 4 ./prog)
+    Run:                       PAR_RANKS=4 ./prog                 (or mpiexec -n 4 ./prog, srun, torchrun)
 
 EXAMPLE
     #define PAR_IMPLEMENTATION
@@ -58,7 +58,9 @@ TABLE OF CONTENTS
     >>arena         the shared memory of a node and its allocator
     >>topology      nodes, carriers, segments of consecutive ranks
     >>comm          making and closing communicators
-    >>channel       messages between two ranks: shared ring or MPI
+    >>net           what carries messages between nodes: the table, MPI
+    >>tcp           the same over TCP
+    >>channel       messages between two ranks: shared ring or net
     >>program       the actions that algorithms are written in, and their interpreter
     >>eager         algorithms: the data come with the arrival
     >>oneshot       algorithm: everybody reads what it needs from everybody
@@ -70,7 +72,7 @@ TABLE OF CONTENTS
     >>pairwise      algorithm: a message for each pair
     >>select        which algorithm for which call
     >>progress      operations begun and not yet ended; waiting; deadlines; dead peers
-    >>launch        fork, run again, threads, MPI
+    >>launch        fork, run again, MPI, TCP, threads
     >>calls         the public functions
     >>mesh          named axes
     >>trace         ledger, model, recorder, trace
@@ -87,6 +89,9 @@ CONFIG (define before the implementation)
 
 ENVIRONMENT
     PAR_RANKS=n         ranks to start on this machine
+    RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT     as torchrun sets them: ranks meet at rank 0's host, by TCP;
+                        srun's variables do, too, and those of mpiexec with MASTER_ADDR (port 29500)
+    PAR_PORT=n          meet at this port, whatever MASTER_PORT says (torchrun's agent has that one itself)
     PAR_NODE_RANKS=k    pretend that every k consecutive ranks are a node of their own
     PAR_TIMEOUT=s       seconds before a wait is an error (600)
     PAR_ALGO=op:name    force an algorithm, several separated by commas; see par_print_algorithms
@@ -119,7 +124,8 @@ LIMITS
     Rank 0 is the process that called; the others end when it ends, and par_close in rank 0 waits for them.
     Where fork is not safe (the program has threads already) the program is run again for each rank, and what
     main does before par_open is done by all. The thread that called par_open lives as long as the world.
-    Between nodes, a rank's death and par_abort are noticed through mpiexec or a deadline, not at once.
+    Between nodes of MPI, a rank's death and par_abort are noticed through mpiexec or a deadline, not at once;
+    over TCP rank 0 passes them on, when it waits itself. TCP carries plain bytes: use it on your own network.
 */
 #include <stddef.h>
 #include <stdint.h>
@@ -234,7 +240,7 @@ uint16_t par_f32_to_bf16(float value);
 // ---- ranks ------------------------------------------------------------------------------------------------
 
 typedef struct par_desc {
-    int rank_count; // ranks to start here; 0: PAR_RANKS, else 1. Under mpiexec: 0 or its number
+    int rank_count; // ranks to start here; 0: PAR_RANKS, else 1. Under a launcher: 0 or its number
     int node_ranks; // pretend nodes of so many ranks; 0: PAR_NODE_RANKS, else the real nodes
     int run_again; // 1: start the ranks by running the program again, never by fork (the default does so only
                    // where fork is not safe: the program already has threads)
@@ -246,10 +252,17 @@ typedef struct par_desc {
 } par_desc;
 
 // Become par_size(*comm) ranks. Under mpiexec (built with PAR_MPI): those of mpiexec; MPI_Init is called if
-// nobody has. Otherwise starts the other ranks on this machine; each returns from its own par_open. desc may
-// be NULL. Errors: ARGUMENT (rank_count < 0 or > 1024), SYSTEM, MEMORY, MPI, UNSUPPORTED (under mpiexec
-// without PAR_MPI); *comm is then NULL and the text has gone to PAR_LOG.
+// nobody has. Under torchrun, srun, or any launcher that gives each process a rank (see ENVIRONMENT): those,
+// joined over TCP; rank 0 listens, the others try until the deadline. Otherwise starts the other ranks on
+// this machine; each returns from its own par_open. desc may be NULL. Errors: ARGUMENT (rank_count < 0 or >
+// 1024; the launcher's number is another; two processes have one rank), TIMEOUT (a rank did not come),
+// SYSTEM, MEMORY, MPI, UNSUPPORTED (a launcher's ranks do not know where to meet); *comm is then NULL and the
+// text has gone to PAR_LOG.
 par_result par_open(const par_desc *desc, par_comm **comm);
+
+// How many processes a launcher has started, of which this is number *rank (NULL: not asked); 0: there is
+// none. For what a program does before par_open: a default for rank_count, a complaint said once.
+int par_launched(int *rank);
 
 #if defined(PAR_MPI)
 // Adopt a communicator of an MPI program, collectively over it. It is duplicated; MPI_Finalize stays yours
@@ -267,9 +280,9 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user);
 // for the others to exit and returns PAR_ERR_PEER_DIED if one failed. NULL is PAR_OK.
 par_result par_close(par_comm *comm);
 
-// Tell every rank of this node to stop: its waits and later calls return PAR_ERR_ABORTED with this text.
-// Returns at once. Ranks of other nodes run into their deadline, or mpiexec ends them when this program exits
-// with an error.
+// Tell every rank of this node (over TCP: of all nodes) to stop: its waits and later calls return
+// PAR_ERR_ABORTED with this text. Returns at once. Under MPI, ranks of other nodes run into their deadline,
+// or mpiexec ends them when this program exits with an error.
 par_result par_abort(par_comm *comm, const char *text);
 
 int par_rank(const par_comm *comm);                 // 0 .. size-1
@@ -277,7 +290,7 @@ int par_size(const par_comm *comm);                 // number of ranks
 int par_world_rank(const par_comm *comm, int rank); // of a rank of this comm, in the world
 int par_node_count(const par_comm *comm);           // nodes this comm spans (pretended ones count)
 int par_node_of(const par_comm *comm, int rank);    // 0 .. node_count-1
-const char *par_backend(const par_comm *comm);      // "single", "fork", "exec", "threads", "mpi"
+const char *par_backend(const par_comm *comm);      // "single", "fork", "exec", "threads", "mpi", or "tcp"
 void par_set_timeout(par_comm *comm,
                      double seconds);     // for every later wait of this rank; also of its other comms
 double par_timeout(const par_comm *comm); // the deadline now
@@ -481,7 +494,7 @@ const char *par_kind_name(par_kind kind);
 // What this rank has done on a comm, per kind of call. sent_* is the volume of the direct algorithm, which is
 // also the least: all_reduce S - own slice + (n-1) own slices (2(n-1)/n S when n divides the count),
 // reduce_scatter S - own block, all_gather (n-1) own blocks, broadcast S at the root ... It does not depend
-// on the algorithm that ran; net_* is what this rank in truth handed to MPI or to another (pretended) node.
+// on the algorithm that ran; net_* is what this rank in truth handed to MPI, TCP or another (pretended) node.
 typedef struct par_ledger {
     uint64_t calls;
     uint64_t sent_count; // elements
@@ -805,6 +818,10 @@ void par__forget_sites(par_comm *comm); // texts given to par__at go; the progra
 #include <linux/falloc.h>
 #include <linux/futex.h>
 #include <math.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -1736,7 +1753,7 @@ typedef struct par__arena { // the first bytes of the shared memory
     int32_t rank_count;
     uint32_t opened, no_cma;   // see par__probe_cma
     uint32_t aborted, closing; // aborted: 1 yes, 2 its text is being written
-    char abort_text[256];
+    char abort_text[PAR__ERROR_BYTES];
     uint32_t cause; // par_result + 1 of the first error that ended a comm; 1: its text is being written
     char cause_text[PAR__ERROR_BYTES];
     uint32_t sleepers __attribute__((aligned(64))); // ranks that sleep or are about to
@@ -1794,17 +1811,27 @@ typedef struct par__message { // what precedes the bytes of a message
     char padding[32];
 } par__message;
 
+typedef struct par__net par__net;
+typedef struct par__tcp par__tcp;
+typedef struct par__net_request { // bytes on their way between nodes, see >>net
+    int active, sending, peer;
+    size_t bytes;
+    struct par__parcel *parcel;
+#if defined(PAR_MPI)
+    MPI_Request mpi;
+#endif
+} par__net_request;
+
 typedef struct par__transfer { // one message on its way
     int sending, peer, lane, state, bad;
     char *memory;
     size_t bytes, done;
     uint32_t ticket;
     par__message message;
-#if defined(PAR_MPI)
-    MPI_Request request, first_request;
-    char *eager; // a user's message: its header and first bytes
-    int chunk;   // bytes under way; -1: none yet
-#endif
+    par__net_request request, first_request; // between nodes
+    char *eager;                             // a user's message: its header and first bytes
+    size_t chunk;                            // bytes under way
+    int chunks;                              // begun so far
 } par__transfer;
 
 typedef enum par__verb {
@@ -1941,7 +1968,7 @@ struct par_comm {
     par__board *board;
     uint64_t board_at, rings_at; // in the arena; 0: none
     int ring_count;              // ranks that share my rings
-    int *ring_index;             // per rank: place among them, -1: reached by MPI
+    int *ring_index;             // per rank: place among them, -1: reached by the net
     size_t stage_bytes, slot_bytes;
     par__rings *rings;
     int stage_committed, lane_count; // lanes of each pair's rings: users' messages, then one per track
@@ -2019,10 +2046,13 @@ struct par__world {
     int child_count;
     int print_ledger;
     char error[PAR__ERROR_BYTES];
+    const par__net *net; // between nodes; NULL: all ranks are on one
+    par__tcp *tcp;
+    double poked_at; // when net was, last
+    uint32_t round;  // of par__progress_here
 #if defined(PAR_MPI)
     MPI_Comm mpi;
     int finalize_mpi;
-    double poked_at; // see par__poke_mpi
 #endif
 };
 
@@ -2174,23 +2204,6 @@ static void par__write_record(const par__operation *op, uint64_t ended) {
     if (!ended) PAR__STORE(&k->record_count, op->record + 1);
 }
 
-// An error after which nobody knows how far the others came: the comm ends here. The first rank of a node to
-// which this happens leaves the cause for the others and prints everybody's last calls.
-static par_result par__break(par_comm *c, par_result result) {
-    par__world *w = c->world;
-    uint32_t none = 0;
-    if (c->broken) return result;
-    c->broken = result;
-    PAR__STORE(&w->control->broke, 1u);
-    PAR_LOG(w->error);
-    if (__atomic_compare_exchange_n(&w->arena->cause, &none, 1u, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-        snprintf(w->arena->cause_text, sizeof w->arena->cause_text, "%s", w->error);
-        PAR__STORE(&w->arena->cause, (uint32_t)result + 1);
-        if (result != PAR_ERR_ABORTED) par_recorder_print(c, stderr);
-    }
-    return result;
-}
-
 // >>arena ---------------------------------------------------------------------------------------------------
 //
 // One sparse memfd per node, mapped once and whole, so that any byte in it has the same offset for every
@@ -2297,13 +2310,15 @@ static par_result par__make_arena(par__world *w, size_t bytes, int ranks) {
     return PAR_OK;
 }
 
+static int par__is_threads(const par__world *w) { return w->backend[0] == 't' && w->backend[1] == 'h'; }
+
 // The offset by which peers find a user's block, if they can: it lies in the arena, or ranks are threads.
 static int par__shared(const par__world *w, const void *p, size_t bytes, uint64_t *at) {
     const char *c = (const char *)p;
     *at = 0;
     if (!bytes) return 1;
     if (c >= w->base && c < w->base + w->arena_bytes) return *at = (uint64_t)(c - w->base) + 1, 1;
-    if (w->backend[0] == 't') return *at = (uint64_t)((uintptr_t)c - (uintptr_t)w->base) + 1, 1;
+    if (par__is_threads(w)) return *at = (uint64_t)((uintptr_t)c - (uintptr_t)w->base) + 1, 1;
     return 0;
 }
 static char *par__peer_pointer(const par__world *w, uint64_t at) {
@@ -2314,7 +2329,7 @@ static int par__peer_dead(par__world *w, int index) { // also counts a rank that
     par__rank_control *c = &w->arena->ranks[index];
     const uint32_t state = PAR__LOAD(&c->state);
     if (state == PAR__DEAD || state == PAR__LEFT) return 1;
-    if (state != PAR__HERE || c == w->control || w->backend[0] == 't') return 0;
+    if (state != PAR__HERE || c == w->control || par__is_threads(w)) return 0;
     const int r = pthread_mutex_trylock(&c->alive);
     if (r == EBUSY) return 0;
     if (PAR__LOAD(&c->state) == PAR__HERE) PAR__STORE(&c->state, (uint32_t)PAR__DEAD);
@@ -2329,7 +2344,7 @@ static void par__arrive_in_world(par__world *w) { // the rank lives from here
     c->world_rank = w->rank;
     w->probe = PAR__MAGIC + (uint64_t)w->rank;
     c->probe_at = (uint64_t)(uintptr_t)&w->probe;
-    if (w->backend[0] != 't') pthread_mutex_lock(&c->alive);
+    if (!par__is_threads(w)) pthread_mutex_lock(&c->alive);
     PAR__STORE(&c->state, (uint32_t)PAR__HERE);
 }
 
@@ -2346,6 +2361,29 @@ static void par__ring_bells(par_comm *c, int peer) {
             __atomic_add_fetch(&k->bell, 1, __ATOMIC_SEQ_CST);
             par__futex_wake(&k->bell);
         }
+    }
+}
+
+// The first error that ends a comm on this node, or that the other nodes tell of, is left for all to read.
+static int par__broke_here(par__world *w, par_result result, const char *text) { // 1: it is the first
+    uint32_t none = 0;
+    if (!__atomic_compare_exchange_n(&w->arena->cause, &none, 1u, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return 0;
+    snprintf(w->arena->cause_text, sizeof w->arena->cause_text, "%s", text);
+    PAR__STORE(&w->arena->cause, (uint32_t)result + 1);
+    return 1;
+}
+// The ranks of this node stop.
+static void par__abort_here(par__world *w, const char *text) {
+    par__arena *a = w->arena;
+    uint32_t expected = 0;
+    if (__atomic_compare_exchange_n(&a->aborted, &expected, 2u, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        snprintf(a->abort_text, sizeof a->abort_text, "%s", text);
+        PAR__STORE(&a->aborted, 1u);
+    }
+    for (int i = 0; i < a->rank_count; i++) {
+        __atomic_add_fetch(&a->ranks[i].bell, 1, __ATOMIC_SEQ_CST);
+        par__futex_wake(&a->ranks[i].bell);
     }
 }
 
@@ -2511,14 +2549,664 @@ static int par__await_count(const par_comm *c, const uint32_t *count, uint32_t t
 
 static int par__is_local(const par_comm *c, int r) { return c->nodes.node_of[r] == c->nodes.me; }
 
+// >>net -----------------------------------------------------------------------------------------------------
+//
+// What carries messages between nodes, MPI or TCP, behind one table. Messages of a pair of ranks with one tag
+// arrive in the order in which they were begun; those of different tags do not wait for each other. A
+// message's memory stays as it is until `test` says that it is done.
+
+enum {
+    PAR__NEWS_ABORT = 1,
+    PAR__NEWS_BROKE,
+    PAR__NEWS_LEFT,
+    PAR__NEWS_DIED,
+    PAR__NEWS_CLOSING,
+    PAR__NEWS_CLOSED
+};
+
+struct par__net {
+    const char *name;
+    par_result (*send)(par__world *w, int peer, int tag, void *memory, size_t bytes, par__net_request *q);
+    par_result (*recv)(par__world *w, int peer, int tag, void *memory, size_t bytes, par__net_request *q);
+    // *done: 1, and q is free again; of a receive also *came, the bytes that were sent: more than were
+    // expected are lost.
+    par_result (*test)(par__world *w, par__net_request *q, int *done, size_t *came);
+    int (*drop)(par__world *w, par__net_request *q); // give up; 0: its memory may still be touched
+    // Blocks of all ranks, for all: blocks, and only while a world opens.
+    par_result (*gather)(par__world *w, const void *mine, size_t bytes, void *all);
+    void (*poke)(par__world *w);                 // now and then, in long waits
+    int (*state)(const par__world *w, int rank); // PAR__HERE, PAR__LEFT or PAR__DEAD, as far as is known
+    void (*tell)(par__world *w, int kind, par_result result, const char *text); // the other nodes
+    void (*close)(par__world *w, int broken); // broken: do not wait for the others
+};
+
+#if defined(PAR_MPI)
+static par_result par__mpi_error(par__world *w, int code, const char *call) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (code == MPI_SUCCESS) return PAR_OK;
+    MPI_Error_string(code, text, &length);
+    return par__error(w, PAR_ERR_MPI, "%s: %s", call, text);
+}
+static par_result par__mpi_send(par__world *w, int peer, int tag, void *memory, size_t bytes,
+                                par__net_request *q) {
+    q->active = 1, q->bytes = bytes;
+    return par__mpi_error(w, MPI_Isend(memory, (int)bytes, MPI_BYTE, peer, tag, w->mpi, &q->mpi),
+                          "MPI_Isend");
+}
+static par_result par__mpi_recv(par__world *w, int peer, int tag, void *memory, size_t bytes,
+                                par__net_request *q) {
+    q->active = 1, q->bytes = bytes;
+    return par__mpi_error(w, MPI_Irecv(memory, (int)bytes, MPI_BYTE, peer, tag, w->mpi, &q->mpi),
+                          "MPI_Irecv");
+}
+static par_result par__mpi_test(par__world *w, par__net_request *q, int *done, size_t *came) {
+    MPI_Status status;
+    int kind = MPI_SUCCESS, got = 0;
+    const int code = MPI_Test(&q->mpi, done, &status);
+    if (code == MPI_SUCCESS && !*done) return PAR_OK;
+    q->active = 0, *done = 1;
+    if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
+    MPI_Get_count(&status, MPI_BYTE, &got);
+    *came = (size_t)PAR__MAX(got, 0);
+    return kind == MPI_ERR_TRUNCATE && *came > q->bytes ? PAR_OK : par__mpi_error(w, code, "MPI_Test");
+}
+static int par__mpi_drop(par__world *w, par__net_request *q) {
+    (void)w;
+    MPI_Cancel(&q->mpi), MPI_Request_free(&q->mpi);
+    return q->active = 0;
+}
+static par_result par__mpi_gather(par__world *w, const void *mine, size_t bytes, void *all) {
+    return par__mpi_error(w, MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, w->mpi),
+                          "MPI_Allgather");
+}
+// A rank that waits here may owe MPI its part in a call of the program's own that others have not yet
+// finished: many MPIs move such things only when they are called.
+static void par__mpi_poke(par__world *w) {
+    int arrived;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->mpi, &arrived, MPI_STATUS_IGNORE);
+}
+static int par__mpi_state(const par__world *w, int rank) { return (void)w, (void)rank, PAR__HERE; }
+static void par__mpi_tell(par__world *w, int kind, par_result result, const char *text) {
+    (void)w, (void)kind, (void)result, (void)text;
+}
+static void par__mpi_close(par__world *w, int broken) {
+    (void)broken;
+    MPI_Comm_free(&w->mpi);
+    if (w->finalize_mpi) MPI_Finalize();
+}
+static const par__net par__net_mpi = {"mpi",         par__mpi_send,   par__mpi_recv, par__mpi_test,
+                                      par__mpi_drop, par__mpi_gather, par__mpi_poke, par__mpi_state,
+                                      par__mpi_tell, par__mpi_close};
+#endif
+
+// >>tcp -----------------------------------------------------------------------------------------------------
+//
+// Every rank has a line to rank 0, on which the ranks met; it tells who left, died or aborted. What one rank
+// sends to another goes over a connection of its own, made when the first message does: frames, each with its
+// tag. Short messages come with their frame, and are kept where no receive waits for them yet. Long ones ask:
+//     sender      ASK (tag, bytes)  ........  DATA (tag, bytes) + the bytes, from the sender's memory ...
+//     receiver    ........  CLEAR (tag), once there is a receive for it  ........  ... to the receiver's
+// So a message never waits for another of a different tag, and only the system copies a long one on its way.
+// What is read and written is moved on whenever a message of that pair is tested.
+
+enum { PAR__TCP_SHORT = 65536, PAR__TCP_BUFFER = 4096, PAR__TCP_STRANGERS = 16 };
+enum { PAR__TCP_DATA_NOW, PAR__TCP_ASK, PAR__TCP_CLEAR, PAR__TCP_DATA }; // par__frame.kind
+typedef struct par__frame {                                              // precedes what is sent
+    uint32_t kind, tag;
+    uint64_t bytes;
+} par__frame;
+typedef struct par__hello { // the first bytes on a connection
+    uint64_t magic, job;
+    int32_t rank, size;
+} par__hello;
+typedef struct par__news { // between a rank and rank 0
+    int32_t kind, rank, result;
+    char text[PAR__ERROR_BYTES - 12];
+} par__news;
+typedef struct par__parcel {      // a message
+    struct par__parcel *next;     // in its list
+    struct par__parcel *next_out; // in the queue of what is to be written
+    struct par__parcel *taker;    // the receive that waits for the rest of it
+    uint32_t tag;
+    int done, owned; // owned: by the receiver's side, nobody has called for it
+    char *memory;    // NULL: dropped; the bytes do not matter any more
+    size_t bytes, came;
+    par__frame frame; // what is written next, its payload, and how much of the two is
+    size_t payload, written;
+} par__parcel;
+typedef struct par__wire { // between this rank and another
+    int out, in;           // connections; -1: none yet
+    int connecting, state; // state: PAR__HERE, ...
+    int error;             // errno of what ended `out`
+    double error_at;
+    uint32_t round;                // of par__world.round, when it was last moved on
+    par__parcel *writing;          // to be written, in this order
+    par__parcel *asked;            // sends that have asked
+    par__parcel *posted, *cleared; // receives: nothing has come; the bytes are on their way
+    par__parcel *come;             // messages that no receive waits for
+    par__parcel *into;             // what is being read goes there
+    size_t left;                   // bytes of it still to come
+    par__frame frame;
+    size_t at, have; // of the buffer
+    char *buffer;
+    struct sockaddr_storage address; // where it listens
+    socklen_t address_bytes;
+    par__news news; // what has come of its next news, on the line
+    size_t news_have;
+    int line, closing;
+} par__wire;
+struct par__tcp {
+    par__wire *wires; // of every rank; wires[r].line: rank 0's to r, and r's to rank 0 in wires[0]
+    int listener;     // for connections
+    uint64_t job;     // the same for all ranks of this run, and for no other run
+    int strangers[PAR__TCP_STRANGERS]; // connections that have not said yet whose they are
+    double strange_since[PAR__TCP_STRANGERS];
+    char *waste; // PAR__TCP_SHORT bytes: for what does not matter any more
+    char host[256];
+    char port[16];
+};
+
+// ---- sockets
+
+static void par__tcp_settle(int fd) { // no waiting; small messages at once
+    const int one = 1;
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+static int par__tcp_ready(int fd, short events, double until) { // 0: not before then
+    struct pollfd p;
+    p.fd = fd, p.events = events, p.revents = 0;
+    const double left = until - par__now();
+    return poll(&p, 1, left > 0 ? (int)PAR__MIN(left * 1000 + 1, 1000.0) : 0) > 0;
+}
+// All of so many bytes, in or out, while the world opens. 0, or errno.
+static int par__tcp_all(int fd, void *memory, size_t bytes, int out, double until) {
+    for (size_t at = 0; at < bytes;) {
+        char *p = (char *)memory + at;
+        const ssize_t n = out ? send(fd, p, bytes - at, MSG_NOSIGNAL) : recv(fd, p, bytes - at, 0);
+        if (n > 0) at += (size_t)n;
+        if (n == 0) return ECONNRESET;
+        if (n < 0 && errno != EAGAIN && errno != EINTR) return errno;
+        if (n < 0 && !par__tcp_ready(fd, out ? POLLOUT : POLLIN, until) && par__now() >= until)
+            return ETIMEDOUT;
+    }
+    return 0;
+}
+static int par__tcp_listen(int family, const char *port, int backlog) { // its descriptor; -1: errno says why
+    struct addrinfo hints, *found = NULL;
+    const int one = 1;
+    int fd = -1;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_family = family, hints.ai_socktype = SOCK_STREAM, hints.ai_flags = AI_PASSIVE;
+    if (getaddrinfo(NULL, port, &hints, &found)) return errno = EADDRNOTAVAIL, -1;
+    for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
+        fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+        if (fd < 0 || (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, backlog) == 0)) continue;
+        const int e = errno;
+        close(fd), fd = -1, errno = e;
+    }
+    freeaddrinfo(found);
+    if (fd >= 0) par__tcp_settle(fd);
+    return fd;
+}
+static int par__tcp_is_self(int fd) { // a port of the system's choice may meet itself
+    struct sockaddr_storage a, b;
+    socklen_t na = sizeof a, nb = sizeof b;
+    memset(&a, 0, sizeof a), memset(&b, 0, sizeof b);
+    return !getsockname(fd, (struct sockaddr *)&a, &na) && !getpeername(fd, (struct sockaddr *)&b, &nb) &&
+           na == nb && !memcmp(&a, &b, na);
+}
+static int par__tcp_reach(const char *host, const char *port, double until) { // once; -1: errno
+    struct addrinfo hints, *found = NULL;
+    int fd = -1, e = EHOSTUNREACH;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_family = AF_UNSPEC, hints.ai_socktype = SOCK_STREAM;
+    if (getaddrinfo(host, port, &hints, &found)) return errno = EHOSTUNREACH, -1;
+    for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
+        socklen_t bytes = sizeof e;
+        fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        e = fd < 0 || connect(fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
+        if (e == EINPROGRESS) {
+            const double patience = PAR__MIN(until, par__now() + 5);
+            while (!par__tcp_ready(fd, POLLOUT, patience) && par__now() < patience) {
+            }
+            e = ETIMEDOUT;
+            if (par__tcp_ready(fd, POLLOUT, 0)) getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &bytes);
+        }
+        if (!e && fd >= 0 && par__tcp_is_self(fd)) e = ECONNREFUSED;
+        if (e && fd >= 0) close(fd), fd = -1;
+    }
+    freeaddrinfo(found);
+    if (fd >= 0) par__tcp_settle(fd);
+    return errno = e, fd;
+}
+
+// ---- messages
+
+static void par__push_parcel(par__parcel **list, par__parcel *p) {
+    while (*list) list = &(*list)->next;
+    *list = p, p->next = NULL;
+}
+static par__parcel *par__take_parcel(par__parcel **list, uint32_t tag) { // the first of that tag, or NULL
+    while (*list && (*list)->tag != tag) list = &(*list)->next;
+    par__parcel *p = *list;
+    if (p) *list = p->next;
+    return p;
+}
+static void par__write_parcel(par__wire *v, par__parcel *p, uint32_t kind, size_t bytes, size_t payload) {
+    par__parcel **end = &v->writing;
+    p->frame.kind = kind, p->frame.tag = p->tag, p->frame.bytes = bytes;
+    p->payload = payload, p->written = 0, p->next_out = NULL;
+    while (*end) end = &(*end)->next_out;
+    *end = p;
+}
+static void par__end_parcel(par__parcel *p) { // one that was dropped goes with its end
+    p->done = 1;
+    if (p->owned) PAR_FREE(p->memory), PAR_FREE(p);
+}
+static void par__clear_parcel(par__wire *v, par__parcel *p, size_t bytes) { // a receive that was asked for
+    p->came = bytes;
+    if (bytes > p->bytes) p->memory = NULL; // the caller hears of it; the bytes are lost
+    par__push_parcel(&v->cleared, p);
+    par__write_parcel(v, p, PAR__TCP_CLEAR, 0, 0);
+}
+static void par__deliver_parcel(par__parcel *p, par__parcel *from) { // what had come before its receive
+    p->came = from->came;
+    if (p->memory && p->came) memcpy(p->memory, from->memory, PAR__MIN(p->came, p->bytes));
+    par__end_parcel(p);
+    par__end_parcel(from);
+}
+
+static void par__tcp_cut(par__wire *v, int *fd, int error) {
+    if (*fd >= 0) close(*fd);
+    if (fd == &v->out) v->error = error, v->error_at = par__now();
+    *fd = -2;
+}
+
+// A frame has been read: where its bytes go.
+static int par__tcp_frame(par__wire *v) { // 0: no memory
+    const par__frame *f = &v->frame;
+    par__parcel *p;
+    v->into = NULL, v->left = 0;
+    switch (f->kind) {
+    case PAR__TCP_DATA_NOW:
+        p = par__take_parcel(&v->posted, f->tag);
+        if (p && f->bytes > p->bytes) p->memory = NULL;
+        if (!p) {
+            p = (par__parcel *)par__zalloc(sizeof *p);
+            if (p) p->memory = (char *)PAR_MALLOC((size_t)f->bytes + 1);
+            if (!p || !p->memory) return PAR_FREE(p), 0;
+            p->owned = 1, p->tag = f->tag, p->bytes = (size_t)f->bytes;
+            par__push_parcel(&v->come, p);
+        }
+        p->came = (size_t)f->bytes;
+        break;
+    case PAR__TCP_ASK:
+        p = par__take_parcel(&v->posted, f->tag);
+        if (p) return par__clear_parcel(v, p, (size_t)f->bytes), 1;
+        p = (par__parcel *)par__zalloc(sizeof *p);
+        if (!p) return 0;
+        p->owned = 1, p->tag = f->tag, p->came = (size_t)f->bytes;
+        par__push_parcel(&v->come, p);
+        return 1;
+    case PAR__TCP_CLEAR:
+        p = par__take_parcel(&v->asked, f->tag);
+        if (p) par__write_parcel(v, p, PAR__TCP_DATA, p->bytes, p->bytes);
+        return 1;
+    default: p = par__take_parcel(&v->cleared, f->tag); break;
+    }
+    v->into = p, v->left = (size_t)f->bytes;
+    return p != NULL;
+}
+static void par__tcp_arrived(par__wire *v) { // all bytes of a message
+    par__parcel *p = v->into;
+    v->into = NULL;
+    if (p->owned && p->taker) {
+        par__parcel *taker = p->taker;
+        par__deliver_parcel(taker, p);
+    } else {
+        p->done = 1;
+        if (p->owned && !p->memory) par__end_parcel(p); // dropped
+    }
+}
+
+// Read what a rank has sent: frames by way of a small buffer, long messages straight to where they belong.
+static void par__tcp_read(par__world *w, par__wire *v) {
+    for (;;) {
+        const size_t n = PAR__MIN(v->left, v->have - v->at);
+        if (v->into && v->left && !n) { // the buffer is empty: the rest goes straight there
+            par__parcel *p = v->into;
+            const size_t at = (size_t)v->frame.bytes - v->left;
+            const ssize_t got =
+                p->memory ? recv(v->in, p->memory + at, v->left, 0)
+                          : recv(v->in, w->tcp->waste, PAR__MIN(v->left, (size_t)PAR__TCP_SHORT), 0);
+            if (got <= 0) {
+                if (got == 0 || (errno != EAGAIN && errno != EINTR)) par__tcp_cut(v, &v->in, 0);
+                return;
+            }
+            v->left -= (size_t)got;
+        } else if (v->into && v->left) {
+            if (v->into->memory) memcpy(v->into->memory + (v->frame.bytes - v->left), v->buffer + v->at, n);
+            v->at += n, v->left -= n;
+        } else if (v->into) {
+            par__tcp_arrived(v);
+        } else if (v->have - v->at >= sizeof v->frame) {
+            memcpy(&v->frame, v->buffer + v->at, sizeof v->frame);
+            v->at += sizeof v->frame;
+            if (!par__tcp_frame(v)) return par__tcp_cut(v, &v->in, 0);
+        } else {
+            memmove(v->buffer, v->buffer + v->at, v->have - v->at);
+            v->have -= v->at, v->at = 0;
+            const ssize_t got = recv(v->in, v->buffer + v->have, PAR__TCP_BUFFER - v->have, 0);
+            if (got <= 0) {
+                if (got == 0 || (errno != EAGAIN && errno != EINTR)) par__tcp_cut(v, &v->in, 0);
+                return;
+            }
+            v->have += (size_t)got;
+        }
+    }
+}
+
+static void par__tcp_connect(par__world *w, par__wire *v) { // begin, or look whether it is made
+    par__hello hello;
+    int e = 0;
+    socklen_t bytes = sizeof e;
+    if (v->out == -1) {
+        v->out = socket(v->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (v->out < 0) return v->out = -1, par__tcp_cut(v, &v->out, errno);
+        par__tcp_settle(v->out);
+        v->connecting = 1;
+        if (connect(v->out, (struct sockaddr *)&v->address, v->address_bytes) && errno != EINPROGRESS)
+            return par__tcp_cut(v, &v->out, errno);
+    }
+    if (!par__tcp_ready(v->out, POLLOUT, 0)) return;
+    getsockopt(v->out, SOL_SOCKET, SO_ERROR, &e, &bytes);
+    if (e) return par__tcp_cut(v, &v->out, e);
+    memset(&hello, 0, sizeof hello);
+    hello.magic = PAR__MAGIC, hello.job = w->tcp->job, hello.rank = w->rank, hello.size = w->size;
+    if (send(v->out, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello)
+        return par__tcp_cut(v, &v->out, errno); // it fits into any socket's buffer
+    v->connecting = 0;
+}
+static void par__tcp_write(par__world *w, par__wire *v) {
+    if (v->writing && (v->out == -1 || v->connecting)) par__tcp_connect(w, v);
+    while (v->writing && v->out >= 0 && !v->connecting) {
+        par__parcel *p = v->writing;
+        struct iovec io[2];
+        struct msghdr m;
+        const size_t head = sizeof p->frame, at = PAR__MAX(p->written, head) - head;
+        memset(&m, 0, sizeof m);
+        io[0].iov_base = (char *)&p->frame + PAR__MIN(p->written, head);
+        io[0].iov_len = head - PAR__MIN(p->written, head);
+        io[1].iov_base = p->memory ? p->memory + at : w->tcp->waste;
+        io[1].iov_len = p->memory ? p->payload - at : PAR__MIN(p->payload - at, (size_t)PAR__TCP_SHORT);
+        m.msg_iov = io, m.msg_iovlen = p->payload ? 2 : 1;
+        const ssize_t n = sendmsg(v->out, &m, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) return;
+        if (n < 0) return par__tcp_cut(v, &v->out, errno);
+        p->written += (size_t)n;
+        if (p->written < head + p->payload) continue;
+        v->writing = p->next_out;
+        if (p->frame.kind == PAR__TCP_DATA_NOW || p->frame.kind == PAR__TCP_DATA) par__end_parcel(p);
+    }
+}
+
+// Connections that others have made to me: whose they are, their first bytes say.
+static void par__tcp_accept(par__world *w) {
+    par__tcp *t = w->tcp;
+    const double now = par__now();
+    int more = 1;
+    for (int i = 0; i < PAR__TCP_STRANGERS; i++) {
+        int *fd = &t->strangers[i];
+        par__hello hello;
+        if (*fd < 0) {
+            *fd = more ? accept(t->listener, NULL, NULL) : -1;
+            more = *fd >= 0;
+            if (!more) continue;
+            par__tcp_settle(*fd);
+            t->strange_since[i] = now;
+        }
+        const ssize_t n = recv(*fd, &hello, sizeof hello, MSG_PEEK);
+        if (n < (ssize_t)sizeof hello) {
+            if (n == 0 || (n < 0 && errno != EAGAIN) || now - t->strange_since[i] > 30) close(*fd), *fd = -1;
+            continue;
+        }
+        const int known = hello.magic == PAR__MAGIC && hello.job == t->job && hello.rank >= 0 &&
+                          hello.rank < w->size && t->wires[hello.rank].in == -1;
+        par__wire *v = known ? &t->wires[hello.rank] : NULL;
+        if (v && !v->buffer) v->buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER);
+        if (v && v->buffer && recv(*fd, &hello, sizeof hello, 0) == (ssize_t)sizeof hello)
+            v->in = *fd;
+        else
+            close(*fd);
+        *fd = -1;
+    }
+}
+
+static void par__tcp_move(par__world *w, par__wire *v) {
+    if (v->round == w->round) return; // all that is tested in one round looks once
+    v->round = w->round;
+    if (v->in == -1) par__tcp_accept(w);
+    if (v->in >= 0) par__tcp_read(w, v);
+    par__tcp_write(w, v);
+}
+
+static par__parcel *par__tcp_parcel(par__world *w, int tag, void *memory, size_t bytes, par__net_request *q) {
+    par__parcel *p = (par__parcel *)par__zalloc(sizeof *p);
+    if (!p) return par__error(w, PAR_ERR_MEMORY, "no memory for a message"), p;
+    p->tag = (uint32_t)tag, p->memory = (char *)memory, p->bytes = bytes;
+    if (!memory) p->memory = w->tcp->waste; // of no bytes
+    q->active = 1, q->parcel = p;
+    return p;
+}
+static par_result par__tcp_send(par__world *w, int peer, int tag, void *memory, size_t bytes,
+                                par__net_request *q) {
+    par__wire *v = &w->tcp->wires[peer];
+    par__parcel *p = par__tcp_parcel(w, tag, memory, bytes, q);
+    if (!p) return PAR_ERR_MEMORY;
+    q->sending = 1, q->peer = peer;
+    if (bytes <= PAR__TCP_SHORT)
+        par__write_parcel(v, p, PAR__TCP_DATA_NOW, bytes, bytes);
+    else
+        par__push_parcel(&v->asked, p), par__write_parcel(v, p, PAR__TCP_ASK, bytes, 0);
+    par__tcp_write(w, v);
+    return PAR_OK;
+}
+static par_result par__tcp_recv(par__world *w, int peer, int tag, void *memory, size_t bytes,
+                                par__net_request *q) {
+    par__wire *v = &w->tcp->wires[peer];
+    par__parcel *p = par__tcp_parcel(w, tag, memory, bytes, q), *come;
+    if (!p) return PAR_ERR_MEMORY;
+    q->sending = 0, q->peer = peer;
+    come = par__take_parcel(&v->come, p->tag);
+    if (!come) {
+        par__push_parcel(&v->posted, p);
+    } else if (come->memory && come->done) {
+        par__deliver_parcel(p, come);
+    } else if (come->memory) {
+        come->taker = p;
+    } else {
+        par__clear_parcel(v, p, come->came);
+        PAR_FREE(come);
+        par__tcp_write(w, v);
+    }
+    return PAR_OK;
+}
+static par_result par__tcp_test(par__world *w, par__net_request *q, int *done, size_t *came) {
+    par__parcel *p = q->parcel;
+    par__wire *v = &w->tcp->wires[q->peer];
+    if (!p->done) par__tcp_move(w, v);
+    *done = p->done, *came = p->came;
+    if (p->done) return PAR_FREE(p), q->active = 0, PAR_OK;
+    // What the far end's death cut is left to par__check_wait, which soon knows of it.
+    if (v->out != -2 || (!v->writing && q->sending == 0) || par__now() - v->error_at < 1) return PAR_OK;
+    return par__error(
+        w, PAR_ERR_SYSTEM,
+        "rank %d has no connection to rank %d: %s (the hosts must reach each other on ports of the "
+        "system's choice, net.ipv4.ip_local_port_range; ulimit -n bounds how many there are)",
+        w->rank, q->peer, strerror(v->error));
+}
+static int par__tcp_drop(par__world *w, par__net_request *q) {
+    par__wire *v = &w->tcp->wires[q->peer];
+    par__parcel **link = &v->posted;
+    while (*link && *link != q->parcel) link = &(*link)->next;
+    q->active = 0;
+    if (q->parcel->done || *link) {
+        if (*link) *link = q->parcel->next;
+        PAR_FREE(q->parcel);
+    } else {
+        q->parcel->memory = NULL, q->parcel->owned = 1;
+    }
+    return 1;
+}
+
+// ---- news
+
+static void par__send_news(par__wire *v, int kind, int rank, par_result result, const char *text) {
+    par__news n;
+    if (v->line < 0) return;
+    memset(&n, 0, sizeof n);
+    n.kind = kind, n.rank = rank, n.result = (int32_t)result;
+    snprintf(n.text, sizeof n.text, "%s", text);
+    if (send(v->line, &n, sizeof n, MSG_NOSIGNAL) != (ssize_t)sizeof n) close(v->line), v->line = -1;
+}
+static void par__spread_news(par__world *w, int but, int kind, int rank, par_result result,
+                             const char *text) { // rank 0
+    for (int r = 1; r < w->size; r++)
+        if (r != but) par__send_news(&w->tcp->wires[r], kind, rank, result, text);
+}
+static void par__tcp_tell(par__world *w, int kind, par_result result, const char *text) {
+    if (w->rank)
+        par__send_news(&w->tcp->wires[0], kind, w->rank, result, text);
+    else
+        par__spread_news(w, 0, kind, 0, result, text);
+}
+
+// Rank 0 passes on what one rank says to all others.
+static void par__tcp_hear(par__world *w, int from, const par__news *n) {
+    par__tcp *t = w->tcp;
+    const int rank = n->rank >= 0 && n->rank < w->size ? n->rank : from;
+    if (n->kind == PAR__NEWS_CLOSING || n->kind == PAR__NEWS_CLOSED) {
+        t->wires[from].closing = 1;
+        return;
+    }
+    if (n->kind == PAR__NEWS_ABORT) par__abort_here(w, n->text);
+    if (n->kind == PAR__NEWS_BROKE && n->result > PAR_OK && n->result < PAR_RESULT_COUNT)
+        par__broke_here(w, (par_result)n->result, n->text);
+    if (n->kind != PAR__NEWS_ABORT) t->wires[rank].state = n->kind == PAR__NEWS_DIED ? PAR__DEAD : PAR__LEFT;
+    if (w->rank == 0) par__spread_news(w, from, n->kind, rank, (par_result)n->result, n->text);
+}
+static void par__tcp_listen_to(par__world *w, int from) {
+    par__wire *v = &w->tcp->wires[from];
+    while (v->line >= 0) {
+        const ssize_t n = recv(v->line, (char *)&v->news + v->news_have, sizeof v->news - v->news_have, 0);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n > 0) {
+            v->news_have += (size_t)n;
+            if (v->news_have < sizeof v->news) continue;
+            v->news_have = 0;
+            v->news.text[sizeof v->news.text - 1] = 0;
+            par__tcp_hear(w, from, &v->news);
+            continue;
+        }
+        close(v->line), v->line = -1;
+        if (v->state != PAR__HERE || v->closing) return;
+        memset(&v->news, 0, sizeof v->news);
+        v->news.kind = PAR__NEWS_DIED, v->news.rank = from;
+        par__tcp_hear(w, from, &v->news);
+    }
+}
+static void par__tcp_poke(par__world *w) {
+    for (int r = 0; r < (w->rank ? 1 : w->size); r++)
+        if (r != w->rank) par__tcp_listen_to(w, r);
+}
+static int par__tcp_state(const par__world *w, int rank) {
+    const par__tcp *t = w->tcp;
+    const par__wire *v = &t->wires[rank];
+    const int cut = v->in == -2 || v->out == -2; // who else would tell, once rank 0 is gone?
+    return v->state == PAR__HERE && cut && w->rank && t->wires[0].line < 0 ? PAR__DEAD : v->state;
+}
+static void par__free_parcels(par__parcel *p) {
+    while (p) {
+        par__parcel *next = p->next;
+        if (p->owned) PAR_FREE(p->memory);
+        PAR_FREE(p);
+        p = next;
+    }
+}
+static void par__free_wire(par__wire *v) {
+    par__parcel *p = v->into;
+    if (p && p->taker) p->next = p->taker, p->taker->next = NULL; // in no list
+    if (p && (p->taker || !p->owned || !p->memory)) {
+        if (!p->taker) p->next = NULL;
+        par__free_parcels(p);
+    }
+    while (v->writing) {
+        p = v->writing, v->writing = p->next_out;
+        if (p->frame.kind == PAR__TCP_ASK || p->frame.kind == PAR__TCP_CLEAR) continue; // in a list below
+        p->next = NULL, par__free_parcels(p);
+    }
+    par__free_parcels(v->asked), par__free_parcels(v->posted);
+    par__free_parcels(v->cleared), par__free_parcels(v->come);
+    PAR_FREE(v->buffer);
+    if (v->in >= 0) close(v->in);
+    if (v->out >= 0) close(v->out);
+    if (v->line >= 0) close(v->line);
+}
+static void par__tcp_free(par__world *w) {
+    par__tcp *t = w->tcp;
+    if (!t) return;
+    for (int r = 0; t->wires && r < w->size; r++) par__free_wire(&t->wires[r]);
+    for (int i = 0; i < PAR__TCP_STRANGERS; i++)
+        if (t->strangers[i] >= 0) close(t->strangers[i]);
+    if (t->listener >= 0) close(t->listener);
+    PAR_FREE(t->wires);
+    PAR_FREE(t->waste);
+    PAR_FREE(t);
+    w->tcp = NULL;
+}
+// Rank 0 lets all go when all have come: until then nobody's leaving is an error.
+static void par__tcp_close(par__world *w, int broken) {
+    par__tcp *t = w->tcp;
+    const double until = par__now() + w->timeout_s;
+    int waiting = !broken;
+    if (!broken && w->rank) par__tcp_tell(w, PAR__NEWS_CLOSING, PAR_OK, "");
+    while (waiting && par__now() < until) {
+        par__tcp_poke(w);
+        waiting = 0;
+        for (int r = 0; r < (w->rank ? 1 : w->size); r++)
+            waiting |= r != w->rank && !t->wires[r].closing && t->wires[r].line >= 0;
+        if (waiting) par__futex_wait(&w->control->bell, w->control->bell, 50000);
+    }
+    if (broken || w->rank == 0) par__tcp_tell(w, broken ? PAR__NEWS_LEFT : PAR__NEWS_CLOSED, PAR_OK, "");
+    par__tcp_free(w);
+}
+
+// An error after which nobody knows how far the others came: the comm ends here. The first rank of a node to
+// which this happens prints everybody's last calls.
+static par_result par__break(par_comm *c, par_result result) {
+    par__world *w = c->world;
+    if (c->broken) return result;
+    c->broken = result;
+    PAR__STORE(&w->control->broke, 1u);
+    PAR_LOG(w->error);
+    if (par__broke_here(w, result, w->error) && result != PAR_ERR_ABORTED) par_recorder_print(c, stderr);
+    if (w->net) w->net->tell(w, PAR__NEWS_BROKE, result, w->error);
+    return result;
+}
+
 // >>channel -------------------------------------------------------------------------------------------------
 //
-// A message goes through a ring of PAR__RING slots that belongs to its ordered pair of ranks, or through MPI
+// A message goes through a ring of PAR__RING slots that belongs to its ordered pair of ranks, or by >>net
 // when the two share no memory. If the receiver can address the sender's block, or have the system copy from
 // it, one slot tells it where (one copy); otherwise the bytes follow in slots (two copies, overlapped):
 //     sender      fill 0 | fill 1 | fill 2  | fill 3  | (full: wait) ...      head counts filled slots
 //     receiver             drain 0 | drain 1 | drain 2 | ...                  tail counts drained ones
-// Users' messages and those of each track of a collective have rings and MPI tags of their own: lanes.
+// Users' messages and those of each track of a collective have rings and tags of their own: lanes.
 
 static par__ring *par__ring_of(const par_comm *c, int from, int to, int lane, uint8_t **committed) {
     const size_t n = (size_t)c->ring_count;
@@ -2646,53 +3334,48 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
     return PAR_OK;
 }
 
-#if defined(PAR_MPI)
-// The same over MPI: (a user's: [message header + first bytes],) then the rest in chunks that an int can
+// The same between nodes: (a user's: [message header + first bytes],) then the rest, in chunks that MPI can
 // count.
 #define PAR__CHUNK ((size_t)1 << 30)
 
-static int par__mpi_tag(const par_comm *c, int lane) {
+static int par__net_tag(const par_comm *c, int lane) {
     return (int)(c->id * (1 + PAR__TRACKS) + (uint32_t)lane) & 0x7fff;
 }
 
-static par_result par__mpi_error(par__world *w, int code, const char *call) {
-    char text[MPI_MAX_ERROR_STRING] = "";
-    int length = 0;
-    if (code == MPI_SUCCESS) return PAR_OK;
-    MPI_Error_string(code, text, &length);
-    return par__error(w, PAR_ERR_MPI, "%s: %s", call, text);
+static par_result par__net_begin(par__operation *op, par__transfer *x, void *memory, size_t bytes,
+                                 par__net_request *q) {
+    const par_comm *c = op->comm;
+    return (x->sending ? c->world->net->send : c->world->net->recv)(
+        c->world, c->world_rank[x->peer], par__net_tag(c, x->lane), memory, bytes, q);
 }
 
 // The two ends of a message within a collective know its size, and send nothing but its bytes.
-static par_result par__mpi_check(par__operation *op, const par__transfer *x, const MPI_Status *status) {
+static par_result par__check_chunk(par__operation *op, const par__transfer *x, size_t came) {
     const par_comm *c = op->comm;
-    int got = -1;
-    MPI_Get_count(status, MPI_BYTE, &got);
-    if (got == x->chunk) return PAR_OK;
+    if (came == x->chunk) return PAR_OK;
     return par__error(
         c->world, PAR_ERR_MISMATCH,
-        "rank %d sent %d bytes at %s, but rank %d receives %d at %s, in par_%s on comm %s: make the "
+        "rank %d sent %zu bytes at %s, but rank %d receives %zu at %s, in par_%s on comm %s: make the "
         "two ends' counts agree",
-        x->peer, got, par__site_text(c, x->peer, c->board->lines[x->peer].slot[op->sequence & 1u].site),
+        x->peer, came, par__site_text(c, x->peer, c->board->lines[x->peer].slot[op->sequence & 1u].site),
         c->rank, x->chunk, c->world->control->sites[op->site], par_kind_name(op->call.kind), c->name);
 }
 
-static par_result par__mpi_chunk(par__operation *op, par__transfer *x, size_t total, int *moved) {
-    par_comm *c = op->comm;
+static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t total, int *moved) {
+    par__world *w = op->comm->world;
     int done = 1;
-    if (x->request != MPI_REQUEST_NULL) {
-        MPI_Status status;
-        const int code = MPI_Test(&x->request, &done, &status);
-        if (code == MPI_SUCCESS && !done) return PAR_OK;
-        if (x->lane && !x->sending && (code == MPI_SUCCESS || code == MPI_ERR_TRUNCATE)) {
-            const par_result r = par__mpi_check(op, x, &status);
-            if (r) return r;
-        }
-        if (code != MPI_SUCCESS) return par__mpi_error(c->world, code, "MPI_Test");
+    size_t came = 0;
+    if (x->request.active) {
+        par_result r = w->net->test(w, &x->request, &done, &came);
+        if (!r && done && x->lane && !x->sending) r = par__check_chunk(op, x, came);
+        if (r || !done) return r;
         *moved = 1;
     }
-    if (x->done == total && (x->chunk >= 0 || !x->lane)) {
-        if (x->first_request != MPI_REQUEST_NULL) MPI_Test(&x->first_request, &done, MPI_STATUS_IGNORE);
+    if (x->done == total && (x->chunks || !x->lane)) {
+        if (x->first_request.active) {
+            const par_result r = w->net->test(w, &x->first_request, &done, &came);
+            if (r) return r;
+        }
         if (done) {
             if (x->bad) PAR_FREE(x->memory);
             PAR_FREE(x->eager);
@@ -2701,57 +3384,43 @@ static par_result par__mpi_chunk(par__operation *op, par__transfer *x, size_t to
         }
         return PAR_OK;
     }
-    const size_t n = PAR__MIN(PAR__CHUNK, total - x->done);
     char *at = x->memory + (x->bad ? 0 : x->done); // a bad message drains into one chunk's worth of memory
-    const int peer = c->world_rank[x->peer], tag = par__mpi_tag(c, x->lane);
-    x->done += n, x->chunk = (int)n;
+    x->chunk = PAR__MIN(PAR__CHUNK, total - x->done);
+    x->done += x->chunk, x->chunks++;
     *moved = 1;
-    return par__mpi_error(c->world,
-                          x->sending ? MPI_Isend(at, (int)n, MPI_BYTE, peer, tag, c->world->mpi, &x->request)
-                                     : MPI_Irecv(at, (int)n, MPI_BYTE, peer, tag, c->world->mpi, &x->request),
-                          x->sending ? "MPI_Isend" : "MPI_Irecv");
+    return par__net_begin(op, x, at, x->chunk, &x->request);
 }
 
-static par_result par__mpi_start(par__operation *op, par__transfer *x) {
-    par_comm *c = op->comm;
-    const int peer = c->world_rank[x->peer], tag = par__mpi_tag(c, x->lane);
+static par_result par__net_start(par__operation *op, par__transfer *x) {
     const size_t first = PAR__MIN(x->bytes, (size_t)PAR__EAGER_MESSAGE);
-    x->request = x->first_request = MPI_REQUEST_NULL, x->chunk = -1;
     if (x->lane) return x->state = 2, x->message.bytes = x->bytes, PAR_OK;
     x->eager = (char *)PAR_MALLOC(sizeof(par__message) + PAR__EAGER_MESSAGE);
-    if (!x->eager) return par__error(c->world, PAR_ERR_MEMORY, "no memory for a message");
+    if (!x->eager) return par__error(op->comm->world, PAR_ERR_MEMORY, "no memory for a message");
     x->state = x->sending ? 2 : 1;
     if (!x->sending)
-        return par__mpi_error(c->world,
-                              MPI_Irecv(x->eager, (int)(sizeof(par__message) + PAR__EAGER_MESSAGE), MPI_BYTE,
-                                        peer, tag, c->world->mpi, &x->first_request),
-                              "MPI_Irecv");
+        return par__net_begin(op, x, x->eager, sizeof(par__message) + PAR__EAGER_MESSAGE, &x->first_request);
     par__fill_message(op, x, (par__message *)x->eager);
     if (first) memcpy(x->eager + sizeof(par__message), x->memory, first);
     x->done = first;
-    return par__mpi_error(c->world,
-                          MPI_Isend(x->eager, (int)(sizeof(par__message) + first), MPI_BYTE, peer, tag,
-                                    c->world->mpi, &x->first_request),
-                          "MPI_Isend");
+    return par__net_begin(op, x, x->eager, sizeof(par__message) + first, &x->first_request);
 }
 
-static par_result par__mpi_step(par__operation *op, par__transfer *x, int *moved) {
+static par_result par__net_move(par__operation *op, par__transfer *x, int *moved) {
+    par__world *w = op->comm->world;
     par_result r = PAR_OK;
     int done = 0;
-    if (x->state == 0) r = par__mpi_start(op, x), *moved = 1;
-    if (r || x->state != 1)
-        return r ? r
-               : x->state == 2
-                   ? par__mpi_chunk(op, x, x->sending ? x->bytes : (size_t)x->message.bytes, moved)
-                   : PAR_OK;
-    r = par__mpi_error(op->comm->world, MPI_Test(&x->first_request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    size_t came;
+    if (x->state == 0) r = par__net_start(op, x), *moved = 1;
+    if (r || x->state == 3) return r;
+    if (x->state == 2) return par__net_chunk(op, x, x->sending ? x->bytes : (size_t)x->message.bytes, moved);
+    r = w->net->test(w, &x->first_request, &done, &came);
     if (r || !done) return r;
     memcpy(&x->message, x->eager, sizeof x->message);
     r = par__check_message(op, x);
     const size_t first = PAR__MIN((size_t)x->message.bytes, (size_t)PAR__EAGER_MESSAGE);
     if (x->bad) {
         x->memory = (char *)PAR_MALLOC(PAR__MIN(PAR__CHUNK, (size_t)x->message.bytes + 1));
-        if (!x->memory) return par__error(op->comm->world, PAR_ERR_MEMORY, "no memory to drain a message");
+        if (!x->memory) return par__error(w, PAR_ERR_MEMORY, "no memory to drain a message");
     } else if (first) {
         memcpy(x->memory, x->eager + sizeof(par__message), first);
     }
@@ -2759,19 +3428,24 @@ static par_result par__mpi_step(par__operation *op, par__transfer *x, int *moved
     return r;
 }
 
-static void par__mpi_drop(par__transfer *x) { // of an operation that failed
+static void par__net_drop(par__world *w, par__transfer *x) { // of an operation that failed
+    int touched = 0;
     if (x->state == 0 || x->state == 3) return;
-    if (x->request != MPI_REQUEST_NULL) MPI_Cancel(&x->request), MPI_Request_free(&x->request);
-    if (x->first_request != MPI_REQUEST_NULL)
-        MPI_Cancel(&x->first_request), MPI_Request_free(&x->first_request);
-    x->eager = NULL; // MPI may still write to it: it stays allocated
+    if (x->request.active) touched |= !w->net->drop(w, &x->request);
+    if (x->first_request.active) touched |= !w->net->drop(w, &x->first_request);
+    if (!touched) PAR_FREE(x->eager);
+    x->eager = NULL, x->state = 3;
 }
-#endif
+
+// A mismatched message is drained; after any other error it cannot go on.
+static par_result par__net_step(par__operation *op, par__transfer *x, int *moved) {
+    const par_result r = par__net_move(op, x, moved);
+    if (r && r != PAR_ERR_MISMATCH) par__net_drop(op->comm->world, x);
+    return r;
+}
 
 static par_result par__transfer_step(par__operation *op, par__transfer *x, int *moved) {
-#if defined(PAR_MPI)
-    if (op->comm->ring_index[x->peer] < 0) return par__mpi_step(op, x, moved);
-#endif
+    if (op->comm->ring_index[x->peer] < 0) return par__net_step(op, x, moved);
     return x->sending ? par__ring_send(op, x, moved) : par__ring_recv(op, x, moved);
 }
 
@@ -4307,11 +4981,11 @@ static int par__fail(par__operation *op, par_result result) {
     op->result = result;
     if (op->call.kind < PAR_KIND_SEND) {
         op->comm->lanes[0].running++;
-#if defined(PAR_MPI)
         for (int t = 0; t < op->track_count; t++)
-            for (size_t i = 0; i < op->tracks[t].transfer_count; i++)
-                par__mpi_drop(&op->tracks[t].transfers[i]);
-#endif
+            for (size_t i = 0; i < op->tracks[t].transfer_count; i++) {
+                par__transfer *x = &op->tracks[t].transfers[i];
+                if (op->comm->ring_index[x->peer] < 0) par__net_drop(op->comm->world, x);
+            }
     }
     par__end(op);
     return 1;
@@ -4483,6 +5157,7 @@ static void par__give_back(par__operation *op) {
 static int par__progress_here(par__world *w) { // 1: something moved
     int moved = 0;
     par__lock_world(w);
+    w->round++;
     par__operation **link = &w->active;
     while (*link) {
         par__operation *op = *link;
@@ -4535,7 +5210,7 @@ static void par__missing(const par__operation *op, char *text, size_t bytes) {
 static par_result par__check_wait(par__operation *op) {
     par_comm *c = op->comm;
     par__world *w = c->world;
-    char who[PAR__ERROR_BYTES / 2], seen[160];
+    char who[PAR__ERROR_BYTES / 2], seen[160], where[24];
     const int message = op->call.kind >= PAR_KIND_SEND;
     const char *site = w->control->sites[op->site];
     if (PAR__LOAD(&w->arena->aborted) == 1)
@@ -4547,19 +5222,23 @@ static par_result par__check_wait(par__operation *op) {
     for (int pass = 0; pass < 2; pass++)
         for (int r = 0; r < c->size; r++) {
             const int i = c->arena_index[r];
-            if (r == c->rank || i < 0 || (message && r != op->call.root) || !par__peer_dead(w, i)) continue;
-            const par__rank_control *k = &w->arena->ranks[i];
-            const int broke = PAR__LOAD(&k->broke) != 0, died = PAR__LOAD(&k->state) == PAR__DEAD && !broke;
+            if (r == c->rank || (message && r != op->call.root)) continue;
+            const int far = i >= 0 ? PAR__HERE : w->net->state(w, c->world_rank[r]);
+            if (i >= 0 ? !par__peer_dead(w, i) : far == PAR__HERE) continue;
+            const par__rank_control *k = i >= 0 ? &w->arena->ranks[i] : NULL;
+            const int broke = k ? PAR__LOAD(&k->broke) != 0 : far == PAR__LEFT && PAR__LOAD(&w->arena->cause);
+            const int died = k ? PAR__LOAD(&k->state) == PAR__DEAD && !broke : far == PAR__DEAD;
             if (pass == 0 && !died) continue;
             par__progress(w); // it may have done its part first
             if (par__state(op) == PAR__DONE) return PAR_OK;
             const uint32_t cause = PAR__LOAD(&w->arena->cause);
             if (broke && cause < 2) return PAR_OK; // the cause is being written down: look again soon
             if (broke) return par__error(w, (par_result)(cause - 1), "%s", w->arena->cause_text);
-            return par__error(w, PAR_ERR_PEER_DIED,
-                              "rank %d (pid %d) %s while rank %d waits in par_%s at %s; %s", r, k->pid,
-                              died ? "died" : "closed its comm or ended", c->rank,
-                              par_kind_name(op->call.kind), site, par__last_seen(w, i, seen, sizeof seen));
+            if (k) snprintf(where, sizeof where, "pid %d", k->pid);
+            return par__error(w, PAR_ERR_PEER_DIED, "rank %d (%s) %s while rank %d waits in par_%s at %s%s%s",
+                              r, k ? where : "on another node", died ? "died" : "closed its comm or ended",
+                              c->rank, par_kind_name(op->call.kind), site, k ? "; " : "",
+                              k ? par__last_seen(w, i, seen, sizeof seen) : "");
         }
     const double now = par__now();
     if (op->impatient == 0) op->impatient = now;
@@ -4590,20 +5269,17 @@ static void par__give_up(par__operation *op, par_result r) {
     par__fail(op, r);
 }
 
-#if defined(PAR_MPI)
-// A rank that waits here may owe MPI its part in a call of the program's own that others have not yet
-// finished: many MPIs move such things only when they are called.
-static void par__poke_mpi(par__world *w, double now) {
-    int arrived;
-    if (w->backend[0] != 'm' || now - w->poked_at < 0.0005) return;
+static void par__poke(par__world *w, double now) {
+    if (!w->net || now - w->poked_at < 0.0005) return;
     w->poked_at = now;
-    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->mpi, &arrived, MPI_STATUS_IGNORE);
+    par__lock_world(w);
+    w->net->poke(w);
+    par__unlock_world(w);
 }
-#endif
 
 static par_result par__wait_for(par__operation *op) {
     par__world *w = op->comm->world;
-    const long sleep_ns = w->arena->rank_count < w->size ? 50000 : w->backend[0] == 'm' ? 1000000 : 10000000;
+    const long sleep_ns = w->arena->rank_count < w->size ? 50000 : w->net ? 1000000 : 10000000;
     const unsigned yields = 64;
     unsigned idle = 0;
     while (par__state(op) != PAR__DONE) {
@@ -4629,10 +5305,8 @@ static par_result par__wait_for(par__operation *op) {
             par__unlock_world(w);
             if (over) break;
         }
-#if defined(PAR_MPI)
-        par__poke_mpi(w, now);
-#endif
-        // Sleep until a peer rings. MPI cannot ring: then look again soon.
+        par__poke(w, now);
+        // Sleep until a peer rings. Other nodes cannot ring: then look again soon.
         uint32_t *sleepers = &w->arena->sleepers, bell = __atomic_load_n(&w->control->bell, __ATOMIC_SEQ_CST);
         __atomic_store_n(&w->control->sleeping, 1, __ATOMIC_SEQ_CST);
         __atomic_add_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
@@ -5350,7 +6024,7 @@ static void par__probe_cma(par_comm *c) {
     const uint32_t n = (uint32_t)a->rank_count;
     const par__rank_control *next = &a->ranks[((uint32_t)w->arena_rank + 1) % n];
     uint64_t word = 0;
-    if (n == 1 || w->backend[0] == 't') return;
+    if (n == 1 || par__is_threads(w)) return;
     if (w->cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // where Yama would forbid it
     __atomic_add_fetch(&a->opened, 1, __ATOMIC_SEQ_CST);
     if (!par__await_count(c, &a->opened, n)) return;
@@ -5362,14 +6036,26 @@ static void par__probe_cma(par_comm *c) {
     w->cma = !PAR__LOAD(&a->no_cma);
 }
 
-static int par__launcher_size(void) { // > 0: mpiexec or srun started this process as one of so many
-    static const char *const names[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (par__env_int(names[i], 0) > 0) return par__env_int(names[i], 0);
-    return 0;
+// ---- ranks that a launcher started on one or several machines, joined by MPI or TCP
+
+// By what a process learns that a launcher started it: its rank, and how many there are.
+enum { PAR__TORCHRUN, PAR__SRUN, PAR__OPENMPI, PAR__MPICH, PAR__LAUNCHERS };
+static const char *const par__launchers[PAR__LAUNCHERS][2] = {
+    {"RANK", "WORLD_SIZE"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {"PMI_RANK", "PMI_SIZE"}};
+static int par__launcher(int first) { // that one or a later one; -1: none
+    for (int i = first; i < PAR__LAUNCHERS; i++)
+        if (getenv(par__launchers[i][0]) && par__env_int(par__launchers[i][1], 0) > 0) return i;
+    return -1;
+}
+int par_launched(int *rank) {
+    const int i = par__launcher(PAR__TORCHRUN);
+    if (rank) *rank = i < 0 ? 0 : par__env_int(par__launchers[i][0], -1);
+    return i < 0 ? 0 : par__env_int(par__launchers[i][1], 0);
 }
 
-#if defined(PAR_MPI)
 // What all ranks must have alike, because they choose algorithms by it.
 static uint64_t par__settings(const par__world *w) {
     size_t h[3] = {w->cma_bytes, w->stream_bytes, w->stage_bytes};
@@ -5383,8 +6069,6 @@ static uint64_t par__settings(const par__world *w) {
     return hash;
 }
 
-// The leader of a node makes the arena and hands its descriptor to the others through a socket in the
-// abstract namespace, which leaves no file behind.
 static int par__send_fd(int to, int fd) {
     char byte = 0, control[CMSG_SPACE(sizeof(int))];
     struct iovec io;
@@ -5412,132 +6096,185 @@ static int par__recv_fd(int from) {
     return fd;
 }
 
-static par_result par__share_fd(MPI_Comm node, int *fd) { // *fd: the leader's in, everybody's out
-    struct sockaddr_un a;
+typedef struct par__place { // what each rank tells all others
+    char host[128];         // ranks that say the same can share memory
+    uint64_t settings;
+    uint64_t board, rings, bytes; // a leader: in its arena
+    char socket[64];              // and where it hands out the arena's descriptor; in the abstract namespace
+    int32_t node_ranks, result;
+} par__place;
+
+// Ranks share memory where they run under one kernel and see the same processes and the same network.
+static void par__host(char *text, size_t bytes) {
+    static const char *const spaces[] = {"/proc/self/ns/pid", "/proc/self/ns/net"};
+    char boot[64] = "", at[2][24] = {"", ""};
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (!f || !fgets(boot, sizeof boot, f)) gethostname(boot, sizeof boot - 1);
+    if (f) fclose(f);
+    boot[strcspn(boot, "\n")] = 0;
+    for (int i = 0; i < 2; i++)
+        if (readlink(spaces[i], at[i], sizeof at[i] - 1) < 0) at[i][0] = 0;
+    snprintf(text, bytes, "%s %s %s", boot, at[0], at[1]);
+}
+
+// The leader of a node hands the arena's descriptor to the others, by a socket that leaves no file behind.
+static int par__open_socket(const par__place *p, struct sockaddr_un *a) {
     struct timeval patience;
-    int rank, size, ok = 1;
     const int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    MPI_Comm_rank(node, &rank);
-    MPI_Comm_size(node, &size);
-    memset(&a, 0, sizeof a);
+    memset(a, 0, sizeof *a);
     memset(&patience, 0, sizeof patience);
     patience.tv_sec = 30;
-    a.sun_family = AF_UNIX;
+    a->sun_family = AF_UNIX;
+    memcpy(a->sun_path + 1, p->socket, strlen(p->socket));
     setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    if (rank == 0) {
-        snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "par.%d.%016llx", (int)getpid(),
-                 (unsigned long long)par__ticks());
-        ok = s >= 0 && bind(s, (struct sockaddr *)&a, sizeof a) == 0 && listen(s, size) == 0;
+    return s;
+}
+static par_result par__hand_out(par__world *w, int s, int others) {
+    int ok = s >= 0;
+    for (int i = 0; i < others && ok; i++) {
+        const int peer = accept(s, NULL, NULL);
+        ok = peer >= 0 && par__send_fd(peer, w->fd);
+        if (peer >= 0) close(peer);
     }
-    MPI_Bcast(a.sun_path, sizeof a.sun_path, MPI_BYTE, 0, node);
-    MPI_Bcast(&ok, 1, MPI_INT, 0, node);
-    if (ok && rank == 0) {
-        for (int i = 1; i < size && ok; i++) {
-            const int peer = accept(s, NULL, NULL);
-            ok = peer >= 0 && par__send_fd(peer, *fd);
-            if (peer >= 0) close(peer);
-        }
-    } else if (ok) {
-        ok = connect(s, (struct sockaddr *)&a, sizeof a) == 0 && (*fd = par__recv_fd(s)) >= 0;
-    }
-    if (s >= 0) close(s);
-    MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, node);
     return ok ? PAR_OK
               : par__log(PAR_ERR_SYSTEM, "cannot pass shared memory to the ranks of this node: %s",
                          strerror(errno));
 }
-
-static par_result par__mpi_arena(par__world *w, const par_desc *d, MPI_Comm node, int node_size, int nodes) {
-    int r = PAR_OK, all;
-    int fd = -1;
-    uint64_t at[3] = {0, 0, 0}; // board, rings, arena bytes
-    if (w->arena_rank == 0) {
-        r = par__make_arena(w, d->arena_bytes, node_size);
-        if (!r) {
-            at[0] = par__alloc_board(w, w->size, node_size, nodes),
-            at[1] = par__alloc_rings(w, node_size, nodes);
-            at[2] = w->arena_bytes;
-            if (!at[0] || !at[1]) r = par__log(PAR_ERR_MEMORY, "no shared memory for %d ranks", node_size);
-        }
-        fd = w->fd;
-    }
-    MPI_Bcast(&r, 1, MPI_INT, 0, node);
-    MPI_Bcast(at, 3, MPI_UINT64_T, 0, node);
-    if (!r) r = par__share_fd(node, &fd);
-    if (!r && w->arena_rank > 0) r = par__map_arena(w, fd, (size_t)at[2]);
-    MPI_Allreduce(&r, &all, 1, MPI_INT, MPI_MAX, w->mpi);
-    if (!all) w->arena->boot_rings = at[1], w->arena->ranks[w->arena_rank].boot_board = at[0];
-    return (par_result)all;
+static par_result par__take_arena(par__world *w, const par__place *leader) {
+    struct sockaddr_un a;
+    const int s = par__open_socket(leader, &a);
+    const int fd = s >= 0 && connect(s, (struct sockaddr *)&a, sizeof a) == 0 ? par__recv_fd(s) : -1;
+    const int e = errno;
+    if (s >= 0) close(s);
+    if (fd < 0) return par__log(PAR_ERR_SYSTEM, "cannot take this node's shared memory: %s", strerror(e));
+    return par__map_arena(w, fd, (size_t)leader->bytes);
 }
 
-static par_result par__mpi_comm(par__world *w, const int *leader, par_comm **out) {
-    int *node_of = (int *)PAR_MALLOC(sizeof(int) * 3 * (size_t)w->size), nodes = 0, mine = 0;
-    if (!node_of) return par__log(PAR_ERR_MEMORY, "out of memory");
-    int *world = node_of + w->size, *arena = world + w->size;
-    for (int r = 0; r < w->size; r++) {
-        world[r] = r;
-        node_of[r] = leader[r] == r ? nodes++ : node_of[leader[r]];
-        arena[r] = leader[r] == leader[w->rank] ? mine++ : -1;
-    }
-    par_comm *c = par__make_comm(w, 0, w->rank, w->size, world, node_of, arena);
-    PAR_FREE(node_of);
-    if (!c) return par__log(PAR_ERR_MEMORY, "out of memory");
-    par__attach_comm(c, w->arena->ranks[w->arena_rank].boot_board, w->arena->boot_rings);
-    par__arrive_in_world(w);
-    *out = c;
+// Tell `mine`, hear all; the first result that is not PAR_OK, which those that have none then report, too.
+static par_result par__gather_places(par__world *w, par__place *mine, par_result result, par__place *all) {
+    mine->result = (int32_t)result;
+    const par_result r = w->net->gather(w, mine, sizeof *mine, all);
+    if (result || r) return result ? result : r;
+    for (int i = 0; i < w->size; i++)
+        if (all[i].result)
+            return par__log((par_result)all[i].result, "rank %d could not open (%s), so rank %d does not", i,
+                            par_result_text((par_result)all[i].result), w->rank);
     return PAR_OK;
 }
 
+// Who shares a node with whom: node_of and arena index of every rank. Returns my leader's rank.
+static int par__find_nodes(par__world *w, const par__place *all, int node_ranks, int *node_of, int *arena,
+                           int *nodes, int *locals) {
+    int leader = w->rank;
+    *nodes = *locals = w->node_ranks = 0;
+    for (int r = 0; r < w->size; r++) {
+        int q = 0;
+        while (strcmp(all[q].host, all[r].host) || (node_ranks && q / node_ranks != r / node_ranks)) q++;
+        node_of[r] = q == r ? (*nodes)++ : node_of[q];
+        w->node_ranks += !strcmp(all[r].host, all[w->rank].host); // that compete for processors
+        if (r == w->rank) leader = q;
+    }
+    for (int r = 0; r < w->size; r++) {
+        arena[r] = node_of[r] == node_of[w->rank] ? (*locals)++ : -1;
+        if (r == w->rank) w->arena_rank = arena[r];
+    }
+    return leader;
+}
+
+static par_result par__join_nodes(par__world *w, const par_desc *d, par__place *all, int *ints,
+                                  par_comm **out) {
+    par__place mine;
+    struct sockaddr_un a;
+    int *world = ints, *node_of = ints + w->size, *arena = ints + 2 * w->size, nodes, locals, s = -1;
+    memset(&mine, 0, sizeof mine);
+    par__host(mine.host, sizeof mine.host);
+    mine.settings = par__settings(w);
+    par_result r = par__gather_places(w, &mine, PAR_OK, all);
+    if (r) return r;
+    for (int i = 0; i < w->size; i++) {
+        world[i] = i;
+        if (all[i].settings != mine.settings)
+            return par__log(PAR_ERR_ARGUMENT,
+                            "PAR_ALGO, PAR_TUNE, PAR_STAGE or PAR_NODE_RANKS differ between ranks "
+                            "%d and %d: export the same to all",
+                            w->rank, i);
+    }
+    const int leader = par__find_nodes(w, all, d->node_ranks, node_of, arena, &nodes, &locals);
+    w->spins = w->node_ranks <= par__processors() ? 2000 : 1;
+    if (w->rank == leader) {
+        r = par__make_arena(w, d->arena_bytes, locals);
+        if (!r) {
+            mine.board = par__alloc_board(w, w->size, locals, nodes);
+            mine.rings = par__alloc_rings(w, locals, nodes);
+            mine.bytes = w->arena_bytes;
+            snprintf(mine.socket, sizeof mine.socket, "par.%d.%016llx", (int)getpid(),
+                     (unsigned long long)par__ticks());
+            s = par__open_socket(&mine, &a);
+            if (!mine.board || !mine.rings)
+                r = par__log(PAR_ERR_MEMORY, "no shared memory for %d ranks", locals);
+            else if (s < 0 || bind(s, (struct sockaddr *)&a, sizeof a) || listen(s, locals))
+                r = par__log(PAR_ERR_SYSTEM, "cannot make a local socket: %s", strerror(errno));
+        }
+    }
+    r = par__gather_places(w, &mine, r, all);
+    if (!r) r = w->rank == leader ? par__hand_out(w, s, locals - 1) : par__take_arena(w, &all[leader]);
+    if (s >= 0) close(s);
+    par_comm *c = r ? NULL : par__make_comm(w, 0, w->rank, w->size, world, node_of, arena);
+    if (!r && !c) r = par__log(PAR_ERR_MEMORY, "out of memory");
+    if (c) {
+        w->arena->boot_rings = all[leader].rings,
+        w->arena->ranks[w->arena_rank].boot_board = all[leader].board;
+        par__attach_comm(c, all[leader].board, all[leader].rings);
+        par__arrive_in_world(w);
+    }
+    const par_result everybody =
+        par__gather_places(w, &mine, r, all); // after it every control block is filled in
+    if (everybody && c) w->comms = NULL, par__free_comm(c), c = NULL;
+    *out = c;
+    return everybody;
+}
+
+// A world whose ranks can reach each other by w->net. It is gone if this fails.
+static par_result par__open_net(par__world *w, const par_desc *d, par_comm **out) {
+    par__place *all = (par__place *)PAR_MALLOC(sizeof *all * (size_t)w->size);
+    int *ints = (int *)PAR_MALLOC(sizeof *ints * 3 * (size_t)w->size);
+    par_result r =
+        !all || !ints ? par__log(PAR_ERR_MEMORY, "out of memory") : par__join_nodes(w, d, all, ints, out);
+    PAR_FREE(all);
+    PAR_FREE(ints);
+    if (r) {
+        w->net->close(w, 1);
+        par__free_world(w, 1);
+        return r;
+    }
+    par__probe_cma(*out);
+    return PAR_OK;
+}
+
+#if defined(PAR_MPI)
 par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
     par_desc d;
-    MPI_Comm shared, node;
-    int rank, size, node_size, leader;
+    int rank, size, provided;
     *comm = NULL;
     par_result r = par__check_desc(desc, &d);
     MPI_Comm_rank(mpi, &rank);
     MPI_Comm_size(mpi, &size);
     par__world *w = r ? NULL : par__new_world(&d, "mpi", rank, size);
-    int *leaders = (int *)PAR_MALLOC(sizeof(int) * (size_t)size), bad = !w || !leaders;
+    int bad = !w;
     MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, mpi);
-    if (bad) return PAR_FREE(w), PAR_FREE(leaders), r ? r : PAR_ERR_ARGUMENT;
+    if (bad) return PAR_FREE(w), r ? r : PAR_ERR_ARGUMENT;
     MPI_Comm_dup(mpi, &w->mpi);
     MPI_Comm_set_errhandler(w->mpi, MPI_ERRORS_RETURN);
-    MPI_Comm_split_type(w->mpi, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &shared);
-    MPI_Comm_split(shared, d.node_ranks ? rank / d.node_ranks : 0, rank, &node);
-    MPI_Comm_rank(node, &w->arena_rank);
-    MPI_Comm_size(node, &node_size);
-    leader = rank;
-    MPI_Bcast(&leader, 1, MPI_INT, 0, node);
-    MPI_Allgather(&leader, 1, MPI_INT, leaders, 1, MPI_INT, w->mpi);
-    MPI_Comm_size(shared, &w->node_ranks); // ranks that compete for processors
-    w->spins = w->node_ranks <= par__processors() ? 2000 : 1;
-    int nodes = 0;
-    for (int i = 0; i < size; i++) nodes += leaders[i] == i;
-    uint64_t settings[2] = {par__settings(w), ~par__settings(w)}; // its maximum, and its minimum
-    MPI_Allreduce(MPI_IN_PLACE, settings, 2, MPI_UINT64_T, MPI_MAX, w->mpi);
-    if (settings[0] != ~settings[1])
-        r = par__log(PAR_ERR_ARGUMENT,
-                     "PAR_ALGO, PAR_TUNE or PAR_STAGE differ between the ranks: export the same");
-    if (!r) r = par__mpi_arena(w, &d, node, node_size, nodes);
-    if (!r) r = par__mpi_comm(w, leaders, comm);
-    MPI_Comm_free(&node);
-    MPI_Comm_free(&shared);
-    PAR_FREE(leaders);
-    if (r)
-        MPI_Comm_free(&w->mpi), par__free_world(w, 1);
-    else
-        MPI_Barrier(w->mpi), par__probe_cma(*comm); // after it every control block is filled in
-    if (!r && w->progress_wanted) {
-        int provided;
-        MPI_Query_thread(&provided);
-        if (provided < MPI_THREAD_MULTIPLE)
-            return (par_close)(*comm),
-                   *comm = NULL,
-                   par__log(PAR_ERR_UNSUPPORTED,
-                            "a progress thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE");
-        r = par__start_progress(w);
-    }
-    return r;
+    w->net = &par__net_mpi;
+    r = par__open_net(w, &d, comm);
+    if (r || !w->progress_wanted) return r;
+    MPI_Query_thread(&provided);
+    if (provided < MPI_THREAD_MULTIPLE)
+        return (par_close)(*comm),
+               *comm = NULL,
+               par__log(PAR_ERR_UNSUPPORTED,
+                        "a progress thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE");
+    return par__start_progress(w);
 }
 
 static par_result par__open_launched(const par_desc *d, par_comm **comm) {
@@ -5558,8 +6295,271 @@ static par_result par__open_launched(const par_desc *d, par_comm **comm) {
 }
 #endif
 
+// ---- meeting over TCP
+//
+// Rank 0 listens where all know it; the others come there and stay connected: the lines of >>tcp.
+//     rank 0      listen .... accept, accept, accept ....  gather: read all, then tell all
+//     rank r      connect (again, until it succeeds), hello ....  tell, then read all
+
+typedef struct par__launch { // what the launcher says
+    int rank, size;
+    char host[256], port[16];
+} par__launch;
+
+// "gpu[003-010,17],cpu1" -> "gpu003": the first of SLURM's list of hosts.
+static void par__first_host(const char *list, char *host, size_t bytes) {
+    const size_t plain = strcspn(list, "[,");
+    const char *inner = list[plain] == '[' ? list + plain + 1 : "", *close = strchr(inner, ']');
+    snprintf(host, bytes, "%.*s%.*s%.*s", (int)plain, list, (int)strcspn(inner, "-,]"), inner,
+             (int)(close ? strcspn(close + 1, ",") : 0), close ? close + 1 : "");
+}
+
+// 1: a launcher has started several processes and says where they meet; 0: none has; -1: it does not say.
+static int par__find_launch(par__launch *l) {
+    const int launcher = par__launcher(PAR__TORCHRUN);
+    const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT"),
+               *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    const char *nodes = getenv("SLURM_STEP_NODELIST");
+    l->size = par_launched(&l->rank);
+    if (l->size <= 1) return 0;
+    const int job = par__env_int("SLURM_JOB_ID", 0) % 4000, step = par__env_int("SLURM_STEP_ID", 0) % 3;
+    int number = par__env_int("PAR_PORT", 0);
+    if (!number && port && *port) // torchrun's agent may have this one itself
+        number = par__env_int("MASTER_PORT", 0) + (agent && !strcmp(agent, "True"));
+    if (!number) number = launcher == PAR__SRUN ? 20000 + 3 * job + step : 29500;
+    snprintf(l->port, sizeof l->port, "%d", number);
+    l->host[0] = 0;
+    if (host && *host)
+        snprintf(l->host, sizeof l->host, "%s", host);
+    else if (launcher == PAR__SRUN && nodes)
+        par__first_host(nodes, l->host, sizeof l->host);
+    return l->host[0] ? 1 : -1;
+}
+
+typedef struct par__verdict { // precedes what rank 0 answers
+    int32_t result;
+    char text[236];
+} par__verdict;
+
+static void par__tcp_refuse(int fd, const char *text) {
+    par__verdict v;
+    memset(&v, 0, sizeof v);
+    v.result = PAR_ERR_ARGUMENT;
+    snprintf(v.text, sizeof v.text, "%s", text);
+    par__tcp_all(fd, &v, sizeof v, 1, par__now() + 5);
+    shutdown(fd, SHUT_WR);
+    while (par__tcp_ready(fd, POLLIN, par__now() + 1) && recv(fd, &v, sizeof v, 0) > 0) {
+    } // or it is reset unread
+    close(fd);
+}
+static void par__tcp_absent(const par__world *w, char *text, size_t bytes) { // "1, 2, 5 and 9 others"
+    int shown = 0, missing = 0;
+    size_t at = 0;
+    text[0] = 0;
+    for (int r = 1; r < w->size; r++) {
+        if (w->tcp->wires[r].line >= 0 || missing++ >= 8) continue;
+        at += (size_t)snprintf(text + at, bytes - at, "%s%d", shown++ ? ", " : "", r);
+    }
+    if (missing > shown) snprintf(text + at, bytes - at, " and %d others", missing - shown);
+}
+// Rank 0: until all have come.
+static par_result par__tcp_await(par__world *w, int s) {
+    par__tcp *t = w->tcp;
+    const double begun = par__now(), until = begun + w->timeout_s;
+    double said = begun;
+    char text[128];
+    for (int come = 1; come < w->size;) {
+        par__hello h;
+        const int fd =
+            par__tcp_ready(s, POLLIN, PAR__MIN(until, par__now() + 1)) ? accept(s, NULL, NULL) : -1;
+        const double now = par__now();
+        if (fd < 0 && (now > until || now - said > 10)) {
+            par__tcp_absent(w, text, sizeof text);
+            if (now > until)
+                return par__log(PAR_ERR_TIMEOUT,
+                                "rank 0 waited %.0f s at %s:%s for ranks %s of %d; do they run, and do they "
+                                "reach this port?",
+                                w->timeout_s, t->host, t->port, text, w->size);
+            said = now;
+            par__log(PAR_OK, "rank 0 waits at %s:%s for ranks %s of %d (%.0f s)", t->host, t->port, text,
+                     w->size, now - begun);
+        }
+        if (fd < 0) continue;
+        par__tcp_settle(fd);
+        if (par__tcp_all(fd, &h, sizeof h, 0, PAR__MIN(until, now + 5)) || h.magic != PAR__MAGIC)
+            close(fd); // no rank
+        else if (h.job != t->job || h.size != w->size)
+            par__tcp_refuse(fd,
+                            "rank 0 at that address is of another job, or was given another number of ranks");
+        else if (h.rank < 1 || h.rank >= w->size || t->wires[h.rank].line >= 0)
+            par__tcp_refuse(fd, "two processes were given the same rank, or one that is none");
+        else
+            t->wires[h.rank].line = fd, come++;
+    }
+    return PAR_OK;
+}
+static par_result par__tcp_go(par__world *w) { // another rank: to rank 0
+    par__tcp *t = w->tcp;
+    par__wire *v = &t->wires[0];
+    const double begun = par__now(), until = begun + w->timeout_s;
+    double said = begun;
+    par__hello h;
+    memset(&h, 0, sizeof h);
+    h.magic = PAR__MAGIC, h.job = t->job, h.rank = w->rank, h.size = w->size;
+    for (useconds_t pause = 5000; (v->line = par__tcp_reach(t->host, t->port, until)) < 0;
+         pause = PAR__MIN(2 * pause, 200000u)) {
+        const int e = errno;
+        const double now = par__now();
+        if (now > until)
+            return par__log(PAR_ERR_TIMEOUT,
+                            "rank %d tried for %.0f s to reach rank 0 at %s:%s (%s); does it run, and is "
+                            "MASTER_ADDR its host?",
+                            w->rank, w->timeout_s, t->host, t->port, strerror(e));
+        if (now - said > 10)
+            said = now, par__log(PAR_OK, "rank %d cannot reach rank 0 at %s:%s yet: %s (%.0f s)", w->rank,
+                                 t->host, t->port, strerror(e), now - begun);
+        usleep(pause);
+    }
+    const int e = par__tcp_all(v->line, &h, sizeof h, 1, until);
+    return e ? par__log(PAR_ERR_SYSTEM, "rank %d lost rank 0: %s", w->rank, strerror(e)) : PAR_OK;
+}
+
+static par_result par__tcp_gather_all(par__world *w, const void *mine, size_t bytes, char *all,
+                                      double until) { // rank 0
+    par__tcp *t = w->tcp;
+    par__verdict v;
+    memset(&v, 0, sizeof v);
+    memcpy(all, mine, bytes);
+    for (int r = 1; r < w->size && !v.result; r++) {
+        const int e = par__tcp_all(t->wires[r].line, all + (size_t)r * bytes, bytes, 0, until);
+        if (!e) continue;
+        v.result = e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED;
+        snprintf(v.text, sizeof v.text, "rank %d did not open its world: %s", r, strerror(e));
+        PAR_LOG(v.text);
+    }
+    for (int r = 1; r < w->size; r++)
+        if (!par__tcp_all(t->wires[r].line, &v, sizeof v, 1, until) && !v.result)
+            par__tcp_all(t->wires[r].line, all, bytes * (size_t)w->size, 1, until);
+    return (par_result)v.result;
+}
+static par_result par__tcp_gather(par__world *w, const void *mine, size_t bytes, void *all) {
+    const double until = par__now() + w->timeout_s;
+    const int line = w->tcp->wires[0].line;
+    par__verdict v;
+    if (w->rank == 0) return par__tcp_gather_all(w, mine, bytes, (char *)all, until);
+    int e = par__tcp_all(line, (void *)(uintptr_t)mine, bytes, 1, until);
+    if (!e || e == EPIPE || e == ECONNRESET) e = par__tcp_all(line, &v, sizeof v, 0, until);
+    if (!e && v.result) {
+        v.text[sizeof v.text - 1] = 0;
+        return par__log((par_result)v.result, "rank %d: %s", w->rank, v.text);
+    }
+    if (!e) e = par__tcp_all(line, all, bytes * (size_t)w->size, 0, until);
+    return e ? par__log(e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED,
+                        "rank %d lost rank 0 while opening: %s", w->rank, strerror(e))
+             : PAR_OK;
+}
+
+static int par__is_loopback(const struct sockaddr_storage *a) {
+    if (a->ss_family == AF_INET) return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+static in_port_t *par__port_of(struct sockaddr_storage *a) {
+    return a->ss_family == AF_INET ? &((struct sockaddr_in *)a)->sin_port
+                                   : &((struct sockaddr_in6 *)a)->sin6_port;
+}
+// Where every rank listens for connections: its own end of its line, with another port. Rank 0 is where this
+// rank reached it, and so is who reached it by a loopback address.
+static par_result par__tcp_addresses(par__world *w) {
+    typedef struct entry {
+        struct sockaddr_storage at;
+        uint64_t job;
+    } entry;
+    par__tcp *t = w->tcp;
+    struct sockaddr_storage zero, here;
+    socklen_t bytes = sizeof here;
+    entry mine, *all = (entry *)PAR_MALLOC(sizeof mine * (size_t)w->size);
+    memset(&mine, 0, sizeof mine), memset(&zero, 0, sizeof zero), memset(&here, 0, sizeof here);
+    const int line = t->wires[w->rank ? 0 : 1].line;
+    if (!all) return par__log(PAR_ERR_MEMORY, "out of memory");
+    getsockname(line, (struct sockaddr *)&mine.at, &bytes);
+    t->listener = par__tcp_listen(mine.at.ss_family, "0", PAR__MIN(w->size, 128));
+    bytes = sizeof here;
+    if (t->listener < 0 || getsockname(t->listener, (struct sockaddr *)&here, &bytes))
+        return PAR_FREE(all), par__log(PAR_ERR_SYSTEM, "rank %d cannot listen: %s", w->rank, strerror(errno));
+    *par__port_of(&mine.at) = *par__port_of(&here);
+    mine.job = t->job ^ par__ticks() << 20 ^ (uint64_t)getpid();
+    const par_result r = par__tcp_gather(w, &mine, sizeof mine, all);
+    t->job = all[0].job; // from here on: a number that only the ranks of this run know
+    bytes = sizeof zero;
+    getpeername(line, (struct sockaddr *)&zero, &bytes);
+    for (int i = 0; i < w->size && !r; i++) {
+        par__wire *v = &t->wires[i];
+        v->address = all[i].at, v->address_bytes = bytes;
+        if (w->rank == 0 || (i && !par__is_loopback(&v->address))) continue;
+        const in_port_t port = *par__port_of(&v->address);
+        v->address = zero;
+        *par__port_of(&v->address) = port;
+    }
+    PAR_FREE(all);
+    return r;
+}
+
+static const par__net par__net_tcp = {"tcp",         par__tcp_send,   par__tcp_recv, par__tcp_test,
+                                      par__tcp_drop, par__tcp_gather, par__tcp_poke, par__tcp_state,
+                                      par__tcp_tell, par__tcp_close};
+
+static par_result par__meet(par__world *w, const par__launch *l) {
+    par__tcp *t = (par__tcp *)par__zalloc(sizeof *t);
+    if (!t) return par__log(PAR_ERR_MEMORY, "out of memory");
+    w->tcp = t, t->listener = -1;
+    for (int i = 0; i < PAR__TCP_STRANGERS; i++) t->strangers[i] = -1;
+    t->wires = (par__wire *)par__zalloc(sizeof *t->wires * (size_t)w->size);
+    t->waste = (char *)par__zalloc(PAR__TCP_SHORT);
+    if (!t->wires || !t->waste) return par__log(PAR_ERR_MEMORY, "out of memory");
+    for (int r = 0; r < w->size; r++)
+        t->wires[r].out = t->wires[r].in = t->wires[r].line = -1, t->wires[r].state = PAR__HERE;
+    snprintf(t->host, sizeof t->host, "%s", l->host);
+    snprintf(t->port, sizeof t->port, "%s", l->port);
+    const char *const words[] = {l->host, l->port, getenv("SLURM_JOB_ID"), getenv("TORCHELASTIC_RUN_ID")};
+    t->job = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < 4; i++)
+        for (const char *c = words[i]; c && *c; c++) t->job = (t->job ^ (unsigned char)*c) * 0x100000001b3u;
+    if (w->rank) return par__tcp_go(w);
+    struct addrinfo hints, *found = NULL;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_socktype = SOCK_STREAM;
+    const int known = !getaddrinfo(l->host, l->port, &hints, &found) && found;
+    const int s = par__tcp_listen(known ? found->ai_family : AF_INET, l->port, PAR__MIN(w->size, 1024)),
+              e = errno;
+    if (found) freeaddrinfo(found);
+    if (s < 0)
+        return par__log(PAR_ERR_SYSTEM,
+                        "rank 0 cannot listen on port %s: %s; set MASTER_PORT or PAR_PORT to a free one, the "
+                        "same for all ranks",
+                        l->port, strerror(e));
+    const par_result r = par__tcp_await(w, s);
+    close(s);
+    return r;
+}
+static par_result par__open_tcp(const par_desc *d, const par__launch *l, par_comm **comm) {
+    if (l->rank < 0 || l->rank >= l->size || l->size > 1024)
+        return par__log(PAR_ERR_ARGUMENT, "the launcher says rank %d of %d", l->rank, l->size);
+    if (d->rank_count && d->rank_count != l->size && !getenv("PAR_RANKS"))
+        return par__log(PAR_ERR_ARGUMENT, "rank_count is %d, but the launcher started %d", d->rank_count,
+                        l->size);
+    par__world *w = par__new_world(d, "tcp", l->rank, l->size);
+    if (!w) return PAR_ERR_ARGUMENT;
+    w->net = &par__net_tcp;
+    par_result r = par__meet(w, l);
+    if (!r) r = par__tcp_addresses(w);
+    if (r) return par__tcp_free(w), par__free_world(w, 0), r;
+    r = par__open_net(w, d, comm);
+    return r ? r : par__start_progress(w);
+}
+
 par_result par_open(const par_desc *desc, par_comm **comm) {
     par_desc d;
+    par__launch launch;
     const char *boot = getenv("PAR__BOOT");
     PAR_ASSERT(comm);
     *comm = NULL;
@@ -5568,19 +6568,16 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
 #if defined(PAR_MPI)
     int initialized;
     MPI_Initialized(&initialized);
-    if (!boot && (initialized || par__launcher_size() > 0)) return par__open_launched(&d, comm);
-#else
-    if (!boot && par__launcher_size() > 1)
+    if (!boot && (initialized || par__launcher(PAR__SRUN) >= 0)) return par__open_launched(&d, comm);
+#endif
+    const int launched = boot ? 0 : par__find_launch(&launch);
+    if (launched > 0) return par__open_tcp(&d, &launch, comm);
+    if (launched < 0)
         return par__log(
             PAR_ERR_UNSUPPORTED,
-            "a launcher started %d processes, but this program was built without MPI: build it with mpicc "
-            "-DPAR_MPI, or run it alone with PAR_RANKS=%d",
-            par__launcher_size(), par__launcher_size());
-#endif
-    if (!boot && par__env_int("WORLD_SIZE", 0) > 1 && getenv("RANK") && getenv("MASTER_ADDR"))
-        return par__log(PAR_ERR_UNSUPPORTED,
-                        "torchrun's variables are set, but this version cannot meet over TCP: use "
-                        "mpiexec, or PAR_RANKS on one machine (and unset WORLD_SIZE)");
+            "a launcher started %d processes: export MASTER_ADDR (the host of rank 0) for them to meet "
+            "over TCP, or build with mpicc -DPAR_MPI, or run this program alone with PAR_RANKS=%d",
+            launch.size, launch.size);
     r = boot ? par__open_child(&d, boot, comm) : par__open_here(&d, comm);
     if (!r) par__probe_cma(*comm), r = par__start_progress((*comm)->world);
     return r;
@@ -5775,17 +6772,13 @@ double par_timeout(const par_comm *comm) { return comm->world->timeout_s; }
 double par_seconds(const par_comm *comm) { return par__now() - comm->world->opened_at; }
 
 par_result par_abort(par_comm *comm, const char *text) {
-    par__arena *a = comm->world->arena;
-    uint32_t expected = 0;
-    if (__atomic_compare_exchange_n(&a->aborted, &expected, 2u, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-        snprintf(a->abort_text, sizeof a->abort_text, "rank %d called par_abort: %s", comm->world->rank,
-                 text ? text : "");
-        PAR__STORE(&a->aborted, 1u);
-    }
-    for (int i = 0; i < a->rank_count; i++) {
-        __atomic_add_fetch(&a->ranks[i].bell, 1, __ATOMIC_SEQ_CST);
-        par__futex_wake(&a->ranks[i].bell);
-    }
+    par__world *w = comm->world;
+    char all[sizeof w->arena->abort_text];
+    snprintf(all, sizeof all, "rank %d called par_abort: %s", w->rank, text ? text : "");
+    par__abort_here(w, all);
+    par__lock_world(w);
+    if (w->net) w->net->tell(w, PAR__NEWS_ABORT, PAR_ERR_ABORTED, all);
+    par__unlock_world(w);
     return PAR_OK;
 }
 
@@ -5971,11 +6964,11 @@ static void par__free_shared(par_comm *c) {
         par__arena_free(c->world, c->rings_at);
 }
 
-static par_result par__close_world(par__world *w) {
+static par_result par__close_world(par__world *w, int broken) {
     const double until = par__now() + w->timeout_s;
     par_result result = PAR_OK;
     PAR__STORE(&w->control->state, (uint32_t)PAR__LEFT);
-    if (w->backend[0] != 't') pthread_mutex_unlock(&w->control->alive);
+    if (!par__is_threads(w)) pthread_mutex_unlock(&w->control->alive);
     for (int i = 0; i < w->child_count; i++) {
         int status = 0, ended = 0;
         while (w->children[i] > 0 && !(ended = waitpid(w->children[i], &status, WNOHANG)) &&
@@ -5990,13 +6983,8 @@ static par_result par__close_world(par__world *w) {
             if (r) result = r;
         }
     }
-#if defined(PAR_MPI)
-    if (w->backend[0] == 'm') {
-        MPI_Comm_free(&w->mpi);
-        if (w->finalize_mpi) MPI_Finalize();
-    }
-#endif
-    par__free_world(w, w->backend[0] != 't');
+    if (w->net) w->net->close(w, broken);
+    par__free_world(w, !par__is_threads(w));
     return result;
 }
 
@@ -6047,6 +7035,7 @@ par_result(par_close)(par_comm *c) {
     }
     if (world) par__stop_progress(w);
     const par_result forgot = par__forget_operations(c);
+    const int broken = c->broken != PAR_OK;
     if (!r) r = forgot;
     for (par_comm **link = &w->comms; *link; link = &(*link)->next)
         if (*link == c) {
@@ -6060,7 +7049,7 @@ par_result(par_close)(par_comm *c) {
             w->comms = rest->next;
             par__free_comm(rest);
         }
-        const par_result closed = par__close_world(w);
+        const par_result closed = par__close_world(w, broken);
         if (!r) r = closed;
     }
     return r;

@@ -839,10 +839,7 @@ int main(int argc, char **argv) {
     if (why) return fprintf(stderr, "bench_coll: %s\n", why), 2;
     par_desc desc;
     memset(&desc, 0, sizeof desc);
-    desc.rank_count = o->ranks ? o->ranks : getenv("PAR_RANKS") ? 0 : 2;
-#if defined(PAR_MPI)
-    if (!o->ranks && par__launcher_size() > 0) desc.rank_count = 0; // mpiexec's number
-#endif
+    desc.rank_count = o->ranks ? o->ranks : getenv("PAR_RANKS") || par_launched(NULL) ? 0 : 2;
     if (par_open(&desc, &b.world)) return 1;
 #if defined(PAR_MPI)
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "MPI";

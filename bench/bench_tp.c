@@ -411,7 +411,7 @@ int main(int argc, char **argv) {
                2;
     par_desc desc;
     memset(&desc, 0, sizeof desc);
-    desc.rank_count = 2;
+    desc.rank_count = par_launched(NULL) ? 0 : 2;
     if (par_open(&desc, &b.world)) return 1;
     need(&b, par_split(b.world, par_rank(b.world), 0, &b.self));
     const int root = par_rank(b.world) == 0;

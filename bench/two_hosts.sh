@@ -1,19 +1,21 @@
 # Two hosts on one machine: network namespaces joined by a pair of interfaces with a limited rate, each host with
 # one processor of its own. Times the kit against the MPI it is built with, and asks the ledger what went over the
-# link.
+# link. OVER=tcp: without MPI, over the kit's own connections.
 #
 #     sudo bash bench/two_hosts.sh [ranks per host: 1] [Mbit/s: 1000] [bench_coll's options: --op all_reduce -b 64K -e 4M -f 8]
 #
-# Needs root, iproute2 and MPICH (build/bench_coll_mpi made with mpicc.mpich; or BENCH=program).
+# Needs root, iproute2 and, unless OVER=tcp, MPICH (build/bench_coll_mpi made with mpicc.mpich; or BENCH=program).
 set -u
 ranks=${1:-1} rate=${2:-1000}
 shift $(($# < 2 ? $# : 2))
 [ $# -gt 0 ] || set -- --op all_reduce -b 64K -e 4M -f 8
-bench=${BENCH:-$(dirname "$0")/../build/bench_coll_mpi}
+over=${OVER:-mpi}
+[ $over = tcp ] && program=bench_coll || program=bench_coll_mpi
+bench=${BENCH:-$(dirname "$0")/../build/$program}
 a=parA$$ b=parB$$ net=10.213.77
 [ "$(id -u)" = 0 ] || { echo "two_hosts.sh: needs root to make network namespaces" >&2; exit 77; }
 command -v ip >/dev/null && command -v tc >/dev/null || { echo "two_hosts.sh: apt-get install iproute2" >&2; exit 77; }
-command -v mpiexec.mpich >/dev/null || { echo "two_hosts.sh: apt-get install mpich" >&2; exit 77; }
+[ $over = tcp ] || command -v mpiexec.mpich >/dev/null || { echo "two_hosts.sh: apt-get install mpich" >&2; exit 77; }
 [ -x "$bench" ] || { echo "two_hosts.sh: make bench first" >&2; exit 77; }
 work=$(mktemp -d)
 trap 'ip netns del $a; ip netns del $b; rm -rf "$work"' EXIT
@@ -28,6 +30,17 @@ done
 for ns in $a $b; do
     for try in $(seq 50); do ip netns exec $ns ip -br addr show link0 | grep -q ' UP ' && break; sleep 0.1; done
 done
+if [ $over = tcp ]; then # as srun or torchrun would start them
+    for r in $(seq 0 $((2 * ranks - 1))); do
+        [ $r -lt $ranks ] && ns=$a cpu=0 || ns=$b cpu=1
+        RANK=$r WORLD_SIZE=$((2 * ranks)) MASTER_ADDR=$net.1 MASTER_PORT=29400 PAR_TIMEOUT=60 timeout 300 taskset -c $cpu \
+            ip netns exec $ns "$bench" "$@" >"$work/out.$r" 2>&1 &
+    done
+    status=0
+    for job in $(jobs -rp); do wait $job || status=$?; done
+    cat "$work"/out.*
+    exit $status
+fi
 cat >"$work/launch" <<EOF
 #!/bin/sh
 while [ "\${1#-}" != "\$1" ]; do shift; done

@@ -35,6 +35,7 @@ later "build with TSan" build "-fsanitize=thread -O1 -g" test_par_tsan tests/tes
 finish
 check "ASan, UBSan: forked ranks" build/test_par_asan --backend fork
 check "ASan, UBSan: threads" build/test_par_asan --backend threads
+check "ASan, UBSan: tcp" build/test_par_asan --backend tcp
 check "ASan, UBSan: par_zero.h" build/test_zero_asan --node 0
 check "ASan, UBSan: par_pipe.h" build/test_pipe_asan --node 0
 check "ASan, UBSan: par_tp.h" build/test_tp_asan --backend fork --node 0

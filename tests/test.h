@@ -7,14 +7,19 @@
 #ifndef TEST_H
 #define TEST_H
 
+#if !defined(TEST_TCP)
+#define TEST_TCP 0 // 1: also over TCP, without being asked by --backend tcp
+#endif
 #if !defined(TEST_FEWER)
 #define TEST_FEWER 0 // 1, 2: fewer settings, for slow builds (ASan, TSan)
 #endif
 
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -37,6 +42,10 @@ extern const int test_count;
 
 typedef struct test_state { // shared by all ranks of a worker
     int failures, checks;
+    struct {
+        double death;
+        uint64_t begun;
+    } words; // a test's own
 } test_state;
 static test_state *test_shared;
 static int test_node_ranks;
@@ -56,22 +65,55 @@ static void test_fail(const char *file, int line, int rank, const char *text, co
 static int test_runs_here(const test *t, const char *backend, int ranks) {
     if (t->kind == TEST_SERIAL) return ranks == 1 && !strcmp(backend, "fork");
     if (ranks < t->min_ranks) return 0;
-    if (t->kind == TEST_ALONE || t->kind == TEST_KILL) return !strcmp(backend, "fork");
+    if (t->kind == TEST_ALONE) return !strcmp(backend, "fork");
+    if (t->kind == TEST_KILL) return strcmp(backend, "threads") != 0 && strcmp(backend, "mpi") != 0;
     if (t->kind == TEST_FAULT) return strcmp(backend, "mpi") != 0;
     return 1;
 }
 
 static int test_thread(par_comm *world, void *user) { return ((const test *)user)->fn(world), 0; }
 
+// As a launcher that knows torchrun's variables starts them; this process becomes rank 0.
+static int test_launch(int ranks, pid_t *children) { // my rank
+    struct sockaddr_in a;
+    socklen_t bytes = sizeof a;
+    char text[16];
+    int rank = ranks;
+    const int s = socket(AF_INET, SOCK_STREAM, 0);
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET;
+    if (bind(s, (struct sockaddr *)&a, sizeof a) || getsockname(s, (struct sockaddr *)&a, &bytes)) return -1;
+    close(s); // a port that was free just now
+    snprintf(text, sizeof text, "%d", ntohs(a.sin_port));
+    setenv("MASTER_ADDR", "localhost", 1), setenv("MASTER_PORT", text, 1);
+    snprintf(text, sizeof text, "%d", ranks);
+    setenv("WORLD_SIZE", text, 1);
+    while (--rank > 0)
+        if ((children[rank] = fork()) == 0) break;
+    snprintf(text, sizeof text, "%d", rank);
+    return setenv("RANK", text, 1), rank;
+}
+static int test_work(const char *backend, int ranks, const test *t);
+static int test_over_tcp(int ranks, const test *t) {
+    pid_t children[64];
+    const int rank = test_launch(ranks, children);
+    int status, failed = rank < 0 || test_work("launched", ranks, t);
+    if (rank) _exit(failed);
+    for (int r = 1; r < ranks; r++)
+        if (waitpid(children[r], &status, 0) < 0 || status) failed |= t->kind == TEST_ANY;
+    return failed;
+}
+
 static int test_work(const char *backend, int ranks, const test *t) {
     char text[16];
     par_comm *world;
     snprintf(text, sizeof text, "%d", ranks);
+    if (!strcmp(backend, "tcp")) return test_over_tcp(ranks, t);
     if (!strcmp(backend, "threads")) {
         const par_result r = par_run_threads(ranks, test_thread, (void *)(uintptr_t)t);
         return t->kind != TEST_FAULT && t->kind != TEST_KILL && r != PAR_OK;
     }
-    if (strcmp(backend, "mpi")) setenv("PAR_RANKS", text, 1);
+    if (strcmp(backend, "mpi") && strcmp(backend, "launched")) setenv("PAR_RANKS", text, 1);
     if (par_open(NULL, &world)) return 1;
     t->fn(world);
     const par_result r = par_close(world);
@@ -175,7 +217,7 @@ int main(int argc, char **argv) {
 #else
     static const int rank_counts[] = {1, 2, 3, 4, 5, 7, 8};
 #endif
-    static const char *const backends[] = {"fork", "threads"};
+    static const char *const backends[] = {"fork", "threads", "tcp"};
     const char *only = NULL, *backend = NULL;
     int ranks = 0, node = -1, passed = 0, failed = 0;
     const double begun = test_now();
@@ -191,7 +233,7 @@ int main(int argc, char **argv) {
             node = atoi(argv[i + 1]);
         else
             return fprintf(stderr,
-                           "usage: %s [--only NAME] [--ranks N] [--backend fork|threads] [--node K]\n",
+                           "usage: %s [--only NAME] [--ranks N] [--backend fork|threads|tcp] [--node K]\n",
                            argv[0]),
                    2;
     }
@@ -199,12 +241,14 @@ int main(int argc, char **argv) {
         const double start = test_now();
         const int before = passed + failed;
         if (only && strcmp(only, tests[i].name)) continue;
-        for (size_t b = 0; b < 2; b++)
+        for (size_t b = 0; b < 3; b++)
             for (size_t n = 0; n < sizeof rank_counts / sizeof rank_counts[0]; n++)
                 for (int k = 0; k <= 3; k++) { // pretended nodes: none, of 1, 2 or 3 ranks
                     if (!test_runs_here(&tests[i], backends[b], rank_counts[n])) continue;
+                    if (b == 2 && (rank_counts[n] < 2 || rank_counts[n] > 5 || k > 2)) continue;
+                    if (b == 2 && ((!TEST_TCP && !backend) || (!k && rank_counts[n] != 3))) continue;
                     if ((k && rank_counts[n] < 2) || (k == 3 && rank_counts[n] < 4)) continue;
-                    if (k && tests[i].kind != TEST_ANY) continue;
+                    if (k && tests[i].kind != TEST_ANY && b < 2) continue;
                     if (k && b == 1 && rank_counts[n] > 5) continue; // enough
 #if TEST_FEWER
                     if (k == 1 || k == 3) continue;

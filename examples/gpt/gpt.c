@@ -339,14 +339,10 @@ static void report(const trainer *t, double tokens_per_s, int first_step) {
 
 // ---- setting up -------------------------------------------------------------------------------------------
 
-static int first_process(void) { // of several under mpiexec, one complains
-    static const char *const names[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"};
-    for (size_t i = 0; i < 4; i++)
-        if (getenv(names[i])) return atoi(getenv(names[i])) == 0;
-    return 1;
-}
 static int complain(const char *text) {
-    if (first_process()) fprintf(stderr, "gpt: %s\n", text);
+    int rank;
+    par_launched(&rank);
+    if (rank == 0) fprintf(stderr, "gpt: %s\n", text); // of several, one complains
     return 1;
 }
 
@@ -1012,14 +1008,18 @@ int main(int argc, char **argv) {
     par_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.rank_count = o->ranks, desc.trace = o->trace;
-    const int here = o->ranks ? o->ranks : getenv("PAR_RANKS") ? atoi(getenv("PAR_RANKS")) : 1;
+    const int launched = par_launched(NULL);
+    const int here = launched              ? launched
+                     : o->ranks            ? o->ranks
+                     : getenv("PAR_RANKS") ? atoi(getenv("PAR_RANKS"))
+                                           : 1;
     snprintf(text, sizeof text,
              "a global batch of %d sequences (batch_size x gradient_accumulation_steps) does not divide by "
              "the number of ranks, or that by pp x tp x cp = %d",
              o->batch_size * o->accumulation, o->pp * o->tp * o->cp);
     if (here > 0 && here <= 1024 && !divide_batch(&t, here)) return complain(text);
     if (par_open(&desc, &t.world)) return 1;
-    int failed = !divide_batch(&t, par_size(t.world)); // mpiexec may have decided
+    int failed = !divide_batch(&t, par_size(t.world)); // mpiexec knows better than its variables
     why = failed ? text : set_up(&t);
     failed = why != NULL;
     need(t.world, par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, t.world));
