@@ -40,12 +40,13 @@ typedef struct test {
 extern const test tests[];
 extern const int test_count;
 
+typedef struct test_words { // a test's own
+    double death;           // when a rank died
+    uint64_t begun;         // it has arrived, and goes no further
+} test_words;
 typedef struct test_state { // shared by all ranks of a worker
     int failures, checks;
-    struct {
-        double death;
-        uint64_t begun;
-    } words; // a test's own
+    test_words words;
 } test_state;
 static test_state *test_shared;
 static int test_node_ranks;
