@@ -3125,10 +3125,10 @@ static void par__tcp_poke(par__world *w) {
         if (r != w->rank) par__tcp_listen_to(w, r);
 }
 static int par__tcp_state(const par__world *w, int rank) {
-    const par__tcp *t = w->tcp;
-    const par__wire *v = &t->wires[rank];
+    const par__wire *wires = w->tcp->wires, *v = &wires[rank];
     const int cut = v->in == -2 || v->out == -2; // who else would tell, once rank 0 is gone?
-    return v->state == PAR__HERE && cut && w->rank && t->wires[0].line < 0 ? PAR__DEAD : v->state;
+    if (v->state != PAR__HERE || !cut || w->rank == 0 || wires[0].line >= 0) return v->state;
+    return PAR__LOAD(&w->arena->cause) ? PAR__LEFT : PAR__DEAD;
 }
 static void par__free_parcels(par__parcel *p) {
     while (p) {
