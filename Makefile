@@ -50,7 +50,7 @@ CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a))
 CUDA_BUILD = $(NVCC) -std=c++17 -O3 --threads 0 $(CUDA_CODE) -Werror all-warnings -I. -Itests $< -o $@ $(CUDA_LIBRARIES) -lpthread
 CUDA_DEPS = par.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh
 
-cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/test_cuda
+cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/bench_coll_cuda build/bench_pipe_cuda build/test_cuda
 
 gpu-check:
 	@bash tests/gpu_check.sh
@@ -62,6 +62,12 @@ build/03_cuda_adopt: examples/03_cuda_adopt.cu $(CUDA_DEPS) | build
 	$(CUDA_BUILD)
 
 build/bench_cuda: bench/bench_cuda.cu bench/median.h examples/options.h $(CUDA_DEPS) | build
+	$(CUDA_BUILD)
+
+build/bench_coll_cuda: bench/bench_coll.cu bench/bench_coll.c bench/median.h examples/options.h $(CUDA_DEPS) | build
+	$(CUDA_BUILD)
+
+build/bench_pipe_cuda: bench/bench_pipe.cu bench/bench_pipe.c examples/options.h $(CUDA_DEPS) | build
 	$(CUDA_BUILD)
 
 build/test_cuda: tests/test_cuda.cu tests/test.h examples/gpt/model.h $(CUDA_DEPS) | build

@@ -3,6 +3,7 @@
 //     build/bench_coll --ranks 2 --op all_reduce -b 8 -e 64M           processes of this machine
 //     mpiexec -n 2 build/bench_coll_mpi --op all --vs mpi              the MPI call on the same buffers,
 //     alternating
+//     build/bench_coll_cuda --ranks 4 -e 256M       device memory; ranks are threads, on as many GPUs as there are
 //
 // time: median over iterations of the slowest rank's time; p99 beside it. The data changes every iteration
 // and every result is compared with exact integers; NaN canaries lie around the output. Roofline: in the same
@@ -10,6 +11,9 @@
 // second, over that.
 #define PAR_IMPLEMENTATION
 #include "par.h"
+#if defined(BENCH_CUDA)
+#include "par_cuda.cuh"
+#endif
 
 #include "../examples/options.h"
 #include "median.h"
@@ -20,7 +24,7 @@ typedef struct settings {
     size_t begin, end;
     int factor, iterations, warmup, inner, check, root, ranks, json, algorithms, in_place, cold, tune, model,
         overlap, diagnosis;
-    const char *op, *dtype, *redop, *memory, *vs;
+    const char *op, *dtype, *redop, *memory, *vs, *device;
 } settings;
 
 typedef struct kind_info {
@@ -51,6 +55,12 @@ typedef struct bench {
     double *times, *vs_times; // per iteration
     double roofline;          // bytes per second, all ranks together
     const char *algorithm;    // of the last timed call
+    size_t touched;           // bytes of send and recv that the call at hand may use
+    int failed;
+#if defined(BENCH_CUDA)
+    par_cuda *cuda;      // NULL: arrays are the host's
+    unsigned char *twin; // of send, then of recv: what is timed
+#endif
 } bench;
 
 static void die(bench *b, const char *text) {
@@ -269,9 +279,49 @@ static void make_cold(const bench *b) {
     flush(b->recv, b->room);
 }
 
+#if defined(BENCH_CUDA)
+static void *twin(const bench *b, const void *p) { // of a place in send or recv
+    const unsigned char *at = (const unsigned char *)p;
+    const int sent = at >= b->send && at < b->send + b->room;
+    return b->cuda ? b->twin + (sent ? (size_t)(at - b->send) : b->room + (size_t)(at - b->recv))
+                   : (void *)(uintptr_t)p;
+}
+static void exchange(bench *b, int to_device) { // between the host's arrays, and the timed ones
+    par_device *d = b->cuda ? par_cuda_device(b->cuda) : par_cpu();
+    for (int i = 0; i < 2 && b->cuda; i++) {
+        void *host = i ? b->recv : b->send, *there = twin(b, host);
+        need(b, d->copy(d, to_device ? there : host, to_device ? host : there, b->touched, NULL));
+    }
+    if (b->cuda) need(b, par_cuda_sync(b->cuda));
+}
+static void finish(bench *b) {
+    if (b->cuda) need(b, par_cuda_sync(b->cuda));
+}
+static void open_device(bench *b) {
+    par_cuda_desc d;
+    memset(&d, 0, sizeof d);
+    d.comm = b->world;
+    if (!strcmp(b->o.device, "cpu")) return;
+    need(b, par_cuda_open(&d, &b->cuda));
+    need(b, par_cuda_alloc(b->cuda, PAR_CUDA_DEVICE, 2 * b->room, (void **)&b->twin));
+    b->o.memory = par_cuda_carrier_name(b->cuda);
+}
+static void close_device(bench *b) {
+    if (b->cuda) par_cuda_free(b->cuda, PAR_CUDA_DEVICE, b->twin), par_cuda_close(b->cuda);
+}
+#else
+static void *twin(const bench *b, const void *p) { return (void)b, (void *)(uintptr_t)p; }
+static void exchange(bench *b, int to_device) { (void)b, (void)to_device; }
+static void finish(bench *b) { (void)b; }
+static void open_device(bench *b) { (void)b; }
+static void close_device(bench *b) { (void)b; }
+#endif
+
 // One timed call (or `inner` calls), the ranks starting together.
 static double once(bench *b, const kind_info *k, const void *send, void *recv, size_t count, int mpi,
                    int in_place) {
+    void *out = twin(b, send), *in = twin(b, recv);
+    exchange(b, 1);
     make_cold(b);
     need(b, par_barrier(b->world));
     const double t0 = par_seconds(b->world);
@@ -281,13 +331,15 @@ static double once(bench *b, const kind_info *k, const void *send, void *recv, s
             run_mpi(b, k, send, recv, count, in_place);
         else
 #endif
-            need(b, run_par(b, k, send, recv, count));
+            need(b, run_par(b, k, out, in, count));
     }
+    finish(b);
     (void)mpi, (void)in_place;
     const double t = (par_seconds(b->world) - t0) / b->o.inner;
     if (!mpi) b->algorithm = k->kind == PAR_KIND_SEND ? "message" : par_last_algorithm(b->world);
     need(b,
          par_barrier(b->world)); // what follows must not take the processor from ranks that are still at it
+    exchange(b, 0);
     return t;
 }
 
@@ -302,6 +354,7 @@ static row measure(bench *b, const kind_info *k, size_t count, int iterations) {
     unsigned char *send, *recv, *from = bcast_root ? b->recv : b->send;
     row r;
     memset(&r, 0, sizeof r);
+    b->touched = touched;
     const uint64_t net = par_ledger_get(b->world, k->kind).net_bytes;
     for (int i = -b->o.warmup; i < iterations; i++)
         for (int mpi = 0; mpi <= vs; mpi++) {
@@ -332,7 +385,28 @@ static row measure(bench *b, const kind_info *k, size_t count, int iterations) {
     return r;
 }
 
+#if defined(BENCH_CUDA)
+static double device_roofline(bench *b) { // the same on the device
+    par_device *d = par_cuda_device(b->cuda);
+    const size_t n = b->room / 16 * 4;
+    const void *sources[2] = {b->twin, b->twin + n * 4};
+    double best = 0;
+    for (int i = 0; i < 7; i++) {
+        need(b, par_barrier(b->world));
+        const double t0 = par_seconds(b->world);
+        need(b, d->reduce(d, b->twin, sources, 2, n, PAR_F32, PAR_SUM, NULL));
+        finish(b);
+        double t = par_seconds(b->world) - t0;
+        need(b, par_all_reduce(&t, &t, 1, PAR_F64, PAR_MAX, b->world));
+        best = fmax(best, 3.0 * (double)(n * 4) * b->n / t);
+    }
+    return best;
+}
+#endif
 static double measure_roofline(bench *b) { // a += b in place on shared pages: 3 bytes moved per byte of a
+#if defined(BENCH_CUDA)
+    if (b->cuda) return device_roofline(b);
+#endif
     const size_t bytes = PAR__MIN(PAR__MAX(b->room, (size_t)1 << 20), (size_t)64 << 20), n = bytes / 4;
     float *x = (float *)par_alloc(b->world, bytes), *y = (float *)par_alloc(b->world, bytes);
     double best = 0;
@@ -739,6 +813,13 @@ static const char *check_settings(bench *b) {
     if ((b->redop & 255) == PAR_SCALED_SUM && b->dtype >= PAR_I8) return "a scaled sum needs a float type";
     if (strcmp(o->memory, "symmetric") && strcmp(o->memory, "private"))
         return "--memory is symmetric or private";
+    const int cuda = !strcmp(o->device, "cuda");
+    if (!cuda && strcmp(o->device, "cpu")) return "--device is cpu or cuda";
+    if (cuda && (o->vs || o->cold || o->tune || o->model || o->overlap || o->diagnosis || o->algorithms))
+        return "--vs, --cold and what is not a table of times are for --device cpu";
+#if !defined(BENCH_CUDA)
+    if (cuda) return "--device cuda needs build/bench_coll_cuda (make cuda)";
+#endif
     if (o->factor < 2) return "-f must be 2 or more";
     if (o->end < o->begin) return "-e must not be less than -b";
     if (o->warmup < 0 || o->inner < 1 || o->iterations < 0)
@@ -780,6 +861,7 @@ static int run(bench *b) {
         die(b, "out of memory; a smaller -e");
     for (size_t i = 0; i < pattern; i++) b->pattern[i] = (float)(i & 7);
     memset(b->send, 0, b->room), memset(b->recv, 0, b->room);
+    open_device(b);
     b->roofline = measure_roofline(b);
     int failed = 0;
     if (b->o.tune) tune(b);
@@ -795,9 +877,20 @@ static int run(bench *b) {
     } else {
         free(b->send), free(b->recv);
     }
+    close_device(b);
     free(b->times), free(b->vs_times), free(b->pattern);
     return b->rank == 0 && (wrong != 0 || failed > 0);
 }
+
+#if defined(BENCH_CUDA)
+static int run_thread(par_comm *world, void *user) { // rank 0's outcome counts
+    bench b = *(const bench *)user;
+    b.world = world;
+    const int failed = run(&b);
+    if (b.rank == 0) ((bench *)user)->failed = failed;
+    return 0;
+}
+#endif
 
 int main(int argc, char **argv) {
     bench b;
@@ -806,6 +899,10 @@ int main(int argc, char **argv) {
     o->begin = 8, o->end = (size_t)64 << 20, o->factor = 8, o->warmup = 5, o->inner = 1, o->check = 1,
     o->in_place = 1;
     o->op = "all_reduce", o->dtype = "f32", o->redop = "sum", o->memory = "private";
+    o->device = "cpu";
+#if defined(BENCH_CUDA)
+    o->device = "cuda";
+#endif
     const option options[] = {
         {"-b", OPTION_SIZE, &o->begin, "smallest size in bytes (K, M, G)"},
         {"-e", OPTION_SIZE, &o->end, "largest size"},
@@ -820,6 +917,7 @@ int main(int argc, char **argv) {
         {"-r", OPTION_INT, &o->root, "root"},
         {"--op", OPTION_TEXT, &o->op, "collective, or all"},
         {"--memory", OPTION_TEXT, &o->memory, "symmetric (par_alloc) or private"},
+        {"--device", OPTION_TEXT, &o->device, "cpu, or cuda (build/bench_coll_cuda): whose memory"},
         {"--ranks", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 2"},
         {"--vs", OPTION_TEXT, &o->vs, "mpi: the MPI call on the same buffers, alternating"},
         {"--cold", OPTION_FLAG, &o->cold, "flush all caches before each iteration (x86)"},
@@ -840,6 +938,13 @@ int main(int argc, char **argv) {
     par_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.rank_count = o->ranks ? o->ranks : getenv("PAR_RANKS") || par_launched(NULL) ? 0 : 2;
+#if defined(BENCH_CUDA)
+    // Processes that share a GPU take turns on it; threads do not.
+    if (!strcmp(o->device, "cuda") && par_launched(NULL) < 2) {
+        const int ranks = desc.rank_count ? desc.rank_count : atoi(getenv("PAR_RANKS"));
+        return par_run_threads(ranks, run_thread, &b) != PAR_OK || b.failed;
+    }
+#endif
     if (par_open(&desc, &b.world)) return 1;
 #if defined(PAR_MPI)
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "MPI";

@@ -4,11 +4,17 @@
 //     build/bench_pipe --all --ranks 4
 //     build/bench_pipe --all --simulate --stages 64 --microbatches 256
 //
+//     build/bench_pipe_cuda --all --ranks 4            on GPUs; ranks are threads
+//
 // Computation sleeps for the given time, so that 8 stages can be timed on two processors; activations are
-// sent for real. With --comm_us each message is held back so long, by a time stamp it carries.
+// sent for real. With --comm_us each message is held back so long, by a time stamp it carries. On GPUs a
+// kernel of one thread takes the time, messages are in device memory, and the host waits for each action.
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include "par_pipe.h"
+#if defined(BENCH_CUDA)
+#include "par_cuda.cuh"
+#endif
 
 #include "../examples/options.h"
 
@@ -17,7 +23,7 @@
 #include <unistd.h>
 
 typedef struct settings {
-    const char *schedule, *recompute, *svg, *perfetto, *csv, *load;
+    const char *schedule, *recompute, *svg, *perfetto, *csv, *load, *device;
     int stages, microbatches, chunks, ranks, batches, simulate, json, all, steps, recompute_count;
     double f_us, b_us, w_us, r_us, comm_us;
     size_t message, b_bytes, w_bytes, memory;
@@ -38,6 +44,10 @@ typedef struct bench {
     par_comm *world; // NULL: only simulate
     par_pipe_schedule *s;
     double held_back; // seconds spent until messages were "there"
+    int status;
+#if defined(BENCH_CUDA)
+    par_cuda *cuda; // NULL: the CPU
+#endif
 } bench;
 
 static double now(void) {
@@ -54,9 +64,49 @@ static void sleep_until(double when) {
 
 // ---- the work ---------------------------------------------------------------------------------------------
 
+static double duration(const par_pipe_stage *c, par_pipe_kind kind) {
+    switch (kind) {
+    case PAR_PIPE_F: return c->f;
+    case PAR_PIPE_BW: return c->b + c->w;
+    case PAR_PIPE_B: return c->b;
+    case PAR_PIPE_W: return c->w;
+    case PAR_PIPE_R: return c->r;
+    default: return 0;
+    }
+}
+#if defined(BENCH_CUDA)
+static __device__ unsigned long long nanoseconds(void) {
+#if defined(CUDA_EMU)
+    return (unsigned long long)(1e9 * now());
+#else
+    unsigned long long t;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+    return t;
+#endif
+}
+static __global__ void k_work(unsigned long long ns, double *loss) {
+    const unsigned long long begun = nanoseconds();
+    while (nanoseconds() - begun < ns) {
+    }
+    if (loss) *loss = 1;
+}
+static par_result device_work(void *user, const par_pipe_work *k) {
+    bench *b = (bench *)user;
+    const double seconds = duration(&b->s->desc.stages[0], k->kind);
+    if (seconds <= 0 && !k->loss) return PAR_OK;
+    const par_result r = par__cuda_launch(b->cuda, k_work, dim3(1), dim3(1), 0, par_cuda_stream(b->cuda),
+                                          (unsigned long long)(1e9 * seconds), k->loss);
+    return r ? r : par_cuda_sync(b->cuda);
+}
+static par_result open_device(bench *b) {
+    par_cuda_desc d;
+    memset(&d, 0, sizeof d);
+    d.comm = b->world;
+    return strcmp(b->o.device, "cuda") ? PAR_OK : par_cuda_open(&d, &b->cuda);
+}
+#endif
 static par_result work(void *user, const par_pipe_work *k) {
     bench *b = (bench *)user;
-    const par_pipe_stage *c = &b->s->desc.stages[0];
     const double begun = now();
     const void *message = k->kind == PAR_PIPE_F                             ? k->x
                           : k->kind == PAR_PIPE_B || k->kind == PAR_PIPE_BW ? k->dy
@@ -65,14 +115,8 @@ static par_result work(void *user, const par_pipe_work *k) {
     if (message && b->s->desc.latency > 0)
         memcpy(&sent, message, sizeof sent); // 0: from a stage of this rank
     if (sent + b->s->desc.latency > begun) from = sent + b->s->desc.latency, b->held_back += from - begun;
-    switch (k->kind) {
-    case PAR_PIPE_F: sleep_until(from + c->f); break;
-    case PAR_PIPE_BW: sleep_until(from + c->b + c->w); break;
-    case PAR_PIPE_B: sleep_until(from + c->b); break;
-    case PAR_PIPE_W: sleep_until(from + c->w); break;
-    case PAR_PIPE_R: sleep_until(from + c->r); break;
-    default: return PAR_OK;
-    }
+    if (k->kind >= PAR_PIPE_SEND_F) return PAR_OK;
+    sleep_until(from + duration(&b->s->desc.stages[0], k->kind));
     void *out = k->kind == PAR_PIPE_F ? k->y : k->dx;
     const int to = k->kind == PAR_PIPE_F ? k->stage + 1 : k->stage - 1;
     const int far = out && par_pipe_rank_of(b->s, to, k->microbatch) != par_rank(b->world);
@@ -118,6 +162,9 @@ static par_result measure(bench *b, par_pipe_schedule *s, row *x, par_pipe_timel
     par_pipe_timeline t[MOST];
     memset(&e, 0, sizeof e);
     b->s = s, e.comm = b->world, e.fn = work, e.user = b;
+#if defined(BENCH_CUDA)
+    if (b->cuda) e.fn = device_work, e.device = par_cuda_device(b->cuda);
+#endif
     par_result r = par_pipe_open(s, &e, &pipe);
     uint64_t peaks[2] = {0, r ? 0 : par_pipe_allocated(pipe)};
     int n = 0;
@@ -281,12 +328,32 @@ static int run_all(bench *b) {
     return 0;
 }
 
+static int run_here(bench *b) {
+    row x;
+    return b->o.all ? run_all(b) : run(b, b->o.schedule, &x);
+}
+#if defined(BENCH_CUDA)
+static int run_thread(par_comm *world, void *user) { // rank 0's outcome counts
+    bench b = *(const bench *)user;
+    b.world = world;
+    const int opened = open_device(&b) == PAR_OK, status = opened ? run_here(&b) : 1;
+    if (!opened) fprintf(stderr, "bench_pipe: rank %d: %s\n", par_rank(world), par_last_error(world));
+    par_cuda_close(b.cuda);
+    if (par_rank(world) == 0) ((bench *)user)->status = status;
+    return !opened;
+}
+#endif
+
 int main(int argc, char **argv) {
     bench b;
     memset(&b, 0, sizeof b);
     settings *o = &b.o;
     o->schedule = "1f1b", o->recompute = "none", o->microbatches = 8, o->batches = 4, o->steps = 5;
     o->f_us = o->b_us = o->w_us = 2000, o->message = 16384, o->b_bytes = 65536, o->w_bytes = 32768;
+    o->device = "cpu";
+#if defined(BENCH_CUDA)
+    o->device = "cuda";
+#endif
     const option options[] = {
         {"--schedule", OPTION_TEXT, &o->schedule, "its name; --all shows them"},
         {"--all", OPTION_FLAG, &o->all, "a table of all schedules, by their bubbles"},
@@ -294,6 +361,7 @@ int main(int argc, char **argv) {
          "a table as torch's pipelining writes it (CSV), in place of a schedule"},
         {"--stages", OPTION_INT, &o->stages, "ranks in the pipeline; 0: --ranks"},
         {"--ranks", OPTION_INT, &o->ranks, "ranks to start on this machine; 0: PAR_RANKS or 4"},
+        {"--device", OPTION_TEXT, &o->device, "cpu, or cuda (build/bench_pipe_cuda)"},
         {"--microbatches", OPTION_INT, &o->microbatches, "in a step"},
         {"--chunks", OPTION_INT, &o->chunks, "stages on each rank; 0: what the schedule has"},
         {"--batches", OPTION_INT, &o->batches, "in a step, where updates are asynchronous"},
@@ -325,6 +393,13 @@ int main(int argc, char **argv) {
     if (strcmp(o->recompute, "none") && strcmp(o->recompute, "fused") && strcmp(o->recompute, "early"))
         return fprintf(stderr, "bench_pipe: recompute is none, fused or early\n"), 2;
     if (o->steps < 1 || o->steps > 60) return fprintf(stderr, "bench_pipe: steps must be from 1 to 60\n"), 2;
+    const int cuda = !strcmp(o->device, "cuda");
+    if (!cuda && strcmp(o->device, "cpu")) return fprintf(stderr, "bench_pipe: --device is cpu or cuda\n"), 2;
+    if (cuda && o->comm_us > 0) return fprintf(stderr, "bench_pipe: --comm_us is for --device cpu\n"), 2;
+#if !defined(BENCH_CUDA)
+    if (cuda)
+        return fprintf(stderr, "bench_pipe: --device cuda needs build/bench_pipe_cuda (make cuda)\n"), 2;
+#endif
     if (o->message < sizeof(double)) o->message = sizeof(double);
     if (!o->ranks)
         o->ranks = o->stages && o->stages <= 64 ? o->stages
@@ -340,6 +415,10 @@ int main(int argc, char **argv) {
         return fprintf(stderr, "bench_pipe: %d stages need as many ranks (--ranks), or --simulate\n",
                        o->stages),
                2;
+#if defined(BENCH_CUDA)
+    if (cuda && !o->simulate) // processes that share a GPU take turns on it; threads do not
+        return par_run_threads(o->ranks, run_thread, &b) != PAR_OK ? 1 : b.status;
+#endif
     if (!o->simulate) {
         par_desc d;
         memset(&d, 0, sizeof d);
@@ -347,7 +426,6 @@ int main(int argc, char **argv) {
         prctl(PR_SET_TIMERSLACK, 1ul);
         if (par_open(&d, &b.world)) return 1;
     }
-    row x;
-    const int status = o->all ? run_all(&b) : run(&b, o->schedule, &x);
+    const int status = run_here(&b);
     return par_close(b.world) != PAR_OK && !status ? 1 : status;
 }

@@ -42,9 +42,9 @@ with_libraries() { # NCCL's and cuBLASLt's parts
     printf '#define PAR_IMPLEMENTATION\n#include "par_zero.h"\n#include "par_cuda.cuh"\nint main() { par_cuda *c; par_cuda_desc d = {}; return par_cuda_open(&d, &c) == PAR_OK; }\n' >"$work/libraries.cu"
     "$nvcc" -std=c++17 -O1 -Werror all-warnings -I. -arch=sm_90 "$work/libraries.cu" $flags -o "$work/libraries" && "$work/libraries" # no GPU: a clear error
 }
-programs() { # the trainer, the example and the benchmark, emulated
-    for p in examples/gpt/gpt.cu examples/03_cuda_adopt.cu bench/bench_cuda.cu; do
-        g++ $emulated -Wall -Wextra -Wno-unused-function -O1 $p tests/cuda_emu/emu.cpp -o build/$(basename $p .cu)_emu -pthread -lm || return 1
+programs() { # the trainer, the example and the benchmarks, emulated
+    for p in examples/gpt/gpt.cu examples/03_cuda_adopt.cu bench/bench_cuda.cu bench/bench_coll.cu bench/bench_pipe.cu; do
+        g++ $emulated $nccl -Wall -Wextra -Wno-unused-function -O1 $p tests/cuda_emu/emu.cpp -o build/$(basename $p .cu)_emu -pthread -lm || return 1
     done
 }
 trains() { # on emulated GPUs what the CPU trains
@@ -60,6 +60,17 @@ trains() { # on emulated GPUs what the CPU trains
 }
 adopts() { PAR_RANKS=3 build/03_cuda_adopt_emu | tee "$work/said" && grep -q "x is 2," "$work/said"; }
 measures() { build/bench_cuda_emu --bytes 256K --json | tee "$work/bench" && [ "$(grep -c '"ratio"' "$work/bench")" -ge 14 ]; }
+collectives() { # on device memory, by each carrier: right results (times mean nothing here)
+    for devices in 1 4; do
+        EMU_DEVICES=$devices build/bench_coll_emu --ranks 3 --op all -b 256 -e 16K -f 64 -n 3 -w 1 --json >"$work/coll" || return 1
+        [ "$(grep -c '"wrong":0,' "$work/coll")" = 19 ] && ! grep -v '"wrong":0,' "$work/coll" || return 1
+    done
+    grep -q '"memory":"nccl"' "$work/coll" || [ -z "$nccl" ]
+}
+bubbles() {
+    build/bench_pipe_emu --all --ranks 2 --f_us 50 --b_us 50 --w_us 50 --steps 1 --json >"$work/pipe" &&
+    [ "$(grep -c '"bubble_measured":0' "$work/pipe")" -ge 13 ] && awk -F'"peak_sim":|,"peak_measured":|,"bound"' '{bad += $2 != $3} END {exit bad != 0}' "$work/pipe"
+}
 DEADLINE=1500
 later "build the emulated tests" tests
 later "par_cuda.cuh alone" layers '' alone
@@ -77,6 +88,8 @@ finish
 check "the trainer on emulated GPUs" trains
 check "03_cuda_adopt.cu" adopts
 check "bench_cuda.cu runs" measures
+check "bench_coll.cu: all collectives" collectives
+check "bench_pipe.cu: all schedules" bubbles
 if [ -x build/test_cuda_emu ]; then
     echo "-- ranks share a GPU: peer, staging"
     suite env EMU_DEVICES=1 build/test_cuda_emu

@@ -15,7 +15,7 @@ gpus=$(nvidia-smi -L | wc -l)
 echo "$name, sm_$arch, $gpus of them"
 make_one() { make -s CUDA_ARCHS="$arch" "$1"; }
 mkdir -p build bench/results
-for p in test_cuda gpt_cuda bench_cuda 03_cuda_adopt; do later "build $p for sm_$arch" make_one build/$p; done
+for p in test_cuda gpt_cuda bench_cuda bench_coll_cuda bench_pipe_cuda 03_cuda_adopt; do later "build $p for sm_$arch" make_one build/$p; done
 finish
 make -s build/gpt build/corpus.txt
 
@@ -52,6 +52,8 @@ bench() {
     peak=$(sed -n 's/.*"matrix product, bf16","value":\([^,]*\),.*/\1/p' "$work/bench.json")
     sed -n 's/.*"tokens_per_s":\([^,}]*\).*/\1/p' "$work/gpt2.json" | tail -n 5 | sort -n | sed -n 3p >"$work/rate"
     awk -v peak="$peak" '{f = $1 * (6 * 124e6 + 12 * 12 * 768 * 1024) / 1e12; printf "{\"bench\":\"GPT-2 124M, bf16\",\"value\":%.6g,\"unit\":\"tokens/s\",\"ratio\":%.4g,\"target\":0.45}\n", $1, f / peak}' "$work/rate" >>"$work/bench.json"
+    build/bench_coll_cuda --ranks 4 --op all -b 64K -e 64M -f 32 -n 9 --json >>"$work/bench.json" && # exits 1 if a result is wrong
+    build/bench_pipe_cuda --all --ranks 4 --json >>"$work/bench.json" || return 1
     { echo '['; sed '$!s/$/,/' "$work/bench.json"; echo ']'; } >"$results"
     cat "$work/bench.json"
 }
