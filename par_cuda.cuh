@@ -141,11 +141,24 @@ const char *par_cuda_carrier_name(const par_cuda *cuda); // "nccl", "peer", "sta
 // ---- memory and streams -----------------------------------------------------------------------------------
 
 // DEVICE: zeroed, for any use; ranks of other processes can be shown it. STREAM: ordered in the compute
-// stream, from a pool, contents undefined, never shown to another process. HOST: pinned, zeroed.
-typedef enum par_cuda_memory { PAR_CUDA_DEVICE, PAR_CUDA_STREAM, PAR_CUDA_HOST } par_cuda_memory;
+// stream, from a pool, contents undefined, never shown to another process. HOST: pinned, zeroed. SYMMETRIC:
+// zeroed, made for par_cuda_window_open (ncclMemAlloc; where nccl does not carry, as DEVICE).
+typedef enum par_cuda_memory {
+    PAR_CUDA_DEVICE,
+    PAR_CUDA_STREAM,
+    PAR_CUDA_HOST,
+    PAR_CUDA_SYMMETRIC
+} par_cuda_memory;
 // Errors: MEMORY, SYSTEM. bytes 0 gives a pointer that may be freed.
 par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, void **memory);
 par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory); // NULL is PAR_OK
+
+// Register SYMMETRIC memory, of as many bytes on all ranks, with comm: NCCL's collectives on it may then let
+// switches and copy engines do the work, and copy nothing on the way (from 2.27 on). Elsewhere nothing is
+// done, and *window is NULL. Collective over comm, both; close before the memory is freed and comm is closed.
+// Errors: ARGUMENT (comm has no carrier of par_cuda_open), SYSTEM.
+par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void **window);
+par_result par_cuda_window_close(par_comm *comm, void *window); // NULL is PAR_OK
 
 cudaStream_t par_cuda_stream(const par_cuda *cuda);      // for what is computed
 cudaStream_t par_cuda_comm_stream(const par_cuda *cuda); // of high priority, for what is communicated
@@ -186,6 +199,9 @@ const par_tp_kernels *par_cuda_tp(par_cuda *cuda); // for par_tp_desc.kernels
 #endif
 #if defined(PAR_CUDA_NCCL)
 #include <nccl.h>
+#define PAR__CUDA_WINDOWS (NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0))
+#else
+#define PAR__CUDA_WINDOWS 0
 #endif
 #if defined(PAR_CUDA_CUBLASLT)
 #include <cublasLt.h>
@@ -912,10 +928,17 @@ par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, vo
         memset(*memory, 0, bytes);
         return PAR_OK;
     }
-    PAR__CUDA_CALL(cudaMalloc(memory, bytes));
+#if PAR__CUDA_WINDOWS
+    const int windows = kind == PAR_CUDA_SYMMETRIC && cuda->carrier == PAR_CUDA_NCCL_CARRIER;
+    if (windows && ncclMemAlloc(memory, bytes) != ncclSuccess)
+        return par__cuda_fail(cuda, PAR_ERR_MEMORY, "ncclMemAlloc", ncclGetLastError(NULL));
+#else
+    const int windows = 0;
+#endif
+    if (!windows) PAR__CUDA_CALL(cudaMalloc(memory, bytes));
     const par_result r =
         par__cuda_check(cuda, cudaMemsetAsync(*memory, 0, bytes, cuda->stream), "cudaMemsetAsync");
-    if (r) cudaFree(*memory), *memory = NULL;
+    if (r) par_cuda_free(cuda, kind, *memory), *memory = NULL;
     return r;
 }
 par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
@@ -924,6 +947,14 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
         PAR__CUDA_CALL(cudaFreeAsync(memory, cuda->stream));
     else if (kind == PAR_CUDA_HOST)
         PAR__CUDA_CALL(cudaFreeHost(memory));
+#if PAR__CUDA_WINDOWS
+    else if (kind == PAR_CUDA_SYMMETRIC && cuda->carrier == PAR_CUDA_NCCL_CARRIER) {
+        PAR__CUDA_CALL(cudaStreamSynchronize(cuda->stream));
+        PAR__CUDA_CALL(cudaStreamSynchronize(cuda->comm_stream));
+        if (ncclMemFree(memory) != ncclSuccess)
+            return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "ncclMemFree", ncclGetLastError(NULL));
+    }
+#endif
     else if (++cuda->frees)
         PAR__CUDA_CALL(cudaFree(memory)); // waits for the device
     return PAR_OK;
@@ -2298,6 +2329,42 @@ const char *par_cuda_carrier_name(const par_cuda *cuda) {
     return cuda->desc.comm ? par__cuda_carrier_names[cuda->carrier] : "none";
 }
 
+static par_result par__cuda_carries(par_comm *comm) {
+    const par_carrier *c = par_carrier_of(comm);
+    return c && c->close == par__cuda_close_link
+               ? PAR_OK
+               : par_fail(comm, PAR_ERR_ARGUMENT,
+                          "par_cuda_window: this comm does not take device memory: "
+                          "open a context with it, or split it from one that has");
+}
+par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void **window) {
+    *window = NULL;
+    PAR__CUDA_TRY(par__cuda_carries(comm));
+#if PAR__CUDA_WINDOWS
+    par__cuda_link *l = par__cuda_link_of(par_carrier_of(comm));
+    ncclWindow_t made = NULL;
+    if (!l->nccl) return PAR_OK;
+    PAR__CUDA_NCCL_CALL(ncclCommWindowRegister(l->nccl, memory, bytes, &made, NCCL_WIN_COLL_SYMMETRIC));
+    PAR__CUDA_TRY(par__cuda_nccl_settle(l, "ncclCommWindowRegister"));
+    *window = made;
+#else
+    (void)memory, (void)bytes;
+#endif
+    return PAR_OK;
+}
+par_result par_cuda_window_close(par_comm *comm, void *window) {
+    if (!window) return PAR_OK;
+    PAR__CUDA_TRY(par__cuda_carries(comm));
+#if PAR__CUDA_WINDOWS
+    par__cuda_link *l = par__cuda_link_of(par_carrier_of(comm));
+    par_cuda *cuda = l->cuda;
+    PAR__CUDA_CALL(cudaStreamSynchronize(cuda->comm_stream));
+    PAR__CUDA_NCCL_CALL(ncclCommWindowDeregister(l->nccl, (ncclWindow_t)window));
+    PAR__CUDA_TRY(par__cuda_nccl_settle(l, "ncclCommWindowDeregister"));
+#endif
+    return PAR_OK;
+}
+
 // >>cuda_zero -----------------------------------------------------------------------------------------------
 //
 // Eight elements a thread at a time, everything read and written once.
@@ -3122,28 +3189,35 @@ static par_result par__cuda_t_positions_backward(par_tp *tp, float *grad, const 
     return PAR_OK;
 }
 
-// One pass: each thread's maximum so far, and what its sum of e^(x - max) is against it.
+// One pass: each thread's maximum so far, and what its sum of e^(x - max) is against it. keep: NULL, or a
+// copy of the row, where each thread finds again what it has put there. (max, sum, total), in all threads.
+template <class T>
+static __device__ __forceinline__ float3 par__cuda_row_stats(const T *x, size_t cols, float *room, T *keep) {
+    float most = -INFINITY, sum = 0, total = 0;
+    for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
+        float v[8], top = most;
+        par__cuda_load(v, x, at, cols);
+        if (keep) par__cuda_store(keep, v, at, cols);
+        for (size_t j = 0; j < 8 && at + j < cols; j++) top = v[j] > top ? v[j] : top, total += v[j];
+        sum *= most == top ? 1.0f : expf(most - top); // both may be -inf
+        for (size_t j = 0; j < 8 && at + j < cols; j++) sum += v[j] == top ? 1.0f : expf(v[j] - top);
+        most = top;
+    }
+    const float all = par__cuda_over_block<par__cuda_most>(most, room);
+    sum = par__cuda_over_block<par__cuda_plus>(most > -INFINITY ? sum * expf(most - all) : 0.0f, room);
+    total = par__cuda_over_block<par__cuda_plus>(total, room);
+    return make_float3(all, sum, total);
+}
 template <class T>
 static __global__ void par__cuda_k_loss_stats(float *stats, const T *logits, const int32_t *targets,
                                               size_t rows, size_t first, size_t cols) {
     PAR__CUDA_SHARED(float, room);
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
         const T *x = logits + r * cols;
-        float most = -INFINITY, sum = 0, total = 0;
-        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
-            float v[8], top = most;
-            par__cuda_load(v, x, at, cols);
-            for (size_t j = 0; j < 8 && at + j < cols; j++) top = v[j] > top ? v[j] : top, total += v[j];
-            sum *= most == top ? 1.0f : expf(most - top); // both may be -inf
-            for (size_t j = 0; j < 8 && at + j < cols; j++) sum += v[j] == top ? 1.0f : expf(v[j] - top);
-            most = top;
-        }
-        const float all = par__cuda_over_block<par__cuda_most>(most, room);
-        sum = par__cuda_over_block<par__cuda_plus>(most > -INFINITY ? sum * expf(most - all) : 0.0f, room);
-        total = par__cuda_over_block<par__cuda_plus>(total, room);
+        const float3 s = par__cuda_row_stats(x, cols, room, (T *)NULL);
         const size_t target = (size_t)targets[r] - first;
         if (threadIdx.x == 0) {
-            stats[4 * r] = all, stats[4 * r + 1] = sum, stats[4 * r + 3] = total;
+            stats[4 * r] = s.x, stats[4 * r + 1] = s.y, stats[4 * r + 3] = s.z;
             stats[4 * r + 2] = target < cols ? (float)par__cuda_up(x[target]) : 0.0f;
         }
     }
@@ -3197,23 +3271,46 @@ static par_result par__cuda_t_loss_combine(par_tp *tp, const float *stats, size_
                             ranks, rows, targets, *loss, lse, losses, sum, counted);
 }
 template <class T>
+static __device__ __forceinline__ void par__cuda_row_gradient(T *y, const T *x, int32_t id, size_t first,
+                                                              size_t cols, float lse, const par_tp_loss &loss,
+                                                              float scale) {
+    const float smooth = scale * loss.label_smoothing / (float)loss.vocabulary;
+    const float factor = scale * (1.0f + 2.0f * loss.z_loss * lse);
+    const size_t target = (size_t)id - first;
+    const bool ignored = par__cuda_ignored(loss, id);
+    for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
+        float v[8];
+        par__cuda_load(v, x, at, cols);
+        for (size_t j = 0; j < 8; j++) {
+            v[j] = ignored ? 0.0f : factor * expf(v[j] - lse) - smooth;
+            if (at + j == target && !ignored) v[j] -= scale * (1.0f - loss.label_smoothing);
+        }
+        par__cuda_store(y, v, at, cols);
+    }
+}
+template <class T>
 static __global__ void par__cuda_k_loss_back(T *dlogits, const T *logits, const int32_t *targets,
                                              const float *lse, size_t rows, size_t first, size_t cols,
                                              par_tp_loss loss, float scale) {
-    const float smooth = scale * loss.label_smoothing / (float)loss.vocabulary;
+    for (size_t r = blockIdx.x; r < rows; r += gridDim.x)
+        par__cuda_row_gradient(dlogits + r * cols, logits + r * cols, targets[r], first, cols, lse[r], loss,
+                               scale);
+}
+// The row waits in shared memory between its statistics and its gradient.
+template <class T>
+static __global__ void par__cuda_k_loss_both(T *dlogits, float *stats, const T *logits,
+                                             const int32_t *targets, size_t rows, size_t cols,
+                                             par_tp_loss loss, float scale) {
+    PAR__CUDA_SHARED(float, room);
+    T *row = (T *)(void *)(room + 32);
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
-        const size_t target = (size_t)targets[r] - first;
-        const bool ignored = par__cuda_ignored(loss, targets[r]);
-        const float factor = scale * (1.0f + 2.0f * loss.z_loss * lse[r]), most = lse[r];
-        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
-            float v[8];
-            par__cuda_load(v, logits + r * cols, at, cols);
-            for (size_t j = 0; j < 8; j++) {
-                v[j] = ignored ? 0.0f : factor * expf(v[j] - most) - smooth;
-                if (at + j == target && !ignored) v[j] -= scale * (1.0f - loss.label_smoothing);
-            }
-            par__cuda_store(dlogits + r * cols, v, at, cols);
-        }
+        const T *x = logits + r * cols;
+        const size_t target = (size_t)targets[r];
+        if (threadIdx.x == 0) stats[4 * r + 2] = target < cols ? (float)par__cuda_up(x[target]) : 0.0f;
+        const float3 s = par__cuda_row_stats(x, cols, room, row);
+        if (threadIdx.x == 0) stats[4 * r] = s.x, stats[4 * r + 1] = s.y, stats[4 * r + 3] = s.z;
+        const float lse = (float)((double)s.x + log((double)s.y)); // as k_loss_combine has it
+        par__cuda_row_gradient(dlogits + r * cols, row, targets[r], 0, cols, lse, loss, scale);
     }
 }
 static par_result par__cuda_t_loss_backward(par_tp *tp, void *dlogits, const void *logits,
@@ -3227,6 +3324,25 @@ static par_result par__cuda_t_loss_backward(par_tp *tp, void *dlogits, const voi
                                              (const T *)logits, targets, lse, rows, first, cols, *loss,
                                              scale))
     return PAR_OK;
+}
+static par_result par__cuda_t_loss_both(par_tp *tp, void *dlogits, float *stats, const void *logits,
+                                        const int32_t *targets, size_t rows, size_t cols,
+                                        const par_tp_loss *loss, float *lse, float *losses, double *sum,
+                                        size_t *counted, float scale) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const size_t shared = 32 * sizeof(float) + (cols + 7) / 8 * 8 * (tp->desc.bf16 ? 2 : 4);
+    const int fits = shared <= (size_t)cuda->shared_limit;
+    if (rows && fits) {
+        PAR__CUDA_STORED(
+            tp, T,
+            PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_loss_both<T>, par__cuda_row_blocks(cuda, rows),
+                                           par__cuda_row_threads(cols), shared, cuda->stream, (T *)dlogits,
+                                           stats, (const T *)logits, targets, rows, cols, *loss, scale)))
+    }
+    if (!fits) PAR__CUDA_TRY(par__cuda_t_loss_stats(tp, stats, logits, targets, rows, 0, cols));
+    PAR__CUDA_TRY(par__cuda_t_loss_combine(tp, stats, 1, rows, targets, loss, lse, losses, sum, counted));
+    return fits ? PAR_OK
+                : par__cuda_t_loss_backward(tp, dlogits, logits, targets, lse, rows, 0, cols, loss, scale);
 }
 
 // >>cuda_attention ------------------------------------------------------------------------------------------
@@ -3715,6 +3831,7 @@ static void par__cuda_tp_open(par_cuda *cuda) {
     t->embed_backward = par__cuda_t_embed_backward, t->positions = par__cuda_t_positions;
     t->positions_backward = par__cuda_t_positions_backward, t->loss_stats = par__cuda_t_loss_stats;
     t->loss_combine = par__cuda_t_loss_combine, t->loss_backward = par__cuda_t_loss_backward;
+    t->loss_both = par__cuda_t_loss_both;
     t->attend = par__cuda_t_attend, t->attend_end = par__cuda_t_attend_end;
     t->attend_backward = par__cuda_t_attend_backward, t->row_dots = par__cuda_t_row_dots,
     t->init = par__cuda_t_init;

@@ -310,6 +310,11 @@ par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp
 par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                 const int32_t *targets, const float *lse, float scale,
                                 par_tp_matrix *dlogits);
+// Both at once, to the bit, where the scale is known in advance. With tp of one rank each logit is read once:
+// 2 bytes in and 2 out instead of 4 and 2, of bf16. dlogits may be logits.
+par_result par_tp_loss_both(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                            const int32_t *targets, float *lse, float *losses, double *sum, size_t *counted,
+                            float scale, par_tp_matrix *dlogits);
 
 // ---- attention --------------------------------------------------------------------------------------------
 
@@ -436,6 +441,10 @@ struct par_tp_kernels {
     par_result (*loss_backward)(par_tp *tp, void *dlogits, const void *logits, const int32_t *targets,
                                 const float *lse, size_t rows, size_t first, size_t cols,
                                 const par_tp_loss *loss, float scale);
+    // The three of one rank, a row at a time. stats: 4 floats a row.
+    par_result (*loss_both)(par_tp *tp, void *dlogits, float *stats, const void *logits,
+                            const int32_t *targets, size_t rows, size_t cols, const par_tp_loss *loss,
+                            float *lse, float *losses, double *sum, size_t *counted, float scale);
     par_result (*attend)(par_tp *tp, const par_tp_meeting *m);
     par_result (*attend_end)(par_tp *tp, void *y, float *lse, const float *acc, const float *sum, size_t rows,
                              size_t heads, size_t dim); // y = acc / sum, lse += log sum
@@ -1116,6 +1125,25 @@ static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const voi
     }
     return PAR_OK;
 }
+static par_result par__tp_cpu_loss_both(par_tp *tp, void *dlogits, float *stats, const void *logits,
+                                        const int32_t *targets, size_t rows, size_t cols,
+                                        const par_tp_loss *loss, float *lse, float *losses, double *sum,
+                                        size_t *counted, float scale) {
+    const size_t e = tp->desc.bf16 ? 2 : 4;
+    *sum = 0, *counted = 0;
+    for (size_t r = 0; r < rows; r++) { // the row stays in the caches
+        const char *x = (const char *)logits + r * cols * e;
+        double one;
+        size_t counts;
+        PAR__TP_TRY(par__tp_cpu_loss_stats(tp, stats, x, targets + r, 1, 0, cols));
+        PAR__TP_TRY(par__tp_cpu_loss_combine(tp, stats, 1, 1, targets + r, loss, lse + r,
+                                             losses ? losses + r : NULL, &one, &counts));
+        PAR__TP_TRY(par__tp_cpu_loss_backward(tp, (char *)dlogits + r * cols * e, x, targets + r, lse + r, 1,
+                                              0, cols, loss, scale));
+        *sum += one, *counted += counts;
+    }
+    return PAR_OK;
+}
 
 // ---- attention. For each sequence and head, blocks of queries x blocks of keys (Dao et al. 2022):
 //     s = scale q k^T;  new max m' = max(m, s);  sum = sum e^(m - m') + sum of e^(s - m');
@@ -1323,6 +1351,7 @@ const par_tp_kernels *par_tp_cpu(void) {
                                        par__tp_cpu_loss_stats,
                                        par__tp_cpu_loss_combine,
                                        par__tp_cpu_loss_backward,
+                                       par__tp_cpu_loss_both,
                                        par__tp_cpu_attend,
                                        par__tp_cpu_attend_end,
                                        par__tp_cpu_attend_backward,
@@ -2181,6 +2210,21 @@ par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_t
     par__tp_set(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
     return tp->kernels->loss_backward(tp, dlogits->data, logits->data, targets, lse, logits->rows, first,
                                       logits->cols, loss, scale);
+}
+par_result par_tp_loss_both(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                            const int32_t *targets, float *lse, float *losses, double *sum, size_t *counted,
+                            float scale, par_tp_matrix *dlogits) {
+    size_t first;
+    if (tp->t > 1) {
+        PAR__TP_TRY(par_tp_loss_forward(tp, loss, logits, targets, lse, losses, sum, counted));
+        return par_tp_loss_backward(tp, loss, logits, targets, lse, scale, dlogits);
+    }
+    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_both", loss, logits, targets, &first));
+    float *stats = (float *)par_tp_scratch(tp, PAR__TP_STATS, logits->rows * 4 * sizeof(float));
+    if (!stats) return PAR_ERR_MEMORY;
+    par__tp_set(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
+    return tp->kernels->loss_both(tp, dlogits->data, stats, logits->data, targets, logits->rows, logits->cols,
+                                  loss, lse, losses, sum, counted, scale);
 }
 
 // >>tp_attention --------------------------------------------------------------------------------------------

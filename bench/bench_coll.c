@@ -3,7 +3,7 @@
 //     build/bench_coll --ranks 2 --op all_reduce -b 8 -e 64M           processes of this machine
 //     mpiexec -n 2 build/bench_coll_mpi --op all --vs mpi              the MPI call on the same buffers,
 //     alternating
-//     build/bench_coll_cuda --ranks 4 -e 256M       device memory; ranks are threads, on as many GPUs as there are
+//     build/bench_coll_cuda --ranks 4 -e 256M       device memory; ranks are threads, on all GPUs there are
 //
 // time: median over iterations of the slowest rank's time; p99 beside it. The data changes every iteration
 // and every result is compared with exact integers; NaN canaries lie around the output. Roofline: in the same

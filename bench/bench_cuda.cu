@@ -148,8 +148,8 @@ static void entropy(bench *b, void *user) { // loss and gradient, in place
     loss.vocabulary = r->cols, loss.ignore = -1;
     par_tp_matrix m = {r->x, r->rows, r->cols, PAR_TP_VOCABULARY};
     double *sum = (double *)(void *)r->dw;
-    need(b, par_tp_loss_forward(r->tp, &loss, &m, r->ids, r->stats, NULL, sum, (size_t *)(void *)(sum + 1)));
-    need(b, par_tp_loss_backward(r->tp, &loss, &m, r->ids, r->stats, 1e-6f, &m));
+    need(b, par_tp_loss_both(r->tp, &loss, &m, r->ids, r->stats, NULL, sum, (size_t *)(void *)(sum + 1),
+                             1e-6f, &m));
 }
 static void attend(bench *b, void *user) {
     const rows *r = (const rows *)user;

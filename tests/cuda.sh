@@ -31,7 +31,7 @@ every_architecture() { # no warnings; no spills in the kernels that touch every 
     "$nvcc" -std=c++17 -O3 -Werror all-warnings -Xptxas -v -I. -gencode=arch=compute_"$1",code=sm_"$1" -c "$work/all.cu" -o /dev/null >"$work/ptxas.$1" 2>&1 ||
         { cat "$work/ptxas.$1"; return 1; }
     awk '/Compiling entry function/ {name = $6} /spill stores/ && $5 != 0 {print name ": " $0}' "$work/ptxas.$1" |
-        grep -E 'k_(sum|cast|update|squares|norm|norm_back|elementwise|loss_stats|loss_back|attend.*bf16|dropout|rope|add_bias|pack)' && return 1
+        grep -E 'k_(sum|cast|update|squares|norm|norm_back|elementwise|loss_stats|loss_back|loss_both|attend.*bf16|dropout|rope|add_bias|pack)' && return 1
     return 0
 }
 with_libraries() { # NCCL's and cuBLASLt's parts

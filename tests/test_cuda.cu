@@ -350,6 +350,39 @@ static void exact_nccl(par_comm *w) { // the bits of the CPU
     sweep(w, PAR_CUDA_NCCL_CARRIER, 100, 1);
 }
 #endif
+// Memory that a window is opened on, with the world and with halves of it; any carrier takes it.
+static void windows(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    const size_t n = 5000;
+    float *host = (float *)malloc(n * 4);
+    void *x, *all, *half_window, *mine = host;
+    par_comm *half;
+    CHECK_OK(w, par_cuda_alloc(cuda, PAR_CUDA_SYMMETRIC, n * 4, &x));
+    CHECK_OK(w, par_cuda_window_open(w, x, n * 4, &all));
+    CHECK_OK(w, par_split(w, par_rank(w) % 2, 0, &half));
+    CHECK_OK(w, par_cuda_window_open(half, x, n * 2, &half_window));
+    CHECK(w, (all != NULL) == !strcmp(par_cuda_carrier_name(cuda), "nccl") || par_size(w) == 1);
+    for (size_t i = 0; i < n; i++) host[i] = (float)((int)i % 7 + par_rank(w));
+    upload(cuda, x, host, n * 4);
+    CHECK_OK(w, par_all_reduce(x, x, n, PAR_F32, PAR_SUM, w));
+    CHECK_OK(w, par_all_reduce(x, x, n / 2, PAR_F32, PAR_MAX, half));
+    download(cuda, mine, x, n * 4);
+    int wrong = 0;
+    for (size_t i = 0; i < n; i++)
+        wrong += host[i] != (float)((int)i % 7 * par_size(w) + par_size(w) * (par_size(w) - 1) / 2);
+    CHECK(w, wrong == 0);
+    CHECK_OK(w, par_cuda_window_close(half, half_window));
+    CHECK_OK(w, par_close(half));
+    CHECK_OK(w, par_cuda_window_close(w, all));
+    CHECK_OK(w, par_cuda_window_close(w, NULL));
+    CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_SYMMETRIC, x));
+    par_comm *plain;
+    CHECK_OK(w, par_split_plain(w, 0, 0, &plain));
+    CHECK(w, par_cuda_window_open(plain, host, 64, &all) == PAR_ERR_ARGUMENT);
+    CHECK_OK(w, par_close(plain));
+    free(host);
+    CHECK_OK(w, par_cuda_close(cuda));
+}
 static void messages(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     const int n = par_size(w), me = par_rank(w), right = (me + 1) % n, left = (me + n - 1) % n;
@@ -920,6 +953,7 @@ static void tp_losses(par_comm *w) { // cross entropy, embeddings with many rows
     for (int i = 0; i < 8; i++) {
         const int bf16 = i % 2;
         const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
+        if (i == 7) cuda->shared_limit = 128; // a row does not fit: two passes
         const size_t rows = (size_t)(i < 4 ? 24 : 300), vocabulary = (size_t)(i % 3 ? 67 : 1000),
                      h = (size_t)(i % 3 ? 24 : 8), tokens = rows / 3;
         par_tp *a = open_tp(w, NULL, 0, 0, bf16, NULL), *b = open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda));
@@ -948,8 +982,23 @@ static void tp_losses(par_comm *w) { // cross entropy, embeddings with many rows
         CLOSE(cuda, sum, PAR_F64, 1e-4);
         CLOSE(cuda, count, PAR_U64, 0.0);
         CHECK_OK(w, par_tp_loss_backward(a, &loss, &mx, (int32_t *)ids.host, (float *)lse.host, 0.5f, &mx));
+        const size_t logits_bytes = rows * vocabulary * par_dtype_bytes(d);
+        char *both = (char *)malloc(2 * logits_bytes);
+        par_tp_matrix mb = my;
+        mb.data = on_device(w, cuda, logits_bytes);
+        download(cuda, both, my.data, logits_bytes), upload(cuda, mb.data, both, logits_bytes);
+        CHECK_OK(w, par_tp_loss_both(b, &loss, &mb, (int32_t *)ids.device, (float *)lse.device,
+                                     (float *)each.device, (double *)sum.device, (size_t *)count.device, 0.5f,
+                                     &mb));
+        CLOSE(cuda, lse, PAR_F32, 1e-5);
+        CLOSE(cuda, each, PAR_F32, 1e-4);
+        CLOSE(cuda, sum, PAR_F64, 1e-4);
         CHECK_OK(w,
                  par_tp_loss_backward(b, &loss, &my, (int32_t *)ids.device, (float *)lse.device, 0.5f, &my));
+        download(cuda, both, mb.data, logits_bytes),
+            download(cuda, both + logits_bytes, my.data, logits_bytes);
+        CHECK(w, !memcmp(both, both + logits_bytes, logits_bytes));
+        free(both), par_cuda_free(cuda, PAR_CUDA_DEVICE, mb.data);
         CLOSE(cuda, x, d, bf16 ? 0.01 : 1e-5);
         pair table = pair_open(w, cuda, d, vocabulary * h, 3),
              grad = pair_open(w, cuda, PAR_F32, vocabulary * h, 4), y = pair_open(w, cuda, d, rows * h, 0);
@@ -1262,6 +1311,7 @@ const test tests[] = {
     {"collectives_nccl", collectives_nccl, TEST_ANY, 1, 120},
     {"exact_nccl", exact_nccl, TEST_ANY, 1, 120},
 #endif
+    {"windows", windows, TEST_ANY, 1, 60},
     {"messages", messages, TEST_ANY, 1, 60},
     {"splits", splits, TEST_ANY, 1, 60},
     {"mismatch", mismatch, TEST_ANY, 2, 60},

@@ -623,19 +623,28 @@ static void lose(layout *l, int sequence) {
             targets[r] = target_of(token), want += p.out[token];
             expected += targets[r] >= 0 && targets[r] != 11;
         }
-        par_tp_matrix x = part_of(l, p.in[0], 29, PAR_TP_VOCABULARY, &head.weight);
+        par_tp_matrix x = part_of(l, p.in[0], 29, PAR_TP_VOCABULARY, &head.weight), y = x;
+        const size_t bytes = rows * x.cols * par_dtype_bytes(par_tp_type(l->tp));
+        float both_lse[48], both_losses[48];
+        double both_sum;
+        y.data = malloc(bytes), memcpy(y.data, x.data, bytes);
+        CHECK_OK(l->world, par_tp_loss_both(l->tp, &f, &y, targets, both_lse, both_losses, &both_sum,
+                                            &counted, 1.0f, &y));
+        CHECK(l->world, counted == expected);
         CHECK_OK(l->world, par_tp_loss_forward(l->tp, &f, &x, targets, lse, losses, &sum, &counted));
         CHECK(l->world, counted == expected);
         compare(l, "loss", fabs(sum - want), fabs(want));
         for (size_t r = 0; r < rows; r++)
             compare(l, "row's loss", fabs((double)losses[r] - p.out[whole_row(l, PAR_TP_HIDDEN, r)]), 1);
         CHECK_OK(l->world, par_tp_loss_backward(l->tp, &f, &x, targets, lse, 1.0f, &x));
+        CHECK(l->world, !memcmp(x.data, y.data, bytes) && !memcmp(lse, both_lse, rows * sizeof *lse));
+        CHECK(l->world, both_sum == sum && !memcmp(losses, both_losses, rows * sizeof *losses));
         expect(l, "dlogits", &x, p.grad[0], 29, PAR_TP_VOCABULARY, &head.weight);
         par_tp_matrix whole = part_of(l, p.in[0], 29, PAR_TP_REPLICATED, NULL);
         const par_result r = par_tp_loss_forward(l->tp, &f, &whole, targets, lse, losses, &sum, &counted);
         CHECK(l->world, r == PAR_ERR_ARGUMENT && strstr(par_last_error(l->tp_comm), "logits is replicated") &&
                             strstr(par_last_error(l->tp_comm), "must be split by vocabulary"));
-        free(x.data), free(whole.data), forget(&p);
+        free(x.data), free(y.data), free(whole.data), forget(&p);
     }
 }
 static void losses(par_comm *w) { each_layout(w, lose, 4, 1); }

@@ -217,13 +217,15 @@ static par_result work(void *user, const par_pipe_work *w) {
         b->out = w->y;
         par_trace_begin(t->world, "forward");
         GPT_TRY(gpt_part_forward(m, part, b, &tokens, x, drop));
-        if (w->last && !t->sampling)
+        const float scale = (float)(1 / all);
+        if (w->last && w->evaluate && !t->sampling)
             GPT_TRY(par_tp_loss_forward(t->tp, &m->loss, &b->logits, y, b->lse, NULL, w->loss, t->counted));
+        if (w->last && !w->evaluate) // the logits become their gradients
+            GPT_TRY(par_tp_loss_both(t->tp, &m->loss, &b->logits, y, b->lse, NULL, w->loss, t->counted, scale,
+                                     &b->logits));
         return par_trace_end(t->world), PAR_OK;
     }
     par_trace_begin(t->world, w->kind == PAR_PIPE_W ? "gradients of weights" : "backward");
-    if (w->last && w->kind != PAR_PIPE_W)
-        GPT_TRY(par_tp_loss_backward(t->tp, &m->loss, &b->logits, y, b->lse, (float)(1 / all), &b->logits));
     b->in = (void *)(uintptr_t)w->dy, b->out = w->dx;
     GPT_TRY(w->kind == PAR_PIPE_W ? gpt_part_weights(m, part, b)
                                   : gpt_part_backward(m, part, b, &tokens, x, drop));

@@ -29,7 +29,7 @@ struct emu_transfer { // a message
 };
 struct ncclComm {
     emu_group *group;
-    int rank, sequence, aborted;
+    int rank, sequence, aborted, windows;
     std::map<int, double> scales; // operators of its own
 };
 struct emu_group {
@@ -44,7 +44,8 @@ struct emu_group {
         std::map<int, ncclComm *> made;
     };
     std::map<int, split> splits;
-    std::map<int, int> split_count; // by rank
+    std::map<int, std::pair<int, size_t>> windows; // by number: who has registered, bytes
+    std::map<int, int> split_count;                // by rank
 };
 static std::map<uint64_t, emu_group *> &emu_groups = *new std::map<uint64_t, emu_group *>();
 struct emu_grouped {
@@ -237,9 +238,38 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
     emu_lock hold;
     emu_step(); // as if the device worked meanwhile
-    return *state = comm->group && comm->group->joined >= comm->group->size ? ncclSuccess : ncclInProgress,
-           ncclSuccess;
+    emu_group *g = comm->group;
+    *state = g && g->joined >= g->size ? ncclSuccess : ncclInProgress;
+    for (int i = 0; g && i < comm->windows; i++)
+        if (g->windows[i].first < g->size) *state = ncclInProgress;
+    return ncclSuccess;
 }
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+// A window is a number, of memory that ncclMemAlloc gave; registered when all ranks have come.
+static std::map<void *, size_t> &emu_nccl_memory = *new std::map<void *, size_t>();
+ncclResult_t ncclMemAlloc(void **memory, size_t bytes) {
+    if (cudaMalloc(memory, bytes)) return ncclUnhandledCudaError;
+    emu_lock hold;
+    return emu_nccl_memory[*memory] = bytes, ncclSuccess;
+}
+ncclResult_t ncclMemFree(void *memory) {
+    {
+        emu_lock hold;
+        if (!emu_nccl_memory.erase(memory)) return ncclInvalidArgument;
+    }
+    return cudaFree(memory) ? ncclUnhandledCudaError : ncclSuccess;
+}
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *window, int) {
+    emu_lock hold;
+    auto found = emu_nccl_memory.find(memory);
+    std::pair<int, size_t> &w = comm->group->windows[comm->windows];
+    if (found == emu_nccl_memory.end() || found->second < bytes || (w.first && w.second != bytes))
+        return ncclInvalidArgument;
+    w.first++, w.second = bytes;
+    return *window = (ncclWindow_t)(uintptr_t)++comm->windows, ncclInProgress;
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) { return ncclSuccess; }
+#endif
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *n) { return *n = comm->group->size, ncclSuccess; }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *) {
     emu_lock hold;
