@@ -2555,13 +2555,13 @@ static int par__is_local(const par_comm *c, int r) { return c->nodes.node_of[r] 
 // arrive in the order in which they were begun; those of different tags do not wait for each other. A
 // message's memory stays as it is until `test` says that it is done.
 
-enum {
+enum { // what ranks tell the other nodes
     PAR__NEWS_ABORT = 1,
-    PAR__NEWS_BROKE,
+    PAR__NEWS_BROKE, // an error ended one of its comms
     PAR__NEWS_LEFT,
     PAR__NEWS_DIED,
-    PAR__NEWS_CLOSING,
-    PAR__NEWS_CLOSED
+    PAR__NEWS_CLOSING, // its world, and waits for all to do so
+    PAR__NEWS_CLOSED   // all do
 };
 
 struct par__net {
@@ -2613,8 +2613,9 @@ static par_result par__mpi_test(par__world *w, par__net_request *q, int *done, s
 }
 static int par__mpi_drop(par__world *w, par__net_request *q) {
     (void)w;
+    q->active = 0;
     MPI_Cancel(&q->mpi), MPI_Request_free(&q->mpi);
-    return q->active = 0;
+    return 0;
 }
 static par_result par__mpi_gather(par__world *w, const void *mine, size_t bytes, void *all) {
     return par__mpi_error(w, MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, w->mpi),
@@ -2675,11 +2676,11 @@ typedef struct par__parcel {      // a message
     par__frame frame; // what is written next, its payload, and how much of the two is
     size_t payload, written;
 } par__parcel;
-typedef struct par__wire { // between this rank and another
-    int out, in;           // connections; -1: none yet
-    int connecting, state; // state: PAR__HERE, ...
-    int error;             // errno of what ended `out`
-    double error_at;
+typedef struct par__wire {         // between this rank and another
+    int out, in;                   // connections; -1: none yet
+    int connecting, state;         // state: PAR__HERE, ...
+    int error;                     // errno of what ended the first of the two that did
+    double error_at;               // 0: none has
     uint32_t round;                // of par__world.round, when it was last moved on
     par__parcel *writing;          // to be written, in this order
     par__parcel *asked;            // sends that have asked
@@ -2709,11 +2710,17 @@ struct par__tcp {
 
 // ---- sockets
 
-static void par__tcp_settle(int fd) { // no waiting; small messages at once
-    const int one = 1;
+// No waiting; small messages at once; a host that vanished is missed after half a minute.
+static void par__tcp_settle(int fd) {
+    static const int options[][3] = {{IPPROTO_TCP, TCP_NODELAY, 1},
+                                     {SOL_SOCKET, SO_KEEPALIVE, 1},
+                                     {IPPROTO_TCP, TCP_KEEPIDLE, 10},
+                                     {IPPROTO_TCP, TCP_KEEPINTVL, 5},
+                                     {IPPROTO_TCP, TCP_KEEPCNT, 4}};
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     fcntl(fd, F_SETFD, FD_CLOEXEC);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        setsockopt(fd, options[i][0], options[i][1], &options[i][2], sizeof(int));
 }
 static int par__tcp_ready(int fd, short events, double until) { // 0: not before then
     struct pollfd p;
@@ -2822,12 +2829,12 @@ static void par__deliver_parcel(par__parcel *p, par__parcel *from) { // what had
 
 static void par__tcp_cut(par__wire *v, int *fd, int error) {
     if (*fd >= 0) close(*fd);
-    if (fd == &v->out) v->error = error, v->error_at = par__now();
+    if (v->error_at == 0) v->error = error ? error : ECONNRESET, v->error_at = par__now();
     *fd = -2;
 }
 
 // A frame has been read: where its bytes go.
-static int par__tcp_frame(par__wire *v) { // 0: no memory
+static int par__tcp_frame(par__wire *v) { // 0: no memory, or not what a rank would send
     const par__frame *f = &v->frame;
     par__parcel *p;
     v->into = NULL, v->left = 0;
@@ -2835,6 +2842,7 @@ static int par__tcp_frame(par__wire *v) { // 0: no memory
     case PAR__TCP_DATA_NOW:
         p = par__take_parcel(&v->posted, f->tag);
         if (p && f->bytes > p->bytes) p->memory = NULL;
+        if (f->bytes > PAR__TCP_SHORT) return 0;
         if (!p) {
             p = (par__parcel *)par__zalloc(sizeof *p);
             if (p) p->memory = (char *)PAR_MALLOC((size_t)f->bytes + 1);
@@ -3043,7 +3051,8 @@ static par_result par__tcp_test(par__world *w, par__net_request *q, int *done, s
     *done = p->done, *came = p->came;
     if (p->done) return PAR_FREE(p), q->active = 0, PAR_OK;
     // What the far end's death cut is left to par__check_wait, which soon knows of it.
-    if (v->out != -2 || (!v->writing && q->sending == 0) || par__now() - v->error_at < 1) return PAR_OK;
+    const int lost = v->in == -2 || (v->out == -2 && (v->writing || q->sending));
+    if (!lost || par__now() - v->error_at < 1) return PAR_OK;
     return par__error(
         w, PAR_ERR_SYSTEM,
         "rank %d has no connection to rank %d: %s (the hosts must reach each other on ports of the "
@@ -3097,7 +3106,8 @@ static void par__tcp_hear(par__world *w, int from, const par__news *n) {
     if (n->kind == PAR__NEWS_ABORT) par__abort_here(w, n->text);
     if (n->kind == PAR__NEWS_BROKE && n->result > PAR_OK && n->result < PAR_RESULT_COUNT)
         par__broke_here(w, (par_result)n->result, n->text);
-    if (n->kind != PAR__NEWS_ABORT) t->wires[rank].state = n->kind == PAR__NEWS_DIED ? PAR__DEAD : PAR__LEFT;
+    if (n->kind == PAR__NEWS_LEFT) t->wires[rank].state = PAR__LEFT;
+    if (n->kind == PAR__NEWS_DIED) t->wires[rank].state = PAR__DEAD;
     if (w->rank == 0) par__spread_news(w, from, n->kind, rank, (par_result)n->result, n->text);
 }
 static void par__tcp_listen_to(par__world *w, int from) {
@@ -3130,6 +3140,7 @@ static int par__tcp_state(const par__world *w, int rank) {
     if (v->state != PAR__HERE || !cut || w->rank == 0 || wires[0].line >= 0) return v->state;
     return PAR__LOAD(&w->arena->cause) ? PAR__LEFT : PAR__DEAD;
 }
+
 static void par__free_parcels(par__parcel *p) {
     while (p) {
         par__parcel *next = p->next;
