@@ -525,6 +525,10 @@ const char *par_algorithm(const par_comm *comm, par_kind kind, int index);
 // unknown.
 par_result par_force_algorithm(par_comm *comm, const char *op_and_name);
 
+// For programs that wait by themselves: PAR_OK, or that a rank of this comm died (PEER_DIED), gave up (the
+// error that made it) or called par_abort (ABORTED). At once, without communication; not collective.
+par_result par_alive(par_comm *comm);
+
 // The last calls of every rank of this node, newest last; dead ranks included. Printed by itself on an error.
 void par_recorder_print(const par_comm *comm, FILE *file);
 
@@ -5217,11 +5221,60 @@ static void par__missing(const par__operation *op, char *text, size_t bytes) {
     if (!at) snprintf(text, bytes, "a rank that arrived but did not go on");
 }
 
+static void par__poke(par__world *w, double now) {
+    if (!w->net || now - w->poked_at < 0.0005) return;
+    w->poked_at = now;
+    par__lock_world(w);
+    w->net->poke(w);
+    par__unlock_world(w);
+}
+
+// Whether rank r of a comm will not answer any more: 2 died of itself, 1 gave up (*broke) or left, 0 no.
+static int par__gone(const par_comm *c, int r, int *broke) {
+    par__world *w = c->world;
+    const int i = c->arena_index[r], far = i < 0 ? w->net->state(w, c->world_rank[r]) : PAR__HERE;
+    if (i >= 0 ? !par__peer_dead(w, i) : far == PAR__HERE) return 0;
+    const par__rank_control *k = i >= 0 ? &w->arena->ranks[i] : NULL;
+    *broke = k ? PAR__LOAD(&k->broke) != 0 : far == PAR__LEFT && PAR__LOAD(&w->arena->cause);
+    return *broke || (k ? PAR__LOAD(&k->state) : (uint32_t)far) != PAR__DEAD ? 1 : 2;
+}
+// The error that rank r's going is, for who waits for it.
+static par_result par__gone_error(const par_comm *c, int r, int how, int broke, const char *waits) {
+    par__world *w = c->world;
+    const int i = c->arena_index[r];
+    char where[24] = "on another node", seen[160] = "";
+    if (broke) {
+        const uint32_t cause = PAR__LOAD(&w->arena->cause);
+        return cause < 2 ? PAR_OK // it is being written down: look again soon
+                         : par__error(w, (par_result)(cause - 1), "%s", w->arena->cause_text);
+    }
+    if (i >= 0) {
+        snprintf(where, sizeof where, "pid %d", w->arena->ranks[i].pid);
+        par__last_seen(w, i, seen, sizeof seen);
+    }
+    return par__error(w, PAR_ERR_PEER_DIED, "rank %d (%s) %s while rank %d waits %s%s%s", r, where,
+                      how == 2 ? "died" : "closed its comm or ended", c->rank, waits, i >= 0 ? "; " : "",
+                      seen);
+}
+par_result par_alive(par_comm *c) {
+    par__world *w = c->world;
+    int broke;
+    par__poke(w, par__now());
+    if (PAR__LOAD(&w->arena->aborted) == 1) return par__error(w, PAR_ERR_ABORTED, "%s", w->arena->abort_text);
+    for (int pass = 2; pass > 0; pass--)
+        for (int r = 0; r < c->size; r++) {
+            const int how = r == c->rank ? 0 : par__gone(c, r, &broke);
+            if (how >= pass) return par__gone_error(c, r, how, broke, "for it");
+        }
+    return PAR_OK;
+}
+
 // What ends a wait that should not go on: checked every few milliseconds.
 static par_result par__check_wait(par__operation *op) {
     par_comm *c = op->comm;
     par__world *w = c->world;
-    char who[PAR__ERROR_BYTES / 2], seen[160], where[24];
+    char who[PAR__ERROR_BYTES / 2], waits[128];
+    int broke;
     const int message = op->call.kind >= PAR_KIND_SEND;
     const char *site = w->control->sites[op->site];
     if (PAR__LOAD(&w->arena->aborted) == 1)
@@ -5229,27 +5282,14 @@ static par_result par__check_wait(par__operation *op) {
                           w->arena->abort_text);
     if (!message && par__state(op) != PAR__QUEUED && PAR__LOAD(&c->board->failed) == op->sequence)
         return par__error(w, PAR_ERR_MISMATCH, "%s", c->board->fail_text);
-    // First those that died of themselves, then those that gave up or left.
-    for (int pass = 0; pass < 2; pass++)
+    snprintf(waits, sizeof waits, "in par_%s at %s", par_kind_name(op->call.kind), site);
+    for (int pass = 2; pass > 0; pass--) // first those that died of themselves
         for (int r = 0; r < c->size; r++) {
-            const int i = c->arena_index[r];
             if (r == c->rank || (message && r != op->call.root)) continue;
-            const int far = i >= 0 ? PAR__HERE : w->net->state(w, c->world_rank[r]);
-            if (i >= 0 ? !par__peer_dead(w, i) : far == PAR__HERE) continue;
-            const par__rank_control *k = i >= 0 ? &w->arena->ranks[i] : NULL;
-            const int broke = k ? PAR__LOAD(&k->broke) != 0 : far == PAR__LEFT && PAR__LOAD(&w->arena->cause);
-            const int died = k ? PAR__LOAD(&k->state) == PAR__DEAD && !broke : far == PAR__DEAD;
-            if (pass == 0 && !died) continue;
+            const int how = par__gone(c, r, &broke);
+            if (how < pass) continue;
             par__progress(w); // it may have done its part first
-            if (par__state(op) == PAR__DONE) return PAR_OK;
-            const uint32_t cause = PAR__LOAD(&w->arena->cause);
-            if (broke && cause < 2) return PAR_OK; // the cause is being written down: look again soon
-            if (broke) return par__error(w, (par_result)(cause - 1), "%s", w->arena->cause_text);
-            if (k) snprintf(where, sizeof where, "pid %d", k->pid);
-            return par__error(w, PAR_ERR_PEER_DIED, "rank %d (%s) %s while rank %d waits in par_%s at %s%s%s",
-                              r, k ? where : "on another node", died ? "died" : "closed its comm or ended",
-                              c->rank, par_kind_name(op->call.kind), site, k ? "; " : "",
-                              k ? par__last_seen(w, i, seen, sizeof seen) : "");
+            return par__state(op) == PAR__DONE ? PAR_OK : par__gone_error(c, r, how, broke, waits);
         }
     const double now = par__now();
     if (op->impatient == 0) op->impatient = now;
@@ -5278,14 +5318,6 @@ static void par__give_up(par__operation *op, par_result r) {
     }
     if (op->call.kind >= PAR_KIND_SEND) par__message_lane(op)->running++;
     par__fail(op, r);
-}
-
-static void par__poke(par__world *w, double now) {
-    if (!w->net || now - w->poked_at < 0.0005) return;
-    w->poked_at = now;
-    par__lock_world(w);
-    w->net->poke(w);
-    par__unlock_world(w);
 }
 
 static par_result par__wait_for(par__operation *op) {
@@ -5378,12 +5410,16 @@ static int par__valid(par__operation *op) {
     return !why;
 }
 
-static par__operation *par__take_operation(par__world *w) {
+static par__operation *par__take_operation(par__world *w) { // the caller holds the world's lock
     par__operation *op = w->idle_operations;
     if (op)
         w->idle_operations = op->next;
     else
         op = (par__operation *)par__zalloc(sizeof *op);
+    if (!op) return op;
+    op->next = NULL, op->leader = NULL, op->members = op->detached = 0, op->part_count = 0;
+    op->ticket = ++w->tickets, op->net_messages = op->net_bytes = 0, op->algorithm = NULL, op->impatient = 0;
+    op->result = op->group_result = PAR_OK;
     return op;
 }
 
@@ -5420,13 +5456,11 @@ static par_result par__begin(par_comm *c, const par__call *call, size_t n, par__
         return par__break(c, par__error(w, PAR_ERR_ABORTED, "%s", w->arena->abort_text));
     par__operation *op = par__take_operation(w);
     if (!op) return par__error(w, PAR_ERR_MEMORY, "no memory for an operation");
-    op->leader = NULL, op->members = op->detached = 0, op->group_result = PAR_OK, op->part_count = 0;
-    op->carrier = NULL;
-    op->comm = c, op->call = *call, op->next = NULL, par__set_state(op, PAR__QUEUED);
-    op->ticket = ++w->tickets, op->net_messages = op->net_bytes = 0, op->algorithm = NULL, op->impatient = 0;
+    par__set_state(op, PAR__QUEUED);
+    op->comm = c, op->call = *call, op->carrier = NULL;
     if (n > 1 && !par__fill_bucket(op, call, n))
         return par__give_back(op), par__error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
-    op->result = PAR_OK, op->invalid = !par__valid(op);
+    op->invalid = !par__valid(op);
     if (op->invalid) op->call.dtype = PAR_U8, op->call.op = PAR_SUM, op->call.count = 0; // safe to look at
     if (op->invalid && call->kind >= PAR_KIND_SEND) {
         par__give_back(op);
@@ -5552,12 +5586,9 @@ static par_result par__carry(par_comm *c, const par__call *call, par__operation 
         return par__break(c, par__error(w, PAR_ERR_ABORTED, "%s", w->arena->abort_text));
     par__lock_world(w);
     par__operation *op = par__take_operation(w);
-    if (op) op->ticket = ++w->tickets;
     par__unlock_world(w);
     if (!op) return par__error(w, PAR_ERR_MEMORY, "no memory for an operation");
-    op->comm = c, op->call = *call, op->next = NULL, op->leader = NULL, op->members = op->detached = 0;
-    op->result = op->group_result = PAR_OK, op->part_count = 0, op->algorithm = NULL, op->impatient = 0;
-    op->net_messages = op->net_bytes = 0, op->carrier = c->carrier, op->sequence = ++c->carried_count;
+    op->comm = c, op->call = *call, op->carrier = c->carrier, op->sequence = ++c->carried_count;
     op->site = par__site(w, c->site);
     par_carried *k = &op->carried;
     k->comm = c, k->kind = call->kind, k->dtype = call->dtype, k->op = call->op, k->root = call->root;

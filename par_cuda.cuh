@@ -162,7 +162,8 @@ par_result par_cuda_window_close(par_comm *comm, void *window); // NULL is PAR_O
 
 cudaStream_t par_cuda_stream(const par_cuda *cuda);      // for what is computed
 cudaStream_t par_cuda_comm_stream(const par_cuda *cuda); // of high priority, for what is communicated
-// The host waits for the compute stream. nccl: until the comm's deadline, then TIMEOUT.
+// The host waits for the compute stream. nccl: until the comm's deadline (TIMEOUT), or par_alive's error;
+// NCCL is then aborted, so that the device can end.
 par_result par_cuda_sync(par_cuda *cuda);
 
 // ---- tables for the layers --------------------------------------------------------------------------------
@@ -961,6 +962,7 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
 }
 cudaStream_t par_cuda_stream(const par_cuda *cuda) { return cuda->stream; }
 cudaStream_t par_cuda_comm_stream(const par_cuda *cuda) { return cuda->comm_stream; }
+static void par__cuda_abort(par_cuda *cuda);
 par_result par_cuda_sync(par_cuda *cuda) {
     par_comm *c = cuda->desc.comm;
     if (!c || cuda->carrier != PAR_CUDA_NCCL_CARRIER) { // hosts have met already: the device will end
@@ -968,18 +970,24 @@ par_result par_cuda_sync(par_cuda *cuda) {
         return PAR_OK;
     }
     const double begun = par_seconds(c), limit = par_timeout(c);
-    for (cudaError_t e = cudaErrorNotReady; e == cudaErrorNotReady;) {
-        e = cudaStreamQuery(cuda->stream);
-        if (e && e != cudaErrorNotReady) return par__cuda_check(cuda, e, "par_cuda_sync");
-        if (e && par_seconds(c) - begun > limit)
-            return par_fail(
+    double looked = begun, now;
+    cudaError_t e;
+    while ((e = cudaStreamQuery(cuda->stream)) == cudaErrorNotReady) {
+        par_result r = PAR_OK;
+        cudaGetLastError();
+        sched_yield();
+        if ((now = par_seconds(c)) - looked < 0.005) continue;
+        looked = now;
+        if (now - begun > limit)
+            r = par_fail(
                 c, PAR_ERR_TIMEOUT,
                 "par_cuda_sync: the stream has not ended within %g s: a rank may not have called what "
-                "the others wait for in NCCL (PAR_CUDA_CHECK=1 finds out); close the comm",
+                "the others wait for (PAR_CUDA_CHECK=1 finds out); NCCL is aborted, close the comm",
                 limit);
-        if (e) cudaGetLastError(), sched_yield();
+        if (!r) r = par_alive(c);
+        if (r) return par__cuda_abort(cuda), r;
     }
-    return PAR_OK;
+    return par__cuda_check(cuda, e, "par_cuda_sync");
 }
 
 static par_result par__cuda_d_alloc(par_device *device, size_t bytes, void **memory) {
@@ -1793,15 +1801,20 @@ static ncclDataType_t par__cuda_nccl_type(par_dtype d) {
 // Calls on a comm that does not block return before they are done: the host looks again until the deadline.
 static par_result par__cuda_nccl_settle(par__cuda_link *l, const char *what) {
     const double begun = par_seconds(l->comm), limit = par_timeout(l->comm);
+    double looked = begun;
     ncclResult_t state = ncclInProgress;
     while (state == ncclInProgress) {
         PAR__CUDA_NCCL_CALL(ncclCommGetAsyncError(l->nccl, &state));
-        if (state == ncclInProgress && par_seconds(l->comm) - begun > limit) {
-            ncclCommAbort(l->nccl), l->nccl = NULL;
+        if (state != ncclInProgress) break;
+        const double now = par_seconds(l->comm);
+        const par_result r = now - looked > 0.005 ? par_alive(l->comm) : PAR_OK;
+        if (now - looked > 0.005) looked = now;
+        if (r || now - begun > limit) ncclCommAbort(l->nccl), l->nccl = NULL;
+        if (r) return r;
+        if (!l->nccl)
             return par_fail(l->comm, PAR_ERR_TIMEOUT, "%s: a rank did not come within %g s; NCCL is aborted",
                             what, limit);
-        }
-        if (state == ncclInProgress) sched_yield();
+        sched_yield();
     }
     return par__cuda_nccl_check(l, state, what);
 }
@@ -2052,6 +2065,18 @@ static void par__cuda_nccl_close(par__cuda_link *l) {
     l->nccl = NULL;
 }
 #endif
+// What waits on the device for a rank that does not come is ended: else nothing on it could be.
+static void par__cuda_abort(par_cuda *cuda) {
+#if defined(PAR_CUDA_NCCL)
+    for (par_carrier *x = cuda->desc.comm->world->carriers; x; x = x->next) {
+        par__cuda_link *l = par__cuda_link_of(x);
+        if (x->begin != par__cuda_nccl_begin || l->cuda != cuda || !l->nccl || l->adopted) continue;
+        ncclCommAbort(l->nccl), l->nccl = NULL;
+    }
+#else
+    (void)cuda;
+#endif
+}
 
 // >>cuda_open -----------------------------------------------------------------------------------------------
 

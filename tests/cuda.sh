@@ -47,8 +47,8 @@ programs() { # the trainer, the example and the benchmarks, emulated
         g++ $emulated $nccl -Wall -Wextra -Wno-unused-function -O1 $p tests/cuda_emu/emu.cpp -o build/$(basename $p .cu)_emu -pthread -lm || return 1
     done
 }
+small="--data build/corpus.txt --n_layer 2 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 8 --dropout 0.1 --json"
 trains() { # on emulated GPUs what the CPU trains
-    small="--data build/corpus.txt --n_layer 2 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 8 --dropout 0.1 --json"
     build/gpt $small >"$work/cpu" || return 1
     for layout in "--ranks 1" "--ranks 2 --tp 2 --sp" "--ranks 2 --zero 3 --save $work/ck" "--ranks 4 --pp 2 --zero 1 --schedule zb_v" "--ranks 2 --cp 2 --zero 2" \
         "--ranks 2 --pp 2 --schedule dualpipe --zero 2"; do
@@ -57,6 +57,12 @@ trains() { # on emulated GPUs what the CPU trains
         same_losses 1e-5 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = 3 ] || return 1
     done
     build/gpt $small --load "$work/ck" --max_iters 4 >"$work/out" # the CPU goes on where the GPU stopped
+}
+meets() { # processes that were started apart, each with a GPU that it shares with nobody's memory: through the host
+    export WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$((20000 + RANDOM % 12000)) PAR_CUDA_CARRIER=staging PAR_NODE_RANKS=1
+    build/gpt $small >"$work/cpu" || return 1
+    RANK=1 build/gpt_emu $small --zero 2 >"$work/out" 2>&1 &
+    RANK=0 build/gpt_emu $small --zero 2 >"$work/gpu" && wait $! && same_losses 1e-5 "$work/cpu" "$work/gpu"
 }
 adopts() { PAR_RANKS=3 build/03_cuda_adopt_emu | tee "$work/said" && grep -q "x is 2," "$work/said"; }
 measures() { build/bench_cuda_emu --bytes 256K --json | tee "$work/bench" && [ "$(grep -c '"ratio"' "$work/bench")" -ge 14 ]; }
@@ -86,6 +92,7 @@ else
 fi
 finish
 check "the trainer on emulated GPUs" trains
+check "the trainer on emulated GPUs, over TCP" meets
 check "03_cuda_adopt.cu" adopts
 check "bench_cuda.cu runs" measures
 check "bench_coll.cu: all collectives" collectives

@@ -482,6 +482,25 @@ static void never_arrives(par_comm *w) {
     par_cuda_free(cuda, PAR_CUDA_DEVICE, d);
     par_cuda_close(cuda);
 }
+static void aborted(par_comm *w) { // who waits for a device hears of it
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    float *d = (float *)on_device(w, cuda, 4000);
+    CHECK_OK(w, par_cuda_sync(cuda));
+    CHECK_OK(w, par_barrier(w));
+    CHECK_OK(w, par_alive(w));
+    if (par_rank(w) == 0) {
+        usleep(50000);
+        CHECK_OK(w, par_abort(w, "enough"));
+    } else {
+        const double begun = par_seconds(w);
+        par_result r = par_all_reduce(d, d, 10, PAR_F32, PAR_SUM, w);
+        if (!r) r = par_cuda_sync(cuda);
+        CHECK(w, r == PAR_ERR_ABORTED && strstr(par_last_error(w), "enough") && par_seconds(w) - begun < 5);
+    }
+    CHECK(w, par_alive(w) == PAR_ERR_ABORTED);
+    par_cuda_free(cuda, PAR_CUDA_DEVICE, d);
+    par_cuda_close(cuda);
+}
 
 // ---- par_zero.h's kernels, and whole steps with them
 
@@ -1325,6 +1344,7 @@ const test tests[] = {
     {"tp_attention", tp_attention, TEST_SERIAL, 1, 120},
     {"models", models, TEST_ANY, 1, 120},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
+    {"aborted", aborted, TEST_FAULT, 2, 60},
 #if defined(CUDA_EMU)
     {"seeds", seeds, TEST_ANY, 2, 200},
     {"instrument", instrument, TEST_SERIAL, 1, 60},

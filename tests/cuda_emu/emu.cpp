@@ -61,6 +61,7 @@ struct emu_header {
 };
 static char *emu_base;
 static emu_header *emu_shared_header;
+static uint64_t emu_family; // the same in all processes that were forked from one
 static size_t emu_slice, emu_used;
 static std::map<char *, size_t> emu_blocks;            // in use, of this process
 static std::multimap<size_t, char *> emu_free_blocks;  // by size
@@ -87,7 +88,7 @@ __attribute__((constructor)) static void emu_begin(void) {
         (emu_header *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (emu_base == MAP_FAILED || emu_shared_header == MAP_FAILED) emu_die("no address space");
     emu_protects = !getenv("EMU_PROTECT") || atoi(getenv("EMU_PROTECT"));
-    emu_slice = EMU_SLICES;
+    emu_slice = EMU_SLICES, emu_family = (uint64_t)getpid();
     pthread_atfork(NULL, NULL, emu_forked);
     if (!emu_protects) mprotect(emu_base, EMU_SLICE * EMU_SLICES, PROT_READ | PROT_WRITE);
 }
@@ -652,10 +653,16 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p) {
     memset(h, 0, sizeof *h);
     const size_t bytes = emu_blocks[(char *)p];
     memcpy(h, &p, sizeof p), memcpy((char *)h + 8, &bytes, 8);
+    memcpy((char *)h + 16, &emu_family, 8);
     return cudaSuccess;
 }
 cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned) {
     size_t bytes;
+    if (memcmp((char *)&h + 16, &emu_family, 8)) {
+        fprintf(stderr,
+                "cuda_emu: emulated IPC is for processes that were forked from one, not started apart\n");
+        return cudaErrorInvalidValue;
+    }
     memcpy(p, &h, sizeof *p), memcpy(&bytes, (char *)&h + 8, 8);
     char *slice =
         emu_base + (size_t)((char *)*p - emu_base) / EMU_SLICE * EMU_SLICE; // of its owner, from now on
