@@ -462,14 +462,14 @@ static void print_row(const bench *b, const kind_info *k, size_t bytes, size_t c
     const char *redop = sums ? par_op_name(b->redop) : "none";
     if (b->o.json) {
         printf("{\"op\":\"%s\",\"bytes\":%zu,\"count\":%zu,\"dtype\":\"%s\",\"redop\":\"%s\",\"ranks\":%d,"
-               "\"nodes\":%d,"
+               "\"nodes\":%d,\"backend\":\"%s\","
                "\"memory\":\"%s\",\"caches\":\"%s\",\"algorithm\":\"%s\",\"time_us\":%.4f,\"p99_us\":%.4f,"
                "\"algbw\":%.5g,"
                "\"busbw\":%.5g,"
                "\"wrong\":%zu,\"eta\":%.4f",
                k->name, bytes, count, par_dtype_name(b->dtype), redop, b->n, par_node_count(b->world),
-               b->o.memory, b->o.cold ? "cold" : "warm", b->algorithm, r->ours.median * 1e6,
-               r->ours.p99 * 1e6, alg, bus, r->wrong, eta);
+               par_backend(b->world), b->o.memory, b->o.cold ? "cold" : "warm", b->algorithm,
+               r->ours.median * 1e6, r->ours.p99 * 1e6, alg, bus, r->wrong, eta);
         if (par_node_count(b->world) > 1) printf(",\"net_bytes\":%.0f", r->net_bytes);
         if (r->in_place.median > 0)
             printf(",\"in_place_time_us\":%.4f,\"in_place_eta\":%.4f", r->in_place.median * 1e6,

@@ -344,10 +344,8 @@ static void run_training(void *user) {
     size_t counted;
     memset(t->d, 0, t->m.count * 4);
     need(t->b, gpt_forward(&t->m, &t->buffers, &t->tokens, t->ids, NULL));
-    need(t->b, par_tp_loss_forward(tp, &t->m.loss, &t->buffers.logits, t->targets, t->buffers.lse, NULL,
-                                   &loss, &counted));
-    need(t->b, par_tp_loss_backward(tp, &t->m.loss, &t->buffers.logits, t->targets, t->buffers.lse,
-                                    1.0f / 768, &t->buffers.logits));
+    need(t->b, par_tp_loss_both(tp, &t->m.loss, &t->buffers.logits, t->targets, t->buffers.lse, NULL, &loss,
+                                &counted, 1.0f / 768, &t->buffers.logits));
     need(t->b, gpt_backward(&t->m, &t->buffers, &t->tokens, t->ids, NULL));
     need(t->b, gpt_update(&t->m, &a, ++t->number, t->w, t->d, t->m1, t->m2));
 }

@@ -42,6 +42,7 @@ rows "diagnosis" build/bench_coll --diagnosis --json
 if [ "$(id -u)" = 0 ] && command -v ip >/dev/null && command -v mpiexec.mpich >/dev/null; then
     for n in 1 2; do
         for op in all_reduce reduce_scatter all_gather broadcast; do
+            rows "two hosts of $n ranks, 1 Gbit/s, $op, TCP" env OVER=tcp bash bench/two_hosts.sh $n 1000 --op $op -b 64K -e 4M -f 8 -n 15 -i 0 --json
             rows "two hosts of $n ranks, 1 Gbit/s, $op" bash bench/two_hosts.sh $n 1000 --op $op -b 64K -e 4M -f 8 -n 15 -i 0 --json
         done
     done
