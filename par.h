@@ -2770,12 +2770,14 @@ static int par__tcp_is_self(int fd) { // a port of the system's choice may meet 
     return !getsockname(fd, (struct sockaddr *)&a, &na) && !getpeername(fd, (struct sockaddr *)&b, &nb) &&
            na == nb && !memcmp(&a, &b, na);
 }
-static int par__tcp_reach(const char *host, const char *port, double until) { // once; -1: errno
+// Once. -1: *why says what hinders.
+static int par__tcp_reach(const char *host, const char *port, double until, const char **why) {
     struct addrinfo hints, *found = NULL;
     int fd = -1, e = EHOSTUNREACH;
     memset(&hints, 0, sizeof hints);
     hints.ai_family = AF_UNSPEC, hints.ai_socktype = SOCK_STREAM;
-    if (getaddrinfo(host, port, &hints, &found)) return errno = EHOSTUNREACH, -1;
+    const int unknown = getaddrinfo(host, port, &hints, &found);
+    if (unknown) return *why = gai_strerror(unknown), -1;
     for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
         socklen_t bytes = sizeof e;
         fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -2792,7 +2794,7 @@ static int par__tcp_reach(const char *host, const char *port, double until) { //
     }
     freeaddrinfo(found);
     if (fd >= 0) par__tcp_settle(fd);
-    return errno = e, fd;
+    return *why = strerror(e), fd;
 }
 
 // ---- messages
@@ -6419,7 +6421,7 @@ static par_result par__tcp_await(par__world *w, int s) {
             par__tcp_absent(w, text, sizeof text);
             if (now > until)
                 return par__log(PAR_ERR_TIMEOUT,
-                                "rank 0 waited %.0f s at %s:%s for ranks %s of %d; do they run, and do they "
+                                "rank 0 waited %g s at %s:%s for ranks %s of %d; do they run, and do they "
                                 "reach this port?",
                                 w->timeout_s, t->host, t->port, text, w->size);
             said = now;
@@ -6445,21 +6447,21 @@ static par_result par__tcp_go(par__world *w) { // another rank: to rank 0
     par__wire *v = &t->wires[0];
     const double begun = par__now(), until = begun + w->timeout_s;
     double said = begun;
+    const char *why = "";
     par__hello h;
     memset(&h, 0, sizeof h);
     h.magic = PAR__MAGIC, h.job = t->job, h.rank = w->rank, h.size = w->size;
-    for (useconds_t pause = 5000; (v->line = par__tcp_reach(t->host, t->port, until)) < 0;
+    for (useconds_t pause = 5000; (v->line = par__tcp_reach(t->host, t->port, until, &why)) < 0;
          pause = PAR__MIN(2 * pause, 200000u)) {
-        const int e = errno;
         const double now = par__now();
         if (now > until)
             return par__log(PAR_ERR_TIMEOUT,
-                            "rank %d tried for %.0f s to reach rank 0 at %s:%s (%s); does it run, and is "
+                            "rank %d tried for %g s to reach rank 0 at %s:%s (%s); does it run, and is "
                             "MASTER_ADDR its host?",
-                            w->rank, w->timeout_s, t->host, t->port, strerror(e));
+                            w->rank, w->timeout_s, t->host, t->port, why);
         if (now - said > 10)
             said = now, par__log(PAR_OK, "rank %d cannot reach rank 0 at %s:%s yet: %s (%.0f s)", w->rank,
-                                 t->host, t->port, strerror(e), now - begun);
+                                 t->host, t->port, why, now - begun);
         usleep(pause);
     }
     const int e = par__tcp_all(v->line, &h, sizeof h, 1, until);

@@ -59,7 +59,7 @@ trains() { # on emulated GPUs what the CPU trains
     build/gpt $small --load "$work/ck" --max_iters 4 >"$work/out" # the CPU goes on where the GPU stopped
 }
 meets() { # processes that were started apart, each with a GPU that it shares with nobody's memory: through the host
-    export WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$((20000 + RANDOM % 12000)) PAR_CUDA_CARRIER=staging PAR_NODE_RANKS=1
+    export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + RANDOM % 12000)) PAR_CUDA_CARRIER=staging PAR_NODE_RANKS=1
     build/gpt $small >"$work/cpu" || return 1
     RANK=1 build/gpt_emu $small --zero 2 >"$work/out" 2>&1 &
     RANK=0 build/gpt_emu $small --zero 2 >"$work/gpu" && wait $! && same_losses 1e-5 "$work/cpu" "$work/gpu"

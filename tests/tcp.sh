@@ -5,7 +5,7 @@ port() { echo $((20000 + (RANDOM * 32768 + RANDOM) % 12000)); } # below those th
 ranks() { # n, command ...: as torchrun would start them, on this machine; outputs in $work/out.RANK
     n=$1
     shift
-    export WORLD_SIZE=$n MASTER_ADDR=localhost MASTER_PORT=${MASTER_PORT:-$(port)}
+    export WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=${MASTER_PORT:-$(port)}
     for r in $(seq 1 $((n - 1))); do RANK=$r "$@" >"$work/out.$r" 2>&1 & done
     RANK=0 "$@" >"$work/out.0" 2>&1
     status=$?
@@ -26,16 +26,16 @@ meets() { # as torchrun names things; as srun does: the address from its list of
 }
 same_job() { # another job's rank, and one that is told another number, are sent away; so is a stranger
     p=$(port)
-    export MASTER_ADDR=localhost MASTER_PORT=$p
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$p
     WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=20 $hello >"$work/out.0" 2>&1 &
     sleep 0.3
-    exec 9<>/dev/tcp/localhost/$p && printf 'GET / HTTP/1.0\r\n\r\n and more than a rank would say' >&9
+    exec 9<>/dev/tcp/127.0.0.1/$p && printf 'GET / HTTP/1.0\r\n\r\n and more than a rank would say' >&9
     fails 1 "another job, or was given another number of ranks" env WORLD_SIZE=3 RANK=1 PAR_TIMEOUT=20 $hello &&
     fails 1 "another job, or was given another number of ranks" env TORCHELASTIC_RUN_ID=other WORLD_SIZE=2 RANK=1 PAR_TIMEOUT=20 $hello || return 1
     WORLD_SIZE=2 RANK=1 $hello && wait && grep -q "2 ranks" "$work/out.0"
 }
 same_rank() {
-    export MASTER_ADDR=localhost MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=20
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=20
     RANK=0 $hello >"$work/out.0" 2>&1 &
     RANK=1 $hello >"$work/out.1" 2>&1 &
     sleep 0.5
@@ -43,13 +43,14 @@ same_rank() {
     RANK=2 $hello && wait && grep -q "3 ranks" "$work/out.0"
 }
 nobody_comes() {
-    export MASTER_ADDR=localhost MASTER_PORT=$(port) WORLD_SIZE=4 PAR_TIMEOUT=0.5
-    fails 1 "waited 0 s at localhost:$MASTER_PORT for ranks 1, 2, 3 of 4" env RANK=0 $hello &&
-    fails 1 "rank 3 tried for 0 s to reach rank 0 at localhost:$MASTER_PORT (Connection refused)" env RANK=3 $hello &&
-    fails 1 "the launcher says rank 4 of 4" env RANK=4 $hello
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=4 PAR_TIMEOUT=0.5
+    fails 1 "waited 0.5 s at 127.0.0.1:$MASTER_PORT for ranks 1, 2, 3 of 4" env RANK=0 $hello &&
+    fails 1 "rank 3 tried for 0.5 s to reach rank 0 at 127.0.0.1:$MASTER_PORT (Connection refused)" env RANK=3 $hello &&
+    fails 1 "the launcher says rank 4 of 4" env RANK=4 $hello &&
+    fails 1 "to reach rank 0 at no-such-host.invalid:.* (\(Name or service not known\|Temporary failure in name resolution\))" env MASTER_ADDR=no-such-host.invalid RANK=1 $hello
 }
 port_taken() {
-    export MASTER_ADDR=localhost MASTER_PORT=$(port)
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
     WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=3 $hello >"$work/out.0" 2>&1 &
     sleep 0.3
     fails 1 "cannot listen on port $MASTER_PORT: Address already in use; set MASTER_PORT or PAR_PORT" env WORLD_SIZE=2 RANK=0 $hello || return 1
@@ -58,14 +59,14 @@ port_taken() {
 }
 nowhere_to_meet() { fails 1 "export MASTER_ADDR" env PMI_SIZE=3 PMI_RANK=1 $hello; }
 differ() { # settings by which algorithms are chosen
-    export WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$(port)
+    export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
     RANK=1 PAR_STAGE=65536 $hello >"$work/out.1" 2>&1 &
     fails 1 "differ between ranks 0 and 1" env RANK=0 $hello
     wait
     grep -q "differ between ranks 1 and 0" "$work/out.1"
 }
 dies_opening() { # the others hear of it, and end
-    export WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT=$(port) PAR_TIMEOUT=20
+    export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) PAR_TIMEOUT=20
     RANK=0 $hello >"$work/out.0" 2>&1 &
     RANK=1 $hello >"$work/out.1" 2>&1 &
     sleep 0.5
@@ -93,7 +94,7 @@ two_hosts() { # two namespaces and a link of 1 Gbit/s between them: S bytes each
 }
 
 DEADLINE=200
-check "launchers' variables" meets 'localhost,other[01-12,20]'
+check "launchers' variables" meets '127.0.0.1,other[01-12,20]'
 check "strangers and other jobs are sent away" same_job
 check "one rank for two processes" same_rank
 check "nobody comes" nobody_comes

@@ -86,7 +86,7 @@ static int test_launch(int ranks, pid_t *children) { // my rank
     if (bind(s, (struct sockaddr *)&a, sizeof a) || getsockname(s, (struct sockaddr *)&a, &bytes)) return -1;
     close(s); // a port that was free just now
     snprintf(text, sizeof text, "%d", ntohs(a.sin_port));
-    setenv("MASTER_ADDR", "localhost", 1), setenv("MASTER_PORT", text, 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1), setenv("MASTER_PORT", text, 1);
     snprintf(text, sizeof text, "%d", ranks);
     setenv("WORLD_SIZE", text, 1);
     while (--rank > 0)
