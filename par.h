@@ -2569,7 +2569,6 @@ enum { // what ranks tell the other nodes
 };
 
 struct par__net {
-    const char *name;
     par_result (*send)(par__world *w, int peer, int tag, void *memory, size_t bytes, par__net_request *q);
     par_result (*recv)(par__world *w, int peer, int tag, void *memory, size_t bytes, par__net_request *q);
     // *done: 1, and q is free again; of a receive also *came, the bytes that were sent: more than were
@@ -2640,9 +2639,9 @@ static void par__mpi_close(par__world *w, int broken) {
     MPI_Comm_free(&w->mpi);
     if (w->finalize_mpi) MPI_Finalize();
 }
-static const par__net par__net_mpi = {"mpi",         par__mpi_send,   par__mpi_recv, par__mpi_test,
-                                      par__mpi_drop, par__mpi_gather, par__mpi_poke, par__mpi_state,
-                                      par__mpi_tell, par__mpi_close};
+static const par__net par__net_mpi = {par__mpi_send,  par__mpi_recv,   par__mpi_test,
+                                      par__mpi_drop,  par__mpi_gather, par__mpi_poke,
+                                      par__mpi_state, par__mpi_tell,   par__mpi_close};
 #endif
 
 // >>tcp -----------------------------------------------------------------------------------------------------
@@ -2745,13 +2744,19 @@ static int par__tcp_all(int fd, void *memory, size_t bytes, int out, double unti
     }
     return 0;
 }
+// Addresses of a host, or (NULL) to listen at; freeaddrinfo. Not 0: getaddrinfo's error.
+static int par__tcp_find(const char *host, const char *port, int family, struct addrinfo **found) {
+    struct addrinfo hints;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_family = family, hints.ai_socktype = SOCK_STREAM, hints.ai_flags = host ? 0 : AI_PASSIVE;
+    *found = NULL;
+    return getaddrinfo(host, port, &hints, found);
+}
 static int par__tcp_listen(int family, const char *port, int backlog) { // its descriptor; -1: errno says why
-    struct addrinfo hints, *found = NULL;
+    struct addrinfo *found;
     const int one = 1;
     int fd = -1;
-    memset(&hints, 0, sizeof hints);
-    hints.ai_family = family, hints.ai_socktype = SOCK_STREAM, hints.ai_flags = AI_PASSIVE;
-    if (getaddrinfo(NULL, port, &hints, &found)) return errno = EADDRNOTAVAIL, -1;
+    if (par__tcp_find(NULL, port, family, &found)) return errno = EADDRNOTAVAIL, -1;
     for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
         fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -2772,11 +2777,9 @@ static int par__tcp_is_self(int fd) { // a port of the system's choice may meet 
 }
 // Once. -1: *why says what hinders.
 static int par__tcp_reach(const char *host, const char *port, double until, const char **why) {
-    struct addrinfo hints, *found = NULL;
+    struct addrinfo *found;
     int fd = -1, e = EHOSTUNREACH;
-    memset(&hints, 0, sizeof hints);
-    hints.ai_family = AF_UNSPEC, hints.ai_socktype = SOCK_STREAM;
-    const int unknown = getaddrinfo(host, port, &hints, &found);
+    const int unknown = par__tcp_find(host, port, AF_UNSPEC, &found);
     if (unknown) return *why = gai_strerror(unknown), -1;
     for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
         socklen_t bytes = sizeof e;
@@ -2924,8 +2927,14 @@ static void par__tcp_read(par__world *w, par__wire *v) {
     }
 }
 
+static par__hello par__tcp_hello(const par__world *w) {
+    par__hello h;
+    memset(&h, 0, sizeof h);
+    h.magic = PAR__MAGIC, h.job = w->tcp->job, h.rank = w->rank, h.size = w->size;
+    return h;
+}
 static void par__tcp_connect(par__world *w, par__wire *v) { // begin, or look whether it is made
-    par__hello hello;
+    const par__hello hello = par__tcp_hello(w);
     int e = 0;
     socklen_t bytes = sizeof e;
     if (v->out == -1) {
@@ -2939,8 +2948,6 @@ static void par__tcp_connect(par__world *w, par__wire *v) { // begin, or look wh
     if (!par__tcp_ready(v->out, POLLOUT, 0)) return;
     getsockopt(v->out, SOL_SOCKET, SO_ERROR, &e, &bytes);
     if (e) return par__tcp_cut(v, &v->out, e);
-    memset(&hello, 0, sizeof hello);
-    hello.magic = PAR__MAGIC, hello.job = w->tcp->job, hello.rank = w->rank, hello.size = w->size;
     if (send(v->out, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello)
         return par__tcp_cut(v, &v->out, errno); // it fits into any socket's buffer
     v->connecting = 0;
@@ -6102,8 +6109,8 @@ int par_launched(int *rank) {
 
 // What all ranks must have alike, because they choose algorithms by it.
 static uint64_t par__settings(const par__world *w) {
-    size_t h[3] = {w->cma_bytes, w->stream_bytes, w->stage_bytes};
-    uint64_t hash = par__hash(h, 3, 0xcbf29ce484222325u);
+    size_t h[4] = {w->cma_bytes, w->stream_bytes, w->stage_bytes, (size_t)w->node_ranks};
+    uint64_t hash = par__hash(h, 4, 0xcbf29ce484222325u);
     for (int k = 0; k < PAR_KIND_COUNT; k++) h[0] = (size_t)w->forced[k], hash = par__hash(h, 1, hash);
     for (size_t i = 0; i < w->tuned_count; i++) {
         const par__tuned *t = &w->tuned[i];
@@ -6145,7 +6152,7 @@ typedef struct par__place { // what each rank tells all others
     uint64_t settings;
     uint64_t board, rings, bytes; // a leader: in its arena
     char socket[64];              // and where it hands out the arena's descriptor; in the abstract namespace
-    int32_t node_ranks, result;
+    int32_t result;
 } par__place;
 
 // Ranks share memory where they run under one kernel and see the same processes and the same network.
@@ -6448,9 +6455,7 @@ static par_result par__tcp_go(par__world *w) { // another rank: to rank 0
     const double begun = par__now(), until = begun + w->timeout_s;
     double said = begun;
     const char *why = "";
-    par__hello h;
-    memset(&h, 0, sizeof h);
-    h.magic = PAR__MAGIC, h.job = t->job, h.rank = w->rank, h.size = w->size;
+    par__hello h = par__tcp_hello(w);
     for (useconds_t pause = 5000; (v->line = par__tcp_reach(t->host, t->port, until, &why)) < 0;
          pause = PAR__MIN(2 * pause, 200000u)) {
         const double now = par__now();
@@ -6548,9 +6553,9 @@ static par_result par__tcp_addresses(par__world *w) {
     return r;
 }
 
-static const par__net par__net_tcp = {"tcp",         par__tcp_send,   par__tcp_recv, par__tcp_test,
-                                      par__tcp_drop, par__tcp_gather, par__tcp_poke, par__tcp_state,
-                                      par__tcp_tell, par__tcp_close};
+static const par__net par__net_tcp = {par__tcp_send,  par__tcp_recv,   par__tcp_test,
+                                      par__tcp_drop,  par__tcp_gather, par__tcp_poke,
+                                      par__tcp_state, par__tcp_tell,   par__tcp_close};
 
 static par_result par__meet(par__world *w, const par__launch *l) {
     par__tcp *t = (par__tcp *)par__zalloc(sizeof *t);
@@ -6567,12 +6572,13 @@ static par_result par__meet(par__world *w, const par__launch *l) {
     const char *const words[] = {l->host, l->port, getenv("SLURM_JOB_ID"), getenv("TORCHELASTIC_RUN_ID")};
     t->job = 0xcbf29ce484222325u;
     for (size_t i = 0; i < 4; i++)
-        for (const char *c = words[i]; c && *c; c++) t->job = (t->job ^ (unsigned char)*c) * 0x100000001b3u;
+        for (const char *c = words[i]; c && *c; c++) {
+            const size_t letter = (unsigned char)*c;
+            t->job = par__hash(&letter, 1, t->job);
+        }
     if (w->rank) return par__tcp_go(w);
-    struct addrinfo hints, *found = NULL;
-    memset(&hints, 0, sizeof hints);
-    hints.ai_socktype = SOCK_STREAM;
-    const int known = !getaddrinfo(l->host, l->port, &hints, &found) && found;
+    struct addrinfo *found;
+    const int known = !par__tcp_find(l->host, l->port, AF_UNSPEC, &found);
     const int s = par__tcp_listen(known ? found->ai_family : AF_INET, l->port, PAR__MIN(w->size, 1024)),
               e = errno;
     if (found) freeaddrinfo(found);

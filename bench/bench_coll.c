@@ -286,16 +286,17 @@ static void *twin(const bench *b, const void *p) { // of a place in send or recv
     return b->cuda ? b->twin + (sent ? (size_t)(at - b->send) : b->room + (size_t)(at - b->recv))
                    : (void *)(uintptr_t)p;
 }
+static void finish(bench *b) {
+    if (b->cuda) need(b, par_cuda_sync(b->cuda));
+}
 static void exchange(bench *b, int to_device) { // between the host's arrays, and the timed ones
-    par_device *d = b->cuda ? par_cuda_device(b->cuda) : par_cpu();
-    for (int i = 0; i < 2 && b->cuda; i++) {
+    if (!b->cuda) return;
+    par_device *d = par_cuda_device(b->cuda);
+    for (int i = 0; i < 2; i++) {
         void *host = i ? b->recv : b->send, *there = twin(b, host);
         need(b, d->copy(d, to_device ? there : host, to_device ? host : there, b->touched, NULL));
     }
-    if (b->cuda) need(b, par_cuda_sync(b->cuda));
-}
-static void finish(bench *b) {
-    if (b->cuda) need(b, par_cuda_sync(b->cuda));
+    finish(b);
 }
 static void open_device(bench *b) {
     par_cuda_desc d;
@@ -385,16 +386,15 @@ static row measure(bench *b, const kind_info *k, size_t count, int iterations) {
     return r;
 }
 
-#if defined(BENCH_CUDA)
-static double device_roofline(bench *b) { // the same on the device
-    par_device *d = par_cuda_device(b->cuda);
-    const size_t n = b->room / 16 * 4;
-    const void *sources[2] = {b->twin, b->twin + n * 4};
+// x += y by all ranks at once, n floats each: 3 bytes moved per byte of x.
+static double sum_rate(bench *b, par_device *d, void *x, void *y, size_t n) {
+    const void *sources[2] = {x, y};
     double best = 0;
     for (int i = 0; i < 7; i++) {
+        if (b->o.cold) flush(x, n * 4), flush(y, n * 4);
         need(b, par_barrier(b->world));
         const double t0 = par_seconds(b->world);
-        need(b, d->reduce(d, b->twin, sources, 2, n, PAR_F32, PAR_SUM, NULL));
+        need(b, d->reduce(d, x, sources, 2, n, PAR_F32, PAR_SUM, NULL));
         finish(b);
         double t = par_seconds(b->world) - t0;
         need(b, par_all_reduce(&t, &t, 1, PAR_F64, PAR_MAX, b->world));
@@ -402,26 +402,16 @@ static double device_roofline(bench *b) { // the same on the device
     }
     return best;
 }
-#endif
-static double measure_roofline(bench *b) { // a += b in place on shared pages: 3 bytes moved per byte of a
+static double measure_roofline(bench *b) { // on shared pages, or in the device's memory
 #if defined(BENCH_CUDA)
-    if (b->cuda) return device_roofline(b);
+    const size_t half = b->room / 16 * 4;
+    if (b->cuda) return sum_rate(b, par_cuda_device(b->cuda), b->twin, b->twin + half * 4, half);
 #endif
     const size_t bytes = PAR__MIN(PAR__MAX(b->room, (size_t)1 << 20), (size_t)64 << 20), n = bytes / 4;
     float *x = (float *)par_alloc(b->world, bytes), *y = (float *)par_alloc(b->world, bytes);
-    double best = 0;
     if (!x || !y) die(b, par_last_error(b->world));
     for (size_t i = 0; i < n; i++) x[i] = y[i] = 1;
-    for (int i = 0; i < 7; i++) {
-        const void *sources[2] = {x, y};
-        if (b->o.cold) flush(x, bytes), flush(y, bytes);
-        need(b, par_barrier(b->world));
-        const double t0 = par_seconds(b->world);
-        par_cpu()->reduce(par_cpu(), x, sources, 2, n, PAR_F32, PAR_SUM, NULL);
-        double t = par_seconds(b->world) - t0;
-        need(b, par_all_reduce(&t, &t, 1, PAR_F64, PAR_MAX, b->world));
-        best = fmax(best, 3.0 * (double)(n * 4) * b->n / t);
-    }
+    const double best = sum_rate(b, par_cpu(), x, y, n);
     need(b, par_free(b->world, y));
     need(b, par_free(b->world, x));
     return best;

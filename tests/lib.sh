@@ -73,6 +73,18 @@ suite() { # a test program and its arguments: shows its lines, and adds its coun
     set -- $(grep '^[0-9]* passed, [0-9]* failed' "$work/suite.log" | tail -n 1)
     passed=$((passed + ${1:-0})) failed=$((failed + ${3:-1}))
 }
+port() { echo $((20000 + (RANDOM * 32768 + RANDOM) % 12000)); } # below those that the system gives away
+ranks() { # n, command ...: as torchrun would start them, on this machine; outputs in $work/out.RANK
+    n=$1
+    shift
+    export WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=${MASTER_PORT:-$(port)}
+    for r in $(seq 1 $((n - 1))); do RANK=$r "$@" >"$work/out.$r" 2>&1 & done
+    RANK=0 "$@" >"$work/out.0" 2>&1
+    status=$?
+    for job in $(jobs -rp); do wait $job || status=1; done
+    cat "$work"/out.[0-9]*
+    return $status
+}
 summary() {
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ]

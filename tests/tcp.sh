@@ -1,18 +1,6 @@
 # Ranks that meet over TCP: what launchers set, mistakes, two hosts, the layers, the trainer. (test_par has the rest.)
 . tests/lib.sh
 
-port() { echo $((20000 + (RANDOM * 32768 + RANDOM) % 12000)); } # below those that the system gives away
-ranks() { # n, command ...: as torchrun would start them, on this machine; outputs in $work/out.RANK
-    n=$1
-    shift
-    export WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=${MASTER_PORT:-$(port)}
-    for r in $(seq 1 $((n - 1))); do RANK=$r "$@" >"$work/out.$r" 2>&1 & done
-    RANK=0 "$@" >"$work/out.0" 2>&1
-    status=$?
-    for job in $(jobs -rp); do wait $job || status=1; done
-    cat "$work"/out.[0-9]*
-    return $status
-}
 hello="build/01_hello"
 meets() { # as torchrun names things; as srun does: the address from its list of hosts, the port from the job
     said="3 ranks; their numbers add up to 3"
