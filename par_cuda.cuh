@@ -222,7 +222,7 @@ enum {
 enum { PAR__CUDA_PLANS = 64 };
 struct par__cuda_plan_key { // what cuBLASLt chooses by
     size_t m, n, k, lda, ldb, ldc;
-    int trans_a, trans_b;
+    int trans_a, trans_b, bias;
     par_dtype type, c_type;
 };
 struct par__cuda_plan {
@@ -783,6 +783,7 @@ struct par__cuda_product {
     size_t m, n, k, lda, ldb, ldc;
     float alpha, beta;
     par_dtype type, c_type; // of A and B; of C
+    const void *bias;       // of C's type, one for each column; NULL: none
 };
 enum { PAR__CUDA_TILE = 64, PAR__CUDA_DEPTH = 16 };
 template <class T, class C>
@@ -822,7 +823,8 @@ static __global__ void par__cuda_k_gemm(par__cuda_product p, const T *a, const T
             if (r >= p.m || col >= p.n) continue;
             C *to = c + r * p.ldc + col;
             const float old = p.beta != 0 ? p.beta * (float)par__cuda_up(*to) : 0.0f;
-            par__cuda_down(to, p.alpha * sum[i][j] + old);
+            const float add = p.bias ? (float)par__cuda_up(((const C *)p.bias)[col]) : 0.0f;
+            par__cuda_down(to, p.alpha * sum[i][j] + old + add);
         }
 }
 #if defined(PAR_CUDA_CUBLASLT)
@@ -837,16 +839,23 @@ static void par__cuda_drop_plan(par__cuda_plan *plan) {
     memset(plan, 0, sizeof *plan);
 }
 // Column-major, as cuBLAS sees it: C^T = op(B)^T op(A)^T.
-static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_plan *plan) {
+static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_plan *plan, const void *bias) {
     const par__cuda_plan_key *p = &plan->key;
     const cublasOperation_t ta = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
                             tb = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cudaDataType_t type = par__cuda_type(p->type), c_type = par__cuda_type(p->c_type);
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     cublasLtMatmulPreference_t wish = NULL;
     int count = 0;
     cublasStatus_t e = cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (!e) e = cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &tb, sizeof tb);
     if (!e) e = cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta);
+    if (!e && p->bias) // C^T has a row for each of its numbers
+        e = cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                           sizeof epilogue);
+    if (!e && p->bias) // each call's own replaces it, but choosing wants one
+        e = cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                           sizeof bias);
     if (!e)
         e = cublasLtMatrixLayoutCreate(&plan->b, type, p->trans_b ? p->k : p->n, p->trans_b ? p->n : p->k,
                                        (int64_t)p->ldb);
@@ -872,6 +881,7 @@ static par_result par__cuda_cublas(par_cuda *cuda, const par__cuda_product *p, c
     memset(&key, 0, sizeof key);
     key.trans_a = p->trans_a, key.trans_b = p->trans_b, key.m = p->m, key.n = p->n, key.k = p->k;
     key.lda = p->lda, key.ldb = p->ldb, key.ldc = p->ldc, key.type = p->type, key.c_type = p->c_type;
+    key.bias = p->bias != NULL;
     par__cuda_plan *plan = NULL, *oldest = &cuda->plans[0];
     for (int i = 0; i < PAR__CUDA_PLANS && !plan; i++) {
         par__cuda_plan *x = &cuda->plans[i];
@@ -882,16 +892,21 @@ static par_result par__cuda_cublas(par_cuda *cuda, const par__cuda_product *p, c
         plan = oldest;
         par__cuda_drop_plan(plan);
         plan->key = key;
-        const cublasStatus_t e = par__cuda_make_plan(cuda, plan);
+        const cublasStatus_t e = par__cuda_make_plan(cuda, plan, p->bias);
         if (e) {
             par__cuda_drop_plan(plan);
             return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e));
         }
     }
     plan->used = ++cuda->plan_clock;
-    const cublasStatus_t e =
-        cublasLtMatmul(cuda->cublas, plan->product, &p->alpha, b, plan->b, a, plan->a, &p->beta, c, plan->c,
-                       c, plan->c, &plan->found.algo, cuda->workspace, cuda->workspace_bytes, stream);
+    cublasStatus_t e = CUBLAS_STATUS_SUCCESS;
+    if (p->bias)
+        e = cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias,
+                                           sizeof p->bias);
+    if (!e)
+        e = cublasLtMatmul(cuda->cublas, plan->product, &p->alpha, b, plan->b, a, plan->a, &p->beta, c,
+                           plan->c, c, plan->c, &plan->found.algo, cuda->workspace, cuda->workspace_bytes,
+                           stream);
     return e ? par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e)) : PAR_OK;
 }
 #endif
@@ -1036,7 +1051,7 @@ static par_result par__cuda_d_gemm(par_device *device, int ta, int tb, size_t m,
                                    float alpha, const float *a, size_t lda, const float *b, size_t ldb,
                                    float beta, float *c, size_t ldc, void *stream) {
     par_cuda *cuda = par__cuda_of(device);
-    const par__cuda_product p = {ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, PAR_F32, PAR_F32};
+    const par__cuda_product p = {ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, PAR_F32, PAR_F32, NULL};
     return par__cuda_gemm(cuda, &p, a, b, c, par__cuda_stream_of(cuda, stream));
 }
 static par_result par__cuda_d_stream_open(par_device *device, void **stream) {
@@ -3788,10 +3803,12 @@ static par_result par__cuda_t_free(par_tp *tp, void *memory) {
 }
 static par_result par__cuda_t_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
                                    size_t lda, const void *b, size_t ldb, float beta, void *c,
-                                   par_dtype c_type, size_t ldc) {
+                                   par_dtype c_type, size_t ldc, const void *bias) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    const par__cuda_product p = {ta, tb, m, n, k, lda, ldb, ldc, 1.0f, beta, par_tp_type(tp), c_type};
-    return par__cuda_gemm(cuda, &p, a, b, c, cuda->stream);
+    const void *inside = (uintptr_t)bias % 16 ? NULL : bias; // libraries load 16 bytes at a time
+    const par__cuda_product p = {ta, tb, m, n, k, lda, ldb, ldc, 1.0f, beta, par_tp_type(tp), c_type, inside};
+    PAR__CUDA_TRY(par__cuda_gemm(cuda, &p, a, b, c, cuda->stream));
+    return inside == bias ? PAR_OK : par__cuda_t_add_bias(tp, c, bias, m, n);
 }
 static par_result par__cuda_t_cast(par_tp *tp, void *dst, par_dtype dt, const void *src, par_dtype st,
                                    size_t n) {

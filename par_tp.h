@@ -399,10 +399,11 @@ struct par_tp_kernels {
     par_device *device; // NULL: the CPU
     par_result (*alloc)(par_tp *tp, size_t bytes, void **memory);
     par_result (*free)(par_tp *tp, void *memory);
-    // C (c_type) = op(A) op(B) + beta C, A and B of the storage type
+    // C (c_type) = op(A) op(B) + beta C, A and B of the storage type. bias (or NULL): n numbers added to each
+    // row; then beta is 0, ldc n and C of the storage type, too.
     par_result (*gemm)(par_tp *tp, int trans_a, int trans_b, size_t m, size_t n, size_t k, const void *a,
                        size_t lda, const void *b, size_t ldb, float beta, void *c, par_dtype c_type,
-                       size_t ldc);
+                       size_t ldc, const void *bias);
     par_result (*cast)(par_tp *tp, void *dst, par_dtype dst_type, const void *src, par_dtype src_type,
                        size_t n);
     par_result (*copy)(par_tp *tp, void *dst, size_t dst_ld, const void *src, size_t src_ld, size_t rows,
@@ -853,24 +854,6 @@ static const float *par__tp_operand(par_tp *tp, int slot, const void *x, size_t 
     const size_t bytes = par__tp_wide(tp) ? 0 : rows * cols * sizeof(float);
     return par__tp_slice(tp, bytes ? (float *)par_tp_scratch(tp, slot, bytes) : NULL, x, 0, rows, cols, ld);
 }
-static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
-                                   size_t lda, const void *b, size_t ldb, float beta, void *c,
-                                   par_dtype c_type, size_t ldc) {
-    par_device *cpu = par_cpu();
-    const float *x = par__tp_operand(tp, PAR__TP_WIDE_A, a, ta ? k : m, ta ? m : k, &lda);
-    const float *y = par__tp_operand(tp, PAR__TP_WIDE_B, b, tb ? n : k, tb ? k : n, &ldb);
-    const int direct = c_type == PAR_F32;
-    float *z = direct ? (float *)c : (float *)par_tp_scratch(tp, PAR__TP_WIDE_C, m * n * sizeof(float));
-    if (!x || !y || !z) return PAR_ERR_MEMORY;
-    for (size_t r = 0; !direct && beta != 0 && r < m; r++)
-        par_cast(z + r * n, PAR_F32, (const uint16_t *)c + r * ldc, c_type, n);
-    const par_result e =
-        cpu->gemm(cpu, ta, tb, m, n, k, 1.0f, x, lda, y, ldb, beta, z, direct ? ldc : n, NULL);
-    for (size_t r = 0; !direct && r < m; r++)
-        par_cast((uint16_t *)c + r * ldc, c_type, z + r * n, PAR_F32, n);
-    return e;
-}
-
 static void par__tp_add_row(par_tp *tp, void *y, size_t at, const float *row, size_t cols, float *room) {
     const float *x = par__tp_widen(tp, y, at, cols, room);
     tp->loops->sum(par__tp_room(tp, y, at, room), NULL, x, row, NULL, cols);
@@ -883,6 +866,24 @@ static par_result par__tp_cpu_add_bias(par_tp *tp, void *y, const void *bias, si
     for (size_t r = 0; r < rows; r++) par__tp_add_row(tp, y, r * cols, b, cols, room);
     return PAR_OK;
 }
+static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
+                                   size_t lda, const void *b, size_t ldb, float beta, void *c,
+                                   par_dtype c_type, size_t ldc, const void *bias) {
+    par_device *cpu = par_cpu();
+    const float *x = par__tp_operand(tp, PAR__TP_WIDE_A, a, ta ? k : m, ta ? m : k, &lda);
+    const float *y = par__tp_operand(tp, PAR__TP_WIDE_B, b, tb ? n : k, tb ? k : n, &ldb);
+    const int direct = c_type == PAR_F32;
+    float *z = direct ? (float *)c : (float *)par_tp_scratch(tp, PAR__TP_WIDE_C, m * n * sizeof(float));
+    if (!x || !y || !z) return PAR_ERR_MEMORY;
+    for (size_t r = 0; !direct && beta != 0 && r < m; r++)
+        par_cast(z + r * n, PAR_F32, (const uint16_t *)c + r * ldc, c_type, n);
+    const par_result e =
+        cpu->gemm(cpu, ta, tb, m, n, k, 1.0f, x, lda, y, ldb, beta, z, direct ? ldc : n, NULL);
+    for (size_t r = 0; !direct && r < m; r++)
+        par_cast((uint16_t *)c + r * ldc, c_type, z + r * n, PAR_F32, n);
+    return e || !bias ? e : par__tp_cpu_add_bias(tp, c, bias, m, n);
+}
+
 static par_result par__tp_cpu_sum_rows(par_tp *tp, float *sum, const void *x, size_t rows, size_t cols) {
     float *room = par__tp_row_scratch(tp, 1, cols);
     if (!room) return PAR_ERR_MEMORY;
@@ -1878,8 +1879,7 @@ static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, con
     if (!mine) return PAR_ERR_MEMORY;
     PAR__TP_TRY(par_wait(&request));
     PAR__TP_TRY(tp->kernels->gemm(tp, 0, 1, rows, n, l->in, all, l->in, l->weight.data, l->in, 0, mine,
-                                  par_tp_type(tp), n));
-    if (l->has_bias) PAR__TP_TRY(tp->kernels->add_bias(tp, mine, l->bias.data, rows, n));
+                                  par_tp_type(tp), n, l->has_bias ? l->bias.data : NULL));
     if (l->gather) PAR__TP_TRY(par__tp_gather_cols(tp, l, mine, rows, y->data));
     par__tp_set(y, rows, l->gather ? l->out : n,
                 l->gather       ? PAR_TP_REPLICATED
@@ -1893,11 +1893,12 @@ static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const 
     par__tp_summing s;
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_linear_forward", "x", x, PAR__TP_BIT(PAR_TP_HIDDEN), n));
     PAR__TP_TRY(par__tp_sum_open(tp, &s, x->rows, l->out, y));
+    const void *bias = l->has_bias && tp->t == 1 ? l->bias.data : NULL; // else once, after the sum
     PAR__TP_TRY(tp->kernels->gemm(tp, 0, 1, x->rows, l->out, n, x->data, n, l->weight.data, n, 0, s.partial,
-                                  s.type, l->out));
+                                  s.type, l->out, bias));
     PAR__TP_TRY(par__tp_sum_begin(tp, &s));
     PAR__TP_TRY(par__tp_sum_end(tp, &s, y));
-    return l->has_bias ? tp->kernels->add_bias(tp, y->data, l->bias.data, y->rows, y->cols) : PAR_OK;
+    return l->has_bias && !bias ? tp->kernels->add_bias(tp, y->data, l->bias.data, y->rows, y->cols) : PAR_OK;
 }
 par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
                                  par_tp_matrix *gathered, par_tp_matrix *y) {
@@ -1908,7 +1909,7 @@ enum { PAR__TP_INPUT = 1, PAR__TP_WEIGHT = 2 };
 static par_result par__tp_input_grad(par_tp *tp, size_t rows, size_t in, size_t out, const void *dy,
                                      const void *w, void *dx, par_dtype type) {
     par_trace_begin(tp->desc.tp, "dgrad");
-    const par_result r = tp->kernels->gemm(tp, 0, 0, rows, in, out, dy, out, w, in, 0, dx, type, in);
+    const par_result r = tp->kernels->gemm(tp, 0, 0, rows, in, out, dy, out, w, in, 0, dx, type, in, NULL);
     par_trace_end(tp->desc.tp);
     return r;
 }
@@ -1917,7 +1918,8 @@ static par_result par__tp_weight_grad(par_tp *tp, par_tp_linear *l, const void *
     const size_t m = l->weight.local_rows, n = l->weight.local_cols;
     if (!l->weight.grad) return PAR_OK;
     par_trace_begin(tp->desc.tp, "wgrad");
-    const par_result r = tp->kernels->gemm(tp, 1, 0, m, n, rows, dy, m, x, n, 1, l->weight.grad, PAR_F32, n);
+    const par_result r =
+        tp->kernels->gemm(tp, 1, 0, m, n, rows, dy, m, x, n, 1, l->weight.grad, PAR_F32, n, NULL);
     par_trace_end(tp->desc.tp);
     return r;
 }

@@ -164,7 +164,7 @@ static void attend(bench *b, void *user) {
 static void product(bench *b, void *user) {
     const rows *r = (const rows *)user;
     need(b, par_cuda_tp(b->cuda)->gemm(r->tp, 0, 1, r->rows, r->rows, r->rows, r->x, r->rows, r->y, r->rows,
-                                       0, r->z, PAR_BF16, r->rows));
+                                       0, r->z, PAR_BF16, r->rows, NULL));
 }
 static double rate(bench *b, const char *name, double operations, double of, work_fn fn,
                    void *user) { // TFLOP/s

@@ -8,7 +8,8 @@ struct emu_matrix {
     int64_t ld;
 };
 struct emu_matmul {
-    int turn_a, turn_b;
+    int turn_a, turn_b, epilogue;
+    const void *bias; // for each row
 };
 static double emu_element(const void *p, const emu_matrix &m, uint64_t row, uint64_t col) {
     const ncclDataType_t type = m.type == CUDA_R_32F    ? ncclFloat32
@@ -29,6 +30,7 @@ static void emu_multiply(emu_matmul how, float alpha, const void *a, emu_matrix 
                 sum += (how.turn_a ? emu_element(a, ma, i, row) : emu_element(a, ma, row, i)) *
                        (how.turn_b ? emu_element(b, mb, col, i) : emu_element(b, mb, i, col));
             sum = (double)alpha * sum + (beta != 0 ? (double)beta * emu_element(c, mc, row, col) : 0);
+            if (how.epilogue) sum += emu_get(how.bias, type, row);
             emu_put(c, type, row + col * (uint64_t)mc.ld, sum);
         }
 }
@@ -48,9 +50,14 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
                                               const void *value, size_t) {
     emu_matmul *m = (emu_matmul *)(void *)desc;
-    cublasOperation_t op;
-    memcpy(&op, value, sizeof op);
-    (what == CUBLASLT_MATMUL_DESC_TRANSA ? m->turn_a : m->turn_b) = op == CUBLAS_OP_T;
+    const int number = *(const int *)value;
+    switch ((int)what) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: m->turn_a = number == CUBLAS_OP_T; break;
+    case CUBLASLT_MATMUL_DESC_TRANSB: m->turn_b = number == CUBLAS_OP_T; break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: m->epilogue = number == CUBLASLT_EPILOGUE_BIAS; break;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: m->bias = *(const void *const *)value; break;
+    default: return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
