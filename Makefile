@@ -43,9 +43,9 @@ bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(
 plots:
 	@bash bench/plots.sh
 
-# NVCC, NCCL and cuBLASLt are looked for, also where pip installs them; what is missing is said.
+# NVCC, NCCL, cuBLASLt and cuDNN are looked for, also where pip installs them; what is missing is said.
 NVCC ?= $(shell bash tests/cuda_find.sh nvcc)
-CUDA_LIBRARIES = $(shell bash tests/cuda_find.sh nccl) $(shell bash tests/cuda_find.sh cublaslt)
+CUDA_LIBRARIES = $(shell bash tests/cuda_find.sh nccl) $(shell bash tests/cuda_find.sh cublaslt) $(shell bash tests/cuda_find.sh cudnn)
 CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a))
 CUDA_BUILD = $(NVCC) -std=c++17 -O3 --threads 0 $(CUDA_CODE) -Werror all-warnings -I. -Itests $< -o $@ $(CUDA_LIBRARIES) -lpthread
 CUDA_DEPS = par.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh

@@ -64,6 +64,7 @@ TABLE OF CONTENTS
     >>cuda_zero       kernels of par_zero.h
     >>cuda_rows       kernels of par_tp.h: norms, activations, losses, embeddings
     >>cuda_attention  ... and attention
+    >>cuda_cudnn      attention by cuDNN
     >>cuda_tp         their table
 
 CONFIG
@@ -71,6 +72,9 @@ CONFIG
     PAR_CUDA_NCCL       communicate by NCCL (link -lnccl); without it: ranks of one node
     PAR_CUDA_NVTX       calls are ranges in Nsight, from begin to end (NVTX 3, headers alone)
     PAR_CUDA_CUBLASLT   matrix products by cuBLASLt (link -lcublasLt); without it: plain tiles, slow
+    PAR_CUDA_CUDNN      attention by cuDNN 9.12 or newer (link -lcudnn): in bf16, of whole sequences (cp 1),
+                        without dropout, where cuDNN has an engine that gives the same bits each time and
+                        needs no more than 1/16 of the memory; else by own kernels, as without the macro
     PAR_MALLOC, PAR_ASSERT ... as in par.h
 
 ENVIRONMENT
@@ -95,7 +99,8 @@ MODEL
 
 LIMITS
     Compute capability 8.0 and newer. peer: 64 ranks of one node. A captured stream (CUDA graphs) communicates
-    by nccl alone. Nothing here runs on a GPU in the kit's own checks, which emulate one: make gpu-check does.
+    by nccl alone; capture after a first step, which allocates scratch memory and lets libraries plan. Nothing
+    here runs on a GPU in the kit's own checks, which emulate one: make gpu-check does.
 */
 
 #ifdef __cplusplus
@@ -207,6 +212,15 @@ const par_tp_kernels *par_cuda_tp(par_cuda *cuda); // for par_tp_desc.kernels
 #if defined(PAR_CUDA_CUBLASLT)
 #include <cublasLt.h>
 #endif
+#if defined(PAR_CUDA_CUDNN) && defined(PAR_TP_H)
+#include <cudnn.h>
+#define PAR__CUDA_DNN 1
+#if CUDNN_VERSION < 91200
+#error "PAR_CUDA_CUDNN: cuDNN 9.12 or newer is needed"
+#endif
+#else
+#define PAR__CUDA_DNN 0
+#endif
 
 // >>cuda_platform -------------------------------------------------------------------------------------------
 
@@ -231,6 +245,21 @@ struct par__cuda_plan {
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulHeuristicResult_t found;
     uint64_t used; // 0: never
+};
+#endif
+#if PAR__CUDA_DNN
+enum { PAR__DNN_STEPS = 24, PAR__DNN_CONFIGS = 16, PAR__DNN_MADE = 160 };
+struct par__dnn_shape {
+    size_t batch, heads, kv_heads, sequence, dim, backward;
+};
+struct par__dnn_plan {
+    par__dnn_shape shape;
+    cudnnBackendDescriptor_t plan; // NULL: cuDNN has none for the shape
+    size_t workspace_bytes;
+    cudnnBackendDescriptor_t made[PAR__DNN_MADE]; // all that the plan rests on, the latest last
+    int made_count;
+    cudnnStatus_t status; // the first error
+    par__dnn_plan *next;
 };
 #endif
 struct par__cuda_mapping { // an allocation of another process
@@ -274,6 +303,10 @@ struct par_cuda {
     cublasLtHandle_t cublas;
     par__cuda_plan plans[PAR__CUDA_PLANS];
     uint64_t plan_clock;
+#endif
+#if PAR__CUDA_DNN
+    cudnnHandle_t cudnn;
+    par__dnn_plan *dnn; // each shape's, or that there is none
 #endif
 };
 
@@ -932,6 +965,11 @@ static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_product *p, con
 
 // >>cuda_device ---------------------------------------------------------------------------------------------
 
+#if PAR__CUDA_WINDOWS
+static int par__cuda_is_nccls(const par_cuda *cuda, par_cuda_memory kind) { // its memory, not cudaMalloc's
+    return kind == PAR_CUDA_SYMMETRIC && cuda->carrier == PAR_CUDA_NCCL_CARRIER;
+}
+#endif
 par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, void **memory) {
     *memory = NULL;
     bytes = bytes ? bytes : 16;
@@ -945,13 +983,12 @@ par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, vo
         return PAR_OK;
     }
 #if PAR__CUDA_WINDOWS
-    const int windows = kind == PAR_CUDA_SYMMETRIC && cuda->carrier == PAR_CUDA_NCCL_CARRIER;
-    if (windows && ncclMemAlloc(memory, bytes) != ncclSuccess)
-        return par__cuda_fail(cuda, PAR_ERR_MEMORY, "ncclMemAlloc", ncclGetLastError(NULL));
-#else
-    const int windows = 0;
+    if (par__cuda_is_nccls(cuda, kind)) {
+        if (ncclMemAlloc(memory, bytes) != ncclSuccess)
+            return par__cuda_fail(cuda, PAR_ERR_MEMORY, "ncclMemAlloc", ncclGetLastError(NULL));
+    } else
 #endif
-    if (!windows) PAR__CUDA_CALL(cudaMalloc(memory, bytes));
+        PAR__CUDA_CALL(cudaMalloc(memory, bytes));
     const par_result r =
         par__cuda_check(cuda, cudaMemsetAsync(*memory, 0, bytes, cuda->stream), "cudaMemsetAsync");
     if (r) par_cuda_free(cuda, kind, *memory), *memory = NULL;
@@ -964,7 +1001,7 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
     else if (kind == PAR_CUDA_HOST)
         PAR__CUDA_CALL(cudaFreeHost(memory));
 #if PAR__CUDA_WINDOWS
-    else if (kind == PAR_CUDA_SYMMETRIC && cuda->carrier == PAR_CUDA_NCCL_CARRIER) {
+    else if (par__cuda_is_nccls(cuda, kind)) {
         PAR__CUDA_CALL(cudaStreamSynchronize(cuda->stream));
         PAR__CUDA_CALL(cudaStreamSynchronize(cuda->comm_stream));
         if (ncclMemFree(memory) != ncclSuccess)
@@ -978,28 +1015,32 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
 cudaStream_t par_cuda_stream(const par_cuda *cuda) { return cuda->stream; }
 cudaStream_t par_cuda_comm_stream(const par_cuda *cuda) { return cuda->comm_stream; }
 static void par__cuda_abort(par_cuda *cuda);
+// For waits that par.h does not see: every few milliseconds, is the deadline past, or a rank gone?
+static par_result par__cuda_go_on(par_comm *c, double begun, double *looked, const char *what,
+                                  const char *missing, const char *hint) {
+    const double now = par_seconds(c), limit = par_timeout(c);
+    sched_yield();
+    if (now - *looked < 0.005) return PAR_OK;
+    *looked = now;
+    return now - begun > limit
+               ? par_fail(c, PAR_ERR_TIMEOUT, "%s: %s within %g s%s", what, missing, limit, hint)
+               : par_alive(c);
+}
 par_result par_cuda_sync(par_cuda *cuda) {
     par_comm *c = cuda->desc.comm;
     if (!c || cuda->carrier != PAR_CUDA_NCCL_CARRIER) { // hosts have met already: the device will end
         PAR__CUDA_CALL(cudaStreamSynchronize(cuda->stream));
         return PAR_OK;
     }
-    const double begun = par_seconds(c), limit = par_timeout(c);
-    double looked = begun, now;
+    const double begun = par_seconds(c);
+    double looked = begun;
     cudaError_t e;
     while ((e = cudaStreamQuery(cuda->stream)) == cudaErrorNotReady) {
-        par_result r = PAR_OK;
         cudaGetLastError();
-        sched_yield();
-        if ((now = par_seconds(c)) - looked < 0.005) continue;
-        looked = now;
-        if (now - begun > limit)
-            r = par_fail(
-                c, PAR_ERR_TIMEOUT,
-                "par_cuda_sync: the stream has not ended within %g s: a rank may not have called what "
-                "the others wait for (PAR_CUDA_CHECK=1 finds out); NCCL is aborted, close the comm",
-                limit);
-        if (!r) r = par_alive(c);
+        const par_result r = par__cuda_go_on(
+            c, begun, &looked, "par_cuda_sync", "the stream has not ended",
+            ": a rank may not have called what the others wait for (PAR_CUDA_CHECK=1 finds out); NCCL is "
+            "aborted, close the comm");
         if (r) return par__cuda_abort(cuda), r;
     }
     return par__cuda_check(cuda, e, "par_cuda_sync");
@@ -1329,7 +1370,8 @@ static void par__cuda_tell(par__cuda_link *l, const par_carried *k, par__cuda_ar
 // >>cuda_peer -----------------------------------------------------------------------------------------------
 //
 // Rank r works on slice r of all arrays, in one kernel, and writes what it found to all: reading nS and
-// writing nS bytes in all, the least there is, without a step in which anybody waits.
+// writing nS bytes in all, the least there is, without a step in which anybody waits. (What others call
+// one-shot has as few steps, but reads n^2 S; two-shot has as few bytes, but a wait between its two kernels.)
 //     all_reduce      from: slice r of every send       to: slice r of every recv
 //     reduce          from: slice r of every send       to: slice r of the root's recv
 //     reduce_scatter  from: block r of every send       to: my recv
@@ -1815,21 +1857,15 @@ static ncclDataType_t par__cuda_nccl_type(par_dtype d) {
 }
 // Calls on a comm that does not block return before they are done: the host looks again until the deadline.
 static par_result par__cuda_nccl_settle(par__cuda_link *l, const char *what) {
-    const double begun = par_seconds(l->comm), limit = par_timeout(l->comm);
+    const double begun = par_seconds(l->comm);
     double looked = begun;
-    ncclResult_t state = ncclInProgress;
-    while (state == ncclInProgress) {
+    ncclResult_t state;
+    for (;;) {
         PAR__CUDA_NCCL_CALL(ncclCommGetAsyncError(l->nccl, &state));
         if (state != ncclInProgress) break;
-        const double now = par_seconds(l->comm);
-        const par_result r = now - looked > 0.005 ? par_alive(l->comm) : PAR_OK;
-        if (now - looked > 0.005) looked = now;
-        if (r || now - begun > limit) ncclCommAbort(l->nccl), l->nccl = NULL;
-        if (r) return r;
-        if (!l->nccl)
-            return par_fail(l->comm, PAR_ERR_TIMEOUT, "%s: a rank did not come within %g s; NCCL is aborted",
-                            what, limit);
-        sched_yield();
+        const par_result r =
+            par__cuda_go_on(l->comm, begun, &looked, what, "a rank did not come", "; NCCL is aborted");
+        if (r) return ncclCommAbort(l->nccl), l->nccl = NULL, r;
     }
     return par__cuda_nccl_check(l, state, what);
 }
@@ -2100,6 +2136,9 @@ static const char *const par__cuda_carrier_names[] = {
     PAR_CUDA_CARRIERS(X)
 #undef X
 };
+#if PAR__CUDA_DNN
+static void par__dnn_close(par_cuda *cuda);
+#endif
 static void par__cuda_release(par_cuda *cuda) {
     if (--cuda->holders) return;
     cudaStreamSynchronize(cuda->stream);
@@ -2112,6 +2151,9 @@ static void par__cuda_release(par_cuda *cuda) {
 #if defined(PAR_CUDA_CUBLASLT)
     for (int i = 0; i < PAR__CUDA_PLANS; i++) par__cuda_drop_plan(&cuda->plans[i]);
     if (cuda->cublas) cublasLtDestroy(cuda->cublas);
+#endif
+#if PAR__CUDA_DNN
+    par__dnn_close(cuda);
 #endif
     if (cuda->own_stream) cudaStreamDestroy(cuda->stream);
     PAR_FREE(cuda);
@@ -3370,7 +3412,7 @@ static par_result par__cuda_t_loss_both(par_tp *tp, void *dlogits, float *stats,
                                         const par_tp_loss *loss, float *lse, float *losses, double *sum,
                                         size_t *counted, float scale) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    const size_t shared = 32 * sizeof(float) + (cols + 7) / 8 * 8 * (tp->desc.bf16 ? 2 : 4);
+    const size_t shared = 32 * sizeof(float) + (cols + 7) / 8 * 8 * par_tp_element_bytes(tp);
     const int fits = shared <= (size_t)cuda->shared_limit;
     if (rows && fits) {
         PAR__CUDA_STORED(
@@ -3793,6 +3835,406 @@ static par_result par__cuda_t_row_dots(par_tp *tp, float *dot, const void *a, co
     return PAR_OK;
 }
 
+// >>cuda_cudnn ----------------------------------------------------------------------------------------------
+//
+// cuDNN: causal attention of whole sequences in bf16, as a graph of small operations (its backend API), of
+// which cuDNN makes one kernel or a few: scores in f32 never reach memory.
+//     forward     scores = scale q k^T, hidden for later keys; y = softmax(scores) v; lse = top + log sum
+//     backward    p = e^(scores - lse); dv = p^T dy; dp = dy v^T; ds = scale p (dp - dot), dot = sum of y dy;
+//                 dk = ds^T q; dq = ds k; where queries share keys, dk and dv are sums over them
+// Of the engines that cuDNN proposes, the first that gives the same bits each time is taken: backward, these
+// keep ds in bf16. tests/test_cudnn.cu lets cuDNN plan this for GPUs that are not there.
+
+#if PAR__CUDA_DNN
+// X(tensor, sizes, place, type).
+// sizes: q (batch, heads, sequence, dim), k (of kv_heads), K (k, the last two axes turned), s (batch, heads,
+//     sequence, sequence), S (s, turned), r (batch, heads, sequence, 1), 1 (one number).
+// place: x, y (by tokens, as in x or y), t (by tokens, one for each head), d (dense), c (by value); v (inside
+//     the kernel), w (there, too, but laid out as in x).
+#define PAR__DNN_TENSORS(X)                                                                                  \
+    X(Q, 'q', 'x', BFLOAT16)                                                                                 \
+    X(K, 'k', 'w', FLOAT)                                                                                    \
+    X(K_TURNED, 'K', 'x', BFLOAT16)                                                                          \
+    X(V, 'k', 'x', BFLOAT16)                                                                                 \
+    X(V_TURNED, 'K', 'x', BFLOAT16)                                                                          \
+    X(Y, 'q', 'y', BFLOAT16)                                                                                 \
+    X(LSE, 'r', 't', FLOAT)                                                                                  \
+    X(LSE_DENSE, 'r', 'd', FLOAT)                                                                            \
+    X(DY, 'q', 'y', BFLOAT16)                                                                                \
+    X(DQ, 'q', 'x', BFLOAT16)                                                                                \
+    X(DK, 'k', 'x', BFLOAT16)                                                                                \
+    X(DV, 'k', 'x', BFLOAT16)                                                                                \
+    X(SCALE, '1', 'c', FLOAT)                                                                                \
+    X(LOW, '1', 'c', FLOAT)                                                                                  \
+    X(ONE, '1', 'c', FLOAT)                                                                                  \
+    X(SCORES, 's', 'v', FLOAT)                                                                               \
+    X(SCALED, 's', 'v', FLOAT)                                                                               \
+    X(ROW, 's', 'v', INT32)                                                                                  \
+    X(COL, 's', 'v', INT32)                                                                                  \
+    X(SEEN, 's', 'v', BOOLEAN)                                                                               \
+    X(MASKED, 's', 'v', FLOAT)                                                                               \
+    X(TOP, 'r', 'v', FLOAT)                                                                                  \
+    X(LESS, 's', 'v', FLOAT)                                                                                 \
+    X(POWER, 's', 'v', FLOAT)                                                                                \
+    X(SUM, 'r', 'v', FLOAT)                                                                                  \
+    X(LOG_SUM, 'r', 'v', FLOAT)                                                                              \
+    X(P, 's', 'v', BFLOAT16)                                                                                 \
+    X(P_TURNED, 'S', 'v', BFLOAT16)                                                                          \
+    X(Y_DY, 'q', 'v', FLOAT)                                                                                 \
+    X(DOT_ONCE, 'r', 'v', FLOAT)                                                                             \
+    X(DOT, 'r', 'd', FLOAT)                                                                                  \
+    X(DV_HEADS, 'q', 'v', BFLOAT16)                                                                          \
+    X(DP, 's', 'v', FLOAT)                                                                                   \
+    X(DP_LESS, 's', 'v', FLOAT)                                                                              \
+    X(DP_P, 's', 'v', FLOAT)                                                                                 \
+    X(DS, 's', 'v', FLOAT)                                                                                   \
+    X(DS_TURNED, 'S', 'v', BFLOAT16)                                                                         \
+    X(DK_HEADS, 'q', 'v', BFLOAT16)
+enum {
+    PAR__DNN_NONE,
+#define X(name, sizes, place, type) PAR__DNN_##name,
+    PAR__DNN_TENSORS(X)
+#undef X
+        PAR__DNN_TENSOR_COUNT
+};
+static const struct {
+    char sizes, place;
+    cudnnDataType_t type;
+} par__dnn_tensors[] = {{0, 0, CUDNN_DATA_FLOAT},
+#define X(name, sizes, place, type) {sizes, place, CUDNN_DATA_##type},
+                        PAR__DNN_TENSORS(X)
+#undef X
+};
+// X(kind, mode, y, x, b, t). kind: m (y = x b), p (y = a function of x, b and t), i (y = x's indices along an
+// axis), r (y = the sum or maximum of x along the axis that y lacks), g (so, over the heads that share one of
+// y's), t (y = x turned).
+#define PAR__DNN_FORWARD(X)                                                                                  \
+    X('m', 0, SCORES, Q, K_TURNED, NONE)                                                                     \
+    X('p', CUDNN_POINTWISE_MUL, SCALED, SCORES, SCALE, NONE)                                                 \
+    X('i', 2, ROW, SCALED, NONE, NONE)                                                                       \
+    X('i', 3, COL, SCALED, NONE, NONE)                                                                       \
+    X('p', CUDNN_POINTWISE_CMP_GE, SEEN, ROW, COL, NONE)                                                     \
+    X('p', CUDNN_POINTWISE_BINARY_SELECT, MASKED, SCALED, LOW, SEEN)                                         \
+    X('r', CUDNN_REDUCE_TENSOR_MAX, TOP, MASKED, NONE, NONE)                                                 \
+    X('p', CUDNN_POINTWISE_SUB, LESS, MASKED, TOP, NONE)                                                     \
+    X('p', CUDNN_POINTWISE_EXP, POWER, LESS, NONE, NONE)                                                     \
+    X('r', CUDNN_REDUCE_TENSOR_ADD, SUM, POWER, NONE, NONE)                                                  \
+    X('p', CUDNN_POINTWISE_LOG, LOG_SUM, SUM, NONE, NONE)                                                    \
+    X('p', CUDNN_POINTWISE_ADD, LSE, TOP, LOG_SUM, NONE)                                                     \
+    X('p', CUDNN_POINTWISE_DIV, P, POWER, SUM, NONE)                                                         \
+    X('m', 0, Y, P, V, NONE)
+// The product with 1 is a mark: without it cuDNN 9.19 keeps three times as many bytes.
+#define PAR__DNN_BACKWARD(X)                                                                                 \
+    X('p', CUDNN_POINTWISE_MUL, Y_DY, DY, Y, NONE)                                                           \
+    X('r', CUDNN_REDUCE_TENSOR_ADD, DOT_ONCE, Y_DY, NONE, NONE)                                              \
+    X('p', CUDNN_POINTWISE_MUL, DOT, DOT_ONCE, ONE, NONE)                                                    \
+    X('m', 0, SCORES, Q, K_TURNED, NONE)                                                                     \
+    X('p', CUDNN_POINTWISE_MUL, SCALED, SCORES, SCALE, NONE)                                                 \
+    X('p', CUDNN_POINTWISE_SUB, LESS, SCALED, LSE_DENSE, NONE)                                               \
+    X('i', 2, ROW, LESS, NONE, NONE)                                                                         \
+    X('i', 3, COL, LESS, NONE, NONE)                                                                         \
+    X('p', CUDNN_POINTWISE_CMP_GE, SEEN, ROW, COL, NONE)                                                     \
+    X('p', CUDNN_POINTWISE_BINARY_SELECT, MASKED, LESS, LOW, SEEN)                                           \
+    X('p', CUDNN_POINTWISE_EXP, POWER, MASKED, NONE, NONE)                                                   \
+    X('t', 0, P_TURNED, POWER, NONE, NONE)                                                                   \
+    X('m', 0, DV_HEADS, P_TURNED, DY, NONE)                                                                  \
+    X('g', CUDNN_REDUCE_TENSOR_ADD, DV, DV_HEADS, NONE, NONE)                                                \
+    X('m', 0, DP, DY, V_TURNED, NONE)                                                                        \
+    X('p', CUDNN_POINTWISE_SUB, DP_LESS, DP, DOT, NONE)                                                      \
+    X('p', CUDNN_POINTWISE_MUL, DP_P, DP_LESS, POWER, NONE)                                                  \
+    X('p', CUDNN_POINTWISE_MUL, DS, DP_P, SCALE, NONE)                                                       \
+    X('t', 0, DS_TURNED, DS, NONE, NONE)                                                                     \
+    X('m', 0, DK_HEADS, DS_TURNED, Q, NONE)                                                                  \
+    X('g', CUDNN_REDUCE_TENSOR_ADD, DK, DK_HEADS, NONE, NONE)                                                \
+    X('t', 0, K, K_TURNED, NONE, NONE)                                                                       \
+    X('m', 0, DQ, DS, K, NONE)
+struct par__dnn_step {
+    char kind;
+    int mode; // of p and r: cuDNN's; of i: the axis
+    int y, x, b, t;
+};
+#define X(kind, mode, y, x, b, t) {kind, mode, PAR__DNN_##y, PAR__DNN_##x, PAR__DNN_##b, PAR__DNN_##t},
+static const par__dnn_step par__dnn_forward[] = {PAR__DNN_FORWARD(X)};
+static const par__dnn_step par__dnn_backward[] = {PAR__DNN_BACKWARD(X)};
+#undef X
+
+// Making a plan: descriptors are kept until the plan is dropped; after an error nothing more is done.
+static cudnnBackendDescriptor_t par__dnn_new(par__dnn_plan *p, cudnnBackendDescriptorType_t type) {
+    cudnnBackendDescriptor_t d = NULL;
+    if (!p->status) p->status = cudnnBackendCreateDescriptor(type, &d);
+    if (!p->status) p->made[p->made_count++] = d;
+    return d;
+}
+static void par__dnn_set(par__dnn_plan *p, cudnnBackendDescriptor_t d, int attribute,
+                         cudnnBackendAttributeType_t type, size_t count, const void *value) {
+    const cudnnBackendAttributeName_t name = (cudnnBackendAttributeName_t)attribute;
+    if (!p->status) p->status = cudnnBackendSetAttribute(d, name, type, (int64_t)count, value);
+}
+static void par__dnn_set_one(par__dnn_plan *p, cudnnBackendDescriptor_t d, int attribute,
+                             cudnnBackendDescriptor_t value) {
+    par__dnn_set(p, d, attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+}
+static int64_t par__dnn_get(par__dnn_plan *p, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                            cudnnBackendAttributeType_t type, size_t room, void *values) { // how many
+    int64_t count = 0;
+    if (!p->status) p->status = cudnnBackendGetAttribute(d, name, type, (int64_t)room, &count, values);
+    return p->status ? 0 : PAR__MIN(count, (int64_t)room);
+}
+static cudnnBackendDescriptor_t par__dnn_end(par__dnn_plan *p, cudnnBackendDescriptor_t d) {
+    if (!p->status) p->status = cudnnBackendFinalize(d);
+    return d;
+}
+static void par__dnn_drop(par__dnn_plan *p, int from) {
+    while (p->made_count > from) cudnnBackendDestroyDescriptor(p->made[--p->made_count]);
+}
+
+static cudnnBackendDescriptor_t par__dnn_tensor(par__dnn_plan *p, int number) {
+    const par__dnn_shape *s = &p->shape;
+    const char sizes = par__dnn_tensors[number].sizes, place = par__dnn_tensors[number].place;
+    const bool turned = sizes == 'K' || sizes == 'S', in_x = place == 'x' || place == 'w';
+    const bool inside = place == 'v' || place == 'w', by_value = place == 'c';
+    const size_t n = s->sequence, heads = sizes == 'k' || sizes == 'K' ? s->kv_heads : s->heads;
+    const size_t cols = sizes == 's' || sizes == 'S' ? n : sizes == 'r' ? 1 : s->dim;
+    const size_t ld = (in_x ? s->heads + 2 * s->kv_heads : s->heads) * cols; // between tokens
+    const int64_t id = number, alignment = 16;
+    size_t size[4] = {s->batch, heads, n, cols}, step[4] = {heads * n * cols, n * cols, cols, 1};
+    if (in_x || place == 'y' || place == 't') step[0] = n * ld, step[1] = cols, step[2] = ld;
+    int64_t sizes_of[4], steps_of[4];
+    for (int i = 0; i < 4; i++) {
+        const int from = turned && i >= 2 ? 5 - i : i;
+        sizes_of[i] = sizes == '1' ? 1 : (int64_t)size[from];
+        steps_of[i] = sizes == '1' ? 1 : (int64_t)step[from];
+    }
+    const cudnnBackendDescriptor_t t = par__dnn_new(p, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    par__dnn_set(p, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &par__dnn_tensors[number].type);
+    par__dnn_set(p, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, sizes_of);
+    par__dnn_set(p, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, steps_of);
+    par__dnn_set(p, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
+    par__dnn_set(p, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    par__dnn_set(p, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &inside);
+    par__dnn_set(p, t, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
+    return par__dnn_end(p, t);
+}
+// What the API calls an operation of each kind, its description and its tensors; 0 where it has none.
+static const struct par__dnn_kind {
+    const char *kinds;
+    cudnnBackendDescriptorType_t operation, description;
+    cudnnBackendAttributeType_t mode_type;
+    int mode, precision, described, x, b, t, y; // attributes
+} par__dnn_kinds[] = {
+    {"m", CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_BACKEND_MATMUL_DESCRIPTOR,
+     (cudnnBackendAttributeType_t)0, 0, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_ATTR_OPERATION_MATMUL_DESC,
+     CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_ATTR_OPERATION_MATMUL_BDESC, 0,
+     CUDNN_ATTR_OPERATION_MATMUL_CDESC},
+    {"pi", CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_BACKEND_POINTWISE_DESCRIPTOR,
+     CUDNN_TYPE_POINTWISE_MODE, CUDNN_ATTR_POINTWISE_MODE, CUDNN_ATTR_POINTWISE_MATH_PREC,
+     CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
+     CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_ATTR_OPERATION_POINTWISE_TDESC,
+     CUDNN_ATTR_OPERATION_POINTWISE_YDESC},
+    {"rg", CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_BACKEND_REDUCTION_DESCRIPTOR,
+     CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_ATTR_REDUCTION_COMP_TYPE,
+     CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, 0, 0,
+     CUDNN_ATTR_OPERATION_REDUCTION_YDESC},
+    {"t", CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, (cudnnBackendDescriptorType_t)0,
+     (cudnnBackendAttributeType_t)0, 0, 0, 0, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, 0, 0,
+     CUDNN_ATTR_OPERATION_RESHAPE_YDESC},
+};
+static cudnnBackendDescriptor_t par__dnn_describe(par__dnn_plan *p, const par__dnn_kind *k,
+                                                  const par__dnn_step *step) {
+    const bool index = step->kind == 'i';
+    const int mode = index ? CUDNN_POINTWISE_GEN_INDEX : step->mode;
+    const cudnnDataType_t type = mode == CUDNN_POINTWISE_CMP_GE ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT;
+    const int64_t axis = step->mode;
+    const cudnnBackendDescriptor_t d = par__dnn_new(p, k->description);
+    par__dnn_set(p, d, k->precision, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    if (k->mode_type) par__dnn_set(p, d, k->mode, k->mode_type, 1, &mode);
+    if (index) par__dnn_set(p, d, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
+    return par__dnn_end(p, d);
+}
+static cudnnBackendDescriptor_t par__dnn_operation(par__dnn_plan *p, const par__dnn_step *step,
+                                                   const cudnnBackendDescriptor_t *tensors) {
+    const par__dnn_kind *k = par__dnn_kinds;
+    while (!strchr(k->kinds, step->kind)) k++;
+    const cudnnBackendDescriptor_t described = k->described ? par__dnn_describe(p, k, step) : NULL,
+                                   o = par__dnn_new(p, k->operation);
+    if (described) par__dnn_set_one(p, o, k->described, described);
+    par__dnn_set_one(p, o, k->x, tensors[step->x]), par__dnn_set_one(p, o, k->y, tensors[step->y]);
+    if (step->b) par__dnn_set_one(p, o, k->b, tensors[step->b]);
+    if (step->t) par__dnn_set_one(p, o, k->t, tensors[step->t]);
+    return par__dnn_end(p, o);
+}
+// A tensor is made where a step first names it.
+static cudnnBackendDescriptor_t par__dnn_graph(par__dnn_plan *p, cudnnHandle_t handle) {
+    const bool alone = p->shape.heads == p->shape.kv_heads; // no keys are shared: then g's x is its y
+    const par__dnn_step *steps = p->shape.backward ? par__dnn_backward : par__dnn_forward;
+    const size_t count =
+        (p->shape.backward ? sizeof par__dnn_backward : sizeof par__dnn_forward) / sizeof *steps;
+    cudnnBackendDescriptor_t tensors[PAR__DNN_TENSOR_COUNT] = {}, operations[PAR__DNN_STEPS];
+    size_t made = 0;
+    for (size_t i = 0; i < count; i++) {
+        par__dnn_step s = steps[i];
+        if (alone && s.kind == 'g') continue;
+        if (alone && i + 1 < count && steps[i + 1].kind == 'g') s.y = steps[i + 1].y;
+        const int named[4] = {s.y, s.x, s.b, s.t};
+        for (int k = 0; k < 4; k++)
+            if (named[k] && !tensors[named[k]]) tensors[named[k]] = par__dnn_tensor(p, named[k]);
+        operations[made++] = par__dnn_operation(p, &s, tensors);
+    }
+    const cudnnBackendDescriptor_t graph = par__dnn_new(p, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    if (handle) par__dnn_set(p, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    par__dnn_set(p, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, made, operations);
+    return par__dnn_end(p, graph);
+}
+static bool par__dnn_repeats(par__dnn_plan *p, cudnnBackendDescriptor_t config) { // the same bits each time
+    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    cudnnBackendDescriptor_t engine = par__dnn_new(p, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    par__dnn_get(p, config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
+    const int64_t count = par__dnn_get(p, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                       CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
+    for (int64_t i = 0; i < count; i++)
+        if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
+    return !p->status;
+}
+static void par__dnn_try(par__dnn_plan *p, cudnnBackendDescriptor_t config, cudnnHandle_t handle,
+                         cudnnBackendDescriptor_t described, size_t limit) {
+    const int before = p->made_count;
+    int64_t bytes = 0;
+    const bool repeats = par__dnn_repeats(p, config);
+    const cudnnBackendDescriptor_t plan = par__dnn_new(p, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    if (handle) par__dnn_set(p, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    if (described) par__dnn_set_one(p, plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, described);
+    par__dnn_set_one(p, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    if (repeats) par__dnn_end(p, plan); // compiles
+    par__dnn_get(p, plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
+    if (repeats && !p->status && (size_t)bytes <= limit)
+        p->plan = plan, p->workspace_bytes = (size_t)bytes;
+    else
+        par__dnn_drop(p, before), p->status = CUDNN_STATUS_SUCCESS; // the next one
+}
+// The first engine of those that cuDNN proposes that repeats itself, can be built and needs no more than
+// `limit` bytes; p->plan is NULL if there is none. For the handle's device or, handle NULL, a described one.
+static void par__dnn_make(par__dnn_plan *p, cudnnHandle_t handle, cudnnBackendDescriptor_t described,
+                          size_t limit) {
+    const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
+    cudnnBackendDescriptor_t configs[PAR__DNN_CONFIGS];
+    const cudnnBackendDescriptor_t graph = par__dnn_graph(p, handle);
+    const cudnnBackendDescriptor_t search = par__dnn_new(p, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    par__dnn_set_one(p, search, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    par__dnn_set(p, search, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (described) par__dnn_set_one(p, search, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, described);
+    par__dnn_end(p, search);
+    for (int i = 0; i < PAR__DNN_CONFIGS; i++)
+        configs[i] = par__dnn_new(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    const int64_t count = par__dnn_get(p, search, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, PAR__DNN_CONFIGS, configs);
+    for (int64_t i = 0; i < count && !p->plan; i++) par__dnn_try(p, configs[i], handle, described, limit);
+}
+
+static par_result par__dnn_fail(par_cuda *cuda, cudnnStatus_t e) {
+    return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuDNN", cudnnGetErrorString(e));
+}
+static par_result par__dnn_open(par_cuda *cuda) {
+    if (cuda->cudnn) return PAR_OK;
+    if (cudnnGetVersion() < 91200)
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "cuDNN", "9.12 or newer is needed");
+    cudnnStatus_t e = cudnnCreate(&cuda->cudnn);
+    if (!e) e = cudnnSetStream(cuda->cudnn, cuda->stream);
+    return e ? par__dnn_fail(cuda, e) : PAR_OK;
+}
+static void par__dnn_close(par_cuda *cuda) {
+    while (cuda->dnn) {
+        par__dnn_plan *p = cuda->dnn;
+        cuda->dnn = p->next;
+        par__dnn_drop(p, 0);
+        PAR_FREE(p);
+    }
+    if (cuda->cudnn) cudnnDestroy(cuda->cudnn);
+}
+// *plan NULL: none for this shape. Finding one takes about a second: it is kept, as is that there is none.
+static par_result par__dnn_find(par_cuda *cuda, const par_tp_meeting *m, size_t backward,
+                                par__dnn_plan **plan) {
+    const par__dnn_shape shape = {m->batch, m->heads, m->kv_heads, m->q_count, m->dim, backward};
+    par__dnn_plan *p = cuda->dnn;
+    size_t unused, memory;
+    *plan = NULL;
+    while (p && memcmp(&p->shape, &shape, sizeof shape)) p = p->next;
+    if (!p) {
+        PAR__CUDA_TRY(par__dnn_open(cuda));
+        PAR__CUDA_CALL(cudaMemGetInfo(&unused, &memory));
+        p = (par__dnn_plan *)PAR_MALLOC(sizeof *p);
+        if (!p) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "cuDNN", "out of memory for a plan");
+        memset(p, 0, sizeof *p);
+        p->shape = shape, p->next = cuda->dnn, cuda->dnn = p;
+        par__dnn_make(p, cuda->cudnn, NULL, memory / 16);
+        if (!p->plan) PAR_LOG("cuDNN has no plan for attention of these sizes: own kernels");
+    }
+    return *plan = p->plan ? p : NULL, PAR_OK;
+}
+static par_result par__dnn_run(par_cuda *cuda, par__dnn_plan *p, const int64_t *ids, void **data,
+                               size_t count, void *workspace) {
+    par__dnn_plan pack;
+    memset(&pack, 0, sizeof pack);
+    const cudnnBackendDescriptor_t d = par__dnn_new(&pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    par__dnn_set(&pack, d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids);
+    par__dnn_set(&pack, d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, data);
+    par__dnn_set(&pack, d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    par__dnn_end(&pack, d);
+    if (!pack.status) pack.status = cudnnBackendExecute(cuda->cudnn, p->plan, d);
+    par__dnn_drop(&pack, 0);
+    return pack.status ? par__dnn_fail(cuda, pack.status) : PAR_OK;
+}
+static bool par__dnn_fits(const par_tp *tp, const par_tp_meeting *m, const void *y) {
+    const uintptr_t any =
+        (uintptr_t)m->q | (uintptr_t)m->k | (uintptr_t)m->v | (uintptr_t)m->dy | (uintptr_t)y;
+    return par_tp_type(tp) == PAR_BF16 && m->dropout <= 0 && m->dim % 8 == 0 && any % 16 == 0 && m->batch &&
+           m->q_count;
+}
+static par_result par__dnn_attend(par_tp *tp, const par_tp_meeting *m, void *y, float *lse, int *taken) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    par__dnn_plan *p = NULL;
+    if (!par__dnn_fits(tp, m, y)) return PAR_OK;
+    PAR__CUDA_TRY(par__dnn_find(cuda, m, 0, &p));
+    if (!p) return PAR_OK;
+    void *workspace = par__cuda_room(cuda, 3, p->workspace_bytes);
+    float scale = m->scale, low = -INFINITY;
+    const int64_t ids[] = {PAR__DNN_Q,     PAR__DNN_K_TURNED, PAR__DNN_V,  PAR__DNN_Y,
+                           PAR__DNN_SCALE, PAR__DNN_LOW,      PAR__DNN_LSE};
+    void *data[] = {(void *)m->q, (void *)m->k, (void *)m->v, y, &scale, &low, lse};
+    *taken = 1;
+    return workspace ? par__dnn_run(cuda, p, ids, data, sizeof ids / sizeof *ids, workspace) : PAR_ERR_MEMORY;
+}
+// lse of (batch x n) tokens x heads to batch x heads x n: what cuDNN reads backward before 9.26.
+static __global__ void par__cuda_k_by_heads(float *to, const float *from, size_t n, size_t heads,
+                                            size_t all) {
+    const size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step)
+        to[i] = from[(i / n / heads * n + i % n) * heads + i / n % heads];
+}
+static par_result par__dnn_attend_back(par_tp *tp, const par_tp_meeting *m, const void *y, void *dx,
+                                       int *taken) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    par__dnn_plan *p = NULL;
+    if (!par__dnn_fits(tp, m, y) || (uintptr_t)dx % 16) return PAR_OK;
+    PAR__CUDA_TRY(par__dnn_find(cuda, m, 1, &p));
+    if (!p) return PAR_OK;
+    const size_t all = m->batch * m->heads * m->q_count, up = (all + 63) / 64 * 64;
+    float *lse = (float *)par__cuda_room(cuda, 3, 2 * up * sizeof(float) + p->workspace_bytes);
+    if (!lse) return PAR_ERR_MEMORY;
+    float scale = m->scale, low = -INFINITY, one = 1;
+    uint16_t *dq = (uint16_t *)dx, *dk = dq + m->heads * m->dim, *dv = dk + m->kv_heads * m->dim;
+    const int64_t ids[] = {PAR__DNN_Q,         PAR__DNN_K_TURNED, PAR__DNN_V_TURNED, PAR__DNN_Y,  PAR__DNN_DY,
+                           PAR__DNN_LSE_DENSE, PAR__DNN_DOT,      PAR__DNN_DQ,       PAR__DNN_DK, PAR__DNN_DV,
+                           PAR__DNN_SCALE,     PAR__DNN_LOW,      PAR__DNN_ONE};
+    void *data[] = {(void *)m->q, (void *)m->k, (void *)m->v, (void *)y, (void *)m->dy, lse, lse + up,
+                    dq,           dk,           dv,           &scale,    &low,          &one};
+    *taken = 1;
+    PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_by_heads, par__cuda_blocks(cuda, all, PAR__CUDA_THREADS),
+                                   PAR__CUDA_THREADS, 0, cuda->stream, lse, m->lse, m->q_count, m->heads,
+                                   all));
+    return par__dnn_run(cuda, p, ids, data, sizeof ids / sizeof *ids, lse + 2 * up);
+}
+#endif
+
 // >>cuda_tp -------------------------------------------------------------------------------------------------
 
 static par_result par__cuda_t_alloc(par_tp *tp, size_t bytes, void **memory) {
@@ -3877,6 +4319,9 @@ static void par__cuda_tp_open(par_cuda *cuda) {
     t->attend = par__cuda_t_attend, t->attend_end = par__cuda_t_attend_end;
     t->attend_backward = par__cuda_t_attend_backward, t->row_dots = par__cuda_t_row_dots,
     t->init = par__cuda_t_init;
+#if PAR__CUDA_DNN
+    t->attend_whole = par__dnn_attend, t->attend_whole_backward = par__dnn_attend_back;
+#endif
     t->square_sum = par__cuda_t_square_sum, t->set = par__cuda_t_set;
 }
 const par_tp_kernels *par_cuda_tp(par_cuda *cuda) { return &cuda->tp; }

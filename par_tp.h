@@ -329,7 +329,7 @@ typedef struct par_tp_attention {
     float scale;                 // of scores; 0: 1/sqrt(dim)
 } par_tp_attention;
 // y: R x heads/t dim, HIDDEN. lse: f32, R x heads/t; keep x, y and lse. Elements sent with c ranks: ring
-// 2(c-1) R kv_heads/t dim; Ulysses (2 heads + 2 kv_heads)/t dim R (c-1)/c.
+// 2(c-1) R kv_heads/t dim; Ulysses (2 heads + 2 kv_heads)/t dim R (c-1)/c. y and dx: not in place.
 par_result par_tp_attention_forward(par_tp *tp, const par_tp_attention *attention,
                                     const par_tp_tokens *tokens, uint64_t stream, const par_tp_matrix *x,
                                     float *lse, par_tp_matrix *y);
@@ -450,6 +450,11 @@ struct par_tp_kernels {
     par_result (*attend_end)(par_tp *tp, void *y, float *lse, const float *acc, const float *sum, size_t rows,
                              size_t heads, size_t dim); // y = acc / sum, lse += log sum
     par_result (*attend_backward)(par_tp *tp, const par_tp_meeting *m);
+    // Both NULL, or all at once where a rank has all keys of its queries: y and lse; dx (laid out as x) from
+    // m->dy. *taken 0: not for this shape, nothing is done; the three above do it then.
+    par_result (*attend_whole)(par_tp *tp, const par_tp_meeting *m, void *y, float *lse, int *taken);
+    par_result (*attend_whole_backward)(par_tp *tp, const par_tp_meeting *m, const void *y, void *dx,
+                                        int *taken);
     par_result (*row_dots)(par_tp *tp, float *dot, const void *a, const void *b, size_t rows, size_t dim);
     par_result (*init)(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n, float deviation,
                        float value); // deviation > 0: normal numbers first ...; else value
@@ -1130,7 +1135,7 @@ static par_result par__tp_cpu_loss_both(par_tp *tp, void *dlogits, float *stats,
                                         const int32_t *targets, size_t rows, size_t cols,
                                         const par_tp_loss *loss, float *lse, float *losses, double *sum,
                                         size_t *counted, float scale) {
-    const size_t e = tp->desc.bf16 ? 2 : 4;
+    const size_t e = par_tp_element_bytes(tp);
     *sum = 0, *counted = 0;
     for (size_t r = 0; r < rows; r++) { // the row stays in the caches
         const char *x = (const char *)logits + r * cols * e;
@@ -1356,6 +1361,8 @@ const par_tp_kernels *par_tp_cpu(void) {
                                        par__tp_cpu_attend,
                                        par__tp_cpu_attend_end,
                                        par__tp_cpu_attend_backward,
+                                       NULL,
+                                       NULL,
                                        par__tp_cpu_row_dots,
                                        par__tp_cpu_init,
                                        par__tp_cpu_square_sum,
@@ -2478,13 +2485,25 @@ static par_result par__tp_ulysses_backward(par_tp *tp, const par__tp_shape *s, p
     return par__tp_exchange(tp, s, widths, 3, e, par_tp_type(tp), dx->data, hdx.data, 0);
 }
 
+// Whole sequences of one rank, in one call of a library.
+static void par__tp_whole(par_tp *tp, par_tp_meeting *m, const par__tp_shape *s, const par_tp_matrix *x) {
+    m->q_count = m->kv_count = m->q_stride = m->kv_stride = s->map.per;
+    m->q = x->data, m->k = par__tp_to(tp, x->data, s->q_cols);
+    m->v = par__tp_to(tp, x->data, s->q_cols + s->kv_cols), m->q_ld = m->kv_ld = s->cols;
+}
 par_result par_tp_attention_forward(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
                                     uint64_t stream, const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
     par__tp_shape s;
     par_tp_meeting m;
+    int taken = 0;
     PAR__TP_TRY(par__tp_attention_shape(tp, "par_tp_attention_forward", a, tokens, x, &s));
     par__tp_meeting_of(&s, a, tokens, stream, &m);
     par__tp_set(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
+    if (tp->c == 1 && tp->kernels->attend_whole) {
+        par__tp_whole(tp, &m, &s, x);
+        PAR__TP_TRY(tp->kernels->attend_whole(tp, &m, y->data, lse, &taken));
+    }
+    if (taken) return PAR_OK;
     return tp->desc.ulysses && tp->c > 1 ? par__tp_ulysses_forward(tp, &s, &m, x, lse, y)
                                          : par__tp_ring_forward(tp, &s, &m, x, lse, y);
 }
@@ -2494,15 +2513,22 @@ par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *a, cons
     static const char *const call = "par_tp_attention_backward";
     par__tp_shape s;
     par_tp_meeting m;
+    int taken = 0;
     PAR__TP_TRY(par__tp_attention_shape(tp, call, a, tokens, x, &s));
     PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(PAR_TP_HIDDEN), s.q_cols));
     PAR__TP_TRY(par__tp_expect(tp, call, "y", y, PAR__TP_BIT(PAR_TP_HIDDEN), s.q_cols));
     PAR__TP_TRY(par__tp_same_rows(tp, call, dy->rows, x->rows));
     par__tp_meeting_of(&s, a, tokens, stream, &m);
+    m.dy = dy->data, m.dy_ld = s.q_cols;
+    if (tp->c == 1 && tp->kernels->attend_whole) {
+        par__tp_whole(tp, &m, &s, x);
+        m.lse = lse;
+        PAR__TP_TRY(tp->kernels->attend_whole_backward(tp, &m, y->data, dx->data, &taken));
+    }
+    if (taken) return par__tp_set(dx, s.rows, s.cols, PAR_TP_HIDDEN), PAR_OK;
     float *dot = (float *)par_tp_scratch(tp, PAR__TP_STATE, s.rows * s.heads * sizeof(float));
     if (!dot) return PAR_ERR_MEMORY;
     PAR__TP_TRY(tp->kernels->row_dots(tp, dot, dy->data, y->data, s.rows * s.heads, s.dim));
-    m.dy = dy->data, m.dy_ld = s.q_cols;
     return tp->desc.ulysses && tp->c > 1 ? par__tp_ulysses_backward(tp, &s, &m, dy, x, lse, dot, dx)
                                          : par__tp_ring_backward(tp, &s, &m, x, lse, dot, dx);
 }

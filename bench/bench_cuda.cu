@@ -166,7 +166,7 @@ static void product(bench *b, void *user) {
     need(b, par_cuda_tp(b->cuda)->gemm(r->tp, 0, 1, r->rows, r->rows, r->rows, r->x, r->rows, r->y, r->rows,
                                        0, r->z, PAR_BF16, r->rows, NULL));
 }
-static double rate(bench *b, const char *name, double operations, double of, work_fn fn,
+static double rate(bench *b, const char *name, double operations, work_fn fn,
                    void *user) { // TFLOP/s
     double t[ROUNDS];
     fn(b, user);
@@ -176,8 +176,37 @@ static double rate(bench *b, const char *name, double operations, double of, wor
         t[i] = seconds(b);
     }
     const double value = operations / median(t, ROUNDS) / 1e12;
-    report(b, name, "TFLOP/s", value, of > 0 ? value / of : 1, 0);
+    report(b, name, "TFLOP/s", value, 1, 0);
     return value;
+}
+static void bench_attention(bench *b, rows *r, double peak) { // own kernels and a library's take turns
+    static const char *const names[2][2] = {{"attention forward, causal, dim 64", "attention forward, cuDNN"},
+                                            {"attention backward", "attention backward, cuDNN"}};
+    const double work =
+        2.0 * 2 * (double)r->rows * (double)r->tokens.sequence / 2 * 1024; // half of the scores
+    par_tp_kernels own = *par_cuda_tp(b->cuda);
+    par_tp_desc d;
+    const int variants = own.attend_whole ? 2 : 1;
+    rows both[2] = {*r, *r};
+    own.attend_whole = NULL;
+    memset(&d, 0, sizeof d);
+    d.tp = b->world, d.bf16 = 1, d.kernels = &own;
+    need(b, par_tp_open(&d, &both[0].tp));
+    for (int back = 0; back < 2; back++) {
+        double t[2][ROUNDS];
+        for (int i = -1; i < ROUNDS; i++) // the first: to warm up
+            for (int v = 0; v < variants; v++) {
+                both[v].back = back;
+                need_cuda(b, cudaEventRecord(b->begun, par_cuda_stream(b->cuda)));
+                attend(b, &both[v]);
+                t[v][i < 0 ? 0 : i] = seconds(b);
+            }
+        for (int v = 0; v < variants; v++) {
+            const double rate = (back ? 2.5 : 1) * work / median(t[v], ROUNDS) / 1e12;
+            report(b, names[back][v], "TFLOP/s", rate, rate / peak, 0);
+        }
+    }
+    need(b, par_tp_close(both[0].tp));
 }
 static void bench_tp(bench *b) {
     rows r;
@@ -203,17 +232,12 @@ static void bench_tp(bench *b) {
     size_t edge = 8192;
     while (edge * edge * 2 > room) edge /= 2;
     r.rows = edge;
-    const double peak = rate(b, "matrix product, bf16", 2 * pow((double)edge, 3), 0, product, &r);
+    const double peak = rate(b, "matrix product, bf16", 2 * pow((double)edge, 3), product, &r);
     r.attention.heads = 16, r.attention.dim = 64, r.tokens.sequence = edge / 4, r.tokens.batch = 1;
     while (r.tokens.batch * 2 * r.tokens.sequence * 3 * 1024 * 2 <= room && r.tokens.batch < 8)
         r.tokens.batch *= 2;
     r.rows = r.tokens.batch * r.tokens.sequence;
-    const double work =
-        2.0 * 2 * (double)r.rows * (double)r.tokens.sequence / 2 * 1024; // causal: half of the scores
-    if (r.rows * 3 * 1024 * 2 <= room && r.rows * 16 * 4 <= room / 16) {
-        r.back = 0, rate(b, "attention forward, causal, dim 64", work, peak, attend, &r);
-        r.back = 1, rate(b, "attention backward", 2.5 * work, peak, attend, &r);
-    }
+    if (r.rows * 3 * 1024 * 2 <= room && r.rows * 16 * 4 <= room / 16) bench_attention(b, &r, peak);
     void *all[] = {r.x, r.y, r.z, r.w, r.dw, r.ids, r.stats};
     need(b, par_tp_close(r.tp));
     for (int i = 0; i < 7; i++) par_cuda_free(b->cuda, PAR_CUDA_DEVICE, all[i]);

@@ -10,6 +10,7 @@ emulated="-std=c++17 -x c++ -include tests/cuda_emu/emu.h -I. -Itests $headers"
 nccl=""
 [ -e "${headers#-I}/nccl.h" ] && nccl="-DEMU_NCCL -DPAR_CUDA_NCCL"
 [ -n "$nccl" ] && [ -e "${headers#-I}/cublasLt.h" ] && nccl="$nccl -DEMU_CUBLASLT -DPAR_CUDA_CUBLASLT" # else plain tiles
+[ -n "$nccl" ] && [ -e "${headers#-I}/cudnn.h" ] && nccl="$nccl -DEMU_CUDNN -DPAR_CUDA_CUDNN"
 
 layers() { # a layer that is not there leaves no trace; each alone, and the header twice
     printf '#define PAR_IMPLEMENTATION\n%s\n#include "par_cuda.cuh"\n#include "par_cuda.cuh"\nint main() { return 0; }\n' "$1" >"$work/$2.cu"
@@ -25,22 +26,32 @@ example() { # the manual's, on emulated GPUs
     [ -n "$said" ] && g++ $emulated -Wall -Wextra -Werror -Wno-unused-function "$work/example.cu" tests/cuda_emu/emu.cpp -o "$work/example" -pthread -lm &&
         [ "$(PAR_RANKS=3 "$work/example")" = "$said" ]
 }
-every_architecture() { # no warnings; no spills in the kernels that touch every element
+libraries() { for library in nccl cublaslt cudnn; do bash tests/cuda_find.sh $library 2>/dev/null; done; }
+every_architecture() { # no warnings; no spills in the kernels that touch every element; with sm_90a, the libraries' parts, too
     nvcc=$(bash tests/cuda_find.sh nvcc) || return 1
+    parts=""
+    [ "$1" = 90a ] && parts=$(libraries | tr ' ' '\n' | grep -E '^-[DI]' | tr '\n' ' ')
     printf '#define PAR_IMPLEMENTATION\n#include "par_zero.h"\n#include "par_tp.h"\n#include "par_cuda.cuh"\n' >"$work/all.cu"
-    "$nvcc" -std=c++17 -O3 -Werror all-warnings -Xptxas -v -I. -gencode=arch=compute_"$1",code=sm_"$1" -c "$work/all.cu" -o /dev/null >"$work/ptxas.$1" 2>&1 ||
+    "$nvcc" -std=c++17 -O3 -Werror all-warnings -Xptxas -v -I. $parts -gencode=arch=compute_"$1",code=sm_"$1" -c "$work/all.cu" -o /dev/null >"$work/ptxas.$1" 2>&1 ||
         { cat "$work/ptxas.$1"; return 1; }
     awk '/Compiling entry function/ {name = $6} /spill stores/ && $5 != 0 {print name ": " $0}' "$work/ptxas.$1" |
-        grep -E 'k_(sum|cast|update|squares|norm|norm_back|elementwise|loss_stats|loss_back|loss_both|attend.*bf16|dropout|rope|add_bias|pack)' && return 1
+        grep -E 'k_(sum|cast|update|squares|norm|norm_back|elementwise|loss_stats|loss_back|loss_both|attend.*bf16|dropout|rope|add_bias|pack|by_heads)' && return 1
     return 0
 }
-with_libraries() { # NCCL's and cuBLASLt's parts
+with_libraries() { # linked
     nvcc=$(bash tests/cuda_find.sh nvcc) || return 1
-    flags=""
-    for library in nccl cublaslt; do flags="$flags $(bash tests/cuda_find.sh $library 2>/dev/null)"; done
+    flags=$(libraries)
     case $flags in *PAR_CUDA_NCCL*PAR_CUDA_CUBLASLT*) ;; *) echo "NCCL or cuBLASLt is not here"; return 77 ;; esac
     printf '#define PAR_IMPLEMENTATION\n#include "par_zero.h"\n#include "par_cuda.cuh"\nint main() { par_cuda *c; par_cuda_desc d = {}; return par_cuda_open(&d, &c) == PAR_OK; }\n' >"$work/libraries.cu"
     "$nvcc" -std=c++17 -O1 -Werror all-warnings -I. -arch=sm_90 "$work/libraries.cu" $flags -o "$work/libraries" && "$work/libraries" # no GPU: a clear error
+}
+plans() { # cuDNN itself, for GPUs that are described to it, on a driver that takes code and runs none
+    for part in nvcc cudnn driver; do found=$(bash tests/cuda_find.sh $part 2>&1) || { echo "$found"; return 77; }; done
+    nm -D --defined-only "$found" | awk '$3 ~ /^cu/ {print "int " $3 "(void) { return 100; }"}' | # without those that are there
+        grep -v -w -f <(grep -o '^int cu[A-Za-z]*' tests/cuda_emu/driver.c) >"$work/driver.c"
+    gcc -w -shared -fPIC -Wl,-soname,libcuda.so.1 tests/cuda_emu/driver.c "$work/driver.c" -o "$work/libcuda.so.1" &&
+        "$(bash tests/cuda_find.sh nvcc)" -std=c++17 -O1 -I. -arch=sm_90 tests/test_cudnn.cu $(bash tests/cuda_find.sh cudnn) -o "$work/test_cudnn" &&
+        LD_LIBRARY_PATH=$work "$work/test_cudnn"
 }
 programs() { # the trainer, the example and the benchmarks, emulated
     for p in examples/gpt/gpt.cu examples/03_cuda_adopt.cu bench/bench_cuda.cu bench/bench_coll.cu bench/bench_pipe.cu; do
@@ -59,10 +70,8 @@ trains() { # on emulated GPUs what the CPU trains
     build/gpt $small --load "$work/ck" --max_iters 4 >"$work/out" # the CPU goes on where the GPU stopped
 }
 meets() { # processes that were started apart, each with a GPU that it shares with nobody's memory: through the host
-    export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + RANDOM % 12000)) PAR_CUDA_CARRIER=staging PAR_NODE_RANKS=1
     build/gpt $small >"$work/cpu" || return 1
-    RANK=1 build/gpt_emu $small --zero 2 >"$work/out" 2>&1 &
-    RANK=0 build/gpt_emu $small --zero 2 >"$work/gpu" && wait $! && same_losses 1e-5 "$work/cpu" "$work/gpu"
+    PAR_CUDA_CARRIER=staging PAR_NODE_RANKS=1 ranks 2 build/gpt_emu $small --zero 2 >/dev/null && same_losses 1e-5 "$work/cpu" "$work/out.0"
 }
 adopts() { PAR_RANKS=3 build/03_cuda_adopt_emu | tee "$work/said" && grep -q "x is 2," "$work/said"; }
 measures() { build/bench_cuda_emu --bytes 256K --json | tee "$work/bench" && [ "$(grep -c '"ratio"' "$work/bench")" -ge 14 ]; }
@@ -84,9 +93,10 @@ later "par_cuda.cuh and par_zero.h" layers '#include "par_zero.h"' zero
 later "par_cuda.cuh and par_tp.h" layers '#include "par_tp.h"' tp
 later "par_cuda.cuh: example" example
 later "build the emulated programs" programs
+later "cuDNN plans the attention for sm_80, sm_90 and sm_100" plans
 if bash tests/cuda_find.sh nvcc >/dev/null 2>&1; then
     for a in 80 90a 100; do later "nvcc, sm_$a: no warnings, no spills" every_architecture $a; done
-    later "nvcc, NCCL and cuBLASLt" with_libraries
+    later "nvcc, with libraries" with_libraries
 else
     echo "(no nvcc here: not compiled with it)"
 fi

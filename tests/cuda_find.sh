@@ -1,4 +1,5 @@
-# What of CUDA is on this machine, as flags for a compiler: "headers", "nvcc", "nccl", "cublaslt". Status 1, and on
+# What of CUDA is on this machine, as flags for a compiler: "headers", "nvcc", "nccl", "cublaslt", "cudnn"; or "driver",
+# the toolkit's stand-in for libcuda.so. Status 1, and on
 # stderr what is missing, where it is not found. Looks where CUDA_HOME says, in the usual places and in the packages
 # that pip installs.
 dirs() {
@@ -8,7 +9,7 @@ dirs() {
     for p in python3 python; do
         command -v $p >/dev/null 2>&1 || continue
         $p -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2>/dev/null | while read -r site; do
-            ls -d "$site"/nvidia/cu13 "$site"/nvidia/cuda_runtime "$site"/nvidia/nccl "$site"/nvidia/cublas 2>/dev/null
+            ls -d "$site"/nvidia/cu13 "$site"/nvidia/cuda_runtime "$site"/nvidia/nccl "$site"/nvidia/cublas "$site"/nvidia/cudnn 2>/dev/null
         done
     done
 }
@@ -35,12 +36,22 @@ nvcc)
     [ -n "$d" ] || { echo "nvcc is missing: install the CUDA Toolkit, or set CUDA_HOME" >&2; exit 1; }
     echo "$d/bin/nvcc"
     ;;
-nccl | cublaslt)
+driver)
+    l=$(dirs | while read -r d; do ls "$d"/lib64/stubs/libcuda.so "$d"/lib/stubs/libcuda.so "$d"/targets/*/lib/stubs/libcuda.so 2>/dev/null; done | head -n 1)
+    [ -n "$l" ] || { echo "stubs/libcuda.so is missing: install the CUDA Toolkit, or set CUDA_HOME" >&2; exit 1; }
+    echo "$l"
+    ;;
+nccl | cublaslt | cudnn)
     header=nccl.h name=nccl macro=PAR_CUDA_NCCL
     [ "$1" = cublaslt ] && header=cublasLt.h name=cublasLt macro=PAR_CUDA_CUBLASLT
+    [ "$1" = cudnn ] && header=cudnn.h name=cudnn macro=PAR_CUDA_CUDNN
     d=$(find_dir include/$header) l=$(library $name)
     [ -n "$d" ] && [ -n "$l" ] || { echo "$header or lib$name.so is missing: it is left out" >&2; exit 1; }
+    if [ "$1" = cudnn ]; then
+        version=$(sed -n 's/^#define CUDNN_M[AI][JN]OR *//p' "$d/include/cudnn_version.h" | paste -sd.)
+        [ "$(printf '%s\n9.12\n' "$version" | sort -V | head -n 1)" = 9.12 ] || { echo "cuDNN $version is older than 9.12: it is left out" >&2; exit 1; }
+    fi
     echo "-D$macro -I$d/include $l -Xlinker -rpath -Xlinker $(dirname "$l")"
     ;;
-*) echo "usage: $0 headers|nvcc|nccl|cublaslt" >&2; exit 2 ;;
+*) echo "usage: $0 headers|nvcc|nccl|cublaslt|cudnn|driver" >&2; exit 2 ;;
 esac

@@ -1068,13 +1068,16 @@ static void tp_attention(par_comm *w) {
                   {1, 1, 64, 64, 2, 0},
                   {3, 3, 5, 17, 2, 0.5f}};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    for (int i = 0; i < 10; i++) {
-        const int bf16 = i % 2;
+    par_tp_kernels own = *par_cuda_tp(cuda); // not the library's
+    own.attend_whole = NULL;
+    for (int i = 0; i < 20; i++) {
+        const int bf16 = i % 2, n = i % 10 / 2;
         const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
-        const size_t H = shapes[i / 2].heads, K = shapes[i / 2].kv, D = shapes[i / 2].dim,
-                     s = shapes[i / 2].s, B = shapes[i / 2].batch, rows = B * s, cols = (H + 2 * K) * D;
-        par_tp *a = open_tp(w, NULL, 0, 0, bf16, NULL), *b = open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda));
-        par_tp_attention at = {H, K, D, shapes[i / 2].dropout, 0};
+        const size_t H = shapes[n].heads, K = shapes[n].kv, D = shapes[n].dim, s = shapes[n].s,
+                     B = shapes[n].batch, rows = B * s, cols = (H + 2 * K) * D;
+        par_tp *a = open_tp(w, NULL, 0, 0, bf16, NULL),
+               *b = open_tp(w, NULL, 0, 0, bf16, i < 10 ? par_cuda_tp(cuda) : &own);
+        par_tp_attention at = {H, K, D, shapes[n].dropout, 0};
         par_tp_tokens t = {B, s, 3};
         par_tp_rotary rotary;
         memset(&rotary, 0, sizeof rotary);
@@ -1099,6 +1102,16 @@ static void tp_attention(par_comm *w) {
         CHECK_OK(w, par_tp_attention_backward(a, &at, &t, 4, &mdy, &mx, &my, (float *)lse.host, &mdx));
         CHECK_OK(w, par_tp_attention_backward(b, &at, &t, 4, &gdy, &gx, &gy, (float *)lse.device, &gdx));
         CLOSE(cuda, dx, d, bf16 ? 0.08 : 1e-4);
+        char *first = (char *)malloc(dx.bytes);
+        memcpy(first, dx.back, dx.bytes);
+        CHECK_OK(w, par_tp_attention_backward(b, &at, &t, 4, &gdy, &gx, &gy, (float *)lse.device, &gdx));
+        download(cuda, dx.back, dx.device, dx.bytes);
+        CHECK(w, !memcmp(first, dx.back, dx.bytes)); // the same bits again
+        free(first);
+#if PAR__CUDA_DNN
+        if (i < 10 && bf16 && shapes[n].dropout == 0) // both plans, or (emulated: length 40) none
+            CHECK(w, cuda->dnn && cuda->dnn->shape.backward && !cuda->dnn->plan == (EMULATED && s == 40));
+#endif
         CHECK_OK(w, par_tp_dropout(a, &t, 6, 0.3f, &(mdx.layout = PAR_TP_REPLICATED, mdx), &mdx));
         CHECK_OK(w, par_tp_dropout(b, &t, 6, 0.3f, &(gdx.layout = PAR_TP_REPLICATED, gdx), &gdx));
         CLOSE(cuda, dx, d, bf16 ? 0.1 : 2e-4);
@@ -1180,7 +1193,7 @@ static void models(par_comm *w) {
         if (4 % t || t * c != n) continue;
         gpt_config g;
         memset(&g, 0, sizeof g);
-        g.n_layer = 1, g.n_head = 4, g.n_embd = 16, g.block_size = 3 * 2 * c, g.vocab_size = 29,
+        g.n_layer = 1, g.n_head = 4, g.n_embd = bf16 ? 32 : 16, g.block_size = 3 * 2 * c, g.vocab_size = 29,
         g.bias = !llama, g.llama = llama, g.n_kv_head = llama ? 2 : 0;
         const int sequence = t > 1 && i % 2, ulysses = c == 2 && i == 3 && t == 1;
         par_comm *tp, *cp;

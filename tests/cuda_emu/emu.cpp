@@ -458,6 +458,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int) {
     p->multiProcessorCount = 4, p->major = 9, p->sharedMemPerBlockOptin = (size_t)emu_shared_limit();
     return cudaSuccess;
 }
+cudaError_t cudaMemGetInfo(size_t *unused, size_t *all) {
+    return *unused = *all = (size_t)1 << 30, cudaSuccess;
+}
 cudaError_t cudaDeviceCanAccessPeer(int *can, int, int) { return *can = 1, cudaSuccess; }
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int) { return cudaSuccess; }
@@ -717,5 +720,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSucce
 #include "emu_nccl.h"
 #if defined(EMU_CUBLASLT)
 #include "emu_cublas.h"
+#endif
+#if defined(EMU_CUDNN)
+#include "emu_cudnn.h"
 #endif
 #endif
