@@ -53,16 +53,17 @@ void emu_fail_launches(int after) { emu_failing = after; }
 // ---- memory
 //
 // One range, made before main so that forked ranks have it at the same addresses; a slice for each process.
-// It can be touched only while device work runs.
+// It can be touched only while device work runs; but for large blocks (libraries' workspaces), which are taken
+// from the slice's end: opening and closing takes time for every page.
 
-static const size_t EMU_SLICE = (size_t)512 << 20, EMU_SLICES = 12, EMU_GAP = 256;
+static const size_t EMU_SLICE = (size_t)512 << 20, EMU_SLICES = 12, EMU_GAP = 256, EMU_LARGE = 2 << 20;
 struct emu_header {
     std::atomic<uint32_t> slices;
 };
 static char *emu_base;
 static emu_header *emu_shared_header;
 static uint64_t emu_family; // the same in all processes that were forked from one
-static size_t emu_slice, emu_used;
+static size_t emu_slice, emu_used, emu_large;          // bytes from its begin, and from its end
 static std::map<char *, size_t> emu_blocks;            // in use, of this process
 static std::multimap<size_t, char *> emu_free_blocks;  // by size
 static std::map<const char *, size_t> emu_host_blocks; // pinned
@@ -71,9 +72,8 @@ static pthread_cond_t emu_news = PTHREAD_COND_INITIALIZER;
 static int emu_open, emu_protects = 1;
 
 static void emu_take_slice(void) {
-    emu_slice = emu_shared_header->slices++, emu_used = 0;
+    emu_slice = emu_shared_header->slices++, emu_used = emu_large = 0;
     if (emu_slice >= EMU_SLICES) emu_die("more processes than slices of device memory");
-    EMU_POISON(emu_base + emu_slice * EMU_SLICE, EMU_SLICE);
 }
 static void emu_forked(void) {
     pthread_mutex_init(&emu_mutex, NULL);
@@ -102,6 +102,21 @@ static void emu_memory(int open) {
     emu_open += open ? 1 : -1;
     if (emu_open == open) emu_set_access(open);
 }
+// Memory that nobody had so far; NULL: there is none. The caller holds the mutex.
+static char *emu_more(size_t room) {
+    char *slice = emu_base + emu_slice * EMU_SLICE, *p = slice + emu_used;
+    if (emu_used + emu_large + room + 4096 > EMU_SLICE) return NULL;
+    if (room >= EMU_LARGE) {
+        emu_large += (room + 4095) / 4096 * 4096;
+        p = slice + EMU_SLICE - emu_large;
+        mprotect(p, room, PROT_READ | PROT_WRITE);
+    } else {
+        emu_used += room;
+        if (emu_open) emu_set_access(1); // somebody works, and waits just now
+    }
+    EMU_POISON(p, room);
+    return p;
+}
 static int emu_is_device(const void *p) {
     return (const char *)p >= emu_base && (const char *)p < emu_base + EMU_SLICE * EMU_SLICES;
 }
@@ -120,11 +135,8 @@ static cudaError_t emu_alloc(void **out, size_t bytes) {
     if (found != emu_free_blocks.end()) {
         p = found->second;
         emu_free_blocks.erase(found);
-    } else if (emu_used + room <= EMU_SLICE) {
-        p = emu_base + emu_slice * EMU_SLICE + emu_used;
-        emu_used += room;
-        if (emu_open) emu_set_access(1); // somebody works, and waits just now
-    }
+    } else
+        p = emu_more(room);
     if (!p) return cudaErrorMemoryAllocation;
     EMU_UNPOISON(p, bytes);
     emu_blocks[p] = bytes;
