@@ -17,7 +17,7 @@ layers() { # a layer that is not there leaves no trace; each alone, and the head
     g++ $emulated -Wall -Wextra -Werror -Wno-unused-function -O0 -c "$work/$2.cu" -o /dev/null
 }
 tests() {
-    g++ $emulated $nccl -Wall -Wextra -Wno-unused-function -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -DTEST_FEWER=1 \
+    g++ $emulated $nccl -Wall -Wextra -Wno-unused-function -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -DTEST_FEWER=1 \
         tests/test_cuda.cu tests/cuda_emu/emu.cpp -o build/test_cuda_emu -pthread -lm
 }
 example() { # the manual's, on emulated GPUs
@@ -53,11 +53,11 @@ plans() { # cuDNN itself, for GPUs that are described to it, on a driver that ta
         "$(bash tests/cuda_find.sh nvcc)" -std=c++17 -O1 -I. -arch=sm_90 tests/test_cudnn.cu $(bash tests/cuda_find.sh cudnn) -o "$work/test_cudnn" &&
         LD_LIBRARY_PATH=$work "$work/test_cudnn"
 }
-programs() { # the trainer, the example and the benchmarks, emulated
-    for p in examples/gpt/gpt.cu examples/03_cuda_adopt.cu bench/bench_cuda.cu bench/bench_coll.cu bench/bench_pipe.cu; do
-        g++ $emulated $nccl -Wall -Wextra -Wno-unused-function -O1 $p tests/cuda_emu/emu.cpp -o build/$(basename $p .cu)_emu -pthread -lm || return 1
-    done
+program() { # the trainer, the example or a benchmark, emulated
+    g++ $emulated $nccl -Wall -Wextra -Wno-unused-function -O1 -c "$1" -o "$work/$(basename "$1").o" &&
+        g++ "$work/$(basename "$1").o" "$work/emu.o" -o "build/$(basename "$1" .cu)_emu" -pthread -lm
 }
+emulator() { g++ $emulated $nccl -Wall -Wextra -O1 -c tests/cuda_emu/emu.cpp -o "$work/emu.o"; }
 small="--data build/corpus.txt --n_layer 2 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 8 --dropout 0.1 --json"
 trains() { # on emulated GPUs what the CPU trains
     build/gpt $small >"$work/cpu" || return 1
@@ -87,12 +87,13 @@ bubbles() {
     [ "$(grep -c '"bubble_measured":0' "$work/pipe")" -ge 13 ] && awk -F'"peak_sim":|,"peak_measured":|,"bound"' '{bad += $2 != $3} END {exit bad != 0}' "$work/pipe"
 }
 DEADLINE=1500
+check "build the emulator" emulator
 later "build the emulated tests" tests
 later "par_cuda.cuh alone" layers '' alone
 later "par_cuda.cuh and par_zero.h" layers '#include "par_zero.h"' zero
 later "par_cuda.cuh and par_tp.h" layers '#include "par_tp.h"' tp
 later "par_cuda.cuh: example" example
-later "build the emulated programs" programs
+for p in examples/gpt/gpt.cu examples/03_cuda_adopt.cu bench/bench_cuda.cu bench/bench_coll.cu bench/bench_pipe.cu; do later "build $p, emulated" program $p; done
 later "cuDNN plans the attention for sm_80, sm_90 and sm_100" plans
 if bash tests/cuda_find.sh nvcc >/dev/null 2>&1; then
     for a in 80 90a 100; do later "nvcc, sm_$a: no warnings, no spills" every_architecture $a; done
