@@ -53,8 +53,8 @@ void emu_fail_launches(int after) { emu_failing = after; }
 // ---- memory
 //
 // One range, made before main so that forked ranks have it at the same addresses; a slice for each process.
-// It can be touched only while device work runs; but for large blocks (libraries' workspaces), which are taken
-// from the slice's end: opening and closing takes time for every page.
+// It can be touched only while device work runs; large blocks (libraries' workspaces), taken from the slice's
+// end, always: opening and closing takes time for every page.
 
 static const size_t EMU_SLICE = (size_t)512 << 20, EMU_SLICES = 12, EMU_GAP = 256, EMU_LARGE = 2 << 20;
 struct emu_header {
@@ -62,7 +62,7 @@ struct emu_header {
 };
 static char *emu_base;
 static emu_header *emu_shared_header;
-static uint64_t emu_family; // the same in all processes that were forked from one
+static uint64_t emu_family;                            // the same in all processes that were forked from one
 static size_t emu_slice, emu_used, emu_large;          // bytes from its begin, and from its end
 static std::map<char *, size_t> emu_blocks;            // in use, of this process
 static std::multimap<size_t, char *> emu_free_blocks;  // by size
