@@ -4,13 +4,8 @@ mpich="mpiexec.mpich -n"
 openmpi="mpiexec.openmpi --oversubscribe --mca btl_base_warn_component_unused 0 -n"
 [ "$(id -u)" = 0 ] && openmpi="mpiexec.openmpi --allow-run-as-root --oversubscribe --mca btl_base_warn_component_unused 0 -n"
 
-build() { # mpicc, suffix
-    $1 -DPAR_MPI -std=gnu11 -O2 -g -Wall -Wextra -I. -Itests tests/test_par.c -o build/test_par_$2 -pthread -lm &&
-    $1 -DPAR_MPI -std=gnu11 -O2 -g -Wall -Wextra -I. -Itests tests/test_zero.c -o build/test_zero_$2 -pthread -lm &&
-    $1 -DPAR_MPI -std=gnu11 -O2 -g -Wall -Wextra -I. -Itests tests/test_pipe.c -o build/test_pipe_$2 -pthread -lm &&
-    $1 -DPAR_MPI -std=gnu11 -O2 -I. examples/gpt/gpt.c -o build/gpt_$2 -pthread -lm &&
-    $1 -DPAR_MPI -std=gnu11 -O2 -I. examples/02_mpi_adopt.c -o build/02_mpi_adopt_$2 -pthread -lm &&
-    $1 -DPAR_MPI -std=gnu11 -O2 -I. bench/bench_coll.c -o build/bench_coll_$2 -pthread -lm
+build() { # mpicc, suffix, source, what it is called
+    $1 -DPAR_MPI -std=gnu11 -O2 -Wall -Wextra -I. -Itests "$3" -o "build/$4_$2" -pthread -lm
 }
 same_as_forked() { # command prefix, suffix: the trainer's losses do not depend on what joins the ranks
     small="--data build/corpus.txt --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --batch_size 4 --max_iters 10 --eval_iters 1 --sample 0 --json"
@@ -57,7 +52,10 @@ for kind in mpich openmpi; do
         continue
     fi
     eval "run=\$$kind"
-    check "$kind: build" build mpicc.$kind $kind
+    for program in tests/test_par.c tests/test_zero.c tests/test_pipe.c examples/gpt/gpt.c examples/02_mpi_adopt.c bench/bench_coll.c; do
+        later "$kind: build $program" build mpicc.$kind $kind $program $(basename $program .c)
+    done
+    finish
     for n in 1 2 3 4; do
         for node in 0 1 2; do
             [ $n = 1 ] && [ $node != 0 ] && continue

@@ -2,7 +2,7 @@
 . tests/lib.sh
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 TSAN_OPTIONS=halt_on_error=1
 export PAR_TEST_COUNT=400
-asan="-fsanitize=address,undefined -fno-sanitize-recover=all -O1 -g"
+asan="-fsanitize=address,undefined -fno-sanitize-recover=all -O1 -g1"
 
 build() { # sanitizers' flags, program, its source, more flags
     flags=$1 to=$2 from=$3
@@ -31,7 +31,7 @@ later "libFuzzer: pipeline tables" fuzz fuzz_pipe 10 "$work/tables"
 for t in test_par test_zero test_pipe test_tp test_golden; do later "build $t with ASan, UBSan" build "$asan" ${t}_asan tests/$t.c -DTEST_FEWER=1; done
 later "build the trainer with ASan, UBSan" build "$asan" gpt_asan examples/gpt/gpt.c
 later "build the benchmark with ASan, UBSan" build "$asan" bench_coll_asan bench/bench_coll.c
-later "build with TSan" build "-fsanitize=thread -O1 -g" test_par_tsan tests/test_par.c -DTEST_FEWER=2
+later "build with TSan" build "-fsanitize=thread -O1 -g1" test_par_tsan tests/test_par.c -DTEST_FEWER=2
 finish
 check "ASan, UBSan: forked ranks" build/test_par_asan --backend fork
 check "ASan, UBSan: threads" build/test_par_asan --backend threads
