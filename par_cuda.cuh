@@ -238,6 +238,7 @@ struct par__cuda_plan_key { // what cuBLASLt chooses by
     size_t m, n, k, lda, ldb, ldc;
     int trans_a, trans_b, bias;
     par_dtype type, c_type;
+    uint32_t align_a, align_b, align_c; // bytes
 };
 struct par__cuda_plan {
     par__cuda_plan_key key;
@@ -871,6 +872,13 @@ static void par__cuda_drop_plan(par__cuda_plan *plan) {
     if (plan->product) cublasLtMatmulDescDestroy(plan->product);
     memset(plan, 0, sizeof *plan);
 }
+static uint32_t par__cuda_alignment(const void *p) { // of an address, up to 256 bytes
+    uint32_t bytes = 256;
+    while ((uintptr_t)p % bytes) bytes /= 2;
+    return bytes;
+}
+#define PAR__CUDA_WISH(what, value)                                                                          \
+    cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value))
 // Column-major, as cuBLAS sees it: C^T = op(B)^T op(A)^T.
 static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_plan *plan, const void *bias) {
     const par__cuda_plan_key *p = &plan->key;
@@ -897,9 +905,11 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_plan *
                                        (int64_t)p->lda);
     if (!e) e = cublasLtMatrixLayoutCreate(&plan->c, c_type, p->n, p->m, (int64_t)p->ldc);
     if (!e) e = cublasLtMatmulPreferenceCreate(&wish);
-    if (!e)
-        e = cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                 &cuda->workspace_bytes, sizeof cuda->workspace_bytes);
+    if (!e) e = PAR__CUDA_WISH(MAX_WORKSPACE_BYTES, cuda->workspace_bytes);
+    if (!e) e = PAR__CUDA_WISH(MIN_ALIGNMENT_A_BYTES, p->align_b); // else it takes 256 for granted
+    if (!e) e = PAR__CUDA_WISH(MIN_ALIGNMENT_B_BYTES, p->align_a);
+    if (!e) e = PAR__CUDA_WISH(MIN_ALIGNMENT_C_BYTES, p->align_c);
+    if (!e) e = PAR__CUDA_WISH(MIN_ALIGNMENT_D_BYTES, p->align_c);
     if (!e)
         e = cublasLtMatmulAlgoGetHeuristic(cuda->cublas, plan->product, plan->b, plan->a, plan->c, plan->c,
                                            wish, 1, &plan->found, &count);
@@ -914,7 +924,8 @@ static par_result par__cuda_cublas(par_cuda *cuda, const par__cuda_product *p, c
     memset(&key, 0, sizeof key);
     key.trans_a = p->trans_a, key.trans_b = p->trans_b, key.m = p->m, key.n = p->n, key.k = p->k;
     key.lda = p->lda, key.ldb = p->ldb, key.ldc = p->ldc, key.type = p->type, key.c_type = p->c_type;
-    key.bias = p->bias != NULL;
+    key.bias = p->bias != NULL, key.align_a = par__cuda_alignment(a), key.align_b = par__cuda_alignment(b);
+    key.align_c = par__cuda_alignment(c);
     par__cuda_plan *plan = NULL, *oldest = &cuda->plans[0];
     for (int i = 0; i < PAR__CUDA_PLANS && !plan; i++) {
         par__cuda_plan *x = &cuda->plans[i];

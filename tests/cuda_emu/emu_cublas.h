@@ -7,6 +7,9 @@ struct emu_matrix {
     uint64_t rows, cols;
     int64_t ld;
 };
+struct emu_wish { // what heuristics go by: alignments in bytes of A, B, C and D
+    uint32_t align[4];
+};
 struct emu_matmul {
     int turn_a, turn_b, epilogue;
     const void *bias; // for each row
@@ -72,28 +75,35 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
     return delete (emu_matrix *)(void *)layout, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
-    return *out = (cublasLtMatmulPreference_t)(void *)new char[1], CUBLAS_STATUS_SUCCESS;
+    return *out = (cublasLtMatmulPreference_t)(void *)new emu_wish{{256, 256, 256, 256}},
+           CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
-                                                    cublasLtMatmulPreferenceAttributes_t, const void *,
-                                                    size_t) {
-    return CUBLAS_STATUS_SUCCESS;
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t wish,
+                                                    cublasLtMatmulPreferenceAttributes_t what,
+                                                    const void *value, size_t bytes) {
+    const int which = (int)what - (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+    if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return CUBLAS_STATUS_SUCCESS;
+    if (which < 0 || which > 3 || bytes != sizeof(uint32_t)) return CUBLAS_STATUS_INVALID_VALUE;
+    return memcpy(&((emu_wish *)(void *)wish)->align[which], value, bytes), CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t wish) {
-    return delete[](char *)(void *) wish, CUBLAS_STATUS_SUCCESS;
+    return delete (emu_wish *)(void *)wish, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+                                              cublasLtMatrixLayout_t, cublasLtMatmulPreference_t wish, int,
                                               cublasLtMatmulHeuristicResult_t found[], int *count) {
     memset(found, 0, sizeof *found);
+    memcpy(&found->algo, wish, sizeof(emu_wish)); // it can do no less aligned arrays
     return *count = 1, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
                               cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb,
                               const void *beta, const void *c, cublasLtMatrixLayout_t lc, void *d,
-                              cublasLtMatrixLayout_t ld, const cublasLtMatmulAlgo_t *, void *, size_t,
+                              cublasLtMatrixLayout_t ld, const cublasLtMatmulAlgo_t *algo, void *, size_t,
                               cudaStream_t stream) {
+    const void *const arrays[4] = {a, b, c, d};
+    emu_wish can;
     const emu_matmul how = *(emu_matmul *)(void *)desc;
     const emu_matrix ma = *(emu_matrix *)(void *)la, mb = *(emu_matrix *)(void *)lb,
                      mc = *(emu_matrix *)(void *)lc;
@@ -102,6 +112,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     if (c != d || lc != ld || (how.turn_a ? ma.cols : ma.rows) != mc.rows ||
         (how.turn_b ? mb.rows : mb.cols) != mc.cols || (how.turn_a ? ma.rows : ma.cols) != k)
         return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(&can, algo, sizeof can);
+    for (int i = 0; i < 4; i++)
+        if ((uintptr_t)arrays[i] % can.align[i]) return CUBLAS_STATUS_INVALID_VALUE;
     emu_do(stream, [=] { emu_multiply(how, x, a, ma, b, mb, y, d, mc); });
     return CUBLAS_STATUS_SUCCESS;
 }
