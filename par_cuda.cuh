@@ -2810,35 +2810,37 @@ static unsigned par__cuda_row_blocks(const par_cuda *cuda, size_t rows) {
 }
 
 template <class T>
-static __global__ void par__cuda_k_add_bias(T *y, const T *bias, size_t rows, size_t cols) {
+static __global__ void par__cuda_k_add_bias(T *y, size_t ld, const T *bias, size_t rows, size_t cols) {
     const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
         const size_t at = i % groups * 8;
-        T *row = y + i / groups * cols;
+        T *row = y + i / groups * ld;
         float x[8], b[8];
         par__cuda_load(x, row, at, cols), par__cuda_load(b, bias, at, cols);
         for (int j = 0; j < 8; j++) x[j] += b[j];
         par__cuda_store(row, x, at, cols);
     }
 }
-static par_result par__cuda_t_add_bias(par_tp *tp, void *y, const void *bias, size_t rows, size_t cols) {
+static par_result par__cuda_t_add_bias(par_tp *tp, void *y, size_t ld, const void *bias, size_t rows,
+                                       size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     PAR__CUDA_STORED(
         tp, T,
         return par__cuda_launch(cuda, par__cuda_k_add_bias<T>,
                                 par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)bias, rows, cols))
+                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ld, (const T *)bias, rows, cols))
     return PAR_OK;
 }
 // parts[run][column]: sums over a run of rows. A block has 32 columns and 8 rows at a time.
 template <class T>
-static __global__ void par__cuda_k_sum_rows(float *parts, const T *x, size_t rows, size_t cols, size_t run) {
+static __global__ void par__cuda_k_sum_rows(float *parts, const T *x, size_t ld, size_t rows, size_t cols,
+                                            size_t run) {
     PAR__CUDA_SHARED(float, room);
     const size_t col = (size_t)blockIdx.x * 32 + threadIdx.x % 32, first = (size_t)blockIdx.y * run;
     const unsigned line = threadIdx.x / 32;
     float sum = 0;
     for (size_t r = first + line; r < PAR__MIN(first + run, rows) && col < cols; r += 8)
-        sum += (float)par__cuda_up(x[r * cols + col]);
+        sum += (float)par__cuda_up(x[r * ld + col]);
     room[threadIdx.x] = sum;
     __syncthreads();
     if (line || col >= cols) return;
@@ -2859,7 +2861,8 @@ static par_result par__cuda_add_runs(par_cuda *cuda, float *sum, const float *pa
     return par__cuda_launch(cuda, par__cuda_k_add_runs, (unsigned)((cols + 63) / 64), 64, 0, cuda->stream,
                             sum, parts, runs, stride, cols);
 }
-static par_result par__cuda_t_sum_rows(par_tp *tp, float *sum, const void *x, size_t rows, size_t cols) {
+static par_result par__cuda_t_sum_rows(par_tp *tp, float *sum, const void *x, size_t ld, size_t rows,
+                                       size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     const size_t run = PAR__MAX((size_t)64, (rows + PAR__CUDA_RUNS - 1) / PAR__CUDA_RUNS);
     const unsigned runs = (unsigned)((rows + run - 1) / run);
@@ -2869,7 +2872,7 @@ static par_result par__cuda_t_sum_rows(par_tp *tp, float *sum, const void *x, si
     PAR__CUDA_STORED(tp, T,
                      PAR__CUDA_TRY(par__cuda_launch(
                          cuda, par__cuda_k_sum_rows<T>, dim3((unsigned)((cols + 31) / 32), runs), 256,
-                         256 * sizeof(float), cuda->stream, parts, (const T *)x, rows, cols, run)))
+                         256 * sizeof(float), cuda->stream, parts, (const T *)x, ld, rows, cols, run)))
     return par__cuda_add_runs(cuda, sum, parts, runs, cols, cols);
 }
 
@@ -3302,11 +3305,12 @@ static __device__ __forceinline__ float3 par__cuda_row_stats(const T *x, size_t 
     return make_float3(all, sum, total);
 }
 template <class T>
-static __global__ void par__cuda_k_loss_stats(float *stats, const T *logits, const int32_t *targets,
-                                              size_t rows, size_t first, size_t cols) {
+static __global__ void par__cuda_k_loss_stats(float *stats, const T *logits, size_t ld,
+                                              const int32_t *targets, size_t rows, size_t first,
+                                              size_t cols) {
     PAR__CUDA_SHARED(float, room);
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
-        const T *x = logits + r * cols;
+        const T *x = logits + r * ld;
         const float3 s = par__cuda_row_stats(x, cols, room, (T *)NULL);
         const size_t target = (size_t)targets[r] - first;
         if (threadIdx.x == 0) {
@@ -3315,14 +3319,14 @@ static __global__ void par__cuda_k_loss_stats(float *stats, const T *logits, con
         }
     }
 }
-static par_result par__cuda_t_loss_stats(par_tp *tp, float *stats, const void *logits, const int32_t *targets,
-                                         size_t rows, size_t first, size_t cols) {
+static par_result par__cuda_t_loss_stats(par_tp *tp, float *stats, const void *logits, size_t ld,
+                                         const int32_t *targets, size_t rows, size_t first, size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     if (!rows) return PAR_OK;
     PAR__CUDA_STORED(tp, T,
                      return par__cuda_launch(cuda, par__cuda_k_loss_stats<T>,
                                              par__cuda_row_blocks(cuda, rows), par__cuda_row_threads(cols),
-                                             32 * sizeof(float), cuda->stream, stats, (const T *)logits,
+                                             32 * sizeof(float), cuda->stream, stats, (const T *)logits, ld,
                                              targets, rows, first, cols))
     return PAR_OK;
 }
@@ -3382,31 +3386,31 @@ static __device__ __forceinline__ void par__cuda_row_gradient(T *y, const T *x, 
     }
 }
 template <class T>
-static __global__ void par__cuda_k_loss_back(T *dlogits, const T *logits, const int32_t *targets,
+static __global__ void par__cuda_k_loss_back(T *dlogits, const T *logits, size_t ld, const int32_t *targets,
                                              const float *lse, size_t rows, size_t first, size_t cols,
                                              par_tp_loss loss, float scale) {
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x)
-        par__cuda_row_gradient(dlogits + r * cols, logits + r * cols, targets[r], first, cols, lse[r], loss,
+        par__cuda_row_gradient(dlogits + r * ld, logits + r * ld, targets[r], first, cols, lse[r], loss,
                                scale);
 }
 // The row waits in shared memory between its statistics and its gradient.
 template <class T>
-static __global__ void par__cuda_k_loss_both(T *dlogits, float *stats, const T *logits,
+static __global__ void par__cuda_k_loss_both(T *dlogits, float *stats, const T *logits, size_t ld,
                                              const int32_t *targets, size_t rows, size_t cols,
                                              par_tp_loss loss, float scale) {
     PAR__CUDA_SHARED(float, room);
     T *row = (T *)(void *)(room + 32);
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
-        const T *x = logits + r * cols;
+        const T *x = logits + r * ld;
         const size_t target = (size_t)targets[r];
         if (threadIdx.x == 0) stats[4 * r + 2] = target < cols ? (float)par__cuda_up(x[target]) : 0.0f;
         const float3 s = par__cuda_row_stats(x, cols, room, row);
         if (threadIdx.x == 0) stats[4 * r] = s.x, stats[4 * r + 1] = s.y, stats[4 * r + 3] = s.z;
         const float lse = (float)((double)s.x + log((double)s.y)); // as k_loss_combine has it
-        par__cuda_row_gradient(dlogits + r * cols, row, targets[r], 0, cols, lse, loss, scale);
+        par__cuda_row_gradient(dlogits + r * ld, row, targets[r], 0, cols, lse, loss, scale);
     }
 }
-static par_result par__cuda_t_loss_backward(par_tp *tp, void *dlogits, const void *logits,
+static par_result par__cuda_t_loss_backward(par_tp *tp, void *dlogits, const void *logits, size_t ld,
                                             const int32_t *targets, const float *lse, size_t rows,
                                             size_t first, size_t cols, const par_tp_loss *loss, float scale) {
     par_cuda *cuda = par__cuda_of_tp(tp);
@@ -3414,12 +3418,12 @@ static par_result par__cuda_t_loss_backward(par_tp *tp, void *dlogits, const voi
     PAR__CUDA_STORED(tp, T,
                      return par__cuda_launch(cuda, par__cuda_k_loss_back<T>, par__cuda_row_blocks(cuda, rows),
                                              par__cuda_row_threads(cols), 0, cuda->stream, (T *)dlogits,
-                                             (const T *)logits, targets, lse, rows, first, cols, *loss,
+                                             (const T *)logits, ld, targets, lse, rows, first, cols, *loss,
                                              scale))
     return PAR_OK;
 }
 static par_result par__cuda_t_loss_both(par_tp *tp, void *dlogits, float *stats, const void *logits,
-                                        const int32_t *targets, size_t rows, size_t cols,
+                                        size_t ld, const int32_t *targets, size_t rows, size_t cols,
                                         const par_tp_loss *loss, float *lse, float *losses, double *sum,
                                         size_t *counted, float scale) {
     par_cuda *cuda = par__cuda_of_tp(tp);
@@ -3430,12 +3434,13 @@ static par_result par__cuda_t_loss_both(par_tp *tp, void *dlogits, float *stats,
             tp, T,
             PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_loss_both<T>, par__cuda_row_blocks(cuda, rows),
                                            par__cuda_row_threads(cols), shared, cuda->stream, (T *)dlogits,
-                                           stats, (const T *)logits, targets, rows, cols, *loss, scale)))
+                                           stats, (const T *)logits, ld, targets, rows, cols, *loss, scale)))
     }
-    if (!fits) PAR__CUDA_TRY(par__cuda_t_loss_stats(tp, stats, logits, targets, rows, 0, cols));
+    if (!fits) PAR__CUDA_TRY(par__cuda_t_loss_stats(tp, stats, logits, ld, targets, rows, 0, cols));
     PAR__CUDA_TRY(par__cuda_t_loss_combine(tp, stats, 1, rows, targets, loss, lse, losses, sum, counted));
-    return fits ? PAR_OK
-                : par__cuda_t_loss_backward(tp, dlogits, logits, targets, lse, rows, 0, cols, loss, scale);
+    return fits
+               ? PAR_OK
+               : par__cuda_t_loss_backward(tp, dlogits, logits, ld, targets, lse, rows, 0, cols, loss, scale);
 }
 
 // >>cuda_attention ------------------------------------------------------------------------------------------
@@ -4261,7 +4266,7 @@ static par_result par__cuda_t_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
     const void *inside = (uintptr_t)bias % 16 ? NULL : bias; // libraries load 16 bytes at a time
     const par__cuda_product p = {ta, tb, m, n, k, lda, ldb, ldc, 1.0f, beta, par_tp_type(tp), c_type, inside};
     PAR__CUDA_TRY(par__cuda_gemm(cuda, &p, a, b, c, cuda->stream));
-    return inside == bias ? PAR_OK : par__cuda_t_add_bias(tp, c, bias, m, n);
+    return inside == bias ? PAR_OK : par__cuda_t_add_bias(tp, c, ldc, bias, m, n);
 }
 static par_result par__cuda_t_cast(par_tp *tp, void *dst, par_dtype dt, const void *src, par_dtype st,
                                    size_t n) {

@@ -74,7 +74,7 @@ MODEL
         REPLICATED   R x h         every rank of tp has the same
         SEQUENCE     R/t x h       rank r has rows r R/t ... of the above
         HIDDEN       R x h/t       columns (whole heads), in the order of the layer's segments
-        VOCABULARY   R x V/t       columns; ranks may differ by one
+        VOCABULARY   R x V/t       columns; ranks may differ by one; a row begins at a multiple of 64 elements
         PARTIAL      R x h         the sum over tp is the value
     With desc.sequence = 1 what lies between the products is SEQUENCE, else REPLICATED; below: "tokens".
     Context parallelism. ring: rank r of cp has chunks r and 2c-1-r of the 2c chunks of every sequence, so
@@ -145,12 +145,16 @@ typedef enum par_tp_layout {
         PAR_TP_LAYOUT_COUNT
 } par_tp_layout;
 
-// Row-major, dense. Of an output the caller gives data (large enough), the call fills in the rest.
+// Row-major, dense but for VOCABULARY. Of an output the caller gives data (large enough: rows x par_tp_ld),
+// the call fills in the rest.
 typedef struct par_tp_matrix {
     void *data;
     size_t rows, cols; // on this rank
     par_tp_layout layout;
 } par_tp_matrix;
+// Elements from a row to the next: cols. Of VOCABULARY the next multiple of 64: a vocabulary may be odd, and
+// matrix products and vectors of 16 bytes want rows that are not. What lies between is never read.
+size_t par_tp_ld(par_tp_layout layout, size_t cols);
 
 // The conjugate pairs of Megatron (Shoeybi et al. 2019; Korthikanti et al. 2022): f is (nothing, all_reduce)
 // in (forward, backward), g is (all_reduce, nothing); with sequence parallelism (gather, scatter) and
@@ -400,7 +404,7 @@ struct par_tp_kernels {
     par_result (*alloc)(par_tp *tp, size_t bytes, void **memory);
     par_result (*free)(par_tp *tp, void *memory);
     // C (c_type) = op(A) op(B) + beta C, A and B of the storage type. bias (or NULL): n numbers added to each
-    // row; then beta is 0, ldc n and C of the storage type, too.
+    // row; then beta is 0 and C of the storage type, too.
     par_result (*gemm)(par_tp *tp, int trans_a, int trans_b, size_t m, size_t n, size_t k, const void *a,
                        size_t lda, const void *b, size_t ldb, float beta, void *c, par_dtype c_type,
                        size_t ldc, const void *bias);
@@ -408,8 +412,9 @@ struct par_tp_kernels {
                        size_t n);
     par_result (*copy)(par_tp *tp, void *dst, size_t dst_ld, const void *src, size_t src_ld, size_t rows,
                        size_t row_bytes); // ld in bytes
-    par_result (*add_bias)(par_tp *tp, void *y, const void *bias, size_t rows, size_t cols);
-    par_result (*sum_rows)(par_tp *tp, float *sum, const void *x, size_t rows, size_t cols); // sum += ...
+    par_result (*add_bias)(par_tp *tp, void *y, size_t ld, const void *bias, size_t rows, size_t cols);
+    par_result (*sum_rows)(par_tp *tp, float *sum, const void *x, size_t ld, size_t rows,
+                           size_t cols); // sum += ...
     par_result (*elementwise)(par_tp *tp, par_tp_elementwise what, size_t rows, size_t cols, void *o0,
                               void *o1, size_t out_ld, const void *a, size_t a_ld, const void *b,
                               const void *c, size_t bc_ld);
@@ -432,18 +437,18 @@ struct par_tp_kernels {
     par_result (*positions_backward)(par_tp *tp, float *grad, const void *dy, size_t rows, size_t cols,
                                      const par_tp_row_map *map);
     // 4 floats a row: max, sum of e^(x - max), x of the target or 0, sum of x
-    par_result (*loss_stats)(par_tp *tp, float *stats, const void *logits, const int32_t *targets,
+    par_result (*loss_stats)(par_tp *tp, float *stats, const void *logits, size_t ld, const int32_t *targets,
                              size_t rows, size_t first, size_t cols);
     // lse, losses (or NULL) and their sum from the stats of t ranks, ranks x rows x 4; *sum and *counted are
     // set
     par_result (*loss_combine)(par_tp *tp, const float *stats, size_t ranks, size_t rows,
                                const int32_t *targets, const par_tp_loss *loss, float *lse, float *losses,
                                double *sum, size_t *counted);
-    par_result (*loss_backward)(par_tp *tp, void *dlogits, const void *logits, const int32_t *targets,
-                                const float *lse, size_t rows, size_t first, size_t cols,
-                                const par_tp_loss *loss, float scale);
+    par_result (*loss_backward)(par_tp *tp, void *dlogits, const void *logits, size_t ld,
+                                const int32_t *targets, const float *lse, size_t rows, size_t first,
+                                size_t cols, const par_tp_loss *loss, float scale);
     // The three of one rank, a row at a time. stats: 4 floats a row.
-    par_result (*loss_both)(par_tp *tp, void *dlogits, float *stats, const void *logits,
+    par_result (*loss_both)(par_tp *tp, void *dlogits, float *stats, const void *logits, size_t ld,
                             const int32_t *targets, size_t rows, size_t cols, const par_tp_loss *loss,
                             float *lse, float *losses, double *sum, size_t *counted, float scale);
     par_result (*attend)(par_tp *tp, const par_tp_meeting *m);
@@ -864,11 +869,12 @@ static void par__tp_add_row(par_tp *tp, void *y, size_t at, const float *row, si
     tp->loops->sum(par__tp_room(tp, y, at, room), NULL, x, row, NULL, cols);
     par__tp_narrow(tp, y, at, cols, room);
 }
-static par_result par__tp_cpu_add_bias(par_tp *tp, void *y, const void *bias, size_t rows, size_t cols) {
+static par_result par__tp_cpu_add_bias(par_tp *tp, void *y, size_t ld, const void *bias, size_t rows,
+                                       size_t cols) {
     float *room = par__tp_row_scratch(tp, 2, cols);
     if (!room) return PAR_ERR_MEMORY;
     const float *b = par__tp_widen(tp, bias, 0, cols, room + cols);
-    for (size_t r = 0; r < rows; r++) par__tp_add_row(tp, y, r * cols, b, cols, room);
+    for (size_t r = 0; r < rows; r++) par__tp_add_row(tp, y, r * ld, b, cols, room);
     return PAR_OK;
 }
 static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
@@ -886,14 +892,15 @@ static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
         cpu->gemm(cpu, ta, tb, m, n, k, 1.0f, x, lda, y, ldb, beta, z, direct ? ldc : n, NULL);
     for (size_t r = 0; !direct && r < m; r++)
         par_cast((uint16_t *)c + r * ldc, c_type, z + r * n, PAR_F32, n);
-    return e || !bias ? e : par__tp_cpu_add_bias(tp, c, bias, m, n);
+    return e || !bias ? e : par__tp_cpu_add_bias(tp, c, ldc, bias, m, n);
 }
 
-static par_result par__tp_cpu_sum_rows(par_tp *tp, float *sum, const void *x, size_t rows, size_t cols) {
+static par_result par__tp_cpu_sum_rows(par_tp *tp, float *sum, const void *x, size_t ld, size_t rows,
+                                       size_t cols) {
     float *room = par__tp_row_scratch(tp, 1, cols);
     if (!room) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++)
-        tp->loops->axpy(sum, par__tp_widen(tp, x, r * cols, cols, room), 1.0f, cols);
+        tp->loops->axpy(sum, par__tp_widen(tp, x, r * ld, cols, room), 1.0f, cols);
     return PAR_OK;
 }
 
@@ -1064,12 +1071,12 @@ static par_result par__tp_cpu_positions_backward(par_tp *tp, float *grad, const 
     return PAR_OK;
 }
 
-static par_result par__tp_cpu_loss_stats(par_tp *tp, float *stats, const void *logits, const int32_t *targets,
-                                         size_t rows, size_t first, size_t cols) {
+static par_result par__tp_cpu_loss_stats(par_tp *tp, float *stats, const void *logits, size_t ld,
+                                         const int32_t *targets, size_t rows, size_t first, size_t cols) {
     float *room = par__tp_row_scratch(tp, 1, cols);
     if (!room) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++, stats += 4) {
-        const float *x = par__tp_widen(tp, logits, r * cols, cols, room);
+        const float *x = par__tp_widen(tp, logits, r * ld, cols, room);
         const size_t target = (size_t)targets[r] - first;
         stats[0] = cols ? tp->loops->row_max(x, cols) : -INFINITY;
         stats[1] = cols ? tp->loops->row_exp_sum(x, stats[0], cols) : 0;
@@ -1111,15 +1118,15 @@ static par_result par__tp_cpu_set(par_tp *tp, float *x, size_t n, float value) {
     for (size_t i = 0; i < n; i++) x[i] = value;
     return PAR_OK;
 }
-static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const void *logits,
+static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const void *logits, size_t ld,
                                             const int32_t *targets, const float *lse, size_t rows,
                                             size_t first, size_t cols, const par_tp_loss *loss, float scale) {
     float *room = par__tp_row_scratch(tp, 2, cols);
     const float e = loss->label_smoothing, smooth = scale * e / (float)loss->vocabulary;
     if (!room) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++) {
-        float *y = par__tp_room(tp, dlogits, r * cols, room);
-        const float *x = par__tp_widen(tp, logits, r * cols, cols, room + cols);
+        float *y = par__tp_room(tp, dlogits, r * ld, room);
+        const float *x = par__tp_widen(tp, logits, r * ld, cols, room + cols);
         const size_t target = (size_t)targets[r] - first;
         if (par__tp_ignored(loss, targets[r])) {
             memset(y, 0, cols * sizeof *y);
@@ -1127,25 +1134,24 @@ static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const voi
             tp->loops->row_loss(y, x, lse[r], scale * (1.0f + 2.0f * loss->z_loss * lse[r]), smooth, cols);
             if (target < cols) y[target] -= scale * (1.0f - e);
         }
-        par__tp_narrow(tp, dlogits, r * cols, cols, room);
+        par__tp_narrow(tp, dlogits, r * ld, cols, room);
     }
     return PAR_OK;
 }
 static par_result par__tp_cpu_loss_both(par_tp *tp, void *dlogits, float *stats, const void *logits,
-                                        const int32_t *targets, size_t rows, size_t cols,
+                                        size_t ld, const int32_t *targets, size_t rows, size_t cols,
                                         const par_tp_loss *loss, float *lse, float *losses, double *sum,
                                         size_t *counted, float scale) {
-    const size_t e = par_tp_element_bytes(tp);
     *sum = 0, *counted = 0;
     for (size_t r = 0; r < rows; r++) { // the row stays in the caches
-        const char *x = (const char *)logits + r * cols * e;
+        const char *x = par__tp_at(tp, logits, r * ld);
         double one;
         size_t counts;
-        PAR__TP_TRY(par__tp_cpu_loss_stats(tp, stats, x, targets + r, 1, 0, cols));
+        PAR__TP_TRY(par__tp_cpu_loss_stats(tp, stats, x, ld, targets + r, 1, 0, cols));
         PAR__TP_TRY(par__tp_cpu_loss_combine(tp, stats, 1, 1, targets + r, loss, lse + r,
                                              losses ? losses + r : NULL, &one, &counts));
-        PAR__TP_TRY(par__tp_cpu_loss_backward(tp, (char *)dlogits + r * cols * e, x, targets + r, lse + r, 1,
-                                              0, cols, loss, scale));
+        PAR__TP_TRY(par__tp_cpu_loss_backward(tp, par__tp_to(tp, dlogits, r * ld), x, ld, targets + r,
+                                              lse + r, 1, 0, cols, loss, scale));
         *sum += one, *counted += counts;
     }
     return PAR_OK;
@@ -1379,6 +1385,9 @@ const par_tp_kernels *par_tp_table(const par_tp *tp) { return tp->kernels; }
 uint64_t par_tp_seed(const par_tp *tp) { return tp->desc.seed; }
 par_dtype par_tp_type(const par_tp *tp) { return tp->desc.bf16 ? PAR_BF16 : PAR_F32; }
 size_t par_tp_element_bytes(const par_tp *tp) { return tp->desc.bf16 ? 2 : 4; }
+size_t par_tp_ld(par_tp_layout layout, size_t cols) {
+    return layout == PAR_TP_VOCABULARY ? (cols + 63) / 64 * 64 : cols;
+}
 
 // Is it used in collectives over tp, of one size on all ranks? Then it is symmetric memory.
 static int par__tp_slot_shared(const par_tp *tp, int slot) {
@@ -1875,6 +1884,9 @@ static par_result par__tp_own_cols(par_tp *tp, const par_tp_linear *l, const par
 
 static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
                                          par_tp_matrix *gathered, par_tp_matrix *y) {
+    const par_tp_layout layout = l->gather       ? PAR_TP_REPLICATED
+                                 : l->vocabulary ? PAR_TP_VOCABULARY
+                                                 : PAR_TP_HIDDEN;
     const size_t n = l->weight.local_rows, rows = par__tp_all_rows(tp, x), e = par_tp_element_bytes(tp);
     const void *all;
     par_request request;
@@ -1886,13 +1898,9 @@ static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, con
     if (!mine) return PAR_ERR_MEMORY;
     PAR__TP_TRY(par_wait(&request));
     PAR__TP_TRY(tp->kernels->gemm(tp, 0, 1, rows, n, l->in, all, l->in, l->weight.data, l->in, 0, mine,
-                                  par_tp_type(tp), n, l->has_bias ? l->bias.data : NULL));
+                                  par_tp_type(tp), par_tp_ld(layout, n), l->has_bias ? l->bias.data : NULL));
     if (l->gather) PAR__TP_TRY(par__tp_gather_cols(tp, l, mine, rows, y->data));
-    par__tp_set(y, rows, l->gather ? l->out : n,
-                l->gather       ? PAR_TP_REPLICATED
-                : l->vocabulary ? PAR_TP_VOCABULARY
-                                : PAR_TP_HIDDEN);
-    return PAR_OK;
+    return par__tp_set(y, rows, l->gather ? l->out : n, layout), PAR_OK;
 }
 static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
                                       par_tp_matrix *y) {
@@ -1905,7 +1913,8 @@ static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const 
                                   s.type, l->out, bias));
     PAR__TP_TRY(par__tp_sum_begin(tp, &s));
     PAR__TP_TRY(par__tp_sum_end(tp, &s, y));
-    return l->has_bias && !bias ? tp->kernels->add_bias(tp, y->data, l->bias.data, y->rows, y->cols) : PAR_OK;
+    return l->has_bias && !bias ? tp->kernels->add_bias(tp, y->data, y->cols, l->bias.data, y->rows, y->cols)
+                                : PAR_OK;
 }
 par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
                                  par_tp_matrix *gathered, par_tp_matrix *y) {
@@ -1914,26 +1923,26 @@ par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *l, const par_t
 
 enum { PAR__TP_INPUT = 1, PAR__TP_WEIGHT = 2 };
 static par_result par__tp_input_grad(par_tp *tp, size_t rows, size_t in, size_t out, const void *dy,
-                                     const void *w, void *dx, par_dtype type) {
+                                     size_t ld, const void *w, void *dx, par_dtype type) {
     par_trace_begin(tp->desc.tp, "dgrad");
-    const par_result r = tp->kernels->gemm(tp, 0, 0, rows, in, out, dy, out, w, in, 0, dx, type, in, NULL);
+    const par_result r = tp->kernels->gemm(tp, 0, 0, rows, in, out, dy, ld, w, in, 0, dx, type, in, NULL);
     par_trace_end(tp->desc.tp);
     return r;
 }
-static par_result par__tp_weight_grad(par_tp *tp, par_tp_linear *l, const void *dy, const void *x,
+static par_result par__tp_weight_grad(par_tp *tp, par_tp_linear *l, const void *dy, size_t ld, const void *x,
                                       size_t rows) {
     const size_t m = l->weight.local_rows, n = l->weight.local_cols;
     if (!l->weight.grad) return PAR_OK;
     par_trace_begin(tp->desc.tp, "wgrad");
     const par_result r =
-        tp->kernels->gemm(tp, 1, 0, m, n, rows, dy, m, x, n, 1, l->weight.grad, PAR_F32, n, NULL);
+        tp->kernels->gemm(tp, 1, 0, m, n, rows, dy, ld, x, n, 1, l->weight.grad, PAR_F32, n, NULL);
     par_trace_end(tp->desc.tp);
     return r;
 }
 static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                           const par_tp_matrix *x, par_tp_matrix *dx, int halves) {
     static const char *const call = "par_tp_linear_backward";
-    const size_t n = l->weight.local_rows;
+    const size_t n = l->weight.local_rows, ld = l->gather ? n : par_tp_ld(dy->layout, n);
     const unsigned out = l->gather       ? PAR__TP_BIT(PAR_TP_REPLICATED) | PAR__TP_BIT(PAR_TP_PARTIAL)
                          : l->vocabulary ? PAR__TP_BIT(PAR_TP_VOCABULARY)
                                          : PAR__TP_BIT(PAR_TP_HIDDEN);
@@ -1950,14 +1959,14 @@ static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const pa
     }
     if (halves & PAR__TP_INPUT) {
         PAR__TP_TRY(par__tp_sum_open(tp, &s, dy->rows, l->in, dx));
-        PAR__TP_TRY(par__tp_input_grad(tp, dy->rows, l->in, n, grad, l->weight.data, s.partial, s.type));
+        PAR__TP_TRY(par__tp_input_grad(tp, dy->rows, l->in, n, grad, ld, l->weight.data, s.partial, s.type));
         PAR__TP_TRY(par__tp_sum_begin(tp, &s)); // beside the product for the weights
     }
     PAR__TP_TRY(par_wait(&gathering));
     if (halves & PAR__TP_WEIGHT) {
-        PAR__TP_TRY(par__tp_weight_grad(tp, l, grad, all, dy->rows));
+        PAR__TP_TRY(par__tp_weight_grad(tp, l, grad, ld, all, dy->rows));
         if (l->has_bias && l->bias.grad)
-            PAR__TP_TRY(tp->kernels->sum_rows(tp, l->bias.grad, grad, dy->rows, n));
+            PAR__TP_TRY(tp->kernels->sum_rows(tp, l->bias.grad, grad, ld, dy->rows, n));
     }
     return halves & PAR__TP_INPUT ? par__tp_sum_end(tp, &s, dx) : PAR_OK;
 }
@@ -1977,14 +1986,16 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
     if ((halves & PAR__TP_WEIGHT) && l->has_bias && l->bias.grad) { // of the own tokens, beside the gather
         const int whole = tp->desc.sequence && dy->layout == PAR_TP_REPLICATED;
         const size_t own = whole ? rows / t : dy->rows, skip = whole ? own * (size_t)tp->tp_rank * l->out : 0;
-        PAR__TP_TRY(tp->kernels->sum_rows(tp, l->bias.grad, par__tp_at(tp, dy->data, skip), own, l->out));
+        const void *first = par__tp_at(tp, dy->data, skip);
+        PAR__TP_TRY(tp->kernels->sum_rows(tp, l->bias.grad, first, l->out, own, l->out));
     }
     PAR__TP_TRY(par_wait(&request));
     if (halves & PAR__TP_INPUT) {
         par__tp_set(dx, rows, n, PAR_TP_HIDDEN);
-        PAR__TP_TRY(par__tp_input_grad(tp, rows, n, l->out, all, l->weight.data, dx->data, par_tp_type(tp)));
+        PAR__TP_TRY(
+            par__tp_input_grad(tp, rows, n, l->out, all, l->out, l->weight.data, dx->data, par_tp_type(tp)));
     }
-    return halves & PAR__TP_WEIGHT ? par__tp_weight_grad(tp, l, all, x->data, rows) : PAR_OK;
+    return halves & PAR__TP_WEIGHT ? par__tp_weight_grad(tp, l, all, l->out, x->data, rows) : PAR_OK;
 }
 static par_result par__tp_linear_back(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                       const par_tp_matrix *x, par_tp_matrix *dx, int halves) {
@@ -2044,9 +2055,10 @@ static par_result par__tp_binary(par_tp *tp, const char *call, par_tp_elementwis
     PAR__TP_TRY(par__tp_expect(tp, call, "x", x, layouts, 0));
     PAR__TP_TRY(par__tp_expect(tp, call, "y", y, PAR__TP_BIT(x->layout), x->cols));
     PAR__TP_TRY(par__tp_same_rows(tp, call, y->rows, x->rows));
+    const size_t ld = par_tp_ld(x->layout, x->cols);
     par__tp_set(z, x->rows, x->cols, x->layout);
-    return tp->kernels->elementwise(tp, what, x->rows, x->cols, z->data, NULL, x->cols, x->data, x->cols,
-                                    y->data, NULL, x->cols);
+    return tp->kernels->elementwise(tp, what, x->rows, x->cols, z->data, NULL, ld, x->data, ld, y->data, NULL,
+                                    ld);
 }
 par_result par_tp_add(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y, par_tp_matrix *z) {
     return par__tp_binary(tp, "par_tp_add", PAR_TP_ADD, x, y, PAR__TP_VALUES | PAR__TP_BIT(PAR_TP_PARTIAL),
@@ -2054,9 +2066,10 @@ par_result par_tp_add(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y
 }
 par_result par_tp_gelu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_gelu_forward", "x", x, PAR__TP_VALUES, 0));
+    const size_t ld = par_tp_ld(x->layout, x->cols);
     par__tp_set(y, x->rows, x->cols, x->layout);
-    return tp->kernels->elementwise(tp, PAR_TP_GELU, x->rows, x->cols, y->data, NULL, x->cols, x->data,
-                                    x->cols, NULL, NULL, 0);
+    return tp->kernels->elementwise(tp, PAR_TP_GELU, x->rows, x->cols, y->data, NULL, ld, x->data, ld, NULL,
+                                    NULL, 0);
 }
 par_result par_tp_gelu_backward(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
                                 par_tp_matrix *dx) {
@@ -2187,9 +2200,10 @@ par_result par_tp_embedding_backward(par_tp *tp, par_tp_embedding *e, const par_
 }
 
 static par_result par__tp_loss_check(const par_tp *tp, const char *call, const par_tp_loss *loss,
-                                     const par_tp_matrix *logits, const int32_t *targets, size_t *first) {
+                                     const par_tp_matrix *logits, const int32_t *targets, size_t *first,
+                                     size_t *ld) {
     const size_t n = (size_t)tp->t, r = (size_t)tp->tp_rank, v = loss->vocabulary;
-    *first = v / n * r + PAR__MIN(r, v % n);
+    *first = v / n * r + PAR__MIN(r, v % n), *ld = par_tp_ld(PAR_TP_VOCABULARY, logits->cols);
     PAR__TP_TRY(
         par__tp_expect(tp, call, "logits", logits, PAR__TP_BIT(PAR_TP_VOCABULARY), v / n + (r < v % n)));
     for (size_t i = 0; i < logits->rows && tp->kernels == par_tp_cpu(); i++)
@@ -2202,38 +2216,38 @@ par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp
                                const int32_t *targets, float *lse, float *losses, double *sum,
                                size_t *counted) {
     const size_t rows = logits->rows, t = (size_t)tp->t;
-    size_t first;
-    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first));
+    size_t first, ld;
+    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first, &ld));
     float *all = (float *)par_tp_scratch(tp, PAR__TP_STATS, rows * t * 4 * sizeof(float));
     if (!all) return PAR_ERR_MEMORY;
-    PAR__TP_TRY(tp->kernels->loss_stats(tp, all + (size_t)tp->tp_rank * rows * 4, logits->data, targets, rows,
-                                        first, logits->cols));
+    PAR__TP_TRY(tp->kernels->loss_stats(tp, all + (size_t)tp->tp_rank * rows * 4, logits->data, ld, targets,
+                                        rows, first, logits->cols));
     PAR__TP_TRY(par_all_gather(all + (size_t)tp->tp_rank * rows * 4, all, rows * 4, PAR_F32, tp->desc.tp));
     return tp->kernels->loss_combine(tp, all, t, rows, targets, loss, lse, losses, sum, counted);
 }
 par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                 const int32_t *targets, const float *lse, float scale,
                                 par_tp_matrix *dlogits) {
-    size_t first;
-    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_backward", loss, logits, targets, &first));
+    size_t first, ld;
+    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_backward", loss, logits, targets, &first, &ld));
     par__tp_set(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
-    return tp->kernels->loss_backward(tp, dlogits->data, logits->data, targets, lse, logits->rows, first,
+    return tp->kernels->loss_backward(tp, dlogits->data, logits->data, ld, targets, lse, logits->rows, first,
                                       logits->cols, loss, scale);
 }
 par_result par_tp_loss_both(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                             const int32_t *targets, float *lse, float *losses, double *sum, size_t *counted,
                             float scale, par_tp_matrix *dlogits) {
-    size_t first;
+    size_t first, ld;
     if (tp->t > 1) {
         PAR__TP_TRY(par_tp_loss_forward(tp, loss, logits, targets, lse, losses, sum, counted));
         return par_tp_loss_backward(tp, loss, logits, targets, lse, scale, dlogits);
     }
-    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_both", loss, logits, targets, &first));
+    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_both", loss, logits, targets, &first, &ld));
     float *stats = (float *)par_tp_scratch(tp, PAR__TP_STATS, logits->rows * 4 * sizeof(float));
     if (!stats) return PAR_ERR_MEMORY;
     par__tp_set(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
-    return tp->kernels->loss_both(tp, dlogits->data, stats, logits->data, targets, logits->rows, logits->cols,
-                                  loss, lse, losses, sum, counted, scale);
+    return tp->kernels->loss_both(tp, dlogits->data, stats, logits->data, ld, targets, logits->rows,
+                                  logits->cols, loss, lse, losses, sum, counted, scale);
 }
 
 // >>tp_attention --------------------------------------------------------------------------------------------

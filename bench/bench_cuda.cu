@@ -226,7 +226,8 @@ static void bench_tp(bench *b) {
         r.back = 0, against_copy(b, r.rms ? "RMSNorm forward" : "LayerNorm forward", 4 * n, 0.8, norms, &r);
         r.back = 1, against_copy(b, r.rms ? "RMSNorm backward" : "LayerNorm backward", 6 * n, 0.8, norms, &r);
     }
-    r.cols = room >= (size_t)50304 * 64 ? 50304 : 512, r.rows = room / 2 / r.cols;
+    r.cols = room >= (size_t)50304 * 64 ? 50257 : 500; // GPT-2's vocabulary
+    r.rows = room / 2 / par_tp_ld(PAR_TP_VOCABULARY, r.cols);
     if (r.rows > room / 64) r.rows = room / 64;
     against_copy(b, "cross entropy, both ways", 4 * (double)r.rows * (double)r.cols, 0.8, entropy, &r);
     size_t edge = 8192;

@@ -907,8 +907,8 @@ static void tp_rows(par_comm *w) {
             pair bias = pair_open(w, cuda, d, cols, 4), sum = pair_open(w, cuda, PAR_F32, cols, 5),
                  other = pair_open(w, cuda, PAR_F32, cols, 6);
             pair stats = pair_open(w, cuda, PAR_F32, rows * 4, 7);
-            CHECK_OK(w, c->sum_rows(a, (float *)sum.host, x.host, rows, cols));
-            CHECK_OK(w, k->sum_rows(b, (float *)sum.device, x.device, rows, cols));
+            CHECK_OK(w, c->sum_rows(a, (float *)sum.host, x.host, cols, rows, cols));
+            CHECK_OK(w, k->sum_rows(b, (float *)sum.device, x.device, cols, rows, cols));
             CLOSE(cuda, sum, PAR_F32, 1e-5);
             CHECK_OK(w, c->norm_forward(a, o.host, (float *)stats.host, x.host, bias.host,
                                         i % 3 ? bias.host : NULL, rows, cols, rms, 1e-5f));
@@ -947,8 +947,8 @@ static void tp_rows(par_comm *w) {
                                     d, cols, bias.device + off));
                 CLOSE(cuda, o, d, bf16 ? 0.02 : 1e-4);
             }
-            CHECK_OK(w, c->add_bias(a, x.host, bias.host, rows, cols));
-            CHECK_OK(w, k->add_bias(b, x.device, bias.device, rows, cols));
+            CHECK_OK(w, c->add_bias(a, x.host, cols, bias.host, rows, cols));
+            CHECK_OK(w, k->add_bias(b, x.device, cols, bias.device, rows, cols));
             CLOSE(cuda, x, d, eps);
             upload(cuda, x.device, x.host, x.bytes);
             CHECK_OK(w, c->row_dots(a, (float *)stats.host, x.host, y.host, rows, cols));
@@ -983,14 +983,15 @@ static void tp_losses(par_comm *w) { // cross entropy, embeddings with many rows
         const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
         if (i == 7) cuda->shared_limit = 128; // a row does not fit: two passes
         const size_t rows = (size_t)(i < 4 ? 24 : 300), vocabulary = (size_t)(i % 3 ? 67 : 1000),
-                     h = (size_t)(i % 3 ? 24 : 8), tokens = rows / 3;
+                     h = (size_t)(i % 3 ? 24 : 8), tokens = rows / 3,
+                     ld = par_tp_ld(PAR_TP_VOCABULARY, vocabulary);
         par_tp *a = open_tp(w, NULL, 0, 0, bf16, NULL), *b = open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda));
         par_tp_loss loss;
         memset(&loss, 0, sizeof loss);
         loss.vocabulary = vocabulary, loss.label_smoothing = i % 4 == 1 ? 0.1f : 0,
         loss.z_loss = i % 4 == 2 ? 0.01f : 0, loss.ignore = 5;
         SEED(i);
-        pair x = pair_open(w, cuda, d, rows * vocabulary, 1), ids = pair_open(w, cuda, PAR_I32, rows, 0),
+        pair x = pair_open(w, cuda, d, rows * ld, 1), ids = pair_open(w, cuda, PAR_I32, rows, 0),
              lse = pair_open(w, cuda, PAR_F32, rows, 0);
         pair each = pair_open(w, cuda, PAR_F32, rows, 0), sum = pair_open(w, cuda, PAR_F64, 1, 0),
              count = pair_open(w, cuda, PAR_U64, 1, 0);
@@ -1010,7 +1011,7 @@ static void tp_losses(par_comm *w) { // cross entropy, embeddings with many rows
         CLOSE(cuda, sum, PAR_F64, 1e-4);
         CLOSE(cuda, count, PAR_U64, 0.0);
         CHECK_OK(w, par_tp_loss_backward(a, &loss, &mx, (int32_t *)ids.host, (float *)lse.host, 0.5f, &mx));
-        const size_t logits_bytes = rows * vocabulary * par_dtype_bytes(d);
+        const size_t logits_bytes = rows * ld * par_dtype_bytes(d);
         char *both = (char *)malloc(2 * logits_bytes);
         par_tp_matrix mb = my;
         mb.data = on_device(w, cuda, logits_bytes);

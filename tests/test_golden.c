@@ -74,6 +74,7 @@ static void check_gradients(golden *g, float *whole) {
 static void check_logits(golden *g) {
     const float *want = (const float *)par_zero_safetensors_find(&g->want, "logits")->data;
     const size_t V = (size_t)g->m.config.vocab_size, mine = g->b.logits.cols;
+    const size_t ld = par_tp_ld(PAR_TP_VOCABULARY, mine);
     double error = 0, most = 0;
     size_t first, global, count;
     int replicas;
@@ -81,7 +82,7 @@ static void check_logits(golden *g) {
     for (size_t r = 0; r < g->rows; r++)
         for (size_t j = 0; j < mine; j++) {
             const double x = (double)want[whole_row(g, r) * V + global + j];
-            error = fmax(error, fabs(x - (double)((const float *)g->b.logits.data)[r * mine + j]));
+            error = fmax(error, fabs(x - (double)((const float *)g->b.logits.data)[r * ld + j]));
             most = fmax(most, fabs(x));
         }
     close_to(g, "logits", error, most);

@@ -168,17 +168,20 @@ static par_tp_matrix part_of(const layout *l, const double *whole, size_t cols, 
     m.rows = par_tp_rows(l->tp, &l->tokens) / (kind == PAR_TP_SEQUENCE ? (size_t)l->t : 1);
     m.cols = split ? split->local_rows : cols;
     m.layout = kind;
-    m.data = malloc(m.rows * m.cols * sizeof(float) + 8);
+    const size_t ld = par_tp_ld(kind, m.cols);
+    m.data = malloc(m.rows * ld * sizeof(float) + 8);
+    memset(m.data, 0xFF, m.rows * ld * sizeof(float)); // between the rows: not numbers
     for (size_t r = 0; r < m.rows && whole; r++)
         for (size_t j = 0; j < m.cols; j++)
-            put(l, m.data, r * m.cols + j, whole[whole_row(l, kind, r) * cols + whole_col(l, split, j)]);
+            put(l, m.data, r * ld + j, whole[whole_row(l, kind, r) * cols + whole_col(l, split, j)]);
     return m;
 }
 static par_tp_matrix room_for(const layout *l, size_t cols) { // an output of any layout
     par_tp_matrix m;
     memset(&m, 0, sizeof m);
-    m.data = malloc(par_tp_rows(l->tp, &l->tokens) * cols * sizeof(float) + 8);
-    memset(m.data, 0xFF, par_tp_rows(l->tp, &l->tokens) * cols * sizeof(float) + 8);
+    const size_t bytes = par_tp_rows(l->tp, &l->tokens) * par_tp_ld(PAR_TP_VOCABULARY, cols) * sizeof(float);
+    m.data = malloc(bytes + 8);
+    memset(m.data, 0xFF, bytes + 8);
     return m;
 }
 static void compare(const layout *l, const char *what, double error, double most) {
@@ -196,7 +199,7 @@ static void expect(const layout *l, const char *what, const par_tp_matrix *m, co
     for (size_t r = 0; r < m->rows; r++)
         for (size_t j = 0; j < m->cols; j++) {
             const double want = whole[whole_row(l, kind, r) * cols + whole_col(l, split, j)];
-            const double got = get(l, m->data, r * m->cols + j);
+            const double got = get(l, m->data, r * par_tp_ld(kind, m->cols) + j);
             if (!(fabs(got - want) <= error)) error = fabs(got - want);
             if (fabs(want) > most) most = fabs(want);
         }
@@ -315,8 +318,9 @@ static void column(layout *l, int sequence) {
         par_tp_matrix x = part_of(l, p.in[0], s.in, tokens_of(sequence), NULL), y = room_for(l, s.out);
         par_tp_matrix dy = part_of(l, p.weight, s.out, out, split), dx = room_for(l, s.in),
                       all = room_for(l, s.in);
-        for (size_t i = 0; i < dy.rows * dy.cols; i++) // what several ranks have, each uses a part of
-            put(l, dy.data, i, get(l, dy.data, i) / sharers(l, split, i % dy.cols));
+        const size_t ld = par_tp_ld(out, dy.cols);
+        for (size_t i = 0; i < dy.rows * ld; i++) // what several ranks have, each uses a part of
+            put(l, dy.data, i, get(l, dy.data, i) / sharers(l, split, i % ld));
         const int keep = sequence && k % 2; // the gathered input is kept for backward
         CHECK_OK(l->world, par_tp_linear_forward(l->tp, &f, &x, keep ? &all : NULL, &y));
         expect(l, "column y", &y, p.out, s.out, out, split);
@@ -624,7 +628,7 @@ static void lose(layout *l, int sequence) {
             expected += targets[r] >= 0 && targets[r] != 11;
         }
         par_tp_matrix x = part_of(l, p.in[0], 29, PAR_TP_VOCABULARY, &head.weight), y = x;
-        const size_t bytes = rows * x.cols * par_dtype_bytes(par_tp_type(l->tp));
+        const size_t bytes = rows * par_tp_ld(x.layout, x.cols) * par_dtype_bytes(par_tp_type(l->tp));
         float both_lse[48], both_losses[48];
         double both_sum;
         y.data = malloc(bytes), memcpy(y.data, x.data, bytes);

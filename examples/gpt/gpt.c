@@ -279,9 +279,10 @@ static void whole_logits(trainer *t, int token, float *logits) {
     if (par_rank(t->pp_comm) == last) {
         for (int j = 0; j < t->o.model.block_size / t->o.cp; j++)
             if (par_tp_position(t->tp, (size_t)t->o.model.block_size, (size_t)j) == (size_t)token) {
-                const size_t bytes = mine * par_tp_element_bytes(t->tp);
-                const char *from = (char *)t->buffers.logits.data + (size_t)j * bytes;
-                need(t->world, t->device->copy(t->device, row, from, bytes, NULL));
+                const size_t e = par_tp_element_bytes(t->tp),
+                             at = (size_t)j * par_tp_ld(PAR_TP_VOCABULARY, mine);
+                const char *from = (char *)t->buffers.logits.data + at * e;
+                need(t->world, t->device->copy(t->device, row, from, mine * e, NULL));
                 need(t->world, t->device->stream_sync(t->device, NULL));
                 par_cast(part, PAR_F32, row, par_tp_type(t->tp), mine);
             }

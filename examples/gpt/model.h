@@ -370,7 +370,7 @@ static void gpt_buffers_walk(const gpt_model *m, const gpt_part *part, gpt_buffe
             b->x.data = b->in;
         GPT_TAKE(GPT_UNTIL_WEIGHT, b->last.data, void *, N *C *e);
         GPT_TAKE(GPT_UNTIL_INPUT, b->stats, float *, N * 8);
-        GPT_TAKE(GPT_UNTIL_WEIGHT, b->logits.data, void *, rows *V *e);
+        GPT_TAKE(GPT_UNTIL_WEIGHT, b->logits.data, void *, rows *par_tp_ld(PAR_TP_VOCABULARY, V) * e);
         GPT_TAKE(GPT_UNTIL_INPUT, b->lse, float *, rows * 4);
     }
 #undef GPT_KEEP
