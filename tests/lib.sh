@@ -7,16 +7,16 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 run_check() { # number, command ...: into a log and a status
-    log=$work/log.$1
+    local log=$work/log.$1
     shift
     export -f $(compgen -A function)
     timeout -k 5 "${DEADLINE:-300}" bash -c '"$@"' check "$@" >"$log" 2>&1
     echo $? >"$log.status"
 }
 report() { # number, name, command ...
-    log=$work/log.$1 name=$2
+    local log=$work/log.$1 name=$2
     shift 2
-    status=$(cat "$log.status")
+    local status=$(cat "$log.status")
     case $status in
     0) passed=$((passed + 1)) ;;
     77) skip "$name" "$(tail -n 1 "$log")" ;;
@@ -28,7 +28,7 @@ report() { # number, name, command ...
     esac
 }
 check() { # name, command ...; a command that ends with 77 says on its last line what is missing
-    name=$1
+    local name=$1
     shift
     run_check 0 "$@"
     report 0 "$name" "$@"
