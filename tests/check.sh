@@ -2,13 +2,14 @@
 cd "$(dirname "$0")/.." || exit 1
 passed=0 failed=0 skipped=0 begun=$(date +%s)
 
-# command -> Debian package
+# a command, file or library -> its Debian package
 wanted="gcc:gcc g++:g++ make:make clang:clang clang-format:clang-format mpicc.mpich:libmpich-dev mpiexec.mpich:mpich
-mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin file:/usr/include/dnnl.h:libdnnl-dev file:/usr/include/x86_64-linux-gnu/cblas.h:libopenblas-dev"
+mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin file:/usr/include/dnnl.h:libdnnl-dev library:openblas:libopenblas-dev gnuplot:gnuplot-nox"
 missing=""
 for w in $wanted; do
     package=${w##*:} what=${w%:*}
     case $what in
+    library:*) echo 'int main(void) { return 0; }' | gcc -x c - -o /dev/null "-l${what#library:}" 2>/dev/null || missing="$missing $package" ;;
     file:*) [ -e "${what#file:}" ] || ls /usr/include/*/"$(basename "${what#file:}")" >/dev/null 2>&1 || missing="$missing $package" ;;
     *) command -v "$what" >/dev/null 2>&1 || missing="$missing $package" ;;
     esac

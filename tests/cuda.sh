@@ -87,15 +87,17 @@ bubbles() {
     [ "$(grep -c '"bubble_measured":0' "$work/pipe")" -ge 13 ] && awk -F'"peak_sim":|,"peak_measured":|,"bound"' '{bad += $2 != $3} END {exit bad != 0}' "$work/pipe"
 }
 gpu_check() { # its script, in a checkout of its own that finds a GPU and programs that are built already
-    mkdir -p "$work/gpu/build" "$work/gpu/bench" "$work/gpu/bin"
-    for f in Makefile tests examples *.h *.cuh; do ln -s "$PWD/$f" "$work/gpu"; done
-    ln -s "$PWD"/bench/*.* "$work/gpu/bench"
-    cp build/gpt build/corpus.txt build/gemm.flags "$work/gpu/build"
-    for p in gpt bench_cuda bench_coll bench_pipe; do cp build/${p}_emu "$work/gpu/build/${p%_cuda}_cuda"; done
-    cp build/03_cuda_adopt_emu "$work/gpu/build/03_cuda_adopt" && printf '#!/bin/sh\necho 5 passed, 0 failed, 0 skipped\n' >"$work/gpu/build/test_cuda"
-    printf '#!/bin/sh\ncase "$*" in *name*) echo An Emulated GPU ;; *cap*) echo 9.0 ;; *) echo a GPU ;; esac\n' >"$work/gpu/bin/nvidia-smi"
-    chmod +x "$work/gpu/bin/nvidia-smi" "$work/gpu/build/test_cuda"
-    (cd "$work/gpu" && PATH="$work/gpu/bin:$PATH" GPU_CHECK_QUICK=1 bash tests/gpu_check.sh) && cd "$work/gpu/bench/results" &&
+    there=$work/checkout
+    mkdir -p "$there/build" "$there/bench" "$there/bin"
+    for f in Makefile tests examples *.h *.cuh; do ln -s "$PWD/$f" "$there"; done
+    ln -s "$PWD"/bench/*.* "$there/bench"
+    cp build/gpt build/corpus.txt build/gemm.flags "$there/build"
+    for p in gpt bench_cuda bench_coll bench_pipe; do cp build/${p}_emu "$there/build/${p%_cuda}_cuda"; done
+    cp build/03_cuda_adopt_emu "$there/build/03_cuda_adopt"
+    printf '#!/bin/sh\necho 5 passed, 0 failed, 0 skipped\n' >"$there/build/test_cuda"
+    printf '#!/bin/sh\ncase "$*" in *name*) echo An Emulated GPU ;; *cap*) echo 9.0 ;; *) echo a GPU ;; esac\n' >"$there/bin/nvidia-smi"
+    chmod +x "$there/bin/nvidia-smi" "$there/build/test_cuda"
+    (cd "$there" && PATH="$there/bin:$PATH" GPU_CHECK_QUICK=1 bash tests/gpu_check.sh) && cd "$there/bench/results" &&
         [ "$(ls)" = an_emulated_gpu.json ] && [ "$(grep -c '"ratio"' an_emulated_gpu.json)" -ge 16 ]
 }
 DEADLINE=1500
