@@ -4,7 +4,7 @@ passed=0 failed=0 skipped=0 begun=$(date +%s)
 
 # a command, file or library -> its Debian package
 wanted="gcc:gcc g++:g++ make:make clang:clang clang-format:clang-format mpicc.mpich:libmpich-dev mpiexec.mpich:mpich
-mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin file:/usr/include/dnnl.h:libdnnl-dev library:openblas:libopenblas-dev gnuplot:gnuplot-nox"
+mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin file:/usr/include/dnnl.h:libdnnl-dev library:openblas:libopenblas-dev gnuplot:gnuplot-nox ip:iproute2"
 missing=""
 for w in $wanted; do
     package=${w##*:} what=${w%:*}
