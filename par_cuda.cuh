@@ -872,8 +872,8 @@ static void par__cuda_drop_plan(par__cuda_plan *plan) {
     if (plan->product) cublasLtMatmulDescDestroy(plan->product);
     memset(plan, 0, sizeof *plan);
 }
-// Of an address, up to 16 bytes, which is what kernels load at once: more would let the choice among them, and
-// so the bits of a result, depend on where an array lies.
+// Of an address, up to 16 bytes, which is what kernels load at once: more would let the choice among them,
+// and so the bits of a result, depend on where an array lies.
 static uint32_t par__cuda_alignment(const void *p) {
     uint32_t bytes = 16;
     while ((uintptr_t)p % bytes) bytes /= 2;
