@@ -807,6 +807,7 @@ enum { // scratch slots
 static size_t par__tp_map_position(const par_tp_row_map *m, size_t i) {
     return m->chunk[i / m->chunk_tokens] * m->chunk_tokens + i % m->chunk_tokens;
 }
+static size_t par__tp_ld_of(const par_tp_matrix *x) { return par_tp_ld(x->layout, x->cols); }
 static int par__tp_wide(const par_tp *tp) { return !tp->desc.bf16; }
 static const char *par__tp_at(const par_tp *tp, const void *x, size_t element) {
     return (const char *)x + element * par_tp_element_bytes(tp);
@@ -2055,7 +2056,7 @@ static par_result par__tp_binary(par_tp *tp, const char *call, par_tp_elementwis
     PAR__TP_TRY(par__tp_expect(tp, call, "x", x, layouts, 0));
     PAR__TP_TRY(par__tp_expect(tp, call, "y", y, PAR__TP_BIT(x->layout), x->cols));
     PAR__TP_TRY(par__tp_same_rows(tp, call, y->rows, x->rows));
-    const size_t ld = par_tp_ld(x->layout, x->cols);
+    const size_t ld = par__tp_ld_of(x);
     par__tp_set(z, x->rows, x->cols, x->layout);
     return tp->kernels->elementwise(tp, what, x->rows, x->cols, z->data, NULL, ld, x->data, ld, y->data, NULL,
                                     ld);
@@ -2066,7 +2067,7 @@ par_result par_tp_add(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y
 }
 par_result par_tp_gelu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_gelu_forward", "x", x, PAR__TP_VALUES, 0));
-    const size_t ld = par_tp_ld(x->layout, x->cols);
+    const size_t ld = par__tp_ld_of(x);
     par__tp_set(y, x->rows, x->cols, x->layout);
     return tp->kernels->elementwise(tp, PAR_TP_GELU, x->rows, x->cols, y->data, NULL, ld, x->data, ld, NULL,
                                     NULL, 0);
@@ -2200,10 +2201,9 @@ par_result par_tp_embedding_backward(par_tp *tp, par_tp_embedding *e, const par_
 }
 
 static par_result par__tp_loss_check(const par_tp *tp, const char *call, const par_tp_loss *loss,
-                                     const par_tp_matrix *logits, const int32_t *targets, size_t *first,
-                                     size_t *ld) {
+                                     const par_tp_matrix *logits, const int32_t *targets, size_t *first) {
     const size_t n = (size_t)tp->t, r = (size_t)tp->tp_rank, v = loss->vocabulary;
-    *first = v / n * r + PAR__MIN(r, v % n), *ld = par_tp_ld(PAR_TP_VOCABULARY, logits->cols);
+    *first = v / n * r + PAR__MIN(r, v % n);
     PAR__TP_TRY(
         par__tp_expect(tp, call, "logits", logits, PAR__TP_BIT(PAR_TP_VOCABULARY), v / n + (r < v % n)));
     for (size_t i = 0; i < logits->rows && tp->kernels == par_tp_cpu(); i++)
@@ -2216,38 +2216,38 @@ par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp
                                const int32_t *targets, float *lse, float *losses, double *sum,
                                size_t *counted) {
     const size_t rows = logits->rows, t = (size_t)tp->t;
-    size_t first, ld;
-    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first, &ld));
+    size_t first;
+    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first));
     float *all = (float *)par_tp_scratch(tp, PAR__TP_STATS, rows * t * 4 * sizeof(float));
     if (!all) return PAR_ERR_MEMORY;
-    PAR__TP_TRY(tp->kernels->loss_stats(tp, all + (size_t)tp->tp_rank * rows * 4, logits->data, ld, targets,
-                                        rows, first, logits->cols));
+    PAR__TP_TRY(tp->kernels->loss_stats(tp, all + (size_t)tp->tp_rank * rows * 4, logits->data,
+                                        par__tp_ld_of(logits), targets, rows, first, logits->cols));
     PAR__TP_TRY(par_all_gather(all + (size_t)tp->tp_rank * rows * 4, all, rows * 4, PAR_F32, tp->desc.tp));
     return tp->kernels->loss_combine(tp, all, t, rows, targets, loss, lse, losses, sum, counted);
 }
 par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                 const int32_t *targets, const float *lse, float scale,
                                 par_tp_matrix *dlogits) {
-    size_t first, ld;
-    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_backward", loss, logits, targets, &first, &ld));
+    size_t first;
+    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_backward", loss, logits, targets, &first));
     par__tp_set(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
-    return tp->kernels->loss_backward(tp, dlogits->data, logits->data, ld, targets, lse, logits->rows, first,
-                                      logits->cols, loss, scale);
+    return tp->kernels->loss_backward(tp, dlogits->data, logits->data, par__tp_ld_of(logits), targets, lse,
+                                      logits->rows, first, logits->cols, loss, scale);
 }
 par_result par_tp_loss_both(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                             const int32_t *targets, float *lse, float *losses, double *sum, size_t *counted,
                             float scale, par_tp_matrix *dlogits) {
-    size_t first, ld;
+    size_t first;
     if (tp->t > 1) {
         PAR__TP_TRY(par_tp_loss_forward(tp, loss, logits, targets, lse, losses, sum, counted));
         return par_tp_loss_backward(tp, loss, logits, targets, lse, scale, dlogits);
     }
-    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_both", loss, logits, targets, &first, &ld));
+    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_both", loss, logits, targets, &first));
     float *stats = (float *)par_tp_scratch(tp, PAR__TP_STATS, logits->rows * 4 * sizeof(float));
     if (!stats) return PAR_ERR_MEMORY;
     par__tp_set(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
-    return tp->kernels->loss_both(tp, dlogits->data, stats, logits->data, ld, targets, logits->rows,
-                                  logits->cols, loss, lse, losses, sum, counted, scale);
+    return tp->kernels->loss_both(tp, dlogits->data, stats, logits->data, par__tp_ld_of(logits), targets,
+                                  logits->rows, logits->cols, loss, lse, losses, sum, counted, scale);
 }
 
 // >>tp_attention --------------------------------------------------------------------------------------------

@@ -36,20 +36,21 @@ static void *array(const bench *b, size_t bytes) {
     need(b, par_cuda_alloc(b->cuda, PAR_CUDA_DEVICE, bytes, &p));
     return p;
 }
-static double seconds(bench *b) { // between the two events
+typedef void (*work_fn)(bench *b, void *user);
+static double timed(bench *b, work_fn fn, void *user) { // seconds
     float ms = 0;
+    need_cuda(b, cudaEventRecord(b->begun, par_cuda_stream(b->cuda)));
+    fn(b, user);
     need_cuda(b, cudaEventRecord(b->ended, par_cuda_stream(b->cuda)));
     need_cuda(b, cudaEventSynchronize(b->ended));
     need_cuda(b, cudaEventElapsedTime(&ms, b->begun, b->ended));
     return (double)ms / 1e3;
 }
-static double copy_seconds(bench *b) {
-    need_cuda(b, cudaEventRecord(b->begun, par_cuda_stream(b->cuda)));
+static void copy_array(bench *b, void *user) {
+    (void)user;
     need_cuda(b,
               cudaMemcpyAsync(b->to, b->from, b->bytes, cudaMemcpyDeviceToDevice, par_cuda_stream(b->cuda)));
-    return seconds(b);
 }
-typedef void (*work_fn)(bench *b, void *user);
 static void report(const bench *b, const char *name, const char *unit, double value, double ratio,
                    double target) {
     if (b->json)
@@ -66,10 +67,8 @@ static void against_copy(bench *b, const char *name, double floor_bytes, double 
     double work[ROUNDS], copy[ROUNDS];
     fn(b, user); // the first time is slower
     for (int i = 0; i < ROUNDS; i++) {
-        copy[i] = copy_seconds(b) / (2 * (double)b->bytes);
-        need_cuda(b, cudaEventRecord(b->begun, par_cuda_stream(b->cuda)));
-        fn(b, user);
-        work[i] = seconds(b) / floor_bytes;
+        copy[i] = timed(b, copy_array, NULL) / (2 * (double)b->bytes);
+        work[i] = timed(b, fn, user) / floor_bytes;
     }
     const double ratio = median_ratio(copy, work, ROUNDS);
     report(b, name, "GB/s", 1e-9 / median(work, ROUNDS), ratio, target);
@@ -170,11 +169,7 @@ static double rate(bench *b, const char *name, double operations, work_fn fn,
                    void *user) { // TFLOP/s
     double t[ROUNDS];
     fn(b, user);
-    for (int i = 0; i < ROUNDS; i++) {
-        need_cuda(b, cudaEventRecord(b->begun, par_cuda_stream(b->cuda)));
-        fn(b, user);
-        t[i] = seconds(b);
-    }
+    for (int i = 0; i < ROUNDS; i++) t[i] = timed(b, fn, user);
     const double value = operations / median(t, ROUNDS) / 1e12;
     report(b, name, "TFLOP/s", value, 1, 0);
     return value;
@@ -197,13 +192,11 @@ static void bench_attention(bench *b, rows *r, double peak) { // own kernels and
         for (int i = -1; i < ROUNDS; i++) // the first: to warm up
             for (int v = 0; v < variants; v++) {
                 both[v].back = back;
-                need_cuda(b, cudaEventRecord(b->begun, par_cuda_stream(b->cuda)));
-                attend(b, &both[v]);
-                t[v][i < 0 ? 0 : i] = seconds(b);
+                t[v][i < 0 ? 0 : i] = timed(b, attend, &both[v]);
             }
         for (int v = 0; v < variants; v++) {
-            const double rate = (back ? 2.5 : 1) * work / median(t[v], ROUNDS) / 1e12;
-            report(b, names[back][v], "TFLOP/s", rate, rate / peak, 0);
+            const double value = (back ? 2.5 : 1) * work / median(t[v], ROUNDS) / 1e12;
+            report(b, names[back][v], "TFLOP/s", value, value / peak, 0);
         }
     }
     need(b, par_tp_close(both[0].tp));
@@ -226,7 +219,7 @@ static void bench_tp(bench *b) {
         r.back = 0, against_copy(b, r.rms ? "RMSNorm forward" : "LayerNorm forward", 4 * n, 0.8, norms, &r);
         r.back = 1, against_copy(b, r.rms ? "RMSNorm backward" : "LayerNorm backward", 6 * n, 0.8, norms, &r);
     }
-    r.cols = room >= (size_t)50304 * 64 ? 50257 : 500; // GPT-2's vocabulary
+    r.cols = room >= 64 * par_tp_ld(PAR_TP_VOCABULARY, 50257) ? 50257 : 500; // GPT-2's vocabulary
     r.rows = room / 2 / par_tp_ld(PAR_TP_VOCABULARY, r.cols);
     if (r.rows > room / 64) r.rows = room / 64;
     against_copy(b, "cross entropy, both ways", 4 * (double)r.rows * (double)r.cols, 0.8, entropy, &r);
@@ -275,7 +268,7 @@ static void bench_all_reduce(bench *b, int n) {
     double copy[ROUNDS], work[ROUNDS];
     char name[64];
     t.bytes = b->bytes;
-    for (int i = 0; i < ROUNDS; i++) copy[i] = copy_seconds(b) / (2 * (double)b->bytes);
+    for (int i = 0; i < ROUNDS; i++) copy[i] = timed(b, copy_array, NULL) / (2 * (double)b->bytes);
     need(b, par_run_threads(n, reduce_rank, &t));
     for (int i = 0; i < ROUNDS; i++) work[i] = t.seconds[i] / (2 * (double)t.bytes);
     snprintf(name, sizeof name, "all_reduce, %d ranks on one GPU", n);
@@ -307,7 +300,7 @@ int main(int argc, char **argv) {
     need_cuda(&b, cudaEventCreate(&b.ended));
     b.from = (char *)array(&b, b.bytes), b.to = (char *)array(&b, b.bytes);
     double t[ROUNDS];
-    for (int i = -1; i < ROUNDS; i++) t[i < 0 ? 0 : i] = copy_seconds(&b);
+    for (int i = -1; i < ROUNDS; i++) t[i < 0 ? 0 : i] = timed(&b, copy_array, NULL);
     report(&b, "copy, device to device", "GB/s", 2e-9 * (double)b.bytes / median(t, ROUNDS), 1, 1);
     bench_zero(&b);
     bench_tp(&b);

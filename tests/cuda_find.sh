@@ -1,7 +1,6 @@
 # What of CUDA is on this machine, as flags for a compiler: "headers", "nvcc", "nccl", "cublaslt", "cudnn"; or "driver",
-# the toolkit's stand-in for libcuda.so. Status 1, and on
-# stderr what is missing, where it is not found. Looks where CUDA_HOME says, in the usual places and in the packages
-# that pip installs.
+# the toolkit's stand-in for libcuda.so. Status 1, and on stderr what is missing, where it is not found. Looks where
+# CUDA_HOME says, in the usual places and in the packages that pip installs.
 dirs() {
     [ -n "$CUDA_HOME" ] && echo "$CUDA_HOME"
     command -v nvcc >/dev/null 2>&1 && dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")"

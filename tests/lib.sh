@@ -41,8 +41,8 @@ later() { # the same, beside others, one for each processor: for what only compi
     run_check $later_count "$@" &
 }
 finish() {
+    local i=0
     wait
-    i=0
     while [ $((i += 1)) -le $later_count ]; do eval "report $i $(cat "$work/later.$i")"; done
     later_count=0
 }
@@ -51,7 +51,7 @@ skip() { # name, what to install
     skipped=$((skipped + 1))
 }
 fails() { # status, text that must be said on stderr, command ...: for bad input
-    want=$1 text=$2
+    local want=$1 text=$2 got
     shift 2
     "$@" >"$work/out" 2>"$work/err"
     got=$?
@@ -75,7 +75,7 @@ suite() { # a test program and its arguments: shows its lines, and adds its coun
 }
 port() { echo $((20000 + (RANDOM * 32768 + RANDOM) % 12000)); } # below those that the system gives away
 ranks() { # n, command ...: as torchrun would start them, on this machine; outputs in $work/out.RANK
-    n=$1
+    local n=$1 r job status
     shift
     export WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=${MASTER_PORT:-$(port)}
     for r in $(seq 1 $((n - 1))); do RANK=$r "$@" >"$work/out.$r" 2>&1 & done

@@ -5,7 +5,7 @@ openmpi="mpiexec.openmpi --oversubscribe --mca btl_base_warn_component_unused 0 
 [ "$(id -u)" = 0 ] && openmpi="mpiexec.openmpi --allow-run-as-root --oversubscribe --mca btl_base_warn_component_unused 0 -n"
 
 build() { # mpicc, suffix, source, what it is called
-    $1 -DPAR_MPI -std=gnu11 -O2 -Wall -Wextra -I. -Itests "$3" -o "build/$4_$2" -pthread -lm
+    $1 -DPAR_MPI -std=gnu11 -O2 -g -Wall -Wextra -I. -Itests "$3" -o "build/$4_$2" -pthread -lm
 }
 same_as_forked() { # command prefix, suffix: the trainer's losses do not depend on what joins the ranks
     small="--data build/corpus.txt --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --batch_size 4 --max_iters 10 --eval_iters 1 --sample 0 --json"
