@@ -228,6 +228,10 @@ const char *par_dtype_name(par_dtype dtype);         // "f64", ...
 const char *par_op_name(par_op op);                  // "sum", ...
 int par_dtype_parse(const char *name, par_dtype *d); // 1 and *d, or 0
 int par_op_parse(const char *name, par_op *op);      // 1 and *op, or 0; "scaled_sum" has the factor 0.5
+// For errors that say which name was probably meant: of `count` names (a char * every `stride` bytes, the
+// first at `names`) the one that the fewest changed letters make of `name`; NULL if there are none. Upper
+// case, dashes and underscores count for nothing, "=..." ends a name. (Damerau 1964; Levenshtein 1966.)
+const char *par_nearest_name(const char *name, const void *names, size_t count, size_t stride);
 
 // count elements from src to dst, rounding to nearest even; floats to integers truncate and saturate, NaN
 // gives 0. In place where dst == src and the sizes agree.
@@ -522,7 +526,7 @@ const char *par_last_algorithm(const par_comm *comm);
 // The next algorithm name that kind can take on this comm: index 0, 1, ... until NULL. For tests and tuners.
 const char *par_algorithm(const par_comm *comm, par_kind kind, int index);
 // Force an algorithm from now on, as PAR_ALGO does; "" for the table's choice. Same on all ranks. ARGUMENT if
-// unknown.
+// unknown; the text then has the nearest name.
 par_result par_force_algorithm(par_comm *comm, const char *op_and_name);
 
 // For programs that wait by themselves: PAR_OK, or that a rank of this comm died (PEER_DIED), gave up (the
@@ -1033,6 +1037,46 @@ int par_op_parse(const char *name, par_op *op) {
         if (!strcmp(name, par__op_names[i]))
             return *op = i == PAR_SCALED_SUM ? par_scaled_sum(0.5) : (par_op)i, 1;
     return 0;
+}
+
+enum { PAR__NAME = 64 }; // letters of a name that par_nearest_name looks at
+
+static int par__plain_name(const char *name, char plain[PAR__NAME]) { // how many letters it has
+    int n = 0;
+    for (; *name && *name != '=' && n < PAR__NAME; name++)
+        if (!strchr("-_ ", *name)) plain[n++] = (char)(*name | (*name >= 'A' && *name <= 'Z' ? 32 : 0));
+    return n;
+}
+
+// 4 for each letter that is missing, too many, another one, or swapped with its neighbour; 1 where all that
+// follows is missing, so that the first letters of a long name find it.
+static int par__name_distance(const char *a, int m, const char *b, int n) {
+    int d[PAR__NAME + 1][PAR__NAME + 1], best = INT_MAX;
+    for (int i = 0; i <= m; i++)
+        for (int j = 0; j <= n; j++) {
+            int least = i && j ? d[i - 1][j - 1] + 4 * (a[i - 1] != b[j - 1]) : i || j ? INT_MAX : 0;
+            if (i) least = PAR__MIN(least, d[i - 1][j] + 4);
+            if (j) least = PAR__MIN(least, d[i][j - 1] + 4);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                least = PAR__MIN(least, d[i - 2][j - 2] + 4);
+            d[i][j] = least;
+        }
+    for (int i = 0; i <= m; i++) best = PAR__MIN(best, d[i][n] + m - i);
+    for (int j = 0; j <= n; j++) best = PAR__MIN(best, d[m][j] + n - j);
+    return best;
+}
+
+const char *par_nearest_name(const char *name, const void *names, size_t count, size_t stride) {
+    char plain[PAR__NAME], other[PAR__NAME];
+    const int letters = par__plain_name(name, plain);
+    const char *nearest = NULL;
+    int least = INT_MAX;
+    for (size_t i = 0; i < count; i++) {
+        const char *const candidate = *(const char *const *)((const char *)names + i * stride);
+        const int distance = par__name_distance(plain, letters, other, par__plain_name(candidate, other));
+        if (distance < least) least = distance, nearest = candidate;
+    }
+    return nearest;
 }
 
 static float par__f32_of_bits(uint32_t bits) {
@@ -5802,7 +5846,24 @@ static int par__find_algorithm(const char *kind, const char *name) { // its row;
     return -1;
 }
 
-static par_result par__apply_force(par__world *w, const char *text) {
+// Set the text of an error in `where`, with the nearest operation or algorithm that there is.
+static void par__unknown_algorithm(par__world *w, const char *where, const char *kind, const char *name) {
+    const char *kinds[PAR__ALGORITHM_COUNT], *names[PAR__ALGORITHM_COUNT];
+    size_t count = 0;
+    for (int i = 0; i < PAR__ALGORITHM_COUNT; i++) {
+        kinds[i] = par__kind_names[par__algorithms[i].kind];
+        if (!strcmp(kind, kinds[i])) names[count++] = par__algorithms[i].name;
+    }
+    if (count)
+        par__error(w, PAR_ERR_ARGUMENT,
+                   "%s: %s has no algorithm \"%s\"; the nearest is \"%s\". par_print_algorithms lists them",
+                   where, kind, name, par_nearest_name(name, names, count, sizeof *names));
+    else
+        par__error(w, PAR_ERR_ARGUMENT, "%s: no operation \"%s\" has algorithms; the nearest is \"%s\"",
+                   where, kind, par_nearest_name(kind, kinds, PAR__ALGORITHM_COUNT, sizeof *kinds));
+}
+
+static par_result par__apply_force(par__world *w, const char *where, const char *text) {
     char item[64];
     while (text && *text) {
         const size_t n = strcspn(text, ",");
@@ -5810,11 +5871,11 @@ static par_result par__apply_force(par__world *w, const char *text) {
         snprintf(item, sizeof item, "%.*s", (int)PAR__MIN(n, sizeof item - 1), text);
         text += n + (text[n] == ',');
         name = strchr(item, ':');
-        if (name) *name++ = 0;
-        const int row = name ? par__find_algorithm(item, name) : -1;
-        if (row < 0)
-            return par__error(w, PAR_ERR_ARGUMENT, "no algorithm \"%s:%s\"; par_print_algorithms lists them",
-                              item, name ? name : "");
+        if (!name)
+            return par__error(w, PAR_ERR_ARGUMENT, "%s: \"%s\" is not operation:algorithm", where, item);
+        *name++ = 0;
+        const int row = par__find_algorithm(item, name);
+        if (row < 0) return par__unknown_algorithm(w, where, item, name), PAR_ERR_ARGUMENT;
         w->forced[par__algorithms[row].kind] = (signed char)(row + 1);
     }
     return PAR_OK;
@@ -5823,7 +5884,8 @@ static par_result par__apply_force(par__world *w, const char *text) {
 // A file of rows "operation ranks nodes bytes algorithm", ascending, for calls of up to so many bytes (as
 // counted in par_<operation>'s count), and of "set cma_bytes n" and "set stream_bytes n". # begins a comment.
 static par_result par__load_tuned(par__world *w, const char *path) {
-    char line[256], name[64], algorithm[64];
+    static const char *const set[] = {"cma_bytes", "stream_bytes"};
+    char line[256], name[64], algorithm[64], where[512];
     unsigned long long bytes;
     par__tuned t;
     int row = 0;
@@ -5834,8 +5896,13 @@ static par_result par__load_tuned(par__world *w, const char *path) {
         char *text = line + strspn(line, " \t");
         text[strcspn(text, "#\n")] = 0;
         if (!*text) continue;
-        if (sscanf(text, "set %63s %llu", name, &bytes) == 2 &&
-            (!strcmp(name, "cma_bytes") || !strcmp(name, "stream_bytes"))) {
+        snprintf(where, sizeof where, "PAR_TUNE: %s:%d", path, row + 1);
+        if (sscanf(text, "set %63s %llu", name, &bytes) == 2) {
+            if (strcmp(name, set[0]) && strcmp(name, set[1])) {
+                fclose(f);
+                return par__error(w, PAR_ERR_ARGUMENT, "%s: \"%s\" cannot be set; the nearest is \"%s\"",
+                                  where, name, par_nearest_name(name, set, 2, sizeof *set));
+            }
             *(name[0] == 'c' ? &w->cma_bytes : &w->stream_bytes) = (size_t)bytes;
             continue;
         }
@@ -5846,11 +5913,13 @@ static par_result par__load_tuned(par__world *w, const char *path) {
         if (more) w->tuned = more;
         if (t.algorithm < 0 || !more) {
             fclose(f);
+            if (!more) return par__error(w, PAR_ERR_MEMORY, "%s: no memory for the table", where);
+            if (n == 5) return par__unknown_algorithm(w, where, name, algorithm), PAR_ERR_ARGUMENT;
             return par__error(
                 w, PAR_ERR_ARGUMENT,
-                "PAR_TUNE: %s:%d is no row \"operation ranks nodes bytes algorithm\"; bench_coll --tune "
-                "writes such a file",
-                path, row + 1);
+                "%s is no row \"operation ranks nodes bytes algorithm\"; bench_coll --tune writes "
+                "such a file",
+                where);
         }
         w->tuned[w->tuned_count++] = t;
     }
@@ -5900,7 +5969,7 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     w->cma = par__env_int("PAR_CMA", 1) != 0;
     w->progress_wanted = d->progress;
     w->cma_bytes = PAR__FAR_BYTES, w->stream_bytes = PAR__STREAM_BYTES;
-    if (par__apply_force(w, getenv("PAR_ALGO")) || par__load_tuned(w, getenv("PAR_TUNE"))) {
+    if (par__apply_force(w, "PAR_ALGO", getenv("PAR_ALGO")) || par__load_tuned(w, getenv("PAR_TUNE"))) {
         PAR_LOG(w->error);
         PAR_FREE(w->tuned);
         PAR_FREE(w);
@@ -7333,7 +7402,7 @@ const char *par_algorithm(const par_comm *comm, par_kind kind, int index) {
 
 par_result par_force_algorithm(par_comm *comm, const char *op_and_name) {
     memset(comm->world->forced, 0, sizeof comm->world->forced);
-    return par__apply_force(comm->world, op_and_name);
+    return par__apply_force(comm->world, "par_force_algorithm", op_and_name);
 }
 
 void par_print_algorithms(const par_comm *comm, FILE *file) {

@@ -57,6 +57,7 @@ typedef struct bench {
     const char *algorithm;    // of the last timed call
     size_t touched;           // bytes of send and recv that the call at hand may use
     int failed;
+    char why[256]; // what is wrong with the settings
 #if defined(BENCH_CUDA)
     par_cuda *cuda;      // NULL: arrays are the host's
     unsigned char *twin; // of send, then of recv: what is timed
@@ -785,21 +786,38 @@ static void diagnosis(bench *b) {
                order * 100);
 }
 
+// `names`: a list of those there are, for people; `from`: the same, as par_nearest_name takes them.
+static const char *unknown(bench *b, const char *option, const char *value, const char *names,
+                           const void *from, size_t count, size_t stride) {
+    snprintf(b->why, sizeof b->why, "no such %s: \"%s\"; the nearest is \"%s\". There are: %s", option, value,
+             par_nearest_name(value, from, count, stride), names);
+    return b->why;
+}
+
+#define X2(constant, text)              text,
+#define X4(constant, text, bytes, type) text,
+#define L2(constant, text)              text " "
+#define L4(constant, text, bytes, type) text " "
 static const char *check_settings(bench *b) {
+    static const char *const types[] = {PAR_DTYPES(X4)}, *const operations[] = {PAR_OPS(X2)};
     settings *o = &b->o;
     int known = !strcmp(o->op, "all");
     for (int i = 0; i < KINDS; i++) known |= !strcmp(o->op, kinds[i].name);
     if (!known)
-        return "no such --op; all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, "
-               "all_to_all, sendrecv, barrier or all";
+        return unknown(
+            b, "--op", o->op,
+            "all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all sendrecv "
+            "barrier all",
+            kinds, KINDS, sizeof kinds[0]);
     if (!strcmp(o->dtype, "float")) o->dtype = "f32";
     if (!strcmp(o->dtype, "double")) o->dtype = "f64";
     if (!strcmp(o->dtype, "half")) o->dtype = "f16";
     if (!strcmp(o->dtype, "bfloat16")) o->dtype = "bf16";
     if (!par_dtype_parse(o->dtype, &b->dtype))
-        return "no such type for -d; f64 f32 f16 bf16 i8 u8 i32 u32 i64 u64";
+        return unknown(b, "type for -d", o->dtype, PAR_DTYPES(L4), types, PAR_DTYPE_COUNT, sizeof *types);
     if (!par_op_parse(o->redop, &b->redop))
-        return "no such operation for -o; sum avg prod min max scaled_sum";
+        return unknown(b, "operation for -o", o->redop, PAR_OPS(L2), operations, PAR_OP_COUNT,
+                       sizeof *operations);
     if ((b->redop & 255) == PAR_SCALED_SUM && b->dtype >= PAR_I8) return "a scaled sum needs a float type";
     if (strcmp(o->memory, "symmetric") && strcmp(o->memory, "private"))
         return "--memory is symmetric or private";

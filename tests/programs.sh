@@ -334,7 +334,10 @@ tunes() { # the table is read back, and chosen by; a broken one is refused
     build/bench_coll --tune -e 64K >"$work/tuned" && grep -q "^all_reduce 2 1 [0-9]* [a-z_]*$" "$work/tuned" && grep -q "^set cma_bytes" "$work/tuned" &&
     PAR_TUNE="$work/tuned" build/bench_coll --algorithms | grep -q "tuned: all_reduce, 2 ranks" &&
     PAR_TUNE="$work/tuned" build/bench_coll --op all -b 64 -e 64K -f 32 -n 5 --json >"$work/out" && ! grep -v '"wrong":0' "$work/out" &&
-    echo "all_reduce two 1" >"$work/tuned" && fails 1 "is no row" env PAR_TUNE="$work/tuned" build/bench_coll -e 8
+    echo "all_reduce two 1" >"$work/tuned" && fails 1 "is no row" env PAR_TUNE="$work/tuned" build/bench_coll -e 8 &&
+    fails 2 'the nearest is "bf16"' build/bench_coll -d bf-61 && fails 2 'the nearest is "prod"' build/bench_coll -o product &&
+    fails 2 'the nearest is "all_gather"' build/bench_coll --op allgather && fails 2 'the nearest is "all_reduce"' build/bench_coll --op alreduce &&
+    fails 2 'the nearest is "bit_equality"' build/test_par --only bit-eqaulity
 }
 answers() { # the benchmark's other modes; bounds that hold on a busy machine too
     build/bench_coll --model --op all_reduce -e 256K --json >"$work/model"; grep -q '"predicted_us":[0-9.]*,"time_us":' "$work/model" &&

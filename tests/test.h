@@ -238,6 +238,12 @@ int main(int argc, char **argv) {
                            argv[0]),
                    2;
     }
+    int known = !only;
+    for (int i = 0; i < test_count; i++) known |= only && !strcmp(only, tests[i].name);
+    if (!known)
+        return fprintf(stderr, "%s: there is no test \"%s\"; the nearest is \"%s\"\n", argv[0], only,
+                       par_nearest_name(only, &tests[0].name, (size_t)test_count, sizeof tests[0])),
+               2;
     for (int i = 0; i < test_count; i++) {
         const double start = test_now();
         const int before = passed + failed;

@@ -692,6 +692,8 @@ static void ledger(par_comm *w) {
     free(x), free(y);
 }
 
+static int says(par_comm *w, const char *text) { return strstr(par_last_error(w), text) != NULL; }
+
 static void timing(par_comm *w) {
     const double t = par_seconds(w);
     CHECK(w, t >= 0 && par_seconds(w) >= t && par_backend(w)[0]);
@@ -702,12 +704,12 @@ static void timing(par_comm *w) {
     par_ledger_print(w, f);
     CHECK(w, ftell(f) > 500);
     fclose(f);
-    CHECK(w, par_force_algorithm(w, "all_reduce:nonsense") == PAR_ERR_ARGUMENT);
+    CHECK(w, par_force_algorithm(w, "all_reduce:twoshoot") == PAR_ERR_ARGUMENT && says(w, "\"twoshot\""));
+    CHECK(w, par_force_algorithm(w, "all-reduce:ring") == PAR_ERR_ARGUMENT && says(w, "\"all_reduce\""));
+    CHECK(w, par_force_algorithm(w, "ring") == PAR_ERR_ARGUMENT && says(w, "is not operation:algorithm"));
     CHECK_OK(w, par_force_algorithm(w, ""));
     CHECK_OK(w, par_barrier(w));
 }
-
-static int says(par_comm *w, const char *text) { return strstr(par_last_error(w), text) != NULL; }
 
 // Many calls of a group against the same calls alone, bit for bit; what a group may not contain.
 static void grouped(par_comm *w) {
@@ -789,20 +791,54 @@ out:
     free(x), free(y);
 }
 
+static void nearest(par_comm *w) {
+    static const struct {
+        const char *given, *meant;
+    } names[] = {{"1f1b", "1f1b"},
+                 {"1F1BB", "1f1b"},
+                 {"interleaved", "interleaved_1f1b"},
+                 {"ZB-H1", "zb_h1"},
+                 {"zbv", "zb_v"},
+                 {"glipe", "gpipe"},
+                 {"dual_pipe", "dualpipe"},
+                 {"daulpipe", "dualpipe"},
+                 {"--learning-rte=3", "--learning_rate"},
+                 {"lerning_rate", "--learning_rate"}};
+    static const struct {
+        int row;
+        const char *name;
+    } there[] = {{0, "gpipe"}, {1, "1f1b"},     {2, "interleaved_1f1b"}, {3, "zb_h1"},
+                 {4, "zb_v"},  {5, "dualpipe"}, {6, "--learning_rate"}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *near = par_nearest_name(names[i].given, &there[0].name, 7, sizeof there[0]);
+        if (strcmp(near, names[i].meant)) fprintf(stderr, "%s: %s\n", names[i].given, near);
+        CHECK(w, !strcmp(near, names[i].meant));
+    }
+    CHECK(w, par_nearest_name("x", &there[0].name, 0, sizeof there[0]) == NULL);
+    char endless[4096];
+    memset(endless, 'x', sizeof endless), endless[4095] = 0;
+    CHECK(w, par_nearest_name(endless, &there[0].name, 7, sizeof there[0]) != NULL);
+    CHECK(w, par_nearest_name("", &there[0].name, 7, sizeof there[0]) != NULL);
+}
+
 // A table that names unusual choices; and broken ones.
 static void tuned(par_comm *w) {
     char path[64], line[160];
     float x[300], y[300];
     par__world *world = w->world;
     snprintf(path, sizeof path, "/tmp/par_tuned_%d_%p", (int)getpid(), (void *)w);
-    for (int bad = 0; bad < 3; bad++) {
-        static const char *const rows[3] = {"all_reduce %d %d 100000 ring\nset stream_bytes 77777\n# all\n\n",
-                                            "all_reduce %d %d 100000 nonsense\n", "all_reduce %d %d\n"};
+    for (int bad = 0; bad < 5; bad++) {
+        static const char *const rows[] = {"all_reduce %d %d 100000 ring\nset stream_bytes 77777\n# all\n\n",
+                                           "all_reduce %d %d 100000 Rign\n", "all_reduce %d %d\n",
+                                           "allreduce %d %d 100000 ring\n", "set stream-byte 7\n# %d %d\n"};
+        static const char *const texts[] = {
+            "", ":1: all_reduce has no algorithm \"Rign\"; the nearest is \"ring\"", ":1 is no row",
+            "the nearest is \"all_reduce\"", "the nearest is \"stream_bytes\""};
         FILE *f = fopen(path, "w");
         snprintf(line, sizeof line, rows[bad], par_size(w), par_node_count(w));
         CHECK(w, f && fputs(line, f) >= 0 && fclose(f) == 0);
         CHECK(w, par__load_tuned(world, path) == (bad ? PAR_ERR_ARGUMENT : PAR_OK));
-        CHECK(w, !bad || says(w, ":1 is no row"));
+        CHECK(w, !bad || says(w, texts[bad]));
     }
     CHECK(w, world->stream_bytes == 77777 && world->tuned_count == 1);
     for (int i = 0; i < 300; i++) x[i] = 1;
@@ -1218,6 +1254,7 @@ const test tests[] = {
     {"kernels_write", kernels_write, TEST_SERIAL, 1, 60},
     {"device", device, TEST_SERIAL, 1, 60},
     {"gemm", gemm, TEST_SERIAL, 1, 60},
+    {"nearest", nearest, TEST_SERIAL, 1, 60},
     {"timing", timing, TEST_ANY, 1, 60},
     {"collectives_private", collectives_private, TEST_ANY, 1, 120},
     {"collectives_far", collectives_far, TEST_ALONE, 2, 120},
