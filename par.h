@@ -75,6 +75,7 @@ TABLE OF CONTENTS
     >>launch        fork, run again, MPI, TCP, threads
     >>calls         the public functions
     >>mesh          named axes
+    >>clocks        what ranks' clocks say at one moment
     >>trace         ledger, model, recorder, trace
 
 CONFIG (define before the implementation)
@@ -298,7 +299,13 @@ const char *par_backend(const par_comm *comm);      // "single", "fork", "exec",
 void par_set_timeout(par_comm *comm,
                      double seconds);     // for every later wait of this rank; also of its other comms
 double par_timeout(const par_comm *comm); // the deadline now
-double par_seconds(const par_comm *comm); // monotonic time since the world was opened
+double par_seconds(const par_comm *comm); // monotonic time since this rank opened the world
+// To compare times of ranks: par_seconds(comm) + *offset is what par_seconds gives at that moment on comm's
+// rank 0. Exact between ranks of one machine, pretended nodes or not: they read one clock. Else, and where a
+// container has a clock of its own: by the shortest of 32 round trips to rank 0, one machine after the other;
+// *error (or NULL) is half of that trip, which the offset is not further off. Collective over comm. Errors:
+// MEMORY, those of a message. (Cristian 1989.)
+par_result par_clock_offset(par_comm *comm, double *offset, double *error);
 
 // ---- groups -----------------------------------------------------------------------------------------------
 
@@ -706,6 +713,8 @@ void par__forget_sites(par_comm *comm); // texts given to par__at go; the progra
 #define par_recv_begin(recv, count, dtype, peer, comm, request)                                              \
     par_recv_begin(recv, count, dtype, peer, par__at(comm, PAR_SITE), request)
 
+#define par_clock_offset(comm, offset, error) par_clock_offset(par__at(comm, PAR_SITE), offset, error)
+
 #ifdef __cplusplus
 }
 #endif
@@ -918,6 +927,25 @@ static double par__now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct par__moment { // as both clocks have it
+    double seconds;
+    uint64_t ticks;
+} par__moment;
+
+// Of some readings the one that took least: this rank may lose its processor between the two clocks.
+static par__moment par__read_clocks(void) {
+    par__moment best;
+    uint64_t least = UINT64_MAX;
+    memset(&best, 0, sizeof best);
+    for (int i = 0; i < 8; i++) {
+        const uint64_t before = par__ticks();
+        const double seconds = par__now();
+        const uint64_t took = par__ticks() - before;
+        if (took < least) least = took, best.seconds = seconds, best.ticks = before + took / 2;
+    }
+    return best;
 }
 
 static void par__futex_wait(uint32_t *word, uint32_t seen, long nanoseconds) {
@@ -2075,7 +2103,7 @@ struct par__world {
     int cma;        // ranks of this machine can copy from each other's ordinary memory
     uint64_t probe; // a word for them to try it on
     double timeout_s, opened_at;
-    uint64_t opened_ticks;
+    par__moment opened;
     double last_check;
 
     signed char forced[PAR_KIND_COUNT]; // index into the algorithms + 1
@@ -2107,8 +2135,8 @@ struct par__world {
 // >>errors --------------------------------------------------------------------------------------------------
 
 static double par__tick_seconds(const par__world *w, uint64_t ticks) { // how long so many ticks are
-    const double seconds = par__now() - w->opened_at;
-    const uint64_t passed = par__ticks() - w->opened_ticks;
+    const double seconds = par__now() - w->opened.seconds;
+    const uint64_t passed = par__ticks() - w->opened.ticks;
     return passed ? (double)ticks * seconds / (double)passed : 0;
 }
 
@@ -5962,7 +5990,8 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     w->kernels = par__pick_kernels();
     w->fd = -1;
     w->next_id = 1;
-    w->opened_at = par__now(), w->opened_ticks = par__ticks();
+    // Whole multiples of 2^-20 s: seconds since then, and differences between ranks' beginnings, are exact.
+    w->opened = par__read_clocks(), w->opened_at = floor(w->opened.seconds * 1048576) / 1048576;
     w->trace_path = d->trace;
     w->print_ledger = par__env_int("PAR_LEDGER", 0) > 0;
     w->spins = size <= par__processors() ? 2000 : 1;
@@ -6224,14 +6253,19 @@ typedef struct par__place { // what each rank tells all others
     int32_t result;
 } par__place;
 
+static int par__boot_id(char *text, size_t bytes) { // of the kernel that runs; 0: it is not told
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    const int found = f && fgets(text, (int)bytes, f);
+    if (f) fclose(f);
+    if (found) text[strcspn(text, "\n")] = 0;
+    return found && *text;
+}
+
 // Ranks share memory where they run under one kernel and see the same processes and the same network.
 static void par__host(char *text, size_t bytes) {
     static const char *const spaces[] = {"/proc/self/ns/pid", "/proc/self/ns/net"};
     char boot[64] = "", at[2][24] = {"", ""};
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (!f || !fgets(boot, sizeof boot, f)) gethostname(boot, sizeof boot - 1);
-    if (f) fclose(f);
-    boot[strcspn(boot, "\n")] = 0;
+    if (!par__boot_id(boot, sizeof boot)) gethostname(boot, sizeof boot - 1);
     for (int i = 0; i < 2; i++)
         if (readlink(spaces[i], at[i], sizeof at[i] - 1) < 0) at[i][0] = 0;
     snprintf(text, bytes, "%s %s %s", boot, at[0], at[1]);
@@ -7275,6 +7309,111 @@ par_result par_mesh_close(par_mesh *m) {
     return first;
 }
 
+// >>clocks --------------------------------------------------------------------------------------------------
+// The ranks of one machine read one clock: their offset is the difference of when they opened their worlds.
+// Of each other machine the first rank asks rank 0 of the comm:
+//
+//     rank 0                .--- there ---.              offset = there - (sent + back) / 2
+//                          /               \             The answer was given between sent and back, so the
+//     asking       --- sent                 back ---     error is at most (back - sent) / 2: least for the
+//                                                        trip that took least. Cost: 64 small messages each.
+
+enum { PAR__TRIPS = 32 };
+typedef struct par__trip { // sent and back by the clock of who asks, there by the other
+    double sent, there, back;
+} par__trip;
+
+static double par__offset_by(const par__trip *trips, int count, double *error) {
+    int best = 0;
+    for (int i = 1; i < count; i++)
+        if (trips[i].back - trips[i].sent < trips[best].back - trips[best].sent) best = i;
+    const par__trip *t = &trips[best];
+    *error = (t->back - t->sent) / 2;
+    return t->there - t->sent - *error;
+}
+static par_result par__ask_clock(par_comm *c, int peer, double *offset, double *error) {
+    par__trip trips[PAR__TRIPS];
+    const char *site = c->site;
+    for (int i = 0; i < PAR__TRIPS; i++) {
+        par__trip *t = &trips[i];
+        t->sent = par_seconds(c), c->site = site;
+        par_result r = (par_send)(&t->sent, 1, PAR_F64, peer, c);
+        c->site = site;
+        if (!r) r = (par_recv)(&t->there, 1, PAR_F64, peer, c);
+        if (r) return r;
+        t->back = par_seconds(c);
+    }
+    c->site = site;
+    *offset = par__offset_by(trips, PAR__TRIPS, error);
+    return PAR_OK;
+}
+static par_result par__tell_clock(par_comm *c, int peer) {
+    const char *site = c->site;
+    double time;
+    for (int i = 0; i < PAR__TRIPS; i++) {
+        c->site = site;
+        par_result r = (par_recv)(&time, 1, PAR_F64, peer, c);
+        time = par_seconds(c), c->site = site;
+        if (!r) r = (par_send)(&time, 1, PAR_F64, peer, c);
+        if (r) return r;
+    }
+    c->site = site;
+    return PAR_OK;
+}
+
+typedef struct par__clock { // what each rank tells all others
+    char name[104];         // ranks that say the same read one clock
+    double opened_at, offset, error;
+} par__clock;
+
+// One kernel, and one time namespace, which can shift it. Ranks that were started here share both.
+static void par__clock_name(const par_comm *c, char *name, size_t bytes) {
+    char boot[64] = "", shift[24] = "";
+    if (!c->world->net) return;
+    if (readlink("/proc/self/ns/time", shift, sizeof shift - 1) < 0) shift[0] = 0;
+    if (par__boot_id(boot, sizeof boot))
+        snprintf(name, bytes, "%s %s", boot, shift);
+    else
+        snprintf(name, bytes, "rank %d", c->world->rank); // no other's, for all that is known
+}
+static int par__first_with_clock(const par__clock *all, int rank) {
+    int first = 0;
+    while (strcmp(all[first].name, all[rank].name)) first++;
+    return first;
+}
+static par_result par__measure_clocks(par_comm *c, par__clock *mine, par__clock *all) {
+    int asked = 0;
+    const int leader = par__first_with_clock(all, c->rank);
+    par_result r = PAR_OK;
+    for (int q = 1; q < c->size && !r; q++) {
+        if (par__first_with_clock(all, q) != q) continue;
+        asked = 1;
+        if (c->rank == 0) r = par__tell_clock(c, q);
+        if (c->rank == q) r = par__ask_clock(c, 0, &mine->offset, &mine->error);
+    }
+    if (asked && !r) r = par__share(c, mine, sizeof *mine, all);
+    mine->offset = all[leader].offset + (mine->opened_at - all[leader].opened_at);
+    mine->error = all[leader].error;
+    return r;
+}
+par_result(par_clock_offset)(par_comm *comm, double *offset, double *error) {
+    par__clock mine, *all = (par__clock *)PAR_MALLOC(sizeof mine * (size_t)comm->size);
+    *offset = 0;
+    if (error) *error = 0;
+    if (!all) return par__error(comm->world, PAR_ERR_MEMORY, "par_clock_offset: out of memory");
+    memset(&mine, 0, sizeof mine);
+    mine.opened_at = comm->world->opened_at;
+    par__clock_name(comm, mine.name, sizeof mine.name);
+    par_result r = par__share(comm, &mine, sizeof mine, all);
+    if (!r) r = par__measure_clocks(comm, &mine, all);
+    PAR_FREE(all);
+    comm->site = NULL;
+    if (r) return r;
+    *offset = mine.offset;
+    if (error) *error = mine.error;
+    return PAR_OK;
+}
+
 // >>trace ---------------------------------------------------------------------------------------------------
 
 par_ledger par_ledger_get(const par_comm *comm, par_kind kind) {
@@ -7452,21 +7591,24 @@ void par_trace_end(par_comm *comm) {
     par__push_event(w, w->open_spans[i], w->open_begun[i], par__ticks(), 0, 0, 0);
 }
 
-// My events as JSON. Ranks may run on machines with different clocks: time counts back from a common barrier,
-// `span` seconds after the beginning.
-static char *par__trace_text(par_comm *c, double span, size_t *bytes) {
+// My events as JSON, `shift` seconds later than by my own clock.
+static char *par__trace_text(par_comm *c, double shift, size_t *bytes) {
     par__world *w = c->world;
-    const uint64_t now = par__ticks();
+    const par__moment now = par__read_clocks();
+    const double tick = now.ticks > w->opened.ticks
+                            ? (now.seconds - w->opened.seconds) / (double)(now.ticks - w->opened.ticks)
+                            : 0;
     char *text = (char *)PAR_MALLOC(256 + w->event_count * 256);
     size_t at = 0;
     if (!text) return NULL;
+    shift += w->opened.seconds - w->opened_at;
     at += (size_t)sprintf(
         text, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}},\n",
         c->rank, c->rank);
     for (size_t i = 0; i < w->event_count; i++) {
         const par__event *v = &w->events[i];
-        const double begun = span - par__tick_seconds(w, now - v->begun);
-        const double lasted = par__tick_seconds(w, v->ended - v->begun);
+        const double begun = shift + tick * (double)(v->begun - w->opened.ticks);
+        const double lasted = tick * (double)(v->ended - v->begun);
         char name[41];
         snprintf(name, sizeof name, "%s", v->name);
         for (char *p = name; *p; p++)
@@ -7483,12 +7625,13 @@ static char *par__trace_text(par_comm *c, double span, size_t *bytes) {
 
 static par_result par__write_trace(par_comm *c) {
     const char *path = c->world->trace_path;
-    double span = par_seconds(c);
+    double offset, first;
     size_t bytes = 0, *counts = (size_t *)par__zalloc(sizeof(size_t) * (size_t)c->size), total = 0;
     char *all = NULL;
     c->world->trace_path = NULL; // what follows is not part of it
-    par_result r = (par_all_reduce)(&span, &span, 1, PAR_F64, PAR_MAX, c);
-    char *text = par__trace_text(c, span, &bytes);
+    par_result r = (par_clock_offset)(c, &offset, NULL);
+    if (!r) r = (par_all_reduce)(&offset, &first, 1, PAR_F64, PAR_MIN, c); // when the first opened its world
+    char *text = r ? NULL : par__trace_text(c, offset - first, &bytes);
     if (!r) r = par__share(c, &bytes, sizeof bytes, counts);
     for (int i = 0; i < c->size; i++) total += counts[i];
     if (c->rank == 0) all = (char *)PAR_MALLOC(total + 1);

@@ -292,6 +292,7 @@ typedef struct par_pipe_timeline {
     double makespan, window; // seconds
     double bubble;           // fraction of the makespan
     double window_bubble;    // fraction of the window
+    double clock_error;      // ranks' times are no further off each other; 0: planned, or on one machine
 } par_pipe_timeline;
 
 // By desc's costs; microbatches of fewer rows take less in proportion. ARGUMENT (a deadlock: s->why), MEMORY.
@@ -363,7 +364,9 @@ par_result par_pipe_evaluate(par_pipe *pipe, par_pipe_report *report); // forwar
 const double *
 par_pipe_losses(const par_pipe *pipe);           // of the last call, of each microbatch; on the last stage
 size_t par_pipe_allocated(const par_pipe *pipe); // bytes: equal to the plan's pool_bytes
-// What the last step did, of all ranks, on rank 0; elsewhere empty. Collective.
+// What the last step did, of all ranks, on rank 0; elsewhere empty. Times are by rank 0's clock, as good as
+// par_clock_offset: on one machine no action begins before what it needs has ended. Collective. Errors:
+// MEMORY, those of a collective.
 par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t);
 
 #ifdef __cplusplus
@@ -3086,6 +3089,15 @@ static int par__pipe_version(const par_pipe_schedule *s, par_pipe_action a) {
     const int batch = a.microbatch / s->desc.microbatches;
     return batch ? (batch - 1) & 1 : 0;
 }
+static void par__pipe_note(par_pipe *p, const par_pipe_schedule *s, size_t i, double begun) {
+    if (s == p->s) p->start[i] = begun, p->end[i] = par_seconds(p->exec.comm); // not an evaluation's
+}
+static par_result par__pipe_call(par_pipe *p, const par_pipe_schedule *s, size_t i, const par_pipe_work *w) {
+    const double begun = par_seconds(p->exec.comm);
+    const par_result r = p->exec.fn(p->exec.user, w);
+    par__pipe_note(p, s, i, begun);
+    return r;
+}
 static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, size_t i) {
     const par_pipe_action a = s->actions[i];
     const int hook = !par__pipe_computes(a.kind), back = par__pipe_is_backward(a.kind);
@@ -3098,7 +3110,7 @@ static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, siz
     w.microbatch = a.microbatch;
     w.first = a.stage == 0, w.last = a.stage == s->stages - 1, w.evaluate = s->forward_only,
     w.version = par__pipe_version(s, a);
-    if (hook) return p->exec.fn(p->exec.user, &w);
+    if (hook) return par__pipe_call(p, s, i, &w);
     w.rows = par__pipe_rows(s, a.microbatch);
     if ((r = par__pipe_wait_input(p, a)) != PAR_OK) return r;
     if (a.kind == PAR_PIPE_R && a.pair && (r = par__pipe_wait_input(p, s->actions[i + 1])) != PAR_OK)
@@ -3116,9 +3128,7 @@ static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, siz
     if (w.last && a.kind == PAR_PIPE_F) w.loss = &p->losses_there[a.microbatch];
     if (a.kind == PAR_PIPE_BW || a.kind == PAR_PIPE_W)
         w.final = par__pipe_is_last_gradient(s->actions, s->first[p->rank + 1], i);
-    p->start[i] = par_seconds(p->exec.comm);
-    if ((r = p->exec.fn(p->exec.user, &w)) != PAR_OK) return r;
-    p->end[i] = par_seconds(p->exec.comm);
+    if ((r = par__pipe_call(p, s, i, &w)) != PAR_OK) return r;
     par__pipe_change_memory(p, s, a, 1);
     return PAR_OK;
 }
@@ -3128,7 +3138,7 @@ static par_result par__pipe_act(par_pipe *p, const par_pipe_schedule *s, size_t 
     if (!par__pipe_sends(a.kind) && !par__pipe_receives(a.kind)) return par__pipe_compute(p, s, i);
     const int back = a.kind == PAR_PIPE_SEND_B || a.kind == PAR_PIPE_RECV_B;
     const par_pipe_action o = par__pipe_other(a, s, &q);
-    p->start[i] = p->end[i] = par_seconds(p->exec.comm);
+    par__pipe_note(p, s, i, par_seconds(p->exec.comm));
     if (par__pipe_sends(a.kind)) {
         par__pipe_out *out = &p->outs[2 * p->chunk_of[a.stage] + back];
         const int slot = out->sent++ % p->slots;
@@ -3166,10 +3176,11 @@ static par_result par__pipe_stop(par_pipe *p, const par_pipe_schedule *s, size_t
     return par_fail(p->exec.comm, r, "%s", why);
 }
 static par_result par__pipe_run(par_pipe *p, const par_pipe_schedule *s, par_pipe_report *report) {
-    const double begun = p->begun = par_seconds(p->exec.comm);
+    const double begun = par_seconds(p->exec.comm);
     par_result r;
     const size_t losses = (size_t)s->microbatches * sizeof *p->losses;
     if ((r = p->device->fill(p->device, p->losses_there, 0, losses, NULL)) != PAR_OK) return r;
+    if (s == p->s) p->begun = begun;
     p->most[0] = p->most[1] = p->most[2] = 0;
     for (int k = 0; k < 2 * p->chunks; k++) p->outs[k].filled = p->outs[k].sent = 0;
     for (size_t i = s->first[p->rank]; i < s->first[p->rank + 1]; i++)
@@ -3202,36 +3213,51 @@ size_t par_pipe_allocated(const par_pipe *pipe) { return pipe->allocated; }
 
 // >>pipe_measure --------------------------------------------------------------------------------------------
 
-// Ranks of several nodes have clocks of their own: what they say when a barrier ends is taken for one moment.
+typedef struct par__pipe_clock { // of a rank
+    double begun, offset, error; // its step, by its own clock; see par_clock_offset
+} par__pipe_clock;
+
+// All ranks' times by the clock of rank 0, from the moment on at which the first began its step.
+static void par__pipe_one_clock(const par_pipe_schedule *s, par_pipe_timeline *t, const par__pipe_clock *c) {
+    double zero = c[0].begun + c[0].offset, most[2] = {0, 0}; // errors: the two largest
+    for (int q = 1; q < s->ranks; q++) {
+        zero = PAR__MIN(zero, c[q].begun + c[q].offset);
+        most[1] = PAR__MAX(most[1], PAR__MIN(most[0], c[q].error)), most[0] = PAR__MAX(most[0], c[q].error);
+    }
+    t->clock_error = most[0] + most[1];
+    for (int q = 0; q < s->ranks; q++)
+        for (size_t i = s->first[q]; i < s->first[q + 1]; i++)
+            t->start[i] += c[q].offset - zero, t->end[i] += c[q].offset - zero;
+}
 par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t) {
-    par_pipe_schedule *s = pipe->s;
+    const par_pipe_schedule *s = pipe->s;
     par_comm *comm = pipe->exec.comm;
     const size_t first = s->first[pipe->rank], count = s->first[pipe->rank + 1] - first;
-    par_result r = PAR_OK;
-    double zero = pipe->begun, here = 0, there = 0;
+    par__pipe_clock clock, *clocks = NULL;
     size_t *counts = NULL;
-    memset(t, 0, sizeof *t);
-    if ((r = par_barrier(comm)) != PAR_OK) return r;
-    here = there = par_seconds(comm);
-    if ((r = par_broadcast(&there, &there, 1, PAR_F64, 0, comm)) != PAR_OK) return r;
-    zero += there - here; // this rank's begin by rank 0's clock
-    if ((r = par_all_reduce(&zero, &zero, 1, PAR_F64, PAR_MIN, comm)) != PAR_OK) return r;
-    zero += here - there; // everybody's begin by this rank's clock
-    for (size_t i = first; i < first + count; i++) pipe->start[i] -= zero, pipe->end[i] -= zero;
     int bad = 0;
+    memset(t, 0, sizeof *t);
+    clock.begun = pipe->begun;
+    par_result r = par_clock_offset(comm, &clock.offset, &clock.error);
+    if (r) return r;
     if (pipe->rank == 0) {
         counts = (size_t *)par__pipe_fresh((size_t)s->ranks, sizeof *counts);
-        bad = !counts || par__pipe_timeline_open(s, t) != PAR_OK;
+        clocks = (par__pipe_clock *)par__pipe_fresh((size_t)s->ranks, sizeof *clocks);
+        bad = !counts || !clocks || par__pipe_timeline_open(s, t) != PAR_OK;
         for (int q = 0; !bad && q < s->ranks; q++) counts[q] = s->first[q + 1] - s->first[q];
     }
     r = par_all_reduce(&bad, &bad, 1, PAR_I32, PAR_MAX, comm);
-    if (!r && bad) r = par_fail(comm, PAR_ERR_MEMORY, "par_pipe_timeline_get: out of memory");
+    if (!r && bad) r = par_fail(comm, PAR_ERR_MEMORY, "par_pipe_timeline_get: out of memory on rank 0");
+    if (!r) r = par_gather(&clock, clocks, sizeof clock, PAR_U8, 0, comm);
     if (!r) r = par_gatherv(pipe->start + first, count, t->start, counts, NULL, PAR_F64, 0, comm);
     if (!r) r = par_gatherv(pipe->end + first, count, t->end, counts, NULL, PAR_F64, 0, comm);
-    if (!r && pipe->rank == 0) r = par__pipe_account(s, t);
-    PAR_FREE(counts);
+    if (!r && pipe->rank == 0) {
+        par__pipe_one_clock(s, t, clocks);
+        r = par__pipe_account(s, t);
+        if (r) par_fail(comm, r, "par_pipe_timeline_get: out of memory");
+    }
+    PAR_FREE(counts), PAR_FREE(clocks);
     if (r) par_pipe_timeline_close(t);
-    for (size_t i = first; i < first + count; i++) pipe->start[i] += zero, pipe->end[i] += zero;
     return r;
 }
 

@@ -694,6 +694,106 @@ static void ledger(par_comm *w) {
 
 static int says(par_comm *w, const char *text) { return strstr(par_last_error(w), text) != NULL; }
 
+// What this rank's clock says when the machine has been up for 0 s. (tests/tcp.sh gives a rank another one.)
+static double shift_of_clock(void) {
+    double shift = 0, least = 1e9;
+    for (int i = 0; i < 16; i++) {
+        struct timespec t;
+        const double before = par__now();
+        clock_gettime(CLOCK_BOOTTIME, &t);
+        const double after = par__now();
+        if (after - before < least)
+            least = after - before,
+            shift = (before + after) / 2 - ((double)t.tv_sec + 1e-9 * (double)t.tv_nsec);
+    }
+    return shift;
+}
+static void offsets(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w);
+    double offset, error, measured, error_measured, shift = shift_of_clock(), first = shift;
+    par__trip trips[20];
+    CHECK_OK(w, par_broadcast(&first, &first, 1, PAR_F64, 0, w));
+    const int same = fabs(shift - first) < 1; // else one that tests/tcp.sh has shifted by far more
+    if (same) shift = first;
+    for (int turn = 0; turn < 2; turn++) { // worlds that were opened at about one time, and not
+        double opened = w->world->opened_at, zero = opened;
+        CHECK_OK(w, par_broadcast(&zero, &zero, 1, PAR_F64, 0, w));
+        const double truth = (first - zero) - (shift - opened);
+        CHECK_OK(w, par_clock_offset(w, &offset, &error));
+        CHECK(w, error < 1 && (error > 0) == !same);
+        CHECK(w, same ? offset == opened - zero : fabs(offset - truth) <= error + 1e-5);
+        for (int q = 1; q < n; q++) { // the same, as between machines
+            par_result r = PAR_OK;
+            if (me == 0) r = par__tell_clock(w, q);
+            if (me == q) r = par__ask_clock(w, 0, &measured, &error_measured);
+            CHECK_OK(w, r);
+            if (me != q) continue;
+            CHECK(w, error_measured > 0 && fabs(measured - truth) <= error_measured + (same ? 1e-9 : 1e-5));
+        }
+        CHECK_OK(w, par_barrier(w));
+        w->world->opened_at -= 1000.25 * me;
+    }
+    for (int i = 0; i < 20;
+         i++) { // there: 50 s less; the way takes longer and longer, then shorter and shorter
+        const double way = i < 10 ? 3 + i : 1.25 + 20 - i, sent = 40 * i;
+        trips[i].sent = sent, trips[i].there = sent - 50 + (i == 19 ? 2.25 : way / 4),
+        trips[i].back = sent + way;
+    }
+    const double by = par__offset_by(trips, 20, &error);
+    CHECK(w, error == 1.125 && by == -50 + 2.25 - 1.125 && fabs(by - -50) <= error);
+}
+// In a trace nobody leaves a barrier before all have come to it.
+static int read_events(const char *path, const char *name, double *begun, double *ended, int *count,
+                       int most) {
+    char line[1024];
+    FILE *f = fopen(path, "r");
+    int bad = !f;
+    while (f && fgets(line, sizeof line, f)) {
+        const char *ts = strstr(line, "\"ts\":"), *lasted = strstr(line, "\"dur\":"),
+                   *pid = strstr(line, "\"pid\":");
+        if (!ts || !lasted || !pid || !strstr(line, name)) continue;
+        const int rank = atoi(pid + 6), at = rank * most + count[rank]++;
+        if (count[rank] > most) return fclose(f), 0;
+        begun[at] = atof(ts + 5), ended[at] = begun[at] + atof(lasted + 6);
+        bad |= begun[at] < 0;
+    }
+    if (f) fclose(f);
+    return !bad;
+}
+static void traced(par_comm *w) {
+    enum { TURNS = 40 };
+    const int n = par_size(w), me = par_rank(w);
+    static double begun[64 * TURNS], ended[64 * TURNS];
+    char path[64];
+    par__world *world = w->world;
+    int count[64] = {0}, pid = (int)getpid();
+    double offset, error;
+    CHECK_OK(w, par_broadcast(&pid, &pid, 1, PAR_I32, 0, w));
+    snprintf(path, sizeof path, "/tmp/par_trace_%d.json", pid);
+    world->opened_at -= 0.5 * me; // as if the worlds had been opened one after the other
+    world->trace_path = path, world->event_count = 0;
+    for (int i = 0; i < TURNS; i++) {
+        if (i % n == me) usleep(500);
+        par_trace_begin(w, "turn");
+        CHECK_OK(w, par_barrier(w));
+        par_trace_end(w);
+    }
+    CHECK_OK(w, par_clock_offset(w, &offset, &error));
+    CHECK_OK(w, par_all_reduce(&error, &error, 1, PAR_F64, PAR_MAX, w));
+    CHECK_OK(w, par__write_trace(w));
+    if (me) return;
+    CHECK(w, read_events(path, "\"turn\"", begun, ended, count, TURNS));
+    for (int i = 0; i < TURNS; i++) {
+        double last = 0, first = 1e30;
+        for (int r = 0; r < n; r++) {
+            CHECK(w, count[r] == TURNS);
+            last = fmax(last, begun[r * TURNS + i]), first = fmin(first, ended[r * TURNS + i]);
+        }
+        CHECK(w, first >= last - 2e6 * error - 5); // microseconds; 5: between the two clocks of a rank
+    }
+    unlink(path);
+}
+
 static void timing(par_comm *w) {
     const double t = par_seconds(w);
     CHECK(w, t >= 0 && par_seconds(w) >= t && par_backend(w)[0]);
@@ -1255,6 +1355,8 @@ const test tests[] = {
     {"device", device, TEST_SERIAL, 1, 60},
     {"gemm", gemm, TEST_SERIAL, 1, 60},
     {"nearest", nearest, TEST_SERIAL, 1, 60},
+    {"offsets", offsets, TEST_ANY, 1, 60},
+    {"traced", traced, TEST_ANY, 2, 60},
     {"timing", timing, TEST_ANY, 1, 60},
     {"collectives_private", collectives_private, TEST_ANY, 1, 120},
     {"collectives_far", collectives_far, TEST_ALONE, 2, 120},
