@@ -41,7 +41,7 @@ EXAMPLE
         desc.optimizer = PAR_ZERO_SGD, desc.hyper[0].lr = 1;
         t.name = "w", t.dims = 1, t.shape[0] = 1000;
         if (par_zero_open(&desc, &z)) return 1;
-        const int layer = par_zero_unit(z, "layer"), w = par_zero_add(z, &t);
+        const int layer = par_zero_unit(z, "layer"), w = par_zero_add(z, &t); // the name is copied
         if (par_zero_commit(z) || par_zero_fill(z, w, PAR_ZERO_VALUE, fours, NULL)) return 1;
         if (par_zero_forward_begin(z, layer)) return 1; // from here on par_zero_data(z, w) is all of w
         if (par_zero_forward_end(z, layer) || par_zero_backward_begin(z, layer)) return 1;
@@ -111,8 +111,9 @@ MODEL
     Not thread-safe: a context belongs to one rank.
 
 LIMITS
-    Every rank uses the same units in the same order; a unit that no rank uses in a step has zeros for
-    gradients. LAMB and Muon work on whole tensors. Muon holds the momentum of the largest unit whole.
+    Every rank uses the same units in the same order. A step needs micro_steps backward passes of every unit
+    that has gradients, also of one that was not used: begin and end it. LAMB and Muon work on whole tensors.
+    Muon holds the momentum of the largest unit whole.
 */
 
 #ifdef __cplusplus
@@ -212,11 +213,15 @@ typedef struct par_zero_tensor {
     } runs[PAR_ZERO_RUNS];
 } par_zero_tensor;
 
-// A unit begins; then its tensors. They return numbers from 0 on, or -1: no memory, or already committed.
+// A unit begins; then its tensors, each with a name of its own. Names are copied. They return numbers from 0
+// on, or -1 for what cannot be: no name, or one that stands there already; dims, group or runs that make no
+// sense; a tensor before the first unit, or after par_zero_commit; no memory. par_last_error says what is
+// wrong with which tensor, and so does par_zero_commit, which then fails.
 int par_zero_unit(par_zero *z, const char *name);
 int par_zero_add(par_zero *z, const par_zero_tensor *tensor);
-// Allocates everything. Collective over comm (and outer). Errors: ARGUMENT, MISMATCH (other tensors on other
-// ranks), MEMORY.
+// Allocates everything. Collective over comm (and outer). Errors, on all ranks alike: ARGUMENT (what the last
+// two functions refused, on any rank), MISMATCH (other settings or tensors on other ranks; the text names
+// rank, tensor and field), MEMORY.
 par_result par_zero_commit(par_zero *z);
 
 // ---- the plan ---------------------------------------------------------------------------------------------
@@ -263,6 +268,8 @@ typedef struct par_zero_report {
     uint64_t step;    // done so far
 } par_zero_report;
 // Waits for the gradients, updates the weights (learning rates times lr_factor), spreads them. Collective.
+// ARGUMENT if a unit has not had all backward passes of the step; nothing is changed then, and the text says
+// which unit has had how many.
 // report may be NULL: then the host does not wait for a device. lr_factor below 0: what par_zero_set_factor
 // gave, so that a captured step can be played again with another one.
 par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report);
@@ -913,7 +920,7 @@ typedef struct par__zero_tensor {
 typedef struct par__zero_unit {
     char name[64], site[PAR__ZERO_SITES][96]; // what errors call it
     int first, last;                          // tensors
-    size_t count[2];                          // elements of its parts, padded; a shard is count / ranks
+    size_t filled[2], count[2];               // elements of its parts; padded: a shard is count / ranks
     size_t whole_at, shard_at;                // of its parameters, among those of all units: whole, as shards
     size_t grad_at, grad_shard_at;            // likewise of what is trained
     size_t record_at;                         // of its states, among offloaded ones
@@ -955,6 +962,8 @@ typedef struct par__zero_io {
 } par__zero_io;
 
 enum { PAR__ZERO_MASTER, PAR__ZERO_M, PAR__ZERO_V, PAR__ZERO_EMA, PAR__ZERO_ARRAYS }; // states
+// In a checkpoint, behind a tensor's name; the masters are the tensor.
+static const char *const par__zero_suffix[PAR__ZERO_ARRAYS] = {"", ".exp_avg", ".exp_avg_sq", ".ema"};
 
 struct par__zero_save;
 struct par_zero {
@@ -972,8 +981,12 @@ struct par_zero {
     par__zero_unit *units;
     par__zero_tensor *tensors;
     int unit_count, tensor_count, committed, finished; // finished: all gradients are summed
-    char *parameters, *gradients;                      // whole or shards
-    char *level[PAR__ZERO_LEVELS];                     // sums of 2^i microbatches, laid out like gradients
+    int *names;                                        // tensors' numbers + 1, by a hash of their names
+    size_t name_room;                                  // a power of two, or 0
+    char wrong[600];                                   // the first mistake in what was added, and what it is
+    par_result wrong_result;
+    char *parameters, *gradients;  // whole or shards
+    char *level[PAR__ZERO_LEVELS]; // sums of 2^i microbatches, laid out like gradients
     int has_state[PAR__ZERO_ARRAYS];
     float *states[PAR__ZERO_ARRAYS]; // of what this rank updates; NULL: none, or offloaded
     par__zero_store state_store, parameter_store;
@@ -1039,6 +1052,14 @@ int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer) {
 // Each part is padded to a multiple of 32 x ranks elements (canonical: x C), and so is cut alike for all.
 
 static size_t par__zero_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+static size_t par__zero_product(const size_t *shape, int dims) { // SIZE_MAX: absurdly large
+    size_t n = 1;
+    for (int i = 0; i < dims; i++) {
+        if (shape[i] && n > SIZE_MAX / 64 / shape[i]) return SIZE_MAX;
+        n *= shape[i];
+    }
+    return n;
+}
 static size_t par__zero_shard(const par_zero *z, const par__zero_unit *u, int part) {
     return u->count[part] / (size_t)z->ranks;
 }
@@ -1055,23 +1076,20 @@ static size_t par__zero_records(const par_zero *z, const par__zero_unit *u) {
     size_t first;
     return piece ? par__zero_owned(z, u, &first) / piece * par__zero_up(piece, PAR__ZERO_RECORD) : 0;
 }
-static void par__zero_lay_out(par_zero *z) { // places of all units
-    const size_t grain = PAR__ZERO_ALIGN * z->pieces;
-    size_t whole = 0, shard = 0, grad = 0, grad_shard = 0, record = 0;
-    for (int i = 0; i < z->unit_count; i++) {
-        par__zero_unit *u = &z->units[i];
-        u->count[0] = u->count[1] = 0;
-        for (int t = u->first; t < u->last; t++) {
-            par__zero_tensor *x = &z->tensors[t];
-            x->at = u->count[x->part], u->count[x->part] += par__zero_up(x->count, PAR__ZERO_ALIGN);
-        }
-        for (int p = 0; p < 2; p++) u->count[p] = par__zero_up(u->count[p], grain);
-        u->whole_at = whole, whole += par__zero_unit_count(u);
-        u->shard_at = shard, shard += par__zero_unit_count(u) / (size_t)z->ranks;
-        u->grad_at = grad, grad += u->count[0];
-        u->grad_shard_at = grad_shard, grad_shard += par__zero_shard(z, u, 0);
-        u->record_at = record, record += par__zero_records(z, u);
-    }
+// A unit begins where the one before it ends.
+static void par__zero_place_unit(const par_zero *z, par__zero_unit *u) {
+    const par__zero_unit *p = u - 1;
+    if (u == z->units) return;
+    u->whole_at = p->whole_at + par__zero_unit_count(p);
+    u->shard_at = p->shard_at + par__zero_unit_count(p) / (size_t)z->ranks;
+    u->grad_at = p->grad_at + p->count[0], u->grad_shard_at = p->grad_shard_at + par__zero_shard(z, p, 0);
+    u->record_at = p->record_at + par__zero_records(z, p);
+}
+// A tensor comes after those that its unit, the last one, has.
+static void par__zero_place_tensor(const par_zero *z, par__zero_unit *u, par__zero_tensor *t) {
+    t->at = u->filled[t->part];
+    u->filled[t->part] += par__zero_up(t->count, PAR__ZERO_ALIGN);
+    u->count[t->part] = par__zero_up(u->filled[t->part], PAR__ZERO_ALIGN * z->pieces);
 }
 static int par__zero_is_matrix(const par_zero *z, const par__zero_tensor *t) { // by Muon
     return z->desc.optimizer == PAR_ZERO_MUON && t->part == 0 && t->desc.dims == 2 && !t->desc.plain &&
@@ -1148,6 +1166,7 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     const size_t n = (size_t)z->ranks, e = par__zero_element(z), ge = par__zero_grad_element(z);
     const size_t gradients = z->sharded_gradients ? s.trained / n : s.trained;
     memset(p, 0, sizeof *p);
+    if (z->wrong_result) return PAR__ZERO_FAIL(z->wrong_result, "par_zero_plan_of: %s", z->wrong);
     p->elements = s.elements;
     const size_t parameters = (z->sharded_parameters ? s.whole / n : s.whole) * e;
     const size_t state = par__zero_arrays(z) * sizeof(float);
@@ -1177,7 +1196,7 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
 }
 void par_zero_plan_print(const par_zero *z, FILE *file) {
     par_zero_plan p;
-    par_zero_plan_of(z, &p);
+    if (par_zero_plan_of(z, &p)) return (void)fprintf(file, "no plan: %s\n", z->wrong);
     fprintf(file,
             "stage %d%s, %d ranks%s, %d microbatches a step, %s, parameters %s, gradients %s: %zu elements\n",
             z->desc.stage, z->desc.central ? " (central)" : "", z->ranks, z->groups > 1 ? " (hybrid)" : "",
@@ -1336,26 +1355,46 @@ static void par__zero_store_close(par_zero *z, par__zero_store *store) {
 // >>zero_open -----------------------------------------------------------------------------------------------
 
 static int par__zero_power(size_t n) { return n && (n & (n - 1)) == 0; }
-static const char *par__zero_check(par_zero *z) { // what is wrong with the desc
+static const char *par__zero_check(par_zero *z, char *why, size_t room) { // what is wrong with the desc
     const par_zero_desc *d = &z->desc;
     const size_t all = (size_t)z->ranks * (size_t)z->groups * (size_t)z->micro_steps;
-    if (d->stage < 0 || d->stage > 3) return "stage must be 0, 1, 2 or 3";
+    if (!d->comm && d->plan_ranks < 1)
+        return "desc.comm is NULL: give it the ranks that train together (or, only to plan, plan_ranks)";
+    if (d->stage < 0 || d->stage > 3)
+        return snprintf(why, room, "stage must be 0, 1, 2 or 3, and is %d", d->stage), why;
     if (d->central && (d->stage || d->outer)) return "central goes with stage 0, without outer";
-    if (d->micro_steps < 0 || z->ranks < 1) return "micro_steps and the number of ranks must be 1 or more";
-    if ((unsigned)d->optimizer >= PAR_ZERO_OPTIMIZER_COUNT) return "no such optimizer";
+    if (d->micro_steps < 0)
+        return snprintf(why, room, "micro_steps must be 1 or more, and is %d", d->micro_steps), why;
+    if ((unsigned)d->optimizer >= PAR_ZERO_OPTIMIZER_COUNT)
+        return snprintf(why, room,
+                        "optimizer is %d, which is none: PAR_ZERO_ADAMW is %d, the last one, %s, is %d",
+                        (int)d->optimizer, (int)PAR_ZERO_ADAMW,
+                        par_zero_optimizer_name((par_zero_optimizer)(PAR_ZERO_OPTIMIZER_COUNT - 1)),
+                        PAR_ZERO_OPTIMIZER_COUNT - 1),
+               why;
     if (d->param_dtype != PAR_F32 && d->param_dtype != PAR_BF16 && d->param_dtype != PAR_F16)
         return "param_dtype must be f32, bf16 or f16";
     if (d->grad_dtype != PAR_F32 && d->grad_dtype != PAR_BF16 && d->grad_dtype != PAR_F16)
         return "grad_dtype must be f32, bf16 or f16";
-    if (d->whole_units < 0 || d->whole_units > PAR__ZERO_WHOLE_UNITS) return "whole_units must be 0 to 8";
+    if (d->whole_units < 0 || d->whole_units > PAR__ZERO_WHOLE_UNITS)
+        return snprintf(why, room, "whole_units must be 0 to %d, and is %d", PAR__ZERO_WHOLE_UNITS,
+                        d->whole_units),
+               why;
     if (d->canonical_shards && (size_t)d->canonical_shards != all)
-        return "canonical_shards must be micro_steps x the number of ranks";
+        return snprintf(why, room,
+                        "canonical_shards must be micro_steps x the number of ranks = %zu, and is %d", all,
+                        d->canonical_shards),
+               why;
     if (d->canonical_shards &&
         (!par__zero_power(all) || !par__zero_power((size_t)z->ranks) || all >> PAR__ZERO_LEVELS))
         return "canonical_shards and the number of ranks must be powers of two";
-    if (!par__zero_parse_store(&z->state_store, d->offload_states) ||
-        !par__zero_parse_store(&z->parameter_store, d->offload_parameters))
-        return "what is offloaded goes to \"host\" or \"file:DIR\"";
+    const char *const places[2] = {d->offload_states, d->offload_parameters};
+    for (int i = 0; i < 2; i++)
+        if (!par__zero_parse_store(i ? &z->parameter_store : &z->state_store, places[i]))
+            return snprintf(why, room,
+                            "offload_%s must be \"none\", \"host\" or \"file:DIR\", and is \"%.300s\"",
+                            i ? "parameters" : "states", places[i]),
+                   why;
     if (!z->host && (z->state_store.kind == PAR__ZERO_FILE || z->parameter_store.kind == PAR__ZERO_FILE))
         return "of a device, offload to \"host\"; files are for the CPU";
     if (!z->host && d->comm && z->ranks > 0 &&
@@ -1386,6 +1425,7 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
     z->groups = desc->outer ? par_size(desc->outer) : 1, z->group = desc->outer ? par_rank(desc->outer) : 0;
     z->micro_steps = desc->micro_steps ? desc->micro_steps : 1;
     z->slots = desc->whole_units ? desc->whole_units : 2;
+    z->desc.micro_steps = z->micro_steps, z->desc.whole_units = z->slots;
     if (z->desc.param_dtype == PAR_F64) z->desc.param_dtype = PAR_F32;
     if (z->desc.grad_dtype == PAR_F64) z->desc.grad_dtype = PAR_F32;
     if (z->desc.loss_scale_window <= 0) z->desc.loss_scale_window = 2000;
@@ -1401,12 +1441,13 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
     z->window =
         z->host || offloads ? (size_t)PAR_ZERO_WINDOW : SIZE_MAX / 4 / PAR__ZERO_RECORD * PAR__ZERO_RECORD;
     z->pieces = (size_t)(desc->canonical_shards > 0 ? desc->canonical_shards : z->ranks);
-    while (desc->canonical_shards && z->micro_steps >> (z->levels + 1)) z->levels++;
-    const char *why = par__zero_check(z);
+    char text[500];
+    const char *why = par__zero_check(z, text, sizeof text);
     if (why) {
         PAR_FREE(z);
         return par__zero_fail(desc->comm, PAR_ERR_ARGUMENT, "par_zero_open: %s", why);
     }
+    while (desc->canonical_shards && z->micro_steps >> (z->levels + 1)) z->levels++;
     z->has_state[PAR__ZERO_M] = par__zero_states(z) > 0, z->has_state[PAR__ZERO_V] = par__zero_states(z) > 1;
     *out = z;
     return PAR_OK;
@@ -1417,40 +1458,58 @@ static void *par__zero_grow(void *array, int count, size_t bytes) {
     if (count & (count - 1)) return array;
     return PAR_REALLOC(array, (size_t)(count ? 2 * count : 1) * bytes);
 }
+// What is wrong with what is added; par_zero_commit says the first such thing again. -1.
+__attribute__((format(printf, 4, 5))) static int
+par__zero_refuse(par_zero *z, const char *call, par_result result, const char *format, ...) {
+    char text[sizeof z->wrong];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    if (!z->wrong_result && !z->committed) memcpy(z->wrong, text, sizeof text), z->wrong_result = result;
+    PAR__ZERO_FAIL(result, "%s: %s", call, text);
+    return -1;
+}
 int par_zero_unit(par_zero *z, const char *name) {
     static const char *const what[PAR__ZERO_SITES] = {"forward", "backward", "update"};
-    if (z->committed) return -1;
+    if (!name) name = "";
+    if (z->committed)
+        return par__zero_refuse(z, "par_zero_unit", PAR_ERR_ARGUMENT, "unit %s comes after par_zero_commit",
+                                name);
     par__zero_unit *all = (par__zero_unit *)par__zero_grow(z->units, z->unit_count, sizeof *all);
-    if (!all) return -1;
+    if (!all) return par__zero_refuse(z, "par_zero_unit", PAR_ERR_MEMORY, "out of memory for unit %s", name);
     z->units = all;
     par__zero_unit *u = &all[z->unit_count];
     memset(u, 0, sizeof *u);
-    snprintf(u->name, sizeof u->name, "%s", name ? name : "");
+    snprintf(u->name, sizeof u->name, "%s", name);
     for (int i = 0; i < PAR__ZERO_SITES; i++)
-        snprintf(u->site[i], sizeof u->site[i], "%s of unit %s", what[i], name ? name : "");
+        snprintf(u->site[i], sizeof u->site[i], "%s of unit %s", what[i], name);
     u->first = u->last = z->tensor_count;
+    par__zero_place_unit(z, u);
     return z->unit_count++;
 }
-int par_zero_add(par_zero *z, const par_zero_tensor *desc) {
-    if (z->committed) return -1;
-    if (!z->unit_count && par_zero_unit(z, "model") < 0) return -1;
-    par__zero_tensor *all = (par__zero_tensor *)par__zero_grow(z->tensors, z->tensor_count, sizeof *all);
-    if (!all) return -1;
-    z->tensors = all;
-    par__zero_tensor *t = &all[z->tensor_count];
-    memset(t, 0, sizeof *t);
-    t->desc = *desc, t->unit = z->unit_count - 1,
-    t->part = desc->frozen ? PAR__ZERO_FROZEN : PAR__ZERO_TRAINED;
-    snprintf(t->name, sizeof t->name, "%s", desc->name ? desc->name : "");
-    t->desc.name = NULL, t->count = 1;
-    for (int i = 0; i < desc->dims; i++) t->count *= desc->shape[i];
-    z->units[t->unit].last = ++z->tensor_count;
-    par__zero_lay_out(z);
-    return z->tensor_count - 1;
+// Where a name stands in the table of names, or would: open addressing, never more than half full.
+static int *par__zero_name_at(const par_zero *z, const char *name) {
+    uint64_t hash = 0xcbf29ce484222325u; // FNV-1a
+    for (const char *c = name; *c; c++) hash = (hash ^ (uint64_t)(unsigned char)*c) * 0x100000001b3u;
+    size_t i = (size_t)(hash ^ hash >> 32);
+    while (z->names[i &= z->name_room - 1] && strcmp(z->tensors[z->names[i] - 1].name, name)) i++;
+    return &z->names[i];
+}
+static int par__zero_room_for_name(par_zero *z) { // 0: out of memory
+    if (2 * ((size_t)z->tensor_count + 1) <= z->name_room) return 1;
+    const size_t room = z->name_room ? 2 * z->name_room : 64;
+    int *names = (int *)PAR_MALLOC(room * sizeof *names);
+    if (!names) return 0;
+    memset(names, 0, room * sizeof *names);
+    PAR_FREE(z->names);
+    z->names = names, z->name_room = room;
+    for (int i = 0; i < z->tensor_count; i++) *par__zero_name_at(z, z->tensors[i].name) = i + 1;
+    return 1;
 }
 static const char *par__zero_check_runs(const par__zero_tensor *t) {
     size_t sum = 0, whole = 1;
-    if (t->desc.run_count < 0 || t->desc.run_count > PAR_ZERO_RUNS) return "it has more than 8 runs";
+    if (t->desc.run_count < 0 || t->desc.run_count > PAR_ZERO_RUNS) return "run_count must be 0 to 8";
     for (int i = 0; i < t->desc.dims; i++) whole *= t->desc.whole[i];
     for (int i = 0; i < t->desc.run_count; i++) {
         const size_t n = t->desc.runs[i].count, width = t->desc.runs[i].width ? t->desc.runs[i].width : n;
@@ -1463,37 +1522,263 @@ static const char *par__zero_check_runs(const par__zero_tensor *t) {
     return (t->desc.run_count || t->desc.split) && sum != t->count ? "its runs are not all of its elements"
                                                                    : NULL;
 }
-static const char *par__zero_check_tensors(const par_zero *z, char *why, size_t room) {
-    for (int i = 0; i < z->tensor_count; i++) {
-        const par_zero_tensor *d = &z->tensors[i].desc;
-        const char *problem = d->dims < 1 || d->dims > 4 ? "dims must be 1 to 4"
-                              : d->group < 0 || d->group >= PAR_ZERO_GROUPS
-                                  ? "no such group"
-                                  : par__zero_check_runs(&z->tensors[i]);
-        if (problem) return snprintf(why, room, "tensor %s: %s", z->tensors[i].name, problem), why;
-    }
-    return NULL;
+// What is wrong with a tensor that is added; NULL: nothing.
+static const char *par__zero_check_tensor(const par_zero *z, const par__zero_tensor *t, const char *name,
+                                          char *why, size_t room) {
+    const par_zero_tensor *d = &t->desc;
+    if (strlen(name) >= sizeof t->name)
+        return snprintf(why, room, "its name has %zu letters, at most %zu may be", strlen(name),
+                        sizeof t->name - 1),
+               why;
+    if (!strcmp(name, "__metadata__")) return "safetensors files keep this name for themselves";
+    if (d->dims < 1 || d->dims > 4)
+        return snprintf(why, room, "dims is %d, and must be 1 to 4", d->dims), why;
+    if (d->group < 0 || d->group >= PAR_ZERO_GROUPS)
+        return snprintf(why, room, "group is %d, and must be 0 to %d", d->group, PAR_ZERO_GROUPS - 1), why;
+    if (t->count == SIZE_MAX) return "its shape is absurdly large";
+    const int other = *par__zero_name_at(z, name) - 1;
+    if (other >= 0)
+        return snprintf(why, room, "unit %s has one of this name: each needs a name of its own",
+                        z->units[z->tensors[other].unit].name),
+               why;
+    return par__zero_check_runs(t);
 }
-// Do all ranks have the same units and tensors?
-static par_result par__zero_agree(par_zero *z) {
-    uint64_t hash = 0xcbf29ce484222325u, pair[2];
-    for (int i = 0; i < z->tensor_count; i++) {
-        const par__zero_tensor *t = &z->tensors[i];
-        const uint64_t words[4] = {(uint64_t)t->unit, t->count, (uint64_t)t->part, (uint64_t)t->desc.group};
-        for (int k = 0; k < 4; k++) hash = (hash ^ words[k]) * 0x100000001b3u;
-        for (const char *c = t->name; *c; c++) hash = (hash ^ (uint64_t)(unsigned char)*c) * 0x100000001b3u;
+int par_zero_add(par_zero *z, const par_zero_tensor *desc) {
+    static const char call[] = "par_zero_add";
+    const char *name = desc->name && desc->name[0] ? desc->name : NULL;
+    char text[300];
+    if (z->committed || !z->unit_count)
+        return par__zero_refuse(
+            z, call, PAR_ERR_ARGUMENT, "tensor %.160s comes %s", name ? name : "(no name)",
+            z->committed ? "after par_zero_commit" : "before the first unit: call par_zero_unit before it");
+    const par__zero_unit *last = &z->units[z->unit_count - 1];
+    if (!name)
+        return par__zero_refuse(z, call, PAR_ERR_ARGUMENT,
+                                "tensor number %d, of unit %s, has no name: errors and checkpoints need one",
+                                z->tensor_count, last->name);
+    par__zero_tensor *all = (par__zero_tensor *)par__zero_grow(z->tensors, z->tensor_count, sizeof *all);
+    if (all) z->tensors = all;
+    if (!all || !par__zero_room_for_name(z))
+        return par__zero_refuse(z, call, PAR_ERR_MEMORY, "out of memory for tensor %.160s", name);
+    par__zero_tensor *t = &all[z->tensor_count];
+    memset(t, 0, sizeof *t);
+    t->desc = *desc, t->desc.name = NULL, t->unit = z->unit_count - 1;
+    t->part = desc->frozen ? PAR__ZERO_FROZEN : PAR__ZERO_TRAINED;
+    t->count = desc->dims > 0 && desc->dims <= 4 ? par__zero_product(desc->shape, desc->dims) : 0;
+    const char *why = par__zero_check_tensor(z, t, name, text, sizeof text);
+    if (why)
+        return par__zero_refuse(z, call, PAR_ERR_ARGUMENT, "tensor %.160s of unit %s: %s", name, last->name,
+                                why);
+    snprintf(t->name, sizeof t->name, "%s", name);
+    *par__zero_name_at(z, name) = z->tensor_count + 1;
+    par__zero_place_tensor(z, &z->units[t->unit], t);
+    z->units[t->unit].last = ++z->tensor_count;
+    return z->tensor_count - 1;
+}
+// The first rank that has failed tells the others why: all return alike.
+static par_result par__zero_share(par_zero *z, par_comm *comm, par_result r, const char *why) {
+    struct {
+        int32_t result;
+        char why[700];
+    } say;
+    int32_t who = r ? par_size(comm) - par_rank(comm) : 0;
+    memset(&say, 0, sizeof say);
+    say.result = (int32_t)r;
+    snprintf(say.why, sizeof say.why, "%s", why);
+    PAR__ZERO_TRY(par_all_reduce(&who, &who, 1, PAR_I32, PAR_MAX, comm));
+    if (!who) return PAR_OK;
+    PAR__ZERO_TRY(par_broadcast(&say, &say, sizeof say, PAR_U8, par_size(comm) - who, comm));
+    return PAR__ZERO_FAIL((par_result)say.result, "%s", say.why);
+}
+static par_zero_hyper par__zero_hyper_of(const par_zero *z, int group) {
+    par_zero_hyper h = z->desc.hyper[group];
+    const par_zero_optimizer o = z->desc.optimizer;
+    if (h.lr <= 0) h.lr = h.lr < 0 ? 0 : 1e-3f;
+    if (h.beta1 <= 0) h.beta1 = h.beta1 < 0 ? 0 : 0.9f;
+    if (h.beta2 <= 0) h.beta2 = h.beta2 < 0 ? 0 : o == PAR_ZERO_LION ? 0.99f : 0.999f;
+    if (h.epsilon <= 0) h.epsilon = o == PAR_ZERO_LAMB ? 1e-6f : 1e-8f;
+    if (o == PAR_ZERO_MUON && h.momentum <= 0) h.momentum = 0.95f;
+    return h;
+}
+// What must be the same on all ranks, as rows: a setting each, then a tensor each.
+typedef enum par__zero_print_as {
+    PAR__ZERO_INT,
+    PAR__ZERO_FLOAT,
+    PAR__ZERO_DTYPE,
+    PAR__ZERO_OPTIMIZER
+} par__zero_print_as;
+typedef struct par__zero_setting {
+    const char *name;
+    size_t at;
+    par__zero_print_as as;
+} par__zero_setting;
+#define PAR__ZERO_SETTING(field, as)                                                                         \
+    { #field, offsetof(par_zero_desc, field), as }
+static const par__zero_setting par__zero_settings[] = {PAR__ZERO_SETTING(stage, PAR__ZERO_INT),
+                                                       PAR__ZERO_SETTING(central, PAR__ZERO_INT),
+                                                       PAR__ZERO_SETTING(accumulate, PAR__ZERO_INT),
+                                                       PAR__ZERO_SETTING(micro_steps, PAR__ZERO_INT),
+                                                       PAR__ZERO_SETTING(canonical_shards, PAR__ZERO_INT),
+                                                       PAR__ZERO_SETTING(average, PAR__ZERO_INT),
+                                                       PAR__ZERO_SETTING(whole_units, PAR__ZERO_INT),
+                                                       PAR__ZERO_SETTING(param_dtype, PAR__ZERO_DTYPE),
+                                                       PAR__ZERO_SETTING(grad_dtype, PAR__ZERO_DTYPE),
+                                                       PAR__ZERO_SETTING(optimizer, PAR__ZERO_OPTIMIZER),
+                                                       PAR__ZERO_SETTING(clip, PAR__ZERO_FLOAT),
+                                                       PAR__ZERO_SETTING(loss_scale, PAR__ZERO_FLOAT),
+                                                       PAR__ZERO_SETTING(loss_scale_window, PAR__ZERO_INT),
+                                                       PAR__ZERO_SETTING(loss_scale_patience, PAR__ZERO_INT),
+                                                       PAR__ZERO_SETTING(stochastic_rounding, PAR__ZERO_INT),
+                                                       PAR__ZERO_SETTING(ema, PAR__ZERO_FLOAT),
+                                                       PAR__ZERO_SETTING(quantise_parameters, PAR__ZERO_INT),
+                                                       PAR__ZERO_SETTING(quantise_gradients, PAR__ZERO_INT)};
+#undef PAR__ZERO_SETTING
+#define PAR__ZERO_SETTING(field, as)                                                                         \
+    { #field, offsetof(par_zero_hyper, field), as }
+static const par__zero_setting par__zero_hypers[] = {
+    PAR__ZERO_SETTING(lr, PAR__ZERO_FLOAT),           PAR__ZERO_SETTING(beta1, PAR__ZERO_FLOAT),
+    PAR__ZERO_SETTING(beta2, PAR__ZERO_FLOAT),        PAR__ZERO_SETTING(epsilon, PAR__ZERO_FLOAT),
+    PAR__ZERO_SETTING(weight_decay, PAR__ZERO_FLOAT), PAR__ZERO_SETTING(momentum, PAR__ZERO_FLOAT),
+    PAR__ZERO_SETTING(nesterov, PAR__ZERO_INT)};
+#undef PAR__ZERO_SETTING
+enum {
+    PAR__ZERO_SETTINGS = (int)(sizeof par__zero_settings / sizeof par__zero_settings[0]),
+    PAR__ZERO_HYPERS = (int)(sizeof par__zero_hypers / sizeof par__zero_hypers[0]),
+    PAR__ZERO_FIELDS = 10 // of a tensor
+};
+typedef struct par__zero_row {
+    char name[160]; // of a tensor; empty: this rank has no such row
+    uint64_t values[PAR__ZERO_FIELDS];
+} par__zero_row;
+static int par__zero_row_count(const par_zero *z) {
+    return PAR__ZERO_SETTINGS + PAR_ZERO_GROUPS * PAR__ZERO_HYPERS + z->tensor_count;
+}
+// The setting of a row, and where its 32 bits lie; NULL: a tensor's row. group -1: of the desc.
+static const par__zero_setting *par__zero_setting_of(int row, int *group) {
+    *group = row < PAR__ZERO_SETTINGS ? -1 : (row - PAR__ZERO_SETTINGS) / PAR__ZERO_HYPERS;
+    if (row < PAR__ZERO_SETTINGS) return &par__zero_settings[row];
+    return *group < PAR_ZERO_GROUPS ? &par__zero_hypers[(row - PAR__ZERO_SETTINGS) % PAR__ZERO_HYPERS] : NULL;
+}
+static void par__zero_row_of(const par_zero *z, int number, par__zero_row *row) {
+    uint32_t bits;
+    int group;
+    const par__zero_setting *s = par__zero_setting_of(number, &group);
+    memset(row, 0, sizeof *row);
+    if (s) {
+        const par_zero_hyper h = par__zero_hyper_of(z, PAR__MAX(group, 0));
+        memcpy(&bits, (group < 0 ? (const char *)&z->desc : (const char *)&h) + s->at, sizeof bits);
+        row->values[0] = bits, row->name[0] = '.';
+        return;
     }
-    const uint64_t how = (uint64_t)z->desc.stage | (uint64_t)(z->desc.central != 0) << 2 |
-                         (uint64_t)(z->desc.accumulate != 0) << 3 | (uint64_t)z->desc.optimizer << 4 |
-                         (uint64_t)z->micro_steps << 8 | (uint64_t)z->desc.canonical_shards << 32;
-    hash = (hash ^ how) * 0x100000001b3u;
+    number -= par__zero_row_count(z) - z->tensor_count;
+    if (number >= z->tensor_count) return;
+    const par__zero_tensor *t = &z->tensors[number];
+    const uint64_t values[PAR__ZERO_FIELDS] = {
+        (uint64_t)t->unit,          (uint64_t)t->desc.dims,    t->desc.shape[0],        t->desc.shape[1],
+        t->desc.shape[2],           t->desc.shape[3],          (uint64_t)t->desc.group, (uint64_t)t->part,
+        (uint64_t) !!t->desc.plain, (uint64_t) !!t->desc.split};
+    memcpy(row->values, values, sizeof values);
+    for (int i = t->desc.dims; i < 4; i++) row->values[2 + i] = 0; // sizes that nobody reads
+    memcpy(row->name, t->name, sizeof row->name);
+}
+static void par__zero_print_value(const par__zero_setting *s, uint64_t value, char *text, size_t room) {
+    const uint32_t bits = (uint32_t)value;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    if (s->as == PAR__ZERO_FLOAT)
+        snprintf(text, room, "%.9g", (double)f);
+    else if (s->as == PAR__ZERO_INT)
+        snprintf(text, room, "%d", (int)bits);
+    else
+        snprintf(text, room, "%s",
+                 s->as == PAR__ZERO_DTYPE ? par_dtype_name((par_dtype)bits)
+                                          : par_zero_optimizer_name((par_zero_optimizer)bits));
+}
+// How this rank's row differs from rank 0's.
+static void par__zero_print_difference(const par_zero *z, int number, const par__zero_row *mine,
+                                       const par__zero_row *theirs, int rank, char *why, size_t room) {
+    static const char *const fields[PAR__ZERO_FIELDS] = {
+        "unit", "dims", "shape[0]", "shape[1]", "shape[2]", "shape[3]", "group", "frozen", "plain", "split"};
+    char values[2][32], of[32] = "desc";
+    int group, k = 0;
+    const par__zero_setting *s = par__zero_setting_of(number, &group);
+    if (s) {
+        if (group >= 0) snprintf(of, sizeof of, "desc.hyper[%d]", group);
+        par__zero_print_value(s, mine->values[0], values[0], sizeof values[0]);
+        par__zero_print_value(s, theirs->values[0], values[1], sizeof values[1]);
+        snprintf(why, room, "%s.%s is %s on rank %d and %s on rank 0: all ranks must give the same", of,
+                 s->name, values[0], rank, values[1]);
+        return;
+    }
+    number -= par__zero_row_count(z) - z->tensor_count;
+    if (!mine->name[0] || !theirs->name[0]) {
+        snprintf(
+            why, room, "tensor %s is on rank %d, and not on rank %d: all ranks must add the same tensors",
+            mine->name[0] ? mine->name : theirs->name, mine->name[0] ? rank : 0, mine->name[0] ? 0 : rank);
+    } else if (strcmp(mine->name, theirs->name)) {
+        snprintf(why, room,
+                 "tensor number %d has the name %s on rank %d and %s on rank 0: all ranks must add the same "
+                 "tensors in the same order",
+                 number, mine->name, rank, theirs->name);
+    } else {
+        while (k + 1 < PAR__ZERO_FIELDS && mine->values[k] == theirs->values[k]) k++;
+        snprintf(why, room,
+                 "tensor %s: %s is %llu on rank %d and %llu on rank 0: all ranks must give the same",
+                 mine->name, fields[k], (unsigned long long)mine->values[k], rank,
+                 (unsigned long long)theirs->values[k]);
+    }
+}
+// Do all ranks of a comm have the same settings and tensors? One checksum of all rows is compared; where it
+// differs, each row with rank 0's.
+static par_result par__zero_agree(par_zero *z, par_comm *comm) {
+    uint64_t hash = 0xcbf29ce484222325u, pair[2];
+    par__zero_row mine, theirs;
+    char difference[500] = "", why[600];
+    int most = par__zero_row_count(z);
+    for (int i = 0; i < most; i++) {
+        par__zero_row_of(z, i, &mine);
+        for (int k = 0; k < PAR__ZERO_FIELDS; k++) hash = (hash ^ mine.values[k]) * 0x100000001b3u;
+        for (const char *c = mine.name; *c; c++) hash = (hash ^ (uint64_t)(unsigned char)*c) * 0x100000001b3u;
+    }
     pair[0] = hash, pair[1] = ~hash;
-    PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, z->desc.comm));
-    if (z->desc.outer) PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, z->desc.outer));
+    PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, comm));
     if (pair[0] == ~pair[1]) return PAR_OK;
-    return PAR__ZERO_FAIL(PAR_ERR_MISMATCH,
-                          "par_zero_commit: stage, optimizer, micro_steps or the tensors differ between "
-                          "the ranks: register the same in the same order");
+    PAR__ZERO_TRY(par_all_reduce(&most, &most, 1, PAR_I32, PAR_MAX, comm));
+    for (int i = 0; i < most; i++) {
+        par__zero_row_of(z, i, &mine);
+        theirs = mine;
+        PAR__ZERO_TRY(par_broadcast(&theirs, &theirs, sizeof theirs, PAR_U8, 0, comm));
+        if (!difference[0] && memcmp(&mine, &theirs, sizeof mine))
+            par__zero_print_difference(z, i, &mine, &theirs, par_rank(comm), difference, sizeof difference);
+    }
+    snprintf(why, sizeof why, "par_zero_commit: %s", difference);
+    return par__zero_share(z, comm, difference[0] ? PAR_ERR_MISMATCH : PAR_OK, why);
+}
+// What was wrong with a rank's units and tensors is known to all. A state must not take a tensor's name.
+static par_result par__zero_check_added(par_zero *z, par_comm *comm) {
+    char why[700], name[PAR_ZERO_NAME];
+    for (int i = 0; i < z->tensor_count && !z->wrong_result; i++)
+        for (int k = 1; k < PAR__ZERO_ARRAYS; k++) {
+            snprintf(name, sizeof name, "%s%s", z->tensors[i].name, par__zero_suffix[k]);
+            if (z->has_state[k] && !z->tensors[i].part && *par__zero_name_at(z, name))
+                par__zero_refuse(z, "par_zero_commit", PAR_ERR_ARGUMENT,
+                                 "tensor %s has the name under which a state of tensor %s is saved", name,
+                                 z->tensors[i].name);
+        }
+    if (par_size(comm) > 1)
+        snprintf(why, sizeof why, "par_zero_commit: on rank %d, %s", par_rank(comm), z->wrong);
+    else
+        snprintf(why, sizeof why, "par_zero_commit: %s", z->wrong);
+    return par__zero_share(z, comm, z->wrong_result, why);
+}
+static par_result par__zero_agree_all(par_zero *z) { // over comm and outer
+    par_comm *const comm = z->desc.comm, *const outer = z->desc.outer;
+    par_result r = par__zero_check_added(z, comm);
+    if (outer) r = par__zero_share(z, outer, r, par_last_error(comm));
+    if (r) return r;
+    r = par__zero_agree(z, comm);
+    if (outer) r = par__zero_share(z, outer, r, par_last_error(comm));
+    return r || !outer ? r : par__zero_agree(z, outer);
 }
 // `bytes` more of a class. symmetric: what collectives read and write, of one size on all ranks.
 static char *par__zero_take(par_zero *z, size_t bytes, int symmetric, size_t *tally) {
@@ -1605,11 +1890,7 @@ par_result par_zero_commit(par_zero *z) {
     if (!z->desc.comm)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: a context without a comm only plans");
     if (z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: called twice");
-    char text[300];
-    const char *why = par__zero_check_tensors(z, text, sizeof text);
-    par__zero_lay_out(z);
-    PAR__ZERO_TRY(par__zero_agree(z));
-    if (why) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: %s", why);
+    PAR__ZERO_TRY(par__zero_agree_all(z));
     z->committed = 1;
     par_result r = par__zero_allocate(z) ? par__zero_open_stores(z) : PAR_ERR_MEMORY;
     if (!r) r = par__zero_control_set(z, &z->first);
@@ -1645,7 +1926,7 @@ par_result par_zero_close(par_zero *z) {
         z->host ? free(z->windows[i]) : par__zero_give(z, z->windows[i], 0);
     par__zero_give(z, z->sums, 0), par__zero_give(z, z->trust, 0), par__zero_give(z, z->control, 0);
     if (z->staging) z->device->free_host(z->device, z->staging);
-    PAR_FREE(z->units), PAR_FREE(z->tensors), PAR_FREE(z);
+    PAR_FREE(z->units), PAR_FREE(z->tensors), PAR_FREE(z->names), PAR_FREE(z);
     return saved;
 }
 
@@ -1940,22 +2221,27 @@ float *par_zero_grad(par_zero *z, int tensor) {
     const par__zero_slot *s = par__zero_slot_of(z->gradient_slots, z->slots, t->unit);
     return s && s->holders ? (float *)(void *)(s->memory + t->at * e) : NULL;
 }
-// Everything that has been begun is ended; what nobody used in this step counts as zeros.
-static par_result par__zero_finish(par_zero *z) {
+// Has every unit with gradients had all backward passes of the step?
+static par_result par__zero_check_passes(par_zero *z, const char *call) {
+    for (int i = 0; i < z->unit_count; i++) {
+        const par__zero_unit *u = &z->units[i];
+        if (u->backwards || u->forwards)
+            return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: unit %s was begun and not ended", call, u->name);
+        if (u->micro < z->micro_steps && u->count[0])
+            return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
+                                  "%s: unit %s has had %d of the step's %d backward passes (micro_steps): "
+                                  "begin and end one even "
+                                  "where the unit was not used, its gradients are zeros then",
+                                  call, u->name, u->micro, z->micro_steps);
+    }
+    return PAR_OK;
+}
+// Everything that has been begun is ended, and summed.
+static par_result par__zero_finish(par_zero *z, const char *call) {
     const par_op op = par__zero_op(z);
-    par__zero_slot *s;
     size_t first, count;
     if (z->finished) return PAR_OK;
-    for (int i = 0; i < z->unit_count; i++) {
-        par__zero_unit *u = &z->units[i];
-        if (u->backwards || u->forwards)
-            return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_step: unit %s was begun and not ended",
-                                  u->name);
-        while (u->micro < z->micro_steps) {
-            PAR__ZERO_TRY(par__zero_open_gradients(z, i, &s));
-            PAR__ZERO_TRY(par__zero_complete(z, i, s));
-        }
-    }
+    PAR__ZERO_TRY(par__zero_check_passes(z, call));
     for (int i = 0; i < z->slots && z->sharded_gradients; i++)
         PAR__ZERO_TRY(par__zero_settle(z, &z->gradient_slots[i]));
     for (int i = 0; i < z->unit_count; i++) {
@@ -2163,16 +2449,6 @@ static par_result par__zero_square_norm(par_zero *z) { // to the control
 
 // >>zero_step -----------------------------------------------------------------------------------------------
 
-static par_zero_hyper par__zero_hyper_of(const par_zero *z, int group) {
-    par_zero_hyper h = z->desc.hyper[group];
-    const par_zero_optimizer o = z->desc.optimizer;
-    if (h.lr <= 0) h.lr = h.lr < 0 ? 0 : 1e-3f;
-    if (h.beta1 <= 0) h.beta1 = h.beta1 < 0 ? 0 : 0.9f;
-    if (h.beta2 <= 0) h.beta2 = h.beta2 < 0 ? 0 : o == PAR_ZERO_LION ? 0.99f : 0.999f;
-    if (h.epsilon <= 0) h.epsilon = o == PAR_ZERO_LAMB ? 1e-6f : 1e-8f;
-    if (o == PAR_ZERO_MUON && h.momentum <= 0) h.momentum = 0.95f;
-    return h;
-}
 static par_zero_update par__zero_rounding_of(const par_zero *z, const par__zero_tensor *t, uint64_t step) {
     par_zero_update a;
     memset(&a, 0, sizeof a);
@@ -2362,7 +2638,7 @@ static par_zero_rules par__zero_rules_of(const par_zero *z, float lr_factor) {
 par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) {
     if (!z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_step: nothing is committed");
     const par_zero_rules rules = par__zero_rules_of(z, lr_factor);
-    PAR__ZERO_TRY(par__zero_finish(z));
+    PAR__ZERO_TRY(par__zero_finish(z, "par_zero_step"));
     PAR__ZERO_TRY(par__zero_square_norm(z));
     PAR__ZERO_TRY(z->kernels->decide(z->kernels, &rules, z->control));
     const int skip = z->host && z->control->skipped; // a device's kernels look themselves
@@ -2494,7 +2770,7 @@ static par_result par__zero_read_parameters(par_zero *z, const par__zero_tensor 
 static par_result par__zero_read_gradient(par_zero *z, const par__zero_tensor *t, float *values) {
     const size_t ge = par__zero_grad_element(z);
     size_t first, count;
-    PAR__ZERO_TRY(par__zero_finish(z));
+    PAR__ZERO_TRY(par__zero_finish(z, "par_zero_read"));
     const char *g = par__zero_sum_of(z, &z->units[t->unit], &first, &count);
     const size_t begin = PAR__MAX(first, t->at), end = PAR__MIN(first + count, t->at + t->count);
     for (size_t at = begin, n; !t->part && at < end; at += n) {
@@ -2696,14 +2972,6 @@ __attribute__((format(printf, 3, 4))) static par_result par__zero_why(char *why,
     return PAR_ERR_FILE;
 }
 
-static size_t par__zero_product(const size_t *shape, int dims) { // SIZE_MAX: absurdly large
-    size_t n = 1;
-    for (int i = 0; i < dims; i++) {
-        if (shape[i] && n > SIZE_MAX / 64 / shape[i]) return SIZE_MAX;
-        n *= shape[i];
-    }
-    return n;
-}
 // One tensor's value in the header: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}. NULL, or what
 // is wrong.
 static const char *par__zero_entry(par__json *j, par_zero_array *t, const char *data, size_t data_bytes) {
@@ -2941,21 +3209,6 @@ static void par__zero_table_close(par__zero_table *t) {
     PAR_FREE(t->item_file), PAR_FREE(t->item_of), PAR_FREE(t->files);
     memset(t, 0, sizeof *t);
 }
-// The first rank that has failed tells the others why: all return alike.
-static par_result par__zero_share(par_zero *z, par_comm *comm, par_result r, const char *why) {
-    struct {
-        int32_t result;
-        char why[700];
-    } say;
-    int32_t who = r ? par_size(comm) - par_rank(comm) : 0;
-    memset(&say, 0, sizeof say);
-    say.result = (int32_t)r;
-    snprintf(say.why, sizeof say.why, "%s", why);
-    PAR__ZERO_TRY(par_all_reduce(&who, &who, 1, PAR_I32, PAR_MAX, comm));
-    if (!who) return PAR_OK;
-    PAR__ZERO_TRY(par_broadcast(&say, &say, sizeof say, PAR_U8, par_size(comm) - who, comm));
-    return PAR__ZERO_FAIL((par_result)say.result, "%s", say.why);
-}
 static void par__zero_know(const par_zero *z, const par__zero_tensor *t, int rank, par__zero_known *k) {
     memset(k, 0, sizeof *k);
     memcpy(k->name, t->name, sizeof k->name);
@@ -3019,7 +3272,6 @@ static par_result par__zero_gather_known(par_zero *z, par_comm *comm, par__zero_
     t->known = more, t->known_count = r ? 0 : all / e;
     return r;
 }
-static const char *const par__zero_suffix[PAR__ZERO_KINDS] = {"", ".exp_avg", ".exp_avg_sq", ".ema"};
 static void par__zero_add_items(const par_zero *z, par__zero_table *t, int kind, int trained) {
     for (size_t i = 0; i < t->known_count; i++) {
         const par__zero_known *k = &t->known[i];

@@ -174,7 +174,7 @@ static void measure_offload(bench *b, par_comm *self) {
     d.comm = self, d.offload_states = where;
     t.name = "w", t.dims = 1, t.shape[0] = (size_t)b->o.elements;
     need(b, par_zero_open(&d, &z));
-    if (par_zero_add(z, &t)) exit(1); // out of memory
+    if (par_zero_unit(z, "states") || par_zero_add(z, &t)) exit(1); // out of memory
     need(b, par_zero_commit(z));
     const size_t bytes = par_zero_allocated(z).file_bytes;
     double *t_step = (double *)room(sizeof(double) * (size_t)b->o.iterations),
@@ -187,6 +187,8 @@ static void measure_offload(bench *b, par_comm *self) {
         double begun = par_seconds(self);
         disk_pass(fd, memory, PIECE, bytes);
         if (i >= 0) t_disk[i] = par_seconds(self) - begun;
+        need(b, par_zero_backward_begin(z, 0));
+        need(b, par_zero_backward_end(z, 0));
         begun = par_seconds(self);
         need(b, par_zero_step(z, 1, NULL)); // all but the last window are written by now
         if (i >= 0) t_step[i] = par_seconds(self) - begun;
@@ -231,8 +233,9 @@ static void open_model(model *m, bench *b, int stage) {
     need(b, par_zero_open(&d, &m->z));
     for (int u = 0; u < b->o.units; u++) {
         par_zero_tensor t;
-        memset(&t, 0, sizeof t);
-        t.name = "w", t.dims = 2, t.shape[0] = t.shape[1] = n;
+        char name[32];
+        memset(&t, 0, sizeof t), snprintf(name, sizeof name, "w%d", u);
+        t.name = name, t.dims = 2, t.shape[0] = t.shape[1] = n;
         if (par_zero_unit(m->z, "layer") != u || par_zero_add(m->z, &t) != u) exit(1); // out of memory
     }
     need(b, par_zero_commit(m->z));

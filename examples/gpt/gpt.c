@@ -626,7 +626,7 @@ static par_result add_tensor(trainer *t, const gpt_tensor *x, const par_tp_param
         if (shared) z.runs[j].replicas *= 2;
         z.run_count = j + 1;
     }
-    return par_zero_add(t->zero, &z) < 0 ? par_fail(t->world, PAR_ERR_MEMORY, "out of memory") : PAR_OK;
+    return par_zero_add(t->zero, &z) < 0 ? PAR_ERR_ARGUMENT : PAR_OK; // with its text
 }
 // Every tensor of this rank's stages, to be placed by --zero.
 static par_result open_zero(trainer *t) {
