@@ -127,6 +127,10 @@ build/bench_pipe: bench/bench_pipe.c par.h par_pipe.h examples/options.h | build
 build/bench_tp: bench/bench_tp.c examples/gpt/model.h par.h par_tp.h par_zero.h examples/options.h bench/median.h build/gemm.flags | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
 
+build/gpt build/gpt_mpi build/gpt_cuda build/test_golden: examples/output.h
+build/bench_coll build/bench_coll_mpi build/bench_zero build/bench_pipe build/bench_tp: examples/output.h
+build/bench_coll_cuda build/bench_pipe_cuda build/bench_cuda: examples/output.h
+
 build/test_par: tests/test_par.c tests/test.h par.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 

@@ -452,26 +452,26 @@ static void print_row(const bench *b, const kind_info *k, size_t bytes, size_t c
                        k->kind == PAR_KIND_GATHER || k->kind == PAR_KIND_SCATTER;
     const char *redop = sums ? par_op_name(b->redop) : "none";
     if (b->o.json) {
-        printf("{\"op\":\"%s\",\"bytes\":%zu,\"count\":%zu,\"dtype\":\"%s\",\"redop\":\"%s\",\"ranks\":%d,"
-               "\"nodes\":%d,\"backend\":\"%s\","
-               "\"memory\":\"%s\",\"caches\":\"%s\",\"algorithm\":\"%s\",\"time_us\":%.4f,\"p99_us\":%.4f,"
-               "\"algbw\":%.5g,"
-               "\"busbw\":%.5g,"
-               "\"wrong\":%zu,\"eta\":%.4f",
-               k->name, bytes, count, par_dtype_name(b->dtype), redop, b->n, par_node_count(b->world),
-               par_backend(b->world), b->o.memory, b->o.cold ? "cold" : "warm", b->algorithm,
-               r->ours.median * 1e6, r->ours.p99 * 1e6, alg, bus, r->wrong, eta);
-        if (par_node_count(b->world) > 1) printf(",\"net_bytes\":%.0f", r->net_bytes);
+        json_line j = json_begin(stdout);
+        json_add(&j, "op:%s bytes:%zu count:%zu dtype:%s redop:%s ranks:%d nodes:%d backend:%s", k->name,
+                 bytes, count, par_dtype_name(b->dtype), redop, b->n, par_node_count(b->world),
+                 par_backend(b->world));
+        json_add(&j,
+                 "memory:%s caches:%s algorithm:%s time_us:%.4f p99_us:%.4f algbw:%.5g busbw:%.5g wrong:%zu "
+                 "eta:%.4f",
+                 b->o.memory, b->o.cold ? "cold" : "warm", b->algorithm, r->ours.median * 1e6,
+                 r->ours.p99 * 1e6, alg, bus, r->wrong, eta);
+        if (par_node_count(b->world) > 1) json_add(&j, "net_bytes:%.0f", r->net_bytes);
         if (r->in_place.median > 0)
-            printf(",\"in_place_time_us\":%.4f,\"in_place_eta\":%.4f", r->in_place.median * 1e6,
-                   eta * r->ours.median / r->in_place.median);
+            json_add(&j, "in_place_time_us:%.4f in_place_eta:%.4f", r->in_place.median * 1e6,
+                     eta * r->ours.median / r->in_place.median);
         if (b->o.vs)
-            printf(",\"vs\":\"%s\",\"vs_time_us\":%.4f,\"vs_p99_us\":%.4f,\"ratio\":%.4f", b->o.vs,
-                   r->vs.median * 1e6, r->vs.p99 * 1e6, r->vs.median / r->ours.median);
+            json_add(&j, "vs:%s vs_time_us:%.4f vs_p99_us:%.4f ratio:%.4f", b->o.vs, r->vs.median * 1e6,
+                     r->vs.p99 * 1e6, r->vs.median / r->ours.median);
         if (b->o.vs && r->in_place.median > 0)
-            printf(",\"vs_in_place_time_us\":%.4f,\"in_place_ratio\":%.4f", r->vs_in_place.median * 1e6,
-                   r->vs_in_place.median / r->in_place.median);
-        printf("}\n");
+            json_add(&j, "vs_in_place_time_us:%.4f in_place_ratio:%.4f", r->vs_in_place.median * 1e6,
+                     r->vs_in_place.median / r->in_place.median);
+        json_end(&j);
     } else {
         printf("%12zu %10zu %6s %6s %5d %10.2f %10.2f %8.3f %8.3f %6zu %5.2f", bytes, count,
                par_dtype_name(b->dtype), redop, rooted ? b->o.root : -1, r->ours.median * 1e6,
@@ -613,9 +613,8 @@ static int model(bench *b) {
             const double error = predicted / measured - 1;
             far += fabs(error) > 0.25, rows++;
             if (b->rank == 0 && b->o.json)
-                printf("{\"mode\":\"model\",\"op\":\"%s\",\"bytes\":%zu,\"ranks\":%d,\"predicted_us\":%.3f,"
-                       "\"time_us\":%.3f,\"error\":%.4f}\n",
-                       k->name, bytes, b->n, predicted * 1e6, measured * 1e6, error);
+                json_print("mode:%s op:%s bytes:%zu ranks:%d predicted_us:%.3f time_us:%.3f error:%.4f",
+                           "model", k->name, bytes, b->n, predicted * 1e6, measured * 1e6, error);
             else if (b->rank == 0)
                 printf("%16s %10zu %12.2f %12.2f %7.1f%%\n", k->name, bytes, predicted * 1e6, measured * 1e6,
                        error * 100);
@@ -671,11 +670,11 @@ static void overlap(bench *b) {
         for (int mode = 0; mode < 3; mode++) m[mode] = summarise(b, t[mode], iterations).median;
         const double share = (m[0] + m[1] - m[2]) / fmin(m[0], m[1]);
         if (b->rank == 0 && b->o.json)
-            printf("{\"mode\":\"overlap\",\"bytes\":%zu,\"ranks\":%d,\"nodes\":%d,\"memory\":\"%s\",\"time_"
-                   "us\":%.3f,"
-                   "\"compute_us\":%.3f,\"both_us\":%.3f,\"overlap\":%.4f}\n",
-                   bytes, b->n, par_node_count(b->world), b->o.memory, m[0] * 1e6, m[1] * 1e6, m[2] * 1e6,
-                   share);
+            json_print(
+                "mode:%s bytes:%zu ranks:%d nodes:%d memory:%s time_us:%.3f compute_us:%.3f both_us:%.3f "
+                "overlap:%.4f",
+                "overlap", bytes, b->n, par_node_count(b->world), b->o.memory, m[0] * 1e6, m[1] * 1e6,
+                m[2] * 1e6, share);
         else if (b->rank == 0)
             printf("%12zu %12.2f %12.2f %12.2f %8.2f\n", bytes, m[0] * 1e6, m[1] * 1e6, m[2] * 1e6, share);
         free(t[2]);
@@ -771,11 +770,11 @@ static void diagnosis(bench *b) {
     const double order = par_node_count(c) == 1 ? order_cost(b) : 0;
     if (b->rank) return;
     if (b->o.json)
-        printf("{\"mode\":\"diagnosis\",\"order_cost\":%.4f,\"ranks\":%d,\"recorder_ns\":%.2f,\"compare_ns\":"
-               "%.2f,\"hop_ns\":%.1f,"
-               "\"barrier_ns\":%.1f,\"control_bytes\":%zu,\"stage_bytes\":%zu,\"idle_share\":%.4f}\n",
-               order, b->n, recorder * 1e9, compare * 1e9, hop * 1e9, barrier * 1e9, control, c->stage_bytes,
-               idle);
+        json_print(
+            "mode:%s order_cost:%.4f ranks:%d recorder_ns:%.2f compare_ns:%.2f hop_ns:%.1f barrier_ns:%.1f "
+            "control_bytes:%zu stage_bytes:%zu idle_share:%.4f",
+            "diagnosis", order, b->n, recorder * 1e9, compare * 1e9, hop * 1e9, barrier * 1e9, control,
+            c->stage_bytes, idle);
     else
         printf("flight recorder %.1f ns a call (both its clock readings), mismatch check %.1f ns\n"
                "one-way cache-line hop %.0f ns, barrier %.0f ns\n"
@@ -950,7 +949,8 @@ int main(int argc, char **argv) {
     // Processes that share a GPU take turns on it; threads do not.
     if (!strcmp(o->device, "cuda") && par_launched(NULL) < 2) {
         const int ranks = desc.rank_count ? desc.rank_count : atoi(getenv("PAR_RANKS"));
-        return par_run_threads(ranks, run_thread, &b) != PAR_OK || b.failed;
+        const int bad = par_run_threads(ranks, run_thread, &b) != PAR_OK || b.failed;
+        return output_failed("bench_coll") || bad;
     }
 #endif
     if (par_open(&desc, &b.world)) return 1;
@@ -964,5 +964,6 @@ int main(int argc, char **argv) {
     } else
         failed = run(&b);
     const par_result closed = par_close(b.world);
+    if (output_failed("bench_coll") && !failed) failed = 1;
     return failed ? failed : closed != PAR_OK;
 }

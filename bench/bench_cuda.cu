@@ -54,8 +54,7 @@ static void copy_array(bench *b, void *user) {
 static void report(const bench *b, const char *name, const char *unit, double value, double ratio,
                    double target) {
     if (b->json)
-        printf("{\"bench\":\"%s\",\"value\":%.5g,\"unit\":\"%s\",\"ratio\":%.4g,\"target\":%.4g}\n", name,
-               value, unit, ratio, target);
+        json_print("bench:%s value:%.5g unit:%s ratio:%.4g target:%.4g", name, value, unit, ratio, target);
     else
         printf("%-34s %10.1f %-8s ratio %6.3f   target %.2f%s\n", name, value, unit, ratio, target,
                ratio < target ? "  below" : "");
@@ -294,8 +293,10 @@ int main(int argc, char **argv) {
     need(&b, par_cuda_open(&d, &b.cuda));
     struct cudaDeviceProp properties;
     need_cuda(&b, cudaGetDeviceProperties(&properties, 0));
-    printf(b.json ? "{\"gpu\":\"%s\",\"bytes\":%zu}\n" : "%s, arrays of up to %zu bytes\n", properties.name,
-           b.bytes);
+    if (b.json)
+        json_print("gpu:%s bytes:%zu", properties.name, b.bytes);
+    else
+        printf("%s, arrays of up to %zu bytes\n", properties.name, b.bytes);
     need_cuda(&b, cudaEventCreate(&b.begun));
     need_cuda(&b, cudaEventCreate(&b.ended));
     b.from = (char *)array(&b, b.bytes), b.to = (char *)array(&b, b.bytes);
@@ -308,5 +309,6 @@ int main(int argc, char **argv) {
     par_cuda_free(b.cuda, PAR_CUDA_DEVICE, b.from), par_cuda_free(b.cuda, PAR_CUDA_DEVICE, b.to);
     cudaEventDestroy(b.begun), cudaEventDestroy(b.ended);
     par_cuda_close(b.cuda);
-    return par_close(b.world) != PAR_OK;
+    const int bad = par_close(b.world) != PAR_OK;
+    return output_failed("bench_cuda") || bad;
 }

@@ -213,32 +213,21 @@ static void plan(par_pipe_schedule *s, row *x, par_pipe_timeline *t) {
     }
     free(m);
 }
-static void number(char text[32], double v, const char *format) { // JSON's null where there is no formula
-    if (isnan(v))
-        snprintf(text, 32, "null");
-    else
-        snprintf(text, 32, format, v);
-}
-static void print_json(const settings *o, const row *x) {
-    char theory[32], window[32], measured[32] = "null", makespan[32] = "null", wide[32] = "null",
-                                 peak[32] = "null";
-    number(theory, x->theory, "%.6f"), number(window, x->window_theory, "%.6f");
-    if (x->ran) {
-        number(measured, x->measured, "%.6f"), number(makespan, x->makespan_measured, "%.9f");
-        number(wide, x->window_measured, "%.9f"), snprintf(peak, sizeof peak, "%zu", x->peak_measured);
-    }
-    printf("{\"schedule\":\"%s\",\"stages\":%d,\"microbatches\":%d,\"chunks\":%d,\"bubble_theory\":%s,"
-           "\"bubble_sim\":%.6f,"
-           "\"bubble_measured\":%s,\"window_theory\":%s,\"window_sim\":%.9f,\"window_measured\":%s,"
-           "\"makespan_sim\":%.9f,"
-           "\"makespan_measured\":%s,\"peak_sim\":%zu,\"peak_measured\":%s,\"bound\":%.9f}\n",
-           x->name, o->stages, o->microbatches, x->chunks, theory, x->simulated, measured, window, x->window,
-           wide, x->makespan, makespan, x->peak, peak, x->bound);
+static void print_json(const settings *o, const row *x) { // null where there is no formula, or no run
+    const double measured = x->ran ? x->measured : NAN, window = x->ran ? x->window_measured : NAN;
+    json_line j = json_begin(stdout);
+    json_add(&j, "schedule:%s stages:%d microbatches:%d chunks:%d bubble_theory:%?.6f bubble_sim:%.6f",
+             x->name, o->stages, o->microbatches, x->chunks, x->theory, x->simulated);
+    json_add(&j, "bubble_measured:%?.6f window_theory:%?.6f window_sim:%.9f window_measured:%?.9f", measured,
+             x->window_theory, x->window, window);
+    json_add(&j, "makespan_sim:%.9f makespan_measured:%?.9f peak_sim:%zu peak_measured:%?.0f bound:%.9f",
+             x->makespan, x->ran ? x->makespan_measured : NAN, x->peak,
+             x->ran ? (double)x->peak_measured : NAN, x->bound);
+    json_end(&j);
 }
 static void print_row(const row *x) {
     char theory[32], measured[32] = "-", makespan[32] = "-", peak[32] = "-";
-    number(theory, x->theory, "%.4f");
-    if (isnan(x->theory)) snprintf(theory, sizeof theory, "-");
+    snprintf(theory, sizeof theory, isnan(x->theory) ? "-" : "%.4f", x->theory);
     if (x->ran) {
         snprintf(measured, sizeof measured, "%.4f", x->measured),
             snprintf(makespan, sizeof makespan, "%.2f", 1e3 * x->makespan_measured);
@@ -416,8 +405,10 @@ int main(int argc, char **argv) {
                        o->stages),
                2;
 #if defined(BENCH_CUDA)
-    if (cuda && !o->simulate) // processes that share a GPU take turns on it; threads do not
-        return par_run_threads(o->ranks, run_thread, &b) != PAR_OK ? 1 : b.status;
+    if (cuda && !o->simulate) { // processes that share a GPU take turns on it; threads do not
+        if (par_run_threads(o->ranks, run_thread, &b) != PAR_OK) b.status = 1;
+        return output_failed("bench_pipe") && !b.status ? 1 : b.status;
+    }
 #endif
     if (!o->simulate) {
         par_desc d;
@@ -426,6 +417,7 @@ int main(int argc, char **argv) {
         prctl(PR_SET_TIMERSLACK, 1ul);
         if (par_open(&d, &b.world)) return 1;
     }
-    const int status = run_here(&b);
-    return par_close(b.world) != PAR_OK && !status ? 1 : status;
+    int status = run_here(&b);
+    if (par_close(b.world) != PAR_OK && !status) status = 1;
+    return output_failed("bench_pipe") && !status ? 1 : status;
 }

@@ -277,12 +277,12 @@ static void print_steps(block *k) {
                             : i == 0 || i == 5 || i == 6 ? 1.5
                                                          : 2; // scores once more; one more read
         if (root && b->o.json)
-            printf("{\"layer\":\"%s\",\"ranks\":%d,\"sequence_parallel\":%d,\"forward_us\":%.2f,\"forward_"
-                   "predicted_us\":"
-                   "%.2f,\"backward_us\":%.2f,\"backward_predicted_us\":%.2f,\"kept_bytes\":%zu,"
-                   "\"kept_predicted\":%zu,\"sent\":%llu,\"sent_predicted\":%zu}\n",
-                   steps[i].name, k->m.t, k->m.sequence, forward * 1e6, predicted * 1e6, backward * 1e6,
-                   predicted * back * 1e6, kept_of(k, i), c.kept, (unsigned long long)sent, c.sent);
+            json_print(
+                "layer:%s ranks:%d sequence_parallel:%d forward_us:%.2f forward_predicted_us:%.2f "
+                "backward_us:%.2f backward_predicted_us:%.2f kept_bytes:%zu kept_predicted:%zu sent:%llu "
+                "sent_predicted:%zu",
+                steps[i].name, k->m.t, k->m.sequence, forward * 1e6, predicted * 1e6, backward * 1e6,
+                predicted * back * 1e6, kept_of(k, i), c.kept, (unsigned long long)sent, c.sent);
         else if (root)
             printf("%19s %11.1f %11.1f %11.1f %11.1f %12zu %12zu %12llu %12zu\n", steps[i].name,
                    forward * 1e6, predicted * 1e6, backward * 1e6, predicted * back * 1e6, kept_of(k, i),
@@ -308,12 +308,11 @@ static double measure_block(bench *b, par_comm *tp_comm, par_comm *data, int seq
     const double flops = block_flops(b, batch) / k.m.t;
     if (details) print_steps(&k);
     if (par_rank(b->world) == 0 && b->o.json)
-        printf(
-            "{\"layer\":\"block\",\"ranks\":%d,\"data_ranks\":%d,\"sequence_parallel\":%d,\"time_us\":%.2f,"
-            "\"predicted_us\":%.2f,\"kept_bytes\":%zu,\"kept_predicted\":%zu,\"sent\":%llu,"
-            "\"sent_predicted\":%zu,\"mfu\":%.4f}\n",
-            k.m.t, data ? par_size(data) : 1, sequence, seconds * 1e6, flops / b->gemm * 1e6, kept,
-            kept_expected, (unsigned long long)sent, (sequence ? 10 : 8) * n, flops / seconds / b->gemm);
+        json_print("layer:%s ranks:%d data_ranks:%d sequence_parallel:%d time_us:%.2f predicted_us:%.2f "
+                   "kept_bytes:%zu kept_predicted:%zu sent:%llu sent_predicted:%zu mfu:%.4f",
+                   "block", k.m.t, data ? par_size(data) : 1, sequence, seconds * 1e6, flops / b->gemm * 1e6,
+                   kept, kept_expected, (unsigned long long)sent, (sequence ? 10 : 8) * n,
+                   flops / seconds / b->gemm);
     else if (par_rank(b->world) == 0)
         printf("%19s %11.1f us of %.1f by its FLOPs alone: mfu %.3f; kept %zu bytes of %zu predicted; "
                "sent %llu of %zu\n",
@@ -377,9 +376,8 @@ static double measure_training(bench *b) { // seconds
         printf("training step, 4 layers, n_embd 128, block 64, batch 12: %.1f us, %.0f tokens/s, mfu %.3f\n",
                seconds * 1e6, 768 / seconds, mfu);
     else
-        printf(
-            "{\"layer\":\"training step\",\"ranks\":1,\"time_us\":%.2f,\"predicted_us\":%.2f,\"mfu\":%.4f}\n",
-            seconds * 1e6, flops / b->gemm * 1e6, mfu);
+        json_print("layer:%s ranks:%d time_us:%.2f predicted_us:%.2f mfu:%.4f", "training step", 1,
+                   seconds * 1e6, flops / b->gemm * 1e6, mfu);
     gpt_buffers_close(&t->m, &t->buffers), gpt_close(&t->m), free(all), free(t);
     need(b, par_tp_close(tp));
     return seconds;
@@ -432,16 +430,16 @@ int main(int argc, char **argv) {
     const double sp2 = measure_block(&b, b.world, NULL, 1, o->batch, 1);
     const double dp2 = measure_block(&b, b.self, b.world, 0, o->batch / 2, 0);
     if (root && o->json)
-        printf("{\"summary\":true,\"mfu\":%.4f,\"mfu_small\":%.4f,\"tp2_speedup\":%.4f,\"sp2_speedup\":%.4f,"
-               "\"dp2_speedup\":"
-               "%.4f,\"gemm\":\"%s\",\"gemm_gflops\":%.1f,\"n_embd\":%d,\"n_head\":%d,\"sequence\":%d,"
-               "\"batch\":%d}\n",
-               mfu, small, one / tp2, one / sp2, one / dp2, par_cpu()->gemm_name, b.gemm * 1e-9, o->n_embd,
-               o->n_head, o->sequence, o->batch);
+        json_print(
+            "summary:%b mfu:%.4f mfu_small:%.4f tp2_speedup:%.4f sp2_speedup:%.4f dp2_speedup:%.4f gemm:%s "
+            "gemm_gflops:%.1f n_embd:%d n_head:%d sequence:%d batch:%d",
+            1, mfu, small, one / tp2, one / sp2, one / dp2, par_cpu()->gemm_name, b.gemm * 1e-9, o->n_embd,
+            o->n_head, o->sequence, o->batch);
     else if (root)
         printf("mfu %.3f, of a small training step %.3f; 2 ranks: tp %.2f, with sequence parallelism %.2f, "
                "dp %.2f times one\n",
                mfu, small, one / tp2, one / sp2, one / dp2);
     need(&b, par_close(b.self));
-    return par_close(b.world) != PAR_OK;
+    const int bad = par_close(b.world) != PAR_OK;
+    return output_failed("bench_tp") || bad;
 }

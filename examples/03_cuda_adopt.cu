@@ -58,5 +58,5 @@ int main(void) {
     par_cuda_close(cuda);                          // +
     const int failed = par_close(world) != PAR_OK; // +
     cudaStreamDestroy(stream);
-    return failed;
+    return fflush(stdout) ? perror("adopt"), 1 : failed;
 }

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "output.h"
+
 typedef enum option_type { OPTION_INT, OPTION_SIZE, OPTION_REAL, OPTION_TEXT, OPTION_FLAG } option_type;
 
 typedef struct option {
@@ -78,7 +80,7 @@ static int options_parse(int argc, char **argv, const option *options, size_t co
         if (!strcmp(text, "--help") || !strcmp(text, "-h")) {
             printf("%s\n\n  %-32s %-12s\n", about, "option", "default");
             for (size_t k = 0; k < count; k++) option_print(&options[k]);
-            return 1;
+            return output_failed(argv[0]) ? 2 : 1;
         }
         for (size_t k = 0; k < count && !o; k++)
             if (strlen(options[k].name) == length && !memcmp(options[k].name, text, length)) o = &options[k];

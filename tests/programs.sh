@@ -226,6 +226,25 @@ bad_input() {
     fails 1 "no algorithm" env PAR_ALGO=all_reduce:magic $gpt --data $data &&
     fails 1 "build with mpicc" env PMI_SIZE=4 PMI_RANK=1 build/01_hello
 }
+into_full() { "$@" >/dev/full; }
+full_device() { # what cannot be said is an error, of every program that says something
+    [ -w /dev/full ] || { echo "no /dev/full here"; return 77; }
+    lost="cannot write all of the output"
+    for json in "" --json; do
+        fails 1 "$lost" into_full $gpt --data $data --n_layer 1 --n_embd 32 --max_iters 2 --eval_iters 1 --sample 4 --ranks 2 $json &&
+        fails 1 "$lost" into_full build/bench_coll -b 8 -e 64 -n 2 $json && fails 1 "$lost" into_full build/bench_pipe --simulate --ranks 2 $json &&
+        fails 1 "$lost" into_full build/bench_tp --n_embd 32 --n_head 2 --sequence 16 --batch 2 -n 1 $json &&
+        fails 1 "$lost" into_full build/bench_zero --units 1 --width 32 --rows 16 --elements 4096 -n 1 --dir "$work" $json || return 1
+    done
+    fails 1 "$lost" into_full build/bench_coll --algorithms && fails 2 "$lost" into_full $gpt --help &&
+    fails 1 "No space left" into_full env PAR_RANKS=2 build/01_hello
+}
+not_finite() { # no number of JSON's, but null, and it is said which; the exit status is an error
+    fails 1 "no longer finite" $gpt --data $data $small --max_iters 20 --learning_rate 1e30 --min_lr 1e30 --grad_clip 0 --ranks 2 &&
+    tail -n 1 "$work/out" | grep -q '"loss":null,.*"nonfinite":\["loss"' && ! grep -qiE '[:,][+-]?(nan|inf)' "$work/out" &&
+    fails 1 "held-out loss is not finite" $gpt --data $data $small --max_iters 1 --learning_rate 1e30 --warmup_iters 0 --grad_clip 0 &&
+    tail -n 1 "$work/out" | grep -q '"final":true.*"val_loss":null.*"nonfinite":\["val_loss"\]'
+}
 help_texts() { $gpt --help | grep -q -e --gradient_accumulation_steps && build/bench_coll --help | grep -q -e --memory; }
 hello() { PAR_RANKS=4 build/01_hello | grep -q "4 ranks; their numbers add up to 6"; }
 bench_rows() { # every operation, both memories, right results, and every field
@@ -314,6 +333,8 @@ check "checkpoints beside the training" async_save
 check "token files" token_file
 check "plain lines in a pipe" plain_lines
 check "bad input" bad_input
+check "output to a full device" full_device
+check "a loss that is not finite" not_finite
 check "help" help_texts
 check "hello" hello
 check "benchmark rows" bench_rows

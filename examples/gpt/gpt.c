@@ -328,14 +328,14 @@ static void report(const trainer *t, double tokens_per_s, int first_step) {
     const settings *o = &t->o;
     const int tty = isatty(1), last = t->step + 1 == o->max_iters;
     const double passed = par_seconds(t->world) - t->begun;
-    const double eta = passed / (t->step + 1 - first_step) * (o->max_iters - t->step - 1);
+    const double eta = passed / (t->step + 1.0 - first_step) * (o->max_iters - t->step - 1);
     if (o->json) {
-        printf("{\"step\":%d,\"loss\":%.9g,\"lr\":%.9g,\"grad_norm\":%.9g,\"tokens_per_s\":%.6g}\n", t->step,
-               t->loss, t->lr, t->grad_norm, tokens_per_s);
+        json_print("step:%d loss:%.9g lr:%.9g grad_norm:%.9g tokens_per_s:%.6g", t->step, t->loss, t->lr,
+                   t->grad_norm, tokens_per_s);
     } else if (tty || last || t->step % o->log_interval == 0) {
-        printf("%sstep %*d/%d  loss %.4f  lr %.2e  norm %.3f  %.0f tokens/s  ETA %d:%02d%s", tty ? "\r" : "",
-               4, t->step + 1, o->max_iters, t->loss, t->lr, t->grad_norm, tokens_per_s, (int)eta / 60,
-               (int)eta % 60, tty && !last ? "   " : "\n");
+        printf("%sstep %*d/%d  loss %.4f  lr %.2e  norm %.3f  %.0f tokens/s  ETA %.0f:%02.0f%s",
+               tty ? "\r" : "", 4, t->step + 1, o->max_iters, t->loss, t->lr, t->grad_norm, tokens_per_s,
+               floor(eta / 60), floor(fmod(eta, 60)), tty && !last ? "   " : "\n");
     }
     fflush(stdout);
 }
@@ -865,7 +865,7 @@ static int train(trainer *t) {
     for (; t->step < o->max_iters; t->step++) {
         if (o->eval_iters && o->eval_interval && t->step % o->eval_interval == 0 && t->step > first_step) {
             val = evaluate(t);
-            if (root && o->json) printf("{\"step\":%d,\"val_loss\":%.9g}\n", t->step, val);
+            if (root && o->json) json_print("step:%d val_loss:%.9g", t->step, val);
             if (root && !o->json)
                 printf("%sstep %d  held-out loss %.4f\n", isatty(1) ? "\n" : "", t->step, val);
         }
@@ -904,12 +904,10 @@ static int train(trainer *t) {
     }
     if (!root) return 0;
     if (o->json)
-        printf("{\"final\":true,\"step\":%d,\"first_loss\":%.9g,\"loss\":%.9g,\"val_loss\":%.9g,\"seconds\":%"
-               ".6g,\"ranks\":%d,"
-               "\"gemm\":\"%s\"}\n",
-               t->step, first_loss, t->loss, val, seconds, par_size(t->world), t->device->gemm_name);
+        json_print("final:%b step:%d first_loss:%.9g loss:%.9g val_loss:%.9g seconds:%.6g ranks:%d gemm:%s",
+                   1, t->step, first_loss, t->loss, val, seconds, par_size(t->world), t->device->gemm_name);
     if (o->trace) fprintf(out, "trace: %s (open it in ui.perfetto.dev)\n", o->trace);
-    return 0;
+    return isfinite(val) ? 0 : complain("the held-out loss is not finite; try a lower learning_rate");
 }
 
 int main(int argc, char **argv) {
@@ -1034,5 +1032,5 @@ int main(int argc, char **argv) {
 #if defined(GPT_CUDA)
     par_cuda_close(t.cuda);
 #endif
-    return failed || closed != PAR_OK;
+    return output_failed("gpt") || failed || closed != PAR_OK;
 }
