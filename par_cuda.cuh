@@ -2797,7 +2797,7 @@ enum { PAR__CUDA_RUNS = 64 }; // of rows, at most
 
 static __device__ __forceinline__ size_t par__cuda_position(const par_tp_row_map &m, size_t row) {
     const size_t i = (m.first_row + row) % m.per;
-    return m.chunk[i / m.chunk_tokens] * m.chunk_tokens + i % m.chunk_tokens;
+    return m.position + m.chunk[i / m.chunk_tokens] * m.chunk_tokens + i % m.chunk_tokens;
 }
 static __device__ __forceinline__ uint64_t par__cuda_token(const par_tp_row_map &m, size_t row) {
     return (m.first_sequence + (m.first_row + row) / m.per) * m.sequence + par__cuda_position(m, row);

@@ -61,6 +61,7 @@ TABLE OF CONTENTS
     >>tp_local      norms, activations, dropout, residuals, rotary positions
     >>tp_embedding  vocabulary-parallel embedding and cross entropy
     >>tp_attention  causal attention: on one rank, round a ring, by heads
+    >>tp_cache      attention to keys and values that are kept, for generating
     >>tp_bytes      what a layer keeps
 
 CONFIG
@@ -124,6 +125,7 @@ typedef struct par_tp_tokens {
     size_t batch;    // B: sequences
     size_t sequence; // s: tokens of a whole sequence
     uint64_t first;  // number of the first of these sequences among all of the step; keys random numbers
+    size_t position; // of the first token here of each sequence: so many are in a par_tp_cache; training: 0
 } par_tp_tokens;
 
 size_t par_tp_rows(const par_tp *tp, const par_tp_tokens *tokens); // R = B s/c
@@ -344,6 +346,26 @@ par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *attenti
 // The segments of the product before: for par_tp_linear.segments (segment_count = 3).
 void par_tp_attention_segments(const par_tp_attention *attention, par_tp_segment segments[3]);
 
+// Keys and values of the tokens so far, of one attention layer, for generating text token by token. Each rank
+// has those of its own kv_heads/t heads (at least one). Zero-initialise; set data, batch and capacity.
+typedef struct par_tp_cache {
+    void *data;      // par_tp_cache_bytes of the device: batch x capacity x [k; v], of the context's type
+    size_t batch;    // B: sequences, all of one length
+    size_t capacity; // tokens of each, at most
+    size_t count;    // tokens of each that it has
+} par_tp_cache;
+size_t par_tp_cache_bytes(const par_tp *tp, const par_tp_attention *attention, size_t batch, size_t capacity);
+// x, y: as in par_tp_attention_forward, of B sequences of s = tokens->sequence new tokens, whose queries
+// and keys par_tp_rope has turned. They follow the first tokens->position tokens of the cache: a prompt at
+// 0, then each token by itself at the number of those before it. Their keys and values are added to the
+// cache; what it had from `position` on is forgotten, so that generating can go back. A new token's query
+// meets all keys so far: at most s (position + s) heads/t dim multiply-adds, twice; nothing is sent. The
+// other layers take the same tokens. No dropout, no backward, and one context-parallel rank: else
+// ARGUMENT. Where tokens are split (desc.sequence or cp), generate in a second context of the same tp
+// without: it has the same parts of the parameters.
+par_result par_tp_attention_cached(par_tp *tp, const par_tp_attention *attention, const par_tp_tokens *tokens,
+                                   par_tp_cache *cache, const par_tp_matrix *x, par_tp_matrix *y);
+
 // ---- memory and kernels -----------------------------------------------------------------------------------
 
 // What is to be kept between forward and backward, in bytes on this rank, for R rows (par_tp_rows).
@@ -367,6 +389,7 @@ typedef struct par_tp_row_map {
     size_t chunk[2], chunk_count;    // which of 2c (ring) or c (Ulysses) chunks it has
     size_t chunk_tokens;
     uint64_t first_sequence;
+    size_t position; // is added to that of each token
 } par_tp_row_map;
 
 // One meeting of queries and keys: some tokens of each of `batch` sequences with some others.
@@ -574,6 +597,67 @@ PAR__INLINE_LOOP void par__tp_dots(float *dot, const float *a, const float *b, s
         dot[r] = par__tp_total(lanes, 16);
     }
 }
+// y[r] = x . w[r] for many rows w, f32 or bf16: 16 lanes each, four rows at a time.
+#if !defined(__CUDACC__)
+typedef float par__tp_lanes __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t par__tp_words __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t par__tp_halves __attribute__((vector_size(32), aligned(2), may_alias));
+PAR__INLINE_LOOP void par__tp_add_product(par__tp_lanes *sum, const par__tp_lanes *x, const char *w,
+                                          int bf16) {
+    if (bf16) {
+        const par__tp_words wide = __builtin_convertvector(*(const par__tp_halves *)w, par__tp_words) << 16;
+        *sum += *x * (par__tp_lanes)wide;
+    } else {
+        *sum += *x * *(const par__tp_lanes *)w;
+    }
+}
+#else
+typedef struct par__tp_lanes {
+    float x[16];
+} par__tp_lanes;
+static void par__tp_add_product(par__tp_lanes *sum, const par__tp_lanes *x, const char *w, int bf16) {
+    for (int i = 0; i < 16; i++)
+        sum->x[i] += x->x[i] * (bf16 ? par_bf16_to_f32(((const uint16_t *)w)[i]) : ((const float *)w)[i]);
+}
+#endif
+PAR__INLINE_LOOP void par__tp_four_dots(float *y, const float *x, const char *const *w, size_t n, int bf16) {
+    const size_t e = bf16 ? 2 : 4, most = n / 16 * 16;
+    float lanes[4][16];
+    par__tp_lanes a, b, c, d;
+    memset(&a, 0, sizeof a);
+    b = c = d = a;
+    for (size_t i = 0; i < most; i += 16) {
+        const par__tp_lanes *at = (const par__tp_lanes *)(const void *)(x + i);
+        par__tp_add_product(&a, at, w[0] + i * e, bf16);
+        par__tp_add_product(&b, at, w[1] + i * e, bf16);
+        par__tp_add_product(&c, at, w[2] + i * e, bf16);
+        par__tp_add_product(&d, at, w[3] + i * e, bf16);
+    }
+    memcpy(lanes[0], &a, sizeof a), memcpy(lanes[1], &b, sizeof b);
+    memcpy(lanes[2], &c, sizeof c), memcpy(lanes[3], &d, sizeof d);
+    for (int r = 0; r < 4; r++) {
+        for (size_t i = most; i < n; i++) {
+            const float v = bf16 ? par_bf16_to_f32(((const uint16_t *)(const void *)w[r])[i])
+                                 : ((const float *)(const void *)w[r])[i];
+            lanes[r][i & 15u] += x[i] * v;
+        }
+        y[r] = par__tp_total(lanes[r], 16);
+    }
+}
+PAR__INLINE_LOOP void par__tp_many_dots(float *y, const float *x, const void *w, int bf16, size_t ld,
+                                        size_t rows, size_t n) {
+    for (size_t r = 0; r < rows; r += 4) {
+        const char *four[4]; // the last row again where there are fewer
+        float out[4];
+        for (size_t k = 0; k < 4; k++)
+            four[k] = (const char *)w + PAR__MIN(r + k, rows - 1) * ld * (bf16 ? 2 : 4);
+        if (bf16)
+            par__tp_four_dots(out, x, four, n, 1);
+        else
+            par__tp_four_dots(out, x, four, n, 0);
+        memcpy(y + r, out, PAR__MIN((size_t)4, rows - r) * sizeof *out);
+    }
+}
 PAR__INLINE_LOOP float par__tp_row_sum(const float *x, size_t n) {
     float lanes[PAR__STRIP] = {0};
     PAR__VECTOR(i, n, lanes[lane] += x[i]);
@@ -717,6 +801,9 @@ PAR__INLINE_LOOP double par__tp_squares(const float *x, size_t n) {
     X(P, void, scale, (float *y, const float *x, float f, size_t n), (y, x, f, n))                           \
     X(P, void, dots, (float *dot, const float *a, const float *b, size_t rows, size_t n),                    \
       (dot, a, b, rows, n))                                                                                  \
+    X(P, void, many_dots,                                                                                    \
+      (float *y, const float *x, const void *w, int bf16, size_t ld, size_t rows, size_t n),                 \
+      (y, x, w, bf16, ld, rows, n))                                                                          \
     X(P, float, row_sum, (const float *x, size_t n), (x, n))                                                 \
     X(P, float, row_max, (const float *x, size_t n), (x, n))                                                 \
     X(P, float, row_exp_sum, (const float *x, float most, size_t n), (x, most, n))                           \
@@ -756,7 +843,7 @@ PAR__LOOP_TABLES(par__tp_, PAR__TP_LOOPS)
 
 typedef struct par__tp_turns_key { // what the table of rotary positions is for
     par_tp_rotary rotary;
-    size_t dim, sequence;
+    size_t dim, sequence, position;
     int known;
 } par__tp_turns_key;
 
@@ -805,7 +892,7 @@ enum { // scratch slots
     PAR__TP_MOST_RANKS = 1024
 };
 static size_t par__tp_map_position(const par_tp_row_map *m, size_t i) {
-    return m->chunk[i / m->chunk_tokens] * m->chunk_tokens + i % m->chunk_tokens;
+    return m->position + m->chunk[i / m->chunk_tokens] * m->chunk_tokens + i % m->chunk_tokens;
 }
 static size_t par__tp_ld_of(const par_tp_matrix *x) { return par_tp_ld(x->layout, x->cols); }
 static int par__tp_wide(const par_tp *tp) { return !tp->desc.bf16; }
@@ -878,19 +965,34 @@ static par_result par__tp_cpu_add_bias(par_tp *tp, void *y, size_t ld, const voi
     for (size_t r = 0; r < rows; r++) par__tp_add_row(tp, y, r * ld, b, cols, room);
     return PAR_OK;
 }
+// One row x, as of a token that is generated, times W^T: what packs or widens W for it reads and writes W
+// more than once; here each of its rows is read once.
+static par_result par__tp_one_row(par_tp *tp, size_t n, size_t k, const void *a, const void *b, size_t ldb,
+                                  float *c) {
+    float *room = par__tp_row_scratch(tp, 1, k);
+    if (!room) return PAR_ERR_MEMORY;
+    tp->loops->many_dots(c, par__tp_widen(tp, a, 0, k, room), b, !par__tp_wide(tp), ldb, n, k);
+    return PAR_OK;
+}
 static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
                                    size_t lda, const void *b, size_t ldb, float beta, void *c,
                                    par_dtype c_type, size_t ldc, const void *bias) {
     par_device *cpu = par_cpu();
-    const float *x = par__tp_operand(tp, PAR__TP_WIDE_A, a, ta ? k : m, ta ? m : k, &lda);
-    const float *y = par__tp_operand(tp, PAR__TP_WIDE_B, b, tb ? n : k, tb ? k : n, &ldb);
-    const int direct = c_type == PAR_F32;
+    const int direct = c_type == PAR_F32, one = m == 1 && !ta && tb && beta == 0;
     float *z = direct ? (float *)c : (float *)par_tp_scratch(tp, PAR__TP_WIDE_C, m * n * sizeof(float));
-    if (!x || !y || !z) return PAR_ERR_MEMORY;
+    const size_t ldz = direct ? ldc : n;
+    par_result e;
+    if (!z) return PAR_ERR_MEMORY;
     for (size_t r = 0; !direct && beta != 0 && r < m; r++)
         par_cast(z + r * n, PAR_F32, (const uint16_t *)c + r * ldc, c_type, n);
-    const par_result e =
-        cpu->gemm(cpu, ta, tb, m, n, k, 1.0f, x, lda, y, ldb, beta, z, direct ? ldc : n, NULL);
+    if (one) {
+        e = par__tp_one_row(tp, n, k, a, b, ldb, z);
+    } else {
+        const float *x = par__tp_operand(tp, PAR__TP_WIDE_A, a, ta ? k : m, ta ? m : k, &lda);
+        const float *y = par__tp_operand(tp, PAR__TP_WIDE_B, b, tb ? n : k, tb ? k : n, &ldb);
+        if (!x || !y) return PAR_ERR_MEMORY;
+        e = cpu->gemm(cpu, ta, tb, m, n, k, 1.0f, x, lda, y, ldb, beta, z, ldz, NULL);
+    }
     for (size_t r = 0; !direct && r < m; r++)
         par_cast((uint16_t *)c + r * ldc, c_type, z + r * n, PAR_F32, n);
     return e || !bias ? e : par__tp_cpu_add_bias(tp, c, ldc, bias, m, n);
@@ -1000,7 +1102,8 @@ static const float *par__tp_turns(par_tp *tp, const par_tp_row_map *map, const p
     const size_t half = dim / 2;
     par__tp_turns_key key;
     memset(&key, 0, sizeof key);
-    key.rotary = *rotary, key.dim = dim, key.sequence = map->sequence, key.known = 1;
+    key.rotary = *rotary, key.dim = dim, key.sequence = map->sequence, key.position = map->position;
+    key.known = 1;
     if (!memcmp(&key, &tp->turns, sizeof key)) return (const float *)tp->scratch[PAR__TP_TURNS].memory;
     tp->turns.known = 0;
     float *turn = (float *)par_tp_scratch(tp, PAR__TP_TURNS, map->per * dim * sizeof(float));
@@ -1522,7 +1625,7 @@ static par_tp_row_map par__tp_map(const par_tp *tp, const par_tp_tokens *tokens,
     const size_t c = (size_t)tp->c, r = (size_t)tp->cp_rank;
     const int zigzag = tp->c > 1 && !tp->desc.ulysses;
     m.first_row = first_row, m.sequence = tokens->sequence, m.per = tokens->sequence / c;
-    m.first_sequence = tokens->first;
+    m.first_sequence = tokens->first, m.position = tokens->position;
     m.chunk_count = zigzag ? 2 : 1;
     m.chunk_tokens = m.per / m.chunk_count;
     m.chunk[0] = r, m.chunk[1] = 2 * c - 1 - r;
@@ -1530,7 +1633,7 @@ static par_tp_row_map par__tp_map(const par_tp *tp, const par_tp_tokens *tokens,
 }
 size_t par_tp_position(const par_tp *tp, size_t sequence, size_t i) {
     par_tp_tokens tokens;
-    tokens.batch = 1, tokens.sequence = sequence, tokens.first = 0;
+    tokens.batch = 1, tokens.sequence = sequence, tokens.first = tokens.position = 0;
     const par_tp_row_map m = par__tp_map(tp, &tokens, 0);
     return par__tp_map_position(&m, i);
 }
@@ -1548,6 +1651,10 @@ static par_result par__tp_map_of(const par_tp *tp, const char *call, const par_t
         return PAR__TP_FAIL(
             "%s: sequences of %zu tokens do not divide by %zu, over %d context-parallel ranks", call,
             tokens ? tokens->sequence : 0, split, tp->c);
+    if (tokens->position && tp->c > 1)
+        return PAR__TP_FAIL("%s: tokens from position %zu on, but %d context-parallel ranks: generate in a "
+                            "context with cp NULL",
+                            call, tokens->position, tp->c);
     const size_t all = par_tp_rows(tp, tokens), own = layout == PAR_TP_SEQUENCE ? all / (size_t)tp->t : all;
     if (rows != own || (layout == PAR_TP_SEQUENCE && all % (size_t)tp->t))
         return PAR__TP_FAIL("%s: %zu sequences of %zu tokens are %zu rows here%s, but the matrix has %zu",
@@ -2109,6 +2216,9 @@ par_result par_tp_dropout(par_tp *tp, const par_tp_tokens *tokens, uint64_t stre
     PAR__TP_TRY(par__tp_map_of(tp, call, tokens, x->rows, x->layout, &map));
     if (!(probability >= 0 && probability < 1))
         return PAR__TP_FAIL("%s: the probability is %g, but must be in [0, 1)", call, (double)probability);
+    if (probability > 0 && tokens->position)
+        return PAR__TP_FAIL("%s: tokens from position %zu on: dropout is for whole sequences", call,
+                            tokens->position);
     par__tp_set(y, x->rows, x->cols, x->layout);
     const size_t bytes = x->rows * x->cols * par_tp_element_bytes(tp);
     if (probability > 0)
@@ -2146,9 +2256,9 @@ par_result par_tp_embedding_open(par_tp *tp, par_tp_embedding *e) {
 }
 static par_result par__tp_check_ids(const par_tp *tp, const char *call, const par_tp_embedding *e,
                                     const par_tp_tokens *tokens, const int32_t *ids, size_t rows) {
-    if (tokens->sequence > e->positions && e->positions)
-        return PAR__TP_FAIL("%s: sequences of %zu tokens, but only %zu positions", call, tokens->sequence,
-                            e->positions);
+    if (tokens->position + tokens->sequence > e->positions && e->positions)
+        return PAR__TP_FAIL("%s: sequences of %zu tokens, but only %zu positions", call,
+                            tokens->position + tokens->sequence, e->positions);
     if (tp->kernels != par_tp_cpu()) return PAR_OK; // ids are in the device's memory
     for (size_t r = 0; r < rows; r++)
         if (ids[r] < 0 || (size_t)ids[r] >= e->vocabulary)
@@ -2273,7 +2383,7 @@ void par_tp_attention_segments(const par_tp_attention *a, par_tp_segment segment
     segments[0].unit = segments[1].unit = segments[2].unit = a->dim;
 }
 static par_result par__tp_attention_shape(const par_tp *tp, const char *call, const par_tp_attention *a,
-                                          const par_tp_tokens *tokens, const par_tp_matrix *x,
+                                          const par_tp_tokens *tokens, const par_tp_matrix *x, int cached,
                                           par__tp_shape *s) {
     const size_t t = (size_t)tp->t, c = (size_t)tp->c, kv = a->kv_heads ? a->kv_heads : a->heads;
     if (!a->heads || !a->dim || a->heads % kv || a->heads % t || (kv % t && t % kv))
@@ -2291,7 +2401,12 @@ static par_result par__tp_attention_shape(const par_tp *tp, const char *call, co
             call, s->heads, s->kv_heads, tp->c);
     PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(PAR_TP_HIDDEN), s->cols));
     s->rows = x->rows;
-    return par__tp_map_of(tp, call, tokens, x->rows, PAR_TP_HIDDEN, &s->map);
+    PAR__TP_TRY(par__tp_map_of(tp, call, tokens, x->rows, PAR_TP_HIDDEN, &s->map));
+    if (tokens->position && !cached)
+        return PAR__TP_FAIL("%s: tokens from position %zu on: their keys are in no cache, "
+                            "par_tp_attention_cached takes one",
+                            call, tokens->position);
+    return PAR_OK;
 }
 static void par__tp_meeting_of(const par__tp_shape *s, const par_tp_attention *a, const par_tp_tokens *tokens,
                                uint64_t stream, par_tp_meeting *m) {
@@ -2351,20 +2466,25 @@ static par_result par__tp_open_keys(par_tp *tp, const par__tp_shape *s, const pa
     return tp->kernels->copy(tp, k->have, k->ld * e, from, s->cols * e, s->rows, k->ld * e);
 }
 
-static par_result par__tp_ring_forward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
+// The queries, and what is known of their outputs before the first key.
+static par_result par__tp_attend_begin(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
                                        const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
     const size_t states = s->rows * s->heads, n = s->rows * s->q_cols;
+    m->sum = (float *)par_tp_scratch(tp, PAR__TP_STATE, states * sizeof(float));
+    m->acc =
+        par__tp_wide(tp) ? (float *)y->data : (float *)par_tp_scratch(tp, PAR__TP_ACC, n * sizeof(float));
+    if (!m->sum || !m->acc) return PAR_ERR_MEMORY;
+    m->q = x->data, m->q_ld = s->cols, m->most = lse, m->acc_ld = s->q_cols; // most: lse, for now
+    PAR__TP_TRY(tp->kernels->set(tp, lse, states, -INFINITY));
+    PAR__TP_TRY(tp->kernels->set(tp, m->sum, states, 0));
+    return tp->kernels->set(tp, m->acc, n, 0);
+}
+static par_result par__tp_ring_forward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
+                                       const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
     par__tp_keys k;
     PAR__TP_TRY(par__tp_open_keys(tp, s, x, &k));
-    float *sum = (float *)par_tp_scratch(tp, PAR__TP_STATE, states * sizeof(float));
-    float *acc =
-        par__tp_wide(tp) ? (float *)y->data : (float *)par_tp_scratch(tp, PAR__TP_ACC, n * sizeof(float));
-    if (!sum || !acc) return PAR_ERR_MEMORY;
-    PAR__TP_TRY(tp->kernels->set(tp, lse, states, -INFINITY)); // the maxima, for now
-    PAR__TP_TRY(tp->kernels->set(tp, sum, states, 0));
-    PAR__TP_TRY(tp->kernels->set(tp, acc, n, 0));
-    m->q = x->data, m->q_ld = s->cols, m->kv_ld = k.ld;
-    m->most = lse, m->sum = sum, m->acc = acc, m->acc_ld = s->q_cols;
+    PAR__TP_TRY(par__tp_attend_begin(tp, s, m, x, lse, y));
+    m->kv_ld = k.ld;
     for (int j = 0; j < s->ring; j++) {
         par_request requests[2] = {{NULL, 0}, {NULL, 0}};
         if (j + 1 < s->ring)
@@ -2375,7 +2495,7 @@ static par_result par__tp_ring_forward(par_tp *tp, const par__tp_shape *s, par_t
         if (r || moved) return r ? r : moved;
         par__tp_swap(&k.have, &k.next);
     }
-    return tp->kernels->attend_end(tp, y->data, lse, acc, sum, s->rows, s->heads, s->dim);
+    return tp->kernels->attend_end(tp, y->data, lse, m->acc, m->sum, s->rows, s->heads, s->dim);
 }
 
 static par_result par__tp_ring_backward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
@@ -2505,21 +2625,25 @@ static void par__tp_whole(par_tp *tp, par_tp_meeting *m, const par__tp_shape *s,
     m->q = x->data, m->k = par__tp_to(tp, x->data, s->q_cols);
     m->v = par__tp_to(tp, x->data, s->q_cols + s->kv_cols), m->q_ld = m->kv_ld = s->cols;
 }
+static par_result par__tp_attend_all(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
+                                     const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
+    int taken = 0;
+    if (tp->c == 1 && tp->kernels->attend_whole) {
+        par__tp_whole(tp, m, s, x);
+        PAR__TP_TRY(tp->kernels->attend_whole(tp, m, y->data, lse, &taken));
+    }
+    if (taken) return PAR_OK;
+    return tp->desc.ulysses && tp->c > 1 ? par__tp_ulysses_forward(tp, s, m, x, lse, y)
+                                         : par__tp_ring_forward(tp, s, m, x, lse, y);
+}
 par_result par_tp_attention_forward(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
                                     uint64_t stream, const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
     par__tp_shape s;
     par_tp_meeting m;
-    int taken = 0;
-    PAR__TP_TRY(par__tp_attention_shape(tp, "par_tp_attention_forward", a, tokens, x, &s));
+    PAR__TP_TRY(par__tp_attention_shape(tp, "par_tp_attention_forward", a, tokens, x, 0, &s));
     par__tp_meeting_of(&s, a, tokens, stream, &m);
     par__tp_set(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
-    if (tp->c == 1 && tp->kernels->attend_whole) {
-        par__tp_whole(tp, &m, &s, x);
-        PAR__TP_TRY(tp->kernels->attend_whole(tp, &m, y->data, lse, &taken));
-    }
-    if (taken) return PAR_OK;
-    return tp->desc.ulysses && tp->c > 1 ? par__tp_ulysses_forward(tp, &s, &m, x, lse, y)
-                                         : par__tp_ring_forward(tp, &s, &m, x, lse, y);
+    return par__tp_attend_all(tp, &s, &m, x, lse, y);
 }
 par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
                                      uint64_t stream, const par_tp_matrix *dy, const par_tp_matrix *x,
@@ -2528,7 +2652,7 @@ par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *a, cons
     par__tp_shape s;
     par_tp_meeting m;
     int taken = 0;
-    PAR__TP_TRY(par__tp_attention_shape(tp, call, a, tokens, x, &s));
+    PAR__TP_TRY(par__tp_attention_shape(tp, call, a, tokens, x, 0, &s));
     PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(PAR_TP_HIDDEN), s.q_cols));
     PAR__TP_TRY(par__tp_expect(tp, call, "y", y, PAR__TP_BIT(PAR_TP_HIDDEN), s.q_cols));
     PAR__TP_TRY(par__tp_same_rows(tp, call, dy->rows, x->rows));
@@ -2547,6 +2671,66 @@ par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *a, cons
                                          : par__tp_ring_backward(tp, &s, &m, x, lse, dot, dx);
 }
 
+// >>tp_cache ------------------------------------------------------------------------------------------------
+//
+// One sequence of a cache after four tokens of a prompt, at the fifth: its key and value are added, then its
+// query meets all five. O(tokens so far) instead of a whole forward of them.
+//     rows of [k; v]   0  1  2  3 | 4 |    ...    capacity - 1
+
+static size_t par__tp_kv_cols(const par_tp *tp, const par_tp_attention *a) { // of keys, on this rank
+    const size_t t = (size_t)tp->t, kv = a->kv_heads ? a->kv_heads : a->heads;
+    return (kv >= t ? kv / t : 1) * a->dim;
+}
+size_t par_tp_cache_bytes(const par_tp *tp, const par_tp_attention *a, size_t batch, size_t capacity) {
+    return batch * capacity * 2 * par__tp_kv_cols(tp, a) * par_tp_element_bytes(tp);
+}
+static par_result par__tp_cache_check(const par_tp *tp, const char *call, const par_tp_attention *a,
+                                      const par_tp_tokens *tokens, const par_tp_cache *c) {
+    if (tp->c > 1)
+        return PAR__TP_FAIL("%s: a cache is of one context-parallel rank, not of %d: generate in a context "
+                            "with cp NULL",
+                            call, tp->c);
+    if (a->dropout > 0)
+        return PAR__TP_FAIL("%s: dropout is %g, but must be 0: it is for training", call, (double)a->dropout);
+    if (!c || !c->data || !c->capacity)
+        return PAR__TP_FAIL("%s: the cache has no data: give it par_tp_cache_bytes of memory", call);
+    if (c->batch != tokens->batch)
+        return PAR__TP_FAIL("%s: %zu sequences, but the cache is of %zu", call, tokens->batch, c->batch);
+    if (tokens->position > c->count)
+        return PAR__TP_FAIL("%s: tokens from position %zu on, but the cache has only %zu before", call,
+                            tokens->position, c->count);
+    if (tokens->sequence > c->capacity - tokens->position)
+        return PAR__TP_FAIL("%s: %zu tokens from position %zu on do not fit the cache's %zu", call,
+                            tokens->sequence, tokens->position, c->capacity);
+    return PAR_OK;
+}
+par_result par_tp_attention_cached(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
+                                   par_tp_cache *cache, const par_tp_matrix *x, par_tp_matrix *y) {
+    static const char *const call = "par_tp_attention_cached";
+    const size_t e = par_tp_element_bytes(tp);
+    par__tp_shape s;
+    par_tp_meeting m;
+    PAR__TP_TRY(par__tp_attention_shape(tp, call, a, tokens, x, 1, &s));
+    PAR__TP_TRY(par__tp_cache_check(tp, call, a, tokens, cache));
+    const size_t n = tokens->sequence, before = tokens->position, ld = 2 * s.kv_cols;
+    for (size_t b = 0; b < tokens->batch; b++)
+        PAR__TP_TRY(tp->kernels->copy(tp, par__tp_to(tp, cache->data, (b * cache->capacity + before) * ld),
+                                      ld * e, par__tp_at(tp, x->data, b * n * s.cols + s.q_cols), s.cols * e,
+                                      n, ld * e));
+    cache->count = before + n;
+    float *lse = (float *)par_tp_scratch(tp, PAR__TP_DQ, s.rows * s.heads * sizeof(float));
+    if (!lse) return PAR_ERR_MEMORY;
+    par__tp_meeting_of(&s, a, tokens, 0, &m);
+    par__tp_set(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
+    if (!before) return par__tp_attend_all(tp, &s, &m, x, lse, y); // all keys there are are in x
+    PAR__TP_TRY(par__tp_attend_begin(tp, &s, &m, x, lse, y));
+    m.q_stride = m.q_count = n, m.q_position = before;
+    m.k = cache->data, m.v = par__tp_at(tp, cache->data, s.kv_cols), m.kv_ld = ld;
+    m.kv_stride = cache->capacity, m.kv_count = cache->count;
+    PAR__TP_TRY(tp->kernels->attend(tp, &m));
+    return tp->kernels->attend_end(tp, y->data, lse, m.acc, m.sum, s.rows, s.heads, s.dim);
+}
+
 // >>tp_bytes ------------------------------------------------------------------------------------------------
 
 size_t par_tp_linear_save_bytes(const par_tp *tp, const par_tp_linear *l, size_t rows, int gathered) {
@@ -2559,9 +2743,9 @@ size_t par_tp_norm_save_bytes(const par_tp *tp, const par_tp_norm *norm, size_t 
     return own * (norm->features * par_tp_element_bytes(tp) + (norm->rms ? 1 : 2) * sizeof(float));
 }
 size_t par_tp_attention_save_bytes(const par_tp *tp, const par_tp_attention *a, size_t rows) {
-    const size_t t = (size_t)tp->t, kv = a->kv_heads ? a->kv_heads : a->heads, mine = kv >= t ? kv / t : 1;
-    const size_t heads = a->heads / t;
-    return rows * ((2 * heads + 2 * mine) * a->dim * par_tp_element_bytes(tp) + heads * sizeof(float));
+    const size_t heads = a->heads / (size_t)tp->t;
+    return rows *
+           (2 * (heads * a->dim + par__tp_kv_cols(tp, a)) * par_tp_element_bytes(tp) + heads * sizeof(float));
 }
 
 double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recompute recompute) {

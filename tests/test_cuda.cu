@@ -1034,7 +1034,7 @@ static void tp_losses(par_comm *w) { // cross entropy, embeddings with many rows
         pair where = pair_open(w, cuda, d, tokens * h, 5),
              dwhere = pair_open(w, cuda, PAR_F32, tokens * h, 6);
         par_tp_embedding e;
-        par_tp_tokens t = {3, tokens, 0};
+        par_tp_tokens t = {3, tokens, 0, 0};
         memset(&e, 0, sizeof e);
         e.vocabulary = vocabulary, e.features = h, e.positions = tokens;
         CHECK_OK(w, par_tp_embedding_open(a, &e));
@@ -1059,6 +1059,36 @@ static void tp_losses(par_comm *w) { // cross entropy, embeddings with many rows
     }
     par_cuda_close(cuda);
 }
+// A prompt, then one and two tokens, against the cache; x is read as so many tokens of each sequence.
+static void cached_steps(par_comm *w, par_cuda *cuda, par_tp *a, par_tp *b, par_tp_attention at,
+                         par_tp_tokens t, pair *x, pair *y, int bf16) {
+    const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
+    const size_t counts[] = {t.sequence - 3, 1, 2}, cols = (at.heads + 2 * at.kv_heads) * at.dim;
+    pair memory = pair_open(w, cuda, d, t.batch * t.sequence * 2 * at.kv_heads * at.dim, 0);
+    par_tp_cache host = {memory.host, t.batch, t.sequence, 0}, device = host;
+    par_tp_rotary rotary;
+    memset(&rotary, 0, sizeof rotary);
+    device.data = memory.device, at.dropout = 0;
+    CHECK(w, par_tp_cache_bytes(b, &at, t.batch, t.sequence) == memory.bytes);
+    t.position = 0;
+    for (int i = 0; i < 3; i++) {
+        t.sequence = counts[i];
+        par_tp_matrix mx = {x->host, t.batch * t.sequence, cols, PAR_TP_HIDDEN}, gx = mx;
+        par_tp_matrix my = {y->host, 0, 0, PAR_TP_HIDDEN}, gy = {y->device, 0, 0, PAR_TP_HIDDEN};
+        gx.data = x->device;
+        if (at.dim % 2 == 0) {
+            CHECK_OK(w, par_tp_rope(a, &t, at.heads + at.kv_heads, at.dim, &rotary, 0, &mx));
+            CHECK_OK(w, par_tp_rope(b, &t, at.heads + at.kv_heads, at.dim, &rotary, 0, &gx));
+            CLOSE(cuda, (*x), d, bf16 ? 0.03 : 2e-5);
+            upload(cuda, x->device, x->host, x->bytes);
+        }
+        CHECK_OK(w, par_tp_attention_cached(a, &at, &t, &host, &mx, &my));
+        CHECK_OK(w, par_tp_attention_cached(b, &at, &t, &device, &gx, &gy));
+        CLOSE(cuda, (*y), d, bf16 ? 0.03 : 2e-5);
+        t.position += t.sequence;
+    }
+    pair_close(cuda, &memory);
+}
 static void tp_attention(par_comm *w) {
     static const struct {
         size_t heads, kv, dim, s, batch;
@@ -1079,7 +1109,7 @@ static void tp_attention(par_comm *w) {
         par_tp *a = open_tp(w, NULL, 0, 0, bf16, NULL),
                *b = open_tp(w, NULL, 0, 0, bf16, i < 10 ? par_cuda_tp(cuda) : &own);
         par_tp_attention at = {H, K, D, shapes[n].dropout, 0};
-        par_tp_tokens t = {B, s, 3};
+        par_tp_tokens t = {B, s, 3, 0};
         par_tp_rotary rotary;
         memset(&rotary, 0, sizeof rotary);
         SEED(i);
@@ -1116,6 +1146,7 @@ static void tp_attention(par_comm *w) {
         CHECK_OK(w, par_tp_dropout(a, &t, 6, 0.3f, &(mdx.layout = PAR_TP_REPLICATED, mdx), &mdx));
         CHECK_OK(w, par_tp_dropout(b, &t, 6, 0.3f, &(gdx.layout = PAR_TP_REPLICATED, gdx), &gdx));
         CLOSE(cuda, dx, d, bf16 ? 0.1 : 2e-4);
+        cached_steps(w, cuda, a, b, at, t, &x, &y, bf16);
         pair_close(cuda, &x), pair_close(cuda, &y), pair_close(cuda, &dy), pair_close(cuda, &dx),
             pair_close(cuda, &lse);
         CHECK_OK(w, par_tp_close(a));
@@ -1140,7 +1171,7 @@ static void run_model(par_comm *w, par_cuda *cuda, const gpt_config *g, par_comm
     memset(r, 0, sizeof *r);
     r->tp = open_tp(tp, cp, sequence, ulysses, bf16, cuda ? par_cuda_tp(cuda) : NULL);
     CHECK_OK(w, gpt_open(&r->model, g, r->tp, sequence));
-    par_tp_tokens tokens = {B, s, 0};
+    par_tp_tokens tokens = {B, s, 0, 0};
     const size_t rows = par_tp_rows(r->tp, &tokens), n = r->model.count, per = s / (size_t)par_size(cp);
     int32_t *ids = (int32_t *)calloc(2 * rows, sizeof *ids);
     for (size_t i = 0; i < rows; i++)

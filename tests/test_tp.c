@@ -240,7 +240,7 @@ static void finish(const layout *l, par_tp_parameter *const *p, size_t count) {
 static void refused(layout *l) { // 48 features over t ranks, or 24 tokens over c: an error that says so
     par_tp_linear f;
     float x[48 * 6] = {0};
-    const par_tp_tokens tokens = {1, 24, 0};
+    const par_tp_tokens tokens = {1, 24, 0, 0};
     const par_tp_rotary rotary = {100, 0, 0, 0, 0};
     par_tp_matrix m = {x, par_tp_rows(l->tp, &tokens), 2, PAR_TP_HIDDEN};
     const char *text = 48 % l->t ? "features do not divide by" : "sequences of 24 tokens do not divide by";
@@ -745,6 +745,67 @@ static void attend(layout *l, int sequence) {
 }
 static void attention(par_comm *w) { each_layout(w, attend, 8, 1); }
 
+// A prompt, then a token or a few at a time, once going back: as attention of the whole sequences at once.
+static void cached_as(layout *l, const heads *a) {
+    const size_t w = (a->heads + 2 * a->kv) * a->dim, s = a->sequence, rows = a->batch * s;
+    problem p;
+    par_tp_attention f;
+    par_tp_linear qkv, q; // for their shapes
+    par_tp_cache cache;
+    memset(&p, 0, sizeof p), memset(&f, 0, sizeof f), memset(&cache, 0, sizeof cache);
+    memset(&qkv, 0, sizeof qkv), memset(&q, 0, sizeof q);
+    f.heads = a->heads, f.kv_heads = a->kv, f.dim = a->dim;
+    l->tokens.batch = a->batch, l->tokens.sequence = s, l->tokens.first = 2;
+    qkv.in = 1, qkv.out = w, qkv.segment_count = 3, q.in = 1, q.out = a->heads * a->dim;
+    par_tp_attention_segments(&f, qkv.segments);
+    CHECK_OK(l->world, par_tp_linear_open(l->tp, &qkv));
+    CHECK_OK(l->world, par_tp_linear_open(l->tp, &q));
+    add_input(&p, 0, rows * w);
+    for (size_t i = 0; i < rows * w; i++) p.in[0][i] *= 2;
+    p.out = numbers(0, rows * a->heads * a->dim), p.user = a;
+    ref_attention(&p);
+    par_tp_matrix x = part_of(l, p.in[0], w, PAR_TP_HIDDEN, &qkv.weight), y = room_for(l, a->heads * a->dim);
+    par_tp_matrix some = room_for(l, w), out = room_for(l, a->heads * a->dim);
+    const size_t bytes = par_tp_cache_bytes(l->tp, &f, a->batch, s), e = par_tp_element_bytes(l->tp);
+    const size_t x_row = x.cols * e, y_row = q.weight.local_rows * e, kv = x_row - y_row;
+    CHECK(l->world, bytes == rows * kv); // keys and values of this rank's heads
+    cache.data = malloc(bytes + 64), cache.batch = a->batch, cache.capacity = s;
+    memset(cache.data, 0xFF, bytes + 64); // not numbers
+    int back = 0;
+    for (size_t at = 0, n; at < s; at += n) {
+        if (at > s / 2 && !back++) at -= 2;
+        n = at == 0 ? 7 : at % 5 == 0 ? PAR__MIN((size_t)3, s - at) : 1;
+        l->tokens.sequence = n, l->tokens.position = at;
+        some.rows = a->batch * n, some.cols = x.cols, some.layout = PAR_TP_HIDDEN;
+        for (size_t b = 0; b < a->batch; b++)
+            memcpy((char *)some.data + b * n * x_row, (char *)x.data + (b * s + at) * x_row, n * x_row);
+        CHECK_OK(l->world, par_tp_attention_cached(l->tp, &f, &l->tokens, &cache, &some, &out));
+        CHECK(l->world, cache.count == at + n && out.rows == some.rows && out.cols * e == y_row);
+        for (size_t b = 0; b < a->batch; b++)
+            memcpy((char *)y.data + (b * s + at) * y_row, (char *)out.data + b * n * y_row, n * y_row);
+    }
+    l->tokens.sequence = s, l->tokens.position = 0;
+    y.rows = rows, y.cols = q.weight.local_rows, y.layout = PAR_TP_HIDDEN;
+    expect(l, "cached y", &y, p.out, a->heads * a->dim, PAR_TP_HIDDEN, &q.weight);
+    for (size_t i = 0; i < 64; i++) CHECK(l->world, ((unsigned char *)cache.data)[bytes + i] == 0xFF);
+    free(x.data), free(y.data), free(some.data), free(out.data), free(cache.data), forget(&p);
+}
+static void attend_cached(layout *l, int sequence) {
+    const heads kinds[] = {{8, 8, 3, 16, 2, 0},
+                           {8, 2, 4, 16, 3, 0},
+                           {8, 1, 2, 16, 1, 0},
+                           {6, 6, 2, 24, 1, 0},
+                           {1, 1, 4, 300, 2, 0}};
+    (void)sequence; // it makes no difference here
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        const heads *a = &kinds[k];
+        const size_t t = (size_t)l->t;
+        if (a->heads % t || (a->kv % t && t % a->kv)) continue;
+        cached_as(l, a);
+    }
+}
+static void attention_cached(par_comm *w) { each_layout(w, attend_cached, 1, 1); }
+
 // Blocks larger than the kernel's, and rows that are not a multiple of them: the parts against one rank's
 // result.
 static void attention_long(par_comm *w) {
@@ -950,6 +1011,48 @@ static void initial_values(par_comm *w) { each_layout(w, start, 1, 1); }
 static int says(par_comm *c, par_result r, const char *text) {
     return r == PAR_ERR_ARGUMENT && strstr(par_last_error(c), text) != NULL;
 }
+static void cache_mistakes(layout *l, float *room) {
+    const size_t n = (size_t)par_size(l->tp_comm);
+    const par_tp_rotary rotary = {0, 0, 0, 0, 0};
+    par_comm *w = l->world, *c = l->tp_comm, *self;
+    par_tp_attention a;
+    par_tp_cache k;
+    par_tp_desc d;
+    par_tp *around;
+    float stats[256];
+    memset(&a, 0, sizeof a), memset(&k, 0, sizeof k), memset(&d, 0, sizeof d);
+    a.heads = n, a.dim = 2;
+    par_tp_matrix x = {room, 4, 6, PAR_TP_HIDDEN}, y = {room + 1024, 0, 0, PAR_TP_HIDDEN};
+    l->tokens.batch = 2, l->tokens.sequence = 2;
+#define CACHED(tp) par_tp_attention_cached(tp, &a, &l->tokens, &k, &x, &y)
+    CHECK(w, says(c, CACHED(l->tp), "the cache has no data: give it par_tp_cache_bytes"));
+    k.data = room + 2048, k.capacity = 5, k.batch = 3;
+    CHECK(w, says(c, CACHED(l->tp), "2 sequences, but the cache is of 3"));
+    k.batch = 2, l->tokens.position = 1;
+    CHECK(w, says(c, CACHED(l->tp), "position 1 on, but the cache has only 0 before"));
+    k.count = 4, l->tokens.position = 4;
+    CHECK(w, says(c, CACHED(l->tp), "2 tokens from position 4 on do not fit the cache's 5"));
+    x.layout = PAR_TP_REPLICATED;
+    CHECK(w, says(c, CACHED(l->tp), "x is replicated, but must be split by features"));
+    x.layout = PAR_TP_HIDDEN, a.dropout = 0.5f, l->tokens.position = 0;
+    CHECK(w, says(c, CACHED(l->tp), "dropout is 0.5, but must be 0"));
+    a.dropout = 0, l->tokens.position = 2;
+    CHECK_OK(w, CACHED(l->tp));
+    CHECK(w, k.count == 4);
+    CHECK(w, says(c, par_tp_attention_forward(l->tp, &a, &l->tokens, 1, &x, stats, &y), "are in no cache"));
+    x.layout = PAR_TP_REPLICATED;
+    CHECK(w, says(c, par_tp_dropout(l->tp, &l->tokens, 1, 0.5f, &x, &y), "dropout is for whole sequences"));
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
+    d.tp = self, d.cp = w;
+    CHECK_OK(w, par_tp_open(&d, &around));
+    x.layout = PAR_TP_HIDDEN, x.rows = 4, l->tokens.sequence = 2 * n, a.heads = 1;
+    if (n > 1) CHECK(w, says(self, par_tp_rope(around, &l->tokens, 1, 2, &rotary, 0, &x), "with cp NULL"));
+    l->tokens.position = 0;
+    if (n > 1) CHECK(w, says(self, CACHED(around), "a cache is of one context-parallel rank"));
+    CHECK_OK(w, par_tp_close(around));
+    CHECK_OK(w, par_close(self));
+#undef CACHED
+}
 static void mistakes(par_comm *w) { // each is an error that says what is wrong with what, on all ranks alike
     const int n = par_size(w);
     layout l = open_layout(w, n, 0, 0, 0);
@@ -994,6 +1097,7 @@ static void mistakes(par_comm *w) { // each is an error that says what is wrong 
               says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y), "do not divide over"));
     a.heads = 6 * (size_t)n, a.kv_heads = 4 * (size_t)n;
     CHECK(w, says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y), "key-value heads"));
+    cache_mistakes(&l, room);
     CHECK_OK(w, par_barrier(w));
     close_layout(&l);
     par_tp_desc d;
@@ -1013,6 +1117,7 @@ const test tests[] = {
     {"embeddings", embeddings, TEST_ALONE, 1, 60},
     {"losses", losses, TEST_ALONE, 1, 60},
     {"attention", attention, TEST_ALONE, 1, 120},
+    {"attention_cached", attention_cached, TEST_ALONE, 1, 120},
     {"attention_long", attention_long, TEST_ALONE, 1, 60},
     {"ledger", ledger, TEST_ALONE, 1, 60},
     {"overlap", overlap, TEST_ALONE, 2, 60},
