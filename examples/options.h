@@ -1,5 +1,5 @@
-// options.h - command lines from a table: --name value, --name=value, -x value, --flag. Used by examples and
-// benchmarks.
+// options.h - command lines from a table: --name value, --name=value, -x value; flags also alone, and as
+// --no-name. Used by examples and benchmarks, which include par.h before it.
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "output.h"
 
@@ -22,6 +23,13 @@ typedef struct option {
     const char *help;
 } option;
 
+// 1 or 0, as a flag's value says it, in any case; -1: it says neither.
+static int option_flag(const char *text) {
+    static const char *const words[] = {"0", "1", "false", "true", "no", "yes", "off", "on"};
+    for (int i = 0; i < 8; i++)
+        if (!strcasecmp(text, words[i])) return i % 2;
+    return -1;
+}
 static int option_set(const option *o, const char *text) {
     char *end = NULL;
     errno = 0;
@@ -52,7 +60,11 @@ static int option_set(const option *o, const char *text) {
         return end != text && !*end && isfinite(v);
     }
     case OPTION_TEXT: return *(const char **)o->value = text, 1;
-    case OPTION_FLAG: return *(int *)o->value = strcmp(text, "0") != 0 && strcmp(text, "false") != 0, 1;
+    case OPTION_FLAG: {
+        const int on = option_flag(text);
+        if (on >= 0) *(int *)o->value = on;
+        return on >= 0;
+    }
     }
     return 0;
 }
@@ -71,29 +83,42 @@ static void option_print(const option *o) {
     printf("  %-32s %-12s %s\n", o->name, value, o->help);
 }
 
+// The option that an argument's first `length` characters name, or NULL.
+static const option *option_find(const option *options, size_t count, const char *text, size_t length) {
+    for (size_t k = 0; k < count; k++)
+        if (strlen(options[k].name) == length && !memcmp(options[k].name, text, length)) return &options[k];
+    return NULL;
+}
+
 // 0: go on; 1: help was printed; 2: an error was printed.
 static int options_parse(int argc, char **argv, const option *options, size_t count, const char *about) {
     for (int i = 1; i < argc; i++) {
-        const char *text = argv[i], *equals = strchr(text, '=');
-        const size_t length = equals && text[0] == '-' ? (size_t)(equals - text) : strlen(text);
-        const option *o = NULL;
+        const char *text = argv[i], *equals = strchr(text, '='), *value = equals ? equals + 1 : NULL;
+        const size_t length = equals ? (size_t)(equals - text) : strlen(text);
         if (!strcmp(text, "--help") || !strcmp(text, "-h")) {
             printf("%s\n\n  %-32s %-12s\n", about, "option", "default");
             for (size_t k = 0; k < count; k++) option_print(&options[k]);
             return output_failed(argv[0]) ? 2 : 1;
         }
-        for (size_t k = 0; k < count && !o; k++)
-            if (strlen(options[k].name) == length && !memcmp(options[k].name, text, length)) o = &options[k];
+        const option *o = option_find(options, count, text, length);
+        if (!o && !equals && !strncmp(text, "--no-", 5)) { // the same as --name=0
+            char name[64];
+            snprintf(name, sizeof name, "--%s", text + 5);
+            o = option_find(options, count, name, strlen(name)), value = "0";
+            if (o && o->type != OPTION_FLAG) o = NULL;
+        }
         if (!o) {
-            fprintf(stderr, "%s: unknown option %s (--help lists them)\n", argv[0], text);
+            fprintf(stderr, "%s: unknown option %s; did you mean %s? (--help lists all)\n", argv[0], text,
+                    par_nearest_name(text, &options[0].name, count, sizeof options[0]));
             return 2;
         }
-        const char *value = equals ? equals + 1 : NULL;
-        if (!value && o->type == OPTION_FLAG) value = "1";
+        if (!value && o->type == OPTION_FLAG) // alone, or with its value behind it
+            value = i + 1 < argc && option_flag(argv[i + 1]) >= 0 ? argv[++i] : "1";
         if (!value && i + 1 < argc) value = argv[++i];
         if (!value || !option_set(o, value)) {
-            fprintf(stderr, "%s: option %s: cannot use \"%s\"\n", argv[0], o->name,
-                    value ? value : "(nothing)");
+            fprintf(stderr, "%s: option %s: cannot use \"%s\"%s\n", argv[0], o->name,
+                    value ? value : "(nothing)",
+                    o->type == OPTION_FLAG ? "; it takes 0 or 1, false or true, no or yes, off or on" : "");
             return 2;
         }
     }

@@ -245,6 +245,16 @@ not_finite() { # no number of JSON's, but null, and it is said which; the exit s
     fails 1 "held-out loss is not finite" $gpt --data $data $small --max_iters 1 --learning_rate 1e30 --warmup_iters 0 --grad_clip 0 &&
     tail -n 1 "$work/out" | grep -q '"final":true.*"val_loss":null.*"nonfinite":\["val_loss"\]'
 }
+flags() { # each spelling, as --help shows it behind them; what is neither yes nor no is an error
+    shows() { local want=$1; shift; $gpt "$@" --help | grep -q -e "--decay_lr  *$want " || { echo "not $want: $*"; return 1; }; }
+    for v in 0 false no off False NO Off; do shows off --decay_lr=$v && shows off --decay_lr $v || return 1; done
+    for v in 1 true yes on True YES On; do shows on --decay_lr=off --decay_lr=$v && shows on --no-decay_lr --decay_lr $v || return 1; done
+    shows off --no-decay_lr && shows on --decay_lr=0 --decay_lr --json && shows off --decay_lr 0 --json && shows on --no-json || return 1
+    for bad in --decay_lr= --decay_lr=2 --decay_lr=falsee --decay_lr=none; do fails 2 "decay_lr: cannot use.*takes 0 or 1" $gpt $bad || return 1; done
+    fails 2 "unknown option 2" $gpt --decay_lr 2 && fails 2 "unknown option --no-max_iters" $gpt --no-max_iters && fails 2 "unknown option --no-decay_lr=1" $gpt --no-decay_lr=1 &&
+    fails 2 "unknown option --learning-rat; did you mean --learning_rate?" $gpt --learning-rat 1 && fails 2 "did you mean --batch_size?" $gpt --batchsize=3 &&
+    fails 2 "did you mean --simulate?" build/bench_pipe --simluate
+}
 help_texts() { $gpt --help | grep -q -e --gradient_accumulation_steps && build/bench_coll --help | grep -q -e --memory; }
 hello() { PAR_RANKS=4 build/01_hello | grep -q "4 ranks; their numbers add up to 6"; }
 bench_rows() { # every operation, both memories, right results, and every field
@@ -335,6 +345,7 @@ check "plain lines in a pipe" plain_lines
 check "bad input" bad_input
 check "output to a full device" full_device
 check "a loss that is not finite" not_finite
+check "flags" flags
 check "help" help_texts
 check "hello" hello
 check "benchmark rows" bench_rows
