@@ -633,6 +633,12 @@ float par_uniform(uint64_t seed, uint64_t stream, uint64_t index); // [0, 1), 24
 float par_normal(uint64_t seed, uint64_t stream, uint64_t index);  // mean 0, variance 1 (Box-Muller)
 uint64_t par_random(uint64_t seed, uint64_t stream, uint64_t index);
 
+// ---- files ------------------------------------------------------------------------------------------------
+
+// Opens a file to be read: its descriptor, which the caller closes, and its size; or -1, and in why what is
+// wrong. Only a regular file will do: a FIFO would wait for its writer, a device may never end.
+int par_open_file(const char *path, size_t *bytes, char *why, size_t why_bytes);
+
 // ---- call sites -------------------------------------------------------------------------------------------
 // Each call notes the file and line it stands on, for errors and the recorder. The macros below add that to
 // the comm argument; they hide nothing else, and &par_all_reduce is still the function.
@@ -849,6 +855,7 @@ void par__forget_sites(par_comm *comm); // texts given to par__at go; the progra
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -996,6 +1003,24 @@ static int par__thread_count(void) { // of this process; 1 if it cannot be told
         if (sscanf(line, "Threads: %d", &threads) == 1) break;
     fclose(f);
     return threads;
+}
+
+int par_open_file(const char *path, size_t *bytes, char *why, size_t why_bytes) {
+    struct stat st;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const char *what = "is not a regular file";
+    *bytes = 0;
+    if (fd < 0 || fstat(fd, &st)) {
+        snprintf(why, why_bytes, "cannot open %s: %s", path, strerror(errno));
+    } else if (S_ISREG(st.st_mode)) {
+        return *bytes = (size_t)st.st_size, fd;
+    } else {
+        if (S_ISFIFO(st.st_mode)) what = "is a FIFO, not a regular file";
+        if (S_ISDIR(st.st_mode)) what = "is a directory, not a regular file";
+        snprintf(why, why_bytes, "cannot read %s: it %s", path, what);
+    }
+    if (fd >= 0) close(fd);
+    return -1;
 }
 
 static size_t par__round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
@@ -5917,9 +5942,13 @@ static par_result par__load_tuned(par__world *w, const char *path) {
     unsigned long long bytes;
     par__tuned t;
     int row = 0;
-    FILE *f = path && *path ? fopen(path, "r") : NULL;
+    char why[512];
+    size_t size;
     if (!path || !*path) return PAR_OK;
-    if (!f) return par__error(w, PAR_ERR_SYSTEM, "PAR_TUNE: cannot read %s: %s", path, strerror(errno));
+    const int fd = par_open_file(path, &size, why, sizeof why);
+    if (fd < 0) return par__error(w, PAR_ERR_SYSTEM, "PAR_TUNE: %s", why);
+    FILE *f = fdopen(fd, "r");
+    if (!f) return close(fd), par__error(w, PAR_ERR_MEMORY, "PAR_TUNE: out of memory");
     for (; fgets(line, sizeof line, f); row++) {
         char *text = line + strspn(line, " \t");
         text[strcspn(text, "#\n")] = 0;

@@ -384,6 +384,7 @@ par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t);
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -2546,29 +2547,20 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
     return result ? result : par_pipe_verify(s, PAR_PIPE_LANES, NULL);
 }
 par_result par_pipe_load(const char *path, const par_pipe_desc *desc, par_pipe_schedule *s) {
-    FILE *f = fopen(path, "rb");
-    char *text = NULL;
-    size_t bytes = 0, room = 0, got = 1;
+    char why[sizeof s->why];
+    size_t bytes, done = 0;
     memset(s, 0, sizeof *s);
-    if (!f) return par__pipe_fail(s, PAR_ERR_FILE, "%s: %s", path, strerror(errno));
-    while (got) {
-        if (bytes == room) {
-            room = room ? 2 * room : 65536;
-            char *more = (char *)PAR_REALLOC(text, room);
-            if (!more)
-                return fclose(f), PAR_FREE(text),
-                       par__pipe_fail(s, PAR_ERR_MEMORY, "%s: out of memory", path);
-            text = more;
-        }
-        bytes += got = fread(text + bytes, 1, room - bytes, f);
-    }
-    const int bad = ferror(f);
-    fclose(f);
-    if (bad) return PAR_FREE(text), par__pipe_fail(s, PAR_ERR_FILE, "%s: cannot be read", path);
+    const int fd = par_open_file(path, &bytes, why, sizeof why);
+    if (fd < 0) return par__pipe_fail(s, PAR_ERR_FILE, "%s", why);
+    char *text = (char *)PAR_MALLOC(bytes + 1);
+    for (ssize_t n = 1; text && n > 0 && done < bytes; done += (size_t)PAR__MAX(n, 0))
+        n = read(fd, text + done, bytes - done);
+    close(fd);
+    if (!text) return par__pipe_fail(s, PAR_ERR_MEMORY, "%s: out of memory", path);
+    if (done < bytes) return PAR_FREE(text), par__pipe_fail(s, PAR_ERR_FILE, "%s: cannot be read", path);
     const par_result result = par_pipe_parse(text, bytes, desc, s);
     PAR_FREE(text);
     if (result) {
-        char why[sizeof s->why];
         memcpy(why, s->why, sizeof why);
         par__pipe_fail(s, result, "%.200s: %.300s", path, why);
     }

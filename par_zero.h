@@ -3087,16 +3087,10 @@ void par_zero_safetensors_close(par_zero_safetensors *s) {
     s->map = NULL, s->list = NULL, s->count = 0;
 }
 par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s) {
-    struct stat st;
     char problem[sizeof s->why];
     memset(s, 0, sizeof *s);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st)) {
-        par__zero_why(s->why, sizeof s->why, "cannot open %s: %s", path, strerror(errno));
-        if (fd >= 0) close(fd);
-        return PAR_ERR_FILE;
-    }
-    s->bytes = S_ISREG(st.st_mode) ? (size_t)st.st_size : 0;
+    const int fd = par_open_file(path, &s->bytes, s->why, sizeof s->why);
+    if (fd < 0) return PAR_ERR_FILE;
     void *map = s->bytes ? mmap(NULL, s->bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
     close(fd);
     s->map = map == MAP_FAILED ? NULL : map;
@@ -3549,19 +3543,20 @@ static void par__zero_remove_files(const char *dir, int number, int others) {
     }
     if (d) closedir(d);
 }
-// A small file, as a string. NULL: there is none that can be read.
-static char *par__zero_slurp(const char *path, size_t *bytes) {
-    struct stat st;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return NULL;
-    const int ok = !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size < (off_t)1 << 30;
-    char *text = ok ? (char *)PAR_MALLOC((size_t)st.st_size + 1) : NULL;
+// A small file, as a string. NULL, and in why what is wrong.
+static char *par__zero_slurp(const char *path, size_t *bytes, char *why, size_t room) {
     par__zero_transfer t;
     memset(&t, 0, sizeof t);
-    t.fd = fd, t.memory = text, t.bytes = ok ? (size_t)st.st_size : 0;
-    const int e = text ? par__zero_move_now(&t, 0) : EIO;
-    close(fd);
-    if (e) return PAR_FREE(text), errno = e, (char *)NULL;
+    t.fd = par_open_file(path, &t.bytes, why, room);
+    if (t.fd < 0) return NULL;
+    char *text = t.bytes < (size_t)1 << 30 ? (char *)PAR_MALLOC(t.bytes + 1) : NULL;
+    t.memory = text;
+    const int e = text ? par__zero_move_now(&t, 0) : EFBIG;
+    close(t.fd);
+    if (e) {
+        par__zero_why(why, room, "cannot read %s: %s", path, strerror(e));
+        return PAR_FREE(text), (char *)NULL;
+    }
     text[t.bytes] = 0;
     return *bytes = t.bytes, text;
 }
@@ -3616,8 +3611,8 @@ static par_result par__zero_read_manifest(const char *dir, par__zero_manifest *m
     size_t bytes = 0;
     memset(m, 0, sizeof *m);
     snprintf(path, sizeof path, "%.1100s/manifest.json", dir);
-    m->text = par__zero_slurp(path, &bytes);
-    if (!m->text) return par__zero_why(why, room, "cannot open %s: %s", path, strerror(errno));
+    m->text = par__zero_slurp(path, &bytes, why, room);
+    if (!m->text) return PAR_ERR_FILE;
     const par_result r = par__zero_parse_manifest(m, bytes, wrong, sizeof wrong);
     return r ? par__zero_why(why, room, "cannot read %s: %s", path, wrong) : PAR_OK;
 }

@@ -255,6 +255,19 @@ flags() { # each spelling, as --help shows it behind them; what is neither yes n
     fails 2 "unknown option --learning-rat; did you mean --learning_rate?" $gpt --learning-rat 1 && fails 2 "did you mean --batch_size?" $gpt --batchsize=3 &&
     fails 2 "did you mean --simulate?" build/bench_pipe --simluate
 }
+fifos() { # instead of data, a manifest, a model, a table: an error at once, not a wait for a writer
+    local f="$work/fifo" dir="$work/fifos" name
+    mkfifo "$f" "$f.csv" && mkdir -p "$dir" || return 1
+    for how in "--data $f" "--data $data --load $f" "--data $data --schedule $f.csv"; do
+        fails 1 "is a FIFO, not a regular file" $gpt $how --max_iters 0 || return 1
+    done
+    for name in manifest.json config.json; do
+        rm -f "$dir"/* && mkfifo "$dir/$name" && fails 1 "is a FIFO" $gpt --data $data --load "$dir" || return 1
+    done
+    rm -f "$dir"/* && $gpt --data $data $small --max_iters 0 --export "$dir" >/dev/null && rm "$dir/model.safetensors" && mkfifo "$dir/model.safetensors" &&
+    fails 1 "is a FIFO" $gpt --data $data --load "$dir" $small && rm "$dir/model.safetensors" && mkfifo "$dir/model.safetensors.index.json" && fails 1 "is a FIFO" $gpt --data $data --load "$dir" $small &&
+    fails 1 "is a FIFO" env PAR_TUNE="$f" build/bench_coll -e 8 && fails 1 "is a directory" env PAR_TUNE=/tmp build/bench_coll -e 8
+}
 help_texts() { $gpt --help | grep -q -e --gradient_accumulation_steps && build/bench_coll --help | grep -q -e --memory; }
 hello() { PAR_RANKS=4 build/01_hello | grep -q "4 ranks; their numbers add up to 6"; }
 bench_rows() { # every operation, both memories, right results, and every field
@@ -346,6 +359,7 @@ check "bad input" bad_input
 check "output to a full device" full_device
 check "a loss that is not finite" not_finite
 check "flags" flags
+check "FIFOs instead of files" fifos
 check "help" help_texts
 check "hello" hello
 check "benchmark rows" bench_rows

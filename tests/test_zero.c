@@ -920,7 +920,10 @@ static void put_file(const char *path, const void *bytes, size_t n) {
     FILE *f = fopen(path, "wb");
     if (f) fwrite(bytes, 1, n, f), fclose(f);
 }
-static char *get_file(const char *path, size_t *n) { return par__zero_slurp(path, n); }
+static char *get_file(const char *path, size_t *n) {
+    char why[256];
+    return par__zero_slurp(path, n, why, sizeof why);
+}
 static void headers(par_comm *w) { // what is wrong with a safetensors file is an error that names the tensor
     static const struct {
         const char *header, *says;
@@ -973,6 +976,21 @@ static void headers(par_comm *w) { // what is wrong with a safetensors file is a
         CHECK(w, right);
         if (!r) par_zero_safetensors_close(&s);
     }
+    CHECK_OK(w, par_barrier(w));
+    remove_dir(w, dir);
+}
+static void fifos(par_comm *w) { // an error at once, where a file would be waited for
+    char dir[256], path[300], note[64], why[512];
+    uint64_t steps;
+    par_zero_safetensors s;
+    scratch_dir(w, dir, sizeof dir);
+    snprintf(path, sizeof path, "%s/manifest.json", dir);
+    CHECK(w, par_rank(w) > 0 || mkfifo(path, 0600) == 0);
+    CHECK_OK(w, par_barrier(w));
+    CHECK(w, par_zero_load_note(dir, note, sizeof note, &steps, why, sizeof why) == PAR_ERR_FILE &&
+                 strstr(why, "is a FIFO"));
+    CHECK(w, par_zero_safetensors_open(path, &s) == PAR_ERR_FILE && strstr(s.why, "is a FIFO"));
+    CHECK(w, par_zero_safetensors_open(dir, &s) == PAR_ERR_FILE && strstr(s.why, "is a directory"));
     CHECK_OK(w, par_barrier(w));
     remove_dir(w, dir);
 }
@@ -1619,6 +1637,7 @@ const test tests[] = {
     {"tensor_parallel", tensor_parallel, TEST_ANY, 1, 60},
     {"pipeline", pipeline, TEST_ANY, 1, 60},
     {"headers", headers, TEST_SERIAL, 1, 60},
+    {"fifos", fifos, TEST_SERIAL, 1, 60},
     {"damage", damage, TEST_ALONE, 1, 60},
     {"strict", strict, TEST_ANY, 1, 60},
     {"full", full, TEST_ALONE, 1, 60},

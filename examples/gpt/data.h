@@ -26,24 +26,17 @@ static int data_token(const dataset *d, size_t i) {
 // NULL, or what is wrong. block_size + 1 tokens must fit both parts.
 static const char *data_open(dataset *d, const char *path, int block_size) {
     static char why[512];
-    struct stat s;
     uint32_t header[3];
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
     memset(d, 0, sizeof *d);
-    if (fd < 0 || fstat(fd, &s)) {
-        snprintf(why, sizeof why, "cannot open the data file %s: %s", path, strerror(errno));
-        if (fd >= 0) close(fd);
-        return why;
-    }
-    d->file_bytes = S_ISREG(s.st_mode) ? (size_t)s.st_size : 0;
+    const int fd = par_open_file(path, &d->file_bytes, why, sizeof why);
+    if (fd < 0) return why;
     if (d->file_bytes) {
         void *p = mmap(NULL, d->file_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         d->bytes = p == MAP_FAILED ? NULL : (const unsigned char *)p;
     }
     close(fd);
     if (!d->bytes) {
-        snprintf(why, sizeof why, "the data file %s %s", path,
-                 S_ISREG(s.st_mode) ? "is empty" : "is not a regular file");
+        snprintf(why, sizeof why, "the data file %s is empty", path);
         return why;
     }
     d->width = 1, d->vocab_size = 256, d->count = d->file_bytes;

@@ -59,14 +59,21 @@ typedef struct files_hub { // a directory: config.json and model.safetensors, or
     char why[640];
 } files_hub;
 
-static char *files_text(const char *dir, const char *name, char *why,
-                        size_t room) { // a small file as a string
+static FILE *files_read(const char *path, char *why, size_t room) { // NULL, and in why what is wrong
+    size_t bytes;
+    const int fd = par_open_file(path, &bytes, why, room);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
+    if (fd >= 0 && !f) close(fd), snprintf(why, room, "out of memory for %s", path);
+    return f;
+}
+static char *files_text(const char *dir, const char *name, char *why, size_t room) { // a small file
     char path[4200];
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "rb");
+    FILE *f = files_read(path, why, room);
+    if (!f) return NULL;
     char *text = (char *)calloc(1, (size_t)16 << 20);
-    const size_t n = f && text ? fread(text, 1, ((size_t)16 << 20) - 1, f) : 0;
-    if (f) fclose(f);
+    const size_t n = text ? fread(text, 1, ((size_t)16 << 20) - 1, f) : 0;
+    fclose(f);
     if (n) return text;
     snprintf(why, room, "cannot read %s", path);
     free(text);
@@ -392,9 +399,10 @@ enum { FILES_LLMC = 20240326 };
 
 static const char *files_llmc_config(const char *path, gpt_config *g, char *why, size_t room) {
     int32_t h[256] = {0};
-    FILE *f = fopen(path, "rb");
-    const int ok = f && fread(h, sizeof h, 1, f) == 1 && h[0] == FILES_LLMC && (h[1] == 3 || h[1] == 5);
-    if (f) fclose(f);
+    FILE *f = files_read(path, why, room);
+    if (!f) return why;
+    const int ok = fread(h, sizeof h, 1, f) == 1 && h[0] == FILES_LLMC && (h[1] == 3 || h[1] == 5);
+    fclose(f);
     memset(g, 0, sizeof *g);
     g->bias = 1, g->block_size = g->positions = h[2], g->vocab_size = h[3], g->n_layer = h[4],
     g->n_head = h[5], g->n_embd = h[6];
@@ -424,10 +432,11 @@ static const char *files_llmc_move(const gpt_model *m, FILE *f, float *whole, in
     return NULL;
 }
 static const char *files_llmc_load(const gpt_model *m, const char *path, float *whole) {
+    static char problem[4400];
     int32_t h[256] = {0};
-    FILE *f = fopen(path, "rb");
-    if (!f || fread(h, sizeof h, 1, f) != 1)
-        return f ? (fclose(f), "the model file is truncated") : "cannot open the model file";
+    FILE *f = files_read(path, problem, sizeof problem);
+    if (!f) return problem;
+    if (fread(h, sizeof h, 1, f) != 1) return fclose(f), "the model file is truncated";
     const char *why = files_llmc_move(m, f, whole, 0, h[1] == 5 ? PAR_BF16 : PAR_F32, (size_t)h[7]);
     if (!why && fgetc(f) != EOF) why = "the model file is longer than its header says";
     fclose(f);

@@ -472,7 +472,7 @@ typedef enum load_kind { LOAD_OWN, LOAD_HUB, LOAD_LLMC } load_kind;
 static load_kind kind_of(const char *path) {
     char file[4200];
     struct stat st;
-    if (!stat(path, &st) && S_ISREG(st.st_mode)) return LOAD_LLMC;
+    if (!stat(path, &st) && !S_ISDIR(st.st_mode)) return LOAD_LLMC;
     snprintf(file, sizeof file, "%s/manifest.json", path);
     if (!stat(file, &st)) return LOAD_OWN;
     snprintf(file, sizeof file, "%s/config.json", path);
