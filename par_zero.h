@@ -98,6 +98,10 @@ MODEL
     order: two runs are alike to the bit. With canonical_shards = C = m x ranks (powers of two) they are
     summed by pairs over the C microbatches of the step, each of which has a number (par_zero_microbatch says
     which is whose): so any number of ranks and any stage give the same bits.
+    Stages 2 and 3 hold whole units in buffers: whole_units times the largest one's gradients, in stage 3 once
+    more for parameters. Where some units are far larger than the others (an embedding) each of these counts
+    once, and whole_units times the largest of the others. So let a unit be about one layer, and what is used
+    at another time (an embedding, a head) a unit of its own.
     begin and end are counted: a unit may be begun again within (recomputation, a tied embedding).
     Reductions and gathers run beside what is computed next; par_zero_step waits for them.
     What is offloaded to files lies in a file of each rank's own, which has no name and goes with the process.
@@ -161,7 +165,7 @@ typedef struct par_zero_desc {
     int micro_steps;       // m; 0: 1
     int canonical_shards;  // C; 0: sums in rank order
     int average;           // 1: gradients are divided by m x ranks
-    int whole_units;       // stages 2 and 3: units that may be whole at a time; 0: 2
+    int whole_units;       // stages 2 and 3: units that may be whole at a time; 0: 2. See MODEL
     par_dtype param_dtype; // f32, bf16 or f16; 0: f32. 16 bits: f32 masters are kept with the optimizer
     par_dtype grad_dtype;  // 0: f32
     par_zero_optimizer optimizer;
@@ -231,13 +235,18 @@ par_result par_zero_commit(par_zero *z);
 typedef struct par_zero_plan {
     size_t elements;                                     // of all tensors
     size_t parameter_bytes, gradient_bytes, state_bytes; // states: masters, moments, moving averages
-    size_t buffer_bytes;                            // whole units on their way, sums of pairs, Muon, windows
-    size_t host_bytes, file_bytes;                  // offloaded: not in memory
+    size_t buffer_bytes;                                 // these five:
+    size_t whole_parameter_bytes,
+        whole_gradient_bytes; // stages 3; 2 and 3: of whole units, on their way or in use
+    size_t pair_bytes, muon_bytes,
+        window_bytes;              // sums of pairs (canonical); Muon's matrices; what is offloaded
+    size_t host_bytes, file_bytes; // offloaded: not in memory
     size_t reduce_count, gather_count, outer_count; // elements sent over comm, over comm, over outer
     size_t reduce_bytes, gather_bytes;              // the same in bytes; fewer where they are quantised
 } par_zero_plan;
 par_result par_zero_plan_of(const par_zero *z, par_zero_plan *plan);
-void par_zero_plan_print(const par_zero *z, FILE *file);
+void par_zero_plan_print(const par_zero *z, FILE *file); // this rank's, with what the buffers are for
+const char *par_zero_size(size_t bytes, char text[16]);  // "931 MiB": three digits and a unit; text
 // What was in truth allocated, in the same classes (the counts are 0).
 par_zero_plan par_zero_allocated(const par_zero *z);
 
@@ -906,7 +915,7 @@ const par_zero_kernels *par_zero_cpu(void) { return &par__zero_cpu_kernels; }
 #else
 #define PAR__ZERO_DIRECT O_DIRECT
 #endif
-enum { PAR__ZERO_ALIGN = 32, PAR__ZERO_WHOLE_UNITS = 8, PAR__ZERO_RECORD = 1024 };
+enum { PAR__ZERO_ALIGN = 32, PAR__ZERO_WHOLE_UNITS = 8, PAR__ZERO_OWN = 8, PAR__ZERO_RECORD = 1024 };
 enum { PAR__ZERO_TRAINED, PAR__ZERO_FROZEN }; // the two parts of a unit
 enum { PAR__ZERO_FORWARD, PAR__ZERO_BACKWARD, PAR__ZERO_UPDATE, PAR__ZERO_SITES };
 
@@ -937,6 +946,13 @@ typedef struct par__zero_slot { // room for a whole unit: its parameters, or its
     int fetching, fetched[2]; // its shards are being read, by these transfers
     par_request requests[2];
 } par__zero_slot;
+
+typedef struct par__zero_pool { // slots: the first ones are each for one unit alone, see par__zero_divide
+    int own_count, count;
+    int owner[PAR__ZERO_OWN + 1];   // units
+    size_t room[PAR__ZERO_OWN + 1]; // elements of those, and of each of the others
+    par__zero_slot slots[PAR__ZERO_OWN + PAR__ZERO_WHOLE_UNITS];
+} par__zero_pool;
 
 typedef enum par__zero_kind { PAR__ZERO_RESIDENT, PAR__ZERO_HOST, PAR__ZERO_FILE } par__zero_kind;
 typedef struct par__zero_store { // what is offloaded
@@ -969,7 +985,7 @@ struct par__zero_save;
 struct par_zero {
     par_zero_desc desc;
     int ranks, rank, groups, group; // of comm, of outer
-    int micro_steps, slots, levels;
+    int micro_steps, levels;
     int sharded_parameters, sharded_gradients, sharded_states; // sharded gradients are whole in slots
     const par_zero_kernels *kernels;
     par_device *device;
@@ -992,11 +1008,11 @@ struct par_zero {
     par__zero_store state_store, parameter_store;
     par__zero_io io;
     char *windows[PAR__ZERO_WINDOWS];
-    int writing[PAR__ZERO_WINDOWS];    // transfers
-    float *whole_momentum, *matrix[4]; // Muon's
-    double *sums;                      // of squares, in the device's memory
-    size_t pieces;                     // of a unit, each with sums of its own
-    par__zero_slot parameter_slots[PAR__ZERO_WHOLE_UNITS], gradient_slots[PAR__ZERO_WHOLE_UNITS];
+    int writing[PAR__ZERO_WINDOWS];                   // transfers
+    float *whole_momentum, *matrix[4];                // Muon's
+    double *sums;                                     // of squares, in the device's memory
+    size_t pieces;                                    // of a unit, each with sums of its own
+    par__zero_pool whole_parameters, whole_gradients; // units on their way, or in use
     par_zero_plan allocated;
     struct par__zero_save *save; // that was begun and not ended
     par_zero_control first;      // before commit
@@ -1101,9 +1117,10 @@ static int par__zero_has_matrix(const par_zero *z, const par__zero_unit *u) {
     return 0;
 }
 typedef struct par__zero_sizes { // elements
-    size_t elements, whole, trained, largest, largest_trained, owned, records;
-    size_t window;       // of states in memory at a time
-    size_t matrix, side; // the largest matrix, and its shorter side squared
+    size_t elements, whole, trained, owned, records;
+    size_t window; // of states in memory at a time
+    size_t matrix, side,
+        matrix_unit; // the largest matrix, its shorter side squared, the largest unit with one
 } par__zero_sizes;
 static par__zero_sizes par__zero_measure(const par_zero *z) {
     par__zero_sizes s;
@@ -1114,8 +1131,7 @@ static par__zero_sizes par__zero_measure(const par_zero *z) {
         s.whole += par__zero_unit_count(u), s.trained += u->count[0],
             s.owned += par__zero_owned(z, u, &first), s.records += par__zero_records(z, u);
         s.window = PAR__MAX(s.window, par__zero_up(u->count[0] / z->pieces, PAR__ZERO_RECORD));
-        s.largest = PAR__MAX(s.largest, par__zero_unit_count(u));
-        s.largest_trained = PAR__MAX(s.largest_trained, u->count[0]);
+        if (par__zero_has_matrix(z, u)) s.matrix_unit = PAR__MAX(s.matrix_unit, u->count[0]);
     }
     s.window = s.owned ? PAR__MIN(s.window, z->window) : 0;
     for (int t = 0; t < z->tensor_count; t++) {
@@ -1126,6 +1142,37 @@ static par__zero_sizes par__zero_measure(const par_zero *z) {
         s.side = PAR__MAX(s.side, PAR__MIN(n[0], n[1]) * PAR__MIN(n[0], n[1]));
     }
     return s;
+}
+// Slots for k = whole_units units at a time, whichever they are. Units that are far larger than the others
+// have each a slot of their own, and the others share k of them:
+//     sizes 9 2 2 2 2, k = 3:    none of its own: 3 x 9 = 27    the largest: 9 + 3 x 2 = 15
+// As many have their own as makes the sum least: an embedding counts once.
+static void par__zero_divide(const par_zero *z, int trained, par__zero_pool *p) {
+    size_t own = 0, least = SIZE_MAX;
+    memset(p, 0, sizeof *p);
+    for (int i = 0; i < z->unit_count; i++) { // the largest of them, in turn
+        const size_t n = trained ? z->units[i].count[0] : par__zero_unit_count(&z->units[i]);
+        int at = PAR__MIN(i, PAR__ZERO_OWN + 1);
+        for (; at > 0 && p->room[at - 1] < n; at--)
+            if (at <= PAR__ZERO_OWN) p->room[at] = p->room[at - 1], p->owner[at] = p->owner[at - 1];
+        if (at <= PAR__ZERO_OWN) p->room[at] = n, p->owner[at] = i;
+    }
+    for (int d = 0; d <= PAR__MIN(PAR__ZERO_OWN, z->unit_count); own += p->room[d++]) {
+        const int shared = PAR__MIN(z->desc.whole_units, z->unit_count - d);
+        const size_t sum = own + (size_t)shared * p->room[d];
+        if (sum < least) least = sum, p->own_count = d, p->count = d + shared;
+    }
+}
+static size_t par__zero_slot_room(const par__zero_pool *p, int slot) { // elements
+    return p->room[PAR__MIN(slot, p->own_count)];
+}
+static size_t par__zero_pool_bytes(const par__zero_pool *p, size_t element, int packs, int bits) {
+    size_t sum = 0;
+    for (int i = 0; i < p->count; i++) {
+        const size_t n = par__zero_slot_room(p, i);
+        sum += n * element + (size_t)packs * par__zero_packed(bits, n);
+    }
+    return sum;
 }
 static void par__zero_plan_counts(const par_zero *z, par_zero_plan *p) { // elements sent in a step
     const size_t n = (size_t)z->ranks, g = (size_t)z->groups, m = (size_t)z->micro_steps;
@@ -1161,6 +1208,10 @@ static void par__zero_plan_muon(const par_zero *z, const par__zero_unit *u, par_
     p->gather_bytes += n * sizeof(float);
     p->gather_bytes -= z->desc.quantise_parameters ? par__zero_packed(z->desc.quantise_parameters, n) : n * e;
 }
+static void par__zero_sum_buffers(par_zero_plan *p) {
+    p->buffer_bytes =
+        p->whole_parameter_bytes + p->whole_gradient_bytes + p->pair_bytes + p->muon_bytes + p->window_bytes;
+}
 par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     const par__zero_sizes s = par__zero_measure(z);
     const size_t n = (size_t)z->ranks, e = par__zero_element(z), ge = par__zero_grad_element(z);
@@ -1174,15 +1225,17 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     p->gradient_bytes = gradients * ge;
     *par__zero_class(p, parameters_in, &p->parameter_bytes) += parameters;
     *par__zero_class(p, states_in, &p->state_bytes) += state * (states_in ? s.records : s.owned);
-    p->buffer_bytes = (size_t)z->levels * gradients * ge + PAR__ZERO_WINDOWS * par__zero_window_bytes(z, &s);
+    par__zero_pool pool;
+    p->pair_bytes = (size_t)z->levels * gradients * ge;
+    p->window_bytes = PAR__ZERO_WINDOWS * par__zero_window_bytes(z, &s);
+    par__zero_divide(z, 1, &pool);
     if (z->sharded_gradients)
-        p->buffer_bytes +=
-            (size_t)z->slots *
-            (s.largest_trained * ge + 2 * par__zero_packed(z->desc.quantise_gradients, s.largest_trained));
+        p->whole_gradient_bytes = par__zero_pool_bytes(&pool, ge, 2, z->desc.quantise_gradients);
+    par__zero_divide(z, 0, &pool);
     if (z->sharded_parameters)
-        p->buffer_bytes +=
-            (size_t)z->slots * (s.largest * e + par__zero_packed(z->desc.quantise_parameters, s.largest));
-    if (s.matrix) p->buffer_bytes += (s.largest_trained + 2 * s.matrix + 2 * s.side) * sizeof(float);
+        p->whole_parameter_bytes = par__zero_pool_bytes(&pool, e, 1, z->desc.quantise_parameters);
+    if (s.matrix) p->muon_bytes = (s.matrix_unit + 2 * s.matrix + 2 * s.side) * sizeof(float);
+    par__zero_sum_buffers(p);
     par__zero_plan_counts(z, p);
     p->reduce_bytes = p->reduce_count * ge, p->gather_bytes = p->gather_count * e;
     if (z->desc.quantise_gradients)
@@ -1194,6 +1247,35 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
             if (par__zero_has_matrix(z, &z->units[i])) par__zero_plan_muon(z, &z->units[i], p);
     return PAR_OK;
 }
+const char *par_zero_size(size_t bytes, char text[16]) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    int i = 0;
+    for (; value >= 1023.5; i++) value /= 1024;
+    snprintf(text, 16, "%.*f %s", i == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2, value, units[i]);
+    return text;
+}
+static void par__zero_print_size(FILE *file, int indent, size_t bytes, const char *what) {
+    char text[16];
+    if (bytes) fprintf(file, "%*s%10s  %s\n", indent, "", par_zero_size(bytes, text), what);
+}
+// What a pool's slots are for, from the largest on.
+static void par__zero_print_pool(const par_zero *z, FILE *file, int trained, size_t element, size_t bytes) {
+    par__zero_pool p;
+    char text[16], what[700];
+    size_t n = 0;
+    par__zero_divide(z, trained, &p);
+    for (int i = 0; i < p.own_count && n < sizeof what; i++)
+        n += (size_t)snprintf(what + n, sizeof what - n, "%s%s %s", n ? ", " : "", z->units[p.owner[i]].name,
+                              par_zero_size(p.room[i] * element, text));
+    if (p.count > p.own_count && n < sizeof what)
+        snprintf(what + n, sizeof what - n, "%sany %d units%s, each up to %s (%s)", n ? ", and " : "",
+                 p.count - p.own_count, n ? " of the others" : "",
+                 par_zero_size(p.room[p.own_count] * element, text), z->units[p.owner[p.own_count]].name);
+    par__zero_print_size(file, 6, bytes,
+                         trained ? "gradients of whole units:" : "parameters of whole units:");
+    if (bytes) fprintf(file, "%20s%s\n", "", what);
+}
 void par_zero_plan_print(const par_zero *z, FILE *file) {
     par_zero_plan p;
     if (par_zero_plan_of(z, &p)) return (void)fprintf(file, "no plan: %s\n", z->wrong);
@@ -1202,15 +1284,25 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
             z->desc.stage, z->desc.central ? " (central)" : "", z->ranks, z->groups > 1 ? " (hybrid)" : "",
             z->micro_steps, par_zero_optimizer_name(z->desc.optimizer), par_dtype_name(z->desc.param_dtype),
             par_dtype_name(z->desc.grad_dtype), p.elements);
-    fprintf(file, "%16s %16s %16s %16s   bytes on each rank\n%16zu %16zu %16zu %16zu\n", "parameters",
-            "gradients", "states", "buffers", p.parameter_bytes, p.gradient_bytes, p.state_bytes,
-            p.buffer_bytes);
-    if (p.host_bytes + p.file_bytes)
-        fprintf(file, "%16s %16s   bytes offloaded\n%16zu %16zu\n", "to the host", "to files", p.host_bytes,
-                p.file_bytes);
-    fprintf(file, "%16s %16s %16s   elements sent in a step\n%16zu %16zu %16zu\n", "for sums", "for gathers",
-            "over outer", p.reduce_count, p.gather_count, p.outer_count);
-    fprintf(file, "%16zu %16zu %16s   bytes\n", p.reduce_bytes, p.gather_bytes, "");
+    par__zero_print_size(file, 2, p.parameter_bytes,
+                         z->sharded_parameters ? "parameters, a shard" : "parameters");
+    par__zero_print_size(file, 2, p.gradient_bytes,
+                         z->sharded_gradients ? "gradients, a shard" : "gradients");
+    par__zero_print_size(file, 2, p.state_bytes,
+                         z->sharded_states ? "optimizer states, a shard" : "optimizer states");
+    par__zero_print_size(file, 2, p.buffer_bytes, "buffers:");
+    par__zero_print_pool(z, file, 0, par__zero_element(z), p.whole_parameter_bytes);
+    par__zero_print_pool(z, file, 1, par__zero_grad_element(z), p.whole_gradient_bytes);
+    par__zero_print_size(file, 6, p.pair_bytes, "sums of pairs of microbatches (canonical_shards)");
+    par__zero_print_size(file, 6, p.muon_bytes, "Muon: a whole unit's momentum, and its largest matrix");
+    par__zero_print_size(file, 6, p.window_bytes, "what is offloaded, on its way");
+    par__zero_print_size(file, 2, p.parameter_bytes + p.gradient_bytes + p.state_bytes + p.buffer_bytes,
+                         "in all on this rank");
+    par__zero_print_size(file, 2, p.host_bytes, "in the host's memory");
+    par__zero_print_size(file, 2, p.file_bytes, "in files");
+    par__zero_print_size(file, 2, p.reduce_bytes, "sent in a step for sums of gradients");
+    par__zero_print_size(file, 2, p.gather_bytes, "sent in a step for gathers of parameters");
+    par__zero_print_size(file, 2, p.outer_count * par__zero_grad_element(z), "sent in a step over outer");
 }
 
 // >>zero_store ----------------------------------------------------------------------------------------------
@@ -1424,8 +1516,7 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
     z->rank = desc->comm ? par_rank(desc->comm) : 0;
     z->groups = desc->outer ? par_size(desc->outer) : 1, z->group = desc->outer ? par_rank(desc->outer) : 0;
     z->micro_steps = desc->micro_steps ? desc->micro_steps : 1;
-    z->slots = desc->whole_units ? desc->whole_units : 2;
-    z->desc.micro_steps = z->micro_steps, z->desc.whole_units = z->slots;
+    z->desc.micro_steps = z->micro_steps, z->desc.whole_units = desc->whole_units ? desc->whole_units : 2;
     if (z->desc.param_dtype == PAR_F64) z->desc.param_dtype = PAR_F32;
     if (z->desc.grad_dtype == PAR_F64) z->desc.grad_dtype = PAR_F32;
     if (z->desc.loss_scale_window <= 0) z->desc.loss_scale_window = 2000;
@@ -1793,9 +1884,9 @@ static char *par__zero_take(par_zero *z, size_t bytes, int symmetric, size_t *ta
 // For files past the page cache.
 static char *par__zero_take_pages(par_zero *z, size_t bytes) {
     void *memory = NULL;
-    if (!z->host) return par__zero_take(z, bytes, 0, &z->allocated.buffer_bytes);
+    if (!z->host) return par__zero_take(z, bytes, 0, &z->allocated.window_bytes);
     if (posix_memalign(&memory, 4096, bytes)) return NULL;
-    z->allocated.buffer_bytes += bytes;
+    z->allocated.window_bytes += bytes;
     return (char *)memset(memory, 0, bytes);
 }
 static void par__zero_give(par_zero *z, void *memory, int symmetric) {
@@ -1811,6 +1902,19 @@ static void *par__zero_take_small(par_zero *z, size_t bytes) { // not counted
 static size_t par__zero_sum_count(const par_zero *z) {
     return PAR__MAX((size_t)z->unit_count, 2 * (size_t)z->tensor_count) * z->pieces + 1;
 }
+static int par__zero_allocate_pool(par_zero *z, int trained, par__zero_pool *p, size_t element, int packs,
+                                   int bits, size_t *tally) { // 0: out of memory
+    int ok = 1;
+    par__zero_divide(z, trained, p);
+    for (int i = 0; i < p->count; i++) {
+        const size_t n = par__zero_slot_room(p, i), packed = par__zero_packed(bits, n);
+        p->slots[i].unit = -1;
+        ok &= (p->slots[i].memory = par__zero_take(z, n * element, 1, tally)) != NULL;
+        for (int k = 0; k < packs && bits; k++)
+            ok &= (p->slots[i].packed[k] = par__zero_take(z, packed, 1, tally)) != NULL;
+    }
+    return ok;
+}
 static int par__zero_allocate(par_zero *z) { // 0: out of memory
     const par__zero_sizes s = par__zero_measure(z);
     const size_t n = (size_t)z->ranks, e = par__zero_element(z), ge = par__zero_grad_element(z);
@@ -1822,33 +1926,25 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
                                               &a->parameter_bytes)) != NULL;
     ok &= (z->gradients = par__zero_take(z, gradients, 1, &a->gradient_bytes)) != NULL;
     for (int i = 0; i < z->levels; i++)
-        ok &= (z->level[i] = par__zero_take(z, gradients, 0, &a->buffer_bytes)) != NULL;
+        ok &= (z->level[i] = par__zero_take(z, gradients, 0, &a->pair_bytes)) != NULL;
     for (int i = 0; i < PAR__ZERO_ARRAYS; i++)
         if (z->has_state[i] && !z->state_store.kind)
             ok &=
                 (z->states[i] = (float *)(void *)par__zero_take(z, s.owned * 4, 0, &a->state_bytes)) != NULL;
     for (int i = 0; i < PAR__ZERO_WINDOWS && par__zero_window_bytes(z, &s); i++)
         ok &= (z->windows[i] = par__zero_take_pages(z, par__zero_window_bytes(z, &s))) != NULL;
-    for (int i = 0; i < z->slots; i++) {
-        const size_t p = par__zero_packed(z->desc.quantise_parameters, s.largest);
-        const size_t g = par__zero_packed(z->desc.quantise_gradients, s.largest_trained);
-        z->parameter_slots[i].unit = z->gradient_slots[i].unit = -1;
-        if (p) ok &= (z->parameter_slots[i].packed[0] = par__zero_take(z, p, 1, &a->buffer_bytes)) != NULL;
-        for (int k = 0; k < 2 && g; k++)
-            ok &= (z->gradient_slots[i].packed[k] = par__zero_take(z, g, 1, &a->buffer_bytes)) != NULL;
-        if (z->sharded_parameters)
-            ok &= (z->parameter_slots[i].memory = par__zero_take(z, s.largest * e, 1, &a->buffer_bytes)) !=
-                  NULL;
-        if (z->sharded_gradients)
-            ok &= (z->gradient_slots[i].memory =
-                       par__zero_take(z, s.largest_trained * ge, 1, &a->buffer_bytes)) != NULL;
-    }
+    if (z->sharded_parameters)
+        ok &= par__zero_allocate_pool(z, 0, &z->whole_parameters, e, 1, z->desc.quantise_parameters,
+                                      &a->whole_parameter_bytes);
+    if (z->sharded_gradients)
+        ok &= par__zero_allocate_pool(z, 1, &z->whole_gradients, ge, 2, z->desc.quantise_gradients,
+                                      &a->whole_gradient_bytes);
     if (s.matrix) {
         ok &= (z->whole_momentum =
-                   (float *)(void *)par__zero_take(z, s.largest_trained * 4, 1, &a->buffer_bytes)) != NULL;
+                   (float *)(void *)par__zero_take(z, s.matrix_unit * 4, 1, &a->muon_bytes)) != NULL;
         for (int i = 0; i < 4; i++)
             ok &= (z->matrix[i] = (float *)(void *)par__zero_take(z, (i < 2 ? s.matrix : s.side) * 4, 0,
-                                                                  &a->buffer_bytes)) != NULL;
+                                                                  &a->muon_bytes)) != NULL;
     }
     z->sums = (double *)par__zero_take_small(z, par__zero_sum_count(z) * sizeof(double));
     z->trust = (float *)par__zero_take_small(z, ((size_t)z->tensor_count + 1) * sizeof(float));
@@ -1902,19 +1998,24 @@ par_result par_zero_commit(par_zero *z) {
                                    "par_zero_plan_print")
                   : PAR_OK;
 }
-par_zero_plan par_zero_allocated(const par_zero *z) { return z->allocated; }
+par_zero_plan par_zero_allocated(const par_zero *z) {
+    par_zero_plan p = z->allocated;
+    return par__zero_sum_buffers(&p), p;
+}
+static void par__zero_close_pool(par_zero *z, par__zero_pool *p) {
+    for (int i = 0; i < p->count; i++) {
+        par_wait_all(p->slots[i].requests, 2);
+        par__zero_give(z, p->slots[i].memory, 1);
+        for (int k = 0; k < 2; k++) par__zero_give(z, p->slots[i].packed[k], 1);
+    }
+}
 par_result par_zero_close(par_zero *z) {
     if (!z) return PAR_OK;
     const par_result saved = z->save ? par_zero_save_end(z) : PAR_OK;
     if (z->desc.comm) par__forget_sites(z->desc.comm);
     for (int i = 0; i < z->unit_count; i++)
         par_wait(&z->units[i].reduction), par_wait(&z->units[i].outer), par_wait(&z->units[i].spreading);
-    for (int i = 0; i < z->slots; i++) {
-        par_wait_all(z->parameter_slots[i].requests, 2), par_wait_all(z->gradient_slots[i].requests, 2);
-        par__zero_give(z, z->parameter_slots[i].memory, 1), par__zero_give(z, z->gradient_slots[i].memory, 1);
-        par__zero_give(z, z->parameter_slots[i].packed[0], 1);
-        for (int k = 0; k < 2; k++) par__zero_give(z, z->gradient_slots[i].packed[k], 1);
-    }
+    par__zero_close_pool(z, &z->whole_parameters), par__zero_close_pool(z, &z->whole_gradients);
     par__zero_give(z, z->parameters, 1), par__zero_give(z, z->gradients, 1),
         par__zero_give(z, z->whole_momentum, 1);
     for (int i = 0; i < z->levels; i++) par__zero_give(z, z->level[i], 0);
@@ -1942,16 +2043,27 @@ static par_comm *par__zero_call(par_zero *z, int unit,
     par_tag(z->desc.comm, PAR__ZERO_SITES * unit + what + 1);
     return par__at(z->desc.comm, z->units[unit].site[what]);
 }
-static par__zero_slot *par__zero_slot_of(par__zero_slot *slots, int count, int unit) {
-    for (int i = 0; i < count; i++)
-        if (slots[i].unit == unit) return &slots[i];
+static par__zero_slot *par__zero_slot_of(par__zero_pool *p, int unit) { // that holds it
+    for (int i = 0; i < p->count; i++)
+        if (p->slots[i].unit == unit) return &p->slots[i];
     return NULL;
 }
-static par__zero_slot *par__zero_free_slot(par__zero_slot *slots, int count, int empty_only) {
-    par__zero_slot *s = par__zero_slot_of(slots, count, -1);
-    for (int i = 0; i < count && !s && !empty_only; i++)
-        if (!slots[i].holders) s = &slots[i];
-    return s;
+static int par__zero_held(const par__zero_pool *p) { // how many are in use
+    int held = 0;
+    for (int i = 0; i < p->count; i++) held += p->slots[i].holders > 0;
+    return held;
+}
+// A slot that may take the unit; there is one if fewer than whole_units are in use. ahead: it is not needed
+// yet, and the slot must be empty; NULL: none is.
+static par__zero_slot *par__zero_free_slot(par__zero_pool *p, int unit, int ahead) {
+    int first = p->own_count, end = p->count;
+    for (int i = 0; i < p->own_count; i++)
+        if (p->owner[i] == unit) first = i, end = i + 1;
+    for (int i = first; i < end; i++)
+        if (p->slots[i].unit < 0) return &p->slots[i];
+    for (int i = first; i < end; i++)
+        if (!p->slots[i].holders && !ahead) return &p->slots[i];
+    return NULL;
 }
 // This rank's shard of a part, among its parameters.
 static size_t par__zero_shard_at(const par_zero *z, const par__zero_unit *u, int part) {
@@ -2013,16 +2125,16 @@ static par_result par__zero_fetched(par_zero *z, par__zero_slot *s) {
     return par__zero_transfer_wait(z, s->fetched[1]);
 }
 static par_result par__zero_hold(par_zero *z, int unit, int next, int what) {
-    par__zero_slot *slots = z->parameter_slots, *s = par__zero_slot_of(slots, z->slots, unit);
+    par__zero_pool *p = &z->whole_parameters;
+    par__zero_slot *s = par__zero_slot_of(p, unit);
     const int held = s && s->holders;
+    if (!held && par__zero_held(p) >= z->desc.whole_units)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
+                              "%s: %d other units are whole already, and have not been ended: end them, or "
+                              "allow more by whole_units",
+                              z->units[unit].site[what], z->desc.whole_units);
     if (!s) {
-        s = par__zero_free_slot(slots, z->slots, 0);
-        if (!s)
-            return PAR__ZERO_FAIL(
-                PAR_ERR_ARGUMENT,
-                "%s: %d other units are whole already, and have not been ended: end them, or "
-                "allow more by whole_units",
-                z->units[unit].site[what], z->slots);
+        s = par__zero_free_slot(p, unit, 0);
         PAR__ZERO_TRY(par_wait_all(s->requests, 2));
         PAR__ZERO_TRY(par__zero_fetched(z, s));
         PAR__ZERO_TRY(par__zero_fetch(z, s, unit, what));
@@ -2033,12 +2145,12 @@ static par_result par__zero_hold(par_zero *z, int unit, int next, int what) {
     }
     s->holders++;
     PAR__ZERO_TRY(par__zero_gather_end(z, s));
-    if (held || next < 0 || next >= z->unit_count || par__zero_slot_of(slots, z->slots, next)) return PAR_OK;
-    par__zero_slot *room = par__zero_free_slot(slots, z->slots, 1);
+    if (held || next < 0 || next >= z->unit_count || par__zero_slot_of(p, next)) return PAR_OK;
+    par__zero_slot *room = par__zero_free_slot(p, next, 1);
     return room ? par__zero_fetch(z, room, next, what) : PAR_OK;
 }
 static void par__zero_release(par_zero *z, int unit) {
-    par__zero_slot *s = par__zero_slot_of(z->parameter_slots, z->slots, unit);
+    par__zero_slot *s = par__zero_slot_of(&z->whole_parameters, unit);
     if (s && --s->holders == 0) s->unit = -1;
 }
 
@@ -2069,7 +2181,7 @@ void *par_zero_data(par_zero *z, int tensor) {
     const size_t e = par__zero_element(z), at = t->at + (t->part ? u->count[0] : 0);
     if (!z->committed || par_wait(&u->spreading)) return NULL;
     if (!z->sharded_parameters) return z->parameters + (u->whole_at + at) * e;
-    const par__zero_slot *s = par__zero_slot_of(z->parameter_slots, z->slots, t->unit);
+    const par__zero_slot *s = par__zero_slot_of(&z->whole_parameters, t->unit);
     return s && s->holders ? s->memory + at * e : NULL;
 }
 
@@ -2176,14 +2288,14 @@ static par_result par__zero_open_gradients(par_zero *z, int unit, par__zero_slot
                                    NULL);
         return PAR_OK;
     }
-    par__zero_slot *s = par__zero_slot_of(z->gradient_slots, z->slots, unit); // its last microbatch
-    if (!s) s = par__zero_free_slot(z->gradient_slots, z->slots, 0);
-    if (!s)
+    if (par__zero_held(&z->whole_gradients) >= z->desc.whole_units)
         return PAR__ZERO_FAIL(
             PAR_ERR_ARGUMENT,
             "%s: %d other units are in backward, and have not been ended: end them, or allow "
             "more by whole_units",
-            u->site[PAR__ZERO_BACKWARD], z->slots);
+            u->site[PAR__ZERO_BACKWARD], z->desc.whole_units);
+    par__zero_slot *s = par__zero_slot_of(&z->whole_gradients, unit); // its last microbatch
+    if (!s) s = par__zero_free_slot(&z->whole_gradients, unit, 0);
     PAR__ZERO_TRY(par__zero_settle(z, s));
     s->unit = unit, s->holders = 1;
     *slot = s;
@@ -2209,8 +2321,8 @@ par_result par_zero_backward_end(par_zero *z, int unit) {
     if (!u->backwards) return par__zero_not_begun(z, "par_zero_backward_end", unit);
     if (z->sharded_parameters) par__zero_release(z, unit);
     if (--u->backwards) return PAR_OK;
-    return par__zero_complete(
-        z, unit, z->sharded_gradients ? par__zero_slot_of(z->gradient_slots, z->slots, unit) : NULL);
+    return par__zero_complete(z, unit,
+                              z->sharded_gradients ? par__zero_slot_of(&z->whole_gradients, unit) : NULL);
 }
 float *par_zero_grad(par_zero *z, int tensor) {
     const par__zero_tensor *t = &z->tensors[tensor];
@@ -2218,7 +2330,7 @@ float *par_zero_grad(par_zero *z, int tensor) {
     const size_t e = par__zero_grad_element(z);
     if (!z->committed || t->part) return NULL;
     if (!z->sharded_gradients) return (float *)(void *)(z->gradients + (u->grad_at + t->at) * e);
-    const par__zero_slot *s = par__zero_slot_of(z->gradient_slots, z->slots, t->unit);
+    const par__zero_slot *s = par__zero_slot_of(&z->whole_gradients, t->unit);
     return s && s->holders ? (float *)(void *)(s->memory + t->at * e) : NULL;
 }
 // Has every unit with gradients had all backward passes of the step?
@@ -2242,8 +2354,8 @@ static par_result par__zero_finish(par_zero *z, const char *call) {
     size_t first, count;
     if (z->finished) return PAR_OK;
     PAR__ZERO_TRY(par__zero_check_passes(z, call));
-    for (int i = 0; i < z->slots && z->sharded_gradients; i++)
-        PAR__ZERO_TRY(par__zero_settle(z, &z->gradient_slots[i]));
+    for (int i = 0; i < z->whole_gradients.count; i++)
+        PAR__ZERO_TRY(par__zero_settle(z, &z->whole_gradients.slots[i]));
     for (int i = 0; i < z->unit_count; i++) {
         par__zero_unit *u = &z->units[i];
         PAR__ZERO_TRY(par_wait(&u->reduction));
@@ -2605,8 +2717,8 @@ static par_result par__zero_update_all(par_zero *z) {
 static par_result par__zero_clear(par_zero *z, int unused) {
     par_device *d = z->device;
     const size_t e = par__zero_grad_element(z);
-    for (int i = 0; i < z->slots && z->sharded_parameters; i++) { // gathered, never used, and old by now
-        par__zero_slot *s = &z->parameter_slots[i];
+    for (int i = 0; i < z->whole_parameters.count; i++) { // gathered, never used, and old by now
+        par__zero_slot *s = &z->whole_parameters.slots[i];
         par__zero_fetched(z, s), par_wait_all(s->requests, 2), s->unit = -1;
     }
     z->finished = 0;

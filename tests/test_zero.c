@@ -388,6 +388,10 @@ costs(par_comm *w) { // bytes as planned, for everything there is; elements sent
                 CHECK(w, plan.parameter_bytes == real.parameter_bytes &&
                              plan.gradient_bytes == real.gradient_bytes);
                 CHECK(w, plan.state_bytes == real.state_bytes && plan.buffer_bytes == real.buffer_bytes);
+                CHECK(w, plan.whole_parameter_bytes == real.whole_parameter_bytes &&
+                             plan.whole_gradient_bytes == real.whole_gradient_bytes &&
+                             plan.pair_bytes == real.pair_bytes && plan.muon_bytes == real.muon_bytes &&
+                             plan.window_bytes == real.window_bytes);
                 size_t trained = 0, frozen = 0; // padded
                 for (int u = 0; u < UNITS; u++)
                     trained += r.z->units[u].count[0], frozen += r.z->units[u].count[1];
@@ -422,6 +426,87 @@ costs(par_comm *w) { // bytes as planned, for everything there is; elements sent
             }
 }
 
+// Units of so many times 32 x ranks elements; each is used for a step in every order that whole_units allows.
+static void pool_case(par_comm *w, const int *sizes, int units, int whole_units, int want,
+                      const char *print) {
+    const size_t grain = 32 * (size_t)par_size(w);
+    par_zero_desc d;
+    par_zero *z;
+    char text[4000] = "";
+    memset(&d, 0, sizeof d);
+    d.comm = w, d.stage = 3, d.whole_units = whole_units, d.micro_steps = units;
+    CHECK_OK(w, par_zero_open(&d, &z));
+    for (int i = 0; i < units; i++) {
+        char name[32];
+        par_zero_tensor t;
+        memset(&t, 0, sizeof t), snprintf(name, sizeof name, "unit%d", i);
+        t.name = name, t.dims = 1, t.shape[0] = (size_t)sizes[i] * grain;
+        CHECK(w, par_zero_unit(z, name) == i && par_zero_add(z, &t) == i);
+    }
+    CHECK_OK(w, par_zero_commit(z));
+    par_zero_plan plan, real = par_zero_allocated(z);
+    CHECK_OK(w, par_zero_plan_of(z, &plan));
+    CHECK(w, real.whole_parameter_bytes == (size_t)want * grain * 4 &&
+                 real.whole_gradient_bytes == real.whole_parameter_bytes);
+    CHECK(w, plan.whole_parameter_bytes == real.whole_parameter_bytes &&
+                 plan.whole_gradient_bytes == real.whole_gradient_bytes &&
+                 plan.buffer_bytes == real.buffer_bytes);
+    FILE *f = fmemopen(text, sizeof text, "w");
+    if (f) par_zero_plan_print(z, f), fclose(f);
+    CHECK(w, strstr(text, print) != NULL);
+    const int k = PAR__MIN(whole_units, units);
+    for (int first = 0; first < units; first++) {
+        for (int i = 0; i < units; i++) { // k of them at a time, one is given back before the next one comes
+            const int unit = (first + i) % units, old = (first + i - k + units) % units;
+            if (i >= k) CHECK_OK(w, par_zero_backward_end(z, old));
+            CHECK_OK(w, par_zero_backward_begin(z, unit));
+            float *g = par_zero_grad(z, unit);
+            const float *x = (const float *)par_zero_data(z, unit);
+            for (size_t j = 0; j < (size_t)sizes[unit] * grain; j++) g[j] += x[j] + (float)(unit + 1);
+        }
+        if (units > k) // one more is one too many, however many slots there are
+            CHECK(w, par_zero_forward_begin(z, first) == PAR_ERR_ARGUMENT && says(w, "whole_units"));
+        for (int i = units - k; i < units; i++) CHECK_OK(w, par_zero_backward_end(z, (first + i) % units));
+    }
+    for (int i = 0; i < units; i++) {
+        static __thread float g[4 * MOST];
+        CHECK_OK(w, par_zero_read(z, i, PAR_ZERO_GRADIENT, g));
+        for (size_t j = 0; j < (size_t)sizes[i] * grain; j++)
+            CHECK(w, g[j] == (float)((i + 1) * units * par_size(w)));
+    }
+    CHECK_OK(w, par_zero_step(z, 1, NULL));
+    CHECK_OK(w, par_zero_close(z));
+}
+static void pools(par_comm *w) { // buffers of whole units: what is far larger than the others counts once
+    static const int alike[] = {3, 3, 3, 3}, tied[] = {9, 2, 2, 2, 2, 1}, ends[] = {4, 3, 3, 4}, one[] = {5};
+    static const int two[] = {9, 1, 1, 1, 8}, middle[] = {1, 2, 9, 2, 1};
+    pool_case(w, alike, 4, 2, 6, "any 2 units, each up to");
+    pool_case(w, tied, 6, 3, 9 + 3 * 2, "unit0 ");
+    pool_case(w, tied, 6, 2, 9 + 2 * 2, "and any 2 units of the others, each up to");
+    pool_case(w, tied, 6, 1, 9, "any 1 units");
+    pool_case(w, ends, 4, 2, 2 * 4, "any 2 units, each up to");
+    pool_case(w, two, 5, 3, 9 + 8 + 3, "unit0 ");
+    pool_case(w, middle, 5, 3, 9 + 3 * 2, "unit2 ");
+    pool_case(w, one, 1, 2, 5, "any 1 units");
+}
+static void sizes(par_comm *w) { // bytes as people read them
+    static const struct {
+        size_t bytes;
+        const char *text;
+    } cases[] = {{0, "0 B"},
+                 {1023, "1023 B"},
+                 {1024, "1.00 KiB"},
+                 {10239, "10.0 KiB"},
+                 {102349, "100 KiB"},
+                 {1048063, "1023 KiB"},
+                 {1048575, "1.00 MiB"},
+                 {976224256, "931 MiB"},
+                 {1500000000, "1.40 GiB"},
+                 {SIZE_MAX, "16.0 EiB"}};
+    char text[16];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK(w, !strcmp(par_zero_size(cases[i].bytes, text), cases[i].text));
+}
 static void
 places(par_comm *w) { // every stage, optimizer, precision and place of what is offloaded, as planned
     static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_F16};
@@ -1625,6 +1710,8 @@ const test tests[] = {
     {"canonical", canonical, TEST_ALONE, 1, 200},
     {"hybrid", hybrid, TEST_ALONE, 2, 60},
     {"costs", costs, TEST_ALONE, 1, 60},
+    {"pools", pools, TEST_ANY, 1, 60},
+    {"sizes", sizes, TEST_SERIAL, 1, 60},
     {"places", places, TEST_ALONE, 1, 120},
     {"paper", paper, TEST_SERIAL, 1, 60},
     {"no_allocation", no_allocation, TEST_ALONE, 1, 60},
