@@ -171,7 +171,7 @@ static uint64_t first_sequence(const trainer *t, int i) {
 static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
     par_tp_tokens k;
     k.batch = t->sampling ? 1 : (size_t)t->microbatch, k.sequence = (size_t)t->o.model.block_size;
-    k.first = t->sampling ? 0 : t->first + first_sequence(t, microbatch);
+    k.first = t->sampling ? 0 : t->first + first_sequence(t, microbatch), k.position = 0;
     return k;
 }
 static size_t rows_of(const trainer *t) { // of a whole microbatch, on this rank
