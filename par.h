@@ -91,7 +91,8 @@ CONFIG (define before the implementation)
 ENVIRONMENT
     PAR_RANKS=n         ranks to start on this machine
     RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT     as torchrun sets them: ranks meet at rank 0's host, by TCP;
-                        srun's variables do, too, and those of mpiexec with MASTER_ADDR (port 29500)
+                        srun's variables do, too (MASTER_ADDR=host where names of nodes do not resolve), and
+                        those of mpiexec with MASTER_ADDR (port 29500). The innermost launcher counts.
     PAR_PORT=n          meet at this port, whatever MASTER_PORT says (torchrun's agent has that one itself)
     PAR_NODE_RANKS=k    pretend that every k consecutive ranks are a node of their own
     PAR_TIMEOUT=s       seconds before a wait is an error (600)
@@ -124,7 +125,8 @@ LIMITS
     The ranks that par_open forks run from that call on; what main did before it was done once, and copied.
     Rank 0 is the process that called; the others end when it ends, and par_close in rank 0 waits for them.
     Where fork is not safe (the program has threads already) the program is run again for each rank, and what
-    main does before par_open is done by all. The thread that called par_open lives as long as the world.
+    main does before par_open is done by all (par_desc.run_again decides otherwise). The thread that called
+    par_open lives as long as the world.
     Between nodes of MPI, a rank's death and par_abort are noticed through mpiexec or a deadline, not at once;
     over TCP rank 0 passes them on, when it waits itself. TCP carries plain bytes: use it on your own network.
 */
@@ -247,8 +249,8 @@ uint16_t par_f32_to_bf16(float value);
 typedef struct par_desc {
     int rank_count; // ranks to start here; 0: PAR_RANKS, else 1. Under a launcher: 0 or its number
     int node_ranks; // pretend nodes of so many ranks; 0: PAR_NODE_RANKS, else the real nodes
-    int run_again; // 1: start the ranks by running the program again, never by fork (the default does so only
-                   // where fork is not safe: the program already has threads)
+    int run_again; // 1: start the ranks by running the program again; -1: by fork, always; 0: by fork, unless
+                   // the program already has threads (under qemu-user it has one that forks well: -1)
     double timeout_s;   // deadline of every wait; 0: PAR_TIMEOUT, else 600
     size_t arena_bytes; // address space for shared memory per node; 0: 4x the machine's memory
     size_t stage_bytes; // staging per rank and comm for ordinary memory; 0: PAR_STAGE, else 256 KiB
@@ -258,15 +260,17 @@ typedef struct par_desc {
 
 // Become par_size(*comm) ranks. Under mpiexec (built with PAR_MPI): those of mpiexec; MPI_Init is called if
 // nobody has. Under torchrun, srun, or any launcher that gives each process a rank (see ENVIRONMENT): those,
-// joined over TCP; rank 0 listens, the others try until the deadline. Otherwise starts the other ranks on
-// this machine; each returns from its own par_open. desc may be NULL. Errors: ARGUMENT (rank_count < 0 or >
-// 1024; the launcher's number is another; two processes have one rank), TIMEOUT (a rank did not come),
-// SYSTEM, MEMORY, MPI, UNSUPPORTED (a launcher's ranks do not know where to meet); *comm is then NULL and the
-// text has gone to PAR_LOG.
+// joined over TCP; rank 0 listens, and all try until the deadline: a port may be taken, or another run may
+// meet there. Otherwise, and where a launcher started one process, starts the other ranks on this machine;
+// each returns from its own par_open. desc may be NULL. Errors: ARGUMENT (rank_count < 0 or > 1024; the
+// launcher's number is another; launchers disagree; two processes have one rank), TIMEOUT (a rank did not
+// come), SYSTEM, MEMORY, MPI (also: the launcher is not that of this MPI), UNSUPPORTED (a launcher's ranks do
+// not know where to meet); *comm is then NULL and the text has gone to PAR_LOG.
 par_result par_open(const par_desc *desc, par_comm **comm);
 
 // How many processes a launcher has started, of which this is number *rank (NULL: not asked); 0: there is
-// none. For what a program does before par_open: a default for rank_count, a complaint said once.
+// none. For what a program does before par_open, which reports what is wrong with it: a default for
+// rank_count, a complaint said once.
 int par_launched(int *rank);
 
 #if defined(PAR_MPI)
@@ -2893,8 +2897,9 @@ static int par__tcp_reach(const char *host, const char *port, double until, cons
         if (e && fd >= 0) close(fd), fd = -1;
     }
     freeaddrinfo(found);
-    if (fd >= 0) par__tcp_settle(fd);
-    return *why = strerror(e), fd;
+    if (fd < 0) return *why = strerror(e), -1;
+    par__tcp_settle(fd);
+    return fd;
 }
 
 // ---- messages
@@ -6149,7 +6154,8 @@ static par_result par__wait_for_children(par__world *w) { // until all have open
 }
 
 static par_result par__open_here(const par_desc *d, par_comm **out) { // n ranks on this machine
-    const int size = PAR__MAX(d->rank_count, 1), again = d->run_again || par__thread_count() > 1;
+    const int size = PAR__MAX(d->rank_count, 1),
+              again = d->run_again ? d->run_again > 0 : par__thread_count() > 1;
     par__world *w = par__new_world(d, size == 1 ? "single" : again ? "exec" : "fork", 0, size);
     const int parent = (int)getpid();
     if (!w) return PAR_ERR_ARGUMENT;
@@ -6216,22 +6222,98 @@ static void par__probe_cma(par_comm *c) {
 
 // ---- ranks that a launcher started on one or several machines, joined by MPI or TCP
 
-// By what a process learns that a launcher started it: its rank, and how many there are.
-enum { PAR__TORCHRUN, PAR__SRUN, PAR__OPENMPI, PAR__MPICH, PAR__LAUNCHERS };
-static const char *const par__launchers[PAR__LAUNCHERS][2] = {
-    {"RANK", "WORLD_SIZE"},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"PMI_RANK", "PMI_SIZE"}};
-static int par__launcher(int first) { // that one or a later one; -1: none
-    for (int i = first; i < PAR__LAUNCHERS; i++)
-        if (getenv(par__launchers[i][0]) && par__env_int(par__launchers[i][1], 0) > 0) return i;
-    return -1;
+// By what a process learns that a launcher started it: its rank, and how many there are; and what, beside
+// Slurm's job, only the ranks of one run have in common. Where a launcher started another one, the inner one
+// counts: the first of this table, unless par__srun_found tells otherwise.
+enum { PAR__TORCHRUN, PAR__OPENMPI, PAR__PMI, PAR__SRUN, PAR__LAUNCHERS };
+static const struct par__launcher {
+    const char *name, *rank, *size, *run;
+} par__launchers[PAR__LAUNCHERS] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
+    {"Open MPI's mpiexec", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"},
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", "SLURM_JOB_ID"},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"}};
+
+typedef struct par__launch {  // what the launchers say of this process
+    int launcher, rank, size; // the innermost one's row; -1, 0 and 0: there is none
+    char problem[512];        // "", or what is wrong with what they say
+    uint64_t job;             // ranks that are to meet have the same, and meet there
+    char host[256], port[16];
+} par__launch;
+
+// Has a process this variable, with the value that it has here?
+static int par__process_has(int pid, const char *name) {
+    char path[48], want[96];
+    int same = 1, found = 0, c;
+    snprintf(path, sizeof path, "/proc/%d/environ", pid);
+    snprintf(want, sizeof want, "%s=%s", name, getenv(name));
+    FILE *f = fopen(path, "r");
+    for (size_t at = 0; f && !found && (c = fgetc(f)) != EOF; at = c ? at + 1 : 0) {
+        same = (same || !at) && c == want[at];
+        found = same && !c;
+    }
+    if (f) fclose(f);
+    return found;
+}
+// Did srun already find another launcher's variables? Then it is the inner one: mpiexec and torchrun set
+// theirs for processes that they start themselves, later than the one that srun started.
+static int par__srun_found(const struct par__launcher *l) {
+    const int pid = par__env_int("SLURM_TASK_PID", 0);
+    return pid > 0 && par__process_has(pid, "SLURM_TASK_PID") && par__process_has(pid, l->rank) &&
+           par__process_has(pid, l->size);
+}
+
+static int par__launcher_speaks(int i) {
+    const char *rank = getenv(par__launchers[i].rank), *size = getenv(par__launchers[i].size);
+    return rank && *rank && size && *size;
+}
+static void par__launchers_say(char *text, size_t bytes) { // "RANK=0 WORLD_SIZE=2 (torchrun), ..."
+    size_t at = 0;
+    for (int i = 0; i < PAR__LAUNCHERS; i++) {
+        const struct par__launcher *l = &par__launchers[i];
+        if (!par__launcher_speaks(i)) continue;
+        at += (size_t)snprintf(text + at, bytes - at, "%s%s=%.20s %s=%.20s (%s)", at ? ", " : "", l->rank,
+                               getenv(l->rank), l->size, getenv(l->size), l->name);
+    }
+}
+static void par__find_launch(par__launch *l) {
+    int clash = 0;
+    char said[384];
+    memset(l, 0, sizeof *l);
+    l->launcher = -1;
+    for (int i = 0; i < PAR__LAUNCHERS; i++) {
+        if (!par__launcher_speaks(i)) continue;
+        const int rank = par__env_int(par__launchers[i].rank, 0),
+                  size = par__env_int(par__launchers[i].size, 0);
+        const int inner = l->launcher;
+        if (inner >= 0 && rank == l->rank && size == l->size) continue;
+        const int found = inner >= 0 && i == PAR__SRUN && par__srun_found(&par__launchers[inner]);
+        if (inner < 0 || (found && inner != PAR__TORCHRUN))
+            l->launcher = i, l->rank = rank, l->size = size;
+        else if (found || (inner == PAR__TORCHRUN ? !getenv("LOCAL_RANK") : i != PAR__SRUN))
+            clash = 1; // RANK set by hand, or two kinds of mpiexec
+    }
+    if (l->launcher < 0) return;
+    par__launchers_say(said, sizeof said);
+    if (clash)
+        snprintf(l->problem, sizeof l->problem,
+                 "launchers disagree: %s; unset the variables of those that do not count", said);
+    else if (l->rank < 0 || l->rank >= l->size)
+        snprintf(l->problem, sizeof l->problem, "the launcher says rank %.20s of %.20s: %s",
+                 getenv(par__launchers[l->launcher].rank), getenv(par__launchers[l->launcher].size), said);
 }
 int par_launched(int *rank) {
-    const int i = par__launcher(PAR__TORCHRUN);
-    if (rank) *rank = i < 0 ? 0 : par__env_int(par__launchers[i][0], -1);
-    return i < 0 ? 0 : par__env_int(par__launchers[i][1], 0);
+    par__launch l;
+    par__find_launch(&l);
+    if (rank) *rank = PAR__MAX(l.rank, 0);
+    return l.launcher < 0 ? 0 : PAR__MAX(l.size, 1);
+}
+static par_result par__check_count(const par_desc *given, const par_desc *d, const char *who, int size) {
+    const int here = given && given->rank_count;
+    if (!d->rank_count || d->rank_count == size) return PAR_OK;
+    return par__log(PAR_ERR_ARGUMENT, "%s is %d, but %s started %d process%s: %s, or start as many",
+                    here ? "rank_count" : "PAR_RANKS", d->rank_count, who, size, size == 1 ? "" : "es",
+                    here ? "leave it at 0" : "unset it");
 }
 
 // What all ranks must have alike, because they choose algorithms by it.
@@ -6460,18 +6542,34 @@ par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
     return par__start_progress(w);
 }
 
-static par_result par__open_launched(const par_desc *d, par_comm **comm) {
-    int initialized, size;
+// A launcher started several, but MPI_COMM_WORLD has this process alone: MPI was not told of the others.
+static par_result par__wrong_starter(const par__launch *l) {
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length;
+    if (l->problem[0]) return par__log(PAR_ERR_ARGUMENT, "%s", l->problem);
+    MPI_Get_library_version(version, &length);
+    version[strcspn(version, "\n,")] = 0;
+    for (char *tab = version; (tab = strchr(tab, '\t')) != NULL;) *tab = ' ';
+    const struct par__launcher *who = &par__launchers[l->launcher];
+    return par__log(
+        PAR_ERR_MPI,
+        "%s started %d processes (%s=%d, %s=%d), but MPI_COMM_WORLD has this one alone (%s): start "
+        "the program by the mpiexec of its own MPI, or by srun --mpi=TYPE with a type that this MPI "
+        "knows (srun --mpi=list), or build it without PAR_MPI, to meet over TCP",
+        who->name, l->size, who->rank, l->rank, who->size, l->size, version);
+}
+static par_result par__open_launched(const par_desc *given, const par_desc *d, const par__launch *l,
+                                     par_comm **comm) {
+    int initialized, size, provided;
     MPI_Initialized(&initialized);
-    int provided;
     if (!initialized)
         MPI_Init_thread(NULL, NULL, d->progress ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (d->rank_count && d->rank_count != size && !getenv("PAR_RANKS")) {
-        if (!initialized) MPI_Finalize();
-        return par__log(PAR_ERR_ARGUMENT, "rank_count is %d, but mpiexec started %d", d->rank_count, size);
-    }
-    const par_result r = par_open_mpi(d, MPI_COMM_WORLD, comm);
+    par_result r =
+        size == 1 && (l->size > 1 || l->problem[0])
+            ? par__wrong_starter(l)
+            : par__check_count(given, d, l->launcher < 0 ? "MPI" : par__launchers[l->launcher].name, size);
+    if (!r) r = par_open_mpi(d, MPI_COMM_WORLD, comm);
     if (!initialized && r) MPI_Finalize();
     if (!r) (*comm)->world->finalize_mpi = !initialized;
     return r;
@@ -6484,11 +6582,6 @@ static par_result par__open_launched(const par_desc *d, par_comm **comm) {
 //     rank 0      listen .... accept, accept, accept ....  gather: read all, then tell all
 //     rank r      connect (again, until it succeeds), hello ....  tell, then read all
 
-typedef struct par__launch { // what the launcher says
-    int rank, size;
-    char host[256], port[16];
-} par__launch;
-
 // "gpu[003-010,17],cpu1" -> "gpu003": the first of SLURM's list of hosts.
 static void par__first_host(const char *list, char *host, size_t bytes) {
     const size_t plain = strcspn(list, "[,");
@@ -6497,26 +6590,50 @@ static void par__first_host(const char *list, char *host, size_t bytes) {
              (int)(close ? strcspn(close + 1, ",") : 0), close ? close + 1 : "");
 }
 
-// 1: a launcher has started several processes and says where they meet; 0: none has; -1: it does not say.
-static int par__find_launch(par__launch *l) {
-    const int launcher = par__launcher(PAR__TORCHRUN);
-    const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT"),
-               *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
-    const char *nodes = getenv("SLURM_STEP_NODELIST");
-    l->size = par_launched(&l->rank);
-    if (l->size <= 1) return 0;
-    const int job = par__env_int("SLURM_JOB_ID", 0) % 4000, step = par__env_int("SLURM_STEP_ID", 0) % 3;
-    int number = par__env_int("PAR_PORT", 0);
-    if (!number && port && *port) // torchrun's agent may have this one itself
-        number = par__env_int("MASTER_PORT", 0) + (agent && !strcmp(agent, "True"));
-    if (!number) number = launcher == PAR__SRUN ? 20000 + 3 * job + step : 29500;
-    snprintf(l->port, sizeof l->port, "%d", number);
-    l->host[0] = 0;
+static uint64_t par__hash_text(const char *text, uint64_t h) { // NULL: as ""
+    for (const char *c = text ? text : "";; c++) {
+        const size_t letter = (unsigned char)*c;
+        h = par__hash(&letter, 1, h);
+        if (!letter) return h;
+    }
+}
+// Where the ranks meet, and as which job. srun's choose a port by job and step, below those that systems give
+// away (net.ipv4.ip_local_port_range); two steps that have the same one by chance meet one after the other.
+static par_result par__find_meeting(par__launch *l) {
+    static const char *const ports[] = {"MASTER_PORT", "PAR_PORT"};
+    const char *host = getenv("MASTER_ADDR"), *nodes = getenv("SLURM_STEP_NODELIST"),
+               *node = getenv("SLURMD_NODENAME"), *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    const char *const words[] = {getenv("SLURM_JOB_ID"), getenv(par__launchers[l->launcher].run)};
+    l->job = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < 2; i++) l->job = par__hash_text(words[i], l->job);
+    int port = l->launcher == PAR__SRUN ? 20000 + (int)(l->job % 12000) : 29500;
+    for (int i = 0; i < 2; i++) {
+        const char *text = getenv(ports[i]);
+        if (!text || !*text) continue;
+        port = par__env_int(ports[i], 0);
+        if (port < 1 || port > 65535)
+            return par__log(PAR_ERR_ARGUMENT, "%s must be a port, from 1 to 65535, but is %.20s", ports[i],
+                            text);
+        if (i == 0 && agent && !strcmp(agent, "True")) port++; // torchrun's agent may have that one itself
+    }
+    snprintf(l->port, sizeof l->port, "%d", port);
     if (host && *host)
         snprintf(l->host, sizeof l->host, "%s", host);
-    else if (launcher == PAR__SRUN && nodes)
+    else if (l->launcher == PAR__SRUN && nodes)
         par__first_host(nodes, l->host, sizeof l->host);
-    return l->host[0] ? 1 : -1;
+    if (!l->host[0])
+        return par__log(
+            PAR_ERR_UNSUPPORTED,
+            "%s started %d processes: export MASTER_ADDR (the host of rank 0) for them to meet over "
+            "TCP, or build with mpicc -DPAR_MPI, or run this program alone with PAR_RANKS=%d",
+            par__launchers[l->launcher].name, l->size, l->size);
+    if (l->rank == 0 && !(host && *host) && node && *node && strcmp(node, l->host))
+        return par__log(PAR_ERR_UNSUPPORTED,
+                        "rank 0 runs on %.64s, but the other ranks look for it on %s, the first of "
+                        "SLURM_STEP_NODELIST=%.128s: export MASTER_ADDR=%.64s",
+                        node, l->host, nodes, node);
+    l->job = par__hash_text(l->host, par__hash_text(l->port, l->job));
+    return PAR_OK;
 }
 
 typedef struct par__verdict { // precedes what rank 0 answers
@@ -6545,64 +6662,113 @@ static void par__tcp_absent(const par__world *w, char *text, size_t bytes) { // 
     }
     if (missing > shown) snprintf(text + at, bytes - at, " and %d others", missing - shown);
 }
-// Rank 0: until all have come.
-static par_result par__tcp_await(par__world *w, int s) {
+static int par__tcp_patient(double *said) { // 1, now and then: time to say what a rank still waits for
+    const double now = par__now();
+    if (now - *said <= 10) return 0;
+    *said = now;
+    return 1;
+}
+static int par__tcp_gone(int fd) { // has the far end closed it?
+    struct tcp_info i;
+    socklen_t bytes = sizeof i;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &bytes) == 0 && i.tcpi_state != TCP_ESTABLISHED;
+}
+// Rank 0: whoever says hello hears who is here, and decides whether he stays. 1: a rank more has come.
+static int par__tcp_welcome(par__world *w, int fd, double until) {
     par__tcp *t = w->tcp;
-    const double begun = par__now(), until = begun + w->timeout_s;
+    par__hello h, here = par__tcp_hello(w);
+    par__tcp_settle(fd);
+    if (par__tcp_all(fd, &h, sizeof h, 0, until) || h.magic != PAR__MAGIC ||
+        par__tcp_all(fd, &here, sizeof here, 1, until) || h.job != t->job || h.size != w->size)
+        return close(fd), 0;
+    par__wire *v = h.rank > 0 && h.rank < w->size ? &t->wires[h.rank] : NULL;
+    const int again = v && v->line >= 0 && par__tcp_gone(v->line); // started again, or lost patience
+    if (!v || (v->line >= 0 && !again))
+        return par__tcp_refuse(fd, "two processes were given the same rank, or one that is none"), 0;
+    if (again) close(v->line);
+    v->line = fd;
+    return !again;
+}
+// Rank 0: until all have come.
+static par_result par__tcp_await(par__world *w, int s, double begun) {
+    par__tcp *t = w->tcp;
+    const double until = begun + w->timeout_s;
     double said = begun;
     char text[128];
     for (int come = 1; come < w->size;) {
-        par__hello h;
         const int fd =
             par__tcp_ready(s, POLLIN, PAR__MIN(until, par__now() + 1)) ? accept(s, NULL, NULL) : -1;
-        const double now = par__now();
-        if (fd < 0 && (now > until || now - said > 10)) {
-            par__tcp_absent(w, text, sizeof text);
-            if (now > until)
-                return par__log(PAR_ERR_TIMEOUT,
-                                "rank 0 waited %g s at %s:%s for ranks %s of %d; do they run, and do they "
-                                "reach this port?",
-                                w->timeout_s, t->host, t->port, text, w->size);
-            said = now;
-            par__log(PAR_OK, "rank 0 waits at %s:%s for ranks %s of %d (%.0f s)", t->host, t->port, text,
-                     w->size, now - begun);
+        if (fd >= 0) {
+            come += par__tcp_welcome(w, fd, PAR__MIN(until, par__now() + 5));
+            continue;
         }
-        if (fd < 0) continue;
-        par__tcp_settle(fd);
-        if (par__tcp_all(fd, &h, sizeof h, 0, PAR__MIN(until, now + 5)) || h.magic != PAR__MAGIC)
-            close(fd); // no rank
-        else if (h.job != t->job || h.size != w->size)
-            par__tcp_refuse(fd,
-                            "rank 0 at that address is of another job, or was given another number of ranks");
-        else if (h.rank < 1 || h.rank >= w->size || t->wires[h.rank].line >= 0)
-            par__tcp_refuse(fd, "two processes were given the same rank, or one that is none");
-        else
-            t->wires[h.rank].line = fd, come++;
+        par__tcp_absent(w, text, sizeof text);
+        if (par__now() > until)
+            return par__log(PAR_ERR_TIMEOUT,
+                            "rank 0 waited %g s at %s:%s for ranks %s of %d; do they run, and do they "
+                            "reach this port?",
+                            w->timeout_s, t->host, t->port, text, w->size);
+        if (par__tcp_patient(&said))
+            par__log(PAR_OK, "rank 0 waits at %s:%s for ranks %s of %d (%.0f s)", t->host, t->port, text,
+                     w->size, said - begun);
     }
     return PAR_OK;
 }
-static par_result par__tcp_go(par__world *w) { // another rank: to rank 0
+// Rank 0: another run may still have the port, to meet there.
+static int par__tcp_open_port(par__world *w, double begun) { // its descriptor; -1: errno says why
     par__tcp *t = w->tcp;
-    par__wire *v = &t->wires[0];
-    const double begun = par__now(), until = begun + w->timeout_s;
+    struct addrinfo *found;
+    double said = begun;
+    const int family = par__tcp_find(t->host, t->port, AF_UNSPEC, &found) ? AF_INET : found->ai_family;
+    if (found) freeaddrinfo(found);
+    for (;;) {
+        const int s = par__tcp_listen(family, t->port, PAR__MIN(w->size, 1024));
+        if (s >= 0 || errno != EADDRINUSE || par__now() > begun + w->timeout_s) return s;
+        if (par__tcp_patient(&said))
+            par__log(PAR_OK, "rank 0 cannot listen on port %s yet: %s (%.0f s)", t->port, strerror(errno),
+                     said - begun);
+        usleep(20000);
+    }
+}
+// Another rank, once: to rank 0, if it is the one. -1: *why says what hinders.
+static int par__tcp_join(par__world *w, double until, const char **why) {
+    par__tcp *t = w->tcp;
+    par__hello h = par__tcp_hello(w);
+    const int fd = par__tcp_reach(t->host, t->port, until, why);
+    if (fd < 0) return -1;
+    int e = par__tcp_all(fd, &h, sizeof h, 1, until);
+    if (!e) e = par__tcp_all(fd, &h, sizeof h, 0, PAR__MIN(until, par__now() + 10));
+    if (e == ETIMEDOUT && **why && par__now() >= until)
+        return close(fd), -1; // too late for this one to say anything
+    if (e || h.magic != PAR__MAGIC)
+        *why = "what answers there is no rank 0";
+    else if (h.job != t->job)
+        *why = "rank 0 there is of another job";
+    else if (h.size != w->size)
+        *why = "rank 0 there was given another number of ranks";
+    else
+        return fd;
+    close(fd);
+    return -1;
+}
+static par_result par__tcp_go(par__world *w, double begun) { // another rank: to rank 0
+    par__tcp *t = w->tcp;
+    const double until = begun + w->timeout_s;
     double said = begun;
     const char *why = "";
-    par__hello h = par__tcp_hello(w);
-    for (useconds_t pause = 5000; (v->line = par__tcp_reach(t->host, t->port, until, &why)) < 0;
+    for (useconds_t pause = 5000; (t->wires[0].line = par__tcp_join(w, until, &why)) < 0;
          pause = PAR__MIN(2 * pause, 200000u)) {
-        const double now = par__now();
-        if (now > until)
+        if (par__now() > until)
             return par__log(PAR_ERR_TIMEOUT,
                             "rank %d tried for %g s to reach rank 0 at %s:%s (%s); does it run, and is "
                             "MASTER_ADDR its host?",
                             w->rank, w->timeout_s, t->host, t->port, why);
-        if (now - said > 10)
-            said = now, par__log(PAR_OK, "rank %d cannot reach rank 0 at %s:%s yet: %s (%.0f s)", w->rank,
-                                 t->host, t->port, why, now - begun);
+        if (par__tcp_patient(&said))
+            par__log(PAR_OK, "rank %d cannot reach rank 0 at %s:%s yet: %s (%.0f s)", w->rank, t->host,
+                     t->port, why, said - begun);
         usleep(pause);
     }
-    const int e = par__tcp_all(v->line, &h, sizeof h, 1, until);
-    return e ? par__log(PAR_ERR_SYSTEM, "rank %d lost rank 0: %s", w->rank, strerror(e)) : PAR_OK;
+    return PAR_OK;
 }
 
 static par_result par__tcp_gather_all(par__world *w, const void *mine, size_t bytes, char *all,
@@ -6701,34 +6867,23 @@ static par_result par__meet(par__world *w, const par__launch *l) {
         t->wires[r].out = t->wires[r].in = t->wires[r].line = -1, t->wires[r].state = PAR__HERE;
     snprintf(t->host, sizeof t->host, "%s", l->host);
     snprintf(t->port, sizeof t->port, "%s", l->port);
-    const char *const words[] = {l->host, l->port, getenv("SLURM_JOB_ID"), getenv("TORCHELASTIC_RUN_ID")};
-    t->job = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < 4; i++)
-        for (const char *c = words[i]; c && *c; c++) {
-            const size_t letter = (unsigned char)*c;
-            t->job = par__hash(&letter, 1, t->job);
-        }
-    if (w->rank) return par__tcp_go(w);
-    struct addrinfo *found;
-    const int known = !par__tcp_find(l->host, l->port, AF_UNSPEC, &found);
-    const int s = par__tcp_listen(known ? found->ai_family : AF_INET, l->port, PAR__MIN(w->size, 1024)),
-              e = errno;
-    if (found) freeaddrinfo(found);
+    t->job = l->job;
+    const double begun = par__now();
+    if (w->rank) return par__tcp_go(w, begun);
+    const int s = par__tcp_open_port(w, begun);
     if (s < 0)
         return par__log(PAR_ERR_SYSTEM,
                         "rank 0 cannot listen on port %s: %s; set MASTER_PORT or PAR_PORT to a free one, the "
                         "same for all ranks",
-                        l->port, strerror(e));
-    const par_result r = par__tcp_await(w, s);
+                        l->port, strerror(errno));
+    const par_result r = par__tcp_await(w, s, begun);
     close(s);
     return r;
 }
 static par_result par__open_tcp(const par_desc *d, const par__launch *l, par_comm **comm) {
-    if (l->rank < 0 || l->rank >= l->size || l->size > 1024)
-        return par__log(PAR_ERR_ARGUMENT, "the launcher says rank %d of %d", l->rank, l->size);
-    if (d->rank_count && d->rank_count != l->size && !getenv("PAR_RANKS"))
-        return par__log(PAR_ERR_ARGUMENT, "rank_count is %d, but the launcher started %d", d->rank_count,
-                        l->size);
+    if (l->size > 1024)
+        return par__log(PAR_ERR_ARGUMENT, "%s started %d processes, but TCP joins 1024 ranks at most",
+                        par__launchers[l->launcher].name, l->size);
     par__world *w = par__new_world(d, "tcp", l->rank, l->size);
     if (!w) return PAR_ERR_ARGUMENT;
     w->net = &par__net_tcp;
@@ -6747,19 +6902,21 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
     *comm = NULL;
     par_result r = par__check_desc(desc, &d);
     if (r) return r;
+    par__find_launch(&launch);
 #if defined(PAR_MPI)
+    // A launcher of one process starts nothing that MPI could know better: PAR_RANKS counts.
+    const int several = launch.size > 1 || d.rank_count <= 1 || launch.problem[0];
     int initialized;
     MPI_Initialized(&initialized);
-    if (!boot && (initialized || par__launcher(PAR__SRUN) >= 0)) return par__open_launched(&d, comm);
+    if (!boot && (initialized || (launch.launcher > PAR__TORCHRUN && several)))
+        return par__open_launched(desc, &d, &launch, comm);
 #endif
-    const int launched = boot ? 0 : par__find_launch(&launch);
-    if (launched > 0) return par__open_tcp(&d, &launch, comm);
-    if (launched < 0)
-        return par__log(
-            PAR_ERR_UNSUPPORTED,
-            "a launcher started %d processes: export MASTER_ADDR (the host of rank 0) for them to meet "
-            "over TCP, or build with mpicc -DPAR_MPI, or run this program alone with PAR_RANKS=%d",
-            launch.size, launch.size);
+    if (!boot && launch.problem[0]) return par__log(PAR_ERR_ARGUMENT, "%s", launch.problem);
+    if (!boot && launch.size > 1) {
+        r = par__check_count(desc, &d, par__launchers[launch.launcher].name, launch.size);
+        if (!r) r = par__find_meeting(&launch);
+        return r ? r : par__open_tcp(&d, &launch, comm);
+    }
     r = boot ? par__open_child(&d, boot, comm) : par__open_here(&d, comm);
     if (!r) par__probe_cma(*comm), r = par__start_progress((*comm)->world);
     return r;

@@ -36,6 +36,19 @@ versus() { # both measured, results right
 }
 adopt() { $1 3 build/02_mpi_adopt_$2 64 200 | grep -q "0 sums differ"; }
 one_process() { build/gpt_$1 --data build/corpus.txt --n_layer 1 --max_iters 2 --eval_iters 1 --sample 0 --ranks 3 --gradient_accumulation_steps 3 | grep -q "3 ranks (fork)"; }
+in_a_step() { # mpiexec in an allocation, whose srun starts its proxies: mpiexec's variables count
+    export MASTER_ADDR=127.0.0.1 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1
+    MASTER_PORT=$(port) $1 3 build/01_hello | grep "^3 ranks" && $1 3 build/01_hello_$2 | grep "^3 ranks"
+}
+one_of_many() { # command prefix, suffix, its name, another's prefix: MPI and the launcher disagree
+    alone="MPI_COMM_WORLD has this one alone ($3"
+    fails 1 "srun started 3 processes (SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=3), but $alone" \
+        env SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=3 build/01_hello_$2 &&
+    fails 1 "PAR_RANKS is 3, but .*mpiexec started 2 processes" env PAR_RANKS=3 $1 2 build/01_hello_$2 &&
+    PAR_RANKS=3 $1 1 build/01_hello_$2 | grep "^3 ranks" || return 1 # one process: PAR_RANKS counts
+    have ${4%% *} || return 0
+    fails 1 "mpiexec started 2 processes (.*), but $alone" $4 2 build/01_hello_$2
+}
 
 two_hosts() { # over a link of 1 Gbit/s between two namespaces: S bytes each way and no more, and not behind MPI
     BENCH=build/bench_coll_mpich bash bench/two_hosts.sh 1 1000 --op all_reduce -b 1M -e 1M -n 15 -i 0 --json >"$work/hosts"
@@ -52,7 +65,7 @@ for kind in mpich openmpi; do
         continue
     fi
     eval "run=\$$kind"
-    for program in tests/test_par.c tests/test_zero.c tests/test_pipe.c examples/gpt/gpt.c examples/02_mpi_adopt.c bench/bench_coll.c; do
+    for program in tests/test_par.c tests/test_zero.c tests/test_pipe.c examples/gpt/gpt.c examples/01_hello.c examples/02_mpi_adopt.c bench/bench_coll.c; do
         later "$kind: build $program" build mpicc.$kind $kind $program $(basename $program .c)
     done
     finish
@@ -69,6 +82,9 @@ for kind in mpich openmpi; do
     check "$kind: forked without mpiexec" one_process $kind
     check "$kind: 02_mpi_adopt" adopt "$run" $kind
     check "$kind: bench_coll --vs mpi" versus "$run" $kind
+    check "$kind: mpiexec in a Slurm step" in_a_step "$run" $kind
+    [ $kind = mpich ] && check "mpich: the wrong starter" one_of_many "$mpich" mpich MPICH "$openmpi"
+    [ $kind = openmpi ] && check "openmpi: the wrong starter" one_of_many "$openmpi" openmpi "Open MPI" "$mpich"
 done
 if have mpiexec.mpich; then
     check "mpich: no shared memory between ranks" env MPIR_CVAR_NOLOCAL=1 mpiexec.mpich -n 2 build/test_par_mpich --worker mpi 2 1 bit_equality

@@ -310,9 +310,18 @@ dying_parent() { # takes its children along
     done
     ! ls /dev/shm | grep -q '^par'
 }
-run_again() { # ranks started by running the program again
-    printf '#define PAR_IMPLEMENTATION\n#include "par.h"\nint main(int argc, char **argv) { par_desc d; memset(&d, 0, sizeof d); d.run_again = 1; par_comm *w; if (argc != 3 || par_open(&d, &w)) return 9; int one = atoi(argv[2]); if (par_all_reduce(&one, &one, 1, PAR_I32, PAR_SUM, w)) return 8; if (par_rank(w) == 0) printf("%%s %%d\\n", par_backend(w), one); return par_close(w) != 0; }\n' >"$work/a.c"
-    gcc -I. "$work/a.c" -o "$work/a" -pthread -lm && [ "$(PAR_RANKS=4 "$work/a" "a b" 10)" = "exec 40" ]
+run_again() { # ranks started by running the program again, where it is asked for or has threads; -1 forbids it
+    printf '#define PAR_IMPLEMENTATION\n#include "par.h"\nstatic void *idle(void *p) { pause(); return p; }\nint main(int argc, char **argv) { par_desc d; pthread_t t; memset(&d, 0, sizeof d); par_comm *w; if (argc != 4) return 9; d.run_again = atoi(argv[2]); if (atoi(argv[3])) pthread_create(&t, NULL, idle, NULL); if (par_open(&d, &w)) return 9; int one = (int)strlen(argv[1]); if (par_all_reduce(&one, &one, 1, PAR_I32, PAR_SUM, w)) return 8; if (par_rank(w) == 0) printf("%%s %%d\\n", par_backend(w), one); return par_close(w) != 0; }\n' >"$work/a.c"
+    gcc -I. "$work/a.c" -o "$work/a" -pthread -lm || return 1
+    export PAR_RANKS=4
+    while read -r again threads want; do
+        [ "$("$work/a" "a b" $again $threads)" = "$want 12" ] || { echo "run_again $again, threads $threads: not $want"; return 1; }
+    done <<<"1 0 exec
+0 0 fork
+0 1 exec
+-1 1 fork"
+    have qemu-x86_64 || return 0
+    [ "$(qemu-x86_64 "$work/a" "a b" -1 0)" = "fork 12" ] # it has a thread of its own
 }
 installed() {
     make -s install PREFIX="$work/usr" >/dev/null || return 1

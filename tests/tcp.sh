@@ -12,22 +12,86 @@ meets() { # as torchrun names things; as srun does: the address from its list of
     wait
     grep -q "$said" "$work/out.0"
 }
-same_job() { # another job's rank, and one that is told another number, are sent away; so is a stranger
+by_srun() { # job, step, rank of two, command ...: as srun would start it, on this machine
+    local job=$1 step=$2 r=$3
+    shift 3
+    SLURM_JOB_ID=$job SLURM_STEP_ID=$step SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST=localhost "$@"
+}
+steps() { # ranks of two steps do not join; steps that have one port meet one after the other
+    export PAR_TIMEOUT=1
+    by_srun $$ 0 1 $hello >"$work/out.1" 2>&1 &
+    fails 1 "rank 0 waited 1 s at localhost" by_srun $$ 3 0 $hello && ! wait $! && grep -q "tried for 1 s to reach rank 0" "$work/out.1" || return 1
+    export PAR_TIMEOUT=60 PAR_PORT=$(port)
+    by_srun $$ 0 1 $hello >"$work/out.01" 2>&1 & pids=$!
+    by_srun $$ 3 0 $hello >"$work/out.30" 2>&1 & pids="$pids $!"
+    sleep 0.5
+    by_srun $$ 0 0 $hello >"$work/out.00" 2>&1 & pids="$pids $!"
+    sleep 0.5
+    by_srun $$ 3 1 $hello && for p in $pids; do wait $p || return 1; done
+    grep -q "^2 ranks" "$work/out.00" && grep -q "^2 ranks" "$work/out.30"
+}
+same_job() { # another job's rank, and one that is told another number, are not taken; nor is a stranger
     p=$(port)
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$p
     WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=20 $hello >"$work/out.0" 2>&1 &
     sleep 0.3
     exec 9<>/dev/tcp/127.0.0.1/$p && printf 'GET / HTTP/1.0\r\n\r\n and more than a rank would say' >&9
-    fails 1 "another job, or was given another number of ranks" env WORLD_SIZE=3 RANK=1 PAR_TIMEOUT=20 $hello &&
-    fails 1 "another job, or was given another number of ranks" env TORCHELASTIC_RUN_ID=other WORLD_SIZE=2 RANK=1 PAR_TIMEOUT=20 $hello || return 1
+    fails 1 "rank 0 there was given another number of ranks" env WORLD_SIZE=3 RANK=1 PAR_TIMEOUT=2 $hello &&
+    fails 1 "rank 0 there is of another job" env TORCHELASTIC_RUN_ID=other WORLD_SIZE=2 RANK=1 PAR_TIMEOUT=2 $hello || return 1
     WORLD_SIZE=2 RANK=1 $hello && wait && grep -q "2 ranks" "$work/out.0"
 }
-same_rank() {
+strange_server() { # has the port first, and answers: a rank tries again until rank 0 has it
+    printf '#include <arpa/inet.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\nint main(int n, char **v) { struct sockaddr_in a; memset(&a, 0, sizeof a); a.sin_family = AF_INET; a.sin_port = htons((unsigned short)atoi(v[n - 1])); int s = socket(AF_INET, SOCK_STREAM, 0), one = 1; setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one); if (bind(s, (struct sockaddr *)&a, sizeof a) || listen(s, 9)) return 1; for (int i = 0; i < 3; i++) { int c = accept(s, NULL, NULL); if (write(c, "SSH-2.0-and more than a rank would say\\r\\n", 41) != 41) return 1; sleep(i); close(c); } return puts("three came") < 0; }\n' >"$work/s.c"
+    gcc "$work/s.c" -o "$work/s" || return 1
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=2 PAR_TIMEOUT=60
+    "$work/s" $MASTER_PORT >"$work/strange" & stranger=$!
+    sleep 0.3
+    RANK=1 $hello >"$work/out.1" 2>&1 &
+    RANK=0 $hello | grep -q "2 ranks" && wait $stranger && grep -q "three came" "$work/strange"
+}
+innermost() { # which of several launchers' variables count
+    export MASTER_ADDR=127.0.0.1 PAR_TIMEOUT=20
+    by_two() { # how each of two is started: $r is its rank
+        export MASTER_PORT=$(port)
+        r=1 bash -c "$1" >"$work/out.1" 2>&1 &
+        r=0 bash -c "$1" >"$work/out.0" 2>&1
+        wait && grep -q "^2 ranks" "$work/out.0" && return
+        echo "$1:"
+        cat "$work"/out.?
+        return 1
+    }
+    srun='SLURM_TASK_PID=$$ SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=2'
+    proxy='export SLURM_TASK_PID=$$ SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_JOB_ID=7; exec bash -c "'
+    by_two "$proxy PMI_RANK=\$r PMI_SIZE=2 $hello; exit \\\$?\"" &&                 # mpiexec in an allocation: srun starts its proxies
+    by_two "$proxy OMPI_COMM_WORLD_RANK=\$r OMPI_COMM_WORLD_SIZE=2 $hello; exit \\\$?\"" &&
+    by_two "$proxy RANK=\$r WORLD_SIZE=2 LOCAL_RANK=0 $hello; exit \\\$?\"" &&        # torchrun in a step
+    by_two "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 PMI_RANK=\$r PMI_SIZE=2 $hello" &&    # nothing to be seen of srun's task
+    by_two "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 RANK=\$r WORLD_SIZE=2 LOCAL_RANK=\$r $hello" &&
+    by_two "PMI_RANK=0 PMI_SIZE=1 exec env $srun $hello" &&                             # srun in mpiexec
+    by_two "PMI_RANK=0 PMI_SIZE=1 exec env $srun bash -c '$hello; exit \$?'" &&         # and in a shell
+    by_two "PMI_RANK=\$r PMI_SIZE=2 exec env $srun RANK=\$r WORLD_SIZE=2 $hello" || return 1 # they agree
+    fails 1 "launchers disagree: RANK=1 WORLD_SIZE=2 (torchrun), SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 (srun); unset" \
+        env RANK=1 WORLD_SIZE=2 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 $hello &&
+    fails 1 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 (Open MPI's mpiexec), PMI_RANK=0 PMI_SIZE=3 (mpiexec); unset" \
+        env OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 PMI_RANK=0 PMI_SIZE=3 $hello
+}
+par_ranks() { # beside a launcher
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
+    fails 1 "PAR_RANKS is 2, but srun started 4 processes: unset it, or start as many" env PAR_RANKS=2 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 $hello &&
+    fails 1 "PAR_RANKS is 2, but torchrun started 4 processes" env PAR_RANKS=2 RANK=0 WORLD_SIZE=4 $hello &&
+    fails 1 "PAR_RANKS is 2, but mpiexec started 4 processes" env PAR_RANKS=2 PMI_RANK=0 PMI_SIZE=4 $hello &&
+    PAR_RANKS=3 ranks 3 $hello | grep -q "^3 ranks" &&
+    PAR_RANKS=2 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 $hello | grep -q "^2 ranks" # a shell in a step, say
+}
+same_rank() { # refused, unless the first one has ended
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=20
     RANK=0 $hello >"$work/out.0" 2>&1 &
     RANK=1 $hello >"$work/out.1" 2>&1 &
     sleep 0.5
     fails 1 "two processes were given the same rank" env RANK=1 $hello || return 1
+    kill -KILL $! && wait $!
+    RANK=1 $hello >"$work/out.1" 2>&1 &
+    sleep 0.5
     RANK=2 $hello && wait && grep -q "3 ranks" "$work/out.0"
 }
 nobody_comes() {
@@ -35,17 +99,24 @@ nobody_comes() {
     fails 1 "waited 0.5 s at 127.0.0.1:$MASTER_PORT for ranks 1, 2, 3 of 4" env RANK=0 $hello &&
     fails 1 "rank 3 tried for 0.5 s to reach rank 0 at 127.0.0.1:$MASTER_PORT (Connection refused)" env RANK=3 $hello &&
     fails 1 "the launcher says rank 4 of 4" env RANK=4 $hello &&
+    fails 1 "the launcher says rank 1 of many" env RANK=1 WORLD_SIZE=many $hello &&
+    fails 1 "MASTER_PORT must be a port, from 1 to 65535, but is 65536" env MASTER_PORT=65536 RANK=1 $hello &&
+    fails 1 "PAR_PORT must be a port, from 1 to 65535, but is x" env PAR_PORT=x RANK=1 $hello &&
     fails 1 "to reach rank 0 at no-such-host.invalid:.* (\(Name or service not known\|Temporary failure in name resolution\))" env MASTER_ADDR=no-such-host.invalid RANK=1 $hello
 }
 port_taken() {
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
     WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=3 $hello >"$work/out.0" 2>&1 &
     sleep 0.3
-    fails 1 "cannot listen on port $MASTER_PORT: Address already in use; set MASTER_PORT or PAR_PORT" env WORLD_SIZE=2 RANK=0 $hello || return 1
+    fails 1 "cannot listen on port $MASTER_PORT: Address already in use; set MASTER_PORT or PAR_PORT" env WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=0.5 $hello || return 1
     kill $! && wait
     PAR_PORT=$(port) ranks 2 $hello # this one counts, and is free
 }
-nowhere_to_meet() { fails 1 "export MASTER_ADDR" env PMI_SIZE=3 PMI_RANK=1 $hello; }
+nowhere_to_meet() {
+    fails 1 "mpiexec started 3 processes: export MASTER_ADDR" env PMI_SIZE=3 PMI_RANK=1 $hello &&
+    fails 1 "rank 0 runs on b2, but .* look for it on a7, the first of SLURM_STEP_NODELIST=a\[7,9\],b2: export MASTER_ADDR=b2" \
+        env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NODELIST='a[7,9],b2' SLURMD_NODENAME=b2 $hello
+}
 differ() { # settings by which algorithms are chosen
     export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
     RANK=1 PAR_STAGE=65536 $hello >"$work/out.1" 2>&1 &
@@ -92,7 +163,11 @@ two_hosts() { # two namespaces and a link of 1 Gbit/s between them: S bytes each
 
 DEADLINE=200
 check "launchers' variables" meets '127.0.0.1,other[01-12,20]'
-check "strangers and other jobs are sent away" same_job
+check "steps of one Slurm job" steps
+check "the innermost launcher counts" innermost
+check "PAR_RANKS beside a launcher" par_ranks
+check "strangers and other jobs" same_job
+check "a strange server has the port" strange_server
 check "one rank for two processes" same_rank
 check "nobody comes" nobody_comes
 check "a port that is taken" port_taken
