@@ -323,6 +323,15 @@ run_again() { # ranks started by running the program again, where it is asked fo
     have qemu-x86_64 || return 0
     [ "$(qemu-x86_64 "$work/a" "a b" -1 0)" = "fork 12" ] # it has a thread of its own
 }
+test_options() { # of the test programs: known ones are listed, others refused, before anything runs
+    for t in par zero pipe tp golden; do
+        t=build/test_$t
+        $t --help >"$work/help" && grep -q -e "--only NAME" "$work/help" && grep -q "^tests: ..*" "$work/help" || return 1
+        for wrong in --nonsense nonsense "--nonsense 1" --only "--only nothing" "--ranks x" "--ranks 0" "--backend mpi" "--node" "--worker fork"; do
+            fails 2 "${wrong%% *}" timeout 10 $t $wrong && [ ! -s "$work/out" ] || return 1
+        done
+    done
+}
 installed() {
     make -s install PREFIX="$work/usr" >/dev/null || return 1
     sed 's/"par.h"/<par.h>/' examples/01_hello.c >"$work/h.c"
@@ -381,6 +390,7 @@ check "collectives with small stages" env PAR_STAGE=8192 build/test_par --only c
 check "a rank that fails" dead_child
 check "a dying parent" dying_parent
 check "ranks by running the program again" run_again
+check "options of the test programs" test_options
 check "make install" installed
 libraries() { printf '#include <dnnl.h>\n#include <cblas.h>\nint main(void) { return 0; }\n' | gcc -x c - -o /dev/null -ldnnl -lopenblas 2>/dev/null; }
 if libraries; then check "matrix product libraries" gemm_choices

@@ -210,6 +210,54 @@ static int test_spawn(const char *self, const test *t, const char *backend, int 
     return failed;
 }
 
+static const char *const test_backends[] = {"fork", "threads", "tcp"};
+typedef struct test_options { // NULL, 0, -1: all
+    const char *only, *backend;
+    int ranks, node;
+} test_options;
+
+static int test_usage(const char *self, FILE *to) {
+    fprintf(to,
+            "%s: every test, on every backend and number of ranks, or some of them:\n"
+            "    --only NAME         one test\n"
+            "    --backend NAME      fork, threads or tcp\n"
+            "    --ranks N           so many ranks\n"
+            "    --node K            pretended nodes of K ranks, 0: none\n"
+            "    --worker BACKEND RANKS NODE TEST    one test, in this process: for a debugger, and under "
+            "mpiexec\n"
+            "                        (BACKEND mpi; TEST all: every one)\n"
+            "    --help\n"
+            "tests:",
+            self);
+    for (int i = 0; i < test_count; i++) fprintf(to, " %s", tests[i].name);
+    fprintf(to, "\n");
+    return to == stderr ? 2 : 0;
+}
+static int test_number(const char *text, int *n) { // 0: it is none
+    char *end;
+    const long value = strtol(text, &end, 10);
+    *n = (int)value;
+    return *text && !*end && value >= 0 && value <= 1024;
+}
+// -1: go on; else the status to end with.
+static int test_parse(int argc, char **argv, test_options *o) {
+    int known = 0;
+    memset(o, 0, sizeof *o), o->node = -1;
+    for (int i = 1; i < argc; i += 2) {
+        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
+        known = 0;
+        if (!strcmp(name, "--help") || !strcmp(name, "-h")) return test_usage(argv[0], stdout);
+        if (!strcmp(name, "--only"))
+            for (int k = 0; k < test_count; k++) known |= !strcmp(o->only = value, tests[k].name);
+        if (!strcmp(name, "--backend"))
+            for (int k = 0; k < 3; k++) known |= !strcmp(o->backend = value, test_backends[k]);
+        if (!strcmp(name, "--ranks")) known = test_number(value, &o->ranks) && o->ranks;
+        if (!strcmp(name, "--node")) known = test_number(value, &o->node);
+        if (!known) return fprintf(stderr, "%s: %s %s?\n", argv[0], name, value), test_usage(argv[0], stderr);
+    }
+    return -1;
+}
+
 int main(int argc, char **argv) {
 #if TEST_FEWER == 2
     static const int rank_counts[] = {2, 3};
@@ -218,52 +266,31 @@ int main(int argc, char **argv) {
 #else
     static const int rank_counts[] = {1, 2, 3, 4, 5, 7, 8};
 #endif
-    static const char *const backends[] = {"fork", "threads", "tcp"};
-    const char *only = NULL, *backend = NULL;
-    int ranks = 0, node = -1, passed = 0, failed = 0;
+    test_options o;
+    int passed = 0, failed = 0;
     const double begun = test_now();
     if (argc == 6 && !strcmp(argv[1], "--worker")) return test_worker(argv + 2);
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (!strcmp(argv[i], "--only"))
-            only = argv[i + 1];
-        else if (!strcmp(argv[i], "--ranks"))
-            ranks = atoi(argv[i + 1]);
-        else if (!strcmp(argv[i], "--backend"))
-            backend = argv[i + 1];
-        else if (!strcmp(argv[i], "--node"))
-            node = atoi(argv[i + 1]);
-        else
-            return fprintf(stderr,
-                           "usage: %s [--only NAME] [--ranks N] [--backend fork|threads|tcp] [--node K]\n",
-                           argv[0]),
-                   2;
-    }
-    int known = !only;
-    for (int i = 0; i < test_count; i++) known |= only && !strcmp(only, tests[i].name);
-    if (!known)
-        return fprintf(stderr, "%s: there is no test \"%s\"; the nearest is \"%s\"\n", argv[0], only,
-                       par_nearest_name(only, &tests[0].name, (size_t)test_count, sizeof tests[0])),
-               2;
+    const int parsed = test_parse(argc, argv, &o);
+    if (parsed >= 0) return parsed;
     for (int i = 0; i < test_count; i++) {
         const double start = test_now();
         const int before = passed + failed;
-        if (only && strcmp(only, tests[i].name)) continue;
+        if (o.only && strcmp(o.only, tests[i].name)) continue;
         for (size_t b = 0; b < 3; b++)
             for (size_t n = 0; n < sizeof rank_counts / sizeof rank_counts[0]; n++)
                 for (int k = 0; k <= 3; k++) { // pretended nodes: none, of 1, 2 or 3 ranks
-                    if (!test_runs_here(&tests[i], backends[b], rank_counts[n])) continue;
+                    if (!test_runs_here(&tests[i], test_backends[b], rank_counts[n])) continue;
                     if (b == 2 && (rank_counts[n] < 2 || rank_counts[n] > 5 || k > 2)) continue;
-                    if (b == 2 && ((!TEST_TCP && !backend) || (!k && rank_counts[n] != 3))) continue;
+                    if (b == 2 && ((!TEST_TCP && !o.backend) || (!k && rank_counts[n] != 3))) continue;
                     if ((k && rank_counts[n] < 2) || (k == 3 && rank_counts[n] < 4)) continue;
                     if (k && tests[i].kind != TEST_ANY && b < 2) continue;
                     if (k && b == 1 && rank_counts[n] > 5) continue; // enough
 #if TEST_FEWER
                     if (k == 1 || k == 3) continue;
 #endif
-                    if ((backend && strcmp(backend, backends[b])) || (ranks && ranks != rank_counts[n]) ||
-                        (node >= 0 && node != k))
-                        continue;
-                    test_spawn(argv[0], &tests[i], backends[b], rank_counts[n], k) ? failed++ : passed++;
+                    if (o.backend && strcmp(o.backend, test_backends[b])) continue;
+                    if ((o.ranks && o.ranks != rank_counts[n]) || (o.node >= 0 && o.node != k)) continue;
+                    test_spawn(argv[0], &tests[i], test_backends[b], rank_counts[n], k) ? failed++ : passed++;
                 }
         printf("%-28s %3d runs, %6.2f s\n", tests[i].name, passed + failed - before, test_now() - start);
         fflush(stdout);

@@ -79,8 +79,11 @@ static int compare(par_comm *world, int llama, int bias, float p) {
     return bad + (par_tp_close(tp) != PAR_OK);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     par_comm *world;
+    if (argc > 1) // it has no options
+        return fprintf(stderr, "%s: compares gradients with finite differences\n", argv[0]),
+               strcmp(argv[1], "--help") ? 2 : 0;
     if (par_open(NULL, &world)) return 1;
     const int bad = compare(world, 0, 1, 0) + compare(world, 0, 0, 0) + compare(world, 0, 1, 0.3f) +
                     compare(world, 1, 0, 0) + compare(world, 1, 0, 0.3f);
