@@ -90,6 +90,12 @@ static const option *option_find(const option *options, size_t count, const char
     return NULL;
 }
 
+static inline int options_given(int argc, char **argv, const char *name) { // is it on the command line?
+    const size_t n = strlen(name);
+    for (int i = 1; i < argc; i++)
+        if (!strncmp(argv[i], name, n) && (!argv[i][n] || argv[i][n] == '=')) return 1;
+    return 0;
+}
 // 0: go on; 1: help was printed; 2: an error was printed.
 static int options_parse(int argc, char **argv, const option *options, size_t count, const char *about) {
     for (int i = 1; i < argc; i++) {

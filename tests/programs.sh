@@ -54,6 +54,32 @@ exports() { # what is written for Hugging Face and for llm.c is read back, on an
     fails 1 "hold GPT-2 with biases" $gpt $common --arch llama --max_iters 1 --export "$work/llama.bin" &&
     sed -i 's/"hidden_size": 32/"hidden_size": 64/' "$work/hub/config.json" && fails 1 "is not of the shape" $gpt $common --max_iters 0 --load "$work/hub"
 }
+generates() { # a text that is known by heart goes on as it does, beyond block_size, on every grid, with the cache and without
+    for i in $(seq 200); do echo "the quick brown fox jumps over the lazy dog; "; done >"$work/fox"
+    head -c 121 "$work/fox" >"$work/want"
+    echo >>"$work/want"
+    model="--n_layer 2 --n_head 4 --n_embd 64 --block_size 56 --batch_size 16 --gradient_accumulation_steps 1 --learning_rate 3e-3 --max_iters 200 --eval_iters 0"
+    for arch in "gpt2" "llama --n_kv_head 2"; do
+        rm -rf "$work/know"
+        $gpt --data "$work/fox" $model --arch $arch --save "$work/know" --prompt "the quick" --sample 112 --temperature 0 >"$work/out" &&
+        sed -n '/^---- sample/,/^-----------/p' "$work/out" | sed '1d;$d' | diff "$work/want" - || return 1
+        for grid in "--ranks 1" "--kv_cache 0" "--dtype bf16" "--dtype bf16 --kv_cache 0 --ranks 2 --tp 2" "--ranks 2 --tp 2" "--ranks 4 --tp 4" "--ranks 4 --tp 4 --dtype bf16" "--ranks 2 --pp 2" \
+            "--ranks 2 --cp 2" "--ranks 8 --pp 2 --tp 2 --sp --cp 2 --zero 3" "--ranks 3 --zero 2 --kv_cache 0" "--block_size 32"; do
+            echo "$arch $grid"
+            $gpt --load "$work/know" --generate "the quick" --sample 112 --temperature 0 $grid >"$work/out" 2>"$work/err" && diff "$work/want" "$work/out" && grep -q "9 tokens read" "$work/err" || return 1
+        done
+    done
+    $gpt --data "$work/fox" $model --max_iters 2 --ranks 4 --pp 2 --schedule zb_v --zero 2 --cp 2 --sample 70 | grep -q -e "---- sample" || return 1 # as training left the grid
+    $gpt --load "$work/know" --generate "the quick" --sample 300 --json --temperature 50 --seed 3 >"$work/json" && # arbitrary bytes
+    [ "$(sed 's/.*"tokens":\[\([0-9,]*\)\].*/\1/' "$work/json" | tr , '\n' | awk '$1 >= 0 && $1 < 256' | wc -l)" = 300 ] && iconv -f UTF-8 -t UTF-8 "$work/json" >/dev/null &&
+    grep -q '\\ufffd' "$work/json" && ! LC_ALL=C grep -q $'[\x01-\x1f]' "$work/json" && { ! have python3 || python3 -c 'import json, sys; x = json.load(open(sys.argv[1])); assert x["prompt_tokens"] == 9 and len(x["tokens"]) == 300' "$work/json"; } &&
+    $gpt --load "$work/know" --generate "the quick " --sample 20 --top_k 1 --seed 5 --json | grep -q '"text":"brown fox jumps over"' || return 1
+    wrong="fails 1" # numbers for other vocabularies; what does not fit together
+    $gpt --load tests/golden/gpt2 --generate " 5 12  7 " --sample 4 2>/dev/null | grep -q '^5 12 7 [0-9]* [0-9]* [0-9]* [0-9]* $' &&
+    $wrong '"7a" is no token' $gpt --load tests/golden/gpt2 --generate "5 7a 1" && $wrong "there is no token 99999999999999999999" $gpt --load tests/golden/gpt2 --generate "5 99999999999999999999" && $wrong '"-1" is no token' $gpt --load tests/golden/gpt2 --generate "-1" &&
+    $wrong "needs a model" $gpt --generate "x" && $wrong "leave out --prompt" $gpt --load "$work/know" --generate x --prompt y && $wrong "leave out --save" $gpt --load "$work/know" --generate x --save "$work/ck" &&
+    $wrong "must not be negative" $gpt --load "$work/know" --generate x --temperature -1 && $wrong "must not be negative" $gpt --load "$work/know" --generate x --top_k -1
+}
 layer_rows() { # what is sent is what is predicted, and the summary has its fields
     build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 3 --json >"$work/out" || return 1
     sed -n 's/.*"sent":\([0-9]*\),"sent_predicted":\([0-9]*\).*/\1 \2/p' "$work/out" | awk '{rows++; bad += $1 != $2} END {print rows, bad; exit !(rows >= 24 && bad == 0)}' &&
@@ -364,6 +390,7 @@ check "gradients" gradients
 check "resume" resume
 check "damaged checkpoints" damaged
 check "Hugging Face's and llm.c's files" exports
+check "generating text" generates
 check "bench_tp" layer_rows
 check "bench_zero" zero_rows
 check "bench_pipe" pipe_rows

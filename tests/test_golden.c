@@ -22,12 +22,14 @@ typedef struct golden {
     int32_t ids[ROWS], targets[ROWS];
     size_t rows;
     const char *name;
+    double tolerance;
+    float *whole, *grads; // all parameters; torch's gradients of them
 } golden;
 
 static void close_to(const golden *g, const char *what, double error, double most) {
     char why[256];
     __atomic_add_fetch(&test_shared->checks, 1, __ATOMIC_RELAXED);
-    if (error <= 1e-5 * most) return;
+    if (error <= g->tolerance * most) return;
     snprintf(why, sizeof why, "%s of %s: off by %g of %g", what, g->name, error, most);
     test_fail(__FILE__, __LINE__, par_rank(g->world), "close", why);
 }
@@ -71,18 +73,25 @@ static void check_gradients(golden *g, float *whole) {
     }
     free(want);
 }
+// Of the rows at hand: those of each sequence's tokens from `position` on, where it is not 0.
 static void check_logits(golden *g) {
     const float *want = (const float *)par_zero_safetensors_find(&g->want, "logits")->data;
+    const size_t s = g->tokens.sequence, from = g->tokens.position;
     const size_t V = (size_t)g->m.config.vocab_size, mine = g->b.logits.cols;
     const size_t ld = par_tp_ld(PAR_TP_VOCABULARY, mine);
     double error = 0, most = 0;
     size_t first, global, count;
     int replicas;
     par_tp_part(g->tp, &g->m.head.weight, 0, &first, &global, &count, &replicas);
-    for (size_t r = 0; r < g->rows; r++)
+    for (size_t r = 0; r < g->b.logits.rows; r++)
         for (size_t j = 0; j < mine; j++) {
-            const double x = (double)want[whole_row(g, r) * V + global + j];
-            error = fmax(error, fabs(x - (double)((const float *)g->b.logits.data)[r * ld + j]));
+            const size_t row = s < TOKENS ? r / s * TOKENS + from + r % s : whole_row(g, r);
+            const double x = (double)want[row * V + global + j];
+            const size_t at = r * ld + j;
+            const double got = par_tp_type(g->tp) == PAR_F32
+                                   ? (double)((const float *)g->b.logits.data)[at]
+                                   : (double)par_bf16_to_f32(((const uint16_t *)g->b.logits.data)[at]);
+            if (!(fabs(x - got) <= error)) error = fabs(x - got);
             most = fmax(most, fabs(x));
         }
     close_to(g, "logits", error, most);
@@ -100,48 +109,55 @@ static void train_like_torch(golden *g, float *whole_grads) {
     }
 }
 
-static void one(par_comm *w, const char *name, int t, int sequence, int ulysses) {
+static void open_golden(golden *g, par_comm *w, const char *name, int t, par_tp_desc d) {
     char path[256], why[4400];
     gpt_config c;
-    golden g;
-    par_tp_desc d;
     files_hub gradients_of;
-    memset(&g, 0, sizeof g);
-    memset(&d, 0, sizeof d);
-    g.world = w, g.name = name;
-    CHECK_OK(w, par_split(w, par_rank(w) / t, par_rank(w), &g.tp_comm));
-    CHECK_OK(w, par_split(w, par_rank(w) % t, par_rank(w), &g.cp_comm));
-    d.tp = g.tp_comm, d.cp = par_size(g.cp_comm) > 1 ? g.cp_comm : NULL, d.sequence = sequence,
-    d.ulysses = ulysses;
+    memset(g, 0, sizeof *g);
+    g->world = w, g->name = name, g->tolerance = d.bf16 ? 3e-2 : 1e-5;
+    CHECK_OK(w, par_split(w, par_rank(w) / t, par_rank(w), &g->tp_comm));
+    CHECK_OK(w, par_split(w, par_rank(w) % t, par_rank(w), &g->cp_comm));
+    d.tp = g->tp_comm, d.cp = par_size(g->cp_comm) > 1 ? g->cp_comm : NULL;
     snprintf(path, sizeof path, "tests/golden/%s", name);
     const char *problem = files_config(path, &c, why, sizeof why);
     if (problem) test_fail(__FILE__, __LINE__, par_rank(w), "config", problem);
-    CHECK_OK(w, par_tp_open(&d, &g.tp));
-    CHECK_OK(w, gpt_open(&g.m, &c, g.tp, sequence));
-    const size_t n = g.m.count;
-    g.w = (float *)calloc(4 * n, sizeof(float)), g.d = g.w + n, g.m1 = g.d + n, g.m2 = g.m1 + n;
-    float *whole = (float *)calloc(2 * g.m.whole_count, sizeof *whole), *grads = whole + g.m.whole_count;
-    problem = files_load(&g.m, path, whole);
-    gpt_move(&g.m, g.w, whole, 0);
-    gpt_place(&g.m, g.w, g.d);
+    CHECK_OK(w, par_tp_open(&d, &g->tp));
+    CHECK_OK(w, gpt_open(&g->m, &c, g->tp, d.sequence));
+    const size_t n = g->m.count;
+    g->w = (float *)calloc(4 * n, sizeof(float)), g->d = g->w + n, g->m1 = g->d + n, g->m2 = g->m1 + n;
+    g->whole = (float *)calloc(2 * g->m.whole_count, sizeof(float)), g->grads = g->whole + g->m.whole_count;
+    problem = files_load(&g->m, path, g->whole);
+    gpt_move(&g->m, g->w, g->whole, 0);
+    if (d.bf16) par_cast(g->m1, PAR_BF16, g->w, PAR_F32, n);
+    gpt_place(&g->m, d.bf16 ? g->m1 : g->w, g->d);
     strcat(path, "/expected.safetensors");
-    if (!problem && par_zero_safetensors_open(path, &g.want)) problem = g.want.why;
-    gradients_of.shards = &g.want, gradients_of.shard_count = 1;
-    if (!problem) problem = files_fill(&g.m, &gradients_of, "grad.", grads);
+    if (!problem && par_zero_safetensors_open(path, &g->want)) problem = g->want.why;
+    gradients_of.shards = &g->want, gradients_of.shard_count = 1;
+    if (!problem) problem = files_fill(&g->m, &gradients_of, "grad.", g->grads);
     if (problem) return test_fail(__FILE__, __LINE__, par_rank(w), "files", problem);
-    g.tokens.batch = BATCH, g.tokens.sequence = TOKENS, g.rows = par_tp_rows(g.tp, &g.tokens);
-    CHECK(w, gpt_buffers_open(&g.m, &g.b, g.rows));
-    for (size_t r = 0; r < g.rows; r++) {
-        g.ids[r] = ((const int32_t *)par_zero_safetensors_find(&g.want, "ids")->data)[whole_row(&g, r)];
-        g.targets[r] =
-            ((const int32_t *)par_zero_safetensors_find(&g.want, "targets")->data)[whole_row(&g, r)];
+    g->tokens.batch = BATCH, g->tokens.sequence = TOKENS, g->rows = par_tp_rows(g->tp, &g->tokens);
+    CHECK(w, gpt_buffers_open(&g->m, &g->b, g->rows));
+    for (size_t r = 0; r < g->rows; r++) {
+        g->ids[r] = ((const int32_t *)par_zero_safetensors_find(&g->want, "ids")->data)[whole_row(g, r)];
+        g->targets[r] =
+            ((const int32_t *)par_zero_safetensors_find(&g->want, "targets")->data)[whole_row(g, r)];
     }
-    train_like_torch(&g, grads);
-    par_zero_safetensors_close(&g.want);
-    gpt_buffers_close(&g.m, &g.b), gpt_close(&g.m), free(g.w), free(whole);
-    CHECK_OK(w, par_tp_close(g.tp));
-    CHECK_OK(w, par_close(g.cp_comm));
-    CHECK_OK(w, par_close(g.tp_comm));
+}
+static void close_golden(golden *g) {
+    par_zero_safetensors_close(&g->want);
+    gpt_buffers_close(&g->m, &g->b), gpt_close(&g->m), free(g->w), free(g->whole);
+    CHECK_OK(g->world, par_tp_close(g->tp));
+    CHECK_OK(g->world, par_close(g->cp_comm));
+    CHECK_OK(g->world, par_close(g->tp_comm));
+}
+static void one(par_comm *w, const char *name, int t, int sequence, int ulysses) {
+    golden g;
+    par_tp_desc d;
+    memset(&d, 0, sizeof d);
+    d.sequence = sequence, d.ulysses = ulysses;
+    open_golden(&g, w, name, t, d);
+    train_like_torch(&g, g.grads);
+    close_golden(&g);
 }
 static void torch(par_comm *w) {
     static const char *const names[] = {"gpt2", "llama", "llama31"};
@@ -154,6 +170,64 @@ static void torch(par_comm *w) {
                 if (ulysses && (c == 1 || i || 4 / t % c)) continue; // by heads: as many as there are
                 one(w, names[i], t, variant & 1, ulysses);
             }
+    CHECK_OK(w, par_barrier(w));
+}
+
+// Multiply-adds of the CPU's kernels, counted.
+static __thread double multiplied, attended;
+static par_result count_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
+                             size_t lda, const void *b, size_t ldb, float beta, void *c, par_dtype c_type,
+                             size_t ldc, const void *bias) {
+    multiplied += (double)(m * n * k);
+    return par_tp_cpu()->gemm(tp, ta, tb, m, n, k, a, lda, b, ldb, beta, c, c_type, ldc, bias);
+}
+static par_result count_attend(par_tp *tp, const par_tp_meeting *m) {
+    attended += 2 * (double)(m->batch * m->heads * m->q_count * m->kv_count * m->dim);
+    return par_tp_cpu()->attend(tp, m);
+}
+// A prompt of 9 tokens, then token by token: PyTorch's logits of each, and products for no other tokens.
+static void cached(par_comm *w, const char *name, int bf16) {
+    golden g;
+    par_tp_desc d;
+    par_tp_kernels kernels = *par_tp_cpu();
+    const int t = par_size(w);
+    kernels.gemm = count_gemm, kernels.attend = count_attend;
+    memset(&d, 0, sizeof d);
+    d.bf16 = bf16, d.kernels = &kernels;
+    open_golden(&g, w, name, t, d);
+    const int layers = g.m.config.n_layer;
+    const size_t bytes = par_tp_cache_bytes(g.tp, &g.m.attention, BATCH, TOKENS);
+    const double a_key = 2.0 * BATCH * layers * (double)(g.m.attention.heads / (size_t)t * g.m.attention.dim);
+    int32_t ids[ROWS];
+    double products = 0; // of a pass through the prompt, per token
+    g.m.cache = (par_tp_cache *)calloc((size_t)layers, sizeof *g.m.cache);
+    for (int l = 0; l < layers; l++)
+        g.m.cache[l].data = calloc(1, bytes), g.m.cache[l].batch = BATCH, g.m.cache[l].capacity = TOKENS;
+    for (size_t at = 0, n; at < TOKENS; at += n) {
+        n = at ? 1 : 9;
+        g.tokens.sequence = n, g.tokens.position = at, multiplied = attended = 0;
+        for (size_t b = 0; b < BATCH; b++) memcpy(ids + b * n, g.ids + b * TOKENS + at, n * sizeof *ids);
+        CHECK_OK(w, gpt_forward(&g.m, &g.b, &g.tokens, ids, NULL));
+        CHECK(w, g.b.logits.rows == BATCH * n);
+        check_logits(&g);
+        if (!at) products = multiplied / 9;
+        CHECK(w, multiplied == products * (double)n);
+        CHECK(w, !at || attended == a_key * (double)(at + 1));
+        g.m.last_only =
+            BATCH; // the last tokens' logits once more: of the same token, which is forgotten first
+        CHECK_OK(w, gpt_forward(&g.m, &g.b, &g.tokens, ids, NULL));
+        CHECK(w, g.b.logits.rows == BATCH);
+        g.m.last_only = 0, g.tokens.position = at + n - 1, g.tokens.sequence = 1;
+        check_logits(&g);
+    }
+    for (int l = 0; l < layers; l++) free(g.m.cache[l].data);
+    free(g.m.cache);
+    close_golden(&g);
+}
+static void generating(par_comm *w) {
+    static const char *const names[] = {"gpt2", "llama", "llama31"};
+    const int n = par_size(w);
+    for (int i = 0; i < 6 && (n == 1 || n == 2 || n == 4); i++) cached(w, names[i / 2], i % 2);
     CHECK_OK(w, par_barrier(w));
 }
 
@@ -219,5 +293,7 @@ static void files(par_comm *w) {
     CHECK(w, system(why) == 0);
 }
 
-const test tests[] = {{"torch", torch, TEST_ALONE, 1, 60}, {"files", files, TEST_SERIAL, 1, 60}};
+const test tests[] = {{"torch", torch, TEST_ALONE, 1, 60},
+                      {"generating", generating, TEST_ALONE, 1, 60},
+                      {"files", files, TEST_SERIAL, 1, 60}};
 const int test_count = (int)(sizeof tests / sizeof tests[0]);

@@ -29,6 +29,8 @@ typedef struct settings {
     int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
         central, canonical, plan, save_async, pp, chunks;
+    const char *generate, *prompt;
+    int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
 } settings;
 
@@ -57,13 +59,15 @@ typedef struct trainer {
     gpt_buffers buffers;
     char *scratch;
     size_t scratch_bytes;
-    par_pipe_schedule schedule, one; // one: a single microbatch's forwards
-    par_pipe *pipe, *sampler;
+    par_pipe_schedule schedule;
+    par_pipe *pipe;
     gpt_part *parts; // of stages
     // What is run now: of the held-out part? of which step, from which sequence on
     int held_out;
     uint64_t draw, first;
-    int sampling, final; // of a context in `line`; the stage's last gradients of the step
+    int final;       // the stage's last gradients of the step
+    int32_t *prompt; // of a sample
+    size_t prompt_count;
     gpt_dropout drop;
     // Tokens and targets of all microbatches' rows here, on the host and on the device; a whole sequence of
     // each
@@ -167,11 +171,10 @@ static uint64_t first_sequence(const trainer *t, int i) {
     const int dp = par_mesh_index(t->mesh, "dp"), ranks = par_mesh_size(t->mesh, "dp");
     return (uint64_t)(t->microbatch * (t->o.zero >= 2 ? i * ranks + dp : dp * t->microbatches + i));
 }
-// The rows of a microbatch, or of the context of a sample.
 static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
     par_tp_tokens k;
-    k.batch = t->sampling ? 1 : (size_t)t->microbatch, k.sequence = (size_t)t->o.model.block_size;
-    k.first = t->sampling ? 0 : t->first + first_sequence(t, microbatch), k.position = 0;
+    k.batch = (size_t)t->microbatch, k.sequence = (size_t)t->o.model.block_size;
+    k.first = t->first + first_sequence(t, microbatch), k.position = 0;
     return k;
 }
 static size_t rows_of(const trainer *t) { // of a whole microbatch, on this rank
@@ -184,9 +187,8 @@ static par_result draw(trainer *t, const par_tp_tokens *tokens, int microbatch) 
     const size_t rows = rows_of(t), here = (size_t)microbatch * 2 * rows;
     int32_t *x = t->tokens + here, *y = x + rows;
     for (int i = 0; i < (int)tokens->batch; i++) {
-        if (!t->sampling)
-            data_sequence(&t->data, t->held_out, (uint64_t)t->o.seed, t->draw, tokens->first + (uint64_t)i, T,
-                          t->line, t->line + T);
+        data_sequence(&t->data, t->held_out, (uint64_t)t->o.seed, t->draw, tokens->first + (uint64_t)i, T,
+                      t->line, t->line + T);
         for (int j = 0; j < per; j++) {
             const size_t at = par_tp_position(t->tp, (size_t)T, (size_t)j);
             x[i * per + j] = t->line[at], y[i * per + j] = t->line[(size_t)T + at];
@@ -218,7 +220,7 @@ static par_result work(void *user, const par_pipe_work *w) {
         par_trace_begin(t->world, "forward");
         GPT_TRY(gpt_part_forward(m, part, b, &tokens, x, drop));
         const float scale = (float)(1 / all);
-        if (w->last && w->evaluate && !t->sampling)
+        if (w->last && w->evaluate)
             GPT_TRY(par_tp_loss_forward(t->tp, &m->loss, &b->logits, y, b->lse, NULL, w->loss, t->counted));
         if (w->last && !w->evaluate) // the logits become their gradients
             GPT_TRY(par_tp_loss_both(t->tp, &m->loss, &b->logits, y, b->lse, NULL, w->loss, t->counted, scale,
@@ -266,63 +268,7 @@ static double evaluate(trainer *t) { // mean loss over eval_iters batches of the
 
 // ---- output -----------------------------------------------------------------------------------------------
 
-// The logits of one token of a sequence, whole, on all ranks: gathered over tp, from the rank of cp that has
-// it, on the last stage; then for the others.
-static void whole_logits(trainer *t, int token, float *logits) {
-    const size_t V = (size_t)t->o.model.vocab_size, mine = t->model.head.weight.local_rows,
-                 n = (size_t)t->o.tp;
-    const int last = par_pipe_rank_of(&t->one, t->one.stages - 1, 0);
-    size_t counts[1024];
-    float *part = (float *)calloc(mine + 1, sizeof *part), *row = (float *)calloc(mine + 1, sizeof *row);
-    if (!part || !row) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory"));
-    for (size_t q = 0; q < n; q++) counts[q] = V / n + (q < V % n);
-    if (par_rank(t->pp_comm) == last) {
-        for (int j = 0; j < t->o.model.block_size / t->o.cp; j++)
-            if (par_tp_position(t->tp, (size_t)t->o.model.block_size, (size_t)j) == (size_t)token) {
-                const size_t e = par_tp_element_bytes(t->tp),
-                             at = (size_t)j * par_tp_ld(PAR_TP_VOCABULARY, mine);
-                const char *from = (char *)t->buffers.logits.data + at * e;
-                need(t->world, t->device->copy(t->device, row, from, mine * e, NULL));
-                need(t->world, t->device->stream_sync(t->device, NULL));
-                par_cast(part, PAR_F32, row, par_tp_type(t->tp), mine);
-            }
-        need(t->world, par_all_gatherv(part, logits, counts, NULL, PAR_F32, t->tp_comm));
-        need(t->world, par_all_reduce(logits, logits, V, PAR_F32, PAR_SUM, t->cp_comm));
-    }
-    need(t->world, par_broadcast(logits, logits, V, PAR_F32, last, t->pp_comm));
-    free(part), free(row);
-}
-
-static void sample(trainer *t, FILE *out) { // text from the model, begun with a newline; rank 0 writes it
-    const gpt_config *g = &t->o.model;
-    const size_t V = (size_t)g->vocab_size, T = (size_t)g->block_size;
-    int32_t *context = t->line;
-    float *p = (float *)calloc(V, sizeof *p);
-    size_t length = 1;
-    if (!p) return;
-    memset(context, 0, 2 * T * sizeof *context);
-    context[0] = V == 256 ? '\n' : 0;
-    for (int i = 0; i < t->o.sample; i++) {
-        t->sampling = 1;
-        need(t->world, par_pipe_step(t->sampler, NULL));
-        t->sampling = 0;
-        whole_logits(t, (int)length - 1, p);
-        float most = p[0], sum = 0;
-        for (size_t j = 1; j < V; j++) most = p[j] > most ? p[j] : most;
-        for (size_t j = 0; j < V; j++) sum += p[j] = expf((p[j] - most) / (float)t->o.temperature);
-        float pick = par_uniform((uint64_t)t->o.seed, 77, (uint64_t)i) * sum;
-        size_t token = 0;
-        while (token + 1 < V && (pick -= p[token]) >= 0) token++;
-        if (out && V != 256)
-            fprintf(out, "%zu ", token);
-        else if (out)
-            fputc(token == '\n' || (token >= 32 && token < 127) ? (int)token : '?', out);
-        if (length == T) memmove(context, context + 1, --length * sizeof *context);
-        context[length++] = (int32_t)token;
-    }
-    if (out) fputc('\n', out);
-    free(p);
-}
+#include "generate.h"
 
 static void report(const trainer *t, double tokens_per_s, int first_step) {
     const settings *o = &t->o;
@@ -361,7 +307,8 @@ static int is_table(const char *schedule) { // a file, not a name
 }
 static const char *check_settings(settings *o) {
     const gpt_config *g = &o->model;
-    if (!o->data) return "no data: --data FILE (make run passes the kit's own sources)";
+    if (!o->data && !o->generate) return "no data: --data FILE (make run passes the kit's own sources)";
+    if (o->sample < 0 || o->top_k < 0) return "sample and top_k must not be negative";
     if (g->n_layer < 1 || g->n_head < 1 || g->n_embd < 1 || g->block_size < 1)
         return "n_layer, n_head, n_embd and block_size must be 1 or more";
     if (g->n_layer > 10000 || g->n_embd > 1 << 20 || g->block_size > 1 << 24)
@@ -382,8 +329,8 @@ static const char *check_settings(settings *o) {
     if (!recompute_of(o->recompute, &recompute)) return "recompute is none, selective or full";
     if (o->shard_mb < 0) return "shard_mb must not be negative";
     if (o->dropout < 0 || o->dropout >= 1) return "dropout must be in [0, 1)";
-    if (o->learning_rate < 0 || o->temperature <= 0)
-        return "learning_rate must not be negative and temperature must be more than 0";
+    if (o->learning_rate < 0 || o->temperature < 0)
+        return "learning_rate and temperature must not be negative";
     if (o->beta1 < 0 || o->beta1 >= 1 || o->beta2 < 0 || o->beta2 >= 1)
         return "beta1 and beta2 must be in [0, 1)";
     if (o->ranks < 0 || o->ranks > 1024) return "ranks must be from 1 to 1024";
@@ -424,7 +371,9 @@ static const char *check_settings(settings *o) {
 static int divide_batch(trainer *t, int ranks) {
     const int all = t->o.batch_size * t->o.accumulation, grid = t->o.pp * t->o.tp * t->o.cp,
               dp = ranks / grid;
-    if (ranks % grid || !dp || all % dp) return 0;
+    if (ranks % grid || !dp) return 0;
+    if (t->o.generate) return t->microbatch = t->microbatches = 1;
+    if (all % dp) return 0;
     const int C = t->o.canonical;
     if (C && (all % C || C % dp || (dp & (dp - 1)))) return 0;
     t->microbatch = C ? all / C : PAR__MIN(all / dp, t->o.batch_size);
@@ -770,11 +719,9 @@ static par_result open_pipe(trainer *t) {
     par_pipe_exec e;
     void *scratch = NULL;
     memset(&e, 0, sizeof e);
+    if (t->o.generate) return PAR_OK;
     e.comm = t->pp_comm, e.fn = work, e.user = t, e.broadcast_loss = 1, e.device = t->device;
     GPT_TRY(par_pipe_open(&t->schedule, &e, &t->pipe));
-    if (par_pipe_forwards(&t->schedule, 1, &t->one))
-        return par_fail(t->world, PAR_ERR_MEMORY, "%s", t->one.why);
-    if (t->o.sample) GPT_TRY(par_pipe_open(&t->one, &e, &t->sampler));
     if (t->device->alloc(t->device, t->scratch_bytes, &scratch))
         return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the activations");
     t->scratch = (char *)scratch;
@@ -833,7 +780,7 @@ static const char *set_up(trainer *t) { // on every rank; NULL or what is wrong
 }
 
 static void tear_down(trainer *t) { // what set_up made, as far as it came
-    need(t->world, par_pipe_close(t->sampler)), need(t->world, par_pipe_close(t->pipe));
+    need(t->world, par_pipe_close(t->pipe));
     if (t->scratch) t->device->free(t->device, t->scratch);
     if (t->x) t->device->free(t->device, t->x), t->device->free(t->device, t->counted);
     if (t->tokens) t->device->free_host(t->device, t->tokens);
@@ -841,12 +788,12 @@ static void tear_down(trainer *t) { // what set_up made, as far as it came
     if (t->zero) need(t->world, par_zero_close(t->zero));
     if (t->schedule.ways == 2 && t->others_comm && t->others_comm != t->model_comm)
         need(t->world, par_close(t->others_comm)), need(t->world, par_close(t->zero_comm));
-    par_pipe_schedule_close(&t->one), par_pipe_schedule_close(&t->schedule);
+    par_pipe_schedule_close(&t->schedule);
     if (t->tp) need(t->world, par_tp_close(t->tp));
     if (t->mesh) need(t->world, par_mesh_close(t->mesh));
     gpt_buffers_close(&t->model, &t->buffers);
     gpt_close(&t->model);
-    free(t->line), free(t->index), free(t->unit), free(t->parts);
+    free(t->line), free(t->index), free(t->unit), free(t->parts), free(t->prompt);
 }
 
 static int train(trainer *t) {
@@ -899,7 +846,7 @@ static int train(trainer *t) {
     if (root && !o->json) printf(o->eval_iters ? ", held-out %.4f\n" : "\n", val);
     if (!o->json && o->sample) {
         if (root) printf("---- sample ----\n");
-        sample(t, root ? stdout : NULL);
+        need(t->world, generate(t, 1));
         if (root) printf("----------------\n");
     }
     if (!root) return 0;
@@ -920,7 +867,8 @@ int main(int argc, char **argv) {
     o->tp = o->cp = o->pp = 1, o->schedule = "1f1b", o->batch_size = 12, o->accumulation = 4,
     o->max_iters = 200;
     o->warmup_iters = 10, o->decay_lr = 1, o->eval_interval = 100, o->eval_iters = 4, o->log_interval = 10;
-    o->sample = 400, o->seed = 1337, o->learning_rate = 1e-3, o->min_lr = -1, o->weight_decay = 0.1;
+    o->sample = 400, o->kv_cache = 1, o->seed = 1337, o->learning_rate = 1e-3, o->min_lr = -1,
+    o->weight_decay = 0.1;
     o->beta1 = 0.9, o->beta2 = 0.99, o->grad_clip = 1, o->temperature = 0.8;
 #if defined(GPT_CUDA)
     o->device = "cuda";
@@ -979,8 +927,16 @@ int main(int argc, char **argv) {
         {"--eval_interval", OPTION_INT, &o->eval_interval, "steps between evaluations; 0: at the end only"},
         {"--eval_iters", OPTION_INT, &o->eval_iters, "batches in an evaluation; 0: none"},
         {"--log_interval", OPTION_INT, &o->log_interval, "steps between lines, unless on a terminal"},
-        {"--sample", OPTION_INT, &o->sample, "tokens to generate at the end"},
-        {"--temperature", OPTION_REAL, &o->temperature, "of the sample"},
+        {"--generate", OPTION_TEXT, &o->generate,
+         "no training: this text (other vocabularies than bytes: numbers of tokens) and how the model of "
+         "--load goes on"},
+        {"--prompt", OPTION_TEXT, &o->prompt,
+         "what the sample after a training begins with, in the same way"},
+        {"--sample", OPTION_INT, &o->sample, "tokens to generate, or at the end of a training"},
+        {"--temperature", OPTION_REAL, &o->temperature, "of them; 0: always the likeliest"},
+        {"--top_k", OPTION_INT, &o->top_k, "one of so many that are likeliest; 0: of all"},
+        {"--kv_cache", OPTION_FLAG, &o->kv_cache,
+         "keep keys and values; off: each token works out the whole context again"},
         {"--seed", OPTION_INT, &o->seed, "of weights, batches, dropout, sample"},
         {"--save", OPTION_TEXT, &o->save, "directory for the checkpoint"},
         {"--save_interval", OPTION_INT, &o->save_interval, "steps between checkpoints; 0: at the end only"},
@@ -998,13 +954,21 @@ int main(int argc, char **argv) {
     const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
                                      "gpt: train a GPT-2 or a Llama on n ranks");
     if (parsed) return parsed == 1 ? 0 : 2;
-    const char *why = o->load ? load_config(o->load, &o->model) : NULL;
+    const int shorter = options_given(argc, argv, "--block_size") ? o->model.block_size : INT_MAX;
+    if (o->generate) o->model.block_size = INT_MAX; // the model's own
+    const char *why = o->generate ? generate_settings(o) : NULL;
+    if (!why && o->load) why = load_config(o->load, &o->model);
+    if (o->generate) generate_shorten(&o->model, shorter);
     if (!why) why = check_settings(o);
-    if (!why) why = data_open(&t.data, o->data, o->model.block_size);
-    if (!why && o->load && o->model.vocab_size != t.data.vocab_size)
+    if (!why && !o->generate) why = data_open(&t.data, o->data, o->model.block_size);
+    if (!why && !o->generate && o->load && o->model.vocab_size != t.data.vocab_size)
         why = "the checkpoint has another vocabulary than the data";
+    if (!why && !o->generate) o->model.vocab_size = t.data.vocab_size;
+    const char *prompt = o->generate ? o->generate : o->prompt;
+    if (!why && prompt)
+        why = generate_parse(o->generate ? "--generate" : "--prompt", prompt, o->model.vocab_size, &t.prompt,
+                             &t.prompt_count);
     if (why) return complain(why);
-    o->model.vocab_size = t.data.vocab_size;
     char text[256];
     par_desc desc;
     memset(&desc, 0, sizeof desc);
@@ -1026,7 +990,8 @@ int main(int argc, char **argv) {
     need(t.world, par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, t.world));
     if (failed && (why || par_rank(t.world) == 0))
         fprintf(stderr, "gpt: rank %d: %s\n", par_rank(t.world), why ? why : "another rank failed");
-    if (!failed) failed = train(&t);
+    if (!failed && o->generate) need(t.world, generate(&t, 0));
+    if (!failed && !o->generate) failed = train(&t);
     tear_down(&t);
     const par_result closed = par_close(t.world); // also writes the trace
 #if defined(GPT_CUDA)

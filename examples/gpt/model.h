@@ -86,8 +86,10 @@ typedef struct gpt_part {
 typedef enum gpt_recompute { GPT_RECOMPUTE_NONE, GPT_RECOMPUTE_SELECTIVE, GPT_RECOMPUTE_FULL } gpt_recompute;
 
 typedef struct gpt_model {
-    gpt_recompute recompute;                               // before gpt_buffers_open
-    int split;                                             // 1: the halves of backward are apart
+    gpt_recompute recompute; // before gpt_buffers_open
+    int split;               // 1: the halves of backward are apart
+    par_tp_cache *cache; // of each layer, for generating: keys and values of the tokens so far; NULL: none
+    size_t last_only;    // logits of so many sequences' last tokens alone; 0: of all tokens
     par_result (*use)(void *user, int unit, gpt_use what); // NULL: everything is always there
     void *user;
     gpt_config config;
@@ -368,9 +370,10 @@ static void gpt_buffers_walk(const gpt_model *m, const gpt_part *part, gpt_buffe
             GPT_TAKE(GPT_UNTIL_INPUT, b->x.data, void *, N *C *e);
         else
             b->x.data = b->in;
+        const size_t outs = m->last_only ? m->last_only : rows;
         GPT_TAKE(GPT_UNTIL_WEIGHT, b->last.data, void *, N *C *e);
         GPT_TAKE(GPT_UNTIL_INPUT, b->stats, float *, N * 8);
-        GPT_TAKE(GPT_UNTIL_WEIGHT, b->logits.data, void *, rows *par_tp_ld(PAR_TP_VOCABULARY, V) * e);
+        GPT_TAKE(GPT_UNTIL_WEIGHT, b->logits.data, void *, outs *par_tp_ld(PAR_TP_VOCABULARY, V) * e);
         GPT_TAKE(GPT_UNTIL_INPUT, b->lse, float *, rows * 4);
     }
 #undef GPT_KEEP
@@ -432,7 +435,9 @@ static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_
     GPT_TRY(par_tp_norm_forward(tp, &k->norm1, &s->x, s->stats1, &s->norm1));
     GPT_TRY(par_tp_linear_forward(tp, &k->qkv, &s->norm1, NULL, &s->qkv));
     GPT_TRY(gpt_turn(m, tokens, 0, &s->qkv));
-    GPT_TRY(par_tp_attention_forward(tp, &attention, tokens, gpt_site(drop, l, 0), &s->qkv, s->lse, &s->att));
+    GPT_TRY(m->cache ? par_tp_attention_cached(tp, &attention, tokens, &m->cache[l], &s->qkv, &s->att)
+                     : par_tp_attention_forward(tp, &attention, tokens, gpt_site(drop, l, 0), &s->qkv, s->lse,
+                                                &s->att));
     GPT_TRY(par_tp_linear_forward(tp, &k->proj, &s->att, NULL, &s->mid));
     GPT_TRY(gpt_drop(m, tokens, drop, l, 1, &s->mid));
     GPT_TRY(par_tp_add(tp, &s->mid, &s->x, &s->mid));
@@ -452,6 +457,14 @@ static void gpt_tokens_at(const gpt_model *m, par_tp_matrix *x, void *data, size
 static size_t gpt_tokens_bytes(const gpt_model *m, size_t rows) {
     return (m->sequence ? rows / (size_t)m->t : rows) * (size_t)m->config.n_embd *
            par_tp_element_bytes(m->tp);
+}
+// The row of each sequence's last token. x and y: whole tokens.
+static par_result gpt_last_tokens(const gpt_model *m, const par_tp_tokens *tokens, const par_tp_matrix *x,
+                                  par_tp_matrix *y) {
+    const size_t row = x->cols * par_tp_element_bytes(m->tp), n = tokens->sequence;
+    y->rows = tokens->batch, y->cols = x->cols, y->layout = x->layout;
+    return par_tp_table(m->tp)->copy(m->tp, y->data, row, (const char *)x->data + (n - 1) * row, n * row,
+                                     tokens->batch, row);
 }
 // From b->in (or ids) to b->out (or logits of R rows in b->logits, split by vocabulary). A tied embedding
 // stays in use until the head.
@@ -482,6 +495,10 @@ static par_result gpt_part_forward(gpt_model *m, const gpt_part *part, gpt_buffe
     if (!part->head) return PAR_OK;
     GPT_TRY(gpt_using(m, layers + 1, GPT_FORWARD_BEGIN));
     if (tied) m->head.weight = m->embedding.weight;
+    if (m->last_only) {
+        GPT_TRY(gpt_last_tokens(m, tokens, x, &b->dy));
+        x = &b->dy;
+    }
     GPT_TRY(par_tp_norm_forward(m->tp, &m->last, x, b->stats, &b->last));
     GPT_TRY(par_tp_linear_forward(m->tp, &m->head, &b->last, NULL, &b->logits));
     if (tied) GPT_TRY(gpt_using(m, 0, GPT_FORWARD_END));

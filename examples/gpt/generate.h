@@ -1,0 +1,341 @@
+// generate.h - text from the model: a prompt in one pass, then token by token, each against a cache of the
+// keys and values before it. Part of gpt.c.
+//
+// Every grid generates: ranks of tp have their heads' keys each, stages of a pipeline those of their layers,
+// and work in turn; ranks of dp and cp do the same as each other. When the context is full (block_size
+// tokens) its older half is dropped, and the newer one is read again at its new positions.
+#ifndef GENERATE_H
+#define GENERATE_H
+
+enum { GENERATE_ROWS = 512 }; // of a prompt, in a pass at most
+
+typedef struct generator {
+    par_tp *tp;          // the trainer's tp, but all tokens on every rank
+    par_tp_cache *cache; // of each layer; data NULL: on another stage
+    gpt_buffers buffers; // of a pass, for all stages of this rank in turn
+    size_t room;         // tokens of context
+    size_t rows;         // of them in a pass
+    void *in, *out;      // of a stage
+    void *memory, *ids;  // of the device
+    size_t cache_bytes;  // of all layers here
+    int32_t *context;
+    float *logits, *part, *line;    // whole; of this rank, as f32, as stored
+    double prompt_seconds, seconds; // until the first token was known; from then on
+} generator;
+
+// What of a training's settings --generate does without: it needs no batch, and stages in turn are no schedule.
+static const char *generate_settings(settings *o) {
+    if (!o->load) return "--generate needs a model: --load CHECKPOINT";
+    if (o->prompt) return "--generate has its own text: leave out --prompt";
+    if (o->save || o->exported) return "--generate trains nothing: leave out --save and --export";
+    o->schedule = "1f1b", o->recompute = "none", o->chunks = o->canonical = 0;
+    o->batch_size = o->accumulation = 1;
+    return NULL;
+}
+
+// A shorter context than the model's own, whose table of positions stays as long as it is.
+static void generate_shorten(gpt_config *c, int block_size) {
+    c->positions = c->llama ? c->positions : (int)gpt_positions(c);
+    c->block_size = PAR__MIN(c->block_size, block_size);
+}
+
+// ---- prompts and output -----------------------------------------------------------------------------------
+
+// A prompt's tokens (the caller frees them): bytes with a vocabulary of 256, else numbers separated by
+// spaces. NULL, or what is wrong.
+static const char *generate_parse(const char *option, const char *text, int vocab_size, int32_t **tokens,
+                                  size_t *count) {
+    static char why[512];
+    const size_t n = strlen(text);
+    *count = 0, *tokens = (int32_t *)calloc(n + 1, sizeof **tokens);
+    if (!*tokens) return "out of memory for the prompt";
+    if (vocab_size == 256) {
+        for (size_t i = 0; i < n; i++) (*tokens)[i] = (unsigned char)text[i];
+        return *count = n, (const char *)NULL;
+    }
+    for (const char *at = text + strspn(text, " \t\n"); *at; at += strspn(at, " \t\n")) {
+        char *end;
+        const size_t length = strcspn(at, " \t\n");
+        const long v = strtol(at, &end, 10);
+        if (end != at + length || *at == '-' || *at == '+') {
+            snprintf(why, sizeof why,
+                     "%s: \"%.*s\" is no token: this model's vocabulary has %d tokens, and there is no "
+                     "tokenizer here, so give their numbers, separated by spaces",
+                     option, (int)PAR__MIN(length, (size_t)64), at, vocab_size);
+            return why;
+        }
+        if (v >= vocab_size) {
+            snprintf(why, sizeof why, "%s: there is no token %.*s: the model's vocabulary has %d", option,
+                     (int)PAR__MIN(length, (size_t)64), at, vocab_size);
+            return why;
+        }
+        (*tokens)[(*count)++] = (int32_t)v, at = end;
+    }
+    return NULL;
+}
+
+// Length of the UTF-8 character at s, which has n bytes; 0: it is none (RFC 3629).
+static size_t utf8_length(const unsigned char *s, size_t n) {
+    const unsigned c = s[0];
+    const size_t length = c < 0x80 ? 1 : c < 0xC2 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : c < 0xF5 ? 4 : 0;
+    if (length > n) return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((s[i] & 0xC0) != 0x80) return 0;
+    const unsigned least = c == 0xE0   ? 0xA0
+                           : c == 0xF0 ? 0x90
+                                       : 0,
+                   most = c == 0xED   ? 0x9F
+                          : c == 0xF4 ? 0x8F
+                                      : 0xFF;
+    return length > 2 && (s[1] < least || s[1] > most) ? 0 : length;
+}
+// Bytes as a JSON string: characters of UTF-8 as they are, U+FFFD for each byte that belongs to none.
+static void generate_json_text(FILE *f, const unsigned char *s, size_t n) {
+    fputc('"', f);
+    for (size_t i = 0; i < n;) {
+        const size_t length = utf8_length(s + i, n - i);
+        if (!length)
+            fputs("\\ufffd", f);
+        else if (s[i] < 32 || s[i] == 127)
+            fprintf(f, "\\u%04x", s[i]);
+        else
+            fprintf(f, s[i] == '"' || s[i] == '\\' ? "\\%c" : "%c", s[i]),
+                fwrite(s + i + 1, 1, length - 1, f);
+        i += length ? length : 1;
+    }
+    fputc('"', f);
+}
+// A token, as it comes. plain: what could move a terminal's cursor, or is no ASCII, is shown as '?'.
+static void generate_show(const trainer *t, FILE *out, int32_t token, int plain) {
+    if (t->o.model.vocab_size != 256)
+        fprintf(out, "%d ", (int)token);
+    else
+        fputc(plain && token != '\n' && (token < 32 || token > 126) ? '?' : (int)token, out);
+    fflush(out);
+}
+static void generate_json(const trainer *t, const generator *g, size_t prompt, const int32_t *tokens,
+                          size_t n) {
+    json_line j = json_begin(stdout);
+    unsigned char *text = (unsigned char *)calloc(n + 1, 1);
+    json_add(&j, "prompt_tokens:%zu", prompt);
+    fputs(",\"tokens\":[", stdout);
+    for (size_t i = 0; i < n; i++)
+        printf(i ? ",%d" : "%d", (int)tokens[i]), text[i] = (unsigned char)tokens[i];
+    fputs("]", stdout);
+    if (t->o.model.vocab_size == 256) fputs(",\"text\":", stdout), generate_json_text(stdout, text, n);
+    json_add(&j, "prefill_tokens_per_s:%?.6g decode_tokens_per_s:%?.6g cache_bytes:%zu",
+             (double)prompt / g->prompt_seconds, n > 1 ? (double)(n - 1) / g->seconds : (double)NAN,
+             g->cache_bytes);
+    json_end(&j), free(text);
+}
+
+// ---- which token comes next -------------------------------------------------------------------------------
+
+static uint32_t generate_order(float x) { // an integer that orders as the number does
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+// The largest number that at least k of n are not below, bit by bit.
+static uint32_t generate_kth(const float *x, size_t n, size_t k) {
+    uint32_t limit = 0;
+    for (int bit = 31; bit >= 0; bit--) {
+        const uint32_t higher = limit | 1u << bit;
+        size_t count = 0;
+        for (size_t i = 0; i < n; i++) count += generate_order(x[i]) >= higher;
+        if (count >= k) limit = higher;
+    }
+    return limit;
+}
+// Of V logits, which are overwritten: the largest at temperature 0, else one of the top_k largest (0: of all)
+// by chance, as often as softmax of logits / temperature says. number: of the token, keys the chance.
+static int32_t generate_pick(const settings *o, float *p, size_t V, uint64_t number) {
+    size_t token = 0;
+    float sum = 0;
+    for (size_t j = 1; j < V; j++) token = p[j] > p[token] ? j : token;
+    if (o->temperature <= 0) return (int32_t)token;
+    const float most = p[token];
+    const uint32_t limit = o->top_k > 0 && (size_t)o->top_k < V ? generate_kth(p, V, (size_t)o->top_k) : 0;
+    for (size_t j = 0; j < V; j++)
+        sum += p[j] = generate_order(p[j]) >= limit ? expf((p[j] - most) / (float)o->temperature) : 0;
+    float pick = par_uniform((uint64_t)o->seed, 77, number) * sum;
+    for (size_t j = 0; j < V; j++) {
+        if (p[j] > 0) token = j; // the last that can be, should rounding leave something
+        if ((pick -= p[j]) < 0) break;
+    }
+    return (int32_t)token;
+}
+
+// ---- passes through the model -----------------------------------------------------------------------------
+
+static int generate_rank_of(const trainer *t, int stage) { return par_pipe_rank_of(&t->schedule, stage, 0); }
+static int generate_has(const trainer *t, int stage) {
+    return generate_rank_of(t, stage) == par_rank(t->pp_comm);
+}
+
+// The model works on all tokens of the context here; back to training with `generate_leave`.
+static gpt_model generate_enter(trainer *t, generator *g) {
+    const gpt_model before = t->model;
+    t->model.tp = g->tp, t->model.sequence = 0, t->model.split = 0, t->model.recompute = GPT_RECOMPUTE_FULL;
+    t->model.cache = t->o.kv_cache ? g->cache : NULL, t->model.last_only = 1;
+    return before;
+}
+static void generate_leave(trainer *t, const gpt_model *before) {
+    t->model.tp = before->tp, t->model.sequence = before->sequence, t->model.split = before->split;
+    t->model.recompute = before->recompute, t->model.cache = NULL, t->model.last_only = 0;
+}
+
+// Caches of the layers here, and the largest buffers of the stages here.
+static par_result generate_memory(trainer *t, generator *g) {
+    const size_t between = g->rows * (size_t)t->o.model.n_embd * par_tp_element_bytes(g->tp);
+    const size_t each = par_tp_cache_bytes(g->tp, &t->model.attention, 1, g->room);
+    size_t most[GPT_CLASSES] = {0}, bytes = 2 * par__round_up(between, 64) + par__round_up(4 * g->rows, 64);
+    for (int s = 0; s < t->schedule.stages; s++) {
+        if (!generate_has(t, s)) continue;
+        gpt_buffers_walk(&t->model, &t->parts[s], &g->buffers, g->rows);
+        for (int i = 0; i < GPT_CLASSES; i++) most[i] = PAR__MAX(most[i], g->buffers.bytes[i]);
+        if (t->model.cache)
+            g->cache_bytes += (size_t)(t->parts[s].end - t->parts[s].first) * par__round_up(each, 64);
+    }
+    for (int i = 0; i < GPT_CLASSES; i++) bytes += most[i];
+    if (t->device->alloc(t->device, bytes + g->cache_bytes + 64, &g->memory))
+        return par_fail(t->world, PAR_ERR_MEMORY,
+                        "no memory for a context of %zu tokens: %zu bytes of cache, %zu more", g->room,
+                        g->cache_bytes, bytes);
+    char *at = (char *)g->memory;
+    for (int i = 0; i < GPT_CLASSES; i++) g->buffers.block[i] = at, at += most[i];
+    g->in = at, g->out = at += par__round_up(between, 64), g->ids = at += par__round_up(between, 64);
+    at += par__round_up(4 * g->rows, 64);
+    for (int s = 0; s < t->schedule.stages; s++)
+        for (int l = t->parts[s].first; t->model.cache && generate_has(t, s) && l < t->parts[s].end; l++) {
+            g->cache[l].data = at, g->cache[l].batch = 1, g->cache[l].capacity = g->room;
+            at += par__round_up(each, 64);
+        }
+    return PAR_OK;
+}
+static par_result generate_open(trainer *t, generator *g, size_t prompt) {
+    const gpt_config *c = &t->o.model;
+    par_tp_desc d;
+    memset(g, 0, sizeof *g);
+    memset(&d, 0, sizeof d);
+    d.tp = t->tp_comm, d.bf16 = par_tp_type(t->tp) == PAR_BF16, d.seed = (uint64_t)t->o.seed;
+    d.kernels = t->tp_kernels;
+    GPT_TRY(par_tp_open(&d, &g->tp));
+    g->room = PAR__MIN((size_t)c->block_size, prompt + (size_t)t->o.sample);
+    g->rows = t->o.kv_cache ? PAR__MIN(g->room, (size_t)GENERATE_ROWS) : g->room;
+    g->cache = (par_tp_cache *)calloc((size_t)c->n_layer + 1, sizeof *g->cache);
+    g->buffers.layers = (gpt_saved *)calloc((size_t)c->n_layer + 1, sizeof *g->buffers.layers);
+    g->context = (int32_t *)calloc(g->room + 1, sizeof *g->context);
+    g->logits = (float *)calloc(3 * (size_t)c->vocab_size, sizeof *g->logits);
+    if (!g->cache || !g->buffers.layers || !g->context || !g->logits)
+        return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to generate");
+    g->part = g->logits + c->vocab_size, g->line = g->part + c->vocab_size;
+    const gpt_model before = generate_enter(t, g);
+    const par_result r = generate_memory(t, g);
+    return generate_leave(t, &before), r;
+}
+static void generate_close(trainer *t, generator *g) {
+    if (g->memory) t->device->free(t->device, g->memory);
+    if (g->tp) need(t->world, par_tp_close(g->tp));
+    free(g->cache), free(g->buffers.layers), free(g->context), free(g->logits);
+}
+
+// Tokens `first` to `end - 1` of the context, through the stages in turn; the last one's logits stay there.
+static par_result generate_pass(trainer *t, generator *g, size_t first, size_t end) {
+    const par_tp_tokens tokens = {1, end - first, 0, first};
+    const size_t rows = end - first, count = rows * (size_t)t->o.model.n_embd;
+    const par_dtype type = par_tp_type(g->tp);
+    gpt_buffers *b = &g->buffers;
+    GPT_TRY(t->device->copy(t->device, g->ids, g->context + first, rows * sizeof(int32_t), NULL));
+    for (int s = 0; s < t->schedule.stages; s++) {
+        if (!generate_has(t, s)) continue;
+        if (s && !generate_has(t, s - 1)) {
+            GPT_TRY(par_recv(g->in, count, type, generate_rank_of(t, s - 1), t->pp_comm));
+        } else if (s) {
+            void *swap = g->in;
+            g->in = g->out, g->out = swap;
+        }
+        b->in = g->in, b->out = g->out;
+        gpt_buffers_walk(&t->model, &t->parts[s], b, rows);
+        GPT_TRY(gpt_part_forward(&t->model, &t->parts[s], b, &tokens, (const int32_t *)g->ids, NULL));
+        if (s + 1 < t->schedule.stages && !generate_has(t, s + 1))
+            GPT_TRY(par_send(g->out, count, type, generate_rank_of(t, s + 1), t->pp_comm));
+    }
+    return PAR_OK;
+}
+// The next token, on all ranks: chosen on the last stage, where each rank of tp gathers the same logits.
+static par_result generate_next(trainer *t, generator *g, uint64_t number, int32_t *token) {
+    const size_t V = (size_t)t->o.model.vocab_size, n = (size_t)t->o.tp,
+                 mine = t->model.head.weight.local_rows;
+    const int last = generate_rank_of(t, t->schedule.stages - 1);
+    size_t counts[1024];
+    for (size_t q = 0; q < n; q++) counts[q] = V / n + (q < V % n);
+    if (par_rank(t->pp_comm) == last) {
+        const size_t bytes = mine * par_tp_element_bytes(g->tp);
+        GPT_TRY(t->device->copy(t->device, g->line, g->buffers.logits.data, bytes, NULL));
+        GPT_TRY(t->device->stream_sync(t->device, NULL));
+        par_cast(g->part, PAR_F32, g->line, par_tp_type(g->tp), mine);
+        GPT_TRY(par_all_gatherv(g->part, g->logits, counts, NULL, PAR_F32, t->tp_comm));
+        *token = generate_pick(&t->o, g->logits, V, number);
+    }
+    return par_broadcast(token, token, 1, PAR_I32, last, t->pp_comm);
+}
+
+// o.sample tokens after a prompt of at least one; rank 0 shows them (out) or keeps them (in `all`) as they
+// come.
+static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, size_t count, FILE *out,
+                               int plain, int32_t *all) {
+    const size_t skip = count > g->room ? count - g->room : 0; // the newest part fits
+    size_t length = count - skip, held = 0;
+    double begun = par_seconds(t->world);
+    memcpy(g->context, prompt + skip, length * sizeof *prompt);
+    for (int i = 0; i < t->o.sample; i++) {
+        for (size_t end; held < length; held = end) {
+            end = PAR__MIN(held + g->rows, length);
+            GPT_TRY(generate_pass(t, g, held, end));
+        }
+        int32_t token = 0;
+        GPT_TRY(generate_next(t, g, (uint64_t)i, &token));
+        if (out) generate_show(t, out, token, plain);
+        if (all) all[i] = token;
+        if (i == 0) g->prompt_seconds = par_seconds(t->world) - begun, begun += g->prompt_seconds;
+        if (length == g->room) {
+            const size_t kept = length / 2;
+            memmove(g->context, g->context + length - kept, kept * sizeof *g->context);
+            length = kept, held = 0;
+        }
+        g->context[length++] = token;
+        if (!t->o.kv_cache) held = 0;
+    }
+    g->seconds = par_seconds(t->world) - begun;
+    return PAR_OK;
+}
+// The prompt and what follows it, on stdout. as_sample: at the end of a training.
+static par_result generate(trainer *t, int as_sample) {
+    const int root = par_rank(t->world) == 0, json = t->o.json && !as_sample, V = t->o.model.vocab_size;
+    const int plain = as_sample || isatty(1);
+    const int32_t start = V == 256 ? '\n' : V == 50257 ? 50256 : 0; // GPT-2's end of a text; else as it comes
+    const int32_t *prompt = t->prompt_count ? t->prompt : &start;
+    const size_t count = t->prompt_count ? t->prompt_count : 1;
+    int32_t *all = json && root ? (int32_t *)calloc((size_t)t->o.sample + 1, sizeof *all) : NULL;
+    FILE *out = root && !json ? stdout : NULL;
+    generator g;
+    if (json && root && !all) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to generate");
+    par_result r = generate_open(t, &g, count);
+    const gpt_model before = generate_enter(t, &g);
+    for (size_t i = 0; out && i < t->prompt_count; i++) generate_show(t, out, prompt[i], plain);
+    if (!r) r = generate_run(t, &g, prompt, count, out, plain, all);
+    generate_leave(t, &before);
+    if (out) fputc('\n', out);
+    if (!r && all) generate_json(t, &g, count, all, (size_t)t->o.sample);
+    if (!r && out && !as_sample)
+        fprintf(
+            stderr,
+            "gpt: %zu tokens read, %.0f a second; %d written, %.0f a second; %.3g MB of cache on a rank\n",
+            count, (double)count / g.prompt_seconds, t->o.sample, (double)(t->o.sample - 1) / g.seconds,
+            (double)g.cache_bytes / 1e6);
+    generate_close(t, &g);
+    return free(all), r;
+}
+
+#endif
