@@ -101,7 +101,7 @@ ENVIRONMENT
     PAR_STAGE=bytes     staging per rank and comm for collectives on ordinary memory (262144)
     PAR_CMA=0           never copy from a peer's ordinary memory (process_vm_readv); always stage it
     PAR_PROGRESS=1      a thread in each rank that moves on what was begun (costs part of a processor)
-    PAR_TRACE=file      write a trace for Perfetto (ui.perfetto.dev) when the world closes
+    PAR_TRACE=file      a trace for Perfetto (ui.perfetto.dev), tried at once, written when the world closes
     PAR_LEDGER=1        print what was sent, and how long it took, when the world closes
 
 MODEL
@@ -6153,13 +6153,27 @@ static par_result par__wait_for_children(par__world *w) { // until all have open
     return PAR_OK;
 }
 
+// Can rank 0 write the trace when the world closes? What is there stays as it is, what trying makes goes.
+static par_result par__try_trace(const char *path) {
+    struct stat st;
+    int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
+    if (fd >= 0) return close(fd), unlink(path), PAR_OK;
+    const int there = path && errno == EEXIST && !stat(path, &st);
+    const int special = there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode); // a FIFO must not be opened
+    if (!path || (special && !access(path, W_OK))) return PAR_OK;
+    if (there && !special) fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (fd >= 0) return close(fd), PAR_OK;
+    return par__log(PAR_ERR_SYSTEM, "cannot write the trace to %s: %s", path, strerror(errno));
+}
+
 static par_result par__open_here(const par_desc *d, par_comm **out) { // n ranks on this machine
     const int size = PAR__MAX(d->rank_count, 1),
               again = d->run_again ? d->run_again > 0 : par__thread_count() > 1;
     par__world *w = par__new_world(d, size == 1 ? "single" : again ? "exec" : "fork", 0, size);
     const int parent = (int)getpid();
     if (!w) return PAR_ERR_ARGUMENT;
-    par_result r = par__make_arena(w, d->arena_bytes, size);
+    par_result r = par__try_trace(w->trace_path);
+    if (!r) r = par__make_arena(w, d->arena_bytes, size);
     if (r) return par__free_world(w, 0), r;
     r = par__boot_shared(w);
     w->children = (int *)par__zalloc(sizeof(int) * (size_t)size);
@@ -6454,7 +6468,8 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__place *
     memset(&mine, 0, sizeof mine);
     par__host(mine.host, sizeof mine.host);
     mine.settings = par__settings(w);
-    par_result r = par__gather_places(w, &mine, PAR_OK, all);
+    par_result r = w->rank ? PAR_OK : par__try_trace(w->trace_path);
+    r = par__gather_places(w, &mine, r, all);
     if (r) return r;
     for (int i = 0; i < w->size; i++) {
         world[i] = i;
@@ -6952,7 +6967,8 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
     par__thread *t = (par__thread *)par__zalloc(sizeof *t * (size_t)rank_count);
     par__world *first = par__new_world(&d, "threads", 0, rank_count);
     if (!t || !first) return PAR_FREE(t), PAR_FREE(first), PAR_ERR_ARGUMENT;
-    r = par__make_arena(first, d.arena_bytes, rank_count);
+    r = par__try_trace(first->trace_path);
+    if (!r) r = par__make_arena(first, d.arena_bytes, rank_count);
     if (!r) r = par__boot_shared(first);
     int made = 0, started = 0;
     for (; made < rank_count && !r; made++) {

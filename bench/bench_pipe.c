@@ -389,6 +389,16 @@ int main(int argc, char **argv) {
     if (cuda)
         return fprintf(stderr, "bench_pipe: --device cuda needs build/bench_pipe_cuda (make cuda)\n"), 2;
 #endif
+    const char *const outputs[] = {o->svg, o->perfetto, o->csv};
+    for (int i = 0; i < 3; i++) {
+        char why[1200];
+        if (outputs[i] && o->all)
+            return fprintf(stderr,
+                           "bench_pipe: --svg, --perfetto and --csv are of one schedule, without --all\n"),
+                   2;
+        if (outputs[i] && output_try(outputs[i], why, sizeof why))
+            return fprintf(stderr, "bench_pipe: %s\n", why), 1;
+    }
     if (o->message < sizeof(double)) o->message = sizeof(double);
     if (!o->ranks)
         o->ranks = o->stages && o->stages <= 64 ? o->stages

@@ -356,6 +356,10 @@ int main(int argc, char **argv) {
     if (parsed) return parsed == 1 ? 0 : 2;
     if (o->units < 1 || o->width < 1 || o->rows < 1 || o->iterations < 1 || o->elements < 64)
         return fprintf(stderr, "bench_zero: units, width, rows, n must be 1 or more, elements 64\n"), 2;
+    char made[4300], why[1200];
+    if (output_try_in(o->dir, made, sizeof made, why, sizeof why))
+        return fprintf(stderr, "bench_zero: %s\n", why), 1;
+    unlink(made);
     par_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.rank_count = par_launched(NULL) ? 0 : 2;

@@ -106,7 +106,7 @@ static inline int output_failed(const char *program) {
 }
 
 static inline const char *output_why(char *why, size_t room, const char *what, const char *path) {
-    snprintf(why, room, "cannot %s %s: %s", what, path, strerror(errno));
+    snprintf(why, room, "cannot %s %.1000s: %s", what, path, strerror(errno));
     return why;
 }
 // Can a file be made in this directory? Its name, which the caller removes, is then in `made`.
@@ -115,7 +115,7 @@ static inline const char *output_try_in(const char *dir, char *made, size_t made
     snprintf(made, made_room, "%s/try.XXXXXX", dir);
     const int fd = mkstemp(made);
     if (fd < 0) {
-        snprintf(why, room, "cannot make a file in %s: %s", dir, strerror(errno));
+        snprintf(why, room, "cannot make a file in %.1000s: %s", dir, strerror(errno));
         return made[0] = 0, why;
     }
     return close(fd), (const char *)NULL;
@@ -139,7 +139,7 @@ static inline const char *output_try_beside(const char *path, char *why, size_t 
     char *slash = strrchr(dir, '/');
     if (slash) slash[slash == dir] = 0;
     if (!stat(path, &st) && !S_ISREG(st.st_mode)) {
-        snprintf(why, room, "cannot write %s: it is not a regular file", path);
+        snprintf(why, room, "cannot write %.1000s: it is not a regular file", path);
         return why;
     }
     const char *problem = output_try_in(slash ? dir : ".", made, sizeof made, why, room);

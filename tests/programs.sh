@@ -225,6 +225,31 @@ full_disk() { # an error, and the previous checkpoint is still whole
     done
     umount "$work/tiny" && return $r
 }
+export_full_disk() { # an error, and what was exported before is still whole, whichever of the files did not fit
+    mkdir -p "$work/tiny" && mount -t tmpfs -o size=5m tmpfs "$work/tiny" 2>/dev/null || { echo "mounting a small tmpfs needs root"; return 77; }
+    big="--data $data $small --n_embd 128 --n_layer 4"
+    $gpt $big --max_iters 1 --export "$work/tiny/hub" --shard_mb 1 >/dev/null && ls "$work/tiny/hub" >"$work/names" && cat "$work"/tiny/hub/* >"$work/good" &&
+    fails 1 "No space left" $gpt $big --max_iters 2 --export "$work/tiny/hub" --shard_mb 1 && fails 1 "No space left" $gpt $big --max_iters 2 --export "$work/tiny/hub" &&
+    ls "$work/tiny/hub" | diff "$work/names" - && cat "$work"/tiny/hub/* | cmp - "$work/good" && $gpt $big --max_iters 0 --load "$work/tiny/hub" >/dev/null && rm -r "$work/tiny/hub" &&
+    fails 1 "No space left" $gpt $big --arch llama --n_embd 256 --max_iters 1 --export "$work/tiny/new" && [ ! -e "$work/tiny/new" ] &&
+    $gpt $big --max_iters 1 --export "$work/tiny/x.bin" >/dev/null && cp "$work/tiny/x.bin" "$work/good" &&
+    fails 1 "No space left.*untouched" $gpt $big --max_iters 2 --export "$work/tiny/x.bin" && cmp "$work/tiny/x.bin" "$work/good" && [ "$(ls "$work/tiny")" = x.bin ]
+    r=$?
+    umount "$work/tiny" && return $r
+}
+outputs_first() { # what cannot be written is said before the training; what is there does not change, nothing is left behind
+    mkdir -p "$work/there" && echo old >"$work/there/x.bin" && echo >"$work/file"
+    fine="--export $work/there/x.bin --save $work/there/ck"
+    for bad in "--export $work/nowhere/x.bin" "--export $work/file/hub" "--save $work/nowhere/ck" "--save $work/file" "--trace $work/nowhere/t" "--trace $work/there"; do
+        echo "$bad"
+        fails 1 "cannot \(make\|write\)" $gpt --data $data $small --max_iters 2 --ranks 2 $fine $bad && ! grep -q '"step"' "$work/out" &&
+        [ "$(ls "$work/there" | tr '\n' ' ')" = "x.bin " ] && echo old | cmp - "$work/there/x.bin" || return 1
+    done
+    fails 1 "cannot write the trace" env PAR_TRACE="$work/nowhere/t" PAR_RANKS=2 build/01_hello && ! grep -q ranks "$work/out" &&
+    echo old >"$work/t" && fails 1 "no algorithm\|PAR_ALGO" env PAR_ALGO=x PAR_TRACE="$work/t" PAR_RANKS=2 build/01_hello && echo old | cmp - "$work/t" && mkfifo "$work/there/fifo" && { PAR_TRACE="$work/there/fifo" PAR_RANKS=2 build/01_hello & cat "$work/there/fifo" >"$work/t"; wait; } && grep -q traceEvents "$work/t" &&
+    for o in --svg --perfetto --csv; do fails 1 "cannot write" build/bench_pipe --ranks 2 $o "$work/nowhere/f" && [ ! -s "$work/out" ] && fails 2 "without --all" build/bench_pipe --all $o "$work/f" || return 1; done &&
+    fails 1 "cannot make a file in" build/bench_zero --dir "$work/nowhere" && [ ! -s "$work/out" ]
+}
 async_save() { # what is written beside the training is what is written in between
     common="--data $data $small --max_iters 9 --save_interval 4 --ranks 2 --zero 2"
     $gpt $common --save "$work/s1" >/dev/null && $gpt $common --save "$work/s2" --save_async >/dev/null && same_state "$work/s1" "$work/s2" && ls "$work/s2" | grep -q s000003
@@ -397,6 +422,8 @@ check "bench_pipe" pipe_rows
 check "pipelines" stages
 check "pipelines, to the bit" staged_canonical
 check "full disk" full_disk
+check "full disk, exports" export_full_disk
+check "outputs are tried first" outputs_first
 check "checkpoints beside the training" async_save
 check "token files" token_file
 check "plain lines in a pipe" plain_lines

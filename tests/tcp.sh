@@ -152,6 +152,22 @@ trainer() { # its losses do not depend on what joins the ranks
     PAR_NODE_RANKS=2 ranks 4 build/gpt $small --pp 2 --zero 2 >/dev/null && cp "$work/out.0" "$work/b" &&
     same_losses 0 "$work/a" "$work/b" && [ "$(losses "$work/b" | wc -l)" = 10 ]
 }
+own_errors() { # what one rank alone finds wrong it says itself, and the others, at once, whose error ends them
+    cat >"$work/own.sh" <<'SH'
+case $RANK in 1) shift ;; *) unset "$1" && shift ;; esac
+exec build/gpt --data "${DATA:-build/corpus.txt}" --n_layer 1 --n_embd 32 --eval_iters 0 --sample 0 "$@"
+SH
+    export PAR_TIMEOUT=100000 # longer than this test may take
+    said() { # text, options of rank 1 (DATA=... in the environment)
+        [ $? = 1 ] && grep -q "^gpt: rank 1: .*$1" "$work/out.1" && grep -q "^gpt: rank 0 ends because of rank 1: .*$1" "$work/out.0" && grep -q "^gpt: rank 2 ends because of rank 1: .*$1" "$work/out.2"
+    }
+    DATA=/nowhere ranks 3 bash "$work/own.sh" DATA; said "cannot open .*/nowhere" || return 1
+    : >"$work/empty"
+    DATA="$work/empty" ranks 3 bash "$work/own.sh" DATA; said "is empty" || return 1
+    echo 'a=3; [ $RANK = 1 ] && a=x; exec build/gpt --data build/corpus.txt --n_layer 1 --n_embd 32 --max_iters $a' >"$work/own.sh"
+    ranks 3 bash "$work/own.sh"; said "options" || return 1
+    PAR_TRACE=/nowhere/t ranks 3 $hello >"$work/all"; [ $? = 1 ] && grep -q "cannot write the trace" "$work/out.0" && grep -q "rank 0 could not open" "$work/out.2"
+}
 two_hosts() { # two namespaces and a link of 1 Gbit/s between them: S bytes each way and no more, at most of its rate
     OVER=tcp bash bench/two_hosts.sh 1 1000 --op all_reduce -b 1M -e 1M -n 15 -i 0 --json >"$work/hosts"
     status=$?
@@ -177,5 +193,6 @@ check "a rank dies while opening" dies_opening
 check "the layers" layers
 check "clocks that differ" clocks
 check "the trainer" trainer
+check "a rank's own errors" own_errors
 check "two hosts and a slow link" two_hosts
 summary

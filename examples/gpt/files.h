@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../output.h"
+
 // Hugging Face's names of a kind; several: side by side in rows. GPT-2's matrices but the embeddings lie
 // there transposed, (in, out).
 static const struct {
@@ -260,35 +262,55 @@ static size_t files_shard(const par_zero_array *list, size_t n, size_t first, si
     while (k < n && (k == first || bytes + list[k].count * 4 <= most)) bytes += list[k++].count * 4;
     return k - first;
 }
-// DIR/model.safetensors; or several files, none larger than `most` bytes unless for one tensor, and an index.
-static const char *files_save_shards(const char *dir, const par_zero_array *list, size_t n, size_t most,
-                                     char *why, size_t room) {
-    char path[4300], index[4300];
-    size_t shards = 0, bytes = 0;
-    for (size_t first = 0; first < n; first += files_shard(list, n, first, most)) shards++;
-    for (size_t i = 0; i < n; i++) bytes += list[i].count * 4;
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    snprintf(index, sizeof index, "%s/model.safetensors.index.json", dir);
-    if (shards <= 1) {
-        if (par_zero_safetensors_write(path, list, n, why, room)) return why;
-        return unlink(index), (const char *)NULL; // of an earlier model
-    }
-    FILE *f = fopen(index, "w");
-    int ok = f && fprintf(f, "{\"metadata\": {\"total_size\": %zu}, \"weight_map\": {", bytes) > 0;
-    for (size_t first = 0, k = 1, count; ok && first < n; first += count, k++) {
-        char name[64], file[4400];
-        count = files_shard(list, n, first, most);
-        snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", k, shards);
-        snprintf(file, sizeof file, "%s/%s", dir, name);
-        if (par_zero_safetensors_write(file, list + first, count, why, room)) return fclose(f), why;
-        for (size_t i = first; i < first + count && ok; i++)
-            ok = fprintf(f, "%s\"%s\": \"%s\"", i ? ", " : "", list[i].name, name) > 0;
-    }
-    ok = ok && fprintf(f, "}}\n") > 0;
-    if (f && fclose(f)) ok = 0;
-    if (ok) return unlink(path), (const char *)NULL; // likewise
-    snprintf(why, room, "cannot write %s: %s", index, strerror(errno));
+// Shard k of so many, as Hugging Face names it.
+static void files_shard_name(char name[64], size_t k, size_t shards) {
+    snprintf(name, 64, shards == 1 ? "model.safetensors" : "model-%05zu-of-%05zu.safetensors", k, shards);
+}
+// An export is written beside what is there, each file as NAME.new, and renamed when all of it is on the
+// disk: where the disk fills up, the previous export stays as it was.
+typedef struct files_export {
+    const char *dir;
+    const par_zero_array *list;
+    size_t count, most, shards; // tensors; bytes of a file; files of weights
+} files_export;
+static const char *const files_index = "model.safetensors.index.json";
+
+static void files_path(char path[4300], const files_export *x, const char *name, const char *ending) {
+    snprintf(path, 4300, "%.4000s/%s%s", x->dir, name, ending);
+}
+static const char *files_fails(char *why, size_t room, const char *path) {
+    snprintf(why, room, "cannot write %.1000s: %s; what was there is untouched", path, strerror(errno));
     return why;
+}
+// A stream's end: onto the disk. 0: errno says why not.
+static int files_finish(FILE *f, int ok) {
+    ok = ok && !fflush(f) && !fsync(fileno(f));
+    const int e = errno, closed = !f || !fclose(f);
+    if (!ok) errno = e;
+    return ok && closed;
+}
+static const char *files_write_shards(const files_export *x, char *why, size_t room) {
+    char name[64], path[4300];
+    for (size_t first = 0, k = 1, n; first < x->count; first += n, k++) {
+        n = files_shard(x->list, x->count, first, x->most);
+        files_shard_name(name, k, x->shards);
+        files_path(path, x, name, ".new");
+        if (par_zero_safetensors_write(path, x->list + first, n, why, room)) return why;
+    }
+    return NULL;
+}
+static int files_print_index(FILE *f, const files_export *x) { // which file each tensor is in; 0: not written
+    char name[64];
+    size_t bytes = 0;
+    for (size_t i = 0; i < x->count; i++) bytes += x->list[i].count * 4;
+    int ok = fprintf(f, "{\"metadata\": {\"total_size\": %zu}, \"weight_map\": {", bytes) > 0;
+    for (size_t first = 0, k = 1, n; ok && first < x->count; first += n, k++) {
+        n = files_shard(x->list, x->count, first, x->most);
+        files_shard_name(name, k, x->shards);
+        for (size_t i = first; i < first + n && ok; i++)
+            ok = fprintf(f, "%s\"%s\": \"%s\"", i ? ", " : "", x->list[i].name, name) > 0;
+    }
+    return ok && fprintf(f, "}}\n") > 0;
 }
 static int files_print_config(FILE *f, const gpt_config *g) { // 0: not written
     if (!g->llama)
@@ -322,30 +344,61 @@ static int files_print_config(FILE *f, const gpt_config *g) { // 0: not written
                          " \"torch_dtype\": \"float32\"}\n",
                          gpt_is_tied(g) ? "true" : "false") > 0;
 }
-// A directory that transformers opens. shard_bytes: the largest file of weights; 0: 5 GB. NULL, or what is
-// wrong.
+static const char *files_write_text(const files_export *x, const char *name, const gpt_config *g, char *why,
+                                    size_t room) { // the configuration, or without one the index
+    char path[4300];
+    files_path(path, x, name, ".new");
+    FILE *f = fopen(path, "w");
+    const int ok = f && (g ? files_print_config(f, g) : files_print_index(f, x));
+    return files_finish(f, ok) ? NULL : files_fails(why, room, path);
+}
+// All new files get their names, or all go. While they do there is no config.json: nobody takes half of it.
+static const char *files_settle(const files_export *x, int keep, char *why, size_t room) {
+    char from[4300], to[4300], name[64];
+    const char *problem = NULL;
+    files_path(to, x, "config.json", "");
+    if (keep) unlink(to);
+    for (size_t k = 1; k <= x->shards + 2; k++) {
+        const int text = k > x->shards;
+        if (!text) files_shard_name(name, k, x->shards);
+        const char *which = !text ? name : k == x->shards + 1 ? files_index : "config.json";
+        files_path(from, x, which, ".new"), files_path(to, x, which, "");
+        if (!keep || problem)
+            unlink(from);
+        else if (k == x->shards + 1 && x->shards == 1)
+            unlink(to); // of an earlier export
+        else if (rename(from, to))
+            problem = output_why(why, room, "rename", from);
+    }
+    files_path(to, x, "model.safetensors", "");
+    if (keep && !problem && x->shards > 1) unlink(to); // likewise
+    return problem;
+}
+// A directory that transformers opens. shard_bytes: the largest file of weights, unless for one tensor; 0: 5
+// GB. NULL, or what is wrong: then everything is as it was.
 static const char *files_save(const gpt_model *m, const char *dir, const float *whole, size_t shard_bytes) {
     static char why[4400];
     par_zero_array *list = (par_zero_array *)calloc((size_t)m->tensor_count * 3 + 1, sizeof *list);
     float *turned = (float *)calloc(m->whole_count, sizeof *turned);
-    char path[4200];
     const char *problem = list && turned ? NULL : "out of memory to save";
-    snprintf(path, sizeof path, "%s/config.json", dir);
-    if (!problem && mkdir(dir, 0777) && errno != EEXIST) {
-        snprintf(why, sizeof why, "cannot make the directory %s: %s", dir, strerror(errno));
-        problem = why;
+    files_export x = {dir, list, 0, shard_bytes ? shard_bytes : (size_t)5000000000, 0};
+    const int fresh = !problem && !mkdir(dir, 0777);
+    if (!problem && !fresh && errno != EEXIST)
+        problem = output_why(why, sizeof why, "make the directory", dir);
+    if (!problem) {
+        x.count = files_tensors(m, whole, turned, list);
+        for (size_t at = 0; at < x.count; at += files_shard(list, x.count, at, x.most)) x.shards++;
+        problem = files_write_shards(&x, why, sizeof why);
+        if (!problem && x.shards > 1) problem = files_write_text(&x, files_index, NULL, why, sizeof why);
+        if (!problem) problem = files_write_text(&x, "config.json", &m->config, why, sizeof why);
+        if (problem)
+            files_settle(&x, 0, NULL, 0);
+        else
+            problem = files_settle(&x, 1, why, sizeof why);
+        if (problem && fresh) rmdir(dir);
     }
-    if (!problem)
-        problem = files_save_shards(dir, list, files_tensors(m, whole, turned, list),
-                                    shard_bytes ? shard_bytes : (size_t)5000000000, why, sizeof why);
     free(list), free(turned);
-    if (problem) return problem;
-    FILE *f = fopen(path, "w");
-    int ok = f && files_print_config(f, &m->config);
-    if (f && fclose(f)) ok = 0;
-    if (ok) return NULL;
-    snprintf(why, sizeof why, "cannot write %s: %s", path, strerror(errno));
-    return why;
+    return problem;
 }
 
 // ---- this program's checkpoints: the note of par_zero_save ------------------------------------------------
@@ -442,17 +495,24 @@ static const char *files_llmc_load(const gpt_model *m, const char *path, float *
     fclose(f);
     return why;
 }
+static const char *files_llmc_holds(const gpt_config *g) { // NULL, or why not
+    return g->llama || !g->bias ? "llm.c's model files hold GPT-2 with biases" : NULL;
+}
 static const char *files_llmc_save(const gpt_model *m, const char *path, float *whole) {
     const gpt_config *g = &m->config;
     const int padded = (g->vocab_size + 127) / 128 * 128;
     int32_t h[256] = {FILES_LLMC, 3,     (int)gpt_positions(g), g->vocab_size, g->n_layer, g->n_head,
                       g->n_embd,  padded};
-    if (g->llama || !g->bias) return "llm.c's model files hold GPT-2 with biases";
-    FILE *f = fopen(path, "wb");
-    const char *why = f && fwrite(h, sizeof h, 1, f) == 1 ? NULL : "cannot write the model file";
-    if (!why) why = files_llmc_move(m, f, whole, 1, PAR_F32, (size_t)padded);
-    if (f && fclose(f) && !why) why = "cannot write the model file";
-    return why;
+    static char why[1200];
+    char beside[4300];
+    if (files_llmc_holds(g)) return files_llmc_holds(g);
+    snprintf(beside, sizeof beside, "%.4200s.tmp", path);
+    FILE *f = fopen(beside, "wb");
+    int ok = f && fwrite(h, sizeof h, 1, f) == 1;
+    ok = files_finish(f, ok && !files_llmc_move(m, f, whole, 1, PAR_F32, (size_t)padded));
+    if (ok && !rename(beside, path)) return NULL;
+    files_fails(why, sizeof why, path);
+    return unlink(beside), why;
 }
 
 #endif

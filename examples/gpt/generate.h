@@ -23,7 +23,8 @@ typedef struct generator {
     double prompt_seconds, seconds; // until the first token was known; from then on
 } generator;
 
-// What of a training's settings --generate does without: it needs no batch, and stages in turn are no schedule.
+// What of a training's settings --generate does without: it needs no batch, and stages in turn are no
+// schedule.
 static const char *generate_settings(settings *o) {
     if (!o->load) return "--generate needs a model: --load CHECKPOINT";
     if (o->prompt) return "--generate has its own text: leave out --prompt";

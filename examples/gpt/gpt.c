@@ -95,6 +95,27 @@ static void need(par_comm *world, par_result r) {
     exit(1); // the other ranks notice
 }
 
+// Does every rank go on? One that has something to say (why; NULL: it goes on) says it, and so that nobody
+// waits for it, the others say whose error ends them; what all have alike is said once. 0, or 1. Collective
+// over the world.
+static int agree(const trainer *t, const char *why) {
+    const int me = par_rank(t->world), n = par_size(t->world);
+    int worst[2] = {why ? n - me : 0, !why}; // of the first rank that has an error; does anybody go on?
+    char first[1024];
+    need(t->world, par_all_reduce(worst, worst, 2, PAR_I32, PAR_MAX, t->world));
+    if (!worst[0]) return 0;
+    snprintf(first, sizeof first, "%s", why ? why : "");
+    need(t->world, par_broadcast(first, first, sizeof first, PAR_U8, n - worst[0], t->world));
+    const int apart = par_launched(NULL) > 0; // each may have a screen of its own
+    if (!why && (apart || me == 0))
+        fprintf(stderr, "gpt: rank %d ends because of rank %d: %s\n", me, n - worst[0], first);
+    else if (why && worst[1])
+        fprintf(stderr, "gpt: rank %d: %s\n", me, why);
+    else if (why && (me == 0 || strncmp(why, first, sizeof first - 1)))
+        fprintf(stderr, "gpt: %s\n", why);
+    return 1;
+}
+
 // The embedding's weight is the head of a stage that does not begin with it.
 static int ties(const trainer *t) { return gpt_is_tied(&t->o.model) && t->schedule.stages > 1; }
 static int halves_apart(const trainer *t) { // of backward; or perhaps, in a table
@@ -288,12 +309,7 @@ static void report(const trainer *t, double tokens_per_s, int first_step) {
 
 // ---- setting up -------------------------------------------------------------------------------------------
 
-static int complain(const char *text) {
-    int rank;
-    par_launched(&rank);
-    if (rank == 0) fprintf(stderr, "gpt: %s\n", text); // of several, one complains
-    return 1;
-}
+static int complain(const char *text) { return fprintf(stderr, "gpt: %s\n", text), 1; }
 
 static int recompute_of(const char *name, gpt_recompute *r) { // 0: no such
     static const char *const names[] = {"none", "selective", "full"};
@@ -304,6 +320,10 @@ static int recompute_of(const char *name, gpt_recompute *r) { // 0: no such
 static int is_table(const char *schedule) { // a file, not a name
     const char *ending = strrchr(schedule, '.');
     return ending && !strcmp(ending, ".csv");
+}
+static int is_llmc(const char *path) { // a file of llm.c's, not a directory
+    const char *ending = strrchr(path, '.');
+    return ending && !strcmp(ending, ".bin");
 }
 static const char *check_settings(settings *o) {
     const gpt_config *g = &o->model;
@@ -382,6 +402,60 @@ static int divide_batch(trainer *t, int ranks) {
     return 1;
 }
 
+// Can a file be made in this directory, which is made if need be? Its name is then in `made`, and *fresh says
+// whether the directory is new: the caller removes both.
+static const char *try_directory(const char *dir, int *fresh, char *made, size_t made_room, char *why,
+                                 size_t room) {
+    *fresh = !mkdir(dir, 0777);
+    if (!*fresh && errno != EEXIST) return output_why(why, room, "make the directory", dir);
+    const char *problem = output_try_in(dir, made, made_room, why, room);
+    if (problem && *fresh) rmdir(dir), *fresh = 0;
+    return problem;
+}
+static const char *try_export(const settings *o, char *why, size_t room) {
+    char made[4300];
+    int fresh;
+    if (is_llmc(o->exported)) {
+        const char *problem = files_llmc_holds(&o->model);
+        return problem ? problem : output_try_beside(o->exported, why, room);
+    }
+    const char *problem = try_directory(o->exported, &fresh, made, sizeof made, why, room);
+    if (!problem) unlink(made);
+    if (fresh) rmdir(o->exported);
+    return problem;
+}
+static const char *try_save(const char *dir, int *fresh, char *made, size_t made_room, char *why,
+                            size_t room) {
+    char path[4300];
+    uint64_t steps;
+    struct stat st;
+    const char *problem = try_directory(dir, fresh, made, made_room, why, room);
+    snprintf(path, sizeof path, "%s/manifest.json", dir);
+    if (problem || stat(path, &st)) return problem;
+    return par_zero_load_note(dir, path, sizeof path, &steps, why, room) ? why : NULL; // not written over
+}
+// Before hours of training: can what they make be written? All ranks write to --save's directory. (par_open
+// has tried the trace.) Nothing that is there changes.
+static par_result try_outputs(trainer *t) {
+    const settings *o = &t->o;
+    char made[4300] = "", why[1800];
+    const char *problem = NULL;
+    int fresh = 0;
+    if (par_rank(t->world) == 0 && o->exported) problem = try_export(o, why, sizeof why);
+    if (par_rank(t->world) == 0 && o->save && !problem)
+        problem = try_save(o->save, &fresh, made, sizeof made, why, sizeof why);
+    need(t->world, par_broadcast(made, made, sizeof made, PAR_U8, 0, t->world));
+    if (par_rank(t->world) && made[0] && access(made, W_OK)) {
+        snprintf(why, sizeof why,
+                 "%.1000s, which rank 0 has made, is not there: --save needs a directory of all ranks", made);
+        problem = why;
+    }
+    need(t->world, par_barrier(t->world));
+    if (par_rank(t->world) == 0 && made[0]) unlink(made);
+    if (fresh) rmdir(o->save);
+    return problem ? par_fail(t->world, PAR_ERR_FILE, "%s", problem) : PAR_OK;
+}
+
 // --device: the CPU, or this rank's GPU. Comms that are split off afterwards carry its memory.
 static par_result open_device(trainer *t) {
     t->device = par_cpu();
@@ -413,7 +487,8 @@ static par_result open_grid(trainer *t) {
     d.sequence = t->o.sp, d.ulysses = !strcmp(t->o.cp_mode, "ulysses"), d.bf16 = !strcmp(t->o.dtype, "bf16");
     d.seed = (uint64_t)t->o.seed, d.kernels = t->tp_kernels;
     GPT_TRY(par_tp_open(&d, &t->tp));
-    return gpt_open(&t->model, &t->o.model, t->tp, t->o.sp);
+    GPT_TRY(gpt_open(&t->model, &t->o.model, t->tp, t->o.sp));
+    return recompute_of(t->o.recompute, &t->model.recompute), PAR_OK;
 }
 
 // What --load names: a checkpoint of this program, a directory of Hugging Face's, a model file of llm.c's.
@@ -465,7 +540,7 @@ static const char *load(trainer *t) {
     if (kind == LOAD_OWN) {
         const par_zero_files f = checkpoint_of(t, t->o.load);
         gpt_config c;
-        if (par_zero_load(t->zero, &f)) return par_last_error(t->world);
+        if (par_zero_load(t->zero, &f)) return par_last_error(t->world); // on all ranks alike
         return files_read_note(t->o.load, &c, &t->step);
     }
     float *local = (float *)calloc(t->model.count + 1, sizeof *local);
@@ -526,15 +601,16 @@ static float *gather_whole(trainer *t) {
     if (par_rank(t->world) == 0) return whole;
     return free(whole), (float *)NULL;
 }
-// All weights, whole, in the formats of others.
-static const char *export_weights(trainer *t) {
-    const char *to = t->o.exported, *why = NULL, *ending = strrchr(to, '.');
+// All weights, whole, in the formats of others. 0, or 1: what is wrong has been said.
+static int export_weights(trainer *t) {
+    const char *why = NULL;
     float *whole = gather_whole(t);
     if (whole)
-        why = ending && !strcmp(ending, ".bin")
-                  ? files_llmc_save(&t->model, to, whole)
-                  : files_save(&t->model, to, whole, (size_t)t->o.shard_mb * 1000000);
-    return free(whole), why;
+        why = is_llmc(t->o.exported)
+                  ? files_llmc_save(&t->model, t->o.exported, whole)
+                  : files_save(&t->model, t->o.exported, whole, (size_t)t->o.shard_mb * 1000000);
+    free(whole);
+    return agree(t, why);
 }
 // Where --save_async is given it is on the disk when the next one begins, or the run ends.
 static par_result save(trainer *t, int last) {
@@ -755,28 +831,36 @@ static void draw_pipeline(trainer *t, FILE *out) {
     par_pipe_timeline_close(&planned), par_pipe_timeline_close(&real), free(sums);
 }
 
-static const char *set_up(trainer *t) { // on every rank; NULL or what is wrong
+static par_result open_tokens(trainer *t) {
     const gpt_config *g = &t->o.model;
-    const size_t T = (size_t)g->block_size, rows = rows_of(t);
-    if (open_device(t) || open_grid(t)) return par_last_error(t->world);
-    recompute_of(t->o.recompute, &t->model.recompute);
+    const size_t bytes = (size_t)t->microbatches * 2 * rows_of(t) * sizeof(int32_t);
+    void *tokens = NULL, *x = NULL, *counted = NULL;
     t->index = (int *)calloc((size_t)t->model.tensor_count, sizeof(int));
     t->unit = (int *)calloc((size_t)g->n_layer + 2, sizeof(int));
-    t->line = (int32_t *)calloc(2 * T, sizeof(int32_t));
-    void *tokens = NULL, *x = NULL, *counted = NULL;
-    const size_t bytes = (size_t)t->microbatches * 2 * rows * sizeof(int32_t);
+    t->line = (int32_t *)calloc(2 * (size_t)g->block_size, sizeof(int32_t));
     if (!t->index || !t->unit || !t->line || t->device->alloc_host(t->device, bytes, &tokens) ||
         t->device->alloc(t->device, bytes, &x) || t->device->alloc(t->device, 64, &counted))
-        return "out of memory for the tokens";
+        return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the tokens");
     t->tokens = (int32_t *)tokens, t->x = (int32_t *)x, t->counted = (size_t *)counted;
-    if (open_schedule(t) || open_zero(t) || open_pipe(t)) return par_last_error(t->world);
+    return PAR_OK;
+}
+static par_result open_values(trainer *t) {
     if (t->o.plan && par_rank(t->world) == 0) {
         par_zero_plan_print(t->zero, stdout);
         printf("%zu bytes of activations\n", par_pipe_allocated(t->pipe) + t->scratch_bytes);
     }
     const char *why = t->o.load ? load(t) : start(t);
     t->model.use = use_unit, t->model.user = t;
-    return why;
+    if (why && why != par_last_error(t->world)) par_fail(t->world, PAR_ERR_FILE, "%s", why);
+    return why ? PAR_ERR_FILE : PAR_OK;
+}
+// On every rank, each step with the consent of all. 0, or 1: what is wrong has been said.
+static int set_up(trainer *t) {
+    par_result (*const steps[])(trainer *) = {try_outputs,   open_device, open_grid, open_tokens,
+                                              open_schedule, open_zero,   open_pipe, open_values};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
+        if (agree(t, steps[i](t) ? par_last_error(t->world) : NULL)) return 1;
+    return 0;
 }
 
 static void tear_down(trainer *t) { // what set_up made, as far as it came
@@ -837,8 +921,7 @@ static int train(trainer *t) {
         if (root) fprintf(out, "saved %s\n", o->save);
     }
     if (o->exported) {
-        const char *why = export_weights(t);
-        if (why) return complain(why);
+        if (export_weights(t)) return 1;
         if (root) fprintf(out, "exported %s\n", o->exported);
     }
     if (root && !o->json)
@@ -855,6 +938,33 @@ static int train(trainer *t) {
                    1, t->step, first_loss, t->loss, val, seconds, par_size(t->world), t->device->gemm_name);
     if (o->trace) fprintf(out, "trace: %s (open it in ui.perfetto.dev)\n", o->trace);
     return isfinite(val) ? 0 : complain("the held-out loss is not finite; try a lower learning_rate");
+}
+
+// What a rank finds out alone. shorter: of block_size, what was asked for. NULL, or what is wrong.
+static const char *prepare(trainer *t, int shorter) {
+    settings *o = &t->o;
+    if (o->generate) o->model.block_size = INT_MAX; // the model's own
+    const char *why = o->generate ? generate_settings(o) : NULL;
+    if (!why && o->load) why = load_config(o->load, &o->model);
+    if (o->generate) generate_shorten(&o->model, shorter);
+    if (!why) why = check_settings(o);
+    if (!why && !o->generate) why = data_open(&t->data, o->data, o->model.block_size);
+    if (!why && !o->generate && o->load && o->model.vocab_size != t->data.vocab_size)
+        why = "the checkpoint has another vocabulary than the data";
+    if (!why && !o->generate) o->model.vocab_size = t->data.vocab_size;
+    const char *prompt = o->generate ? o->generate : o->prompt;
+    if (why || !prompt) return why;
+    return generate_parse(o->generate ? "--generate" : "--prompt", prompt, o->model.vocab_size, &t->prompt,
+                          &t->prompt_count);
+}
+// The batch, for so many ranks. NULL, or what is wrong (in `why`).
+static const char *share_batch(trainer *t, int ranks, char *why, size_t room) {
+    if (divide_batch(t, ranks)) return NULL;
+    snprintf(why, room,
+             "a global batch of %d sequences (batch_size x gradient_accumulation_steps) does not divide by "
+             "the number of ranks, or that by pp x tp x cp = %d",
+             t->o.batch_size * t->o.accumulation, t->o.pp * t->o.tp * t->o.cp);
+    return why;
 }
 
 int main(int argc, char **argv) {
@@ -953,45 +1063,28 @@ int main(int argc, char **argv) {
     };
     const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
                                      "gpt: train a GPT-2 or a Llama on n ranks");
-    if (parsed) return parsed == 1 ? 0 : 2;
+    // Ranks of a launcher first meet, and then say what is wrong: none waits for one that has ended.
+    const int launched = par_launched(NULL);
+    if (parsed == 1 || (parsed && !launched)) return parsed == 1 ? 0 : 2;
     const int shorter = options_given(argc, argv, "--block_size") ? o->model.block_size : INT_MAX;
-    if (o->generate) o->model.block_size = INT_MAX; // the model's own
-    const char *why = o->generate ? generate_settings(o) : NULL;
-    if (!why && o->load) why = load_config(o->load, &o->model);
-    if (o->generate) generate_shorten(&o->model, shorter);
-    if (!why) why = check_settings(o);
-    if (!why && !o->generate) why = data_open(&t.data, o->data, o->model.block_size);
-    if (!why && !o->generate && o->load && o->model.vocab_size != t.data.vocab_size)
-        why = "the checkpoint has another vocabulary than the data";
-    if (!why && !o->generate) o->model.vocab_size = t.data.vocab_size;
-    const char *prompt = o->generate ? o->generate : o->prompt;
-    if (!why && prompt)
-        why = generate_parse(o->generate ? "--generate" : "--prompt", prompt, o->model.vocab_size, &t.prompt,
-                             &t.prompt_count);
-    if (why) return complain(why);
     char text[256];
+    const char *why = launched ? NULL : prepare(&t, shorter);
+    const int here = o->ranks ? o->ranks : getenv("PAR_RANKS") ? atoi(getenv("PAR_RANKS")) : 1;
+    if (!why && !launched && here > 0 && here <= 1024) why = share_batch(&t, here, text, sizeof text);
+    if (why) return complain(why);
     par_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.rank_count = o->ranks, desc.trace = o->trace;
-    const int launched = par_launched(NULL);
-    const int here = launched              ? launched
-                     : o->ranks            ? o->ranks
-                     : getenv("PAR_RANKS") ? atoi(getenv("PAR_RANKS"))
-                                           : 1;
-    snprintf(text, sizeof text,
-             "a global batch of %d sequences (batch_size x gradient_accumulation_steps) does not divide by "
-             "the number of ranks, or that by pp x tp x cp = %d",
-             o->batch_size * o->accumulation, o->pp * o->tp * o->cp);
-    if (here > 0 && here <= 1024 && !divide_batch(&t, here)) return complain(text);
     if (par_open(&desc, &t.world)) return 1;
-    int failed = !divide_batch(&t, par_size(t.world)); // mpiexec knows better than its variables
-    why = failed ? text : set_up(&t);
-    failed = why != NULL;
-    need(t.world, par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, t.world));
-    if (failed && (why || par_rank(t.world) == 0))
-        fprintf(stderr, "gpt: rank %d: %s\n", par_rank(t.world), why ? why : "another rank failed");
+    if (parsed)
+        why = "its options cannot be used";
+    else if (launched)
+        why = prepare(&t, shorter);
+    if (!why) why = share_batch(&t, par_size(t.world), text, sizeof text);
+    int failed = agree(&t, why) || set_up(&t);
     if (!failed && o->generate) need(t.world, generate(&t, 0));
     if (!failed && !o->generate) failed = train(&t);
+    if (!launched && par_rank(t.world)) failed = 0; // rank 0, which has started this one, ends with the error
     tear_down(&t);
     const par_result closed = par_close(t.world); // also writes the trace
 #if defined(GPT_CUDA)
