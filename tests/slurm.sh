@@ -1,0 +1,142 @@
+# Real launchers: a Slurm of three nodes, all of them this machine, for this script alone. srun, steps beside each other and of
+# several components, mpiexec and torchrun in an allocation, MPIs that were not told, PAR_RANKS. Not part of make check.
+. tests/lib.sh
+if ! have slurmctld || ! have slurmd || ! have munged || ! have srun; then
+    skip "everything under Slurm" "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge"
+    summary
+    exit
+fi
+
+me=$(id -un) host=$(hostname -s) base=$(port) daemons=""
+export SLURM_CONF=$work/slurm.conf
+stop() {
+    [ -z "$daemons" ] || kill $daemons
+    wait
+} 2>/dev/null
+trap 'stop; rm -rf "$work"' EXIT
+start() { # name, command ...: a daemon
+    local name=$1
+    shift
+    "$@" >"$work/$name.log" 2>&1 9>&- &
+    daemons="$daemons $!"
+}
+cluster() { # 1: it does not start
+    chmod 755 "$work" && mkdir -p "$work/state" "$work/spool" && head -c 1024 /dev/urandom >"$work/munge.key" && chmod 600 "$work/munge.key" || return 1
+    cat >"$SLURM_CONF" <<END
+ClusterName=par
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$base
+SlurmUser=$me
+SlurmdUser=$me
+AuthType=auth/munge
+AuthInfo=socket=$work/munge.socket
+StateSaveLocation=$work/state
+SlurmdSpoolDir=$work/spool/%n
+SlurmctldPidFile=$work/slurmctld.pid
+SlurmdPidFile=$work/slurmd.%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+SchedulerParameters=sched_interval=1,bf_interval=1
+ReturnToService=2
+NodeName=$host NodeHostname=$host NodeAddr=127.0.0.1 Port=$((base + 1)) CPUs=8 State=UNKNOWN
+NodeName=parb NodeHostname=$host NodeAddr=127.0.0.1 Port=$((base + 2)) CPUs=8 State=UNKNOWN
+NodeName=parc NodeHostname=$host NodeAddr=127.0.0.1 Port=$((base + 3)) CPUs=8 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP
+END
+    start munged munged -F --force --socket="$work/munge.socket" --key-file="$work/munge.key" --pid-file="$work/munged.pid" \
+        --seed-file="$work/munge.seed" --log-file="$work/munge.log"
+    for i in $(seq 50); do [ -S "$work/munge.socket" ] && break; sleep 0.1; done
+    start slurmctld slurmctld -D -c
+    for node in $host parb parc; do mkdir -p "$work/spool/$node" && start slurmd.$node slurmd -D -N $node; done
+    for i in $(seq 30); do
+        [ "$(sinfo -h -N -t idle 2>/dev/null | wc -l)" = 3 ] && return
+        sleep 0.5
+    done
+    return 1
+}
+
+hello=build/01_hello
+mpich=$hello.mpich openmpi=$hello.openmpi
+as_root=""
+[ "$(id -u)" = 0 ] && as_root=--allow-run-as-root
+openmpi_run="mpiexec.openmpi $as_root --oversubscribe -n"
+says() { # times, text, command ...: the line is there so often
+    local n=$1 text=$2
+    shift 2
+    "$@" >"$work/said" 2>&1
+    [ "$(grep -c "$text" "$work/said")" = "$n" ] && return
+    cat "$work/said"
+    return 1
+}
+resolves() { getent hosts "$host" >/dev/null || export MASTER_ADDR=127.0.0.1; }
+plain() { resolves; says 1 "^5 ranks" srun -n5 -w "$host" $hello; }
+unresolved() { says 1 "^4 ranks" env MASTER_ADDR=127.0.0.1 srun -N2 -n4 -w parb,parc $hello; }
+batch() { # and a step of it that starts ranks itself
+    resolves
+    printf '#!/bin/sh\nsrun %s\nPAR_RANKS=3 %s\nPAR_RANKS=4 srun -n1 %s\n' "$hello" "$hello" "$hello" >"$work/job"
+    sbatch -W -n2 -w "$host" -o "$work/job.out" "$work/job" && says 3 "^[234] ranks" cat "$work/job.out"
+}
+two_steps() { resolves; says 3 "^2 ranks" salloc -n6 -w "$host" bash -c "for i in 1 2 3; do srun -n2 --exact $hello & done; wait"; }
+components() { says 1 "^3 ranks" env MASTER_ADDR=127.0.0.1 srun -n1 $hello : -n2 $hello; }
+components_apart() { says 2 "^2 ranks" env MASTER_ADDR=127.0.0.1 salloc -n2 : -n2 bash -c "srun --het-group=0 $hello & srun --het-group=1 $hello & wait"; }
+components_reversed() { # Slurm sorts the names: the first is not rank 0's
+    says 1 "rank 0 runs on parc, .*export MASTER_ADDR=parc" srun -K -n1 -w parc $hello : -n2 -w parb $hello
+}
+mpiexec_inside() { # each MPI's starter in an allocation: over TCP, and by MPI
+    export MASTER_ADDR=127.0.0.1
+    says 1 "^4 ranks" salloc -N2 -n4 $1 4 $hello && says 1 "^4 ranks" salloc -N2 -n4 $1 4 $2
+}
+srun_inside() { says 1 "^2 ranks" env MASTER_ADDR=127.0.0.1 salloc -n2 mpiexec.mpich -launcher fork -n 1 srun --mpi=none -n2 bash -c "$hello; exit \$?"; }
+by_srun() { says 1 "^3 ranks" srun --mpi=$1 -N1 -n3 $2; } # two nodes of one machine cannot share a PMIx
+not_told() { says 2 "srun started 2 processes .*MPI_COMM_WORLD has this one alone (MPICH" srun --mpi=none -n2 $mpich; }
+par_ranks() { says 4 "PAR_RANKS is 2, but srun started 4 processes" env PAR_RANKS=2 srun -n4 $hello; }
+torchrun_inside() { # an agent on each of two nodes
+    torchrun=${TORCHRUN:-torchrun}
+    says 1 "^4 ranks" srun -N2 -n2 "$torchrun" --no-python --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-id 7 \
+        --rdzv-endpoint "127.0.0.1:$(port)" $hello
+}
+
+make -s $hello || exit 1
+if ! cluster; then
+    tail -n 3 "$work"/*.log
+    skip "everything under Slurm" "its daemons do not start here (see above)"
+    summary
+    exit
+fi
+DEADLINE=100
+export PAR_TIMEOUT=60
+check "srun" plain
+check "srun, names of nodes that do not resolve" unresolved
+check "sbatch, and ranks that the job starts itself" batch
+check "steps beside each other" two_steps
+check "a step of two components" components
+check "two components, each with a step" components_apart
+check "a step whose rank 0 is not on the first node" components_reversed
+check "PAR_RANKS beside srun" par_ranks
+for kind in mpich openmpi; do
+    if ! have mpicc.$kind || ! have mpiexec.$kind; then
+        skip "$kind" "apt-get install mpich libmpich-dev openmpi-bin libopenmpi-dev"
+        continue
+    fi
+    mpicc.$kind -DPAR_MPI -O2 -I. examples/01_hello.c -o $hello.$kind -pthread -lm || exit 1
+done
+if [ -x $mpich ]; then
+    check "mpich: mpiexec in an allocation" mpiexec_inside "mpiexec.mpich -n" $mpich
+    check "mpich: srun --mpi=pmi2" by_srun pmi2 $mpich
+    check "mpich: srun --mpi=none" not_told
+    check "srun in mpiexec" srun_inside
+fi
+if [ -x $openmpi ]; then
+    check "openmpi: mpiexec in an allocation" mpiexec_inside "$openmpi_run" $openmpi
+    check "openmpi: srun --mpi=pmix" by_srun pmix $openmpi
+fi
+if have "${TORCHRUN:-torchrun}"; then
+    check "torchrun in a step" torchrun_inside
+else
+    skip "torchrun in a step" "pip install torch, or TORCHRUN=its path"
+fi
+summary
