@@ -93,7 +93,7 @@ help:
 build:
 	mkdir -p build
 
-# Which matrix product library there is: oneDNN, else a CBLAS, else none (the built-in kernel).
+# Which matrix product libraries there are: oneDNN, a CBLAS; the program finds out which is fast.
 build/gemm.flags: FORCE | build
 	@sh tests/gemm_flags.sh $(CC) > $@.new; cmp -s $@.new $@ || cp $@.new $@; rm -f $@.new
 

@@ -50,7 +50,8 @@ TABLE OF CONTENTS
     >>platform      atomics, futex, clock, processors
     >>types         sizes and names of types and operators; half-precision conversion
     >>kernels       element-wise reduction and casts, one copy per instruction set
-    >>gemm          matrix products: oneDNN, a CBLAS, or the built-in kernel
+    >>gemm          matrix products: oneDNN, a CBLAS, the built-in kernel
+    >>race          which of them: PAR_GEMM, or a race
     >>philox        counter-based random numbers
     >>device        the CPU as a par_device
     >>structs       every private structure
@@ -85,8 +86,9 @@ CONFIG (define before the implementation)
     PAR_ASSERT(c)                   default: assert
     PAR_LOG(text)                   default: one line on stderr
     PAR_MPI                         compile the MPI launcher and transport (mpicc)
-    PAR_DNNL                        matrix products by oneDNN (link -ldnnl)
-    PAR_CBLAS                       matrix products by any CBLAS (link -lopenblas, say)
+    PAR_DNNL                        matrix products can be oneDNN's (link -ldnnl), too,
+    PAR_CBLAS                       or a CBLAS's with int sizes (link -lopenblas, say): see par_gemm_select.
+                                    With both one thread a rank; those that OpenBLAS starts end at par_open
 
 ENVIRONMENT
     PAR_RANKS=n         ranks to start on this machine
@@ -101,6 +103,8 @@ ENVIRONMENT
     PAR_STAGE=bytes     staging per rank and comm for collectives on ordinary memory (262144)
     PAR_CMA=0           never copy from a peer's ordinary memory (process_vm_readv); always stage it
     PAR_PROGRESS=1      a thread in each rank that moves on what was begun (costs part of a processor)
+    PAR_GEMM=name       matrix products by oneDNN, OpenBLAS, MKL, BLIS, CBLAS (whichever is linked) or
+                        built-in, not by the winner of a race; the same for all ranks
     PAR_TRACE=file      a trace for Perfetto (ui.perfetto.dev), tried at once, written when the world closes
     PAR_LEDGER=1        print what was sent, and how long it took, when the world closes
 
@@ -577,7 +581,7 @@ struct par_device {
     par_result (*gemm)(par_device *device, int trans_a, int trans_b, size_t m, size_t n, size_t k,
                        float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
                        float *c, size_t ldc, void *stream);
-    const char *gemm_name; // "oneDNN", "CBLAS", "built-in"
+    const char *(*gemm_name)(par_device *device); // who makes these: "oneDNN"; on the CPU see par_gemm_select
     par_result (*stream_open)(par_device *device, void **stream);
     par_result (*stream_close)(par_device *device, void *stream);
     par_result (*stream_sync)(par_device *device, void *stream);                // the host waits
@@ -586,6 +590,36 @@ struct par_device {
     par_result (*event_free)(par_device *device, void *event);
 };
 par_device *par_cpu(void); // constant; the same for all ranks of a process
+
+// ---- matrix products --------------------------------------------------------------------------------------
+
+// Who makes par_cpu()->gemm's products: a library that this program was built with (PAR_DNNL, PAR_CBLAS), or
+// the built-in kernel. "Some library is linked" does not say that it is fast here. So where there are several
+// they race, once for the process, some 50 ms, each with one thread; the first in the list that is at most 5%
+// slower than the fastest makes all products from then on, also in processes that are forked later. One whose
+// results are not the built-in kernel's is out, with a line on PAR_LOG. PAR_GEMM=name chooses without a race.
+// Libraries differ in the last bits: "the same bits" means one binary and one choice.
+enum { PAR_GEMM_SHAPES = 16, PAR_GEMM_MOST = 4 };
+typedef struct par_gemm_shape { // of products to come, as par_device's gemm takes them
+    int trans_a, trans_b;
+    size_t m, n, k;
+    double share; // how many of them, beside the other shapes; 0: 1
+} par_gemm_shape;
+// Choose for all ranks of comm: rank 0 races alone, while the others sleep, on at most PAR_GEMM_SHAPES shapes
+// (large ones are cut; NULL: products of middle size), and all take what it has chosen, now or before.
+// Collective; par_tp_open and, with Muon, par_zero_commit do it if nobody has. Without it a process races by
+// itself at its first product. Errors: ARGUMENT (PAR_GEMM names none that is here, or not the same on all
+// ranks; too many shapes or an empty one), UNSUPPORTED (this rank's program lacks what rank 0 has chosen),
+// MEMORY.
+par_result par_gemm_select(const par_gemm_shape *shapes, size_t shape_count, par_comm *comm);
+
+typedef struct par_gemm_report {
+    int count, chosen;               // candidates, in order of preference; of them, -1: not chosen yet
+    const char *name[PAR_GEMM_MOST]; // "oneDNN", "OpenBLAS", "MKL", "BLIS", "CBLAS" (another), "built-in"
+    double flops[PAR_GEMM_MOST];     // a second, in the race; 0: there was none (one candidate, or PAR_GEMM)
+    const char *note[PAR_GEMM_MOST]; // "", "wrong results", or "cut early": so slow that it did not finish
+} par_gemm_report;
+par_gemm_report par_gemm_get(void); // of this process; names live as long as it
 
 // ---- carriers ---------------------------------------------------------------------------------------------
 
@@ -655,6 +689,8 @@ void par__forget_sites(par_comm *comm); // texts given to par__at go; the progra
 #define par_alloc(comm, bytes)           par_alloc(par__at(comm, PAR_SITE), bytes)
 #define par_split(comm, color, key, out) par_split(par__at(comm, PAR_SITE), color, key, out)
 #define par_free(comm, memory)           par_free(par__at(comm, PAR_SITE), memory)
+#define par_gemm_select(shapes, shape_count, comm)                                                           \
+    par_gemm_select(shapes, shape_count, par__at(comm, PAR_SITE))
 #define par_all_reduce(send, recv, count, dtype, op, comm)                                                   \
     par_all_reduce(send, recv, count, dtype, op, par__at(comm, PAR_SITE))
 #define par_reduce_scatter(send, recv, count, dtype, op, comm)                                               \
@@ -856,6 +892,7 @@ void par__forget_sites(par_comm *comm); // texts given to par__at go; the progra
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -879,8 +916,6 @@ void par__forget_sites(par_comm *comm); // texts given to par__at go; the progra
 #endif
 #if defined(PAR_DNNL)
 #include <dnnl.h>
-#elif defined(PAR_CBLAS)
-#include <cblas.h>
 #endif
 
 #ifdef __cplusplus
@@ -1546,18 +1581,8 @@ par_result par_cast(void *dst, par_dtype dt, const void *src, par_dtype st, size
 // The built-in kernel packs panels of A (PAR__MR rows) and B (PAR__NR columns) so that the innermost loop
 // reads both in order, and keeps a PAR__MR x PAR__NR tile of C in registers (Goto and van de Geijn 2008):
 //     for each KC slice of K: pack B (KC x NC) -> for each MC rows: pack A (MC x KC) -> tiles
-// Sums run over k in order within a slice and slice after slice. A library gets one thread: ranks are the
-// parallelism here, and two that share a machine must not fight for it.
+// Sums run over k in order within a slice and slice after slice.
 
-#if defined(PAR_DNNL)
-#define PAR__GEMM_NAME "oneDNN"
-void omp_set_num_threads(int) __attribute__((weak));
-int omp_get_max_threads(void) __attribute__((weak));
-#elif defined(PAR_CBLAS)
-#define PAR__GEMM_NAME "CBLAS"
-void openblas_set_num_threads(int) __attribute__((weak));
-#else
-#define PAR__GEMM_NAME "built-in"
 enum { PAR__MR = 6, PAR__NR = 32, PAR__KC = 256, PAR__MC = 96, PAR__NC = 1024 };
 #if defined(__CUDACC__)
 typedef struct par__lanes {
@@ -1652,30 +1677,339 @@ static par_result par__gemm_builtin(int ta, int tb, size_t m, size_t n, size_t k
     PAR_FREE(pack);
     return PAR_OK;
 }
-#endif // neither oneDNN nor a CBLAS
 
+// Libraries. Each gets one thread: ranks are the parallelism here, and two that share a machine must not
+// fight for it. What only some libraries have is looked up by a weak name. All are declared under names of
+// this file, so that a program may include the libraries' headers, too.
+#if defined(PAR_DNNL) || defined(PAR_CBLAS)
+int par__omp_threads(void) __asm__("omp_get_max_threads") __attribute__((weak));
+void par__omp_set_threads(int) __asm__("omp_set_num_threads") __attribute__((weak));
+#endif
+#if defined(PAR_CBLAS)
+void par__cblas_sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int, float,
+                      float *, int) __asm__("cblas_sgemm");
+int par__openblas_threads(void) __asm__("openblas_get_num_threads") __attribute__((weak));
+void par__openblas_set_threads(int) __asm__("openblas_set_num_threads") __attribute__((weak));
+int par__openblas_end_threads(void) __asm__("blas_thread_shutdown_") __attribute__((weak));
+int par__mkl_set_threads(int) __asm__("MKL_Set_Num_Threads_Local") __attribute__((weak));
+void par__blis_set_threads(long) __asm__("bli_thread_set_num_threads") __attribute__((weak));
+
+static const char *par__cblas_name(void) {
+    if (par__mkl_set_threads) return "MKL";
+    if (par__blis_set_threads) return "BLIS";
+    return par__openblas_set_threads ? "OpenBLAS" : "CBLAS";
+}
+#endif
+// OpenBLAS starts a thread for each processor when the program is loaded, and a process with threads is not
+// forked.
+static void par__end_library_threads(void) {
+#if defined(PAR_CBLAS)
+    if (!par__openblas_threads || !par__openblas_set_threads) return;
+    if (par__openblas_threads() > 1) par__openblas_set_threads(1); // before: setting starts them again
+    if (par__openblas_end_threads) par__openblas_end_threads();
+#endif
+}
+
+#if defined(PAR_DNNL)
+static par_result par__gemm_dnnl(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
+                                 size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) {
+    if (!k) return par__gemm_builtin(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    const int threads = par__omp_threads ? par__omp_threads() : 0;
+    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(1);
+    const dnnl_status_t status =
+        dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, alpha, a,
+                   (dnnl_dim_t)lda, b, (dnnl_dim_t)ldb, beta, c, (dnnl_dim_t)ldc);
+    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(threads);
+    return status == dnnl_success ? PAR_OK : PAR_ERR_ARGUMENT;
+}
+#endif
+#if defined(PAR_CBLAS)
+static par_result par__gemm_cblas(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
+                                  size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) {
+    if (!k || (m | n | k | lda | ldb | ldc) > INT_MAX) // its sizes are int
+        return par__gemm_builtin(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    const int threads = par__omp_threads ? par__omp_threads() : 0;
+    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(1);
+    if (par__openblas_set_threads && par__openblas_threads && par__openblas_threads() > 1)
+        par__openblas_set_threads(1);
+    if (par__blis_set_threads) par__blis_set_threads(1);
+    const int mkl = par__mkl_set_threads ? par__mkl_set_threads(1) : 0; // of this thread
+    const int row_major = 101, plain = 111, transposed = 112;
+    par__cblas_sgemm(row_major, ta ? transposed : plain, tb ? transposed : plain, (int)m, (int)n, (int)k,
+                     alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
+    if (par__mkl_set_threads) par__mkl_set_threads(mkl);
+    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(threads);
+    return PAR_OK;
+}
+#endif
+
+typedef struct par__gemm {
+    const char *name;
+    par_result (*run)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+                      const float *b, size_t ldb, float beta, float *c, size_t ldc);
+} par__gemm;
+static const par__gemm par__gemms[] = { // in order of preference
+#if defined(PAR_DNNL)
+    {"oneDNN", par__gemm_dnnl},
+#endif
+#if defined(PAR_CBLAS)
+    {"CBLAS", par__gemm_cblas},
+#endif
+    {"built-in", par__gemm_builtin}};
+enum { PAR__GEMMS = sizeof par__gemms / sizeof par__gemms[0], PAR__GEMM_BUILTIN = PAR__GEMMS - 1 };
+
+static const char *par__gemm_name(int i) {
+#if defined(PAR_CBLAS)
+    if (par__gemms[i].run == par__gemm_cblas) return par__cblas_name();
+#endif
+    return par__gemms[i].name;
+}
+static int par__gemm_find(const char *name) { // -1: not here
+    for (int i = 0; i < PAR__GEMMS; i++)
+        if (!strcasecmp(name, par__gemm_name(i)) || !strcasecmp(name, par__gemms[i].name)) return i;
+    return -1;
+}
+
+// >>race ----------------------------------------------------------------------------------------------------
+//
+// First every candidate makes small products of all four forms, compared with the built-in kernel's and
+// timed; then the shapes that were asked for, all candidates in turn, a few rounds. The least time of each
+// counts, in processor time of this thread: other programs may be running. After a few rounds a candidate
+// at less than a third of the best one's speed is out, so that a very slow one costs a few milliseconds.
+
+enum { PAR__RACE_ROUNDS = 12, PAR__RACE_FEWEST = 4 };
+enum { PAR__GEMM_NONE, PAR__GEMM_BUSY, PAR__GEMM_CHOSEN }; // par__gemm_state: CHOSEN + its index
+static const char *const par__gemm_notes[] = {"", "wrong results", "cut early"};
+
+typedef struct par__gemm_choice {
+    char name[24];
+    uint32_t failed, note[PAR_GEMM_MOST];
+    double flops[PAR_GEMM_MOST];
+} par__gemm_choice;
+// The process's choice. A product has no comm that it could hang off, and all threads want the same one:
+// written by the thread that turned the state to BUSY, read when it is CHOSEN.
+static uint32_t par__gemm_state;
+static par__gemm_choice par__gemm_chosen;
+
+typedef struct par__race {
+    par__gemm_choice *choice;
+    const par_gemm_shape *shapes;   // of this stage, as they are run
+    double weight[PAR_GEMM_SHAPES]; // operations that each stands for
+    size_t count;
+    double least[PAR__GEMMS][PAR_GEMM_SHAPES]; // seconds
+    float *a, *b, *c, *want;
+} par__race;
+
+static double par__processor_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+static double par__gemm_operations(const par_gemm_shape *s) {
+    return 2 * (double)s->m * (double)s->n * (double)s->k;
+}
+static par_result par__race_one(const par__race *r, int i, const par_gemm_shape *s, float *c) {
+    return par__gemms[i].run(s->trans_a, s->trans_b, s->m, s->n, s->k, 1, r->a, s->trans_a ? s->m : s->k,
+                             r->b, s->trans_b ? s->k : s->n, 0, c, s->n);
+}
+// Is a candidate's product the built-in kernel's, but for rounding? Numbers are in [-1/2, 1/2).
+static void par__race_check(par__race *r, const par_gemm_shape *s, int i) {
+    const double allowed = 1e-5 + 1e-5 * sqrt((double)s->k);
+    double off = 0;
+    for (size_t j = 0; j < s->m * s->n; j++) r->c[j] = NAN;
+    const par_result result = par__race_one(r, i, s, r->c);
+    for (size_t j = 0; j < s->m * s->n && off <= allowed; j++)
+        off = fabs((double)r->c[j] - (double)r->want[j]);
+    if (result == PAR_OK && off <= allowed) return;
+    char text[256];
+    snprintf(text, sizeof text,
+             "%s is not used for matrix products: a product of %zu x %zu x %zu differs from the built-in "
+             "kernel's by %g, where rounding explains %g",
+             par__gemm_name(i), s->m, s->n, s->k, result ? (double)NAN : off, allowed);
+    PAR_LOG(text);
+    r->choice->note[i] = 1;
+}
+static void par__race_time(par__race *r, size_t s, int i) {
+    const par_gemm_shape *shape = &r->shapes[s];
+    const int runs = (int)PAR__MAX(1.0, PAR__MIN(64.0, 1e6 / par__gemm_operations(shape)));
+    const double begun = par__processor_seconds();
+    for (int run = 0; run < runs; run++) par__race_one(r, i, shape, r->c);
+    r->least[i][s] = PAR__MIN(r->least[i][s], (par__processor_seconds() - begun) / runs);
+}
+// Speeds by the least times; those far behind are out.
+static void par__race_compare(par__race *r) {
+    double best = 0;
+    for (int i = 0; i < PAR__GEMMS; i++) {
+        double operations = 0, seconds = 0;
+        if (r->choice->note[i]) continue;
+        for (size_t s = 0; s < r->count; s++) {
+            operations += r->weight[s];
+            seconds += r->weight[s] / par__gemm_operations(&r->shapes[s]) * r->least[i][s];
+        }
+        r->choice->flops[i] = operations / PAR__MAX(seconds, 1e-12);
+        best = PAR__MAX(best, r->choice->flops[i]);
+    }
+    for (int i = 0; i < PAR__GEMMS; i++)
+        if (!r->choice->note[i] && r->choice->flops[i] < best / 3) r->choice->note[i] = 2;
+}
+static void par__race_stage(par__race *r, const par_gemm_shape *shapes, size_t count, double budget_s) {
+    const double begun = par__now();
+    r->shapes = shapes, r->count = count;
+    for (size_t s = 0; s < count; s++) {
+        par__race_one(r, PAR__GEMM_BUILTIN, &shapes[s], r->want);
+        for (int i = 0; i < PAR__GEMMS; i++) {
+            r->least[i][s] = 1e9;
+            if (i != PAR__GEMM_BUILTIN && !r->choice->note[i]) par__race_check(r, &shapes[s], i);
+        }
+    }
+    for (int round = 0; round < PAR__RACE_ROUNDS; round++) {
+        for (size_t s = 0; s < count; s++)
+            for (int i = 0; i < PAR__GEMMS; i++)
+                if (!r->choice->note[i]) par__race_time(r, s, i);
+        if (round + 1 < PAR__RACE_FEWEST) continue;
+        par__race_compare(r);
+        if (par__now() - begun > budget_s) return;
+    }
+}
+// A product that takes about a millisecond, and matrices of at most 4 MiB.
+static par_gemm_shape par__gemm_cut(par_gemm_shape s) {
+    const double most = (double)(1 << 20);
+    for (;;) {
+        const double m = (double)s.m, n = (double)s.n, k = (double)s.k;
+        if (m * n * k <= 32 * most && m * n <= most && m * k <= most && n * k <= most) return s;
+        size_t *largest = s.m >= s.n && s.m >= s.k ? &s.m : s.n >= s.k ? &s.n : &s.k;
+        *largest /= 2;
+    }
+}
+static par_result par__gemm_race(const par_gemm_shape *shapes, size_t count, par__gemm_choice *choice) {
+    static const par_gemm_shape small[] = {
+        {0, 0, 61, 83, 47, 1}, {0, 1, 61, 83, 47, 1}, {1, 0, 61, 83, 47, 1}, {1, 1, 61, 83, 47, 1}};
+    const size_t most = (size_t)1 << 20;
+    par_gemm_shape cut[PAR_GEMM_SHAPES];
+    par__race *r = (par__race *)par__zalloc(sizeof *r);
+    float *memory = (float *)PAR_MALLOC(4 * most * sizeof *memory);
+    if (!r || !memory) return PAR_FREE(r), PAR_FREE(memory), PAR_ERR_MEMORY;
+    size_t used = 8192;
+    for (size_t s = 0; s < count; s++) {
+        const par_gemm_shape c = cut[s] = par__gemm_cut(shapes[s]);
+        used = PAR__MAX(used, PAR__MAX(c.m * c.n, PAR__MAX(c.m * c.k, c.n * c.k)));
+    }
+    r->choice = choice;
+    r->a = memory, r->b = memory + most, r->c = memory + 2 * most, r->want = memory + 3 * most;
+    uint32_t bits = 1;
+    for (size_t i = 0; i < used; i++) {
+        bits = bits * 1664525u + 1013904223u, r->a[i] = (float)(bits >> 8) * 5.9604644775390625e-8f - 0.5f;
+        bits = bits * 1664525u + 1013904223u, r->b[i] = (float)(bits >> 8) * 5.9604644775390625e-8f - 0.5f;
+    }
+    for (size_t s = 0; s < 4; s++) r->weight[s] = 1;
+    par__race_stage(r, small, 4, 0.002);
+    for (size_t s = 0; s < count; s++)
+        r->weight[s] = par__gemm_operations(&shapes[s]) * (shapes[s].share > 0 ? shapes[s].share : 1);
+    par__race_stage(r, cut, count, 0.04);
+    double best = 0;
+    int chosen = 0;
+    for (int i = 0; i < PAR__GEMMS; i++)
+        if (!choice->note[i]) best = PAR__MAX(best, choice->flops[i]);
+    while (choice->note[chosen] || choice->flops[chosen] * 1.05 < best) chosen++;
+    snprintf(choice->name, sizeof choice->name, "%s", par__gemm_name(chosen));
+    PAR_FREE(memory);
+    PAR_FREE(r);
+    return PAR_OK;
+}
+
+static par_result par__gemm_fail(par_comm *comm, par_result result, const char *text) {
+    if (comm) return par_fail(comm, result, "%s", text);
+    PAR_LOG(text);
+    return result;
+}
+static par_result par__gemm_forced(par_comm *comm, int *index) { // what PAR_GEMM names; -1: it is not set
+    const char *name = getenv("PAR_GEMM");
+    *index = name && *name ? par__gemm_find(name) : -1;
+    if (!name || !*name || *index >= 0) return PAR_OK;
+    char text[256];
+    size_t at = (size_t)snprintf(text, sizeof text, "PAR_GEMM=%.60s: this program can use", name);
+    for (int i = 0; i < PAR__GEMMS; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s %s", i ? " or" : "", par__gemm_name(i));
+    return par__gemm_fail(comm, PAR_ERR_ARGUMENT, text);
+}
+// The process's choice, made now if there is none. Threads that come meanwhile wait for it.
+static par_result par__gemm_decide(const par_gemm_shape *shapes, size_t count, par_comm *comm, int *chosen) {
+    uint32_t seen;
+    while ((seen = PAR__LOAD(&par__gemm_state)) < PAR__GEMM_CHOSEN) {
+        if (seen == PAR__GEMM_NONE && __atomic_compare_exchange_n(&par__gemm_state, &seen, PAR__GEMM_BUSY, 0,
+                                                                  __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            break;
+        par__futex_wait(&par__gemm_state, PAR__GEMM_BUSY, 10000000);
+    }
+    if (seen >= PAR__GEMM_CHOSEN) return *chosen = (int)(seen - PAR__GEMM_CHOSEN), PAR_OK;
+    memset(&par__gemm_chosen, 0, sizeof par__gemm_chosen);
+    par_result r = par__gemm_forced(comm, chosen);
+    if (!r && *chosen < 0 && PAR__GEMMS == 1) *chosen = 0;
+    if (!r && *chosen < 0) {
+        r = par__gemm_race(shapes, count, &par__gemm_chosen);
+        *chosen = r ? -1 : par__gemm_find(par__gemm_chosen.name);
+        if (r) par__gemm_fail(comm, r, "out of memory for a race of matrix product libraries");
+    }
+    PAR__STORE(&par__gemm_state, r ? (uint32_t)PAR__GEMM_NONE : (uint32_t)(PAR__GEMM_CHOSEN + *chosen));
+    par__futex_wake(&par__gemm_state);
+    return r;
+}
+static void par__gemm_take(const par__gemm_choice *choice, int index) { // rank 0's
+    for (;;) {
+        uint32_t seen = PAR__LOAD(&par__gemm_state);
+        if (seen == (uint32_t)(PAR__GEMM_CHOSEN + index)) return;
+        if (seen == PAR__GEMM_BUSY) {
+            par__futex_wait(&par__gemm_state, PAR__GEMM_BUSY, 10000000);
+        } else if (__atomic_compare_exchange_n(&par__gemm_state, &seen, PAR__GEMM_BUSY, 0, __ATOMIC_ACQ_REL,
+                                               __ATOMIC_ACQUIRE)) {
+            par__gemm_chosen = *choice;
+            PAR__STORE(&par__gemm_state, (uint32_t)(PAR__GEMM_CHOSEN + index));
+            par__futex_wake(&par__gemm_state);
+            return;
+        }
+    }
+}
+// The three products of a linear layer: output, gradient of the input, gradient of the weight.
+static void par__gemm_linear(size_t m, size_t n, size_t k, par_gemm_shape shapes[3]) {
+    const par_gemm_shape all[3] = {{0, 1, m, n, k, 1}, {0, 0, m, k, n, 1}, {1, 0, n, k, m, 1}};
+    memcpy(shapes, all, sizeof all);
+}
+
+par_gemm_report par_gemm_get(void) {
+    const uint32_t state = PAR__LOAD(&par__gemm_state);
+    par_gemm_report report;
+    memset(&report, 0, sizeof report);
+    report.count = PAR__GEMMS;
+    report.chosen = state < PAR__GEMM_CHOSEN ? -1 : (int)(state - PAR__GEMM_CHOSEN);
+    for (int i = 0; i < PAR__GEMMS; i++) {
+        report.name[i] = par__gemm_name(i);
+        report.flops[i] = report.chosen < 0 ? 0 : par__gemm_chosen.flops[i];
+        report.note[i] = report.chosen < 0 ? "" : par__gemm_notes[par__gemm_chosen.note[i]];
+    }
+    return report;
+}
+
+static const char *par__cpu_gemm_name(par_device *device) {
+    const uint32_t state = PAR__LOAD(&par__gemm_state);
+    (void)device;
+    return state < PAR__GEMM_CHOSEN ? "not chosen yet" : par__gemm_name((int)(state - PAR__GEMM_CHOSEN));
+}
 static par_result par__cpu_gemm(par_device *device, int ta, int tb, size_t m, size_t n, size_t k, float alpha,
                                 const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c,
                                 size_t ldc, void *stream) {
     (void)device, (void)stream;
     if (!m || !n) return PAR_OK;
-#if defined(PAR_DNNL)
-    const int threads = omp_get_max_threads ? omp_get_max_threads() : 0;
-    if (threads > 1 && omp_set_num_threads) omp_set_num_threads(1);
-    const dnnl_status_t status =
-        dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, alpha, a,
-                   (dnnl_dim_t)lda, b, (dnnl_dim_t)ldb, beta, c, (dnnl_dim_t)ldc);
-    if (threads > 1 && omp_set_num_threads) omp_set_num_threads(threads);
-    return status == dnnl_success ? PAR_OK : PAR_ERR_ARGUMENT;
-#elif defined(PAR_CBLAS)
-    if (openblas_set_num_threads) openblas_set_num_threads(1);
-    if ((m | n | k | lda | ldb | ldc) > INT_MAX) return PAR_ERR_ARGUMENT;
-    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n,
-                (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
-    return PAR_OK;
-#else
-    return par__gemm_builtin(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-#endif
+    const uint32_t state = PAR__LOAD(&par__gemm_state);
+    int chosen = (int)state - PAR__GEMM_CHOSEN;
+    if (chosen < 0) { // nobody has chosen: race on products of about this size
+        par_gemm_shape linear[3];
+        const size_t least = 64, most = 1024;
+        par__gemm_linear(PAR__MIN(PAR__MAX(m, least), most), PAR__MIN(PAR__MAX(n, least), most),
+                         PAR__MIN(PAR__MAX(k, least), most), linear);
+        const par_result r = par__gemm_decide(linear, 3, NULL, &chosen);
+        if (r) return r;
+    }
+    return par__gemms[chosen].run(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
 // >>philox --------------------------------------------------------------------------------------------------
@@ -1782,7 +2116,7 @@ par_device *par_cpu(void) {
                              par__cpu_cast,
                              par__cpu_reduce,
                              par__cpu_gemm,
-                             PAR__GEMM_NAME,
+                             par__cpu_gemm_name,
                              par__cpu_stream_open,
                              par__cpu_stream,
                              par__cpu_stream,
@@ -6167,6 +6501,7 @@ static par_result par__try_trace(const char *path) {
 }
 
 static par_result par__open_here(const par_desc *d, par_comm **out) { // n ranks on this machine
+    par__end_library_threads();
     const int size = PAR__MAX(d->rank_count, 1),
               again = d->run_again ? d->run_again > 0 : par__thread_count() > 1;
     par__world *w = par__new_world(d, size == 1 ? "single" : again ? "exec" : "fork", 0, size);
@@ -7408,6 +7743,55 @@ par_result(par_close)(par_comm *c) {
         if (!r) r = closed;
     }
     return r;
+}
+
+par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm *comm) {
+    par__gemm_choice choice;
+    par_gemm_shape linear[3];
+    const char *site = comm->site;
+    int chosen = -1, forced;
+    PAR_ASSERT(comm && (shapes || !count));
+    memset(&choice, 0, sizeof choice);
+    if (count > PAR_GEMM_SHAPES)
+        return par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: %zu shapes, but at most %d are raced",
+                        count, (int)PAR_GEMM_SHAPES);
+    for (size_t s = 0; s < count; s++)
+        if (!shapes[s].m || !shapes[s].n || !shapes[s].k)
+            return par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: shape %zu is %zu x %zu x %zu: empty", s,
+                            shapes[s].m, shapes[s].n, shapes[s].k);
+    par_result r = par__gemm_forced(comm, &forced);
+    if (PAR__GEMMS == 1) return r ? r : par__gemm_decide(NULL, 0, comm, &chosen);
+    par__gemm_linear(256, 512, 256, linear);
+    if (!r && par_rank(comm) == 0) {
+        r = par__gemm_decide(count ? shapes : linear, count ? count : 3, comm, &chosen);
+        if (!r) choice = par__gemm_chosen;
+        if (!r) snprintf(choice.name, sizeof choice.name, "%s", par__gemm_name(chosen));
+    }
+    choice.failed = r != PAR_OK;
+    const par_result told = (par_broadcast)(&choice, &choice, sizeof choice, PAR_U8, 0, comm);
+    if (told) return told;
+    chosen = par__gemm_find(choice.name);
+    if (!r && choice.failed)
+        r = par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: rank 0 could not choose; its text says why");
+    if (!r && chosen < 0)
+        r = par_fail(
+            comm, PAR_ERR_UNSUPPORTED,
+            "par_gemm_select: rank 0 has chosen %s, which this rank's program was built without: run "
+            "the same program on all ranks",
+            choice.name);
+    if (!r && forced >= 0 && forced != chosen)
+        r = par_fail(comm, PAR_ERR_ARGUMENT,
+                     "PAR_GEMM=%s on rank %d, but rank 0 takes %s: give all ranks the same",
+                     par__gemm_name(forced), par_rank(comm), choice.name);
+    if (!r) par__gemm_take(&choice, chosen);
+    int failed = r != PAR_OK;
+    comm->site = site;
+    const par_result agreed = (par_all_reduce)(&failed, &failed, 1, PAR_I32, PAR_MAX, comm);
+    if (agreed || r) return r ? r : agreed;
+    return failed
+               ? par_fail(comm, PAR_ERR_ARGUMENT,
+                          "par_gemm_select: another rank could not take %s; its text says why", choice.name)
+               : PAR_OK;
 }
 
 // >>mesh ----------------------------------------------------------------------------------------------------

@@ -1101,6 +1101,14 @@ static par_result par__cuda_d_reduce(par_device *device, void *dst, const void *
     s.to[0] = dst, s.sources = count, s.destinations = 1;
     return par__cuda_sum_of(cuda, s, n, dtype, par__cuda_stream_of(cuda, stream));
 }
+static const char *par__cuda_d_gemm_name(par_device *device) {
+    (void)device;
+#if defined(PAR_CUDA_CUBLASLT)
+    return "cuBLASLt";
+#else
+    return "built-in";
+#endif
+}
 static par_result par__cuda_d_gemm(par_device *device, int ta, int tb, size_t m, size_t n, size_t k,
                                    float alpha, const float *a, size_t lda, const float *b, size_t ldb,
                                    float beta, float *c, size_t ldc, void *stream) {
@@ -1145,11 +1153,7 @@ static void par__cuda_device_open(par_cuda *cuda) {
     d->alloc_host = par__cuda_d_alloc_host, d->free_host = par__cuda_d_free_host;
     d->copy = par__cuda_d_copy, d->fill = par__cuda_d_fill, d->cast = par__cuda_d_cast;
     d->reduce = par__cuda_d_reduce, d->gemm = par__cuda_d_gemm;
-#if defined(PAR_CUDA_CUBLASLT)
-    d->gemm_name = "cuBLASLt";
-#else
-    d->gemm_name = "built-in";
-#endif
+    d->gemm_name = par__cuda_d_gemm_name;
     d->stream_open = par__cuda_d_stream_open, d->stream_close = par__cuda_d_stream_close;
     d->stream_sync = par__cuda_d_stream_sync, d->event_record = par__cuda_d_event_record;
     d->event_wait = par__cuda_d_event_wait, d->event_free = par__cuda_d_event_free;

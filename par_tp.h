@@ -21,7 +21,7 @@ WHAT
 
 USE
     #define PAR_IMPLEMENTATION        in one file
-    #include "par_tp.h"               cc -O2 prog.c -pthread -lm      (-DPAR_DNNL -ldnnl: faster products)
+    #include "par_tp.h"               cc -O2 prog.c -pthread -lm      (-DPAR_DNNL -ldnnl: see par_gemm_select)
 
 EXAMPLE
     #define PAR_IMPLEMENTATION
@@ -1547,6 +1547,7 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     mine[2] = ~mine[0], mine[3] = ~mine[1];
     par_result r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->tp);
     if (!r && desc->cp) r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->cp);
+    if (!r && tp->device == par_cpu()) r = par_gemm_select(NULL, 0, desc->tp);
     if (!r && (mine[0] != ~mine[2] || mine[1] != ~mine[3]))
         r = par_fail(
             desc->tp, PAR_ERR_MISMATCH,

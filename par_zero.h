@@ -1991,6 +1991,9 @@ par_result par_zero_commit(par_zero *z) {
     par_result r = par__zero_allocate(z) ? par__zero_open_stores(z) : PAR_ERR_MEMORY;
     if (!r) r = par__zero_control_set(z, &z->first);
     int failed = r != PAR_OK;
+    // Muon's products: each rank that holds a matrix makes them for itself, to the same bits
+    if (z->desc.optimizer == PAR_ZERO_MUON && z->device == par_cpu())
+        PAR__ZERO_TRY(par_gemm_select(NULL, 0, z->desc.comm));
     PAR__ZERO_TRY(par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, z->desc.comm));
     if (r && r != PAR_ERR_MEMORY) return r; // with its own text
     return failed ? PAR__ZERO_FAIL(PAR_ERR_MEMORY,

@@ -49,6 +49,21 @@ static double time_of(bench *b, par_comm *comm, void (*fn)(void *), void *user) 
 
 // ---- what the machine can do ------------------------------------------------------------------------------
 
+static void race(bench *b) { // who makes the products of a block, and how fast all candidates were
+    const size_t rows = (size_t)(b->o.batch * b->o.sequence), C = (size_t)b->o.n_embd;
+    const par_gemm_shape shapes[] = {
+        {0, 1, rows, 4 * C, C, 1}, {0, 0, rows, C, 4 * C, 1}, {1, 0, 4 * C, C, rows, 1}};
+    need(b, par_gemm_select(shapes, 3, b->world));
+    const par_gemm_report r = par_gemm_get();
+    if (par_rank(b->world)) return;
+    for (int i = 0; i < r.count; i++)
+        if (b->o.json)
+            json_print("gemm:%s race_gflops:%?.1f chosen:%b note:%s", r.name[i],
+                       r.flops[i] > 0 ? r.flops[i] * 1e-9 : (double)NAN, i == r.chosen, r.note[i]);
+        else if (r.flops[i] > 0 || i == r.chosen)
+            printf("# %-10s %s %6.1f GFLOP/s in the race%s%s\n", r.name[i], i == r.chosen ? "*" : " ",
+                   r.flops[i] * 1e-9, *r.note[i] ? ": " : "", r.note[i]);
+}
 static void measure_machine(bench *b) {
     const size_t rows = (size_t)(b->o.batch * b->o.sequence), C = (size_t)b->o.n_embd;
     const size_t shapes[][3] = {
@@ -410,13 +425,14 @@ int main(int argc, char **argv) {
     desc.rank_count = par_launched(NULL) ? 0 : 2;
     if (par_open(&desc, &b.world)) return 1;
     need(&b, par_split(b.world, par_rank(b.world), 0, &b.self));
+    race(&b);
     const int root = par_rank(b.world) == 0;
     double one = 0, mfu = 0, small = 0;
     if (root) { // the other rank sleeps
         measure_machine(&b);
         if (!o->json)
             printf("# %s: %.1f GFLOP/s at best; copying: %.1f GB/s; one thread a rank\n",
-                   par_cpu()->gemm_name, b.gemm * 1e-9, b.copy * 1e-9);
+                   par_cpu()->gemm_name(par_cpu()), b.gemm * 1e-9, b.copy * 1e-9);
         one = measure_block(&b, b.self, NULL, 0, o->batch, 1);
         measure_machine(&b); // the library's best, of several times: others may have been busy
         small = measure_training(&b);
@@ -433,8 +449,8 @@ int main(int argc, char **argv) {
         json_print(
             "summary:%b mfu:%.4f mfu_small:%.4f tp2_speedup:%.4f sp2_speedup:%.4f dp2_speedup:%.4f gemm:%s "
             "gemm_gflops:%.1f n_embd:%d n_head:%d sequence:%d batch:%d",
-            1, mfu, small, one / tp2, one / sp2, one / dp2, par_cpu()->gemm_name, b.gemm * 1e-9, o->n_embd,
-            o->n_head, o->sequence, o->batch);
+            1, mfu, small, one / tp2, one / sp2, one / dp2, par_cpu()->gemm_name(par_cpu()), b.gemm * 1e-9,
+            o->n_embd, o->n_head, o->sequence, o->batch);
     else if (root)
         printf("mfu %.3f, of a small training step %.3f; 2 ranks: tp %.2f, with sequence parallelism %.2f, "
                "dp %.2f times one\n",

@@ -13,12 +13,14 @@ for cc in gcc clang; do
     for level in -O0 -O2; do later "$cc c11 $level" $cc -std=c11 $level $flags -c tests/compile/implementation.c -o /dev/null; done
     later "$cc gnu17" $cc -std=gnu17 $flags -c tests/compile/late.c -o /dev/null
     later "$cc a layer alone" $cc -std=c11 $flags -c tests/compile/layer.c -o /dev/null
+    later "$cc with a CBLAS" $cc -std=c11 $flags -DPAR_CBLAS -c tests/compile/implementation.c -o /dev/null
     later "$cc header only" $cc -std=c11 $flags -pedantic -c tests/compile/user.c -o /dev/null
     later "$cc two units" two_units $cc -std=c11
 done
 for cc in g++ clang++; do
     if ! have $cc; then skip "compile with $cc" "apt-get install $cc"; continue; fi
     later "$cc c++17" $cc -x c++ -std=c++17 -O2 $flags -c tests/compile/implementation.c -o /dev/null
+    later "$cc with a CBLAS" $cc -x c++ -std=c++17 $flags -DPAR_CBLAS -c tests/compile/implementation.c -o /dev/null
     later "$cc two units" two_units $cc "-x c++ -std=c++17"
 done
 hooks_rejected() { ! gcc -DPAR_MALLOC=malloc -I. -c tests/compile/implementation.c -o /dev/null 2>"$work/err" && grep -q "or none" "$work/err"; }

@@ -1,6 +1,9 @@
 # The programs as a person uses them: the trainer, the examples, the benchmark, bad input, installation.
 . tests/lib.sh
 gpt=build/gpt data=build/corpus.txt
+# Bits are compared here: of one product library, the one that is the fastest where it is linked.
+case $(cat build/gemm.flags 2>/dev/null) in *PAR_DNNL*) gemm=oneDNN ;; *) gemm=built-in ;; esac
+export PAR_GEMM=${PAR_GEMM:-$gemm}
 small="--n_layer 2 --n_head 4 --n_embd 32 --block_size 32 --batch_size 4 --eval_iters 1 --sample 0 --json"
 
 rank_counts() { # 1, 2 and 4 ranks train the same model, at the default sizes, over 50 steps
@@ -31,7 +34,7 @@ learns() { # the loss at the end is at most half of the first
     awk '{print; ok = $2 <= $1 / 2 && $3 <= $1 / 2} END {exit !ok}' && grep -q '"name":"backward"' "$work/trace.json" && tail -n 1 "$work/trace.json" | grep -q ']}'
 }
 gradients() { # the analytic gradients against finite differences, in a program of its own
-    gcc -std=gnu11 -O1 -I. -Iexamples/gpt tests/test_model.c -o build/test_model -pthread -lm && build/test_model
+    gcc -std=gnu11 -O1 -I. -Iexamples/gpt tests/test_model.c -o build/test_model -pthread -lm && PAR_GEMM= build/test_model
 }
 resume() { # 6 steps, then 6 more from the checkpoint, are 12 steps to the last bit
     rm -rf "$work/ck"
@@ -390,14 +393,75 @@ installed() {
     gcc "$work/h.c" -o "$work/h" $flags && PAR_RANKS=2 "$work/h" | grep -q "2 ranks"
 }
 make_run() { make run ARGS="--max_iters 5 --n_layer 1 --eval_iters 1 --sample 5" RANKS=4 | grep -q "4 ranks (fork)"; }
-gemm_choices() { # each library in turn gives the same training
-    for f in "" "-DPAR_DNNL -ldnnl" "-DPAR_CBLAS -lopenblas"; do
-        sh -c "gcc -std=gnu11 -O2 -I. examples/gpt/gpt.c -o build/gpt_gemm $f -pthread -lm" || return 1
-        build/gpt_gemm --data $data $small --max_iters 10 --ranks 2 >"$work/g" || return 1
-        grep -o '"gemm":"[^"]*"' "$work/g"
+gemm_choices() { # each candidate in turn gives the same training and right products; the race takes one of the fastest
+    flags=$(cat build/gemm.flags) names=$(build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 1 --json | sed -n 's/.*"gemm":"\([^"]*\)","race_.*/\1/p')
+    echo "$flags: "$names
+    sh -c "gcc -std=gnu11 -O1 -I. -Itests tests/test_par.c -o build/test_gemm_par $flags -pthread -lm" || return 1
+    for name in $names; do
+        PAR_GEMM=$name build/test_gemm_par --only gemm && PAR_GEMM=$name $gpt --data $data $small --max_iters 10 --ranks 2 >"$work/g" || return 1
+        grep -q "\"gemm\":\"$name\",\"gemm_gflops\":null" "$work/g" || return 1
         [ -e "$work/g0" ] || cp "$work/g" "$work/g0"
         same_losses 1e-5 "$work/g0" "$work/g" || return 1
     done
+    PAR_GEMM= build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 1 --json | sed -n 's/.*"gemm":"\([^"]*\)","race_gflops":\([0-9.nul]*\),"chosen":\([a-z]*\).*/\1 \2 \3/p' >"$work/race"
+    cat "$work/race"
+    awk '$2 > best {best = $2} $3 == "true" {chosen++; rate = $2} END {exit !(chosen == 1 && rate * 1.051 >= best && (NR == 1 || best > 0))}' "$work/race" || return 1
+    PAR_GEMM= $gpt --data $data $small --max_iters 10 --ranks 2 >"$work/g" && same_losses 1e-5 "$work/g0" "$work/g" && fails 1 "this program can use .*built-in" env PAR_GEMM=nonsense $gpt --data $data $small
+}
+gemm_race() { # a library that is slow, wrong or fast; threads; ranks that are told, forked, or ask by themselves
+    cat >"$work/cblas.c" <<'C'
+#include <stdlib.h>
+#include <string.h>
+#if defined(MKL)
+static int threads = 4;
+int MKL_Set_Num_Threads_Local(int n) { int was = threads; return threads = n, was; }
+#else
+static const int threads = 1;
+#endif
+static struct { int ta, tb, m, n, k; const float *a, *b; float *c; } known[64]; // "fast": what it has computed before
+static int used;
+void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc) {
+    const char *how = getenv("FAKE") ? getenv("FAKE") : "";
+    for (int i = 0; i < used && m >= 60; i++)
+        if (known[i].ta == ta && known[i].tb == tb && known[i].m == m && known[i].n == n && known[i].k == k && known[i].a == a && known[i].b == b) {
+            memcpy(c, known[i].c, sizeof(float) * (size_t)m * (size_t)n);
+            return;
+        }
+    for (int again = 0; again < (strcmp(how, "slow") ? 1 : 8); again++)
+        for (int i = 0; i < m; i++)
+            for (int j = 0; j < n; j++) {
+                volatile float sum = 0;
+                for (int q = 0; q < k; q++) sum += (ta == 112 ? a[q * lda + i] : a[i * lda + q]) * (tb == 112 ? b[j * ldb + q] : b[q * ldb + j]);
+                c[i * ldc + j] = alpha * sum + (beta == 0 ? 0 : beta * c[i * ldc + j]);
+            }
+    if (!strcmp(how, "wrong") || threads != 1 || order != 101) c[(m - 1) * ldc + n - 1] += 0.01f;
+    if (strcmp(how, "fast") || used == 64 || m < 60 || ldc != n || beta != 0) return; // of the race, which one thread runs
+    known[used].ta = ta, known[used].tb = tb, known[used].m = m, known[used].n = n, known[used].k = k, known[used].a = a, known[used].b = b;
+    known[used].c = malloc(sizeof(float) * (size_t)m * (size_t)n);
+    memcpy(known[used++].c, c, sizeof(float) * (size_t)m * (size_t)n);
+}
+C
+    gcc -std=gnu11 -O1 -DPAR_CBLAS -I. -c tests/test_gemm.c -o "$work/test.o" && gcc "$work/test.o" "$work/cblas.c" -o "$work/fake" -pthread -lm &&
+    gcc "$work/test.o" -DMKL "$work/cblas.c" -o "$work/mkl" -pthread -lm || return 1
+    says() { # text, command ...
+        local text=$1
+        shift
+        "$@" >"$work/out" 2>"$work/err" && grep -q "^$text" "$work/out" || { echo "wanted $text"; cat "$work/out" "$work/err"; return 1; }
+    }
+    unset PAR_GEMM
+    export PAR_RANKS=3
+    FAKE=slow says "built-in, threads 1: CBLAS measured cut early; built-in measured;" "$work/fake" select &&
+    FAKE=fast says "CBLAS, threads 1: CBLAS measured; built-in measured" "$work/fake" select &&
+    FAKE=fast says "MKL, threads 1: MKL measured; built-in measured" "$work/mkl" select && # which got one thread
+    FAKE=wrong says "built-in, threads 1: CBLAS - wrong results; built-in measured;" "$work/fake" select &&
+    grep -q "CBLAS is not used for matrix products.* differs" "$work/err" && [ "$(wc -l <"$work/err")" = 1 ] &&
+    FAKE=slow PAR_GEMM=cblas says "CBLAS, threads 1: CBLAS -; built-in -;" "$work/fake" select && PAR_GEMM=mkl says "MKL" "$work/mkl" select &&
+    PAR_GEMM=built-in says "built-in, threads 1: CBLAS -; built-in -;" "$work/fake" product &&
+    FAKE=slow says "built-in" "$work/fake" inherit && FAKE=slow says "built-in" "$work/fake" lazy && FAKE=fast says "CBLAS" "$work/fake" threads &&
+    FAKE=slow says "built-in" "$work/fake" product && says "not chosen yet" "$work/fake" none && says "not chosen yet" "$work/fake" shapes &&
+    fails 3 "PAR_GEMM=built-in on rank 2, but rank 0 takes CBLAS" "$work/fake" differ && fails 3 "PAR_GEMM=x: this program can use CBLAS or built-in" env PAR_GEMM=x "$work/fake" select || return 1
+    gcc "$work/test.o" -o "$work/real" -lopenblas -pthread -lm 2>/dev/null || return 0
+    for mode in select product inherit; do PAR_GEMM=OpenBLAS says "OpenBLAS, threads 1:" "$work/real" $mode || return 1; done # forked: OpenBLAS's threads end
 }
 
 DEADLINE=240
@@ -446,9 +510,8 @@ check "a dying parent" dying_parent
 check "ranks by running the program again" run_again
 check "options of the test programs" test_options
 check "make install" installed
-libraries() { printf '#include <dnnl.h>\n#include <cblas.h>\nint main(void) { return 0; }\n' | gcc -x c - -o /dev/null -ldnnl -lopenblas 2>/dev/null; }
-if libraries; then check "matrix product libraries" gemm_choices
-else skip "matrix product libraries" "apt-get install libdnnl-dev libopenblas-dev"; fi
+check "matrix product libraries" gemm_choices
+check "the race of matrix product libraries" gemm_race
 tunes() { # the table is read back, and chosen by; a broken one is refused
     build/bench_coll --tune -e 64K >"$work/tuned" && grep -q "^all_reduce 2 1 [0-9]* [a-z_]*$" "$work/tuned" && grep -q "^set cma_bytes" "$work/tuned" &&
     PAR_TUNE="$work/tuned" build/bench_coll --algorithms | grep -q "tuned: all_reduce, 2 ranks" &&

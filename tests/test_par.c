@@ -1342,7 +1342,19 @@ static void gemm(par_comm *w) {
         free(a), free(b), free(c), free(c0);
     }
     CHECK(w, worst < 1e-4);
-    CHECK(w, d->gemm_name[0]);
+    // no sums; a row longer than an int can say, of which one is read; what is no number stays none
+    float x[4] = {1, NAN, 3, INFINITY}, y[4] = {1, 0, 0, 1}, z[4] = {1, 2, NAN, 4};
+    const size_t far = (size_t)INT_MAX + 9;
+    CHECK_OK(w, d->gemm(d, 0, 0, 2, 2, 0, 1, x, 2, y, 2, 0.5f, z, 2, NULL));
+    CHECK(w, z[0] == 0.5f && z[1] == 1 && isnan(z[2]) && z[3] == 2);
+    CHECK_OK(w, d->gemm(d, 0, 0, 2, 2, 0, 1, x, 2, y, 2, 0, z, 2, NULL));
+    CHECK(w, z[0] == 0 && z[1] == 0 && z[2] == 0 && z[3] == 0);
+    CHECK_OK(w, d->gemm(d, 0, 0, 1, 2, 2, 1, y, far, y, 2, 0, z, far, NULL));
+    CHECK(w, z[0] == 1 && z[1] == 0);
+    CHECK_OK(w, d->gemm(d, 0, 0, 2, 2, 2, 1, x, 2, y, 2, 0, z, 2, NULL));
+    CHECK(w, isnan(z[0]) && isnan(z[1]) && isnan(z[2]) && isinf(z[3]));
+    CHECK(w,
+          par_gemm_get().chosen >= 0 && !strcmp(d->gemm_name(d), par_gemm_get().name[par_gemm_get().chosen]));
 }
 
 // ---- the list ---------------------------------------------------------------------------------------------

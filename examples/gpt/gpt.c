@@ -491,6 +491,46 @@ static par_result open_grid(trainer *t) {
     return recompute_of(t->o.recompute, &t->model.recompute), PAR_OK;
 }
 
+// Who makes matrix products: raced on those of a step, the linear layers' (the MLP's first stands for them),
+// the head's and attention's. A GPU has its own.
+static par_result choose_gemm(trainer *t) {
+    const gpt_config *g = &t->o.model;
+    const size_t R = rows_of(t), C = (size_t)g->n_embd, F = gpt_hidden(g), tp = (size_t)t->o.tp,
+                 d = C / (size_t)g->n_head, block = PAR__MIN((size_t)128, (size_t)(g->block_size / t->o.cp)),
+                 f = PAR__MAX(F / tp, (size_t)1), v = PAR__MAX((size_t)g->vocab_size / tp, (size_t)1);
+    const double layers = g->n_layer, blocks = (double)(R / block), heads = (double)g->n_head / t->o.tp,
+                 pairs = layers * heads * blocks * ((double)g->block_size / (double)block + 1) / 2,
+                 linear = layers * (4 * (double)C / (double)F + (g->llama ? 3 : 2));
+    const par_gemm_shape shapes[] = {{0, 1, R, f, C, linear},
+                                     {0, 0, R, C, f, linear},
+                                     {1, 0, f, C, R, linear},
+                                     {0, 1, R, v, C, 1},
+                                     {0, 0, R, C, v, 1},
+                                     {1, 0, v, C, R, 1},
+                                     {0, 0, block, block, d, 3 * pairs},
+                                     {1, 0, block, d, block, 2 * pairs},
+                                     {0, 0, block, d, block, 2 * pairs}};
+    if (t->device != par_cpu()) return PAR_OK;
+    return par_gemm_select(shapes, sizeof shapes / sizeof *shapes, t->world);
+}
+static double gemm_rate(const trainer *t) { // GFLOP/s; NaN: it was not measured
+    const par_gemm_report r = par_gemm_get();
+    const int raced = t->device == par_cpu() && r.chosen >= 0 && r.flops[r.chosen] > 0;
+    return raced ? r.flops[r.chosen] * 1e-9 : (double)NAN;
+}
+static const char *gemm_text(const trainer *t, char *text, size_t bytes) { // and the others
+    const par_gemm_report r = par_gemm_get();
+    size_t at = (size_t)snprintf(text, bytes, "%s", t->device->gemm_name(t->device));
+    if (isnan(gemm_rate(t))) return text;
+    at += (size_t)snprintf(text + at, bytes - at, " (%.1f GFLOP/s", gemm_rate(t));
+    for (int i = 0; i < r.count; i++)
+        if (i != r.chosen)
+            at += (size_t)snprintf(text + at, bytes - at, "; %s %.1f%s%s", r.name[i], r.flops[i] * 1e-9,
+                                   *r.note[i] ? ", " : "", r.note[i]);
+    snprintf(text + at, bytes - at, ")");
+    return text;
+}
+
 // What --load names: a checkpoint of this program, a directory of Hugging Face's, a model file of llm.c's.
 typedef enum load_kind { LOAD_OWN, LOAD_HUB, LOAD_LLMC } load_kind;
 static load_kind kind_of(const char *path) {
@@ -856,8 +896,9 @@ static par_result open_values(trainer *t) {
 }
 // On every rank, each step with the consent of all. 0, or 1: what is wrong has been said.
 static int set_up(trainer *t) {
-    par_result (*const steps[])(trainer *) = {try_outputs,   open_device, open_grid, open_tokens,
-                                              open_schedule, open_zero,   open_pipe, open_values};
+    par_result (*const steps[])(trainer *) = {try_outputs, open_device, choose_gemm,
+                                              open_grid,   open_tokens, open_schedule,
+                                              open_zero,   open_pipe,   open_values};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
         if (agree(t, steps[i](t) ? par_last_error(t->world) : NULL)) return 1;
     return 0;
@@ -886,12 +927,14 @@ static int train(trainer *t) {
     const double tokens = (double)o->batch_size * o->accumulation * o->model.block_size;
     double first_loss = 0, val = 0;
     FILE *out = o->json ? stderr : stdout;
+    char text[256];
     if (root)
         fprintf(out,
                 "gpt: %zu parameters, %d ranks (%s), pp %d x dp %d x cp %d x tp %d, %g tokens a step, matrix "
                 "products by %s, %s\n",
                 t->model.whole_count, par_size(t->world), par_backend(t->world), o->pp,
-                par_mesh_size(t->mesh, "dp"), o->cp, o->tp, tokens, t->device->gemm_name, t->device->name);
+                par_mesh_size(t->mesh, "dp"), o->cp, o->tp, tokens, gemm_text(t, text, sizeof text),
+                t->device->name);
     t->begun = par_seconds(t->world);
     for (; t->step < o->max_iters; t->step++) {
         if (o->eval_iters && o->eval_interval && t->step % o->eval_interval == 0 && t->step > first_step) {
@@ -934,8 +977,10 @@ static int train(trainer *t) {
     }
     if (!root) return 0;
     if (o->json)
-        json_print("final:%b step:%d first_loss:%.9g loss:%.9g val_loss:%.9g seconds:%.6g ranks:%d gemm:%s",
-                   1, t->step, first_loss, t->loss, val, seconds, par_size(t->world), t->device->gemm_name);
+        json_print("final:%b step:%d first_loss:%.9g loss:%.9g val_loss:%.9g seconds:%.6g ranks:%d gemm:%s "
+                   "gemm_gflops:%?.1f",
+                   1, t->step, first_loss, t->loss, val, seconds, par_size(t->world),
+                   t->device->gemm_name(t->device), gemm_rate(t));
     if (o->trace) fprintf(out, "trace: %s (open it in ui.perfetto.dev)\n", o->trace);
     return isfinite(val) ? 0 : complain("the held-out loss is not finite; try a lower learning_rate");
 }

@@ -1,0 +1,57 @@
+// test_gemm.c - who makes matrix products: test_gemm MODE, linked with a CBLAS (tests/programs.sh has some
+// of its own). Rank 0 prints "NAME, threads N: CANDIDATE MEASURED NOTE; ..." if all ranks agree.
+#define PAR_IMPLEMENTATION
+#include "par.h"
+
+static const par_gemm_shape shapes[] = {{0, 1, 128, 128, 128, 1}, {1, 0, 128, 96, 64, 3}};
+
+static float product(void) { // of matrices of 1/2 and 2: the size that they have in common, or -1
+    float a[30 * 20], b[20 * 10], c[30 * 10];
+    for (int i = 0; i < 600; i++) a[i] = 0.5f;
+    for (int i = 0; i < 200; i++) b[i] = 2;
+    if (par_cpu()->gemm(par_cpu(), 0, 0, 30, 10, 20, 1, a, 20, b, 10, 0, c, 10, NULL)) return -1;
+    return c[0] == c[299] ? c[0] : -2;
+}
+static int report(par_comm *w) {
+    const par_gemm_report r = par_gemm_get();
+    int chosen[64], threads = par__thread_count(), all = 1;
+    if (par_all_gather(&r.chosen, chosen, 1, PAR_I32, w)) return 1;
+    if (par_all_reduce(&threads, &threads, 1, PAR_I32, PAR_MAX, w)) return 1;
+    for (int i = 0; i < par_size(w); i++) all = all && chosen[i] == chosen[0];
+    if (par_rank(w)) return !all;
+    printf("%s, threads %d:", all ? par_cpu()->gemm_name(par_cpu()) : "ranks differ", threads);
+    for (int i = 0; i < r.count; i++)
+        printf(" %s %s%s%s;", r.name[i], r.flops[i] > 0 ? "measured" : "-", *r.note[i] ? " " : "", r.note[i]);
+    printf("\n");
+    return !all;
+}
+static int select_all(par_comm *w) {
+    if (par_gemm_select(shapes, 2, w) == PAR_OK) return product() != 20 || report(w);
+    fprintf(stderr, "rank %d: %s\n", par_rank(w), par_last_error(w));
+    return 3;
+}
+static int thread_main(par_comm *w, void *user) { // all make their first product at once
+    return (strcmp((const char *)user, "lazy") == 0 ? product() != 20 : select_all(w)) || report(w);
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 1 ? argv[1] : "";
+    par_comm *w;
+    int bad = 0;
+    if (!strcmp(mode, "lazy") || !strcmp(mode, "threads"))
+        return par_run_threads(4, thread_main, argv[1]) != 0;
+    if (!strcmp(mode, "inherit")) bad = product() != 20; // the choice of a process is its forks'
+    if (par_open(NULL, &w)) return 1;
+    if (!strcmp(mode, "differ")) setenv("PAR_GEMM", par_rank(w) ? "built-in" : "CBLAS", 1);
+    if (!strcmp(mode, "shapes")) { // of no size; too many
+        const par_gemm_shape empty = {0, 0, 8, 0, 8, 1};
+        bad = par_gemm_select(&empty, 1, w) != PAR_ERR_ARGUMENT;
+        if (strstr(par_last_error(w), "8 x 0 x 8")) bad |= par_gemm_select(&empty, 17, w) != PAR_ERR_ARGUMENT;
+        bad |= !strstr(par_last_error(w), "17");
+    }
+    if (!strcmp(mode, "select") || !strcmp(mode, "differ")) bad = select_all(w);
+    if (!strcmp(mode, "product")) bad = product() != 20;
+    if (strcmp(mode, "select") && strcmp(mode, "differ")) bad |= report(w); // "none": no products
+    const par_result closed = par_close(w);
+    return bad ? bad : closed != PAR_OK;
+}
