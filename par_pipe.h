@@ -306,10 +306,12 @@ double par_pipe_theory_peak(const par_pipe_schedule *s, int rank);
 // ---- drawing ----------------------------------------------------------------------------------------------
 
 // Ranks below each other, time to the right, `columns` wide (0: 100). scale: seconds of the whole width; 0:
-// the makespan. Give two timelines the same scale to compare them.
+// the makespan. Give two timelines the same scale to compare them. A rank has a row for each of its chunks;
+// what is shorter than a column is shown, too.
 void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int columns, double scale,
                     FILE *file);
-// One picture of `count` timelines of s below each other on one scale. FILE in the result: see errno.
+// One picture of `count` timelines of s below each other on one scale. Each chunk has a shade, each kind a
+// color and a mark (lines above, below), so that they are told apart without colors. FILE: see errno; MEMORY.
 par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
                         const char *const *titles, int count, const char *path);
 // For ui.perfetto.dev, with arrows from sends to receives. A process for each timeline.
@@ -2707,6 +2709,40 @@ double par_pipe_theory_peak(const par_pipe_schedule *s, int rank) {
 
 // >>pipe_draw -----------------------------------------------------------------------------------------------
 
+// What pictures show besides the kind: which of its rank's chunks a computation belongs to, or where every
+// stage is on two ranks, which way its microbatch goes.
+typedef struct par__pipe_picture {
+    const par_pipe_schedule *s;
+    int chunks, *chunk_of; // of stages
+    int occurs[PAR_PIPE_R + 1];
+} par__pipe_picture;
+
+static par_result par__pipe_picture_open(par__pipe_picture *d, const par_pipe_schedule *s) {
+    int *seen = (int *)par__pipe_fresh((size_t)s->ranks, sizeof *seen);
+    memset(d, 0, sizeof *d);
+    d->s = s, d->chunks = s->ways, d->chunk_of = (int *)par__pipe_fresh((size_t)s->stages, sizeof(int));
+    if (!seen || !d->chunk_of) return PAR_FREE(seen), PAR_FREE(d->chunk_of), PAR_ERR_MEMORY;
+    for (int i = 0; i < s->stages; i++) {
+        d->chunk_of[i] = seen[s->rank_of[i]]++;
+        if (s->ways == 1) d->chunks = PAR__MAX(d->chunks, d->chunk_of[i] + 1);
+    }
+    for (size_t i = 0; i < s->first[s->ranks]; i++)
+        if (par__pipe_computes(s->actions[i].kind)) d->occurs[s->actions[i].kind] = 1;
+    PAR_FREE(seen);
+    return PAR_OK;
+}
+static int par__pipe_chunk(const par__pipe_picture *d, par_pipe_action a) {
+    return d->s->ways == 2 ? par__pipe_way(d->s, a.microbatch) : d->chunk_of[a.stage];
+}
+
+// 1 and 2: the first and the second of two that overlap; else 0.
+static int par__pipe_beside(const par_pipe_schedule *s, const par_pipe_timeline *t, int r, size_t i) {
+    if (s->actions[i].pair && i + 1 < s->first[r + 1] && t->start[i + 1] < t->end[i]) return 1;
+    return i > s->first[r] && s->actions[i - 1].pair && t->start[i] < t->end[i - 1] ? 2 : 0;
+}
+
+// ---- text
+
 static char par__pipe_letter(par_pipe_action a) {
     switch (a.kind) {
     case PAR_PIPE_F: return (char)('0' + a.microbatch % 10);
@@ -2715,82 +2751,227 @@ static char par__pipe_letter(par_pipe_action a) {
     default: return (char)('a' + a.microbatch % 26);
     }
 }
-void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int columns, double scale,
-                    FILE *file) {
-    const int wide = columns < 10 ? 100 : PAR__MIN(columns, 4000);
-    const double step = (scale > 0 ? scale : t->makespan) / wide;
-    for (int r = 0; r < s->ranks; r++) {
-        size_t i = s->first[r];
-        fprintf(file, "rank %-3d |", r);
+// Nothing is in this column, or something that has another one.
+static int par__pipe_spare(const size_t *owner, int x, int wide) {
+    if (x < 0 || x >= wide) return 0;
+    return !owner[x] || (x > 0 && owner[x - 1] == owner[x]) || (x + 1 < wide && owner[x + 1] == owner[x]);
+}
+// One chunk of one rank: a letter for each column whose middle lies in an action. An action that has no
+// middle gets the column that it lies in, or one beside, where nothing is or a longer one can spare it; else
+// the column becomes a star.
+static void par__pipe_row_of_text(const par__pipe_picture *d, const par_pipe_timeline *t, int r, int chunk,
+                                  double step, int wide, char *row, size_t *owner) {
+    const par_pipe_schedule *s = d->s;
+    memset(row, 0, (size_t)wide), memset(owner, 0, (size_t)wide * sizeof *owner);
+    for (int small = 0; small < 2; small++)
+        for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+            const par_pipe_action a = s->actions[i];
+            if (!par__pipe_computes(a.kind) || par__pipe_chunk(d, a) != chunk) continue;
+            const int beside = par__pipe_beside(s, t, r, i), other = beside == 1 ? 1 : -1;
+            const int half = beside && par__pipe_chunk(d, s->actions[(long)i + other]) == chunk ? beside : 0;
+            const double middle = (t->start[i] + t->end[i]) / 2, begin = half == 2 ? middle : t->start[i],
+                         end = half == 1 ? middle : t->end[i];
+            const double from = ceil(begin / step - 0.5), to = ceil(end / step - 0.5);
+            for (int x = (int)PAR__MAX(0, PAR__MIN(from, wide)); !small && x < PAR__MIN(to, wide); x++)
+                row[x] = par__pipe_letter(a), owner[x] = i + 1;
+            if (!small || from < to || end <= begin) continue;
+            int x = (int)PAR__MAX(0, PAR__MIN(floor((begin + end) / 2 / step), wide - 1));
+            const int next = owner[x] < i + 1 ? x + 1 : x - 1; // in time
+            if (!par__pipe_spare(owner, x, wide) && par__pipe_spare(owner, next, wide) &&
+                (!owner[next] || (owner[next] > i + 1) == (next > x)))
+                x = next;
+            row[x] = par__pipe_spare(owner, x, wide) ? par__pipe_letter(a) : '*', owner[x] = i + 1;
+        }
+}
+static void par__pipe_print_rank(const par__pipe_picture *d, const par_pipe_timeline *t, int r, double step,
+                                 int wide, char *rows, size_t *owner, FILE *file) {
+    for (int c = 0; c < d->chunks; c++)
+        par__pipe_row_of_text(d, t, r, c, step, wide, rows + (size_t)c * (size_t)wide, owner);
+    for (int c = 0; c < d->chunks; c++) {
+        char name[24] = "", chunk[24] = "";
+        if (!c) snprintf(name, sizeof name, "rank %d", r);
+        if (d->chunks > 1) snprintf(chunk, sizeof chunk, "%d", c);
+        if (d->s->ways == 2) snprintf(chunk, sizeof chunk, "%c", c ? '^' : 'v');
+        fprintf(file, d->chunks > 1 ? "%-8s %s |" : "%-8s%s |", name, chunk);
         for (int x = 0; x < wide; x++) {
-            const double now = (x + 0.5) * step;
-            while (i < s->first[r + 1] && (!par__pipe_computes(s->actions[i].kind) || t->end[i] <= now)) i++;
-            fputc(i < s->first[r + 1] && t->start[i] <= now ? par__pipe_letter(s->actions[i])
-                  : now < t->makespan                       ? '.'
-                                                            : ' ',
-                  file);
+            int busy = 0;
+            for (int o = 0; o < d->chunks; o++) busy |= rows[(size_t)o * (size_t)wide + (size_t)x];
+            const char letter = rows[(size_t)c * (size_t)wide + (size_t)x];
+            fputc(letter ? letter : busy || (x + 0.5) * step >= t->makespan ? ' ' : '.', file);
         }
         fputc('\n', file);
     }
-    fprintf(file, "digits: forward of microbatch 0, 1 ...; a, b ...: backward%s%s; .: idle\n",
-            par_pipe_schedule_split(s->desc.schedule) == 1 ? "; A, B ...: gradients of weights" : "",
-            s->desc.recompute ? "; ~: recomputed" : "");
 }
-static const char *par__pipe_colour(int kind) {
-    static const char *const colours[] = {"#4e79a7", "#59a14f", "#8cd17d", "#f1ce63", "#b6992d"};
-    return colours[kind];
+void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int columns, double scale,
+                    FILE *file) {
+    const int wide = columns < 10 ? 100 : PAR__MIN(columns, 4000);
+    double step = (scale > 0 ? scale : t->makespan) / wide;
+    par__pipe_picture d;
+    if (!(step > 0)) step = 1;
+    const par_result r = par__pipe_picture_open(&d, s);
+    char *rows = r ? NULL : (char *)par__pipe_fresh((size_t)d.chunks, (size_t)wide);
+    size_t *owner = (size_t *)par__pipe_fresh((size_t)wide, sizeof *owner);
+    int stars = 0;
+    if (!rows || !owner) fprintf(file, "no memory for a picture of %d columns\n", wide);
+    for (int q = 0; rows && owner && q < s->ranks; q++) {
+        par__pipe_print_rank(&d, t, q, step, wide, rows, owner, file);
+        stars |= memchr(rows, '*', (size_t)d.chunks * (size_t)wide) != NULL;
+    }
+    if (rows && owner)
+        fprintf(file, "digits: forward of microbatch 0, 1 ...%s%s%s%s; .: idle%s\n",
+                d.occurs[PAR_PIPE_BW] || d.occurs[PAR_PIPE_B] ? "; a, b ...: backward" : "",
+                d.occurs[PAR_PIPE_W] ? "; A, B ...: gradients of weights" : "",
+                d.occurs[PAR_PIPE_R] ? "; ~: recomputed" : "", stars ? "; *: several" : "",
+                s->ways == 2   ? "; v, ^: microbatches that go down, up"
+                : d.chunks > 1 ? "; a rank's rows: its chunks"
+                               : "");
+    PAR_FREE(rows), PAR_FREE(owner);
+    if (!r) PAR_FREE(d.chunk_of);
+}
+
+// ---- SVG
+
+// A kind has a color and, for who sees no colors, a mark: lines above and below (both halves of backward),
+// below (the half that others wait for), above (the other), a lower box. A chunk has a shade.
+typedef struct par__pipe_ink {
+    const char *name;
+    uint8_t red, green, blue; // of chunk 0; those that follow are mixed with white
+    uint8_t above, below, low;
+} par__pipe_ink;
+static const par__pipe_ink par__pipe_inks[] = {
+    // by kind
+    {"forward", 0, 76, 140, 0, 0, 0},          {"backward", 0, 100, 72, 1, 1, 0},
+    {"backward: inputs", 160, 58, 0, 0, 1, 0}, {"backward: weights", 120, 50, 110, 1, 0, 0},
+    {"recompute", 80, 80, 80, 0, 0, 1},
+};
+enum {
+    PAR__PIPE_LEFT = 60,
+    PAR__PIPE_WIDE = 1100,
+    PAR__PIPE_HIGH = 22,
+    PAR__PIPE_GAP = 34,
+    PAR__PIPE_LEGEND = 24
+};
+
+static double par__pipe_light(int byte) { // of sRGB (WCAG 2: relative luminance)
+    const double c = byte / 255.0;
+    return c <= 0.04045 ? c / 12.92 : pow((c + 0.055) / 1.055, 2.4);
+}
+// A box with its mark, and text in black or white, whichever has more contrast: 4.5 to 1 at least.
+static void par__pipe_box(const par__pipe_picture *d, FILE *f, int kind, int chunk, double x, double y,
+                          double w, double h, const char *title, const char *text) {
+    const par__pipe_ink *k = &par__pipe_inks[kind];
+    const double white = d->chunks > 1 ? 0.5 * chunk / (d->chunks - 1) : 0.15, low = k->low ? h / 6 : 0;
+    int rgb[3] = {k->red, k->green, k->blue};
+    for (int i = 0; i < 3; i++) rgb[i] += (int)(white * (255 - rgb[i]) + 0.5);
+    const double light = 0.2126 * par__pipe_light(rgb[0]) + 0.7152 * par__pipe_light(rgb[1]) +
+                         0.0722 * par__pipe_light(rgb[2]);
+    const char *ink = (light + 0.05) * (light + 0.05) > 0.05 * 1.05 ? "black" : "white";
+    fprintf(f,
+            "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"#%02x%02x%02x\" "
+            "stroke=\"white\" stroke-width=\"0.5\">%s</rect>\n",
+            x, y + low, w, h - 2 * low, rgb[0], rgb[1], rgb[2], title);
+    const double line = h < 16 ? 0.9 : 1.5;
+    for (int i = 0; i < 2; i++)
+        if (w > 1.5 && (i ? k->below : k->above))
+            fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%g\" fill=\"%s\"/>\n", x + 0.5,
+                    i ? y + h - 2 * line : y + line, w - 1, line, ink);
+    if (w > 5 + 6.3 * (double)strlen(text))
+        fprintf(f,
+                "<text x=\"%.2f\" y=\"%.2f\" text-anchor=\"middle\" pointer-events=\"none\" fill=\"%s\"%s>%s"
+                "</text>\n",
+                x + w / 2, y + h / 2 + (h < 16 ? 2.5 : 4), ink, h < 16 ? " font-size=\"7\"" : "", text);
+}
+static void par__pipe_svg_rank(const par__pipe_picture *d, FILE *f, const par_pipe_timeline *t, int r,
+                               double y, double all) {
+    const par_pipe_schedule *s = d->s;
+    const double unit = all > 0 ? PAR__PIPE_WIDE / all : 0, high = PAR__PIPE_HIGH;
+    fprintf(f,
+            "<text x=\"4\" y=\"%g\">rank %d</text><rect x=\"%d\" y=\"%g\" width=\"%.2f\" "
+            "height=\"%g\" fill=\"#f4f4f4\"/>\n",
+            y + 15, r, PAR__PIPE_LEFT, y, t->makespan * unit, high);
+    for (size_t i = s->first[r]; i < s->first[r + 1] && all > 0; i++) {
+        const par_pipe_action a = s->actions[i];
+        char name[48], title[80], number[16];
+        if (!par__pipe_computes(a.kind)) continue;
+        const int half = par__pipe_beside(s, t, r, i); // two at the same time: one above the other
+        snprintf(title, sizeof title, "<title>%s</title>", par__pipe_text(a, name));
+        snprintf(number, sizeof number, "%d", a.microbatch);
+        par__pipe_box(d, f, a.kind, par__pipe_chunk(d, a), PAR__PIPE_LEFT + t->start[i] * unit,
+                      half == 2 ? y + high / 2 : y, (t->end[i] - t->start[i]) * unit, half ? high / 2 : high,
+                      title, number);
+    }
+}
+// What occurs: each kind in the shades of all chunks, then what numbers and shades mean. Returns its height;
+// f may be NULL.
+static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y) {
+    const double box = PAR__MIN(18, 400.0 / d->chunks), high = 18;
+    double x = PAR__PIPE_LEFT, begun = y;
+    for (int k = 0; k <= PAR_PIPE_R + 1; k++) { // the last: idle
+        const int idle = k > PAR_PIPE_R, boxes = idle ? 1 : d->chunks;
+        const char *name = idle ? "idle" : par__pipe_inks[k].name;
+        const double w = box * boxes + 20 + 6.3 * (double)strlen(name);
+        char number[16] = "";
+        if (!idle && !d->occurs[k]) continue;
+        if (x > PAR__PIPE_LEFT && x + w > PAR__PIPE_LEFT + PAR__PIPE_WIDE)
+            x = PAR__PIPE_LEFT, y += PAR__PIPE_LEGEND;
+        for (int c = 0; f && !idle && c < boxes; c++) {
+            if (d->chunks > 1) snprintf(number, sizeof number, "%d", c);
+            par__pipe_box(d, f, k, c, x + box * c, y, box, high, "", number);
+        }
+        if (f && idle)
+            fprintf(f, "<rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\" fill=\"#f4f4f4\"/>\n", x, y, box,
+                    high);
+        if (f)
+            fprintf(f, "<text class=\"legend\" x=\"%g\" y=\"%g\">%s</text>\n", x + box * boxes + 5, y + 13,
+                    name);
+        x += w;
+    }
+    y += PAR__PIPE_LEGEND;
+    if (f)
+        fprintf(f, "<text x=\"%d\" y=\"%g\">numbers in boxes: microbatches%s</text>\n", PAR__PIPE_LEFT,
+                y + 13,
+                d->s->ways == 2 ? "; shades 0 and 1: those that go down and those that go up the ranks"
+                : d->chunks > 1 ? "; shades 0, 1 ...: the chunks of a rank"
+                                : "");
+    return y + PAR__PIPE_LEGEND - begun;
+}
+static void par__pipe_svg_text(FILE *f, const char *text) { // what XML would take for its own, as entities
+    for (; *text; text++)
+        if (strchr("<>&\"", *text))
+            fprintf(f, "&#%d;", *text);
+        else if ((unsigned char)*text >= 32)
+            fputc(*text, f);
 }
 par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
                         const char *const *titles, int count, const char *path) {
-    FILE *f = fopen(path, "w");
-    const double left = 60, wide = 1100, high = 18, gap = 40;
+    const double each = s->ranks * (PAR__PIPE_HIGH + 2) + PAR__PIPE_GAP;
     double all = 0;
-    if (!f) return PAR_ERR_FILE;
+    par__pipe_picture d;
+    if (par__pipe_picture_open(&d, s)) return PAR_ERR_MEMORY;
+    FILE *f = fopen(path, "w");
+    if (!f) return PAR_FREE(d.chunk_of), PAR_ERR_FILE;
     for (int k = 0; k < count; k++) all = PAR__MAX(all, t[k]->makespan);
     fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" font-family=\"sans-serif\" "
-            "font-size=\"11\">\n",
-            left + wide + 20, count * (s->ranks * (high + 2) + gap) + 30);
-    fprintf(f, "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n");
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%g\" font-family=\"sans-serif\" "
+            "font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+            PAR__PIPE_LEFT + PAR__PIPE_WIDE + 20, count * each + 12 + par__pipe_svg_legend(&d, NULL, 0));
     for (int k = 0; k < count; k++) {
-        const double top = k * (s->ranks * (high + 2) + gap) + 24;
-        fprintf(f, "<text x=\"%g\" y=\"%g\" font-weight=\"bold\">%s: %.6g s, bubble %.3f</text>\n", left,
-                top - 6, titles[k], t[k]->makespan, t[k]->bubble);
-        for (int r = 0; r < s->ranks; r++) {
-            const double y = top + r * (high + 2);
-            fprintf(f,
-                    "<text x=\"4\" y=\"%g\">rank %d</text><rect x=\"%g\" y=\"%g\" width=\"%.2f\" "
-                    "height=\"%g\" fill=\"#eeeeee\"/>\n",
-                    y + 13, r, left, y, all > 0 ? t[k]->makespan / all * wide : 0, high);
-            for (size_t i = s->first[r]; i < s->first[r + 1] && all > 0; i++) {
-                const par_pipe_action a = s->actions[i];
-                const double x = left + t[k]->start[i] / all * wide,
-                             w = (t[k]->end[i] - t[k]->start[i]) / all * wide;
-                if (!par__pipe_computes(a.kind)) continue;
-                fprintf(f,
-                        "<rect x=\"%.2f\" y=\"%g\" width=\"%.2f\" height=\"%g\" fill=\"%s\" stroke=\"white\" "
-                        "stroke-width=\"0.5\"><title>%d%s%d</title></rect>\n",
-                        x, y, w, high, par__pipe_colour(a.kind), a.stage,
-                        par_pipe_kind_name((par_pipe_kind)a.kind), a.microbatch);
-                if (w > 13)
-                    fprintf(f,
-                            "<text x=\"%.2f\" y=\"%g\" text-anchor=\"middle\" "
-                            "pointer-events=\"none\">%d</text>\n",
-                            x + w / 2, y + 13, a.microbatch);
-            }
-        }
+        const double top = k * each + 24;
+        fprintf(f, "<text x=\"%d\" y=\"%g\" font-weight=\"bold\">", PAR__PIPE_LEFT, top - 6);
+        par__pipe_svg_text(f, titles[k]);
+        fprintf(f, ": %.6g s, bubble %.3f</text>\n", t[k]->makespan, t[k]->bubble);
+        for (int r = 0; r < s->ranks; r++)
+            par__pipe_svg_rank(&d, f, t[k], r, top + r * (PAR__PIPE_HIGH + 2), all);
     }
-    static const char *const names[] = {"forward", "backward", "input half", "weight half", "recompute"};
-    for (int k = 0; k < 5; k++)
-        fprintf(f,
-                "<rect x=\"%g\" y=\"%g\" width=\"12\" height=\"12\" fill=\"%s\"/><text x=\"%g\" "
-                "y=\"%g\">%s</text>\n",
-                left + 120 * k, count * (s->ranks * (high + 2) + gap) + 8, par__pipe_colour(k),
-                left + 120 * k + 16, count * (s->ranks * (high + 2) + gap) + 18, names[k]);
+    par__pipe_svg_legend(&d, f, count * each + 8);
     fprintf(f, "</svg>\n");
+    PAR_FREE(d.chunk_of);
     const int bad = ferror(f);
     return fclose(f) || bad ? PAR_ERR_FILE : PAR_OK;
 }
+
+// ---- Perfetto
+
 // The computation of (stage, microbatch) that gives y, or with back dx: where its arrow begins, or ends.
 static void par__pipe_arrows(const par_pipe_schedule *s, const par_pipe_timeline *t, int pid, FILE *f) {
     for (int r = 0; r < s->ranks; r++)

@@ -936,6 +936,168 @@ static void drawings(par_comm *w) {
     free(n);
 }
 
+// In the text, what is shorter than a column is there, and chunks have rows of their own.
+static size_t print_to(const par_pipe_schedule *s, const par_pipe_timeline *t, int columns, char *text,
+                       size_t bytes) {
+    FILE *f = tmpfile();
+    par_pipe_print(s, t, columns, 0, f);
+    rewind(f);
+    const size_t n = fread(text, 1, bytes - 1, f);
+    text[n] = 0;
+    fclose(f);
+    return n;
+}
+static void printed(par_comm *w) {
+    static const char *const names[] = {"zb_h1", "zb_v", "dualpipe", "interleaved_1f1b", "1f1b"};
+    static char text[1 << 16];
+    for (int k = 0; k < 5; k++) {
+        par_pipe_stage stage = stage_of(1, 0.04, 0.001);
+        par_pipe_desc d = desc_of(names[k], 4, 8, k == 3 ? 3 : 0, &stage);
+        par_pipe_schedule s;
+        par_pipe_timeline t;
+        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+        for (int columns = 20; columns <= 400; columns *= 2) {
+            int rows = 0;
+            print_to(&s, &t, columns, text, sizeof text);
+            for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+                const char *bar = strchr(line, '|');
+                if (!strncmp(line, "digits", 6)) {
+                    CHECK(w, (strstr(line, "A, B") != NULL) == (par_pipe_schedule_split(names[k]) == 1));
+                    CHECK(w, (strstr(line, "a rank's rows: its chunks") != NULL) == (k == 1 || k == 3));
+                    CHECK(w, (strstr(line, "v, ^: ") != NULL) == (k == 2) && !strstr(line, "~"));
+                    continue;
+                }
+                const int all = k == 1 || k == 2 ? 2 : k == 3 ? 3 : 1, r = rows / all, chunk = rows % all;
+                int seen[PAR_PIPE_KIND_COUNT][8] = {{0}}, stars = 0;
+                rows++;
+                CHECK(w, bar && (int)strlen(bar + 1) == columns && !strncmp(line, "rank", 4) == !chunk);
+                for (const char *c = bar + 1; *c; c++) {
+                    stars += *c == '*';
+                    if (*c >= '0' && *c <= '7') seen[PAR_PIPE_F][*c - '0']++;
+                    if (*c >= 'a' && *c <= 'h') seen[PAR_PIPE_B][*c - 'a']++;
+                    if (*c >= 'A' && *c <= 'H') seen[PAR_PIPE_W][*c - 'A']++;
+                }
+                for (size_t i = s.first[r]; i < s.first[r + 1];
+                     i++) { // each has a letter, or is under a star
+                    const par_pipe_action a = s.actions[i];
+                    const int kind = a.kind == PAR_PIPE_BW ? PAR_PIPE_B : a.kind;
+                    const int of = k == 2 ? a.microbatch >= 4 : k == 1 ? a.stage >= 4 : a.stage / 4;
+                    if (a.kind <= PAR_PIPE_W && of == chunk) CHECK(w, seen[kind][a.microbatch] || stars);
+                }
+                if (columns >= 160 && k == 0) CHECK(w, seen[PAR_PIPE_W][0] && seen[PAR_PIPE_B][6]);
+            }
+            CHECK(w, rows == 4 * (k == 1 || k == 2 ? 2 : k == 3 ? 3 : 1));
+        }
+        par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+    }
+}
+// In the picture each kind has as many shades as there are chunks, no two alike; text and marks are black or
+// white, whichever is more different; the legend has what occurs and nothing else.
+static double light_of(const char *colour) { // "#rrggbb"
+    static const double share[3] = {0.2126, 0.7152, 0.0722};
+    double light = 0;
+    for (int i = 0; i < 3; i++) {
+        const char two[3] = {colour[1 + 2 * i], colour[2 + 2 * i], 0};
+        const double c = (double)strtol(two, NULL, 16) / 255;
+        light += share[i] * (c <= 0.04045 ? c / 12.92 : pow((c + 0.055) / 1.055, 2.4));
+    }
+    return light;
+}
+static void check_svg(par_comm *w, const char *path, const par_pipe_schedule *s, int chunks) {
+    static const char *const legend[] = {"forward",           "backward",  "backward: inputs",
+                                         "backward: weights", "recompute", "idle"};
+    char line[512], shades[PAR_PIPE_R + 1][32][8], last[8] = "";
+    int count[PAR_PIPE_R + 1] = {0}, occurs[PAR_PIPE_R + 1] = {0}, entries = 0, boxes = 0, wrong = 0,
+                           marks = 0;
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *title = strstr(line, "<title>"), *fill = strstr(line, "fill=\"#"),
+                   *ink = strstr(line, "fill=\"");
+        if (strstr(line, "class=\"legend\"")) {
+            const char *name = strchr(line, '>') + 1;
+            int k = 0;
+            while (k < 6 && (strncmp(name, legend[k], strlen(legend[k])) || name[strlen(legend[k])] != '<'))
+                k++;
+            wrong += k == 6;
+            if (k <= PAR_PIPE_R) occurs[k] |= 2;
+            entries++;
+        }
+        if (strstr(line, "text-anchor") && last[0]) { // on the box before it
+            const double box = light_of(last), text = strncmp(ink + 6, "white", 5) ? 0 : 1;
+            wrong += (fmax(box, text) + 0.05) / (fmin(box, text) + 0.05) < 4.5;
+        }
+        marks += strstr(line, "height=\"1.5\"") != NULL;
+        if (fill && strstr(line, "stroke")) snprintf(last, sizeof last, "%.7s", fill + 6);
+        if (!title || !fill) continue;
+        int kind = 0, stage, microbatch, j = 0;
+        char name[24];
+        if (sscanf(title + 7, "%d%23[A-Z_]%d", &stage, name, &microbatch) != 3) wrong++;
+        while (kind <= PAR_PIPE_R && strcmp(name, par_pipe_kind_name((par_pipe_kind)kind))) kind++;
+        boxes++, occurs[kind] |= 1;
+        while (j < count[kind] && strcmp(shades[kind][j], last)) j++;
+        if (j == count[kind]) memcpy(shades[kind][count[kind]++], last, 8);
+    }
+    if (f) fclose(f);
+    int kinds = 0;
+    for (int k = 0; k <= PAR_PIPE_R; k++) {
+        CHECK(w, occurs[k] == 0 || occurs[k] == 3); // there, and in the legend
+        CHECK(w, count[k] <= chunks && (k != PAR_PIPE_F || count[k] == chunks));
+        kinds += occurs[k] != 0;
+        for (int i = 0; i < count[k]; i++)
+            for (int o = 0; o < k; o++)
+                for (int j = 0; j < count[o]; j++) wrong += !strcmp(shades[k][i], shades[o][j]);
+    }
+    static const int lines[PAR_PIPE_R + 1] = {0, 2, 1, 1, 0}; // for who sees no colours
+    int computed = 0;
+    for (int k = 0; k <= PAR_PIPE_R; k++) marks -= occurs[k] ? chunks * lines[k] : 0; // the legend's
+    for (size_t i = 0; i < s->first[s->ranks]; i++)
+        if (s->actions[i].kind <= PAR_PIPE_R) computed++, marks -= lines[s->actions[i].kind];
+    CHECK(w, !wrong && !marks && entries == kinds + 1 && boxes == computed);
+}
+static void shades(par_comm *w) {
+    static const struct {
+        const char *name;
+        int v, chunks, recompute;
+    } cases[] = {{"1f1b", 0, 1, 0},
+                 {"gpipe", 0, 1, 1},
+                 {"zb_h1", 0, 1, 0},
+                 {"zb_v", 0, 2, 0},
+                 {"dualpipe", 0, 2, 0},
+                 {"dualpipev", 0, 2, 1},
+                 {"interleaved_1f1b", 3, 3, 0},
+                 {"looped_bfs", 7, 7, 1}};
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/par_shades_%d.svg", (int)getpid());
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        par_pipe_stage stage = stage_of(1, 1, 1);
+        par_pipe_desc d = desc_of(cases[k].name, 4, 8, cases[k].v, &stage);
+        par_pipe_schedule s;
+        par_pipe_timeline t;
+        const par_pipe_timeline *one[1] = {&t};
+        const char *titles[1] = {"<\"planned\" & drawn>"};
+        d.recompute = cases[k].recompute ? PAR_PIPE_FUSED : PAR_PIPE_KEEP;
+        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+        CHECK_OK(w, par_pipe_svg(&s, one, titles, 1, path));
+        CHECK(w, count_in_file(path, "&#60;&#34;planned&#34; &#38; drawn&#62;") == 1);
+        check_svg(w, path, &s, cases[k].chunks);
+        par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+    }
+    par_pipe_stage stage = stage_of(1, 1, 1); // a forward beside a backward: both are seen
+    stage.fbw = 2.5;
+    par_pipe_desc d = desc_of("dualpipev", 4, 8, 0, &stage);
+    par_pipe_schedule s;
+    par_pipe_timeline t;
+    const par_pipe_timeline *one[1] = {&t};
+    const char *titles[1] = {"overlapping"};
+    size_t pairs = 0;
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    CHECK_OK(w, par_pipe_svg(&s, one, titles, 1, path));
+    for (size_t i = 0; i < s.first[4]; i++) pairs += s.actions[i].pair;
+    CHECK(w, pairs && count_in_file(path, "height=\"11.00\"") == 2 * pairs);
+    par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+    unlink(path);
+}
+
 static par_result failing_work(void *user, const par_pipe_work *k) {
     par_comm *w = (par_comm *)user;
     if (k->stage == par_size(w) - 1 && k->microbatch == 1) return par_fail(w, PAR_ERR_FILE, "no more data");
@@ -1000,6 +1162,8 @@ const test tests[] = {
     {"no_allocation", no_allocation, TEST_ALONE, 1, 60},
     {"staleness", staleness, TEST_ANY, 1, 60},
     {"causality", causality, TEST_ANY, 2, 60},
+    {"printed", printed, TEST_SERIAL, 1, 60},
+    {"shades", shades, TEST_SERIAL, 1, 60},
     {"drawings", drawings, TEST_ALONE, 1, 60},
     {"failing", failing, TEST_FAULT, 2, 60},
     {"mistakes", mistakes, TEST_ANY, 1, 60},
