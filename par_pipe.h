@@ -86,7 +86,8 @@ CONFIG
     PAR_MALLOC, PAR_ASSERT ... as in par.h
 
 MODEL
-    p ranks, m microbatches, v chunks (stages) per rank: p v stages. A stage's work on a microbatch is F
+    p ranks, m microbatches, v chunks (stages) per rank: p v stages, but p where all stages are on two ranks
+    (par_pipe_defaults tells). A stage's work on a microbatch is F
     (forward), then BW (backward) or its halves: B (gradient of the input, which the stage before waits for)
     and W (gradient of the weights, which nobody waits for); R computes activations again before backward.
     Where stages are: stage s on rank s mod p (loop); chunks 0 and 1 of rank r are stages r and 2p-1-r (vee);
@@ -176,10 +177,10 @@ typedef struct par_pipe_desc {
     int microbatches;             // m of a batch; 0: 1
     int chunks;                   // v; 0: what the schedule needs (1 or 2; interleaved: 2)
     int batches;                  // asynchronous schedules: in one table; 0: 1
-    const par_pipe_stage *stages; // stage_count of them: one for all, or p v. NULL: f = b = w = 1
-    int stage_count;
-    double latency;      // seconds of a hop
-    double byte_seconds; // seconds of a byte more, on each lane
+    const par_pipe_stage *stages; // stage_count of them: one for all, or one for each. NULL: f = b = w = 1
+    int stage_count;              // see par_pipe_defaults
+    double latency;               // seconds of a hop
+    double byte_seconds;          // seconds of a byte more, on each lane
     size_t
         memory; // most bytes of b, w, g on a rank, for "auto" (0: any), "v_half" and "v_min" (0: what it has)
     par_pipe_recompute recompute; // FUSED: once the gradient is there; EARLY: while waiting for it
@@ -230,9 +231,12 @@ typedef struct par_pipe_schedule {
 } par_pipe_schedule;
 
 int par_pipe_schedule_count(void);
-const char *par_pipe_schedule_name(int i);                  // "naive", ...; NULL after the last
-const char *par_pipe_schedule_source(int i);                // where it is from
-par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc); // what the zeros become
+const char *par_pipe_schedule_name(int i);               // "naive", ...; NULL after the last
+const char *par_pipe_schedule_source(int i);             // where it is from
+const char *par_pipe_schedule_nearest(const char *name); // the one that was probably meant
+// What the zeros become. stage_count, where stages is NULL: how many the schedule has (0: there is none of
+// that name, or of that size), so that this tells how many costs to give.
+par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc);
 
 // A table with sends, receives and all that the desc asks for, verified. Pure: no comm, any number of ranks.
 // Errors, with a text in s->why: ARGUMENT (unknown, impossible), MEMORY (also: desc.memory is too little).
@@ -419,6 +423,15 @@ static par_result par__pipe_fail(par_pipe_schedule *s, par_result result, const 
     vsnprintf(s->why, sizeof s->why, format, a);
     va_end(a);
     return result;
+}
+
+static par_result par__pipe_closed(par_pipe_schedule *s) {
+    return par__pipe_fail(s, PAR_ERR_ARGUMENT, "the schedule is not open");
+}
+static par_result par__pipe_no_memory(par_pipe_schedule *s) {
+    return par__pipe_fail(s, PAR_ERR_MEMORY,
+                          "out of memory for a table of %d ranks, %d chunks on each and %d microbatches",
+                          s->ranks, s->desc.chunks, s->microbatches);
 }
 
 static const char *const par__pipe_kind_names[] = {
@@ -991,8 +1004,7 @@ static par_result par__pipe_v_finish(par__pipe_build *b) {
                               b->s->desc.schedule, limit, b->s->desc.memory);
     if (b->s->desc.memory) limit = b->s->desc.memory;
     const int tries = b->p * b->m <= 1024 ? 24 : 1;
-    if (!par__pipe_squeeze_lists(b, limit, tastes, 8, tries, &best))
-        return par__pipe_fail(b->s, PAR_ERR_MEMORY, "out of memory");
+    if (!par__pipe_squeeze_lists(b, limit, tastes, 8, tries, &best)) return par__pipe_no_memory(b->s);
     return PAR_OK;
 }
 
@@ -1277,12 +1289,12 @@ static par_result par__pipe_auto_finish(par__pipe_build *b) {
     for (int i = 0; i < 4; i++) {
         par__pipe_build trial;
         double t = 1e300;
-        if (!par__pipe_build_open(&trial, s)) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+        if (!par__pipe_build_open(&trial, s)) return par__pipe_no_memory(s);
         for (int r = 0; r < b->p; r++) par__pipe_auto_lists(&trial, r, begins[i], limit);
         if (trial.no_memory || !par__pipe_squeeze_lists(&trial, limit ? limit : (size_t)-1 / 4, tastes, 16,
                                                         b->p * b->m <= 1024 ? 8 : 1, &t)) {
             par__pipe_build_close(&trial);
-            return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+            return par__pipe_no_memory(s);
         }
         par__pipe_keep_better(b, &trial, t, &best);
     }
@@ -1290,14 +1302,14 @@ static par_result par__pipe_auto_finish(par__pipe_build *b) {
         static const double rooms[3] = {1, .75, .5};
         const par__pipe_fill how = {rooms[i % 3], i / 3 % 2, i / 6 - 3};
         par__pipe_build trial;
-        if (!par__pipe_build_open(&trial, s)) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+        if (!par__pipe_build_open(&trial, s)) return par__pipe_no_memory(s);
         const double t = par__pipe_fill_lists(&trial, &how, limit);
         par__pipe_keep_better(b, &trial, t, &best);
     }
     if (best > 1e299) return par__pipe_fail(s, PAR_ERR_MEMORY, "found no order within desc.memory");
     if (3 * b->p * b->m <= 96 && best > s->bound * (1 + 2 * PAR__PIPE_TIE) &&
         !par__pipe_branch_and_bound(b, limit, best))
-        return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+        return par__pipe_no_memory(s);
     return PAR_OK;
 }
 static void par__pipe_auto(par__pipe_build *b, int r) { par__pipe_auto_lists(b, r, 1, b->s->desc.memory); }
@@ -1415,6 +1427,9 @@ static const par__pipe_row *par__pipe_row_of(const char *name) {
 int par_pipe_schedule_count(void) { return PAR__PIPE_ROWS; }
 const char *par_pipe_schedule_name(int i) {
     return i >= 0 && i < PAR__PIPE_ROWS ? par__pipe_rows_of[i].name : NULL;
+}
+const char *par_pipe_schedule_nearest(const char *name) {
+    return par_nearest_name(name, &par__pipe_rows_of[0].name, PAR__PIPE_ROWS, sizeof par__pipe_rows_of[0]);
 }
 const char *par_pipe_schedule_source(int i) {
     return i >= 0 && i < PAR__PIPE_ROWS ? par__pipe_rows_of[i].source : NULL;
@@ -1803,7 +1818,7 @@ static par_result par__pipe_put_sends(par_pipe_schedule *s) {
     const size_t n = s->first[s->ranks];
     par__pipe_moment *order = (par__pipe_moment *)PAR_MALLOC((n + 1) * sizeof *order);
     const int ok = par__pipe_walk_open(&w, s, PAR_PIPE_LANES) & (order != NULL);
-    par_result result = ok ? PAR_OK : par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory for %zu actions", n);
+    par_result result = ok ? PAR_OK : par__pipe_no_memory(s);
     if (ok && !par__pipe_walk_all(&w)) result = par__pipe_deadlock(&w, s);
     for (int r = 0; result == PAR_OK && r < s->ranks; r++)
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
@@ -1812,8 +1827,7 @@ static par_result par__pipe_put_sends(par_pipe_schedule *s) {
             o->end = w.end[first_of_pair ? i + 1 : i], o->turn = w.turn[i], o->rank = r, o->i = i;
         }
     par__pipe_walk_close(&w);
-    if (result == PAR_OK && !par__pipe_build_open(&b, s))
-        result = par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    if (result == PAR_OK && !par__pipe_build_open(&b, s)) result = par__pipe_no_memory(s);
     if (result == PAR_OK) {
         qsort(order, n, sizeof *order, par__pipe_by_moment);
         for (size_t j = 0; j < n; j++) {
@@ -1833,7 +1847,7 @@ static par_result par__pipe_put_sends(par_pipe_schedule *s) {
 }
 static par_result par__pipe_put_hooks(par_pipe_schedule *s) {
     par__pipe_build b;
-    if (!par__pipe_build_open(&b, s)) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    if (!par__pipe_build_open(&b, s)) return par__pipe_no_memory(s);
     for (int r = 0; r < s->ranks; r++)
         par__pipe_hooks(&b, r, s->actions + s->first[r], s->first[r + 1] - s->first[r]);
     return par__pipe_build_end(&b);
@@ -2142,7 +2156,7 @@ static par_result par__pipe_check_order(par_pipe_schedule *s, int by_pair) {
     const size_t lanes = by_pair ? (size_t)s->ranks * (size_t)s->ranks : 2 * (size_t)(s->ways * s->stages);
     uint32_t *number = (uint32_t *)par__pipe_fresh(2 * all, sizeof *number),
              *sent = (uint32_t *)par__pipe_fresh(2 * lanes, sizeof *sent);
-    par_result result = number && sent ? PAR_OK : par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    par_result result = number && sent ? PAR_OK : par__pipe_no_memory(s);
     char text[48];
     for (int pass = 0; pass < 2; pass++)
         for (int r = 0; r < s->ranks && !result; r++)
@@ -2174,7 +2188,7 @@ static par_result par__pipe_check_ends(par_pipe_schedule *s, par_pipe_channel ch
     par__pipe_walk w;
     par_result result = PAR_OK;
     if (!par__pipe_walk_open(&w, s, channel))
-        result = par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+        result = par__pipe_no_memory(s);
     else if (!par__pipe_walk_all(&w))
         result = par__pipe_deadlock(&w, s);
     par__pipe_walk_close(&w);
@@ -2189,8 +2203,9 @@ static int par__pipe_meets(par_pipe_schedule *s) { // sends could wait for their
     return meets;
 }
 par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_channel channel, par_pipe_memory *memory) {
+    if (!s->first) return par__pipe_closed(s);
     uint8_t *has = (uint8_t *)par__pipe_fresh((size_t)s->stages * (size_t)s->microbatches, 1);
-    par_result result = has ? PAR_OK : par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    par_result result = has ? PAR_OK : par__pipe_no_memory(s);
     if (result == PAR_OK) result = par__pipe_check_places(s);
     if (result == PAR_OK) result = par__pipe_check_lists(s, has);
     PAR_FREE(has);
@@ -2201,8 +2216,7 @@ par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_channel channel, par_p
     for (int r = 0; r < s->ranks && !result; r++) {
         par__pipe_pools pools;
         memset(&pools, 0, sizeof pools);
-        if (!par__pipe_plan(s, r, meets, &memory[r], &pools))
-            result = par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+        if (!par__pipe_plan(s, r, meets, &memory[r], &pools)) result = par__pipe_no_memory(s);
         PAR_FREE(pools.at);
     }
     return result;
@@ -2210,6 +2224,10 @@ par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_channel channel, par_p
 
 // >>pipe_schedule -------------------------------------------------------------------------------------------
 
+static int par__pipe_stage_count(const par__pipe_row *row, int ranks, int chunks) { // 0: too many, or none
+    const long long count = (long long)ranks * (row->places == PAR__PIPE_BOTH_WAYS ? 1 : chunks);
+    return count > 0 && count <= 65536 ? (int)count : 0;
+}
 par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc) {
     par_pipe_desc d;
     memset(&d, 0, sizeof d);
@@ -2221,6 +2239,7 @@ par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc) {
     if (d.batches == 0) d.batches = 1;
     if (d.chunks == 0) d.chunks = row && row->chunks ? row->chunks : 2;
     if (d.rows == 0) d.rows = 1;
+    if (!d.stages) d.stage_count = row ? par__pipe_stage_count(row, d.ranks, d.chunks) : 0;
     return d;
 }
 static par_result par__pipe_check_desc(par_pipe_schedule *s) {
@@ -2236,6 +2255,10 @@ static par_result par__pipe_check_desc(par_pipe_schedule *s) {
         d->latency < 0 || d->byte_seconds < 0)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT,
                               "unshard is 0 to 64, reduce 0 to 2; counts and times are not negative");
+    if (d->stages && d->stage_count < 1)
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT,
+                              "desc.stages is given, but stage_count is %d: it is 1, or the number of stages",
+                              d->stage_count);
     for (int i = 0; i < d->stage_count && d->stages; i++) {
         const par_pipe_stage *c = &d->stages[i];
         if (!(c->f >= 0 && c->b >= 0 && c->w >= 0 && c->r >= 0 && c->fbw >= 0 && c->latency >= 0 &&
@@ -2265,7 +2288,7 @@ static par_result par__pipe_copy_desc(par_pipe_schedule *s) {
         if (c->r <= 0) c->r = c->f;
     }
     d->stages = stages, d->stage_count = (int)n, d->row_counts = rows;
-    return failed ? par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory") : PAR_OK;
+    return failed ? par__pipe_no_memory(s) : PAR_OK;
 }
 void par_pipe_schedule_close(par_pipe_schedule *s) {
     PAR_FREE((void *)(uintptr_t)s->desc.stages), PAR_FREE((void *)(uintptr_t)s->desc.row_counts);
@@ -2284,7 +2307,7 @@ static void par__pipe_place(par_pipe_schedule *s, int places) {
 static par_result par__pipe_generate(par_pipe_schedule *s, const par__pipe_row *row) {
     par__pipe_build b;
     par_result result = PAR_OK;
-    if (!par__pipe_build_open(&b, s)) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    if (!par__pipe_build_open(&b, s)) return par__pipe_no_memory(s);
     for (int r = 0; r < s->ranks; r++) row->lists(&b, r);
     if (!b.no_memory) result = row->finish(&b);
     if (result) return par__pipe_build_close(&b), result;
@@ -2295,10 +2318,8 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
     par_pipe_desc d = par_pipe_defaults(desc);
     const par__pipe_row *row = par__pipe_row_of(d.schedule);
     if (!row)
-        return par__pipe_fail(
-            s, PAR_ERR_ARGUMENT,
-            "no schedule is called \"%s\"; there are naive, gpipe, 1f1b ... (par_pipe_schedule_name)",
-            d.schedule);
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "no schedule is called \"%.100s\"; the nearest is \"%s\"",
+                              d.schedule, par_pipe_schedule_nearest(d.schedule));
     s->desc = d, s->desc.schedule = row->name;
     s->ranks = d.ranks, s->ways = row->places == PAR__PIPE_BOTH_WAYS ? 2 : 1;
     par_result result = par__pipe_check_desc(s);
@@ -2314,13 +2335,13 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
     if (d.batches > 1 && row->lists != par__pipe_2bw)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s is drained after each batch: batches must be 1",
                               row->name);
-    s->stages = s->ways == 2 ? d.ranks : d.ranks * d.chunks;
+    s->stages = par__pipe_stage_count(row, d.ranks, d.chunks);
     if (s->desc.stage_count != 1 && s->desc.stage_count != s->stages)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage_count is %d; %s has %d stages", s->desc.stage_count,
                               row->name, s->stages);
     s->microbatches = d.microbatches * d.batches;
     s->rank_of = (int *)PAR_MALLOC((size_t)(s->ways * s->stages) * sizeof(int));
-    if (!s->rank_of) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    if (!s->rank_of) return par__pipe_no_memory(s);
     par__pipe_place(s, row->places);
     result = par__pipe_generate(s, row);
     if (result == PAR_OK) result = par__pipe_put_hooks(s);
@@ -2332,14 +2353,14 @@ par_result par_pipe_forwards(const par_pipe_schedule *s, int microbatches, par_p
     const size_t places = (size_t)(s->ways * s->stages);
     *out = *s;
     out->rank_of = NULL, out->first = NULL, out->actions = NULL;
+    if (!s->first) return out->desc.stages = NULL, out->desc.row_counts = NULL, par__pipe_closed(out);
     par_result result = par__pipe_copy_desc(out);
     out->forward_only = 1;
     const int most = microbatches ? PAR__MIN(microbatches, s->microbatches) : s->microbatches;
     if (s->ways == 2 && most <= (s->microbatches + 1) / 2) out->ways = 1; // all go the first way
     if (out->ways == 1) out->microbatches = most;
     out->rank_of = (int *)PAR_MALLOC(places * sizeof(int));
-    if (result || !out->rank_of || !par__pipe_build_open(&b, out))
-        return par__pipe_fail(out, PAR_ERR_MEMORY, "out of memory");
+    if (result || !out->rank_of || !par__pipe_build_open(&b, out)) return par__pipe_no_memory(out);
     memcpy(out->rank_of, s->rank_of, places * sizeof(int));
     for (int r = 0; r < s->ranks; r++)
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
@@ -2415,7 +2436,12 @@ static par_result par__pipe_read_action(par__pipe_reader *c, par_pipe_action *a)
     if (stage >= 65536) return c->at = begin, par__pipe_bad(c, "more than 65536 stages");
     if (!par__pipe_word(c, word)) return par__pipe_bad(c, "expected an action (F, B, I, W, SEND_F ...)");
     while (kind < PAR_PIPE_KIND_COUNT && strcmp(word, par__pipe_kind_names[kind])) kind++;
-    if (kind == PAR_PIPE_KIND_COUNT) return c->at = begin, par__pipe_bad(c, "unknown action");
+    if (kind == PAR_PIPE_KIND_COUNT) {
+        char what[80];
+        snprintf(what, sizeof what, "unknown action (the nearest is %s)",
+                 par_nearest_name(word, par__pipe_kind_names, PAR_PIPE_KIND_COUNT, sizeof(char *)));
+        return c->at = begin, par__pipe_bad(c, what);
+    }
     const int numbered = par__pipe_number(c, &microbatch);
     if (!numbered && kind < PAR_PIPE_UNSHARD) return par__pipe_bad(c, "expected a microbatch's number");
     if (microbatch >= 1 << 24) return c->at = begin, par__pipe_bad(c, "more than 2^24 microbatches");
@@ -2490,7 +2516,7 @@ static par_result par__pipe_places(par_pipe_schedule *s) {
         return par__pipe_fail(s, PAR_ERR_FILE, "%d stages and %d microbatches, but only %zu actions",
                               s->stages, s->microbatches, s->first[s->ranks]);
     s->rank_of = (int *)PAR_MALLOC(2 * (size_t)s->stages * sizeof(int));
-    if (!s->rank_of) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    if (!s->rank_of) return par__pipe_no_memory(s);
     for (s->ways = 1; s->ways <= 2; s->ways++)
         if (par__pipe_find_places(s, &stage, ranks)) break;
     if (s->ways > 2)
@@ -2519,7 +2545,7 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
     if (result) s->desc.stages = NULL;
     if (!result) result = par__pipe_copy_desc(s);
     if (result) return result;
-    if (!par__pipe_build_open(&b, s)) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    if (!par__pipe_build_open(&b, s)) return par__pipe_no_memory(s);
     result = par__pipe_read_rows(&c, &b);
     if (result) return par__pipe_build_close(&b), result;
     result = par__pipe_build_end(&b);
@@ -2531,7 +2557,7 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
                               s->desc.stage_count, s->stages);
     if (row_counts) {
         int *rows = (int *)par__pipe_fresh((size_t)s->microbatches, sizeof *rows);
-        if (!rows) return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+        if (!rows) return par__pipe_no_memory(s);
         memcpy(rows, row_counts, (size_t)s->microbatches * sizeof *rows);
         s->desc.row_counts = rows;
         if ((result = par__pipe_check_desc(s)) != PAR_OK) return result;
@@ -2558,7 +2584,8 @@ par_result par_pipe_load(const char *path, const par_pipe_desc *desc, par_pipe_s
     for (ssize_t n = 1; text && n > 0 && done < bytes; done += (size_t)PAR__MAX(n, 0))
         n = read(fd, text + done, bytes - done);
     close(fd);
-    if (!text) return par__pipe_fail(s, PAR_ERR_MEMORY, "%s: out of memory", path);
+    if (!text)
+        return par__pipe_fail(s, PAR_ERR_MEMORY, "%.300s: out of memory for its %zu bytes", path, bytes);
     if (done < bytes) return PAR_FREE(text), par__pipe_fail(s, PAR_ERR_FILE, "%s: cannot be read", path);
     const par_result result = par_pipe_parse(text, bytes, desc, s);
     PAR_FREE(text);
@@ -2665,15 +2692,15 @@ static par_result par__pipe_timeline_open(const par_pipe_schedule *s, par_pipe_t
 par_result par_pipe_simulate(par_pipe_schedule *s, par_pipe_channel channel, par_pipe_timeline *t) {
     par__pipe_walk w;
     memset(t, 0, sizeof *t);
-    if (!par__pipe_walk_open(&w, s, channel))
-        return par__pipe_walk_close(&w), par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory");
+    if (!s->first) return par__pipe_closed(s);
+    if (!par__pipe_walk_open(&w, s, channel)) return par__pipe_walk_close(&w), par__pipe_no_memory(s);
     par_result result = par__pipe_walk_all(&w) ? par__pipe_timeline_open(s, t) : par__pipe_deadlock(&w, s);
     if (result == PAR_OK) {
         memcpy(t->start, w.start, t->action_count * sizeof(double)),
             memcpy(t->end, w.end, t->action_count * sizeof(double));
         result = par__pipe_account(s, t);
     }
-    if (result == PAR_ERR_MEMORY) par_pipe_timeline_close(t), par__pipe_fail(s, result, "out of memory");
+    if (result == PAR_ERR_MEMORY) par_pipe_timeline_close(t), par__pipe_no_memory(s);
     par__pipe_walk_close(&w);
     return result;
 }
@@ -3057,6 +3084,11 @@ struct par_pipe {
     size_t allocated, live[2], most[3];                 // messages, activations; and both
 };
 
+static par_result par__pipe_open_memory(const par_pipe *p) {
+    return par_fail(p->exec.comm, PAR_ERR_MEMORY,
+                    "par_pipe_open: out of memory for %zu actions, %d stages and %d microbatches",
+                    p->s->first[p->s->ranks], p->s->stages, p->s->microbatches);
+}
 static par_result par__pipe_alloc(par_pipe *p, size_t bytes, void **memory) {
     const par_result r = p->device->alloc(p->device, bytes ? bytes : 64, memory);
     if (r)
@@ -3097,7 +3129,7 @@ static par_comm *par__pipe_lane_to(const par_pipe *p, int back, int stage, int m
 }
 static par_result par__pipe_open_lanes(par_pipe *p) {
     p->lanes = (par_comm **)par__pipe_fresh((size_t)p->lane_count, sizeof *p->lanes);
-    if (!p->lanes) return par_fail(p->exec.comm, PAR_ERR_MEMORY, "par_pipe_open: out of memory");
+    if (!p->lanes) return par__pipe_open_memory(p);
     for (int i = 0; i < p->lane_count; i++) {
         const par_result r = par_split(p->exec.comm, 0, p->rank, &p->lanes[i]);
         if (r) return r;
@@ -3110,7 +3142,7 @@ static par_result par__pipe_open_pools(par_pipe *p) {
         const size_t each = par__pipe_round(x->bytes);
         x->live = 0;
         x->spare = (void **)par__pipe_fresh((size_t)x->most, sizeof(void *));
-        if (!x->spare) return par_fail(p->exec.comm, PAR_ERR_MEMORY, "par_pipe_open: out of memory");
+        if (!x->spare) return par__pipe_open_memory(p);
         const par_result r = par__pipe_alloc(p, each * (size_t)x->most, &x->memory);
         if (r) return r;
         for (int j = 0; j < x->most; j++) x->spare[j] = (char *)x->memory + each * (size_t)(x->most - 1 - j);
@@ -3130,8 +3162,7 @@ static par_result par__pipe_open_outs(par_pipe *p) {
             const size_t bytes = par__pipe_round(par__pipe_slot_bytes(s, back ? i : to));
             o->slot = (void **)par__pipe_fresh((size_t)p->slots, sizeof(void *));
             o->request = (par_request *)par__pipe_fresh((size_t)p->slots, sizeof(par_request));
-            if (!o->slot || !o->request)
-                return par_fail(p->exec.comm, PAR_ERR_MEMORY, "par_pipe_open: out of memory");
+            if (!o->slot || !o->request) return par__pipe_open_memory(p);
             const par_result r = par__pipe_alloc(p, bytes * (size_t)p->slots, &o->slot[0]);
             if (r) return r;
             for (int j = 1; j < p->slots; j++) o->slot[j] = (char *)o->slot[0] + bytes * (size_t)j;
@@ -3167,7 +3198,7 @@ static par_result par__pipe_open_parts(par_pipe *p) {
         !p->losses_there || !p->start || !p->end || !par__pipe_number_lanes(p) ||
         !par__pipe_plan(&p->forwards, p->rank, p->meets, &plan, &p->pools) ||
         !par__pipe_plan(s, p->rank, p->meets, &plan, &p->pools))
-        return par_fail(p->exec.comm, PAR_ERR_MEMORY, "par_pipe_open: out of memory");
+        return par__pipe_open_memory(p);
     par_result r = par__pipe_open_lanes(p);
     if (!r) r = par__pipe_open_pools(p);
     return r ? r : par__pipe_open_outs(p);
@@ -3184,19 +3215,23 @@ par_result par_pipe_open(par_pipe_schedule *s, const par_pipe_exec *exec, par_pi
         return par_fail(exec->comm, PAR_ERR_ARGUMENT, "par_pipe_open: %s",
                         s->actions ? s->why : "the schedule is not open");
     par_pipe *p = (par_pipe *)par__pipe_fresh(1, sizeof *p);
-    int bad = p == NULL, any = 0;
+    par_result mine = PAR_ERR_MEMORY;
+    int worst = 0;
     if (p) {
         p->s = s, p->exec = *exec, p->rank = par_rank(exec->comm),
         p->device = exec->device ? exec->device : par_cpu();
         p->meets = par__pipe_meets(s);
-        bad = par__pipe_open_parts(p) != PAR_OK;
-    }
-    const par_result r = par_all_reduce(&bad, &any, 1, PAR_I32, PAR_MAX, exec->comm);
-    if (r == PAR_OK && !any) return *pipe = p, PAR_OK;
+        mine = par__pipe_open_parts(p);
+    } else
+        par_fail(exec->comm, mine, "par_pipe_open: out of memory");
+    int code = (int)mine;
+    const par_result r = par_all_reduce(&code, &worst, 1, PAR_I32, PAR_MAX, exec->comm);
+    if (r == PAR_OK && !worst) return *pipe = p, PAR_OK;
+    if (!r && !mine)
+        par_fail(exec->comm, (par_result)worst, "par_pipe_open: another rank cannot (%s)",
+                 par_result_text((par_result)worst));
     if (p) par_pipe_close(p);
-    return r     ? r
-           : bad ? PAR_ERR_MEMORY
-                 : par_fail(exec->comm, PAR_ERR_MEMORY, "par_pipe_open: another rank is out of memory");
+    return r ? r : mine ? mine : (par_result)worst;
 }
 par_result par_pipe_close(par_pipe *p) {
     par_result result = PAR_OK;
@@ -3352,7 +3387,8 @@ static par_result par__pipe_run(par_pipe *p, const par_pipe_schedule *s, par_pip
     const double begun = par_seconds(p->exec.comm);
     par_result r;
     const size_t losses = (size_t)s->microbatches * sizeof *p->losses;
-    if ((r = p->device->fill(p->device, p->losses_there, 0, losses, NULL)) != PAR_OK) return r;
+    if ((r = p->device->fill(p->device, p->losses_there, 0, losses, NULL)) != PAR_OK)
+        return par_fail(p->exec.comm, r, "par_pipe_step: the device cannot clear the losses");
     if (s == p->s) p->begun = begun;
     p->most[0] = p->most[1] = p->most[2] = 0;
     for (int k = 0; k < 2 * p->chunks; k++) p->outs[k].filled = p->outs[k].sent = 0;
@@ -3363,7 +3399,7 @@ static par_result par__pipe_run(par_pipe *p, const par_pipe_schedule *s, par_pip
     if (p->losses_there != p->losses) { // the host waits for the step here, and only here
         r = p->device->copy(p->device, p->losses, p->losses_there, losses, NULL);
         if (!r) r = p->device->stream_sync(p->device, NULL);
-        if (r) return par_fail(p->exec.comm, r, "par_pipe: the device failed");
+        if (r) return par_fail(p->exec.comm, r, "par_pipe_step: the device cannot give the losses");
     }
     if (p->exec.broadcast_loss && (r = par_all_reduce(p->losses, p->losses, (size_t)s->microbatches, PAR_F64,
                                                       PAR_SUM, p->exec.comm)) != PAR_OK)

@@ -164,7 +164,7 @@ stages() { # the same losses over 20 steps on pipelines, whatever their schedule
     build/bench_pipe --schedule zb_v --ranks 2 --microbatches 8 --simulate --csv "$work/t.csv" >/dev/null &&
     same --arch llama --ranks 2 --pp 2 --schedule "$work/t.csv" && fails 1 "microbatches" $gpt $small --gradient_accumulation_steps 4 --ranks 2 --pp 2 --schedule "$work/t.csv" &&
     $gpt $small --json=0 --ranks 2 --pp 2 --schedule zb_h1 --plan >"$work/out" 2>/dev/null && [ "$(grep -c '^rank [01]' "$work/out")" = 4 ] && grep -q "as it ran" "$work/out" &&
-    fails 1 "no such schedule" $gpt $small --schedule nonsense && fails 1 "even pp" $gpt $small --pp 3 --schedule dualpipe &&
+    fails 1 'no schedule is called "zbv"; the nearest is "zb_v"' $gpt $small --schedule zbv && fails 1 "even pp" $gpt $small --pp 3 --schedule dualpipe &&
     fails 1 "whole backwards" $gpt $small --canonical 4 --pp 2 --schedule zb_h1 && fails 1 "take --arch llama" $gpt $small --canonical 4 --pp 2 && fails 1 "pp x tp x cp" $gpt $small --ranks 3 --pp 2
 }
 staged_canonical() { # the same bits with and without stages; any pipeline goes on from any other
@@ -195,7 +195,7 @@ pipe_rows() { # what was measured is what was simulated, where a quiet moment ca
     done
     $all --schedule zb_h1 --ranks 2 --svg "$work/p.svg" --perfetto "$work/p.json" --csv "$work/p.csv" >"$work/out" && grep -q '^measured' "$work/out" &&
     grep -q '<svg' "$work/p.svg" && grep -q '"ph":"s"' "$work/p.json" && $all --load "$work/p.csv" --ranks 2 | grep -q "p.csv" &&
-    fails 2 "no schedule is called" $all --schedule nonsense && fails 2 "not 3" $all --schedule zb_v --chunks 3 &&
+    fails 2 'the nearest is "interleaved_1f1b"' $all --schedule interleaved && fails 2 "not 3" $all --schedule zb_v --chunks 3 &&
     fails 2 "desc.memory allows 10" $all --schedule auto --memory 10 --simulate && fails 2 "need as many ranks" $all --stages 4 --ranks 2 &&
     $all --help | grep -q -- "--perfetto"
 }

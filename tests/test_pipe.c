@@ -1,8 +1,13 @@
 // test_pipe.c - par_pipe.h: orders against closed formulas, published figures and serial training; memory to
 // the byte; deadlocks as the executor sees them; tables as files.
-static long allocations; // by the kit's own hooks: a step makes none
-#define PAR_MALLOC(n)     (__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), malloc(n))
-#define PAR_REALLOC(p, n) (__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), realloc(p, n))
+static long allocations;  // by the kit's own hooks: a step makes none
+static long allowed = -1; // so many more, then no memory; < 0: any number
+static int may_allocate(void) {
+    __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
+    return allowed < 0 || allowed-- > 0;
+}
+#define PAR_MALLOC(n)     (may_allocate() ? malloc(n) : NULL)
+#define PAR_REALLOC(p, n) (may_allocate() ? realloc(p, n) : NULL)
 #define PAR_FREE(p)       free(p)
 #define PAR_IMPLEMENTATION
 #include "par_pipe.h"
@@ -15,6 +20,7 @@ static int has_text(const char *text, const char *part) {
     if (!found) fprintf(stderr, "wanted \"%s\" in \"%s\"\n", part, text);
     return found;
 }
+static par_result idle_work(void *user, const par_pipe_work *k) { return (void)user, (void)k, PAR_OK; }
 static par_pipe_desc desc_of(const char *name, int p, int m, int v, const par_pipe_stage *stage) {
     par_pipe_desc d;
     memset(&d, 0, sizeof d);
@@ -371,7 +377,9 @@ static void malformed(par_comm *w) {
     } bad[] = {
         {"", "the table is empty"},
         {"0F0,x\n", "row 1, cell 2: expected a stage's number at \"x\""},
-        {"0F0,0B0\n1F0,1Z0", "row 2, cell 2: unknown action at \"1Z0\""},
+        {"0F0,0B0\n1F0,1Z0", "row 2, cell 2: unknown action (the nearest is "},
+        {"0F0,0SENDF0", "row 1, cell 2: unknown action (the nearest is SEND_F) at \"0SENDF0\""},
+        {"0F0,0REDUCE_GRADS0", "the nearest is REDUCE_GRAD)"},
         {"0F", "row 1, cell 1: expected a microbatch's number"},
         {"0F0,0", "expected an action"},
         {"0F0 0B0", "expected a comma"},
@@ -413,7 +421,10 @@ static void impossible(par_comm *w) {
         const char *name;
         int p, m, v, batches;
         const char *why;
-    } bad[] = {{"nonsense", 2, 2, 0, 0, "no schedule is called \"nonsense\""},
+    } bad[] = {{"nonsense", 2, 2, 0, 0, "no schedule is called \"nonsense\"; the nearest is \""},
+               {"ZBV", 2, 2, 0, 0, "the nearest is \"zb_v\""},
+               {"1f1d", 2, 2, 0, 0, "the nearest is \"1f1b\""},
+               {"interleaved", 2, 2, 0, 0, "the nearest is \"interleaved_1f1b\""},
                {"1f1b", -1, 2, 0, 0, "must be 1 or more"},
                {"1f1b", 2, -2, 0, 0, "must be 1 or more"},
                {"1f1b", 2, 2, 3, 0, "1f1b has 1 chunk on a rank, not 3"},
@@ -437,11 +448,98 @@ static void impossible(par_comm *w) {
     stages[2].b = 1;
     CHECK(w, par_pipe_schedule_open(&d, &s) == PAR_ERR_ARGUMENT && has_text(s.why, "stage_count is 3"));
     par_pipe_schedule_close(&s);
+    for (d.stage_count = -1; d.stage_count < 1; d.stage_count++) {
+        CHECK(w,
+              par_pipe_schedule_open(&d, &s) == PAR_ERR_ARGUMENT && has_text(s.why, "stages is given, but"));
+        par_pipe_schedule_close(&s);
+    }
     const int rows[2] = {4, 5};
     d.stage_count = 1, d.rows = 4, d.row_counts = rows;
     CHECK(w,
           par_pipe_schedule_open(&d, &s) == PAR_ERR_ARGUMENT && has_text(s.why, "microbatch 1 has 5 rows"));
     par_pipe_schedule_close(&s);
+}
+
+static void
+stage_counts(par_comm *w) { // told before the table is made, so that each stage's costs can be given
+    for (int i = 0; i < par_pipe_schedule_count(); i++)
+        for (int p = 2; p <= 6; p += 2)
+            for (int v = 0; v <= (any_chunks(par_pipe_schedule_name(i)) ? 3 : 0); v++) {
+                par_pipe_desc d = desc_of(par_pipe_schedule_name(i), p, 2 * p, v, NULL);
+                par_pipe_schedule s;
+                d = par_pipe_defaults(&d);
+                const int count = d.stage_count;
+                par_pipe_stage *stages = (par_pipe_stage *)calloc((size_t)count, sizeof *stages);
+                d.stages = stages;
+                CHECK(w, par_pipe_schedule_open(&d, &s) == PAR_OK && s.stages == count);
+                CHECK(w, count == p * (strcmp(d.schedule, "dualpipe") ? d.chunks : 1));
+                par_pipe_schedule_close(&s), free(stages);
+            }
+    par_pipe_stage stage = stage_of(1, 1, 1);
+    par_pipe_desc d = desc_of("zb_v", 4, 4, 0, &stage), none = desc_of("nonsense", 4, 4, 0, NULL);
+    CHECK(w, par_pipe_defaults(&d).stage_count == 1 && par_pipe_defaults(NULL).stage_count == 1);
+    CHECK(w, par_pipe_defaults(&none).stage_count == 0);
+    d.stages = NULL, d.ranks = 1 << 30;
+    CHECK(w, par_pipe_defaults(&d).stage_count == 0);
+}
+
+// Whichever allocation fails: MEMORY, a text, and nothing is lost (tests/sanitize.sh looks).
+static par_result open_all(const par_pipe_desc *d, par_comm *w, char *why, size_t bytes) {
+    par_pipe_schedule s, read;
+    par_pipe_timeline t;
+    par_pipe_memory memory[4];
+    par_pipe_exec e;
+    par_pipe *pipe = NULL;
+    memset(&e, 0, sizeof e), memset(&t, 0, sizeof t), memset(&read, 0, sizeof read);
+    e.comm = w, e.fn = idle_work;
+    par_result r = par_pipe_schedule_open(d, &s);
+    if (!r) r = par_pipe_verify(&s, PAR_PIPE_EAGER, memory);
+    if (!r) r = par_pipe_simulate(&s, PAR_PIPE_LANES, &t);
+    snprintf(why, bytes, "%s", s.why);
+    if (!r) r = par_pipe_parse("0F0,0F1,0B0,0B1", 15, d, &read), snprintf(why, bytes, "%s", read.why);
+    if (!r && d->ranks == 1) {
+        r = par_pipe_open(&s, &e, &pipe);
+        if (!r) r = par_pipe_step(pipe, NULL);
+        snprintf(why, bytes, "%s", r ? par_last_error(w) : "");
+        allowed = -1;
+        CHECK_OK(w, par_pipe_close(pipe));
+    }
+    par_pipe_timeline_close(&t), par_pipe_schedule_close(&read), par_pipe_schedule_close(&s);
+    return r;
+}
+static void no_memory(par_comm *w) {
+    static const char *const names[] = {"1f1b", "interleaved_1f1b", "v_min", "auto"};
+    par_pipe_stage stage = stage_of(1, 1, 1);
+    char why[1024];
+    for (int k = 0; k < 4; k++) {
+        par_pipe_desc d = desc_of(names[k], k ? 2 : 1, 2, 0, &stage);
+        const int rows[2] = {1, 1};
+        par_result r = PAR_ERR_MEMORY;
+        long n = 0;
+        d.row_counts = rows, d.rows = 1, d.reduce = 1;
+        for (; r && n < 10000; n++) {
+            allowed = n;
+            par_fail(w, PAR_OK, "%s", "");
+            r = open_all(&d, w, why, sizeof why);
+            allowed = -1;
+            if (r) CHECK(w, r == PAR_ERR_MEMORY && has_text(why, "memory"));
+        }
+        CHECK(w, r == PAR_OK && n > 20);
+    }
+}
+static void not_open(par_comm *w) { // what is closed is said to be
+    par_pipe_schedule s, forwards;
+    par_pipe_timeline t;
+    memset(&s, 0, sizeof s);
+    CHECK(w, par_pipe_verify(&s, PAR_PIPE_LANES, NULL) == PAR_ERR_ARGUMENT && has_text(s.why, "not open"));
+    s.why[0] = 0;
+    CHECK(w, par_pipe_simulate(&s, PAR_PIPE_LANES, &t) == PAR_ERR_ARGUMENT && has_text(s.why, "not open"));
+    CHECK(w, par_pipe_forwards(&s, 0, &forwards) == PAR_ERR_ARGUMENT && has_text(forwards.why, "not open"));
+    par_pipe_exec e;
+    par_pipe *pipe;
+    memset(&e, 0, sizeof e);
+    s.why[0] = 0;
+    CHECK(w, par_pipe_open(&s, &e, &pipe) == PAR_ERR_ARGUMENT && has_text(s.why, "exec.comm is NULL"));
 }
 
 // Hooks: parameters are there when they are used, never more stages than asked for; gradients are reduced
@@ -494,7 +592,6 @@ typedef struct trial {
     par_pipe_schedule s;
     int deadlock, timeouts, others;
 } trial;
-static par_result idle_work(void *user, const par_pipe_work *k) { return (void)user, (void)k, PAR_OK; }
 static int run_trial(par_comm *comm, void *user) {
     trial *t = (trial *)user;
     par_pipe_exec e;
@@ -993,11 +1090,11 @@ static void printed(par_comm *w) {
 }
 // In the picture each kind has as many shades as there are chunks, no two alike; text and marks are black or
 // white, whichever is more different; the legend has what occurs and nothing else.
-static double light_of(const char *colour) { // "#rrggbb"
+static double light_of(const char *color) { // "#rrggbb"
     static const double share[3] = {0.2126, 0.7152, 0.0722};
     double light = 0;
     for (int i = 0; i < 3; i++) {
-        const char two[3] = {colour[1 + 2 * i], colour[2 + 2 * i], 0};
+        const char two[3] = {color[1 + 2 * i], color[2 + 2 * i], 0};
         const double c = (double)strtol(two, NULL, 16) / 255;
         light += share[i] * (c <= 0.04045 ? c / 12.92 : pow((c + 0.055) / 1.055, 2.4));
     }
@@ -1047,7 +1144,7 @@ static void check_svg(par_comm *w, const char *path, const par_pipe_schedule *s,
             for (int o = 0; o < k; o++)
                 for (int j = 0; j < count[o]; j++) wrong += !strcmp(shades[k][i], shades[o][j]);
     }
-    static const int lines[PAR_PIPE_R + 1] = {0, 2, 1, 1, 0}; // for who sees no colours
+    static const int lines[PAR_PIPE_R + 1] = {0, 2, 1, 1, 0}; // for who sees no colors
     int computed = 0;
     for (int k = 0; k <= PAR_PIPE_R; k++) marks -= occurs[k] ? chunks * lines[k] : 0; // the legend's
     for (size_t i = 0; i < s->first[s->ranks]; i++)
@@ -1156,6 +1253,9 @@ const test tests[] = {
     {"torch_table", torch_table, TEST_SERIAL, 1, 60},
     {"malformed", malformed, TEST_SERIAL, 1, 60},
     {"impossible", impossible, TEST_SERIAL, 1, 60},
+    {"stage_counts", stage_counts, TEST_SERIAL, 1, 60},
+    {"no_memory", no_memory, TEST_SERIAL, 1, 60},
+    {"not_open", not_open, TEST_SERIAL, 1, 60},
     {"hooks", hooks, TEST_SERIAL, 1, 60},
     {"deadlocks", deadlocks, TEST_SERIAL, 1, 240},
     {"training", training, TEST_ANY, 1, 120},

@@ -32,6 +32,7 @@ typedef struct settings {
     const char *generate, *prompt;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
+    char why[256]; // what is wrong with them
 } settings;
 
 typedef struct trainer {
@@ -360,7 +361,10 @@ static const char *check_settings(settings *o) {
     const int split = par_pipe_schedule_split(o->schedule);
     if (o->chunks < 0) return "chunks must not be negative";
     if (!csv && split < 0)
-        return "there is no such schedule (build/bench_pipe --all shows them; or a FILE.csv)";
+        return snprintf(o->why, sizeof o->why,
+                        "no schedule is called \"%.100s\"; the nearest is \"%s\" (or a FILE.csv)",
+                        o->schedule, par_pipe_schedule_nearest(o->schedule)),
+               o->why;
     if (!strcmp(o->schedule, "pipedream_2bw"))
         return "pipedream_2bw updates beside the pipeline: not in this trainer";
     if (!strcmp(o->schedule, "dualpipe") && o->pp % 2) return "dualpipe needs an even pp";
