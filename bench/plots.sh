@@ -11,6 +11,12 @@ series() {
     for column in bytes $5; do field $column <"$work/rows" >"$work/$column"; done
     (cd "$work" && paste -d' ' bytes $5)
 }
+tics= # powers of 8, from 8 B to 1 GiB
+for power in 3 6 9 12 15 18 21 24 27 30; do
+    set -- B KiB MiB GiB
+    shift $((power / 10))
+    tics="$tics${tics:+, }'$((1 << power % 10)) $1' $((1 << power))"
+done
 for file in bench/results/*.jsonl; do
     grep -q '"caches":"warm"' "$file" || continue
     name=${file%.jsonl}
@@ -18,9 +24,9 @@ for file in bench/results/*.jsonl; do
         for memory in private symmetric; do
             for peer in MPICH Open; do series "$file" $op $memory $peer "time_us vs_time_us" >"$work/$op.$memory.$peer"; done
         done
-        printf '%s\n' "set terminal svg size 560,380 font 'sans,11' background 'white'" "set output '$name-$op.svg'" \
+        printf '%s\n' "set terminal svg size 560,380 noenhanced font 'sans,11' background 'white'" "set output '$name-$op.svg'" \
             "set title '$op, f32, 2 ranks on 2 cores'" "set logscale xy" "set key left top Left reverse samplen 2" \
-            "set xlabel 'bytes'" "set ylabel 'microseconds'" "set format x '10^{%T}'" "set grid lc rgb '#dddddd'" \
+            "set xlabel 'size'" "set ylabel 'microseconds'" "set xtics ($tics)" "set grid lc rgb '#dddddd'" \
             "plot '$work/$op.private.MPICH' using 1:3 with linespoints pt 6 lc rgb '#b05050' title 'MPICH', \
              '$work/$op.private.Open' using 1:3 with linespoints pt 4 lc rgb '#b08030' title 'Open MPI', \
              '$work/$op.private.MPICH' using 1:2 with linespoints pt 7 lc rgb '#5070b0' title 'par.h, ordinary memory', \

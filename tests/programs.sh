@@ -528,7 +528,9 @@ answers() { # the benchmark's other modes; bounds that hold on a busy machine to
     sed -n 's/.*"recorder_ns":\([^,]*\),"compare_ns":\([^,]*\),.*"control_bytes":\([0-9]*\),"stage_bytes":\([0-9]*\),"idle_share":\([^}]*\)}.*/\1 \2 \3 \4 \5/p' |
     awk '{print; ok = $1 + $2 < 300 && $3 <= 65536 && $4 <= 4194304 && $5 < 0.05} END {exit !ok}'
 }
-draws() { have gnuplot || { echo "apt-get install gnuplot-nox"; return 77; }; bash bench/plots.sh >"$work/out" && grep -q all_reduce.svg "$work/out"; }
+draws() { # names as they are, sizes in units of people
+    have gnuplot || { echo "apt-get install gnuplot-nox"; return 77; }; bash bench/plots.sh >"$work/out" && grep -q all_reduce.svg "$work/out" || return 1
+    for text in 'all_reduce, f32' par_alloc '8 B<' '256 KiB' '2 MiB'; do grep -q "$text" bench/results/*-all_reduce.svg || { echo "no $text"; return 1; }; done; }
 without_cma() { PAR_CMA=0 build/bench_coll --op all -b 256K -e 256K -n 5 --json >"$work/out" && ! grep -v '"wrong":0' "$work/out"; }
 progress() { for t in progress_thread messages grouped; do PAR_PROGRESS=1 build/test_par --backend fork --ranks 3 --only $t || return 1; done; }
 check "bench_coll --tune, PAR_TUNE" tunes
