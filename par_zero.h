@@ -1269,8 +1269,8 @@ static void par__zero_print_pool(const par_zero *z, FILE *file, int trained, siz
         n += (size_t)snprintf(what + n, sizeof what - n, "%s%s %s", n ? ", " : "", z->units[p.owner[i]].name,
                               par_zero_size(p.room[i] * element, text));
     if (p.count > p.own_count && n < sizeof what)
-        snprintf(what + n, sizeof what - n, "%sany %d units%s, each up to %s (%s)", n ? ", and " : "",
-                 p.count - p.own_count, n ? " of the others" : "",
+        snprintf(what + n, sizeof what - n, "%sany %d%s, each up to %s (%s)", n ? ", and " : "",
+                 p.count - p.own_count, n ? " of the others" : " of the units",
                  par_zero_size(p.room[p.own_count] * element, text), z->units[p.owner[p.own_count]].name);
     par__zero_print_size(file, 6, bytes,
                          trained ? "gradients of whole units:" : "parameters of whole units:");
@@ -1297,7 +1297,7 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
     par__zero_print_size(file, 6, p.muon_bytes, "Muon: a whole unit's momentum, and its largest matrix");
     par__zero_print_size(file, 6, p.window_bytes, "what is offloaded, on its way");
     par__zero_print_size(file, 2, p.parameter_bytes + p.gradient_bytes + p.state_bytes + p.buffer_bytes,
-                         "in all on this rank");
+                         "in all");
     par__zero_print_size(file, 2, p.host_bytes, "in the host's memory");
     par__zero_print_size(file, 2, p.file_bytes, "in files");
     par__zero_print_size(file, 2, p.reduce_bytes, "sent in a step for sums of gradients");

@@ -135,14 +135,29 @@ recomputes() { # the same losses to the last digit, from fewer bytes
         before=999999999999
         for r in none selective full; do
             $gpt --data $data $small --n_layer 4 --max_iters 6 --dropout 0.1 --plan $grid --recompute $r >"$work/$r" || return 1
-            bytes=$(sed -n 's/^\([0-9]*\) bytes of activations/\1/p' "$work/$r")
+            bytes=$(sed -n '1s/.*"activation_bytes":\([0-9]*\),"scratch_bytes":\([0-9]*\),.*/\1 + \2/p' "$work/$r") && bytes=$((bytes))
             losses "$work/$r" >"$work/l2" && { [ $r != none ] || cp "$work/l2" "$work/l1"; } && [ -s "$work/l1" ] && cmp "$work/l1" "$work/l2" && [ "$bytes" -lt $before ] || return 1
             before=$bytes
         done
     done
     fails 1 "recompute is" $gpt --data $data --recompute some
 }
-plan() { $gpt --data $data --ranks 4 --zero 2 --plan --max_iters 1 --eval_iters 0 --sample 0 >"$work/out" && grep -q "stage 2, 4 ranks" "$work/out"; }
+plan() { # each kind of rank, in units that people read, beside what the memory has; it holds to the byte, or the trainer says so
+    common="--data $data --n_layer 6 --n_head 2 --n_embd 64 --gradient_accumulation_steps 8 --max_iters 1 --eval_iters 0 --sample 0 --plan"
+    $gpt $common --ranks 4 --zero 3 --n_embd 256 --n_layer 4 >"$work/out" && grep -q "^ranks 0-3: embedding, layers 0-3, head$" "$work/out" && grep -q "^  stage 3, 4 ranks" "$work/out" &&
+    grep -q "^ *[0-9.]* MiB  optimizer states, a shard$" "$work/out" && grep -q "any 3 of the units, each up to 3.01 MiB (layer 0)" "$work/out" && grep -q "^ *[0-9.]* MiB  activations" "$work/out" &&
+    grep -q "^ranks 0-3: together [0-9.]* MiB of .*, which has [0-9.]* [GT]iB$" "$work/out" || return 1
+    sed '/^gpt:/,$d; s/[0-9]* elements//' "$work/out" | grep -q "[0-9]\{5\}" && return 1
+    $gpt $common --ranks 4 --pp 2 --zero 1 >"$work/out" && grep -q "^ranks 0-1: embedding, layers 0-" "$work/out" && grep -q "^ranks 2-3: layers .*-5, head$" "$work/out" || return 1
+    $gpt $common --ranks 3 --batch_size 3 --central >"$work/out" && grep -q "^rank 0: emb" "$work/out" && grep -q "^ranks 1-2: emb" "$work/out" || return 1
+    for grid in "--pp 2 --schedule zb_v --zero 2" "--pp 2 --schedule dualpipe --zero 1" "--tp 2 --sp --zero 3 --dtype bf16" "--pp 2 --tp 2 --zero 3 --offload host" "--optimizer muon --zero 1 --canonical 8" \
+        "--pp 2 --schedule interleaved_1f1b --chunks 3 --recompute full" "--pp 4 --schedule zb_h1"; do # what the ranks take is what their memory gives
+        $gpt $common $grid --ranks 4 --json >"$work/out" 2>"$work/err" || { echo "$grid"; cat "$work/err"; return 1; }
+        sed -n 's/.*"plan":true,"ranks":.*"count":\([0-9]*\),.*"host_bytes":\([0-9]*\),.*"total_bytes":\([0-9]*\),.*/\1 \3/p; s/.*"plan":true,"memory":.*"total_bytes":\([0-9]*\),"memory_bytes":\([1-9][0-9]*\)}/all \1/p' "$work/out" |
+            awk '$1 == "all" {all += $2; next} {sum += $1 * $2; ranks += $1} END {print sum, all, ranks; exit !(sum == all && ranks == 4)}' || return 1
+    done
+    fails 1 "takes more memory than there is" $gpt $common --n_layer 10000 --n_embd 8192 && grep -q "^rank 0: .*iB of .*: MORE THAN THERE IS" "$work/out"
+}
 stages() { # the same losses over 20 steps on pipelines, whatever their schedule, in every product of axes and stage of ZeRO
     small="--data $data --n_layer 4 --n_head 2 --n_embd 32 --block_size 32 --batch_size 2 --gradient_accumulation_steps 8 --max_iters 20 --eval_iters 1 --sample 4 --warmup_iters 2 --json"
     losses() { # options

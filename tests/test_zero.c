@@ -480,14 +480,14 @@ static void pool_case(par_comm *w, const int *sizes, int units, int whole_units,
 static void pools(par_comm *w) { // buffers of whole units: what is far larger than the others counts once
     static const int alike[] = {3, 3, 3, 3}, tied[] = {9, 2, 2, 2, 2, 1}, ends[] = {4, 3, 3, 4}, one[] = {5};
     static const int two[] = {9, 1, 1, 1, 8}, middle[] = {1, 2, 9, 2, 1};
-    pool_case(w, alike, 4, 2, 6, "any 2 units, each up to");
+    pool_case(w, alike, 4, 2, 6, "any 2 of the units, each up to");
     pool_case(w, tied, 6, 3, 9 + 3 * 2, "unit0 ");
-    pool_case(w, tied, 6, 2, 9 + 2 * 2, "and any 2 units of the others, each up to");
-    pool_case(w, tied, 6, 1, 9, "any 1 units");
-    pool_case(w, ends, 4, 2, 2 * 4, "any 2 units, each up to");
+    pool_case(w, tied, 6, 2, 9 + 2 * 2, "and any 2 of the others, each up to");
+    pool_case(w, tied, 6, 1, 9, "any 1 of the units");
+    pool_case(w, ends, 4, 2, 2 * 4, "any 2 of the units, each up to");
     pool_case(w, two, 5, 3, 9 + 8 + 3, "unit0 ");
     pool_case(w, middle, 5, 3, 9 + 3 * 2, "unit2 ");
-    pool_case(w, one, 1, 2, 5, "any 1 units");
+    pool_case(w, one, 1, 2, 5, "any 1 of the units");
 }
 static void sizes(par_comm *w) { // bytes as people read them
     static const struct {

@@ -21,6 +21,7 @@
 #include "model.h"
 #include "data.h"
 #include "files.h"
+#include "plan.h"
 
 typedef struct settings {
     const char *data, *trace, *save, *load, *exported, *arch, *dtype, *cp_mode, *optimizer, *offload,
@@ -59,7 +60,7 @@ typedef struct trainer {
     int head_copy;  // the embedding's weight, once more, as the head of the last stage; -1: not here
     gpt_buffers buffers;
     char *scratch;
-    size_t scratch_bytes;
+    size_t scratch_bytes, planned_bytes; // planned: of activations, with --plan
     par_pipe_schedule schedule;
     par_pipe *pipe;
     gpt_part *parts; // of stages
@@ -697,7 +698,7 @@ static par_result add_tensor(trainer *t, const gpt_tensor *x, const par_tp_param
     }
     return par_zero_add(t->zero, &z) < 0 ? PAR_ERR_ARGUMENT : PAR_OK; // with its text
 }
-// Every tensor of this rank's stages, to be placed by --zero.
+// Every tensor of this rank's stages, to be placed by --zero. Nothing is allocated yet.
 static par_result open_zero(trainer *t) {
     const settings *o = &t->o;
     const gpt_config *g = &o->model;
@@ -738,7 +739,7 @@ static par_result open_zero(trainer *t) {
             t->head_copy = count++;
         }
     }
-    return par_zero_commit(t->zero);
+    return PAR_OK;
 }
 
 // ---- the pipeline -----------------------------------------------------------------------------------------
@@ -875,6 +876,81 @@ static void draw_pipeline(trainer *t, FILE *out) {
     par_pipe_timeline_close(&planned), par_pipe_timeline_close(&real), free(sums);
 }
 
+// ---- the plan ---------------------------------------------------------------------------------------------
+
+// What a rank has of the model: "embedding, layers 0-2, 9-11, head".
+static void print_part(const trainer *t, char *text, size_t room) {
+    const int head = t->o.model.n_layer + 1;
+    int of[2] = {0, 0}, *layers = (int *)calloc((size_t)t->o.model.n_layer, sizeof *layers);
+    size_t n = (size_t)snprintf(text, room, "%s", is_here(t, 0) ? "embedding" : "");
+    for (int l = 0; l < t->o.model.n_layer && layers; l++) of[1] += layers[l] = is_here(t, l + 1);
+    if (of[1]) {
+        n += (size_t)snprintf(text + n, room - n, "%slayer%s ", n ? ", " : "", of[1] > 1 ? "s" : "");
+        plan_ranges(text + n, room - n - 8, layers, t->o.model.n_layer, 1);
+    }
+    if (is_here(t, head)) snprintf(text + strlen(text), room - strlen(text), "%shead", text[0] ? ", " : "");
+    free(layers);
+}
+// This rank's memory, and which one it is.
+static void find_memory(const trainer *t, plan_rank *p) {
+    p->place = (uint64_t)par_node_of(t->world, par_rank(t->world)) << 16;
+    p->total_bytes = p->parameter_bytes + p->gradient_bytes + p->state_bytes + p->buffer_bytes +
+                     p->activation_bytes + p->scratch_bytes;
+#if defined(GPT_CUDA)
+    size_t unused, all;
+    int device;
+    if (t->cuda && cudaGetDevice(&device) == cudaSuccess && cudaMemGetInfo(&unused, &all) == cudaSuccess) {
+        p->place += (uint64_t)device + 1, p->memory_bytes = all;
+        snprintf(p->name, sizeof p->name, "GPU %d", device);
+        return;
+    }
+#endif
+    p->total_bytes += p->host_bytes;
+    p->memory_bytes = plan_machine_memory(p->name, sizeof p->name);
+}
+// Between open_zero and what allocates. Collective. MEMORY if the plan does not fit.
+static par_result print_plan(trainer *t) {
+    if (!t->o.plan) return PAR_OK;
+    const int ranks = par_size(t->world), root = par_rank(t->world) == 0;
+    plan_rank *mine = (plan_rank *)calloc(1, sizeof *mine), *all = NULL;
+    par_pipe_memory *pipe = (par_pipe_memory *)calloc((size_t)t->schedule.ranks, sizeof *pipe);
+    if (root) all = (plan_rank *)calloc((size_t)ranks, sizeof *all);
+    if (!mine || !pipe || (root && !all)) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to plan");
+    par_zero_plan z;
+    GPT_TRY(par_zero_plan_of(t->zero, &z));
+    if (par_pipe_verify(&t->schedule, PAR_PIPE_LANES, pipe))
+        return par_fail(t->world, PAR_ERR_ARGUMENT, "%s", t->schedule.why);
+    mine->parameter_bytes = z.parameter_bytes, mine->gradient_bytes = z.gradient_bytes;
+    mine->state_bytes = z.state_bytes, mine->buffer_bytes = z.buffer_bytes;
+    mine->host_bytes = z.host_bytes, mine->file_bytes = z.file_bytes;
+    mine->sum_bytes = z.reduce_bytes, mine->gather_bytes = z.gather_bytes;
+    t->planned_bytes = pipe[par_rank(t->pp_comm)].pool_bytes;
+    mine->activation_bytes = t->planned_bytes, mine->scratch_bytes = t->scratch_bytes;
+    print_part(t, mine->what, sizeof mine->what);
+    FILE *text = fmemopen(mine->zero, sizeof mine->zero, "w");
+    if (text) par_zero_plan_print(t->zero, text), fclose(text);
+    find_memory(t, mine);
+    GPT_TRY(par_gather(mine, all, sizeof *mine, PAR_U8, 0, t->world));
+    int fits = root ? plan_print(all, ranks, stdout, t->o.json) : 0;
+    free(mine), free(all), free(pipe);
+    GPT_TRY(par_broadcast(&fits, &fits, 1, PAR_I32, 0, t->world));
+    if (fits > 0) return PAR_OK;
+    return par_fail(
+        t->world, PAR_ERR_MEMORY,
+        fits ? "out of memory to plan"
+             : "the plan takes more memory than there is: nothing was allocated (fewer bytes: --zero, "
+               "--pp, --tp, --recompute, a smaller --batch_size, --offload)");
+}
+// Was everything allocated as --plan has said?
+static int plan_holds(const trainer *t) {
+    const par_zero_plan real = par_zero_allocated(t->zero);
+    par_zero_plan p;
+    return !par_zero_plan_of(t->zero, &p) && p.parameter_bytes == real.parameter_bytes &&
+           p.gradient_bytes == real.gradient_bytes && p.state_bytes == real.state_bytes &&
+           p.buffer_bytes == real.buffer_bytes && p.host_bytes == real.host_bytes &&
+           p.file_bytes == real.file_bytes && t->planned_bytes == par_pipe_allocated(t->pipe);
+}
+
 static par_result open_tokens(trainer *t) {
     const gpt_config *g = &t->o.model;
     const size_t bytes = (size_t)t->microbatches * 2 * rows_of(t) * sizeof(int32_t);
@@ -888,11 +964,10 @@ static par_result open_tokens(trainer *t) {
     t->tokens = (int32_t *)tokens, t->x = (int32_t *)x, t->counted = (size_t *)counted;
     return PAR_OK;
 }
+static par_result commit_zero(trainer *t) { return par_zero_commit(t->zero); }
 static par_result open_values(trainer *t) {
-    if (t->o.plan && par_rank(t->world) == 0) {
-        par_zero_plan_print(t->zero, stdout);
-        printf("%zu bytes of activations\n", par_pipe_allocated(t->pipe) + t->scratch_bytes);
-    }
+    if (t->o.plan && !plan_holds(t))
+        return par_fail(t->world, PAR_ERR_MEMORY, "what was allocated is not what was planned");
     const char *why = t->o.load ? load(t) : start(t);
     t->model.use = use_unit, t->model.user = t;
     if (why && why != par_last_error(t->world)) par_fail(t->world, PAR_ERR_FILE, "%s", why);
@@ -900,9 +975,9 @@ static par_result open_values(trainer *t) {
 }
 // On every rank, each step with the consent of all. 0, or 1: what is wrong has been said.
 static int set_up(trainer *t) {
-    par_result (*const steps[])(trainer *) = {try_outputs, open_device, choose_gemm,
-                                              open_grid,   open_tokens, open_schedule,
-                                              open_zero,   open_pipe,   open_values};
+    par_result (*const steps[])(trainer *) = {try_outputs, open_device,   choose_gemm, open_grid,
+                                              open_tokens, open_schedule, open_zero,   print_plan,
+                                              commit_zero, open_pipe,     open_values};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
         if (agree(t, steps[i](t) ? par_last_error(t->world) : NULL)) return 1;
     return 0;
@@ -1057,7 +1132,7 @@ int main(int argc, char **argv) {
          "order"},
         {"--recompute", OPTION_TEXT, &o->recompute,
          "of what backward needs: none, selective (norms, activations) or full (all but layers' inputs)"},
-        {"--plan", OPTION_FLAG, &o->plan, "print what each rank holds and sends"},
+        {"--plan", OPTION_FLAG, &o->plan, "print what each rank will hold and send, and what its memory has"},
         {"--offload", OPTION_TEXT, &o->offload,
          "none, host or file:DIR: where optimizer states are, with zero 3 parameters, too"},
         {"--optimizer", OPTION_TEXT, &o->optimizer, "adamw, sgd, lion, lamb or muon"},
