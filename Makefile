@@ -1,5 +1,5 @@
 # make run      train a small GPT on 2 ranks of this machine (RANKS=n, DATA=file); needs only a C compiler
-# make check    every test; installs what is missing where it may
+# make check    every test; says what is missing and installs it where it may (INSTALL=0: does without)
 # make cuda     the trainer, the example and the benchmark for GPUs; make gpu-check tests them on one
 # make help     the other targets
 
@@ -86,7 +86,7 @@ clean:
 	rm -rf build
 
 help:
-	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test' 'soak     longer random tests (SOAK_SECONDS=)' \
+	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test (INSTALL=0: installs no packages)' 'soak     longer random tests (SOAK_SECONDS=)' \
 	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=), clean' \
 	    'cuda     for GPUs (CUDA_ARCHS="80 90a 100", NVCC=)' 'gpu-check   every test and benchmark on this machine'"'"'s GPU'
 

@@ -479,6 +479,21 @@ C
     for mode in select product inherit; do PAR_GEMM=OpenBLAS says "OpenBLAS, threads 1:" "$work/real" $mode || return 1; done # forked: OpenBLAS's threads end
 }
 
+packages() { # what would be installed, and why, is said before; with INSTALL=0 nothing is
+    local bin=$work/bin
+    mkdir -p "$bin"
+    for tool in bash cat cp id sh mktemp tail rm; do ln -sf "$(command -v $tool)" "$bin/$tool"; done
+    printf '#!/bin/sh\ncase "$*" in *install*) cp "$SAID" "$SAID.before"; echo "$*" >"$SAID.apt" ;; esac\n' >"$bin/apt-get"
+    printf '#!/bin/sh\nshift\n[ "$1" = true ] || exec "$@"\n' >"$bin/sudo"
+    chmod +x "$bin/apt-get" "$bin/sudo"
+    export SAID=$work/said
+    env -u INSTALL PATH="$bin" bash tests/packages.sh >"$SAID" && cat "$SAID" && grep -q "gnuplot-nox .*make plots" "$SAID.before" && grep -q "apt-get install .*gnuplot-nox.*INSTALL=0" "$SAID.before" &&
+    grep -q "install .*libopenblas-dev gnuplot-nox" "$SAID.apt" || return 1
+    rm "$SAID.apt"
+    INSTALL=0 PATH="$bin" bash tests/packages.sh >"$SAID" && grep -q "gnuplot-nox .*make plots" "$SAID" && grep -q "INSTALL=0: nothing is installed" "$SAID" && [ ! -e "$SAID.apt" ] &&
+    fails 2 'INSTALL is 0 .* not "no"' env INSTALL=no bash tests/packages.sh && fails 2 'not "no"' make -s check INSTALL=no
+}
+
 DEADLINE=240
 check "make run" make_run
 check "1, 2 and 4 ranks train the same model" rank_counts
@@ -525,6 +540,7 @@ check "a dying parent" dying_parent
 check "ranks by running the program again" run_again
 check "options of the test programs" test_options
 check "make install" installed
+check "make check INSTALL=0" packages
 check "matrix product libraries" gemm_choices
 check "the race of matrix product libraries" gemm_race
 tunes() { # the table is read back, and chosen by; a broken one is refused

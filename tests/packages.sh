@@ -1,0 +1,60 @@
+# What the checks need and this machine lacks: says which packages, and why, then installs them where it may.
+# INSTALL=0 (make check INSTALL=0) installs nothing: what needs them is skipped.
+case ${INSTALL:-1} in 0 | 1) ;; *) echo "INSTALL is 0 (install nothing) or 1, not \"$INSTALL\"" >&2; exit 2 ;; esac
+
+# a command, header: or library: | its Debian package | what needs it
+wanted="gcc|gcc|every program
+g++|g++|the headers as C++; par_cuda.cuh on emulated GPUs
+make|make|every program
+clang|clang|the headers by another compiler; fuzzers and sanitizers
+clang-format|clang-format|the layout of the sources
+mpicc.mpich|libmpich-dev|programs built with PAR_MPI for MPICH
+mpiexec.mpich|mpich|the same, run
+mpicc.openmpi|libopenmpi-dev|programs built with PAR_MPI for Open MPI
+mpiexec.openmpi|openmpi-bin|the same, run
+header:dnnl.h|libdnnl-dev|matrix products by oneDNN
+library:openblas|libopenblas-dev|matrix products by OpenBLAS
+gnuplot|gnuplot-nox|make plots
+ip|iproute2|two hosts, as network namespaces"
+
+found() { # an entry of the first column
+    case $1 in
+    library:*) echo 'int main(void) { return 0; }' | gcc -x c - -o /dev/null "-l${1#library:}" 2>/dev/null ;;
+    header:*) echo "#include <${1#header:}>" | gcc -E -x c - -o /dev/null 2>/dev/null ;;
+    *) command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
+install_packages() { # names, that have been said
+    as_root=""
+    [ "$(id -u)" = 0 ] || as_root="sudo -n"
+    if [ "${INSTALL:-1}" = 0 ]; then
+        echo "INSTALL=0: nothing is installed, and what needs these is skipped"
+    elif ! command -v apt-get >/dev/null 2>&1; then
+        echo "no apt-get here: please install what your system calls these; what needs them is skipped"
+    elif [ -n "$as_root" ] && ! $as_root true 2>/dev/null; then
+        echo "this user may not install: what needs them is skipped. Please run: apt-get install $*"
+    else
+        echo "installing: apt-get install $* (make check INSTALL=0 does without)"
+        log=$(mktemp)
+        $as_root apt-get update -q >/dev/null 2>&1
+        DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends "$@" >"$log" 2>&1 ||
+            { echo "could not install: $*"; tail -n 5 "$log"; }
+        rm -f "$log"
+    fi
+}
+need_packages() { # rows of the table
+    missing=""
+    while IFS='|' read -r what package why; do
+        found "$what" && continue
+        [ -n "$missing" ] || echo "not here, and what needs it:"
+        printf '    %-18s %s\n' "$package" "$why"
+        missing="$missing $package"
+    done <<<"$1"
+    [ -z "$missing" ] || install_packages $missing
+}
+need_packages "$wanted"
+if found clang; then # what clang links for -fsanitize=fuzzer is a package of its own
+    fuzzer() { echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' | clang -x c -fsanitize=fuzzer - -o /dev/null 2>/dev/null; }
+    fuzzer || need_packages "$(printf 'library of clang|libclang-rt-%s-dev|fuzzers and sanitizers' "$(clang -dumpversion | cut -d. -f1)")"
+fi
+exit 0
