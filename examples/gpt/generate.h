@@ -28,7 +28,9 @@ typedef struct generator {
 static const char *generate_settings(settings *o) {
     if (!o->load) return "--generate needs a model: --load CHECKPOINT";
     if (o->prompt) return "--generate has its own text: leave out --prompt";
-    if (o->save || o->exported) return "--generate trains nothing: leave out --save and --export";
+    if (o->save || o->exported || o->plan)
+        return "--generate trains nothing: leave out --save, --export and --plan";
+    if (o->sample < 1) return "--generate writes at least one token: sample must be 1 or more";
     o->schedule = "1f1b", o->recompute = "none", o->chunks = o->canonical = 0;
     o->batch_size = o->accumulation = 1;
     return NULL;

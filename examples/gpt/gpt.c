@@ -577,7 +577,7 @@ static par_zero_files checkpoint_of(trainer *t, const char *dir) {
     memset(&f, 0, sizeof f);
     files_print_note(t->note, sizeof t->note, &t->o.model, t->step);
     f.dir = dir, f.comm = t->world, f.note = t->note, f.background = t->o.save_async;
-    f.file_bytes = (size_t)t->o.shard_mb * 1000000;
+    f.file_bytes = (size_t)t->o.shard_mb * 1000000, f.weights_only = t->o.generate != NULL;
     return f;
 }
 static const char *load(trainer *t) {
@@ -685,7 +685,7 @@ static par_result add_tensor(trainer *t, const gpt_tensor *x, const par_tp_param
     memset(&z, 0, sizeof z);
     gpt_name(x, name, sizeof name);
     z.name = name, z.dims = p->cols > 1 ? 2 : 1, z.shape[0] = p->local_rows, z.shape[1] = p->local_cols;
-    z.split = 1, z.whole[0] = p->rows, z.whole[1] = p->cols;
+    z.split = 1, z.whole[0] = p->rows, z.whole[1] = p->cols, z.frozen = t->o.generate != NULL;
     z.group = !x->decay, z.plain = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
     for (int j = 0; par_tp_part(t->tp, p, j, &first, &global, &count, &z.runs[j].replicas); j++) {
         const int cols = p->split == PAR_TP_BY_COLS;
