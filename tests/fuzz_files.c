@@ -1,9 +1,11 @@
-// fuzz_files.c - libFuzzer's target for what par_zero.h reads: safetensors, and manifests of checkpoints.
+// fuzz_files.c - libFuzzer's target for what par_zero.h reads: safetensors, and manifests of checkpoints; and
+// for the trainer's tokenizer files.
 //
 //     clang -fsanitize=fuzzer,address,undefined -I. tests/fuzz_files.c -o build/fuzz_files -pthread -lm
 //     build/fuzz_files -max_total_time=60 CORPUS
 #define PAR_IMPLEMENTATION
 #include "par_zero.h"
+#include "../examples/gpt/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -46,9 +48,26 @@ static void try_manifest(const uint8_t *data, size_t size) { // with the checksu
     }
     free(m.text);
 }
+static void try_tokenizer(const uint8_t *data, size_t size) { // behind a header of so many tokens
+    const uint32_t header[3] = {20240328, 2, (uint32_t)(size / 3 + 1)};
+    const int count = (int)header[2];
+    tokenizer k = {(unsigned char *)calloc(1024 + size, 1), (size_t *)calloc((size_t)count, sizeof(size_t))};
+    size_t length, sum = 1024;
+    memcpy(k.file, header, sizeof header);
+    if (size) memcpy(k.file + 1024, data, size);
+    if (!tokenizer_parse(&k, "x", 1024 + size, count))
+        for (int i = 0; i < count; i++, sum += length + 1) {
+            unsigned char byte;
+            const volatile unsigned char *text = tokenizer_text(&k, count, i, &byte, &length);
+            if (length) (void)text[length - 1];
+            if (sum + 1 + length > 1024 + size) abort();
+        }
+    tokenizer_close(&k);
+}
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     try_safetensors(data, size, 0);
     try_safetensors(data, size, 1);
     try_manifest(data, size);
+    try_tokenizer(data, size);
     return 0;
 }

@@ -79,8 +79,13 @@ generates() { # a text that is known by heart goes on as it does, beyond block_s
     $gpt --load "$work/know" --generate "the quick " --sample 20 --top_k 1 --seed 5 --json | grep -q '"text":"brown fox jumps over"' || return 1
     wrong="fails 1" # numbers for other vocabularies; what does not fit together
     $gpt --load tests/golden/gpt2 --generate " 5 12  7 " --sample 4 2>/dev/null | grep -q '^5 12 7 [0-9]* [0-9]* [0-9]* [0-9]* $' &&
+    { printf '\xc8\xd7\x34\x01\x02\0\0\0\x3d\0\0\0' && head -c 1012 /dev/zero && for i in $(seq 10 70); do printf '\3w%d' $i; done; } >"$work/words.bin" && # llm.c's, of 61 tokens
+    $gpt --load tests/golden/gpt2 --generate "5 12 7" --sample 4 --tokenizer "$work/words.bin" 2>/dev/null | grep -q '^w15w22w17\(w[1-7][0-9]\)*$' &&
+    $gpt --load tests/golden/gpt2 --generate "5 12 7" --sample 2 --tokenizer "$work/words.bin" --json | grep -q '"text":"w[1-7][0-9]w[1-7][0-9]",' &&
+    head -c 1200 "$work/words.bin" >"$work/short.bin" && $wrong "ends within token 44 of 61" $gpt --load tests/golden/gpt2 --generate "5" --tokenizer "$work/short.bin" && $wrong "is no tokenizer file" $gpt --load tests/golden/gpt2 --generate "5" --tokenizer tests/lib.sh &&
+    $wrong "has 61 tokens, but the model 256" $gpt --load "$work/know" --generate "x" --tokenizer "$work/words.bin" &&
     $wrong '"7a" is no token' $gpt --load tests/golden/gpt2 --generate "5 7a 1" && $wrong "there is no token 99999999999999999999" $gpt --load tests/golden/gpt2 --generate "5 99999999999999999999" && $wrong '"-1" is no token' $gpt --load tests/golden/gpt2 --generate "-1" &&
-    $wrong "needs a model" $gpt --generate "x" && $wrong "leave out --prompt" $gpt --load "$work/know" --generate x --prompt y && $wrong "leave out --save" $gpt --load "$work/know" --generate x --save "$work/ck" &&
+    $wrong "needs a model" $gpt --generate "x" && $wrong "leave out --prompt" $gpt --load "$work/know" --generate x --prompt y && $wrong "leave out --save" $gpt --load "$work/know" --generate x --save "$work/ck" && $wrong "sample must be 1" $gpt --load "$work/know" --generate x --sample 0 &&
     $wrong "must not be negative" $gpt --load "$work/know" --generate x --temperature -1 && $wrong "must not be negative" $gpt --load "$work/know" --generate x --top_k -1
 }
 layer_rows() { # what is sent is what is predicted, and the summary has its fields

@@ -10,6 +10,7 @@ build() { # sanitizers' flags, program, its source, more flags
     gcc -std=gnu11 $flags -I. -Itests -Iexamples/gpt "$@" "$from" -o "build/$to" -pthread -lm
 }
 trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 20 --dropout 0.1 --ranks 2 --trace "$work/t" --save "$work/ck" &&
+    build/gpt_asan --load "$work/ck" --generate "static int" --sample 40 --top_k 5 --ranks 4 --tp 2 --cp 2 --sp --zero 3 --json &&
     build/gpt_asan --data build/corpus.txt --n_layer 3 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 4 --dropout 0.1 --ranks 2 --pp 2 --schedule zb_v --recompute selective --plan; }
 
 fuzz() { # target, seconds, directory of seeds: a short run; longer: build/fuzz_files -max_total_time=600 build/corpus

@@ -110,26 +110,33 @@ static void generate_json_text(FILE *f, const unsigned char *s, size_t n) {
 }
 // A token, as it comes. plain: what could move a terminal's cursor, or is no ASCII, is shown as '?'.
 static void generate_show(const trainer *t, FILE *out, int32_t token, int plain) {
-    if (t->o.model.vocab_size != 256)
-        fprintf(out, "%d ", (int)token);
-    else
-        fputc(plain && token != '\n' && (token < 32 || token > 126) ? '?' : (int)token, out);
+    unsigned char byte;
+    size_t n;
+    const unsigned char *text = tokenizer_text(&t->words, t->o.model.vocab_size, token, &byte, &n);
+    if (!text) fprintf(out, "%d ", (int)token);
+    for (size_t i = 0; text && i < n; i++)
+        fputc(plain && text[i] != '\n' && (text[i] < 32 || text[i] > 126) ? '?' : text[i], out);
     fflush(out);
 }
 static void generate_json(const trainer *t, const generator *g, size_t prompt, const int32_t *tokens,
                           size_t n) {
     json_line j = json_begin(stdout);
-    unsigned char *text = (unsigned char *)calloc(n + 1, 1);
+    unsigned char *all = (unsigned char *)calloc(n + 1, 255), byte;
+    const unsigned char *text = NULL;
+    size_t bytes = 0, length;
     json_add(&j, "prompt_tokens:%zu", prompt);
     fputs(",\"tokens\":[", stdout);
-    for (size_t i = 0; i < n; i++)
-        printf(i ? ",%d" : "%d", (int)tokens[i]), text[i] = (unsigned char)tokens[i];
+    for (size_t i = 0; i < n; i++) {
+        printf(i ? ",%d" : "%d", (int)tokens[i]);
+        text = tokenizer_text(&t->words, t->o.model.vocab_size, tokens[i], &byte, &length);
+        if (text && all) memcpy(all + bytes, text, length), bytes += length;
+    }
     fputs("]", stdout);
-    if (t->o.model.vocab_size == 256) fputs(",\"text\":", stdout), generate_json_text(stdout, text, n);
+    if (text && all) fputs(",\"text\":", stdout), generate_json_text(stdout, all, bytes);
     json_add(&j, "prefill_tokens_per_s:%?.6g decode_tokens_per_s:%?.6g cache_bytes:%zu",
              (double)prompt / g->prompt_seconds, n > 1 ? (double)(n - 1) / g->seconds : (double)NAN,
              g->cache_bytes);
-    json_end(&j), free(text);
+    json_end(&j), free(all);
 }
 
 // ---- which token comes next -------------------------------------------------------------------------------

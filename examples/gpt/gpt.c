@@ -19,6 +19,7 @@
 
 #include "../options.h"
 #include "model.h"
+#include "tokenizer.h"
 #include "data.h"
 #include "files.h"
 #include "plan.h"
@@ -30,7 +31,7 @@ typedef struct settings {
     int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
         central, canonical, plan, save_async, pp, chunks;
-    const char *generate, *prompt;
+    const char *generate, *prompt, *tokenizer;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
     char why[256]; // what is wrong with them
@@ -70,6 +71,7 @@ typedef struct trainer {
     int final;       // the stage's last gradients of the step
     int32_t *prompt; // of a sample
     size_t prompt_count;
+    tokenizer words;
     gpt_dropout drop;
     // Tokens and targets of all microbatches' rows here, on the host and on the device; a whole sequence of
     // each
@@ -998,6 +1000,7 @@ static void tear_down(trainer *t) { // what set_up made, as far as it came
     gpt_buffers_close(&t->model, &t->buffers);
     gpt_close(&t->model);
     free(t->line), free(t->index), free(t->unit), free(t->parts), free(t->prompt);
+    tokenizer_close(&t->words);
 }
 
 static int train(trainer *t) {
@@ -1076,6 +1079,7 @@ static const char *prepare(trainer *t, int shorter) {
     if (!why && !o->generate && o->load && o->model.vocab_size != t->data.vocab_size)
         why = "the checkpoint has another vocabulary than the data";
     if (!why && !o->generate) o->model.vocab_size = t->data.vocab_size;
+    if (!why && o->tokenizer) why = tokenizer_open(&t->words, o->tokenizer, o->model.vocab_size);
     const char *prompt = o->generate ? o->generate : o->prompt;
     if (why || !prompt) return why;
     return generate_parse(o->generate ? "--generate" : "--prompt", prompt, o->model.vocab_size, &t->prompt,
@@ -1166,6 +1170,8 @@ int main(int argc, char **argv) {
          "--load goes on"},
         {"--prompt", OPTION_TEXT, &o->prompt,
          "what the sample after a training begins with, in the same way"},
+        {"--tokenizer", OPTION_TEXT, &o->tokenizer,
+         "llm.c's gpt2_tokenizer.bin, or one like it: generated tokens are shown as text"},
         {"--sample", OPTION_INT, &o->sample, "tokens to generate, or at the end of a training"},
         {"--temperature", OPTION_REAL, &o->temperature, "of them; 0: always the likeliest"},
         {"--top_k", OPTION_INT, &o->top_k, "one of so many that are likeliest; 0: of all"},
