@@ -106,7 +106,7 @@ ENVIRONMENT
     PAR_GEMM=name       matrix products by oneDNN, OpenBLAS, MKL, BLIS, CBLAS (whichever is linked) or
                         built-in, not by the winner of a race; the same for all ranks
     PAR_TRACE=file      a trace for Perfetto (ui.perfetto.dev), tried at once, written when the world closes
-    PAR_LEDGER=1        print what was sent, and how long it took, when the world closes
+    PAR_LEDGER=1        print what was sent, and how long it took, when a comm closes
 
 MODEL
     A rank is a process or a thread; its comms are used by one thread at a time. All ranks of a comm make the
@@ -682,15 +682,37 @@ int par_open_file(const char *path, size_t *bytes, char *why, size_t why_bytes);
 // the comm argument; they hide nothing else, and &par_all_reduce is still the function.
 
 par_comm *par__at(par_comm *comm, const char *site);
-void par__forget_sites(par_comm *comm); // texts given to par__at go; the program's own stay
+par_mesh *par__mesh_at(par_mesh *mesh, const char *site);
+// For layers, whose calls are said to be where the program called the layer: `site` is entered by a macro of
+// the layer's function; the layer's name (NULL: none; copied) then holds until the next entry. A layer that
+// calls the program back saves both and restores them after it.
+typedef struct par__caller {
+    const char *site;
+    char name[52]; // the end of a longer one
+} par__caller;
+void par__enter(par_comm *comm, const char *site); // NULL comm: nothing
+void par__name_layer(par_comm *comm, const char *name);
+par_comm *par__inside(par_comm *comm);                         // the next call on comm is a layer's
+par_comm *par__inside_named(par_comm *comm, const char *name); // ... of this name
+par__caller par__save_caller(const par_comm *comm);
+void par__restore_caller(par_comm *comm, const par__caller *caller);
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+par_result
+par__fail_inside(par_comm *comm, par_result result, const char *format,
+                 ...); // par_fail, and where it was called
 #define PAR__TEXT2(x)                    #x
 #define PAR__TEXT(x)                     PAR__TEXT2(x)
 #define PAR_SITE                         __FILE__ ":" PAR__TEXT(__LINE__)
 #define par_alloc(comm, bytes)           par_alloc(par__at(comm, PAR_SITE), bytes)
 #define par_split(comm, color, key, out) par_split(par__at(comm, PAR_SITE), color, key, out)
+#define par_close(comm)                  par_close(par__at(comm, PAR_SITE))
+#define par_mesh_close(mesh)             par_mesh_close(par__mesh_at(mesh, PAR_SITE))
 #define par_free(comm, memory)           par_free(par__at(comm, PAR_SITE), memory)
 #define par_gemm_select(shapes, shape_count, comm)                                                           \
     par_gemm_select(shapes, shape_count, par__at(comm, PAR_SITE))
+#define par_mesh_comm(mesh, axes, comm) par_mesh_comm(par__mesh_at(mesh, PAR_SITE), axes, comm)
 #define par_all_reduce(send, recv, count, dtype, op, comm)                                                   \
     par_all_reduce(send, recv, count, dtype, op, par__at(comm, PAR_SITE))
 #define par_reduce_scatter(send, recv, count, dtype, op, comm)                                               \
@@ -2133,8 +2155,9 @@ par_device *par_cpu(void) {
 // world, comms, operations.
 
 enum {
-    PAR__SITES = 256, // call sites a rank can name; the last one stands for all further ones
-    PAR__SITE_BYTES = 64,
+    PAR__PLACES = 16384, // call sites (of a layer: with its name) that a rank can tell; a power of two
+    PAR__SITE_BYTES = 96,
+    PAR__PLACED = 0x8000,      // in the number of a place: it has a layer's name
     PAR__RECORDS = 64,         // calls in the flight recorder
     PAR__INLINE = 40,          // bytes of user data that travel in the arrival line
     PAR__EXTENTS = 4096,       // blocks in the arena's allocator
@@ -2176,9 +2199,7 @@ typedef struct par__rank_control {
     uint64_t boot_board;                        // the world's board of this rank's node, until it has opened
     uint32_t bell __attribute__((aligned(64))); // a sleeping rank waits for a change of its own bell
     uint32_t sleeping;
-    uint32_t site_count __attribute__((aligned(64)));
-    char sites[PAR__SITES][PAR__SITE_BYTES];
-    uint64_t record_count;
+    uint64_t record_count __attribute__((aligned(64)));
     uint64_t records[PAR__RECORDS][sizeof(par__record) / 8]; // peers may read while the rank writes
 } par__rank_control;
 
@@ -2247,7 +2268,6 @@ typedef struct par__message { // what precedes the bytes of a message
     uint32_t dtype,
         direct; // direct: 0 the bytes follow; 1 they are at address; 2 there in the sender's memory
     char site[PAR__SITE_BYTES];
-    char padding[32];
 } par__message;
 
 typedef struct par__net par__net;
@@ -2395,6 +2415,10 @@ typedef struct par__model { // measured seconds of each kind at some sizes; line
     double seconds[PAR_KIND_COUNT][PAR__MODEL_POINTS];
 } par__model;
 
+typedef struct par__placed { // what layers have done from one place
+    uint64_t calls, sent_bytes, ticks;
+} par__placed;
+
 typedef struct par__world par__world;
 struct par_comm {
     par__world *world;
@@ -2427,6 +2451,8 @@ struct par_comm {
     const char *last_algorithm;
     par__model *model; // NULL before par_calibrate
     par_ledger ledger[PAR_KIND_COUNT];
+    par__placed *placed; // the same for each place with a layer's name, placed_count of them
+    size_t placed_count;
     par__block *blocks;
     char name[32];
 };
@@ -2435,7 +2461,7 @@ typedef struct par__event { // of the trace
     const char *name;
     uint64_t begun, ended, bytes;
     uint32_t comm;
-    uint32_t lane;
+    uint16_t lane, site;
 } par__event;
 
 struct par__world {
@@ -2475,6 +2501,11 @@ struct par__world {
         const char *pointer;
         uint16_t index;
     } site_cache[64];
+    char (*places)[PAR__SITE_BYTES]; // mine, in the arena, where peers can read them
+    size_t place_count, place_room;  // ... so many are committed
+    uint16_t *place_hash; // their numbers by their texts, place_hash_size (a power of two); 0: free
+    size_t place_hash_size;
+    par__caller caller; // of the layer at work
     const char *trace_path;
     par__event *events;
     size_t event_count, event_room;
@@ -2544,33 +2575,132 @@ par_comm *par__at(par_comm *comm, const char *site) {
     return comm;
 }
 
-// The number of a call site in this rank's shared table, where peers can read its text.
+static uint64_t par__place_hash(const char *text) { // of PAR__SITE_BYTES
+    uint64_t hash = 0, word;
+    for (size_t i = 0; i < PAR__SITE_BYTES; i += sizeof word) {
+        memcpy(&word, text + i, sizeof word);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+static void par__place_insert(par__world *w, uint16_t number) {
+    size_t i = (size_t)par__place_hash(w->places[number & (PAR__PLACES - 1)]) & (w->place_hash_size - 1);
+    while (w->place_hash[i]) i = (i + 1) & (w->place_hash_size - 1);
+    w->place_hash[i] = number;
+}
+static int par__commit(const par__world *w, uint64_t at, uint64_t bytes);
+
+// Room for one more place, the last ones being for those without a name. 0: there is none.
+static int par__place_grow(par__world *w, int named) {
+    const size_t step = 16384, size = 2 * w->place_hash_size;
+    if (w->place_count >= (size_t)(named ? PAR__PLACES - PAR__PLACES / 16 : PAR__PLACES)) return 0;
+    if (w->place_count == w->place_room) {
+        const size_t there = (size_t)((char *)&w->places[w->place_room] - w->base) + step;
+        if (!par__commit(w, there - step, step)) return 0;
+        w->place_room = (size_t)(w->base + there / 4096 * 4096 - (char *)w->places) / PAR__SITE_BYTES;
+        w->place_room = PAR__MIN(w->place_room, (size_t)PAR__PLACES);
+    }
+    if (2 * (w->place_count + 1) < w->place_hash_size) return 1;
+    uint16_t *old = w->place_hash, *table = (uint16_t *)par__zalloc(size * sizeof *table);
+    if (!table) return 0;
+    w->place_hash = table, w->place_hash_size = size;
+    for (size_t i = 0; i < size / 2; i++)
+        if (old[i]) par__place_insert(w, old[i]);
+    PAR_FREE(old);
+    return 1;
+}
+
+// The number of a place, "site in name", in this rank's table. 0, "(one of many places)": there is no room.
+static uint16_t par__place_number(par__world *w, const char *site, const char *name) {
+    char text[PAR__SITE_BYTES];
+    const size_t named = strlen(name), room = sizeof text - 1 - (named ? named + 4 : 0), all = strlen(site),
+                 length = PAR__MIN(all, room);
+    memset(text, 0, sizeof text);
+    memcpy(text, site + (all - length), length); // the end of a long path
+    if (named) memcpy(text + length, " in ", 4), memcpy(text + length + 4, name, named);
+    size_t i = (size_t)par__place_hash(text) & (w->place_hash_size - 1);
+    for (; w->place_hash[i]; i = (i + 1) & (w->place_hash_size - 1))
+        if (!memcmp(w->places[w->place_hash[i] & (PAR__PLACES - 1)], text, sizeof text))
+            return w->place_hash[i];
+    if (!par__place_grow(w, named > 0)) return 0;
+    const uint16_t number = (uint16_t)(w->place_count++ | (named ? (size_t)PAR__PLACED : 0));
+    memcpy(w->places[number & (PAR__PLACES - 1)], text, sizeof text);
+    par__place_insert(w, number);
+    return number;
+}
+
+// The number of a call site: a literal of the program's, or a place of par__inside's.
 static uint16_t par__site(par__world *w, const char *site) {
     const size_t hash = ((uintptr_t)site >> 2 ^ (uintptr_t)site >> 8) & 63u;
-    par__rank_control *c = w->control;
     if (!site) site = "?";
     if (w->site_cache[hash].pointer == site) return w->site_cache[hash].index;
-    const size_t length = strlen(site);
-    const char *tail = length < PAR__SITE_BYTES ? site : site + length - (PAR__SITE_BYTES - 1);
-    uint32_t i = 0;
-    while (i < c->site_count && strcmp(c->sites[i], tail)) i++;
-    if (i == PAR__SITES) {
-        i = PAR__SITES - 1;
-    } else if (i == c->site_count) {
-        snprintf(c->sites[i], PAR__SITE_BYTES, "%s", i == PAR__SITES - 1 ? "(one of many places)" : tail);
-        PAR__STORE(&c->site_count, i + 1);
-    }
+    const uintptr_t at = (uintptr_t)site - (uintptr_t)w->places;
     w->site_cache[hash].pointer = site;
-    w->site_cache[hash].index = (uint16_t)i;
-    return (uint16_t)i;
+    w->site_cache[hash].index = at < sizeof *w->places * PAR__PLACES
+                                    ? (uint16_t)(at / sizeof *w->places | PAR__PLACED)
+                                    : par__place_number(w, site, "");
+    return w->site_cache[hash].index;
+}
+
+void par__enter(par_comm *comm, const char *site) {
+    if (comm) comm->world->caller.site = site, comm->world->caller.name[0] = 0;
+}
+void par__name_layer(par_comm *comm, const char *name) {
+    par__caller *k = &comm->world->caller;
+    size_t length = name ? strlen(name) : 0, skip = length < sizeof k->name ? 0 : length - sizeof k->name + 1;
+    while (skip < length && skip && ((unsigned char)name[skip] & 0xc0) == 0x80) skip++; // not within a letter
+    if (length) memcpy(k->name, name + skip, length - skip);
+    k->name[length - skip] = 0;
+}
+par__caller par__save_caller(const par_comm *comm) { return comm->world->caller; }
+void par__restore_caller(par_comm *comm, const par__caller *caller) { comm->world->caller = *caller; }
+
+par_comm *par__inside(par_comm *comm) {
+    par__world *w = comm ? comm->world : NULL;
+    if (!comm) return comm;
+    comm->site = w->caller.site;
+    if (!w->caller.name[0]) return comm;
+    const uint16_t number = par__place_number(w, w->caller.site ? w->caller.site : "?", w->caller.name);
+    if (number) comm->site = w->places[number & (PAR__PLACES - 1)];
+    return comm;
+}
+par_comm *par__inside_named(par_comm *comm, const char *name) {
+    const par__caller caller = comm->world->caller;
+    par__name_layer(comm, name);
+    par__inside(comm);
+    comm->world->caller = caller;
+    return comm;
+}
+
+par_result par__fail_inside(par_comm *comm, par_result result, const char *format, ...) {
+    par__world *w = comm->world;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(w->error, sizeof w->error, format, args);
+    va_end(args);
+    const size_t length = strlen(w->error);
+    if (w->caller.site)
+        snprintf(w->error + length, sizeof w->error - length, " (called at %s%s%s)", w->caller.site,
+                 w->caller.name[0] ? " in " : "", w->caller.name);
+    return result;
 }
 
 static char *par__remote_sites(const par_comm *c, int rank) {
     return (char *)&c->board->lines[c->size] + (size_t)rank * PAR__SITE_BYTES;
 }
+static size_t par__arena_places(int ranks); // where they begin
+// The text of a place of the rank with this number in the arena.
+static const char *par__place_text(const par__world *w, int index, uint16_t place) {
+    return w->base + par__arena_places(w->arena->rank_count) +
+           ((size_t)index * PAR__PLACES + (place & (PAR__PLACES - 1u))) * PAR__SITE_BYTES;
+}
+static const char *par__own_site(const par__operation *op) {
+    return op->comm->world->places[op->site & (PAR__PLACES - 1)];
+}
 static const char *par__site_text(const par_comm *c, int rank, uint16_t site) {
     const int i = c->arena_index[rank];
-    return i >= 0 ? c->world->arena->ranks[i].sites[site] : par__remote_sites(c, rank);
+    return i >= 0 ? par__place_text(c->world, i, site) : par__remote_sites(c, rank);
 }
 
 static par__record par__get_record(const par__rank_control *c, uint64_t index) {
@@ -2582,8 +2712,7 @@ static par__record par__get_record(const par__rank_control *c, uint64_t index) {
     return r;
 }
 
-static void par__record_line(const par__world *w, const par__rank_control *c, const par__record *r,
-                             FILE *file) {
+static void par__record_line(const par__world *w, int index, const par__record *r, FILE *file) {
     const uint64_t end = r->ended ? r->ended : par__ticks();
     fprintf(file,
             "  #%-6llu %-15s count=%-10llu %-4s %-4s root=%-3d comm=%-4u %s%s %.6f s, begun %.6f s ago, %s\n",
@@ -2591,7 +2720,7 @@ static void par__record_line(const par__world *w, const par__rank_control *c, co
             par_dtype_name((par_dtype)r->dtype), par_op_name(r->op), r->root, r->comm,
             r->ended ? "ended: " : "RUNNING", r->ended ? par_result_name((par_result)r->result) : "",
             par__tick_seconds(w, end - r->begun), par__tick_seconds(w, par__ticks() - r->begun),
-            c->sites[r->site]);
+            par__place_text(w, index, r->site));
 }
 
 void par_recorder_print(const par_comm *comm, FILE *file) {
@@ -2604,7 +2733,7 @@ void par_recorder_print(const par_comm *comm, FILE *file) {
                 states[PAR__LOAD(&c->state) & 3u], (unsigned long long)n);
         for (uint64_t j = n > 8 ? n - 8 : 0; j < n; j++) {
             const par__record r = par__get_record(c, j);
-            par__record_line(w, c, &r, file);
+            par__record_line(w, i, &r, file);
         }
     }
 }
@@ -2618,7 +2747,7 @@ static const char *par__last_seen(const par__world *w, int index, char *text, si
     }
     const par__record r = par__get_record(c, n - 1);
     snprintf(text, bytes, "last seen %s par_%s at %s, %.1f s ago", r.ended ? "ending" : "in",
-             par_kind_name((par_kind)r.kind), c->sites[r.site],
+             par_kind_name((par_kind)r.kind), par__place_text(w, index, r.site),
              par__tick_seconds(w, par__ticks() - (r.ended ? r.ended : r.begun)));
     return text;
 }
@@ -2649,8 +2778,11 @@ static void par__write_record(const par__operation *op, uint64_t ended) {
 // rank. What is allocated is committed by fallocate at once (an error then, never SIGBUS later) and punched
 // out again when freed.
 
-static size_t par__arena_header(int ranks) {
+static size_t par__arena_places(int ranks) { // what precedes the ranks' places, see par__place_number
     return par__round_up(sizeof(par__arena) + (size_t)ranks * sizeof(par__rank_control), 4096);
+}
+static size_t par__arena_header(int ranks) {
+    return par__arena_places(ranks) + (size_t)ranks * PAR__PLACES * PAR__SITE_BYTES;
 }
 
 static int par__commit(const par__world *w, uint64_t at, uint64_t bytes) {
@@ -2730,14 +2862,18 @@ static void par__init_mutex(pthread_mutex_t *m) {
 static par_result par__make_arena(par__world *w, size_t bytes, int ranks) {
     const int fd = par__memfd("par");
     if (!bytes) bytes = 4 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    bytes = par__round_up(PAR__MAX(bytes, par__arena_header(ranks) + (1u << 20)), 4096);
+    const size_t places = par__arena_places(ranks), all = par__arena_header(ranks) - places;
+    bytes = par__round_up(PAR__MAX(bytes, places + (1u << 20)), 4096) + all;
     if (fd < 0 || ftruncate(fd, (off_t)bytes))
         return par__log(
             PAR_ERR_SYSTEM,
             "cannot make shared memory: %s; is there a ulimit -f? par_desc.arena_bytes asks for less",
             strerror(errno));
     w->fd = fd;
-    if (!par__commit(w, 0, par__arena_header(ranks)))
+    int committed = par__commit(w, 0, places);
+    for (int i = 0; i < ranks; i++) // the first page of each rank's; par__place_grow commits more
+        committed = committed && par__commit(w, places + (size_t)i * (all / (size_t)ranks), 4096);
+    if (!committed)
         return close(fd), par__log(PAR_ERR_MEMORY, "no memory for %d ranks: %s", ranks, strerror(errno));
     const par_result r = par__map_arena(w, fd, bytes);
     if (r) return close(fd), r;
@@ -2779,6 +2915,10 @@ static int par__peer_dead(par__world *w, int index) { // also counts a rank that
 static void par__arrive_in_world(par__world *w) { // the rank lives from here
     par__rank_control *c = &w->arena->ranks[w->arena_rank];
     w->control = c;
+    w->places = (char(*)[PAR__SITE_BYTES])(w->base + par__arena_places(w->arena->rank_count)) +
+                (size_t)w->arena_rank * PAR__PLACES;
+    w->place_room = 4096 / PAR__SITE_BYTES, w->place_count = 1;
+    snprintf(w->places[0], PAR__SITE_BYTES, "(one of many places)");
     c->pid = (int32_t)getpid();
     c->world_rank = w->rank;
     w->probe = PAR__MAGIC + (uint64_t)w->rank;
@@ -2915,6 +3055,7 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c->model);
     PAR_FREE(c->grouped);
     PAR_FREE((void *)c->grouped_sites);
+    PAR_FREE(c->placed);
     PAR_FREE(c->nodes.node_of);
     PAR_FREE(c->flat.node_of);
     while (c->blocks) {
@@ -3688,23 +3829,22 @@ static void par__run_far(par__operation *op, int rank, void *mine, const void *t
     const int e =
         op->result || !bytes ? 0 : par__copy_far(k->pid, mine, (void *)(uintptr_t)theirs, bytes, put);
     if (e == ESRCH)
-        op->result =
-            par__error(c->world, PAR_ERR_PEER_DIED, "rank %d (pid %d) died during par_%s at %s; %s", rank,
-                       k->pid, par_kind_name(op->call.kind), c->world->control->sites[op->site],
-                       par__last_seen(c->world, c->arena_index[rank], seen, sizeof seen));
+        op->result = par__error(c->world, PAR_ERR_PEER_DIED, "rank %d (pid %d) died during par_%s at %s; %s",
+                                rank, k->pid, par_kind_name(op->call.kind), par__own_site(op),
+                                par__last_seen(c->world, c->arena_index[rank], seen, sizeof seen));
     else if (e)
         op->result =
             par__error(c->world, PAR_ERR_SYSTEM,
                        "rank %d cannot %s %zu bytes at %p of rank %d in par_%s at %s: %s; is that rank's %s "
                        "buffer as long as its call says? (PAR_CMA=0 does without such copies)",
                        c->rank, put ? "write" : "read", bytes, theirs, rank, par_kind_name(op->call.kind),
-                       c->world->control->sites[op->site], strerror(e), put ? "recv" : "send");
+                       par__own_site(op), strerror(e), put ? "recv" : "send");
 }
 
 static void par__fill_message(const par__operation *op, const par__transfer *x, par__message *m) {
     m->bytes = x->bytes, m->count = op->call.count, m->dtype = (uint32_t)op->call.dtype;
     m->direct = 0, m->address = 0;
-    memcpy(m->site, op->comm->world->control->sites[op->site], PAR__SITE_BYTES);
+    memcpy(m->site, par__own_site(op), PAR__SITE_BYTES);
 }
 
 // Both ends know what they expect; a difference is found where the message arrives. The message is drained
@@ -3722,7 +3862,7 @@ static par_result par__check_message(par__operation *op, par__transfer *x) {
         "par_%s on comm %s: make the two ends agree",
         x->peer, (unsigned long long)m->count, par_dtype_name((par_dtype)m->dtype),
         (unsigned long long)m->bytes, m->site, c->rank, (unsigned long long)op->call.count,
-        par_dtype_name(op->call.dtype), (unsigned long long)x->bytes, c->world->control->sites[op->site],
+        par_dtype_name(op->call.dtype), (unsigned long long)x->bytes, par__own_site(op),
         par_kind_name(op->call.kind), c->name);
 }
 
@@ -3818,7 +3958,7 @@ static par_result par__check_chunk(par__operation *op, const par__transfer *x, s
         "rank %d sent %zu bytes at %s, but rank %d receives %zu at %s, in par_%s on comm %s: make the "
         "two ends' counts agree",
         x->peer, came, par__site_text(c, x->peer, c->board->lines[x->peer].slot[op->sequence & 1u].site),
-        c->rank, x->chunk, c->world->control->sites[op->site], par_kind_name(op->call.kind), c->name);
+        c->rank, x->chunk, par__own_site(op), par_kind_name(op->call.kind), c->name);
 }
 
 static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t total, int *moved) {
@@ -5379,7 +5519,7 @@ static void par__note_begin(par__operation *op) {
 }
 
 static void par__push_event(par__world *w, const char *name, uint64_t begun, uint64_t ended, uint64_t bytes,
-                            uint32_t comm, uint32_t lane) {
+                            uint32_t comm, uint16_t lane, uint16_t site) {
     if (w->event_count == w->event_room) {
         const size_t room = 2 * w->event_room + 1024;
         par__event *p = (par__event *)PAR_REALLOC(w->events, room * sizeof *p);
@@ -5387,7 +5527,8 @@ static void par__push_event(par__world *w, const char *name, uint64_t begun, uin
         w->events = p, w->event_room = room;
     }
     par__event *v = &w->events[w->event_count++];
-    v->name = name, v->begun = begun, v->ended = ended, v->bytes = bytes, v->comm = comm, v->lane = lane;
+    v->name = name, v->begun = begun, v->ended = ended, v->bytes = bytes, v->comm = comm, v->lane = lane,
+    v->site = site;
 }
 
 // The whole array, S: n blocks of what the call counts, or that itself.
@@ -5407,6 +5548,23 @@ static void par__unpack(par__operation *op) {
         from += k->count * e;
     }
     op->part_count = 0;
+}
+
+// The ledger's row of a layer's place; one that has no memory is not counted there.
+static void par__count_place(const par__operation *op, uint64_t now) {
+    par_comm *c = op->comm;
+    const size_t i = op->site & (PAR__PLACES - 1);
+    if (i >= c->placed_count) {
+        const size_t count = PAR__MAX(2 * c->placed_count, i + 64);
+        par__placed *more = (par__placed *)PAR_REALLOC(c->placed, count * sizeof *more);
+        if (!more) return;
+        memset(more + c->placed_count, 0, (count - c->placed_count) * sizeof *more);
+        c->placed = more, c->placed_count = count;
+    }
+    c->placed[i].calls++;
+    if (op->result) return;
+    c->placed[i].sent_bytes += op->volume * par__element(op);
+    c->placed[i].ticks += now - op->begun;
 }
 
 static void par__end(par__operation *op) {
@@ -5430,8 +5588,10 @@ static void par__end(par__operation *op) {
     }
     row->net_messages += op->net_messages;
     row->net_bytes += op->net_bytes;
+    if (op->site & PAR__PLACED) par__count_place(op, now);
     if (w->trace_path)
-        par__push_event(w, par_kind_name(op->call.kind), op->begun, now, par__call_bytes(op), c->id, 1);
+        par__push_event(w, par_kind_name(op->call.kind), op->begun, now, par__call_bytes(op), c->id, 1,
+                        op->site);
     par__set_state(op, op->members ? PAR__HELD : PAR__DONE);
 }
 
@@ -5721,7 +5881,7 @@ static par_result par__check_wait(par__operation *op) {
     char who[PAR__ERROR_BYTES / 2], waits[128];
     int broke;
     const int message = op->call.kind >= PAR_KIND_SEND;
-    const char *site = w->control->sites[op->site];
+    const char *site = par__own_site(op);
     if (PAR__LOAD(&w->arena->aborted) == 1)
         return par__error(w, PAR_ERR_ABORTED, "par_%s at %s: %s", par_kind_name(op->call.kind), site,
                           w->arena->abort_text);
@@ -6350,6 +6510,9 @@ static par_result par__check_desc(const par_desc *in, par_desc *d) {
 static par__world *par__new_world(const par_desc *d, const char *backend, int rank, int size) {
     par__world *w = (par__world *)par__zalloc(sizeof *w);
     if (!w) return NULL;
+    w->place_hash_size = 256;
+    w->place_hash = (uint16_t *)par__zalloc(w->place_hash_size * sizeof *w->place_hash);
+    if (!w->place_hash) return PAR_FREE(w), (par__world *)NULL;
     w->backend = backend, w->rank = rank, w->size = size;
     w->active_end = &w->active;
     w->timeout_s = d->timeout_s;
@@ -6368,7 +6531,7 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     w->cma_bytes = PAR__FAR_BYTES, w->stream_bytes = PAR__STREAM_BYTES;
     if (par__apply_force(w, "PAR_ALGO", getenv("PAR_ALGO")) || par__load_tuned(w, getenv("PAR_TUNE"))) {
         PAR_LOG(w->error);
-        PAR_FREE(w->tuned);
+        PAR_FREE(w->tuned), PAR_FREE(w->place_hash);
         PAR_FREE(w);
         return NULL;
     }
@@ -6394,6 +6557,7 @@ static void par__free_world(par__world *w, int unmap) {
     if (unmap && w->fd >= 0) close(w->fd);
     PAR_FREE(w->events);
     PAR_FREE(w->tuned);
+    PAR_FREE(w->place_hash);
     PAR_FREE(w->children);
     PAR_FREE(w);
 }
@@ -7455,7 +7619,6 @@ int par_world_rank(const par_comm *comm, int rank) { return comm->world_rank[ran
 int par_node_count(const par_comm *comm) { return comm->nodes.node_count; }
 int par_node_of(const par_comm *comm, int rank) { return comm->nodes.node_of[rank]; }
 const char *par_backend(const par_comm *comm) { return comm->world->backend; }
-void par__forget_sites(par_comm *comm) { memset(comm->world->site_cache, 0, sizeof comm->world->site_cache); }
 void par_tag(par_comm *comm, int tag) { comm->tag = tag; }
 void par_set_timeout(par_comm *comm, double seconds) { comm->world->timeout_s = seconds > 0 ? seconds : 600; }
 double par_timeout(const par_comm *comm) { return comm->world->timeout_s; }
@@ -7631,7 +7794,10 @@ par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
     }
     PAR_FREE(all);
     PAR_FREE(shared);
-    if (!r && comm->carrier && !comm->splitting) r = comm->carrier->split(comm->carrier, color, key, c);
+    if (!r && comm->carrier && !comm->splitting) {
+        par__enter(comm, comm->site); // of what the carrier tells the others
+        r = comm->carrier->split(comm->carrier, color, key, c);
+    }
     return r;
 }
 
@@ -7705,6 +7871,12 @@ static par_result par__forget_operations(par_comm *c) {
                     c->name, forgotten);
 }
 
+static void par__last_ledger(const par_comm *c) { // for PAR_LEDGER, of the world and comms that did anything
+    uint64_t calls = c->id == 0;
+    for (int k = 0; k < PAR_KIND_COUNT && c->size > 1; k++) calls += c->ledger[k].calls;
+    if (c->world->print_ledger && calls) par_ledger_print(c, stderr);
+}
+
 par_result(par_close)(par_comm *c) {
     if (!c) return PAR_OK;
     par__world *w = c->world;
@@ -7712,7 +7884,7 @@ par_result(par_close)(par_comm *c) {
     par_result r = PAR_OK;
     c->grouping = 0;
     par__detach(c);
-    if (world && w->print_ledger && !c->broken) par_ledger_print(c, stderr);
+    if (!c->broken) par__last_ledger(c);
     if (world && w->trace_path && !c->broken) r = par__write_trace(c);
     if (!c->broken) {
         const par_result b = (par_barrier)(c);
@@ -7737,6 +7909,7 @@ par_result(par_close)(par_comm *c) {
         while (w->comms) { // left open by the user
             par_comm *rest = w->comms;
             w->comms = rest->next;
+            par__last_ledger(rest);
             par__free_comm(rest);
         }
         const par_result closed = par__close_world(w, broken);
@@ -7801,6 +7974,7 @@ struct par_mesh {
     par_comm *world;
     int axis_count, size[PAR__AXES], index[PAR__AXES];
     char name[PAR__AXES][16];
+    const char *site;
     par_comm *comms[1 << PAR__AXES]; // by the set of named axes
 };
 
@@ -7859,7 +8033,11 @@ int par_mesh_index(const par_mesh *m, const char *axis) {
     return i < 0 ? 0 : m->index[i];
 }
 
-par_result par_mesh_comm(par_mesh *m, const char *axes, par_comm **comm) {
+par_mesh *par__mesh_at(par_mesh *m, const char *site) {
+    if (m) m->site = site;
+    return m;
+}
+par_result(par_mesh_comm)(par_mesh *m, const char *axes, par_comm **comm) {
     unsigned set = 0;
     int color = 0;
     *comm = NULL;
@@ -7876,7 +8054,7 @@ par_result par_mesh_comm(par_mesh *m, const char *axes, par_comm **comm) {
     if (!m->comms[set]) {
         for (int i = 0; i < m->axis_count; i++)
             if (!(set & 1u << i)) color = color * m->size[i] + m->index[i];
-        const par_result r = (par_split)(m->world, color, m->world->rank, &m->comms[set]);
+        const par_result r = (par_split)(par__at(m->world, m->site), color, m->world->rank, &m->comms[set]);
         if (r) return r;
         snprintf(m->comms[set]->name, sizeof m->comms[set]->name, "%.20s #%u", axes, m->comms[set]->id);
     }
@@ -7884,11 +8062,11 @@ par_result par_mesh_comm(par_mesh *m, const char *axes, par_comm **comm) {
     return PAR_OK;
 }
 
-par_result par_mesh_close(par_mesh *m) {
+par_result(par_mesh_close)(par_mesh *m) {
     par_result first = PAR_OK;
     if (!m) return PAR_OK;
     for (int i = 0; i < 1 << PAR__AXES; i++) {
-        const par_result r = (par_close)(m->comms[i]);
+        const par_result r = (par_close)(par__at(m->comms[i], m->site));
         if (!first) first = r;
     }
     PAR_FREE(m);
@@ -8007,16 +8185,32 @@ par_ledger par_ledger_get(const par_comm *comm, par_kind kind) {
     row.seconds = par__tick_seconds(comm->world, (uint64_t)row.seconds);
     return row;
 }
-void par_ledger_reset(par_comm *comm) { memset(comm->ledger, 0, sizeof comm->ledger); }
+void par_ledger_reset(par_comm *comm) {
+    memset(comm->ledger, 0, sizeof comm->ledger);
+    if (comm->placed) memset(comm->placed, 0, comm->placed_count * sizeof *comm->placed);
+}
+
+// The next of the places that layers called from, by falling time, then number; -1: that was the last.
+static long par__next_placed(const par_comm *c, long last) {
+    long best = -1;
+    for (long i = 0; i < (long)c->placed_count; i++) {
+        const uint64_t t = c->placed[i].ticks;
+        if (!c->placed[i].calls || i == last) continue;
+        if (last >= 0 && (t > c->placed[last].ticks || (t == c->placed[last].ticks && i < last))) continue;
+        if (best < 0 || t > c->placed[best].ticks) best = i;
+    }
+    return best;
+}
 
 void par_ledger_print(const par_comm *comm, FILE *file) {
-    char text[4096];
+    enum { LAYERS = 24 };
+    char text[4096 + LAYERS * 192];
     size_t at = 0;
     at += (size_t)snprintf(text, sizeof text,
                            "par: rank %d of %d, comm %s\n  %-15s %10s %16s %12s %16s %12s %12s\n", comm->rank,
                            comm->size, comm->name, "operation", "calls", "sent bytes", "net msgs",
                            "net bytes", "seconds", "predicted");
-    for (int k = 0; k < PAR_KIND_COUNT && at < sizeof text - 200; k++) {
+    for (int k = 0; k < PAR_KIND_COUNT; k++) {
         const par_ledger row = par_ledger_get(comm, (par_kind)k);
         if (!row.calls) continue;
         at += (size_t)snprintf(text + at, sizeof text - at,
@@ -8025,6 +8219,18 @@ void par_ledger_print(const par_comm *comm, FILE *file) {
                                (unsigned long long)row.sent_bytes, (unsigned long long)row.net_messages,
                                (unsigned long long)row.net_bytes, row.seconds, row.predicted_seconds);
     }
+    const long first = par__next_placed(comm, -1);
+    int rows = 0;
+    for (long i = first; i >= 0; i = par__next_placed(comm, i), rows++) {
+        const par__placed *x = &comm->placed[i];
+        if (rows >= LAYERS) continue; // only counted
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s  %-15s %10llu %16llu %12s %16s %12.6f %s\n",
+                               i == first ? "  of these, from layers:\n" : "", "",
+                               (unsigned long long)x->calls, (unsigned long long)x->sent_bytes, "", "",
+                               par__tick_seconds(comm->world, x->ticks), comm->world->places[i]);
+    }
+    if (rows > LAYERS)
+        snprintf(text + at, sizeof text - at, "  ... and from %d more places\n", rows - LAYERS);
     fputs(text, file); // in one piece: other ranks print too
     fflush(file);
 }
@@ -8174,17 +8380,25 @@ void par_trace_end(par_comm *comm) {
     PAR_ASSERT(w->open_count > 0 && "par_trace_end without par_trace_begin");
     const int i = --w->open_count;
     if (i >= 32) return;
-    par__push_event(w, w->open_spans[i], w->open_begun[i], par__ticks(), 0, 0, 0);
+    par__push_event(w, w->open_spans[i], w->open_begun[i], par__ticks(), 0, 0, 0, 0);
+}
+
+static void par__trace_word(char *to, size_t bytes,
+                            const char *from) { // as much as fits, without what JSON minds
+    snprintf(to, bytes, "%s", from);
+    for (char *p = to; *p; p++)
+        if (*p == '"' || *p == '\\' || (unsigned char)*p < 32) *p = '_';
 }
 
 // My events as JSON, `shift` seconds later than by my own clock.
 static char *par__trace_text(par_comm *c, double shift, size_t *bytes) {
+    enum { EVENT = 384 }; // bytes, at most
     par__world *w = c->world;
     const par__moment now = par__read_clocks();
     const double tick = now.ticks > w->opened.ticks
                             ? (now.seconds - w->opened.seconds) / (double)(now.ticks - w->opened.ticks)
                             : 0;
-    char *text = (char *)PAR_MALLOC(256 + w->event_count * 256);
+    char *text = (char *)PAR_MALLOC(256 + w->event_count * EVENT);
     size_t at = 0;
     if (!text) return NULL;
     shift += w->opened.seconds - w->opened_at;
@@ -8195,15 +8409,15 @@ static char *par__trace_text(par_comm *c, double shift, size_t *bytes) {
         const par__event *v = &w->events[i];
         const double begun = shift + tick * (double)(v->begun - w->opened.ticks);
         const double lasted = tick * (double)(v->ended - v->begun);
-        char name[41];
-        snprintf(name, sizeof name, "%s", v->name);
-        for (char *p = name; *p; p++)
-            if (*p == '"' || *p == '\\' || (unsigned char)*p < 32) *p = '_';
-        at += (size_t)snprintf(text + at, 256,
-                               "{\"name\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%u,"
-                               "\"args\":{\"bytes\":%llu,\"comm\":%u}},\n",
-                               name, begun * 1e6, lasted * 1e6, c->rank, v->lane,
-                               (unsigned long long)v->bytes, v->comm);
+        char name[41], site[PAR__SITE_BYTES];
+        par__trace_word(name, sizeof name, v->name);
+        par__trace_word(site, sizeof site, v->lane ? w->places[v->site & (PAR__PLACES - 1)] : "");
+        at +=
+            (size_t)snprintf(text + at, EVENT,
+                             "{\"name\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%u,"
+                             "\"args\":{\"bytes\":%llu,\"comm\":%u%s%s%s}},\n",
+                             name, begun * 1e6, lasted * 1e6, c->rank, v->lane, (unsigned long long)v->bytes,
+                             v->comm, site[0] ? ",\"at\":\"" : "", site, site[0] ? "\"" : "");
     }
     *bytes = at;
     return text;

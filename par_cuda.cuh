@@ -182,6 +182,10 @@ const par_zero_kernels *par_cuda_zero(par_cuda *cuda); // for par_zero_desc.kern
 const par_tp_kernels *par_cuda_tp(par_cuda *cuda); // for par_tp_desc.kernels
 #endif
 
+// What is sent is said to be sent where the program called (see par.h).
+par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cuda **cuda);
+#define par_cuda_open(...) par__cuda_open_at(PAR_SITE, __VA_ARGS__)
+
 #ifdef __cplusplus
 }
 #endif
@@ -222,12 +226,16 @@ const par_tp_kernels *par_cuda_tp(par_cuda *cuda); // for par_tp_desc.kernels
 #define PAR__CUDA_DNN 0
 #endif
 
+// Within the implementation a call's site is its caller's.
+#define par__at(comm, site) par__inside(comm)
+#define par_fail(...)       par__fail_inside(__VA_ARGS__)
+
 // >>cuda_platform -------------------------------------------------------------------------------------------
 
 enum {
     PAR__CUDA_RANKS = 64,  // at most, of a comm of the peer carrier
     PAR__CUDA_EVENTS = 32, // of each kind of a rank and comm, used in turn
-    PAR__CUDA_SITE = 64,
+    PAR__CUDA_SITE = 96,
     PAR__CUDA_MAPPED = 64, // other processes' allocations that are mapped at a time
     PAR__CUDA_THREADS = 256
 };
@@ -1581,13 +1589,13 @@ static par_result par__cuda_peer_begin(par_carrier *carrier, par_carried *k) {
     const int all_to_allv = k->kind == PAR_KIND_ALL_TO_ALLV;
     par_result told;
     if (k->kind == PAR_KIND_SEND) {
-        told = (par_send_begin)(&p->mine, sizeof p->mine, PAR_U8, k->root, par__at(l->telling, k->site),
+        told = (par_send_begin)(&p->mine, sizeof p->mine, PAR_U8, k->root, (par__at)(l->telling, k->site),
                                 &p->request);
         if (!told)
             told = (par_recv_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root,
-                                    par__at(l->ending, k->site), &p->acknowledgement);
+                                    (par__at)(l->ending, k->site), &p->acknowledgement);
     } else if (k->kind == PAR_KIND_RECV) {
-        told = (par_recv_begin)(p->all, sizeof p->mine, PAR_U8, k->root, par__at(l->telling, k->site),
+        told = (par_recv_begin)(p->all, sizeof p->mine, PAR_U8, k->root, (par__at)(l->telling, k->site),
                                 &p->request);
     } else {
         size_t *mine = p->blocks + (all_to_allv ? 2 * l->me * l->n : 0);
@@ -1596,12 +1604,12 @@ static par_result par__cuda_peer_begin(par_carrier *carrier, par_carried *k) {
                      mine[2 * i + 1] = k->send_counts[i];
         if (all_to_allv) // begun before, and so over when the other one is
             told = (par_all_gather_begin)(mine, p->blocks, 2 * (size_t)l->n * sizeof(size_t), PAR_U8,
-                                          par__at(l->telling, k->site), &p->acknowledgement);
+                                          (par__at)(l->telling, k->site), &p->acknowledgement);
         else
             told = PAR_OK;
         if (!told)
             told = (par_all_gather_begin)(&p->mine, p->all, sizeof p->mine, PAR_U8,
-                                          par__at(l->telling, k->site), &p->request);
+                                          (par__at)(l->telling, k->site), &p->request);
     }
     p->held = 0;
     if (told) par__cuda_over(p, told);
@@ -1639,7 +1647,7 @@ static void par__cuda_peer_work(par__cuda_link *l, par__cuda_pending *p) {
     p->ending.result = r, p->ending.slot = p->slot, p->result = r;
     p->state = PAR__CUDA_ENDING;
     r = (par_all_gather_begin)(&p->ending, p->endings, sizeof p->ending, PAR_U8,
-                               par__at(l->ending, p->call->site), &p->request);
+                               (par__at)(l->ending, p->call->site), &p->request);
     if (r) par__cuda_over(p, r);
 }
 static void par__cuda_peer_finish(par__cuda_link *l, par__cuda_pending *p) {
@@ -1678,7 +1686,7 @@ static void par__cuda_peer_receive(par__cuda_link *l, par__cuda_pending *p) {
     if (!r) r = par__cuda_record(cuda, par__cuda_own(l, l->done, p->slot), cuda->comm_stream);
     if (!r) r = par__cuda_complete(l, p);
     p->ending.result = r, p->ending.slot = p->slot, p->result = r, p->state = PAR__CUDA_ENDING;
-    r = (par_send_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root, par__at(l->ending, k->site),
+    r = (par_send_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root, (par__at)(l->ending, k->site),
                          &p->request);
     if (r) par__cuda_over(p, r);
 }
@@ -1764,7 +1772,7 @@ static par_result par__cuda_staging_begin(par_carrier *carrier, par_carried *k) 
 }
 static par_result par__cuda_staging_call(par__cuda_link *l, par__cuda_pending *p) {
     const par_carried *k = p->call;
-    par_comm *c = par__at(l->telling, k->site);
+    par_comm *c = (par__at)(l->telling, k->site);
     void *s = p->host[0], *r = p->host[1];
     par_request *q = &p->request;
     par_tag(c, k->tag);
@@ -2064,7 +2072,7 @@ static par_result par__cuda_nccl_compare(par__cuda_link *l, const par_carried *k
     if (!all) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
     memset(&mine, 0, sizeof mine);
     par__cuda_tell(l, k, &mine);
-    par_result r = (par_all_gather)(&mine, all, sizeof mine, PAR_U8, par__at(l->telling, k->site));
+    par_result r = (par_all_gather)(&mine, all, sizeof mine, PAR_U8, (par__at)(l->telling, k->site));
     if (!r) r = par__cuda_compare(l, all);
     return PAR_FREE(all), r;
 }
@@ -2387,7 +2395,11 @@ static void par__cuda_zero_open(par_cuda *cuda);
 #if defined(PAR_TP_H)
 static void par__cuda_tp_open(par_cuda *cuda);
 #endif
-par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
+par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cuda **cuda) {
+    par__enter(desc ? desc->comm : NULL, site);
+    return (par_cuda_open)(desc, cuda);
+}
+par_result(par_cuda_open)(const par_cuda_desc *desc, par_cuda **out) {
     PAR_ASSERT(desc && out);
     *out = NULL;
     par_cuda *cuda = (par_cuda *)PAR_MALLOC(sizeof *cuda);
@@ -4349,6 +4361,8 @@ static void par__cuda_tp_open(par_cuda *cuda) {
 const par_tp_kernels *par_cuda_tp(par_cuda *cuda) { return &cuda->tp; }
 #endif
 
+#undef par__at
+#undef par_fail
 #endif // PAR_CUDA_IMPLEMENTATION
 
 // Public domain where that is possible: anyone may use, change and give this away for any purpose, without

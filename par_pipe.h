@@ -375,6 +375,18 @@ size_t par_pipe_allocated(const par_pipe *pipe); // bytes: equal to the plan's p
 // MEMORY, those of a collective.
 par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t);
 
+// ---- call sites -------------------------------------------------------------------------------------------
+// What a layer sends is said to be sent where the program called the layer (see par.h).
+
+par_pipe *par__pipe_called(par_pipe *pipe, const char *site);
+par_result par__pipe_open_at(const char *site, par_pipe_schedule *s, const par_pipe_exec *exec,
+                             par_pipe **pipe);
+#define par_pipe_open(...)               par__pipe_open_at(PAR_SITE, __VA_ARGS__)
+#define par_pipe_close(pipe)             par_pipe_close(par__pipe_called(pipe, PAR_SITE))
+#define par_pipe_step(pipe, ...)         par_pipe_step(par__pipe_called(pipe, PAR_SITE), __VA_ARGS__)
+#define par_pipe_evaluate(pipe, ...)     par_pipe_evaluate(par__pipe_called(pipe, PAR_SITE), __VA_ARGS__)
+#define par_pipe_timeline_get(pipe, ...) par_pipe_timeline_get(par__pipe_called(pipe, PAR_SITE), __VA_ARGS__)
+
 #ifdef __cplusplus
 }
 #endif
@@ -391,6 +403,11 @@ par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t);
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+// Within the implementation a call's site is its caller's.
+#define par__at(comm, site)          par__inside(comm)
+#define par_fail(...)                par__fail_inside(__VA_ARGS__)
+#define par__pipe_called(pipe, site) (pipe)
 
 #ifdef __cplusplus
 extern "C" {
@@ -3203,7 +3220,16 @@ static par_result par__pipe_open_parts(par_pipe *p) {
     if (!r) r = par__pipe_open_pools(p);
     return r ? r : par__pipe_open_outs(p);
 }
-par_result par_pipe_open(par_pipe_schedule *s, const par_pipe_exec *exec, par_pipe **pipe) {
+par_pipe *(par__pipe_called)(par_pipe *p, const char *site) {
+    if (p) par__enter(p->exec.comm, site);
+    return p;
+}
+par_result par__pipe_open_at(const char *site, par_pipe_schedule *s, const par_pipe_exec *exec,
+                             par_pipe **pipe) {
+    par__enter(exec ? exec->comm : NULL, site);
+    return (par_pipe_open)(s, exec, pipe);
+}
+par_result(par_pipe_open)(par_pipe_schedule *s, const par_pipe_exec *exec, par_pipe **pipe) {
     *pipe = NULL;
     if (!exec->comm) return par__pipe_fail(s, PAR_ERR_ARGUMENT, "par_pipe_open: exec.comm is NULL");
     if (par_size(exec->comm) != s->ranks)
@@ -3233,7 +3259,7 @@ par_result par_pipe_open(par_pipe_schedule *s, const par_pipe_exec *exec, par_pi
     if (p) par_pipe_close(p);
     return r ? r : mine ? mine : (par_result)worst;
 }
-par_result par_pipe_close(par_pipe *p) {
+par_result(par_pipe_close)(par_pipe *p) {
     par_result result = PAR_OK;
     if (!p) return PAR_OK;
     for (int i = 0; p->lanes && i < p->lane_count; i++) {
@@ -3300,11 +3326,20 @@ static int par__pipe_version(const par_pipe_schedule *s, par_pipe_action a) {
 static void par__pipe_note(par_pipe *p, const par_pipe_schedule *s, size_t i, double begun) {
     if (s == p->s) p->start[i] = begun, p->end[i] = par_seconds(p->exec.comm); // not an evaluation's
 }
+// The program's part, whose calls of layers are its own; what follows is again where the step was called.
 static par_result par__pipe_call(par_pipe *p, const par_pipe_schedule *s, size_t i, const par_pipe_work *w) {
     const double begun = par_seconds(p->exec.comm);
+    const par__caller caller = par__save_caller(p->exec.comm);
     const par_result r = p->exec.fn(p->exec.user, w);
+    par__restore_caller(p->exec.comm, &caller);
     par__pipe_note(p, s, i, begun);
     return r;
+}
+// The comm of a lane, for a message that is said to be of this stage's.
+static par_comm *par__pipe_named(par_comm *lane, int back, int to) {
+    char name[40];
+    snprintf(name, sizeof name, "%s to stage %d", back ? "gradients" : "activations", to);
+    return par__inside_named(lane, name);
 }
 static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, size_t i) {
     const par_pipe_action a = s->actions[i];
@@ -3350,15 +3385,16 @@ static par_result par__pipe_act(par_pipe *p, const par_pipe_schedule *s, size_t 
     if (par__pipe_sends(a.kind)) {
         par__pipe_out *out = &p->outs[2 * p->chunk_of[a.stage] + back];
         const int slot = out->sent++ % p->slots;
-        return par_send_begin(out->slot[slot],
-                              par__pipe_message_bytes(s, back ? a.stage : o.stage, a.microbatch), PAR_U8, q,
-                              out->lane, &out->request[slot]);
+        return (par_send_begin)(out->slot[slot],
+                                par__pipe_message_bytes(s, back ? a.stage : o.stage, a.microbatch), PAR_U8, q,
+                                par__pipe_named(out->lane, back, o.stage), &out->request[slot]);
     }
     par__pipe_change_memory(p, s, a, 0);
     par__pipe_unit *u = par__pipe_unit_of(p, a.stage, a.microbatch);
-    return par_recv_begin(u->held[back ? PAR__PIPE_DY : PAR__PIPE_X],
-                          par__pipe_message_bytes(s, back ? o.stage : a.stage, a.microbatch), PAR_U8, q,
-                          par__pipe_lane_to(p, back, a.stage, a.microbatch), &u->request[back]);
+    par_comm *lane = par__pipe_lane_to(p, back, a.stage, a.microbatch);
+    return (par_recv_begin)(u->held[back ? PAR__PIPE_DY : PAR__PIPE_X],
+                            par__pipe_message_bytes(s, back ? o.stage : a.stage, a.microbatch), PAR_U8, q,
+                            par__pipe_named(lane, back, a.stage), &u->request[back]);
 }
 static par_result par__pipe_wait_sends(par_pipe *p) { // the first error, after all have ended
     par_result result = PAR_OK;
@@ -3381,7 +3417,7 @@ static par_result par__pipe_stop(par_pipe *p, const par_pipe_schedule *s, size_t
     for (size_t k = 0; k < (size_t)p->chunks * (size_t)s->microbatches; k++)
         for (int back = 0; back < 2; back++) (void)par_wait(&p->units[k].request[back]);
     (void)par__pipe_wait_sends(p);
-    return par_fail(p->exec.comm, r, "%s", why);
+    return (par_fail)(p->exec.comm, r, "%s", why);
 }
 static par_result par__pipe_run(par_pipe *p, const par_pipe_schedule *s, par_pipe_report *report) {
     const double begun = par_seconds(p->exec.comm);
@@ -3411,10 +3447,10 @@ static par_result par__pipe_run(par_pipe *p, const par_pipe_schedule *s, par_pip
     report->live_bytes = p->most[2];
     return PAR_OK;
 }
-par_result par_pipe_step(par_pipe *pipe, par_pipe_report *report) {
+par_result(par_pipe_step)(par_pipe *pipe, par_pipe_report *report) {
     return par__pipe_run(pipe, pipe->s, report);
 }
-par_result par_pipe_evaluate(par_pipe *pipe, par_pipe_report *report) {
+par_result(par_pipe_evaluate)(par_pipe *pipe, par_pipe_report *report) {
     return par__pipe_run(pipe, &pipe->forwards, report);
 }
 const double *par_pipe_losses(const par_pipe *pipe) { return pipe->losses; }
@@ -3438,7 +3474,7 @@ static void par__pipe_one_clock(const par_pipe_schedule *s, par_pipe_timeline *t
         for (size_t i = s->first[q]; i < s->first[q + 1]; i++)
             t->start[i] += c[q].offset - zero, t->end[i] += c[q].offset - zero;
 }
-par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t) {
+par_result(par_pipe_timeline_get)(par_pipe *pipe, par_pipe_timeline *t) {
     const par_pipe_schedule *s = pipe->s;
     par_comm *comm = pipe->exec.comm;
     const size_t first = s->first[pipe->rank], count = s->first[pipe->rank + 1] - first;
@@ -3473,6 +3509,9 @@ par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t) {
 #ifdef __cplusplus
 }
 #endif
+#undef par__at
+#undef par_fail
+#undef par__pipe_called
 #endif // PAR_PIPE_IMPLEMENTATION
 
 // Public domain where that is possible: anyone may use, change and give this away for any purpose, without

@@ -217,6 +217,7 @@ typedef struct par_tp_linear {
     int vocabulary; // column-parallel: the output is split by vocabulary, of any size
     int segment_count;
     par_tp_segment segments[PAR_TP_SEGMENTS]; // column-parallel: the output is a fusion of these
+    const char *name; // in errors, recorder, ledger and trace; NULL: none. Not copied: keep it with the layer
     par_tp_parameter weight, bias;
 } par_tp_linear;
 
@@ -248,7 +249,8 @@ typedef struct par_tp_norm {
     size_t features;
     int rms;
     int has_bias;
-    float epsilon; // 0: 1e-5
+    float epsilon;    // 0: 1e-5
+    const char *name; // as par_tp_linear's
     par_tp_parameter weight, bias;
 } par_tp_norm;
 par_result par_tp_norm_open(par_tp *tp, par_tp_norm *norm);
@@ -291,6 +293,7 @@ par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, si
 typedef struct par_tp_embedding {
     size_t vocabulary, features;
     size_t positions; // the longest sequence; 0: no learned positions
+    const char *name; // as par_tp_linear's
     par_tp_parameter weight, position;
 } par_tp_embedding;
 par_result par_tp_embedding_open(par_tp *tp, par_tp_embedding *embedding);
@@ -306,6 +309,7 @@ typedef struct par_tp_loss {
     float label_smoothing; // e
     float z_loss;          // z
     int32_t ignore;        // of targets; those below 0 are ignored as well
+    const char *name;      // as par_tp_linear's
 } par_tp_loss;
 // losses: R floats or NULL; lse: R floats, for backward; *sum of the losses and *counted rows, of this rank
 // of cp. Everything is in the device's memory, sum and counted too.
@@ -333,6 +337,7 @@ typedef struct par_tp_attention {
     size_t heads, kv_heads, dim; // of the whole layer; kv_heads 0: heads
     float dropout;               // of probabilities
     float scale;                 // of scores; 0: 1/sqrt(dim)
+    const char *name;            // as par_tp_linear's
 } par_tp_attention;
 // y: R x heads/t dim, HIDDEN. lse: f32, R x heads/t; keep x, y and lse. Elements sent with c ranks: ring
 // 2(c-1) R kv_heads/t dim; Ulysses (2 heads + 2 kv_heads)/t dim R (c-1)/c. y and dx: not in place.
@@ -502,6 +507,50 @@ void *par_tp_scratch(par_tp *tp, int slot, size_t bytes);
 uint64_t par_tp_token(const par_tp_row_map *map, size_t row); // number of a row's token among all of the step
 size_t par_tp_row_position(const par_tp_row_map *map, size_t row);
 
+// ---- call sites -------------------------------------------------------------------------------------------
+// What a layer sends is said to be sent where the program called the layer (see par.h).
+
+par_tp *par__tp_called(par_tp *tp, const char *site);
+par_result par__tp_open_at(const char *site, const par_tp_desc *desc, par_tp **tp);
+#define par_tp_open(...)                 par__tp_open_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_close(tp)                 par_tp_close(par__tp_called(tp, PAR_SITE))
+#define par_tp_all_reduce(tp, ...)       par_tp_all_reduce(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_gather_rows(tp, ...)      par_tp_gather_rows(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_scatter_rows(tp, ...)     par_tp_scatter_rows(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_split_rows(tp, ...)       par_tp_split_rows(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_init(tp, ...)             par_tp_init(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_fill(tp, ...)             par_tp_fill(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_finish_gradients(tp, ...) par_tp_finish_gradients(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_global_norm(tp, ...)      par_tp_global_norm(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_linear_open(tp, ...)      par_tp_linear_open(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_linear_forward(tp, ...)   par_tp_linear_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_linear_backward(tp, ...)  par_tp_linear_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_linear_backward_input(tp, ...)                                                                \
+    par_tp_linear_backward_input(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_linear_backward_weight(tp, ...)                                                               \
+    par_tp_linear_backward_weight(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_norm_open(tp, ...)         par_tp_norm_open(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_norm_forward(tp, ...)      par_tp_norm_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_norm_backward(tp, ...)     par_tp_norm_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_gelu_forward(tp, ...)      par_tp_gelu_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_gelu_backward(tp, ...)     par_tp_gelu_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_swiglu_forward(tp, ...)    par_tp_swiglu_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_swiglu_backward(tp, ...)   par_tp_swiglu_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_add(tp, ...)               par_tp_add(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_dropout(tp, ...)           par_tp_dropout(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_rope(tp, ...)              par_tp_rope(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_embedding_open(tp, ...)    par_tp_embedding_open(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_embedding_forward(tp, ...) par_tp_embedding_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_embedding_backward(tp, ...)                                                                   \
+    par_tp_embedding_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_loss_forward(tp, ...)      par_tp_loss_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_loss_backward(tp, ...)     par_tp_loss_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_loss_both(tp, ...)         par_tp_loss_both(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_attention_forward(tp, ...) par_tp_attention_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_attention_cached(tp, ...)  par_tp_attention_cached(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+#define par_tp_attention_backward(tp, ...)                                                                   \
+    par_tp_attention_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+
 #ifdef __cplusplus
 }
 #endif
@@ -514,6 +563,11 @@ size_t par_tp_row_position(const par_tp_row_map *map, size_t row);
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+// Within the implementation a call's site is its caller's.
+#define par__at(comm, site)      par__inside(comm)
+#define par_fail(...)            par__fail_inside(__VA_ARGS__)
+#define par__tp_called(tp, site) (tp)
 
 #ifdef __cplusplus
 extern "C" {
@@ -1484,6 +1538,16 @@ const par_tp_kernels *par_tp_cpu(void) {
 
 #define PAR__TP_FAIL(...) par_fail(tp->desc.tp, PAR_ERR_ARGUMENT, __VA_ARGS__)
 
+par_tp *(par__tp_called)(par_tp *tp, const char *site) {
+    if (tp) par__enter(tp->desc.tp, site);
+    return tp;
+}
+par_result par__tp_open_at(const char *site, const par_tp_desc *desc, par_tp **tp) {
+    par__enter(desc ? desc->tp : NULL, site);
+    return (par_tp_open)(desc, tp);
+}
+static void par__tp_name(const par_tp *tp, const char *name) { par__name_layer(tp->desc.tp, name); }
+
 par_comm *par_tp_comm(const par_tp *tp) { return tp->desc.tp; }
 const par_tp_kernels *par_tp_table(const par_tp *tp) { return tp->kernels; }
 uint64_t par_tp_seed(const par_tp *tp) { return tp->desc.seed; }
@@ -1513,14 +1577,14 @@ void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
         tp->scratch[slot].memory = par_alloc(tp->desc.tp, bytes);
     else if (tp->kernels->alloc(tp, bytes, &tp->scratch[slot].memory))
         tp->scratch[slot].memory = NULL;
-    if (!tp->scratch[slot].memory)
-        return par_fail(tp->desc.tp, PAR_ERR_MEMORY, "par_tp: no memory for %zu bytes of scratch", bytes),
-               (void *)NULL;
+    if (!tp->scratch[slot].memory && !tp->scratch[slot].shared) // par_alloc has said what is wrong itself
+        par_fail(tp->desc.tp, PAR_ERR_MEMORY, "par_tp: no memory for %zu bytes of scratch", bytes);
+    if (!tp->scratch[slot].memory) return NULL;
     tp->scratch[slot].bytes = bytes;
     return tp->scratch[slot].memory;
 }
 
-par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
+par_result(par_tp_open)(const par_tp_desc *desc, par_tp **out) {
     PAR_ASSERT(desc && desc->tp && out);
     *out = NULL;
     par_tp *tp = (par_tp *)PAR_MALLOC(sizeof *tp);
@@ -1562,7 +1626,7 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
         *out = tp;
     return r;
 }
-par_result par_tp_close(par_tp *tp) {
+par_result(par_tp_close)(par_tp *tp) {
     par_result r = PAR_OK;
     if (!tp) return PAR_OK;
     for (int i = 0; i < 32; i++) par__tp_drop_scratch(tp, i);
@@ -1675,23 +1739,23 @@ static par_result par__tp_divides(const par_tp *tp, const char *call, size_t row
     return PAR__TP_FAIL("%s: %zu rows do not divide by %d tensor-parallel ranks", call, rows, tp->t);
 }
 
-par_result par_tp_all_reduce(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result(par_tp_all_reduce)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_all_reduce", "x", x, PAR__TP_BIT(PAR_TP_PARTIAL), 0));
     par__tp_set(y, x->rows, x->cols, PAR_TP_REPLICATED);
     return par_all_reduce(x->data, y->data, x->rows * x->cols, par_tp_type(tp), PAR_SUM, tp->desc.tp);
 }
-par_result par_tp_gather_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result(par_tp_gather_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_gather_rows", "x", x, PAR__TP_BIT(PAR_TP_SEQUENCE), 0));
     par__tp_set(y, x->rows * (size_t)tp->t, x->cols, PAR_TP_REPLICATED);
     return par_all_gather(x->data, y->data, x->rows * x->cols, par_tp_type(tp), tp->desc.tp);
 }
-par_result par_tp_scatter_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result(par_tp_scatter_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_scatter_rows", "x", x, PAR__TP_BIT(PAR_TP_PARTIAL), 0));
     PAR__TP_TRY(par__tp_divides(tp, "par_tp_scatter_rows", x->rows));
     par__tp_set(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
     return par_reduce_scatter(x->data, y->data, y->rows * y->cols, par_tp_type(tp), PAR_SUM, tp->desc.tp);
 }
-par_result par_tp_split_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result(par_tp_split_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_split_rows", "x", x, PAR__TP_BIT(PAR_TP_REPLICATED), 0));
     PAR__TP_TRY(par__tp_divides(tp, "par_tp_split_rows", x->rows));
     par__tp_set(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
@@ -1853,11 +1917,11 @@ static par_result par__tp_set_values(par_tp *tp, par_tp_parameter *p, uint64_t s
         }
     return PAR_OK;
 }
-par_result par_tp_init(par_tp *tp, par_tp_parameter *p, uint64_t stream, float standard_deviation) {
+par_result(par_tp_init)(par_tp *tp, par_tp_parameter *p, uint64_t stream, float standard_deviation) {
     if (!(standard_deviation > 0)) return PAR__TP_FAIL("par_tp_init: the deviation must be positive");
     return par__tp_set_values(tp, p, stream, standard_deviation, 0);
 }
-par_result par_tp_fill(par_tp *tp, par_tp_parameter *p, float value) {
+par_result(par_tp_fill)(par_tp *tp, par_tp_parameter *p, float value) {
     return par__tp_set_values(tp, p, 0, 0, value);
 }
 
@@ -1884,14 +1948,14 @@ static par_result par__tp_finish_on(par_tp *tp, par_tp_parameter *const *paramet
     const par_result ended = par_group_end(comm);
     return r ? r : ended;
 }
-par_result par_tp_finish_gradients(par_tp *tp, par_tp_parameter *const *parameters, size_t count) {
+par_result(par_tp_finish_gradients)(par_tp *tp, par_tp_parameter *const *parameters, size_t count) {
     if (tp->t == 1) return PAR_OK;
     PAR__TP_TRY(par__tp_finish_on(tp, parameters, count, -1));
     for (int i = 0; i < 4 && tp->replicas[i].count; i++)
         PAR__TP_TRY(par__tp_finish_on(tp, parameters, count, i));
     return PAR_OK;
 }
-par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm) {
+par_result(par_tp_global_norm)(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm) {
     double *squares = (double *)par_tp_scratch(tp, PAR__TP_SQUARES, sizeof *squares), sum = 0;
     if (!squares) return PAR_ERR_MEMORY;
     PAR__TP_TRY(tp->device->copy(tp->device, squares, &sum, sizeof sum, NULL));
@@ -1917,7 +1981,8 @@ par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, s
 //     row        rank i:  Y = sum of X_i W_i^T + b        dX_i = dY W_i,          dW_i = dY^T X_i
 // With sequence parallelism X and dY are gathered, and the sums scattered, along the tokens.
 
-par_result par_tp_linear_open(par_tp *tp, par_tp_linear *l) {
+par_result(par_tp_linear_open)(par_tp *tp, par_tp_linear *l) {
+    par__tp_name(tp, l->name);
     static const char *const call = "par_tp_linear_open";
     const par_tp_split split = l->row          ? PAR_TP_BY_COLS
                                : l->vocabulary ? PAR_TP_BY_VOCABULARY
@@ -2025,8 +2090,9 @@ static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const 
     return l->has_bias && !bias ? tp->kernels->add_bias(tp, y->data, y->cols, l->bias.data, y->rows, y->cols)
                                 : PAR_OK;
 }
-par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
-                                 par_tp_matrix *gathered, par_tp_matrix *y) {
+par_result(par_tp_linear_forward)(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
+                                  par_tp_matrix *gathered, par_tp_matrix *y) {
+    par__tp_name(tp, l->name);
     return l->row ? par__tp_row_forward(tp, l, x, y) : par__tp_column_forward(tp, l, x, gathered, y);
 }
 
@@ -2111,22 +2177,26 @@ static par_result par__tp_linear_back(par_tp *tp, par_tp_linear *l, const par_tp
     return l->row ? par__tp_row_backward(tp, l, dy, x, dx, halves)
                   : par__tp_column_backward(tp, l, dy, x, dx, halves);
 }
-par_result par_tp_linear_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                  const par_tp_matrix *x, par_tp_matrix *dx) {
+par_result(par_tp_linear_backward)(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                   const par_tp_matrix *x, par_tp_matrix *dx) {
+    par__tp_name(tp, l->name);
     return par__tp_linear_back(tp, l, dy, x, dx, PAR__TP_WEIGHT | (dx ? PAR__TP_INPUT : 0));
 }
-par_result par_tp_linear_backward_input(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                        par_tp_matrix *dx) {
+par_result(par_tp_linear_backward_input)(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                         par_tp_matrix *dx) {
+    par__tp_name(tp, l->name);
     return par__tp_linear_back(tp, l, dy, NULL, dx, PAR__TP_INPUT);
 }
-par_result par_tp_linear_backward_weight(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                         const par_tp_matrix *x) {
+par_result(par_tp_linear_backward_weight)(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                          const par_tp_matrix *x) {
+    par__tp_name(tp, l->name);
     return par__tp_linear_back(tp, l, dy, x, NULL, PAR__TP_WEIGHT);
 }
 
 // >>tp_local ------------------------------------------------------------------------------------------------
 
-par_result par_tp_norm_open(par_tp *tp, par_tp_norm *norm) {
+par_result(par_tp_norm_open)(par_tp *tp, par_tp_norm *norm) {
+    par__tp_name(tp, norm->name);
     static const char *const call = "par_tp_norm_open";
     if (!norm->features) return PAR__TP_FAIL("%s: features must not be 0", call);
     if (norm->rms && norm->has_bias) return PAR__TP_FAIL("%s: a root mean square norm has no bias", call);
@@ -2136,8 +2206,9 @@ par_result par_tp_norm_open(par_tp *tp, par_tp_norm *norm) {
     return par__tp_open_parameter(tp, call, &norm->bias, norm->features, 1, PAR_TP_WHOLE, NULL, 0,
                                   tp->desc.sequence);
 }
-par_result par_tp_norm_forward(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *x, float *stats,
-                               par_tp_matrix *y) {
+par_result(par_tp_norm_forward)(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *x, float *stats,
+                                par_tp_matrix *y) {
+    par__tp_name(tp, norm->name);
     PAR__TP_TRY(
         par__tp_expect(tp, "par_tp_norm_forward", "x", x, PAR__TP_BIT(par__tp_tokens(tp)), norm->features));
     par__tp_set(y, x->rows, x->cols, x->layout);
@@ -2145,8 +2216,9 @@ par_result par_tp_norm_forward(par_tp *tp, const par_tp_norm *norm, const par_tp
                                      norm->has_bias ? norm->bias.data : NULL, x->rows, x->cols, norm->rms,
                                      norm->epsilon > 0 ? norm->epsilon : 1e-5f);
 }
-par_result par_tp_norm_backward(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
-                                const par_tp_matrix *x, const float *stats, par_tp_matrix *dx) {
+par_result(par_tp_norm_backward)(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
+                                 const par_tp_matrix *x, const float *stats, par_tp_matrix *dx) {
+    par__tp_name(tp, norm->name);
     static const char *const call = "par_tp_norm_backward";
     PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(par__tp_tokens(tp)), norm->features));
     PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(x->layout), norm->features));
@@ -2169,22 +2241,22 @@ static par_result par__tp_binary(par_tp *tp, const char *call, par_tp_elementwis
     return tp->kernels->elementwise(tp, what, x->rows, x->cols, z->data, NULL, ld, x->data, ld, y->data, NULL,
                                     ld);
 }
-par_result par_tp_add(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y, par_tp_matrix *z) {
+par_result(par_tp_add)(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y, par_tp_matrix *z) {
     return par__tp_binary(tp, "par_tp_add", PAR_TP_ADD, x, y, PAR__TP_VALUES | PAR__TP_BIT(PAR_TP_PARTIAL),
                           z);
 }
-par_result par_tp_gelu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result(par_tp_gelu_forward)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_gelu_forward", "x", x, PAR__TP_VALUES, 0));
     const size_t ld = par__tp_ld_of(x);
     par__tp_set(y, x->rows, x->cols, x->layout);
     return tp->kernels->elementwise(tp, PAR_TP_GELU, x->rows, x->cols, y->data, NULL, ld, x->data, ld, NULL,
                                     NULL, 0);
 }
-par_result par_tp_gelu_backward(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
-                                par_tp_matrix *dx) {
+par_result(par_tp_gelu_backward)(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                 par_tp_matrix *dx) {
     return par__tp_binary(tp, "par_tp_gelu_backward", PAR_TP_GELU_BACK, dy, x, PAR__TP_VALUES, dx);
 }
-par_result par_tp_swiglu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result(par_tp_swiglu_forward)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     static const char *const call = "par_tp_swiglu_forward";
     const unsigned layouts = PAR__TP_BIT(PAR_TP_HIDDEN) | PAR__TP_BIT(PAR_TP_REPLICATED);
     const size_t n = x->cols / 2;
@@ -2196,8 +2268,8 @@ par_result par_tp_swiglu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matr
                                          par__tp_at(tp, x->data, n), NULL, 2 * n));
     return par__tp_set(y, rows, n, layout), PAR_OK;
 }
-par_result par_tp_swiglu_backward(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
-                                  par_tp_matrix *dx) {
+par_result(par_tp_swiglu_backward)(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                   par_tp_matrix *dx) {
     static const char *const call = "par_tp_swiglu_backward";
     const size_t n = dy->cols;
     PAR__TP_TRY(
@@ -2209,8 +2281,8 @@ par_result par_tp_swiglu_backward(par_tp *tp, const par_tp_matrix *dy, const par
                                     2 * n, dy->data, n, x->data, par__tp_at(tp, x->data, n), 2 * n);
 }
 
-par_result par_tp_dropout(par_tp *tp, const par_tp_tokens *tokens, uint64_t stream, float probability,
-                          const par_tp_matrix *x, par_tp_matrix *y) {
+par_result(par_tp_dropout)(par_tp *tp, const par_tp_tokens *tokens, uint64_t stream, float probability,
+                           const par_tp_matrix *x, par_tp_matrix *y) {
     static const char *const call = "par_tp_dropout";
     par_tp_row_map map;
     PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(par__tp_tokens(tp)), 0));
@@ -2226,8 +2298,8 @@ par_result par_tp_dropout(par_tp *tp, const par_tp_tokens *tokens, uint64_t stre
         return tp->kernels->dropout(tp, y->data, x->data, x->rows, x->cols, &map, stream, probability);
     return y->data == x->data ? PAR_OK : tp->kernels->copy(tp, y->data, bytes, x->data, bytes, 1, bytes);
 }
-par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, size_t dim,
-                       const par_tp_rotary *rotary, int backward, par_tp_matrix *x) {
+par_result(par_tp_rope)(par_tp *tp, const par_tp_tokens *tokens, size_t heads, size_t dim,
+                        const par_tp_rotary *rotary, int backward, par_tp_matrix *x) {
     static const char *const call = "par_tp_rope";
     par_tp_row_map map;
     PAR__TP_TRY(
@@ -2245,7 +2317,8 @@ par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, si
 // each row every rank knows the maximum m, d = sum of e^(x - m), its logit of the target and the sum of its
 // logits; gathered, lse = M + log(sum of d e^(m - M)) is the same, to the bit, on all.
 
-par_result par_tp_embedding_open(par_tp *tp, par_tp_embedding *e) {
+par_result(par_tp_embedding_open)(par_tp *tp, par_tp_embedding *e) {
+    par__tp_name(tp, e->name);
     static const char *const call = "par_tp_embedding_open";
     if (!e->vocabulary || !e->features)
         return PAR__TP_FAIL("%s: vocabulary and features must not be 0", call);
@@ -2267,8 +2340,9 @@ static par_result par__tp_check_ids(const par_tp *tp, const char *call, const pa
                                 e->vocabulary);
     return PAR_OK;
 }
-par_result par_tp_embedding_forward(par_tp *tp, const par_tp_embedding *e, const par_tp_tokens *tokens,
-                                    const int32_t *ids, par_tp_matrix *y) {
+par_result(par_tp_embedding_forward)(par_tp *tp, const par_tp_embedding *e, const par_tp_tokens *tokens,
+                                     const int32_t *ids, par_tp_matrix *y) {
+    par__tp_name(tp, e->name);
     static const char *const call = "par_tp_embedding_forward";
     const size_t rows = par_tp_rows(tp, tokens), h = e->features;
     size_t first, global, count;
@@ -2289,8 +2363,9 @@ par_result par_tp_embedding_forward(par_tp *tp, const par_tp_embedding *e, const
     PAR__TP_TRY(par__tp_map_of(tp, call, tokens, y->rows, y->layout, &map));
     return e->positions ? tp->kernels->positions(tp, y->data, e->position.data, y->rows, h, &map) : PAR_OK;
 }
-par_result par_tp_embedding_backward(par_tp *tp, par_tp_embedding *e, const par_tp_tokens *tokens,
-                                     const int32_t *ids, const par_tp_matrix *dy) {
+par_result(par_tp_embedding_backward)(par_tp *tp, par_tp_embedding *e, const par_tp_tokens *tokens,
+                                      const int32_t *ids, const par_tp_matrix *dy) {
+    par__tp_name(tp, e->name);
     static const char *const call = "par_tp_embedding_backward";
     size_t first, global, count;
     int replicas;
@@ -2323,9 +2398,10 @@ static par_result par__tp_loss_check(const par_tp *tp, const char *call, const p
                                 (int)targets[i], v);
     return PAR_OK;
 }
-par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
-                               const int32_t *targets, float *lse, float *losses, double *sum,
-                               size_t *counted) {
+par_result(par_tp_loss_forward)(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                                const int32_t *targets, float *lse, float *losses, double *sum,
+                                size_t *counted) {
+    par__tp_name(tp, loss->name);
     const size_t rows = logits->rows, t = (size_t)tp->t;
     size_t first;
     PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first));
@@ -2336,18 +2412,20 @@ par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp
     PAR__TP_TRY(par_all_gather(all + (size_t)tp->tp_rank * rows * 4, all, rows * 4, PAR_F32, tp->desc.tp));
     return tp->kernels->loss_combine(tp, all, t, rows, targets, loss, lse, losses, sum, counted);
 }
-par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
-                                const int32_t *targets, const float *lse, float scale,
-                                par_tp_matrix *dlogits) {
+par_result(par_tp_loss_backward)(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                                 const int32_t *targets, const float *lse, float scale,
+                                 par_tp_matrix *dlogits) {
+    par__tp_name(tp, loss->name);
     size_t first;
     PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_backward", loss, logits, targets, &first));
     par__tp_set(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
     return tp->kernels->loss_backward(tp, dlogits->data, logits->data, par__tp_ld_of(logits), targets, lse,
                                       logits->rows, first, logits->cols, loss, scale);
 }
-par_result par_tp_loss_both(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
-                            const int32_t *targets, float *lse, float *losses, double *sum, size_t *counted,
-                            float scale, par_tp_matrix *dlogits) {
+par_result(par_tp_loss_both)(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                             const int32_t *targets, float *lse, float *losses, double *sum, size_t *counted,
+                             float scale, par_tp_matrix *dlogits) {
+    par__tp_name(tp, loss->name);
     size_t first;
     if (tp->t > 1) {
         PAR__TP_TRY(par_tp_loss_forward(tp, loss, logits, targets, lse, losses, sum, counted));
@@ -2637,8 +2715,9 @@ static par_result par__tp_attend_all(par_tp *tp, const par__tp_shape *s, par_tp_
     return tp->desc.ulysses && tp->c > 1 ? par__tp_ulysses_forward(tp, s, m, x, lse, y)
                                          : par__tp_ring_forward(tp, s, m, x, lse, y);
 }
-par_result par_tp_attention_forward(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
-                                    uint64_t stream, const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
+par_result(par_tp_attention_forward)(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
+                                     uint64_t stream, const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
+    par__tp_name(tp, a->name);
     par__tp_shape s;
     par_tp_meeting m;
     PAR__TP_TRY(par__tp_attention_shape(tp, "par_tp_attention_forward", a, tokens, x, 0, &s));
@@ -2646,9 +2725,10 @@ par_result par_tp_attention_forward(par_tp *tp, const par_tp_attention *a, const
     par__tp_set(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
     return par__tp_attend_all(tp, &s, &m, x, lse, y);
 }
-par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
-                                     uint64_t stream, const par_tp_matrix *dy, const par_tp_matrix *x,
-                                     const par_tp_matrix *y, const float *lse, par_tp_matrix *dx) {
+par_result(par_tp_attention_backward)(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
+                                      uint64_t stream, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                      const par_tp_matrix *y, const float *lse, par_tp_matrix *dx) {
+    par__tp_name(tp, a->name);
     static const char *const call = "par_tp_attention_backward";
     par__tp_shape s;
     par_tp_meeting m;
@@ -2705,8 +2785,9 @@ static par_result par__tp_cache_check(const par_tp *tp, const char *call, const 
                             tokens->sequence, tokens->position, c->capacity);
     return PAR_OK;
 }
-par_result par_tp_attention_cached(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
-                                   par_tp_cache *cache, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result(par_tp_attention_cached)(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
+                                    par_tp_cache *cache, const par_tp_matrix *x, par_tp_matrix *y) {
+    par__tp_name(tp, a->name);
     static const char *const call = "par_tp_attention_cached";
     const size_t e = par_tp_element_bytes(tp);
     par__tp_shape s;
@@ -2763,6 +2844,9 @@ double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recom
 #ifdef __cplusplus
 }
 #endif
+#undef par__at
+#undef par_fail
+#undef par__tp_called
 #endif // PAR_TP_IMPLEMENTATION
 
 // Public domain where that is possible: anyone may use, change and give this away for any purpose, without

@@ -458,6 +458,29 @@ struct par_zero_kernels {
 };
 const par_zero_kernels *par_zero_cpu(void);
 
+// ---- call sites -------------------------------------------------------------------------------------------
+// What a layer sends is said to be sent where the program called the layer (see par.h).
+
+par_zero *par__zero_called(par_zero *z, const char *site);
+par_result par__zero_open_at(const char *site, const par_zero_desc *desc, par_zero **z);
+#define par_zero_open(...)              par__zero_open_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_close(z)               par_zero_close(par__zero_called(z, PAR_SITE))
+#define par_zero_commit(z)              par_zero_commit(par__zero_called(z, PAR_SITE))
+#define par_zero_save_end(z)            par_zero_save_end(par__zero_called(z, PAR_SITE))
+#define par_zero_unit(z, ...)           par_zero_unit(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+#define par_zero_add(z, ...)            par_zero_add(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+#define par_zero_forward_begin(z, ...)  par_zero_forward_begin(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+#define par_zero_forward_end(z, ...)    par_zero_forward_end(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+#define par_zero_backward_begin(z, ...) par_zero_backward_begin(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+#define par_zero_backward_end(z, ...)   par_zero_backward_end(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+#define par_zero_step(z, ...)           par_zero_step(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+#define par_zero_set_factor(z, ...)     par_zero_set_factor(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+#define par_zero_fill(z, ...)           par_zero_fill(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+#define par_zero_read(z, ...)           par_zero_read(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+#define par_zero_save_begin(z, ...)     par_zero_save_begin(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+#define par_zero_save(z, ...)           par_zero_save(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+#define par_zero_load(z, ...)           par_zero_load(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+
 #ifdef __cplusplus
 }
 #endif
@@ -535,6 +558,11 @@ PAR__ZERO_BOTH float par__zero_trust(const double *sums, size_t pieces) {
 #elif PAR_ZERO_WINDOW % 1024
 #error "PAR_ZERO_WINDOW must be a multiple of 1024"
 #endif
+
+// Within the implementation a call's site is its caller's.
+#define par__at(comm, site)       par__inside(comm)
+#define par_fail(...)             par__fail_inside(__VA_ARGS__)
+#define par__zero_called(z, site) (z)
 
 #ifdef __cplusplus
 extern "C" {
@@ -1505,7 +1533,15 @@ static const char *par__zero_check(par_zero *z, char *why, size_t room) { // wha
         return "clip, ema and loss_scale must not be negative, ema less than 1";
     return NULL;
 }
-par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
+par_zero *(par__zero_called)(par_zero *z, const char *site) {
+    if (z) par__enter(z->desc.comm, site);
+    return z;
+}
+par_result par__zero_open_at(const char *site, const par_zero_desc *desc, par_zero **z) {
+    par__enter(desc ? desc->comm : NULL, site);
+    return (par_zero_open)(desc, z);
+}
+par_result(par_zero_open)(const par_zero_desc *desc, par_zero **out) {
     PAR_ASSERT(desc && out);
     *out = NULL;
     par_zero *z = (par_zero *)PAR_MALLOC(sizeof *z);
@@ -1561,7 +1597,7 @@ par__zero_refuse(par_zero *z, const char *call, par_result result, const char *f
     PAR__ZERO_FAIL(result, "%s: %s", call, text);
     return -1;
 }
-int par_zero_unit(par_zero *z, const char *name) {
+int(par_zero_unit)(par_zero *z, const char *name) {
     static const char *const what[PAR__ZERO_SITES] = {"forward", "backward", "update"};
     if (!name) name = "";
     if (z->committed)
@@ -1634,7 +1670,7 @@ static const char *par__zero_check_tensor(const par_zero *z, const par__zero_ten
                why;
     return par__zero_check_runs(t);
 }
-int par_zero_add(par_zero *z, const par_zero_tensor *desc) {
+int(par_zero_add)(par_zero *z, const par_zero_tensor *desc) {
     static const char call[] = "par_zero_add";
     const char *name = desc->name && desc->name[0] ? desc->name : NULL;
     char text[300];
@@ -1982,7 +2018,7 @@ static par_result par__zero_open_stores(par_zero *z) {
         par__zero_store_open(z, &z->state_store, s.records * par__zero_arrays(z) * sizeof(float), 1));
     return par__zero_store_open(z, &z->parameter_store, s.whole / (size_t)z->ranks * par__zero_element(z), 0);
 }
-par_result par_zero_commit(par_zero *z) {
+par_result(par_zero_commit)(par_zero *z) {
     if (!z->desc.comm)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: a context without a comm only plans");
     if (z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: called twice");
@@ -2012,10 +2048,9 @@ static void par__zero_close_pool(par_zero *z, par__zero_pool *p) {
         for (int k = 0; k < 2; k++) par__zero_give(z, p->slots[i].packed[k], 1);
     }
 }
-par_result par_zero_close(par_zero *z) {
+par_result(par_zero_close)(par_zero *z) {
     if (!z) return PAR_OK;
     const par_result saved = z->save ? par_zero_save_end(z) : PAR_OK;
-    if (z->desc.comm) par__forget_sites(z->desc.comm);
     for (int i = 0; i < z->unit_count; i++)
         par_wait(&z->units[i].reduction), par_wait(&z->units[i].outer), par_wait(&z->units[i].spreading);
     par__zero_close_pool(z, &z->whole_parameters), par__zero_close_pool(z, &z->whole_gradients);
@@ -2044,7 +2079,7 @@ par_result par_zero_close(par_zero *z) {
 static par_comm *par__zero_call(par_zero *z, int unit,
                                 int what) { // the comm, with the unit's name and number
     par_tag(z->desc.comm, PAR__ZERO_SITES * unit + what + 1);
-    return par__at(z->desc.comm, z->units[unit].site[what]);
+    return par__inside_named(z->desc.comm, z->units[unit].site[what]);
 }
 static par__zero_slot *par__zero_slot_of(par__zero_pool *p, int unit) { // that holds it
     for (int i = 0; i < p->count; i++)
@@ -2164,7 +2199,7 @@ static par_result par__zero_check_unit(par_zero *z, const char *call, int unit) 
 static par_result par__zero_not_begun(par_zero *z, const char *call, int unit) {
     return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: unit %s was not begun", call, z->units[unit].name);
 }
-par_result par_zero_forward_begin(par_zero *z, int unit) {
+par_result(par_zero_forward_begin)(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_begin", unit));
     PAR__ZERO_TRY(par_wait(&z->units[unit].spreading));
     const int within = z->units[unit].backwards > 0; // recomputation: the next one is not the next in line
@@ -2172,7 +2207,7 @@ par_result par_zero_forward_begin(par_zero *z, int unit) {
         PAR__ZERO_TRY(par__zero_hold(z, unit, within ? -1 : unit + 1, PAR__ZERO_FORWARD));
     return z->units[unit].forwards++, PAR_OK;
 }
-par_result par_zero_forward_end(par_zero *z, int unit) {
+par_result(par_zero_forward_end)(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_end", unit));
     if (!z->units[unit].forwards) return par__zero_not_begun(z, "par_zero_forward_end", unit);
     if (z->sharded_parameters) par__zero_release(z, unit);
@@ -2249,7 +2284,7 @@ static par_result par__zero_reduce_begin(par_zero *z, int unit) {
     char *x = z->gradients + u->grad_at * e;
     if (z->ranks == 1 || !u->count[0]) return PAR_OK;
     if (z->desc.central) {
-        par_comm *comm = par__at(z->desc.comm, u->site[PAR__ZERO_BACKWARD]);
+        par_comm *comm = par__inside_named(z->desc.comm, u->site[PAR__ZERO_BACKWARD]);
         return (par_reduce_begin)(x, z->rank ? NULL : x, u->count[0], type, op, 0, comm, &u->reduction);
     }
     par_comm *comm = par__zero_call(z, unit, PAR__ZERO_BACKWARD);
@@ -2304,7 +2339,7 @@ static par_result par__zero_open_gradients(par_zero *z, int unit, par__zero_slot
     *slot = s;
     return z->device->fill(z->device, s->memory, 0, bytes, NULL);
 }
-par_result par_zero_backward_begin(par_zero *z, int unit) {
+par_result(par_zero_backward_begin)(par_zero *z, int unit) {
     par__zero_slot *s;
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_backward_begin", unit));
     par__zero_unit *u = &z->units[unit];
@@ -2318,7 +2353,7 @@ par_result par_zero_backward_begin(par_zero *z, int unit) {
     if (!u->backwards) PAR__ZERO_TRY(par__zero_open_gradients(z, unit, &s));
     return u->backwards++, PAR_OK;
 }
-par_result par_zero_backward_end(par_zero *z, int unit) {
+par_result(par_zero_backward_end)(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_backward_end", unit));
     par__zero_unit *u = &z->units[unit];
     if (!u->backwards) return par__zero_not_begun(z, "par_zero_backward_end", unit);
@@ -2699,7 +2734,8 @@ static par_result par__zero_spread_begin(par_zero *z, int unit) {
     if (!par__zero_shared_out(z) || z->sharded_parameters || !u->count[0]) return PAR_OK;
     if (z->desc.central)
         return (par_broadcast_begin)(whole, whole, u->count[0], z->desc.param_dtype, 0,
-                                     par__at(z->desc.comm, u->site[PAR__ZERO_UPDATE]), &u->spreading);
+                                     par__inside_named(z->desc.comm, u->site[PAR__ZERO_UPDATE]),
+                                     &u->spreading);
     return (par_all_gather_begin)(whole + shard * (size_t)z->rank * e, whole, shard, z->desc.param_dtype,
                                   par__zero_call(z, unit, PAR__ZERO_UPDATE), &u->spreading);
 }
@@ -2750,7 +2786,7 @@ static par_zero_rules par__zero_rules_of(const par_zero *z, float lr_factor) {
     }
     return r;
 }
-par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) {
+par_result(par_zero_step)(par_zero *z, float lr_factor, par_zero_report *report) {
     if (!z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_step: nothing is committed");
     const par_zero_rules rules = par__zero_rules_of(z, lr_factor);
     PAR__ZERO_TRY(par__zero_finish(z, "par_zero_step"));
@@ -2772,7 +2808,7 @@ void par_zero_set_steps(par_zero *z, uint64_t steps) {
     now.step = steps;
     par__zero_control_set(z, &now);
 }
-par_result par_zero_set_factor(par_zero *z, float lr_factor) {
+par_result(par_zero_set_factor)(par_zero *z, float lr_factor) {
     par_zero_control now = par__zero_control_get(z);
     now.lr_factor = lr_factor;
     return par__zero_control_set(z, &now);
@@ -2850,7 +2886,7 @@ static size_t par__zero_overlap(const par__zero_pass *p, size_t *begin) {
     *begin = PAR__MAX(p->now.first, p->from);
     return p->now.count ? PAR__MIN(p->now.first + p->now.count, p->until) - *begin : 0;
 }
-par_result par_zero_fill(par_zero *z, int tensor, par_zero_what what, par_zero_fill_fn fn, void *user) {
+par_result(par_zero_fill)(par_zero *z, int tensor, par_zero_what what, par_zero_fill_fn fn, void *user) {
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count || what == PAR_ZERO_GRADIENT)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_fill: %d is no tensor, or nothing is committed",
                               tensor);
@@ -2895,7 +2931,7 @@ static par_result par__zero_read_gradient(par_zero *z, const par__zero_tensor *t
     }
     return PAR_OK;
 }
-par_result par_zero_read(par_zero *z, int tensor, par_zero_what what, float *values) {
+par_result(par_zero_read)(par_zero *z, int tensor, par_zero_what what, float *values) {
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_read: %d is no tensor, or nothing is committed",
                               tensor);
@@ -3896,7 +3932,7 @@ static par_result par__zero_check_files(par_zero *z, const char *call, const par
                               call);
     return PAR_OK;
 }
-par_result par_zero_save_begin(par_zero *z, const par_zero_files *how) {
+par_result(par_zero_save_begin)(par_zero *z, const par_zero_files *how) {
     PAR__ZERO_TRY(par__zero_check_files(z, "par_zero_save", how));
     if (z->save) PAR__ZERO_TRY(par_zero_save_end(z));
     for (int i = 0; i < z->unit_count; i++) PAR__ZERO_TRY(par_wait(&z->units[i].spreading));
@@ -3908,7 +3944,7 @@ par_result par_zero_save_begin(par_zero *z, const par_zero_files *how) {
     if (how->background && !s->threaded && !s->error) par__zero_save_thread(s); // then at once
     return PAR_OK;
 }
-par_result par_zero_save_end(par_zero *z) {
+par_result(par_zero_save_end)(par_zero *z) {
     par__zero_save *s = z->save;
     char why[700];
     if (!s) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_save_end: no save was begun");
@@ -3933,7 +3969,7 @@ par_result par_zero_save_end(par_zero *z) {
     }
     return par__zero_save_close(z, r != PAR_OK), r;
 }
-par_result par_zero_save(par_zero *z, const par_zero_files *how) {
+par_result(par_zero_save)(par_zero *z, const par_zero_files *how) {
     PAR__ZERO_TRY(par_zero_save_begin(z, how));
     return par_zero_save_end(z);
 }
@@ -4127,7 +4163,7 @@ static par_result par__zero_load_open(const par_zero *z, const par_zero_files *h
     if (!r) r = par__zero_load_names(l, why, room);
     return r ? r : par__zero_load_check(l, t, why, room);
 }
-par_result par_zero_load(par_zero *z, const par_zero_files *how) {
+par_result(par_zero_load)(par_zero *z, const par_zero_files *how) {
     par__zero_table t;
     par__zero_load l;
     char wrong[512] = "", why[700];
@@ -4169,6 +4205,9 @@ float par_zero_factor(const par_zero_schedule *s, uint64_t step) {
 #ifdef __cplusplus
 }
 #endif
+#undef par__at
+#undef par_fail
+#undef par__zero_called
 #endif // PAR_ZERO_IMPLEMENTATION
 
 // Public domain where that is possible: anyone may use, change and give this away for any purpose, without

@@ -362,6 +362,10 @@ bench_bad() {
 }
 algorithms() { PAR_NODE_RANKS=2 build/bench_coll --algorithms --ranks 4 | grep -q two_level; }
 ledger() { PAR_LEDGER=1 PAR_RANKS=2 build/01_hello 2>&1 | grep -q "all_reduce"; }
+layer_names() { # in trace and ledger: where the program called the layer, and what its tensors are called
+    PAR_LEDGER=1 $gpt --data $data $small --n_layer 2 --tp 2 --max_iters 2 --eval_iters 1 --sample 0 --trace "$work/t.json" --ranks 2 >"$work/out" 2>&1 || return 1
+    grep -q '"at":"examples/gpt/model.h:[0-9]* in layers.1.attn.proj"' "$work/t.json" && ! grep -q 'par_[a-z]*\.h:' "$work/t.json" "$work/out"
+}
 dead_child() { # a rank that fails makes the program fail
     printf '#define PAR_IMPLEMENTATION\n#include "par.h"\nint main(void) { par_comm *w; if (par_open(NULL, &w)) return 9; int r = par_rank(w); par_close(w); return r == 1 ? 3 : 0; }\n' >"$work/d.c"
     gcc -I. "$work/d.c" -o "$work/d" -pthread -lm || return 1
@@ -537,6 +541,7 @@ check "benchmark rows" bench_rows
 check "benchmark, bad input" bench_bad
 check "algorithms" algorithms
 check "ledger" ledger
+check "layers' names in ledger and trace" layer_names
 check "the same bits with small stages" env PAR_STAGE=8192 build/test_par --only bit_equality --ranks 3
 check "the same bits with large stages" env PAR_STAGE=1048576 build/test_par --only bit_equality --ranks 4
 check "collectives with small stages" env PAR_STAGE=8192 build/test_par --only collectives_large_private --ranks 3

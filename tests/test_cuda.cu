@@ -1108,7 +1108,7 @@ static void tp_attention(par_comm *w) {
                      B = shapes[n].batch, rows = B * s, cols = (H + 2 * K) * D;
         par_tp *a = open_tp(w, NULL, 0, 0, bf16, NULL),
                *b = open_tp(w, NULL, 0, 0, bf16, i < 10 ? par_cuda_tp(cuda) : &own);
-        par_tp_attention at = {H, K, D, shapes[n].dropout, 0};
+        par_tp_attention at = {H, K, D, shapes[n].dropout, 0, NULL};
         par_tp_tokens t = {B, s, 3, 0};
         par_tp_rotary rotary;
         memset(&rotary, 0, sizeof rotary);

@@ -848,6 +848,43 @@ static void no_allocation(par_comm *w) { // in a step
     free(n);
 }
 
+// Messages are said to be sent where the step was called, whatever layers the program's part calls meanwhile.
+typedef struct nested {
+    par_comm *comm;
+    net *n;
+} nested;
+static par_result nested_work(void *user, const par_pipe_work *k) {
+    const nested *x = (const nested *)user;
+    par__enter(x->comm, "elsewhere.c:1"), par__name_layer(x->comm, "another layer");
+    return net_work(x->n, k);
+}
+static void call_sites(par_comm *w) {
+    par_pipe_desc d = desc_of("1f1b", par_size(w), 8, 0, NULL);
+    par_pipe_stage stages[STAGES];
+    par_pipe_schedule s;
+    par_pipe_exec e;
+    par_pipe *pipe;
+    char text[16384], site[96];
+    nested x = {w, (net *)malloc(sizeof *x.n)};
+    net_open(x.n), net_stages(stages, STAGES);
+    d.stages = stages, d.stage_count = par_size(w), d.rows = ROWS;
+    memset(&e, 0, sizeof e);
+    e.comm = w, e.fn = nested_work, e.user = &x;
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_open(&s, &e, &pipe));
+    CHECK_OK(w, par_pipe_step(pipe, NULL));
+    const int to = par_rank(w) ? par_rank(w) : 1;
+    snprintf(site, sizeof site, "tests/test_pipe.c:%d in activations to stage %d\n", __LINE__ - 2, to);
+    FILE *f = tmpfile();
+    for (int i = 0; i < pipe->lane_count; i++) par_ledger_print(pipe->lanes[i], f);
+    rewind(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    CHECK(w, strstr(text, site) && !strstr(text, "elsewhere") && !strstr(text, "another layer"));
+    fclose(f);
+    CHECK_OK(w, par_pipe_close(pipe));
+    par_pipe_schedule_close(&s);
+    free(x.n);
+}
+
 // PipeDream-2BW: W(t+1) = W(t) - lr gradient(W(t-1)), to the bit.
 typedef struct stale {
     double weight[2], gradient, seen[64];
@@ -1260,6 +1297,7 @@ const test tests[] = {
     {"deadlocks", deadlocks, TEST_SERIAL, 1, 240},
     {"training", training, TEST_ANY, 1, 120},
     {"no_allocation", no_allocation, TEST_ALONE, 1, 60},
+    {"call_sites", call_sites, TEST_ANY, 2, 60},
     {"staleness", staleness, TEST_ANY, 1, 60},
     {"causality", causality, TEST_ANY, 2, 60},
     {"printed", printed, TEST_SERIAL, 1, 60},

@@ -1107,6 +1107,69 @@ static void mistakes(par_comm *w) { // each is an error that says what is wrong 
     if (n > 1) CHECK(w, par_tp_open(&d, &tp) == PAR_ERR_MISMATCH && !tp);
 }
 
+static int printed(par_comm *w, void (*print)(const par_comm *, FILE *), const char *text) {
+    char all[32768];
+    FILE *f = tmpfile();
+    print(w, f), rewind(f);
+    all[fread(all, 1, sizeof all - 1, f)] = 0;
+    fclose(f);
+    return strstr(all, text) != NULL;
+}
+// Errors, recorder and ledger say where the program called the layer, and the layer's name.
+static void call_sites(par_comm *w) {
+    const int n = par_size(w), odd = par_rank(w) == n - 1;
+    char room[3][4096] = {{0}}, site[128], longer[200], name[64];
+    par_tp_desc d;
+    par_tp *tp;
+    par_tp_linear f;
+    par_tp_matrix x, y;
+    memset(&d, 0, sizeof d), memset(&f, 0, sizeof f);
+    d.tp = w;
+    CHECK_OK(w, par_tp_open(&d, &tp));
+    f.in = (size_t)n, f.out = 4, f.row = 1, f.name = "layers.3.attn.proj";
+    CHECK_OK(w, par_tp_linear_open(tp, &f));
+    f.weight.data = room[0];
+    x.data = room[1], x.rows = 8, x.cols = 1, x.layout = PAR_TP_HIDDEN;
+    y.data = room[2];
+    CHECK_OK(w, par_tp_linear_forward(tp, &f, &x, NULL, &y));
+    snprintf(site, sizeof site, "tests/test_tp.c:%d in layers.3.attn.proj", __LINE__ - 1);
+    CHECK(w, printed(w, par_ledger_print, site) && printed(w, par_recorder_print, site));
+    CHECK(w, !printed(w, par_ledger_print, "par_tp.h:") && !printed(w, par_recorder_print, "par_tp.h:"));
+    x.rows = odd ? 7 : 8;
+    CHECK(w, par_tp_linear_forward(tp, &f, &x, NULL, &y) == PAR_ERR_MISMATCH);
+    snprintf(site, sizeof site, "tests/test_tp.c:%d in layers.3.attn.proj", __LINE__ - 1);
+    CHECK(w, strstr(par_last_error(w), site) && !strstr(par_last_error(w), "par_tp.h"));
+    x.rows = 8, x.cols = 2;
+    CHECK(w, par_tp_linear_forward(tp, &f, &x, NULL, &y) == PAR_ERR_ARGUMENT);
+    snprintf(site, sizeof site, "(called at tests/test_tp.c:%d in layers.3.attn.proj)", __LINE__ - 1);
+    CHECK(w, strstr(par_last_error(w), site) != NULL);
+    x.cols = 1;
+    CHECK_OK(w, par_barrier(w)); // the program's own is again its own
+    snprintf(site, sizeof site, "tests/test_tp.c:%d\n", __LINE__ - 1);
+    CHECK(w, printed(w, par_recorder_print, site));
+    memset(longer, 'x', sizeof longer), memcpy(longer + sizeof longer - 9, ".the.end", 9); // its end is told
+    f.name = longer, x.rows = odd ? 7 : 8;
+    CHECK(w, par_tp_linear_forward(tp, &f, &x, NULL, &y) == PAR_ERR_MISMATCH);
+    snprintf(site, sizeof site, "tests/test_tp.c:%d in xxx", __LINE__ - 1);
+    CHECK(w, strstr(par_last_error(w), site) && strstr(par_last_error(w), "xxx.the.end"));
+    // More places than there is room for: the last are without names, and nothing else changes.
+    par_result (*forward)(par_tp *, const par_tp_linear *, const par_tp_matrix *, par_tp_matrix *,
+                          par_tp_matrix *) = par_tp_linear_forward; // the function, too
+    x.rows = 1;
+    const int many = n == 2 && par_node_count(w) == 1 ? PAR__PLACES + 100 : 3000;
+    for (int i = 0; i < many; i++) {
+        snprintf(name, sizeof name, "layers.%d", i), f.name = name;
+        if ((i % 2 ? par_tp_linear_forward(tp, &f, &x, NULL, &y) : forward(tp, &f, &x, NULL, &y)) != PAR_OK)
+            CHECK(w, 0);
+    }
+    f.name = "layers.2999", x.rows = odd ? 7 : 8;
+    CHECK(w, par_tp_linear_forward(tp, &f, &x, NULL, &y) == PAR_ERR_MISMATCH);
+    snprintf(site, sizeof site, "tests/test_tp.c:%d%s", __LINE__ - 1,
+             many < PAR__PLACES ? " in layers.2999" : " ");
+    CHECK(w, strstr(par_last_error(w), site) && !strstr(par_last_error(w), "one of many"));
+    CHECK_OK(w, par_tp_close(tp));
+}
+
 const test tests[] = {
     {"linear_column", linear_column, TEST_ANY, 1, 120},
     {"linear_row", linear_row, TEST_ANY, 1, 120},
@@ -1125,5 +1188,6 @@ const test tests[] = {
     {"published", published, TEST_SERIAL, 1, 60},
     {"initial_values", initial_values, TEST_ALONE, 1, 60},
     {"mistakes", mistakes, TEST_ALONE, 1, 60},
+    {"call_sites", call_sites, TEST_ANY, 2, 60},
 };
 const int test_count = (int)(sizeof tests / sizeof tests[0]);

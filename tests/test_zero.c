@@ -1476,6 +1476,7 @@ static void wrong_order(par_comm *w) { // of units of one size: an error that na
         CHECK(w, r == PAR_ERR_MISMATCH);
         CHECK(w, (says(w, "of unit fig") && (says(w, "of unit pear") || says(w, "of unit apple"))) ||
                      (says(w, "of unit apple") && says(w, "of unit plum"))); // whichever is seen first
+        CHECK(w, says(w, "tests/test_zero.c:") && !says(w, "par_zero.h"));
         CHECK_OK(w, par_barrier(w));
         par_zero_close(z); // what is under way has failed
     }

@@ -21,9 +21,20 @@ typedef struct gpt_config {
     par_tp_rotary rotary;
 } gpt_config;
 
+enum {
+    GPT_NAME_LN1,
+    GPT_NAME_QKV,
+    GPT_NAME_ATTN,
+    GPT_NAME_PROJ,
+    GPT_NAME_LN2,
+    GPT_NAME_UP,
+    GPT_NAME_DOWN,
+    GPT_NAMES
+};
 typedef struct gpt_layer {
     par_tp_norm norm1, norm2;
     par_tp_linear qkv, proj, up, down;
+    char name[GPT_NAMES][32]; // "layers.3.attn.qkv", as its tensors
 } gpt_layer;
 
 enum { // kinds of tensors, in the model's order
@@ -156,10 +167,20 @@ static void gpt_tensor_add(gpt_model *m, int present, int kind, int layer, par_t
     m->count += p->local_rows * p->local_cols, m->whole_count += p->rows * p->cols;
 }
 
+static void gpt_layer_name(gpt_layer *k, int layer) { // what errors, ledger and trace call its parts
+    static const char *const parts[GPT_NAMES] = {"ln1", "attn.qkv", "attn",    "attn.proj",
+                                                 "ln2", "mlp.up",   "mlp.down"};
+    for (int i = 0; i < GPT_NAMES; i++)
+        snprintf(k->name[i], sizeof k->name[i], "layers.%d.%s", layer, parts[i]);
+    k->norm1.name = k->name[GPT_NAME_LN1], k->norm2.name = k->name[GPT_NAME_LN2];
+    k->qkv.name = k->name[GPT_NAME_QKV], k->proj.name = k->name[GPT_NAME_PROJ];
+    k->up.name = k->name[GPT_NAME_UP], k->down.name = k->name[GPT_NAME_DOWN];
+}
 static par_result gpt_layer_open(gpt_model *m, gpt_layer *k) {
     const gpt_config *g = &m->config;
     const size_t C = (size_t)g->n_embd, F = gpt_hidden(g);
     memset(k, 0, sizeof *k);
+    gpt_layer_name(k, (int)(k - m->layers));
     k->norm1.features = k->norm2.features = C;
     k->norm1.epsilon = k->norm2.epsilon = g->epsilon;
     k->norm1.rms = k->norm2.rms = g->llama, k->norm1.has_bias = k->norm2.has_bias = g->bias;
@@ -199,6 +220,7 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     m->last.features = (size_t)g->n_embd, m->last.rms = g->llama, m->last.epsilon = g->epsilon,
     m->last.has_bias = g->bias;
     m->head.in = (size_t)g->n_embd, m->head.out = (size_t)g->vocab_size, m->head.vocabulary = 1;
+    m->embedding.name = "wte", m->last.name = "lnf", m->head.name = "head", m->loss.name = "loss";
     GPT_TRY(par_tp_embedding_open(tp, &m->embedding));
     GPT_TRY(par_tp_norm_open(tp, &m->last));
     GPT_TRY(par_tp_linear_open(tp, &m->head));
@@ -431,6 +453,7 @@ static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_
                                     par_tp_matrix *next) {
     par_tp *tp = m->tp;
     par_tp_attention attention = m->attention;
+    attention.name = k->name[GPT_NAME_ATTN];
     attention.dropout = drop ? drop->p : 0;
     GPT_TRY(par_tp_norm_forward(tp, &k->norm1, &s->x, s->stats1, &s->norm1));
     GPT_TRY(par_tp_linear_forward(tp, &k->qkv, &s->norm1, NULL, &s->qkv));
@@ -531,6 +554,7 @@ static par_result gpt_layer_backward(const gpt_model *m, gpt_layer *k, gpt_saved
     par_tp *tp = m->tp;
     par_tp_matrix *dx = &b->dx, *dy = &b->dy, *wide = &b->wide;
     par_tp_attention attention = m->attention;
+    attention.name = k->name[GPT_NAME_ATTN];
     attention.dropout = drop ? drop->p : 0;
     const float p = attention.dropout;
     GPT_TRY(
