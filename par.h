@@ -279,7 +279,8 @@ int par_launched(int *rank);
 
 #if defined(PAR_MPI)
 // Adopt a communicator of an MPI program, collectively over it. It is duplicated; MPI_Finalize stays yours
-// and comes after par_close.
+// and comes after par_close. Error beside those of par_open: MPI, where mpiexec or srun started several
+// processes and MPI_COMM_WORLD has one: the starter is not that of this MPI.
 par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm);
 #endif
 
@@ -6750,7 +6751,7 @@ static const struct par__launcher {
 typedef struct par__launch {  // what the launchers say of this process
     int launcher, rank, size; // the innermost one's row; -1, 0 and 0: there is none
     char problem[512];        // "", or what is wrong with what they say
-    uint64_t job;             // ranks that are to meet have the same, and meet there
+    uint64_t job;             // ranks that are to meet have the same
     char host[256], port[16];
 } par__launch;
 
@@ -7031,10 +7032,30 @@ static par_result par__open_net(par__world *w, const par_desc *d, par_comm **out
 }
 
 #if defined(PAR_MPI)
+// A launcher started several, but MPI_COMM_WORLD has this process alone: MPI was not told of the others.
+static par_result par__wrong_starter(const par__launch *l) {
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length;
+    if (l->problem[0]) return par__log(PAR_ERR_ARGUMENT, "%s", l->problem);
+    MPI_Get_library_version(version, &length);
+    version[strcspn(version, "\n,")] = 0;
+    for (char *tab = version; (tab = strchr(tab, '\t')) != NULL;) *tab = ' ';
+    const struct par__launcher *who = &par__launchers[l->launcher];
+    return par__log(
+        PAR_ERR_MPI,
+        "%s started %d processes (%s=%d, %s=%d), but MPI_COMM_WORLD has this one alone (%s): start "
+        "the program by the mpiexec of its own MPI, or by srun --mpi=TYPE with a type that this MPI "
+        "knows (srun --mpi=list), or build it without PAR_MPI, to meet over TCP",
+        who->name, l->size, who->rank, l->rank, who->size, l->size, version);
+}
 par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
     par_desc d;
+    par__launch l;
     int rank, size, provided;
     *comm = NULL;
+    par__find_launch(&l);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size == 1 && l.size > 1 && l.launcher > PAR__TORCHRUN) return par__wrong_starter(&l);
     par_result r = par__check_desc(desc, &d);
     MPI_Comm_rank(mpi, &rank);
     MPI_Comm_size(mpi, &size);
@@ -7056,22 +7077,6 @@ par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
     return par__start_progress(w);
 }
 
-// A launcher started several, but MPI_COMM_WORLD has this process alone: MPI was not told of the others.
-static par_result par__wrong_starter(const par__launch *l) {
-    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int length;
-    if (l->problem[0]) return par__log(PAR_ERR_ARGUMENT, "%s", l->problem);
-    MPI_Get_library_version(version, &length);
-    version[strcspn(version, "\n,")] = 0;
-    for (char *tab = version; (tab = strchr(tab, '\t')) != NULL;) *tab = ' ';
-    const struct par__launcher *who = &par__launchers[l->launcher];
-    return par__log(
-        PAR_ERR_MPI,
-        "%s started %d processes (%s=%d, %s=%d), but MPI_COMM_WORLD has this one alone (%s): start "
-        "the program by the mpiexec of its own MPI, or by srun --mpi=TYPE with a type that this MPI "
-        "knows (srun --mpi=list), or build it without PAR_MPI, to meet over TCP",
-        who->name, l->size, who->rank, l->rank, who->size, l->size, version);
-}
 static par_result par__open_launched(const par_desc *given, const par_desc *d, const par__launch *l,
                                      par_comm **comm) {
     int initialized, size, provided;
@@ -7146,7 +7151,6 @@ static par_result par__find_meeting(par__launch *l) {
                         "rank 0 runs on %.64s, but the other ranks look for it on %s, the first of "
                         "SLURM_STEP_NODELIST=%.128s: export MASTER_ADDR=%.64s",
                         node, l->host, nodes, node);
-    l->job = par__hash_text(l->host, par__hash_text(l->port, l->job));
     return PAR_OK;
 }
 
@@ -7239,8 +7243,8 @@ static int par__tcp_open_port(par__world *w, double begun) { // its descriptor; 
         const int s = par__tcp_listen(family, t->port, PAR__MIN(w->size, 1024));
         if (s >= 0 || errno != EADDRINUSE || par__now() > begun + w->timeout_s) return s;
         if (par__tcp_patient(&said))
-            par__log(PAR_OK, "rank 0 cannot listen on port %s yet: %s (%.0f s)", t->port, strerror(errno),
-                     said - begun);
+            par__log(PAR_OK, "rank 0 cannot listen on port %s yet: %s (%.0f s); PAR_PORT chooses another",
+                     t->port, strerror(errno), said - begun);
         usleep(20000);
     }
 }

@@ -47,7 +47,8 @@ one_of_many() { # command prefix, suffix, its name, another's prefix: MPI and th
     fails 1 "PAR_RANKS is 3, but .*mpiexec started 2 processes" env PAR_RANKS=3 $1 2 build/01_hello_$2 &&
     PAR_RANKS=3 $1 1 build/01_hello_$2 | grep "^3 ranks" || return 1 # one process: PAR_RANKS counts
     have ${4%% *} || return 0
-    fails 1 "mpiexec started 2 processes (.*), but $alone" $4 2 build/01_hello_$2
+    fails 1 "mpiexec started 2 processes (.*), but $alone" $4 2 build/01_hello_$2 &&
+    fails 1 "mpiexec started 2 processes (.*), but $alone" $4 2 build/02_mpi_adopt_$2 64 200
 }
 
 two_hosts() { # over a link of 1 Gbit/s between two namespaces: S bytes each way and no more, and not behind MPI

@@ -5,6 +5,9 @@ hello="build/01_hello"
 meets() { # as torchrun names things; as srun does: the address from its list of hosts, the port from the job
     said="3 ranks; their numbers add up to 3"
     ranks 3 $hello >"$work/torchrun" && grep -q "$said" "$work/torchrun" || return 1
+    RANK=0 MASTER_ADDR=localhost $hello >"$work/out.0" 2>&1 & # its name may be another for rank 0
+    RANK=1 $hello >"$work/out.1" 2>&1 &
+    RANK=2 $hello && wait && grep -q "$said" "$work/out.0" || return 1
     unset WORLD_SIZE MASTER_ADDR MASTER_PORT
     for r in 2 1 0; do
         SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NODELIST="$1" SLURM_JOB_ID=$$ SLURM_STEP_ID=1 $hello >"$work/out.$r" 2>&1 &
