@@ -34,7 +34,7 @@ soak: build/test_par
 
 all: examples bench build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden
 
-examples: build/01_hello build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
+examples: build/01_hello build/04_zero build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/02_mpi_adopt.c and build/gpt_mpi are left out")
 
 bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(HAVE_MPI),build/bench_coll_mpi)
@@ -108,6 +108,9 @@ build/gpt_mpi: $(GPT_DEPS) build/gemm.flags | build
 
 build/01_hello: examples/01_hello.c par.h | build
 	$(CC) -std=c11 $(CFLAGS) $(WARN) -I. $< -o $@ $(LIBS)
+
+build/04_zero: examples/04_zero.c par.h par_zero.h | build
+	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $< -o $@ $(LIBS)
 
 build/02_mpi_adopt: examples/02_mpi_adopt.c par.h | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)

@@ -21,6 +21,8 @@ WHAT
 USE
     #define PAR_IMPLEMENTATION        in one file
     #include "par_zero.h"             cc -O2 prog.c -pthread -lm
+    A whole loop, with microbatches, clipping, checkpoints and the same bits on any number of ranks:
+    examples/04_zero.c.
 
 EXAMPLE
     #define PAR_IMPLEMENTATION
@@ -156,16 +158,16 @@ typedef struct par_zero_hyper { // of a group of parameters
 
 enum { PAR_ZERO_GROUPS = 8 };
 typedef struct par_zero_desc {
-    par_comm *comm;        // ranks that share out the states; NULL: only plan, for plan_ranks
-    par_comm *outer;       // hybrid: the same place in other such comms; NULL: there are none
-    par_comm *others;      // ranks with other parameters (tp, pp): the norm is over them, too; NULL: none
-    int stage;             // 0 to 3
-    int central;           // 1: rank 0 has the optimizer; stage 0
-    int accumulate;        // 1: stages 2 and 3 keep whole gradients, and scatter them once a step
-    int micro_steps;       // m; 0: 1
-    int canonical_shards;  // C; 0: sums in rank order
-    int average;           // 1: gradients are divided by m x ranks
-    int whole_units;       // stages 2 and 3: units that may be whole at a time; 0: 2. See MODEL
+    par_comm *comm;       // ranks that share out the states; NULL: only plan, for plan_ranks
+    par_comm *outer;      // hybrid: the same place in other such comms; NULL: there are none
+    par_comm *others;     // ranks with other parameters (tp, pp): the norm is over them, too; NULL: none
+    int stage;            // 0 to 3
+    int central;          // 1: rank 0 has the optimizer; stage 0
+    int accumulate;       // 1: stages 2 and 3 keep whole gradients, and scatter them once a step
+    int micro_steps;      // m; 0: 1
+    int canonical_shards; // C; 0: sums in rank order
+    int average;     // 1: the update divides the sums by m x ranks (x those of outer); else they stay sums
+    int whole_units; // stages 2 and 3: units that may be whole at a time; 0: 2. See MODEL
     par_dtype param_dtype; // f32, bf16 or f16; 0: f32. 16 bits: f32 masters are kept with the optimizer
     par_dtype grad_dtype;  // 0: f32
     par_zero_optimizer optimizer;
@@ -263,7 +265,9 @@ par_result par_zero_backward_end(par_zero *z, int unit);
 
 // The whole tensor, of param_dtype. NULL while it is sharded.
 void *par_zero_data(par_zero *z, int tensor);
-// Its whole gradient (of grad_dtype: cast the pointer). NULL if it is frozen, or nowhere now.
+// Its whole gradient (of grad_dtype: cast the pointer), to which backward adds. With sharded gradients, and
+// with canonical_shards, it is this microbatch's alone; else all of the step so far. NULL if it is frozen, or
+// nowhere now.
 float *par_zero_grad(par_zero *z, int tensor);
 // Which of the m x ranks microbatches of the step this rank has as its number i, 0 <= i < m.
 uint64_t par_zero_microbatch(const par_zero *z, int i);
@@ -271,7 +275,9 @@ uint64_t par_zero_microbatch(const par_zero *z, int i);
 // ---- the step ---------------------------------------------------------------------------------------------
 
 typedef struct par_zero_report {
-    double norm;      // of the gradients, before clipping
+    // Of what the update works with, before clipping: the sums, divided by the loss scale and, with
+    // `average`, by the number of microbatches; over all units, comm, outer and others: the same everywhere.
+    double norm;
     int skipped;      // 1: something was not finite, so that nothing was changed, on all ranks alike
     float loss_scale; // of the next step
     uint64_t step;    // done so far
@@ -301,8 +307,10 @@ typedef enum par_zero_what {
 // moving average, too. Not collective.
 typedef void (*par_zero_fill_fn)(void *user, size_t first, size_t count, float *values);
 par_result par_zero_fill(par_zero *z, int tensor, par_zero_what what, par_zero_fill_fn fn, void *user);
-// All of a tensor, as f32, on every rank. VALUE: the masters where there are any. GRADIENT: after the sum,
-// before par_zero_step clears it. Collective over comm.
+// All of a tensor, as f32, on every rank. VALUE: the masters where there are any. Collective over comm.
+// GRADIENT: between the last backward pass of a step and par_zero_step (before, ARGUMENT: too few passes). The
+// sum over all microbatches of comm and outer, with the loss scale in it, neither averaged nor clipped: the
+// update does that on its way. Collective over outer, too.
 par_result par_zero_read(par_zero *z, int tensor, par_zero_what what, float *values);
 
 // ---- files ------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ part() { # name, command ...
 }
 
 mkdir -p build
-make -s build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/gpt build/01_hello build/bench_coll build/bench_zero build/bench_pipe build/bench_tp build/corpus.txt || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+make -s build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/gpt build/01_hello build/04_zero build/bench_coll build/bench_zero build/bench_pipe build/bench_tp build/corpus.txt || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 part "lint" bash tests/lint.sh
 part "compile" bash tests/compile.sh
 part "par.h" build/test_par

@@ -343,6 +343,17 @@ fifos() { # instead of data, a manifest, a model, a table: an error at once, not
     fails 1 "is a FIFO" env PAR_TUNE="$f" build/bench_coll -e 8 && fails 1 "is a directory" env PAR_TUNE=/tmp build/bench_coll -e 8
 }
 help_texts() { $gpt --help | grep -q -e --gradient_accumulation_steps && build/bench_coll --help | grep -q -e --memory; }
+zero_loop() { # the same bits on 1, 2 and 4 ranks, in any stage, and from a checkpoint of another number of ranks
+    rm -rf "$work"/z[0-9]
+    PAR_RANKS=1 build/04_zero "$work/z1" 20 0 >"$work/one" && [ "$(grep -c '^step' "$work/one")" = 20 ] && awk '$6 > 1 {clipped = 1} NR == 1 {first = $4} END {exit !(clipped && $4 < first)}' "$work/one" || return 1
+    for how in "2 3" "4 1"; do
+        set -- $how
+        PAR_RANKS=$1 build/04_zero "$work/z$1" 20 $2 >"$work/many" && cmp "$work/one" "$work/many" && same_state "$work/z1" "$work/z$1" || return 1
+    done
+    PAR_RANKS=4 build/04_zero "$work/z5" 7 2 >"$work/many" && PAR_RANKS=2 build/04_zero "$work/z5" 13 3 >>"$work/many" && PAR_RANKS=1 build/04_zero "$work/z5" 20 0 >>"$work/many" &&
+    cmp "$work/one" "$work/many" && for f in model optimizer; do cmp <(cat "$work"/z1/$f-s*) <(cat "$work"/z5/$f-s*) || return 1; done &&
+    fails 1 "canonical_shards must be micro_steps x the number of ranks" env PAR_RANKS=3 build/04_zero "$work/z6" 1
+}
 hello() { PAR_RANKS=4 build/01_hello | grep -q "4 ranks; their numbers add up to 6"; }
 bench_rows() { # every operation, both memories, right results, and every field
     for memory in private symmetric; do
@@ -537,6 +548,7 @@ check "flags" flags
 check "FIFOs instead of files" fifos
 check "help" help_texts
 check "hello" hello
+check "04_zero.c" zero_loop
 check "benchmark rows" bench_rows
 check "benchmark, bad input" bench_bad
 check "algorithms" algorithms

@@ -1438,6 +1438,41 @@ static void norms(par_comm *w) { // what ranks of `others` have in common counts
     CHECK_OK(w, par_zero_close(z));
     CHECK_OK(w, par_close(alone));
 }
+static void
+contents(par_comm *w) { // of GRADIENT and of report.norm; `average` and clipping come in the update
+    const int n = par_size(w), m = 2;
+    for (int stage = 0; stage < 4; stage++)
+        for (int average = 0; average < 2; average++) {
+            par_zero_desc d;
+            par_zero_tensor t;
+            par_zero *z;
+            par_zero_report report;
+            float g[3], x[3];
+            memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+            d.comm = w, d.stage = stage, d.micro_steps = m, d.average = average, d.loss_scale = 4,
+            d.clip = 0.5f;
+            d.optimizer = PAR_ZERO_SGD, d.hyper[0].lr = 1;
+            t.name = "w", t.dims = 1, t.shape[0] = 3;
+            CHECK_OK(w, par_zero_open(&d, &z));
+            CHECK(w, par_zero_unit(z, "layer") == 0 && par_zero_add(z, &t) == 0);
+            CHECK_OK(w, par_zero_commit(z));
+            for (int j = 0; j < m; j++) {
+                CHECK_OK(w, par_zero_backward_begin(z, 0));
+                for (int i = 0; i < 3; i++)
+                    par_zero_grad(z, 0)[i] += 4 * (float)(i + 1); // with the loss scale
+                CHECK_OK(w, par_zero_backward_end(z, 0));
+            }
+            const double norm = sqrt(14.0) * (average ? 1 : m * n);
+            CHECK_OK(w, par_zero_read(z, 0, PAR_ZERO_GRADIENT, g));
+            for (int i = 0; i < 3; i++) CHECK(w, g[i] == 4 * (float)((i + 1) * m * n));
+            CHECK_OK(w, par_zero_step(z, 1, &report));
+            CHECK(w, fabs(report.norm - norm) < 1e-6 * norm && !report.skipped);
+            CHECK_OK(w, par_zero_read(z, 0, PAR_ZERO_VALUE, x));
+            for (int i = 0; i < 3; i++) CHECK(w, fabs((double)x[i] + 0.5 * (i + 1) / sqrt(14.0)) < 1e-6);
+            CHECK(w, par_zero_read(z, 0, PAR_ZERO_GRADIENT, g) == PAR_ERR_ARGUMENT); // the next step's
+            CHECK_OK(w, par_zero_close(z));
+        }
+}
 static void schedules(par_comm *w) {
     const par_zero_schedule c = {4, 104, 0, 0.1f, PAR_ZERO_COSINE}, l = {0, 10, 0, 0, PAR_ZERO_LINEAR};
     const par_zero_schedule s = {2, 100, 20, 0.5f, PAR_ZERO_WSD}, k = {1, 0, 0, 0, PAR_ZERO_CONSTANT};
@@ -1735,6 +1770,7 @@ const test tests[] = {
     {"overflow", overflow, TEST_ANY, 1, 60},
     {"rounding", rounding, TEST_ALONE, 1, 60},
     {"norms", norms, TEST_ANY, 1, 60},
+    {"contents", contents, TEST_ANY, 1, 60},
     {"schedules", schedules, TEST_SERIAL, 1, 60},
     {"wrong_order", wrong_order, TEST_ANY, 2, 60},
     {"mistakes", mistakes, TEST_ANY, 1, 60},
