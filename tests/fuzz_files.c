@@ -1,11 +1,13 @@
-// fuzz_files.c - libFuzzer's target for what par_zero.h reads: safetensors, and manifests of checkpoints; and
-// for the trainer's tokenizer files.
+// fuzz_files.c - libFuzzer's target for what par_zero.h reads, safetensors and manifests of checkpoints; and
+// for the trainer's tokenizer files and files of tokens.
 //
-//     clang -fsanitize=fuzzer,address,undefined -I. tests/fuzz_files.c -o build/fuzz_files -pthread -lm
+//     clang -fsanitize=fuzzer,address,undefined -I. -Iexamples/gpt tests/fuzz_files.c
+//         -o build/fuzz_files -pthread -lm
 //     build/fuzz_files -max_total_time=60 CORPUS
 #define PAR_IMPLEMENTATION
 #include "par_zero.h"
-#include "../examples/gpt/tokenizer.h"
+#include "data.h"
+#include "tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -64,7 +66,35 @@ static void try_tokenizer(const uint8_t *data, size_t size) { // behind a header
         }
     tokenizer_close(&k);
 }
+// As one of the formats whose headers lie; for Megatron's it is the index of a file of 64 bytes.
+static void try_tokens(const uint8_t *data, size_t size, data_type type) {
+    static const unsigned char tokens[64] = {1, 2, 3};
+    dataset d;
+    data_desc how;
+    data_file f;
+    data_index x;
+    int from[4], to[4];
+    memset(&d, 0, sizeof d), memset(&how, 0, sizeof how), memset(&f, 0, sizeof f), memset(&x, 0, sizeof x);
+    char name[] = "x.bin";
+    unsigned char *copy = (unsigned char *)malloc(size + !size);
+    if (!copy) return;
+    if (size) memcpy(copy, data, size);
+    const int index = type == DATA_MEGATRON;
+    f.path = name, f.type = type, f.map = index ? tokens : copy, f.bytes = index ? sizeof tokens : size;
+    x.map = copy, x.bytes = size;
+    d.files = &f, d.file_count = 1, how.data = name, how.block_size = 4;
+    const int read = type == DATA_LLMC  ? data_read_llmc(&d, 0)
+                     : type == DATA_NPY ? data_read_npy(&d, 0)
+                                        : data_index_parse(&d, name, &x) && data_index_runs(&d, 0, name, &x);
+    if (read && data_split(&d) && data_count_starts(&d, 0, &how, 1) && data_count_starts(&d, 1, &how, 1) &&
+        data_vocabulary(&d, &how)) // then all of it can be drawn
+        for (uint64_t i = 0; i < 64; i++)
+            if (data_sequence(&d, i & 1, 1, 0, i, 4, from, to)) abort();
+    free(d.parts[0].runs), free(d.parts[1].runs), free(copy);
+}
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    try_tokens(data, size, DATA_LLMC), try_tokens(data, size, DATA_NPY),
+        try_tokens(data, size, DATA_MEGATRON);
     try_safetensors(data, size, 0);
     try_safetensors(data, size, 1);
     try_manifest(data, size);

@@ -283,6 +283,36 @@ token_file() { # llm.c's format: 256 int32 of header, then uint16
     head -c 1500 "$work/tokens.bin" >"$work/short.bin"
     fails 1 "truncated" $gpt --data "$work/short.bin"
 }
+token_files() { # every format, in a program of its own; then through the trainer
+    gcc -std=gnu11 -O1 -I. -Iexamples/gpt tests/test_data.c -o build/test_data -pthread -lm && build/test_data || return 1
+    LC_ALL=C tr '{|}~' 'abcd' <$data | head -c 40000 >"$work/text.bin" # as uint16 below 32000
+    cp "$work/text.bin" "$work/train.bin" && head -c 2000 "$work/text.bin" >"$work/val_0.bin" || return 1
+    common="$small --n_layer 1 --max_iters 2 --json=0"
+    $gpt $common --data "$work/text.bin" >"$work/out" && grep -q "data: 18000 tokens, 2000 held out, u16 in 1 file, vocabulary 31[0-9]*" "$work/out" &&
+    $gpt $common --data "$work/text.bin" --data_type bytes >"$work/out" && grep -q "data: 36000 tokens, 4000 held out, bytes in 1 file, vocabulary 256" "$work/out" &&
+    $gpt $common --data "$work" --vocab_size 32000 >"$work/out" && grep -q "data: 20000 tokens, 1000 held out, u16 in 2 files, vocabulary 32000" "$work/out" &&
+    $gpt $common --data "$work" --val_data $data --vocab_size 32000 >"$work/out" && grep -q "held out, several types in 2 files" "$work/out" &&
+    fails 1 "beyond the vocabulary of 1000" $gpt $common --data "$work/text.bin" --vocab_size 1000 && fails 1 "did you mean megatron?" $gpt --data $data --data_type megatorn &&
+    fails 1 "vocab_size must be" $gpt --data $data --vocab_size -1
+}
+vocabularies() { # a model of any vocabulary trains, is exported, and goes on: on more ranks, and from every format
+    LC_ALL=C tr '{|}~' 'abcd' <$data | head -c 40000 >"$work/text.bin"
+    for how in "300 $data" "32000 $work/text.bin"; do
+        set -- $how
+        for arch in gpt2 llama; do
+            common="--data $2 $small --lr_decay_iters 6 --arch $arch"
+            rm -rf "$work/ck" "$work/hub"
+            $gpt $common --vocab_size $1 --max_iters 6 >"$work/whole" && $gpt $common --vocab_size $1 --max_iters 3 --save "$work/ck" --export "$work/hub" >"$work/a" &&
+            $gpt $common --max_iters 6 --load "$work/ck" >"$work/b" && $gpt $common --max_iters 6 --load "$work/ck" --ranks 4 --tp 4 >"$work/c" && $gpt $common --max_iters 2 --load "$work/hub" --ranks 2 --pp 2 --export "$work/hub2" >"$work/d" || return 1
+            { losses "$work/a"; losses "$work/b"; } >"$work/ab" && losses "$work/whole" | diff - "$work/ab" && same_losses 1e-5 "$work/b" "$work/c" || return 1
+            [ "$(losses "$work/d" | wc -l)" = 2 ] && grep -q "\"vocab_size\": $1" "$work/hub2/config.json" || return 1
+        done
+        $gpt --data $2 $small --vocab_size $1 --max_iters 3 --export "$work/m.bin" >"$work/a" && $gpt --data $2 $small --max_iters 0 --load "$work/m.bin" >"$work/b" &&
+        [ "$(sed -n 's/.*"val_loss":\([^,]*\),.*/\1/p' "$work/a" | cut -c1-8)" = "$(sed -n 's/.*"val_loss":\([^,]*\),.*/\1/p' "$work/b" | cut -c1-8)" ] || return 1
+        fails 1 "that of .*m.bin is $1: leave" $gpt --data $2 $small --vocab_size 400 --load "$work/m.bin" || return 1
+    done
+    fails 1 "beyond the vocabulary of 300" $gpt --data "$work/text.bin" $small --vocab_size 300
+}
 plain_lines() { # in a pipe: no carriage returns, a sample, the trace's path
     $gpt --data $data --n_layer 1 --n_embd 32 --n_head 1 --max_iters 12 --eval_iters 1 --sample 50 --trace "$work/t.json" --ranks 2 >"$work/out" &&
     ! grep -q "$(printf '\r')" "$work/out" && grep -q "^step .*loss.*tokens/s.*ETA" "$work/out" && grep -q "sample" "$work/out" && grep -q "t.json" "$work/out"
@@ -290,7 +320,7 @@ plain_lines() { # in a pipe: no carriage returns, a sample, the trace's path
 bad_input() {
     fails 2 "unknown option" $gpt --nonsense 1 && fails 2 "cannot use" $gpt --n_layer x && fails 2 "cannot use" $gpt --n_layer &&
     fails 1 "no data" $gpt && fails 1 "No such file" $gpt --data /nonexistent && : >"$work/empty" && fails 1 "is empty" $gpt --data "$work/empty" &&
-    fails 1 "regular file" $gpt --data /tmp && echo short >"$work/few" && fails 1 "needs at least" $gpt --data "$work/few" &&
+    mkdir -p "$work/bare" && fails 1 "has no train" $gpt --data "$work/bare" && echo short >"$work/few" && fails 1 "needs at least" $gpt --data "$work/few" &&
     fails 1 "multiple of n_head" $gpt --data $data --n_head 3 && fails 1 "does not divide" $gpt --data $data --ranks 7 &&
     fails 1 "ranks must be" $gpt --data $data --ranks -1 && fails 1 "ranks must be" $gpt --data $data --ranks 100000 &&
     fails 1 "No such file" $gpt --data $data --load /nonexistent && fails 1 "cannot make the directory" $gpt --data $data $small --max_iters 1 --save /proc/nowhere/x &&
@@ -540,6 +570,8 @@ check "full disk, exports" export_full_disk
 check "outputs are tried first" outputs_first
 check "checkpoints beside the training" async_save
 check "token files" token_file
+check "files of tokens, and hostile ones" token_files
+check "vocabularies" vocabularies
 check "plain lines in a pipe" plain_lines
 check "bad input" bad_input
 check "output to a full device" full_device

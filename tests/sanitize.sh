@@ -15,7 +15,7 @@ trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_h
 
 fuzz() { # target, seconds, directory of seeds: a short run; longer: build/fuzz_files -max_total_time=600 build/corpus
     echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' | clang -x c -fsanitize=fuzzer - -o "$work/probe.$1" 2>/dev/null || { echo "clang with libFuzzer"; return 77; }
-    clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. "tests/$1.c" -o "build/$1" -pthread -lm &&
+    clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. -Iexamples/gpt "tests/$1.c" -o "build/$1" -pthread -lm &&
     "build/$1" -seed=1 -runs=300000 -max_total_time="$2" -artifact_prefix="$work/" "$3"
 }
 mkdir -p "$work/seeds" "$work/tables"
@@ -23,13 +23,18 @@ printf '%s' '{"a":{"dtype":"F32","shape":[2,8],"data_offsets":[0,64]}}' >"$work/
 printf '%s' '{"__metadata__":{"format":"pt\u00e9"},"b":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}' >"$work/seeds/2"
 printf '%s' '{"number":7,"step":12,"loss_scale_bits":0,"good_steps":0,"bad_steps":0,"optimizer":"adamw","note":"x","files":[{"name":"m","bytes":3,"header":"0f"}],"tensors":[{"name":"a","checksum":"00"}]' >"$work/seeds/3"
 cp tests/golden/gpt2/model.safetensors "$work/seeds/4"
+printf '\223NUMPY\001\000\076\000%-61s\n' "{'descr': '<u2', 'fortran_order': False, 'shape': (150,), }" >"$work/seeds/5" && head -c 300 /dev/zero >>"$work/seeds/5"
+{ printf '\210\330\064\001\001\000\000\000\226\000\000\000'; head -c 1312 /dev/zero; } >"$work/seeds/6"
+printf 'MMIDIDX\0\0\001\0\0\0\0\0\0\0\010\001\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\040\0\0\0\0\0\0\0\0\0\0\0' >"$work/seeds/7"
+{ printf 'TNTIDX\0\0\001\0\0\0\0\0\0\0\010\0\0\0\0\0\0\0\002\0\0\0\0\0\0\0\001\0\0\0\0\0\0\0\001\0\0\0\0\0\0\0'; head -c 16 /dev/zero; printf '\001'; head -c 15 /dev/zero; printf '\040'; head -c 7 /dev/zero; printf '\040'; head -c 7 /dev/zero; } >"$work/seeds/8"
 printf '0F0,0F1,2F0,2F1,,2B0,2B1,0B0,0B1\r\n,1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\r\n' >"$work/tables/1"
 printf '0F0,0SEND_F0,0RECV_B0,0R0,0I0,0W0,0REDUCE_GRAD\n1RECV_F0,1UNSHARD,1F0,(1R0;1B0)FUSED,1SEND_B0' >"$work/tables/2"
 
 DEADLINE=280
-later "libFuzzer: safetensors and manifests" fuzz fuzz_files 15 "$work/seeds"
+later "libFuzzer: safetensors, manifests, tokens" fuzz fuzz_files 20 "$work/seeds"
 later "libFuzzer: pipeline tables" fuzz fuzz_pipe 10 "$work/tables"
 for t in test_par test_zero test_pipe test_tp test_golden; do later "build $t with ASan, UBSan" build "$asan" ${t}_asan tests/$t.c -DTEST_FEWER=1; done
+later "build test_data with ASan, UBSan" build "$asan" test_data_asan tests/test_data.c
 later "build the trainer with ASan, UBSan" build "$asan" gpt_asan examples/gpt/gpt.c
 later "build the benchmark with ASan, UBSan" build "$asan" bench_coll_asan bench/bench_coll.c
 later "build with TSan" build "-fsanitize=thread -O1 -g1" test_par_tsan tests/test_par.c -DTEST_FEWER=2
@@ -41,6 +46,7 @@ check "ASan, UBSan: par_zero.h" build/test_zero_asan --node 0
 check "ASan, UBSan: par_pipe.h" build/test_pipe_asan --node 0
 check "ASan, UBSan: par_tp.h" build/test_tp_asan --backend fork --node 0
 check "ASan, UBSan: PyTorch's goldens, model files" build/test_golden_asan --backend fork
+check "ASan, UBSan: files of tokens" build/test_data_asan
 check "ASan, UBSan: the trainer" trainer
 check "ASan, UBSan: the benchmark" build/bench_coll_asan --op all -b 8 -e 64K -f 64 -n 3 --ranks 3
 check "TSan: threads" build/test_par_tsan --backend threads

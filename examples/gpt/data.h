@@ -1,82 +1,504 @@
-// data.h - tokens: a file of raw bytes, or llm.c's token files, split into training and held-out parts.
+// data.h - tokens: what to train on, and what is held out.
+//
+// Read are raw bytes; headerless uint16 or uint32, as nanoGPT writes its .bin; llm.c's token files;
+// Megatron's .bin with its .idx of either version; NumPy's .npy. Several files, a pattern, or a directory of
+// shards are one set of data; a sequence never crosses from one file into another. Nothing in a file is
+// believed: lengths and offsets are compared with the file, each token with the vocabulary before it is used.
 #ifndef DATA_H
 #define DATA_H
 
-#include <fcntl.h>
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef struct dataset {
-    const unsigned char *bytes; // the mapped file
-    size_t file_bytes, first;   // where tokens begin
-    int width;                  // bytes per token: 1, 2 or 4
-    size_t count;               // tokens
-    int vocab_size;
-    size_t train_count; // the first 9/10; the rest is held out
-} dataset;
+#define DATA_TYPES(X)                                                                                        \
+    X(AUTO, "auto")         /* what the file's first bytes say, or its name */                               \
+    X(BYTES, "bytes")       /* a byte is a token */                                                          \
+    X(U16, "u16")           /* nothing but tokens: uint16 */                                                 \
+    X(U32, "u32")           /* uint32 */                                                                     \
+    X(LLMC, "llmc")         /* 256 int32, of which magic, version and count; then uint16 or uint32 */        \
+    X(NPY, "npy")           /* NumPy's, of one dimension */                                                  \
+    X(MEGATRON, "megatron") /* NAME.bin, and where its sequences are: NAME.idx */
+#define X(name, text) DATA_##name,
+typedef enum data_type { DATA_TYPES(X) DATA_TYPE_COUNT } data_type;
+#undef X
+#define X(name, text) text,
+static const char *const data_type_names[] = {DATA_TYPES(X)};
+#undef X
 
-static int data_token(const dataset *d, size_t i) {
-    const unsigned char *p = d->bytes + d->first + i * (size_t)d->width;
-    if (d->width == 1) return p[0];
-    if (d->width == 2) return p[0] | p[1] << 8;
-    return (int)(p[0] | p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+enum { DATA_MOST_TOKENS = 1 << 24 }; // in a vocabulary
+
+typedef struct data_file {
+    char *path;
+    const unsigned char *map;
+    size_t bytes, first;  // first: the byte from which tokens are counted
+    data_type type;       // as read
+    int width, is_signed; // of a token: 1, 2, 4 or 8 bytes
+    int vocab_size;       // that the format has; 0: it has none
+} data_file;
+typedef struct data_run {   // tokens side by side
+    size_t file, at, count; // at: its first byte in the file
+    size_t starts;          // of sequences, in the runs before it
+} data_run;
+typedef struct data_part { // training, or held out
+    data_run *runs;
+    size_t run_count, token_count, starts;
+} data_part;
+typedef struct dataset {
+    data_file *files;
+    size_t file_count;
+    data_part parts[2];
+    int vocab_size;
+    char why[4600];
+} dataset;
+typedef struct data_desc {
+    const char *data, *val_data; // val_data NULL: a directory's val shards, else the last tenth of data
+    const char *type;            // of data_type_names
+    int vocab_size;              // the model's; 0: what the data says
+    int block_size;
+    size_t
+        check_bytes; // data of more is compared with the vocabulary when it is drawn, not at once; 0: 1 GiB
+} data_desc;
+
+__attribute__((format(printf, 2, 3))) static int data_fail(dataset *d, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(d->why, sizeof d->why, format, list);
+    va_end(list);
+    return 0;
 }
 
-// NULL, or what is wrong. block_size + 1 tokens must fit both parts.
-static const char *data_open(dataset *d, const char *path, int block_size) {
-    static char why[512];
-    uint32_t header[3];
-    memset(d, 0, sizeof *d);
-    const int fd = par_open_file(path, &d->file_bytes, why, sizeof why);
-    if (fd < 0) return why;
-    if (d->file_bytes) {
-        void *p = mmap(NULL, d->file_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-        d->bytes = p == MAP_FAILED ? NULL : (const unsigned char *)p;
+// ---- bytes of files ---------------------------------------------------------------------------------------
+
+static uint64_t data_load(const unsigned char *p, int width) { // little-endian
+    uint16_t h;
+    uint32_t w;
+    uint64_t v;
+    switch (width) {
+    case 1: return *p;
+    case 2: return memcpy(&h, p, 2), h;
+    case 4: return memcpy(&w, p, 4), w;
+    default: return memcpy(&v, p, 8), v;
     }
+}
+static const unsigned char *data_at(const dataset *d, const data_run *r, size_t token) {
+    const data_file *f = &d->files[r->file];
+    return f->map + r->at + token * (size_t)f->width;
+}
+// The whole file; NULL: d->why says why not.
+static const unsigned char *data_map(dataset *d, const char *path, size_t *bytes) {
+    const int fd = par_open_file(path, bytes, d->why, sizeof d->why);
+    if (fd < 0) return NULL;
+    void *map = *bytes ? mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    if (!*bytes) data_fail(d, "the data file %s is empty", path);
+    if (*bytes && map == MAP_FAILED) data_fail(d, "cannot map the data file %s: %s", path, strerror(errno));
     close(fd);
-    if (!d->bytes) {
-        snprintf(why, sizeof why, "the data file %s is empty", path);
-        return why;
+    return map == MAP_FAILED ? NULL : (const unsigned char *)map;
+}
+static void data_unmap(const unsigned char *map, size_t bytes) {
+    if (map) munmap((void *)(uintptr_t)map, bytes);
+}
+// A run of count tokens from byte `at` of the last file on; it goes on with the run before it where it can.
+static int data_add_run(dataset *d, int part, size_t at, size_t count) {
+    data_part *p = &d->parts[part];
+    data_run *last = p->run_count ? &p->runs[p->run_count - 1] : NULL;
+    const size_t file = d->file_count - 1, width = (size_t)d->files[file].width;
+    if (!count) return 1;
+    p->token_count += count;
+    if (last && last->file == file && last->at + last->count * width == at) return last->count += count, 1;
+    if (!(p->run_count & (p->run_count - 1))) { // full: all powers of two are
+        const size_t room = p->run_count ? 2 * p->run_count : 1;
+        data_run *more = (data_run *)realloc(p->runs, room * sizeof *more);
+        if (!more) return data_fail(d, "out of memory for the data's index");
+        p->runs = more;
     }
-    d->width = 1, d->vocab_size = 256, d->count = d->file_bytes;
-    if (d->file_bytes >= 1024) {
-        memcpy(header, d->bytes, sizeof header);
-        if (header[0] == 20240520 && header[1] == 1) d->width = 2, d->vocab_size = 50257;
-        if (header[0] == 20240801 && header[1] == 7) d->width = 4, d->vocab_size = 128256;
+    memset(&p->runs[p->run_count], 0, sizeof *p->runs);
+    p->runs[p->run_count].file = file, p->runs[p->run_count].at = at, p->runs[p->run_count].count = count;
+    return p->run_count++, 1;
+}
+
+// ---- formats: each puts into the last file what its header says, and adds its runs ------------------------
+
+// Tokens from byte `first` to the end of the file. count SIZE_MAX: as many as there are; else the header's.
+static int data_read_rest(dataset *d, int part, size_t first, size_t count, int width) {
+    data_file *f = &d->files[d->file_count - 1];
+    const size_t here = (f->bytes - first) / (size_t)width, odd = (f->bytes - first) % (size_t)width;
+    f->first = first, f->width = width;
+    if (count == SIZE_MAX && odd)
+        return data_fail(d, "%s has %zu bytes, which are no whole number of %s tokens: --data_type?", f->path,
+                         f->bytes, data_type_names[f->type]);
+    if (count != SIZE_MAX && (count != here || odd))
+        return data_fail(d, "the token file %s says %zu tokens but holds %zu%s: it is %s", f->path, count,
+                         here, odd ? " and a part of one" : "",
+                         count > here ? "truncated" : "longer than its header says");
+    return data_add_run(d, part, first, here);
+}
+static int data_read_llmc(dataset *d, int part) {
+    static const struct {
+        uint32_t magic, version;
+        int width, vocab_size;
+    } kinds[] = {{20240520, 1, 2, 50257}, {20240801, 7, 4, 128256}};
+    data_file *f = &d->files[d->file_count - 1];
+    uint32_t h[3] = {0, 0, 0};
+    memcpy(h, f->map, PAR__MIN(f->bytes, sizeof h));
+    for (size_t i = 0; i < 2; i++) {
+        if (h[0] != kinds[i].magic || h[1] != kinds[i].version) continue;
+        if (f->bytes < 1024) return data_fail(d, "the token file %s is truncated", f->path);
+        f->vocab_size = kinds[i].vocab_size;
+        return data_read_rest(d, part, 1024, h[2], kinds[i].width);
     }
-    if (d->width > 1) {
-        d->first = 1024, d->count = header[2];
-        if ((d->file_bytes - 1024) / (size_t)d->width < d->count) {
-            snprintf(why, sizeof why, "the token file %s says %zu tokens but holds %zu: it is truncated",
-                     path, d->count, (d->file_bytes - 1024) / (size_t)d->width);
-            return why;
+    return data_fail(d, "%s is no token file of llm.c's (magic %u, version %u)", f->path, h[0], h[1]);
+}
+// What stands behind 'key': in the header of a .npy, which is a dictionary as Python writes it.
+static const char *data_npy_value(const char *header, const char *key) {
+    const char *p = strstr(header, key);
+    if (!p) return "";
+    p += strlen(key);
+    return p + strspn(p, ": ");
+}
+static int data_read_npy(dataset *d, int part) {
+    static const struct {
+        const char *name;
+        int width, is_signed;
+    } types[] = {{"'|u1'", 1, 0}, {"'<u2'", 2, 0}, {"'<u4'", 4, 0},
+                 {"'<i4'", 4, 1}, {"'<u8'", 8, 0}, {"'<i8'", 8, 1}};
+    data_file *f = &d->files[d->file_count - 1];
+    char text[1024] = "", *end = NULL;
+    if (f->bytes < 12 || memcmp(f->map, "\x93NUMPY", 6))
+        return data_fail(d, "%s is no .npy file of NumPy's", f->path);
+    const int version = f->map[6], wide = version > 1;
+    const size_t begin = wide ? 12 : 10, n = (size_t)data_load(f->map + 8, wide ? 4 : 2);
+    if (version < 1 || version > 3 || f->map[7])
+        return data_fail(d, "%s is of version %d.%d of NumPy's format; 1.0 to 3.0 can be read", f->path,
+                         version, f->map[7]);
+    if (n >= sizeof text || n > f->bytes - begin)
+        return data_fail(d, "%s: its header of %zu bytes is damaged", f->path, n);
+    memcpy(text, f->map + begin, n);
+    const char *descr = data_npy_value(text, "'descr'"), *shape = data_npy_value(text, "'shape'");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strncmp(descr, types[i].name, 5)) f->width = types[i].width, f->is_signed = types[i].is_signed;
+    if (!f->width)
+        return data_fail(d,
+                         "%s has elements of type %.12s; tokens are u1, u2, u4, i4, u8 or i8, little-endian",
+                         f->path, *descr ? descr : "(none)");
+    if (strncmp(data_npy_value(text, "'fortran_order'"), "False", 5))
+        return data_fail(d, "%s is not in C order", f->path);
+    errno = 0;
+    const unsigned long long count = *shape == '(' ? strtoull(shape + 1, &end, 10) : 0;
+    if (!end || end == shape + 1 || shape[1] == '-' || errno || strncmp(end, ",)", 2))
+        return data_fail(d, "%s has the shape %.24s; tokens have one dimension", f->path, shape);
+    return data_read_rest(d, part, begin + n, (size_t)count, f->width);
+}
+
+// Megatron's index. Of both versions a row is left: where sequence i begins, in bytes, and its tokens.
+typedef struct data_index {
+    const unsigned char *map, *lengths, *offsets, *dims; // dims: of version TNTIDX
+    size_t bytes, count;
+    int old;
+} data_index;
+static int data_index_type(dataset *d, const char *path, uint64_t code) { // that of the last file's tokens
+    static const struct {
+        uint64_t code;
+        int width, is_signed;
+    } types[] = {{1, 1, 0}, {4, 4, 1}, {5, 8, 1}, {8, 2, 0}};
+    data_file *f = &d->files[d->file_count - 1];
+    for (size_t i = 0; i < 4; i++)
+        if (types[i].code == code) return f->width = types[i].width, f->is_signed = types[i].is_signed, 1;
+    return data_fail(d,
+                     "%s has elements of type %llu; tokens are 1 (uint8), 4 (int32), 5 (int64), 8 (uint16)",
+                     path, (unsigned long long)code);
+}
+static int data_index_parse(dataset *d, const char *path, data_index *x) {
+    const unsigned char *m = x->map;
+    const size_t bytes = x->bytes;
+    x->old = bytes >= 56 && !memcmp(m, "TNTIDX\0", 8);
+    if (!x->old && (bytes < 34 || memcmp(m, "MMIDIDX\0", 9)))
+        return data_fail(d, "%s is no index of Megatron's: it begins with neither MMIDIDX nor TNTIDX", path);
+    if (data_load(m + (x->old ? 8 : 9), 8) != 1) return data_fail(d, "%s is not of version 1", path);
+    if (!data_index_type(d, path, data_load(m + (x->old ? 16 : 17), x->old ? 8 : 1))) return 0;
+    const uint64_t n = data_load(m + (x->old ? 32 : 18), 8), docs = data_load(m + (x->old ? 48 : 26), 8);
+    const uint64_t sizes = x->old ? data_load(m + 40, 8) : n, row = x->old ? 24 : 12;
+    const size_t rest = bytes - (x->old ? 56 : 34), ends = x->old ? 16 : 0; // two rows have n + 1 entries
+    // 64-bit sums cannot overflow once each term is compared; modes, a byte each, may follow the documents.
+    if (rest < ends || n > (rest - ends) / row || docs > (rest - ends - n * row) / 8 || sizes != n)
+        return data_fail(d, "%s says %llu sequences and %llu documents, which its %zu bytes do not hold",
+                         path, (unsigned long long)n, (unsigned long long)docs, bytes);
+    const uint64_t more = rest - ends - n * row - docs * 8;
+    if (more && (x->old || more != n)) return data_fail(d, "%s is longer than its header says", path);
+    if (x->old && data_load(m + 24, 8) != (uint64_t)d->files[d->file_count - 1].width)
+        return data_fail(d, "%s says %llu bytes an element, which its type has not", path,
+                         (unsigned long long)data_load(m + 24, 8));
+    x->count = (size_t)n;
+    x->dims = m + 56, x->offsets = x->old ? x->dims + 8 * (n + 1) : m + 34 + 4 * n;
+    x->lengths = x->old ? x->offsets + 8 * (n + 1) : m + 34;
+    return 1;
+}
+static int data_index_runs(dataset *d, int part, const char *path, const data_index *x) {
+    const data_file *f = &d->files[d->file_count - 1];
+    const size_t width = (size_t)f->width;
+    for (size_t i = 0; i < x->count; i++) {
+        const uint64_t length = data_load(x->lengths + i * (x->old ? 8 : 4), x->old ? 8 : 4);
+        const uint64_t offset = data_load(x->offsets + i * 8, 8), at = x->old ? offset * width : offset;
+        if (x->old && (data_load(x->dims + i * 8, 8) != i || data_load(x->dims + i * 8 + 8, 8) != i + 1))
+            return data_fail(d, "%s: sequence %zu has not one dimension", path, i);
+        if (offset > f->bytes || at > f->bytes || length > (f->bytes - at) / width)
+            return data_fail(d, "%s: sequence %zu, %llu tokens from %llu on, goes beyond the end of %s", path,
+                             i, (unsigned long long)length, (unsigned long long)offset, f->path);
+        if (at % width) return data_fail(d, "%s: sequence %zu begins within a token", path, i);
+        if (!data_add_run(d, part, (size_t)at, (size_t)length)) return 0;
+    }
+    return 1;
+}
+static int data_read_megatron(dataset *d, int part) {
+    char path[4200];
+    data_index x;
+    const char *bin = d->files[d->file_count - 1].path;
+    memset(&x, 0, sizeof x);
+    snprintf(path, sizeof path, "%.*s.idx", (int)(strlen(bin) - 4), bin);
+    x.map = data_map(d, path, &x.bytes);
+    const int ok = x.map && data_index_parse(d, path, &x) && data_index_runs(d, part, path, &x);
+    data_unmap(x.map, x.bytes);
+    return ok;
+}
+
+// ---- which files ------------------------------------------------------------------------------------------
+
+static int data_ends(const char *path, const char *ending) {
+    const size_t n = strlen(path), m = strlen(ending);
+    return n > m && !strcmp(path + n - m, ending);
+}
+static int data_has_index(const char *bin) {
+    char path[4200];
+    struct stat st;
+    if (!data_ends(bin, ".bin")) return 0;
+    snprintf(path, sizeof path, "%.*s.idx", (int)(strlen(bin) - 4), bin);
+    return !stat(path, &st);
+}
+static data_type data_type_of(const data_file *f) {
+    const uint32_t magic = f->bytes >= 4 ? (uint32_t)data_load(f->map, 4) : 0;
+    if (data_has_index(f->path)) return DATA_MEGATRON;
+    if (f->bytes >= 6 && !memcmp(f->map, "\x93NUMPY", 6)) return DATA_NPY;
+    // llm.c's: tokens; and its models, debug states and tokenizers, which are none
+    if (magic == 20240520 || magic == 20240801 || (magic >= 20240326 && magic <= 20240328)) return DATA_LLMC;
+    return data_ends(f->path, ".bin") ? DATA_U16 : DATA_BYTES;
+}
+static int data_add_file(dataset *d, int part, const char *path, data_type type) {
+    char bin[4200];
+    const int index = data_ends(path, ".idx"),
+              prefix = !index && type == DATA_MEGATRON && !data_ends(path, ".bin");
+    snprintf(bin, sizeof bin, "%.*s%s", (int)PAR__MIN(strlen(path) - (index ? 4 : 0), (size_t)4100), path,
+             index || prefix ? ".bin" : "");
+    data_file *more = (data_file *)realloc(d->files, (d->file_count + 1) * sizeof *more), *f;
+    if (!more) return data_fail(d, "out of memory for %s", path);
+    d->files = more, f = &more[d->file_count++];
+    memset(f, 0, sizeof *f);
+    f->path = (char *)malloc(strlen(bin) + 1);
+    if (!f->path) return data_fail(d, "out of memory for %s", path);
+    strcpy(f->path, bin);
+    f->map = data_map(d, f->path, &f->bytes);
+    if (!f->map) return 0;
+    f->type = type == DATA_AUTO ? data_type_of(f) : type;
+    switch (f->type) {
+    case DATA_U16: return data_read_rest(d, part, 0, SIZE_MAX, 2);
+    case DATA_U32: return data_read_rest(d, part, 0, SIZE_MAX, 4);
+    case DATA_LLMC: return data_read_llmc(d, part);
+    case DATA_NPY: return data_read_npy(d, part);
+    case DATA_MEGATRON: return data_read_megatron(d, part);
+    default: return f->vocab_size = 256, data_read_rest(d, part, 0, SIZE_MAX, 1);
+    }
+}
+// train.bin, train_*.bin, *_train_*.bin, and val likewise, or .npy: 0, 1; -1: neither.
+static int data_shard(const char *name) {
+    if (!data_ends(name, ".bin") && !data_ends(name, ".npy")) return -1;
+    if (!strncmp(name, "train", 5) || strstr(name, "_train")) return 0;
+    return !strncmp(name, "val", 3) || strstr(name, "_val") ? 1 : -1;
+}
+// Its training shards are data, its val shards are held out, unless there is val_data; of that directory the
+// val shards alone.
+static int data_add_directory(dataset *d, int part, const char *dir, const data_desc *how, data_type type) {
+    struct dirent **list = NULL;
+    const int n = scandir(dir, &list, NULL, alphasort);
+    int ok = n >= 0 || data_fail(d, "cannot read the directory %s: %s", dir, strerror(errno)), found = 0;
+    for (int i = 0; i < n; i++) {
+        char path[4200];
+        const int shard = data_shard(list[i]->d_name);
+        snprintf(path, sizeof path, "%.3800s/%s", dir, list[i]->d_name);
+        free(list[i]);
+        if (!ok || shard < part || (shard == 1 && part == 0 && how->val_data)) continue;
+        found += shard == part, ok = data_add_file(d, shard, path, type);
+    }
+    free(list);
+    if (ok && !found)
+        return data_fail(d, "the directory %s has no %s*.bin or *_%s*.bin (or .npy)", dir,
+                         part ? "val" : "train", part ? "val" : "train");
+    return ok;
+}
+static int data_add_pattern(dataset *d, int part, const char *pattern, data_type type) {
+    glob_t g;
+    int ok = 1;
+    const int r = glob(pattern, GLOB_ERR, NULL, &g); // in the order of names
+    if (r) return data_fail(d, "no file matches %s", pattern);
+    for (size_t i = 0; i < g.gl_pathc && ok; i++) ok = data_add_file(d, part, g.gl_pathv[i], type);
+    globfree(&g);
+    return ok;
+}
+// A file, a directory, a pattern, or a name of Megatron's without its ending.
+static int data_add_item(dataset *d, int part, const char *text, const data_desc *how, data_type type) {
+    char bin[4210];
+    struct stat st;
+    if (!stat(text, &st))
+        return S_ISDIR(st.st_mode) ? data_add_directory(d, part, text, how, type)
+                                   : data_add_file(d, part, text, type);
+    if (strpbrk(text, "*?[")) return data_add_pattern(d, part, text, type);
+    snprintf(bin, sizeof bin, "%s.bin", text);
+    return data_add_file(d, part, text, type == DATA_AUTO && data_has_index(bin) ? DATA_MEGATRON : type);
+}
+static int data_add(dataset *d, int part, const char *text, const data_desc *how, data_type type) {
+    char item[4001];
+    struct stat st;
+    const char *between = stat(text, &st) ? "," : ""; // a comma may be part of a file's name
+    for (;; text++) {
+        const size_t n = strcspn(text, between);
+        if (n >= sizeof item) return data_fail(d, "the name of a data file is too long");
+        snprintf(item, sizeof item, "%.*s", (int)n, text);
+        if (!data_add_item(d, part, item, how, type)) return 0;
+        text += n;
+        if (!*text) return 1;
+    }
+}
+
+// ---- the whole --------------------------------------------------------------------------------------------
+
+static void data_close(dataset *d) {
+    for (size_t i = 0; i < d->file_count; i++) {
+        data_unmap(d->files[i].map, d->files[i].bytes);
+        free(d->files[i].path);
+    }
+    free(d->files), free(d->parts[0].runs), free(d->parts[1].runs);
+    d->files = NULL, d->parts[0].runs = d->parts[1].runs = NULL, d->file_count = 0;
+}
+// The first 9/10 stay, the rest is held out.
+static int data_split(dataset *d) {
+    data_part *from = &d->parts[0], *to = &d->parts[1];
+    const size_t keep = from->token_count / 10 * 9;
+    size_t before = 0, runs = 0;
+    to->runs = (data_run *)calloc(from->run_count + 1, sizeof *to->runs);
+    if (!to->runs) return data_fail(d, "out of memory for the data's index");
+    for (size_t i = 0; i < from->run_count; i++) {
+        data_run *r = &from->runs[i], rest = *r;
+        const size_t here = before < keep ? PAR__MIN(keep - before, r->count) : 0;
+        before += r->count;
+        rest.at += here * (size_t)d->files[r->file].width, rest.count -= here;
+        if (rest.count) to->runs[to->run_count++] = rest;
+        if (here) r->count = here, runs = i + 1;
+    }
+    to->token_count = from->token_count - keep, from->token_count = keep, from->run_count = runs;
+    return 1;
+}
+// Where sequences may begin.
+static int data_count_starts(dataset *d, int part, const data_desc *how, int split) {
+    data_part *p = &d->parts[part];
+    size_t longest = 0;
+    for (size_t i = 0; i < p->run_count; i++) {
+        const size_t n = p->runs[i].count, t = (size_t)how->block_size;
+        p->runs[i].starts = p->starts, p->starts += n > t ? n - t : 0;
+        longest = PAR__MAX(longest, n);
+    }
+    if (p->starts) return 1;
+    return data_fail(
+        d, "the %s data %s has %zu tokens, %zu of them side by side; block_size %d needs at least %d",
+        part ? "held-out" : "training", part && how->val_data ? how->val_data : how->data, p->token_count,
+        longest, how->block_size, split ? 10 * (how->block_size + 2) : how->block_size + 1);
+}
+static int data_beyond(dataset *d, const data_run *r, size_t token) { // what it says of that one
+    const data_file *f = &d->files[r->file];
+    const uint64_t v = data_load(data_at(d, r, token), f->width);
+    const long long shown = f->is_signed && f->width == 4 ? (int32_t)(uint32_t)v : (long long)v;
+    return data_fail(d, "%s: token %zu is %lld, beyond the vocabulary of %d (read as %s; --data_type forces)",
+                     f->path, (r->at - f->first) / (size_t)f->width + token, shown, d->vocab_size,
+                     data_type_names[f->type]);
+}
+// Every token of a run is compared with the vocabulary; which is the largest?
+static int data_check_run(dataset *d, const data_run *r, uint64_t *largest) {
+    const int width = d->files[r->file].width;
+    const unsigned char *p = data_at(d, r, 0);
+    uint64_t most = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        const uint64_t v = data_load(p + i * (size_t)width, width);
+        most = v > most ? v : most;
+    }
+    *largest = most;
+    if (most < (uint64_t)d->vocab_size) return 1;
+    for (size_t i = 0;; i++)
+        if (data_load(p + i * (size_t)width, width) == most) return data_beyond(d, r, i);
+}
+// The vocabulary, where nobody knows it: what formats have; else the largest token and those before it, up to
+// a multiple of 64, as matrix products like them: 50304 for all of GPT-2's, as nanoGPT has it.
+static int data_vocabulary(dataset *d, const data_desc *how) {
+    const size_t most = how->check_bytes ? how->check_bytes : (size_t)1 << 30;
+    const int known = how->vocab_size;
+    size_t bytes = 0;
+    uint64_t largest = 0;
+    int said = 0;
+    for (size_t i = 0; i < d->file_count; i++)
+        bytes += d->files[i].bytes, said = PAR__MAX(said, d->files[i].vocab_size);
+    for (int part = 0; part < 2; part++)
+        for (size_t i = 0; i < d->parts[part].run_count; i++) {
+            const data_run *r = &d->parts[part].runs[i];
+            const data_file *f = &d->files[r->file];
+            const int asks = !known && !f->vocab_size;
+            d->vocab_size = known ? known : asks ? (int)DATA_MOST_TOKENS : f->vocab_size;
+            if (!asks && (bytes > most || (f->width <= 2 && d->vocab_size >> 8 * f->width))) continue;
+            if (!data_check_run(d, r, &largest)) return 0;
+            if (asks) said = PAR__MAX(said, (int)(largest / 64 + 1) * 64);
         }
-        for (size_t i = 0; i < d->count; i++)
-            if (data_token(d, i) < 0 || data_token(d, i) >= d->vocab_size) {
-                snprintf(why, sizeof why, "the token file %s: token %zu is %d, beyond the vocabulary of %d",
-                         path, i, data_token(d, i), d->vocab_size);
-                return why;
-            }
+    d->vocab_size = known ? known : said;
+    return 1;
+}
+// NULL, or what is wrong, in d->why.
+static const char *data_open(dataset *d, const data_desc *how) {
+    memset(d, 0, sizeof *d);
+    int type = 0;
+    while (type < DATA_TYPE_COUNT && strcmp(how->type, data_type_names[type])) type++;
+    int ok = type < DATA_TYPE_COUNT ||
+             data_fail(d, "there is no data_type %s; did you mean %s?", how->type,
+                       par_nearest_name(how->type, data_type_names, DATA_TYPE_COUNT, sizeof(char *)));
+    ok = ok && data_add(d, 0, how->data, how, (data_type)type);
+    if (ok && how->val_data) ok = data_add(d, 1, how->val_data, how, (data_type)type);
+    const int split = ok && !how->val_data && !d->parts[1].run_count;
+    ok = ok && (!split || data_split(d)) && data_count_starts(d, 0, how, split) &&
+         data_count_starts(d, 1, how, split) && data_vocabulary(d, how);
+    if (!ok) data_close(d);
+    return ok ? NULL : d->why;
+}
+
+// Sequence `index` of a step: the same for every number of ranks. NULL, or what is wrong, in d->why.
+static const char *data_sequence(dataset *d, int held_out, uint64_t seed, uint64_t step, uint64_t index,
+                                 int t, int *x, int *y) {
+    const data_part *p = &d->parts[held_out];
+    size_t at = (size_t)(par_random(seed ^ 0x5eed, step << 1 | (uint64_t)held_out, index) % p->starts);
+    size_t low = 0, high = p->run_count; // the last run with no more starts before it
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (p->runs[middle].starts <= at)
+            low = middle;
+        else
+            high = middle;
     }
-    d->train_count = d->count / 10 * 9;
-    if (d->count - d->train_count < (size_t)block_size + 1 || d->train_count < (size_t)block_size + 1) {
-        snprintf(why, sizeof why, "the data file %s has %zu tokens; block_size %d needs at least %d", path,
-                 d->count, block_size, 10 * (block_size + 2));
-        return why;
+    const data_run *r = &p->runs[low];
+    const int width = d->files[r->file].width;
+    at -= r->starts;
+    for (int i = 0; i <= t; i++) {
+        const uint64_t v = data_load(data_at(d, r, at + (size_t)i), width);
+        if (v >= (uint64_t)d->vocab_size) return data_beyond(d, r, at + (size_t)i), d->why;
+        if (i < t) x[i] = (int)v;
+        if (i) y[i - 1] = (int)v;
     }
     return NULL;
-}
-
-// Sequence `index` of a step: the same for every number of ranks.
-static void data_sequence(const dataset *d, int held_out, uint64_t seed, uint64_t step, uint64_t index, int t,
-                          int *x, int *y) {
-    const size_t first = held_out ? d->train_count : 0,
-                 count = held_out ? d->count - d->train_count : d->train_count;
-    const size_t at = first + (size_t)(par_random(seed ^ 0x5eed, step << 1 | (uint64_t)held_out, index) %
-                                       (count - (size_t)t));
-    for (int i = 0; i < t; i++)
-        x[i] = data_token(d, at + (size_t)i), y[i] = data_token(d, at + (size_t)i + 1);
 }
 
 #endif

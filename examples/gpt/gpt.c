@@ -25,12 +25,12 @@
 #include "plan.h"
 
 typedef struct settings {
-    const char *data, *trace, *save, *load, *exported, *arch, *dtype, *cp_mode, *optimizer, *offload,
-        *recompute, *schedule, *device;
+    const char *data, *val_data, *data_type, *trace, *save, *load, *exported, *arch, *dtype, *cp_mode,
+        *optimizer, *offload, *recompute, *schedule, *device;
     gpt_config model;
     int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
-        eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
-        central, canonical, plan, save_async, pp, chunks;
+        eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, vocab_size, tp, sp, cp,
+        zero, central, canonical, plan, save_async, pp, chunks;
     const char *generate, *prompt, *tokenizer;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
@@ -212,8 +212,9 @@ static par_result draw(trainer *t, const par_tp_tokens *tokens, int microbatch) 
     const size_t rows = rows_of(t), here = (size_t)microbatch * 2 * rows;
     int32_t *x = t->tokens + here, *y = x + rows;
     for (int i = 0; i < (int)tokens->batch; i++) {
-        data_sequence(&t->data, t->held_out, (uint64_t)t->o.seed, t->draw, tokens->first + (uint64_t)i, T,
-                      t->line, t->line + T);
+        const char *why = data_sequence(&t->data, t->held_out, (uint64_t)t->o.seed, t->draw,
+                                        tokens->first + (uint64_t)i, T, t->line, t->line + T);
+        if (why) return par_fail(t->world, PAR_ERR_FILE, "%s", why);
         for (int j = 0; j < per; j++) {
             const size_t at = par_tp_position(t->tp, (size_t)T, (size_t)j);
             x[i * per + j] = t->line[at], y[i * per + j] = t->line[(size_t)T + at];
@@ -337,6 +338,7 @@ static const char *check_settings(settings *o) {
         return "n_layer, n_head, n_embd and block_size must be 1 or more";
     if (g->n_layer > 10000 || g->n_embd > 1 << 20 || g->block_size > 1 << 24)
         return "n_layer, n_embd or block_size is absurdly large";
+    if (o->vocab_size < 0 || o->vocab_size > DATA_MOST_TOKENS) return "vocab_size must be from 0 to 16777216";
     if (g->n_embd % g->n_head) return "n_embd must be a multiple of n_head";
     if (o->batch_size < 1 || o->accumulation < 1)
         return "batch_size and gradient_accumulation_steps must be 1 or more";
@@ -391,6 +393,23 @@ static const char *check_settings(settings *o) {
     if (o->min_lr < 0) o->min_lr = o->learning_rate / 10;
     if (o->lr_decay_iters <= 0) o->lr_decay_iters = o->max_iters;
     return NULL;
+}
+
+// The data; whose vocabulary is the model's if that has none yet.
+static const char *open_data(trainer *t) {
+    settings *o = &t->o;
+    data_desc how;
+    memset(&how, 0, sizeof how);
+    how.data = o->data, how.val_data = o->val_data, how.type = o->data_type;
+    how.vocab_size = o->load ? o->model.vocab_size : o->vocab_size, how.block_size = o->model.block_size;
+    if (o->load && o->vocab_size && o->vocab_size != o->model.vocab_size) {
+        data_fail(&t->data, "vocab_size is %d, but that of %s is %d: leave the option out", o->vocab_size,
+                  o->load, o->model.vocab_size);
+        return t->data.why;
+    }
+    const char *why = data_open(&t->data, &how);
+    o->model.vocab_size = t->data.vocab_size;
+    return why;
 }
 
 // How a rank's share of the batch_size x accumulation sequences is cut into microbatches; 0: it does not
@@ -1003,6 +1022,15 @@ static void tear_down(trainer *t) { // what set_up made, as far as it came
     tokenizer_close(&t->words);
 }
 
+static void print_data(const trainer *t, FILE *out) { // how it was read
+    const dataset *d = &t->data;
+    const char *type = data_type_names[d->files[0].type];
+    for (size_t i = 1; i < d->file_count; i++)
+        if (d->files[i].type != d->files[0].type) type = "several types";
+    fprintf(out, "data: %zu tokens, %zu held out, %s in %zu file%s, vocabulary %d\n", d->parts[0].token_count,
+            d->parts[1].token_count, type, d->file_count, d->file_count > 1 ? "s" : "", d->vocab_size);
+}
+
 static int train(trainer *t) {
     const settings *o = &t->o;
     const int root = par_rank(t->world) == 0, first_step = t->step;
@@ -1017,6 +1045,7 @@ static int train(trainer *t) {
                 t->model.whole_count, par_size(t->world), par_backend(t->world), o->pp,
                 par_mesh_size(t->mesh, "dp"), o->cp, o->tp, tokens, gemm_text(t, text, sizeof text),
                 t->device->name);
+    if (root) print_data(t, out);
     t->begun = par_seconds(t->world);
     for (; t->step < o->max_iters; t->step++) {
         if (o->eval_iters && o->eval_interval && t->step % o->eval_interval == 0 && t->step > first_step) {
@@ -1075,10 +1104,7 @@ static const char *prepare(trainer *t, int shorter) {
     if (!why && o->load) why = load_config(o->load, &o->model);
     if (o->generate) generate_shorten(&o->model, shorter);
     if (!why) why = check_settings(o);
-    if (!why && !o->generate) why = data_open(&t->data, o->data, o->model.block_size);
-    if (!why && !o->generate && o->load && o->model.vocab_size != t->data.vocab_size)
-        why = "the checkpoint has another vocabulary than the data";
-    if (!why && !o->generate) o->model.vocab_size = t->data.vocab_size;
+    if (!why && !o->generate) why = open_data(t);
     if (!why && o->tokenizer) why = tokenizer_open(&t->words, o->tokenizer, o->model.vocab_size);
     const char *prompt = o->generate ? o->generate : o->prompt;
     if (why || !prompt) return why;
@@ -1101,7 +1127,8 @@ int main(int argc, char **argv) {
     settings *o = &t.o;
     o->model.n_layer = o->model.n_head = 4, o->model.n_embd = 128, o->model.block_size = 64,
     o->model.bias = 1;
-    o->arch = "gpt2", o->dtype = "f32", o->cp_mode = "ring", o->optimizer = "adamw", o->recompute = "none";
+    o->data_type = "auto", o->arch = "gpt2", o->dtype = "f32", o->cp_mode = "ring", o->optimizer = "adamw",
+    o->recompute = "none";
     o->tp = o->cp = o->pp = 1, o->schedule = "1f1b", o->batch_size = 12, o->accumulation = 4,
     o->max_iters = 200;
     o->warmup_iters = 10, o->decay_lr = 1, o->eval_interval = 100, o->eval_iters = 4, o->log_interval = 10;
@@ -1114,7 +1141,14 @@ int main(int argc, char **argv) {
     o->device = "cpu";
 #endif
     const option options[] = {
-        {"--data", OPTION_TEXT, &o->data, "raw bytes, or llm.c's token files"},
+        {"--data", OPTION_TEXT, &o->data,
+         "FILE, several with commas, 'PATTERN', or a directory of train and val shards"},
+        {"--val_data", OPTION_TEXT, &o->val_data,
+         "held-out data, likewise; else a directory's val shards, or the last tenth"},
+        {"--data_type", OPTION_TEXT, &o->data_type,
+         "auto, or bytes, u16, u32 (nanoGPT's .bin), llmc, npy, megatron (.bin and .idx)"},
+        {"--vocab_size", OPTION_INT, &o->vocab_size,
+         "0: the loaded model's, or what the data says (of .bin: its largest token, up to a multiple of 64)"},
         {"--ranks", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 1"},
         {"--device", OPTION_TEXT, &o->device, "cpu, or cuda (of build/gpt_cuda)"},
         {"--tp", OPTION_INT, &o->tp, "tensor-parallel ranks: each layer is split over so many"},
@@ -1201,7 +1235,7 @@ int main(int argc, char **argv) {
     const char *why = launched ? NULL : prepare(&t, shorter);
     const int here = o->ranks ? o->ranks : getenv("PAR_RANKS") ? atoi(getenv("PAR_RANKS")) : 1;
     if (!why && !launched && here > 0 && here <= 1024) why = share_batch(&t, here, text, sizeof text);
-    if (why) return complain(why);
+    if (why) return data_close(&t.data), complain(why);
     par_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.rank_count = o->ranks, desc.trace = o->trace;
@@ -1216,6 +1250,7 @@ int main(int argc, char **argv) {
     if (!failed && !o->generate) failed = train(&t);
     if (!launched && par_rank(t.world)) failed = 0; // rank 0, which has started this one, ends with the error
     tear_down(&t);
+    data_close(&t.data);
     const par_result closed = par_close(t.world); // also writes the trace
 #if defined(GPT_CUDA)
     par_cuda_close(t.cuda);
