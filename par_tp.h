@@ -1678,6 +1678,28 @@ static par_result par__tp_same_rows(const par_tp *tp, const char *call, size_t a
     return a == b ? PAR_OK
                   : PAR__TP_FAIL("%s: matrices of %zu and of %zu rows do not go together", call, a, b);
 }
+// Has the caller given what holds `count` elements? An output: room for `rows` rows. A parameter: its values.
+static par_result par__tp_need(const par_tp *tp, const char *call, const char *name, const void *p,
+                               size_t count) {
+    return p || !count ? PAR_OK : PAR__TP_FAIL("%s: %s is NULL", call, name);
+}
+static par_result par__tp_output(const par_tp *tp, const char *call, const char *name, const par_tp_matrix *m,
+                                 size_t rows) {
+    if (!m) return PAR__TP_FAIL("%s: %s is NULL", call, name);
+    return m->data || !rows ? PAR_OK : PAR__TP_FAIL("%s: %s.data is NULL: give its room", call, name);
+}
+static par_result par__tp_values(const par_tp *tp, const char *call, const char *name,
+                                 const par_tp_parameter *p) {
+    if (!p->rows) return PAR__TP_FAIL("%s: %s has no shape: open the layer first", call, name);
+    if (p->data || !p->local_rows || !p->local_cols) return PAR_OK;
+    return PAR__TP_FAIL("%s: %s.data is NULL, but this rank has %zu x %zu values of it", call, name,
+                        p->local_rows, p->local_cols);
+}
+static par_result par__tp_affine(const par_tp *tp, const char *call, const par_tp_parameter *weight,
+                                 int has_bias, const par_tp_parameter *bias) {
+    PAR__TP_TRY(par__tp_values(tp, call, "weight", weight));
+    return has_bias ? par__tp_values(tp, call, "bias", bias) : PAR_OK;
+}
 static void par__tp_set(par_tp_matrix *m, size_t rows, size_t cols, par_tp_layout layout) {
     m->rows = rows, m->cols = cols, m->layout = layout;
 }
@@ -1741,22 +1763,26 @@ static par_result par__tp_divides(const par_tp *tp, const char *call, size_t row
 
 par_result(par_tp_all_reduce)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_all_reduce", "x", x, PAR__TP_BIT(PAR_TP_PARTIAL), 0));
+    PAR__TP_TRY(par__tp_output(tp, "par_tp_all_reduce", "y", y, x->rows));
     par__tp_set(y, x->rows, x->cols, PAR_TP_REPLICATED);
     return par_all_reduce(x->data, y->data, x->rows * x->cols, par_tp_type(tp), PAR_SUM, tp->desc.tp);
 }
 par_result(par_tp_gather_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_gather_rows", "x", x, PAR__TP_BIT(PAR_TP_SEQUENCE), 0));
+    PAR__TP_TRY(par__tp_output(tp, "par_tp_gather_rows", "y", y, x->rows));
     par__tp_set(y, x->rows * (size_t)tp->t, x->cols, PAR_TP_REPLICATED);
     return par_all_gather(x->data, y->data, x->rows * x->cols, par_tp_type(tp), tp->desc.tp);
 }
 par_result(par_tp_scatter_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_scatter_rows", "x", x, PAR__TP_BIT(PAR_TP_PARTIAL), 0));
+    PAR__TP_TRY(par__tp_output(tp, "par_tp_scatter_rows", "y", y, x->rows));
     PAR__TP_TRY(par__tp_divides(tp, "par_tp_scatter_rows", x->rows));
     par__tp_set(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
     return par_reduce_scatter(x->data, y->data, y->rows * y->cols, par_tp_type(tp), PAR_SUM, tp->desc.tp);
 }
 par_result(par_tp_split_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_split_rows", "x", x, PAR__TP_BIT(PAR_TP_REPLICATED), 0));
+    PAR__TP_TRY(par__tp_output(tp, "par_tp_split_rows", "y", y, x->rows));
     PAR__TP_TRY(par__tp_divides(tp, "par_tp_split_rows", x->rows));
     par__tp_set(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
     const size_t bytes = y->rows * y->cols * par_tp_element_bytes(tp);
@@ -1919,9 +1945,11 @@ static par_result par__tp_set_values(par_tp *tp, par_tp_parameter *p, uint64_t s
 }
 par_result(par_tp_init)(par_tp *tp, par_tp_parameter *p, uint64_t stream, float standard_deviation) {
     if (!(standard_deviation > 0)) return PAR__TP_FAIL("par_tp_init: the deviation must be positive");
+    PAR__TP_TRY(par__tp_values(tp, "par_tp_init", "the parameter", p));
     return par__tp_set_values(tp, p, stream, standard_deviation, 0);
 }
 par_result(par_tp_fill)(par_tp *tp, par_tp_parameter *p, float value) {
+    PAR__TP_TRY(par__tp_values(tp, "par_tp_fill", "the parameter", p));
     return par__tp_set_values(tp, p, 0, 0, value);
 }
 
@@ -2093,6 +2121,8 @@ static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const 
 par_result(par_tp_linear_forward)(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
                                   par_tp_matrix *gathered, par_tp_matrix *y) {
     par__tp_name(tp, l->name);
+    PAR__TP_TRY(par__tp_affine(tp, "par_tp_linear_forward", &l->weight, l->has_bias, &l->bias));
+    PAR__TP_TRY(par__tp_output(tp, "par_tp_linear_forward", "y", y, x ? x->rows : 0));
     return l->row ? par__tp_row_forward(tp, l, x, y) : par__tp_column_forward(tp, l, x, gathered, y);
 }
 
@@ -2174,6 +2204,11 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
 }
 static par_result par__tp_linear_back(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                       const par_tp_matrix *x, par_tp_matrix *dx, int halves) {
+    static const char *const call = "par_tp_linear_backward";
+    if (halves & PAR__TP_INPUT) {
+        PAR__TP_TRY(par__tp_values(tp, call, "weight", &l->weight));
+        PAR__TP_TRY(par__tp_output(tp, call, "dx", dx, dy ? dy->rows : 0));
+    }
     return l->row ? par__tp_row_backward(tp, l, dy, x, dx, halves)
                   : par__tp_column_backward(tp, l, dy, x, dx, halves);
 }
@@ -2211,6 +2246,9 @@ par_result(par_tp_norm_forward)(par_tp *tp, const par_tp_norm *norm, const par_t
     par__tp_name(tp, norm->name);
     PAR__TP_TRY(
         par__tp_expect(tp, "par_tp_norm_forward", "x", x, PAR__TP_BIT(par__tp_tokens(tp)), norm->features));
+    PAR__TP_TRY(par__tp_affine(tp, "par_tp_norm_forward", &norm->weight, norm->has_bias, &norm->bias));
+    PAR__TP_TRY(par__tp_need(tp, "par_tp_norm_forward", "stats", stats, x->rows));
+    PAR__TP_TRY(par__tp_output(tp, "par_tp_norm_forward", "y", y, x->rows));
     par__tp_set(y, x->rows, x->cols, x->layout);
     return tp->kernels->norm_forward(tp, y->data, stats, x->data, norm->weight.data,
                                      norm->has_bias ? norm->bias.data : NULL, x->rows, x->cols, norm->rms,
@@ -2223,6 +2261,9 @@ par_result(par_tp_norm_backward)(par_tp *tp, par_tp_norm *norm, const par_tp_mat
     PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(par__tp_tokens(tp)), norm->features));
     PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(x->layout), norm->features));
     PAR__TP_TRY(par__tp_same_rows(tp, call, dy->rows, x->rows));
+    PAR__TP_TRY(par__tp_values(tp, call, "weight", &norm->weight));
+    PAR__TP_TRY(par__tp_need(tp, call, "stats", stats, x->rows));
+    PAR__TP_TRY(par__tp_output(tp, call, "dx", dx, x->rows));
     par__tp_set(dx, x->rows, x->cols, x->layout);
     return tp->kernels->norm_backward(tp, dx->data, norm->weight.grad,
                                       norm->has_bias ? norm->bias.grad : NULL, dy->data, x->data,
@@ -2236,6 +2277,7 @@ static par_result par__tp_binary(par_tp *tp, const char *call, par_tp_elementwis
     PAR__TP_TRY(par__tp_expect(tp, call, "x", x, layouts, 0));
     PAR__TP_TRY(par__tp_expect(tp, call, "y", y, PAR__TP_BIT(x->layout), x->cols));
     PAR__TP_TRY(par__tp_same_rows(tp, call, y->rows, x->rows));
+    PAR__TP_TRY(par__tp_output(tp, call, "the result", z, x->rows));
     const size_t ld = par__tp_ld_of(x);
     par__tp_set(z, x->rows, x->cols, x->layout);
     return tp->kernels->elementwise(tp, what, x->rows, x->cols, z->data, NULL, ld, x->data, ld, y->data, NULL,
@@ -2247,6 +2289,7 @@ par_result(par_tp_add)(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *
 }
 par_result(par_tp_gelu_forward)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_gelu_forward", "x", x, PAR__TP_VALUES, 0));
+    PAR__TP_TRY(par__tp_output(tp, "par_tp_gelu_forward", "y", y, x->rows));
     const size_t ld = par__tp_ld_of(x);
     par__tp_set(y, x->rows, x->cols, x->layout);
     return tp->kernels->elementwise(tp, PAR_TP_GELU, x->rows, x->cols, y->data, NULL, ld, x->data, ld, NULL,
@@ -2264,6 +2307,7 @@ par_result(par_tp_swiglu_forward)(par_tp *tp, const par_tp_matrix *x, par_tp_mat
     if (x->cols % 2) return PAR__TP_FAIL("%s: x has %zu columns, but must have two halves", call, x->cols);
     const size_t rows = x->rows;
     const par_tp_layout layout = x->layout;
+    PAR__TP_TRY(par__tp_output(tp, call, "y", y, rows));
     PAR__TP_TRY(tp->kernels->elementwise(tp, PAR_TP_SWIGLU, rows, n, y->data, NULL, n, x->data, 2 * n,
                                          par__tp_at(tp, x->data, n), NULL, 2 * n));
     return par__tp_set(y, rows, n, layout), PAR_OK;
@@ -2276,6 +2320,7 @@ par_result(par_tp_swiglu_backward)(par_tp *tp, const par_tp_matrix *dy, const pa
         par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(PAR_TP_HIDDEN) | PAR__TP_BIT(PAR_TP_REPLICATED), 0));
     PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(dy->layout), 2 * n));
     PAR__TP_TRY(par__tp_same_rows(tp, call, dy->rows, x->rows));
+    PAR__TP_TRY(par__tp_output(tp, call, "dx", dx, x->rows));
     par__tp_set(dx, x->rows, 2 * n, x->layout);
     return tp->kernels->elementwise(tp, PAR_TP_SWIGLU_BACK, x->rows, n, dx->data, par__tp_to(tp, dx->data, n),
                                     2 * n, dy->data, n, x->data, par__tp_at(tp, x->data, n), 2 * n);
@@ -2292,6 +2337,7 @@ par_result(par_tp_dropout)(par_tp *tp, const par_tp_tokens *tokens, uint64_t str
     if (probability > 0 && tokens->position)
         return PAR__TP_FAIL("%s: tokens from position %zu on: dropout is for whole sequences", call,
                             tokens->position);
+    PAR__TP_TRY(par__tp_output(tp, call, "y", y, x->rows));
     par__tp_set(y, x->rows, x->cols, x->layout);
     const size_t bytes = x->rows * x->cols * par_tp_element_bytes(tp);
     if (probability > 0)
@@ -2344,12 +2390,17 @@ par_result(par_tp_embedding_forward)(par_tp *tp, const par_tp_embedding *e, cons
                                      const int32_t *ids, par_tp_matrix *y) {
     par__tp_name(tp, e->name);
     static const char *const call = "par_tp_embedding_forward";
+    PAR__TP_TRY(par__tp_need(tp, call, "tokens", tokens, 1));
     const size_t rows = par_tp_rows(tp, tokens), h = e->features;
     size_t first, global, count;
     int replicas;
     par_tp_row_map map;
     par_tp_matrix x;
     PAR__TP_TRY(par__tp_map_of(tp, call, tokens, rows, PAR_TP_REPLICATED, &map));
+    PAR__TP_TRY(par__tp_values(tp, call, "weight", &e->weight));
+    if (e->positions) PAR__TP_TRY(par__tp_values(tp, call, "position", &e->position));
+    PAR__TP_TRY(par__tp_need(tp, call, "ids", ids, rows));
+    PAR__TP_TRY(par__tp_output(tp, call, "y", y, rows));
     PAR__TP_TRY(par__tp_check_ids(tp, call, e, tokens, ids, rows));
     par_tp_part(tp, &e->weight, 0, &first, &global, &count, &replicas);
     par__tp_set(&x, rows, h, PAR_TP_PARTIAL);
@@ -2374,6 +2425,7 @@ par_result(par_tp_embedding_backward)(par_tp *tp, par_tp_embedding *e, const par
     const void *all;
     PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(par__tp_tokens(tp)), e->features));
     PAR__TP_TRY(par__tp_map_of(tp, call, tokens, dy->rows, dy->layout, &map));
+    PAR__TP_TRY(par__tp_need(tp, call, "ids", ids, dy->rows));
     PAR__TP_TRY(par__tp_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &all, &request));
     par_result r = PAR_OK;
     if (e->positions && e->position.grad)
@@ -2392,11 +2444,18 @@ static par_result par__tp_loss_check(const par_tp *tp, const char *call, const p
     *first = v / n * r + PAR__MIN(r, v % n);
     PAR__TP_TRY(
         par__tp_expect(tp, call, "logits", logits, PAR__TP_BIT(PAR_TP_VOCABULARY), v / n + (r < v % n)));
+    PAR__TP_TRY(par__tp_need(tp, call, "targets", targets, logits->rows));
     for (size_t i = 0; i < logits->rows && tp->kernels == par_tp_cpu(); i++)
         if (targets[i] >= 0 && targets[i] != loss->ignore && (size_t)targets[i] >= v)
             return PAR__TP_FAIL("%s: targets[%zu] is %d, but the vocabulary has %zu", call, i,
                                 (int)targets[i], v);
     return PAR_OK;
+}
+static par_result par__tp_loss_outputs(const par_tp *tp, const char *call, size_t rows, const float *lse,
+                                       const double *sum, const size_t *counted) {
+    PAR__TP_TRY(par__tp_need(tp, call, "lse", lse, rows));
+    PAR__TP_TRY(par__tp_need(tp, call, "sum", sum, 1));
+    return par__tp_need(tp, call, "counted", counted, 1);
 }
 par_result(par_tp_loss_forward)(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                 const int32_t *targets, float *lse, float *losses, double *sum,
@@ -2405,6 +2464,7 @@ par_result(par_tp_loss_forward)(par_tp *tp, const par_tp_loss *loss, const par_t
     const size_t rows = logits->rows, t = (size_t)tp->t;
     size_t first;
     PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first));
+    PAR__TP_TRY(par__tp_loss_outputs(tp, "par_tp_loss_forward", rows, lse, sum, counted));
     float *all = (float *)par_tp_scratch(tp, PAR__TP_STATS, rows * t * 4 * sizeof(float));
     if (!all) return PAR_ERR_MEMORY;
     PAR__TP_TRY(tp->kernels->loss_stats(tp, all + (size_t)tp->tp_rank * rows * 4, logits->data,
@@ -2418,6 +2478,8 @@ par_result(par_tp_loss_backward)(par_tp *tp, const par_tp_loss *loss, const par_
     par__tp_name(tp, loss->name);
     size_t first;
     PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_backward", loss, logits, targets, &first));
+    PAR__TP_TRY(par__tp_need(tp, "par_tp_loss_backward", "lse", lse, logits->rows));
+    PAR__TP_TRY(par__tp_output(tp, "par_tp_loss_backward", "dlogits", dlogits, logits->rows));
     par__tp_set(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
     return tp->kernels->loss_backward(tp, dlogits->data, logits->data, par__tp_ld_of(logits), targets, lse,
                                       logits->rows, first, logits->cols, loss, scale);
@@ -2432,6 +2494,8 @@ par_result(par_tp_loss_both)(par_tp *tp, const par_tp_loss *loss, const par_tp_m
         return par_tp_loss_backward(tp, loss, logits, targets, lse, scale, dlogits);
     }
     PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_both", loss, logits, targets, &first));
+    PAR__TP_TRY(par__tp_loss_outputs(tp, "par_tp_loss_both", logits->rows, lse, sum, counted));
+    PAR__TP_TRY(par__tp_output(tp, "par_tp_loss_both", "dlogits", dlogits, logits->rows));
     float *stats = (float *)par_tp_scratch(tp, PAR__TP_STATS, logits->rows * 4 * sizeof(float));
     if (!stats) return PAR_ERR_MEMORY;
     par__tp_set(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
@@ -2721,6 +2785,8 @@ par_result(par_tp_attention_forward)(par_tp *tp, const par_tp_attention *a, cons
     par__tp_shape s;
     par_tp_meeting m;
     PAR__TP_TRY(par__tp_attention_shape(tp, "par_tp_attention_forward", a, tokens, x, 0, &s));
+    PAR__TP_TRY(par__tp_need(tp, "par_tp_attention_forward", "lse", lse, s.rows));
+    PAR__TP_TRY(par__tp_output(tp, "par_tp_attention_forward", "y", y, s.rows));
     par__tp_meeting_of(&s, a, tokens, stream, &m);
     par__tp_set(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
     return par__tp_attend_all(tp, &s, &m, x, lse, y);
@@ -2736,6 +2802,8 @@ par_result(par_tp_attention_backward)(par_tp *tp, const par_tp_attention *a, con
     PAR__TP_TRY(par__tp_attention_shape(tp, call, a, tokens, x, 0, &s));
     PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(PAR_TP_HIDDEN), s.q_cols));
     PAR__TP_TRY(par__tp_expect(tp, call, "y", y, PAR__TP_BIT(PAR_TP_HIDDEN), s.q_cols));
+    PAR__TP_TRY(par__tp_need(tp, call, "lse", lse, s.rows));
+    PAR__TP_TRY(par__tp_output(tp, call, "dx", dx, s.rows));
     PAR__TP_TRY(par__tp_same_rows(tp, call, dy->rows, x->rows));
     par__tp_meeting_of(&s, a, tokens, stream, &m);
     m.dy = dy->data, m.dy_ld = s.q_cols;
@@ -2793,6 +2861,7 @@ par_result(par_tp_attention_cached)(par_tp *tp, const par_tp_attention *a, const
     par__tp_shape s;
     par_tp_meeting m;
     PAR__TP_TRY(par__tp_attention_shape(tp, call, a, tokens, x, 1, &s));
+    PAR__TP_TRY(par__tp_output(tp, call, "y", y, s.rows));
     PAR__TP_TRY(par__tp_cache_check(tp, call, a, tokens, cache));
     const size_t n = tokens->sequence, before = tokens->position, ld = 2 * s.kv_cols;
     for (size_t b = 0; b < tokens->batch; b++)

@@ -1053,6 +1053,96 @@ static void cache_mistakes(layout *l, float *room) {
     CHECK_OK(w, par_close(self));
 #undef CACHED
 }
+// What must be given and is not, one after the other; what may be NULL (frozen gradients, losses) is no error.
+static void null_pointers(par_comm *w, layout *l) {
+    par_comm *c = l->tp_comm;
+    const size_t n = (size_t)par_size(w);
+    par_tp *tp = l->tp;
+    par_tp_linear f;
+    par_tp_norm g;
+    par_tp_embedding e;
+    par_tp_attention a;
+    par_tp_loss loss;
+    static float room[8][4096];
+    float stats[256];
+    int32_t ids[8] = {0};
+    double sum;
+    size_t counted;
+    memset(&f, 0, sizeof f), memset(&g, 0, sizeof g), memset(&e, 0, sizeof e);
+    memset(&a, 0, sizeof a), memset(&loss, 0, sizeof loss);
+    par_tp_matrix x = {room[0], 8, 8, PAR_TP_REPLICATED}, y = {room[1], 8, 8, PAR_TP_HIDDEN},
+                  none = {NULL, 8, 8, PAR_TP_HIDDEN};
+    CHECK(w,
+          says(c, par_tp_linear_forward(tp, &f, &x, NULL, &y), "weight has no shape: open the layer first"));
+    f.in = 8, f.out = 8 * n, f.has_bias = 1, f.name = "fc";
+    CHECK_OK(w, par_tp_linear_open(tp, &f));
+    CHECK(w, says(c, par_tp_linear_forward(tp, &f, &x, NULL, &y),
+                  "weight.data is NULL, but this rank has 8 x 8"));
+    CHECK(w, says(c, par_tp_linear_backward(tp, &f, &y, &x, &x), "weight.data is NULL") &&
+                 says(c, PAR_ERR_ARGUMENT, " in fc)"));
+    CHECK(w, says(c, par_tp_init(tp, &f.weight, 1, 1), "data is NULL") &&
+                 says(c, par_tp_fill(tp, &f.bias, 1), "data is NULL"));
+    f.weight.data = room[2];
+    CHECK(w, says(c, par_tp_linear_forward(tp, &f, &x, NULL, &y), "bias.data is NULL"));
+    f.bias.data = room[3];
+    CHECK(w, says(c, par_tp_linear_forward(tp, &f, &x, NULL, &none), "y.data is NULL"));
+    CHECK_OK(w, par_tp_linear_forward(tp, &f, &x, NULL, &y));
+    CHECK(w, says(c, par_tp_linear_backward(tp, &f, &y, &x, &none), "dx.data is NULL"));
+    par_tp_matrix dx = {room[4], 8, 8, PAR_TP_REPLICATED};
+    CHECK_OK(w, par_tp_linear_backward(tp, &f, &y, &x, &dx)); // frozen
+    g.features = 8, g.has_bias = 1;
+    CHECK_OK(w, par_tp_norm_open(tp, &g));
+    CHECK(w, says(c, par_tp_norm_forward(tp, &g, &x, stats, &y), "weight.data is NULL"));
+    g.weight.data = room[2];
+    CHECK(w, says(c, par_tp_norm_forward(tp, &g, &x, stats, &y), "bias.data is NULL"));
+    g.bias.data = room[3];
+    CHECK(w, says(c, par_tp_norm_forward(tp, &g, &x, NULL, &y), "stats is NULL"));
+    CHECK(w, says(c, par_tp_norm_forward(tp, &g, &x, stats, &none), "y.data is NULL"));
+    CHECK_OK(w, par_tp_norm_forward(tp, &g, &x, stats, &y));
+    CHECK(w, says(c, par_tp_norm_backward(tp, &g, &y, &x, NULL, &dx), "stats is NULL"));
+    CHECK(w, says(c, par_tp_norm_backward(tp, &g, &y, &x, stats, &none), "dx.data is NULL"));
+    CHECK_OK(w, par_tp_norm_backward(tp, &g, &y, &x, stats, &dx));
+    CHECK(w, says(c, par_tp_gelu_forward(tp, &x, &none), "y.data is NULL") &&
+                 says(c, par_tp_add(tp, &x, &x, &none), "result.data is NULL"));
+    CHECK(w, says(c, par_tp_gelu_forward(tp, &none, &x), "x has no data") &&
+                 says(c, par_tp_swiglu_forward(tp, &x, &none), "y.data is NULL"));
+    CHECK(w, says(c, par_tp_dropout(tp, &l->tokens, 1, 0.5f, &x, &none), "y.data is NULL"));
+    e.vocabulary = 8 * n, e.features = 8, e.positions = 8;
+    CHECK_OK(w, par_tp_embedding_open(tp, &e));
+    CHECK(w, says(c, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &dx), "weight.data is NULL"));
+    e.weight.data = room[2];
+    CHECK(w, says(c, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &dx), "position.data is NULL"));
+    e.position.data = room[3];
+    CHECK(w, says(c, par_tp_embedding_forward(tp, &e, &l->tokens, NULL, &dx), "ids is NULL"));
+    CHECK(w, says(c, par_tp_embedding_forward(tp, &e, NULL, ids, &dx), "tokens is NULL"));
+    CHECK(w, says(c, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &none), "y.data is NULL"));
+    CHECK_OK(w, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &dx));
+    CHECK(w, says(c, par_tp_embedding_backward(tp, &e, &l->tokens, NULL, &dx), "ids is NULL"));
+    loss.vocabulary = 8 * n;
+    par_tp_matrix logits = {room[5], 8, 8, PAR_TP_VOCABULARY}, grad = {room[6], 8, 8, PAR_TP_VOCABULARY};
+    CHECK(w, says(c, par_tp_loss_forward(tp, &loss, &logits, NULL, stats, NULL, &sum, &counted),
+                  "targets is NULL"));
+    CHECK(w,
+          says(c, par_tp_loss_forward(tp, &loss, &logits, ids, NULL, NULL, &sum, &counted), "lse is NULL"));
+    CHECK(w,
+          says(c, par_tp_loss_forward(tp, &loss, &logits, ids, stats, NULL, NULL, &counted), "sum is NULL"));
+    CHECK(w,
+          says(c, par_tp_loss_forward(tp, &loss, &logits, ids, stats, NULL, &sum, NULL), "counted is NULL"));
+    CHECK_OK(w, par_tp_loss_forward(tp, &loss, &logits, ids, stats, NULL, &sum, &counted));
+    CHECK(w, says(c, par_tp_loss_backward(tp, &loss, &logits, ids, NULL, 1, &grad), "lse is NULL"));
+    CHECK(w, says(c, par_tp_loss_backward(tp, &loss, &logits, ids, stats, 1, &none), "dlogits.data is NULL"));
+    CHECK(w, says(c, par_tp_loss_both(tp, &loss, &logits, ids, NULL, NULL, &sum, &counted, 1, &grad),
+                  "lse is NULL"));
+    a.heads = n, a.dim = 2;
+    par_tp_matrix qkv = {room[0], 8, 6, PAR_TP_HIDDEN}, dqkv = {room[2], 8, 6, PAR_TP_HIDDEN};
+    CHECK(w, says(c, par_tp_attention_forward(tp, &a, &l->tokens, 1, &qkv, NULL, &y), "lse is NULL"));
+    CHECK(w, says(c, par_tp_attention_forward(tp, &a, &l->tokens, 1, &qkv, stats, &none), "y.data is NULL"));
+    CHECK_OK(w, par_tp_attention_forward(tp, &a, &l->tokens, 1, &qkv, stats, &y));
+    CHECK(w, says(c, par_tp_attention_backward(tp, &a, &l->tokens, 1, &y, &qkv, &y, NULL, &dqkv),
+                  "lse is NULL"));
+    CHECK(w, says(c, par_tp_attention_backward(tp, &a, &l->tokens, 1, &y, &qkv, &y, stats, &none),
+                  "dx.data is NULL"));
+}
 static void mistakes(par_comm *w) { // each is an error that says what is wrong with what, on all ranks alike
     const int n = par_size(w);
     layout l = open_layout(w, n, 0, 0, 0);
@@ -1095,6 +1185,7 @@ static void mistakes(par_comm *w) { // each is an error that says what is wrong 
     if (n > 1)
         CHECK(w,
               says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y), "do not divide over"));
+    null_pointers(w, &l);
     a.heads = 6 * (size_t)n, a.kv_heads = 4 * (size_t)n;
     CHECK(w, says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y), "key-value heads"));
     cache_mistakes(&l, room);
