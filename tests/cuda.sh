@@ -67,7 +67,13 @@ trains() { # on emulated GPUs what the CPU trains
         build/gpt_emu $small $layout >"$work/gpu" || return 1
         same_losses 1e-5 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = 3 ] || return 1
     done
-    build/gpt $small --load "$work/ck" --max_iters 4 >"$work/out" # the CPU goes on where the GPU stopped
+    build/gpt $small --load "$work/ck" --max_iters 4 >"$work/out" || return 1 # the CPU goes on where the GPU stopped
+    build/gpt $small --arch llama --n_kv_head 1 --save "$work/text" >/dev/null || return 1 # whose head is its own: no token repeats itself
+    text="--load $work/text --generate abc --sample 30 --temperature 0 --json"
+    build/gpt $text >"$work/cpu" || return 1
+    for layout in "--ranks 1" "--ranks 2 --tp 2" "--ranks 4 --pp 2 --zero 3"; do
+        build/gpt_emu $text $layout >"$work/gpu" && cmp <(sed 's/,"prefill.*//' "$work/cpu") <(sed 's/,"prefill.*//' "$work/gpu") || return 1
+    done
 }
 meets() { # processes that were started apart, each with a GPU that it shares with nobody's memory: through the host
     build/gpt $small >"$work/cpu" || return 1

@@ -72,11 +72,13 @@ generates() { # a text that is known by heart goes on as it does, beyond block_s
             $gpt --load "$work/know" --generate "the quick" --sample 112 --temperature 0 $grid >"$work/out" 2>"$work/err" && diff "$work/want" "$work/out" && grep -q "9 tokens read" "$work/err" || return 1
         done
     done
+    $gpt --data "$work/fox" $model --max_iters 1 --sample 7 --prompt ab --json | sed -n 's/^{"prompt_tokens":2,"tokens":\[\([0-9,]*\)\],.*/\1/p' | grep -q '^[0-9]*\(,[0-9]*\)\{6\}$' || return 1
     $gpt --data "$work/fox" $model --max_iters 2 --ranks 4 --pp 2 --schedule zb_v --zero 2 --cp 2 --sample 70 | grep -q -e "---- sample" || return 1 # as training left the grid
     $gpt --load "$work/know" --generate "the quick" --sample 300 --json --temperature 50 --seed 3 >"$work/json" && # arbitrary bytes
     [ "$(sed 's/.*"tokens":\[\([0-9,]*\)\].*/\1/' "$work/json" | tr , '\n' | awk '$1 >= 0 && $1 < 256' | wc -l)" = 300 ] && iconv -f UTF-8 -t UTF-8 "$work/json" >/dev/null &&
     grep -q '\\ufffd' "$work/json" && ! LC_ALL=C grep -q $'[\x01-\x1f]' "$work/json" && { ! have python3 || python3 -c 'import json, sys; x = json.load(open(sys.argv[1])); assert x["prompt_tokens"] == 9 and len(x["tokens"]) == 300' "$work/json"; } &&
     $gpt --load "$work/know" --generate "the quick " --sample 20 --top_k 1 --seed 5 --json | grep -q '"text":"brown fox jumps over"' || return 1
+    $gpt --load "$work/know" --generate "$(head -c 300 "$work/fox")" --sample 20 --temperature 0 >"$work/out" 2>"$work/err" && diff <(head -c 320 "$work/fox" && echo) "$work/out" && grep -q "prompt's 300 tokens the last 56" "$work/err" || return 1
     wrong="fails 1" # numbers for other vocabularies; what does not fit together
     $gpt --load tests/golden/gpt2 --generate " 5 12  7 " --sample 4 2>/dev/null | grep -q '^5 12 7 [0-9]* [0-9]* [0-9]* [0-9]* $' &&
     { printf '\xc8\xd7\x34\x01\x02\0\0\0\x3d\0\0\0' && head -c 1012 /dev/zero && for i in $(seq 10 70); do printf '\3w%d' $i; done; } >"$work/words.bin" && # llm.c's, of 61 tokens

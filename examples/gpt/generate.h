@@ -322,7 +322,7 @@ static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, 
 }
 // The prompt and what follows it, on stdout. as_sample: at the end of a training.
 static par_result generate(trainer *t, int as_sample) {
-    const int root = par_rank(t->world) == 0, json = t->o.json && !as_sample, V = t->o.model.vocab_size;
+    const int root = par_rank(t->world) == 0, json = t->o.json, V = t->o.model.vocab_size;
     const int plain = as_sample || isatty(1);
     const int32_t start = V == 256 ? '\n' : V == 50257 ? 50256 : 0; // GPT-2's end of a text; else as it comes
     const int32_t *prompt = t->prompt_count ? t->prompt : &start;
@@ -332,6 +332,9 @@ static par_result generate(trainer *t, int as_sample) {
     generator g;
     if (json && root && !all) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to generate");
     par_result r = generate_open(t, &g, count);
+    if (!r && root && count > g.room)
+        fprintf(stderr, "gpt: of the prompt's %zu tokens the last %zu are read: block_size has no more\n",
+                count, g.room);
     const gpt_model before = generate_enter(t, &g);
     for (size_t i = 0; out && i < t->prompt_count; i++) generate_show(t, out, prompt[i], plain);
     if (!r) r = generate_run(t, &g, prompt, count, out, plain, all);
@@ -342,8 +345,8 @@ static par_result generate(trainer *t, int as_sample) {
         fprintf(
             stderr,
             "gpt: %zu tokens read, %.0f a second; %d written, %.0f a second; %.3g MB of cache on a rank\n",
-            count, (double)count / g.prompt_seconds, t->o.sample, (double)(t->o.sample - 1) / g.seconds,
-            (double)g.cache_bytes / 1e6);
+            count, (double)count / g.prompt_seconds, t->o.sample,
+            t->o.sample > 1 ? (double)(t->o.sample - 1) / g.seconds : 0, (double)g.cache_bytes / 1e6);
     generate_close(t, &g);
     return free(all), r;
 }

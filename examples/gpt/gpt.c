@@ -1081,10 +1081,10 @@ static int train(trainer *t) {
     if (root && !o->json)
         printf("%d steps in %.1f s: loss %.4f -> %.4f", t->step - first_step, seconds, first_loss, t->loss);
     if (root && !o->json) printf(o->eval_iters ? ", held-out %.4f\n" : "\n", val);
-    if (!o->json && o->sample) {
-        if (root) printf("---- sample ----\n");
+    if (o->sample && (!o->json || o->prompt)) { // JSON has a sample if one is asked for
+        if (root && !o->json) printf("---- sample ----\n");
         need(t->world, generate(t, 1));
-        if (root) printf("----------------\n");
+        if (root && !o->json) printf("----------------\n");
     }
     if (!root) return 0;
     if (o->json)
