@@ -146,6 +146,7 @@ typedef enum par_zero_optimizer {
 } par_zero_optimizer;
 const char *par_zero_optimizer_name(par_zero_optimizer optimizer);
 int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer); // 1, or 0
+const char *par_zero_optimizer_nearest(const char *name);                      // the name that was meant
 
 typedef struct par_zero_hyper { // of a group of parameters
     float lr;                   // times the factor that par_zero_step is given; 0: 0.001
@@ -308,9 +309,9 @@ typedef enum par_zero_what {
 typedef void (*par_zero_fill_fn)(void *user, size_t first, size_t count, float *values);
 par_result par_zero_fill(par_zero *z, int tensor, par_zero_what what, par_zero_fill_fn fn, void *user);
 // All of a tensor, as f32, on every rank. VALUE: the masters where there are any. Collective over comm.
-// GRADIENT: between the last backward pass of a step and par_zero_step (before, ARGUMENT: too few passes). The
-// sum over all microbatches of comm and outer, with the loss scale in it, neither averaged nor clipped: the
-// update does that on its way. Collective over outer, too.
+// GRADIENT: between the last backward pass of a step and par_zero_step (before, ARGUMENT: too few passes).
+// The sum over all microbatches of comm and outer, with the loss scale in it, neither averaged nor clipped:
+// the update does that on its way. Collective over outer, too.
 par_result par_zero_read(par_zero *z, int tensor, par_zero_what what, float *values);
 
 // ---- files ------------------------------------------------------------------------------------------------
@@ -1082,13 +1083,17 @@ static int par__zero_states(const par_zero *z) {
     };
     return states[z->desc.optimizer];
 }
-const char *par_zero_optimizer_name(par_zero_optimizer o) {
-    static const char *const names[] = {
+static const char *const par__zero_optimizer_names[] = {
 #define X(name, text, count) text,
-        PAR_ZERO_OPTIMIZERS(X)
+    PAR_ZERO_OPTIMIZERS(X)
 #undef X
-    };
-    return (unsigned)o < PAR_ZERO_OPTIMIZER_COUNT ? names[o] : "(no par_zero_optimizer)";
+};
+const char *par_zero_optimizer_name(par_zero_optimizer o) {
+    return (unsigned)o < PAR_ZERO_OPTIMIZER_COUNT ? par__zero_optimizer_names[o] : "(no par_zero_optimizer)";
+}
+const char *par_zero_optimizer_nearest(const char *name) {
+    return par_nearest_name(name, par__zero_optimizer_names, PAR_ZERO_OPTIMIZER_COUNT,
+                            sizeof par__zero_optimizer_names[0]);
 }
 int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer) {
     for (int i = 0; i < PAR_ZERO_OPTIMIZER_COUNT; i++)

@@ -1682,6 +1682,8 @@ static void said_so(const char *text, char *said, size_t room) { // what goes to
 }
 static void without_comm(par_comm *w) { // what is wrong is said
     char said[400];
+    CHECK(w, !strcmp(par_zero_optimizer_nearest("Adam-W"), "adamw") &&
+                 !strcmp(par_zero_optimizer_nearest("muno"), "muon"));
     said_so("desc.comm is NULL", said, sizeof said);
     CHECK(w, strstr(said, "par_zero_open: desc.comm is NULL") && strstr(said, "plan_ranks"));
 }

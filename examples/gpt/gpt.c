@@ -346,7 +346,9 @@ static const char *check_settings(settings *o) {
         return "max_iters, eval_iters and eval_interval must not be negative, log_interval must be 1 or more";
     par_zero_optimizer optimizer;
     if (!par_zero_optimizer_parse(o->optimizer, &optimizer))
-        return "optimizer is adamw, sgd, lion, lamb or muon";
+        return snprintf(o->why, sizeof o->why, "no optimizer is called \"%.100s\"; the nearest is \"%s\"",
+                        o->optimizer, par_zero_optimizer_nearest(o->optimizer)),
+               o->why;
     if (o->zero < 0 || o->zero > 3 || (o->central && o->zero))
         return "zero is 0, 1, 2 or 3; central goes with 0";
     if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->canonical && o->cp > 1))
