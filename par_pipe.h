@@ -109,6 +109,88 @@ MODEL
     Errors of a schedule: its member `why`. Of the executor: par_last_error(exec.comm).
     An executor belongs to one rank; so does a schedule, where ranks are threads (its `why` is written).
 
+WITH par_zero.h
+    par_zero_desc: comm is all ranks with the same stages (dp); others is all ranks with a part of this copy
+    of the model (pp, or pp x tp), so that the norm and clipping are over the whole of it; micro_steps is how
+    many microbatches a rank runs of a stage (with dualpipe half of the table's, and comm has both ranks of a
+    stage). For par_zero_save and _load files.comm is the world. What fn does with the units of its stage:
+        F         forward_begin, compute, forward_end. R: the same
+        BW        backward_begin, compute, backward_end: a pass is done, its gradients go to their sum
+        B         forward_begin, compute, forward_end: it reads parameters; no pass ends
+        W         backward_begin, compute, backward_end: the pass ends here
+        UNSHARD   forward_begin, and RESHARD forward_end: what begins in between gathers nothing (whole_units
+                  must hold the units of so many stages)
+        REDUCE    nothing: the last backward_end has begun it
+        TIE       the last BW or W (work.final) of a tied unit leaves backward_end out; TIE sums the gradient
+                  over both ranks, then calls it
+    and par_zero_step follows par_pipe_step. There are no two versions of weights for UPDATE. Stages 2 and 3
+    have gradients from backward_begin to backward_end alone: where B adds some itself (of a bias, say), or
+    TIE comes later, desc.accumulate = 1 keeps them from the first pass to the step. canonical_shards counts
+    passes by microbatch: it needs BW, in the microbatches' order (1f1b, gpipe).
+
+EXAMPLE WITH par_zero.h
+    #define PAR_IMPLEMENTATION
+    #include "par_pipe.h"
+    #include "par_zero.h"
+
+    typedef struct model { // a stage is y = weight x; the loss is the last one's y
+        par_zero *zero;
+        int unit, weight;
+    } model;
+    static par_result work(void *user, const par_pipe_work *w) {
+        const model *m = (const model *)user;
+        const int ends = w->kind == PAR_PIPE_BW || w->kind == PAR_PIPE_W; // a pass
+        const float x = w->x ? *(const float *)w->x : (float)w->microbatch;
+        const float dy = w->dy ? *(const float *)w->dy : 1;
+        if (w->kind > PAR_PIPE_R) return PAR_OK;
+        par_result r = ends ? par_zero_backward_begin(m->zero, m->unit)
+                            : par_zero_forward_begin(m->zero, m->unit);
+        if (r) return r;
+        const float weight = *(const float *)par_zero_data(m->zero, m->weight);
+        if (w->y) *(float *)w->y = weight * x;
+        if (w->loss) *w->loss = weight * x;
+        if (w->dx) *(float *)w->dx = weight * dy;
+        if (ends) *par_zero_grad(m->zero, m->weight) += x * dy;
+        return ends ? par_zero_backward_end(m->zero, m->unit) : par_zero_forward_end(m->zero, m->unit);
+    }
+    static void ones(void *user, size_t first, size_t count, float *values) {
+        for (size_t i = 0; i < count; i++) values[i] = 1;
+        (void)user, (void)first;
+    }
+    int main(void) {
+        par_comm *world, *pp, *dp;
+        par_mesh *mesh;
+        par_pipe_stage stage = {0};
+        par_pipe_desc desc = {0};
+        par_pipe_exec exec = {0};
+        par_pipe_schedule s;
+        par_pipe *pipe;
+        par_pipe_report run;
+        par_zero_desc zero = {0};
+        par_zero_tensor w = {0};
+        par_zero_report step;
+        model m;
+        if (par_open(NULL, &world) || par_mesh_open(world, "pp=2 dp=-1", &mesh)) return 1;
+        if (par_mesh_comm(mesh, "pp", &pp) || par_mesh_comm(mesh, "dp", &dp)) return 1;
+        zero.comm = dp, zero.others = pp, zero.stage = 3, zero.micro_steps = 4, zero.average = 1;
+        zero.optimizer = PAR_ZERO_SGD, zero.hyper[0].lr = 0.1f;
+        w.name = par_rank(pp) ? "w1" : "w0", w.dims = 1, w.shape[0] = 1;
+        if (par_zero_open(&zero, &m.zero)) return 1;
+        m.unit = par_zero_unit(m.zero, "stage"), m.weight = par_zero_add(m.zero, &w);
+        if (par_zero_commit(m.zero) || par_zero_fill(m.zero, m.weight, PAR_ZERO_VALUE, ones, NULL)) return 1;
+        stage.input_bytes = sizeof(float), desc.stages = &stage, desc.stage_count = 1;
+        desc.schedule = "zb_h1", desc.ranks = 2, desc.microbatches = 4;
+        exec.comm = pp, exec.fn = work, exec.user = &m, exec.broadcast_loss = 1;
+        if (par_pipe_schedule_open(&desc, &s) || par_pipe_open(&s, &exec, &pipe)) return puts(s.why), 1;
+        for (int i = 0; i < 2; i++) {
+            if (par_pipe_step(pipe, &run) || par_zero_step(m.zero, 1, &step)) return 1;
+            if (par_rank(world) == 0) printf("loss %g, norm %.3f%s", run.loss, step.norm, i ? "\n" : "; ");
+        }
+        // with PAR_RANKS=4 it prints: loss 6, norm 2.121; loss 4.335, norm 1.803
+        par_pipe_close(pipe), par_pipe_schedule_close(&s), par_zero_close(m.zero), par_mesh_close(mesh);
+        return par_close(world) != PAR_OK;
+    }
+
 LIMITS
     Up to 65536 stages and 2^31 actions. dualpipe needs an even number of ranks.
 */

@@ -10,16 +10,19 @@ manual() { # under 200 lines
     lines=$(sed -n '/^\/\*$/,/^\*\/$/p' "$1" | wc -l)
     [ "$lines" -gt 20 ] && [ "$lines" -lt 200 ]
 }
-example() {
-    sed -n '/^EXAMPLE$/,/^TABLE OF CONTENTS$/p' "$1" | sed '1d;$d;s/^    //' >"$work/example.c"
-    said=$(sed -n 's/.*with PAR_RANKS=3 it prints: //p' "$work/example.c")
+example() { # header, heading: the program that follows says what it prints
+    sed -n "/^$2\$/,/^[A-Z]/p" "$1" | sed '1d;$d;s/^    //' >"$work/example.c"
+    ranks=$(sed -n 's/.*with PAR_RANKS=\([0-9]*\) it prints: .*/\1/p' "$work/example.c")
+    said=$(sed -n 's/.*with PAR_RANKS=[0-9]* it prints: //p' "$work/example.c")
     [ -n "$said" ] && gcc -std=c11 -Wall -Wextra -Werror -I. "$work/example.c" -o "$work/example" -pthread -lm &&
-    [ "$(PAR_RANKS=3 "$work/example")" = "$said" ]
+    [ "$(PAR_RANKS=$ranks "$work/example")" = "$said" ]
 }
 for h in *.h *.cuh; do
     check "$h: table of contents" contents "$h"
     check "$h: manual" manual "$h"
-    [ "$h" = par_cuda.cuh ] || check "$h: example" example "$h" # that one: tests/cuda.sh
+    [ "$h" = par_cuda.cuh ] && continue # its example: tests/cuda.sh
+    check "$h: example" example "$h" EXAMPLE
+    for more in $(sed -n 's/^EXAMPLE WITH \([a-z_]*\)\.h$/\1/p' "$h"); do check "$h: example with $more.h" example "$h" "EXAMPLE WITH $more.h"; done
 done
 sources=$(ls ./*.h ./*.cuh examples/*.[ch] examples/*.cu examples/gpt/*.[ch] examples/gpt/*.cu bench/*.[ch] tests/*.[ch] tests/*.cu tests/cuda_emu/* tests/compile/*.c 2>/dev/null)
 long_lines() { ! awk 'length > 110 {print FILENAME ":" FNR; bad = 1} END {exit !bad}' $sources; }
