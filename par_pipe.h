@@ -2970,13 +2970,8 @@ static const par__pipe_ink par__pipe_inks[] = {
     {"backward: inputs", 160, 58, 0, 0, 1, 0}, {"backward: weights", 120, 50, 110, 1, 0, 0},
     {"recompute", 80, 80, 80, 0, 0, 1},
 };
-enum {
-    PAR__PIPE_LEFT = 60,
-    PAR__PIPE_WIDE = 1100,
-    PAR__PIPE_HIGH = 22,
-    PAR__PIPE_GAP = 34,
-    PAR__PIPE_LEGEND = 24
-};
+static const double par__pipe_left = 60, par__pipe_wide = 1100, par__pipe_high = 22, par__pipe_gap = 34,
+                    par__pipe_legend = 24;
 
 static double par__pipe_light(int byte) { // of sRGB (WCAG 2: relative luminance)
     const double c = byte / 255.0;
@@ -3010,11 +3005,11 @@ static void par__pipe_box(const par__pipe_picture *d, FILE *f, int kind, int chu
 static void par__pipe_svg_rank(const par__pipe_picture *d, FILE *f, const par_pipe_timeline *t, int r,
                                double y, double all) {
     const par_pipe_schedule *s = d->s;
-    const double unit = all > 0 ? PAR__PIPE_WIDE / all : 0, high = PAR__PIPE_HIGH;
+    const double unit = all > 0 ? par__pipe_wide / all : 0, high = par__pipe_high;
     fprintf(f,
-            "<text x=\"4\" y=\"%g\">rank %d</text><rect x=\"%d\" y=\"%g\" width=\"%.2f\" "
+            "<text x=\"4\" y=\"%g\">rank %d</text><rect x=\"%g\" y=\"%g\" width=\"%.2f\" "
             "height=\"%g\" fill=\"#f4f4f4\"/>\n",
-            y + 15, r, PAR__PIPE_LEFT, y, t->makespan * unit, high);
+            y + 15, r, par__pipe_left, y, t->makespan * unit, high);
     for (size_t i = s->first[r]; i < s->first[r + 1] && all > 0; i++) {
         const par_pipe_action a = s->actions[i];
         char name[48], title[80], number[16];
@@ -3022,7 +3017,7 @@ static void par__pipe_svg_rank(const par__pipe_picture *d, FILE *f, const par_pi
         const int half = par__pipe_beside(s, t, r, i); // two at the same time: one above the other
         snprintf(title, sizeof title, "<title>%s</title>", par__pipe_text(a, name));
         snprintf(number, sizeof number, "%d", a.microbatch);
-        par__pipe_box(d, f, a.kind, par__pipe_chunk(d, a), PAR__PIPE_LEFT + t->start[i] * unit,
+        par__pipe_box(d, f, a.kind, par__pipe_chunk(d, a), par__pipe_left + t->start[i] * unit,
                       half == 2 ? y + high / 2 : y, (t->end[i] - t->start[i]) * unit, half ? high / 2 : high,
                       title, number);
     }
@@ -3031,15 +3026,15 @@ static void par__pipe_svg_rank(const par__pipe_picture *d, FILE *f, const par_pi
 // f may be NULL.
 static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y) {
     const double box = PAR__MIN(18, 400.0 / d->chunks), high = 18;
-    double x = PAR__PIPE_LEFT, begun = y;
+    double x = par__pipe_left, begun = y;
     for (int k = 0; k <= PAR_PIPE_R + 1; k++) { // the last: idle
         const int idle = k > PAR_PIPE_R, boxes = idle ? 1 : d->chunks;
         const char *name = idle ? "idle" : par__pipe_inks[k].name;
         const double w = box * boxes + 20 + 6.3 * (double)strlen(name);
         char number[16] = "";
         if (!idle && !d->occurs[k]) continue;
-        if (x > PAR__PIPE_LEFT && x + w > PAR__PIPE_LEFT + PAR__PIPE_WIDE)
-            x = PAR__PIPE_LEFT, y += PAR__PIPE_LEGEND;
+        if (x > par__pipe_left && x + w > par__pipe_left + par__pipe_wide)
+            x = par__pipe_left, y += par__pipe_legend;
         for (int c = 0; f && !idle && c < boxes; c++) {
             if (d->chunks > 1) snprintf(number, sizeof number, "%d", c);
             par__pipe_box(d, f, k, c, x + box * c, y, box, high, "", number);
@@ -3052,14 +3047,14 @@ static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y
                     name);
         x += w;
     }
-    y += PAR__PIPE_LEGEND;
+    y += par__pipe_legend;
     if (f)
-        fprintf(f, "<text x=\"%d\" y=\"%g\">numbers in boxes: microbatches%s</text>\n", PAR__PIPE_LEFT,
+        fprintf(f, "<text x=\"%g\" y=\"%g\">numbers in boxes: microbatches%s</text>\n", par__pipe_left,
                 y + 13,
                 d->s->ways == 2 ? "; shades 0 and 1: those that go down and those that go up the ranks"
                 : d->chunks > 1 ? "; shades 0, 1 ...: the chunks of a rank"
                                 : "");
-    return y + PAR__PIPE_LEGEND - begun;
+    return y + par__pipe_legend - begun;
 }
 static void par__pipe_svg_text(FILE *f, const char *text) { // what XML would take for its own, as entities
     for (; *text; text++)
@@ -3070,7 +3065,7 @@ static void par__pipe_svg_text(FILE *f, const char *text) { // what XML would ta
 }
 par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
                         const char *const *titles, int count, const char *path) {
-    const double each = s->ranks * (PAR__PIPE_HIGH + 2) + PAR__PIPE_GAP;
+    const double each = s->ranks * (par__pipe_high + 2) + par__pipe_gap;
     double all = 0;
     par__pipe_picture d;
     if (par__pipe_picture_open(&d, s)) return PAR_ERR_MEMORY;
@@ -3078,16 +3073,16 @@ par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *con
     if (!f) return PAR_FREE(d.chunk_of), PAR_ERR_FILE;
     for (int k = 0; k < count; k++) all = PAR__MAX(all, t[k]->makespan);
     fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%g\" font-family=\"sans-serif\" "
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" font-family=\"sans-serif\" "
             "font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-            PAR__PIPE_LEFT + PAR__PIPE_WIDE + 20, count * each + 12 + par__pipe_svg_legend(&d, NULL, 0));
+            par__pipe_left + par__pipe_wide + 20, count * each + 12 + par__pipe_svg_legend(&d, NULL, 0));
     for (int k = 0; k < count; k++) {
         const double top = k * each + 24;
-        fprintf(f, "<text x=\"%d\" y=\"%g\" font-weight=\"bold\">", PAR__PIPE_LEFT, top - 6);
+        fprintf(f, "<text x=\"%g\" y=\"%g\" font-weight=\"bold\">", par__pipe_left, top - 6);
         par__pipe_svg_text(f, titles[k]);
         fprintf(f, ": %.6g s, bubble %.3f</text>\n", t[k]->makespan, t[k]->bubble);
         for (int r = 0; r < s->ranks; r++)
-            par__pipe_svg_rank(&d, f, t[k], r, top + r * (PAR__PIPE_HIGH + 2), all);
+            par__pipe_svg_rank(&d, f, t[k], r, top + r * (par__pipe_high + 2), all);
     }
     par__pipe_svg_legend(&d, f, count * each + 8);
     fprintf(f, "</svg>\n");
