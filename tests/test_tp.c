@@ -1053,7 +1053,7 @@ static void cache_mistakes(layout *l, float *room) {
     CHECK_OK(w, par_close(self));
 #undef CACHED
 }
-// What must be given and is not, one after the other; what may be NULL (frozen gradients, losses) is no error.
+// What must be given and is not, one after the other; what may be NULL (frozen gradients, losses) is none.
 static void null_pointers(par_comm *w, layout *l) {
     par_comm *c = l->tp_comm;
     const size_t n = (size_t)par_size(w);
