@@ -531,6 +531,16 @@ C
     for mode in select product inherit; do PAR_GEMM=OpenBLAS says "OpenBLAS, threads 1:" "$work/real" $mode || return 1; done # forked: OpenBLAS's threads end
 }
 
+gemm_libraries() { # a library counts if it has what its name promises, and it works
+    mkdir -p "$work/lib" && echo 'void cblas_sgemm(void) {} void other(void) {}' >"$work/bad.c" || return 1
+    flags() { LIBRARY_PATH=$work/lib LD_LIBRARY_PATH=$work/lib sh tests/gemm_flags.sh gcc; }
+    for name in openblas mkl_rt blis cblas blas dnnl; do gcc -shared -fPIC "$work/bad.c" -o "$work/lib/lib$name.so" || return 1; done
+    [ -z "$(flags)" ] && gcc -O1 -shared -fPIC "$work/cblas.c" -o "$work/lib/libblis.so" && [ -z "$(flags)" ] &&
+    gcc -O1 -shared -fPIC "$work/cblas.c" -o "$work/lib/libblas.so" && [ "$(flags)" = "-DPAR_CBLAS -lblas" ] &&
+    gcc -O1 -DMKL -shared -fPIC "$work/cblas.c" -o "$work/lib/libmkl_rt.so" && [ "$(FAKE=wrong flags)" = "" ] && sed -i 's/threads = 4/threads = 1/' "$work/cblas.c" &&
+    gcc -O1 -DMKL -shared -fPIC "$work/cblas.c" -o "$work/lib/libmkl_rt.so" && [ "$(flags)" = "-DPAR_CBLAS -lmkl_rt" ]
+}
+
 packages() { # what would be installed, and why, is said before; with INSTALL=0 nothing is
     local bin=$work/bin
     mkdir -p "$bin"
@@ -599,6 +609,7 @@ check "make install" installed
 check "make check INSTALL=0" packages
 check "matrix product libraries" gemm_choices
 check "the race of matrix product libraries" gemm_race
+check "matrix product libraries that link" gemm_libraries # by the library that gemm_race has written
 tunes() { # the table is read back, and chosen by; a broken one is refused
     build/bench_coll --tune -e 64K >"$work/tuned" && grep -q "^all_reduce 2 1 [0-9]* [a-z_]*$" "$work/tuned" && grep -q "^set cma_bytes" "$work/tuned" &&
     PAR_TUNE="$work/tuned" build/bench_coll --algorithms | grep -q "tuned: all_reduce, 2 ranks" &&
