@@ -364,6 +364,9 @@ int main(int argc, char **argv) {
     memset(&desc, 0, sizeof desc);
     desc.rank_count = par_launched(NULL) ? 0 : 2;
     if (par_open(&desc, &b.world)) return 1;
+    const size_t n = (size_t)o->width, rows = (size_t)o->rows;
+    const par_gemm_shape products[] = {{1, 0, n, n, rows, 1}, {0, 0, rows, n, n, 1}};
+    need(&b, par_gemm_select(products, 2, b.world));
     const int root = par_rank(b.world) == 0;
     par_comm *self;
     need(&b, par_split(b.world, par_rank(b.world), 0, &self));
