@@ -328,7 +328,8 @@ typedef struct par_zero_array { // one tensor in a file
 typedef struct par_zero_safetensors {
     par_zero_array *list; // in the order of their data
     size_t count;
-    void *map; // the file
+    const par_zero_array **by_name; // the same, sorted by their names
+    void *map;                      // the file
     size_t bytes;
     char why[512]; // what is wrong with it
 } par_zero_safetensors;
@@ -3199,6 +3200,7 @@ static par_result par__zero_append(par_zero_safetensors *s, const par_zero_array
 static par_result par__zero_check_arrays(par_zero_safetensors *s, const char *data, const char *end) {
     const char *at = data;
     const par_zero_array **names = (const par_zero_array **)PAR_MALLOC((s->count + 1) * sizeof *names);
+    s->by_name = names;
     if (!names) return par__zero_why(s->why, sizeof s->why, "out of memory"), PAR_ERR_MEMORY;
     if (s->count) qsort(s->list, s->count, sizeof *s->list, par__zero_by_data);
     par_result r = PAR_OK;
@@ -3213,7 +3215,7 @@ static par_result par__zero_check_arrays(par_zero_safetensors *s, const char *da
     for (size_t i = 1; i < s->count && !r; i++)
         if (!strcmp(names[i - 1]->name, names[i]->name))
             r = par__zero_why(s->why, sizeof s->why, "tensor %s stands there twice", names[i]->name);
-    return PAR_FREE(names), r;
+    return r;
 }
 // A whole file in memory.
 static par_result par__zero_parse(par_zero_safetensors *s, const char *file, size_t bytes) {
@@ -3247,8 +3249,8 @@ static par_result par__zero_parse(par_zero_safetensors *s, const char *file, siz
 }
 void par_zero_safetensors_close(par_zero_safetensors *s) {
     if (s->map) munmap(s->map, s->bytes);
-    PAR_FREE(s->list);
-    s->map = NULL, s->list = NULL, s->count = 0;
+    PAR_FREE(s->list), PAR_FREE(s->by_name);
+    s->map = NULL, s->list = NULL, s->by_name = NULL, s->count = 0;
 }
 par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s) {
     char problem[sizeof s->why];
@@ -3265,8 +3267,16 @@ par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s) 
     return par_zero_safetensors_close(s), r;
 }
 const par_zero_array *par_zero_safetensors_find(const par_zero_safetensors *s, const char *name) {
-    for (size_t i = 0; i < s->count; i++)
-        if (!strcmp(s->list[i].name, name)) return &s->list[i];
+    size_t low = 0, high = s->count;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        const int order = strcmp(s->by_name[middle]->name, name);
+        if (!order) return s->by_name[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
     return NULL;
 }
 

@@ -831,6 +831,8 @@ static const char *check_settings(bench *b) {
     if (o->end < o->begin) return "-e must not be less than -b";
     if (o->warmup < 0 || o->inner < 1 || o->iterations < 0)
         return "-w must not be negative, -m must be 1 or more, -n must not be negative";
+    if ((double)o->warmup + o->iterations > 1e8 / o->inner)
+        return "-w + -n iterations of -m operations are more than 100 million in one measurement";
     if (o->ranks < 0 || o->ranks > 1024) return "--ranks must be from 1 to 1024";
     if (o->vs && strcmp(o->vs, "mpi")) return "--vs knows mpi";
 #if defined(PAR_MPI)
@@ -941,6 +943,7 @@ int main(int argc, char **argv) {
                                      "bench_coll: time the collectives");
     if (parsed) return parsed == 1 ? 0 : 2;
     const char *why = check_settings(&b);
+    if (!options_fit("bench_coll", (double)o->end, "-e")) return 2;
     if (why) return fprintf(stderr, "bench_coll: %s\n", why), 2;
     par_desc desc;
     memset(&desc, 0, sizeof desc);

@@ -389,6 +389,10 @@ int main(int argc, char **argv) {
     if (cuda)
         return fprintf(stderr, "bench_pipe: --device cuda needs build/bench_pipe_cuda (make cuda)\n"), 2;
 #endif
+    if (!options_fit("bench_pipe", (double)o->message, "--message") ||
+        !options_fit("bench_pipe", (double)o->b_bytes, "--b_bytes") ||
+        !options_fit("bench_pipe", (double)o->w_bytes, "--w_bytes"))
+        return 2;
     const char *const outputs[] = {o->svg, o->perfetto, o->csv};
     for (int i = 0; i < 3; i++) {
         char why[1200];

@@ -26,6 +26,9 @@ typedef struct bench {
     double gemm, copy; // floating point operations, and bytes, a second, of one rank
 } bench;
 
+static void need_memory(int ok) {
+    if (!ok) exit(fprintf(stderr, "bench_tp: out of memory\n") != 0);
+}
 static void need(const bench *b, par_result r) {
     if (r == PAR_OK) return;
     fprintf(stderr, "bench_tp: rank %d: %s\n", par_rank(b->world), par_last_error(b->world));
@@ -35,7 +38,7 @@ static void need(const bench *b, par_result r) {
 // Median seconds of fn(user), the ranks of comm starting together; the slowest of them counts.
 static double time_of(bench *b, par_comm *comm, void (*fn)(void *), void *user) {
     double *t = (double *)calloc((size_t)b->o.iterations, sizeof *t);
-    if (!t) exit(1);
+    need_memory(t != NULL);
     for (int i = -2; i < b->o.iterations; i++) {
         need(b, par_barrier(comm));
         const double begun = par_seconds(comm);
@@ -65,12 +68,12 @@ static void race(bench *b) { // who makes the products of a block, and how fast 
                    r.flops[i] * 1e-9, *r.note[i] ? ": " : "", r.note[i]);
 }
 static void measure_machine(bench *b) {
-    const size_t rows = (size_t)(b->o.batch * b->o.sequence), C = (size_t)b->o.n_embd;
+    const size_t rows = (size_t)b->o.batch * (size_t)b->o.sequence, C = (size_t)b->o.n_embd;
     const size_t shapes[][3] = {
         {rows, 3 * C, C}, {rows, 4 * C, C}, {rows, C, 4 * C}, {1024, 1024, 1024}, {512, 512, 512}};
     const size_t most = PAR__MAX(rows * 4 * C, (size_t)4 << 20);
     float *x = (float *)malloc(most * 4), *y = (float *)malloc(most * 4), *z = (float *)malloc(most * 4);
-    if (!x || !y || !z) exit(1);
+    need_memory(x && y && z);
     for (size_t i = 0; i < most; i++) x[i] = y[i] = 0.5f, z[i] = 0;
     for (size_t s = 0; s < 5; s++)
         for (int i = 0; i < 6; i++) {
@@ -118,12 +121,12 @@ static void open_block(block *k, bench *b, par_comm *tp_comm, int sequence, int 
     need(b, gpt_open(&k->m, &g, k->tp, sequence));
     k->w = (float *)calloc(k->m.count, 4), k->d = (float *)par_alloc(tp_comm, k->m.count * 4);
     k->tokens.batch = (size_t)batch, k->tokens.sequence = (size_t)b->o.sequence;
-    if (!k->w || !k->d || !gpt_buffers_open(&k->m, &k->buffers, (size_t)(batch * b->o.sequence))) exit(1);
+    need_memory(k->w && k->d && gpt_buffers_open(&k->m, &k->buffers, (size_t)batch * (size_t)b->o.sequence));
     gpt_place(&k->m, k->w, k->d);
     need(b, gpt_start(&k->m));
     // all tokens alike would make sums of one number: any will do here
     float *x = (float *)k->buffers.layers[0].x.data, *dx = (float *)k->buffers.dx.data;
-    const size_t rows = (size_t)(batch * b->o.sequence) / (sequence ? (size_t)k->m.t : 1),
+    const size_t rows = (size_t)batch * (size_t)b->o.sequence / (sequence ? (size_t)k->m.t : 1),
                  n = rows * (size_t)b->o.n_embd;
     for (size_t i = 0; i < n; i++) x[i] = par_uniform(1, 1, i) - 0.5f, dx[i] = par_uniform(1, 2, i) - 0.5f;
     par_tp_matrix *both[2] = {&k->buffers.layers[0].x, &k->buffers.dx};
@@ -319,7 +322,7 @@ static double measure_block(bench *b, par_comm *tp_comm, par_comm *data, int seq
     const uint64_t sent = count_sent(&k, run_block);
     const size_t kept = kept_by(&k), kept_expected = kept_predicted(&k);
     const size_t n =
-        (size_t)(batch * b->o.sequence) * (size_t)b->o.n_embd * (size_t)(k.m.t - 1) / (size_t)k.m.t;
+        (size_t)batch * (size_t)b->o.sequence * (size_t)b->o.n_embd * (size_t)(k.m.t - 1) / (size_t)k.m.t;
     const double flops = block_flops(b, batch) / k.m.t;
     if (details) print_steps(&k);
     if (par_rank(b->world) == 0 && b->o.json)
@@ -379,7 +382,7 @@ static double measure_training(bench *b) { // seconds
     t->b = b;
     need(b, gpt_open(&t->m, &g, tp, 0));
     float *all = (float *)calloc(4 * t->m.count, sizeof *all);
-    if (!all || !gpt_buffers_open(&t->m, &t->buffers, 12 * 64)) exit(1);
+    need_memory(all && gpt_buffers_open(&t->m, &t->buffers, 12 * 64));
     t->w = all, t->d = all + t->m.count, t->m1 = all + 2 * t->m.count, t->m2 = all + 3 * t->m.count;
     gpt_place(&t->m, t->w, t->d);
     need(b, gpt_start(&t->m));
@@ -420,6 +423,10 @@ int main(int argc, char **argv) {
         return fprintf(stderr,
                        "bench_tp: n_head and batch must be even, n_embd an even multiple of n_head\n"),
                2;
+    const double rows = (double)o->batch * o->sequence;
+    if (!options_fit("bench_tp", rows * fmax(16.0 * o->n_embd, o->n_head), "batch x sequence x 16 n_embd") ||
+        !options_fit("bench_tp", 16.0 * o->n_embd * o->n_embd, "16 n_embd x n_embd"))
+        return 2;
     par_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.rank_count = par_launched(NULL) ? 0 : 2;

@@ -356,6 +356,9 @@ int main(int argc, char **argv) {
     if (parsed) return parsed == 1 ? 0 : 2;
     if (o->units < 1 || o->width < 1 || o->rows < 1 || o->iterations < 1 || o->elements < 64)
         return fprintf(stderr, "bench_zero: units, width, rows, n must be 1 or more, elements 64\n"), 2;
+    if (!options_fit("bench_zero", (double)o->units * o->width * o->width, "units x width x width") ||
+        !options_fit("bench_zero", (double)o->rows * o->width, "rows x width"))
+        return 2;
     char made[4300], why[1200];
     if (output_try_in(o->dir, made, sizeof made, why, sizeof why))
         return fprintf(stderr, "bench_zero: %s\n", why), 1;

@@ -96,6 +96,14 @@ static inline int options_given(int argc, char **argv, const char *name) { // is
         if (!strncmp(argv[i], name, n) && (!argv[i][n] || argv[i][n] == '=')) return 1;
     return 0;
 }
+// Is an array small enough whose size is a product of options? Elements, as a floating-point number, in which
+// products do not wrap around. 0: a complaint was printed.
+static inline int options_fit(const char *program, double elements, const char *of) {
+    if (elements <= 1e12) return 1;
+    fprintf(stderr, "%s: %s: %.4g elements are too many; at most 1e+12\n", program, of, elements);
+    return 0;
+}
+
 // 0: go on; 1: help was printed; 2: an error was printed.
 static int options_parse(int argc, char **argv, const option *options, size_t count, const char *about) {
     for (int i = 1; i < argc; i++) {

@@ -55,7 +55,7 @@ exports() { # what is written for Hugging Face and for llm.c is read back, on an
     for i in 1 3 5; do [ -s "$work/v$i" ] && paste "$work/v$i" "$work/v$((i + 1))" | awk '{print; d = $1 - $2; exit !(d < 1e-5 && d > -1e-5)}' || return 1; done
     $gpt $common --max_iters 0 --load "$work/hub2" --export "$work/hub" >/dev/null && [ ! -e "$work/hub/model.safetensors.index.json" ] || return 1 # one file again
     fails 1 "hold GPT-2 with biases" $gpt $common --arch llama --max_iters 1 --export "$work/llama.bin" &&
-    sed -i 's/"hidden_size": 32/"hidden_size": 64/' "$work/hub/config.json" && fails 1 "is not of the shape" $gpt $common --max_iters 0 --load "$work/hub"
+    sed -i 's/"hidden_size": 32/"hidden_size": 16/' "$work/hub/config.json" && fails 1 "is not of the shape" $gpt $common --max_iters 0 --load "$work/hub"
 }
 generates() { # a text that is known by heart goes on as it does, beyond block_size, on every grid, with the cache and without
     for i in $(seq 200); do echo "the quick brown fox jumps over the lazy dog; "; done >"$work/fox"
@@ -226,6 +226,44 @@ zero_rows() { # a row for each stage, and a summary with its fields
     tail -n 1 "$work/out" | grep -q '"summary":true,"adam_vs_triad":[0-9.]*,"adam_vs_unfused":[0-9.]*,"ddp_vs_predicted":[0-9.]*,"stage1_vs_stage0":[0-9.]*,.*"offload_vs_disk":[0-9.]*,"plan_equals_measured":true' &&
     fails 1 "cannot make a file in" build/bench_zero --elements 64 --dir "$work/nowhere" &&
     fails 2 "must be 1 or more" build/bench_zero --units 0
+}
+linear() { # where layers double no line of the program is executed three times as often: setting up, a step, files
+    have gcov || { echo "gcov, which comes with gcc"; return 77; }
+    export PAR_GEMM=built-in
+    here=$PWD deep="--data $data --n_head 1 --n_embd 8 --block_size 8 --batch_size 1 --gradient_accumulation_steps 1 --eval_iters 0 --sample 0"
+    (cd "$work" && gcc --coverage -std=gnu11 -O0 -I"$here" -c "$here/${1:-examples/gpt/gpt.c}" -o deep.o && gcc --coverage deep.o -o deep -pthread -lm) || return 1
+    for n in 300 600; do
+        rm -rf "$work/deep.gcda" "$work/deep_ck" "$work/deep_hub"
+        "$work/deep" $deep --n_layer $n --max_iters 1 --save "$work/deep_ck" --export "$work/deep_hub" >/dev/null && "$work/deep" $deep --max_iters 1 --load "$work/deep_ck" --export "$work/deep.bin" >/dev/null &&
+        "$work/deep" $deep --max_iters 0 --load "$work/deep_hub" >/dev/null && "$work/deep" $deep --max_iters 0 --load "$work/deep.bin" >/dev/null || return 1
+        (cd "$work" && gcov -t deep.o 2>/dev/null) | awk -F: '$2 + 0 == 0 && $3 == "Source" {file = $4} $1 + 0 > 0 && $2 + 0 > 0 {sub(/\*/, "", $1); print file ":" $2 + 0, $1 + 0}' >"$work/counts.$n"
+    done
+    [ "$(wc -l <"$work/counts.600")" -gt 1000 ] &&
+    awk 'NR == FNR {before[$1] += $2; next} {now[$1] += $2} END {for (line in now) if (now[line] > 100000 && now[line] > 3 * before[line]) {print line, before[line], now[line]; bad = 1} exit bad}' "$work/counts.300" "$work/counts.600"
+}
+sizes_first() { # a file that is smaller than its header says is refused before anything of that size is made
+    words() { for v in "$@"; do printf "$(printf '\\x%02x\\x%02x\\x%02x\\x%02x' $((v & 255)) $((v >> 8 & 255)) $((v >> 16 & 255)) $((v >> 24 & 255)))"; done; }
+    lies() { { words 20240326 3 "$@"; head -c 200000 /dev/zero; } >"$work/lie.bin"; }
+    refused() { fails 1 "$1" bash -c 'ulimit -v 1000000; "$@"' sh $gpt --data $data --max_iters 0 --load "$work/lie.bin"; }
+    lies 1024 256 9999 8 1024 256 && refused "is truncated: its header asks for [0-9]* bytes, and it has 2000" && lies 1024 256 12 8 1048576 256 && refused "is truncated" &&
+    lies 1024 256 2 8 2147483640 256 && refused "n_embd must be" && lies 1024 2147483647 2 8 64 2147483647 && refused "vocabulary must" && lies 16 256 1 1 8 256 && refused "longer than its header" &&
+    $gpt --data $data $small --max_iters 0 --export "$work/lie" >/dev/null && cp "$work/lie/config.json" "$work/config" || return 1
+    for lie in 's/"n_layer": 2/"n_layer": 9999/' 's/"n_embd": 32/"n_embd": 1048576/' 's/"vocab_size": 256/"vocab_size": 268435456/'; do
+        sed "$lie" "$work/config" >"$work/lie/config.json" && fails 1 "its files have only" $gpt --data $data --max_iters 0 --load "$work/lie" || return 1
+    done
+    sed 's/"n_embd": 32/"n_embd": 2147483647/' "$work/config" >"$work/lie/config.json" && fails 1 "n_embd must be" $gpt --data $data --load "$work/lie"
+}
+products() { # of options, beyond 32 bits and beyond 64
+    tiny="--data $data --n_layer 1 --n_embd 32 --max_iters 1"
+    fails 1 "65536 x 65536 = 4294967296 sequences" $gpt $tiny --batch_size 65536 --gradient_accumulation_steps 65536 &&
+    fails 1 "65537 x 65537 = 4295098369 sequences" $gpt $tiny --batch_size 65537 --gradient_accumulation_steps 65537 &&
+    ! ranks 1 $gpt $tiny --batch_size 65537 --gradient_accumulation_steps 65535 >/dev/null && grep -q "65537 x 65535 = 4294967295 sequences" "$work/out.0" && unset WORLD_SIZE &&
+    fails 1 "a smaller batch_size" $gpt $tiny --n_embd 1048576 --batch_size 2000000000 --gradient_accumulation_steps 1 &&
+    fails 1 "1 to 10000" $gpt $tiny --n_layer 10001 && fails 1 "n_embd must be from 1" $gpt $tiny --n_embd 2147483647 &&
+    fails 2 "elements are too many" build/bench_tp --batch 65536 --sequence 65536 && fails 2 "elements are too many" build/bench_tp --n_embd 2147483640 --n_head 2 &&
+    fails 2 "elements are too many" build/bench_zero --width 2147483647 --units 2147483647 && fails 2 "elements are too many" build/bench_zero --rows 2147483647 --width 2147483647 --units 1 &&
+    fails 2 "elements are too many" build/bench_coll -b 8 -e 18446744073709551615 && fails 2 "elements are too many" build/bench_coll -e 4611686018427387904 && fails 2 "in one measurement" build/bench_coll -n 65536 -m 65536 &&
+    fails 2 "elements are too many" build/bench_pipe --simulate --ranks 2 --b_bytes 18446744073709551615 && fails 2 "microbatches are too many" build/bench_pipe --simulate --stages 60000 --microbatches 60000
 }
 damaged() { # truncated, or a byte changed, in any file; or no checkpoint
     for f in "$work"/ck/model-s*.safetensors "$work"/ck/optimizer-s*.safetensors; do
@@ -570,6 +608,9 @@ check "the default training halves the loss" learns
 check "gradients" gradients
 check "resume" resume
 check "damaged checkpoints" damaged
+check "as many operations as layers" linear
+check "sizes are compared with the file" sizes_first
+check "products of options" products
 check "Hugging Face's and llm.c's files" exports
 check "generating text" generates
 check "bench_tp" layer_rows

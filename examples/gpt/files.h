@@ -4,6 +4,7 @@
 #ifndef FILES_H
 #define FILES_H
 
+#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -181,12 +182,31 @@ static const char *files_config(const char *dir, gpt_config *g, char *why, size_
     }
     if (llama && !scaled && strncmp(rope, ": \"default\"", 11))
         snprintf(why, room, "%s/config.json: rotary positions must be of type default or llama3", dir);
-    else if (g->n_layer < 1 || g->n_head < 1 || g->n_embd < 1 || g->n_embd % g->n_head || g->block_size < 1 ||
-             g->vocab_size < 1 || g->n_layer > 10000 || (g->n_kv_head && g->n_head % g->n_kv_head))
-        snprintf(why, room, "%s/config.json is not that of a GPT-2 or a Llama", dir);
+    else if (gpt_check(g) || !g->vocab_size)
+        snprintf(why, room, "%s/config.json is not that of a GPT-2 or a Llama: %s", dir,
+                 gpt_check(g) ? gpt_check(g) : "it has no vocabulary");
     else
         return free(json), (const char *)NULL;
     return free(json), why;
+}
+// Before anything is made of that size: have the files at least as many elements as the model? NULL, or that
+// they have not.
+static const char *files_holds(const char *dir, const gpt_config *g, char *why, size_t room) {
+    files_hub h;
+    size_t there = 0;
+    const char *problem = files_open(&h, dir);
+    for (int i = 0; i < h.shard_count; i++)
+        for (size_t k = 0; k < h.shards[i].count; k++) there += h.shards[i].list[k].count;
+    if (problem)
+        snprintf(why, room, "cannot load %.1000s: %s", dir, problem);
+    else if (there < gpt_whole_count(g))
+        snprintf(
+            why, room,
+            "cannot load %.1000s: its config.json is that of a model of %zu parameters, and its files have "
+            "only %zu",
+            dir, gpt_whole_count(g), there);
+    const int fits = !problem && there >= gpt_whole_count(g);
+    return files_close(&h), fits ? NULL : why;
 }
 // All parameters, from tensors with their names after `prefix`. NULL, or which one is missing or of another
 // shape.
@@ -437,10 +457,28 @@ static const char *files_read_note(const char *dir, gpt_config *g, int *step) {
               found += p && sscanf(p + sizeof " " #name, "%f", &g->name) == 1;
     FILES_REALS(X)
 #undef X
-    if (found == wanted && g->n_layer > 0 && g->n_layer <= 10000 && g->n_head > 0 && g->n_embd > 0 &&
-        g->block_size > 0 && g->vocab_size > 0 && g->n_embd % g->n_head == 0)
-        return NULL;
+    if (found == wanted && !gpt_check(g) && g->vocab_size) return NULL;
     snprintf(why, sizeof why, "%s is not a checkpoint of this program", dir);
+    return why;
+}
+// Before anything is made of that size: are the files of weights as large as the model in the note?
+static const char *files_own_holds(const char *dir, const gpt_config *g, char *why, size_t room) {
+    char path[4400];
+    struct stat st;
+    size_t there = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        snprintf(path, sizeof path, "%.4000s/%.255s", dir, e->d_name);
+        if (!strncmp(e->d_name, "model-s", 7) && !stat(path, &st) && S_ISREG(st.st_mode))
+            there += (size_t)st.st_size;
+    }
+    if (d) closedir(d);
+    if (there / sizeof(float) >= gpt_whole_count(g)) return NULL;
+    snprintf(why, room,
+             "cannot load the checkpoint %.1000s: its model has %zu parameters, and its files have only %zu "
+             "bytes: "
+             "they are truncated, or missing",
+             dir, gpt_whole_count(g), there);
     return why;
 }
 
@@ -452,17 +490,27 @@ enum { FILES_LLMC = 20240326 };
 
 static const char *files_llmc_config(const char *path, gpt_config *g, char *why, size_t room) {
     int32_t h[256] = {0};
+    struct stat st;
     FILE *f = files_read(path, why, room);
     if (!f) return why;
-    const int ok = fread(h, sizeof h, 1, f) == 1 && h[0] == FILES_LLMC && (h[1] == 3 || h[1] == 5);
+    const int ok = !fstat(fileno(f), &st) && fread(h, sizeof h, 1, f) == 1 && h[0] == FILES_LLMC &&
+                   (h[1] == 3 || h[1] == 5);
     fclose(f);
     memset(g, 0, sizeof *g);
     g->bias = 1, g->block_size = g->positions = h[2], g->vocab_size = h[3], g->n_layer = h[4],
     g->n_head = h[5], g->n_embd = h[6];
-    if (ok && h[2] > 0 && h[3] > 0 && h[4] > 0 && h[4] <= 10000 && h[5] > 0 && h[6] > 0 && h[6] % h[5] == 0 &&
-        h[7] >= h[3])
-        return NULL;
-    snprintf(why, room, "%s is no model file of llm.c's (version 3 or 5)", path);
+    if (!ok || gpt_check(g) || !g->vocab_size || h[7] < h[3]) {
+        snprintf(why, room, "%s is no model file of llm.c's (version 3 or 5)%s%s", path, ok ? ": " : "",
+                 !ok            ? ""
+                 : gpt_check(g) ? gpt_check(g)
+                                : "its vocabulary makes no sense");
+        return why;
+    }
+    const size_t elements = gpt_whole_count(g) + (size_t)(h[7] - h[3]) * (size_t)h[6];
+    const size_t bytes = sizeof h + elements * (h[1] == 5 ? 2 : 4), there = (size_t)st.st_size;
+    if (bytes == there) return NULL;
+    snprintf(why, room, "the model file %s %s: its header asks for %zu bytes, and it has %zu", path,
+             there < bytes ? "is truncated" : "is longer than its header says", bytes, there);
     return why;
 }
 // To or from a model file: NULL, or what is wrong.
@@ -487,6 +535,11 @@ static const char *files_llmc_move(const gpt_model *m, FILE *f, float *whole, in
 static const char *files_llmc_load(const gpt_model *m, const char *path, float *whole) {
     static char problem[4400];
     int32_t h[256] = {0};
+    gpt_config g;
+    if (files_llmc_config(path, &g, problem, sizeof problem)) return problem;
+    if (g.n_layer != m->config.n_layer || g.n_embd != m->config.n_embd ||
+        g.vocab_size != m->config.vocab_size || gpt_positions(&g) != gpt_positions(&m->config))
+        return "the model file is of another model";
     FILE *f = files_read(path, problem, sizeof problem);
     if (!f) return problem;
     if (fread(h, sizeof h, 1, f) != 1) return fclose(f), "the model file is truncated";

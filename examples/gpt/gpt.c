@@ -128,11 +128,11 @@ static int halves_apart(const trainer *t) { // of backward; or perhaps, in a tab
 // Where gradients are summed after each microbatch they must be all there then; here they come later.
 static int accumulates(const trainer *t) { return t->o.zero >= 2 && (ties(t) || halves_apart(t)); }
 static size_t parameters_of(trainer *t, int unit, par_tp_parameter **parts) {
-    const gpt_config *g = &t->o.model;
+    int i;
+    const int end = gpt_unit_tensors(&t->model, unit, &i);
     size_t count = 0;
-    for (int i = 0; i < t->model.tensor_count; i++)
-        if (gpt_unit_of(&t->model.tensors[i], g) == unit) parts[count++] = t->model.tensors[i].p;
-    if (unit == g->n_layer + 1 && t->head_copy >= 0) parts[count++] = &t->model.head.weight;
+    while (i < end) parts[count++] = t->model.tensors[i++].p;
+    if (unit == t->o.model.n_layer + 1 && t->head_copy >= 0) parts[count++] = &t->model.head.weight;
     return count;
 }
 // What ranks of tp have in common is summed over them when the unit's gradients are complete; then they go to
@@ -168,9 +168,9 @@ static par_result use_unit(void *user, int unit, gpt_use what) {
     case GPT_INPUT_BEGIN: GPT_TRY(par_zero_forward_begin(t->zero, z)); break;
     default: GPT_TRY(par_zero_backward_begin(t->zero, z)); break;
     }
-    for (int i = 0; i < t->model.tensor_count; i++)
-        if (gpt_unit_of(&t->model.tensors[i], g) == unit)
-            point_at(t, t->model.tensors[i].p, t->index[i], what != GPT_FORWARD_BEGIN);
+    int i;
+    for (const int end = gpt_unit_tensors(&t->model, unit, &i); i < end; i++)
+        point_at(t, t->model.tensors[i].p, t->index[i], what != GPT_FORWARD_BEGIN);
     if (head && t->head_copy >= 0)
         point_at(t, &t->model.head.weight, t->head_copy, what != GPT_FORWARD_BEGIN);
     if (!borrows) return PAR_OK;
@@ -326,6 +326,31 @@ static int is_table(const char *schedule) { // a file, not a name
     const char *ending = strrchr(schedule, '.');
     return ending && !strcmp(ending, ".csv");
 }
+// Products are counted in 64 bits, or as floating-point numbers, before anything is worked out with them.
+static const char *check_batch(const settings *o) {
+    static char why[256];
+    const gpt_config *g = &o->model;
+    const int64_t all = (int64_t)o->batch_size * o->accumulation;
+    if (o->batch_size < 1 || o->accumulation < 1)
+        return "batch_size and gradient_accumulation_steps must be 1 or more";
+    if (all > INT_MAX) {
+        snprintf(
+            why, sizeof why,
+            "a step of %d x %d = %lld sequences (batch_size x gradient_accumulation_steps) is too large: at "
+            "most %d",
+            o->batch_size, o->accumulation, (long long)all, INT_MAX);
+        return why;
+    }
+    const double wide = 16.0 * g->n_embd + 4.0 * (double)gpt_hidden(g),
+                 rows = (double)o->batch_size * g->block_size;
+    const double bytes = 4 * rows * (wide * g->n_layer + PAR__MAX(g->vocab_size, 256));
+    if (bytes < 0x1p56) return NULL;
+    snprintf(why, sizeof why,
+             "a microbatch of %d sequences of %d tokens would keep about %.2g bytes for backward: a smaller "
+             "batch_size",
+             o->batch_size, g->block_size, bytes);
+    return why;
+}
 static int is_llmc(const char *path) { // a file of llm.c's, not a directory
     const char *ending = strrchr(path, '.');
     return ending && !strcmp(ending, ".bin");
@@ -334,14 +359,10 @@ static const char *check_settings(settings *o) {
     const gpt_config *g = &o->model;
     if (!o->data && !o->generate) return "no data: --data FILE (make run passes the kit's own sources)";
     if (o->sample < 0 || o->top_k < 0) return "sample and top_k must not be negative";
-    if (g->n_layer < 1 || g->n_head < 1 || g->n_embd < 1 || g->block_size < 1)
-        return "n_layer, n_head, n_embd and block_size must be 1 or more";
-    if (g->n_layer > 10000 || g->n_embd > 1 << 20 || g->block_size > 1 << 24)
-        return "n_layer, n_embd or block_size is absurdly large";
     if (o->vocab_size < 0 || o->vocab_size > DATA_MOST_TOKENS) return "vocab_size must be from 0 to 16777216";
-    if (g->n_embd % g->n_head) return "n_embd must be a multiple of n_head";
-    if (o->batch_size < 1 || o->accumulation < 1)
-        return "batch_size and gradient_accumulation_steps must be 1 or more";
+    const char *bad = gpt_check(g);
+    if (!bad) bad = check_batch(o);
+    if (bad) return bad;
     if (o->max_iters < 0 || o->eval_iters < 0 || o->eval_interval < 0 || o->log_interval < 1)
         return "max_iters, eval_iters and eval_interval must not be negative, log_interval must be 1 or more";
     par_zero_optimizer optimizer;
@@ -385,8 +406,6 @@ static const char *check_settings(settings *o) {
     if (strcmp(o->cp_mode, "ring") && strcmp(o->cp_mode, "ulysses")) return "cp_mode is ring or ulysses";
     if (!o->load) o->model.llama = !strcmp(o->arch, "llama");
     if (o->model.llama && g->n_embd / g->n_head % 2) return "n_embd / n_head must be even with arch llama";
-    if (g->n_kv_head < 0 || (g->n_kv_head && g->n_head % g->n_kv_head))
-        return "n_head must be a multiple of n_kv_head";
     if (o->model.llama) o->model.bias = 0;
     if (o->canonical && o->pp > 1 && gpt_is_tied(g))
         return "canonical sums each microbatch by itself, a tied embedding's two parts come at different "
@@ -579,6 +598,9 @@ static const char *load_config(const char *path, gpt_config *g) {
     const char *problem = kind == LOAD_HUB    ? files_config(path, &c, why, sizeof why)
                           : kind == LOAD_LLMC ? files_llmc_config(path, &c, why, sizeof why)
                                               : files_read_note(path, &c, &step);
+    if (!problem && kind != LOAD_LLMC) // that file's size is compared with its header
+        problem = kind == LOAD_HUB ? files_holds(path, &c, why, sizeof why)
+                                   : files_own_holds(path, &c, why, sizeof why);
     if (problem) return problem;
     if (kind != LOAD_OWN) c.block_size = PAR__MIN(c.block_size, g->block_size);
     return *g = c, (const char *)NULL;
@@ -752,11 +774,11 @@ static par_result open_zero(trainer *t) {
         char name[64];
         snprintf(name, sizeof name, u == 0 ? "embedding" : u <= g->n_layer ? "layer %d" : "head", u - 1);
         par_zero_unit(t->zero, name), t->unit[u] = ++unit;
-        for (int i = 0; i < t->model.tensor_count; i++)
-            if (gpt_unit_of(&t->model.tensors[i], g) == u) {
-                GPT_TRY(add_tensor(t, &t->model.tensors[i], t->model.tensors[i].p, 0));
-                t->index[i] = count++;
-            }
+        int i;
+        for (const int end = gpt_unit_tensors(&t->model, u, &i); i < end; i++) {
+            GPT_TRY(add_tensor(t, &t->model.tensors[i], t->model.tensors[i].p, 0));
+            t->index[i] = count++;
+        }
         if (u == g->n_layer + 1 && ties(t) && t->unit[0] < 0) {
             GPT_TRY(add_tensor(t, &t->model.tensors[0], &t->model.head.weight, 1));
             t->head_copy = count++;

@@ -115,6 +115,7 @@ typedef struct gpt_model {
     gpt_layer *layers;
     gpt_tensor *tensors;
     int tensor_count;
+    int *unit_at;              // the first tensor of each unit, and behind the last
     size_t count, whole_count; // elements: this rank's, all
 } gpt_model;
 
@@ -133,6 +134,25 @@ static size_t gpt_positions(const gpt_config *g) {
 }
 static inline int gpt_unit_of(const gpt_tensor *x, const gpt_config *g) {
     return x->layer >= 0 ? x->layer + 1 : x->kind <= GPT_WPE ? 0 : g->n_layer + 1;
+}
+// The tensors of a unit: *first ... one before what is returned.
+static inline int gpt_unit_tensors(const gpt_model *m, int unit, int *first) {
+    return *first = m->unit_at[unit], m->unit_at[unit + 1];
+}
+// NULL, or what is wrong with a model's sizes, which come from options or from files. What passes has less
+// than 2^60 parameters. A vocabulary of 0 is one that is not known yet.
+static inline const char *gpt_check(const gpt_config *g) {
+    if (g->n_layer < 1 || g->n_layer > 10000) return "n_layer must be from 1 to 10000";
+    if (g->n_embd < 1 || g->n_embd > 1 << 20) return "n_embd must be from 1 to 1048576";
+    if (g->n_head < 1 || g->n_embd % g->n_head) return "n_embd must be a multiple of n_head";
+    if (g->n_kv_head < 0 || (g->n_kv_head && g->n_head % g->n_kv_head))
+        return "n_head must be a multiple of n_kv_head";
+    if (g->block_size < 1 || g->block_size > 1 << 24 || g->positions < 0 || g->positions > 1 << 24)
+        return "block_size and the positions of a model must be from 1 to 16777216";
+    if (g->vocab_size < 0 || g->vocab_size > 1 << 28)
+        return "a vocabulary must have from 1 to 268435456 tokens";
+    if (g->hidden < 0 || g->hidden > 1 << 24) return "the features of the MLP must be at most 16777216";
+    return NULL;
 }
 static par_result gpt_using(const gpt_model *m, int unit, gpt_use what) {
     return m->use ? m->use(m->user, unit, what) : PAR_OK;
@@ -208,7 +228,8 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     m->device = par_tp_table(tp)->device ? par_tp_table(tp)->device : par_cpu();
     m->layers = (gpt_layer *)calloc((size_t)g->n_layer + 1, sizeof *m->layers);
     m->tensors = (gpt_tensor *)calloc((size_t)g->n_layer * 12 + 5, sizeof *m->tensors);
-    if (!m->layers || !m->tensors)
+    m->unit_at = (int *)calloc((size_t)g->n_layer + 3, sizeof(int));
+    if (!m->layers || !m->tensors || !m->unit_at)
         return par_fail(par_tp_comm(tp), PAR_ERR_MEMORY, "out of memory for the model");
     m->attention.heads = (size_t)g->n_head,
     m->attention.kv_heads = (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head);
@@ -245,9 +266,10 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     gpt_tensor_add(m, 1, GPT_LNFW, -1, &m->last.weight, -1.0f);
     gpt_tensor_add(m, bias, GPT_LNFB, -1, &m->last.bias, 0.0f);
     gpt_tensor_add(m, !gpt_is_tied(g), GPT_HEAD, -1, &m->head.weight, 0.02f);
+    for (int i = 0; i < m->tensor_count; i++) m->unit_at[gpt_unit_of(&m->tensors[i], g) + 1] = i + 1;
     return PAR_OK;
 }
-static void gpt_close(gpt_model *m) { free(m->layers), free(m->tensors); }
+static void gpt_close(gpt_model *m) { free(m->layers), free(m->tensors), free(m->unit_at); }
 
 // Memory for this rank's parameters (count elements of the context's type) and gradients (count floats).
 static inline void gpt_place(gpt_model *m, void *data, float *grad) {
