@@ -156,6 +156,7 @@ plan() { # each kind of rank, in units that people read, beside what the memory 
     grep -q "^ranks 0-3: together [0-9.]* MiB of .*, which has [0-9.]* [GT]iB$" "$work/out" || return 1
     sed '/^gpt:/,$d; s/[0-9]* elements//' "$work/out" | grep -q "[0-9]\{5\}" && return 1
     $gpt $common --ranks 4 --pp 2 --zero 1 >"$work/out" && grep -q "^ranks 0-1: embedding, layers 0-" "$work/out" && grep -q "^ranks 2-3: layers .*-5, head$" "$work/out" || return 1
+    $gpt $common --ranks 8 --pp 8 --arch llama >"$work/out" && grep -q "^rank 6: no layers$" "$work/out" || return 1
     $gpt $common --ranks 3 --batch_size 3 --central >"$work/out" && grep -q "^rank 0: emb" "$work/out" && grep -q "^ranks 1-2: emb" "$work/out" || return 1
     for grid in "--pp 2 --schedule zb_v --zero 2" "--pp 2 --schedule dualpipe --zero 1" "--tp 2 --sp --zero 3 --dtype bf16" "--pp 2 --tp 2 --zero 3 --offload host" "--optimizer muon --zero 1 --canonical 8" \
         "--pp 2 --schedule interleaved_1f1b --chunks 3 --recompute full" "--pp 4 --schedule zb_h1"; do # what the ranks take is what their memory gives

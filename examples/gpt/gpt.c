@@ -933,6 +933,7 @@ static void print_part(const trainer *t, char *text, size_t room) {
         n += (size_t)snprintf(text + n, room - n, "%slayer%s ", n ? ", " : "", of[1] > 1 ? "s" : "");
         plan_ranges(text + n, room - n - 8, layers, t->o.model.n_layer, 1);
     }
+    if (!text[0] && !is_here(t, head)) snprintf(text, room, "no layers");
     if (is_here(t, head)) snprintf(text + strlen(text), room - strlen(text), "%shead", text[0] ? ", " : "");
     free(layers);
 }
