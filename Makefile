@@ -32,7 +32,7 @@ check:
 soak: build/test_par
 	@bash tests/soak.sh
 
-all: examples bench build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden
+all: examples bench build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors
 
 examples: build/01_hello build/04_zero build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/02_mpi_adopt.c and build/gpt_mpi are left out")
@@ -145,6 +145,9 @@ build/test_zero: tests/test_zero.c tests/test.h par.h par_zero.h | build
 
 build/test_pipe: tests/test_pipe.c tests/test.h par.h par_pipe.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
+
+build/test_errors: tests/test_errors.c tests/test.h par.h par_zero.h par_pipe.h par_tp.h | build
+	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
 build/test_tp: tests/test_tp.c tests/test.h par.h par_tp.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)

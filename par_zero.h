@@ -2666,6 +2666,9 @@ static par_result par__zero_lamb_trust(par_zero *z) {
         PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
     return k->lamb_trust(k, (size_t)z->tensor_count, z->pieces, z->sums, z->trust);
 }
+static par_result par__zero_matrices(par_zero *z, par_result r) { // a product leaves no text of its own
+    return r ? par_fail(z->desc.comm, r, "par_zero_step: a matrix product: %s", par_result_text(r)) : r;
+}
 // Muon: x (rows x cols) to about the nearest orthogonal matrix, by five Newton-Schulz steps
 //     A = x x^T,  x = a x + (b A + c A A) x
 // in place; on the shorter side.
@@ -2680,14 +2683,18 @@ static par_result par__zero_orthogonalise(par_zero *z, float *x, size_t rows, si
     PAR__ZERO_TRY(k->square_sum(k, x, PAR_F32, n, 1, squares));
     PAR__ZERO_TRY(k->scale(k, n, y, x, 1, squares));
     for (int step = 0; step < 5; step++) {
-        PAR__ZERO_TRY(d->gemm(d, tall, !tall, s, s, tall ? rows : cols, 1, y, cols, y, cols, 0, A, s, NULL));
+        PAR__ZERO_TRY(par__zero_matrices(
+            z, d->gemm(d, tall, !tall, s, s, tall ? rows : cols, 1, y, cols, y, cols, 0, A, s, NULL)));
         PAR__ZERO_TRY(d->copy(d, B, A, s * s * sizeof *B, NULL));
-        PAR__ZERO_TRY(d->gemm(d, 0, 0, s, s, s, 2.0315f, A, s, A, s, -4.7750f, B, s, NULL));
+        PAR__ZERO_TRY(
+            par__zero_matrices(z, d->gemm(d, 0, 0, s, s, s, 2.0315f, A, s, A, s, -4.7750f, B, s, NULL)));
         PAR__ZERO_TRY(d->copy(d, next, y, n * sizeof *next, NULL));
         if (tall)
-            PAR__ZERO_TRY(d->gemm(d, 0, 0, rows, cols, s, 1, y, cols, B, s, 3.4445f, next, cols, NULL));
+            PAR__ZERO_TRY(par__zero_matrices(
+                z, d->gemm(d, 0, 0, rows, cols, s, 1, y, cols, B, s, 3.4445f, next, cols, NULL)));
         else
-            PAR__ZERO_TRY(d->gemm(d, 0, 0, rows, cols, s, 1, B, s, y, cols, 3.4445f, next, cols, NULL));
+            PAR__ZERO_TRY(par__zero_matrices(
+                z, d->gemm(d, 0, 0, rows, cols, s, 1, B, s, y, cols, 3.4445f, next, cols, NULL)));
         float *swap = y;
         y = next, next = swap;
     }

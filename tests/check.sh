@@ -23,13 +23,14 @@ part() { # name, command ...
 }
 
 mkdir -p build
-make -s build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/gpt build/01_hello build/04_zero build/bench_coll build/bench_zero build/bench_pipe build/bench_tp build/corpus.txt || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+make -s build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors build/gpt build/01_hello build/04_zero build/bench_coll build/bench_zero build/bench_pipe build/bench_tp build/corpus.txt || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 part "lint" bash tests/lint.sh
 part "compile" bash tests/compile.sh
 part "par.h" build/test_par
 part "par_zero.h" build/test_zero
 part "par_pipe.h" build/test_pipe
 part "par_tp.h" build/test_tp
+part "errors" build/test_errors
 part "PyTorch" build/test_golden
 part "par_cuda.cuh" bash tests/cuda.sh
 part "programs" bash tests/programs.sh
