@@ -340,12 +340,13 @@ static par_result generate(trainer *t, int as_sample) {
     if (!r) r = generate_run(t, &g, prompt, count, out, plain, all);
     generate_leave(t, &before);
     if (out) fputc('\n', out);
-    if (!r && all) generate_json(t, &g, count, all, (size_t)t->o.sample);
+    const size_t read = PAR__MIN(count, g.room);
+    if (!r && all) generate_json(t, &g, read, all, (size_t)t->o.sample);
     if (!r && out && !as_sample)
         fprintf(
             stderr,
             "gpt: %zu tokens read, %.0f a second; %d written, %.0f a second; %.3g MB of cache on a rank\n",
-            count, (double)count / g.prompt_seconds, t->o.sample,
+            read, (double)read / g.prompt_seconds, t->o.sample,
             t->o.sample > 1 ? (double)(t->o.sample - 1) / g.seconds : 0, (double)g.cache_bytes / 1e6);
     generate_close(t, &g);
     return free(all), r;
