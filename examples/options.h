@@ -14,7 +14,14 @@
 
 #include "output.h"
 
-typedef enum option_type { OPTION_INT, OPTION_SIZE, OPTION_REAL, OPTION_TEXT, OPTION_FLAG } option_type;
+typedef enum option_type {
+    OPTION_INT,
+    OPTION_SIZE,
+    OPTION_REAL,
+    OPTION_TEXT,
+    OPTION_FLAG,
+    OPTION_TITLE // no option, but the name of those that follow, for --help
+} option_type;
 
 typedef struct option {
     const char *name; // "--batch_size" or "-b"
@@ -65,11 +72,13 @@ static int option_set(const option *o, const char *text) {
         if (on >= 0) *(int *)o->value = on;
         return on >= 0;
     }
+    case OPTION_TITLE: break;
     }
     return 0;
 }
 
-static void option_print(const option *o) {
+static void option_print(const option *o) { // in lines of at most 100 columns
+    enum { HELP = 43, WIDTH = 100 };
     char value[64] = "";
     switch (o->type) {
     case OPTION_INT: snprintf(value, sizeof value, "%d", *(int *)o->value); break;
@@ -79,15 +88,31 @@ static void option_print(const option *o) {
         snprintf(value, sizeof value, "%s", *(const char **)o->value ? *(const char **)o->value : "");
         break;
     case OPTION_FLAG: snprintf(value, sizeof value, "%s", *(int *)o->value ? "on" : "off"); break;
+    case OPTION_TITLE: printf("\n%s\n", o->name); return;
     }
-    printf("  %-32s %-12s %s\n", o->name, value, o->help);
+    int column = printf("  %-29s %-10s", o->name, value);
+    for (const char *word = o->help; *word;) {
+        const int n = (int)strcspn(word, " ");
+        if (column > HELP && column + 1 + n > WIDTH) column = printf("\n%*s", HELP - 1, "") - 1;
+        column += printf(" %.*s", n, word), word += n, word += strspn(word, " ");
+    }
+    printf("\n");
 }
 
 // The option that an argument's first `length` characters name, or NULL.
 static const option *option_find(const option *options, size_t count, const char *text, size_t length) {
     for (size_t k = 0; k < count; k++)
-        if (strlen(options[k].name) == length && !memcmp(options[k].name, text, length)) return &options[k];
+        if (options[k].type != OPTION_TITLE && strlen(options[k].name) == length &&
+            !memcmp(options[k].name, text, length))
+            return &options[k];
     return NULL;
+}
+static const char *option_nearest(const option *options, size_t count, const char *text) {
+    const char *names[256];
+    size_t n = 0;
+    for (size_t k = 0; k < count && n < 256; k++)
+        if (options[k].type != OPTION_TITLE) names[n++] = options[k].name;
+    return par_nearest_name(text, names, n, sizeof names[0]);
 }
 
 static inline int options_given(int argc, char **argv, const char *name) { // is it on the command line?
@@ -110,7 +135,8 @@ static int options_parse(int argc, char **argv, const option *options, size_t co
         const char *text = argv[i], *equals = strchr(text, '='), *value = equals ? equals + 1 : NULL;
         const size_t length = equals ? (size_t)(equals - text) : strlen(text);
         if (!strcmp(text, "--help") || !strcmp(text, "-h")) {
-            printf("%s\n\n  %-32s %-12s\n", about, "option", "default");
+            printf("%s\n\n  %-29s default    flags: --name or --no-name; all: --name=value\n", about,
+                   "option");
             for (size_t k = 0; k < count; k++) option_print(&options[k]);
             return output_failed(argv[0]) ? 2 : 1;
         }
@@ -123,7 +149,7 @@ static int options_parse(int argc, char **argv, const option *options, size_t co
         }
         if (!o) {
             fprintf(stderr, "%s: unknown option %s; did you mean %s? (--help lists all)\n", argv[0], text,
-                    par_nearest_name(text, &options[0].name, count, sizeof options[0]));
+                    option_nearest(options, count, text));
             return 2;
         }
         if (!value && o->type == OPTION_FLAG) // alone, or with its value behind it

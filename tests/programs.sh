@@ -413,7 +413,10 @@ fifos() { # instead of data, a manifest, a model, a table: an error at once, not
     fails 1 "is a FIFO" $gpt --data $data --load "$dir" $small && rm "$dir/model.safetensors" && mkfifo "$dir/model.safetensors.index.json" && fails 1 "is a FIFO" $gpt --data $data --load "$dir" $small &&
     fails 1 "is a FIFO" env PAR_TUNE="$f" build/bench_coll -e 8 && fails 1 "is a directory" env PAR_TUNE=/tmp build/bench_coll -e 8
 }
-help_texts() { $gpt --help | grep -q -e --gradient_accumulation_steps && build/bench_coll --help | grep -q -e --memory; }
+help_texts() { # in columns, under titles; titles are no options
+    $gpt --help >"$work/out" && grep -q "^  --gradient_accumulation_steps  *4 " "$work/out" && grep -q "^training$" "$work/out" && awk 'length > 100 {bad = 1} END {exit bad}' "$work/out" || return 1
+    fails 2 "unknown option training" $gpt training && build/bench_coll --help | grep -q -e --memory
+}
 zero_loop() { # the same bits on 1, 2 and 4 ranks, in any stage, and from a checkpoint of another number of ranks
     rm -rf "$work"/z[0-9]
     PAR_RANKS=1 build/04_zero "$work/z1" 20 0 >"$work/one" && [ "$(grep -c '^step' "$work/one")" = 20 ] && awk '$6 > 1 {clipped = 1} NR == 1 {first = $4} END {exit !(clipped && $4 < first)}' "$work/one" || return 1
