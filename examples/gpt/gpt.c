@@ -1255,7 +1255,8 @@ int main(int argc, char **argv) {
         {"--shard_mb", OPTION_INT, &o->shard_mb,
          "largest file that --save and --export write, in MB; 0: 5000"},
         {"--trace", OPTION_TEXT, &o->trace, "file for a Perfetto trace"},
-        {"--json", OPTION_FLAG, &o->json, "one JSON object a line on stdout"},
+        {"--json", OPTION_FLAG, &o->json,
+         "one JSON object a line on stdout; a number that is not finite is null, and named in \"nonfinite\""},
     };
     const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
                                      "gpt: train a GPT-2 or a Llama on n ranks");
