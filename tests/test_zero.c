@@ -1666,6 +1666,20 @@ static void bad_tensors(par_comm *w) { // are errors when they are added, and ag
     CHECK(w, par_zero_add(z, &t) == (t.dims ? 0 : -1));
     CHECK(w, par_zero_commit(z) == PAR_ERR_ARGUMENT && says(w, "tensor w of unit layer: dims is 0"));
     CHECK_OK(w, par_zero_close(z));
+    if (par_size(w) < 4 || par_size(w) % 2) return;
+    par_comm *inner, *outer; // of a hybrid's, too
+    par_zero_desc d;
+    memset(&d, 0, sizeof d);
+    CHECK_OK(w, par_split(w, par_rank(w) / 2, 0, &inner));
+    CHECK_OK(w, par_split(w, par_rank(w) % 2, 0, &outer));
+    d.comm = inner, d.outer = outer;
+    CHECK_OK(w, par_zero_open(&d, &z));
+    CHECK(w, par_zero_unit(z, "layer") == 0 && par_zero_add(z, &t) == (t.dims ? 0 : -1));
+    CHECK(w,
+          par_zero_commit(z) == PAR_ERR_ARGUMENT && says(w, "on rank 1, tensor w of unit layer: dims is 0"));
+    CHECK_OK(w, par_zero_close(z));
+    CHECK_OK(w, par_close(inner));
+    CHECK_OK(w, par_close(outer));
 }
 static void said_so(const char *text, char *said, size_t room) { // what goes to stderr without a comm
     par_zero_desc d;
@@ -1722,7 +1736,7 @@ static void disagreement(par_comm *w) { // names rank, tensor and field
     other_rank(w, 7, "tensor second: shape[0] is 24 on rank %d and 12 on rank 0");
     other_rank(w, 8, "tensor second: unit is 1 on rank %d and 0 on rank 0");
     other_rank(w, 9, "tensor second is on rank 0, and not on rank %d");
-    if (par_size(w) < 4) return;
+    if (par_size(w) < 4 || par_size(w) % 2) return;
     par_comm *inner, *outer; // in one row of a hybrid; and between its rows
     CHECK_OK(w, par_split(w, par_rank(w) / 2, 0, &inner));
     CHECK_OK(w, par_split(w, par_rank(w) % 2, 0, &outer));
