@@ -570,7 +570,7 @@ static void no_allocation(par_comm *w) { // in a step, once everything has been 
             r.desc.offload_states = o & 1 ? "file:/tmp" : NULL;
             r.desc.offload_parameters = o & 1 && stage == 3 ? "file:/tmp" : NULL;
             open_run(w, &r);
-            for (int i = 0; i < 3; i++) one_step(w, &r, 1);
+            for (int i = 0; i < 8; i++) one_step(w, &r, 1); // calls take the place of others, step by step
             CHECK_OK(w, par_barrier(w));
             const long before = __atomic_load_n(&allocations, __ATOMIC_RELAXED);
             CHECK_OK(w, par_barrier(w));
