@@ -77,37 +77,6 @@ static const char *generate_parse(const char *option, const char *text, int voca
     return NULL;
 }
 
-// Length of the UTF-8 character at s, which has n bytes; 0: it is none (RFC 3629).
-static size_t utf8_length(const unsigned char *s, size_t n) {
-    const unsigned c = s[0];
-    const size_t length = c < 0x80 ? 1 : c < 0xC2 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : c < 0xF5 ? 4 : 0;
-    if (length > n) return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((s[i] & 0xC0) != 0x80) return 0;
-    const unsigned least = c == 0xE0   ? 0xA0
-                           : c == 0xF0 ? 0x90
-                                       : 0,
-                   most = c == 0xED   ? 0x9F
-                          : c == 0xF4 ? 0x8F
-                                      : 0xFF;
-    return length > 2 && (s[1] < least || s[1] > most) ? 0 : length;
-}
-// Bytes as a JSON string: characters of UTF-8 as they are, U+FFFD for each byte that belongs to none.
-static void generate_json_text(FILE *f, const unsigned char *s, size_t n) {
-    fputc('"', f);
-    for (size_t i = 0; i < n;) {
-        const size_t length = utf8_length(s + i, n - i);
-        if (!length)
-            fputs("\\ufffd", f);
-        else if (s[i] < 32 || s[i] == 127)
-            fprintf(f, "\\u%04x", s[i]);
-        else
-            fprintf(f, s[i] == '"' || s[i] == '\\' ? "\\%c" : "%c", s[i]),
-                fwrite(s + i + 1, 1, length - 1, f);
-        i += length ? length : 1;
-    }
-    fputc('"', f);
-}
 // A token, as it comes. plain: what could move a terminal's cursor, or is no ASCII, is shown as '?'.
 static void generate_show(const trainer *t, FILE *out, int32_t token, int plain) {
     unsigned char byte;
@@ -132,7 +101,7 @@ static void generate_json(const trainer *t, const generator *g, size_t prompt, c
         if (text && all) memcpy(all + bytes, text, length), bytes += length;
     }
     fputs("]", stdout);
-    if (text && all) fputs(",\"text\":", stdout), generate_json_text(stdout, all, bytes);
+    if (text && all) fputs(",\"text\":", stdout), json_bytes(stdout, all, bytes);
     json_add(&j, "prefill_tokens_per_s:%?.6g decode_tokens_per_s:%?.6g cache_bytes:%zu",
              (double)prompt / g->prompt_seconds, n > 1 ? (double)(n - 1) / g->seconds : (double)NAN,
              g->cache_bytes);
