@@ -62,8 +62,8 @@ static const char *generate_parse(const char *option, const char *text, int voca
         const long v = strtol(at, &end, 10);
         if (end != at + length || *at == '-' || *at == '+') {
             snprintf(why, sizeof why,
-                     "%s: \"%.*s\" is no token: this model's vocabulary has %d tokens, and there is no "
-                     "tokenizer here, so give their numbers, separated by spaces",
+                     "%s: \"%.*s\" is no token: this model's vocabulary has %d tokens, and a text is not cut "
+                     "into them here (--tokenizer shows them only): give their numbers, separated by spaces",
                      option, (int)PAR__MIN(length, (size_t)64), at, vocab_size);
             return why;
         }
@@ -177,10 +177,13 @@ static par_result generate_memory(trainer *t, generator *g) {
             g->cache_bytes += (size_t)(t->parts[s].end - t->parts[s].first) * par__round_up(each, 64);
     }
     for (int i = 0; i < GPT_CLASSES; i++) bytes += most[i];
-    if (t->device->alloc(t->device, bytes + g->cache_bytes + 64, &g->memory))
+    if (t->device->alloc(t->device, bytes + g->cache_bytes + 64, &g->memory)) {
+        char text[2][16];
         return par_fail(t->world, PAR_ERR_MEMORY,
-                        "no memory for a context of %zu tokens: %zu bytes of cache, %zu more", g->room,
-                        g->cache_bytes, bytes);
+                        "no memory for a context of %zu tokens: %s of cache, %s more (fewer: a smaller "
+                        "--sample or --block_size)",
+                        g->room, par_zero_size(g->cache_bytes, text[0]), par_zero_size(bytes, text[1]));
+    }
     char *at = (char *)g->memory;
     for (int i = 0; i < GPT_CLASSES; i++) g->buffers.block[i] = at, at += most[i];
     g->in = at, g->out = at += par__round_up(between, 64), g->ids = at += par__round_up(between, 64);
@@ -305,18 +308,18 @@ static par_result generate(trainer *t, int as_sample) {
         fprintf(stderr, "gpt: of the prompt's %zu tokens the last %zu are read: block_size has no more\n",
                 count, g.room);
     const gpt_model before = generate_enter(t, &g);
-    for (size_t i = 0; out && i < t->prompt_count; i++) generate_show(t, out, prompt[i], plain);
+    for (size_t i = 0; !r && out && i < t->prompt_count; i++) generate_show(t, out, prompt[i], plain);
     if (!r) r = generate_run(t, &g, prompt, count, out, plain, all);
     generate_leave(t, &before);
     if (out) fputc('\n', out);
     const size_t read = PAR__MIN(count, g.room);
     if (!r && all) generate_json(t, &g, read, all, (size_t)t->o.sample);
+    char size[16];
     if (!r && out && !as_sample)
         fprintf(
-            stderr,
-            "gpt: %zu tokens read, %.0f a second; %d written, %.0f a second; %.3g MB of cache on a rank\n",
+            stderr, "gpt: %zu tokens read, %.0f a second; %d written, %.0f a second; %s of cache on a rank\n",
             read, (double)read / g.prompt_seconds, t->o.sample,
-            t->o.sample > 1 ? (double)(t->o.sample - 1) / g.seconds : 0, (double)g.cache_bytes / 1e6);
+            t->o.sample > 1 ? (double)(t->o.sample - 1) / g.seconds : 0, par_zero_size(g.cache_bytes, size));
     generate_close(t, &g);
     return free(all), r;
 }

@@ -132,9 +132,7 @@ static int plan_print_place(const plan_rank *all, int count, const int *place_of
         fprintf(out, "%s %s: %s%s of %s, which has %s%s\n", members > 1 ? "ranks" : "rank", ranks,
                 members > 1 ? "together " : "", par_zero_size(sum, text[0]), all[place].name,
                 memory ? par_zero_size(memory, text[1]) : "a size that is not known",
-                memory && sum > memory
-                    ? ": MORE THAN THERE IS (fewer: --zero, --pp, --tp, --recompute, --batch_size, --offload)"
-                    : "");
+                memory && sum > memory ? ": MORE THAN THERE IS" : "");
     return !memory || sum <= memory;
 }
 // Each kind of rank, then each memory. 1: they all have enough; 0: not; -1: out of memory for the plan.
