@@ -389,7 +389,11 @@ not_finite() { # no number of JSON's, but null, and it is said which; the exit s
     fails 1 "no longer finite" $gpt --data $data $small --max_iters 20 --learning_rate 1e30 --min_lr 1e30 --grad_clip 0 --ranks 2 &&
     tail -n 1 "$work/out" | grep -q '"loss":null,.*"nonfinite":\["loss"' && ! grep -qiE '[:,][+-]?(nan|inf)' "$work/out" &&
     fails 1 "held-out loss is not finite" $gpt --data $data $small --max_iters 1 --learning_rate 1e30 --warmup_iters 0 --grad_clip 0 &&
-    tail -n 1 "$work/out" | grep -q '"final":true.*"val_loss":null.*"nonfinite":\["val_loss"\]'
+    tail -n 1 "$work/out" | grep -q '"final":true.*"val_loss":null.*"nonfinite":\["val_loss"\]' || return 1
+    export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) # of ranks that were started apart each ends with it
+    RANK=0 $gpt --data $data $small --max_iters 20 --learning_rate 1e30 --min_lr 1e30 --grad_clip 0 >"$work/out.0" 2>&1 &
+    RANK=1 $gpt --data $data $small --max_iters 20 --learning_rate 1e30 --min_lr 1e30 --grad_clip 0 >"$work/out.1" 2>&1
+    [ $? = 1 ] && ! wait $! && grep -q "no longer finite" "$work/out.0"
 }
 flags() { # each spelling, as --help shows it behind them; what is neither yes nor no is an error
     shows() { local want=$1; shift; $gpt "$@" --help | grep -q -e "--decay_lr  *$want " || { echo "not $want: $*"; return 1; }; }

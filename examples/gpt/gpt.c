@@ -1084,7 +1084,7 @@ static int train(trainer *t) {
         if (t->step == first_step) first_loss = t->loss;
         if (root) report(t, tokens / (par_seconds(t->world) - begun), first_step);
         if (!isfinite(t->loss))
-            return root ? complain("the loss is no longer finite; try a lower learning_rate") : 0;
+            return root ? complain("the loss is no longer finite; try a lower learning_rate") : 1;
         if (o->save && o->save_interval && (t->step + 1) % o->save_interval == 0) {
             t->step++;
             const par_result r = save(t, 0);
