@@ -409,8 +409,7 @@ static const char *check_settings(settings *o) {
     if (o->model.llama) o->model.bias = 0;
     if (o->canonical && o->pp > 1 && gpt_is_tied(g))
         return "canonical sums each microbatch by itself, a tied embedding's two parts come at different "
-               "times: "
-               "with pp take --arch llama";
+               "times: with pp take --arch llama";
     if (o->min_lr < 0) o->min_lr = o->learning_rate / 10;
     if (o->lr_decay_iters <= 0) o->lr_decay_iters = o->max_iters;
     return NULL;
@@ -954,31 +953,39 @@ static void find_memory(const trainer *t, plan_rank *p) {
     p->total_bytes += p->host_bytes;
     p->memory_bytes = plan_machine_memory(p->name, sizeof p->name);
 }
+// What this rank will hold and send. p: all zero.
+static par_result plan_here(trainer *t, plan_rank *p) {
+    par_zero_plan z;
+    GPT_TRY(par_zero_plan_of(t->zero, &z));
+    par_pipe_memory *pipe = (par_pipe_memory *)calloc((size_t)t->schedule.ranks, sizeof *pipe);
+    if (!pipe) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to plan");
+    const par_result r = par_pipe_verify(&t->schedule, PAR_PIPE_LANES, pipe);
+    t->planned_bytes = pipe[par_rank(t->pp_comm)].pool_bytes;
+    free(pipe);
+    if (r) return par_fail(t->world, PAR_ERR_ARGUMENT, "%s", t->schedule.why);
+    p->parameter_bytes = z.parameter_bytes, p->gradient_bytes = z.gradient_bytes;
+    p->state_bytes = z.state_bytes, p->buffer_bytes = z.buffer_bytes;
+    p->host_bytes = z.host_bytes, p->file_bytes = z.file_bytes;
+    p->sum_bytes = z.reduce_bytes, p->gather_bytes = z.gather_bytes;
+    p->activation_bytes = t->planned_bytes, p->scratch_bytes = t->scratch_bytes;
+    print_part(t, p->what, sizeof p->what);
+    FILE *text = fmemopen(p->zero, sizeof p->zero, "w");
+    if (text) par_zero_plan_print(t->zero, text), fclose(text);
+    find_memory(t, p);
+    return PAR_OK;
+}
 // Between open_zero and what allocates. Collective. MEMORY if the plan does not fit.
 static par_result print_plan(trainer *t) {
     if (!t->o.plan) return PAR_OK;
     const int ranks = par_size(t->world), root = par_rank(t->world) == 0;
-    plan_rank *mine = (plan_rank *)calloc(1, sizeof *mine), *all = NULL;
-    par_pipe_memory *pipe = (par_pipe_memory *)calloc((size_t)t->schedule.ranks, sizeof *pipe);
-    if (root) all = (plan_rank *)calloc((size_t)ranks, sizeof *all);
-    if (!mine || !pipe || (root && !all)) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to plan");
-    par_zero_plan z;
-    GPT_TRY(par_zero_plan_of(t->zero, &z));
-    if (par_pipe_verify(&t->schedule, PAR_PIPE_LANES, pipe))
-        return par_fail(t->world, PAR_ERR_ARGUMENT, "%s", t->schedule.why);
-    mine->parameter_bytes = z.parameter_bytes, mine->gradient_bytes = z.gradient_bytes;
-    mine->state_bytes = z.state_bytes, mine->buffer_bytes = z.buffer_bytes;
-    mine->host_bytes = z.host_bytes, mine->file_bytes = z.file_bytes;
-    mine->sum_bytes = z.reduce_bytes, mine->gather_bytes = z.gather_bytes;
-    t->planned_bytes = pipe[par_rank(t->pp_comm)].pool_bytes;
-    mine->activation_bytes = t->planned_bytes, mine->scratch_bytes = t->scratch_bytes;
-    print_part(t, mine->what, sizeof mine->what);
-    FILE *text = fmemopen(mine->zero, sizeof mine->zero, "w");
-    if (text) par_zero_plan_print(t->zero, text), fclose(text);
-    find_memory(t, mine);
-    GPT_TRY(par_gather(mine, all, sizeof *mine, PAR_U8, 0, t->world));
-    int fits = root ? plan_print(all, ranks, stdout, t->o.json) : 0;
-    free(mine), free(all), free(pipe);
+    plan_rank mine, *all = root ? (plan_rank *)calloc((size_t)ranks, sizeof *all) : NULL;
+    memset(&mine, 0, sizeof mine);
+    par_result r = root && !all ? par_fail(t->world, PAR_ERR_MEMORY, "out of memory to plan") : PAR_OK;
+    if (!r) r = plan_here(t, &mine);
+    if (!r) r = par_gather(&mine, all, sizeof mine, PAR_U8, 0, t->world);
+    int fits = !r && root ? plan_print(all, ranks, stdout, t->o.json) : 0;
+    free(all);
+    if (r) return r;
     GPT_TRY(par_broadcast(&fits, &fits, 1, PAR_I32, 0, t->world));
     if (fits > 0) return PAR_OK;
     return par_fail(
@@ -1029,7 +1036,12 @@ static int set_up(trainer *t) {
     return 0;
 }
 
-static void tear_down(trainer *t) { // what set_up made, as far as it came
+static void forget(trainer *t) { // what prepare made, as far as it came
+    data_close(&t->data);
+    tokenizer_close(&t->words);
+    free(t->prompt);
+}
+static void tear_down(trainer *t) { // what set_up made, likewise
     need(t->world, par_pipe_close(t->pipe));
     if (t->scratch) t->device->free(t->device, t->scratch);
     if (t->x) t->device->free(t->device, t->x), t->device->free(t->device, t->counted);
@@ -1043,15 +1055,23 @@ static void tear_down(trainer *t) { // what set_up made, as far as it came
     if (t->mesh) need(t->world, par_mesh_close(t->mesh));
     gpt_buffers_close(&t->model, &t->buffers);
     gpt_close(&t->model);
-    free(t->line), free(t->index), free(t->unit), free(t->parts), free(t->prompt);
-    tokenizer_close(&t->words);
+    free(t->line), free(t->index), free(t->unit), free(t->parts);
 }
 
-static void print_data(const trainer *t, FILE *out) { // how it was read
+static void print_run(const trainer *t, FILE *out) { // what works on which data, and how those were read
+    const settings *o = &t->o;
     const dataset *d = &t->data;
+    char text[256];
     const char *type = data_type_names[d->files[0].type];
     for (size_t i = 1; i < d->file_count; i++)
         if (d->files[i].type != d->files[0].type) type = "several types";
+    fprintf(out,
+            "gpt: %zu parameters, %d ranks (%s), pp %d x dp %d x cp %d x tp %d, %g tokens a step, matrix "
+            "products by %s, %s\n",
+            t->model.whole_count, par_size(t->world), par_backend(t->world), o->pp,
+            par_mesh_size(t->mesh, "dp"), o->cp, o->tp,
+            (double)o->batch_size * o->accumulation * o->model.block_size, gemm_text(t, text, sizeof text),
+            t->device->name);
     fprintf(out, "data: %zu tokens, %zu held out, %s in %zu file%s, vocabulary %d\n", d->parts[0].token_count,
             d->parts[1].token_count, type, d->file_count, d->file_count > 1 ? "s" : "", d->vocab_size);
 }
@@ -1062,15 +1082,7 @@ static int train(trainer *t) {
     const double tokens = (double)o->batch_size * o->accumulation * o->model.block_size;
     double first_loss = 0, val = 0;
     FILE *out = o->json ? stderr : stdout;
-    char text[256];
-    if (root)
-        fprintf(out,
-                "gpt: %zu parameters, %d ranks (%s), pp %d x dp %d x cp %d x tp %d, %g tokens a step, matrix "
-                "products by %s, %s\n",
-                t->model.whole_count, par_size(t->world), par_backend(t->world), o->pp,
-                par_mesh_size(t->mesh, "dp"), o->cp, o->tp, tokens, gemm_text(t, text, sizeof text),
-                t->device->name);
-    if (root) print_data(t, out);
+    if (root) print_run(t, out);
     t->begun = par_seconds(t->world);
     for (; t->step < o->max_iters; t->step++) {
         if (o->eval_iters && o->eval_interval && t->step % o->eval_interval == 0 && t->step > first_step) {
@@ -1268,7 +1280,7 @@ int main(int argc, char **argv) {
     const char *why = launched ? NULL : prepare(&t, shorter);
     const int here = o->ranks ? o->ranks : getenv("PAR_RANKS") ? atoi(getenv("PAR_RANKS")) : 1;
     if (!why && !launched && here > 0 && here <= 1024) why = share_batch(&t, here, text, sizeof text);
-    if (why) return data_close(&t.data), complain(why);
+    if (why) return forget(&t), complain(why);
     par_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.rank_count = o->ranks, desc.trace = o->trace;
@@ -1283,7 +1295,7 @@ int main(int argc, char **argv) {
     if (!failed && !o->generate) failed = train(&t);
     if (!launched && par_rank(t.world)) failed = 0; // rank 0, which has started this one, ends with the error
     tear_down(&t);
-    data_close(&t.data);
+    forget(&t);
     const par_result closed = par_close(t.world); // also writes the trace
 #if defined(GPT_CUDA)
     par_cuda_close(t.cuda);
