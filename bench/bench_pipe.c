@@ -333,6 +333,20 @@ static int run_thread(par_comm *world, void *user) { // rank 0's outcome counts
 }
 #endif
 
+static int try_outputs(const settings *o) { // 0, or the exit status: what is wrong has been said
+    const char *const outputs[] = {o->svg, o->perfetto, o->csv};
+    char why[1200];
+    for (int i = 0; i < 3; i++) {
+        if (outputs[i] && o->all)
+            return fprintf(stderr,
+                           "bench_pipe: --svg, --perfetto and --csv are of one schedule, without --all\n"),
+                   2;
+        if (outputs[i] && output_try(outputs[i], why, sizeof why))
+            return fprintf(stderr, "bench_pipe: %s\n", why), 1;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
     bench b;
     memset(&b, 0, sizeof b);
@@ -393,16 +407,8 @@ int main(int argc, char **argv) {
         !options_fit("bench_pipe", (double)o->b_bytes, "--b_bytes") ||
         !options_fit("bench_pipe", (double)o->w_bytes, "--w_bytes"))
         return 2;
-    const char *const outputs[] = {o->svg, o->perfetto, o->csv};
-    for (int i = 0; i < 3; i++) {
-        char why[1200];
-        if (outputs[i] && o->all)
-            return fprintf(stderr,
-                           "bench_pipe: --svg, --perfetto and --csv are of one schedule, without --all\n"),
-                   2;
-        if (outputs[i] && output_try(outputs[i], why, sizeof why))
-            return fprintf(stderr, "bench_pipe: %s\n", why), 1;
-    }
+    const int wrong = try_outputs(o);
+    if (wrong) return wrong;
     if (o->message < sizeof(double)) o->message = sizeof(double);
     if (!o->ranks)
         o->ranks = o->stages && o->stages <= 64 ? o->stages

@@ -60,8 +60,7 @@ typedef struct data_desc {
     const char *type;            // of data_type_names
     int vocab_size;              // the model's; 0: what the data says
     int block_size;
-    size_t
-        check_bytes; // data of more is compared with the vocabulary when it is drawn, not at once; 0: 1 GiB
+    size_t check_bytes; // of more the tokens are compared with the vocabulary when drawn; 0: 1 GiB
 } data_desc;
 
 __attribute__((format(printf, 2, 3))) static int data_fail(dataset *d, const char *format, ...) {

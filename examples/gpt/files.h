@@ -476,8 +476,7 @@ static const char *files_own_holds(const char *dir, const gpt_config *g, char *w
     if (there / sizeof(float) >= gpt_whole_count(g)) return NULL;
     snprintf(why, room,
              "cannot load the checkpoint %.1000s: its model has %zu parameters, and its files have only %zu "
-             "bytes: "
-             "they are truncated, or missing",
+             "bytes: they are truncated, or missing",
              dir, gpt_whole_count(g), there);
     return why;
 }
