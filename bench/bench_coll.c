@@ -757,6 +757,7 @@ static void diagnosis(bench *b) {
         barrier = (par_seconds(c) - t0) / CALLS;
     }
     need(b, par_free(c, line));
+    // of a rank; 4096: the page of its call sites
     const size_t control = sizeof(par__rank_control) + 4096 + sizeof(par__lines) + PAR__SITE_BYTES +
                            par__ring_table(c->ring_count, c->lane_count) / (size_t)c->ring_count;
     // Idle: rank 0 comes a second late; what do the others burn meanwhile?
