@@ -14,8 +14,9 @@ DATA ?= build/corpus.txt
 ARGS ?=
 
 LIBS = -pthread -lm
+OPTIONS = examples/options.h examples/output.h
 GPT = examples/gpt/gpt.c
-GPT_DEPS = par.h par_tp.h par_zero.h par_pipe.h $(wildcard examples/gpt/*.[ch]) examples/options.h
+GPT_DEPS = par.h par_tp.h par_zero.h par_pipe.h $(wildcard examples/gpt/*.[ch]) $(OPTIONS)
 SOURCES = $(sort $(wildcard *.h *.cuh examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
 CUDA_ARCHS ?= 80 90a 100
 HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
@@ -61,13 +62,13 @@ build/gpt_cuda: examples/gpt/gpt.cu $(GPT_DEPS) $(CUDA_DEPS) | build
 build/03_cuda_adopt: examples/03_cuda_adopt.cu $(CUDA_DEPS) | build
 	$(CUDA_BUILD)
 
-build/bench_cuda: bench/bench_cuda.cu bench/median.h examples/options.h $(CUDA_DEPS) | build
+build/bench_cuda: bench/bench_cuda.cu bench/median.h $(OPTIONS) $(CUDA_DEPS) | build
 	$(CUDA_BUILD)
 
-build/bench_coll_cuda: bench/bench_coll.cu bench/bench_coll.c bench/median.h examples/options.h $(CUDA_DEPS) | build
+build/bench_coll_cuda: bench/bench_coll.cu bench/bench_coll.c bench/median.h $(OPTIONS) $(CUDA_DEPS) | build
 	$(CUDA_BUILD)
 
-build/bench_pipe_cuda: bench/bench_pipe.cu bench/bench_pipe.c examples/options.h $(CUDA_DEPS) | build
+build/bench_pipe_cuda: bench/bench_pipe.cu bench/bench_pipe.c $(OPTIONS) $(CUDA_DEPS) | build
 	$(CUDA_BUILD)
 
 build/test_cuda: tests/test_cuda.cu tests/test.h examples/gpt/model.h $(CUDA_DEPS) | build
@@ -115,29 +116,25 @@ build/04_zero: examples/04_zero.c par.h par_zero.h | build
 build/02_mpi_adopt: examples/02_mpi_adopt.c par.h | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/bench_coll: bench/bench_coll.c par.h examples/options.h bench/median.h | build
+build/bench_coll: bench/bench_coll.c par.h $(OPTIONS) bench/median.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/bench_coll_mpi: bench/bench_coll.c par.h examples/options.h bench/median.h | build
+build/bench_coll_mpi: bench/bench_coll.c par.h $(OPTIONS) bench/median.h | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/bench_zero: bench/bench_zero.c par.h par_zero.h examples/options.h bench/median.h build/gemm.flags | build
+build/bench_zero: bench/bench_zero.c par.h par_zero.h $(OPTIONS) bench/median.h build/gemm.flags | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-build/bench_pipe: bench/bench_pipe.c par.h par_pipe.h examples/options.h | build
+build/bench_pipe: bench/bench_pipe.c par.h par_pipe.h $(OPTIONS) | build
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/bench_tp: bench/bench_tp.c examples/gpt/model.h par.h par_tp.h par_zero.h examples/options.h bench/median.h build/gemm.flags | build
+build/bench_tp: bench/bench_tp.c examples/gpt/model.h par.h par_tp.h par_zero.h $(OPTIONS) bench/median.h build/gemm.flags | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
-
-build/gpt build/gpt_mpi build/gpt_cuda build/test_golden: examples/output.h
-build/bench_coll build/bench_coll_mpi build/bench_zero build/bench_pipe build/bench_tp: examples/output.h
-build/bench_coll_cuda build/bench_pipe_cuda build/bench_cuda: examples/output.h
 
 build/test_par: tests/test_par.c tests/test.h par.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
-build/test_golden: tests/test_golden.c tests/test.h examples/options.h $(GPT_DEPS) | build
+build/test_golden: tests/test_golden.c tests/test.h $(GPT_DEPS) | build
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
 
 build/test_zero: tests/test_zero.c tests/test.h par.h par_zero.h | build
