@@ -1166,7 +1166,7 @@ static int par__plain_name(const char *name, char plain[PAR__NAME]) { // how man
     return n;
 }
 
-// 4 for each letter that is missing, too many, another one, or swapped with its neighbour; 1 where all that
+// 4 for each letter that is missing, too many, another one, or swapped with its neighbor; 1 where all that
 // follows is missing, so that the first letters of a long name find it.
 static int par__name_distance(const char *a, int m, const char *b, int n) {
     int d[PAR__NAME + 1][PAR__NAME + 1], best = INT_MAX;

@@ -355,7 +355,7 @@ par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *attenti
 void par_tp_attention_segments(const par_tp_attention *attention, par_tp_segment segments[3]);
 
 // Keys and values of the tokens so far, of one attention layer, for generating text token by token. Each rank
-// has those of its own kv_heads/t heads (at least one). Zero-initialise; set data, batch and capacity.
+// has those of its own kv_heads/t heads (at least one). Zero-initialize; set data, batch and capacity.
 typedef struct par_tp_cache {
     void *data;      // par_tp_cache_bytes of the device: batch x capacity x [k; v], of the context's type
     size_t batch;    // B: sequences, all of one length

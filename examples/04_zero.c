@@ -72,8 +72,7 @@ static par_result train(par_comm *world, const char *dir, uint64_t steps, int st
         const uint64_t step = par_zero_steps(z);
         double losses[MICROBATCHES] = {0}, loss = 0; // each in its place, so that they add up in one order
         for (int i = 0; i < d.micro_steps && !r; i++) {
-            const uint64_t number =
-                par_zero_microbatch(z, i); // of this step's: which ranks have which changes
+            const uint64_t number = par_zero_microbatch(z, i); // among the step's; it depends on the stage
             r = microbatch(z, step * MICROBATCHES + number, &losses[number]);
         }
         if (!r) r = par_all_reduce(losses, losses, MICROBATCHES, PAR_F64, PAR_SUM, world);

@@ -17,7 +17,7 @@ trap 'stop; rm -rf "$work"' EXIT
 start() { # name, command ...: a daemon
     local name=$1
     shift
-    "$@" >"$work/$name.log" 2>&1 9>&- &
+    "$@" >"$work/$name.log" 2>&1 &
     daemons="$daemons $!"
 }
 cluster() { # 1: it does not start
