@@ -328,6 +328,8 @@ static void no_data(void) {
     refused(in_dir("*.nothing"), "auto", 0, "no file matches");
     refused(in_dir("few"), "auto", 0, "needs at least 180");
     refused(in_dir("odd.bin"), "auto", 0, "999 bytes, which are no whole number of u16 tokens");
+    write_file("most.npy", npy(1, "<u2", 2, "(18446744073709551615,)"));
+    refused(in_dir("most.npy"), "auto", 0, "it is truncated");
     refused(in_dir("bytes.txt"), "u61", 0, "did you mean u16?");
     refused(in_dir("bytes.txt"), "npy", 0, "no .npy file");
     refused(in_dir("bytes.txt"), "megatron", 0, "No such file");

@@ -190,7 +190,8 @@ static int data_read_npy(dataset *d, int part) {
     const unsigned long long count = *shape == '(' ? strtoull(shape + 1, &end, 10) : 0;
     if (!end || end == shape + 1 || shape[1] == '-' || errno || strncmp(end, ",)", 2))
         return data_fail(d, "%s has the shape %.24s; tokens have one dimension", f->path, shape);
-    return data_read_rest(d, part, begin + n, (size_t)count, f->width);
+    // SIZE_MAX would be a count that the header does not have
+    return data_read_rest(d, part, begin + n, (size_t)PAR__MIN(count, SIZE_MAX - 1ull), f->width);
 }
 
 // Megatron's index. Of both versions a row is left: where sequence i begins, in bytes, and its tokens.
