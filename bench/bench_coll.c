@@ -847,6 +847,10 @@ static const char *check_settings(bench *b) {
     b->e = par_dtype_bytes(b->dtype);
     return NULL;
 }
+#undef X2
+#undef X4
+#undef L2
+#undef L4
 
 static int run(bench *b) {
     const int iterations = PAR__MAX(b->o.iterations, 2000);
