@@ -1726,6 +1726,8 @@ static par_result par__zero_share(par_zero *z, par_comm *comm, par_result r, con
     memset(&say, 0, sizeof say);
     say.result = (int32_t)r;
     snprintf(say.why, sizeof say.why, "%s", why);
+    char *site = strstr(say.why, " (called at "); // of a text told already: each rank says its own
+    if (site) *site = 0;
     PAR__ZERO_TRY(par_all_reduce(&who, &who, 1, PAR_I32, PAR_MAX, comm));
     if (!who) return PAR_OK;
     PAR__ZERO_TRY(par_broadcast(&say, &say, sizeof say, PAR_U8, par_size(comm) - who, comm));
@@ -1835,38 +1837,41 @@ static void par__zero_print_value(const par__zero_setting *s, uint64_t value, ch
                  s->as == PAR__ZERO_DTYPE ? par_dtype_name((par_dtype)bits)
                                           : par_zero_optimizer_name((par_zero_optimizer)bits));
 }
-// How this rank's row differs from rank 0's.
+// How this rank's row differs from that of the comm's rank 0. Ranks are those of the world.
 static void par__zero_print_difference(const par_zero *z, int number, const par__zero_row *mine,
-                                       const par__zero_row *theirs, int rank, char *why, size_t room) {
+                                       const par__zero_row *theirs, const par_comm *comm, char *why,
+                                       size_t room) {
     static const char *const fields[PAR__ZERO_FIELDS] = {
         "unit", "dims", "shape[0]", "shape[1]", "shape[2]", "shape[3]", "group", "frozen", "plain", "split"};
     char values[2][32], of[32] = "desc";
+    const int rank = par_world_rank(comm, par_rank(comm)), first = par_world_rank(comm, 0);
     int group, k = 0;
     const par__zero_setting *s = par__zero_setting_of(number, &group);
     if (s) {
         if (group >= 0) snprintf(of, sizeof of, "desc.hyper[%d]", group);
         par__zero_print_value(s, mine->values[0], values[0], sizeof values[0]);
         par__zero_print_value(s, theirs->values[0], values[1], sizeof values[1]);
-        snprintf(why, room, "%s.%s is %s on rank %d and %s on rank 0: all ranks must give the same", of,
-                 s->name, values[0], rank, values[1]);
+        snprintf(why, room, "%s.%s is %s on rank %d and %s on rank %d: all ranks must give the same", of,
+                 s->name, values[0], rank, values[1], first);
         return;
     }
     number -= par__zero_row_count(z) - z->tensor_count;
     if (!mine->name[0] || !theirs->name[0]) {
-        snprintf(
-            why, room, "tensor %s is on rank %d, and not on rank %d: all ranks must add the same tensors",
-            mine->name[0] ? mine->name : theirs->name, mine->name[0] ? rank : 0, mine->name[0] ? 0 : rank);
+        snprintf(why, room,
+                 "tensor %s is on rank %d, and not on rank %d: all ranks must add the same tensors",
+                 mine->name[0] ? mine->name : theirs->name, mine->name[0] ? rank : first,
+                 mine->name[0] ? first : rank);
     } else if (strcmp(mine->name, theirs->name)) {
         snprintf(why, room,
-                 "tensor number %d has the name %s on rank %d and %s on rank 0: all ranks must add the same "
+                 "tensor number %d has the name %s on rank %d and %s on rank %d: all ranks must add the same "
                  "tensors in the same order",
-                 number, mine->name, rank, theirs->name);
+                 number, mine->name, rank, theirs->name, first);
     } else {
         while (k + 1 < PAR__ZERO_FIELDS && mine->values[k] == theirs->values[k]) k++;
         snprintf(why, room,
-                 "tensor %s: %s is %llu on rank %d and %llu on rank 0: all ranks must give the same",
+                 "tensor %s: %s is %llu on rank %d and %llu on rank %d: all ranks must give the same",
                  mine->name, fields[k], (unsigned long long)mine->values[k], rank,
-                 (unsigned long long)theirs->values[k]);
+                 (unsigned long long)theirs->values[k], first);
     }
 }
 // Do all ranks of a comm have the same settings and tensors? One checksum of all rows is compared; where it
@@ -1890,7 +1895,7 @@ static par_result par__zero_agree(par_zero *z, par_comm *comm) {
         theirs = mine;
         PAR__ZERO_TRY(par_broadcast(&theirs, &theirs, sizeof theirs, PAR_U8, 0, comm));
         if (!difference[0] && memcmp(&mine, &theirs, sizeof mine))
-            par__zero_print_difference(z, i, &mine, &theirs, par_rank(comm), difference, sizeof difference);
+            par__zero_print_difference(z, i, &mine, &theirs, comm, difference, sizeof difference);
     }
     snprintf(why, sizeof why, "par_zero_commit: %s", difference);
     return par__zero_share(z, comm, difference[0] ? PAR_ERR_MISMATCH : PAR_OK, why);
@@ -1907,7 +1912,8 @@ static par_result par__zero_check_added(par_zero *z, par_comm *comm) {
                                  z->tensors[i].name);
         }
     if (par_size(comm) > 1)
-        snprintf(why, sizeof why, "par_zero_commit: on rank %d, %s", par_rank(comm), z->wrong);
+        snprintf(why, sizeof why, "par_zero_commit: on rank %d, %s", par_world_rank(comm, par_rank(comm)),
+                 z->wrong);
     else
         snprintf(why, sizeof why, "par_zero_commit: %s", z->wrong);
     return par__zero_share(z, comm, z->wrong_result, why);
