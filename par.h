@@ -1804,7 +1804,7 @@ static int par__gemm_find(const char *name) { // -1: not here
 // at less than a third of the best one's speed is out, so that a very slow one costs a few milliseconds.
 
 enum { PAR__RACE_ROUNDS = 12, PAR__RACE_FEWEST = 4 };
-enum { PAR__GEMM_NONE, PAR__GEMM_BUSY, PAR__GEMM_CHOSEN }; // par__gemm_state: CHOSEN + its index
+enum { PAR__GEMM_CHOSEN = 1, PAR__GEMM_BUSY = 16 }; // par__gemm_state: 0, CHOSEN + index, or BUSY + pid
 static const char *const par__gemm_notes[] = {"", "wrong results", "cut early"};
 
 typedef struct par__gemm_choice {
@@ -1813,7 +1813,8 @@ typedef struct par__gemm_choice {
     double flops[PAR_GEMM_MOST];
 } par__gemm_choice;
 // The process's choice. A product has no comm that it could hang off, and all threads want the same one:
-// written by the thread that turned the state to BUSY, read when it is CHOSEN.
+// written by the thread that turned the state to BUSY, read when it is CHOSEN. A process that is forked
+// meanwhile does not have that thread: BUSY with another's pid is free to be taken.
 static uint32_t par__gemm_state;
 static par__gemm_choice par__gemm_chosen;
 
@@ -1958,16 +1959,29 @@ static par_result par__gemm_forced(par_comm *comm, int *index) { // what PAR_GEM
         at += (size_t)snprintf(text + at, sizeof text - at, "%s %s", i ? " or" : "", par__gemm_name(i));
     return par__gemm_fail(comm, PAR_ERR_ARGUMENT, text);
 }
+static int par__gemm_index(uint32_t state) { // -1: not chosen yet
+    return state - PAR__GEMM_CHOSEN < (uint32_t)PAR__GEMMS ? (int)(state - PAR__GEMM_CHOSEN) : -1;
+}
+// 1: this thread chooses. 0: the state is not `seen`, or another thread chooses, for which this waits a bit.
+static int par__gemm_claim(uint32_t seen) {
+    const uint32_t busy = PAR__GEMM_BUSY + (uint32_t)getpid();
+    if (seen != busy)
+        return __atomic_compare_exchange_n(&par__gemm_state, &seen, busy, 0, __ATOMIC_ACQ_REL,
+                                           __ATOMIC_ACQUIRE);
+    par__futex_wait(&par__gemm_state, busy, 10000000);
+    return 0;
+}
+static void par__gemm_settle(uint32_t state) {
+    PAR__STORE(&par__gemm_state, state);
+    par__futex_wake(&par__gemm_state);
+}
 // The process's choice, made now if there is none. Threads that come meanwhile wait for it.
 static par_result par__gemm_decide(const par_gemm_shape *shapes, size_t count, par_comm *comm, int *chosen) {
     uint32_t seen;
-    while ((seen = PAR__LOAD(&par__gemm_state)) < PAR__GEMM_CHOSEN) {
-        if (seen == PAR__GEMM_NONE && __atomic_compare_exchange_n(&par__gemm_state, &seen, PAR__GEMM_BUSY, 0,
-                                                                  __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            break;
-        par__futex_wait(&par__gemm_state, PAR__GEMM_BUSY, 10000000);
-    }
-    if (seen >= PAR__GEMM_CHOSEN) return *chosen = (int)(seen - PAR__GEMM_CHOSEN), PAR_OK;
+    do {
+        seen = PAR__LOAD(&par__gemm_state);
+        if ((*chosen = par__gemm_index(seen)) >= 0) return PAR_OK;
+    } while (!par__gemm_claim(seen));
     memset(&par__gemm_chosen, 0, sizeof par__gemm_chosen);
     par_result r = par__gemm_forced(comm, chosen);
     if (!r && *chosen < 0 && PAR__GEMMS == 1) *chosen = 0;
@@ -1976,24 +1990,17 @@ static par_result par__gemm_decide(const par_gemm_shape *shapes, size_t count, p
         *chosen = r ? -1 : par__gemm_find(par__gemm_chosen.name);
         if (r) par__gemm_fail(comm, r, "out of memory for a race of matrix product libraries");
     }
-    PAR__STORE(&par__gemm_state, r ? (uint32_t)PAR__GEMM_NONE : (uint32_t)(PAR__GEMM_CHOSEN + *chosen));
-    par__futex_wake(&par__gemm_state);
-    return r;
+    return par__gemm_settle(r ? 0 : (uint32_t)(PAR__GEMM_CHOSEN + *chosen)), r;
 }
 static void par__gemm_take(const par__gemm_choice *choice, int index) { // rank 0's
-    for (;;) {
-        uint32_t seen = PAR__LOAD(&par__gemm_state);
-        if (seen == (uint32_t)(PAR__GEMM_CHOSEN + index)) return;
-        if (seen == PAR__GEMM_BUSY) {
-            par__futex_wait(&par__gemm_state, PAR__GEMM_BUSY, 10000000);
-        } else if (__atomic_compare_exchange_n(&par__gemm_state, &seen, PAR__GEMM_BUSY, 0, __ATOMIC_ACQ_REL,
-                                               __ATOMIC_ACQUIRE)) {
-            par__gemm_chosen = *choice;
-            PAR__STORE(&par__gemm_state, (uint32_t)(PAR__GEMM_CHOSEN + index));
-            par__futex_wake(&par__gemm_state);
-            return;
-        }
-    }
+    const uint32_t chosen = (uint32_t)(PAR__GEMM_CHOSEN + index);
+    uint32_t seen;
+    do {
+        seen = PAR__LOAD(&par__gemm_state);
+        if (seen == chosen) return;
+    } while (!par__gemm_claim(seen));
+    par__gemm_chosen = *choice;
+    par__gemm_settle(chosen);
 }
 // The three products of a linear layer: output, gradient of the input, gradient of the weight.
 static void par__gemm_linear(size_t m, size_t n, size_t k, par_gemm_shape shapes[3]) {
@@ -2002,11 +2009,10 @@ static void par__gemm_linear(size_t m, size_t n, size_t k, par_gemm_shape shapes
 }
 
 par_gemm_report par_gemm_get(void) {
-    const uint32_t state = PAR__LOAD(&par__gemm_state);
     par_gemm_report report;
     memset(&report, 0, sizeof report);
     report.count = PAR__GEMMS;
-    report.chosen = state < PAR__GEMM_CHOSEN ? -1 : (int)(state - PAR__GEMM_CHOSEN);
+    report.chosen = par__gemm_index(PAR__LOAD(&par__gemm_state));
     for (int i = 0; i < PAR__GEMMS; i++) {
         report.name[i] = par__gemm_name(i);
         report.flops[i] = report.chosen < 0 ? 0 : par__gemm_chosen.flops[i];
@@ -2016,17 +2022,16 @@ par_gemm_report par_gemm_get(void) {
 }
 
 static const char *par__cpu_gemm_name(par_device *device) {
-    const uint32_t state = PAR__LOAD(&par__gemm_state);
+    const int chosen = par__gemm_index(PAR__LOAD(&par__gemm_state));
     (void)device;
-    return state < PAR__GEMM_CHOSEN ? "not chosen yet" : par__gemm_name((int)(state - PAR__GEMM_CHOSEN));
+    return chosen < 0 ? "not chosen yet" : par__gemm_name(chosen);
 }
 static par_result par__cpu_gemm(par_device *device, int ta, int tb, size_t m, size_t n, size_t k, float alpha,
                                 const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c,
                                 size_t ldc, void *stream) {
     (void)device, (void)stream;
     if (!m || !n) return PAR_OK;
-    const uint32_t state = PAR__LOAD(&par__gemm_state);
-    int chosen = (int)state - PAR__GEMM_CHOSEN;
+    int chosen = par__gemm_index(PAR__LOAD(&par__gemm_state));
     if (chosen < 0) { // nobody has chosen: race on products of about this size
         par_gemm_shape linear[3];
         const size_t least = 64, most = 1024;
@@ -7935,9 +7940,9 @@ par_result(par_close)(par_comm *c) {
 par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm *comm) {
     par__gemm_choice choice;
     par_gemm_shape linear[3];
+    PAR_ASSERT(comm && (shapes || !count));
     const char *site = comm->site;
     int chosen = -1, forced;
-    PAR_ASSERT(comm && (shapes || !count));
     memset(&choice, 0, sizeof choice);
     if (count > PAR_GEMM_SHAPES)
         return par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: %zu shapes, but at most %d are raced",

@@ -30,6 +30,14 @@ static int select_all(par_comm *w) {
     fprintf(stderr, "rank %d: %s\n", par_rank(w), par_last_error(w));
     return 3;
 }
+static int forked(void) { // while a thread of this process chooses, which the child does not have
+    int status = 1;
+    par__gemm_state = PAR__GEMM_BUSY + (uint32_t)getpid();
+    const pid_t child = fork();
+    if (child == 0) alarm(60), _exit(product() != 20);
+    par__gemm_state = 0;
+    return child < 0 || waitpid(child, &status, 0) != child || status;
+}
 static int thread_main(par_comm *w, void *user) { // all make their first product at once
     return (strcmp((const char *)user, "lazy") == 0 ? product() != 20 : select_all(w)) || report(w);
 }
@@ -41,6 +49,7 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "lazy") || !strcmp(mode, "threads"))
         return par_run_threads(4, thread_main, argv[1]) != 0;
     if (!strcmp(mode, "inherit")) bad = product() != 20; // the choice of a process is its forks'
+    if (!strcmp(mode, "forked")) bad = forked();
     if (par_open(NULL, &w)) return 1;
     if (!strcmp(mode, "differ")) setenv("PAR_GEMM", par_rank(w) ? "built-in" : "CBLAS", 1);
     if (!strcmp(mode, "shapes")) { // of no size; too many
