@@ -7138,11 +7138,12 @@ static par_result par__find_meeting(par__launch *l) {
     for (int i = 0; i < 2; i++) {
         const char *text = getenv(ports[i]);
         if (!text || !*text) continue;
+        const int next = i == 0 && agent && !strcmp(agent, "True"); // its agent may have that one itself
         port = par__env_int(ports[i], 0);
-        if (port < 1 || port > 65535)
-            return par__log(PAR_ERR_ARGUMENT, "%s must be a port, from 1 to 65535, but is %.20s", ports[i],
-                            text);
-        if (i == 0 && agent && !strcmp(agent, "True")) port++; // torchrun's agent may have that one itself
+        if (port < 1 || port > 65535 - next)
+            return par__log(PAR_ERR_ARGUMENT, "%s must be a port, from 1 to %d, but is %.20s", ports[i],
+                            65535 - next, text);
+        port += next;
     }
     snprintf(l->port, sizeof l->port, "%d", port);
     if (host && *host)

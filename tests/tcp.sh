@@ -105,6 +105,7 @@ nobody_comes() {
     fails 1 "the launcher says rank 1 of many" env RANK=1 WORLD_SIZE=many $hello &&
     fails 1 "MASTER_PORT must be a port, from 1 to 65535, but is 65536" env MASTER_PORT=65536 RANK=1 $hello &&
     fails 1 "PAR_PORT must be a port, from 1 to 65535, but is x" env PAR_PORT=x RANK=1 $hello &&
+    fails 1 "MASTER_PORT must be a port, from 1 to 65534, but is 65535" env TORCHELASTIC_USE_AGENT_STORE=True MASTER_PORT=65535 RANK=1 $hello &&
     fails 1 "to reach rank 0 at no-such-host.invalid:.* (\(Name or service not known\|Temporary failure in name resolution\))" env MASTER_ADDR=no-such-host.invalid RANK=1 $hello
 }
 port_taken() {
