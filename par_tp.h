@@ -2858,7 +2858,7 @@ static par_result par__tp_cache_check(const par_tp *tp, const char *call, const 
     if (tokens->position > c->count)
         return PAR__TP_FAIL("%s: tokens from position %zu on, but the cache has only %zu before", call,
                             tokens->position, c->count);
-    if (tokens->sequence > c->capacity - tokens->position)
+    if (tokens->position > c->capacity || tokens->sequence > c->capacity - tokens->position)
         return PAR__TP_FAIL("%s: %zu tokens from position %zu on do not fit the cache's %zu", call,
                             tokens->sequence, tokens->position, c->capacity);
     return PAR_OK;

@@ -1032,6 +1032,9 @@ static void cache_mistakes(layout *l, float *room) {
     CHECK(w, says(c, CACHED(l->tp), "position 1 on, but the cache has only 0 before"));
     k.count = 4, l->tokens.position = 4;
     CHECK(w, says(c, CACHED(l->tp), "2 tokens from position 4 on do not fit the cache's 5"));
+    k.capacity = 3; // less than it was
+    CHECK(w, says(c, CACHED(l->tp), "2 tokens from position 4 on do not fit the cache's 3"));
+    k.capacity = 5;
     x.layout = PAR_TP_REPLICATED;
     CHECK(w, says(c, CACHED(l->tp), "x is replicated, but must be split by features"));
     x.layout = PAR_TP_HIDDEN, a.dropout = 0.5f, l->tokens.position = 0;
