@@ -3308,7 +3308,10 @@ par_result par__pipe_open_at(const char *site, par_pipe_schedule *s, const par_p
 }
 par_result(par_pipe_open)(par_pipe_schedule *s, const par_pipe_exec *exec, par_pipe **pipe) {
     *pipe = NULL;
-    if (!exec->comm) return par__pipe_fail(s, PAR_ERR_ARGUMENT, "par_pipe_open: exec.comm is NULL");
+    if (!exec->comm) { // to keep the text
+        PAR_LOG("par_pipe_open: exec.comm is NULL: give it the ranks of the pipeline");
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "par_pipe_open: exec.comm is NULL");
+    }
     if (par_size(exec->comm) != s->ranks)
         return par_fail(exec->comm, PAR_ERR_ARGUMENT,
                         "par_pipe_open: the schedule is for %d ranks, the comm has %d", s->ranks,
@@ -3407,6 +3410,7 @@ static void par__pipe_note(par_pipe *p, const par_pipe_schedule *s, size_t i, do
 static par_result par__pipe_call(par_pipe *p, const par_pipe_schedule *s, size_t i, const par_pipe_work *w) {
     const double begun = par_seconds(p->exec.comm);
     const par__caller caller = par__save_caller(p->exec.comm);
+    (par_fail)(p->exec.comm, PAR_OK, "%s", ""); // the text of an earlier error is not this one's
     const par_result r = p->exec.fn(p->exec.user, w);
     par__restore_caller(p->exec.comm, &caller);
     par__pipe_note(p, s, i, begun);

@@ -118,7 +118,8 @@ typedef struct par_tp_desc {
     const par_tp_kernels *kernels; // NULL: the CPU's
 } par_tp_desc;
 
-// Collective over tp and cp. Errors: ARGUMENT, MEMORY, and those of the comms.
+// Collective over tp and cp. Errors: ARGUMENT (without tp the text goes to PAR_LOG), MEMORY, and those of the
+// comms.
 par_result par_tp_open(const par_tp_desc *desc, par_tp **tp);
 par_result par_tp_close(par_tp *tp);
 size_t par_tp_element_bytes(const par_tp *tp); // 4, or 2 with bf16
@@ -1594,8 +1595,12 @@ void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
 }
 
 par_result(par_tp_open)(const par_tp_desc *desc, par_tp **out) {
-    PAR_ASSERT(desc && desc->tp && out);
+    PAR_ASSERT(desc && out);
     *out = NULL;
+    if (!desc->tp) { // no comm to keep the text
+        PAR_LOG("par_tp_open: desc.tp is NULL: give it the ranks that share a layer (perhaps one)");
+        return PAR_ERR_ARGUMENT;
+    }
     par_tp *tp = (par_tp *)PAR_MALLOC(sizeof *tp);
     if (!tp) return par_fail(desc->tp, PAR_ERR_MEMORY, "par_tp_open: out of memory");
     memset(tp, 0, sizeof *tp);

@@ -264,11 +264,11 @@ par_result par_zero_forward_end(par_zero *z, int unit);
 par_result par_zero_backward_begin(par_zero *z, int unit);
 par_result par_zero_backward_end(par_zero *z, int unit);
 
-// The whole tensor, of param_dtype. NULL while it is sharded.
+// The whole tensor, of param_dtype. NULL while it is sharded, or if there is no tensor of that number.
 void *par_zero_data(par_zero *z, int tensor);
 // Its whole gradient (of grad_dtype: cast the pointer), to which backward adds. With sharded gradients, and
-// with canonical_shards, it is this microbatch's alone; else all of the step so far. NULL if it is frozen, or
-// nowhere now.
+// with canonical_shards, it is this microbatch's alone; else all of the step so far. NULL if it is frozen,
+// nowhere now, or no tensor.
 float *par_zero_grad(par_zero *z, int tensor);
 // Which of the m x ranks microbatches of the step this rank has as its number i, 0 <= i < m.
 uint64_t par_zero_microbatch(const par_zero *z, int i);
@@ -2234,6 +2234,7 @@ par_result(par_zero_forward_end)(par_zero *z, int unit) {
     return z->units[unit].forwards--, PAR_OK;
 }
 void *par_zero_data(par_zero *z, int tensor) {
+    if (tensor < 0 || tensor >= z->tensor_count) return NULL;
     const par__zero_tensor *t = &z->tensors[tensor];
     par__zero_unit *u = &z->units[t->unit];
     const size_t e = par__zero_element(z), at = t->at + (t->part ? u->count[0] : 0);
@@ -2383,6 +2384,7 @@ par_result(par_zero_backward_end)(par_zero *z, int unit) {
                               z->sharded_gradients ? par__zero_slot_of(&z->whole_gradients, unit) : NULL);
 }
 float *par_zero_grad(par_zero *z, int tensor) {
+    if (tensor < 0 || tensor >= z->tensor_count) return NULL;
     const par__zero_tensor *t = &z->tensors[tensor];
     const par__zero_unit *u = &z->units[t->unit];
     const size_t e = par__zero_grad_element(z);

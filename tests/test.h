@@ -249,6 +249,9 @@ static int test_parse(int argc, char **argv, test_options *o) {
         if (!strcmp(name, "--help") || !strcmp(name, "-h")) return test_usage(argv[0], stdout);
         if (!strcmp(name, "--only"))
             for (int k = 0; k < test_count; k++) known |= !strcmp(o->only = value, tests[k].name);
+        if (!strcmp(name, "--only") && !known)
+            fprintf(stderr, "the nearest is \"%s\"\n",
+                    par_nearest_name(value, &tests[0].name, (size_t)test_count, sizeof tests[0]));
         if (!strcmp(name, "--backend"))
             for (int k = 0; k < 3; k++) known |= !strcmp(o->backend = value, test_backends[k]);
         if (!strcmp(name, "--ranks")) known = test_number(value, &o->ranks) && o->ranks;

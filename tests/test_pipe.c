@@ -1237,23 +1237,30 @@ static par_result failing_work(void *user, const par_pipe_work *k) {
     if (k->stage == par_size(w) - 1 && k->microbatch == 1) return par_fail(w, PAR_ERR_FILE, "no more data");
     return PAR_OK;
 }
-static void failing(par_comm *w) { // an error in one rank's function ends the step on all
+static par_result mute_work(void *user, const par_pipe_work *k) {
+    return k->stage == par_size((par_comm *)user) - 1 && k->microbatch == 1 ? PAR_ERR_FILE : PAR_OK;
+}
+static void fail_in(par_comm *w, par_pipe_fn fn, const char *why) { // ends the step on all
     par_pipe_stage stage = stage_of(1, 1, 1);
     par_pipe_desc d = desc_of("1f1b", par_size(w), 4, 0, &stage);
     par_pipe_schedule s;
     par_pipe_exec e;
     par_pipe *pipe;
     memset(&e, 0, sizeof e);
-    e.comm = w, e.fn = failing_work, e.user = w;
+    e.comm = w, e.fn = fn, e.user = w;
     CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_open(&s, &e, &pipe));
+    par_fail(w, PAR_ERR_ARGUMENT, "an older error");
     const double begun = test_now();
     const par_result r = par_pipe_step(pipe, NULL);
     const int last = par_rank(w) == par_size(w) - 1;
     CHECK(w, r == (last ? PAR_ERR_FILE : PAR_ERR_ABORTED) && test_now() - begun < 5);
-    CHECK(w, has_text(par_last_error(w), last ? "no more data" : "rank"));
+    CHECK(w, has_text(par_last_error(w), last ? why : "rank"));
+    CHECK(w, !has_text(par_last_error(w), "an older error"));
     par_pipe_close(pipe);
     par_pipe_schedule_close(&s);
 }
+static void failing(par_comm *w) { fail_in(w, failing_work, "no more data"); }
+static void failing_mute(par_comm *w) { fail_in(w, mute_work, par_result_text(PAR_ERR_FILE)); }
 static void mistakes(par_comm *w) {
     par_pipe_stage stage = stage_of(1, 1, 1);
     par_pipe_desc d = desc_of("1f1b", par_size(w) + 1, 4, 0, &stage);
@@ -1303,6 +1310,7 @@ const test tests[] = {
     {"printed", printed, TEST_SERIAL, 1, 60},
     {"shades", shades, TEST_SERIAL, 1, 60},
     {"drawings", drawings, TEST_ALONE, 1, 60},
+    {"failing_mute", failing_mute, TEST_FAULT, 2, 60},
     {"failing", failing, TEST_FAULT, 2, 60},
     {"mistakes", mistakes, TEST_ANY, 1, 60},
 };

@@ -1159,6 +1159,12 @@ static void mistakes(par_comm *w) { // each is an error that says what is wrong 
     memset(&g, 0, sizeof g);
     memset(&a, 0, sizeof a);
     l.tokens.batch = 1, l.tokens.sequence = 8;
+    {
+        par_tp_desc d;
+        par_tp *tp;
+        memset(&d, 0, sizeof d);
+        CHECK(w, par_tp_open(&d, &tp) == PAR_ERR_ARGUMENT && !tp);
+    }
     f.in = 8, f.out = 8 * (size_t)n + 1;
     if (n > 1) CHECK(w, says(c, par_tp_linear_open(l.tp, &f), "features do not divide by"));
     f.out = 8 * (size_t)n;

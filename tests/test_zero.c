@@ -1562,6 +1562,8 @@ static void few_passes(par_comm *w) { // fewer than micro_steps, of any unit wit
         r.desc.micro_steps = 3;
         open_run(w, &r);
         CHECK_OK(w, par_zero_read(r.z, 2, PAR_ZERO_VALUE, before));
+        CHECK(w, !par_zero_data(r.z, -1) && !par_zero_grad(r.z, -1) && !par_zero_data(r.z, 99) &&
+                     !par_zero_grad(r.z, 99)); // what par_zero_add gives for a mistake is no tensor
         for (int j = 0; j < 2; j++)
             for (int u = 0; u < UNITS; u++) unit_backward(w, &r, u, (uint64_t)j);
         for (int u = 0; u < UNITS; u++) {
