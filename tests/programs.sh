@@ -383,7 +383,8 @@ full_device() { # what cannot be said is an error, of every program that says so
         fails 1 "$lost" into_full build/bench_zero --units 1 --width 32 --rows 16 --elements 4096 -n 1 --dir "$work" $json || return 1
     done
     fails 1 "$lost" into_full build/bench_coll --algorithms && fails 2 "$lost" into_full $gpt --help &&
-    fails 1 "No space left" into_full env PAR_RANKS=2 build/01_hello
+    fails 1 "No space left" into_full env PAR_RANKS=2 build/01_hello &&
+    fails 1 "cannot write the trace" $gpt --data $data --n_layer 1 --n_embd 32 --max_iters 2 --eval_iters 1 --sample 0 --ranks 2 --trace /dev/full && ! grep "^trace:" "$work/out"
 }
 not_finite() { # no number of JSON's, but null, and it is said which; the exit status is an error
     fails 1 "no longer finite" $gpt --data $data $small --max_iters 20 --learning_rate 1e30 --min_lr 1e30 --grad_clip 0 --ranks 2 &&

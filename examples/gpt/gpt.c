@@ -1129,7 +1129,6 @@ static int train(trainer *t) {
                    "gemm_gflops:%?.1f",
                    1, t->step, first_loss, t->loss, val, seconds, par_size(t->world),
                    t->device->gemm_name(t->device), gemm_rate(t));
-    if (o->trace) fprintf(out, "trace: %s (open it in ui.perfetto.dev)\n", o->trace);
     return isfinite(val) ? 0 : complain("the held-out loss is not finite; try a lower learning_rate");
 }
 
@@ -1294,9 +1293,12 @@ int main(int argc, char **argv) {
     if (!failed && o->generate) need(t.world, generate(&t, 0));
     if (!failed && !o->generate) failed = train(&t);
     if (!launched && par_rank(t.world)) failed = 0; // rank 0, which has started this one, ends with the error
+    const int shows = o->trace && !o->generate && !failed && par_rank(t.world) == 0;
     tear_down(&t);
     forget(&t);
     const par_result closed = par_close(t.world); // also writes the trace
+    if (shows && closed == PAR_OK)
+        fprintf(o->json ? stderr : stdout, "trace: %s (open it in ui.perfetto.dev)\n", o->trace);
 #if defined(GPT_CUDA)
     par_cuda_close(t.cuda);
 #endif
