@@ -688,23 +688,30 @@ static void ref_attention(problem *p) { // x: rows of [q; k; v]
             }
     free(score);
 }
+// Attention with its input, and two products for the shapes of what goes in and comes out.
+static void open_attention(layout *l, const heads *a, problem *p, par_tp_attention *f, par_tp_linear *qkv,
+                           par_tp_linear *q) {
+    const size_t w = (a->heads + 2 * a->kv) * a->dim, n = a->batch * a->sequence * w;
+    memset(p, 0, sizeof *p);
+    memset(f, 0, sizeof *f);
+    memset(qkv, 0, sizeof *qkv);
+    memset(q, 0, sizeof *q);
+    f->heads = a->heads, f->kv_heads = a->kv, f->dim = a->dim;
+    l->tokens.batch = a->batch, l->tokens.sequence = a->sequence, l->tokens.first = 2;
+    qkv->in = 1, qkv->out = w, qkv->segment_count = 3, q->in = 1, q->out = a->heads * a->dim;
+    par_tp_attention_segments(f, qkv->segments);
+    CHECK_OK(l->world, par_tp_linear_open(l->tp, qkv));
+    CHECK_OK(l->world, par_tp_linear_open(l->tp, q));
+    add_input(p, 0, n);
+    for (size_t i = 0; i < n; i++) p->in[0][i] *= 2;
+}
 static void attend_as(layout *l, const heads *a) {
     const size_t w = (a->heads + 2 * a->kv) * a->dim, rows = a->batch * a->sequence;
     problem p;
     par_tp_attention f;
-    par_tp_linear qkv, q; // for their shapes
-    memset(&p, 0, sizeof p);
-    memset(&f, 0, sizeof f);
-    memset(&qkv, 0, sizeof qkv);
-    memset(&q, 0, sizeof q);
-    f.heads = a->heads, f.kv_heads = a->kv, f.dim = a->dim, f.dropout = a->dropout;
-    l->tokens.batch = a->batch, l->tokens.sequence = a->sequence, l->tokens.first = 2;
-    qkv.in = 1, qkv.out = w, qkv.segment_count = 3, q.in = 1, q.out = a->heads * a->dim;
-    par_tp_attention_segments(&f, qkv.segments);
-    CHECK_OK(l->world, par_tp_linear_open(l->tp, &qkv));
-    CHECK_OK(l->world, par_tp_linear_open(l->tp, &q));
-    add_input(&p, 0, rows * w);
-    for (size_t i = 0; i < rows * w; i++) p.in[0][i] *= 2;
+    par_tp_linear qkv, q;
+    open_attention(l, a, &p, &f, &qkv, &q);
+    f.dropout = a->dropout;
     solve(l->world, l->solved, &p, rows * a->heads * a->dim, ref_attention, a);
     float *lse = (float *)malloc(rows * a->heads * sizeof *lse);
     par_tp_matrix x = part_of(l, p.in[0], w, PAR_TP_HIDDEN, &qkv.weight), y = room_for(l, a->heads * a->dim);
@@ -750,18 +757,10 @@ static void cached_as(layout *l, const heads *a) {
     const size_t w = (a->heads + 2 * a->kv) * a->dim, s = a->sequence, rows = a->batch * s;
     problem p;
     par_tp_attention f;
-    par_tp_linear qkv, q; // for their shapes
+    par_tp_linear qkv, q;
     par_tp_cache cache;
-    memset(&p, 0, sizeof p), memset(&f, 0, sizeof f), memset(&cache, 0, sizeof cache);
-    memset(&qkv, 0, sizeof qkv), memset(&q, 0, sizeof q);
-    f.heads = a->heads, f.kv_heads = a->kv, f.dim = a->dim;
-    l->tokens.batch = a->batch, l->tokens.sequence = s, l->tokens.first = 2;
-    qkv.in = 1, qkv.out = w, qkv.segment_count = 3, q.in = 1, q.out = a->heads * a->dim;
-    par_tp_attention_segments(&f, qkv.segments);
-    CHECK_OK(l->world, par_tp_linear_open(l->tp, &qkv));
-    CHECK_OK(l->world, par_tp_linear_open(l->tp, &q));
-    add_input(&p, 0, rows * w);
-    for (size_t i = 0; i < rows * w; i++) p.in[0][i] *= 2;
+    memset(&cache, 0, sizeof cache);
+    open_attention(l, a, &p, &f, &qkv, &q);
     p.out = numbers(0, rows * a->heads * a->dim), p.user = a;
     ref_attention(&p);
     par_tp_matrix x = part_of(l, p.in[0], w, PAR_TP_HIDDEN, &qkv.weight), y = room_for(l, a->heads * a->dim);
