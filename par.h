@@ -1050,6 +1050,15 @@ static int par__copy_far(int pid, void *local, void *remote, size_t bytes, int p
     }
     return 0;
 }
+// A number that nobody can guess. 0, or errno.
+static int par__random_u64(uint64_t *number) {
+    for (size_t at = 0; at < sizeof *number;) {
+        const long n = syscall(SYS_getrandom, (char *)number + at, sizeof *number - at, 0u);
+        if (n < 0 && errno != EINTR) return errno;
+        if (n > 0) at += (size_t)n;
+    }
+    return 0;
+}
 static int par__processors(void) { // that this process may run on
     unsigned long set[128];
     int n = 0;
@@ -3242,6 +3251,7 @@ static const par__net par__net_mpi = {par__mpi_send,  par__mpi_recv,   par__mpi_
 enum { PAR__TCP_SHORT = 65536, PAR__TCP_BUFFER = 4096, PAR__TCP_STRANGERS = 16 };
 enum { PAR__TCP_DATA_NOW, PAR__TCP_ASK, PAR__TCP_CLEAR, PAR__TCP_DATA }; // par__frame.kind
 typedef struct par__frame {                                              // precedes what is sent
+    uint64_t session;                                                    // of par__tcp
     uint32_t kind, tag;
     uint64_t bytes;
 } par__frame;
@@ -3250,8 +3260,9 @@ typedef struct par__hello { // the first bytes on a connection
     int32_t rank, size;
 } par__hello;
 typedef struct par__news { // between a rank and rank 0
+    uint64_t session;
     int32_t kind, rank, result;
-    char text[PAR__ERROR_BYTES - 12];
+    char text[PAR__ERROR_BYTES - 20];
 } par__news;
 typedef struct par__parcel {      // a message
     struct par__parcel *next;     // in its list
@@ -3267,6 +3278,7 @@ typedef struct par__parcel {      // a message
 typedef struct par__wire {         // between this rank and another
     int out, in;                   // connections; -1: none yet
     int connecting, state;         // state: PAR__HERE, ...
+    uint64_t session;              // of par__tcp
     int error;                     // errno of what ended the first of the two that did
     double error_at;               // 0: none has
     uint32_t round;                // of par__world.round, when it was last moved on
@@ -3289,6 +3301,8 @@ struct par__tcp {
     par__wire *wires; // of every rank; wires[r].line: rank 0's to r, and r's to rank 0 in wires[0]
     int listener;     // for connections
     uint64_t job;     // the same for all ranks of this run, and for no other run
+    uint64_t
+        session; // an unguessable number of rank 0's, in all that ranks send each other once they have met
     int strangers[PAR__TCP_STRANGERS]; // connections that have not said yet whose they are
     double strange_since[PAR__TCP_STRANGERS];
     char *waste; // PAR__TCP_SHORT bytes: for what does not matter any more
@@ -3400,7 +3414,7 @@ static par__parcel *par__take_parcel(par__parcel **list, uint32_t tag) { // the 
 }
 static void par__write_parcel(par__wire *v, par__parcel *p, uint32_t kind, size_t bytes, size_t payload) {
     par__parcel **end = &v->writing;
-    p->frame.kind = kind, p->frame.tag = p->tag, p->frame.bytes = bytes;
+    p->frame.session = v->session, p->frame.kind = kind, p->frame.tag = p->tag, p->frame.bytes = bytes;
     p->payload = payload, p->written = 0, p->next_out = NULL;
     while (*end) end = &(*end)->next_out;
     *end = p;
@@ -3433,6 +3447,7 @@ static int par__tcp_frame(par__wire *v) { // 0: no memory, or not what a rank wo
     const par__frame *f = &v->frame;
     par__parcel *p;
     v->into = NULL, v->left = 0;
+    if (f->session != v->session) return 0;
     switch (f->kind) {
     case PAR__TCP_DATA_NOW:
         p = par__take_parcel(&v->posted, f->tag);
@@ -3678,7 +3693,7 @@ static void par__send_news(par__wire *v, int kind, int rank, par_result result, 
     par__news n;
     if (v->line < 0) return;
     memset(&n, 0, sizeof n);
-    n.kind = kind, n.rank = rank, n.result = (int32_t)result;
+    n.session = v->session, n.kind = kind, n.rank = rank, n.result = (int32_t)result;
     snprintf(n.text, sizeof n.text, "%s", text);
     if (send(v->line, &n, sizeof n, MSG_NOSIGNAL) != (ssize_t)sizeof n) close(v->line), v->line = -1;
 }
@@ -7347,7 +7362,7 @@ static in_port_t *par__port_of(struct sockaddr_storage *a) {
 static par_result par__tcp_addresses(par__world *w) {
     typedef struct entry {
         struct sockaddr_storage at;
-        uint64_t job;
+        uint64_t session;
     } entry;
     par__tcp *t = w->tcp;
     struct sockaddr_storage zero, here;
@@ -7362,14 +7377,15 @@ static par_result par__tcp_addresses(par__world *w) {
     if (t->listener < 0 || getsockname(t->listener, (struct sockaddr *)&here, &bytes))
         return PAR_FREE(all), par__log(PAR_ERR_SYSTEM, "rank %d cannot listen: %s", w->rank, strerror(errno));
     *par__port_of(&mine.at) = *par__port_of(&here);
-    mine.job = t->job ^ par__ticks() << 20 ^ (uint64_t)getpid();
+    const int e = w->rank ? 0 : par__random_u64(&mine.session);
+    if (e) return PAR_FREE(all), par__log(PAR_ERR_SYSTEM, "rank 0 gets no random number: %s", strerror(e));
     const par_result r = par__tcp_gather(w, &mine, sizeof mine, all);
-    t->job = all[0].job; // from here on: a number that only the ranks of this run know
+    if (!r) t->job = t->session = all[0].session;
     bytes = sizeof zero;
     getpeername(line, (struct sockaddr *)&zero, &bytes);
     for (int i = 0; i < w->size && !r; i++) {
         par__wire *v = &t->wires[i];
-        v->address = all[i].at, v->address_bytes = bytes;
+        v->session = t->session, v->address = all[i].at, v->address_bytes = bytes;
         if (w->rank == 0 || (i && !par__is_loopback(&v->address))) continue;
         const in_port_t port = *par__port_of(&v->address);
         v->address = zero;
