@@ -680,6 +680,11 @@ uint64_t par_random(uint64_t seed, uint64_t stream, uint64_t index);
 // Opens a file to be read: its descriptor, which the caller closes, and its size; or -1, and in why what is
 // wrong. Only a regular file will do: a FIFO would wait for its writer, a device may never end.
 int par_open_file(const char *path, size_t *bytes, char *why, size_t why_bytes);
+// A descriptor just opened, under a number of at least 3 and closed on exec. 0 to 2 are stdin, stdout and stderr:
+// where a program was started without one of them, what is printed must not get into a file, a socket or shared
+// memory. -1, and errno says why: fd is -1, or there is no free number (then fd is closed).
+int par_own_fd(int fd);
+FILE *par_create_file(const char *path); // fopen(path, "w") with such a descriptor
 
 // ---- call sites -------------------------------------------------------------------------------------------
 // Each call notes the file and line it stands on, for errors and the recorder. The macros below add that to
@@ -1029,9 +1034,22 @@ static void par__futex_wait(uint32_t *word, uint32_t seen, long nanoseconds) {
 
 static void par__futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0); }
 
+int par_own_fd(int fd) {
+    if (fd < 0 || (fd > 2 && !fcntl(fd, F_SETFD, FD_CLOEXEC))) return fd;
+    const int own = fcntl(fd, F_DUPFD_CLOEXEC, 3), e = errno;
+    close(fd);
+    return errno = e, own;
+}
+FILE *par_create_file(const char *path) {
+    const int fd = par_own_fd(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    if (fd >= 0 && !f) close(fd), errno = ENOMEM;
+    return f;
+}
+
 // System calls that the C library declares for _GNU_SOURCE alone.
 static int par__memfd(const char *name) {
-    return (int)syscall(SYS_memfd_create, name, 1u /* close on exec */);
+    return par_own_fd((int)syscall(SYS_memfd_create, name, 1u /* close on exec */));
 }
 static int par__fallocate(int fd, int mode, uint64_t at, uint64_t bytes) {
     return (int)syscall(SYS_fallocate, fd, mode, (off_t)at, (off_t)bytes);
@@ -1081,7 +1099,7 @@ static int par__thread_count(void) { // of this process; 1 if it cannot be told
 
 int par_open_file(const char *path, size_t *bytes, char *why, size_t why_bytes) {
     struct stat st;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const int fd = par_own_fd(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     const char *what = "is not a regular file";
     *bytes = 0;
     if (fd < 0 || fstat(fd, &st)) {
@@ -3320,7 +3338,6 @@ static void par__tcp_settle(int fd) {
                                      {IPPROTO_TCP, TCP_KEEPINTVL, 5},
                                      {IPPROTO_TCP, TCP_KEEPCNT, 4}};
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         setsockopt(fd, options[i][0], options[i][1], &options[i][2], sizeof(int));
 }
@@ -3357,7 +3374,7 @@ static int par__tcp_listen(int family, const char *port, int backlog) { // its d
     int fd = -1;
     if (par__tcp_find(NULL, port, family, &found)) return errno = EADDRNOTAVAIL, -1;
     for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
-        fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        fd = par_own_fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
         if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
         if (fd < 0 || (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, backlog) == 0)) continue;
         const int e = errno;
@@ -3382,7 +3399,7 @@ static int par__tcp_reach(const char *host, const char *port, double until, cons
     if (unknown) return *why = gai_strerror(unknown), -1;
     for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
         socklen_t bytes = sizeof e;
-        fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        fd = par_own_fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         e = fd < 0 || connect(fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
         if (e == EINPROGRESS) {
             const double patience = PAR__MIN(until, par__now() + 5);
@@ -3539,7 +3556,7 @@ static void par__tcp_connect(par__world *w, par__wire *v) { // begin, or look wh
     int e = 0;
     socklen_t bytes = sizeof e;
     if (v->out == -1) {
-        v->out = socket(v->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        v->out = par_own_fd(socket(v->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
         if (v->out < 0) return v->out = -1, par__tcp_cut(v, &v->out, errno);
         par__tcp_settle(v->out);
         v->connecting = 1;
@@ -3586,7 +3603,7 @@ static void par__tcp_accept(par__world *w) {
         int *fd = &t->strangers[i];
         par__hello hello;
         if (*fd < 0) {
-            *fd = more ? accept(t->listener, NULL, NULL) : -1;
+            *fd = more ? par_own_fd(accept(t->listener, NULL, NULL)) : -1;
             more = *fd >= 0;
             if (!more) continue;
             par__tcp_settle(*fd);
@@ -6891,7 +6908,7 @@ static int par__recv_fd(int from) {
     if (recvmsg(from, &m, MSG_CMSG_CLOEXEC) != 1) return -1;
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     if (c && c->cmsg_type == SCM_RIGHTS) memcpy(&fd, CMSG_DATA(c), sizeof fd);
-    return fd;
+    return par_own_fd(fd);
 }
 
 typedef struct par__place { // what each rank tells all others
@@ -6923,7 +6940,7 @@ static void par__host(char *text, size_t bytes) {
 // The leader of a node hands the arena's descriptor to the others, by a socket that leaves no file behind.
 static int par__open_socket(const par__place *p, struct sockaddr_un *a) {
     struct timeval patience;
-    const int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int s = par_own_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     memset(a, 0, sizeof *a);
     memset(&patience, 0, sizeof patience);
     patience.tv_sec = 30;
@@ -6935,7 +6952,7 @@ static int par__open_socket(const par__place *p, struct sockaddr_un *a) {
 static par_result par__hand_out(par__world *w, int s, int others) {
     int ok = s >= 0;
     for (int i = 0; i < others && ok; i++) {
-        const int peer = accept(s, NULL, NULL);
+        const int peer = par_own_fd(accept(s, NULL, NULL));
         ok = peer >= 0 && par__send_fd(peer, w->fd);
         if (peer >= 0) close(peer);
     }
@@ -7239,8 +7256,9 @@ static par_result par__tcp_await(par__world *w, int s, double begun) {
     double said = begun;
     char text[128];
     for (int come = 1; come < w->size;) {
-        const int fd =
-            par__tcp_ready(s, POLLIN, PAR__MIN(until, par__now() + 1)) ? accept(s, NULL, NULL) : -1;
+        const int fd = par__tcp_ready(s, POLLIN, PAR__MIN(until, par__now() + 1))
+                           ? par_own_fd(accept(s, NULL, NULL))
+                           : -1;
         if (fd >= 0) {
             come += par__tcp_welcome(w, fd, PAR__MIN(until, par__now() + 5));
             continue;
@@ -8473,7 +8491,7 @@ static par_result par__write_trace(par_comm *c) {
     if (c->rank == 0) all = (char *)PAR_MALLOC(total + 1);
     if (!r) r = (par_gatherv)(text, bytes, all, counts, NULL, PAR_U8, 0, c);
     if (!r && c->rank == 0) {
-        FILE *f = fopen(path, "w");
+        FILE *f = par_create_file(path);
         int ok = f && fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n") > 0;
         total -= 2; // the last comma and newline
         ok = ok && fwrite(all, 1, total, f) == total && fprintf(f, "]}\n") > 0;

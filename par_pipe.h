@@ -2695,7 +2695,7 @@ par_result par_pipe_load(const char *path, const par_pipe_desc *desc, par_pipe_s
     return result;
 }
 par_result par_pipe_save(const par_pipe_schedule *s, const char *path, int compute_only) {
-    FILE *f = fopen(path, "wb");
+    FILE *f = par_create_file(path);
     char text[48];
     if (!f) return PAR_ERR_FILE;
     for (int r = 0; r < s->ranks; r++) {
@@ -3069,7 +3069,7 @@ par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *con
     double all = 0;
     par__pipe_picture d;
     if (par__pipe_picture_open(&d, s)) return PAR_ERR_MEMORY;
-    FILE *f = fopen(path, "w");
+    FILE *f = par_create_file(path);
     if (!f) return PAR_FREE(d.chunk_of), PAR_ERR_FILE;
     for (int k = 0; k < count; k++) all = PAR__MAX(all, t[k]->makespan);
     fprintf(f,
@@ -3116,7 +3116,7 @@ static void par__pipe_arrows(const par_pipe_schedule *s, const par_pipe_timeline
 }
 par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
                              const char *const *titles, int count, const char *path) {
-    FILE *f = fopen(path, "w");
+    FILE *f = par_create_file(path);
     if (!f) return PAR_ERR_FILE;
     fprintf(
         f,

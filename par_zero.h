@@ -1468,12 +1468,11 @@ static par_result par__zero_store_open(par_zero *z, par__zero_store *store, size
     if (store->kind != PAR__ZERO_FILE) return PAR_OK;
     par__zero_io_open(z);
     snprintf(path, sizeof path, "%s/par_zero.XXXXXX", store->dir);
-    store->fd = mkstemp(path);
+    store->fd = par_own_fd(mkstemp(path));
     if (store->fd < 0)
         return PAR__ZERO_FAIL(PAR_ERR_SYSTEM, "par_zero_commit: cannot make a file in %s: %s", store->dir,
                               strerror(errno));
     unlink(path);
-    fcntl(store->fd, F_SETFD, FD_CLOEXEC);
     const int e = bytes ? posix_fallocate(store->fd, 0, (off_t)bytes) : 0;
     if (e)
         return PAR__ZERO_FAIL(PAR_ERR_SYSTEM, "par_zero_commit: no room for %zu bytes in %s: %s", bytes,
@@ -3321,7 +3320,7 @@ static int par__zero_write_all(int fd, const void *data, size_t bytes) {
     return 1;
 }
 static void par__zero_sync_directory(const char *dir) {
-    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int fd = par_own_fd(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd >= 0) fsync(fd), close(fd);
 }
 static void par__zero_sync_parent(const char *path) { // the directory that a path is in
@@ -3340,7 +3339,7 @@ par_result par_zero_safetensors_write(const char *path, const par_zero_array *li
     par__zero_header(&header, list, count);
     if (header.failed)
         return par__zero_why(why, why_bytes, "out of memory"), PAR_FREE(header.text), PAR_ERR_MEMORY;
-    const int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int fd = par_own_fd(open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     int ok = fd >= 0 && par__zero_write_all(fd, header.text, header.count);
     for (size_t i = 0; i < count && ok; i++) ok = par__zero_write_all(fd, list[i].data, list[i].bytes);
     ok = ok && !fsync(fd);
@@ -3610,7 +3609,7 @@ static void par__zero_save_elements(par__zero_save *s, int item, size_t at, size
     if (s->error) return;
     if (f->fd < 0) {
         snprintf(path, sizeof path, "%s/%s", s->dir, f->name);
-        f->fd = open(path, O_WRONLY | O_CLOEXEC);
+        f->fd = par_own_fd(open(path, O_WRONLY | O_CLOEXEC));
         if (f->fd < 0) return (void)(s->error = errno);
     }
     par__zero_transfer t;
@@ -3836,7 +3835,7 @@ static par_result par__zero_save_create(par__zero_save *s, char *why, size_t roo
         par__zero_file *f = &s->table.files[i];
         if (f->header.failed) return par__zero_why(why, room, "out of memory"), PAR_ERR_MEMORY;
         snprintf(path, sizeof path, "%s/%s", s->dir, f->name);
-        f->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        f->fd = par_own_fd(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
         int e = f->fd < 0 ? errno : posix_fallocate(f->fd, 0, (off_t)f->bytes);
         if (e == EOPNOTSUPP || e == EINVAL) e = ftruncate(f->fd, (off_t)f->bytes) ? errno : 0;
         if (!e && !par__zero_write_all(f->fd, f->header.text, f->header.count)) e = errno;
@@ -3852,7 +3851,8 @@ static par_result par__zero_put_text(const char *dir, const char *name, const pa
                                      size_t room) {
     char path[1200];
     snprintf(path, sizeof path, "%.1024s/%.100s.tmp", dir, name);
-    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, fd = t->failed ? -1 : open(path, flags, 0666);
+    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+    const int fd = t->failed ? -1 : par_own_fd(open(path, flags, 0666));
     int ok = fd >= 0 && par__zero_write_all(fd, t->text, t->count) && !fsync(fd);
     int e = t->failed ? ENOMEM : errno;
     if (fd >= 0 && close(fd) && ok) ok = 0, e = errno;

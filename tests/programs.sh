@@ -386,6 +386,29 @@ full_device() { # what cannot be said is an error, of every program that says so
     fails 1 "No space left" into_full env PAR_RANKS=2 build/01_hello &&
     fails 1 "cannot write the trace" $gpt --data $data --n_layer 1 --n_embd 32 --max_iters 2 --eval_iters 1 --sample 0 --ranks 2 --trace /dev/full && ! grep "^trace:" "$work/out"
 }
+without() { # redirections that close descriptors, command ...
+    local closed=$1
+    shift
+    eval '"$@"' "$closed"
+}
+closed_descriptors() { # without stdin, stdout or stderr nothing but what would have been printed is lost
+    local closed want tiny="$gpt --data $data --n_layer 1 --n_embd 32 --max_iters 2 --eval_iters 1 --sample 0 --ranks 2"
+    $tiny --save "$work/open" || return 1
+    for closed in "<&-" ">&-" "2>&-" "<&- >&-" "<&- 2>&-" ">&- 2>&-" "<&- >&- 2>&-"; do
+        case $closed in *" >&-"* | ">&-"*) want=1 ;; *) want=0 ;; esac
+        PAR_TIMEOUT=60 PAR_RANKS=2 without "$closed" build/01_hello
+        [ $? = $want ] || { echo "01_hello $closed"; return 1; }
+        [ "$closed" = "<&-" ] || [ "$closed" = "2>&-" ] || [ "$closed" = "<&- 2>&-" ] && continue
+        rm -rf "$work/closed" "$work/trace"
+        PAR_TIMEOUT=60 without "$closed" $tiny --save "$work/closed" --trace "$work/trace"
+        [ $? = 1 ] && diff -r "$work/open" "$work/closed" && head -n 1 "$work/trace" | grep -q '^{"displayTimeUnit' || { echo "gpt $closed"; return 1; }
+    done
+    for closed in "<&- 2>&-" "<&- >&- 2>&-"; do # sockets, too
+        ranks 2 without "$closed" build/01_hello
+        want=$?
+        case $closed in *" >&-"*) [ $want = 1 ] || return 1 ;; *) [ $want = 0 ] || return 1 ;; esac
+    done
+}
 not_finite() { # no number of JSON's, but null, and it is said which; the exit status is an error
     fails 1 "no longer finite" $gpt --data $data $small --max_iters 20 --learning_rate 1e30 --min_lr 1e30 --grad_clip 0 --ranks 2 &&
     tail -n 1 "$work/out" | grep -q '"loss":null,.*"nonfinite":\["loss"' && ! grep -qiE '[:,][+-]?(nan|inf)' "$work/out" &&
@@ -638,6 +661,7 @@ check "vocabularies" vocabularies
 check "plain lines in a pipe" plain_lines
 check "bad input" bad_input
 check "output to a full device" full_device
+check "closed descriptors" closed_descriptors
 check "a loss that is not finite" not_finite
 check "flags" flags
 check "FIFOs instead of files" fifos

@@ -368,7 +368,7 @@ static const char *files_write_text(const files_export *x, const char *name, con
                                     size_t room) { // the configuration, or without one the index
     char path[4300];
     files_path(path, x, name, ".new");
-    FILE *f = fopen(path, "w");
+    FILE *f = par_create_file(path);
     const int ok = f && (g ? files_print_config(f, g) : files_print_index(f, x));
     return files_finish(f, ok) ? NULL : files_fails(why, room, path);
 }
@@ -559,7 +559,7 @@ static const char *files_llmc_save(const gpt_model *m, const char *path, float *
     char beside[4300];
     if (files_llmc_holds(g)) return files_llmc_holds(g);
     snprintf(beside, sizeof beside, "%.4200s.tmp", path);
-    FILE *f = fopen(beside, "wb");
+    FILE *f = par_create_file(beside);
     int ok = f && fwrite(h, sizeof h, 1, f) == 1;
     ok = files_finish(f, ok && !files_llmc_move(m, f, whole, 1, PAR_F32, (size_t)padded));
     if (ok && !rename(beside, path)) return NULL;
