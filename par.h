@@ -680,9 +680,9 @@ uint64_t par_random(uint64_t seed, uint64_t stream, uint64_t index);
 // Opens a file to be read: its descriptor, which the caller closes, and its size; or -1, and in why what is
 // wrong. Only a regular file will do: a FIFO would wait for its writer, a device may never end.
 int par_open_file(const char *path, size_t *bytes, char *why, size_t why_bytes);
-// A descriptor just opened, under a number of at least 3 and closed on exec. 0 to 2 are stdin, stdout and stderr:
-// where a program was started without one of them, what is printed must not get into a file, a socket or shared
-// memory. -1, and errno says why: fd is -1, or there is no free number (then fd is closed).
+// A descriptor just opened, under a number of at least 3 and closed on exec. 0 to 2 are stdin, stdout and
+// stderr: where a program was started without one of them, what is printed must not get into a file, a socket
+// or shared memory. -1, and errno says why: fd is -1, or there is no free number (then fd is closed).
 int par_own_fd(int fd);
 FILE *par_create_file(const char *path); // fopen(path, "w") with such a descriptor
 
