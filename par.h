@@ -432,8 +432,8 @@ par_result par_all_to_allv(const void *send, const size_t *send_counts, const si
 // Returns when every rank has called it.
 par_result par_barrier(par_comm *comm);
 
-// The next collective without a root on comm carries this number, and all ranks must give the same: for
-// layers whose calls look alike but must not be confused. 0: none.
+// The next collective without a root on comm carries this number, in a group of calls, too, and all ranks
+// must give the same: for layers whose calls look alike but must not be confused. 0: none.
 void par_tag(par_comm *comm, int tag);
 
 // ---- point-to-point ---------------------------------------------------------------------------------------
@@ -2377,15 +2377,14 @@ typedef struct par__track { // a piece on its way
 } par__track;
 
 typedef struct par__operation {
-    struct par__operation *next; // in the world's list of what has begun and not ended
+    struct par__operation *next; // in the world's list of what can go on, or in its lane
     par_comm *comm;
     par__call call;
     int state;   // PAR__QUEUED ...
     int invalid; // a bad argument: the others must hear of it before the call ends
     par_result result;
-    uint64_t ticket;      // identifies this use of the structure
-    uint32_t lane_ticket; // its place in its lane
-    uint32_t sequence;    // collectives: number of the call on this comm
+    uint64_t ticket;   // identifies this use of the structure
+    uint32_t sequence; // in its lane, from 1; of collectives: number of the call on this comm
     uint64_t begun;
     double impatient; // when the first slow look at a wait for it was; 0: not yet
     uint16_t site;
@@ -2431,8 +2430,10 @@ typedef struct par__layout { // ranks of a comm as nodes; see >>topology
     int *segment_node, *segment_first, *segment_last;
 } par__layout;
 
-typedef struct par__lane {
-    uint32_t issued, running;
+typedef struct par__lane { // calls that execute in the order they were begun
+    uint32_t issued;
+    par__operation *running; // the first of them, the only one in the world's list; NULL: none
+    par__operation *waiting; // the last of the others, in a circle by next; NULL: none
 } par__lane;
 
 typedef struct par__block {
@@ -5372,7 +5373,7 @@ static const char *par__describe(const par__slot *s, char *text, size_t bytes) {
     else
         snprintf(count, sizeof count, "count=%llu", (unsigned long long)s->count);
     if (k == PAR_KIND_BARRIER)
-        snprintf(text, bytes, "par_barrier()");
+        snprintf(text, bytes, "par_barrier(%s)", place[0] ? place + 2 : "");
     else
         snprintf(text, bytes, "par_%s(%s, %s, op=%s%s)%s%s", par_kind_name(k), count,
                  par_dtype_name((par_dtype)s->dtype), par_op_name(s->op), place,
@@ -5636,12 +5637,64 @@ static void par__end(par__operation *op) {
     par__set_state(op, op->members ? PAR__HELD : PAR__DONE);
 }
 
+// A comm's calls execute in lanes: its collectives, its sends to each rank, its receives from each. Only the
+// first of a lane can go on, so that it alone is in the world's list and n calls cost n times one call.
+static par__lane *par__lane_of(const par__operation *op) {
+    const size_t n = (size_t)op->comm->size, peer = (size_t)op->call.root;
+    if (op->call.kind < PAR_KIND_SEND) return &op->comm->lanes[0];
+    return &op->comm->lanes[1 + peer + (op->call.kind == PAR_KIND_RECV ? n : 0)];
+}
+
+static void par__activate(par__operation *op) {
+    par__world *w = op->comm->world;
+    op->next = NULL;
+    *w->active_end = op;
+    w->active_end = &op->next;
+}
+
+static void par__enter_lane(par__operation *op) {
+    par__lane *lane = par__lane_of(op);
+    op->sequence = ++lane->issued;
+    if (!lane->running) {
+        lane->running = op;
+        par__activate(op);
+        return;
+    }
+    if (!lane->running->begun) par__note_begin(lane->running); // the recorder keeps their order
+    par__note_begin(op);
+    op->next = lane->waiting ? lane->waiting->next : op;
+    if (lane->waiting) lane->waiting->next = op;
+    lane->waiting = op;
+}
+
+static par__operation *par__next_waiting(par__lane *lane) { // takes it out; NULL: none
+    par__operation *last = lane->waiting, *first = last ? last->next : NULL;
+    if (first) last->next = first->next;
+    if (first == last) lane->waiting = NULL;
+    return first;
+}
+
+// An operation has ended, or never will: the next of its lane can go on.
+static void par__leave_lane(par__operation *op) {
+    par__lane *lane = par__lane_of(op);
+    if (lane->running != op) return;
+    lane->running = par__next_waiting(lane);
+    if (lane->running) par__activate(lane->running);
+}
+
+// A comm that is broken or closes: what waits in its lanes goes to the world's list, to fail there.
+static void par__empty_lanes(par_comm *c) {
+    par__operation *op;
+    for (int i = 0; i < 2 * c->size + 1; i++)
+        while ((op = par__next_waiting(&c->lanes[i])) != NULL) par__activate(op);
+}
+
 static int par__fail(par__operation *op, par_result result) {
     if (result == PAR_ERR_MEMORY && !op->comm->world->error[0])
         par__error(op->comm->world, result, "no memory for par_%s", par_kind_name(op->call.kind));
     op->result = result;
+    par__leave_lane(op);
     if (op->call.kind < PAR_KIND_SEND) {
-        op->comm->lanes[0].running++;
         for (int t = 0; t < op->track_count; t++)
             for (size_t i = 0; i < op->tracks[t].transfer_count; i++) {
                 par__transfer *x = &op->tracks[t].transfers[i];
@@ -5730,9 +5783,7 @@ static int par__step_collective(par__operation *op) { // 1: something moved
     int moved = 0, arrived = 0;
     par_result r;
     if (op->state == PAR__QUEUED) {
-        const int my_turn = c->lanes[0].running == op->lane_ticket;
-        if (!op->begun && (!my_turn || c->broken)) par__note_begin(op);
-        if (!my_turn) return 0;
+        if (c->broken && !op->begun) par__note_begin(op);
         if (c->broken) return par__fail(op, c->broken);
         c->sequence = op->sequence;
         if (!par__views(op)) return par__fail(op, par__break(c, PAR_ERR_MEMORY));
@@ -5769,21 +5820,15 @@ static int par__step_collective(par__operation *op) { // 1: something moved
     if (op->algorithm->emit && !par__step_pieces(op, &moved)) return moved;
     if (op->result) return par__fail(op, par__break(c, op->result));
     for (int i = 0; i < op->track_count; i++) c->level[i] = op->tracks[i].level;
-    c->lanes[0].running++;
+    par__leave_lane(op);
     par__end(op);
     return 1;
-}
-
-static par__lane *par__message_lane(const par__operation *op) {
-    const size_t n = (size_t)op->comm->size, peer = (size_t)op->call.root;
-    return &op->comm->lanes[1 + peer + (op->call.kind == PAR_KIND_RECV ? n : 0)];
 }
 
 static int par__step_message(par__operation *op) {
     int moved = 0;
     if (op->state == PAR__QUEUED) {
         if (!op->begun) par__note_begin(op);
-        if (par__message_lane(op)->running != op->lane_ticket) return 0;
         const int sending = op->call.kind == PAR_KIND_SEND;
         void *memory = sending ? (void *)(uintptr_t)op->call.send : op->call.recv;
         op->track = &op->tracks[0];
@@ -5796,7 +5841,7 @@ static int par__step_message(par__operation *op) {
     }
     const int ended = !op->track->transfer_count || par__step_transfers(op, op->track, &moved);
     if (!ended) return moved; // a mismatched message is drained before it fails
-    par__message_lane(op)->running++;
+    par__leave_lane(op);
     par__end(op);
     return 1;
 }
@@ -5951,6 +5996,7 @@ static void par__give_up(par__operation *op, par_result r) {
     par__world *w = op->comm->world;
     par__operation **link = &w->active;
     par__break(op->comm, r);
+    par__empty_lanes(op->comm);
     while (*link != op) link = &(*link)->next;
     *link = op->next;
     for (link = &w->active; *link; link = &(*link)->next)
@@ -5962,7 +6008,6 @@ static void par__give_up(par__operation *op, par_result r) {
         par__set_state(op, PAR__DONE);
         return;
     }
-    if (op->call.kind >= PAR_KIND_SEND) par__message_lane(op)->running++;
     par__fail(op, r);
 }
 
@@ -6112,15 +6157,10 @@ static par_result par__begin(par_comm *c, const par__call *call, size_t n, par__
         par__give_back(op);
         return PAR_ERR_ARGUMENT;
     }
-    par__lane *lane = call->kind < PAR_KIND_SEND ? &c->lanes[0] : par__message_lane(op);
-    op->lane_ticket = lane->issued++;
     op->begun = 0;
     op->site = par__site(w, c->site);
-    if (!par__has_root(call->kind)) op->call.root = c->tag;
-    c->site = NULL, c->tag = 0;
-    op->sequence = op->lane_ticket + 1; // so numbered in the lane, and so it will be on this comm
-    *w->active_end = op;
-    w->active_end = &op->next;
+    c->site = NULL;
+    par__enter_lane(op);
     *out = op;
     return PAR_OK;
 }
@@ -6150,6 +6190,7 @@ static par_result par__defer(par_comm *c, const par__call *call) {
     }
     c->grouped[c->grouped_count] = *call;
     c->grouped_sites[c->grouped_count++] = c->site;
+    c->site = NULL;
     return PAR_OK;
 }
 
@@ -6223,6 +6264,23 @@ static int par__is_carried(const par_comm *c, const par__call *k) {
     const void *memory = k->send ? k->send : k->recv;
     return c->carrier && memory && c->carrier->takes(c->carrier, memory);
 }
+// 0: the call is not valid. The caller holds the world's lock.
+static int par__fill_carried(par__operation *op, par_comm *c, const par__call *call) {
+    const int rooted = par__has_root(call->kind);
+    op->comm = c, op->call = *call, op->carrier = c->carrier, op->sequence = ++c->carried_count;
+    if (!par__valid(op)) return 0;
+    par_carried *k = &op->carried;
+    k->comm = c, k->kind = call->kind, k->dtype = call->dtype, k->op = call->op;
+    k->root = rooted ? call->root : 0, k->tag = rooted ? 0 : call->root;
+    k->send = call->send, k->recv = call->recv, k->count = call->count;
+    k->send_counts = call->send_counts, k->send_displs = call->send_displs;
+    k->recv_counts = call->recv_counts, k->recv_displs = call->recv_displs;
+    k->site = c->site ? c->site : "?", k->state = NULL;
+    op->site = par__site(c->world, c->site);
+    c->site = NULL;
+    par__note_begin(op);
+    return 1;
+}
 // The operation is not among those that progress steps on: the carrier has it until par__carry_end.
 static par_result par__carry(par_comm *c, const par__call *call, par__operation **out) {
     par__world *w = c->world;
@@ -6232,30 +6290,25 @@ static par_result par__carry(par_comm *c, const par__call *call, par__operation 
         return par__break(c, par__error(w, PAR_ERR_ABORTED, "%s", w->arena->abort_text));
     par__lock_world(w);
     par__operation *op = par__take_operation(w);
+    const int valid = op && par__fill_carried(op, c, call);
+    if (op && !valid) par__give_back(op);
     par__unlock_world(w);
     if (!op) return par__error(w, PAR_ERR_MEMORY, "no memory for an operation");
-    op->comm = c, op->call = *call, op->carrier = c->carrier, op->sequence = ++c->carried_count;
-    op->site = par__site(w, c->site);
-    par_carried *k = &op->carried;
-    k->comm = c, k->kind = call->kind, k->dtype = call->dtype, k->op = call->op, k->root = call->root;
-    k->tag = c->tag, k->send = call->send, k->recv = call->recv, k->count = call->count;
-    k->send_counts = call->send_counts, k->send_displs = call->send_displs;
-    k->recv_counts = call->recv_counts, k->recv_displs = call->recv_displs;
-    k->site = c->site ? c->site : "?", k->state = NULL;
-    if (!par__valid(op)) return par__give_back(op), PAR_ERR_ARGUMENT;
-    c->site = NULL, c->tag = 0;
-    par__note_begin(op);
-    op->result = c->carrier->begin(c->carrier, k);
+    if (!valid) return PAR_ERR_ARGUMENT;
+    op->result = c->carrier->begin(c->carrier, &op->carried);
     return *out = op, PAR_OK;
 }
 static par_result par__carry_end(par__operation *op) {
     par_comm *c = op->comm;
     if (!op->result) op->result = c->carrier->end(c->carrier, &op->carried);
     const par_result r = op->result;
+    par__lock_world(c->world);
     if (r == PAR_ERR_TIMEOUT || r == PAR_ERR_PEER_DIED || r == PAR_ERR_ABORTED) c->broken = r;
     par__end(op);
     c->last_algorithm = c->carrier->name;
-    return par__release(op);
+    par__give_back(op);
+    par__unlock_world(c->world);
+    return r;
 }
 par_result par_attach(par_comm *c, par_carrier *carrier) {
     if (c->carrier)
@@ -6302,9 +6355,22 @@ static par_result par__carry_group_end(par_comm *c) {
     return first;
 }
 
-static par_result par__do(par_comm *c, const par__call *call) {
-    par__operation *op;
+// A send that has just begun goes out before a receive begins to copy.
+static void par__send_first(par__operation *op) {
+    if (op->call.kind == PAR_KIND_SEND && par__lane_of(op)->running == op) par__step_message(op);
+}
+
+// A collective without a root has par_tag's number in that place.
+static void par__take_tag(par_comm *c, par__call *call) {
     PAR_ASSERT(c && "a comm is NULL");
+    if (par__has_root(call->kind)) return;
+    call->root = c->tag;
+    c->tag = 0;
+}
+
+static par_result par__do(par_comm *c, par__call *call) {
+    par__operation *op;
+    par__take_tag(c, call);
     if (par__is_carried(c, call)) {
         if (c->grouping) return par__carry_grouped(c, call);
         const par_result r = par__carry(c, call, &op);
@@ -6319,11 +6385,11 @@ static par_result par__do(par_comm *c, const par__call *call) {
     return par__release(op);
 }
 
-static par_result par__do_begin(par_comm *c, const par__call *call, par_request *request) {
+static par_result par__do_begin(par_comm *c, par__call *call, par_request *request) {
     par__operation *op;
     PAR_ASSERT(request);
     request->operation = NULL, request->ticket = 0;
-    PAR_ASSERT(c && "a comm is NULL");
+    par__take_tag(c, call);
     if (par__is_carried(c, call)) {
         if (c->grouping) return par__carry_grouped(c, call);
         const par_result r = par__carry(c, call, &op);
@@ -6334,7 +6400,7 @@ static par_result par__do_begin(par_comm *c, const par__call *call, par_request 
     par__lock_world(c->world);
     const par_result r = par__begin(c, call, 1, &op);
     if (!r) request->operation = op, request->ticket = op->ticket;
-    if (!r && call->kind == PAR_KIND_SEND) par__step_message(op); // before a receive begins to copy
+    if (!r) par__send_first(op);
     par__unlock_world(c->world);
     if (r) return r;
     par__progress(c->world); // publish the arrival, or fill the first slots, now
@@ -6407,7 +6473,7 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
             op->leader = leader, op->detached = 1, leader->members++;
         else
             leader = op, leader->members = 1, request->operation = op, request->ticket = op->ticket; // held
-        if (op->call.kind == PAR_KIND_SEND) par__step_message(op); // before a receive begins to copy
+        par__send_first(op);
     }
     if (leader) leader->members--;
     par__unlock_world(c->world);
@@ -7636,7 +7702,7 @@ static size_t par__largest(const size_t *counts, const par_comm *c) {
 #define PAR__REQUEST
 #define X(name, parameters, call)                                                                            \
     par_result(name) parameters {                                                                            \
-        const par__call k = call;                                                                            \
+        par__call k = call;                                                                                  \
         return par__do(comm, &k);                                                                            \
     }
 PAR__CALLS(X)
@@ -7645,7 +7711,7 @@ PAR__CALLS(X)
 #define PAR__REQUEST , par_request *request
 #define X(name, parameters, call)                                                                            \
     par_result(name##_begin) parameters {                                                                    \
-        const par__call k = call;                                                                            \
+        par__call k = call;                                                                                  \
         return par__do_begin(comm, &k, request);                                                             \
     }
 PAR__CALLS(X)
@@ -7906,6 +7972,7 @@ static par_result par__forget_operations(par_comm *c) {
     par__world *w = c->world;
     int forgotten = 0;
     par__lock_world(w);
+    par__empty_lanes(c);
     par__operation **link = &w->active;
     while (*link) {
         par__operation *op = *link;

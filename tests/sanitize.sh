@@ -50,7 +50,7 @@ check "ASan, UBSan: files of tokens" build/test_data_asan
 check "ASan, UBSan: the trainer" trainer
 check "ASan, UBSan: the benchmark" build/bench_coll_asan --op all -b 8 -e 64K -f 64 -n 3 --ranks 3
 check "TSan: threads" build/test_par_tsan --backend threads
-for test in progress_thread grouped outstanding messages; do
+for test in progress_thread grouped outstanding messages carried; do
     check "TSan: $test with a progress thread" env PAR_PROGRESS=1 build/test_par_tsan --backend threads --only $test
 done
 summary

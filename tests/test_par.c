@@ -869,6 +869,62 @@ static void grouped(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
 }
 
+// A tag belongs to the next collective without a root, within a group as outside.
+static void tagged(par_comm *w) {
+    const int odd = par_size(w) > 1 && par_rank(w) == par_size(w) - 1, me = par_rank(w);
+    int x[2] = {1, 3}, got = 0;
+    par_request request;
+    for (int late = 0; late < 2; late++) { // the last rank may tag another call of the group than the others
+        CHECK_OK(w, par_group_begin(w));
+        if (late || !odd) par_tag(w, 5);
+        CHECK_OK(w, par_all_reduce(&x[0], &x[0], 1, PAR_I32, PAR_MAX, w));
+        if (!late && odd) par_tag(w, 5);
+        CHECK_OK(w, par_all_reduce(&x[1], &x[1], 1, PAR_I32, PAR_MAX, w));
+        CHECK(w, par_group_end(w) == (late || par_size(w) == 1 ? PAR_OK : PAR_ERR_MISMATCH));
+        CHECK(w, late || par_size(w) == 1 || says(w, "tag=5"));
+        CHECK_OK(w, par_barrier(w));
+    }
+    if (odd) par_tag(w, 5);
+    CHECK_OK(w, par_recv_begin(&got, 1, PAR_I32, me, w, &request)); // has no tag, and takes none
+    CHECK_OK(w, par_send(&x[1], 1, PAR_I32, me, w));
+    CHECK_OK(w, par_wait(&request));
+    CHECK(w, got == 3);
+    if (!odd) par_tag(w, 5);
+    CHECK_OK(w, par_barrier(w));
+}
+
+static size_t listed(par_comm *w) { // operations that a step of this rank looks at
+    size_t count = 0;
+    par__lock_world(w->world);
+    for (const par__operation *op = w->world->active; op; op = op->next) count++;
+    par__unlock_world(w->world);
+    return count;
+}
+
+// However many calls have been begun, a step looks at the first of each lane alone.
+static void many_begun(par_comm *w) {
+    enum { CALLS = 1500 };
+    const int me = par_rank(w), n = par_size(w), right = (me + 1) % n, left = (me + n - 1) % n;
+    par_request *requests = (par_request *)calloc(3 * CALLS, sizeof *requests), *q = requests;
+    int *sums = (int *)calloc(3 * CALLS, sizeof *sums), *sent = sums + CALLS, *got = sent + CALLS;
+    size_t most = 0;
+    for (int i = 0; i < CALLS; i++, q += 3) {
+        sums[i] = sent[i] = i + me;
+        CHECK_OK(w, par_all_reduce_begin(&sums[i], &sums[i], 1, PAR_I32, PAR_SUM, w, &q[0]));
+        CHECK_OK(w, par_recv_begin(&got[i], 1, PAR_I32, left, w, &q[1]));
+        if (i % 2) CHECK_OK(w, par_send_begin(&sent[i - 1], 1, PAR_I32, right, w, &q[2]));
+        if (i % 2) CHECK_OK(w, par_send_begin(&sent[i], 1, PAR_I32, right, w, &q[-1]));
+        most = PAR__MAX(most, listed(w));
+    }
+    CHECK(w, most <= 3);
+    for (int i = 3 * CALLS; i-- > 3 * CALLS / 2;) CHECK_OK(w, par_wait(&requests[i])); // the last ones first
+    CHECK_OK(w, par_wait_all(requests, 3 * CALLS));
+    for (int i = 0; i < CALLS; i++)
+        CHECK(w, sums[i] == n * i + n * (n - 1) / 2 && got[i] == i + left && sent[i] == i + me);
+    CHECK(w, listed(w) == 0);
+    free(requests), free(sums);
+}
+
 // With a progress thread what was begun ends while nobody calls.
 static void progress_thread(par_comm *w) {
     const size_t c = 300000;
@@ -889,6 +945,59 @@ static void progress_thread(par_comm *w) {
 out:
     CHECK_OK(w, par_barrier(w));
     free(x), free(y);
+}
+
+// A carrier of calls on one rank's own memory.
+static float carried_memory[64][2];
+static int carrier_takes(par_carrier *carrier, const void *memory) {
+    return (void)carrier, (const char *)memory >= (const char *)carried_memory &&
+                              (const char *)memory < (const char *)(carried_memory + 64);
+}
+static par_result carrier_begin(par_carrier *carrier, par_carried *call) {
+    (void)carrier;
+    memcpy(call->recv, call->send, call->count * 4);
+    return PAR_OK;
+}
+static par_result carrier_end(par_carrier *carrier, par_carried *call) {
+    return (void)carrier, (void)call, PAR_OK;
+}
+static void carrier_close(par_carrier *carrier) { (void)carrier; }
+
+// Operations are taken and given back by the rank and by its progress thread. Rank 1 sends only when rank 0
+// has made its carried calls, and nothing else orders what the two threads of rank 0 do (with which a race
+// detector could miss that a lock is missing).
+static void carried(par_comm *w) {
+    float got[2] = {0, 0}, *mine = carried_memory[par_rank(w)], *rest;
+    par_request request;
+    par_carrier carrier;
+    memset(&carrier, 0, sizeof carrier);
+    carrier.name = "test", carrier.takes = carrier_takes, carrier.begin = carrier_begin;
+    carrier.end = carrier_end, carrier.close = carrier_close;
+    par_comm *c;
+    CHECK_OK(w, par_split(w, 0, 0, &c));
+    CHECK_OK(w, par_attach(c, &carrier));
+    CHECK_OK(w, par_barrier(w));
+    mine[0] = 3, rest = mine + 1;
+    if (par_rank(w) == 0) {
+        CHECK_OK(w, par_group_begin(w));
+        CHECK_OK(w, par_recv(&got[0], 1, PAR_F32, 1, w));
+        CHECK_OK(w, par_recv(&got[1], 1, PAR_F32, 1, w));
+        CHECK_OK(w, par_group_end_begin(w, &request));
+        const par__operation *leader = request.operation;
+        CHECK_OK(w, par_broadcast(mine, rest, 1, PAR_F32, 0, c));
+        CHECK(w, par_broadcast(mine, rest, 1, PAR_F32, 99, c) == PAR_ERR_ARGUMENT && says(w, "root=99"));
+        __atomic_store_n(&test_shared->words.begun, 1, __ATOMIC_RELAXED);
+        while (getenv("PAR_PROGRESS") && __atomic_load_n(&leader->state, __ATOMIC_RELAXED) != PAR__DONE)
+            usleep(100);
+        CHECK_OK(w, par_wait(&request));
+        CHECK(w, got[0] == 7 && got[1] == 8 && *rest == 3);
+    } else if (par_rank(w) == 1) {
+        while (!__atomic_load_n(&test_shared->words.begun, __ATOMIC_RELAXED)) usleep(100);
+        got[0] = 7, got[1] = 8;
+        CHECK_OK(w, par_send(&got[0], 1, PAR_F32, 0, w));
+        CHECK_OK(w, par_send(&got[1], 1, PAR_F32, 0, w));
+    }
+    CHECK_OK(w, par_close(c));
 }
 
 static void nearest(par_comm *w) {
@@ -1389,7 +1498,10 @@ const test tests[] = {
     {"memory", memory, TEST_ANY, 1, 60},
     {"ledger", ledger, TEST_ANY, 1, 60},
     {"grouped", grouped, TEST_ANY, 1, 60},
+    {"tagged", tagged, TEST_ANY, 1, 60},
+    {"many_begun", many_begun, TEST_ANY, 1, 60},
     {"progress_thread", progress_thread, TEST_ANY, 1, 60},
+    {"carried", carried, TEST_FAULT, 2, 60},
     {"tuned", tuned, TEST_ANY, 1, 60},
     {"mismatch", mismatch, TEST_ANY, 2, 60},
     {"no_leaks", no_leaks, TEST_ANY, 2, 60},
