@@ -21,6 +21,9 @@ SOURCES = $(sort $(wildcard *.h *.cuh examples/*.[ch] examples/gpt/*.[ch] bench/
 CUDA_ARCHS ?= 80 90a 100
 HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
 
+vpath %.c tests examples examples/gpt bench
+vpath %.cu tests examples examples/gpt bench
+
 .PHONY: run check soak all examples bench plots cuda gpu-check lint install clean help FORCE
 .DELETE_ON_ERROR:
 
@@ -148,3 +151,35 @@ build/test_errors: tests/test_errors.c tests/test.h par.h par_zero.h par_pipe.h 
 
 build/test_tp: tests/test_tp.c tests/test.h par.h par_tp.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
+
+# What only the tests run: with sanitizers, with each MPI, on emulated GPUs.
+TESTED = $(wildcard *.h *.cuh tests/*.h tests/cuda_emu/* examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch])
+TEST_BUILD = -std=gnu11 -g1 -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
+EMULATE = $(CXX) -std=c++17 -x c++ -include tests/cuda_emu/emu.h -Wall -Wextra -Wno-unused-function -I. -Itests $$(bash tests/cuda_find.sh emulation)
+
+build/%_asan: %.c $(TESTED) | build
+	$(CC) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DTEST_FEWER=1 $(TEST_BUILD)
+
+build/%_tsan: %.c $(TESTED) | build
+	$(CC) -O1 -fsanitize=thread -DTEST_FEWER=2 $(TEST_BUILD)
+
+build/%_mpich: %.c $(TESTED) | build
+	mpicc.mpich -O1 -DPAR_MPI $(TEST_BUILD)
+
+build/%_openmpi: %.c $(TESTED) | build
+	mpicc.openmpi -O1 -DPAR_MPI $(TEST_BUILD)
+
+build/%_emu: build/%_emu.o build/emu.o
+	$(CXX) $^ -o $@ $(LIBS)
+
+build/%_emu.o: %.cu $(TESTED) | build
+	$(EMULATE) -O1 -c $< -o $@
+
+build/emu.o: tests/cuda_emu/emu.cpp $(TESTED) | build
+	$(EMULATE) -O1 -c $< -o $@
+
+build/test_cuda_emu: tests/test_cuda.cu tests/cuda_emu/emu.cpp $(TESTED) | build
+	$(EMULATE) -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -DTEST_FEWER=1 $(filter %.cu %.cpp,$^) -o $@ $(LIBS)
+
+build/test_data build/test_model: build/%: %.c $(TESTED) | build
+	$(CC) -O1 $(TEST_BUILD)

@@ -8,22 +8,17 @@ if ! headers=$(bash tests/cuda_find.sh headers 2>"$work/why"); then
 fi
 emulated="-std=c++17 -x c++ -include tests/cuda_emu/emu.h -I. -Itests $headers"
 nccl=""
-[ -e "${headers#-I}/nccl.h" ] && nccl="-DEMU_NCCL -DPAR_CUDA_NCCL"
-[ -n "$nccl" ] && [ -e "${headers#-I}/cublasLt.h" ] && nccl="$nccl -DEMU_CUBLASLT -DPAR_CUDA_CUBLASLT" # else plain tiles
-[ -n "$nccl" ] && [ -e "${headers#-I}/cudnn.h" ] && nccl="$nccl -DEMU_CUDNN -DPAR_CUDA_CUDNN"
+case $(bash tests/cuda_find.sh emulation) in *EMU_NCCL*) nccl=yes ;; esac
+made build/test_cuda_emu build/gpt_emu build/bench_coll_emu build/bench_pipe_emu build/bench_cuda_emu build/03_cuda_adopt_emu build/gpt build/corpus.txt
 
 layers() { # a layer that is not there leaves no trace; each alone, and the header twice
     printf '#define PAR_IMPLEMENTATION\n%s\n#include "par_cuda.cuh"\n#include "par_cuda.cuh"\nint main() { return 0; }\n' "$1" >"$work/$2.cu"
     g++ $emulated -Wall -Wextra -Werror -Wno-unused-function -O0 -c "$work/$2.cu" -o /dev/null
 }
-tests() {
-    g++ $emulated $nccl -Wall -Wextra -Wno-unused-function -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -DTEST_FEWER=1 \
-        tests/test_cuda.cu tests/cuda_emu/emu.cpp -o build/test_cuda_emu -pthread -lm
-}
 example() { # the manual's, on emulated GPUs
     sed -n '/^EXAMPLE$/,/^TABLE OF CONTENTS$/p' par_cuda.cuh | sed '1d;$d;s/^    //' >"$work/example.cu"
     said=$(sed -n 's/.*with PAR_RANKS=3 it prints: //p' "$work/example.cu")
-    [ -n "$said" ] && g++ $emulated -Wall -Wextra -Werror -Wno-unused-function "$work/example.cu" tests/cuda_emu/emu.cpp -o "$work/example" -pthread -lm &&
+    [ -n "$said" ] && g++ $emulated -Wall -Wextra -Werror -Wno-unused-function -c "$work/example.cu" -o "$work/example.o" && g++ "$work/example.o" build/emu.o -o "$work/example" -pthread -lm &&
         [ "$(PAR_RANKS=3 "$work/example")" = "$said" ]
 }
 libraries() { for library in nccl cublaslt cudnn; do bash tests/cuda_find.sh $library 2>/dev/null; done; }
@@ -53,11 +48,6 @@ plans() { # cuDNN itself, for GPUs that are described to it, on a driver that ta
         "$(bash tests/cuda_find.sh nvcc)" -std=c++17 -O1 -I. -arch=sm_90 tests/test_cudnn.cu $(bash tests/cuda_find.sh cudnn) -o "$work/test_cudnn" &&
         LD_LIBRARY_PATH=$work "$work/test_cudnn"
 }
-program() { # the trainer, the example or a benchmark, emulated
-    g++ $emulated $nccl -Wall -Wextra -Wno-unused-function -O1 -c "$1" -o "$work/$(basename "$1").o" &&
-        g++ "$work/$(basename "$1").o" "$work/emu.o" -o "build/$(basename "$1" .cu)_emu" -pthread -lm
-}
-emulator() { g++ $emulated $nccl -Wall -Wextra -O1 -c tests/cuda_emu/emu.cpp -o "$work/emu.o"; }
 small="--data build/corpus.txt --n_layer 2 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 8 --dropout 0.1 --json"
 trains() { # on emulated GPUs what the CPU trains
     build/gpt $small >"$work/cpu" || return 1
@@ -79,8 +69,8 @@ meets() { # processes that were started apart, each with a GPU that it shares wi
     build/gpt $small >"$work/cpu" || return 1
     PAR_CUDA_CARRIER=staging PAR_NODE_RANKS=1 ranks 2 build/gpt_emu $small --zero 2 >/dev/null && same_losses 1e-5 "$work/cpu" "$work/out.0"
 }
-adopts() { PAR_RANKS=3 build/03_cuda_adopt_emu | tee "$work/said" && grep -q "x is 2," "$work/said"; }
-measures() { build/bench_cuda_emu --bytes 256K --json | tee "$work/bench" && [ "$(grep -c '"ratio"' "$work/bench")" -ge 14 ]; }
+adopts() { PAR_RANKS=3 build/03_cuda_adopt_emu >"$work/said" && grep -q "x is 2," "$work/said"; }
+measures() { build/bench_cuda_emu --bytes 256K --json >"$work/bench" && [ "$(grep -c '"ratio"' "$work/bench")" -ge 14 ]; }
 collectives() { # on device memory, by each carrier: right results (times mean nothing here)
     for devices in 1 4; do
         EMU_DEVICES=$devices build/bench_coll_emu --ranks 3 --op all -b 256 -e 16K -f 64 -n 3 -w 1 --json >"$work/coll" || return 1
@@ -106,33 +96,26 @@ gpu_check() { # its script, in a checkout of its own that finds a GPU and progra
     (cd "$there" && PATH="$there/bin:$PATH" GPU_CHECK_QUICK=1 bash tests/gpu_check.sh) && cd "$there/bench/results" &&
         [ "$(ls)" = an_emulated_gpu.json ] && [ "$(grep -c '"ratio"' an_emulated_gpu.json)" -ge 16 ]
 }
-DEADLINE=1500
-check "build the emulator" emulator
-later "build the emulated tests" tests
-later "par_cuda.cuh alone" layers '' alone
-later "par_cuda.cuh and par_zero.h" layers '#include "par_zero.h"' zero
-later "par_cuda.cuh and par_tp.h" layers '#include "par_tp.h"' tp
-later "par_cuda.cuh: example" example
-for p in examples/gpt/gpt.cu examples/03_cuda_adopt.cu bench/bench_cuda.cu bench/bench_coll.cu bench/bench_pipe.cu; do later "build $p, emulated" program $p; done
-later "cuDNN plans the attention for sm_80, sm_90 and sm_100" plans
 if bash tests/cuda_find.sh nvcc >/dev/null 2>&1; then
-    for a in 80 90a 100; do later "nvcc, sm_$a: no warnings, no spills" every_architecture $a; done
-    later "nvcc, with libraries" with_libraries
+    for a in 90a 80 100; do check "nvcc, sm_$a: no warnings, no spills" every_architecture $a; done
+    check "nvcc, with libraries" with_libraries
 else
     echo "(no nvcc here: not compiled with it)"
 fi
-finish
+check "cuDNN plans the attention for sm_80, sm_90 and sm_100" plans
+check "par_cuda.cuh: example" example
+check "par_cuda.cuh alone" layers '' alone
+check "par_cuda.cuh and par_zero.h" layers '#include "par_zero.h"' zero
+check "par_cuda.cuh and par_tp.h" layers '#include "par_tp.h"' tp
 check "the trainer on emulated GPUs" trains
+check "make gpu-check's script" gpu_check
 check "the trainer on emulated GPUs, over TCP" meets
-check "03_cuda_adopt.cu" adopts
-check "bench_cuda.cu runs" measures
 check "bench_coll.cu: all collectives" collectives
 check "bench_pipe.cu: all schedules" bubbles
-check "make gpu-check's script" gpu_check
-if [ -x build/test_cuda_emu ]; then
-    echo "-- ranks share a GPU: peer, staging"
-    suite env EMU_DEVICES=1 build/test_cuda_emu
-    [ -z "$nccl" ] || echo "-- a GPU for each: NCCL"
-    [ -z "$nccl" ] || suite env EMU_DEVICES=8 build/test_cuda_emu --backend threads --node 0
-fi
+check "bench_cuda.cu runs" measures
+check "03_cuda_adopt.cu" adopts
+echo "-- ranks share a GPU: peer, staging"
+suite env EMU_DEVICES=1 build/test_cuda_emu
+[ -z "$nccl" ] || echo "-- a GPU for each: NCCL"
+[ -z "$nccl" ] || suite env EMU_DEVICES=8 build/test_cuda_emu --backend threads --node 0
 summary

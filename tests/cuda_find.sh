@@ -1,4 +1,5 @@
-# What of CUDA is on this machine, as flags for a compiler: "headers", "nvcc", "nccl", "cublaslt", "cudnn"; or "driver",
+# What of CUDA is on this machine, as flags for a compiler: "headers", "nvcc", "nccl", "cublaslt", "cudnn", "emulation" (the
+# headers, and what of the libraries they let the emulation define); or "driver",
 # the toolkit's stand-in for libcuda.so. Status 1, and on stderr what is missing, where it is not found. Looks where
 # CUDA_HOME says, in the usual places and in the packages that pip installs.
 dirs() {
@@ -29,6 +30,13 @@ headers)
     [ -n "$d" ] || { echo "cuda_runtime_api.h is missing: install the CUDA Toolkit, or set CUDA_HOME" >&2; exit 1; }
     echo "-I$d/include"
     ;;
+emulation)
+    d=$(find_dir include/cuda_runtime_api.h)/include flags=""
+    [ -e "$d/nccl.h" ] && flags=" -DEMU_NCCL -DPAR_CUDA_NCCL"
+    [ -n "$flags" ] && [ -e "$d/cublasLt.h" ] && flags="$flags -DEMU_CUBLASLT -DPAR_CUDA_CUBLASLT" # else plain tiles
+    [ -n "$flags" ] && [ -e "$d/cudnn.h" ] && flags="$flags -DEMU_CUDNN -DPAR_CUDA_CUDNN"
+    echo "-I$d$flags"
+    ;;
 nvcc)
     command -v nvcc 2>/dev/null && exit 0
     d=$(find_dir bin/nvcc)
@@ -52,5 +60,5 @@ nccl | cublaslt | cudnn)
     fi
     echo "-D$macro -I$d/include $l -Xlinker -rpath -Xlinker $(dirname "$l")"
     ;;
-*) echo "usage: $0 headers|nvcc|nccl|cublaslt|cudnn|driver" >&2; exit 2 ;;
+*) echo "usage: $0 headers|nvcc|nccl|cublaslt|cudnn|emulation|driver" >&2; exit 2 ;;
 esac

@@ -1,52 +1,97 @@
-# Shared by the test scripts: each check runs a command with a deadline and shows its output only if it fails.
+# Shared by the test scripts. A check runs a command beside others, one for each processor, with a deadline, no input and a
+# directory of its own ($work; the script's is $shared), and shows its output only if it fails. With arguments a script runs
+# only the checks of these names; --list shows them. CHECK_LOG=file: a line for each check that has run, see check.sh.
 set -a # functions run in a shell of their own, under timeout
-passed=0 failed=0 skipped=0 later_count=0
-work=${TMPDIR:-/tmp}/par_check_$$
-mkdir -p "$work" build
-trap 'rm -rf "$work"' EXIT
+passed=0 failed=0 skipped=0 count=0 running=0 listing=0
+names=("$@") seen=() check_names=() check_commands=()
+[ "${1-}" = --list ] && listing=1
+jobs_at_once=${CHECK_JOBS:-$(nproc)}
+DEADLINE=${DEADLINE:-900} # seconds; for what hangs: no check takes nearly as long, not on a busy machine either
+shared=${TMPDIR:-/tmp}/par_check_$$
+work=$shared
+mkdir -p "$shared" build
+mkfifo "$shared/ended" && exec 7<>"$shared/ended" </dev/null || exit 1
+stop_checks() { # those that still run
+    local pid
+    for pid in "$shared"/*.pid; do [ -e "$pid" ] && kill -TERM -- "-$(cat "$pid")"; done
+    wait
+    rm -rf "$shared"
+} 2>/dev/null
+trap stop_checks EXIT
 trap 'exit 130' INT TERM
 
-run_check() { # number, command ...: into a log and a status
-    local log=$work/log.$1
-    shift
-    export -f $(compgen -A function)
-    timeout -k 5 "${DEADLINE:-300}" bash -c '"$@"' check "$@" >"$log" 2>&1
-    echo $? >"$log.status"
+wanted() { # name: is to run
+    local name
+    [ $listing = 1 ] && echo "$1" && return 1
+    [ ${#names[@]} = 0 ] && return
+    for name in "${names[@]}"; do [ "$name" = "$1" ] && seen+=("$1") && return; done
+    return 1
 }
-report() { # number, name, command ...
-    local log=$work/log.$1 name=$2
+log_check() { # ok or FAIL, microseconds, name, command: one write
+    [ -z "${CHECK_LOG-}" ] || printf '%d.%02d\t%s\t%s\t%s\t%s\n' $(($2 / 1000000)) $(($2 / 10000 % 100)) "$1" "${CHECK_PART:-$(basename "$0" .sh)}" "$3" "$4" >>"$CHECK_LOG"
+}
+run_check() { # number, name, command ...: into a log, a status; then its number into "ended"
+    local n=$1 name=$2 begun=${EPOCHREALTIME/[.,]/} status
     shift 2
-    local status=$(cat "$log.status")
+    trap - EXIT INT TERM
+    work=$shared/$n
+    mkdir -p "$work"
+    export -f $(compgen -A function)
+    CHECK_LOG= timeout -k 5 "$DEADLINE" bash -c '"$@"' check "$@" >"$work.log" 2>&1 7>&- &
+    echo $! >"$work.pid"
+    wait $!
+    status=$?
+    kill -KILL -- "-$!" 2>/dev/null # what it left behind
+    rm "$work.pid"
+    echo $status >"$work.status"
     case $status in
+    0) log_check ok $((${EPOCHREALTIME/[.,]/} - begun)) "$name" "bash $0 $(printf %q "$name")" ;;
+    77) ;;
+    *) log_check FAIL $((${EPOCHREALTIME/[.,]/} - begun)) "$name" "bash $0 $(printf %q "$name")" ;;
+    esac
+    echo $n >"$shared/ended"
+}
+report() { # waits for a check to end
+    local n log
+    read -r n <&7
+    log=$shared/$n.log running=$((running - 1))
+    case $(cat "$shared/$n.status") in
     0) passed=$((passed + 1)) ;;
-    77) skip "$name" "$(tail -n 1 "$log")" ;;
+    77) skip "${check_names[n]}" "$(tail -n 1 "$log")" ;;
     *)
-        echo "FAIL $name (status $status): $*"
+        echo "FAIL ${check_names[n]} (status $(cat "$shared/$n.status")): ${check_commands[n]}"
         tail -n 30 "$log" | cut -c1-300 | sed 's/^/    /'
         failed=$((failed + 1))
         ;;
     esac
+    rm -rf "${shared:?}/$n"
 }
 check() { # name, command ...; a command that ends with 77 says on its last line what is missing
-    local name=$1
-    shift
-    run_check 0 "$@"
-    report 0 "$name" "$@"
+    wanted "$1" || return 0
+    while [ $running -ge "$jobs_at_once" ]; do report; done
+    count=$((count + 1)) running=$((running + 1))
+    check_names[count]=$1 check_commands[count]=${*:2}
+    run_check $count "$@" &
 }
-later() { # the same, beside others, one for each processor: for what only compiles. `finish` reports them
-    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
-    later_count=$((later_count + 1))
-    printf '%q ' "$@" >"$work/later.$later_count"
-    shift
-    run_check $later_count "$@" &
+finish() { # all that have begun; then come those that need what they made
+    while [ $running -gt 0 ]; do report; done
 }
-finish() {
-    local i=0
-    wait
-    while [ $((i += 1)) -le $later_count ]; do eval "report $i $(cat "$work/later.$i")"; done
-    later_count=0
+alone() { # a check beside no other: of times, or of many ranks
+    finish
+    check "$@"
+    finish
+}
+made() { # programs that the checks run, built before them
+    [ $listing = 1 ] || [ -n "${CHECK_MADE-}" ] && return
+    make -s -k -j"$jobs_at_once" "$@" >"$shared/make" 2>&1 && return
+    echo "FAIL make $*"
+    tail -n 30 "$shared/make" | cut -c1-300 | sed 's/^/    /'
+    failed=$((failed + 1))
+    summary
+    exit 1
 }
 skip() { # name, what to install
+    [ $listing = 1 ] && return
     echo "SKIP $1: $2"
     skipped=$((skipped + 1))
 }
@@ -60,32 +105,68 @@ fails() { # status, text that must be said on stderr, command ...: for bad input
     cat "$work/err"
     return 1
 }
+await() { # command ...: until it is true; what never comes is an error after two minutes
+    local until=$((SECONDS + 120))
+    until "$@" 2>/dev/null; do
+        [ $SECONDS -lt $until ] || { echo "waited 120 s for: $*"; return 1; }
+        sleep 0.02
+    done
+}
 have() { command -v "$1" >/dev/null 2>&1; }
 # Of the trainer's JSON lines.
 losses() { sed -n 's/.*"loss":\([^,]*\),"lr".*/\1/p' "$1"; }
 same_losses() { # relative tolerance, file, file
     losses "$2" >"$work/l1" && losses "$3" >"$work/l2"
     [ -s "$work/l1" ] && [ "$(wc -l <"$work/l1")" = "$(wc -l <"$work/l2")" ] &&
-    paste "$work/l1" "$work/l2" | awk -v t="$1" '{d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d} END {print "worst", worst; exit !(worst <= t)}'
+    paste "$work/l1" "$work/l2" | awk -v t="$1" '{d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d <= t)) bad = 1; if (d > worst) worst = d} END {print "worst", worst; exit bad}'
 }
-suite() { # a test program and its arguments: shows its lines, and adds its counts
-    "$@" 2>&1 | tee "$work/suite.log" | grep --line-buffered -E 'runs,|^FAIL|^    (==|.*CHECK|.*cuda_emu)'
-    set -- $(grep '^[0-9]* passed, [0-9]* failed' "$work/suite.log" | tail -n 1)
-    passed=$((passed + ${1:-0})) failed=$((failed + ${3:-1}))
+suite() { # a test program and its arguments, alone: shows its lines, and adds its counts
+    [ $listing = 1 ] || [ ${#names[@]} != 0 ] && return
+    local status line
+    finish
+    "$@" 2>&1 7>&- | tee "$shared/suite.log" | grep --line-buffered -E 'runs,|^FAIL|^    (==|.*CHECK|.*cuda_emu)'
+    status=${PIPESTATUS[0]} line=$(grep '^[0-9]* passed, [0-9]* failed' "$shared/suite.log" | tail -n 1)
+    if [ -z "$line" ] || { [ "$status" != 0 ] && [ "${line#* passed, 0 failed}" != "$line" ]; }; then
+        echo "FAIL $* (status $status): ${line:-no count}"
+        tail -n 5 "$shared/suite.log"
+        failed=$((failed + 1))
+        return
+    fi
+    set -- $line
+    passed=$((passed + $1)) failed=$((failed + $3))
 }
-port() { echo $((20000 + (RANDOM * 32768 + RANDOM) % 12000)); } # below those that the system gives away
+listens() { grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6 2>/dev/null; } # at this port
+port() { # one that nobody else has, until this shell ends: below those that the system, and srun's ranks, choose from
+    local p dir=${TMPDIR:-/tmp}/par_ports lock
+    mkdir -p -m 1777 "$dir" 2>/dev/null
+    while p=$((10000 + RANDOM % 10000)); do
+        { exec {lock}>>"$dir/$p"; } 2>/dev/null && flock -n $lock && ! listens $p && break
+        exec {lock}>&-
+    done
+    tail --pid=$$ -f /dev/null >/dev/null 2>&1 7>&- & # holds the lock
+    echo $p
+}
 ranks() { # n, command ...: as torchrun would start them, on this machine; outputs in $work/out.RANK
-    local n=$1 r job status
+    local n=$1 r job status pids=""
     shift
     export WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=${MASTER_PORT:-$(port)}
-    for r in $(seq 1 $((n - 1))); do RANK=$r "$@" >"$work/out.$r" 2>&1 & done
+    rm -f "$work"/out.[0-9]*
+    for r in $(seq 1 $((n - 1))); do RANK=$r "$@" >"$work/out.$r" 2>&1 & pids="$pids $!"; done
     RANK=0 "$@" >"$work/out.0" 2>&1
     status=$?
-    for job in $(jobs -rp); do wait $job || status=1; done
+    for job in $pids; do wait $job || status=1; done
     cat "$work"/out.[0-9]*
     return $status
 }
 summary() {
+    local name
+    finish
+    [ $listing = 1 ] && return
+    for name in "${names[@]}"; do
+        [[ " ${seen[*]} " = *" $name "* ]] && continue
+        echo "no check of $0 is called \"$name\"; bash $0 --list shows them" >&2
+        exit 2
+    done
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ]
 }

@@ -4,9 +4,6 @@ mpich="mpiexec.mpich -n"
 openmpi="mpiexec.openmpi --oversubscribe --mca btl_base_warn_component_unused 0 -n"
 [ "$(id -u)" = 0 ] && openmpi="mpiexec.openmpi --allow-run-as-root --oversubscribe --mca btl_base_warn_component_unused 0 -n"
 
-build() { # mpicc, suffix, source, what it is called
-    $1 -DPAR_MPI -std=gnu11 -O2 -g -Wall -Wextra -I. -Itests "$3" -o "build/$4_$2" -pthread -lm
-}
 same_as_forked() { # command prefix, suffix: the trainer's losses do not depend on what joins the ranks
     small="--data build/corpus.txt --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --batch_size 4 --max_iters 10 --eval_iters 1 --sample 0 --json"
     build/gpt_$2 $small --ranks 2 | sed -n '/final/d;s/^\({.*\),"tokens.*/\1/p' >"$work/a" &&
@@ -59,17 +56,13 @@ two_hosts() { # over a link of 1 Gbit/s between two namespaces: S bytes each way
     awk '{rows++; ok = $1 >= 2 * 1048576 && $1 < 2.01 * 1048576 && $2 > 0.5} END {exit !(rows == 1 && ok)}'
 }
 
-DEADLINE=200
 for kind in mpich openmpi; do
     if ! have mpicc.$kind || ! have mpiexec.$kind; then
         skip "everything under $kind" "apt-get install mpich libmpich-dev openmpi-bin libopenmpi-dev"
         continue
     fi
     eval "run=\$$kind"
-    for program in tests/test_par.c tests/test_zero.c tests/test_pipe.c examples/gpt/gpt.c examples/01_hello.c examples/02_mpi_adopt.c bench/bench_coll.c; do
-        later "$kind: build $program" build mpicc.$kind $kind $program $(basename $program .c)
-    done
-    finish
+    made build/test_par_$kind build/test_zero_$kind build/test_pipe_$kind build/gpt_$kind build/bench_coll_$kind build/01_hello_$kind build/02_mpi_adopt_$kind build/01_hello build/corpus.txt
     for n in 1 2 3 4; do
         for node in 0 1 2; do
             [ $n = 1 ] && [ $node != 0 ] && continue

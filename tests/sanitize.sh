@@ -4,11 +4,6 @@ export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktra
 export PAR_TEST_COUNT=400
 asan="-fsanitize=address,undefined -fno-sanitize-recover=all -O1 -g1"
 
-build() { # sanitizers' flags, program, its source, more flags
-    flags=$1 to=$2 from=$3
-    shift 3
-    gcc -std=gnu11 $flags -I. -Itests -Iexamples/gpt "$@" "$from" -o "build/$to" -pthread -lm
-}
 trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 20 --dropout 0.1 --ranks 2 --trace "$work/t" --save "$work/ck" &&
     build/gpt_asan --load "$work/ck" --generate "static int" --sample 40 --top_k 5 --ranks 4 --tp 2 --cp 2 --sp --zero 3 --json &&
     build/gpt_asan --data build/corpus.txt --n_layer 3 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 4 --dropout 0.1 --ranks 2 --pp 2 --schedule zb_v --recompute selective --plan; }
@@ -30,15 +25,9 @@ printf 'MMIDIDX\0\0\001\0\0\0\0\0\0\0\010\001\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\040\
 printf '0F0,0F1,2F0,2F1,,2B0,2B1,0B0,0B1\r\n,1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\r\n' >"$work/tables/1"
 printf '0F0,0SEND_F0,0RECV_B0,0R0,0I0,0W0,0REDUCE_GRAD\n1RECV_F0,1UNSHARD,1F0,(1R0;1B0)FUSED,1SEND_B0' >"$work/tables/2"
 
-DEADLINE=280
-later "libFuzzer: safetensors, manifests, tokens" fuzz fuzz_files 20 "$work/seeds"
-later "libFuzzer: pipeline tables" fuzz fuzz_pipe 10 "$work/tables"
-for t in test_par test_zero test_pipe test_tp test_golden; do later "build $t with ASan, UBSan" build "$asan" ${t}_asan tests/$t.c -DTEST_FEWER=1; done
-later "build test_data with ASan, UBSan" build "$asan" test_data_asan tests/test_data.c
-later "build the trainer with ASan, UBSan" build "$asan" gpt_asan examples/gpt/gpt.c
-later "build the benchmark with ASan, UBSan" build "$asan" bench_coll_asan bench/bench_coll.c
-later "build with TSan" build "-fsanitize=thread -O1 -g1" test_par_tsan tests/test_par.c -DTEST_FEWER=2
-finish
+made build/test_zero_asan build/test_tp_asan build/test_pipe_asan build/test_par_asan build/gpt_asan build/test_golden_asan build/test_par_tsan build/bench_coll_asan build/test_data_asan build/corpus.txt
+check "libFuzzer: safetensors, manifests, tokens" fuzz fuzz_files 20 "$work/seeds"
+check "libFuzzer: pipeline tables" fuzz fuzz_pipe 10 "$work/tables"
 check "ASan, UBSan: forked ranks" build/test_par_asan --backend fork
 check "ASan, UBSan: threads" build/test_par_asan --backend threads
 check "ASan, UBSan: tcp" build/test_par_asan --backend tcp

@@ -13,7 +13,7 @@ stop() {
     [ -z "$daemons" ] || kill $daemons
     wait
 } 2>/dev/null
-trap 'stop; rm -rf "$work"' EXIT
+trap 'stop; stop_checks' EXIT
 start() { # name, command ...: a daemon
     local name=$1
     shift
