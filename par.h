@@ -50,6 +50,7 @@ TABLE OF CONTENTS
     requests, diagnosis, devices, carriers, random numbers. The implementation follows; search for ">>name":
     >>platform      atomics, futex, clock, processors
     >>types         sizes and names of types and operators; half-precision conversion
+    >>settings      environment variables; texts from outside, made fit for JSON and for errors
     >>kernels       element-wise reduction and casts, one copy per instruction set
     >>gemm          matrix products: oneDNN, a CBLAS, the built-in kernel
     >>race          which of them: PAR_GEMM, or a race
@@ -91,7 +92,7 @@ CONFIG (define before the implementation)
     PAR_CBLAS                       or a CBLAS's with int sizes (link -lopenblas, say): see par_gemm_select.
                                     With both one thread a rank; those that OpenBLAS starts end at par_open
 
-ENVIRONMENT
+ENVIRONMENT (what cannot be read is an error, an empty variable is as none; a launcher's ranks need the same)
     PAR_RANKS=n         ranks to start on this machine
     RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT     as torchrun sets them: ranks meet at rank 0's host, by TCP;
                         srun's variables do, too (MASTER_ADDR=host where names of nodes do not resolve), and
@@ -274,6 +275,11 @@ typedef struct par_desc {
 // come), SYSTEM, MEMORY, MPI (also: the launcher is not that of this MPI), UNSUPPORTED (a launcher's ranks do
 // not know where to meet); *comm is then NULL and the text has gone to PAR_LOG.
 par_result par_open(const par_desc *desc, par_comm **comm);
+
+// What par_open would make of desc (or NULL): zeros become what the environment says, or the defaults;
+// rank_count stays 0 where nothing says it. Error: ARGUMENT (a variable cannot be read); its text has gone to
+// PAR_LOG.
+par_result par_defaults(const par_desc *desc, par_desc *out);
 
 // How many processes a launcher has started, of which this is number *rank (NULL: not asked); 0: there is
 // none. For what a program does before par_open, which reports what is wrong with it: a default for
@@ -685,6 +691,32 @@ int par_open_file(const char *path, size_t *bytes, char *why, size_t why_bytes);
 // or shared memory. -1, and errno says why: fd is -1, or there is no free number (then fd is closed).
 int par_own_fd(int fd);
 FILE *par_create_file(const char *path); // fopen(path, "w") with such a descriptor
+
+// For who writes JSON: the first character of `text`, which has 1 byte or more, as it stands within a string
+// there: U+FFFD for a byte that belongs to no character of UTF-8. Returns how many bytes of text that was.
+size_t par_json_character(const char *text, size_t bytes, char json[8]);
+
+// ---- settings ---------------------------------------------------------------------------------------------
+// Environment variables. Those of par.h: see ENVIRONMENT; a layer has a table of its own. An empty variable
+// counts as not set; one that cannot be read is an error.
+
+typedef enum par__setting_kind {
+    PAR__SET_INTEGER,
+    PAR__SET_SECONDS,
+    PAR__SET_SWITCH,
+    PAR__SET_WORD,
+    PAR__SET_TEXT
+} par__setting_kind;
+typedef struct par__setting {
+    const char *name;
+    par__setting_kind kind;
+    double least, most, fallback; // of numbers; a text has at most `most` bytes
+    const char *takes;            // for errors: what it is; of a word: those that it can be, "peer|staging"
+} par__setting;
+// *value: the number, the index of the word, 1 for a text; or the fallback, also where `why` gets an error.
+par_result par__setting_read(const par__setting *setting, double *value, char *why, size_t why_bytes);
+// A line on PAR_LOG for each variable that is named almost as one of these.
+void par__settings_misspelled(const par__setting *settings, size_t count);
 
 // ---- call sites -------------------------------------------------------------------------------------------
 // Each call notes the file and line it stands on, for errors and the recorder. The macros below add that to
@@ -1267,6 +1299,211 @@ float par_f16_to_f32(uint16_t h) { return par__f16_up(h); }
 uint16_t par_f32_to_f16(float f) { return par__f16_down(f); }
 float par_bf16_to_f32(uint16_t h) { return par__bf16_up(h); }
 uint16_t par_f32_to_bf16(float f) { return par__bf16_down(f); }
+
+// >>settings ------------------------------------------------------------------------------------------------
+
+// Bytes of the UTF-8 character at s, which has n bytes; 0: it is none (RFC 3629).
+static size_t par__utf8(const unsigned char *s, size_t n) {
+    const unsigned c = s[0];
+    const size_t length = c < 0x80 ? 1 : c < 0xC2 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : c < 0xF5 ? 4 : 0;
+    if (length > n) return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((s[i] & 0xC0) != 0x80) return 0;
+    const unsigned least = c == 0xE0   ? 0xA0
+                           : c == 0xF0 ? 0x90
+                                       : 0,
+                   most = c == 0xED   ? 0x9F
+                          : c == 0xF4 ? 0x8F
+                                      : 0xFF;
+    return length > 2 && (s[1] < least || s[1] > most) ? 0 : length;
+}
+size_t par_json_character(const char *text, size_t bytes, char json[8]) {
+    const unsigned char *s = (const unsigned char *)text;
+    const size_t length = par__utf8(s, bytes);
+    if (!length)
+        snprintf(json, 8, "\\ufffd");
+    else if (s[0] < 32 || s[0] == 127)
+        snprintf(json, 8, "\\u%04x", s[0]);
+    else
+        snprintf(json, 8, "%s%.*s", s[0] == '"' || s[0] == '\\' ? "\\" : "", (int)length, text);
+    return length ? length : 1;
+}
+// Whole characters of a text, as many as fit, as they stand within a string of JSON.
+static void par__json_string_of(char *to, size_t room, const char *text) {
+    char json[8];
+    size_t at = 0;
+    for (size_t n = strlen(text), used; n; text += used, n -= used) {
+        used = par_json_character(text, n, json);
+        const size_t length = strlen(json);
+        if (at + length >= room) break;
+        memcpy(to + at, json, length);
+        at += length;
+    }
+    to[at] = 0;
+}
+// Make a text fit to be shown: '?' for each byte that is no character of UTF-8 and for each control
+// character but those in `keep`. For what a peer or a stranger sent, keep is "".
+static void par__clean(char *text, const char *keep) {
+    unsigned char *s = (unsigned char *)text;
+    for (size_t n = strlen(text), length; n; s += length, n -= length) {
+        length = par__utf8(s, n);
+        const int control = length == 1   ? (s[0] < 32 || s[0] == 127) && !strchr(keep, s[0])
+                            : length == 2 ? s[0] == 0xC2 && s[1] < 0xA0
+                                          : 0;
+        if (length && !control) continue;
+        if (!length) length = 1;
+        memset(s, '?', length);
+    }
+}
+
+// All that par.h reads. Those that begin with PAR_ are checked when a world opens, a launcher's where it
+// counts.
+static const par__setting par__settings[] = {
+    {"PAR_RANKS", PAR__SET_INTEGER, 1, 1024, 0, "ranks to start on this machine"},
+    {"PAR_NODE_RANKS", PAR__SET_INTEGER, 1, INT_MAX, 0, "ranks that make a node"},
+    {"PAR_TIMEOUT", PAR__SET_SECONDS, 0, 1e9, 600, "after which a wait is an error"},
+    {"PAR_ALGO", PAR__SET_TEXT, 0, 4096, 0, "operation:algorithm, several separated by commas"},
+    {"PAR_TUNE", PAR__SET_TEXT, 0, 4096, 0, "the name of a file"},
+    {"PAR_STAGE", PAR__SET_INTEGER, 8192, INT_MAX, 262144, "bytes, without a unit"},
+    {"PAR_CMA", PAR__SET_SWITCH, 0, 1, 1, ""},
+    {"PAR_PROGRESS", PAR__SET_SWITCH, 0, 1, 0, ""},
+    {"PAR_GEMM", PAR__SET_WORD, 0, 0, -1, "oneDNN|OpenBLAS|MKL|BLIS|CBLAS|built-in"},
+    {"PAR_TRACE", PAR__SET_TEXT, 0, 4096, 0, "the name of a file"},
+    {"PAR_LEDGER", PAR__SET_SWITCH, 0, 1, 0, ""},
+    {"PAR_PORT", PAR__SET_INTEGER, 1, 65535, 0, "a port"},
+    {"PAR__BOOT", PAR__SET_TEXT, 0, 255, 0, "what rank 0 tells the ranks that it starts"},
+    {"MASTER_PORT", PAR__SET_INTEGER, 1, 65535, 0, "a port"},
+    {"MASTER_ADDR", PAR__SET_TEXT, 0, 255, 0, "the host of rank 0"},
+    {"RANK", PAR__SET_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
+    {"WORLD_SIZE", PAR__SET_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
+    {"LOCAL_RANK", PAR__SET_INTEGER, 0, INT_MAX, 0, "the rank of this process on its node"},
+    {"TORCHELASTIC_RUN_ID", PAR__SET_TEXT, 0, 4096, 0, "the name of the run"},
+    {"TORCHELASTIC_USE_AGENT_STORE", PAR__SET_TEXT, 0, 255, 0, "True or False"},
+    {"OMPI_COMM_WORLD_RANK", PAR__SET_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
+    {"OMPI_COMM_WORLD_SIZE", PAR__SET_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
+    {"PMIX_NAMESPACE", PAR__SET_TEXT, 0, 4096, 0, "the name of the run"},
+    {"PMI_RANK", PAR__SET_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
+    {"PMI_SIZE", PAR__SET_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
+    {"SLURM_JOB_ID", PAR__SET_TEXT, 0, 255, 0, "the number of the job"},
+    {"SLURM_STEP_ID", PAR__SET_TEXT, 0, 255, 0, "the number of the step"},
+    {"SLURM_PROCID", PAR__SET_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
+    {"SLURM_STEP_NUM_TASKS", PAR__SET_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
+    {"SLURM_TASK_PID", PAR__SET_INTEGER, 1, INT_MAX, 0, "the number of a process"},
+    {"SLURM_STEP_NODELIST", PAR__SET_TEXT, 0, 1 << 20, 0, "names of hosts, such as node[003-010,17]"},
+    {"SLURMD_NODENAME", PAR__SET_TEXT, 0, 255, 0, "the name of this host"}};
+enum { PAR__SETTINGS = sizeof par__settings / sizeof par__settings[0] };
+
+static int par__decimal(const char *s, double *value) { // digits, a point, an exponent; in every locale
+    double x = 0, power = 0;
+    int digits = 0, scale = 0, down = 0;
+    for (; *s >= '0' && *s <= '9'; s++, digits++) x = x * 10 + (*s - '0');
+    if (*s == '.')
+        for (s++; *s >= '0' && *s <= '9'; s++, digits++, scale--) x = x * 10 + (*s - '0');
+    if (digits && (*s | 32) == 'e') {
+        down = *++s == '-', s += *s == '-' || *s == '+';
+        if (!*s) return 0;
+        for (; *s >= '0' && *s <= '9' && power < 1e6; s++) power = power * 10 + (*s - '0');
+    }
+    power = (down ? -power : power) + scale;
+    *value = x == 0 ? 0 : power < 0 ? x / pow(10, -power) : x * pow(10, power);
+    return digits && !*s && isfinite(*value);
+}
+static int par__word_index(const char *words, const char *word) { // in any case; -1: it is none of them
+    for (int i = 0;; i++) {
+        const size_t n = strcspn(words, "|");
+        if (n && strlen(word) == n && !strncasecmp(words, word, n)) return i;
+        if (!words[n]) return -1;
+        words += n + 1;
+    }
+}
+// 1: it can be read.
+static int par__setting_parse(const par__setting *s, const char *text, double *value) {
+    switch (s->kind) {
+    case PAR__SET_TEXT: return *value = 1, strlen(text) <= (size_t)s->most;
+    case PAR__SET_WORD: return *value = par__word_index(s->takes, text), *value >= 0;
+    case PAR__SET_SECONDS: return par__decimal(text, value) && *value > s->least && *value <= s->most;
+    default:
+        return !text[strspn(text, "0123456789")] && par__decimal(text, value) && *value >= s->least &&
+               *value <= s->most;
+    }
+}
+static void par__setting_takes(const par__setting *s, char *text, size_t room) {
+    switch (s->kind) {
+    case PAR__SET_INTEGER:
+        snprintf(text, room, "a whole number from %.0f to %.0f: %s", s->least, s->most, s->takes);
+        break;
+    case PAR__SET_SECONDS:
+        snprintf(text, room, "a number of seconds without a unit, more than %g and at most %g: %s", s->least,
+                 s->most, s->takes);
+        break;
+    case PAR__SET_SWITCH: snprintf(text, room, "0 or 1"); break;
+    case PAR__SET_WORD:
+        snprintf(text, room, "one of %s", s->takes);
+        for (char *p = text; (p = strchr(p, '|')) != NULL;) *p = ' ';
+        break;
+    case PAR__SET_TEXT: snprintf(text, room, "at most %.0f bytes: %s", s->most, s->takes); break;
+    }
+}
+par_result par__setting_read(const par__setting *s, double *value, char *why, size_t why_bytes) {
+    char shown[64], takes[256];
+    const char *text = getenv(s->name);
+    *value = s->fallback;
+    if (!text || !*text || par__setting_parse(s, text, value)) return PAR_OK;
+    *value = s->fallback;
+    par__setting_takes(s, takes, sizeof takes);
+    snprintf(shown, sizeof shown, "%s", text);
+    if (strlen(text) >= sizeof shown) memcpy(shown + sizeof shown - 4, "...", 4);
+    par__clean(shown, "");
+    snprintf(why, why_bytes, "%s=%s: it takes %s", s->name, shown, takes);
+    return PAR_ERR_ARGUMENT;
+}
+static const par__setting *par__setting_of(const char *name) {
+    for (int i = 0; i < PAR__SETTINGS; i++)
+        if (!strcmp(par__settings[i].name, name)) return &par__settings[i];
+    return PAR_ASSERT(!"a variable that is in no table"), &par__settings[0];
+}
+static double par__setting_number(const char *name) { // the fallback: also where it cannot be read
+    char why[512];
+    double value;
+    return par__setting_read(par__setting_of(name), &value, why, sizeof why), value;
+}
+static const char *par__setting_text(const char *name) { // NULL: it is not set
+    const char *text = getenv(par__setting_of(name)->name);
+    return text && *text ? text : NULL;
+}
+static par_result par__settings_check(char *why, size_t room) { // of all that begin with PAR_
+    double value;
+    for (int i = 0; i < PAR__SETTINGS; i++)
+        if (!strncmp(par__settings[i].name, "PAR_", 4) &&
+            par__setting_read(&par__settings[i], &value, why, room))
+            return PAR_ERR_ARGUMENT;
+    return PAR_OK;
+}
+
+extern char **environ;
+void par__settings_misspelled(const par__setting *settings, size_t count) {
+    char plain[PAR__NAME], other[PAR__NAME], text[256];
+    for (char **e = environ; e && *e; e++) {
+        const size_t length = strcspn(*e, "=");
+        const par__setting *near = NULL;
+        if (strncmp(*e, "PAR_", 4) || length > PAR__NAME) continue;
+        const int letters = par__plain_name(*e, plain);
+        for (size_t i = 0; i < count; i++) {
+            const char *name = settings[i].name;
+            if (strlen(name) == length && !strncmp(name, *e, length)) {
+                near = NULL;
+                break;
+            }
+            if (!strncmp(name, "PAR_", 4) && letters > 5 &&
+                par__name_distance(plain, letters, other, par__plain_name(name, other)) <= 4)
+                near = &settings[i]; // one letter is another one, or some at the end are too many or missing
+        }
+        if (!near) continue;
+        snprintf(text, sizeof text, "%.100s is set, but means nothing here; %s does", *e, near->name);
+        par__clean(text, "");
+        PAR_LOG(text);
+    }
+}
 
 // >>kernels -------------------------------------------------------------------------------------------------
 //
@@ -1977,9 +2214,9 @@ static par_result par__gemm_fail(par_comm *comm, par_result result, const char *
     return result;
 }
 static par_result par__gemm_forced(par_comm *comm, int *index) { // what PAR_GEMM names; -1: it is not set
-    const char *name = getenv("PAR_GEMM");
-    *index = name && *name ? par__gemm_find(name) : -1;
-    if (!name || !*name || *index >= 0) return PAR_OK;
+    const char *name = par__setting_text("PAR_GEMM");
+    *index = name ? par__gemm_find(name) : -1;
+    if (!name || *index >= 0) return PAR_OK;
     char text[256];
     size_t at = (size_t)snprintf(text, sizeof text, "PAR_GEMM=%.60s: this program can use", name);
     for (int i = 0; i < PAR__GEMMS; i++)
@@ -2580,6 +2817,7 @@ par__error(par__world *w, par_result result, const char *format, ...) {
     va_start(args, format);
     vsnprintf(w->error, sizeof w->error, format, args);
     va_end(args);
+    par__clean(w->error, "\n\t");
     return result;
 }
 
@@ -2593,6 +2831,7 @@ par__log(par_result result, const char *format, ...) { // where there is no comm
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    par__clean(text, "\n\t");
     PAR_LOG(text);
     return result;
 }
@@ -2604,6 +2843,7 @@ par_result par_fail(par_comm *comm, par_result result, const char *format, ...) 
     va_start(args, format);
     vsnprintf(comm->world->error, sizeof comm->world->error, format, args);
     va_end(args);
+    par__clean(comm->world->error, "\n\t");
     return result;
 }
 
@@ -2720,6 +2960,7 @@ par_result par__fail_inside(par_comm *comm, par_result result, const char *forma
     if (w->caller.site)
         snprintf(w->error + length, sizeof w->error - length, " (called at %s%s%s)", w->caller.site,
                  w->caller.name[0] ? " in " : "", w->caller.name);
+    par__clean(w->error, "\n\t");
     return result;
 }
 
@@ -2751,13 +2992,15 @@ static par__record par__get_record(const par__rank_control *c, uint64_t index) {
 
 static void par__record_line(const par__world *w, int index, const par__record *r, FILE *file) {
     const uint64_t end = r->ended ? r->ended : par__ticks();
+    char place[PAR__SITE_BYTES];
+    snprintf(place, sizeof place, "%.*s", PAR__SITE_BYTES - 1, par__place_text(w, index, r->site));
+    par__clean(place, "");
     fprintf(file,
             "  #%-6llu %-15s count=%-10llu %-4s %-4s root=%-3d comm=%-4u %s%s %.6f s, begun %.6f s ago, %s\n",
             (unsigned long long)r->sequence, par_kind_name((par_kind)r->kind), (unsigned long long)r->count,
             par_dtype_name((par_dtype)r->dtype), par_op_name(r->op), r->root, r->comm,
             r->ended ? "ended: " : "RUNNING", r->ended ? par_result_name((par_result)r->result) : "",
-            par__tick_seconds(w, end - r->begun), par__tick_seconds(w, par__ticks() - r->begun),
-            par__place_text(w, index, r->site));
+            par__tick_seconds(w, end - r->begun), par__tick_seconds(w, par__ticks() - r->begun), place);
 }
 
 void par_recorder_print(const par_comm *comm, FILE *file) {
@@ -6490,14 +6733,6 @@ par_result par_group_end(par_comm *comm) {
 
 // >>launch --------------------------------------------------------------------------------------------------
 
-static int par__env_int(const char *name, int fallback) {
-    const char *text = getenv(name);
-    char *end;
-    if (!text || !*text) return fallback;
-    const long value = strtol(text, &end, 10);
-    return *end || value < 0 || value > INT_MAX ? -1 : (int)value;
-}
-
 static int par__find_algorithm(const char *kind, const char *name) { // its row; -1: there is none
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
         if (!strcmp(kind, par__kind_names[par__algorithms[i].kind]) && !strcmp(name, par__algorithms[i].name))
@@ -6590,28 +6825,59 @@ static par_result par__load_tuned(par__world *w, const char *path) {
     return PAR_OK;
 }
 
-// Zeros become the environment's values or the defaults.
-static par_result par__check_desc(const par_desc *in, par_desc *d) {
-    memset(d, 0, sizeof *d);
+// What par_open was asked for. What is wrong with it is said when ranks that a launcher started have met:
+// none waits for one that has ended.
+typedef struct par__start {
+    par_desc d; // zeros are replaced by the environment's values or the defaults
+    par_result result;
+    char why[512];
+} par__start;
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+static void
+par__refuse(par__start *s, par_result result, const char *format, ...) {
+    va_list args;
+    if (s->result || !result) return; // the first reason counts
+    va_start(args, format);
+    vsnprintf(s->why, sizeof s->why, format, args);
+    va_end(args);
+    s->result = result;
+}
+static par_result par__refused(const par__start *s) {
+    return s->result ? par__log(s->result, "%s", s->why) : PAR_OK;
+}
+static void par__check_desc(const par_desc *in, par__start *s) {
+    par_desc *d = &s->d;
+    memset(s, 0, sizeof *s);
     if (in) *d = *in;
-    if (!d->rank_count) d->rank_count = par__env_int("PAR_RANKS", 0);
-    if (!d->node_ranks) d->node_ranks = par__env_int("PAR_NODE_RANKS", 0);
-    if (d->timeout_s == 0 && getenv("PAR_TIMEOUT")) d->timeout_s = atof(getenv("PAR_TIMEOUT"));
-    if (d->timeout_s == 0) d->timeout_s = 600;
-    if (!d->progress) d->progress = par__env_int("PAR_PROGRESS", 0) > 0;
-    if (!d->trace) d->trace = getenv("PAR_TRACE");
+    s->result = par__settings_check(s->why, sizeof s->why);
+    if (!d->rank_count) d->rank_count = (int)par__setting_number("PAR_RANKS");
+    if (!d->node_ranks) d->node_ranks = (int)par__setting_number("PAR_NODE_RANKS");
+    if (d->timeout_s == 0) d->timeout_s = par__setting_number("PAR_TIMEOUT");
+    if (!d->progress) d->progress = par__setting_number("PAR_PROGRESS") > 0;
+    if (!d->trace) d->trace = par__setting_text("PAR_TRACE");
     if (d->trace && !*d->trace) d->trace = NULL;
-    const int stage = par__env_int("PAR_STAGE", 262144);
-    if (stage < 0) return par__log(PAR_ERR_ARGUMENT, "PAR_STAGE must be a number of bytes");
-    if (!d->stage_bytes) d->stage_bytes = (size_t)stage;
+    if (!d->stage_bytes) d->stage_bytes = (size_t)par__setting_number("PAR_STAGE");
     d->stage_bytes = par__round_up(PAR__MAX(d->stage_bytes, (size_t)8192), 4096);
-    if (d->rank_count < 0 || d->rank_count > 1024)
-        return par__log(PAR_ERR_ARGUMENT, "PAR_RANKS (or rank_count) must be a number from 1 to 1024");
-    if (d->node_ranks < 0)
-        return par__log(PAR_ERR_ARGUMENT, "PAR_NODE_RANKS (or node_ranks) must be 1 or more");
-    if (!(d->timeout_s > 0))
-        return par__log(PAR_ERR_ARGUMENT, "PAR_TIMEOUT (or timeout_s) must be more than 0");
-    return PAR_OK;
+    if (d->rank_count < 0 || d->rank_count > 1024) {
+        par__refuse(s, PAR_ERR_ARGUMENT, "rank_count is %d; it takes a number from 1 to 1024", d->rank_count);
+        d->rank_count = 0;
+    }
+    if (d->node_ranks < 0) {
+        par__refuse(s, PAR_ERR_ARGUMENT, "node_ranks is %d; it takes 1 or more", d->node_ranks);
+        d->node_ranks = 0;
+    }
+    if (!(d->timeout_s > 0)) {
+        par__refuse(s, PAR_ERR_ARGUMENT, "timeout_s is %g; it takes more than 0", d->timeout_s);
+        d->timeout_s = 600;
+    }
+}
+par_result par_defaults(const par_desc *desc, par_desc *out) {
+    par__start s;
+    PAR_ASSERT(out);
+    par__check_desc(desc, &s);
+    return *out = s.d, par__refused(&s);
 }
 
 static par__world *par__new_world(const par_desc *d, const char *backend, int rank, int size) {
@@ -6632,18 +6898,17 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     // Whole multiples of 2^-20 s: seconds since then, and differences between ranks' beginnings, are exact.
     w->opened = par__read_clocks(), w->opened_at = floor(w->opened.seconds * 1048576) / 1048576;
     w->trace_path = d->trace;
-    w->print_ledger = par__env_int("PAR_LEDGER", 0) > 0;
+    w->print_ledger = par__setting_number("PAR_LEDGER") > 0;
     w->spins = size <= par__processors() ? 2000 : 1;
-    w->cma = par__env_int("PAR_CMA", 1) != 0;
+    w->cma = par__setting_number("PAR_CMA") > 0;
     w->progress_wanted = d->progress;
     w->cma_bytes = PAR__FAR_BYTES, w->stream_bytes = PAR__STREAM_BYTES;
-    if (par__apply_force(w, "PAR_ALGO", getenv("PAR_ALGO")) || par__load_tuned(w, getenv("PAR_TUNE"))) {
-        PAR_LOG(w->error);
-        PAR_FREE(w->tuned), PAR_FREE(w->place_hash);
-        PAR_FREE(w);
-        return NULL;
-    }
     return w;
+}
+static void par__read_algorithms(par__world *w, par__start *s) { // PAR_ALGO and PAR_TUNE
+    par_result r = par__apply_force(w, "PAR_ALGO", par__setting_text("PAR_ALGO"));
+    if (!r) r = par__load_tuned(w, par__setting_text("PAR_TUNE"));
+    par__refuse(s, r, "%s", w->error);
 }
 
 static void par__free_world(par__world *w, int unmap) {
@@ -6722,8 +6987,6 @@ static par_result par__become_child(par__world *w, int rank, int parent, par_com
     return par__boot_comm(w, out);
 }
 
-extern char **environ;
-
 static int par__run_again(const par__world *w, int rank) { // the child's pid, or -1
     enum { BYTES = 1 << 20, ARGUMENTS = 1 << 14 };
     char boot[96], *text = (char *)PAR_MALLOC(BYTES), **argv = (char **)PAR_MALLOC(ARGUMENTS * sizeof *argv);
@@ -6769,17 +7032,21 @@ static par_result par__try_trace(const char *path) {
     if (!path || (special && !access(path, W_OK))) return PAR_OK;
     if (there && !special) fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (fd >= 0) return close(fd), PAR_OK;
-    return par__log(PAR_ERR_SYSTEM, "cannot write the trace to %s: %s", path, strerror(errno));
+    return par__log(PAR_ERR_SYSTEM, "cannot write the trace to %s: %s (PAR_TRACE, or par_desc.trace)", path,
+                    strerror(errno));
 }
 
-static par_result par__open_here(const par_desc *d, par_comm **out) { // n ranks on this machine
+static par_result par__open_here(par__start *start, par_comm **out) { // n ranks on this machine
+    const par_desc *d = &start->d;
     par__end_library_threads();
     const int size = PAR__MAX(d->rank_count, 1),
               again = d->run_again ? d->run_again > 0 : par__thread_count() > 1;
     par__world *w = par__new_world(d, size == 1 ? "single" : again ? "exec" : "fork", 0, size);
     const int parent = (int)getpid();
-    if (!w) return PAR_ERR_ARGUMENT;
-    par_result r = par__try_trace(w->trace_path);
+    if (!w) return PAR_ERR_MEMORY;
+    par__read_algorithms(w, start);
+    par_result r = par__refused(start);
+    if (!r) r = par__try_trace(w->trace_path);
     if (!r) r = par__make_arena(w, d->arena_bytes, size);
     if (r) return par__free_world(w, 0), r;
     r = par__boot_shared(w);
@@ -6804,10 +7071,10 @@ static par_result par__open_here(const par_desc *d, par_comm **out) { // n ranks
     return r;
 }
 
-static par_result par__open_child(const par_desc *d, const char *boot,
+static par_result par__open_child(par__start *start, const char *boot,
                                   par_comm **out) { // run again by rank 0
     int fd, rank, size, node_ranks, parent;
-    par_desc here = *d;
+    par_desc here = start->d;
     off_t bytes = -1;
     if (sscanf(boot, "%d %d %d %d %d", &fd, &rank, &size, &node_ranks, &parent) == 5)
         bytes = lseek(fd, 0, SEEK_END);
@@ -6816,7 +7083,9 @@ static par_result par__open_child(const par_desc *d, const char *boot,
     par__world *w = bytes > 0 ? par__new_world(&here, "exec", rank, size) : NULL;
     if (!w) return par__log(PAR_ERR_SYSTEM, "PAR__BOOT is set but does not name shared memory");
     fcntl(fd, F_SETFD, FD_CLOEXEC);
-    const par_result r = par__map_arena(w, fd, (size_t)bytes);
+    par__read_algorithms(w, start);
+    par_result r = par__refused(start);
+    if (!r) r = par__map_arena(w, fd, (size_t)bytes);
     return r ? r : par__become_child(w, rank, parent, out);
 }
 
@@ -6848,12 +7117,12 @@ static void par__probe_cma(par_comm *c) {
 // counts: the first of this table, unless par__srun_found tells otherwise.
 enum { PAR__TORCHRUN, PAR__OPENMPI, PAR__PMI, PAR__SRUN, PAR__LAUNCHERS };
 static const struct par__launcher {
-    const char *name, *rank, *size, *run;
+    const char *name, *rank, *size, *run, *more; // more: NULL, or another number that must be one
 } par__launchers[PAR__LAUNCHERS] = {
-    {"torchrun", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
-    {"Open MPI's mpiexec", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"},
-    {"mpiexec", "PMI_RANK", "PMI_SIZE", "SLURM_JOB_ID"},
-    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"}};
+    {"torchrun", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "LOCAL_RANK"},
+    {"Open MPI's mpiexec", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", NULL},
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", "SLURM_JOB_ID", NULL},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_TASK_PID"}};
 
 typedef struct par__launch {  // what the launchers say of this process
     int launcher, rank, size; // the innermost one's row; -1, 0 and 0: there is none
@@ -6879,14 +7148,22 @@ static int par__process_has(int pid, const char *name) {
 // Did srun already find another launcher's variables? Then it is the inner one: mpiexec and torchrun set
 // theirs for processes that they start themselves, later than the one that srun started.
 static int par__srun_found(const struct par__launcher *l) {
-    const int pid = par__env_int("SLURM_TASK_PID", 0);
+    const int pid = (int)par__setting_number("SLURM_TASK_PID");
     return pid > 0 && par__process_has(pid, "SLURM_TASK_PID") && par__process_has(pid, l->rank) &&
            par__process_has(pid, l->size);
 }
 
 static int par__launcher_speaks(int i) {
-    const char *rank = getenv(par__launchers[i].rank), *size = getenv(par__launchers[i].size);
-    return rank && *rank && size && *size;
+    return par__setting_text(par__launchers[i].rank) && par__setting_text(par__launchers[i].size);
+}
+// Its numbers; 0 where they are none, which `problem` says.
+static void par__launcher_numbers(int i, int *rank, int *size, char *problem, size_t room) {
+    const struct par__launcher *l = &par__launchers[i];
+    double value[3];
+    par_result r = par__setting_read(par__setting_of(l->rank), &value[0], problem, room);
+    if (!r) r = par__setting_read(par__setting_of(l->size), &value[1], problem, room);
+    if (!r && l->more) r = par__setting_read(par__setting_of(l->more), &value[2], problem, room);
+    *rank = r ? 0 : (int)value[0], *size = r ? 0 : (int)value[1];
 }
 static void par__launchers_say(char *text, size_t bytes) { // "RANK=0 WORLD_SIZE=2 (torchrun), ..."
     size_t at = 0;
@@ -6904,8 +7181,8 @@ static void par__find_launch(par__launch *l) {
     l->launcher = -1;
     for (int i = 0; i < PAR__LAUNCHERS; i++) {
         if (!par__launcher_speaks(i)) continue;
-        const int rank = par__env_int(par__launchers[i].rank, 0),
-                  size = par__env_int(par__launchers[i].size, 0);
+        int rank, size;
+        par__launcher_numbers(i, &rank, &size, l->problem, sizeof l->problem);
         const int inner = l->launcher;
         if (inner >= 0 && rank == l->rank && size == l->size) continue;
         const int found = inner >= 0 && i == PAR__SRUN && par__srun_found(&par__launchers[inner]);
@@ -6914,14 +7191,15 @@ static void par__find_launch(par__launch *l) {
         else if (found || (inner == PAR__TORCHRUN ? !getenv("LOCAL_RANK") : i != PAR__SRUN))
             clash = 1; // RANK set by hand, or two kinds of mpiexec
     }
-    if (l->launcher < 0) return;
+    if (l->launcher < 0 || l->problem[0]) return;
     par__launchers_say(said, sizeof said);
+    par__clean(said, "");
     if (clash)
         snprintf(l->problem, sizeof l->problem,
                  "launchers disagree: %s; unset the variables of those that do not count", said);
-    else if (l->rank < 0 || l->rank >= l->size)
-        snprintf(l->problem, sizeof l->problem, "the launcher says rank %.20s of %.20s: %s",
-                 getenv(par__launchers[l->launcher].rank), getenv(par__launchers[l->launcher].size), said);
+    else if (l->rank >= l->size)
+        snprintf(l->problem, sizeof l->problem, "the launcher says rank %d of %d: %s", l->rank, l->size,
+                 said);
 }
 int par_launched(int *rank) {
     par__launch l;
@@ -6929,25 +7207,121 @@ int par_launched(int *rank) {
     if (rank) *rank = PAR__MAX(l.rank, 0);
     return l.launcher < 0 ? 0 : PAR__MAX(l.size, 1);
 }
-static par_result par__check_count(const par_desc *given, const par_desc *d, const char *who, int size) {
+static par_result par__check_count(const par_desc *given, par__start *s, const char *who, int size) {
     const int here = given && given->rank_count;
-    if (!d->rank_count || d->rank_count == size) return PAR_OK;
-    return par__log(PAR_ERR_ARGUMENT, "%s is %d, but %s started %d process%s: %s, or start as many",
-                    here ? "rank_count" : "PAR_RANKS", d->rank_count, who, size, size == 1 ? "" : "es",
-                    here ? "leave it at 0" : "unset it");
+    if (!s->d.rank_count || s->d.rank_count == size) return PAR_OK;
+    par__refuse(s, PAR_ERR_ARGUMENT, "%s is %d, but %s started %d process%s: %s, or start as many",
+                here ? "rank_count" : "PAR_RANKS", s->d.rank_count, who, size, size == 1 ? "" : "es",
+                here ? "leave it at 0" : "unset it");
+    return PAR_ERR_ARGUMENT;
 }
 
-// What all ranks must have alike, because they choose algorithms by it.
-static uint64_t par__settings(const par__world *w) {
-    size_t h[4] = {w->cma_bytes, w->stream_bytes, w->stage_bytes, (size_t)w->node_ranks};
-    uint64_t hash = par__hash(h, 4, 0xcbf29ce484222325u);
-    for (int k = 0; k < PAR_KIND_COUNT; k++) h[0] = (size_t)w->forced[k], hash = par__hash(h, 1, hash);
+static uint64_t par__hash_text(const char *text, uint64_t h) { // NULL: as ""
+    for (const char *c = text ? text : "";; c++) {
+        const size_t letter = (unsigned char)*c;
+        h = par__hash(&letter, 1, h);
+        if (!letter) return h;
+    }
+}
+// What all ranks must have alike: by most of it they choose algorithms, and a trace is written by all.
+#define PAR__TERMS(X)                                                                                        \
+    X(PAR__TERM_NODES, "PAR_NODE_RANKS (or node_ranks)")                                                     \
+    X(PAR__TERM_STAGE, "PAR_STAGE (or stage_bytes)")                                                         \
+    X(PAR__TERM_ALGO, "PAR_ALGO")                                                                            \
+    X(PAR__TERM_TUNE, "PAR_TUNE")                                                                            \
+    X(PAR__TERM_GEMM, "PAR_GEMM")                                                                            \
+    X(PAR__TERM_TRACE, "PAR_TRACE (or trace)")
+enum {
+#define X(name, text) name,
+    PAR__TERMS(X)
+#undef X
+        PAR__TERM_COUNT
+};
+typedef struct par__terms { // what each rank tells all others first
+    int32_t result;         // and, if it cannot open, why
+    char why[252];
+    uint64_t hash[PAR__TERM_COUNT];
+    char value[PAR__TERM_COUNT][56]; // as much of it as an error shows
+} par__terms;
+
+static uint64_t par__tuned_hash(const par__world *w) {
+    size_t h[4] = {w->cma_bytes, w->stream_bytes, 0, 0};
+    uint64_t hash = par__hash(h, 2, 0xcbf29ce484222325u);
     for (size_t i = 0; i < w->tuned_count; i++) {
         const par__tuned *t = &w->tuned[i];
-        const size_t row[4] = {(size_t)t->algorithm, (size_t)t->ranks, (size_t)t->nodes, t->bytes};
-        hash = par__hash(row, 4, hash);
+        h[0] = (size_t)t->algorithm, h[1] = (size_t)t->ranks, h[2] = (size_t)t->nodes, h[3] = t->bytes;
+        hash = par__hash(h, 4, hash);
     }
     return hash;
+}
+static void par__term(par__terms *t, int which, const char *text, uint64_t hash) {
+    t->hash[which] = hash;
+    snprintf(t->value[which], sizeof t->value[which], "%s", text && *text ? text : "not set");
+}
+static par__terms par__own_terms(const par__world *w, const par__start *s) {
+    const uint64_t basis = 0xcbf29ce484222325u;
+    const char *tune = par__setting_text("PAR_TUNE"), *gemm = par__setting_text("PAR_GEMM");
+    char text[56];
+    par__terms t;
+    memset(&t, 0, sizeof t);
+    t.result = (int32_t)s->result;
+    snprintf(t.why, sizeof t.why, "%.*s", (int)sizeof t.why - 1, s->why);
+    snprintf(text, sizeof text, "%d", s->d.node_ranks);
+    par__term(&t, PAR__TERM_NODES, s->d.node_ranks ? text : NULL, (uint64_t)s->d.node_ranks);
+    snprintf(text, sizeof text, "%zu", w->stage_bytes);
+    par__term(&t, PAR__TERM_STAGE, text, w->stage_bytes);
+    uint64_t hash = basis;
+    for (int k = 0; k < PAR_KIND_COUNT; k++) {
+        const size_t forced = (size_t)w->forced[k];
+        hash = par__hash(&forced, 1, hash);
+    }
+    par__term(&t, PAR__TERM_ALGO, par__setting_text("PAR_ALGO"), hash);
+    if (tune) // the end of its name, and of its content
+        snprintf(text, sizeof text, "%s (%zu rows, content %08x)",
+                 tune + (strlen(tune) > 20 ? strlen(tune) - 20 : 0), w->tuned_count,
+                 (unsigned)par__tuned_hash(w));
+    par__term(&t, PAR__TERM_TUNE, tune ? text : NULL, par__tuned_hash(w));
+    const double word = par__setting_number("PAR_GEMM");
+    par__term(&t, PAR__TERM_GEMM, gemm, (uint64_t)(word + 1));
+    par__term(&t, PAR__TERM_TRACE, w->trace_path, par__hash_text(w->trace_path, basis));
+    return t;
+}
+static par_result par__compare_terms(const par__world *w, const par__start *s, par__terms *all) {
+    static const char *const names[] = {
+#define X(name, text) text,
+        PAR__TERMS(X)
+#undef X
+    };
+    if (s->result) return par__refused(s);
+    for (int r = 0; r < w->size; r++) {
+        all[r].why[sizeof all[r].why - 1] = 0;
+        if ((unsigned)all[r].result < PAR_RESULT_COUNT && all[r].result == PAR_OK) continue;
+        par__clean(all[r].why, "");
+        const int known = (unsigned)all[r].result < PAR_RESULT_COUNT;
+        return par__log(known ? (par_result)all[r].result : PAR_ERR_ARGUMENT,
+                        "rank %d ends because of rank %d: %s", w->rank, r, all[r].why);
+    }
+    for (int r = 1; r < w->size; r++)
+        for (int i = 0; i < PAR__TERM_COUNT; i++) {
+            if (all[r].hash[i] == all[0].hash[i]) continue;
+            char *one = all[r].value[i], *other = all[0].value[i];
+            one[sizeof all[r].value[i] - 1] = other[sizeof all[0].value[i] - 1] = 0;
+            par__clean(one, ""), par__clean(other, "");
+            return par__log(PAR_ERR_ARGUMENT,
+                            "%s differs between ranks: %s on rank %d, %s on rank 0; give "
+                            "all ranks the same",
+                            names[i], one, r, other);
+        }
+    return PAR_OK;
+}
+// Collective over the ranks that a launcher started: may the world open?
+static par_result par__agree(par__world *w, const par__start *s) {
+    par__terms mine = par__own_terms(w, s), *all = (par__terms *)PAR_MALLOC(sizeof mine * (size_t)w->size);
+    if (!all) return par__log(PAR_ERR_MEMORY, "out of memory for %d ranks", w->size);
+    par_result r = w->net->gather(w, &mine, sizeof mine, all);
+    if (!r) r = par__compare_terms(w, s, all);
+    PAR_FREE(all);
+    return r;
 }
 
 static int par__send_fd(int to, int fd) {
@@ -6977,9 +7351,8 @@ static int par__recv_fd(int from) {
     return par_own_fd(fd);
 }
 
-typedef struct par__place { // what each rank tells all others
-    char host[128];         // ranks that say the same can share memory
-    uint64_t settings;
+typedef struct par__place {       // what each rank tells all others
+    char host[128];               // ranks that say the same can share memory
     uint64_t board, rings, bytes; // a leader: in its arena
     char socket[64];              // and where it hands out the arena's descriptor; in the abstract namespace
     int32_t result;
@@ -7074,18 +7447,10 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__place *
     int *world = ints, *node_of = ints + w->size, *arena = ints + 2 * w->size, nodes, locals, s = -1;
     memset(&mine, 0, sizeof mine);
     par__host(mine.host, sizeof mine.host);
-    mine.settings = par__settings(w);
     par_result r = w->rank ? PAR_OK : par__try_trace(w->trace_path);
     r = par__gather_places(w, &mine, r, all);
     if (r) return r;
-    for (int i = 0; i < w->size; i++) {
-        world[i] = i;
-        if (all[i].settings != mine.settings)
-            return par__log(PAR_ERR_ARGUMENT,
-                            "PAR_ALGO, PAR_TUNE, PAR_STAGE or PAR_NODE_RANKS differ between ranks "
-                            "%d and %d: export the same to all",
-                            w->rank, i);
-    }
+    for (int i = 0; i < w->size; i++) world[i] = i;
     const int leader = par__find_nodes(w, all, d->node_ranks, node_of, arena, &nodes, &locals);
     w->spins = w->node_ranks <= par__processors() ? 2000 : 1;
     if (w->rank == leader) {
@@ -7122,11 +7487,11 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__place *
 }
 
 // A world whose ranks can reach each other by w->net. It is gone if this fails.
-static par_result par__open_net(par__world *w, const par_desc *d, par_comm **out) {
+static par_result par__open_net(par__world *w, const par__start *s, par_comm **out) {
     par__place *all = (par__place *)PAR_MALLOC(sizeof *all * (size_t)w->size);
     int *ints = (int *)PAR_MALLOC(sizeof *ints * 3 * (size_t)w->size);
-    par_result r =
-        !all || !ints ? par__log(PAR_ERR_MEMORY, "out of memory") : par__join_nodes(w, d, all, ints, out);
+    par_result r = !all || !ints ? par__log(PAR_ERR_MEMORY, "out of memory") : par__agree(w, s);
+    if (!r) r = par__join_nodes(w, &s->d, all, ints, out);
     PAR_FREE(all);
     PAR_FREE(ints);
     if (r) {
@@ -7155,25 +7520,20 @@ static par_result par__wrong_starter(const par__launch *l) {
         "knows (srun --mpi=list), or build it without PAR_MPI, to meet over TCP",
         who->name, l->size, who->rank, l->rank, who->size, l->size, version);
 }
-par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
-    par_desc d;
-    par__launch l;
+static par_result par__open_mpi(par__start *s, MPI_Comm mpi, par_comm **comm) {
     int rank, size, provided;
-    *comm = NULL;
-    par__find_launch(&l);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size == 1 && l.size > 1 && l.launcher > PAR__TORCHRUN) return par__wrong_starter(&l);
-    par_result r = par__check_desc(desc, &d);
     MPI_Comm_rank(mpi, &rank);
     MPI_Comm_size(mpi, &size);
-    par__world *w = r ? NULL : par__new_world(&d, "mpi", rank, size);
+    par__world *w = par__new_world(&s->d, "mpi", rank, size);
     int bad = !w;
     MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, mpi);
-    if (bad) return PAR_FREE(w), r ? r : PAR_ERR_ARGUMENT;
+    if (bad && w) par__free_world(w, 0);
+    if (bad) return PAR_ERR_MEMORY;
     MPI_Comm_dup(mpi, &w->mpi);
     MPI_Comm_set_errhandler(w->mpi, MPI_ERRORS_RETURN);
     w->net = &par__net_mpi;
-    r = par__open_net(w, &d, comm);
+    par__read_algorithms(w, s);
+    const par_result r = par__open_net(w, s, comm);
     if (r || !w->progress_wanted) return r;
     MPI_Query_thread(&provided);
     if (provided < MPI_THREAD_MULTIPLE)
@@ -7183,19 +7543,33 @@ par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
                         "a progress thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE");
     return par__start_progress(w);
 }
+par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
+    par__start s;
+    par__launch l;
+    int size;
+    *comm = NULL;
+    par__find_launch(&l);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size == 1 && l.size > 1 && l.launcher > PAR__TORCHRUN) return par__wrong_starter(&l);
+    par__check_desc(desc, &s);
+    return par__open_mpi(&s, mpi, comm);
+}
 
-static par_result par__open_launched(const par_desc *given, const par_desc *d, const par__launch *l,
+static par_result par__open_launched(const par_desc *given, par__start *s, const par__launch *l,
                                      par_comm **comm) {
+    const char *who = l->launcher < 0 ? "MPI" : par__launchers[l->launcher].name;
     int initialized, size, provided;
+    par_result r;
     MPI_Initialized(&initialized);
     if (!initialized)
-        MPI_Init_thread(NULL, NULL, d->progress ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &provided);
+        MPI_Init_thread(NULL, NULL, s->d.progress ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    par_result r =
-        size == 1 && (l->size > 1 || l->problem[0])
-            ? par__wrong_starter(l)
-            : par__check_count(given, d, l->launcher < 0 ? "MPI" : par__launchers[l->launcher].name, size);
-    if (!r) r = par_open_mpi(d, MPI_COMM_WORLD, comm);
+    if (size == 1 && (l->size > 1 || l->problem[0])) {
+        r = par__wrong_starter(l);
+    } else {
+        par__check_count(given, s, who, size);
+        r = par__open_mpi(s, MPI_COMM_WORLD, comm);
+    }
     if (!initialized && r) MPI_Finalize();
     if (!r) (*comm)->world->finalize_mpi = !initialized;
     return r;
@@ -7208,53 +7582,66 @@ static par_result par__open_launched(const par_desc *given, const par_desc *d, c
 //     rank 0      listen .... accept, accept, accept ....  gather: read all, then tell all
 //     rank r      connect (again, until it succeeds), hello ....  tell, then read all
 
-// "gpu[003-010,17],cpu1" -> "gpu003": the first of SLURM's list of hosts.
-static void par__first_host(const char *list, char *host, size_t bytes) {
-    const size_t plain = strcspn(list, "[,");
-    const char *inner = list[plain] == '[' ? list + plain + 1 : "", *close = strchr(inner, ']');
-    snprintf(host, bytes, "%.*s%.*s%.*s", (int)plain, list, (int)strcspn(inner, "-,]"), inner,
-             (int)(close ? strcspn(close + 1, ",") : 0), close ? close + 1 : "");
-}
-
-static uint64_t par__hash_text(const char *text, uint64_t h) { // NULL: as ""
-    for (const char *c = text ? text : "";; c++) {
-        const size_t letter = (unsigned char)*c;
-        h = par__hash(&letter, 1, h);
-        if (!letter) return h;
+// "gpu[003-010,17],cpu1" -> "gpu003": the first of SLURM's list of hosts. 0: it is no such list.
+static int par__first_host(const char *list, char *host, size_t bytes) {
+    static const char plain[] = "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
+    size_t at = 0;
+    for (const char *p = list; *p && *p != ',';) {
+        const int set = *p == '[';
+        const char *from = set ? p + 1 : p;
+        const size_t n = set ? strspn(from, "0123456789") : strspn(from, plain);
+        if (!n || at + n >= bytes) return 0;
+        memcpy(host + at, from, n);
+        at += n;
+        p = from + n;
+        if (set) {
+            p += strspn(p, "0123456789,-");
+            if (*p++ != ']') return 0;
+        }
     }
+    return host[at] = 0, at > 0;
 }
 // Where the ranks meet, and as which job. srun's choose a port by job and step, below those that systems give
 // away (net.ipv4.ip_local_port_range); two steps that have the same one by chance meet one after the other.
 static par_result par__find_meeting(par__launch *l) {
     static const char *const ports[] = {"MASTER_PORT", "PAR_PORT"};
-    const char *host = getenv("MASTER_ADDR"), *nodes = getenv("SLURM_STEP_NODELIST"),
-               *node = getenv("SLURMD_NODENAME"), *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
-    const char *const words[] = {getenv("SLURM_JOB_ID"), getenv(par__launchers[l->launcher].run)};
+    const char *host = par__setting_text("MASTER_ADDR"), *nodes = par__setting_text("SLURM_STEP_NODELIST"),
+               *node = par__setting_text("SLURMD_NODENAME"),
+               *agent = par__setting_text("TORCHELASTIC_USE_AGENT_STORE");
+    const char *const words[] = {par__setting_text("SLURM_JOB_ID"),
+                                 par__setting_text(par__launchers[l->launcher].run)};
+    char why[512];
+    double value;
     l->job = 0xcbf29ce484222325u;
     for (size_t i = 0; i < 2; i++) l->job = par__hash_text(words[i], l->job);
     int port = l->launcher == PAR__SRUN ? 20000 + (int)(l->job % 12000) : 29500;
     for (int i = 0; i < 2; i++) {
-        const char *text = getenv(ports[i]);
-        if (!text || !*text) continue;
+        if (!par__setting_text(ports[i])) continue;
         const int next = i == 0 && agent && !strcmp(agent, "True"); // its agent may have that one itself
-        port = par__env_int(ports[i], 0);
-        if (port < 1 || port > 65535 - next)
-            return par__log(PAR_ERR_ARGUMENT, "%s must be a port, from 1 to %d, but is %.20s", ports[i],
-                            65535 - next, text);
-        port += next;
+        if (par__setting_read(par__setting_of(ports[i]), &value, why, sizeof why))
+            return par__log(PAR_ERR_ARGUMENT, "%s", why);
+        port = (int)value + next;
+        if (port > 65535)
+            return par__log(PAR_ERR_ARGUMENT,
+                            "%s=65535: torchrun's agent has it, and there is none behind it", ports[i]);
     }
     snprintf(l->port, sizeof l->port, "%d", port);
-    if (host && *host)
+    if (par__setting_read(par__setting_of("MASTER_ADDR"), &value, why, sizeof why))
+        return par__log(PAR_ERR_ARGUMENT, "%s", why);
+    if (host)
         snprintf(l->host, sizeof l->host, "%s", host);
-    else if (l->launcher == PAR__SRUN && nodes)
-        par__first_host(nodes, l->host, sizeof l->host);
+    else if (l->launcher == PAR__SRUN && nodes && !par__first_host(nodes, l->host, sizeof l->host))
+        return par__log(PAR_ERR_ARGUMENT,
+                        "SLURM_STEP_NODELIST=%.128s: it takes names of hosts, such as node[003-010,17]; or "
+                        "export MASTER_ADDR (the host of rank 0)",
+                        nodes);
     if (!l->host[0])
         return par__log(
             PAR_ERR_UNSUPPORTED,
             "%s started %d processes: export MASTER_ADDR (the host of rank 0) for them to meet over "
             "TCP, or build with mpicc -DPAR_MPI, or run this program alone with PAR_RANKS=%d",
             par__launchers[l->launcher].name, l->size, l->size);
-    if (l->rank == 0 && !(host && *host) && node && *node && strcmp(node, l->host))
+    if (l->rank == 0 && !host && node && strcmp(node, l->host))
         return par__log(PAR_ERR_UNSUPPORTED,
                         "rank 0 runs on %.64s, but the other ranks look for it on %s, the first of "
                         "SLURM_STEP_NODELIST=%.128s: export MASTER_ADDR=%.64s",
@@ -7508,44 +7895,59 @@ static par_result par__meet(par__world *w, const par__launch *l) {
     close(s);
     return r;
 }
-static par_result par__open_tcp(const par_desc *d, const par__launch *l, par_comm **comm) {
+static par_result par__open_tcp(par__start *s, const par__launch *l, par_comm **comm) {
     if (l->size > 1024)
         return par__log(PAR_ERR_ARGUMENT, "%s started %d processes, but TCP joins 1024 ranks at most",
                         par__launchers[l->launcher].name, l->size);
-    par__world *w = par__new_world(d, "tcp", l->rank, l->size);
-    if (!w) return PAR_ERR_ARGUMENT;
+    par__world *w = par__new_world(&s->d, "tcp", l->rank, l->size);
+    if (!w) return PAR_ERR_MEMORY;
     w->net = &par__net_tcp;
+    par__read_algorithms(w, s);
     par_result r = par__meet(w, l);
     if (!r) r = par__tcp_addresses(w);
     if (r) return par__tcp_free(w), par__free_world(w, 0), r;
-    r = par__open_net(w, d, comm);
+    r = par__open_net(w, s, comm);
     return r ? r : par__start_progress(w);
 }
 
+// Names that are nearly those of settings; and half of what a launcher would say.
+static void par__note_settings(const par__launch *l) {
+    const struct par__launcher *torchrun = &par__launchers[PAR__TORCHRUN];
+    const int has_rank = par__setting_text(torchrun->rank) != NULL,
+              has_size = par__setting_text(torchrun->size) != NULL;
+    if (l->rank == 0) par__settings_misspelled(par__settings, PAR__SETTINGS);
+    if (l->launcher < 0 && has_rank != has_size)
+        par__log(PAR_OK, "%s is set, but not %s: this process counts as started by no launcher",
+                 has_rank ? torchrun->rank : torchrun->size, has_rank ? torchrun->size : torchrun->rank);
+}
 par_result par_open(const par_desc *desc, par_comm **comm) {
-    par_desc d;
+    par__start start;
     par__launch launch;
-    const char *boot = getenv("PAR__BOOT");
+    const char *boot = par__setting_text("PAR__BOOT");
     PAR_ASSERT(comm);
     *comm = NULL;
-    par_result r = par__check_desc(desc, &d);
-    if (r) return r;
+    par__check_desc(desc, &start);
     par__find_launch(&launch);
+    if (!boot) par__note_settings(&launch);
+    par_result r;
 #if defined(PAR_MPI)
     // A launcher of one process starts nothing that MPI could know better: PAR_RANKS counts.
-    const int several = launch.size > 1 || d.rank_count <= 1 || launch.problem[0];
+    const int several = launch.size > 1 || start.d.rank_count <= 1 || launch.problem[0];
     int initialized;
     MPI_Initialized(&initialized);
     if (!boot && (initialized || (launch.launcher > PAR__TORCHRUN && several)))
-        return par__open_launched(desc, &d, &launch, comm);
+        return par__open_launched(desc, &start, &launch, comm);
 #endif
     if (!boot && launch.problem[0]) return par__log(PAR_ERR_ARGUMENT, "%s", launch.problem);
     if (!boot && launch.size > 1) {
-        r = par__check_count(desc, &d, par__launchers[launch.launcher].name, launch.size);
-        if (!r) r = par__find_meeting(&launch);
-        return r ? r : par__open_tcp(&d, &launch, comm);
+        // A program that another number was asked of is not one of the launcher's: it waits for nobody.
+        r = par__check_count(desc, &start, par__launchers[launch.launcher].name, launch.size);
+        if (r) return par__refused(&start);
+        r = par__find_meeting(&launch);
+        return r ? r : par__open_tcp(&start, &launch, comm);
     }
-    r = boot ? par__open_child(&d, boot, comm) : par__open_here(&d, comm);
+    r = par__refused(&start);
+    if (!r) r = boot ? par__open_child(&start, boot, comm) : par__open_here(&start, comm);
     if (!r) par__probe_cma(*comm), r = par__start_progress((*comm)->world);
     return r;
 }
@@ -7570,27 +7972,37 @@ static void *par__thread_main(void *p) {
 }
 
 par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
-    par_desc d, in;
+    par__start start;
+    par_desc in;
     memset(&in, 0, sizeof in);
     in.rank_count = rank_count;
     PAR_ASSERT(fn);
-    par_result r = rank_count < 1 ? par__log(PAR_ERR_ARGUMENT, "par_run_threads needs 1 rank or more")
-                                  : par__check_desc(&in, &d);
+    if (rank_count < 1) return par__log(PAR_ERR_ARGUMENT, "par_run_threads needs 1 rank or more");
+    par__check_desc(&in, &start);
+    par__settings_misspelled(par__settings, PAR__SETTINGS);
+    par_result r = par__refused(&start);
     if (r) return r;
     par__thread *t = (par__thread *)par__zalloc(sizeof *t * (size_t)rank_count);
-    par__world *first = par__new_world(&d, "threads", 0, rank_count);
-    if (!first) return PAR_FREE(t), PAR_ERR_ARGUMENT;
+    par__world *first = par__new_world(&start.d, "threads", 0, rank_count);
+    if (!first) return PAR_FREE(t), PAR_ERR_MEMORY;
     if (!t)
         return par__free_world(first, 0),
                par__log(PAR_ERR_MEMORY, "out of memory for %d threads", rank_count);
-    r = par__try_trace(first->trace_path);
-    if (!r) r = par__make_arena(first, d.arena_bytes, rank_count);
+    par__read_algorithms(first, &start);
+    r = par__refused(&start);
+    if (!r) r = par__try_trace(first->trace_path);
+    if (!r) r = par__make_arena(first, start.d.arena_bytes, rank_count);
     if (!r) r = par__boot_shared(first);
     int made = 0, started = 0;
     for (; made < rank_count && !r; made++) {
-        par__world *w = made ? par__new_world(&d, "threads", made, rank_count) : first;
+        par__world *w = made ? par__new_world(&start.d, "threads", made, rank_count) : first;
         if (!w) {
             r = PAR_ERR_MEMORY;
+            break;
+        }
+        if (made) par__read_algorithms(w, &start), r = par__refused(&start);
+        if (r) {
+            par__free_world(w, 0);
             break;
         }
         w->arena_rank = made;
@@ -8352,6 +8764,7 @@ void par_ledger_print(const par_comm *comm, FILE *file) {
     }
     if (rows > LAYERS)
         snprintf(text + at, sizeof text - at, "  ... and from %d more places\n", rows - LAYERS);
+    par__clean(text, "\n");
     fputs(text, file); // in one piece: other ranks print too
     fflush(file);
 }
@@ -8504,16 +8917,9 @@ void par_trace_end(par_comm *comm) {
     par__push_event(w, w->open_spans[i], w->open_begun[i], par__ticks(), 0, 0, 0, 0);
 }
 
-static void par__trace_word(char *to, size_t bytes,
-                            const char *from) { // as much as fits, without what JSON minds
-    snprintf(to, bytes, "%s", from);
-    for (char *p = to; *p; p++)
-        if (*p == '"' || *p == '\\' || (unsigned char)*p < 32) *p = '_';
-}
-
 // My events as JSON, `shift` seconds later than by my own clock.
 static char *par__trace_text(par_comm *c, double shift, size_t *bytes) {
-    enum { EVENT = 384 }; // bytes, at most
+    enum { EVENT = 512 }; // bytes, at most
     par__world *w = c->world;
     const par__moment now = par__read_clocks();
     const double tick = now.ticks > w->opened.ticks
@@ -8530,9 +8936,9 @@ static char *par__trace_text(par_comm *c, double shift, size_t *bytes) {
         const par__event *v = &w->events[i];
         const double begun = shift + tick * (double)(v->begun - w->opened.ticks);
         const double lasted = tick * (double)(v->ended - v->begun);
-        char name[41], site[PAR__SITE_BYTES];
-        par__trace_word(name, sizeof name, v->name);
-        par__trace_word(site, sizeof site, v->lane ? w->places[v->site & (PAR__PLACES - 1)] : "");
+        char name[81], site[2 * PAR__SITE_BYTES];
+        par__json_string_of(name, sizeof name, v->name);
+        par__json_string_of(site, sizeof site, v->lane ? w->places[v->site & (PAR__PLACES - 1)] : "");
         at +=
             (size_t)snprintf(text + at, EVENT,
                              "{\"name\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%u,"

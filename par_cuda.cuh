@@ -2161,6 +2161,11 @@ static const char *const par__cuda_carrier_names[] = {
     PAR_CUDA_CARRIERS(X)
 #undef X
 };
+#define X(name, text) text "|"
+static const par__setting par__cuda_settings[] = {
+    {"PAR_CUDA_CARRIER", PAR__SET_WORD, 0, 0, PAR_CUDA_AUTO, PAR_CUDA_CARRIERS(X)},
+    {"PAR_CUDA_CHECK", PAR__SET_SWITCH, 0, 1, 0, ""}};
+#undef X
 #if PAR__CUDA_DNN
 static void par__dnn_close(par_cuda *cuda);
 #endif
@@ -2311,16 +2316,12 @@ typedef struct par__cuda_place_of { // of a rank
 static par_result par__cuda_choose(par_cuda *cuda) {
     par_comm *c = cuda->desc.comm;
     const int n = par_size(c);
-    const char *text = getenv("PAR_CUDA_CARRIER");
     par__cuda_place_of *all = (par__cuda_place_of *)PAR_MALLOC(sizeof *all * (size_t)n), mine;
     int shared = 0, differ = 0;
     if (!all) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_open", "out of memory");
     memset(&mine, 0, sizeof mine);
     mine.wish = cuda->desc.carrier, mine.node = par_node_of(c, par_rank(c)),
     mine.how = (cuda->desc.exact != 0) | (cuda->desc.check != 0) << 1;
-    if (text && !mine.wish)
-        for (int i = 0; i < PAR_CUDA_CARRIER_COUNT; i++)
-            if (!strcmp(text, par__cuda_carrier_names[i])) mine.wish = i;
     if (cuda->desc.nccl) mine.wish = PAR_CUDA_NCCL_CARRIER;
     if (cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus, cuda->ordinal))
         snprintf(mine.bus, sizeof mine.bus, "?");
@@ -2395,6 +2396,17 @@ static void par__cuda_zero_open(par_cuda *cuda);
 #if defined(PAR_TP_H)
 static void par__cuda_tp_open(par_cuda *cuda);
 #endif
+static par_result par__cuda_environment(par_cuda *cuda) { // for what the caller's desc leaves open
+    double value[2];
+    char why[512];
+    for (int i = 0; i < 2; i++)
+        if (par__setting_read(&par__cuda_settings[i], &value[i], why, sizeof why))
+            return par__cuda_fail(cuda, PAR_ERR_ARGUMENT, "par_cuda_open", why);
+    if (!cuda->desc.carrier) cuda->desc.carrier = (par_cuda_carrier)(int)value[0];
+    if (value[1] > 0) cuda->desc.check = 1;
+    if (!cuda->desc.comm || par_rank(cuda->desc.comm) == 0) par__settings_misspelled(par__cuda_settings, 2);
+    return PAR_OK;
+}
 par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cuda **cuda) {
     par__enter(desc ? desc->comm : NULL, site);
     return (par_cuda_open)(desc, cuda);
@@ -2409,14 +2421,14 @@ par_result(par_cuda_open)(const par_cuda_desc *desc, par_cuda **out) {
     }
     memset(cuda, 0, sizeof *cuda);
     cuda->desc = *desc, cuda->holders = 1;
-    const char *check = getenv("PAR_CUDA_CHECK");
-    if (check && atoi(check)) cuda->desc.check = 1;
-    par_result r = par__cuda_begin(cuda);
+    par_result r = par__cuda_environment(cuda);
+    if (!r) r = par__cuda_begin(cuda);
     int failed = r != PAR_OK;
     const par_result told =
         desc->comm ? par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, desc->comm) : PAR_OK;
     if (!r) r = told;
-    if (!r && failed) r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open", "another rank has no GPU");
+    if (!r && failed)
+        r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open", "another rank cannot: it says why");
     par__cuda_device_open(cuda);
     if (!r && desc->comm) {
         par__cuda_peers(cuda);

@@ -952,11 +952,14 @@ int main(int argc, char **argv) {
     if (why) return fprintf(stderr, "bench_coll: %s\n", why), 2;
     par_desc desc;
     memset(&desc, 0, sizeof desc);
-    desc.rank_count = o->ranks ? o->ranks : getenv("PAR_RANKS") || par_launched(NULL) ? 0 : 2;
+    desc.rank_count = o->ranks;
+    const int launched = par_launched(NULL);
+    if (launched < 2 && par_defaults(&desc, &desc)) return 1;
+    if (!launched && !desc.rank_count) desc.rank_count = 2;
 #if defined(BENCH_CUDA)
     // Processes that share a GPU take turns on it; threads do not.
-    if (!strcmp(o->device, "cuda") && par_launched(NULL) < 2) {
-        const int ranks = desc.rank_count ? desc.rank_count : atoi(getenv("PAR_RANKS"));
+    if (!strcmp(o->device, "cuda") && launched < 2) {
+        const int ranks = desc.rank_count ? desc.rank_count : 1; // by a launcher: one
         const int bad = par_run_threads(ranks, run_thread, &b) != PAR_OK || b.failed;
         return output_failed("bench_coll") || bad;
     }

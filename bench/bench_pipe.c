@@ -410,10 +410,10 @@ int main(int argc, char **argv) {
     const int wrong = try_outputs(o);
     if (wrong) return wrong;
     if (o->message < sizeof(double)) o->message = sizeof(double);
-    if (!o->ranks)
-        o->ranks = o->stages && o->stages <= 64 ? o->stages
-                   : getenv("PAR_RANKS")        ? atoi(getenv("PAR_RANKS"))
-                                                : 4;
+    par_desc desc;
+    if (par_defaults(NULL, &desc)) return 1;
+    if (!o->ranks && o->stages && o->stages <= 64) o->ranks = o->stages;
+    if (!o->ranks) o->ranks = desc.rank_count ? desc.rank_count : 4;
     if (!o->stages) o->stages = o->ranks;
     par_pipe_schedule s; // what cannot be is said once
     const int possible = o->all || open_schedule(&b, o->schedule, &s);

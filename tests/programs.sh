@@ -367,7 +367,7 @@ bad_input() {
     fails 1 "multiple of n_head" $gpt --data $data --n_head 3 && fails 1 "does not divide" $gpt --data $data --ranks 7 &&
     fails 1 "ranks must be" $gpt --data $data --ranks -1 && fails 1 "ranks must be" $gpt --data $data --ranks 100000 &&
     fails 1 "No such file" $gpt --data $data --load /nonexistent && fails 1 "cannot make the directory" $gpt --data $data $small --max_iters 1 --save /proc/nowhere/x &&
-    fails 1 "must be a number" env PAR_RANKS=x $gpt --data $data && fails 1 "PAR_TIMEOUT" env PAR_TIMEOUT=-3 $gpt --data $data &&
+    fails 1 "PAR_RANKS=x: it takes" env PAR_RANKS=x $gpt --data $data && fails 1 "PAR_TIMEOUT=-3: it takes" env PAR_TIMEOUT=-3 $gpt --data $data &&
     fails 1 "multiple of tp" $gpt --data $data --tp 3 && fails 1 "zero is" $gpt --data $data --zero 4 && fails 1 'no optimizer is called "adam8"; the nearest is "adamw"' $gpt --data $data --optimizer adam8 && fails 1 "canonical must" $gpt --data $data --canonical 3 && fails 1 "arch is" $gpt --data $data --arch gpt5 && fails 1 "dtype is" $gpt --data $data --dtype f8 &&
     fails 1 "block_size must" $gpt --data $data --cp 3 && fails 1 "use the ring" $gpt --data $data --n_kv_head 1 --cp 2 --cp_mode ulysses --ranks 2 &&
     fails 1 "no algorithm" env PAR_ALGO=all_reduce:magic $gpt --data $data &&
@@ -476,6 +476,21 @@ bench_bad() {
     fails 2 "must not be less" build/bench_coll -b 1M -e 1K && fails 2 "bench_coll_mpi" build/bench_coll --vs mpi && fails 2 "must be a rank" build/bench_coll -r 9
 }
 algorithms() { PAR_NODE_RANKS=2 build/bench_coll --algorithms --ranks 4 | grep -q two_level; }
+settings() { # of the environment: what cannot be read is an error that names the variable, its value and what it takes
+    for bad in PAR_TIMEOUT={abc,5m,-1,0,nan,inf,1e400,1e10,0x10,' 5',5e,.} PAR_RANKS={x,0,-2,1025,1.0,1e3,' 2'} PAR_{LEDGER,CMA,PROGRESS}={yes,2,-1} \
+        PAR_STAGE={64k,0,8191,2147483648} PAR_NODE_RANKS={0,-1,k} PAR_PORT={x,0,65536} PAR_GEMM={x,CBLA,CBLASx} PAR_TRACE=$(printf '%05000d' 0); do
+        fails 1 "^par: ${bad:0:60}.*: it takes" env "$bad" build/01_hello && [ ! -s "$work/out" ] || return 1
+    done
+    fails 1 'PAR_RANKS=1?\[31m?\\????: it takes' env PAR_RANKS=$'1\e[31m\xff\\\xc2\x9b\xe2\x82' build/01_hello &&
+    fails 1 "PAR_ALGO: .x. is not" env PAR_ALGO=x build/01_hello && fails 1 "PAR_TUNE: cannot open /nowhere" env PAR_TUNE=/nowhere build/01_hello || return 1
+    for good in PAR_TIMEOUT={5,.5,5.,1e-3,0.5E+2} PAR_RANKS={1,01,} PAR_{LEDGER,CMA,PROGRESS}={0,1,} PAR_STAGE={8192,65536} PAR_GEMM={cblas,MKL,} PAR_TEST_SEED=1 PAR_GLOBAL_X=1 PAR_CUDA_CHECK=x; do
+        env "$good" build/01_hello >"$work/out" 2>"$work/err" && grep -q "^1 ranks" "$work/out" && { [ ! -s "$work/err" ] || [ $good = PAR_LEDGER=1 ]; } || { echo "$good"; cat "$work/err"; return 1; }
+    done
+    for near in PAR_TIMEOT=5m:PAR_TIMEOUT PAR_RANK=4:PAR_RANKS PAR_TIME_OUT=9:PAR_TIMEOUT PAR_STAEG=1:PAR_STAGE; do
+        [ "$(env "${near%:*}" build/01_hello 2>&1 >/dev/null)" = "par: ${near%:*} is set, but means nothing here; ${near#*:} does" ] || return 1
+    done
+    env RANK=1 build/01_hello 2>&1 | grep -q "RANK is set, but not WORLD_SIZE"
+}
 ledger() { PAR_LEDGER=1 PAR_RANKS=2 build/01_hello 2>&1 | grep -q "all_reduce"; }
 layer_names() { # in trace and ledger: where the program called the layer, and what its tensors are called
     PAR_LEDGER=1 $gpt --data $data $small --n_layer 2 --tp 2 --max_iters 2 --eval_iters 1 --sample 0 --trace "$work/t.json" --ranks 2 >"$work/out" 2>&1 || return 1
@@ -545,7 +560,7 @@ gemm_choices() { # each candidate in turn gives the same training and right prod
     PAR_GEMM= build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 1 --json | sed -n 's/.*"gemm":"\([^"]*\)","race_gflops":\([0-9.nul]*\),"chosen":\([a-z]*\).*/\1 \2 \3/p' >"$work/race"
     cat "$work/race"
     awk '$2 > best {best = $2} $3 == "true" {chosen++; rate = $2} END {exit !(chosen == 1 && rate * 1.051 >= best && (NR == 1 || best > 0))}' "$work/race" || return 1
-    PAR_GEMM= $gpt --data $data $small --max_iters 10 --ranks 2 >"$work/g" && same_losses 1e-5 "$work/g0" "$work/g" && fails 1 "this program can use .*built-in" env PAR_GEMM=nonsense $gpt --data $data $small
+    PAR_GEMM= $gpt --data $data $small --max_iters 10 --ranks 2 >"$work/g" && same_losses 1e-5 "$work/g0" "$work/g" && fails 1 "PAR_GEMM=nonsense: it takes one of .*built-in" env PAR_GEMM=nonsense $gpt --data $data $small
 }
 cat >"$shared/cblas.c" <<'C'
 #include <stdlib.h>
@@ -598,7 +613,7 @@ gemm_race() { # a library that is slow, wrong or fast; threads; ranks that are t
     PAR_GEMM=built-in says "built-in, threads 1: CBLAS -; built-in -;" "$work/fake" product &&
     FAKE=slow says "built-in" "$work/fake" inherit && FAKE=slow says "built-in" "$work/fake" lazy && FAKE=fast says "CBLAS" "$work/fake" threads &&
     FAKE=slow says "built-in" "$work/fake" product && says "not chosen yet" "$work/fake" none && FAKE=fast says "not chosen yet" "$work/fake" forked && says "not chosen yet" "$work/fake" shapes &&
-    fails 3 "PAR_GEMM=built-in on rank 2, but rank 0 takes CBLAS" "$work/fake" differ && fails 3 "PAR_GEMM=x: this program can use CBLAS or built-in" env PAR_GEMM=x "$work/fake" select || return 1
+    fails 3 "PAR_GEMM=built-in on rank 2, but rank 0 takes CBLAS" "$work/fake" differ && fails 3 "PAR_GEMM=BLIS: this program can use CBLAS or built-in" env PAR_GEMM=BLIS "$work/fake" select || return 1
     gcc "$work/test.o" -o "$work/real" -lopenblas -pthread -lm 2>/dev/null || return 0
     for mode in select product inherit; do PAR_GEMM=OpenBLAS says "OpenBLAS, threads 1:" "$work/real" $mode || return 1; done # forked: OpenBLAS's threads end
 }
@@ -672,6 +687,7 @@ check "04_zero.c" zero_loop
 check "benchmark rows" bench_rows
 check "benchmark, bad input" bench_bad
 check "algorithms" algorithms
+check "settings that cannot be read" settings
 check "ledger" ledger
 check "layers' names in ledger and trace" layer_names
 check "the same bits with small stages" env PAR_STAGE=8192 build/test_par --only bit_equality --ranks 3

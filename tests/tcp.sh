@@ -102,10 +102,11 @@ nobody_comes() {
     fails 1 "waited 0.5 s at 127.0.0.1:$MASTER_PORT for ranks 1, 2, 3 of 4" env RANK=0 $hello &&
     fails 1 "rank 3 tried for 0.5 s to reach rank 0 at 127.0.0.1:$MASTER_PORT (Connection refused)" env RANK=3 $hello &&
     fails 1 "the launcher says rank 4 of 4" env RANK=4 $hello &&
-    fails 1 "the launcher says rank 1 of many" env RANK=1 WORLD_SIZE=many $hello &&
-    fails 1 "MASTER_PORT must be a port, from 1 to 65535, but is 65536" env MASTER_PORT=65536 RANK=1 $hello &&
-    fails 1 "PAR_PORT must be a port, from 1 to 65535, but is x" env PAR_PORT=x RANK=1 $hello &&
-    fails 1 "MASTER_PORT must be a port, from 1 to 65534, but is 65535" env TORCHELASTIC_USE_AGENT_STORE=True MASTER_PORT=65535 RANK=1 $hello &&
+    for bad in WORLD_SIZE=many WORLD_SIZE=0 WORLD_SIZE=4x RANK=-1 RANK=1.5 RANK=99999999999 LOCAL_RANK=x MASTER_PORT=65536 MASTER_PORT=x; do
+        fails 1 "$bad: it takes a whole number from" env RANK=1 $bad $hello || return 1
+    done
+    fails 1 "MASTER_PORT=65535: torchrun's agent has it" env TORCHELASTIC_USE_AGENT_STORE=True MASTER_PORT=65535 RANK=1 $hello &&
+    fails 1 "MASTER_ADDR=.*\.\.\.: it takes at most 255 bytes" env MASTER_ADDR=$(printf '%0300d' 0) RANK=1 $hello &&
     fails 1 "to reach rank 0 at no-such-host.invalid:.* (\(Name or service not known\|Temporary failure in name resolution\))" env MASTER_ADDR=no-such-host.invalid RANK=1 $hello
 }
 port_taken() {
@@ -119,14 +120,33 @@ port_taken() {
 nowhere_to_meet() {
     fails 1 "mpiexec started 3 processes: export MASTER_ADDR" env PMI_SIZE=3 PMI_RANK=1 $hello &&
     fails 1 "rank 0 runs on b2, but .* look for it on a7, the first of SLURM_STEP_NODELIST=a\[7,9\],b2: export MASTER_ADDR=b2" \
-        env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NODELIST='a[7,9],b2' SLURMD_NODENAME=b2 $hello
+        env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NODELIST='a[7,9],b2' SLURMD_NODENAME=b2 $hello || return 1
+    for list in 'a[' 'a[7' 'a[]' 'a b' ',a' 'a[x]' "$(printf '%0300d' 0)"; do
+        fails 1 "SLURM_STEP_NODELIST=.*: it takes names of hosts" env SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NODELIST="$list" $hello || return 1
+    done
 }
-differ() { # settings by which algorithms are chosen
+both_say() { # text, setting of rank 1, of rank 0: both ranks end with the text, neither by a deadline
+    RANK=1 env "$2" $hello >"$work/out.1" 2>&1 &
+    fails 1 "$1" env RANK=0 ${3:+"$3"} $hello && ! wait $! && grep -q -e "$1" "$work/out.1"
+}
+differ() { # settings that all ranks must have alike
     export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
-    RANK=1 PAR_STAGE=65536 $hello >"$work/out.1" 2>&1 &
-    fails 1 "differ between ranks 0 and 1" env RANK=0 $hello
-    wait
-    grep -q "differ between ranks 1 and 0" "$work/out.1"
+    echo "all_reduce 2 1 64 ring" >"$work/tuned" && mkdir -p "$work/d" && echo "all_reduce 2 1 65 ring" >"$work/d/tuned"
+    both_say "PAR_STAGE .* differs between ranks: 65536 on rank 1, 262144 on rank 0" PAR_STAGE=65536 &&
+    both_say "PAR_NODE_RANKS .* differs between ranks: not set on rank 1, 1 on rank 0" PAR_NODE_RANKS= PAR_NODE_RANKS=1 &&
+    both_say "PAR_ALGO differs between ranks: all_reduce:ring on rank 1, not set on rank 0" PAR_ALGO=all_reduce:ring &&
+    both_say "PAR_TUNE differs between ranks: .*/d/tuned (1 rows, content .*) on rank 1, .*tuned (1 rows" "PAR_TUNE=$work/d/tuned" "PAR_TUNE=$work/tuned" &&
+    both_say "PAR_GEMM differs between ranks: built-in on rank 1, CBLAS on rank 0" PAR_GEMM=built-in PAR_GEMM=CBLAS &&
+    both_say "PAR_TRACE .* differs between ranks: not set on rank 1, $work/t on rank 0" PAR_TRACE= "PAR_TRACE=$work/t"
+}
+unreadable() { # on one rank alone: the others do not wait for it
+    export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
+    for bad in PAR_TIMEOUT=5m PAR_LEDGER=yes PAR_STAGE=64k PAR_GEMM=x; do
+        both_say "$bad: it takes" $bad && grep -q "rank 0 ends because of rank 1: $bad" "$work/err" || return 1
+    done
+    both_say "PAR_ALGO.*magic" PAR_ALGO=all_reduce:magic && both_say "PAR_TUNE: cannot open" PAR_TUNE=/nowhere/t &&
+    RANK=0 PAR_ALGO=x $hello >"$work/out.0" 2>&1 &
+    fails 1 "rank 1 ends because of rank 0: PAR_ALGO" env RANK=1 $hello && ! wait $!
 }
 dies_opening() { # the others hear of it, and end
     export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) PAR_TIMEOUT=20
@@ -194,6 +214,7 @@ check "nobody comes" nobody_comes
 check "a port that is taken" port_taken
 check "nowhere to meet" nowhere_to_meet
 check "settings that differ" differ
+check "settings that one rank cannot read" unreadable
 check "a rank dies while opening" dies_opening
 check "the layers" layers
 check "clocks that differ" clocks

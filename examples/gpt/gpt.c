@@ -1277,12 +1277,12 @@ int main(int argc, char **argv) {
     const int shorter = options_given(argc, argv, "--block_size") ? o->model.block_size : INT_MAX;
     char text[256];
     const char *why = launched ? NULL : prepare(&t, shorter);
-    const int here = o->ranks ? o->ranks : getenv("PAR_RANKS") ? atoi(getenv("PAR_RANKS")) : 1;
-    if (!why && !launched && here > 0 && here <= 1024) why = share_batch(&t, here, text, sizeof text);
-    if (why) return forget(&t), complain(why);
-    par_desc desc;
+    par_desc desc, full;
     memset(&desc, 0, sizeof desc);
     desc.rank_count = o->ranks, desc.trace = o->trace;
+    if (!why && !launched && par_defaults(&desc, &full)) return forget(&t), 1;
+    if (!why && !launched) why = share_batch(&t, full.rank_count ? full.rank_count : 1, text, sizeof text);
+    if (why) return forget(&t), complain(why);
     if (par_open(&desc, &t.world)) return 1;
     if (parsed)
         why = "its options cannot be used";
