@@ -6966,11 +6966,21 @@ static par_result par__boot_comm(par__world *w, par_comm **out) {
 
 static par_result par__child_status(int rank, int pid, int status) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return PAR_OK;
+    if (status == -1)
+        return par__log(PAR_ERR_PEER_DIED, "rank %d (pid %d) ended without closing its world", rank, pid);
     if (WIFSIGNALED(status))
         return par__log(PAR_ERR_PEER_DIED, "rank %d (pid %d) was killed by signal %d (%s)", rank, pid,
                         WTERMSIG(status), strsignal(WTERMSIG(status)));
     return par__log(PAR_ERR_PEER_DIED, "rank %d (pid %d) exited with status %d", rank, pid,
                     WEXITSTATUS(status));
+}
+
+// 0: it runs. Its status is lost where SIGCHLD is ignored, or where the program waits for all of its
+// children: then -1, unless the rank has closed its world.
+static int par__child_ended(const par__world *w, int i, int *status) {
+    const int pid = (int)waitpid(w->children[i], status, WNOHANG);
+    if (pid < 0) *status = PAR__LOAD(&w->arena->ranks[i + 1].state) == PAR__LEFT ? 0 : -1;
+    return pid != 0;
 }
 
 static void par__kill_children(par__world *w) {
@@ -7012,7 +7022,7 @@ static par_result par__wait_for_children(par__world *w) { // until all have open
     for (int i = 0; i < w->child_count; i++)
         while (PAR__LOAD(&w->arena->ranks[i + 1].state) == PAR__UNBORN) {
             int status;
-            const int ended = waitpid(w->children[i], &status, WNOHANG) == w->children[i];
+            const int ended = par__child_ended(w, i, &status);
             if (ended) par__child_status(i + 1, w->children[i], status), w->children[i] = 0;
             if (ended || par__now() > until)
                 return par__log(PAR_ERR_PEER_DIED, "rank %d did not start%s", i + 1,
@@ -8359,10 +8369,9 @@ static par_result par__close_world(par__world *w, int broken) {
     if (!par__is_threads(w)) pthread_mutex_unlock(&w->control->alive);
     for (int i = 0; i < w->child_count; i++) {
         int status = 0, ended = 0;
-        while (w->children[i] > 0 && !(ended = waitpid(w->children[i], &status, WNOHANG)) &&
-               par__now() < until)
+        while (w->children[i] > 0 && !(ended = par__child_ended(w, i, &status)) && par__now() < until)
             usleep(500);
-        if (ended <= 0 && w->children[i] > 0) {
+        if (!ended && w->children[i] > 0) {
             result = par__log(PAR_ERR_TIMEOUT, "rank %d (pid %d) did not end; killed", i + 1, w->children[i]);
             kill(w->children[i], SIGKILL);
             waitpid(w->children[i], &status, 0);
