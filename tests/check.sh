@@ -35,6 +35,7 @@ part "PyTorch" build/test_golden
 part "par_cuda.cuh" bash tests/cuda.sh
 part "programs" bash tests/programs.sh
 part "tcp" bash tests/tcp.sh
+part "hostile" bash tests/hostile.sh
 part "mpi" bash tests/mpi.sh
 part "sanitizers" bash tests/sanitize.sh
 echo "($(($(date +%s) - begun)) s)"
