@@ -1,5 +1,6 @@
 # make run      train a small GPT on 2 ranks of this machine (RANKS=n, DATA=file); needs only a C compiler
-# make check    every test; says what is missing and installs it where it may (INSTALL=0: does without)
+# make check    every test; says what is missing and installs it where it may (INSTALL=0: does without); FAILED=1: first
+#               what failed last time
 # make cuda     the trainer, the example and the benchmark for GPUs; make gpu-check tests them on one
 # make help     the other targets
 
@@ -90,7 +91,7 @@ clean:
 	rm -rf build
 
 help:
-	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test (INSTALL=0: installs no packages)' 'soak     longer random tests (SOAK_SECONDS=)' \
+	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test (INSTALL=0: installs no packages; FAILED=1: first what failed last time)' 'soak     longer random tests (SOAK_SECONDS=)' \
 	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=), clean' \
 	    'cuda     for GPUs (CUDA_ARCHS="80 90a 100", NVCC=)' 'gpu-check   every test and benchmark on this machine'"'"'s GPU'
 

@@ -1,29 +1,100 @@
-# make check: install what is missing where that is allowed (not with INSTALL=0), then every test. Ends with "N passed, N failed, N skipped".
+# make check: install what is missing where that is allowed (not with INSTALL=0), then every test. Ends with "N passed, N failed,
+# N skipped". FAILED=1: what failed last time comes first, alone; if it fails again that is all.
+# Each check, and each setting of a test program, appends a line to build/check.log, with tabs between: seconds, ok or FAIL, part,
+# name, the command that runs this one again.
 cd "$(dirname "$0")/.." || exit 1
-passed=0 failed=0 skipped=0 begun=$(date +%s)
+exec </dev/null
+case ${FAILED:-0} in 0 | 1) ;; *) echo "FAILED is 0 or 1 (first what failed last time), not \"$FAILED\"" >&2; exit 2 ;; esac
+passed=0 failed=0 skipped=0 begun=$SECONDS live=""
+every=${CHECK_EVERY:-30} # seconds between signs of life in a log
+[ -t 1 ] && live=1 every=1
 
 bash tests/packages.sh || exit
+mkdir -p build
+log=build/check.log
 
+progress() { # the only line that changes on a terminal; elsewhere a line now and then
+    local now=$((SECONDS - start)) ended last
+    { ended=$(wc -l <"$CHECK_LOG") && last=$(tail -n 1 "$CHECK_LOG" | cut -f 4); } 2>/dev/null
+    ended="$name: $((ended - before))${expected:+ of about $expected} checks, $now s${last:+; the last was $last}"
+    if [ $live ]; then printf '\r\033[K%.100s\r' "$ended"; else echo "   ($ended)"; fi
+    due=$((SECONDS + every))
+}
 part() { # name, command ...
-    name=$1
+    local name=$1 start=$SECONDS before due line more="" status="" counts="" expected
     shift
-    start=$(date +%s)
+    expected=$(sed -n "s/^$name	\([0-9]*\).*/\1/p" build/check.parts 2>/dev/null | tail -n 1)
+    before=$(wc -l <"$CHECK_LOG")
     echo "== $name"
-    "$@" 2>&1 | tee build/part.log | grep --line-buffered -v '^[0-9]* passed'
-    status=${PIPESTATUS[0]}
-    line=$(grep '^[0-9]* passed, [0-9]* failed' build/part.log | tail -n 1)
-    if [ -z "$line" ]; then
+    due=$((SECONDS + every))
+    exec {from}< <("$@" 2>&1; printf '\nstatus %d\n' $?)
+    while :; do
+        if IFS= read -r -t 1 line <&$from; then
+            line=$more$line more=""
+            case $line in
+            "status "*) status=${line#status } && break ;; # whatever else still holds the pipe
+            [0-9]*" passed, "[0-9]*" failed"*) counts=$line ;;
+            "") ;;
+            *) printf "${live:+\r\033[K}%s\n" "$line" ;;
+            esac
+        elif [ $? -gt 128 ]; then more=$more$line
+        else break; fi
+        [ $SECONDS -lt $due ] || progress
+    done
+    exec {from}<&-
+    [ -z $live ] || printf '\r\033[K'
+    if [ -z "$counts" ]; then
         echo "FAIL $name: it ended without a count (status $status)"
         failed=$((failed + 1))
         return
     fi
-    set -- $line
+    set -- $counts
+    [ "$status" = 0 ] || [ "$3" != 0 ] || { echo "FAIL $name: status $status, although nothing failed"; set -- "$1" "" 1 "" "$5"; }
     passed=$((passed + $1)) failed=$((failed + $3)) skipped=$((skipped + $5))
-    echo "   $1 passed, $3 failed, $5 skipped, $(($(date +%s) - start)) s"
+    echo "   $1 passed, $3 failed, $5 skipped, $((SECONDS - start)) s"
+    printf '%s\t%d\t%d\n' "$name" $(($(wc -l <"$CHECK_LOG") - before)) $((SECONDS - start)) >>"$parts"
 }
+end() {
+    echo "($((SECONDS - begun)) s)"
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+    exit
+}
+again() { # the commands of a log's failures, one after the other
+    local command targets good=0 bad=0
+    cut -f 5 "$1" | sort -u >build/check.commands
+    targets=$(grep -o 'build/[a-z0-9_]*' build/check.commands | sort -u)
+    [ -z "$targets" ] || make -s $targets || return
+    while IFS= read -r command; do
+        echo "$command"
+        if bash -c "$command" </dev/null >build/check.said 2>&1; then good=$((good + 1))
+        else bad=$((bad + 1)) && grep -v '^[0-9]* passed' build/check.said; fi
+    done <build/check.commands
+    echo "$good passed, $bad failed, 0 skipped"
+    [ $bad = 0 ]
+}
+make_programs() { make -s -k -j"$(nproc)" build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors build/gpt build/corpus.txt && echo "1 passed, 0 failed, 0 skipped"; }
 
-mkdir -p build
-make -s build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors build/gpt build/01_hello build/04_zero build/bench_coll build/bench_zero build/bench_pipe build/bench_tp build/corpus.txt || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+parts=/dev/null
+if [ "${FAILED:-0}" = 1 ]; then
+    grep $'\tFAIL\t' $log >build/check.failed 2>/dev/null
+    if [ -s build/check.failed ]; then
+        export CHECK_LOG=build/check.again
+        : >$CHECK_LOG
+        part "what failed last time" again build/check.failed
+        [ $failed = 0 ] || { echo "it fails again; $log stays as it was"; end; }
+        passed=0
+        echo "all that failed last time passes now; everything follows"
+    else
+        echo "nothing failed last time; everything follows"
+    fi
+fi
+export CHECK_LOG=$log
+parts=build/check.parts.new
+: >$log
+: >$parts
+part "programs" make_programs
+[ $failed = 0 ] || end
 part "lint" bash tests/lint.sh
 part "compile" bash tests/compile.sh
 part "par.h" build/test_par
@@ -33,11 +104,13 @@ part "par_tp.h" build/test_tp
 part "errors" build/test_errors
 part "PyTorch" build/test_golden
 part "par_cuda.cuh" bash tests/cuda.sh
-part "programs" bash tests/programs.sh
+part "the trainer and the benchmarks" bash tests/programs.sh
 part "tcp" bash tests/tcp.sh
 part "hostile" bash tests/hostile.sh
 part "mpi" bash tests/mpi.sh
 part "sanitizers" bash tests/sanitize.sh
-echo "($(($(date +%s) - begun)) s)"
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+mv $parts build/check.parts
+echo "The slowest ten:"
+sort -rn $log | head -n 10 | awk -F'\t' '{printf "%8.1f s  %s: %s\n", $1, $3, $4}'
+[ $failed = 0 ] || { echo "What failed (make check FAILED=1 runs these first):"; awk -F'\t' '$2 == "FAIL" {print "    " $5}' $log; }
+end

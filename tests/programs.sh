@@ -628,6 +628,23 @@ gemm_libraries() { # a library counts if it has what its name promises, and it w
     gcc -O1 -DMKL -shared -fPIC "$work/one.c" -o "$work/lib/libmkl_rt.so" && [ "$(flags)" = "-DPAR_CBLAS -lmkl_rt" ]
 }
 
+check_script() { # make check's own: what failed is listed, and taken first; signs of life; what cannot be trusted is a failure
+    there=$work/checkout
+    mkdir -p "$there/tests" "$there/build" && cp tests/check.sh tests/lib.sh "$there/tests" && cd "$there" && printf 'build/%%:\n\ttouch $@\n' >Makefile || return 1
+    for t in compile cuda programs mpi tcp hostile sanitize; do printf '. tests/lib.sh\ncheck x true\nsummary\n' >tests/$t.sh; done
+    for t in par zero pipe tp errors golden; do printf '#!/bin/sh\necho "1 passed, 0 failed, 0 skipped (3 s)"' >build/test_$t && chmod +x build/test_$t || return 1; done
+    echo 'exit 0' >tests/packages.sh
+    echo '. tests/lib.sh; broken() { echo because of this; [ ! -e bad ]; }; missing() { echo apt; return 77; }; check "it'"'"'s" broken; check s missing; check slow sleep 2; summary' >tests/lint.sh
+    touch bad
+    unset FAILED CHECK_LOG CHECK_PART CHECK_MADE
+    CHECK_EVERY=1 bash tests/check.sh >said; [ $? = 1 ] && grep -q "^FAIL it's" said && grep -q "^    because of this" said && tail -n 1 said | grep -q "^15 passed, 1 failed, 1 skipped$" &&
+    grep -A 1 "slowest ten" said | grep -q "2\.[0-9] s  lint: slow" && grep -A 1 "^What failed" said | grep -q "^    bash tests/lint.sh it" && grep -q "(lint: [12] checks, [0-9]* s; the last was it's)" said || return 1
+    FAILED=1 bash tests/check.sh >said; [ $? = 1 ] && grep -q "it fails again" said && ! grep -q "== lint" said && tail -n 1 said | grep -q "^0 passed, 1 failed" || return 1
+    rm bad
+    FAILED=1 bash tests/check.sh >said && grep -q "passes now; everything follows" said && tail -n 1 said | grep -q "^16 passed, 0 failed, 1 skipped$" && FAILED=1 bash tests/check.sh >said && grep -q "nothing failed last time" said || return 1
+    echo 'echo 3 passed, 0 failed, 0 skipped; exit 1' >tests/lint.sh; bash tests/check.sh >said; [ $? = 1 ] && grep -q "status 1, although nothing failed" said || return 1
+    echo 'exit 0' >tests/lint.sh; bash tests/check.sh >said; [ $? = 1 ] && grep -q "it ended without a count" said && fails 2 "compile.sh is called \"y\"" bash tests/compile.sh y
+}
 packages() { # what would be installed, and why, is said before; with INSTALL=0 nothing is
     local bin=$work/bin
     mkdir -p "$bin"
@@ -699,6 +716,7 @@ check "ranks by running the program again" run_again
 check "options of the test programs" test_options
 check "make install" installed
 check "make check INSTALL=0" packages
+check "make check, and FAILED=1" check_script
 check "matrix product libraries" gemm_choices
 check "the race of matrix product libraries" gemm_race
 check "matrix product libraries that link" gemm_libraries
