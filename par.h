@@ -958,6 +958,7 @@ par__fail_inside(par_comm *comm, par_result result, const char *format,
 #include <strings.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -1068,7 +1069,7 @@ static void par__futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAK
 
 int par_own_fd(int fd) {
     if (fd < 0 || (fd > 2 && !fcntl(fd, F_SETFD, FD_CLOEXEC))) return fd;
-    const int own = fcntl(fd, F_DUPFD_CLOEXEC, 3), e = errno;
+    const int own = fcntl(fd, F_DUPFD_CLOEXEC, 3), e = own < 0 && errno == EINVAL ? EMFILE : errno;
     close(fd);
     return errno = e, own;
 }
@@ -1079,9 +1080,40 @@ FILE *par_create_file(const char *path) {
     return f;
 }
 
-// System calls that the C library declares for _GNU_SOURCE alone.
+typedef struct par__reason {
+    char text[128];
+} par__reason;
+static par__reason par__reason_of(int e) { // strerror, and which limit was met
+    par__reason r;
+    struct rlimit l;
+    snprintf(r.text, sizeof r.text, "%s", strerror(e));
+    if (e == EMFILE && !getrlimit(RLIMIT_NOFILE, &l))
+        snprintf(r.text, sizeof r.text, "%s (the limit is %llu: ulimit -n)", strerror(e),
+                 (unsigned long long)l.rlim_cur);
+    return r;
+}
+// Room for `most` more descriptors, and at least for `least`. The soft limit is raised by so many if they are
+// more than half of it, so that the program can still open what it could, up to the hard limit; processes
+// that this one starts inherit it. It is not raised further than that: select() takes small numbers alone.
+static int par__raise_files(size_t least, size_t most) { // 0: the limit is lower; it stays as raised
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) || most <= l.rlim_cur / 2) return 1;
+    l.rlim_cur = l.rlim_max - l.rlim_cur < most ? l.rlim_max : l.rlim_cur + most;
+    return setrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur > least;
+}
+
+// System calls and values that the C library declares for _GNU_SOURCE alone.
 static int par__memfd(const char *name) {
-    return par_own_fd((int)syscall(SYS_memfd_create, name, 1u /* close on exec */));
+    return par_own_fd((int)syscall(SYS_memfd_create, name, 3u /* close on exec, may be sealed */));
+}
+enum { PAR__ADD_SEALS = 1033, PAR__GET_SEALS = 1034, PAR__SIZE_SEALS = 7 }; // no other size, no other seals
+static uint32_t par__peer_user(int fd) { // of a Unix socket, as the kernel has noted it; -1: unknown
+    struct {
+        int32_t pid;
+        uint32_t user, group;
+    } peer;
+    socklen_t bytes = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) ? UINT32_MAX : peer.user;
 }
 static int par__fallocate(int fd, int mode, uint64_t at, uint64_t bytes) {
     return (int)syscall(SYS_fallocate, fd, mode, (off_t)at, (off_t)bytes);
@@ -2482,6 +2514,7 @@ typedef struct par__extent {
 
 typedef struct par__arena { // the first bytes of the shared memory
     uint64_t magic, bytes;
+    uint64_t key; // unguessable: who knows it may have this memory, and finds it there
     uint64_t boot_rings;
     int32_t rank_count;
     uint32_t opened, no_cma;   // see par__probe_cma
@@ -3056,7 +3089,10 @@ static void par__write_record(const par__operation *op, uint64_t ended) {
 //
 // One sparse memfd per node, mapped once and whole, so that any byte in it has the same offset for every
 // rank. What is allocated is committed by fallocate at once (an error then, never SIGBUS later) and punched
-// out again when freed.
+// out again when freed. Its size is sealed.
+// It has no name: who maps it has inherited its descriptor, or was given it by the leader (>>launch), or took
+// it from /proc/PID/fd. There the kernel asks what it asks of who may look into a process by ptrace: the same
+// user, and root; process_vm_readv asks more than that. Processes of one user can do each other anything.
 
 static size_t par__arena_places(int ranks) { // what precedes the ranks' places, see par__place_number
     return par__round_up(sizeof(par__arena) + (size_t)ranks * sizeof(par__rank_control), 4096);
@@ -3130,6 +3166,23 @@ static par_result par__map_arena(par__world *w, int fd, size_t bytes) {
     return PAR_OK;
 }
 
+// The memory that another process has made, if it is what was told of it. The descriptor is the world's then.
+static par_result par__adopt_arena(par__world *w, int fd, size_t bytes, int ranks, uint64_t key) {
+    struct stat st;
+    const char *why = NULL;
+    memset(&st, 0, sizeof st);
+    if (fd < 3 || fstat(fd, &st) || fcntl(fd, PAR__GET_SEALS) != PAR__SIZE_SEALS)
+        why = "is no shared memory of this kit";
+    else if (st.st_size < (off_t)par__arena_header(ranks) || (bytes && st.st_size != (off_t)bytes))
+        why = "is of another size";
+    if (!why && par__map_arena(w, fd, (size_t)st.st_size)) return PAR_ERR_MEMORY;
+    if (!why && (w->arena->magic != PAR__MAGIC || w->arena->bytes != (uint64_t)st.st_size ||
+                 w->arena->rank_count != ranks || w->arena->key != key))
+        why = "belongs to other ranks";
+    return why ? par__log(PAR_ERR_SYSTEM, "descriptor %d (%lld bytes) %s", fd, (long long)st.st_size, why)
+               : PAR_OK;
+}
+
 static void par__init_mutex(pthread_mutex_t *m) {
     pthread_mutexattr_t attr;
     pthread_mutexattr_init(&attr);
@@ -3140,15 +3193,22 @@ static void par__init_mutex(pthread_mutex_t *m) {
 }
 
 static par_result par__make_arena(par__world *w, size_t bytes, int ranks) {
-    const int fd = par__memfd("par");
+    uint64_t key = 0;
+    const int fd = par__memfd("par"), unknown = par__random_u64(&key);
     if (!bytes) bytes = 4 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     const size_t places = par__arena_places(ranks), all = par__arena_header(ranks) - places;
     bytes = par__round_up(PAR__MAX(bytes, places + (1u << 20)), 4096) + all;
-    if (fd < 0 || ftruncate(fd, (off_t)bytes))
-        return par__log(
-            PAR_ERR_SYSTEM,
-            "cannot make shared memory: %s; is there a ulimit -f? par_desc.arena_bytes asks for less",
-            strerror(errno));
+    if (fd < 0 || unknown)
+        return par__log(PAR_ERR_SYSTEM, "cannot make shared memory: %s",
+                        par__reason_of(unknown ? unknown : errno).text);
+    if (ftruncate(fd, (off_t)bytes) || fcntl(fd, PAR__ADD_SEALS, PAR__SIZE_SEALS)) {
+        const int e = errno;
+        close(fd);
+        return par__log(PAR_ERR_SYSTEM,
+                        "cannot make shared memory of %zu bytes: %s; is there a ulimit -f? "
+                        "par_desc.arena_bytes asks for less",
+                        bytes, strerror(e));
+    }
     w->fd = fd;
     int committed = par__commit(w, 0, places);
     for (int i = 0; i < ranks; i++) // the first page of each rank's; par__place_grow commits more
@@ -3159,6 +3219,7 @@ static par_result par__make_arena(par__world *w, size_t bytes, int ranks) {
     if (r) return close(fd), r;
     w->arena->magic = PAR__MAGIC;
     w->arena->bytes = bytes;
+    w->arena->key = key;
     w->arena->rank_count = ranks;
     par__init_mutex(&w->arena->lock);
     for (int i = 0; i < ranks; i++) par__init_mutex(&w->arena->ranks[i].alive);
@@ -6999,7 +7060,7 @@ static par_result par__become_child(par__world *w, int rank, int parent, par_com
 
 static int par__run_again(const par__world *w, int rank) { // the child's pid, or -1
     enum { BYTES = 1 << 20, ARGUMENTS = 1 << 14 };
-    char boot[96], *text = (char *)PAR_MALLOC(BYTES), **argv = (char **)PAR_MALLOC(ARGUMENTS * sizeof *argv);
+    char boot[128], *text = (char *)PAR_MALLOC(BYTES), **argv = (char **)PAR_MALLOC(ARGUMENTS * sizeof *argv);
     int argc = 0, pid = -1;
     FILE *f = fopen("/proc/self/cmdline", "r");
     const size_t n = f && text ? fread(text, 1, BYTES - 1, f) : 0;
@@ -7008,7 +7069,8 @@ static int par__run_again(const par__world *w, int rank) { // the child's pid, o
     for (size_t i = 0; i < n && argv && argc < ARGUMENTS - 1; i += strlen(text + i) + 1)
         argv[argc++] = text + i;
     if (argv) argv[argc] = NULL;
-    snprintf(boot, sizeof boot, "%d %d %d %d %d", w->fd, rank, w->size, w->node_ranks, (int)getpid());
+    snprintf(boot, sizeof boot, "%d %d %d %d %d %llx", w->fd, rank, w->size, w->node_ranks, (int)getpid(),
+             (unsigned long long)w->arena->key);
     setenv("PAR__BOOT", boot, 1);
     if (argc && posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ)) pid = -1;
     unsetenv("PAR__BOOT");
@@ -7083,20 +7145,38 @@ static par_result par__open_here(par__start *start, par_comm **out) { // n ranks
 
 static par_result par__open_child(par__start *start, const char *boot,
                                   par_comm **out) { // run again by rank 0
-    int fd, rank, size, node_ranks, parent;
+    int fd, rank, size, node_ranks, parent, end = 0;
+    unsigned long long key;
     par_desc here = start->d;
-    off_t bytes = -1;
-    if (sscanf(boot, "%d %d %d %d %d", &fd, &rank, &size, &node_ranks, &parent) == 5)
-        bytes = lseek(fd, 0, SEEK_END);
-    unsetenv("PAR__BOOT");
+    const int read =
+        sscanf(boot, "%d %d %d %d %d %llx%n", &fd, &rank, &size, &node_ranks, &parent, &key, &end);
+    const char *why = NULL;
+    if (read != 6 || boot[end])
+        why = "is not what rank 0 writes";
+    else if (size < 2 || size > 1024 || rank < 1 || rank >= size || node_ranks < 1 || node_ranks > size)
+        why = "names ranks that there cannot be";
+    else if (parent != (int)getppid())
+        why = "was written by a process that is not this one's parent, or has ended";
+    if (why)
+        return par__log(PAR_ERR_ARGUMENT,
+                        "PAR__BOOT=\"%.128s\" %s; the variable is rank 0's, for the ranks that it starts: "
+                        "unset it to start this program otherwise",
+                        boot, why);
     here.node_ranks = node_ranks;
-    par__world *w = bytes > 0 ? par__new_world(&here, "exec", rank, size) : NULL;
-    if (!w) return par__log(PAR_ERR_SYSTEM, "PAR__BOOT is set but does not name shared memory");
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    par__world *w = par__new_world(&here, "exec", rank, size);
+    if (!w) return PAR_ERR_MEMORY;
     par__read_algorithms(w, start);
     par_result r = par__refused(start);
-    if (!r) r = par__map_arena(w, fd, (size_t)bytes);
-    return r ? r : par__become_child(w, rank, parent, out);
+    if (r) return par__free_world(w, 0), r;
+    r = par__adopt_arena(w, fd, 0, size, (uint64_t)key);
+    if (r) {
+        par__free_world(w, 1);
+        return par__log(r, "rank %d cannot take rank 0's shared memory, as PAR__BOOT=\"%.128s\" says", rank,
+                        boot);
+    }
+    unsetenv("PAR__BOOT");
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return par__become_child(w, rank, parent, out);
 }
 
 // May the ranks of this machine copy from each other's ordinary memory (process_vm_readv, "cross memory
@@ -7345,26 +7425,33 @@ static int par__send_fd(int to, int fd) {
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    return sendmsg(to, &m, 0) == 1;
+    return sendmsg(to, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
-static int par__recv_fd(int from) {
+static int par__recv_fd(int from) { // -1: errno says why
     char byte, control[CMSG_SPACE(sizeof(int))];
     struct iovec io;
     struct msghdr m;
     int fd = -1;
     memset(&m, 0, sizeof m);
     io.iov_base = &byte, io.iov_len = 1;
-    m.msg_iov = &io, m.msg_iovlen = 1, m.msg_control = control, m.msg_controllen = sizeof control;
-    if (recvmsg(from, &m, MSG_CMSG_CLOEXEC) != 1) return -1;
+    m.msg_iov = &io, m.msg_iovlen = 1, m.msg_control = control, m.msg_controllen = CMSG_LEN(sizeof(int));
+    const ssize_t n = recvmsg(from, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (n <= 0) return errno = n ? errno : ECONNRESET, -1;
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-    if (c && c->cmsg_type == SCM_RIGHTS) memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
+        c->cmsg_len != CMSG_LEN(sizeof(int)))
+        return errno = m.msg_flags & MSG_CTRUNC ? EMFILE : EPROTO,
+               -1; // it came, and there was no number for it
+    memcpy(&fd, CMSG_DATA(c), sizeof fd);
     return par_own_fd(fd);
 }
 
 typedef struct par__place {       // what each rank tells all others
     char host[128];               // ranks that say the same can share memory
     uint64_t board, rings, bytes; // a leader: in its arena
+    uint64_t key;                 // and what only these ranks know: par__arena.key
     char socket[64];              // and where it hands out the arena's descriptor; in the abstract namespace
+    uint32_t user;
     int32_t result;
 } par__place;
 
@@ -7386,37 +7473,94 @@ static void par__host(char *text, size_t bytes) {
     snprintf(text, bytes, "%s %s %s", boot, at[0], at[1]);
 }
 
-// The leader of a node hands the arena's descriptor to the others, by a socket that leaves no file behind.
-static int par__open_socket(const par__place *p, struct sockaddr_un *a) {
-    struct timeval patience;
-    const int s = par_own_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+// The leader of a node hands the arena's descriptor to the others, by a socket that leaves no file behind:
+//     leader      listen ... accept all who come, answer who shows the key ....  until all ranks have it
+//     rank r      connect (again, until it succeeds), show the key ....  take it
+// All users see the socket. The kernel tells each end the other's user, and the key came with the places. Who
+// is of another user is sent away at once; who says nothing or something else holds up nobody.
+enum { PAR__VISITORS = 64 };
+
+static int par__local_socket(void) {
+    return par_own_fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+static socklen_t par__local_address(const par__place *leader, struct sockaddr_un *a) {
     memset(a, 0, sizeof *a);
-    memset(&patience, 0, sizeof patience);
-    patience.tv_sec = 30;
     a->sun_family = AF_UNIX;
-    memcpy(a->sun_path + 1, p->socket, strlen(p->socket));
-    setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    return s;
+    memcpy(a->sun_path + 1, leader->socket, strnlen(leader->socket, sizeof leader->socket));
+    return (socklen_t)sizeof *a;
 }
-static par_result par__hand_out(par__world *w, int s, int others) {
-    int ok = s >= 0;
-    for (int i = 0; i < others && ok; i++) {
-        const int peer = par_own_fd(accept(s, NULL, NULL));
-        ok = peer >= 0 && par__send_fd(peer, w->fd);
-        if (peer >= 0) close(peer);
+static int par__admit(int s, struct pollfd *p, int count) { // who waits at s, to p; how many there are then
+    for (;;) {
+        const int fd = par_own_fd(accept(s, NULL, NULL));
+        if (fd < 0)
+            return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? -1 : count;
+        if (par__peer_user(fd) != (uint32_t)geteuid()) {
+            close(fd);
+            continue;
+        }
+        if (count == PAR__VISITORS) close(p[0].fd), memmove(p, p + 1, (size_t)--count * sizeof *p);
+        p[count].fd = fd, p[count].events = POLLIN, p[count].revents = 0;
+        count++;
     }
-    return ok ? PAR_OK
-              : par__log(PAR_ERR_SYSTEM, "cannot pass shared memory to the ranks of this node: %s",
-                         strerror(errno));
 }
-static par_result par__take_arena(par__world *w, const par__place *leader) {
+static par_result par__hand_out(par__world *w, int s, uint64_t key, int others) {
+    struct pollfd p[PAR__VISITORS + 1]; // the last one: s
+    const double until = par__now() + w->timeout_s;
+    int count = 0, given = 0, e = 0;
+    while (given < others && !e) {
+        const double left = until - par__now();
+        p[count].fd = s, p[count].events = POLLIN, p[count].revents = 0;
+        if (left <= 0) e = ETIMEDOUT;
+        poll(p, (nfds_t)count + 1, left > 0 ? (int)PAR__MIN(left * 1000 + 1, 1000.0) : 0);
+        for (int i = count; i-- > 0;) {
+            uint64_t shown = ~key;
+            if (!p[i].revents) continue;
+            if (recv(p[i].fd, &shown, sizeof shown, MSG_DONTWAIT) == (ssize_t)sizeof shown && shown == key)
+                given += par__send_fd(p[i].fd, w->fd);
+            close(p[i].fd);
+            memmove(p + i, p + i + 1, (size_t)(--count - i) * sizeof *p);
+        }
+        const int more = par__admit(s, p, count);
+        if (more < 0) e = errno;
+        count = PAR__MAX(more, count);
+    }
+    while (count) close(p[--count].fd);
+    if (given == others) return PAR_OK;
+    if (e == ETIMEDOUT)
+        return par__log(PAR_ERR_TIMEOUT,
+                        "rank %d waited %g s for %d more ranks of this machine to take its shared memory",
+                        w->rank, w->timeout_s, others - given);
+    return par__log(PAR_ERR_SYSTEM, "rank %d cannot pass shared memory to the ranks of this machine: %s",
+                    w->rank, par__reason_of(e).text);
+}
+static int par__ask_fd(int s, const par__place *leader, double until) { // once. -1: errno says why
     struct sockaddr_un a;
-    const int s = par__open_socket(leader, &a);
-    const int fd = s >= 0 && connect(s, (struct sockaddr *)&a, sizeof a) == 0 ? par__recv_fd(s) : -1;
-    const int e = errno;
-    if (s >= 0) close(s);
-    if (fd < 0) return par__log(PAR_ERR_SYSTEM, "cannot take this node's shared memory: %s", strerror(e));
-    return par__map_arena(w, fd, (size_t)leader->bytes);
+    const socklen_t bytes = par__local_address(leader, &a);
+    if (connect(s, (struct sockaddr *)&a, bytes)) return -1;
+    if (par__peer_user(s) != (uint32_t)geteuid()) return errno = EPERM, -1;
+    if (send(s, &leader->key, sizeof leader->key, MSG_NOSIGNAL) < 0) return -1;
+    while (!par__tcp_ready(s, POLLIN, until))
+        if (par__now() > until) return errno = ETIMEDOUT, -1;
+    return par__recv_fd(s);
+}
+static par_result par__take_arena(par__world *w, int *s, const par__place *leader, int rank, int locals) {
+    const double until = par__now() + w->timeout_s;
+    int fd = -1, e = 0;
+    for (useconds_t pause = 1000; *s >= 0 && (fd = par__ask_fd(*s, leader, until)) < 0;
+         pause = PAR__MIN(2 * pause, 50000u)) {
+        e = errno; // refused, a full queue, or sent away: again
+        if (e == EPERM || e == EMFILE || par__now() > until) break;
+        usleep(pause);
+        close(*s), *s = par__local_socket();
+        if (*s < 0) e = errno;
+    }
+    if (fd < 0)
+        return par__log(PAR_ERR_SYSTEM,
+                        "rank %d cannot take the shared memory of this machine from rank %d: %s", w->rank,
+                        rank, e == EPERM ? "another user has its socket" : par__reason_of(e).text);
+    const par_result r = par__adopt_arena(w, fd, (size_t)leader->bytes, locals, leader->key);
+    if (r && w->fd != fd) close(fd);
+    return r;
 }
 
 // Tell `mine`, hear all; the first result that is not PAR_OK, which those that have none then report, too.
@@ -7424,9 +7568,12 @@ static par_result par__gather_places(par__world *w, par__place *mine, par_result
     mine->result = (int32_t)result;
     const par_result r = w->net->gather(w, mine, sizeof *mine, all);
     if (result || r) return result ? result : r;
+    for (int i = 0; i < w->size; i++) all[i].host[sizeof all[i].host - 1] = 0;
     for (int i = 0; i < w->size; i++)
         if (all[i].result)
-            return par__log((par_result)all[i].result, "rank %d could not open (%s), so rank %d does not", i,
+            return par__log((unsigned)all[i].result < PAR_RESULT_COUNT ? (par_result)all[i].result
+                                                                       : PAR_ERR_SYSTEM,
+                            "rank %d could not open (%s), so rank %d does not", i,
                             par_result_text((par_result)all[i].result), w->rank);
     return PAR_OK;
 }
@@ -7450,36 +7597,59 @@ static int par__find_nodes(par__world *w, const par__place *all, int node_ranks,
     return leader;
 }
 
+// Ranks of one machine are of one user.
+static par_result par__compare_users(const par__world *w, const par__place *all) {
+    const par__place *mine = &all[w->rank];
+    for (int i = 0; i < w->size; i++)
+        if (all[i].user != mine->user && !strcmp(all[i].host, mine->host))
+            return par__log(
+                PAR_ERR_ARGUMENT,
+                "ranks %d and %d run on one machine as two users, %u and %u, and cannot share memory: "
+                "start all as one",
+                w->rank, i, mine->user, all[i].user);
+    return PAR_OK;
+}
+// What the leader of a node has for its ranks; the socket where it hands that out, if there are others.
+static par_result par__make_node(par__world *w, const par_desc *d, int locals, int nodes, par__place *mine,
+                                 int s) {
+    struct sockaddr_un a;
+    const par_result r = par__make_arena(w, d->arena_bytes, locals);
+    if (r) return r;
+    mine->board = par__alloc_board(w, w->size, locals, nodes);
+    mine->rings = par__alloc_rings(w, locals, nodes);
+    mine->bytes = w->arena_bytes, mine->key = w->arena->key;
+    if (!mine->board || !mine->rings)
+        return par__log(PAR_ERR_MEMORY, "no shared memory for %d ranks", locals);
+    snprintf(mine->socket, sizeof mine->socket, "par.%d.%016llx", (int)getpid(),
+             (unsigned long long)par__ticks());
+    const socklen_t bytes = par__local_address(mine, &a);
+    if (locals > 1 && (bind(s, (struct sockaddr *)&a, bytes) || listen(s, locals + PAR__VISITORS)))
+        return par__log(PAR_ERR_SYSTEM, "rank %d cannot listen at a local socket: %s", w->rank,
+                        strerror(errno));
+    return PAR_OK;
+}
+
 static par_result par__join_nodes(par__world *w, const par_desc *d, par__place *all, int *ints,
                                   par_comm **out) {
     par__place mine;
-    struct sockaddr_un a;
     int *world = ints, *node_of = ints + w->size, *arena = ints + 2 * w->size, nodes, locals, s = -1;
     memset(&mine, 0, sizeof mine);
     par__host(mine.host, sizeof mine.host);
+    mine.user = (uint32_t)geteuid();
     par_result r = w->rank ? PAR_OK : par__try_trace(w->trace_path);
     r = par__gather_places(w, &mine, r, all);
+    if (!r) r = par__compare_users(w, all);
     if (r) return r;
     for (int i = 0; i < w->size; i++) world[i] = i;
     const int leader = par__find_nodes(w, all, d->node_ranks, node_of, arena, &nodes, &locals);
     w->spins = w->node_ranks <= par__processors() ? 2000 : 1;
-    if (w->rank == leader) {
-        r = par__make_arena(w, d->arena_bytes, locals);
-        if (!r) {
-            mine.board = par__alloc_board(w, w->size, locals, nodes);
-            mine.rings = par__alloc_rings(w, locals, nodes);
-            mine.bytes = w->arena_bytes;
-            snprintf(mine.socket, sizeof mine.socket, "par.%d.%016llx", (int)getpid(),
-                     (unsigned long long)par__ticks());
-            s = par__open_socket(&mine, &a);
-            if (!mine.board || !mine.rings)
-                r = par__log(PAR_ERR_MEMORY, "no shared memory for %d ranks", locals);
-            else if (s < 0 || bind(s, (struct sockaddr *)&a, sizeof a) || listen(s, locals))
-                r = par__log(PAR_ERR_SYSTEM, "cannot make a local socket: %s", strerror(errno));
-        }
-    }
+    if (locals > 1 && (s = par__local_socket()) < 0)
+        r = par__log(PAR_ERR_SYSTEM, "rank %d cannot make a local socket: %s", w->rank,
+                     par__reason_of(errno).text);
+    if (!r && w->rank == leader) r = par__make_node(w, d, locals, nodes, &mine, s);
     r = par__gather_places(w, &mine, r, all);
-    if (!r) r = w->rank == leader ? par__hand_out(w, s, locals - 1) : par__take_arena(w, &all[leader]);
+    if (!r && w->rank != leader) r = par__take_arena(w, &s, &all[leader], leader, locals);
+    if (!r && w->rank == leader && locals > 1) r = par__hand_out(w, s, mine.key, locals - 1);
     if (s >= 0) close(s);
     par_comm *c = r ? NULL : par__make_comm(w, 0, w->rank, w->size, world, node_of, arena);
     if (!r && !c) r = par__log(PAR_ERR_MEMORY, "out of memory");
@@ -7913,7 +8083,14 @@ static par_result par__open_tcp(par__start *s, const par__launch *l, par_comm **
     if (!w) return PAR_ERR_MEMORY;
     w->net = &par__net_tcp;
     par__read_algorithms(w, s);
-    par_result r = par__meet(w, l);
+    // Rank 0's lines to all; to and from each rank that messages go to; strangers, and what a world opens.
+    const size_t lines = (size_t)(l->rank ? 1 : l->size) + 8,
+                 all = 2 * (size_t)l->size + lines + PAR__TCP_STRANGERS;
+    par_result r =
+        par__raise_files(lines, all)
+            ? par__meet(w, l)
+            : par__log(PAR_ERR_SYSTEM, "rank %d of %d needs %zu descriptors to meet the others: %s", l->rank,
+                       l->size, lines, par__reason_of(EMFILE).text);
     if (!r) r = par__tcp_addresses(w);
     if (r) return par__tcp_free(w), par__free_world(w, 0), r;
     r = par__open_net(w, s, comm);

@@ -518,6 +518,21 @@ dying_parent() { # takes its children along
     done
     ! ls /dev/shm | grep -q '^par'
 }
+boot_variable() { # what rank 0 tells the ranks that it starts, left over or made up: an error that shows it
+    local boot
+    for boot in 0 "1 2 3" "-1 -1 -1 -1 -1 0" "5 1 0 0 0 0" "4 7 2 2 1 0" "3 1 2 2 1 zz" "%s%n" "$(printf %05000d 9)" "9 1 2 2 1 0"; do
+        fails 1 "PAR__BOOT=" env PAR_RANKS=2 PAR__BOOT="$boot" build/01_hello || return 1
+    done
+    for boot in 9 -1 1 77; do # by its parent, but not of its memory
+        fails 1 "descriptor $boot .* is no shared memory" sh -c 'PAR__BOOT="$1 1 2 2 $$ 12" build/01_hello 9<>"$2"; exit $?' - $boot "$work/not" || return 1
+    done
+    PAR__BOOT= PAR_RANKS=2 build/01_hello
+}
+descriptors() { # too few: it is said; more than the soft limit has room for: it is raised
+    fails 1 "Too many open files (the limit is 4: ulimit -n)" bash -c 'exec 3<&1 0<&-; ulimit -n 4; exec build/01_hello' &&
+    fails 1 "rank 0 of 64 needs 72 descriptors.*ulimit -n" env WORLD_SIZE=64 RANK=0 MASTER_ADDR=127.0.0.1 bash -c 'ulimit -n 20; exec build/01_hello' &&
+    ranks 12 bash -c 'ulimit -Sn 10; exec build/01_hello'
+}
 run_again() { # ranks started by running the program again, where it is asked for or has threads; -1 forbids it
     printf '#define PAR_IMPLEMENTATION\n#include "par.h"\nstatic void *idle(void *p) { pause(); return p; }\nint main(int argc, char **argv) { par_desc d; pthread_t t; memset(&d, 0, sizeof d); par_comm *w; if (argc != 4) return 9; d.run_again = atoi(argv[2]); if (atoi(argv[3])) pthread_create(&t, NULL, idle, NULL); if (par_open(&d, &w)) return 9; int one = (int)strlen(argv[1]); if (par_all_reduce(&one, &one, 1, PAR_I32, PAR_SUM, w)) return 8; if (par_rank(w) == 0) printf("%%s %%d\\n", par_backend(w), one); return par_close(w) != 0; }\n' >"$work/a.c"
     gcc -I. "$work/a.c" -o "$work/a" -pthread -lm || return 1
@@ -713,6 +728,8 @@ check "collectives with small stages" env PAR_STAGE=8192 build/test_par --only c
 check "a rank that fails" dead_child
 check "a dying parent" dying_parent
 check "ranks by running the program again" run_again
+check "PAR__BOOT" boot_variable
+check "limits of descriptors" descriptors
 check "options of the test programs" test_options
 check "make install" installed
 check "make check INSTALL=0" packages

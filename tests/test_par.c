@@ -1229,6 +1229,114 @@ out:
     munmap(x, bytes / 2), free(y);
 }
 
+// ---- the memory of a machine and who may have it
+
+static int handed(const par__place *p, uint64_t key) { // what an attempt with this key ends with: 0 or errno
+    par__place mine = *p;
+    const int s = par__local_socket();
+    mine.key = key;
+    const int fd = par__ask_fd(s, &mine, par__now() + 60), e = errno;
+    close(s);
+    return fd < 0 ? e : (close(fd), 0);
+}
+static par__world other_world(const par_comm *w) { // of a rank that has no memory yet
+    par__world other;
+    memset(&other, 0, sizeof other);
+    other.fd = -1, other.rank = 1, other.timeout_s = 60, other.backend = w->world->backend;
+    return other;
+}
+static void handed_out(par_comm *w) { // among those who say nothing, and one with another key
+    par__world *world = w->world;
+    const uint64_t key = world->arena->key, other_key = key + 1;
+    struct sockaddr_un a;
+    par__place p;
+    int silent[PAR__VISITORS + 8];
+    memset(&p, 0, sizeof p);
+    snprintf(p.socket, sizeof p.socket, "par.test.%d", (int)getpid());
+    p.key = key, p.bytes = world->arena_bytes;
+    CHECK(w, handed(&p, key) == ECONNREFUSED);
+    const pid_t early = fork(); // refused at first, then behind all the others in a full queue
+    if (!early) {
+        par__world other = other_world(w);
+        int s = par__local_socket();
+        CHECK(w, par__take_arena(&other, &s, &p, 0, 1) == PAR_OK);
+        CHECK(w, other.arena && other.arena->key == key && other.fd > 2 && s > 2);
+        _exit(0);
+    }
+    const int s = par__local_socket();
+    const socklen_t bytes = par__local_address(&p, &a);
+    CHECK(w, !bind(s, (struct sockaddr *)&a, bytes) && !listen(s, PAR__VISITORS));
+    for (int i = 0; i < PAR__VISITORS + 8; i++) {
+        silent[i] = par__local_socket();
+        const int e = connect(silent[i], (struct sockaddr *)&a, bytes) ? errno : 0;
+        CHECK(w, !e || e == EAGAIN);
+        if (i == 0) CHECK(w, send(silent[i], &other_key, sizeof other_key, 0) == (ssize_t)sizeof other_key);
+    }
+    CHECK_OK(w, par__hand_out(world, s, key, 1));
+    CHECK(w, par__recv_fd(silent[0]) < 0);
+    waitpid(early, NULL, 0);
+    close(s);
+    for (int i = 0; i < PAR__VISITORS + 8; i++) close(silent[i]);
+}
+static void
+handed_out_to_users(par_comm *w) { // another one is sent away though it knows the key, at both ends
+    par__world *world = w->world;
+    struct sockaddr_un a;
+    par__place p;
+    int told[2];
+    char byte;
+    CHECK(w, par__peer_user(-1) == UINT32_MAX);
+    if (geteuid()) return; // only root can be two users
+    memset(&p, 0, sizeof p);
+    snprintf(p.socket, sizeof p.socket, "par.test.%d", (int)getpid());
+    p.key = world->arena->key, p.bytes = world->arena_bytes;
+    const socklen_t bytes = par__local_address(&p, &a);
+    int s = par__local_socket();
+    CHECK(w, !pipe(told) && !bind(s, (struct sockaddr *)&a, bytes) && !listen(s, 1));
+    const pid_t stranger = fork();
+    if (!stranger) {
+        const int mine = par__local_socket();
+        CHECK(w, !setgid(65534) && !setuid(65534) && !connect(mine, (struct sockaddr *)&a, bytes));
+        CHECK(w, send(mine, &p.key, sizeof p.key, MSG_NOSIGNAL) == (ssize_t)sizeof p.key &&
+                     write(told[1], "", 1));
+        CHECK(w, par__tcp_ready(mine, POLLIN, par__now() + 60) && par__recv_fd(mine) < 0);
+        _exit(0);
+    }
+    CHECK(w, read(told[0], &byte, 1) == 1);
+    world->timeout_s = 0.01; // nobody else comes
+    CHECK(w, par__hand_out(world, s, p.key, 1) == PAR_ERR_TIMEOUT);
+    world->timeout_s = 60;
+    close(s), waitpid(stranger, NULL, 0);
+    const pid_t squatter = fork();
+    if (!squatter) {
+        s = par__local_socket();
+        CHECK(w, !setgid(65534) && !setuid(65534) && !bind(s, (struct sockaddr *)&a, bytes) && !listen(s, 1));
+        CHECK(w, write(told[1], "", 1) == 1);
+        pause();
+    }
+    CHECK(w, read(told[0], &byte, 1) == 1);
+    par__world other = other_world(w);
+    s = par__local_socket();
+    CHECK(w, par__take_arena(&other, &s, &p, 0, 1) == PAR_ERR_SYSTEM && !other.base);
+    kill(squatter, SIGKILL), waitpid(squatter, NULL, 0);
+    close(s), close(told[0]), close(told[1]);
+}
+// Memory of another size, of other ranks, with another key, no memory at all: none is taken.
+static void adopted(par_comm *w) {
+    const par__world *world = w->world;
+    const size_t bytes = world->arena_bytes;
+    const uint64_t key = world->arena->key;
+    par__world other = other_world(w);
+    CHECK(w, par__adopt_arena(&other, dup(world->fd), bytes + 4096, 1, key) == PAR_ERR_SYSTEM && !other.base);
+    CHECK(w, par__adopt_arena(&other, dup(0), 0, 1, key) == PAR_ERR_SYSTEM && !other.base);
+    CHECK(w, par__adopt_arena(&other, par__memfd("par"), 0, 1, key) == PAR_ERR_SYSTEM && !other.base);
+    CHECK(w, par__adopt_arena(&other, -1, 0, 1, key) == PAR_ERR_SYSTEM && !other.base);
+    CHECK(w, ftruncate(world->fd, 4096) && errno == EPERM); // no rank makes it smaller under the others
+    CHECK(w, par__adopt_arena(&other, dup(world->fd), bytes, 1, key + 1) == PAR_ERR_SYSTEM);
+    CHECK(w, par__adopt_arena(&other, dup(world->fd), bytes, 2, key) == PAR_ERR_SYSTEM);
+    CHECK_OK(w, par__adopt_arena(&other, dup(world->fd), bytes, 1, key));
+}
+
 static void forgotten(par_comm *w) { // a receive that nobody answers does not keep a comm from closing
     par_comm *c;
     par_request q;
@@ -1476,6 +1584,9 @@ const test tests[] = {
     {"device", device, TEST_SERIAL, 1, 60},
     {"gemm", gemm, TEST_SERIAL, 1, 60},
     {"nearest", nearest, TEST_SERIAL, 1, 60},
+    {"handed_out", handed_out, TEST_SERIAL, 1, 60},
+    {"handed_out_to_users", handed_out_to_users, TEST_SERIAL, 1, 60},
+    {"adopted", adopted, TEST_SERIAL, 1, 60},
     {"offsets", offsets, TEST_ANY, 1, 60},
     {"traced", traced, TEST_ANY, 2, 60},
     {"timing", timing, TEST_ANY, 1, 60},
