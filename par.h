@@ -46,8 +46,9 @@ EXAMPLE
     }
 
 TABLE OF CONTENTS
-    The API comes first, grouped by noun: results, types, ranks, groups, memory, collectives, point-to-point,
-    requests, diagnosis, devices, carriers, random numbers. The implementation follows; search for ">>name":
+    The API comes first, grouped by noun: version, results, types, ranks, groups, memory, collectives,
+    point-to-point, requests, diagnosis, devices, carriers, random numbers. The implementation follows; search
+    for ">>name":
     >>platform      atomics, futex, clock, processors
     >>types         sizes and names of types and operators; half-precision conversion
     >>settings      environment variables; texts from outside, made fit for JSON and for errors
@@ -149,6 +150,15 @@ LIMITS
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// ---- version ----------------------------------------------------------------------------------------------
+
+// Of all headers of the kit: those of different versions do not go together (an #error). Before 1.0 a new
+// minor version may change the API, a new patch does not. PAR_VERSION is one number to compare.
+#define PAR_VERSION_MAJOR 0
+#define PAR_VERSION_MINOR 2
+#define PAR_VERSION_PATCH 0
+#define PAR_VERSION       (10000 * PAR_VERSION_MAJOR + 100 * PAR_VERSION_MINOR + PAR_VERSION_PATCH)
 
 // ---- results ----------------------------------------------------------------------------------------------
 
@@ -719,10 +729,11 @@ par_result par__setting_read(const par__setting *setting, double *value, char *w
 void par__settings_misspelled(const par__setting *settings, size_t count);
 
 // ---- call sites -------------------------------------------------------------------------------------------
-// Each call notes the file and line it stands on, for errors and the recorder. The macros below add that to
-// the comm argument; they hide nothing else, and &par_all_reduce is still the function.
+// Each call notes the file and line it stands on, for errors and the recorder. The macros below add that as
+// a first argument and pass on all others as they are written; &par_all_reduce and (par_all_reduce)(...) are
+// still the function. PAR_SITE: where it stands, "file:line".
 
-par_comm *par__at(par_comm *comm, const char *site);
+par_comm *par__at(par_comm *comm, const char *site); // site NULL: as par__inside
 par_mesh *par__mesh_at(par_mesh *mesh, const char *site);
 // For layers, whose calls are said to be where the program called the layer: `site` is entered by a macro of
 // the layer's function; the layer's name (NULL: none; copied) then holds until the next entry. A layer that
@@ -743,86 +754,236 @@ __attribute__((format(printf, 3, 4)))
 par_result
 par__fail_inside(par_comm *comm, par_result result, const char *format,
                  ...); // par_fail, and where it was called
-#define PAR__TEXT2(x)                    #x
-#define PAR__TEXT(x)                     PAR__TEXT2(x)
-#define PAR_SITE                         __FILE__ ":" PAR__TEXT(__LINE__)
-#define par_alloc(comm, bytes)           par_alloc(par__at(comm, PAR_SITE), bytes)
-#define par_split(comm, color, key, out) par_split(par__at(comm, PAR_SITE), color, key, out)
-#define par_close(comm)                  par_close(par__at(comm, PAR_SITE))
-#define par_mesh_close(mesh)             par_mesh_close(par__mesh_at(mesh, PAR_SITE))
-#define par_free(comm, memory)           par_free(par__at(comm, PAR_SITE), memory)
-#define par_gemm_select(shapes, shape_count, comm)                                                           \
-    par_gemm_select(shapes, shape_count, par__at(comm, PAR_SITE))
-#define par_mesh_comm(mesh, axes, comm) par_mesh_comm(par__mesh_at(mesh, PAR_SITE), axes, comm)
-#define par_all_reduce(send, recv, count, dtype, op, comm)                                                   \
-    par_all_reduce(send, recv, count, dtype, op, par__at(comm, PAR_SITE))
-#define par_reduce_scatter(send, recv, count, dtype, op, comm)                                               \
-    par_reduce_scatter(send, recv, count, dtype, op, par__at(comm, PAR_SITE))
-#define par_reduce_scatterv(send, recv, counts, dtype, op, comm)                                             \
-    par_reduce_scatterv(send, recv, counts, dtype, op, par__at(comm, PAR_SITE))
-#define par_all_gather(send, recv, count, dtype, comm)                                                       \
-    par_all_gather(send, recv, count, dtype, par__at(comm, PAR_SITE))
-#define par_all_gatherv(send, recv, counts, displs, dtype, comm)                                             \
-    par_all_gatherv(send, recv, counts, displs, dtype, par__at(comm, PAR_SITE))
-#define par_broadcast(send, recv, count, dtype, root, comm)                                                  \
-    par_broadcast(send, recv, count, dtype, root, par__at(comm, PAR_SITE))
-#define par_reduce(send, recv, count, dtype, op, root, comm)                                                 \
-    par_reduce(send, recv, count, dtype, op, root, par__at(comm, PAR_SITE))
-#define par_gather(send, recv, count, dtype, root, comm)                                                     \
-    par_gather(send, recv, count, dtype, root, par__at(comm, PAR_SITE))
-#define par_gatherv(send, count, recv, recv_counts, recv_displs, dtype, root, comm)                          \
-    par_gatherv(send, count, recv, recv_counts, recv_displs, dtype, root, par__at(comm, PAR_SITE))
-#define par_scatter(send, recv, count, dtype, root, comm)                                                    \
-    par_scatter(send, recv, count, dtype, root, par__at(comm, PAR_SITE))
-#define par_scatterv(send, send_counts, send_displs, recv, count, dtype, root, comm)                         \
-    par_scatterv(send, send_counts, send_displs, recv, count, dtype, root, par__at(comm, PAR_SITE))
-#define par_all_to_all(send, recv, count, dtype, comm)                                                       \
-    par_all_to_all(send, recv, count, dtype, par__at(comm, PAR_SITE))
-#define par_all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype, comm)         \
-    par_all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,                   \
-                    par__at(comm, PAR_SITE))
-#define par_barrier(comm)                        par_barrier(par__at(comm, PAR_SITE))
-#define par_send(send, count, dtype, peer, comm) par_send(send, count, dtype, peer, par__at(comm, PAR_SITE))
-#define par_recv(recv, count, dtype, peer, comm) par_recv(recv, count, dtype, peer, par__at(comm, PAR_SITE))
-#define par_sendrecv(send, send_count, dest, recv, recv_count, source, dtype, comm)                          \
-    par_sendrecv(send, send_count, dest, recv, recv_count, source, dtype, par__at(comm, PAR_SITE))
-#define par_all_reduce_begin(send, recv, count, dtype, op, comm, request)                                    \
-    par_all_reduce_begin(send, recv, count, dtype, op, par__at(comm, PAR_SITE), request)
-#define par_reduce_scatter_begin(send, recv, count, dtype, op, comm, request)                                \
-    par_reduce_scatter_begin(send, recv, count, dtype, op, par__at(comm, PAR_SITE), request)
-#define par_reduce_scatterv_begin(send, recv, counts, dtype, op, comm, request)                              \
-    par_reduce_scatterv_begin(send, recv, counts, dtype, op, par__at(comm, PAR_SITE), request)
-#define par_all_gather_begin(send, recv, count, dtype, comm, request)                                        \
-    par_all_gather_begin(send, recv, count, dtype, par__at(comm, PAR_SITE), request)
-#define par_all_gatherv_begin(send, recv, counts, displs, dtype, comm, request)                              \
-    par_all_gatherv_begin(send, recv, counts, displs, dtype, par__at(comm, PAR_SITE), request)
-#define par_broadcast_begin(send, recv, count, dtype, root, comm, request)                                   \
-    par_broadcast_begin(send, recv, count, dtype, root, par__at(comm, PAR_SITE), request)
-#define par_reduce_begin(send, recv, count, dtype, op, root, comm, request)                                  \
-    par_reduce_begin(send, recv, count, dtype, op, root, par__at(comm, PAR_SITE), request)
-#define par_gather_begin(send, recv, count, dtype, root, comm, request)                                      \
-    par_gather_begin(send, recv, count, dtype, root, par__at(comm, PAR_SITE), request)
-#define par_gatherv_begin(send, count, recv, recv_counts, recv_displs, dtype, root, comm, request)           \
-    par_gatherv_begin(send, count, recv, recv_counts, recv_displs, dtype, root, par__at(comm, PAR_SITE),     \
-                      request)
-#define par_scatter_begin(send, recv, count, dtype, root, comm, request)                                     \
-    par_scatter_begin(send, recv, count, dtype, root, par__at(comm, PAR_SITE), request)
-#define par_scatterv_begin(send, send_counts, send_displs, recv, count, dtype, root, comm, request)          \
-    par_scatterv_begin(send, send_counts, send_displs, recv, count, dtype, root, par__at(comm, PAR_SITE),    \
-                       request)
-#define par_all_to_all_begin(send, recv, count, dtype, comm, request)                                        \
-    par_all_to_all_begin(send, recv, count, dtype, par__at(comm, PAR_SITE), request)
-#define par_all_to_allv_begin(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype, comm,   \
-                              request)                                                                       \
-    par_all_to_allv_begin(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,             \
-                          par__at(comm, PAR_SITE), request)
-#define par_barrier_begin(comm, request) par_barrier_begin(par__at(comm, PAR_SITE), request)
-#define par_send_begin(send, count, dtype, peer, comm, request)                                              \
-    par_send_begin(send, count, dtype, peer, par__at(comm, PAR_SITE), request)
-#define par_recv_begin(recv, count, dtype, peer, comm, request)                                              \
-    par_recv_begin(recv, count, dtype, peer, par__at(comm, PAR_SITE), request)
+#define PAR__TEXT2(x) #x
+#define PAR__TEXT(x)  PAR__TEXT2(x)
+#define PAR_SITE      __FILE__ ":" PAR__TEXT(__LINE__)
 
-#define par_clock_offset(comm, offset, error) par_clock_offset(par__at(comm, PAR_SITE), offset, error)
+static inline void *par__alloc_at(const char *site, par_comm *comm, size_t bytes) {
+    return par_alloc(par__at(comm, site), bytes);
+}
+static inline par_result par__split_at(const char *site, par_comm *comm, int color, int key, par_comm **out) {
+    return par_split(par__at(comm, site), color, key, out);
+}
+static inline par_result par__close_at(const char *site, par_comm *comm) {
+    return par_close(par__at(comm, site));
+}
+static inline par_result par__mesh_close_at(const char *site, par_mesh *mesh) {
+    return par_mesh_close(par__mesh_at(mesh, site));
+}
+static inline par_result par__free_at(const char *site, par_comm *comm, void *memory) {
+    return par_free(par__at(comm, site), memory);
+}
+static inline par_result par__gemm_select_at(const char *site, const par_gemm_shape *shapes,
+                                             size_t shape_count, par_comm *comm) {
+    return par_gemm_select(shapes, shape_count, par__at(comm, site));
+}
+static inline par_result par__mesh_comm_at(const char *site, par_mesh *mesh, const char *axes,
+                                           par_comm **comm) {
+    return par_mesh_comm(par__mesh_at(mesh, site), axes, comm);
+}
+static inline par_result par__all_reduce_at(const char *site, const void *send, void *recv, size_t count,
+                                            par_dtype dtype, par_op op, par_comm *comm) {
+    return par_all_reduce(send, recv, count, dtype, op, par__at(comm, site));
+}
+static inline par_result par__reduce_scatter_at(const char *site, const void *send, void *recv, size_t count,
+                                                par_dtype dtype, par_op op, par_comm *comm) {
+    return par_reduce_scatter(send, recv, count, dtype, op, par__at(comm, site));
+}
+static inline par_result par__reduce_scatterv_at(const char *site, const void *send, void *recv,
+                                                 const size_t *counts, par_dtype dtype, par_op op,
+                                                 par_comm *comm) {
+    return par_reduce_scatterv(send, recv, counts, dtype, op, par__at(comm, site));
+}
+static inline par_result par__all_gather_at(const char *site, const void *send, void *recv, size_t count,
+                                            par_dtype dtype, par_comm *comm) {
+    return par_all_gather(send, recv, count, dtype, par__at(comm, site));
+}
+static inline par_result par__all_gatherv_at(const char *site, const void *send, void *recv,
+                                             const size_t *counts, const size_t *displs, par_dtype dtype,
+                                             par_comm *comm) {
+    return par_all_gatherv(send, recv, counts, displs, dtype, par__at(comm, site));
+}
+static inline par_result par__broadcast_at(const char *site, const void *send, void *recv, size_t count,
+                                           par_dtype dtype, int root, par_comm *comm) {
+    return par_broadcast(send, recv, count, dtype, root, par__at(comm, site));
+}
+static inline par_result par__reduce_at(const char *site, const void *send, void *recv, size_t count,
+                                        par_dtype dtype, par_op op, int root, par_comm *comm) {
+    return par_reduce(send, recv, count, dtype, op, root, par__at(comm, site));
+}
+static inline par_result par__gather_at(const char *site, const void *send, void *recv, size_t count,
+                                        par_dtype dtype, int root, par_comm *comm) {
+    return par_gather(send, recv, count, dtype, root, par__at(comm, site));
+}
+static inline par_result par__gatherv_at(const char *site, const void *send, size_t count, void *recv,
+                                         const size_t *recv_counts, const size_t *recv_displs,
+                                         par_dtype dtype, int root, par_comm *comm) {
+    return par_gatherv(send, count, recv, recv_counts, recv_displs, dtype, root, par__at(comm, site));
+}
+static inline par_result par__scatter_at(const char *site, const void *send, void *recv, size_t count,
+                                         par_dtype dtype, int root, par_comm *comm) {
+    return par_scatter(send, recv, count, dtype, root, par__at(comm, site));
+}
+static inline par_result par__scatterv_at(const char *site, const void *send, const size_t *send_counts,
+                                          const size_t *send_displs, void *recv, size_t count,
+                                          par_dtype dtype, int root, par_comm *comm) {
+    return par_scatterv(send, send_counts, send_displs, recv, count, dtype, root, par__at(comm, site));
+}
+static inline par_result par__all_to_all_at(const char *site, const void *send, void *recv, size_t count,
+                                            par_dtype dtype, par_comm *comm) {
+    return par_all_to_all(send, recv, count, dtype, par__at(comm, site));
+}
+static inline par_result par__all_to_allv_at(const char *site, const void *send, const size_t *send_counts,
+                                             const size_t *send_displs, void *recv, const size_t *recv_counts,
+                                             const size_t *recv_displs, par_dtype dtype, par_comm *comm) {
+    return par_all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
+                           par__at(comm, site));
+}
+static inline par_result par__barrier_at(const char *site, par_comm *comm) {
+    return par_barrier(par__at(comm, site));
+}
+static inline par_result par__send_at(const char *site, const void *send, size_t count, par_dtype dtype,
+                                      int peer, par_comm *comm) {
+    return par_send(send, count, dtype, peer, par__at(comm, site));
+}
+static inline par_result par__recv_at(const char *site, void *recv, size_t count, par_dtype dtype, int peer,
+                                      par_comm *comm) {
+    return par_recv(recv, count, dtype, peer, par__at(comm, site));
+}
+static inline par_result par__sendrecv_at(const char *site, const void *send, size_t send_count, int dest,
+                                          void *recv, size_t recv_count, int source, par_dtype dtype,
+                                          par_comm *comm) {
+    return par_sendrecv(send, send_count, dest, recv, recv_count, source, dtype, par__at(comm, site));
+}
+static inline par_result par__all_reduce_begin_at(const char *site, const void *send, void *recv,
+                                                  size_t count, par_dtype dtype, par_op op, par_comm *comm,
+                                                  par_request *request) {
+    return par_all_reduce_begin(send, recv, count, dtype, op, par__at(comm, site), request);
+}
+static inline par_result par__reduce_scatter_begin_at(const char *site, const void *send, void *recv,
+                                                      size_t count, par_dtype dtype, par_op op,
+                                                      par_comm *comm, par_request *request) {
+    return par_reduce_scatter_begin(send, recv, count, dtype, op, par__at(comm, site), request);
+}
+static inline par_result par__reduce_scatterv_begin_at(const char *site, const void *send, void *recv,
+                                                       const size_t *counts, par_dtype dtype, par_op op,
+                                                       par_comm *comm, par_request *request) {
+    return par_reduce_scatterv_begin(send, recv, counts, dtype, op, par__at(comm, site), request);
+}
+static inline par_result par__all_gather_begin_at(const char *site, const void *send, void *recv,
+                                                  size_t count, par_dtype dtype, par_comm *comm,
+                                                  par_request *request) {
+    return par_all_gather_begin(send, recv, count, dtype, par__at(comm, site), request);
+}
+static inline par_result par__all_gatherv_begin_at(const char *site, const void *send, void *recv,
+                                                   const size_t *counts, const size_t *displs,
+                                                   par_dtype dtype, par_comm *comm, par_request *request) {
+    return par_all_gatherv_begin(send, recv, counts, displs, dtype, par__at(comm, site), request);
+}
+static inline par_result par__broadcast_begin_at(const char *site, const void *send, void *recv, size_t count,
+                                                 par_dtype dtype, int root, par_comm *comm,
+                                                 par_request *request) {
+    return par_broadcast_begin(send, recv, count, dtype, root, par__at(comm, site), request);
+}
+static inline par_result par__reduce_begin_at(const char *site, const void *send, void *recv, size_t count,
+                                              par_dtype dtype, par_op op, int root, par_comm *comm,
+                                              par_request *request) {
+    return par_reduce_begin(send, recv, count, dtype, op, root, par__at(comm, site), request);
+}
+static inline par_result par__gather_begin_at(const char *site, const void *send, void *recv, size_t count,
+                                              par_dtype dtype, int root, par_comm *comm,
+                                              par_request *request) {
+    return par_gather_begin(send, recv, count, dtype, root, par__at(comm, site), request);
+}
+static inline par_result par__gatherv_begin_at(const char *site, const void *send, size_t count, void *recv,
+                                               const size_t *recv_counts, const size_t *recv_displs,
+                                               par_dtype dtype, int root, par_comm *comm,
+                                               par_request *request) {
+    return par_gatherv_begin(send, count, recv, recv_counts, recv_displs, dtype, root, par__at(comm, site),
+                             request);
+}
+static inline par_result par__scatter_begin_at(const char *site, const void *send, void *recv, size_t count,
+                                               par_dtype dtype, int root, par_comm *comm,
+                                               par_request *request) {
+    return par_scatter_begin(send, recv, count, dtype, root, par__at(comm, site), request);
+}
+static inline par_result par__scatterv_begin_at(const char *site, const void *send, const size_t *send_counts,
+                                                const size_t *send_displs, void *recv, size_t count,
+                                                par_dtype dtype, int root, par_comm *comm,
+                                                par_request *request) {
+    return par_scatterv_begin(send, send_counts, send_displs, recv, count, dtype, root, par__at(comm, site),
+                              request);
+}
+static inline par_result par__all_to_all_begin_at(const char *site, const void *send, void *recv,
+                                                  size_t count, par_dtype dtype, par_comm *comm,
+                                                  par_request *request) {
+    return par_all_to_all_begin(send, recv, count, dtype, par__at(comm, site), request);
+}
+static inline par_result par__all_to_allv_begin_at(const char *site, const void *send,
+                                                   const size_t *send_counts, const size_t *send_displs,
+                                                   void *recv, const size_t *recv_counts,
+                                                   const size_t *recv_displs, par_dtype dtype, par_comm *comm,
+                                                   par_request *request) {
+    return par_all_to_allv_begin(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
+                                 par__at(comm, site), request);
+}
+static inline par_result par__barrier_begin_at(const char *site, par_comm *comm, par_request *request) {
+    return par_barrier_begin(par__at(comm, site), request);
+}
+static inline par_result par__send_begin_at(const char *site, const void *send, size_t count, par_dtype dtype,
+                                            int peer, par_comm *comm, par_request *request) {
+    return par_send_begin(send, count, dtype, peer, par__at(comm, site), request);
+}
+static inline par_result par__recv_begin_at(const char *site, void *recv, size_t count, par_dtype dtype,
+                                            int peer, par_comm *comm, par_request *request) {
+    return par_recv_begin(recv, count, dtype, peer, par__at(comm, site), request);
+}
+static inline par_result par__clock_offset_at(const char *site, par_comm *comm, double *offset,
+                                              double *error) {
+    return par_clock_offset(par__at(comm, site), offset, error);
+}
+
+#define par_alloc(...)                 par__alloc_at(PAR_SITE, __VA_ARGS__)
+#define par_split(...)                 par__split_at(PAR_SITE, __VA_ARGS__)
+#define par_close(...)                 par__close_at(PAR_SITE, __VA_ARGS__)
+#define par_mesh_close(...)            par__mesh_close_at(PAR_SITE, __VA_ARGS__)
+#define par_free(...)                  par__free_at(PAR_SITE, __VA_ARGS__)
+#define par_gemm_select(...)           par__gemm_select_at(PAR_SITE, __VA_ARGS__)
+#define par_mesh_comm(...)             par__mesh_comm_at(PAR_SITE, __VA_ARGS__)
+#define par_all_reduce(...)            par__all_reduce_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce_scatter(...)        par__reduce_scatter_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce_scatterv(...)       par__reduce_scatterv_at(PAR_SITE, __VA_ARGS__)
+#define par_all_gather(...)            par__all_gather_at(PAR_SITE, __VA_ARGS__)
+#define par_all_gatherv(...)           par__all_gatherv_at(PAR_SITE, __VA_ARGS__)
+#define par_broadcast(...)             par__broadcast_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce(...)                par__reduce_at(PAR_SITE, __VA_ARGS__)
+#define par_gather(...)                par__gather_at(PAR_SITE, __VA_ARGS__)
+#define par_gatherv(...)               par__gatherv_at(PAR_SITE, __VA_ARGS__)
+#define par_scatter(...)               par__scatter_at(PAR_SITE, __VA_ARGS__)
+#define par_scatterv(...)              par__scatterv_at(PAR_SITE, __VA_ARGS__)
+#define par_all_to_all(...)            par__all_to_all_at(PAR_SITE, __VA_ARGS__)
+#define par_all_to_allv(...)           par__all_to_allv_at(PAR_SITE, __VA_ARGS__)
+#define par_barrier(...)               par__barrier_at(PAR_SITE, __VA_ARGS__)
+#define par_send(...)                  par__send_at(PAR_SITE, __VA_ARGS__)
+#define par_recv(...)                  par__recv_at(PAR_SITE, __VA_ARGS__)
+#define par_sendrecv(...)              par__sendrecv_at(PAR_SITE, __VA_ARGS__)
+#define par_all_reduce_begin(...)      par__all_reduce_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce_scatter_begin(...)  par__reduce_scatter_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce_scatterv_begin(...) par__reduce_scatterv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_all_gather_begin(...)      par__all_gather_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_all_gatherv_begin(...)     par__all_gatherv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_broadcast_begin(...)       par__broadcast_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce_begin(...)          par__reduce_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_gather_begin(...)          par__gather_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_gatherv_begin(...)         par__gatherv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_scatter_begin(...)         par__scatter_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_scatterv_begin(...)        par__scatterv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_all_to_all_begin(...)      par__all_to_all_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_all_to_allv_begin(...)     par__all_to_allv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_barrier_begin(...)         par__barrier_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_send_begin(...)            par__send_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_recv_begin(...)            par__recv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_clock_offset(...)          par__clock_offset_at(PAR_SITE, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -833,7 +994,12 @@ par__fail_inside(par_comm *comm, par_result result, const char *format,
 
 // What the implementations of all headers of the kit share: hooks, and loops that are compiled once for each
 // instruction set, so that nobody needs -march. X(name, attributes of its functions)
-#if !defined(PAR__X86)
+#if PAR_VERSION != 200
+#error "this par.h is version 0.2.0, and a par.h of another version came before it: take all from one version"
+#endif
+#if !defined(PAR__X86) &&                                                                                    \
+    (defined(PAR_H_IMPLEMENTATION) || defined(PAR_ZERO_IMPLEMENTATION) ||                                    \
+     defined(PAR_PIPE_IMPLEMENTATION) || defined(PAR_TP_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
 #if defined(__x86_64__)
 #define PAR__X86 1
 #else
@@ -2881,6 +3047,7 @@ par_result par_fail(par_comm *comm, par_result result, const char *format, ...) 
 }
 
 par_comm *par__at(par_comm *comm, const char *site) {
+    if (!site) return par__inside(comm);
     if (comm) comm->site = site;
     return comm;
 }
@@ -4750,10 +4917,10 @@ static int par__must_stage(const par__operation *op) { // others cannot read my 
     const par_comm *c = op->comm;
     return !(c->board->lines[c->rank].slot[op->sequence & 1u].flags & PAR__SEND_SHARED);
 }
-static const char *par__send_at(const par__operation *op, size_t byte) {
+static const char *par__input_at(const par__operation *op, size_t byte) {
     return (const char *)op->call.send + byte;
 }
-static char *par__recv_at(const par__operation *op, size_t byte) { return (char *)op->call.recv + byte; }
+static char *par__output_at(const par__operation *op, size_t byte) { return (char *)op->call.recv + byte; }
 
 // Whole arrays (all_reduce): everything is staged even if addressable, because results overwrite inputs in
 // place.
@@ -4763,10 +4930,10 @@ static void par__emit_oneshot_all_reduce(par__operation *op) {
     const size_t n = PAR__MIN(room, op->call.count - at);
     for (int r = 0; r < c->size; r++)
         par__set_view(op, r, (const char *)((uintptr_t)par__half_of(op, r) - at * e));
-    par__emit_copy(op, par__half_of(op, c->rank), par__send_at(op, at * e), n * e);
+    par__emit_copy(op, par__half_of(op, c->rank), par__input_at(op, at * e), n * e);
     par__emit_publish(op, 1);
     par__emit_wait_all(op, 1);
-    par__emit_reduce(op, 0, c->size - 1, at * e, n, NULL, par__recv_at(op, at * e), 1);
+    par__emit_reduce(op, 0, c->size - 1, at * e, n, NULL, par__output_at(op, at * e), 1);
     op->offset += n;
     op->more = op->offset < op->call.count;
 }
@@ -4789,13 +4956,13 @@ static void par__emit_oneshot_reduce_scatter(par__operation *op) {
             const size_t count = par__count_of(op, b), m = count > at ? PAR__MIN(room, count - at) : 0;
             if (b != c->rank)
                 par__emit_copy(op, par__half_of(op, c->rank) + (size_t)b * slot,
-                               par__send_at(op, (par__recv_displ(op, b) + at) * e), m * e);
+                               par__input_at(op, (par__recv_displ(op, b) + at) * e), m * e);
         }
         par__emit_publish(op, 1);
         par__emit_wait_all(op, 1);
         par__view_stages(op, me_at, (size_t)c->rank * slot);
     }
-    if (n) par__emit_reduce(op, 0, c->size - 1, me_at, n, NULL, par__recv_at(op, at * e), 1);
+    if (n) par__emit_reduce(op, 0, c->size - 1, me_at, n, NULL, par__output_at(op, at * e), 1);
     op->offset += room;
     op->more = op->offset < most;
     if (!op->more) par__emit_publish(op, 2), par__emit_wait_all(op, 2);
@@ -4808,14 +4975,15 @@ static void par__emit_oneshot_all_gather(par__operation *op) {
     for (int i = 0; i < c->size; i++) {
         const int r = (c->rank + i) % c->size; // own block first; then a different peer for each rank
         const size_t count = par__count_of(op, r), m = count > at ? PAR__MIN(room, count - at) : 0;
-        char *to = par__recv_at(op, (par__recv_displ(op, r) + at) * e);
+        char *to = par__output_at(op, (par__recv_displ(op, r) + at) * e);
         if (i == 0 && !op->all_send) {
-            if (par__must_stage(op)) par__emit_copy(op, par__half_of(op, r), par__send_at(op, at * e), m * e);
+            if (par__must_stage(op))
+                par__emit_copy(op, par__half_of(op, r), par__input_at(op, at * e), m * e);
             par__emit_publish(op, 1);
         }
         if (i == 1 && !op->all_send) par__emit_wait_all(op, 1), par__view_stages(op, at * e, 0);
         if (i == 0)
-            par__emit_copy(op, to, par__send_at(op, at * e), m * e);
+            par__emit_copy(op, to, par__input_at(op, at * e), m * e);
         else
             par__emit_pull(op, r, to, op->view[r] + at * e, m * e);
     }
@@ -4837,17 +5005,17 @@ static void par__emit_oneshot_broadcast(par__operation *op) {
     const size_t read = (count - help) * e;
     if (c->rank != root) {
         if (!direct) par__view_stages(op, at * e, 0), par__emit_wait(op, root, 1);
-        par__emit_pull(op, root, par__recv_at(op, at * e), op->view[root] + at * e, read);
+        par__emit_pull(op, root, par__output_at(op, at * e), op->view[root] + at * e, read);
     } else if (!direct) {
         if (op->piece >= 2) par__emit_wait_all(op, 2 - 2 * PAR__LEVELS); // all have read this half
-        par__emit_copy(op, par__half_of(op, root), par__send_at(op, at * e), count * e);
+        par__emit_copy(op, par__half_of(op, root), par__input_at(op, at * e), count * e);
         par__emit_publish(op, 1);
-        par__emit_copy(op, par__recv_at(op, at * e), par__send_at(op, at * e), count * e);
+        par__emit_copy(op, par__output_at(op, at * e), par__input_at(op, at * e), count * e);
     } else {
         par__emit_copy(op, op->call.recv, op->call.send, read);
         for (int i = 1; i < n && help; i++) {
             const int r = (root + i) % n;
-            par__emit_put(op, r, op->out[r] + read, par__send_at(op, read), help * e);
+            par__emit_put(op, r, op->out[r] + read, par__input_at(op, read), help * e);
         }
     }
     op->offset += count;
@@ -4865,7 +5033,7 @@ static void par__emit_oneshot_blocks(par__operation *op) {
     const size_t e = par__element(op), block = k->count * e;
     for (int i = 0; i < c->size; i++) {
         const int r = (me + i) % c->size;
-        char *recv = par__recv_at(op, par__recv_displ(op, r) * e);
+        char *recv = par__output_at(op, par__recv_displ(op, r) * e);
         switch (k->kind) {
         case PAR_KIND_GATHER:
             if (r == root) par__emit_put(op, r, op->out[r] + (size_t)me * block, k->send, block);
@@ -4878,7 +5046,7 @@ static void par__emit_oneshot_blocks(par__operation *op) {
             break;
         case PAR_KIND_SCATTERV:
             if (me == root)
-                par__emit_put(op, r, op->out[r], par__send_at(op, par__send_displ(op, r) * e),
+                par__emit_put(op, r, op->out[r], par__input_at(op, par__send_displ(op, r) * e),
                               par__count_of(op, r) * e);
             break;
         default: par__emit_pull(op, r, recv, op->view[r] + (size_t)me * block, block); break;
@@ -4921,8 +5089,8 @@ par__emit_twoshot(par__operation *op) { // all_reduce, and reduce whose root alo
     char *stage = par__half_of(op, c->rank);
     if (!zero_copy) {
         if (par__must_stage(op)) { // my own slice only I read
-            par__emit_copy(op, stage, par__send_at(op, at * e), first * e);
-            par__emit_copy(op, stage + end * e, par__send_at(op, (at + end) * e), (n - end) * e);
+            par__emit_copy(op, stage, par__input_at(op, at * e), first * e);
+            par__emit_copy(op, stage + end * e, par__input_at(op, (at + end) * e), (n - end) * e);
         }
         par__emit_publish(op, 1);
         par__emit_wait_all(op, 1);
@@ -4938,7 +5106,7 @@ par__emit_twoshot(par__operation *op) { // all_reduce, and reduce whose root alo
     for (int i = 1; i < c->size && !push && takes; i++) {
         const int r = (c->rank + i) % c->size;
         par__slice(n, c->size, r, e, &first, &length);
-        par__emit_copy(op, par__recv_at(op, (at + first) * e), par__half_of(op, r) + first * e, length * e);
+        par__emit_copy(op, par__output_at(op, (at + first) * e), par__half_of(op, r) + first * e, length * e);
     }
     op->offset += n;
     op->more = op->offset < op->call.count;
@@ -5034,7 +5202,7 @@ static void par__emit_chain(par__operation *op, const par__chain *ch) {
     if (alone && takes && !remote) result = ch->into;
     if (!alone) {
         if (par__must_stage(op) && carrier != c->rank)
-            par__emit_copy(op, half, par__send_at(op, ch->at * e), bytes);
+            par__emit_copy(op, half, par__input_at(op, ch->at * e), bytes);
         par__emit_publish(op, 1);
     }
     if (carrier == c->rank) {
@@ -5068,7 +5236,7 @@ static void par__emit_chain_piece(par__operation *op, const par__layout *layout,
     ch.at = op->offset + (blocks ? par__recv_displ(op, (int)op->block) : 0);
     ch.count = PAR__MIN(room, length - op->offset);
     ch.dest = blocks ? (int)op->block : op->call.kind == PAR_KIND_REDUCE ? op->call.root : -1;
-    ch.into = par__recv_at(op, op->offset * e);
+    ch.into = par__output_at(op, op->offset * e);
     if (layout == &c->nodes) par__view_stages(op, ch.at * e, 0);
     op->view[c->rank] = (const char *)op->call.send;
     par__emit_chain(op, &ch);
@@ -5093,8 +5261,8 @@ static void par__emit_tree_on(par__operation *op, const par__layout *l) {
     const int root = op->call.root, root_node = l->node_of[root], alone = par__locals(l, l->me) == 1;
     const int carrier = l->me == root_node ? root : par__carrier(l, l->me, op->piece);
     const int parent = par__parent(l->node_count, root_node, l->me, 0);
-    char *recv = par__recv_at(op, at * e), *stage = par__half_of(op, carrier);
-    const char *have = c->rank == root ? par__send_at(op, at * e) : alone ? recv : stage;
+    char *recv = par__output_at(op, at * e), *stage = par__half_of(op, carrier);
+    const char *have = c->rank == root ? par__input_at(op, at * e) : alone ? recv : stage;
     if (carrier == c->rank) {
         if (!alone && op->piece >= 2 * (size_t)op->track_count)
             par__emit_wait_all(op, 2 - 2 * PAR__LEVELS); // all have read this half
@@ -5125,13 +5293,13 @@ static void par__emit_ring_all_gather(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, right = (c->rank + 1) % n, left = (c->rank + n - 1) % n;
     const size_t e = par__element(op);
-    par__emit_copy(op, par__recv_at(op, par__recv_displ(op, c->rank) * e), op->call.send,
+    par__emit_copy(op, par__output_at(op, par__recv_displ(op, c->rank) * e), op->call.send,
                    par__count_of(op, c->rank) * e);
     for (int s = 0; s < n - 1; s++) {
         const int out = (c->rank - s + n) % n, in = (c->rank - s - 1 + n) % n;
-        par__emit_message(op, PAR__SEND, right, par__recv_at(op, par__recv_displ(op, out) * e),
+        par__emit_message(op, PAR__SEND, right, par__output_at(op, par__recv_displ(op, out) * e),
                           par__count_of(op, out) * e);
-        par__emit_message(op, PAR__RECV, left, par__recv_at(op, par__recv_displ(op, in) * e),
+        par__emit_message(op, PAR__RECV, left, par__output_at(op, par__recv_displ(op, in) * e),
                           par__count_of(op, in) * e);
         par__emit_join(op);
     }
@@ -5147,12 +5315,12 @@ static void par__emit_two_level_all_gather(par__operation *op) {
     char *half = par__half_of(op, me);
 #define PAR__BYTES(r) ((par__count_of(op, r) > at ? PAR__MIN(room, par__count_of(op, r) - at) : 0) * e)
     if (par__must_stage(op))
-        par__emit_copy(op, half + (size_t)me * slot, par__send_at(op, at * e), PAR__BYTES(me));
+        par__emit_copy(op, half + (size_t)me * slot, par__input_at(op, at * e), PAR__BYTES(me));
     par__emit_publish(op, 1);
     par__emit_wait_all(op, 1); // also: all have done with what this half held before
     for (int j = 0; j < l->node_count; j++)
         if (j != l->me)
-            par__emit_message(op, PAR__SEND, par__carrier(l, j, (size_t)turn), par__send_at(op, at * e),
+            par__emit_message(op, PAR__SEND, par__carrier(l, j, (size_t)turn), par__input_at(op, at * e),
                               PAR__BYTES(me));
     for (int r = 0; r < c->size; r++)
         if (l->node_of[r] != l->me && par__carrier(l, l->me, (size_t)l->local_index[r]) == me)
@@ -5163,10 +5331,10 @@ static void par__emit_two_level_all_gather(par__operation *op) {
         const int from = l->node_of[r] == l->me ? r : par__carrier(l, l->me, (size_t)l->local_index[r]);
         const char *x = par__half_of(op, from) + (size_t)r * slot;
         if (r == me)
-            x = par__send_at(op, at * e);
+            x = par__input_at(op, at * e);
         else if (from == r && op->view[r])
             x = op->view[r] + at * e; // addressable
-        char *to = par__recv_at(op, (par__recv_displ(op, r) + at) * e);
+        char *to = par__output_at(op, (par__recv_displ(op, r) + at) * e);
         if (from != me) par__emit_wait(op, from, 2);
         if (r != me && from == r && op->view[r])
             par__emit_pull(op, r, to, x, PAR__BYTES(r));
@@ -5285,16 +5453,16 @@ static void par__emit_pairwise(par__operation *op) {
         const size_t in = k->recv_counts ? (root || !rooted ? k->recv_counts[from] : 0) : k->count;
         if (!rooted || (gather ? from != c->rank && root : !root && from == k->root))
             par__emit_message(op, PAR__RECV, from,
-                              par__recv_at(op, (scatter ? 0 : par__recv_displ(op, from)) * e),
+                              par__output_at(op, (scatter ? 0 : par__recv_displ(op, from)) * e),
                               (scatter ? k->count : in) * e);
         if (!rooted || (scatter ? root : !root && to == k->root))
-            par__emit_message(op, PAR__SEND, to, par__send_at(op, (one ? 0 : par__send_displ(op, to)) * e),
+            par__emit_message(op, PAR__SEND, to, par__input_at(op, (one ? 0 : par__send_displ(op, to)) * e),
                               (one ? mine : out) * e);
     }
     if (!rooted || root) { // my own block
         const size_t in = k->recv_counts ? k->recv_counts[c->rank] : k->count;
-        par__emit_copy(op, par__recv_at(op, scatter ? 0 : par__recv_displ(op, c->rank) * e),
-                       par__send_at(op, one ? 0 : par__send_displ(op, c->rank) * e),
+        par__emit_copy(op, par__output_at(op, scatter ? 0 : par__recv_displ(op, c->rank) * e),
+                       par__input_at(op, one ? 0 : par__send_displ(op, c->rank) * e),
                        (scatter ? k->count : in) * e);
     }
     par__emit_join(op);
@@ -5324,13 +5492,13 @@ static void par__emit_pairwise_sum(par__operation *op) {
     const int n = c->size, me = c->rank, all = op->call.kind == PAR_KIND_ALL_REDUCE;
     const size_t e = par__element(op), slot = par__half_bytes(op) / (size_t)n / 64 * 64, room = slot / e;
     const par__part mine = par__part_of(op, me, room);
-    char *half = par__half_of(op, me), *sum = par__recv_at(op, all ? mine.at : op->offset * e);
+    char *half = par__half_of(op, me), *sum = par__output_at(op, all ? mine.at : op->offset * e);
     size_t first, most = par__most(op);
     for (int i = 1; i < n; i++) {
         const int to = (me + i) % n, from = (me - i + n) % n;
         const par__part out = par__part_of(op, to, room);
         par__emit_message(op, PAR__RECV, from, half + (size_t)from * slot, mine.bytes);
-        par__emit_message(op, PAR__SEND, to, par__send_at(op, out.at), out.bytes);
+        par__emit_message(op, PAR__SEND, to, par__input_at(op, out.at), out.bytes);
     }
     par__emit_join(op);
     for (int r = 0; r < n; r++)
@@ -5341,7 +5509,7 @@ static void par__emit_pairwise_sum(par__operation *op) {
     for (int i = 1; i < n && all; i++) {
         const int to = (me + i) % n, from = (me - i + n) % n;
         const par__part in = par__part_of(op, from, room);
-        par__emit_message(op, PAR__RECV, from, par__recv_at(op, in.at), in.bytes);
+        par__emit_message(op, PAR__RECV, from, par__output_at(op, in.at), in.bytes);
         par__emit_message(op, PAR__SEND, to, sum, mine.bytes);
     }
     par__emit_join(op);
@@ -8773,7 +8941,8 @@ par_result(par_mesh_comm)(par_mesh *m, const char *axes, par_comm **comm) {
     if (!m->comms[set]) {
         for (int i = 0; i < m->axis_count; i++)
             if (!(set & 1u << i)) color = color * m->size[i] + m->index[i];
-        const par_result r = (par_split)(par__at(m->world, m->site), color, m->world->rank, &m->comms[set]);
+        m->world->site = m->site;
+        const par_result r = (par_split)(m->world, color, m->world->rank, &m->comms[set]);
         if (r) return r;
         snprintf(m->comms[set]->name, sizeof m->comms[set]->name, "%.20s #%u", axes, m->comms[set]->id);
     }
@@ -8785,7 +8954,8 @@ par_result(par_mesh_close)(par_mesh *m) {
     par_result first = PAR_OK;
     if (!m) return PAR_OK;
     for (int i = 0; i < 1 << PAR__AXES; i++) {
-        const par_result r = (par_close)(par__at(m->comms[i], m->site));
+        if (m->comms[i]) m->comms[i]->site = m->site;
+        const par_result r = (par_close)(m->comms[i]);
         if (!first) first = r;
     }
     PAR_FREE(m);

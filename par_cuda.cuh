@@ -9,6 +9,9 @@
 // clang-format on
 
 #include "par.h"
+#if PAR_VERSION != 200
+#error "par_cuda.cuh is version 0.2.0, and par.h is of another version: take all headers from one version"
+#endif
 #include <cuda_runtime_api.h>
 
 #ifndef PAR_CUDA_H
@@ -195,6 +198,9 @@ par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cu
 
 #if defined(PAR_CUDA_IMPLEMENTATION) && !defined(PAR_CUDA_IMPLEMENTED)
 #define PAR_CUDA_IMPLEMENTED
+#if defined(PAR_ZERO_H)
+#include "par_zero.h" // what its implementation shares with this one
+#endif
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -227,8 +233,10 @@ par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cu
 #endif
 
 // Within the implementation a call's site is its caller's.
-#define par__at(comm, site) par__inside(comm)
-#define par_fail(...)       par__fail_inside(__VA_ARGS__)
+#pragma push_macro("PAR_SITE")
+#undef PAR_SITE
+#define PAR_SITE      NULL
+#define par_fail(...) par__fail_inside(__VA_ARGS__)
 
 // >>cuda_platform -------------------------------------------------------------------------------------------
 
@@ -1589,13 +1597,13 @@ static par_result par__cuda_peer_begin(par_carrier *carrier, par_carried *k) {
     const int all_to_allv = k->kind == PAR_KIND_ALL_TO_ALLV;
     par_result told;
     if (k->kind == PAR_KIND_SEND) {
-        told = (par_send_begin)(&p->mine, sizeof p->mine, PAR_U8, k->root, (par__at)(l->telling, k->site),
+        told = (par_send_begin)(&p->mine, sizeof p->mine, PAR_U8, k->root, par__at(l->telling, k->site),
                                 &p->request);
         if (!told)
             told = (par_recv_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root,
-                                    (par__at)(l->ending, k->site), &p->acknowledgement);
+                                    par__at(l->ending, k->site), &p->acknowledgement);
     } else if (k->kind == PAR_KIND_RECV) {
-        told = (par_recv_begin)(p->all, sizeof p->mine, PAR_U8, k->root, (par__at)(l->telling, k->site),
+        told = (par_recv_begin)(p->all, sizeof p->mine, PAR_U8, k->root, par__at(l->telling, k->site),
                                 &p->request);
     } else {
         size_t *mine = p->blocks + (all_to_allv ? 2 * l->me * l->n : 0);
@@ -1604,12 +1612,12 @@ static par_result par__cuda_peer_begin(par_carrier *carrier, par_carried *k) {
                      mine[2 * i + 1] = k->send_counts[i];
         if (all_to_allv) // begun before, and so over when the other one is
             told = (par_all_gather_begin)(mine, p->blocks, 2 * (size_t)l->n * sizeof(size_t), PAR_U8,
-                                          (par__at)(l->telling, k->site), &p->acknowledgement);
+                                          par__at(l->telling, k->site), &p->acknowledgement);
         else
             told = PAR_OK;
         if (!told)
             told = (par_all_gather_begin)(&p->mine, p->all, sizeof p->mine, PAR_U8,
-                                          (par__at)(l->telling, k->site), &p->request);
+                                          par__at(l->telling, k->site), &p->request);
     }
     p->held = 0;
     if (told) par__cuda_over(p, told);
@@ -1647,7 +1655,7 @@ static void par__cuda_peer_work(par__cuda_link *l, par__cuda_pending *p) {
     p->ending.result = r, p->ending.slot = p->slot, p->result = r;
     p->state = PAR__CUDA_ENDING;
     r = (par_all_gather_begin)(&p->ending, p->endings, sizeof p->ending, PAR_U8,
-                               (par__at)(l->ending, p->call->site), &p->request);
+                               par__at(l->ending, p->call->site), &p->request);
     if (r) par__cuda_over(p, r);
 }
 static void par__cuda_peer_finish(par__cuda_link *l, par__cuda_pending *p) {
@@ -1686,7 +1694,7 @@ static void par__cuda_peer_receive(par__cuda_link *l, par__cuda_pending *p) {
     if (!r) r = par__cuda_record(cuda, par__cuda_own(l, l->done, p->slot), cuda->comm_stream);
     if (!r) r = par__cuda_complete(l, p);
     p->ending.result = r, p->ending.slot = p->slot, p->result = r, p->state = PAR__CUDA_ENDING;
-    r = (par_send_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root, (par__at)(l->ending, k->site),
+    r = (par_send_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root, par__at(l->ending, k->site),
                          &p->request);
     if (r) par__cuda_over(p, r);
 }
@@ -1772,7 +1780,7 @@ static par_result par__cuda_staging_begin(par_carrier *carrier, par_carried *k) 
 }
 static par_result par__cuda_staging_call(par__cuda_link *l, par__cuda_pending *p) {
     const par_carried *k = p->call;
-    par_comm *c = (par__at)(l->telling, k->site);
+    par_comm *c = par__at(l->telling, k->site);
     void *s = p->host[0], *r = p->host[1];
     par_request *q = &p->request;
     par_tag(c, k->tag);
@@ -2072,7 +2080,7 @@ static par_result par__cuda_nccl_compare(par__cuda_link *l, const par_carried *k
     if (!all) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
     memset(&mine, 0, sizeof mine);
     par__cuda_tell(l, k, &mine);
-    par_result r = (par_all_gather)(&mine, all, sizeof mine, PAR_U8, (par__at)(l->telling, k->site));
+    par_result r = (par_all_gather)(&mine, all, sizeof mine, PAR_U8, par__at(l->telling, k->site));
     if (!r) r = par__cuda_compare(l, all);
     return PAR_FREE(all), r;
 }
@@ -4373,7 +4381,7 @@ static void par__cuda_tp_open(par_cuda *cuda) {
 const par_tp_kernels *par_cuda_tp(par_cuda *cuda) { return &cuda->tp; }
 #endif
 
-#undef par__at
+#pragma pop_macro("PAR_SITE")
 #undef par_fail
 #endif // PAR_CUDA_IMPLEMENTATION
 

@@ -9,6 +9,9 @@
 // clang-format on
 
 #include "par.h"
+#if PAR_VERSION != 200
+#error "par_pipe.h is version 0.2.0, and par.h is of another version: take all headers from one version"
+#endif
 
 #ifndef PAR_PIPE_H
 #define PAR_PIPE_H
@@ -460,14 +463,27 @@ par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t);
 // ---- call sites -------------------------------------------------------------------------------------------
 // What a layer sends is said to be sent where the program called the layer (see par.h).
 
-par_pipe *par__pipe_called(par_pipe *pipe, const char *site);
+par_pipe *par__pipe_called(par_pipe *pipe, const char *site); // site NULL: within the layer itself
 par_result par__pipe_open_at(const char *site, par_pipe_schedule *s, const par_pipe_exec *exec,
                              par_pipe **pipe);
-#define par_pipe_open(...)               par__pipe_open_at(PAR_SITE, __VA_ARGS__)
-#define par_pipe_close(pipe)             par_pipe_close(par__pipe_called(pipe, PAR_SITE))
-#define par_pipe_step(pipe, ...)         par_pipe_step(par__pipe_called(pipe, PAR_SITE), __VA_ARGS__)
-#define par_pipe_evaluate(pipe, ...)     par_pipe_evaluate(par__pipe_called(pipe, PAR_SITE), __VA_ARGS__)
-#define par_pipe_timeline_get(pipe, ...) par_pipe_timeline_get(par__pipe_called(pipe, PAR_SITE), __VA_ARGS__)
+static inline par_result par__pipe_close_at(const char *site, par_pipe *pipe) {
+    return par_pipe_close(par__pipe_called(pipe, site));
+}
+static inline par_result par__pipe_step_at(const char *site, par_pipe *pipe, par_pipe_report *report) {
+    return par_pipe_step(par__pipe_called(pipe, site), report);
+}
+static inline par_result par__pipe_evaluate_at(const char *site, par_pipe *pipe, par_pipe_report *report) {
+    return par_pipe_evaluate(par__pipe_called(pipe, site), report);
+}
+static inline par_result par__pipe_timeline_get_at(const char *site, par_pipe *pipe, par_pipe_timeline *t) {
+    return par_pipe_timeline_get(par__pipe_called(pipe, site), t);
+}
+
+#define par_pipe_open(...)         par__pipe_open_at(PAR_SITE, __VA_ARGS__)
+#define par_pipe_close(...)        par__pipe_close_at(PAR_SITE, __VA_ARGS__)
+#define par_pipe_step(...)         par__pipe_step_at(PAR_SITE, __VA_ARGS__)
+#define par_pipe_evaluate(...)     par__pipe_evaluate_at(PAR_SITE, __VA_ARGS__)
+#define par_pipe_timeline_get(...) par__pipe_timeline_get_at(PAR_SITE, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -487,9 +503,10 @@ par_result par__pipe_open_at(const char *site, par_pipe_schedule *s, const par_p
 #include <unistd.h>
 
 // Within the implementation a call's site is its caller's.
-#define par__at(comm, site)          par__inside(comm)
-#define par_fail(...)                par__fail_inside(__VA_ARGS__)
-#define par__pipe_called(pipe, site) (pipe)
+#pragma push_macro("PAR_SITE")
+#undef PAR_SITE
+#define PAR_SITE      NULL
+#define par_fail(...) par__fail_inside(__VA_ARGS__)
 
 #ifdef __cplusplus
 extern "C" {
@@ -3297,8 +3314,8 @@ static par_result par__pipe_open_parts(par_pipe *p) {
     if (!r) r = par__pipe_open_pools(p);
     return r ? r : par__pipe_open_outs(p);
 }
-par_pipe *(par__pipe_called)(par_pipe *p, const char *site) {
-    if (p) par__enter(p->exec.comm, site);
+par_pipe *par__pipe_called(par_pipe *p, const char *site) {
+    if (p && site) par__enter(p->exec.comm, site);
     return p;
 }
 par_result par__pipe_open_at(const char *site, par_pipe_schedule *s, const par_pipe_exec *exec,
@@ -3590,9 +3607,8 @@ par_result(par_pipe_timeline_get)(par_pipe *pipe, par_pipe_timeline *t) {
 #ifdef __cplusplus
 }
 #endif
-#undef par__at
+#pragma pop_macro("PAR_SITE")
 #undef par_fail
-#undef par__pipe_called
 #endif // PAR_PIPE_IMPLEMENTATION
 
 // Public domain where that is possible: anyone may use, change and give this away for any purpose, without

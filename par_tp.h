@@ -9,6 +9,9 @@
 // clang-format on
 
 #include "par.h"
+#if PAR_VERSION != 200
+#error "par_tp.h is version 0.2.0, and par.h is of another version: take all headers from one version"
+#endif
 
 #ifndef PAR_TP_H
 #define PAR_TP_H
@@ -514,46 +517,195 @@ size_t par_tp_row_position(const par_tp_row_map *map, size_t row);
 // ---- call sites -------------------------------------------------------------------------------------------
 // What a layer sends is said to be sent where the program called the layer (see par.h).
 
-par_tp *par__tp_called(par_tp *tp, const char *site);
+par_tp *par__tp_called(par_tp *tp, const char *site); // site NULL: within the layer itself
 par_result par__tp_open_at(const char *site, const par_tp_desc *desc, par_tp **tp);
-#define par_tp_open(...)                 par__tp_open_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_close(tp)                 par_tp_close(par__tp_called(tp, PAR_SITE))
-#define par_tp_all_reduce(tp, ...)       par_tp_all_reduce(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_gather_rows(tp, ...)      par_tp_gather_rows(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_scatter_rows(tp, ...)     par_tp_scatter_rows(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_split_rows(tp, ...)       par_tp_split_rows(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_init(tp, ...)             par_tp_init(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_fill(tp, ...)             par_tp_fill(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_finish_gradients(tp, ...) par_tp_finish_gradients(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_global_norm(tp, ...)      par_tp_global_norm(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_linear_open(tp, ...)      par_tp_linear_open(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_linear_forward(tp, ...)   par_tp_linear_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_linear_backward(tp, ...)  par_tp_linear_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_linear_backward_input(tp, ...)                                                                \
-    par_tp_linear_backward_input(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_linear_backward_weight(tp, ...)                                                               \
-    par_tp_linear_backward_weight(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_norm_open(tp, ...)         par_tp_norm_open(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_norm_forward(tp, ...)      par_tp_norm_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_norm_backward(tp, ...)     par_tp_norm_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_gelu_forward(tp, ...)      par_tp_gelu_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_gelu_backward(tp, ...)     par_tp_gelu_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_swiglu_forward(tp, ...)    par_tp_swiglu_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_swiglu_backward(tp, ...)   par_tp_swiglu_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_add(tp, ...)               par_tp_add(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_dropout(tp, ...)           par_tp_dropout(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_rope(tp, ...)              par_tp_rope(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_embedding_open(tp, ...)    par_tp_embedding_open(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_embedding_forward(tp, ...) par_tp_embedding_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_embedding_backward(tp, ...)                                                                   \
-    par_tp_embedding_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_loss_forward(tp, ...)      par_tp_loss_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_loss_backward(tp, ...)     par_tp_loss_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_loss_both(tp, ...)         par_tp_loss_both(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_attention_forward(tp, ...) par_tp_attention_forward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_attention_cached(tp, ...)  par_tp_attention_cached(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
-#define par_tp_attention_backward(tp, ...)                                                                   \
-    par_tp_attention_backward(par__tp_called(tp, PAR_SITE), __VA_ARGS__)
+static inline par_result par__tp_close_at(const char *site, par_tp *tp) {
+    return par_tp_close(par__tp_called(tp, site));
+}
+static inline par_result par__tp_all_reduce_at(const char *site, par_tp *tp, const par_tp_matrix *x,
+                                               par_tp_matrix *y) {
+    return par_tp_all_reduce(par__tp_called(tp, site), x, y);
+}
+static inline par_result par__tp_gather_rows_at(const char *site, par_tp *tp, const par_tp_matrix *x,
+                                                par_tp_matrix *y) {
+    return par_tp_gather_rows(par__tp_called(tp, site), x, y);
+}
+static inline par_result par__tp_scatter_rows_at(const char *site, par_tp *tp, const par_tp_matrix *x,
+                                                 par_tp_matrix *y) {
+    return par_tp_scatter_rows(par__tp_called(tp, site), x, y);
+}
+static inline par_result par__tp_split_rows_at(const char *site, par_tp *tp, const par_tp_matrix *x,
+                                               par_tp_matrix *y) {
+    return par_tp_split_rows(par__tp_called(tp, site), x, y);
+}
+static inline par_result par__tp_init_at(const char *site, par_tp *tp, par_tp_parameter *p, uint64_t stream,
+                                         float standard_deviation) {
+    return par_tp_init(par__tp_called(tp, site), p, stream, standard_deviation);
+}
+static inline par_result par__tp_fill_at(const char *site, par_tp *tp, par_tp_parameter *p, float value) {
+    return par_tp_fill(par__tp_called(tp, site), p, value);
+}
+static inline par_result par__tp_finish_gradients_at(const char *site, par_tp *tp,
+                                                     par_tp_parameter *const *parameters, size_t count) {
+    return par_tp_finish_gradients(par__tp_called(tp, site), parameters, count);
+}
+static inline par_result par__tp_global_norm_at(const char *site, par_tp *tp,
+                                                par_tp_parameter *const *parameters, size_t count,
+                                                double *norm) {
+    return par_tp_global_norm(par__tp_called(tp, site), parameters, count, norm);
+}
+static inline par_result par__tp_linear_open_at(const char *site, par_tp *tp, par_tp_linear *linear) {
+    return par_tp_linear_open(par__tp_called(tp, site), linear);
+}
+static inline par_result par__tp_linear_forward_at(const char *site, par_tp *tp, const par_tp_linear *linear,
+                                                   const par_tp_matrix *x, par_tp_matrix *gathered,
+                                                   par_tp_matrix *y) {
+    return par_tp_linear_forward(par__tp_called(tp, site), linear, x, gathered, y);
+}
+static inline par_result par__tp_linear_backward_at(const char *site, par_tp *tp, par_tp_linear *linear,
+                                                    const par_tp_matrix *dy, const par_tp_matrix *x,
+                                                    par_tp_matrix *dx) {
+    return par_tp_linear_backward(par__tp_called(tp, site), linear, dy, x, dx);
+}
+static inline par_result par__tp_linear_backward_input_at(const char *site, par_tp *tp, par_tp_linear *linear,
+                                                          const par_tp_matrix *dy, par_tp_matrix *dx) {
+    return par_tp_linear_backward_input(par__tp_called(tp, site), linear, dy, dx);
+}
+static inline par_result par__tp_linear_backward_weight_at(const char *site, par_tp *tp,
+                                                           par_tp_linear *linear, const par_tp_matrix *dy,
+                                                           const par_tp_matrix *x) {
+    return par_tp_linear_backward_weight(par__tp_called(tp, site), linear, dy, x);
+}
+static inline par_result par__tp_norm_open_at(const char *site, par_tp *tp, par_tp_norm *norm) {
+    return par_tp_norm_open(par__tp_called(tp, site), norm);
+}
+static inline par_result par__tp_norm_forward_at(const char *site, par_tp *tp, const par_tp_norm *norm,
+                                                 const par_tp_matrix *x, float *stats, par_tp_matrix *y) {
+    return par_tp_norm_forward(par__tp_called(tp, site), norm, x, stats, y);
+}
+static inline par_result par__tp_norm_backward_at(const char *site, par_tp *tp, par_tp_norm *norm,
+                                                  const par_tp_matrix *dy, const par_tp_matrix *x,
+                                                  const float *stats, par_tp_matrix *dx) {
+    return par_tp_norm_backward(par__tp_called(tp, site), norm, dy, x, stats, dx);
+}
+static inline par_result par__tp_gelu_forward_at(const char *site, par_tp *tp, const par_tp_matrix *x,
+                                                 par_tp_matrix *y) {
+    return par_tp_gelu_forward(par__tp_called(tp, site), x, y);
+}
+static inline par_result par__tp_gelu_backward_at(const char *site, par_tp *tp, const par_tp_matrix *dy,
+                                                  const par_tp_matrix *x, par_tp_matrix *dx) {
+    return par_tp_gelu_backward(par__tp_called(tp, site), dy, x, dx);
+}
+static inline par_result par__tp_swiglu_forward_at(const char *site, par_tp *tp, const par_tp_matrix *x,
+                                                   par_tp_matrix *y) {
+    return par_tp_swiglu_forward(par__tp_called(tp, site), x, y);
+}
+static inline par_result par__tp_swiglu_backward_at(const char *site, par_tp *tp, const par_tp_matrix *dy,
+                                                    const par_tp_matrix *x, par_tp_matrix *dx) {
+    return par_tp_swiglu_backward(par__tp_called(tp, site), dy, x, dx);
+}
+static inline par_result par__tp_add_at(const char *site, par_tp *tp, const par_tp_matrix *x,
+                                        const par_tp_matrix *y, par_tp_matrix *z) {
+    return par_tp_add(par__tp_called(tp, site), x, y, z);
+}
+static inline par_result par__tp_dropout_at(const char *site, par_tp *tp, const par_tp_tokens *tokens,
+                                            uint64_t stream, float probability, const par_tp_matrix *x,
+                                            par_tp_matrix *y) {
+    return par_tp_dropout(par__tp_called(tp, site), tokens, stream, probability, x, y);
+}
+static inline par_result par__tp_rope_at(const char *site, par_tp *tp, const par_tp_tokens *tokens,
+                                         size_t heads, size_t dim, const par_tp_rotary *rotary, int backward,
+                                         par_tp_matrix *x) {
+    return par_tp_rope(par__tp_called(tp, site), tokens, heads, dim, rotary, backward, x);
+}
+static inline par_result par__tp_embedding_open_at(const char *site, par_tp *tp,
+                                                   par_tp_embedding *embedding) {
+    return par_tp_embedding_open(par__tp_called(tp, site), embedding);
+}
+static inline par_result par__tp_embedding_forward_at(const char *site, par_tp *tp,
+                                                      const par_tp_embedding *embedding,
+                                                      const par_tp_tokens *tokens, const int32_t *ids,
+                                                      par_tp_matrix *y) {
+    return par_tp_embedding_forward(par__tp_called(tp, site), embedding, tokens, ids, y);
+}
+static inline par_result par__tp_embedding_backward_at(const char *site, par_tp *tp,
+                                                       par_tp_embedding *embedding,
+                                                       const par_tp_tokens *tokens, const int32_t *ids,
+                                                       const par_tp_matrix *dy) {
+    return par_tp_embedding_backward(par__tp_called(tp, site), embedding, tokens, ids, dy);
+}
+static inline par_result par__tp_loss_forward_at(const char *site, par_tp *tp, const par_tp_loss *loss,
+                                                 const par_tp_matrix *logits, const int32_t *targets,
+                                                 float *lse, float *losses, double *sum, size_t *counted) {
+    return par_tp_loss_forward(par__tp_called(tp, site), loss, logits, targets, lse, losses, sum, counted);
+}
+static inline par_result par__tp_loss_backward_at(const char *site, par_tp *tp, const par_tp_loss *loss,
+                                                  const par_tp_matrix *logits, const int32_t *targets,
+                                                  const float *lse, float scale, par_tp_matrix *dlogits) {
+    return par_tp_loss_backward(par__tp_called(tp, site), loss, logits, targets, lse, scale, dlogits);
+}
+static inline par_result par__tp_loss_both_at(const char *site, par_tp *tp, const par_tp_loss *loss,
+                                              const par_tp_matrix *logits, const int32_t *targets, float *lse,
+                                              float *losses, double *sum, size_t *counted, float scale,
+                                              par_tp_matrix *dlogits) {
+    return par_tp_loss_both(par__tp_called(tp, site), loss, logits, targets, lse, losses, sum, counted, scale,
+                            dlogits);
+}
+static inline par_result par__tp_attention_forward_at(const char *site, par_tp *tp,
+                                                      const par_tp_attention *attention,
+                                                      const par_tp_tokens *tokens, uint64_t stream,
+                                                      const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
+    return par_tp_attention_forward(par__tp_called(tp, site), attention, tokens, stream, x, lse, y);
+}
+static inline par_result par__tp_attention_cached_at(const char *site, par_tp *tp,
+                                                     const par_tp_attention *attention,
+                                                     const par_tp_tokens *tokens, par_tp_cache *cache,
+                                                     const par_tp_matrix *x, par_tp_matrix *y) {
+    return par_tp_attention_cached(par__tp_called(tp, site), attention, tokens, cache, x, y);
+}
+static inline par_result par__tp_attention_backward_at(const char *site, par_tp *tp,
+                                                       const par_tp_attention *attention,
+                                                       const par_tp_tokens *tokens, uint64_t stream,
+                                                       const par_tp_matrix *dy, const par_tp_matrix *x,
+                                                       const par_tp_matrix *y, const float *lse,
+                                                       par_tp_matrix *dx) {
+    return par_tp_attention_backward(par__tp_called(tp, site), attention, tokens, stream, dy, x, y, lse, dx);
+}
+
+#define par_tp_open(...)                   par__tp_open_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_close(...)                  par__tp_close_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_all_reduce(...)             par__tp_all_reduce_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_gather_rows(...)            par__tp_gather_rows_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_scatter_rows(...)           par__tp_scatter_rows_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_split_rows(...)             par__tp_split_rows_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_init(...)                   par__tp_init_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_fill(...)                   par__tp_fill_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_finish_gradients(...)       par__tp_finish_gradients_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_global_norm(...)            par__tp_global_norm_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_linear_open(...)            par__tp_linear_open_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_linear_forward(...)         par__tp_linear_forward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_linear_backward(...)        par__tp_linear_backward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_linear_backward_input(...)  par__tp_linear_backward_input_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_linear_backward_weight(...) par__tp_linear_backward_weight_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_norm_open(...)              par__tp_norm_open_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_norm_forward(...)           par__tp_norm_forward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_norm_backward(...)          par__tp_norm_backward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_gelu_forward(...)           par__tp_gelu_forward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_gelu_backward(...)          par__tp_gelu_backward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_swiglu_forward(...)         par__tp_swiglu_forward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_swiglu_backward(...)        par__tp_swiglu_backward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_add(...)                    par__tp_add_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_dropout(...)                par__tp_dropout_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_rope(...)                   par__tp_rope_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_embedding_open(...)         par__tp_embedding_open_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_embedding_forward(...)      par__tp_embedding_forward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_embedding_backward(...)     par__tp_embedding_backward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_loss_forward(...)           par__tp_loss_forward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_loss_backward(...)          par__tp_loss_backward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_loss_both(...)              par__tp_loss_both_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_attention_forward(...)      par__tp_attention_forward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_attention_cached(...)       par__tp_attention_cached_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_attention_backward(...)     par__tp_attention_backward_at(PAR_SITE, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -569,9 +721,10 @@ par_result par__tp_open_at(const char *site, const par_tp_desc *desc, par_tp **t
 #include <string.h>
 
 // Within the implementation a call's site is its caller's.
-#define par__at(comm, site)      par__inside(comm)
-#define par_fail(...)            par__fail_inside(__VA_ARGS__)
-#define par__tp_called(tp, site) (tp)
+#pragma push_macro("PAR_SITE")
+#undef PAR_SITE
+#define PAR_SITE      NULL
+#define par_fail(...) par__fail_inside(__VA_ARGS__)
 
 #ifdef __cplusplus
 extern "C" {
@@ -1548,8 +1701,8 @@ const par_tp_kernels *par_tp_cpu(void) {
 
 #define PAR__TP_FAIL(...) par_fail(tp->desc.tp, PAR_ERR_ARGUMENT, __VA_ARGS__)
 
-par_tp *(par__tp_called)(par_tp *tp, const char *site) {
-    if (tp) par__enter(tp->desc.tp, site);
+par_tp *par__tp_called(par_tp *tp, const char *site) {
+    if (tp && site) par__enter(tp->desc.tp, site);
     return tp;
 }
 par_result par__tp_open_at(const char *site, const par_tp_desc *desc, par_tp **tp) {
@@ -2928,9 +3081,8 @@ double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recom
 #ifdef __cplusplus
 }
 #endif
-#undef par__at
+#pragma pop_macro("PAR_SITE")
 #undef par_fail
-#undef par__tp_called
 #endif // PAR_TP_IMPLEMENTATION
 
 // Public domain where that is possible: anyone may use, change and give this away for any purpose, without

@@ -9,6 +9,9 @@
 // clang-format on
 
 #include "par.h"
+#if PAR_VERSION != 200
+#error "par_zero.h is version 0.2.0, and par.h is of another version: take all headers from one version"
+#endif
 
 #ifndef PAR_ZERO_H
 #define PAR_ZERO_H
@@ -471,25 +474,77 @@ const par_zero_kernels *par_zero_cpu(void);
 // ---- call sites -------------------------------------------------------------------------------------------
 // What a layer sends is said to be sent where the program called the layer (see par.h).
 
-par_zero *par__zero_called(par_zero *z, const char *site);
+par_zero *par__zero_called(par_zero *z, const char *site); // site NULL: within the layer itself
 par_result par__zero_open_at(const char *site, const par_zero_desc *desc, par_zero **z);
-#define par_zero_open(...)              par__zero_open_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_close(z)               par_zero_close(par__zero_called(z, PAR_SITE))
-#define par_zero_commit(z)              par_zero_commit(par__zero_called(z, PAR_SITE))
-#define par_zero_save_end(z)            par_zero_save_end(par__zero_called(z, PAR_SITE))
-#define par_zero_unit(z, ...)           par_zero_unit(par__zero_called(z, PAR_SITE), __VA_ARGS__)
-#define par_zero_add(z, ...)            par_zero_add(par__zero_called(z, PAR_SITE), __VA_ARGS__)
-#define par_zero_forward_begin(z, ...)  par_zero_forward_begin(par__zero_called(z, PAR_SITE), __VA_ARGS__)
-#define par_zero_forward_end(z, ...)    par_zero_forward_end(par__zero_called(z, PAR_SITE), __VA_ARGS__)
-#define par_zero_backward_begin(z, ...) par_zero_backward_begin(par__zero_called(z, PAR_SITE), __VA_ARGS__)
-#define par_zero_backward_end(z, ...)   par_zero_backward_end(par__zero_called(z, PAR_SITE), __VA_ARGS__)
-#define par_zero_step(z, ...)           par_zero_step(par__zero_called(z, PAR_SITE), __VA_ARGS__)
-#define par_zero_set_factor(z, ...)     par_zero_set_factor(par__zero_called(z, PAR_SITE), __VA_ARGS__)
-#define par_zero_fill(z, ...)           par_zero_fill(par__zero_called(z, PAR_SITE), __VA_ARGS__)
-#define par_zero_read(z, ...)           par_zero_read(par__zero_called(z, PAR_SITE), __VA_ARGS__)
-#define par_zero_save_begin(z, ...)     par_zero_save_begin(par__zero_called(z, PAR_SITE), __VA_ARGS__)
-#define par_zero_save(z, ...)           par_zero_save(par__zero_called(z, PAR_SITE), __VA_ARGS__)
-#define par_zero_load(z, ...)           par_zero_load(par__zero_called(z, PAR_SITE), __VA_ARGS__)
+static inline par_result par__zero_close_at(const char *site, par_zero *z) {
+    return par_zero_close(par__zero_called(z, site));
+}
+static inline par_result par__zero_commit_at(const char *site, par_zero *z) {
+    return par_zero_commit(par__zero_called(z, site));
+}
+static inline par_result par__zero_save_end_at(const char *site, par_zero *z) {
+    return par_zero_save_end(par__zero_called(z, site));
+}
+static inline int par__zero_unit_at(const char *site, par_zero *z, const char *name) {
+    return par_zero_unit(par__zero_called(z, site), name);
+}
+static inline int par__zero_add_at(const char *site, par_zero *z, const par_zero_tensor *tensor) {
+    return par_zero_add(par__zero_called(z, site), tensor);
+}
+static inline par_result par__zero_forward_begin_at(const char *site, par_zero *z, int unit) {
+    return par_zero_forward_begin(par__zero_called(z, site), unit);
+}
+static inline par_result par__zero_forward_end_at(const char *site, par_zero *z, int unit) {
+    return par_zero_forward_end(par__zero_called(z, site), unit);
+}
+static inline par_result par__zero_backward_begin_at(const char *site, par_zero *z, int unit) {
+    return par_zero_backward_begin(par__zero_called(z, site), unit);
+}
+static inline par_result par__zero_backward_end_at(const char *site, par_zero *z, int unit) {
+    return par_zero_backward_end(par__zero_called(z, site), unit);
+}
+static inline par_result par__zero_step_at(const char *site, par_zero *z, float lr_factor,
+                                           par_zero_report *report) {
+    return par_zero_step(par__zero_called(z, site), lr_factor, report);
+}
+static inline par_result par__zero_set_factor_at(const char *site, par_zero *z, float lr_factor) {
+    return par_zero_set_factor(par__zero_called(z, site), lr_factor);
+}
+static inline par_result par__zero_fill_at(const char *site, par_zero *z, int tensor, par_zero_what what,
+                                           par_zero_fill_fn fn, void *user) {
+    return par_zero_fill(par__zero_called(z, site), tensor, what, fn, user);
+}
+static inline par_result par__zero_read_at(const char *site, par_zero *z, int tensor, par_zero_what what,
+                                           float *values) {
+    return par_zero_read(par__zero_called(z, site), tensor, what, values);
+}
+static inline par_result par__zero_save_begin_at(const char *site, par_zero *z, const par_zero_files *files) {
+    return par_zero_save_begin(par__zero_called(z, site), files);
+}
+static inline par_result par__zero_save_at(const char *site, par_zero *z, const par_zero_files *files) {
+    return par_zero_save(par__zero_called(z, site), files);
+}
+static inline par_result par__zero_load_at(const char *site, par_zero *z, const par_zero_files *files) {
+    return par_zero_load(par__zero_called(z, site), files);
+}
+
+#define par_zero_open(...)           par__zero_open_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_close(...)          par__zero_close_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_commit(...)         par__zero_commit_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_save_end(...)       par__zero_save_end_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_unit(...)           par__zero_unit_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_add(...)            par__zero_add_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_forward_begin(...)  par__zero_forward_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_forward_end(...)    par__zero_forward_end_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_backward_begin(...) par__zero_backward_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_backward_end(...)   par__zero_backward_end_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_step(...)           par__zero_step_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_set_factor(...)     par__zero_set_factor_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_fill(...)           par__zero_fill_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_read(...)           par__zero_read_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_save_begin(...)     par__zero_save_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_save(...)           par__zero_save_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_load(...)           par__zero_load_at(PAR_SITE, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -499,7 +554,7 @@ par_result par__zero_open_at(const char *site, const par_zero_desc *desc, par_ze
 // Stop here if you only use it. -----------------------------------------------------------------------------
 
 // What the CPU and every device work out alike.
-#if !defined(PAR__ZERO_BOTH)
+#if !defined(PAR__ZERO_BOTH) && (defined(PAR_ZERO_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
 #include <math.h>
 #if defined(__CUDACC__)
 #define PAR__ZERO_BOTH static __host__ __device__ inline
@@ -570,9 +625,10 @@ PAR__ZERO_BOTH float par__zero_trust(const double *sums, size_t pieces) {
 #endif
 
 // Within the implementation a call's site is its caller's.
-#define par__at(comm, site)       par__inside(comm)
-#define par_fail(...)             par__fail_inside(__VA_ARGS__)
-#define par__zero_called(z, site) (z)
+#pragma push_macro("PAR_SITE")
+#undef PAR_SITE
+#define PAR_SITE      NULL
+#define par_fail(...) par__fail_inside(__VA_ARGS__)
 
 #ifdef __cplusplus
 extern "C" {
@@ -1546,8 +1602,8 @@ static const char *par__zero_check(par_zero *z, char *why, size_t room) { // wha
         return "clip, ema and loss_scale must not be negative, ema less than 1";
     return NULL;
 }
-par_zero *(par__zero_called)(par_zero *z, const char *site) {
-    if (z) par__enter(z->desc.comm, site);
+par_zero *par__zero_called(par_zero *z, const char *site) {
+    if (z && site) par__enter(z->desc.comm, site);
     return z;
 }
 par_result par__zero_open_at(const char *site, const par_zero_desc *desc, par_zero **z) {
@@ -4243,9 +4299,8 @@ float par_zero_factor(const par_zero_schedule *s, uint64_t step) {
 #ifdef __cplusplus
 }
 #endif
-#undef par__at
+#pragma pop_macro("PAR_SITE")
 #undef par_fail
-#undef par__zero_called
 #endif // PAR_ZERO_IMPLEMENTATION
 
 // Public domain where that is possible: anyone may use, change and give this away for any purpose, without
