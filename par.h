@@ -2686,6 +2686,8 @@ typedef struct par__arena { // the first bytes of the shared memory
     uint32_t opened, no_cma;   // see par__probe_cma
     uint32_t aborted, closing; // aborted: 1 yes, 2 its text is being written
     char abort_text[PAR__ERROR_BYTES];
+    uint32_t
+        first_dead; // + 1: the rank of the world that was the first to die of itself, as far as is known here
     uint32_t cause; // par_result + 1 of the first error that ended a comm; 1: its text is being written
     char cause_text[PAR__ERROR_BYTES];
     uint32_t sleepers __attribute__((aligned(64))); // ranks that sleep or are about to
@@ -3649,8 +3651,14 @@ enum { // what ranks tell the other nodes
     PAR__NEWS_LEFT,
     PAR__NEWS_DIED,
     PAR__NEWS_CLOSING, // its world, and waits for all to do so
-    PAR__NEWS_CLOSED   // all do
+    PAR__NEWS_CLOSED,  // all do
+    PAR__NEWS_LOST,    // it has no connection to that rank
+    PAR__NEWS_ALIVE,   // that rank is
+    PAR__NEWS_COUNT
 };
+
+#define PAR__CHUNK ((size_t)1 << 30) // the longest message: MPI can count its bytes
+#define PAR__TAGS  0x8000
 
 struct par__net {
     par_result (*send)(par__world *w, int peer, int tag, void *memory, size_t bytes, par__net_request *q);
@@ -3736,12 +3744,28 @@ static const par__net par__net_mpi = {par__mpi_send,  par__mpi_recv,   par__mpi_
 //     sender      ASK (tag, bytes)  ........  DATA (tag, bytes) + the bytes, from the sender's memory ...
 //     receiver    ........  CLEAR (tag), once there is a receive for it  ........  ... to the receiver's
 // So a message never waits for another of a different tag, and only the system copies a long one on its way.
-// What is read and written is moved on whenever a message of that pair is tested.
+// Of short ones that no receive has taken a receiver keeps PAR__TCP_UNTAKEN bytes at most: it tells (TAKEN)
+// how many were taken, and a sender that may not send more of them asks, as for a long one.
+// What is read and written is moved on whenever a message of that pair is tested. Nothing that is read is
+// believed: a frame that does not fit to what was agreed before ends the connection, and is an error.
 
-enum { PAR__TCP_SHORT = 65536, PAR__TCP_BUFFER = 4096, PAR__TCP_STRANGERS = 16 };
-enum { PAR__TCP_DATA_NOW, PAR__TCP_ASK, PAR__TCP_CLEAR, PAR__TCP_DATA }; // par__frame.kind
-typedef struct par__frame {                                              // precedes what is sent
-    uint64_t session;                                                    // of par__tcp
+enum {
+    PAR__TCP_SHORT = 65536,
+    PAR__TCP_UNTAKEN = 4 << 20,
+    PAR__TCP_EACH = 64,   // what a short message costs beside its bytes
+    PAR__TCP_ASKS = 4096, // a rank has at most one for each lane of its comms under way
+    PAR__TCP_BUFFER = 4096,
+    PAR__TCP_STRANGERS = 16
+};
+#define PAR__TCP_FRAMES(X) X(DATA_NOW) X(ASK) X(CLEAR) X(DATA) X(TAKEN)
+enum {
+#define X(name) PAR__TCP_##name,
+    PAR__TCP_FRAMES(X)
+#undef X
+        PAR__TCP_FRAME_COUNT
+};
+typedef struct par__frame { // precedes what is sent
+    uint64_t session;       // of par__tcp
     uint32_t kind, tag;
     uint64_t bytes;
 } par__frame;
@@ -3765,15 +3789,22 @@ typedef struct par__parcel {      // a message
     par__frame frame; // what is written next, its payload, and how much of the two is
     size_t payload, written;
 } par__parcel;
-typedef struct par__wire {         // between this rank and another
-    int out, in;                   // connections; -1: none yet
-    int connecting, state;         // state: PAR__HERE, ...
-    uint64_t session;              // of par__tcp
-    int error;                     // errno of what ended the first of the two that did
-    double error_at;               // 0: none has
-    uint32_t round;                // of par__world.round, when it was last moved on
-    par__parcel *writing;          // to be written, in this order
-    par__parcel *asked;            // sends that have asked
+typedef struct par__wire {   // between this rank and another
+    int out, in;             // connections; -1: none yet
+    int connecting, state;   // state: PAR__HERE, ...
+    uint64_t session;        // of par__tcp
+    int error;               // errno of what ended the first of the two that did
+    double error_at;         // 0: none has
+    double asked_at;         // rank 0, whether that rank is alive
+    int alive, lost;         // its answer; of rank 0's: what a rank has asked for, + 1
+    int broke;               // it has told of an error: what it does next is no cause
+    char fault[192];         // what was wrong with what has come from there; "": nothing
+    size_t untaken;          // bytes of short messages, sent: the receiver has not said that it took them
+    size_t taken;            // received: taken, but not said so
+    size_t unexpected, asks; // in the list `come`: bytes of short messages; how many have asked
+    uint32_t round;          // of par__world.round, when it was last moved on
+    par__parcel *writing;    // to be written, in this order
+    par__parcel *asked;      // sends that have asked
     par__parcel *posted, *cleared; // receives: nothing has come; the bytes are on their way
     par__parcel *come;             // messages that no receive waits for
     par__parcel *into;             // what is being read goes there
@@ -3791,8 +3822,7 @@ struct par__tcp {
     par__wire *wires; // of every rank; wires[r].line: rank 0's to r, and r's to rank 0 in wires[0]
     int listener;     // for connections
     uint64_t job;     // the same for all ranks of this run, and for no other run
-    uint64_t
-        session; // an unguessable number of rank 0's, in all that ranks send each other once they have met
+    uint64_t session; // rank 0's random number, in all that ranks send each other once they have met
     int strangers[PAR__TCP_STRANGERS]; // connections that have not said yet whose they are
     double strange_since[PAR__TCP_STRANGERS];
     char *waste; // PAR__TCP_SHORT bytes: for what does not matter any more
@@ -3908,6 +3938,15 @@ static void par__write_parcel(par__wire *v, par__parcel *p, uint32_t kind, size_
     while (*end) end = &(*end)->next_out;
     *end = p;
 }
+static void par__count_taken(par__wire *v, size_t bytes) { // by a receive: of a short message
+    v->taken += bytes + PAR__TCP_EACH;
+    if (v->taken < PAR__TCP_UNTAKEN / 4) return;
+    par__parcel *p = (par__parcel *)par__zalloc(sizeof *p);
+    if (!p) return; // said with the next one
+    p->owned = 1;
+    par__write_parcel(v, p, PAR__TCP_TAKEN, v->taken, 0);
+    v->taken = 0;
+}
 static void par__end_parcel(par__parcel *p) { // one that was dropped goes with its end
     p->done = 1;
     if (p->owned) PAR_FREE(p->memory), PAR_FREE(p);
@@ -3931,42 +3970,108 @@ static void par__tcp_cut(par__wire *v, int *fd, int error) {
     *fd = -2;
 }
 
-// A frame has been read: where its bytes go.
-static int par__tcp_frame(par__wire *v) { // 0: no memory, or not what a rank would send
+// What a rank has sent is wrong: the connection ends, and who waits for a message of that rank hears why.
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+static void
+par__tcp_fault(par__world *w, par__wire *v, const char *format, ...) {
+    char what[128];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    if (!v->fault[0])
+        snprintf(v->fault, sizeof v->fault, "rank %d sent rank %d %s", (int)(v - w->tcp->wires), w->rank,
+                 what);
+    par__tcp_cut(v, &v->in, EPROTO);
+}
+// Whether errno e says that no descriptor is left, here for a connection to or from a rank.
+static int par__tcp_no_descriptor(par__world *w, par__wire *v, int e, const char *way) {
+    const int peer = (int)(v - w->tcp->wires), first = !v->fault[0];
+    struct rlimit limit;
+    memset(&limit, 0, sizeof limit);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (e == EMFILE && first)
+        snprintf(v->fault, sizeof v->fault,
+                 "rank %d has no descriptor left for a connection %s rank %d: the limit is %llu (ulimit -n)",
+                 w->rank, way, peer, (unsigned long long)limit.rlim_cur);
+    if (e == ENFILE && first)
+        snprintf(
+            v->fault, sizeof v->fault,
+            "rank %d has no descriptor left for a connection %s rank %d: this machine's limit is reached "
+            "(sysctl fs.file-max)",
+            w->rank, way, peer);
+    return e == EMFILE || e == ENFILE;
+}
+
+static int par__tcp_unexpected(par__world *w, par__wire *v) { // keep it until its receive comes. 0: a fault
     const par__frame *f = &v->frame;
-    par__parcel *p;
+    const int asks = f->kind == PAR__TCP_ASK;
+    if (asks ? ++v->asks > PAR__TCP_ASKS
+             : (v->unexpected += (size_t)f->bytes + PAR__TCP_EACH) > PAR__TCP_UNTAKEN)
+        return par__tcp_fault(w, v, "more messages than were agreed before any of them was received"), 0;
+    par__parcel *p = (par__parcel *)par__zalloc(sizeof *p);
+    if (p && !asks) p->memory = (char *)PAR_MALLOC((size_t)f->bytes + 1);
+    if (!p || (!asks && !p->memory))
+        return PAR_FREE(p), par__tcp_fault(w, v, "a message for which there is no memory"), 0;
+    p->owned = 1, p->tag = f->tag, p->came = (size_t)f->bytes, p->bytes = asks ? 0 : (size_t)f->bytes;
+    par__push_parcel(&v->come, p);
+    if (!asks) v->into = p;
+    return 1;
+}
+// A parcel of that tag whose frame (ASK, CLEAR) has been written, so that the far end can answer it; or NULL.
+static par__parcel *par__tcp_answered(par__parcel **list, uint32_t tag) {
+    par__parcel *p = *list;
+    while (p && p->tag != tag) p = p->next;
+    return p && p->written == sizeof p->frame ? par__take_parcel(list, tag) : NULL;
+}
+// A frame has been read: where its bytes go.
+static int par__tcp_frame(par__world *w, par__wire *v) { // 0: it is not what was agreed
+    static const char *const names[] = {
+#define X(name) #name,
+        PAR__TCP_FRAMES(X)
+#undef X
+    };
+    const par__frame *f = &v->frame;
+    const unsigned long long bytes = f->bytes;
+    par__parcel *p = NULL;
     v->into = NULL, v->left = 0;
-    if (f->session != v->session) return 0;
+    if (f->session != v->session)
+        return par__tcp_fault(w, v, "a frame of another session, not of this run"), 0;
+    if (f->kind >= PAR__TCP_FRAME_COUNT || f->tag >= PAR__TAGS)
+        return par__tcp_fault(w, v, "a frame of kind %u with tag %u, which is none", f->kind, f->tag), 0;
+    const size_t most[] = {PAR__TCP_SHORT, PAR__CHUNK, 0, PAR__CHUNK, v->untaken};
+    if (f->bytes > most[f->kind])
+        return par__tcp_fault(w, v, "a %s frame of %llu bytes where %zu are the most", names[f->kind], bytes,
+                              most[f->kind]),
+               0;
     switch (f->kind) {
     case PAR__TCP_DATA_NOW:
-        p = par__take_parcel(&v->posted, f->tag);
-        if (p && f->bytes > p->bytes) p->memory = NULL;
-        if (f->bytes > PAR__TCP_SHORT) return 0;
-        if (!p) {
-            p = (par__parcel *)par__zalloc(sizeof *p);
-            if (p) p->memory = (char *)PAR_MALLOC((size_t)f->bytes + 1);
-            if (!p || !p->memory) return PAR_FREE(p), 0;
-            p->owned = 1, p->tag = f->tag, p->bytes = (size_t)f->bytes;
-            par__push_parcel(&v->come, p);
-        }
-        p->came = (size_t)f->bytes;
-        break;
     case PAR__TCP_ASK:
         p = par__take_parcel(&v->posted, f->tag);
-        if (p) return par__clear_parcel(v, p, (size_t)f->bytes), 1;
-        p = (par__parcel *)par__zalloc(sizeof *p);
-        if (!p) return 0;
-        p->owned = 1, p->tag = f->tag, p->came = (size_t)f->bytes;
-        par__push_parcel(&v->come, p);
-        return 1;
-    case PAR__TCP_CLEAR:
-        p = par__take_parcel(&v->asked, f->tag);
-        if (p) par__write_parcel(v, p, PAR__TCP_DATA, p->bytes, p->bytes);
-        return 1;
-    default: p = par__take_parcel(&v->cleared, f->tag); break;
+        if (!p && !par__tcp_unexpected(w, v)) return 0;
+        if (p && f->kind == PAR__TCP_ASK) return par__clear_parcel(v, p, (size_t)f->bytes), 1;
+        if (!p) break;
+        if (f->bytes > p->bytes) p->memory = NULL; // the caller hears of it; the bytes are lost
+        p->came = (size_t)f->bytes, v->into = p;
+        par__count_taken(v, (size_t)f->bytes);
+        break;
+    case PAR__TCP_TAKEN: v->untaken -= (size_t)f->bytes; return 1;
+    default:
+        p = par__tcp_answered(f->kind == PAR__TCP_CLEAR ? &v->asked : &v->cleared, f->tag);
+        if (!p)
+            return par__tcp_fault(w, v, "a %s frame with tag %u that nothing asked for", names[f->kind],
+                                  f->tag),
+                   0;
+        if (f->kind == PAR__TCP_CLEAR) return par__write_parcel(v, p, PAR__TCP_DATA, p->bytes, p->bytes), 1;
+        v->into = p;
+        if (f->bytes != p->came)
+            return par__tcp_fault(w, v, "a DATA frame of %llu bytes where %zu were agreed", bytes, p->came),
+                   0;
     }
-    v->into = p, v->left = (size_t)f->bytes;
-    return p != NULL;
+    v->left = v->into ? (size_t)f->bytes : 0;
+    return 1;
 }
 static void par__tcp_arrived(par__wire *v) { // all bytes of a message
     par__parcel *p = v->into;
@@ -4003,7 +4108,7 @@ static void par__tcp_read(par__world *w, par__wire *v) {
         } else if (v->have - v->at >= sizeof v->frame) {
             memcpy(&v->frame, v->buffer + v->at, sizeof v->frame);
             v->at += sizeof v->frame;
-            if (!par__tcp_frame(v)) return par__tcp_cut(v, &v->in, 0);
+            if (!par__tcp_frame(w, v)) return;
         } else {
             memmove(v->buffer, v->buffer + v->at, v->have - v->at);
             v->have -= v->at, v->at = 0;
@@ -4029,7 +4134,7 @@ static void par__tcp_connect(par__world *w, par__wire *v) { // begin, or look wh
     socklen_t bytes = sizeof e;
     if (v->out == -1) {
         v->out = par_own_fd(socket(v->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        if (v->out < 0) return v->out = -1, par__tcp_cut(v, &v->out, errno);
+        if (v->out < 0) return e = errno, par__tcp_no_descriptor(w, v, e, "to"), par__tcp_cut(v, &v->out, e);
         par__tcp_settle(v->out);
         v->connecting = 1;
         if (connect(v->out, (struct sockaddr *)&v->address, v->address_bytes) && errno != EINPROGRESS)
@@ -4062,21 +4167,23 @@ static void par__tcp_write(par__world *w, par__wire *v) {
         p->written += (size_t)n;
         if (p->written < head + p->payload) continue;
         v->writing = p->next_out;
-        if (p->frame.kind == PAR__TCP_DATA_NOW || p->frame.kind == PAR__TCP_DATA) par__end_parcel(p);
+        if (p->frame.kind != PAR__TCP_ASK && p->frame.kind != PAR__TCP_CLEAR) par__end_parcel(p);
     }
 }
 
-// Connections that others have made to me: whose they are, their first bytes say.
-static void par__tcp_accept(par__world *w) {
+// Connections that others have made to me: whose they are, their first bytes say. 0, or errno of a
+// connection that could not be accepted.
+static int par__tcp_accept(par__world *w) {
     par__tcp *t = w->tcp;
     const double now = par__now();
-    int more = 1;
+    int more = 1, e = 0;
     for (int i = 0; i < PAR__TCP_STRANGERS; i++) {
         int *fd = &t->strangers[i];
         par__hello hello;
         if (*fd < 0) {
             *fd = more ? par_own_fd(accept(t->listener, NULL, NULL)) : -1;
             more = *fd >= 0;
+            if (*fd < 0 && !e) e = errno;
             if (!more) continue;
             par__tcp_settle(*fd);
             t->strange_since[i] = now;
@@ -4096,12 +4203,14 @@ static void par__tcp_accept(par__world *w) {
             close(*fd);
         *fd = -1;
     }
+    return e != EAGAIN && par__tcp_ready(t->listener, POLLIN, 0) ? e : 0; // EMFILE comes before EAGAIN
 }
 
 static void par__tcp_move(par__world *w, par__wire *v) {
     if (v->round == w->round) return; // all that is tested in one round looks once
     v->round = w->round;
-    if (v->in == -1) par__tcp_accept(w);
+    const int e = v->in == -1 ? par__tcp_accept(w) : 0;
+    if (e && v->in == -1 && par__tcp_no_descriptor(w, v, e, "from")) return par__tcp_cut(v, &v->in, e);
     if (v->in >= 0) par__tcp_read(w, v);
     par__tcp_write(w, v);
 }
@@ -4120,10 +4229,13 @@ static par_result par__tcp_send(par__world *w, int peer, int tag, void *memory, 
     par__parcel *p = par__tcp_parcel(w, tag, memory, bytes, q);
     if (!p) return PAR_ERR_MEMORY;
     q->sending = 1, q->peer = peer;
-    if (bytes <= PAR__TCP_SHORT)
+    if (bytes <= PAR__TCP_SHORT && v->untaken + bytes + PAR__TCP_EACH <= PAR__TCP_UNTAKEN) {
         par__write_parcel(v, p, PAR__TCP_DATA_NOW, bytes, bytes);
-    else
-        par__push_parcel(&v->asked, p), par__write_parcel(v, p, PAR__TCP_ASK, bytes, 0);
+        v->untaken += bytes + PAR__TCP_EACH;
+    } else {
+        par__push_parcel(&v->asked, p);
+        par__write_parcel(v, p, PAR__TCP_ASK, bytes, 0);
+    }
     par__tcp_write(w, v);
     return PAR_OK;
 }
@@ -4134,28 +4246,182 @@ static par_result par__tcp_recv(par__world *w, int peer, int tag, void *memory, 
     if (!p) return PAR_ERR_MEMORY;
     q->sending = 0, q->peer = peer;
     come = par__take_parcel(&v->come, p->tag);
-    if (!come) {
-        par__push_parcel(&v->posted, p);
-    } else if (come->memory && come->done) {
-        par__deliver_parcel(p, come);
-    } else if (come->memory) {
-        come->taker = p;
+    if (!come) return par__push_parcel(&v->posted, p), PAR_OK;
+    if (come->memory) {
+        v->unexpected -= come->came + PAR__TCP_EACH;
+        par__count_taken(v, come->came);
+        if (come->done)
+            par__deliver_parcel(p, come);
+        else
+            come->taker = p;
     } else {
+        v->asks--;
         par__clear_parcel(v, p, come->came);
         PAR_FREE(come);
-        par__tcp_write(w, v);
     }
+    par__tcp_write(w, v);
     return PAR_OK;
 }
+// ---- news
+//
+// Who died, and why others gave up, rank 0 says, and the first cause is told before what follows from it:
+//     a rank that dies         its line ends; rank 0 tells DIED
+//     a rank with an error     tells BROKE, then LEFT, then closes its connections; rank 0 passes both on
+//     a connection that ends   is no error while the line to rank 0 stands: a rank waits for the above. If
+//                              nothing comes it asks rank 0 (LOST), which looks for news of that rank first,
+//                              and answers ALIVE: then, and only then, it is the connection that failed
+//     the line to rank 0       nobody can tell any more: rank 0 died, unless it had told of a cause itself
+
+static void par__send_news(par__wire *v, int kind, int rank, par_result result, const char *text) {
+    par__news n;
+    if (v->line < 0) return;
+    memset(&n, 0, sizeof n);
+    n.session = v->session, n.kind = kind, n.rank = rank, n.result = (int32_t)result;
+    snprintf(n.text, sizeof n.text, "%s", text);
+    const ssize_t sent = send(v->line, &n, sizeof n, MSG_NOSIGNAL);
+    // Where the far end is gone, what it has said before is still to be read; half of it would be misread.
+    if (sent > 0 && sent < (ssize_t)sizeof n) shutdown(v->line, SHUT_RDWR);
+}
+static void par__spread_news(par__world *w, int but, int kind, int rank, par_result result,
+                             const char *text) { // rank 0
+    for (int r = 1; r < w->size; r++)
+        if (r != but) par__send_news(&w->tcp->wires[r], kind, rank, result, text);
+}
+static void par__tcp_tell(par__world *w, int kind, par_result result, const char *text) {
+    if (w->rank)
+        par__send_news(&w->tcp->wires[0], kind, w->rank, result, text);
+    else
+        par__spread_news(w, 0, kind, 0, result, text);
+}
+
+// What is wrong with news that a rank has sent; NULL: nothing.
+static const char *par__tcp_wrong_news(const par__world *w, int from, const par__news *n) {
+    enum {
+        OF_SELF = 1,
+        OF_OTHERS = 2,
+        OF_ZERO = 4
+    }; // whom a rank tells of, and rank 0 (of all but the rank it tells)
+    static const unsigned char from_rank[] = {0, OF_SELF, OF_SELF, OF_SELF, 0, OF_SELF, 0, OF_OTHERS, 0};
+    static const unsigned char from_zero[] = {0, OF_OTHERS, OF_OTHERS, OF_OTHERS, OF_OTHERS,
+                                              0, OF_ZERO,   0,         OF_OTHERS};
+    const par__wire *v = &w->tcp->wires[from];
+    if (n->session != v->session) return "of another session, not of this run";
+    if (n->kind <= 0 || n->kind >= PAR__NEWS_COUNT) return "of a kind that is none";
+    if (n->rank < 0 || n->rank >= w->size) return "about a rank that is none";
+    if (n->result < 0 || n->result >= PAR_RESULT_COUNT || (n->kind == PAR__NEWS_BROKE && !n->result))
+        return "with a result that is none";
+    if (!memchr(n->text, 0, sizeof n->text)) return "with a text that does not end";
+    if (v->closing) return "after it had closed its world";
+    const unsigned may = from ? from_rank[n->kind] : from_zero[n->kind];
+    unsigned of = 0;
+    if (n->rank == 0) of |= OF_ZERO;
+    if (n->rank == from) of |= OF_SELF;
+    if (n->rank != (from ? from : w->rank)) of |= OF_OTHERS;
+    return may & of ? NULL : "that it may not tell";
+}
+// A rank sends what no rank would: this one hears it no longer, and all are told why.
+static void par__tcp_misled(par__world *w, int from, const char *what) {
+    par__wire *v = &w->tcp->wires[from];
+    char text[192];
+    snprintf(text, sizeof text, "rank %d sent rank %d news %s", from, w->rank, what);
+    close(v->line), v->line = -1;
+    v->broke = 1, v->state = PAR__LEFT;
+    par__broke_here(w, PAR_ERR_SYSTEM, text);
+    if (w->rank) return;
+    par__spread_news(w, from, PAR__NEWS_BROKE, from, PAR_ERR_SYSTEM, text);
+    par__spread_news(w, from, PAR__NEWS_LEFT, from, PAR_OK, "");
+}
+static void par__tcp_died(par__world *w, int rank) {
+    par__wire *v = &w->tcp->wires[rank];
+    uint32_t none = 0;
+    char text[64];
+    v->state = PAR__DEAD;
+    if (v->broke) return; // of an error that it has told
+    __atomic_compare_exchange_n(&w->arena->first_dead, &none, (uint32_t)rank + 1, 0, __ATOMIC_SEQ_CST,
+                                __ATOMIC_SEQ_CST);
+    if (rank) return;
+    snprintf(text, sizeof text, "rank 0 died (rank %d lost its line to it)", w->rank);
+    par__broke_here(w, PAR_ERR_PEER_DIED, text); // of all that ends from here on
+}
+
+// Rank 0 passes on what one rank says to all others.
+static void par__tcp_hear(par__world *w, int from, const par__news *n) {
+    par__wire *v = &w->tcp->wires[n->rank];
+    switch (n->kind) {
+    case PAR__NEWS_CLOSING:
+    case PAR__NEWS_CLOSED: w->tcp->wires[from].closing = 1; return;
+    case PAR__NEWS_LOST: w->tcp->wires[from].lost = n->rank + 1; return;
+    case PAR__NEWS_ALIVE: v->alive = 1; return;
+    case PAR__NEWS_ABORT: par__abort_here(w, n->text); break;
+    case PAR__NEWS_BROKE: par__broke_here(w, (par_result)n->result, n->text), v->broke = 1; break;
+    case PAR__NEWS_LEFT: v->state = PAR__LEFT; break;
+    default: par__tcp_died(w, n->rank); break;
+    }
+    if (w->rank == 0) par__spread_news(w, from, n->kind, n->rank, (par_result)n->result, n->text);
+}
+static void par__tcp_listen_to(par__world *w, int from) {
+    par__wire *v = &w->tcp->wires[from];
+    while (v->line >= 0) {
+        const ssize_t n = recv(v->line, (char *)&v->news + v->news_have, sizeof v->news - v->news_have, 0);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n > 0) {
+            v->news_have += (size_t)n;
+            if (v->news_have < sizeof v->news) continue;
+            v->news_have = 0;
+            const char *wrong = par__tcp_wrong_news(w, from, &v->news);
+            if (wrong) return par__tcp_misled(w, from, wrong);
+            par__clean(v->news.text, "\n\t");
+            par__tcp_hear(w, from, &v->news);
+            continue;
+        }
+        close(v->line), v->line = -1;
+        if (v->state != PAR__HERE || v->closing) return;
+        memset(&v->news, 0, sizeof v->news);
+        v->news.kind = PAR__NEWS_DIED, v->news.rank = from;
+        par__tcp_hear(w, from, &v->news);
+    }
+}
+static void par__tcp_poke(par__world *w) {
+    par__wire *wires = w->tcp->wires;
+    for (int r = 1; r < w->size && w->rank == 0; r++) { // who has asked for a rank
+        const int lost = wires[r].lost - 1;
+        if (lost > 0) par__tcp_listen_to(w, lost); // what it has said, or that it died, is older
+        if (lost >= 0 && wires[lost].state == PAR__HERE)
+            par__send_news(&wires[r], PAR__NEWS_ALIVE, lost, PAR_OK, "");
+        wires[r].lost = 0;
+    }
+    for (int r = 0; r < (w->rank ? 1 : w->size); r++)
+        if (r != w->rank) par__tcp_listen_to(w, r);
+}
+static int par__tcp_state(const par__world *w, int rank) {
+    const par__wire *wires = w->tcp->wires, *v = &wires[rank];
+    if (v->state != PAR__HERE) return v->broke ? PAR__LEFT : v->state;
+    if (w->rank == 0 || wires[0].line >= 0 || wires[0].closing) return PAR__HERE;
+    // Who would tell, now that rank 0 is gone? All ends with it.
+    return PAR__LOAD(&w->arena->cause) ? PAR__LEFT : v->in == -2 || v->out == -2 ? PAR__DEAD : PAR__HERE;
+}
+// Whether a rank lives that this one has lost its connection to. 0: it does not, or that is not known yet.
+static int par__tcp_is_alive(par__world *w, int rank) {
+    par__wire *v = &w->tcp->wires[rank];
+    const double now = par__now();
+    if (now - v->error_at < 2 || v->state != PAR__HERE) return 0;
+    if (w->rank == 0) return par__tcp_listen_to(w, rank), v->state == PAR__HERE && v->line >= 0;
+    if (!v->alive && now - v->asked_at > 1)
+        par__send_news(&w->tcp->wires[0], PAR__NEWS_LOST, rank, PAR_OK, ""), v->asked_at = now;
+    return v->alive;
+}
+
+// ---- the ends of messages, and of all
+
 static par_result par__tcp_test(par__world *w, par__net_request *q, int *done, size_t *came) {
     par__parcel *p = q->parcel;
     par__wire *v = &w->tcp->wires[q->peer];
     if (!p->done) par__tcp_move(w, v);
     *done = p->done, *came = p->came;
     if (p->done) return PAR_FREE(p), q->active = 0, PAR_OK;
-    // What the far end's death cut is left to par__check_wait, which soon knows of it.
+    if (v->fault[0]) return par__error(w, PAR_ERR_SYSTEM, "%s", v->fault);
     const int lost = v->in == -2 || (v->out == -2 && (v->writing || q->sending));
-    if (!lost || par__now() - v->error_at < 1) return PAR_OK;
+    if (!lost || !par__tcp_is_alive(w, q->peer)) return PAR_OK;
     return par__error(
         w, PAR_ERR_SYSTEM,
         "rank %d has no connection to rank %d: %s (the hosts must reach each other on ports of the "
@@ -4174,74 +4440,6 @@ static int par__tcp_drop(par__world *w, par__net_request *q) {
         q->parcel->memory = NULL, q->parcel->owned = 1;
     }
     return 1;
-}
-
-// ---- news
-
-static void par__send_news(par__wire *v, int kind, int rank, par_result result, const char *text) {
-    par__news n;
-    if (v->line < 0) return;
-    memset(&n, 0, sizeof n);
-    n.session = v->session, n.kind = kind, n.rank = rank, n.result = (int32_t)result;
-    snprintf(n.text, sizeof n.text, "%s", text);
-    if (send(v->line, &n, sizeof n, MSG_NOSIGNAL) != (ssize_t)sizeof n) close(v->line), v->line = -1;
-}
-static void par__spread_news(par__world *w, int but, int kind, int rank, par_result result,
-                             const char *text) { // rank 0
-    for (int r = 1; r < w->size; r++)
-        if (r != but) par__send_news(&w->tcp->wires[r], kind, rank, result, text);
-}
-static void par__tcp_tell(par__world *w, int kind, par_result result, const char *text) {
-    if (w->rank)
-        par__send_news(&w->tcp->wires[0], kind, w->rank, result, text);
-    else
-        par__spread_news(w, 0, kind, 0, result, text);
-}
-
-// Rank 0 passes on what one rank says to all others.
-static void par__tcp_hear(par__world *w, int from, const par__news *n) {
-    par__tcp *t = w->tcp;
-    const int rank = n->rank >= 0 && n->rank < w->size ? n->rank : from;
-    if (n->kind == PAR__NEWS_CLOSING || n->kind == PAR__NEWS_CLOSED) {
-        t->wires[from].closing = 1;
-        return;
-    }
-    if (n->kind == PAR__NEWS_ABORT) par__abort_here(w, n->text);
-    if (n->kind == PAR__NEWS_BROKE && n->result > PAR_OK && n->result < PAR_RESULT_COUNT)
-        par__broke_here(w, (par_result)n->result, n->text);
-    if (n->kind == PAR__NEWS_LEFT) t->wires[rank].state = PAR__LEFT;
-    if (n->kind == PAR__NEWS_DIED) t->wires[rank].state = PAR__DEAD;
-    if (w->rank == 0) par__spread_news(w, from, n->kind, rank, (par_result)n->result, n->text);
-}
-static void par__tcp_listen_to(par__world *w, int from) {
-    par__wire *v = &w->tcp->wires[from];
-    while (v->line >= 0) {
-        const ssize_t n = recv(v->line, (char *)&v->news + v->news_have, sizeof v->news - v->news_have, 0);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        if (n > 0) {
-            v->news_have += (size_t)n;
-            if (v->news_have < sizeof v->news) continue;
-            v->news_have = 0;
-            v->news.text[sizeof v->news.text - 1] = 0;
-            par__tcp_hear(w, from, &v->news);
-            continue;
-        }
-        close(v->line), v->line = -1;
-        if (v->state != PAR__HERE || v->closing) return;
-        memset(&v->news, 0, sizeof v->news);
-        v->news.kind = PAR__NEWS_DIED, v->news.rank = from;
-        par__tcp_hear(w, from, &v->news);
-    }
-}
-static void par__tcp_poke(par__world *w) {
-    for (int r = 0; r < (w->rank ? 1 : w->size); r++)
-        if (r != w->rank) par__tcp_listen_to(w, r);
-}
-static int par__tcp_state(const par__world *w, int rank) {
-    const par__wire *wires = w->tcp->wires, *v = &wires[rank];
-    const int cut = v->in == -2 || v->out == -2; // who else would tell, once rank 0 is gone?
-    if (v->state != PAR__HERE || !cut || w->rank == 0 || wires[0].line >= 0) return v->state;
-    return PAR__LOAD(&w->arena->cause) ? PAR__LEFT : PAR__DEAD;
 }
 
 static void par__free_parcels(par__parcel *p) {
@@ -4269,6 +4467,8 @@ static void par__free_wire(par__wire *v) {
     PAR_FREE(v->buffer);
     if (v->in >= 0) close(v->in);
     if (v->out >= 0) close(v->out);
+    for (int i = 0; v->line >= 0 && i < 1024 && recv(v->line, &v->news, sizeof v->news, 0) > 0; i++) {
+    } // what is closed unread resets the line, and could take along what was told last
     if (v->line >= 0) close(v->line);
 }
 static void par__tcp_free(par__world *w) {
@@ -4333,19 +4533,21 @@ static char *par__ring_slot_of(const par_comm *c, par__ring *ring, uint32_t tick
     return (char *)(ring + 1) + (ticket % PAR__RING) * (c->slot_bytes + sizeof(par__message));
 }
 
+static par_result par__lost_rank(const par_comm *c, int rank, const char *waits);
+
 // Copy `bytes` between my memory and rank's, which this process cannot address.
 static void par__run_far(par__operation *op, int rank, void *mine, const void *theirs, size_t bytes,
                          int put) {
     const par_comm *c = op->comm;
     const par__rank_control *k = &c->world->arena->ranks[c->arena_index[rank]];
-    char seen[160];
+    char waits[128];
     const int e =
         op->result || !bytes ? 0 : par__copy_far(k->pid, mine, (void *)(uintptr_t)theirs, bytes, put);
+    if (!e) return;
+    snprintf(waits, sizeof waits, "in par_%s at %s", par_kind_name(op->call.kind), par__own_site(op));
     if (e == ESRCH)
-        op->result = par__error(c->world, PAR_ERR_PEER_DIED, "rank %d (pid %d) died during par_%s at %s; %s",
-                                rank, k->pid, par_kind_name(op->call.kind), par__own_site(op),
-                                par__last_seen(c->world, c->arena_index[rank], seen, sizeof seen));
-    else if (e)
+        op->result = par__lost_rank(c, rank, waits);
+    else
         op->result =
             par__error(c->world, PAR_ERR_SYSTEM,
                        "rank %d cannot %s %zu bytes at %p of rank %d in par_%s at %s: %s; is that rank's %s "
@@ -4447,12 +4649,10 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
     return PAR_OK;
 }
 
-// The same between nodes: (a user's: [message header + first bytes],) then the rest, in chunks that MPI can
-// count.
-#define PAR__CHUNK ((size_t)1 << 30)
+// The same between nodes: (a user's: [message header + first bytes],) then the rest, in chunks.
 
 static int par__net_tag(const par_comm *c, int lane) {
-    return (int)(c->id * (1 + PAR__TRACKS) + (uint32_t)lane) & 0x7fff;
+    return (int)(c->id * (1 + PAR__TRACKS) + (uint32_t)lane) & (PAR__TAGS - 1);
 }
 
 static par_result par__net_begin(par__operation *op, par__transfer *x, void *memory, size_t bytes,
@@ -4518,17 +4718,32 @@ static par_result par__net_start(par__operation *op, par__transfer *x) {
     return par__net_begin(op, x, x->eager, sizeof(par__message) + first, &x->first_request);
 }
 
+// The header of a user's message and its first bytes have come, so many in all. 0: no rank would send that.
+static int par__take_header(const par__transfer *x, par__message *m, size_t came) {
+    if (came < sizeof *m) return 0;
+    memcpy(m, x->eager, sizeof *m);
+    const size_t e = par_dtype_bytes((par_dtype)m->dtype);
+    if (!e || m->count > SIZE_MAX / 8 / e || m->bytes != m->count * e || m->direct || m->address ||
+        !memchr(m->site, 0, sizeof m->site))
+        return 0;
+    par__clean(m->site, "");
+    return came == sizeof *m + PAR__MIN((size_t)m->bytes, (size_t)PAR__EAGER_MESSAGE);
+}
+
 static par_result par__net_move(par__operation *op, par__transfer *x, int *moved) {
     par__world *w = op->comm->world;
     par_result r = PAR_OK;
     int done = 0;
-    size_t came;
+    size_t came = 0;
     if (x->state == 0) r = par__net_start(op, x), *moved = 1;
     if (r || x->state == 3) return r;
     if (x->state == 2) return par__net_chunk(op, x, x->sending ? x->bytes : (size_t)x->message.bytes, moved);
     r = w->net->test(w, &x->first_request, &done, &came);
     if (r || !done) return r;
-    memcpy(&x->message, x->eager, sizeof x->message);
+    if (!par__take_header(x, &x->message, came))
+        return par__error(w, PAR_ERR_SYSTEM,
+                          "rank %d sent rank %d a message of %zu bytes that does not begin as one does",
+                          x->peer, op->comm->rank, came);
     r = par__check_message(op, x);
     const size_t first = PAR__MIN((size_t)x->message.bytes, (size_t)PAR__EAGER_MESSAGE);
     if (x->bad) {
@@ -4550,11 +4765,12 @@ static void par__net_drop(par__world *w, par__transfer *x) { // of an operation 
     x->eager = NULL, x->state = 3;
 }
 
-// A mismatched message is drained; after any other error it cannot go on.
+// A mismatched message is drained; after any other error it cannot go on, nor can its comm.
 static par_result par__net_step(par__operation *op, par__transfer *x, int *moved) {
     const par_result r = par__net_move(op, x, moved);
-    if (r && r != PAR_ERR_MISMATCH) par__net_drop(op->comm->world, x);
-    return r;
+    if (!r || r == PAR_ERR_MISMATCH) return r;
+    par__net_drop(op->comm->world, x);
+    return par__break(op->comm, r);
 }
 
 static par_result par__transfer_step(par__operation *op, par__transfer *x, int *moved) {
@@ -6017,7 +6233,8 @@ static void par__finish_exchange(par__operation *op) {
             if (j == l->me) continue;
             memcpy((char *)to + sizeof to->sequence, line + sizeof to->sequence,
                    sizeof *to - sizeof to->sequence);
-            memcpy(par__remote_sites(c, r), line + sizeof *to, PAR__SITE_BYTES);
+            memcpy(par__remote_sites(c, r), line + sizeof *to, PAR__SITE_BYTES - 1); // its last byte stays 0
+            par__clean(par__remote_sites(c, r), "");
             PAR__STORE(&to->sequence, op->sequence);
         }
     }
@@ -6398,14 +6615,20 @@ static int par__gone(const par_comm *c, int r, int *broke) {
     const int i = c->arena_index[r], far = i < 0 ? w->net->state(w, c->world_rank[r]) : PAR__HERE;
     if (i >= 0 ? !par__peer_dead(w, i) : far == PAR__HERE) return 0;
     const par__rank_control *k = i >= 0 ? &w->arena->ranks[i] : NULL;
-    *broke = k ? PAR__LOAD(&k->broke) != 0 : far == PAR__LEFT && PAR__LOAD(&w->arena->cause);
-    return *broke || (k ? PAR__LOAD(&k->state) : (uint32_t)far) != PAR__DEAD ? 1 : 2;
+    const int told = k ? PAR__LOAD(&k->broke) != 0 : far == PAR__LEFT;
+    *broke = told && PAR__LOAD(&w->arena->cause);
+    if (*broke || (k ? PAR__LOAD(&k->state) : (uint32_t)far) != PAR__DEAD) return 1;
+    uint32_t none = 0;
+    __atomic_compare_exchange_n(&w->arena->first_dead, &none, (uint32_t)c->world_rank[r] + 1, 0,
+                                __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return 2;
 }
 // The error that rank r's going is, for who waits for it.
 static par_result par__gone_error(const par_comm *c, int r, int how, int broke, const char *waits) {
     par__world *w = c->world;
     const int i = c->arena_index[r];
-    char where[24] = "on another node", seen[160] = "";
+    const int first = (int)PAR__LOAD(&w->arena->first_dead) - 1, named = c->world_rank[r];
+    char where[64] = "on another node", seen[160] = "", before[64] = "", of[32] = "";
     if (broke) {
         const uint32_t cause = PAR__LOAD(&w->arena->cause);
         return cause < 2 ? PAR_OK // it is being written down: look again soon
@@ -6415,9 +6638,23 @@ static par_result par__gone_error(const par_comm *c, int r, int how, int broke, 
         snprintf(where, sizeof where, "pid %d", w->arena->ranks[i].pid);
         par__last_seen(w, i, seen, sizeof seen);
     }
-    return par__error(w, PAR_ERR_PEER_DIED, "rank %d (%s) %s while rank %d waits %s%s%s", r, where,
-                      how == 2 ? "died" : "closed its comm or ended", c->rank, waits, i >= 0 ? "; " : "",
-                      seen);
+    if (c->id) snprintf(of, sizeof of, ", rank %d of the world", named);
+    if (how == 2 && first >= 0 && first != named)
+        snprintf(before, sizeof before, "rank %d%s died first; ", first, c->id ? " of the world" : "");
+    return par__error(w, PAR_ERR_PEER_DIED, "%srank %d (%s%s) %s while rank %d waits %s%s%s", before, r,
+                      where, of, how == 2 ? "died" : "closed its comm or ended", c->rank, waits,
+                      i >= 0 ? "; " : "", seen);
+}
+// The same for a rank of this node whose process is no more.
+static par_result par__lost_rank(const par_comm *c, int r, const char *waits) {
+    par_result result = PAR_OK;
+    int broke = 0;
+    for (int i = 0; !result && i < 1000; i++) { // until a cause has been written down
+        const int how = par__gone(c, r, &broke);
+        result = par__gone_error(c, r, PAR__MAX(how, 1), broke, waits);
+        if (!result) usleep(1000);
+    }
+    return result ? result : par__gone_error(c, r, 1, 0, waits);
 }
 par_result par_alive(par_comm *c) {
     par__world *w = c->world;
@@ -6452,7 +6689,9 @@ static par_result par__check_wait(par__operation *op) {
             const int how = par__gone(c, r, &broke);
             if (how < pass) continue;
             par__progress(w); // it may have done its part first
-            return par__state(op) == PAR__DONE ? PAR_OK : par__gone_error(c, r, how, broke, waits);
+            if (par__state(op) == PAR__DONE) return PAR_OK;
+            const par_result gone = par__gone_error(c, r, how, broke, waits);
+            if (gone) return gone;
         }
     const double now = par__now();
     if (op->impatient == 0) op->impatient = now;

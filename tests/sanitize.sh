@@ -25,12 +25,13 @@ printf 'MMIDIDX\0\0\001\0\0\0\0\0\0\0\010\001\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\040\
 printf '0F0,0F1,2F0,2F1,,2B0,2B1,0B0,0B1\r\n,1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\r\n' >"$work/tables/1"
 printf '0F0,0SEND_F0,0RECV_B0,0R0,0I0,0W0,0REDUCE_GRAD\n1RECV_F0,1UNSHARD,1F0,(1R0;1B0)FUSED,1SEND_B0' >"$work/tables/2"
 
-made build/test_zero_asan build/test_tp_asan build/test_pipe_asan build/test_par_asan build/gpt_asan build/test_golden_asan build/test_par_tsan build/bench_coll_asan build/test_data_asan build/corpus.txt
+made build/test_zero_asan build/test_tp_asan build/test_pipe_asan build/test_par_asan build/gpt_asan build/test_golden_asan build/test_par_tsan build/bench_coll_asan build/test_data_asan build/test_tcp_asan build/corpus.txt
 check "libFuzzer: safetensors, manifests, tokens" fuzz fuzz_files 20 "$work/seeds"
 check "libFuzzer: pipeline tables" fuzz fuzz_pipe 10 "$work/tables"
 check "ASan, UBSan: forked ranks" build/test_par_asan --backend fork
 check "ASan, UBSan: threads" build/test_par_asan --backend threads
 check "ASan, UBSan: tcp" build/test_par_asan --backend tcp
+check "ASan, UBSan: false ranks over TCP" build/test_tcp_asan
 check "ASan, UBSan: par_zero.h" build/test_zero_asan --node 0
 check "ASan, UBSan: par_pipe.h" build/test_pipe_asan --node 0
 check "ASan, UBSan: par_tp.h" build/test_tp_asan --backend fork --node 0

@@ -202,7 +202,7 @@ two_hosts() { # two namespaces and a link of 1 Gbit/s between them: S bytes each
     awk '{rows++; print; ok = $1 >= 2 * 1048576 && $1 < 2.01 * 1048576 && $2 > 0 && $2 < 0.15} END {exit !(rows == 1 && ok)}'
 }
 
-made build/01_hello build/test_par build/test_zero build/test_pipe build/test_tp build/gpt build/bench_coll build/corpus.txt
+made build/01_hello build/test_par build/test_tcp build/test_zero build/test_pipe build/test_tp build/gpt build/bench_coll build/corpus.txt
 check "launchers' variables" meets '127.0.0.1,other[01-12,20]'
 check "steps of one Slurm job" steps
 check "the innermost launcher counts" innermost
@@ -216,6 +216,7 @@ check "nowhere to meet" nowhere_to_meet
 check "settings that differ" differ
 check "settings that one rank cannot read" unreadable
 check "a rank dies while opening" dies_opening
+check "false ranks, no descriptors, who died first" build/test_tcp
 check "the layers" layers
 check "clocks that differ" clocks
 check "the trainer" trainer

@@ -1,0 +1,437 @@
+// test_tcp.c - ranks over TCP of which one is false, or dies: who sends what no rank would is named, nothing
+// is written where it does not belong, and all survivors of a death name the rank that died.
+//
+//     cc -I. tests/test_tcp.c -o build/test_tcp -pthread -lm && build/test_tcp [NAME]
+#define PAR_IMPLEMENTATION
+#include "par.h"
+#include <stdlib.h>
+
+enum { COUNT = 32768, CANARY = 65536, WAIT_S = 60 };
+
+typedef struct setting {         // of a test
+    const char *name, *expected; // in every honest rank's error
+    int number;                  // of the case
+    int ranks, node_ranks;
+    int gate[2];   // a pipe: who reads waits until those that hold its other end have ended
+    int killer[2]; // to this program: which rank to kill
+} setting;
+typedef int (*rank_fn)(par_comm *c, const setting *s); // of one rank: how much was wrong
+
+static int wrong(par_comm *c, const setting *s, const char *what) {
+    fprintf(stderr, "%s, rank %d: %s: %s\n", s->name, par_rank(c), what, par_last_error(c));
+    return 1;
+}
+static int says(par_comm *c, const setting *s, par_result r, par_result expected) {
+    if (r == expected && strstr(par_last_error(c), s->expected)) return 0;
+    fprintf(stderr, "wanted %s \"%s\", got %s ", par_result_name(expected), s->expected, par_result_name(r));
+    return wrong(c, s, "another error");
+}
+
+static int ends(par_comm *c, const setting *s, par_result r, par_result expected) { // and closes its world
+    const int bad = says(c, s, r, expected);
+    par_close(c);
+    return bad;
+}
+
+// ---- a false rank
+
+static par__frame frame(const par_comm *c, uint32_t kind, uint32_t tag, uint64_t bytes) {
+    par__frame f;
+    memset(&f, 0, sizeof f);
+    f.session = c->world->tcp->session, f.kind = kind, f.tag = tag, f.bytes = bytes;
+    return f;
+}
+static void put(int fd, const void *memory, size_t bytes) { // as much of it as the far end takes
+    static const char zeros[65536];
+    for (size_t at = 0; at < bytes;) {
+        const char *p = memory ? (const char *)memory + at : zeros;
+        const size_t n = memory ? bytes - at : PAR__MIN(bytes - at, sizeof zeros);
+        const ssize_t sent = send(fd, p, n, MSG_NOSIGNAL);
+        if (sent > 0) at += (size_t)sent;
+        if (sent < 0 && errno != EAGAIN && errno != EINTR) return;
+        if (sent < 0) par__tcp_ready(fd, POLLOUT, par__now() + 1);
+    }
+}
+static void say(const par_comm *c, const par__frame *f, size_t payload) {
+    const int fd = c->world->tcp->wires[0].out;
+    put(fd, f, sizeof *f), put(fd, NULL, payload);
+}
+static void until_end(int fd) { // the far end's
+    char byte[256];
+    for (;;) {
+        const ssize_t n = recv(fd, byte, sizeof byte, 0);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
+        if (n < 0) par__tcp_ready(fd, POLLIN, par__now() + 1);
+    }
+}
+
+// X(name, what the receiver says): what rank 1 sends to rank 0, which waits for its message.
+#define FRAMES(X)                                                                                            \
+    X(SESSION, "rank 1 sent rank 0 a frame of another session")                                              \
+    X(KIND, "rank 1 sent rank 0 a frame of kind 77 with tag 0, which is none")                               \
+    X(TAG, "rank 1 sent rank 0 a frame of kind 0 with tag 1048576, which is none")                           \
+    X(SHORT, "rank 1 sent rank 0 a DATA_NOW frame of 65537 bytes where 65536 are the most")                  \
+    X(ASK, "rank 1 sent rank 0 a ASK frame of 2147483648 bytes where 1073741824 are the most")               \
+    X(CLEAR, "rank 1 sent rank 0 a CLEAR frame with tag 0 that nothing asked for")                           \
+    X(DATA, "rank 1 sent rank 0 a DATA frame with tag 0 that nothing asked for")                             \
+    X(TAKEN, "rank 1 sent rank 0 a TAKEN frame of 65 bytes where 0 are the most")                            \
+    X(FLOOD, "rank 1 sent rank 0 more messages than were agreed before any of them was received")            \
+    X(ASKS, "rank 1 sent rank 0 more messages than were agreed before any of them was received")             \
+    X(LONG, "rank 1 sent rank 0 a DATA frame of 200000 bytes where 126976 were agreed")                      \
+    X(HUGE, "rank 1 sent rank 0 a DATA frame of 18446744073709551615 bytes where 1073741824 are the most")   \
+    X(HEADER, "rank 1 sent rank 0 a message of 3 bytes that does not begin as one does")                     \
+    X(BYTES, "that does not begin as one does")
+enum {
+#define X(name, text) FRAME_##name,
+    FRAMES(X)
+#undef X
+        FRAME_COUNT
+};
+
+// Rank 0 receives: from its error on nothing has been touched behind its array.
+static int receives(par_comm *c, const setting *s) {
+    unsigned char *memory = (unsigned char *)malloc(COUNT * 4 + CANARY);
+    memset(memory, 0x5a, COUNT * 4 + CANARY);
+    int bad = says(c, s, par_recv(memory, COUNT, PAR_F32, 1, c), PAR_ERR_SYSTEM);
+    for (size_t i = COUNT * 4; i < COUNT * 4 + CANARY; i++)
+        if (memory[i] != 0x5a) return wrong(c, s, "the canary has changed");
+    free(memory);
+    par_close(c);
+    return bad;
+}
+static void long_message(par_comm *c, uint64_t bytes) { // a header as agreed, ASK; then so much
+    par__wire *v = &c->world->tcp->wires[0];
+    par__message m;
+    par__frame f = frame(c, PAR__TCP_DATA_NOW, 0, sizeof m + PAR__EAGER_MESSAGE);
+    memset(&m, 0, sizeof m);
+    m.bytes = COUNT * 4, m.count = COUNT, m.dtype = PAR_F32;
+    put(v->out, &f, sizeof f), put(v->out, &m, sizeof m), put(v->out, NULL, PAR__EAGER_MESSAGE);
+    f = frame(c, PAR__TCP_ASK, 0, COUNT * 4 - PAR__EAGER_MESSAGE);
+    say(c, &f, 0);
+    while (v->in < 0) par__tcp_accept(c->world), sched_yield();
+    for (ssize_t n = 0; n < (ssize_t)sizeof f;) { // CLEAR
+        n = recv(v->in, &f, sizeof f, MSG_PEEK);
+        if (n == 0) return;
+        if (n < (ssize_t)sizeof f) sched_yield();
+    }
+    f = frame(c, PAR__TCP_DATA, 0, bytes);
+    say(c, &f, 200000);
+}
+static void false_frames(par_comm *c, int number) {
+    par__frame f = frame(c, PAR__TCP_DATA_NOW, 0, 64);
+    par__message m;
+    memset(&m, 0, sizeof m);
+    m.bytes = 1 << 30, m.count = COUNT, m.dtype = PAR_F32;
+    switch (number) {
+    case FRAME_SESSION: f.session ^= 1; break;
+    case FRAME_KIND: f.kind = 77; break;
+    case FRAME_TAG: f.tag = 1 << 20; break;
+    case FRAME_SHORT: f.bytes = PAR__TCP_SHORT + 1; break;
+    case FRAME_ASK: f.kind = PAR__TCP_ASK, f.bytes = (uint64_t)2 << 30; break;
+    case FRAME_CLEAR: f.kind = PAR__TCP_CLEAR, f.bytes = 0; break;
+    case FRAME_DATA: f.kind = PAR__TCP_DATA; break;
+    case FRAME_TAKEN: f.kind = PAR__TCP_TAKEN, f.bytes = 65; break;
+    case FRAME_FLOOD: f.tag = 9, f.bytes = PAR__TCP_SHORT; break;
+    case FRAME_ASKS: f.tag = 9, f.kind = PAR__TCP_ASK; break;
+    case FRAME_LONG: long_message(c, 200000); return;
+    case FRAME_HUGE: long_message(c, UINT64_MAX); return;
+    case FRAME_HEADER: f.bytes = 3; break;
+    default: f.bytes = sizeof m; break;
+    }
+    if (number == FRAME_BYTES) {
+        put(c->world->tcp->wires[0].out, &f, sizeof f), put(c->world->tcp->wires[0].out, &m, sizeof m);
+        return;
+    }
+    const int flood = number == FRAME_FLOOD || number == FRAME_ASKS;
+    for (int i = 0; i < (number == FRAME_ASKS ? PAR__TCP_ASKS + 1 : flood ? 65 : 1); i++)
+        say(c, &f, f.kind == PAR__TCP_DATA_NOW ? (size_t)f.bytes : 0);
+}
+static int frames(par_comm *c, const setting *s) {
+    par__wire *v = &c->world->tcp->wires[0];
+    if (par_rank(c) == 0) return receives(c, s);
+    if (par_rank(c) == 2) return ends(c, s, par_barrier(c), PAR_ERR_SYSTEM);
+    do par__tcp_connect(c->world, v);
+    while (v->connecting);
+    false_frames(c, s->number);
+    until_end(v->line);
+    return 0;
+}
+
+// X(who, kind, rank, what is wrong with it): what a rank tells on its line, and what the other says.
+#define NEWS(X)                                                                                              \
+    X(1, 99, 1, "of a kind that is none")                                                                    \
+    X(1, -1, 1, "of a kind that is none")                                                                    \
+    X(1, PAR__NEWS_LEFT, 3, "about a rank that is none")                                                     \
+    X(1, PAR__NEWS_LEFT, -1, "about a rank that is none")                                                    \
+    X(1, PAR__NEWS_LEFT, 2, "that it may not tell")                                                          \
+    X(1, PAR__NEWS_ABORT, 0, "that it may not tell")                                                         \
+    X(1, PAR__NEWS_DIED, 2, "that it may not tell")                                                          \
+    X(1, PAR__NEWS_CLOSED, 1, "that it may not tell")                                                        \
+    X(1, PAR__NEWS_LOST, 1, "that it may not tell")                                                          \
+    X(1, PAR__NEWS_ALIVE, 2, "that it may not tell")                                                         \
+    X(1, PAR__NEWS_BROKE, 1, "with a result that is none")                                                   \
+    X(1, PAR__NEWS_CLOSING + 256, 1, "after it had closed its world")                                        \
+    X(1, PAR__NEWS_ABORT + 256, 1, "with a text that does not end")                                          \
+    X(1, 0, 1, "of another session, not of this run")                                                        \
+    X(0, PAR__NEWS_DIED, 1, "that it may not tell")                                                          \
+    X(0, PAR__NEWS_LOST, 1, "that it may not tell")                                                          \
+    X(0, PAR__NEWS_CLOSING, 0, "that it may not tell")                                                       \
+    X(0, PAR__NEWS_CLOSED, 1, "that it may not tell")                                                        \
+    X(0, PAR__NEWS_LEFT, 1 << 30, "about a rank that is none")
+typedef struct false_news {
+    int who, kind, rank;
+    const char *text;
+} false_news;
+static const false_news news_list[] = {
+#define X(who, kind, rank, text) {who, kind, rank, text},
+    NEWS(X)
+#undef X
+};
+static int names(par_comm *c, const setting *s, par_result r, int rank) {
+    char text[32];
+    snprintf(text, sizeof text, "rank %d sent rank ", rank);
+    return r == PAR_ERR_SYSTEM && strstr(par_last_error(c), text) ? 0 : wrong(c, s, "does not say who");
+}
+static int news(par_comm *c, const setting *s) {
+    const false_news *f = &news_list[s->number];
+    par__wire *v = &c->world->tcp->wires[!f->who];
+    if (par_rank(c) != f->who) {
+        const int bad = names(c, s, par_barrier(c), f->who);
+        return bad | ends(c, s, PAR_ERR_SYSTEM, PAR_ERR_SYSTEM);
+    }
+    par__news n;
+    memset(&n, 0, sizeof n);
+    n.session = c->world->tcp->session + (f->kind == 0), n.kind = f->kind & 255, n.rank = f->rank;
+    if (f->kind < 0) n.kind = f->kind;
+    if (f->kind == PAR__NEWS_ABORT + 256) memset(n.text, 'x', sizeof n.text);
+    put(v->line, &n, sizeof n);
+    if (f->kind == PAR__NEWS_CLOSING + 256) put(v->line, &n, sizeof n);
+    until_end(v->line);
+    return 0;
+}
+static int clean(par_comm *c, const setting *s) { // what a rank tells is printed without what terminals obey
+    if (par_rank(c) == 0) par_abort(c, "a\033[2Jb\r\n");
+    const par_result r = par_barrier(c);
+    return (par_rank(c) ? says(c, s, r, PAR_ERR_ABORTED) : r != PAR_ERR_ABORTED);
+}
+
+// ---- the limit of descriptors
+
+// Rank 2 cannot make a connection (case 0) or take one (case 1): all say so, and nobody is taken for dead.
+static int descriptors(par_comm *c, const setting *s) {
+    struct rlimit limit;
+    float x = 0;
+    if (par_rank(c) == 2) {
+        getrlimit(RLIMIT_NOFILE, &limit);
+        const int next = dup(0);
+        close(next);
+        limit.rlim_cur = (rlim_t)next;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    const int sender = s->number ? 1 : 2;
+    const par_result r = par_rank(c) == sender       ? par_send(&x, 1, PAR_F32, 3 - sender, c)
+                         : par_rank(c) == 3 - sender ? par_recv(&x, 1, PAR_F32, sender, c)
+                                                     : par_barrier(c);
+    const par_result all = r ? r : par_barrier(c); // a short message has been sent, whoever takes it
+    return ends(c, s, all, PAR_ERR_SYSTEM);
+}
+
+// ---- messages that nobody takes
+
+// Rank 1 sends what rank 0 does not take before it has all been begun: rank 0 keeps no more than was agreed.
+static int unexpected(par_comm *c, const setting *s) {
+    enum { MESSAGES = 400, EACH = 32768 };
+    const par__wire *v = &c->world->tcp->wires[1];
+    unsigned char *x = (unsigned char *)calloc(MESSAGES, EACH);
+    par_request *q = (par_request *)calloc(MESSAGES, sizeof *q);
+    int bad = 0, last = 7;
+    for (int i = 0; i < MESSAGES; i++) {
+        unsigned char *at = x + (size_t)i * EACH;
+        if (par_rank(c) == 1)
+            at[0] = at[EACH - 1] = (unsigned char)i, par_send_begin(at, EACH, PAR_U8, 0, c, &q[i]);
+    }
+    if (par_rank(c) == 1) bad |= par_wait_all(q, MESSAGES) != PAR_OK;
+    if (par_rank(c) == 1) bad |= par_send(&last, 1, PAR_I32, 0, c) != PAR_OK;
+    for (int i = 0; i < MESSAGES && par_rank(c) == 0; i++) {
+        bad |= par_recv(x, EACH, PAR_U8, 1, c) != PAR_OK;
+        bad |= x[0] != (unsigned char)i || x[EACH - 1] != (unsigned char)i;
+        bad |= v->unexpected > PAR__TCP_UNTAKEN || v->fault[0];
+    }
+    if (par_rank(c) == 0) bad |= par_recv(&last, 1, PAR_I32, 1, c) != PAR_OK;
+    free(x), free(q);
+    if (bad) wrong(c, s, "messages");
+    return bad | (par_close(c) != PAR_OK);
+}
+
+// ---- deaths
+
+static void ask_to_kill(const setting *s, int rank) {
+    const char byte = (char)rank;
+    if (write(s->killer[1], &byte, 1) != 1) exit(1);
+}
+static int is_killed(par_comm *c, const setting *s, int asks) { // waits for that
+    if (asks) ask_to_kill(s, par_rank(c));
+    while (pause() < 0) continue;
+    return wrong(c, s, "lives");
+}
+static void wait_for_gate(const setting *s) { // until all others that may hold it have ended
+    char byte;
+    close(s->gate[1]);
+    while (read(s->gate[0], &byte, 1) > 0) continue;
+}
+
+// Rank 0 looks after nothing until rank 1, which has lost its connection to the dead rank 3, has given up or
+// asked. Rank 2 waits for rank 1.
+static int slow_zero(par_comm *c, const setting *s) {
+    int x = 0;
+    const int rank = par_rank(c);
+    if (rank == 3 && par_send(&x, 1, PAR_I32, 1, c)) return 1;
+    if (rank == 1 && (par_recv(&x, 1, PAR_I32, 3, c) || par_send(&x, 1, PAR_I32, 2, c))) return 1;
+    if (rank == 2 && par_recv(&x, 1, PAR_I32, 1, c)) return 1;
+    if (par_rank(c) == 3) return is_killed(c, s, 1);
+    if (par_rank(c) == 0)
+        while (!par__tcp_ready(c->world->tcp->wires[1].line, POLLIN, par__now() + 1)) continue;
+    const par_result r =
+        par_rank(c) == 0 ? par_barrier(c) : par_recv(&x, 1, PAR_I32, par_rank(c) == 1 ? 3 : 1, c);
+    return ends(c, s, r, PAR_ERR_PEER_DIED);
+}
+// Rank 0, for which rank 1's death was an error, ends without closing its world, before rank 2 looks.
+static int zero_leaves(par_comm *c, const setting *s) {
+    if (par_rank(c) == 1) return is_killed(c, s, 1);
+    if (par_rank(c) == 0) _exit(says(c, s, par_barrier(c), PAR_ERR_PEER_DIED));
+    wait_for_gate(s);
+    return ends(c, s, par_barrier(c), PAR_ERR_PEER_DIED);
+}
+// Rank 0 dies, rank 1 gives up because of that; then rank 2 waits for rank 1 alone.
+static int zero_dies(par_comm *c, const setting *s) {
+    int x = 0;
+    if (par_rank(c) == 0) return is_killed(c, s, 1);
+    if (par_rank(c) == 2) wait_for_gate(s);
+    const par_result r = par_rank(c) == 1 ? par_barrier(c) : par_recv(&x, 1, PAR_I32, 1, c);
+    return ends(c, s, r, PAR_ERR_PEER_DIED);
+}
+// Rank 2 dies; when rank 0 knows of it rank 1 does, too.
+static int two_die(par_comm *c, const setting *s) {
+    if (par_rank(c)) return is_killed(c, s, 0);
+    ask_to_kill(s, 2);
+    while (par_alive(c) == PAR_OK) usleep(1000);
+    ask_to_kill(s, 1);
+    while (par_alive(c) != PAR_OK && !strstr(par_last_error(c), "rank 1 (")) usleep(1000);
+    return ends(c, s, par_barrier(c), PAR_ERR_PEER_DIED);
+}
+// On one node: rank 1 offers its memory to rank 0, which copies from it when rank 1 has ended because of
+// rank 2.
+static int far_memory(par_comm *c, const setting *s) {
+    enum { BYTES = 1 << 20 };
+    char *x = (char *)calloc(BYTES, 1);
+    par_request q;
+    if (par_rank(c) == 2) return is_killed(c, s, 1);
+    if (par_rank(c) == 1) {
+        par_send_begin(x, BYTES, PAR_U8, 0, c, &q);
+        _exit(says(c, s, par_recv(x, BYTES, PAR_U8, 2, c), PAR_ERR_PEER_DIED));
+    }
+    wait_for_gate(s);
+    const int bad = says(c, s, par_recv(x, BYTES, PAR_U8, 1, c), PAR_ERR_PEER_DIED);
+    free(x);
+    par_close(c);
+    return bad;
+}
+
+// ---- running them
+
+static int open_rank(const setting *s, int rank, const char *port,
+                     rank_fn fn) { // of a rank: 0: as it should be
+    char text[16];
+    par_comm *c;
+    snprintf(text, sizeof text, "%d", s->ranks), setenv("WORLD_SIZE", text, 1);
+    snprintf(text, sizeof text, "%d", rank), setenv("RANK", text, 1);
+    snprintf(text, sizeof text, "%d", s->node_ranks), unsetenv("PAR_NODE_RANKS");
+    if (s->node_ranks) setenv("PAR_NODE_RANKS", text, 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1), setenv("MASTER_PORT", port, 1), setenv("PAR_TIMEOUT", "60", 1);
+    close(s->killer[0]);
+    return par_open(NULL, &c) ? 1 : fn(c, s);
+}
+static void free_port(char *text, size_t bytes) {
+    struct sockaddr_in a;
+    socklen_t length = sizeof a;
+    const int one = 1, s = socket(AF_INET, SOCK_STREAM, 0);
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET;
+    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(s, (struct sockaddr *)&a, sizeof a) || getsockname(s, (struct sockaddr *)&a, &length)) exit(1);
+    snprintf(text, bytes, "%d", ntohs(a.sin_port));
+    close(s);
+}
+// Kills whom the ranks ask for, until all have ended. 1: somebody did not do what it should.
+static int watch(const setting *s, pid_t *pids) {
+    unsigned killed = 0;
+    int bad = 0, status;
+    struct pollfd p;
+    p.fd = s->killer[0], p.events = POLLIN;
+    for (;;) {
+        char byte;
+        const int ready = poll(&p, 1, 2 * WAIT_S * 1000);
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready <= 0) bad = 1, fprintf(stderr, "%s: a rank hangs\n", s->name);
+        for (int r = 0; ready <= 0 && r < s->ranks; r++) kill(pids[r], SIGKILL);
+        if (ready <= 0 || read(p.fd, &byte, 1) <= 0) break;
+        kill(pids[(int)byte], SIGKILL), killed |= 1u << byte;
+    }
+    for (int r = 0; r < s->ranks; r++)
+        if (waitpid(pids[r], &status, 0) < 0 || (status && !(killed >> r & 1u)))
+            bad = 1, fprintf(stderr, "%s: rank %d ended with status %d\n", s->name, r, status);
+    return bad;
+}
+static int run(rank_fn fn, setting s) { // 1: failed; what was said is shown then
+    char port[16], line[512];
+    pid_t pids[8];
+    FILE *log = tmpfile();
+    const int out = dup(2);
+    fflush(NULL);
+    if (!log || out < 0 || pipe(s.gate) || pipe(s.killer)) return perror("test_tcp"), 1;
+    dup2(fileno(log), 2);
+    free_port(port, sizeof port);
+    for (int r = 0; r < s.ranks; r++)
+        if ((pids[r] = fork()) == 0) close(out), _exit(open_rank(&s, r, port, fn));
+    close(s.gate[0]), close(s.gate[1]), close(s.killer[1]);
+    const int bad = watch(&s, pids);
+    fflush(stderr), dup2(out, 2), close(out), close(s.killer[0]);
+    rewind(log);
+    if (bad) printf("FAIL %s\n", s.name);
+    while (bad && fgets(line, sizeof line, log)) printf("    %s", line);
+    fclose(log);
+    fflush(stdout);
+    return bad;
+}
+
+typedef struct row {
+    rank_fn fn;
+    setting s;
+} row;
+#define ROW(fn, expected, number, ranks, node_ranks)                                                         \
+    {fn, {#fn, expected, number, ranks, node_ranks, {0, 0}, {0, 0}}},
+#define X(name, text) ROW(frames, text, FRAME_##name, 3, 1)
+static const row rows[] = {
+    FRAMES(X)
+#undef X
+        ROW(clean, "a?[2Jb?\n", 0, 2, 1) ROW(
+            descriptors, "rank 2 has no descriptor left for a connection to rank 1: the limit is ", 0, 3, 1)
+            ROW(descriptors, "rank 2 has no descriptor left for a connection from rank 1: the limit is ", 1,
+                3, 1) ROW(unexpected, "", 0, 2, 1) ROW(slow_zero, "rank 3 (on another node) died", 0, 4, 1)
+                ROW(zero_leaves, "rank 1 (", 0, 3, 2) ROW(zero_dies, "rank 0 ", 0, 3, 1)
+                    ROW(two_die, "rank 2 died first", 0, 3, 1) ROW(far_memory, "rank 2 (pid ", 0, 3, 0)};
+
+int main(int argc, char **argv) {
+    int passed = 0, failed = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (argc > 1 && strcmp(argv[1], rows[i].s.name)) continue;
+        run(rows[i].fn, rows[i].s) ? failed++ : passed++;
+    }
+    for (size_t i = 0; i < sizeof news_list / sizeof news_list[0]; i++) {
+        const setting s = {"news", news_list[i].text, (int)i, 3 - !news_list[i].who, 1, {0, 0}, {0, 0}};
+        if (argc > 1 && strcmp(argv[1], s.name)) continue;
+        run(news, s) ? failed++ : passed++;
+    }
+    printf("%d passed, %d failed, 0 skipped\n", passed, failed);
+    return failed != 0 || passed == 0;
+}
