@@ -34,7 +34,7 @@ run: build/gpt $(filter build/corpus.txt,$(DATA))
 check:
 	@bash tests/check.sh
 
-soak: build/test_par
+soak: build/test_par build/test_zero build/test_pipe build/test_tp
 	@bash tests/soak.sh
 
 all: examples bench build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors build/test_tcp
@@ -93,7 +93,7 @@ clean:
 	rm -rf build
 
 help:
-	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test (INSTALL=0: installs no packages; FAILED=1: first what failed last time)' 'soak     longer random tests (SOAK_SECONDS=)' \
+	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test (INSTALL=0: installs no packages; FAILED=1: first what failed last time)' 'soak     every test in every setting, then random ones (SOAK_SECONDS=)' \
 	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=), clean' \
 	    'cuda     for GPUs (CUDA_ARCHS="80 90a 100", NVCC=)' 'gpu-check   every test and benchmark on this machine'"'"'s GPU'
 

@@ -1,9 +1,15 @@
 // test.h - a small harness: each test runs on n ranks in processes of its own, with a deadline.
 //
-//     test_x                          every test, on every backend and number of ranks below
+//     test_x                          every test, in the settings that it needs
+//     test_x --full                   in every setting: backends x numbers of ranks x nodes
 //     test_x --only NAME --ranks 4 --backend fork --node 2    some of them
 //     test_x --worker fork 4 2 NAME   one, in this process (what gdb wants)
 //     mpiexec -n 4 test_x_mpi --worker mpi 4 0 all            under MPI
+//
+// A setting has three axes: backend, number of ranks, ranks of a pretended node. A test names those that
+// matter to it (none: all three), and runs in as few settings as have each pair of two axes' values once.
+// Settings run beside each other. CHECK_LOG=FILE appends a line for each: seconds, ok or FAIL, this program,
+// the setting, and the command that runs it again, with tabs between.
 #ifndef TEST_H
 #define TEST_H
 
@@ -14,12 +20,18 @@
 #define TEST_FEWER 0 // 1, 2: fewer settings, for slow builds (ASan, TSan)
 #endif
 
+#include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -28,14 +40,17 @@
 
 typedef void (*test_fn)(par_comm *world);
 // ALONE: forked ranks only; FAULT: may break its comm; KILL: both; SERIAL: one rank
-enum { TEST_ANY, TEST_ALONE, TEST_FAULT, TEST_KILL, TEST_SERIAL };
+enum { TEST_ANY, TEST_ALONE, TEST_FAULT, TEST_KILL, TEST_SERIAL, TEST_KINDS = 7 };
+enum { TEST_BACKENDS = 8, TEST_RANKS = 16, TEST_NODES = 32, TEST_AXES = 56 }; // those that matter; none: all
+enum { TEST_PATIENCE = 5 }; // a busy machine may take so many times as long
 
 typedef struct test {
     const char *name;
     test_fn fn;
-    int kind, min_ranks;
-    double deadline_s;
+    int kind, min_ranks; // kind | axes
+    double deadline_s;   // on a quiet machine
 } test;
+static int test_kind(const test *t) { return t->kind & TEST_KINDS; }
 
 extern const test tests[];
 extern const int test_count;
@@ -64,28 +79,55 @@ static void test_fail(const char *file, int line, int rank, const char *text, co
 #define CHECK_OK(world, call) CHECK(world, (call) == PAR_OK)
 
 static int test_runs_here(const test *t, const char *backend, int ranks) {
-    if (t->kind == TEST_SERIAL) return ranks == 1 && !strcmp(backend, "fork");
+    const int kind = test_kind(t);
+    if (kind == TEST_SERIAL) return ranks == 1 && !strcmp(backend, "fork");
     if (ranks < t->min_ranks) return 0;
-    if (t->kind == TEST_ALONE) return !strcmp(backend, "fork");
-    if (t->kind == TEST_KILL) return strcmp(backend, "threads") != 0 && strcmp(backend, "mpi") != 0;
-    if (t->kind == TEST_FAULT) return strcmp(backend, "mpi") != 0;
+    if (kind == TEST_ALONE) return !strcmp(backend, "fork");
+    if (kind == TEST_KILL) return strcmp(backend, "threads") != 0 && strcmp(backend, "mpi") != 0;
+    if (kind == TEST_FAULT) return strcmp(backend, "mpi") != 0;
     return 1;
 }
+static int test_may_break(const test *t) { return test_kind(t) == TEST_FAULT || test_kind(t) == TEST_KILL; }
 
-static int test_thread(par_comm *world, void *user) { return ((const test *)user)->fn(world), 0; }
+// Beside other workers a processor is better given to one of them than waited on.
+static void test_call(const test *t, par_comm *world) {
+    if (getenv("PAR_TEST_BESIDE")) world->world->spins = PAR__MIN(world->world->spins, 50u);
+    t->fn(world);
+}
+static int test_thread(par_comm *world, void *user) { return test_call((const test *)user, world), 0; }
+
+// A port for rank 0, which nobody else is given until this process and its ranks have ended; by the same
+// locks as tests/lib.sh's `port`. Below those that the system gives away: there a stranger may connect from
+// it, and a rank that finds nobody listening may meet itself.
+static int test_port(void) {
+    const char *base = getenv("TMPDIR");
+    char path[512], file[540];
+    struct sockaddr_in a;
+    snprintf(path, sizeof path, "%.400s/par_ports", base && *base ? base : "/tmp");
+    if (mkdir(path, 01777) == 0) chmod(path, 01777);
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET;
+    for (int i = 0; i < 10000; i++) {
+        const int port = 10000 + (int)(((unsigned)getpid() * 7 + (unsigned)i) % 10000);
+        snprintf(file, sizeof file, "%s/%d", path, port);
+        const int lock = open(file, O_RDWR | O_CREAT, 0644), s = socket(AF_INET, SOCK_STREAM, 0);
+        const int locked = lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0;
+        a.sin_port = htons((uint16_t)port);
+        const int free_one = locked && bind(s, (struct sockaddr *)&a, sizeof a) == 0;
+        close(s);
+        if (free_one) return port; // the lock stays
+        if (lock >= 0) close(lock);
+    }
+    return -1;
+}
 
 // As a launcher that knows torchrun's variables starts them; this process becomes rank 0.
 static int test_launch(int ranks, pid_t *children) { // my rank
-    struct sockaddr_in a;
-    socklen_t bytes = sizeof a;
     char text[16];
     int rank = ranks;
-    const int s = socket(AF_INET, SOCK_STREAM, 0);
-    memset(&a, 0, sizeof a);
-    a.sin_family = AF_INET;
-    if (bind(s, (struct sockaddr *)&a, sizeof a) || getsockname(s, (struct sockaddr *)&a, &bytes)) return -1;
-    close(s); // a port that was free just now
-    snprintf(text, sizeof text, "%d", ntohs(a.sin_port));
+    const int port = test_port();
+    if (port < 0) return fprintf(stderr, "no port is free\n"), -1;
+    snprintf(text, sizeof text, "%d", port);
     setenv("MASTER_ADDR", "127.0.0.1", 1), setenv("MASTER_PORT", text, 1);
     snprintf(text, sizeof text, "%d", ranks);
     setenv("WORLD_SIZE", text, 1);
@@ -101,7 +143,7 @@ static int test_over_tcp(int ranks, const test *t) {
     int status, failed = rank < 0 || test_work("launched", ranks, t);
     if (rank) _exit(failed);
     for (int r = 1; r < ranks; r++)
-        if (waitpid(children[r], &status, 0) < 0 || status) failed |= t->kind == TEST_ANY;
+        if (waitpid(children[r], &status, 0) < 0 || status) failed |= !test_may_break(t);
     return failed;
 }
 
@@ -112,13 +154,13 @@ static int test_work(const char *backend, int ranks, const test *t) {
     if (!strcmp(backend, "tcp")) return test_over_tcp(ranks, t);
     if (!strcmp(backend, "threads")) {
         const par_result r = par_run_threads(ranks, test_thread, (void *)(uintptr_t)t);
-        return t->kind != TEST_FAULT && t->kind != TEST_KILL && r != PAR_OK;
+        return !test_may_break(t) && r != PAR_OK;
     }
     if (strcmp(backend, "mpi") && strcmp(backend, "launched")) setenv("PAR_RANKS", text, 1);
     if (par_open(NULL, &world)) return 1;
-    t->fn(world);
+    test_call(t, world);
     const par_result r = par_close(world);
-    return t->kind != TEST_FAULT && t->kind != TEST_KILL && r != PAR_OK;
+    return !test_may_break(t) && r != PAR_OK;
 }
 
 #if defined(PAR_MPI)
@@ -131,7 +173,7 @@ static int test_under_mpi(int ranks, const char *name) { // all tests in one job
         if (!named && (strcmp(name, "all") || !test_runs_here(&tests[i], "mpi", ranks))) continue;
         int before = test_shared->failures, bad;
         tests[i].fn(world);
-        if (tests[i].kind == TEST_KILL) _exit(test_shared->failures != 0); // MPI cannot go on
+        if (test_kind(&tests[i]) == TEST_KILL) _exit(test_shared->failures != 0); // MPI cannot go on
         bad = test_shared->failures > before;
         MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
         bad ? failed++ : passed++;
@@ -170,65 +212,250 @@ static double test_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// Run a worker; its output is shown only if it fails. 0: passed.
-static int test_spawn(const char *self, const test *t, const char *backend, int ranks, int node) {
-    char r[16], k[16], log[] = "/tmp/par_test_XXXXXX";
-    const int out = mkstemp(log);
-    snprintf(r, sizeof r, "%d", ranks);
-    snprintf(k, sizeof k, "%d", node);
+static const char *const test_backends[] = {"fork", "threads", "tcp"};
+typedef struct test_options { // NULL, 0, -1: all
+    const char *self, *only, *backend;
+    int ranks, node, full, jobs;
+} test_options;
+typedef struct test_run { // a test in a setting: a worker
+    const test *t;
+    int backend, ranks, node;
+    int out; // its output, which ends when all of its processes have ended; -1: it has, or has not begun
+    pid_t pid;
+    double begun, ended, seconds, processor_seconds;
+    const char *failed; // NULL: it passed
+    size_t said;
+    char *text;
+} test_run;
+typedef struct test_list {
+    test_run *runs;
+    int count, next, reported; // begun, reported: those before
+    int ranks;                 // of all that are running
+} test_list;
+
+// ---- which settings ---------------------------------------------------------------------------------------
+
+static int test_valid(const test *t, const test_options *o, int b, int ranks, int k) {
+    if (!test_runs_here(t, test_backends[b], ranks)) return 0;
+    if (b == 2 && (ranks < 2 || ranks > 5 || k > 2)) return 0;
+    if (b == 2 && ((!TEST_TCP && !o->backend) || (!k && ranks != 3))) return 0;
+    if ((k && ranks < 2) || (k == 3 && ranks < 4)) return 0;
+    if (k && test_kind(t) != TEST_ANY && b < 2) return 0;
+    if (k && b == 1 && ranks > 5) return 0; // enough
+    if (TEST_FEWER && (k == 1 || k == 3)) return 0;
+    if (o->backend && strcmp(o->backend, test_backends[b])) return 0;
+    return (!o->ranks || o->ranks == ranks) && (o->node < 0 || o->node == k);
+}
+// The value of a setting on an axis, and pair number 0 to 2: of two axes.
+static int test_value(const test_run *r, int axis) {
+    return axis == 0 ? r->backend : axis == 1 ? r->ranks : r->node;
+}
+static unsigned char *test_cell(unsigned char (*seen)[16][16], const test_run *r, int pair, int axes) {
+    const int a = pair == 2 ? 1 : 0, b = pair == 0 ? 1 : 2; // what does not matter counts as 0
+    return &seen[pair][axes & TEST_BACKENDS << a ? test_value(r, a) & 15 : 0]
+                [axes & TEST_BACKENDS << b ? test_value(r, b) & 15 : 0];
+}
+// Of all settings in `runs`, as few as have every pair that is in one of them; to the front, in their order.
+static int test_pairwise(test_run *runs, int count, int axes) {
+    static unsigned char seen[3][16][16];
+    char *chosen = (char *)calloc((size_t)count + 1, 1);
+    int kept = 0;
+    memset(seen, 0, sizeof seen);
+    for (;;) {
+        int best = -1, most = 0;
+        for (int i = 0; i < count; i++) {
+            int fresh = 0;
+            for (int pair = 0; pair < 3; pair++) fresh += !*test_cell(seen, &runs[i], pair, axes);
+            if (fresh > most) most = fresh, best = i;
+        }
+        if (best < 0) break;
+        for (int pair = 0; pair < 3; pair++) *test_cell(seen, &runs[best], pair, axes) = 1;
+        chosen[best] = 1;
+    }
+    for (int i = 0; i < count; i++)
+        if (chosen[i]) runs[kept++] = runs[i];
+    free(chosen);
+    return kept;
+}
+static void test_plan(const test *t, const test_options *o,
+                      test_list *l) { // those that are tried first: first
+#if TEST_FEWER == 2
+    static const int rank_counts[] = {3, 2};
+#elif TEST_FEWER
+    static const int rank_counts[] = {3, 2, 5, 1};
+#else
+    static const int rank_counts[] = {4, 3, 2, 5, 1, 8, 7};
+#endif
+    const int axes = t->kind & TEST_AXES ? t->kind & TEST_AXES : TEST_AXES;
+    const int first = l->count, counts = (int)(sizeof rank_counts / sizeof rank_counts[0]);
+    for (int b = 0; b < 3; b++)
+        for (int n = 0; n < (o->ranks ? 1 : counts); n++)
+            for (int k = 0; k <= 3; k++) { // pretended nodes: none, of 1, 2 or 3 ranks
+                const int ranks = o->ranks ? o->ranks : rank_counts[n];
+                if (!test_valid(t, o, b, ranks, k)) continue;
+                l->runs = (test_run *)realloc(l->runs, sizeof *l->runs * (size_t)(l->count + 1));
+                test_run *r = &l->runs[l->count++];
+                memset(r, 0, sizeof *r);
+                r->t = t, r->backend = b, r->ranks = ranks, r->node = k, r->out = -1;
+            }
+    if (!o->full) l->count = first + test_pairwise(l->runs + first, l->count - first, axes);
+}
+
+// ---- workers beside each other ----------------------------------------------------------------------------
+
+enum { TEST_SAID = 8192 }; // of what a worker says so much is kept
+static void test_start(const char *self, test_run *r) {
+    char ranks[16], node[16];
+    int ends[2];
+    snprintf(ranks, sizeof ranks, "%d", r->ranks), snprintf(node, sizeof node, "%d", r->node);
     fflush(NULL);
-    const pid_t pid = fork();
-    if (pid == 0) {
+    r->begun = test_now(), r->text = (char *)calloc(TEST_SAID, 1);
+    if (pipe(ends)) perror("pipe"), exit(1);
+    fcntl(ends[0], F_SETFD, FD_CLOEXEC), fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    if ((r->pid = fork()) == 0) {
         setpgid(0, 0);
-        dup2(out, 1);
-        dup2(out, 2);
-        execl(self, self, "--worker", backend, r, k, t->name, (char *)NULL);
+        dup2(ends[1], 1), dup2(ends[1], 2), close(ends[1]);
+        execl(self, self, "--worker", test_backends[r->backend], ranks, node, r->t->name, (char *)NULL);
         _exit(127);
     }
-    const double begun = test_now();
-    int status = 0, ended = 0;
-    while (!(ended = waitpid(pid, &status, WNOHANG) == pid) && test_now() - begun < t->deadline_s)
-        usleep(1000);
-    if (!ended) kill(-pid, SIGKILL), waitpid(pid, &status, 0);
-    const int left = kill(-pid, 0) == 0; // a process of the group that outlived its rank 0
-    if (left) usleep(100000);
-    const int failed = !ended || status != 0 || (left && kill(-pid, 0) == 0);
-    kill(-pid, SIGKILL);
-    if (failed) {
-        char line[512];
-        FILE *f = fopen(log, "r");
-        printf("FAIL %s, %d ranks, %s, node %d: %s\n", t->name, ranks, backend, node,
-               !ended   ? "deadline"
-               : status ? "failed"
-                        : "left processes behind");
-        for (int i = 0; f && i < 40 && fgets(line, sizeof line, f); i++) printf("    %s", line);
-        if (f) fclose(f);
-        fflush(stdout);
+    if (r->pid < 0) perror("fork"), exit(1);
+    setpgid(r->pid, r->pid); // whoever is first
+    close(ends[1]), r->out = ends[0];
+}
+static void test_listen(test_run *r) { // to what it says
+    char more[4096];
+    ssize_t n;
+    while ((n = read(r->out, more, sizeof more)) > 0) {
+        const size_t kept = PAR__MIN((size_t)n, TEST_SAID - 1 - r->said);
+        memcpy(r->text + r->said, more, kept), r->said += kept;
     }
-    close(out);
-    unlink(log);
+    if (n == 0) close(r->out), r->out = -1;
+}
+static double test_seconds(struct timeval t) { return (double)t.tv_sec + 1e-6 * (double)t.tv_usec; }
+// 1: it has ended. What outlives its rank 0 has as long as a test has; behind a failure it has no time.
+static int test_look(test_run *r) {
+    const double now = test_now();
+    struct rusage used;
+    int status = 0;
+    if (r->out >= 0) test_listen(r);
+    if (r->ended == 0 && wait4(r->pid, &status, WNOHANG, &used) == r->pid) r->ended = now;
+    if (r->ended == now) r->processor_seconds = test_seconds(used.ru_utime) + test_seconds(used.ru_stime);
+    if (r->ended > 0 && status) r->failed = "failed";
+    if (r->ended > 0 && r->out < 0) return r->seconds = now - r->begun, 1;
+    const int late = now - r->begun > TEST_PATIENCE * r->t->deadline_s;
+    if (!late && !r->failed) return 0;
+    if (late && !r->failed) r->failed = r->ended > 0 ? "left processes behind" : "deadline";
+    kill(-r->pid, SIGKILL);
+    if (r->ended == 0) waitpid(r->pid, &status, 0);
+    if (r->out >= 0) test_listen(r);
+    if (r->out >= 0) close(r->out), r->out = -1;
+    return r->seconds = now - r->begun, 1;
+}
+static void test_wait(test_list *l) { // until a worker says something or ends
+    struct pollfd fds[256];
+    int count = 0, silent = 0;
+    for (int i = l->reported; i < l->next; i++) {
+        const test_run *r = &l->runs[i];
+        if (r->out >= 0 && count < 256) fds[count].fd = r->out, fds[count++].events = POLLIN;
+        silent |= r->pid && r->out < 0;
+    }
+    poll(fds, (nfds_t)count, silent ? 1 : 50);
+    for (int i = l->reported; i < l->next; i++)
+        if (l->runs[i].pid && test_look(&l->runs[i])) l->runs[i].pid = 0, l->ranks -= l->runs[i].ranks;
+}
+
+// ---- what is said of them ---------------------------------------------------------------------------------
+
+extern char **environ;
+// The command that runs it again, with those variables that are not the same everywhere.
+static void test_command(const test_options *o, const test_run *r, char *text, size_t bytes) {
+    static const char *const ours[] = {"PAR_", "EMU_", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS="};
+    size_t at = 0;
+    for (char **e = environ; *e; e++)
+        for (int i = 0; i < 5; i++)
+            if (!strncmp(*e, ours[i], strlen(ours[i])) && strncmp(*e, "PAR_TEST_BESIDE", 15) &&
+                !strpbrk(*e, "'\t\n"))
+                at += (size_t)snprintf(text + at, PAR__MIN(bytes - at, 512), "%s'%.400s' ", at ? "" : "env ",
+                                       *e);
+    snprintf(text + at, bytes - at, "%s --only %s --backend %s --ranks %d --node %d", o->self, r->t->name,
+             test_backends[r->backend], r->ranks, r->node);
+}
+static void test_log(const test_options *o, const test_run *r) { // for tests/check.sh
+    const char *path = getenv("CHECK_LOG"), *slash = strrchr(o->self, '/');
+    char command[4096], line[5000];
+    if (!path || !*path) return;
+    const int f = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    test_command(o, r, command, sizeof command);
+    const int n = snprintf(line, sizeof line, "%.3f\t%s\t%s\t%s, %s, ranks %d, node %d\t%s\n", r->seconds,
+                           r->failed ? "FAIL" : "ok", slash ? slash + 1 : o->self, r->t->name,
+                           test_backends[r->backend], r->ranks, r->node, command);
+    if (f < 0 || write(f, line, (size_t)n) != n) perror(path);
+    if (f >= 0) close(f);
+}
+static void test_tell(const test_options *o, const test_run *r) { // of a failure
+    test_log(o, r);
+    if (isatty(1)) printf("\033[K"); // the progress
+    if (!r->failed) return;
+    printf("FAIL %s, %d ranks, %s, node %d: %s\n", r->t->name, r->ranks, test_backends[r->backend], r->node,
+           r->failed);
+    int lines = 0;
+    for (char *line = strtok(r->text, "\n"); line && lines++ < 40; line = strtok(NULL, "\n"))
+        printf("    %.500s\n", line);
+}
+static void test_progress(const test_list *l) { // on a terminal
+    static int shown = -1;
+    if (!isatty(1) || shown == l->reported) return;
+    shown = l->reported;
+    printf("\r%d of %d", l->reported, l->count);
+    if (l->reported < l->count) printf(": %s", l->runs[l->reported].t->name);
+    printf("\033[K\r");
+    fflush(stdout);
+}
+static int test_run_all(const test_options *o, test_list *l) { // how many failed
+    int failed = 0, first = 0;
+    double seconds = 0, processors = 0;
+    while (l->reported < l->count) {
+        while (l->next < l->count && (!l->ranks || l->ranks + l->runs[l->next].ranks <= o->jobs)) {
+            l->ranks += l->runs[l->next].ranks;
+            test_start(o->self, &l->runs[l->next++]);
+        }
+        test_wait(l);
+        for (; l->reported < l->next && !l->runs[l->reported].pid; l->reported++) { // in their order
+            test_run *r = &l->runs[l->reported];
+            const int last = l->reported + 1 == l->count || r[1].t != r->t;
+            test_tell(o, r);
+            free(r->text), seconds += r->seconds, processors += r->processor_seconds,
+                failed += r->failed != NULL;
+            if (!last) continue;
+            printf("%-28s %3d runs, %6.2f s, %6.2f s of processors\n", r->t->name, l->reported + 1 - first,
+                   seconds, processors);
+            fflush(stdout);
+            first = l->reported + 1, seconds = processors = 0;
+        }
+        test_progress(l);
+    }
     return failed;
 }
 
-static const char *const test_backends[] = {"fork", "threads", "tcp"};
-typedef struct test_options { // NULL, 0, -1: all
-    const char *only, *backend;
-    int ranks, node;
-} test_options;
+// ---- the command line -------------------------------------------------------------------------------------
 
 static int test_usage(const char *self, FILE *to) {
-    fprintf(to,
-            "%s: every test, on every backend and number of ranks, or some of them:\n"
-            "    --only NAME         one test\n"
-            "    --backend NAME      fork, threads or tcp\n"
-            "    --ranks N           so many ranks\n"
-            "    --node K            pretended nodes of K ranks, 0: none\n"
-            "    --worker BACKEND RANKS NODE TEST    one test, in this process: for a debugger, and under "
-            "mpiexec\n"
-            "                        (BACKEND mpi; TEST all: every one)\n"
-            "    --help\n"
-            "tests:",
-            self);
+    fprintf(
+        to,
+        "%s: every test, in the settings that it needs, or some of them:\n"
+        "    --only NAME         one test\n"
+        "    --backend NAME      fork, threads or tcp\n"
+        "    --ranks N           so many ranks\n"
+        "    --node K            pretended nodes of K ranks, 0: none\n"
+        "    --full              every backend with every number of ranks and every node\n"
+        "    -j, --jobs N        at most N ranks at a time, of workers beside each other (4 a processor)\n"
+        "    --worker BACKEND RANKS NODE TEST    one test, in this process: for a debugger, and under "
+        "mpiexec\n"
+        "                        (BACKEND mpi; TEST all: every one)\n"
+        "    --help\n"
+        "CHECK_LOG=FILE appends a line for each setting: seconds, ok or FAIL, program, setting, command\n"
+        "tests:",
+        self);
     for (int i = 0; i < test_count; i++) fprintf(to, " %s", tests[i].name);
     fprintf(to, "\n");
     return to == stderr ? 2 : 0;
@@ -242,11 +469,12 @@ static int test_number(const char *text, int *n) { // 0: it is none
 // -1: go on; else the status to end with.
 static int test_parse(int argc, char **argv, test_options *o) {
     int known = 0;
-    memset(o, 0, sizeof *o), o->node = -1;
+    memset(o, 0, sizeof *o), o->node = -1, o->self = argv[0];
     for (int i = 1; i < argc; i += 2) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
         known = 0;
         if (!strcmp(name, "--help") || !strcmp(name, "-h")) return test_usage(argv[0], stdout);
+        if (!strcmp(name, "--full")) known = o->full = 1, i--;
         if (!strcmp(name, "--only"))
             for (int k = 0; k < test_count; k++) known |= !strcmp(o->only = value, tests[k].name);
         if (!strcmp(name, "--only") && !known)
@@ -256,50 +484,28 @@ static int test_parse(int argc, char **argv, test_options *o) {
             for (int k = 0; k < 3; k++) known |= !strcmp(o->backend = value, test_backends[k]);
         if (!strcmp(name, "--ranks")) known = test_number(value, &o->ranks) && o->ranks;
         if (!strcmp(name, "--node")) known = test_number(value, &o->node);
+        if (!strcmp(name, "--jobs") || !strcmp(name, "-j")) known = test_number(value, &o->jobs) && o->jobs;
         if (!known) return fprintf(stderr, "%s: %s %s?\n", argv[0], name, value), test_usage(argv[0], stderr);
     }
     return -1;
 }
 
 int main(int argc, char **argv) {
-#if TEST_FEWER == 2
-    static const int rank_counts[] = {2, 3};
-#elif TEST_FEWER
-    static const int rank_counts[] = {1, 2, 3, 5};
-#else
-    static const int rank_counts[] = {1, 2, 3, 4, 5, 7, 8};
-#endif
     test_options o;
-    int passed = 0, failed = 0;
+    test_list l;
     const double begun = test_now();
     if (argc == 6 && !strcmp(argv[1], "--worker")) return test_worker(argv + 2);
     const int parsed = test_parse(argc, argv, &o);
     if (parsed >= 0) return parsed;
-    for (int i = 0; i < test_count; i++) {
-        const double start = test_now();
-        const int before = passed + failed;
-        if (o.only && strcmp(o.only, tests[i].name)) continue;
-        for (size_t b = 0; b < 3; b++)
-            for (size_t n = 0; n < sizeof rank_counts / sizeof rank_counts[0]; n++)
-                for (int k = 0; k <= 3; k++) { // pretended nodes: none, of 1, 2 or 3 ranks
-                    if (!test_runs_here(&tests[i], test_backends[b], rank_counts[n])) continue;
-                    if (b == 2 && (rank_counts[n] < 2 || rank_counts[n] > 5 || k > 2)) continue;
-                    if (b == 2 && ((!TEST_TCP && !o.backend) || (!k && rank_counts[n] != 3))) continue;
-                    if ((k && rank_counts[n] < 2) || (k == 3 && rank_counts[n] < 4)) continue;
-                    if (k && tests[i].kind != TEST_ANY && b < 2) continue;
-                    if (k && b == 1 && rank_counts[n] > 5) continue; // enough
-#if TEST_FEWER
-                    if (k == 1 || k == 3) continue;
-#endif
-                    if (o.backend && strcmp(o.backend, test_backends[b])) continue;
-                    if ((o.ranks && o.ranks != rank_counts[n]) || (o.node >= 0 && o.node != k)) continue;
-                    test_spawn(argv[0], &tests[i], test_backends[b], rank_counts[n], k) ? failed++ : passed++;
-                }
-        printf("%-28s %3d runs, %6.2f s\n", tests[i].name, passed + failed - before, test_now() - start);
-        fflush(stdout);
-    }
-    printf("%d passed, %d failed, 0 skipped (%.1f s)\n", passed, failed, test_now() - begun);
-    return failed != 0 || passed == 0;
+    memset(&l, 0, sizeof l);
+    for (int i = 0; i < test_count; i++)
+        if (!o.only || !strcmp(o.only, tests[i].name)) test_plan(&tests[i], &o, &l);
+    if (!o.jobs) o.jobs = PAR__MAX(8, 4 * par__processors());
+    if (l.count > 1 && o.jobs > 1) setenv("PAR_TEST_BESIDE", "1", 1);
+    const int failed = test_run_all(&o, &l);
+    printf("%d passed, %d failed, 0 skipped (%.1f s)\n", l.count - failed, failed, test_now() - begun);
+    free(l.runs);
+    return failed != 0 || l.count == 0;
 }
 
 #endif

@@ -64,12 +64,12 @@ static buffer buffer_open(par_comm *w, size_t bytes, int symmetric) {
     memset(b.base, 0xFF, bytes + 2 * CANARY);
     return b;
 }
+static int untouched(const unsigned char *p, size_t n) {
+    return !n || (p[0] == 0xFF && !memcmp(p, p + 1, n - 1));
+}
 static void buffer_check(par_comm *w, const buffer *b,
                          size_t used) { // nothing beyond the used part was touched
-    int intact = 1;
-    for (size_t i = 0; i < CANARY; i++) intact &= b->base[i] == 0xFF && b->at[b->bytes + i] == 0xFF;
-    for (size_t i = used; i < b->bytes; i++) intact &= b->at[i] == 0xFF;
-    CHECK(w, intact && "canaries");
+    CHECK(w, untouched(b->base, CANARY) && untouched(b->at + used, b->bytes - used + CANARY));
 }
 static void buffer_close(par_comm *w, buffer *b) {
     if (b->symmetric)
@@ -98,6 +98,18 @@ static size_t v_displ(const trial *t, int r, int gaps) { // gaps: a hole of r el
     return at;
 }
 
+// Elements of a rank's, from `first` on; rank < 0: the reduction of -rank ranks'.
+static void put_values(void *to, const trial *t, int rank, size_t first, size_t count) {
+    enum { MANY = 256 };
+    double x[MANY];
+    for (size_t i = 0; i < count; i += MANY) {
+        const size_t n = PAR__MIN(MANY, count - i);
+        for (size_t j = 0; j < n; j++)
+            x[j] = rank < 0 ? naive(t->dtype, t->op, -rank, first + i + j, t->salt)
+                            : small_value(t->dtype, t->op, rank, first + i + j, t->salt);
+        par_cast((char *)to + i * par_dtype_bytes(t->dtype), t->dtype, x, PAR_F64, n);
+    }
+}
 static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
     const int n = par_size(w), me = par_rank(w), root = t->root, is_root = me == root;
     const size_t e = par_dtype_bytes(t->dtype), c = t->count;
@@ -152,8 +164,7 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
                  (k == PAR_KIND_BROADCAST && is_root))
             recv = sb->at;
     }
-    for (size_t i = 0; i < send_count; i++)
-        put(send, t->dtype, i, small_value(t->dtype, t->op, me, send_first + i, t->salt));
+    put_values(send, t, me, send_first, send_count);
     switch (k) {
     case PAR_KIND_BARRIER: r = par_barrier(w); break;
     case PAR_KIND_ALL_REDUCE: r = par_all_reduce(send, recv, c, t->dtype, t->op, w); break;
@@ -178,60 +189,41 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
     default: break;
     }
     CHECK_OK(w, r);
+    unsigned char *want = (unsigned char *)malloc(received + 1), *input = (unsigned char *)malloc(sent + 1);
     size_t wrong = 0;
-#define EXPECT(index, value)                                                                                 \
-    do {                                                                                                     \
-        unsigned char want[8];                                                                               \
-        put(want, t->dtype, 0, value);                                                                       \
-        wrong += memcmp(want, recv + (size_t)(index)*e, e) != 0;                                             \
-    } while (0)
+    memset(want, 0xFF, received); // between blocks nothing was touched
     switch (k) {
     case PAR_KIND_REDUCE:
-        if (!is_root) break; // fall through
-    case PAR_KIND_ALL_REDUCE:
-        for (size_t i = 0; i < c; i++) EXPECT(i, naive(t->dtype, t->op, n, i, t->salt));
-        break;
+    case PAR_KIND_ALL_REDUCE: put_values(want, t, -n, 0, recv_count); break;
     case PAR_KIND_REDUCE_SCATTER:
-    case PAR_KIND_REDUCE_SCATTERV:
-        for (size_t i = 0; i < recv_count; i++) EXPECT(i, naive(t->dtype, t->op, n, block + i, t->salt));
-        break;
-    case PAR_KIND_BROADCAST:
-        for (size_t i = 0; i < c; i++) EXPECT(i, small_value(t->dtype, t->op, root, i, t->salt));
-        break;
+    case PAR_KIND_REDUCE_SCATTERV: put_values(want, t, -n, block, recv_count); break;
+    case PAR_KIND_BROADCAST: put_values(want, t, root, 0, c); break;
     case PAR_KIND_GATHER:
-        if (!is_root) break; // fall through
     case PAR_KIND_ALL_GATHER:
-        for (size_t i = 0; i < all; i++) EXPECT(i, small_value(t->dtype, t->op, (int)(i / c), i, t->salt));
+        for (int q = 0; q < n && recv_count; q++)
+            put_values(want + (size_t)q * c * e, t, q, (size_t)q * c, c);
         break;
     case PAR_KIND_GATHERV:
-        if (!is_root) break; // fall through
     case PAR_KIND_ALL_GATHERV:
-        for (int q = 0; q < n; q++)
-            for (size_t i = 0; i < counts[q]; i++)
-                EXPECT(displs[q] + i, small_value(t->dtype, t->op, q, displs[q] + i, t->salt));
+        for (int q = 0; q < n && recv_count; q++)
+            put_values(want + displs[q] * e, t, q, displs[q], counts[q]);
         break;
-    case PAR_KIND_SCATTER:
-        for (size_t i = 0; i < c; i++)
-            EXPECT(i, small_value(t->dtype, t->op, root, (size_t)me * c + i, t->salt));
-        break;
-    case PAR_KIND_SCATTERV:
-        for (size_t i = 0; i < counts[me]; i++)
-            EXPECT(i, small_value(t->dtype, t->op, root, displs[me] + i, t->salt));
-        break;
+    case PAR_KIND_SCATTER: put_values(want, t, root, (size_t)me * c, c); break;
+    case PAR_KIND_SCATTERV: put_values(want, t, root, displs[me], counts[me]); break;
     case PAR_KIND_ALL_TO_ALL:
-        for (size_t i = 0; i < all; i++)
-            EXPECT(i, small_value(t->dtype, t->op, (int)(i / c), (size_t)me * c + i % c, t->salt));
+        for (int q = 0; q < n; q++) put_values(want + (size_t)q * c * e, t, q, (size_t)me * c, c);
         break;
     case PAR_KIND_ALL_TO_ALLV:
         for (int q = 0; q < n; q++) {
             size_t first = 0; // where my block begins in q's array
             for (int i = 0; i < me; i++) first += c ? (c + (size_t)(q + 2 * i)) % (c + 1) : 0;
-            for (size_t i = 0; i < from[q]; i++)
-                EXPECT(from_at[q] + i, small_value(t->dtype, t->op, q, first + i, t->salt));
+            put_values(want + from_at[q] * e, t, q, first, from[q]);
         }
         break;
     default: break;
     }
+    for (size_t i = 0; i < received && memcmp(want, recv, received); i += e)
+        wrong += memcmp(want + i, recv + i, e) != 0;
     if (wrong) {
         char why[200];
         snprintf(why, sizeof why,
@@ -248,9 +240,9 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
                  : recv_in_send && recv == sb->at ? (sent > received ? sent : received)
                                                   : sent);
     buffer_check(w, rb, recv_in_send ? 0 : received);
-    for (size_t i = 0; i < send_count && !t->in_place; i++) // the input is as it was
-        wrong += get(send, t->dtype, i) != small_value(t->dtype, t->op, me, send_first + i, t->salt);
-    CHECK(w, !wrong);
+    put_values(input, t, me, send_first, send_count);
+    CHECK(w, t->in_place || !memcmp(input, send, sent)); // it is as it was
+    free(want), free(input);
 }
 
 static void sweep(par_comm *w, int memory, int large) { // memory: bit 0 send symmetric, bit 1 recv symmetric
@@ -354,9 +346,9 @@ static float rough(int rank, size_t i) { // sums of these round
 static void bit_equality(par_comm *w) {
     const int n = par_size(w), me = par_rank(w);
     static const par_dtype types[] = {PAR_F32, PAR_F64, PAR_F16, PAR_BF16};
-    static const size_t counts[] = {3, 250, 4099, 9001};
+    static const size_t counts[] = {3, 250, 9001};
     for (size_t ti = 0; ti < 4; ti++)
-        for (size_t ci = 0; ci < 4; ci++) {
+        for (size_t ci = 0; ci < 3; ci++) {
             const par_dtype d = types[ti];
             const size_t e = par_dtype_bytes(d), per = counts[ci], c = per * (size_t)n;
             unsigned char *want = (unsigned char *)malloc(c * e),
@@ -546,7 +538,7 @@ static void outstanding(par_comm *w) {
 static void random_operations(par_comm *w) { // reproducible: PAR_TEST_SEED=n
     const char *text = getenv("PAR_TEST_SEED"), *count_text = getenv("PAR_TEST_COUNT");
     uint64_t seed = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
-    const int n = par_size(w), me = par_rank(w), count = count_text ? atoi(count_text) : 1500;
+    const int n = par_size(w), me = par_rank(w), count = count_text ? atoi(count_text) : 800;
     par_comm *groups[6];
     CHECK_OK(w, par_broadcast(&seed, &seed, 1, PAR_U64, 0, w));
     if (me == 0) printf("seed %llu\n", (unsigned long long)seed);
@@ -1615,7 +1607,7 @@ const test tests[] = {
     {"carried", carried, TEST_FAULT, 2, 60},
     {"tuned", tuned, TEST_ANY, 1, 60},
     {"mismatch", mismatch, TEST_ANY, 2, 60},
-    {"no_leaks", no_leaks, TEST_ANY, 2, 60},
+    {"no_leaks", no_leaks, TEST_ANY | TEST_BACKENDS | TEST_NODES, 2, 60},
     {"gatherv_mismatch", gatherv_mismatch, TEST_FAULT, 2, 60},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
     {"receive_never_sent", receive_never_sent, TEST_FAULT, 2, 60},
