@@ -1986,8 +1986,9 @@ static par_result par__tp_sum_begin(par_tp *tp, par__tp_summing *s) {
     return par_all_reduce_begin(s->partial, s->result, s->count, PAR_F32, PAR_SUM, tp->desc.tp, &s->request);
 }
 static par_result par__tp_sum_end(par_tp *tp, par__tp_summing *s, par_tp_matrix *y) {
+    const int begun = s->request.operation != NULL;
     PAR__TP_TRY(par_wait(&s->request));
-    if (par__tp_wide(tp) || tp->t == 1) return PAR_OK;
+    if (par__tp_wide(tp) || !begun) return PAR_OK;
     return tp->kernels->cast(tp, y->data, PAR_BF16, s->result, PAR_F32, s->count);
 }
 
@@ -2260,12 +2261,12 @@ static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, con
     const void *all;
     par_request request;
     PAR__TP_TRY(par__tp_expect(tp, "par_tp_linear_forward", "x", x, PAR__TP_BIT(par__tp_tokens(tp)), l->in));
-    PAR__TP_TRY(
-        par__tp_gather_begin(tp, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL, &all, &request));
-    if (gathered) par__tp_set(gathered, rows, l->in, PAR_TP_REPLICATED);
     void *mine = l->gather ? par_tp_scratch(tp, PAR__TP_PACK, rows * n * e) : y->data;
     if (!mine) return PAR_ERR_MEMORY;
+    PAR__TP_TRY(
+        par__tp_gather_begin(tp, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL, &all, &request));
     PAR__TP_TRY(par_wait(&request));
+    if (gathered) par__tp_set(gathered, rows, l->in, PAR_TP_REPLICATED);
     PAR__TP_TRY(tp->kernels->gemm(tp, 0, 1, rows, n, l->in, all, l->in, l->weight.data, l->in, 0, mine,
                                   par_tp_type(tp), par_tp_ld(layout, n), l->has_bias ? l->bias.data : NULL));
     if (l->gather) PAR__TP_TRY(par__tp_gather_cols(tp, l, mine, rows, y->data));
@@ -2329,18 +2330,22 @@ static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const pa
         PAR__TP_TRY(par__tp_same_rows(tp, call, par__tp_all_rows(tp, x), dy->rows));
         PAR__TP_TRY(par__tp_gather_begin(tp, PAR__TP_GATHERED, x, NULL, &all, &gathering));
     }
+    par_result r = PAR_OK;
+    memset(&s, 0, sizeof s);
     if (halves & PAR__TP_INPUT) {
-        PAR__TP_TRY(par__tp_sum_open(tp, &s, dy->rows, l->in, dx));
-        PAR__TP_TRY(par__tp_input_grad(tp, dy->rows, l->in, n, grad, ld, l->weight.data, s.partial, s.type));
-        PAR__TP_TRY(par__tp_sum_begin(tp, &s)); // beside the product for the weights
+        r = par__tp_sum_open(tp, &s, dy->rows, l->in, dx);
+        if (!r) r = par__tp_input_grad(tp, dy->rows, l->in, n, grad, ld, l->weight.data, s.partial, s.type);
+        if (!r) r = par__tp_sum_begin(tp, &s); // beside the product for the weights
     }
-    PAR__TP_TRY(par_wait(&gathering));
-    if (halves & PAR__TP_WEIGHT) {
-        PAR__TP_TRY(par__tp_weight_grad(tp, l, grad, ld, all, dy->rows));
-        if (l->has_bias && l->bias.grad)
-            PAR__TP_TRY(tp->kernels->sum_rows(tp, l->bias.grad, grad, ld, dy->rows, n));
+    const par_result gathered = par_wait(&gathering); // whatever has failed: nothing stays begun
+    if (!r) r = gathered;
+    if (!r && halves & PAR__TP_WEIGHT) {
+        r = par__tp_weight_grad(tp, l, grad, ld, all, dy->rows);
+        if (!r && l->has_bias && l->bias.grad)
+            r = tp->kernels->sum_rows(tp, l->bias.grad, grad, ld, dy->rows, n);
     }
-    return halves & PAR__TP_INPUT ? par__tp_sum_end(tp, &s, dx) : PAR_OK;
+    const par_result summed = par__tp_sum_end(tp, &s, dx);
+    return r ? r : summed;
 }
 static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                        const par_tp_matrix *x, par_tp_matrix *dx, int halves) {
@@ -2355,13 +2360,15 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
         PAR__TP_TRY(par__tp_same_rows(tp, call, x->rows, rows));
     }
     PAR__TP_TRY(par__tp_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &all, &request));
+    par_result r = PAR_OK;
     if ((halves & PAR__TP_WEIGHT) && l->has_bias && l->bias.grad) { // of the own tokens, beside the gather
         const int whole = tp->desc.sequence && dy->layout == PAR_TP_REPLICATED;
         const size_t own = whole ? rows / t : dy->rows, skip = whole ? own * (size_t)tp->tp_rank * l->out : 0;
         const void *first = par__tp_at(tp, dy->data, skip);
-        PAR__TP_TRY(tp->kernels->sum_rows(tp, l->bias.grad, first, l->out, own, l->out));
+        r = tp->kernels->sum_rows(tp, l->bias.grad, first, l->out, own, l->out);
     }
-    PAR__TP_TRY(par_wait(&request));
+    const par_result gathered = par_wait(&request);
+    if (r || gathered) return r ? r : gathered;
     if (halves & PAR__TP_INPUT) {
         par__tp_set(dx, rows, n, PAR_TP_HIDDEN);
         PAR__TP_TRY(
@@ -2798,10 +2805,10 @@ static par_result par__tp_ring_forward(par_tp *tp, const par__tp_shape *s, par_t
     m->kv_ld = k.ld;
     for (int j = 0; j < s->ring; j++) {
         par_request requests[2] = {{NULL, 0}, {NULL, 0}};
-        if (j + 1 < s->ring)
-            PAR__TP_TRY(par__tp_hop_begin(tp, k.have, k.next, k.count, par_tp_type(tp), requests));
+        par_result r = PAR_OK;
+        if (j + 1 < s->ring) r = par__tp_hop_begin(tp, k.have, k.next, k.count, par_tp_type(tp), requests);
         m->k = k.have, m->v = par__tp_at(tp, k.have, s->kv_cols);
-        const par_result r = par__tp_meet(tp, m, s, (tp->cp_rank - j + s->ring) % s->ring, 0);
+        if (!r) r = par__tp_meet(tp, m, s, (tp->cp_rank - j + s->ring) % s->ring, 0);
         const par_result moved = par_wait_all(requests, 2);
         if (r || moved) return r ? r : moved;
         par__tp_swap(&k.have, &k.next);
@@ -2828,17 +2835,18 @@ static par_result par__tp_ring_backward(par_tp *tp, const par__tp_shape *s, par_
     m->dq = grads, m->dq_ld = s->cols, m->dkv_ld = s->ring > 1 ? 2 * s->kv_cols : s->cols;
     for (int j = 0; j < s->ring; j++) {
         par_request keys[2] = {{NULL, 0}, {NULL, 0}}, back[2] = {{NULL, 0}, {NULL, 0}};
-        if (j + 1 < s->ring)
-            PAR__TP_TRY(par__tp_hop_begin(tp, k.have, k.next, k.count, par_tp_type(tp), keys));
+        par_result r = PAR_OK;
+        if (j + 1 < s->ring) r = par__tp_hop_begin(tp, k.have, k.next, k.count, par_tp_type(tp), keys);
         m->k = k.have, m->v = par__tp_at(tp, k.have, s->kv_cols);
         m->dk = (float *)have, m->dv = (float *)have + s->kv_cols;
-        const par_result r = par__tp_meet(tp, m, s, (tp->cp_rank - j + s->ring) % s->ring, 1);
+        if (!r) r = par__tp_meet(tp, m, s, (tp->cp_rank - j + s->ring) % s->ring, 1);
         const par_result moved = par_wait_all(keys, 2);
         if (r || moved) return r ? r : moved;
         par__tp_swap(&k.have, &k.next);
         if (s->ring == 1) break;
-        PAR__TP_TRY(par__tp_hop_begin(tp, have, next, nkv, PAR_F32, back)); // the last hop brings mine home
-        PAR__TP_TRY(par_wait_all(back, 2));
+        r = par__tp_hop_begin(tp, have, next, nkv, PAR_F32, back); // the last hop brings mine home
+        const par_result home = par_wait_all(back, 2);
+        if (r || home) return r ? r : home;
         par__tp_swap(&have, &next);
     }
     if (s->ring > 1)

@@ -1269,6 +1269,135 @@ static void call_sites(par_comm *w) {
     CHECK_OK(w, par_tp_close(tp));
 }
 
+// ---- kernels that fail ------------------------------------------------------------------------------------
+
+static int failing_in; // calls of a kernel until one fails
+static par_result failing(par_tp *tp) {
+    return --failing_in ? PAR_OK : par_fail(par_tp_comm(tp), PAR_ERR_SYSTEM, "a kernel failed");
+}
+#define FAILING(name, parameters, arguments)                                                                 \
+    static par_result failing_##name parameters {                                                            \
+        const par_result r = failing(tp);                                                                    \
+        return r ? r : par_tp_cpu()->name arguments;                                                         \
+    }
+FAILING(gemm,
+        (par_tp * tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a, size_t lda, const void *b,
+         size_t ldb, float beta, void *c, par_dtype type, size_t ldc, const void *bias),
+        (tp, ta, tb, m, n, k, a, lda, b, ldb, beta, c, type, ldc, bias))
+FAILING(cast, (par_tp * tp, void *to, par_dtype to_type, const void *from, par_dtype type, size_t n),
+        (tp, to, to_type, from, type, n))
+FAILING(copy, (par_tp * tp, void *to, size_t to_ld, const void *from, size_t ld, size_t rows, size_t bytes),
+        (tp, to, to_ld, from, ld, rows, bytes))
+FAILING(add_bias, (par_tp * tp, void *y, size_t ld, const void *bias, size_t rows, size_t cols),
+        (tp, y, ld, bias, rows, cols))
+FAILING(sum_rows, (par_tp * tp, float *sum, const void *x, size_t ld, size_t rows, size_t cols),
+        (tp, sum, x, ld, rows, cols))
+FAILING(embed_backward,
+        (par_tp * tp, float *grad, const int32_t *ids, size_t rows, const void *dy, size_t first,
+         size_t count, size_t cols),
+        (tp, grad, ids, rows, dy, first, count, cols))
+FAILING(positions_backward,
+        (par_tp * tp, float *grad, const void *dy, size_t rows, size_t cols, const par_tp_row_map *map),
+        (tp, grad, dy, rows, cols, map))
+FAILING(attend, (par_tp * tp, const par_tp_meeting *m), (tp, m))
+FAILING(attend_backward, (par_tp * tp, const par_tp_meeting *m), (tp, m))
+FAILING(set, (par_tp * tp, float *x, size_t n, float value), (tp, x, n, value))
+
+enum { FAIL_COLUMN, FAIL_GATHERING, FAIL_ROW, FAIL_EMBEDDING, FAIL_RING, FAIL_LAYERS };
+typedef struct fault { // a layer of one kind, with matrices that are large enough for all
+    int kind;
+    par_tp *tp;
+    par_tp_linear linear;
+    par_tp_embedding table;
+    par_tp_attention heads;
+    par_tp_tokens tokens;
+    float *data[4], lse[64];
+    int32_t ids[8];
+} fault;
+
+static par_result fault_run(fault *f) { // forward, then backward
+    enum { ROWS = 8, WIDTH = 8 };
+    const int column = f->kind == FAIL_COLUMN || f->kind == FAIL_GATHERING;
+    const size_t t = (size_t)par_size(par_tp_comm(f->tp));
+    const size_t own = f->kind == FAIL_RING ? par_tp_rows(f->tp, &f->tokens) : ROWS / t;
+    par_tp_matrix x = {f->data[0], own, WIDTH, PAR_TP_SEQUENCE}, y = {f->data[1], 0, 0, PAR_TP_HIDDEN};
+    par_tp_matrix dy = {f->data[2], own, WIDTH, PAR_TP_SEQUENCE}, dx = {f->data[3], 0, 0, PAR_TP_HIDDEN};
+    par_result r;
+    if (f->kind == FAIL_EMBEDDING)
+        return par_tp_embedding_backward(f->tp, &f->table, &f->tokens, f->ids, &dy);
+    if (f->kind == FAIL_RING) {
+        x.cols = 3 * WIDTH, x.layout = dy.layout = PAR_TP_HIDDEN;
+        r = par_tp_attention_forward(f->tp, &f->heads, &f->tokens, 1, &x, f->lse, &y);
+        return r ? r : par_tp_attention_backward(f->tp, &f->heads, &f->tokens, 1, &dy, &x, &y, f->lse, &dx);
+    }
+    if (!column) x.rows = ROWS, x.cols = WIDTH / t, x.layout = PAR_TP_HIDDEN;
+    r = par_tp_linear_forward(f->tp, &f->linear, &x, NULL, &y);
+    if (column) dy.rows = ROWS, dy.cols = y.cols, dy.layout = y.layout;
+    return r ? r : par_tp_linear_backward(f->tp, &f->linear, &dy, &x, &dx);
+}
+static par_tp_parameter fault_parameter(par_tp_parameter p) {
+    p.data = calloc(64, 4), p.grad = (float *)calloc(64, 4);
+    return p;
+}
+static void fault_open(par_comm *w, par_comm *self, fault *f, int kind, par_tp_kernels *kernels) {
+    par_tp_desc d;
+    memset(f, 0, sizeof *f);
+    memset(&d, 0, sizeof d);
+    f->kind = kind, d.kernels = kernels, d.bf16 = 1;
+    d.tp = kind == FAIL_RING ? self : w, d.cp = kind == FAIL_RING ? w : NULL, d.sequence = kind != FAIL_RING;
+    CHECK_OK(w, par_tp_open(&d, &f->tp));
+    for (int i = 0; i < 4; i++) f->data[i] = (float *)calloc(512, 4);
+    f->tokens.batch = 1, f->tokens.sequence = 8;
+    f->heads.heads = 2, f->heads.dim = 4;
+    f->table.vocabulary = f->table.features = f->table.positions = 8;
+    f->linear.in = f->linear.out = 8, f->linear.has_bias = 1;
+    f->linear.row = kind == FAIL_ROW, f->linear.gather = kind == FAIL_GATHERING;
+    CHECK_OK(w, par_tp_linear_open(f->tp, &f->linear));
+    CHECK_OK(w, par_tp_embedding_open(f->tp, &f->table));
+    f->linear.weight = fault_parameter(f->linear.weight), f->linear.bias = fault_parameter(f->linear.bias);
+    f->table.weight = fault_parameter(f->table.weight),
+    f->table.position = fault_parameter(f->table.position);
+}
+static void fault_close(par_comm *w, fault *f) {
+    par_tp_parameter *all[] = {&f->linear.weight, &f->linear.bias, &f->table.weight, &f->table.position};
+    for (int i = 0; i < 4; i++) free(f->data[i]), free(all[i]->data), free(all[i]->grad);
+    CHECK_OK(w, par_tp_close(f->tp));
+}
+static int idle_operations(const par_comm *w) {
+    int count = 0;
+    for (const par__operation *op = w->world->idle_operations; op; op = op->next) count++;
+    return count;
+}
+
+// Whichever call of a kernel fails: the error comes back, nothing stays begun, and the next call works.
+static void kernels_fail(par_comm *w) {
+    par_tp_kernels kernels = *par_tp_cpu();
+    par_comm *self;
+    kernels.gemm = failing_gemm, kernels.cast = failing_cast, kernels.copy = failing_copy;
+    kernels.add_bias = failing_add_bias, kernels.sum_rows = failing_sum_rows, kernels.set = failing_set;
+    kernels.embed_backward = failing_embed_backward;
+    kernels.positions_backward = failing_positions_backward;
+    kernels.attend = failing_attend, kernels.attend_backward = failing_attend_backward;
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
+    for (int kind = 0; kind < FAIL_LAYERS; kind++) {
+        fault f;
+        fault_open(w, self, &f, kind, &kernels);
+        failing_in = 0;
+        CHECK_OK(w, fault_run(&f));
+        const int idle = idle_operations(w), calls = -failing_in;
+        CHECK(w, calls >= 2);
+        for (int k = 1; k <= calls; k++) {
+            failing_in = k;
+            CHECK(w, fault_run(&f) == PAR_ERR_SYSTEM && strstr(par_last_error(w), "a kernel failed"));
+            CHECK(w, idle_operations(w) == idle && !w->world->active);
+        }
+        failing_in = 0;
+        CHECK_OK(w, fault_run(&f));
+        fault_close(w, &f);
+    }
+    CHECK_OK(w, par_close(self));
+}
+
 const test tests[] = {
     {"linear_column", linear_column, TEST_ANY, 1, 120},
     {"linear_row", linear_row, TEST_ANY, 1, 120},
@@ -1287,6 +1416,7 @@ const test tests[] = {
     {"published", published, TEST_SERIAL, 1, 60},
     {"initial_values", initial_values, TEST_ALONE, 1, 60},
     {"mistakes", mistakes, TEST_ALONE, 1, 60},
+    {"kernels_fail", kernels_fail, TEST_ALONE, 2, 60},
     {"call_sites", call_sites, TEST_ANY, 2, 60},
 };
 const int test_count = (int)(sizeof tests / sizeof tests[0]);
