@@ -144,7 +144,7 @@ unreadable() { # on one rank alone: the others do not wait for it
     for bad in PAR_TIMEOUT=5m PAR_LEDGER=yes PAR_STAGE=64k PAR_GEMM=x; do
         both_say "$bad: it takes" $bad && grep -q "rank 0 ends because of rank 1: $bad" "$work/err" || return 1
     done
-    both_say "PAR_ALGO.*magic" PAR_ALGO=all_reduce:magic && both_say "PAR_TUNE: cannot open" PAR_TUNE=/nowhere/t &&
+    both_say "PAR_ALGO.*magic" PAR_ALGO=all_reduce:magic && both_say "PAR_TUNE: cannot open" PAR_TUNE=/nowhere/t || return 1
     RANK=0 PAR_ALGO=x $hello >"$work/out.0" 2>&1 &
     fails 1 "rank 1 ends because of rank 0: PAR_ALGO" env RANK=1 $hello && ! wait $!
 }
