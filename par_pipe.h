@@ -3074,11 +3074,16 @@ static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y
     return y + par__pipe_legend - begun;
 }
 static void par__pipe_svg_text(FILE *f, const char *text) { // what XML would take for its own, as entities
-    for (; *text; text++)
+    char json[8];
+    for (size_t n = strlen(text), used; n; text += used, n -= used) {
+        used = par_json_character(text, n, json);
         if (strchr("<>&\"", *text))
             fprintf(f, "&#%d;", *text);
+        else if (!strcmp(json, "\\ufffd")) // not UTF-8
+            fputs("&#65533;", f);
         else if ((unsigned char)*text >= 32)
-            fputc(*text, f);
+            fwrite(text, 1, used, f);
+    }
 }
 par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
                         const char *const *titles, int count, const char *path) {
@@ -3131,18 +3136,23 @@ static void par__pipe_arrows(const par_pipe_schedule *s, const par_pipe_timeline
                         pid, back ? "B" : "F", a.stage, a.microbatch, pid, r, middle);
         }
 }
+static void par__pipe_json_text(FILE *f, const char *text) { // within a string
+    char json[8];
+    for (size_t n = strlen(text), used; n; text += used, n -= used) {
+        used = par_json_character(text, n, json);
+        fputs(json, f);
+    }
+}
 par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
                              const char *const *titles, int count, const char *path) {
     FILE *f = par_create_file(path);
     if (!f) return PAR_ERR_FILE;
-    fprintf(
-        f,
-        "{\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":0,\"args\":{\"name\":\"%s\"}}",
-        count ? titles[0] : "");
+    fprintf(f, "{\"traceEvents\":[");
     for (int k = 0; k < count; k++) {
-        if (k)
-            fprintf(f, ",\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"%s\"}}", k,
-                    titles[k]);
+        fprintf(f, "%s\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"",
+                k ? "," : "", k);
+        par__pipe_json_text(f, titles[k]);
+        fprintf(f, "\"}}");
         for (int r = 0; r < s->ranks; r++) {
             fprintf(f,
                     ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":"

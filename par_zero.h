@@ -203,7 +203,7 @@ par_result par_zero_close(par_zero *z); // collective, if committed
 
 enum { PAR_ZERO_RUNS = 8 };
 typedef struct par_zero_tensor {
-    const char *name;
+    const char *name; // bytes that are not UTF-8 become U+FFFD
     size_t shape[4];
     int dims;   // 1 to 4; a size may be 0
     int group;  // of hyperparameters
@@ -1718,11 +1718,25 @@ static const char *par__zero_check_runs(const par__zero_tensor *t) {
     return (t->desc.run_count || t->desc.split) && sum != t->count ? "its runs are not all of its elements"
                                                                    : NULL;
 }
+// A tensor's name as files have it: U+FFFD for each byte that is not UTF-8. 0: it does not fit.
+static int par__zero_name(char *to, size_t room, const char *from) {
+    size_t at = 0;
+    for (size_t n = strlen(from), used; n; from += used, n -= used) {
+        char json[8];
+        used = par_json_character(from, n, json);
+        const int known = strcmp(json, "\\ufffd") != 0;
+        const size_t length = known ? used : 3;
+        if (at + length >= room) return 0;
+        memcpy(to + at, known ? from : "\xEF\xBF\xBD", length);
+        at += length;
+    }
+    return to[at] = 0, 1;
+}
 // What is wrong with a tensor that is added; NULL: nothing.
 static const char *par__zero_check_tensor(const par_zero *z, const par__zero_tensor *t, const char *name,
                                           char *why, size_t room) {
     const par_zero_tensor *d = &t->desc;
-    if (strlen(name) >= sizeof t->name)
+    if (!t->name[0])
         return snprintf(why, room, "its name has %zu letters, at most %zu may be", strlen(name),
                         sizeof t->name - 1),
                why;
@@ -1732,7 +1746,7 @@ static const char *par__zero_check_tensor(const par_zero *z, const par__zero_ten
     if (d->group < 0 || d->group >= PAR_ZERO_GROUPS)
         return snprintf(why, room, "group is %d, and must be 0 to %d", d->group, PAR_ZERO_GROUPS - 1), why;
     if (t->count == SIZE_MAX) return "its shape is absurdly large";
-    const int other = *par__zero_name_at(z, name) - 1;
+    const int other = *par__zero_name_at(z, t->name) - 1;
     if (other >= 0)
         return snprintf(why, room, "unit %s has one of this name: each needs a name of its own",
                         z->units[z->tensors[other].unit].name),
@@ -1761,12 +1775,12 @@ int(par_zero_add)(par_zero *z, const par_zero_tensor *desc) {
     t->desc = *desc, t->desc.name = NULL, t->unit = z->unit_count - 1;
     t->part = desc->frozen ? PAR__ZERO_FROZEN : PAR__ZERO_TRAINED;
     t->count = desc->dims > 0 && desc->dims <= 4 ? par__zero_product(desc->shape, desc->dims) : 0;
+    if (!par__zero_name(t->name, sizeof t->name, name)) t->name[0] = 0;
     const char *why = par__zero_check_tensor(z, t, name, text, sizeof text);
     if (why)
         return par__zero_refuse(z, call, PAR_ERR_ARGUMENT, "tensor %.160s of unit %s: %s", name, last->name,
                                 why);
-    snprintf(t->name, sizeof t->name, "%s", name);
-    *par__zero_name_at(z, name) = z->tensor_count + 1;
+    *par__zero_name_at(z, t->name) = z->tensor_count + 1;
     par__zero_place_tensor(z, &z->units[t->unit], t);
     z->units[t->unit].last = ++z->tensor_count;
     return z->tensor_count - 1;
@@ -3158,15 +3172,11 @@ __attribute__((format(printf, 2, 3))) static void par__zero_print(par__zero_text
     t->count += (size_t)n;
 }
 static void par__zero_quote(par__zero_text *t, const char *s) { // as a JSON string
+    char json[8];
     par__zero_print(t, "\"");
-    for (; *s; s++) {
-        const unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            par__zero_print(t, "\\%c", c);
-        else if (c < 32)
-            par__zero_print(t, "\\u%04x", c);
-        else
-            par__zero_print(t, "%c", c);
+    for (size_t n = strlen(s), used; n; s += used, n -= used) {
+        used = par_json_character(s, n, json);
+        par__zero_print(t, "%s", json);
     }
     par__zero_print(t, "\"");
 }

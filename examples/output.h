@@ -1,5 +1,5 @@
 // output.h - what programs write: JSON, files that are tried before the work begins, and whether everything
-// has arrived. Used by examples and benchmarks.
+// has arrived. Used by examples and benchmarks, which include par.h before it.
 #ifndef OUTPUT_H
 #define OUTPUT_H
 
@@ -21,40 +21,20 @@ typedef struct json_line {
     char nonfinite[512]; // names of numbers that were not finite, quoted
 } json_line;
 
-// Length of the UTF-8 character at s, which has n bytes; 0: it is none (RFC 3629).
-static size_t json_utf8(const unsigned char *s, size_t n) {
-    const unsigned c = s[0];
-    const size_t length = c < 0x80 ? 1 : c < 0xC2 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : c < 0xF5 ? 4 : 0;
-    if (length > n) return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((s[i] & 0xC0) != 0x80) return 0;
-    const unsigned least = c == 0xE0   ? 0xA0
-                           : c == 0xF0 ? 0x90
-                                       : 0,
-                   most = c == 0xED   ? 0x9F
-                          : c == 0xF4 ? 0x8F
-                                      : 0xFF;
-    return length > 2 && (s[1] < least || s[1] > most) ? 0 : length;
-}
 // Bytes as a JSON string: characters of UTF-8 as they are, U+FFFD for each byte that belongs to none.
-static void json_bytes(FILE *f, const unsigned char *s, size_t n) {
+static void json_bytes(FILE *f, const void *bytes, size_t n) {
+    const char *s = (const char *)bytes;
+    char json[8];
     fputc('"', f);
-    for (size_t i = 0; i < n;) {
-        const size_t length = json_utf8(s + i, n - i);
-        if (length && (s[i] == '"' || s[i] == '\\')) fputc('\\', f);
-        if (!length)
-            fputs("\\ufffd", f);
-        else if (s[i] < 32 || s[i] == 127)
-            fprintf(f, "\\u%04x", s[i]);
-        else
-            fwrite(s + i, 1, length, f);
-        i += length ? length : 1;
+    for (size_t used; n; s += used, n -= used) {
+        used = par_json_character(s, n, json);
+        fputs(json, f);
     }
     fputc('"', f);
 }
 static void json_text(FILE *f, const char *s) { // likewise; NULL: null
     if (!s) return (void)fputs("null", f);
-    json_bytes(f, (const unsigned char *)s, strlen(s));
+    json_bytes(f, s, strlen(s));
 }
 static void json_real(json_line *j, const char *name, const char *format, int may_miss, double v) {
     if (isfinite(v)) return (void)fprintf(j->file, format, v);

@@ -491,6 +491,9 @@ settings() { # of the environment: what cannot be read is an error that names th
     done
     env RANK=1 build/01_hello 2>&1 | grep -q "RANK is set, but not WORLD_SIZE"
 }
+json() { # hostile names in a trace, a timeline, a checkpoint, a safetensors file, a program's line
+    gcc -std=gnu11 -Wall -Wextra -Werror -Wno-unused-function -I. -Iexamples tests/test_json.c -o build/test_json -pthread -lm && mkdir -p "$work/json" && build/test_json "$work/json"
+}
 ledger() { PAR_LEDGER=1 PAR_RANKS=2 build/01_hello 2>&1 | grep -q "all_reduce"; }
 layer_names() { # in trace and ledger: where the program called the layer, and what its tensors are called
     PAR_LEDGER=1 $gpt --data $data $small --n_layer 2 --tp 2 --max_iters 2 --eval_iters 1 --sample 0 --trace "$work/t.json" --ranks 2 >"$work/out" 2>&1 || return 1
@@ -720,6 +723,7 @@ check "benchmark rows" bench_rows
 check "benchmark, bad input" bench_bad
 check "algorithms" algorithms
 check "settings that cannot be read" settings
+check "JSON, whatever names are" json
 check "ledger" ledger
 check "layers' names in ledger and trace" layer_names
 check "the same bits with small stages" env PAR_STAGE=8192 build/test_par --only bit_equality --ranks 3
