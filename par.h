@@ -320,9 +320,9 @@ par_result par_abort(par_comm *comm, const char *text);
 
 int par_rank(const par_comm *comm);                 // 0 .. size-1
 int par_size(const par_comm *comm);                 // number of ranks
-int par_world_rank(const par_comm *comm, int rank); // of a rank of this comm, in the world
+int par_world_rank(const par_comm *comm, int rank); // of a rank of this comm, in the world; -1: no such rank
 int par_node_count(const par_comm *comm);           // nodes this comm spans (pretended ones count)
-int par_node_of(const par_comm *comm, int rank);    // 0 .. node_count-1
+int par_node_of(const par_comm *comm, int rank);    // 0 .. node_count-1; -1: no such rank
 const char *par_backend(const par_comm *comm);      // "single", "fork", "exec", "threads", "mpi", or "tcp"
 void par_set_timeout(par_comm *comm,
                      double seconds);     // for every later wait of this rank; also of its other comms
@@ -359,7 +359,8 @@ par_result par_mesh_close(par_mesh *mesh);
 // that all ranks of its node can address. Collective; all give the same size. NULL and par_last_error when
 // there is not enough (never a later SIGBUS). bytes == 0 gives a pointer that may be freed.
 void *par_alloc(par_comm *comm, size_t bytes);
-// Collective over the comm it was allocated with. NULL is PAR_OK.
+// Collective over the comm it was allocated with; memory is what par_alloc returned. NULL is PAR_OK. Errors:
+// ARGUMENT (it points elsewhere, or was freed before), those of a barrier.
 par_result par_free(par_comm *comm, void *memory);
 // Where rank's block has the byte that `mine` is in my block; NULL if rank is on another node or `mine` is
 // not from par_alloc on this comm.
@@ -8740,9 +8741,19 @@ par_result(par_sendrecv)(const void *send, size_t send_count, int dest, void *re
 
 int par_rank(const par_comm *comm) { return comm->rank; }
 int par_size(const par_comm *comm) { return comm->size; }
-int par_world_rank(const par_comm *comm, int rank) { return comm->world_rank[rank]; }
+static int par__is_rank(const par_comm *c, int rank, const char *call) {
+    if (rank >= 0 && rank < c->size) return 1;
+    par__error(c->world, PAR_ERR_ARGUMENT, "%s: there is no rank %d in comm %s, which has %d", call, rank,
+               c->name, c->size);
+    return 0;
+}
+int par_world_rank(const par_comm *comm, int rank) {
+    return par__is_rank(comm, rank, "par_world_rank") ? comm->world_rank[rank] : -1;
+}
 int par_node_count(const par_comm *comm) { return comm->nodes.node_count; }
-int par_node_of(const par_comm *comm, int rank) { return comm->nodes.node_of[rank]; }
+int par_node_of(const par_comm *comm, int rank) {
+    return par__is_rank(comm, rank, "par_node_of") ? comm->nodes.node_of[rank] : -1;
+}
 const char *par_backend(const par_comm *comm) { return comm->world->backend; }
 void par_tag(par_comm *comm, int tag) { comm->tag = tag; }
 void par_set_timeout(par_comm *comm, double seconds) { comm->world->timeout_s = seconds > 0 ? seconds : 600; }
@@ -8824,8 +8835,14 @@ par_result(par_free)(par_comm *c, void *memory) {
     if (!memory) return PAR_OK;
     par__block **link = par__find_block(c, memory), *b = link ? *link : NULL;
     if (!b)
-        return par__error(c->world, PAR_ERR_ARGUMENT, "par_free: this memory was not allocated on comm %s",
-                          c->name);
+        return par__error(c->world, PAR_ERR_ARGUMENT,
+                          "par_free at %s: %p is not from par_alloc on comm %s, or was freed before",
+                          c->site ? c->site : "?", memory, c->name);
+    const char *own = b->base + (size_t)c->nodes.local_index[c->rank] * b->stride;
+    if ((const char *)memory != own)
+        return par__error(c->world, PAR_ERR_ARGUMENT,
+                          "par_free at %s: %p is %td bytes into a block: give the pointer of par_alloc",
+                          c->site ? c->site : "?", memory, (const char *)memory - own);
     if (c->grouping) return par__error(c->world, PAR_ERR_ARGUMENT, "par_free within a group: end it first");
     const par_result r = (par_barrier)(c);
     if (!r && par__node_leader(c)) par__arena_free(c->world, (uint64_t)(b->base - c->world->base));
@@ -9309,7 +9326,10 @@ par_result(par_clock_offset)(par_comm *comm, double *offset, double *error) {
 // >>trace ---------------------------------------------------------------------------------------------------
 
 par_ledger par_ledger_get(const par_comm *comm, par_kind kind) {
-    par_ledger row = comm->ledger[kind];
+    par_ledger row;
+    memset(&row, 0, sizeof row);
+    if ((unsigned)kind >= PAR_KIND_COUNT) return row;
+    row = comm->ledger[kind];
     row.seconds = par__tick_seconds(comm->world, (uint64_t)row.seconds);
     return row;
 }

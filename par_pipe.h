@@ -330,6 +330,7 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
 void par_pipe_schedule_close(par_pipe_schedule *s);
 // The forwards of the first `microbatches` of s alone (0: all), in their order. For evaluation.
 par_result par_pipe_forwards(const par_pipe_schedule *s, int microbatches, par_pipe_schedule *out);
+// -1: there is no such stage or microbatch.
 int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch);
 int par_pipe_schedule_split(const char *name); // 1: it has B and W apart; 0: BW; -1: no such
 
@@ -390,7 +391,7 @@ void par_pipe_timeline_close(par_pipe_timeline *t);
 // Where one is known (see the sources): the bubble as a fraction of the makespan or, with window = 1, of the
 // window; the most microbatches on a rank. Else NaN: stages that differ, or a case the formula is not for.
 double par_pipe_theory_bubble(const par_pipe_schedule *s, int window);
-double par_pipe_theory_peak(const par_pipe_schedule *s, int rank);
+double par_pipe_theory_peak(const par_pipe_schedule *s, int rank); // also NaN: no such rank
 
 // ---- drawing ----------------------------------------------------------------------------------------------
 
@@ -637,8 +638,12 @@ static size_t par__pipe_at(const par_pipe_schedule *s, int stage, int microbatch
 static int par__pipe_way(const par_pipe_schedule *s, int microbatch) {
     return s->ways == 2 && microbatch >= (s->microbatches + 1) / 2;
 }
-int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch) {
+static int par__pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch) {
     return s->rank_of[par__pipe_way(s, microbatch) * s->stages + stage];
+}
+int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch) {
+    const int there = s->rank_of && stage >= 0 && stage < s->stages && microbatch >= 0;
+    return there && microbatch < s->microbatches ? par__pipe_rank_of(s, stage, microbatch) : -1;
 }
 static size_t par__pipe_lane(const par_pipe_schedule *s, int stage, int microbatch) {
     return (size_t)(par__pipe_way(s, microbatch) * s->stages + stage);
@@ -646,7 +651,7 @@ static size_t par__pipe_lane(const par_pipe_schedule *s, int stage, int microbat
 // There is a stage `to`, and it is on another rank than stage `stage`: messages go between them.
 static int par__pipe_far(const par_pipe_schedule *s, int stage, int to, int microbatch) {
     return to >= 0 && to < s->stages &&
-           par_pipe_rank_of(s, to, microbatch) != par_pipe_rank_of(s, stage, microbatch);
+           par__pipe_rank_of(s, to, microbatch) != par__pipe_rank_of(s, stage, microbatch);
 }
 static double par__pipe_seconds(const par_pipe_schedule *s, par_pipe_action a) {
     const par_pipe_stage *c = par__pipe_stage_of(s, a.stage);
@@ -993,16 +998,16 @@ static void par__pipe_take(par__pipe_squeeze *q, par__pipe_build *out, int r, si
     q->live[r] = (size_t)((long long)q->live[r] + par__pipe_holds(s, a));
     if (a.kind == PAR_PIPE_F && a.stage + 1 == s->stages) q->in[1][at] = end;
     if (a.kind == PAR_PIPE_F && a.stage + 1 < s->stages) {
-        const int far = par_pipe_rank_of(s, a.stage + 1, a.microbatch) != r;
+        const int far = par__pipe_rank_of(s, a.stage + 1, a.microbatch) != r;
         q->in[0][par__pipe_at(s, a.stage + 1, a.microbatch)] =
             end + (far ? par__pipe_hop(s, a.stage + 1, a.microbatch) : 0);
-        q->fresh[par_pipe_rank_of(s, a.stage + 1, a.microbatch)] = 0;
+        q->fresh[par__pipe_rank_of(s, a.stage + 1, a.microbatch)] = 0;
     }
     if (a.kind == PAR_PIPE_B && a.stage > 0) {
-        const int far = par_pipe_rank_of(s, a.stage - 1, a.microbatch) != r;
+        const int far = par__pipe_rank_of(s, a.stage - 1, a.microbatch) != r;
         q->in[1][par__pipe_at(s, a.stage - 1, a.microbatch)] =
             end + (far ? par__pipe_hop(s, a.stage, a.microbatch) : 0);
-        q->fresh[par_pipe_rank_of(s, a.stage - 1, a.microbatch)] = 0;
+        q->fresh[par__pipe_rank_of(s, a.stage - 1, a.microbatch)] = 0;
     }
     if (a.kind == PAR_PIPE_B) q->stage_w[at] = end;
 }
@@ -1637,7 +1642,7 @@ static par__pipe_want par__pipe_input(const par__pipe_walk *w, int back, par_pip
     const size_t at = par__pipe_at(s, a.stage, a.microbatch);
     const int from = back ? a.stage + 1 : a.stage - 1;
     if (from < 0 || from == s->stages) return PAR__PIPE_NOTHING;
-    const int r = par_pipe_rank_of(s, a.stage, a.microbatch), q = par_pipe_rank_of(s, from, a.microbatch);
+    const int r = par__pipe_rank_of(s, a.stage, a.microbatch), q = par__pipe_rank_of(s, from, a.microbatch);
     if (q != r && s->sends && !(w->did[at] & (back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F)))
         return PAR__PIPE_POST;
     if (w->in[back][at] < 0) return q == r ? PAR__PIPE_OWN : PAR__PIPE_MESSAGE;
@@ -1665,7 +1670,7 @@ static void par__pipe_computed(par__pipe_walk *w, int r, par_pipe_action a, doub
     if (a.kind == PAR_PIPE_W || a.kind == PAR_PIPE_R) return;
     w->did[par__pipe_at(s, a.stage, a.microbatch)] |= back ? PAR__PIPE_DID_B : PAR__PIPE_DID_F;
     if (to < 0 || to == s->stages) return;
-    const int q = par_pipe_rank_of(s, to, a.microbatch);
+    const int q = par__pipe_rank_of(s, to, a.microbatch);
     if (q == r)
         w->in[back][par__pipe_at(s, to, a.microbatch)] = end;
     else if (!s->sends)
@@ -1680,7 +1685,7 @@ static par_pipe_action par__pipe_other(par_pipe_action a, const par_pipe_schedul
                        : a.kind == PAR_PIPE_RECV_F ? PAR_PIPE_SEND_F
                        : a.kind == PAR_PIPE_SEND_B ? PAR_PIPE_RECV_B
                                                    : PAR_PIPE_SEND_B);
-    *rank = par_pipe_rank_of(s, o.stage, a.microbatch);
+    *rank = par__pipe_rank_of(s, o.stage, a.microbatch);
     return o;
 }
 // Rendezvous: both ranks are at it, or neither goes on.
@@ -1793,7 +1798,7 @@ static int par__pipe_blocker(const par__pipe_walk *w, int r, par_pipe_action *wh
     what->kind = s->sends && want == PAR__PIPE_MESSAGE ? (back ? PAR_PIPE_SEND_B : PAR_PIPE_SEND_F)
                  : back                                ? PAR_PIPE_B
                                                        : PAR_PIPE_F;
-    return par_pipe_rank_of(s, what->stage, a.microbatch);
+    return par__pipe_rank_of(s, what->stage, a.microbatch);
 }
 // The same, where backward is whole in q's list, with that name.
 static int par__pipe_waits_for(const par__pipe_walk *w, int r, par_pipe_action *what) {
@@ -1925,7 +1930,7 @@ static void par__pipe_push_send(par__pipe_build *b, int r, par_pipe_action a) {
     const int back = par__pipe_is_backward(a.kind), to = back ? a.stage - 1 : a.stage + 1;
     if ((a.kind != PAR_PIPE_F && !back) || !par__pipe_far(s, a.stage, to, a.microbatch)) return;
     par__pipe_push(b, r, par__pipe_action(back ? PAR_PIPE_SEND_B : PAR_PIPE_SEND_F, a.stage, a.microbatch));
-    par__pipe_push_receive(b, par_pipe_rank_of(s, to, a.microbatch),
+    par__pipe_push_receive(b, par__pipe_rank_of(s, to, a.microbatch),
                            par__pipe_action(back ? PAR_PIPE_RECV_B : PAR_PIPE_RECV_F, to, a.microbatch));
 }
 static par_result par__pipe_put_sends(par_pipe_schedule *s) {
@@ -2013,14 +2018,14 @@ static par__pipe_changes par__pipe_changes_of(const par_pipe_schedule *s, par_pi
     par__pipe_changes c;
     memset(&c, 0, sizeof c);
     if (!par__pipe_computes(a.kind) && !par__pipe_receives(a.kind)) return c;
-    const int r = par_pipe_rank_of(s, i, a.microbatch);
+    const int r = par__pipe_rank_of(s, i, a.microbatch);
     if (a.kind == PAR_PIPE_RECV_F) par__pipe_take_one(&c, PAR__PIPE_X, i);
     if (a.kind == PAR_PIPE_RECV_B) par__pipe_take_one(&c, PAR__PIPE_DY, i);
     if (a.kind == PAR_PIPE_F || a.kind == PAR_PIPE_R)
         par__pipe_take_one(&c, PAR__PIPE_KEPT_B, i), par__pipe_take_one(&c, PAR__PIPE_KEPT_W, i);
     if (a.kind == PAR_PIPE_F) {
         if (again) par__pipe_take_one(&c, PAR__PIPE_KEPT_C, i);
-        if (i < last && par_pipe_rank_of(s, i + 1, a.microbatch) == r)
+        if (i < last && par__pipe_rank_of(s, i + 1, a.microbatch) == r)
             par__pipe_take_one(&c, PAR__PIPE_X, i + 1);
         if (again || s->forward_only)
             par__pipe_give_one(&c, PAR__PIPE_KEPT_B, i), par__pipe_give_one(&c, PAR__PIPE_KEPT_W, i);
@@ -2028,7 +2033,7 @@ static par__pipe_changes par__pipe_changes_of(const par_pipe_schedule *s, par_pi
     }
     if (par__pipe_is_backward(a.kind)) {
         if (a.kind == PAR_PIPE_B) par__pipe_take_one(&c, PAR__PIPE_KEPT_G, i);
-        if (i > 0 && par_pipe_rank_of(s, i - 1, a.microbatch) == r)
+        if (i > 0 && par__pipe_rank_of(s, i - 1, a.microbatch) == r)
             par__pipe_take_one(&c, PAR__PIPE_DY, i - 1);
         par__pipe_give_one(&c, PAR__PIPE_KEPT_B, i);
         if (again) par__pipe_give_one(&c, PAR__PIPE_KEPT_C, i);
@@ -2207,9 +2212,9 @@ static par_result par__pipe_check_places(par_pipe_schedule *s) {
                                       "rank %d: %s: there are %d stages and %d microbatches", r,
                                       par__pipe_text(a, text), s->stages, s->microbatches);
             if (hook) continue;
-            if (par_pipe_rank_of(s, a.stage, a.microbatch) != r)
+            if (par__pipe_rank_of(s, a.stage, a.microbatch) != r)
                 return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s belongs to rank %d", r,
-                                      par__pipe_text(a, text), par_pipe_rank_of(s, a.stage, a.microbatch));
+                                      par__pipe_text(a, text), par__pipe_rank_of(s, a.stage, a.microbatch));
             const int up = a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_RECV_B;
             const int to = up ? a.stage + 1 : a.stage - 1;
             if ((par__pipe_sends(a.kind) || par__pipe_receives(a.kind)) &&
@@ -2240,7 +2245,7 @@ static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
             const int from = a.kind == PAR_PIPE_F ? a.stage - 1 : a.stage + 1; // on the same rank: no message
             const int made = a.kind == PAR_PIPE_F ? PAR__PIPE_HAS_F : PAR__PIPE_HAS_B;
             if ((a.kind == PAR_PIPE_F || (bits & PAR__PIPE_HAS_B)) && from >= 0 && from < s->stages &&
-                par_pipe_rank_of(s, from, a.microbatch) == r &&
+                par__pipe_rank_of(s, from, a.microbatch) == r &&
                 !(has[par__pipe_at(s, from, a.microbatch)] & made))
                 return par__pipe_fail(
                     s, PAR_ERR_ARGUMENT, "rank %d: %s (action %zu) comes before %s of stage %d", r,
@@ -2260,7 +2265,7 @@ static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
                         (down ? PAR__PIPE_HAS_RECV_B : 0);
             const int missing = need & ~has[par__pipe_at(s, i, j)];
             if (missing)
-                return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d lacks %d%s%d", par_pipe_rank_of(s, i, j),
+                return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d lacks %d%s%d", par__pipe_rank_of(s, i, j),
                                       i, par__pipe_bit_name(missing), j);
         }
     return PAR_OK;
@@ -2847,7 +2852,8 @@ double par_pipe_theory_bubble(const par_pipe_schedule *s, int window) {
 double par_pipe_theory_peak(const par_pipe_schedule *s, int rank) {
     const par__pipe_row *row = par__pipe_row_of(s->desc.schedule);
     par__pipe_case x;
-    return row && par__pipe_case_of(s, &x) ? row->peak(&x, rank) : par__pipe_nan();
+    if (!row || rank < 0 || rank >= s->ranks || !par__pipe_case_of(s, &x)) return par__pipe_nan();
+    return row->peak(&x, rank);
 }
 
 // >>pipe_draw -----------------------------------------------------------------------------------------------
@@ -3124,12 +3130,12 @@ static void par__pipe_arrows(const par_pipe_schedule *s, const par_pipe_timeline
             if ((a.kind != PAR_PIPE_F && !back) || t->end[i] <= t->start[i]) continue;
             const int to = back ? a.stage - 1 : a.stage + 1, from = back ? a.stage + 1 : a.stage - 1;
             const double middle = 1e6 * (t->start[i] + t->end[i]) / 2;
-            if (to >= 0 && to <= last && par_pipe_rank_of(s, to, a.microbatch) != r)
+            if (to >= 0 && to <= last && par__pipe_rank_of(s, to, a.microbatch) != r)
                 fprintf(f,
                         ",\n{\"ph\":\"s\",\"id\":\"%d%s%d.%d\",\"name\":\"message\",\"cat\":\"message\","
                         "\"pid\":%d,\"tid\":%d,\"ts\":%.3f}",
                         pid, back ? "B" : "F", to, a.microbatch, pid, r, middle);
-            if (from >= 0 && from <= last && par_pipe_rank_of(s, from, a.microbatch) != r)
+            if (from >= 0 && from <= last && par__pipe_rank_of(s, from, a.microbatch) != r)
                 fprintf(f,
                         ",\n{\"ph\":\"f\",\"bp\":\"e\",\"id\":\"%d%s%d.%d\",\"name\":\"message\",\"cat\":"
                         "\"message\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f}",
@@ -3469,7 +3475,7 @@ static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, siz
     par__pipe_change_memory(p, s, a, 0);
     void *const *held = par__pipe_unit_of(p, a.stage, a.microbatch)->held;
     void *out = NULL;
-    if (makes && par_pipe_rank_of(s, to, a.microbatch) == p->rank)
+    if (makes && par__pipe_rank_of(s, to, a.microbatch) == p->rank)
         out = par__pipe_unit_of(p, to, a.microbatch)->held[back ? PAR__PIPE_DY : PAR__PIPE_X];
     else if (makes && (r = par__pipe_next_out(p, &p->outs[2 * w.chunk + back], &out)) != PAR_OK)
         return r;

@@ -508,8 +508,8 @@ par_comm *par_tp_comm(const par_tp *tp);
 const par_tp_kernels *par_tp_table(const par_tp *tp);
 uint64_t par_tp_seed(const par_tp *tp);
 par_dtype par_tp_type(const par_tp *tp);
-// Scratch memory number `slot` (0 ... 15 are the layers' own), at least so large; NULL: no memory. Kept till
-// close.
+// Scratch memory number `slot` (0 ... 15 are the layers', 16 ... 23 the CPU's kernels', 24 ... 31 yours), at
+// least so large; NULL: no memory, or no such slot. Kept till close.
 void *par_tp_scratch(par_tp *tp, int slot, size_t bytes);
 uint64_t par_tp_token(const par_tp_row_map *map, size_t row); // number of a row's token among all of the step
 size_t par_tp_row_position(const par_tp_row_map *map, size_t row);
@@ -1732,6 +1732,10 @@ static void par__tp_drop_scratch(par_tp *tp, int slot) {
     tp->scratch[slot].memory = NULL, tp->scratch[slot].bytes = 0;
 }
 void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
+    if (slot < 0 || slot >= (int)(sizeof tp->scratch / sizeof tp->scratch[0]))
+        return PAR__TP_FAIL("par_tp_scratch: there is no slot %d, only 0 to %d", slot,
+                            (int)(sizeof tp->scratch / sizeof tp->scratch[0]) - 1),
+               (void *)NULL;
     if (tp->scratch[slot].memory && tp->scratch[slot].bytes >= bytes) return tp->scratch[slot].memory;
     par__tp_drop_scratch(tp, slot);
     bytes = bytes ? bytes : 64;

@@ -273,7 +273,7 @@ void *par_zero_data(par_zero *z, int tensor);
 // with canonical_shards, it is this microbatch's alone; else all of the step so far. NULL if it is frozen,
 // nowhere now, or no tensor.
 float *par_zero_grad(par_zero *z, int tensor);
-// Which of the m x ranks microbatches of the step this rank has as its number i, 0 <= i < m.
+// Which of the m x ranks microbatches of the step this rank has as its number i, 0 <= i < m; else UINT64_MAX.
 uint64_t par_zero_microbatch(const par_zero *z, int i);
 
 // ---- the step ---------------------------------------------------------------------------------------------
@@ -2324,6 +2324,7 @@ void *par_zero_data(par_zero *z, int tensor) {
 uint64_t par_zero_microbatch(const par_zero *z, int i) {
     const uint64_t n = (uint64_t)z->ranks, m = (uint64_t)z->micro_steps, j = (uint64_t)i;
     const uint64_t group = (uint64_t)z->group, rank = (uint64_t)z->rank;
+    if (i < 0 || j >= m) return UINT64_MAX;
     return z->sharded_gradients ? (group * m + j) * n + rank : (group * n + rank) * m + j;
 }
 static par_op par__zero_op(const par_zero *z) { return z->desc.canonical_shards ? PAR_TREE_SUM : PAR_SUM; }

@@ -620,6 +620,22 @@ static void mesh(par_comm *w) {
     CHECK_OK(w, par_mesh_close(m));
 }
 
+static int says(par_comm *w, const char *text) { return strstr(par_last_error(w), text) != NULL; }
+
+static void out_of_range(par_comm *w) { // ranks and kinds that are not there
+    const int n = par_size(w), bad[4] = {-1, n, n + 1000000, -2147483647 - 1};
+    for (int i = 0; i < 4; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "no rank %d in comm world", bad[i]);
+        CHECK(w, par_world_rank(w, bad[i]) == -1 && says(w, "par_world_rank") && says(w, text));
+        par_fail(w, PAR_OK, " ");
+        CHECK(w, par_node_of(w, bad[i]) == -1 && says(w, "par_node_of") && says(w, text));
+        CHECK(w, par_ledger_get(w, (par_kind)(PAR_KIND_COUNT + i * 100000)).calls == 0);
+        CHECK(w, par_predict(w, (par_kind)(PAR_KIND_COUNT + i), 1) == 0);
+    }
+    CHECK(w, par_world_rank(w, n - 1) == n - 1 && par_node_of(w, n - 1) == par_node_count(w) - 1);
+}
+
 static void memory(par_comm *w) {
     const int n = par_size(w), me = par_rank(w);
     void *p[40];
@@ -646,7 +662,13 @@ static void memory(par_comm *w) {
     CHECK(w, par_alloc(w, SIZE_MAX / 2) == NULL && strstr(par_last_error(w), "no ") != NULL);
     CHECK(w, par_alloc(w, (size_t)1 << 45) == NULL);
     CHECK(w, n == 1 || (par_alloc(w, me == 0 ? 10 : 20) == NULL && strstr(par_last_error(w), "asks for")));
-    CHECK(w, par_free(w, &p) == PAR_ERR_ARGUMENT);
+    CHECK(w, par_free(w, &p) == PAR_ERR_ARGUMENT && says(w, "is not from par_alloc on comm world"));
+    p[0] = par_alloc(w, 5000), p[1] = par_alloc(w, 100);
+    CHECK(w, par_free(w, (char *)p[0] + 64) == PAR_ERR_ARGUMENT && says(w, "is 64 bytes into a block"));
+    memset(p[0], 7, 5000), memset(p[1], 8, 100); // both are still there
+    CHECK_OK(w, par_free(w, p[0]));
+    CHECK(w, par_free(w, p[0]) == PAR_ERR_ARGUMENT && says(w, "or was freed before"));
+    CHECK_OK(w, par_free(w, p[1]));
     CHECK_OK(w, par_free(w, NULL));
     CHECK_OK(w, par_barrier(w));
 }
@@ -683,8 +705,6 @@ static void ledger(par_comm *w) {
     }
     free(x), free(y);
 }
-
-static int says(par_comm *w, const char *text) { return strstr(par_last_error(w), text) != NULL; }
 
 // What this rank's clock says when the machine has been up for 0 s. (tests/tcp.sh gives a rank another one.)
 static double shift_of_clock(void) {
@@ -1599,6 +1619,7 @@ const test tests[] = {
     {"groups", groups, TEST_ANY, 1, 60},
     {"mesh", mesh, TEST_ANY, 1, 60},
     {"memory", memory, TEST_ANY, 1, 60},
+    {"out_of_range", out_of_range, TEST_ALONE, 1, 60},
     {"ledger", ledger, TEST_ANY, 1, 60},
     {"grouped", grouped, TEST_ANY, 1, 60},
     {"tagged", tagged, TEST_ANY, 1, 60},

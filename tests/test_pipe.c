@@ -366,6 +366,9 @@ static void torch_table(par_comm *w) { // two ranks, two chunks, as torch writes
     CHECK_OK(w, par_pipe_parse(text, sizeof text - 1, NULL, &s));
     CHECK(w, s.ranks == 2 && s.stages == 4 && s.microbatches == 2 && s.desc.chunks == 2);
     CHECK(w, par_pipe_rank_of(&s, 2, 0) == 0 && par_pipe_rank_of(&s, 3, 1) == 1);
+    CHECK(w, par_pipe_rank_of(&s, -1, 0) == -1 && par_pipe_rank_of(&s, 4, 0) == -1);
+    CHECK(w, par_pipe_rank_of(&s, 0, -1) == -1 && par_pipe_rank_of(&s, 0, 2) == -1);
+    CHECK(w, isnan(par_pipe_theory_peak(&s, -1)) && isnan(par_pipe_theory_peak(&s, 2)));
     CHECK(w, !par_pipe_simulate(&s, PAR_PIPE_LANES, &t) && t.makespan > 12);
     par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
     CHECK_OK(w, par_pipe_parse(half, sizeof half - 1, NULL, &s));

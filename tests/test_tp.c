@@ -1164,6 +1164,8 @@ static void mistakes(par_comm *w) { // each is an error that says what is wrong 
         memset(&d, 0, sizeof d);
         CHECK(w, par_tp_open(&d, &tp) == PAR_ERR_ARGUMENT && !tp);
     }
+    CHECK(w, !par_tp_scratch(l.tp, 32, 1) && strstr(par_last_error(c), "no slot 32, only 0 to 31"));
+    CHECK(w, !par_tp_scratch(l.tp, -1, 1) && strstr(par_last_error(c), "no slot -1"));
     f.in = 8, f.out = 8 * (size_t)n + 1;
     if (n > 1) CHECK(w, says(c, par_tp_linear_open(l.tp, &f), "features do not divide by"));
     f.out = 8 * (size_t)n;
