@@ -13,7 +13,7 @@ fuzz() { # target, seconds, directory of seeds: a short run; longer: build/fuzz_
     clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. -Iexamples/gpt "tests/$1.c" -o "build/$1" -pthread -lm &&
     "build/$1" -seed=1 -runs=300000 -max_total_time="$2" -artifact_prefix="$work/" "$3"
 }
-mkdir -p "$work/seeds" "$work/tables"
+mkdir -p "$work/seeds" "$work/tables" "$work/tcp"
 printf '%s' '{"a":{"dtype":"F32","shape":[2,8],"data_offsets":[0,64]}}' >"$work/seeds/1"
 printf '%s' '{"__metadata__":{"format":"pt\u00e9"},"b":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}' >"$work/seeds/2"
 printf '%s' '{"number":7,"step":12,"loss_scale_bits":0,"good_steps":0,"bad_steps":0,"optimizer":"adamw","note":"x","files":[{"name":"m","bytes":3,"header":"0f"}],"tensors":[{"name":"a","checksum":"00"}]' >"$work/seeds/3"
@@ -24,10 +24,15 @@ printf 'MMIDIDX\0\0\001\0\0\0\0\0\0\0\010\001\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\040\
 { printf 'TNTIDX\0\0\001\0\0\0\0\0\0\0\010\0\0\0\0\0\0\0\002\0\0\0\0\0\0\0\001\0\0\0\0\0\0\0\001\0\0\0\0\0\0\0'; head -c 16 /dev/zero; printf '\001'; head -c 15 /dev/zero; printf '\040'; head -c 7 /dev/zero; printf '\040'; head -c 7 /dev/zero; } >"$work/seeds/8"
 printf '0F0,0F1,2F0,2F1,,2B0,2B1,0B0,0B1\r\n,1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\r\n' >"$work/tables/1"
 printf '0F0,0SEND_F0,0RECV_B0,0R0,0I0,0W0,0REDUCE_GRAD\n1RECV_F0,1UNSHARD,1F0,(1R0;1B0)FUSED,1SEND_B0' >"$work/tables/2"
+printf '\0\0\0\1\240\206\1\6\4\1\1\240\206\1\0\0\0\0\0\6\1\3\0\0\0\240\206\1\0\1\1\240\206\1\6\4\1\1\240\206\1\0\0\0\0\0\6\21\3\0\0\0\020\230\2' >"$work/tcp/1" # a receive; ASK, DATA
+printf '\0\6\0\0\1\0\1\0\1\0\6\0\0\1\0\1\0\1\0\0\1\1\0\1\0\2\1\3\4\2\0\3\3\0\2\1\7' >"$work/tcp/2" # unexpected; news
+printf '\1\1\0\1\240\206\1\6\0\2\1\0\0\3\0\7\1\0\3\0\4\2\0\3\4\2\0\7' >"$work/tcp/3" # a send; CLEAR
+{ printf '\0\5\0\2\0\0\0\0\0\0\100\0\0\0\0\0\0'; head -c 624 /dev/zero; } >"$work/tcp/4" # a header
 
 made build/test_zero_asan build/test_tp_asan build/test_pipe_asan build/test_par_asan build/gpt_asan build/test_golden_asan build/test_par_tsan build/bench_coll_asan build/test_data_asan build/test_tcp_asan build/corpus.txt
 check "libFuzzer: safetensors, manifests, tokens" fuzz fuzz_files 20 "$work/seeds"
 check "libFuzzer: pipeline tables" fuzz fuzz_pipe 10 "$work/tables"
+check "libFuzzer: what comes over TCP" fuzz fuzz_tcp 5 "$work/tcp"
 check "ASan, UBSan: forked ranks" build/test_par_asan --backend fork
 check "ASan, UBSan: threads" build/test_par_asan --backend threads
 check "ASan, UBSan: tcp" build/test_par_asan --backend tcp

@@ -1,0 +1,171 @@
+// fuzz_tcp.c - libFuzzer's target for what arrives over TCP while ranks train: frames, news, headers of
+// messages. An input is a list of steps: what this rank begins, tests and gives up, and what another one
+// sends.
+//
+//     clang -fsanitize=fuzzer,address,undefined -I. tests/fuzz_tcp.c -o build/fuzz_tcp -pthread -lm
+#define PAR_IMPLEMENTATION
+#include "par.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { RANKS = 3, PEER = 1, MESSAGES = 8, STEPS = 200 };
+static const uint64_t session = 0x1122334455667788;
+
+typedef struct bytes { // of the input, still to be used
+    const uint8_t *at;
+    size_t left;
+} bytes;
+static uint64_t next(bytes *b, size_t n) { // of so many; 0s behind the end
+    uint64_t x = 0;
+    const size_t have = PAR__MIN(n, b->left);
+    if (have) memcpy(&x, b->at, have);
+    b->at += have, b->left -= have;
+    return x;
+}
+
+typedef struct message { // that this rank has begun
+    par__net_request q;
+    char *memory; // exactly as long as it was said: the sanitizer sees what is written behind it
+    size_t bytes;
+} message;
+typedef struct ends { // of another rank
+    par__world w;
+    int in, out, line; // the far ends: what is written to `in` this rank reads
+    message messages[MESSAGES];
+} ends;
+
+static void connect_all(ends *e) {
+    int pair[2];
+    int *const near[] = {&e->w.tcp->wires[PEER].in, &e->w.tcp->wires[PEER].out,
+                         &e->w.tcp->wires[e->w.rank ? 0 : PEER].line};
+    int *const far[] = {&e->in, &e->out, &e->line};
+    for (int i = 0; i < 3; i++) {
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair)) abort();
+        *near[i] = pair[0], *far[i] = pair[1];
+    }
+}
+static void open_world(ends *e, par__arena *arena, int rank) {
+    par__tcp *t = (par__tcp *)par__zalloc(sizeof *t);
+    par__world *w = &e->w;
+    memset(e, 0, sizeof *e);
+    arena->cause = arena->aborted = arena->first_dead = 0, arena->rank_count = 1;
+    w->rank = rank, w->size = RANKS, w->arena = arena, w->control = &arena->ranks[0], w->tcp = t;
+    t->listener = -1, t->session = session;
+    for (int i = 0; i < PAR__TCP_STRANGERS; i++) t->strangers[i] = -1;
+    t->wires = (par__wire *)par__zalloc(RANKS * sizeof *t->wires);
+    t->waste = (char *)par__zalloc(PAR__TCP_SHORT);
+    for (int r = 0; r < RANKS; r++) {
+        par__wire *v = &t->wires[r];
+        v->out = v->in = v->line = -1, v->state = PAR__HERE, v->session = session;
+    }
+    t->wires[PEER].buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER);
+    connect_all(e);
+}
+static void put(int fd, const void *memory, size_t n) { // what fits
+    const ssize_t sent = send(fd, memory, n, MSG_NOSIGNAL);
+    (void)sent;
+}
+static void give_up(ends *e, message *m) {
+    if (m->q.active) par__tcp_drop(&e->w, &m->q);
+    free(m->memory); // nothing may touch it from here on
+    memset(m, 0, sizeof *m);
+}
+
+static void begin(ends *e, bytes *b, int sending) {
+    message *m = &e->messages[next(b, 1) % MESSAGES];
+    const int tag = (int)(next(b, 1) % 4);
+    give_up(e, m);
+    m->bytes = (size_t)next(b, 3) % 200000;
+    m->memory = (char *)calloc(m->bytes + !m->bytes, 1);
+    if (!m->memory) abort();
+    if (sending)
+        par__tcp_send(&e->w, PEER, tag, m->memory, m->bytes, &m->q);
+    else
+        par__tcp_recv(&e->w, PEER, tag, m->memory, m->bytes, &m->q);
+}
+static void test(ends *e, message *m) {
+    const par__wire *v = &e->w.tcp->wires[PEER];
+    int done = 0;
+    size_t came = 0;
+    if (!m->q.active) return;
+    e->w.round++;
+    const par_result r = par__tcp_test(&e->w, &m->q, &done, &came);
+    if (v->unexpected > PAR__TCP_UNTAKEN + PAR__TCP_SHORT + PAR__TCP_EACH || v->asks > PAR__TCP_ASKS + 1)
+        abort();
+    if (v->fault[0] && (v->in != -2 || (!done && r == PAR_OK))) abort();
+    if (r || done) give_up(e, m);
+}
+// A frame, as the ranks have agreed (1), of another session (2), too long (16) ..., and some of its payload.
+static void frame(ends *e, bytes *b) {
+    static const char payload[PAR__TCP_SHORT];
+    const unsigned how = (unsigned)next(b, 1);
+    const par__wire *v = &e->w.tcp->wires[PEER];
+    par__frame f;
+    memset(&f, 0, sizeof f);
+    f.session = session ^ (how >> 1 & 1), f.kind = (uint32_t)next(b, 1), f.tag = (uint32_t)next(b, 1) % 5;
+    f.bytes = next(b, how & 4 ? 8 : 2);
+    if (how & 1 && v->cleared) f.tag = v->cleared->tag, f.bytes = v->cleared->came;
+    if (how & 8) f.tag *= 0x10000;
+    if (how & 16) f.bytes += 70000;
+    put(e->in, &f, sizeof f);
+    if (f.kind != PAR__TCP_DATA_NOW && f.kind != PAR__TCP_DATA) return;
+    for (size_t left = (size_t)next(b, 3) % 200000, n; left; left -= n)
+        put(e->in, payload, n = PAR__MIN(left, sizeof payload));
+}
+static void news(ends *e, bytes *b) {
+    par__news n;
+    const unsigned how = (unsigned)next(b, 1);
+    memset(&n, how & 1 ? 'x' : 0, sizeof n);
+    n.session = session ^ (how >> 1 & 1), n.kind = (int8_t)next(b, 1), n.rank = (int8_t)next(b, 1);
+    n.result = (int8_t)next(b, 1);
+    if (how & 4) memcpy(n.text, "a\033\n\xff", 5);
+    put(e->line, &n, how & 8 ? (size_t)next(b, 1) : sizeof n);
+    par__tcp_poke(&e->w);
+    const par__arena *a = e->w.arena;
+    if (!memchr(a->cause_text, 0, sizeof a->cause_text) || strchr(a->cause_text, '\033')) abort();
+    for (int r = 0; r < RANKS; r++) par__tcp_state(&e->w, r);
+}
+static void raw(ends *e, bytes *b) { // on the connection
+    const size_t wanted = (size_t)next(b, 1), n = PAR__MIN(wanted, b->left);
+    put(e->in, b->at, n);
+    b->at += n, b->left -= n;
+}
+static void header(bytes *b) { // of a user's message, in exactly so much memory
+    par__transfer x;
+    par__message m;
+    const size_t n = b->left;
+    memset(&x, 0, sizeof x);
+    x.eager = (char *)malloc(n + !n);
+    if (!x.eager) abort();
+    if (n) memcpy(x.eager, b->at, n);
+    if (par__take_header(&x, &m, n) &&
+        (m.bytes / par_dtype_bytes((par_dtype)m.dtype) != m.count || strlen(m.site) >= sizeof m.site))
+        abort();
+    free(x.eager);
+    b->left = 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static par__arena arena;
+    static char sink[1 << 18];
+    static ends e;
+    bytes b = {data, size};
+    open_world(&e, &arena, next(&b, 1) % 2 ? 2 : 0);
+    for (int i = 0; i < STEPS && b.left; i++) {
+        switch (next(&b, 1) % 8) {
+        case 0: begin(&e, &b, 0); break;
+        case 1: begin(&e, &b, 1); break;
+        case 2: give_up(&e, &e.messages[next(&b, 1) % MESSAGES]); break;
+        case 3: news(&e, &b); break;
+        case 4: raw(&e, &b); break;
+        case 5: header(&b); break;
+        default: frame(&e, &b); break;
+        }
+        for (int k = 0; k < MESSAGES; k++) test(&e, &e.messages[k]);
+        while (recv(e.out, sink, sizeof sink, 0) > 0) continue;
+    }
+    for (int k = 0; k < MESSAGES; k++) give_up(&e, &e.messages[k]);
+    par__tcp_free(&e.w);
+    close(e.in), close(e.out), close(e.line);
+    return 0;
+}
