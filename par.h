@@ -702,6 +702,10 @@ int par_open_file(const char *path, size_t *bytes, char *why, size_t why_bytes);
 // or shared memory. -1, and errno says why: fd is -1, or there is no free number (then fd is closed).
 int par_own_fd(int fd);
 FILE *par_create_file(const char *path); // fopen(path, "w") with such a descriptor
+// What this thread prints between the two has decimal points, as files of numbers need, whatever the
+// program's locale says. The second one takes what the first returned.
+void *par_decimal_points(void);
+void par_usual_points(void *before);
 
 // For who writes JSON: the first character of `text`, which has 1 byte or more, as it stands within a string
 // there: U+FFFD for a byte that belongs to no character of UTF-8. Returns how many bytes of text that was.
@@ -1108,6 +1112,7 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <locale.h>
 #include <linux/falloc.h>
 #include <linux/futex.h>
 #include <math.h>
@@ -1267,6 +1272,14 @@ static int par__raise_files(size_t least, size_t most) { // 0: the limit is lowe
     if (getrlimit(RLIMIT_NOFILE, &l) || most <= l.rlim_cur / 2) return 1;
     l.rlim_cur = l.rlim_max - l.rlim_cur < most ? l.rlim_max : l.rlim_cur + most;
     return setrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur > least;
+}
+
+void *par_decimal_points(void) {
+    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    return plain ? (void *)uselocale(plain) : NULL;
+}
+void par_usual_points(void *before) {
+    if (before) freelocale(uselocale((locale_t)before));
 }
 
 // System calls and values that the C library declares for _GNU_SOURCE alone.
@@ -9573,7 +9586,9 @@ static par_result par__write_trace(par_comm *c) {
     c->world->trace_path = NULL; // what follows is not part of it
     par_result r = (par_clock_offset)(c, &offset, NULL);
     if (!r) r = (par_all_reduce)(&offset, &first, 1, PAR_F64, PAR_MIN, c); // when the first opened its world
+    void *points = par_decimal_points();
     char *text = r ? NULL : par__trace_text(c, offset - first, &bytes);
+    par_usual_points(points);
     if (!r) r = par__share(c, &bytes, sizeof bytes, counts);
     for (int i = 0; i < c->size; i++) total += counts[i];
     if (c->rank == 0) all = (char *)PAR_MALLOC(total + 1);
