@@ -1048,10 +1048,13 @@ typedef struct par__zero_pool { // slots: the first ones are each for one unit a
     par__zero_slot slots[PAR__ZERO_OWN + PAR__ZERO_WHOLE_UNITS];
 } par__zero_pool;
 
+enum {
+    PAR__ZERO_DIR = 3901
+}; // bytes of a directory's name at most, with its end; the system takes paths of 4095
 typedef enum par__zero_kind { PAR__ZERO_RESIDENT, PAR__ZERO_HOST, PAR__ZERO_FILE } par__zero_kind;
 typedef struct par__zero_store { // what is offloaded
     par__zero_kind kind;
-    char dir[1024];
+    char dir[PAR__ZERO_DIR];
     int fd, direct; // direct: past the page cache
     char *host;
 } par__zero_store;
@@ -3406,7 +3409,7 @@ par_result par_zero_safetensors_write(const char *path, const par_zero_array *li
     par__zero_header(&header, list, count);
     if (header.failed)
         return par__zero_why(why, why_bytes, "out of memory"), PAR_FREE(header.text), PAR_ERR_MEMORY;
-    const int fd = par_own_fd(open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    const int fd = par_new_file(temporary);
     int ok = fd >= 0 && par__zero_write_all(fd, header.text, header.count);
     for (size_t i = 0; i < count && ok; i++) ok = par__zero_write_all(fd, list[i].data, list[i].bytes);
     ok = ok && !fsync(fd);
@@ -3655,7 +3658,7 @@ typedef struct par__zero_job { // a copy of elements that lie side by side in an
 } par__zero_job;
 typedef struct par__zero_save {
     par_zero_files how;
-    char dir[1024];
+    char dir[PAR__ZERO_DIR];
     par__zero_text note;
     par__zero_table table;
     int number, error, committed;
@@ -3788,12 +3791,12 @@ static int par__zero_number_of(const char *name) {
 }
 // Files of the save with this number go; or, `others`, those of all others.
 static void par__zero_remove_files(const char *dir, int number, int others) {
-    char path[1400];
+    char path[PAR__ZERO_DIR + 256];
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
         const int its = par__zero_number_of(e->d_name);
         if (its < 0 || (its == number) == others) continue;
-        snprintf(path, sizeof path, "%.1024s/%.255s", dir, e->d_name);
+        snprintf(path, sizeof path, "%.3900s/%.255s", dir, e->d_name);
         unlink(path);
     }
     if (d) closedir(d);
@@ -3862,10 +3865,10 @@ static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, 
     return par__zero_why(why, room, "it is damaged");
 }
 static par_result par__zero_read_manifest(const char *dir, par__zero_manifest *m, char *why, size_t room) {
-    char path[1200], wrong[64];
+    char path[PAR__ZERO_DIR + 20], wrong[64];
     size_t bytes = 0;
     memset(m, 0, sizeof *m);
-    snprintf(path, sizeof path, "%.1100s/manifest.json", dir);
+    snprintf(path, sizeof path, "%.3900s/manifest.json", dir);
     m->text = par__zero_slurp(path, &bytes, why, room);
     if (!m->text) return PAR_ERR_FILE;
     const par_result r = par__zero_parse_manifest(m, bytes, wrong, sizeof wrong);
@@ -3902,7 +3905,7 @@ static par_result par__zero_save_create(par__zero_save *s, char *why, size_t roo
         par__zero_file *f = &s->table.files[i];
         if (f->header.failed) return par__zero_why(why, room, "out of memory"), PAR_ERR_MEMORY;
         snprintf(path, sizeof path, "%s/%s", s->dir, f->name);
-        f->fd = par_own_fd(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+        f->fd = par_new_file(path);
         int e = f->fd < 0 ? errno : posix_fallocate(f->fd, 0, (off_t)f->bytes);
         if (e == EOPNOTSUPP || e == EINVAL) e = ftruncate(f->fd, (off_t)f->bytes) ? errno : 0;
         if (!e && !par__zero_write_all(f->fd, f->header.text, f->header.count)) e = errno;
@@ -3916,10 +3919,9 @@ static par_result par__zero_save_create(par__zero_save *s, char *why, size_t roo
 // A small file under another name, on the disk; then, at once, under its own.
 static par_result par__zero_put_text(const char *dir, const char *name, const par__zero_text *t, char *why,
                                      size_t room) {
-    char path[1200];
-    snprintf(path, sizeof path, "%.1024s/%.100s.tmp", dir, name);
-    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
-    const int fd = t->failed ? -1 : par_own_fd(open(path, flags, 0666));
+    char path[PAR__ZERO_DIR + 110];
+    snprintf(path, sizeof path, "%.3900s/%.100s.tmp", dir, name);
+    const int fd = t->failed ? -1 : par_new_file(path);
     int ok = fd >= 0 && par__zero_write_all(fd, t->text, t->count) && !fsync(fd);
     int e = t->failed ? ENOMEM : errno;
     if (fd >= 0 && close(fd) && ok) ok = 0, e = errno;
@@ -3929,8 +3931,8 @@ static par_result par__zero_put_text(const char *dir, const char *name, const pa
                          strerror(e));
 }
 static par_result par__zero_rename(const char *dir, const char *name, char *why, size_t room) {
-    char path[1200], temporary[1210];
-    snprintf(path, sizeof path, "%.1024s/%.100s", dir, name);
+    char path[PAR__ZERO_DIR + 110], temporary[PAR__ZERO_DIR + 120];
+    snprintf(path, sizeof path, "%.3900s/%.100s", dir, name);
     snprintf(temporary, sizeof temporary, "%s.tmp", path);
     if (!rename(temporary, path)) return par__zero_sync_directory(dir), PAR_OK;
     par__zero_why(why, room, "cannot rename %s: %s", temporary, strerror(errno));
@@ -4030,8 +4032,11 @@ static void par__zero_save_close(par_zero *z, int failed) {
     PAR_FREE(s->jobs), PAR_FREE(s->sums), PAR_FREE(s->note.text), PAR_FREE(s);
 }
 static par_result par__zero_check_files(par_zero *z, const char *call, const par_zero_files *how) {
-    if (!z->committed || !how || !how->dir || !how->dir[0] || strlen(how->dir) > 1000)
+    if (!z->committed || !how || !how->dir || !how->dir[0])
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: no directory, or nothing is committed", call);
+    if (strlen(how->dir) >= PAR__ZERO_DIR)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: the directory's name has %zu bytes, more than %d", call,
+                              strlen(how->dir), PAR__ZERO_DIR - 1);
     if (!how->comm && (z->desc.outer || z->desc.others))
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: with `outer` or `others` it needs a comm of all ranks",
                               call);
@@ -4131,7 +4136,7 @@ static int par__zero_next_row(par__json *j, char *name, size_t room, const char 
 // The files that the manifest names, each as it was written.
 static par_result par__zero_load_files(par__zero_load *l, const char *dir, int weights_only, char *why,
                                        size_t room) {
-    char name[PAR_ZERO_NAME], path[1400];
+    char name[PAR_ZERO_NAME], path[PAR__ZERO_DIR + PAR_ZERO_NAME];
     uint64_t hash = 0, bytes = 0, n;
     par__json j = {l->manifest.files, l->manifest.files + strlen(l->manifest.files), 0};
     par__json_need(&j, '[');
@@ -4144,7 +4149,7 @@ static par_result par__zero_load_files(par__zero_load *l, const char *dir, int w
         if (!more) return par__zero_why(why, room, "out of memory to load"), PAR_ERR_MEMORY;
         l->files = more;
         par_zero_safetensors *f = &l->files[l->file_count];
-        snprintf(path, sizeof path, "%.1024s/%s", dir, name);
+        snprintf(path, sizeof path, "%.3900s/%s", dir, name);
         const par_result r = par_zero_safetensors_open(path, f);
         if (r) return par__zero_why(why, room, "%s", f->why), r;
         l->file_count++, l->count += f->count;

@@ -364,11 +364,17 @@ static int files_print_config(FILE *f, const gpt_config *g) { // 0: not written
                          " \"torch_dtype\": \"float32\"}\n",
                          gpt_is_tied(g) ? "true" : "false") > 0;
 }
+static FILE *files_create(const char *path) { // under a temporary name
+    const int fd = par_new_file(path);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    if (fd >= 0 && !f) close(fd);
+    return f;
+}
 static const char *files_write_text(const files_export *x, const char *name, const gpt_config *g, char *why,
                                     size_t room) { // the configuration, or without one the index
     char path[4300];
     files_path(path, x, name, ".new");
-    FILE *f = par_create_file(path);
+    FILE *f = files_create(path);
     const int ok = f && (g ? files_print_config(f, g) : files_print_index(f, x));
     return files_finish(f, ok) ? NULL : files_fails(why, room, path);
 }
@@ -559,7 +565,7 @@ static const char *files_llmc_save(const gpt_model *m, const char *path, float *
     char beside[4300];
     if (files_llmc_holds(g)) return files_llmc_holds(g);
     snprintf(beside, sizeof beside, "%.4200s.tmp", path);
-    FILE *f = par_create_file(beside);
+    FILE *f = files_create(beside);
     int ok = f && fwrite(h, sizeof h, 1, f) == 1;
     ok = files_finish(f, ok && !files_llmc_move(m, f, whole, 1, PAR_F32, (size_t)padded));
     if (ok && !rename(beside, path)) return NULL;
