@@ -140,6 +140,12 @@ build/bench_tp: bench/bench_tp.c examples/gpt/model.h par.h par_tp.h par_zero.h 
 build/test_par: tests/test_par.c tests/test.h par.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
+build/victim: tests/victim.c par.h | build
+	$(CC) -std=gnu11 -O1 -Wall -Wextra -I. $< -o $@ $(LIBS)
+
+build/stranger: tests/stranger.c | build
+	$(CC) -std=gnu11 -O1 $(WARN) $< -o $@
+
 build/test_golden: tests/test_golden.c tests/test.h $(GPT_DEPS) | build
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
 

@@ -1,49 +1,18 @@
 # Strangers at every port and socket, odd machines, tiny limits: the right result or a clear error, never a hang.
 # A stranger stays until its check has ended, so a job that it holds up runs into the check's deadline.
 . tests/lib.sh
-gpt=build/gpt hello=build/01_hello stranger=build/stranger victim=$work/victim
+gpt=build/gpt hello=build/01_hello stranger=build/stranger victim=build/victim
 small="--data build/corpus.txt --n_layer 1 --n_head 2 --n_embd 32 --block_size 32 --batch_size 4 --eval_iters 1 --sample 0 --json"
 export PAR_GEMM=built-in
 
-programs() {
-    gcc -std=gnu11 -O1 -Wall -Wextra -Wconversion -Werror tests/stranger.c -o $stranger || return 1
-    cat >"$work/victim.c" <<'C'
-// Opens, says so, waits until the file $GO is there, and computes.
-#define PAR_IMPLEMENTATION
-#include "par.h"
-#include <fcntl.h>
-#include <stdlib.h>
-enum { MOST = 100000 };
-static float x[MOST], y[MOST];
-int main(void) {
-    par_comm *w;
-    if (par_open(NULL, &w)) return 1;
-    const int n = par_size(w), r = par_rank(w);
-    fprintf(stderr, "open\n");
-    for (const char *go = getenv("GO"); go && access(go, F_OK);) usleep(5000);
-    const size_t counts[3] = {1, 1000, MOST};
-    for (int round = 0; round < 12; round++) {
-        const size_t count = counts[round % 3];
-        for (size_t i = 0; i < count; i++) x[i] = (float)(r + 1 + round), y[i] = 0;
-        if (par_all_reduce(x, y, count, PAR_F32, PAR_SUM, w)) return fprintf(stderr, "%s\n", par_last_error(w)), 1;
-        for (size_t i = 0; i < count; i++)
-            if (y[i] != (float)(n * (n + 1) / 2 + n * round)) return fprintf(stderr, "wrong\n"), 3;
-    }
-    if (r == 0) puts("right");
-    return par_close(w) != PAR_OK || fflush(stdout);
-}
-C
-    gcc -std=gnu11 -O1 -I. "$work/victim.c" -o "$victim" -pthread -lm
-}
-
 # ---- what the checks are made of
 
-until_said() { until grep -q -e "$2" "$1" 2>/dev/null; do sleep 0.02; done; } # file, text
+said() { grep -q -e "$2" "$1"; } # file, text
 strangers() { # mode, address ...: connected when this returns; they stay until the check ends
     local said
     said=$(mktemp "$work/strangers.XXXXXX")
     exec {leash}> >(exec "${as_user[@]}" $stranger "$@" >"$said" 2>&1)
-    until_said "$said" ready
+    await said "$said" ready
 }
 job() { # ranks: names a job over TCP that nobody has begun yet
     unset GO
@@ -61,11 +30,10 @@ ended() { # status of all ranks
     for r in "${!pids[@]}"; do wait "${pids[r]}" || { status=$?; echo "rank $r: status $status"; cat "$work/err.$r"; }; done
     return $status
 }
-listens() { until grep -qi ":$(printf %04X "$MASTER_PORT") 00000000:0000 0A" /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done; } # rank 0
 hello_of() { # rank, file: what this rank of the job would say first
     $stranger hear "$2" "$MASTER_PORT" >"$work/heard" &
     local ear=$!
-    until_said "$work/heard" ready
+    await said "$work/heard" ready
     RANK=$1 $hello >/dev/null 2>&1 &
     local rank=$!
     wait $ear
@@ -79,7 +47,7 @@ hello_of() { # rank, file: what this rank of the job would say first
 meets_among() { # mode: of strangers that came before the ranks did
     job 3
     start 0 $hello
-    listens
+    await listens $MASTER_PORT
     strangers "$1" 127.0.0.1:$MASTER_PORT
     start 1 $hello
     start 2 $hello
@@ -95,7 +63,7 @@ false_numbers() { # a rank's first words, each time with another byte changed
     job 3
     hello_of 1 "$work/hello" || return 1
     start 0 $hello
-    listens
+    await listens $MASTER_PORT
     strangers alter "$work/hello" 127.0.0.1:$MASTER_PORT
     strangers alter "$work/hello" 127.0.0.1:$MASTER_PORT
     start 2 $hello
@@ -112,7 +80,7 @@ at_listeners() { # every rank's own port, before the first message and beside al
         job 3
         export GO=$work/go
         for r in 0 1 2; do start $r env PAR_NODE_RANKS=1 "$victim"; done
-        for r in 0 1 2; do until_said "$work/err.$r" open; done
+        for r in 0 1 2; do await said "$work/err.$r" open; done
         strangers $mode pid:${pids[0]} pid:${pids[1]} pid:${pids[2]}
         touch "$work/go"
         ended && grep -q right "$work/out.0" || return 1
@@ -128,7 +96,7 @@ trains_among() { # the trainer's losses are the same among strangers; it waits f
     pids[0]=$!
     exec 9<"$work/full" 8>&-
     start 1 env PAR_NODE_RANKS=1 $gpt $small --max_iters 20
-    until_said "$work/err.0" "2 ranks (tcp)"
+    await said "$work/err.0" "2 ranks (tcp)"
     for mode in drip random; do strangers $mode pid:${pids[0]} pid:${pids[1]}; done # as many as wait in the system
     tr -d '\0' <&9 >"$work/out.0"
     ended && same_losses 0 "$work/quiet" "$work/out.0"
@@ -136,24 +104,170 @@ trains_among() { # the trainer's losses are the same among strangers; it waits f
 
 # ---- odd machines
 
-child_signals() { # SIGCHLD ignored by what started the program: nobody can wait for a child then
-    trap '' CHLD
-    PAR_RANKS=3 $hello | grep -q "^3 ranks" && $gpt $small --ranks 2 --max_iters 2 | grep -q '"final":true' || return 1
+right_or_says() { # text, command ...: it works, or ends with status 1 and says this
+    local text=$1 status
+    shift
+    "$@" >"$work/out" 2>"$work/err"
+    status=$?
+    [ $status = 0 ] || { [ $status = 1 ] && grep -q -e "$text" "$work/err"; } && return
+    echo "status $status, and neither success nor \"$text\":"
+    head -c 2000 "$work/err"
+    return 1
+}
+limited() { # option of ulimit, value, command ...
+    local option=$1 value=$2
+    shift 2
+    (ulimit "$option" "$value" && exec "$@")
+}
+closed() { # which of 0, 1 and 2, command ...
+    local which=$1
+    shift
+    (
+        case $which in *0*) exec <&- ;; esac
+        case $which in *1*) exec >&- ;; esac
+        case $which in *2*) exec 2>&- ;; esac
+        exec "$@"
+    ) >"$work/out" 2>"$work/err"
+}
+closed_descriptors() { # what is written is what is written else; without stdout the programs fail
+    train="$gpt $small --ranks 2 --max_iters 2"
+    $train --save "$work/whole" --export "$work/whole.bin" >/dev/null && cp -r "$work/whole" "$work/ck" || return 1
+    for which in 0 1 2 01 02 12 012; do
+        rm -rf "$work/ck" "$work/x.bin" "$work/trace"
+        case $which in *1*) want=1 ;; *) want=0 ;; esac
+        for program in "$train --save $work/ck --export $work/x.bin --trace $work/trace" "env PAR_RANKS=2 $hello" "build/bench_coll -b 8 -e 64 -n 2" \
+            "env PAR_RANKS=2 build/04_zero $work/states.$which 2"; do
+            closed $which $program
+            got=$?
+            [ $got = $want ] || { echo "without $which: $program ended with $got, not $want"; cat "$work/err"; return 1; }
+        done
+        diff -r "$work/whole" "$work/ck" && cmp "$work/whole.bin" "$work/x.bin" && tail -n 1 "$work/trace" | grep -q ']}$' || return 1
+    done
+}
+few_descriptors() { # each number from one with which a program can be loaded
+    for n in 4 5 6 7 8 10; do
+        right_or_says "open files" limited -n $n $gpt $small --ranks 2 --max_iters 1 --save "$work/ck.$n" --trace "$work/trace" || return 1
+    done
+}
+small_limits() {
+    for v in 20000 100000 1000000; do fails 1 "ulimit -v" limited -v $v env PAR_RANKS=2 $hello || return 1; done
+    limited -s 256 env PAR_RANKS=2 $hello | grep -q "^2 ranks" && limited -c 0 env PAR_RANKS=2 $hello | grep -q "^2 ranks"
+}
+few_processes() { # of another user, whom limits bind
+    [ "$(id -u)" = 0 ] && have setpriv || { echo "only root can start a program as another user (setpriv)"; return 77; }
+    fails 1 "cannot start rank .* of 1000: Resource temporarily unavailable" \
+        limited -u 20 setpriv --reuid 65534 --regid 65534 --clear-groups env PAR_RANKS=1000 $hello && ! grep -q ranks "$work/out"
+}
+refused_calls() { # by a container, say
+    for call in memfd_create fallocate ftruncate process_vm_readv sched_getaffinity madvise prctl getrandom socket; do
+        echo $call
+        right_or_says "Operation not permitted" $stranger without $call $gpt $small --ranks 2 --max_iters 1 || return 1
+    done
+    for call in fsync rename; do fails 1 "Operation not permitted" $stranger without $call $gpt $small --ranks 2 --max_iters 1 --save "$work/ck.$call" || return 1; done
+    $stranger without process_vm_readv,prctl,madvise,sched_getaffinity env PAR_RANKS=2 $hello | grep -q "^2 ranks"
+}
+no_proc() {
+    unshare --mount sh -c 'mount -t tmpfs none /proc' 2>/dev/null || { echo "only root can take /proc away (unshare --mount)"; return 77; }
+    unshare --mount sh -c 'mount -t tmpfs none /proc && PAR_RANKS=2 exec "$@"' sh $hello | grep -q "^2 ranks" &&
+    unshare --mount sh -c 'mount -t tmpfs none /proc && exec "$@"' sh $gpt $small --ranks 2 --max_iters 2 --save "$work/ck" | grep -q '"final":true' &&
+    unshare --mount sh -c 'mount -t tmpfs none /dev && PAR_RANKS=2 exec "$@"' sh $hello | grep -q "^2 ranks"
+}
+both_open() { [ "$(grep -c open "$work/err")" = 2 ]; }
+signals() { # ignored or blocked by what started the program
+    (
+        trap '' CHLD PIPE HUP TERM INT
+        PAR_RANKS=3 $hello | grep -q "^3 ranks" && $gpt $small --ranks 2 --max_iters 2 | grep -q '"final":true' || exit 1
+        rm -f "$work/go"
+        GO=$work/go PAR_RANKS=2 "$victim" >"$work/out" 2>"$work/err" &
+        rank=$!
+        await both_open
+        kill -KILL $(cat /proc/$rank/task/$rank/children) && touch "$work/go"
+        wait $rank
+        [ $? = 1 ] && grep -q "rank 1 .*died" "$work/err" && ! grep -q right "$work/out"
+    ) || return 1
+    env --block-signal true 2>/dev/null || return 0
+    env --block-signal PAR_RANKS=3 $hello | grep -q "^3 ranks" && env --block-signal $gpt $small --ranks 2 --max_iters 2 | grep -q '"final":true'
+}
+is_gone() { ! grep -q '^State:.[^ZX]' /proc/$1/status; } # a process; it may not have been reaped yet
+stopped_rank() { # it is named, and does not stay
     rm -f "$work/go"
-    GO=$work/go PAR_RANKS=2 "$victim" >"$work/out" 2>"$work/err" &
-    local rank=$!
-    until [ "$(grep -c open "$work/err")" = 2 ]; do sleep 0.02; done
-    kill -KILL $(cat /proc/$rank/task/$rank/children) && touch "$work/go"
+    GO=$work/go PAR_TIMEOUT=2 PAR_RANKS=2 "$victim" >"$work/out" 2>"$work/err" &
+    local rank=$! child
+    await both_open
+    child=$(cat /proc/$rank/task/$rank/children)
+    kill -STOP $child && touch "$work/go"
     wait $rank
-    [ $? = 1 ] && grep -q "rank 1 .*died" "$work/err" && ! grep -q right "$work/out"
+    [ $? = 1 ] && grep -q "rank 1" "$work/err" && await is_gone $child
+}
+gone_directory() { # the current one
+    here=$PWD
+    mkdir "$work/gone" && cd "$work/gone" && rmdir "$work/gone" || return 1
+    PAR_RANKS=2 "$here/$hello" | grep -q "^2 ranks" && fails 1 "cannot write the trace to t" env PAR_TRACE=t "$here/$hello" &&
+    fails 1 "cannot make the directory ck" "$here/$gpt" ${small/build/$here/build} --max_iters 1 --save ck
+}
+strange_names() { # of files: long ones, other letters, quotes, ends of lines
+    local long
+    long=$(head -c 200 /dev/zero | tr '\0' x)
+    for name in $'b\xff"\n\\x' "日本 語" "%s%n%d" "-x" "$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long"; do
+        mkdir -p "$work/$name" &&
+        $gpt $small --ranks 2 --max_iters 2 --save "$work/$name/ck" --trace "$work/$name/t" --export "$work/$name/hub" >"$work/out" 2>&1 &&
+        $gpt $small --max_iters 3 --load "$work/$name/ck" --export "$work/$name/x.bin" >"$work/out" 2>&1 &&
+        $gpt $small --max_iters 0 --load "$work/$name/hub" >"$work/out" 2>&1 && [ -s "$work/$name/x.bin" ] || { head -c 1000 "$work/out"; return 1; }
+        iconv -f UTF-8 -t UTF-8 "$work/$name/t" >/dev/null && tail -n 1 "$work/$name/t" | grep -q ']}$' || return 1
+    done
+    fails 1 "File name too long" $gpt $small --max_iters 1 --save "$work/$long$long"
+}
+links() { # at names under which files are written before they get their own: what they lead to stays as it is
+    mkdir "$work/ck" "$work/hub" && echo mine >"$work/target" || return 1
+    for name in ck/manifest.json ck/model.safetensors.index.json ck/model-s000001-00001-of-00001.safetensors x.bin hub/config.json hub/model.safetensors; do
+        for end in "" .tmp .new .new.tmp; do [ "$end" = "" ] && [ "${name#ck/m*-}" = "$name" ] || ln -s "$work/target" "$work/$name$end"; done
+    done
+    $gpt $small --max_iters 1 --save "$work/ck" --export "$work/hub" >/dev/null && $gpt $small --max_iters 0 --load "$work/ck" --export "$work/x.bin" >/dev/null &&
+    $gpt $small --max_iters 0 --load "$work/hub" >/dev/null && $gpt $small --max_iters 0 --load "$work/x.bin" >/dev/null && [ "$(cat "$work/target")" = mine ]
+}
+decimal_commas() { # a program's locale does not change what it writes into files
+    have localedef && localedef -i de_DE -f UTF-8 "$work/de_DE.UTF-8" 2>/dev/null || { echo "apt-get install locales"; return 77; }
+    echo '#include <locale.h>
+        __attribute__((constructor)) static void begin(void) { setlocale(LC_ALL, ""); }' >"$work/locale.c"
+    gcc -shared -fPIC "$work/locale.c" -o "$work/locale.so" || return 1
+    export LOCPATH=$work LC_ALL=de_DE.UTF-8 LD_PRELOAD=$work/locale.so
+    $gpt $small --ranks 2 --max_iters 2 --trace "$work/t" --save "$work/ck" >"$work/out" && grep -q '"loss":[0-9]*,' "$work/out" && # it counts
+    PAR_TIMEOUT=30.5 $gpt $small --max_iters 3 --load "$work/ck" >"$work/out" &&
+    build/bench_pipe --ranks 2 --simulate --svg "$work/s" --perfetto "$work/p" >"$work/out" || return 1
+    unset LD_PRELOAD LC_ALL
+    grep -q '"ts":[0-9]*\.[0-9]*,"dur":[0-9]*\.[0-9]*,' "$work/t" && grep -q '"ts":[0-9]*\.[0-9]*,"dur":[0-9]*\.[0-9]*}' "$work/p" &&
+    grep -q 'height="[0-9]*\.[0-9]*"' "$work/s" && ! grep -E '"(ts|dur)":[0-9]*,[0-9]|="[0-9]+,[0-9]' "$work/t" "$work/p" "$work/s"
+}
+garbage_settings() { # of every variable in the manual
+    names=$(sed -n '/^ENVIRONMENT/,/^[A-Z]*$/s/^    \(PAR_[A-Z_]*\)=.*/\1/p' par.h)
+    [ "$(echo "$names" | wc -l)" -gt 10 ] && cd "$work" || return 1
+    for name in $names; do
+        for value in x -1 1e999 99999999999999999999 1,5 $'\xff\xfe' ' ' "$(head -c 130000 /dev/zero | tr '\0' 9)"; do
+            right_or_says "$name" env -u PAR_GEMM PAR_RANKS=2 "$name=$value" "$OLDPWD/$hello" || { echo "$name=${value:0:40}"; return 1; }
+        done
+    done
+    for value in x "0 0 0 0 0" "0 1 2 2 $$" "1 1 2 2 $$" "-1 -1 -1 -1 -1" "99 1 2 2 $$" "2 1 0 0 $$" "9999999999999999 1 1 1 1" ""; do
+        right_or_says "PAR__BOOT" env "PAR__BOOT=$value" "$OLDPWD/$hello" || { echo "PAR__BOOT=$value"; return 1; }
+    done
+    for size in 1025 2147483647 2147483648 0 -1 x; do fails 1 "" env WORLD_SIZE=$size RANK=0 MASTER_ADDR=127.0.0.1 "$OLDPWD/$hello" || return 1; done
 }
 
-DEADLINE=150
-check "the programs of these tests" programs
-DEADLINE=40
+made $gpt $hello $stranger $victim build/04_zero build/bench_coll build/bench_pipe build/corpus.txt
 check "strangers where ranks meet" meets_among_all
 check "false numbers where ranks meet" false_numbers
 check "strangers at every rank's port" at_listeners
 check "training among strangers" trains_among
-check "SIGCHLD ignored" child_signals
+check "closed descriptors" closed_descriptors
+check "few descriptors" few_descriptors
+check "little memory" small_limits
+check "few processes" few_processes
+check "system calls that are refused" refused_calls
+check "no /proc, no /dev" no_proc
+check "signals ignored and blocked" signals
+check "a rank that was stopped" stopped_rank
+check "the current directory is gone" gone_directory
+check "strange names of files" strange_names
+check "links in the way of files" links
+check "a locale of decimal commas" decimal_commas
+check "garbage in the environment" garbage_settings
 summary
