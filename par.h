@@ -702,8 +702,8 @@ int par_open_file(const char *path, size_t *bytes, char *why, size_t why_bytes);
 // or shared memory. -1, and errno says why: fd is -1, or there is no free number (then fd is closed).
 int par_own_fd(int fd);
 FILE *par_create_file(const char *path); // fopen(path, "w") with such a descriptor
-// Such a descriptor of a new file, to be written. What was there by that name goes: it may be a symbolic link,
-// by which somebody else would have another file written over. -1: errno says why.
+// Such a descriptor of a new file, to be written. What was there by that name goes: it may be a symbolic
+// link, by which somebody else would have another file written over. -1: errno says why.
 int par_new_file(const char *path);
 // What this thread prints between the two has decimal points, as files of numbers need, whatever the
 // program's locale says. The second one takes what the first returned.

@@ -1,4 +1,5 @@
-// victim.c - opens its world, says so, waits until the file $GO is there, and computes: what tests/hostile.sh attacks.
+// victim.c - what tests/hostile.sh attacks: opens its world, says so, waits until the file $GO is there, and
+// computes.
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include <fcntl.h>
