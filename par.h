@@ -8958,8 +8958,10 @@ par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
     PAR_FREE(all);
     PAR_FREE(shared);
     if (!r && comm->carrier && !comm->splitting) {
+        const par__caller caller = w->caller;
         par__enter(comm, comm->site); // of what the carrier tells the others
         r = comm->carrier->split(comm->carrier, color, key, c);
+        w->caller = caller;
     }
     return r;
 }

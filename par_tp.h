@@ -1861,7 +1861,7 @@ static par_result par__tp_output(const par_tp *tp, const char *call, const char 
 }
 static par_result par__tp_values(const par_tp *tp, const char *call, const char *name,
                                  const par_tp_parameter *p) {
-    if (!p->rows) return PAR__TP_FAIL("%s: %s has no shape: open the layer first", call, name);
+    if (!p || !p->rows) return PAR__TP_FAIL("%s: %s has no shape: open the layer first", call, name);
     if (p->data || !p->local_rows || !p->local_cols) return PAR_OK;
     return PAR__TP_FAIL("%s: %s.data is NULL, but this rank has %zu x %zu values of it", call, name,
                         p->local_rows, p->local_cols);
@@ -2009,7 +2009,7 @@ static par_result par__tp_gather_begin(par_tp *tp, int slot, const par_tp_matrix
     return par_all_gather_begin(x->data, into, count, par_tp_type(tp), tp->desc.tp, request);
 }
 static size_t par__tp_all_rows(const par_tp *tp, const par_tp_matrix *x) {
-    return x->rows * (x->layout == PAR_TP_SEQUENCE ? (size_t)tp->t : 1);
+    return x ? x->rows * (x->layout == PAR_TP_SEQUENCE ? (size_t)tp->t : 1) : 0;
 }
 
 // >>tp_parameters -------------------------------------------------------------------------------------------
@@ -2319,7 +2319,8 @@ static par_result par__tp_weight_grad(par_tp *tp, par_tp_linear *l, const void *
 static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                           const par_tp_matrix *x, par_tp_matrix *dx, int halves) {
     static const char *const call = "par_tp_linear_backward";
-    const size_t n = l->weight.local_rows, ld = l->gather ? n : par_tp_ld(dy->layout, n);
+    const size_t n = l->weight.local_rows,
+                 ld = l->vocabulary && !l->gather ? par_tp_ld(PAR_TP_VOCABULARY, n) : n;
     const unsigned out = l->gather       ? PAR__TP_BIT(PAR_TP_REPLICATED) | PAR__TP_BIT(PAR_TP_PARTIAL)
                          : l->vocabulary ? PAR__TP_BIT(PAR_TP_VOCABULARY)
                                          : PAR__TP_BIT(PAR_TP_HIDDEN);
@@ -2480,10 +2481,9 @@ par_result(par_tp_gelu_backward)(par_tp *tp, const par_tp_matrix *dy, const par_
 par_result(par_tp_swiglu_forward)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     static const char *const call = "par_tp_swiglu_forward";
     const unsigned layouts = PAR__TP_BIT(PAR_TP_HIDDEN) | PAR__TP_BIT(PAR_TP_REPLICATED);
-    const size_t n = x->cols / 2;
     PAR__TP_TRY(par__tp_expect(tp, call, "x", x, layouts, 0));
     if (x->cols % 2) return PAR__TP_FAIL("%s: x has %zu columns, but must have two halves", call, x->cols);
-    const size_t rows = x->rows;
+    const size_t rows = x->rows, n = x->cols / 2;
     const par_tp_layout layout = x->layout;
     PAR__TP_TRY(par__tp_output(tp, call, "y", y, rows));
     PAR__TP_TRY(tp->kernels->elementwise(tp, PAR_TP_SWIGLU, rows, n, y->data, NULL, n, x->data, 2 * n,
@@ -2493,9 +2493,9 @@ par_result(par_tp_swiglu_forward)(par_tp *tp, const par_tp_matrix *x, par_tp_mat
 par_result(par_tp_swiglu_backward)(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
                                    par_tp_matrix *dx) {
     static const char *const call = "par_tp_swiglu_backward";
-    const size_t n = dy->cols;
     PAR__TP_TRY(
         par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(PAR_TP_HIDDEN) | PAR__TP_BIT(PAR_TP_REPLICATED), 0));
+    const size_t n = dy->cols;
     PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(dy->layout), 2 * n));
     PAR__TP_TRY(par__tp_same_rows(tp, call, dy->rows, x->rows));
     PAR__TP_TRY(par__tp_output(tp, call, "dx", dx, x->rows));
@@ -2640,9 +2640,9 @@ par_result(par_tp_loss_forward)(par_tp *tp, const par_tp_loss *loss, const par_t
                                 const int32_t *targets, float *lse, float *losses, double *sum,
                                 size_t *counted) {
     par__tp_name(tp, loss->name);
-    const size_t rows = logits->rows, t = (size_t)tp->t;
     size_t first;
     PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first));
+    const size_t rows = logits->rows, t = (size_t)tp->t;
     PAR__TP_TRY(par__tp_loss_outputs(tp, "par_tp_loss_forward", rows, lse, sum, counted));
     float *all = (float *)par_tp_scratch(tp, PAR__TP_STATS, rows * t * 4 * sizeof(float));
     if (!all) return PAR_ERR_MEMORY;

@@ -973,6 +973,9 @@ static par_result carrier_begin(par_carrier *carrier, par_carried *call) {
 static par_result carrier_end(par_carrier *carrier, par_carried *call) {
     return (void)carrier, (void)call, PAR_OK;
 }
+static par_result carrier_split(par_carrier *carrier, int color, int key, par_comm *part) {
+    return (void)carrier, (void)color, (void)key, (void)part, PAR_OK;
+}
 static void carrier_close(par_carrier *carrier) { (void)carrier; }
 
 // Operations are taken and given back by the rank and by its progress thread. Rank 1 sends only when rank 0
@@ -984,7 +987,7 @@ static void carried(par_comm *w) {
     par_carrier carrier;
     memset(&carrier, 0, sizeof carrier);
     carrier.name = "test", carrier.takes = carrier_takes, carrier.begin = carrier_begin;
-    carrier.end = carrier_end, carrier.close = carrier_close;
+    carrier.end = carrier_end, carrier.close = carrier_close, carrier.split = carrier_split;
     par_comm *c;
     CHECK_OK(w, par_split(w, 0, 0, &c));
     CHECK_OK(w, par_attach(c, &carrier));
@@ -1009,6 +1012,13 @@ static void carried(par_comm *w) {
         CHECK_OK(w, par_send(&got[0], 1, PAR_F32, 0, w));
         CHECK_OK(w, par_send(&got[1], 1, PAR_F32, 0, w));
     }
+    par_comm *part; // of a layer's: it keeps its name
+    par__enter(w, "here");
+    par__name_layer(w, "layer");
+    CHECK_OK(w, par_split(c, 0, 0, &part));
+    const par__caller caller = par__save_caller(w);
+    CHECK(w, !strcmp(caller.site, "here") && !strcmp(caller.name, "layer"));
+    CHECK_OK(w, par_close(part));
     CHECK_OK(w, par_close(c));
 }
 

@@ -1145,6 +1145,30 @@ static void null_pointers(par_comm *w, layout *l) {
     CHECK(w, says(c, par_tp_attention_backward(tp, &a, &l->tokens, 1, &y, &qkv, &y, stats, &none),
                   "dx.data is NULL"));
 }
+// A matrix that is not there at all, where a layer looks at it first.
+static void null_matrices(layout *l, par_tp_linear *f, par_tp_matrix *y) {
+    static const char *const text = "has no data";
+    par_comm *c = l->tp_comm;
+    par_tp *tp = l->tp;
+    par_tp_loss loss;
+    double sum;
+    size_t counted;
+    int32_t ids[8] = {0};
+    float lse[8];
+    memset(&loss, 0, sizeof loss);
+    loss.vocabulary = 64;
+    CHECK(l->world, says(c, par_tp_linear_forward(tp, f, NULL, NULL, y), text));
+    CHECK(l->world, says(c, par_tp_linear_backward(tp, f, NULL, y, y), text));
+    CHECK(l->world, says(c, par_tp_linear_backward_input(tp, f, NULL, y), text));
+    CHECK(l->world, says(c, par_tp_linear_backward_weight(tp, f, NULL, y), text));
+    f->row = 1;
+    CHECK(l->world, says(c, par_tp_linear_backward(tp, f, NULL, y, y), text));
+    f->row = 0;
+    CHECK(l->world, says(c, par_tp_swiglu_forward(tp, NULL, y), text));
+    CHECK(l->world, says(c, par_tp_swiglu_backward(tp, NULL, y, y), text));
+    CHECK(l->world, says(c, par_tp_loss_forward(tp, &loss, NULL, ids, lse, NULL, &sum, &counted), text));
+    CHECK(l->world, says(c, par_tp_init(tp, NULL, 1, 1), "open the layer first"));
+}
 static void mistakes(par_comm *w) { // each is an error that says what is wrong with what, on all ranks alike
     const int n = par_size(w);
     layout l = open_layout(w, n, 0, 0, 0);
@@ -1196,6 +1220,7 @@ static void mistakes(par_comm *w) { // each is an error that says what is wrong 
         CHECK(w,
               says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y), "do not divide over"));
     null_pointers(w, &l);
+    null_matrices(&l, &f, &y);
     a.heads = 6 * (size_t)n, a.kv_heads = 4 * (size_t)n;
     CHECK(w, says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y), "key-value heads"));
     cache_mistakes(&l, room);
