@@ -915,7 +915,7 @@ static size_t listed(par_comm *w) { // operations that a step of this rank looks
 
 // However many calls have been begun, a step looks at the first of each lane alone.
 static void many_begun(par_comm *w) {
-    enum { CALLS = 1500 };
+    enum { CALLS = 300 };
     const int me = par_rank(w), n = par_size(w), right = (me + 1) % n, left = (me + n - 1) % n;
     par_request *requests = (par_request *)calloc(3 * CALLS, sizeof *requests), *q = requests;
     int *sums = (int *)calloc(3 * CALLS, sizeof *sums), *sent = sums + CALLS, *got = sent + CALLS;
