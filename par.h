@@ -3391,8 +3391,10 @@ static par_result par__make_arena(par__world *w, size_t bytes, int ranks) {
     if (fd < 0 || unknown)
         return par__log(PAR_ERR_SYSTEM, "cannot make shared memory: %s",
                         par__reason_of(unknown ? unknown : errno).text);
-    if (ftruncate(fd, (off_t)bytes) || fcntl(fd, PAR__ADD_SEALS, PAR__SIZE_SEALS)) {
-        const int e = errno;
+    struct rlimit l; // beyond it ftruncate would send SIGXFSZ, which ends the program without a word
+    const int beyond = !getrlimit(RLIMIT_FSIZE, &l) && bytes > l.rlim_cur;
+    if (beyond || ftruncate(fd, (off_t)bytes) || fcntl(fd, PAR__ADD_SEALS, PAR__SIZE_SEALS)) {
+        const int e = beyond ? EFBIG : errno;
         close(fd);
         return par__log(PAR_ERR_SYSTEM,
                         "cannot make shared memory of %zu bytes: %s; is there a ulimit -f? "

@@ -71,6 +71,38 @@ false_numbers() { # a rank's first words, each time with another byte changed
     ended && grep -q "^3 ranks; their numbers add up to 3" "$work/out.0"
 }
 
+arena_socket() { # where the ranks of a machine hand on their shared memory: strangers come first
+    cat >"$work/hold.c" <<'C'
+// A connection to a Unix socket waits until the file $HOLD is there; that it waits, $HOLD.now says.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+int connect(int fd, const struct sockaddr *to, socklen_t bytes) {
+    const char *hold = getenv("HOLD");
+    char now[4096];
+    snprintf(now, sizeof now, "%s.now", hold ? hold : "");
+    if (hold && to->sa_family == AF_UNIX) close(open(now, O_CREAT | O_WRONLY, 0600));
+    while (hold && to->sa_family == AF_UNIX && access(hold, F_OK)) usleep(5000);
+    return ((int (*)(int, const struct sockaddr *, socklen_t))dlsym(RTLD_NEXT, "connect"))(fd, to, bytes);
+}
+C
+    gcc -O1 -shared -fPIC "$work/hold.c" -o "$work/hold.so" -ldl || return 1
+    job 3
+    for r in 0 1 2; do start $r env LD_PRELOAD="$work/hold.so" HOLD="$work/hold" $hello; done
+    await test -e "$work/hold.now" || return 1
+    for mode in silent crowd drip random reset; do strangers $mode unix:par.${pids[0]}. || return 1; done
+    if [ "$(id -u)" = 0 ] && have setpriv; then
+        chmod 755 "$work" && as_user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+        for mode in silent random; do strangers $mode unix:par.${pids[0]}. || return 1; done
+    fi
+    touch "$work/hold"
+    ended && grep -q "^3 ranks; their numbers add up to 3" "$work/out.0" && ! grep "took a descriptor" "$work"/strangers.*
+}
+
 # ---- while they train
 
 at_listeners() { # every rank's own port, before the first message and beside all that follow
@@ -149,8 +181,19 @@ few_descriptors() { # each number from one with which a program can be loaded
         right_or_says "open files" limited -n $n $gpt $small --ranks 2 --max_iters 1 --save "$work/ck.$n" --trace "$work/trace" || return 1
     done
 }
+few_descriptors_apart() { # of ranks that meet over TCP: said at once, not taken for a rank that does not come
+    for n in 4 5 6 7 8 10 12; do
+        job 3
+        for r in 0 1 2; do start $r limited -n $n env PAR_NODE_RANKS=1 "$victim"; done
+        wait -n "${pids[@]}" && ended && continue
+        kill "${pids[@]}"; wait "${pids[@]}" # as launchers do when a rank fails
+        cat "$work"/err.[012] | tee "$work/all"
+        grep -q "open files\|error 24" "$work/all" || { echo "$n descriptors: nobody said so"; return 1; }
+    done 2>/dev/null
+}
 small_limits() {
     for v in 20000 100000 1000000; do fails 1 "ulimit -v" limited -v $v env PAR_RANKS=2 $hello || return 1; done
+    for v in 100 10000; do fails 1 "File too large.*ulimit -f" limited -f $v env PAR_RANKS=2 $hello || return 1; done
     limited -s 256 env PAR_RANKS=2 $hello | grep -q "^2 ranks" && limited -c 0 env PAR_RANKS=2 $hello | grep -q "^2 ranks"
 }
 few_processes() { # of another user, whom limits bind
@@ -257,8 +300,10 @@ check "strangers where ranks meet" meets_among_all
 check "false numbers where ranks meet" false_numbers
 check "strangers at every rank's port" at_listeners
 check "training among strangers" trains_among
+check "strangers at the socket of shared memory" arena_socket
 check "closed descriptors" closed_descriptors
 check "few descriptors" few_descriptors
+check "few descriptors over TCP" few_descriptors_apart
 check "little memory" small_limits
 check "few processes" few_processes
 check "system calls that are refused" refused_calls

@@ -36,6 +36,7 @@ enum { MOST = 4096, CROWD = 64, BYTES = 4096 };
 typedef struct connection {
     struct sockaddr_storage at;
     socklen_t at_bytes;
+    int type;               // SOCK_STREAM or SOCK_SEQPACKET
     int fd, made, was_made; // fd: -1, or a socket whose connection may still be in the making
     int altered;            // which byte of what is said is changed; -1: none
 } connection;
@@ -50,11 +51,11 @@ static void fail(const char *what) {
     perror(what);
     exit(1);
 }
-static void add(const void *at, size_t bytes) {
+static void add(const void *at, size_t bytes, int type) {
     for (int i = 0; i < per_address && count < MOST; i++) {
         connection *c = &connections[count++];
         memcpy(&c->at, at, bytes);
-        c->at_bytes = (socklen_t)bytes;
+        c->at_bytes = (socklen_t)bytes, c->type = type;
         c->fd = -1, c->altered = altered_each ? i : -1;
     }
 }
@@ -66,7 +67,7 @@ static void add_port(uint32_t host,
     struct sockaddr_in a;
     memset(&a, 0, sizeof a);
     a.sin_family = AF_INET, a.sin_addr.s_addr = host, a.sin_port = htons((uint16_t)port);
-    add(&a, sizeof a);
+    add(&a, sizeof a, SOCK_STREAM);
 }
 static int owns(const char *pid, unsigned long inode) { // has the process this socket?
     char path[300], link[64], want[64];
@@ -101,15 +102,15 @@ static void add_abstract(const char *prefix) {
     FILE *f = fopen("/proc/net/unix", "r");
     while (f && fgets(line, sizeof line, f)) {
         struct sockaddr_un a;
-        unsigned flags;
-        if (sscanf(line, "%*x: %*x %*x %x %*x %*x %*u @%107s", &flags, name) != 2) continue;
+        unsigned flags, type;
+        if (sscanf(line, "%*x: %*x %*x %x %x %*x %*u @%107s", &flags, &type, name) != 3) continue;
         if (!(flags & 0x10000) || strncmp(name, prefix, strlen(prefix))) continue; // 0x10000: it listens
         memset(&a, 0, sizeof a);
         a.sun_family = AF_UNIX;
         const char *padding = strchr(name, '@'); // the file shows zeros so
         const size_t n = padding ? (size_t)(padding - name) : strlen(name);
         memcpy(a.sun_path + 1, name, n);
-        add(&a, padding ? sizeof a : offsetof(struct sockaddr_un, sun_path) + 1 + n);
+        add(&a, padding ? sizeof a : offsetof(struct sockaddr_un, sun_path) + 1 + n, (int)type);
     }
     if (f) fclose(f);
 }
@@ -149,7 +150,7 @@ static void begin(connection *c) {
     int e = 0;
     socklen_t bytes = sizeof e;
     if (c->fd < 0) {
-        c->fd = socket(c->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        c->fd = socket(c->at.ss_family, c->type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         if (c->fd < 0) fail("stranger: socket");
         if (connect(c->fd, (struct sockaddr *)&c->at, c->at_bytes) && errno != EINPROGRESS) return leave(c);
     }
