@@ -2681,9 +2681,7 @@ typedef struct par__record { // one call in the flight recorder
 } par__record;
 
 typedef struct par__rank_control {
-    pthread_mutex_t alive
-        __attribute__((aligned(64))); // robust; the rank's thread holds it as long as it lives
-    uint32_t state;
+    uint32_t state __attribute__((aligned(64)));
     uint32_t broke; // it has met an error that ended a comm: what it does next is no cause
     int32_t pid;
     int32_t world_rank;
@@ -2712,7 +2710,7 @@ typedef struct par__arena { // the first bytes of the shared memory
     uint32_t cause; // par_result + 1 of the first error that ended a comm; 1: its text is being written
     char cause_text[PAR__ERROR_BYTES];
     uint32_t sleepers __attribute__((aligned(64))); // ranks that sleep or are about to
-    pthread_mutex_t lock __attribute__((aligned(64)));
+    uint32_t lock __attribute__((aligned(64))); // of the extents: who has it, an arena rank + 1; 0: nobody
     uint64_t extent_count;
     par__extent extents[PAR__EXTENTS]; // sorted by address
     par__rank_control ranks[1];        // rank_count of them
@@ -2852,6 +2850,7 @@ typedef struct par__operation {
     const par__algorithm *algorithm;
     int early;                          // where my data went with the arrival: PAR__LATER ...
     int all_send, all_recv, all_staged; // what is true of all ranks, and so alike on all
+    unsigned offered;                   // the flags of my line
     int stream;                         // write past the caches
     size_t piece, block, offset;
     int more, closed; // the algorithm has further pieces; par__last_piece has begun
@@ -2862,6 +2861,7 @@ typedef struct par__operation {
         **view;         // per track and rank, and of the track at hand: where byte 0 of its input would be
     char **out;         // per rank: where byte 0 of its output array would be
     unsigned char *far; // per rank: which of the two are addresses of its own (PAR__SEND_FAR, PAR__RECV_FAR)
+    unsigned char *flags; // per rank: of its arrival line, as they were when its addresses were looked at
     const void **sources; // scratch for par__reduce
     int pointer_room;
     char *scratch;
@@ -2968,6 +2968,8 @@ struct par__world {
     size_t arena_bytes;
     int fd;
     par__arena *arena;
+    int local_count; // ranks that share it
+    int *pids;       // theirs; NULL: no memory
     par__rank_control *control;
     const par__kernels *kernels;
     par_comm *comms;
@@ -2997,7 +2999,7 @@ struct par__world {
         const char *pointer;
         uint16_t index;
     } site_cache[64];
-    char (*places)[PAR__SITE_BYTES]; // mine, in the arena, where peers can read them
+    char (*places)[PAR__SITE_BYTES]; // mine; peers read a copy in the arena
     size_t place_count, place_room;  // ... so many are committed
     uint16_t *place_hash; // their numbers by their texts, place_hash_size (a power of two); 0: free
     size_t place_hash_size;
@@ -3090,15 +3092,22 @@ static void par__place_insert(par__world *w, uint16_t number) {
     w->place_hash[i] = number;
 }
 static int par__commit(const par__world *w, uint64_t at, uint64_t bytes);
+static size_t par__arena_places(int ranks); // where they begin
+// A place of the rank with this number in the arena, where all can read and write it.
+static char *par__place_at(const par__world *w, int index, uint16_t place) {
+    return w->base + par__arena_places(w->local_count) +
+           ((size_t)index * PAR__PLACES + (place & (PAR__PLACES - 1u))) * PAR__SITE_BYTES;
+}
 
 // Room for one more place, the last ones being for those without a name. 0: there is none.
 static int par__place_grow(par__world *w, int named) {
     const size_t step = 16384, size = 2 * w->place_hash_size;
     if (w->place_count >= (size_t)(named ? PAR__PLACES - PAR__PLACES / 16 : PAR__PLACES)) return 0;
     if (w->place_count == w->place_room) {
-        const size_t there = (size_t)((char *)&w->places[w->place_room] - w->base) + step;
+        const size_t first = (size_t)(par__place_at(w, w->arena_rank, 0) - w->base);
+        const size_t there = first + w->place_room * PAR__SITE_BYTES + step;
         if (!par__commit(w, there - step, step)) return 0;
-        w->place_room = (size_t)(w->base + there / 4096 * 4096 - (char *)w->places) / PAR__SITE_BYTES;
+        w->place_room = (there / 4096 * 4096 - first) / PAR__SITE_BYTES;
         w->place_room = PAR__MIN(w->place_room, (size_t)PAR__PLACES);
     }
     if (2 * (w->place_count + 1) < w->place_hash_size) return 1;
@@ -3126,6 +3135,7 @@ static uint16_t par__place_number(par__world *w, const char *site, const char *n
     if (!par__place_grow(w, named > 0)) return 0;
     const uint16_t number = (uint16_t)(w->place_count++ | (named ? (size_t)PAR__PLACED : 0));
     memcpy(w->places[number & (PAR__PLACES - 1)], text, sizeof text);
+    memcpy(par__place_at(w, w->arena_rank, number), text, sizeof text);
     par__place_insert(w, number);
     return number;
 }
@@ -3190,18 +3200,37 @@ par_result par__fail_inside(par_comm *comm, par_result result, const char *forma
 static char *par__remote_sites(const par_comm *c, int rank) {
     return (char *)&c->board->lines[c->size] + (size_t)rank * PAR__SITE_BYTES;
 }
-static size_t par__arena_places(int ranks); // where they begin
-// The text of a place of the rank with this number in the arena.
-static const char *par__place_text(const par__world *w, int index, uint16_t place) {
-    return w->base + par__arena_places(w->arena->rank_count) +
-           ((size_t)index * PAR__PLACES + (place & (PAR__PLACES - 1u))) * PAR__SITE_BYTES;
+// A text that others may write: as much as its owner agreed to, and nothing that a terminal minds.
+typedef struct par__text {
+    char at[PAR__ERROR_BYTES];
+} par__text;
+static par__text par__text_of(const char *shared, size_t bytes) {
+    par__text t;
+    bytes = PAR__MIN(bytes, sizeof t.at) - 1;
+    memcpy(t.at, shared, bytes);
+    t.at[bytes] = 0;
+    par__clean(t.at, "\n");
+    return t;
+}
+static par__text par__place_text(const par__world *w, int index, uint16_t place) {
+    return par__text_of(par__place_at(w, index, place), PAR__SITE_BYTES);
+}
+// A number from shared memory that nobody of this run can have written.
+static par_result par__scribbled(par__world *w, const char *what, uint64_t value) {
+    return par__error(w, PAR_ERR_SYSTEM,
+                      "the memory that rank %d shares with others holds %s %llu (0x%llx), which cannot be: "
+                      "something wrote into it",
+                      w->rank, what, (unsigned long long)value, (unsigned long long)value);
 }
 static const char *par__own_site(const par__operation *op) {
     return op->comm->world->places[op->site & (PAR__PLACES - 1)];
 }
-static const char *par__site_text(const par_comm *c, int rank, uint16_t site) {
+static const char *par__site_at(const par_comm *c, int rank, uint16_t site) {
     const int i = c->arena_index[rank];
-    return i >= 0 ? par__place_text(c->world, i, site) : par__remote_sites(c, rank);
+    return i >= 0 ? par__place_at(c->world, i, site) : par__remote_sites(c, rank);
+}
+static par__text par__site_text(const par_comm *c, int rank, uint16_t site) {
+    return par__text_of(par__site_at(c, rank, site), PAR__SITE_BYTES);
 }
 
 static par__record par__get_record(const par__rank_control *c, uint64_t index) {
@@ -3215,21 +3244,19 @@ static par__record par__get_record(const par__rank_control *c, uint64_t index) {
 
 static void par__record_line(const par__world *w, int index, const par__record *r, FILE *file) {
     const uint64_t end = r->ended ? r->ended : par__ticks();
-    char place[PAR__SITE_BYTES];
-    snprintf(place, sizeof place, "%.*s", PAR__SITE_BYTES - 1, par__place_text(w, index, r->site));
-    par__clean(place, "");
     fprintf(file,
             "  #%-6llu %-15s count=%-10llu %-4s %-4s root=%-3d comm=%-4u %s%s %.6f s, begun %.6f s ago, %s\n",
             (unsigned long long)r->sequence, par_kind_name((par_kind)r->kind), (unsigned long long)r->count,
             par_dtype_name((par_dtype)r->dtype), par_op_name(r->op), r->root, r->comm,
             r->ended ? "ended: " : "RUNNING", r->ended ? par_result_name((par_result)r->result) : "",
-            par__tick_seconds(w, end - r->begun), par__tick_seconds(w, par__ticks() - r->begun), place);
+            par__tick_seconds(w, end - r->begun), par__tick_seconds(w, par__ticks() - r->begun),
+            par__place_text(w, index, r->site).at);
 }
 
 void par_recorder_print(const par_comm *comm, FILE *file) {
     const par__world *w = comm->world;
     static const char *const states[] = {"not started", "running", "closed", "DEAD"};
-    for (int i = 0; i < w->arena->rank_count; i++) {
+    for (int i = 0; i < w->local_count; i++) {
         const par__rank_control *c = &w->arena->ranks[i];
         const uint64_t n = PAR__LOAD(&c->record_count);
         fprintf(file, "par: flight recorder of rank %d (pid %d, %s), %llu calls:\n", c->world_rank, c->pid,
@@ -3249,8 +3276,8 @@ static const char *par__last_seen(const par__world *w, int index, char *text, si
         return text;
     }
     const par__record r = par__get_record(c, n - 1);
-    snprintf(text, bytes, "last seen %s par_%s at %s, %.1f s ago", r.ended ? "ending" : "in",
-             par_kind_name((par_kind)r.kind), par__place_text(w, index, r.site),
+    snprintf(text, bytes, "last seen %s par_%s at %.95s, %.1f s ago", r.ended ? "ending" : "in",
+             par_kind_name((par_kind)r.kind), par__place_text(w, index, r.site).at,
              par__tick_seconds(w, par__ticks() - (r.ended ? r.ended : r.begun)));
     return text;
 }
@@ -3287,6 +3314,8 @@ static void par__write_record(const par__operation *op, uint64_t ended) {
 static size_t par__arena_places(int ranks) { // what precedes the ranks' places, see par__place_number
     return par__round_up(sizeof(par__arena) + (size_t)ranks * sizeof(par__rank_control), 4096);
 }
+static int par__is_threads(const par__world *w) { return w->backend[0] == 't' && w->backend[1] == 'h'; }
+
 static size_t par__arena_header(int ranks) {
     return par__arena_places(ranks) + (size_t)ranks * PAR__PLACES * PAR__SITE_BYTES;
 }
@@ -3299,8 +3328,66 @@ static int par__commit(const par__world *w, uint64_t at, uint64_t bytes) {
     return r == 0;
 }
 
-static void par__lock(par__arena *a) {
-    if (pthread_mutex_lock(&a->lock) == EOWNERDEAD) pthread_mutex_consistent(&a->lock);
+// A part of the memory that ranks may have been given.
+static int par__in_arena(const par__world *w, uint64_t at, uint64_t bytes) {
+    return at % 64 == 0 && at >= par__arena_header(w->local_count) && at <= w->arena_bytes &&
+           bytes <= w->arena_bytes - at;
+}
+
+// The kernel says whether a rank lives: its process keeps a lock on a byte of the memory's file, its number in
+// the arena, and loses it when it ends. Nothing that is written to the memory can change that. 1: done.
+static int par__life_lock(const par__world *w, int command, int type, int index, struct flock *l) {
+    memset(l, 0, sizeof *l);
+    l->l_type = (short)type, l->l_whence = SEEK_SET, l->l_start = index, l->l_len = 1;
+    return fcntl(w->fd, command, l) == 0;
+}
+static int par__peer_dead(par__world *w, int index) { // also counts a rank that has left
+    par__rank_control *c = &w->arena->ranks[index];
+    const uint32_t state = PAR__LOAD(&c->state);
+    struct flock l;
+    if (state == PAR__DEAD || state == PAR__LEFT) return 1;
+    if (state != PAR__HERE || index == w->arena_rank || par__is_threads(w)) return 0;
+    if (!par__life_lock(w, F_GETLK, F_WRLCK, index, &l) || l.l_type != F_UNLCK) return 0;
+    if (PAR__LOAD(&c->state) == PAR__HERE) PAR__STORE(&c->state, (uint32_t)PAR__DEAD);
+    return 1;
+}
+
+// The lock of the extents, for as long as a page takes to commit. Its owner may die: the next one takes it.
+static int par__lock(par__world *w) { // 0: the memory is damaged, or the deadline has passed; that is logged
+    uint32_t *lock = &w->arena->lock;
+    const double until = par__now() + w->timeout_s;
+    for (unsigned i = 1;; i++) {
+        uint32_t owner = 0;
+        const uint32_t mine = (uint32_t)w->arena_rank + 1;
+        if (__atomic_compare_exchange_n(lock, &owner, mine, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return 1;
+        if (owner > (uint32_t)w->local_count)
+            return par__scribbled(w, "a lock of rank", owner), PAR_LOG(w->error), 0;
+        if (i % 64 == 0 && par__peer_dead(w, (int)owner - 1) &&
+            __atomic_compare_exchange_n(lock, &owner, mine, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            return 1;
+        if (i % 64 == 0 && par__now() > until)
+            return par__log(PAR_ERR_TIMEOUT, "rank %d waited %g s for the lock of its shared memory", w->rank,
+                            w->timeout_s),
+                   0;
+        sched_yield();
+    }
+}
+static void par__unlock(par__world *w) { PAR__STORE(&w->arena->lock, 0u); }
+
+static int par__extents_valid(par__world *w) { // sorted, and within the memory; else that is logged
+    const par__arena *a = w->arena;
+    const uint64_t n = a->extent_count;
+    uint64_t end = par__arena_header(w->local_count);
+    int valid = n <= PAR__EXTENTS;
+    if (!valid) par__scribbled(w, "a number of blocks of", n);
+    for (uint64_t i = 0; i < n && valid; i++) {
+        const par__extent x = a->extents[i];
+        valid = par__in_arena(w, x.at, x.bytes) && x.at >= end;
+        end = x.at + x.bytes;
+        if (!valid) par__scribbled(w, "a block at", x.at);
+    }
+    if (!valid) PAR_LOG(w->error);
+    return valid;
 }
 
 // First fit. 0: no room (or, with commit, no memory). Zeroed if committed.
@@ -3310,35 +3397,36 @@ static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align, int 
     size_t i;
     bytes = par__round_up(bytes ? bytes : 1, 4096); // whole pages, so that freeing can punch them out
     align = PAR__MAX(align, (size_t)4096);
-    par__lock(a);
-    at = par__round_up(par__arena_header(a->rank_count), align);
-    for (i = 0; i < a->extent_count; i++) {
+    if (!par__lock(w)) return 0;
+    const size_t n = par__extents_valid(w) ? (size_t)a->extent_count : PAR__EXTENTS + 1;
+    at = par__round_up(par__arena_header(w->local_count), align);
+    for (i = 0; i < n && n <= PAR__EXTENTS; i++) {
         if (a->extents[i].at >= at && a->extents[i].at - at >= bytes) break;
         at = par__round_up(PAR__MAX(at, a->extents[i].at + a->extents[i].bytes), align);
     }
-    if (a->extent_count < PAR__EXTENTS && at <= a->bytes && a->bytes - at >= bytes &&
+    if (n < PAR__EXTENTS && at <= w->arena_bytes && w->arena_bytes - at >= bytes &&
         (!commit || par__commit(w, at, bytes))) {
-        memmove(&a->extents[i + 1], &a->extents[i], (a->extent_count - i) * sizeof(par__extent));
+        memmove(&a->extents[i + 1], &a->extents[i], (n - i) * sizeof(par__extent));
         a->extents[i].at = found = at;
         a->extents[i].bytes = bytes;
-        a->extent_count++;
+        a->extent_count = n + 1;
     }
-    pthread_mutex_unlock(&a->lock);
+    par__unlock(w);
     return found;
 }
 
 static void par__arena_free(par__world *w, uint64_t at) {
     par__arena *a = w->arena;
-    if (!at) return;
-    par__lock(a);
-    for (size_t i = 0; i < a->extent_count; i++)
+    if (!at || !par__lock(w)) return;
+    const size_t n = par__extents_valid(w) ? (size_t)a->extent_count : 0;
+    for (size_t i = 0; i < n; i++)
         if (a->extents[i].at == at) {
             par__fallocate(w->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, a->extents[i].bytes);
-            memmove(&a->extents[i], &a->extents[i + 1], (a->extent_count - i - 1) * sizeof(par__extent));
-            a->extent_count--;
+            memmove(&a->extents[i], &a->extents[i + 1], (n - i - 1) * sizeof(par__extent));
+            a->extent_count = n - 1;
             break;
         }
-    pthread_mutex_unlock(&a->lock);
+    par__unlock(w);
 }
 
 static par_result par__map_arena(par__world *w, int fd, size_t bytes) {
@@ -3365,21 +3453,13 @@ static par_result par__adopt_arena(par__world *w, int fd, size_t bytes, int rank
         why = "is no shared memory of this kit";
     else if (st.st_size < (off_t)par__arena_header(ranks) || (bytes && st.st_size != (off_t)bytes))
         why = "is of another size";
+    w->local_count = ranks;
     if (!why && par__map_arena(w, fd, (size_t)st.st_size)) return PAR_ERR_MEMORY;
     if (!why && (w->arena->magic != PAR__MAGIC || w->arena->bytes != (uint64_t)st.st_size ||
                  w->arena->rank_count != ranks || w->arena->key != key))
         why = "belongs to other ranks";
     return why ? par__log(PAR_ERR_SYSTEM, "descriptor %d (%lld bytes) %s", fd, (long long)st.st_size, why)
                : PAR_OK;
-}
-
-static void par__init_mutex(pthread_mutex_t *m) {
-    pthread_mutexattr_t attr;
-    pthread_mutexattr_init(&attr);
-    pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
-    pthread_mutex_init(m, &attr);
-    pthread_mutexattr_destroy(&attr);
 }
 
 static par_result par__make_arena(par__world *w, size_t bytes, int ranks) {
@@ -3412,13 +3492,9 @@ static par_result par__make_arena(par__world *w, size_t bytes, int ranks) {
     w->arena->magic = PAR__MAGIC;
     w->arena->bytes = bytes;
     w->arena->key = key;
-    w->arena->rank_count = ranks;
-    par__init_mutex(&w->arena->lock);
-    for (int i = 0; i < ranks; i++) par__init_mutex(&w->arena->ranks[i].alive);
+    w->arena->rank_count = w->local_count = ranks;
     return PAR_OK;
 }
-
-static int par__is_threads(const par__world *w) { return w->backend[0] == 't' && w->backend[1] == 'h'; }
 
 // The offset by which peers find a user's block, if they can: it lies in the arena, or ranks are threads.
 static int par__shared(const par__world *w, const void *p, size_t bytes, uint64_t *at) {
@@ -3433,30 +3509,23 @@ static char *par__peer_pointer(const par__world *w, uint64_t at) {
     return (char *)((uintptr_t)w->base + (uintptr_t)(at - 1));
 }
 
-static int par__peer_dead(par__world *w, int index) { // also counts a rank that has left
-    par__rank_control *c = &w->arena->ranks[index];
-    const uint32_t state = PAR__LOAD(&c->state);
-    if (state == PAR__DEAD || state == PAR__LEFT) return 1;
-    if (state != PAR__HERE || c == w->control || par__is_threads(w)) return 0;
-    const int r = pthread_mutex_trylock(&c->alive);
-    if (r == EBUSY) return 0;
-    if (PAR__LOAD(&c->state) == PAR__HERE) PAR__STORE(&c->state, (uint32_t)PAR__DEAD);
-    if (r == 0 || r == EOWNERDEAD) pthread_mutex_unlock(&c->alive);
-    return 1;
-}
-
 static void par__arrive_in_world(par__world *w) { // the rank lives from here
     par__rank_control *c = &w->arena->ranks[w->arena_rank];
     w->control = c;
-    w->places = (char(*)[PAR__SITE_BYTES])(w->base + par__arena_places(w->arena->rank_count)) +
-                (size_t)w->arena_rank * PAR__PLACES;
     w->place_room = 4096 / PAR__SITE_BYTES, w->place_count = 1;
+    memset(w->places[0], 0, PAR__SITE_BYTES);
     snprintf(w->places[0], PAR__SITE_BYTES, "(one of many places)");
+    memcpy(par__place_at(w, w->arena_rank, 0), w->places[0], PAR__SITE_BYTES);
     c->pid = (int32_t)getpid();
+    w->pids = (int *)par__zalloc(sizeof(int) * (size_t)w->local_count);
+    if (!w->pids) w->cma = 0; // par__probe_cma tells the others
+    for (int i = 0; i < w->local_count && w->pids; i++)
+        if (i == w->arena_rank || par__is_threads(w)) w->pids[i] = c->pid; // the others': there, too
     c->world_rank = w->rank;
     w->probe = PAR__MAGIC + (uint64_t)w->rank;
     c->probe_at = (uint64_t)(uintptr_t)&w->probe;
-    if (!par__is_threads(w)) pthread_mutex_lock(&c->alive);
+    struct flock l;
+    if (!par__is_threads(w)) par__life_lock(w, F_SETLK, F_WRLCK, w->arena_rank, &l);
     PAR__STORE(&c->state, (uint32_t)PAR__HERE);
 }
 
@@ -3493,7 +3562,7 @@ static void par__abort_here(par__world *w, const char *text) {
         snprintf(a->abort_text, sizeof a->abort_text, "%s", text);
         PAR__STORE(&a->aborted, 1u);
     }
-    for (int i = 0; i < a->rank_count; i++) {
+    for (int i = 0; i < w->local_count; i++) {
         __atomic_add_fetch(&a->ranks[i].bell, 1, __ATOMIC_SEQ_CST);
         par__futex_wake(&a->ranks[i].bell);
     }
@@ -3629,6 +3698,14 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
     return c;
 }
 
+// Are these places in the arena, which another rank chose, such as board and rings take? 0: a text is set.
+static int par__comm_fits(par_comm *c, uint64_t board_at, uint64_t rings_at) {
+    par__world *w = c->world;
+    const size_t board = par__board_bytes(c->size, c->stage_bytes, par__locals(&c->nodes, c->nodes.me));
+    if (!par__in_arena(w, board_at, board)) return par__scribbled(w, "a board at", board_at), 0;
+    if (par__in_arena(w, rings_at, par__rings_bytes(c->ring_count, c->lane_count))) return 1;
+    return par__scribbled(w, "message rings at", rings_at), 0;
+}
 static void par__attach_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
     c->board_at = board_at, c->rings_at = rings_at;
     c->board = (par__board *)(c->world->base + board_at);
@@ -3653,7 +3730,7 @@ static int par__await_count(const par_comm *c, const uint32_t *count, uint32_t t
     const double until = par__now() + c->world->timeout_s;
     for (unsigned i = 1; PAR__LOAD(count) < target; i++) {
         if (i % 64 == 0 && par__now() > until) return 0;
-        for (int r = 0; r < c->world->arena->rank_count && i % 64 == 0; r++)
+        for (int r = 0; r < c->world->local_count && i % 64 == 0; r++)
             if (par__peer_dead(c->world, r) && PAR__LOAD(count) < target) return 0;
         sched_yield();
     }
@@ -4562,10 +4639,11 @@ static par_result par__lost_rank(const par_comm *c, int rank, const char *waits)
 static void par__run_far(par__operation *op, int rank, void *mine, const void *theirs, size_t bytes,
                          int put) {
     const par_comm *c = op->comm;
-    const par__rank_control *k = &c->world->arena->ranks[c->arena_index[rank]];
+    const int pid = c->world->pids ? c->world->pids[c->arena_index[rank]] : 0;
     char waits[128];
-    const int e =
-        op->result || !bytes ? 0 : par__copy_far(k->pid, mine, (void *)(uintptr_t)theirs, bytes, put);
+    const int e = op->result || !bytes ? 0
+                  : pid                ? par__copy_far(pid, mine, (void *)(uintptr_t)theirs, bytes, put)
+                                       : EPERM;
     if (!e) return;
     snprintf(waits, sizeof waits, "in par_%s at %s", par_kind_name(op->call.kind), par__own_site(op));
     if (e == ESRCH)
@@ -4589,11 +4667,13 @@ static void par__fill_message(const par__operation *op, const par__transfer *x, 
 // all the same.
 static par_result par__check_message(par__operation *op, par__transfer *x) {
     const par_comm *c = op->comm;
-    const par__message *m = &x->message;
-    const int differs =
-        x->lane ? m->bytes != x->bytes : m->count != op->call.count || m->dtype != (uint32_t)op->call.dtype;
+    par__message *m = &x->message;
+    const int differs = m->bytes != x->bytes ||
+                        (!x->lane && (m->count != op->call.count || m->dtype != (uint32_t)op->call.dtype));
     if (!differs) return PAR_OK;
     x->bad = 1;
+    m->site[sizeof m->site - 1] = 0;
+    par__clean(m->site, "");
     return par__error(
         c->world, PAR_ERR_MISMATCH,
         "rank %d sent %llu %s (%llu bytes) at %s, but rank %d receives %llu %s (%llu bytes) at %s, in "
@@ -4640,16 +4720,32 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
     return PAR_OK;
 }
 
+// Can the bytes of a message be where it says?
+static int par__reachable(const par__world *w, const par__message *m) {
+    if (m->direct != 1) return m->direct == 0 || (m->direct == 2 && w->cma);
+    return par__is_threads(w) ||
+           (m->address && m->address <= w->arena_bytes + 1 && m->bytes <= w->arena_bytes + 1 - m->address);
+}
+static par_result par__ring_damaged(par__operation *op, par__transfer *x, const char *what, uint64_t value) {
+    x->state = 3; // nothing that follows can be believed
+    return par__break(op->comm, par__scribbled(op->comm->world, what, value));
+}
+
 static par_result par__ring_recv(par__operation *op, par__transfer *x, int *moved) {
     par_comm *c = op->comm;
     uint8_t *committed;
     par__ring *ring = par__ring_of(c, x->peer, c->rank, x->lane, &committed);
     par_result result = PAR_OK;
     if (!PAR__LOAD(committed)) return result; // nothing was ever sent
-    while (x->state < 3 && PAR__LOAD(&ring->head) != ring->tail) {
-        const char *slot = par__ring_slot_of(c, ring, ring->tail);
+    while (x->state < 3) {
+        const uint32_t tail = ring->tail, filled = PAR__LOAD(&ring->head) - tail;
+        if (!filled) break;
+        if (filled > PAR__RING) return par__ring_damaged(op, x, "a number of filled slots of", filled);
+        const char *slot = par__ring_slot_of(c, ring, tail);
         if (x->state == 0) {
             memcpy(&x->message, slot, sizeof x->message);
+            if (!par__reachable(c->world, &x->message))
+                return par__ring_damaged(op, x, "the address of a message as", x->message.address);
             result = par__check_message(op, x);
             x->state = 1;
         }
@@ -4664,7 +4760,7 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
             memcpy(x->memory + x->done, from, n);
         x->done += n;
         if (x->done == total) x->state = 3;
-        PAR__STORE(&ring->tail, ring->tail + 1);
+        PAR__STORE(&ring->tail, tail + 1);
         par__ring_bells(c, x->peer);
         *moved = 1;
         if (result) return result;
@@ -4693,7 +4789,7 @@ static par_result par__check_chunk(par__operation *op, const par__transfer *x, s
         c->world, PAR_ERR_MISMATCH,
         "rank %d sent %zu bytes at %s, but rank %d receives %zu at %s, in par_%s on comm %s: make the "
         "two ends' counts agree",
-        x->peer, came, par__site_text(c, x->peer, c->board->lines[x->peer].slot[op->sequence & 1u].site),
+        x->peer, came, par__site_text(c, x->peer, c->board->lines[x->peer].slot[op->sequence & 1u].site).at,
         c->rank, x->chunk, par__own_site(op), par_kind_name(op->call.kind), c->name);
 }
 
@@ -5148,13 +5244,11 @@ static void par__set_view(par__operation *op, int r, const char *at) {
 static void par__view_stages(par__operation *op, size_t at, size_t skip) {
     par_comm *c = op->comm;
     for (int r = 0; r < c->size; r++)
-        if (r != c->rank && par__is_local(c, r) &&
-            !(c->board->lines[r].slot[op->sequence & 1u].flags & PAR__SEND_SHARED))
+        if (r != c->rank && par__is_local(c, r) && !(op->flags[r] & PAR__SEND_SHARED))
             par__set_view(op, r, (const char *)((uintptr_t)par__half_of(op, r) + skip - at));
 }
 static int par__must_stage(const par__operation *op) { // others cannot read my input where it is
-    const par_comm *c = op->comm;
-    return !(c->board->lines[c->rank].slot[op->sequence & 1u].flags & PAR__SEND_SHARED);
+    return !(op->flags[op->comm->rank] & PAR__SEND_SHARED);
 }
 static const char *par__input_at(const par__operation *op, size_t byte) {
     return (const char *)op->call.send + byte;
@@ -5236,7 +5330,7 @@ static void par__emit_oneshot_all_gather(par__operation *op) {
 static void par__emit_oneshot_broadcast(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, root = op->call.root;
-    const unsigned flags = c->board->lines[root].slot[op->sequence & 1u].flags;
+    const unsigned flags = op->flags[root];
     const int direct = (flags & (PAR__SEND_SHARED | PAR__SEND_FAR)) != 0;
     const size_t e = par__element(op), at = op->offset, rest = op->call.count - at;
     const size_t count = direct ? rest : PAR__MIN(rest, par__half_bytes(op) / e);
@@ -5784,7 +5878,7 @@ static int par__fits_inline(const par__operation *op, int forced) {
 static int par__fits_eager(const par__operation *op, int forced) { return (void)forced, op->all_staged; }
 static int par__fits_node(const par__operation *op, int forced) { return (void)forced, par__one_node(op); }
 static int par__root_flags(const par__operation *op) {
-    return op->comm->board->lines[op->call.root].slot[op->sequence & 1u].flags;
+    return op->early == PAR__IN_LINE ? 0 : op->flags[op->call.root];
 }
 static int par__fits_gather(const par__operation *op, int forced) {
     return (void)forced, par__one_node(op) && (par__root_flags(op) & (PAR__RECV_SHARED | PAR__RECV_FAR));
@@ -5948,18 +6042,18 @@ static size_t par__elements_spanned(const size_t *counts, const size_t *displs, 
     return most;
 }
 
-// Elements of my send and recv arrays.
-static void par__spans(const par__operation *op, size_t *send, size_t *recv) {
+// Elements of a rank's send and recv arrays, as far as this one knows.
+static void par__spans_of(const par__operation *op, int rank, size_t *send, size_t *recv) {
     const par__call *k = &op->call;
-    const int n = op->comm->size, root = op->comm->rank == k->root;
+    const int n = op->comm->size, root = rank == k->root;
     const size_t all = par__elements_spanned(k->recv_counts, k->recv_displs, n, k->count), one = k->count;
     *send = *recv = one;
     switch (k->kind) {
     case PAR_KIND_BARRIER: *send = *recv = 0; break;
     case PAR_KIND_REDUCE_SCATTER:
-    case PAR_KIND_REDUCE_SCATTERV: *send = all, *recv = par__count_of(op, op->comm->rank); break;
+    case PAR_KIND_REDUCE_SCATTERV: *send = all, *recv = par__count_of(op, rank); break;
     case PAR_KIND_ALL_GATHER:
-    case PAR_KIND_ALL_GATHERV: *send = par__count_of(op, op->comm->rank), *recv = all; break;
+    case PAR_KIND_ALL_GATHERV: *send = par__count_of(op, rank), *recv = all; break;
     case PAR_KIND_BROADCAST: *send = root ? one : 0; break;
     case PAR_KIND_REDUCE: *recv = root ? one : 0; break;
     case PAR_KIND_GATHER:
@@ -5976,6 +6070,19 @@ static void par__spans(const par__operation *op, size_t *send, size_t *recv) {
     case PAR_KIND_RECV: *send = 0; break;
     default: break;
     }
+}
+static void par__spans(const par__operation *op, size_t *send, size_t *recv) { // of my own
+    par__spans_of(op, op->comm->rank, send, recv);
+}
+// The same as far as this rank may read or write them. The root alone knows the counts of gatherv and scatterv,
+// and copies; all_to_allv's arrays are never shared.
+static void par__spans_shared(const par__operation *op, int rank, size_t *send, size_t *recv) {
+    const par_kind k = op->call.kind;
+    const int root = op->comm->rank == op->call.root;
+    par__spans_of(op, rank, send, recv);
+    if (k == PAR_KIND_GATHERV) *send = root ? par__count_of(op, rank) : 0, *recv = 0;
+    if (k == PAR_KIND_SCATTERV) *recv = root ? par__count_of(op, rank) : 0, *send = 0;
+    if (k == PAR_KIND_ALL_TO_ALLV) *send = *recv = 0;
 }
 
 // Elements this rank sends in the direct algorithm: what the ledger counts.
@@ -6024,46 +6131,65 @@ static int par__views(par__operation *op) {
         PAR_FREE(op->out);
         PAR_FREE(op->far);
         PAR_FREE((void *)op->sources);
-        op->far = (unsigned char *)par__zalloc((size_t)c->size);
+        op->far = (unsigned char *)par__zalloc(2 * (size_t)c->size);
         op->views = (const char **)par__zalloc(sizeof(char *) * (size_t)c->size * PAR__TRACKS);
         op->out = (char **)par__zalloc(sizeof(char *) * (size_t)c->size);
         op->sources = (const void **)par__zalloc(2 * sizeof(char *) * (size_t)c->size);
         op->pointer_room = c->size;
         if (!op->views || !op->out || !op->far || !op->sources) return op->pointer_room = 0, 0;
     }
+    op->flags = op->far + op->pointer_room;
     return 1;
 }
 
-static void par__fill_views(par__operation *op) {
+// Where this process finds an array of a peer that its line offers, shared or far (or not: NULL). 0: there
+// can be none of so many bytes.
+static int par__view(const par__world *w, unsigned shared, unsigned far, uint64_t at, size_t bytes,
+                     char **where) {
+    *where = NULL;
+    if (far && bytes) return *where = (char *)(uintptr_t)at, 1; // the kernel looks where it is
+    if (!shared || !bytes) return 1;
+    if (!par__is_threads(w) && (!at || at > w->arena_bytes + 1 || bytes > w->arena_bytes + 1 - at)) return 0;
+    return *where = par__peer_pointer(w, at), 1;
+}
+static par_result par__fill_views(par__operation *op) {
     par_comm *c = op->comm;
     const unsigned send_ways = PAR__SEND_SHARED | PAR__SEND_FAR, recv_ways = PAR__RECV_SHARED | PAR__RECV_FAR;
+    const size_t e = par__element(op);
     int apart = 1; // no array is written that is also read, and all can be addressed
     op->all_send = op->all_recv = op->all_staged = 1;
     for (int r = 0; r < c->size; r++) {
         const par__slot *s = &c->board->lines[r].slot[op->sequence & 1u];
         const int local = par__is_local(c, r);
-        op->all_staged &= (s->flags & PAR__STAGED) != 0;
-        op->all_send &= local && (s->flags & send_ways);
-        op->all_recv &= local && (s->flags & recv_ways);
-        apart &= (s->flags & (PAR__SEND_SHARED | PAR__RECV_SHARED | PAR__IN_PLACE)) ==
+        const unsigned flags = r == c->rank ? op->offered : PAR__LOAD(&s->flags);
+        const uint64_t send_at = s->u.at.send, recv_at = s->u.at.recv;
+        size_t send, recv;
+        char *from;
+        par__spans_shared(op, r, &send, &recv);
+        op->flags[r] = (unsigned char)flags;
+        op->all_staged &= (flags & PAR__STAGED) != 0;
+        op->all_send &= local && (flags & send_ways);
+        op->all_recv &= local && (flags & recv_ways);
+        apart &= (flags & (PAR__SEND_SHARED | PAR__RECV_SHARED | PAR__IN_PLACE)) ==
                  (PAR__SEND_SHARED | PAR__RECV_SHARED);
         op->view[r] = NULL;
-        op->out[r] = NULL;
+        op->out[r] = r == c->rank && (flags & recv_ways) && recv ? (char *)op->call.recv : NULL;
         op->far[r] = 0;
-        if (!local) continue;
-        if (r != c->rank) op->far[r] = s->flags & (PAR__SEND_FAR | PAR__RECV_FAR);
-        if (s->u.at.send)
-            op->view[r] = s->flags & PAR__SEND_FAR ? (const char *)(uintptr_t)s->u.at.send
-                                                   : par__peer_pointer(c->world, s->u.at.send);
-        if (s->u.at.recv)
-            op->out[r] = s->flags & PAR__RECV_FAR ? (char *)(uintptr_t)s->u.at.recv
-                                                  : par__peer_pointer(c->world, s->u.at.recv);
+        if (!local || r == c->rank) continue;
+        op->far[r] = (unsigned char)(flags & (PAR__SEND_FAR | PAR__RECV_FAR));
+        if (!par__view(c->world, flags & PAR__SEND_SHARED, flags & PAR__SEND_FAR, send_at, send * e, &from))
+            return par__scribbled(c->world, "the address of a rank's data as", send_at);
+        op->view[r] = from;
+        if (!par__view(c->world, flags & PAR__RECV_SHARED, flags & PAR__RECV_FAR, recv_at, recv * e,
+                       &op->out[r]))
+            return par__scribbled(c->world, "the address of a rank's result as", recv_at);
     }
     op->view[c->rank] = (const char *)op->call.send;
     for (int i = 1; i < op->track_count; i++)
         memcpy((void *)(op->views + i * c->size), (const void *)op->views, sizeof(char *) * (size_t)c->size);
     if (op->all_recv) op->out[c->rank] = (char *)op->call.recv;
     op->stream = apart && par__call_bytes(op) * (size_t)c->size >= c->world->stream_bytes;
+    return PAR_OK;
 }
 
 static uint64_t par__hash(const size_t *x, int n, uint64_t h) {
@@ -6117,8 +6243,8 @@ static par_result par__compare_lines(par__operation *op) {
             c->world, PAR_ERR_MISMATCH,
             "rank %d called %s at %s, but rank %d called %s at %s (call %u on comm %s): all ranks "
             "must make the same calls in the same order",
-            r, par__describe(b, one, sizeof one), par__site_text(c, r, b->site), other,
-            par__describe(a, two, sizeof two), par__site_text(c, other, a->site), op->sequence, c->name);
+            r, par__describe(b, one, sizeof one), par__site_text(c, r, b->site).at, other,
+            par__describe(a, two, sizeof two), par__site_text(c, other, a->site).at, op->sequence, c->name);
     }
     return PAR_OK;
 }
@@ -6136,8 +6262,8 @@ static par_result par__compare_counts(par__operation *op) {
         par__error(
             c->world, PAR_ERR_MISMATCH,
             "rank %d called par_%s with count=%llu at %s, but the root, rank %d, has counts[%d]=%llu at %s",
-            r, par_kind_name(k->kind), (unsigned long long)s->count, par__site_text(c, r, s->site), c->rank,
-            r, (unsigned long long)counts[r], par__site_text(c, c->rank, op->site));
+            r, par_kind_name(k->kind), (unsigned long long)s->count, par__site_text(c, r, s->site).at,
+            c->rank, r, (unsigned long long)counts[r], par__own_site(op));
         snprintf(c->board->fail_text, sizeof c->board->fail_text, "%s", c->world->error);
         PAR__STORE(&c->board->failed, op->sequence);
         par__ring_bells(c, -1);
@@ -6206,6 +6332,7 @@ static void par__publish_arrival(par__operation *op) {
         par__send_early(op, s);
     else if (!flags)
         flags = par__offer_arrays(op, s);
+    op->offered = flags;
     s->flags = (uint8_t)flags;
     PAR__STORE(&s->sequence, op->sequence);
 }
@@ -6230,8 +6357,7 @@ static void par__emit_exchange(par__operation *op) {
             char *line = lines + PAR__LINE_BYTES * (size_t)at;
             if (j != me) continue;
             memcpy(line, &c->board->lines[r].slot[op->sequence & 1u], sizeof(par__slot));
-            memcpy(line + sizeof(par__slot), par__site_text(c, r, ((par__slot *)line)->site),
-                   PAR__SITE_BYTES);
+            memcpy(line + sizeof(par__slot), par__site_at(c, r, ((par__slot *)line)->site), PAR__SITE_BYTES);
         }
     }
     start[k] = PAR__LINE_BYTES * (size_t)at;
@@ -6525,7 +6651,8 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         if ((r = par__compare_lines(op)) != PAR_OK) return par__fail(op, r);
         if ((r = par__compare_counts(op)) != PAR_OK) return par__fail(op, par__break(c, r));
         par__set_state(op, PAR__RUNNING), op->block = 0;
-        if (op->early != PAR__IN_LINE) par__fill_views(op);
+        if (op->early != PAR__IN_LINE && (r = par__fill_views(op)) != PAR_OK)
+            return par__fail(op, par__break(c, r));
         op->algorithm = par__choose(op);
         if (!op->algorithm->emit) par__take_early(op);
     }
@@ -6654,8 +6781,10 @@ static par_result par__gone_error(const par_comm *c, int r, int how, int broke, 
     char where[64] = "on another node", seen[160] = "", before[64] = "", of[32] = "";
     if (broke) {
         const uint32_t cause = PAR__LOAD(&w->arena->cause);
-        return cause < 2 ? PAR_OK // it is being written down: look again soon
-                         : par__error(w, (par_result)(cause - 1), "%s", w->arena->cause_text);
+        if (cause < 2) return PAR_OK; // it is being written down: look again soon
+        if (cause > PAR_RESULT_COUNT) return par__scribbled(w, "an error's number", cause);
+        return par__error(w, (par_result)(cause - 1), "%s",
+                          par__text_of(w->arena->cause_text, PAR__ERROR_BYTES).at);
     }
     if (i >= 0) {
         snprintf(where, sizeof where, "pid %d", w->arena->ranks[i].pid);
@@ -6683,7 +6812,8 @@ par_result par_alive(par_comm *c) {
     par__world *w = c->world;
     int broke;
     par__poke(w, par__now());
-    if (PAR__LOAD(&w->arena->aborted) == 1) return par__error(w, PAR_ERR_ABORTED, "%s", w->arena->abort_text);
+    if (PAR__LOAD(&w->arena->aborted) == 1)
+        return par__error(w, PAR_ERR_ABORTED, "%s", par__text_of(w->arena->abort_text, PAR__ERROR_BYTES).at);
     for (int pass = 2; pass > 0; pass--)
         for (int r = 0; r < c->size; r++) {
             const int how = r == c->rank ? 0 : par__gone(c, r, &broke);
@@ -6702,9 +6832,9 @@ static par_result par__check_wait(par__operation *op) {
     const char *site = par__own_site(op);
     if (PAR__LOAD(&w->arena->aborted) == 1)
         return par__error(w, PAR_ERR_ABORTED, "par_%s at %s: %s", par_kind_name(op->call.kind), site,
-                          w->arena->abort_text);
+                          par__text_of(w->arena->abort_text, PAR__ERROR_BYTES).at);
     if (!message && par__state(op) != PAR__QUEUED && PAR__LOAD(&c->board->failed) == op->sequence)
-        return par__error(w, PAR_ERR_MISMATCH, "%s", c->board->fail_text);
+        return par__error(w, PAR_ERR_MISMATCH, "%s", par__text_of(c->board->fail_text, PAR__ERROR_BYTES).at);
     snprintf(waits, sizeof waits, "in par_%s at %s", par_kind_name(op->call.kind), site);
     for (int pass = 2; pass > 0; pass--) // first those that died of themselves
         for (int r = 0; r < c->size; r++) {
@@ -6747,7 +6877,7 @@ static void par__give_up(par__operation *op, par_result r) {
 
 static par_result par__wait_for(par__operation *op) {
     par__world *w = op->comm->world;
-    const long sleep_ns = w->arena->rank_count < w->size ? 50000 : w->net ? 1000000 : 10000000;
+    const long sleep_ns = w->local_count < w->size ? 50000 : w->net ? 1000000 : 10000000;
     const unsigned yields = 64;
     unsigned idle = 0;
     while (par__state(op) != PAR__DONE) {
@@ -6878,7 +7008,8 @@ static par_result par__begin(par_comm *c, const par__call *call, size_t n, par__
     par__world *w = c->world;
     if (c->broken) return c->broken;
     if (PAR__LOAD(&w->arena->aborted) == 1)
-        return par__break(c, par__error(w, PAR_ERR_ABORTED, "%s", w->arena->abort_text));
+        return par__break(
+            c, par__error(w, PAR_ERR_ABORTED, "%s", par__text_of(w->arena->abort_text, PAR__ERROR_BYTES).at));
     par__operation *op = par__take_operation(w);
     if (!op) return par__error(w, PAR_ERR_MEMORY, "no memory for an operation");
     par__set_state(op, PAR__QUEUED);
@@ -7021,7 +7152,8 @@ static par_result par__carry(par_comm *c, const par__call *call, par__operation 
     *out = NULL;
     if (c->broken) return c->broken;
     if (PAR__LOAD(&w->arena->aborted) == 1)
-        return par__break(c, par__error(w, PAR_ERR_ABORTED, "%s", w->arena->abort_text));
+        return par__break(
+            c, par__error(w, PAR_ERR_ABORTED, "%s", par__text_of(w->arena->abort_text, PAR__ERROR_BYTES).at));
     par__lock_world(w);
     par__operation *op = par__take_operation(w);
     const int valid = op && par__fill_carried(op, c, call);
@@ -7378,6 +7510,10 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     w->place_hash = (uint16_t *)par__zalloc(w->place_hash_size * sizeof *w->place_hash);
     if (!w->place_hash)
         return PAR_FREE(w), par__log(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
+    w->places = (char(*)[PAR__SITE_BYTES])PAR_MALLOC(sizeof *w->places * PAR__PLACES); // touched as it fills
+    if (!w->places)
+        return PAR_FREE(w->place_hash), PAR_FREE(w), par__log(PAR_ERR_MEMORY, "out of memory for a rank"),
+               (par__world *)NULL;
     w->backend = backend, w->rank = rank, w->size = size;
     w->active_end = &w->active;
     w->timeout_s = d->timeout_s;
@@ -7422,6 +7558,8 @@ static void par__free_world(par__world *w, int unmap) {
     PAR_FREE(w->events);
     PAR_FREE(w->tuned);
     PAR_FREE(w->place_hash);
+    PAR_FREE(w->places);
+    PAR_FREE(w->pids);
     PAR_FREE(w->children);
     PAR_FREE(w);
 }
@@ -7449,7 +7587,9 @@ static par_result par__boot_comm(par__world *w, par_comm **out) {
     par_comm *c = par__make_comm(w, 0, w->rank, w->size, ints, ints + w->size, ints);
     PAR_FREE(ints);
     if (!c) return par__log(PAR_ERR_MEMORY, "out of memory");
-    par__attach_comm(c, w->arena->ranks[w->rank].boot_board, w->arena->boot_rings);
+    const uint64_t board = w->arena->ranks[w->rank].boot_board, rings = w->arena->boot_rings;
+    if (!par__comm_fits(c, board, rings)) return par__free_comm(c), PAR_LOG(w->error), PAR_ERR_SYSTEM;
+    par__attach_comm(c, board, rings);
     par__arrive_in_world(w);
     *out = c;
     return PAR_OK;
@@ -7615,13 +7755,14 @@ static par_result par__open_child(par__start *start, const char *boot,
 static void par__probe_cma(par_comm *c) {
     par__world *w = c->world;
     par__arena *a = w->arena;
-    const uint32_t n = (uint32_t)a->rank_count;
+    const uint32_t n = (uint32_t)w->local_count;
     const par__rank_control *next = &a->ranks[((uint32_t)w->arena_rank + 1) % n];
     uint64_t word = 0;
     if (n == 1 || par__is_threads(w)) return;
     if (w->cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // where Yama would forbid it
     __atomic_add_fetch(&a->opened, 1, __ATOMIC_SEQ_CST);
-    if (!par__await_count(c, &a->opened, n)) return;
+    if (!par__await_count(c, &a->opened, n)) return (void)(w->cma = 0);
+    for (uint32_t i = 0; i < n && w->pids; i++) w->pids[i] = a->ranks[i].pid;
     if (!w->cma || par__copy_far(next->pid, &word, (void *)(uintptr_t)next->probe_at, sizeof word, 0) ||
         word != PAR__MAGIC + (uint64_t)next->world_rank)
         PAR__STORE(&a->no_cma, 1u);
@@ -8083,6 +8224,8 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__place *
     if (s >= 0) close(s);
     par_comm *c = r ? NULL : par__make_comm(w, 0, w->rank, w->size, world, node_of, arena);
     if (!r && !c) r = par__log(PAR_ERR_MEMORY, "out of memory");
+    if (c && !par__comm_fits(c, all[leader].board, all[leader].rings))
+        r = PAR_ERR_SYSTEM, PAR_LOG(w->error), par__free_comm(c), c = NULL;
     if (c) {
         w->arena->boot_rings = all[leader].rings,
         w->arena->ranks[w->arena_rank].boot_board = all[leader].board;
@@ -8623,7 +8766,7 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
             break;
         }
         w->arena_rank = made;
-        w->fd = first->fd, w->base = first->base, w->arena = first->arena,
+        w->fd = first->fd, w->base = first->base, w->arena = first->arena, w->local_count = rank_count,
         w->arena_bytes = first->arena_bytes;
         r = par__boot_comm(w, &t[made].comm);
         if (r && made) par__free_world(w, 0);
@@ -8837,6 +8980,8 @@ void *(par_alloc)(par_comm *c, size_t bytes) {
                    c->site ? c->site : "?", bytes, locals);
     const uint64_t at = all[2 * leader];
     PAR_FREE(all);
+    if (!failed && !par__in_arena(c->world, at, (uint64_t)locals * stride))
+        par__scribbled(c->world, "a block at", at), failed = 1;
     if (failed) return par__arena_free(c->world, mine[0]), PAR_FREE(b), (void *)NULL;
     b->base = c->world->base + at;
     b->stride = stride;
@@ -8935,6 +9080,7 @@ par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
     par_result r = par__share(comm, &mine, sizeof mine, all);
     for (int i = 0; i < comm->size && !r; i++) {
         id = PAR__MAX(id, all[i].next_id);
+        if (all[i].rank != i) r = par__scribbled(w, "the rank", (uint64_t)all[i].rank);
         if (color >= 0 && all[i].color == color) all[n++] = all[i];
     }
     w->next_id = id + 1;
@@ -8954,8 +9100,11 @@ par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
     if (r && c) par__arena_free(w, at[0]), par__arena_free(w, at[1]), par__free_comm(c);
     if (!r && c) {
         const int leader = c->nodes.members[c->nodes.start[c->nodes.me]], owner = par__rings_owner(c);
-        par__attach_comm(c, shared[3 * all[leader].rank], shared[3 * all[owner].rank + 1]);
-        *out = c;
+        const uint64_t board = shared[3 * all[leader].rank], rings = shared[3 * all[owner].rank + 1];
+        if (par__comm_fits(c, board, rings))
+            par__attach_comm(c, board, rings), *out = c;
+        else
+            par__free_comm(c), c = NULL, r = PAR_ERR_SYSTEM;
     }
     PAR_FREE(all);
     PAR_FREE(shared);
@@ -8991,7 +9140,6 @@ static par_result par__close_world(par__world *w, int broken) {
     const double until = par__now() + w->timeout_s;
     par_result result = PAR_OK;
     PAR__STORE(&w->control->state, (uint32_t)PAR__LEFT);
-    if (!par__is_threads(w)) pthread_mutex_unlock(&w->control->alive);
     for (int i = 0; i < w->child_count; i++) {
         int status = 0, ended = 0;
         while (w->children[i] > 0 && !(ended = par__child_ended(w, i, &status)) && par__now() < until)
@@ -9059,7 +9207,7 @@ par_result(par_close)(par_comm *c) {
         if (!b && !world) par__free_shared(c);
         if (!b && world) { // nobody leaves while another may still need it to hear that all have come
             __atomic_add_fetch(&w->arena->closing, 1, __ATOMIC_SEQ_CST);
-            par__await_count(c, &w->arena->closing, (uint32_t)w->arena->rank_count);
+            par__await_count(c, &w->arena->closing, (uint32_t)w->local_count);
         }
     }
     if (world) par__stop_progress(w);
@@ -9110,6 +9258,9 @@ par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm
     choice.failed = r != PAR_OK;
     const par_result told = (par_broadcast)(&choice, &choice, sizeof choice, PAR_U8, 0, comm);
     if (told) return told;
+    choice.name[sizeof choice.name - 1] = 0;
+    for (int i = 0; i < PAR_GEMM_MOST; i++)
+        choice.note[i] %= sizeof par__gemm_notes / sizeof *par__gemm_notes;
     chosen = par__gemm_find(choice.name);
     if (!r && choice.failed)
         r = par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: rank 0 could not choose; its text says why");
@@ -9338,6 +9489,7 @@ par_result(par_clock_offset)(par_comm *comm, double *offset, double *error) {
     mine.opened_at = comm->world->opened_at;
     par__clock_name(comm, mine.name, sizeof mine.name);
     par_result r = par__share(comm, &mine, sizeof mine, all);
+    for (int i = 0; i < comm->size; i++) all[i].name[sizeof all[i].name - 1] = 0;
     if (!r) r = par__measure_clocks(comm, &mine, all);
     PAR_FREE(all);
     comm->site = NULL;
@@ -9601,7 +9753,11 @@ static par_result par__write_trace(par_comm *c) {
     char *text = r ? NULL : par__trace_text(c, offset - first, &bytes);
     par_usual_points(points);
     if (!r) r = par__share(c, &bytes, sizeof bytes, counts);
-    for (int i = 0; i < c->size; i++) total += counts[i];
+    for (int i = 0; i < c->size && !r; i++) {
+        if (counts[i] > SIZE_MAX / 8 / (size_t)c->size)
+            r = par__scribbled(c->world, "a trace's length of", counts[i]);
+        total += counts[i];
+    }
     if (c->rank == 0) all = (char *)PAR_MALLOC(total + 1);
     if (!r) r = (par_gatherv)(text, bytes, all, counts, NULL, PAR_U8, 0, c);
     if (!r && c->rank == 0) {

@@ -1359,6 +1359,194 @@ static void adopted(par_comm *w) {
     CHECK_OK(w, par__adopt_arena(&other, dup(world->fd), bytes, 1, key));
 }
 
+// ---- shared memory with numbers in it that no rank wrote: each is found before it is used
+
+static void forge_message(par_comm *c, uint64_t bytes, uint32_t direct, uint64_t address, uint32_t slots) {
+    uint8_t *committed; // from me, rank 1, to rank 0
+    par__message m;
+    par__ring *ring = par__ring_of(c, 1, 0, 0, &committed);
+    memset(&m, 'x', sizeof m); // no end of its text
+    m.bytes = bytes, m.count = 4, m.dtype = PAR_F32, m.direct = direct, m.address = address;
+    par__commit(c->world, (uint64_t)((char *)ring - c->world->base), par__ring_stride(c->ring_count));
+    memcpy(par__ring_slot_of(c, ring, ring->head), &m, sizeof m);
+    PAR__STORE(committed, (uint8_t)1);
+    PAR__STORE(&ring->head, ring->head + slots);
+}
+static void forge_arrival(par_comm *c, uint64_t send_at, unsigned flags) { // of an all_to_all
+    par__slot *s = &c->board->lines[1].slot[1];
+    memset(s, 0, sizeof *s);
+    s->kind = PAR_KIND_ALL_TO_ALL, s->dtype = PAR_F32, s->count = 50000, s->flags = (uint8_t)flags;
+    s->u.at.send = send_at;
+    PAR__STORE(&s->sequence, 1u);
+}
+static void forged(par_comm *w) {
+    static const struct {
+        uint64_t bytes, address;
+        uint32_t direct, slots;
+        par_result result;
+    } messages[] = {{4096, 0, 0, 1, PAR_ERR_MISMATCH},
+                    {16, 0, 1, 1, PAR_ERR_SYSTEM},
+                    {16, (uint64_t)1 << 60, 1, 1, PAR_ERR_SYSTEM},
+                    {16, 0, 9, 1, PAR_ERR_SYSTEM},
+                    {16, 0, 0, 100, PAR_ERR_SYSTEM},
+                    {16, 0, 0, 0x80000000u, PAR_ERR_SYSTEM}};
+    static const uint64_t places[] = {0, UINT64_MAX, (uint64_t)1 << 60};
+    static float x[100000], y[100000], small[4096];
+    par__world *world = w->world;
+    par_comm *c;
+    CHECK_OK(w, par_barrier(w));
+    if (par_size(w) != 2) return;
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
+        CHECK_OK(w, par_split(w, 0, 0, &c));
+        if (par_rank(w) == 1)
+            forge_message(c, messages[i].bytes, messages[i].direct, messages[i].address, messages[i].slots);
+        CHECK_OK(w, par_barrier(w));
+        if (par_rank(w) == 1) continue;
+        small[4] = 7;
+        CHECK(w, par_recv(small, 4, PAR_F32, 1, c) == messages[i].result);
+        CHECK(w, small[4] == 7 && (i == 0 || says(w, "something wrote into it")));
+    }
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_OK(w, par_split(w, 0, 0, &c));
+        if (par_rank(w) == 1) forge_arrival(c, places[i], PAR__SEND_SHARED);
+        CHECK_OK(w, par_barrier(w));
+        if (par_rank(w) == 1) continue;
+        CHECK(w, par_all_to_all(x, y, 50000, PAR_F32, c) == PAR_ERR_SYSTEM &&
+                     says(w, "something wrote into it"));
+    }
+    CHECK_OK(w, par_barrier(w));
+    if (par_rank(w) == 1) {
+        par__arena *a = world->arena;
+        const uint64_t count = a->extent_count, at = a->extents[0].at;
+        a->extent_count = (uint64_t)1 << 40;
+        CHECK(w, !par__arena_alloc(world, 1, 64, 0) && says(w, "a number of blocks of"));
+        a->extent_count = count, a->extents[0].at = UINT64_MAX - 4095;
+        CHECK(w, !par__arena_alloc(world, 1, 64, 0) && says(w, "a block at"));
+        a->extents[0].at = at, a->lock = 12345;
+        CHECK(w, !par__arena_alloc(world, 1, 64, 0) && says(w, "a lock of rank"));
+        a->lock = 0;
+    }
+    CHECK_OK(w, par_barrier(w));
+}
+
+// ---- memory that another process has written into
+//
+// A rank writes random bytes over parts of what it shares, between calls and while they run. What the others
+// see is an error, a deadline, or wrong numbers; never a crash, a hang, or gigabytes.
+
+enum { SCRIBBLE_SEEDS = 12, SCRIBBLE_RANKS = 3 };
+static void scribble_crashed(int signal) {
+    __atomic_add_fetch(&test_shared->failures, 1, __ATOMIC_SEQ_CST);
+    _exit(128 + signal);
+}
+static uint64_t scribble_draw(uint64_t seed, uint64_t *at, uint64_t most) {
+    return par_random(seed, 77, (*at)++) % most;
+}
+static void scribble(const par_comm *c, uint64_t seed, uint64_t *at) {
+    const par__world *w = c->world;
+    par__arena *a = w->arena;
+    char *const part[] = {(char *)a,
+                          (char *)&a->extent_count,
+                          (char *)&a->ranks[0],
+                          (char *)&a->ranks[0].record_count,
+                          par__place_at(w, 0, 0),
+                          (char *)c->board,
+                          (char *)c->board->lines,
+                          (char *)c->rings,
+                          (char *)c->rings + par__ring_table(c->ring_count, c->lane_count)};
+    const size_t stride = par__ring_stride(c->ring_count), rings = (size_t)(c->ring_count * c->ring_count);
+    const size_t bytes[] = {offsetof(par__arena, extent_count),
+                            256,
+                            sizeof(par__rank_control) * SCRIBBLE_RANKS,
+                            1024,
+                            4096,
+                            offsetof(par__board, lines),
+                            sizeof(par__lines) * SCRIBBLE_RANKS,
+                            64,
+                            sizeof(par__ring) + 256};
+    const size_t which = (size_t)scribble_draw(seed, at, 10 * sizeof part / sizeof *part) % 9;
+    const uint64_t how = scribble_draw(seed, at, 4);
+    char *to = part[which] + scribble_draw(seed, at, bytes[which]) / 4 * 4;
+    if (which == 8) to += scribble_draw(seed, at, rings) * stride;
+    for (uint64_t n = 4 << scribble_draw(seed, at, 6); n; n--, to++)
+        __atomic_store_n(to,
+                         (char)(how == 0   ? 0
+                                : how == 1 ? 255
+                                           : scribble_draw(seed, at, 256)),
+                         __ATOMIC_RELAXED);
+}
+static par_result scribble_call(par_comm *c, int kind, float *x, float *y) {
+    const int next = (par_rank(c) + 1) % par_size(c), last = (par_rank(c) + par_size(c) - 1) % par_size(c);
+    const size_t counts[SCRIBBLE_RANKS] = {300, 5000, 1};
+    par_comm *half;
+    par_result r;
+    double offset;
+    switch (kind) {
+    case 0: return par_all_reduce(x, y, 2, PAR_F32, PAR_SUM, c);
+    case 1: return par_all_reduce(x, y, 30000, PAR_F32, PAR_SUM, c);
+    case 2: return par_sendrecv(x, 100, next, y, 100, last, PAR_F32, c);
+    case 3: return par_sendrecv(x, 30000, next, y, 30000, last, PAR_F32, c);
+    case 4: return par_broadcast(x, y, 20000, PAR_F32, 1, c);
+    case 5: return par_gatherv(x, counts[par_rank(c)], y, counts, NULL, PAR_F32, 0, c);
+    case 6: return par_all_to_all(x, y, 5000, PAR_F32, c);
+    case 7: return par_reduce(x, y, 3000, PAR_F32, PAR_SUM, 2, c);
+    case 8: r = par_split(c, par_rank(c) & 1, 0, &half); return r ? r : par_close(half);
+    case 9: return par_clock_offset(c, &offset, NULL);
+    default: {
+        float *z = (float *)par_alloc(c, 100000);
+        if (!z) return PAR_ERR_MEMORY;
+        r = par_all_reduce(z, z, 20000, PAR_F32, PAR_SUM, c);
+        return r ? r : par_free(c, z);
+    }
+    }
+}
+static void scribble_run(const par__world *old,
+                         uint64_t seed) { // one run of all ranks, in processes of their own
+    const int signals[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
+    const struct rlimit most = {(rlim_t)3 << 30, (rlim_t)3 << 30};
+    static float x[60000], y[60000];
+    par_desc d;
+    par_comm *c;
+    uint64_t at = 0, mine = 1u << 20;
+    const int quiet = open("/dev/null", O_WRONLY);
+    dup2(quiet, 2);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) signal(signals[i], scribble_crashed);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    munmap(old->base, old->arena_bytes);
+    setrlimit(RLIMIT_AS, &most); // threads and processes of this run: each as much
+#endif
+    memset(&d, 0, sizeof d);
+    d.rank_count = SCRIBBLE_RANKS, d.node_ranks = (int)(seed % 3), d.run_again = -1;
+    d.arena_bytes = (size_t)64 << 20;
+    if (par_open(&d, &c)) _exit(1);
+    par_set_timeout(c, 0.2);
+    mine += (uint64_t)par_rank(c);
+    for (int i = 0; i < 40; i++) {
+        const int kind = (int)scribble_draw(seed, &at, 11);
+        if (i > 4 && par_rank(c) == (int)(seed % SCRIBBLE_RANKS)) scribble(c, seed, &mine);
+        if (scribble_call(c, kind, x, y)) break;
+    }
+    FILE *f = fopen("/dev/null", "w");
+    par_recorder_print(c, f), par_ledger_print(c, f);
+    par_close(c);
+    _exit(0);
+}
+static void scribbled(par_comm *w) {
+    const uint64_t first = getenv("PAR_TEST_SEED") ? strtoull(getenv("PAR_TEST_SEED"), NULL, 10) : 1;
+    pid_t run[SCRIBBLE_SEEDS];
+    for (uint64_t i = 0; i < SCRIBBLE_SEEDS; i++)
+        if ((run[i] = fork()) == 0) scribble_run(w->world, first + i);
+    for (int i = 0; i < SCRIBBLE_SEEDS; i++) {
+        int status = 0, ended = 0;
+        const double until = test_now() + 100; // a hundred deadlines
+        while (!(ended = waitpid(run[i], &status, WNOHANG) == run[i]) && test_now() < until) usleep(2000);
+        if (!ended) kill(run[i], SIGKILL), waitpid(run[i], &status, 0);
+        CHECK(w, ended && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        if (!ended || status)
+            fprintf(stderr, "seed %llu: status %x\n", (unsigned long long)first + (unsigned)i, status);
+    }
+}
+
 static void forgotten(par_comm *w) { // a receive that nobody answers does not keep a comm from closing
     par_comm *c;
     par_request q;
@@ -1609,6 +1797,8 @@ const test tests[] = {
     {"handed_out", handed_out, TEST_SERIAL, 1, 60},
     {"handed_out_to_users", handed_out_to_users, TEST_SERIAL, 1, 60},
     {"adopted", adopted, TEST_SERIAL, 1, 60},
+    {"scribbled", scribbled, TEST_SERIAL, 1, 200},
+    {"forged", forged, TEST_ALONE, 2, 60},
     {"offsets", offsets, TEST_ANY, 1, 60},
     {"traced", traced, TEST_ANY, 2, 60},
     {"timing", timing, TEST_ANY, 1, 60},
