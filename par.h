@@ -1679,7 +1679,7 @@ par_result par__setting_read(const par__setting *s, double *value, char *why, si
 static const par__setting *par__setting_of(const char *name) {
     for (int i = 0; i < PAR__SETTINGS; i++)
         if (!strcmp(par__settings[i].name, name)) return &par__settings[i];
-    return PAR_ASSERT(!"a variable that is in no table"), &par__settings[0];
+    return PAR_ASSERT(0 && "a variable that is in no table"), &par__settings[0];
 }
 static double par__setting_number(const char *name) { // the fallback: also where it cannot be read
     char why[512];
