@@ -3334,8 +3334,8 @@ static int par__in_arena(const par__world *w, uint64_t at, uint64_t bytes) {
            bytes <= w->arena_bytes - at;
 }
 
-// The kernel says whether a rank lives: its process keeps a lock on a byte of the memory's file, its number in
-// the arena, and loses it when it ends. Nothing that is written to the memory can change that. 1: done.
+// The kernel says whether a rank lives: its process keeps a lock on a byte of the memory's file, its number
+// in the arena, and loses it when it ends. Nothing that is written to the memory can change that. 1: done.
 static int par__life_lock(const par__world *w, int command, int type, int index, struct flock *l) {
     memset(l, 0, sizeof *l);
     l->l_type = (short)type, l->l_whence = SEEK_SET, l->l_start = index, l->l_len = 1;
@@ -6074,8 +6074,8 @@ static void par__spans_of(const par__operation *op, int rank, size_t *send, size
 static void par__spans(const par__operation *op, size_t *send, size_t *recv) { // of my own
     par__spans_of(op, op->comm->rank, send, recv);
 }
-// The same as far as this rank may read or write them. The root alone knows the counts of gatherv and scatterv,
-// and copies; all_to_allv's arrays are never shared.
+// The same as far as this rank may read or write them. The root alone knows the counts of gatherv and
+// scatterv, and copies; all_to_allv's arrays are never shared.
 static void par__spans_shared(const par__operation *op, int rank, size_t *send, size_t *recv) {
     const par_kind k = op->call.kind;
     const int root = op->comm->rank == op->call.root;
