@@ -201,6 +201,20 @@ few_processes() { # of another user, whom limits bind
     fails 1 "cannot start rank .* of 1000: Resource temporarily unavailable" \
         limited -u 20 setpriv --reuid 65534 --regid 65534 --clear-groups env PAR_RANKS=1000 $hello && ! grep -q ranks "$work/out"
 }
+full_disk() { # for what is offloaded, a trace, a picture (checkpoints and exports: tests/programs.sh)
+    unshare --mount true 2>/dev/null || { echo "mounting a small tmpfs needs root"; return 77; }
+    mkdir "$work/tiny" && cat >"$work/full.sh" <<'SH'
+mount -t tmpfs -o size=100k tmpfs "$1" || exit 77
+shift
+for try in "" fill; do
+    [ -z $try ] || head -c 200000 /dev/zero >"$work/tiny/fill" 2>/dev/null
+    fails 1 "No space left" $gpt $small --max_iters 2 --ranks 2 --zero 1 --offload "file:$work/tiny" || exit 1
+done
+fails 1 "No space left" $gpt $small --max_iters 2 --ranks 2 --trace "$work/tiny/t" && ! grep "^trace:" "$work/err" &&
+fails 1 "No space left" env PAR_TRACE="$work/tiny/u" PAR_RANKS=2 $hello && fails 1 "No space left" build/bench_pipe --ranks 2 --simulate --svg "$work/tiny/s"
+SH
+    unshare --mount bash "$work/full.sh" "$work/tiny"
+}
 refused_calls() { # by a container, say
     for call in memfd_create fallocate ftruncate process_vm_readv sched_getaffinity madvise prctl getrandom socket; do
         echo $call
@@ -306,6 +320,7 @@ check "few descriptors" few_descriptors
 check "few descriptors over TCP" few_descriptors_apart
 check "little memory" small_limits
 check "few processes" few_processes
+check "full disk" full_disk
 check "system calls that are refused" refused_calls
 check "no /proc, no /dev" no_proc
 check "signals ignored and blocked" signals
