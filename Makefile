@@ -6,6 +6,7 @@
 
 CC ?= cc
 CFLAGS ?= -O2 -g
+TEST_CFLAGS ?= -O1 -g
 WARN = -Wall -Wextra -Wconversion -Werror
 FAST = -O3 -march=native -fno-math-errno -fno-trapping-math
 MPICC ?= $(shell command -v mpicc.mpich || echo mpicc)
@@ -138,7 +139,7 @@ build/bench_tp: bench/bench_tp.c examples/gpt/model.h par.h par_tp.h par_zero.h 
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 build/test_par: tests/test_par.c tests/test.h par.h | build
-	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
+	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
 build/victim: tests/victim.c par.h | build
 	$(CC) -std=gnu11 -O1 -Wall -Wextra -I. $< -o $@ $(LIBS)
@@ -147,22 +148,22 @@ build/stranger: tests/stranger.c | build
 	$(CC) -std=gnu11 -O1 $(WARN) $< -o $@
 
 build/test_golden: tests/test_golden.c tests/test.h $(GPT_DEPS) | build
-	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
+	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
 
 build/test_tcp: tests/test_tcp.c par.h | build
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
 build/test_zero: tests/test_zero.c tests/test.h par.h par_zero.h | build
-	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
+	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
 build/test_pipe: tests/test_pipe.c tests/test.h par.h par_pipe.h | build
-	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
+	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
 build/test_errors: tests/test_errors.c tests/test.h par.h par_zero.h par_pipe.h par_tp.h | build
-	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
+	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
 build/test_tp: tests/test_tp.c tests/test.h par.h par_tp.h | build
-	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
+	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
 # What only the tests run: with sanitizers, with each MPI, on emulated GPUs.
 TESTED = $(wildcard *.h *.cuh tests/*.h tests/cuda_emu/* examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch])

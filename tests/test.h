@@ -42,12 +42,15 @@ typedef void (*test_fn)(par_comm *world);
 // ALONE: forked ranks only; FAULT: may break its comm; KILL: both; SERIAL: one rank
 enum { TEST_ANY, TEST_ALONE, TEST_FAULT, TEST_KILL, TEST_SERIAL, TEST_KINDS = 7 };
 enum { TEST_BACKENDS = 8, TEST_RANKS = 16, TEST_NODES = 32, TEST_AXES = 56 }; // those that matter; none: all
+// POWERS: on 1, 2, 4, 8 ranks alone; PROGRESS: ranks have a progress thread; SMALL: on more than 5 ranks only
+// where that is asked for
+enum { TEST_POWERS = 64, TEST_PROGRESS = 128, TEST_SMALL = 256 };
 enum { TEST_PATIENCE = 5 }; // a busy machine may take so many times as long
 
 typedef struct test {
     const char *name;
     test_fn fn;
-    int kind, min_ranks; // kind | axes
+    int kind, min_ranks; // kind | axes | POWERS, PROGRESS, SMALL
     double deadline_s;   // on a quiet machine
 } test;
 static int test_kind(const test *t) { return t->kind & TEST_KINDS; }
@@ -56,8 +59,8 @@ extern const test tests[];
 extern const int test_count;
 
 typedef struct test_words { // a test's own
-    double death;           // when a rank died
-    uint64_t begun;         // it has arrived, and goes no further
+    uint32_t begun;         // it has arrived, and goes no further
+    uint32_t count;         // so many ranks have
 } test_words;
 typedef struct test_state { // shared by all ranks of a worker
     int failures, checks;
@@ -78,10 +81,18 @@ static void test_fail(const char *file, int line, int rank, const char *text, co
     } while (0)
 #define CHECK_OK(world, call) CHECK(world, (call) == PAR_OK)
 
+// Ranks that meet without the kit: each counts itself; whoever needs them waits for so many.
+static inline void test_count_me(test_words *words) {
+    __atomic_add_fetch(&words->count, 1, __ATOMIC_SEQ_CST);
+}
+static inline void test_await(const test_words *words, int count) {
+    while (__atomic_load_n(&words->count, __ATOMIC_SEQ_CST) < (uint32_t)count) usleep(200);
+}
+
 static int test_runs_here(const test *t, const char *backend, int ranks) {
     const int kind = test_kind(t);
     if (kind == TEST_SERIAL) return ranks == 1 && !strcmp(backend, "fork");
-    if (ranks < t->min_ranks) return 0;
+    if (ranks < t->min_ranks || (t->kind & TEST_POWERS && ranks & (ranks - 1))) return 0;
     if (kind == TEST_ALONE) return !strcmp(backend, "fork");
     if (kind == TEST_KILL) return strcmp(backend, "threads") != 0 && strcmp(backend, "mpi") != 0;
     if (kind == TEST_FAULT) return strcmp(backend, "mpi") != 0;
@@ -151,6 +162,7 @@ static int test_work(const char *backend, int ranks, const test *t) {
     char text[16];
     par_comm *world;
     snprintf(text, sizeof text, "%d", ranks);
+    if (t->kind & TEST_PROGRESS) setenv("PAR_PROGRESS", "1", 1);
     if (!strcmp(backend, "tcp")) return test_over_tcp(ranks, t);
     if (!strcmp(backend, "threads")) {
         const par_result r = par_run_threads(ranks, test_thread, (void *)(uintptr_t)t);
@@ -237,6 +249,7 @@ typedef struct test_list {
 
 static int test_valid(const test *t, const test_options *o, int b, int ranks, int k) {
     if (!test_runs_here(t, test_backends[b], ranks)) return 0;
+    if (t->kind & TEST_SMALL && ranks > 5 && !o->full && !o->ranks) return 0;
     if (b == 2 && (ranks < 2 || ranks > 5 || k > 2)) return 0;
     if (b == 2 && ((!TEST_TCP && !o->backend) || (!k && ranks != 3))) return 0;
     if ((k && ranks < 2) || (k == 3 && ranks < 4)) return 0;

@@ -527,10 +527,9 @@ static void outstanding(par_comm *w) {
             CHECK(w, !wrong);
         }
     }
-    int done = 0, spins = 0;
+    int done = 0;
     CHECK_OK(w, par_barrier_begin(w, &q[0]));
-    while (!done && spins++ < 10000000) CHECK_OK(w, par_test(&q[0], &done));
-    CHECK(w, done);
+    for (par_result r = PAR_OK; !done && !r; sched_yield()) CHECK_OK(w, r = par_test(&q[0], &done));
     CHECK_OK(w, par_wait(&q[0])); // complete: nothing to wait for
     CHECK_OK(w, par_close(other));
 }
@@ -687,15 +686,16 @@ static void ledger(par_comm *w) {
     CHECK(w, par_ledger_get(w, PAR_KIND_ALL_GATHER).sent_bytes == (n - 1) * c * 4);
     CHECK(w, par_ledger_get(w, PAR_KIND_ALL_GATHER).calls == 1 &&
                  par_ledger_get(w, PAR_KIND_ALL_REDUCE).seconds > 0);
-    CHECK(w, (par_ledger_get(w, PAR_KIND_ALL_REDUCE).net_bytes == 0) <= (par_node_count(w) == 1) ||
-                 par_rank(w) > 0);
     uint64_t net = par_ledger_get(w, PAR_KIND_ALL_REDUCE).net_bytes;
+    int leads = 1; // the first rank of each node sends to the other nodes
+    for (int r = 0; r < par_rank(w); r++) leads = leads && par_node_of(w, r) != par_node_of(w, par_rank(w));
+    CHECK(w, (net > 0) == (leads && par_node_count(w) > 1));
     CHECK_OK(w, par_all_reduce(&net, &net, 1, PAR_U64, PAR_SUM, w));
     CHECK(w, (net == 0) == (par_node_count(w) == 1));
     if (par_node_count(w) == 2)
         CHECK(w, net >= 2 * c * 4 && net < 2 * c * 4 + 64 * 1024); // S each way, and the lines
     CHECK(w, par_predict(w, PAR_KIND_ALL_REDUCE, 1 << 20) == 0);
-    if (n == 2 && par_node_count(w) == 1 && par_backend(w)[0] != 't' && !TEST_FEWER) { // it takes some time
+    if (n == 2 && !test_node_ranks && !strcmp(par_backend(w), "fork") && !TEST_FEWER) { // it takes some time
         CHECK_OK(w, par_calibrate(w));
         CHECK(w, par_predict(w, PAR_KIND_ALL_REDUCE, 1 << 20) > 0);
         CHECK(w, par_predict(w, PAR_KIND_ALL_REDUCE, 1 << 26) > par_predict(w, PAR_KIND_ALL_REDUCE, 1 << 16));
@@ -709,7 +709,7 @@ static void ledger(par_comm *w) {
 // What this rank's clock says when the machine has been up for 0 s. (tests/tcp.sh gives a rank another one.)
 static double shift_of_clock(void) {
     double shift = 0, least = 1e9;
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < 100000 && least > 2e-6; i++) { // until nothing came between
         struct timespec t;
         const double before = par__now();
         clock_gettime(CLOCK_BOOTTIME, &t);
@@ -732,7 +732,7 @@ static void offsets(par_comm *w) {
         CHECK_OK(w, par_broadcast(&zero, &zero, 1, PAR_F64, 0, w));
         const double truth = (first - zero) - (shift - opened);
         CHECK_OK(w, par_clock_offset(w, &offset, &error));
-        CHECK(w, error < 1 && (error > 0) == !same);
+        CHECK(w, error < 30 && (error > 0) == !same);
         CHECK(w, same ? offset == opened - zero : fabs(offset - truth) <= error + 1e-5);
         for (int q = 1; q < n; q++) { // the same, as between machines
             par_result r = PAR_OK;
@@ -942,19 +942,16 @@ static void progress_thread(par_comm *w) {
     const size_t c = 300000;
     float *x = (float *)malloc(c * 4), *y = (float *)malloc(c * 4);
     par_request requests[3];
-    if (!getenv("PAR_PROGRESS")) goto out;
     for (size_t i = 0; i < c; i++) x[i] = (float)(par_rank(w) + 1);
     for (int round = 0; round < 3; round++) {
         memset(y, 0, c * 4);
         CHECK_OK(w, par_all_reduce_begin(x, y, c, PAR_F32, PAR_SUM, w, &requests[0]));
         CHECK_OK(w, par_barrier_begin(w, &requests[1]));
         CHECK_OK(w, par_all_reduce_begin(y, y, c, PAR_F32, PAR_MAX, w, &requests[2]));
-        for (int i = 0; i < 2000 && PAR__LOAD(&requests[2].operation->state) != PAR__DONE; i++) usleep(5000);
-        CHECK(w, requests[2].operation && PAR__LOAD(&requests[2].operation->state) == PAR__DONE);
+        while (PAR__LOAD(&requests[2].operation->state) != PAR__DONE) usleep(200); // by nobody else's doing
         CHECK_OK(w, par_wait_all(requests, 3));
         CHECK(w, y[c - 1] == (float)(par_size(w) * (par_size(w) + 1)) / 2);
     }
-out:
     CHECK_OK(w, par_barrier(w));
     free(x), free(y);
 }
@@ -1134,11 +1131,6 @@ static void mismatch(par_comm *w) { // every kind of disagreement, found by ever
     CHECK_OK(w, par_barrier(w));
 }
 
-static double seconds_of(par_result (*fn)(par_comm *), par_comm *w, par_result *r) {
-    const double begun = test_now();
-    *r = fn(w);
-    return test_now() - begun;
-}
 static par_result big_sum(par_comm *w) {
     static __thread float x[100000];
     return par_all_reduce(x, x, 100000, PAR_F32, PAR_SUM, w);
@@ -1157,32 +1149,42 @@ static void gatherv_mismatch(par_comm *w) { // only the root can see it; everybo
 }
 
 static void never_arrives(par_comm *w) {
-    const int me = par_rank(w), last = par_size(w) - 1;
-    par_result r;
+    test_words *words = &test_shared->words;
+    const int last = par_size(w) - 1, far = par_node_count(w) > 1;
+    static __thread float x[100000];
+    par_request q;
+    char who[32];
     CHECK_OK(w, par_barrier(w));
-    par_set_timeout(w, 0.3);
-    if (me == last) {
-        usleep(1200000);
-        CHECK(w, par_barrier(w) != PAR_OK || 1);
+    if (par_rank(w) == last) { // when the others have given up
+        test_await(words, 2 * last);
+        par_set_timeout(w, 1000); // it hears of it, and waits for nobody
+        CHECK(w, par_barrier(w) != PAR_OK);
         return;
     }
-    const double s = seconds_of(big_sum, w, &r);
-    char who[32];
-    const int far = par_node_count(w) > 1; // the first to give up tells of whom it can see
+    CHECK_OK(w, par_all_reduce_begin(x, x, 100000, PAR_F32, PAR_SUM, w, &q));
+    test_count_me(words), test_await(words, last);
+    par_set_timeout(w, 0.3);
+    const double begun = test_now();
+    const par_result r = par_wait(&q);
+    const double s = test_now() - begun;
     snprintf(who, sizeof who, "rank %d (%s", last, far ? "" : "last seen");
-    CHECK(w, r == PAR_ERR_TIMEOUT && s >= 0.29 && s < 1.0 && says(w, far ? "waited" : who));
+    // the first to give up tells of whom it can see
+    CHECK(w, r == PAR_ERR_TIMEOUT && s < 30 && says(w, far ? "waited" : who));
     CHECK(w, far || says(w, "par_barrier"));
-    CHECK(w, par_barrier(w) == PAR_ERR_TIMEOUT); // it repeats its error
+    par_set_timeout(w, 1000);
+    CHECK(w, par_barrier(w) == PAR_ERR_TIMEOUT); // it repeats its error, at once
+    test_count_me(words);
 }
 
 static void receive_never_sent(par_comm *w) {
     int x;
     CHECK_OK(w, par_barrier(w));
+    if (par_rank(w)) return test_await(&test_shared->words, 1);
     par_set_timeout(w, 0.2);
-    if (par_rank(w) == 0)
-        CHECK(w, par_recv(&x, 1, PAR_I32, 1, w) == PAR_ERR_TIMEOUT && says(w, "rank 1"));
-    else
-        usleep(600000);
+    const double begun = test_now();
+    CHECK(w, par_recv(&x, 1, PAR_I32, 1, w) == PAR_ERR_TIMEOUT && says(w, "rank 1"));
+    CHECK(w, test_now() - begun >= 0.2);
+    test_count_me(&test_shared->words);
 }
 
 static void killed(par_comm *w, int in_the_middle) {
@@ -1200,15 +1202,14 @@ static void killed(par_comm *w, int in_the_middle) {
             par_all_reduce_begin(x, x, 100000, PAR_F32, PAR_SUM, w, &q);
             __atomic_store_n(&words->begun, 1, __ATOMIC_SEQ_CST);
         }
-        usleep(20000);
-        words->death = test_now();
+        test_await(words, victim);
         raise(SIGKILL);
     }
     while (in_the_middle && !__atomic_load_n(&words->begun, __ATOMIC_SEQ_CST)) usleep(100);
+    test_count_me(words);
+    const double begun = test_now();
     r = big_sum(w);
-    const double late = test_now() - words->death;
-    CHECK(w, r == PAR_ERR_PEER_DIED);
-    CHECK(w, late < (par_node_count(w) > 1 ? 0.5 : 0.1)); // seconds after the death
+    CHECK(w, r == PAR_ERR_PEER_DIED && test_now() - begun < 30); // not by a timeout
     char who[32];
     snprintf(who, sizeof who, "rank %d (", victim);
     CHECK(w, says(w, who) && says(w, "died"));
@@ -1228,9 +1229,8 @@ static void killed_within(par_comm *w) { killed(w, 1); }
 static void left_early(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
     if (par_rank(w) == par_size(w) - 1) _exit(0);
-    par_result r;
-    const double s = seconds_of(big_sum, w, &r);
-    CHECK(w, r == PAR_ERR_PEER_DIED && s < 0.5);
+    const double begun = test_now();
+    CHECK(w, big_sum(w) == PAR_ERR_PEER_DIED && test_now() - begun < 30);
 }
 
 // The sender's buffer ends before its message does: found by the receiver, whom the system tells.
@@ -1560,10 +1560,12 @@ static void forgotten(par_comm *w) { // a receive that nobody answers does not k
 static void aborted(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
     if (par_rank(w) == 0) {
-        usleep(50000);
+        test_await(&test_shared->words, par_size(w) - 1);
         CHECK_OK(w, par_abort(w, "the data is wrong"));
-    } else
-        CHECK(w, big_sum(w) == PAR_ERR_ABORTED && says(w, "the data is wrong"));
+        return;
+    }
+    test_count_me(&test_shared->words);
+    CHECK(w, big_sum(w) == PAR_ERR_ABORTED && says(w, "the data is wrong"));
 }
 
 static void no_leaks(par_comm *w) { // a few thousand groups and blocks fit because all is given back
@@ -1658,39 +1660,46 @@ static void casts(par_comm *w) {
     CHECK(w, !wrong);
 }
 
-static void kernels_agree(par_comm *w) { // every instruction set gives the same bits
 #if PAR__X86
-    const par__kernels *sets[3] = {&par__kernels_base, &par__kernels_avx2, &par__kernels_avx512};
-    const int usable = par__pick_kernels() == sets[2] ? 3 : par__pick_kernels() == sets[1] ? 2 : 1;
+static const par__kernels *const kernel_sets[] = {&par__kernels_base, &par__kernels_avx2,
+                                                  &par__kernels_avx512};
+static int usable_sets(void) {
+    return par__pick_kernels() == kernel_sets[2] ? 3 : par__pick_kernels() == kernel_sets[1] ? 2 : 1;
+}
+#else
+static const par__kernels *const kernel_sets[] = {&par__kernels_base};
+static int usable_sets(void) { return 1; }
+#endif
+static void kernels_agree(par_comm *w) { // every instruction set gives the same bits
     static float a[3][5008] __attribute__((aligned(64))), x[2][5008] __attribute__((aligned(64)));
+    size_t wrong = 0;
     for (size_t i = 0; i < 5003; i++) x[0][i] = rough(1, i), x[1][i] = rough(2, i);
     for (int d = 0; d < PAR_DTYPE_COUNT; d++)
         for (par_op op = 0; op < 5; op++)
-            for (size_t c = 0; c < 2501; c += c < 70 ? 1 : 405) {
-                for (int s = 0; s < usable; s++) {
+            for (size_t c = 0; c < 2501; c += c < 70 ? 1 : 405)
+                for (int s = 0; s < usable_sets(); s++) {
+                    const size_t e = par_dtype_bytes((par_dtype)d);
                     const void *in[2] = {x[0], x[1]};
                     void *out = a[s];
                     memset(a[s], 0, sizeof a[s]);
-                    par__reduce(sets[s], &out, 1, NULL, in, 2, c, (par_dtype)d, op, 2, 0);
-                    CHECK(w,
-                          !memcmp(a[s], a[0], sizeof a[0]) || d == PAR_F16 || d == PAR_BF16 || d <= PAR_F32);
-                    if (d <= PAR_F32) // NaNs made of integers' bits may differ; numbers may not
-                        for (size_t i = 0; i < c; i++)
-                            CHECK(w, get(a[s], (par_dtype)d, i) == get(a[0], (par_dtype)d, i) ||
-                                         isnan(get(a[0], (par_dtype)d, i)));
+                    par__reduce(kernel_sets[s], &out, 1, NULL, in, 2, c, (par_dtype)d, op, 2, 0);
+                    for (size_t i = 0; i < c && memcmp(a[s], a[0], sizeof a[0]);
+                         i++) { // NaNs' bits may differ
+                        const int same = !memcmp((char *)a[s] + i * e, (char *)a[0] + i * e, e);
+                        wrong += !same && !(d <= PAR_BF16 && isnan(get(a[s], (par_dtype)d, i)) &&
+                                            isnan(get(a[0], (par_dtype)d, i)));
+                    }
+                    wrong += memcmp((char *)a[s] + c * e, (char *)a[0] + c * e, sizeof a[0] - c * e) != 0;
+                    if (wrong)
+                        fprintf(stderr, "set %d, %s, %s\n", s, par_dtype_name((par_dtype)d), par_op_name(op));
+                    CHECK(w, !wrong);
                 }
-            }
-#endif
-    CHECK(w, par_cpu()->reduce != NULL);
 }
 
 // Every way to write a result: to one or several places, through the caches or past them, aligned or not.
 static void kernels_write(par_comm *w) {
-#if PAR__X86
-    const par__kernels *sets[3] = {&par__kernels_base, &par__kernels_avx2, &par__kernels_avx512};
-    const int usable = par__pick_kernels() == sets[2] ? 3 : par__pick_kernels() == sets[1] ? 2 : 1;
     static double a[5][3000] __attribute__((aligned(64))), x[3][3000] __attribute__((aligned(64)));
-    for (int s = 0; s < usable; s++)
+    for (int s = 0; s < usable_sets(); s++)
         for (int d = 0; d < PAR_DTYPE_COUNT; d++)
             for (size_t c = 1; c < 2900; c = c * 3 + 1)
                 for (int outs = 1; outs <= 4; outs++)
@@ -1705,15 +1714,13 @@ static void kernels_write(par_comm *w) {
                             memset(a, 0xCC, sizeof a);
                             for (int o = 0; o < outs; o++)
                                 to[o] = (char *)a[o] + (off ? e * (size_t)(o + 1) : 0);
-                            par__reduce(sets[0], &want, 1, NULL, in, 3, c, (par_dtype)d, op, 3, 0);
-                            par__reduce(sets[s], to, outs, NULL, in, 3, c, (par_dtype)d, op, 3, 1);
+                            par__reduce(kernel_sets[0], &want, 1, NULL, in, 3, c, (par_dtype)d, op, 3, 0);
+                            par__reduce(kernel_sets[s], to, outs, NULL, in, 3, c, (par_dtype)d, op, 3, 1);
                             for (int o = 0; o < outs; o++) {
                                 CHECK(w, !memcmp(to[o], want, c * e));
                                 CHECK(w, ((unsigned char *)to[o])[c * e] == 0xCC);
                             }
                         }
-#endif
-    CHECK(w, par_size(w) == 1);
 }
 
 static void device(par_comm *w) {
@@ -1824,7 +1831,7 @@ const test tests[] = {
     {"grouped", grouped, TEST_ANY, 1, 60},
     {"tagged", tagged, TEST_ANY, 1, 60},
     {"many_begun", many_begun, TEST_ANY, 1, 60},
-    {"progress_thread", progress_thread, TEST_ANY, 1, 60},
+    {"progress_thread", progress_thread, TEST_ANY | TEST_PROGRESS, 1, 60},
     {"carried", carried, TEST_FAULT, 2, 60},
     {"tuned", tuned, TEST_ANY, 1, 60},
     {"mismatch", mismatch, TEST_ANY, 2, 60},

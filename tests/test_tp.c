@@ -1426,8 +1426,8 @@ static void kernels_fail(par_comm *w) {
 }
 
 const test tests[] = {
-    {"linear_column", linear_column, TEST_ANY, 1, 120},
-    {"linear_row", linear_row, TEST_ANY, 1, 120},
+    {"linear_column", linear_column, TEST_ANY | TEST_SMALL, 1, 120},
+    {"linear_row", linear_row, TEST_ANY | TEST_SMALL, 1, 120},
     {"norms", norms, TEST_ALONE, 1, 60},
     {"activations", activations, TEST_ALONE, 1, 60},
     {"dropouts", dropouts, TEST_ALONE, 1, 60},
@@ -1444,6 +1444,6 @@ const test tests[] = {
     {"initial_values", initial_values, TEST_ALONE, 1, 60},
     {"mistakes", mistakes, TEST_ALONE, 1, 60},
     {"kernels_fail", kernels_fail, TEST_ALONE, 2, 60},
-    {"call_sites", call_sites, TEST_ANY, 2, 60},
+    {"call_sites", call_sites, TEST_ANY | TEST_BACKENDS | TEST_NODES, 2, 60},
 };
 const int test_count = (int)(sizeof tests / sizeof tests[0]);
