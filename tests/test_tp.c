@@ -1443,7 +1443,7 @@ const test tests[] = {
     {"published", published, TEST_SERIAL, 1, 60},
     {"initial_values", initial_values, TEST_ALONE, 1, 60},
     {"mistakes", mistakes, TEST_ALONE, 1, 60},
-    {"kernels_fail", kernels_fail, TEST_ALONE, 2, 60},
+    {"kernels_fail", kernels_fail, TEST_ALONE | TEST_POWERS | TEST_SMALL, 2, 60},
     {"call_sites", call_sites, TEST_ANY | TEST_BACKENDS | TEST_NODES, 2, 60},
 };
 const int test_count = (int)(sizeof tests / sizeof tests[0]);
