@@ -38,7 +38,7 @@ check:
 soak: build/test_par build/test_zero build/test_pipe build/test_tp
 	@bash tests/soak.sh
 
-all: examples bench build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors build/test_tcp
+all: examples bench build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors build/test_tcp build/test_meet
 
 examples: build/01_hello build/04_zero build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/02_mpi_adopt.c and build/gpt_mpi are left out")
@@ -150,6 +150,8 @@ build/stranger: tests/stranger.c | build
 build/test_golden: tests/test_golden.c tests/test.h $(GPT_DEPS) | build
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
 
+build/test_meet: tests/test_meet.c par.h | build
+	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 build/test_tcp: tests/test_tcp.c par.h | build
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 

@@ -63,7 +63,9 @@ TABLE OF CONTENTS
     >>topology      nodes, carriers, segments of consecutive ranks
     >>comm          making and closing communicators
     >>net           what carries messages between nodes: the table, MPI
-    >>tcp           the same over TCP
+    >>secret        HMAC-SHA-256; PAR_SECRET
+    >>hello         new connections over TCP: who is at the other end
+    >>tcp           what >>net does, over TCP
     >>channel       messages between two ranks: shared ring or net
     >>program       the actions that algorithms are written in, and their interpreter
     >>eager         algorithms: the data come with the arrival
@@ -99,6 +101,8 @@ ENVIRONMENT (what cannot be read is an error, an empty variable is as none; a la
                         srun's variables do, too (MASTER_ADDR=host where names of nodes do not resolve), and
                         those of mpiexec with MASTER_ADDR (port 29500). The innermost launcher counts.
     PAR_PORT=n          meet at this port, whatever MASTER_PORT says (torchrun's agent has that one itself)
+    PAR_SECRET=text     16 bytes or more (not none): over TCP nobody takes part who has not the same
+    PAR_SECRET_FILE=path    a file with it, which only its owner may read (chmod 600)
     PAR_NODE_RANKS=k    pretend that every k consecutive ranks are a node of their own
     PAR_TIMEOUT=s       seconds before a wait is an error (600)
     PAR_ALGO=op:name    force an algorithm, several separated by commas; see par_print_algorithms
@@ -138,7 +142,11 @@ LIMITS
     par_open lives as long as the world.
     Between nodes of MPI, a rank's death and par_abort are noticed through mpiexec or a deadline, not at once;
     over TCP rank 0 passes them on, when it waits itself, and its own death ends all ranks' waits.
-    TCP carries plain bytes: use it on your own network.
+    Over TCP ranks listen where MASTER_ADDR is on rank 0's host; at every address only where that name is none
+    of this host's, or a loopback address there (rank 0 says so; MASTER_ADDR=0.0.0.0 for rank 0 asks for it).
+    Without PAR_SECRET, whoever reaches those ports and knows the protocol can take a rank's place. With it,
+    nobody who lacks it can, not even by what he has heard on the network. Nothing is encrypted: who can read
+    the network sees all data, who can alter packets can alter them. Use your own network.
 */
 #include <stddef.h>
 #include <stdint.h>
@@ -1576,8 +1584,8 @@ static void par__clean(char *text, const char *keep) {
     }
 }
 
-// All that par.h reads. Those that begin with PAR_ are checked when a world opens, a launcher's where it
-// counts.
+// All that par.h reads, but for the secret, which no text may show (par__find_secret). Those that begin with
+// PAR_ are checked when a world opens, a launcher's where it counts.
 static const par__setting par__settings[] = {
     {"PAR_RANKS", PAR__SET_INTEGER, 1, 1024, 0, "ranks to start on this machine"},
     {"PAR_NODE_RANKS", PAR__SET_INTEGER, 1, INT_MAX, 0, "ranks that make a node"},
@@ -3837,6 +3845,342 @@ static const par__net par__net_mpi = {par__mpi_send,  par__mpi_recv,   par__mpi_
                                       par__mpi_state, par__mpi_tell,   par__mpi_close};
 #endif
 
+// >>secret --------------------------------------------------------------------------------------------------
+//
+// HMAC-SHA-256 (FIPS 180-4, RFC 2104), and the secret that ranks which meet over TCP may share.
+
+enum { PAR__MAC_BYTES = 32 };
+typedef struct par__sha256 {
+    uint32_t h[8];
+    uint64_t bytes; // so far; those of the last block that is not full are in `block`
+    unsigned char block[64];
+} par__sha256;
+
+static uint32_t par__rotate(uint32_t x, int n) { return x >> n | x << (32 - n); }
+static void par__sha256_block(par__sha256 *s) {
+    static const uint32_t k[64] = {
+        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+        0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+        0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+        0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+        0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+        0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+        0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+    uint32_t w[64], v[8];
+    for (int i = 0; i < 16; i++) {
+        const unsigned char *p = s->block + 4 * i;
+        w[i] = (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+    }
+    for (int i = 16; i < 64; i++) {
+        const uint32_t a = w[i - 15], b = w[i - 2];
+        w[i] = w[i - 16] + (par__rotate(a, 7) ^ par__rotate(a, 18) ^ a >> 3) + w[i - 7] +
+               (par__rotate(b, 17) ^ par__rotate(b, 19) ^ b >> 10);
+    }
+    memcpy(v, s->h, sizeof v);
+    for (int i = 0; i < 64; i++) {
+        const uint32_t a = v[0], e = v[4];
+        const uint32_t t = v[7] + (par__rotate(e, 6) ^ par__rotate(e, 11) ^ par__rotate(e, 25)) +
+                           ((e & v[5]) ^ (~e & v[6])) + k[i] + w[i];
+        const uint32_t u = (par__rotate(a, 2) ^ par__rotate(a, 13) ^ par__rotate(a, 22)) +
+                           ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+        memmove(v + 1, v, 7 * sizeof *v);
+        v[4] += t, v[0] = t + u;
+    }
+    for (int i = 0; i < 8; i++) s->h[i] += v[i];
+}
+static void par__sha256_begin(par__sha256 *s) {
+    static const uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                  0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    memset(s, 0, sizeof *s);
+    memcpy(s->h, h, sizeof h);
+}
+static void par__sha256_add(par__sha256 *s, const void *memory, size_t bytes) {
+    for (size_t at = 0, n; at < bytes; at += n) {
+        const size_t have = s->bytes % 64;
+        n = PAR__MIN(64 - have, bytes - at);
+        memcpy(s->block + have, (const char *)memory + at, n);
+        s->bytes += n;
+        if (have + n == 64) par__sha256_block(s);
+    }
+}
+static void par__sha256_end(par__sha256 *s, unsigned char *hash) {
+    const uint64_t bits = s->bytes * 8;
+    const unsigned char one = 0x80, zero = 0;
+    unsigned char length[8];
+    for (int i = 0; i < 8; i++) length[i] = (unsigned char)(bits >> (56 - 8 * i));
+    par__sha256_add(s, &one, 1);
+    while (s->bytes % 64 != 56) par__sha256_add(s, &zero, 1);
+    par__sha256_add(s, length, sizeof length);
+    for (int i = 0; i < PAR__MAC_BYTES; i++) hash[i] = (unsigned char)(s->h[i / 4] >> (24 - 8 * (i % 4)));
+}
+static void par__sha256_of(const void *memory, size_t bytes, unsigned char *hash) {
+    par__sha256 s;
+    par__sha256_begin(&s);
+    par__sha256_add(&s, memory, bytes);
+    par__sha256_end(&s, hash);
+}
+// Of several pieces of memory, one after the other.
+static void par__hmac(const void *key, size_t key_bytes, const struct iovec *parts, int count,
+                      unsigned char *mac) {
+    unsigned char pad[64], inner[PAR__MAC_BYTES];
+    par__sha256 s;
+    memset(pad, 0, sizeof pad);
+    if (key_bytes > sizeof pad)
+        par__sha256_of(key, key_bytes, pad);
+    else if (key_bytes)
+        memcpy(pad, key, key_bytes);
+    for (size_t i = 0; i < sizeof pad; i++) pad[i] ^= 0x36;
+    par__sha256_begin(&s);
+    par__sha256_add(&s, pad, sizeof pad);
+    for (int i = 0; i < count; i++) par__sha256_add(&s, parts[i].iov_base, parts[i].iov_len);
+    par__sha256_end(&s, inner);
+    for (size_t i = 0; i < sizeof pad; i++) pad[i] ^= 0x36 ^ 0x5c;
+    par__sha256_begin(&s);
+    par__sha256_add(&s, pad, sizeof pad);
+    par__sha256_add(&s, inner, sizeof inner);
+    par__sha256_end(&s, mac);
+}
+static struct iovec par__iovec(const void *memory, size_t bytes) {
+    struct iovec part;
+    part.iov_base = (void *)(uintptr_t)memory, part.iov_len = bytes;
+    return part;
+}
+// A key made from another one, for the purpose that `label` says.
+static void par__derive(unsigned char *key, const char *label, const void *memory, size_t bytes) {
+    const struct iovec parts[2] = {par__iovec(label, strlen(label) + 1), par__iovec(memory, bytes)};
+    par__hmac(key, PAR__MAC_BYTES, parts, 2, key);
+}
+static int par__mac_equal(const unsigned char *a,
+                          const unsigned char *b) { // in the same time, wherever they differ
+    unsigned different = 0;
+    for (int i = 0; i < PAR__MAC_BYTES; i++) different |= (unsigned)(a[i] ^ b[i]);
+    return different == 0;
+}
+
+// Of PAR_SECRET_FILE, as many bytes as there are or fit. -1: it cannot be used, which has been logged.
+static int par__secret_file(const char *path, unsigned char *secret, size_t room) {
+    char why[512];
+    size_t bytes, at = 0;
+    struct stat st;
+    const int fd = par_open_file(path, &bytes, why, sizeof why);
+    if (fd < 0) return par__log(PAR_ERR_SYSTEM, "PAR_SECRET_FILE: %s", why), -1;
+    const int known = fstat(fd, &st) == 0, own = known && st.st_uid == geteuid() && !(st.st_mode & 077);
+    ssize_t n = 0;
+    while (own && at < room && (n = read(fd, secret + at, room - at)) > 0) at += (size_t)n;
+    if (n < 0) par__log(PAR_ERR_SYSTEM, "PAR_SECRET_FILE: cannot read %s: %s", path, strerror(errno));
+    close(fd);
+    if (!own)
+        return par__log(
+                   PAR_ERR_SYSTEM,
+                   "PAR_SECRET_FILE: %s has mode %04o and belongs to user %d: it must be readable by its "
+                   "owner alone (chmod 600), who must be the user of this process, %d",
+                   path, known ? (unsigned)st.st_mode & 07777u : 0u, known ? (int)st.st_uid : -1,
+                   (int)geteuid()),
+               -1;
+    if (n < 0) return -1;
+    while (at && (secret[at - 1] == '\n' || secret[at - 1] == '\r')) at--;
+    return (int)at;
+}
+// The key that PAR_SECRET or PAR_SECRET_FILE makes, *there: 1; or that of no secret, which everybody knows.
+static par_result par__find_secret(unsigned char *key, int *there) {
+    enum { LEAST = 16, MOST = 4096 };
+    const char *text = getenv("PAR_SECRET"), *path = getenv("PAR_SECRET_FILE");
+    const char *name = path ? "PAR_SECRET_FILE" : "PAR_SECRET";
+    unsigned char secret[MOST + 1];
+    int n = 0;
+    *there = text || path;
+    if (text && path)
+        return par__log(PAR_ERR_ARGUMENT, "PAR_SECRET and PAR_SECRET_FILE are both set: unset one of them");
+    if (path && (n = par__secret_file(path, secret, sizeof secret)) < 0) return PAR_ERR_SYSTEM;
+    if (text) memcpy(secret, text, (size_t)(n = (int)PAR__MIN(strlen(text), sizeof secret)));
+    const struct iovec part = par__iovec("par.h meets", 11);
+    par__hmac(secret, (size_t)n, &part, 1, key);
+    explicit_bzero(secret, sizeof secret);
+    if (*there && (n < LEAST || n > MOST))
+        return par__log(
+            PAR_ERR_ARGUMENT,
+            "%s must have %d to %d bytes, the same for all ranks, but has %s%d (openssl rand -hex 32 "
+            "makes a good one)",
+            name, LEAST, MOST, n > MOST ? "more than " : "", PAR__MIN(n, (int)MOST));
+    return PAR_OK;
+}
+
+// >>hello ---------------------------------------------------------------------------------------------------
+//
+// Who is at the other end of a new TCP connection. Both ends prove that they know one key, by its MAC of what
+// both have said, each with a random number of its own, so that nobody can repeat what he has heard before.
+// Ranks meet by the key of PAR_SECRET, and connect by one that is made for this run when they have met.
+//     caller      HELLO ...............  PROOF ................
+//     answerer    ............  HELLO .........  VERDICT, PROOF
+// Nothing here waits: what has come is read, and what is answered fits into any socket's buffer.
+
+enum {
+    PAR__HEARS_HELLO,
+    PAR__HEARS_PROOF,
+    PAR__HEARS_VERDICT,
+    PAR__PROVEN,
+    PAR__FAILED
+}; // par__pending.state
+typedef struct par__hello {
+    uint64_t magic, job;
+    int32_t rank, to, size, secret; // to: the rank that is called; secret: 1: by PAR_SECRET
+    uint64_t nonce[2];
+} par__hello;
+typedef struct par__verdict {
+    int32_t result;
+    char text[236];
+    unsigned char proof[PAR__MAC_BYTES];
+} par__verdict;
+typedef struct par__identity { // what a rank says and proves
+    uint64_t job;              // the same for all ranks of this run
+    int32_t rank, size, secret;
+    unsigned char key[PAR__MAC_BYTES];
+} par__identity;
+typedef struct par__pending { // a connection whose other end has not yet proved who it is
+    int fd, state;
+    int calls;                // 1: this end is the caller
+    int final;                // PAR__FAILED: trying again will not help
+    double until;             // its deadline
+    par__hello hello[2];      // the caller's, the answerer's
+    size_t have, reply_bytes; // bytes read of what comes next; bytes to be sent
+    unsigned char in[sizeof(par__verdict)], reply[sizeof(par__hello)];
+    char why[256]; // PAR__FAILED
+} par__pending;
+
+static void par__prove(const par__identity *self, const par__pending *p, char who, const void *more,
+                       size_t bytes, unsigned char *proof) {
+    const struct iovec parts[3] = {par__iovec(&who, 1), par__iovec(p->hello, sizeof p->hello),
+                                   par__iovec(more, bytes)};
+    par__hmac(self->key, sizeof self->key, parts, 3, proof);
+}
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+static void
+par__hello_fails(par__pending *p, int final, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(p->why, sizeof p->why, format, args);
+    va_end(args);
+    p->state = PAR__FAILED, p->final = final;
+}
+// Begin on a connection just made. to: the rank that is called, or -1: this end was called. 0, or errno.
+static int par__hello_begin(const par__identity *self, par__pending *p, int fd, int to) {
+    memset(p, 0, sizeof *p);
+    p->fd = fd, p->calls = to >= 0;
+    par__hello *h = &p->hello[!p->calls];
+    int e = par__random_u64(&h->nonce[0]);
+    if (!e) e = par__random_u64(&h->nonce[1]);
+    if (e) return e;
+    h->magic = PAR__MAGIC, h->job = self->job, h->rank = self->rank, h->to = to, h->size = self->size;
+    h->secret = self->secret;
+    if (p->calls) memcpy(p->reply, h, p->reply_bytes = sizeof *h);
+    return 0;
+}
+static size_t par__hello_wants(const par__pending *p) { // bytes of what comes next
+    if (p->state == PAR__HEARS_HELLO) return sizeof(par__hello);
+    return p->state == PAR__HEARS_PROOF ? (size_t)PAR__MAC_BYTES : sizeof(par__verdict);
+}
+static void par__hear_hello(const par__identity *self, par__pending *p) {
+    const par__hello *mine = &p->hello[!p->calls], *h = &p->hello[p->calls];
+    memcpy(&p->hello[p->calls], p->in, sizeof *h);
+    p->state = p->calls ? PAR__HEARS_VERDICT : PAR__HEARS_PROOF;
+    if (!p->calls) { // the caller hears it in any case, and finds out what is wrong
+        p->hello[1].to = h->rank;
+        memcpy(p->reply, mine, p->reply_bytes = sizeof *mine);
+    }
+    if (h->job != self->job)
+        par__hello_fails(p, 0, "rank %d there is of another job", (int)mine->to);
+    else if (h->size != self->size)
+        par__hello_fails(p, 0, "rank %d there was given another number of ranks, %d", (int)mine->to,
+                         (int)h->size);
+    else if (h->rank < 0 || h->rank >= self->size || h->rank == self->rank || h->to != self->rank ||
+             h->rank != mine->to)
+        par__hello_fails(p, 0, "another rank than %d answers there", (int)mine->to);
+    else if (h->secret != self->secret)
+        par__hello_fails(p, 1,
+                         "rank %d has PAR_SECRET (or PAR_SECRET_FILE), but rank %d has none: give all ranks "
+                         "the same",
+                         (int)(self->secret ? self->rank : h->rank),
+                         (int)(self->secret ? h->rank : self->rank));
+    else if (p->calls)
+        par__prove(self, p, 'c', NULL, 0, p->reply), p->reply_bytes = PAR__MAC_BYTES;
+}
+static void par__hear_proof(const par__identity *self, par__pending *p) {
+    const int other = p->hello[p->calls].rank;
+    unsigned char proof[PAR__MAC_BYTES];
+    par__verdict v;
+    memset(&v, 0, sizeof v);
+    if (p->calls)
+        memcpy(&v, p->in, sizeof v);
+    else
+        memcpy(v.proof, p->in, sizeof proof);
+    par__prove(self, p, p->calls ? 'a' : 'c', &v, p->calls ? offsetof(par__verdict, proof) : 0, proof);
+    p->state = PAR__PROVEN;
+    if (par__mac_equal(proof, v.proof)) {
+        if (!v.result) return;
+        snprintf(p->why, sizeof p->why, "%.*s", (int)sizeof v.text, v.text);
+        par__clean(p->why, "");
+        p->state = PAR__FAILED, p->final = 1;
+    } else if (p->calls && !(v.result && self->secret)) {
+        par__hello_fails(p, 0, "what answers there cannot prove that it is rank %d", other);
+    } else {
+        par__hello_fails(
+            p, 1,
+            "ranks %d and %d have different secrets in PAR_SECRET (or PAR_SECRET_FILE): give all "
+            "ranks the same",
+            PAR__MIN((int)self->rank, other), PAR__MAX((int)self->rank, other));
+    }
+}
+// n more bytes have come, in p->in behind those of p->have.
+static void par__hello_heard(const par__identity *self, par__pending *p, size_t n) {
+    const uint64_t magic = PAR__MAGIC;
+    char text[40];
+    p->have += n;
+    if (p->state == PAR__HEARS_HELLO && memcmp(p->in, &magic, PAR__MIN(p->have, sizeof magic))) {
+        snprintf(text, sizeof text, "%.*s", (int)p->have, (const char *)p->in);
+        par__clean(text, "");
+        return par__hello_fails(p, 0, "what answers there is no rank %d, but says \"%s\"",
+                                (int)p->hello[!p->calls].to, text);
+    }
+    if (p->have < par__hello_wants(p)) return;
+    p->have = 0;
+    if (p->state == PAR__HEARS_HELLO)
+        par__hear_hello(self, p);
+    else
+        par__hear_proof(self, p);
+}
+// Send and read what is possible now.
+static void par__hello_move(const par__identity *self, par__pending *p) {
+    for (;;) {
+        const size_t bytes = p->reply_bytes;
+        p->reply_bytes = 0;
+        if (bytes && send(p->fd, p->reply, bytes, MSG_NOSIGNAL) != (ssize_t)bytes && p->state < PAR__PROVEN)
+            return par__hello_fails(p, 0, "%s", strerror(errno));
+        if (p->state >= PAR__PROVEN) return;
+        const ssize_t n = recv(p->fd, p->in + p->have, par__hello_wants(p) - p->have, 0);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n <= 0) return par__hello_fails(p, 0, "%s", n ? strerror(errno) : "what answers there hung up");
+        par__hello_heard(self, p, (size_t)n);
+    }
+}
+// The answerer's last word; the connection is closed with one that is an error. 1: it is said, and no error.
+static int par__hello_end(const par__identity *self, par__pending *p, par_result result, const char *text) {
+    par__verdict v;
+    memset(&v, 0, sizeof v);
+    v.result = (int32_t)result;
+    snprintf(v.text, sizeof v.text, "%s", text);
+    par__prove(self, p, 'a', &v, offsetof(par__verdict, proof), v.proof);
+    const int said = send(p->fd, &v, sizeof v, MSG_NOSIGNAL) == (ssize_t)sizeof v;
+    if (said && !result) return 1;
+    for (int i = 0; i < 16 && recv(p->fd, p->in, sizeof p->in, 0) > 0; i++) {
+    } // or what was said is lost with what is unread
+    close(p->fd), p->fd = -1;
+    return 0;
+}
+
 // >>tcp -----------------------------------------------------------------------------------------------------
 //
 // Every rank has a line to rank 0, on which the ranks met; it tells who left, died or aborted. What one rank
@@ -3856,7 +4200,9 @@ enum {
     PAR__TCP_EACH = 64,   // what a short message costs beside its bytes
     PAR__TCP_ASKS = 4096, // a rank has at most one for each lane of its comms under way
     PAR__TCP_BUFFER = 4096,
-    PAR__TCP_STRANGERS = 16
+    PAR__TCP_STRANGERS = 64,
+    PAR__TCP_LISTENERS = 8,
+    PAR__TCP_PATIENCE = 30
 };
 #define PAR__TCP_FRAMES(X) X(DATA_NOW) X(ASK) X(CLEAR) X(DATA) X(TAKEN)
 enum {
@@ -3871,10 +4217,6 @@ typedef struct par__frame { // precedes what is sent
     uint64_t bytes;
     uint64_t reserved; // 0: behind 32 bytes a payload is copied faster than behind 24
 } par__frame;
-typedef struct par__hello { // the first bytes on a connection
-    uint64_t magic, job;
-    int32_t rank, size;
-} par__hello;
 typedef struct par__news { // between a rank and rank 0
     uint64_t session;
     int32_t kind, rank, result;
@@ -3915,18 +4257,29 @@ typedef struct par__wire {   // between this rank and another
     size_t at, have; // of the buffer
     char *buffer;
     struct sockaddr_storage address; // where it listens
-    socklen_t address_bytes;
-    par__news news; // what has come of its next news, on the line
+    par__news news;                  // what has come of its next news, on the line
     size_t news_have;
     int line, closing;
+    par__pending *call;       // `out`, as long as it is not sure that the rank is at its other end
+    double call_at, call_end; // not before; not after
+    size_t line_at;           // bytes of a block that have been moved on the line
+    unsigned char line_key[PAR__MAC_BYTES];
+    uint64_t line_blocks; // sent on the line, under this key
+    int complained;       // of one who wanted to be this rank
+    int spoken;           // rank 0: it has said on its line where it listens
 } par__wire;
 struct par__tcp {
     par__wire *wires; // of every rank; wires[r].line: rank 0's to r, and r's to rank 0 in wires[0]
-    int listener;     // for connections
-    uint64_t job;     // the same for all ranks of this run, and for no other run
-    uint64_t session; // rank 0's random number, in all that ranks send each other once they have met
-    int strangers[PAR__TCP_STRANGERS]; // connections that have not said yet whose they are
-    double strange_since[PAR__TCP_STRANGERS];
+    par__identity self;
+    uint64_t session; // a random number of this run, in all that ranks send each other once they have met
+    int listeners[PAR__TCP_LISTENERS], listener_count;
+    par__pending *pending; // connections that others have made: of ranks, and of PAR__TCP_STRANGERS more
+    int pending_count;
+    void (*heard)(par__tcp *t, par__pending *p); // what is done with one that is PROVEN or FAILED
+    int accept_error;                            // errno of why connections that wait cannot be taken
+    char why[256];                               // ... or why a connection could not be made
+    uint32_t round;                              // of par__world.round, when it was last looked for them
+    struct pollfd *polls;
     char *waste; // PAR__TCP_SHORT bytes: for what does not matter any more
     char host[256];
     char port[16];
@@ -3951,19 +4304,6 @@ static int par__tcp_ready(int fd, short events, double until) { // 0: not before
     const double left = until - par__now();
     return poll(&p, 1, left > 0 ? (int)PAR__MIN(left * 1000 + 1, 1000.0) : 0) > 0;
 }
-// All of so many bytes, in or out, while the world opens. 0, or errno.
-static int par__tcp_all(int fd, void *memory, size_t bytes, int out, double until) {
-    for (size_t at = 0; at < bytes;) {
-        char *p = (char *)memory + at;
-        const ssize_t n = out ? send(fd, p, bytes - at, MSG_NOSIGNAL) : recv(fd, p, bytes - at, 0);
-        if (n > 0) at += (size_t)n;
-        if (n == 0) return ECONNRESET;
-        if (n < 0 && errno != EAGAIN && errno != EINTR) return errno;
-        if (n < 0 && !par__tcp_ready(fd, out ? POLLOUT : POLLIN, until) && par__now() >= until)
-            return ETIMEDOUT;
-    }
-    return 0;
-}
 // Addresses of a host, or (NULL) to listen at; freeaddrinfo. Not 0: getaddrinfo's error.
 static int par__tcp_find(const char *host, const char *port, int family, struct addrinfo **found) {
     struct addrinfo hints;
@@ -3972,21 +4312,20 @@ static int par__tcp_find(const char *host, const char *port, int family, struct 
     *found = NULL;
     return getaddrinfo(host, port, &hints, found);
 }
-static int par__tcp_listen(int family, const char *port, int backlog) { // its descriptor; -1: errno says why
-    struct addrinfo *found;
-    const int one = 1;
-    int fd = -1;
-    if (par__tcp_find(NULL, port, family, &found)) return errno = EADDRNOTAVAIL, -1;
-    for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
-        fd = par_own_fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-        if (fd < 0 || (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, backlog) == 0)) continue;
-        const int e = errno;
-        close(fd), fd = -1, errno = e;
-    }
-    freeaddrinfo(found);
-    if (fd >= 0) par__tcp_settle(fd);
-    return fd;
+static in_port_t *par__port_of(struct sockaddr_storage *a) {
+    return a->ss_family == AF_INET ? &((struct sockaddr_in *)a)->sin_port
+                                   : &((struct sockaddr_in6 *)a)->sin6_port;
+}
+static socklen_t par__address_bytes(const struct sockaddr_storage *a) {
+    return a->ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+}
+static int par__is_loopback(const struct sockaddr_storage *a) {
+    if (a->ss_family == AF_INET) return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+static void par__tcp_stop_listening(par__tcp *t) {
+    while (t->listener_count) close(t->listeners[--t->listener_count]);
+    while (t->pending_count) close(t->pending[--t->pending_count].fd);
 }
 static int par__tcp_is_self(int fd) { // a port of the system's choice may meet itself
     struct sockaddr_storage a, b;
@@ -4000,11 +4339,14 @@ static int par__tcp_reach(const char *host, const char *port, double until, cons
     struct addrinfo *found;
     int fd = -1, e = EHOSTUNREACH;
     const int unknown = par__tcp_find(host, port, AF_UNSPEC, &found);
-    if (unknown) return *why = gai_strerror(unknown), -1;
+    if (unknown) {
+        const int system = unknown == EAI_SYSTEM ? errno : 0;
+        return *why = system ? strerror(system) : gai_strerror(unknown), errno = system, -1;
+    }
     for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
         socklen_t bytes = sizeof e;
         fd = par_own_fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        e = fd < 0 || connect(fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
+        e = fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
         if (e == EINPROGRESS) {
             const double patience = PAR__MIN(until, par__now() + 5);
             while (!par__tcp_ready(fd, POLLOUT, patience) && par__now() < patience) {
@@ -4016,7 +4358,7 @@ static int par__tcp_reach(const char *host, const char *port, double until, cons
         if (e && fd >= 0) close(fd), fd = -1;
     }
     freeaddrinfo(found);
-    if (fd < 0) return *why = strerror(e), -1;
+    if (fd < 0) return *why = strerror(e), errno = e, -1;
     par__tcp_settle(fd);
     return fd;
 }
@@ -4224,33 +4566,46 @@ static void par__tcp_read(par__world *w, par__wire *v) {
     }
 }
 
-static par__hello par__tcp_hello(const par__world *w) {
-    par__hello h;
-    memset(&h, 0, sizeof h);
-    h.magic = PAR__MAGIC, h.job = w->tcp->job, h.rank = w->rank, h.size = w->size;
-    return h;
-}
-static void par__tcp_connect(par__world *w, par__wire *v) { // begin, or look whether it is made
-    const par__hello hello = par__tcp_hello(w);
+static void par__tcp_connect(par__world *w, par__wire *v) { // begin, or go on
+    const par__identity *self = &w->tcp->self;
+    const double now = par__now();
     int e = 0;
     socklen_t bytes = sizeof e;
     if (v->out == -1) {
+        if (now < v->call_at) return;
+        if (v->call_end == 0) v->call_end = now + w->timeout_s;
         v->out = par_own_fd(socket(v->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
         if (v->out < 0) return e = errno, par__tcp_no_descriptor(w, v, e, "to"), par__tcp_cut(v, &v->out, e);
         par__tcp_settle(v->out);
         v->connecting = 1;
-        if (connect(v->out, (struct sockaddr *)&v->address, v->address_bytes) && errno != EINPROGRESS)
+        if (connect(v->out, (struct sockaddr *)&v->address, par__address_bytes(&v->address)) &&
+            errno != EINPROGRESS)
             return par__tcp_cut(v, &v->out, errno);
     }
-    if (!par__tcp_ready(v->out, POLLOUT, 0)) return;
-    getsockopt(v->out, SOL_SOCKET, SO_ERROR, &e, &bytes);
-    if (e) return par__tcp_cut(v, &v->out, e);
-    if (send(v->out, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello)
-        return par__tcp_cut(v, &v->out, errno); // it fits into any socket's buffer
-    v->connecting = 0;
+    if (v->connecting == 1) {
+        if (!par__tcp_ready(v->out, POLLOUT, 0)) return;
+        getsockopt(v->out, SOL_SOCKET, SO_ERROR, &e, &bytes);
+        if (!v->call) v->call = (par__pending *)PAR_MALLOC(sizeof *v->call);
+        if (!e) e = v->call ? par__hello_begin(self, v->call, v->out, (int)(v - w->tcp->wires)) : ENOMEM;
+        if (e) return par__tcp_cut(v, &v->out, e);
+        v->connecting = 2;
+    }
+    par__hello_move(self, v->call);
+    if (v->call->state == PAR__PROVEN) {
+        PAR_FREE(v->call);
+        v->call = NULL, v->connecting = 0;
+    } else if (v->call->state == PAR__FAILED) { // that end had too many callers, say
+        if (v->call->final || now > v->call_end) {
+            snprintf(v->fault, sizeof v->fault, "rank %d has no connection to rank %d: %.100s", w->rank,
+                     (int)(v - w->tcp->wires), v->call->why);
+            return par__tcp_cut(v, &v->out, EPROTO);
+        }
+        close(v->out);
+        v->out = -1, v->connecting = 0, v->call_at = now + 0.01;
+    }
 }
 static void par__tcp_write(par__world *w, par__wire *v) {
-    if (v->writing && (v->out == -1 || v->connecting)) par__tcp_connect(w, v);
+    if (v->writing && (v->out == -1 || (v->out >= 0 && v->connecting))) par__tcp_connect(w, v);
     while (v->writing && v->out >= 0 && !v->connecting) {
         par__parcel *p = v->writing;
         struct iovec io[2];
@@ -4273,46 +4628,75 @@ static void par__tcp_write(par__world *w, par__wire *v) {
     }
 }
 
-// Connections that others have made to me: whose they are, their first bytes say. 0, or errno of a
-// connection that could not be accepted.
-static int par__tcp_accept(par__world *w) {
+// A connection has been proved to be that of a rank that wants to send to this one.
+static void par__tcp_take(par__tcp *t, par__pending *p) {
+    if (p->state == PAR__FAILED) return;
+    par__wire *v = &t->wires[p->hello[0].rank];
+    if (v->in != -1)
+        return (void)par__hello_end(&t->self, p, PAR_ERR_ARGUMENT, "there is a connection already");
+    if (!v->buffer) v->buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER);
+    if (v->buffer && par__hello_end(&t->self, p, PAR_OK, "")) v->in = p->fd, p->fd = -1;
+}
+// Take what has connected. Where there is no room the connection that has been there longest has to go.
+static void par__tcp_accept(par__world *w, int listener) {
     par__tcp *t = w->tcp;
-    const double now = par__now();
-    int more = 1, e = 0;
-    for (int i = 0; i < PAR__TCP_STRANGERS; i++) {
-        int *fd = &t->strangers[i];
-        par__hello hello;
-        if (*fd < 0) {
-            *fd = more ? par_own_fd(accept(t->listener, NULL, NULL)) : -1;
-            more = *fd >= 0;
-            if (*fd < 0 && !e) e = errno;
-            if (!more) continue;
-            par__tcp_settle(*fd);
-            t->strange_since[i] = now;
+    const int room = w->size + PAR__TCP_STRANGERS;
+    for (int i = 0; i < room; i++) {
+        const int fd = par_own_fd(accept(listener, NULL, NULL)), e = fd < 0 ? errno : 0;
+        const int none = e == EMFILE || e == ENFILE || e == ENOBUFS || e == ENOMEM;
+        par__pending *p = t->pending;
+        if (e == ECONNABORTED || e == EINTR) continue;
+        t->accept_error = none && !t->pending_count ? e : 0;
+        if ((e && !none) || t->accept_error) return;
+        if (none || t->pending_count == room) {
+            for (int k = 1; k < t->pending_count; k++)
+                if (t->pending[k].until < p->until) p = &t->pending[k];
+            close(p->fd);
+            *p = t->pending[--t->pending_count];
         }
-        const ssize_t n = recv(*fd, &hello, sizeof hello, MSG_PEEK);
-        if (n < (ssize_t)sizeof hello) {
-            if (n == 0 || (n < 0 && errno != EAGAIN) || now - t->strange_since[i] > 30) close(*fd), *fd = -1;
-            continue;
-        }
-        const int known = hello.magic == PAR__MAGIC && hello.job == t->job && hello.rank >= 0 &&
-                          hello.rank < w->size && t->wires[hello.rank].in == -1;
-        par__wire *v = known ? &t->wires[hello.rank] : NULL;
-        if (v && !v->buffer) v->buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER);
-        if (v && v->buffer && recv(*fd, &hello, sizeof hello, 0) == (ssize_t)sizeof hello)
-            v->in = *fd;
+        if (e) continue;
+        par__tcp_settle(fd);
+        p = &t->pending[t->pending_count];
+        if (par__hello_begin(&t->self, p, fd, -1))
+            close(fd);
         else
-            close(*fd);
-        *fd = -1;
+            p->until = par__now() + PAR__TCP_PATIENCE, t->pending_count++;
     }
-    return e != EAGAIN && par__tcp_ready(t->listener, POLLIN, 0) ? e : 0; // EMFILE comes before EAGAIN
+}
+// All connections that others have made, and new ones: what is possible now, or at the latest then.
+static void par__tcp_serve(par__world *w, double until) {
+    par__tcp *t = w->tcp;
+    const double left = until - par__now();
+    const int listeners = t->listener_count, n = listeners + t->pending_count;
+    for (int i = 0; i < n; i++) {
+        t->polls[i].fd = i < listeners ? t->listeners[i] : t->pending[i - listeners].fd;
+        t->polls[i].events = POLLIN, t->polls[i].revents = 0;
+    }
+    poll(t->polls, (nfds_t)n, left > 0 ? (int)PAR__MIN(left * 1000 + 1, 1000.0) : 0);
+    const double now = par__now();
+    for (int i = t->pending_count - 1; i >= 0; i--) {
+        par__pending *p = &t->pending[i];
+        const int state = p->state;
+        if (t->polls[listeners + i].revents) par__hello_move(&t->self, p);
+        if (p->state != state) p->until = now + PAR__TCP_PATIENCE;
+        if (p->state >= PAR__PROVEN)
+            t->heard(t, p);
+        else if (now < p->until)
+            continue;
+        if (p->fd >= 0) close(p->fd);
+        *p = t->pending[--t->pending_count];
+    }
+    for (int i = 0; i < listeners; i++)
+        if (t->polls[i].revents) par__tcp_accept(w, t->listeners[i]);
 }
 
 static void par__tcp_move(par__world *w, par__wire *v) {
     if (v->round == w->round) return; // all that is tested in one round looks once
     v->round = w->round;
-    const int e = v->in == -1 ? par__tcp_accept(w) : 0;
-    if (e && v->in == -1 && par__tcp_no_descriptor(w, v, e, "from")) return par__tcp_cut(v, &v->in, e);
+    par__tcp *t = w->tcp;
+    if (v->in == -1 && t->round != w->round) t->round = w->round, par__tcp_serve(w, 0);
+    if (v->in == -1 && t->accept_error && par__tcp_no_descriptor(w, v, t->accept_error, "from"))
+        return par__tcp_cut(v, &v->in, t->accept_error);
     if (v->in >= 0) par__tcp_read(w, v);
     par__tcp_write(w, v);
 }
@@ -4485,6 +4869,7 @@ static void par__tcp_listen_to(par__world *w, int from) {
 }
 static void par__tcp_poke(par__world *w) {
     par__wire *wires = w->tcp->wires;
+    par__tcp_serve(w, 0);                               // whoever calls cannot go on before
     for (int r = 1; r < w->size && w->rank == 0; r++) { // who has asked for a rank
         const int lost = wires[r].lost - 1;
         if (lost > 0) par__tcp_listen_to(w, lost); // what it has said, or that it died, is older
@@ -4572,14 +4957,16 @@ static void par__free_wire(par__wire *v) {
     for (int i = 0; v->line >= 0 && i < 1024 && recv(v->line, &v->news, sizeof v->news, 0) > 0; i++) {
     } // what is closed unread resets the line, and could take along what was told last
     if (v->line >= 0) close(v->line);
+    PAR_FREE(v->call);
 }
 static void par__tcp_free(par__world *w) {
     par__tcp *t = w->tcp;
     if (!t) return;
     for (int r = 0; t->wires && r < w->size; r++) par__free_wire(&t->wires[r]);
-    for (int i = 0; i < PAR__TCP_STRANGERS; i++)
-        if (t->strangers[i] >= 0) close(t->strangers[i]);
-    if (t->listener >= 0) close(t->listener);
+    par__tcp_stop_listening(t);
+    explicit_bzero(&t->self, sizeof t->self);
+    PAR_FREE(t->pending);
+    PAR_FREE(t->polls);
     PAR_FREE(t->wires);
     PAR_FREE(t->waste);
     PAR_FREE(t);
@@ -8404,31 +8791,146 @@ static par_result par__find_meeting(par__launch *l) {
     return PAR_OK;
 }
 
-typedef struct par__verdict { // precedes what rank 0 answers
-    int32_t result;
-    char text[236];
-} par__verdict;
+// ---- where ranks listen
 
-static void par__tcp_refuse(int fd, const char *text) {
-    par__verdict v;
-    memset(&v, 0, sizeof v);
-    v.result = PAR_ERR_ARGUMENT;
-    snprintf(v.text, sizeof v.text, "%s", text);
-    par__tcp_all(fd, &v, sizeof v, 1, par__now() + 5);
-    shutdown(fd, SHUT_WR);
-    while (par__tcp_ready(fd, POLLIN, par__now() + 1) && recv(fd, &v, sizeof v, 0) > 0) {
-    } // or it is reset unread
-    close(fd);
+// At one address; if its port is 0, at one of the system's choice, which is then in *at. 0, or errno.
+static int par__tcp_listen(par__tcp *t, struct sockaddr_storage *at, int backlog) {
+    const int one = 1, fd = par_own_fd(socket(at->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    socklen_t bytes = sizeof *at;
+    if (fd < 0) return errno;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (at->ss_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    if (bind(fd, (struct sockaddr *)at, par__address_bytes(at)) || listen(fd, backlog) ||
+        getsockname(fd, (struct sockaddr *)at, &bytes)) {
+        const int e = errno;
+        return close(fd), e;
+    }
+    par__tcp_settle(fd);
+    t->listeners[t->listener_count++] = fd;
+    return 0;
 }
-static void par__tcp_absent(const par__world *w, char *text, size_t bytes) { // "1, 2, 5 and 9 others"
+// At all of these that are addresses of this host, and at one port. 0, or errno.
+static int par__tcp_listen_all(par__tcp *t, const struct addrinfo *found, int backlog, in_port_t *port) {
+    for (const struct addrinfo *a = found; a && t->listener_count < PAR__TCP_LISTENERS; a = a->ai_next) {
+        struct sockaddr_storage at;
+        const struct addrinfo *same = found; // one address may be listed twice
+        while (same != a &&
+               (same->ai_addrlen != a->ai_addrlen || memcmp(same->ai_addr, a->ai_addr, a->ai_addrlen)))
+            same = same->ai_next;
+        if (same != a || (a->ai_family != AF_INET && a->ai_family != AF_INET6)) continue;
+        memset(&at, 0, sizeof at);
+        memcpy(&at, a->ai_addr, a->ai_addrlen);
+        if (t->listener_count) *par__port_of(&at) = *port;
+        const int e = par__tcp_listen(t, &at, backlog);
+        if (e == EADDRNOTAVAIL || e == EAFNOSUPPORT) continue;
+        if (e) return par__tcp_stop_listening(t), e;
+        *port = *par__port_of(&at);
+    }
+    return 0;
+}
+// Are all of a host's addresses loopback addresses, though its name does not say so? A host's own /etc/hosts
+// may have that (Debian's has 127.0.1.1), while other hosts reach it by that name.
+static int par__tcp_only_here(const char *host, const struct addrinfo *found) {
+    struct sockaddr_storage at;
+    if (strstr(host, "localhost") || strspn(host, "0123456789.") == strlen(host) || strchr(host, ':'))
+        return 0;
+    for (; found; found = found->ai_next) {
+        memset(&at, 0, sizeof at);
+        memcpy(&at, found->ai_addr, found->ai_addrlen);
+        if (!par__is_loopback(&at)) return 0;
+    }
+    return 1;
+}
+// Where t->host says, or else at every address of this host; then *why says what hinders. 0, or errno.
+static int par__tcp_listen_there(par__tcp *t, const char *port, int backlog, in_port_t *chosen,
+                                 const char **why) {
+    struct addrinfo *found;
+    int e = 0, unknown = par__tcp_find(t->host, port, AF_UNSPEC, &found);
+    *why = unknown                              ? gai_strerror(unknown)
+           : par__tcp_only_here(t->host, found) ? "here this name is a loopback address"
+                                                : NULL;
+    if (!*why) e = par__tcp_listen_all(t, found, backlog, chosen);
+    if (found) freeaddrinfo(found);
+    if (e || t->listener_count) return e;
+    if (!*why) *why = "it is no address of this host";
+    unknown = par__tcp_find(NULL, port, AF_UNSPEC, &found);
+    if (!unknown) e = par__tcp_listen_all(t, found, backlog, chosen);
+    if (found) freeaddrinfo(found);
+    return e || t->listener_count ? e : EADDRNOTAVAIL;
+}
+// ---- ranks come to rank 0
+
+typedef struct par__entry { // where a rank listens, and, of rank 0, what makes this run's key
+    struct sockaddr_storage at;
+    uint64_t random[4];
+} par__entry;
+static int par__tcp_gone(int fd) { // has the far end closed it?
+    struct tcp_info i;
+    socklen_t bytes = sizeof i;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &bytes) == 0 && i.tcpi_state != TCP_ESTABLISHED;
+}
+// Proves a block on a line, while the world opens: by the line's key, of the block's number and content.
+static void par__tcp_seal(const par__wire *v, const par__verdict *head, const unsigned char *digest,
+                          unsigned char *proof) {
+    const struct iovec parts[3] = {par__iovec(&v->line_blocks, sizeof v->line_blocks),
+                                   par__iovec(head, head ? offsetof(par__verdict, proof) : 0),
+                                   par__iovec(digest, digest ? PAR__MAC_BYTES : 0)};
+    par__hmac(v->line_key, sizeof v->line_key, parts, 3, proof);
+}
+static void par__tcp_head(const par__wire *v, par_result result, const char *text,
+                          const unsigned char *digest,
+                          par__verdict *head) { // precedes what rank 0 answers
+    memset(head, 0, sizeof *head);
+    head->result = (int32_t)result;
+    snprintf(head->text, sizeof head->text, "%.*s", (int)sizeof head->text - 1, text);
+    par__tcp_seal(v, head, digest, head->proof);
+}
+static int par__tcp_spoken(par__tcp *t, par__wire *v) {
+    const size_t block = sizeof(par__entry) + PAR__MAC_BYTES;
+    if (!v->spoken && v->line >= 0)
+        v->spoken = recv(v->line, t->waste, PAR__TCP_SHORT, MSG_PEEK) >= (ssize_t)block;
+    return v->spoken && v->line >= 0;
+}
+// Rank 0: a connection is proved to be a rank's, or refused for good. Another process may have come as that
+// rank before: it has to leave, if it has not even said where it listens, which ranks do at once.
+static void par__tcp_seat(par__tcp *t, par__pending *p) {
+    par__wire *v = &t->wires[p->hello[0].rank];
+    char host[64] = "", port[16] = "", text[sizeof p->why];
+    struct sockaddr_storage at;
+    socklen_t bytes = sizeof at;
+    par__verdict head;
+    if (p->state == PAR__FAILED && !p->final) return;
+    int refused = p->state == PAR__FAILED, other = v->line >= 0 && !par__tcp_gone(v->line);
+    snprintf(text, sizeof text, "%s", p->why);
+    if (!refused && other) {
+        refused = par__tcp_spoken(t, v);
+        snprintf(text, sizeof text, "two processes were given the same rank, %d", (int)p->hello[0].rank);
+    }
+    if ((refused || other) && !v->complained++) {
+        if (!getpeername(p->fd, (struct sockaddr *)&at, &bytes))
+            getnameinfo((struct sockaddr *)&at, bytes, host, sizeof host, port, sizeof port,
+                        NI_NUMERICHOST | NI_NUMERICSERV);
+        par__log(PAR_OK, "rank 0, of a process at %s port %s: %s", host, port, text);
+    }
+    if (refused) return (void)par__hello_end(&t->self, p, PAR_ERR_ARGUMENT, text);
+    par__tcp_head(v, PAR_ERR_ARGUMENT, text, NULL, &head);
+    if (other && send(v->line, &head, sizeof head, MSG_NOSIGNAL) < 0) other = 0; // it has gone
+    if (v->line >= 0) close(v->line), v->line = -1;
+    if (!par__hello_end(&t->self, p, PAR_OK, "")) return;
+    v->line = p->fd, p->fd = -1, v->line_blocks = 0, v->spoken = 0;
+    par__prove(&t->self, p, 'l', NULL, 0, v->line_key);
+}
+static int par__tcp_absent(const par__world *w, char *text,
+                           size_t bytes) { // how many; "1, 2, 5 and 9 others"
     int shown = 0, missing = 0;
     size_t at = 0;
     text[0] = 0;
     for (int r = 1; r < w->size; r++) {
-        if (w->tcp->wires[r].line >= 0 || missing++ >= 8) continue;
+        if (par__tcp_spoken(w->tcp, &w->tcp->wires[r]) || missing++ >= 8) continue;
         at += (size_t)snprintf(text + at, bytes - at, "%s%d", shown++ ? ", " : "", r);
     }
     if (missing > shown) snprintf(text + at, bytes - at, " and %d others", missing - shown);
+    return missing;
 }
 static int par__tcp_patient(double *said) { // 1, now and then: time to say what a rank still waits for
     const double now = par__now();
@@ -8436,42 +8938,21 @@ static int par__tcp_patient(double *said) { // 1, now and then: time to say what
     *said = now;
     return 1;
 }
-static int par__tcp_gone(int fd) { // has the far end closed it?
-    struct tcp_info i;
-    socklen_t bytes = sizeof i;
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &bytes) == 0 && i.tcpi_state != TCP_ESTABLISHED;
-}
-// Rank 0: whoever says hello hears who is here, and decides whether he stays. 1: a rank more has come.
-static int par__tcp_welcome(par__world *w, int fd, double until) {
-    par__tcp *t = w->tcp;
-    par__hello h, here = par__tcp_hello(w);
-    par__tcp_settle(fd);
-    if (par__tcp_all(fd, &h, sizeof h, 0, until) || h.magic != PAR__MAGIC ||
-        par__tcp_all(fd, &here, sizeof here, 1, until) || h.job != t->job || h.size != w->size)
-        return close(fd), 0;
-    par__wire *v = h.rank > 0 && h.rank < w->size ? &t->wires[h.rank] : NULL;
-    const int again = v && v->line >= 0 && par__tcp_gone(v->line); // started again, or lost patience
-    if (!v || (v->line >= 0 && !again))
-        return par__tcp_refuse(fd, "two processes were given the same rank, or one that is none"), 0;
-    if (again) close(v->line);
-    v->line = fd;
-    return !again;
-}
 // Rank 0: until all have come.
-static par_result par__tcp_await(par__world *w, int s, double begun) {
+static par_result par__tcp_await(par__world *w, double begun) {
     par__tcp *t = w->tcp;
     const double until = begun + w->timeout_s;
     double said = begun;
     char text[128];
-    for (int come = 1; come < w->size;) {
-        const int fd = par__tcp_ready(s, POLLIN, PAR__MIN(until, par__now() + 1))
-                           ? par_own_fd(accept(s, NULL, NULL))
-                           : -1;
-        if (fd >= 0) {
-            come += par__tcp_welcome(w, fd, PAR__MIN(until, par__now() + 5));
-            continue;
-        }
-        par__tcp_absent(w, text, sizeof text);
+    t->heard = par__tcp_seat;
+    // Whoever has a line tells soon where it listens: then look again soon.
+    for (int here = 0; par__tcp_absent(w, text, sizeof text);
+         par__tcp_serve(w, PAR__MIN(until, par__now() + (here ? 0.005 : 1)))) {
+        here = 0;
+        for (int r = 1; r < w->size; r++) here |= t->wires[r].line >= 0 && !t->wires[r].spoken;
+        if (t->accept_error)
+            return par__log(PAR_ERR_SYSTEM, "rank 0 cannot take the connections of ranks %s of %d: %s", text,
+                            w->size, par__reason_of(t->accept_error).text);
         if (par__now() > until)
             return par__log(PAR_ERR_TIMEOUT,
                             "rank 0 waited %g s at %s:%s for ranks %s of %d; do they run, and do they "
@@ -8481,42 +8962,55 @@ static par_result par__tcp_await(par__world *w, int s, double begun) {
             par__log(PAR_OK, "rank 0 waits at %s:%s for ranks %s of %d (%.0f s)", t->host, t->port, text,
                      w->size, said - begun);
     }
+    t->heard = par__tcp_take;
+    par__tcp_stop_listening(t);
     return PAR_OK;
 }
-// Rank 0: another run may still have the port, to meet there.
-static int par__tcp_open_port(par__world *w, double begun) { // its descriptor; -1: errno says why
+// Rank 0: another run may still have the port, to meet there. 0, or errno.
+static int par__tcp_open_port(par__world *w, double begun) {
     par__tcp *t = w->tcp;
-    struct addrinfo *found;
     double said = begun;
-    const int family = par__tcp_find(t->host, t->port, AF_UNSPEC, &found) ? AF_INET : found->ai_family;
-    if (found) freeaddrinfo(found);
+    const char *why;
+    in_port_t port;
     for (;;) {
-        const int s = par__tcp_listen(family, t->port, PAR__MIN(w->size, 1024));
-        if (s >= 0 || errno != EADDRINUSE || par__now() > begun + w->timeout_s) return s;
+        const int e =
+            par__tcp_listen_there(t, t->port, PAR__MIN(w->size + PAR__TCP_STRANGERS, 1024), &port, &why);
+        if (!e && why)
+            par__log(PAR_OK, "rank 0 listens on port %s of every address: MASTER_ADDR is %s, and %s", t->port,
+                     t->host, why);
+        if (e != EADDRINUSE || par__now() > begun + w->timeout_s) return e;
         if (par__tcp_patient(&said))
             par__log(PAR_OK, "rank 0 cannot listen on port %s yet: %s (%.0f s); PAR_PORT chooses another",
-                     t->port, strerror(errno), said - begun);
+                     t->port, strerror(e), said - begun);
         usleep(20000);
     }
 }
-// Another rank, once: to rank 0, if it is the one. -1: *why says what hinders.
-static int par__tcp_join(par__world *w, double until, const char **why) {
+// Another rank, once: to rank 0, if it is the one. -1: t->why says what hinders; *final: and always will.
+static int par__tcp_join(par__world *w, double until, int *final) {
     par__tcp *t = w->tcp;
-    par__hello h = par__tcp_hello(w);
-    const int fd = par__tcp_reach(t->host, t->port, until, why);
+    par__pending p;
+    const char *why = t->why;
+    const int fd = par__tcp_reach(t->host, t->port, until, &why);
+    if (why != t->why) snprintf(t->why, sizeof t->why, "%s", why);
+    *final = fd < 0 && (errno == EMFILE || errno == ENFILE);
+    if (*final) snprintf(t->why, sizeof t->why, "%s", par__reason_of(errno).text);
     if (fd < 0) return -1;
-    int e = par__tcp_all(fd, &h, sizeof h, 1, until);
-    if (!e) e = par__tcp_all(fd, &h, sizeof h, 0, PAR__MIN(until, par__now() + 10));
-    if (e == ETIMEDOUT && **why && par__now() >= until)
-        return close(fd), -1; // too late for this one to say anything
-    if (e || h.magic != PAR__MAGIC)
-        *why = "what answers there is no rank 0";
-    else if (h.job != t->job)
-        *why = "rank 0 there is of another job";
-    else if (h.size != w->size)
-        *why = "rank 0 there was given another number of ranks";
-    else
+    const double patience = PAR__MIN(until, par__now() + 5); // a stranger may have the port
+    const int e = par__hello_begin(&t->self, &p, fd, 0);
+    if (e) par__hello_fails(&p, 1, "no random number: %s", strerror(e));
+    while (p.state < PAR__PROVEN && par__now() < patience) {
+        par__hello_move(&t->self, &p);
+        if (p.state < PAR__PROVEN) par__tcp_ready(fd, POLLIN, patience);
+    }
+    *final = p.state == PAR__FAILED && p.final;
+    if (p.state == PAR__PROVEN) {
+        par__prove(&t->self, &p, 'l', NULL, 0, t->wires[0].line_key);
         return fd;
+    }
+    if (p.state == PAR__FAILED || par__now() < until ||
+        !t->why[0]) // or it was too late for it to say anything
+        snprintf(t->why, sizeof t->why, "%s",
+                 p.state == PAR__FAILED ? p.why : "what answers there is silent");
     close(fd);
     return -1;
 }
@@ -8524,98 +9018,173 @@ static par_result par__tcp_go(par__world *w, double begun) { // another rank: to
     par__tcp *t = w->tcp;
     const double until = begun + w->timeout_s;
     double said = begun;
-    const char *why = "";
-    for (useconds_t pause = 5000; (t->wires[0].line = par__tcp_join(w, until, &why)) < 0;
+    int final;
+    for (useconds_t pause = 5000; (t->wires[0].line = par__tcp_join(w, until, &final)) < 0;
          pause = PAR__MIN(2 * pause, 200000u)) {
+        if (final)
+            return par__log(PAR_ERR_ARGUMENT, "rank %d does not join rank 0 at %s:%s: %s", w->rank, t->host,
+                            t->port, t->why);
         if (par__now() > until)
             return par__log(PAR_ERR_TIMEOUT,
                             "rank %d tried for %g s to reach rank 0 at %s:%s (%s); does it run, and is "
                             "MASTER_ADDR its host?",
-                            w->rank, w->timeout_s, t->host, t->port, why);
+                            w->rank, w->timeout_s, t->host, t->port, t->why);
         if (par__tcp_patient(&said))
             par__log(PAR_OK, "rank %d cannot reach rank 0 at %s:%s yet: %s (%.0f s)", w->rank, t->host,
-                     t->port, why, said - begun);
+                     t->port, t->why, said - begun);
         usleep(pause);
     }
     return PAR_OK;
 }
 
+// ---- blocks of all ranks for all, while the world opens: over the lines, all lines at once
+
+// So many bytes to or from every line, rank r's at memory + r * stride. The first rank whose line fails (and
+// errno says why), or -1.
+static int par__tcp_lines(par__world *w, char *memory, size_t stride, size_t bytes, int out, double until) {
+    par__tcp *t = w->tcp;
+    int failed = -1, e = 0, left = 0;
+    for (int r = 0; r < w->size; r++) {
+        t->wires[r].line_at = 0;
+        t->polls[r].fd = t->wires[r].line;
+        t->polls[r].events = t->polls[r].revents = out ? POLLOUT : POLLIN;
+        left += t->polls[r].fd >= 0;
+    }
+    while (left && (out || failed < 0)) {
+        for (int r = 0; r < w->size; r++) {
+            par__wire *v = &t->wires[r];
+            if (t->polls[r].fd < 0 || !t->polls[r].revents) continue;
+            char *p = memory + (size_t)r * stride + v->line_at;
+            const ssize_t n = out ? send(v->line, p, bytes - v->line_at, MSG_NOSIGNAL)
+                                  : recv(v->line, p, bytes - v->line_at, 0);
+            if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+            if (n <= 0 && failed < 0) failed = r, e = n ? errno : ECONNRESET;
+            v->line_at += (size_t)PAR__MAX(n, (ssize_t)0);
+            if (n <= 0 || v->line_at == bytes) t->polls[r].fd = -1, left--;
+        }
+        const double patience = until - par__now();
+        for (int r = 0; left && patience < 0 && failed < 0; r++)
+            if (t->polls[r].fd >= 0) failed = r, e = ETIMEDOUT;
+        if (patience < 0) break;
+        if (left) poll(t->polls, (nfds_t)w->size, (int)PAR__MIN(patience * 1000 + 1, 1000.0));
+    }
+    errno = e;
+    return failed;
+}
 static par_result par__tcp_gather_all(par__world *w, const void *mine, size_t bytes, char *all,
                                       double until) { // rank 0
     par__tcp *t = w->tcp;
-    par__verdict v;
-    memset(&v, 0, sizeof v);
-    memcpy(all, mine, bytes);
-    for (int r = 1; r < w->size && !v.result; r++) {
-        const int e = par__tcp_all(t->wires[r].line, all + (size_t)r * bytes, bytes, 0, until);
-        if (!e) continue;
-        v.result = e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED;
-        snprintf(v.text, sizeof v.text, "rank %d did not open its world: %s", r, strerror(e));
-        PAR_LOG(v.text);
+    const size_t block = bytes + PAR__MAC_BYTES, size = (size_t)w->size;
+    char *come = (char *)PAR_MALLOC(block * size), text[200] = "";
+    par__verdict *heads = (par__verdict *)PAR_MALLOC(sizeof *heads * size);
+    unsigned char digest[PAR__MAC_BYTES], proof[PAR__MAC_BYTES];
+    par_result result = PAR_OK;
+    if (!come || !heads)
+        return PAR_FREE(come), PAR_FREE(heads),
+               par__log(PAR_ERR_MEMORY, "out of memory for %d ranks", w->size);
+    const int failed = par__tcp_lines(w, come, block, bytes + PAR__MAC_BYTES, 0, until), e = errno;
+    if (failed >= 0) {
+        result = e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED;
+        snprintf(text, sizeof text, "rank %d did not open its world: %s", failed, strerror(e));
     }
-    for (int r = 1; r < w->size; r++)
-        if (!par__tcp_all(t->wires[r].line, &v, sizeof v, 1, until) && !v.result)
-            par__tcp_all(t->wires[r].line, all, bytes * (size_t)w->size, 1, until);
-    return (par_result)v.result;
+    memcpy(all, mine, bytes);
+    for (int r = 1; r < w->size && !result; r++) {
+        const char *from = come + (size_t)r * block;
+        memcpy(all + (size_t)r * bytes, from, bytes);
+        par__sha256_of(from, bytes, digest);
+        par__tcp_seal(&t->wires[r], NULL, digest, proof);
+        if (par__mac_equal(proof, (const unsigned char *)from + bytes)) continue;
+        result = PAR_ERR_SYSTEM;
+        snprintf(text, sizeof text, "what came from rank %d while the world opened is not what it sent", r);
+    }
+    if (result) PAR_LOG(text);
+    if (!result) par__sha256_of(all, bytes * size, digest);
+    for (int r = 1; r < w->size; r++) {
+        par__tcp_head(&t->wires[r], result, text, result ? NULL : digest, &heads[r]);
+        t->wires[r].line_blocks++;
+    }
+    par__tcp_lines(w, (char *)heads, sizeof *heads, sizeof *heads, 1, until);
+    if (!result) par__tcp_lines(w, all, 0, bytes * size, 1, until);
+    PAR_FREE(come), PAR_FREE(heads);
+    return result;
 }
 static par_result par__tcp_gather(par__world *w, const void *mine, size_t bytes, void *all) {
     const double until = par__now() + w->timeout_s;
-    const int line = w->tcp->wires[0].line;
-    par__verdict v;
+    par__wire *v = &w->tcp->wires[0];
+    unsigned char digest[PAR__MAC_BYTES], proof[PAR__MAC_BYTES];
+    par__verdict head;
+    int e = 0;
     if (w->rank == 0) return par__tcp_gather_all(w, mine, bytes, (char *)all, until);
-    int e = par__tcp_all(line, (void *)(uintptr_t)mine, bytes, 1, until);
-    if (!e || e == EPIPE || e == ECONNRESET) e = par__tcp_all(line, &v, sizeof v, 0, until);
-    if (!e && v.result) {
-        v.text[sizeof v.text - 1] = 0;
-        return par__log((par_result)v.result, "rank %d: %s", w->rank, v.text);
-    }
-    if (!e) e = par__tcp_all(line, all, bytes * (size_t)w->size, 0, until);
-    return e ? par__log(e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED,
-                        "rank %d lost rank 0 while opening: %s", w->rank, strerror(e))
-             : PAR_OK;
+    memset(&head, 0, sizeof head);
+    par__sha256_of(mine, bytes, digest);
+    par__tcp_seal(v, NULL, digest, proof);
+    if (par__tcp_lines(w, (char *)(uintptr_t)mine, 0, bytes, 1, until) >= 0 ||
+        par__tcp_lines(w, (char *)proof, 0, sizeof proof, 1, until) >= 0)
+        e = errno;
+    if (!e || e == EPIPE || e == ECONNRESET) // it may have said why it closed the line
+        e = par__tcp_lines(w, (char *)&head, 0, sizeof head, 0, until) >= 0 ? errno : 0;
+    if (!e && !head.result)
+        e = par__tcp_lines(w, (char *)all, 0, bytes * (size_t)w->size, 0, until) >= 0 ? errno : 0;
+    if (e)
+        return par__log(e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED,
+                        "rank %d lost rank 0 while opening: %s", w->rank, strerror(e));
+    if (!head.result) par__sha256_of(all, bytes * (size_t)w->size, digest);
+    par__tcp_seal(v, &head, head.result ? NULL : digest, proof);
+    v->line_blocks++;
+    if (!par__mac_equal(proof, head.proof))
+        return par__log(PAR_ERR_SYSTEM,
+                        "what came from rank 0 to rank %d while the world opened is not what it sent",
+                        w->rank);
+    head.text[sizeof head.text - 1] = 0;
+    par__clean(head.text, "");
+    if (head.result < 0 || head.result >= PAR_RESULT_COUNT) head.result = PAR_ERR_SYSTEM;
+    return head.result ? par__log((par_result)head.result, "rank %d: %s", w->rank, head.text) : PAR_OK;
 }
 
-static int par__is_loopback(const struct sockaddr_storage *a) {
-    if (a->ss_family == AF_INET) return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
-    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
-}
-static in_port_t *par__port_of(struct sockaddr_storage *a) {
-    return a->ss_family == AF_INET ? &((struct sockaddr_in *)a)->sin_port
-                                   : &((struct sockaddr_in6 *)a)->sin6_port;
-}
-// Where every rank listens for connections: its own end of its line, with another port. Rank 0 is where this
-// rank reached it, and so is who reached it by a loopback address.
+// Where every rank listens for connections: rank 0, and who reached it by a loopback address and so is on its
+// host, where MASTER_ADDR says (others know them by the address at which they reached rank 0); another rank
+// at its own end of its line.
 static par_result par__tcp_addresses(par__world *w) {
-    typedef struct entry {
-        struct sockaddr_storage at;
-        uint64_t session;
-    } entry;
     par__tcp *t = w->tcp;
-    struct sockaddr_storage zero, here;
-    socklen_t bytes = sizeof here;
-    entry mine, *all = (entry *)PAR_MALLOC(sizeof mine * (size_t)w->size);
-    memset(&mine, 0, sizeof mine), memset(&zero, 0, sizeof zero), memset(&here, 0, sizeof here);
-    const int line = t->wires[w->rank ? 0 : 1].line;
+    struct sockaddr_storage zero;
+    socklen_t mine_bytes = sizeof zero, zero_bytes = sizeof zero;
+    in_port_t port = 0;
+    const char *why;
+    par__entry mine, *all = (par__entry *)PAR_MALLOC(sizeof mine * (size_t)w->size);
+    memset(&mine, 0, sizeof mine), memset(&zero, 0, sizeof zero);
+    const int line = t->wires[w->rank ? 0 : 1].line, backlog = PAR__MIN(w->size + PAR__TCP_STRANGERS, 1024);
     if (!all) return par__log(PAR_ERR_MEMORY, "out of memory");
-    getsockname(line, (struct sockaddr *)&mine.at, &bytes);
-    t->listener = par__tcp_listen(mine.at.ss_family, "0", PAR__MIN(w->size, 128));
-    bytes = sizeof here;
-    if (t->listener < 0 || getsockname(t->listener, (struct sockaddr *)&here, &bytes))
-        return PAR_FREE(all), par__log(PAR_ERR_SYSTEM, "rank %d cannot listen: %s", w->rank, strerror(errno));
-    *par__port_of(&mine.at) = *par__port_of(&here);
-    const int e = w->rank ? 0 : par__random_u64(&mine.session);
-    if (e) return PAR_FREE(all), par__log(PAR_ERR_SYSTEM, "rank 0 gets no random number: %s", strerror(e));
+    int e = getpeername(line, (struct sockaddr *)&zero, &zero_bytes) ||
+                    getsockname(line, (struct sockaddr *)&mine.at, &mine_bytes)
+                ? errno
+                : 0;
+    const int there = w->rank == 0 || par__is_loopback(&zero);
+    if (there && w->rank) mine.at = zero;
+    *par__port_of(&mine.at) = 0;
+    for (int tries = 16; !e && there && !t->listener_count; tries--) {
+        e = par__tcp_listen_there(t, "0", backlog, &port, &why);
+        if (e == EADDRINUSE && tries) e = 0; // at one address, where at another one it was free
+    }
+    if (!e && there)
+        *par__port_of(&mine.at) = port;
+    else if (!e)
+        e = par__tcp_listen(t, &mine.at, backlog);
+    for (size_t i = 0; !e && !w->rank && i < sizeof mine.random / sizeof *mine.random; i++)
+        e = par__random_u64(&mine.random[i]);
+    if (e)
+        return PAR_FREE(all),
+               par__log(PAR_ERR_SYSTEM, "rank %d cannot listen: %s", w->rank, par__reason_of(e).text);
     const par_result r = par__tcp_gather(w, &mine, sizeof mine, all);
-    if (!r) t->job = t->session = all[0].session;
-    bytes = sizeof zero;
-    getpeername(line, (struct sockaddr *)&zero, &bytes);
+    par__derive(t->self.key, "par.h connects", all[0].random, r ? 0 : sizeof mine.random);
+    unsigned char session[PAR__MAC_BYTES];
+    memcpy(session, t->self.key, sizeof session);
+    par__derive(session, "par.h sends", NULL, 0);
+    memcpy(&t->session, session, sizeof t->session);
     for (int i = 0; i < w->size && !r; i++) {
         par__wire *v = &t->wires[i];
-        v->session = t->session, v->address = all[i].at, v->address_bytes = bytes;
-        if (w->rank == 0 || (i && !par__is_loopback(&v->address))) continue;
-        const in_port_t port = *par__port_of(&v->address);
-        v->address = zero;
-        *par__port_of(&v->address) = port;
+        v->session = t->session, v->address = all[i].at;
+        if (w->rank && (!i || par__is_loopback(&v->address)))
+            v->address = zero, *par__port_of(&v->address) = *par__port_of(&all[i].at);
     }
     PAR_FREE(all);
     return r;
@@ -8628,27 +9197,32 @@ static const par__net par__net_tcp = {par__tcp_send,  par__tcp_recv,   par__tcp_
 static par_result par__meet(par__world *w, const par__launch *l) {
     par__tcp *t = (par__tcp *)par__zalloc(sizeof *t);
     if (!t) return par__log(PAR_ERR_MEMORY, "out of memory");
-    w->tcp = t, t->listener = -1;
-    for (int i = 0; i < PAR__TCP_STRANGERS; i++) t->strangers[i] = -1;
+    w->tcp = t, t->heard = par__tcp_take;
     t->wires = (par__wire *)par__zalloc(sizeof *t->wires * (size_t)w->size);
     t->waste = (char *)par__zalloc(PAR__TCP_SHORT);
-    if (!t->wires || !t->waste) return par__log(PAR_ERR_MEMORY, "out of memory");
+    const size_t most = (size_t)w->size + PAR__TCP_STRANGERS;
+    t->pending = (par__pending *)PAR_MALLOC(most * sizeof *t->pending);
+    t->polls = (struct pollfd *)PAR_MALLOC((most + PAR__TCP_LISTENERS) * sizeof *t->polls);
+    if (!t->wires || !t->waste || !t->pending || !t->polls) return par__log(PAR_ERR_MEMORY, "out of memory");
     for (int r = 0; r < w->size; r++)
         t->wires[r].out = t->wires[r].in = t->wires[r].line = -1, t->wires[r].state = PAR__HERE;
     snprintf(t->host, sizeof t->host, "%s", l->host);
     snprintf(t->port, sizeof t->port, "%s", l->port);
-    t->job = l->job;
+    t->self.job = l->job, t->self.rank = w->rank, t->self.size = w->size;
+    const par_result r = par__find_secret(t->self.key, &t->self.secret);
+    if (r) return r;
     const double begun = par__now();
     if (w->rank) return par__tcp_go(w, begun);
-    const int s = par__tcp_open_port(w, begun);
-    if (s < 0)
+    const int e = par__tcp_open_port(w, begun);
+    if (e == EADDRINUSE || e == EACCES)
         return par__log(PAR_ERR_SYSTEM,
                         "rank 0 cannot listen on port %s: %s; set MASTER_PORT or PAR_PORT to a free one, the "
                         "same for all ranks",
-                        l->port, strerror(errno));
-    const par_result r = par__tcp_await(w, s, begun);
-    close(s);
-    return r;
+                        l->port, strerror(e));
+    if (e)
+        return par__log(PAR_ERR_SYSTEM, "rank 0 cannot listen on port %s: %s", l->port,
+                        par__reason_of(e).text);
+    return par__tcp_await(w, begun);
 }
 static par_result par__open_tcp(par__start *s, const par__launch *l, par_comm **comm) {
     if (l->size > 1024)

@@ -50,8 +50,10 @@ static void open_world(ends *e, par__arena *arena, int rank) {
     memset(e, 0, sizeof *e);
     arena->cause = arena->aborted = arena->first_dead = 0, arena->rank_count = 1;
     w->rank = rank, w->size = RANKS, w->arena = arena, w->control = &arena->ranks[0], w->tcp = t;
-    t->listener = -1, t->session = session;
-    for (int i = 0; i < PAR__TCP_STRANGERS; i++) t->strangers[i] = -1;
+    t->session = session, t->heard = par__tcp_take;
+    t->pending = (par__pending *)par__zalloc(sizeof *t->pending * (RANKS + PAR__TCP_STRANGERS));
+    t->polls =
+        (struct pollfd *)par__zalloc(sizeof *t->polls * (RANKS + PAR__TCP_STRANGERS + PAR__TCP_LISTENERS));
     t->wires = (par__wire *)par__zalloc(RANKS * sizeof *t->wires);
     t->waste = (char *)par__zalloc(PAR__TCP_SHORT);
     for (int r = 0; r < RANKS; r++) {

@@ -86,16 +86,68 @@ par_ranks() { # beside a launcher
     PAR_RANKS=3 ranks 3 $hello | grep -q "^3 ranks" &&
     PAR_RANKS=2 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 $hello | grep -q "^2 ranks" # a shell in a step, say
 }
-same_rank() { # refused, unless the first one has ended
-    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=20
-    RANK=0 $hello >"$work/out.0" 2>&1 &
-    RANK=1 $hello >"$work/out.1" 2>&1 &
-    sleep 0.5
-    fails 1 "two processes were given the same rank" env RANK=1 $hello || return 1
-    kill -KILL $! && wait $!
-    RANK=1 $hello >"$work/out.1" 2>&1 &
-    sleep 0.5
-    RANK=2 $hello && wait && grep -q "3 ranks" "$work/out.0"
+same_rank() { # one of two is refused; another may have the place when the one that has it has ended
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=600
+    ends() { grep -qi ":$(printf %04X $MASTER_PORT) [0-9A-F]*:[0-9A-F]* 08 " /proc/net/tcp; } # one whose far end is closed
+    RANK=0 $hello >"$work/out.0" 2>&1 & zero=$!
+    RANK=1 $hello >"$work/out.1" 2>&1 & one=$!
+    RANK=1 $hello >"$work/out.2" 2>&1 & two=$!
+    wait -n $one $two
+    [ $? = 1 ] && cat "$work"/out.[12] | grep -q "two processes were given the same rank, 1" || return 1
+    kill -KILL $one $two 2>/dev/null
+    until ends; do sleep 0.02; done
+    RANK=1 $hello >"$work/out.1" 2>&1 & one=$!
+    while ends; do sleep 0.02; done
+    RANK=2 $hello && wait $one && wait $zero && grep -q "3 ranks" "$work/out.0"
+}
+false_rank() { # comes first. Without a secret it is taken until the real one comes; with one never
+    for secret in "" 0123456789abcdef; do
+        export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=600
+        rm -f "$work/false" "$work/leash" && mkfifo "$work/leash"
+        RANK=0 env ${secret:+PAR_SECRET=$secret} $hello >"$work/out.0" 2>&1 & zero=$!
+        RANK=1 build/test_meet false <"$work/leash" >"$work/false" 2>&1 &
+        exec {leash}>"$work/leash"
+        until [ -s "$work/false" ]; do sleep 0.02; done
+        [ "${secret:+refused}" ] || grep -q "^taken" "$work/false" || return 1
+        [ ! "$secret" ] || grep -q "rank 0 has PAR_SECRET .* but rank 1 has none" "$work/false" || return 1
+        for r in 1 2; do RANK=$r env ${secret:+PAR_SECRET=$secret} $hello >"$work/out.$r" 2>&1 & ranks[r]=$!; done
+        wait ${ranks[1]} && wait ${ranks[2]} && wait $zero && grep -q "3 ranks" "$work/out.0" || return 1
+        exec {leash}>&-
+    done
+}
+secrets() { # the same for all, and a clear error on both sides for who has another or none; the job still starts
+    local s=0123456789abcdef0123
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=2 PAR_TIMEOUT=600
+    echo $s >"$work/secret" && chmod 644 "$work/secret" || return 1
+    fails 1 "PAR_SECRET must have 16 to 4096 bytes, .* but has 0" env RANK=1 PAR_SECRET= $hello &&
+    fails 1 "PAR_SECRET must have 16 to 4096 bytes, .* but has 5" env RANK=1 PAR_SECRET=abcde $hello &&
+    fails 1 "PAR_SECRET and PAR_SECRET_FILE are both set" env RANK=1 PAR_SECRET=$s PAR_SECRET_FILE="$work/secret" $hello &&
+    fails 1 "PAR_SECRET_FILE: cannot open /nowhere/s" env RANK=1 PAR_SECRET_FILE=/nowhere/s $hello &&
+    fails 1 "PAR_SECRET_FILE: $work/secret has mode 0644 .*chmod 600" env RANK=1 PAR_SECRET_FILE="$work/secret" $hello || return 1
+    chmod 600 "$work/secret"
+    for other in PAR_SECRET=another0123456789 A=none; do
+        export MASTER_PORT=$(port)
+        case $other in A=*) text="rank 0 has PAR_SECRET (or PAR_SECRET_FILE), but rank 1 has none: give all" ;; *) text="ranks 0 and 1 have different secrets in PAR_SECRET" ;; esac
+        RANK=0 PAR_SECRET_FILE="$work/secret" $hello >"$work/out.0" 2>&1 & zero=$!
+        fails 1 "$text" env RANK=1 "$other" $hello || return 1
+        until grep -q "$text" "$work/out.0"; do sleep 0.02; done
+        RANK=1 PAR_SECRET=$s $hello >"$work/out.1" 2>&1 && wait $zero && grep -q "2 ranks" "$work/out.0" || return 1
+        ! grep -q -e $s -e another0 "$work"/out.? "$work/err" || return 1
+    done
+}
+where() { # ranks listen where MASTER_ADDR says, and everywhere only if that is nowhere here
+    export WORLD_SIZE=2 PAR_TIMEOUT=600
+    for host in 127.0.0.1 localhost 192.0.2.1 no-such-host.invalid; do # 192.0.2.0/24 is for examples alone
+        export MASTER_PORT=$(port)
+        case $host in 1?7*|local*) at=0100007F every=0 ;; *) at=00000000 every=1 ;; esac
+        RANK=0 MASTER_ADDR=$host $hello >"$work/out.0" 2>&1 & zero=$!
+        until grep -qi ": $at:$(printf %04X $MASTER_PORT) 00000000:0000 0A" /proc/net/tcp; do
+            kill -0 $zero || return 1
+            sleep 0.02
+        done
+        RANK=1 MASTER_ADDR=127.0.0.1 $hello && wait $zero && grep -q "2 ranks" "$work/out.0" || return 1
+        [ $(grep -c "listens on port $MASTER_PORT of every address: MASTER_ADDR is $host" "$work/out.0") = $every ] || return 1
+    done
 }
 nobody_comes() {
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=4 PAR_TIMEOUT=0.5
@@ -202,7 +254,7 @@ two_hosts() { # two namespaces and a link of 1 Gbit/s between them: S bytes each
     awk '{rows++; print; ok = $1 >= 2 * 1048576 && $1 < 2.01 * 1048576 && $2 > 0 && $2 < 0.15} END {exit !(rows == 1 && ok)}'
 }
 
-made build/01_hello build/test_par build/test_tcp build/test_zero build/test_pipe build/test_tp build/gpt build/bench_coll build/corpus.txt
+made build/01_hello build/test_par build/test_tcp build/test_meet build/test_zero build/test_pipe build/test_tp build/gpt build/bench_coll build/corpus.txt
 check "launchers' variables" meets '127.0.0.1,other[01-12,20]'
 check "steps of one Slurm job" steps
 check "the innermost launcher counts" innermost
@@ -210,6 +262,10 @@ check "PAR_RANKS beside a launcher" par_ranks
 check "strangers and other jobs" same_job
 check "a strange server has the port" strange_server
 check "one rank for two processes" same_rank
+check "a false rank comes first" false_rank
+check "secrets" secrets
+check "where ranks listen" where
+check "proofs of who a rank is" build/test_meet
 check "nobody comes" nobody_comes
 check "a port that is taken" port_taken
 check "nowhere to meet" nowhere_to_meet

@@ -108,7 +108,7 @@ static void long_message(par_comm *c, uint64_t bytes) { // a header as agreed, A
     put(v->out, &f, sizeof f), put(v->out, &m, sizeof m), put(v->out, NULL, PAR__EAGER_MESSAGE);
     f = frame(c, PAR__TCP_ASK, 0, COUNT * 4 - PAR__EAGER_MESSAGE);
     say(c, &f, 0);
-    while (v->in < 0) par__tcp_accept(c->world), sched_yield();
+    while (v->in < 0) par__tcp_serve(c->world, 0), sched_yield();
     for (ssize_t n = 0; n < (ssize_t)sizeof f;) { // CLEAR
         n = recv(v->in, &f, sizeof f, MSG_PEEK);
         if (n == 0) return;
