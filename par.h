@@ -7787,54 +7787,72 @@ static par_result par__apply_force(par__world *w, const char *where, const char 
     return PAR_OK;
 }
 
-// A file of rows "operation ranks nodes bytes algorithm", ascending, for calls of up to so many bytes (as
-// counted in par_<operation>'s count), and of "set cma_bytes n" and "set stream_bytes n". # begins a comment.
-static par_result par__load_tuned(par__world *w, const char *path) {
+// A word of a line, which goes on behind it; "" at its end.
+static const char *par__next_word(char **line) {
+    char *word = *line + strspn(*line, " \t\r");
+    *line = word + strcspn(word, " \t\r");
+    if (**line) *(*line)++ = 0;
+    return word;
+}
+static int par__whole_number(const char *text, double most, double *value) { // 1: it is one, from 0 to most
+    return !text[strspn(text, "0123456789")] && par__decimal(text, value) && *value <= most;
+}
+// A line of the table, without its end: "operation ranks nodes bytes algorithm" for calls of up to so many
+// bytes (as counted in par_<operation>'s count), "set cma_bytes n" or "set stream_bytes n". # begins a
+// comment.
+static par_result par__tuned_line(par__world *w, const char *where, char *line) {
     static const char *const set[] = {"cma_bytes", "stream_bytes"};
-    char line[256], name[64], algorithm[64], where[512];
-    unsigned long long bytes;
+    const double most = 9007199254740992.0; // 2^53
+    const char *word[6];
+    double ranks = 0, nodes = 0, bytes = 0;
     par__tuned t;
-    int row = 0;
-    char why[512];
+    line[strcspn(line, "#")] = 0;
+    for (int i = 0; i < 6; i++) word[i] = par__next_word(&line);
+    if (!*word[0]) return PAR_OK;
+    if (!strcmp(word[0], "set") && *word[2] && !*word[3] && par__whole_number(word[2], most, &bytes)) {
+        const int which = strcmp(word[1], set[0]) ? strcmp(word[1], set[1]) ? -1 : 1 : 0;
+        if (which < 0)
+            return par__error(w, PAR_ERR_ARGUMENT, "%s: \"%.64s\" cannot be set; the nearest is \"%s\"",
+                              where, word[1], par_nearest_name(word[1], set, 2, sizeof *set));
+        return *(which ? &w->stream_bytes : &w->cma_bytes) = (size_t)bytes, PAR_OK;
+    }
+    if (!*word[4] || *word[5] || !par__whole_number(word[1], INT_MAX, &ranks) || ranks < 1 ||
+        !par__whole_number(word[2], INT_MAX, &nodes) || nodes < 1 ||
+        !par__whole_number(word[3], most, &bytes))
+        return par__error(w, PAR_ERR_ARGUMENT,
+                          "%s is no row \"operation ranks nodes bytes algorithm\"; bench_coll --tune writes "
+                          "such a file",
+                          where);
+    t.algorithm = par__find_algorithm(word[0], word[4]);
+    if (t.algorithm < 0) return par__unknown_algorithm(w, where, word[0], word[4]), PAR_ERR_ARGUMENT;
+    t.ranks = (int)ranks, t.nodes = (int)nodes, t.bytes = (size_t)bytes;
+    par__tuned *more = (par__tuned *)PAR_REALLOC(w->tuned, (w->tuned_count + 1) * sizeof t);
+    if (!more) return par__error(w, PAR_ERR_MEMORY, "%s: no memory for the table", where);
+    w->tuned = more, more[w->tuned_count++] = t;
+    return PAR_OK;
+}
+static par_result par__load_tuned(par__world *w, const char *path) {
+    char line[256], where[512], why[512];
     size_t size;
+    par_result r = PAR_OK;
     if (!path || !*path) return PAR_OK;
     const int fd = par_open_file(path, &size, why, sizeof why);
     if (fd < 0) return par__error(w, PAR_ERR_SYSTEM, "PAR_TUNE: %s", why);
     FILE *f = fdopen(fd, "r");
     if (!f) return close(fd), par__error(w, PAR_ERR_MEMORY, "PAR_TUNE: out of memory");
-    for (; fgets(line, sizeof line, f); row++) {
-        char *text = line + strspn(line, " \t");
-        text[strcspn(text, "#\n")] = 0;
-        if (!*text) continue;
-        snprintf(where, sizeof where, "PAR_TUNE: %s:%d", path, row + 1);
-        if (sscanf(text, "set %63s %llu", name, &bytes) == 2) {
-            if (strcmp(name, set[0]) && strcmp(name, set[1])) {
-                fclose(f);
-                return par__error(w, PAR_ERR_ARGUMENT, "%s: \"%s\" cannot be set; the nearest is \"%s\"",
-                                  where, name, par_nearest_name(name, set, 2, sizeof *set));
-            }
-            *(name[0] == 'c' ? &w->cma_bytes : &w->stream_bytes) = (size_t)bytes;
-            continue;
-        }
-        const int n = sscanf(text, "%63s %d %d %llu %63s", name, &t.ranks, &t.nodes, &bytes, algorithm);
-        t.algorithm = n == 5 ? par__find_algorithm(name, algorithm) : -1;
-        t.bytes = (size_t)bytes;
-        par__tuned *more = (par__tuned *)PAR_REALLOC(w->tuned, (w->tuned_count + 1) * sizeof t);
-        if (more) w->tuned = more;
-        if (t.algorithm < 0 || !more) {
-            fclose(f);
-            if (!more) return par__error(w, PAR_ERR_MEMORY, "%s: no memory for the table", where);
-            if (n == 5) return par__unknown_algorithm(w, where, name, algorithm), PAR_ERR_ARGUMENT;
-            return par__error(
-                w, PAR_ERR_ARGUMENT,
-                "%s is no row \"operation ranks nodes bytes algorithm\"; bench_coll --tune writes "
-                "such a file",
-                where);
-        }
-        w->tuned[w->tuned_count++] = t;
+    for (int row = 1, c; !r && (c = fgetc(f)) != EOF; row++) {
+        size_t n = 0;
+        for (; c != EOF && c != '\n' && c && n < sizeof line - 1; c = fgetc(f)) line[n++] = (char)c;
+        line[n] = 0;
+        snprintf(where, sizeof where, "PAR_TUNE: %s:%d", path, row);
+        if (c != EOF && c != '\n')
+            r = par__error(w, PAR_ERR_ARGUMENT, "%s is no line of text of at most %zu letters", where,
+                           sizeof line - 1);
+        else
+            r = par__tuned_line(w, where, line);
     }
-    fclose(f);
-    return PAR_OK;
+    if (!r && ferror(f)) r = par__error(w, PAR_ERR_SYSTEM, "PAR_TUNE: cannot read %s", path);
+    return fclose(f), r;
 }
 
 // What par_open was asked for. What is wrong with it is said when ranks that a launcher started have met:

@@ -1,12 +1,15 @@
 // fuzz_files.c - libFuzzer's target for what par_zero.h reads, safetensors and manifests of checkpoints; and
-// for the trainer's tokenizer files and files of tokens.
+// for what the trainer reads: tokenizer files, files of tokens, config.json, indexes and llm.c's models.
 //
 //     clang -fsanitize=fuzzer,address,undefined -I. -Iexamples/gpt tests/fuzz_files.c
 //         -o build/fuzz_files -pthread -lm
 //     build/fuzz_files -max_total_time=60 CORPUS
 #define PAR_IMPLEMENTATION
 #include "par_zero.h"
+#include "par_tp.h"
+#include "model.h"
 #include "data.h"
+#include "files.h"
 #include "tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -92,7 +95,37 @@ static void try_tokens(const uint8_t *data, size_t size, data_type type) {
             if (data_sequence(&d, i & 1, 1, 0, i, 4, from, to)) abort();
     free(d.parts[0].runs), free(d.parts[1].runs), free(copy);
 }
+static void try_config(const char *text) { // what is read is a model that can be counted
+    char why[640];
+    gpt_config g;
+    files_hub h;
+    memset(&h, 0, sizeof h);
+    why[0] = 0;
+    const char *wrong = files_config_of(text, "config.json", &g, why, sizeof why);
+    if ((wrong != NULL) != (why[0] != 0)) abort();
+    if (!wrong && (gpt_check(&g) || !gpt_whole_count(&g))) abort();
+    h.shards = (par_zero_safetensors *)calloc(1000, sizeof *h.shards);
+    files_shards(&h, "/nonexistent", text);
+    files_close(&h);
+}
+static void try_llmc(const uint8_t *data, size_t size) { // a header, and no weights: never a model that fits
+    static int fd = -1;
+    uint8_t head[1024] = {0};
+    const int32_t magic = FILES_LLMC;
+    char path[64], why[640] = "";
+    gpt_config g;
+    if (fd < 0) fd = par__memfd("model");
+    memcpy(head, data, PAR__MIN(size, sizeof head));
+    memcpy(head, &magic, sizeof magic), head[4] = head[4] & 1 ? 3 : 5, head[5] = head[6] = head[7] = 0;
+    if (ftruncate(fd, 0) || pwrite(fd, head, sizeof head, 0) != sizeof head) abort();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (!files_llmc_config(path, &g, why, sizeof why) || !why[0]) abort();
+}
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    char *text = (char *)calloc(size + 1, 1);
+    if (size) memcpy(text, data, size);
+    try_config(text), free(text);
+    try_llmc(data, size);
     try_tokens(data, size, DATA_LLMC), try_tokens(data, size, DATA_NPY),
         try_tokens(data, size, DATA_MEGATRON);
     try_safetensors(data, size, 0);

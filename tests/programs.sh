@@ -253,7 +253,21 @@ sizes_first() { # a file that is smaller than its header says is refused before 
     for lie in 's/"n_layer": 2/"n_layer": 9999/' 's/"n_embd": 32/"n_embd": 1048576/' 's/"vocab_size": 256/"vocab_size": 268435456/'; do
         sed "$lie" "$work/config" >"$work/lie/config.json" && fails 1 "its files have only" $gpt --data $data --max_iters 0 --load "$work/lie" || return 1
     done
-    sed 's/"n_embd": 32/"n_embd": 2147483647/' "$work/config" >"$work/lie/config.json" && fails 1 "n_embd must be" $gpt --data $data --load "$work/lie"
+    sed 's/"n_embd": 32/"n_embd": 2147483647/' "$work/config" >"$work/lie/config.json" && fails 1 "n_embd must be" $gpt --data $data --load "$work/lie" || return 1
+    while IFS='~' read -r lie text; do # what cannot be read is no default
+        sed "$lie" "$work/config" >"$work/lie/config.json" && fails 1 "$text" $gpt --data $data --load "$work/lie" || return 1
+    done <<'END'
+s/"n_layer": 2/"n_layer": "2"/~"n_layer" is "2", and must be a number
+s/"n_layer": 2/"n_layer": 2.5/~"n_layer" is 2.5, and must be a whole number
+s/"n_layer": 2/"n_layer": -2/~"n_layer" is -2, and must be a whole number
+s/"n_layer": 2/"n_layer": 0x2/~"n_layer" is 0x2, and must be a number
+s/"tie_word_embeddings": true/"tie_word_embeddings": 1/~"tie_word_embeddings" is 1, and must be true or false
+s/"layer_norm_epsilon": [^,]*/"layer_norm_epsilon": 1e999/~"layer_norm_epsilon" is 1e999, and must be a number
+s/"gpt2"/"bert"/~"model_type" is "bert", and must be gpt2 or llama
+s/"model_type": "gpt2", //~its model_type must be gpt2 or llama
+s/"n_layer": 2,/"n_layer": 2/~is no JSON object, or damaged
+s/}$/} x/~is no JSON object, or damaged
+END
 }
 products() { # of options, beyond 32 bits and beyond 64
     tiny="--data $data --n_layer 1 --n_embd 32 --max_iters 1"
@@ -745,7 +759,11 @@ tunes() { # the table is read back, and chosen by; a broken one is refused
     build/bench_coll --tune -e 64K >"$work/tuned" && grep -q "^all_reduce 2 1 [0-9]* [a-z_]*$" "$work/tuned" && grep -q "^set cma_bytes" "$work/tuned" &&
     PAR_TUNE="$work/tuned" build/bench_coll --algorithms | grep -q "tuned: all_reduce, 2 ranks" &&
     PAR_TUNE="$work/tuned" build/bench_coll --op all -b 64 -e 64K -f 32 -n 5 --json >"$work/out" && ! grep -v '"wrong":0' "$work/out" &&
-    echo "all_reduce two 1" >"$work/tuned" && fails 1 "is no row" env PAR_TUNE="$work/tuned" build/bench_coll -e 8 &&
+    for row in "all_reduce two 1" "all_reduce 2 1 64 ring more" "all_reduce 2 0 64 ring" "all_reduce -2 1 64 ring" "all_reduce 2 1 64k ring" "set cma_bytes -1" "set cma_bytes 1 2" "set cma_bytes"; do
+        { echo "# by hand" && echo "$row"; } >"$work/tuned" && fails 1 "tuned:2 is no row" env PAR_TUNE="$work/tuned" build/01_hello || return 1
+    done
+    printf 'all_reduce 2 1 64 ring%0300d' 0 >"$work/tuned" && fails 1 "tuned:1 is no line of text" env PAR_TUNE="$work/tuned" build/01_hello &&
+    printf 'all_reduce 2 1 64 ring\0\n' >"$work/tuned" && fails 1 "tuned:1 is no line of text" env PAR_TUNE="$work/tuned" build/01_hello &&
     fails 2 'the nearest is "bf16"' build/bench_coll -d bf-61 && fails 2 'the nearest is "prod"' build/bench_coll -o product &&
     fails 2 'the nearest is "all_gather"' build/bench_coll --op allgather && fails 2 'the nearest is "all_reduce"' build/bench_coll --op alreduce &&
     fails 2 'the nearest is "bit_equality"' build/test_par --only bit-eqaulity

@@ -10,7 +10,7 @@ trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_h
 
 fuzz() { # target, seconds, directory of seeds: a short run; longer: build/fuzz_files -max_total_time=600 build/corpus
     echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' | clang -x c -fsanitize=fuzzer - -o "$work/probe.$1" 2>/dev/null || { echo "clang with libFuzzer"; return 77; }
-    clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. -Iexamples/gpt "tests/$1.c" -o "build/$1" -pthread -lm &&
+    clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. -Itests -Iexamples/gpt "tests/$1.c" -o "build/$1" -pthread -lm &&
     "build/$1" -seed=1 -runs=300000 -max_total_time="$2" -artifact_prefix="$work/" "$3"
 }
 mkdir -p "$work/seeds" "$work/tables" "$work/tcp"
@@ -22,6 +22,19 @@ printf '\223NUMPY\001\000\076\000%-61s\n' "{'descr': '<u2', 'fortran_order': Fal
 { printf '\210\330\064\001\001\000\000\000\226\000\000\000'; head -c 1312 /dev/zero; } >"$work/seeds/6"
 printf 'MMIDIDX\0\0\001\0\0\0\0\0\0\0\010\001\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\040\0\0\0\0\0\0\0\0\0\0\0' >"$work/seeds/7"
 { printf 'TNTIDX\0\0\001\0\0\0\0\0\0\0\010\0\0\0\0\0\0\0\002\0\0\0\0\0\0\0\001\0\0\0\0\0\0\0\001\0\0\0\0\0\0\0'; head -c 16 /dev/zero; printf '\001'; head -c 15 /dev/zero; printf '\040'; head -c 7 /dev/zero; printf '\040'; head -c 7 /dev/zero; } >"$work/seeds/8"
+cp tests/golden/gpt2/config.json "$work/seeds/9"
+cp tests/golden/llama31/config.json "$work/seeds/10"
+printf '%s' '{"metadata":{"total_size":8},"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"}}' >"$work/seeds/11"
+printf '\0\0\0\0\003\0\0\0\020\0\0\0\140\0\0\0\002\0\0\0\002\0\0\0\040\0\0\0\200\0\0\0' >"$work/seeds/12" # llm.c's, behind its magic
+mkdir -p "$work/settings" # the first byte: of which kind
+printf '\0024' >"$work/settings/1"
+printf '\0020.5e3' >"$work/settings/2"
+printf '\010built-in' >"$work/settings/3"
+printf '\1000\n2\n0\n1\n4\n1\n4\n1\n4\n99\n29400\nlocalhost\n29500\n%s' 'gpu[003-010,17],cpu1' >"$work/settings/4"
+printf '\200all_reduce:ring,broadcast:tree' >"$work/settings/5"
+printf '\200# tuned\nall_reduce 2 1 64 ring\nset cma_bytes 65536\n' >"$work/settings/6"
+printf '\300a"\\\001\303\251\377\355\240\200' >"$work/settings/7"
+printf '\300gpu[003-010,17]r[1-2],cpu1' >"$work/settings/8"
 printf '0F0,0F1,2F0,2F1,,2B0,2B1,0B0,0B1\r\n,1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\r\n' >"$work/tables/1"
 printf '0F0,0SEND_F0,0RECV_B0,0R0,0I0,0W0,0REDUCE_GRAD\n1RECV_F0,1UNSHARD,1F0,(1R0;1B0)FUSED,1SEND_B0' >"$work/tables/2"
 printf '\0\0\0\1\240\206\1\6\4\1\1\240\206\1\0\0\0\0\0\6\1\3\0\0\0\240\206\1\0\1\1\240\206\1\6\4\1\1\240\206\1\0\0\0\0\0\6\21\3\0\0\0\020\230\2' >"$work/tcp/1" # a receive; ASK, DATA
@@ -30,7 +43,8 @@ printf '\1\1\0\1\240\206\1\6\0\2\1\0\0\3\0\7\1\0\3\0\4\2\0\3\4\2\0\7' >"$work/tc
 { printf '\0\5\0\2\0\0\0\0\0\0\100\0\0\0\0\0\0'; head -c 624 /dev/zero; } >"$work/tcp/4" # a header
 
 made build/test_zero_asan build/test_tp_asan build/test_pipe_asan build/test_par_asan build/gpt_asan build/test_golden_asan build/test_par_tsan build/bench_coll_asan build/test_data_asan build/test_tcp_asan build/corpus.txt
-check "libFuzzer: safetensors, manifests, tokens" fuzz fuzz_files 20 "$work/seeds"
+check "libFuzzer: safetensors, manifests, tokens, models" fuzz fuzz_files 20 "$work/seeds"
+check "libFuzzer: settings, launchers, tables of algorithms" fuzz fuzz_settings 5 "$work/settings"
 check "libFuzzer: pipeline tables" fuzz fuzz_pipe 10 "$work/tables"
 check "libFuzzer: what comes over TCP" fuzz fuzz_tcp 5 "$work/tcp"
 check "ASan, UBSan: forked ranks" build/test_par_asan --backend fork

@@ -82,32 +82,129 @@ static char *files_text(const char *dir, const char *name, char *why, size_t roo
     free(text);
     return NULL;
 }
-// A number or a word of a JSON object, wherever it stands in it; fallback if it does not.
-static long files_setting(const char *json, const char *key, long fallback) {
-    char quoted[64];
-    snprintf(quoted, sizeof quoted, "\"%s\"", key);
-    const char *p = strstr(json, quoted);
-    if (!p) return fallback;
-    p += strlen(quoted);
-    p += strspn(p, " \t\n\r:");
-    return *p == '-' || (*p >= '0' && *p <= '9') ? strtol(p, NULL, 10)
-           : *p == 't'                           ? 1
-           : *p == 'f'                           ? 0
-                                                 : fallback;
+// The value of a key, wherever it stands in a JSON text that is one: 1, and from where to where it goes.
+static int files_find(par__json *j, const char *key, par__json *value) {
+    char name[64];
+    par__json_skip(j);
+    const int object = par__json_take(j, '{');
+    if (!object && !par__json_take(j, '[')) return par__json_ignore(j, 0), 0;
+    if (par__json_take(j, object ? '}' : ']')) return 0;
+    do {
+        if (object) par__json_text(j, name, sizeof name, 1), par__json_need(j, ':'), par__json_skip(j);
+        par__json at = *j, inner = *j;
+        par__json_ignore(j, 0);
+        if (j->bad) return 0;
+        at.end = inner.end = j->at;
+        if (object && !strcmp(name, key)) return *value = at, 1;
+        if (files_find(&inner, key, value)) return 1;
+    } while (par__json_take(j, ','));
+    return 0;
 }
-static float files_real(const char *json, const char *key, float fallback) {
-    char quoted[64];
-    snprintf(quoted, sizeof quoted, "\"%s\":", key);
-    const char *p = strstr(json, quoted);
-    return p ? strtof(p + strlen(quoted), NULL) : fallback;
+typedef struct files_json { // that is read: the first thing that is wrong stays in why
+    const char *text, *name;
+    char *why;
+    size_t room;
+    int bad;
+} files_json;
+static void files_wrong(files_json *f, const char *key, const char *takes, const par__json *value) {
+    const int n = (int)PAR__MIN(value->end - value->at, 40);
+    if (!f->bad)
+        snprintf(f->why, f->room, "%s: \"%s\" is %.*s, and must be %s", f->name, key, n, value->at, takes);
+    for (char *p = f->why; !f->bad && *p; p++)
+        if ((unsigned char)*p < 32 || (unsigned char)*p > 126) *p = '?';
+    f->bad = 1;
+}
+// 1: the key is there, and its value is not null. The whole text must be JSON.
+static int files_value(files_json *f, const char *key, par__json *value) {
+    par__json all = {f->text, f->text + strlen(f->text), 0}, j = all;
+    par__json_ignore(&all, 0), par__json_skip(&all);
+    if (all.bad || all.at != all.end || *j.at != '{') {
+        if (!f->bad) snprintf(f->why, f->room, "%s is no JSON object, or damaged", f->name);
+        return f->bad = 1, 0;
+    }
+    return files_find(&j, key, value) && strncmp(value->at, "null", 4);
+}
+static double files_number(files_json *f, const char *key, double fallback) {
+    char text[64] = "", *end;
+    par__json v;
+    if (!files_value(f, key, &v)) return fallback;
+    const size_t n = (size_t)(v.end - v.at);
+    if (n < sizeof text) memcpy(text, v.at, n), text[n] = 0;
+    const double x = strtod(text, &end);
+    if (*text && strspn(text, "0123456789-+.eE") == n && *text != '+' && end == text + n && isfinite(x))
+        return x;
+    return files_wrong(f, key, "a number", &v), fallback;
+}
+static int files_setting(files_json *f, const char *key, int fallback) { // whole, from 0 on
+    par__json v;
+    const double x = files_number(f, key, fallback);
+    if (x >= 0 && x <= INT_MAX && x == floor(x)) return (int)x;
+    if (files_value(f, key, &v)) files_wrong(f, key, "a whole number from 0 to 2147483647", &v);
+    return fallback;
+}
+static int files_flag(files_json *f, const char *key, int fallback) {
+    par__json v;
+    if (!files_value(f, key, &v)) return fallback;
+    const size_t n = (size_t)(v.end - v.at);
+    if (n == 4 && !memcmp(v.at, "true", n)) return 1;
+    if (n == 5 && !memcmp(v.at, "false", n)) return 0;
+    return files_wrong(f, key, "true or false", &v), fallback;
+}
+// Is it this word? `words`, which an error shows, are those that it may be.
+static int files_is(files_json *f, const char *key, const char *word, const char *words) {
+    char text[32];
+    par__json v;
+    if (!files_value(f, key, &v)) return 0;
+    par__json at = v;
+    par__json_text(&at, text, sizeof text, 0);
+    if (at.bad || !text[0] || !strstr(words, text)) files_wrong(f, key, words, &v);
+    return !at.bad && !strcmp(text, word);
 }
 static void files_close(files_hub *h) {
     for (int i = 0; i < h->shard_count; i++) par_zero_safetensors_close(&h->shards[i]);
     free(h->shards);
     h->shards = NULL, h->shard_count = 0;
 }
+// Another file of weights, once. NULL, or what is wrong.
+static const char *files_shard_open(files_hub *h, const char *dir, const char *name) {
+    char path[4200];
+    const size_t n = strlen(name), ending = strlen(".safetensors");
+    for (int i = 0; i < h->shard_count; i++)
+        if (!strcmp(h->shards[i].why, name)) return NULL;
+    if (n <= ending || strcmp(name + n - ending, ".safetensors") || strchr(name, '/') ||
+        h->shard_count == 1000) {
+        snprintf(h->why, sizeof h->why,
+                 "%.400s/model.safetensors.index.json: \"%.100s\" is no file of weights beside it, or one "
+                 "too many",
+                 dir, name);
+        return h->why;
+    }
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    par_zero_safetensors *s = &h->shards[h->shard_count++];
+    if (par_zero_safetensors_open(path, s)) return snprintf(h->why, sizeof h->why, "%s", s->why), h->why;
+    return snprintf(s->why, sizeof s->why, "%s", name), (const char *)NULL; // which it is
+}
+// {"weight_map": {tensor: file, ...}}: every file.
+static const char *files_shards(files_hub *h, const char *dir, const char *index) {
+    files_json f = {index, "model.safetensors.index.json", h->why, sizeof h->why, 0};
+    par__json map;
+    char name[160];
+    const char *problem = NULL;
+    if (!files_value(&f, "weight_map", &map) || !par__json_take(&map, '{')) {
+        if (!f.bad) snprintf(h->why, sizeof h->why, "%s has no weight_map", f.name);
+        return h->why;
+    }
+    if (par__json_take(&map, '}')) return NULL;
+    do {
+        par__json_text(&map, NULL, 0, 1), par__json_need(&map, ':');
+        par__json_string(&map, name, sizeof name);
+        if (map.bad) return snprintf(h->why, sizeof h->why, "%s: its weight_map is damaged", f.name), h->why;
+        problem = files_shard_open(h, dir, name);
+    } while (!problem && par__json_take(&map, ','));
+    return problem;
+}
 static const char *files_open(files_hub *h, const char *dir) { // all shards
-    char path[4200], name[160];
+    char path[4200];
     struct stat st;
     memset(h, 0, sizeof *h);
     h->shards = (par_zero_safetensors *)calloc(1000, sizeof *h->shards);
@@ -118,32 +215,15 @@ static const char *files_open(files_hub *h, const char *dir) { // all shards
         if (r) snprintf(h->why, sizeof h->why, "%s", h->shards[0].why), files_close(h);
         return r ? h->why : NULL;
     }
-    char *index = files_text(dir, "model.safetensors.index.json", h->why, sizeof h->why), *p = index;
+    char *index = files_text(dir, "model.safetensors.index.json", h->why, sizeof h->why);
     if (!index) return files_close(h), h->why;
-    char last[160] = "";
-    while ((p = strstr(p, ".safetensors\"")) != NULL) { // each shard once: names come in order, more or less
-        char *begun = p;
-        while (begun > index && begun[-1] != '"') begun--;
-        p += strlen(".safetensors");
-        snprintf(name, sizeof name, "%.*s", (int)PAR__MIN(p - begun, 150), begun);
-        if (!strcmp(name, last)) continue;
-        int seen = strchr(name, '/') != NULL;
-        snprintf(last, sizeof last, "%s", name);
-        snprintf(path, sizeof path, "%s/%s", dir, name);
-        for (int i = 0; i < h->shard_count && !seen; i++) seen = !strcmp(h->shards[i].why, name);
-        if (seen || h->shard_count == 1000) continue;
-        par_zero_safetensors *s = &h->shards[h->shard_count++];
-        if (par_zero_safetensors_open(path, s)) {
-            snprintf(h->why, sizeof h->why, "%s", s->why);
-            return free(index), files_close(h), h->why;
-        }
-        snprintf(s->why, sizeof s->why, "%s", name); // which it is
-    }
+    const char *problem = files_shards(h, dir, index);
     free(index);
-    return NULL;
+    if (problem) files_close(h);
+    return problem;
 }
-static const par_zero_array *files_find(const files_hub *h,
-                                        const char *name) { // with or without "transformer."
+static const par_zero_array *files_tensor(const files_hub *h,
+                                          const char *name) { // with or without "transformer."
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < h->shard_count; i++) {
             const int plain = pass && !strncmp(name, "transformer.", 12);
@@ -153,41 +233,46 @@ static const par_zero_array *files_find(const files_hub *h,
     return NULL;
 }
 
-// What config.json says of the model. NULL, or what is wrong (in why).
-static const char *files_config(const char *dir, gpt_config *g, char *why, size_t room) {
-    char *json = files_text(dir, "config.json", why, room);
-    if (!json) return why;
-    const int llama = strstr(json, "\"llama\"") != NULL;
+// What config.json, which is this text, says of the model. NULL, or what is wrong (in why).
+static const char *files_config_of(const char *json, const char *name, gpt_config *g, char *why,
+                                   size_t room) {
+    files_json f = {json, name, why, room, 0};
+    par__json v;
     memset(g, 0, sizeof *g);
+    const int llama = files_is(&f, "model_type", "llama", "gpt2 or llama"),
+              gpt2 = files_is(&f, "model_type", "gpt2", "gpt2 or llama");
     g->llama = llama, g->bias = !llama;
-    g->n_layer = (int)files_setting(json, llama ? "num_hidden_layers" : "n_layer", 0);
-    g->n_head = (int)files_setting(json, llama ? "num_attention_heads" : "n_head", 0);
-    g->n_kv_head = llama ? (int)files_setting(json, "num_key_value_heads", g->n_head) : 0;
-    g->n_embd = (int)files_setting(json, llama ? "hidden_size" : "n_embd", 0);
-    g->block_size = g->positions =
-        (int)files_setting(json, llama ? "max_position_embeddings" : "n_positions", 0);
-    g->vocab_size = (int)files_setting(json, "vocab_size", 0);
-    g->hidden = (int)files_setting(json, llama ? "intermediate_size" : "n_inner", 0);
-    g->epsilon = files_real(json, llama ? "rms_norm_eps" : "layer_norm_epsilon", 1e-5f);
-    g->rotary.base = files_real(json, "rope_theta", 0);
-    g->tied = (int)files_setting(json, "tie_word_embeddings", !llama);
-    const char *type = strstr(json, "\"rope_type\""),
-               *rope = type ? type + strcspn(type, ":") : ": \"default\"";
-    const int scaled = llama && !strncmp(rope, ": \"llama3\"", 10);
-    if (scaled) {
-        g->rotary.factor = files_real(json, "factor", 1),
-        g->rotary.low = files_real(json, "low_freq_factor", 1);
-        g->rotary.high = files_real(json, "high_freq_factor", 4);
-        g->rotary.original = files_real(json, "original_max_position_embeddings", 8192);
+    g->n_layer = files_setting(&f, llama ? "num_hidden_layers" : "n_layer", 0);
+    g->n_head = files_setting(&f, llama ? "num_attention_heads" : "n_head", 0);
+    g->n_kv_head = llama ? files_setting(&f, "num_key_value_heads", g->n_head) : 0;
+    g->n_embd = files_setting(&f, llama ? "hidden_size" : "n_embd", 0);
+    g->block_size = g->positions = files_setting(&f, llama ? "max_position_embeddings" : "n_positions", 0);
+    g->vocab_size = files_setting(&f, "vocab_size", 0);
+    g->hidden = files_setting(&f, llama ? "intermediate_size" : "n_inner", 0);
+    g->epsilon = (float)files_number(&f, llama ? "rms_norm_eps" : "layer_norm_epsilon", 1e-5);
+    g->rotary.base = (float)files_number(&f, "rope_theta", 0);
+    g->tied = files_flag(&f, "tie_word_embeddings", !llama);
+    const char *type =
+        files_value(&f, "rope_type", &v) || !files_value(&f, "rope_scaling", &v) ? "rope_type" : "type";
+    if (llama && files_is(&f, type, "llama3", "default or llama3")) {
+        g->rotary.factor = (float)files_number(&f, "factor", 1);
+        g->rotary.low = (float)files_number(&f, "low_freq_factor", 1);
+        g->rotary.high = (float)files_number(&f, "high_freq_factor", 4);
+        g->rotary.original = (float)files_number(&f, "original_max_position_embeddings", 8192);
     }
-    if (llama && !scaled && strncmp(rope, ": \"default\"", 11))
-        snprintf(why, room, "%s/config.json: rotary positions must be of type default or llama3", dir);
-    else if (gpt_check(g) || !g->vocab_size)
-        snprintf(why, room, "%s/config.json is not that of a GPT-2 or a Llama: %s", dir,
-                 gpt_check(g) ? gpt_check(g) : "it has no vocabulary");
-    else
-        return free(json), (const char *)NULL;
-    return free(json), why;
+    if (f.bad) return why;
+    const char *wrong = !llama && !gpt2 ? "its model_type must be gpt2 or llama" : gpt_check(g);
+    if (!wrong && !g->vocab_size) wrong = "it has no vocabulary";
+    if (!wrong) return NULL;
+    snprintf(why, room, "%s is not that of a GPT-2 or a Llama: %s", name, wrong);
+    return why;
+}
+static const char *files_config(const char *dir, gpt_config *g, char *why, size_t room) {
+    char name[4200], *json = files_text(dir, "config.json", why, room);
+    if (!json) return why;
+    snprintf(name, sizeof name, "%.1000s/config.json", dir);
+    const char *wrong = files_config_of(json, name, g, why, room);
+    return free(json), wrong;
 }
 // Before anything is made of that size: have the files at least as many elements as the model? NULL, or that
 // they have not.
@@ -219,7 +304,7 @@ static const char *files_fill(const gpt_model *m, const files_hub *h, const char
         size_t first, rows, n = strlen(prefix);
         memcpy(name, prefix, n);
         for (int j = 0; files_part(m, x, j, name + n, sizeof name - n, &transposed, &first, &rows); j++) {
-            const par_zero_array *t = files_find(h, name);
+            const par_zero_array *t = files_tensor(h, name);
             const size_t cols = x->p->cols, want[2] = {transposed ? cols : rows, transposed ? rows : cols};
             float *to = whole + x->whole_at + first * cols;
             if (t && t->dtype != PAR_F32 && t->dtype != PAR_BF16 && t->dtype != PAR_F16 &&
