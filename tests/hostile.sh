@@ -54,7 +54,7 @@ meets_among() { # mode: of strangers that came before the ranks did
     ended && grep -q "^3 ranks; their numbers add up to 3" "$work/out.0"
 }
 meets_among_all() {
-    for mode in silent drip http random reset; do
+    for mode in silent crowd drip http random reset; do
         echo "$mode"
         meets_among $mode || return 1
     done
@@ -71,6 +71,25 @@ false_numbers() { # a rank's first words, each time with another byte changed
     ended && grep -q "^3 ranks; their numbers add up to 3" "$work/out.0"
 }
 
+repeated_words() { # with a secret the first words of a rank, overheard, are worth nothing
+    export PAR_SECRET="not to be guessed: $$"
+    job 3
+    hello_of 1 "$work/hello" || return 1
+    start 0 $hello
+    await listens $MASTER_PORT || return 1
+    for i in 1 2 3; do strangers say "$work/hello" 127.0.0.1:$MASTER_PORT || return 1; done
+    start 2 $hello
+    start 1 $hello
+    ended && grep -q "^3 ranks; their numbers add up to 3" "$work/out.0" || return 1
+    for secret in "" "not to be guessed" "not to be guessed: 1$$"; do # none, and wrong ones
+        job 2
+        export PAR_TIMEOUT=3
+        start 0 $hello
+        start 1 env PAR_SECRET="$secret" $hello
+        ended >/dev/null
+        ! grep "ranks;" "$work/out.0" && grep -q PAR_SECRET "$work/err.0" "$work/err.1" || { cat "$work"/err.?; return 1; }
+    done
+}
 arena_socket() { # where the ranks of a machine hand on their shared memory: strangers come first
     cat >"$work/hold.c" <<'C'
 // A connection to a Unix socket waits until the file $HOLD is there; that it waits, $HOLD.now says.
@@ -106,7 +125,7 @@ C
 # ---- while they train
 
 at_listeners() { # every rank's own port, before the first message and beside all that follow
-    for mode in silent drip http random reset; do
+    for mode in silent crowd drip http random reset; do
         echo "$mode"
         rm -f "$work/go"
         job 3
@@ -312,6 +331,7 @@ garbage_settings() { # of every variable in the manual
 made $gpt $hello $stranger $victim build/04_zero build/bench_coll build/bench_pipe build/corpus.txt
 check "strangers where ranks meet" meets_among_all
 check "false numbers where ranks meet" false_numbers
+check "words of a rank, repeated" repeated_words
 check "strangers at every rank's port" at_listeners
 check "training among strangers" trains_among
 check "strangers at the socket of shared memory" arena_socket

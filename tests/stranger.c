@@ -4,11 +4,11 @@
 //                                     connects again where it is sent away, and stays until its stdin ends
 //         silent                      says nothing
 //         crowd                       64 connections to each, all silent
-//         drip                        a byte every 100 ms
+//         drip                        a byte every 100 ms, also when nobody says anything any more
 //         http, random                a request to a web server; 4096 random bytes
 //         reset                       random bytes, then a reset
 //         say FILE, drip_file FILE    the bytes of FILE, then nothing more, or a byte every 100 ms
-//         alter FILE                  64 connections: to each FILE, with another byte of it changed
+//         alter FILE                  64 connections: to each FILE, with another byte changed; then they drip
 //     ADDRESS                         HOST:PORT (numbers), pid:N (every TCP port at which process N listens),
 //                                     unix:PREFIX (every abstract socket whose name begins so)
 //     stranger hear FILE PORT         listens there, and writes to FILE what the first connection says
@@ -169,8 +169,8 @@ static void listen_to(connection *c) { // hears what comes; a descriptor would b
     const ssize_t n = recvmsg(c->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     const struct cmsghdr *found = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
     if (found && found->cmsg_type == SCM_RIGHTS) puts("took a descriptor"), fflush(stdout);
-    if (n == 0 || (n < 0 && errno != EAGAIN)) return leave(c);
-    if (drips) send(c->fd, &text[0], 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if ((n == 0 && !drips) || (n < 0 && errno != EAGAIN)) return leave(c);
+    if (drips && send(c->fd, text, 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN) leave(c);
 }
 static int stay(void) { // until stdin ends
     for (int said = 0;;) {
@@ -253,7 +253,7 @@ int main(int n, char **v) {
     if (!strcmp(mode, "hear") && n == 4) return hear(v[2], atoi(v[3]));
     if (!strcmp(mode, "without") && n > 3) return without(v[2], v + 3);
     const int with_file = !strcmp(mode, "say") || !strcmp(mode, "drip_file") || !strcmp(mode, "alter");
-    resets = !strcmp(mode, "reset"), drips = !strncmp(mode, "drip", 4);
+    resets = !strcmp(mode, "reset"), drips = !strncmp(mode, "drip", 4) || !strcmp(mode, "alter");
     if (with_file && n > 2) {
         read_text(v[at++]);
         altered_each = !strcmp(mode, "alter");
