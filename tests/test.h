@@ -29,6 +29,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -105,6 +106,13 @@ static void test_call(const test *t, par_comm *world) {
     if (getenv("PAR_TEST_BESIDE")) world->world->spins = PAR__MIN(world->world->spins, 50u);
     t->fn(world);
 }
+// fork; the child ends with this process, however that ends.
+static pid_t test_fork(void) {
+    const pid_t parent = getpid(), child = fork();
+    if (child == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)) _exit(1);
+    return child;
+}
+
 static int test_thread(par_comm *world, void *user) { return test_call((const test *)user, world), 0; }
 
 // A port for rank 0, which nobody else is given until this process and its ranks have ended; by the same
@@ -143,7 +151,7 @@ static int test_launch(int ranks, pid_t *children) { // my rank
     snprintf(text, sizeof text, "%d", ranks);
     setenv("WORLD_SIZE", text, 1);
     while (--rank > 0)
-        if ((children[rank] = fork()) == 0) break;
+        if ((children[rank] = test_fork()) == 0) break;
     snprintf(text, sizeof text, "%d", rank);
     return setenv("RANK", text, 1), rank;
 }
@@ -325,7 +333,7 @@ static void test_start(const char *self, test_run *r) {
     r->begun = test_now(), r->text = (char *)calloc(TEST_SAID, 1);
     if (pipe(ends)) perror("pipe"), exit(1);
     fcntl(ends[0], F_SETFD, FD_CLOEXEC), fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    if ((r->pid = fork()) == 0) {
+    if ((r->pid = test_fork()) == 0) {
         setpgid(0, 0);
         dup2(ends[1], 1), dup2(ends[1], 2), close(ends[1]);
         execl(self, self, "--worker", test_backends[r->backend], ranks, node, r->t->name, (char *)NULL);

@@ -1277,7 +1277,7 @@ static void handed_out(par_comm *w) { // among those who say nothing, and one wi
     snprintf(p.socket, sizeof p.socket, "par.test.%d", (int)getpid());
     p.key = key, p.bytes = world->arena_bytes;
     CHECK(w, handed(&p, key) == ECONNREFUSED);
-    const pid_t early = fork(); // refused at first, then behind all the others in a full queue
+    const pid_t early = test_fork(); // refused at first, then behind all the others in a full queue
     if (!early) {
         par__world other = other_world(w);
         int s = par__local_socket();
@@ -1315,7 +1315,7 @@ handed_out_to_users(par_comm *w) { // another one is sent away though it knows t
     const socklen_t bytes = par__local_address(&p, &a);
     int s = par__local_socket();
     CHECK(w, !pipe(told) && !bind(s, (struct sockaddr *)&a, bytes) && !listen(s, 1));
-    const pid_t stranger = fork();
+    const pid_t stranger = test_fork();
     if (!stranger) {
         const int mine = par__local_socket();
         CHECK(w, !setgid(65534) && !setuid(65534) && !connect(mine, (struct sockaddr *)&a, bytes));
@@ -1329,7 +1329,7 @@ handed_out_to_users(par_comm *w) { // another one is sent away though it knows t
     CHECK(w, par__hand_out(world, s, p.key, 1) == PAR_ERR_TIMEOUT);
     world->timeout_s = 60;
     close(s), waitpid(stranger, NULL, 0);
-    const pid_t squatter = fork();
+    const pid_t squatter = test_fork();
     if (!squatter) {
         s = par__local_socket();
         CHECK(w, !setgid(65534) && !setuid(65534) && !bind(s, (struct sockaddr *)&a, bytes) && !listen(s, 1));
@@ -1535,7 +1535,7 @@ static void scribbled(par_comm *w) {
     const uint64_t first = getenv("PAR_TEST_SEED") ? strtoull(getenv("PAR_TEST_SEED"), NULL, 10) : 1;
     pid_t run[SCRIBBLE_SEEDS];
     for (uint64_t i = 0; i < SCRIBBLE_SEEDS; i++)
-        if ((run[i] = fork()) == 0) scribble_run(w->world, first + i);
+        if ((run[i] = test_fork()) == 0) scribble_run(w->world, first + i);
     for (int i = 0; i < SCRIBBLE_SEEDS; i++) {
         int status = 0, ended = 0;
         const double until = test_now() + 100; // a hundred deadlines

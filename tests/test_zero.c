@@ -1268,7 +1268,7 @@ static void kills(par_comm *w) {
         int ends[2];
         CHECK(w, pipe(ends) == 0);
         fflush(NULL);
-        const pid_t child = fork();
+        const pid_t child = test_fork();
         if (child == 0) {
             setpgid(0, 0);
             const int quiet = open("/dev/null", O_WRONLY);
