@@ -179,10 +179,10 @@ build/%_tsan: %.c $(TESTED) | build
 	$(CC) -O1 -fsanitize=thread -DTEST_FEWER=2 $(TEST_BUILD)
 
 build/%_mpich: %.c $(TESTED) | build
-	mpicc.mpich -O1 -DPAR_MPI $(TEST_BUILD)
+	mpicc.mpich -DPAR_MPI $(TEST_BUILD)
 
 build/%_openmpi: %.c $(TESTED) | build
-	mpicc.openmpi -O1 -DPAR_MPI $(TEST_BUILD)
+	mpicc.openmpi -DPAR_MPI $(TEST_BUILD)
 
 build/%_emu: build/%_emu.o build/emu.o
 	$(CXX) $^ -o $@ $(LIBS)

@@ -27,7 +27,7 @@ every_architecture() { # no warnings; no spills in the kernels that touch every 
     parts=""
     [ "$1" = 90a ] && parts=$(libraries | tr ' ' '\n' | grep -E '^-[DI]' | tr '\n' ' ')
     printf '#define PAR_IMPLEMENTATION\n#include "par_zero.h"\n#include "par_tp.h"\n#include "par_cuda.cuh"\n' >"$work/all.cu"
-    "$nvcc" -std=c++17 -O3 -Werror all-warnings -Xptxas -v -I. $parts -gencode=arch=compute_"$1",code=sm_"$1" -c "$work/all.cu" -o /dev/null >"$work/ptxas.$1" 2>&1 ||
+    "$nvcc" -std=c++17 -O3 -Werror all-warnings -Xptxas -v -I. $parts -cubin -arch=sm_"$1" "$work/all.cu" -o "$work/all.cubin" >"$work/ptxas.$1" 2>&1 ||
         { cat "$work/ptxas.$1"; return 1; }
     awk '/Compiling entry function/ {name = $6} /spill stores/ && $5 != 0 {print name ": " $0}' "$work/ptxas.$1" |
         grep -E 'k_(sum|cast|update|squares|norm|norm_back|elementwise|loss_stats|loss_back|loss_both|attend.*bf16|dropout|rope|add_bias|pack|by_heads)' && return 1

@@ -27,11 +27,11 @@ wanted() { # name: is to run
     for name in "${names[@]}"; do [ "$name" = "$1" ] && seen+=("$1") && return; done
     return 1
 }
-log_check() { # ok or FAIL, microseconds, name, command: one write
-    [ -z "${CHECK_LOG-}" ] || printf '%d.%02d\t%s\t%s\t%s\t%s\n' $(($2 / 1000000)) $(($2 / 10000 % 100)) "$1" "${CHECK_PART:-$(basename "$0" .sh)}" "$3" "$4" >>"$CHECK_LOG"
+log_check() { # ok or FAIL, microseconds, name, command, of processors: one write
+    [ -z "${CHECK_LOG-}" ] || printf '%d.%02d\t%s\t%s\t%s\t%s\t%s\n' $(($2 / 1000000)) $(($2 / 10000 % 100)) "$1" "${CHECK_PART:-$(basename "$0" .sh)}" "$3" "$4" "$5" >>"$CHECK_LOG"
 }
 run_check() { # number, name, command ...: into a log, a status; then its number into "ended"
-    local n=$1 name=$2 begun=${EPOCHREALTIME/[.,]/} status
+    local n=$1 name=$2 begun=${EPOCHREALTIME/[.,]/} status spent
     shift 2
     trap - EXIT INT TERM
     work=$shared/$n
@@ -44,10 +44,12 @@ run_check() { # number, name, command ...: into a log, a status; then its number
     kill -KILL -- "-$!" 2>/dev/null # what it left behind
     rm "$work.pid"
     echo $status >"$work.status"
+    times >"$work.times" && { read -r spent && read -r spent; } <"$work.times"
+    begun=$((${EPOCHREALTIME/[.,]/} - begun))
     case $status in
-    0) log_check ok $((${EPOCHREALTIME/[.,]/} - begun)) "$name" "bash $0 $(printf %q "$name")" ;;
+    0) log_check ok $begun "$name" "bash $0 $(printf %q "$name")" "$spent" ;;
     77) ;;
-    *) log_check FAIL $((${EPOCHREALTIME/[.,]/} - begun)) "$name" "bash $0 $(printf %q "$name")" ;;
+    *) log_check FAIL $begun "$name" "bash $0 $(printf %q "$name")" "$spent" ;;
     esac
     echo $n >"$shared/ended"
 }

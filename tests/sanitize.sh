@@ -2,8 +2,6 @@
 . tests/lib.sh
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 TSAN_OPTIONS=halt_on_error=1
 export PAR_TEST_COUNT=400
-asan="-fsanitize=address,undefined -fno-sanitize-recover=all -O1 -g1"
-
 trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 20 --dropout 0.1 --ranks 2 --trace "$work/t" --save "$work/ck" &&
     build/gpt_asan --load "$work/ck" --generate "static int" --sample 40 --top_k 5 --ranks 4 --tp 2 --cp 2 --sp --zero 3 --json &&
     build/gpt_asan --data build/corpus.txt --n_layer 3 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 4 --dropout 0.1 --ranks 2 --pp 2 --schedule zb_v --recompute selective --plan; }
@@ -43,22 +41,20 @@ printf '\1\1\0\1\240\206\1\6\0\2\1\0\0\3\0\7\1\0\3\0\4\2\0\3\4\2\0\7' >"$work/tc
 { printf '\0\5\0\2\0\0\0\0\0\0\100\0\0\0\0\0\0'; head -c 624 /dev/zero; } >"$work/tcp/4" # a header
 
 made build/test_zero_asan build/test_tp_asan build/test_pipe_asan build/test_par_asan build/gpt_asan build/test_golden_asan build/test_par_tsan build/bench_coll_asan build/test_data_asan build/test_tcp_asan build/corpus.txt
-check "libFuzzer: safetensors, manifests, tokens, models" fuzz fuzz_files 20 "$work/seeds"
-check "libFuzzer: settings, launchers, tables of algorithms" fuzz fuzz_settings 5 "$work/settings"
-check "libFuzzer: pipeline tables" fuzz fuzz_pipe 10 "$work/tables"
-check "libFuzzer: what comes over TCP" fuzz fuzz_tcp 5 "$work/tcp"
-check "ASan, UBSan: forked ranks" build/test_par_asan --backend fork
-check "ASan, UBSan: threads" build/test_par_asan --backend threads
-check "ASan, UBSan: tcp" build/test_par_asan --backend tcp
+check "libFuzzer: safetensors, manifests, tokens, models" fuzz fuzz_files ${SOAK:+6}8 "$work/seeds"
+check "libFuzzer: settings, launchers, tables of algorithms" fuzz fuzz_settings ${SOAK:+6}5 "$work/settings"
+check "libFuzzer: pipeline tables" fuzz fuzz_pipe ${SOAK:+6}5 "$work/tables"
+check "libFuzzer: what comes over TCP" fuzz fuzz_tcp ${SOAK:+6}5 "$work/tcp"
 check "ASan, UBSan: false ranks over TCP" build/test_tcp_asan
-check "ASan, UBSan: par_zero.h" build/test_zero_asan --node 0
-check "ASan, UBSan: par_pipe.h" build/test_pipe_asan --node 0
-check "ASan, UBSan: par_tp.h" build/test_tp_asan --backend fork --node 0
-check "ASan, UBSan: PyTorch's goldens, model files" build/test_golden_asan --backend fork
 check "ASan, UBSan: files of tokens" build/test_data_asan
 check "ASan, UBSan: the trainer" trainer
 check "ASan, UBSan: the benchmark" build/bench_coll_asan --op all -b 8 -e 64K -f 64 -n 3 --ranks 3
-check "TSan: threads" build/test_par_tsan --backend threads
+# Of each code path once what a sanitizer can see: one rank and three, each backend. SOAK=1: in every setting.
+settings=("test_par --backend fork --ranks 3 --node 0" "test_par --backend fork --ranks 1" "test_par --backend threads --ranks 2 --node 0" "test_par --backend tcp --ranks 3 --node 2")
+for t in zero pipe tp golden; do settings+=("test_$t --backend fork --ranks 3 --node 0" "test_$t --backend fork --ranks 1"); done
+[ -z "${SOAK-}" ] || settings=("test_par --full" "test_par --full --backend tcp" "test_zero --full" "test_pipe --full" "test_tp --full" "test_golden --full")
+for setting in "${settings[@]}"; do suite build/${setting%% *}_asan ${setting#* }; done
+if [ -z "${SOAK-}" ]; then suite build/test_par_tsan --backend threads --ranks 3 --node 0; else suite build/test_par_tsan --full --backend threads; fi
 for test in progress_thread grouped outstanding messages carried; do
     check "TSan: $test with a progress thread" env PAR_PROGRESS=1 build/test_par_tsan --backend threads --only $test
 done

@@ -1,9 +1,12 @@
-# make soak: every test in every setting, then random operations with new seeds, for SOAK_SECONDS (600).
+# make soak: every test in every setting, what the scripts leave out of make check, then random operations with new seeds, for
+# SOAK_SECONDS (600).
 cd "$(dirname "$0")/.." || exit 1
 passed=0 failed=0
-for t in par zero pipe tp; do
-    echo "== test_$t --full"
-    build/test_$t --full 2>&1 | tee build/soak.log | grep --line-buffered -v '^[0-9]* passed'
+export SOAK=1
+for t in "build/test_par --full" "build/test_zero --full" "build/test_pipe --full" "build/test_tp --full" "bash tests/compile.sh" "bash tests/cuda.sh" \
+    "bash tests/programs.sh" "bash tests/mpi.sh" "bash tests/sanitize.sh"; do
+    echo "== $t"
+    $t 2>&1 | tee build/soak.log | grep --line-buffered -v '^[0-9]* passed'
     set -- $(grep '^[0-9]* passed, [0-9]* failed' build/soak.log)
     passed=$((passed + ${1:-0})) failed=$((failed + ${3:-1}))
 done

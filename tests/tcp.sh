@@ -24,20 +24,20 @@ steps() { # ranks of two steps do not join; steps that have one port meet one af
     export PAR_TIMEOUT=1
     by_srun $$ 0 1 $hello >"$work/out.1" 2>&1 &
     fails 1 "rank 0 waited 1 s at localhost" by_srun $$ 3 0 $hello && ! wait $! && grep -q "tried for 1 s to reach rank 0" "$work/out.1" || return 1
-    export PAR_TIMEOUT=60 PAR_PORT=$(port)
+    export PAR_TIMEOUT=600 PAR_PORT=$(port)
     by_srun $$ 0 1 $hello >"$work/out.01" 2>&1 & pids=$!
     by_srun $$ 3 0 $hello >"$work/out.30" 2>&1 & pids="$pids $!"
-    sleep 0.5
+    await listens $PAR_PORT || return 1
     by_srun $$ 0 0 $hello >"$work/out.00" 2>&1 & pids="$pids $!"
-    sleep 0.5
+    await grep -q "cannot listen on port $PAR_PORT yet" "$work/out.00" || return 1
     by_srun $$ 3 1 $hello && for p in $pids; do wait $p || return 1; done
     grep -q "^2 ranks" "$work/out.00" && grep -q "^2 ranks" "$work/out.30"
 }
 same_job() { # another job's rank, and one that is told another number, are not taken; nor is a stranger
     p=$(port)
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$p
-    WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=20 $hello >"$work/out.0" 2>&1 &
-    sleep 0.3
+    WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=600 $hello >"$work/out.0" 2>&1 &
+    await listens $p || return 1
     exec 9<>/dev/tcp/127.0.0.1/$p && printf 'GET / HTTP/1.0\r\n\r\n and more than a rank would say' >&9
     fails 1 "rank 0 there was given another number of ranks" env WORLD_SIZE=3 RANK=1 PAR_TIMEOUT=2 $hello &&
     fails 1 "rank 0 there is of another job" env TORCHELASTIC_RUN_ID=other WORLD_SIZE=2 RANK=1 PAR_TIMEOUT=2 $hello || return 1
@@ -46,14 +46,14 @@ same_job() { # another job's rank, and one that is told another number, are not 
 strange_server() { # has the port first, and answers: a rank tries again until rank 0 has it
     printf '#include <arpa/inet.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\nint main(int n, char **v) { struct sockaddr_in a; memset(&a, 0, sizeof a); a.sin_family = AF_INET; a.sin_port = htons((unsigned short)atoi(v[n - 1])); int s = socket(AF_INET, SOCK_STREAM, 0), one = 1; setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one); if (bind(s, (struct sockaddr *)&a, sizeof a) || listen(s, 9)) return 1; for (int i = 0; i < 3; i++) { int c = accept(s, NULL, NULL); if (write(c, "SSH-2.0-and more than a rank would say\\r\\n", 41) != 41) return 1; sleep(i); close(c); } return puts("three came") < 0; }\n' >"$work/s.c"
     gcc "$work/s.c" -o "$work/s" || return 1
-    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=2 PAR_TIMEOUT=60
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=2 PAR_TIMEOUT=600
     "$work/s" $MASTER_PORT >"$work/strange" & stranger=$!
-    sleep 0.3
+    await listens $MASTER_PORT || return 1
     RANK=1 $hello >"$work/out.1" 2>&1 &
     RANK=0 $hello | grep -q "2 ranks" && wait $stranger && grep -q "three came" "$work/strange"
 }
 innermost() { # which of several launchers' variables count
-    export MASTER_ADDR=127.0.0.1 PAR_TIMEOUT=20
+    export MASTER_ADDR=127.0.0.1 PAR_TIMEOUT=600
     by_two() { # how each of two is started: $r is its rank
         export MASTER_PORT=$(port)
         r=1 bash -c "$1" >"$work/out.1" 2>&1 &
@@ -163,8 +163,8 @@ nobody_comes() {
 }
 port_taken() {
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
-    WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=3 $hello >"$work/out.0" 2>&1 &
-    sleep 0.3
+    WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=600 $hello >"$work/out.0" 2>&1 &
+    await listens $MASTER_PORT || return 1
     fails 1 "cannot listen on port $MASTER_PORT: Address already in use; set MASTER_PORT or PAR_PORT" env WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=0.5 $hello || return 1
     kill $! && wait
     PAR_PORT=$(port) ranks 2 $hello # this one counts, and is free
@@ -200,11 +200,18 @@ unreadable() { # on one rank alone: the others do not wait for it
     RANK=0 PAR_ALGO=x $hello >"$work/out.0" 2>&1 &
     fails 1 "rank 1 ends because of rank 0: PAR_ALGO" env RANK=1 $hello && ! wait $!
 }
+waits_in() { # process, port: it is connected there, has said what it had to say, and sleeps, three times of three
+    local once
+    for once in 1 2 3; do
+        grep -q "^State:.S" /proc/$1/status && awk -v to=":$(printf %04X $2)$" '$4 == "01" && $3 ~ to {n++; unsent += $5 !~ /^00000000/} END {exit !n || unsent}' /proc/net/tcp /proc/net/tcp6 || return 1
+        sleep 0.02
+    done
+}
 dies_opening() { # the others hear of it, and end
-    export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) PAR_TIMEOUT=20
+    export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) PAR_TIMEOUT=600
     RANK=0 $hello >"$work/out.0" 2>&1 &
     RANK=1 $hello >"$work/out.1" 2>&1 &
-    sleep 0.5
+    await waits_in $! $MASTER_PORT || return 1
     kill -KILL $!
     fails 1 "rank 2: rank 1 did not open its world" env RANK=2 $hello && wait %1
     grep -q "rank 1 did not open its world" "$work/out.0"
