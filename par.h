@@ -4660,7 +4660,7 @@ static void par__tcp_accept(par__world *w, int listener) {
         if (par__hello_begin(&t->self, p, fd, -1))
             close(fd);
         else
-            p->until = par__now() + PAR__TCP_PATIENCE, t->pending_count++;
+            p->until = par__now() + (double)PAR__TCP_PATIENCE, t->pending_count++;
     }
 }
 // All connections that others have made, and new ones: what is possible now, or at the latest then.
@@ -4678,7 +4678,7 @@ static void par__tcp_serve(par__world *w, double until) {
         par__pending *p = &t->pending[i];
         const int state = p->state;
         if (t->polls[listeners + i].revents) par__hello_move(&t->self, p);
-        if (p->state != state) p->until = now + PAR__TCP_PATIENCE;
+        if (p->state != state) p->until = now + (double)PAR__TCP_PATIENCE;
         if (p->state >= PAR__PROVEN)
             t->heard(t, p);
         else if (now < p->until)
