@@ -4651,6 +4651,8 @@ static void par__tcp_accept(par__world *w, int listener) {
         if (none || t->pending_count == room) {
             for (int k = 1; k < t->pending_count; k++)
                 if (t->pending[k].until < p->until) p = &t->pending[k];
+            // The oldest may be a rank that had no time to answer: two could send each other away for ever.
+            if (none && par__now() < p->until - PAR__TCP_PATIENCE + 1) return;
             close(p->fd);
             *p = t->pending[--t->pending_count];
         }
