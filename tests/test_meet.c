@@ -1,5 +1,5 @@
-// test_meet.c - how ranks that meet over TCP prove who they are: published test vectors of the hash, both ends
-// of a new connection, and what strangers say. Also a false rank, for tcp.sh:
+// test_meet.c - how ranks that meet over TCP prove who they are: published test vectors of the hash, both
+// ends of a new connection, and what strangers say. Also a false rank, for tcp.sh:
 //     test_meet false      meets as RANK of WORLD_SIZE, says what became of it, then nothing until stdin ends
 #define PAR_IMPLEMENTATION
 #include "par.h"
