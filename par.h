@@ -4201,9 +4201,9 @@ enum {
     PAR__TCP_ASKS = 4096, // a rank has at most one for each lane of its comms under way
     PAR__TCP_BUFFER = 4096,
     PAR__TCP_STRANGERS = 64,
-    PAR__TCP_LISTENERS = 8,
-    PAR__TCP_PATIENCE = 30
+    PAR__TCP_LISTENERS = 8
 };
+#define PAR__TCP_PATIENCE 30.0 // seconds that a pending connection has for its next word
 #define PAR__TCP_FRAMES(X) X(DATA_NOW) X(ASK) X(CLEAR) X(DATA) X(TAKEN)
 enum {
 #define X(name) PAR__TCP_##name,
@@ -4662,7 +4662,7 @@ static void par__tcp_accept(par__world *w, int listener) {
         if (par__hello_begin(&t->self, p, fd, -1))
             close(fd);
         else
-            p->until = par__now() + (double)PAR__TCP_PATIENCE, t->pending_count++;
+            p->until = par__now() + PAR__TCP_PATIENCE, t->pending_count++;
     }
 }
 // All connections that others have made, and new ones: what is possible now, or at the latest then.
@@ -4680,7 +4680,7 @@ static void par__tcp_serve(par__world *w, double until) {
         par__pending *p = &t->pending[i];
         const int state = p->state;
         if (t->polls[listeners + i].revents) par__hello_move(&t->self, p);
-        if (p->state != state) p->until = now + (double)PAR__TCP_PATIENCE;
+        if (p->state != state) p->until = now + PAR__TCP_PATIENCE;
         if (p->state >= PAR__PROVEN)
             t->heard(t, p);
         else if (now < p->until)
