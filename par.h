@@ -4203,7 +4203,7 @@ enum {
     PAR__TCP_STRANGERS = 64,
     PAR__TCP_LISTENERS = 8
 };
-#define PAR__TCP_PATIENCE 30.0 // seconds that a pending connection has for its next word
+#define PAR__TCP_PATIENCE  30.0 // seconds that a pending connection has for its next word
 #define PAR__TCP_FRAMES(X) X(DATA_NOW) X(ASK) X(CLEAR) X(DATA) X(TAKEN)
 enum {
 #define X(name) PAR__TCP_##name,
