@@ -7188,13 +7188,14 @@ static par_result par__gone_error(const par_comm *c, int r, int how, int broke, 
                       where, of, how == 2 ? "died" : "closed its comm or ended", c->rank, waits,
                       i >= 0 ? "; " : "", seen);
 }
-// The same for a rank of this node whose process is no more.
+// The same for a rank of this node whose process is no more. Its lock is given back a moment after its memory,
+// and by then a cause has been written down, or will be.
 static par_result par__lost_rank(const par_comm *c, int r, const char *waits) {
     par_result result = PAR_OK;
     int broke = 0;
-    for (int i = 0; !result && i < 1000; i++) { // until a cause has been written down
+    for (int i = 0; !result && i < 1000; i++) {
         const int how = par__gone(c, r, &broke);
-        result = par__gone_error(c, r, PAR__MAX(how, 1), broke, waits);
+        if (how) result = par__gone_error(c, r, how, broke, waits);
         if (!result) usleep(1000);
     }
     return result ? result : par__gone_error(c, r, 1, 0, waits);
