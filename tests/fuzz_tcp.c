@@ -1,6 +1,6 @@
-// fuzz_tcp.c - libFuzzer's target for what arrives over TCP while ranks train: frames, news, headers of
-// messages. An input is a list of steps: what this rank begins, tests and gives up, and what another one
-// sends.
+// fuzz_tcp.c - libFuzzer's target for what arrives over TCP: what another says where ranks meet, and while they
+// train frames, news, headers of messages. An input is what a stranger says on a new connection, or a list of
+// steps: what this rank begins, tests and gives up, and what another one sends.
 //
 //     clang -fsanitize=fuzzer,address,undefined -I. tests/fuzz_tcp.c -o build/fuzz_tcp -pthread -lm
 #define PAR_IMPLEMENTATION
@@ -147,12 +147,30 @@ static void header(bytes *b) { // of a user's message, in exactly so much memory
     b->left = 0;
 }
 
+// On a new connection; nobody gets through who does not know the key.
+static void meet(bytes *b, unsigned how) {
+    par__identity self;
+    par__pending p;
+    memset(&self, 0, sizeof self);
+    self.job = 7, self.size = RANKS, self.rank = how & 1, self.secret = how >> 1 & 1;
+    if (par__hello_begin(&self, &p, -1, how & 4 ? !self.rank : -1)) return;
+    while (p.state < PAR__PROVEN && b->left) {
+        const size_t wanted = how & 8 ? 1 : par__hello_wants(&p) - p.have, n = PAR__MIN(wanted, b->left);
+        memcpy(p.in + p.have, b->at, n);
+        b->at += n, b->left -= n;
+        par__hello_heard(&self, &p, n);
+    }
+    if (p.state == PAR__PROVEN) abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static par__arena arena;
     static char sink[1 << 18];
     static ends e;
     bytes b = {data, size};
-    open_world(&e, &arena, next(&b, 1) % 2 ? 2 : 0);
+    const unsigned how = (unsigned)next(&b, 1);
+    if (how & 128) return meet(&b, how), 0;
+    open_world(&e, &arena, how % 2 ? 2 : 0);
     for (int i = 0; i < STEPS && b.left; i++) {
         switch (next(&b, 1) % 8) {
         case 0: begin(&e, &b, 0); break;

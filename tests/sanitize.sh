@@ -39,6 +39,8 @@ printf '\0\0\0\1\240\206\1\6\4\1\1\240\206\1\0\0\0\0\0\6\1\3\0\0\0\240\206\1\0\1
 printf '\0\6\0\0\1\0\1\0\1\0\6\0\0\1\0\1\0\1\0\0\1\1\0\1\0\2\1\3\4\2\0\3\3\0\2\1\7' >"$work/tcp/2" # unexpected; news
 printf '\1\1\0\1\240\206\1\6\0\2\1\0\0\3\0\7\1\0\3\0\4\2\0\3\4\2\0\7' >"$work/tcp/3" # a send; CLEAR
 { printf '\0\5\0\2\0\0\0\0\0\0\100\0\0\0\0\0\0'; head -c 624 /dev/zero; } >"$work/tcp/4" # a header
+{ printf '\200!par.ar1\7\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0'; head -c 300 /dev/zero; } >"$work/tcp/5" # hello from rank 1
+{ printf '\207!par.ar1\7\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\3\0\0\0\1\0\0\0'; head -c 300 /dev/zero; } >"$work/tcp/6" # and rank 0's answer, with a secret
 
 made build/test_zero_asan build/test_tp_asan build/test_pipe_asan build/test_par_asan build/gpt_asan build/test_golden_asan build/test_par_tsan build/bench_coll_asan build/test_data_asan build/test_tcp_asan build/corpus.txt
 check "libFuzzer: safetensors, manifests, tokens, models" fuzz fuzz_files ${SOAK:+6}8 "$work/seeds"
