@@ -1,6 +1,6 @@
-// fuzz_tcp.c - libFuzzer's target for what arrives over TCP: what another says where ranks meet, and while they
-// train frames, news, headers of messages. An input is what a stranger says on a new connection, or a list of
-// steps: what this rank begins, tests and gives up, and what another one sends.
+// fuzz_tcp.c - libFuzzer's target for what arrives over TCP: what another says where ranks meet; and, while
+// they train, frames, news, headers of messages. An input is what a stranger says on a new connection, or a
+// list of steps: what this rank begins, tests and gives up, and what another one sends.
 //
 //     clang -fsanitize=fuzzer,address,undefined -I. tests/fuzz_tcp.c -o build/fuzz_tcp -pthread -lm
 #define PAR_IMPLEMENTATION
