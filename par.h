@@ -7188,7 +7188,7 @@ static par_result par__gone_error(const par_comm *c, int r, int how, int broke, 
                       where, of, how == 2 ? "died" : "closed its comm or ended", c->rank, waits,
                       i >= 0 ? "; " : "", seen);
 }
-// The same for a rank of this node whose process is no more; its lock is given back a moment after its memory.
+// The same for a rank of this node whose process is no more; its lock comes back a moment after its memory.
 static par_result par__lost_rank(const par_comm *c, int r, const char *waits) {
     par_result result = PAR_OK;
     int broke = 0;
