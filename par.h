@@ -101,7 +101,8 @@ ENVIRONMENT (what cannot be read is an error, an empty variable is as none; a la
                         srun's variables do, too (MASTER_ADDR=host where names of nodes do not resolve), and
                         those of mpiexec with MASTER_ADDR (port 29500). The innermost launcher counts.
     PAR_PORT=n          meet at this port, whatever MASTER_PORT says (torchrun's agent has that one itself)
-    PAR_SECRET=text     16 bytes or more (not none): over TCP nobody takes part who has not the same
+    PAR_SECRET=text     16 bytes or more, even an empty one is an error: over TCP only ranks that have the
+                        same can take part
     PAR_SECRET_FILE=path    a file with it, which only its owner may read (chmod 600)
     PAR_NODE_RANKS=k    pretend that every k consecutive ranks are a node of their own
     PAR_TIMEOUT=s       seconds before a wait is an error (600)
@@ -1584,8 +1585,8 @@ static void par__clean(char *text, const char *keep) {
     }
 }
 
-// All that par.h reads, but for the secret, which no text may show (par__find_secret). Those that begin with
-// PAR_ are checked when a world opens, a launcher's where it counts.
+// All that par.h reads. Those that begin with PAR_ are checked when a world opens, a launcher's where it
+// counts; the secret by par__find_secret: here it may have any length, since errors show what they refuse.
 static const par__setting par__settings[] = {
     {"PAR_RANKS", PAR__SET_INTEGER, 1, 1024, 0, "ranks to start on this machine"},
     {"PAR_NODE_RANKS", PAR__SET_INTEGER, 1, INT_MAX, 0, "ranks that make a node"},
@@ -1599,6 +1600,8 @@ static const par__setting par__settings[] = {
     {"PAR_TRACE", PAR__SET_TEXT, 0, 4096, 0, "the name of a file"},
     {"PAR_LEDGER", PAR__SET_SWITCH, 0, 1, 0, ""},
     {"PAR_PORT", PAR__SET_INTEGER, 1, 65535, 0, "a port"},
+    {"PAR_SECRET", PAR__SET_TEXT, 0, INT_MAX, 0, "a secret"},
+    {"PAR_SECRET_FILE", PAR__SET_TEXT, 0, 4096, 0, "the name of a file"},
     {"PAR__BOOT", PAR__SET_TEXT, 0, 255, 0, "what rank 0 tells the ranks that it starts"},
     {"MASTER_PORT", PAR__SET_INTEGER, 1, 65535, 0, "a port"},
     {"MASTER_ADDR", PAR__SET_TEXT, 0, 255, 0, "the host of rank 0"},
@@ -1727,7 +1730,8 @@ void par__settings_misspelled(const par__setting *settings, size_t count) {
                 near = &settings[i]; // one letter is another one, or some at the end are too many or missing
         }
         if (!near) continue;
-        snprintf(text, sizeof text, "%.100s is set, but means nothing here; %s does", *e, near->name);
+        snprintf(text, sizeof text, "%.*s is set, but means nothing here; %s does", (int)length, *e,
+                 near->name);
         par__clean(text, "");
         PAR_LOG(text);
     }
@@ -8258,7 +8262,7 @@ static void par__find_launch(par__launch *l) {
         const int found = inner >= 0 && i == PAR__SRUN && par__srun_found(&par__launchers[inner]);
         if (inner < 0 || (found && inner != PAR__TORCHRUN))
             l->launcher = i, l->rank = rank, l->size = size;
-        else if (found || (inner == PAR__TORCHRUN ? !getenv("LOCAL_RANK") : i != PAR__SRUN))
+        else if (found || (inner == PAR__TORCHRUN ? !par__setting_text("LOCAL_RANK") : i != PAR__SRUN))
             clash = 1; // RANK set by hand, or two kinds of mpiexec
     }
     if (l->launcher < 0 || l->problem[0]) return;
