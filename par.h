@@ -1272,6 +1272,7 @@ static par__reason par__reason_of(int e) { // strerror, and which limit was met
     par__reason r;
     struct rlimit l;
     snprintf(r.text, sizeof r.text, "%s", strerror(e));
+    if (e == ENFILE) snprintf(r.text, sizeof r.text, "%s (sysctl fs.file-max)", strerror(e));
     if (e == EMFILE && !getrlimit(RLIMIT_NOFILE, &l))
         snprintf(r.text, sizeof r.text, "%s (the limit is %llu: ulimit -n)", strerror(e),
                  (unsigned long long)l.rlim_cur);
@@ -3365,7 +3366,8 @@ static int par__peer_dead(par__world *w, int index) { // also counts a rank that
     return 1;
 }
 
-// The lock of the extents, for as long as a page takes to commit. Its owner may die: the next one takes it.
+// The lock of the extents, for as long as a block takes to commit, which can be seconds. Its owner may die: the
+// next one takes it.
 static int par__lock(par__world *w) { // 0: the memory is damaged, or the deadline has passed; that is logged
     uint32_t *lock = &w->arena->lock;
     const double until = par__now() + w->timeout_s;
@@ -3382,7 +3384,10 @@ static int par__lock(par__world *w) { // 0: the memory is damaged, or the deadli
             return par__log(PAR_ERR_TIMEOUT, "rank %d waited %g s for the lock of its shared memory", w->rank,
                             w->timeout_s),
                    0;
-        sched_yield();
+        if (i < 64)
+            sched_yield();
+        else
+            usleep(100);
     }
 }
 static void par__unlock(par__world *w) { PAR__STORE(&w->arena->lock, 0u); }
@@ -3481,9 +3486,11 @@ static par_result par__make_arena(par__world *w, size_t bytes, int ranks) {
     if (!bytes) bytes = 4 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     const size_t places = par__arena_places(ranks), all = par__arena_header(ranks) - places;
     bytes = par__round_up(PAR__MAX(bytes, places + (1u << 20)), 4096) + all;
-    if (fd < 0 || unknown)
-        return par__log(PAR_ERR_SYSTEM, "cannot make shared memory: %s",
-                        par__reason_of(unknown ? unknown : errno).text);
+    if (fd < 0 || unknown) {
+        const int e = unknown ? unknown : errno;
+        if (fd >= 0) close(fd);
+        return par__log(PAR_ERR_SYSTEM, "cannot make shared memory: %s", par__reason_of(e).text);
+    }
     struct rlimit l; // beyond it ftruncate would send SIGXFSZ, which ends the program without a word
     const int beyond = !getrlimit(RLIMIT_FSIZE, &l) && bytes > l.rlim_cur;
     if (beyond || ftruncate(fd, (off_t)bytes) || fcntl(fd, PAR__ADD_SEALS, PAR__SIZE_SEALS)) {
@@ -4436,21 +4443,12 @@ par__tcp_fault(par__world *w, par__wire *v, const char *format, ...) {
 }
 // Whether errno e says that no descriptor is left, here for a connection to or from a rank.
 static int par__tcp_no_descriptor(par__world *w, par__wire *v, int e, const char *way) {
-    const int peer = (int)(v - w->tcp->wires), first = !v->fault[0];
-    struct rlimit limit;
-    memset(&limit, 0, sizeof limit);
-    getrlimit(RLIMIT_NOFILE, &limit);
-    if (e == EMFILE && first)
+    if (e != EMFILE && e != ENFILE) return 0;
+    if (!v->fault[0])
         snprintf(v->fault, sizeof v->fault,
-                 "rank %d has no descriptor left for a connection %s rank %d: the limit is %llu (ulimit -n)",
-                 w->rank, way, peer, (unsigned long long)limit.rlim_cur);
-    if (e == ENFILE && first)
-        snprintf(
-            v->fault, sizeof v->fault,
-            "rank %d has no descriptor left for a connection %s rank %d: this machine's limit is reached "
-            "(sysctl fs.file-max)",
-            w->rank, way, peer);
-    return e == EMFILE || e == ENFILE;
+                 "rank %d has no descriptor left for a connection %s rank %d: %.100s", w->rank, way,
+                 (int)(v - w->tcp->wires), par__reason_of(e).text);
+    return 1;
 }
 
 static int par__tcp_unexpected(par__world *w, par__wire *v) { // keep it until its receive comes. 0: a fault
@@ -8473,19 +8471,21 @@ static socklen_t par__local_address(const par__place *leader, struct sockaddr_un
     memcpy(a->sun_path + 1, leader->socket, strnlen(leader->socket, sizeof leader->socket));
     return (socklen_t)sizeof *a;
 }
-static int par__admit(int s, struct pollfd *p, int count) { // who waits at s, to p; how many there are then
-    for (;;) {
+static int par__admit(int s, struct pollfd *p, int *visitors) { // who waits at s, to p. 0, or errno
+    for (int i = 0; i < PAR__VISITORS; i++) { // more come back: another user's may come without end
         const int fd = par_own_fd(accept(s, NULL, NULL));
+        int count = *visitors;
         if (fd < 0)
-            return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? -1 : count;
+            return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? errno : 0;
         if (par__peer_user(fd) != (uint32_t)geteuid()) {
             close(fd);
             continue;
         }
         if (count == PAR__VISITORS) close(p[0].fd), memmove(p, p + 1, (size_t)--count * sizeof *p);
         p[count].fd = fd, p[count].events = POLLIN, p[count].revents = 0;
-        count++;
+        *visitors = count + 1;
     }
+    return 0;
 }
 static par_result par__hand_out(par__world *w, int s, uint64_t key, int others) {
     struct pollfd p[PAR__VISITORS + 1]; // the last one: s
@@ -8504,9 +8504,8 @@ static par_result par__hand_out(par__world *w, int s, uint64_t key, int others) 
             close(p[i].fd);
             memmove(p + i, p + i + 1, (size_t)(--count - i) * sizeof *p);
         }
-        const int more = par__admit(s, p, count);
-        if (more < 0) e = errno;
-        count = PAR__MAX(more, count);
+        const int full = par__admit(s, p, &count);
+        if (full) e = full;
     }
     while (count) close(p[--count].fd);
     if (given == others) return PAR_OK;

@@ -415,11 +415,15 @@ static const row rows[] = {
     FRAMES(X)
 #undef X
         ROW(clean, "a?[2Jb?\n", 0, 2, 1) ROW(
-            descriptors, "rank 2 has no descriptor left for a connection to rank 1: the limit is ", 0, 3, 1)
-            ROW(descriptors, "rank 2 has no descriptor left for a connection from rank 1: the limit is ", 1,
-                3, 1) ROW(unexpected, "", 0, 2, 1) ROW(slow_zero, "rank 3 (on another node) died", 0, 4, 1)
-                ROW(zero_leaves, "rank 1 (", 0, 3, 2) ROW(zero_dies, "rank 0 ", 0, 3, 1)
-                    ROW(two_die, "rank 2 died first", 0, 3, 1) ROW(far_memory, "rank 2 (pid ", 0, 3, 0)};
+            descriptors,
+            "rank 2 has no descriptor left for a connection to rank 1: Too many open files (the limit is ", 0,
+            3, 1) ROW(descriptors,
+                      "rank 2 has no descriptor left for a connection from rank 1: Too many open files (the "
+                      "limit is ",
+                      1, 3, 1) ROW(unexpected, "", 0, 2, 1)
+            ROW(slow_zero, "rank 3 (on another node) died", 0, 4, 1) ROW(zero_leaves, "rank 1 (", 0, 3, 2)
+                ROW(zero_dies, "rank 0 ", 0, 3, 1) ROW(two_die, "rank 2 died first", 0, 3, 1)
+                    ROW(far_memory, "rank 2 (pid ", 0, 3, 0)};
 
 int main(int argc, char **argv) {
     int passed = 0, failed = 0;
