@@ -271,6 +271,8 @@ s/"n_layer": 2/"n_layer": 0x2/~"n_layer" is 0x2, and must be a number
 s/"tie_word_embeddings": true/"tie_word_embeddings": 1/~"tie_word_embeddings" is 1, and must be true or false
 s/"layer_norm_epsilon": [^,]*/"layer_norm_epsilon": 1e999/~"layer_norm_epsilon" is 1e999, and must be a number
 s/"gpt2"/"bert"/~"model_type" is "bert", and must be gpt2 or llama
+s/"gpt2"/"gpt"/~"model_type" is "gpt", and must be gpt2 or llama
+s/"gpt2"/"llama", "rope_type": "de"/~"rope_type" is "de", and must be default or llama3
 s/"model_type": "gpt2", //~its model_type must be gpt2 or llama
 s/"n_layer": 2,/"n_layer": 2/~is no JSON object, or damaged
 s/}$/} x/~is no JSON object, or damaged

@@ -150,6 +150,14 @@ static int files_flag(files_json *f, const char *key, int fallback) {
     if (n == 5 && !memcmp(v.at, "false", n)) return 0;
     return files_wrong(f, key, "true or false", &v), fallback;
 }
+static int files_word_of(const char *words, const char *word) { // "one or another": is it one of them?
+    for (;;) {
+        const size_t n = strcspn(words, " ");
+        if (n == strlen(word) && !memcmp(words, word, n)) return 1;
+        if (!words[n]) return 0;
+        words += n + strlen(" or ");
+    }
+}
 // Is it this word? `words`, which an error shows, are those that it may be.
 static int files_is(files_json *f, const char *key, const char *word, const char *words) {
     char text[32];
@@ -157,7 +165,7 @@ static int files_is(files_json *f, const char *key, const char *word, const char
     if (!files_value(f, key, &v)) return 0;
     par__json at = v;
     par__json_text(&at, text, sizeof text, 0);
-    if (at.bad || !text[0] || !strstr(words, text)) files_wrong(f, key, words, &v);
+    if (at.bad || !files_word_of(words, text)) files_wrong(f, key, words, &v);
     return !at.bad && !strcmp(text, word);
 }
 static void files_close(files_hub *h) {
