@@ -4287,9 +4287,10 @@ struct par__tcp {
     par__pending *pending; // connections that others have made: of ranks, and of PAR__TCP_STRANGERS more
     int pending_count;
     void (*heard)(par__tcp *t, par__pending *p); // what is done with one that is PROVEN or FAILED
-    int accept_error;                            // errno of why connections that wait cannot be taken
-    char why[256];                               // ... or why a connection could not be made
-    uint32_t round;                              // of par__world.round, when it was last looked for them
+    int full;         // pending connections have all descriptors: those that wait are looked at now and then
+    int accept_error; // errno of why connections that wait cannot be taken
+    char why[256];    // ... or why a connection could not be made
+    uint32_t round;   // of par__world.round, when it was last looked for them
     struct pollfd *polls;
     char *waste; // PAR__TCP_SHORT bytes: for what does not matter any more
     char host[256];
@@ -4654,7 +4655,7 @@ static void par__tcp_accept(par__world *w, int listener) {
             for (int k = 1; k < t->pending_count; k++)
                 if (t->pending[k].until < p->until) p = &t->pending[k];
             // The oldest may be a rank that had no time to answer: two could send each other away for ever.
-            if (none && par__now() < p->until - PAR__TCP_PATIENCE + 1) return;
+            if (none && par__now() < p->until - PAR__TCP_PATIENCE + 1) return (void)(t->full = 1);
             close(p->fd);
             *p = t->pending[--t->pending_count];
         }
@@ -4671,12 +4672,13 @@ static void par__tcp_accept(par__world *w, int listener) {
 static void par__tcp_serve(par__world *w, double until) {
     par__tcp *t = w->tcp;
     const double left = until - par__now();
-    const int listeners = t->listener_count, n = listeners + t->pending_count;
+    const int listeners = t->listener_count, n = listeners + t->pending_count, full = t->full;
     for (int i = 0; i < n; i++) {
-        t->polls[i].fd = i < listeners ? t->listeners[i] : t->pending[i - listeners].fd;
+        t->polls[i].fd = i >= listeners ? t->pending[i - listeners].fd : full ? -1 : t->listeners[i];
         t->polls[i].events = POLLIN, t->polls[i].revents = 0;
     }
-    poll(t->polls, (nfds_t)n, left > 0 ? (int)PAR__MIN(left * 1000 + 1, 1000.0) : 0);
+    const double most = full ? 10 : 1000; // milliseconds
+    poll(t->polls, (nfds_t)n, left > 0 ? (int)PAR__MIN(left * 1000 + 1, most) : 0);
     const double now = par__now();
     for (int i = t->pending_count - 1; i >= 0; i--) {
         par__pending *p = &t->pending[i];
@@ -4690,8 +4692,9 @@ static void par__tcp_serve(par__world *w, double until) {
         if (p->fd >= 0) close(p->fd);
         *p = t->pending[--t->pending_count];
     }
+    t->full = 0;
     for (int i = 0; i < listeners; i++)
-        if (t->polls[i].revents) par__tcp_accept(w, t->listeners[i]);
+        if (full || t->polls[i].revents) par__tcp_accept(w, t->listeners[i]);
 }
 
 static void par__tcp_move(par__world *w, par__wire *v) {
@@ -9330,6 +9333,19 @@ static void *par__thread_main(void *p) {
     return NULL;
 }
 
+// The world of one thread. The first's is there already, and stays, whatever fails.
+static par_result par__make_thread(par__start *s, par__world *first, int rank, par__thread *t) {
+    par__world *w = rank ? par__new_world(&s->d, "threads", rank, first->size) : first;
+    if (!w) return PAR_ERR_MEMORY;
+    if (rank) par__read_algorithms(w, s);
+    par_result r = par__refused(s);
+    w->arena_rank = rank, w->local_count = first->size;
+    w->fd = first->fd, w->base = first->base, w->arena = first->arena, w->arena_bytes = first->arena_bytes;
+    if (!r) r = par__boot_comm(w, &t->comm);
+    if (r && rank) par__free_world(w, 0);
+    return r;
+}
+
 par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
     par__start start;
     par_desc in;
@@ -9353,24 +9369,9 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
     if (!r) r = par__make_arena(first, start.d.arena_bytes, rank_count);
     if (!r) r = par__boot_shared(first);
     int made = 0, started = 0;
-    for (; made < rank_count && !r; made++) {
-        par__world *w = made ? par__new_world(&start.d, "threads", made, rank_count) : first;
-        if (!w) {
-            r = PAR_ERR_MEMORY;
-            break;
-        }
-        if (made) par__read_algorithms(w, &start), r = par__refused(&start);
-        if (r) {
-            par__free_world(w, 0);
-            break;
-        }
-        w->arena_rank = made;
-        w->fd = first->fd, w->base = first->base, w->arena = first->arena, w->local_count = rank_count,
-        w->arena_bytes = first->arena_bytes;
-        r = par__boot_comm(w, &t[made].comm);
-        if (r && made) par__free_world(w, 0);
-        if (r) break;
-        t[made].fn = fn, t[made].user = user;
+    while (made < rank_count && !r) {
+        r = par__make_thread(&start, first, made, &t[made]);
+        if (!r) t[made].fn = fn, t[made].user = user, made++;
     }
     char *base = first->base;
     const size_t bytes = first->arena_bytes;
