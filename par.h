@@ -46,9 +46,9 @@ EXAMPLE
     }
 
 TABLE OF CONTENTS
-    The API comes first, grouped by noun: version, results, types, ranks, groups, memory, collectives,
-    point-to-point, requests, diagnosis, devices, carriers, random numbers. The implementation follows; search
-    for ">>name":
+    The API comes first, grouped by noun: version, results, types, ranks, groups, memory, requests,
+    collectives, point-to-point, diagnosis, devices, matrix products, carriers, random numbers, files,
+    settings, call sites. The implementation follows; search for ">>name":
     >>platform      atomics, futex, clock, processors
     >>types         sizes and names of types and operators; half-precision conversion
     >>settings      environment variables; texts from outside, made fit for JSON and for errors
@@ -95,7 +95,8 @@ CONFIG (define before the implementation)
     PAR_CBLAS                       or a CBLAS's with int sizes (link -lopenblas, say): see par_gemm_select.
                                     With both one thread a rank; those that OpenBLAS starts end at par_open
 
-ENVIRONMENT (what cannot be read is an error, an empty variable is as none; a launcher's ranks need the same)
+ENVIRONMENT (a value that cannot be read is an error; an empty variable counts as not set; all ranks need the
+             same values)
     PAR_RANKS=n         ranks to start on this machine
     RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT     as torchrun sets them: ranks meet at rank 0's host, by TCP;
                         srun's variables do, too (MASTER_ADDR=host where names of nodes do not resolve), and
@@ -143,8 +144,10 @@ LIMITS
     par_open lives as long as the world.
     Between nodes of MPI, a rank's death and par_abort are noticed through mpiexec or a deadline, not at once;
     over TCP rank 0 passes them on, when it waits itself, and its own death ends all ranks' waits.
-    Over TCP ranks listen where MASTER_ADDR is on rank 0's host; at every address only where that name is none
-    of this host's, or a loopback address there (rank 0 says so; MASTER_ADDR=0.0.0.0 for rank 0 asks for it).
+    Over TCP rank 0 listens at the address that MASTER_ADDR has on its host, the others at their own end of
+    the connection to it. Where that host does not know MASTER_ADDR, or has it as a loopback address though
+    it is not localhost, rank 0 listens at every address, and says so (MASTER_ADDR=0.0.0.0 for rank 0 asks
+    for it).
     Without PAR_SECRET, whoever reaches those ports and knows the protocol can take a rank's place. With it,
     nobody who lacks it can, not even by what he has heard on the network. Nothing is encrypted: who can read
     the network sees all data, who can alter packets can alter them. Use your own network.
@@ -230,7 +233,7 @@ typedef enum par_dtype {
 } par_dtype;
 
 // Integers wrap around; AVG divides the sum (integers truncate); MIN and MAX of floats give NaN where any is
-// NaN. TREE_SUM adds pairs of neighbours, then pairs of pairs: ((x0 + x1) + (x2 + x3)) + x4. So 2^k ranks
+// NaN. TREE_SUM adds pairs of neighbors, then pairs of pairs: ((x0 + x1) + (x2 + x3)) + x4. So 2^k ranks
 // that each add 2^j numbers in this way get the bits that one rank gets of all 2^(k+j).
 #define PAR_OPS(X)                                                                                           \
     X(PAR_SUM, "sum")                                                                                        \
@@ -347,12 +350,12 @@ par_result par_clock_offset(par_comm *comm, double *offset, double *error);
 
 // ---- groups -----------------------------------------------------------------------------------------------
 
-// Ranks with the same colour form a new comm, ordered by key, then by rank (as MPI_Comm_split). color < 0:
+// Ranks with the same color form a new comm, ordered by key, then by rank (as MPI_Comm_split). color < 0:
 // none, and *out is NULL. Collective over comm. Errors: MEMORY, and those of a collective.
 par_result par_split(par_comm *comm, int color, int key, par_comm **out);
 
 // A grid of ranks with named axes, outermost first: par_mesh_open(world, "pp=2 dp=-1 tp=2", &mesh). The last
-// axis varies fastest, so that its neighbours share a node; one axis may be -1 (what remains). "" means
+// axis varies fastest, so that its neighbors share a node; one axis may be -1 (what remains). "" means
 // "dp=-1". Errors: ARGUMENT when the product is not the number of ranks, or the text cannot be read.
 typedef struct par_mesh par_mesh;
 par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **mesh);
@@ -711,17 +714,17 @@ int par_open_file(const char *path, size_t *bytes, char *why, size_t why_bytes);
 // stderr: where a program was started without one of them, what is printed must not get into a file, a socket
 // or shared memory. -1, and errno says why: fd is -1, or there is no free number (then fd is closed).
 int par_own_fd(int fd);
-FILE *par_create_file(const char *path); // fopen(path, "w") with such a descriptor
+FILE *par_create_file(const char *path); // fopen(path, "w") with such a descriptor; NULL: errno says why
 // Such a descriptor of a new file, to be written. What was there by that name goes: it may be a symbolic
 // link, by which somebody else would have another file written over. -1: errno says why.
 int par_new_file(const char *path);
 // What this thread prints between the two has decimal points, as files of numbers need, whatever the
-// program's locale says. The second one takes what the first returned.
-void *par_decimal_points(void);
-void par_usual_points(void *before);
+// program's locale says. The second one takes what the first returned (NULL: no memory, nothing changed).
+void *par__decimal_points(void);
+void par__locale_points(void *before);
 
-// For who writes JSON: the first character of `text`, which has 1 byte or more, as it stands within a string
-// there: U+FFFD for a byte that belongs to no character of UTF-8. Returns how many bytes of text that was.
+// For programs that write JSON: the first character of `text`, which has 1 byte or more, as it stands within
+// a string there; U+FFFD for a byte that is not UTF-8. Returns how many bytes of text that was.
 size_t par_json_character(const char *text, size_t bytes, char json[8]);
 
 // ---- settings ---------------------------------------------------------------------------------------------
@@ -1292,11 +1295,11 @@ int par_new_file(const char *path) {
     unlink(path);
     return par_own_fd(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
 }
-void *par_decimal_points(void) {
+void *par__decimal_points(void) {
     const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     return plain ? (void *)uselocale(plain) : NULL;
 }
-void par_usual_points(void *before) {
+void par__locale_points(void *before) {
     if (before) freelocale(uselocale((locale_t)before));
 }
 
@@ -3366,8 +3369,8 @@ static int par__peer_dead(par__world *w, int index) { // also counts a rank that
     return 1;
 }
 
-// The lock of the extents, for as long as a block takes to commit, which can be seconds. Its owner may die: the
-// next one takes it.
+// The lock of the extents, for as long as a block takes to commit, which can be seconds. Its owner may die:
+// the next one takes it.
 static int par__lock(par__world *w) { // 0: the memory is damaged, or the deadline has passed; that is logged
     uint32_t *lock = &w->arena->lock;
     const double until = par__now() + w->timeout_s;
@@ -5541,7 +5544,7 @@ static char *par__scratch(par__operation *op, size_t bytes) {
 //     rank 3   [call x3]-'
 // inline: in the arrival line itself; across nodes the leaders exchange the lines first. eager: in its stage,
 // on one node, if all ranks did so; ordinary memory up to a larger size than symmetric memory, which others
-// could read where it is. 1 step, no further synchronisation: the half that holds the data is not written
+// could read where it is. 1 step, no further synchronization: the half that holds the data is not written
 // again before all have arrived at the next call.
 
 // What of an input others need; SIZE_MAX: data of this kind never come early.
@@ -5789,7 +5792,7 @@ static void par__emit_oneshot_blocks(par__operation *op) {
 //
 //     slice        0    1    2    3
 //     rank 0      [+]   .    .    .   -->  0 1 2 3     each rank reduces its slice over all ranks, then all
-//     rank 1       .   [+]   .    .   -->  0 1 2 3     exchange slices; 2 synchronisations for each piece
+//     rank 1       .   [+]   .    .   -->  0 1 2 3     exchange slices; 2 synchronizations for each piece
 //     rank 2       .    .   [+]   .   -->  0 1 2 3     addressable: n slices read, n written: 2S bytes
 //     rank 3       .    .    .   [+]  -->  0 1 2 3     staged: (5 - 2/n)S bytes, in pieces that stay in cache
 //
@@ -8164,7 +8167,7 @@ static par_result par__open_child(par__start *start, const char *boot,
 }
 
 // May the ranks of this machine copy from each other's ordinary memory (process_vm_readv, "cross memory
-// attach")? Containers and hardened systems forbid it: every rank tries on its neighbour, and all go by what
+// attach")? Containers and hardened systems forbid it: every rank tries on its neighbor, and all go by what
 // the worst of them found. Collective over the node.
 static void par__probe_cma(par_comm *c) {
     par__world *w = c->world;
@@ -10349,9 +10352,9 @@ static par_result par__write_trace(par_comm *c) {
     c->world->trace_path = NULL; // what follows is not part of it
     par_result r = (par_clock_offset)(c, &offset, NULL);
     if (!r) r = (par_all_reduce)(&offset, &first, 1, PAR_F64, PAR_MIN, c); // when the first opened its world
-    void *points = par_decimal_points();
+    void *points = par__decimal_points();
     char *text = r ? NULL : par__trace_text(c, offset - first, &bytes);
-    par_usual_points(points);
+    par__locale_points(points);
     if (!r) r = par__share(c, &bytes, sizeof bytes, counts);
     for (int i = 0; i < c->size && !r; i++) {
         if (counts[i] > SIZE_MAX / 8 / (size_t)c->size)

@@ -90,7 +90,7 @@ MODEL
     and on those split from it afterwards, take device memory.
     Order. A call reads what the compute stream had enqueued before it (for begin forms: before begin). The
     blocking form and par_wait return when the compute stream waits for the result: the host does not. What is
-    enqueued next sees it; host code that reads must synchronise the stream.
+    enqueued next sees it; host code that reads must synchronize the stream.
     Carriers. nccl: any ranks, one to a GPU. peer: ranks of a node, threads or processes, any number to a GPU;
     ranks tell each other where arrays are, and each works on its slice of all of them; the host waits for the
     other hosts, never the device for a device. staging: through host memory and par.h, anywhere, slow.

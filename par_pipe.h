@@ -3099,7 +3099,7 @@ par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *con
     if (par__pipe_picture_open(&d, s)) return PAR_ERR_MEMORY;
     FILE *f = par_create_file(path);
     if (!f) return PAR_FREE(d.chunk_of), PAR_ERR_FILE;
-    void *points = par_decimal_points();
+    void *points = par__decimal_points();
     for (int k = 0; k < count; k++) all = PAR__MAX(all, t[k]->makespan);
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" font-family=\"sans-serif\" "
@@ -3115,7 +3115,7 @@ par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *con
     }
     par__pipe_svg_legend(&d, f, count * each + 8);
     fprintf(f, "</svg>\n");
-    par_usual_points(points);
+    par__locale_points(points);
     PAR_FREE(d.chunk_of);
     const int bad = ferror(f);
     return fclose(f) || bad ? PAR_ERR_FILE : PAR_OK;
@@ -3155,7 +3155,7 @@ par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline
                              const char *const *titles, int count, const char *path) {
     FILE *f = par_create_file(path);
     if (!f) return PAR_ERR_FILE;
-    void *points = par_decimal_points();
+    void *points = par__decimal_points();
     fprintf(f, "{\"traceEvents\":[");
     for (int k = 0; k < count; k++) {
         fprintf(f, "%s\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"",
@@ -3181,7 +3181,7 @@ par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline
         par__pipe_arrows(s, t[k], k, f);
     }
     fprintf(f, "\n],\"displayTimeUnit\":\"ms\"}\n");
-    par_usual_points(points);
+    par__locale_points(points);
     const int bad = ferror(f);
     return fclose(f) || bad ? PAR_ERR_FILE : PAR_OK;
 }

@@ -112,7 +112,7 @@ typedef struct par_tp par_tp;
 typedef struct par_tp_kernels par_tp_kernels; // one for each kind of device; see below
 
 typedef struct par_tp_desc {
-    par_comm *tp;                  // tensor-parallel ranks (neighbours of one machine, best); never NULL
+    par_comm *tp;                  // tensor-parallel ranks (neighbors of one machine, best); never NULL
     par_comm *cp;                  // context-parallel ranks; NULL: this one alone
     int sequence;                  // 1: tokens are split over tp between the products
     int ulysses;                   // 1: context parallelism by all-to-all; 0: by a ring
@@ -214,7 +214,7 @@ par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, s
 
 // ---- linear -----------------------------------------------------------------------------------------------
 
-// Y = X W^T + b. Zero-initialise, set the first members, open; then give weight.data, weight.grad (out/t x
+// Y = X W^T + b. Zero-initialize, set the first members, open; then give weight.data, weight.grad (out/t x
 // in, or out x in/t) and those of bias.
 typedef struct par_tp_linear {
     size_t in, out; // features of the whole layer
@@ -2684,7 +2684,7 @@ par_result(par_tp_loss_both)(par_tp *tp, const par_tp_loss *loss, const par_tp_m
 
 // >>tp_attention --------------------------------------------------------------------------------------------
 //
-// Local heads: heads/t queries, kv_heads/t keys (at least one: then shared with neighbours). Over c ranks
+// Local heads: heads/t queries, kv_heads/t keys (at least one: then shared with neighbors). Over c ranks
 //     ring       step j: attend to the keys of rank r-j, while they go on to r+1; c-1 hops. Backward: the
 //                gradients of keys travel with them, one step behind, and one hop more brings them home.
 //                rank r has chunks r and 2c-1-r, so all have the same to do in every step:
