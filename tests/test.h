@@ -95,6 +95,7 @@ static int test_runs_here(const test *t, const char *backend, int ranks) {
     if (kind == TEST_SERIAL) return ranks == 1 && !strcmp(backend, "fork");
     if (ranks < t->min_ranks || (t->kind & TEST_POWERS && ranks & (ranks - 1))) return 0;
     if (kind == TEST_ALONE) return !strcmp(backend, "fork");
+    if (t->kind & TEST_PROGRESS && !strcmp(backend, "mpi")) return 0; // its world is open already
     if (kind == TEST_KILL) return strcmp(backend, "threads") != 0 && strcmp(backend, "mpi") != 0;
     if (kind == TEST_FAULT) return strcmp(backend, "mpi") != 0;
     return 1;
