@@ -293,20 +293,21 @@ typedef struct par_desc {
 // nobody has. Under torchrun, srun, or any launcher that gives each process a rank (see ENVIRONMENT): those,
 // joined over TCP; rank 0 listens, and all try until the deadline: a port may be taken, or another run may
 // meet there. Otherwise, and where a launcher started one process, starts the other ranks on this machine;
-// each returns from its own par_open. desc may be NULL. Errors: ARGUMENT (rank_count < 0 or > 1024; the
-// launcher's number is another; launchers disagree; two processes have one rank), TIMEOUT (a rank did not
-// come), SYSTEM, MEMORY, MPI (also: the launcher is not that of this MPI), UNSUPPORTED (a launcher's ranks do
-// not know where to meet); *comm is then NULL and the text has gone to PAR_LOG.
+// each returns from its own par_open. desc may be NULL. Errors: ARGUMENT (a variable cannot be read, or a
+// member of desc is out of its bounds: rank_count is 0 to 1024; the launcher's number is another; launchers
+// disagree; two processes have one rank; ranks were given different settings or secrets), TIMEOUT (a rank
+// did not come), SYSTEM, MEMORY, MPI (also: the launcher is not that of this MPI), UNSUPPORTED (a launcher's
+// ranks do not know where to meet); *comm is then NULL and the text has gone to PAR_LOG.
 par_result par_open(const par_desc *desc, par_comm **comm);
 
 // What par_open would make of desc (or NULL): zeros become what the environment says, or the defaults;
-// rank_count stays 0 where nothing says it. Error: ARGUMENT (a variable cannot be read); its text has gone to
-// PAR_LOG.
+// rank_count stays 0 where nothing says it. Error: ARGUMENT (a variable cannot be read, or a member of desc
+// is out of its bounds); its text has gone to PAR_LOG.
 par_result par_defaults(const par_desc *desc, par_desc *out);
 
-// How many processes a launcher has started, of which this is number *rank (NULL: not asked); 0: there is
-// none. For what a program does before par_open, which reports what is wrong with it: a default for
-// rank_count, a complaint said once.
+// How many processes a launcher has started, of which this is number *rank (rank may be NULL); 0: there is no
+// launcher. Before par_open a program may choose rank_count by it, or let one process alone print an error.
+// What is wrong with a launcher's variables par_open reports.
 int par_launched(int *rank);
 
 #if defined(PAR_MPI)
@@ -3548,7 +3549,9 @@ static void par__arrive_in_world(par__world *w) { // the rank lives from here
     w->probe = PAR__MAGIC + (uint64_t)w->rank;
     c->probe_at = (uint64_t)(uintptr_t)&w->probe;
     struct flock l;
-    if (!par__is_threads(w)) par__life_lock(w, F_SETLK, F_WRLCK, w->arena_rank, &l);
+    if (!par__is_threads(w) && !par__life_lock(w, F_SETLK, F_WRLCK, w->arena_rank, &l) && w->local_count > 1)
+        par__log(PAR_OK, "rank %d cannot lock its byte of shared memory, so that others take it for dead: %s",
+                 w->rank, strerror(errno));
     PAR__STORE(&c->state, (uint32_t)PAR__HERE);
 }
 
@@ -9203,7 +9206,7 @@ static par_result par__tcp_addresses(par__world *w) {
     if (e)
         return PAR_FREE(all),
                par__log(PAR_ERR_SYSTEM, "rank %d cannot listen: %s", w->rank, par__reason_of(e).text);
-    const par_result r = par__tcp_gather(w, &mine, sizeof mine, all);
+    par_result r = par__tcp_gather(w, &mine, sizeof mine, all);
     par__derive(t->self.key, "par.h connects", all[0].random, r ? 0 : sizeof mine.random);
     unsigned char session[PAR__MAC_BYTES];
     memcpy(session, t->self.key, sizeof session);
@@ -9211,6 +9214,10 @@ static par_result par__tcp_addresses(par__world *w) {
     memcpy(&t->session, session, sizeof t->session);
     for (int i = 0; i < w->size && !r; i++) {
         par__wire *v = &t->wires[i];
+        const int family = all[i].at.ss_family;
+        if (family != AF_INET && family != AF_INET6)
+            r = par__log(PAR_ERR_SYSTEM, "rank %d told rank %d an address of family %d, which is not of TCP",
+                         i, w->rank, family);
         v->session = t->session, v->address = all[i].at;
         if (w->rank && (!i || par__is_loopback(&v->address)))
             v->address = zero, *par__port_of(&v->address) = *par__port_of(&all[i].at);
@@ -10366,7 +10373,7 @@ static par_result par__write_trace(par_comm *c) {
     if (!r && c->rank == 0) {
         FILE *f = par_create_file(path);
         int ok = f && fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n") > 0;
-        total -= 2; // the last comma and newline
+        total -= PAR__MIN(total, (size_t)2); // the last comma and newline
         ok = ok && fwrite(all, 1, total, f) == total && fprintf(f, "]}\n") > 0;
         if (f && fclose(f)) ok = 0;
         if (!ok) r = par__log(PAR_ERR_SYSTEM, "cannot write the trace to %s: %s", path, strerror(errno));
