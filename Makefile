@@ -172,8 +172,10 @@ TESTED = $(wildcard *.h *.cuh tests/*.h tests/cuda_emu/* examples/*.[ch] example
 TEST_BUILD = -std=gnu11 -g1 -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
 EMULATE = $(CXX) -std=c++17 -x c++ -include tests/cuda_emu/emu.h -Wall -Wextra -Wno-unused-function -I. -Itests $$(bash tests/cuda_find.sh emulation)
 
+ASAN_O = -O1
+build/gpt_asan build/test_golden_asan build/bench_coll_asan build/test_data_asan build/test_tcp_asan: ASAN_O = -O0 # run briefly
 build/%_asan: %.c $(TESTED) | build
-	$(CC) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DTEST_FEWER=1 $(TEST_BUILD)
+	$(CC) $(ASAN_O) -fsanitize=address,undefined -fno-sanitize-recover=all -DTEST_FEWER=1 $(TEST_BUILD)
 
 build/%_tsan: %.c $(TESTED) | build
 	$(CC) -O1 -fsanitize=thread -DTEST_FEWER=2 $(TEST_BUILD)

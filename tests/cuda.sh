@@ -13,7 +13,7 @@ made build/test_cuda_emu build/gpt_emu build/bench_coll_emu build/bench_pipe_emu
 
 layers() { # a layer that is not there leaves no trace; each alone, and the header twice
     printf '#define PAR_IMPLEMENTATION\n%s\n#include "par_cuda.cuh"\n#include "par_cuda.cuh"\nint main() { return 0; }\n' "$1" >"$work/$2.cu"
-    g++ $emulated -Wall -Wextra -Werror -Wno-unused-function -O0 -c "$work/$2.cu" -o /dev/null
+    g++ $emulated -Wall -Wextra -Werror -Wno-unused-function -fsyntax-only "$work/$2.cu"
 }
 example() { # the manual's, on emulated GPUs
     sed -n '/^EXAMPLE$/,/^TABLE OF CONTENTS$/p' par_cuda.cuh | sed '1d;$d;s/^    //' >"$work/example.cu"
@@ -21,6 +21,7 @@ example() { # the manual's, on emulated GPUs
     [ -n "$said" ] && g++ $emulated -Wall -Wextra -Werror -Wno-unused-function -c "$work/example.cu" -o "$work/example.o" && g++ "$work/example.o" build/emu.o -o "$work/example" -pthread -lm &&
         [ "$(PAR_RANKS=3 "$work/example")" = "$said" ]
 }
+quick="-O0 -Xcicc -O0 -Xptxas -O0" # compiled in a third of the time
 libraries() { for library in nccl cublaslt cudnn; do bash tests/cuda_find.sh $library 2>/dev/null; done; }
 every_architecture() { # no warnings; no spills in the kernels that touch every element; with sm_90a, the libraries' parts, too
     nvcc=$(bash tests/cuda_find.sh nvcc) || return 1
@@ -38,15 +39,15 @@ with_libraries() { # linked
     flags=$(libraries)
     case $flags in *PAR_CUDA_NCCL*PAR_CUDA_CUBLASLT*) ;; *) echo "NCCL or cuBLASLt is not here"; return 77 ;; esac
     printf '#define PAR_IMPLEMENTATION\n#include "par_zero.h"\n#include "par_cuda.cuh"\nint main() { par_cuda *c; par_cuda_desc d = {}; return par_cuda_open(&d, &c) == PAR_OK; }\n' >"$work/libraries.cu"
-    "$nvcc" -std=c++17 -O1 -Werror all-warnings -I. -arch=sm_90 "$work/libraries.cu" $flags -o "$work/libraries" && "$work/libraries" # no GPU: a clear error
+    "$nvcc" -std=c++17 $quick -Werror all-warnings -I. -arch=sm_90 "$work/libraries.cu" $flags -o "$work/libraries" && "$work/libraries" # no GPU: a clear error
 }
-plans() { # cuDNN itself, for GPUs that are described to it, on a driver that takes code and runs none
+plans() { # architectures (none: all): cuDNN itself, for GPUs that are described to it, on a driver that takes code and runs none
     for part in nvcc cudnn driver; do found=$(bash tests/cuda_find.sh $part 2>&1) || { echo "$found"; return 77; }; done
     nm -D --defined-only "$found" | awk '$3 ~ /^cu/ {print "int " $3 "(void) { return 100; }"}' | # without those that are there
         grep -v -w -f <(grep -o '^int cu[A-Za-z]*' tests/cuda_emu/driver.c) >"$work/driver.c"
     gcc -w -shared -fPIC -Wl,-soname,libcuda.so.1 tests/cuda_emu/driver.c "$work/driver.c" -o "$work/libcuda.so.1" &&
-        "$(bash tests/cuda_find.sh nvcc)" -std=c++17 -O1 -I. -arch=sm_90 tests/test_cudnn.cu $(bash tests/cuda_find.sh cudnn) -o "$work/test_cudnn" &&
-        LD_LIBRARY_PATH=$work "$work/test_cudnn"
+        "$(bash tests/cuda_find.sh nvcc)" -std=c++17 $quick -I. -arch=sm_90 tests/test_cudnn.cu $(bash tests/cuda_find.sh cudnn) -o "$work/test_cudnn" &&
+        LD_LIBRARY_PATH=$work "$work/test_cudnn" "$@"
 }
 small="--data build/corpus.txt --n_layer 2 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 8 --dropout 0.1 --json"
 trains() { # on emulated GPUs what the CPU trains
@@ -102,7 +103,7 @@ if bash tests/cuda_find.sh nvcc >/dev/null 2>&1; then
 else
     echo "(no nvcc here: not compiled with it)"
 fi
-check "cuDNN plans the attention for sm_80, sm_90 and sm_100" plans
+check "cuDNN plans the attention" plans ${SOAK:+80 100} 90
 check "par_cuda.cuh: example" example
 check "par_cuda.cuh alone" layers '' alone
 check "par_cuda.cuh and par_zero.h" layers '#include "par_zero.h"' zero

@@ -17,10 +17,10 @@ make_one() { make -s CUDA_ARCHS="$arch" "$1"; }
 # Sizes: the trainer's, bench_cuda's, of GPT-2 124M, bench_coll's, bench_pipe's. GPU_CHECK_QUICK=1: for tests/cuda.sh, which
 # runs this script on an emulated GPU.
 small="--n_layer 2 --n_embd 64 --n_head 4 --block_size 64" room="" coll="-b 64K -e 64M -f 32 -n 9" pipe=""
-gpt2="--n_layer 12 --n_head 12 --n_embd 768 --block_size 1024 --batch_size 32"
+gpt2="--n_layer 12 --n_head 12 --n_embd 768 --block_size 1024 --batch_size 32" steps=20
 if [ -n "$GPU_CHECK_QUICK" ]; then
     small="--n_layer 2 --n_embd 32 --n_head 2 --block_size 16 --batch_size 2" room="--bytes 256K" coll="-b 64K -e 64K -n 2" pipe="--f_us 50 --b_us 50 --w_us 50 --steps 1"
-    gpt2="--n_layer 1 --n_head 1 --n_embd 8 --block_size 16 --batch_size 1"
+    gpt2="--n_layer 1 --n_head 1 --n_embd 8 --block_size 16 --batch_size 1" steps=3
 fi
 mkdir -p build bench/results
 for p in test_cuda gpt_cuda bench_cuda bench_coll_cuda bench_pipe_cuda 03_cuda_adopt; do check "build $p for sm_$arch" make_one build/$p; done
@@ -28,10 +28,10 @@ finish
 make -s build/gpt build/corpus.txt
 
 adopts() { PAR_RANKS=3 build/03_cuda_adopt >"$work/said" && grep -q "x is 2," "$work/said"; }
-trains() { # on the GPU as on the CPU, 20 steps; arguments: layout
-    common="--data build/corpus.txt $small --max_iters 20 --eval_iters 1 --sample 0 --json"
+trains() { # on the GPU as on the CPU; arguments: layout
+    common="--data build/corpus.txt $small --max_iters $steps --eval_iters 1 --sample 0 --json"
     build/gpt $common >"$work/cpu" && build/gpt_cuda $common "$@" >"$work/gpu" || return 1
-    same_losses 1e-3 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = 20 ]
+    same_losses 1e-3 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = $steps ]
 }
 sanitized() { # memory errors in the kernels, on a few tests
     command -v compute-sanitizer >/dev/null 2>&1 || { echo "no compute-sanitizer"; return 77; }

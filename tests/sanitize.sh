@@ -8,7 +8,7 @@ trainer() { build/gpt_asan --data build/corpus.txt --n_layer 1 --n_embd 32 --n_h
 
 fuzz() { # target, seconds, directory of seeds: a short run; longer: build/fuzz_files -max_total_time=600 build/corpus
     echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' | clang -x c -fsanitize=fuzzer - -o "$work/probe.$1" 2>/dev/null || { echo "clang with libFuzzer"; return 77; }
-    clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. -Itests -Iexamples/gpt "tests/$1.c" -o "build/$1" -pthread -lm &&
+    clang -std=gnu11 -g ${SOAK:+-O1} -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. -Itests -Iexamples/gpt "tests/$1.c" -o "build/$1" -pthread -lm &&
     "build/$1" -seed=1 -runs=300000 -max_total_time="$2" -artifact_prefix="$work/" "$3"
 }
 mkdir -p "$work/seeds" "$work/tables" "$work/tcp"
@@ -43,10 +43,10 @@ printf '\1\1\0\1\240\206\1\6\0\2\1\0\0\3\0\7\1\0\3\0\4\2\0\3\4\2\0\7' >"$work/tc
 { printf '\207!par.ar1\7\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\3\0\0\0\1\0\0\0'; head -c 300 /dev/zero; } >"$work/tcp/6" # and rank 0's answer, with a secret
 
 made build/test_zero_asan build/test_tp_asan build/test_pipe_asan build/test_par_asan build/gpt_asan build/test_golden_asan build/test_par_tsan build/bench_coll_asan build/test_data_asan build/test_tcp_asan build/corpus.txt
-check "libFuzzer: safetensors, manifests, tokens, models" fuzz fuzz_files ${SOAK:+6}8 "$work/seeds"
-check "libFuzzer: settings, launchers, tables of algorithms" fuzz fuzz_settings ${SOAK:+6}5 "$work/settings"
-check "libFuzzer: pipeline tables" fuzz fuzz_pipe ${SOAK:+6}5 "$work/tables"
-check "libFuzzer: what comes over TCP" fuzz fuzz_tcp ${SOAK:+6}5 "$work/tcp"
+check "libFuzzer: safetensors, manifests, tokens, models" fuzz fuzz_files ${SOAK:+60}3 "$work/seeds"
+check "libFuzzer: settings, launchers, tables of algorithms" fuzz fuzz_settings ${SOAK:+60}3 "$work/settings"
+check "libFuzzer: pipeline tables" fuzz fuzz_pipe ${SOAK:+60}3 "$work/tables"
+check "libFuzzer: what comes over TCP" fuzz fuzz_tcp ${SOAK:+60}3 "$work/tcp"
 check "ASan, UBSan: false ranks over TCP" build/test_tcp_asan
 check "ASan, UBSan: files of tokens" build/test_data_asan
 check "ASan, UBSan: the trainer" trainer
