@@ -1644,6 +1644,9 @@ static int par__decimal(const char *s, double *value) { // digits, a point, an e
     *value = x == 0 ? 0 : power < 0 ? x / pow(10, -power) : x * pow(10, power);
     return digits && !*s && isfinite(*value);
 }
+static int par__whole_number(const char *text, double most, double *value) { // 1: it is one, from 0 to most
+    return !text[strspn(text, "0123456789")] && par__decimal(text, value) && *value <= most;
+}
 static int par__word_index(const char *words, const char *word) { // in any case; -1: it is none of them
     for (int i = 0;; i++) {
         const size_t n = strcspn(words, "|");
@@ -1658,9 +1661,7 @@ static int par__setting_parse(const par__setting *s, const char *text, double *v
     case PAR__SET_TEXT: return *value = 1, strlen(text) <= (size_t)s->most;
     case PAR__SET_WORD: return *value = par__word_index(s->takes, text), *value >= 0;
     case PAR__SET_SECONDS: return par__decimal(text, value) && *value > s->least && *value <= s->most;
-    default:
-        return !text[strspn(text, "0123456789")] && par__decimal(text, value) && *value >= s->least &&
-               *value <= s->most;
+    default: return par__whole_number(text, s->most, value) && *value >= s->least;
     }
 }
 static void par__setting_takes(const par__setting *s, char *text, size_t room) {
@@ -7806,9 +7807,6 @@ static const char *par__next_word(char **line) {
     *line = word + strcspn(word, " \t\r");
     if (**line) *(*line)++ = 0;
     return word;
-}
-static int par__whole_number(const char *text, double most, double *value) { // 1: it is one, from 0 to most
-    return !text[strspn(text, "0123456789")] && par__decimal(text, value) && *value <= most;
 }
 // A line of the table, without its end: "operation ranks nodes bytes algorithm" for calls of up to so many
 // bytes (as counted in par_<operation>'s count), "set cma_bytes n" or "set stream_bytes n". # begins a
