@@ -12,6 +12,17 @@ manual() { # under 200 lines
 }
 example() { # header, heading: the program that follows says what it prints
     sed -n "/^$2\$/,/^[A-Z]/p" "$1" | sed '1d;$d;s/^    //' >"$work/example.c"
+    prints
+}
+page_example() { # page: the same of its whole programs
+    sed -n '/^```c$/,/^```$/p' "$1" | awk -v base="$work/page" '/^```c$/ {file = base ++n ".c"; next} /^```$/ {next} {print > file}'
+    for page in "$work"/page*.c; do
+        grep -q '^int main' "$page" || continue
+        cp "$page" "$work/example.c"
+        prints || return 1
+    done
+}
+prints() {
     ranks=$(sed -n 's/.*with PAR_RANKS=\([0-9]*\) it prints: .*/\1/p' "$work/example.c")
     said=$(sed -n 's/.*with PAR_RANKS=[0-9]* it prints: //p' "$work/example.c")
     [ -n "$said" ] && gcc -std=c11 -Wall -Wextra -Werror -I. "$work/example.c" -o "$work/example" -pthread -lm &&
@@ -24,6 +35,25 @@ for h in *.h *.cuh; do
     check "$h: example" example "$h" EXAMPLE
     for more in $(sed -n 's/^EXAMPLE WITH \([a-z_]*\)\.h$/\1/p' "$h"); do check "$h: example with $more.h" example "$h" "EXAMPLE WITH $more.h"; done
 done
+pages=$(ls ./*.md docs/*.md bench/results/*.md)
+for page in $(grep -l '^int main' $pages); do check "$page: example" page_example "$page"; done
+page_names() { # what pages call by name is there: functions, types and fields of ours, environment variables, files
+    grep -ohE '\b(par|PAR)_[A-Za-z0-9_]+' $pages | sed 's/_$//' | sort -u >"$work/named"
+    cat ./*.h ./*.cuh Makefile tests/*.sh tests/*.h examples/*.c* examples/gpt/* bench/*.[ch]* | grep -ohE '\b(par|PAR)_[A-Za-z0-9_]+' | sort -u >"$work/known"
+    while read -r name; do grep -q "^$name" "$work/known" || echo "$name"; done <"$work/named" >"$work/unknown"
+    grep -ohE '`[a-z]+/[a-z_0-9]+\.(c|h|cu|cuh|sh|md|txt|py)`' $pages | tr -d '`' | sort -u | while read -r file; do [ -e "$file" ] || echo "$file"; done >>"$work/unknown"
+    ! grep . "$work/unknown"
+}
+page_links() { # to files here
+    for page in $pages; do
+        grep -oE '\]\([^)]*\)' "$page" | sed 's/^](//;s/[)#].*//' | grep -v '^https\?:' | while read -r link; do [ -e "$(dirname "$page")/$link" ] || echo "$page: $link"; done
+    done >"$work/missing"
+    ! grep . "$work/missing"
+}
+check "pages: names" page_names
+check "pages: links" page_links
+short_readme() { [ "$(wc -w <README.md)" -lt 900 ]; }
+check "README.md is short" short_readme
 sources=$(ls ./*.h ./*.cuh examples/*.[ch] examples/*.cu examples/gpt/*.[ch] examples/gpt/*.cu bench/*.[ch] tests/*.[ch] tests/*.cu tests/cuda_emu/* tests/compile/*.c 2>/dev/null)
 long_lines() { ! awk 'length > 110 {print FILENAME ":" FNR; bad = 1} END {exit !bad}' $sources; }
 check "110 columns" long_lines
