@@ -7759,14 +7759,16 @@ par_result par_group_end(par_comm *comm) {
 
 // >>launch --------------------------------------------------------------------------------------------------
 
-static int par__find_algorithm(const char *kind, const char *name) { // its row; -1: there is none
+// Returns the index of an algorithm in par__algorithms, or -1.
+static int par__find_algorithm(const char *kind, const char *name) {
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
         if (!strcmp(kind, par__kind_names[par__algorithms[i].kind]) && !strcmp(name, par__algorithms[i].name))
             return i;
     return -1;
 }
 
-// Set the text of an error in `where`, with the nearest operation or algorithm that there is.
+// Report that an operation or its algorithm does not exist, and suggest the nearest name. `where` is the
+// setting or the line of a file that has it.
 static void par__unknown_algorithm(par__world *w, const char *where, const char *kind, const char *name) {
     const char *kinds[PAR__ALGORITHM_COUNT], *names[PAR__ALGORITHM_COUNT];
     size_t count = 0;
@@ -7792,7 +7794,8 @@ static par_result par__apply_force(par__world *w, const char *where, const char 
         text += n + (text[n] == ',');
         name = strchr(item, ':');
         if (!name)
-            return par__error(w, PAR_ERR_ARGUMENT, "%s: \"%s\" is not operation:algorithm", where, item);
+            return par__error(w, PAR_ERR_ARGUMENT,
+                              "%s: \"%s\" is not operation:algorithm, such as all_reduce:ring", where, item);
         *name++ = 0;
         const int row = par__find_algorithm(item, name);
         if (row < 0) return par__unknown_algorithm(w, where, item, name), PAR_ERR_ARGUMENT;
@@ -7801,16 +7804,16 @@ static par_result par__apply_force(par__world *w, const char *where, const char 
     return PAR_OK;
 }
 
-// A word of a line, which goes on behind it; "" at its end.
+// Returns the next word of *line and advances *line past it; "" at the end of the line.
 static const char *par__next_word(char **line) {
     char *word = *line + strspn(*line, " \t\r");
     *line = word + strcspn(word, " \t\r");
     if (**line) *(*line)++ = 0;
     return word;
 }
-// A line of the table, without its end: "operation ranks nodes bytes algorithm" for calls of up to so many
-// bytes (as counted in par_<operation>'s count), "set cma_bytes n" or "set stream_bytes n". # begins a
-// comment.
+// Parse one line of the tuning table. A row "operation ranks nodes bytes algorithm" is for calls of at most
+// `bytes` bytes, by the count argument of par_<operation>. "set cma_bytes n" and "set stream_bytes n" set a
+// threshold. A # begins a comment.
 static par_result par__tuned_line(par__world *w, const char *where, char *line) {
     static const char *const set[] = {"cma_bytes", "stream_bytes"};
     const double most = 9007199254740992.0; // 2^53
@@ -7823,17 +7826,18 @@ static par_result par__tuned_line(par__world *w, const char *where, char *line) 
     if (!strcmp(word[0], "set") && *word[2] && !*word[3] && par__whole_number(word[2], most, &bytes)) {
         const int which = strcmp(word[1], set[0]) ? strcmp(word[1], set[1]) ? -1 : 1 : 0;
         if (which < 0)
-            return par__error(w, PAR_ERR_ARGUMENT, "%s: \"%.64s\" cannot be set; the nearest is \"%s\"",
+            return par__error(w, PAR_ERR_ARGUMENT, "%s: there is no \"%.64s\" to set; the nearest is \"%s\"",
                               where, word[1], par_nearest_name(word[1], set, 2, sizeof *set));
         return *(which ? &w->stream_bytes : &w->cma_bytes) = (size_t)bytes, PAR_OK;
     }
     if (!*word[4] || *word[5] || !par__whole_number(word[1], INT_MAX, &ranks) || ranks < 1 ||
         !par__whole_number(word[2], INT_MAX, &nodes) || nodes < 1 ||
         !par__whole_number(word[3], most, &bytes))
-        return par__error(w, PAR_ERR_ARGUMENT,
-                          "%s is no row \"operation ranks nodes bytes algorithm\"; bench_coll --tune writes "
-                          "such a file",
-                          where);
+        return par__error(
+            w, PAR_ERR_ARGUMENT,
+            "%s is not a row \"operation ranks nodes bytes algorithm\"; bench_coll --tune writes "
+            "such a file",
+            where);
     t.algorithm = par__find_algorithm(word[0], word[4]);
     if (t.algorithm < 0) return par__unknown_algorithm(w, where, word[0], word[4]), PAR_ERR_ARGUMENT;
     t.ranks = (int)ranks, t.nodes = (int)nodes, t.bytes = (size_t)bytes;
@@ -7857,7 +7861,7 @@ static par_result par__load_tuned(par__world *w, const char *path) {
         line[n] = 0;
         snprintf(where, sizeof where, "PAR_TUNE: %s:%d", path, row);
         if (c != EOF && c != '\n')
-            r = par__error(w, PAR_ERR_ARGUMENT, "%s is no line of text of at most %zu letters", where,
+            r = par__error(w, PAR_ERR_ARGUMENT, "%s is not a line of text of at most %zu characters", where,
                            sizeof line - 1);
         else
             r = par__tuned_line(w, where, line);
@@ -7866,8 +7870,8 @@ static par_result par__load_tuned(par__world *w, const char *path) {
     return fclose(f), r;
 }
 
-// What par_open was asked for. What is wrong with it is said when ranks that a launcher started have met:
-// none waits for one that has ended.
+// The options of par_open, and the first error in them. Ranks that a launcher started report it after the
+// rendezvous: if one ended before, the others would wait for it until their deadline.
 typedef struct par__start {
     par_desc d; // zeros are replaced by the environment's values or the defaults
     par_result result;
@@ -7879,7 +7883,7 @@ __attribute__((format(printf, 3, 4)))
 static void
 par__refuse(par__start *s, par_result result, const char *format, ...) {
     va_list args;
-    if (s->result || !result) return; // the first reason counts
+    if (s->result || !result) return; // keep the first error
     va_start(args, format);
     vsnprintf(s->why, sizeof s->why, format, args);
     va_end(args);
@@ -7928,19 +7932,20 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     w->place_hash = (uint16_t *)par__zalloc(w->place_hash_size * sizeof *w->place_hash);
     if (!w->place_hash)
         return PAR_FREE(w), par__log(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
-    w->places = (char(*)[PAR__SITE_BYTES])PAR_MALLOC(sizeof *w->places * PAR__PLACES); // touched as it fills
+    // The system commits its pages only as they are written.
+    w->places = (char(*)[PAR__SITE_BYTES])PAR_MALLOC(sizeof *w->places * PAR__PLACES);
     if (!w->places)
         return PAR_FREE(w->place_hash), PAR_FREE(w), par__log(PAR_ERR_MEMORY, "out of memory for a rank"),
                (par__world *)NULL;
     w->backend = backend, w->rank = rank, w->size = size;
     w->active_end = &w->active;
     w->timeout_s = d->timeout_s;
-    w->stage_bytes = PAR__MAX(d->stage_bytes, par__round_up(256 * (size_t)size, 4096)); // a line per block
+    w->stage_bytes = PAR__MAX(d->stage_bytes, par__round_up(256 * (size_t)size, 4096)); // 256 B per rank
     w->node_ranks = d->node_ranks ? PAR__MIN(d->node_ranks, size) : size;
     w->kernels = par__pick_kernels();
     w->fd = -1;
     w->next_id = 1;
-    // Whole multiples of 2^-20 s: seconds since then, and differences between ranks' beginnings, are exact.
+    // Round down to a multiple of 2^-20 s, so that differences from it and between ranks are exact.
     w->opened = par__read_clocks(), w->opened_at = floor(w->opened.seconds * 1048576) / 1048576;
     w->trace_path = d->trace;
     w->print_ledger = par__setting_number("PAR_LEDGER") > 0;
@@ -7982,7 +7987,7 @@ static void par__free_world(par__world *w, int unmap) {
     PAR_FREE(w);
 }
 
-// Everything the ranks of one machine share before they start: boards of the (pretended) nodes, rings.
+// Allocate what ranks of one machine share from the start: a board for each (pretended) node, and the rings.
 static par_result par__boot_shared(par__world *w) {
     const int nodes = (w->size + w->node_ranks - 1) / w->node_ranks;
     w->arena->boot_rings = par__alloc_rings(w, w->size, nodes);
@@ -7997,7 +8002,7 @@ static par_result par__boot_shared(par__world *w) {
     return PAR_OK;
 }
 
-// The world comm of a rank on a machine that holds all ranks.
+// Make the world comm of a rank whose machine holds all ranks.
 static par_result par__boot_comm(par__world *w, par_comm **out) {
     int *ints = (int *)PAR_MALLOC(sizeof(int) * 2 * (size_t)w->size);
     if (!ints) return par__log(PAR_ERR_MEMORY, "out of memory");
@@ -8024,8 +8029,8 @@ static par_result par__child_status(int rank, int pid, int status) {
                     WEXITSTATUS(status));
 }
 
-// 0: it runs. Its status is lost where SIGCHLD is ignored, or where the program waits for all of its
-// children: then -1, unless the rank has closed its world.
+// Has child i ended? Then *status is its wait status. Where the program ignores SIGCHLD or waits for all
+// children itself, the status is lost, and *status is 0 if the rank has closed its world, else -1.
 static int par__child_ended(const par__world *w, int i, int *status) {
     const int pid = (int)waitpid(w->children[i], status, WNOHANG);
     if (pid < 0) *status = PAR__LOAD(&w->arena->ranks[i + 1].state) == PAR__LEFT ? 0 : -1;
@@ -8038,15 +8043,16 @@ static void par__kill_children(par__world *w) {
     w->child_count = 0;
 }
 
-// A child is a rank from here on; it ends with its parent.
+// Turn this child process into a rank. It ends when its parent does.
 static par_result par__become_child(par__world *w, int rank, int parent, par_comm **out) {
     w->rank = w->arena_rank = rank;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1); // it died before that
+    if (getppid() != parent) _exit(1); // the parent died before the prctl
     return par__boot_comm(w, out);
 }
 
-static int par__run_again(const par__world *w, int rank) { // the child's pid, or -1
+// Run this program again as another rank. Returns the child's pid, or -1.
+static int par__run_again(const par__world *w, int rank) {
     enum { BYTES = 1 << 20, ARGUMENTS = 1 << 14 };
     char boot[128], *text = (char *)PAR_MALLOC(BYTES), **argv = (char **)PAR_MALLOC(ARGUMENTS * sizeof *argv);
     int argc = 0, pid = -1;
@@ -8067,7 +8073,8 @@ static int par__run_again(const par__world *w, int rank) { // the child's pid, o
     return pid;
 }
 
-static par_result par__wait_for_children(par__world *w) { // until all have opened
+// Wait until all children have opened their worlds.
+static par_result par__wait_for_children(par__world *w) {
     const double until = par__now() + PAR__MIN(w->timeout_s, 60.0);
     for (int i = 0; i < w->child_count; i++)
         while (PAR__LOAD(&w->arena->ranks[i + 1].state) == PAR__UNBORN) {
@@ -8082,13 +8089,14 @@ static par_result par__wait_for_children(par__world *w) { // until all have open
     return PAR_OK;
 }
 
-// Can rank 0 write the trace when the world closes? What is there stays as it is, what trying makes goes.
+// Check that rank 0 will be able to write the trace when the world closes. An existing file is not changed;
+// a file that this check makes is removed.
 static par_result par__try_trace(const char *path) {
     struct stat st;
     int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
     if (fd >= 0) return close(fd), unlink(path), PAR_OK;
     const int there = path && errno == EEXIST && !stat(path, &st);
-    const int special = there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode); // a FIFO must not be opened
+    const int special = there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode); // opening a FIFO would block
     if (!path || (special && !access(path, W_OK))) return PAR_OK;
     if (there && !special) fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (fd >= 0) return close(fd), PAR_OK;
@@ -8096,7 +8104,8 @@ static par_result par__try_trace(const char *path) {
                     strerror(errno));
 }
 
-static par_result par__open_here(par__start *start, par_comm **out) { // n ranks on this machine
+// Start all ranks on this machine.
+static par_result par__open_here(par__start *start, par_comm **out) {
     const par_desc *d = &start->d;
     par__end_library_threads();
     const int size = PAR__MAX(d->rank_count, 1),
@@ -8112,7 +8121,7 @@ static par_result par__open_here(par__start *start, par_comm **out) { // n ranks
     r = par__boot_shared(w);
     w->children = (int *)par__zalloc(sizeof(int) * (size_t)size);
     if (!r && !w->children) r = par__log(PAR_ERR_MEMORY, "out of memory");
-    fflush(NULL); // or the children would print it again
+    fflush(NULL); // else each child would print what is buffered, too
     if (again && !r) fcntl(w->fd, F_SETFD, 0);
     for (int i = 1; i < size && !r; i++) {
         const int pid = again ? par__run_again(w, i) : (int)fork();
@@ -8131,8 +8140,8 @@ static par_result par__open_here(par__start *start, par_comm **out) { // n ranks
     return r;
 }
 
-static par_result par__open_child(par__start *start, const char *boot,
-                                  par_comm **out) { // run again by rank 0
+// Open the world in a process that rank 0 started by par__run_again.
+static par_result par__open_child(par__start *start, const char *boot, par_comm **out) {
     int fd, rank, size, node_ranks, parent, end = 0;
     unsigned long long key;
     par_desc here = start->d;
@@ -8140,15 +8149,15 @@ static par_result par__open_child(par__start *start, const char *boot,
         sscanf(boot, "%d %d %d %d %d %llx%n", &fd, &rank, &size, &node_ranks, &parent, &key, &end);
     const char *why = NULL;
     if (read != 6 || boot[end])
-        why = "is not what rank 0 writes";
+        why = "is not of the form that rank 0 writes";
     else if (size < 2 || size > 1024 || rank < 1 || rank >= size || node_ranks < 1 || node_ranks > size)
-        why = "names ranks that there cannot be";
+        why = "has impossible numbers of ranks";
     else if (parent != (int)getppid())
-        why = "was written by a process that is not this one's parent, or has ended";
+        why = "was written by a process that is not the parent of this one, or no longer is";
     if (why)
         return par__log(PAR_ERR_ARGUMENT,
-                        "PAR__BOOT=\"%.128s\" %s; the variable is rank 0's, for the ranks that it starts: "
-                        "unset it to start this program otherwise",
+                        "PAR__BOOT=\"%.128s\" %s; only rank 0 sets this variable, for the ranks that it "
+                        "starts: unset it",
                         boot, why);
     here.node_ranks = node_ranks;
     par__world *w = par__new_world(&here, "exec", rank, size);
@@ -8159,17 +8168,17 @@ static par_result par__open_child(par__start *start, const char *boot,
     r = par__adopt_arena(w, fd, 0, size, (uint64_t)key);
     if (r) {
         par__free_world(w, 1);
-        return par__log(r, "rank %d cannot take rank 0's shared memory, as PAR__BOOT=\"%.128s\" says", rank,
-                        boot);
+        return par__log(r, "rank %d cannot map the shared memory of rank 0 that PAR__BOOT=\"%.128s\" names",
+                        rank, boot);
     }
     unsetenv("PAR__BOOT");
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     return par__become_child(w, rank, parent, out);
 }
 
-// May the ranks of this machine copy from each other's ordinary memory (process_vm_readv, "cross memory
-// attach")? Containers and hardened systems forbid it: every rank tries on its neighbor, and all go by what
-// the worst of them found. Collective over the node.
+// Find out whether the ranks of this machine may copy from each other's ordinary memory (process_vm_readv,
+// "cross memory attach"), which containers and hardened systems forbid. Every rank tries it on its neighbor;
+// if it fails for one, no rank does it. Collective over the node.
 static void par__probe_cma(par_comm *c) {
     par__world *w = c->world;
     par__arena *a = w->arena;
@@ -8177,7 +8186,7 @@ static void par__probe_cma(par_comm *c) {
     const par__rank_control *next = &a->ranks[((uint32_t)w->arena_rank + 1) % n];
     uint64_t word = 0;
     if (n == 1 || par__is_threads(w)) return;
-    if (w->cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // where Yama would forbid it
+    if (w->cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // else Yama may forbid it
     __atomic_add_fetch(&a->opened, 1, __ATOMIC_SEQ_CST);
     if (!par__await_count(c, &a->opened, n)) return (void)(w->cma = 0);
     for (uint32_t i = 0; i < n && w->pids; i++) w->pids[i] = a->ranks[i].pid;
@@ -8191,26 +8200,26 @@ static void par__probe_cma(par_comm *c) {
 
 // ---- ranks that a launcher started on one or several machines, joined by MPI or TCP
 
-// By what a process learns that a launcher started it: its rank, and how many there are; and what, beside
-// Slurm's job, only the ranks of one run have in common. Where a launcher started another one, the inner one
-// counts: the first of this table, unless par__srun_found tells otherwise.
+// The variables by which a launcher tells a process its rank and the number of ranks; and one that, together
+// with Slurm's job, only the ranks of one run have in common. Where one launcher started another, the inner
+// one counts: it is the first in this table, unless par__srun_found says otherwise.
 enum { PAR__TORCHRUN, PAR__OPENMPI, PAR__PMI, PAR__SRUN, PAR__LAUNCHERS };
 static const struct par__launcher {
-    const char *name, *rank, *size, *run, *more; // more: NULL, or another number that must be one
+    const char *name, *rank, *size, *run, *more; // more: NULL, or another variable that must be a number
 } par__launchers[PAR__LAUNCHERS] = {
     {"torchrun", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "LOCAL_RANK"},
     {"Open MPI's mpiexec", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", NULL},
     {"mpiexec", "PMI_RANK", "PMI_SIZE", "SLURM_JOB_ID", NULL},
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_TASK_PID"}};
 
-typedef struct par__launch {  // what the launchers say of this process
-    int launcher, rank, size; // the innermost one's row; -1, 0 and 0: there is none
-    char problem[512];        // "", or what is wrong with what they say
-    uint64_t job;             // ranks that are to meet have the same
+typedef struct par__launch {  // what launchers' variables say about this process
+    int launcher, rank, size; // the innermost launcher's row and numbers; -1, 0, 0: none
+    char problem[512];        // an error in the variables, or ""
+    uint64_t job;             // a hash, the same on all ranks of a run
     char host[256], port[16];
 } par__launch;
 
-// Has a process this variable, with the value that it has here?
+// Did another process start with this variable, and with the value that it has here?
 static int par__process_has(int pid, const char *name) {
     char path[48], want[96];
     int same = 1, found = 0, c;
@@ -8224,8 +8233,8 @@ static int par__process_has(int pid, const char *name) {
     if (f) fclose(f);
     return found;
 }
-// Did srun already find another launcher's variables? Then it is the inner one: mpiexec and torchrun set
-// theirs for processes that they start themselves, later than the one that srun started.
+// Is srun the inner one of itself and launcher l? Then the process that srun started (SLURM_TASK_PID) had l's
+// variables from the start. If l is the inner one, only the processes that l started have them.
 static int par__srun_found(const struct par__launcher *l) {
     const int pid = (int)par__setting_number("SLURM_TASK_PID");
     return pid > 0 && par__process_has(pid, "SLURM_TASK_PID") && par__process_has(pid, l->rank) &&
@@ -8235,7 +8244,7 @@ static int par__srun_found(const struct par__launcher *l) {
 static int par__launcher_speaks(int i) {
     return par__setting_text(par__launchers[i].rank) && par__setting_text(par__launchers[i].size);
 }
-// Its numbers; 0 where they are none, which `problem` says.
+// Read launcher i's rank and size. If one is not a number, both are 0, and `problem` says why.
 static void par__launcher_numbers(int i, int *rank, int *size, char *problem, size_t room) {
     const struct par__launcher *l = &par__launchers[i];
     double value[3];
@@ -8274,8 +8283,8 @@ static void par__find_launch(par__launch *l) {
     par__launchers_say(said, sizeof said);
     par__clean(said, "");
     if (clash)
-        snprintf(l->problem, sizeof l->problem,
-                 "launchers disagree: %s; unset the variables of those that do not count", said);
+        snprintf(l->problem, sizeof l->problem, "launchers disagree: %s; unset the variables of all but one",
+                 said);
     else if (l->rank >= l->size)
         snprintf(l->problem, sizeof l->problem, "the launcher says rank %d of %d: %s", l->rank, l->size,
                  said);
@@ -8302,7 +8311,7 @@ static uint64_t par__hash_text(const char *text, uint64_t h) { // NULL: as ""
         if (!letter) return h;
     }
 }
-// What all ranks must have alike: by most of it they choose algorithms, and a trace is written by all.
+// The settings that all ranks must have in common: most decide on algorithms, and all ranks write the trace.
 #define PAR__TERMS(X)                                                                                        \
     X(PAR__TERM_NODES, "PAR_NODE_RANKS (or node_ranks)")                                                     \
     X(PAR__TERM_STAGE, "PAR_STAGE (or stage_bytes)")                                                         \
@@ -8316,11 +8325,11 @@ enum {
 #undef X
         PAR__TERM_COUNT
 };
-typedef struct par__terms { // what each rank tells all others first
-    int32_t result;         // and, if it cannot open, why
+typedef struct par__terms { // gathered from all ranks before anything else
+    int32_t result;         // not PAR_OK: this rank cannot open, for this reason
     char why[252];
     uint64_t hash[PAR__TERM_COUNT];
-    char value[PAR__TERM_COUNT][56]; // as much of it as an error shows
+    char value[PAR__TERM_COUNT][56]; // shortened, for error texts
 } par__terms;
 
 static uint64_t par__tuned_hash(const par__world *w) {
@@ -8355,7 +8364,7 @@ static par__terms par__own_terms(const par__world *w, const par__start *s) {
         hash = par__hash(&forced, 1, hash);
     }
     par__term(&t, PAR__TERM_ALGO, par__setting_text("PAR_ALGO"), hash);
-    if (tune) // the end of its name, and of its content
+    if (tune) // the end of its name, and a hash of its content
         snprintf(text, sizeof text, "%s (%zu rows, content %08x)",
                  tune + (strlen(tune) > 20 ? strlen(tune) - 20 : 0), w->tuned_count,
                  (unsigned)par__tuned_hash(w));
@@ -8393,7 +8402,7 @@ static par_result par__compare_terms(const par__world *w, const par__start *s, p
         }
     return PAR_OK;
 }
-// Collective over the ranks that a launcher started: may the world open?
+// Check that every rank's options are valid and that all ranks have the same settings. Collective.
 static par_result par__agree(par__world *w, const par__start *s) {
     par__terms mine = par__own_terms(w, s), *all = (par__terms *)PAR_MALLOC(sizeof mine * (size_t)w->size);
     if (!all) return par__log(PAR_ERR_MEMORY, "out of memory for %d ranks", w->size);
@@ -8416,7 +8425,7 @@ static int par__send_fd(int to, int fd) {
     memcpy(CMSG_DATA(c), &fd, sizeof fd);
     return sendmsg(to, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
-static int par__recv_fd(int from) { // -1: errno says why
+static int par__recv_fd(int from) { // the descriptor; or -1, with errno
     char byte, control[CMSG_SPACE(sizeof(int))];
     struct iovec io;
     struct msghdr m;
@@ -8429,22 +8438,22 @@ static int par__recv_fd(int from) { // -1: errno says why
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
         c->cmsg_len != CMSG_LEN(sizeof(int)))
-        return errno = m.msg_flags & MSG_CTRUNC ? EMFILE : EPROTO,
-               -1; // it came, and there was no number for it
+        return errno = m.msg_flags & MSG_CTRUNC ? EMFILE : EPROTO, -1; // truncated: no free descriptor
     memcpy(&fd, CMSG_DATA(c), sizeof fd);
     return par_own_fd(fd);
 }
 
-typedef struct par__place {       // what each rank tells all others
-    char host[128];               // ranks that say the same can share memory
-    uint64_t board, rings, bytes; // a leader: in its arena
-    uint64_t key;                 // and what only these ranks know: par__arena.key
-    char socket[64];              // and where it hands out the arena's descriptor; in the abstract namespace
+typedef struct par__place {       // gathered from all ranks
+    char host[128];               // the same on ranks that can share memory
+    uint64_t board, rings, bytes; // of a node leader: offsets in its arena, and its size
+    uint64_t key;                 // of a node leader: par__arena.key, which only the ranks of this run know
+    char socket[64];              // of a node leader: abstract name of the socket that hands out its arena
     uint32_t user;
     int32_t result;
 } par__place;
 
-static int par__boot_id(char *text, size_t bytes) { // of the kernel that runs; 0: it is not told
+// The random number of this boot of the kernel. Returns 0 if the system does not tell it.
+static int par__boot_id(char *text, size_t bytes) {
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
     const int found = f && fgets(text, (int)bytes, f);
     if (f) fclose(f);
@@ -8452,7 +8461,7 @@ static int par__boot_id(char *text, size_t bytes) { // of the kernel that runs; 
     return found && *text;
 }
 
-// Ranks share memory where they run under one kernel and see the same processes and the same network.
+// Ranks can share memory if they run under one kernel, in one pid namespace and one network namespace.
 static void par__host(char *text, size_t bytes) {
     static const char *const spaces[] = {"/proc/self/ns/pid", "/proc/self/ns/net"};
     char boot[64] = "", at[2][24] = {"", ""};
@@ -8462,11 +8471,13 @@ static void par__host(char *text, size_t bytes) {
     snprintf(text, bytes, "%s %s %s", boot, at[0], at[1]);
 }
 
-// The leader of a node hands the arena's descriptor to the others, by a socket that leaves no file behind:
-//     leader      listen ... accept all who come, answer who shows the key ....  until all ranks have it
-//     rank r      connect (again, until it succeeds), show the key ....  take it
-// All users see the socket. The kernel tells each end the other's user, and the key came with the places. Who
-// is of another user is sent away at once; who says nothing or something else holds up nobody.
+// The node leader hands the arena's descriptor to the other ranks of its node. It uses a socket in the
+// abstract namespace, which leaves no file behind:
+//     node leader   listen .... accept, answer those who send the key ....  until all ranks have it
+//     rank r        connect (again, until it succeeds), send the key ....  receive the descriptor
+// Every user can connect to the socket. The kernel tells each end the other's user, and the key was gathered
+// before. A process of another user is disconnected at once; one that sends nothing, or not the key, delays
+// nobody.
 enum { PAR__VISITORS = 64 };
 
 static int par__local_socket(void) {
@@ -8478,8 +8489,9 @@ static socklen_t par__local_address(const par__place *leader, struct sockaddr_un
     memcpy(a->sun_path + 1, leader->socket, strnlen(leader->socket, sizeof leader->socket));
     return (socklen_t)sizeof *a;
 }
-static int par__admit(int s, struct pollfd *p, int *visitors) { // who waits at s, to p. 0, or errno
-    for (int i = 0; i < PAR__VISITORS; i++) { // more come back: another user's may come without end
+// Accept the connections that wait at s, into p. Returns 0 or errno.
+static int par__admit(int s, struct pollfd *p, int *visitors) {
+    for (int i = 0; i < PAR__VISITORS; i++) { // no more at a time: another user may connect without end
         const int fd = par_own_fd(accept(s, NULL, NULL));
         int count = *visitors;
         if (fd < 0)
@@ -8523,7 +8535,8 @@ static par_result par__hand_out(par__world *w, int s, uint64_t key, int others) 
     return par__log(PAR_ERR_SYSTEM, "rank %d cannot pass shared memory to the ranks of this machine: %s",
                     w->rank, par__reason_of(e).text);
 }
-static int par__ask_fd(int s, const par__place *leader, double until) { // once. -1: errno says why
+// Try once to get the arena's descriptor. Returns it, or -1 with errno.
+static int par__ask_fd(int s, const par__place *leader, double until) {
     struct sockaddr_un a;
     const socklen_t bytes = par__local_address(leader, &a);
     if (connect(s, (struct sockaddr *)&a, bytes)) return -1;
@@ -8538,7 +8551,7 @@ static par_result par__take_arena(par__world *w, int *s, const par__place *leade
     int fd = -1, e = 0;
     for (useconds_t pause = 1000; *s >= 0 && (fd = par__ask_fd(*s, leader, until)) < 0;
          pause = PAR__MIN(2 * pause, 50000u)) {
-        e = errno; // refused, a full queue, or sent away: again
+        e = errno; // refused, queue full, or disconnected: try again
         if (e == EPERM || e == EMFILE || par__now() > until) break;
         usleep(pause);
         close(*s), *s = par__local_socket();
@@ -8546,14 +8559,14 @@ static par_result par__take_arena(par__world *w, int *s, const par__place *leade
     }
     if (fd < 0)
         return par__log(PAR_ERR_SYSTEM,
-                        "rank %d cannot take the shared memory of this machine from rank %d: %s", w->rank,
+                        "rank %d cannot get the shared memory of this machine from rank %d: %s", w->rank,
                         rank, e == EPERM ? "another user has its socket" : par__reason_of(e).text);
     const par_result r = par__adopt_arena(w, fd, (size_t)leader->bytes, locals, leader->key);
     if (r && w->fd != fd) close(fd);
     return r;
 }
 
-// Tell `mine`, hear all; the first result that is not PAR_OK, which those that have none then report, too.
+// Gather all ranks' places. Returns this rank's error, or else the first error of another rank.
 static par_result par__gather_places(par__world *w, par__place *mine, par_result result, par__place *all) {
     mine->result = (int32_t)result;
     const par_result r = w->net->gather(w, mine, sizeof *mine, all);
@@ -8563,12 +8576,12 @@ static par_result par__gather_places(par__world *w, par__place *mine, par_result
         if (all[i].result)
             return par__log((unsigned)all[i].result < PAR_RESULT_COUNT ? (par_result)all[i].result
                                                                        : PAR_ERR_SYSTEM,
-                            "rank %d could not open (%s), so rank %d does not", i,
+                            "rank %d could not open (%s), so rank %d does not open", i,
                             par_result_text((par_result)all[i].result), w->rank);
     return PAR_OK;
 }
 
-// Who shares a node with whom: node_of and arena index of every rank. Returns my leader's rank.
+// Find every rank's node and its index in that node's arena. Returns the rank of this node's leader.
 static int par__find_nodes(par__world *w, const par__place *all, int node_ranks, int *node_of, int *arena,
                            int *nodes, int *locals) {
     int leader = w->rank;
@@ -8577,7 +8590,7 @@ static int par__find_nodes(par__world *w, const par__place *all, int node_ranks,
         int q = 0;
         while (strcmp(all[q].host, all[r].host) || (node_ranks && q / node_ranks != r / node_ranks)) q++;
         node_of[r] = q == r ? (*nodes)++ : node_of[q];
-        w->node_ranks += !strcmp(all[r].host, all[w->rank].host); // that compete for processors
+        w->node_ranks += !strcmp(all[r].host, all[w->rank].host); // share its processors
         if (r == w->rank) leader = q;
     }
     for (int r = 0; r < w->size; r++) {
@@ -8587,7 +8600,7 @@ static int par__find_nodes(par__world *w, const par__place *all, int node_ranks,
     return leader;
 }
 
-// Ranks of one machine are of one user.
+// Check that the ranks of this machine belong to one user.
 static par_result par__compare_users(const par__world *w, const par__place *all) {
     const par__place *mine = &all[w->rank];
     for (int i = 0; i < w->size; i++)
@@ -8595,11 +8608,11 @@ static par_result par__compare_users(const par__world *w, const par__place *all)
             return par__log(
                 PAR_ERR_ARGUMENT,
                 "ranks %d and %d run on one machine as two users, %u and %u, and cannot share memory: "
-                "start all as one",
+                "start all as one user",
                 w->rank, i, mine->user, all[i].user);
     return PAR_OK;
 }
-// What the leader of a node has for its ranks; the socket where it hands that out, if there are others.
+// On a node leader: make the node's arena; if the node has other ranks, listen for them at socket s.
 static par_result par__make_node(par__world *w, const par_desc *d, int locals, int nodes, par__place *mine,
                                  int s) {
     struct sockaddr_un a;
@@ -8651,14 +8664,14 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__place *
         par__attach_comm(c, all[leader].board, all[leader].rings);
         par__arrive_in_world(w);
     }
-    const par_result everybody =
-        par__gather_places(w, &mine, r, all); // after it every control block is filled in
+    // After this every rank's control block is filled in.
+    const par_result everybody = par__gather_places(w, &mine, r, all);
     if (everybody && c) w->comms = NULL, par__free_comm(c), c = NULL;
     *out = c;
     return everybody;
 }
 
-// A world whose ranks can reach each other by w->net. It is gone if this fails.
+// Open a world whose ranks reach each other by w->net. On failure w is freed.
 static par_result par__open_net(par__world *w, const par__start *s, par_comm **out) {
     par__place *all = (par__place *)PAR_MALLOC(sizeof *all * (size_t)w->size);
     int *ints = (int *)PAR_MALLOC(sizeof *ints * 3 * (size_t)w->size);
@@ -8676,7 +8689,7 @@ static par_result par__open_net(par__world *w, const par__start *s, par_comm **o
 }
 
 #if defined(PAR_MPI)
-// A launcher started several, but MPI_COMM_WORLD has this process alone: MPI was not told of the others.
+// Report that a launcher started several processes, but this MPI knows only this one.
 static par_result par__wrong_starter(const par__launch *l) {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length;
@@ -8748,13 +8761,14 @@ static par_result par__open_launched(const par_desc *given, par__start *s, const
 }
 #endif
 
-// ---- meeting over TCP
+// ---- rendezvous over TCP
 //
-// Rank 0 listens where all know it; the others come there and stay connected: the lines of >>tcp.
-//     rank 0      listen .... accept, accept, accept ....  gather: read all, then tell all
-//     rank r      connect (again, until it succeeds), hello ....  tell, then read all
+// Rank 0 listens at an address that all ranks know. The others connect to it; these connections stay, as the
+// control connections of >>tcp.
+//     rank 0      listen .... accept, accept, accept ....  gather: receive each block, then send all of them
+//     rank r      connect (again, until it succeeds), hello ....  send its block, then receive all
 
-// "gpu[003-010,17],cpu1" -> "gpu003": the first of SLURM's list of hosts. 0: it is no such list.
+// The first host of a Slurm node list: "gpu[003-010,17],cpu1" -> "gpu003". Returns 0 if it is not one.
 static int par__first_host(const char *list, char *host, size_t bytes) {
     static const char plain[] = "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
     size_t at = 0;
@@ -8773,8 +8787,9 @@ static int par__first_host(const char *list, char *host, size_t bytes) {
     }
     return host[at] = 0, at > 0;
 }
-// Where the ranks meet, and as which job. srun's choose a port by job and step, below those that systems give
-// away (net.ipv4.ip_local_port_range); two steps that have the same one by chance meet one after the other.
+// Find the host, the port and the job for the rendezvous. Under srun the port follows from job and step, and
+// is below the ephemeral ports (net.ipv4.ip_local_port_range). If two steps get the same port by chance, one
+// waits until the other has opened.
 static par_result par__find_meeting(par__launch *l) {
     static const char *const ports[] = {"MASTER_PORT", "PAR_PORT"};
     const char *host = par__setting_text("MASTER_ADDR"), *nodes = par__setting_text("SLURM_STEP_NODELIST"),
@@ -8789,13 +8804,14 @@ static par_result par__find_meeting(par__launch *l) {
     int port = l->launcher == PAR__SRUN ? 20000 + (int)(l->job % 12000) : 29500;
     for (int i = 0; i < 2; i++) {
         if (!par__setting_text(ports[i])) continue;
-        const int next = i == 0 && agent && !strcmp(agent, "True"); // its agent may have that one itself
+        const int next = i == 0 && agent && !strcmp(agent, "True"); // torchrun's agent may listen there
         if (par__setting_read(par__setting_of(ports[i]), &value, why, sizeof why))
             return par__log(PAR_ERR_ARGUMENT, "%s", why);
         port = (int)value + next;
         if (port > 65535)
-            return par__log(PAR_ERR_ARGUMENT,
-                            "%s=65535: torchrun's agent has it, and there is none behind it", ports[i]);
+            return par__log(
+                PAR_ERR_ARGUMENT,
+                "%s=65535: torchrun's agent has it, and there is no next port: choose a lower one", ports[i]);
     }
     snprintf(l->port, sizeof l->port, "%d", port);
     if (par__setting_read(par__setting_of("MASTER_ADDR"), &value, why, sizeof why))
@@ -8823,7 +8839,7 @@ static par_result par__find_meeting(par__launch *l) {
 
 // ---- where ranks listen
 
-// At one address; if its port is 0, at one of the system's choice, which is then in *at. 0, or errno.
+// Listen at one address. If its port is 0, the system chooses one and *at gets it. Returns 0 or errno.
 static int par__tcp_listen(par__tcp *t, struct sockaddr_storage *at, int backlog) {
     const int one = 1, fd = par_own_fd(socket(at->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     socklen_t bytes = sizeof *at;
@@ -8839,7 +8855,7 @@ static int par__tcp_listen(par__tcp *t, struct sockaddr_storage *at, int backlog
     t->listeners[t->listener_count++] = fd;
     return 0;
 }
-// At all of these that are addresses of this host, and at one port. 0, or errno.
+// Listen at those of the found addresses that this host has, all at one port. Returns 0 or errno.
 static int par__tcp_listen_all(par__tcp *t, const struct addrinfo *found, int backlog, in_port_t *port) {
     for (const struct addrinfo *a = found; a && t->listener_count < PAR__TCP_LISTENERS; a = a->ai_next) {
         struct sockaddr_storage at;
@@ -8858,8 +8874,8 @@ static int par__tcp_listen_all(par__tcp *t, const struct addrinfo *found, int ba
     }
     return 0;
 }
-// Are all of a host's addresses loopback addresses, though its name does not say so? A host's own /etc/hosts
-// may have that (Debian's has 127.0.1.1), while other hosts reach it by that name.
+// Does this host's name resolve to loopback addresses only, though it is not localhost? A host's own
+// /etc/hosts may say so (Debian's has 127.0.1.1), while other hosts resolve the name to its real address.
 static int par__tcp_only_here(const char *host, const struct addrinfo *found) {
     struct sockaddr_storage at;
     if (strstr(host, "localhost") || strspn(host, "0123456789.") == strlen(host) || strchr(host, ':'))
@@ -8871,35 +8887,38 @@ static int par__tcp_only_here(const char *host, const struct addrinfo *found) {
     }
     return 1;
 }
-// Where t->host says, or else at every address of this host; then *why says what hinders. 0, or errno.
+// Listen at t->host. If this host does not have that address, listen at every address of this host, and let
+// *why say the reason. Returns 0 or errno.
 static int par__tcp_listen_there(par__tcp *t, const char *port, int backlog, in_port_t *chosen,
                                  const char **why) {
     struct addrinfo *found;
     int e = 0, unknown = par__tcp_find(t->host, port, AF_UNSPEC, &found);
     *why = unknown                              ? gai_strerror(unknown)
-           : par__tcp_only_here(t->host, found) ? "here this name is a loopback address"
+           : par__tcp_only_here(t->host, found) ? "here this name means a loopback address"
                                                 : NULL;
     if (!*why) e = par__tcp_listen_all(t, found, backlog, chosen);
     if (found) freeaddrinfo(found);
     if (e || t->listener_count) return e;
-    if (!*why) *why = "it is no address of this host";
+    if (!*why) *why = "this host does not have that address";
     unknown = par__tcp_find(NULL, port, AF_UNSPEC, &found);
     if (!unknown) e = par__tcp_listen_all(t, found, backlog, chosen);
     if (found) freeaddrinfo(found);
     return e || t->listener_count ? e : EADDRNOTAVAIL;
 }
-// ---- ranks come to rank 0
 
-typedef struct par__entry { // where a rank listens, and, of rank 0, what makes this run's key
+// ---- rank 0 accepts the other ranks
+
+typedef struct par__entry { // where a rank listens; from rank 0 also the random part of this run's key
     struct sockaddr_storage at;
     uint64_t random[4];
 } par__entry;
-static int par__tcp_gone(int fd) { // has the far end closed it?
+static int par__tcp_gone(int fd) { // has the other end closed it?
     struct tcp_info i;
     socklen_t bytes = sizeof i;
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &bytes) == 0 && i.tcpi_state != TCP_ESTABLISHED;
 }
-// Proves a block on a line, while the world opens: by the line's key, of the block's number and content.
+// Compute the MAC of a block on a control connection while the world opens: by the connection's key, over the
+// block's number and content.
 static void par__tcp_seal(const par__wire *v, const par__verdict *head, const unsigned char *digest,
                           unsigned char *proof) {
     const struct iovec parts[3] = {par__iovec(&v->line_blocks, sizeof v->line_blocks),
@@ -8907,22 +8926,24 @@ static void par__tcp_seal(const par__wire *v, const par__verdict *head, const un
                                    par__iovec(digest, digest ? PAR__MAC_BYTES : 0)};
     par__hmac(v->line_key, sizeof v->line_key, parts, 3, proof);
 }
+// Make the header of an answer of rank 0: its result, and the MAC of the header and the digest.
 static void par__tcp_head(const par__wire *v, par_result result, const char *text,
-                          const unsigned char *digest,
-                          par__verdict *head) { // precedes what rank 0 answers
+                          const unsigned char *digest, par__verdict *head) {
     memset(head, 0, sizeof *head);
     head->result = (int32_t)result;
     snprintf(head->text, sizeof head->text, "%.*s", (int)sizeof head->text - 1, text);
     par__tcp_seal(v, head, digest, head->proof);
 }
+// Has this rank sent its first block on its control connection?
 static int par__tcp_spoken(par__tcp *t, par__wire *v) {
     const size_t block = sizeof(par__entry) + PAR__MAC_BYTES;
     if (!v->spoken && v->line >= 0)
         v->spoken = recv(v->line, t->waste, PAR__TCP_SHORT, MSG_PEEK) >= (ssize_t)block;
     return v->spoken && v->line >= 0;
 }
-// Rank 0: a connection is proved to be a rank's, or refused for good. Another process may have come as that
-// rank before: it has to leave, if it has not even said where it listens, which ranks do at once.
+// Rank 0: accept a connection whose handshake has ended as the rank's control connection, or refuse it. If
+// another process already has that rank, the new one replaces it unless it has sent its first block, which
+// real ranks do at once.
 static void par__tcp_seat(par__tcp *t, par__pending *p) {
     par__wire *v = &t->wires[p->hello[0].rank];
     char host[64] = "", port[16] = "", text[sizeof p->why];
@@ -8940,18 +8961,18 @@ static void par__tcp_seat(par__tcp *t, par__pending *p) {
         if (!getpeername(p->fd, (struct sockaddr *)&at, &bytes))
             getnameinfo((struct sockaddr *)&at, bytes, host, sizeof host, port, sizeof port,
                         NI_NUMERICHOST | NI_NUMERICSERV);
-        par__log(PAR_OK, "rank 0, of a process at %s port %s: %s", host, port, text);
+        par__log(PAR_OK, "rank 0: a process at %s port %s: %s", host, port, text);
     }
     if (refused) return (void)par__hello_end(&t->self, p, PAR_ERR_ARGUMENT, text);
     par__tcp_head(v, PAR_ERR_ARGUMENT, text, NULL, &head);
-    if (other && send(v->line, &head, sizeof head, MSG_NOSIGNAL) < 0) other = 0; // it has gone
+    if (other && send(v->line, &head, sizeof head, MSG_NOSIGNAL) < 0) other = 0; // it has closed
     if (v->line >= 0) close(v->line), v->line = -1;
     if (!par__hello_end(&t->self, p, PAR_OK, "")) return;
     v->line = p->fd, p->fd = -1, v->line_blocks = 0, v->spoken = 0;
     par__prove(&t->self, p, 'l', NULL, 0, v->line_key);
 }
-static int par__tcp_absent(const par__world *w, char *text,
-                           size_t bytes) { // how many; "1, 2, 5 and 9 others"
+// Returns how many ranks are missing, and lists them in `text`: "1, 2, 5 and 9 others".
+static int par__tcp_absent(const par__world *w, char *text, size_t bytes) {
     int shown = 0, missing = 0;
     size_t at = 0;
     text[0] = 0;
@@ -8962,30 +8983,30 @@ static int par__tcp_absent(const par__world *w, char *text,
     if (missing > shown) snprintf(text + at, bytes - at, " and %d others", missing - shown);
     return missing;
 }
-static int par__tcp_patient(double *said) { // 1, now and then: time to say what a rank still waits for
+static int par__tcp_patient(double *said) { // is it time for another log line about a wait?
     const double now = par__now();
     if (now - *said <= 10) return 0;
     *said = now;
     return 1;
 }
-// Rank 0: until all have come.
+// Rank 0: wait until every rank has connected and sent its first block.
 static par_result par__tcp_await(par__world *w, double begun) {
     par__tcp *t = w->tcp;
     const double until = begun + w->timeout_s;
     double said = begun;
     char text[128];
     t->heard = par__tcp_seat;
-    // Whoever has a line tells soon where it listens: then look again soon.
+    // A rank that has connected sends its first block soon: then poll at short intervals.
     for (int here = 0; par__tcp_absent(w, text, sizeof text);
          par__tcp_serve(w, PAR__MIN(until, par__now() + (here ? 0.005 : 1)))) {
         here = 0;
         for (int r = 1; r < w->size; r++) here |= t->wires[r].line >= 0 && !t->wires[r].spoken;
         if (t->accept_error)
-            return par__log(PAR_ERR_SYSTEM, "rank 0 cannot take the connections of ranks %s of %d: %s", text,
-                            w->size, par__reason_of(t->accept_error).text);
+            return par__log(PAR_ERR_SYSTEM, "rank 0 cannot accept the connections of ranks %s of %d: %s",
+                            text, w->size, par__reason_of(t->accept_error).text);
         if (par__now() > until)
             return par__log(PAR_ERR_TIMEOUT,
-                            "rank 0 waited %g s at %s:%s for ranks %s of %d; do they run, and do they "
+                            "rank 0 waited %g s at %s:%s for ranks %s of %d; do they run, and can they "
                             "reach this port?",
                             w->timeout_s, t->host, t->port, text, w->size);
         if (par__tcp_patient(&said))
@@ -8996,7 +9017,7 @@ static par_result par__tcp_await(par__world *w, double begun) {
     par__tcp_stop_listening(t);
     return PAR_OK;
 }
-// Rank 0: another run may still have the port, to meet there. 0, or errno.
+// Rank 0: listen at the port of the rendezvous, and wait while another run uses it. Returns 0 or errno.
 static int par__tcp_open_port(par__world *w, double begun) {
     par__tcp *t = w->tcp;
     double said = begun;
@@ -9015,7 +9036,8 @@ static int par__tcp_open_port(par__world *w, double begun) {
         usleep(20000);
     }
 }
-// Another rank, once: to rank 0, if it is the one. -1: t->why says what hinders; *final: and always will.
+// Another rank: try once to connect to rank 0 and to prove that it is rank 0. Returns the connection, or -1
+// with the reason in t->why; *final: trying again will not help.
 static int par__tcp_join(par__world *w, double until, int *final) {
     par__tcp *t = w->tcp;
     par__pending p;
@@ -9025,7 +9047,8 @@ static int par__tcp_join(par__world *w, double until, int *final) {
     *final = fd < 0 && (errno == EMFILE || errno == ENFILE);
     if (*final) snprintf(t->why, sizeof t->why, "%s", par__reason_of(errno).text);
     if (fd < 0) return -1;
-    const double patience = PAR__MIN(until, par__now() + 5); // a stranger may have the port
+    const double patience =
+        PAR__MIN(until, par__now() + 5); // another program may listen there and never answer
     const int e = par__hello_begin(&t->self, &p, fd, 0);
     if (e) par__hello_fails(&p, 1, "no random number: %s", strerror(e));
     while (p.state < PAR__PROVEN && par__now() < patience) {
@@ -9037,14 +9060,15 @@ static int par__tcp_join(par__world *w, double until, int *final) {
         par__prove(&t->self, &p, 'l', NULL, 0, t->wires[0].line_key);
         return fd;
     }
-    if (p.state == PAR__FAILED || par__now() < until ||
-        !t->why[0]) // or it was too late for it to say anything
+    // When the deadline has ended the handshake, the reason of the try before says more.
+    if (p.state == PAR__FAILED || par__now() < until || !t->why[0])
         snprintf(t->why, sizeof t->why, "%s",
-                 p.state == PAR__FAILED ? p.why : "what answers there is silent");
+                 p.state == PAR__FAILED ? p.why : "a program there accepts connections but does not answer");
     close(fd);
     return -1;
 }
-static par_result par__tcp_go(par__world *w, double begun) { // another rank: to rank 0
+// Another rank: connect to rank 0, and try again until the deadline.
+static par_result par__tcp_go(par__world *w, double begun) {
     par__tcp *t = w->tcp;
     const double until = begun + w->timeout_s;
     double said = begun;
@@ -9067,10 +9091,10 @@ static par_result par__tcp_go(par__world *w, double begun) { // another rank: to
     return PAR_OK;
 }
 
-// ---- blocks of all ranks for all, while the world opens: over the lines, all lines at once
+// ---- all-gather over the control connections, while the world opens
 
-// So many bytes to or from every line, rank r's at memory + r * stride. The first rank whose line fails (and
-// errno says why), or -1.
+// Send or receive `bytes` bytes on all control connections at once, rank r's at memory + r * stride. Returns
+// -1, or the first rank whose connection failed, with errno.
 static int par__tcp_lines(par__world *w, char *memory, size_t stride, size_t bytes, int out, double until) {
     par__tcp *t = w->tcp;
     int failed = -1, e = 0, left = 0;
@@ -9101,8 +9125,9 @@ static int par__tcp_lines(par__world *w, char *memory, size_t stride, size_t byt
     errno = e;
     return failed;
 }
+// Rank 0's part of par__tcp_gather.
 static par_result par__tcp_gather_all(par__world *w, const void *mine, size_t bytes, char *all,
-                                      double until) { // rank 0
+                                      double until) {
     par__tcp *t = w->tcp;
     const size_t block = bytes + PAR__MAC_BYTES, size = (size_t)w->size;
     char *come = (char *)PAR_MALLOC(block * size), text[200] = "";
@@ -9125,7 +9150,7 @@ static par_result par__tcp_gather_all(par__world *w, const void *mine, size_t by
         par__tcp_seal(&t->wires[r], NULL, digest, proof);
         if (par__mac_equal(proof, (const unsigned char *)from + bytes)) continue;
         result = PAR_ERR_SYSTEM;
-        snprintf(text, sizeof text, "what came from rank %d while the world opened is not what it sent", r);
+        snprintf(text, sizeof text, "rank %d's data were altered on their way while the world opened", r);
     }
     if (result) PAR_LOG(text);
     if (!result) par__sha256_of(all, bytes * size, digest);
@@ -9151,29 +9176,29 @@ static par_result par__tcp_gather(par__world *w, const void *mine, size_t bytes,
     if (par__tcp_lines(w, (char *)(uintptr_t)mine, 0, bytes, 1, until) >= 0 ||
         par__tcp_lines(w, (char *)proof, 0, sizeof proof, 1, until) >= 0)
         e = errno;
-    if (!e || e == EPIPE || e == ECONNRESET) // it may have said why it closed the line
+    if (!e || e == EPIPE || e == ECONNRESET) // rank 0 may have sent the reason before it closed
         e = par__tcp_lines(w, (char *)&head, 0, sizeof head, 0, until) >= 0 ? errno : 0;
     if (!e && !head.result)
         e = par__tcp_lines(w, (char *)all, 0, bytes * (size_t)w->size, 0, until) >= 0 ? errno : 0;
     if (e)
         return par__log(e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED,
-                        "rank %d lost rank 0 while opening: %s", w->rank, strerror(e));
+                        "rank %d lost its connection to rank 0 while the world opened: %s", w->rank,
+                        strerror(e));
     if (!head.result) par__sha256_of(all, bytes * (size_t)w->size, digest);
     par__tcp_seal(v, &head, head.result ? NULL : digest, proof);
     v->line_blocks++;
     if (!par__mac_equal(proof, head.proof))
         return par__log(PAR_ERR_SYSTEM,
-                        "what came from rank 0 to rank %d while the world opened is not what it sent",
-                        w->rank);
+                        "rank 0's data were altered on their way to rank %d while the world opened", w->rank);
     head.text[sizeof head.text - 1] = 0;
     par__clean(head.text, "");
     if (head.result < 0 || head.result >= PAR_RESULT_COUNT) head.result = PAR_ERR_SYSTEM;
     return head.result ? par__log((par_result)head.result, "rank %d: %s", w->rank, head.text) : PAR_OK;
 }
 
-// Where every rank listens for connections: rank 0, and who reached it by a loopback address and so is on its
-// host, where MASTER_ADDR says (others know them by the address at which they reached rank 0); another rank
-// at its own end of its line.
+// Listen for the other ranks' connections, and exchange the addresses. Rank 0, and ranks that reached it by a
+// loopback address and so are on its host, listen at MASTER_ADDR; ranks of other hosts know them by the
+// address at which they reached rank 0. Every other rank listens at its own end of its control connection.
 static par_result par__tcp_addresses(par__world *w) {
     par__tcp *t = w->tcp;
     struct sockaddr_storage zero;
@@ -9193,7 +9218,7 @@ static par_result par__tcp_addresses(par__world *w) {
     *par__port_of(&mine.at) = 0;
     for (int tries = 16; !e && there && !t->listener_count; tries--) {
         e = par__tcp_listen_there(t, "0", backlog, &port, &why);
-        if (e == EADDRINUSE && tries) e = 0; // at one address, where at another one it was free
+        if (e == EADDRINUSE && tries) e = 0; // it was free at one address, but not at another
     }
     if (!e && there)
         *par__port_of(&mine.at) = port;
@@ -9214,8 +9239,9 @@ static par_result par__tcp_addresses(par__world *w) {
         par__wire *v = &t->wires[i];
         const int family = all[i].at.ss_family;
         if (family != AF_INET && family != AF_INET6)
-            r = par__log(PAR_ERR_SYSTEM, "rank %d told rank %d an address of family %d, which is not of TCP",
-                         i, w->rank, family);
+            r = par__log(PAR_ERR_SYSTEM,
+                         "rank %d sent rank %d an address of family %d, neither IPv4 nor IPv6", i, w->rank,
+                         family);
         v->session = t->session, v->address = all[i].at;
         if (w->rank && (!i || par__is_loopback(&v->address)))
             v->address = zero, *par__port_of(&v->address) = *par__port_of(&all[i].at);
@@ -9266,13 +9292,13 @@ static par_result par__open_tcp(par__start *s, const par__launch *l, par_comm **
     if (!w) return PAR_ERR_MEMORY;
     w->net = &par__net_tcp;
     par__read_algorithms(w, s);
-    // Rank 0's lines to all; to and from each rank that messages go to; strangers, and what a world opens.
+    // Control connections; one to and one from each rank; pending accepts; and what a world opens.
     const size_t lines = (size_t)(l->rank ? 1 : l->size) + 8,
                  all = 2 * (size_t)l->size + lines + PAR__TCP_STRANGERS;
     par_result r =
         par__raise_files(lines, all)
             ? par__meet(w, l)
-            : par__log(PAR_ERR_SYSTEM, "rank %d of %d needs %zu descriptors to meet the others: %s", l->rank,
+            : par__log(PAR_ERR_SYSTEM, "rank %d of %d needs %zu descriptors to join the others: %s", l->rank,
                        l->size, lines, par__reason_of(EMFILE).text);
     if (!r) r = par__tcp_addresses(w);
     if (r) return par__tcp_free(w), par__free_world(w, 0), r;
@@ -9280,14 +9306,14 @@ static par_result par__open_tcp(par__start *s, const par__launch *l, par_comm **
     return r ? r : par__start_progress(w);
 }
 
-// Names that are nearly those of settings; and half of what a launcher would say.
+// Warn of variables whose names are almost those of settings, and of a rank without a size or the reverse.
 static void par__note_settings(const par__launch *l) {
     const struct par__launcher *torchrun = &par__launchers[PAR__TORCHRUN];
     const int has_rank = par__setting_text(torchrun->rank) != NULL,
               has_size = par__setting_text(torchrun->size) != NULL;
     if (l->rank == 0) par__settings_misspelled(par__settings, PAR__SETTINGS);
     if (l->launcher < 0 && has_rank != has_size)
-        par__log(PAR_OK, "%s is set, but not %s: this process counts as started by no launcher",
+        par__log(PAR_OK, "%s is set, but not %s: this process is not taken as started by a launcher",
                  has_rank ? torchrun->rank : torchrun->size, has_rank ? torchrun->size : torchrun->rank);
 }
 par_result par_open(const par_desc *desc, par_comm **comm) {
@@ -9301,7 +9327,7 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
     if (!boot) par__note_settings(&launch);
     par_result r;
 #if defined(PAR_MPI)
-    // A launcher of one process starts nothing that MPI could know better: PAR_RANKS counts.
+    // Where a launcher started one process, MPI has nothing to connect: PAR_RANKS counts.
     const int several = launch.size > 1 || start.d.rank_count <= 1 || launch.problem[0];
     int initialized;
     MPI_Initialized(&initialized);
@@ -9310,7 +9336,8 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
 #endif
     if (!boot && launch.problem[0]) return par__log(PAR_ERR_ARGUMENT, "%s", launch.problem);
     if (!boot && launch.size > 1) {
-        // A program that another number was asked of is not one of the launcher's: it waits for nobody.
+        // If rank_count contradicts the launcher, the launcher did not mean this program: end before the
+        // rendezvous.
         r = par__check_count(desc, &start, par__launchers[launch.launcher].name, launch.size);
         if (r) return par__refused(&start);
         r = par__find_meeting(&launch);
@@ -9341,7 +9368,7 @@ static void *par__thread_main(void *p) {
     return NULL;
 }
 
-// The world of one thread. The first's is there already, and stays, whatever fails.
+// Make the world of one thread. Rank 0's exists already, and the caller keeps it on failure.
 static par_result par__make_thread(par__start *s, par__world *first, int rank, par__thread *t) {
     par__world *w = rank ? par__new_world(&s->d, "threads", rank, first->size) : first;
     if (!w) return PAR_ERR_MEMORY;
@@ -9360,7 +9387,9 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
     memset(&in, 0, sizeof in);
     in.rank_count = rank_count;
     PAR_ASSERT(fn);
-    if (rank_count < 1) return par__log(PAR_ERR_ARGUMENT, "par_run_threads needs 1 rank or more");
+    if (rank_count < 1)
+        return par__log(PAR_ERR_ARGUMENT, "par_run_threads: rank_count is %d; it takes 1 or more",
+                        rank_count);
     par__check_desc(&in, &start);
     par__settings_misspelled(par__settings, PAR__SETTINGS);
     par_result r = par__refused(&start);

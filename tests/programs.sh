@@ -780,10 +780,10 @@ tunes() { # the table is read back, and chosen by; a broken one is refused
     PAR_TUNE="$work/tuned" build/bench_coll --algorithms | grep -q "tuned: all_reduce, 2 ranks" &&
     PAR_TUNE="$work/tuned" build/bench_coll --op all -b 64 -e 64K -f 32 -n 5 --json >"$work/out" && ! grep -v '"wrong":0' "$work/out" &&
     for row in "all_reduce two 1" "all_reduce 2 1 64 ring more" "all_reduce 2 0 64 ring" "all_reduce -2 1 64 ring" "all_reduce 2 1 64k ring" "set cma_bytes -1" "set cma_bytes 1 2" "set cma_bytes"; do
-        { echo "# by hand" && echo "$row"; } >"$work/tuned" && fails 1 "tuned:2 is no row" env PAR_TUNE="$work/tuned" build/01_hello || return 1
+        { echo "# by hand" && echo "$row"; } >"$work/tuned" && fails 1 "tuned:2 is not a row" env PAR_TUNE="$work/tuned" build/01_hello || return 1
     done
-    printf 'all_reduce 2 1 64 ring%0300d' 0 >"$work/tuned" && fails 1 "tuned:1 is no line of text" env PAR_TUNE="$work/tuned" build/01_hello &&
-    printf 'all_reduce 2 1 64 ring\0\n' >"$work/tuned" && fails 1 "tuned:1 is no line of text" env PAR_TUNE="$work/tuned" build/01_hello &&
+    printf 'all_reduce 2 1 64 ring%0300d' 0 >"$work/tuned" && fails 1 "tuned:1 is not a line of text" env PAR_TUNE="$work/tuned" build/01_hello &&
+    printf 'all_reduce 2 1 64 ring\0\n' >"$work/tuned" && fails 1 "tuned:1 is not a line of text" env PAR_TUNE="$work/tuned" build/01_hello &&
     fails 2 'the nearest is "bf16"' build/bench_coll -d bf-61 && fails 2 'the nearest is "prod"' build/bench_coll -o product &&
     fails 2 'the nearest is "all_gather"' build/bench_coll --op allgather && fails 2 'the nearest is "all_reduce"' build/bench_coll --op alreduce &&
     fails 2 'the nearest is "bit_equality"' build/test_par --only bit-eqaulity

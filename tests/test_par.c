@@ -1060,7 +1060,7 @@ static void tuned(par_comm *w) {
                                            "all_reduce %d %d 100000 Rign\n", "all_reduce %d %d\n",
                                            "allreduce %d %d 100000 ring\n", "set stream-byte 7\n# %d %d\n"};
         static const char *const texts[] = {
-            "", ":1: all_reduce has no algorithm \"Rign\"; the nearest is \"ring\"", ":1 is no row",
+            "", ":1: all_reduce has no algorithm \"Rign\"; the nearest is \"ring\"", ":1 is not a row",
             "the nearest is \"all_reduce\"", "the nearest is \"stream_bytes\""};
         FILE *f = fopen(path, "w");
         snprintf(line, sizeof line, rows[bad], par_size(w), par_node_count(w));
