@@ -151,6 +151,9 @@ static void formats(void) {
     const char *why = open_as(&d, in_dir("m16"), NULL, "auto", 300); // Megatron's own way to name it
     expect(!why && d.files[0].type == DATA_MEGATRON && d.vocab_size == 300, "m16", "misread");
     if (!why) drawn(&d, "m16"), data_close(&d);
+    why = open_as(&d, in_dir("m16.idx"), NULL, "auto", 300);
+    expect(!why && d.files[0].type == DATA_MEGATRON, "m16.idx", "misread");
+    if (!why) data_close(&d);
     write_file("wide.u32", plain(4, 0, TOKENS));
     why = open_as(&d, in_dir("wide.u32"), NULL, "u32", 250);
     expect(!why && d.vocab_size == 250, "u32", "misread");
@@ -182,13 +185,26 @@ static void pure(const char *data, const char *val, const char *type, unsigned t
     expect(seen[0] == train && seen[1] == held, data, "other files than these are drawn from");
     data_close(&d);
 }
+// What these hold: tokens of both parts, and a vocabulary that nobody has named.
+static void sizes(const char *data, const char *type, size_t train, size_t held, int vocab_size) {
+    dataset d;
+    const char *why = open_as(&d, data, NULL, type, 0);
+    expect(!why, data, why ? why : "");
+    if (why) return;
+    expect(d.parts[0].token_count == train && d.parts[1].token_count == held && d.vocab_size == vocab_size,
+           data, "other numbers of tokens, or another vocabulary");
+    data_close(&d);
+}
 static void several(void) {
     char list[600];
     mkdir(in_dir("shards"), 0700);
     constant("shards/a_train_000002.bin", 3, 400), constant("shards/a_train_000001.bin", 2, 300);
     constant("shards/train.bin", 4, BLOCK), constant("shards/a_val_000000.bin", 5, 90),
         constant("shards/x.bin", 6, 99);
-    constant("one.bin", 1, 500);
+    mkdir(in_dir("plain"), 0700);
+    constant("plain/train.bin", 8, 300), constant("plain/train_1.npy", 9, 300),
+        constant("plain/val.bin", 10, 90);
+    constant("one.bin", 1, 500), constant("63.bin", 63, 500), constant("64.bin", 64, 500);
     pure(in_dir("shards"), NULL, "auto", 1 << 2 | 1 << 3, 1 << 5);
     pure(in_dir("shards"), in_dir("one.bin"), "u16", 1 << 2 | 1 << 3, 1 << 1);
     pure(in_dir("one.bin"), in_dir("shards"), "auto", 1 << 1, 1 << 5);
@@ -196,6 +212,11 @@ static void several(void) {
     snprintf(list, sizeof list, "%s,%s,%s", in_dir("one.bin"), in_dir("shards/a_train_*"),
              in_dir("shards/x.bin"));
     pure(list, NULL, "auto", 1 << 1 | 1 << 2 | 1 << 3, 1 << 3 | 1 << 6); // 1299 tokens: 1161 and 138
+    sizes(list, "auto", 1161, 138, 64), sizes(in_dir("63.bin"), "auto", 450, 50, 64);
+    sizes(in_dir("64.bin"), "auto", 450, 50, 128); // tokens from 0 to 64
+    snprintf(list, sizeof list, "%s,%s", in_dir("llmc.bin"), in_dir("bytes.txt"));
+    sizes(list, "auto", 1800, 200, 50257);
+    pure(in_dir("plain"), NULL, "u16", 1 << 8 | 1 << 9, 1 << 10);
     constant("a,b.bin", 7, 500);
     pure(in_dir("a,b.bin"), in_dir("one.bin"), "auto", 1 << 7, 1 << 1);
 }
@@ -210,7 +231,7 @@ static void refused(const char *what, const char *type, int vocab_size, const ch
     if (!why) data_close(&d);
 }
 typedef enum kind { LLMC, NPY, MMID, TNT } kind;
-static void damaged(void) { // each file cut to so many bytes (0: whole), or with another value somewhere
+static void damaged(void) { // each file of so many bytes (0: all of them), or with another value somewhere
     static const struct {
         kind k;
         size_t cut, at;
@@ -222,6 +243,7 @@ static void damaged(void) { // each file cut to so many bytes (0: whole), or wit
         {LLMC, 0, 8, 4, 0x80000000u, "it is truncated"},
         {LLMC, 0, 8, 4, TOKENS - 1, "longer than its header"},
         {LLMC, 2001, 0, 0, 0, "and a part of one"},
+        {LLMC, 3025, 0, 0, 0, "and a part of one: it is longer than its header says"},
         {LLMC, 500, 0, 0, 0, "is truncated"},
         {LLMC, 0, 4, 4, 2, "no token file of llm.c's (magic 20240520, version 2)"},
         {LLMC, 0, 0, 4, 20240326, "no token file of llm.c's"},
@@ -277,6 +299,7 @@ static void damaged(void) { // each file cut to so many bytes (0: whole), or wit
                     : k == NPY ? npy(1, "<u2", 2, "(1000,)")
                     : k == TNT ? tntidx(8, 2)
                                : mmididx(8, 2, 0);
+        while (c.n < cases[i].cut) put(&c, 0, 1);
         if (cases[i].cut) c.n = cases[i].cut;
         set(&c, cases[i].at, cases[i].value, cases[i].width);
         write_file(names[k], c);
@@ -286,6 +309,11 @@ static void damaged(void) { // each file cut to so many bytes (0: whole), or wit
                            : "auto",
                 0, cases[i].says);
     }
+}
+static void no_tokens(void) { // of llm.c's files: a model, and a tokenizer
+    write_file("model.bin", llmc(20240326, 3, 2)), write_file("words.bin", llmc(20240328, 1, 2));
+    refused(in_dir("model.bin"), "auto", 0, "no token file of llm.c's");
+    refused(in_dir("words.bin"), "auto", 0, "no token file of llm.c's");
 }
 static void tokens_beyond(void) { // found at once; or when they are drawn, if that would take long
     data_desc how;
@@ -343,7 +371,7 @@ int main(void) {
     const char *base = getenv("TMPDIR");
     snprintf(dir, sizeof dir, "%.40s/par_data.XXXXXX", base ? base : "/tmp");
     if (!mkdtemp(dir)) return 1;
-    formats(), several(), damaged(), tokens_beyond(), no_data();
+    formats(), several(), damaged(), no_tokens(), tokens_beyond(), no_data();
     snprintf(clean, sizeof clean, "rm -rf '%s'", dir);
     if (system(clean)) bad++;
     printf("test_data: %d wrong\n", bad);
