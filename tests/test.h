@@ -81,6 +81,8 @@ static void test_fail(const char *file, int line, int rank, const char *text, co
         if (!(condition)) test_fail(__FILE__, __LINE__, par_rank(world), #condition, par_last_error(world)); \
     } while (0)
 #define CHECK_OK(world, call) CHECK(world, (call) == PAR_OK)
+// The larger of two errors, where NaN counts as infinite: fmax would leave it out.
+static inline double test_larger(double a, double b) { return b <= a ? a : b == b ? b : INFINITY; }
 
 // Ranks that meet without the kit: each counts itself; whoever needs them waits for so many.
 static inline void test_count_me(test_words *words) {
