@@ -54,7 +54,7 @@ TABLE OF CONTENTS
     >>settings      environment variables; texts from outside, made fit for JSON and for errors
     >>kernels       element-wise reduction and casts, one copy per instruction set
     >>gemm          matrix products: oneDNN, a CBLAS, the built-in kernel
-    >>race          which of them: PAR_GEMM, or a race
+    >>autotune      which of them: PAR_GEMM, or the fastest
     >>philox        counter-based random numbers
     >>device        the CPU as a par_device
     >>structs       every private structure
@@ -64,7 +64,7 @@ TABLE OF CONTENTS
     >>comm          making and closing communicators
     >>net           what carries messages between nodes: the table, MPI
     >>secret        HMAC-SHA-256; PAR_SECRET
-    >>hello         new connections over TCP: who is at the other end
+    >>handshake     new connections over TCP: who is at the other end
     >>tcp           what >>net does, over TCP
     >>channel       messages between two ranks: shared ring or net
     >>program       the actions that algorithms are written in, and their interpreter
@@ -332,12 +332,12 @@ par_result par_close(par_comm *comm);
 // or mpiexec ends them when this program exits with an error.
 par_result par_abort(par_comm *comm, const char *text);
 
-int par_rank(const par_comm *comm);                 // 0 .. size-1
-int par_size(const par_comm *comm);                 // number of ranks
-int par_world_rank(const par_comm *comm, int rank); // of a rank of this comm, in the world; -1: no such rank
-int par_node_count(const par_comm *comm);           // nodes this comm spans (pretended ones count)
-int par_node_of(const par_comm *comm, int rank);    // 0 .. node_count-1; -1: no such rank
-const char *par_backend(const par_comm *comm);      // "single", "fork", "exec", "threads", "mpi", or "tcp"
+int par_rank(const par_comm *comm);                  // 0 .. size-1
+int par_size(const par_comm *comm);                  // number of ranks
+int par_world_rank(const par_comm *comm, int rank);  // of a rank of this comm, in the world; -1: no such rank
+int par_node_count(const par_comm *comm);            // nodes this comm spans (pretended ones count)
+int par_node_of(const par_comm *comm, int rank);     // 0 .. node_count-1; -1: no such rank
+const char *par_launch_method(const par_comm *comm); // "single", "fork", "exec", "threads", "mpi", or "tcp"
 void par_set_timeout(par_comm *comm,
                      double seconds);     // for every later wait of this rank; also of its other comms
 double par_timeout(const par_comm *comm); // the deadline now
@@ -634,11 +634,11 @@ par_device *par_cpu(void); // constant; the same for all ranks of a process
 // slower than the fastest makes all products from then on, also in processes that are forked later. One whose
 // results are not the built-in kernel's is out, with a line on PAR_LOG. PAR_GEMM=name chooses without a race.
 // Libraries differ in the last bits: "the same bits" means one binary and one choice.
-enum { PAR_GEMM_SHAPES = 16, PAR_GEMM_MOST = 4 };
+enum { PAR_GEMM_SHAPES = 16, PAR_GEMM_MAX = 4 };
 typedef struct par_gemm_shape { // of products to come, as par_device's gemm takes them
     int trans_a, trans_b;
     size_t m, n, k;
-    double share; // how many of them, beside the other shapes; 0: 1
+    double weight; // how many of them, beside the other shapes; 0: 1
 } par_gemm_shape;
 // Choose for all ranks of comm: rank 0 races alone, while the others sleep, on at most PAR_GEMM_SHAPES shapes
 // (large ones are cut; NULL: products of middle size), and all take what it has chosen, now or before.
@@ -649,10 +649,10 @@ typedef struct par_gemm_shape { // of products to come, as par_device's gemm tak
 par_result par_gemm_select(const par_gemm_shape *shapes, size_t shape_count, par_comm *comm);
 
 typedef struct par_gemm_report {
-    int count, chosen;               // candidates, in order of preference; of them, -1: not chosen yet
-    const char *name[PAR_GEMM_MOST]; // "oneDNN", "OpenBLAS", "MKL", "BLIS", "CBLAS" (another), "built-in"
-    double flops[PAR_GEMM_MOST];     // a second, in the race; 0: there was none (one candidate, or PAR_GEMM)
-    const char *note[PAR_GEMM_MOST]; // "", "wrong results", or "cut early": so slow that it did not finish
+    int count, chosen;              // candidates, in order of preference; of them, -1: not chosen yet
+    const char *name[PAR_GEMM_MAX]; // "oneDNN", "OpenBLAS", "MKL", "BLIS", "CBLAS" (another), "built-in"
+    double flops[PAR_GEMM_MAX];     // a second, in the race; 0: there was none (one candidate, or PAR_GEMM)
+    const char *note[PAR_GEMM_MAX]; // "", "wrong results", or "cut early": so slow that it did not finish
 } par_gemm_report;
 par_gemm_report par_gemm_get(void); // of this process; names live as long as it
 
@@ -662,8 +662,8 @@ par_gemm_report par_gemm_get(void); // of this process; names live as long as it
 // comm with a carrier asks it for each call whether it takes the memory. Calls that it takes are enqueued on
 // its device: the blocking forms, and par_wait, return when what the caller enqueues next will see the
 // result. Arguments are checked, and calls are recorded and counted, as others are.
-typedef struct par_carrier par_carrier;
-typedef struct par_carried { // a call
+typedef struct par_device_backend par_device_backend;
+typedef struct par_offload_call { // a call
     par_comm *comm;
     par_kind kind;
     par_dtype dtype;
@@ -675,27 +675,28 @@ typedef struct par_carried { // a call
     const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
     const char *site;
     void *state; // the carrier's, from begin to end
-} par_carried;
-struct par_carrier {
+} par_offload_call;
+struct par_device_backend {
     const char *name;
-    int (*takes)(par_carrier *carrier, const void *memory);
-    par_result (*begin)(par_carrier *carrier, par_carried *call); // in one order on all ranks; returns soon
-    int (*ended)(par_carrier *carrier, par_carried *call);        // 1: end would not wait
-    par_result (*end)(par_carrier *carrier, par_carried *call);
-    void (*progress)(par_carrier *carrier); // called by every wait of this rank
+    int (*supports)(par_device_backend *carrier, const void *memory);
+    par_result (*begin)(par_device_backend *carrier,
+                        par_offload_call *call); // in one order on all ranks; returns soon
+    int (*done)(par_device_backend *carrier, par_offload_call *call); // 1: end would not wait
+    par_result (*end)(par_device_backend *carrier, par_offload_call *call);
+    void (*progress)(par_device_backend *carrier); // called by every wait of this rank
     // Its comm has been split: part gets a carrier of its own; NULL where color < 0. Collective over its
     // comm.
-    par_result (*split)(par_carrier *carrier, int color, int key, par_comm *part);
-    void (*close)(par_carrier *carrier); // its comm is being closed
-    par_carrier *next;
+    par_result (*split)(par_device_backend *carrier, int color, int key, par_comm *part);
+    void (*close)(par_device_backend *carrier); // its comm is being closed
+    par_device_backend *next;
 };
 // One for a comm; it is closed with it. Comms split from it later have carriers, too.
-par_result par_attach(par_comm *comm, par_carrier *carrier);
-par_carrier *par_carrier_of(const par_comm *comm); // or NULL
+par_result par_attach_backend(par_comm *comm, par_device_backend *carrier);
+par_device_backend *par_backend_of(const par_comm *comm); // or NULL
 // Elements of this rank's send and recv arrays in a call, holes between displs included.
-void par_carried_spans(const par_carried *call, size_t *send_count, size_t *recv_count);
+void par_offload_call_spans(const par_offload_call *call, size_t *send_count, size_t *recv_count);
 // As par_split, without a carrier: for what a carrier itself has to tell the others.
-par_result par_split_plain(par_comm *comm, int color, int key, par_comm **out);
+par_result par_split_host(par_comm *comm, int color, int key, par_comm **out);
 
 // ---- random numbers ---------------------------------------------------------------------------------------
 
@@ -710,53 +711,53 @@ uint64_t par_random(uint64_t seed, uint64_t stream, uint64_t index);
 
 // Opens a file to be read: its descriptor, which the caller closes, and its size; or -1, and in why what is
 // wrong. Only a regular file will do: a FIFO would wait for its writer, a device may never end.
-int par_open_file(const char *path, size_t *bytes, char *why, size_t why_bytes);
+int par_open_read(const char *path, size_t *bytes, char *why, size_t why_bytes);
 // A descriptor just opened, under a number of at least 3 and closed on exec. 0 to 2 are stdin, stdout and
 // stderr: where a program was started without one of them, what is printed must not get into a file, a socket
 // or shared memory. -1, and errno says why: fd is -1, or there is no free number (then fd is closed).
-int par_own_fd(int fd);
-FILE *par_create_file(const char *path); // fopen(path, "w") with such a descriptor; NULL: errno says why
+int par_safe_fd(int fd);
+FILE *par_fopen_write(const char *path); // fopen(path, "w") with such a descriptor; NULL: errno says why
 // Such a descriptor of a new file, to be written. What was there by that name goes: it may be a symbolic
 // link, by which somebody else would have another file written over. -1: errno says why.
-int par_new_file(const char *path);
+int par_open_replace(const char *path);
 // What this thread prints between the two has decimal points, as files of numbers need, whatever the
 // program's locale says. The second one takes what the first returned (NULL: no memory, nothing changed).
-void *par__decimal_points(void);
-void par__locale_points(void *before);
+void *par__set_c_locale(void);
+void par__restore_locale(void *before);
 
 // For programs that write JSON: the first character of `text`, which has 1 byte or more, as it stands within
 // a string there; U+FFFD for a byte that is not UTF-8. Returns how many bytes of text that was.
-size_t par_json_character(const char *text, size_t bytes, char json[8]);
+size_t par_json_escape(const char *text, size_t bytes, char json[8]);
 
 // ---- settings ---------------------------------------------------------------------------------------------
 // Environment variables. Those of par.h: see ENVIRONMENT; a layer has a table of its own. An empty variable
 // counts as not set; one that cannot be read is an error.
 
 typedef enum par__setting_kind {
-    PAR__SET_INTEGER,
-    PAR__SET_SECONDS,
-    PAR__SET_SWITCH,
-    PAR__SET_WORD,
-    PAR__SET_TEXT
+    PAR__SETTING_INTEGER,
+    PAR__SETTING_SECONDS,
+    PAR__SETTING_SWITCH,
+    PAR__SETTING_CHOICE,
+    PAR__SETTING_TEXT
 } par__setting_kind;
 typedef struct par__setting {
     const char *name;
     par__setting_kind kind;
-    double least, most, fallback; // of numbers; a text has at most `most` bytes
-    const char *takes;            // for errors: what it is; of a word: those that it can be, "peer|staging"
+    double min, max, default_value; // of numbers; a text has at most `most` bytes
+    const char *accepts;            // for errors: what it is; of a word: those that it can be, "peer|staging"
 } par__setting;
 // *value: the number, the index of the word, 1 for a text; or the fallback, also where `why` gets an error.
 par_result par__setting_read(const par__setting *setting, double *value, char *why, size_t why_bytes);
 // A line on PAR_LOG for each variable that is named almost as one of these.
-void par__settings_misspelled(const par__setting *settings, size_t count);
+void par__settings_warn_misspelled(const par__setting *settings, size_t count);
 
 // ---- call sites -------------------------------------------------------------------------------------------
 // Each call notes the file and line it stands on, for errors and the recorder. The macros below add that as
 // a first argument and pass on all others as they are written; &par_all_reduce and (par_all_reduce)(...) are
 // still the function. PAR_SITE: where it stands, "file:line".
 
-par_comm *par__at(par_comm *comm, const char *site); // site NULL: as par__inside
-par_mesh *par__mesh_at(par_mesh *mesh, const char *site);
+par_comm *par__at_site(par_comm *comm, const char *site); // site NULL: as par__in_layer
+par_mesh *par__mesh_at_site(par_mesh *mesh, const char *site);
 // For layers, whose calls are said to be where the program called the layer: `site` is entered by a macro of
 // the layer's function; the layer's name (NULL: none; copied) then holds until the next entry. A layer that
 // calls the program back saves both and restores them after it.
@@ -764,182 +765,182 @@ typedef struct par__caller {
     const char *site;
     char name[52]; // the end of a longer one
 } par__caller;
-void par__enter(par_comm *comm, const char *site); // NULL comm: nothing
-void par__name_layer(par_comm *comm, const char *name);
-par_comm *par__inside(par_comm *comm);                         // the next call on comm is a layer's
-par_comm *par__inside_named(par_comm *comm, const char *name); // ... of this name
+void par__enter_layer(par_comm *comm, const char *site); // NULL comm: nothing
+void par__set_layer_name(par_comm *comm, const char *name);
+par_comm *par__in_layer(par_comm *comm);                         // the next call on comm is a layer's
+par_comm *par__in_named_layer(par_comm *comm, const char *name); // ... of this name
 par__caller par__save_caller(const par_comm *comm);
 void par__restore_caller(par_comm *comm, const par__caller *caller);
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
 par_result
-par__fail_inside(par_comm *comm, par_result result, const char *format,
-                 ...); // par_fail, and where it was called
-#define PAR__TEXT2(x) #x
-#define PAR__TEXT(x)  PAR__TEXT2(x)
-#define PAR_SITE      __FILE__ ":" PAR__TEXT(__LINE__)
+par__fail_in_layer(par_comm *comm, par_result result, const char *format,
+                   ...); // par_fail, and where it was called
+#define PAR__STRINGIFY_VALUE(x) #x
+#define PAR__STRINGIFY(x)       PAR__STRINGIFY_VALUE(x)
+#define PAR_SITE                __FILE__ ":" PAR__STRINGIFY(__LINE__)
 
 static inline void *par__alloc_at(const char *site, par_comm *comm, size_t bytes) {
-    return par_alloc(par__at(comm, site), bytes);
+    return par_alloc(par__at_site(comm, site), bytes);
 }
 static inline par_result par__split_at(const char *site, par_comm *comm, int color, int key, par_comm **out) {
-    return par_split(par__at(comm, site), color, key, out);
+    return par_split(par__at_site(comm, site), color, key, out);
 }
 static inline par_result par__close_at(const char *site, par_comm *comm) {
-    return par_close(par__at(comm, site));
+    return par_close(par__at_site(comm, site));
 }
 static inline par_result par__mesh_close_at(const char *site, par_mesh *mesh) {
-    return par_mesh_close(par__mesh_at(mesh, site));
+    return par_mesh_close(par__mesh_at_site(mesh, site));
 }
 static inline par_result par__free_at(const char *site, par_comm *comm, void *memory) {
-    return par_free(par__at(comm, site), memory);
+    return par_free(par__at_site(comm, site), memory);
 }
 static inline par_result par__gemm_select_at(const char *site, const par_gemm_shape *shapes,
                                              size_t shape_count, par_comm *comm) {
-    return par_gemm_select(shapes, shape_count, par__at(comm, site));
+    return par_gemm_select(shapes, shape_count, par__at_site(comm, site));
 }
 static inline par_result par__mesh_comm_at(const char *site, par_mesh *mesh, const char *axes,
                                            par_comm **comm) {
-    return par_mesh_comm(par__mesh_at(mesh, site), axes, comm);
+    return par_mesh_comm(par__mesh_at_site(mesh, site), axes, comm);
 }
 static inline par_result par__all_reduce_at(const char *site, const void *send, void *recv, size_t count,
                                             par_dtype dtype, par_op op, par_comm *comm) {
-    return par_all_reduce(send, recv, count, dtype, op, par__at(comm, site));
+    return par_all_reduce(send, recv, count, dtype, op, par__at_site(comm, site));
 }
 static inline par_result par__reduce_scatter_at(const char *site, const void *send, void *recv, size_t count,
                                                 par_dtype dtype, par_op op, par_comm *comm) {
-    return par_reduce_scatter(send, recv, count, dtype, op, par__at(comm, site));
+    return par_reduce_scatter(send, recv, count, dtype, op, par__at_site(comm, site));
 }
 static inline par_result par__reduce_scatterv_at(const char *site, const void *send, void *recv,
                                                  const size_t *counts, par_dtype dtype, par_op op,
                                                  par_comm *comm) {
-    return par_reduce_scatterv(send, recv, counts, dtype, op, par__at(comm, site));
+    return par_reduce_scatterv(send, recv, counts, dtype, op, par__at_site(comm, site));
 }
 static inline par_result par__all_gather_at(const char *site, const void *send, void *recv, size_t count,
                                             par_dtype dtype, par_comm *comm) {
-    return par_all_gather(send, recv, count, dtype, par__at(comm, site));
+    return par_all_gather(send, recv, count, dtype, par__at_site(comm, site));
 }
 static inline par_result par__all_gatherv_at(const char *site, const void *send, void *recv,
                                              const size_t *counts, const size_t *displs, par_dtype dtype,
                                              par_comm *comm) {
-    return par_all_gatherv(send, recv, counts, displs, dtype, par__at(comm, site));
+    return par_all_gatherv(send, recv, counts, displs, dtype, par__at_site(comm, site));
 }
 static inline par_result par__broadcast_at(const char *site, const void *send, void *recv, size_t count,
                                            par_dtype dtype, int root, par_comm *comm) {
-    return par_broadcast(send, recv, count, dtype, root, par__at(comm, site));
+    return par_broadcast(send, recv, count, dtype, root, par__at_site(comm, site));
 }
 static inline par_result par__reduce_at(const char *site, const void *send, void *recv, size_t count,
                                         par_dtype dtype, par_op op, int root, par_comm *comm) {
-    return par_reduce(send, recv, count, dtype, op, root, par__at(comm, site));
+    return par_reduce(send, recv, count, dtype, op, root, par__at_site(comm, site));
 }
 static inline par_result par__gather_at(const char *site, const void *send, void *recv, size_t count,
                                         par_dtype dtype, int root, par_comm *comm) {
-    return par_gather(send, recv, count, dtype, root, par__at(comm, site));
+    return par_gather(send, recv, count, dtype, root, par__at_site(comm, site));
 }
 static inline par_result par__gatherv_at(const char *site, const void *send, size_t count, void *recv,
                                          const size_t *recv_counts, const size_t *recv_displs,
                                          par_dtype dtype, int root, par_comm *comm) {
-    return par_gatherv(send, count, recv, recv_counts, recv_displs, dtype, root, par__at(comm, site));
+    return par_gatherv(send, count, recv, recv_counts, recv_displs, dtype, root, par__at_site(comm, site));
 }
 static inline par_result par__scatter_at(const char *site, const void *send, void *recv, size_t count,
                                          par_dtype dtype, int root, par_comm *comm) {
-    return par_scatter(send, recv, count, dtype, root, par__at(comm, site));
+    return par_scatter(send, recv, count, dtype, root, par__at_site(comm, site));
 }
 static inline par_result par__scatterv_at(const char *site, const void *send, const size_t *send_counts,
                                           const size_t *send_displs, void *recv, size_t count,
                                           par_dtype dtype, int root, par_comm *comm) {
-    return par_scatterv(send, send_counts, send_displs, recv, count, dtype, root, par__at(comm, site));
+    return par_scatterv(send, send_counts, send_displs, recv, count, dtype, root, par__at_site(comm, site));
 }
 static inline par_result par__all_to_all_at(const char *site, const void *send, void *recv, size_t count,
                                             par_dtype dtype, par_comm *comm) {
-    return par_all_to_all(send, recv, count, dtype, par__at(comm, site));
+    return par_all_to_all(send, recv, count, dtype, par__at_site(comm, site));
 }
 static inline par_result par__all_to_allv_at(const char *site, const void *send, const size_t *send_counts,
                                              const size_t *send_displs, void *recv, const size_t *recv_counts,
                                              const size_t *recv_displs, par_dtype dtype, par_comm *comm) {
     return par_all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
-                           par__at(comm, site));
+                           par__at_site(comm, site));
 }
 static inline par_result par__barrier_at(const char *site, par_comm *comm) {
-    return par_barrier(par__at(comm, site));
+    return par_barrier(par__at_site(comm, site));
 }
 static inline par_result par__send_at(const char *site, const void *send, size_t count, par_dtype dtype,
                                       int peer, par_comm *comm) {
-    return par_send(send, count, dtype, peer, par__at(comm, site));
+    return par_send(send, count, dtype, peer, par__at_site(comm, site));
 }
 static inline par_result par__recv_at(const char *site, void *recv, size_t count, par_dtype dtype, int peer,
                                       par_comm *comm) {
-    return par_recv(recv, count, dtype, peer, par__at(comm, site));
+    return par_recv(recv, count, dtype, peer, par__at_site(comm, site));
 }
 static inline par_result par__sendrecv_at(const char *site, const void *send, size_t send_count, int dest,
                                           void *recv, size_t recv_count, int source, par_dtype dtype,
                                           par_comm *comm) {
-    return par_sendrecv(send, send_count, dest, recv, recv_count, source, dtype, par__at(comm, site));
+    return par_sendrecv(send, send_count, dest, recv, recv_count, source, dtype, par__at_site(comm, site));
 }
 static inline par_result par__all_reduce_begin_at(const char *site, const void *send, void *recv,
                                                   size_t count, par_dtype dtype, par_op op, par_comm *comm,
                                                   par_request *request) {
-    return par_all_reduce_begin(send, recv, count, dtype, op, par__at(comm, site), request);
+    return par_all_reduce_begin(send, recv, count, dtype, op, par__at_site(comm, site), request);
 }
 static inline par_result par__reduce_scatter_begin_at(const char *site, const void *send, void *recv,
                                                       size_t count, par_dtype dtype, par_op op,
                                                       par_comm *comm, par_request *request) {
-    return par_reduce_scatter_begin(send, recv, count, dtype, op, par__at(comm, site), request);
+    return par_reduce_scatter_begin(send, recv, count, dtype, op, par__at_site(comm, site), request);
 }
 static inline par_result par__reduce_scatterv_begin_at(const char *site, const void *send, void *recv,
                                                        const size_t *counts, par_dtype dtype, par_op op,
                                                        par_comm *comm, par_request *request) {
-    return par_reduce_scatterv_begin(send, recv, counts, dtype, op, par__at(comm, site), request);
+    return par_reduce_scatterv_begin(send, recv, counts, dtype, op, par__at_site(comm, site), request);
 }
 static inline par_result par__all_gather_begin_at(const char *site, const void *send, void *recv,
                                                   size_t count, par_dtype dtype, par_comm *comm,
                                                   par_request *request) {
-    return par_all_gather_begin(send, recv, count, dtype, par__at(comm, site), request);
+    return par_all_gather_begin(send, recv, count, dtype, par__at_site(comm, site), request);
 }
 static inline par_result par__all_gatherv_begin_at(const char *site, const void *send, void *recv,
                                                    const size_t *counts, const size_t *displs,
                                                    par_dtype dtype, par_comm *comm, par_request *request) {
-    return par_all_gatherv_begin(send, recv, counts, displs, dtype, par__at(comm, site), request);
+    return par_all_gatherv_begin(send, recv, counts, displs, dtype, par__at_site(comm, site), request);
 }
 static inline par_result par__broadcast_begin_at(const char *site, const void *send, void *recv, size_t count,
                                                  par_dtype dtype, int root, par_comm *comm,
                                                  par_request *request) {
-    return par_broadcast_begin(send, recv, count, dtype, root, par__at(comm, site), request);
+    return par_broadcast_begin(send, recv, count, dtype, root, par__at_site(comm, site), request);
 }
 static inline par_result par__reduce_begin_at(const char *site, const void *send, void *recv, size_t count,
                                               par_dtype dtype, par_op op, int root, par_comm *comm,
                                               par_request *request) {
-    return par_reduce_begin(send, recv, count, dtype, op, root, par__at(comm, site), request);
+    return par_reduce_begin(send, recv, count, dtype, op, root, par__at_site(comm, site), request);
 }
 static inline par_result par__gather_begin_at(const char *site, const void *send, void *recv, size_t count,
                                               par_dtype dtype, int root, par_comm *comm,
                                               par_request *request) {
-    return par_gather_begin(send, recv, count, dtype, root, par__at(comm, site), request);
+    return par_gather_begin(send, recv, count, dtype, root, par__at_site(comm, site), request);
 }
 static inline par_result par__gatherv_begin_at(const char *site, const void *send, size_t count, void *recv,
                                                const size_t *recv_counts, const size_t *recv_displs,
                                                par_dtype dtype, int root, par_comm *comm,
                                                par_request *request) {
-    return par_gatherv_begin(send, count, recv, recv_counts, recv_displs, dtype, root, par__at(comm, site),
-                             request);
+    return par_gatherv_begin(send, count, recv, recv_counts, recv_displs, dtype, root,
+                             par__at_site(comm, site), request);
 }
 static inline par_result par__scatter_begin_at(const char *site, const void *send, void *recv, size_t count,
                                                par_dtype dtype, int root, par_comm *comm,
                                                par_request *request) {
-    return par_scatter_begin(send, recv, count, dtype, root, par__at(comm, site), request);
+    return par_scatter_begin(send, recv, count, dtype, root, par__at_site(comm, site), request);
 }
 static inline par_result par__scatterv_begin_at(const char *site, const void *send, const size_t *send_counts,
                                                 const size_t *send_displs, void *recv, size_t count,
                                                 par_dtype dtype, int root, par_comm *comm,
                                                 par_request *request) {
-    return par_scatterv_begin(send, send_counts, send_displs, recv, count, dtype, root, par__at(comm, site),
-                              request);
+    return par_scatterv_begin(send, send_counts, send_displs, recv, count, dtype, root,
+                              par__at_site(comm, site), request);
 }
 static inline par_result par__all_to_all_begin_at(const char *site, const void *send, void *recv,
                                                   size_t count, par_dtype dtype, par_comm *comm,
                                                   par_request *request) {
-    return par_all_to_all_begin(send, recv, count, dtype, par__at(comm, site), request);
+    return par_all_to_all_begin(send, recv, count, dtype, par__at_site(comm, site), request);
 }
 static inline par_result par__all_to_allv_begin_at(const char *site, const void *send,
                                                    const size_t *send_counts, const size_t *send_displs,
@@ -947,22 +948,22 @@ static inline par_result par__all_to_allv_begin_at(const char *site, const void 
                                                    const size_t *recv_displs, par_dtype dtype, par_comm *comm,
                                                    par_request *request) {
     return par_all_to_allv_begin(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
-                                 par__at(comm, site), request);
+                                 par__at_site(comm, site), request);
 }
 static inline par_result par__barrier_begin_at(const char *site, par_comm *comm, par_request *request) {
-    return par_barrier_begin(par__at(comm, site), request);
+    return par_barrier_begin(par__at_site(comm, site), request);
 }
 static inline par_result par__send_begin_at(const char *site, const void *send, size_t count, par_dtype dtype,
                                             int peer, par_comm *comm, par_request *request) {
-    return par_send_begin(send, count, dtype, peer, par__at(comm, site), request);
+    return par_send_begin(send, count, dtype, peer, par__at_site(comm, site), request);
 }
 static inline par_result par__recv_begin_at(const char *site, void *recv, size_t count, par_dtype dtype,
                                             int peer, par_comm *comm, par_request *request) {
-    return par_recv_begin(recv, count, dtype, peer, par__at(comm, site), request);
+    return par_recv_begin(recv, count, dtype, peer, par__at_site(comm, site), request);
 }
 static inline par_result par__clock_offset_at(const char *site, par_comm *comm, double *offset,
                                               double *error) {
-    return par_clock_offset(par__at(comm, site), offset, error);
+    return par_clock_offset(par__at_site(comm, site), offset, error);
 }
 
 #define par_alloc(...)                 par__alloc_at(PAR_SITE, __VA_ARGS__)
@@ -1180,7 +1181,7 @@ extern "C" {
 #define PAR__LOAD(p)     __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define PAR__STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
 
-static void par__relax(void) {
+static void par__cpu_relax(void) {
 #if PAR__X86
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -1199,7 +1200,7 @@ static void par__fence(void) {
 }
 
 // Fetch a cache line that will be written, so that the write need not wait for the peers that have read it.
-static void par__will_write(void *line) {
+static void par__prefetch_for_write(void *line) {
 #if PAR__X86
     __asm__ volatile("prefetchw %0" ::"m"(*(char *)line));
 #else
@@ -1228,21 +1229,21 @@ static double par__now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-typedef struct par__moment { // as both clocks have it
+typedef struct par__timestamp { // as both clocks have it
     double seconds;
     uint64_t ticks;
-} par__moment;
+} par__timestamp;
 
 // Of some readings the one that took least: this rank may lose its processor between the two clocks.
-static par__moment par__read_clocks(void) {
-    par__moment best;
-    uint64_t least = UINT64_MAX;
+static par__timestamp par__read_clocks(void) {
+    par__timestamp best;
+    uint64_t min = UINT64_MAX;
     memset(&best, 0, sizeof best);
     for (int i = 0; i < 8; i++) {
         const uint64_t before = par__ticks();
         const double seconds = par__now();
         const uint64_t took = par__ticks() - before;
-        if (took < least) least = took, best.seconds = seconds, best.ticks = before + took / 2;
+        if (took < min) min = took, best.seconds = seconds, best.ticks = before + took / 2;
     }
     return best;
 }
@@ -1256,24 +1257,24 @@ static void par__futex_wait(uint32_t *word, uint32_t seen, long nanoseconds) {
 
 static void par__futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0); }
 
-int par_own_fd(int fd) {
+int par_safe_fd(int fd) {
     if (fd < 0 || (fd > 2 && !fcntl(fd, F_SETFD, FD_CLOEXEC))) return fd;
     const int own = fcntl(fd, F_DUPFD_CLOEXEC, 3), e = own < 0 && errno == EINVAL ? EMFILE : errno;
     close(fd);
     return errno = e, own;
 }
-FILE *par_create_file(const char *path) {
-    const int fd = par_own_fd(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+FILE *par_fopen_write(const char *path) {
+    const int fd = par_safe_fd(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
     if (fd >= 0 && !f) close(fd), errno = ENOMEM;
     return f;
 }
 
-typedef struct par__reason {
+typedef struct par__errno_text {
     char text[128];
-} par__reason;
-static par__reason par__reason_of(int e) { // strerror, and which limit was met
-    par__reason r;
+} par__errno_text;
+static par__errno_text par__strerror(int e) { // strerror, and which limit was met
+    par__errno_text r;
     struct rlimit l;
     snprintf(r.text, sizeof r.text, "%s", strerror(e));
     if (e == ENFILE) snprintf(r.text, sizeof r.text, "%s (sysctl fs.file-max)", strerror(e));
@@ -1285,31 +1286,35 @@ static par__reason par__reason_of(int e) { // strerror, and which limit was met
 // Room for `most` more descriptors, and at least for `least`. The soft limit is raised by so many if they are
 // more than half of it, so that the program can still open what it could, up to the hard limit; processes
 // that this one starts inherit it. It is not raised further than that: select() takes small numbers alone.
-static int par__raise_files(size_t least, size_t most) { // 0: the limit is lower; it stays as raised
+static int par__raise_fd_limit(size_t min, size_t max) { // 0: the limit is lower; it stays as raised
     struct rlimit l;
-    if (getrlimit(RLIMIT_NOFILE, &l) || most <= l.rlim_cur / 2) return 1;
-    l.rlim_cur = l.rlim_max - l.rlim_cur < most ? l.rlim_max : l.rlim_cur + most;
-    return setrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur > least;
+    if (getrlimit(RLIMIT_NOFILE, &l) || max <= l.rlim_cur / 2) return 1;
+    l.rlim_cur = l.rlim_max - l.rlim_cur < max ? l.rlim_max : l.rlim_cur + max;
+    return setrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur > min;
 }
 
-int par_new_file(const char *path) {
+int par_open_replace(const char *path) {
     unlink(path);
-    return par_own_fd(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    return par_safe_fd(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
 }
-void *par__decimal_points(void) {
+void *par__set_c_locale(void) {
     const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     return plain ? (void *)uselocale(plain) : NULL;
 }
-void par__locale_points(void *before) {
+void par__restore_locale(void *before) {
     if (before) freelocale(uselocale((locale_t)before));
 }
 
 // System calls and values that the C library declares for _GNU_SOURCE alone.
-static int par__memfd(const char *name) {
-    return par_own_fd((int)syscall(SYS_memfd_create, name, 3u /* close on exec, may be sealed */));
+static int par__memfd_create(const char *name) {
+    return par_safe_fd((int)syscall(SYS_memfd_create, name, 3u /* close on exec, may be sealed */));
 }
-enum { PAR__ADD_SEALS = 1033, PAR__GET_SEALS = 1034, PAR__SIZE_SEALS = 7 }; // no other size, no other seals
-static uint32_t par__peer_user(int fd) { // of a Unix socket, as the kernel has noted it; -1: unknown
+enum {
+    PAR__F_ADD_SEALS = 1033,
+    PAR__F_GET_SEALS = 1034,
+    PAR__F_SEAL_SIZE = 7
+};                                      // no other size, no other seals
+static uint32_t par__peer_uid(int fd) { // of a Unix socket, as the kernel has noted it; -1: unknown
     struct {
         int32_t pid;
         uint32_t user, group;
@@ -1321,12 +1326,12 @@ static int par__fallocate(int fd, int mode, uint64_t at, uint64_t bytes) {
     return (int)syscall(SYS_fallocate, fd, mode, (off_t)at, (off_t)bytes);
 }
 // Copy between this process and another one's memory. 0: done; else errno.
-static int par__copy_far(int pid, void *local, void *remote, size_t bytes, int put) {
-    const size_t most = (size_t)1 << 30;
+static int par__cma_copy(int pid, void *local, void *remote, size_t bytes, int put) {
+    const size_t max = (size_t)1 << 30;
     for (size_t at = 0; at < bytes;) {
         struct iovec l, r;
         l.iov_base = (char *)local + at, r.iov_base = (char *)remote + at;
-        l.iov_len = r.iov_len = PAR__MIN(bytes - at, most);
+        l.iov_len = r.iov_len = PAR__MIN(bytes - at, max);
         const long n =
             syscall(put ? SYS_process_vm_writev : SYS_process_vm_readv, pid, &l, 1ul, &r, 1ul, 0ul);
         if (n <= 0) return n < 0 ? errno : EFAULT;
@@ -1335,7 +1340,7 @@ static int par__copy_far(int pid, void *local, void *remote, size_t bytes, int p
     return 0;
 }
 // A number that nobody can guess. 0, or errno.
-static int par__random_u64(uint64_t *number) {
+static int par__getrandom_u64(uint64_t *number) {
     for (size_t at = 0; at < sizeof *number;) {
         const long n = syscall(SYS_getrandom, (char *)number + at, sizeof *number - at, 0u);
         if (n < 0 && errno != EINTR) return errno;
@@ -1343,7 +1348,7 @@ static int par__random_u64(uint64_t *number) {
     }
     return 0;
 }
-static int par__processors(void) { // that this process may run on
+static int par__available_cpus(void) { // that this process may run on
     unsigned long set[128];
     int n = 0;
     memset(set, 0, sizeof set);
@@ -1363,9 +1368,9 @@ static int par__thread_count(void) { // of this process; 1 if it cannot be told
     return threads;
 }
 
-int par_open_file(const char *path, size_t *bytes, char *why, size_t why_bytes) {
+int par_open_read(const char *path, size_t *bytes, char *why, size_t why_bytes) {
     struct stat st;
-    const int fd = par_own_fd(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    const int fd = par_safe_fd(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     const char *what = "is not a regular file";
     *bytes = 0;
     if (fd < 0 || fstat(fd, &st)) {
@@ -1392,7 +1397,7 @@ static void *par__zalloc(size_t bytes) {
 // >>types ---------------------------------------------------------------------------------------------------
 
 #define X(name, text, bytes, type) bytes,
-static const size_t par__dtype_bytes[] = {PAR_DTYPES(X)};
+static const size_t par__bytes_of_dtype[] = {PAR_DTYPES(X)};
 #undef X
 #define X(name, text, bytes, type) text,
 static const char *const par__dtype_names[] = {PAR_DTYPES(X)};
@@ -1415,7 +1420,7 @@ const char *par_result_text(par_result r) {
 const char *par_kind_name(par_kind k) {
     return (unsigned)k < PAR_KIND_COUNT ? par__kind_names[k] : "(no par_kind)";
 }
-size_t par_dtype_bytes(par_dtype d) { return (unsigned)d < PAR_DTYPE_COUNT ? par__dtype_bytes[d] : 0; }
+size_t par_dtype_bytes(par_dtype d) { return (unsigned)d < PAR_DTYPE_COUNT ? par__bytes_of_dtype[d] : 0; }
 const char *par_dtype_name(par_dtype d) {
     return (unsigned)d < PAR_DTYPE_COUNT ? par__dtype_names[d] : "(no par_dtype)";
 }
@@ -1450,27 +1455,27 @@ int par_op_parse(const char *name, par_op *op) {
     return 0;
 }
 
-enum { PAR__NAME = 64 }; // letters of a name that par_nearest_name looks at
+enum { PAR__NAME_MAX = 64 }; // letters of a name that par_nearest_name looks at
 
-static int par__plain_name(const char *name, char plain[PAR__NAME]) { // how many letters it has
+static int par__normalize_name(const char *name, char plain[PAR__NAME_MAX]) { // how many letters it has
     int n = 0;
-    for (; *name && *name != '=' && n < PAR__NAME; name++)
+    for (; *name && *name != '=' && n < PAR__NAME_MAX; name++)
         if (!strchr("-_ ", *name)) plain[n++] = (char)(*name | (*name >= 'A' && *name <= 'Z' ? 32 : 0));
     return n;
 }
 
 // 4 for each letter that is missing, too many, another one, or swapped with its neighbor; 1 where all that
 // follows is missing, so that the first letters of a long name find it.
-static int par__name_distance(const char *a, int m, const char *b, int n) {
-    int d[PAR__NAME + 1][PAR__NAME + 1], best = INT_MAX;
+static int par__edit_distance(const char *a, int m, const char *b, int n) {
+    int d[PAR__NAME_MAX + 1][PAR__NAME_MAX + 1], best = INT_MAX;
     for (int i = 0; i <= m; i++)
         for (int j = 0; j <= n; j++) {
-            int least = i && j ? d[i - 1][j - 1] + 4 * (a[i - 1] != b[j - 1]) : i || j ? INT_MAX : 0;
-            if (i) least = PAR__MIN(least, d[i - 1][j] + 4);
-            if (j) least = PAR__MIN(least, d[i][j - 1] + 4);
+            int min = i && j ? d[i - 1][j - 1] + 4 * (a[i - 1] != b[j - 1]) : i || j ? INT_MAX : 0;
+            if (i) min = PAR__MIN(min, d[i - 1][j] + 4);
+            if (j) min = PAR__MIN(min, d[i][j - 1] + 4);
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                least = PAR__MIN(least, d[i - 2][j - 2] + 4);
-            d[i][j] = least;
+                min = PAR__MIN(min, d[i - 2][j - 2] + 4);
+            d[i][j] = min;
         }
     for (int i = 0; i <= m; i++) best = PAR__MIN(best, d[i][n] + m - i);
     for (int j = 0; j <= n; j++) best = PAR__MIN(best, d[m][j] + n - j);
@@ -1478,32 +1483,32 @@ static int par__name_distance(const char *a, int m, const char *b, int n) {
 }
 
 const char *par_nearest_name(const char *name, const void *names, size_t count, size_t stride) {
-    char plain[PAR__NAME], other[PAR__NAME];
-    const int letters = par__plain_name(name, plain);
+    char plain[PAR__NAME_MAX], other[PAR__NAME_MAX];
+    const int letters = par__normalize_name(name, plain);
     const char *nearest = NULL;
-    int least = INT_MAX;
+    int min = INT_MAX;
     for (size_t i = 0; i < count; i++) {
         const char *const candidate = *(const char *const *)((const char *)names + i * stride);
-        const int distance = par__name_distance(plain, letters, other, par__plain_name(candidate, other));
-        if (distance < least) least = distance, nearest = candidate;
+        const int distance = par__edit_distance(plain, letters, other, par__normalize_name(candidate, other));
+        if (distance < min) min = distance, nearest = candidate;
     }
     return nearest;
 }
 
-static float par__f32_of_bits(uint32_t bits) {
+static float par__bits_to_f32(uint32_t bits) {
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
-static uint32_t par__bits_of_f32(float f) {
+static uint32_t par__f32_to_bits(float f) {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     return bits;
 }
 
-static inline float par__bf16_up(uint16_t h) { return par__f32_of_bits((uint32_t)h << 16); }
-static inline uint16_t par__bf16_down(float f) {
-    uint32_t b = par__bits_of_f32(f);
+static inline float par__bf16_widen(uint16_t h) { return par__bits_to_f32((uint32_t)h << 16); }
+static inline uint16_t par__bf16_narrow(float f) {
+    uint32_t b = par__f32_to_bits(f);
     uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
     uint32_t nan = (b >> 16) | 0x40u; // keep it a NaN
     return (uint16_t)((b & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
@@ -1512,48 +1517,48 @@ static inline uint16_t par__bf16_down(float f) {
 // Without branches, so that loops over it vectorise. Up: shift the bits into place and let a float
 // multiplication by 2^112 move the exponent's bias, which also gets subnormals right; then mend infinities
 // and NaNs.
-static inline float par__f16_up(uint16_t h) {
+static inline float par__f16_widen(uint16_t h) {
     uint32_t magnitude = ((uint32_t)h & 0x7fffu) << 13;
-    uint32_t bits = par__bits_of_f32(par__f32_of_bits(magnitude) * 5.192296858534828e33f);
+    uint32_t bits = par__f32_to_bits(par__bits_to_f32(magnitude) * 5.192296858534828e33f);
     bits = magnitude >= 0x0f800000u ? (magnitude | 0x7f800000u) : bits;
-    return par__f32_of_bits(bits | ((uint32_t)h & 0x8000u) << 16);
+    return par__bits_to_f32(bits | ((uint32_t)h & 0x8000u) << 16);
 }
 // Down: normal results round by adding half of the last place kept; subnormal ones by letting the addition of
 // 0.5 align the bits. Everything from 65520 up is infinity.
-static inline uint16_t par__f16_down(float f) {
-    uint32_t b = par__bits_of_f32(f), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
+static inline uint16_t par__f16_narrow(float f) {
+    uint32_t b = par__f32_to_bits(f), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
     uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    uint32_t tiny = par__bits_of_f32(par__f32_of_bits(magnitude) + 0.5f) - 0x3f000000u;
+    uint32_t tiny = par__f32_to_bits(par__bits_to_f32(magnitude) + 0.5f) - 0x3f000000u;
     uint32_t out = magnitude < 0x38800000u ? tiny : normal;
     out = magnitude >= 0x477ff000u ? 0x7c00u : out;
     out = magnitude > 0x7f800000u ? 0x7e00u : out;
     return (uint16_t)(out | sign);
 }
-float par_f16_to_f32(uint16_t h) { return par__f16_up(h); }
-uint16_t par_f32_to_f16(float f) { return par__f16_down(f); }
-float par_bf16_to_f32(uint16_t h) { return par__bf16_up(h); }
-uint16_t par_f32_to_bf16(float f) { return par__bf16_down(f); }
+float par_f16_to_f32(uint16_t h) { return par__f16_widen(h); }
+uint16_t par_f32_to_f16(float f) { return par__f16_narrow(f); }
+float par_bf16_to_f32(uint16_t h) { return par__bf16_widen(h); }
+uint16_t par_f32_to_bf16(float f) { return par__bf16_narrow(f); }
 
 // >>settings ------------------------------------------------------------------------------------------------
 
 // Bytes of the UTF-8 character at s, which has n bytes; 0: it is none (RFC 3629).
-static size_t par__utf8(const unsigned char *s, size_t n) {
+static size_t par__utf8_bytes(const unsigned char *s, size_t n) {
     const unsigned c = s[0];
     const size_t length = c < 0x80 ? 1 : c < 0xC2 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : c < 0xF5 ? 4 : 0;
     if (length > n) return 0;
     for (size_t i = 1; i < length; i++)
         if ((s[i] & 0xC0) != 0x80) return 0;
-    const unsigned least = c == 0xE0   ? 0xA0
-                           : c == 0xF0 ? 0x90
-                                       : 0,
-                   most = c == 0xED   ? 0x9F
-                          : c == 0xF4 ? 0x8F
-                                      : 0xFF;
-    return length > 2 && (s[1] < least || s[1] > most) ? 0 : length;
+    const unsigned min = c == 0xE0   ? 0xA0
+                         : c == 0xF0 ? 0x90
+                                     : 0,
+                   max = c == 0xED   ? 0x9F
+                         : c == 0xF4 ? 0x8F
+                                     : 0xFF;
+    return length > 2 && (s[1] < min || s[1] > max) ? 0 : length;
 }
-size_t par_json_character(const char *text, size_t bytes, char json[8]) {
+size_t par_json_escape(const char *text, size_t bytes, char json[8]) {
     const unsigned char *s = (const unsigned char *)text;
-    const size_t length = par__utf8(s, bytes);
+    const size_t length = par__utf8_bytes(s, bytes);
     if (!length)
         snprintf(json, 8, "\\ufffd");
     else if (s[0] < 32 || s[0] == 127)
@@ -1563,13 +1568,13 @@ size_t par_json_character(const char *text, size_t bytes, char json[8]) {
     return length ? length : 1;
 }
 // Whole characters of a text, as many as fit, as they stand within a string of JSON.
-static void par__json_string_of(char *to, size_t room, const char *text) {
+static void par__json_escape_text(char *to, size_t capacity, const char *text) {
     char json[8];
     size_t at = 0;
     for (size_t n = strlen(text), used; n; text += used, n -= used) {
-        used = par_json_character(text, n, json);
+        used = par_json_escape(text, n, json);
         const size_t length = strlen(json);
-        if (at + length >= room) break;
+        if (at + length >= capacity) break;
         memcpy(to + at, json, length);
         at += length;
     }
@@ -1577,10 +1582,10 @@ static void par__json_string_of(char *to, size_t room, const char *text) {
 }
 // Make a text fit to be shown: '?' for each byte that is no character of UTF-8 and for each control
 // character but those in `keep`. For what a peer or a stranger sent, keep is "".
-static void par__clean(char *text, const char *keep) {
+static void par__sanitize(char *text, const char *keep) {
     unsigned char *s = (unsigned char *)text;
     for (size_t n = strlen(text), length; n; s += length, n -= length) {
-        length = par__utf8(s, n);
+        length = par__utf8_bytes(s, n);
         const int control = length == 1   ? (s[0] < 32 || s[0] == 127) && !strchr(keep, s[0])
                             : length == 2 ? s[0] == 0xC2 && s[1] < 0xA0
                                           : 0;
@@ -1591,45 +1596,45 @@ static void par__clean(char *text, const char *keep) {
 }
 
 // All that par.h reads. Those that begin with PAR_ are checked when a world opens, a launcher's where it
-// counts; the secret by par__find_secret: here it may have any length, since errors show what they refuse.
+// counts; the secret by par__load_secret: here it may have any length, since errors show what they refuse.
 static const par__setting par__settings[] = {
-    {"PAR_RANKS", PAR__SET_INTEGER, 1, 1024, 0, "ranks to start on this machine"},
-    {"PAR_NODE_RANKS", PAR__SET_INTEGER, 1, INT_MAX, 0, "ranks that make a node"},
-    {"PAR_TIMEOUT", PAR__SET_SECONDS, 0, 1e9, 600, "after which a wait is an error"},
-    {"PAR_ALGO", PAR__SET_TEXT, 0, 4096, 0, "operation:algorithm, several separated by commas"},
-    {"PAR_TUNE", PAR__SET_TEXT, 0, 4096, 0, "the name of a file"},
-    {"PAR_STAGE", PAR__SET_INTEGER, 8192, INT_MAX, 262144, "bytes, without a unit"},
-    {"PAR_CMA", PAR__SET_SWITCH, 0, 1, 1, ""},
-    {"PAR_PROGRESS", PAR__SET_SWITCH, 0, 1, 0, ""},
-    {"PAR_GEMM", PAR__SET_WORD, 0, 0, -1, "oneDNN|OpenBLAS|MKL|BLIS|CBLAS|built-in"},
-    {"PAR_TRACE", PAR__SET_TEXT, 0, 4096, 0, "the name of a file"},
-    {"PAR_LEDGER", PAR__SET_SWITCH, 0, 1, 0, ""},
-    {"PAR_PORT", PAR__SET_INTEGER, 1, 65535, 0, "a port"},
-    {"PAR_SECRET", PAR__SET_TEXT, 0, INT_MAX, 0, "a secret"},
-    {"PAR_SECRET_FILE", PAR__SET_TEXT, 0, 4096, 0, "the name of a file"},
-    {"PAR__BOOT", PAR__SET_TEXT, 0, 255, 0, "what rank 0 tells the ranks that it starts"},
-    {"MASTER_PORT", PAR__SET_INTEGER, 1, 65535, 0, "a port"},
-    {"MASTER_ADDR", PAR__SET_TEXT, 0, 255, 0, "the host of rank 0"},
-    {"RANK", PAR__SET_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
-    {"WORLD_SIZE", PAR__SET_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
-    {"LOCAL_RANK", PAR__SET_INTEGER, 0, INT_MAX, 0, "the rank of this process on its node"},
-    {"TORCHELASTIC_RUN_ID", PAR__SET_TEXT, 0, 4096, 0, "the name of the run"},
-    {"TORCHELASTIC_USE_AGENT_STORE", PAR__SET_TEXT, 0, 255, 0, "True or False"},
-    {"OMPI_COMM_WORLD_RANK", PAR__SET_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
-    {"OMPI_COMM_WORLD_SIZE", PAR__SET_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
-    {"PMIX_NAMESPACE", PAR__SET_TEXT, 0, 4096, 0, "the name of the run"},
-    {"PMI_RANK", PAR__SET_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
-    {"PMI_SIZE", PAR__SET_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
-    {"SLURM_JOB_ID", PAR__SET_TEXT, 0, 255, 0, "the number of the job"},
-    {"SLURM_STEP_ID", PAR__SET_TEXT, 0, 255, 0, "the number of the step"},
-    {"SLURM_PROCID", PAR__SET_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
-    {"SLURM_STEP_NUM_TASKS", PAR__SET_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
-    {"SLURM_TASK_PID", PAR__SET_INTEGER, 1, INT_MAX, 0, "the number of a process"},
-    {"SLURM_STEP_NODELIST", PAR__SET_TEXT, 0, 1 << 20, 0, "names of hosts, such as node[003-010,17]"},
-    {"SLURMD_NODENAME", PAR__SET_TEXT, 0, 255, 0, "the name of this host"}};
-enum { PAR__SETTINGS = sizeof par__settings / sizeof par__settings[0] };
+    {"PAR_RANKS", PAR__SETTING_INTEGER, 1, 1024, 0, "ranks to start on this machine"},
+    {"PAR_NODE_RANKS", PAR__SETTING_INTEGER, 1, INT_MAX, 0, "ranks that make a node"},
+    {"PAR_TIMEOUT", PAR__SETTING_SECONDS, 0, 1e9, 600, "after which a wait is an error"},
+    {"PAR_ALGO", PAR__SETTING_TEXT, 0, 4096, 0, "operation:algorithm, several separated by commas"},
+    {"PAR_TUNE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of a file"},
+    {"PAR_STAGE", PAR__SETTING_INTEGER, 8192, INT_MAX, 262144, "bytes, without a unit"},
+    {"PAR_CMA", PAR__SETTING_SWITCH, 0, 1, 1, ""},
+    {"PAR_PROGRESS", PAR__SETTING_SWITCH, 0, 1, 0, ""},
+    {"PAR_GEMM", PAR__SETTING_CHOICE, 0, 0, -1, "oneDNN|OpenBLAS|MKL|BLIS|CBLAS|built-in"},
+    {"PAR_TRACE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of a file"},
+    {"PAR_LEDGER", PAR__SETTING_SWITCH, 0, 1, 0, ""},
+    {"PAR_PORT", PAR__SETTING_INTEGER, 1, 65535, 0, "a port"},
+    {"PAR_SECRET", PAR__SETTING_TEXT, 0, INT_MAX, 0, "a secret"},
+    {"PAR_SECRET_FILE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of a file"},
+    {"PAR__BOOT", PAR__SETTING_TEXT, 0, 255, 0, "what rank 0 tells the ranks that it starts"},
+    {"MASTER_PORT", PAR__SETTING_INTEGER, 1, 65535, 0, "a port"},
+    {"MASTER_ADDR", PAR__SETTING_TEXT, 0, 255, 0, "the host of rank 0"},
+    {"RANK", PAR__SETTING_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
+    {"WORLD_SIZE", PAR__SETTING_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
+    {"LOCAL_RANK", PAR__SETTING_INTEGER, 0, INT_MAX, 0, "the rank of this process on its node"},
+    {"TORCHELASTIC_RUN_ID", PAR__SETTING_TEXT, 0, 4096, 0, "the name of the run"},
+    {"TORCHELASTIC_USE_AGENT_STORE", PAR__SETTING_TEXT, 0, 255, 0, "True or False"},
+    {"OMPI_COMM_WORLD_RANK", PAR__SETTING_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
+    {"OMPI_COMM_WORLD_SIZE", PAR__SETTING_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
+    {"PMIX_NAMESPACE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of the run"},
+    {"PMI_RANK", PAR__SETTING_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
+    {"PMI_SIZE", PAR__SETTING_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
+    {"SLURM_JOB_ID", PAR__SETTING_TEXT, 0, 255, 0, "the number of the job"},
+    {"SLURM_STEP_ID", PAR__SETTING_TEXT, 0, 255, 0, "the number of the step"},
+    {"SLURM_PROCID", PAR__SETTING_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
+    {"SLURM_STEP_NUM_TASKS", PAR__SETTING_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
+    {"SLURM_TASK_PID", PAR__SETTING_INTEGER, 1, INT_MAX, 0, "the number of a process"},
+    {"SLURM_STEP_NODELIST", PAR__SETTING_TEXT, 0, 1 << 20, 0, "names of hosts, such as node[003-010,17]"},
+    {"SLURMD_NODENAME", PAR__SETTING_TEXT, 0, 255, 0, "the name of this host"}};
+enum { PAR__SETTING_COUNT = sizeof par__settings / sizeof par__settings[0] };
 
-static int par__decimal(const char *s, double *value) { // digits, a point, an exponent; in every locale
+static int par__parse_decimal(const char *s, double *value) { // digits, a point, an exponent; in every locale
     double x = 0, power = 0;
     int digits = 0, scale = 0, down = 0;
     for (; *s >= '0' && *s <= '9'; s++, digits++) x = x * 10 + (*s - '0');
@@ -1644,10 +1649,10 @@ static int par__decimal(const char *s, double *value) { // digits, a point, an e
     *value = x == 0 ? 0 : power < 0 ? x / pow(10, -power) : x * pow(10, power);
     return digits && !*s && isfinite(*value);
 }
-static int par__whole_number(const char *text, double most, double *value) { // 1: it is one, from 0 to most
-    return !text[strspn(text, "0123456789")] && par__decimal(text, value) && *value <= most;
+static int par__parse_integer(const char *text, double max, double *value) { // 1: it is one, from 0 to most
+    return !text[strspn(text, "0123456789")] && par__parse_decimal(text, value) && *value <= max;
 }
-static int par__word_index(const char *words, const char *word) { // in any case; -1: it is none of them
+static int par__choice_index(const char *words, const char *word) { // in any case; -1: it is none of them
     for (int i = 0;; i++) {
         const size_t n = strcspn(words, "|");
         if (n && strlen(word) == n && !strncasecmp(words, word, n)) return i;
@@ -1658,73 +1663,73 @@ static int par__word_index(const char *words, const char *word) { // in any case
 // 1: it can be read.
 static int par__setting_parse(const par__setting *s, const char *text, double *value) {
     switch (s->kind) {
-    case PAR__SET_TEXT: return *value = 1, strlen(text) <= (size_t)s->most;
-    case PAR__SET_WORD: return *value = par__word_index(s->takes, text), *value >= 0;
-    case PAR__SET_SECONDS: return par__decimal(text, value) && *value > s->least && *value <= s->most;
-    default: return par__whole_number(text, s->most, value) && *value >= s->least;
+    case PAR__SETTING_TEXT: return *value = 1, strlen(text) <= (size_t)s->max;
+    case PAR__SETTING_CHOICE: return *value = par__choice_index(s->accepts, text), *value >= 0;
+    case PAR__SETTING_SECONDS: return par__parse_decimal(text, value) && *value > s->min && *value <= s->max;
+    default: return par__parse_integer(text, s->max, value) && *value >= s->min;
     }
 }
-static void par__setting_takes(const par__setting *s, char *text, size_t room) {
+static void par__setting_expected(const par__setting *s, char *text, size_t capacity) {
     switch (s->kind) {
-    case PAR__SET_INTEGER:
-        snprintf(text, room, "a whole number from %.0f to %.0f: %s", s->least, s->most, s->takes);
+    case PAR__SETTING_INTEGER:
+        snprintf(text, capacity, "a whole number from %.0f to %.0f: %s", s->min, s->max, s->accepts);
         break;
-    case PAR__SET_SECONDS:
-        snprintf(text, room, "a number of seconds without a unit, more than %g and at most %g: %s", s->least,
-                 s->most, s->takes);
+    case PAR__SETTING_SECONDS:
+        snprintf(text, capacity, "a number of seconds without a unit, more than %g and at most %g: %s",
+                 s->min, s->max, s->accepts);
         break;
-    case PAR__SET_SWITCH: snprintf(text, room, "0 or 1"); break;
-    case PAR__SET_WORD:
-        snprintf(text, room, "one of %s", s->takes);
+    case PAR__SETTING_SWITCH: snprintf(text, capacity, "0 or 1"); break;
+    case PAR__SETTING_CHOICE:
+        snprintf(text, capacity, "one of %s", s->accepts);
         for (char *p = text; (p = strchr(p, '|')) != NULL;) *p = ' ';
         break;
-    case PAR__SET_TEXT: snprintf(text, room, "at most %.0f bytes: %s", s->most, s->takes); break;
+    case PAR__SETTING_TEXT: snprintf(text, capacity, "at most %.0f bytes: %s", s->max, s->accepts); break;
     }
 }
 par_result par__setting_read(const par__setting *s, double *value, char *why, size_t why_bytes) {
-    char shown[64], takes[256];
+    char shown[64], accepts[256];
     const char *text = getenv(s->name);
-    *value = s->fallback;
+    *value = s->default_value;
     if (!text || !*text || par__setting_parse(s, text, value)) return PAR_OK;
-    *value = s->fallback;
-    par__setting_takes(s, takes, sizeof takes);
+    *value = s->default_value;
+    par__setting_expected(s, accepts, sizeof accepts);
     snprintf(shown, sizeof shown, "%s", text);
     if (strlen(text) >= sizeof shown) memcpy(shown + sizeof shown - 4, "...", 4);
-    par__clean(shown, "");
-    snprintf(why, why_bytes, "%s=%s: it takes %s", s->name, shown, takes);
+    par__sanitize(shown, "");
+    snprintf(why, why_bytes, "%s=%s: it takes %s", s->name, shown, accepts);
     return PAR_ERR_ARGUMENT;
 }
-static const par__setting *par__setting_of(const char *name) {
-    for (int i = 0; i < PAR__SETTINGS; i++)
+static const par__setting *par__setting_find(const char *name) {
+    for (int i = 0; i < PAR__SETTING_COUNT; i++)
         if (!strcmp(par__settings[i].name, name)) return &par__settings[i];
     return PAR_ASSERT(0 && "a variable that is in no table"), &par__settings[0];
 }
 static double par__setting_number(const char *name) { // the fallback: also where it cannot be read
     char why[512];
     double value;
-    return par__setting_read(par__setting_of(name), &value, why, sizeof why), value;
+    return par__setting_read(par__setting_find(name), &value, why, sizeof why), value;
 }
 static const char *par__setting_text(const char *name) { // NULL: it is not set
-    const char *text = getenv(par__setting_of(name)->name);
+    const char *text = getenv(par__setting_find(name)->name);
     return text && *text ? text : NULL;
 }
-static par_result par__settings_check(char *why, size_t room) { // of all that begin with PAR_
+static par_result par__settings_check(char *why, size_t capacity) { // of all that begin with PAR_
     double value;
-    for (int i = 0; i < PAR__SETTINGS; i++)
+    for (int i = 0; i < PAR__SETTING_COUNT; i++)
         if (!strncmp(par__settings[i].name, "PAR_", 4) &&
-            par__setting_read(&par__settings[i], &value, why, room))
+            par__setting_read(&par__settings[i], &value, why, capacity))
             return PAR_ERR_ARGUMENT;
     return PAR_OK;
 }
 
 extern char **environ;
-void par__settings_misspelled(const par__setting *settings, size_t count) {
-    char plain[PAR__NAME], other[PAR__NAME], text[256];
+void par__settings_warn_misspelled(const par__setting *settings, size_t count) {
+    char plain[PAR__NAME_MAX], other[PAR__NAME_MAX], text[256];
     for (char **e = environ; e && *e; e++) {
         const size_t length = strcspn(*e, "=");
         const par__setting *near = NULL;
-        if (strncmp(*e, "PAR_", 4) || length > PAR__NAME) continue;
-        const int letters = par__plain_name(*e, plain);
+        if (strncmp(*e, "PAR_", 4) || length > PAR__NAME_MAX) continue;
+        const int letters = par__normalize_name(*e, plain);
         for (size_t i = 0; i < count; i++) {
             const char *name = settings[i].name;
             if (strlen(name) == length && !strncmp(name, *e, length)) {
@@ -1732,13 +1737,13 @@ void par__settings_misspelled(const par__setting *settings, size_t count) {
                 break;
             }
             if (!strncmp(name, "PAR_", 4) && letters > 5 &&
-                par__name_distance(plain, letters, other, par__plain_name(name, other)) <= 4)
+                par__edit_distance(plain, letters, other, par__normalize_name(name, other)) <= 4)
                 near = &settings[i]; // one letter is another one, or some at the end are too many or missing
         }
         if (!near) continue;
         snprintf(text, sizeof text, "%.*s is set, but means nothing here; %s does", (int)length, *e,
                  near->name);
-        par__clean(text, "");
+        par__sanitize(text, "");
         PAR_LOG(text);
     }
 }
@@ -1752,7 +1757,7 @@ void par__settings_misspelled(const par__setting *settings, size_t count) {
 // have a fixed length because that is what gcc -O2 agrees to vectorise.
 
 // d[i] = expression of x = a[i], y = b[i]. d may be a.
-#define PAR__LOOP2(TARGET, name, T, expression)                                                              \
+#define PAR__BINARY_LOOP(TARGET, name, T, expression)                                                        \
     TARGET static void name(void *dst, const void *va, const void *vb, size_t n) {                           \
         T *d = (T *)dst;                                                                                     \
         const T *a = (const T *)va, *b = (const T *)vb;                                                      \
@@ -1768,7 +1773,7 @@ void par__settings_misspelled(const par__setting *settings, size_t count) {
             d[i] = (T)(expression);                                                                          \
         }                                                                                                    \
     }
-#define PAR__LOOP1(TARGET, name, D, S, expression)                                                           \
+#define PAR__UNARY_LOOP(TARGET, name, D, S, expression)                                                      \
     TARGET static void name(void *dst, const void *src, size_t n) {                                          \
         D *d = (D *)dst;                                                                                     \
         const S *s = (const S *)src;                                                                         \
@@ -1786,41 +1791,40 @@ void par__settings_misspelled(const par__setting *settings, size_t count) {
     }
 
 // Integer sums and products wrap: they run on the unsigned type, wide enough not to be promoted to int.
-#define PAR__OPS_OF(I, TARGET, type, T, U)                                                                   \
-    PAR__LOOP2(TARGET, par__sum_##type##_##I, U, x + y)                                                      \
-    PAR__LOOP2(TARGET, par__prod_##type##_##I, U, x *y)                                                      \
-    PAR__LOOP2(TARGET, par__min_##type##_##I, T, (x < y || x != x) ? x : y)                                  \
-    PAR__LOOP2(TARGET, par__max_##type##_##I, T, (x > y || x != x) ? x : y)
-#define PAR__OPS_OF_16(I, TARGET, type, T) // no 16-bit integers
+#define PAR__BINARY_LOOPS(I, TARGET, type, T, U)                                                             \
+    PAR__BINARY_LOOP(TARGET, par__sum_##type##_##I, U, x + y)                                                \
+    PAR__BINARY_LOOP(TARGET, par__prod_##type##_##I, U, x *y)                                                \
+    PAR__BINARY_LOOP(TARGET, par__min_##type##_##I, T, (x < y || x != x) ? x : y)                            \
+    PAR__BINARY_LOOP(TARGET, par__max_##type##_##I, T, (x > y || x != x) ? x : y)
 #define PAR__KERNELS(I, TARGET)                                                                              \
-    PAR__OPS_OF(I, TARGET, f64, double, double)                                                              \
-    PAR__OPS_OF(I, TARGET, f32, float, float)                                                                \
-    PAR__OPS_OF(I, TARGET, i8, int8_t, uint8_t)                                                              \
-    PAR__OPS_OF(I, TARGET, u8, uint8_t, uint8_t)                                                             \
-    PAR__OPS_OF(I, TARGET, i32, int32_t, uint32_t)                                                           \
-    PAR__OPS_OF(I, TARGET, u32, uint32_t, uint32_t)                                                          \
-    PAR__OPS_OF(I, TARGET, i64, int64_t, uint64_t)                                                           \
-    PAR__OPS_OF(I, TARGET, u64, uint64_t, uint64_t)                                                          \
-    PAR__LOOP1(TARGET, par__f16_up_##I, float, uint16_t, par__f16_up(x))                                     \
-    PAR__LOOP1(TARGET, par__f16_down_##I, uint16_t, float, par__f16_down(x))                                 \
-    PAR__LOOP1(TARGET, par__bf16_up_##I, float, uint16_t, par__bf16_up(x))                                   \
-    PAR__LOOP1(TARGET, par__bf16_down_##I, uint16_t, float, par__bf16_down(x))
+    PAR__BINARY_LOOPS(I, TARGET, f64, double, double)                                                        \
+    PAR__BINARY_LOOPS(I, TARGET, f32, float, float)                                                          \
+    PAR__BINARY_LOOPS(I, TARGET, i8, int8_t, uint8_t)                                                        \
+    PAR__BINARY_LOOPS(I, TARGET, u8, uint8_t, uint8_t)                                                       \
+    PAR__BINARY_LOOPS(I, TARGET, i32, int32_t, uint32_t)                                                     \
+    PAR__BINARY_LOOPS(I, TARGET, u32, uint32_t, uint32_t)                                                    \
+    PAR__BINARY_LOOPS(I, TARGET, i64, int64_t, uint64_t)                                                     \
+    PAR__BINARY_LOOPS(I, TARGET, u64, uint64_t, uint64_t)                                                    \
+    PAR__UNARY_LOOP(TARGET, par__f16_widen_##I, float, uint16_t, par__f16_widen(x))                          \
+    PAR__UNARY_LOOP(TARGET, par__f16_narrow_##I, uint16_t, float, par__f16_narrow(x))                        \
+    PAR__UNARY_LOOP(TARGET, par__bf16_widen_##I, float, uint16_t, par__bf16_widen(x))                        \
+    PAR__UNARY_LOOP(TARGET, par__bf16_narrow_##I, uint16_t, float, par__bf16_narrow(x))
 PAR__ISAS(PAR__KERNELS)
 
 // src to d and, unless NULL, to d2 at once: two streams of stores keep more lines on their way than one after
 // the other. stream: past the caches, without reading first what is overwritten; needs whole aligned lines.
-#define PAR__COPY2(I, TARGET, V, load, store, flow)                                                          \
-    TARGET static void par__copy2_##I(void *d, void *d2, const void *src, size_t bytes, int stream) {        \
+#define PAR__COPY2(I, TARGET, V, load, store, stream_store)                                                  \
+    TARGET static void par__copy2_##I(void *d, void *d2, const void *src, size_t bytes, int nontemporal) {   \
         char *a = (char *)d, *b = (char *)(d2 ? d2 : d);                                                     \
         const char *x = (const char *)src;                                                                   \
         size_t i = 0;                                                                                        \
-        if (stream && ((uintptr_t)a | (uintptr_t)b) % 64 == 0) {                                             \
+        if (nontemporal && ((uintptr_t)a | (uintptr_t)b) % 64 == 0) {                                        \
             for (; i + 64 <= bytes; i += 64)                                                                 \
                 for (size_t j = 0; j < 64; j += sizeof(V))                                                   \
-                    flow((V *)(a + i + j), load((const V *)(x + i + j)));                                    \
+                    stream_store((V *)(a + i + j), load((const V *)(x + i + j)));                            \
             for (size_t k = 0; d2 && k < i; k += 64)                                                         \
                 for (size_t j = 0; j < 64; j += sizeof(V))                                                   \
-                    flow((V *)(b + k + j), load((const V *)(x + k + j)));                                    \
+                    stream_store((V *)(b + k + j), load((const V *)(x + k + j)));                            \
             _mm_sfence();                                                                                    \
         } else if (d2) {                                                                                     \
             for (; i + sizeof(V) <= bytes; i += sizeof(V)) {                                                 \
@@ -1833,9 +1837,9 @@ PAR__ISAS(PAR__KERNELS)
         if (d2) memcpy(b + i, x + i, bytes - i);                                                             \
     }
 // out[..][at..] = a + b, past the caches: a strip at a time, so that reading and writing overlap.
-#define PAR__FLOW(I, TARGET, type, T, V, load, flow)                                                         \
-    TARGET static void par__flow_##type##_##I(void *const *out, int outs, size_t at, const void *va,         \
-                                              const void *vb, size_t n) {                                    \
+#define PAR__STREAM_SUM(I, TARGET, type, T, V, load, stream_store)                                           \
+    TARGET static void par__stream_sum_##type##_##I(void *const *out, int outs, size_t at, const void *va,   \
+                                                    const void *vb, size_t n) {                              \
         T strip[PAR__STRIP] __attribute__((aligned(64)));                                                    \
         const T *a = (const T *)va, *b = (const T *)vb;                                                      \
         size_t i = 0;                                                                                        \
@@ -1843,59 +1847,60 @@ PAR__ISAS(PAR__KERNELS)
             for (size_t j = 0; j < PAR__STRIP; j++) strip[j] = a[i + j] + b[i + j];                          \
             for (int o = 0; o < outs; o++)                                                                   \
                 for (size_t k = 0; k < sizeof strip; k += sizeof(V))                                         \
-                    flow((V *)((char *)out[o] + at + i * sizeof(T) + k),                                     \
-                         load((const V *)((char *)strip + k)));                                              \
+                    stream_store((V *)((char *)out[o] + at + i * sizeof(T) + k),                             \
+                                 load((const V *)((char *)strip + k)));                                      \
         }                                                                                                    \
         _mm_sfence();                                                                                        \
         for (; i < n; i++)                                                                                   \
             for (int o = 0; o < outs; o++) ((T *)((char *)out[o] + at))[i] = a[i] + b[i];                    \
     }
 #if PAR__X86 && !defined(__CUDACC__)
-#define PAR__STREAMS(I, TARGET, V, load, store, flow)                                                        \
-    PAR__COPY2(I, TARGET, V, load, store, flow)                                                              \
-    PAR__FLOW(I, TARGET, f64, double, V, load, flow)                                                         \
-    PAR__FLOW(I, TARGET, f32, float, V, load, flow)
-#define PAR__ATTR(...) __attribute__((target(__VA_ARGS__)))
-PAR__STREAMS(base, , __m128i, _mm_loadu_si128, _mm_storeu_si128, _mm_stream_si128)
-PAR__STREAMS(avx2, PAR__ATTR("avx2"), __m256i, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256)
-PAR__STREAMS(avx512, PAR__ATTR("avx512f" PAR__WIDE), __m512i, _mm512_loadu_si512, _mm512_storeu_si512,
-             _mm512_stream_si512)
+#define PAR__STREAM_KERNELS(I, TARGET, V, load, store, stream_store)                                         \
+    PAR__COPY2(I, TARGET, V, load, store, stream_store)                                                      \
+    PAR__STREAM_SUM(I, TARGET, f64, double, V, load, stream_store)                                           \
+    PAR__STREAM_SUM(I, TARGET, f32, float, V, load, stream_store)
+#define PAR__TARGET(...) __attribute__((target(__VA_ARGS__)))
+PAR__STREAM_KERNELS(base, , __m128i, _mm_loadu_si128, _mm_storeu_si128, _mm_stream_si128)
+PAR__STREAM_KERNELS(avx2, PAR__TARGET("avx2"), __m256i, _mm256_loadu_si256, _mm256_storeu_si256,
+                    _mm256_stream_si256)
+PAR__STREAM_KERNELS(avx512, PAR__TARGET("avx512f" PAR__WIDE), __m512i, _mm512_loadu_si512,
+                    _mm512_storeu_si512, _mm512_stream_si512)
 #else
-static void par__copy2_base(void *d, void *d2, const void *src, size_t bytes, int stream) {
-    (void)stream;
+static void par__copy2_base(void *d, void *d2, const void *src, size_t bytes, int nontemporal) {
+    (void)nontemporal;
     memcpy(d, src, bytes);
     if (d2) memcpy(d2, src, bytes);
 }
-#define par__flow_f64_base NULL
-#define par__flow_f32_base NULL
+#define par__stream_sum_f64_base NULL
+#define par__stream_sum_f32_base NULL
 #endif
 
-typedef void (*par__loop2)(void *, const void *, const void *, size_t);
-typedef void (*par__loop1)(void *, const void *, size_t);
+typedef void (*par__binary_loop)(void *, const void *, const void *, size_t);
+typedef void (*par__unary_loop)(void *, const void *, size_t);
 
 typedef struct par__kernels {
-    par__loop2 op[4][PAR_DTYPE_COUNT]; // sum, prod, min, max; half types: those of f32
-    par__loop1 f16_up, f16_down, bf16_up, bf16_down;
-    void (*copy2)(void *, void *, const void *, size_t, int stream);
-    void (*flow[2])(void *const *, int, size_t, const void *, const void *, size_t); // sums of f64, f32
+    par__binary_loop op[4][PAR_DTYPE_COUNT]; // sum, prod, min, max; half types: those of f32
+    par__unary_loop f16_widen, f16_narrow, bf16_widen, bf16_narrow;
+    void (*copy2)(void *, void *, const void *, size_t, int nontemporal);
+    void (*stream_sum[2])(void *const *, int, size_t, const void *, const void *, size_t); // sums of f64, f32
 } par__kernels;
 
-#define PAR__ROW(op, I)                                                                                      \
+#define PAR__OP_ROW(op, I)                                                                                   \
     {                                                                                                        \
         par__##op##_f64_##I, par__##op##_f32_##I, par__##op##_f32_##I, par__##op##_f32_##I,                  \
             par__##op##_i8_##I, par__##op##_u8_##I, par__##op##_i32_##I, par__##op##_u32_##I,                \
             par__##op##_i64_##I, par__##op##_u64_##I                                                         \
     }
-#define PAR__TABLE(I, TARGET)                                                                                \
+#define PAR__KERNEL_TABLE(I, TARGET)                                                                         \
     static const par__kernels par__kernels_##I = {                                                           \
-        {PAR__ROW(sum, I), PAR__ROW(prod, I), PAR__ROW(min, I), PAR__ROW(max, I)},                           \
-        par__f16_up_##I,                                                                                     \
-        par__f16_down_##I,                                                                                   \
-        par__bf16_up_##I,                                                                                    \
-        par__bf16_down_##I,                                                                                  \
+        {PAR__OP_ROW(sum, I), PAR__OP_ROW(prod, I), PAR__OP_ROW(min, I), PAR__OP_ROW(max, I)},               \
+        par__f16_widen_##I,                                                                                  \
+        par__f16_narrow_##I,                                                                                 \
+        par__bf16_widen_##I,                                                                                 \
+        par__bf16_narrow_##I,                                                                                \
         par__copy2_##I,                                                                                      \
-        {par__flow_f64_##I, par__flow_f32_##I}};
-PAR__ISAS(PAR__TABLE)
+        {par__stream_sum_f64_##I, par__stream_sum_f32_##I}};
+PAR__ISAS(PAR__KERNEL_TABLE)
 
 static const par__kernels *par__pick_kernels(void) { return PAR__PICK(par__kernels); }
 
@@ -1904,10 +1909,10 @@ static int par__is_float(par_dtype d) { return d == PAR_F64 || d == PAR_F32 || p
 static par_dtype par__accumulator(par_dtype d) { return par__is_half(d) ? PAR_F32 : d; }
 
 static void par__widen(const par__kernels *k, float *dst, const void *src, par_dtype d, size_t n) {
-    (d == PAR_F16 ? k->f16_up : k->bf16_up)(dst, src, n);
+    (d == PAR_F16 ? k->f16_widen : k->bf16_widen)(dst, src, n);
 }
-static void par__round(const par__kernels *k, void *dst, const float *src, par_dtype d, size_t n) {
-    (d == PAR_F16 ? k->f16_down : k->bf16_down)(dst, src, n);
+static void par__narrow(const par__kernels *k, void *dst, const float *src, par_dtype d, size_t n) {
+    (d == PAR_F16 ? k->f16_narrow : k->bf16_narrow)(dst, src, n);
 }
 
 // What comes after the last addition: the average's division, the scaled sum's factor.
@@ -1916,7 +1921,7 @@ static void par__finalize(void *acc, size_t n, par_dtype type, par_op op, int ra
     double factor = code == PAR_SCALED_SUM ? par_op_factor(op) : 1.0;
     float factor32 = (float)factor;
     if (code != PAR_AVG && code != PAR_SCALED_SUM) return;
-#define PAR__EACH(D, T, avg, scaled)                                                                         \
+#define PAR__FINALIZE(D, T, avg, scaled)                                                                     \
     case D: {                                                                                                \
         T *x = (T *)acc;                                                                                     \
         if (code == PAR_AVG)                                                                                 \
@@ -1925,20 +1930,20 @@ static void par__finalize(void *acc, size_t n, par_dtype type, par_op op, int ra
             for (size_t i = 0; i < n; i++) x[i] = (T)(scaled);                                               \
     } break;
     switch (type) {
-        PAR__EACH(PAR_F64, double, x[i] / (double)ranks, x[i] * factor)
-        PAR__EACH(PAR_F32, float, x[i] / (float)ranks, x[i] * factor32)
-        PAR__EACH(PAR_I8, int8_t, x[i] / ranks, x[i])
-        PAR__EACH(PAR_U8, uint8_t, x[i] / ranks, x[i])
-        PAR__EACH(PAR_I32, int32_t, x[i] / ranks, x[i])
-        PAR__EACH(PAR_U32, uint32_t, x[i] / (uint32_t)ranks, x[i])
-        PAR__EACH(PAR_I64, int64_t, x[i] / ranks, x[i])
-        PAR__EACH(PAR_U64, uint64_t, x[i] / (uint64_t)ranks, x[i])
+        PAR__FINALIZE(PAR_F64, double, x[i] / (double)ranks, x[i] * factor)
+        PAR__FINALIZE(PAR_F32, float, x[i] / (float)ranks, x[i] * factor32)
+        PAR__FINALIZE(PAR_I8, int8_t, x[i] / ranks, x[i])
+        PAR__FINALIZE(PAR_U8, uint8_t, x[i] / ranks, x[i])
+        PAR__FINALIZE(PAR_I32, int32_t, x[i] / ranks, x[i])
+        PAR__FINALIZE(PAR_U32, uint32_t, x[i] / (uint32_t)ranks, x[i])
+        PAR__FINALIZE(PAR_I64, int64_t, x[i] / ranks, x[i])
+        PAR__FINALIZE(PAR_U64, uint64_t, x[i] / (uint64_t)ranks, x[i])
     default: break; // half types are finalized as f32
     }
-#undef PAR__EACH
+#undef PAR__FINALIZE
 }
 
-#define PAR__BLOCK 2048 // elements at a time; 16 KiB of the widest type
+#define PAR__REDUCE_BLOCK 2048 // elements at a time; 16 KiB of the widest type
 
 // out[] = the sum of all sources by PAR_TREE_SUM: like a binary counter, where level i holds a sum of 2^i of
 // them; at the end what is left is added from the smallest up.
@@ -1946,8 +1951,8 @@ static void par__reduce_tree(const par__kernels *k, void *const *out, int out_co
                              const void *const *sources, int source_count, size_t count, par_dtype dtype) {
     enum { LEVELS = 12, N = 512 };
     const par_dtype acc_type = par__accumulator(dtype);
-    const size_t bytes = par__dtype_bytes[dtype];
-    const par__loop2 add = k->op[0][dtype];
+    const size_t bytes = par__bytes_of_dtype[dtype];
+    const par__binary_loop add = k->op[0][dtype];
     double level[LEVELS][N]; // room for N of any type
     for (size_t at = 0; at < count; at += N) {
         const size_t n = PAR__MIN(count - at, (size_t)N);
@@ -1965,7 +1970,7 @@ static void par__reduce_tree(const par__kernels *k, void *const *out, int out_co
         for (; used > 1; used--) add(level[used - 2], level[used - 2], level[used - 1], n);
         for (int o = 0; o < out_count; o++)
             if (acc_type != dtype)
-                par__round(k, (char *)out[o] + at * bytes, (const float *)(void *)level[0], dtype, n);
+                par__narrow(k, (char *)out[o] + at * bytes, (const float *)(void *)level[0], dtype, n);
             else
                 memcpy((char *)out[o] + at * bytes, level[0], n * bytes);
     }
@@ -1975,9 +1980,9 @@ static void par__reduce_tree(const par__kernels *k, void *const *out, int out_co
 // accumulator-typed array to begin with, or NULL. ranks > 0: finalize for so many and store dtype; 0: store
 // the accumulator type. Every block is written to each of out_count destinations, past the caches if
 // `stream`.
-static void par__reduce(const par__kernels *k, void *const *out, int out_count, const void *partial,
-                        const void *const *sources, int source_count, size_t count, par_dtype dtype,
-                        par_op op, int ranks, int stream) {
+static void par__reduce_sources(const par__kernels *k, void *const *out, int out_count, const void *partial,
+                                const void *const *sources, int source_count, size_t count, par_dtype dtype,
+                                par_op op, int ranks, int nontemporal) {
     if (par__op_code(op) == PAR_TREE_SUM) { // never in parts: see par__fits_chain
         PAR_ASSERT(!partial && ranks);
         par__reduce_tree(k, out, out_count, sources, source_count, count, dtype);
@@ -1985,15 +1990,16 @@ static void par__reduce(const par__kernels *k, void *const *out, int out_count, 
     }
     static const unsigned char row[] = {0, 0, 1, 2, 3, 0, 0}; // operator -> row of the kernel table
     const par_dtype acc_type = par__accumulator(dtype);
-    const size_t bytes = par__dtype_bytes[dtype], acc_bytes = par__dtype_bytes[acc_type];
-    const par__loop2 apply = k->op[row[par__op_code(op)]][dtype];
-    for (int o = 0; o < out_count; o++) stream &= (uintptr_t)out[o] % 64 == 0;
-    const int half = par__is_half(dtype), straight = out_count == 1 && !half && !stream;
-    const int flow = stream && par__op_code(op) == PAR_SUM && dtype <= PAR_F32 && k->flow[dtype];
-    float wide[PAR__BLOCK];
-    double sum[PAR__BLOCK]; // between the sources, because out[0] may be one of them and not yet read
-    for (size_t at = 0; at < count; at += PAR__BLOCK) {
-        const size_t n = PAR__MIN(count - at, (size_t)PAR__BLOCK), e = ranks ? bytes : acc_bytes;
+    const size_t bytes = par__bytes_of_dtype[dtype], acc_bytes = par__bytes_of_dtype[acc_type];
+    const par__binary_loop apply = k->op[row[par__op_code(op)]][dtype];
+    for (int o = 0; o < out_count; o++) nontemporal &= (uintptr_t)out[o] % 64 == 0;
+    const int half = par__is_half(dtype), straight = out_count == 1 && !half && !nontemporal;
+    const int stream_sums =
+        nontemporal && par__op_code(op) == PAR_SUM && dtype <= PAR_F32 && k->stream_sum[dtype];
+    float wide[PAR__REDUCE_BLOCK];
+    double sum[PAR__REDUCE_BLOCK]; // between the sources, because out[0] may be one of them and not yet read
+    for (size_t at = 0; at < count; at += PAR__REDUCE_BLOCK) {
+        const size_t n = PAR__MIN(count - at, (size_t)PAR__REDUCE_BLOCK), e = ranks ? bytes : acc_bytes;
         char *to_last = straight ? (char *)out[0] + at * e : (char *)sum;
         const void *have = partial ? (const char *)partial + at * acc_bytes : NULL;
         for (int s = 0; s < source_count; s++) {
@@ -2004,19 +2010,19 @@ static void par__reduce(const par__kernels *k, void *const *out, int out_count, 
                 par__widen(k, (float *)widened, x, dtype, n);
                 x = widened;
             }
-            if (have && flow && s + 1 == source_count)
-                k->flow[dtype](out, out_count, at * e, have, x, n);
+            if (have && stream_sums && s + 1 == source_count)
+                k->stream_sum[dtype](out, out_count, at * e, have, x, n);
             else if (have)
                 apply(to, have, x, n);
             have = have ? to : x;
         }
-        if (flow && (partial || source_count > 1)) continue;
+        if (stream_sums && (partial || source_count > 1)) continue;
         if (have != to_last) memmove(to_last, have, n * acc_bytes);
         if (ranks) par__finalize(to_last, n, acc_type, op, ranks);
-        if (half && ranks) par__round(k, wide, (const float *)sum, dtype, n), to_last = (char *)wide;
+        if (half && ranks) par__narrow(k, wide, (const float *)sum, dtype, n), to_last = (char *)wide;
         for (int o = 0; o < out_count && !straight; o += 2)
             k->copy2((char *)out[o] + at * e, o + 1 < out_count ? (char *)out[o + 1] + at * e : NULL, to_last,
-                     n * e, stream);
+                     n * e, nontemporal);
     }
 }
 
@@ -2025,8 +2031,8 @@ static double par__get_f64(const void *p, par_dtype d, size_t i) {
     switch (d) {
     case PAR_F64: return ((const double *)p)[i];
     case PAR_F32: return (double)((const float *)p)[i];
-    case PAR_F16: return (double)par__f16_up(((const uint16_t *)p)[i]);
-    case PAR_BF16: return (double)par__bf16_up(((const uint16_t *)p)[i]);
+    case PAR_F16: return (double)par__f16_widen(((const uint16_t *)p)[i]);
+    case PAR_BF16: return (double)par__bf16_widen(((const uint16_t *)p)[i]);
     case PAR_I8: return (double)((const int8_t *)p)[i];
     case PAR_U8: return (double)((const uint8_t *)p)[i];
     case PAR_I32: return (double)((const int32_t *)p)[i];
@@ -2046,27 +2052,27 @@ static uint64_t par__get_u64(const void *p, par_dtype d, size_t i) { // integers
     }
 }
 // To an integer in [low, high]: truncate, saturate, NaN to 0.
-static int64_t par__saturate(double x, double low, double high) {
+static int64_t par__saturate_i64(double x, double low, double high) {
     return x != x ? 0 : x <= low ? (int64_t)low : x >= high ? (int64_t)high : (int64_t)x;
 }
 // A double to a half type must not round twice: round to f32 toward odd first, then to the half.
-static float par__f32_toward_odd(double x) {
+static float par__f32_round_to_odd(double x) {
     float f = (float)x;
-    uint32_t bits = par__bits_of_f32(f);
+    uint32_t bits = par__f32_to_bits(f);
     if ((double)f == x || x != x || (bits & 0x7fffffffu) == 0x7f800000u) return f;
     if ((bits & 1u) == 0) bits = fabs((double)f) < fabs(x) ? bits + 1 : bits - 1;
-    return par__f32_of_bits(bits);
+    return par__bits_to_f32(bits);
 }
-static void par__put(void *p, par_dtype d, size_t i, double x) {
+static void par__put_f64(void *p, par_dtype d, size_t i, double x) {
     switch (d) {
     case PAR_F64: ((double *)p)[i] = x; break;
     case PAR_F32: ((float *)p)[i] = (float)x; break;
-    case PAR_F16: ((uint16_t *)p)[i] = par__f16_down(par__f32_toward_odd(x)); break;
-    case PAR_BF16: ((uint16_t *)p)[i] = par__bf16_down(par__f32_toward_odd(x)); break;
-    case PAR_I8: ((int8_t *)p)[i] = (int8_t)par__saturate(x, -128, 127); break;
-    case PAR_U8: ((uint8_t *)p)[i] = (uint8_t)par__saturate(x, 0, 255); break;
-    case PAR_I32: ((int32_t *)p)[i] = (int32_t)par__saturate(x, -2147483648.0, 2147483647.0); break;
-    case PAR_U32: ((uint32_t *)p)[i] = (uint32_t)par__saturate(x, 0, 4294967295.0); break;
+    case PAR_F16: ((uint16_t *)p)[i] = par__f16_narrow(par__f32_round_to_odd(x)); break;
+    case PAR_BF16: ((uint16_t *)p)[i] = par__bf16_narrow(par__f32_round_to_odd(x)); break;
+    case PAR_I8: ((int8_t *)p)[i] = (int8_t)par__saturate_i64(x, -128, 127); break;
+    case PAR_U8: ((uint8_t *)p)[i] = (uint8_t)par__saturate_i64(x, 0, 255); break;
+    case PAR_I32: ((int32_t *)p)[i] = (int32_t)par__saturate_i64(x, -2147483648.0, 2147483647.0); break;
+    case PAR_U32: ((uint32_t *)p)[i] = (uint32_t)par__saturate_i64(x, 0, 4294967295.0); break;
     case PAR_I64:
         ((int64_t *)p)[i] = x >= 9223372036854775807.0    ? INT64_MAX
                             : x <= -9223372036854775808.0 ? INT64_MIN
@@ -2080,7 +2086,7 @@ static void par__put(void *p, par_dtype d, size_t i, double x) {
     }
 }
 static void par__put_u64(void *p, par_dtype d, size_t i, uint64_t x) { // integers, wrapping
-    switch (par__dtype_bytes[d]) {
+    switch (par__bytes_of_dtype[d]) {
     case 1: ((uint8_t *)p)[i] = (uint8_t)x; break;
     case 4: ((uint32_t *)p)[i] = (uint32_t)x; break;
     default: ((uint64_t *)p)[i] = x; break;
@@ -2091,13 +2097,13 @@ par_result par_cast(void *dst, par_dtype dt, const void *src, par_dtype st, size
     const par__kernels *k = par__pick_kernels();
     if (!par_dtype_bytes(dt) || !par_dtype_bytes(st) || (count && (!dst || !src))) return PAR_ERR_ARGUMENT;
     if (dt == st) {
-        if (dst != src && count) memmove(dst, src, count * par__dtype_bytes[dt]);
+        if (dst != src && count) memmove(dst, src, count * par__bytes_of_dtype[dt]);
     } else if (dt == PAR_F32 && par__is_half(st)) {
         par__widen(k, (float *)dst, src, st, count);
     } else if (st == PAR_F32 && par__is_half(dt)) {
-        par__round(k, dst, (const float *)src, dt, count);
+        par__narrow(k, dst, (const float *)src, dt, count);
     } else if (par__is_float(dt) || par__is_float(st)) {
-        for (size_t i = 0; i < count; i++) par__put(dst, dt, i, par__get_f64(src, st, i));
+        for (size_t i = 0; i < count; i++) par__put_f64(dst, dt, i, par__get_f64(src, st, i));
     } else {
         for (size_t i = 0; i < count; i++) par__put_u64(dst, dt, i, par__get_u64(src, st, i));
     }
@@ -2113,16 +2119,16 @@ par_result par_cast(void *dst, par_dtype dt, const void *src, par_dtype st, size
 
 enum { PAR__MR = 6, PAR__NR = 32, PAR__KC = 256, PAR__MC = 96, PAR__NC = 1024 };
 #if defined(__CUDACC__)
-typedef struct par__lanes {
+typedef struct par__f32x16 {
     float x[16];
-} par__lanes;
+} par__f32x16;
 #else
-typedef float par__lanes __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float par__f32x16 __attribute__((vector_size(64), aligned(4), may_alias));
 #endif
 
 // acc[MR][NR] = sum over k of a[k][MR] x b[k][NR]
 #if defined(__CUDACC__)
-static void par__tile_base(size_t kc, const float *a, const float *b, float *acc) {
+static void par__microkernel_base(size_t kc, const float *a, const float *b, float *acc) {
     for (int i = 0; i < PAR__MR * PAR__NR; i++) acc[i] = 0;
     for (size_t p = 0; p < kc; p++)
         for (int i = 0; i < PAR__MR; i++)
@@ -2130,36 +2136,37 @@ static void par__tile_base(size_t kc, const float *a, const float *b, float *acc
                 acc[i * PAR__NR + j] += a[p * PAR__MR + (size_t)i] * b[p * PAR__NR + (size_t)j];
 }
 #else
-#define PAR__TILE(I, TARGET)                                                                                 \
-    TARGET static void par__tile_##I(size_t kc, const float *a, const float *b, float *acc) {                \
-        par__lanes c0 = {0}, c1 = c0, c2 = c0, c3 = c0, c4 = c0, c5 = c0;                                    \
-        par__lanes d0 = c0, d1 = c0, d2 = c0, d3 = c0, d4 = c0, d5 = c0;                                     \
+#define PAR__MICROKERNEL(I, TARGET)                                                                          \
+    TARGET static void par__microkernel_##I(size_t kc, const float *a, const float *b, float *acc) {         \
+        par__f32x16 c0 = {0}, c1 = c0, c2 = c0, c3 = c0, c4 = c0, c5 = c0;                                   \
+        par__f32x16 d0 = c0, d1 = c0, d2 = c0, d3 = c0, d4 = c0, d5 = c0;                                    \
         for (size_t p = 0; p < kc; p++, a += PAR__MR, b += PAR__NR) {                                        \
-            const par__lanes x = *(const par__lanes *)b, y = *(const par__lanes *)(b + 16);                  \
+            const par__f32x16 x = *(const par__f32x16 *)b, y = *(const par__f32x16 *)(b + 16);               \
             c0 += a[0] * x, d0 += a[0] * y, c1 += a[1] * x, d1 += a[1] * y;                                  \
             c2 += a[2] * x, d2 += a[2] * y, c3 += a[3] * x, d3 += a[3] * y;                                  \
             c4 += a[4] * x, d4 += a[4] * y, c5 += a[5] * x, d5 += a[5] * y;                                  \
         }                                                                                                    \
-        par__lanes *o = (par__lanes *)acc;                                                                   \
+        par__f32x16 *o = (par__f32x16 *)acc;                                                                 \
         o[0] = c0, o[1] = d0, o[2] = c1, o[3] = d1, o[4] = c2, o[5] = d2;                                    \
         o[6] = c3, o[7] = d3, o[8] = c4, o[9] = d4, o[10] = c5, o[11] = d5;                                  \
     }
-PAR__ISAS(PAR__TILE)
+PAR__ISAS(PAR__MICROKERNEL)
 #endif
-typedef void (*par__tile)(size_t, const float *, const float *, float *);
+typedef void (*par__microkernel)(size_t, const float *, const float *, float *);
 
-static par__tile par__pick_tile(void) {
+static par__microkernel par__pick_microkernel(void) {
 #if PAR__X86 && !defined(__CUDACC__)
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) return par__tile_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return par__tile_avx2;
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
+        return par__microkernel_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return par__microkernel_avx2;
 #endif
-    return par__tile_base;
+    return par__microkernel_base;
 }
 
 // Panels of `width` columns: out[panel][k][width], short panels filled with zeros. Element (k, j) of the
 // source is at k*k_stride + j*j_stride.
-static void par__pack(float *out, const float *src, size_t k_count, size_t j_count, size_t k_stride,
-                      size_t j_stride, size_t width, float scale) {
+static void par__gemm_pack(float *out, const float *src, size_t k_count, size_t j_count, size_t k_stride,
+                           size_t j_stride, size_t width, float scale) {
     for (size_t j = 0; j < j_count; j += width) {
         const size_t w = PAR__MIN(width, j_count - j);
         for (size_t p = 0; p < k_count; p++, out += width) {
@@ -2170,7 +2177,7 @@ static void par__pack(float *out, const float *src, size_t k_count, size_t j_cou
     }
 }
 
-static void par__tile_store(const float *acc, float *c, size_t ldc, size_t rows, size_t cols) {
+static void par__gemm_store_tile(const float *acc, float *c, size_t ldc, size_t rows, size_t cols) {
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < cols; j++) c[i * ldc + j] += acc[i * PAR__NR + j];
 }
@@ -2178,7 +2185,7 @@ static void par__tile_store(const float *acc, float *c, size_t ldc, size_t rows,
 static par_result par__gemm_builtin(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
                                     size_t lda, const float *b, size_t ldb, float beta, float *c,
                                     size_t ldc) {
-    const par__tile tile = par__pick_tile();
+    const par__microkernel tile = par__pick_microkernel();
     const size_t a_k = ta ? lda : 1, a_m = ta ? 1 : lda, b_k = tb ? 1 : ldb, b_n = tb ? ldb : 1;
     const size_t nc_max = PAR__MIN(par__round_up(n, PAR__NR), (size_t)PAR__NC);
     float *pack = (float *)PAR_MALLOC(sizeof(float) * PAR__KC * (PAR__MC + nc_max) + 64);
@@ -2190,15 +2197,16 @@ static par_result par__gemm_builtin(int ta, int tb, size_t m, size_t n, size_t k
     for (size_t jc = 0; jc < n; jc += PAR__NC)
         for (size_t pc = 0; pc < k; pc += PAR__KC) {
             const size_t nc = PAR__MIN(n - jc, (size_t)PAR__NC), kc = PAR__MIN(k - pc, (size_t)PAR__KC);
-            par__pack(pack_b, b + pc * b_k + jc * b_n, kc, nc, b_k, b_n, PAR__NR, 1);
+            par__gemm_pack(pack_b, b + pc * b_k + jc * b_n, kc, nc, b_k, b_n, PAR__NR, 1);
             for (size_t ic = 0; ic < m; ic += PAR__MC) {
                 const size_t mc = PAR__MIN(m - ic, (size_t)PAR__MC);
-                par__pack(pack, a + pc * a_k + ic * a_m, kc, mc, a_k, a_m, PAR__MR, alpha);
+                par__gemm_pack(pack, a + pc * a_k + ic * a_m, kc, mc, a_k, a_m, PAR__MR, alpha);
                 for (size_t j = 0; j < nc; j += PAR__NR)
                     for (size_t i = 0; i < mc; i += PAR__MR) {
                         tile(kc, pack + i * kc, pack_b + j * kc, acc);
-                        par__tile_store(acc, c + (ic + i) * ldc + jc + j, ldc,
-                                        PAR__MIN(mc - i, (size_t)PAR__MR), PAR__MIN(nc - j, (size_t)PAR__NR));
+                        par__gemm_store_tile(acc, c + (ic + i) * ldc + jc + j, ldc,
+                                             PAR__MIN(mc - i, (size_t)PAR__MR),
+                                             PAR__MIN(nc - j, (size_t)PAR__NR));
                     }
             }
         }
@@ -2218,7 +2226,7 @@ void par__cblas_sgemm(int, int, int, int, int, int, float, const float *, int, c
                       float *, int) __asm__("cblas_sgemm");
 int par__openblas_threads(void) __asm__("openblas_get_num_threads") __attribute__((weak));
 void par__openblas_set_threads(int) __asm__("openblas_set_num_threads") __attribute__((weak));
-int par__openblas_end_threads(void) __asm__("blas_thread_shutdown_") __attribute__((weak));
+int par__openblas_stop_threads(void) __asm__("blas_thread_shutdown_") __attribute__((weak));
 int par__mkl_set_threads(int) __asm__("MKL_Set_Num_Threads_Local") __attribute__((weak));
 void par__blis_set_threads(long) __asm__("bli_thread_set_num_threads") __attribute__((weak));
 
@@ -2230,11 +2238,11 @@ static const char *par__cblas_name(void) {
 #endif
 // OpenBLAS starts a thread for each processor when the program is loaded, and a process with threads is not
 // forked.
-static void par__end_library_threads(void) {
+static void par__stop_library_threads(void) {
 #if defined(PAR_CBLAS)
     if (!par__openblas_threads || !par__openblas_set_threads) return;
     if (par__openblas_threads() > 1) par__openblas_set_threads(1); // before: setting starts them again
-    if (par__openblas_end_threads) par__openblas_end_threads();
+    if (par__openblas_stop_threads) par__openblas_stop_threads();
 #endif
 }
 
@@ -2271,12 +2279,12 @@ static par_result par__gemm_cblas(int ta, int tb, size_t m, size_t n, size_t k, 
 }
 #endif
 
-typedef struct par__gemm {
+typedef struct par__gemm_library {
     const char *name;
     par_result (*run)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
                       const float *b, size_t ldb, float beta, float *c, size_t ldc);
-} par__gemm;
-static const par__gemm par__gemms[] = { // in order of preference
+} par__gemm_library;
+static const par__gemm_library par__gemm_libraries[] = { // in order of preference
 #if defined(PAR_DNNL)
     {"oneDNN", par__gemm_dnnl},
 #endif
@@ -2284,35 +2292,38 @@ static const par__gemm par__gemms[] = { // in order of preference
     {"CBLAS", par__gemm_cblas},
 #endif
     {"built-in", par__gemm_builtin}};
-enum { PAR__GEMMS = sizeof par__gemms / sizeof par__gemms[0], PAR__GEMM_BUILTIN = PAR__GEMMS - 1 };
+enum {
+    PAR__GEMM_COUNT = sizeof par__gemm_libraries / sizeof par__gemm_libraries[0],
+    PAR__GEMM_BUILTIN = PAR__GEMM_COUNT - 1
+};
 
 static const char *par__gemm_name(int i) {
 #if defined(PAR_CBLAS)
-    if (par__gemms[i].run == par__gemm_cblas) return par__cblas_name();
+    if (par__gemm_libraries[i].run == par__gemm_cblas) return par__cblas_name();
 #endif
-    return par__gemms[i].name;
+    return par__gemm_libraries[i].name;
 }
 static int par__gemm_find(const char *name) { // -1: not here
-    for (int i = 0; i < PAR__GEMMS; i++)
-        if (!strcasecmp(name, par__gemm_name(i)) || !strcasecmp(name, par__gemms[i].name)) return i;
+    for (int i = 0; i < PAR__GEMM_COUNT; i++)
+        if (!strcasecmp(name, par__gemm_name(i)) || !strcasecmp(name, par__gemm_libraries[i].name)) return i;
     return -1;
 }
 
-// >>race ----------------------------------------------------------------------------------------------------
+// >>autotune ------------------------------------------------------------------------------------------------
 //
 // First every candidate makes small products of all four forms, compared with the built-in kernel's and
 // timed; then the shapes that were asked for, all candidates in turn, a few rounds. The least time of each
 // counts, in processor time of this thread: other programs may be running. After a few rounds a candidate
 // at less than a third of the best one's speed is out, so that a very slow one costs a few milliseconds.
 
-enum { PAR__RACE_ROUNDS = 12, PAR__RACE_FEWEST = 4 };
+enum { PAR__AUTOTUNE_ROUNDS = 12, PAR__AUTOTUNE_MIN_ROUNDS = 4 };
 enum { PAR__GEMM_CHOSEN = 1, PAR__GEMM_BUSY = 16 }; // par__gemm_state: 0, CHOSEN + index, or BUSY + pid
 static const char *const par__gemm_notes[] = {"", "wrong results", "cut early"};
 
 typedef struct par__gemm_choice {
     char name[24];
-    uint32_t failed, note[PAR_GEMM_MOST];
-    double flops[PAR_GEMM_MOST];
+    uint32_t failed, note[PAR_GEMM_MAX];
+    double flops[PAR_GEMM_MAX];
 } par__gemm_choice;
 // The process's choice. A product has no comm that it could hang off, and all threads want the same one:
 // written by the thread that turned the state to BUSY, read when it is CHOSEN. A process that is forked
@@ -2320,35 +2331,35 @@ typedef struct par__gemm_choice {
 static uint32_t par__gemm_state;
 static par__gemm_choice par__gemm_chosen;
 
-typedef struct par__race {
+typedef struct par__autotune {
     par__gemm_choice *choice;
     const par_gemm_shape *shapes;   // of this stage, as they are run
     double weight[PAR_GEMM_SHAPES]; // operations that each stands for
     size_t count;
-    double least[PAR__GEMMS][PAR_GEMM_SHAPES]; // seconds
-    float *a, *b, *c, *want;
-} par__race;
+    double min_seconds[PAR__GEMM_COUNT][PAR_GEMM_SHAPES]; // seconds
+    float *a, *b, *c, *expected;
+} par__autotune;
 
-static double par__processor_seconds(void) {
+static double par__thread_cpu_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-static double par__gemm_operations(const par_gemm_shape *s) {
+static double par__gemm_flop_count(const par_gemm_shape *s) {
     return 2 * (double)s->m * (double)s->n * (double)s->k;
 }
-static par_result par__race_one(const par__race *r, int i, const par_gemm_shape *s, float *c) {
-    return par__gemms[i].run(s->trans_a, s->trans_b, s->m, s->n, s->k, 1, r->a, s->trans_a ? s->m : s->k,
-                             r->b, s->trans_b ? s->k : s->n, 0, c, s->n);
+static par_result par__autotune_run(const par__autotune *r, int i, const par_gemm_shape *s, float *c) {
+    return par__gemm_libraries[i].run(s->trans_a, s->trans_b, s->m, s->n, s->k, 1, r->a,
+                                      s->trans_a ? s->m : s->k, r->b, s->trans_b ? s->k : s->n, 0, c, s->n);
 }
 // Is a candidate's product the built-in kernel's, but for rounding? Numbers are in [-1/2, 1/2).
-static void par__race_check(par__race *r, const par_gemm_shape *s, int i) {
+static void par__autotune_check(par__autotune *r, const par_gemm_shape *s, int i) {
     const double allowed = 1e-5 + 1e-5 * sqrt((double)s->k);
     double off = 0;
     for (size_t j = 0; j < s->m * s->n; j++) r->c[j] = NAN;
-    const par_result result = par__race_one(r, i, s, r->c);
+    const par_result result = par__autotune_run(r, i, s, r->c);
     for (size_t j = 0; j < s->m * s->n && off <= allowed; j++)
-        off = fabs((double)r->c[j] - (double)r->want[j]);
+        off = fabs((double)r->c[j] - (double)r->expected[j]);
     if (result == PAR_OK && off <= allowed) return;
     char text[256];
     snprintf(text, sizeof text,
@@ -2358,86 +2369,87 @@ static void par__race_check(par__race *r, const par_gemm_shape *s, int i) {
     PAR_LOG(text);
     r->choice->note[i] = 1;
 }
-static void par__race_time(par__race *r, size_t s, int i) {
+static void par__autotune_time(par__autotune *r, size_t s, int i) {
     const par_gemm_shape *shape = &r->shapes[s];
-    const int runs = (int)PAR__MAX(1.0, PAR__MIN(64.0, 1e6 / par__gemm_operations(shape)));
-    const double begun = par__processor_seconds();
-    for (int run = 0; run < runs; run++) par__race_one(r, i, shape, r->c);
-    r->least[i][s] = PAR__MIN(r->least[i][s], (par__processor_seconds() - begun) / runs);
+    const int runs = (int)PAR__MAX(1.0, PAR__MIN(64.0, 1e6 / par__gemm_flop_count(shape)));
+    const double start = par__thread_cpu_seconds();
+    for (int run = 0; run < runs; run++) par__autotune_run(r, i, shape, r->c);
+    r->min_seconds[i][s] = PAR__MIN(r->min_seconds[i][s], (par__thread_cpu_seconds() - start) / runs);
 }
 // Speeds by the least times; those far behind are out.
-static void par__race_compare(par__race *r) {
+static void par__autotune_compare(par__autotune *r) {
     double best = 0;
-    for (int i = 0; i < PAR__GEMMS; i++) {
+    for (int i = 0; i < PAR__GEMM_COUNT; i++) {
         double operations = 0, seconds = 0;
         if (r->choice->note[i]) continue;
         for (size_t s = 0; s < r->count; s++) {
             operations += r->weight[s];
-            seconds += r->weight[s] / par__gemm_operations(&r->shapes[s]) * r->least[i][s];
+            seconds += r->weight[s] / par__gemm_flop_count(&r->shapes[s]) * r->min_seconds[i][s];
         }
         r->choice->flops[i] = operations / PAR__MAX(seconds, 1e-12);
         best = PAR__MAX(best, r->choice->flops[i]);
     }
-    for (int i = 0; i < PAR__GEMMS; i++)
+    for (int i = 0; i < PAR__GEMM_COUNT; i++)
         if (!r->choice->note[i] && r->choice->flops[i] < best / 3) r->choice->note[i] = 2;
 }
-static void par__race_stage(par__race *r, const par_gemm_shape *shapes, size_t count, double budget_s) {
-    const double begun = par__now();
+static void par__autotune_stage(par__autotune *r, const par_gemm_shape *shapes, size_t count,
+                                double budget_s) {
+    const double start = par__now();
     r->shapes = shapes, r->count = count;
     for (size_t s = 0; s < count; s++) {
-        par__race_one(r, PAR__GEMM_BUILTIN, &shapes[s], r->want);
-        for (int i = 0; i < PAR__GEMMS; i++) {
-            r->least[i][s] = 1e9;
-            if (i != PAR__GEMM_BUILTIN && !r->choice->note[i]) par__race_check(r, &shapes[s], i);
+        par__autotune_run(r, PAR__GEMM_BUILTIN, &shapes[s], r->expected);
+        for (int i = 0; i < PAR__GEMM_COUNT; i++) {
+            r->min_seconds[i][s] = 1e9;
+            if (i != PAR__GEMM_BUILTIN && !r->choice->note[i]) par__autotune_check(r, &shapes[s], i);
         }
     }
-    for (int round = 0; round < PAR__RACE_ROUNDS; round++) {
+    for (int round = 0; round < PAR__AUTOTUNE_ROUNDS; round++) {
         for (size_t s = 0; s < count; s++)
-            for (int i = 0; i < PAR__GEMMS; i++)
-                if (!r->choice->note[i]) par__race_time(r, s, i);
-        if (round + 1 < PAR__RACE_FEWEST) continue;
-        par__race_compare(r);
-        if (par__now() - begun > budget_s) return;
+            for (int i = 0; i < PAR__GEMM_COUNT; i++)
+                if (!r->choice->note[i]) par__autotune_time(r, s, i);
+        if (round + 1 < PAR__AUTOTUNE_MIN_ROUNDS) continue;
+        par__autotune_compare(r);
+        if (par__now() - start > budget_s) return;
     }
 }
 // A product that takes about a millisecond, and matrices of at most 4 MiB.
-static par_gemm_shape par__gemm_cut(par_gemm_shape s) {
-    const double most = (double)(1 << 20);
+static par_gemm_shape par__gemm_shrink(par_gemm_shape s) {
+    const double max = (double)(1 << 20);
     for (;;) {
         const double m = (double)s.m, n = (double)s.n, k = (double)s.k;
-        if (m * n * k <= 32 * most && m * n <= most && m * k <= most && n * k <= most) return s;
+        if (m * n * k <= 32 * max && m * n <= max && m * k <= max && n * k <= max) return s;
         size_t *largest = s.m >= s.n && s.m >= s.k ? &s.m : s.n >= s.k ? &s.n : &s.k;
         *largest /= 2;
     }
 }
-static par_result par__gemm_race(const par_gemm_shape *shapes, size_t count, par__gemm_choice *choice) {
+static par_result par__gemm_autotune(const par_gemm_shape *shapes, size_t count, par__gemm_choice *choice) {
     static const par_gemm_shape small[] = {
         {0, 0, 61, 83, 47, 1}, {0, 1, 61, 83, 47, 1}, {1, 0, 61, 83, 47, 1}, {1, 1, 61, 83, 47, 1}};
-    const size_t most = (size_t)1 << 20;
+    const size_t max = (size_t)1 << 20;
     par_gemm_shape cut[PAR_GEMM_SHAPES];
-    par__race *r = (par__race *)par__zalloc(sizeof *r);
-    float *memory = (float *)PAR_MALLOC(4 * most * sizeof *memory);
+    par__autotune *r = (par__autotune *)par__zalloc(sizeof *r);
+    float *memory = (float *)PAR_MALLOC(4 * max * sizeof *memory);
     if (!r || !memory) return PAR_FREE(r), PAR_FREE(memory), PAR_ERR_MEMORY;
     size_t used = 8192;
     for (size_t s = 0; s < count; s++) {
-        const par_gemm_shape c = cut[s] = par__gemm_cut(shapes[s]);
+        const par_gemm_shape c = cut[s] = par__gemm_shrink(shapes[s]);
         used = PAR__MAX(used, PAR__MAX(c.m * c.n, PAR__MAX(c.m * c.k, c.n * c.k)));
     }
     r->choice = choice;
-    r->a = memory, r->b = memory + most, r->c = memory + 2 * most, r->want = memory + 3 * most;
+    r->a = memory, r->b = memory + max, r->c = memory + 2 * max, r->expected = memory + 3 * max;
     uint32_t bits = 1;
     for (size_t i = 0; i < used; i++) {
         bits = bits * 1664525u + 1013904223u, r->a[i] = (float)(bits >> 8) * 5.9604644775390625e-8f - 0.5f;
         bits = bits * 1664525u + 1013904223u, r->b[i] = (float)(bits >> 8) * 5.9604644775390625e-8f - 0.5f;
     }
     for (size_t s = 0; s < 4; s++) r->weight[s] = 1;
-    par__race_stage(r, small, 4, 0.002);
+    par__autotune_stage(r, small, 4, 0.002);
     for (size_t s = 0; s < count; s++)
-        r->weight[s] = par__gemm_operations(&shapes[s]) * (shapes[s].share > 0 ? shapes[s].share : 1);
-    par__race_stage(r, cut, count, 0.04);
+        r->weight[s] = par__gemm_flop_count(&shapes[s]) * (shapes[s].weight > 0 ? shapes[s].weight : 1);
+    par__autotune_stage(r, cut, count, 0.04);
     double best = 0;
     int chosen = 0;
-    for (int i = 0; i < PAR__GEMMS; i++)
+    for (int i = 0; i < PAR__GEMM_COUNT; i++)
         if (!choice->note[i]) best = PAR__MAX(best, choice->flops[i]);
     while (choice->note[chosen] || choice->flops[chosen] * 1.05 < best) chosen++;
     snprintf(choice->name, sizeof choice->name, "%s", par__gemm_name(chosen));
@@ -2457,12 +2469,12 @@ static par_result par__gemm_forced(par_comm *comm, int *index) { // what PAR_GEM
     if (!name || *index >= 0) return PAR_OK;
     char text[256];
     size_t at = (size_t)snprintf(text, sizeof text, "PAR_GEMM=%.60s: this program can use", name);
-    for (int i = 0; i < PAR__GEMMS; i++)
+    for (int i = 0; i < PAR__GEMM_COUNT; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s %s", i ? " or" : "", par__gemm_name(i));
     return par__gemm_fail(comm, PAR_ERR_ARGUMENT, text);
 }
-static int par__gemm_index(uint32_t state) { // -1: not chosen yet
-    return state - PAR__GEMM_CHOSEN < (uint32_t)PAR__GEMMS ? (int)(state - PAR__GEMM_CHOSEN) : -1;
+static int par__gemm_chosen_index(uint32_t state) { // -1: not chosen yet
+    return state - PAR__GEMM_CHOSEN < (uint32_t)PAR__GEMM_COUNT ? (int)(state - PAR__GEMM_CHOSEN) : -1;
 }
 // 1: this thread chooses. 0: the state is not `seen`, or another thread chooses, for which this waits a bit.
 static int par__gemm_claim(uint32_t seen) {
@@ -2473,7 +2485,7 @@ static int par__gemm_claim(uint32_t seen) {
     par__futex_wait(&par__gemm_state, busy, 10000000);
     return 0;
 }
-static void par__gemm_settle(uint32_t state) {
+static void par__gemm_publish(uint32_t state) {
     PAR__STORE(&par__gemm_state, state);
     par__futex_wake(&par__gemm_state);
 }
@@ -2482,19 +2494,19 @@ static par_result par__gemm_decide(const par_gemm_shape *shapes, size_t count, p
     uint32_t seen;
     do {
         seen = PAR__LOAD(&par__gemm_state);
-        if ((*chosen = par__gemm_index(seen)) >= 0) return PAR_OK;
+        if ((*chosen = par__gemm_chosen_index(seen)) >= 0) return PAR_OK;
     } while (!par__gemm_claim(seen));
     memset(&par__gemm_chosen, 0, sizeof par__gemm_chosen);
     par_result r = par__gemm_forced(comm, chosen);
-    if (!r && *chosen < 0 && PAR__GEMMS == 1) *chosen = 0;
+    if (!r && *chosen < 0 && PAR__GEMM_COUNT == 1) *chosen = 0;
     if (!r && *chosen < 0) {
-        r = par__gemm_race(shapes, count, &par__gemm_chosen);
+        r = par__gemm_autotune(shapes, count, &par__gemm_chosen);
         *chosen = r ? -1 : par__gemm_find(par__gemm_chosen.name);
         if (r) par__gemm_fail(comm, r, "out of memory for a race of matrix product libraries");
     }
-    return par__gemm_settle(r ? 0 : (uint32_t)(PAR__GEMM_CHOSEN + *chosen)), r;
+    return par__gemm_publish(r ? 0 : (uint32_t)(PAR__GEMM_CHOSEN + *chosen)), r;
 }
-static void par__gemm_take(const par__gemm_choice *choice, int index) { // rank 0's
+static void par__gemm_adopt(const par__gemm_choice *choice, int index) { // rank 0's
     const uint32_t chosen = (uint32_t)(PAR__GEMM_CHOSEN + index);
     uint32_t seen;
     do {
@@ -2502,10 +2514,10 @@ static void par__gemm_take(const par__gemm_choice *choice, int index) { // rank 
         if (seen == chosen) return;
     } while (!par__gemm_claim(seen));
     par__gemm_chosen = *choice;
-    par__gemm_settle(chosen);
+    par__gemm_publish(chosen);
 }
 // The three products of a linear layer: output, gradient of the input, gradient of the weight.
-static void par__gemm_linear(size_t m, size_t n, size_t k, par_gemm_shape shapes[3]) {
+static void par__gemm_linear_shapes(size_t m, size_t n, size_t k, par_gemm_shape shapes[3]) {
     const par_gemm_shape all[3] = {{0, 1, m, n, k, 1}, {0, 0, m, k, n, 1}, {1, 0, n, k, m, 1}};
     memcpy(shapes, all, sizeof all);
 }
@@ -2513,9 +2525,9 @@ static void par__gemm_linear(size_t m, size_t n, size_t k, par_gemm_shape shapes
 par_gemm_report par_gemm_get(void) {
     par_gemm_report report;
     memset(&report, 0, sizeof report);
-    report.count = PAR__GEMMS;
-    report.chosen = par__gemm_index(PAR__LOAD(&par__gemm_state));
-    for (int i = 0; i < PAR__GEMMS; i++) {
+    report.count = PAR__GEMM_COUNT;
+    report.chosen = par__gemm_chosen_index(PAR__LOAD(&par__gemm_state));
+    for (int i = 0; i < PAR__GEMM_COUNT; i++) {
         report.name[i] = par__gemm_name(i);
         report.flops[i] = report.chosen < 0 ? 0 : par__gemm_chosen.flops[i];
         report.note[i] = report.chosen < 0 ? "" : par__gemm_notes[par__gemm_chosen.note[i]];
@@ -2524,7 +2536,7 @@ par_gemm_report par_gemm_get(void) {
 }
 
 static const char *par__cpu_gemm_name(par_device *device) {
-    const int chosen = par__gemm_index(PAR__LOAD(&par__gemm_state));
+    const int chosen = par__gemm_chosen_index(PAR__LOAD(&par__gemm_state));
     (void)device;
     return chosen < 0 ? "not chosen yet" : par__gemm_name(chosen);
 }
@@ -2533,16 +2545,16 @@ static par_result par__cpu_gemm(par_device *device, int ta, int tb, size_t m, si
                                 size_t ldc, void *stream) {
     (void)device, (void)stream;
     if (!m || !n) return PAR_OK;
-    int chosen = par__gemm_index(PAR__LOAD(&par__gemm_state));
+    int chosen = par__gemm_chosen_index(PAR__LOAD(&par__gemm_state));
     if (chosen < 0) { // nobody has chosen: race on products of about this size
         par_gemm_shape linear[3];
-        const size_t least = 64, most = 1024;
-        par__gemm_linear(PAR__MIN(PAR__MAX(m, least), most), PAR__MIN(PAR__MAX(n, least), most),
-                         PAR__MIN(PAR__MAX(k, least), most), linear);
+        const size_t min = 64, max = 1024;
+        par__gemm_linear_shapes(PAR__MIN(PAR__MAX(m, min), max), PAR__MIN(PAR__MAX(n, min), max),
+                                PAR__MIN(PAR__MAX(k, min), max), linear);
         const par_result r = par__gemm_decide(linear, 3, NULL, &chosen);
         if (r) return r;
     }
-    return par__gemms[chosen].run(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    return par__gemm_libraries[chosen].run(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
 // >>philox --------------------------------------------------------------------------------------------------
@@ -2558,7 +2570,7 @@ void par_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-static void par__random(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]) {
+static void par__philox_at(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]) {
     const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)stream,
                                  (uint32_t)(stream >> 32)};
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -2566,17 +2578,17 @@ static void par__random(uint64_t seed, uint64_t stream, uint64_t index, uint32_t
 }
 uint64_t par_random(uint64_t seed, uint64_t stream, uint64_t index) {
     uint32_t r[4];
-    par__random(seed, stream, index, r);
+    par__philox_at(seed, stream, index, r);
     return (uint64_t)r[1] << 32 | r[0];
 }
 float par_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
     uint32_t r[4];
-    par__random(seed, stream, index, r);
+    par__philox_at(seed, stream, index, r);
     return (float)(r[0] >> 8) * 5.9604644775390625e-8f; // 2^-24
 }
 float par_normal(uint64_t seed, uint64_t stream, uint64_t index) {
     uint32_t r[4];
-    par__random(seed, stream, index, r);
+    par__philox_at(seed, stream, index, r);
     const double u = ((double)r[0] + 0.5) * 2.3283064365386963e-10, v = (double)r[1] * 2.3283064365386963e-10;
     return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
 }
@@ -2615,7 +2627,8 @@ static par_result par__cpu_reduce(par_device *device, void *dst, const void *con
     (void)device, (void)stream;
     if (source_count < 1 || !par_dtype_bytes(dtype) || par__op_code(op) >= PAR_OP_COUNT)
         return PAR_ERR_ARGUMENT;
-    par__reduce(par__pick_kernels(), &dst, 1, NULL, sources, source_count, count, dtype, op, source_count, 0);
+    par__reduce_sources(par__pick_kernels(), &dst, 1, NULL, sources, source_count, count, dtype, op,
+                        source_count, 0);
     return PAR_OK;
 }
 static par_result par__cpu_stream_open(par_device *device, void **stream) {
@@ -2623,7 +2636,7 @@ static par_result par__cpu_stream_open(par_device *device, void **stream) {
     *stream = NULL;
     return PAR_OK;
 }
-static par_result par__cpu_stream(par_device *device, void *stream) {
+static par_result par__cpu_stream_noop(par_device *device, void *stream) {
     (void)device, (void)stream;
     return PAR_OK;
 }
@@ -2651,11 +2664,11 @@ par_device *par_cpu(void) {
                              par__cpu_gemm,
                              par__cpu_gemm_name,
                              par__cpu_stream_open,
-                             par__cpu_stream,
-                             par__cpu_stream,
+                             par__cpu_stream_noop,
+                             par__cpu_stream_noop,
                              par__cpu_event_record,
                              par__cpu_event_wait,
-                             par__cpu_stream};
+                             par__cpu_stream_noop};
     return &cpu; // never written
 }
 
@@ -2666,32 +2679,32 @@ par_device *par_cpu(void) {
 // world, comms, operations.
 
 enum {
-    PAR__PLACES = 16384, // call sites (of a layer: with its name) that a rank can tell; a power of two
+    PAR__SITE_MAX = 16384, // call sites (of a layer: with its name) that a rank can tell; a power of two
     PAR__SITE_BYTES = 96,
-    PAR__PLACED = 0x8000,      // in the number of a place: it has a layer's name
-    PAR__RECORDS = 64,         // calls in the flight recorder
-    PAR__INLINE = 40,          // bytes of user data that travel in the arrival line
-    PAR__EXTENTS = 4096,       // blocks in the arena's allocator
-    PAR__EAGER_MESSAGE = 4096, // messages up to this size are always copied through the ring
-    PAR__RING = 4,             // slots of a message ring
-    PAR__LEVELS = 4,           // levels a piece of a collective may publish
-    PAR__TRACKS = 4,           // pieces of a collective on their way at a time, between nodes
+    PAR__SITE_IN_LAYER = 0x8000,     // in the number of a place: it has a layer's name
+    PAR__RECORD_MAX = 64,            // calls in the flight recorder
+    PAR__INLINE_BYTES = 40,          // bytes of user data that travel in the arrival line
+    PAR__EXTENT_MAX = 4096,          // blocks in the arena's allocator
+    PAR__EAGER_MESSAGE_BYTES = 4096, // messages up to this size are always copied through the ring
+    PAR__RING_SLOTS = 4,             // slots of a message ring
+    PAR__PHASES = 4,                 // levels a piece of a collective may publish
+    PAR__TRACKS = 4,                 // pieces of a collective on their way at a time, between nodes
     PAR__ERROR_BYTES = 1024
 };
-enum { PAR__UNBORN, PAR__HERE, PAR__LEFT, PAR__DEAD }; // par__rank_control.state
+enum { PAR__RANK_STARTING, PAR__RANK_RUNNING, PAR__RANK_CLOSED, PAR__RANK_DEAD }; // par__rank_control.state
 enum { // flags of an arrival line: what peers can do with my arrays, and what else they must know
-    PAR__SEND_SHARED = 1, // read where it is
-    PAR__RECV_SHARED = 2, // write
-    PAR__SEND_FAR = 4,    // copy from it, by the system (see par__copy_far)
-    PAR__RECV_FAR = 8,    // copy to it
-    PAR__IN_PLACE = 16,   // send is recv
-    PAR__STAGED = 32,     // what others need of my input lies in my stage
+    PAR__SEND_SHARED = 1,   // read where it is
+    PAR__RECV_SHARED = 2,   // write
+    PAR__SEND_CMA = 4,      // copy from it, by the system (see par__cma_copy)
+    PAR__RECV_CMA = 8,      // copy to it
+    PAR__IN_PLACE = 16,     // send is recv
+    PAR__INPUT_STAGED = 32, // what others need of my input lies in my stage
     PAR__NO_MEMORY = 64,
-    PAR__BAD = 128
+    PAR__INVALID_CALL = 128
 };
 
 typedef struct par__record { // one call in the flight recorder
-    uint64_t sequence, count, begun, ended;
+    uint64_t sequence, count, start_ticks, end_ticks;
     uint32_t comm;
     int32_t root;
     uint16_t site;
@@ -2701,15 +2714,15 @@ typedef struct par__record { // one call in the flight recorder
 
 typedef struct par__rank_control {
     uint32_t state __attribute__((aligned(64)));
-    uint32_t broke; // it has met an error that ended a comm: what it does next is no cause
+    uint32_t had_error; // it has met an error that ended a comm: what it does next is no cause
     int32_t pid;
     int32_t world_rank;
-    uint64_t probe_at;                          // of its par__world.probe, in its own memory
-    uint64_t boot_board;                        // the world's board of this rank's node, until it has opened
-    uint32_t bell __attribute__((aligned(64))); // a sleeping rank waits for a change of its own bell
+    uint64_t probe_address; // of its par__world.probe, in its own memory
+    uint64_t boot_board;    // the world's board of this rank's node, until it has opened
+    uint32_t doorbell __attribute__((aligned(64))); // a sleeping rank waits for a change of its own bell
     uint32_t sleeping;
     uint64_t record_count __attribute__((aligned(64)));
-    uint64_t records[PAR__RECORDS][sizeof(par__record) / 8]; // peers may read while the rank writes
+    uint64_t records[PAR__RECORD_MAX][sizeof(par__record) / 8]; // peers may read while the rank writes
 } par__rank_control;
 
 typedef struct par__extent {
@@ -2721,24 +2734,24 @@ typedef struct par__arena { // the first bytes of the shared memory
     uint64_t key; // unguessable: who knows it may have this memory, and finds it there
     uint64_t boot_rings;
     int32_t rank_count;
-    uint32_t opened, no_cma;   // see par__probe_cma
-    uint32_t aborted, closing; // aborted: 1 yes, 2 its text is being written
+    uint32_t cma_arrivals, no_cma; // see par__probe_cma
+    uint32_t aborted, closing;     // aborted: 1 yes, 2 its text is being written
     char abort_text[PAR__ERROR_BYTES];
     uint32_t
         first_dead; // + 1: the rank of the world that was the first to die of itself, as far as is known here
-    uint32_t cause; // par_result + 1 of the first error that ended a comm; 1: its text is being written
-    char cause_text[PAR__ERROR_BYTES];
+    uint32_t first_error; // par_result + 1 of the first error that ended a comm; 1: its text is being written
+    char first_error_text[PAR__ERROR_BYTES];
     uint32_t sleepers __attribute__((aligned(64))); // ranks that sleep or are about to
     uint32_t lock __attribute__((aligned(64))); // of the extents: who has it, an arena rank + 1; 0: nobody
     uint64_t extent_count;
-    par__extent extents[PAR__EXTENTS]; // sorted by address
-    par__rank_control ranks[1];        // rank_count of them
+    par__extent extents[PAR__EXTENT_MAX]; // sorted by address
+    par__rank_control ranks[1];           // rank_count of them
 } par__arena;
-#define PAR__FAR_BYTES    ((size_t)16384)    // to or from one peer
-#define PAR__STREAM_BYTES ((size_t)24 << 20) // of all ranks' arrays
-#define PAR__MAGIC        0x3172612e72617021u
+#define PAR__CMA_BYTES         ((size_t)16384)    // to or from one peer
+#define PAR__NONTEMPORAL_BYTES ((size_t)24 << 20) // of all ranks' arrays
+#define PAR__MAGIC             0x3172612e72617021u
 
-typedef struct par__slot { // the arrival line: who calls what; exactly one cache line
+typedef struct par__arrival { // the arrival line: who calls what; exactly one cache line
     uint32_t sequence;
     uint8_t kind, dtype, op, flags;
     int32_t root;
@@ -2747,21 +2760,21 @@ typedef struct par__slot { // the arrival line: who calls what; exactly one cach
     union {
         struct {
             uint64_t send, recv; // addresses in the arena (ranks as threads: pointers)
-        } at;
-        unsigned char bytes[PAR__INLINE];
+        } address;
+        unsigned char data[PAR__INLINE_BYTES];
     } u;
-} par__slot;
+} par__arrival;
 
-typedef struct par__lines {
-    par__slot slot[2];  // of even and odd calls: a rank reads one while a faster rank fills the other
-    uint32_t level[16]; // how far the current call has come, on each track
-} par__lines;
+typedef struct par__arrivals {
+    par__arrival arrival[2]; // of even and odd calls: a rank reads one while a faster rank fills the other
+    uint32_t phase[16];      // how far the current call has come, on each track
+} par__arrivals;
 
 typedef struct par__board { // of a comm, on one node
-    uint32_t leaving;       // ranks that will not look at it again
-    uint32_t failed;        // the call that a rank found to be wrong after everybody had arrived
-    char fail_text[PAR__ERROR_BYTES];
-    par__lines lines[1]
+    uint32_t released;      // ranks that will not look at it again
+    uint32_t mismatch;      // the call that a rank found to be wrong after everybody had arrived
+    char mismatch_text[PAR__ERROR_BYTES];
+    par__arrivals arrivals[1]
         __attribute__((aligned(64))); // one per rank of the comm; then sites[size][PAR__SITE_BYTES]
 } par__board;
 
@@ -2771,34 +2784,34 @@ typedef struct par__ring {                      // of one ordered pair of ranks 
 } par__ring;
 
 typedef struct par__rings { // of the ranks that share an arena
-    uint32_t leaving;       // ranks that will not look at them again
+    uint32_t released;      // ranks that will not look at them again
     uint8_t committed[4];   // per ring: it exists; as many as there are
 } par__rings;
 
-typedef struct par__message { // what precedes the bytes of a message
+typedef struct par__message_header { // what precedes the bytes of a message
     uint64_t bytes, count, address;
     uint32_t dtype,
         direct; // direct: 0 the bytes follow; 1 they are at address; 2 there in the sender's memory
     char site[PAR__SITE_BYTES];
-} par__message;
+} par__message_header;
 
 typedef struct par__net par__net;
 typedef struct par__tcp par__tcp;
 typedef struct par__net_request { // bytes on their way between nodes, see >>net
     int active, sending, peer;
     size_t bytes;
-    struct par__parcel *parcel;
+    struct par__tcp_message *message;
 #if defined(PAR_MPI)
     MPI_Request mpi;
 #endif
 } par__net_request;
 
 typedef struct par__transfer { // one message on its way
-    int sending, peer, lane, state, bad;
+    int sending, peer, lane, state, mismatched;
     char *memory;
     size_t bytes, done;
     uint32_t ticket;
-    par__message message;
+    par__message_header header;
     par__net_request request, first_request; // between nodes
     char *eager;                             // a user's message: its header and first bytes
     size_t chunk;                            // bytes under way
@@ -2821,7 +2834,7 @@ typedef enum par__verb {
 typedef struct par__action { // one step of an algorithm: see >>program
     par__verb verb;
     int rank, first, last; // peer, or the range of sources
-    uint32_t level;
+    uint32_t phase;
     int finalize, push, keep; // reduce: last step; result to all ranks' out; (also) into my recv
     char *dst;
     const char *src;
@@ -2837,19 +2850,19 @@ typedef struct par__call { // the arguments of a public function
     void *recv;
     size_t count; // as given, or the largest of counts
     const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
-    uint16_t group; // a bucket's hash; 0: a single call
+    uint16_t bucket_hash; // a bucket's hash; 0: a single call
 } par__call;
 
-typedef struct par__algorithm par__algorithm;
+typedef struct par__algorithm_row par__algorithm_row;
 
 typedef struct par__track { // a piece on its way
     int index, running;
-    uint32_t level; // published before this piece
+    uint32_t phase; // published before this piece
     uint32_t half;  // which half of its part of the stages
     par__action *actions;
-    size_t action_count, action_room, at;
+    size_t action_count, action_capacity, at;
     par__transfer *transfers;
-    size_t transfer_count, transfer_room;
+    size_t transfer_count, transfer_capacity;
 } par__track;
 
 typedef struct par__operation {
@@ -2861,78 +2874,78 @@ typedef struct par__operation {
     par_result result;
     uint64_t ticket;   // identifies this use of the structure
     uint32_t sequence; // in its lane, from 1; of collectives: number of the call on this comm
-    uint64_t begun;
-    double impatient; // when the first slow look at a wait for it was; 0: not yet
+    uint64_t start_ticks;
+    double wait_start; // when the first slow look at a wait for it was; 0: not yet
     uint16_t site;
     uint64_t record;
     // a collective while it runs
-    const par__algorithm *algorithm;
-    int early;                          // where my data went with the arrival: PAR__LATER ...
-    int all_send, all_recv, all_staged; // what is true of all ranks, and so alike on all
-    unsigned offered;                   // the flags of my line
-    int stream;                         // write past the caches
+    const par__algorithm_row *algorithm;
+    int eager; // where my data went with the arrival: PAR__EAGER_NONE ...
+    int send_addressable, recv_addressable, all_staged; // what is true of all ranks, and so alike on all
+    unsigned arrival_flags;                             // the flags of my line
+    int nontemporal;                                    // write past the caches
     size_t piece, block, offset;
-    int more, closed; // the algorithm has further pieces; par__last_piece has begun
+    int more_pieces, final_piece; // the algorithm has further pieces; par__emit_final_piece has begun
     int track_count;
     par__track tracks[PAR__TRACKS], *track; // piece i runs on track i % track_count; the one at hand
     par__action discard;                    // where to write when memory is out; nobody reads it
-    const char **views,
-        **view;         // per track and rank, and of the track at hand: where byte 0 of its input would be
-    char **out;         // per rank: where byte 0 of its output array would be
-    unsigned char *far; // per rank: which of the two are addresses of its own (PAR__SEND_FAR, PAR__RECV_FAR)
+    const char **inputs,
+        **input;        // per track and rank, and of the track at hand: where byte 0 of its input would be
+    char **output;      // per rank: where byte 0 of its output array would be
+    unsigned char *cma; // per rank: which of the two are addresses of its own (PAR__SEND_CMA, PAR__RECV_CMA)
     unsigned char *flags; // per rank: of its arrival line, as they were when its addresses were looked at
-    const void **sources; // scratch for par__reduce
-    int pointer_room;
+    const void **sources; // scratch for par__reduce_sources
+    int pointer_capacity;
     char *scratch;
     size_t scratch_bytes;
-    par_carried carried;        // a call that the comm's carrier has, see par__carry
-    const par_carrier *carrier; // NULL: not carried
+    par_offload_call offload;          // a call that the comm's carrier has, see par__offload_begin
+    const par_device_backend *backend; // NULL: not carried
     // a group
-    struct par__operation *leader; // of my group: its last operation, which ends last
-    int members;                   // a leader: others not yet ended
-    int detached;                  // nobody waits for it: it goes when it ends
+    struct par__operation *group_head; // of my group: its last operation, which ends last
+    int group_pending;                 // a leader: others not yet ended
+    int detached;                      // nobody waits for it: it goes when it ends
     par_result group_result;
-    par__call *parts; // what was put together in the bucket
-    size_t part_count, part_room;
+    par__call *bucket_calls; // what was put together in the bucket
+    size_t bucket_call_count, bucket_call_capacity;
     char *bucket;
     uint64_t volume; // elements for the ledger
     uint64_t net_messages, net_bytes;
 } par__operation;
-enum { PAR__LATER, PAR__IN_LINE, PAR__IN_STAGE };
-enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__HELD, PAR__DONE };
+enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_STAGE };
+enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
 
 typedef struct par__layout { // ranks of a comm as nodes; see >>topology
-    int node_count, me, segment_count;
+    int node_count, my_node, segment_count;
     int *node_of, *local_index; // per rank
     int *start, *members;       // node j: members[start[j]] .. members[start[j + 1] - 1], ascending
     int *segment_node, *segment_first, *segment_last;
 } par__layout;
 
-typedef struct par__lane { // calls that execute in the order they were begun
+typedef struct par__call_queue { // calls that execute in the order they were begun
     uint32_t issued;
     par__operation *running; // the first of them, the only one in the world's list; NULL: none
     par__operation *waiting; // the last of the others, in a circle by next; NULL: none
-} par__lane;
+} par__call_queue;
 
-typedef struct par__block {
-    struct par__block *next;
+typedef struct par__symmetric_block {
+    struct par__symmetric_block *next;
     char *base;
     size_t stride;
-} par__block;
+} par__symmetric_block;
 
-typedef struct par__tuned { // a row of the file that PAR_TUNE names
+typedef struct par__tune_row { // a row of the file that PAR_TUNE names
     int ranks, nodes, algorithm;
     size_t bytes; // calls of up to so many
-} par__tuned;
+} par__tune_row;
 
 enum { PAR__MODEL_POINTS = 7 };
 typedef struct par__model { // measured seconds of each kind at some sizes; lines between them
     double seconds[PAR_KIND_COUNT][PAR__MODEL_POINTS];
 } par__model;
 
-typedef struct par__placed { // what layers have done from one place
+typedef struct par__layer_stats { // what layers have done from one place
     uint64_t calls, sent_bytes, ticks;
-} par__placed;
+} par__layer_stats;
 
 typedef struct par__world par__world;
 struct par_comm {
@@ -2944,43 +2957,43 @@ struct par_comm {
     int *arena_index;        // per rank: its control block, -1 if not in my arena
     par__layout nodes, flat; // real (or pretended) nodes; every rank a node of its own
     par__board *board;
-    uint64_t board_at, rings_at; // in the arena; 0: none
-    int ring_count;              // ranks that share my rings
-    int *ring_index;             // per rank: place among them, -1: reached by the net
+    uint64_t board_offset, rings_offset; // in the arena; 0: none
+    int ring_count;                      // ranks that share my rings
+    int *ring_index;                     // per rank: place among them, -1: reached by the net
     size_t stage_bytes, slot_bytes;
     par__rings *rings;
     int stage_committed, lane_count; // lanes of each pair's rings: users' messages, then one per track
-    uint32_t sequence, level[PAR__TRACKS], half;
-    uint32_t carried_count;
-    par__lane *lanes; // [0] collectives, then sends to and receives from each rank
-    par_carrier *carrier;
-    int splitting;           // what is split off gets no carrier, see par_split_plain
-    par__operation *carried; // begun in the present group
-    int grouping;            // between par_group_begin and par_group_end: the calls so far
+    uint32_t sequence, phase[PAR__TRACKS], half;
+    uint32_t offload_count;
+    par__call_queue *queues; // [0] collectives, then sends to and receives from each rank
+    par_device_backend *backend;
+    int splitting_host;             // what is split off gets no carrier, see par_split_host
+    par__operation *group_offloads; // begun in the present group
+    int in_group;                   // between par_group_begin and par_group_end: the calls so far
     par__call *grouped;
     const char **grouped_sites;
-    size_t grouped_count, grouped_room;
+    size_t grouped_count, grouped_capacity;
     par_result broken; // the error that ended this comm
     int tag;           // of the next call
     const char *site;
     const char *last_algorithm;
     par__model *model; // NULL before par_calibrate
     par_ledger ledger[PAR_KIND_COUNT];
-    par__placed *placed; // the same for each place with a layer's name, placed_count of them
-    size_t placed_count;
-    par__block *blocks;
+    par__layer_stats *layer_stats; // the same for each place with a layer's name, placed_count of them
+    size_t layer_stats_count;
+    par__symmetric_block *blocks;
     char name[32];
 };
 
 typedef struct par__event { // of the trace
     const char *name;
-    uint64_t begun, ended, bytes;
+    uint64_t start_ticks, end_ticks, bytes;
     uint32_t comm;
-    uint16_t lane, site;
+    uint16_t tid, site;
 } par__event;
 
 struct par__world {
-    const char *backend;
+    const char *launch_method;
     int rank, size, node_ranks;
     int arena_rank;
     char *base; // of the arena
@@ -2993,23 +3006,23 @@ struct par__world {
     const par__kernels *kernels;
     par_comm *comms;
     par__operation *active, **active_end, *idle_operations;
-    par_carrier *carriers; // of all comms
-    int carrying;          // one of them is at work
+    par_device_backend *backends; // of all comms
+    int in_backend_progress;      // one of them is at work
     uint64_t tickets;
-    int progress_wanted, progressing; // a thread does par__progress, too, under this lock
-    uint32_t progress_ends;           // it is to end
-    uint32_t work;                    // it sleeps on this while there is none
+    int progress_wanted, has_progress_thread; // a thread does par__progress, too, under this lock
+    uint32_t progress_stop;                   // it is to end
+    uint32_t progress_work;                   // it sleeps on this while there is none
     pthread_t progress_thread;
     pthread_mutex_t lock;
     uint32_t next_id;
-    unsigned spins;
-    size_t cma_bytes, stream_bytes; // from so many on; see PAR__FAR_BYTES, PAR__STREAM_BYTES
-    par__tuned *tuned;
-    size_t tuned_count;
-    int cma;        // ranks of this machine can copy from each other's ordinary memory
-    uint64_t probe; // a word for them to try it on
+    unsigned spin_limit;
+    size_t cma_bytes, nontemporal_bytes; // from so many on; see PAR__CMA_BYTES, PAR__NONTEMPORAL_BYTES
+    par__tune_row *tune_rows;
+    size_t tune_row_count;
+    int cma;            // ranks of this machine can copy from each other's ordinary memory
+    uint64_t cma_probe; // a word for them to try it on
     double timeout_s, opened_at;
-    par__moment opened;
+    par__timestamp opened;
     double last_check;
 
     signed char forced[PAR_KIND_COUNT]; // index into the algorithms + 1
@@ -3018,25 +3031,25 @@ struct par__world {
         const char *pointer;
         uint16_t index;
     } site_cache[64];
-    char (*places)[PAR__SITE_BYTES]; // mine; peers read a copy in the arena
-    size_t place_count, place_room;  // ... so many are committed
-    uint16_t *place_hash; // their numbers by their texts, place_hash_size (a power of two); 0: free
-    size_t place_hash_size;
+    char (*sites)[PAR__SITE_BYTES];   // mine; peers read a copy in the arena
+    size_t site_count, site_capacity; // ... so many are committed
+    uint16_t *site_hash; // their numbers by their texts, place_hash_size (a power of two); 0: free
+    size_t site_hash_size;
     par__caller caller; // of the layer at work
     const char *trace_path;
     par__event *events;
-    size_t event_count, event_room;
+    size_t event_count, event_capacity;
     const char *open_spans[32];
-    uint64_t open_begun[32];
-    int open_count;
+    uint64_t open_span_start[32];
+    int open_span_count;
     int *children; // pids, in the rank 0 that forked
     int child_count;
     int print_ledger;
     char error[PAR__ERROR_BYTES];
     const par__net *net; // between nodes; NULL: all ranks are on one
     par__tcp *tcp;
-    double poked_at; // when net was, last
-    uint32_t round;  // of par__progress_here
+    double polled_at;    // when net was, last
+    uint32_t poll_round; // of par__progress_operations
 #if defined(PAR_MPI)
     MPI_Comm mpi;
     int finalize_mpi;
@@ -3045,7 +3058,7 @@ struct par__world {
 
 // >>errors --------------------------------------------------------------------------------------------------
 
-static double par__tick_seconds(const par__world *w, uint64_t ticks) { // how long so many ticks are
+static double par__ticks_to_seconds(const par__world *w, uint64_t ticks) { // how long so many ticks are
     const double seconds = par__now() - w->opened.seconds;
     const uint64_t passed = par__ticks() - w->opened.ticks;
     return passed ? (double)ticks * seconds / (double)passed : 0;
@@ -3055,12 +3068,12 @@ static double par__tick_seconds(const par__world *w, uint64_t ticks) { // how lo
 __attribute__((format(printf, 3, 4)))
 #endif
 static par_result
-par__error(par__world *w, par_result result, const char *format, ...) {
+par__set_error(par__world *w, par_result result, const char *format, ...) {
     va_list args;
     va_start(args, format);
     vsnprintf(w->error, sizeof w->error, format, args);
     va_end(args);
-    par__clean(w->error, "\n\t");
+    par__sanitize(w->error, "\n\t");
     return result;
 }
 
@@ -3068,13 +3081,13 @@ par__error(par__world *w, par_result result, const char *format, ...) {
 __attribute__((format(printf, 2, 3)))
 #endif
 static par_result
-par__log(par_result result, const char *format, ...) { // where there is no comm yet to ask
+par__log_error(par_result result, const char *format, ...) { // where there is no comm yet to ask
     char text[PAR__ERROR_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    par__clean(text, "\n\t");
+    par__sanitize(text, "\n\t");
     PAR_LOG(text);
     return result;
 }
@@ -3086,17 +3099,17 @@ par_result par_fail(par_comm *comm, par_result result, const char *format, ...) 
     va_start(args, format);
     vsnprintf(comm->world->error, sizeof comm->world->error, format, args);
     va_end(args);
-    par__clean(comm->world->error, "\n\t");
+    par__sanitize(comm->world->error, "\n\t");
     return result;
 }
 
-par_comm *par__at(par_comm *comm, const char *site) {
-    if (!site) return par__inside(comm);
+par_comm *par__at_site(par_comm *comm, const char *site) {
+    if (!site) return par__in_layer(comm);
     if (comm) comm->site = site;
     return comm;
 }
 
-static uint64_t par__place_hash(const char *text) { // of PAR__SITE_BYTES
+static uint64_t par__site_hash(const char *text) { // of PAR__SITE_BYTES
     uint64_t hash = 0, word;
     for (size_t i = 0; i < PAR__SITE_BYTES; i += sizeof word) {
         memcpy(&word, text + i, sizeof word);
@@ -3105,77 +3118,77 @@ static uint64_t par__place_hash(const char *text) { // of PAR__SITE_BYTES
     }
     return hash;
 }
-static void par__place_insert(par__world *w, uint16_t number) {
-    size_t i = (size_t)par__place_hash(w->places[number & (PAR__PLACES - 1)]) & (w->place_hash_size - 1);
-    while (w->place_hash[i]) i = (i + 1) & (w->place_hash_size - 1);
-    w->place_hash[i] = number;
+static void par__site_hash_insert(par__world *w, uint16_t number) {
+    size_t i = (size_t)par__site_hash(w->sites[number & (PAR__SITE_MAX - 1)]) & (w->site_hash_size - 1);
+    while (w->site_hash[i]) i = (i + 1) & (w->site_hash_size - 1);
+    w->site_hash[i] = number;
 }
-static int par__commit(const par__world *w, uint64_t at, uint64_t bytes);
-static size_t par__arena_places(int ranks); // where they begin
+static int par__arena_commit(const par__world *w, uint64_t at, uint64_t bytes);
+static size_t par__arena_sites(int ranks); // where they begin
 // A place of the rank with this number in the arena, where all can read and write it.
-static char *par__place_at(const par__world *w, int index, uint16_t place) {
-    return w->base + par__arena_places(w->local_count) +
-           ((size_t)index * PAR__PLACES + (place & (PAR__PLACES - 1u))) * PAR__SITE_BYTES;
+static char *par__shared_site(const par__world *w, int index, uint16_t place) {
+    return w->base + par__arena_sites(w->local_count) +
+           ((size_t)index * PAR__SITE_MAX + (place & (PAR__SITE_MAX - 1u))) * PAR__SITE_BYTES;
 }
 
 // Room for one more place, the last ones being for those without a name. 0: there is none.
-static int par__place_grow(par__world *w, int named) {
-    const size_t step = 16384, size = 2 * w->place_hash_size;
-    if (w->place_count >= (size_t)(named ? PAR__PLACES - PAR__PLACES / 16 : PAR__PLACES)) return 0;
-    if (w->place_count == w->place_room) {
-        const size_t first = (size_t)(par__place_at(w, w->arena_rank, 0) - w->base);
-        const size_t there = first + w->place_room * PAR__SITE_BYTES + step;
-        if (!par__commit(w, there - step, step)) return 0;
-        w->place_room = (there / 4096 * 4096 - first) / PAR__SITE_BYTES;
-        w->place_room = PAR__MIN(w->place_room, (size_t)PAR__PLACES);
+static int par__site_table_grow(par__world *w, int named) {
+    const size_t step = 16384, size = 2 * w->site_hash_size;
+    if (w->site_count >= (size_t)(named ? PAR__SITE_MAX - PAR__SITE_MAX / 16 : PAR__SITE_MAX)) return 0;
+    if (w->site_count == w->site_capacity) {
+        const size_t first = (size_t)(par__shared_site(w, w->arena_rank, 0) - w->base);
+        const size_t there = first + w->site_capacity * PAR__SITE_BYTES + step;
+        if (!par__arena_commit(w, there - step, step)) return 0;
+        w->site_capacity = (there / 4096 * 4096 - first) / PAR__SITE_BYTES;
+        w->site_capacity = PAR__MIN(w->site_capacity, (size_t)PAR__SITE_MAX);
     }
-    if (2 * (w->place_count + 1) < w->place_hash_size) return 1;
-    uint16_t *old = w->place_hash, *table = (uint16_t *)par__zalloc(size * sizeof *table);
+    if (2 * (w->site_count + 1) < w->site_hash_size) return 1;
+    uint16_t *old = w->site_hash, *table = (uint16_t *)par__zalloc(size * sizeof *table);
     if (!table) return 0;
-    w->place_hash = table, w->place_hash_size = size;
+    w->site_hash = table, w->site_hash_size = size;
     for (size_t i = 0; i < size / 2; i++)
-        if (old[i]) par__place_insert(w, old[i]);
+        if (old[i]) par__site_hash_insert(w, old[i]);
     PAR_FREE(old);
     return 1;
 }
 
 // The number of a place, "site in name", in this rank's table. 0, "(one of many places)": there is no room.
-static uint16_t par__place_number(par__world *w, const char *site, const char *name) {
+static uint16_t par__intern_site(par__world *w, const char *site, const char *name) {
     char text[PAR__SITE_BYTES];
-    const size_t named = strlen(name), room = sizeof text - 1 - (named ? named + 4 : 0), all = strlen(site),
-                 length = PAR__MIN(all, room);
+    const size_t named = strlen(name), capacity = sizeof text - 1 - (named ? named + 4 : 0),
+                 all = strlen(site), length = PAR__MIN(all, capacity);
     memset(text, 0, sizeof text);
     memcpy(text, site + (all - length), length); // the end of a long path
     if (named) memcpy(text + length, " in ", 4), memcpy(text + length + 4, name, named);
-    size_t i = (size_t)par__place_hash(text) & (w->place_hash_size - 1);
-    for (; w->place_hash[i]; i = (i + 1) & (w->place_hash_size - 1))
-        if (!memcmp(w->places[w->place_hash[i] & (PAR__PLACES - 1)], text, sizeof text))
-            return w->place_hash[i];
-    if (!par__place_grow(w, named > 0)) return 0;
-    const uint16_t number = (uint16_t)(w->place_count++ | (named ? (size_t)PAR__PLACED : 0));
-    memcpy(w->places[number & (PAR__PLACES - 1)], text, sizeof text);
-    memcpy(par__place_at(w, w->arena_rank, number), text, sizeof text);
-    par__place_insert(w, number);
+    size_t i = (size_t)par__site_hash(text) & (w->site_hash_size - 1);
+    for (; w->site_hash[i]; i = (i + 1) & (w->site_hash_size - 1))
+        if (!memcmp(w->sites[w->site_hash[i] & (PAR__SITE_MAX - 1)], text, sizeof text))
+            return w->site_hash[i];
+    if (!par__site_table_grow(w, named > 0)) return 0;
+    const uint16_t number = (uint16_t)(w->site_count++ | (named ? (size_t)PAR__SITE_IN_LAYER : 0));
+    memcpy(w->sites[number & (PAR__SITE_MAX - 1)], text, sizeof text);
+    memcpy(par__shared_site(w, w->arena_rank, number), text, sizeof text);
+    par__site_hash_insert(w, number);
     return number;
 }
 
-// The number of a call site: a literal of the program's, or a place of par__inside's.
-static uint16_t par__site(par__world *w, const char *site) {
+// The number of a call site: a literal of the program's, or a place of par__in_layer's.
+static uint16_t par__site_index(par__world *w, const char *site) {
     const size_t hash = ((uintptr_t)site >> 2 ^ (uintptr_t)site >> 8) & 63u;
     if (!site) site = "?";
     if (w->site_cache[hash].pointer == site) return w->site_cache[hash].index;
-    const uintptr_t at = (uintptr_t)site - (uintptr_t)w->places;
+    const uintptr_t at = (uintptr_t)site - (uintptr_t)w->sites;
     w->site_cache[hash].pointer = site;
-    w->site_cache[hash].index = at < sizeof *w->places * PAR__PLACES
-                                    ? (uint16_t)(at / sizeof *w->places | PAR__PLACED)
-                                    : par__place_number(w, site, "");
+    w->site_cache[hash].index = at < sizeof *w->sites * PAR__SITE_MAX
+                                    ? (uint16_t)(at / sizeof *w->sites | PAR__SITE_IN_LAYER)
+                                    : par__intern_site(w, site, "");
     return w->site_cache[hash].index;
 }
 
-void par__enter(par_comm *comm, const char *site) {
+void par__enter_layer(par_comm *comm, const char *site) {
     if (comm) comm->world->caller.site = site, comm->world->caller.name[0] = 0;
 }
-void par__name_layer(par_comm *comm, const char *name) {
+void par__set_layer_name(par_comm *comm, const char *name) {
     par__caller *k = &comm->world->caller;
     size_t length = name ? strlen(name) : 0, skip = length < sizeof k->name ? 0 : length - sizeof k->name + 1;
     while (skip < length && skip && ((unsigned char)name[skip] & 0xc0) == 0x80) skip++; // not within a letter
@@ -3185,24 +3198,24 @@ void par__name_layer(par_comm *comm, const char *name) {
 par__caller par__save_caller(const par_comm *comm) { return comm->world->caller; }
 void par__restore_caller(par_comm *comm, const par__caller *caller) { comm->world->caller = *caller; }
 
-par_comm *par__inside(par_comm *comm) {
+par_comm *par__in_layer(par_comm *comm) {
     par__world *w = comm ? comm->world : NULL;
     if (!comm) return comm;
     comm->site = w->caller.site;
     if (!w->caller.name[0]) return comm;
-    const uint16_t number = par__place_number(w, w->caller.site ? w->caller.site : "?", w->caller.name);
-    if (number) comm->site = w->places[number & (PAR__PLACES - 1)];
+    const uint16_t number = par__intern_site(w, w->caller.site ? w->caller.site : "?", w->caller.name);
+    if (number) comm->site = w->sites[number & (PAR__SITE_MAX - 1)];
     return comm;
 }
-par_comm *par__inside_named(par_comm *comm, const char *name) {
+par_comm *par__in_named_layer(par_comm *comm, const char *name) {
     const par__caller caller = comm->world->caller;
-    par__name_layer(comm, name);
-    par__inside(comm);
+    par__set_layer_name(comm, name);
+    par__in_layer(comm);
     comm->world->caller = caller;
     return comm;
 }
 
-par_result par__fail_inside(par_comm *comm, par_result result, const char *format, ...) {
+par_result par__fail_in_layer(par_comm *comm, par_result result, const char *format, ...) {
     par__world *w = comm->world;
     va_list args;
     va_start(args, format);
@@ -3212,64 +3225,66 @@ par_result par__fail_inside(par_comm *comm, par_result result, const char *forma
     if (w->caller.site)
         snprintf(w->error + length, sizeof w->error - length, " (called at %s%s%s)", w->caller.site,
                  w->caller.name[0] ? " in " : "", w->caller.name);
-    par__clean(w->error, "\n\t");
+    par__sanitize(w->error, "\n\t");
     return result;
 }
 
 static char *par__remote_sites(const par_comm *c, int rank) {
-    return (char *)&c->board->lines[c->size] + (size_t)rank * PAR__SITE_BYTES;
+    return (char *)&c->board->arrivals[c->size] + (size_t)rank * PAR__SITE_BYTES;
 }
 // A text that others may write: as much as its owner agreed to, and nothing that a terminal minds.
-typedef struct par__text {
+typedef struct par__shared_text {
     char at[PAR__ERROR_BYTES];
-} par__text;
-static par__text par__text_of(const char *shared, size_t bytes) {
-    par__text t;
+} par__shared_text;
+static par__shared_text par__copy_shared_text(const char *shared, size_t bytes) {
+    par__shared_text t;
     bytes = PAR__MIN(bytes, sizeof t.at) - 1;
     memcpy(t.at, shared, bytes);
     t.at[bytes] = 0;
-    par__clean(t.at, "\n");
+    par__sanitize(t.at, "\n");
     return t;
 }
-static par__text par__place_text(const par__world *w, int index, uint16_t place) {
-    return par__text_of(par__place_at(w, index, place), PAR__SITE_BYTES);
+static par__shared_text par__shared_site_text(const par__world *w, int index, uint16_t place) {
+    return par__copy_shared_text(par__shared_site(w, index, place), PAR__SITE_BYTES);
 }
 // A number from shared memory that nobody of this run can have written.
-static par_result par__scribbled(par__world *w, const char *what, uint64_t value) {
-    return par__error(w, PAR_ERR_SYSTEM,
-                      "the memory that rank %d shares with others holds %s %llu (0x%llx), which cannot be: "
-                      "something wrote into it",
-                      w->rank, what, (unsigned long long)value, (unsigned long long)value);
+static par_result par__memory_corrupt(par__world *w, const char *what, uint64_t value) {
+    return par__set_error(
+        w, PAR_ERR_SYSTEM,
+        "the memory that rank %d shares with others holds %s %llu (0x%llx), which cannot be: "
+        "something wrote into it",
+        w->rank, what, (unsigned long long)value, (unsigned long long)value);
 }
-static const char *par__own_site(const par__operation *op) {
-    return op->comm->world->places[op->site & (PAR__PLACES - 1)];
+static const char *par__op_site(const par__operation *op) {
+    return op->comm->world->sites[op->site & (PAR__SITE_MAX - 1)];
 }
 static const char *par__site_at(const par_comm *c, int rank, uint16_t site) {
     const int i = c->arena_index[rank];
-    return i >= 0 ? par__place_at(c->world, i, site) : par__remote_sites(c, rank);
+    return i >= 0 ? par__shared_site(c->world, i, site) : par__remote_sites(c, rank);
 }
-static par__text par__site_text(const par_comm *c, int rank, uint16_t site) {
-    return par__text_of(par__site_at(c, rank, site), PAR__SITE_BYTES);
+static par__shared_text par__site_text(const par_comm *c, int rank, uint16_t site) {
+    return par__copy_shared_text(par__site_at(c, rank, site), PAR__SITE_BYTES);
 }
 
 static par__record par__get_record(const par__rank_control *c, uint64_t index) {
     par__record r;
     uint64_t words[sizeof r / 8];
     for (size_t i = 0; i < sizeof words / 8; i++)
-        words[i] = __atomic_load_n(&c->records[index % PAR__RECORDS][i], __ATOMIC_RELAXED);
+        words[i] = __atomic_load_n(&c->records[index % PAR__RECORD_MAX][i], __ATOMIC_RELAXED);
     memcpy(&r, words, sizeof r);
     return r;
 }
 
-static void par__record_line(const par__world *w, int index, const par__record *r, FILE *file) {
-    const uint64_t end = r->ended ? r->ended : par__ticks();
+static void par__print_record(const par__world *w, int index, const par__record *r, FILE *file) {
+    const uint64_t end = r->end_ticks ? r->end_ticks : par__ticks();
     fprintf(file,
             "  #%-6llu %-15s count=%-10llu %-4s %-4s root=%-3d comm=%-4u %s%s %.6f s, begun %.6f s ago, %s\n",
             (unsigned long long)r->sequence, par_kind_name((par_kind)r->kind), (unsigned long long)r->count,
             par_dtype_name((par_dtype)r->dtype), par_op_name(r->op), r->root, r->comm,
-            r->ended ? "ended: " : "RUNNING", r->ended ? par_result_name((par_result)r->result) : "",
-            par__tick_seconds(w, end - r->begun), par__tick_seconds(w, par__ticks() - r->begun),
-            par__place_text(w, index, r->site).at);
+            r->end_ticks ? "ended: " : "RUNNING", r->end_ticks ? par_result_name((par_result)r->result) : "",
+            par__ticks_to_seconds(w, end - r->start_ticks),
+            par__ticks_to_seconds(w, par__ticks() - r->start_ticks),
+            par__shared_site_text(w, index, r->site).at);
 }
 
 void par_recorder_print(const par_comm *comm, FILE *file) {
@@ -3282,7 +3297,7 @@ void par_recorder_print(const par_comm *comm, FILE *file) {
                 states[PAR__LOAD(&c->state) & 3u], (unsigned long long)n);
         for (uint64_t j = n > 8 ? n - 8 : 0; j < n; j++) {
             const par__record r = par__get_record(c, j);
-            par__record_line(w, i, &r, file);
+            par__print_record(w, i, &r, file);
         }
     }
 }
@@ -3295,9 +3310,9 @@ static const char *par__last_seen(const par__world *w, int index, char *text, si
         return text;
     }
     const par__record r = par__get_record(c, n - 1);
-    snprintf(text, bytes, "last seen %s par_%s at %.95s, %.1f s ago", r.ended ? "ending" : "in",
-             par_kind_name((par_kind)r.kind), par__place_text(w, index, r.site).at,
-             par__tick_seconds(w, par__ticks() - (r.ended ? r.ended : r.begun)));
+    snprintf(text, bytes, "last seen %s par_%s at %.95s, %.1f s ago", r.end_ticks ? "ending" : "in",
+             par_kind_name((par_kind)r.kind), par__shared_site_text(w, index, r.site).at,
+             par__ticks_to_seconds(w, par__ticks() - (r.end_ticks ? r.end_ticks : r.start_ticks)));
     return text;
 }
 
@@ -3306,16 +3321,16 @@ static const char *par__last_seen(const par__world *w, int index, char *text, si
 static void par__write_record(const par__operation *op, uint64_t ended) {
     par__rank_control *k = op->comm->world->control;
     const par__call *call = &op->call;
-    uint64_t *to = k->records[op->record % PAR__RECORDS];
+    uint64_t *to = k->records[op->record % PAR__RECORD_MAX];
     const uint64_t last = op->site | (uint64_t)call->kind << 16 | (uint64_t)call->dtype << 24 |
                           (call->op & 255u) << 32 | (uint64_t)op->result << 40;
     if (!ended) {
         __atomic_store_n(&to[0], (uint64_t)op->sequence, __ATOMIC_RELAXED);
         __atomic_store_n(&to[1], (uint64_t)call->count, __ATOMIC_RELAXED);
-        __atomic_store_n(&to[2], op->begun, __ATOMIC_RELAXED);
+        __atomic_store_n(&to[2], op->start_ticks, __ATOMIC_RELAXED);
         __atomic_store_n(&to[4], op->comm->id | (uint64_t)(uint32_t)call->root << 32, __ATOMIC_RELAXED);
     }
-    if (op->record + PAR__RECORDS <= k->record_count) return;
+    if (op->record + PAR__RECORD_MAX <= k->record_count) return;
     __atomic_store_n(&to[3], ended, __ATOMIC_RELAXED);
     if (!ended || op->result) __atomic_store_n(&to[5], last, __ATOMIC_RELAXED);
     if (!ended) PAR__STORE(&k->record_count, op->record + 1);
@@ -3330,16 +3345,18 @@ static void par__write_record(const par__operation *op, uint64_t ended) {
 // it from /proc/PID/fd. There the kernel asks what it asks of who may look into a process by ptrace: the same
 // user, and root; process_vm_readv asks more than that. Processes of one user can do each other anything.
 
-static size_t par__arena_places(int ranks) { // what precedes the ranks' places, see par__place_number
+static size_t par__arena_sites(int ranks) { // what precedes the ranks' places, see par__intern_site
     return par__round_up(sizeof(par__arena) + (size_t)ranks * sizeof(par__rank_control), 4096);
 }
-static int par__is_threads(const par__world *w) { return w->backend[0] == 't' && w->backend[1] == 'h'; }
-
-static size_t par__arena_header(int ranks) {
-    return par__arena_places(ranks) + (size_t)ranks * PAR__PLACES * PAR__SITE_BYTES;
+static int par__ranks_are_threads(const par__world *w) {
+    return w->launch_method[0] == 't' && w->launch_method[1] == 'h';
 }
 
-static int par__commit(const par__world *w, uint64_t at, uint64_t bytes) {
+static size_t par__arena_header(int ranks) {
+    return par__arena_sites(ranks) + (size_t)ranks * PAR__SITE_MAX * PAR__SITE_BYTES;
+}
+
+static int par__arena_commit(const par__world *w, uint64_t at, uint64_t bytes) {
     const uint64_t first = at / 4096 * 4096, last = par__round_up(at + bytes, 4096);
     int r;
     do r = par__fallocate(w->fd, 0, first, last - first);
@@ -3348,14 +3365,14 @@ static int par__commit(const par__world *w, uint64_t at, uint64_t bytes) {
 }
 
 // A part of the memory that ranks may have been given.
-static int par__in_arena(const par__world *w, uint64_t at, uint64_t bytes) {
+static int par__arena_contains(const par__world *w, uint64_t at, uint64_t bytes) {
     return at % 64 == 0 && at >= par__arena_header(w->local_count) && at <= w->arena_bytes &&
            bytes <= w->arena_bytes - at;
 }
 
 // The kernel says whether a rank lives: its process keeps a lock on a byte of the memory's file, its number
 // in the arena, and loses it when it ends. Nothing that is written to the memory can change that. 1: done.
-static int par__life_lock(const par__world *w, int command, int type, int index, struct flock *l) {
+static int par__liveness_lock(const par__world *w, int command, int type, int index, struct flock *l) {
     memset(l, 0, sizeof *l);
     l->l_type = (short)type, l->l_whence = SEEK_SET, l->l_start = index, l->l_len = 1;
     return fcntl(w->fd, command, l) == 0;
@@ -3364,16 +3381,17 @@ static int par__peer_dead(par__world *w, int index) { // also counts a rank that
     par__rank_control *c = &w->arena->ranks[index];
     const uint32_t state = PAR__LOAD(&c->state);
     struct flock l;
-    if (state == PAR__DEAD || state == PAR__LEFT) return 1;
-    if (state != PAR__HERE || index == w->arena_rank || par__is_threads(w)) return 0;
-    if (!par__life_lock(w, F_GETLK, F_WRLCK, index, &l) || l.l_type != F_UNLCK) return 0;
-    if (PAR__LOAD(&c->state) == PAR__HERE) PAR__STORE(&c->state, (uint32_t)PAR__DEAD);
+    if (state == PAR__RANK_DEAD || state == PAR__RANK_CLOSED) return 1;
+    if (state != PAR__RANK_RUNNING || index == w->arena_rank || par__ranks_are_threads(w)) return 0;
+    if (!par__liveness_lock(w, F_GETLK, F_WRLCK, index, &l) || l.l_type != F_UNLCK) return 0;
+    if (PAR__LOAD(&c->state) == PAR__RANK_RUNNING) PAR__STORE(&c->state, (uint32_t)PAR__RANK_DEAD);
     return 1;
 }
 
 // The lock of the extents, for as long as a block takes to commit, which can be seconds. Its owner may die:
 // the next one takes it.
-static int par__lock(par__world *w) { // 0: the memory is damaged, or the deadline has passed; that is logged
+static int
+par__arena_lock(par__world *w) { // 0: the memory is damaged, or the deadline has passed; that is logged
     uint32_t *lock = &w->arena->lock;
     const double until = par__now() + w->timeout_s;
     for (unsigned i = 1;; i++) {
@@ -3381,13 +3399,13 @@ static int par__lock(par__world *w) { // 0: the memory is damaged, or the deadli
         const uint32_t mine = (uint32_t)w->arena_rank + 1;
         if (__atomic_compare_exchange_n(lock, &owner, mine, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return 1;
         if (owner > (uint32_t)w->local_count)
-            return par__scribbled(w, "a lock of rank", owner), PAR_LOG(w->error), 0;
+            return par__memory_corrupt(w, "a lock of rank", owner), PAR_LOG(w->error), 0;
         if (i % 64 == 0 && par__peer_dead(w, (int)owner - 1) &&
             __atomic_compare_exchange_n(lock, &owner, mine, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             return 1;
         if (i % 64 == 0 && par__now() > until)
-            return par__log(PAR_ERR_TIMEOUT, "rank %d waited %g s for the lock of its shared memory", w->rank,
-                            w->timeout_s),
+            return par__log_error(PAR_ERR_TIMEOUT, "rank %d waited %g s for the lock of its shared memory",
+                                  w->rank, w->timeout_s),
                    0;
         if (i < 64)
             sched_yield();
@@ -3395,19 +3413,19 @@ static int par__lock(par__world *w) { // 0: the memory is damaged, or the deadli
             usleep(100);
     }
 }
-static void par__unlock(par__world *w) { PAR__STORE(&w->arena->lock, 0u); }
+static void par__arena_unlock(par__world *w) { PAR__STORE(&w->arena->lock, 0u); }
 
 static int par__extents_valid(par__world *w) { // sorted, and within the memory; else that is logged
     const par__arena *a = w->arena;
     const uint64_t n = a->extent_count;
     uint64_t end = par__arena_header(w->local_count);
-    int valid = n <= PAR__EXTENTS;
-    if (!valid) par__scribbled(w, "a number of blocks of", n);
+    int valid = n <= PAR__EXTENT_MAX;
+    if (!valid) par__memory_corrupt(w, "a number of blocks of", n);
     for (uint64_t i = 0; i < n && valid; i++) {
         const par__extent x = a->extents[i];
-        valid = par__in_arena(w, x.at, x.bytes) && x.at >= end;
+        valid = par__arena_contains(w, x.at, x.bytes) && x.at >= end;
         end = x.at + x.bytes;
-        if (!valid) par__scribbled(w, "a block at", x.at);
+        if (!valid) par__memory_corrupt(w, "a block at", x.at);
     }
     if (!valid) PAR_LOG(w->error);
     return valid;
@@ -3420,27 +3438,27 @@ static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align, int 
     size_t i;
     bytes = par__round_up(bytes ? bytes : 1, 4096); // whole pages, so that freeing can punch them out
     align = PAR__MAX(align, (size_t)4096);
-    if (!par__lock(w)) return 0;
-    const size_t n = par__extents_valid(w) ? (size_t)a->extent_count : PAR__EXTENTS + 1;
+    if (!par__arena_lock(w)) return 0;
+    const size_t n = par__extents_valid(w) ? (size_t)a->extent_count : PAR__EXTENT_MAX + 1;
     at = par__round_up(par__arena_header(w->local_count), align);
-    for (i = 0; i < n && n <= PAR__EXTENTS; i++) {
+    for (i = 0; i < n && n <= PAR__EXTENT_MAX; i++) {
         if (a->extents[i].at >= at && a->extents[i].at - at >= bytes) break;
         at = par__round_up(PAR__MAX(at, a->extents[i].at + a->extents[i].bytes), align);
     }
-    if (n < PAR__EXTENTS && at <= w->arena_bytes && w->arena_bytes - at >= bytes &&
-        (!commit || par__commit(w, at, bytes))) {
+    if (n < PAR__EXTENT_MAX && at <= w->arena_bytes && w->arena_bytes - at >= bytes &&
+        (!commit || par__arena_commit(w, at, bytes))) {
         memmove(&a->extents[i + 1], &a->extents[i], (n - i) * sizeof(par__extent));
         a->extents[i].at = found = at;
         a->extents[i].bytes = bytes;
         a->extent_count = n + 1;
     }
-    par__unlock(w);
+    par__arena_unlock(w);
     return found;
 }
 
 static void par__arena_free(par__world *w, uint64_t at) {
     par__arena *a = w->arena;
-    if (!at || !par__lock(w)) return;
+    if (!at || !par__arena_lock(w)) return;
     const size_t n = par__extents_valid(w) ? (size_t)a->extent_count : 0;
     for (size_t i = 0; i < n; i++)
         if (a->extents[i].at == at) {
@@ -3449,16 +3467,16 @@ static void par__arena_free(par__world *w, uint64_t at) {
             a->extent_count = n - 1;
             break;
         }
-    par__unlock(w);
+    par__arena_unlock(w);
 }
 
-static par_result par__map_arena(par__world *w, int fd, size_t bytes) {
+static par_result par__arena_map(par__world *w, int fd, size_t bytes) {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (p == MAP_FAILED)
-        return par__log(PAR_ERR_MEMORY,
-                        "cannot map %zu bytes of address space (%s); is there a ulimit -v? "
-                        "par_desc.arena_bytes asks for less",
-                        bytes, strerror(errno));
+        return par__log_error(PAR_ERR_MEMORY,
+                              "cannot map %zu bytes of address space (%s); is there a ulimit -v? "
+                              "par_desc.arena_bytes asks for less",
+                              bytes, strerror(errno));
     madvise(p, bytes, MADV_HUGEPAGE); // where the system allows it for shared memory
     w->fd = fd;
     w->base = (char *)p;
@@ -3468,51 +3486,53 @@ static par_result par__map_arena(par__world *w, int fd, size_t bytes) {
 }
 
 // The memory that another process has made, if it is what was told of it. The descriptor is the world's then.
-static par_result par__adopt_arena(par__world *w, int fd, size_t bytes, int ranks, uint64_t key) {
+static par_result par__arena_adopt(par__world *w, int fd, size_t bytes, int ranks, uint64_t key) {
     struct stat st;
     const char *why = NULL;
     memset(&st, 0, sizeof st);
-    if (fd < 3 || fstat(fd, &st) || fcntl(fd, PAR__GET_SEALS) != PAR__SIZE_SEALS)
+    if (fd < 3 || fstat(fd, &st) || fcntl(fd, PAR__F_GET_SEALS) != PAR__F_SEAL_SIZE)
         why = "is no shared memory of this kit";
     else if (st.st_size < (off_t)par__arena_header(ranks) || (bytes && st.st_size != (off_t)bytes))
         why = "is of another size";
     w->local_count = ranks;
-    if (!why && par__map_arena(w, fd, (size_t)st.st_size)) return PAR_ERR_MEMORY;
+    if (!why && par__arena_map(w, fd, (size_t)st.st_size)) return PAR_ERR_MEMORY;
     if (!why && (w->arena->magic != PAR__MAGIC || w->arena->bytes != (uint64_t)st.st_size ||
                  w->arena->rank_count != ranks || w->arena->key != key))
         why = "belongs to other ranks";
-    return why ? par__log(PAR_ERR_SYSTEM, "descriptor %d (%lld bytes) %s", fd, (long long)st.st_size, why)
+    return why ? par__log_error(PAR_ERR_SYSTEM, "descriptor %d (%lld bytes) %s", fd, (long long)st.st_size,
+                                why)
                : PAR_OK;
 }
 
-static par_result par__make_arena(par__world *w, size_t bytes, int ranks) {
+static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
     uint64_t key = 0;
-    const int fd = par__memfd("par"), unknown = par__random_u64(&key);
+    const int fd = par__memfd_create("par"), unknown = par__getrandom_u64(&key);
     if (!bytes) bytes = 4 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    const size_t places = par__arena_places(ranks), all = par__arena_header(ranks) - places;
+    const size_t places = par__arena_sites(ranks), all = par__arena_header(ranks) - places;
     bytes = par__round_up(PAR__MAX(bytes, places + (1u << 20)), 4096) + all;
     if (fd < 0 || unknown) {
         const int e = unknown ? unknown : errno;
         if (fd >= 0) close(fd);
-        return par__log(PAR_ERR_SYSTEM, "cannot make shared memory: %s", par__reason_of(e).text);
+        return par__log_error(PAR_ERR_SYSTEM, "cannot make shared memory: %s", par__strerror(e).text);
     }
     struct rlimit l; // beyond it ftruncate would send SIGXFSZ, which ends the program without a word
     const int beyond = !getrlimit(RLIMIT_FSIZE, &l) && bytes > l.rlim_cur;
-    if (beyond || ftruncate(fd, (off_t)bytes) || fcntl(fd, PAR__ADD_SEALS, PAR__SIZE_SEALS)) {
+    if (beyond || ftruncate(fd, (off_t)bytes) || fcntl(fd, PAR__F_ADD_SEALS, PAR__F_SEAL_SIZE)) {
         const int e = beyond ? EFBIG : errno;
         close(fd);
-        return par__log(PAR_ERR_SYSTEM,
-                        "cannot make shared memory of %zu bytes: %s; is there a ulimit -f? "
-                        "par_desc.arena_bytes asks for less",
-                        bytes, strerror(e));
+        return par__log_error(PAR_ERR_SYSTEM,
+                              "cannot make shared memory of %zu bytes: %s; is there a ulimit -f? "
+                              "par_desc.arena_bytes asks for less",
+                              bytes, strerror(e));
     }
     w->fd = fd;
-    int committed = par__commit(w, 0, places);
-    for (int i = 0; i < ranks; i++) // the first page of each rank's; par__place_grow commits more
-        committed = committed && par__commit(w, places + (size_t)i * (all / (size_t)ranks), 4096);
+    int committed = par__arena_commit(w, 0, places);
+    for (int i = 0; i < ranks; i++) // the first page of each rank's; par__site_table_grow commits more
+        committed = committed && par__arena_commit(w, places + (size_t)i * (all / (size_t)ranks), 4096);
     if (!committed)
-        return close(fd), par__log(PAR_ERR_MEMORY, "no memory for %d ranks: %s", ranks, strerror(errno));
-    const par_result r = par__map_arena(w, fd, bytes);
+        return close(fd),
+               par__log_error(PAR_ERR_MEMORY, "no memory for %d ranks: %s", ranks, strerror(errno));
+    const par_result r = par__arena_map(w, fd, bytes);
     if (r) return close(fd), r;
     w->arena->magic = PAR__MAGIC;
     w->arena->bytes = bytes;
@@ -3522,43 +3542,45 @@ static par_result par__make_arena(par__world *w, size_t bytes, int ranks) {
 }
 
 // The offset by which peers find a user's block, if they can: it lies in the arena, or ranks are threads.
-static int par__shared(const par__world *w, const void *p, size_t bytes, uint64_t *at) {
+static int par__shared_offset(const par__world *w, const void *p, size_t bytes, uint64_t *at) {
     const char *c = (const char *)p;
     *at = 0;
     if (!bytes) return 1;
     if (c >= w->base && c < w->base + w->arena_bytes) return *at = (uint64_t)(c - w->base) + 1, 1;
-    if (par__is_threads(w)) return *at = (uint64_t)((uintptr_t)c - (uintptr_t)w->base) + 1, 1;
+    if (par__ranks_are_threads(w)) return *at = (uint64_t)((uintptr_t)c - (uintptr_t)w->base) + 1, 1;
     return 0;
 }
 static char *par__peer_pointer(const par__world *w, uint64_t at) {
     return (char *)((uintptr_t)w->base + (uintptr_t)(at - 1));
 }
 
-static void par__arrive_in_world(par__world *w) { // the rank lives from here
+static void par__register_rank(par__world *w) { // the rank lives from here
     par__rank_control *c = &w->arena->ranks[w->arena_rank];
     w->control = c;
-    w->place_room = 4096 / PAR__SITE_BYTES, w->place_count = 1;
-    memset(w->places[0], 0, PAR__SITE_BYTES);
-    snprintf(w->places[0], PAR__SITE_BYTES, "(one of many places)");
-    memcpy(par__place_at(w, w->arena_rank, 0), w->places[0], PAR__SITE_BYTES);
+    w->site_capacity = 4096 / PAR__SITE_BYTES, w->site_count = 1;
+    memset(w->sites[0], 0, PAR__SITE_BYTES);
+    snprintf(w->sites[0], PAR__SITE_BYTES, "(one of many places)");
+    memcpy(par__shared_site(w, w->arena_rank, 0), w->sites[0], PAR__SITE_BYTES);
     c->pid = (int32_t)getpid();
     w->pids = (int *)par__zalloc(sizeof(int) * (size_t)w->local_count);
     if (!w->pids) w->cma = 0; // par__probe_cma tells the others
     for (int i = 0; i < w->local_count && w->pids; i++)
-        if (i == w->arena_rank || par__is_threads(w)) w->pids[i] = c->pid; // the others': there, too
+        if (i == w->arena_rank || par__ranks_are_threads(w)) w->pids[i] = c->pid; // the others': there, too
     c->world_rank = w->rank;
-    w->probe = PAR__MAGIC + (uint64_t)w->rank;
-    c->probe_at = (uint64_t)(uintptr_t)&w->probe;
+    w->cma_probe = PAR__MAGIC + (uint64_t)w->rank;
+    c->probe_address = (uint64_t)(uintptr_t)&w->cma_probe;
     struct flock l;
-    if (!par__is_threads(w) && !par__life_lock(w, F_SETLK, F_WRLCK, w->arena_rank, &l) && w->local_count > 1)
-        par__log(PAR_OK, "rank %d cannot lock its byte of shared memory, so that others take it for dead: %s",
-                 w->rank, strerror(errno));
-    PAR__STORE(&c->state, (uint32_t)PAR__HERE);
+    if (!par__ranks_are_threads(w) && !par__liveness_lock(w, F_SETLK, F_WRLCK, w->arena_rank, &l) &&
+        w->local_count > 1)
+        par__log_error(PAR_OK,
+                       "rank %d cannot lock its byte of shared memory, so that others take it for dead: %s",
+                       w->rank, strerror(errno));
+    PAR__STORE(&c->state, (uint32_t)PAR__RANK_RUNNING);
 }
 
 // Wake whoever sleeps among the ranks of a comm (peer < 0) or one of them, after storing what they wait for.
 // The fence waits until that store has reached the peers: who can, first looks for what comes next itself.
-static void par__ring_bells(par_comm *c, int peer) {
+static void par__ring_doorbells(par_comm *c, int peer) {
     par__arena *a = c->world->arena;
     par__fence();
     if (__atomic_load_n(&a->sleepers, __ATOMIC_SEQ_CST) == 0) return;
@@ -3566,23 +3588,24 @@ static void par__ring_bells(par_comm *c, int peer) {
         if (c->arena_index[r] < 0) continue;
         par__rank_control *k = &a->ranks[c->arena_index[r]];
         if (__atomic_load_n(&k->sleeping, __ATOMIC_SEQ_CST)) {
-            __atomic_add_fetch(&k->bell, 1, __ATOMIC_SEQ_CST);
-            par__futex_wake(&k->bell);
+            __atomic_add_fetch(&k->doorbell, 1, __ATOMIC_SEQ_CST);
+            par__futex_wake(&k->doorbell);
         }
     }
 }
 
 // The first error that ends a comm on this node, or that the other nodes tell of, is left for all to read.
-static int par__broke_here(par__world *w, par_result result, const char *text) { // 1: it is the first
+static int par__set_first_error(par__world *w, par_result result, const char *text) { // 1: it is the first
     uint32_t none = 0;
-    if (!__atomic_compare_exchange_n(&w->arena->cause, &none, 1u, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    if (!__atomic_compare_exchange_n(&w->arena->first_error, &none, 1u, 0, __ATOMIC_SEQ_CST,
+                                     __ATOMIC_SEQ_CST))
         return 0;
-    snprintf(w->arena->cause_text, sizeof w->arena->cause_text, "%s", text);
-    PAR__STORE(&w->arena->cause, (uint32_t)result + 1);
+    snprintf(w->arena->first_error_text, sizeof w->arena->first_error_text, "%s", text);
+    PAR__STORE(&w->arena->first_error, (uint32_t)result + 1);
     return 1;
 }
 // The ranks of this node stop.
-static void par__abort_here(par__world *w, const char *text) {
+static void par__abort_node(par__world *w, const char *text) {
     par__arena *a = w->arena;
     uint32_t expected = 0;
     if (__atomic_compare_exchange_n(&a->aborted, &expected, 2u, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
@@ -3590,8 +3613,8 @@ static void par__abort_here(par__world *w, const char *text) {
         PAR__STORE(&a->aborted, 1u);
     }
     for (int i = 0; i < w->local_count; i++) {
-        __atomic_add_fetch(&a->ranks[i].bell, 1, __ATOMIC_SEQ_CST);
-        par__futex_wake(&a->ranks[i].bell);
+        __atomic_add_fetch(&a->ranks[i].doorbell, 1, __ATOMIC_SEQ_CST);
+        par__futex_wake(&a->ranks[i].doorbell);
     }
 }
 
@@ -3612,7 +3635,7 @@ static int par__make_layout(par__layout *l, const int *node_of, int size, int ra
     l->start = block + 6 * size;
     for (int r = 0; r < size; r++) l->node_of[r] = node_of[r], nodes = PAR__MAX(nodes, node_of[r] + 1);
     l->node_count = nodes;
-    l->me = node_of[rank];
+    l->my_node = node_of[rank];
     for (int j = 0; j < nodes; j++) {
         l->start[j] = at;
         for (int r = 0; r < size; r++)
@@ -3629,33 +3652,34 @@ static int par__make_layout(par__layout *l, const int *node_of, int size, int ra
     return 1;
 }
 
-static int par__locals(const par__layout *l, int node) { return l->start[node + 1] - l->start[node]; }
-static int par__carrier(const par__layout *l, int node, size_t turn) {
-    return l->members[l->start[node] + (int)(turn % (size_t)par__locals(l, node))];
+static int par__node_size(const par__layout *l, int node) { return l->start[node + 1] - l->start[node]; }
+static int par__node_leader(const par__layout *l, int node, size_t piece) {
+    return l->members[l->start[node] + (int)(piece % (size_t)par__node_size(l, node))];
 }
 
 // >>comm ----------------------------------------------------------------------------------------------------
 
-static size_t par__board_bytes(int size, size_t stage, int locals) {
-    const size_t lines = sizeof(par__board) + (size_t)size * (sizeof(par__lines) + PAR__SITE_BYTES);
-    return par__round_up(lines, 4096) + (size_t)locals * stage;
+static size_t par__board_bytes(int size, size_t stage_bytes, int node_ranks) {
+    const size_t arrivals = sizeof(par__board) + (size_t)size * (sizeof(par__arrivals) + PAR__SITE_BYTES);
+    return par__round_up(arrivals, 4096) + (size_t)node_ranks * stage_bytes;
 }
-static size_t par__ring_slot(int ranks) { // bytes of user data in a slot
+static size_t par__ring_slot_bytes(int ranks) { // bytes of user data in a slot
     const size_t share = (size_t)262144 / (size_t)ranks / 64 * 64;
     return PAR__MAX((size_t)1024, PAR__MIN(share, (size_t)16384));
 }
 // Rings: which of them exist, then every ring's control lines and slots, which take no memory until used.
 // Tracks need lanes of their own where messages between (pretended) nodes go through rings.
 static int par__ring_lanes(int nodes) { return nodes > 1 ? 1 + PAR__TRACKS : 2; }
-static size_t par__ring_table(int ranks, int lanes) {
+static size_t par__ring_table_bytes(int ranks, int lanes) {
     return par__round_up(sizeof(par__rings) + (size_t)lanes * (size_t)ranks * (size_t)ranks, 4096);
 }
 static size_t par__ring_stride(int ranks) {
-    return par__round_up(sizeof(par__ring) + PAR__RING * (par__ring_slot(ranks) + sizeof(par__message)),
+    return par__round_up(sizeof(par__ring) +
+                             PAR__RING_SLOTS * (par__ring_slot_bytes(ranks) + sizeof(par__message_header)),
                          4096);
 }
 static size_t par__rings_bytes(int ranks, int lanes) {
-    return par__ring_table(ranks, lanes) +
+    return par__ring_table_bytes(ranks, lanes) +
            (size_t)lanes * (size_t)ranks * (size_t)ranks * par__ring_stride(ranks);
 }
 
@@ -3666,13 +3690,14 @@ static size_t par__stage_bytes(const par__world *w, int nodes) { // each track h
 static uint64_t par__alloc_board(par__world *w, int size, int locals, int nodes) {
     const uint64_t at =
         par__arena_alloc(w, par__board_bytes(size, par__stage_bytes(w, nodes), locals), 4096, 0);
-    if (at && !par__commit(w, at, par__board_bytes(size, 0, 0))) return par__arena_free(w, at), 0;
+    if (at && !par__arena_commit(w, at, par__board_bytes(size, 0, 0))) return par__arena_free(w, at), 0;
     return at;
 }
 static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {
     const int lanes = par__ring_lanes(nodes);
     const uint64_t at = par__arena_alloc(w, par__rings_bytes(ranks, lanes), 4096, 0);
-    if (at && !par__commit(w, at, par__ring_table(ranks, lanes))) return par__arena_free(w, at), 0;
+    if (at && !par__arena_commit(w, at, par__ring_table_bytes(ranks, lanes)))
+        return par__arena_free(w, at), 0;
     return at;
 }
 
@@ -3680,15 +3705,15 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c->world_rank);
     PAR_FREE(c->arena_index);
     PAR_FREE(c->ring_index);
-    PAR_FREE(c->lanes);
+    PAR_FREE(c->queues);
     PAR_FREE(c->model);
     PAR_FREE(c->grouped);
     PAR_FREE((void *)c->grouped_sites);
-    PAR_FREE(c->placed);
+    PAR_FREE(c->layer_stats);
     PAR_FREE(c->nodes.node_of);
     PAR_FREE(c->flat.node_of);
     while (c->blocks) {
-        par__block *b = c->blocks;
+        par__symmetric_block *b = c->blocks;
         c->blocks = b->next;
         PAR_FREE(b);
     }
@@ -3706,8 +3731,8 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
     c->world_rank = (int *)par__zalloc(ints);
     c->arena_index = (int *)par__zalloc(ints);
     c->ring_index = (int *)par__zalloc(ints);
-    c->lanes = (par__lane *)par__zalloc(sizeof(par__lane) * (size_t)(2 * size + 1));
-    if (!c->world_rank || !c->arena_index || !c->ring_index || !c->lanes)
+    c->queues = (par__call_queue *)par__zalloc(sizeof(par__call_queue) * (size_t)(2 * size + 1));
+    if (!c->world_rank || !c->arena_index || !c->ring_index || !c->queues)
         return par__free_comm(c), (par_comm *)NULL;
     memcpy(c->world_rank, world_rank, ints);
     memcpy(c->arena_index, arena_index, ints);
@@ -3719,22 +3744,23 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
     for (int r = 0; r < size; r++) c->ring_index[r] = arena_index[r] >= 0 ? c->ring_count++ : -1;
     c->stage_bytes = par__stage_bytes(w, c->nodes.node_count);
     c->lane_count = par__ring_lanes(c->nodes.node_count);
-    c->slot_bytes = par__ring_slot(c->ring_count);
+    c->slot_bytes = par__ring_slot_bytes(c->ring_count);
     c->last_algorithm = "none";
     snprintf(c->name, sizeof c->name, id ? "%u" : "world", id);
     return c;
 }
 
 // Are these places in the arena, which another rank chose, such as board and rings take? 0: a text is set.
-static int par__comm_fits(par_comm *c, uint64_t board_at, uint64_t rings_at) {
+static int par__comm_offsets_valid(par_comm *c, uint64_t board_at, uint64_t rings_at) {
     par__world *w = c->world;
-    const size_t board = par__board_bytes(c->size, c->stage_bytes, par__locals(&c->nodes, c->nodes.me));
-    if (!par__in_arena(w, board_at, board)) return par__scribbled(w, "a board at", board_at), 0;
-    if (par__in_arena(w, rings_at, par__rings_bytes(c->ring_count, c->lane_count))) return 1;
-    return par__scribbled(w, "message rings at", rings_at), 0;
+    const size_t board =
+        par__board_bytes(c->size, c->stage_bytes, par__node_size(&c->nodes, c->nodes.my_node));
+    if (!par__arena_contains(w, board_at, board)) return par__memory_corrupt(w, "a board at", board_at), 0;
+    if (par__arena_contains(w, rings_at, par__rings_bytes(c->ring_count, c->lane_count))) return 1;
+    return par__memory_corrupt(w, "message rings at", rings_at), 0;
 }
-static void par__attach_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
-    c->board_at = board_at, c->rings_at = rings_at;
+static void par__map_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
+    c->board_offset = board_at, c->rings_offset = rings_at;
     c->board = (par__board *)(c->world->base + board_at);
     c->rings = (par__rings *)(c->world->base + rings_at);
     c->next = c->world->comms;
@@ -3748,12 +3774,12 @@ static char *par__stage(const par_comm *c, int rank) { // rank on my node
 static int par__commit_stage(par_comm *c) {
     if (!c->stage_committed)
         c->stage_committed =
-            par__commit(c->world, (uint64_t)(par__stage(c, c->rank) - c->world->base), c->stage_bytes);
+            par__arena_commit(c->world, (uint64_t)(par__stage(c, c->rank) - c->world->base), c->stage_bytes);
     return c->stage_committed;
 }
 
 // Wait until so many ranks have counted themselves; 0: one died, or the deadline passed.
-static int par__await_count(const par_comm *c, const uint32_t *count, uint32_t target) {
+static int par__wait_for_count(const par_comm *c, const uint32_t *count, uint32_t target) {
     const double until = par__now() + c->world->timeout_s;
     for (unsigned i = 1; PAR__LOAD(count) < target; i++) {
         if (i % 64 == 0 && par__now() > until) return 0;
@@ -3764,7 +3790,7 @@ static int par__await_count(const par_comm *c, const uint32_t *count, uint32_t t
     return 1;
 }
 
-static int par__is_local(const par_comm *c, int r) { return c->nodes.node_of[r] == c->nodes.me; }
+static int par__is_local(const par_comm *c, int r) { return c->nodes.node_of[r] == c->nodes.my_node; }
 
 // >>net -----------------------------------------------------------------------------------------------------
 //
@@ -3773,32 +3799,33 @@ static int par__is_local(const par_comm *c, int r) { return c->nodes.node_of[r] 
 // message's memory stays as it is until `test` says that it is done.
 
 enum { // what ranks tell the other nodes
-    PAR__NEWS_ABORT = 1,
-    PAR__NEWS_BROKE, // an error ended one of its comms
-    PAR__NEWS_LEFT,
-    PAR__NEWS_DIED,
-    PAR__NEWS_CLOSING, // its world, and waits for all to do so
-    PAR__NEWS_CLOSED,  // all do
-    PAR__NEWS_LOST,    // it has no connection to that rank
-    PAR__NEWS_ALIVE,   // that rank is
-    PAR__NEWS_COUNT
+    PAR__NOTICE_ABORT = 1,
+    PAR__NOTICE_ERROR, // an error ended one of its comms
+    PAR__NOTICE_LEFT,
+    PAR__NOTICE_DIED,
+    PAR__NOTICE_CLOSING, // its world, and waits for all to do so
+    PAR__NOTICE_CLOSED,  // all do
+    PAR__NOTICE_LOST,    // it has no connection to that rank
+    PAR__NOTICE_ALIVE,   // that rank is
+    PAR__NOTICE_COUNT
 };
 
-#define PAR__CHUNK ((size_t)1 << 30) // the longest message: MPI can count its bytes
-#define PAR__TAGS  0x8000
+#define PAR__NET_CHUNK_BYTES ((size_t)1 << 30) // the longest message: MPI can count its bytes
+#define PAR__NET_TAG_COUNT   0x8000
 
 struct par__net {
     par_result (*send)(par__world *w, int peer, int tag, void *memory, size_t bytes, par__net_request *q);
     par_result (*recv)(par__world *w, int peer, int tag, void *memory, size_t bytes, par__net_request *q);
     // *done: 1, and q is free again; of a receive also *came, the bytes that were sent: more than were
     // expected are lost.
-    par_result (*test)(par__world *w, par__net_request *q, int *done, size_t *came);
-    int (*drop)(par__world *w, par__net_request *q); // give up; 0: its memory may still be touched
+    par_result (*test)(par__world *w, par__net_request *q, int *done, size_t *received);
+    int (*cancel)(par__world *w, par__net_request *q); // give up; 0: its memory may still be touched
     // Blocks of all ranks, for all: blocks, and only while a world opens.
-    par_result (*gather)(par__world *w, const void *mine, size_t bytes, void *all);
-    void (*poke)(par__world *w);                 // now and then, in long waits
-    int (*state)(const par__world *w, int rank); // PAR__HERE, PAR__LEFT or PAR__DEAD, as far as is known
-    void (*tell)(par__world *w, int kind, par_result result, const char *text); // the other nodes
+    par_result (*all_gather)(par__world *w, const void *mine, size_t bytes, void *all);
+    void (*poll)(par__world *w); // now and then, in long waits
+    int (*rank_state)(const par__world *w,
+                      int rank); // PAR__RANK_RUNNING, PAR__RANK_CLOSED or PAR__RANK_DEAD, as far as is known
+    void (*notify)(par__world *w, int kind, par_result result, const char *text); // the other nodes
     void (*close)(par__world *w, int broken); // broken: do not wait for the others
 };
 
@@ -3808,7 +3835,7 @@ static par_result par__mpi_error(par__world *w, int code, const char *call) {
     int length = 0;
     if (code == MPI_SUCCESS) return PAR_OK;
     MPI_Error_string(code, text, &length);
-    return par__error(w, PAR_ERR_MPI, "%s: %s", call, text);
+    return par__set_error(w, PAR_ERR_MPI, "%s: %s", call, text);
 }
 static par_result par__mpi_send(par__world *w, int peer, int tag, void *memory, size_t bytes,
                                 par__net_request *q) {
@@ -3822,7 +3849,7 @@ static par_result par__mpi_recv(par__world *w, int peer, int tag, void *memory, 
     return par__mpi_error(w, MPI_Irecv(memory, (int)bytes, MPI_BYTE, peer, tag, w->mpi, &q->mpi),
                           "MPI_Irecv");
 }
-static par_result par__mpi_test(par__world *w, par__net_request *q, int *done, size_t *came) {
+static par_result par__mpi_test(par__world *w, par__net_request *q, int *done, size_t *received) {
     MPI_Status status;
     int kind = MPI_SUCCESS, got = 0;
     const int code = MPI_Test(&q->mpi, done, &status);
@@ -3830,27 +3857,29 @@ static par_result par__mpi_test(par__world *w, par__net_request *q, int *done, s
     q->active = 0, *done = 1;
     if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
     MPI_Get_count(&status, MPI_BYTE, &got);
-    *came = (size_t)PAR__MAX(got, 0);
-    return kind == MPI_ERR_TRUNCATE && *came > q->bytes ? PAR_OK : par__mpi_error(w, code, "MPI_Test");
+    *received = (size_t)PAR__MAX(got, 0);
+    return kind == MPI_ERR_TRUNCATE && *received > q->bytes ? PAR_OK : par__mpi_error(w, code, "MPI_Test");
 }
-static int par__mpi_drop(par__world *w, par__net_request *q) {
+static int par__mpi_cancel(par__world *w, par__net_request *q) {
     (void)w;
     q->active = 0;
     MPI_Cancel(&q->mpi), MPI_Request_free(&q->mpi);
     return 0;
 }
-static par_result par__mpi_gather(par__world *w, const void *mine, size_t bytes, void *all) {
+static par_result par__mpi_all_gather(par__world *w, const void *mine, size_t bytes, void *all) {
     return par__mpi_error(w, MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, w->mpi),
                           "MPI_Allgather");
 }
 // A rank that waits here may owe MPI its part in a call of the program's own that others have not yet
 // finished: many MPIs move such things only when they are called.
-static void par__mpi_poke(par__world *w) {
+static void par__mpi_poll(par__world *w) {
     int arrived;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->mpi, &arrived, MPI_STATUS_IGNORE);
 }
-static int par__mpi_state(const par__world *w, int rank) { return (void)w, (void)rank, PAR__HERE; }
-static void par__mpi_tell(par__world *w, int kind, par_result result, const char *text) {
+static int par__mpi_rank_state(const par__world *w, int rank) {
+    return (void)w, (void)rank, PAR__RANK_RUNNING;
+}
+static void par__mpi_notify(par__world *w, int kind, par_result result, const char *text) {
     (void)w, (void)kind, (void)result, (void)text;
 }
 static void par__mpi_close(par__world *w, int broken) {
@@ -3858,9 +3887,9 @@ static void par__mpi_close(par__world *w, int broken) {
     MPI_Comm_free(&w->mpi);
     if (w->finalize_mpi) MPI_Finalize();
 }
-static const par__net par__net_mpi = {par__mpi_send,  par__mpi_recv,   par__mpi_test,
-                                      par__mpi_drop,  par__mpi_gather, par__mpi_poke,
-                                      par__mpi_state, par__mpi_tell,   par__mpi_close};
+static const par__net par__net_mpi = {par__mpi_send,       par__mpi_recv,       par__mpi_test,
+                                      par__mpi_cancel,     par__mpi_all_gather, par__mpi_poll,
+                                      par__mpi_rank_state, par__mpi_notify,     par__mpi_close};
 #endif
 
 // >>secret --------------------------------------------------------------------------------------------------
@@ -3874,7 +3903,7 @@ typedef struct par__sha256 {
     unsigned char block[64];
 } par__sha256;
 
-static uint32_t par__rotate(uint32_t x, int n) { return x >> n | x << (32 - n); }
+static uint32_t par__rotate_right(uint32_t x, int n) { return x >> n | x << (32 - n); }
 static void par__sha256_block(par__sha256 *s) {
     static const uint32_t k[64] = {
         0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -3892,15 +3921,16 @@ static void par__sha256_block(par__sha256 *s) {
     }
     for (int i = 16; i < 64; i++) {
         const uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + (par__rotate(a, 7) ^ par__rotate(a, 18) ^ a >> 3) + w[i - 7] +
-               (par__rotate(b, 17) ^ par__rotate(b, 19) ^ b >> 10);
+        w[i] = w[i - 16] + (par__rotate_right(a, 7) ^ par__rotate_right(a, 18) ^ a >> 3) + w[i - 7] +
+               (par__rotate_right(b, 17) ^ par__rotate_right(b, 19) ^ b >> 10);
     }
     memcpy(v, s->h, sizeof v);
     for (int i = 0; i < 64; i++) {
         const uint32_t a = v[0], e = v[4];
-        const uint32_t t = v[7] + (par__rotate(e, 6) ^ par__rotate(e, 11) ^ par__rotate(e, 25)) +
+        const uint32_t t = v[7] +
+                           (par__rotate_right(e, 6) ^ par__rotate_right(e, 11) ^ par__rotate_right(e, 25)) +
                            ((e & v[5]) ^ (~e & v[6])) + k[i] + w[i];
-        const uint32_t u = (par__rotate(a, 2) ^ par__rotate(a, 13) ^ par__rotate(a, 22)) +
+        const uint32_t u = (par__rotate_right(a, 2) ^ par__rotate_right(a, 13) ^ par__rotate_right(a, 22)) +
                            ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
         memmove(v + 1, v, 7 * sizeof *v);
         v[4] += t, v[0] = t + u;
@@ -3965,7 +3995,7 @@ static struct iovec par__iovec(const void *memory, size_t bytes) {
     return part;
 }
 // A key made from another one, for the purpose that `label` says.
-static void par__derive(unsigned char *key, const char *label, const void *memory, size_t bytes) {
+static void par__derive_key(unsigned char *key, const char *label, const void *memory, size_t bytes) {
     const struct iovec parts[2] = {par__iovec(label, strlen(label) + 1), par__iovec(memory, bytes)};
     par__hmac(key, PAR__MAC_BYTES, parts, 2, key);
 }
@@ -3977,19 +4007,19 @@ static int par__mac_equal(const unsigned char *a,
 }
 
 // Of PAR_SECRET_FILE, as many bytes as there are or fit. -1: it cannot be used, which has been logged.
-static int par__secret_file(const char *path, unsigned char *secret, size_t room) {
+static int par__read_secret_file(const char *path, unsigned char *secret, size_t capacity) {
     char why[512];
     size_t bytes, at = 0;
     struct stat st;
-    const int fd = par_open_file(path, &bytes, why, sizeof why);
-    if (fd < 0) return par__log(PAR_ERR_SYSTEM, "PAR_SECRET_FILE: %s", why), -1;
+    const int fd = par_open_read(path, &bytes, why, sizeof why);
+    if (fd < 0) return par__log_error(PAR_ERR_SYSTEM, "PAR_SECRET_FILE: %s", why), -1;
     const int known = fstat(fd, &st) == 0, own = known && st.st_uid == geteuid() && !(st.st_mode & 077);
     ssize_t n = 0;
-    while (own && at < room && (n = read(fd, secret + at, room - at)) > 0) at += (size_t)n;
-    if (n < 0) par__log(PAR_ERR_SYSTEM, "PAR_SECRET_FILE: cannot read %s: %s", path, strerror(errno));
+    while (own && at < capacity && (n = read(fd, secret + at, capacity - at)) > 0) at += (size_t)n;
+    if (n < 0) par__log_error(PAR_ERR_SYSTEM, "PAR_SECRET_FILE: cannot read %s: %s", path, strerror(errno));
     close(fd);
     if (!own)
-        return par__log(
+        return par__log_error(
                    PAR_ERR_SYSTEM,
                    "PAR_SECRET_FILE: %s has mode %04o and belongs to user %d: it must be readable by its "
                    "owner alone (chmod 600), who must be the user of this process, %d",
@@ -4001,30 +4031,31 @@ static int par__secret_file(const char *path, unsigned char *secret, size_t room
     return (int)at;
 }
 // The key that PAR_SECRET or PAR_SECRET_FILE makes, *there: 1; or that of no secret, which everybody knows.
-static par_result par__find_secret(unsigned char *key, int *there) {
-    enum { LEAST = 16, MOST = 4096 };
+static par_result par__load_secret(unsigned char *key, int *there) {
+    enum { MIN_BYTES = 16, MAX_BYTES = 4096 };
     const char *text = getenv("PAR_SECRET"), *path = getenv("PAR_SECRET_FILE");
     const char *name = path ? "PAR_SECRET_FILE" : "PAR_SECRET";
-    unsigned char secret[MOST + 1];
+    unsigned char secret[MAX_BYTES + 1];
     int n = 0;
     *there = text || path;
     if (text && path)
-        return par__log(PAR_ERR_ARGUMENT, "PAR_SECRET and PAR_SECRET_FILE are both set: unset one of them");
-    if (path && (n = par__secret_file(path, secret, sizeof secret)) < 0) return PAR_ERR_SYSTEM;
+        return par__log_error(PAR_ERR_ARGUMENT,
+                              "PAR_SECRET and PAR_SECRET_FILE are both set: unset one of them");
+    if (path && (n = par__read_secret_file(path, secret, sizeof secret)) < 0) return PAR_ERR_SYSTEM;
     if (text) memcpy(secret, text, (size_t)(n = (int)PAR__MIN(strlen(text), sizeof secret)));
     const struct iovec part = par__iovec("par.h meets", 11);
     par__hmac(secret, (size_t)n, &part, 1, key);
     explicit_bzero(secret, sizeof secret);
-    if (*there && (n < LEAST || n > MOST))
-        return par__log(
+    if (*there && (n < MIN_BYTES || n > MAX_BYTES))
+        return par__log_error(
             PAR_ERR_ARGUMENT,
             "%s must have %d to %d bytes, the same for all ranks, but has %s%d (openssl rand -hex 32 "
             "makes a good one)",
-            name, LEAST, MOST, n > MOST ? "more than " : "", PAR__MIN(n, (int)MOST));
+            name, MIN_BYTES, MAX_BYTES, n > MAX_BYTES ? "more than " : "", PAR__MIN(n, (int)MAX_BYTES));
     return PAR_OK;
 }
 
-// >>hello ---------------------------------------------------------------------------------------------------
+// >>handshake -----------------------------------------------------------------------------------------------
 //
 // Who is at the other end of a new TCP connection. Both ends prove that they know one key, by its MAC of what
 // both have said, each with a random number of its own, so that nobody can repeat what he has heard before.
@@ -4034,12 +4065,12 @@ static par_result par__find_secret(unsigned char *key, int *there) {
 // Nothing here waits: what has come is read, and what is answered fits into any socket's buffer.
 
 enum {
-    PAR__HEARS_HELLO,
-    PAR__HEARS_PROOF,
-    PAR__HEARS_VERDICT,
-    PAR__PROVEN,
-    PAR__FAILED
-}; // par__pending.state
+    PAR__AWAIT_HELLO,
+    PAR__AWAIT_PROOF,
+    PAR__AWAIT_VERDICT,
+    PAR__HANDSHAKE_DONE,
+    PAR__HANDSHAKE_FAILED
+}; // par__handshake.state
 typedef struct par__hello {
     uint64_t magic, job;
     int32_t rank, to, size, secret; // to: the rank that is called; secret: 1: by PAR_SECRET
@@ -4055,19 +4086,19 @@ typedef struct par__identity { // what a rank says and proves
     int32_t rank, size, secret;
     unsigned char key[PAR__MAC_BYTES];
 } par__identity;
-typedef struct par__pending { // a connection whose other end has not yet proved who it is
+typedef struct par__handshake { // a connection whose other end has not yet proved who it is
     int fd, state;
-    int calls;                // 1: this end is the caller
-    int final;                // PAR__FAILED: trying again will not help
-    double until;             // its deadline
-    par__hello hello[2];      // the caller's, the answerer's
-    size_t have, reply_bytes; // bytes read of what comes next; bytes to be sent
+    int initiator;                // 1: this end is the caller
+    int permanent;                // PAR__HANDSHAKE_FAILED: trying again will not help
+    double deadline;              // its deadline
+    par__hello hello[2];          // the caller's, the answerer's
+    size_t received, reply_bytes; // bytes read of what comes next; bytes to be sent
     unsigned char in[sizeof(par__verdict)], reply[sizeof(par__hello)];
-    char why[256]; // PAR__FAILED
-} par__pending;
+    char why[256]; // PAR__HANDSHAKE_FAILED
+} par__handshake;
 
-static void par__prove(const par__identity *self, const par__pending *p, char who, const void *more,
-                       size_t bytes, unsigned char *proof) {
+static void par__handshake_proof(const par__identity *self, const par__handshake *p, char who,
+                                 const void *more, size_t bytes, unsigned char *proof) {
     const struct iovec parts[3] = {par__iovec(&who, 1), par__iovec(p->hello, sizeof p->hello),
                                    par__iovec(more, bytes)};
     par__hmac(self->key, sizeof self->key, parts, 3, proof);
@@ -4077,75 +4108,76 @@ static void par__prove(const par__identity *self, const par__pending *p, char wh
 __attribute__((format(printf, 3, 4)))
 #endif
 static void
-par__hello_fails(par__pending *p, int final, const char *format, ...) {
+par__handshake_fail(par__handshake *p, int final, const char *format, ...) {
     va_list args;
     va_start(args, format);
     vsnprintf(p->why, sizeof p->why, format, args);
     va_end(args);
-    p->state = PAR__FAILED, p->final = final;
+    p->state = PAR__HANDSHAKE_FAILED, p->permanent = final;
 }
 // Begin on a connection just made. to: the rank that is called, or -1: this end was called. 0, or errno.
-static int par__hello_begin(const par__identity *self, par__pending *p, int fd, int to) {
+static int par__handshake_begin(const par__identity *self, par__handshake *p, int fd, int to) {
     memset(p, 0, sizeof *p);
-    p->fd = fd, p->calls = to >= 0;
-    par__hello *h = &p->hello[!p->calls];
-    int e = par__random_u64(&h->nonce[0]);
-    if (!e) e = par__random_u64(&h->nonce[1]);
+    p->fd = fd, p->initiator = to >= 0;
+    par__hello *h = &p->hello[!p->initiator];
+    int e = par__getrandom_u64(&h->nonce[0]);
+    if (!e) e = par__getrandom_u64(&h->nonce[1]);
     if (e) return e;
     h->magic = PAR__MAGIC, h->job = self->job, h->rank = self->rank, h->to = to, h->size = self->size;
     h->secret = self->secret;
-    if (p->calls) memcpy(p->reply, h, p->reply_bytes = sizeof *h);
+    if (p->initiator) memcpy(p->reply, h, p->reply_bytes = sizeof *h);
     return 0;
 }
-static size_t par__hello_wants(const par__pending *p) { // bytes of what comes next
-    if (p->state == PAR__HEARS_HELLO) return sizeof(par__hello);
-    return p->state == PAR__HEARS_PROOF ? (size_t)PAR__MAC_BYTES : sizeof(par__verdict);
+static size_t par__handshake_wanted(const par__handshake *p) { // bytes of what comes next
+    if (p->state == PAR__AWAIT_HELLO) return sizeof(par__hello);
+    return p->state == PAR__AWAIT_PROOF ? (size_t)PAR__MAC_BYTES : sizeof(par__verdict);
 }
-static void par__hear_hello(const par__identity *self, par__pending *p) {
-    const par__hello *mine = &p->hello[!p->calls], *h = &p->hello[p->calls];
-    memcpy(&p->hello[p->calls], p->in, sizeof *h);
-    p->state = p->calls ? PAR__HEARS_VERDICT : PAR__HEARS_PROOF;
-    if (!p->calls) { // the caller hears it in any case, and finds out what is wrong
+static void par__handshake_on_hello(const par__identity *self, par__handshake *p) {
+    const par__hello *mine = &p->hello[!p->initiator], *h = &p->hello[p->initiator];
+    memcpy(&p->hello[p->initiator], p->in, sizeof *h);
+    p->state = p->initiator ? PAR__AWAIT_VERDICT : PAR__AWAIT_PROOF;
+    if (!p->initiator) { // the caller hears it in any case, and finds out what is wrong
         p->hello[1].to = h->rank;
         memcpy(p->reply, mine, p->reply_bytes = sizeof *mine);
     }
     if (h->job != self->job)
-        par__hello_fails(p, 0, "rank %d there is of another job", (int)mine->to);
+        par__handshake_fail(p, 0, "rank %d there is of another job", (int)mine->to);
     else if (h->size != self->size)
-        par__hello_fails(p, 0, "rank %d there was given another number of ranks, %d", (int)mine->to,
-                         (int)h->size);
+        par__handshake_fail(p, 0, "rank %d there was given another number of ranks, %d", (int)mine->to,
+                            (int)h->size);
     else if (h->rank < 0 || h->rank >= self->size || h->rank == self->rank || h->to != self->rank ||
              h->rank != mine->to)
-        par__hello_fails(p, 0, "another rank than %d answers there", (int)mine->to);
+        par__handshake_fail(p, 0, "another rank than %d answers there", (int)mine->to);
     else if (h->secret != self->secret)
-        par__hello_fails(p, 1,
-                         "rank %d has PAR_SECRET (or PAR_SECRET_FILE), but rank %d has none: give all ranks "
-                         "the same",
-                         (int)(self->secret ? self->rank : h->rank),
-                         (int)(self->secret ? h->rank : self->rank));
-    else if (p->calls)
-        par__prove(self, p, 'c', NULL, 0, p->reply), p->reply_bytes = PAR__MAC_BYTES;
+        par__handshake_fail(
+            p, 1,
+            "rank %d has PAR_SECRET (or PAR_SECRET_FILE), but rank %d has none: give all ranks "
+            "the same",
+            (int)(self->secret ? self->rank : h->rank), (int)(self->secret ? h->rank : self->rank));
+    else if (p->initiator)
+        par__handshake_proof(self, p, 'c', NULL, 0, p->reply), p->reply_bytes = PAR__MAC_BYTES;
 }
-static void par__hear_proof(const par__identity *self, par__pending *p) {
-    const int other = p->hello[p->calls].rank;
+static void par__handshake_on_proof(const par__identity *self, par__handshake *p) {
+    const int other = p->hello[p->initiator].rank;
     unsigned char proof[PAR__MAC_BYTES];
     par__verdict v;
     memset(&v, 0, sizeof v);
-    if (p->calls)
+    if (p->initiator)
         memcpy(&v, p->in, sizeof v);
     else
         memcpy(v.proof, p->in, sizeof proof);
-    par__prove(self, p, p->calls ? 'a' : 'c', &v, p->calls ? offsetof(par__verdict, proof) : 0, proof);
-    p->state = PAR__PROVEN;
+    par__handshake_proof(self, p, p->initiator ? 'a' : 'c', &v,
+                         p->initiator ? offsetof(par__verdict, proof) : 0, proof);
+    p->state = PAR__HANDSHAKE_DONE;
     if (par__mac_equal(proof, v.proof)) {
         if (!v.result) return;
         snprintf(p->why, sizeof p->why, "%.*s", (int)sizeof v.text, v.text);
-        par__clean(p->why, "");
-        p->state = PAR__FAILED, p->final = 1;
-    } else if (p->calls && !(v.result && self->secret)) {
-        par__hello_fails(p, 0, "what answers there cannot prove that it is rank %d", other);
+        par__sanitize(p->why, "");
+        p->state = PAR__HANDSHAKE_FAILED, p->permanent = 1;
+    } else if (p->initiator && !(v.result && self->secret)) {
+        par__handshake_fail(p, 0, "what answers there cannot prove that it is rank %d", other);
     } else {
-        par__hello_fails(
+        par__handshake_fail(
             p, 1,
             "ranks %d and %d have different secrets in PAR_SECRET (or PAR_SECRET_FILE): give all "
             "ranks the same",
@@ -4153,44 +4185,47 @@ static void par__hear_proof(const par__identity *self, par__pending *p) {
     }
 }
 // n more bytes have come, in p->in behind those of p->have.
-static void par__hello_heard(const par__identity *self, par__pending *p, size_t n) {
+static void par__handshake_received(const par__identity *self, par__handshake *p, size_t n) {
     const uint64_t magic = PAR__MAGIC;
     char text[40];
-    p->have += n;
-    if (p->state == PAR__HEARS_HELLO && memcmp(p->in, &magic, PAR__MIN(p->have, sizeof magic))) {
-        snprintf(text, sizeof text, "%.*s", (int)p->have, (const char *)p->in);
-        par__clean(text, "");
-        return par__hello_fails(p, 0, "what answers there is no rank %d, but says \"%s\"",
-                                (int)p->hello[!p->calls].to, text);
+    p->received += n;
+    if (p->state == PAR__AWAIT_HELLO && memcmp(p->in, &magic, PAR__MIN(p->received, sizeof magic))) {
+        snprintf(text, sizeof text, "%.*s", (int)p->received, (const char *)p->in);
+        par__sanitize(text, "");
+        return par__handshake_fail(p, 0, "what answers there is no rank %d, but says \"%s\"",
+                                   (int)p->hello[!p->initiator].to, text);
     }
-    if (p->have < par__hello_wants(p)) return;
-    p->have = 0;
-    if (p->state == PAR__HEARS_HELLO)
-        par__hear_hello(self, p);
+    if (p->received < par__handshake_wanted(p)) return;
+    p->received = 0;
+    if (p->state == PAR__AWAIT_HELLO)
+        par__handshake_on_hello(self, p);
     else
-        par__hear_proof(self, p);
+        par__handshake_on_proof(self, p);
 }
 // Send and read what is possible now.
-static void par__hello_move(const par__identity *self, par__pending *p) {
+static void par__handshake_progress(const par__identity *self, par__handshake *p) {
     for (;;) {
         const size_t bytes = p->reply_bytes;
         p->reply_bytes = 0;
-        if (bytes && send(p->fd, p->reply, bytes, MSG_NOSIGNAL) != (ssize_t)bytes && p->state < PAR__PROVEN)
-            return par__hello_fails(p, 0, "%s", strerror(errno));
-        if (p->state >= PAR__PROVEN) return;
-        const ssize_t n = recv(p->fd, p->in + p->have, par__hello_wants(p) - p->have, 0);
+        if (bytes && send(p->fd, p->reply, bytes, MSG_NOSIGNAL) != (ssize_t)bytes &&
+            p->state < PAR__HANDSHAKE_DONE)
+            return par__handshake_fail(p, 0, "%s", strerror(errno));
+        if (p->state >= PAR__HANDSHAKE_DONE) return;
+        const ssize_t n = recv(p->fd, p->in + p->received, par__handshake_wanted(p) - p->received, 0);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        if (n <= 0) return par__hello_fails(p, 0, "%s", n ? strerror(errno) : "what answers there hung up");
-        par__hello_heard(self, p, (size_t)n);
+        if (n <= 0)
+            return par__handshake_fail(p, 0, "%s", n ? strerror(errno) : "what answers there hung up");
+        par__handshake_received(self, p, (size_t)n);
     }
 }
 // The answerer's last word; the connection is closed with one that is an error. 1: it is said, and no error.
-static int par__hello_end(const par__identity *self, par__pending *p, par_result result, const char *text) {
+static int par__handshake_end(const par__identity *self, par__handshake *p, par_result result,
+                              const char *text) {
     par__verdict v;
     memset(&v, 0, sizeof v);
     v.result = (int32_t)result;
     snprintf(v.text, sizeof v.text, "%s", text);
-    par__prove(self, p, 'a', &v, offsetof(par__verdict, proof), v.proof);
+    par__handshake_proof(self, p, 'a', &v, offsetof(par__verdict, proof), v.proof);
     const int said = send(p->fd, &v, sizeof v, MSG_NOSIGNAL) == (ssize_t)sizeof v;
     if (said && !result) return 1;
     for (int i = 0; i < 16 && recv(p->fd, p->in, sizeof p->in, 0) > 0; i++) {
@@ -4204,25 +4239,25 @@ static int par__hello_end(const par__identity *self, par__pending *p, par_result
 // Every rank has a line to rank 0, on which the ranks met; it tells who left, died or aborted. What one rank
 // sends to another goes over a connection of its own, made when the first message does: frames, each with its
 // tag. Short messages come with their frame, and are kept where no receive waits for them yet. Long ones ask:
-//     sender      ASK (tag, bytes)  ........  DATA (tag, bytes) + the bytes, from the sender's memory ...
-//     receiver    ........  CLEAR (tag), once there is a receive for it  ........  ... to the receiver's
+//     sender      RTS (tag, bytes)  ........  DATA (tag, bytes) + the bytes, from the sender's memory ...
+//     receiver    ........  CTS (tag), once there is a receive for it  ........  ... to the receiver's
 // So a message never waits for another of a different tag, and only the system copies a long one on its way.
-// Of short ones that no receive has taken a receiver keeps PAR__TCP_UNTAKEN bytes at most: it tells (TAKEN)
+// Of short ones that no receive has taken a receiver keeps PAR__TCP_CREDIT_BYTES at most: it tells (CREDIT)
 // how many were taken, and a sender that may not send more of them asks, as for a long one.
 // What is read and written is moved on whenever a message of that pair is tested. Nothing that is read is
 // believed: a frame that does not fit to what was agreed before ends the connection, and is an error.
 
 enum {
-    PAR__TCP_SHORT = 65536,
-    PAR__TCP_UNTAKEN = 4 << 20,
-    PAR__TCP_EACH = 64,   // what a short message costs beside its bytes
-    PAR__TCP_ASKS = 4096, // a rank has at most one for each lane of its comms under way
-    PAR__TCP_BUFFER = 4096,
-    PAR__TCP_STRANGERS = 64,
-    PAR__TCP_LISTENERS = 8
+    PAR__TCP_EAGER_BYTES = 65536,
+    PAR__TCP_CREDIT_BYTES = 4 << 20,
+    PAR__TCP_MESSAGE_OVERHEAD = 64, // what a short message costs beside its bytes
+    PAR__TCP_RTS_MAX = 4096,        // a rank has at most one for each lane of its comms under way
+    PAR__TCP_BUFFER_BYTES = 4096,
+    PAR__TCP_EXTRA_PENDING = 64,
+    PAR__TCP_LISTENER_MAX = 8
 };
-#define PAR__TCP_PATIENCE  30.0 // seconds that a pending connection has for its next word
-#define PAR__TCP_FRAMES(X) X(DATA_NOW) X(ASK) X(CLEAR) X(DATA) X(TAKEN)
+#define PAR__TCP_HANDSHAKE_SECONDS 30.0 // seconds that a pending connection has for its next word
+#define PAR__TCP_FRAMES(X)         X(EAGER) X(RTS) X(CTS) X(DATA) X(CREDIT)
 enum {
 #define X(name) PAR__TCP_##name,
     PAR__TCP_FRAMES(X)
@@ -4235,71 +4270,74 @@ typedef struct par__frame { // precedes what is sent
     uint64_t bytes;
     uint64_t reserved; // 0: behind 32 bytes a payload is copied faster than behind 24
 } par__frame;
-typedef struct par__news { // between a rank and rank 0
+typedef struct par__notice { // between a rank and rank 0
     uint64_t session;
     int32_t kind, rank, result;
     char text[PAR__ERROR_BYTES - 20];
-} par__news;
-typedef struct par__parcel {      // a message
-    struct par__parcel *next;     // in its list
-    struct par__parcel *next_out; // in the queue of what is to be written
-    struct par__parcel *taker;    // the receive that waits for the rest of it
+} par__notice;
+typedef struct par__tcp_message {       // a message
+    struct par__tcp_message *next;      // in its list
+    struct par__tcp_message *next_send; // in the queue of what is to be written
+    struct par__tcp_message *receive;   // the receive that waits for the rest of it
     uint32_t tag;
     int done, owned; // owned: by the receiver's side, nobody has called for it
     char *memory;    // NULL: dropped; the bytes do not matter any more
-    size_t bytes, came;
+    size_t bytes, received;
     par__frame frame; // what is written next, its payload, and how much of the two is
     size_t payload, written;
-} par__parcel;
-typedef struct par__wire {   // between this rank and another
-    int out, in;             // connections; -1: none yet
-    int connecting, state;   // state: PAR__HERE, ...
-    uint64_t session;        // of par__tcp
-    int error;               // errno of what ended the first of the two that did
-    double error_at;         // 0: none has
-    double asked_at;         // rank 0, whether that rank is alive
-    int alive, lost;         // its answer; of rank 0's: what a rank has asked for, + 1
-    int broke;               // it has told of an error: what it does next is no cause
-    char fault[192];         // what was wrong with what has come from there; "": nothing
-    size_t untaken;          // bytes of short messages, sent: the receiver has not said that it took them
-    size_t taken;            // received: taken, but not said so
-    size_t unexpected, asks; // in the list `come`: bytes of short messages; how many have asked
-    uint32_t round;          // of par__world.round, when it was last moved on
-    par__parcel *writing;    // to be written, in this order
-    par__parcel *asked;      // sends that have asked
-    par__parcel *posted, *cleared; // receives: nothing has come; the bytes are on their way
-    par__parcel *come;             // messages that no receive waits for
-    par__parcel *into;             // what is being read goes there
-    size_t left;                   // bytes of it still to come
+} par__tcp_message;
+typedef struct par__connection { // between this rank and another
+    int out, in;                 // connections; -1: none yet
+    int connecting, state;       // state: PAR__RANK_RUNNING, ...
+    uint64_t session;            // of par__tcp
+    int error;                   // errno of what ended the first of the two that did
+    double error_at;             // 0: none has
+    double alive_asked_at;       // rank 0, whether that rank is alive
+    int alive, lost_rank;        // its answer; of rank 0's: what a rank has asked for, + 1
+    int had_error;               // it has told of an error: what it does next is no cause
+    char fault[192];             // what was wrong with what has come from there; "": nothing
+    size_t credit_used;          // bytes of short messages, sent: the receiver has not said that it took them
+    size_t credit_owed;          // received: taken, but not said so
+    size_t unexpected_bytes,
+        unexpected_rts;                  // in the list `come`: bytes of short messages; how many have asked
+    uint32_t poll_round;                 // of par__world.round, when it was last moved on
+    par__tcp_message *send_queue;        // to be written, in this order
+    par__tcp_message *rts_sent;          // sends that have asked
+    par__tcp_message *posted, *cts_sent; // receives: nothing has come; the bytes are on their way
+    par__tcp_message *unexpected;        // messages that no receive waits for
+    par__tcp_message *reading;           // what is being read goes there
+    size_t reading_left;                 // bytes of it still to come
     par__frame frame;
-    size_t at, have; // of the buffer
+    size_t buffer_start, buffer_end; // of the buffer
     char *buffer;
     struct sockaddr_storage address; // where it listens
-    par__news news;                  // what has come of its next news, on the line
-    size_t news_have;
-    int line, closing;
-    par__pending *call;       // `out`, as long as it is not sure that the rank is at its other end
-    double call_at, call_end; // not before; not after
-    size_t line_at;           // bytes of a block that have been moved on the line
-    unsigned char line_key[PAR__MAC_BYTES];
-    uint64_t line_blocks; // sent on the line, under this key
-    int complained;       // of one who wanted to be this rank
-    int spoken;           // rank 0: it has said on its line where it listens
-} par__wire;
+    par__notice notice;              // what has come of its next news, on the line
+    size_t notice_bytes;
+    int control, closing;
+    par__handshake *handshake;    // `out`, as long as it is not sure that the rank is at its other end
+    double retry_at, retry_until; // not before; not after
+    size_t control_done;          // bytes of a block that have been moved on the line
+    unsigned char control_key[PAR__MAC_BYTES];
+    uint64_t control_blocks; // sent on the line, under this key
+    int complained;          // of one who wanted to be this rank
+    int announced;           // rank 0: it has said on its line where it listens
+} par__connection;
 struct par__tcp {
-    par__wire *wires; // of every rank; wires[r].line: rank 0's to r, and r's to rank 0 in wires[0]
+    par__connection
+        *connections; // of every rank; wires[r].line: rank 0's to r, and r's to rank 0 in wires[0]
     par__identity self;
     uint64_t session; // a random number of this run, in all that ranks send each other once they have met
-    int listeners[PAR__TCP_LISTENERS], listener_count;
-    par__pending *pending; // connections that others have made: of ranks, and of PAR__TCP_STRANGERS more
+    int listeners[PAR__TCP_LISTENER_MAX], listener_count;
+    par__handshake
+        *pending; // connections that others have made: of ranks, and of PAR__TCP_EXTRA_PENDING more
     int pending_count;
-    void (*heard)(par__tcp *t, par__pending *p); // what is done with one that is PROVEN or FAILED
-    int full;         // pending connections have all descriptors: those that wait are looked at now and then
-    int accept_error; // errno of why connections that wait cannot be taken
-    char why[256];    // ... or why a connection could not be made
-    uint32_t round;   // of par__world.round, when it was last looked for them
+    void (*on_handshake)(par__tcp *t, par__handshake *p); // what is done with one that is PROVEN or FAILED
+    int fds_exhausted; // pending connections have all descriptors: those that wait are looked at now and then
+    int accept_error;  // errno of why connections that wait cannot be taken
+    char why[256];     // ... or why a connection could not be made
+    uint32_t poll_round; // of par__world.round, when it was last looked for them
     struct pollfd *polls;
-    char *waste; // PAR__TCP_SHORT bytes: for what does not matter any more
+    char *sink; // PAR__TCP_EAGER_BYTES bytes: for what does not matter any more
     char host[256];
     char port[16];
 };
@@ -4307,7 +4345,7 @@ struct par__tcp {
 // ---- sockets
 
 // No waiting; small messages at once; a host that vanished is missed after half a minute.
-static void par__tcp_settle(int fd) {
+static void par__tcp_configure(int fd) {
     static const int options[][3] = {{IPPROTO_TCP, TCP_NODELAY, 1},
                                      {SOL_SOCKET, SO_KEEPALIVE, 1},
                                      {IPPROTO_TCP, TCP_KEEPIDLE, 10},
@@ -4317,14 +4355,14 @@ static void par__tcp_settle(int fd) {
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         setsockopt(fd, options[i][0], options[i][1], &options[i][2], sizeof(int));
 }
-static int par__tcp_ready(int fd, short events, double until) { // 0: not before then
+static int par__tcp_poll_fd(int fd, short events, double until) { // 0: not before then
     struct pollfd p;
     p.fd = fd, p.events = events, p.revents = 0;
     const double left = until - par__now();
     return poll(&p, 1, left > 0 ? (int)PAR__MIN(left * 1000 + 1, 1000.0) : 0) > 0;
 }
 // Addresses of a host, or (NULL) to listen at; freeaddrinfo. Not 0: getaddrinfo's error.
-static int par__tcp_find(const char *host, const char *port, int family, struct addrinfo **found) {
+static int par__tcp_resolve(const char *host, const char *port, int family, struct addrinfo **found) {
     struct addrinfo hints;
     memset(&hints, 0, sizeof hints);
     hints.ai_family = family, hints.ai_socktype = SOCK_STREAM, hints.ai_flags = host ? 0 : AI_PASSIVE;
@@ -4354,80 +4392,84 @@ static int par__tcp_is_self(int fd) { // a port of the system's choice may meet 
            na == nb && !memcmp(&a, &b, na);
 }
 // Once. -1: *why says what hinders.
-static int par__tcp_reach(const char *host, const char *port, double until, const char **why) {
+static int par__tcp_connect_to(const char *host, const char *port, double until, const char **why) {
     struct addrinfo *found;
     int fd = -1, e = EHOSTUNREACH;
-    const int unknown = par__tcp_find(host, port, AF_UNSPEC, &found);
+    const int unknown = par__tcp_resolve(host, port, AF_UNSPEC, &found);
     if (unknown) {
         const int system = unknown == EAI_SYSTEM ? errno : 0;
         return *why = system ? strerror(system) : gai_strerror(unknown), errno = system, -1;
     }
     for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
         socklen_t bytes = sizeof e;
-        fd = par_own_fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        fd = par_safe_fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         e = fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
         if (e == EINPROGRESS) {
             const double patience = PAR__MIN(until, par__now() + 5);
-            while (!par__tcp_ready(fd, POLLOUT, patience) && par__now() < patience) {
+            while (!par__tcp_poll_fd(fd, POLLOUT, patience) && par__now() < patience) {
             }
             e = ETIMEDOUT;
-            if (par__tcp_ready(fd, POLLOUT, 0)) getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &bytes);
+            if (par__tcp_poll_fd(fd, POLLOUT, 0)) getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &bytes);
         }
         if (!e && fd >= 0 && par__tcp_is_self(fd)) e = ECONNREFUSED;
         if (e && fd >= 0) close(fd), fd = -1;
     }
     freeaddrinfo(found);
     if (fd < 0) return *why = strerror(e), errno = e, -1;
-    par__tcp_settle(fd);
+    par__tcp_configure(fd);
     return fd;
 }
 
 // ---- messages
 
-static void par__push_parcel(par__parcel **list, par__parcel *p) {
+static void par__tcp_append(par__tcp_message **list, par__tcp_message *p) {
     while (*list) list = &(*list)->next;
     *list = p, p->next = NULL;
 }
-static par__parcel *par__take_parcel(par__parcel **list, uint32_t tag) { // the first of that tag, or NULL
+static par__tcp_message *par__tcp_take_tag(par__tcp_message **list,
+                                           uint32_t tag) { // the first of that tag, or NULL
     while (*list && (*list)->tag != tag) list = &(*list)->next;
-    par__parcel *p = *list;
+    par__tcp_message *p = *list;
     if (p) *list = p->next;
     return p;
 }
-static void par__write_parcel(par__wire *v, par__parcel *p, uint32_t kind, size_t bytes, size_t payload) {
-    par__parcel **end = &v->writing;
+static void par__tcp_queue_frame(par__connection *v, par__tcp_message *p, uint32_t kind, size_t bytes,
+                                 size_t payload) {
+    par__tcp_message **end = &v->send_queue;
     p->frame.session = v->session, p->frame.kind = kind, p->frame.tag = p->tag, p->frame.bytes = bytes;
-    p->payload = payload, p->written = 0, p->next_out = NULL;
-    while (*end) end = &(*end)->next_out;
+    p->payload = payload, p->written = 0, p->next_send = NULL;
+    while (*end) end = &(*end)->next_send;
     *end = p;
 }
-static void par__count_taken(par__wire *v, size_t bytes) { // by a receive: of a short message
-    v->taken += bytes + PAR__TCP_EACH;
-    if (v->taken < PAR__TCP_UNTAKEN / 4) return;
-    par__parcel *p = (par__parcel *)par__zalloc(sizeof *p);
+static void par__tcp_return_credit(par__connection *v, size_t bytes) { // by a receive: of a short message
+    v->credit_owed += bytes + PAR__TCP_MESSAGE_OVERHEAD;
+    if (v->credit_owed < PAR__TCP_CREDIT_BYTES / 4) return;
+    par__tcp_message *p = (par__tcp_message *)par__zalloc(sizeof *p);
     if (!p) return; // said with the next one
     p->owned = 1;
-    par__write_parcel(v, p, PAR__TCP_TAKEN, v->taken, 0);
-    v->taken = 0;
+    par__tcp_queue_frame(v, p, PAR__TCP_CREDIT, v->credit_owed, 0);
+    v->credit_owed = 0;
 }
-static void par__end_parcel(par__parcel *p) { // one that was dropped goes with its end
+static void par__tcp_complete(par__tcp_message *p) { // one that was dropped goes with its end
     p->done = 1;
     if (p->owned) PAR_FREE(p->memory), PAR_FREE(p);
 }
-static void par__clear_parcel(par__wire *v, par__parcel *p, size_t bytes) { // a receive that was asked for
-    p->came = bytes;
+static void par__tcp_send_cts(par__connection *v, par__tcp_message *p,
+                              size_t bytes) { // a receive that was asked for
+    p->received = bytes;
     if (bytes > p->bytes) p->memory = NULL; // the caller hears of it; the bytes are lost
-    par__push_parcel(&v->cleared, p);
-    par__write_parcel(v, p, PAR__TCP_CLEAR, 0, 0);
+    par__tcp_append(&v->cts_sent, p);
+    par__tcp_queue_frame(v, p, PAR__TCP_CTS, 0, 0);
 }
-static void par__deliver_parcel(par__parcel *p, par__parcel *from) { // what had come before its receive
-    p->came = from->came;
-    if (p->memory && p->came) memcpy(p->memory, from->memory, PAR__MIN(p->came, p->bytes));
-    par__end_parcel(p);
-    par__end_parcel(from);
+static void par__tcp_deliver(par__tcp_message *p,
+                             par__tcp_message *from) { // what had come before its receive
+    p->received = from->received;
+    if (p->memory && p->received) memcpy(p->memory, from->memory, PAR__MIN(p->received, p->bytes));
+    par__tcp_complete(p);
+    par__tcp_complete(from);
 }
 
-static void par__tcp_cut(par__wire *v, int *fd, int error) {
+static void par__tcp_disconnect(par__connection *v, int *fd, int error) {
     if (*fd >= 0) close(*fd);
     if (v->error_at == 0) v->error = error ? error : ECONNRESET, v->error_at = par__now();
     *fd = -2;
@@ -4438,50 +4480,53 @@ static void par__tcp_cut(par__wire *v, int *fd, int error) {
 __attribute__((format(printf, 3, 4)))
 #endif
 static void
-par__tcp_fault(par__world *w, par__wire *v, const char *format, ...) {
+par__tcp_protocol_error(par__world *w, par__connection *v, const char *format, ...) {
     char what[128];
     va_list args;
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     if (!v->fault[0])
-        snprintf(v->fault, sizeof v->fault, "rank %d sent rank %d %s", (int)(v - w->tcp->wires), w->rank,
-                 what);
-    par__tcp_cut(v, &v->in, EPROTO);
+        snprintf(v->fault, sizeof v->fault, "rank %d sent rank %d %s", (int)(v - w->tcp->connections),
+                 w->rank, what);
+    par__tcp_disconnect(v, &v->in, EPROTO);
 }
 // Whether errno e says that no descriptor is left, here for a connection to or from a rank.
-static int par__tcp_no_descriptor(par__world *w, par__wire *v, int e, const char *way) {
+static int par__tcp_out_of_descriptors(par__world *w, par__connection *v, int e, const char *way) {
     if (e != EMFILE && e != ENFILE) return 0;
     if (!v->fault[0])
         snprintf(v->fault, sizeof v->fault,
                  "rank %d has no descriptor left for a connection %s rank %d: %.100s", w->rank, way,
-                 (int)(v - w->tcp->wires), par__reason_of(e).text);
+                 (int)(v - w->tcp->connections), par__strerror(e).text);
     return 1;
 }
 
-static int par__tcp_unexpected(par__world *w, par__wire *v) { // keep it until its receive comes. 0: a fault
+static int par__tcp_unexpected(par__world *w,
+                               par__connection *v) { // keep it until its receive comes. 0: a fault
     const par__frame *f = &v->frame;
-    const int asks = f->kind == PAR__TCP_ASK;
-    if (asks ? ++v->asks > PAR__TCP_ASKS
-             : (v->unexpected += (size_t)f->bytes + PAR__TCP_EACH) > PAR__TCP_UNTAKEN)
-        return par__tcp_fault(w, v, "more messages than were agreed before any of them was received"), 0;
-    par__parcel *p = (par__parcel *)par__zalloc(sizeof *p);
-    if (p && !asks) p->memory = (char *)PAR_MALLOC((size_t)f->bytes + 1);
-    if (!p || (!asks && !p->memory))
-        return PAR_FREE(p), par__tcp_fault(w, v, "a message for which there is no memory"), 0;
-    p->owned = 1, p->tag = f->tag, p->came = (size_t)f->bytes, p->bytes = asks ? 0 : (size_t)f->bytes;
-    par__push_parcel(&v->come, p);
-    if (!asks) v->into = p;
+    const int rts = f->kind == PAR__TCP_RTS;
+    if (rts ? ++v->unexpected_rts > PAR__TCP_RTS_MAX
+            : (v->unexpected_bytes += (size_t)f->bytes + PAR__TCP_MESSAGE_OVERHEAD) > PAR__TCP_CREDIT_BYTES)
+        return par__tcp_protocol_error(w, v,
+                                       "more messages than were agreed before any of them was received"),
+               0;
+    par__tcp_message *p = (par__tcp_message *)par__zalloc(sizeof *p);
+    if (p && !rts) p->memory = (char *)PAR_MALLOC((size_t)f->bytes + 1);
+    if (!p || (!rts && !p->memory))
+        return PAR_FREE(p), par__tcp_protocol_error(w, v, "a message for which there is no memory"), 0;
+    p->owned = 1, p->tag = f->tag, p->received = (size_t)f->bytes, p->bytes = rts ? 0 : (size_t)f->bytes;
+    par__tcp_append(&v->unexpected, p);
+    if (!rts) v->reading = p;
     return 1;
 }
 // A parcel of that tag whose frame (ASK, CLEAR) has been written, so that the far end can answer it; or NULL.
-static par__parcel *par__tcp_answered(par__parcel **list, uint32_t tag) {
-    par__parcel *p = *list;
+static par__tcp_message *par__tcp_take_answered(par__tcp_message **list, uint32_t tag) {
+    par__tcp_message *p = *list;
     while (p && p->tag != tag) p = p->next;
-    return p && p->written == sizeof p->frame ? par__take_parcel(list, tag) : NULL;
+    return p && p->written == sizeof p->frame ? par__tcp_take_tag(list, tag) : NULL;
 }
 // A frame has been read: where its bytes go.
-static int par__tcp_frame(par__world *w, par__wire *v) { // 0: it is not what was agreed
+static int par__tcp_on_frame(par__world *w, par__connection *v) { // 0: it is not what was agreed
     static const char *const names[] = {
 #define X(name) #name,
         PAR__TCP_FRAMES(X)
@@ -4489,275 +4534,290 @@ static int par__tcp_frame(par__world *w, par__wire *v) { // 0: it is not what wa
     };
     const par__frame *f = &v->frame;
     const unsigned long long bytes = f->bytes;
-    par__parcel *p = NULL;
-    v->into = NULL, v->left = 0;
+    par__tcp_message *p = NULL;
+    v->reading = NULL, v->reading_left = 0;
     if (f->session != v->session)
-        return par__tcp_fault(w, v, "a frame of another session, not of this run"), 0;
-    if (f->kind >= PAR__TCP_FRAME_COUNT || f->tag >= PAR__TAGS)
-        return par__tcp_fault(w, v, "a frame of kind %u with tag %u, which is none", f->kind, f->tag), 0;
-    const size_t most[] = {PAR__TCP_SHORT, PAR__CHUNK, 0, PAR__CHUNK, v->untaken};
-    if (f->bytes > most[f->kind])
-        return par__tcp_fault(w, v, "a %s frame of %llu bytes where %zu are the most", names[f->kind], bytes,
-                              most[f->kind]),
+        return par__tcp_protocol_error(w, v, "a frame of another session, not of this run"), 0;
+    if (f->kind >= PAR__TCP_FRAME_COUNT || f->tag >= PAR__NET_TAG_COUNT)
+        return par__tcp_protocol_error(w, v, "a frame of kind %u with tag %u, which is none", f->kind,
+                                       f->tag),
+               0;
+    const size_t max[] = {PAR__TCP_EAGER_BYTES, PAR__NET_CHUNK_BYTES, 0, PAR__NET_CHUNK_BYTES,
+                          v->credit_used};
+    if (f->bytes > max[f->kind])
+        return par__tcp_protocol_error(w, v, "a %s frame of %llu bytes where %zu are the most",
+                                       names[f->kind], bytes, max[f->kind]),
                0;
     switch (f->kind) {
-    case PAR__TCP_DATA_NOW:
-    case PAR__TCP_ASK:
-        p = par__take_parcel(&v->posted, f->tag);
+    case PAR__TCP_EAGER:
+    case PAR__TCP_RTS:
+        p = par__tcp_take_tag(&v->posted, f->tag);
         if (!p && !par__tcp_unexpected(w, v)) return 0;
-        if (p && f->kind == PAR__TCP_ASK) return par__clear_parcel(v, p, (size_t)f->bytes), 1;
+        if (p && f->kind == PAR__TCP_RTS) return par__tcp_send_cts(v, p, (size_t)f->bytes), 1;
         if (!p) break;
         if (f->bytes > p->bytes) p->memory = NULL; // the caller hears of it; the bytes are lost
-        p->came = (size_t)f->bytes, v->into = p;
-        par__count_taken(v, (size_t)f->bytes);
+        p->received = (size_t)f->bytes, v->reading = p;
+        par__tcp_return_credit(v, (size_t)f->bytes);
         break;
-    case PAR__TCP_TAKEN: v->untaken -= (size_t)f->bytes; return 1;
+    case PAR__TCP_CREDIT: v->credit_used -= (size_t)f->bytes; return 1;
     default:
-        p = par__tcp_answered(f->kind == PAR__TCP_CLEAR ? &v->asked : &v->cleared, f->tag);
+        p = par__tcp_take_answered(f->kind == PAR__TCP_CTS ? &v->rts_sent : &v->cts_sent, f->tag);
         if (!p)
-            return par__tcp_fault(w, v, "a %s frame with tag %u that nothing asked for", names[f->kind],
-                                  f->tag),
+            return par__tcp_protocol_error(w, v, "a %s frame with tag %u that nothing asked for",
+                                           names[f->kind], f->tag),
                    0;
-        if (f->kind == PAR__TCP_CLEAR) return par__write_parcel(v, p, PAR__TCP_DATA, p->bytes, p->bytes), 1;
-        v->into = p;
-        if (f->bytes != p->came)
-            return par__tcp_fault(w, v, "a DATA frame of %llu bytes where %zu were agreed", bytes, p->came),
+        if (f->kind == PAR__TCP_CTS) return par__tcp_queue_frame(v, p, PAR__TCP_DATA, p->bytes, p->bytes), 1;
+        v->reading = p;
+        if (f->bytes != p->received)
+            return par__tcp_protocol_error(w, v, "a DATA frame of %llu bytes where %zu were agreed", bytes,
+                                           p->received),
                    0;
     }
-    v->left = v->into ? (size_t)f->bytes : 0;
+    v->reading_left = v->reading ? (size_t)f->bytes : 0;
     return 1;
 }
-static void par__tcp_arrived(par__wire *v) { // all bytes of a message
-    par__parcel *p = v->into;
-    v->into = NULL;
-    if (p->owned && p->taker) {
-        par__parcel *taker = p->taker;
-        par__deliver_parcel(taker, p);
+static void par__tcp_on_message(par__connection *v) { // all bytes of a message
+    par__tcp_message *p = v->reading;
+    v->reading = NULL;
+    if (p->owned && p->receive) {
+        par__tcp_message *receive = p->receive;
+        par__tcp_deliver(receive, p);
     } else {
         p->done = 1;
-        if (p->owned && !p->memory) par__end_parcel(p); // dropped
+        if (p->owned && !p->memory) par__tcp_complete(p); // dropped
     }
 }
 
 // Read what a rank has sent: frames by way of a small buffer, long messages straight to where they belong.
-static void par__tcp_read(par__world *w, par__wire *v) {
+static void par__tcp_read(par__world *w, par__connection *v) {
     for (;;) {
-        const size_t n = PAR__MIN(v->left, v->have - v->at);
-        if (v->into && v->left && !n) { // the buffer is empty: the rest goes straight there
-            par__parcel *p = v->into;
-            const size_t at = (size_t)v->frame.bytes - v->left;
-            const ssize_t got =
-                p->memory ? recv(v->in, p->memory + at, v->left, 0)
-                          : recv(v->in, w->tcp->waste, PAR__MIN(v->left, (size_t)PAR__TCP_SHORT), 0);
+        const size_t n = PAR__MIN(v->reading_left, v->buffer_end - v->buffer_start);
+        if (v->reading && v->reading_left && !n) { // the buffer is empty: the rest goes straight there
+            par__tcp_message *p = v->reading;
+            const size_t at = (size_t)v->frame.bytes - v->reading_left;
+            const ssize_t got = p->memory ? recv(v->in, p->memory + at, v->reading_left, 0)
+                                          : recv(v->in, w->tcp->sink,
+                                                 PAR__MIN(v->reading_left, (size_t)PAR__TCP_EAGER_BYTES), 0);
             if (got <= 0) {
-                if (got == 0 || (errno != EAGAIN && errno != EINTR)) par__tcp_cut(v, &v->in, 0);
+                if (got == 0 || (errno != EAGAIN && errno != EINTR)) par__tcp_disconnect(v, &v->in, 0);
                 return;
             }
-            v->left -= (size_t)got;
-        } else if (v->into && v->left) {
-            if (v->into->memory) memcpy(v->into->memory + (v->frame.bytes - v->left), v->buffer + v->at, n);
-            v->at += n, v->left -= n;
-        } else if (v->into) {
-            par__tcp_arrived(v);
-        } else if (v->have - v->at >= sizeof v->frame) {
-            memcpy(&v->frame, v->buffer + v->at, sizeof v->frame);
-            v->at += sizeof v->frame;
-            if (!par__tcp_frame(w, v)) return;
+            v->reading_left -= (size_t)got;
+        } else if (v->reading && v->reading_left) {
+            if (v->reading->memory)
+                memcpy(v->reading->memory + (v->frame.bytes - v->reading_left), v->buffer + v->buffer_start,
+                       n);
+            v->buffer_start += n, v->reading_left -= n;
+        } else if (v->reading) {
+            par__tcp_on_message(v);
+        } else if (v->buffer_end - v->buffer_start >= sizeof v->frame) {
+            memcpy(&v->frame, v->buffer + v->buffer_start, sizeof v->frame);
+            v->buffer_start += sizeof v->frame;
+            if (!par__tcp_on_frame(w, v)) return;
         } else {
-            memmove(v->buffer, v->buffer + v->at, v->have - v->at);
-            v->have -= v->at, v->at = 0;
-            const ssize_t got = recv(v->in, v->buffer + v->have, PAR__TCP_BUFFER - v->have, 0);
+            memmove(v->buffer, v->buffer + v->buffer_start, v->buffer_end - v->buffer_start);
+            v->buffer_end -= v->buffer_start, v->buffer_start = 0;
+            const ssize_t got =
+                recv(v->in, v->buffer + v->buffer_end, PAR__TCP_BUFFER_BYTES - v->buffer_end, 0);
             if (got <= 0) {
-                if (got == 0 || (errno != EAGAIN && errno != EINTR)) par__tcp_cut(v, &v->in, 0);
+                if (got == 0 || (errno != EAGAIN && errno != EINTR)) par__tcp_disconnect(v, &v->in, 0);
                 return;
             }
-            v->have += (size_t)got;
+            v->buffer_end += (size_t)got;
         }
     }
 }
 
-static void par__tcp_connect(par__world *w, par__wire *v) { // begin, or go on
+static void par__tcp_progress_connect(par__world *w, par__connection *v) { // begin, or go on
     const par__identity *self = &w->tcp->self;
     const double now = par__now();
     int e = 0;
     socklen_t bytes = sizeof e;
     if (v->out == -1) {
-        if (now < v->call_at) return;
-        if (v->call_end == 0) v->call_end = now + w->timeout_s;
-        v->out = par_own_fd(socket(v->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        if (v->out < 0) return e = errno, par__tcp_no_descriptor(w, v, e, "to"), par__tcp_cut(v, &v->out, e);
-        par__tcp_settle(v->out);
+        if (now < v->retry_at) return;
+        if (v->retry_until == 0) v->retry_until = now + w->timeout_s;
+        v->out = par_safe_fd(socket(v->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        if (v->out < 0)
+            return e = errno, par__tcp_out_of_descriptors(w, v, e, "to"), par__tcp_disconnect(v, &v->out, e);
+        par__tcp_configure(v->out);
         v->connecting = 1;
         if (connect(v->out, (struct sockaddr *)&v->address, par__address_bytes(&v->address)) &&
             errno != EINPROGRESS)
-            return par__tcp_cut(v, &v->out, errno);
+            return par__tcp_disconnect(v, &v->out, errno);
     }
     if (v->connecting == 1) {
-        if (!par__tcp_ready(v->out, POLLOUT, 0)) return;
+        if (!par__tcp_poll_fd(v->out, POLLOUT, 0)) return;
         getsockopt(v->out, SOL_SOCKET, SO_ERROR, &e, &bytes);
-        if (!v->call) v->call = (par__pending *)PAR_MALLOC(sizeof *v->call);
-        if (!e) e = v->call ? par__hello_begin(self, v->call, v->out, (int)(v - w->tcp->wires)) : ENOMEM;
-        if (e) return par__tcp_cut(v, &v->out, e);
+        if (!v->handshake) v->handshake = (par__handshake *)PAR_MALLOC(sizeof *v->handshake);
+        if (!e)
+            e = v->handshake
+                    ? par__handshake_begin(self, v->handshake, v->out, (int)(v - w->tcp->connections))
+                    : ENOMEM;
+        if (e) return par__tcp_disconnect(v, &v->out, e);
         v->connecting = 2;
     }
-    par__hello_move(self, v->call);
-    if (v->call->state == PAR__PROVEN) {
-        PAR_FREE(v->call);
-        v->call = NULL, v->connecting = 0;
-    } else if (v->call->state == PAR__FAILED) { // that end had too many callers, say
-        if (v->call->final || now > v->call_end) {
+    par__handshake_progress(self, v->handshake);
+    if (v->handshake->state == PAR__HANDSHAKE_DONE) {
+        PAR_FREE(v->handshake);
+        v->handshake = NULL, v->connecting = 0;
+    } else if (v->handshake->state == PAR__HANDSHAKE_FAILED) { // that end had too many callers, say
+        if (v->handshake->permanent || now > v->retry_until) {
             snprintf(v->fault, sizeof v->fault, "rank %d has no connection to rank %d: %.100s", w->rank,
-                     (int)(v - w->tcp->wires), v->call->why);
-            return par__tcp_cut(v, &v->out, EPROTO);
+                     (int)(v - w->tcp->connections), v->handshake->why);
+            return par__tcp_disconnect(v, &v->out, EPROTO);
         }
         close(v->out);
-        v->out = -1, v->connecting = 0, v->call_at = now + 0.01;
+        v->out = -1, v->connecting = 0, v->retry_at = now + 0.01;
     }
 }
-static void par__tcp_write(par__world *w, par__wire *v) {
-    if (v->writing && (v->out == -1 || (v->out >= 0 && v->connecting))) par__tcp_connect(w, v);
-    while (v->writing && v->out >= 0 && !v->connecting) {
-        par__parcel *p = v->writing;
+static void par__tcp_write(par__world *w, par__connection *v) {
+    if (v->send_queue && (v->out == -1 || (v->out >= 0 && v->connecting))) par__tcp_progress_connect(w, v);
+    while (v->send_queue && v->out >= 0 && !v->connecting) {
+        par__tcp_message *p = v->send_queue;
         struct iovec io[2];
         struct msghdr m;
         const size_t head = sizeof p->frame, at = PAR__MAX(p->written, head) - head;
         memset(&m, 0, sizeof m);
         io[0].iov_base = (char *)&p->frame + PAR__MIN(p->written, head);
         io[0].iov_len = head - PAR__MIN(p->written, head);
-        io[1].iov_base = p->memory ? p->memory + at : w->tcp->waste;
-        io[1].iov_len = p->memory ? p->payload - at : PAR__MIN(p->payload - at, (size_t)PAR__TCP_SHORT);
+        io[1].iov_base = p->memory ? p->memory + at : w->tcp->sink;
+        io[1].iov_len = p->memory ? p->payload - at : PAR__MIN(p->payload - at, (size_t)PAR__TCP_EAGER_BYTES);
         m.msg_iov = io, m.msg_iovlen = p->payload ? 2 : 1;
         const ssize_t n = sendmsg(v->out, &m, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) return;
-        if (n < 0) return par__tcp_cut(v, &v->out, errno);
+        if (n < 0) return par__tcp_disconnect(v, &v->out, errno);
         p->written += (size_t)n;
         if (p->written < head + p->payload) continue;
-        v->writing = p->next_out;
-        if (p->frame.kind != PAR__TCP_ASK && p->frame.kind != PAR__TCP_CLEAR) par__end_parcel(p);
+        v->send_queue = p->next_send;
+        if (p->frame.kind != PAR__TCP_RTS && p->frame.kind != PAR__TCP_CTS) par__tcp_complete(p);
     }
 }
 
 // A connection has been proved to be that of a rank that wants to send to this one.
-static void par__tcp_take(par__tcp *t, par__pending *p) {
-    if (p->state == PAR__FAILED) return;
-    par__wire *v = &t->wires[p->hello[0].rank];
+static void par__tcp_accept_sender(par__tcp *t, par__handshake *p) {
+    if (p->state == PAR__HANDSHAKE_FAILED) return;
+    par__connection *v = &t->connections[p->hello[0].rank];
     if (v->in != -1)
-        return (void)par__hello_end(&t->self, p, PAR_ERR_ARGUMENT, "there is a connection already");
-    if (!v->buffer) v->buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER);
-    if (v->buffer && par__hello_end(&t->self, p, PAR_OK, "")) v->in = p->fd, p->fd = -1;
+        return (void)par__handshake_end(&t->self, p, PAR_ERR_ARGUMENT, "there is a connection already");
+    if (!v->buffer) v->buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER_BYTES);
+    if (v->buffer && par__handshake_end(&t->self, p, PAR_OK, "")) v->in = p->fd, p->fd = -1;
 }
 // Take what has connected. Where there is no room the connection that has been there longest has to go.
-static void par__tcp_accept(par__world *w, int listener) {
+static void par__tcp_accept_pending(par__world *w, int listener) {
     par__tcp *t = w->tcp;
-    const int room = w->size + PAR__TCP_STRANGERS;
-    for (int i = 0; i < room; i++) {
-        const int fd = par_own_fd(accept(listener, NULL, NULL)), e = fd < 0 ? errno : 0;
+    const int capacity = w->size + PAR__TCP_EXTRA_PENDING;
+    for (int i = 0; i < capacity; i++) {
+        const int fd = par_safe_fd(accept(listener, NULL, NULL)), e = fd < 0 ? errno : 0;
         const int none = e == EMFILE || e == ENFILE || e == ENOBUFS || e == ENOMEM;
-        par__pending *p = t->pending;
+        par__handshake *p = t->pending;
         if (e == ECONNABORTED || e == EINTR) continue;
         t->accept_error = none && !t->pending_count ? e : 0;
         if ((e && !none) || t->accept_error) return;
-        if (none || t->pending_count == room) {
+        if (none || t->pending_count == capacity) {
             for (int k = 1; k < t->pending_count; k++)
-                if (t->pending[k].until < p->until) p = &t->pending[k];
+                if (t->pending[k].deadline < p->deadline) p = &t->pending[k];
             // The oldest may be a rank that had no time to answer: two could send each other away for ever.
-            if (none && par__now() < p->until - PAR__TCP_PATIENCE + 1) return (void)(t->full = 1);
+            if (none && par__now() < p->deadline - PAR__TCP_HANDSHAKE_SECONDS + 1)
+                return (void)(t->fds_exhausted = 1);
             close(p->fd);
             *p = t->pending[--t->pending_count];
         }
         if (e) continue;
-        par__tcp_settle(fd);
+        par__tcp_configure(fd);
         p = &t->pending[t->pending_count];
-        if (par__hello_begin(&t->self, p, fd, -1))
+        if (par__handshake_begin(&t->self, p, fd, -1))
             close(fd);
         else
-            p->until = par__now() + PAR__TCP_PATIENCE, t->pending_count++;
+            p->deadline = par__now() + PAR__TCP_HANDSHAKE_SECONDS, t->pending_count++;
     }
 }
 // All connections that others have made, and new ones: what is possible now, or at the latest then.
-static void par__tcp_serve(par__world *w, double until) {
+static void par__tcp_poll_listeners(par__world *w, double until) {
     par__tcp *t = w->tcp;
     const double left = until - par__now();
-    const int listeners = t->listener_count, n = listeners + t->pending_count, full = t->full;
+    const int listeners = t->listener_count, n = listeners + t->pending_count, full = t->fds_exhausted;
     for (int i = 0; i < n; i++) {
         t->polls[i].fd = i >= listeners ? t->pending[i - listeners].fd : full ? -1 : t->listeners[i];
         t->polls[i].events = POLLIN, t->polls[i].revents = 0;
     }
-    const double most = full ? 10 : 1000; // milliseconds
-    poll(t->polls, (nfds_t)n, left > 0 ? (int)PAR__MIN(left * 1000 + 1, most) : 0);
+    const double max = full ? 10 : 1000; // milliseconds
+    poll(t->polls, (nfds_t)n, left > 0 ? (int)PAR__MIN(left * 1000 + 1, max) : 0);
     const double now = par__now();
     for (int i = t->pending_count - 1; i >= 0; i--) {
-        par__pending *p = &t->pending[i];
+        par__handshake *p = &t->pending[i];
         const int state = p->state;
-        if (t->polls[listeners + i].revents) par__hello_move(&t->self, p);
-        if (p->state != state) p->until = now + PAR__TCP_PATIENCE;
-        if (p->state >= PAR__PROVEN)
-            t->heard(t, p);
-        else if (now < p->until)
+        if (t->polls[listeners + i].revents) par__handshake_progress(&t->self, p);
+        if (p->state != state) p->deadline = now + PAR__TCP_HANDSHAKE_SECONDS;
+        if (p->state >= PAR__HANDSHAKE_DONE)
+            t->on_handshake(t, p);
+        else if (now < p->deadline)
             continue;
         if (p->fd >= 0) close(p->fd);
         *p = t->pending[--t->pending_count];
     }
-    t->full = 0;
+    t->fds_exhausted = 0;
     for (int i = 0; i < listeners; i++)
-        if (full || t->polls[i].revents) par__tcp_accept(w, t->listeners[i]);
+        if (full || t->polls[i].revents) par__tcp_accept_pending(w, t->listeners[i]);
 }
 
-static void par__tcp_move(par__world *w, par__wire *v) {
-    if (v->round == w->round) return; // all that is tested in one round looks once
-    v->round = w->round;
+static void par__tcp_progress(par__world *w, par__connection *v) {
+    if (v->poll_round == w->poll_round) return; // all that is tested in one round looks once
+    v->poll_round = w->poll_round;
     par__tcp *t = w->tcp;
-    if (v->in == -1 && t->round != w->round) t->round = w->round, par__tcp_serve(w, 0);
-    if (v->in == -1 && t->accept_error && par__tcp_no_descriptor(w, v, t->accept_error, "from"))
-        return par__tcp_cut(v, &v->in, t->accept_error);
+    if (v->in == -1 && t->poll_round != w->poll_round)
+        t->poll_round = w->poll_round, par__tcp_poll_listeners(w, 0);
+    if (v->in == -1 && t->accept_error && par__tcp_out_of_descriptors(w, v, t->accept_error, "from"))
+        return par__tcp_disconnect(v, &v->in, t->accept_error);
     if (v->in >= 0) par__tcp_read(w, v);
     par__tcp_write(w, v);
 }
 
-static par__parcel *par__tcp_parcel(par__world *w, int tag, void *memory, size_t bytes, par__net_request *q) {
-    par__parcel *p = (par__parcel *)par__zalloc(sizeof *p);
-    if (!p) return par__error(w, PAR_ERR_MEMORY, "no memory for a message"), p;
+static par__tcp_message *par__tcp_new_message(par__world *w, int tag, void *memory, size_t bytes,
+                                              par__net_request *q) {
+    par__tcp_message *p = (par__tcp_message *)par__zalloc(sizeof *p);
+    if (!p) return par__set_error(w, PAR_ERR_MEMORY, "no memory for a message"), p;
     p->tag = (uint32_t)tag, p->memory = (char *)memory, p->bytes = bytes;
-    if (!memory) p->memory = w->tcp->waste; // of no bytes
-    q->active = 1, q->parcel = p;
+    if (!memory) p->memory = w->tcp->sink; // of no bytes
+    q->active = 1, q->message = p;
     return p;
 }
 static par_result par__tcp_send(par__world *w, int peer, int tag, void *memory, size_t bytes,
                                 par__net_request *q) {
-    par__wire *v = &w->tcp->wires[peer];
-    par__parcel *p = par__tcp_parcel(w, tag, memory, bytes, q);
+    par__connection *v = &w->tcp->connections[peer];
+    par__tcp_message *p = par__tcp_new_message(w, tag, memory, bytes, q);
     if (!p) return PAR_ERR_MEMORY;
     q->sending = 1, q->peer = peer;
-    if (bytes <= PAR__TCP_SHORT && v->untaken + bytes + PAR__TCP_EACH <= PAR__TCP_UNTAKEN) {
-        par__write_parcel(v, p, PAR__TCP_DATA_NOW, bytes, bytes);
-        v->untaken += bytes + PAR__TCP_EACH;
+    if (bytes <= PAR__TCP_EAGER_BYTES &&
+        v->credit_used + bytes + PAR__TCP_MESSAGE_OVERHEAD <= PAR__TCP_CREDIT_BYTES) {
+        par__tcp_queue_frame(v, p, PAR__TCP_EAGER, bytes, bytes);
+        v->credit_used += bytes + PAR__TCP_MESSAGE_OVERHEAD;
     } else {
-        par__push_parcel(&v->asked, p);
-        par__write_parcel(v, p, PAR__TCP_ASK, bytes, 0);
+        par__tcp_append(&v->rts_sent, p);
+        par__tcp_queue_frame(v, p, PAR__TCP_RTS, bytes, 0);
     }
     par__tcp_write(w, v);
     return PAR_OK;
 }
 static par_result par__tcp_recv(par__world *w, int peer, int tag, void *memory, size_t bytes,
                                 par__net_request *q) {
-    par__wire *v = &w->tcp->wires[peer];
-    par__parcel *p = par__tcp_parcel(w, tag, memory, bytes, q), *come;
+    par__connection *v = &w->tcp->connections[peer];
+    par__tcp_message *p = par__tcp_new_message(w, tag, memory, bytes, q), *arrived;
     if (!p) return PAR_ERR_MEMORY;
     q->sending = 0, q->peer = peer;
-    come = par__take_parcel(&v->come, p->tag);
-    if (!come) return par__push_parcel(&v->posted, p), PAR_OK;
-    if (come->memory) {
-        v->unexpected -= come->came + PAR__TCP_EACH;
-        par__count_taken(v, come->came);
-        if (come->done)
-            par__deliver_parcel(p, come);
+    arrived = par__tcp_take_tag(&v->unexpected, p->tag);
+    if (!arrived) return par__tcp_append(&v->posted, p), PAR_OK;
+    if (arrived->memory) {
+        v->unexpected_bytes -= arrived->received + PAR__TCP_MESSAGE_OVERHEAD;
+        par__tcp_return_credit(v, arrived->received);
+        if (arrived->done)
+            par__tcp_deliver(p, arrived);
         else
-            come->taker = p;
+            arrived->receive = p;
     } else {
-        v->asks--;
-        par__clear_parcel(v, p, come->came);
-        PAR_FREE(come);
+        v->unexpected_rts--;
+        par__tcp_send_cts(v, p, arrived->received);
+        PAR_FREE(arrived);
     }
     par__tcp_write(w, v);
     return PAR_OK;
@@ -4772,30 +4832,31 @@ static par_result par__tcp_recv(par__world *w, int peer, int tag, void *memory, 
 //                              and answers ALIVE: then, and only then, it is the connection that failed
 //     the line to rank 0       nobody can tell any more: rank 0 died, unless it had told of a cause itself
 
-static void par__send_news(par__wire *v, int kind, int rank, par_result result, const char *text) {
-    par__news n;
-    if (v->line < 0) return;
+static void par__tcp_send_notice(par__connection *v, int kind, int rank, par_result result,
+                                 const char *text) {
+    par__notice n;
+    if (v->control < 0) return;
     memset(&n, 0, sizeof n);
     n.session = v->session, n.kind = kind, n.rank = rank, n.result = (int32_t)result;
     snprintf(n.text, sizeof n.text, "%s", text);
-    const ssize_t sent = send(v->line, &n, sizeof n, MSG_NOSIGNAL);
+    const ssize_t sent = send(v->control, &n, sizeof n, MSG_NOSIGNAL);
     // Where the far end is gone, what it has said before is still to be read; half of it would be misread.
-    if (sent > 0 && sent < (ssize_t)sizeof n) shutdown(v->line, SHUT_RDWR);
+    if (sent > 0 && sent < (ssize_t)sizeof n) shutdown(v->control, SHUT_RDWR);
 }
-static void par__spread_news(par__world *w, int but, int kind, int rank, par_result result,
-                             const char *text) { // rank 0
+static void par__tcp_broadcast_notice(par__world *w, int but, int kind, int rank, par_result result,
+                                      const char *text) { // rank 0
     for (int r = 1; r < w->size; r++)
-        if (r != but) par__send_news(&w->tcp->wires[r], kind, rank, result, text);
+        if (r != but) par__tcp_send_notice(&w->tcp->connections[r], kind, rank, result, text);
 }
-static void par__tcp_tell(par__world *w, int kind, par_result result, const char *text) {
+static void par__tcp_notify(par__world *w, int kind, par_result result, const char *text) {
     if (w->rank)
-        par__send_news(&w->tcp->wires[0], kind, w->rank, result, text);
+        par__tcp_send_notice(&w->tcp->connections[0], kind, w->rank, result, text);
     else
-        par__spread_news(w, 0, kind, 0, result, text);
+        par__tcp_broadcast_notice(w, 0, kind, 0, result, text);
 }
 
 // What is wrong with news that a rank has sent; NULL: nothing.
-static const char *par__tcp_wrong_news(const par__world *w, int from, const par__news *n) {
+static const char *par__tcp_check_notice(const par__world *w, int from, const par__notice *n) {
     enum {
         OF_SELF = 1,
         OF_OTHERS = 2,
@@ -4804,11 +4865,11 @@ static const char *par__tcp_wrong_news(const par__world *w, int from, const par_
     static const unsigned char from_rank[] = {0, OF_SELF, OF_SELF, OF_SELF, 0, OF_SELF, 0, OF_OTHERS, 0};
     static const unsigned char from_zero[] = {0, OF_OTHERS, OF_OTHERS, OF_OTHERS, OF_OTHERS,
                                               0, OF_ZERO,   0,         OF_OTHERS};
-    const par__wire *v = &w->tcp->wires[from];
+    const par__connection *v = &w->tcp->connections[from];
     if (n->session != v->session) return "of another session, not of this run";
-    if (n->kind <= 0 || n->kind >= PAR__NEWS_COUNT) return "of a kind that is none";
+    if (n->kind <= 0 || n->kind >= PAR__NOTICE_COUNT) return "of a kind that is none";
     if (n->rank < 0 || n->rank >= w->size) return "about a rank that is none";
-    if (n->result < 0 || n->result >= PAR_RESULT_COUNT || (n->kind == PAR__NEWS_BROKE && !n->result))
+    if (n->result < 0 || n->result >= PAR_RESULT_COUNT || (n->kind == PAR__NOTICE_ERROR && !n->result))
         return "with a result that is none";
     if (!memchr(n->text, 0, sizeof n->text)) return "with a text that does not end";
     if (v->closing) return "after it had closed its world";
@@ -4820,169 +4881,174 @@ static const char *par__tcp_wrong_news(const par__world *w, int from, const par_
     return may & of ? NULL : "that it may not tell";
 }
 // A rank sends what no rank would: this one hears it no longer, and all are told why.
-static void par__tcp_misled(par__world *w, int from, const char *what) {
-    par__wire *v = &w->tcp->wires[from];
+static void par__tcp_reject_notice(par__world *w, int from, const char *what) {
+    par__connection *v = &w->tcp->connections[from];
     char text[192];
     snprintf(text, sizeof text, "rank %d sent rank %d news %s", from, w->rank, what);
-    close(v->line), v->line = -1;
-    v->broke = 1, v->state = PAR__LEFT;
-    par__broke_here(w, PAR_ERR_SYSTEM, text);
+    close(v->control), v->control = -1;
+    v->had_error = 1, v->state = PAR__RANK_CLOSED;
+    par__set_first_error(w, PAR_ERR_SYSTEM, text);
     if (w->rank) return;
-    par__spread_news(w, from, PAR__NEWS_BROKE, from, PAR_ERR_SYSTEM, text);
-    par__spread_news(w, from, PAR__NEWS_LEFT, from, PAR_OK, "");
+    par__tcp_broadcast_notice(w, from, PAR__NOTICE_ERROR, from, PAR_ERR_SYSTEM, text);
+    par__tcp_broadcast_notice(w, from, PAR__NOTICE_LEFT, from, PAR_OK, "");
 }
-static void par__tcp_died(par__world *w, int rank) {
-    par__wire *v = &w->tcp->wires[rank];
+static void par__tcp_on_death(par__world *w, int rank) {
+    par__connection *v = &w->tcp->connections[rank];
     uint32_t none = 0;
     char text[64];
-    v->state = PAR__DEAD;
-    if (v->broke) return; // of an error that it has told
+    v->state = PAR__RANK_DEAD;
+    if (v->had_error) return; // of an error that it has told
     __atomic_compare_exchange_n(&w->arena->first_dead, &none, (uint32_t)rank + 1, 0, __ATOMIC_SEQ_CST,
                                 __ATOMIC_SEQ_CST);
     if (rank) return;
     snprintf(text, sizeof text, "rank 0 died (rank %d lost its line to it)", w->rank);
-    par__broke_here(w, PAR_ERR_PEER_DIED, text); // of all that ends from here on
+    par__set_first_error(w, PAR_ERR_PEER_DIED, text); // of all that ends from here on
 }
 
 // Rank 0 passes on what one rank says to all others.
-static void par__tcp_hear(par__world *w, int from, const par__news *n) {
-    par__wire *v = &w->tcp->wires[n->rank];
+static void par__tcp_on_notice(par__world *w, int from, const par__notice *n) {
+    par__connection *v = &w->tcp->connections[n->rank];
     switch (n->kind) {
-    case PAR__NEWS_CLOSING:
-    case PAR__NEWS_CLOSED: w->tcp->wires[from].closing = 1; return;
-    case PAR__NEWS_LOST: w->tcp->wires[from].lost = n->rank + 1; return;
-    case PAR__NEWS_ALIVE: v->alive = 1; return;
-    case PAR__NEWS_ABORT: par__abort_here(w, n->text); break;
-    case PAR__NEWS_BROKE: par__broke_here(w, (par_result)n->result, n->text), v->broke = 1; break;
-    case PAR__NEWS_LEFT: v->state = PAR__LEFT; break;
-    default: par__tcp_died(w, n->rank); break;
+    case PAR__NOTICE_CLOSING:
+    case PAR__NOTICE_CLOSED: w->tcp->connections[from].closing = 1; return;
+    case PAR__NOTICE_LOST: w->tcp->connections[from].lost_rank = n->rank + 1; return;
+    case PAR__NOTICE_ALIVE: v->alive = 1; return;
+    case PAR__NOTICE_ABORT: par__abort_node(w, n->text); break;
+    case PAR__NOTICE_ERROR: par__set_first_error(w, (par_result)n->result, n->text), v->had_error = 1; break;
+    case PAR__NOTICE_LEFT: v->state = PAR__RANK_CLOSED; break;
+    default: par__tcp_on_death(w, n->rank); break;
     }
-    if (w->rank == 0) par__spread_news(w, from, n->kind, n->rank, (par_result)n->result, n->text);
+    if (w->rank == 0) par__tcp_broadcast_notice(w, from, n->kind, n->rank, (par_result)n->result, n->text);
 }
-static void par__tcp_listen_to(par__world *w, int from) {
-    par__wire *v = &w->tcp->wires[from];
-    while (v->line >= 0) {
-        const ssize_t n = recv(v->line, (char *)&v->news + v->news_have, sizeof v->news - v->news_have, 0);
+static void par__tcp_read_notices(par__world *w, int from) {
+    par__connection *v = &w->tcp->connections[from];
+    while (v->control >= 0) {
+        const ssize_t n =
+            recv(v->control, (char *)&v->notice + v->notice_bytes, sizeof v->notice - v->notice_bytes, 0);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (n > 0) {
-            v->news_have += (size_t)n;
-            if (v->news_have < sizeof v->news) continue;
-            v->news_have = 0;
-            const char *wrong = par__tcp_wrong_news(w, from, &v->news);
-            if (wrong) return par__tcp_misled(w, from, wrong);
-            par__clean(v->news.text, "\n\t");
-            par__tcp_hear(w, from, &v->news);
+            v->notice_bytes += (size_t)n;
+            if (v->notice_bytes < sizeof v->notice) continue;
+            v->notice_bytes = 0;
+            const char *wrong = par__tcp_check_notice(w, from, &v->notice);
+            if (wrong) return par__tcp_reject_notice(w, from, wrong);
+            par__sanitize(v->notice.text, "\n\t");
+            par__tcp_on_notice(w, from, &v->notice);
             continue;
         }
-        close(v->line), v->line = -1;
-        if (v->state != PAR__HERE || v->closing) return;
-        memset(&v->news, 0, sizeof v->news);
-        v->news.kind = PAR__NEWS_DIED, v->news.rank = from;
-        par__tcp_hear(w, from, &v->news);
+        close(v->control), v->control = -1;
+        if (v->state != PAR__RANK_RUNNING || v->closing) return;
+        memset(&v->notice, 0, sizeof v->notice);
+        v->notice.kind = PAR__NOTICE_DIED, v->notice.rank = from;
+        par__tcp_on_notice(w, from, &v->notice);
     }
 }
-static void par__tcp_poke(par__world *w) {
-    par__wire *wires = w->tcp->wires;
-    par__tcp_serve(w, 0);                               // whoever calls cannot go on before
+static void par__tcp_poll(par__world *w) {
+    par__connection *connections = w->tcp->connections;
+    par__tcp_poll_listeners(w, 0);                      // whoever calls cannot go on before
     for (int r = 1; r < w->size && w->rank == 0; r++) { // who has asked for a rank
-        const int lost = wires[r].lost - 1;
-        if (lost > 0) par__tcp_listen_to(w, lost); // what it has said, or that it died, is older
-        if (lost >= 0 && wires[lost].state == PAR__HERE)
-            par__send_news(&wires[r], PAR__NEWS_ALIVE, lost, PAR_OK, "");
-        wires[r].lost = 0;
+        const int lost = connections[r].lost_rank - 1;
+        if (lost > 0) par__tcp_read_notices(w, lost); // what it has said, or that it died, is older
+        if (lost >= 0 && connections[lost].state == PAR__RANK_RUNNING)
+            par__tcp_send_notice(&connections[r], PAR__NOTICE_ALIVE, lost, PAR_OK, "");
+        connections[r].lost_rank = 0;
     }
     for (int r = 0; r < (w->rank ? 1 : w->size); r++)
-        if (r != w->rank) par__tcp_listen_to(w, r);
+        if (r != w->rank) par__tcp_read_notices(w, r);
 }
-static int par__tcp_state(const par__world *w, int rank) {
-    const par__wire *wires = w->tcp->wires, *v = &wires[rank];
-    if (v->state != PAR__HERE) return v->broke ? PAR__LEFT : v->state;
-    if (w->rank == 0 || wires[0].line >= 0 || wires[0].closing) return PAR__HERE;
+static int par__tcp_rank_state(const par__world *w, int rank) {
+    const par__connection *connections = w->tcp->connections, *v = &connections[rank];
+    if (v->state != PAR__RANK_RUNNING) return v->had_error ? PAR__RANK_CLOSED : v->state;
+    if (w->rank == 0 || connections[0].control >= 0 || connections[0].closing) return PAR__RANK_RUNNING;
     // Who would tell, now that rank 0 is gone? All ends with it.
-    return PAR__LOAD(&w->arena->cause) ? PAR__LEFT : v->in == -2 || v->out == -2 ? PAR__DEAD : PAR__HERE;
+    return PAR__LOAD(&w->arena->first_error) ? PAR__RANK_CLOSED
+           : v->in == -2 || v->out == -2     ? PAR__RANK_DEAD
+                                             : PAR__RANK_RUNNING;
 }
 // Whether a rank lives that this one has lost its connection to. 0: it does not, or that is not known yet.
 static int par__tcp_is_alive(par__world *w, int rank) {
-    par__wire *v = &w->tcp->wires[rank];
+    par__connection *v = &w->tcp->connections[rank];
     const double now = par__now();
-    if (now - v->error_at < 2 || v->state != PAR__HERE) return 0;
-    if (w->rank == 0) return par__tcp_listen_to(w, rank), v->state == PAR__HERE && v->line >= 0;
-    if (!v->alive && now - v->asked_at > 1)
-        par__send_news(&w->tcp->wires[0], PAR__NEWS_LOST, rank, PAR_OK, ""), v->asked_at = now;
+    if (now - v->error_at < 2 || v->state != PAR__RANK_RUNNING) return 0;
+    if (w->rank == 0) return par__tcp_read_notices(w, rank), v->state == PAR__RANK_RUNNING && v->control >= 0;
+    if (!v->alive && now - v->alive_asked_at > 1)
+        par__tcp_send_notice(&w->tcp->connections[0], PAR__NOTICE_LOST, rank, PAR_OK, ""),
+            v->alive_asked_at = now;
     return v->alive;
 }
 
 // ---- the ends of messages, and of all
 
-static par_result par__tcp_test(par__world *w, par__net_request *q, int *done, size_t *came) {
-    par__parcel *p = q->parcel;
-    par__wire *v = &w->tcp->wires[q->peer];
-    if (!p->done) par__tcp_move(w, v);
-    *done = p->done, *came = p->came;
+static par_result par__tcp_test(par__world *w, par__net_request *q, int *done, size_t *received) {
+    par__tcp_message *p = q->message;
+    par__connection *v = &w->tcp->connections[q->peer];
+    if (!p->done) par__tcp_progress(w, v);
+    *done = p->done, *received = p->received;
     if (p->done) return PAR_FREE(p), q->active = 0, PAR_OK;
-    if (v->fault[0]) return par__error(w, PAR_ERR_SYSTEM, "%s", v->fault);
-    const int lost = v->in == -2 || (v->out == -2 && (v->writing || q->sending));
+    if (v->fault[0]) return par__set_error(w, PAR_ERR_SYSTEM, "%s", v->fault);
+    const int lost = v->in == -2 || (v->out == -2 && (v->send_queue || q->sending));
     if (!lost || !par__tcp_is_alive(w, q->peer)) return PAR_OK;
-    return par__error(
+    return par__set_error(
         w, PAR_ERR_SYSTEM,
         "rank %d has no connection to rank %d: %s (the hosts must reach each other on ports of the "
         "system's choice, net.ipv4.ip_local_port_range; ulimit -n bounds how many there are)",
         w->rank, q->peer, strerror(v->error));
 }
-static int par__tcp_drop(par__world *w, par__net_request *q) {
-    par__wire *v = &w->tcp->wires[q->peer];
-    par__parcel **link = &v->posted;
-    while (*link && *link != q->parcel) link = &(*link)->next;
+static int par__tcp_cancel(par__world *w, par__net_request *q) {
+    par__connection *v = &w->tcp->connections[q->peer];
+    par__tcp_message **link = &v->posted;
+    while (*link && *link != q->message) link = &(*link)->next;
     q->active = 0;
-    if (q->parcel->done || *link) {
-        if (*link) *link = q->parcel->next;
-        PAR_FREE(q->parcel);
+    if (q->message->done || *link) {
+        if (*link) *link = q->message->next;
+        PAR_FREE(q->message);
     } else {
-        q->parcel->memory = NULL, q->parcel->owned = 1;
+        q->message->memory = NULL, q->message->owned = 1;
     }
     return 1;
 }
 
-static void par__free_parcels(par__parcel *p) {
+static void par__tcp_free_messages(par__tcp_message *p) {
     while (p) {
-        par__parcel *next = p->next;
+        par__tcp_message *next = p->next;
         if (p->owned) PAR_FREE(p->memory);
         PAR_FREE(p);
         p = next;
     }
 }
-static void par__free_wire(par__wire *v) {
-    par__parcel *p = v->into;
-    if (p && p->taker) p->next = p->taker, p->taker->next = NULL; // in no list
-    if (p && (p->taker || !p->owned || !p->memory)) {
-        if (!p->taker) p->next = NULL;
-        par__free_parcels(p);
+static void par__tcp_free_connection(par__connection *v) {
+    par__tcp_message *p = v->reading;
+    if (p && p->receive) p->next = p->receive, p->receive->next = NULL; // in no list
+    if (p && (p->receive || !p->owned || !p->memory)) {
+        if (!p->receive) p->next = NULL;
+        par__tcp_free_messages(p);
     }
-    while (v->writing) {
-        p = v->writing, v->writing = p->next_out;
-        if (p->frame.kind == PAR__TCP_ASK || p->frame.kind == PAR__TCP_CLEAR) continue; // in a list below
-        p->next = NULL, par__free_parcels(p);
+    while (v->send_queue) {
+        p = v->send_queue, v->send_queue = p->next_send;
+        if (p->frame.kind == PAR__TCP_RTS || p->frame.kind == PAR__TCP_CTS) continue; // in a list below
+        p->next = NULL, par__tcp_free_messages(p);
     }
-    par__free_parcels(v->asked), par__free_parcels(v->posted);
-    par__free_parcels(v->cleared), par__free_parcels(v->come);
+    par__tcp_free_messages(v->rts_sent), par__tcp_free_messages(v->posted);
+    par__tcp_free_messages(v->cts_sent), par__tcp_free_messages(v->unexpected);
     PAR_FREE(v->buffer);
     if (v->in >= 0) close(v->in);
     if (v->out >= 0) close(v->out);
-    for (int i = 0; v->line >= 0 && i < 1024 && recv(v->line, &v->news, sizeof v->news, 0) > 0; i++) {
+    for (int i = 0; v->control >= 0 && i < 1024 && recv(v->control, &v->notice, sizeof v->notice, 0) > 0;
+         i++) {
     } // what is closed unread resets the line, and could take along what was told last
-    if (v->line >= 0) close(v->line);
-    PAR_FREE(v->call);
+    if (v->control >= 0) close(v->control);
+    PAR_FREE(v->handshake);
 }
 static void par__tcp_free(par__world *w) {
     par__tcp *t = w->tcp;
     if (!t) return;
-    for (int r = 0; t->wires && r < w->size; r++) par__free_wire(&t->wires[r]);
+    for (int r = 0; t->connections && r < w->size; r++) par__tcp_free_connection(&t->connections[r]);
     par__tcp_stop_listening(t);
     explicit_bzero(&t->self, sizeof t->self);
     PAR_FREE(t->pending);
     PAR_FREE(t->polls);
-    PAR_FREE(t->wires);
-    PAR_FREE(t->waste);
+    PAR_FREE(t->connections);
+    PAR_FREE(t->sink);
     PAR_FREE(t);
     w->tcp = NULL;
 }
@@ -4991,34 +5057,35 @@ static void par__tcp_close(par__world *w, int broken) {
     par__tcp *t = w->tcp;
     const double until = par__now() + w->timeout_s;
     int waiting = !broken;
-    if (!broken && w->rank) par__tcp_tell(w, PAR__NEWS_CLOSING, PAR_OK, "");
+    if (!broken && w->rank) par__tcp_notify(w, PAR__NOTICE_CLOSING, PAR_OK, "");
     while (waiting && par__now() < until) {
-        par__tcp_poke(w);
+        par__tcp_poll(w);
         waiting = 0;
         for (int r = 0; r < (w->rank ? 1 : w->size); r++)
-            waiting |= r != w->rank && !t->wires[r].closing && t->wires[r].line >= 0;
-        if (waiting) par__futex_wait(&w->control->bell, w->control->bell, 50000);
+            waiting |= r != w->rank && !t->connections[r].closing && t->connections[r].control >= 0;
+        if (waiting) par__futex_wait(&w->control->doorbell, w->control->doorbell, 50000);
     }
-    if (broken || w->rank == 0) par__tcp_tell(w, broken ? PAR__NEWS_LEFT : PAR__NEWS_CLOSED, PAR_OK, "");
+    if (broken || w->rank == 0)
+        par__tcp_notify(w, broken ? PAR__NOTICE_LEFT : PAR__NOTICE_CLOSED, PAR_OK, "");
     par__tcp_free(w);
 }
 
 // An error after which nobody knows how far the others came: the comm ends here. The first rank of a node to
 // which this happens prints everybody's last calls.
-static par_result par__break(par_comm *c, par_result result) {
+static par_result par__break_comm(par_comm *c, par_result result) {
     par__world *w = c->world;
     if (c->broken) return result;
     c->broken = result;
-    PAR__STORE(&w->control->broke, 1u);
+    PAR__STORE(&w->control->had_error, 1u);
     PAR_LOG(w->error);
-    if (par__broke_here(w, result, w->error) && result != PAR_ERR_ABORTED) par_recorder_print(c, stderr);
-    if (w->net) w->net->tell(w, PAR__NEWS_BROKE, result, w->error);
+    if (par__set_first_error(w, result, w->error) && result != PAR_ERR_ABORTED) par_recorder_print(c, stderr);
+    if (w->net) w->net->notify(w, PAR__NOTICE_ERROR, result, w->error);
     return result;
 }
 
 // >>channel -------------------------------------------------------------------------------------------------
 //
-// A message goes through a ring of PAR__RING slots that belongs to its ordered pair of ranks, or by >>net
+// A message goes through a ring of slots that belongs to its ordered pair of ranks, or by >>net
 // when the two share no memory. If the receiver can address the sender's block, or have the system copy from
 // it, one slot tells it where (one copy); otherwise the bytes follow in slots (two copies, overlapped):
 //     sender      fill 0 | fill 1 | fill 2  | fill 3  | (full: wait) ...      head counts filled slots
@@ -5029,61 +5096,61 @@ static par__ring *par__ring_of(const par_comm *c, int from, int to, int lane, ui
     const size_t n = (size_t)c->ring_count;
     const size_t i = ((size_t)lane * n + (size_t)c->ring_index[from]) * n + (size_t)c->ring_index[to];
     *committed = &c->rings->committed[i];
-    return (par__ring *)((char *)c->rings + par__ring_table(c->ring_count, c->lane_count) +
+    return (par__ring *)((char *)c->rings + par__ring_table_bytes(c->ring_count, c->lane_count) +
                          i * par__ring_stride(c->ring_count));
 }
-static char *par__ring_slot_of(const par_comm *c, par__ring *ring, uint32_t ticket) {
-    return (char *)(ring + 1) + (ticket % PAR__RING) * (c->slot_bytes + sizeof(par__message));
+static char *par__ring_slot(const par_comm *c, par__ring *ring, uint32_t ticket) {
+    return (char *)(ring + 1) + (ticket % PAR__RING_SLOTS) * (c->slot_bytes + sizeof(par__message_header));
 }
 
-static par_result par__lost_rank(const par_comm *c, int rank, const char *waits);
+static par_result par__peer_lost(const par_comm *c, int rank, const char *waits);
 
 // Copy `bytes` between my memory and rank's, which this process cannot address.
-static void par__run_far(par__operation *op, int rank, void *mine, const void *theirs, size_t bytes,
+static void par__run_cma(par__operation *op, int rank, void *mine, const void *theirs, size_t bytes,
                          int put) {
     const par_comm *c = op->comm;
     const int pid = c->world->pids ? c->world->pids[c->arena_index[rank]] : 0;
     char waits[128];
     const int e = op->result || !bytes ? 0
-                  : pid                ? par__copy_far(pid, mine, (void *)(uintptr_t)theirs, bytes, put)
+                  : pid                ? par__cma_copy(pid, mine, (void *)(uintptr_t)theirs, bytes, put)
                                        : EPERM;
     if (!e) return;
-    snprintf(waits, sizeof waits, "in par_%s at %s", par_kind_name(op->call.kind), par__own_site(op));
+    snprintf(waits, sizeof waits, "in par_%s at %s", par_kind_name(op->call.kind), par__op_site(op));
     if (e == ESRCH)
-        op->result = par__lost_rank(c, rank, waits);
+        op->result = par__peer_lost(c, rank, waits);
     else
-        op->result =
-            par__error(c->world, PAR_ERR_SYSTEM,
-                       "rank %d cannot %s %zu bytes at %p of rank %d in par_%s at %s: %s; is that rank's %s "
-                       "buffer as long as its call says? (PAR_CMA=0 does without such copies)",
-                       c->rank, put ? "write" : "read", bytes, theirs, rank, par_kind_name(op->call.kind),
-                       par__own_site(op), strerror(e), put ? "recv" : "send");
+        op->result = par__set_error(
+            c->world, PAR_ERR_SYSTEM,
+            "rank %d cannot %s %zu bytes at %p of rank %d in par_%s at %s: %s; is that rank's %s "
+            "buffer as long as its call says? (PAR_CMA=0 does without such copies)",
+            c->rank, put ? "write" : "read", bytes, theirs, rank, par_kind_name(op->call.kind),
+            par__op_site(op), strerror(e), put ? "recv" : "send");
 }
 
-static void par__fill_message(const par__operation *op, const par__transfer *x, par__message *m) {
+static void par__fill_message(const par__operation *op, const par__transfer *x, par__message_header *m) {
     m->bytes = x->bytes, m->count = op->call.count, m->dtype = (uint32_t)op->call.dtype;
     m->direct = 0, m->address = 0;
-    memcpy(m->site, par__own_site(op), PAR__SITE_BYTES);
+    memcpy(m->site, par__op_site(op), PAR__SITE_BYTES);
 }
 
 // Both ends know what they expect; a difference is found where the message arrives. The message is drained
 // all the same.
 static par_result par__check_message(par__operation *op, par__transfer *x) {
     const par_comm *c = op->comm;
-    par__message *m = &x->message;
+    par__message_header *m = &x->header;
     const int differs = m->bytes != x->bytes ||
                         (!x->lane && (m->count != op->call.count || m->dtype != (uint32_t)op->call.dtype));
     if (!differs) return PAR_OK;
-    x->bad = 1;
+    x->mismatched = 1;
     m->site[sizeof m->site - 1] = 0;
-    par__clean(m->site, "");
-    return par__error(
+    par__sanitize(m->site, "");
+    return par__set_error(
         c->world, PAR_ERR_MISMATCH,
         "rank %d sent %llu %s (%llu bytes) at %s, but rank %d receives %llu %s (%llu bytes) at %s, in "
         "par_%s on comm %s: make the two ends agree",
         x->peer, (unsigned long long)m->count, par_dtype_name((par_dtype)m->dtype),
         (unsigned long long)m->bytes, m->site, c->rank, (unsigned long long)op->call.count,
-        par_dtype_name(op->call.dtype), (unsigned long long)x->bytes, par__own_site(op),
+        par_dtype_name(op->call.dtype), (unsigned long long)x->bytes, par__op_site(op),
         par_kind_name(op->call.kind), c->name);
 }
 
@@ -5092,31 +5159,31 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
     uint8_t *committed;
     par__ring *ring = par__ring_of(c, c->rank, x->peer, x->lane, &committed);
     if (!*committed) {
-        if (!par__commit(c->world, (uint64_t)((char *)ring - c->world->base),
-                         par__ring_stride(c->ring_count)))
-            return par__error(c->world, PAR_ERR_MEMORY,
-                              "no shared memory for messages from rank %d to rank %d", c->rank, x->peer);
+        if (!par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base),
+                               par__ring_stride(c->ring_count)))
+            return par__set_error(c->world, PAR_ERR_MEMORY,
+                                  "no shared memory for messages from rank %d to rank %d", c->rank, x->peer);
         PAR__STORE(committed, (uint8_t)1);
     }
-    while (x->state < 2 && ring->head - PAR__LOAD(&ring->tail) < PAR__RING) {
-        char *slot = par__ring_slot_of(c, ring, ring->head);
+    while (x->state < 2 && ring->head - PAR__LOAD(&ring->tail) < PAR__RING_SLOTS) {
+        char *slot = par__ring_slot(c, ring, ring->head);
         if (x->state == 0) {
-            par__message *m = (par__message *)slot;
+            par__message_header *m = (par__message_header *)slot;
             par__fill_message(op, x, m);
-            m->direct =
-                x->bytes > PAR__EAGER_MESSAGE && par__shared(c->world, x->memory, x->bytes, &m->address);
+            m->direct = x->bytes > PAR__EAGER_MESSAGE_BYTES &&
+                        par__shared_offset(c->world, x->memory, x->bytes, &m->address);
             if (!m->direct && c->world->cma && x->bytes >= c->world->cma_bytes && par__is_local(c, x->peer))
                 m->direct = 2, m->address = (uint64_t)(uintptr_t)x->memory;
             if (m->direct) x->done = x->bytes;
         }
         const size_t n = PAR__MIN(c->slot_bytes, x->bytes - x->done);
-        const int direct = x->state == 0 && ((par__message *)slot)->direct != 0;
-        if (n) memcpy(slot + sizeof(par__message), x->memory + x->done, n);
+        const int direct = x->state == 0 && ((par__message_header *)slot)->direct != 0;
+        if (n) memcpy(slot + sizeof(par__message_header), x->memory + x->done, n);
         x->done += n;
         x->ticket = ring->head + 1;
         x->state = x->done < x->bytes ? 1 : direct ? 2 : 3;
         PAR__STORE(&ring->head, ring->head + 1);
-        par__ring_bells(c, x->peer);
+        par__ring_doorbells(c, x->peer);
         *moved = 1;
     }
     if (x->state == 2 && (int32_t)(PAR__LOAD(&ring->tail) - x->ticket) >= 0) x->state = 3, *moved = 1;
@@ -5124,14 +5191,14 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
 }
 
 // Can the bytes of a message be where it says?
-static int par__reachable(const par__world *w, const par__message *m) {
+static int par__address_valid(const par__world *w, const par__message_header *m) {
     if (m->direct != 1) return m->direct == 0 || (m->direct == 2 && w->cma);
-    return par__is_threads(w) ||
+    return par__ranks_are_threads(w) ||
            (m->address && m->address <= w->arena_bytes + 1 && m->bytes <= w->arena_bytes + 1 - m->address);
 }
-static par_result par__ring_damaged(par__operation *op, par__transfer *x, const char *what, uint64_t value) {
+static par_result par__ring_corrupt(par__operation *op, par__transfer *x, const char *what, uint64_t value) {
     x->state = 3; // nothing that follows can be believed
-    return par__break(op->comm, par__scribbled(op->comm->world, what, value));
+    return par__break_comm(op->comm, par__memory_corrupt(op->comm->world, what, value));
 }
 
 static par_result par__ring_recv(par__operation *op, par__transfer *x, int *moved) {
@@ -5143,28 +5210,28 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
     while (x->state < 3) {
         const uint32_t tail = ring->tail, filled = PAR__LOAD(&ring->head) - tail;
         if (!filled) break;
-        if (filled > PAR__RING) return par__ring_damaged(op, x, "a number of filled slots of", filled);
-        const char *slot = par__ring_slot_of(c, ring, tail);
+        if (filled > PAR__RING_SLOTS) return par__ring_corrupt(op, x, "a number of filled slots of", filled);
+        const char *slot = par__ring_slot(c, ring, tail);
         if (x->state == 0) {
-            memcpy(&x->message, slot, sizeof x->message);
-            if (!par__reachable(c->world, &x->message))
-                return par__ring_damaged(op, x, "the address of a message as", x->message.address);
+            memcpy(&x->header, slot, sizeof x->header);
+            if (!par__address_valid(c->world, &x->header))
+                return par__ring_corrupt(op, x, "the address of a message as", x->header.address);
             result = par__check_message(op, x);
             x->state = 1;
         }
-        const size_t total = (size_t)x->message.bytes;
-        const int direct = (int)x->message.direct;
+        const size_t total = (size_t)x->header.bytes;
+        const int direct = (int)x->header.direct;
         const size_t n = direct ? total : PAR__MIN(c->slot_bytes, total - x->done);
         const char *from =
-            direct == 1 ? par__peer_pointer(c->world, x->message.address) : slot + sizeof(par__message);
-        if (direct == 2 && !x->bad)
-            par__run_far(op, x->peer, x->memory, (const char *)(uintptr_t)x->message.address, n, 0);
-        else if (n && !x->bad)
+            direct == 1 ? par__peer_pointer(c->world, x->header.address) : slot + sizeof(par__message_header);
+        if (direct == 2 && !x->mismatched)
+            par__run_cma(op, x->peer, x->memory, (const char *)(uintptr_t)x->header.address, n, 0);
+        else if (n && !x->mismatched)
             memcpy(x->memory + x->done, from, n);
         x->done += n;
         if (x->done == total) x->state = 3;
         PAR__STORE(&ring->tail, tail + 1);
-        par__ring_bells(c, x->peer);
+        par__ring_doorbells(c, x->peer);
         *moved = 1;
         if (result) return result;
     }
@@ -5174,10 +5241,10 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
 // The same between nodes: (a user's: [message header + first bytes],) then the rest, in chunks.
 
 static int par__net_tag(const par_comm *c, int lane) {
-    return (int)(c->id * (1 + PAR__TRACKS) + (uint32_t)lane) & (PAR__TAGS - 1);
+    return (int)(c->id * (1 + PAR__TRACKS) + (uint32_t)lane) & (PAR__NET_TAG_COUNT - 1);
 }
 
-static par_result par__net_begin(par__operation *op, par__transfer *x, void *memory, size_t bytes,
+static par_result par__net_issue(par__operation *op, par__transfer *x, void *memory, size_t bytes,
                                  par__net_request *q) {
     const par_comm *c = op->comm;
     return (x->sending ? c->world->net->send : c->world->net->recv)(
@@ -5185,114 +5252,117 @@ static par_result par__net_begin(par__operation *op, par__transfer *x, void *mem
 }
 
 // The two ends of a message within a collective know its size, and send nothing but its bytes.
-static par_result par__check_chunk(par__operation *op, const par__transfer *x, size_t came) {
+static par_result par__check_chunk(par__operation *op, const par__transfer *x, size_t received) {
     const par_comm *c = op->comm;
-    if (came == x->chunk) return PAR_OK;
-    return par__error(
+    if (received == x->chunk) return PAR_OK;
+    return par__set_error(
         c->world, PAR_ERR_MISMATCH,
         "rank %d sent %zu bytes at %s, but rank %d receives %zu at %s, in par_%s on comm %s: make the "
         "two ends' counts agree",
-        x->peer, came, par__site_text(c, x->peer, c->board->lines[x->peer].slot[op->sequence & 1u].site).at,
-        c->rank, x->chunk, par__own_site(op), par_kind_name(op->call.kind), c->name);
+        x->peer, received,
+        par__site_text(c, x->peer, c->board->arrivals[x->peer].arrival[op->sequence & 1u].site).at, c->rank,
+        x->chunk, par__op_site(op), par_kind_name(op->call.kind), c->name);
 }
 
 static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t total, int *moved) {
     par__world *w = op->comm->world;
     int done = 1;
-    size_t came = 0;
+    size_t received = 0;
     if (x->request.active) {
-        par_result r = w->net->test(w, &x->request, &done, &came);
-        if (!r && done && x->lane && !x->sending) r = par__check_chunk(op, x, came);
+        par_result r = w->net->test(w, &x->request, &done, &received);
+        if (!r && done && x->lane && !x->sending) r = par__check_chunk(op, x, received);
         if (r || !done) return r;
         *moved = 1;
     }
     if (x->done == total && (x->chunks || !x->lane)) {
         if (x->first_request.active) {
-            const par_result r = w->net->test(w, &x->first_request, &done, &came);
+            const par_result r = w->net->test(w, &x->first_request, &done, &received);
             if (r) return r;
         }
         if (done) {
-            if (x->bad) PAR_FREE(x->memory);
+            if (x->mismatched) PAR_FREE(x->memory);
             PAR_FREE(x->eager);
             x->eager = NULL;
             x->state = 3, *moved = 1;
         }
         return PAR_OK;
     }
-    char *at = x->memory + (x->bad ? 0 : x->done); // a bad message drains into one chunk's worth of memory
-    x->chunk = PAR__MIN(PAR__CHUNK, total - x->done);
+    char *at =
+        x->memory + (x->mismatched ? 0 : x->done); // a bad message drains into one chunk's worth of memory
+    x->chunk = PAR__MIN(PAR__NET_CHUNK_BYTES, total - x->done);
     x->done += x->chunk, x->chunks++;
     *moved = 1;
-    return par__net_begin(op, x, at, x->chunk, &x->request);
+    return par__net_issue(op, x, at, x->chunk, &x->request);
 }
 
 static par_result par__net_start(par__operation *op, par__transfer *x) {
-    const size_t first = PAR__MIN(x->bytes, (size_t)PAR__EAGER_MESSAGE);
-    if (x->lane) return x->state = 2, x->message.bytes = x->bytes, PAR_OK;
-    x->eager = (char *)PAR_MALLOC(sizeof(par__message) + PAR__EAGER_MESSAGE);
-    if (!x->eager) return par__error(op->comm->world, PAR_ERR_MEMORY, "no memory for a message");
+    const size_t first = PAR__MIN(x->bytes, (size_t)PAR__EAGER_MESSAGE_BYTES);
+    if (x->lane) return x->state = 2, x->header.bytes = x->bytes, PAR_OK;
+    x->eager = (char *)PAR_MALLOC(sizeof(par__message_header) + PAR__EAGER_MESSAGE_BYTES);
+    if (!x->eager) return par__set_error(op->comm->world, PAR_ERR_MEMORY, "no memory for a message");
     x->state = x->sending ? 2 : 1;
     if (!x->sending)
-        return par__net_begin(op, x, x->eager, sizeof(par__message) + PAR__EAGER_MESSAGE, &x->first_request);
-    par__fill_message(op, x, (par__message *)x->eager);
-    if (first) memcpy(x->eager + sizeof(par__message), x->memory, first);
+        return par__net_issue(op, x, x->eager, sizeof(par__message_header) + PAR__EAGER_MESSAGE_BYTES,
+                              &x->first_request);
+    par__fill_message(op, x, (par__message_header *)x->eager);
+    if (first) memcpy(x->eager + sizeof(par__message_header), x->memory, first);
     x->done = first;
-    return par__net_begin(op, x, x->eager, sizeof(par__message) + first, &x->first_request);
+    return par__net_issue(op, x, x->eager, sizeof(par__message_header) + first, &x->first_request);
 }
 
 // The header of a user's message and its first bytes have come, so many in all. 0: no rank would send that.
-static int par__take_header(const par__transfer *x, par__message *m, size_t came) {
-    if (came < sizeof *m) return 0;
+static int par__parse_header(const par__transfer *x, par__message_header *m, size_t received) {
+    if (received < sizeof *m) return 0;
     memcpy(m, x->eager, sizeof *m);
     const size_t e = par_dtype_bytes((par_dtype)m->dtype);
     if (!e || m->count > SIZE_MAX / 8 / e || m->bytes != m->count * e || m->direct || m->address ||
         !memchr(m->site, 0, sizeof m->site))
         return 0;
-    par__clean(m->site, "");
-    return came == sizeof *m + PAR__MIN((size_t)m->bytes, (size_t)PAR__EAGER_MESSAGE);
+    par__sanitize(m->site, "");
+    return received == sizeof *m + PAR__MIN((size_t)m->bytes, (size_t)PAR__EAGER_MESSAGE_BYTES);
 }
 
-static par_result par__net_move(par__operation *op, par__transfer *x, int *moved) {
+static par_result par__net_progress(par__operation *op, par__transfer *x, int *moved) {
     par__world *w = op->comm->world;
     par_result r = PAR_OK;
     int done = 0;
-    size_t came = 0;
+    size_t received = 0;
     if (x->state == 0) r = par__net_start(op, x), *moved = 1;
     if (r || x->state == 3) return r;
-    if (x->state == 2) return par__net_chunk(op, x, x->sending ? x->bytes : (size_t)x->message.bytes, moved);
-    r = w->net->test(w, &x->first_request, &done, &came);
+    if (x->state == 2) return par__net_chunk(op, x, x->sending ? x->bytes : (size_t)x->header.bytes, moved);
+    r = w->net->test(w, &x->first_request, &done, &received);
     if (r || !done) return r;
-    if (!par__take_header(x, &x->message, came))
-        return par__error(w, PAR_ERR_SYSTEM,
-                          "rank %d sent rank %d a message of %zu bytes that does not begin as one does",
-                          x->peer, op->comm->rank, came);
+    if (!par__parse_header(x, &x->header, received))
+        return par__set_error(w, PAR_ERR_SYSTEM,
+                              "rank %d sent rank %d a message of %zu bytes that does not begin as one does",
+                              x->peer, op->comm->rank, received);
     r = par__check_message(op, x);
-    const size_t first = PAR__MIN((size_t)x->message.bytes, (size_t)PAR__EAGER_MESSAGE);
-    if (x->bad) {
-        x->memory = (char *)PAR_MALLOC(PAR__MIN(PAR__CHUNK, (size_t)x->message.bytes + 1));
-        if (!x->memory) return par__error(w, PAR_ERR_MEMORY, "no memory to drain a message");
+    const size_t first = PAR__MIN((size_t)x->header.bytes, (size_t)PAR__EAGER_MESSAGE_BYTES);
+    if (x->mismatched) {
+        x->memory = (char *)PAR_MALLOC(PAR__MIN(PAR__NET_CHUNK_BYTES, (size_t)x->header.bytes + 1));
+        if (!x->memory) return par__set_error(w, PAR_ERR_MEMORY, "no memory to drain a message");
     } else if (first) {
-        memcpy(x->memory, x->eager + sizeof(par__message), first);
+        memcpy(x->memory, x->eager + sizeof(par__message_header), first);
     }
     x->done = first, x->state = 2, *moved = 1;
     return r;
 }
 
-static void par__net_drop(par__world *w, par__transfer *x) { // of an operation that failed
+static void par__net_cancel(par__world *w, par__transfer *x) { // of an operation that failed
     int touched = 0;
     if (x->state == 0 || x->state == 3) return;
-    if (x->request.active) touched |= !w->net->drop(w, &x->request);
-    if (x->first_request.active) touched |= !w->net->drop(w, &x->first_request);
+    if (x->request.active) touched |= !w->net->cancel(w, &x->request);
+    if (x->first_request.active) touched |= !w->net->cancel(w, &x->first_request);
     if (!touched) PAR_FREE(x->eager);
     x->eager = NULL, x->state = 3;
 }
 
 // A mismatched message is drained; after any other error it cannot go on, nor can its comm.
 static par_result par__net_step(par__operation *op, par__transfer *x, int *moved) {
-    const par_result r = par__net_move(op, x, moved);
+    const par_result r = par__net_progress(op, x, moved);
     if (!r || r == PAR_ERR_MISMATCH) return r;
-    par__net_drop(op->comm->world, x);
-    return par__break(op->comm, r);
+    par__net_cancel(op->comm->world, x);
+    return par__break_comm(op->comm, r);
 }
 
 static par_result par__transfer_step(par__operation *op, par__transfer *x, int *moved) {
@@ -5303,16 +5373,16 @@ static par_result par__transfer_step(par__operation *op, par__transfer *x, int *
 static par__transfer *par__add_transfer(par__operation *op, par__track *t, int sending, int peer,
                                         void *memory, size_t bytes, int lane) {
     par_comm *c = op->comm;
-    if (t->transfer_count == t->transfer_room) {
-        const size_t room = 2 * t->transfer_room + 4;
-        par__transfer *p = (par__transfer *)PAR_REALLOC(t->transfers, room * sizeof *p);
+    if (t->transfer_count == t->transfer_capacity) {
+        const size_t capacity = 2 * t->transfer_capacity + 4;
+        par__transfer *p = (par__transfer *)PAR_REALLOC(t->transfers, capacity * sizeof *p);
         if (!p) return NULL;
-        t->transfers = p, t->transfer_room = room;
+        t->transfers = p, t->transfer_capacity = capacity;
     }
     par__transfer *x = &t->transfers[t->transfer_count++];
     memset(x, 0, sizeof *x);
     x->sending = sending, x->peer = peer, x->lane = lane, x->memory = (char *)memory, x->bytes = bytes;
-    if (sending && c->nodes.node_of[peer] != c->nodes.me) op->net_messages++, op->net_bytes += bytes;
+    if (sending && c->nodes.node_of[peer] != c->nodes.my_node) op->net_messages++, op->net_bytes += bytes;
     return x;
 }
 
@@ -5350,31 +5420,31 @@ static int par__step_transfers(par__operation *op, par__track *t, int *moved) {
 //     COPY, PULL, PUT   bytes from src to dst: mine, from a rank's memory, to a rank's memory
 //     REDUCE            (partial sum at src) op view[first] op ... -> dst, a rank's out, or all ranks' out
 //     SEND, RECV, JOIN  start a message; JOIN waits for all that were started
-// A piece may use the levels track->level + 1 ... + PAR__LEVELS, and the half of each rank's stage that
-// par__half_of names. Why a half may be overwritten: its last readers published their next piece (or arrived
-// at the next call) afterwards, and every piece that stages waits for that of all ranks on the node.
+// A piece may use the levels track->level + 1 ... + PAR__PHASES, and the half of each rank's stage that
+// par__stage_half names. Why a half may be overwritten: its last readers published their next piece (or
+// arrived at the next call) afterwards, and every piece that stages waits for that of all ranks on the node.
 
 static par__action *par__emit(par__operation *op, par__verb verb) {
     par__track *t = op->track;
-    if (t->action_count == t->action_room) {
-        const size_t room = 2 * t->action_room + 16;
-        par__action *p = (par__action *)PAR_REALLOC(t->actions, room * sizeof *p);
+    if (t->action_count == t->action_capacity) {
+        const size_t capacity = 2 * t->action_capacity + 16;
+        par__action *p = (par__action *)PAR_REALLOC(t->actions, capacity * sizeof *p);
         if (!p) return op->result = PAR_ERR_MEMORY, &op->discard;
-        t->actions = p, t->action_room = room;
+        t->actions = p, t->action_capacity = capacity;
     }
     par__action *a = &t->actions[t->action_count++];
     a->verb = verb;
     return a;
 }
-static void par__emit_wait_all(par__operation *op, int level) {
-    par__emit(op, PAR__WAIT_ALL)->level = op->track->level + (uint32_t)level;
+static void par__emit_wait_all(par__operation *op, int phase) {
+    par__emit(op, PAR__WAIT_ALL)->phase = op->track->phase + (uint32_t)phase;
 }
-static void par__emit_publish(par__operation *op, int level) {
-    par__emit(op, PAR__PUBLISH)->level = op->track->level + (uint32_t)level;
+static void par__emit_publish(par__operation *op, int phase) {
+    par__emit(op, PAR__PUBLISH)->phase = op->track->phase + (uint32_t)phase;
 }
-static void par__emit_wait(par__operation *op, int rank, int level) {
+static void par__emit_wait(par__operation *op, int rank, int phase) {
     par__action *a = par__emit(op, PAR__WAIT);
-    a->rank = rank, a->level = op->track->level + (uint32_t)level;
+    a->rank = rank, a->phase = op->track->phase + (uint32_t)phase;
 }
 static void par__emit_copy(par__operation *op, void *dst, const void *src, size_t bytes) {
     if (!bytes || dst == src) return;
@@ -5383,9 +5453,9 @@ static void par__emit_copy(par__operation *op, void *dst, const void *src, size_
 }
 // The same from or to an address of rank's, as in view[] and out[], whether I can address it or not. (An
 // address of another process may well be equal to one of mine.)
-static void par__emit_far(par__operation *op, par__verb verb, int rank, void *dst, const void *src,
+static void par__emit_cma(par__operation *op, par__verb verb, int rank, void *dst, const void *src,
                           size_t bytes) {
-    if (!(op->far[rank] & (verb == PAR__PULL ? PAR__SEND_FAR : PAR__RECV_FAR))) {
+    if (!(op->cma[rank] & (verb == PAR__PULL ? PAR__SEND_CMA : PAR__RECV_CMA))) {
         par__emit_copy(op, dst, src, bytes);
         return;
     }
@@ -5393,10 +5463,10 @@ static void par__emit_far(par__operation *op, par__verb verb, int rank, void *ds
     a->rank = rank, a->dst = (char *)dst, a->src = (const char *)src, a->bytes = bytes;
 }
 static void par__emit_pull(par__operation *op, int rank, void *dst, const void *src, size_t bytes) {
-    par__emit_far(op, PAR__PULL, rank, dst, src, bytes);
+    par__emit_cma(op, PAR__PULL, rank, dst, src, bytes);
 }
 static void par__emit_put(par__operation *op, int rank, void *dst, const void *src, size_t bytes) {
-    par__emit_far(op, PAR__PUT, rank, dst, src, bytes);
+    par__emit_cma(op, PAR__PUT, rank, dst, src, bytes);
 }
 static void par__emit_message(par__operation *op, par__verb verb, int peer, const void *memory,
                               size_t bytes) {
@@ -5416,20 +5486,21 @@ static par__action *par__emit_reduce(par__operation *op, int first, int last, si
     return a;
 }
 
-static size_t par__element(const par__operation *op) { return par__dtype_bytes[op->call.dtype]; }
-static size_t par__half_bytes(const par__operation *op) { // on one node there is one track, which has all
+static size_t par__element_bytes(const par__operation *op) { return par__bytes_of_dtype[op->call.dtype]; }
+static size_t
+par__stage_half_bytes(const par__operation *op) { // on one node there is one track, which has all
     return op->comm->stage_bytes / (size_t)(2 * (op->comm->nodes.node_count > 1 ? PAR__TRACKS : 1)) / 64 * 64;
 }
-static char *par__half_of(const par__operation *op, int rank) {
+static char *par__stage_half(const par__operation *op, int rank) {
     const par__track *t = op->track;
-    return par__stage(op->comm, rank) + ((unsigned)t->index * 2 + (t->half & 1u)) * par__half_bytes(op);
+    return par__stage(op->comm, rank) + ((unsigned)t->index * 2 + (t->half & 1u)) * par__stage_half_bytes(op);
 }
 
-static size_t par__count_of(const par__operation *op, int r) { // elements of block r
+static size_t par__block_count(const par__operation *op, int r) { // elements of block r
     const par__call *k = &op->call;
     return k->recv_counts ? k->recv_counts[r] : k->send_counts ? k->send_counts[r] : k->count;
 }
-static size_t par__displ_of(const par__operation *op, const size_t *counts, const size_t *displs, int r) {
+static size_t par__block_displ(const par__operation *op, const size_t *counts, const size_t *displs, int r) {
     size_t at = 0;
     if (displs) return displs[r];
     if (!counts) return (size_t)r * op->call.count;
@@ -5437,80 +5508,80 @@ static size_t par__displ_of(const par__operation *op, const size_t *counts, cons
     return at;
 }
 static size_t par__send_displ(const par__operation *op, int r) {
-    return par__displ_of(op, op->call.send_counts, op->call.send_displs, r);
+    return par__block_displ(op, op->call.send_counts, op->call.send_displs, r);
 }
 static size_t par__recv_displ(const par__operation *op, int r) {
-    return par__displ_of(op, op->call.recv_counts, op->call.recv_displs, r);
+    return par__block_displ(op, op->call.recv_counts, op->call.recv_displs, r);
 }
 // Sources that I cannot address are fetched into my stage, and results put from here, a block at a time.
 static void par__run_reduce(par__operation *op, const par__action *a) {
     par_comm *c = op->comm;
-    const size_t e = par__element(op), wide = par__dtype_bytes[par__accumulator(op->call.dtype)];
+    const size_t e = par__element_bytes(op), wide = par__bytes_of_dtype[par__accumulator(op->call.dtype)];
     void **out = (void **)(op->sources + c->size); // the second half of the scratch
-    int sources_far = 0, any_far = 0;
-    for (int r = 0; r < c->size; r++) any_far |= op->far[r];
-    for (int r = a->first; r <= a->last; r++) sources_far += (op->far[r] & PAR__SEND_FAR) != 0;
-    const size_t slot = par__half_bytes(op) / (size_t)(sources_far + 1) / 64 * 64;
-    const size_t room = any_far ? slot / e : a->count;
-    for (size_t at = 0; at < a->count; at += room) {
-        const size_t count = PAR__MIN(room, a->count - at), offset = a->offset + at * e;
-        char *half = par__half_of(op, c->rank), *next = half;
+    int cma_sources = 0, any_cma = 0;
+    for (int r = 0; r < c->size; r++) any_cma |= op->cma[r];
+    for (int r = a->first; r <= a->last; r++) cma_sources += (op->cma[r] & PAR__SEND_CMA) != 0;
+    const size_t slot = par__stage_half_bytes(op) / (size_t)(cma_sources + 1) / 64 * 64;
+    const size_t capacity = any_cma ? slot / e : a->count;
+    for (size_t at = 0; at < a->count; at += capacity) {
+        const size_t count = PAR__MIN(capacity, a->count - at), offset = a->offset + at * e;
+        char *half = par__stage_half(op, c->rank), *next = half;
         int outs = 0;
         for (int r = a->first; r <= a->last; r++) {
-            op->sources[r - a->first] = op->view[r] + offset;
-            if (!(op->far[r] & PAR__SEND_FAR)) continue;
+            op->sources[r - a->first] = op->input[r] + offset;
+            if (!(op->cma[r] & PAR__SEND_CMA)) continue;
             op->sources[r - a->first] = next += slot;
-            par__run_far(op, r, next, op->view[r] + offset, count * e, 0);
+            par__run_cma(op, r, next, op->input[r] + offset, count * e, 0);
         }
         for (int i = 0; i < c->size; i++) {
-            const int r = (c->rank + i) % c->size, takes = a->push || r == a->rank;
-            if (takes && !(op->far[r] & PAR__RECV_FAR)) out[outs++] = op->out[r] + offset;
+            const int r = (c->rank + i) % c->size, writes = a->push || r == a->rank;
+            if (writes && !(op->cma[r] & PAR__RECV_CMA)) out[outs++] = op->output[r] + offset;
         }
         if (a->dst) out[outs++] = a->dst + at * (a->finalize ? e : wide);
         if (a->keep) out[outs++] = (char *)op->call.recv + offset;
         if (!outs) out[outs++] = half;
         if (op->result) return;
-        par__reduce(c->world->kernels, out, outs, a->src ? a->src + at * wide : NULL, op->sources,
-                    a->last - a->first + 1, count, op->call.dtype, op->call.op, a->finalize ? c->size : 0,
-                    op->stream);
+        par__reduce_sources(c->world->kernels, out, outs, a->src ? a->src + at * wide : NULL, op->sources,
+                            a->last - a->first + 1, count, op->call.dtype, op->call.op,
+                            a->finalize ? c->size : 0, op->nontemporal);
         for (int r = 0; r < c->size; r++)
-            if ((a->push || r == a->rank) && (op->far[r] & PAR__RECV_FAR))
-                par__run_far(op, r, out[0], op->out[r] + offset, count * e, 1);
+            if ((a->push || r == a->rank) && (op->cma[r] & PAR__RECV_CMA))
+                par__run_cma(op, r, out[0], op->output[r] + offset, count * e, 1);
     }
 }
 
-static int par__reached(const par__operation *op, int rank, uint32_t level) {
-    return (int32_t)(PAR__LOAD(&op->comm->board->lines[rank].level[op->track->index]) - level) >= 0;
+static int par__reached(const par__operation *op, int rank, uint32_t phase) {
+    return (int32_t)(PAR__LOAD(&op->comm->board->arrivals[rank].phase[op->track->index]) - phase) >= 0;
 }
 
 // Run what can be run of the track at hand. 1: nothing is left (or an error is in op->result). *moved: some
 // action was done.
-static int par__run(par__operation *op, int *moved) {
+static int par__run_actions(par__operation *op, int *moved) {
     par_comm *c = op->comm;
     par__track *t = op->track;
     const par__layout *l = &c->nodes;
     int blocked = 0, owed = 0; // owed: a level is published, and sleepers are not yet woken
     while (t->at < t->action_count && !blocked) {
         const par__action *a = &t->actions[t->at];
-        if (owed && a->verb != PAR__WAIT_ALL && a->verb != PAR__WAIT) par__ring_bells(c, -1), owed = 0;
+        if (owed && a->verb != PAR__WAIT_ALL && a->verb != PAR__WAIT) par__ring_doorbells(c, -1), owed = 0;
         switch (a->verb) {
         case PAR__WAIT_ALL:
-            for (int i = l->start[l->me]; i < l->start[l->me + 1] && !blocked; i++)
-                blocked = !par__reached(op, l->members[i], a->level);
+            for (int i = l->start[l->my_node]; i < l->start[l->my_node + 1] && !blocked; i++)
+                blocked = !par__reached(op, l->members[i], a->phase);
             break;
-        case PAR__WAIT: blocked = !par__reached(op, a->rank, a->level); break;
+        case PAR__WAIT: blocked = !par__reached(op, a->rank, a->phase); break;
         case PAR__PUBLISH:
-            PAR__STORE(&c->board->lines[c->rank].level[t->index], a->level);
+            PAR__STORE(&c->board->arrivals[c->rank].phase[t->index], a->phase);
             owed = 1;
             break;
         case PAR__COPY:
-            if (op->stream)
+            if (op->nontemporal)
                 c->world->kernels->copy2(a->dst, NULL, a->src, a->bytes, 1);
             else
                 memmove(a->dst, a->src, a->bytes);
             break;
-        case PAR__PULL: par__run_far(op, a->rank, a->dst, a->src, a->bytes, 0); break;
-        case PAR__PUT: par__run_far(op, a->rank, (void *)(uintptr_t)a->src, a->dst, a->bytes, 1); break;
+        case PAR__PULL: par__run_cma(op, a->rank, a->dst, a->src, a->bytes, 0); break;
+        case PAR__PUT: par__run_cma(op, a->rank, (void *)(uintptr_t)a->src, a->dst, a->bytes, 1); break;
         case PAR__REDUCE: par__run_reduce(op, a); break;
         case PAR__SEND:
         case PAR__RECV:
@@ -5525,12 +5596,12 @@ static int par__run(par__operation *op, int *moved) {
         if (op->result) return 1;
         if (!blocked) t->at++, *moved = 1;
     }
-    if (owed) par__ring_bells(c, -1);
+    if (owed) par__ring_doorbells(c, -1);
     if (blocked && t->transfer_count) par__step_transfers(op, t, moved);
     return !blocked;
 }
 
-static char *par__scratch(par__operation *op, size_t bytes) {
+static char *par__get_scratch(par__operation *op, size_t bytes) {
     if (bytes > op->scratch_bytes) {
         PAR_FREE(op->scratch);
         op->scratch = (char *)PAR_MALLOC(bytes);
@@ -5552,7 +5623,7 @@ static char *par__scratch(par__operation *op, size_t bytes) {
 // again before all have arrived at the next call.
 
 // What of an input others need; SIZE_MAX: data of this kind never come early.
-static size_t par__early_bytes(const par__operation *op) {
+static size_t par__eager_bytes(const par__operation *op) {
     const par__call *k = &op->call;
     switch (k->kind) {
     case PAR_KIND_BARRIER: return 0;
@@ -5561,10 +5632,10 @@ static size_t par__early_bytes(const par__operation *op) {
     case PAR_KIND_REDUCE:
     case PAR_KIND_ALL_GATHER:
     case PAR_KIND_ALL_GATHERV:
-    case PAR_KIND_GATHER: return k->count * par__element(op);
+    case PAR_KIND_GATHER: return k->count * par__element_bytes(op);
     case PAR_KIND_SCATTER:
     case PAR_KIND_REDUCE_SCATTER:
-    case PAR_KIND_ALL_TO_ALL: return k->count * par__element(op) * (size_t)op->comm->size;
+    case PAR_KIND_ALL_TO_ALL: return k->count * par__element_bytes(op) * (size_t)op->comm->size;
     default: return SIZE_MAX;
     }
 }
@@ -5574,27 +5645,28 @@ static int par__has_input(const par__operation *op) { // that others need
     return op->comm->rank == op->call.root || (kind != PAR_KIND_BROADCAST && kind != PAR_KIND_SCATTER);
 }
 
-static void par__send_early(par__operation *op,
-                            par__slot *line) { // to where peers look when they see my line
+static void par__send_eager(par__operation *op,
+                            par__arrival *arrival) { // to where peers look when they see my line
     par_comm *c = op->comm;
     const par__call *k = &op->call;
-    void *to = line->u.bytes;
-    if (op->early == PAR__IN_STAGE) op->track->half = c->half + 1, to = par__half_of(op, c->rank);
+    void *to = arrival->u.data;
+    if (op->eager == PAR__EAGER_STAGE) op->track->half = c->half + 1, to = par__stage_half(op, c->rank);
     if (k->count && par__has_input(op))
         memcpy(to, k->send,
-               k->kind == PAR_KIND_ALL_GATHERV ? par__count_of(op, c->rank) * par__element(op)
-                                               : par__early_bytes(op));
+               k->kind == PAR_KIND_ALL_GATHERV ? par__block_count(op, c->rank) * par__element_bytes(op)
+                                               : par__eager_bytes(op));
 }
 
-static void par__take_early(par__operation *op) {
+static void par__take_eager(par__operation *op) {
     par_comm *c = op->comm;
     const par__call *k = &op->call;
-    const size_t e = par__element(op), bytes = k->count * e;
-    const int parity = (int)(op->sequence & 1u), in_line = op->early == PAR__IN_LINE;
+    const size_t e = par__element_bytes(op), bytes = k->count * e;
+    const int parity = (int)(op->sequence & 1u), is_inline = op->eager == PAR__EAGER_INLINE;
     void *recv = k->recv;
-    if (!in_line) op->track->half = ++c->half;
+    if (!is_inline) op->track->half = ++c->half;
     for (int r = 0; r < c->size; r++) {
-        const char *x = in_line ? (const char *)c->board->lines[r].slot[parity].u.bytes : par__half_of(op, r);
+        const char *x =
+            is_inline ? (const char *)c->board->arrivals[r].arrival[parity].u.data : par__stage_half(op, r);
         op->sources[r] = x + (k->kind == PAR_KIND_REDUCE_SCATTER ? (size_t)c->rank * bytes : 0);
     }
     switch (k->kind) {
@@ -5603,8 +5675,8 @@ static void par__take_early(par__operation *op) {
     case PAR_KIND_ALL_REDUCE:
     case PAR_KIND_REDUCE_SCATTER:
         if (k->count)
-            par__reduce(c->world->kernels, &recv, 1, NULL, op->sources, c->size, k->count, k->dtype, k->op,
-                        c->size, 0);
+            par__reduce_sources(c->world->kernels, &recv, 1, NULL, op->sources, c->size, k->count, k->dtype,
+                                k->op, c->size, 0);
         break;
     case PAR_KIND_BROADCAST:
         if (bytes && !(c->rank == k->root && recv == k->send)) memcpy(recv, op->sources[k->root], bytes);
@@ -5614,8 +5686,9 @@ static void par__take_early(par__operation *op) {
     case PAR_KIND_ALL_GATHER:
     case PAR_KIND_ALL_GATHERV:
         for (int r = 0; r < c->size; r++)
-            if (par__count_of(op, r))
-                memcpy((char *)recv + par__recv_displ(op, r) * e, op->sources[r], par__count_of(op, r) * e);
+            if (par__block_count(op, r))
+                memcpy((char *)recv + par__recv_displ(op, r) * e, op->sources[r],
+                       par__block_count(op, r) * e);
         break;
     case PAR_KIND_SCATTER:
         if (bytes) memcpy(recv, (const char *)op->sources[k->root] + (size_t)c->rank * bytes, bytes);
@@ -5640,15 +5713,15 @@ static void par__take_early(par__operation *op) {
 // all_reduce: every rank adds everything: (n+3)S bytes, for small S. The others: each byte is read once, by
 // who needs it. Nobody's input is overwritten before all have published that they have read it.
 
-static void par__set_view(par__operation *op, int r, const char *at) {
-    op->view[r] = at, op->far[r] &= (unsigned char)~PAR__SEND_FAR;
+static void par__set_input(par__operation *op, int r, const char *at) {
+    op->input[r] = at, op->cma[r] &= (unsigned char)~PAR__SEND_CMA;
 }
 // Point view[] at the peers' stages, where byte `at` of their arrays lies `skip` bytes in.
-static void par__view_stages(par__operation *op, size_t at, size_t skip) {
+static void par__inputs_from_stages(par__operation *op, size_t at, size_t skip) {
     par_comm *c = op->comm;
     for (int r = 0; r < c->size; r++)
         if (r != c->rank && par__is_local(c, r) && !(op->flags[r] & PAR__SEND_SHARED))
-            par__set_view(op, r, (const char *)((uintptr_t)par__half_of(op, r) + skip - at));
+            par__set_input(op, r, (const char *)((uintptr_t)par__stage_half(op, r) + skip - at));
 }
 static int par__must_stage(const par__operation *op) { // others cannot read my input where it is
     return !(op->flags[op->comm->rank] & PAR__SEND_SHARED);
@@ -5662,70 +5735,73 @@ static char *par__output_at(const par__operation *op, size_t byte) { return (cha
 // place.
 static void par__emit_oneshot_all_reduce(par__operation *op) {
     par_comm *c = op->comm;
-    const size_t e = par__element(op), room = par__half_bytes(op) / e, at = op->offset;
-    const size_t n = PAR__MIN(room, op->call.count - at);
+    const size_t e = par__element_bytes(op), capacity = par__stage_half_bytes(op) / e, at = op->offset;
+    const size_t n = PAR__MIN(capacity, op->call.count - at);
     for (int r = 0; r < c->size; r++)
-        par__set_view(op, r, (const char *)((uintptr_t)par__half_of(op, r) - at * e));
-    par__emit_copy(op, par__half_of(op, c->rank), par__input_at(op, at * e), n * e);
+        par__set_input(op, r, (const char *)((uintptr_t)par__stage_half(op, r) - at * e));
+    par__emit_copy(op, par__stage_half(op, c->rank), par__input_at(op, at * e), n * e);
     par__emit_publish(op, 1);
     par__emit_wait_all(op, 1);
     par__emit_reduce(op, 0, c->size - 1, at * e, n, NULL, par__output_at(op, at * e), 1);
     op->offset += n;
-    op->more = op->offset < op->call.count;
+    op->more_pieces = op->offset < op->call.count;
 }
 
-static size_t par__most(const par__operation *op) { // elements of the largest block
-    size_t most = 0;
-    for (int r = 0; r < op->comm->size; r++) most = PAR__MAX(most, par__count_of(op, r));
-    return most;
+static size_t par__largest_block(const par__operation *op) { // elements of the largest block
+    size_t max = 0;
+    for (int r = 0; r < op->comm->size; r++) max = PAR__MAX(max, par__block_count(op, r));
+    return max;
 }
 
 static void par__emit_oneshot_reduce_scatter(par__operation *op) {
     par_comm *c = op->comm;
-    const size_t e = par__element(op),
-                 slot = op->all_send ? SIZE_MAX : par__half_bytes(op) / (size_t)c->size / 64 * 64;
-    const size_t most = par__most(op), at = op->offset, room = op->all_send ? most : slot / e;
-    const size_t mine = par__count_of(op, c->rank), n = mine > at ? PAR__MIN(room, mine - at) : 0;
+    const size_t e = par__element_bytes(op),
+                 slot =
+                     op->send_addressable ? SIZE_MAX : par__stage_half_bytes(op) / (size_t)c->size / 64 * 64;
+    const size_t max = par__largest_block(op), at = op->offset,
+                 capacity = op->send_addressable ? max : slot / e;
+    const size_t mine = par__block_count(op, c->rank), n = mine > at ? PAR__MIN(capacity, mine - at) : 0;
     const size_t me_at = (par__recv_displ(op, c->rank) + at) * e;
-    if (!op->all_send) {
+    if (!op->send_addressable) {
         for (int b = 0; b < c->size && par__must_stage(op); b++) {
-            const size_t count = par__count_of(op, b), m = count > at ? PAR__MIN(room, count - at) : 0;
+            const size_t count = par__block_count(op, b), m = count > at ? PAR__MIN(capacity, count - at) : 0;
             if (b != c->rank)
-                par__emit_copy(op, par__half_of(op, c->rank) + (size_t)b * slot,
+                par__emit_copy(op, par__stage_half(op, c->rank) + (size_t)b * slot,
                                par__input_at(op, (par__recv_displ(op, b) + at) * e), m * e);
         }
         par__emit_publish(op, 1);
         par__emit_wait_all(op, 1);
-        par__view_stages(op, me_at, (size_t)c->rank * slot);
+        par__inputs_from_stages(op, me_at, (size_t)c->rank * slot);
     }
     if (n) par__emit_reduce(op, 0, c->size - 1, me_at, n, NULL, par__output_at(op, at * e), 1);
-    op->offset += room;
-    op->more = op->offset < most;
-    if (!op->more) par__emit_publish(op, 2), par__emit_wait_all(op, 2);
+    op->offset += capacity;
+    op->more_pieces = op->offset < max;
+    if (!op->more_pieces) par__emit_publish(op, 2), par__emit_wait_all(op, 2);
 }
 
 static void par__emit_oneshot_all_gather(par__operation *op) {
     par_comm *c = op->comm;
-    const size_t e = par__element(op), most = par__most(op), at = op->offset;
-    const size_t room = op->all_send ? most : par__half_bytes(op) / e;
+    const size_t e = par__element_bytes(op), max = par__largest_block(op), at = op->offset;
+    const size_t capacity = op->send_addressable ? max : par__stage_half_bytes(op) / e;
     for (int i = 0; i < c->size; i++) {
         const int r = (c->rank + i) % c->size; // own block first; then a different peer for each rank
-        const size_t count = par__count_of(op, r), m = count > at ? PAR__MIN(room, count - at) : 0;
+        const size_t count = par__block_count(op, r), m = count > at ? PAR__MIN(capacity, count - at) : 0;
         char *to = par__output_at(op, (par__recv_displ(op, r) + at) * e);
-        if (i == 0 && !op->all_send) {
+        if (i == 0 && !op->send_addressable) {
             if (par__must_stage(op))
-                par__emit_copy(op, par__half_of(op, r), par__input_at(op, at * e), m * e);
+                par__emit_copy(op, par__stage_half(op, r), par__input_at(op, at * e), m * e);
             par__emit_publish(op, 1);
         }
-        if (i == 1 && !op->all_send) par__emit_wait_all(op, 1), par__view_stages(op, at * e, 0);
+        if (i == 1 && !op->send_addressable)
+            par__emit_wait_all(op, 1), par__inputs_from_stages(op, at * e, 0);
         if (i == 0)
             par__emit_copy(op, to, par__input_at(op, at * e), m * e);
         else
-            par__emit_pull(op, r, to, op->view[r] + at * e, m * e);
+            par__emit_pull(op, r, to, op->input[r] + at * e, m * e);
     }
-    op->offset += room;
-    op->more = op->offset < most;
-    if (!op->more) par__emit_publish(op, 2), par__emit_wait_all(op, 2);
+    op->offset += capacity;
+    op->more_pieces = op->offset < max;
+    if (!op->more_pieces) par__emit_publish(op, 2), par__emit_wait_all(op, 2);
 }
 
 // Everything addressable: readers copy from the root, which helps them if it has no copy of its own to make,
@@ -5734,30 +5810,31 @@ static void par__emit_oneshot_broadcast(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, root = op->call.root;
     const unsigned flags = op->flags[root];
-    const int direct = (flags & (PAR__SEND_SHARED | PAR__SEND_FAR)) != 0;
-    const size_t e = par__element(op), at = op->offset, rest = op->call.count - at;
-    const size_t count = direct ? rest : PAR__MIN(rest, par__half_bytes(op) / e);
-    const size_t help = direct && op->all_recv && (flags & PAR__IN_PLACE) ? count / (size_t)n / 16 * 16 : 0;
+    const int direct = (flags & (PAR__SEND_SHARED | PAR__SEND_CMA)) != 0;
+    const size_t e = par__element_bytes(op), at = op->offset, rest = op->call.count - at;
+    const size_t count = direct ? rest : PAR__MIN(rest, par__stage_half_bytes(op) / e);
+    const size_t help =
+        direct && op->recv_addressable && (flags & PAR__IN_PLACE) ? count / (size_t)n / 16 * 16 : 0;
     const size_t read = (count - help) * e;
     if (c->rank != root) {
-        if (!direct) par__view_stages(op, at * e, 0), par__emit_wait(op, root, 1);
-        par__emit_pull(op, root, par__output_at(op, at * e), op->view[root] + at * e, read);
+        if (!direct) par__inputs_from_stages(op, at * e, 0), par__emit_wait(op, root, 1);
+        par__emit_pull(op, root, par__output_at(op, at * e), op->input[root] + at * e, read);
     } else if (!direct) {
-        if (op->piece >= 2) par__emit_wait_all(op, 2 - 2 * PAR__LEVELS); // all have read this half
-        par__emit_copy(op, par__half_of(op, root), par__input_at(op, at * e), count * e);
+        if (op->piece >= 2) par__emit_wait_all(op, 2 - 2 * PAR__PHASES); // all have read this half
+        par__emit_copy(op, par__stage_half(op, root), par__input_at(op, at * e), count * e);
         par__emit_publish(op, 1);
         par__emit_copy(op, par__output_at(op, at * e), par__input_at(op, at * e), count * e);
     } else {
         par__emit_copy(op, op->call.recv, op->call.send, read);
         for (int i = 1; i < n && help; i++) {
             const int r = (root + i) % n;
-            par__emit_put(op, r, op->out[r] + read, par__input_at(op, read), help * e);
+            par__emit_put(op, r, op->output[r] + read, par__input_at(op, read), help * e);
         }
     }
     op->offset += count;
-    op->more = op->offset < op->call.count;
+    op->more_pieces = op->offset < op->call.count;
     par__emit_publish(op, 2);
-    if (!op->more) par__emit_wait_all(op, 2);
+    if (!op->more_pieces) par__emit_wait_all(op, 2);
 }
 
 // gather: everybody writes to the root; scatter and all_to_all: everybody reads. gatherv and scatterv: the
@@ -5766,26 +5843,26 @@ static void par__emit_oneshot_blocks(par__operation *op) {
     par_comm *c = op->comm;
     const par__call *k = &op->call;
     const int me = c->rank, root = k->root;
-    const size_t e = par__element(op), block = k->count * e;
+    const size_t e = par__element_bytes(op), block = k->count * e;
     for (int i = 0; i < c->size; i++) {
         const int r = (me + i) % c->size;
         char *recv = par__output_at(op, par__recv_displ(op, r) * e);
         switch (k->kind) {
         case PAR_KIND_GATHER:
-            if (r == root) par__emit_put(op, r, op->out[r] + (size_t)me * block, k->send, block);
+            if (r == root) par__emit_put(op, r, op->output[r] + (size_t)me * block, k->send, block);
             break;
         case PAR_KIND_GATHERV:
-            if (me == root) par__emit_pull(op, r, recv, op->view[r], par__count_of(op, r) * e);
+            if (me == root) par__emit_pull(op, r, recv, op->input[r], par__block_count(op, r) * e);
             break;
         case PAR_KIND_SCATTER:
-            if (r == root) par__emit_pull(op, r, k->recv, op->view[r] + (size_t)me * block, block);
+            if (r == root) par__emit_pull(op, r, k->recv, op->input[r] + (size_t)me * block, block);
             break;
         case PAR_KIND_SCATTERV:
             if (me == root)
-                par__emit_put(op, r, op->out[r], par__input_at(op, par__send_displ(op, r) * e),
-                              par__count_of(op, r) * e);
+                par__emit_put(op, r, op->output[r], par__input_at(op, par__send_displ(op, r) * e),
+                              par__block_count(op, r) * e);
             break;
-        default: par__emit_pull(op, r, recv, op->view[r] + (size_t)me * block, block); break;
+        default: par__emit_pull(op, r, recv, op->input[r] + (size_t)me * block, block); break;
         }
     }
     par__emit_publish(op, 1);
@@ -5814,15 +5891,15 @@ static void par__slice(size_t count, int n, int r, size_t e, size_t *first,
 static void
 par__emit_twoshot(par__operation *op) { // all_reduce, and reduce whose root alone takes the result
     par_comm *c = op->comm;
-    const int rooted = op->call.kind == PAR_KIND_REDUCE, takes = !rooted || c->rank == op->call.root;
-    const int push = rooted ? op->out[op->call.root] != NULL : op->all_recv;
-    const int zero_copy = op->all_send && push;
-    const size_t e = par__element(op), at = op->offset;
-    const size_t n = PAR__MIN(op->call.count - at, zero_copy ? SIZE_MAX : par__half_bytes(op) / e);
+    const int rooted = op->call.kind == PAR_KIND_REDUCE, receives = !rooted || c->rank == op->call.root;
+    const int push = rooted ? op->output[op->call.root] != NULL : op->recv_addressable;
+    const int zero_copy = op->send_addressable && push;
+    const size_t e = par__element_bytes(op), at = op->offset;
+    const size_t n = PAR__MIN(op->call.count - at, zero_copy ? SIZE_MAX : par__stage_half_bytes(op) / e);
     size_t first, length;
     par__slice(n, c->size, c->rank, e, &first, &length);
     const size_t mine = (at + first) * e, end = first + length;
-    char *stage = par__half_of(op, c->rank);
+    char *stage = par__stage_half(op, c->rank);
     if (!zero_copy) {
         if (par__must_stage(op)) { // my own slice only I read
             par__emit_copy(op, stage, par__input_at(op, at * e), first * e);
@@ -5830,22 +5907,23 @@ par__emit_twoshot(par__operation *op) { // all_reduce, and reduce whose root alo
         }
         par__emit_publish(op, 1);
         par__emit_wait_all(op, 1);
-        par__view_stages(op, at * e, 0);
+        par__inputs_from_stages(op, at * e, 0);
     }
     if (length) {
         par__action *a = par__emit_reduce(op, 0, c->size - 1, mine, length, NULL, stage + first * e, 1);
         if (push) a->dst = NULL, a->push = !rooted, a->rank = rooted ? op->call.root : -1;
-        a->keep = !push && takes;
+        a->keep = !push && receives;
     }
     par__emit_publish(op, 2);
     par__emit_wait_all(op, 2);
-    for (int i = 1; i < c->size && !push && takes; i++) {
+    for (int i = 1; i < c->size && !push && receives; i++) {
         const int r = (c->rank + i) % c->size;
         par__slice(n, c->size, r, e, &first, &length);
-        par__emit_copy(op, par__output_at(op, (at + first) * e), par__half_of(op, r) + first * e, length * e);
+        par__emit_copy(op, par__output_at(op, (at + first) * e), par__stage_half(op, r) + first * e,
+                       length * e);
     }
     op->offset += n;
-    op->more = op->offset < op->call.count;
+    op->more_pieces = op->offset < op->call.count;
 }
 
 // >>chain ---------------------------------------------------------------------------------------------------
@@ -5864,7 +5942,7 @@ typedef struct par__chain {
     const par__layout *layout;
     size_t at, count; // elements of the array
     int dest;         // who takes the result; -1: all
-    size_t turn;      // chooses the carriers
+    size_t piece;     // chooses the carriers
     int ring;
     char *into; // where dest wants it
 } par__chain;
@@ -5885,99 +5963,104 @@ static int par__child(int n, int root, int me, int ring, int index) { // -1 afte
     return -1;
 }
 
-static void par__emit_chain_carrier(par__operation *op, const par__chain *ch, char *acc, char *result) {
+static void par__emit_chain_leader(par__operation *op, const par__chain *ch, char *acc, char *result) {
     const par__layout *l = ch->layout;
     const par_dtype wide_type = par__accumulator(op->call.dtype);
-    const size_t e = par__element(op), bytes = ch->count * e, wide = ch->count * par__dtype_bytes[wide_type];
+    const size_t e = par__element_bytes(op), bytes = ch->count * e,
+                 wide = ch->count * par__bytes_of_dtype[wide_type];
     const int last = l->segment_node[l->segment_count - 1], all = ch->dest < 0;
     const int dest_node = all ? -1 : l->node_of[ch->dest];
     for (int s = 0; s < l->segment_count; s++) {
-        if (l->segment_node[s] != l->me) continue;
+        if (l->segment_node[s] != l->my_node) continue;
         const int final = s == l->segment_count - 1, first = l->segment_first[s],
                   lone = first == l->segment_last[s];
         const void *sum = acc;
         if (s > 0) {
-            par__emit_message(op, PAR__RECV, par__carrier(l, l->segment_node[s - 1], ch->turn), acc, wide);
+            par__emit_message(op, PAR__RECV, par__node_leader(l, l->segment_node[s - 1], ch->piece), acc,
+                              wide);
             par__emit_join(op);
         }
-        if (s == 0 && !final && lone && wide_type == op->call.dtype && op->view[first])
-            sum = op->view[first] + ch->at * e; // one rank's input is its sum
+        if (s == 0 && !final && lone && wide_type == op->call.dtype && op->input[first])
+            sum = op->input[first] + ch->at * e; // one rank's input is its sum
         else
             par__emit_reduce(op, first, l->segment_last[s], ch->at * e, ch->count, s ? acc : NULL,
                              final ? result : acc, final);
         if (!final) {
-            par__emit_message(op, PAR__SEND, par__carrier(l, l->segment_node[s + 1], ch->turn), sum, wide);
+            par__emit_message(op, PAR__SEND, par__node_leader(l, l->segment_node[s + 1], ch->piece), sum,
+                              wide);
             par__emit_join(op);
         }
     }
     if (all) { // spread the result over the nodes
-        const int parent = par__parent(l->node_count, last, l->me, ch->ring);
-        if (parent >= 0) par__emit_message(op, PAR__RECV, par__carrier(l, parent, ch->turn), result, bytes);
+        const int parent = par__parent(l->node_count, last, l->my_node, ch->ring);
+        if (parent >= 0)
+            par__emit_message(op, PAR__RECV, par__node_leader(l, parent, ch->piece), result, bytes);
         par__emit_join(op);
-        for (int i = 0, child; (child = par__child(l->node_count, last, l->me, ch->ring, i)) >= 0; i++)
-            par__emit_message(op, PAR__SEND, par__carrier(l, child, ch->turn), result, bytes);
-    } else if (l->me == last && dest_node != last) {
+        for (int i = 0, child; (child = par__child(l->node_count, last, l->my_node, ch->ring, i)) >= 0; i++)
+            par__emit_message(op, PAR__SEND, par__node_leader(l, child, ch->piece), result, bytes);
+    } else if (l->my_node == last && dest_node != last) {
         par__emit_message(op, PAR__SEND, ch->dest, result, bytes);
     }
     par__emit_join(op);
 }
 
 // Stage halves hold [my input | accumulator | result]: one part, two parts (half types widen), one part.
-static size_t par__chain_room(const par__operation *op) {
-    return par__half_bytes(op) / 4 / 64 * 64 / par__element(op);
+static size_t par__chain_capacity(const par__operation *op) {
+    return par__stage_half_bytes(op) / 4 / 64 * 64 / par__element_bytes(op);
 }
 
 static void par__emit_chain(par__operation *op, const par__chain *ch) {
     par_comm *c = op->comm;
     const par__layout *l = ch->layout;
-    const size_t e = par__element(op), bytes = ch->count * e, part = par__half_bytes(op) / 4 / 64 * 64;
-    const int carrier = par__carrier(l, l->me, ch->turn), alone = par__locals(l, l->me) == 1;
+    const size_t e = par__element_bytes(op), bytes = ch->count * e,
+                 part = par__stage_half_bytes(op) / 4 / 64 * 64;
+    const int leader = par__node_leader(l, l->my_node, ch->piece), alone = par__node_size(l, l->my_node) == 1;
     const int last = l->segment_node[l->segment_count - 1], all = ch->dest < 0;
-    const int takes = all || ch->dest == c->rank, remote = !all && l->node_of[ch->dest] != last;
-    char *half = par__half_of(op, c->rank), *result = par__half_of(op, carrier) + 3 * part;
-    if (alone && takes && !remote) result = ch->into;
+    const int receives = all || ch->dest == c->rank, remote = !all && l->node_of[ch->dest] != last;
+    char *half = par__stage_half(op, c->rank), *result = par__stage_half(op, leader) + 3 * part;
+    if (alone && receives && !remote) result = ch->into;
     if (!alone) {
-        if (par__must_stage(op) && carrier != c->rank)
+        if (par__must_stage(op) && leader != c->rank)
             par__emit_copy(op, half, par__input_at(op, ch->at * e), bytes);
         par__emit_publish(op, 1);
     }
-    if (carrier == c->rank) {
+    if (leader == c->rank) {
         if (!alone) par__emit_wait_all(op, 1);
-        par__emit_chain_carrier(op, ch, half + part, result);
+        par__emit_chain_leader(op, ch, half + part, result);
     }
     if (!all && remote && ch->dest == c->rank) { // the result comes by message, straight to me
-        par__emit_message(op, PAR__RECV, par__carrier(l, last, ch->turn), ch->into, bytes);
+        par__emit_message(op, PAR__RECV, par__node_leader(l, last, ch->piece), ch->into, bytes);
         par__emit_join(op);
     }
     if (!alone) {
-        if (carrier == c->rank) par__emit_publish(op, 2);
-        par__emit_wait(op, carrier, 2);
+        if (leader == c->rank) par__emit_publish(op, 2);
+        par__emit_wait(op, leader, 2);
     }
-    if (takes && !remote) par__emit_copy(op, ch->into, result, bytes);
+    if (receives && !remote) par__emit_copy(op, ch->into, result, bytes);
 }
 
 // Pieces of the array in order; of reduce_scatter, of one block after the other.
 static void par__emit_chain_piece(par__operation *op, const par__layout *layout, int ring) {
     par_comm *c = op->comm;
-    const size_t e = par__element(op), room = par__chain_room(op);
+    const size_t e = par__element_bytes(op), capacity = par__chain_capacity(op);
     const int blocks = op->call.kind == PAR_KIND_REDUCE_SCATTER || op->call.kind == PAR_KIND_REDUCE_SCATTERV;
     par__chain ch;
-    while (blocks && op->block < (size_t)c->size && op->offset == par__count_of(op, (int)op->block))
+    while (blocks && op->block < (size_t)c->size && op->offset == par__block_count(op, (int)op->block))
         op->block++, op->offset = 0;
-    if (blocks && op->block == (size_t)c->size) return (void)(op->more = 0);
-    const size_t length = blocks ? par__count_of(op, (int)op->block) : op->call.count;
-    ch.layout = layout, ch.turn = op->piece;
-    ch.ring =
-        ring || length > 2 * room; // many pieces: from node to node, the links all busy; few: fewest steps
+    if (blocks && op->block == (size_t)c->size) return (void)(op->more_pieces = 0);
+    const size_t length = blocks ? par__block_count(op, (int)op->block) : op->call.count;
+    ch.layout = layout, ch.piece = op->piece;
+    ch.ring = ring ||
+              length > 2 * capacity; // many pieces: from node to node, the links all busy; few: fewest steps
     ch.at = op->offset + (blocks ? par__recv_displ(op, (int)op->block) : 0);
-    ch.count = PAR__MIN(room, length - op->offset);
+    ch.count = PAR__MIN(capacity, length - op->offset);
     ch.dest = blocks ? (int)op->block : op->call.kind == PAR_KIND_REDUCE ? op->call.root : -1;
     ch.into = par__output_at(op, op->offset * e);
-    if (layout == &c->nodes) par__view_stages(op, ch.at * e, 0);
-    op->view[c->rank] = (const char *)op->call.send;
+    if (layout == &c->nodes) par__inputs_from_stages(op, ch.at * e, 0);
+    op->input[c->rank] = (const char *)op->call.send;
     par__emit_chain(op, &ch);
     op->offset += ch.count;
-    op->more = blocks ? 1 : op->offset < length;
+    op->more_pieces = blocks ? 1 : op->offset < length;
 }
 static void par__emit_two_level_sum(par__operation *op) { par__emit_chain_piece(op, &op->comm->nodes, 0); }
 static void par__emit_ring_sum(par__operation *op) { par__emit_chain_piece(op, &op->comm->flat, 1); }
@@ -5992,35 +6075,35 @@ static void par__emit_ring_sum(par__operation *op) { par__emit_chain_piece(op, &
 
 static void par__emit_tree_on(par__operation *op, const par__layout *l) {
     par_comm *c = op->comm;
-    const size_t e = par__element(op), at = op->offset;
-    const size_t n = PAR__MIN(op->call.count - at, par__half_bytes(op) / e), bytes = n * e;
-    const int root = op->call.root, root_node = l->node_of[root], alone = par__locals(l, l->me) == 1;
-    const int carrier = l->me == root_node ? root : par__carrier(l, l->me, op->piece);
-    const int parent = par__parent(l->node_count, root_node, l->me, 0);
-    char *recv = par__output_at(op, at * e), *stage = par__half_of(op, carrier);
+    const size_t e = par__element_bytes(op), at = op->offset;
+    const size_t n = PAR__MIN(op->call.count - at, par__stage_half_bytes(op) / e), bytes = n * e;
+    const int root = op->call.root, root_node = l->node_of[root], alone = par__node_size(l, l->my_node) == 1;
+    const int leader = l->my_node == root_node ? root : par__node_leader(l, l->my_node, op->piece);
+    const int parent = par__parent(l->node_count, root_node, l->my_node, 0);
+    char *recv = par__output_at(op, at * e), *stage = par__stage_half(op, leader);
     const char *have = c->rank == root ? par__input_at(op, at * e) : alone ? recv : stage;
-    if (carrier == c->rank) {
+    if (leader == c->rank) {
         if (!alone && op->piece >= 2 * (size_t)op->track_count)
-            par__emit_wait_all(op, 2 - 2 * PAR__LEVELS); // all have read this half
+            par__emit_wait_all(op, 2 - 2 * PAR__PHASES); // all have read this half
         if (parent >= 0) {
-            const int from = parent == root_node ? root : par__carrier(l, parent, op->piece);
+            const int from = parent == root_node ? root : par__node_leader(l, parent, op->piece);
             par__emit_message(op, PAR__RECV, from, have, bytes);
             par__emit_join(op);
         }
-        for (int i = 0, child; (child = par__child(l->node_count, root_node, l->me, 0, i)) >= 0; i++)
-            par__emit_message(op, PAR__SEND, par__carrier(l, child, op->piece), have, bytes);
+        for (int i = 0, child; (child = par__child(l->node_count, root_node, l->my_node, 0, i)) >= 0; i++)
+            par__emit_message(op, PAR__SEND, par__node_leader(l, child, op->piece), have, bytes);
         if (!alone && c->rank == root) par__emit_copy(op, stage, have, bytes);
         if (!alone) par__emit_publish(op, 1);
         par__emit_copy(op, recv, have, bytes);
         par__emit_join(op);
     } else {
-        par__emit_wait(op, carrier, 1);
+        par__emit_wait(op, leader, 1);
         par__emit_copy(op, recv, stage, bytes);
     }
     op->offset += n;
-    op->more = op->offset < op->call.count;
+    op->more_pieces = op->offset < op->call.count;
     if (!alone) par__emit_publish(op, 2);
-    if (!alone && !op->more) par__emit_wait_all(op, 2);
+    if (!alone && !op->more_pieces) par__emit_wait_all(op, 2);
 }
 static void par__emit_two_level_broadcast(par__operation *op) { par__emit_tree_on(op, &op->comm->nodes); }
 static void par__emit_tree(par__operation *op) { par__emit_tree_on(op, &op->comm->flat); }
@@ -6028,15 +6111,15 @@ static void par__emit_tree(par__operation *op) { par__emit_tree_on(op, &op->comm
 static void par__emit_ring_all_gather(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, right = (c->rank + 1) % n, left = (c->rank + n - 1) % n;
-    const size_t e = par__element(op);
+    const size_t e = par__element_bytes(op);
     par__emit_copy(op, par__output_at(op, par__recv_displ(op, c->rank) * e), op->call.send,
-                   par__count_of(op, c->rank) * e);
+                   par__block_count(op, c->rank) * e);
     for (int s = 0; s < n - 1; s++) {
         const int out = (c->rank - s + n) % n, in = (c->rank - s - 1 + n) % n;
         par__emit_message(op, PAR__SEND, right, par__output_at(op, par__recv_displ(op, out) * e),
-                          par__count_of(op, out) * e);
+                          par__block_count(op, out) * e);
         par__emit_message(op, PAR__RECV, left, par__output_at(op, par__recv_displ(op, in) * e),
-                          par__count_of(op, in) * e);
+                          par__block_count(op, in) * e);
         par__emit_join(op);
     }
 }
@@ -6044,43 +6127,45 @@ static void par__emit_ring_all_gather(par__operation *op) {
 static void par__emit_two_level_all_gather(par__operation *op) {
     par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
-    const size_t slot = par__half_bytes(op) / (size_t)c->size / 64 * 64, e = par__element(op),
-                 room = slot / e;
-    const size_t most = par__most(op), at = op->offset;
-    const int me = c->rank, turn = l->local_index[me];
-    char *half = par__half_of(op, me);
-#define PAR__BYTES(r) ((par__count_of(op, r) > at ? PAR__MIN(room, par__count_of(op, r) - at) : 0) * e)
+    const size_t slot = par__stage_half_bytes(op) / (size_t)c->size / 64 * 64, e = par__element_bytes(op),
+                 capacity = slot / e;
+    const size_t max = par__largest_block(op), at = op->offset;
+    const int me = c->rank, index = l->local_index[me];
+    char *half = par__stage_half(op, me);
+#define PAR__BYTES(r)                                                                                        \
+    ((par__block_count(op, r) > at ? PAR__MIN(capacity, par__block_count(op, r) - at) : 0) * e)
     if (par__must_stage(op))
         par__emit_copy(op, half + (size_t)me * slot, par__input_at(op, at * e), PAR__BYTES(me));
     par__emit_publish(op, 1);
     par__emit_wait_all(op, 1); // also: all have done with what this half held before
     for (int j = 0; j < l->node_count; j++)
-        if (j != l->me)
-            par__emit_message(op, PAR__SEND, par__carrier(l, j, (size_t)turn), par__input_at(op, at * e),
+        if (j != l->my_node)
+            par__emit_message(op, PAR__SEND, par__node_leader(l, j, (size_t)index), par__input_at(op, at * e),
                               PAR__BYTES(me));
     for (int r = 0; r < c->size; r++)
-        if (l->node_of[r] != l->me && par__carrier(l, l->me, (size_t)l->local_index[r]) == me)
+        if (l->node_of[r] != l->my_node && par__node_leader(l, l->my_node, (size_t)l->local_index[r]) == me)
             par__emit_message(op, PAR__RECV, r, half + (size_t)r * slot, PAR__BYTES(r));
     par__emit_join(op);
     par__emit_publish(op, 2);
     for (int r = 0; r < c->size; r++) {
-        const int from = l->node_of[r] == l->me ? r : par__carrier(l, l->me, (size_t)l->local_index[r]);
-        const char *x = par__half_of(op, from) + (size_t)r * slot;
+        const int from =
+            l->node_of[r] == l->my_node ? r : par__node_leader(l, l->my_node, (size_t)l->local_index[r]);
+        const char *x = par__stage_half(op, from) + (size_t)r * slot;
         if (r == me)
             x = par__input_at(op, at * e);
-        else if (from == r && op->view[r])
-            x = op->view[r] + at * e; // addressable
+        else if (from == r && op->input[r])
+            x = op->input[r] + at * e; // addressable
         char *to = par__output_at(op, (par__recv_displ(op, r) + at) * e);
         if (from != me) par__emit_wait(op, from, 2);
-        if (r != me && from == r && op->view[r])
+        if (r != me && from == r && op->input[r])
             par__emit_pull(op, r, to, x, PAR__BYTES(r));
         else
             par__emit_copy(op, to, x, PAR__BYTES(r));
     }
 #undef PAR__BYTES
-    op->offset += room;
-    op->more = op->offset < most;
-    if (!op->more) par__emit_publish(op, 3), par__emit_wait_all(op, 3);
+    op->offset += capacity;
+    op->more_pieces = op->offset < max;
+    if (!op->more_pieces) par__emit_publish(op, 3), par__emit_wait_all(op, 3);
 }
 
 // >>doubling ------------------------------------------------------------------------------------------------
@@ -6108,16 +6193,17 @@ static void par__emit_doubling_steps(par__operation *op, char *base, const size_
 static void par__emit_doubling(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, sum = op->call.kind == PAR_KIND_ALL_REDUCE;
-    const size_t e = par__element(op), table = 2 * sizeof(size_t) * (size_t)n, bytes = op->call.count * e;
+    const size_t e = par__element_bytes(op), table = 2 * sizeof(size_t) * (size_t)n,
+                 bytes = op->call.count * e;
     const size_t stride = par__round_up(bytes, 64);
-    char *scratch = par__scratch(op, par__round_up(table, 64) + (sum ? stride * (size_t)n : 0));
+    char *scratch = par__get_scratch(op, par__round_up(table, 64) + (sum ? stride * (size_t)n : 0));
     if (!scratch) return;
     size_t *starts = (size_t *)scratch, *lengths = starts + n;
     char *blocks = sum ? scratch + par__round_up(table, 64) : (char *)op->call.recv;
     for (int r = 0; r < n; r++) {
         starts[r] = sum ? (size_t)r * stride : par__recv_displ(op, r) * e;
-        lengths[r] = sum ? bytes : par__count_of(op, r) * e;
-        if (sum) par__set_view(op, r, blocks + starts[r]);
+        lengths[r] = sum ? bytes : par__block_count(op, r) * e;
+        if (sum) par__set_input(op, r, blocks + starts[r]);
     }
     par__emit_copy(op, blocks + starts[c->rank], op->call.send, lengths[c->rank]);
     par__emit_doubling_steps(op, blocks, starts, lengths);
@@ -6137,11 +6223,11 @@ static void par__emit_doubling(par__operation *op) {
 static void par__emit_halving(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, me = c->rank;
-    const size_t e = par__element(op), bytes = par__round_up(op->call.count * e * (size_t)n, 64);
-    char *rows = par__scratch(op, bytes * (size_t)n); // row q: what I hold of rank q's input
-    int low = 0, high = n;                            // blocks I still hold
+    const size_t e = par__element_bytes(op), bytes = par__round_up(op->call.count * e * (size_t)n, 64);
+    char *rows = par__get_scratch(op, bytes * (size_t)n); // row q: what I hold of rank q's input
+    int low = 0, high = n;                                // blocks I still hold
     if (!rows) return;
-    for (int q = 0; q < n; q++) par__set_view(op, q, rows + (size_t)q * bytes);
+    for (int q = 0; q < n; q++) par__set_input(op, q, rows + (size_t)q * bytes);
     par__emit_copy(op, rows + (size_t)me * bytes, op->call.send, op->call.count * e * (size_t)n);
     for (int d = n / 2; d >= 1; d /= 2) {
         const int partner = me ^ d, middle = (low + high) / 2, upper = (me & d) != 0;
@@ -6150,9 +6236,9 @@ static void par__emit_halving(par__operation *op) {
         const size_t half = (size_t)d * op->call.count * e;
         for (int q = 0; q < n; q++) { // held: those that agree with me in the bits not yet exchanged
             if ((q & (2 * d - 1)) == (me & (2 * d - 1)))
-                par__emit_message(op, PAR__SEND, partner, op->view[q] + give, half);
+                par__emit_message(op, PAR__SEND, partner, op->input[q] + give, half);
             if ((q & (2 * d - 1)) == (partner & (2 * d - 1)))
-                par__emit_message(op, PAR__RECV, partner, op->view[q] + keep, half);
+                par__emit_message(op, PAR__RECV, partner, op->input[q] + keep, half);
         }
         par__emit_join(op);
         if (upper)
@@ -6177,12 +6263,12 @@ static void par__emit_halving(par__operation *op) {
 static void par__emit_pairwise(par__operation *op) {
     par_comm *c = op->comm;
     const par__call *k = &op->call;
-    const size_t e = par__element(op);
+    const size_t e = par__element_bytes(op);
     const int gather = k->kind == PAR_KIND_GATHER || k->kind == PAR_KIND_GATHERV;
     const int scatter = k->kind == PAR_KIND_SCATTER || k->kind == PAR_KIND_SCATTERV;
     const int spread = k->kind == PAR_KIND_ALL_GATHER || k->kind == PAR_KIND_ALL_GATHERV;
     const int rooted = gather || scatter, root = c->rank == k->root, one = gather || spread; // block is sent
-    const size_t mine = spread ? par__count_of(op, c->rank) : k->count;
+    const size_t mine = spread ? par__block_count(op, c->rank) : k->count;
     for (int i = 1; i < c->size; i++) {
         const int to = (c->rank + i) % c->size, from = (c->rank - i + c->size) % c->size;
         const size_t out = k->send_counts ? (root || !rooted ? k->send_counts[to] : 0) : k->count;
@@ -6204,14 +6290,14 @@ static void par__emit_pairwise(par__operation *op) {
     par__emit_join(op);
 }
 
-typedef struct par__part { // of rank r's slice or block, in one piece
-    size_t at, bytes;      // in the input array
-} par__part;
+typedef struct par__pairwise_part { // of rank r's slice or block, in one piece
+    size_t at, bytes;               // in the input array
+} par__pairwise_part;
 
-static par__part par__part_of(const par__operation *op, int r, size_t room) {
-    const size_t e = par__element(op);
-    size_t first = 0, length = par__count_of(op, r);
-    par__part p;
+static par__pairwise_part par__pairwise_part_of(const par__operation *op, int r, size_t capacity) {
+    const size_t e = par__element_bytes(op);
+    size_t first = 0, length = par__block_count(op, r);
+    par__pairwise_part p;
     if (op->call.kind == PAR_KIND_ALL_REDUCE)
         par__slice(op->call.count, op->comm->size, r, e, &first, &length);
     else if (op->call.kind == PAR_KIND_REDUCE)
@@ -6219,39 +6305,40 @@ static par__part par__part_of(const par__operation *op, int r, size_t room) {
     else
         first = par__recv_displ(op, r);
     p.at = (first + op->offset) * e;
-    p.bytes = length > op->offset ? PAR__MIN(room, length - op->offset) * e : 0;
+    p.bytes = length > op->offset ? PAR__MIN(capacity, length - op->offset) * e : 0;
     return p;
 }
 
 static void par__emit_pairwise_sum(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, me = c->rank, all = op->call.kind == PAR_KIND_ALL_REDUCE;
-    const size_t e = par__element(op), slot = par__half_bytes(op) / (size_t)n / 64 * 64, room = slot / e;
-    const par__part mine = par__part_of(op, me, room);
-    char *half = par__half_of(op, me), *sum = par__output_at(op, all ? mine.at : op->offset * e);
-    size_t first, most = par__most(op);
+    const size_t e = par__element_bytes(op), slot = par__stage_half_bytes(op) / (size_t)n / 64 * 64,
+                 capacity = slot / e;
+    const par__pairwise_part mine = par__pairwise_part_of(op, me, capacity);
+    char *half = par__stage_half(op, me), *sum = par__output_at(op, all ? mine.at : op->offset * e);
+    size_t first, max = par__largest_block(op);
     for (int i = 1; i < n; i++) {
         const int to = (me + i) % n, from = (me - i + n) % n;
-        const par__part out = par__part_of(op, to, room);
+        const par__pairwise_part out = par__pairwise_part_of(op, to, capacity);
         par__emit_message(op, PAR__RECV, from, half + (size_t)from * slot, mine.bytes);
         par__emit_message(op, PAR__SEND, to, par__input_at(op, out.at), out.bytes);
     }
     par__emit_join(op);
     for (int r = 0; r < n; r++)
-        par__set_view(op, r,
-                      r == me ? (const char *)op->call.send
-                              : (const char *)((uintptr_t)half + (size_t)r * slot - mine.at));
+        par__set_input(op, r,
+                       r == me ? (const char *)op->call.send
+                               : (const char *)((uintptr_t)half + (size_t)r * slot - mine.at));
     if (mine.bytes) par__emit_reduce(op, 0, n - 1, mine.at, mine.bytes / e, NULL, sum, 1);
     for (int i = 1; i < n && all; i++) {
         const int to = (me + i) % n, from = (me - i + n) % n;
-        const par__part in = par__part_of(op, from, room);
+        const par__pairwise_part in = par__pairwise_part_of(op, from, capacity);
         par__emit_message(op, PAR__RECV, from, par__output_at(op, in.at), in.bytes);
         par__emit_message(op, PAR__SEND, to, sum, mine.bytes);
     }
     par__emit_join(op);
-    if (all) par__slice(op->call.count, n, 0, e, &first, &most);
-    op->offset += room;
-    op->more = op->offset < most;
+    if (all) par__slice(op->call.count, n, 0, e, &first, &max);
+    op->offset += capacity;
+    op->more_pieces = op->offset < max;
 }
 
 // >>select --------------------------------------------------------------------------------------------------
@@ -6260,7 +6347,7 @@ static void par__emit_pairwise_sum(par__operation *op) {
 // table. A row may only look at what all ranks know alike: the call, the comm, and the flags in the arrival
 // lines.
 
-struct par__algorithm {
+struct par__algorithm_row {
     par_kind kind;
     const char *name;
     int (*fits)(const par__operation *op, int forced);
@@ -6273,37 +6360,37 @@ struct par__algorithm {
 #define PAR__DOUBLING_BYTES ((size_t)16384)
 
 static int par__one_node(const par__operation *op) { return op->comm->nodes.node_count == 1; }
-static size_t par__call_bytes(const par__operation *op) { return op->call.count * par__element(op); }
+static size_t par__call_bytes(const par__operation *op) { return op->call.count * par__element_bytes(op); }
 
 static int par__fits_inline(const par__operation *op, int forced) {
-    return (void)forced, op->early == PAR__IN_LINE;
+    return (void)forced, op->eager == PAR__EAGER_INLINE;
 }
 static int par__fits_eager(const par__operation *op, int forced) { return (void)forced, op->all_staged; }
 static int par__fits_node(const par__operation *op, int forced) { return (void)forced, par__one_node(op); }
 static int par__root_flags(const par__operation *op) {
-    return op->early == PAR__IN_LINE ? 0 : op->flags[op->call.root];
+    return op->eager == PAR__EAGER_INLINE ? 0 : op->flags[op->call.root];
 }
 static int par__fits_gather(const par__operation *op, int forced) {
-    return (void)forced, par__one_node(op) && (par__root_flags(op) & (PAR__RECV_SHARED | PAR__RECV_FAR));
+    return (void)forced, par__one_node(op) && (par__root_flags(op) & (PAR__RECV_SHARED | PAR__RECV_CMA));
 }
 static int par__fits_scatter(const par__operation *op, int forced) {
-    return (void)forced, par__one_node(op) && (par__root_flags(op) & (PAR__SEND_SHARED | PAR__SEND_FAR));
+    return (void)forced, par__one_node(op) && (par__root_flags(op) & (PAR__SEND_SHARED | PAR__SEND_CMA));
 }
 static int par__fits_reading(const par__operation *op, int forced) {
-    return (void)forced, par__one_node(op) && op->all_send;
+    return (void)forced, par__one_node(op) && op->send_addressable;
 }
 static int par__fits_writing(const par__operation *op, int forced) {
-    return (void)forced, par__one_node(op) && op->all_recv;
+    return (void)forced, par__one_node(op) && op->recv_addressable;
 }
 static int par__fits_always(const par__operation *op, int forced) { return (void)op, (void)forced, 1; }
 static int par__fits_forced(const par__operation *op, int forced) { return (void)op, forced; }
-static int par__sums_pairs(const par__operation *op) { return par__op_code(op->call.op) == PAR_TREE_SUM; }
-static int par__fits_tree(const par__operation *op, int forced) { return (void)forced, par__sums_pairs(op); }
+static int par__is_tree_sum(const par__operation *op) { return par__op_code(op->call.op) == PAR_TREE_SUM; }
+static int par__fits_tree(const par__operation *op, int forced) { return (void)forced, par__is_tree_sum(op); }
 static int par__fits_chain(const par__operation *op, int forced) { // sums on their way from rank to rank
-    return (void)forced, !par__sums_pairs(op);
+    return (void)forced, !par__is_tree_sum(op);
 }
 static int par__fits_forced_chain(const par__operation *op, int forced) {
-    return forced && !par__sums_pairs(op);
+    return forced && !par__is_tree_sum(op);
 }
 static int par__fits_forced_node(const par__operation *op, int forced) { return forced && par__one_node(op); }
 static int par__fits_doubling(const par__operation *op, int forced) { // few steps, where every rank is a node
@@ -6312,8 +6399,8 @@ static int par__fits_doubling(const par__operation *op, int forced) { // few ste
     return (forced && all <= (size_t)1 << 28) ||
            (c->nodes.node_count == c->size && all <= PAR__DOUBLING_BYTES);
 }
-static int par__fits_alone(const par__operation *op, int forced) { // every rank is a node
-    return forced || op->comm->nodes.node_count == op->comm->size || par__sums_pairs(op);
+static int par__fits_rank_nodes(const par__operation *op, int forced) { // every rank is a node
+    return forced || op->comm->nodes.node_count == op->comm->size || par__is_tree_sum(op);
 }
 static int par__fits_halving(const par__operation *op, int forced) {
     const size_t n = (size_t)op->comm->size;
@@ -6322,38 +6409,38 @@ static int par__fits_halving(const par__operation *op, int forced) {
 
 // clang-format off
 #define ROW(kind, name, fits, emit, when) {PAR_KIND_##kind, #name, par__fits_##fits, emit, when},
-static const par__algorithm par__algorithms[] = {
+static const par__algorithm_row par__algorithms[] = {
     ROW(BARRIER,         inline,    inline,       NULL,                            "fits the arrival lines")
     ROW(ALL_REDUCE,      inline,    inline,       NULL,                            "fits the arrival lines")
     ROW(ALL_REDUCE,      eager,     eager,        NULL,                            "one node, <= 32 KiB")
     ROW(ALL_REDUCE,      oneshot,   forced_node,  par__emit_oneshot_all_reduce,    "when forced, one node")
     ROW(ALL_REDUCE,      twoshot,   node,         par__emit_twoshot,               "one node")
     ROW(ALL_REDUCE,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB")
-    ROW(ALL_REDUCE,      pairwise,  alone,        par__emit_pairwise_sum,          "rank = node")
+    ROW(ALL_REDUCE,      pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node")
     ROW(ALL_REDUCE,      two_level, chain,        par__emit_two_level_sum,         "several nodes")
     ROW(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,              "when forced")
     ROW(REDUCE_SCATTER,  inline,    inline,       NULL,                            "fits the arrival lines")
     ROW(REDUCE_SCATTER,  eager,     eager,        NULL,                            "one node, <= 32 KiB")
     ROW(REDUCE_SCATTER,  oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node")
-    ROW(REDUCE_SCATTER,  pairwise,  alone,        par__emit_pairwise_sum,          "rank = node")
+    ROW(REDUCE_SCATTER,  pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node")
     ROW(REDUCE_SCATTER,  two_level, chain,        par__emit_two_level_sum,         "several nodes")
     ROW(REDUCE_SCATTER,  ring,      forced_chain, par__emit_ring_sum,              "when forced")
     ROW(REDUCE_SCATTER,  halving,   halving,      par__emit_halving,               "when forced, n = 2^k")
     ROW(REDUCE_SCATTERV, oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node")
-    ROW(REDUCE_SCATTERV, pairwise,  alone,        par__emit_pairwise_sum,          "rank = node")
+    ROW(REDUCE_SCATTERV, pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node")
     ROW(REDUCE_SCATTERV, two_level, chain,        par__emit_two_level_sum,         "several nodes")
     ROW(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,              "when forced")
     ROW(ALL_GATHER,      inline,    inline,       NULL,                            "fits the arrival lines")
     ROW(ALL_GATHER,      eager,     eager,        NULL,                            "one node, <= 32 KiB")
     ROW(ALL_GATHER,      oneshot,   node,         par__emit_oneshot_all_gather,    "one node")
     ROW(ALL_GATHER,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB")
-    ROW(ALL_GATHER,      pairwise,  alone,        par__emit_pairwise,              "rank = node")
+    ROW(ALL_GATHER,      pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node")
     ROW(ALL_GATHER,      two_level, always,       par__emit_two_level_all_gather,  "several nodes")
     ROW(ALL_GATHER,      ring,      forced,       par__emit_ring_all_gather,       "when forced")
     ROW(ALL_GATHERV,     inline,    inline,       NULL,                            "fits the arrival lines")
     ROW(ALL_GATHERV,     eager,     eager,        NULL,                            "one node, <= 32 KiB")
     ROW(ALL_GATHERV,     oneshot,   node,         par__emit_oneshot_all_gather,    "one node")
-    ROW(ALL_GATHERV,     pairwise,  alone,        par__emit_pairwise,              "rank = node")
+    ROW(ALL_GATHERV,     pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node")
     ROW(ALL_GATHERV,     two_level, always,       par__emit_two_level_all_gather,  "several nodes")
     ROW(ALL_GATHERV,     ring,      forced,       par__emit_ring_all_gather,       "when forced")
     ROW(ALL_GATHERV,     doubling,  forced,       par__emit_doubling,              "when forced")
@@ -6391,13 +6478,13 @@ static const par__algorithm par__algorithms[] = {
 enum { PAR__ALGORITHM_COUNT = (int)(sizeof par__algorithms / sizeof par__algorithms[0]) };
 
 // The row that is forced, or tuned, for this call; NULL: the table decides. (What fits a line goes in it.)
-static const par__algorithm *par__asked_for(const par__operation *op) {
+static const par__algorithm_row *par__requested_algorithm(const par__operation *op) {
     const par__world *w = op->comm->world;
     const int forced = w->forced[op->call.kind] - 1;
     if (forced >= 0) return &par__algorithms[forced];
-    if (par__early_bytes(op) <= PAR__INLINE) return NULL;
-    for (size_t i = 0; i < w->tuned_count; i++) {
-        const par__tuned *t = &w->tuned[i];
+    if (par__eager_bytes(op) <= PAR__INLINE_BYTES) return NULL;
+    for (size_t i = 0; i < w->tune_row_count; i++) {
+        const par__tune_row *t = &w->tune_rows[i];
         if (par__algorithms[t->algorithm].kind == op->call.kind && t->ranks == op->comm->size &&
             t->nodes == op->comm->nodes.node_count && t->bytes >= par__call_bytes(op))
             return &par__algorithms[t->algorithm];
@@ -6405,9 +6492,9 @@ static const par__algorithm *par__asked_for(const par__operation *op) {
     return NULL;
 }
 
-static const par__algorithm *par__choose(const par__operation *op) {
-    const par__algorithm *asked = par__asked_for(op);
-    if (asked && asked->fits(op, 1)) return asked;
+static const par__algorithm_row *par__choose_algorithm(const par__operation *op) {
+    const par__algorithm_row *requested = par__requested_algorithm(op);
+    if (requested && requested->fits(op, 1)) return requested;
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
         if (par__algorithms[i].kind == op->call.kind && par__algorithms[i].fits(op, 0))
             return &par__algorithms[i];
@@ -6415,16 +6502,17 @@ static const par__algorithm *par__choose(const par__operation *op) {
 }
 
 // Before the arrival: do my data go with it? shared: others can read my input where it is.
-static int par__goes_in_line(const par__operation *op) {
-    const par__algorithm *asked = par__asked_for(op);
-    return par__early_bytes(op) <= PAR__INLINE && (!asked || asked->fits == par__fits_inline);
+static int par__sends_inline(const par__operation *op) {
+    const par__algorithm_row *requested = par__requested_algorithm(op);
+    return par__eager_bytes(op) <= PAR__INLINE_BYTES && (!requested || requested->fits == par__fits_inline);
 }
-static int par__goes_in_stage(const par__operation *op, int shared) {
-    const par__algorithm *asked = par__asked_for(op);
-    const size_t bytes = par__early_bytes(op), n = (size_t)op->comm->size;
+static int par__sends_staged(const par__operation *op, int shared) {
+    const par__algorithm_row *requested = par__requested_algorithm(op);
+    const size_t bytes = par__eager_bytes(op), n = (size_t)op->comm->size;
     const size_t work = op->call.kind == PAR_KIND_ALL_REDUCE ? bytes * n / 2 : bytes; // all add everything
-    if (!par__one_node(op) || bytes > par__half_bytes(op)) return 0;
-    return asked ? asked->fits == par__fits_eager : work <= (shared ? PAR__EAGER_SHARED : PAR__EAGER_BYTES);
+    if (!par__one_node(op) || bytes > par__stage_half_bytes(op)) return 0;
+    return requested ? requested->fits == par__fits_eager
+                     : work <= (shared ? PAR__EAGER_SHARED : PAR__EAGER_BYTES);
 }
 
 // >>progress ------------------------------------------------------------------------------------------------
@@ -6435,14 +6523,14 @@ static int par__goes_in_stage(const par__operation *op, int shared) {
 
 static size_t par__elements_spanned(const size_t *counts, const size_t *displs, int n,
                                     size_t count) { // elements spanned
-    size_t most = 0, at = 0;
+    size_t max = 0, at = 0;
     if (!counts) return (size_t)n * count;
     for (int r = 0; r < n; r++) {
         at = displs ? displs[r] : at;
-        most = PAR__MAX(most, at + counts[r]);
+        max = PAR__MAX(max, at + counts[r]);
         at += counts[r];
     }
-    return most;
+    return max;
 }
 
 // Elements of a rank's send and recv arrays, as far as this one knows.
@@ -6454,9 +6542,9 @@ static void par__spans_of(const par__operation *op, int rank, size_t *send, size
     switch (k->kind) {
     case PAR_KIND_BARRIER: *send = *recv = 0; break;
     case PAR_KIND_REDUCE_SCATTER:
-    case PAR_KIND_REDUCE_SCATTERV: *send = all, *recv = par__count_of(op, rank); break;
+    case PAR_KIND_REDUCE_SCATTERV: *send = all, *recv = par__block_count(op, rank); break;
     case PAR_KIND_ALL_GATHER:
-    case PAR_KIND_ALL_GATHERV: *send = par__count_of(op, rank), *recv = all; break;
+    case PAR_KIND_ALL_GATHERV: *send = par__block_count(op, rank), *recv = all; break;
     case PAR_KIND_BROADCAST: *send = root ? one : 0; break;
     case PAR_KIND_REDUCE: *recv = root ? one : 0; break;
     case PAR_KIND_GATHER:
@@ -6483,8 +6571,8 @@ static void par__spans_shared(const par__operation *op, int rank, size_t *send, 
     const par_kind k = op->call.kind;
     const int root = op->comm->rank == op->call.root;
     par__spans_of(op, rank, send, recv);
-    if (k == PAR_KIND_GATHERV) *send = root ? par__count_of(op, rank) : 0, *recv = 0;
-    if (k == PAR_KIND_SCATTERV) *recv = root ? par__count_of(op, rank) : 0, *send = 0;
+    if (k == PAR_KIND_GATHERV) *send = root ? par__block_count(op, rank) : 0, *recv = 0;
+    if (k == PAR_KIND_SCATTERV) *recv = root ? par__block_count(op, rank) : 0, *send = 0;
     if (k == PAR_KIND_ALL_TO_ALLV) *send = *recv = 0;
 }
 
@@ -6501,13 +6589,13 @@ static size_t par__volume(const par__operation *op) {
         return k->count - slice + others * slice;
     }
     case PAR_KIND_REDUCE:
-        par__slice(k->count, n, me, par__element(op), &first, &slice);
+        par__slice(k->count, n, me, par__element_bytes(op), &first, &slice);
         return root ? k->count - slice : k->count;
     case PAR_KIND_REDUCE_SCATTER:
     case PAR_KIND_REDUCE_SCATTERV:
-        return par__elements_spanned(k->recv_counts, NULL, n, k->count) - par__count_of(op, me);
+        return par__elements_spanned(k->recv_counts, NULL, n, k->count) - par__block_count(op, me);
     case PAR_KIND_ALL_GATHER:
-    case PAR_KIND_ALL_GATHERV: return others * par__count_of(op, me);
+    case PAR_KIND_ALL_GATHERV: return others * par__block_count(op, me);
     case PAR_KIND_BROADCAST: return root ? k->count : 0;
     case PAR_KIND_GATHER:
     case PAR_KIND_GATHERV: return root ? 0 : k->count;
@@ -6523,79 +6611,84 @@ static size_t par__volume(const par__operation *op) {
 }
 
 // The thread that waits may be another one than that which moves the operation on.
-static void par__set_state(par__operation *op, int state) { PAR__STORE(&op->state, state); }
-static int par__state(const par__operation *op) { return PAR__LOAD(&op->state); }
+static void par__set_op_state(par__operation *op, int state) { PAR__STORE(&op->state, state); }
+static int par__op_state(const par__operation *op) { return PAR__LOAD(&op->state); }
 
 // Where this rank can read and write the arrays of its node's ranks.
-static int par__views(par__operation *op) {
+static int par__alloc_addresses(par__operation *op) {
     par_comm *c = op->comm;
-    if (op->pointer_room < c->size) {
-        PAR_FREE((void *)op->views);
-        PAR_FREE(op->out);
-        PAR_FREE(op->far);
+    if (op->pointer_capacity < c->size) {
+        PAR_FREE((void *)op->inputs);
+        PAR_FREE(op->output);
+        PAR_FREE(op->cma);
         PAR_FREE((void *)op->sources);
-        op->far = (unsigned char *)par__zalloc(2 * (size_t)c->size);
-        op->views = (const char **)par__zalloc(sizeof(char *) * (size_t)c->size * PAR__TRACKS);
-        op->out = (char **)par__zalloc(sizeof(char *) * (size_t)c->size);
+        op->cma = (unsigned char *)par__zalloc(2 * (size_t)c->size);
+        op->inputs = (const char **)par__zalloc(sizeof(char *) * (size_t)c->size * PAR__TRACKS);
+        op->output = (char **)par__zalloc(sizeof(char *) * (size_t)c->size);
         op->sources = (const void **)par__zalloc(2 * sizeof(char *) * (size_t)c->size);
-        op->pointer_room = c->size;
-        if (!op->views || !op->out || !op->far || !op->sources) return op->pointer_room = 0, 0;
+        op->pointer_capacity = c->size;
+        if (!op->inputs || !op->output || !op->cma || !op->sources) return op->pointer_capacity = 0, 0;
     }
-    op->flags = op->far + op->pointer_room;
+    op->flags = op->cma + op->pointer_capacity;
     return 1;
 }
 
 // Where this process finds an array of a peer that its line offers, shared or far (or not: NULL). 0: there
 // can be none of so many bytes.
-static int par__view(const par__world *w, unsigned shared, unsigned far, uint64_t at, size_t bytes,
-                     char **where) {
+static int par__resolve_address(const par__world *w, unsigned shared, unsigned cma, uint64_t address,
+                                size_t bytes, char **where) {
     *where = NULL;
-    if (far && bytes) return *where = (char *)(uintptr_t)at, 1; // the kernel looks where it is
+    if (cma && bytes) return *where = (char *)(uintptr_t)address, 1; // the kernel looks where it is
     if (!shared || !bytes) return 1;
-    if (!par__is_threads(w) && (!at || at > w->arena_bytes + 1 || bytes > w->arena_bytes + 1 - at)) return 0;
-    return *where = par__peer_pointer(w, at), 1;
+    if (!par__ranks_are_threads(w) &&
+        (!address || address > w->arena_bytes + 1 || bytes > w->arena_bytes + 1 - address))
+        return 0;
+    return *where = par__peer_pointer(w, address), 1;
 }
-static par_result par__fill_views(par__operation *op) {
+static par_result par__resolve_addresses(par__operation *op) {
     par_comm *c = op->comm;
-    const unsigned send_ways = PAR__SEND_SHARED | PAR__SEND_FAR, recv_ways = PAR__RECV_SHARED | PAR__RECV_FAR;
-    const size_t e = par__element(op);
-    int apart = 1; // no array is written that is also read, and all can be addressed
-    op->all_send = op->all_recv = op->all_staged = 1;
+    const unsigned send_flags = PAR__SEND_SHARED | PAR__SEND_CMA,
+                   recv_flags = PAR__RECV_SHARED | PAR__RECV_CMA;
+    const size_t e = par__element_bytes(op);
+    int disjoint = 1; // no array is written that is also read, and all can be addressed
+    op->send_addressable = op->recv_addressable = op->all_staged = 1;
     for (int r = 0; r < c->size; r++) {
-        const par__slot *s = &c->board->lines[r].slot[op->sequence & 1u];
+        const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
         const int local = par__is_local(c, r);
-        const unsigned flags = r == c->rank ? op->offered : PAR__LOAD(&s->flags);
-        const uint64_t send_at = s->u.at.send, recv_at = s->u.at.recv;
+        const unsigned flags = r == c->rank ? op->arrival_flags : PAR__LOAD(&s->flags);
+        const uint64_t send_at = s->u.address.send, recv_at = s->u.address.recv;
         size_t send, recv;
         char *from;
         par__spans_shared(op, r, &send, &recv);
         op->flags[r] = (unsigned char)flags;
-        op->all_staged &= (flags & PAR__STAGED) != 0;
-        op->all_send &= local && (flags & send_ways);
-        op->all_recv &= local && (flags & recv_ways);
-        apart &= (flags & (PAR__SEND_SHARED | PAR__RECV_SHARED | PAR__IN_PLACE)) ==
-                 (PAR__SEND_SHARED | PAR__RECV_SHARED);
-        op->view[r] = NULL;
-        op->out[r] = r == c->rank && (flags & recv_ways) && recv ? (char *)op->call.recv : NULL;
-        op->far[r] = 0;
+        op->all_staged &= (flags & PAR__INPUT_STAGED) != 0;
+        op->send_addressable &= local && (flags & send_flags);
+        op->recv_addressable &= local && (flags & recv_flags);
+        disjoint &= (flags & (PAR__SEND_SHARED | PAR__RECV_SHARED | PAR__IN_PLACE)) ==
+                    (PAR__SEND_SHARED | PAR__RECV_SHARED);
+        op->input[r] = NULL;
+        op->output[r] = r == c->rank && (flags & recv_flags) && recv ? (char *)op->call.recv : NULL;
+        op->cma[r] = 0;
         if (!local || r == c->rank) continue;
-        op->far[r] = (unsigned char)(flags & (PAR__SEND_FAR | PAR__RECV_FAR));
-        if (!par__view(c->world, flags & PAR__SEND_SHARED, flags & PAR__SEND_FAR, send_at, send * e, &from))
-            return par__scribbled(c->world, "the address of a rank's data as", send_at);
-        op->view[r] = from;
-        if (!par__view(c->world, flags & PAR__RECV_SHARED, flags & PAR__RECV_FAR, recv_at, recv * e,
-                       &op->out[r]))
-            return par__scribbled(c->world, "the address of a rank's result as", recv_at);
+        op->cma[r] = (unsigned char)(flags & (PAR__SEND_CMA | PAR__RECV_CMA));
+        if (!par__resolve_address(c->world, flags & PAR__SEND_SHARED, flags & PAR__SEND_CMA, send_at,
+                                  send * e, &from))
+            return par__memory_corrupt(c->world, "the address of a rank's data as", send_at);
+        op->input[r] = from;
+        if (!par__resolve_address(c->world, flags & PAR__RECV_SHARED, flags & PAR__RECV_CMA, recv_at,
+                                  recv * e, &op->output[r]))
+            return par__memory_corrupt(c->world, "the address of a rank's result as", recv_at);
     }
-    op->view[c->rank] = (const char *)op->call.send;
+    op->input[c->rank] = (const char *)op->call.send;
     for (int i = 1; i < op->track_count; i++)
-        memcpy((void *)(op->views + i * c->size), (const void *)op->views, sizeof(char *) * (size_t)c->size);
-    if (op->all_recv) op->out[c->rank] = (char *)op->call.recv;
-    op->stream = apart && par__call_bytes(op) * (size_t)c->size >= c->world->stream_bytes;
+        memcpy((void *)(op->inputs + i * c->size), (const void *)op->inputs,
+               sizeof(char *) * (size_t)c->size);
+    if (op->recv_addressable) op->output[c->rank] = (char *)op->call.recv;
+    op->nontemporal = disjoint && par__call_bytes(op) * (size_t)c->size >= c->world->nontemporal_bytes;
     return PAR_OK;
 }
 
-static uint64_t par__hash(const size_t *x, int n, uint64_t h) {
+static uint64_t par__hash_sizes(const size_t *x, int n, uint64_t h) {
     for (int i = 0; x && i < n; i++) h = (h ^ x[i]) * 0x100000001b3u, h ^= h >> 29;
     return h;
 }
@@ -6603,7 +6696,7 @@ static uint64_t par__hash(const size_t *x, int n, uint64_t h) {
 static int par__has_root(par_kind k) {
     return k == PAR_KIND_BROADCAST || (k >= PAR_KIND_REDUCE && k <= PAR_KIND_SCATTERV) || k >= PAR_KIND_SEND;
 }
-static const char *par__describe(const par__slot *s, char *text, size_t bytes) {
+static const char *par__describe_call(const par__arrival *s, char *text, size_t bytes) {
     char count[40] = "", place[32] = "";
     const par_kind k = (par_kind)s->kind;
     if (par__has_root(k) || s->root)
@@ -6618,36 +6711,37 @@ static const char *par__describe(const par__slot *s, char *text, size_t bytes) {
         snprintf(text, bytes, "par_%s(%s, %s, op=%s%s)%s%s", par_kind_name(k), count,
                  par_dtype_name((par_dtype)s->dtype), par_op_name(s->op), place,
                  s->op_hash && s->op != PAR_SCALED_SUM ? " for a group of calls" : "",
-                 s->flags & PAR__BAD ? " with an invalid argument" : "");
+                 s->flags & PAR__INVALID_CALL ? " with an invalid argument" : "");
     return text;
 }
 
 // Is every line the call I made? All ranks compare with rank 0's line and so find the same first difference.
-static par_result par__compare_lines(par__operation *op) {
+static par_result par__compare_arrivals(par__operation *op) {
     par_comm *c = op->comm;
     const int parity = (int)(op->sequence & 1u);
-    const par__slot *a = &c->board->lines[0].slot[parity];
+    const par__arrival *a = &c->board->arrivals[0].arrival[parity];
     const int own_counts =
         a->kind == PAR_KIND_GATHERV || a->kind == PAR_KIND_SCATTERV || a->kind == PAR_KIND_ALL_TO_ALLV;
     char one[160], two[160];
     for (int r = 0; r < c->size; r++) {
-        const par__slot *b = &c->board->lines[r].slot[parity];
+        const par__arrival *b = &c->board->arrivals[r].arrival[parity];
         const int same = a->kind == b->kind && a->dtype == b->dtype && a->op == b->op &&
                          a->op_hash == b->op_hash && a->root == b->root &&
                          (own_counts || a->count == b->count);
         if (b->flags & PAR__NO_MEMORY)
-            return par__error(c->world, PAR_ERR_MEMORY,
-                              "rank %d has no shared memory left for staging (%zu bytes) in %s", r,
-                              c->stage_bytes, par__describe(b, one, sizeof one));
-        if (same && !(b->flags & PAR__BAD)) continue;
+            return par__set_error(c->world, PAR_ERR_MEMORY,
+                                  "rank %d has no shared memory left for staging (%zu bytes) in %s", r,
+                                  c->stage_bytes, par__describe_call(b, one, sizeof one));
+        if (same && !(b->flags & PAR__INVALID_CALL)) continue;
         const int other = r ? 0 : PAR__MIN(1, c->size - 1);
-        a = &c->board->lines[other].slot[parity];
-        return par__error(
+        a = &c->board->arrivals[other].arrival[parity];
+        return par__set_error(
             c->world, PAR_ERR_MISMATCH,
             "rank %d called %s at %s, but rank %d called %s at %s (call %u on comm %s): all ranks "
             "must make the same calls in the same order",
-            r, par__describe(b, one, sizeof one), par__site_text(c, r, b->site).at, other,
-            par__describe(a, two, sizeof two), par__site_text(c, other, a->site).at, op->sequence, c->name);
+            r, par__describe_call(b, one, sizeof one), par__site_text(c, r, b->site).at, other,
+            par__describe_call(a, two, sizeof two), par__site_text(c, other, a->site).at, op->sequence,
+            c->name);
     }
     return PAR_OK;
 }
@@ -6660,16 +6754,16 @@ static par_result par__compare_counts(par__operation *op) {
     const size_t *counts = k->kind == PAR_KIND_GATHERV ? k->recv_counts : k->send_counts;
     if ((k->kind != PAR_KIND_GATHERV && k->kind != PAR_KIND_SCATTERV) || c->rank != k->root) return PAR_OK;
     for (int r = 0; r < c->size; r++) {
-        const par__slot *s = &c->board->lines[r].slot[op->sequence & 1u];
+        const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
         if (s->count == counts[r]) continue;
-        par__error(
+        par__set_error(
             c->world, PAR_ERR_MISMATCH,
             "rank %d called par_%s with count=%llu at %s, but the root, rank %d, has counts[%d]=%llu at %s",
             r, par_kind_name(k->kind), (unsigned long long)s->count, par__site_text(c, r, s->site).at,
-            c->rank, r, (unsigned long long)counts[r], par__own_site(op));
-        snprintf(c->board->fail_text, sizeof c->board->fail_text, "%s", c->world->error);
-        PAR__STORE(&c->board->failed, op->sequence);
-        par__ring_bells(c, -1);
+            c->rank, r, (unsigned long long)counts[r], par__op_site(op));
+        snprintf(c->board->mismatch_text, sizeof c->board->mismatch_text, "%s", c->world->error);
+        PAR__STORE(&c->board->mismatch, op->sequence);
+        par__ring_doorbells(c, -1);
         return PAR_ERR_MISMATCH;
     }
     return PAR_OK;
@@ -6678,7 +6772,7 @@ static par_result par__compare_counts(par__operation *op) {
 // Ordinary memory is worth a system call from some size on, where each byte has one reader. What several
 // ranks read is better staged: copied once, by its owner, and read from the caches. (cma_bytes 1: everywhere,
 // for tests.)
-static int par__may_copy_far(const par__operation *op) {
+static int par__may_use_cma(const par__operation *op) {
     const par_comm *c = op->comm;
     const par_kind k = op->call.kind;
     const int sum = k == PAR_KIND_ALL_REDUCE || k == PAR_KIND_REDUCE;
@@ -6689,85 +6783,86 @@ static int par__may_copy_far(const par__operation *op) {
 }
 
 // What peers can do with my arrays, as flags and addresses in my line; small data at once to my stage.
-static unsigned par__offer_arrays(par__operation *op, par__slot *s) {
+static unsigned par__advertise_arrays(par__operation *op, par__arrival *s) {
     par_comm *c = op->comm;
     const par__call *k = &op->call;
-    const size_t e = par__element(op);
-    const int alone = c->size == 1, far = par__may_copy_far(op); // a rank can always address itself
+    const size_t e = par__element_bytes(op);
+    const int alone = c->size == 1, cma = par__may_use_cma(op); // a rank can always address itself
     const char *out = (const char *)k->send, *in = (const char *)k->recv;
     size_t send, recv;
     unsigned flags = 0;
     if (!par__commit_stage(c)) return PAR__NO_MEMORY;
     if (k->kind == PAR_KIND_ALL_TO_ALLV) return 0;
     par__spans(op, &send, &recv);
-    if (par__shared(c->world, out, send * e, &s->u.at.send) || alone)
+    if (par__shared_offset(c->world, out, send * e, &s->u.address.send) || alone)
         flags |= PAR__SEND_SHARED;
-    else if (far)
-        flags |= PAR__SEND_FAR, s->u.at.send = (uint64_t)(uintptr_t)out;
-    if (par__shared(c->world, in, recv * e, &s->u.at.recv) || alone)
+    else if (cma)
+        flags |= PAR__SEND_CMA, s->u.address.send = (uint64_t)(uintptr_t)out;
+    if (par__shared_offset(c->world, in, recv * e, &s->u.address.recv) || alone)
         flags |= PAR__RECV_SHARED;
-    else if (far)
-        flags |= PAR__RECV_FAR, s->u.at.recv = (uint64_t)(uintptr_t)in;
+    else if (cma)
+        flags |= PAR__RECV_CMA, s->u.address.recv = (uint64_t)(uintptr_t)in;
     if (send && recv && in < out + send * e && out < in + recv * e) flags |= PAR__IN_PLACE;
-    if (!par__goes_in_stage(op, (flags & PAR__SEND_SHARED) && par__has_input(op))) return flags;
-    op->early = PAR__IN_STAGE;
-    par__send_early(op, s);
-    return flags | PAR__STAGED;
+    if (!par__sends_staged(op, (flags & PAR__SEND_SHARED) && par__has_input(op))) return flags;
+    op->eager = PAR__EAGER_STAGE;
+    par__send_eager(op, s);
+    return flags | PAR__INPUT_STAGED;
 }
 
 static void par__publish_arrival(par__operation *op) {
     par_comm *c = op->comm;
     const par__call *k = &op->call;
-    par__slot *s = &c->board->lines[c->rank].slot[op->sequence & 1u];
+    par__arrival *s = &c->board->arrivals[c->rank].arrival[op->sequence & 1u];
     const int summing = k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE ||
                         k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
-    unsigned flags = op->invalid ? PAR__BAD : 0; // then nothing else in the line counts
+    unsigned flags = op->invalid ? PAR__INVALID_CALL : 0; // then nothing else in the line counts
     s->kind = (uint8_t)k->kind, s->dtype = (uint8_t)k->dtype, s->root = k->root, s->site = op->site;
     s->op = summing ? (uint8_t)par__op_code(k->op) : 0;
     s->op_hash = summing ? (uint16_t)(k->op >> 8 ^ k->op >> 24 ^ k->op >> 40 ^ k->op >> 52) : 0;
-    s->op_hash ^= k->group;
+    s->op_hash ^= k->bucket_hash;
     s->count = k->count;
     if (k->kind == PAR_KIND_ALL_GATHERV || k->kind == PAR_KIND_REDUCE_SCATTERV)
-        s->count =
-            par__hash(k->recv_displs, c->size, par__hash(k->recv_counts, c->size, 0xcbf29ce484222325u));
-    op->early = !flags && par__goes_in_line(op) ? PAR__IN_LINE : PAR__LATER;
-    if (op->early)
-        par__send_early(op, s);
+        s->count = par__hash_sizes(k->recv_displs, c->size,
+                                   par__hash_sizes(k->recv_counts, c->size, 0xcbf29ce484222325u));
+    op->eager = !flags && par__sends_inline(op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
+    if (op->eager)
+        par__send_eager(op, s);
     else if (!flags)
-        flags = par__offer_arrays(op, s);
-    op->offered = flags;
+        flags = par__advertise_arrays(op, s);
+    op->arrival_flags = flags;
     s->flags = (uint8_t)flags;
     PAR__STORE(&s->sequence, op->sequence);
 }
 
 // The leader of a node (its first rank) brings its ranks' lines to the other nodes and theirs here: recursive
 // doubling over nodes, as in >>doubling. Afterwards every rank finds all lines on its own board.
-#define PAR__LINE_BYTES (sizeof(par__slot) + PAR__SITE_BYTES)
+#define PAR__ARRIVAL_BYTES (sizeof(par__arrival) + PAR__SITE_BYTES)
 
 static void par__emit_exchange(par__operation *op) {
     par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
-    const int k = l->node_count, me = l->me;
-    char *lines = par__scratch(op, PAR__LINE_BYTES * (size_t)(2 * c->size));
-    if (!lines) return;
+    const int k = l->node_count, me = l->my_node;
+    char *arrivals = par__get_scratch(op, PAR__ARRIVAL_BYTES * (size_t)(2 * c->size));
+    if (!arrivals) return;
     int at = 0;
-    size_t *start = (size_t *)(lines + PAR__LINE_BYTES * (size_t)c->size);
+    size_t *start = (size_t *)(arrivals + PAR__ARRIVAL_BYTES * (size_t)c->size);
     for (int q = 0; q < k; q++) { // the lines in order of nodes, mine first
         const int j = (me + q) % k;
-        start[q] = PAR__LINE_BYTES * (size_t)at;
-        for (int i = 0; i < par__locals(l, j); i++, at++) {
+        start[q] = PAR__ARRIVAL_BYTES * (size_t)at;
+        for (int i = 0; i < par__node_size(l, j); i++, at++) {
             const int r = l->members[l->start[j] + i];
-            char *line = lines + PAR__LINE_BYTES * (size_t)at;
+            char *arrival = arrivals + PAR__ARRIVAL_BYTES * (size_t)at;
             if (j != me) continue;
-            memcpy(line, &c->board->lines[r].slot[op->sequence & 1u], sizeof(par__slot));
-            memcpy(line + sizeof(par__slot), par__site_at(c, r, ((par__slot *)line)->site), PAR__SITE_BYTES);
+            memcpy(arrival, &c->board->arrivals[r].arrival[op->sequence & 1u], sizeof(par__arrival));
+            memcpy(arrival + sizeof(par__arrival), par__site_at(c, r, ((par__arrival *)arrival)->site),
+                   PAR__SITE_BYTES);
         }
     }
-    start[k] = PAR__LINE_BYTES * (size_t)at;
+    start[k] = PAR__ARRIVAL_BYTES * (size_t)at;
     for (int d = 1; d < k; d *= 2) {
         const int held = PAR__MIN(d, k - d), to = (me - d + k) % k, from = (me + d) % k;
-        par__emit_message(op, PAR__SEND, l->members[l->start[to]], lines, start[held]);
-        par__emit_message(op, PAR__RECV, l->members[l->start[from]], lines + start[d],
+        par__emit_message(op, PAR__SEND, l->members[l->start[to]], arrivals, start[held]);
+        par__emit_message(op, PAR__RECV, l->members[l->start[from]], arrivals + start[d],
                           start[d + held] - start[d]);
         par__emit_join(op);
     }
@@ -6776,139 +6871,141 @@ static void par__emit_exchange(par__operation *op) {
 static void par__finish_exchange(par__operation *op) {
     par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
-    const char *line = op->scratch;
+    const char *arrival = op->scratch;
     for (int q = 0; q < l->node_count; q++) {
-        const int j = (l->me + q) % l->node_count;
-        for (int i = 0; i < par__locals(l, j); i++, line += PAR__LINE_BYTES) {
+        const int j = (l->my_node + q) % l->node_count;
+        for (int i = 0; i < par__node_size(l, j); i++, arrival += PAR__ARRIVAL_BYTES) {
             const int r = l->members[l->start[j] + i];
-            par__slot *to = &c->board->lines[r].slot[op->sequence & 1u];
-            if (j == l->me) continue;
-            memcpy((char *)to + sizeof to->sequence, line + sizeof to->sequence,
+            par__arrival *to = &c->board->arrivals[r].arrival[op->sequence & 1u];
+            if (j == l->my_node) continue;
+            memcpy((char *)to + sizeof to->sequence, arrival + sizeof to->sequence,
                    sizeof *to - sizeof to->sequence);
-            memcpy(par__remote_sites(c, r), line + sizeof *to, PAR__SITE_BYTES - 1); // its last byte stays 0
-            par__clean(par__remote_sites(c, r), "");
+            memcpy(par__remote_sites(c, r), arrival + sizeof *to,
+                   PAR__SITE_BYTES - 1); // its last byte stays 0
+            par__sanitize(par__remote_sites(c, r), "");
             PAR__STORE(&to->sequence, op->sequence);
         }
     }
-    par__ring_bells(c, -1);
+    par__ring_doorbells(c, -1);
 }
 
 // The call is in the recorder from here on. Done while its arrival line is on the way.
-static void par__note_begin(par__operation *op) {
-    op->begun = par__ticks();
+static void par__record_begin(par__operation *op) {
+    op->start_ticks = par__ticks();
     op->record = op->comm->world->control->record_count;
     par__write_record(op, 0);
     op->volume = par__volume(op);
 }
 
-static void par__push_event(par__world *w, const char *name, uint64_t begun, uint64_t ended, uint64_t bytes,
-                            uint32_t comm, uint16_t lane, uint16_t site) {
-    if (w->event_count == w->event_room) {
-        const size_t room = 2 * w->event_room + 1024;
-        par__event *p = (par__event *)PAR_REALLOC(w->events, room * sizeof *p);
+static void par__push_trace_event(par__world *w, const char *name, uint64_t start_ticks, uint64_t end_ticks,
+                                  uint64_t bytes, uint32_t comm, uint16_t tid, uint16_t site) {
+    if (w->event_count == w->event_capacity) {
+        const size_t capacity = 2 * w->event_capacity + 1024;
+        par__event *p = (par__event *)PAR_REALLOC(w->events, capacity * sizeof *p);
         if (!p) return; // a trace with a hole is better than none
-        w->events = p, w->event_room = room;
+        w->events = p, w->event_capacity = capacity;
     }
     par__event *v = &w->events[w->event_count++];
-    v->name = name, v->begun = begun, v->ended = ended, v->bytes = bytes, v->comm = comm, v->lane = lane,
-    v->site = site;
+    v->name = name, v->start_ticks = start_ticks, v->end_ticks = end_ticks, v->bytes = bytes, v->comm = comm,
+    v->tid = tid, v->site = site;
 }
 
 // The whole array, S: n blocks of what the call counts, or that itself.
 static size_t par__array_bytes(const par__operation *op) {
     size_t send, recv;
     par__spans(op, &send, &recv);
-    return (op->call.kind == PAR_KIND_REDUCE ? op->call.count : PAR__MAX(send, recv)) * par__element(op);
+    return (op->call.kind == PAR_KIND_REDUCE ? op->call.count : PAR__MAX(send, recv)) *
+           par__element_bytes(op);
 }
 
 // The results of a bucket, to where they belong.
-static void par__unpack(par__operation *op) {
-    const size_t e = par__element(op);
+static void par__unpack_bucket(par__operation *op) {
+    const size_t e = par__element_bytes(op);
     const char *from = op->bucket;
-    for (size_t i = 0; i < op->part_count; i++) {
-        const par__call *k = &op->parts[i];
+    for (size_t i = 0; i < op->bucket_call_count; i++) {
+        const par__call *k = &op->bucket_calls[i];
         if (op->result == PAR_OK && k->count) memcpy(k->recv, from, k->count * e);
         from += k->count * e;
     }
-    op->part_count = 0;
+    op->bucket_call_count = 0;
 }
 
 // The ledger's row of a layer's place; one that has no memory is not counted there.
-static void par__count_place(const par__operation *op, uint64_t now) {
+static void par__count_layer_call(const par__operation *op, uint64_t now) {
     par_comm *c = op->comm;
-    const size_t i = op->site & (PAR__PLACES - 1);
-    if (i >= c->placed_count) {
-        const size_t count = PAR__MAX(2 * c->placed_count, i + 64);
-        par__placed *more = (par__placed *)PAR_REALLOC(c->placed, count * sizeof *more);
+    const size_t i = op->site & (PAR__SITE_MAX - 1);
+    if (i >= c->layer_stats_count) {
+        const size_t count = PAR__MAX(2 * c->layer_stats_count, i + 64);
+        par__layer_stats *more = (par__layer_stats *)PAR_REALLOC(c->layer_stats, count * sizeof *more);
         if (!more) return;
-        memset(more + c->placed_count, 0, (count - c->placed_count) * sizeof *more);
-        c->placed = more, c->placed_count = count;
+        memset(more + c->layer_stats_count, 0, (count - c->layer_stats_count) * sizeof *more);
+        c->layer_stats = more, c->layer_stats_count = count;
     }
-    c->placed[i].calls++;
+    c->layer_stats[i].calls++;
     if (op->result) return;
-    c->placed[i].sent_bytes += op->volume * par__element(op);
-    c->placed[i].ticks += now - op->begun;
+    c->layer_stats[i].sent_bytes += op->volume * par__element_bytes(op);
+    c->layer_stats[i].ticks += now - op->start_ticks;
 }
 
-static void par__end(par__operation *op) {
+static void par__complete(par__operation *op) {
     par_comm *c = op->comm;
     par__world *w = c->world;
     par_ledger *row = &c->ledger[op->call.kind];
     const uint64_t now = par__ticks();
-    if (op->part_count) par__unpack(op);
-    if (op->leader) {
-        op->leader->members--;
-        if (!op->leader->group_result) op->leader->group_result = op->result;
+    if (op->bucket_call_count) par__unpack_bucket(op);
+    if (op->group_head) {
+        op->group_head->group_pending--;
+        if (!op->group_head->group_result) op->group_head->group_result = op->result;
     }
     par__write_record(op, now);
     row->calls++;
     if (op->result == PAR_OK) {
         row->sent_count += op->volume;
-        row->sent_bytes += op->volume * par__element(op);
-        row->seconds += (double)(now - op->begun); // ticks until somebody reads it
+        row->sent_bytes += op->volume * par__element_bytes(op);
+        row->seconds += (double)(now - op->start_ticks); // ticks until somebody reads it
         if (c->model) row->predicted_seconds += par_predict(c, op->call.kind, par__array_bytes(op));
         if (op->algorithm) c->last_algorithm = op->algorithm->name;
     }
     row->net_messages += op->net_messages;
     row->net_bytes += op->net_bytes;
-    if (op->site & PAR__PLACED) par__count_place(op, now);
+    if (op->site & PAR__SITE_IN_LAYER) par__count_layer_call(op, now);
     if (w->trace_path)
-        par__push_event(w, par_kind_name(op->call.kind), op->begun, now, par__call_bytes(op), c->id, 1,
-                        op->site);
-    par__set_state(op, op->members ? PAR__HELD : PAR__DONE);
+        par__push_trace_event(w, par_kind_name(op->call.kind), op->start_ticks, now, par__call_bytes(op),
+                              c->id, 1, op->site);
+    par__set_op_state(op, op->group_pending ? PAR__WAITING_FOR_GROUP : PAR__DONE);
 }
 
 // A comm's calls execute in lanes: its collectives, its sends to each rank, its receives from each. Only the
 // first of a lane can go on, so that it alone is in the world's list and n calls cost n times one call.
-static par__lane *par__lane_of(const par__operation *op) {
+static par__call_queue *par__queue_of(const par__operation *op) {
     const size_t n = (size_t)op->comm->size, peer = (size_t)op->call.root;
-    if (op->call.kind < PAR_KIND_SEND) return &op->comm->lanes[0];
-    return &op->comm->lanes[1 + peer + (op->call.kind == PAR_KIND_RECV ? n : 0)];
+    if (op->call.kind < PAR_KIND_SEND) return &op->comm->queues[0];
+    return &op->comm->queues[1 + peer + (op->call.kind == PAR_KIND_RECV ? n : 0)];
 }
 
-static void par__activate(par__operation *op) {
+static void par__activate_operation(par__operation *op) {
     par__world *w = op->comm->world;
     op->next = NULL;
     *w->active_end = op;
     w->active_end = &op->next;
 }
 
-static void par__enter_lane(par__operation *op) {
-    par__lane *lane = par__lane_of(op);
+static void par__enqueue(par__operation *op) {
+    par__call_queue *lane = par__queue_of(op);
     op->sequence = ++lane->issued;
     if (!lane->running) {
         lane->running = op;
-        par__activate(op);
+        par__activate_operation(op);
         return;
     }
-    if (!lane->running->begun) par__note_begin(lane->running); // the recorder keeps their order
-    par__note_begin(op);
+    if (!lane->running->start_ticks) par__record_begin(lane->running); // the recorder keeps their order
+    par__record_begin(op);
     op->next = lane->waiting ? lane->waiting->next : op;
     if (lane->waiting) lane->waiting->next = op;
     lane->waiting = op;
 }
 
-static par__operation *par__next_waiting(par__lane *lane) { // takes it out; NULL: none
+static par__operation *par__queue_pop(par__call_queue *lane) { // takes it out; NULL: none
     par__operation *last = lane->waiting, *first = last ? last->next : NULL;
     if (first) last->next = first->next;
     if (first == last) lane->waiting = NULL;
@@ -6916,39 +7013,39 @@ static par__operation *par__next_waiting(par__lane *lane) { // takes it out; NUL
 }
 
 // An operation has ended, or never will: the next of its lane can go on.
-static void par__leave_lane(par__operation *op) {
-    par__lane *lane = par__lane_of(op);
+static void par__dequeue(par__operation *op) {
+    par__call_queue *lane = par__queue_of(op);
     if (lane->running != op) return;
-    lane->running = par__next_waiting(lane);
-    if (lane->running) par__activate(lane->running);
+    lane->running = par__queue_pop(lane);
+    if (lane->running) par__activate_operation(lane->running);
 }
 
 // A comm that is broken or closes: what waits in its lanes goes to the world's list, to fail there.
-static void par__empty_lanes(par_comm *c) {
+static void par__flush_queues(par_comm *c) {
     par__operation *op;
     for (int i = 0; i < 2 * c->size + 1; i++)
-        while ((op = par__next_waiting(&c->lanes[i])) != NULL) par__activate(op);
+        while ((op = par__queue_pop(&c->queues[i])) != NULL) par__activate_operation(op);
 }
 
-static int par__fail(par__operation *op, par_result result) {
+static int par__complete_with_error(par__operation *op, par_result result) {
     if (result == PAR_ERR_MEMORY && !op->comm->world->error[0])
-        par__error(op->comm->world, result, "no memory for par_%s", par_kind_name(op->call.kind));
+        par__set_error(op->comm->world, result, "no memory for par_%s", par_kind_name(op->call.kind));
     op->result = result;
-    par__leave_lane(op);
+    par__dequeue(op);
     if (op->call.kind < PAR_KIND_SEND) {
         for (int t = 0; t < op->track_count; t++)
             for (size_t i = 0; i < op->tracks[t].transfer_count; i++) {
                 par__transfer *x = &op->tracks[t].transfers[i];
-                if (op->comm->ring_index[x->peer] < 0) par__net_drop(op->comm->world, x);
+                if (op->comm->ring_index[x->peer] < 0) par__net_cancel(op->comm->world, x);
             }
     }
-    par__end(op);
+    par__complete(op);
     return 1;
 }
 
 static void par__use_track(par__operation *op, int i) {
     op->track = &op->tracks[i];
-    op->view = op->views + i * op->comm->size;
+    op->input = op->inputs + i * op->comm->size;
 }
 
 static void par__begin_tracks(par__operation *op) {
@@ -6956,29 +7053,29 @@ static void par__begin_tracks(par__operation *op) {
     op->track_count = c->nodes.node_count > 1 ? PAR__TRACKS : 1;
     for (int i = 0; i < op->track_count; i++) {
         par__track *t = &op->tracks[i];
-        t->index = i, t->running = 0, t->level = c->level[i];
+        t->index = i, t->running = 0, t->phase = c->phase[i];
         t->action_count = t->at = t->transfer_count = 0;
     }
-    op->block = op->piece = op->offset = 0, op->more = 1, op->closed = 0;
+    op->block = op->piece = op->offset = 0, op->more_pieces = 1, op->final_piece = 0;
     par__use_track(op, 0);
 }
 
-static void par__next_piece(par__operation *op) {
+static void par__emit_next_piece(par__operation *op) {
     par__track *t = op->track;
     t->action_count = t->at = 0, t->running = 1;
     t->half = op->track_count > 1 ? (uint32_t)(op->piece / (size_t)op->track_count) : ++op->comm->half;
-    op->more = 0;
+    op->more_pieces = 0;
     op->algorithm->emit(op);
     op->piece++;
 }
 
 // All ranks of the node are through with all tracks: arrays that peers have read may change again.
-static void par__last_piece(par__operation *op) {
+static void par__emit_final_piece(par__operation *op) {
     par__use_track(op, 0);
     op->track->action_count = op->track->at = 0, op->track->running = 1;
     par__emit_publish(op, 1);
     par__emit_wait_all(op, 1);
-    op->closed = 1;
+    op->final_piece = 1;
 }
 
 static int par__step_pieces(par__operation *op, int *moved) { // 1: all have ended, or there is an error
@@ -6987,18 +7084,18 @@ static int par__step_pieces(par__operation *op, int *moved) { // 1: all have end
         for (int i = 0; i < op->track_count; i++) {
             par__track *t = &op->tracks[i];
             par__use_track(op, i);
-            if (!t->running && op->more && op->piece % (size_t)op->track_count == (size_t)i)
-                par__next_piece(op);
+            if (!t->running && op->more_pieces && op->piece % (size_t)op->track_count == (size_t)i)
+                par__emit_next_piece(op);
             if (op->result) return 1;
             if (!t->running) continue;
-            if (par__run(op, moved)) t->running = 0, t->level += PAR__LEVELS, ended = 1;
+            if (par__run_actions(op, moved)) t->running = 0, t->phase += PAR__PHASES, ended = 1;
             if (op->result) return 1;
             running |= t->running;
         }
-        if (ended && op->more) continue; // its track takes another one
+        if (ended && op->more_pieces) continue; // its track takes another one
         if (running) return 0;
-        if (op->closed || op->track_count == 1 || op->piece < 2) return 1;
-        par__last_piece(op);
+        if (op->final_piece || op->track_count == 1 || op->piece < 2) return 1;
+        par__emit_final_piece(op);
     }
 }
 
@@ -7007,13 +7104,13 @@ static int par__step_arriving(par__operation *op) { // 1: all lines are here
     const int parity = (int)(op->sequence & 1u), leader = c->nodes.local_index[c->rank] == 0;
     const int wait_for_all = c->nodes.node_count == 1 || !leader;
     unsigned looks =
-        c->world->active->next ? 1 : c->world->spins / 16 + 1; // alone: nothing else to look after
+        c->world->active->next ? 1 : c->world->spin_limit / 16 + 1; // alone: nothing else to look after
     for (; op->block < (size_t)c->size; op->block++) {
         const int r = (int)op->block;
         if (!wait_for_all && !par__is_local(c, r)) continue;
-        while (PAR__LOAD(&c->board->lines[r].slot[parity].sequence) != op->sequence) {
+        while (PAR__LOAD(&c->board->arrivals[r].arrival[parity].sequence) != op->sequence) {
             if (--looks == 0) return 0;
-            par__relax();
+            par__cpu_relax();
         }
     }
     return 1;
@@ -7024,53 +7121,57 @@ static int par__step_collective(par__operation *op) { // 1: something moved
     int moved = 0, arrived = 0;
     par_result r;
     if (op->state == PAR__QUEUED) {
-        if (c->broken && !op->begun) par__note_begin(op);
-        if (c->broken) return par__fail(op, c->broken);
+        if (c->broken && !op->start_ticks) par__record_begin(op);
+        if (c->broken) return par__complete_with_error(op, c->broken);
         c->sequence = op->sequence;
-        if (!par__views(op)) return par__fail(op, par__break(c, PAR_ERR_MEMORY));
+        if (!par__alloc_addresses(op))
+            return par__complete_with_error(op, par__break_comm(c, PAR_ERR_MEMORY));
         par__begin_tracks(op);
         par__publish_arrival(op);
-        if (!op->begun) par__note_begin(op);
-        arrived = par__step_arriving(op); // look first: the fence in par__ring_bells would only delay that
-        par__ring_bells(c, -1);
-        par__set_state(op, PAR__ARRIVING), moved = 1;
+        if (!op->start_ticks) par__record_begin(op);
+        arrived =
+            par__step_arriving(op); // look first: the fence in par__ring_doorbells would only delay that
+        par__ring_doorbells(c, -1);
+        par__set_op_state(op, PAR__ARRIVING), moved = 1;
     }
     if (op->state == PAR__ARRIVING) {
         if (!arrived && !par__step_arriving(op)) return moved;
-        par__will_write(&c->board->lines[c->rank].slot[~op->sequence & 1u]); // nobody reads it any more
+        par__prefetch_for_write(
+            &c->board->arrivals[c->rank].arrival[~op->sequence & 1u]); // nobody reads it any more
         moved = 1;
         if (c->nodes.node_count > 1 && c->nodes.local_index[c->rank] == 0) {
             par__emit_exchange(op);
-            par__set_state(op, PAR__EXCHANGING);
+            par__set_op_state(op, PAR__EXCHANGING);
         }
     }
     if (op->state == PAR__EXCHANGING) {
-        if (!par__run(op, &moved)) return moved;
+        if (!par__run_actions(op, &moved)) return moved;
         if (op->result == PAR_OK) par__finish_exchange(op);
     }
     if (op->state < PAR__RUNNING) {
-        if (op->result) return par__fail(op, par__break(c, op->result));
-        if (op->invalid) return par__fail(op, PAR_ERR_ARGUMENT); // the others see MISMATCH
-        if ((r = par__compare_lines(op)) != PAR_OK) return par__fail(op, r);
-        if ((r = par__compare_counts(op)) != PAR_OK) return par__fail(op, par__break(c, r));
-        par__set_state(op, PAR__RUNNING), op->block = 0;
-        if (op->early != PAR__IN_LINE && (r = par__fill_views(op)) != PAR_OK)
-            return par__fail(op, par__break(c, r));
-        op->algorithm = par__choose(op);
-        if (!op->algorithm->emit) par__take_early(op);
+        if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
+        if (op->invalid) return par__complete_with_error(op, PAR_ERR_ARGUMENT); // the others see MISMATCH
+        if ((r = par__compare_arrivals(op)) != PAR_OK) return par__complete_with_error(op, r);
+        if ((r = par__compare_counts(op)) != PAR_OK)
+            return par__complete_with_error(op, par__break_comm(c, r));
+        par__set_op_state(op, PAR__RUNNING), op->block = 0;
+        if (op->eager != PAR__EAGER_INLINE && (r = par__resolve_addresses(op)) != PAR_OK)
+            return par__complete_with_error(op, par__break_comm(c, r));
+        op->algorithm = par__choose_algorithm(op);
+        if (!op->algorithm->emit) par__take_eager(op);
     }
     if (op->algorithm->emit && !par__step_pieces(op, &moved)) return moved;
-    if (op->result) return par__fail(op, par__break(c, op->result));
-    for (int i = 0; i < op->track_count; i++) c->level[i] = op->tracks[i].level;
-    par__leave_lane(op);
-    par__end(op);
+    if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
+    for (int i = 0; i < op->track_count; i++) c->phase[i] = op->tracks[i].phase;
+    par__dequeue(op);
+    par__complete(op);
     return 1;
 }
 
 static int par__step_message(par__operation *op) {
     int moved = 0;
     if (op->state == PAR__QUEUED) {
-        if (!op->begun) par__note_begin(op);
+        if (!op->start_ticks) par__record_begin(op);
         const int sending = op->call.kind == PAR_KIND_SEND;
         void *memory = sending ? (void *)(uintptr_t)op->call.send : op->call.recv;
         op->track = &op->tracks[0];
@@ -7079,38 +7180,38 @@ static int par__step_message(par__operation *op) {
             op->result = op->comm->broken;
         else if (!par__add_transfer(op, op->track, sending, op->call.root, memory, par__call_bytes(op), 0))
             op->result = PAR_ERR_MEMORY;
-        par__set_state(op, PAR__RUNNING), moved = 1;
+        par__set_op_state(op, PAR__RUNNING), moved = 1;
     }
     const int ended = !op->track->transfer_count || par__step_transfers(op, op->track, &moved);
     if (!ended) return moved; // a mismatched message is drained before it fails
-    par__leave_lane(op);
-    par__end(op);
+    par__dequeue(op);
+    par__complete(op);
     return 1;
 }
 
 static void par__lock_world(par__world *w) {
-    if (w->progressing) pthread_mutex_lock(&w->lock);
+    if (w->has_progress_thread) pthread_mutex_lock(&w->lock);
 }
 static void par__unlock_world(par__world *w) {
-    if (w->progressing) pthread_mutex_unlock(&w->lock);
+    if (w->has_progress_thread) pthread_mutex_unlock(&w->lock);
 }
 
-static void par__give_back(par__operation *op) {
+static void par__recycle_operation(par__operation *op) {
     par__world *w = op->comm->world;
     op->ticket = 0;
     op->next = w->idle_operations;
     w->idle_operations = op;
 }
 
-static int par__progress_here(par__world *w) { // 1: something moved
+static int par__progress_operations(par__world *w) { // 1: something moved
     int moved = 0;
     par__lock_world(w);
-    w->round++;
+    w->poll_round++;
     par__operation **link = &w->active;
     while (*link) {
         par__operation *op = *link;
-        if (op->state == PAR__HELD) {
-            if (!op->members) par__set_state(op, PAR__DONE), moved = 1;
+        if (op->state == PAR__WAITING_FOR_GROUP) {
+            if (!op->group_pending) par__set_op_state(op, PAR__DONE), moved = 1;
         } else if (op->state != PAR__DONE)
             moved |= op->call.kind < PAR_KIND_SEND ? par__step_collective(op) : par__step_message(op);
         if (op->state != PAR__DONE) {
@@ -7118,7 +7219,7 @@ static int par__progress_here(par__world *w) { // 1: something moved
             continue;
         }
         *link = op->next, op->next = NULL;
-        if (op->detached) par__give_back(op);
+        if (op->detached) par__recycle_operation(op);
     }
     w->active_end = link;
     par__unlock_world(w);
@@ -7126,23 +7227,23 @@ static int par__progress_here(par__world *w) { // 1: something moved
 }
 // ... and what carriers have begun, which may wait for the above, but not for each other.
 static int par__progress(par__world *w) {
-    const int moved = par__progress_here(w);
-    if (w->carrying) return moved;
-    w->carrying = 1;
-    for (par_carrier *x = w->carriers; x; x = x->next)
+    const int moved = par__progress_operations(w);
+    if (w->in_backend_progress) return moved;
+    w->in_backend_progress = 1;
+    for (par_device_backend *x = w->backends; x; x = x->next)
         if (x->progress) x->progress(x);
-    return w->carrying = 0, moved;
+    return w->in_backend_progress = 0, moved;
 }
 
 // Who has not come: for the error text of a deadline.
-static void par__missing(const par__operation *op, char *text, size_t bytes) {
+static void par__describe_missing(const par__operation *op, char *text, size_t bytes) {
     const par_comm *c = op->comm;
     const par__world *w = c->world;
     char seen[160];
     size_t at = 0;
     text[0] = 0;
     for (int r = 0; r < c->size && at + 300 < bytes; r++) {
-        const par__slot *s = &c->board->lines[r].slot[op->sequence & 1u];
+        const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
         const int message = op->call.kind >= PAR_KIND_SEND;
         if (message ? r != op->call.root : r == c->rank || PAR__LOAD(&s->sequence) == op->sequence) continue;
         if (c->arena_index[r] >= 0)
@@ -7154,40 +7255,41 @@ static void par__missing(const par__operation *op, char *text, size_t bytes) {
     if (!at) snprintf(text, bytes, "a rank that arrived but did not go on");
 }
 
-static void par__poke(par__world *w, double now) {
-    if (!w->net || now - w->poked_at < 0.0005) return;
-    w->poked_at = now;
+static void par__poll_net(par__world *w, double now) {
+    if (!w->net || now - w->polled_at < 0.0005) return;
+    w->polled_at = now;
     par__lock_world(w);
-    w->net->poke(w);
+    w->net->poll(w);
     par__unlock_world(w);
 }
 
 // Whether rank r of a comm will not answer any more: 2 died of itself, 1 gave up (*broke) or left, 0 no.
-static int par__gone(const par_comm *c, int r, int *broke) {
+static int par__rank_gone(const par_comm *c, int r, int *had_error) {
     par__world *w = c->world;
-    const int i = c->arena_index[r], far = i < 0 ? w->net->state(w, c->world_rank[r]) : PAR__HERE;
-    if (i >= 0 ? !par__peer_dead(w, i) : far == PAR__HERE) return 0;
+    const int i = c->arena_index[r],
+              remote = i < 0 ? w->net->rank_state(w, c->world_rank[r]) : PAR__RANK_RUNNING;
+    if (i >= 0 ? !par__peer_dead(w, i) : remote == PAR__RANK_RUNNING) return 0;
     const par__rank_control *k = i >= 0 ? &w->arena->ranks[i] : NULL;
-    const int told = k ? PAR__LOAD(&k->broke) != 0 : far == PAR__LEFT;
-    *broke = told && PAR__LOAD(&w->arena->cause);
-    if (*broke || (k ? PAR__LOAD(&k->state) : (uint32_t)far) != PAR__DEAD) return 1;
+    const int told = k ? PAR__LOAD(&k->had_error) != 0 : remote == PAR__RANK_CLOSED;
+    *had_error = told && PAR__LOAD(&w->arena->first_error);
+    if (*had_error || (k ? PAR__LOAD(&k->state) : (uint32_t)remote) != PAR__RANK_DEAD) return 1;
     uint32_t none = 0;
     __atomic_compare_exchange_n(&w->arena->first_dead, &none, (uint32_t)c->world_rank[r] + 1, 0,
                                 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return 2;
 }
 // The error that rank r's going is, for who waits for it.
-static par_result par__gone_error(const par_comm *c, int r, int how, int broke, const char *waits) {
+static par_result par__rank_gone_error(const par_comm *c, int r, int how, int had_error, const char *waits) {
     par__world *w = c->world;
     const int i = c->arena_index[r];
     const int first = (int)PAR__LOAD(&w->arena->first_dead) - 1, named = c->world_rank[r];
     char where[64] = "on another node", seen[160] = "", before[64] = "", of[32] = "";
-    if (broke) {
-        const uint32_t cause = PAR__LOAD(&w->arena->cause);
+    if (had_error) {
+        const uint32_t cause = PAR__LOAD(&w->arena->first_error);
         if (cause < 2) return PAR_OK; // it is being written down: look again soon
-        if (cause > PAR_RESULT_COUNT) return par__scribbled(w, "an error's number", cause);
-        return par__error(w, (par_result)(cause - 1), "%s",
-                          par__text_of(w->arena->cause_text, PAR__ERROR_BYTES).at);
+        if (cause > PAR_RESULT_COUNT) return par__memory_corrupt(w, "an error's number", cause);
+        return par__set_error(w, (par_result)(cause - 1), "%s",
+                              par__copy_shared_text(w->arena->first_error_text, PAR__ERROR_BYTES).at);
     }
     if (i >= 0) {
         snprintf(where, sizeof where, "pid %d", w->arena->ranks[i].pid);
@@ -7196,31 +7298,32 @@ static par_result par__gone_error(const par_comm *c, int r, int how, int broke, 
     if (c->id) snprintf(of, sizeof of, ", rank %d of the world", named);
     if (how == 2 && first >= 0 && first != named)
         snprintf(before, sizeof before, "rank %d%s died first; ", first, c->id ? " of the world" : "");
-    return par__error(w, PAR_ERR_PEER_DIED, "%srank %d (%s%s) %s while rank %d waits %s%s%s", before, r,
-                      where, of, how == 2 ? "died" : "closed its comm or ended", c->rank, waits,
-                      i >= 0 ? "; " : "", seen);
+    return par__set_error(w, PAR_ERR_PEER_DIED, "%srank %d (%s%s) %s while rank %d waits %s%s%s", before, r,
+                          where, of, how == 2 ? "died" : "closed its comm or ended", c->rank, waits,
+                          i >= 0 ? "; " : "", seen);
 }
 // The same for a rank of this node whose process is no more; its lock comes back a moment after its memory.
-static par_result par__lost_rank(const par_comm *c, int r, const char *waits) {
+static par_result par__peer_lost(const par_comm *c, int r, const char *waits) {
     par_result result = PAR_OK;
-    int broke = 0;
+    int had_error = 0;
     for (int i = 0; !result && i < 1000; i++) {
-        const int how = par__gone(c, r, &broke);
-        if (how) result = par__gone_error(c, r, how, broke, waits);
+        const int how = par__rank_gone(c, r, &had_error);
+        if (how) result = par__rank_gone_error(c, r, how, had_error, waits);
         if (!result) usleep(1000);
     }
-    return result ? result : par__gone_error(c, r, 1, 0, waits);
+    return result ? result : par__rank_gone_error(c, r, 1, 0, waits);
 }
 par_result par_alive(par_comm *c) {
     par__world *w = c->world;
-    int broke;
-    par__poke(w, par__now());
+    int had_error;
+    par__poll_net(w, par__now());
     if (PAR__LOAD(&w->arena->aborted) == 1)
-        return par__error(w, PAR_ERR_ABORTED, "%s", par__text_of(w->arena->abort_text, PAR__ERROR_BYTES).at);
+        return par__set_error(w, PAR_ERR_ABORTED, "%s",
+                              par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
     for (int pass = 2; pass > 0; pass--)
         for (int r = 0; r < c->size; r++) {
-            const int how = r == c->rank ? 0 : par__gone(c, r, &broke);
-            if (how >= pass) return par__gone_error(c, r, how, broke, "for it");
+            const int how = r == c->rank ? 0 : par__rank_gone(c, r, &had_error);
+            if (how >= pass) return par__rank_gone_error(c, r, how, had_error, "for it");
         }
     return PAR_OK;
 }
@@ -7230,52 +7333,54 @@ static par_result par__check_wait(par__operation *op) {
     par_comm *c = op->comm;
     par__world *w = c->world;
     char who[PAR__ERROR_BYTES / 2], waits[128];
-    int broke;
+    int had_error;
     const int message = op->call.kind >= PAR_KIND_SEND;
-    const char *site = par__own_site(op);
+    const char *site = par__op_site(op);
     if (PAR__LOAD(&w->arena->aborted) == 1)
-        return par__error(w, PAR_ERR_ABORTED, "par_%s at %s: %s", par_kind_name(op->call.kind), site,
-                          par__text_of(w->arena->abort_text, PAR__ERROR_BYTES).at);
-    if (!message && par__state(op) != PAR__QUEUED && PAR__LOAD(&c->board->failed) == op->sequence)
-        return par__error(w, PAR_ERR_MISMATCH, "%s", par__text_of(c->board->fail_text, PAR__ERROR_BYTES).at);
+        return par__set_error(w, PAR_ERR_ABORTED, "par_%s at %s: %s", par_kind_name(op->call.kind), site,
+                              par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
+    if (!message && par__op_state(op) != PAR__QUEUED && PAR__LOAD(&c->board->mismatch) == op->sequence)
+        return par__set_error(w, PAR_ERR_MISMATCH, "%s",
+                              par__copy_shared_text(c->board->mismatch_text, PAR__ERROR_BYTES).at);
     snprintf(waits, sizeof waits, "in par_%s at %s", par_kind_name(op->call.kind), site);
     for (int pass = 2; pass > 0; pass--) // first those that died of themselves
         for (int r = 0; r < c->size; r++) {
             if (r == c->rank || (message && r != op->call.root)) continue;
-            const int how = par__gone(c, r, &broke);
+            const int how = par__rank_gone(c, r, &had_error);
             if (how < pass) continue;
             par__progress(w); // it may have done its part first
-            if (par__state(op) == PAR__DONE) return PAR_OK;
-            const par_result gone = par__gone_error(c, r, how, broke, waits);
+            if (par__op_state(op) == PAR__DONE) return PAR_OK;
+            const par_result gone = par__rank_gone_error(c, r, how, had_error, waits);
             if (gone) return gone;
         }
     const double now = par__now();
-    if (op->impatient == 0) op->impatient = now;
-    const double waited = now - op->impatient;
+    if (op->wait_start == 0) op->wait_start = now;
+    const double waited = now - op->wait_start;
     if (waited < w->timeout_s) return PAR_OK;
-    par__missing(op, who, sizeof who);
-    return par__error(w, PAR_ERR_TIMEOUT, "rank %d waited %.1f s in par_%s at %s (call %u on comm %s) for %s",
-                      c->rank, waited, par_kind_name(op->call.kind), site, op->sequence, c->name, who);
+    par__describe_missing(op, who, sizeof who);
+    return par__set_error(w, PAR_ERR_TIMEOUT,
+                          "rank %d waited %.1f s in par_%s at %s (call %u on comm %s) for %s", c->rank,
+                          waited, par_kind_name(op->call.kind), site, op->sequence, c->name, who);
 }
 
 // End an operation that cannot go on, and its comm.
-static void par__give_up(par__operation *op, par_result r) {
+static void par__abandon_operation(par__operation *op, par_result r) {
     par__world *w = op->comm->world;
     par__operation **link = &w->active;
-    par__break(op->comm, r);
-    par__empty_lanes(op->comm);
+    par__break_comm(op->comm, r);
+    par__flush_queues(op->comm);
     while (*link != op) link = &(*link)->next;
     *link = op->next;
     for (link = &w->active; *link; link = &(*link)->next)
-        if ((*link)->leader == op) (*link)->leader = NULL;
+        if ((*link)->group_head == op) (*link)->group_head = NULL;
     w->active_end = link;
-    op->members = 0;
-    if (op->state == PAR__HELD) {
+    op->group_pending = 0;
+    if (op->state == PAR__WAITING_FOR_GROUP) {
         op->group_result = r;
-        par__set_state(op, PAR__DONE);
+        par__set_op_state(op, PAR__DONE);
         return;
     }
-    par__fail(op, r);
+    par__complete_with_error(op, r);
 }
 
 static par_result par__wait_for(par__operation *op) {
@@ -7283,16 +7388,16 @@ static par_result par__wait_for(par__operation *op) {
     const long sleep_ns = w->local_count < w->size ? 50000 : w->net ? 1000000 : 10000000;
     const unsigned yields = 64;
     unsigned idle = 0;
-    while (par__state(op) != PAR__DONE) {
+    while (par__op_state(op) != PAR__DONE) {
         if (par__progress(w)) {
             idle = 0;
             continue;
         }
-        if (++idle < w->spins) {
-            par__relax();
+        if (++idle < w->spin_limit) {
+            par__cpu_relax();
             continue;
         }
-        if (idle < w->spins + yields) {
+        if (idle < w->spin_limit + yields) {
             sched_yield();
             continue;
         }
@@ -7302,17 +7407,18 @@ static par_result par__wait_for(par__operation *op) {
             const par_result r = par__check_wait(op);
             par__lock_world(w);
             const int over = r && op->state != PAR__DONE;
-            if (over) par__give_up(op, r);
+            if (over) par__abandon_operation(op, r);
             par__unlock_world(w);
             if (over) break;
         }
-        par__poke(w, now);
+        par__poll_net(w, now);
         // Sleep until a peer rings. Other nodes cannot ring: then look again soon.
-        uint32_t *sleepers = &w->arena->sleepers, bell = __atomic_load_n(&w->control->bell, __ATOMIC_SEQ_CST);
+        uint32_t *sleepers = &w->arena->sleepers,
+                 bell = __atomic_load_n(&w->control->doorbell, __ATOMIC_SEQ_CST);
         __atomic_store_n(&w->control->sleeping, 1, __ATOMIC_SEQ_CST);
         __atomic_add_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
         if (!par__progress(w))
-            par__futex_wait(&w->control->bell, bell, sleep_ns);
+            par__futex_wait(&w->control->doorbell, bell, sleep_ns);
         else
             idle = 0;
         __atomic_sub_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
@@ -7323,10 +7429,10 @@ static par_result par__wait_for(par__operation *op) {
 
 // ---- beginning and ending a call
 
-#define PAR__COALESCE ((size_t)65536)   // calls of up to so many bytes travel together
-#define PAR__BUCKET   ((size_t)1 << 20) // up to so many
+#define PAR__COALESCE_BYTES ((size_t)65536)   // calls of up to so many bytes travel together
+#define PAR__BUCKET_BYTES   ((size_t)1 << 20) // up to so many
 
-static int par__valid(par__operation *op) {
+static int par__validate_call(par__operation *op) {
     const par__call *k = &op->call;
     const par_comm *c = op->comm;
     const int rooted = par__has_root(k->kind);
@@ -7362,21 +7468,21 @@ static int par__valid(par__operation *op) {
             why = "recv is NULL";
     }
     if (why)
-        par__error(c->world, PAR_ERR_ARGUMENT, "par_%s at %s: %s (count=%zu, dtype=%s, root=%d, %d ranks)",
-                   par_kind_name(k->kind), c->site ? c->site : "?", why, k->count, par_dtype_name(k->dtype),
-                   k->root, c->size);
+        par__set_error(c->world, PAR_ERR_ARGUMENT,
+                       "par_%s at %s: %s (count=%zu, dtype=%s, root=%d, %d ranks)", par_kind_name(k->kind),
+                       c->site ? c->site : "?", why, k->count, par_dtype_name(k->dtype), k->root, c->size);
     return !why;
 }
 
-static par__operation *par__take_operation(par__world *w) { // the caller holds the world's lock
+static par__operation *par__alloc_operation(par__world *w) { // the caller holds the world's lock
     par__operation *op = w->idle_operations;
     if (op)
         w->idle_operations = op->next;
     else
         op = (par__operation *)par__zalloc(sizeof *op);
     if (!op) return op;
-    op->next = NULL, op->leader = NULL, op->members = op->detached = 0, op->part_count = 0;
-    op->ticket = ++w->tickets, op->net_messages = op->net_bytes = 0, op->algorithm = NULL, op->impatient = 0;
+    op->next = NULL, op->group_head = NULL, op->group_pending = op->detached = 0, op->bucket_call_count = 0;
+    op->ticket = ++w->tickets, op->net_messages = op->net_bytes = 0, op->algorithm = NULL, op->wait_start = 0;
     op->result = op->group_result = PAR_OK;
     return op;
 }
@@ -7385,76 +7491,80 @@ static par__operation *par__take_operation(par__world *w) { // the caller holds 
 // counts, so that other counts of the same sum are a mismatch.
 static int par__fill_bucket(par__operation *op, const par__call *calls, size_t n) { // 0: no memory
     par__call *all = &op->call;
-    const size_t e = par__dtype_bytes[calls->dtype];
+    const size_t e = par__bytes_of_dtype[calls->dtype];
     const int reads = calls->kind == PAR_KIND_ALL_REDUCE || op->comm->rank == calls->root;
     uint64_t hash = 0xcbf29ce484222325u;
-    if (op->part_room < n) {
-        PAR_FREE(op->parts);
-        op->parts = (par__call *)PAR_MALLOC(n * sizeof *calls), op->part_room = op->parts ? n : 0;
+    if (op->bucket_call_capacity < n) {
+        PAR_FREE(op->bucket_calls);
+        op->bucket_calls = (par__call *)PAR_MALLOC(n * sizeof *calls),
+        op->bucket_call_capacity = op->bucket_calls ? n : 0;
     }
-    if (!op->bucket) op->bucket = (char *)PAR_MALLOC(PAR__BUCKET);
-    if (!op->parts || !op->bucket) return 0;
+    if (!op->bucket) op->bucket = (char *)PAR_MALLOC(PAR__BUCKET_BYTES);
+    if (!op->bucket_calls || !op->bucket) return 0;
     all->count = 0;
     for (size_t i = 0; i < n; i++) {
         const par__call *k = &calls[i];
         if (k->count && reads) memcpy(op->bucket + all->count * e, k->send, k->count * e);
-        all->count += k->count, hash = par__hash(&k->count, 1, hash);
-        op->parts[i] = *k;
+        all->count += k->count, hash = par__hash_sizes(&k->count, 1, hash);
+        op->bucket_calls[i] = *k;
     }
     all->send = all->recv = op->bucket;
-    all->group = (uint16_t)(hash >> 48 | 1), op->part_count = n;
+    all->bucket_hash = (uint16_t)(hash >> 48 | 1), op->bucket_call_count = n;
     return 1;
 }
 
 // Begin a call, or n > 1 of a group that share a bucket. The caller holds the world's lock.
-static par_result par__begin(par_comm *c, const par__call *call, size_t n, par__operation **out) {
+static par_result par__issue(par_comm *c, const par__call *call, size_t n, par__operation **out) {
     par__world *w = c->world;
     if (c->broken) return c->broken;
     if (PAR__LOAD(&w->arena->aborted) == 1)
-        return par__break(
-            c, par__error(w, PAR_ERR_ABORTED, "%s", par__text_of(w->arena->abort_text, PAR__ERROR_BYTES).at));
-    par__operation *op = par__take_operation(w);
-    if (!op) return par__error(w, PAR_ERR_MEMORY, "no memory for an operation");
-    par__set_state(op, PAR__QUEUED);
-    op->comm = c, op->call = *call, op->carrier = NULL;
+        return par__break_comm(
+            c, par__set_error(w, PAR_ERR_ABORTED, "%s",
+                              par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at));
+    par__operation *op = par__alloc_operation(w);
+    if (!op) return par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
+    par__set_op_state(op, PAR__QUEUED);
+    op->comm = c, op->call = *call, op->backend = NULL;
     if (n > 1 && !par__fill_bucket(op, call, n))
-        return par__give_back(op), par__error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
-    op->invalid = !par__valid(op);
+        return par__recycle_operation(op),
+               par__set_error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
+    op->invalid = !par__validate_call(op);
     if (op->invalid) op->call.dtype = PAR_U8, op->call.op = PAR_SUM, op->call.count = 0; // safe to look at
     if (op->invalid && call->kind >= PAR_KIND_SEND) {
-        par__give_back(op);
+        par__recycle_operation(op);
         return PAR_ERR_ARGUMENT;
     }
-    op->begun = 0;
-    op->site = par__site(w, c->site);
+    op->start_ticks = 0;
+    op->site = par__site_index(w, c->site);
     c->site = NULL;
-    par__enter_lane(op);
+    par__enqueue(op);
     *out = op;
     return PAR_OK;
 }
 
-static par_result par__release(par__operation *op) {
+static par_result par__release_operation(par__operation *op) {
     par__world *w = op->comm->world;
     const par_result r = op->group_result ? op->group_result : op->result;
     par__lock_world(w);
-    par__give_back(op);
+    par__recycle_operation(op);
     par__unlock_world(w);
     return r;
 }
 
 // A call made within a group waits for its end.
-static par_result par__defer(par_comm *c, const par__call *call) {
+static par_result par__add_to_group(par_comm *c, const par__call *call) {
     par__operation check;
     check.comm = c, check.call = *call;
-    if (!par__valid(&check)) return PAR_ERR_ARGUMENT; // the others hear of it from their groups' end
-    if (c->grouped_count == c->grouped_room) {
-        const size_t room = 2 * c->grouped_room + 16;
-        par__call *calls = (par__call *)PAR_REALLOC(c->grouped, room * sizeof *calls);
+    if (!par__validate_call(&check)) return PAR_ERR_ARGUMENT; // the others hear of it from their groups' end
+    if (c->grouped_count == c->grouped_capacity) {
+        const size_t capacity = 2 * c->grouped_capacity + 16;
+        par__call *calls = (par__call *)PAR_REALLOC(c->grouped, capacity * sizeof *calls);
         if (calls) c->grouped = calls;
-        const char **sites = (const char **)PAR_REALLOC((void *)c->grouped_sites, room * sizeof *sites);
+        const char **sites = (const char **)PAR_REALLOC((void *)c->grouped_sites, capacity * sizeof *sites);
         if (sites) c->grouped_sites = sites;
-        if (!calls || !sites) return par__error(c->world, PAR_ERR_MEMORY, "no memory for a group of calls");
-        c->grouped_room = room;
+        if (!calls || !sites)
+            return par__set_error(c->world, PAR_ERR_MEMORY, "no memory for a group of calls");
+        c->grouped_capacity = capacity;
     }
     c->grouped[c->grouped_count] = *call;
     c->grouped_sites[c->grouped_count++] = c->site;
@@ -7463,15 +7573,15 @@ static par_result par__defer(par_comm *c, const par__call *call) {
 }
 
 // How many of the calls from `first` on may share a bucket.
-static size_t par__fitting(const par_comm *c, size_t first) {
+static size_t par__count_coalescible(const par_comm *c, size_t first) {
     const par__call *a = &c->grouped[first];
-    const size_t e = par__dtype_bytes[a->dtype];
+    const size_t e = par__bytes_of_dtype[a->dtype];
     size_t n = 0, bytes = 0;
     if (a->kind != PAR_KIND_ALL_REDUCE && a->kind != PAR_KIND_BROADCAST) return 1;
     for (; first + n < c->grouped_count; n++) {
         const par__call *b = &c->grouped[first + n];
         if (b->kind != a->kind || b->dtype != a->dtype || b->op != a->op || b->root != a->root ||
-            b->count > PAR__COALESCE / e || bytes + b->count * e > PAR__BUCKET)
+            b->count > PAR__COALESCE_BYTES / e || bytes + b->count * e > PAR__BUCKET_BYTES)
             break;
         bytes += b->count * e;
     }
@@ -7479,23 +7589,23 @@ static size_t par__fitting(const par_comm *c, size_t first) {
 }
 
 static void par__wake_progress(par__world *w) {
-    __atomic_add_fetch(&w->work, 1, __ATOMIC_SEQ_CST);
-    par__futex_wake(&w->work);
+    __atomic_add_fetch(&w->progress_work, 1, __ATOMIC_SEQ_CST);
+    par__futex_wake(&w->progress_work);
 }
 
 // The progress thread: looks after what was begun, every few microseconds, and sleeps while there is nothing.
 static void *par__progress_main(void *p) {
     par__world *w = (par__world *)p;
-    while (!PAR__LOAD(&w->progress_ends)) {
-        const uint32_t work = PAR__LOAD(&w->work);
-        const int moved = par__progress_here(w);
+    while (!PAR__LOAD(&w->progress_stop)) {
+        const uint32_t work = PAR__LOAD(&w->progress_work);
+        const int moved = par__progress_operations(w);
         par__lock_world(w);
         const int idle = !w->active;
         par__unlock_world(w);
         if (idle)
-            par__futex_wait(&w->work, work, 100000000);
+            par__futex_wait(&w->progress_work, work, 100000000);
         else if (!moved)
-            par__futex_wait(&w->work, work, 20000);
+            par__futex_wait(&w->progress_work, work, 20000);
     }
     return NULL;
 }
@@ -7503,130 +7613,132 @@ static void *par__progress_main(void *p) {
 static par_result par__start_progress(par__world *w) {
     if (!w->progress_wanted) return PAR_OK;
     pthread_mutex_init(&w->lock, NULL);
-    w->progressing = 1;
+    w->has_progress_thread = 1;
     const int e = pthread_create(&w->progress_thread, NULL, par__progress_main, w);
-    if (e) w->progressing = 0;
-    return e ? par__log(PAR_ERR_SYSTEM, "cannot start the progress thread: %s", strerror(e)) : PAR_OK;
+    if (e) w->has_progress_thread = 0;
+    return e ? par__log_error(PAR_ERR_SYSTEM, "cannot start the progress thread: %s", strerror(e)) : PAR_OK;
 }
 
 static void par__stop_progress(par__world *w) {
-    if (!w->progressing) return;
-    PAR__STORE(&w->progress_ends, 1u);
+    if (!w->has_progress_thread) return;
+    PAR__STORE(&w->progress_stop, 1u);
     par__wake_progress(w);
     pthread_join(w->progress_thread, NULL);
-    w->progressing = 0;
+    w->has_progress_thread = 0;
     pthread_mutex_destroy(&w->lock);
 }
 
-static par__call par__call_of(par_kind kind, const void *send, void *recv, size_t count, par_dtype dtype,
-                              par_op op, int root) {
+static par__call par__make_call(par_kind kind, const void *send, void *recv, size_t count, par_dtype dtype,
+                                par_op op, int root) {
     par__call k; // every member, no memset: see par__write_record
     k.kind = kind, k.send = send, k.recv = recv, k.count = count, k.dtype = dtype, k.op = op, k.root = root;
-    k.send_counts = k.send_displs = k.recv_counts = k.recv_displs = NULL, k.group = 0;
+    k.send_counts = k.send_displs = k.recv_counts = k.recv_displs = NULL, k.bucket_hash = 0;
     return k;
 }
 
 // ---- carriers
 
-static int par__is_carried(const par_comm *c, const par__call *k) {
+static int par__is_offloaded(const par_comm *c, const par__call *k) {
     const void *memory = k->send ? k->send : k->recv;
-    return c->carrier && memory && c->carrier->takes(c->carrier, memory);
+    return c->backend && memory && c->backend->supports(c->backend, memory);
 }
 // 0: the call is not valid. The caller holds the world's lock.
-static int par__fill_carried(par__operation *op, par_comm *c, const par__call *call) {
+static int par__fill_offload(par__operation *op, par_comm *c, const par__call *call) {
     const int rooted = par__has_root(call->kind);
-    op->comm = c, op->call = *call, op->carrier = c->carrier, op->sequence = ++c->carried_count;
-    if (!par__valid(op)) return 0;
-    par_carried *k = &op->carried;
+    op->comm = c, op->call = *call, op->backend = c->backend, op->sequence = ++c->offload_count;
+    if (!par__validate_call(op)) return 0;
+    par_offload_call *k = &op->offload;
     k->comm = c, k->kind = call->kind, k->dtype = call->dtype, k->op = call->op;
     k->root = rooted ? call->root : 0, k->tag = rooted ? 0 : call->root;
     k->send = call->send, k->recv = call->recv, k->count = call->count;
     k->send_counts = call->send_counts, k->send_displs = call->send_displs;
     k->recv_counts = call->recv_counts, k->recv_displs = call->recv_displs;
     k->site = c->site ? c->site : "?", k->state = NULL;
-    op->site = par__site(c->world, c->site);
+    op->site = par__site_index(c->world, c->site);
     c->site = NULL;
-    par__note_begin(op);
+    par__record_begin(op);
     return 1;
 }
-// The operation is not among those that progress steps on: the carrier has it until par__carry_end.
-static par_result par__carry(par_comm *c, const par__call *call, par__operation **out) {
+// The operation is not among those that progress steps on: the carrier has it until par__offload_end.
+static par_result par__offload_begin(par_comm *c, const par__call *call, par__operation **out) {
     par__world *w = c->world;
     *out = NULL;
     if (c->broken) return c->broken;
     if (PAR__LOAD(&w->arena->aborted) == 1)
-        return par__break(
-            c, par__error(w, PAR_ERR_ABORTED, "%s", par__text_of(w->arena->abort_text, PAR__ERROR_BYTES).at));
+        return par__break_comm(
+            c, par__set_error(w, PAR_ERR_ABORTED, "%s",
+                              par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at));
     par__lock_world(w);
-    par__operation *op = par__take_operation(w);
-    const int valid = op && par__fill_carried(op, c, call);
-    if (op && !valid) par__give_back(op);
+    par__operation *op = par__alloc_operation(w);
+    const int valid = op && par__fill_offload(op, c, call);
+    if (op && !valid) par__recycle_operation(op);
     par__unlock_world(w);
-    if (!op) return par__error(w, PAR_ERR_MEMORY, "no memory for an operation");
+    if (!op) return par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
     if (!valid) return PAR_ERR_ARGUMENT;
-    op->result = c->carrier->begin(c->carrier, &op->carried);
+    op->result = c->backend->begin(c->backend, &op->offload);
     return *out = op, PAR_OK;
 }
-static par_result par__carry_end(par__operation *op) {
+static par_result par__offload_end(par__operation *op) {
     par_comm *c = op->comm;
-    if (!op->result) op->result = c->carrier->end(c->carrier, &op->carried);
+    if (!op->result) op->result = c->backend->end(c->backend, &op->offload);
     const par_result r = op->result;
     par__lock_world(c->world);
     if (r == PAR_ERR_TIMEOUT || r == PAR_ERR_PEER_DIED || r == PAR_ERR_ABORTED) c->broken = r;
-    par__end(op);
-    c->last_algorithm = c->carrier->name;
-    par__give_back(op);
+    par__complete(op);
+    c->last_algorithm = c->backend->name;
+    par__recycle_operation(op);
     par__unlock_world(c->world);
     return r;
 }
-par_result par_attach(par_comm *c, par_carrier *carrier) {
-    if (c->carrier)
-        return par__error(c->world, PAR_ERR_ARGUMENT, "comm %s has a carrier already, %s", c->name,
-                          c->carrier->name);
-    c->carrier = carrier;
-    carrier->next = c->world->carriers, c->world->carriers = carrier;
+par_result par_attach_backend(par_comm *c, par_device_backend *backend) {
+    if (c->backend)
+        return par__set_error(c->world, PAR_ERR_ARGUMENT, "comm %s has a carrier already, %s", c->name,
+                              c->backend->name);
+    c->backend = backend;
+    backend->next = c->world->backends, c->world->backends = backend;
     return PAR_OK;
 }
-void par_carried_spans(const par_carried *k, size_t *send, size_t *recv) {
+void par_offload_call_spans(const par_offload_call *k, size_t *send, size_t *recv) {
     par__operation op; // as far as par__spans looks
-    op.comm = k->comm, op.call = par__call_of(k->kind, k->send, k->recv, k->count, k->dtype, k->op, k->root);
+    op.comm = k->comm,
+    op.call = par__make_call(k->kind, k->send, k->recv, k->count, k->dtype, k->op, k->root);
     op.call.send_counts = k->send_counts, op.call.send_displs = k->send_displs;
     op.call.recv_counts = k->recv_counts, op.call.recv_displs = k->recv_displs;
     par__spans(&op, send, recv);
 }
-static void par__detach(par_comm *c) {
-    par_carrier *x = c->carrier;
+static void par__detach_backend(par_comm *c) {
+    par_device_backend *x = c->backend;
     if (!x) return;
-    for (par_carrier **link = &c->world->carriers; *link; link = &(*link)->next)
+    for (par_device_backend **link = &c->world->backends; *link; link = &(*link)->next)
         if (*link == x) {
             *link = x->next;
             break;
         }
-    c->carrier = NULL;
+    c->backend = NULL;
     x->close(x);
 }
-par_carrier *par_carrier_of(const par_comm *c) { return c->carrier; }
+par_device_backend *par_backend_of(const par_comm *c) { return c->backend; }
 // In a group: begun at once, and ended with it.
-static par_result par__carry_grouped(par_comm *c, const par__call *call) {
+static par_result par__offload_in_group(par_comm *c, const par__call *call) {
     par__operation *op;
-    const par_result r = par__carry(c, call, &op);
-    if (op) op->next = c->carried, c->carried = op;
+    const par_result r = par__offload_begin(c, call, &op);
+    if (op) op->next = c->group_offloads, c->group_offloads = op;
     return r;
 }
-static par_result par__carry_group_end(par_comm *c) {
+static par_result par__offload_group_end(par_comm *c) {
     par_result first = PAR_OK;
-    while (c->carried) {
-        par__operation *op = c->carried;
-        c->carried = op->next;
-        const par_result r = par__carry_end(op);
+    while (c->group_offloads) {
+        par__operation *op = c->group_offloads;
+        c->group_offloads = op->next;
+        const par_result r = par__offload_end(op);
         if (!first) first = r;
     }
     return first;
 }
 
 // A send that has just begun goes out before a receive begins to copy.
-static void par__send_first(par__operation *op) {
-    if (op->call.kind == PAR_KIND_SEND && par__lane_of(op)->running == op) par__step_message(op);
+static void par__start_send(par__operation *op) {
+    if (op->call.kind == PAR_KIND_SEND && par__queue_of(op)->running == op) par__step_message(op);
 }
 
 // A collective without a root has par_tag's number in that place.
@@ -7637,43 +7749,43 @@ static void par__take_tag(par_comm *c, par__call *call) {
     c->tag = 0;
 }
 
-static par_result par__do(par_comm *c, par__call *call) {
+static par_result par__run_call(par_comm *c, par__call *call) {
     par__operation *op;
     par__take_tag(c, call);
-    if (par__is_carried(c, call)) {
-        if (c->grouping) return par__carry_grouped(c, call);
-        const par_result r = par__carry(c, call, &op);
-        return r ? r : par__carry_end(op);
+    if (par__is_offloaded(c, call)) {
+        if (c->in_group) return par__offload_in_group(c, call);
+        const par_result r = par__offload_begin(c, call, &op);
+        return r ? r : par__offload_end(op);
     }
-    if (c->grouping) return par__defer(c, call);
+    if (c->in_group) return par__add_to_group(c, call);
     par__lock_world(c->world);
-    const par_result r = par__begin(c, call, 1, &op);
+    const par_result r = par__issue(c, call, 1, &op);
     par__unlock_world(c->world);
     if (r) return r;
     par__wait_for(op);
-    return par__release(op);
+    return par__release_operation(op);
 }
 
-static par_result par__do_begin(par_comm *c, par__call *call, par_request *request) {
+static par_result par__begin_call(par_comm *c, par__call *call, par_request *request) {
     par__operation *op;
     PAR_ASSERT(request);
     request->operation = NULL, request->ticket = 0;
     par__take_tag(c, call);
-    if (par__is_carried(c, call)) {
-        if (c->grouping) return par__carry_grouped(c, call);
-        const par_result r = par__carry(c, call, &op);
+    if (par__is_offloaded(c, call)) {
+        if (c->in_group) return par__offload_in_group(c, call);
+        const par_result r = par__offload_begin(c, call, &op);
         if (!r) request->operation = op, request->ticket = op->ticket;
         return r;
     }
-    if (c->grouping) return par__defer(c, call);
+    if (c->in_group) return par__add_to_group(c, call);
     par__lock_world(c->world);
-    const par_result r = par__begin(c, call, 1, &op);
+    const par_result r = par__issue(c, call, 1, &op);
     if (!r) request->operation = op, request->ticket = op->ticket;
-    if (!r) par__send_first(op);
+    if (!r) par__start_send(op);
     par__unlock_world(c->world);
     if (r) return r;
     par__progress(c->world); // publish the arrival, or fill the first slots, now
-    if (c->world->progressing) par__wake_progress(c->world);
+    if (c->world->has_progress_thread) par__wake_progress(c->world);
     return PAR_OK;
 }
 
@@ -7682,9 +7794,9 @@ par_result par_wait(par_request *request) {
     request->operation = NULL;
     if (!op) return PAR_OK;
     PAR_ASSERT(op->ticket == request->ticket && "a request was waited for twice");
-    if (op->carrier) return par__carry_end(op);
+    if (op->backend) return par__offload_end(op);
     par__wait_for(op);
-    return par__release(op);
+    return par__release_operation(op);
 }
 
 par_result par_test(par_request *request, int *done) {
@@ -7693,17 +7805,17 @@ par_result par_test(par_request *request, int *done) {
     if (!op) return PAR_OK;
     PAR_ASSERT(op->ticket == request->ticket && "a request was waited for twice");
     par__progress(op->comm->world);
-    if (op->carrier) {
-        *done = op->result || op->comm->carrier->ended(op->comm->carrier, &op->carried);
+    if (op->backend) {
+        *done = op->result || op->comm->backend->done(op->comm->backend, &op->offload);
         return *done ? par_wait(request) : PAR_OK;
     }
-    if (par__state(op) != PAR__DONE) {
+    if (par__op_state(op) != PAR__DONE) {
         const par_result r = par__now() - op->comm->world->last_check > 0.005 ? par__check_wait(op) : PAR_OK;
         if (r) return par_wait(request);
         return *done = 0, PAR_OK;
     }
     request->operation = NULL;
-    return par__release(op);
+    return par__release_operation(op);
 }
 
 par_result par_wait_all(par_request *requests, int count) {
@@ -7718,43 +7830,45 @@ par_result par_wait_all(par_request *requests, int count) {
 // ---- groups of calls
 
 par_result par_group_begin(par_comm *comm) {
-    if (comm->grouping) return par__error(comm->world, PAR_ERR_ARGUMENT, "par_group_begin within a group");
-    comm->grouping = 1, comm->grouped_count = 0;
+    if (comm->in_group)
+        return par__set_error(comm->world, PAR_ERR_ARGUMENT, "par_group_begin within a group");
+    comm->in_group = 1, comm->grouped_count = 0;
     return PAR_OK;
 }
 
 par_result par_group_end_begin(par_comm *comm, par_request *request) {
     par_comm *c = comm;
-    par__operation *leader = NULL, *op;
+    par__operation *head = NULL, *op;
     par_result result = PAR_OK;
     PAR_ASSERT(request);
     request->operation = NULL, request->ticket = 0;
-    if (!c->grouping) return par__error(c->world, PAR_ERR_ARGUMENT, "par_group_end without par_group_begin");
-    c->grouping = 0;
-    result = par__carry_group_end(c);
+    if (!c->in_group)
+        return par__set_error(c->world, PAR_ERR_ARGUMENT, "par_group_end without par_group_begin");
+    c->in_group = 0;
+    result = par__offload_group_end(c);
     par__lock_world(c->world);
     for (size_t i = 0, n; i < c->grouped_count && !result; i += n) {
-        n = par__fitting(c, i);
+        n = par__count_coalescible(c, i);
         c->site = c->grouped_sites[i];
-        result = par__begin(c, &c->grouped[i], n, &op);
+        result = par__issue(c, &c->grouped[i], n, &op);
         if (result) break;
-        if (leader)
-            op->leader = leader, op->detached = 1, leader->members++;
+        if (head)
+            op->group_head = head, op->detached = 1, head->group_pending++;
         else
-            leader = op, leader->members = 1, request->operation = op, request->ticket = op->ticket; // held
-        par__send_first(op);
+            head = op, head->group_pending = 1, request->operation = op, request->ticket = op->ticket; // held
+        par__start_send(op);
     }
-    if (leader) leader->members--;
+    if (head) head->group_pending--;
     par__unlock_world(c->world);
     par__progress(c->world);
-    if (c->world->progressing) par__wake_progress(c->world);
+    if (c->world->has_progress_thread) par__wake_progress(c->world);
     return result;
 }
 
 par_result par_group_end(par_comm *comm) {
     par_request request;
-    const par_result begun = par_group_end_begin(comm, &request), ended = par_wait(&request);
-    return begun ? begun : ended;
+    const par_result issued = par_group_end_begin(comm, &request), ended = par_wait(&request);
+    return issued ? issued : ended;
 }
 
 // >>launch --------------------------------------------------------------------------------------------------
@@ -7777,12 +7891,13 @@ static void par__unknown_algorithm(par__world *w, const char *where, const char 
         if (!strcmp(kind, kinds[i])) names[count++] = par__algorithms[i].name;
     }
     if (count)
-        par__error(w, PAR_ERR_ARGUMENT,
-                   "%s: %s has no algorithm \"%s\"; the nearest is \"%s\". par_print_algorithms lists them",
-                   where, kind, name, par_nearest_name(name, names, count, sizeof *names));
+        par__set_error(
+            w, PAR_ERR_ARGUMENT,
+            "%s: %s has no algorithm \"%s\"; the nearest is \"%s\". par_print_algorithms lists them", where,
+            kind, name, par_nearest_name(name, names, count, sizeof *names));
     else
-        par__error(w, PAR_ERR_ARGUMENT, "%s: no operation \"%s\" has algorithms; the nearest is \"%s\"",
-                   where, kind, par_nearest_name(kind, kinds, PAR__ALGORITHM_COUNT, sizeof *kinds));
+        par__set_error(w, PAR_ERR_ARGUMENT, "%s: no operation \"%s\" has algorithms; the nearest is \"%s\"",
+                       where, kind, par_nearest_name(kind, kinds, PAR__ALGORITHM_COUNT, sizeof *kinds));
 }
 
 static par_result par__apply_force(par__world *w, const char *where, const char *text) {
@@ -7794,8 +7909,9 @@ static par_result par__apply_force(par__world *w, const char *where, const char 
         text += n + (text[n] == ',');
         name = strchr(item, ':');
         if (!name)
-            return par__error(w, PAR_ERR_ARGUMENT,
-                              "%s: \"%s\" is not operation:algorithm, such as all_reduce:ring", where, item);
+            return par__set_error(w, PAR_ERR_ARGUMENT,
+                                  "%s: \"%s\" is not operation:algorithm, such as all_reduce:ring", where,
+                                  item);
         *name++ = 0;
         const int row = par__find_algorithm(item, name);
         if (row < 0) return par__unknown_algorithm(w, where, item, name), PAR_ERR_ARGUMENT;
@@ -7814,26 +7930,27 @@ static const char *par__next_word(char **line) {
 // Parse one line of the tuning table. A row "operation ranks nodes bytes algorithm" is for calls of at most
 // `bytes` bytes, by the count argument of par_<operation>. "set cma_bytes n" and "set stream_bytes n" set a
 // threshold. A # begins a comment.
-static par_result par__tuned_line(par__world *w, const char *where, char *line) {
+static par_result par__parse_tune_row(par__world *w, const char *where, char *line) {
     static const char *const set[] = {"cma_bytes", "stream_bytes"};
-    const double most = 9007199254740992.0; // 2^53
+    const double max = 9007199254740992.0; // 2^53
     const char *word[6];
     double ranks = 0, nodes = 0, bytes = 0;
-    par__tuned t;
+    par__tune_row t;
     line[strcspn(line, "#")] = 0;
     for (int i = 0; i < 6; i++) word[i] = par__next_word(&line);
     if (!*word[0]) return PAR_OK;
-    if (!strcmp(word[0], "set") && *word[2] && !*word[3] && par__whole_number(word[2], most, &bytes)) {
+    if (!strcmp(word[0], "set") && *word[2] && !*word[3] && par__parse_integer(word[2], max, &bytes)) {
         const int which = strcmp(word[1], set[0]) ? strcmp(word[1], set[1]) ? -1 : 1 : 0;
         if (which < 0)
-            return par__error(w, PAR_ERR_ARGUMENT, "%s: there is no \"%.64s\" to set; the nearest is \"%s\"",
-                              where, word[1], par_nearest_name(word[1], set, 2, sizeof *set));
-        return *(which ? &w->stream_bytes : &w->cma_bytes) = (size_t)bytes, PAR_OK;
+            return par__set_error(w, PAR_ERR_ARGUMENT,
+                                  "%s: there is no \"%.64s\" to set; the nearest is \"%s\"", where, word[1],
+                                  par_nearest_name(word[1], set, 2, sizeof *set));
+        return *(which ? &w->nontemporal_bytes : &w->cma_bytes) = (size_t)bytes, PAR_OK;
     }
-    if (!*word[4] || *word[5] || !par__whole_number(word[1], INT_MAX, &ranks) || ranks < 1 ||
-        !par__whole_number(word[2], INT_MAX, &nodes) || nodes < 1 ||
-        !par__whole_number(word[3], most, &bytes))
-        return par__error(
+    if (!*word[4] || *word[5] || !par__parse_integer(word[1], INT_MAX, &ranks) || ranks < 1 ||
+        !par__parse_integer(word[2], INT_MAX, &nodes) || nodes < 1 ||
+        !par__parse_integer(word[3], max, &bytes))
+        return par__set_error(
             w, PAR_ERR_ARGUMENT,
             "%s is not a row \"operation ranks nodes bytes algorithm\"; bench_coll --tune writes "
             "such a file",
@@ -7841,47 +7958,47 @@ static par_result par__tuned_line(par__world *w, const char *where, char *line) 
     t.algorithm = par__find_algorithm(word[0], word[4]);
     if (t.algorithm < 0) return par__unknown_algorithm(w, where, word[0], word[4]), PAR_ERR_ARGUMENT;
     t.ranks = (int)ranks, t.nodes = (int)nodes, t.bytes = (size_t)bytes;
-    par__tuned *more = (par__tuned *)PAR_REALLOC(w->tuned, (w->tuned_count + 1) * sizeof t);
-    if (!more) return par__error(w, PAR_ERR_MEMORY, "%s: no memory for the table", where);
-    w->tuned = more, more[w->tuned_count++] = t;
+    par__tune_row *more = (par__tune_row *)PAR_REALLOC(w->tune_rows, (w->tune_row_count + 1) * sizeof t);
+    if (!more) return par__set_error(w, PAR_ERR_MEMORY, "%s: no memory for the table", where);
+    w->tune_rows = more, more[w->tune_row_count++] = t;
     return PAR_OK;
 }
-static par_result par__load_tuned(par__world *w, const char *path) {
+static par_result par__load_tune_file(par__world *w, const char *path) {
     char line[256], where[512], why[512];
     size_t size;
     par_result r = PAR_OK;
     if (!path || !*path) return PAR_OK;
-    const int fd = par_open_file(path, &size, why, sizeof why);
-    if (fd < 0) return par__error(w, PAR_ERR_SYSTEM, "PAR_TUNE: %s", why);
+    const int fd = par_open_read(path, &size, why, sizeof why);
+    if (fd < 0) return par__set_error(w, PAR_ERR_SYSTEM, "PAR_TUNE: %s", why);
     FILE *f = fdopen(fd, "r");
-    if (!f) return close(fd), par__error(w, PAR_ERR_MEMORY, "PAR_TUNE: out of memory");
+    if (!f) return close(fd), par__set_error(w, PAR_ERR_MEMORY, "PAR_TUNE: out of memory");
     for (int row = 1, c; !r && (c = fgetc(f)) != EOF; row++) {
         size_t n = 0;
         for (; c != EOF && c != '\n' && c && n < sizeof line - 1; c = fgetc(f)) line[n++] = (char)c;
         line[n] = 0;
         snprintf(where, sizeof where, "PAR_TUNE: %s:%d", path, row);
         if (c != EOF && c != '\n')
-            r = par__error(w, PAR_ERR_ARGUMENT, "%s is not a line of text of at most %zu characters", where,
-                           sizeof line - 1);
+            r = par__set_error(w, PAR_ERR_ARGUMENT, "%s is not a line of text of at most %zu characters",
+                               where, sizeof line - 1);
         else
-            r = par__tuned_line(w, where, line);
+            r = par__parse_tune_row(w, where, line);
     }
-    if (!r && ferror(f)) r = par__error(w, PAR_ERR_SYSTEM, "PAR_TUNE: cannot read %s", path);
+    if (!r && ferror(f)) r = par__set_error(w, PAR_ERR_SYSTEM, "PAR_TUNE: cannot read %s", path);
     return fclose(f), r;
 }
 
 // The options of par_open, and the first error in them. Ranks that a launcher started report it after the
 // rendezvous: if one ended before, the others would wait for it until their deadline.
-typedef struct par__start {
-    par_desc d; // zeros are replaced by the environment's values or the defaults
+typedef struct par__open_request {
+    par_desc desc; // zeros are replaced by the environment's values or the defaults
     par_result result;
     char why[512];
-} par__start;
+} par__open_request;
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
 static void
-par__refuse(par__start *s, par_result result, const char *format, ...) {
+par__reject_open(par__open_request *s, par_result result, const char *format, ...) {
     va_list args;
     if (s->result || !result) return; // keep the first error
     va_start(args, format);
@@ -7889,11 +8006,11 @@ par__refuse(par__start *s, par_result result, const char *format, ...) {
     va_end(args);
     s->result = result;
 }
-static par_result par__refused(const par__start *s) {
-    return s->result ? par__log(s->result, "%s", s->why) : PAR_OK;
+static par_result par__open_rejected(const par__open_request *s) {
+    return s->result ? par__log_error(s->result, "%s", s->why) : PAR_OK;
 }
-static void par__check_desc(const par_desc *in, par__start *s) {
-    par_desc *d = &s->d;
+static void par__check_desc(const par_desc *in, par__open_request *s) {
+    par_desc *d = &s->desc;
     memset(s, 0, sizeof *s);
     if (in) *d = *in;
     s->result = par__settings_check(s->why, sizeof s->why);
@@ -7906,38 +8023,39 @@ static void par__check_desc(const par_desc *in, par__start *s) {
     if (!d->stage_bytes) d->stage_bytes = (size_t)par__setting_number("PAR_STAGE");
     d->stage_bytes = par__round_up(PAR__MAX(d->stage_bytes, (size_t)8192), 4096);
     if (d->rank_count < 0 || d->rank_count > 1024) {
-        par__refuse(s, PAR_ERR_ARGUMENT, "rank_count is %d; it takes a number from 1 to 1024", d->rank_count);
+        par__reject_open(s, PAR_ERR_ARGUMENT, "rank_count is %d; it takes a number from 1 to 1024",
+                         d->rank_count);
         d->rank_count = 0;
     }
     if (d->node_ranks < 0) {
-        par__refuse(s, PAR_ERR_ARGUMENT, "node_ranks is %d; it takes 1 or more", d->node_ranks);
+        par__reject_open(s, PAR_ERR_ARGUMENT, "node_ranks is %d; it takes 1 or more", d->node_ranks);
         d->node_ranks = 0;
     }
     if (!(d->timeout_s > 0)) {
-        par__refuse(s, PAR_ERR_ARGUMENT, "timeout_s is %g; it takes more than 0", d->timeout_s);
+        par__reject_open(s, PAR_ERR_ARGUMENT, "timeout_s is %g; it takes more than 0", d->timeout_s);
         d->timeout_s = 600;
     }
 }
 par_result par_defaults(const par_desc *desc, par_desc *out) {
-    par__start s;
+    par__open_request s;
     PAR_ASSERT(out);
     par__check_desc(desc, &s);
-    return *out = s.d, par__refused(&s);
+    return *out = s.desc, par__open_rejected(&s);
 }
 
 static par__world *par__new_world(const par_desc *d, const char *backend, int rank, int size) {
     par__world *w = (par__world *)par__zalloc(sizeof *w);
-    if (!w) return par__log(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
-    w->place_hash_size = 256;
-    w->place_hash = (uint16_t *)par__zalloc(w->place_hash_size * sizeof *w->place_hash);
-    if (!w->place_hash)
-        return PAR_FREE(w), par__log(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
+    if (!w) return par__log_error(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
+    w->site_hash_size = 256;
+    w->site_hash = (uint16_t *)par__zalloc(w->site_hash_size * sizeof *w->site_hash);
+    if (!w->site_hash)
+        return PAR_FREE(w), par__log_error(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
     // The system commits its pages only as they are written.
-    w->places = (char(*)[PAR__SITE_BYTES])PAR_MALLOC(sizeof *w->places * PAR__PLACES);
-    if (!w->places)
-        return PAR_FREE(w->place_hash), PAR_FREE(w), par__log(PAR_ERR_MEMORY, "out of memory for a rank"),
-               (par__world *)NULL;
-    w->backend = backend, w->rank = rank, w->size = size;
+    w->sites = (char(*)[PAR__SITE_BYTES])PAR_MALLOC(sizeof *w->sites * PAR__SITE_MAX);
+    if (!w->sites)
+        return PAR_FREE(w->site_hash), PAR_FREE(w),
+               par__log_error(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
+    w->launch_method = backend, w->rank = rank, w->size = size;
     w->active_end = &w->active;
     w->timeout_s = d->timeout_s;
     w->stage_bytes = PAR__MAX(d->stage_bytes, par__round_up(256 * (size_t)size, 4096)); // 256 B per rank
@@ -7949,16 +8067,16 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     w->opened = par__read_clocks(), w->opened_at = floor(w->opened.seconds * 1048576) / 1048576;
     w->trace_path = d->trace;
     w->print_ledger = par__setting_number("PAR_LEDGER") > 0;
-    w->spins = size <= par__processors() ? 2000 : 1;
+    w->spin_limit = size <= par__available_cpus() ? 2000 : 1;
     w->cma = par__setting_number("PAR_CMA") > 0;
     w->progress_wanted = d->progress;
-    w->cma_bytes = PAR__FAR_BYTES, w->stream_bytes = PAR__STREAM_BYTES;
+    w->cma_bytes = PAR__CMA_BYTES, w->nontemporal_bytes = PAR__NONTEMPORAL_BYTES;
     return w;
 }
-static void par__read_algorithms(par__world *w, par__start *s) { // PAR_ALGO and PAR_TUNE
+static void par__read_algorithms(par__world *w, par__open_request *s) { // PAR_ALGO and PAR_TUNE
     par_result r = par__apply_force(w, "PAR_ALGO", par__setting_text("PAR_ALGO"));
-    if (!r) r = par__load_tuned(w, par__setting_text("PAR_TUNE"));
-    par__refuse(s, r, "%s", w->error);
+    if (!r) r = par__load_tune_file(w, par__setting_text("PAR_TUNE"));
+    par__reject_open(s, r, "%s", w->error);
 }
 
 static void par__free_world(par__world *w, int unmap) {
@@ -7967,28 +8085,28 @@ static void par__free_world(par__world *w, int unmap) {
         w->idle_operations = op->next;
         for (int i = 0; i < PAR__TRACKS; i++)
             PAR_FREE(op->tracks[i].actions), PAR_FREE(op->tracks[i].transfers);
-        PAR_FREE((void *)op->views);
-        PAR_FREE(op->out);
-        PAR_FREE(op->far);
+        PAR_FREE((void *)op->inputs);
+        PAR_FREE(op->output);
+        PAR_FREE(op->cma);
         PAR_FREE((void *)op->sources);
         PAR_FREE(op->scratch);
-        PAR_FREE(op->parts);
+        PAR_FREE(op->bucket_calls);
         PAR_FREE(op->bucket);
         PAR_FREE(op);
     }
     if (unmap && w->base) munmap(w->base, w->arena_bytes);
     if (unmap && w->fd >= 0) close(w->fd);
     PAR_FREE(w->events);
-    PAR_FREE(w->tuned);
-    PAR_FREE(w->place_hash);
-    PAR_FREE(w->places);
+    PAR_FREE(w->tune_rows);
+    PAR_FREE(w->site_hash);
+    PAR_FREE(w->sites);
     PAR_FREE(w->pids);
     PAR_FREE(w->children);
     PAR_FREE(w);
 }
 
 // Allocate what ranks of one machine share from the start: a board for each (pretended) node, and the rings.
-static par_result par__boot_shared(par__world *w) {
+static par_result par__create_world_memory(par__world *w) {
     const int nodes = (w->size + w->node_ranks - 1) / w->node_ranks;
     w->arena->boot_rings = par__alloc_rings(w, w->size, nodes);
     for (int r = 0; r < w->size; r++) {
@@ -7997,23 +8115,24 @@ static par_result par__boot_shared(par__world *w) {
         uint64_t *board = &w->arena->ranks[r].boot_board;
         *board = r == first ? par__alloc_board(w, w->size, locals, nodes) : w->arena->ranks[first].boot_board;
         if (!*board || !w->arena->boot_rings)
-            return par__log(PAR_ERR_MEMORY, "no shared memory for %d ranks", w->size);
+            return par__log_error(PAR_ERR_MEMORY, "no shared memory for %d ranks", w->size);
     }
     return PAR_OK;
 }
 
 // Make the world comm of a rank whose machine holds all ranks.
-static par_result par__boot_comm(par__world *w, par_comm **out) {
+static par_result par__create_world_comm(par__world *w, par_comm **out) {
     int *ints = (int *)PAR_MALLOC(sizeof(int) * 2 * (size_t)w->size);
-    if (!ints) return par__log(PAR_ERR_MEMORY, "out of memory");
+    if (!ints) return par__log_error(PAR_ERR_MEMORY, "out of memory");
     for (int r = 0; r < w->size; r++) ints[r] = r, ints[w->size + r] = r / w->node_ranks;
     par_comm *c = par__make_comm(w, 0, w->rank, w->size, ints, ints + w->size, ints);
     PAR_FREE(ints);
-    if (!c) return par__log(PAR_ERR_MEMORY, "out of memory");
+    if (!c) return par__log_error(PAR_ERR_MEMORY, "out of memory");
     const uint64_t board = w->arena->ranks[w->rank].boot_board, rings = w->arena->boot_rings;
-    if (!par__comm_fits(c, board, rings)) return par__free_comm(c), PAR_LOG(w->error), PAR_ERR_SYSTEM;
-    par__attach_comm(c, board, rings);
-    par__arrive_in_world(w);
+    if (!par__comm_offsets_valid(c, board, rings))
+        return par__free_comm(c), PAR_LOG(w->error), PAR_ERR_SYSTEM;
+    par__map_comm(c, board, rings);
+    par__register_rank(w);
     *out = c;
     return PAR_OK;
 }
@@ -8021,19 +8140,20 @@ static par_result par__boot_comm(par__world *w, par_comm **out) {
 static par_result par__child_status(int rank, int pid, int status) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return PAR_OK;
     if (status == -1)
-        return par__log(PAR_ERR_PEER_DIED, "rank %d (pid %d) ended without closing its world", rank, pid);
+        return par__log_error(PAR_ERR_PEER_DIED, "rank %d (pid %d) ended without closing its world", rank,
+                              pid);
     if (WIFSIGNALED(status))
-        return par__log(PAR_ERR_PEER_DIED, "rank %d (pid %d) was killed by signal %d (%s)", rank, pid,
-                        WTERMSIG(status), strsignal(WTERMSIG(status)));
-    return par__log(PAR_ERR_PEER_DIED, "rank %d (pid %d) exited with status %d", rank, pid,
-                    WEXITSTATUS(status));
+        return par__log_error(PAR_ERR_PEER_DIED, "rank %d (pid %d) was killed by signal %d (%s)", rank, pid,
+                              WTERMSIG(status), strsignal(WTERMSIG(status)));
+    return par__log_error(PAR_ERR_PEER_DIED, "rank %d (pid %d) exited with status %d", rank, pid,
+                          WEXITSTATUS(status));
 }
 
 // Has child i ended? Then *status is its wait status. Where the program ignores SIGCHLD or waits for all
 // children itself, the status is lost, and *status is 0 if the rank has closed its world, else -1.
 static int par__child_ended(const par__world *w, int i, int *status) {
     const int pid = (int)waitpid(w->children[i], status, WNOHANG);
-    if (pid < 0) *status = PAR__LOAD(&w->arena->ranks[i + 1].state) == PAR__LEFT ? 0 : -1;
+    if (pid < 0) *status = PAR__LOAD(&w->arena->ranks[i + 1].state) == PAR__RANK_CLOSED ? 0 : -1;
     return pid != 0;
 }
 
@@ -8044,15 +8164,15 @@ static void par__kill_children(par__world *w) {
 }
 
 // Turn this child process into a rank. It ends when its parent does.
-static par_result par__become_child(par__world *w, int rank, int parent, par_comm **out) {
+static par_result par__enter_child(par__world *w, int rank, int parent, par_comm **out) {
     w->rank = w->arena_rank = rank;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1); // the parent died before the prctl
-    return par__boot_comm(w, out);
+    return par__create_world_comm(w, out);
 }
 
 // Run this program again as another rank. Returns the child's pid, or -1.
-static int par__run_again(const par__world *w, int rank) {
+static int par__spawn_again(const par__world *w, int rank) {
     enum { BYTES = 1 << 20, ARGUMENTS = 1 << 14 };
     char boot[128], *text = (char *)PAR_MALLOC(BYTES), **argv = (char **)PAR_MALLOC(ARGUMENTS * sizeof *argv);
     int argc = 0, pid = -1;
@@ -8077,13 +8197,13 @@ static int par__run_again(const par__world *w, int rank) {
 static par_result par__wait_for_children(par__world *w) {
     const double until = par__now() + PAR__MIN(w->timeout_s, 60.0);
     for (int i = 0; i < w->child_count; i++)
-        while (PAR__LOAD(&w->arena->ranks[i + 1].state) == PAR__UNBORN) {
+        while (PAR__LOAD(&w->arena->ranks[i + 1].state) == PAR__RANK_STARTING) {
             int status;
             const int ended = par__child_ended(w, i, &status);
             if (ended) par__child_status(i + 1, w->children[i], status), w->children[i] = 0;
             if (ended || par__now() > until)
-                return par__log(PAR_ERR_PEER_DIED, "rank %d did not start%s", i + 1,
-                                ended ? "" : ": does every rank call par_open?");
+                return par__log_error(PAR_ERR_PEER_DIED, "rank %d did not start%s", i + 1,
+                                      ended ? "" : ": does every rank call par_open?");
             sched_yield();
         }
     return PAR_OK;
@@ -8091,7 +8211,7 @@ static par_result par__wait_for_children(par__world *w) {
 
 // Check that rank 0 will be able to write the trace when the world closes. An existing file is not changed;
 // a file that this check makes is removed.
-static par_result par__try_trace(const char *path) {
+static par_result par__check_trace_path(const char *path) {
     struct stat st;
     int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
     if (fd >= 0) return close(fd), unlink(path), PAR_OK;
@@ -8100,51 +8220,51 @@ static par_result par__try_trace(const char *path) {
     if (!path || (special && !access(path, W_OK))) return PAR_OK;
     if (there && !special) fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (fd >= 0) return close(fd), PAR_OK;
-    return par__log(PAR_ERR_SYSTEM, "cannot write the trace to %s: %s (PAR_TRACE, or par_desc.trace)", path,
-                    strerror(errno));
+    return par__log_error(PAR_ERR_SYSTEM, "cannot write the trace to %s: %s (PAR_TRACE, or par_desc.trace)",
+                          path, strerror(errno));
 }
 
 // Start all ranks on this machine.
-static par_result par__open_here(par__start *start, par_comm **out) {
-    const par_desc *d = &start->d;
-    par__end_library_threads();
+static par_result par__open_local(par__open_request *start, par_comm **out) {
+    const par_desc *d = &start->desc;
+    par__stop_library_threads();
     const int size = PAR__MAX(d->rank_count, 1),
               again = d->run_again ? d->run_again > 0 : par__thread_count() > 1;
     par__world *w = par__new_world(d, size == 1 ? "single" : again ? "exec" : "fork", 0, size);
     const int parent = (int)getpid();
     if (!w) return PAR_ERR_MEMORY;
     par__read_algorithms(w, start);
-    par_result r = par__refused(start);
-    if (!r) r = par__try_trace(w->trace_path);
-    if (!r) r = par__make_arena(w, d->arena_bytes, size);
+    par_result r = par__open_rejected(start);
+    if (!r) r = par__check_trace_path(w->trace_path);
+    if (!r) r = par__arena_create(w, d->arena_bytes, size);
     if (r) return par__free_world(w, 0), r;
-    r = par__boot_shared(w);
+    r = par__create_world_memory(w);
     w->children = (int *)par__zalloc(sizeof(int) * (size_t)size);
-    if (!r && !w->children) r = par__log(PAR_ERR_MEMORY, "out of memory");
+    if (!r && !w->children) r = par__log_error(PAR_ERR_MEMORY, "out of memory");
     fflush(NULL); // else each child would print what is buffered, too
     if (again && !r) fcntl(w->fd, F_SETFD, 0);
     for (int i = 1; i < size && !r; i++) {
-        const int pid = again ? par__run_again(w, i) : (int)fork();
+        const int pid = again ? par__spawn_again(w, i) : (int)fork();
         if (pid == 0)
             return PAR_FREE(w->children), w->children = NULL, w->child_count = 0,
-                                          par__become_child(w, i, parent, out);
+                                          par__enter_child(w, i, parent, out);
         if (pid < 0)
-            r = par__log(PAR_ERR_SYSTEM, "cannot start rank %d of %d: %s", i, size, strerror(errno));
+            r = par__log_error(PAR_ERR_SYSTEM, "cannot start rank %d of %d: %s", i, size, strerror(errno));
         else
             w->children[w->child_count++] = pid;
     }
     if (again) fcntl(w->fd, F_SETFD, FD_CLOEXEC);
-    if (!r) r = par__boot_comm(w, out);
+    if (!r) r = par__create_world_comm(w, out);
     if (!r) r = par__wait_for_children(w);
     if (r) par__kill_children(w), par__free_world(w, 1);
     return r;
 }
 
-// Open the world in a process that rank 0 started by par__run_again.
-static par_result par__open_child(par__start *start, const char *boot, par_comm **out) {
+// Open the world in a process that rank 0 started by par__spawn_again.
+static par_result par__open_child(par__open_request *start, const char *boot, par_comm **out) {
     int fd, rank, size, node_ranks, parent, end = 0;
     unsigned long long key;
-    par_desc here = start->d;
+    par_desc here = start->desc;
     const int read =
         sscanf(boot, "%d %d %d %d %d %llx%n", &fd, &rank, &size, &node_ranks, &parent, &key, &end);
     const char *why = NULL;
@@ -8155,25 +8275,26 @@ static par_result par__open_child(par__start *start, const char *boot, par_comm 
     else if (parent != (int)getppid())
         why = "was written by a process that is not the parent of this one, or no longer is";
     if (why)
-        return par__log(PAR_ERR_ARGUMENT,
-                        "PAR__BOOT=\"%.128s\" %s; only rank 0 sets this variable, for the ranks that it "
-                        "starts: unset it",
-                        boot, why);
+        return par__log_error(
+            PAR_ERR_ARGUMENT,
+            "PAR__BOOT=\"%.128s\" %s; only rank 0 sets this variable, for the ranks that it "
+            "starts: unset it",
+            boot, why);
     here.node_ranks = node_ranks;
     par__world *w = par__new_world(&here, "exec", rank, size);
     if (!w) return PAR_ERR_MEMORY;
     par__read_algorithms(w, start);
-    par_result r = par__refused(start);
+    par_result r = par__open_rejected(start);
     if (r) return par__free_world(w, 0), r;
-    r = par__adopt_arena(w, fd, 0, size, (uint64_t)key);
+    r = par__arena_adopt(w, fd, 0, size, (uint64_t)key);
     if (r) {
         par__free_world(w, 1);
-        return par__log(r, "rank %d cannot map the shared memory of rank 0 that PAR__BOOT=\"%.128s\" names",
-                        rank, boot);
+        return par__log_error(
+            r, "rank %d cannot map the shared memory of rank 0 that PAR__BOOT=\"%.128s\" names", rank, boot);
     }
     unsetenv("PAR__BOOT");
     fcntl(fd, F_SETFD, FD_CLOEXEC);
-    return par__become_child(w, rank, parent, out);
+    return par__enter_child(w, rank, parent, out);
 }
 
 // Find out whether the ranks of this machine may copy from each other's ordinary memory (process_vm_readv,
@@ -8185,16 +8306,16 @@ static void par__probe_cma(par_comm *c) {
     const uint32_t n = (uint32_t)w->local_count;
     const par__rank_control *next = &a->ranks[((uint32_t)w->arena_rank + 1) % n];
     uint64_t word = 0;
-    if (n == 1 || par__is_threads(w)) return;
+    if (n == 1 || par__ranks_are_threads(w)) return;
     if (w->cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // else Yama may forbid it
-    __atomic_add_fetch(&a->opened, 1, __ATOMIC_SEQ_CST);
-    if (!par__await_count(c, &a->opened, n)) return (void)(w->cma = 0);
+    __atomic_add_fetch(&a->cma_arrivals, 1, __ATOMIC_SEQ_CST);
+    if (!par__wait_for_count(c, &a->cma_arrivals, n)) return (void)(w->cma = 0);
     for (uint32_t i = 0; i < n && w->pids; i++) w->pids[i] = a->ranks[i].pid;
-    if (!w->cma || par__copy_far(next->pid, &word, (void *)(uintptr_t)next->probe_at, sizeof word, 0) ||
+    if (!w->cma || par__cma_copy(next->pid, &word, (void *)(uintptr_t)next->probe_address, sizeof word, 0) ||
         word != PAR__MAGIC + (uint64_t)next->world_rank)
         PAR__STORE(&a->no_cma, 1u);
-    __atomic_add_fetch(&a->opened, 1, __ATOMIC_SEQ_CST);
-    par__await_count(c, &a->opened, 2 * n);
+    __atomic_add_fetch(&a->cma_arrivals, 1, __ATOMIC_SEQ_CST);
+    par__wait_for_count(c, &a->cma_arrivals, 2 * n);
     w->cma = !PAR__LOAD(&a->no_cma);
 }
 
@@ -8202,11 +8323,11 @@ static void par__probe_cma(par_comm *c) {
 
 // The variables by which a launcher tells a process its rank and the number of ranks; and one that, together
 // with Slurm's job, only the ranks of one run have in common. Where one launcher started another, the inner
-// one counts: it is the first in this table, unless par__srun_found says otherwise.
-enum { PAR__TORCHRUN, PAR__OPENMPI, PAR__PMI, PAR__SRUN, PAR__LAUNCHERS };
+// one counts: it is the first in this table, unless par__srun_is_inner says otherwise.
+enum { PAR__TORCHRUN, PAR__OPENMPI, PAR__PMI, PAR__SRUN, PAR__LAUNCHER_COUNT };
 static const struct par__launcher {
-    const char *name, *rank, *size, *run, *more; // more: NULL, or another variable that must be a number
-} par__launchers[PAR__LAUNCHERS] = {
+    const char *name, *rank, *size, *run_id, *extra; // more: NULL, or another variable that must be a number
+} par__launchers[PAR__LAUNCHER_COUNT] = {
     {"torchrun", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "LOCAL_RANK"},
     {"Open MPI's mpiexec", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", NULL},
     {"mpiexec", "PMI_RANK", "PMI_SIZE", "SLURM_JOB_ID", NULL},
@@ -8220,7 +8341,7 @@ typedef struct par__launch {  // what launchers' variables say about this proces
 } par__launch;
 
 // Did another process start with this variable, and with the value that it has here?
-static int par__process_has(int pid, const char *name) {
+static int par__process_has_variable(int pid, const char *name) {
     char path[48], want[96];
     int same = 1, found = 0, c;
     snprintf(path, sizeof path, "/proc/%d/environ", pid);
@@ -8235,29 +8356,29 @@ static int par__process_has(int pid, const char *name) {
 }
 // Is srun the inner one of itself and launcher l? Then the process that srun started (SLURM_TASK_PID) had l's
 // variables from the start. If l is the inner one, only the processes that l started have them.
-static int par__srun_found(const struct par__launcher *l) {
+static int par__srun_is_inner(const struct par__launcher *l) {
     const int pid = (int)par__setting_number("SLURM_TASK_PID");
-    return pid > 0 && par__process_has(pid, "SLURM_TASK_PID") && par__process_has(pid, l->rank) &&
-           par__process_has(pid, l->size);
+    return pid > 0 && par__process_has_variable(pid, "SLURM_TASK_PID") &&
+           par__process_has_variable(pid, l->rank) && par__process_has_variable(pid, l->size);
 }
 
-static int par__launcher_speaks(int i) {
+static int par__launcher_is_set(int i) {
     return par__setting_text(par__launchers[i].rank) && par__setting_text(par__launchers[i].size);
 }
 // Read launcher i's rank and size. If one is not a number, both are 0, and `problem` says why.
-static void par__launcher_numbers(int i, int *rank, int *size, char *problem, size_t room) {
+static void par__launcher_numbers(int i, int *rank, int *size, char *problem, size_t capacity) {
     const struct par__launcher *l = &par__launchers[i];
     double value[3];
-    par_result r = par__setting_read(par__setting_of(l->rank), &value[0], problem, room);
-    if (!r) r = par__setting_read(par__setting_of(l->size), &value[1], problem, room);
-    if (!r && l->more) r = par__setting_read(par__setting_of(l->more), &value[2], problem, room);
+    par_result r = par__setting_read(par__setting_find(l->rank), &value[0], problem, capacity);
+    if (!r) r = par__setting_read(par__setting_find(l->size), &value[1], problem, capacity);
+    if (!r && l->extra) r = par__setting_read(par__setting_find(l->extra), &value[2], problem, capacity);
     *rank = r ? 0 : (int)value[0], *size = r ? 0 : (int)value[1];
 }
-static void par__launchers_say(char *text, size_t bytes) { // "RANK=0 WORLD_SIZE=2 (torchrun), ..."
+static void par__describe_launchers(char *text, size_t bytes) { // "RANK=0 WORLD_SIZE=2 (torchrun), ..."
     size_t at = 0;
-    for (int i = 0; i < PAR__LAUNCHERS; i++) {
+    for (int i = 0; i < PAR__LAUNCHER_COUNT; i++) {
         const struct par__launcher *l = &par__launchers[i];
-        if (!par__launcher_speaks(i)) continue;
+        if (!par__launcher_is_set(i)) continue;
         at += (size_t)snprintf(text + at, bytes - at, "%s%s=%.20s %s=%.20s (%s)", at ? ", " : "", l->rank,
                                getenv(l->rank), l->size, getenv(l->size), l->name);
     }
@@ -8267,21 +8388,21 @@ static void par__find_launch(par__launch *l) {
     char said[384];
     memset(l, 0, sizeof *l);
     l->launcher = -1;
-    for (int i = 0; i < PAR__LAUNCHERS; i++) {
-        if (!par__launcher_speaks(i)) continue;
+    for (int i = 0; i < PAR__LAUNCHER_COUNT; i++) {
+        if (!par__launcher_is_set(i)) continue;
         int rank, size;
         par__launcher_numbers(i, &rank, &size, l->problem, sizeof l->problem);
         const int inner = l->launcher;
         if (inner >= 0 && rank == l->rank && size == l->size) continue;
-        const int found = inner >= 0 && i == PAR__SRUN && par__srun_found(&par__launchers[inner]);
+        const int found = inner >= 0 && i == PAR__SRUN && par__srun_is_inner(&par__launchers[inner]);
         if (inner < 0 || (found && inner != PAR__TORCHRUN))
             l->launcher = i, l->rank = rank, l->size = size;
         else if (found || (inner == PAR__TORCHRUN ? !par__setting_text("LOCAL_RANK") : i != PAR__SRUN))
             clash = 1; // RANK set by hand, or two kinds of mpiexec
     }
     if (l->launcher < 0 || l->problem[0]) return;
-    par__launchers_say(said, sizeof said);
-    par__clean(said, "");
+    par__describe_launchers(said, sizeof said);
+    par__sanitize(said, "");
     if (clash)
         snprintf(l->problem, sizeof l->problem, "launchers disagree: %s; unset the variables of all but one",
                  said);
@@ -8295,119 +8416,121 @@ int par_launched(int *rank) {
     if (rank) *rank = PAR__MAX(l.rank, 0);
     return l.launcher < 0 ? 0 : PAR__MAX(l.size, 1);
 }
-static par_result par__check_count(const par_desc *given, par__start *s, const char *who, int size) {
+static par_result par__check_count(const par_desc *given, par__open_request *s, const char *who, int size) {
     const int here = given && given->rank_count;
-    if (!s->d.rank_count || s->d.rank_count == size) return PAR_OK;
-    par__refuse(s, PAR_ERR_ARGUMENT, "%s is %d, but %s started %d process%s: %s, or start as many",
-                here ? "rank_count" : "PAR_RANKS", s->d.rank_count, who, size, size == 1 ? "" : "es",
-                here ? "leave it at 0" : "unset it");
+    if (!s->desc.rank_count || s->desc.rank_count == size) return PAR_OK;
+    par__reject_open(s, PAR_ERR_ARGUMENT, "%s is %d, but %s started %d process%s: %s, or start as many",
+                     here ? "rank_count" : "PAR_RANKS", s->desc.rank_count, who, size, size == 1 ? "" : "es",
+                     here ? "leave it at 0" : "unset it");
     return PAR_ERR_ARGUMENT;
 }
 
 static uint64_t par__hash_text(const char *text, uint64_t h) { // NULL: as ""
     for (const char *c = text ? text : "";; c++) {
         const size_t letter = (unsigned char)*c;
-        h = par__hash(&letter, 1, h);
+        h = par__hash_sizes(&letter, 1, h);
         if (!letter) return h;
     }
 }
 // The settings that all ranks must have in common: most decide on algorithms, and all ranks write the trace.
-#define PAR__TERMS(X)                                                                                        \
-    X(PAR__TERM_NODES, "PAR_NODE_RANKS (or node_ranks)")                                                     \
-    X(PAR__TERM_STAGE, "PAR_STAGE (or stage_bytes)")                                                         \
-    X(PAR__TERM_ALGO, "PAR_ALGO")                                                                            \
-    X(PAR__TERM_TUNE, "PAR_TUNE")                                                                            \
-    X(PAR__TERM_GEMM, "PAR_GEMM")                                                                            \
-    X(PAR__TERM_TRACE, "PAR_TRACE (or trace)")
+#define PAR__COMMON_SETTINGS(X)                                                                              \
+    X(PAR__COMMON_NODES, "PAR_NODE_RANKS (or node_ranks)")                                                   \
+    X(PAR__COMMON_STAGE, "PAR_STAGE (or stage_bytes)")                                                       \
+    X(PAR__COMMON_ALGO, "PAR_ALGO")                                                                          \
+    X(PAR__COMMON_TUNE, "PAR_TUNE")                                                                          \
+    X(PAR__COMMON_GEMM, "PAR_GEMM")                                                                          \
+    X(PAR__COMMON_TRACE, "PAR_TRACE (or trace)")
 enum {
 #define X(name, text) name,
-    PAR__TERMS(X)
+    PAR__COMMON_SETTINGS(X)
 #undef X
-        PAR__TERM_COUNT
+        PAR__COMMON_COUNT
 };
-typedef struct par__terms { // gathered from all ranks before anything else
-    int32_t result;         // not PAR_OK: this rank cannot open, for this reason
+typedef struct par__common_settings { // gathered from all ranks before anything else
+    int32_t result;                   // not PAR_OK: this rank cannot open, for this reason
     char why[252];
-    uint64_t hash[PAR__TERM_COUNT];
-    char value[PAR__TERM_COUNT][56]; // shortened, for error texts
-} par__terms;
+    uint64_t hash[PAR__COMMON_COUNT];
+    char value[PAR__COMMON_COUNT][56]; // shortened, for error texts
+} par__common_settings;
 
-static uint64_t par__tuned_hash(const par__world *w) {
-    size_t h[4] = {w->cma_bytes, w->stream_bytes, 0, 0};
-    uint64_t hash = par__hash(h, 2, 0xcbf29ce484222325u);
-    for (size_t i = 0; i < w->tuned_count; i++) {
-        const par__tuned *t = &w->tuned[i];
+static uint64_t par__tune_rows_hash(const par__world *w) {
+    size_t h[4] = {w->cma_bytes, w->nontemporal_bytes, 0, 0};
+    uint64_t hash = par__hash_sizes(h, 2, 0xcbf29ce484222325u);
+    for (size_t i = 0; i < w->tune_row_count; i++) {
+        const par__tune_row *t = &w->tune_rows[i];
         h[0] = (size_t)t->algorithm, h[1] = (size_t)t->ranks, h[2] = (size_t)t->nodes, h[3] = t->bytes;
-        hash = par__hash(h, 4, hash);
+        hash = par__hash_sizes(h, 4, hash);
     }
     return hash;
 }
-static void par__term(par__terms *t, int which, const char *text, uint64_t hash) {
+static void par__set_common(par__common_settings *t, int which, const char *text, uint64_t hash) {
     t->hash[which] = hash;
     snprintf(t->value[which], sizeof t->value[which], "%s", text && *text ? text : "not set");
 }
-static par__terms par__own_terms(const par__world *w, const par__start *s) {
+static par__common_settings par__own_common_settings(const par__world *w, const par__open_request *s) {
     const uint64_t basis = 0xcbf29ce484222325u;
     const char *tune = par__setting_text("PAR_TUNE"), *gemm = par__setting_text("PAR_GEMM");
     char text[56];
-    par__terms t;
+    par__common_settings t;
     memset(&t, 0, sizeof t);
     t.result = (int32_t)s->result;
     snprintf(t.why, sizeof t.why, "%.*s", (int)sizeof t.why - 1, s->why);
-    snprintf(text, sizeof text, "%d", s->d.node_ranks);
-    par__term(&t, PAR__TERM_NODES, s->d.node_ranks ? text : NULL, (uint64_t)s->d.node_ranks);
+    snprintf(text, sizeof text, "%d", s->desc.node_ranks);
+    par__set_common(&t, PAR__COMMON_NODES, s->desc.node_ranks ? text : NULL, (uint64_t)s->desc.node_ranks);
     snprintf(text, sizeof text, "%zu", w->stage_bytes);
-    par__term(&t, PAR__TERM_STAGE, text, w->stage_bytes);
+    par__set_common(&t, PAR__COMMON_STAGE, text, w->stage_bytes);
     uint64_t hash = basis;
     for (int k = 0; k < PAR_KIND_COUNT; k++) {
         const size_t forced = (size_t)w->forced[k];
-        hash = par__hash(&forced, 1, hash);
+        hash = par__hash_sizes(&forced, 1, hash);
     }
-    par__term(&t, PAR__TERM_ALGO, par__setting_text("PAR_ALGO"), hash);
+    par__set_common(&t, PAR__COMMON_ALGO, par__setting_text("PAR_ALGO"), hash);
     if (tune) // the end of its name, and a hash of its content
         snprintf(text, sizeof text, "%s (%zu rows, content %08x)",
-                 tune + (strlen(tune) > 20 ? strlen(tune) - 20 : 0), w->tuned_count,
-                 (unsigned)par__tuned_hash(w));
-    par__term(&t, PAR__TERM_TUNE, tune ? text : NULL, par__tuned_hash(w));
+                 tune + (strlen(tune) > 20 ? strlen(tune) - 20 : 0), w->tune_row_count,
+                 (unsigned)par__tune_rows_hash(w));
+    par__set_common(&t, PAR__COMMON_TUNE, tune ? text : NULL, par__tune_rows_hash(w));
     const double word = par__setting_number("PAR_GEMM");
-    par__term(&t, PAR__TERM_GEMM, gemm, (uint64_t)(word + 1));
-    par__term(&t, PAR__TERM_TRACE, w->trace_path, par__hash_text(w->trace_path, basis));
+    par__set_common(&t, PAR__COMMON_GEMM, gemm, (uint64_t)(word + 1));
+    par__set_common(&t, PAR__COMMON_TRACE, w->trace_path, par__hash_text(w->trace_path, basis));
     return t;
 }
-static par_result par__compare_terms(const par__world *w, const par__start *s, par__terms *all) {
+static par_result par__compare_common_settings(const par__world *w, const par__open_request *s,
+                                               par__common_settings *all) {
     static const char *const names[] = {
 #define X(name, text) text,
-        PAR__TERMS(X)
+        PAR__COMMON_SETTINGS(X)
 #undef X
     };
-    if (s->result) return par__refused(s);
+    if (s->result) return par__open_rejected(s);
     for (int r = 0; r < w->size; r++) {
         all[r].why[sizeof all[r].why - 1] = 0;
         if ((unsigned)all[r].result < PAR_RESULT_COUNT && all[r].result == PAR_OK) continue;
-        par__clean(all[r].why, "");
+        par__sanitize(all[r].why, "");
         const int known = (unsigned)all[r].result < PAR_RESULT_COUNT;
-        return par__log(known ? (par_result)all[r].result : PAR_ERR_ARGUMENT,
-                        "rank %d ends because of rank %d: %s", w->rank, r, all[r].why);
+        return par__log_error(known ? (par_result)all[r].result : PAR_ERR_ARGUMENT,
+                              "rank %d ends because of rank %d: %s", w->rank, r, all[r].why);
     }
     for (int r = 1; r < w->size; r++)
-        for (int i = 0; i < PAR__TERM_COUNT; i++) {
+        for (int i = 0; i < PAR__COMMON_COUNT; i++) {
             if (all[r].hash[i] == all[0].hash[i]) continue;
             char *one = all[r].value[i], *other = all[0].value[i];
             one[sizeof all[r].value[i] - 1] = other[sizeof all[0].value[i] - 1] = 0;
-            par__clean(one, ""), par__clean(other, "");
-            return par__log(PAR_ERR_ARGUMENT,
-                            "%s differs between ranks: %s on rank %d, %s on rank 0; give "
-                            "all ranks the same",
-                            names[i], one, r, other);
+            par__sanitize(one, ""), par__sanitize(other, "");
+            return par__log_error(PAR_ERR_ARGUMENT,
+                                  "%s differs between ranks: %s on rank %d, %s on rank 0; give "
+                                  "all ranks the same",
+                                  names[i], one, r, other);
         }
     return PAR_OK;
 }
 // Check that every rank's options are valid and that all ranks have the same settings. Collective.
-static par_result par__agree(par__world *w, const par__start *s) {
-    par__terms mine = par__own_terms(w, s), *all = (par__terms *)PAR_MALLOC(sizeof mine * (size_t)w->size);
-    if (!all) return par__log(PAR_ERR_MEMORY, "out of memory for %d ranks", w->size);
-    par_result r = w->net->gather(w, &mine, sizeof mine, all);
-    if (!r) r = par__compare_terms(w, s, all);
+static par_result par__check_common_settings(par__world *w, const par__open_request *s) {
+    par__common_settings mine = par__own_common_settings(w, s),
+                         *all = (par__common_settings *)PAR_MALLOC(sizeof mine * (size_t)w->size);
+    if (!all) return par__log_error(PAR_ERR_MEMORY, "out of memory for %d ranks", w->size);
+    par_result r = w->net->all_gather(w, &mine, sizeof mine, all);
+    if (!r) r = par__compare_common_settings(w, s, all);
     PAR_FREE(all);
     return r;
 }
@@ -8440,17 +8563,17 @@ static int par__recv_fd(int from) { // the descriptor; or -1, with errno
         c->cmsg_len != CMSG_LEN(sizeof(int)))
         return errno = m.msg_flags & MSG_CTRUNC ? EMFILE : EPROTO, -1; // truncated: no free descriptor
     memcpy(&fd, CMSG_DATA(c), sizeof fd);
-    return par_own_fd(fd);
+    return par_safe_fd(fd);
 }
 
-typedef struct par__place {       // gathered from all ranks
+typedef struct par__rank_info {   // gathered from all ranks
     char host[128];               // the same on ranks that can share memory
     uint64_t board, rings, bytes; // of a node leader: offsets in its arena, and its size
     uint64_t key;                 // of a node leader: par__arena.key, which only the ranks of this run know
     char socket[64];              // of a node leader: abstract name of the socket that hands out its arena
-    uint32_t user;
+    uint32_t uid;
     int32_t result;
-} par__place;
+} par__rank_info;
 
 // The random number of this boot of the kernel. Returns 0 if the system does not tell it.
 static int par__boot_id(char *text, size_t bytes) {
@@ -8462,7 +8585,7 @@ static int par__boot_id(char *text, size_t bytes) {
 }
 
 // Ranks can share memory if they run under one kernel, in one pid namespace and one network namespace.
-static void par__host(char *text, size_t bytes) {
+static void par__host_id(char *text, size_t bytes) {
     static const char *const spaces[] = {"/proc/self/ns/pid", "/proc/self/ns/net"};
     char boot[64] = "", at[2][24] = {"", ""};
     if (!par__boot_id(boot, sizeof boot)) gethostname(boot, sizeof boot - 1);
@@ -8478,36 +8601,36 @@ static void par__host(char *text, size_t bytes) {
 // Every user can connect to the socket. The kernel tells each end the other's user, and the key was gathered
 // before. A process of another user is disconnected at once; one that sends nothing, or not the key, delays
 // nobody.
-enum { PAR__VISITORS = 64 };
+enum { PAR__PENDING_FD_MAX = 64 };
 
 static int par__local_socket(void) {
-    return par_own_fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    return par_safe_fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
-static socklen_t par__local_address(const par__place *leader, struct sockaddr_un *a) {
+static socklen_t par__local_address(const par__rank_info *leader, struct sockaddr_un *a) {
     memset(a, 0, sizeof *a);
     a->sun_family = AF_UNIX;
     memcpy(a->sun_path + 1, leader->socket, strnlen(leader->socket, sizeof leader->socket));
     return (socklen_t)sizeof *a;
 }
 // Accept the connections that wait at s, into p. Returns 0 or errno.
-static int par__admit(int s, struct pollfd *p, int *visitors) {
-    for (int i = 0; i < PAR__VISITORS; i++) { // no more at a time: another user may connect without end
-        const int fd = par_own_fd(accept(s, NULL, NULL));
+static int par__accept_local(int s, struct pollfd *p, int *visitors) {
+    for (int i = 0; i < PAR__PENDING_FD_MAX; i++) { // no more at a time: another user may connect without end
+        const int fd = par_safe_fd(accept(s, NULL, NULL));
         int count = *visitors;
         if (fd < 0)
             return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? errno : 0;
-        if (par__peer_user(fd) != (uint32_t)geteuid()) {
+        if (par__peer_uid(fd) != (uint32_t)geteuid()) {
             close(fd);
             continue;
         }
-        if (count == PAR__VISITORS) close(p[0].fd), memmove(p, p + 1, (size_t)--count * sizeof *p);
+        if (count == PAR__PENDING_FD_MAX) close(p[0].fd), memmove(p, p + 1, (size_t)--count * sizeof *p);
         p[count].fd = fd, p[count].events = POLLIN, p[count].revents = 0;
         *visitors = count + 1;
     }
     return 0;
 }
-static par_result par__hand_out(par__world *w, int s, uint64_t key, int others) {
-    struct pollfd p[PAR__VISITORS + 1]; // the last one: s
+static par_result par__send_arena_fd(par__world *w, int s, uint64_t key, int others) {
+    struct pollfd p[PAR__PENDING_FD_MAX + 1]; // the last one: s
     const double until = par__now() + w->timeout_s;
     int count = 0, given = 0, e = 0;
     while (given < others && !e) {
@@ -8523,33 +8646,36 @@ static par_result par__hand_out(par__world *w, int s, uint64_t key, int others) 
             close(p[i].fd);
             memmove(p + i, p + i + 1, (size_t)(--count - i) * sizeof *p);
         }
-        const int full = par__admit(s, p, &count);
+        const int full = par__accept_local(s, p, &count);
         if (full) e = full;
     }
     while (count) close(p[--count].fd);
     if (given == others) return PAR_OK;
     if (e == ETIMEDOUT)
-        return par__log(PAR_ERR_TIMEOUT,
-                        "rank %d waited %g s for %d more ranks of this machine to take its shared memory",
-                        w->rank, w->timeout_s, others - given);
-    return par__log(PAR_ERR_SYSTEM, "rank %d cannot pass shared memory to the ranks of this machine: %s",
-                    w->rank, par__reason_of(e).text);
+        return par__log_error(
+            PAR_ERR_TIMEOUT,
+            "rank %d waited %g s for %d more ranks of this machine to take its shared memory", w->rank,
+            w->timeout_s, others - given);
+    return par__log_error(PAR_ERR_SYSTEM,
+                          "rank %d cannot pass shared memory to the ranks of this machine: %s", w->rank,
+                          par__strerror(e).text);
 }
 // Try once to get the arena's descriptor. Returns it, or -1 with errno.
-static int par__ask_fd(int s, const par__place *leader, double until) {
+static int par__request_fd(int s, const par__rank_info *leader, double until) {
     struct sockaddr_un a;
     const socklen_t bytes = par__local_address(leader, &a);
     if (connect(s, (struct sockaddr *)&a, bytes)) return -1;
-    if (par__peer_user(s) != (uint32_t)geteuid()) return errno = EPERM, -1;
+    if (par__peer_uid(s) != (uint32_t)geteuid()) return errno = EPERM, -1;
     if (send(s, &leader->key, sizeof leader->key, MSG_NOSIGNAL) < 0) return -1;
-    while (!par__tcp_ready(s, POLLIN, until))
+    while (!par__tcp_poll_fd(s, POLLIN, until))
         if (par__now() > until) return errno = ETIMEDOUT, -1;
     return par__recv_fd(s);
 }
-static par_result par__take_arena(par__world *w, int *s, const par__place *leader, int rank, int locals) {
+static par_result par__receive_arena(par__world *w, int *s, const par__rank_info *leader, int rank,
+                                     int locals) {
     const double until = par__now() + w->timeout_s;
     int fd = -1, e = 0;
-    for (useconds_t pause = 1000; *s >= 0 && (fd = par__ask_fd(*s, leader, until)) < 0;
+    for (useconds_t pause = 1000; *s >= 0 && (fd = par__request_fd(*s, leader, until)) < 0;
          pause = PAR__MIN(2 * pause, 50000u)) {
         e = errno; // refused, queue full, or disconnected: try again
         if (e == EPERM || e == EMFILE || par__now() > until) break;
@@ -8558,31 +8684,32 @@ static par_result par__take_arena(par__world *w, int *s, const par__place *leade
         if (*s < 0) e = errno;
     }
     if (fd < 0)
-        return par__log(PAR_ERR_SYSTEM,
-                        "rank %d cannot get the shared memory of this machine from rank %d: %s", w->rank,
-                        rank, e == EPERM ? "another user has its socket" : par__reason_of(e).text);
-    const par_result r = par__adopt_arena(w, fd, (size_t)leader->bytes, locals, leader->key);
+        return par__log_error(
+            PAR_ERR_SYSTEM, "rank %d cannot get the shared memory of this machine from rank %d: %s", w->rank,
+            rank, e == EPERM ? "another user has its socket" : par__strerror(e).text);
+    const par_result r = par__arena_adopt(w, fd, (size_t)leader->bytes, locals, leader->key);
     if (r && w->fd != fd) close(fd);
     return r;
 }
 
 // Gather all ranks' places. Returns this rank's error, or else the first error of another rank.
-static par_result par__gather_places(par__world *w, par__place *mine, par_result result, par__place *all) {
+static par_result par__exchange_rank_info(par__world *w, par__rank_info *mine, par_result result,
+                                          par__rank_info *all) {
     mine->result = (int32_t)result;
-    const par_result r = w->net->gather(w, mine, sizeof *mine, all);
+    const par_result r = w->net->all_gather(w, mine, sizeof *mine, all);
     if (result || r) return result ? result : r;
     for (int i = 0; i < w->size; i++) all[i].host[sizeof all[i].host - 1] = 0;
     for (int i = 0; i < w->size; i++)
         if (all[i].result)
-            return par__log((unsigned)all[i].result < PAR_RESULT_COUNT ? (par_result)all[i].result
-                                                                       : PAR_ERR_SYSTEM,
-                            "rank %d could not open (%s), so rank %d does not open", i,
-                            par_result_text((par_result)all[i].result), w->rank);
+            return par__log_error((unsigned)all[i].result < PAR_RESULT_COUNT ? (par_result)all[i].result
+                                                                             : PAR_ERR_SYSTEM,
+                                  "rank %d could not open (%s), so rank %d does not open", i,
+                                  par_result_text((par_result)all[i].result), w->rank);
     return PAR_OK;
 }
 
 // Find every rank's node and its index in that node's arena. Returns the rank of this node's leader.
-static int par__find_nodes(par__world *w, const par__place *all, int node_ranks, int *node_of, int *arena,
+static int par__find_nodes(par__world *w, const par__rank_info *all, int node_ranks, int *node_of, int *arena,
                            int *nodes, int *locals) {
     int leader = w->rank;
     *nodes = *locals = w->node_ranks = 0;
@@ -8601,82 +8728,83 @@ static int par__find_nodes(par__world *w, const par__place *all, int node_ranks,
 }
 
 // Check that the ranks of this machine belong to one user.
-static par_result par__compare_users(const par__world *w, const par__place *all) {
-    const par__place *mine = &all[w->rank];
+static par_result par__compare_users(const par__world *w, const par__rank_info *all) {
+    const par__rank_info *mine = &all[w->rank];
     for (int i = 0; i < w->size; i++)
-        if (all[i].user != mine->user && !strcmp(all[i].host, mine->host))
-            return par__log(
+        if (all[i].uid != mine->uid && !strcmp(all[i].host, mine->host))
+            return par__log_error(
                 PAR_ERR_ARGUMENT,
                 "ranks %d and %d run on one machine as two users, %u and %u, and cannot share memory: "
                 "start all as one user",
-                w->rank, i, mine->user, all[i].user);
+                w->rank, i, mine->uid, all[i].uid);
     return PAR_OK;
 }
 // On a node leader: make the node's arena; if the node has other ranks, listen for them at socket s.
-static par_result par__make_node(par__world *w, const par_desc *d, int locals, int nodes, par__place *mine,
-                                 int s) {
+static par_result par__create_node_memory(par__world *w, const par_desc *d, int locals, int nodes,
+                                          par__rank_info *mine, int s) {
     struct sockaddr_un a;
-    const par_result r = par__make_arena(w, d->arena_bytes, locals);
+    const par_result r = par__arena_create(w, d->arena_bytes, locals);
     if (r) return r;
     mine->board = par__alloc_board(w, w->size, locals, nodes);
     mine->rings = par__alloc_rings(w, locals, nodes);
     mine->bytes = w->arena_bytes, mine->key = w->arena->key;
     if (!mine->board || !mine->rings)
-        return par__log(PAR_ERR_MEMORY, "no shared memory for %d ranks", locals);
+        return par__log_error(PAR_ERR_MEMORY, "no shared memory for %d ranks", locals);
     snprintf(mine->socket, sizeof mine->socket, "par.%d.%016llx", (int)getpid(),
              (unsigned long long)par__ticks());
     const socklen_t bytes = par__local_address(mine, &a);
-    if (locals > 1 && (bind(s, (struct sockaddr *)&a, bytes) || listen(s, locals + PAR__VISITORS)))
-        return par__log(PAR_ERR_SYSTEM, "rank %d cannot listen at a local socket: %s", w->rank,
-                        strerror(errno));
+    if (locals > 1 && (bind(s, (struct sockaddr *)&a, bytes) || listen(s, locals + PAR__PENDING_FD_MAX)))
+        return par__log_error(PAR_ERR_SYSTEM, "rank %d cannot listen at a local socket: %s", w->rank,
+                              strerror(errno));
     return PAR_OK;
 }
 
-static par_result par__join_nodes(par__world *w, const par_desc *d, par__place *all, int *ints,
+static par_result par__join_nodes(par__world *w, const par_desc *d, par__rank_info *all, int *ints,
                                   par_comm **out) {
-    par__place mine;
+    par__rank_info mine;
     int *world = ints, *node_of = ints + w->size, *arena = ints + 2 * w->size, nodes, locals, s = -1;
     memset(&mine, 0, sizeof mine);
-    par__host(mine.host, sizeof mine.host);
-    mine.user = (uint32_t)geteuid();
-    par_result r = w->rank ? PAR_OK : par__try_trace(w->trace_path);
-    r = par__gather_places(w, &mine, r, all);
+    par__host_id(mine.host, sizeof mine.host);
+    mine.uid = (uint32_t)geteuid();
+    par_result r = w->rank ? PAR_OK : par__check_trace_path(w->trace_path);
+    r = par__exchange_rank_info(w, &mine, r, all);
     if (!r) r = par__compare_users(w, all);
     if (r) return r;
     for (int i = 0; i < w->size; i++) world[i] = i;
     const int leader = par__find_nodes(w, all, d->node_ranks, node_of, arena, &nodes, &locals);
-    w->spins = w->node_ranks <= par__processors() ? 2000 : 1;
+    w->spin_limit = w->node_ranks <= par__available_cpus() ? 2000 : 1;
     if (locals > 1 && (s = par__local_socket()) < 0)
-        r = par__log(PAR_ERR_SYSTEM, "rank %d cannot make a local socket: %s", w->rank,
-                     par__reason_of(errno).text);
-    if (!r && w->rank == leader) r = par__make_node(w, d, locals, nodes, &mine, s);
-    r = par__gather_places(w, &mine, r, all);
-    if (!r && w->rank != leader) r = par__take_arena(w, &s, &all[leader], leader, locals);
-    if (!r && w->rank == leader && locals > 1) r = par__hand_out(w, s, mine.key, locals - 1);
+        r = par__log_error(PAR_ERR_SYSTEM, "rank %d cannot make a local socket: %s", w->rank,
+                           par__strerror(errno).text);
+    if (!r && w->rank == leader) r = par__create_node_memory(w, d, locals, nodes, &mine, s);
+    r = par__exchange_rank_info(w, &mine, r, all);
+    if (!r && w->rank != leader) r = par__receive_arena(w, &s, &all[leader], leader, locals);
+    if (!r && w->rank == leader && locals > 1) r = par__send_arena_fd(w, s, mine.key, locals - 1);
     if (s >= 0) close(s);
     par_comm *c = r ? NULL : par__make_comm(w, 0, w->rank, w->size, world, node_of, arena);
-    if (!r && !c) r = par__log(PAR_ERR_MEMORY, "out of memory");
-    if (c && !par__comm_fits(c, all[leader].board, all[leader].rings))
+    if (!r && !c) r = par__log_error(PAR_ERR_MEMORY, "out of memory");
+    if (c && !par__comm_offsets_valid(c, all[leader].board, all[leader].rings))
         r = PAR_ERR_SYSTEM, PAR_LOG(w->error), par__free_comm(c), c = NULL;
     if (c) {
         w->arena->boot_rings = all[leader].rings,
         w->arena->ranks[w->arena_rank].boot_board = all[leader].board;
-        par__attach_comm(c, all[leader].board, all[leader].rings);
-        par__arrive_in_world(w);
+        par__map_comm(c, all[leader].board, all[leader].rings);
+        par__register_rank(w);
     }
     // After this every rank's control block is filled in.
-    const par_result everybody = par__gather_places(w, &mine, r, all);
+    const par_result everybody = par__exchange_rank_info(w, &mine, r, all);
     if (everybody && c) w->comms = NULL, par__free_comm(c), c = NULL;
     *out = c;
     return everybody;
 }
 
 // Open a world whose ranks reach each other by w->net. On failure w is freed.
-static par_result par__open_net(par__world *w, const par__start *s, par_comm **out) {
-    par__place *all = (par__place *)PAR_MALLOC(sizeof *all * (size_t)w->size);
+static par_result par__open_net(par__world *w, const par__open_request *s, par_comm **out) {
+    par__rank_info *all = (par__rank_info *)PAR_MALLOC(sizeof *all * (size_t)w->size);
     int *ints = (int *)PAR_MALLOC(sizeof *ints * 3 * (size_t)w->size);
-    par_result r = !all || !ints ? par__log(PAR_ERR_MEMORY, "out of memory") : par__agree(w, s);
-    if (!r) r = par__join_nodes(w, &s->d, all, ints, out);
+    par_result r =
+        !all || !ints ? par__log_error(PAR_ERR_MEMORY, "out of memory") : par__check_common_settings(w, s);
+    if (!r) r = par__join_nodes(w, &s->desc, all, ints, out);
     PAR_FREE(all);
     PAR_FREE(ints);
     if (r) {
@@ -8690,26 +8818,26 @@ static par_result par__open_net(par__world *w, const par__start *s, par_comm **o
 
 #if defined(PAR_MPI)
 // Report that a launcher started several processes, but this MPI knows only this one.
-static par_result par__wrong_starter(const par__launch *l) {
+static par_result par__wrong_launcher(const par__launch *l) {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length;
-    if (l->problem[0]) return par__log(PAR_ERR_ARGUMENT, "%s", l->problem);
+    if (l->problem[0]) return par__log_error(PAR_ERR_ARGUMENT, "%s", l->problem);
     MPI_Get_library_version(version, &length);
     version[strcspn(version, "\n,")] = 0;
     for (char *tab = version; (tab = strchr(tab, '\t')) != NULL;) *tab = ' ';
     const struct par__launcher *who = &par__launchers[l->launcher];
-    return par__log(
+    return par__log_error(
         PAR_ERR_MPI,
         "%s started %d processes (%s=%d, %s=%d), but MPI_COMM_WORLD has this one alone (%s): start "
         "the program by the mpiexec of its own MPI, or by srun --mpi=TYPE with a type that this MPI "
         "knows (srun --mpi=list), or build it without PAR_MPI, to meet over TCP",
         who->name, l->size, who->rank, l->rank, who->size, l->size, version);
 }
-static par_result par__open_mpi(par__start *s, MPI_Comm mpi, par_comm **comm) {
+static par_result par__open_mpi_world(par__open_request *s, MPI_Comm mpi, par_comm **comm) {
     int rank, size, provided;
     MPI_Comm_rank(mpi, &rank);
     MPI_Comm_size(mpi, &size);
-    par__world *w = par__new_world(&s->d, "mpi", rank, size);
+    par__world *w = par__new_world(&s->desc, "mpi", rank, size);
     int bad = !w;
     MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, mpi);
     if (bad && w) par__free_world(w, 0);
@@ -8724,36 +8852,36 @@ static par_result par__open_mpi(par__start *s, MPI_Comm mpi, par_comm **comm) {
     if (provided < MPI_THREAD_MULTIPLE)
         return (par_close)(*comm),
                *comm = NULL,
-               par__log(PAR_ERR_UNSUPPORTED,
-                        "a progress thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE");
+               par__log_error(PAR_ERR_UNSUPPORTED,
+                              "a progress thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE");
     return par__start_progress(w);
 }
 par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
-    par__start s;
+    par__open_request s;
     par__launch l;
     int size;
     *comm = NULL;
     par__find_launch(&l);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size == 1 && l.size > 1 && l.launcher > PAR__TORCHRUN) return par__wrong_starter(&l);
+    if (size == 1 && l.size > 1 && l.launcher > PAR__TORCHRUN) return par__wrong_launcher(&l);
     par__check_desc(desc, &s);
-    return par__open_mpi(&s, mpi, comm);
+    return par__open_mpi_world(&s, mpi, comm);
 }
 
-static par_result par__open_launched(const par_desc *given, par__start *s, const par__launch *l,
+static par_result par__open_launched(const par_desc *given, par__open_request *s, const par__launch *l,
                                      par_comm **comm) {
     const char *who = l->launcher < 0 ? "MPI" : par__launchers[l->launcher].name;
     int initialized, size, provided;
     par_result r;
     MPI_Initialized(&initialized);
     if (!initialized)
-        MPI_Init_thread(NULL, NULL, s->d.progress ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &provided);
+        MPI_Init_thread(NULL, NULL, s->desc.progress ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size == 1 && (l->size > 1 || l->problem[0])) {
-        r = par__wrong_starter(l);
+        r = par__wrong_launcher(l);
     } else {
         par__check_count(given, s, who, size);
-        r = par__open_mpi(s, MPI_COMM_WORLD, comm);
+        r = par__open_mpi_world(s, MPI_COMM_WORLD, comm);
     }
     if (!initialized && r) MPI_Finalize();
     if (!r) (*comm)->world->finalize_mpi = !initialized;
@@ -8790,13 +8918,13 @@ static int par__first_host(const char *list, char *host, size_t bytes) {
 // Find the host, the port and the job for the rendezvous. Under srun the port follows from job and step, and
 // is below the ephemeral ports (net.ipv4.ip_local_port_range). If two steps get the same port by chance, one
 // waits until the other has opened.
-static par_result par__find_meeting(par__launch *l) {
+static par_result par__find_rendezvous(par__launch *l) {
     static const char *const ports[] = {"MASTER_PORT", "PAR_PORT"};
     const char *host = par__setting_text("MASTER_ADDR"), *nodes = par__setting_text("SLURM_STEP_NODELIST"),
                *node = par__setting_text("SLURMD_NODENAME"),
                *agent = par__setting_text("TORCHELASTIC_USE_AGENT_STORE");
     const char *const words[] = {par__setting_text("SLURM_JOB_ID"),
-                                 par__setting_text(par__launchers[l->launcher].run)};
+                                 par__setting_text(par__launchers[l->launcher].run_id)};
     char why[512];
     double value;
     l->job = 0xcbf29ce484222325u;
@@ -8805,35 +8933,36 @@ static par_result par__find_meeting(par__launch *l) {
     for (int i = 0; i < 2; i++) {
         if (!par__setting_text(ports[i])) continue;
         const int next = i == 0 && agent && !strcmp(agent, "True"); // torchrun's agent may listen there
-        if (par__setting_read(par__setting_of(ports[i]), &value, why, sizeof why))
-            return par__log(PAR_ERR_ARGUMENT, "%s", why);
+        if (par__setting_read(par__setting_find(ports[i]), &value, why, sizeof why))
+            return par__log_error(PAR_ERR_ARGUMENT, "%s", why);
         port = (int)value + next;
         if (port > 65535)
-            return par__log(
+            return par__log_error(
                 PAR_ERR_ARGUMENT,
                 "%s=65535: torchrun's agent has it, and there is no next port: choose a lower one", ports[i]);
     }
     snprintf(l->port, sizeof l->port, "%d", port);
-    if (par__setting_read(par__setting_of("MASTER_ADDR"), &value, why, sizeof why))
-        return par__log(PAR_ERR_ARGUMENT, "%s", why);
+    if (par__setting_read(par__setting_find("MASTER_ADDR"), &value, why, sizeof why))
+        return par__log_error(PAR_ERR_ARGUMENT, "%s", why);
     if (host)
         snprintf(l->host, sizeof l->host, "%s", host);
     else if (l->launcher == PAR__SRUN && nodes && !par__first_host(nodes, l->host, sizeof l->host))
-        return par__log(PAR_ERR_ARGUMENT,
-                        "SLURM_STEP_NODELIST=%.128s: it takes names of hosts, such as node[003-010,17]; or "
-                        "export MASTER_ADDR (the host of rank 0)",
-                        nodes);
+        return par__log_error(
+            PAR_ERR_ARGUMENT,
+            "SLURM_STEP_NODELIST=%.128s: it takes names of hosts, such as node[003-010,17]; or "
+            "export MASTER_ADDR (the host of rank 0)",
+            nodes);
     if (!l->host[0])
-        return par__log(
+        return par__log_error(
             PAR_ERR_UNSUPPORTED,
             "%s started %d processes: export MASTER_ADDR (the host of rank 0) for them to meet over "
             "TCP, or build with mpicc -DPAR_MPI, or run this program alone with PAR_RANKS=%d",
             par__launchers[l->launcher].name, l->size, l->size);
     if (l->rank == 0 && !host && node && strcmp(node, l->host))
-        return par__log(PAR_ERR_UNSUPPORTED,
-                        "rank 0 runs on %.64s, but the other ranks look for it on %s, the first of "
-                        "SLURM_STEP_NODELIST=%.128s: export MASTER_ADDR=%.64s",
-                        node, l->host, nodes, node);
+        return par__log_error(PAR_ERR_UNSUPPORTED,
+                              "rank 0 runs on %.64s, but the other ranks look for it on %s, the first of "
+                              "SLURM_STEP_NODELIST=%.128s: export MASTER_ADDR=%.64s",
+                              node, l->host, nodes, node);
     return PAR_OK;
 }
 
@@ -8841,7 +8970,7 @@ static par_result par__find_meeting(par__launch *l) {
 
 // Listen at one address. If its port is 0, the system chooses one and *at gets it. Returns 0 or errno.
 static int par__tcp_listen(par__tcp *t, struct sockaddr_storage *at, int backlog) {
-    const int one = 1, fd = par_own_fd(socket(at->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int one = 1, fd = par_safe_fd(socket(at->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     socklen_t bytes = sizeof *at;
     if (fd < 0) return errno;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -8851,13 +8980,13 @@ static int par__tcp_listen(par__tcp *t, struct sockaddr_storage *at, int backlog
         const int e = errno;
         return close(fd), e;
     }
-    par__tcp_settle(fd);
+    par__tcp_configure(fd);
     t->listeners[t->listener_count++] = fd;
     return 0;
 }
 // Listen at those of the found addresses that this host has, all at one port. Returns 0 or errno.
 static int par__tcp_listen_all(par__tcp *t, const struct addrinfo *found, int backlog, in_port_t *port) {
-    for (const struct addrinfo *a = found; a && t->listener_count < PAR__TCP_LISTENERS; a = a->ai_next) {
+    for (const struct addrinfo *a = found; a && t->listener_count < PAR__TCP_LISTENER_MAX; a = a->ai_next) {
         struct sockaddr_storage at;
         const struct addrinfo *same = found; // one address may be listed twice
         while (same != a &&
@@ -8876,7 +9005,7 @@ static int par__tcp_listen_all(par__tcp *t, const struct addrinfo *found, int ba
 }
 // Does this host's name resolve to loopback addresses only, though it is not localhost? A host's own
 // /etc/hosts may say so (Debian's has 127.0.1.1), while other hosts resolve the name to its real address.
-static int par__tcp_only_here(const char *host, const struct addrinfo *found) {
+static int par__tcp_loopback_only(const char *host, const struct addrinfo *found) {
     struct sockaddr_storage at;
     if (strstr(host, "localhost") || strspn(host, "0123456789.") == strlen(host) || strchr(host, ':'))
         return 0;
@@ -8889,18 +9018,18 @@ static int par__tcp_only_here(const char *host, const struct addrinfo *found) {
 }
 // Listen at t->host. If this host does not have that address, listen at every address of this host, and let
 // *why say the reason. Returns 0 or errno.
-static int par__tcp_listen_there(par__tcp *t, const char *port, int backlog, in_port_t *chosen,
-                                 const char **why) {
+static int par__tcp_listen_host(par__tcp *t, const char *port, int backlog, in_port_t *chosen,
+                                const char **why) {
     struct addrinfo *found;
-    int e = 0, unknown = par__tcp_find(t->host, port, AF_UNSPEC, &found);
-    *why = unknown                              ? gai_strerror(unknown)
-           : par__tcp_only_here(t->host, found) ? "here this name means a loopback address"
-                                                : NULL;
+    int e = 0, unknown = par__tcp_resolve(t->host, port, AF_UNSPEC, &found);
+    *why = unknown                                  ? gai_strerror(unknown)
+           : par__tcp_loopback_only(t->host, found) ? "here this name means a loopback address"
+                                                    : NULL;
     if (!*why) e = par__tcp_listen_all(t, found, backlog, chosen);
     if (found) freeaddrinfo(found);
     if (e || t->listener_count) return e;
     if (!*why) *why = "this host does not have that address";
-    unknown = par__tcp_find(NULL, port, AF_UNSPEC, &found);
+    unknown = par__tcp_resolve(NULL, port, AF_UNSPEC, &found);
     if (!unknown) e = par__tcp_listen_all(t, found, backlog, chosen);
     if (found) freeaddrinfo(found);
     return e || t->listener_count ? e : EADDRNOTAVAIL;
@@ -8908,184 +9037,190 @@ static int par__tcp_listen_there(par__tcp *t, const char *port, int backlog, in_
 
 // ---- rank 0 accepts the other ranks
 
-typedef struct par__entry { // where a rank listens; from rank 0 also the random part of this run's key
-    struct sockaddr_storage at;
-    uint64_t random[4];
-} par__entry;
-static int par__tcp_gone(int fd) { // has the other end closed it?
+typedef struct par__tcp_endpoint { // where a rank listens; from rank 0 also the random part of this run's key
+    struct sockaddr_storage address;
+    uint64_t key_seed[4];
+} par__tcp_endpoint;
+static int par__tcp_peer_closed(int fd) { // has the other end closed it?
     struct tcp_info i;
     socklen_t bytes = sizeof i;
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &bytes) == 0 && i.tcpi_state != TCP_ESTABLISHED;
 }
 // Compute the MAC of a block on a control connection while the world opens: by the connection's key, over the
 // block's number and content.
-static void par__tcp_seal(const par__wire *v, const par__verdict *head, const unsigned char *digest,
-                          unsigned char *proof) {
-    const struct iovec parts[3] = {par__iovec(&v->line_blocks, sizeof v->line_blocks),
+static void par__tcp_block_mac(const par__connection *v, const par__verdict *head,
+                               const unsigned char *digest, unsigned char *proof) {
+    const struct iovec parts[3] = {par__iovec(&v->control_blocks, sizeof v->control_blocks),
                                    par__iovec(head, head ? offsetof(par__verdict, proof) : 0),
                                    par__iovec(digest, digest ? PAR__MAC_BYTES : 0)};
-    par__hmac(v->line_key, sizeof v->line_key, parts, 3, proof);
+    par__hmac(v->control_key, sizeof v->control_key, parts, 3, proof);
 }
 // Make the header of an answer of rank 0: its result, and the MAC of the header and the digest.
-static void par__tcp_head(const par__wire *v, par_result result, const char *text,
-                          const unsigned char *digest, par__verdict *head) {
+static void par__tcp_block_header(const par__connection *v, par_result result, const char *text,
+                                  const unsigned char *digest, par__verdict *head) {
     memset(head, 0, sizeof *head);
     head->result = (int32_t)result;
     snprintf(head->text, sizeof head->text, "%.*s", (int)sizeof head->text - 1, text);
-    par__tcp_seal(v, head, digest, head->proof);
+    par__tcp_block_mac(v, head, digest, head->proof);
 }
 // Has this rank sent its first block on its control connection?
-static int par__tcp_spoken(par__tcp *t, par__wire *v) {
-    const size_t block = sizeof(par__entry) + PAR__MAC_BYTES;
-    if (!v->spoken && v->line >= 0)
-        v->spoken = recv(v->line, t->waste, PAR__TCP_SHORT, MSG_PEEK) >= (ssize_t)block;
-    return v->spoken && v->line >= 0;
+static int par__tcp_announced(par__tcp *t, par__connection *v) {
+    const size_t block = sizeof(par__tcp_endpoint) + PAR__MAC_BYTES;
+    if (!v->announced && v->control >= 0)
+        v->announced = recv(v->control, t->sink, PAR__TCP_EAGER_BYTES, MSG_PEEK) >= (ssize_t)block;
+    return v->announced && v->control >= 0;
 }
 // Rank 0: accept a connection whose handshake has ended as the rank's control connection, or refuse it. If
 // another process already has that rank, the new one replaces it unless it has sent its first block, which
 // real ranks do at once.
-static void par__tcp_seat(par__tcp *t, par__pending *p) {
-    par__wire *v = &t->wires[p->hello[0].rank];
+static void par__tcp_register_rank(par__tcp *t, par__handshake *p) {
+    par__connection *v = &t->connections[p->hello[0].rank];
     char host[64] = "", port[16] = "", text[sizeof p->why];
     struct sockaddr_storage at;
     socklen_t bytes = sizeof at;
     par__verdict head;
-    if (p->state == PAR__FAILED && !p->final) return;
-    int refused = p->state == PAR__FAILED, other = v->line >= 0 && !par__tcp_gone(v->line);
+    if (p->state == PAR__HANDSHAKE_FAILED && !p->permanent) return;
+    int refused = p->state == PAR__HANDSHAKE_FAILED,
+        other = v->control >= 0 && !par__tcp_peer_closed(v->control);
     snprintf(text, sizeof text, "%s", p->why);
     if (!refused && other) {
-        refused = par__tcp_spoken(t, v);
+        refused = par__tcp_announced(t, v);
         snprintf(text, sizeof text, "two processes were given the same rank, %d", (int)p->hello[0].rank);
     }
     if ((refused || other) && !v->complained++) {
         if (!getpeername(p->fd, (struct sockaddr *)&at, &bytes))
             getnameinfo((struct sockaddr *)&at, bytes, host, sizeof host, port, sizeof port,
                         NI_NUMERICHOST | NI_NUMERICSERV);
-        par__log(PAR_OK, "rank 0: a process at %s port %s: %s", host, port, text);
+        par__log_error(PAR_OK, "rank 0: a process at %s port %s: %s", host, port, text);
     }
-    if (refused) return (void)par__hello_end(&t->self, p, PAR_ERR_ARGUMENT, text);
-    par__tcp_head(v, PAR_ERR_ARGUMENT, text, NULL, &head);
-    if (other && send(v->line, &head, sizeof head, MSG_NOSIGNAL) < 0) other = 0; // it has closed
-    if (v->line >= 0) close(v->line), v->line = -1;
-    if (!par__hello_end(&t->self, p, PAR_OK, "")) return;
-    v->line = p->fd, p->fd = -1, v->line_blocks = 0, v->spoken = 0;
-    par__prove(&t->self, p, 'l', NULL, 0, v->line_key);
+    if (refused) return (void)par__handshake_end(&t->self, p, PAR_ERR_ARGUMENT, text);
+    par__tcp_block_header(v, PAR_ERR_ARGUMENT, text, NULL, &head);
+    if (other && send(v->control, &head, sizeof head, MSG_NOSIGNAL) < 0) other = 0; // it has closed
+    if (v->control >= 0) close(v->control), v->control = -1;
+    if (!par__handshake_end(&t->self, p, PAR_OK, "")) return;
+    v->control = p->fd, p->fd = -1, v->control_blocks = 0, v->announced = 0;
+    par__handshake_proof(&t->self, p, 'l', NULL, 0, v->control_key);
 }
 // Returns how many ranks are missing, and lists them in `text`: "1, 2, 5 and 9 others".
-static int par__tcp_absent(const par__world *w, char *text, size_t bytes) {
+static int par__tcp_missing_ranks(const par__world *w, char *text, size_t bytes) {
     int shown = 0, missing = 0;
     size_t at = 0;
     text[0] = 0;
     for (int r = 1; r < w->size; r++) {
-        if (par__tcp_spoken(w->tcp, &w->tcp->wires[r]) || missing++ >= 8) continue;
+        if (par__tcp_announced(w->tcp, &w->tcp->connections[r]) || missing++ >= 8) continue;
         at += (size_t)snprintf(text + at, bytes - at, "%s%d", shown++ ? ", " : "", r);
     }
     if (missing > shown) snprintf(text + at, bytes - at, " and %d others", missing - shown);
     return missing;
 }
-static int par__tcp_patient(double *said) { // is it time for another log line about a wait?
+static int par__tcp_report_due(double *said) { // is it time for another log line about a wait?
     const double now = par__now();
     if (now - *said <= 10) return 0;
     *said = now;
     return 1;
 }
 // Rank 0: wait until every rank has connected and sent its first block.
-static par_result par__tcp_await(par__world *w, double begun) {
+static par_result par__tcp_accept_ranks(par__world *w, double start) {
     par__tcp *t = w->tcp;
-    const double until = begun + w->timeout_s;
-    double said = begun;
+    const double until = start + w->timeout_s;
+    double said = start;
     char text[128];
-    t->heard = par__tcp_seat;
+    t->on_handshake = par__tcp_register_rank;
     // A rank that has connected sends its first block soon: then poll at short intervals.
-    for (int here = 0; par__tcp_absent(w, text, sizeof text);
-         par__tcp_serve(w, PAR__MIN(until, par__now() + (here ? 0.005 : 1)))) {
+    for (int here = 0; par__tcp_missing_ranks(w, text, sizeof text);
+         par__tcp_poll_listeners(w, PAR__MIN(until, par__now() + (here ? 0.005 : 1)))) {
         here = 0;
-        for (int r = 1; r < w->size; r++) here |= t->wires[r].line >= 0 && !t->wires[r].spoken;
+        for (int r = 1; r < w->size; r++)
+            here |= t->connections[r].control >= 0 && !t->connections[r].announced;
         if (t->accept_error)
-            return par__log(PAR_ERR_SYSTEM, "rank 0 cannot accept the connections of ranks %s of %d: %s",
-                            text, w->size, par__reason_of(t->accept_error).text);
+            return par__log_error(PAR_ERR_SYSTEM,
+                                  "rank 0 cannot accept the connections of ranks %s of %d: %s", text, w->size,
+                                  par__strerror(t->accept_error).text);
         if (par__now() > until)
-            return par__log(PAR_ERR_TIMEOUT,
-                            "rank 0 waited %g s at %s:%s for ranks %s of %d; do they run, and can they "
-                            "reach this port?",
-                            w->timeout_s, t->host, t->port, text, w->size);
-        if (par__tcp_patient(&said))
-            par__log(PAR_OK, "rank 0 waits at %s:%s for ranks %s of %d (%.0f s)", t->host, t->port, text,
-                     w->size, said - begun);
+            return par__log_error(PAR_ERR_TIMEOUT,
+                                  "rank 0 waited %g s at %s:%s for ranks %s of %d; do they run, and can they "
+                                  "reach this port?",
+                                  w->timeout_s, t->host, t->port, text, w->size);
+        if (par__tcp_report_due(&said))
+            par__log_error(PAR_OK, "rank 0 waits at %s:%s for ranks %s of %d (%.0f s)", t->host, t->port,
+                           text, w->size, said - start);
     }
-    t->heard = par__tcp_take;
+    t->on_handshake = par__tcp_accept_sender;
     par__tcp_stop_listening(t);
     return PAR_OK;
 }
 // Rank 0: listen at the port of the rendezvous, and wait while another run uses it. Returns 0 or errno.
-static int par__tcp_open_port(par__world *w, double begun) {
+static int par__tcp_listen_root(par__world *w, double start) {
     par__tcp *t = w->tcp;
-    double said = begun;
+    double said = start;
     const char *why;
     in_port_t port;
     for (;;) {
         const int e =
-            par__tcp_listen_there(t, t->port, PAR__MIN(w->size + PAR__TCP_STRANGERS, 1024), &port, &why);
+            par__tcp_listen_host(t, t->port, PAR__MIN(w->size + PAR__TCP_EXTRA_PENDING, 1024), &port, &why);
         if (!e && why)
-            par__log(PAR_OK, "rank 0 listens on port %s of every address: MASTER_ADDR is %s, and %s", t->port,
-                     t->host, why);
-        if (e != EADDRINUSE || par__now() > begun + w->timeout_s) return e;
-        if (par__tcp_patient(&said))
-            par__log(PAR_OK, "rank 0 cannot listen on port %s yet: %s (%.0f s); PAR_PORT chooses another",
-                     t->port, strerror(e), said - begun);
+            par__log_error(PAR_OK, "rank 0 listens on port %s of every address: MASTER_ADDR is %s, and %s",
+                           t->port, t->host, why);
+        if (e != EADDRINUSE || par__now() > start + w->timeout_s) return e;
+        if (par__tcp_report_due(&said))
+            par__log_error(PAR_OK,
+                           "rank 0 cannot listen on port %s yet: %s (%.0f s); PAR_PORT chooses another",
+                           t->port, strerror(e), said - start);
         usleep(20000);
     }
 }
 // Another rank: try once to connect to rank 0 and to prove that it is rank 0. Returns the connection, or -1
 // with the reason in t->why; *final: trying again will not help.
-static int par__tcp_join(par__world *w, double until, int *final) {
+static int par__tcp_try_join(par__world *w, double until, int *final) {
     par__tcp *t = w->tcp;
-    par__pending p;
+    par__handshake p;
     const char *why = t->why;
-    const int fd = par__tcp_reach(t->host, t->port, until, &why);
+    const int fd = par__tcp_connect_to(t->host, t->port, until, &why);
     if (why != t->why) snprintf(t->why, sizeof t->why, "%s", why);
     *final = fd < 0 && (errno == EMFILE || errno == ENFILE);
-    if (*final) snprintf(t->why, sizeof t->why, "%s", par__reason_of(errno).text);
+    if (*final) snprintf(t->why, sizeof t->why, "%s", par__strerror(errno).text);
     if (fd < 0) return -1;
     const double patience =
         PAR__MIN(until, par__now() + 5); // another program may listen there and never answer
-    const int e = par__hello_begin(&t->self, &p, fd, 0);
-    if (e) par__hello_fails(&p, 1, "no random number: %s", strerror(e));
-    while (p.state < PAR__PROVEN && par__now() < patience) {
-        par__hello_move(&t->self, &p);
-        if (p.state < PAR__PROVEN) par__tcp_ready(fd, POLLIN, patience);
+    const int e = par__handshake_begin(&t->self, &p, fd, 0);
+    if (e) par__handshake_fail(&p, 1, "no random number: %s", strerror(e));
+    while (p.state < PAR__HANDSHAKE_DONE && par__now() < patience) {
+        par__handshake_progress(&t->self, &p);
+        if (p.state < PAR__HANDSHAKE_DONE) par__tcp_poll_fd(fd, POLLIN, patience);
     }
-    *final = p.state == PAR__FAILED && p.final;
-    if (p.state == PAR__PROVEN) {
-        par__prove(&t->self, &p, 'l', NULL, 0, t->wires[0].line_key);
+    *final = p.state == PAR__HANDSHAKE_FAILED && p.permanent;
+    if (p.state == PAR__HANDSHAKE_DONE) {
+        par__handshake_proof(&t->self, &p, 'l', NULL, 0, t->connections[0].control_key);
         return fd;
     }
     // When the deadline has ended the handshake, the reason of the try before says more.
-    if (p.state == PAR__FAILED || par__now() < until || !t->why[0])
+    if (p.state == PAR__HANDSHAKE_FAILED || par__now() < until || !t->why[0])
         snprintf(t->why, sizeof t->why, "%s",
-                 p.state == PAR__FAILED ? p.why : "a program there accepts connections but does not answer");
+                 p.state == PAR__HANDSHAKE_FAILED
+                     ? p.why
+                     : "a program there accepts connections but does not answer");
     close(fd);
     return -1;
 }
 // Another rank: connect to rank 0, and try again until the deadline.
-static par_result par__tcp_go(par__world *w, double begun) {
+static par_result par__tcp_join_root(par__world *w, double start) {
     par__tcp *t = w->tcp;
-    const double until = begun + w->timeout_s;
-    double said = begun;
+    const double until = start + w->timeout_s;
+    double said = start;
     int final;
-    for (useconds_t pause = 5000; (t->wires[0].line = par__tcp_join(w, until, &final)) < 0;
+    for (useconds_t pause = 5000; (t->connections[0].control = par__tcp_try_join(w, until, &final)) < 0;
          pause = PAR__MIN(2 * pause, 200000u)) {
         if (final)
-            return par__log(PAR_ERR_ARGUMENT, "rank %d does not join rank 0 at %s:%s: %s", w->rank, t->host,
-                            t->port, t->why);
+            return par__log_error(PAR_ERR_ARGUMENT, "rank %d does not join rank 0 at %s:%s: %s", w->rank,
+                                  t->host, t->port, t->why);
         if (par__now() > until)
-            return par__log(PAR_ERR_TIMEOUT,
-                            "rank %d tried for %g s to reach rank 0 at %s:%s (%s); does it run, and is "
-                            "MASTER_ADDR its host?",
-                            w->rank, w->timeout_s, t->host, t->port, t->why);
-        if (par__tcp_patient(&said))
-            par__log(PAR_OK, "rank %d cannot reach rank 0 at %s:%s yet: %s (%.0f s)", w->rank, t->host,
-                     t->port, t->why, said - begun);
+            return par__log_error(PAR_ERR_TIMEOUT,
+                                  "rank %d tried for %g s to reach rank 0 at %s:%s (%s); does it run, and is "
+                                  "MASTER_ADDR its host?",
+                                  w->rank, w->timeout_s, t->host, t->port, t->why);
+        if (par__tcp_report_due(&said))
+            par__log_error(PAR_OK, "rank %d cannot reach rank 0 at %s:%s yet: %s (%.0f s)", w->rank, t->host,
+                           t->port, t->why, said - start);
         usleep(pause);
     }
     return PAR_OK;
@@ -9095,26 +9230,27 @@ static par_result par__tcp_go(par__world *w, double begun) {
 
 // Send or receive `bytes` bytes on all control connections at once, rank r's at memory + r * stride. Returns
 // -1, or the first rank whose connection failed, with errno.
-static int par__tcp_lines(par__world *w, char *memory, size_t stride, size_t bytes, int out, double until) {
+static int par__tcp_control_io(par__world *w, char *memory, size_t stride, size_t bytes, int out,
+                               double until) {
     par__tcp *t = w->tcp;
     int failed = -1, e = 0, left = 0;
     for (int r = 0; r < w->size; r++) {
-        t->wires[r].line_at = 0;
-        t->polls[r].fd = t->wires[r].line;
+        t->connections[r].control_done = 0;
+        t->polls[r].fd = t->connections[r].control;
         t->polls[r].events = t->polls[r].revents = out ? POLLOUT : POLLIN;
         left += t->polls[r].fd >= 0;
     }
     while (left && (out || failed < 0)) {
         for (int r = 0; r < w->size; r++) {
-            par__wire *v = &t->wires[r];
+            par__connection *v = &t->connections[r];
             if (t->polls[r].fd < 0 || !t->polls[r].revents) continue;
-            char *p = memory + (size_t)r * stride + v->line_at;
-            const ssize_t n = out ? send(v->line, p, bytes - v->line_at, MSG_NOSIGNAL)
-                                  : recv(v->line, p, bytes - v->line_at, 0);
+            char *p = memory + (size_t)r * stride + v->control_done;
+            const ssize_t n = out ? send(v->control, p, bytes - v->control_done, MSG_NOSIGNAL)
+                                  : recv(v->control, p, bytes - v->control_done, 0);
             if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
             if (n <= 0 && failed < 0) failed = r, e = n ? errno : ECONNRESET;
-            v->line_at += (size_t)PAR__MAX(n, (ssize_t)0);
-            if (n <= 0 || v->line_at == bytes) t->polls[r].fd = -1, left--;
+            v->control_done += (size_t)PAR__MAX(n, (ssize_t)0);
+            if (n <= 0 || v->control_done == bytes) t->polls[r].fd = -1, left--;
         }
         const double patience = until - par__now();
         for (int r = 0; left && patience < 0 && failed < 0; r++)
@@ -9125,29 +9261,29 @@ static int par__tcp_lines(par__world *w, char *memory, size_t stride, size_t byt
     errno = e;
     return failed;
 }
-// Rank 0's part of par__tcp_gather.
-static par_result par__tcp_gather_all(par__world *w, const void *mine, size_t bytes, char *all,
-                                      double until) {
+// Rank 0's part of par__tcp_all_gather.
+static par_result par__tcp_all_gather_root(par__world *w, const void *mine, size_t bytes, char *all,
+                                           double until) {
     par__tcp *t = w->tcp;
     const size_t block = bytes + PAR__MAC_BYTES, size = (size_t)w->size;
-    char *come = (char *)PAR_MALLOC(block * size), text[200] = "";
+    char *blocks = (char *)PAR_MALLOC(block * size), text[200] = "";
     par__verdict *heads = (par__verdict *)PAR_MALLOC(sizeof *heads * size);
     unsigned char digest[PAR__MAC_BYTES], proof[PAR__MAC_BYTES];
     par_result result = PAR_OK;
-    if (!come || !heads)
-        return PAR_FREE(come), PAR_FREE(heads),
-               par__log(PAR_ERR_MEMORY, "out of memory for %d ranks", w->size);
-    const int failed = par__tcp_lines(w, come, block, bytes + PAR__MAC_BYTES, 0, until), e = errno;
+    if (!blocks || !heads)
+        return PAR_FREE(blocks), PAR_FREE(heads),
+               par__log_error(PAR_ERR_MEMORY, "out of memory for %d ranks", w->size);
+    const int failed = par__tcp_control_io(w, blocks, block, bytes + PAR__MAC_BYTES, 0, until), e = errno;
     if (failed >= 0) {
         result = e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED;
         snprintf(text, sizeof text, "rank %d did not open its world: %s", failed, strerror(e));
     }
     memcpy(all, mine, bytes);
     for (int r = 1; r < w->size && !result; r++) {
-        const char *from = come + (size_t)r * block;
+        const char *from = blocks + (size_t)r * block;
         memcpy(all + (size_t)r * bytes, from, bytes);
         par__sha256_of(from, bytes, digest);
-        par__tcp_seal(&t->wires[r], NULL, digest, proof);
+        par__tcp_block_mac(&t->connections[r], NULL, digest, proof);
         if (par__mac_equal(proof, (const unsigned char *)from + bytes)) continue;
         result = PAR_ERR_SYSTEM;
         snprintf(text, sizeof text, "rank %d's data were altered on their way while the world opened", r);
@@ -9155,196 +9291,202 @@ static par_result par__tcp_gather_all(par__world *w, const void *mine, size_t by
     if (result) PAR_LOG(text);
     if (!result) par__sha256_of(all, bytes * size, digest);
     for (int r = 1; r < w->size; r++) {
-        par__tcp_head(&t->wires[r], result, text, result ? NULL : digest, &heads[r]);
-        t->wires[r].line_blocks++;
+        par__tcp_block_header(&t->connections[r], result, text, result ? NULL : digest, &heads[r]);
+        t->connections[r].control_blocks++;
     }
-    par__tcp_lines(w, (char *)heads, sizeof *heads, sizeof *heads, 1, until);
-    if (!result) par__tcp_lines(w, all, 0, bytes * size, 1, until);
-    PAR_FREE(come), PAR_FREE(heads);
+    par__tcp_control_io(w, (char *)heads, sizeof *heads, sizeof *heads, 1, until);
+    if (!result) par__tcp_control_io(w, all, 0, bytes * size, 1, until);
+    PAR_FREE(blocks), PAR_FREE(heads);
     return result;
 }
-static par_result par__tcp_gather(par__world *w, const void *mine, size_t bytes, void *all) {
+static par_result par__tcp_all_gather(par__world *w, const void *mine, size_t bytes, void *all) {
     const double until = par__now() + w->timeout_s;
-    par__wire *v = &w->tcp->wires[0];
+    par__connection *v = &w->tcp->connections[0];
     unsigned char digest[PAR__MAC_BYTES], proof[PAR__MAC_BYTES];
     par__verdict head;
     int e = 0;
-    if (w->rank == 0) return par__tcp_gather_all(w, mine, bytes, (char *)all, until);
+    if (w->rank == 0) return par__tcp_all_gather_root(w, mine, bytes, (char *)all, until);
     memset(&head, 0, sizeof head);
     par__sha256_of(mine, bytes, digest);
-    par__tcp_seal(v, NULL, digest, proof);
-    if (par__tcp_lines(w, (char *)(uintptr_t)mine, 0, bytes, 1, until) >= 0 ||
-        par__tcp_lines(w, (char *)proof, 0, sizeof proof, 1, until) >= 0)
+    par__tcp_block_mac(v, NULL, digest, proof);
+    if (par__tcp_control_io(w, (char *)(uintptr_t)mine, 0, bytes, 1, until) >= 0 ||
+        par__tcp_control_io(w, (char *)proof, 0, sizeof proof, 1, until) >= 0)
         e = errno;
     if (!e || e == EPIPE || e == ECONNRESET) // rank 0 may have sent the reason before it closed
-        e = par__tcp_lines(w, (char *)&head, 0, sizeof head, 0, until) >= 0 ? errno : 0;
+        e = par__tcp_control_io(w, (char *)&head, 0, sizeof head, 0, until) >= 0 ? errno : 0;
     if (!e && !head.result)
-        e = par__tcp_lines(w, (char *)all, 0, bytes * (size_t)w->size, 0, until) >= 0 ? errno : 0;
+        e = par__tcp_control_io(w, (char *)all, 0, bytes * (size_t)w->size, 0, until) >= 0 ? errno : 0;
     if (e)
-        return par__log(e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED,
-                        "rank %d lost its connection to rank 0 while the world opened: %s", w->rank,
-                        strerror(e));
+        return par__log_error(e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED,
+                              "rank %d lost its connection to rank 0 while the world opened: %s", w->rank,
+                              strerror(e));
     if (!head.result) par__sha256_of(all, bytes * (size_t)w->size, digest);
-    par__tcp_seal(v, &head, head.result ? NULL : digest, proof);
-    v->line_blocks++;
+    par__tcp_block_mac(v, &head, head.result ? NULL : digest, proof);
+    v->control_blocks++;
     if (!par__mac_equal(proof, head.proof))
-        return par__log(PAR_ERR_SYSTEM,
-                        "rank 0's data were altered on their way to rank %d while the world opened", w->rank);
+        return par__log_error(PAR_ERR_SYSTEM,
+                              "rank 0's data were altered on their way to rank %d while the world opened",
+                              w->rank);
     head.text[sizeof head.text - 1] = 0;
-    par__clean(head.text, "");
+    par__sanitize(head.text, "");
     if (head.result < 0 || head.result >= PAR_RESULT_COUNT) head.result = PAR_ERR_SYSTEM;
-    return head.result ? par__log((par_result)head.result, "rank %d: %s", w->rank, head.text) : PAR_OK;
+    return head.result ? par__log_error((par_result)head.result, "rank %d: %s", w->rank, head.text) : PAR_OK;
 }
 
 // Listen for the other ranks' connections, and exchange the addresses. Rank 0, and ranks that reached it by a
 // loopback address and so are on its host, listen at MASTER_ADDR; ranks of other hosts know them by the
 // address at which they reached rank 0. Every other rank listens at its own end of its control connection.
-static par_result par__tcp_addresses(par__world *w) {
+static par_result par__tcp_exchange_addresses(par__world *w) {
     par__tcp *t = w->tcp;
     struct sockaddr_storage zero;
     socklen_t mine_bytes = sizeof zero, zero_bytes = sizeof zero;
     in_port_t port = 0;
     const char *why;
-    par__entry mine, *all = (par__entry *)PAR_MALLOC(sizeof mine * (size_t)w->size);
+    par__tcp_endpoint mine, *all = (par__tcp_endpoint *)PAR_MALLOC(sizeof mine * (size_t)w->size);
     memset(&mine, 0, sizeof mine), memset(&zero, 0, sizeof zero);
-    const int line = t->wires[w->rank ? 0 : 1].line, backlog = PAR__MIN(w->size + PAR__TCP_STRANGERS, 1024);
-    if (!all) return par__log(PAR_ERR_MEMORY, "out of memory");
-    int e = getpeername(line, (struct sockaddr *)&zero, &zero_bytes) ||
-                    getsockname(line, (struct sockaddr *)&mine.at, &mine_bytes)
+    const int control = t->connections[w->rank ? 0 : 1].control,
+              backlog = PAR__MIN(w->size + PAR__TCP_EXTRA_PENDING, 1024);
+    if (!all) return par__log_error(PAR_ERR_MEMORY, "out of memory");
+    int e = getpeername(control, (struct sockaddr *)&zero, &zero_bytes) ||
+                    getsockname(control, (struct sockaddr *)&mine.address, &mine_bytes)
                 ? errno
                 : 0;
     const int there = w->rank == 0 || par__is_loopback(&zero);
-    if (there && w->rank) mine.at = zero;
-    *par__port_of(&mine.at) = 0;
+    if (there && w->rank) mine.address = zero;
+    *par__port_of(&mine.address) = 0;
     for (int tries = 16; !e && there && !t->listener_count; tries--) {
-        e = par__tcp_listen_there(t, "0", backlog, &port, &why);
+        e = par__tcp_listen_host(t, "0", backlog, &port, &why);
         if (e == EADDRINUSE && tries) e = 0; // it was free at one address, but not at another
     }
     if (!e && there)
-        *par__port_of(&mine.at) = port;
+        *par__port_of(&mine.address) = port;
     else if (!e)
-        e = par__tcp_listen(t, &mine.at, backlog);
-    for (size_t i = 0; !e && !w->rank && i < sizeof mine.random / sizeof *mine.random; i++)
-        e = par__random_u64(&mine.random[i]);
+        e = par__tcp_listen(t, &mine.address, backlog);
+    for (size_t i = 0; !e && !w->rank && i < sizeof mine.key_seed / sizeof *mine.key_seed; i++)
+        e = par__getrandom_u64(&mine.key_seed[i]);
     if (e)
         return PAR_FREE(all),
-               par__log(PAR_ERR_SYSTEM, "rank %d cannot listen: %s", w->rank, par__reason_of(e).text);
-    par_result r = par__tcp_gather(w, &mine, sizeof mine, all);
-    par__derive(t->self.key, "par.h connects", all[0].random, r ? 0 : sizeof mine.random);
+               par__log_error(PAR_ERR_SYSTEM, "rank %d cannot listen: %s", w->rank, par__strerror(e).text);
+    par_result r = par__tcp_all_gather(w, &mine, sizeof mine, all);
+    par__derive_key(t->self.key, "par.h connects", all[0].key_seed, r ? 0 : sizeof mine.key_seed);
     unsigned char session[PAR__MAC_BYTES];
     memcpy(session, t->self.key, sizeof session);
-    par__derive(session, "par.h sends", NULL, 0);
+    par__derive_key(session, "par.h sends", NULL, 0);
     memcpy(&t->session, session, sizeof t->session);
     for (int i = 0; i < w->size && !r; i++) {
-        par__wire *v = &t->wires[i];
-        const int family = all[i].at.ss_family;
+        par__connection *v = &t->connections[i];
+        const int family = all[i].address.ss_family;
         if (family != AF_INET && family != AF_INET6)
-            r = par__log(PAR_ERR_SYSTEM,
-                         "rank %d sent rank %d an address of family %d, neither IPv4 nor IPv6", i, w->rank,
-                         family);
-        v->session = t->session, v->address = all[i].at;
+            r = par__log_error(PAR_ERR_SYSTEM,
+                               "rank %d sent rank %d an address of family %d, neither IPv4 nor IPv6", i,
+                               w->rank, family);
+        v->session = t->session, v->address = all[i].address;
         if (w->rank && (!i || par__is_loopback(&v->address)))
-            v->address = zero, *par__port_of(&v->address) = *par__port_of(&all[i].at);
+            v->address = zero, *par__port_of(&v->address) = *par__port_of(&all[i].address);
     }
     PAR_FREE(all);
     return r;
 }
 
-static const par__net par__net_tcp = {par__tcp_send,  par__tcp_recv,   par__tcp_test,
-                                      par__tcp_drop,  par__tcp_gather, par__tcp_poke,
-                                      par__tcp_state, par__tcp_tell,   par__tcp_close};
+static const par__net par__net_tcp = {par__tcp_send,       par__tcp_recv,       par__tcp_test,
+                                      par__tcp_cancel,     par__tcp_all_gather, par__tcp_poll,
+                                      par__tcp_rank_state, par__tcp_notify,     par__tcp_close};
 
-static par_result par__meet(par__world *w, const par__launch *l) {
+static par_result par__tcp_rendezvous(par__world *w, const par__launch *l) {
     par__tcp *t = (par__tcp *)par__zalloc(sizeof *t);
-    if (!t) return par__log(PAR_ERR_MEMORY, "out of memory");
-    w->tcp = t, t->heard = par__tcp_take;
-    t->wires = (par__wire *)par__zalloc(sizeof *t->wires * (size_t)w->size);
-    t->waste = (char *)par__zalloc(PAR__TCP_SHORT);
-    const size_t most = (size_t)w->size + PAR__TCP_STRANGERS;
-    t->pending = (par__pending *)PAR_MALLOC(most * sizeof *t->pending);
-    t->polls = (struct pollfd *)PAR_MALLOC((most + PAR__TCP_LISTENERS) * sizeof *t->polls);
-    if (!t->wires || !t->waste || !t->pending || !t->polls) return par__log(PAR_ERR_MEMORY, "out of memory");
+    if (!t) return par__log_error(PAR_ERR_MEMORY, "out of memory");
+    w->tcp = t, t->on_handshake = par__tcp_accept_sender;
+    t->connections = (par__connection *)par__zalloc(sizeof *t->connections * (size_t)w->size);
+    t->sink = (char *)par__zalloc(PAR__TCP_EAGER_BYTES);
+    const size_t max = (size_t)w->size + PAR__TCP_EXTRA_PENDING;
+    t->pending = (par__handshake *)PAR_MALLOC(max * sizeof *t->pending);
+    t->polls = (struct pollfd *)PAR_MALLOC((max + PAR__TCP_LISTENER_MAX) * sizeof *t->polls);
+    if (!t->connections || !t->sink || !t->pending || !t->polls)
+        return par__log_error(PAR_ERR_MEMORY, "out of memory");
     for (int r = 0; r < w->size; r++)
-        t->wires[r].out = t->wires[r].in = t->wires[r].line = -1, t->wires[r].state = PAR__HERE;
+        t->connections[r].out = t->connections[r].in = t->connections[r].control = -1,
+        t->connections[r].state = PAR__RANK_RUNNING;
     snprintf(t->host, sizeof t->host, "%s", l->host);
     snprintf(t->port, sizeof t->port, "%s", l->port);
     t->self.job = l->job, t->self.rank = w->rank, t->self.size = w->size;
-    const par_result r = par__find_secret(t->self.key, &t->self.secret);
+    const par_result r = par__load_secret(t->self.key, &t->self.secret);
     if (r) return r;
-    const double begun = par__now();
-    if (w->rank) return par__tcp_go(w, begun);
-    const int e = par__tcp_open_port(w, begun);
+    const double start = par__now();
+    if (w->rank) return par__tcp_join_root(w, start);
+    const int e = par__tcp_listen_root(w, start);
     if (e == EADDRINUSE || e == EACCES)
-        return par__log(PAR_ERR_SYSTEM,
-                        "rank 0 cannot listen on port %s: %s; set MASTER_PORT or PAR_PORT to a free one, the "
-                        "same for all ranks",
-                        l->port, strerror(e));
+        return par__log_error(
+            PAR_ERR_SYSTEM,
+            "rank 0 cannot listen on port %s: %s; set MASTER_PORT or PAR_PORT to a free one, the "
+            "same for all ranks",
+            l->port, strerror(e));
     if (e)
-        return par__log(PAR_ERR_SYSTEM, "rank 0 cannot listen on port %s: %s", l->port,
-                        par__reason_of(e).text);
-    return par__tcp_await(w, begun);
+        return par__log_error(PAR_ERR_SYSTEM, "rank 0 cannot listen on port %s: %s", l->port,
+                              par__strerror(e).text);
+    return par__tcp_accept_ranks(w, start);
 }
-static par_result par__open_tcp(par__start *s, const par__launch *l, par_comm **comm) {
+static par_result par__open_tcp(par__open_request *s, const par__launch *l, par_comm **comm) {
     if (l->size > 1024)
-        return par__log(PAR_ERR_ARGUMENT, "%s started %d processes, but TCP joins 1024 ranks at most",
-                        par__launchers[l->launcher].name, l->size);
-    par__world *w = par__new_world(&s->d, "tcp", l->rank, l->size);
+        return par__log_error(PAR_ERR_ARGUMENT, "%s started %d processes, but TCP joins 1024 ranks at most",
+                              par__launchers[l->launcher].name, l->size);
+    par__world *w = par__new_world(&s->desc, "tcp", l->rank, l->size);
     if (!w) return PAR_ERR_MEMORY;
     w->net = &par__net_tcp;
     par__read_algorithms(w, s);
     // Control connections; one to and one from each rank; pending accepts; and what a world opens.
-    const size_t lines = (size_t)(l->rank ? 1 : l->size) + 8,
-                 all = 2 * (size_t)l->size + lines + PAR__TCP_STRANGERS;
+    const size_t controls = (size_t)(l->rank ? 1 : l->size) + 8,
+                 all = 2 * (size_t)l->size + controls + PAR__TCP_EXTRA_PENDING;
     par_result r =
-        par__raise_files(lines, all)
-            ? par__meet(w, l)
-            : par__log(PAR_ERR_SYSTEM, "rank %d of %d needs %zu descriptors to join the others: %s", l->rank,
-                       l->size, lines, par__reason_of(EMFILE).text);
-    if (!r) r = par__tcp_addresses(w);
+        par__raise_fd_limit(controls, all)
+            ? par__tcp_rendezvous(w, l)
+            : par__log_error(PAR_ERR_SYSTEM, "rank %d of %d needs %zu descriptors to join the others: %s",
+                             l->rank, l->size, controls, par__strerror(EMFILE).text);
+    if (!r) r = par__tcp_exchange_addresses(w);
     if (r) return par__tcp_free(w), par__free_world(w, 0), r;
     r = par__open_net(w, s, comm);
     return r ? r : par__start_progress(w);
 }
 
 // Warn of variables whose names are almost those of settings, and of a rank without a size or the reverse.
-static void par__note_settings(const par__launch *l) {
+static void par__warn_settings(const par__launch *l) {
     const struct par__launcher *torchrun = &par__launchers[PAR__TORCHRUN];
     const int has_rank = par__setting_text(torchrun->rank) != NULL,
               has_size = par__setting_text(torchrun->size) != NULL;
-    if (l->rank == 0) par__settings_misspelled(par__settings, PAR__SETTINGS);
+    if (l->rank == 0) par__settings_warn_misspelled(par__settings, PAR__SETTING_COUNT);
     if (l->launcher < 0 && has_rank != has_size)
-        par__log(PAR_OK, "%s is set, but not %s: this process is not taken as started by a launcher",
-                 has_rank ? torchrun->rank : torchrun->size, has_rank ? torchrun->size : torchrun->rank);
+        par__log_error(PAR_OK, "%s is set, but not %s: this process is not taken as started by a launcher",
+                       has_rank ? torchrun->rank : torchrun->size,
+                       has_rank ? torchrun->size : torchrun->rank);
 }
 par_result par_open(const par_desc *desc, par_comm **comm) {
-    par__start start;
+    par__open_request start;
     par__launch launch;
     const char *boot = par__setting_text("PAR__BOOT");
     PAR_ASSERT(comm);
     *comm = NULL;
     par__check_desc(desc, &start);
     par__find_launch(&launch);
-    if (!boot) par__note_settings(&launch);
+    if (!boot) par__warn_settings(&launch);
     par_result r;
 #if defined(PAR_MPI)
     // Where a launcher started one process, MPI has nothing to connect: PAR_RANKS counts.
-    const int several = launch.size > 1 || start.d.rank_count <= 1 || launch.problem[0];
+    const int several = launch.size > 1 || start.desc.rank_count <= 1 || launch.problem[0];
     int initialized;
     MPI_Initialized(&initialized);
     if (!boot && (initialized || (launch.launcher > PAR__TORCHRUN && several)))
         return par__open_launched(desc, &start, &launch, comm);
 #endif
-    if (!boot && launch.problem[0]) return par__log(PAR_ERR_ARGUMENT, "%s", launch.problem);
+    if (!boot && launch.problem[0]) return par__log_error(PAR_ERR_ARGUMENT, "%s", launch.problem);
     if (!boot && launch.size > 1) {
         // If rank_count contradicts the launcher, the launcher did not mean this program: end before the
         // rendezvous.
         r = par__check_count(desc, &start, par__launchers[launch.launcher].name, launch.size);
-        if (r) return par__refused(&start);
-        r = par__find_meeting(&launch);
+        if (r) return par__open_rejected(&start);
+        r = par__find_rendezvous(&launch);
         return r ? r : par__open_tcp(&start, &launch, comm);
     }
-    r = par__refused(&start);
-    if (!r) r = boot ? par__open_child(&start, boot, comm) : par__open_here(&start, comm);
+    r = par__open_rejected(&start);
+    if (!r) r = boot ? par__open_child(&start, boot, comm) : par__open_local(&start, comm);
     if (!r) par__probe_cma(*comm), r = par__start_progress((*comm)->world);
     return r;
 }
@@ -9369,42 +9511,42 @@ static void *par__thread_main(void *p) {
 }
 
 // Make the world of one thread. Rank 0's exists already, and the caller keeps it on failure.
-static par_result par__make_thread(par__start *s, par__world *first, int rank, par__thread *t) {
-    par__world *w = rank ? par__new_world(&s->d, "threads", rank, first->size) : first;
+static par_result par__make_thread(par__open_request *s, par__world *first, int rank, par__thread *t) {
+    par__world *w = rank ? par__new_world(&s->desc, "threads", rank, first->size) : first;
     if (!w) return PAR_ERR_MEMORY;
     if (rank) par__read_algorithms(w, s);
-    par_result r = par__refused(s);
+    par_result r = par__open_rejected(s);
     w->arena_rank = rank, w->local_count = first->size;
     w->fd = first->fd, w->base = first->base, w->arena = first->arena, w->arena_bytes = first->arena_bytes;
-    if (!r) r = par__boot_comm(w, &t->comm);
+    if (!r) r = par__create_world_comm(w, &t->comm);
     if (r && rank) par__free_world(w, 0);
     return r;
 }
 
 par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
-    par__start start;
+    par__open_request start;
     par_desc in;
     memset(&in, 0, sizeof in);
     in.rank_count = rank_count;
     PAR_ASSERT(fn);
     if (rank_count < 1)
-        return par__log(PAR_ERR_ARGUMENT, "par_run_threads: rank_count is %d; it takes 1 or more",
-                        rank_count);
+        return par__log_error(PAR_ERR_ARGUMENT, "par_run_threads: rank_count is %d; it takes 1 or more",
+                              rank_count);
     par__check_desc(&in, &start);
-    par__settings_misspelled(par__settings, PAR__SETTINGS);
-    par_result r = par__refused(&start);
+    par__settings_warn_misspelled(par__settings, PAR__SETTING_COUNT);
+    par_result r = par__open_rejected(&start);
     if (r) return r;
     par__thread *t = (par__thread *)par__zalloc(sizeof *t * (size_t)rank_count);
-    par__world *first = par__new_world(&start.d, "threads", 0, rank_count);
+    par__world *first = par__new_world(&start.desc, "threads", 0, rank_count);
     if (!first) return PAR_FREE(t), PAR_ERR_MEMORY;
     if (!t)
         return par__free_world(first, 0),
-               par__log(PAR_ERR_MEMORY, "out of memory for %d threads", rank_count);
+               par__log_error(PAR_ERR_MEMORY, "out of memory for %d threads", rank_count);
     par__read_algorithms(first, &start);
-    r = par__refused(&start);
-    if (!r) r = par__try_trace(first->trace_path);
-    if (!r) r = par__make_arena(first, start.d.arena_bytes, rank_count);
-    if (!r) r = par__boot_shared(first);
+    r = par__open_rejected(&start);
+    if (!r) r = par__check_trace_path(first->trace_path);
+    if (!r) r = par__arena_create(first, start.desc.arena_bytes, rank_count);
+    if (!r) r = par__create_world_memory(first);
     int made = 0, started = 0;
     while (made < rank_count && !r) {
         r = par__make_thread(&start, first, made, &t[made]);
@@ -9416,7 +9558,7 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
     if (!made) par__free_world(first, 0);
     for (; started < made && !r; started++)
         if (pthread_create(&t[started].thread, NULL, par__thread_main, &t[started])) {
-            r = par__log(PAR_ERR_SYSTEM, "cannot start thread %d of %d", started, rank_count);
+            r = par__log_error(PAR_ERR_SYSTEM, "cannot start thread %d of %d", started, rank_count);
             PAR__STORE(&t[0].comm->world->arena->aborted, 1u);
             break;
         }
@@ -9435,84 +9577,85 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
 // >>calls ---------------------------------------------------------------------------------------------------
 // The names stand in parentheses because the same names are macros that note the call site.
 
-static par__call par__call_v(par_kind kind, const void *send, const size_t *send_counts,
-                             const size_t *send_displs, void *recv, const size_t *recv_counts,
-                             const size_t *recv_displs, size_t count, par_dtype dtype, par_op op, int root) {
-    par__call k = par__call_of(kind, send, recv, count, dtype, op, root);
+static par__call par__make_call_v(par_kind kind, const void *send, const size_t *send_counts,
+                                  const size_t *send_displs, void *recv, const size_t *recv_counts,
+                                  const size_t *recv_displs, size_t count, par_dtype dtype, par_op op,
+                                  int root) {
+    par__call k = par__make_call(kind, send, recv, count, dtype, op, root);
     k.send_counts = send_counts, k.send_displs = send_displs, k.recv_counts = recv_counts,
     k.recv_displs = recv_displs;
     return k;
 }
-static size_t par__largest(const size_t *counts, const par_comm *c) {
-    size_t most = 0;
-    for (int r = 0; counts && r < c->size; r++) most = PAR__MAX(most, counts[r]);
-    return most;
+static size_t par__max_count(const size_t *counts, const par_comm *c) {
+    size_t max = 0;
+    for (int r = 0; counts && r < c->size; r++) max = PAR__MAX(max, counts[r]);
+    return max;
 }
 
 // Each function twice: X(name, parameters, how to make the call).
 #define PAR__CALLS(X)                                                                                        \
     X(par_all_reduce,                                                                                        \
       (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, par_comm *comm PAR__REQUEST), \
-      par__call_of(PAR_KIND_ALL_REDUCE, send, recv, count, dtype, op, 0))                                    \
+      par__make_call(PAR_KIND_ALL_REDUCE, send, recv, count, dtype, op, 0))                                  \
     X(par_reduce_scatter,                                                                                    \
       (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, par_comm *comm PAR__REQUEST), \
-      par__call_of(PAR_KIND_REDUCE_SCATTER, send, recv, count, dtype, op, 0))                                \
+      par__make_call(PAR_KIND_REDUCE_SCATTER, send, recv, count, dtype, op, 0))                              \
     X(par_reduce_scatterv,                                                                                   \
       (const void *send, void *recv, const size_t *counts, par_dtype dtype, par_op op,                       \
        par_comm *comm PAR__REQUEST),                                                                         \
-      par__call_v(PAR_KIND_REDUCE_SCATTERV, send, NULL, NULL, recv, counts, NULL,                            \
-                  par__largest(counts, comm), dtype, op, 0))                                                 \
+      par__make_call_v(PAR_KIND_REDUCE_SCATTERV, send, NULL, NULL, recv, counts, NULL,                       \
+                       par__max_count(counts, comm), dtype, op, 0))                                          \
     X(par_all_gather,                                                                                        \
       (const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm PAR__REQUEST),            \
-      par__call_of(PAR_KIND_ALL_GATHER, send, recv, count, dtype, PAR_SUM, 0))                               \
+      par__make_call(PAR_KIND_ALL_GATHER, send, recv, count, dtype, PAR_SUM, 0))                             \
     X(par_all_gatherv,                                                                                       \
       (const void *send, void *recv, const size_t *counts, const size_t *displs, par_dtype dtype,            \
        par_comm *comm PAR__REQUEST),                                                                         \
-      par__call_v(PAR_KIND_ALL_GATHERV, send, NULL, NULL, recv, counts, displs, par__largest(counts, comm),  \
-                  dtype, PAR_SUM, 0))                                                                        \
+      par__make_call_v(PAR_KIND_ALL_GATHERV, send, NULL, NULL, recv, counts, displs,                         \
+                       par__max_count(counts, comm), dtype, PAR_SUM, 0))                                     \
     X(par_broadcast,                                                                                         \
       (const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm PAR__REQUEST),  \
-      par__call_of(PAR_KIND_BROADCAST, send, recv, count, dtype, PAR_SUM, root))                             \
+      par__make_call(PAR_KIND_BROADCAST, send, recv, count, dtype, PAR_SUM, root))                           \
     X(par_reduce,                                                                                            \
       (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,                     \
        par_comm *comm PAR__REQUEST),                                                                         \
-      par__call_of(PAR_KIND_REDUCE, send, recv, count, dtype, op, root))                                     \
+      par__make_call(PAR_KIND_REDUCE, send, recv, count, dtype, op, root))                                   \
     X(par_gather,                                                                                            \
       (const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm PAR__REQUEST),  \
-      par__call_of(PAR_KIND_GATHER, send, recv, count, dtype, PAR_SUM, root))                                \
+      par__make_call(PAR_KIND_GATHER, send, recv, count, dtype, PAR_SUM, root))                              \
     X(par_gatherv,                                                                                           \
       (const void *send, size_t count, void *recv, const size_t *recv_counts, const size_t *recv_displs,     \
        par_dtype dtype, int root, par_comm *comm PAR__REQUEST),                                              \
-      par__call_v(PAR_KIND_GATHERV, send, NULL, NULL, recv, recv_counts, recv_displs, count, dtype, PAR_SUM, \
-                  root))                                                                                     \
+      par__make_call_v(PAR_KIND_GATHERV, send, NULL, NULL, recv, recv_counts, recv_displs, count, dtype,     \
+                       PAR_SUM, root))                                                                       \
     X(par_scatter,                                                                                           \
       (const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm PAR__REQUEST),  \
-      par__call_of(PAR_KIND_SCATTER, send, recv, count, dtype, PAR_SUM, root))                               \
+      par__make_call(PAR_KIND_SCATTER, send, recv, count, dtype, PAR_SUM, root))                             \
     X(par_scatterv,                                                                                          \
       (const void *send, const size_t *send_counts, const size_t *send_displs, void *recv, size_t count,     \
        par_dtype dtype, int root, par_comm *comm PAR__REQUEST),                                              \
-      par__call_v(PAR_KIND_SCATTERV, send, send_counts, send_displs, recv, NULL, NULL, count, dtype,         \
-                  PAR_SUM, root))                                                                            \
+      par__make_call_v(PAR_KIND_SCATTERV, send, send_counts, send_displs, recv, NULL, NULL, count, dtype,    \
+                       PAR_SUM, root))                                                                       \
     X(par_all_to_all,                                                                                        \
       (const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm PAR__REQUEST),            \
-      par__call_of(PAR_KIND_ALL_TO_ALL, send, recv, count, dtype, PAR_SUM, 0))                               \
+      par__make_call(PAR_KIND_ALL_TO_ALL, send, recv, count, dtype, PAR_SUM, 0))                             \
     X(par_all_to_allv,                                                                                       \
       (const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,                   \
        const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype, par_comm *comm PAR__REQUEST),  \
-      par__call_v(PAR_KIND_ALL_TO_ALLV, send, send_counts, send_displs, recv, recv_counts, recv_displs, 0,   \
-                  dtype, PAR_SUM, 0))                                                                        \
+      par__make_call_v(PAR_KIND_ALL_TO_ALLV, send, send_counts, send_displs, recv, recv_counts, recv_displs, \
+                       0, dtype, PAR_SUM, 0))                                                                \
     X(par_barrier, (par_comm * comm PAR__REQUEST),                                                           \
-      par__call_of(PAR_KIND_BARRIER, NULL, NULL, 0, PAR_U8, PAR_SUM, 0))                                     \
+      par__make_call(PAR_KIND_BARRIER, NULL, NULL, 0, PAR_U8, PAR_SUM, 0))                                   \
     X(par_send, (const void *send, size_t count, par_dtype dtype, int peer, par_comm *comm PAR__REQUEST),    \
-      par__call_of(PAR_KIND_SEND, send, NULL, count, dtype, PAR_SUM, peer))                                  \
+      par__make_call(PAR_KIND_SEND, send, NULL, count, dtype, PAR_SUM, peer))                                \
     X(par_recv, (void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm PAR__REQUEST),          \
-      par__call_of(PAR_KIND_RECV, NULL, recv, count, dtype, PAR_SUM, peer))
+      par__make_call(PAR_KIND_RECV, NULL, recv, count, dtype, PAR_SUM, peer))
 
 #define PAR__REQUEST
 #define X(name, parameters, call)                                                                            \
     par_result(name) parameters {                                                                            \
         par__call k = call;                                                                                  \
-        return par__do(comm, &k);                                                                            \
+        return par__run_call(comm, &k);                                                                      \
     }
 PAR__CALLS(X)
 #undef X
@@ -9521,7 +9664,7 @@ PAR__CALLS(X)
 #define X(name, parameters, call)                                                                            \
     par_result(name##_begin) parameters {                                                                    \
         par__call k = call;                                                                                  \
-        return par__do_begin(comm, &k, request);                                                             \
+        return par__begin_call(comm, &k, request);                                                           \
     }
 PAR__CALLS(X)
 #undef X
@@ -9538,15 +9681,15 @@ par_result(par_sendrecv)(const void *send, size_t send_count, int dest, void *re
     r = (par_send_begin)(send, send_count, dtype, dest, comm, &requests[1]);
     if (!r) return par_wait_all(requests, 2);
     // The receive stays begun and nobody may wait for it: this comm cannot go on.
-    return par__break(comm, r);
+    return par__break_comm(comm, r);
 }
 
 int par_rank(const par_comm *comm) { return comm->rank; }
 int par_size(const par_comm *comm) { return comm->size; }
 static int par__is_rank(const par_comm *c, int rank, const char *call) {
     if (rank >= 0 && rank < c->size) return 1;
-    par__error(c->world, PAR_ERR_ARGUMENT, "%s: there is no rank %d in comm %s, which has %d", call, rank,
-               c->name, c->size);
+    par__set_error(c->world, PAR_ERR_ARGUMENT, "%s: there is no rank %d in comm %s, which has %d", call, rank,
+                   c->name, c->size);
     return 0;
 }
 int par_world_rank(const par_comm *comm, int rank) {
@@ -9556,7 +9699,7 @@ int par_node_count(const par_comm *comm) { return comm->nodes.node_count; }
 int par_node_of(const par_comm *comm, int rank) {
     return par__is_rank(comm, rank, "par_node_of") ? comm->nodes.node_of[rank] : -1;
 }
-const char *par_backend(const par_comm *comm) { return comm->world->backend; }
+const char *par_launch_method(const par_comm *comm) { return comm->world->launch_method; }
 void par_tag(par_comm *comm, int tag) { comm->tag = tag; }
 void par_set_timeout(par_comm *comm, double seconds) { comm->world->timeout_s = seconds > 0 ? seconds : 600; }
 double par_timeout(const par_comm *comm) { return comm->world->timeout_s; }
@@ -9566,21 +9709,22 @@ par_result par_abort(par_comm *comm, const char *text) {
     par__world *w = comm->world;
     char all[sizeof w->arena->abort_text];
     snprintf(all, sizeof all, "rank %d called par_abort: %s", w->rank, text ? text : "");
-    par__abort_here(w, all);
+    par__abort_node(w, all);
     par__lock_world(w);
-    if (w->net) w->net->tell(w, PAR__NEWS_ABORT, PAR_ERR_ABORTED, all);
+    if (w->net) w->net->notify(w, PAR__NOTICE_ABORT, PAR_ERR_ABORTED, all);
     par__unlock_world(w);
     return PAR_OK;
 }
 
 // ---- memory
 
-static int par__node_leader(const par_comm *c) { return c->nodes.local_index[c->rank] == 0; }
+static int par__is_node_leader(const par_comm *c) { return c->nodes.local_index[c->rank] == 0; }
 
 // Every rank's value for all, on any kind of comm.
-static par_result par__share(par_comm *c, const void *mine, size_t bytes, void *all) {
-    if (c->grouping)
-        return par__error(c->world, PAR_ERR_ARGUMENT, "this call cannot be part of a group: end it first");
+static par_result par__all_gather_bytes(par_comm *c, const void *mine, size_t bytes, void *all) {
+    if (c->in_group)
+        return par__set_error(c->world, PAR_ERR_ARGUMENT,
+                              "this call cannot be part of a group: end it first");
     const char *site = c->site;
     const par_result r = (par_all_gather)(mine, all, bytes, PAR_U8, c);
     c->site = site; // one public call may need several
@@ -9588,37 +9732,38 @@ static par_result par__share(par_comm *c, const void *mine, size_t bytes, void *
 }
 
 void *(par_alloc)(par_comm *c, size_t bytes) {
-    const int locals = par__locals(&c->nodes, c->nodes.me), large = bytes >= (size_t)4 << 20;
+    const int locals = par__node_size(&c->nodes, c->nodes.my_node), large = bytes >= (size_t)4 << 20;
     const size_t align = large ? (size_t)2 << 20 : 64;
     const size_t stride = par__round_up(PAR__MAX(bytes, (size_t)1), align);
-    const int leader = c->nodes.members[c->nodes.start[c->nodes.me]];
-    par__block *b = (par__block *)par__zalloc(sizeof *b);
+    const int leader = c->nodes.members[c->nodes.start[c->nodes.my_node]];
+    par__symmetric_block *b = (par__symmetric_block *)par__zalloc(sizeof *b);
     uint64_t mine[2] = {0, b ? bytes : UINT64_MAX}; // where my node's memory is (leaders); how much I want
     uint64_t *all = (uint64_t *)PAR_MALLOC(sizeof mine * (size_t)c->size);
     const int fits = bytes < SIZE_MAX / 4 && stride <= SIZE_MAX / 4 / (size_t)locals;
     int failed = 0;
-    if (par__node_leader(c) && fits && all && b)
+    if (par__is_node_leader(c) && fits && all && b)
         mine[0] = par__arena_alloc(c->world, (size_t)locals * stride, large ? align : 4096, 1);
-    if (!all) par__error(c->world, PAR_ERR_MEMORY, "par_alloc at %s: out of memory", c->site ? c->site : "?");
-    if (!all || par__share(c, mine, sizeof mine, all))
+    if (!all)
+        par__set_error(c->world, PAR_ERR_MEMORY, "par_alloc at %s: out of memory", c->site ? c->site : "?");
+    if (!all || par__all_gather_bytes(c, mine, sizeof mine, all))
         return par__arena_free(c->world, mine[0]), PAR_FREE(all), PAR_FREE(b), (void *)NULL;
     for (int r = 0; r < c->size; r++) {
         failed |= (c->nodes.local_index[r] == 0 && !all[2 * r]) || all[2 * r + 1] == UINT64_MAX;
         if (all[2 * r + 1] == bytes || failed) continue;
-        par__error(c->world, PAR_ERR_MISMATCH,
-                   "par_alloc at %s: rank %d asks for %llu bytes, rank %d for %zu", c->site ? c->site : "?",
-                   r, (unsigned long long)all[2 * r + 1], c->rank, bytes);
+        par__set_error(c->world, PAR_ERR_MISMATCH,
+                       "par_alloc at %s: rank %d asks for %llu bytes, rank %d for %zu",
+                       c->site ? c->site : "?", r, (unsigned long long)all[2 * r + 1], c->rank, bytes);
         failed = 2;
         break;
     }
     if (failed == 1)
-        par__error(c->world, PAR_ERR_MEMORY,
-                   "par_alloc at %s: no %zu bytes of shared memory for each of %d ranks",
-                   c->site ? c->site : "?", bytes, locals);
+        par__set_error(c->world, PAR_ERR_MEMORY,
+                       "par_alloc at %s: no %zu bytes of shared memory for each of %d ranks",
+                       c->site ? c->site : "?", bytes, locals);
     const uint64_t at = all[2 * leader];
     PAR_FREE(all);
-    if (!failed && !par__in_arena(c->world, at, (uint64_t)locals * stride))
-        par__scribbled(c->world, "a block at", at), failed = 1;
+    if (!failed && !par__arena_contains(c->world, at, (uint64_t)locals * stride))
+        par__memory_corrupt(c->world, "a block at", at), failed = 1;
     if (failed) return par__arena_free(c->world, mine[0]), PAR_FREE(b), (void *)NULL;
     b->base = c->world->base + at;
     b->stride = stride;
@@ -9627,8 +9772,8 @@ void *(par_alloc)(par_comm *c, size_t bytes) {
     return b->base + (size_t)c->nodes.local_index[c->rank] * stride;
 }
 
-static par__block **par__find_block(par_comm *c, const void *mine) {
-    for (par__block **b = &c->blocks; *b; b = &(*b)->next) {
+static par__symmetric_block **par__find_block(par_comm *c, const void *mine) {
+    for (par__symmetric_block **b = &c->blocks; *b; b = &(*b)->next) {
         const char *own = (*b)->base + (size_t)c->nodes.local_index[c->rank] * (*b)->stride;
         if ((const char *)mine >= own && (const char *)mine < own + (*b)->stride) return b;
     }
@@ -9637,26 +9782,27 @@ static par__block **par__find_block(par_comm *c, const void *mine) {
 
 par_result(par_free)(par_comm *c, void *memory) {
     if (!memory) return PAR_OK;
-    par__block **link = par__find_block(c, memory), *b = link ? *link : NULL;
+    par__symmetric_block **link = par__find_block(c, memory), *b = link ? *link : NULL;
     if (!b)
-        return par__error(c->world, PAR_ERR_ARGUMENT,
-                          "par_free at %s: %p is not from par_alloc on comm %s, or was freed before",
-                          c->site ? c->site : "?", memory, c->name);
+        return par__set_error(c->world, PAR_ERR_ARGUMENT,
+                              "par_free at %s: %p is not from par_alloc on comm %s, or was freed before",
+                              c->site ? c->site : "?", memory, c->name);
     const char *own = b->base + (size_t)c->nodes.local_index[c->rank] * b->stride;
     if ((const char *)memory != own)
-        return par__error(c->world, PAR_ERR_ARGUMENT,
-                          "par_free at %s: %p is %td bytes into a block: give the pointer of par_alloc",
-                          c->site ? c->site : "?", memory, (const char *)memory - own);
-    if (c->grouping) return par__error(c->world, PAR_ERR_ARGUMENT, "par_free within a group: end it first");
+        return par__set_error(c->world, PAR_ERR_ARGUMENT,
+                              "par_free at %s: %p is %td bytes into a block: give the pointer of par_alloc",
+                              c->site ? c->site : "?", memory, (const char *)memory - own);
+    if (c->in_group)
+        return par__set_error(c->world, PAR_ERR_ARGUMENT, "par_free within a group: end it first");
     const par_result r = (par_barrier)(c);
-    if (!r && par__node_leader(c)) par__arena_free(c->world, (uint64_t)(b->base - c->world->base));
+    if (!r && par__is_node_leader(c)) par__arena_free(c->world, (uint64_t)(b->base - c->world->base));
     *link = b->next;
     PAR_FREE(b);
     return r;
 }
 
 void *par_peer(par_comm *c, const void *mine, int rank) {
-    par__block **b = par__find_block(c, mine);
+    par__symmetric_block **b = par__find_block(c, mine);
     if (!b || rank < 0 || rank >= c->size || !par__is_local(c, rank)) return NULL;
     const ptrdiff_t hop = c->nodes.local_index[rank] - c->nodes.local_index[c->rank];
     return (char *)(uintptr_t)mine + hop * (ptrdiff_t)(*b)->stride;
@@ -9712,77 +9858,79 @@ par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
     int n = 0, failed = 0;
     *out = NULL;
     if (!all || !shared)
-        return PAR_FREE(all), PAR_FREE(shared), par__error(w, PAR_ERR_MEMORY, "no memory for par_split");
+        return PAR_FREE(all), PAR_FREE(shared), par__set_error(w, PAR_ERR_MEMORY, "no memory for par_split");
     mine.color = color, mine.key = key, mine.next_id = w->next_id, mine.rank = comm->rank;
-    par_result r = par__share(comm, &mine, sizeof mine, all);
+    par_result r = par__all_gather_bytes(comm, &mine, sizeof mine, all);
     for (int i = 0; i < comm->size && !r; i++) {
         id = PAR__MAX(id, all[i].next_id);
-        if (all[i].rank != i) r = par__scribbled(w, "the rank", (uint64_t)all[i].rank);
+        if (all[i].rank != i) r = par__memory_corrupt(w, "the rank", (uint64_t)all[i].rank);
         if (color >= 0 && all[i].color == color) all[n++] = all[i];
     }
     w->next_id = id + 1;
     if (n) qsort(all, (size_t)n, sizeof *all, par__by_key);
     par_comm *c = r || color < 0 ? NULL : par__comm_of(comm, id, all, n);
-    if (c && par__node_leader(c))
-        at[0] = par__alloc_board(w, c->size, par__locals(&c->nodes, c->nodes.me), c->nodes.node_count),
+    if (c && par__is_node_leader(c))
+        at[0] =
+            par__alloc_board(w, c->size, par__node_size(&c->nodes, c->nodes.my_node), c->nodes.node_count),
         at[2] |= !at[0];
     if (c && par__rings_owner(c) == c->rank)
         at[1] = par__alloc_rings(w, c->ring_count, c->nodes.node_count), at[2] |= !at[1];
     if (!c && color >= 0) at[2] = 1;
-    if (!r) r = par__share(comm, at, sizeof at, shared);
+    if (!r) r = par__all_gather_bytes(comm, at, sizeof at, shared);
     for (int i = 0; i < comm->size && !r; i++) failed |= shared[3 * i + 2] != 0;
     if (failed)
-        r = par__error(w, PAR_ERR_MEMORY, "par_split at %s: no memory for the new comms",
-                       comm->site ? comm->site : "?");
+        r = par__set_error(w, PAR_ERR_MEMORY, "par_split at %s: no memory for the new comms",
+                           comm->site ? comm->site : "?");
     if (r && c) par__arena_free(w, at[0]), par__arena_free(w, at[1]), par__free_comm(c);
     if (!r && c) {
-        const int leader = c->nodes.members[c->nodes.start[c->nodes.me]], owner = par__rings_owner(c);
+        const int leader = c->nodes.members[c->nodes.start[c->nodes.my_node]], owner = par__rings_owner(c);
         const uint64_t board = shared[3 * all[leader].rank], rings = shared[3 * all[owner].rank + 1];
-        if (par__comm_fits(c, board, rings))
-            par__attach_comm(c, board, rings), *out = c;
+        if (par__comm_offsets_valid(c, board, rings))
+            par__map_comm(c, board, rings), *out = c;
         else
             par__free_comm(c), c = NULL, r = PAR_ERR_SYSTEM;
     }
     PAR_FREE(all);
     PAR_FREE(shared);
-    if (!r && comm->carrier && !comm->splitting) {
+    if (!r && comm->backend && !comm->splitting_host) {
         const par__caller caller = w->caller;
-        par__enter(comm, comm->site); // of what the carrier tells the others
-        r = comm->carrier->split(comm->carrier, color, key, c);
+        par__enter_layer(comm, comm->site); // of what the carrier tells the others
+        r = comm->backend->split(comm->backend, color, key, c);
         w->caller = caller;
     }
     return r;
 }
 
 // A comm for a carrier's own use.
-par_result par_split_plain(par_comm *comm, int color, int key, par_comm **out) {
-    comm->splitting = 1;
+par_result par_split_host(par_comm *comm, int color, int key, par_comm **out) {
+    comm->splitting_host = 1;
     const par_result r = (par_split)(comm, color, key, out);
-    return comm->splitting = 0, r;
+    return comm->splitting_host = 0, r;
 }
 
 // Give back the shared parts when nobody looks at them any more.
 static void par__free_shared(par_comm *c) {
     par__rings *rings = c->rings;
-    __atomic_add_fetch(&c->board->leaving, 1, __ATOMIC_SEQ_CST);
-    __atomic_add_fetch(&rings->leaving, 1, __ATOMIC_SEQ_CST);
-    if (par__node_leader(c) &&
-        par__await_count(c, &c->board->leaving, (uint32_t)par__locals(&c->nodes, c->nodes.me)))
-        par__arena_free(c->world, c->board_at);
-    if (par__rings_owner(c) == c->rank && par__await_count(c, &rings->leaving, (uint32_t)c->ring_count))
-        par__arena_free(c->world, c->rings_at);
+    __atomic_add_fetch(&c->board->released, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&rings->released, 1, __ATOMIC_SEQ_CST);
+    if (par__is_node_leader(c) &&
+        par__wait_for_count(c, &c->board->released, (uint32_t)par__node_size(&c->nodes, c->nodes.my_node)))
+        par__arena_free(c->world, c->board_offset);
+    if (par__rings_owner(c) == c->rank && par__wait_for_count(c, &rings->released, (uint32_t)c->ring_count))
+        par__arena_free(c->world, c->rings_offset);
 }
 
 static par_result par__close_world(par__world *w, int broken) {
     const double until = par__now() + w->timeout_s;
     par_result result = PAR_OK;
-    PAR__STORE(&w->control->state, (uint32_t)PAR__LEFT);
+    PAR__STORE(&w->control->state, (uint32_t)PAR__RANK_CLOSED);
     for (int i = 0; i < w->child_count; i++) {
         int status = 0, ended = 0;
         while (w->children[i] > 0 && !(ended = par__child_ended(w, i, &status)) && par__now() < until)
             usleep(500);
         if (!ended && w->children[i] > 0) {
-            result = par__log(PAR_ERR_TIMEOUT, "rank %d (pid %d) did not end; killed", i + 1, w->children[i]);
+            result = par__log_error(PAR_ERR_TIMEOUT, "rank %d (pid %d) did not end; killed", i + 1,
+                                    w->children[i]);
             kill(w->children[i], SIGKILL);
             waitpid(w->children[i], &status, 0);
         } else if (w->children[i] > 0) {
@@ -9791,7 +9939,7 @@ static par_result par__close_world(par__world *w, int broken) {
         }
     }
     if (w->net) w->net->close(w, broken);
-    par__free_world(w, !par__is_threads(w));
+    par__free_world(w, !par__ranks_are_threads(w));
     return result;
 }
 
@@ -9799,11 +9947,11 @@ static par_result par__write_trace(par_comm *c);
 
 // What was begun on a comm that closes and never waited for. Collectives have ended with the closing barrier;
 // a message whose other end never came has not.
-static par_result par__forget_operations(par_comm *c) {
+static par_result par__drop_operations(par_comm *c) {
     par__world *w = c->world;
     int forgotten = 0;
     par__lock_world(w);
-    par__empty_lanes(c);
+    par__flush_queues(c);
     par__operation **link = &w->active;
     while (*link) {
         par__operation *op = *link;
@@ -9818,12 +9966,13 @@ static par_result par__forget_operations(par_comm *c) {
     w->active_end = link;
     par__unlock_world(w);
     if (!forgotten || c->broken) return PAR_OK;
-    return par__log(PAR_ERR_ARGUMENT,
-                    "rank %d closes comm %s, but %d messages begun on it never met their other end", c->rank,
-                    c->name, forgotten);
+    return par__log_error(PAR_ERR_ARGUMENT,
+                          "rank %d closes comm %s, but %d messages begun on it never met their other end",
+                          c->rank, c->name, forgotten);
 }
 
-static void par__last_ledger(const par_comm *c) { // for PAR_LEDGER, of the world and comms that did anything
+static void
+par__print_final_ledger(const par_comm *c) { // for PAR_LEDGER, of the world and comms that did anything
     uint64_t calls = c->id == 0;
     for (int k = 0; k < PAR_KIND_COUNT && c->size > 1; k++) calls += c->ledger[k].calls;
     if (c->world->print_ledger && calls) par_ledger_print(c, stderr);
@@ -9834,9 +9983,9 @@ par_result(par_close)(par_comm *c) {
     par__world *w = c->world;
     const int world = c->id == 0;
     par_result r = PAR_OK;
-    c->grouping = 0;
-    par__detach(c);
-    if (!c->broken) par__last_ledger(c);
+    c->in_group = 0;
+    par__detach_backend(c);
+    if (!c->broken) par__print_final_ledger(c);
     if (world && w->trace_path && !c->broken) r = par__write_trace(c);
     if (!c->broken) {
         const par_result b = (par_barrier)(c);
@@ -9844,11 +9993,11 @@ par_result(par_close)(par_comm *c) {
         if (!b && !world) par__free_shared(c);
         if (!b && world) { // nobody leaves while another may still need it to hear that all have come
             __atomic_add_fetch(&w->arena->closing, 1, __ATOMIC_SEQ_CST);
-            par__await_count(c, &w->arena->closing, (uint32_t)w->local_count);
+            par__wait_for_count(c, &w->arena->closing, (uint32_t)w->local_count);
         }
     }
     if (world) par__stop_progress(w);
-    const par_result forgot = par__forget_operations(c);
+    const par_result forgot = par__drop_operations(c);
     const int broken = c->broken != PAR_OK;
     if (!r) r = forgot;
     for (par_comm **link = &w->comms; *link; link = &(*link)->next)
@@ -9861,7 +10010,7 @@ par_result(par_close)(par_comm *c) {
         while (w->comms) { // left open by the user
             par_comm *rest = w->comms;
             w->comms = rest->next;
-            par__last_ledger(rest);
+            par__print_final_ledger(rest);
             par__free_comm(rest);
         }
         const par_result closed = par__close_world(w, broken);
@@ -9885,8 +10034,8 @@ par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm
             return par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: shape %zu is %zu x %zu x %zu: empty", s,
                             shapes[s].m, shapes[s].n, shapes[s].k);
     par_result r = par__gemm_forced(comm, &forced);
-    if (PAR__GEMMS == 1) return r ? r : par__gemm_decide(NULL, 0, comm, &chosen);
-    par__gemm_linear(256, 512, 256, linear);
+    if (PAR__GEMM_COUNT == 1) return r ? r : par__gemm_decide(NULL, 0, comm, &chosen);
+    par__gemm_linear_shapes(256, 512, 256, linear);
     if (!r && par_rank(comm) == 0) {
         r = par__gemm_decide(count ? shapes : linear, count ? count : 3, comm, &chosen);
         if (!r) choice = par__gemm_chosen;
@@ -9896,8 +10045,7 @@ par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm
     const par_result told = (par_broadcast)(&choice, &choice, sizeof choice, PAR_U8, 0, comm);
     if (told) return told;
     choice.name[sizeof choice.name - 1] = 0;
-    for (int i = 0; i < PAR_GEMM_MOST; i++)
-        choice.note[i] %= sizeof par__gemm_notes / sizeof *par__gemm_notes;
+    for (int i = 0; i < PAR_GEMM_MAX; i++) choice.note[i] %= sizeof par__gemm_notes / sizeof *par__gemm_notes;
     chosen = par__gemm_find(choice.name);
     if (!r && choice.failed)
         r = par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: rank 0 could not choose; its text says why");
@@ -9911,7 +10059,7 @@ par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm
         r = par_fail(comm, PAR_ERR_ARGUMENT,
                      "PAR_GEMM=%s on rank %d, but rank 0 takes %s: give all ranks the same",
                      par__gemm_name(forced), par_rank(comm), choice.name);
-    if (!r) par__gemm_take(&choice, chosen);
+    if (!r) par__gemm_adopt(&choice, chosen);
     int failed = r != PAR_OK;
     comm->site = site;
     const par_result agreed = (par_all_reduce)(&failed, &failed, 1, PAR_I32, PAR_MAX, comm);
@@ -9944,7 +10092,7 @@ par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **out) {
     const char *text = axes && *axes ? axes : "dp=-1";
     int product = 1, open = -1, used = 0;
     *out = NULL;
-    if (!m) return par__error(world->world, PAR_ERR_MEMORY, "no memory for a mesh");
+    if (!m) return par__set_error(world->world, PAR_ERR_MEMORY, "no memory for a mesh");
     m->world = world;
     for (; *text; text += used) {
         const int i = m->axis_count;
@@ -9953,10 +10101,11 @@ par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **out) {
             (m->size[i] < 1 && m->size[i] != -1) || (m->size[i] == -1 && open >= 0) ||
             par__axis(m, m->name[i], strlen(m->name[i])) >= 0 || (m->size[i] > 0 && product > world->size)) {
             PAR_FREE(m);
-            return par__error(world->world, PAR_ERR_ARGUMENT,
-                              "par_mesh_open: cannot use \"%s\"; write axes like \"pp=2 dp=-1 tp=2\", each "
-                              "once, at most one -1",
-                              axes);
+            return par__set_error(
+                world->world, PAR_ERR_ARGUMENT,
+                "par_mesh_open: cannot use \"%s\"; write axes like \"pp=2 dp=-1 tp=2\", each "
+                "once, at most one -1",
+                axes);
         }
         if (m->size[i] == -1)
             open = i;
@@ -9969,9 +10118,9 @@ par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **out) {
         m->size[open] = product <= world->size ? world->size / product : 0, product *= m->size[open];
     if (product != world->size) {
         PAR_FREE(m);
-        return par__error(world->world, PAR_ERR_ARGUMENT,
-                          "par_mesh_open: \"%s\" makes %d ranks, but there are %d", axes, product,
-                          world->size);
+        return par__set_error(world->world, PAR_ERR_ARGUMENT,
+                              "par_mesh_open: \"%s\" makes %d ranks, but there are %d", axes, product,
+                              world->size);
     }
     for (int i = m->axis_count - 1, rest = world->rank; i >= 0; i--)
         m->index[i] = rest % m->size[i], rest /= m->size[i];
@@ -9988,7 +10137,7 @@ int par_mesh_index(const par_mesh *m, const char *axis) {
     return i < 0 ? 0 : m->index[i];
 }
 
-par_mesh *par__mesh_at(par_mesh *m, const char *site) {
+par_mesh *par__mesh_at_site(par_mesh *m, const char *site) {
     if (m) m->site = site;
     return m;
 }
@@ -10000,8 +10149,8 @@ par_result(par_mesh_comm)(par_mesh *m, const char *axes, par_comm **comm) {
         const size_t n = strcspn(text, " ,");
         const int i = par__axis(m, text, n);
         if (i < 0)
-            return par__error(m->world->world, PAR_ERR_ARGUMENT,
-                              "par_mesh_comm: the mesh has no axis \"%.*s\"", (int)n, text);
+            return par__set_error(m->world->world, PAR_ERR_ARGUMENT,
+                                  "par_mesh_comm: the mesh has no axis \"%.*s\"", (int)n, text);
         set |= 1u << i;
         text += n;
         text += strspn(text, " ,");
@@ -10039,39 +10188,39 @@ par_result(par_mesh_close)(par_mesh *m) {
 //     asking       --- sent                 back ---     error is at most (back - sent) / 2: least for the
 //                                                        trip that took least. Cost: 64 small messages each.
 
-enum { PAR__TRIPS = 32 };
-typedef struct par__trip { // sent and back by the clock of who asks, there by the other
-    double sent, there, back;
-} par__trip;
+enum { PAR__ROUND_TRIPS = 32 };
+typedef struct par__round_trip { // sent and back by the clock of who asks, there by the other
+    double sent, remote, received;
+} par__round_trip;
 
-static double par__offset_by(const par__trip *trips, int count, double *error) {
+static double par__best_offset(const par__round_trip *trips, int count, double *error) {
     int best = 0;
     for (int i = 1; i < count; i++)
-        if (trips[i].back - trips[i].sent < trips[best].back - trips[best].sent) best = i;
-    const par__trip *t = &trips[best];
-    *error = (t->back - t->sent) / 2;
-    return t->there - t->sent - *error;
+        if (trips[i].received - trips[i].sent < trips[best].received - trips[best].sent) best = i;
+    const par__round_trip *t = &trips[best];
+    *error = (t->received - t->sent) / 2;
+    return t->remote - t->sent - *error;
 }
-static par_result par__ask_clock(par_comm *c, int peer, double *offset, double *error) {
-    par__trip trips[PAR__TRIPS];
+static par_result par__measure_offset(par_comm *c, int peer, double *offset, double *error) {
+    par__round_trip trips[PAR__ROUND_TRIPS];
     const char *site = c->site;
-    for (int i = 0; i < PAR__TRIPS; i++) {
-        par__trip *t = &trips[i];
+    for (int i = 0; i < PAR__ROUND_TRIPS; i++) {
+        par__round_trip *t = &trips[i];
         t->sent = par_seconds(c), c->site = site;
         par_result r = (par_send)(&t->sent, 1, PAR_F64, peer, c);
         c->site = site;
-        if (!r) r = (par_recv)(&t->there, 1, PAR_F64, peer, c);
+        if (!r) r = (par_recv)(&t->remote, 1, PAR_F64, peer, c);
         if (r) return r;
-        t->back = par_seconds(c);
+        t->received = par_seconds(c);
     }
     c->site = site;
-    *offset = par__offset_by(trips, PAR__TRIPS, error);
+    *offset = par__best_offset(trips, PAR__ROUND_TRIPS, error);
     return PAR_OK;
 }
-static par_result par__tell_clock(par_comm *c, int peer) {
+static par_result par__answer_offset(par_comm *c, int peer) {
     const char *site = c->site;
     double time;
-    for (int i = 0; i < PAR__TRIPS; i++) {
+    for (int i = 0; i < PAR__ROUND_TRIPS; i++) {
         c->site = site;
         par_result r = (par_recv)(&time, 1, PAR_F64, peer, c);
         time = par_seconds(c), c->site = site;
@@ -10082,10 +10231,10 @@ static par_result par__tell_clock(par_comm *c, int peer) {
     return PAR_OK;
 }
 
-typedef struct par__clock { // what each rank tells all others
-    char name[104];         // ranks that say the same read one clock
+typedef struct par__clock_info { // what each rank tells all others
+    char name[104];              // ranks that say the same read one clock
     double opened_at, offset, error;
-} par__clock;
+} par__clock_info;
 
 // One kernel, and one time namespace, which can shift it. Ranks that were started here share both.
 static void par__clock_name(const par_comm *c, char *name, size_t bytes) {
@@ -10097,35 +10246,35 @@ static void par__clock_name(const par_comm *c, char *name, size_t bytes) {
     else
         snprintf(name, bytes, "rank %d", c->world->rank); // no other's, for all that is known
 }
-static int par__first_with_clock(const par__clock *all, int rank) {
+static int par__first_with_clock(const par__clock_info *all, int rank) {
     int first = 0;
     while (strcmp(all[first].name, all[rank].name)) first++;
     return first;
 }
-static par_result par__measure_clocks(par_comm *c, par__clock *mine, par__clock *all) {
+static par_result par__measure_clocks(par_comm *c, par__clock_info *mine, par__clock_info *all) {
     int asked = 0;
     const int leader = par__first_with_clock(all, c->rank);
     par_result r = PAR_OK;
     for (int q = 1; q < c->size && !r; q++) {
         if (par__first_with_clock(all, q) != q) continue;
         asked = 1;
-        if (c->rank == 0) r = par__tell_clock(c, q);
-        if (c->rank == q) r = par__ask_clock(c, 0, &mine->offset, &mine->error);
+        if (c->rank == 0) r = par__answer_offset(c, q);
+        if (c->rank == q) r = par__measure_offset(c, 0, &mine->offset, &mine->error);
     }
-    if (asked && !r) r = par__share(c, mine, sizeof *mine, all);
+    if (asked && !r) r = par__all_gather_bytes(c, mine, sizeof *mine, all);
     mine->offset = all[leader].offset + (mine->opened_at - all[leader].opened_at);
     mine->error = all[leader].error;
     return r;
 }
 par_result(par_clock_offset)(par_comm *comm, double *offset, double *error) {
-    par__clock mine, *all = (par__clock *)PAR_MALLOC(sizeof mine * (size_t)comm->size);
+    par__clock_info mine, *all = (par__clock_info *)PAR_MALLOC(sizeof mine * (size_t)comm->size);
     *offset = 0;
     if (error) *error = 0;
-    if (!all) return par__error(comm->world, PAR_ERR_MEMORY, "par_clock_offset: out of memory");
+    if (!all) return par__set_error(comm->world, PAR_ERR_MEMORY, "par_clock_offset: out of memory");
     memset(&mine, 0, sizeof mine);
     mine.opened_at = comm->world->opened_at;
     par__clock_name(comm, mine.name, sizeof mine.name);
-    par_result r = par__share(comm, &mine, sizeof mine, all);
+    par_result r = par__all_gather_bytes(comm, &mine, sizeof mine, all);
     for (int i = 0; i < comm->size; i++) all[i].name[sizeof all[i].name - 1] = 0;
     if (!r) r = par__measure_clocks(comm, &mine, all);
     PAR_FREE(all);
@@ -10143,22 +10292,23 @@ par_ledger par_ledger_get(const par_comm *comm, par_kind kind) {
     memset(&row, 0, sizeof row);
     if ((unsigned)kind >= PAR_KIND_COUNT) return row;
     row = comm->ledger[kind];
-    row.seconds = par__tick_seconds(comm->world, (uint64_t)row.seconds);
+    row.seconds = par__ticks_to_seconds(comm->world, (uint64_t)row.seconds);
     return row;
 }
 void par_ledger_reset(par_comm *comm) {
     memset(comm->ledger, 0, sizeof comm->ledger);
-    if (comm->placed) memset(comm->placed, 0, comm->placed_count * sizeof *comm->placed);
+    if (comm->layer_stats) memset(comm->layer_stats, 0, comm->layer_stats_count * sizeof *comm->layer_stats);
 }
 
 // The next of the places that layers called from, by falling time, then number; -1: that was the last.
-static long par__next_placed(const par_comm *c, long last) {
+static long par__next_layer_stats(const par_comm *c, long last) {
     long best = -1;
-    for (long i = 0; i < (long)c->placed_count; i++) {
-        const uint64_t t = c->placed[i].ticks;
-        if (!c->placed[i].calls || i == last) continue;
-        if (last >= 0 && (t > c->placed[last].ticks || (t == c->placed[last].ticks && i < last))) continue;
-        if (best < 0 || t > c->placed[best].ticks) best = i;
+    for (long i = 0; i < (long)c->layer_stats_count; i++) {
+        const uint64_t t = c->layer_stats[i].ticks;
+        if (!c->layer_stats[i].calls || i == last) continue;
+        if (last >= 0 && (t > c->layer_stats[last].ticks || (t == c->layer_stats[last].ticks && i < last)))
+            continue;
+        if (best < 0 || t > c->layer_stats[best].ticks) best = i;
     }
     return best;
 }
@@ -10180,19 +10330,19 @@ void par_ledger_print(const par_comm *comm, FILE *file) {
                                (unsigned long long)row.sent_bytes, (unsigned long long)row.net_messages,
                                (unsigned long long)row.net_bytes, row.seconds, row.predicted_seconds);
     }
-    const long first = par__next_placed(comm, -1);
+    const long first = par__next_layer_stats(comm, -1);
     int rows = 0;
-    for (long i = first; i >= 0; i = par__next_placed(comm, i), rows++) {
-        const par__placed *x = &comm->placed[i];
+    for (long i = first; i >= 0; i = par__next_layer_stats(comm, i), rows++) {
+        const par__layer_stats *x = &comm->layer_stats[i];
         if (rows >= LAYERS) continue; // only counted
         at += (size_t)snprintf(text + at, sizeof text - at, "%s  %-15s %10llu %16llu %12s %16s %12.6f %s\n",
                                i == first ? "  of these, from layers:\n" : "", "",
                                (unsigned long long)x->calls, (unsigned long long)x->sent_bytes, "", "",
-                               par__tick_seconds(comm->world, x->ticks), comm->world->places[i]);
+                               par__ticks_to_seconds(comm->world, x->ticks), comm->world->sites[i]);
     }
     if (rows > LAYERS)
         snprintf(text + at, sizeof text - at, "  ... and from %d more places\n", rows - LAYERS);
-    par__clean(text, "\n");
+    par__sanitize(text, "\n");
     fputs(text, file); // in one piece: other ranks print too
     fflush(file);
 }
@@ -10256,9 +10406,9 @@ static par_result par__measure(par_comm *c, par_kind kind, void *x, void *y, siz
     for (int i = 0; i < n && !r; i++) {
         memset(y, i, bytes), memset(x, i, bytes);
         r = (par_barrier)(c);
-        const double begun = par__now();
+        const double start = par__now();
         if (!r) r = par__model_call(c, kind, x, y, bytes);
-        t[i] = par__now() - begun;
+        t[i] = par__now() - start;
     }
     if (!r) r = (par_all_reduce)(t, t, (size_t)n, PAR_F64, PAR_MAX, c);
     if (r) return r;
@@ -10268,11 +10418,11 @@ static par_result par__measure(par_comm *c, par_kind kind, void *x, void *y, siz
 }
 
 par_result par_calibrate(par_comm *comm) {
-    const size_t most = par__model_bytes[PAR__MODEL_POINTS - 1];
-    char *x = (char *)par__zalloc(most), *y = (char *)par__zalloc(most);
+    const size_t max = par__model_bytes[PAR__MODEL_POINTS - 1];
+    char *x = (char *)par__zalloc(max), *y = (char *)par__zalloc(max);
     par__model *model = (par__model *)par__zalloc(sizeof *model);
     par_result r =
-        x && y && model ? PAR_OK : par__error(comm->world, PAR_ERR_MEMORY, "no memory to calibrate");
+        x && y && model ? PAR_OK : par__set_error(comm->world, PAR_ERR_MEMORY, "no memory to calibrate");
     for (int k = 0; k < PAR_KIND_COUNT && !r; k++)
         for (int i = 0; i < PAR__MODEL_POINTS && !r; i++)
             if (par__model_kind((par_kind)k) == (par_kind)k)
@@ -10305,8 +10455,8 @@ void par_print_algorithms(const par_comm *comm, FILE *file) {
         fprintf(file, "  %-16s %-10s %s%s\n", par_kind_name(par__algorithms[i].kind), par__algorithms[i].name,
                 par__algorithms[i].when,
                 comm->world->forced[par__algorithms[i].kind] == i + 1 ? "   <- forced" : "");
-    for (size_t i = 0; i < comm->world->tuned_count; i++) {
-        const par__tuned *t = &comm->world->tuned[i];
+    for (size_t i = 0; i < comm->world->tune_row_count; i++) {
+        const par__tune_row *t = &comm->world->tune_rows[i];
         fprintf(file, "  tuned: %s, %d ranks, %d nodes, up to %zu bytes: %s\n",
                 par_kind_name(par__algorithms[t->algorithm].kind), t->ranks, t->nodes, t->bytes,
                 par__algorithms[t->algorithm].name);
@@ -10316,16 +10466,16 @@ void par_print_algorithms(const par_comm *comm, FILE *file) {
         "  ordinary memory is copied by the system from %zu bytes (%s), results of symmetric memory go past "
         "the caches from %zu\n",
         comm->world->cma_bytes, comm->world->cma ? "where one rank reads them" : "not allowed here",
-        comm->world->stream_bytes);
+        comm->world->nontemporal_bytes);
     fprintf(file, "  all_reduce, f32, ordinary memory:");
     for (size_t bytes = 8; bytes <= (size_t)64 << 20; bytes *= 16) {
         par__operation op;
         memset(&op, 0, sizeof op);
         op.comm = (par_comm *)(uintptr_t)comm;
-        op.call = par__call_of(PAR_KIND_ALL_REDUCE, NULL, NULL, bytes / 4, PAR_F32, PAR_SUM, 0);
-        op.early = par__goes_in_line(&op) ? PAR__IN_LINE : PAR__LATER,
-        op.all_staged = par__goes_in_stage(&op, 0);
-        fprintf(file, " %zu:%s", bytes, par__choose(&op)->name);
+        op.call = par__make_call(PAR_KIND_ALL_REDUCE, NULL, NULL, bytes / 4, PAR_F32, PAR_SUM, 0);
+        op.eager = par__sends_inline(&op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE,
+        op.all_staged = par__sends_staged(&op, 0);
+        fprintf(file, " %zu:%s", bytes, par__choose_algorithm(&op)->name);
     }
     fprintf(file, "\n");
 }
@@ -10333,23 +10483,23 @@ void par_print_algorithms(const par_comm *comm, FILE *file) {
 void par_trace_begin(par_comm *comm, const char *name) {
     par__world *w = comm->world;
     if (!w->trace_path) return;
-    const int i = w->open_count++;
-    if (i < 32) w->open_spans[i] = name, w->open_begun[i] = par__ticks();
+    const int i = w->open_span_count++;
+    if (i < 32) w->open_spans[i] = name, w->open_span_start[i] = par__ticks();
 }
 void par_trace_end(par_comm *comm) {
     par__world *w = comm->world;
     if (!w->trace_path) return;
-    PAR_ASSERT(w->open_count > 0 && "par_trace_end without par_trace_begin");
-    const int i = --w->open_count;
+    PAR_ASSERT(w->open_span_count > 0 && "par_trace_end without par_trace_begin");
+    const int i = --w->open_span_count;
     if (i >= 32) return;
-    par__push_event(w, w->open_spans[i], w->open_begun[i], par__ticks(), 0, 0, 0, 0);
+    par__push_trace_event(w, w->open_spans[i], w->open_span_start[i], par__ticks(), 0, 0, 0, 0);
 }
 
 // My events as JSON, `shift` seconds later than by my own clock.
 static char *par__trace_text(par_comm *c, double shift, size_t *bytes) {
     enum { EVENT = 512 }; // bytes, at most
     par__world *w = c->world;
-    const par__moment now = par__read_clocks();
+    const par__timestamp now = par__read_clocks();
     const double tick = now.ticks > w->opened.ticks
                             ? (now.seconds - w->opened.seconds) / (double)(now.ticks - w->opened.ticks)
                             : 0;
@@ -10362,17 +10512,16 @@ static char *par__trace_text(par_comm *c, double shift, size_t *bytes) {
         c->rank, c->rank);
     for (size_t i = 0; i < w->event_count; i++) {
         const par__event *v = &w->events[i];
-        const double begun = shift + tick * (double)(v->begun - w->opened.ticks);
-        const double lasted = tick * (double)(v->ended - v->begun);
+        const double start = shift + tick * (double)(v->start_ticks - w->opened.ticks);
+        const double lasted = tick * (double)(v->end_ticks - v->start_ticks);
         char name[81], site[2 * PAR__SITE_BYTES];
-        par__json_string_of(name, sizeof name, v->name);
-        par__json_string_of(site, sizeof site, v->lane ? w->places[v->site & (PAR__PLACES - 1)] : "");
-        at +=
-            (size_t)snprintf(text + at, EVENT,
-                             "{\"name\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%u,"
-                             "\"args\":{\"bytes\":%llu,\"comm\":%u%s%s%s}},\n",
-                             name, begun * 1e6, lasted * 1e6, c->rank, v->lane, (unsigned long long)v->bytes,
-                             v->comm, site[0] ? ",\"at\":\"" : "", site, site[0] ? "\"" : "");
+        par__json_escape_text(name, sizeof name, v->name);
+        par__json_escape_text(site, sizeof site, v->tid ? w->sites[v->site & (PAR__SITE_MAX - 1)] : "");
+        at += (size_t)snprintf(text + at, EVENT,
+                               "{\"name\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%u,"
+                               "\"args\":{\"bytes\":%llu,\"comm\":%u%s%s%s}},\n",
+                               name, start * 1e6, lasted * 1e6, c->rank, v->tid, (unsigned long long)v->bytes,
+                               v->comm, site[0] ? ",\"at\":\"" : "", site, site[0] ? "\"" : "");
     }
     *bytes = at;
     return text;
@@ -10386,24 +10535,25 @@ static par_result par__write_trace(par_comm *c) {
     c->world->trace_path = NULL; // what follows is not part of it
     par_result r = (par_clock_offset)(c, &offset, NULL);
     if (!r) r = (par_all_reduce)(&offset, &first, 1, PAR_F64, PAR_MIN, c); // when the first opened its world
-    void *points = par__decimal_points();
+    void *points = par__set_c_locale();
     char *text = r ? NULL : par__trace_text(c, offset - first, &bytes);
-    par__locale_points(points);
-    if (!r) r = par__share(c, &bytes, sizeof bytes, counts);
+    par__restore_locale(points);
+    if (!r) r = par__all_gather_bytes(c, &bytes, sizeof bytes, counts);
     for (int i = 0; i < c->size && !r; i++) {
         if (counts[i] > SIZE_MAX / 8 / (size_t)c->size)
-            r = par__scribbled(c->world, "a trace's length of", counts[i]);
+            r = par__memory_corrupt(c->world, "a trace's length of", counts[i]);
         total += counts[i];
     }
     if (c->rank == 0) all = (char *)PAR_MALLOC(total + 1);
     if (!r) r = (par_gatherv)(text, bytes, all, counts, NULL, PAR_U8, 0, c);
     if (!r && c->rank == 0) {
-        FILE *f = par_create_file(path);
+        FILE *f = par_fopen_write(path);
         int ok = f && fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n") > 0;
         total -= PAR__MIN(total, (size_t)2); // the last comma and newline
         ok = ok && fwrite(all, 1, total, f) == total && fprintf(f, "]}\n") > 0;
         if (f && fclose(f)) ok = 0;
-        if (!ok) r = par__log(PAR_ERR_SYSTEM, "cannot write the trace to %s: %s", path, strerror(errno));
+        if (!ok)
+            r = par__log_error(PAR_ERR_SYSTEM, "cannot write the trace to %s: %s", path, strerror(errno));
     }
     PAR_FREE(text);
     PAR_FREE(all);

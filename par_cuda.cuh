@@ -236,7 +236,7 @@ par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cu
 #pragma push_macro("PAR_SITE")
 #undef PAR_SITE
 #define PAR_SITE      NULL
-#define par_fail(...) par__fail_inside(__VA_ARGS__)
+#define par_fail(...) par__fail_in_layer(__VA_ARGS__)
 
 // >>cuda_platform -------------------------------------------------------------------------------------------
 
@@ -1203,7 +1203,7 @@ struct par__cuda_ending {
 enum { PAR__CUDA_TELLING, PAR__CUDA_WORKING, PAR__CUDA_ENDING, PAR__CUDA_OVER };
 struct par__cuda_pending {
     par__cuda_pending *next;
-    par_carried *call;
+    par_offload_call *call;
     int state;
     par_result result;
     uint32_t slot;
@@ -1225,7 +1225,7 @@ struct par__cuda_block { // pinned memory of the staging carrier
     size_t bytes;
 };
 struct par__cuda_link { // the carrier of a comm
-    par_carrier base;
+    par_device_backend base;
     par_cuda *cuda;
     par_cuda_carrier kind;
     par_comm *comm, *telling, *ending;
@@ -1244,9 +1244,11 @@ struct par__cuda_link { // the carrier of a comm
     int adopted;
 #endif
 };
-static par__cuda_link *par__cuda_link_of(par_carrier *c) { return (par__cuda_link *)c; } // its first member
+static par__cuda_link *par__cuda_link_of(par_device_backend *c) {
+    return (par__cuda_link *)c;
+} // its first member
 
-static int par__cuda_takes(par_carrier *carrier, const void *memory) {
+static int par__cuda_takes(par_device_backend *carrier, const void *memory) {
     struct cudaPointerAttributes a;
     (void)carrier;
     if (cudaPointerGetAttributes(&a, memory)) return cudaGetLastError(), 0;
@@ -1271,17 +1273,17 @@ static void par__cuda_give_event(par__cuda_link *l, cudaEvent_t event) {
     }
     l->idle[l->idle_count++] = event;
 }
-static int par__cuda_is_message(const par_carried *k) { return k->kind >= PAR_KIND_SEND; }
-static int par__cuda_is_scatter(const par_carried *k) { // of sums
+static int par__cuda_is_message(const par_offload_call *k) { return k->kind >= PAR_KIND_SEND; }
+static int par__cuda_is_scatter(const par_offload_call *k) { // of sums
     return k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
 }
-static int par__cuda_is_sum(const par_carried *k) {
+static int par__cuda_is_sum(const par_offload_call *k) {
     return k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE || par__cuda_is_scatter(k);
 }
 
 // ---- what is the same for both
 
-static par_result par__cuda_pending_open(par__cuda_link *l, par_carried *k, par__cuda_pending **out) {
+static par_result par__cuda_pending_open(par__cuda_link *l, par_offload_call *k, par__cuda_pending **out) {
     const size_t n = l->kind != PAR_CUDA_PEER ? 0 : par__cuda_is_message(k) ? 1 : (size_t)l->n;
     const size_t blocks = k->kind == PAR_KIND_ALL_TO_ALLV ? 2 * n * n : 0;
     const size_t bytes = sizeof(par__cuda_pending) +
@@ -1342,12 +1344,12 @@ static int par__cuda_is_next(const par__cuda_link *l, const par__cuda_pending *p
             return 0;
     return 1;
 }
-static void par__cuda_progress(par_carrier *carrier);
-static int par__cuda_ended(par_carrier *carrier, par_carried *k) {
+static void par__cuda_progress(par_device_backend *carrier);
+static int par__cuda_ended(par_device_backend *carrier, par_offload_call *k) {
     (void)carrier;
     return !k->state || ((par__cuda_pending *)k->state)->state == PAR__CUDA_OVER;
 }
-static par_result par__cuda_end(par_carrier *carrier, par_carried *k) {
+static par_result par__cuda_end(par_device_backend *carrier, par_offload_call *k) {
     par__cuda_link *l = par__cuda_link_of(carrier);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p = (par__cuda_pending *)k->state;
@@ -1389,7 +1391,7 @@ static uint64_t par__cuda_hash(const size_t *x, int n) {
     for (int i = 0; x && i < n; i++) h = (h ^ x[i]) * 0x100000001b3u, h ^= h >> 29;
     return x ? h : 0;
 }
-static void par__cuda_tell(par__cuda_link *l, const par_carried *k, par__cuda_arrival *a) {
+static void par__cuda_tell(par__cuda_link *l, const par_offload_call *k, par__cuda_arrival *a) {
     const int agree = k->kind == PAR_KIND_ALL_GATHERV || k->kind == PAR_KIND_REDUCE_SCATTERV;
     const int own = k->kind >= PAR_KIND_GATHERV && k->kind <= PAR_KIND_ALL_TO_ALLV &&
                     k->kind != PAR_KIND_SCATTER && k->kind != PAR_KIND_ALL_TO_ALL; // counts that may differ
@@ -1468,10 +1470,10 @@ struct par__cuda_views { // of a call: all ranks' arrays
     char *send[PAR__CUDA_RANKS], *recv[PAR__CUDA_RANKS];
     size_t bytes; // of an element
 };
-static size_t par__cuda_count(const par_carried *k, const size_t *counts, int r) {
+static size_t par__cuda_count(const par_offload_call *k, const size_t *counts, int r) {
     return counts ? counts[r] : k->count;
 }
-static size_t par__cuda_place(const par_carried *k, const size_t *counts, const size_t *displs, int r) {
+static size_t par__cuda_place(const par_offload_call *k, const size_t *counts, const size_t *displs, int r) {
     size_t at = 0;
     if (displs) return displs[r];
     if (!counts) return (size_t)r * k->count;
@@ -1493,14 +1495,14 @@ static void par__cuda_slice(size_t count, size_t bytes, int n, int r, size_t *fi
     *first = PAR__MIN(begin, count), *length = PAR__MIN(end, count) - *first;
 }
 // What rank r makes of a sum.
-static void par__cuda_share(const par__cuda_link *l, const par_carried *k, int r, size_t *first,
+static void par__cuda_share(const par__cuda_link *l, const par_offload_call *k, int r, size_t *first,
                             size_t *count) {
     if (par__cuda_is_scatter(k))
         *first = par__cuda_place(k, k->recv_counts, NULL, r), *count = par__cuda_count(k, k->recv_counts, r);
     else
         par__cuda_slice(k->count, par_dtype_bytes(k->dtype), l->n, r, first, count);
 }
-static par_result par__cuda_peer_sum(par__cuda_link *l, const par_carried *k, const par__cuda_views *v) {
+static par_result par__cuda_peer_sum(par__cuda_link *l, const par_offload_call *k, const par__cuda_views *v) {
     par__cuda_sum s;
     size_t first, count;
     par__cuda_sum_open(&s, k->op, l->n);
@@ -1516,7 +1518,7 @@ static par_result par__cuda_peer_sum(par__cuda_link *l, const par_carried *k, co
 }
 static par_result par__cuda_peer_copies(par__cuda_link *l, const par__cuda_pending *p,
                                         const par__cuda_views *v) {
-    const par_carried *k = p->call;
+    const par_offload_call *k = p->call;
     const int me = l->me, root = me == k->root;
     const size_t e = v->bytes;
     for (int i = 0; i < l->n; i++) {
@@ -1565,7 +1567,7 @@ static par_result par__cuda_peer_copies(par__cuda_link *l, const par__cuda_pendi
 }
 static par_result par__cuda_peer_launch(par__cuda_link *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
-    const par_carried *k = p->call;
+    const par_offload_call *k = p->call;
     par__cuda_views v;
     v.bytes = par_dtype_bytes(k->dtype);
     for (int r = 0; r < l->n; r++) {
@@ -1579,7 +1581,7 @@ static par_result par__cuda_peer_launch(par__cuda_link *l, par__cuda_pending *p)
 static cudaEvent_t par__cuda_own(const par__cuda_link *l, cudaEvent_t *events, uint32_t slot) {
     return events[l->me * PAR__CUDA_EVENTS + (int)slot];
 }
-static par_result par__cuda_peer_begin(par_carrier *carrier, par_carried *k) {
+static par_result par__cuda_peer_begin(par_device_backend *carrier, par_offload_call *k) {
     par__cuda_link *l = par__cuda_link_of(carrier);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p;
@@ -1597,13 +1599,13 @@ static par_result par__cuda_peer_begin(par_carrier *carrier, par_carried *k) {
     const int all_to_allv = k->kind == PAR_KIND_ALL_TO_ALLV;
     par_result told;
     if (k->kind == PAR_KIND_SEND) {
-        told = (par_send_begin)(&p->mine, sizeof p->mine, PAR_U8, k->root, par__at(l->telling, k->site),
+        told = (par_send_begin)(&p->mine, sizeof p->mine, PAR_U8, k->root, par__at_site(l->telling, k->site),
                                 &p->request);
         if (!told)
             told = (par_recv_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root,
-                                    par__at(l->ending, k->site), &p->acknowledgement);
+                                    par__at_site(l->ending, k->site), &p->acknowledgement);
     } else if (k->kind == PAR_KIND_RECV) {
-        told = (par_recv_begin)(p->all, sizeof p->mine, PAR_U8, k->root, par__at(l->telling, k->site),
+        told = (par_recv_begin)(p->all, sizeof p->mine, PAR_U8, k->root, par__at_site(l->telling, k->site),
                                 &p->request);
     } else {
         size_t *mine = p->blocks + (all_to_allv ? 2 * l->me * l->n : 0);
@@ -1612,12 +1614,12 @@ static par_result par__cuda_peer_begin(par_carrier *carrier, par_carried *k) {
                      mine[2 * i + 1] = k->send_counts[i];
         if (all_to_allv) // begun before, and so over when the other one is
             told = (par_all_gather_begin)(mine, p->blocks, 2 * (size_t)l->n * sizeof(size_t), PAR_U8,
-                                          par__at(l->telling, k->site), &p->acknowledgement);
+                                          par__at_site(l->telling, k->site), &p->acknowledgement);
         else
             told = PAR_OK;
         if (!told)
             told = (par_all_gather_begin)(&p->mine, p->all, sizeof p->mine, PAR_U8,
-                                          par__at(l->telling, k->site), &p->request);
+                                          par__at_site(l->telling, k->site), &p->request);
     }
     p->held = 0;
     if (told) par__cuda_over(p, told);
@@ -1625,7 +1627,7 @@ static par_result par__cuda_peer_begin(par_carrier *carrier, par_carried *k) {
 }
 // Blocks whose lengths only their two ends know.
 static par_result par__cuda_check_blocks(par__cuda_link *l, const par__cuda_pending *p) {
-    const par_carried *k = p->call;
+    const par_offload_call *k = p->call;
     const int root = l->me == k->root;
     for (int r = 0; r < l->n; r++) {
         size_t here = 0, there = 0;
@@ -1655,7 +1657,7 @@ static void par__cuda_peer_work(par__cuda_link *l, par__cuda_pending *p) {
     p->ending.result = r, p->ending.slot = p->slot, p->result = r;
     p->state = PAR__CUDA_ENDING;
     r = (par_all_gather_begin)(&p->ending, p->endings, sizeof p->ending, PAR_U8,
-                               par__at(l->ending, p->call->site), &p->request);
+                               par__at_site(l->ending, p->call->site), &p->request);
     if (r) par__cuda_over(p, r);
 }
 static void par__cuda_peer_finish(par__cuda_link *l, par__cuda_pending *p) {
@@ -1676,7 +1678,7 @@ static void par__cuda_peer_finish(par__cuda_link *l, par__cuda_pending *p) {
 // The receiver copies, and says so.
 static void par__cuda_peer_receive(par__cuda_link *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
-    const par_carried *k = p->call;
+    const par_offload_call *k = p->call;
     const par__cuda_arrival *a = &p->all[0];
     char *from = NULL;
     par_result r = p->result;
@@ -1694,7 +1696,7 @@ static void par__cuda_peer_receive(par__cuda_link *l, par__cuda_pending *p) {
     if (!r) r = par__cuda_record(cuda, par__cuda_own(l, l->done, p->slot), cuda->comm_stream);
     if (!r) r = par__cuda_complete(l, p);
     p->ending.result = r, p->ending.slot = p->slot, p->result = r, p->state = PAR__CUDA_ENDING;
-    r = (par_send_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root, par__at(l->ending, k->site),
+    r = (par_send_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root, par__at_site(l->ending, k->site),
                          &p->request);
     if (r) par__cuda_over(p, r);
 }
@@ -1754,7 +1756,7 @@ static void par__cuda_give_block(par__cuda_link *l, char *memory, size_t bytes) 
     else
         par_cuda_free(l->cuda, PAR_CUDA_HOST, memory);
 }
-static par_result par__cuda_staging_begin(par_carrier *carrier, par_carried *k) {
+static par_result par__cuda_staging_begin(par_device_backend *carrier, par_offload_call *k) {
     par__cuda_link *l = par__cuda_link_of(carrier);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p;
@@ -1762,7 +1764,7 @@ static par_result par__cuda_staging_begin(par_carrier *carrier, par_carried *k) 
     const void *from[2] = {k->send, k->recv};
     const size_t e = par_dtype_bytes(k->dtype);
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
-    par_carried_spans(k, &counts[0], &counts[1]);
+    par_offload_call_spans(k, &counts[0], &counts[1]);
     par_result r = par__cuda_follow(l, p);
     for (int i = 0; i < 2 && !r; i++) {
         p->host_bytes[i] = counts[i] * e;
@@ -1779,8 +1781,8 @@ static par_result par__cuda_staging_begin(par_carrier *carrier, par_carried *k) 
     return PAR_OK;
 }
 static par_result par__cuda_staging_call(par__cuda_link *l, par__cuda_pending *p) {
-    const par_carried *k = p->call;
-    par_comm *c = par__at(l->telling, k->site);
+    const par_offload_call *k = p->call;
+    par_comm *c = par__at_site(l->telling, k->site);
     void *s = p->host[0], *r = p->host[1];
     par_request *q = &p->request;
     par_tag(c, k->tag);
@@ -1835,7 +1837,7 @@ static void par__cuda_staging_step(par__cuda_link *l, par__cuda_pending *p) {
         par__cuda_over(p, r);
     }
 }
-static par_result par__cuda_staging_end(par_carrier *carrier, par_carried *k) {
+static par_result par__cuda_staging_end(par_device_backend *carrier, par_offload_call *k) {
     par__cuda_link *l = par__cuda_link_of(carrier);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p = (par__cuda_pending *)k->state;
@@ -1852,7 +1854,7 @@ static par_result par__cuda_staging_end(par_carrier *carrier, par_carried *k) {
         par__cuda_give_block(l, copy.host[i], PAR__MAX(copy.host_bytes[i], (size_t)16));
     return r;
 }
-static void par__cuda_progress(par_carrier *carrier) {
+static void par__cuda_progress(par_device_backend *carrier) {
     par__cuda_link *l = par__cuda_link_of(carrier);
     if (l->busy) return; // what is asked below asks for progress itself
     l->busy = 1;
@@ -1902,7 +1904,7 @@ static par_result par__cuda_nccl_settle(par__cuda_link *l, const char *what) {
     }
     return par__cuda_nccl_check(l, state, what);
 }
-static par_result par__cuda_nccl_op(par__cuda_link *l, const par_carried *k, ncclRedOp_t *op, int *own) {
+static par_result par__cuda_nccl_op(par__cuda_link *l, const par_offload_call *k, ncclRedOp_t *op, int *own) {
     static const ncclRedOp_t ops[] = {ncclSum, ncclAvg, ncclProd, ncclMin, ncclMax};
     const unsigned code = (unsigned)(k->op & 255u);
     *own = 0;
@@ -1937,7 +1939,7 @@ static par_result par__cuda_nccl_parts(par__cuda_link *l, const par__cuda_parts 
     PAR__CUDA_TRY(par__cuda_nccl_check(l, bad ? bad : ended, "ncclSend and ncclRecv"));
     return par__cuda_nccl_settle(l, "ncclGroupEnd");
 }
-static par_result par__cuda_nccl_exact(par__cuda_link *l, const par_carried *k, par__cuda_parts *p) {
+static par_result par__cuda_nccl_exact(par__cuda_link *l, const par_offload_call *k, par__cuda_parts *p) {
     par_cuda *cuda = l->cuda;
     const size_t e = par_dtype_bytes(k->dtype);
     const int scatter = par__cuda_is_scatter(k);
@@ -1977,7 +1979,7 @@ static par_result par__cuda_nccl_exact(par__cuda_link *l, const par_carried *k, 
     }
     return par__cuda_nccl_parts(l, p, mine, k->recv, k->dtype);
 }
-static par_result par__cuda_nccl_sum(par__cuda_link *l, const par_carried *k) {
+static par_result par__cuda_nccl_sum(par__cuda_link *l, const par_offload_call *k) {
     const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
     cudaStream_t stream = l->cuda->comm_stream;
     ncclRedOp_t op;
@@ -2004,7 +2006,7 @@ static par_result par__cuda_nccl_sum(par__cuda_link *l, const par_carried *k) {
     if (own) ncclRedOpDestroy(op, l->nccl);
     return r;
 }
-static void par__cuda_nccl_pieces(const par__cuda_link *l, const par_carried *k, par__cuda_parts *p) {
+static void par__cuda_nccl_pieces(const par__cuda_link *l, const par_offload_call *k, par__cuda_parts *p) {
     const int root = l->me == k->root;
     memset(p, 0, sizeof *p);
     for (int r = 0; r < l->n; r++) {
@@ -2030,7 +2032,7 @@ static void par__cuda_nccl_pieces(const par__cuda_link *l, const par_carried *k,
         }
     }
 }
-static par_result par__cuda_nccl_call(par__cuda_link *l, const par_carried *k) {
+static par_result par__cuda_nccl_call(par__cuda_link *l, const par_offload_call *k) {
     const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
     cudaStream_t stream = l->cuda->comm_stream;
     const int sum = par__cuda_is_sum(k);
@@ -2061,7 +2063,7 @@ static par_result par__cuda_nccl_messages(par__cuda_link *l) {
     if (!count) return PAR_OK;
     PAR__CUDA_NCCL_CALL(ncclGroupStart());
     for (par__cuda_pending *p = l->first; p && !bad; p = p->next) {
-        const par_carried *k = p->call;
+        const par_offload_call *k = p->call;
         if (p->state != PAR__CUDA_TELLING || !par__cuda_is_message(k)) continue;
         bad = k->kind == PAR_KIND_SEND
                   ? ncclSend(k->send, k->count, par__cuda_nccl_type(k->dtype), k->root, l->nccl, stream)
@@ -2075,16 +2077,16 @@ static par_result par__cuda_nccl_messages(par__cuda_link *l) {
         if (p->state == PAR__CUDA_TELLING) par__cuda_over(p, r ? r : par__cuda_complete(l, p));
     return r;
 }
-static par_result par__cuda_nccl_compare(par__cuda_link *l, const par_carried *k) {
+static par_result par__cuda_nccl_compare(par__cuda_link *l, const par_offload_call *k) {
     par__cuda_arrival mine, *all = (par__cuda_arrival *)PAR_MALLOC(sizeof mine * (size_t)l->n);
     if (!all) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
     memset(&mine, 0, sizeof mine);
     par__cuda_tell(l, k, &mine);
-    par_result r = (par_all_gather)(&mine, all, sizeof mine, PAR_U8, par__at(l->telling, k->site));
+    par_result r = (par_all_gather)(&mine, all, sizeof mine, PAR_U8, par__at_site(l->telling, k->site));
     if (!r) r = par__cuda_compare(l, all);
     return PAR_FREE(all), r;
 }
-static par_result par__cuda_nccl_begin(par_carrier *carrier, par_carried *k) {
+static par_result par__cuda_nccl_begin(par_device_backend *carrier, par_offload_call *k) {
     par__cuda_link *l = par__cuda_link_of(carrier);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p;
@@ -2100,12 +2102,14 @@ static par_result par__cuda_nccl_begin(par_carrier *carrier, par_carried *k) {
     par__cuda_over(p, r);
     return PAR_OK;
 }
-static par_result par__cuda_nccl_end(par_carrier *carrier, par_carried *k) {
+static par_result par__cuda_nccl_end(par_device_backend *carrier, par_offload_call *k) {
     const par__cuda_pending *p = (const par__cuda_pending *)k->state;
     if (p->state != PAR__CUDA_OVER) par__cuda_nccl_messages(par__cuda_link_of(carrier));
     return par__cuda_end(carrier, k);
 }
-static int par__cuda_nccl_ended(par_carrier *carrier, par_carried *k) { return (void)carrier, (void)k, 1; }
+static int par__cuda_nccl_ended(par_device_backend *carrier, par_offload_call *k) {
+    return (void)carrier, (void)k, 1;
+}
 static void par__cuda_nccl_config(ncclConfig_t *config) {
     const ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;
     *config = initial;
@@ -2152,7 +2156,7 @@ static void par__cuda_nccl_close(par__cuda_link *l) {
 // What waits on the device for a rank that does not come is ended: else nothing on it could be.
 static void par__cuda_abort(par_cuda *cuda) {
 #if defined(PAR_CUDA_NCCL)
-    for (par_carrier *x = cuda->desc.comm->world->carriers; x; x = x->next) {
+    for (par_device_backend *x = cuda->desc.comm->world->backends; x; x = x->next) {
         par__cuda_link *l = par__cuda_link_of(x);
         if (x->begin != par__cuda_nccl_begin || l->cuda != cuda || !l->nccl || l->adopted) continue;
         ncclCommAbort(l->nccl), l->nccl = NULL;
@@ -2171,8 +2175,8 @@ static const char *const par__cuda_carrier_names[] = {
 };
 #define X(name, text) text "|"
 static const par__setting par__cuda_settings[] = {
-    {"PAR_CUDA_CARRIER", PAR__SET_WORD, 0, 0, PAR_CUDA_AUTO, PAR_CUDA_CARRIERS(X)},
-    {"PAR_CUDA_CHECK", PAR__SET_SWITCH, 0, 1, 0, ""}};
+    {"PAR_CUDA_CARRIER", PAR__SETTING_CHOICE, 0, 0, PAR_CUDA_AUTO, PAR_CUDA_CARRIERS(X)},
+    {"PAR_CUDA_CHECK", PAR__SETTING_SWITCH, 0, 1, 0, ""}};
 #undef X
 #if PAR__CUDA_DNN
 static void par__dnn_close(par_cuda *cuda);
@@ -2213,7 +2217,7 @@ static void par__cuda_link_free(par__cuda_link *l) {
     if (l->room) cudaFree(l->room);
     PAR_FREE(l->idle), PAR_FREE(l->ready), PAR_FREE(l->done), PAR_FREE(l);
 }
-static void par__cuda_close_link(par_carrier *carrier) {
+static void par__cuda_close_link(par_device_backend *carrier) {
     par__cuda_link *l = par__cuda_link_of(carrier);
     par_cuda *cuda = l->cuda;
     cudaStreamSynchronize(cuda->comm_stream);
@@ -2262,24 +2266,25 @@ static par_result par__cuda_share_events(par__cuda_link *l, cudaEvent_t *events)
     PAR_FREE(all);
     return r;
 }
-static par_result par__cuda_split(par_carrier *carrier, int color, int key, par_comm *part);
+static par_result par__cuda_split(par_device_backend *carrier, int color, int key, par_comm *part);
 static par_result par__cuda_link_open(par_cuda *cuda, par_comm *comm, par__cuda_link *parent, int color,
                                       int key) {
     par__cuda_link *l = (par__cuda_link *)PAR_MALLOC(sizeof *l);
     if (!l) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_open", "out of memory");
     memset(l, 0, sizeof *l);
     l->cuda = cuda, l->kind = cuda->carrier, l->comm = comm, l->n = par_size(comm), l->me = par_rank(comm);
-    l->threads = !strcmp(par_backend(comm), "threads") || !strcmp(par_backend(comm), "single") || l->n == 1;
-    par_carrier *b = &l->base;
-    b->name = par__cuda_carrier_names[l->kind], b->takes = par__cuda_takes, b->split = par__cuda_split;
-    b->close = par__cuda_close_link, b->progress = par__cuda_progress, b->ended = par__cuda_ended,
+    l->threads = !strcmp(par_launch_method(comm), "threads") || !strcmp(par_launch_method(comm), "single") ||
+                 l->n == 1;
+    par_device_backend *b = &l->base;
+    b->name = par__cuda_carrier_names[l->kind], b->supports = par__cuda_takes, b->split = par__cuda_split;
+    b->close = par__cuda_close_link, b->progress = par__cuda_progress, b->done = par__cuda_ended,
     b->end = par__cuda_end;
     b->begin = par__cuda_peer_begin;
     par_result r = PAR_OK;
     if (l->kind == PAR_CUDA_STAGING) b->begin = par__cuda_staging_begin, b->end = par__cuda_staging_end;
 #if defined(PAR_CUDA_NCCL)
     if (l->kind == PAR_CUDA_NCCL_CARRIER) {
-        b->begin = par__cuda_nccl_begin, b->end = par__cuda_nccl_end, b->ended = par__cuda_nccl_ended;
+        b->begin = par__cuda_nccl_begin, b->end = par__cuda_nccl_end, b->done = par__cuda_nccl_ended;
         b->progress = NULL;
         r = l->n <= PAR__CUDA_NCCL_RANKS
                 ? par__cuda_nccl_open(l, parent, color, key)
@@ -2289,8 +2294,8 @@ static par_result par__cuda_link_open(par_cuda *cuda, par_comm *comm, par__cuda_
     (void)parent;
 #endif
     if (!r && (l->kind != PAR_CUDA_NCCL_CARRIER || cuda->desc.check))
-        r = par_split_plain(comm, 0, l->me, &l->telling);
-    if (!r && l->kind != PAR_CUDA_NCCL_CARRIER) r = par_split_plain(comm, 0, l->me, &l->ending);
+        r = par_split_host(comm, 0, l->me, &l->telling);
+    if (!r && l->kind != PAR_CUDA_NCCL_CARRIER) r = par_split_host(comm, 0, l->me, &l->ending);
     (void)color, (void)key;
     if (l->kind == PAR_CUDA_PEER && !r) {
         const size_t bytes = (size_t)l->n * PAR__CUDA_EVENTS * sizeof(cudaEvent_t);
@@ -2300,7 +2305,7 @@ static par_result par__cuda_link_open(par_cuda *cuda, par_comm *comm, par__cuda_
         r = l->ready && l->done ? par__cuda_share_events(l, l->ready) : PAR_ERR_MEMORY;
         if (!r) r = par__cuda_share_events(l, l->done);
     }
-    if (!r) r = par_attach(comm, b);
+    if (!r) r = par_attach_backend(comm, b);
     if (r) {
         if (l->telling) par_close(l->telling);
         if (l->ending) par_close(l->ending);
@@ -2308,7 +2313,7 @@ static par_result par__cuda_link_open(par_cuda *cuda, par_comm *comm, par__cuda_
     }
     return cuda->holders++, PAR_OK;
 }
-static par_result par__cuda_split(par_carrier *carrier, int color, int key, par_comm *part) {
+static par_result par__cuda_split(par_device_backend *carrier, int color, int key, par_comm *part) {
     par__cuda_link *l = par__cuda_link_of(carrier);
 #if defined(PAR_CUDA_NCCL)
     if (!part && l->kind == PAR_CUDA_NCCL_CARRIER) return par__cuda_nccl_open(NULL, l, color, key);
@@ -2412,11 +2417,12 @@ static par_result par__cuda_environment(par_cuda *cuda) { // for what the caller
             return par__cuda_fail(cuda, PAR_ERR_ARGUMENT, "par_cuda_open", why);
     if (!cuda->desc.carrier) cuda->desc.carrier = (par_cuda_carrier)(int)value[0];
     if (value[1] > 0) cuda->desc.check = 1;
-    if (!cuda->desc.comm || par_rank(cuda->desc.comm) == 0) par__settings_misspelled(par__cuda_settings, 2);
+    if (!cuda->desc.comm || par_rank(cuda->desc.comm) == 0)
+        par__settings_warn_misspelled(par__cuda_settings, 2);
     return PAR_OK;
 }
 par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cuda **cuda) {
-    par__enter(desc ? desc->comm : NULL, site);
+    par__enter_layer(desc ? desc->comm : NULL, site);
     return (par_cuda_open)(desc, cuda);
 }
 par_result(par_cuda_open)(const par_cuda_desc *desc, par_cuda **out) {
@@ -2461,7 +2467,7 @@ const char *par_cuda_carrier_name(const par_cuda *cuda) {
 }
 
 static par_result par__cuda_carries(par_comm *comm) {
-    const par_carrier *c = par_carrier_of(comm);
+    const par_device_backend *c = par_backend_of(comm);
     return c && c->close == par__cuda_close_link
                ? PAR_OK
                : par_fail(comm, PAR_ERR_ARGUMENT,
@@ -2472,7 +2478,7 @@ par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void
     *window = NULL;
     PAR__CUDA_TRY(par__cuda_carries(comm));
 #if PAR__CUDA_WINDOWS
-    par__cuda_link *l = par__cuda_link_of(par_carrier_of(comm));
+    par__cuda_link *l = par__cuda_link_of(par_backend_of(comm));
     ncclWindow_t made = NULL;
     if (!l->nccl) return PAR_OK;
     PAR__CUDA_NCCL_CALL(ncclCommWindowRegister(l->nccl, memory, bytes, &made, NCCL_WIN_COLL_SYMMETRIC));
@@ -2487,7 +2493,7 @@ par_result par_cuda_window_close(par_comm *comm, void *window) {
     if (!window) return PAR_OK;
     PAR__CUDA_TRY(par__cuda_carries(comm));
 #if PAR__CUDA_WINDOWS
-    par__cuda_link *l = par__cuda_link_of(par_carrier_of(comm));
+    par__cuda_link *l = par__cuda_link_of(par_backend_of(comm));
     par_cuda *cuda = l->cuda;
     PAR__CUDA_CALL(cudaStreamSynchronize(cuda->comm_stream));
     PAR__CUDA_NCCL_CALL(ncclCommWindowDeregister(l->nccl, (ncclWindow_t)window));

@@ -507,7 +507,7 @@ static inline par_result par__pipe_timeline_get_at(const char *site, par_pipe *p
 #pragma push_macro("PAR_SITE")
 #undef PAR_SITE
 #define PAR_SITE      NULL
-#define par_fail(...) par__fail_inside(__VA_ARGS__)
+#define par_fail(...) par__fail_in_layer(__VA_ARGS__)
 
 #ifdef __cplusplus
 extern "C" {
@@ -2699,7 +2699,7 @@ par_result par_pipe_load(const char *path, const par_pipe_desc *desc, par_pipe_s
     char why[sizeof s->why];
     size_t bytes, done = 0;
     memset(s, 0, sizeof *s);
-    const int fd = par_open_file(path, &bytes, why, sizeof why);
+    const int fd = par_open_read(path, &bytes, why, sizeof why);
     if (fd < 0) return par__pipe_fail(s, PAR_ERR_FILE, "%s", why);
     char *text = (char *)PAR_MALLOC(bytes + 1);
     for (ssize_t n = 1; text && n > 0 && done < bytes; done += (size_t)PAR__MAX(n, 0))
@@ -2717,7 +2717,7 @@ par_result par_pipe_load(const char *path, const par_pipe_desc *desc, par_pipe_s
     return result;
 }
 par_result par_pipe_save(const par_pipe_schedule *s, const char *path, int compute_only) {
-    FILE *f = par_create_file(path);
+    FILE *f = par_fopen_write(path);
     char text[48];
     if (!f) return PAR_ERR_FILE;
     for (int r = 0; r < s->ranks; r++) {
@@ -3082,7 +3082,7 @@ static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y
 static void par__pipe_svg_text(FILE *f, const char *text) { // what XML would take for its own, as entities
     char json[8];
     for (size_t n = strlen(text), used; n; text += used, n -= used) {
-        used = par_json_character(text, n, json);
+        used = par_json_escape(text, n, json);
         if (strchr("<>&\"", *text))
             fprintf(f, "&#%d;", *text);
         else if (!strcmp(json, "\\ufffd")) // not UTF-8
@@ -3097,9 +3097,9 @@ par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *con
     double all = 0;
     par__pipe_picture d;
     if (par__pipe_picture_open(&d, s)) return PAR_ERR_MEMORY;
-    FILE *f = par_create_file(path);
+    FILE *f = par_fopen_write(path);
     if (!f) return PAR_FREE(d.chunk_of), PAR_ERR_FILE;
-    void *points = par__decimal_points();
+    void *points = par__set_c_locale();
     for (int k = 0; k < count; k++) all = PAR__MAX(all, t[k]->makespan);
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" font-family=\"sans-serif\" "
@@ -3115,7 +3115,7 @@ par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *con
     }
     par__pipe_svg_legend(&d, f, count * each + 8);
     fprintf(f, "</svg>\n");
-    par__locale_points(points);
+    par__restore_locale(points);
     PAR_FREE(d.chunk_of);
     const int bad = ferror(f);
     return fclose(f) || bad ? PAR_ERR_FILE : PAR_OK;
@@ -3147,15 +3147,15 @@ static void par__pipe_arrows(const par_pipe_schedule *s, const par_pipe_timeline
 static void par__pipe_json_text(FILE *f, const char *text) { // within a string
     char json[8];
     for (size_t n = strlen(text), used; n; text += used, n -= used) {
-        used = par_json_character(text, n, json);
+        used = par_json_escape(text, n, json);
         fputs(json, f);
     }
 }
 par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
                              const char *const *titles, int count, const char *path) {
-    FILE *f = par_create_file(path);
+    FILE *f = par_fopen_write(path);
     if (!f) return PAR_ERR_FILE;
-    void *points = par__decimal_points();
+    void *points = par__set_c_locale();
     fprintf(f, "{\"traceEvents\":[");
     for (int k = 0; k < count; k++) {
         fprintf(f, "%s\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"",
@@ -3181,7 +3181,7 @@ par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline
         par__pipe_arrows(s, t[k], k, f);
     }
     fprintf(f, "\n],\"displayTimeUnit\":\"ms\"}\n");
-    par__locale_points(points);
+    par__restore_locale(points);
     const int bad = ferror(f);
     return fclose(f) || bad ? PAR_ERR_FILE : PAR_OK;
 }
@@ -3335,12 +3335,12 @@ static par_result par__pipe_open_parts(par_pipe *p) {
     return r ? r : par__pipe_open_outs(p);
 }
 par_pipe *par__pipe_called(par_pipe *p, const char *site) {
-    if (p && site) par__enter(p->exec.comm, site);
+    if (p && site) par__enter_layer(p->exec.comm, site);
     return p;
 }
 par_result par__pipe_open_at(const char *site, par_pipe_schedule *s, const par_pipe_exec *exec,
                              par_pipe **pipe) {
-    par__enter(exec ? exec->comm : NULL, site);
+    par__enter_layer(exec ? exec->comm : NULL, site);
     return (par_pipe_open)(s, exec, pipe);
 }
 par_result(par_pipe_open)(par_pipe_schedule *s, const par_pipe_exec *exec, par_pipe **pipe) {
@@ -3457,7 +3457,7 @@ static par_result par__pipe_call(par_pipe *p, const par_pipe_schedule *s, size_t
 static par_comm *par__pipe_named(par_comm *lane, int back, int to) {
     char name[40];
     snprintf(name, sizeof name, "%s to stage %d", back ? "gradients" : "activations", to);
-    return par__inside_named(lane, name);
+    return par__in_named_layer(lane, name);
 }
 static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, size_t i) {
     const par_pipe_action a = s->actions[i];

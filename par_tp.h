@@ -724,7 +724,7 @@ static inline par_result par__tp_attention_backward_at(const char *site, par_tp 
 #pragma push_macro("PAR_SITE")
 #undef PAR_SITE
 #define PAR_SITE      NULL
-#define par_fail(...) par__fail_inside(__VA_ARGS__)
+#define par_fail(...) par__fail_in_layer(__VA_ARGS__)
 
 #ifdef __cplusplus
 extern "C" {
@@ -1702,14 +1702,14 @@ const par_tp_kernels *par_tp_cpu(void) {
 #define PAR__TP_FAIL(...) par_fail(tp->desc.tp, PAR_ERR_ARGUMENT, __VA_ARGS__)
 
 par_tp *par__tp_called(par_tp *tp, const char *site) {
-    if (tp && site) par__enter(tp->desc.tp, site);
+    if (tp && site) par__enter_layer(tp->desc.tp, site);
     return tp;
 }
 par_result par__tp_open_at(const char *site, const par_tp_desc *desc, par_tp **tp) {
-    par__enter(desc ? desc->tp : NULL, site);
+    par__enter_layer(desc ? desc->tp : NULL, site);
     return (par_tp_open)(desc, tp);
 }
-static void par__tp_name(const par_tp *tp, const char *name) { par__name_layer(tp->desc.tp, name); }
+static void par__tp_name(const par_tp *tp, const char *name) { par__set_layer_name(tp->desc.tp, name); }
 
 par_comm *par_tp_comm(const par_tp *tp) { return tp->desc.tp; }
 const par_tp_kernels *par_tp_table(const par_tp *tp) { return tp->kernels; }
@@ -1768,7 +1768,7 @@ par_result(par_tp_open)(const par_tp_desc *desc, par_tp **out) {
     tp->device = tp->kernels->device ? tp->kernels->device : par_cpu();
     tp->loops = PAR__PICK(par__tp_loops);
     if (tp->device != par_cpu() &&
-        ((tp->t > 1 && !par_carrier_of(desc->tp)) || (tp->c > 1 && !par_carrier_of(desc->cp)))) {
+        ((tp->t > 1 && !par_backend_of(desc->tp)) || (tp->c > 1 && !par_backend_of(desc->cp)))) {
         PAR_FREE(tp);
         return par_fail(
             desc->tp, PAR_ERR_ARGUMENT,

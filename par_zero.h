@@ -628,7 +628,7 @@ PAR__ZERO_BOTH float par__zero_trust(const double *sums, size_t pieces) {
 #pragma push_macro("PAR_SITE")
 #undef PAR_SITE
 #define PAR_SITE      NULL
-#define par_fail(...) par__fail_inside(__VA_ARGS__)
+#define par_fail(...) par__fail_in_layer(__VA_ARGS__)
 
 #ifdef __cplusplus
 extern "C" {
@@ -1527,7 +1527,7 @@ static par_result par__zero_store_open(par_zero *z, par__zero_store *store, size
     if (store->kind != PAR__ZERO_FILE) return PAR_OK;
     par__zero_io_open(z);
     snprintf(path, sizeof path, "%s/par_zero.XXXXXX", store->dir);
-    store->fd = par_own_fd(mkstemp(path));
+    store->fd = par_safe_fd(mkstemp(path));
     if (store->fd < 0)
         return PAR__ZERO_FAIL(PAR_ERR_SYSTEM, "par_zero_commit: cannot make a file in %s: %s", store->dir,
                               strerror(errno));
@@ -1590,8 +1590,8 @@ static const char *par__zero_check(par_zero *z, char *why, size_t room) { // wha
     if (!z->host && (z->state_store.kind == PAR__ZERO_FILE || z->parameter_store.kind == PAR__ZERO_FILE))
         return "of a device, offload to \"host\"; files are for the CPU";
     if (!z->host && d->comm && z->ranks > 0 &&
-        (!par_carrier_of(d->comm) || (d->outer && !par_carrier_of(d->outer)) ||
-         (d->others && !par_carrier_of(d->others))))
+        (!par_backend_of(d->comm) || (d->outer && !par_backend_of(d->outer)) ||
+         (d->others && !par_backend_of(d->others))))
         return "comm (outer, others) must carry the device's memory: give it to par_cuda_open, or split it "
                "from one "
                "that was";
@@ -1606,11 +1606,11 @@ static const char *par__zero_check(par_zero *z, char *why, size_t room) { // wha
     return NULL;
 }
 par_zero *par__zero_called(par_zero *z, const char *site) {
-    if (z && site) par__enter(z->desc.comm, site);
+    if (z && site) par__enter_layer(z->desc.comm, site);
     return z;
 }
 par_result par__zero_open_at(const char *site, const par_zero_desc *desc, par_zero **z) {
-    par__enter(desc ? desc->comm : NULL, site);
+    par__enter_layer(desc ? desc->comm : NULL, site);
     return (par_zero_open)(desc, z);
 }
 par_result(par_zero_open)(const par_zero_desc *desc, par_zero **out) {
@@ -1726,7 +1726,7 @@ static int par__zero_name(char *to, size_t room, const char *from) {
     size_t at = 0;
     for (size_t n = strlen(from), used; n; from += used, n -= used) {
         char json[8];
-        used = par_json_character(from, n, json);
+        used = par_json_escape(from, n, json);
         const int known = strcmp(json, "\\ufffd") != 0;
         const size_t length = known ? used : 3;
         if (at + length >= room) return 0;
@@ -2171,7 +2171,7 @@ par_result(par_zero_close)(par_zero *z) {
 static par_comm *par__zero_call(par_zero *z, int unit,
                                 int what) { // the comm, with the unit's name and number
     par_tag(z->desc.comm, PAR__ZERO_SITES * unit + what + 1);
-    return par__inside_named(z->desc.comm, z->units[unit].site[what]);
+    return par__in_named_layer(z->desc.comm, z->units[unit].site[what]);
 }
 static par__zero_slot *par__zero_slot_of(par__zero_pool *p, int unit) { // that holds it
     for (int i = 0; i < p->count; i++)
@@ -2378,7 +2378,7 @@ static par_result par__zero_reduce_begin(par_zero *z, int unit) {
     char *x = z->gradients + u->grad_at * e;
     if (z->ranks == 1 || !u->count[0]) return PAR_OK;
     if (z->desc.central) {
-        par_comm *comm = par__inside_named(z->desc.comm, u->site[PAR__ZERO_BACKWARD]);
+        par_comm *comm = par__in_named_layer(z->desc.comm, u->site[PAR__ZERO_BACKWARD]);
         return (par_reduce_begin)(x, z->rank ? NULL : x, u->count[0], type, op, 0, comm, &u->reduction);
     }
     par_comm *comm = par__zero_call(z, unit, PAR__ZERO_BACKWARD);
@@ -2836,7 +2836,7 @@ static par_result par__zero_spread_begin(par_zero *z, int unit) {
     if (!par__zero_shared_out(z) || z->sharded_parameters || !u->count[0]) return PAR_OK;
     if (z->desc.central)
         return (par_broadcast_begin)(whole, whole, u->count[0], z->desc.param_dtype, 0,
-                                     par__inside_named(z->desc.comm, u->site[PAR__ZERO_UPDATE]),
+                                     par__in_named_layer(z->desc.comm, u->site[PAR__ZERO_UPDATE]),
                                      &u->spreading);
     return (par_all_gather_begin)(whole + shard * (size_t)z->rank * e, whole, shard, z->desc.param_dtype,
                                   par__zero_call(z, unit, PAR__ZERO_UPDATE), &u->spreading);
@@ -3179,7 +3179,7 @@ static void par__zero_quote(par__zero_text *t, const char *s) { // as a JSON str
     char json[8];
     par__zero_print(t, "\"");
     for (size_t n = strlen(s), used; n; s += used, n -= used) {
-        used = par_json_character(s, n, json);
+        used = par_json_escape(s, n, json);
         par__zero_print(t, "%s", json);
     }
     par__zero_print(t, "\"");
@@ -3339,7 +3339,7 @@ void par_zero_safetensors_close(par_zero_safetensors *s) {
 par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s) {
     char problem[sizeof s->why];
     memset(s, 0, sizeof *s);
-    const int fd = par_open_file(path, &s->bytes, s->why, sizeof s->why);
+    const int fd = par_open_read(path, &s->bytes, s->why, sizeof s->why);
     if (fd < 0) return PAR_ERR_FILE;
     void *map = s->bytes ? mmap(NULL, s->bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
     close(fd);
@@ -3390,7 +3390,7 @@ static int par__zero_write_all(int fd, const void *data, size_t bytes) {
     return 1;
 }
 static void par__zero_sync_directory(const char *dir) {
-    const int fd = par_own_fd(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const int fd = par_safe_fd(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd >= 0) fsync(fd), close(fd);
 }
 static void par__zero_sync_parent(const char *path) { // the directory that a path is in
@@ -3409,7 +3409,7 @@ par_result par_zero_safetensors_write(const char *path, const par_zero_array *li
     par__zero_header(&header, list, count);
     if (header.failed)
         return par__zero_why(why, why_bytes, "out of memory"), PAR_FREE(header.text), PAR_ERR_MEMORY;
-    const int fd = par_new_file(temporary);
+    const int fd = par_open_replace(temporary);
     int ok = fd >= 0 && par__zero_write_all(fd, header.text, header.count);
     for (size_t i = 0; i < count && ok; i++) ok = par__zero_write_all(fd, list[i].data, list[i].bytes);
     ok = ok && !fsync(fd);
@@ -3679,7 +3679,7 @@ static void par__zero_save_elements(par__zero_save *s, int item, size_t at, size
     if (s->error) return;
     if (f->fd < 0) {
         snprintf(path, sizeof path, "%s/%s", s->dir, f->name);
-        f->fd = par_own_fd(open(path, O_WRONLY | O_CLOEXEC));
+        f->fd = par_safe_fd(open(path, O_WRONLY | O_CLOEXEC));
         if (f->fd < 0) return (void)(s->error = errno);
     }
     par__zero_transfer t;
@@ -3805,7 +3805,7 @@ static void par__zero_remove_files(const char *dir, int number, int others) {
 static char *par__zero_slurp(const char *path, size_t *bytes, char *why, size_t room) {
     par__zero_transfer t;
     memset(&t, 0, sizeof t);
-    t.fd = par_open_file(path, &t.bytes, why, room);
+    t.fd = par_open_read(path, &t.bytes, why, room);
     if (t.fd < 0) return NULL;
     char *text = t.bytes < (size_t)1 << 30 ? (char *)PAR_MALLOC(t.bytes + 1) : NULL;
     t.memory = text;
@@ -3905,7 +3905,7 @@ static par_result par__zero_save_create(par__zero_save *s, char *why, size_t roo
         par__zero_file *f = &s->table.files[i];
         if (f->header.failed) return par__zero_why(why, room, "out of memory"), PAR_ERR_MEMORY;
         snprintf(path, sizeof path, "%s/%s", s->dir, f->name);
-        f->fd = par_new_file(path);
+        f->fd = par_open_replace(path);
         int e = f->fd < 0 ? errno : posix_fallocate(f->fd, 0, (off_t)f->bytes);
         if (e == EOPNOTSUPP || e == EINVAL) e = ftruncate(f->fd, (off_t)f->bytes) ? errno : 0;
         if (!e && !par__zero_write_all(f->fd, f->header.text, f->header.count)) e = errno;
@@ -3921,7 +3921,7 @@ static par_result par__zero_put_text(const char *dir, const char *name, const pa
                                      size_t room) {
     char path[PAR__ZERO_DIR + 110];
     snprintf(path, sizeof path, "%.3900s/%.100s.tmp", dir, name);
-    const int fd = t->failed ? -1 : par_new_file(path);
+    const int fd = t->failed ? -1 : par_open_replace(path);
     int ok = fd >= 0 && par__zero_write_all(fd, t->text, t->count) && !fsync(fd);
     int e = t->failed ? ENOMEM : errno;
     if (fd >= 0 && close(fd) && ok) ok = 0, e = errno;

@@ -455,7 +455,7 @@ static void print_row(const bench *b, const kind_info *k, size_t bytes, size_t c
         json_line j = json_begin(stdout);
         json_add(&j, "op:%s bytes:%zu count:%zu dtype:%s redop:%s ranks:%d nodes:%d backend:%s", k->name,
                  bytes, count, par_dtype_name(b->dtype), redop, b->n, par_node_count(b->world),
-                 par_backend(b->world));
+                 par_launch_method(b->world));
         json_add(&j,
                  "memory:%s caches:%s algorithm:%s time_us:%.4f p99_us:%.4f algbw:%.5g busbw:%.5g wrong:%zu "
                  "eta:%.4f",
@@ -491,7 +491,7 @@ static void print_row(const bench *b, const kind_info *k, size_t bytes, size_t c
 static void print_head(const bench *b, const kind_info *k) {
     if (b->o.json) return;
     printf("# %s, %d ranks on %d nodes (%s), %s memory; roofline of a += b: %.2f GB/s\n", k->name, b->n,
-           par_node_count(b->world), par_backend(b->world), b->o.memory, b->roofline * 1e-9);
+           par_node_count(b->world), par_launch_method(b->world), b->o.memory, b->roofline * 1e-9);
     printf("#%11s %10s %6s %6s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "size", "count", "type", "redop",
            "root", "time", "p99", "algbw", "busbw", "#wrong", "eta", "in-place", "algbw",
            b->o.vs ? "        MPI  ratio   in-place  ratio" : "");
@@ -568,7 +568,7 @@ static void tune(bench *b) {
     }
     // From what size on the system's copies beat the stages, and streaming beats the caches.
     par__world *w = b->world->world;
-    const size_t cma = w->cma_bytes, stream = w->stream_bytes;
+    const size_t cma = w->cma_bytes, stream = w->nontemporal_bytes;
     size_t best_cma = (size_t)1 << 30;
     for (size_t block = 4096; w->cma && block <= (size_t)1 << 20 && block * (size_t)b->n <= b->o.end;
          block *= 2) {
@@ -584,15 +584,15 @@ static void tune(bench *b) {
     if (b->rank == 0 && w->cma && strcmp(b->o.memory, "symmetric")) printf("set cma_bytes %zu\n", best_cma);
     size_t best_stream = (size_t)1 << 40;
     for (size_t bytes = (size_t)1 << 20; !strcmp(b->o.memory, "symmetric") && bytes <= b->o.end; bytes *= 2) {
-        w->stream_bytes = 1;
+        w->nontemporal_bytes = 1;
         const double with = time_of(b, &kinds[0], bytes, some_iterations(bytes)).median;
-        w->stream_bytes = SIZE_MAX;
+        w->nontemporal_bytes = SIZE_MAX;
         if (with < time_of(b, &kinds[0], bytes, some_iterations(bytes)).median) {
             best_stream = bytes * (size_t)b->n;
             break;
         }
     }
-    w->stream_bytes = stream;
+    w->nontemporal_bytes = stream;
     if (b->rank == 0 && !strcmp(b->o.memory, "symmetric")) printf("set stream_bytes %zu\n", best_stream);
 }
 
@@ -703,7 +703,7 @@ static double order_cost(bench *b) {
         for (size_t j = 0; j < count; j++) x[j] = y[j] = (float)i;
         need(b, par_barrier(c));
         const double t0 = par_seconds(c);
-        par__reduce(c->world->kernels, out, b->n, NULL, in, b->n, each, PAR_F32, PAR_SUM, b->n, 0);
+        par__reduce_sources(c->world->kernels, out, b->n, NULL, in, b->n, each, PAR_F32, PAR_SUM, b->n, 0);
         need(b, par_barrier(c));
         t[i % 2][i / 2] = par_seconds(c) - t0;
     }
@@ -725,7 +725,7 @@ static void diagnosis(bench *b) {
     double t0 = par_seconds(c);
     for (int i = 0; i < CALLS; i++) {
         op->record = w->control->record_count;
-        op->begun = par__ticks();
+        op->start_ticks = par__ticks();
         par__write_record(op, 0);
         par__write_record(op, par__ticks());
     }
@@ -733,7 +733,7 @@ static void diagnosis(bench *b) {
     int same = 0;
     t0 = par_seconds(c);
     for (int i = 0; i < CALLS; i++) {
-        same += par__compare_lines(op) == PAR_OK;
+        same += par__compare_arrivals(op) == PAR_OK;
         __asm__ volatile("" ::: "memory");
     }
     const double compare = (par_seconds(c) - t0) / CALLS;
@@ -746,10 +746,10 @@ static void diagnosis(bench *b) {
         t0 = par_seconds(c);
         for (uint32_t i = 1; i <= CALLS; i++) {
             if (b->rank)
-                while (PAR__LOAD(ping) != i) par__relax();
+                while (PAR__LOAD(ping) != i) par__cpu_relax();
             PAR__STORE(b->rank ? pong : ping, i);
             if (!b->rank)
-                while (PAR__LOAD(pong) != i) par__relax();
+                while (PAR__LOAD(pong) != i) par__cpu_relax();
         }
         hop = (par_seconds(c) - t0) / CALLS / 2;
         t0 = par_seconds(c);
@@ -758,8 +758,8 @@ static void diagnosis(bench *b) {
     }
     need(b, par_free(c, line));
     // of a rank; 4096: the page of its call sites
-    const size_t control = sizeof(par__rank_control) + 4096 + sizeof(par__lines) + PAR__SITE_BYTES +
-                           par__ring_table(c->ring_count, c->lane_count) / (size_t)c->ring_count;
+    const size_t control = sizeof(par__rank_control) + 4096 + sizeof(par__arrivals) + PAR__SITE_BYTES +
+                           par__ring_table_bytes(c->ring_count, c->lane_count) / (size_t)c->ring_count;
     // Idle: rank 0 comes a second late; what do the others burn meanwhile?
     struct timespec cpu0, cpu1;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu0);

@@ -27,7 +27,7 @@ static void json_bytes(FILE *f, const void *bytes, size_t n) {
     char json[8];
     fputc('"', f);
     for (size_t used; n; s += used, n -= used) {
-        used = par_json_character(s, n, json);
+        used = par_json_escape(s, n, json);
         fputs(json, f);
     }
     fputc('"', f);

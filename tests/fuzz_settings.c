@@ -17,8 +17,8 @@ static void try_variable(const par__setting *s, const char *text) {
     setenv(s->name, text, 1);
     const par_result r = par__setting_read(s, &value, why, sizeof why);
     if ((r != PAR_OK) != (why[0] != 0)) abort();
-    if (r && (value != s->fallback || strncmp(why, s->name, strlen(s->name)))) abort();
-    if (!r && *text && s->kind < PAR__SET_WORD && !(value >= s->least && value <= s->most)) abort();
+    if (r && (value != s->default_value || strncmp(why, s->name, strlen(s->name)))) abort();
+    if (!r && *text && s->kind < PAR__SETTING_CHOICE && !(value >= s->min && value <= s->max)) abort();
     snprintf(shown, sizeof shown, "\"%s\"", r ? why : "");
     for (char *p = shown + 1; *p && p[1]; p++)
         if (*p == '"' || *p == '\\') *p = '.';
@@ -42,7 +42,8 @@ static void try_launch(const char *text) { // a line for each of a launcher's va
     par__find_launch(&l);
     const int fine = l.launcher >= 0 && !l.problem[0];
     if (fine && (l.rank < 0 || l.rank >= l.size)) abort();
-    if (fine && par__find_meeting(&l) == PAR_OK && (!l.host[0] || atoi(l.port) < 1 || atoi(l.port) > 65535))
+    if (fine && par__find_rendezvous(&l) == PAR_OK &&
+        (!l.host[0] || atoi(l.port) < 1 || atoi(l.port) > 65535))
         abort();
     for (int i = 0; i < NAMES; i++) unsetenv(names[i]);
 }
@@ -53,16 +54,16 @@ static void try_world(const uint8_t *data, size_t size, const char *text) {
     if ((par__apply_force(w, "PAR_ALGO", text) != PAR_OK) != (w->error[0] != 0)) abort();
     for (int k = 0; k < PAR_KIND_COUNT; k++)
         if (w->forced[k] < 0 || w->forced[k] > PAR__ALGORITHM_COUNT) abort();
-    if (fd < 0) fd = par__memfd("tuned");
+    if (fd < 0) fd = par__memfd_create("tuned");
     if (ftruncate(fd, 0) || pwrite(fd, data, size, 0) != (ssize_t)size) abort();
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     w->error[0] = 0;
-    if ((par__load_tuned(w, path) != PAR_OK) != (w->error[0] != 0)) abort();
-    for (size_t i = 0; i < w->tuned_count; i++) {
-        const par__tuned *t = &w->tuned[i];
+    if ((par__load_tune_file(w, path) != PAR_OK) != (w->error[0] != 0)) abort();
+    for (size_t i = 0; i < w->tune_row_count; i++) {
+        const par__tune_row *t = &w->tune_rows[i];
         if (t->algorithm < 0 || t->algorithm >= PAR__ALGORITHM_COUNT || t->ranks < 1 || t->nodes < 1) abort();
     }
-    PAR_FREE(w->tuned);
+    PAR_FREE(w->tune_rows);
     PAR_FREE(w);
 }
 static void try_text(const char *text, size_t size) {
@@ -70,16 +71,16 @@ static void try_text(const char *text, size_t size) {
     size_t at = 1;
     line[0] = '"';
     for (size_t i = 0; i < size; at += strlen(json)) {
-        const size_t used = par_json_character(text + i, size - i, json);
+        const size_t used = par_json_escape(text + i, size - i, json);
         if (!used || used > size - i) abort();
         strcpy(line + at, json), i += used;
     }
     line[at] = '"';
     if (strict_check(line, at + 1)) abort();
-    par__json_string_of(host, sizeof host, text);
+    par__json_escape_text(host, sizeof host, text);
     snprintf(line, 6 * size + 8, "\"%s\"", host);
     if (size > 20 && strict_check(line, strlen(line))) abort();
-    par__clean(clean, "");
+    par__sanitize(clean, "");
     if (strlen(clean) != strlen(text)) abort();
     for (const char *p = clean; *p; p++)
         if ((unsigned char)*p < 32 || *p == 127) abort();
@@ -90,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2) return 0;
     char *text = (char *)calloc(size, 1);
     memcpy(text, data + 1, size - 1);
-    if (data[0] < PAR__SETTINGS)
+    if (data[0] < PAR__SETTING_COUNT)
         try_variable(&par__settings[data[0]], text);
     else if (data[0] < 128)
         try_launch(text);

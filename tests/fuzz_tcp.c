@@ -30,15 +30,15 @@ typedef struct message { // that this rank has begun
 } message;
 typedef struct ends { // of another rank
     par__world w;
-    int in, out, line; // the far ends: what is written to `in` this rank reads
+    int in, out, control; // the far ends: what is written to `in` this rank reads
     message messages[MESSAGES];
 } ends;
 
 static void connect_all(ends *e) {
     int pair[2];
-    int *const near[] = {&e->w.tcp->wires[PEER].in, &e->w.tcp->wires[PEER].out,
-                         &e->w.tcp->wires[e->w.rank ? 0 : PEER].line};
-    int *const far[] = {&e->in, &e->out, &e->line};
+    int *const near[] = {&e->w.tcp->connections[PEER].in, &e->w.tcp->connections[PEER].out,
+                         &e->w.tcp->connections[e->w.rank ? 0 : PEER].control};
+    int *const far[] = {&e->in, &e->out, &e->control};
     for (int i = 0; i < 3; i++) {
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair)) abort();
         *near[i] = pair[0], *far[i] = pair[1];
@@ -48,19 +48,19 @@ static void open_world(ends *e, par__arena *arena, int rank) {
     par__tcp *t = (par__tcp *)par__zalloc(sizeof *t);
     par__world *w = &e->w;
     memset(e, 0, sizeof *e);
-    arena->cause = arena->aborted = arena->first_dead = 0, arena->rank_count = 1;
+    arena->first_error = arena->aborted = arena->first_dead = 0, arena->rank_count = 1;
     w->rank = rank, w->size = RANKS, w->arena = arena, w->control = &arena->ranks[0], w->tcp = t;
-    t->session = session, t->heard = par__tcp_take;
-    t->pending = (par__pending *)par__zalloc(sizeof *t->pending * (RANKS + PAR__TCP_STRANGERS));
-    t->polls =
-        (struct pollfd *)par__zalloc(sizeof *t->polls * (RANKS + PAR__TCP_STRANGERS + PAR__TCP_LISTENERS));
-    t->wires = (par__wire *)par__zalloc(RANKS * sizeof *t->wires);
-    t->waste = (char *)par__zalloc(PAR__TCP_SHORT);
+    t->session = session, t->on_handshake = par__tcp_accept_sender;
+    t->pending = (par__handshake *)par__zalloc(sizeof *t->pending * (RANKS + PAR__TCP_EXTRA_PENDING));
+    t->polls = (struct pollfd *)par__zalloc(sizeof *t->polls *
+                                            (RANKS + PAR__TCP_EXTRA_PENDING + PAR__TCP_LISTENER_MAX));
+    t->connections = (par__connection *)par__zalloc(RANKS * sizeof *t->connections);
+    t->sink = (char *)par__zalloc(PAR__TCP_EAGER_BYTES);
     for (int r = 0; r < RANKS; r++) {
-        par__wire *v = &t->wires[r];
-        v->out = v->in = v->line = -1, v->state = PAR__HERE, v->session = session;
+        par__connection *v = &t->connections[r];
+        v->out = v->in = v->control = -1, v->state = PAR__RANK_RUNNING, v->session = session;
     }
-    t->wires[PEER].buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER);
+    t->connections[PEER].buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER_BYTES);
     connect_all(e);
 }
 static void put(int fd, const void *memory, size_t n) { // what fits
@@ -68,7 +68,7 @@ static void put(int fd, const void *memory, size_t n) { // what fits
     (void)sent;
 }
 static void give_up(ends *e, message *m) {
-    if (m->q.active) par__tcp_drop(&e->w, &m->q);
+    if (m->q.active) par__tcp_cancel(&e->w, &m->q);
     free(m->memory); // nothing may touch it from here on
     memset(m, 0, sizeof *m);
 }
@@ -86,46 +86,48 @@ static void begin(ends *e, bytes *b, int sending) {
         par__tcp_recv(&e->w, PEER, tag, m->memory, m->bytes, &m->q);
 }
 static void test(ends *e, message *m) {
-    const par__wire *v = &e->w.tcp->wires[PEER];
+    const par__connection *v = &e->w.tcp->connections[PEER];
     int done = 0;
-    size_t came = 0;
+    size_t received = 0;
     if (!m->q.active) return;
-    e->w.round++;
-    const par_result r = par__tcp_test(&e->w, &m->q, &done, &came);
-    if (v->unexpected > PAR__TCP_UNTAKEN + PAR__TCP_SHORT + PAR__TCP_EACH || v->asks > PAR__TCP_ASKS + 1)
+    e->w.poll_round++;
+    const par_result r = par__tcp_test(&e->w, &m->q, &done, &received);
+    if (v->unexpected_bytes > PAR__TCP_CREDIT_BYTES + PAR__TCP_EAGER_BYTES + PAR__TCP_MESSAGE_OVERHEAD ||
+        v->unexpected_rts > PAR__TCP_RTS_MAX + 1)
         abort();
     if (v->fault[0] && (v->in != -2 || (!done && r == PAR_OK))) abort();
     if (r || done) give_up(e, m);
 }
 // A frame, as the ranks have agreed (1), of another session (2), too long (16) ..., and some of its payload.
 static void frame(ends *e, bytes *b) {
-    static const char payload[PAR__TCP_SHORT];
+    static const char payload[PAR__TCP_EAGER_BYTES];
     const unsigned how = (unsigned)next(b, 1);
-    const par__wire *v = &e->w.tcp->wires[PEER];
+    const par__connection *v = &e->w.tcp->connections[PEER];
     par__frame f;
     memset(&f, 0, sizeof f);
     f.session = session ^ (how >> 1 & 1), f.kind = (uint32_t)next(b, 1), f.tag = (uint32_t)next(b, 1) % 5;
     f.bytes = next(b, how & 4 ? 8 : 2);
-    if (how & 1 && v->cleared) f.tag = v->cleared->tag, f.bytes = v->cleared->came;
+    if (how & 1 && v->cts_sent) f.tag = v->cts_sent->tag, f.bytes = v->cts_sent->received;
     if (how & 8) f.tag *= 0x10000;
     if (how & 16) f.bytes += 70000;
     put(e->in, &f, sizeof f);
-    if (f.kind != PAR__TCP_DATA_NOW && f.kind != PAR__TCP_DATA) return;
+    if (f.kind != PAR__TCP_EAGER && f.kind != PAR__TCP_DATA) return;
     for (size_t left = (size_t)next(b, 3) % 200000, n; left; left -= n)
         put(e->in, payload, n = PAR__MIN(left, sizeof payload));
 }
 static void news(ends *e, bytes *b) {
-    par__news n;
+    par__notice n;
     const unsigned how = (unsigned)next(b, 1);
     memset(&n, how & 1 ? 'x' : 0, sizeof n);
     n.session = session ^ (how >> 1 & 1), n.kind = (int8_t)next(b, 1), n.rank = (int8_t)next(b, 1);
     n.result = (int8_t)next(b, 1);
     if (how & 4) memcpy(n.text, "a\033\n\xff", 5);
-    put(e->line, &n, how & 8 ? (size_t)next(b, 1) : sizeof n);
-    par__tcp_poke(&e->w);
+    put(e->control, &n, how & 8 ? (size_t)next(b, 1) : sizeof n);
+    par__tcp_poll(&e->w);
     const par__arena *a = e->w.arena;
-    if (!memchr(a->cause_text, 0, sizeof a->cause_text) || strchr(a->cause_text, '\033')) abort();
-    for (int r = 0; r < RANKS; r++) par__tcp_state(&e->w, r);
+    if (!memchr(a->first_error_text, 0, sizeof a->first_error_text) || strchr(a->first_error_text, '\033'))
+        abort();
+    for (int r = 0; r < RANKS; r++) par__tcp_rank_state(&e->w, r);
 }
 static void raw(ends *e, bytes *b) { // on the connection
     const size_t wanted = (size_t)next(b, 1), n = PAR__MIN(wanted, b->left);
@@ -134,13 +136,13 @@ static void raw(ends *e, bytes *b) { // on the connection
 }
 static void header(bytes *b) { // of a user's message, in exactly so much memory
     par__transfer x;
-    par__message m;
+    par__message_header m;
     const size_t n = b->left;
     memset(&x, 0, sizeof x);
     x.eager = (char *)malloc(n + !n);
     if (!x.eager) abort();
     if (n) memcpy(x.eager, b->at, n);
-    if (par__take_header(&x, &m, n) &&
+    if (par__parse_header(&x, &m, n) &&
         (m.bytes / par_dtype_bytes((par_dtype)m.dtype) != m.count || strlen(m.site) >= sizeof m.site))
         abort();
     free(x.eager);
@@ -150,17 +152,18 @@ static void header(bytes *b) { // of a user's message, in exactly so much memory
 // On a new connection; nobody gets through who does not know the key.
 static void meet(bytes *b, unsigned how) {
     par__identity self;
-    par__pending p;
+    par__handshake p;
     memset(&self, 0, sizeof self);
     self.job = 7, self.size = RANKS, self.rank = how & 1, self.secret = how >> 1 & 1;
-    if (par__hello_begin(&self, &p, -1, how & 4 ? !self.rank : -1)) return;
-    while (p.state < PAR__PROVEN && b->left) {
-        const size_t wanted = how & 8 ? 1 : par__hello_wants(&p) - p.have, n = PAR__MIN(wanted, b->left);
-        memcpy(p.in + p.have, b->at, n);
+    if (par__handshake_begin(&self, &p, -1, how & 4 ? !self.rank : -1)) return;
+    while (p.state < PAR__HANDSHAKE_DONE && b->left) {
+        const size_t wanted = how & 8 ? 1 : par__handshake_wanted(&p) - p.received,
+                     n = PAR__MIN(wanted, b->left);
+        memcpy(p.in + p.received, b->at, n);
         b->at += n, b->left -= n;
-        par__hello_heard(&self, &p, n);
+        par__handshake_received(&self, &p, n);
     }
-    if (p.state == PAR__PROVEN) abort();
+    if (p.state == PAR__HANDSHAKE_DONE) abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -186,6 +189,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     for (int k = 0; k < MESSAGES; k++) give_up(&e, &e.messages[k]);
     par__tcp_free(&e.w);
-    close(e.in), close(e.out), close(e.line);
+    close(e.in), close(e.out), close(e.control);
     return 0;
 }

@@ -571,7 +571,7 @@ descriptors() { # too few: it is said; more than the soft limit has room for: it
     ranks 12 bash -c 'ulimit -Sn 10; exec build/01_hello'
 }
 run_again() { # ranks started by running the program again, where it is asked for or has threads; -1 forbids it
-    printf '#define PAR_IMPLEMENTATION\n#include "par.h"\nstatic void *idle(void *p) { pause(); return p; }\nint main(int argc, char **argv) { par_desc d; pthread_t t; memset(&d, 0, sizeof d); par_comm *w; if (argc != 4) return 9; d.run_again = atoi(argv[2]); if (atoi(argv[3])) pthread_create(&t, NULL, idle, NULL); if (par_open(&d, &w)) return 9; int one = (int)strlen(argv[1]); if (par_all_reduce(&one, &one, 1, PAR_I32, PAR_SUM, w)) return 8; if (par_rank(w) == 0) printf("%%s %%d\\n", par_backend(w), one); return par_close(w) != 0; }\n' >"$work/a.c"
+    printf '#define PAR_IMPLEMENTATION\n#include "par.h"\nstatic void *idle(void *p) { pause(); return p; }\nint main(int argc, char **argv) { par_desc d; pthread_t t; memset(&d, 0, sizeof d); par_comm *w; if (argc != 4) return 9; d.run_again = atoi(argv[2]); if (atoi(argv[3])) pthread_create(&t, NULL, idle, NULL); if (par_open(&d, &w)) return 9; int one = (int)strlen(argv[1]); if (par_all_reduce(&one, &one, 1, PAR_I32, PAR_SUM, w)) return 8; if (par_rank(w) == 0) printf("%%s %%d\\n", par_launch_method(w), one); return par_close(w) != 0; }\n' >"$work/a.c"
     gcc -I. "$work/a.c" -o "$work/a" -pthread -lm || return 1
     export PAR_RANKS=4
     while read -r again threads want; do

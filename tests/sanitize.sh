@@ -60,7 +60,7 @@ done
 [ -z "${SOAK-}" ] || settings=("test_par --full" "test_par --full --backend tcp" "test_zero --full" "test_pipe --full" "test_tp --full" "test_golden --full")
 for setting in "${settings[@]}"; do suite build/${setting%% *}_asan ${setting#* }; done
 if [ -z "${SOAK-}" ]; then suite build/test_par_tsan --backend threads --ranks 3 --node 0; else suite build/test_par_tsan --full --backend threads; fi
-for test in progress_thread grouped outstanding messages carried; do
+for test in progress_thread grouped outstanding messages offloaded; do
     check "TSan: $test with a progress thread" env PAR_PROGRESS=1 build/test_par_tsan --backend threads --only $test
 done
 summary

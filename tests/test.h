@@ -106,7 +106,7 @@ static int test_may_break(const test *t) { return test_kind(t) == TEST_FAULT || 
 
 // Beside other workers a processor is better given to one of them than waited on.
 static void test_call(const test *t, par_comm *world) {
-    if (getenv("PAR_TEST_BESIDE")) world->world->spins = PAR__MIN(world->world->spins, 50u);
+    if (getenv("PAR_TEST_BESIDE")) world->world->spin_limit = PAR__MIN(world->world->spin_limit, 50u);
     t->fn(world);
 }
 // fork; the child ends with this process, however that ends.
@@ -524,7 +524,7 @@ int main(int argc, char **argv) {
     memset(&l, 0, sizeof l);
     for (int i = 0; i < test_count; i++)
         if (!o.only || !strcmp(o.only, tests[i].name)) test_plan(&tests[i], &o, &l);
-    if (!o.jobs) o.jobs = PAR__MAX(8, 4 * par__processors());
+    if (!o.jobs) o.jobs = PAR__MAX(8, 4 * par__available_cpus());
     if (l.count > 1 && o.jobs > 1) setenv("PAR_TEST_BESIDE", "1", 1);
     const int failed = test_run_all(&o, &l);
     printf("%d passed, %d failed, 0 skipped (%.1f s)\n", l.count - failed, failed, test_now() - begun);

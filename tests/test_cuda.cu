@@ -339,7 +339,7 @@ static int nccl_here(par_comm *w) { // emulated: threads; on a machine: a GPU fo
     int devices = 0;
     cudaGetDeviceCount(&devices);
     CHECK(w, 1);
-    return EMULATED ? !strcmp(par_backend(w), "threads") || par_size(w) == 1 : devices >= par_size(w);
+    return EMULATED ? !strcmp(par_launch_method(w), "threads") || par_size(w) == 1 : devices >= par_size(w);
 }
 static void collectives_nccl(par_comm *w) {
     if (nccl_here(w)) sweep(w, PAR_CUDA_NCCL_CARRIER, 150, 0);
@@ -377,7 +377,7 @@ static void windows(par_comm *w) {
     CHECK_OK(w, par_cuda_window_close(w, NULL));
     CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_SYMMETRIC, x));
     par_comm *plain;
-    CHECK_OK(w, par_split_plain(w, 0, 0, &plain));
+    CHECK_OK(w, par_split_host(w, 0, 0, &plain));
     CHECK(w, par_cuda_window_open(plain, host, 64, &all) == PAR_ERR_ARGUMENT);
     CHECK_OK(w, par_close(plain));
     free(host);

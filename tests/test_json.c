@@ -84,9 +84,9 @@ static void check_trace(const char *dir) {
     if (par_open(&d, &w)) return (void)(failed = 1);
     for (int i = 0; i < NAMES; i++) {
         par_trace_begin(w, names[i]), par_trace_end(w);
-        par__enter(w, names[i]), par__name_layer(w, names[i]);
-        CHECK(!(par_all_reduce)(&x, &x, 1, PAR_F32, PAR_SUM, par__inside(w)));
-        CHECK(!(par_all_reduce)(&x, &x, 1, PAR_F32, PAR_SUM, par__at(w, names[i])));
+        par__enter_layer(w, names[i]), par__set_layer_name(w, names[i]);
+        CHECK(!(par_all_reduce)(&x, &x, 1, PAR_F32, PAR_SUM, par__in_layer(w)));
+        CHECK(!(par_all_reduce)(&x, &x, 1, PAR_F32, PAR_SUM, par__at_site(w, names[i])));
         par_fail(w, PAR_ERR_ARGUMENT, "%s", names[i]); // errors keep newlines, and no other control character
         snprintf(text, sizeof text, "\"%s\"", par_last_error(w));
         for (char *p = text + 1; p[1]; p++)

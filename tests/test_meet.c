@@ -55,7 +55,7 @@ static void known_answers(void) {
 
 typedef struct ends { // of a new connection
     par__identity self[2];
-    par__pending p[2]; // the caller, rank 1; who is called, rank 0
+    par__handshake p[2]; // the caller, rank 1; who is called, rank 0
 } ends;
 static void make_ends(ends *e) {
     int pair[2];
@@ -68,16 +68,16 @@ static void make_ends(ends *e) {
     }
 }
 static void begin_ends(ends *e) {
-    CHECK(par__hello_begin(&e->self[0], &e->p[0], e->p[0].fd, 0) == 0);
-    CHECK(par__hello_begin(&e->self[1], &e->p[1], e->p[1].fd, -1) == 0);
+    CHECK(par__handshake_begin(&e->self[0], &e->p[0], e->p[0].fd, 0) == 0);
+    CHECK(par__handshake_begin(&e->self[1], &e->p[1], e->p[1].fd, -1) == 0);
 }
 static void run_ends(ends *e) { // until neither goes on; whoever is called then answers
     begin_ends(e);
-    for (int i = 0; i < 4; i++) par__hello_move(&e->self[i % 2], &e->p[i % 2]);
-    if (e->p[1].state == PAR__PROVEN) par__hello_end(&e->self[1], &e->p[1], PAR_OK, "");
-    if (e->p[1].state == PAR__FAILED && e->p[1].final)
-        par__hello_end(&e->self[1], &e->p[1], PAR_ERR_ARGUMENT, "");
-    par__hello_move(&e->self[0], &e->p[0]);
+    for (int i = 0; i < 4; i++) par__handshake_progress(&e->self[i % 2], &e->p[i % 2]);
+    if (e->p[1].state == PAR__HANDSHAKE_DONE) par__handshake_end(&e->self[1], &e->p[1], PAR_OK, "");
+    if (e->p[1].state == PAR__HANDSHAKE_FAILED && e->p[1].permanent)
+        par__handshake_end(&e->self[1], &e->p[1], PAR_ERR_ARGUMENT, "");
+    par__handshake_progress(&e->self[0], &e->p[0]);
 }
 static void close_ends(ends *e) {
     for (int i = 0; i < 2; i++)
@@ -86,25 +86,27 @@ static void close_ends(ends *e) {
 static void both_prove(void) {
     ends e;
     make_ends(&e), run_ends(&e);
-    CHECK(e.p[0].state == PAR__PROVEN && e.p[1].state == PAR__PROVEN);
+    CHECK(e.p[0].state == PAR__HANDSHAKE_DONE && e.p[1].state == PAR__HANDSHAKE_DONE);
     close_ends(&e);
     make_ends(&e), e.self[1].key[31] ^= 1, run_ends(&e); // another secret
-    CHECK(e.p[0].state == PAR__FAILED && e.p[0].final &&
+    CHECK(e.p[0].state == PAR__HANDSHAKE_FAILED && e.p[0].permanent &&
           strstr(e.p[0].why, "ranks 0 and 1 have different secrets"));
-    CHECK(e.p[1].state == PAR__FAILED && e.p[1].final &&
+    CHECK(e.p[1].state == PAR__HANDSHAKE_FAILED && e.p[1].permanent &&
           strstr(e.p[1].why, "ranks 0 and 1 have different secrets"));
     close_ends(&e);
     make_ends(&e), e.self[0].secret = 0, run_ends(&e); // none
-    CHECK(e.p[0].final &&
+    CHECK(e.p[0].permanent &&
           strstr(e.p[0].why, "rank 0 has PAR_SECRET (or PAR_SECRET_FILE), but rank 1 has none"));
-    CHECK(e.p[1].final &&
+    CHECK(e.p[1].permanent &&
           strstr(e.p[1].why, "rank 0 has PAR_SECRET (or PAR_SECRET_FILE), but rank 1 has none"));
     close_ends(&e);
     make_ends(&e), e.self[0].job = 8, run_ends(&e);
-    CHECK(e.p[0].state == PAR__FAILED && !e.p[0].final && e.p[1].state == PAR__FAILED && !e.p[1].final);
+    CHECK(e.p[0].state == PAR__HANDSHAKE_FAILED && !e.p[0].permanent &&
+          e.p[1].state == PAR__HANDSHAKE_FAILED && !e.p[1].permanent);
     close_ends(&e);
     make_ends(&e), e.self[0].size = 4, run_ends(&e);
-    CHECK(e.p[0].state == PAR__FAILED && !e.p[0].final && e.p[1].state == PAR__FAILED && !e.p[1].final);
+    CHECK(e.p[0].state == PAR__HANDSHAKE_FAILED && !e.p[0].permanent &&
+          e.p[1].state == PAR__HANDSHAKE_FAILED && !e.p[1].permanent);
     close_ends(&e);
 }
 // What was said once proves nothing later; nor does what the other end itself says.
@@ -114,40 +116,40 @@ static void repeated(void) {
     par__hello other;
     make_ends(&e), begin_ends(&e);
     for (int i = 0; i < 3; i++) { // read along
-        par__hello_move(&e.self[i % 2], &e.p[i % 2]);
+        par__handshake_progress(&e.self[i % 2], &e.p[i % 2]);
         if (i == 0) CHECK(recv(e.p[1].fd, said, sizeof other, MSG_PEEK) == sizeof other);
         if (i == 2) CHECK(recv(e.p[1].fd, said + sizeof other, PAR__MAC_BYTES, MSG_PEEK) == PAR__MAC_BYTES);
     }
-    par__hello_move(&e.self[1], &e.p[1]);
-    CHECK(e.p[1].state == PAR__PROVEN);
+    par__handshake_progress(&e.self[1], &e.p[1]);
+    CHECK(e.p[1].state == PAR__HANDSHAKE_DONE);
     close_ends(&e);
     make_ends(&e);
-    CHECK(par__hello_begin(&e.self[1], &e.p[1], e.p[1].fd, -1) == 0);
+    CHECK(par__handshake_begin(&e.self[1], &e.p[1], e.p[1].fd, -1) == 0);
     CHECK(send(e.p[0].fd, said, sizeof said, 0) == sizeof said);
-    par__hello_move(&e.self[1], &e.p[1]);
-    CHECK(e.p[1].state == PAR__FAILED);
+    par__handshake_progress(&e.self[1], &e.p[1]);
+    CHECK(e.p[1].state == PAR__HANDSHAKE_FAILED);
     close_ends(&e);
     make_ends(&e); // a mirror
-    CHECK(par__hello_begin(&e.self[0], &e.p[0], e.p[0].fd, 0) == 0);
-    par__hello_move(&e.self[0], &e.p[0]);
+    CHECK(par__handshake_begin(&e.self[0], &e.p[0], e.p[0].fd, 0) == 0);
+    par__handshake_progress(&e.self[0], &e.p[0]);
     CHECK(recv(e.p[1].fd, &other, sizeof other, 0) == sizeof other);
     other.rank = 0, other.to = 1;
     CHECK(send(e.p[1].fd, &other, sizeof other, 0) == sizeof other);
-    par__hello_move(&e.self[0], &e.p[0]);
+    par__handshake_progress(&e.self[0], &e.p[0]);
     char mirror[sizeof(par__verdict)] = "";
     CHECK(recv(e.p[1].fd, mirror + offsetof(par__verdict, proof), PAR__MAC_BYTES, 0) == PAR__MAC_BYTES);
     CHECK(send(e.p[1].fd, mirror, sizeof mirror, 0) == sizeof mirror);
-    par__hello_move(&e.self[0], &e.p[0]);
-    CHECK(e.p[0].state == PAR__FAILED && !e.p[0].final);
+    par__handshake_progress(&e.self[0], &e.p[0]);
+    CHECK(e.p[0].state == PAR__HANDSHAKE_FAILED && !e.p[0].permanent);
     close_ends(&e);
 }
 static void foreign_server(void) { // what it says is shown, but cannot move a cursor
     ends e;
     make_ends(&e);
-    CHECK(par__hello_begin(&e.self[0], &e.p[0], e.p[0].fd, 0) == 0);
+    CHECK(par__handshake_begin(&e.self[0], &e.p[0], e.p[0].fd, 0) == 0);
     CHECK(send(e.p[1].fd, "SSH-2.0\x1b[2J\r\n\xff", 15, 0) == 15);
-    par__hello_move(&e.self[0], &e.p[0]);
-    CHECK(e.p[0].state == PAR__FAILED && !e.p[0].final);
+    par__handshake_progress(&e.self[0], &e.p[0]);
+    CHECK(e.p[0].state == PAR__HANDSHAKE_FAILED && !e.p[0].permanent);
     CHECK(!strcmp(e.p[0].why, "what answers there is no rank 0, but says \"SSH-2.0?[2J????\"") ||
           strstr(e.p[0].why, "says \"SSH-2.0?[2J"));
     for (const char *c = e.p[0].why; *c; c++) CHECK(*c >= 32 && *c < 127);
@@ -161,36 +163,36 @@ static void altered(void) {
         make_ends(&e), begin_ends(&e);
         for (size_t part = 0; part < 2; part++) {
             const size_t bytes = part ? PAR__MAC_BYTES : sizeof said, at = i - part * sizeof said;
-            par__hello_move(&e.self[0], &e.p[0]);
+            par__handshake_progress(&e.self[0], &e.p[0]);
             if (recv(e.p[1].fd, said, bytes, 0) != (ssize_t)bytes) break; // the other has found it out
             if (at < bytes) said[at] = (char)(said[at] ^ 1);
             memcpy(e.p[1].in, said, bytes);
-            par__hello_heard(&e.self[1], &e.p[1], bytes);
-            par__hello_move(&e.self[1], &e.p[1]);
+            par__handshake_received(&e.self[1], &e.p[1], bytes);
+            par__handshake_progress(&e.self[1], &e.p[1]);
         }
-        CHECK(e.p[1].state != PAR__PROVEN);
+        CHECK(e.p[1].state != PAR__HANDSHAKE_DONE);
         close_ends(&e);
     }
 }
 
 static int false_rank(void) {
     par__launch l;
-    par__pending p;
+    par__handshake p;
     par__tcp t;
     char byte;
     const char *why = "";
     memset(&t, 0, sizeof t);
     par__find_launch(&l);
-    if (par__find_meeting(&l) || par__find_secret(t.self.key, &t.self.secret)) return 1;
+    if (par__find_rendezvous(&l) || par__load_secret(t.self.key, &t.self.secret)) return 1;
     t.self.job = l.job, t.self.rank = l.rank, t.self.size = l.size;
     int fd;
-    while ((fd = par__tcp_reach(l.host, l.port, par__now() + 60, &why)) < 0) usleep(10000);
-    if (par__hello_begin(&t.self, &p, fd, 0)) return 1;
-    while (p.state < PAR__PROVEN) {
-        par__hello_move(&t.self, &p);
-        if (p.state < PAR__PROVEN) par__tcp_ready(fd, POLLIN, par__now() + 1);
+    while ((fd = par__tcp_connect_to(l.host, l.port, par__now() + 60, &why)) < 0) usleep(10000);
+    if (par__handshake_begin(&t.self, &p, fd, 0)) return 1;
+    while (p.state < PAR__HANDSHAKE_DONE) {
+        par__handshake_progress(&t.self, &p);
+        if (p.state < PAR__HANDSHAKE_DONE) par__tcp_poll_fd(fd, POLLIN, par__now() + 1);
     }
-    puts(p.state == PAR__PROVEN ? "taken" : p.why);
+    puts(p.state == PAR__HANDSHAKE_DONE ? "taken" : p.why);
     fflush(stdout);
     return read(0, &byte, 1) < 0;
 }

@@ -253,7 +253,8 @@ static void sweep(par_comm *w, int memory, int large) { // memory: bit 0 send sy
 #if TEST_FEWER
     const int few = 1;
 #else
-    const int few = par_node_count(w) > 1 || strcmp(par_backend(w), "fork") || memory == 1 || memory == 2;
+    const int few =
+        par_node_count(w) > 1 || strcmp(par_launch_method(w), "fork") || memory == 1 || memory == 2;
 #endif
     unsigned salt = 1;
     for (int k = 0; k < PAR_KIND_SEND; k++) {
@@ -314,7 +315,7 @@ static void collectives_send_symmetric(par_comm *w) { sweep(w, 1, 0); }
 static void collectives_recv_symmetric(par_comm *w) { sweep(w, 2, 0); }
 static void collectives_large_private(par_comm *w) { sweep(w, 0, 1); }
 static void collectives_large_symmetric(par_comm *w) { // results past the caches
-    w->world->stream_bytes = 1;
+    w->world->nontemporal_bytes = 1;
     sweep(w, 3, 1);
 }
 
@@ -695,7 +696,8 @@ static void ledger(par_comm *w) {
     if (par_node_count(w) == 2)
         CHECK(w, net >= 2 * c * 4 && net < 2 * c * 4 + 64 * 1024); // S each way, and the lines
     CHECK(w, par_predict(w, PAR_KIND_ALL_REDUCE, 1 << 20) == 0);
-    if (n == 2 && !test_node_ranks && !strcmp(par_backend(w), "fork") && !TEST_FEWER) { // it takes some time
+    if (n == 2 && !test_node_ranks && !strcmp(par_launch_method(w), "fork") &&
+        !TEST_FEWER) { // it takes some time
         CHECK_OK(w, par_calibrate(w));
         CHECK(w, par_predict(w, PAR_KIND_ALL_REDUCE, 1 << 20) > 0);
         CHECK(w, par_predict(w, PAR_KIND_ALL_REDUCE, 1 << 26) > par_predict(w, PAR_KIND_ALL_REDUCE, 1 << 16));
@@ -723,7 +725,7 @@ static double shift_of_clock(void) {
 static void offsets(par_comm *w) {
     const int n = par_size(w), me = par_rank(w);
     double offset, error, measured, error_measured, shift = shift_of_clock(), first = shift;
-    par__trip trips[20];
+    par__round_trip trips[20];
     CHECK_OK(w, par_broadcast(&first, &first, 1, PAR_F64, 0, w));
     const int same = fabs(shift - first) < 1; // else one that tests/tcp.sh has shifted by far more
     if (same) shift = first;
@@ -736,8 +738,8 @@ static void offsets(par_comm *w) {
         CHECK(w, same ? offset == opened - zero : fabs(offset - truth) <= error + 1e-5);
         for (int q = 1; q < n; q++) { // the same, as between machines
             par_result r = PAR_OK;
-            if (me == 0) r = par__tell_clock(w, q);
-            if (me == q) r = par__ask_clock(w, 0, &measured, &error_measured);
+            if (me == 0) r = par__answer_offset(w, q);
+            if (me == q) r = par__measure_offset(w, 0, &measured, &error_measured);
             CHECK_OK(w, r);
             if (me != q) continue;
             CHECK(w, error_measured > 0 && fabs(measured - truth) <= error_measured + (same ? 1e-9 : 1e-5));
@@ -748,10 +750,10 @@ static void offsets(par_comm *w) {
     for (int i = 0; i < 20;
          i++) { // there: 50 s less; the way takes longer and longer, then shorter and shorter
         const double way = i < 10 ? 3 + i : 1.25 + 20 - i, sent = 40 * i;
-        trips[i].sent = sent, trips[i].there = sent - 50 + (i == 19 ? 2.25 : way / 4),
-        trips[i].back = sent + way;
+        trips[i].sent = sent, trips[i].remote = sent - 50 + (i == 19 ? 2.25 : way / 4),
+        trips[i].received = sent + way;
     }
-    const double by = par__offset_by(trips, 20, &error);
+    const double by = par__best_offset(trips, 20, &error);
     CHECK(w, error == 1.125 && by == -50 + 2.25 - 1.125 && fabs(by - -50) <= error);
 }
 // In a trace nobody leaves a barrier before all have come to it.
@@ -808,7 +810,7 @@ static void traced(par_comm *w) {
 
 static void timing(par_comm *w) {
     const double t = par_seconds(w);
-    CHECK(w, t >= 0 && par_seconds(w) >= t && par_backend(w)[0]);
+    CHECK(w, t >= 0 && par_seconds(w) >= t && par_launch_method(w)[0]);
     CHECK(w, !strcmp(par_result_name(PAR_ERR_TIMEOUT), "PAR_ERR_TIMEOUT") && par_result_text(PAR_OK)[0]);
     FILE *f = tmpfile();
     par_recorder_print(w, f);
@@ -957,37 +959,37 @@ static void progress_thread(par_comm *w) {
 }
 
 // A carrier of calls on one rank's own memory.
-static float carried_memory[64][2];
-static int carrier_takes(par_carrier *carrier, const void *memory) {
-    return (void)carrier, (const char *)memory >= (const char *)carried_memory &&
-                              (const char *)memory < (const char *)(carried_memory + 64);
+static float offload_memory[64][2];
+static int offload_supports(par_device_backend *backend, const void *memory) {
+    return (void)backend, (const char *)memory >= (const char *)offload_memory &&
+                              (const char *)memory < (const char *)(offload_memory + 64);
 }
-static par_result carrier_begin(par_carrier *carrier, par_carried *call) {
-    (void)carrier;
+static par_result offload_begin(par_device_backend *backend, par_offload_call *call) {
+    (void)backend;
     memcpy(call->recv, call->send, call->count * 4);
     return PAR_OK;
 }
-static par_result carrier_end(par_carrier *carrier, par_carried *call) {
-    return (void)carrier, (void)call, PAR_OK;
+static par_result offload_end(par_device_backend *backend, par_offload_call *call) {
+    return (void)backend, (void)call, PAR_OK;
 }
-static par_result carrier_split(par_carrier *carrier, int color, int key, par_comm *part) {
-    return (void)carrier, (void)color, (void)key, (void)part, PAR_OK;
+static par_result offload_split(par_device_backend *backend, int color, int key, par_comm *part) {
+    return (void)backend, (void)color, (void)key, (void)part, PAR_OK;
 }
-static void carrier_close(par_carrier *carrier) { (void)carrier; }
+static void offload_close(par_device_backend *backend) { (void)backend; }
 
 // Operations are taken and given back by the rank and by its progress thread. Rank 1 sends only when rank 0
 // has made its carried calls, and nothing else orders what the two threads of rank 0 do (with which a race
 // detector could miss that a lock is missing).
-static void carried(par_comm *w) {
-    float got[2] = {0, 0}, *mine = carried_memory[par_rank(w)], *rest;
+static void offloaded(par_comm *w) {
+    float got[2] = {0, 0}, *mine = offload_memory[par_rank(w)], *rest;
     par_request request;
-    par_carrier carrier;
-    memset(&carrier, 0, sizeof carrier);
-    carrier.name = "test", carrier.takes = carrier_takes, carrier.begin = carrier_begin;
-    carrier.end = carrier_end, carrier.close = carrier_close, carrier.split = carrier_split;
+    par_device_backend backend;
+    memset(&backend, 0, sizeof backend);
+    backend.name = "test", backend.supports = offload_supports, backend.begin = offload_begin;
+    backend.end = offload_end, backend.close = offload_close, backend.split = offload_split;
     par_comm *c;
     CHECK_OK(w, par_split(w, 0, 0, &c));
-    CHECK_OK(w, par_attach(c, &carrier));
+    CHECK_OK(w, par_attach_backend(c, &backend));
     CHECK_OK(w, par_barrier(w));
     mine[0] = 3, rest = mine + 1;
     if (par_rank(w) == 0) {
@@ -995,11 +997,11 @@ static void carried(par_comm *w) {
         CHECK_OK(w, par_recv(&got[0], 1, PAR_F32, 1, w));
         CHECK_OK(w, par_recv(&got[1], 1, PAR_F32, 1, w));
         CHECK_OK(w, par_group_end_begin(w, &request));
-        const par__operation *leader = request.operation;
+        const par__operation *head = request.operation;
         CHECK_OK(w, par_broadcast(mine, rest, 1, PAR_F32, 0, c));
         CHECK(w, par_broadcast(mine, rest, 1, PAR_F32, 99, c) == PAR_ERR_ARGUMENT && says(w, "root=99"));
         __atomic_store_n(&test_shared->words.begun, 1, __ATOMIC_RELAXED);
-        while (getenv("PAR_PROGRESS") && __atomic_load_n(&leader->state, __ATOMIC_RELAXED) != PAR__DONE)
+        while (getenv("PAR_PROGRESS") && __atomic_load_n(&head->state, __ATOMIC_RELAXED) != PAR__DONE)
             usleep(100);
         CHECK_OK(w, par_wait(&request));
         CHECK(w, got[0] == 7 && got[1] == 8 && *rest == 3);
@@ -1010,8 +1012,8 @@ static void carried(par_comm *w) {
         CHECK_OK(w, par_send(&got[1], 1, PAR_F32, 0, w));
     }
     par_comm *part; // of a layer's: it keeps its name
-    par__enter(w, "here");
-    par__name_layer(w, "layer");
+    par__enter_layer(w, "here");
+    par__set_layer_name(w, "layer");
     CHECK_OK(w, par_split(c, 0, 0, &part));
     const par__caller caller = par__save_caller(w);
     CHECK(w, !strcmp(caller.site, "here") && !strcmp(caller.name, "layer"));
@@ -1065,17 +1067,17 @@ static void tuned(par_comm *w) {
         FILE *f = fopen(path, "w");
         snprintf(line, sizeof line, rows[bad], par_size(w), par_node_count(w));
         CHECK(w, f && fputs(line, f) >= 0 && fclose(f) == 0);
-        CHECK(w, par__load_tuned(world, path) == (bad ? PAR_ERR_ARGUMENT : PAR_OK));
+        CHECK(w, par__load_tune_file(world, path) == (bad ? PAR_ERR_ARGUMENT : PAR_OK));
         CHECK(w, !bad || says(w, texts[bad]));
     }
-    CHECK(w, world->stream_bytes == 77777 && world->tuned_count == 1);
+    CHECK(w, world->nontemporal_bytes == 77777 && world->tune_row_count == 1);
     for (int i = 0; i < 300; i++) x[i] = 1;
     CHECK_OK(w, par_all_reduce(x, y, 300, PAR_F32, PAR_SUM, w));
     CHECK(w, !strcmp(par_last_algorithm(w), "ring") && y[299] == (float)par_size(w));
     CHECK_OK(w, par_all_reduce(x, y, 2, PAR_F32, PAR_SUM, w)); // what fits the line stays there
     CHECK(w, !strcmp(par_last_algorithm(w), "inline") && y[1] == (float)par_size(w));
-    world->tuned_count = 0;
-    CHECK(w, par__load_tuned(world, "/nonexistent/file") == PAR_ERR_SYSTEM);
+    world->tune_row_count = 0;
+    CHECK(w, par__load_tune_file(world, "/nonexistent/file") == PAR_ERR_SYSTEM);
     unlink(path);
     CHECK_OK(w, par_barrier(w));
 }
@@ -1253,26 +1255,27 @@ out:
 
 // ---- the memory of a machine and who may have it
 
-static int handed(const par__place *p, uint64_t key) { // what an attempt with this key ends with: 0 or errno
-    par__place mine = *p;
+static int handed(const par__rank_info *p,
+                  uint64_t key) { // what an attempt with this key ends with: 0 or errno
+    par__rank_info mine = *p;
     const int s = par__local_socket();
     mine.key = key;
-    const int fd = par__ask_fd(s, &mine, par__now() + 60), e = errno;
+    const int fd = par__request_fd(s, &mine, par__now() + 60), e = errno;
     close(s);
     return fd < 0 ? e : (close(fd), 0);
 }
 static par__world other_world(const par_comm *w) { // of a rank that has no memory yet
     par__world other;
     memset(&other, 0, sizeof other);
-    other.fd = -1, other.rank = 1, other.timeout_s = 60, other.backend = w->world->backend;
+    other.fd = -1, other.rank = 1, other.timeout_s = 60, other.launch_method = w->world->launch_method;
     return other;
 }
 static void handed_out(par_comm *w) { // among those who say nothing, and one with another key
     par__world *world = w->world;
     const uint64_t key = world->arena->key, other_key = key + 1;
     struct sockaddr_un a;
-    par__place p;
-    int silent[PAR__VISITORS + 8];
+    par__rank_info p;
+    int silent[PAR__PENDING_FD_MAX + 8];
     memset(&p, 0, sizeof p);
     snprintf(p.socket, sizeof p.socket, "par.test.%d", (int)getpid());
     p.key = key, p.bytes = world->arena_bytes;
@@ -1281,33 +1284,33 @@ static void handed_out(par_comm *w) { // among those who say nothing, and one wi
     if (!early) {
         par__world other = other_world(w);
         int s = par__local_socket();
-        CHECK(w, par__take_arena(&other, &s, &p, 0, 1) == PAR_OK);
+        CHECK(w, par__receive_arena(&other, &s, &p, 0, 1) == PAR_OK);
         CHECK(w, other.arena && other.arena->key == key && other.fd > 2 && s > 2);
         _exit(0);
     }
     const int s = par__local_socket();
     const socklen_t bytes = par__local_address(&p, &a);
-    CHECK(w, !bind(s, (struct sockaddr *)&a, bytes) && !listen(s, PAR__VISITORS));
-    for (int i = 0; i < PAR__VISITORS + 8; i++) {
+    CHECK(w, !bind(s, (struct sockaddr *)&a, bytes) && !listen(s, PAR__PENDING_FD_MAX));
+    for (int i = 0; i < PAR__PENDING_FD_MAX + 8; i++) {
         silent[i] = par__local_socket();
         const int e = connect(silent[i], (struct sockaddr *)&a, bytes) ? errno : 0;
         CHECK(w, !e || e == EAGAIN);
         if (i == 0) CHECK(w, send(silent[i], &other_key, sizeof other_key, 0) == (ssize_t)sizeof other_key);
     }
-    CHECK_OK(w, par__hand_out(world, s, key, 1));
+    CHECK_OK(w, par__send_arena_fd(world, s, key, 1));
     CHECK(w, par__recv_fd(silent[0]) < 0);
     waitpid(early, NULL, 0);
     close(s);
-    for (int i = 0; i < PAR__VISITORS + 8; i++) close(silent[i]);
+    for (int i = 0; i < PAR__PENDING_FD_MAX + 8; i++) close(silent[i]);
 }
 static void
 handed_out_to_users(par_comm *w) { // another one is sent away though it knows the key, at both ends
     par__world *world = w->world;
     struct sockaddr_un a;
-    par__place p;
+    par__rank_info p;
     int told[2];
     char byte;
-    CHECK(w, par__peer_user(-1) == UINT32_MAX);
+    CHECK(w, par__peer_uid(-1) == UINT32_MAX);
     if (geteuid()) return; // only root can be two users
     memset(&p, 0, sizeof p);
     snprintf(p.socket, sizeof p.socket, "par.test.%d", (int)getpid());
@@ -1321,12 +1324,12 @@ handed_out_to_users(par_comm *w) { // another one is sent away though it knows t
         CHECK(w, !setgid(65534) && !setuid(65534) && !connect(mine, (struct sockaddr *)&a, bytes));
         CHECK(w, send(mine, &p.key, sizeof p.key, MSG_NOSIGNAL) == (ssize_t)sizeof p.key &&
                      write(told[1], "", 1));
-        CHECK(w, par__tcp_ready(mine, POLLIN, par__now() + 60) && par__recv_fd(mine) < 0);
+        CHECK(w, par__tcp_poll_fd(mine, POLLIN, par__now() + 60) && par__recv_fd(mine) < 0);
         _exit(0);
     }
     CHECK(w, read(told[0], &byte, 1) == 1);
     world->timeout_s = 0.01; // nobody else comes
-    CHECK(w, par__hand_out(world, s, p.key, 1) == PAR_ERR_TIMEOUT);
+    CHECK(w, par__send_arena_fd(world, s, p.key, 1) == PAR_ERR_TIMEOUT);
     world->timeout_s = 60;
     close(s), waitpid(stranger, NULL, 0);
     const pid_t squatter = test_fork();
@@ -1339,7 +1342,7 @@ handed_out_to_users(par_comm *w) { // another one is sent away though it knows t
     CHECK(w, read(told[0], &byte, 1) == 1);
     par__world other = other_world(w);
     s = par__local_socket();
-    CHECK(w, par__take_arena(&other, &s, &p, 0, 1) == PAR_ERR_SYSTEM && !other.base);
+    CHECK(w, par__receive_arena(&other, &s, &p, 0, 1) == PAR_ERR_SYSTEM && !other.base);
     kill(squatter, SIGKILL), waitpid(squatter, NULL, 0);
     close(s), close(told[0]), close(told[1]);
 }
@@ -1349,34 +1352,34 @@ static void adopted(par_comm *w) {
     const size_t bytes = world->arena_bytes;
     const uint64_t key = world->arena->key;
     par__world other = other_world(w);
-    CHECK(w, par__adopt_arena(&other, dup(world->fd), bytes + 4096, 1, key) == PAR_ERR_SYSTEM && !other.base);
-    CHECK(w, par__adopt_arena(&other, dup(0), 0, 1, key) == PAR_ERR_SYSTEM && !other.base);
-    CHECK(w, par__adopt_arena(&other, par__memfd("par"), 0, 1, key) == PAR_ERR_SYSTEM && !other.base);
-    CHECK(w, par__adopt_arena(&other, -1, 0, 1, key) == PAR_ERR_SYSTEM && !other.base);
+    CHECK(w, par__arena_adopt(&other, dup(world->fd), bytes + 4096, 1, key) == PAR_ERR_SYSTEM && !other.base);
+    CHECK(w, par__arena_adopt(&other, dup(0), 0, 1, key) == PAR_ERR_SYSTEM && !other.base);
+    CHECK(w, par__arena_adopt(&other, par__memfd_create("par"), 0, 1, key) == PAR_ERR_SYSTEM && !other.base);
+    CHECK(w, par__arena_adopt(&other, -1, 0, 1, key) == PAR_ERR_SYSTEM && !other.base);
     CHECK(w, ftruncate(world->fd, 4096) && errno == EPERM); // no rank makes it smaller under the others
-    CHECK(w, par__adopt_arena(&other, dup(world->fd), bytes, 1, key + 1) == PAR_ERR_SYSTEM);
-    CHECK(w, par__adopt_arena(&other, dup(world->fd), bytes, 2, key) == PAR_ERR_SYSTEM);
-    CHECK_OK(w, par__adopt_arena(&other, dup(world->fd), bytes, 1, key));
+    CHECK(w, par__arena_adopt(&other, dup(world->fd), bytes, 1, key + 1) == PAR_ERR_SYSTEM);
+    CHECK(w, par__arena_adopt(&other, dup(world->fd), bytes, 2, key) == PAR_ERR_SYSTEM);
+    CHECK_OK(w, par__arena_adopt(&other, dup(world->fd), bytes, 1, key));
 }
 
 // ---- shared memory with numbers in it that no rank wrote: each is found before it is used
 
 static void forge_message(par_comm *c, uint64_t bytes, uint32_t direct, uint64_t address, uint32_t slots) {
     uint8_t *committed; // from me, rank 1, to rank 0
-    par__message m;
+    par__message_header m;
     par__ring *ring = par__ring_of(c, 1, 0, 0, &committed);
     memset(&m, 'x', sizeof m); // no end of its text
     m.bytes = bytes, m.count = 4, m.dtype = PAR_F32, m.direct = direct, m.address = address;
-    par__commit(c->world, (uint64_t)((char *)ring - c->world->base), par__ring_stride(c->ring_count));
-    memcpy(par__ring_slot_of(c, ring, ring->head), &m, sizeof m);
+    par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base), par__ring_stride(c->ring_count));
+    memcpy(par__ring_slot(c, ring, ring->head), &m, sizeof m);
     PAR__STORE(committed, (uint8_t)1);
     PAR__STORE(&ring->head, ring->head + slots);
 }
 static void forge_arrival(par_comm *c, uint64_t send_at, unsigned flags) { // of an all_to_all
-    par__slot *s = &c->board->lines[1].slot[1];
+    par__arrival *s = &c->board->arrivals[1].arrival[1];
     memset(s, 0, sizeof *s);
     s->kind = PAR_KIND_ALL_TO_ALL, s->dtype = PAR_F32, s->count = 50000, s->flags = (uint8_t)flags;
-    s->u.at.send = send_at;
+    s->u.address.send = send_at;
     PAR__STORE(&s->sequence, 1u);
 }
 static void forged(par_comm *w) {
@@ -1449,19 +1452,19 @@ static void scribble(const par_comm *c, uint64_t seed, uint64_t *at) {
                           (char *)&a->extent_count,
                           (char *)&a->ranks[0],
                           (char *)&a->ranks[0].record_count,
-                          par__place_at(w, 0, 0),
+                          par__shared_site(w, 0, 0),
                           (char *)c->board,
-                          (char *)c->board->lines,
+                          (char *)c->board->arrivals,
                           (char *)c->rings,
-                          (char *)c->rings + par__ring_table(c->ring_count, c->lane_count)};
+                          (char *)c->rings + par__ring_table_bytes(c->ring_count, c->lane_count)};
     const size_t stride = par__ring_stride(c->ring_count), rings = (size_t)(c->ring_count * c->ring_count);
     const size_t bytes[] = {offsetof(par__arena, extent_count),
                             256,
                             sizeof(par__rank_control) * SCRIBBLE_RANKS,
                             1024,
                             4096,
-                            offsetof(par__board, lines),
-                            sizeof(par__lines) * SCRIBBLE_RANKS,
+                            offsetof(par__board, arrivals),
+                            sizeof(par__arrivals) * SCRIBBLE_RANKS,
                             64,
                             sizeof(par__ring) + 256};
     const size_t which = (size_t)scribble_draw(seed, at, 10 * sizeof part / sizeof *part) % 9;
@@ -1682,7 +1685,7 @@ static void kernels_agree(par_comm *w) { // every instruction set gives the same
                     const void *in[2] = {x[0], x[1]};
                     void *out = a[s];
                     memset(a[s], 0, sizeof a[s]);
-                    par__reduce(kernel_sets[s], &out, 1, NULL, in, 2, c, (par_dtype)d, op, 2, 0);
+                    par__reduce_sources(kernel_sets[s], &out, 1, NULL, in, 2, c, (par_dtype)d, op, 2, 0);
                     for (size_t i = 0; i < c && memcmp(a[s], a[0], sizeof a[0]);
                          i++) { // NaNs' bits may differ
                         const int same = !memcmp((char *)a[s] + i * e, (char *)a[0] + i * e, e);
@@ -1714,8 +1717,10 @@ static void kernels_write(par_comm *w) {
                             memset(a, 0xCC, sizeof a);
                             for (int o = 0; o < outs; o++)
                                 to[o] = (char *)a[o] + (off ? e * (size_t)(o + 1) : 0);
-                            par__reduce(kernel_sets[0], &want, 1, NULL, in, 3, c, (par_dtype)d, op, 3, 0);
-                            par__reduce(kernel_sets[s], to, outs, NULL, in, 3, c, (par_dtype)d, op, 3, 1);
+                            par__reduce_sources(kernel_sets[0], &want, 1, NULL, in, 3, c, (par_dtype)d, op, 3,
+                                                0);
+                            par__reduce_sources(kernel_sets[s], to, outs, NULL, in, 3, c, (par_dtype)d, op, 3,
+                                                1);
                             for (int o = 0; o < outs; o++) {
                                 CHECK(w, !memcmp(to[o], want, c * e));
                                 CHECK(w, ((unsigned char *)to[o])[c * e] == 0xCC);
@@ -1832,7 +1837,7 @@ const test tests[] = {
     {"tagged", tagged, TEST_ANY, 1, 60},
     {"many_begun", many_begun, TEST_ANY, 1, 60},
     {"progress_thread", progress_thread, TEST_ANY | TEST_PROGRESS, 1, 60},
-    {"carried", carried, TEST_FAULT, 2, 60},
+    {"offloaded", offloaded, TEST_FAULT, 2, 60},
     {"tuned", tuned, TEST_ANY, 1, 60},
     {"mismatch", mismatch, TEST_ANY, 2, 60},
     {"no_leaks", no_leaks, TEST_ANY | TEST_BACKENDS | TEST_NODES, 2, 60},

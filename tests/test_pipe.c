@@ -855,7 +855,7 @@ typedef struct nested {
 } nested;
 static par_result nested_work(void *user, const par_pipe_work *k) {
     const nested *x = (const nested *)user;
-    par__enter(x->comm, "elsewhere.c:1"), par__name_layer(x->comm, "another layer");
+    par__enter_layer(x->comm, "elsewhere.c:1"), par__set_layer_name(x->comm, "another layer");
     return net_work(x->n, k);
 }
 static void call_sites(par_comm *w) {

@@ -49,11 +49,11 @@ static void put(int fd, const void *memory, size_t bytes) { // as much of it as 
         const ssize_t sent = send(fd, p, n, MSG_NOSIGNAL);
         if (sent > 0) at += (size_t)sent;
         if (sent < 0 && errno != EAGAIN && errno != EINTR) return;
-        if (sent < 0) par__tcp_ready(fd, POLLOUT, par__now() + 1);
+        if (sent < 0) par__tcp_poll_fd(fd, POLLOUT, par__now() + 1);
     }
 }
 static void say(const par_comm *c, const par__frame *f, size_t payload) {
-    const int fd = c->world->tcp->wires[0].out;
+    const int fd = c->world->tcp->connections[0].out;
     put(fd, f, sizeof *f), put(fd, NULL, payload);
 }
 static void until_end(int fd) { // the far end's
@@ -61,7 +61,7 @@ static void until_end(int fd) { // the far end's
     for (;;) {
         const ssize_t n = recv(fd, byte, sizeof byte, 0);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
-        if (n < 0) par__tcp_ready(fd, POLLIN, par__now() + 1);
+        if (n < 0) par__tcp_poll_fd(fd, POLLIN, par__now() + 1);
     }
 }
 
@@ -70,13 +70,13 @@ static void until_end(int fd) { // the far end's
     X(SESSION, "rank 1 sent rank 0 a frame of another session")                                              \
     X(KIND, "rank 1 sent rank 0 a frame of kind 77 with tag 0, which is none")                               \
     X(TAG, "rank 1 sent rank 0 a frame of kind 0 with tag 1048576, which is none")                           \
-    X(SHORT, "rank 1 sent rank 0 a DATA_NOW frame of 65537 bytes where 65536 are the most")                  \
-    X(ASK, "rank 1 sent rank 0 a ASK frame of 2147483648 bytes where 1073741824 are the most")               \
-    X(CLEAR, "rank 1 sent rank 0 a CLEAR frame with tag 0 that nothing asked for")                           \
+    X(SHORT, "rank 1 sent rank 0 a EAGER frame of 65537 bytes where 65536 are the most")                     \
+    X(RTS, "rank 1 sent rank 0 a RTS frame of 2147483648 bytes where 1073741824 are the most")               \
+    X(CTS, "rank 1 sent rank 0 a CTS frame with tag 0 that nothing asked for")                               \
     X(DATA, "rank 1 sent rank 0 a DATA frame with tag 0 that nothing asked for")                             \
-    X(TAKEN, "rank 1 sent rank 0 a TAKEN frame of 65 bytes where 0 are the most")                            \
+    X(CREDIT, "rank 1 sent rank 0 a CREDIT frame of 65 bytes where 0 are the most")                          \
     X(FLOOD, "rank 1 sent rank 0 more messages than were agreed before any of them was received")            \
-    X(ASKS, "rank 1 sent rank 0 more messages than were agreed before any of them was received")             \
+    X(MANY_RTS, "rank 1 sent rank 0 more messages than were agreed before any of them was received")         \
     X(LONG, "rank 1 sent rank 0 a DATA frame of 200000 bytes where 126976 were agreed")                      \
     X(HUGE, "rank 1 sent rank 0 a DATA frame of 18446744073709551615 bytes where 1073741824 are the most")   \
     X(HEADER, "rank 1 sent rank 0 a message of 3 bytes that does not begin as one does")                     \
@@ -99,17 +99,17 @@ static int receives(par_comm *c, const setting *s) {
     par_close(c);
     return bad;
 }
-static void long_message(par_comm *c, uint64_t bytes) { // a header as agreed, ASK; then so much
-    par__wire *v = &c->world->tcp->wires[0];
-    par__message m;
-    par__frame f = frame(c, PAR__TCP_DATA_NOW, 0, sizeof m + PAR__EAGER_MESSAGE);
+static void long_message(par_comm *c, uint64_t bytes) { // a header as agreed, RTS; then so much
+    par__connection *v = &c->world->tcp->connections[0];
+    par__message_header m;
+    par__frame f = frame(c, PAR__TCP_EAGER, 0, sizeof m + PAR__EAGER_MESSAGE_BYTES);
     memset(&m, 0, sizeof m);
     m.bytes = COUNT * 4, m.count = COUNT, m.dtype = PAR_F32;
-    put(v->out, &f, sizeof f), put(v->out, &m, sizeof m), put(v->out, NULL, PAR__EAGER_MESSAGE);
-    f = frame(c, PAR__TCP_ASK, 0, COUNT * 4 - PAR__EAGER_MESSAGE);
+    put(v->out, &f, sizeof f), put(v->out, &m, sizeof m), put(v->out, NULL, PAR__EAGER_MESSAGE_BYTES);
+    f = frame(c, PAR__TCP_RTS, 0, COUNT * 4 - PAR__EAGER_MESSAGE_BYTES);
     say(c, &f, 0);
-    while (v->in < 0) par__tcp_serve(c->world, 0), sched_yield();
-    for (ssize_t n = 0; n < (ssize_t)sizeof f;) { // CLEAR
+    while (v->in < 0) par__tcp_poll_listeners(c->world, 0), sched_yield();
+    for (ssize_t n = 0; n < (ssize_t)sizeof f;) { // CTS
         n = recv(v->in, &f, sizeof f, MSG_PEEK);
         if (n == 0) return;
         if (n < (ssize_t)sizeof f) sched_yield();
@@ -118,42 +118,43 @@ static void long_message(par_comm *c, uint64_t bytes) { // a header as agreed, A
     say(c, &f, 200000);
 }
 static void false_frames(par_comm *c, int number) {
-    par__frame f = frame(c, PAR__TCP_DATA_NOW, 0, 64);
-    par__message m;
+    par__frame f = frame(c, PAR__TCP_EAGER, 0, 64);
+    par__message_header m;
     memset(&m, 0, sizeof m);
     m.bytes = 1 << 30, m.count = COUNT, m.dtype = PAR_F32;
     switch (number) {
     case FRAME_SESSION: f.session ^= 1; break;
     case FRAME_KIND: f.kind = 77; break;
     case FRAME_TAG: f.tag = 1 << 20; break;
-    case FRAME_SHORT: f.bytes = PAR__TCP_SHORT + 1; break;
-    case FRAME_ASK: f.kind = PAR__TCP_ASK, f.bytes = (uint64_t)2 << 30; break;
-    case FRAME_CLEAR: f.kind = PAR__TCP_CLEAR, f.bytes = 0; break;
+    case FRAME_SHORT: f.bytes = PAR__TCP_EAGER_BYTES + 1; break;
+    case FRAME_RTS: f.kind = PAR__TCP_RTS, f.bytes = (uint64_t)2 << 30; break;
+    case FRAME_CTS: f.kind = PAR__TCP_CTS, f.bytes = 0; break;
     case FRAME_DATA: f.kind = PAR__TCP_DATA; break;
-    case FRAME_TAKEN: f.kind = PAR__TCP_TAKEN, f.bytes = 65; break;
-    case FRAME_FLOOD: f.tag = 9, f.bytes = PAR__TCP_SHORT; break;
-    case FRAME_ASKS: f.tag = 9, f.kind = PAR__TCP_ASK; break;
+    case FRAME_CREDIT: f.kind = PAR__TCP_CREDIT, f.bytes = 65; break;
+    case FRAME_FLOOD: f.tag = 9, f.bytes = PAR__TCP_EAGER_BYTES; break;
+    case FRAME_MANY_RTS: f.tag = 9, f.kind = PAR__TCP_RTS; break;
     case FRAME_LONG: long_message(c, 200000); return;
     case FRAME_HUGE: long_message(c, UINT64_MAX); return;
     case FRAME_HEADER: f.bytes = 3; break;
     default: f.bytes = sizeof m; break;
     }
     if (number == FRAME_BYTES) {
-        put(c->world->tcp->wires[0].out, &f, sizeof f), put(c->world->tcp->wires[0].out, &m, sizeof m);
+        put(c->world->tcp->connections[0].out, &f, sizeof f),
+            put(c->world->tcp->connections[0].out, &m, sizeof m);
         return;
     }
-    const int flood = number == FRAME_FLOOD || number == FRAME_ASKS;
-    for (int i = 0; i < (number == FRAME_ASKS ? PAR__TCP_ASKS + 1 : flood ? 65 : 1); i++)
-        say(c, &f, f.kind == PAR__TCP_DATA_NOW ? (size_t)f.bytes : 0);
+    const int flood = number == FRAME_FLOOD || number == FRAME_MANY_RTS;
+    for (int i = 0; i < (number == FRAME_MANY_RTS ? PAR__TCP_RTS_MAX + 1 : flood ? 65 : 1); i++)
+        say(c, &f, f.kind == PAR__TCP_EAGER ? (size_t)f.bytes : 0);
 }
 static int frames(par_comm *c, const setting *s) {
-    par__wire *v = &c->world->tcp->wires[0];
+    par__connection *v = &c->world->tcp->connections[0];
     if (par_rank(c) == 0) return receives(c, s);
     if (par_rank(c) == 2) return ends(c, s, par_barrier(c), PAR_ERR_SYSTEM);
-    do par__tcp_connect(c->world, v);
+    do par__tcp_progress_connect(c->world, v);
     while (v->connecting);
     false_frames(c, s->number);
-    until_end(v->line);
+    until_end(v->control);
     return 0;
 }
 
@@ -161,23 +162,23 @@ static int frames(par_comm *c, const setting *s) {
 #define NEWS(X)                                                                                              \
     X(1, 99, 1, "of a kind that is none")                                                                    \
     X(1, -1, 1, "of a kind that is none")                                                                    \
-    X(1, PAR__NEWS_LEFT, 3, "about a rank that is none")                                                     \
-    X(1, PAR__NEWS_LEFT, -1, "about a rank that is none")                                                    \
-    X(1, PAR__NEWS_LEFT, 2, "that it may not tell")                                                          \
-    X(1, PAR__NEWS_ABORT, 0, "that it may not tell")                                                         \
-    X(1, PAR__NEWS_DIED, 2, "that it may not tell")                                                          \
-    X(1, PAR__NEWS_CLOSED, 1, "that it may not tell")                                                        \
-    X(1, PAR__NEWS_LOST, 1, "that it may not tell")                                                          \
-    X(1, PAR__NEWS_ALIVE, 2, "that it may not tell")                                                         \
-    X(1, PAR__NEWS_BROKE, 1, "with a result that is none")                                                   \
-    X(1, PAR__NEWS_CLOSING + 256, 1, "after it had closed its world")                                        \
-    X(1, PAR__NEWS_ABORT + 256, 1, "with a text that does not end")                                          \
+    X(1, PAR__NOTICE_LEFT, 3, "about a rank that is none")                                                   \
+    X(1, PAR__NOTICE_LEFT, -1, "about a rank that is none")                                                  \
+    X(1, PAR__NOTICE_LEFT, 2, "that it may not tell")                                                        \
+    X(1, PAR__NOTICE_ABORT, 0, "that it may not tell")                                                       \
+    X(1, PAR__NOTICE_DIED, 2, "that it may not tell")                                                        \
+    X(1, PAR__NOTICE_CLOSED, 1, "that it may not tell")                                                      \
+    X(1, PAR__NOTICE_LOST, 1, "that it may not tell")                                                        \
+    X(1, PAR__NOTICE_ALIVE, 2, "that it may not tell")                                                       \
+    X(1, PAR__NOTICE_ERROR, 1, "with a result that is none")                                                 \
+    X(1, PAR__NOTICE_CLOSING + 256, 1, "after it had closed its world")                                      \
+    X(1, PAR__NOTICE_ABORT + 256, 1, "with a text that does not end")                                        \
     X(1, 0, 1, "of another session, not of this run")                                                        \
-    X(0, PAR__NEWS_DIED, 1, "that it may not tell")                                                          \
-    X(0, PAR__NEWS_LOST, 1, "that it may not tell")                                                          \
-    X(0, PAR__NEWS_CLOSING, 0, "that it may not tell")                                                       \
-    X(0, PAR__NEWS_CLOSED, 1, "that it may not tell")                                                        \
-    X(0, PAR__NEWS_LEFT, 1 << 30, "about a rank that is none")
+    X(0, PAR__NOTICE_DIED, 1, "that it may not tell")                                                        \
+    X(0, PAR__NOTICE_LOST, 1, "that it may not tell")                                                        \
+    X(0, PAR__NOTICE_CLOSING, 0, "that it may not tell")                                                     \
+    X(0, PAR__NOTICE_CLOSED, 1, "that it may not tell")                                                      \
+    X(0, PAR__NOTICE_LEFT, 1 << 30, "about a rank that is none")
 typedef struct false_news {
     int who, kind, rank;
     const char *text;
@@ -194,19 +195,19 @@ static int names(par_comm *c, const setting *s, par_result r, int rank) {
 }
 static int news(par_comm *c, const setting *s) {
     const false_news *f = &news_list[s->number];
-    par__wire *v = &c->world->tcp->wires[!f->who];
+    par__connection *v = &c->world->tcp->connections[!f->who];
     if (par_rank(c) != f->who) {
         const int bad = names(c, s, par_barrier(c), f->who);
         return bad | ends(c, s, PAR_ERR_SYSTEM, PAR_ERR_SYSTEM);
     }
-    par__news n;
+    par__notice n;
     memset(&n, 0, sizeof n);
     n.session = c->world->tcp->session + (f->kind == 0), n.kind = f->kind & 255, n.rank = f->rank;
     if (f->kind < 0) n.kind = f->kind;
-    if (f->kind == PAR__NEWS_ABORT + 256) memset(n.text, 'x', sizeof n.text);
-    put(v->line, &n, sizeof n);
-    if (f->kind == PAR__NEWS_CLOSING + 256) put(v->line, &n, sizeof n);
-    until_end(v->line);
+    if (f->kind == PAR__NOTICE_ABORT + 256) memset(n.text, 'x', sizeof n.text);
+    put(v->control, &n, sizeof n);
+    if (f->kind == PAR__NOTICE_CLOSING + 256) put(v->control, &n, sizeof n);
+    until_end(v->control);
     return 0;
 }
 static int clean(par_comm *c, const setting *s) { // what a rank tells is printed without what terminals obey
@@ -241,7 +242,7 @@ static int descriptors(par_comm *c, const setting *s) {
 // Rank 1 sends what rank 0 does not take before it has all been begun: rank 0 keeps no more than was agreed.
 static int unexpected(par_comm *c, const setting *s) {
     enum { MESSAGES = 400, EACH = 32768 };
-    const par__wire *v = &c->world->tcp->wires[1];
+    const par__connection *v = &c->world->tcp->connections[1];
     unsigned char *x = (unsigned char *)calloc(MESSAGES, EACH);
     par_request *q = (par_request *)calloc(MESSAGES, sizeof *q);
     int bad = 0, last = 7;
@@ -255,7 +256,7 @@ static int unexpected(par_comm *c, const setting *s) {
     for (int i = 0; i < MESSAGES && par_rank(c) == 0; i++) {
         bad |= par_recv(x, EACH, PAR_U8, 1, c) != PAR_OK;
         bad |= x[0] != (unsigned char)i || x[EACH - 1] != (unsigned char)i;
-        bad |= v->unexpected > PAR__TCP_UNTAKEN || v->fault[0];
+        bad |= v->unexpected_bytes > PAR__TCP_CREDIT_BYTES || v->fault[0];
     }
     if (par_rank(c) == 0) bad |= par_recv(&last, 1, PAR_I32, 1, c) != PAR_OK;
     free(x), free(q);
@@ -290,7 +291,7 @@ static int slow_zero(par_comm *c, const setting *s) {
     if (rank == 2 && par_recv(&x, 1, PAR_I32, 1, c)) return 1;
     if (par_rank(c) == 3) return is_killed(c, s, 1);
     if (par_rank(c) == 0)
-        while (!par__tcp_ready(c->world->tcp->wires[1].line, POLLIN, par__now() + 1)) continue;
+        while (!par__tcp_poll_fd(c->world->tcp->connections[1].control, POLLIN, par__now() + 1)) continue;
     const par_result r =
         par_rank(c) == 0 ? par_barrier(c) : par_recv(&x, 1, PAR_I32, par_rank(c) == 1 ? 3 : 1, c);
     return ends(c, s, r, PAR_ERR_PEER_DIED);

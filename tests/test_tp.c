@@ -896,7 +896,8 @@ static int beside(const par__world *w, const char *call, const char *product) {
     for (size_t i = 0; i < w->event_count; i++)
         for (size_t j = 0; j < w->event_count; j++)
             if (!strcmp(w->events[i].name, call) && !strcmp(w->events[j].name, product) &&
-                w->events[i].begun < w->events[j].begun && w->events[i].ended > w->events[j].ended)
+                w->events[i].start_ticks < w->events[j].start_ticks &&
+                w->events[i].end_ticks > w->events[j].end_ticks)
                 return 1;
     return 0;
 }
@@ -1282,7 +1283,7 @@ static void call_sites(par_comm *w) {
     par_result (*forward)(par_tp *, const par_tp_linear *, const par_tp_matrix *, par_tp_matrix *,
                           par_tp_matrix *) = par_tp_linear_forward; // the function, too
     x.rows = 1;
-    const int many = n == 2 && par_node_count(w) == 1 ? PAR__PLACES + 100 : 3000;
+    const int many = n == 2 && par_node_count(w) == 1 ? PAR__SITE_MAX + 100 : 3000;
     for (int i = 0; i < many; i++) {
         snprintf(name, sizeof name, "layers.%d", i), f.name = name;
         if ((i % 2 ? par_tp_linear_forward(tp, &f, &x, NULL, &y) : forward(tp, &f, &x, NULL, &y)) != PAR_OK)
@@ -1291,7 +1292,7 @@ static void call_sites(par_comm *w) {
     f.name = "layers.2999", x.rows = odd ? 7 : 8;
     CHECK(w, par_tp_linear_forward(tp, &f, &x, NULL, &y) == PAR_ERR_MISMATCH);
     snprintf(site, sizeof site, "tests/test_tp.c:%d%s", __LINE__ - 1,
-             many < PAR__PLACES ? " in layers.2999" : " ");
+             many < PAR__SITE_MAX ? " in layers.2999" : " ");
     CHECK(w, strstr(par_last_error(w), site) && !strstr(par_last_error(w), "one of many"));
     CHECK_OK(w, par_tp_close(tp));
 }

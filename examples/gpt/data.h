@@ -90,7 +90,7 @@ static const unsigned char *data_at(const dataset *d, const data_run *r, size_t 
 }
 // The whole file; NULL: d->why says why not.
 static const unsigned char *data_map(dataset *d, const char *path, size_t *bytes) {
-    const int fd = par_open_file(path, bytes, d->why, sizeof d->why);
+    const int fd = par_open_read(path, bytes, d->why, sizeof d->why);
     if (fd < 0) return NULL;
     void *map = *bytes ? mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
     if (!*bytes) data_fail(d, "the data file %s is empty", path);

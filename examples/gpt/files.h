@@ -64,7 +64,7 @@ typedef struct files_hub { // a directory: config.json and model.safetensors, or
 
 static FILE *files_read(const char *path, char *why, size_t room) { // NULL, and in why what is wrong
     size_t bytes;
-    const int fd = par_open_file(path, &bytes, why, room);
+    const int fd = par_open_read(path, &bytes, why, room);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
     if (fd >= 0 && !f) close(fd), snprintf(why, room, "out of memory for %s", path);
     return f;
@@ -458,7 +458,7 @@ static int files_print_config(FILE *f, const gpt_config *g) { // 0: not written
                          gpt_is_tied(g) ? "true" : "false") > 0;
 }
 static FILE *files_create(const char *path) { // under a temporary name
-    const int fd = par_new_file(path);
+    const int fd = par_open_replace(path);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
     if (fd >= 0 && !f) close(fd);
     return f;

@@ -1068,7 +1068,7 @@ static void print_run(const trainer *t, FILE *out) { // what works on which data
     fprintf(out,
             "gpt: %zu parameters, %d ranks (%s), pp %d x dp %d x cp %d x tp %d, %g tokens a step, matrix "
             "products by %s, %s\n",
-            t->model.whole_count, par_size(t->world), par_backend(t->world), o->pp,
+            t->model.whole_count, par_size(t->world), par_launch_method(t->world), o->pp,
             par_mesh_size(t->mesh, "dp"), o->cp, o->tp,
             (double)o->batch_size * o->accumulation * o->model.block_size, gemm_text(t, text, sizeof text),
             t->device->name);
