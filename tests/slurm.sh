@@ -1,63 +1,8 @@
 # Real launchers: a Slurm of three nodes, all of them this machine, for this script alone. srun, steps beside each other and of
 # several components, mpiexec and torchrun in an allocation, MPIs that were not told, PAR_RANKS. Not part of make check.
 . tests/lib.sh
-if ! have slurmctld || ! have slurmd || ! have munged || ! have srun; then
-    skip "everything under Slurm" "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge"
-    summary
-    exit
-fi
-
-me=$(id -un) host=$(hostname -s) base=$(port) daemons=""
-export SLURM_CONF=$work/slurm.conf
-stop() {
-    [ -z "$daemons" ] || kill $daemons
-    wait
-} 2>/dev/null
-trap 'stop; stop_checks' EXIT
-start() { # name, command ...: a daemon
-    local name=$1
-    shift
-    "$@" >"$work/$name.log" 2>&1 &
-    daemons="$daemons $!"
-}
-cluster() { # 1: it does not start
-    chmod 755 "$work" && mkdir -p "$work/state" "$work/spool" && head -c 1024 /dev/urandom >"$work/munge.key" && chmod 600 "$work/munge.key" || return 1
-    cat >"$SLURM_CONF" <<END
-ClusterName=par
-SlurmctldHost=$host(127.0.0.1)
-SlurmctldPort=$base
-SlurmUser=$me
-SlurmdUser=$me
-AuthType=auth/munge
-AuthInfo=socket=$work/munge.socket
-StateSaveLocation=$work/state
-SlurmdSpoolDir=$work/spool/%n
-SlurmctldPidFile=$work/slurmctld.pid
-SlurmdPidFile=$work/slurmd.%n.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-SlurmdParameters=config_overrides
-SchedulerParameters=sched_interval=1,bf_interval=1
-ReturnToService=2
-NodeName=$host NodeHostname=$host NodeAddr=127.0.0.1 Port=$((base + 1)) CPUs=8 State=UNKNOWN
-NodeName=parb NodeHostname=$host NodeAddr=127.0.0.1 Port=$((base + 2)) CPUs=8 State=UNKNOWN
-NodeName=parc NodeHostname=$host NodeAddr=127.0.0.1 Port=$((base + 3)) CPUs=8 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP
-END
-    start munged munged -F --force --socket="$work/munge.socket" --key-file="$work/munge.key" --pid-file="$work/munged.pid" \
-        --seed-file="$work/munge.seed" --log-file="$work/munge.log"
-    for i in $(seq 50); do [ -S "$work/munge.socket" ] && break; sleep 0.1; done
-    start slurmctld slurmctld -D -c
-    for node in $host parb parc; do mkdir -p "$work/spool/$node" && start slurmd.$node slurmd -D -N $node; done
-    for i in $(seq 30); do
-        [ "$(sinfo -h -N -t idle 2>/dev/null | wc -l)" = 3 ] && return
-        sleep 0.5
-    done
-    return 1
-}
+. tests/launchers.sh
+trap 'slurm_stop; stop_checks' EXIT
 
 hello=build/01_hello
 mpich=$hello.mpich openmpi=$hello.openmpi
@@ -95,15 +40,16 @@ by_srun() { says 1 "^3 ranks" srun --mpi=$1 -N1 -n3 $2; } # two nodes of one mac
 not_told() { says 2 "srun started 2 processes .*MPI_COMM_WORLD has this one alone (MPICH" srun --mpi=none -n2 $mpich; }
 par_ranks() { says 4 "PAR_RANKS is 2, but srun started 4 processes" env PAR_RANKS=2 srun -n4 $hello; }
 torchrun_inside() { # an agent on each of two nodes
-    torchrun=${TORCHRUN:-torchrun}
-    says 1 "^4 ranks" srun -N2 -n2 "$torchrun" --no-python --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-id 7 \
-        --rdzv-endpoint "127.0.0.1:$(port)" $hello
+    find_torchrun || { echo "$why"; return 77; }
+    says 1 "^4 ranks" srun -N2 -n2 "${torchrun[@]}" --no_python --nnodes 2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_id 7 \
+        --rdzv_endpoint "127.0.0.1:$(port)" $hello
 }
 
 make -s $hello || exit 1
-if ! cluster; then
-    tail -n 3 "$work"/*.log
-    skip "everything under Slurm" "its daemons do not start here (see above)"
+host=$(hostname -s)
+if ! slurm_start parb parc; then
+    tail -n 3 "$work"/*.log 2>/dev/null
+    skip "everything under Slurm" "$why"
     summary
     exit
 fi
@@ -134,9 +80,5 @@ if [ -x $openmpi ]; then
     check "openmpi: mpiexec in an allocation" mpiexec_inside "$openmpi_run" $openmpi
     check "openmpi: srun --mpi=pmix" by_srun pmix $openmpi
 fi
-if have "${TORCHRUN:-torchrun}"; then
-    check "torchrun in a step" torchrun_inside
-else
-    skip "torchrun in a step" "pip install torch, or TORCHRUN=its path"
-fi
+check "torchrun in a step" torchrun_inside
 summary

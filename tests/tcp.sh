@@ -1,19 +1,59 @@
 # Ranks that meet over TCP: what launchers set, mistakes, two hosts, the layers, the trainer. (test_par has the rest.)
 . tests/lib.sh
+. tests/launchers.sh
 
 hello="build/01_hello"
-meets() { # as torchrun names things; as srun does: the address from its list of hosts, the port from the job
-    said="3 ranks; their numbers add up to 3"
-    ranks 3 $hello >"$work/torchrun" && grep -q "$said" "$work/torchrun" || return 1
+three="3 ranks; their numbers add up to 3"
+by_torchrun() { # the real one, or what it would set
+    if find_torchrun; then
+        PAR_TIMEOUT=100 "${torchrun[@]}" --no_python --nproc_per_node 3 --master_addr 127.0.0.1 --master_port "$(port)" \
+            sh -c 'echo >"$1/ran"; exec "$2"' sh "$work" $hello 2>"$work/err" | grep "$three" && return
+        [ ! -e "$work/ran" ] || { cat "$work/err"; return 1; }
+        why="it starts nothing here: $(tail -n 1 "$work/err")"
+    fi
+    ranks 3 $hello | grep "$three" && echo "a stand-in did; the real one: $why" && return 77
+}
+in_slurm() { # tasks, command ...: a step of the real srun, or as it would set the variables
+    local n=$1 r tasks="" status=0
+    shift
+    [ "$slurm" = real ] && { srun -n"$n" --overlap "$@"; return; }
+    for r in $(seq $((n - 1)) -1 0); do
+        SLURM_STEP_ID=${step:-0} SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=$n SLURM_STEP_NODELIST=localhost "$@" & tasks="$tasks $!"
+    done
+    for r in $tasks; do wait $r || status=$?; done
+    return $status
+}
+in_job() { # of Slurm
+    [ "$slurm" = real ] || export SLURM_JOB_ID=$$
+    in_slurm 3 $hello | grep "$three" && PAR_RANKS=2 in_slurm 1 $hello | grep "^2 ranks" || return 1 # the second: a shell in a step, say
+    PAR_RANKS=2 in_slurm 4 $hello >"$work/four" 2>&1 && return 1
+    [ "$(grep -c "PAR_RANKS is 2, but srun started 4 processes: unset it, or start as many" "$work/four")" = 4 ] || return 1
+    export PAR_PORT=$(port)
+    for step in 1 2 3; do in_slurm 2 $hello >"$work/step.$step" 2>&1 & done
+    wait
+    cat "$work"/step.? && [ "$(cat "$work"/step.? | grep -c "^2 ranks")" = 3 ]
+}
+by_slurm() {
+    trap slurm_stop EXIT
+    export PAR_TIMEOUT=600 slurm=stand-in
+    getent hosts "$(hostname -s)" >/dev/null || export MASTER_ADDR=127.0.0.1
+    if slurm_start; then
+        slurm=real salloc -n4 bash -c in_job
+    else
+        in_job && echo "a stand-in did; the real one: $why" && return 77
+    fi
+}
+meets() { # rank 0's host by another name; as srun names things: the address from its list of hosts, the port from the job
+    export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
     RANK=0 MASTER_ADDR=localhost $hello >"$work/out.0" 2>&1 & # its name may be another for rank 0
     RANK=1 $hello >"$work/out.1" 2>&1 &
-    RANK=2 $hello && wait && grep -q "$said" "$work/out.0" || return 1
+    RANK=2 $hello && wait && grep -q "$three" "$work/out.0" || return 1
     unset WORLD_SIZE MASTER_ADDR MASTER_PORT
     for r in 2 1 0; do
         SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NODELIST="$1" SLURM_JOB_ID=$$ SLURM_STEP_ID=1 $hello >"$work/out.$r" 2>&1 &
     done
     wait
-    grep -q "$said" "$work/out.0"
+    grep -q "$three" "$work/out.0"
 }
 by_srun() { # job, step, rank of two, command ...: as srun would start it, on this machine
     local job=$1 step=$2 r=$3
@@ -33,14 +73,21 @@ steps() { # ranks of two steps do not join; steps that have one port meet one af
     by_srun $$ 3 1 $hello && for p in $pids; do wait $p || return 1; done
     grep -q "^2 ranks" "$work/out.00" && grep -q "^2 ranks" "$work/out.30"
 }
+hears() { # text, env ...: rank 1 ends with it, if it has time enough to hear it
+    local t text=$1
+    shift
+    for t in 0.2 2 20 100; do fails 1 "$text" "$@" RANK=1 PAR_TIMEOUT=$t $hello >"$work/heard" && return; done
+    cat "$work/heard"
+    return 1
+}
 same_job() { # another job's rank, and one that is told another number, are not taken; nor is a stranger
     p=$(port)
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$p
     WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=600 $hello >"$work/out.0" 2>&1 &
     await listens $p || return 1
     exec 9<>/dev/tcp/127.0.0.1/$p && printf 'GET / HTTP/1.0\r\n\r\n and more than a rank would say' >&9
-    fails 1 "rank 0 there was given another number of ranks" env WORLD_SIZE=3 RANK=1 PAR_TIMEOUT=2 $hello &&
-    fails 1 "rank 0 there is of another job" env TORCHELASTIC_RUN_ID=other WORLD_SIZE=2 RANK=1 PAR_TIMEOUT=2 $hello || return 1
+    hears "rank 0 there was given another number of ranks" env WORLD_SIZE=3 &&
+    hears "rank 0 there is of another job" env TORCHELASTIC_RUN_ID=other WORLD_SIZE=2 || return 1
     WORLD_SIZE=2 RANK=1 $hello && wait && grep -q "2 ranks" "$work/out.0"
 }
 strange_server() { # has the port first, and answers: a rank tries again until rank 0 has it
@@ -78,13 +125,11 @@ innermost() { # which of several launchers' variables count
     fails 1 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 (Open MPI's mpiexec), PMI_RANK=0 PMI_SIZE=3 (mpiexec); unset" \
         env OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 PMI_RANK=0 PMI_SIZE=3 $hello
 }
-par_ranks() { # beside a launcher
+par_ranks() { # beside a launcher; srun: see in_job
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
-    fails 1 "PAR_RANKS is 2, but srun started 4 processes: unset it, or start as many" env PAR_RANKS=2 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 $hello &&
     fails 1 "PAR_RANKS is 2, but torchrun started 4 processes" env PAR_RANKS=2 RANK=0 WORLD_SIZE=4 $hello &&
     fails 1 "PAR_RANKS is 2, but mpiexec started 4 processes" env PAR_RANKS=2 PMI_RANK=0 PMI_SIZE=4 $hello &&
-    PAR_RANKS=3 ranks 3 $hello | grep -q "^3 ranks" &&
-    PAR_RANKS=2 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 $hello | grep -q "^2 ranks" # a shell in a step, say
+    PAR_RANKS=3 ranks 3 $hello | grep -q "^3 ranks"
 }
 same_rank() { # one of two is refused; another may have the place when the one that has it has ended
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=600
@@ -262,6 +307,8 @@ two_hosts() { # two namespaces and a link of 1 Gbit/s between them: S bytes each
 }
 
 made build/01_hello build/test_par build/test_tcp build/test_meet build/test_zero build/test_pipe build/test_tp build/gpt build/bench_coll build/corpus.txt
+check "torchrun" by_torchrun
+check "srun" by_slurm
 check "launchers' variables" meets '127.0.0.1,other[01-12,20]'
 check "steps of one Slurm job" steps
 check "the innermost launcher counts" innermost
