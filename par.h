@@ -17,16 +17,17 @@
 #define PAR_H
 /*
 WHAT
-    One program becomes n ranks that add, gather and exchange arrays: processes or threads of one machine, or
-    the processes that a launcher started on many. No daemon, no library to install. On one machine ranks
-    share memory, so that a collective is a few loads and stores; between machines MPI or TCP carries bytes.
-    A wrong program gets an error that names the rank and the line, not a hang.
+    One program becomes n ranks that add, gather and exchange arrays. Ranks are processes or threads of one
+    machine, or the processes that a launcher started on several machines. There is no daemon and no library
+    to install. On one machine ranks share memory, so that a collective is a few loads and stores; between
+    machines MPI or TCP transports the bytes. A wrong program gets an error that names the rank and the line
+    of code instead of a hang.
 
 USE
     In one C or C++ file:      #define PAR_IMPLEMENTATION
                                #include "par.h"
     In all others:             #include "par.h"
-    Give the first a file of its own: it takes the compiler seconds, one that only includes 0.1 s.
+    Give the implementation a file of its own: it compiles in seconds, a file that only includes in 0.1 s.
     Compile:                   cc -O2 prog.c -pthread -lm         (mpicc -DPAR_MPI for ranks on many machines)
     Run:                       PAR_RANKS=4 ./prog                 (or mpiexec -n 4 ./prog, srun, torchrun)
 
@@ -47,41 +48,41 @@ EXAMPLE
 
 TABLE OF CONTENTS
     The API comes first, grouped by noun: version, results, types, ranks, groups, memory, requests,
-    collectives, point-to-point, diagnosis, devices, matrix products, carriers, random numbers, files,
+    collectives, point-to-point, diagnosis, devices, matrix products, device backends, random numbers, files,
     settings, call sites. The implementation follows; search for ">>name":
     >>platform      atomics, futex, clock, processors
     >>types         sizes and names of types and operators; half-precision conversion
-    >>settings      environment variables; texts from outside, made fit for JSON and for errors
+    >>settings      environment variables; escaping of texts for JSON and error messages
     >>kernels       element-wise reduction and casts, one copy per instruction set
-    >>gemm          matrix products: oneDNN, a CBLAS, the built-in kernel
-    >>autotune      which of them: PAR_GEMM, or the fastest
+    >>gemm          matrix products: oneDNN, a CBLAS library, the built-in kernel
+    >>autotune      the choice among them: PAR_GEMM, or the fastest in a measurement
     >>philox        counter-based random numbers
     >>device        the CPU as a par_device
     >>structs       every private structure
     >>errors        error texts, the flight recorder, call sites
     >>arena         the shared memory of a node and its allocator
-    >>topology      nodes, carriers, segments of consecutive ranks
-    >>comm          making and closing communicators
-    >>net           what carries messages between nodes: the table, MPI
+    >>topology      nodes, their leaders, segments of consecutive ranks
+    >>comm          creation and release of communicators
+    >>net           the transport between nodes: its table of functions, MPI
     >>secret        HMAC-SHA-256; PAR_SECRET
-    >>handshake     new connections over TCP: who is at the other end
-    >>tcp           what >>net does, over TCP
-    >>channel       messages between two ranks: shared ring or net
-    >>program       the actions that algorithms are written in, and their interpreter
-    >>eager         algorithms: the data come with the arrival
-    >>oneshot       algorithm: everybody reads what it needs from everybody
-    >>twoshot       algorithm: reduce own slice, then exchange slices
-    >>chain         algorithm: sums that travel in rank order; ring and two levels
+    >>handshake     authentication of new TCP connections
+    >>tcp           the transport between nodes over TCP
+    >>channel       messages between two ranks: a ring in shared memory, or >>net
+    >>program       the actions that algorithms emit, and their interpreter
+    >>eager         algorithms: the data are sent with the arrival record
+    >>oneshot       algorithm: every rank reads what it needs from every rank
+    >>twoshot       algorithm: every rank reduces one slice, then all exchange slices
+    >>chain         algorithm: partial sums travel in rank order; ring and two levels
     >>spread        algorithm: broadcast and all-gather between nodes; ring, tree, two levels
     >>doubling      algorithm: recursive doubling
     >>halving       algorithm: recursive halving
     >>pairwise      algorithm: a message for each pair
     >>select        which algorithm for which call
-    >>progress      operations begun and not yet ended; waiting; deadlines; dead peers
-    >>launch        fork, run again, MPI, TCP, threads
+    >>progress      calls in flight: arrival, stepping, waiting, deadlines, groups, device backends
+    >>launch        how ranks start and meet: fork, exec, MPI, TCP, threads
     >>calls         the public functions
     >>mesh          named axes
-    >>clocks        what ranks' clocks say at one moment
+    >>clocks        offsets between the ranks' clocks
     >>trace         ledger, model, recorder, trace
 
 CONFIG (define before the implementation)
@@ -91,66 +92,68 @@ CONFIG (define before the implementation)
     PAR_ASSERT(c)                   default: assert
     PAR_LOG(text)                   default: one line on stderr
     PAR_MPI                         compile the MPI launcher and transport (mpicc)
-    PAR_DNNL                        matrix products can be oneDNN's (link -ldnnl), too,
-    PAR_CBLAS                       or a CBLAS's with int sizes (link -lopenblas, say): see par_gemm_select.
-                                    With both one thread a rank; those that OpenBLAS starts end at par_open
+    PAR_DNNL                        use oneDNN for matrix products (link -ldnnl); see par_gemm_select
+    PAR_CBLAS                       use a CBLAS library with int sizes (link -lopenblas, for example). Either
+                                    library runs one thread a rank; par_open stops the threads of OpenBLAS
 
-ENVIRONMENT (a value that cannot be read is an error; an empty variable counts as not set; all ranks need the
+ENVIRONMENT (a value that cannot be parsed is an error; an empty variable counts as unset; all ranks need the
              same values)
     PAR_RANKS=n         ranks to start on this machine
-    RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT     as torchrun sets them: ranks meet at rank 0's host, by TCP;
-                        srun's variables do, too (MASTER_ADDR=host where names of nodes do not resolve), and
-                        those of mpiexec with MASTER_ADDR (port 29500). The innermost launcher counts.
-    PAR_PORT=n          meet at this port, whatever MASTER_PORT says (torchrun's agent has that one itself)
-    PAR_SECRET=text     16 bytes or more, even an empty one is an error: over TCP only ranks that have the
-                        same can take part
-    PAR_SECRET_FILE=path    a file with it, which only its owner may read (chmod 600)
-    PAR_NODE_RANKS=k    pretend that every k consecutive ranks are a node of their own
-    PAR_TIMEOUT=s       seconds before a wait is an error (600)
-    PAR_ALGO=op:name    force an algorithm, several separated by commas; see par_print_algorithms
-    PAR_TUNE=file       choose algorithms by a table that bench_coll --tune printed; the same for all ranks
-    PAR_STAGE=bytes     staging per rank and comm for collectives on ordinary memory (262144)
+    RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT     as torchrun sets them: the ranks rendezvous at rank 0's
+                        host over TCP. So do ranks of srun (set MASTER_ADDR where names of nodes do not
+                        resolve) and of mpiexec (with MASTER_ADDR; port 29500). The innermost launcher counts.
+    PAR_PORT=n          rendezvous at this port instead of MASTER_PORT (torchrun's agent listens on that one)
+    PAR_SECRET=text     over TCP only ranks with the same secret can join; 16 bytes or more (an empty secret
+                        is an error)
+    PAR_SECRET_FILE=path    a file that holds the secret; only its owner may have access (chmod 600)
+    PAR_NODE_RANKS=k    treat every k consecutive ranks as a node of their own
+    PAR_TIMEOUT=s       seconds until a wait fails (600)
+    PAR_ALGO=op:name    force an algorithm; separate several by commas; see par_print_algorithms
+    PAR_TUNE=file       choose algorithms by a table that bench_coll --tune printed
+    PAR_STAGE=bytes     staging memory per rank and comm for collectives on ordinary memory (262144)
     PAR_CMA=0           never copy from a peer's ordinary memory (process_vm_readv); always stage it
-    PAR_PROGRESS=1      a thread in each rank that moves on what was begun (costs part of a processor)
-    PAR_GEMM=name       matrix products by oneDNN, OpenBLAS, MKL, BLIS, CBLAS (whichever is linked) or
-                        built-in, not by the winner of a race; the same for all ranks
-    PAR_TRACE=file      a trace for Perfetto (ui.perfetto.dev), tried at once, written when the world closes
-    PAR_LEDGER=1        print what was sent, and how long it took, when a comm closes
+    PAR_PROGRESS=1      a progress thread in each rank (takes part of a processor)
+    PAR_GEMM=name       who computes matrix products: oneDNN, OpenBLAS, MKL, BLIS, CBLAS (whichever is linked)
+                        or built-in; unset: the fastest in a measurement
+    PAR_TRACE=file      a trace for Perfetto (ui.perfetto.dev); par_open checks that the file can be written,
+                        closing the world writes it
+    PAR_LEDGER=1        print calls, bytes and seconds when a comm closes
 
 MODEL
-    A rank is a process or a thread; its comms are used by one thread at a time. All ranks of a comm make the
-    same collective calls in the same order; the arrival of each call is compared before any data moves.
-    Calls begun on one comm execute in the order they were begun; calls on different comms are independent.
-    Waiting spins briefly, then yields, then sleeps: ranks may outnumber processors.
+    A rank is a process or a thread. Only one thread at a time may use the comms of a rank. All ranks of a
+    comm make the same collective calls in the same order; each call compares the arrival records of all
+    ranks before any data moves. Calls on one comm execute in the order in which they were issued; calls on
+    different comms are independent. Waiting spins briefly, then yields, then sleeps, so that ranks may
+    outnumber processors.
     Memory: the caller owns every buffer and keeps it, unchanged, until the call or its par_wait returns.
-    par_alloc gives memory that the ranks of a node can all address: collectives on it copy nothing twice.
-    When ranks are threads, all memory is like that. Ordinary memory goes through small shared buffers, or
-    large and with one reader through process_vm_readv, where the system allows that.
-    A sum is ((x0 + x1) + x2) + ... in rank order (TREE_SUM: of pairs), for every size, algorithm and
-    transport; f16 and bf16 are added in f32 and rounded once. So par_all_reduce is par_reduce_scatter then
-    par_all_gather to the bit.
-    In place: send and recv are the same block, as each function says, or do not overlap.
-    Errors: every function that can fail returns a par_result; par_last_error(comm) tells the whole story. It,
-    recorder, ledger and trace say where the program made a call; of a layer's, with the layer's name, if it
-    was given one: "train.c:73 in layers.3.attn.qkv".
+    par_alloc gives symmetric memory, which all ranks of a node can address: collectives on it are zero-copy.
+    When ranks are threads, all memory is like that. Ordinary memory is staged through small shared buffers;
+    large arrays with one reader are copied by process_vm_readv where the system allows it.
+    A sum is ((x0 + x1) + x2) + ... in rank order (TREE_SUM adds pairs), for every size, algorithm and
+    transport; f16 and bf16 are added in f32 and rounded once. So par_all_reduce equals par_reduce_scatter
+    followed by par_all_gather to the bit.
+    In place: send and recv are the same block, as each function says; otherwise they do not overlap.
+    Errors: every function that can fail returns a par_result, and par_last_error(comm) describes the error.
+    Errors, flight recorder, ledger and trace give the call site in the program, and where a layer made the
+    call, the layer's name: "train.c:73 in layers.3.attn.qkv".
     After PAR_ERR_TIMEOUT, PAR_ERR_PEER_DIED or PAR_ERR_ABORTED a comm only repeats its error; close it.
 
 LIMITS
-    Linux, 64 bits, little endian. gcc 9 or clang 11 and newer. Ranks of one node share a user.
-    The ranks that par_open forks run from that call on; what main did before it was done once, and copied.
-    Rank 0 is the process that called; the others end when it ends, and par_close in rank 0 waits for them.
-    Where fork is not safe (the program has threads already) the program is run again for each rank, and what
-    main does before par_open is done by all (par_desc.run_again decides otherwise). The thread that called
-    par_open lives as long as the world.
-    Between nodes of MPI, a rank's death and par_abort are noticed through mpiexec or a deadline, not at once;
-    over TCP rank 0 passes them on, when it waits itself, and its own death ends all ranks' waits.
-    Over TCP rank 0 listens at the address that MASTER_ADDR has on its host, the others at their own end of
-    the connection to it. Where that host does not know MASTER_ADDR, or has it as a loopback address though
-    it is not localhost, rank 0 listens at every address, and says so (MASTER_ADDR=0.0.0.0 for rank 0 asks
-    for it).
-    Without PAR_SECRET, whoever reaches those ports and knows the protocol can take a rank's place. With it,
-    nobody who lacks it can, not even by what he has heard on the network. Nothing is encrypted: who can read
-    the network sees all data, who can alter packets can alter them. Use your own network.
+    Linux, 64 bits, little endian; gcc 9 or clang 11 and newer. All ranks of a node run as one user.
+    par_open forks the other ranks, which run from that call on: they have copies of all that main did
+    before. Rank 0 is the process that called par_open. The others end when it ends; its par_close waits for
+    them. Where fork is not safe (the program has threads already), the program is started again for each
+    rank, and every rank runs main from its beginning (par_desc.run_again overrides the choice). The thread
+    that called par_open must live as long as the world.
+    Over MPI a rank notices a death or a par_abort on another node only through mpiexec or its deadline. Over
+    TCP rank 0 passes both on while it waits in a call; when rank 0 dies, the waits of all ranks end.
+    Over TCP rank 0 listens at MASTER_ADDR's address on its host, every other rank at its own end of its
+    connection to rank 0. Where MASTER_ADDR does not resolve on rank 0's host, or resolves to a loopback
+    address though it is not localhost, rank 0 listens at every address and logs that (MASTER_ADDR=0.0.0.0 on
+    rank 0 asks for it).
+    Without PAR_SECRET, anybody who reaches those ports and knows the protocol can take a rank's place. With
+    it, nobody without the secret can, not even by replaying traffic. Nothing is encrypted: whoever can read
+    the network sees all data, and whoever can alter packets can alter the data. Use a private network.
 */
 #include <stddef.h>
 #include <stdint.h>
@@ -166,8 +169,8 @@ extern "C" {
 
 // ---- version ----------------------------------------------------------------------------------------------
 
-// Of all headers of the kit: those of different versions do not go together (an #error). Before 1.0 a new
-// minor version may change the API, a new patch does not. PAR_VERSION is one number to compare.
+// The version of all headers of the kit; headers of different versions do not compile together. Before 1.0 a
+// new minor version may change the API, a new patch does not. PAR_VERSION is one number to compare.
 #define PAR_VERSION_MAJOR 0
 #define PAR_VERSION_MINOR 2
 #define PAR_VERSION_PATCH 0
@@ -175,7 +178,7 @@ extern "C" {
 
 // ---- results ----------------------------------------------------------------------------------------------
 
-// What every fallible call returns. par_result_name(PAR_ERR_TIMEOUT) is "PAR_ERR_TIMEOUT".
+// What every fallible call returns.
 #define PAR_RESULTS(X)                                                                                       \
     X(PAR_OK, "success")                                                                                     \
     X(PAR_ERR_ARGUMENT, "an argument is not valid")                                                          \
@@ -200,10 +203,10 @@ typedef struct par_comm par_comm; // a group of ranks, seen by one of them
 
 const char *par_result_name(par_result result); // "PAR_OK", ...
 const char *par_result_text(par_result result); // "success", ...
-// The last error on this comm's rank, as a sentence that says who, where and what to do. "" if there was
-// none. Valid until the next call on any comm of this rank.
+// The text of the last error on this rank: who, where, and what to do. "" if there was none. Valid until the
+// next call on any comm of this rank.
 const char *par_last_error(const par_comm *comm);
-// Set that text, and return `result`: for layers and programs that report their own errors the same way.
+// Set that text and return `result`. For layers and programs that report errors of their own.
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
@@ -232,9 +235,9 @@ typedef enum par_dtype {
         PAR_DTYPE_COUNT
 } par_dtype;
 
-// Integers wrap around; AVG divides the sum (integers truncate); MIN and MAX of floats give NaN where any is
-// NaN. TREE_SUM adds pairs of neighbors, then pairs of pairs: ((x0 + x1) + (x2 + x3)) + x4. So 2^k ranks
-// that each add 2^j numbers in this way get the bits that one rank gets of all 2^(k+j).
+// Integers wrap around. AVG divides the sum (integers truncate). MIN and MAX of floats give NaN where any
+// input is NaN. TREE_SUM adds pairs of neighbors, then pairs of pairs: ((x0 + x1) + (x2 + x3)) + x4. So 2^k
+// ranks that each add 2^j numbers in this way get the same bits as one rank that adds all 2^(k+j).
 #define PAR_OPS(X)                                                                                           \
     X(PAR_SUM, "sum")                                                                                        \
     X(PAR_AVG, "avg")                                                                                        \
@@ -252,23 +255,23 @@ enum {
 };
 typedef uint64_t par_op; // one of the above, or par_scaled_sum(factor)
 
-// factor x the sum, multiplied once, after the last addition and before rounding. Float types only. The
-// factor is kept to 45 significant bits, exact for powers of two.
+// The sum multiplied by factor, once, after the last addition and before rounding. Float types only. The
+// factor keeps 45 significant bits; powers of two are exact.
 par_op par_scaled_sum(double factor);
-double par_op_factor(par_op op); // of par_scaled_sum
+double par_op_factor(par_op op); // the factor of a scaled sum
 
-size_t par_dtype_bytes(par_dtype dtype);             // 8, 4, 2, ...; 0 for an invalid one
+size_t par_dtype_bytes(par_dtype dtype);             // 8, 4, 2, ...; 0 if invalid
 const char *par_dtype_name(par_dtype dtype);         // "f64", ...
 const char *par_op_name(par_op op);                  // "sum", ...
 int par_dtype_parse(const char *name, par_dtype *d); // 1 and *d, or 0
-int par_op_parse(const char *name, par_op *op);      // 1 and *op, or 0; "scaled_sum" has the factor 0.5
-// For errors that say which name was probably meant: of `count` names (a char * every `stride` bytes, the
-// first at `names`) the one that the fewest changed letters make of `name`; NULL if there are none. Upper
-// case, dashes and underscores count for nothing, "=..." ends a name. (Damerau 1964; Levenshtein 1966.)
+int par_op_parse(const char *name, par_op *op);      // 1 and *op, or 0; "scaled_sum" has factor 0.5
+// For error messages that suggest a name: of `count` names (a char * every `stride` bytes, the first at
+// `names`) the one with the smallest edit distance to `name`; NULL if there are none. Case, dashes and
+// underscores do not count; "=..." ends a name. (Damerau 1964; Levenshtein 1966.)
 const char *par_nearest_name(const char *name, const void *names, size_t count, size_t stride);
 
-// count elements from src to dst, rounding to nearest even; floats to integers truncate and saturate, NaN
-// gives 0. In place where dst == src and the sizes agree.
+// Convert count elements from src to dst, rounding to nearest even. Floats to integers truncate and saturate;
+// NaN gives 0. In place where dst == src and the types have the same size.
 par_result par_cast(void *dst, par_dtype dst_type, const void *src, par_dtype src_type, size_t count);
 float par_f16_to_f32(uint16_t half);
 uint16_t par_f32_to_f16(float value);
@@ -278,204 +281,212 @@ uint16_t par_f32_to_bf16(float value);
 // ---- ranks ------------------------------------------------------------------------------------------------
 
 typedef struct par_desc {
-    int rank_count; // ranks to start here; 0: PAR_RANKS, else 1. Under a launcher: 0 or its number
-    int node_ranks; // pretend nodes of so many ranks; 0: PAR_NODE_RANKS, else the real nodes
-    int run_again; // 1: start the ranks by running the program again; -1: by fork, always; 0: by fork, unless
-                   // the program already has threads (under qemu-user it has one that forks well: -1)
-    double timeout_s;   // deadline of every wait; 0: PAR_TIMEOUT, else 600
-    size_t arena_bytes; // address space for shared memory per node; 0: 4x the machine's memory
+    int rank_count;   // ranks to start here; 0: PAR_RANKS, else 1. Under a launcher: 0 or its count
+    int node_ranks;   // treat this many ranks as a node; 0: PAR_NODE_RANKS, else the real nodes
+    int run_again;    // 1: start the program again for each rank; -1: always fork; 0: fork unless the program
+                      // already has threads (qemu-user runs one that is safe to fork: -1)
+    double timeout_s; // deadline of every wait; 0: PAR_TIMEOUT, else 600
+    size_t arena_bytes; // address space for shared memory per node; 0: 4 times the machine's memory
     size_t stage_bytes; // staging per rank and comm for ordinary memory; 0: PAR_STAGE, else 256 KiB
     const char *trace;  // as PAR_TRACE
-    int progress;       // 1: a thread in each rank moves on what was begun; 0: PAR_PROGRESS
+    int progress;       // 1: start a progress thread in each rank; 0: PAR_PROGRESS
 } par_desc;
 
-// Become par_size(*comm) ranks. Under mpiexec (built with PAR_MPI): those of mpiexec; MPI_Init is called if
-// nobody has. Under torchrun, srun, or any launcher that gives each process a rank (see ENVIRONMENT): those,
-// joined over TCP; rank 0 listens, and all try until the deadline: a port may be taken, or another run may
-// meet there. Otherwise, and where a launcher started one process, starts the other ranks on this machine;
-// each returns from its own par_open. desc may be NULL. Errors: ARGUMENT (a variable cannot be read, or a
-// member of desc is out of its bounds: rank_count is 0 to 1024; the launcher's number is another; launchers
-// disagree; two processes have one rank; ranks were given different settings or secrets), TIMEOUT (a rank
-// did not come), SYSTEM, MEMORY, MPI (also: the launcher is not that of this MPI), UNSUPPORTED (a launcher's
-// ranks do not know where to meet); *comm is then NULL and the text has gone to PAR_LOG.
+// Become par_size(*comm) ranks. Under mpiexec (built with PAR_MPI) those are mpiexec's processes; par_open
+// calls MPI_Init if nobody has. Under torchrun, srun, or another launcher that gives each process a rank (see
+// ENVIRONMENT) those are the launcher's processes, joined over TCP: rank 0 listens and the others connect,
+// and all retry until the deadline, because the port may be taken or another run may use it. Otherwise, and
+// where a launcher started a single process, par_open starts the other ranks on this machine; each returns
+// from its own par_open. desc may be NULL.
+// Errors: ARGUMENT (a variable cannot be parsed; a member of desc is out of range: rank_count is 0 to 1024;
+// the launcher started another number of ranks; launchers disagree; two processes have one rank; ranks have
+// different settings or secrets), TIMEOUT (a rank did not join), SYSTEM, MEMORY, MPI (also where the launcher
+// belongs to another MPI), UNSUPPORTED (the launcher gives no address to rendezvous at). On an error *comm is
+// NULL and its text goes to PAR_LOG.
 par_result par_open(const par_desc *desc, par_comm **comm);
 
-// What par_open would make of desc (or NULL): zeros become what the environment says, or the defaults;
-// rank_count stays 0 where nothing says it. Error: ARGUMENT (a variable cannot be read, or a member of desc
-// is out of its bounds); its text has gone to PAR_LOG.
+// What par_open would use for desc (or NULL): zeros become the environment's values or the defaults;
+// rank_count stays 0 where nothing sets it. Error: ARGUMENT (a variable cannot be parsed, or a member of desc
+// is out of range); its text goes to PAR_LOG.
 par_result par_defaults(const par_desc *desc, par_desc *out);
 
-// How many processes a launcher has started, of which this is number *rank (rank may be NULL); 0: there is no
-// launcher. Before par_open a program may choose rank_count by it, or let one process alone print an error.
-// What is wrong with a launcher's variables par_open reports.
+// The number of processes that a launcher started, and in *rank which one this is (rank may be NULL); 0
+// without a launcher. A program may call it before par_open, to choose rank_count or to let one process print
+// errors. par_open reports what is wrong with a launcher's variables.
 int par_launched(int *rank);
 
 #if defined(PAR_MPI)
-// Adopt a communicator of an MPI program, collectively over it. It is duplicated; MPI_Finalize stays yours
-// and comes after par_close. Error beside those of par_open: MPI, where mpiexec or srun started several
-// processes and MPI_COMM_WORLD has one: the starter is not that of this MPI.
+// Adopt a communicator of an MPI program; collective over it. It is duplicated. The program still calls
+// MPI_Finalize, after par_close. Errors: those of par_open; MPI where mpiexec or srun started several
+// processes but MPI_COMM_WORLD has one, because the launcher belongs to another MPI.
 par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm);
 #endif
 
 // Run fn on rank_count threads, each a rank with its own comm, and wait for them: for debuggers, sanitizers,
-// and several GPUs in one process. fn returns 0 for success; its comm is closed for it. Returns the first
-// error, or PAR_ERR_ABORTED where fn returned non-zero.
+// and several GPUs in one process. fn returns 0 for success; par_run_threads closes its comm. Returns the
+// first error, or PAR_ERR_ABORTED where fn returned non-zero.
 typedef int (*par_thread_fn)(par_comm *comm, void *user);
 par_result par_run_threads(int rank_count, par_thread_fn fn, void *user);
 
-// Close a comm, collectively over it. The world comes last; on the world rank 0 that par_open forked waits
-// for the others to exit and returns PAR_ERR_PEER_DIED if one failed. NULL is PAR_OK.
+// Close a comm; collective over it. Close the world last: there, the rank 0 that started the others waits for
+// them to exit and returns PAR_ERR_PEER_DIED if one failed. NULL is PAR_OK.
 par_result par_close(par_comm *comm);
 
-// Tell every rank of this node (over TCP: of all nodes) to stop: its waits and later calls return
-// PAR_ERR_ABORTED with this text. Returns at once. Under MPI, ranks of other nodes run into their deadline,
-// or mpiexec ends them when this program exits with an error.
+// Make the waits and later calls of every rank of this node (over TCP: of all nodes) return PAR_ERR_ABORTED
+// with this text. Returns at once. Over MPI, ranks of other nodes notice at their deadline, or mpiexec ends
+// them when this program exits with an error.
 par_result par_abort(par_comm *comm, const char *text);
 
 int par_rank(const par_comm *comm);                  // 0 .. size-1
 int par_size(const par_comm *comm);                  // number of ranks
-int par_world_rank(const par_comm *comm, int rank);  // of a rank of this comm, in the world; -1: no such rank
-int par_node_count(const par_comm *comm);            // nodes this comm spans (pretended ones count)
+int par_world_rank(const par_comm *comm, int rank);  // the world's number of a rank of comm; -1: no such rank
+int par_node_count(const par_comm *comm);            // nodes this comm spans (PAR_NODE_RANKS counts)
 int par_node_of(const par_comm *comm, int rank);     // 0 .. node_count-1; -1: no such rank
 const char *par_launch_method(const par_comm *comm); // "single", "fork", "exec", "threads", "mpi", or "tcp"
 void par_set_timeout(par_comm *comm,
-                     double seconds);     // for every later wait of this rank; also of its other comms
-double par_timeout(const par_comm *comm); // the deadline now
+                     double seconds);     // for all later waits of this rank, on all its comms
+double par_timeout(const par_comm *comm); // the present deadline in seconds
 double par_seconds(const par_comm *comm); // monotonic time since this rank opened the world
-// To compare times of ranks: par_seconds(comm) + *offset is what par_seconds gives at that moment on comm's
-// rank 0. Exact between ranks of one machine, pretended nodes or not: they read one clock. Else, and where a
-// container has a clock of its own: by the shortest of 32 round trips to rank 0, one machine after the other;
-// *error (or NULL) is half of that trip, which the offset is not further off. Collective over comm. Errors:
-// MEMORY, those of a message. (Cristian 1989.)
+// To compare times of ranks: par_seconds(comm) + *offset is what par_seconds gives at the same moment on
+// comm's rank 0. Exact between ranks of one machine, which read one clock. Between machines, and where a
+// container has a clock of its own, it comes from the shortest of 32 round trips to rank 0; *error (or NULL)
+// is half of that round trip and bounds the error of the offset. Collective over comm. Errors: MEMORY, those
+// of a message. (Cristian 1989.)
 par_result par_clock_offset(par_comm *comm, double *offset, double *error);
 
 // ---- groups -----------------------------------------------------------------------------------------------
 
 // Ranks with the same color form a new comm, ordered by key, then by rank (as MPI_Comm_split). color < 0:
-// none, and *out is NULL. Collective over comm. Errors: MEMORY, and those of a collective.
+// this rank gets none, and *out is NULL. Collective over comm. Errors: MEMORY, those of a collective.
 par_result par_split(par_comm *comm, int color, int key, par_comm **out);
 
 // A grid of ranks with named axes, outermost first: par_mesh_open(world, "pp=2 dp=-1 tp=2", &mesh). The last
-// axis varies fastest, so that its neighbors share a node; one axis may be -1 (what remains). "" means
-// "dp=-1". Errors: ARGUMENT when the product is not the number of ranks, or the text cannot be read.
+// axis varies fastest, so that its neighbors share a node. One axis may be -1: it gets the ranks that remain.
+// "" means "dp=-1". Errors: ARGUMENT where the product is not the number of ranks, or the text cannot be
+// parsed.
 typedef struct par_mesh par_mesh;
 par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **mesh);
-// The comm of the ranks that differ from me in the named axes only: "tp", or several: "dp,cp". Collective on
-// its first use over the mesh; later uses return the same comm, which the mesh owns. Unknown axis: ARGUMENT.
+// The comm of the ranks that differ from this one only in the named axes: "tp", or several: "dp,cp". Its
+// first use is collective over the mesh; later uses return the same comm, which the mesh owns. Unknown axis:
+// ARGUMENT.
 par_result par_mesh_comm(par_mesh *mesh, const char *axes, par_comm **comm);
-int par_mesh_size(const par_mesh *mesh, const char *axis);  // ranks along it; 1 for an axis it lacks
-int par_mesh_index(const par_mesh *mesh, const char *axis); // my place on it; 0 for an axis it lacks
+int par_mesh_size(const par_mesh *mesh, const char *axis);  // ranks along the axis; 1: no such axis
+int par_mesh_index(const par_mesh *mesh, const char *axis); // this rank's index on it; 0: no such axis
 par_result par_mesh_close(par_mesh *mesh);
 
 // ---- memory -----------------------------------------------------------------------------------------------
 
-// Symmetric memory: every rank of comm gets bytes (any alignment up to 64; 2 MiB for large ones), zeroed,
-// that all ranks of its node can address. Collective; all give the same size. NULL and par_last_error when
-// there is not enough (never a later SIGBUS). bytes == 0 gives a pointer that may be freed.
+// Symmetric memory: every rank of comm gets `bytes` zeroed bytes (aligned to 64; large blocks to 2 MiB) that
+// all ranks of its node can address. Collective; all ranks pass the same size. NULL and par_last_error where
+// there is not enough memory (never a later SIGBUS). bytes == 0 gives a pointer that may be freed.
 void *par_alloc(par_comm *comm, size_t bytes);
-// Collective over the comm it was allocated with; memory is what par_alloc returned. NULL is PAR_OK. Errors:
-// ARGUMENT (it points elsewhere, or was freed before), those of a barrier.
+// Free symmetric memory; collective over the comm of par_alloc. memory is the pointer that par_alloc
+// returned. NULL is PAR_OK. Errors: ARGUMENT (another pointer, or freed before), those of a barrier.
 par_result par_free(par_comm *comm, void *memory);
-// Where rank's block has the byte that `mine` is in my block; NULL if rank is on another node or `mine` is
-// not from par_alloc on this comm.
+// The address in rank's block that corresponds to `mine` in this rank's block; NULL if rank is on another
+// node, or `mine` is not from par_alloc on this comm.
 void *par_peer(par_comm *comm, const void *mine, int rank);
 
 // ---- requests ---------------------------------------------------------------------------------------------
 
-// Every call below has a _begin form with one more argument; it returns at once, and par_wait ends it. All
-// ranks begin in the same order. A zeroed request is complete.
+// Every call below has a _begin form with one more argument, which returns at once; par_wait ends the call.
+// All ranks issue calls in the same order. A zeroed request is complete.
 typedef struct par_request {
     struct par__operation *operation;
     uint64_t ticket;
 } par_request;
 
-par_result par_wait(par_request *request);            // the result of the operation; the request is then zero
-par_result par_test(par_request *request, int *done); // makes progress; *done = 1: as after par_wait
-par_result par_wait_all(par_request *requests, int count); // the first error, after all ended
+par_result par_wait(par_request *request);                 // returns the call's result and zeroes the request
+par_result par_test(par_request *request, int *done);      // makes progress; *done = 1: as par_wait
+par_result par_wait_all(par_request *requests, int count); // waits for all, returns the first error
 
 // ---- groups of calls --------------------------------------------------------------------------------------
 
-// Between the two, calls on comm return at once and are done together: small all_reduces (and broadcasts) of
-// one dtype and op (or root) that follow each other travel as one, bit for bit as they would alone; receives
-// meet their sends in any order. Arrays stay unchanged until par_group_end returns (or its request is waited
-// for); a _begin form in a group hands out a complete request. Every rank makes the same calls in the same
-// order. Errors: ARGUMENT (begun twice, or not begun), and the first of the calls'. (Coalescing: NCCL's
-// groups; Horovod's tensor fusion, Sergeev and Del Balso 2018.)
+// Between the two, calls on comm return at once and run together: consecutive small all_reduces (or
+// broadcasts) of one dtype and op (or root) are coalesced into one, bit for bit as they would be alone;
+// receives match their sends in any order. Arrays stay unchanged until par_group_end returns, or its request
+// has been waited for; a _begin form within a group gives a complete request. Every rank makes the same calls
+// in the same order. Errors: ARGUMENT (a group within a group, or an end without a begin), and the first
+// error of the calls. (Coalescing: NCCL's groups; Horovod's tensor fusion, Sergeev and Del Balso 2018.)
 par_result par_group_begin(par_comm *comm);
 par_result par_group_end(par_comm *comm);
 par_result par_group_end_begin(par_comm *comm, par_request *request);
 
 // ---- collectives ------------------------------------------------------------------------------------------
-// count is in elements and may be 0 or beyond 2^31. n = par_size(comm), S = the whole array in bytes. Errors
-// of all: ARGUMENT (on the rank that erred; MISMATCH on the others), MISMATCH, MEMORY, TIMEOUT, PEER_DIED,
-// ABORTED, MPI.
+// count is in elements and may be 0 or beyond 2^31. n = par_size(comm), S = the bytes of the whole array.
+// Errors of all collectives: ARGUMENT (on the rank whose argument is wrong; MISMATCH on the others),
+// MISMATCH, MEMORY, TIMEOUT, PEER_DIED, ABORTED, MPI.
 
-// recv[i] = op over ranks of send[i]. count elements each. In place: recv == send.
-// Zero-copy two-shot: 2S loads and stores per rank, the least there is (Rabenseifner 2004, in shared memory).
+// recv[i] = op over all ranks of send[i]; count elements each. In place: recv == send.
+// Zero-copy two-shot: 2S loads and stores per rank, the minimum (Rabenseifner 2004, in shared memory).
 par_result par_all_reduce(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
                           par_comm *comm);
 
-// Rank r gets block r of the reduction: send holds n*count elements, recv count. In place: recv == send +
+// Rank r gets block r of the reduction: send has n*count elements, recv count. In place: recv == send +
 // rank*count.
 par_result par_reduce_scatter(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
                               par_comm *comm);
-// Block r has counts[r] elements, blocks packed; counts agree on all ranks. In place: recv == send + own
-// block's start.
+// Block r has counts[r] elements, and blocks are packed; all ranks pass the same counts. In place: recv ==
+// send + start of the own block.
 par_result par_reduce_scatterv(const void *send, void *recv, const size_t *counts, par_dtype dtype, par_op op,
                                par_comm *comm);
 
-// recv gets n*count elements: block r is rank r's send of count. In place: send == recv + rank*count.
+// recv gets n*count elements: block r is rank r's send of count elements. In place: send == recv +
+// rank*count.
 par_result par_all_gather(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm);
-// Block r has counts[r] elements and starts at displs[r] (NULL: packed); both agree on all ranks.
+// Block r has counts[r] elements and starts at displs[r] (NULL: packed); all ranks pass the same counts and
+// displs.
 par_result par_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
                            par_dtype dtype, par_comm *comm);
 
-// recv on every rank = root's send. send matters at the root only. In place: recv == send at the root.
+// recv on every rank = the root's send. Only the root reads send. In place: recv == send at the root.
 par_result par_broadcast(const void *send, void *recv, size_t count, par_dtype dtype, int root,
                          par_comm *comm);
 
-// As all_reduce, but only the root's recv is written (others may pass NULL). In place at the root: recv ==
-// send.
+// As all_reduce, but only the root's recv is written (the others may pass NULL). In place at the root: recv
+// == send.
 par_result par_reduce(const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,
                       par_comm *comm);
 
 // The root's recv gets n*count elements, block r from rank r. In place at the root: send == recv +
 // root*count.
 par_result par_gather(const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm);
-// Rank r sends count; at the root recv_counts[r] and recv_displs[r] (NULL: packed) say where it goes.
+// Rank r sends count elements; at the root, block r has recv_counts[r] elements and starts at recv_displs[r]
+// (NULL: packed).
 par_result par_gatherv(const void *send, size_t count, void *recv, const size_t *recv_counts,
                        const size_t *recv_displs, par_dtype dtype, int root, par_comm *comm);
 
 // Rank r's recv gets block r (count elements) of the root's send. In place at the root: recv == send +
 // root*count.
 par_result par_scatter(const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm);
-// At the root send_counts[r] and send_displs[r] (NULL: packed) describe block r; rank r receives count.
+// At the root, block r has send_counts[r] elements and starts at send_displs[r] (NULL: packed); rank r
+// receives count elements.
 par_result par_scatterv(const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,
                         size_t count, par_dtype dtype, int root, par_comm *comm);
 
-// Block r of my send goes to block rank of r's recv; n*count elements each. Not in place.
+// Block r of this rank's send goes to block `rank` of rank r's recv; n*count elements each. Not in place.
 par_result par_all_to_all(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm);
-// send_counts[r] of mine == recv_counts[rank] of r's. NULL displs: packed. Not in place.
+// This rank's send_counts[r] equals rank r's recv_counts[rank]. NULL displs: packed. Not in place.
 par_result par_all_to_allv(const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,
                            const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype,
                            par_comm *comm);
 
-// Returns when every rank has called it.
+// Returns after every rank has called it.
 par_result par_barrier(par_comm *comm);
 
-// The next collective without a root on comm carries this number, in a group of calls, too, and all ranks
-// must give the same: for layers whose calls look alike but must not be confused. 0: none.
+// Tag the next collective without a root on comm, also within a group; all ranks must pass the same tag. For
+// layers whose calls look alike but must not be confused. 0: no tag.
 void par_tag(par_comm *comm, int tag);
 
 // ---- point-to-point ---------------------------------------------------------------------------------------
-// Messages of a (sender, receiver, comm) arrive in the order they were begun; there are no tags: split a comm
-// for another lane. A different count or dtype at the two ends is MISMATCH at the receiver, naming both call
-// sites. A send may return before its receive was called; do not rely on it. peer may be the own rank (with
-// begin/wait).
+// Messages of one sender, receiver and comm arrive in the order in which they were issued. There are no tags:
+// split the comm for a second stream of messages. If count or dtype differ at the two ends, the receiver gets
+// MISMATCH with both call sites. A send may return before its receive was called; do not rely on that. peer
+// may be the rank itself (with begin and wait).
 
 par_result par_send(const void *send, size_t count, par_dtype dtype, int peer, par_comm *comm);
 par_result par_recv(void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm);
-// Both at once: send_count to dest, recv_count from source. The buffers do not overlap.
+// Send and receive at once: send_count elements to dest, recv_count from source. The buffers do not overlap.
 par_result par_sendrecv(const void *send, size_t send_count, int dest, void *recv, size_t recv_count,
                         int source, par_dtype dtype, par_comm *comm);
 
@@ -518,7 +529,7 @@ par_result par_recv_begin(void *recv, size_t count, par_dtype dtype, int peer, p
 
 // ---- diagnosis --------------------------------------------------------------------------------------------
 
-// X(constant, name): what a call is, in errors, recorder, ledger and trace.
+// X(constant, name): the kind of a call in errors, recorder, ledger and trace.
 #define PAR_KINDS(X)                                                                                         \
     X(PAR_KIND_BARRIER, "barrier")                                                                           \
     X(PAR_KIND_ALL_REDUCE, "all_reduce")                                                                     \
@@ -546,62 +557,65 @@ typedef enum par_kind {
 const char *par_kind_name(par_kind kind);
 
 // What this rank has done on a comm, per kind of call. sent_* is the volume of the direct algorithm, which is
-// also the least: all_reduce S - own slice + (n-1) own slices (2(n-1)/n S when n divides the count),
-// reduce_scatter S - own block, all_gather (n-1) own blocks, broadcast S at the root ... It does not depend
-// on the algorithm that ran; net_* is what this rank in truth handed to MPI, TCP or another (pretended) node.
+// the minimum: all_reduce S - own slice + (n-1) own slices (2(n-1)/n S where n divides the count),
+// reduce_scatter S - own block, all_gather (n-1) own blocks, broadcast S at the root, and so on. It does not
+// depend on the algorithm that ran; net_* counts what this rank passed to the transport between nodes (MPI,
+// TCP, or shared memory between nodes of PAR_NODE_RANKS).
 typedef struct par_ledger {
     uint64_t calls;
     uint64_t sent_count; // elements
     uint64_t sent_bytes;
     uint64_t net_messages;
     uint64_t net_bytes;
-    double seconds;           // from the call to its end
-    double predicted_seconds; // by the model; 0 before par_calibrate
+    double seconds;           // from the call to its completion
+    double predicted_seconds; // of the model; 0 before par_calibrate
 } par_ledger;
 par_ledger par_ledger_get(const par_comm *comm, par_kind kind);
 void par_ledger_reset(par_comm *comm);
 void par_ledger_print(const par_comm *comm, FILE *file);
 
 // The alpha-beta model: seconds = alpha + beta x bytes, with an alpha and a beta for each kind of call and
-// each of some ranges of sizes (caches make one pair wrong by multiples). par_calibrate measures them on
-// ordinary memory (collective, a second or two); par_predict gives the seconds for an array of S
-// bytes, 0 before. (Hockney 1994; the ranges after Culler's LogGP parameters by size.)
+// each range of sizes (one pair would be wrong by multiples, because of caches). par_calibrate measures them
+// on ordinary memory (collective; takes a second or two). par_predict gives the seconds for an array of S
+// bytes, 0 before par_calibrate. (Hockney 1994; the ranges after Culler's LogGP parameters by size.)
 par_result par_calibrate(par_comm *comm);
 double par_predict(const par_comm *comm, par_kind kind, size_t bytes);
 
-// The algorithms there are, in order of preference, and which one each size would take on this comm.
+// Print the algorithms in order of preference, and which one each size takes on this comm.
 void par_print_algorithms(const par_comm *comm, FILE *file);
-// The algorithm that the last ended call on this comm took ("inline", "twoshot", ...).
+// The algorithm of the last completed call on this comm ("inline", "twoshot", ...).
 const char *par_last_algorithm(const par_comm *comm);
-// The next algorithm name that kind can take on this comm: index 0, 1, ... until NULL. For tests and tuners.
+// The name of algorithm number `index` (0, 1, ...) for this kind of call; NULL after the last. For tests and
+// tuners.
 const char *par_algorithm(const par_comm *comm, par_kind kind, int index);
-// Force an algorithm from now on, as PAR_ALGO does; "" for the table's choice. Same on all ranks. ARGUMENT if
-// unknown; the text then has the nearest name.
+// Force an algorithm from now on, as PAR_ALGO does; "" restores the table's choice. All ranks pass the same
+// text. Error: ARGUMENT if the name is unknown; the text suggests the nearest one.
 par_result par_force_algorithm(par_comm *comm, const char *op_and_name);
 
-// For programs that wait by themselves: PAR_OK, or that a rank of this comm died (PEER_DIED), gave up (the
-// error that made it) or called par_abort (ABORTED). At once, without communication; not collective.
+// For programs that wait on their own: PAR_OK, or the error of this comm: a rank died (PEER_DIED), failed
+// (with its error) or called par_abort (ABORTED). Returns at once, without communication; not collective.
 par_result par_alive(par_comm *comm);
 
-// The last calls of every rank of this node, newest last; dead ranks included. Printed by itself on an error.
+// Print the last calls of every rank of this node, dead ranks included, newest last. An error that ends a
+// comm prints it, too.
 void par_recorder_print(const par_comm *comm, FILE *file);
 
-// Spans of the user's own in the trace, nested; no cost unless a trace was asked for.
-void par_trace_begin(par_comm *comm, const char *name); // name lives until the world closes
+// Add the program's own spans to the trace; they may nest. They cost nothing without a trace.
+void par_trace_begin(par_comm *comm, const char *name); // name must live until the world closes
 void par_trace_end(par_comm *comm);
 
 // ---- devices ----------------------------------------------------------------------------------------------
 
-// What a layer asks of the place where its arrays are. par.h has the CPU; par_cuda.cuh adds a GPU. A stream
-// is an ordered queue of work, NULL the device's default; on the CPU everything is done when the call
-// returns.
+// The operations of a device that holds a layer's arrays. par.h has the CPU; par_cuda.cuh adds a GPU. A
+// stream is an ordered queue of work; NULL is the device's default stream. On the CPU all work is done when
+// the call returns.
 typedef struct par_device par_device;
 struct par_device {
     const char *name;
     void *state;
     par_result (*alloc)(par_device *device, size_t bytes, void **memory); // zeroed, aligned to 64
     par_result (*free)(par_device *device, void *memory);
-    par_result (*alloc_host)(par_device *device, size_t bytes, void **memory); // the host's, for quick copies
+    par_result (*alloc_host)(par_device *device, size_t bytes, void **memory); // page-locked
     par_result (*free_host)(par_device *device, void *memory);
     par_result (*copy)(par_device *device, void *dst, const void *src, size_t bytes, void *stream);
     par_result (*fill)(par_device *device, void *dst, int byte, size_t bytes, void *stream);
@@ -611,16 +625,16 @@ struct par_device {
     // sources[0].
     par_result (*reduce)(par_device *device, void *dst, const void *const *sources, int source_count,
                          size_t count, par_dtype dtype, par_op op, void *stream);
-    // C = alpha op(A) op(B) + beta C, f32, row-major; op(A) is M x K, op(B) K x N; trans_a: A is stored K x
-    // M.
+    // C = alpha op(A) op(B) + beta C, f32, row-major; op(A) is M x K, op(B) is K x N. trans_a: A is stored K
+    // x M.
     par_result (*gemm)(par_device *device, int trans_a, int trans_b, size_t m, size_t n, size_t k,
                        float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
                        float *c, size_t ldc, void *stream);
-    const char *(*gemm_name)(par_device *device); // who makes these: "oneDNN"; on the CPU see par_gemm_select
+    const char *(*gemm_name)(par_device *device); // the library: "oneDNN"; see par_gemm_select
     par_result (*stream_open)(par_device *device, void **stream);
     par_result (*stream_close)(par_device *device, void *stream);
     par_result (*stream_sync)(par_device *device, void *stream);                // the host waits
-    par_result (*event_record)(par_device *device, void *stream, void **event); // *event NULL: a new one
+    par_result (*event_record)(par_device *device, void *stream, void **event); // *event NULL: create it
     par_result (*event_wait)(par_device *device, void *stream, void *event);    // the stream waits
     par_result (*event_free)(par_device *device, void *event);
 };
@@ -628,42 +642,44 @@ par_device *par_cpu(void); // constant; the same for all ranks of a process
 
 // ---- matrix products --------------------------------------------------------------------------------------
 
-// Who makes par_cpu()->gemm's products: a library that this program was built with (PAR_DNNL, PAR_CBLAS), or
-// the built-in kernel. "Some library is linked" does not say that it is fast here. So where there are several
-// they race, once for the process, some 50 ms, each with one thread; the first in the list that is at most 5%
-// slower than the fastest makes all products from then on, also in processes that are forked later. One whose
-// results are not the built-in kernel's is out, with a line on PAR_LOG. PAR_GEMM=name chooses without a race.
-// Libraries differ in the last bits: "the same bits" means one binary and one choice.
+// Which library computes par_cpu()->gemm: one that this program was built with (PAR_DNNL, PAR_CBLAS), or the
+// built-in kernel. Being linked does not mean being fast on this machine. So where there are several, they
+// are measured, once for the process, for some 50 ms, with one thread each; the first in the list that is at
+// most 5% slower than the fastest computes all products from then on, also in processes that are forked
+// later. A library whose results differ from the built-in kernel's is excluded, with a line on PAR_LOG.
+// PAR_GEMM=name chooses without a measurement. Libraries differ in the last bits: "the same bits" holds for
+// one binary and one choice.
 enum { PAR_GEMM_SHAPES = 16, PAR_GEMM_MAX = 4 };
-typedef struct par_gemm_shape { // of products to come, as par_device's gemm takes them
+typedef struct par_gemm_shape { // of future products, with par_device.gemm's arguments
     int trans_a, trans_b;
     size_t m, n, k;
-    double weight; // how many of them, beside the other shapes; 0: 1
+    double weight; // relative number of such products; 0: 1
 } par_gemm_shape;
-// Choose for all ranks of comm: rank 0 races alone, while the others sleep, on at most PAR_GEMM_SHAPES shapes
-// (large ones are cut; NULL: products of middle size), and all take what it has chosen, now or before.
-// Collective; par_tp_open and, with Muon, par_zero_commit do it if nobody has. Without it a process races by
-// itself at its first product. Errors: ARGUMENT (PAR_GEMM names none that is here, or not the same on all
-// ranks; too many shapes or an empty one), UNSUPPORTED (this rank's program lacks what rank 0 has chosen),
-// MEMORY.
+// Choose one library for all ranks of comm: rank 0 measures alone, while the others sleep, on at most
+// PAR_GEMM_SHAPES shapes (large ones are shrunk; NULL: products of medium size), and all ranks take its
+// choice, also one that it made before. Collective. par_tp_open and, with Muon, par_zero_commit call it if
+// nobody has. Without it each process chooses at its first product. Errors: ARGUMENT (PAR_GEMM names a
+// library that is not linked, or differs between ranks; too many shapes or an empty one), UNSUPPORTED (this
+// rank's program lacks the library that rank 0 has chosen), MEMORY.
 par_result par_gemm_select(const par_gemm_shape *shapes, size_t shape_count, par_comm *comm);
 
 typedef struct par_gemm_report {
-    int count, chosen;              // candidates, in order of preference; of them, -1: not chosen yet
-    const char *name[PAR_GEMM_MAX]; // "oneDNN", "OpenBLAS", "MKL", "BLIS", "CBLAS" (another), "built-in"
-    double flops[PAR_GEMM_MAX];     // a second, in the race; 0: there was none (one candidate, or PAR_GEMM)
-    const char *note[PAR_GEMM_MAX]; // "", "wrong results", or "cut early": so slow that it did not finish
+    int count, chosen;              // candidates in order of preference; the chosen one, -1: none
+    const char *name[PAR_GEMM_MAX]; // "oneDNN", "OpenBLAS", "MKL", "BLIS", "CBLAS" (any other), "built-in"
+    double flops[PAR_GEMM_MAX];     // per second, measured; 0: not measured (one candidate, or PAR_GEMM)
+    const char *note[PAR_GEMM_MAX]; // "", "wrong results", or "cut early": too slow to be measured to the end
 } par_gemm_report;
-par_gemm_report par_gemm_get(void); // of this process; names live as long as it
+par_gemm_report par_gemm_get(void); // of this process; names live as long as the process
 
-// ---- carriers ---------------------------------------------------------------------------------------------
+// ---- device backends --------------------------------------------------------------------------------------
 
-// What takes over a comm's calls on memory that this header cannot touch; par_cuda.cuh has them for GPUs. A
-// comm with a carrier asks it for each call whether it takes the memory. Calls that it takes are enqueued on
-// its device: the blocking forms, and par_wait, return when what the caller enqueues next will see the
-// result. Arguments are checked, and calls are recorded and counted, as others are.
+// A device backend runs a comm's calls on memory that the CPU cannot access; par_cuda.cuh has backends for
+// GPUs. A comm with a backend asks it for each call whether it supports the memory. Supported calls are
+// offloaded: they are enqueued on the device, and the blocking forms, and par_wait, return when work that the
+// caller enqueues next will see the result. Arguments are checked, and calls are recorded and counted, as for
+// all other calls.
 typedef struct par_device_backend par_device_backend;
-typedef struct par_offload_call { // a call
+typedef struct par_offload_call { // an offloaded call
     par_comm *comm;
     par_kind kind;
     par_dtype dtype;
@@ -671,10 +687,10 @@ typedef struct par_offload_call { // a call
     int root, tag; // root: or peer
     const void *send;
     void *recv;
-    size_t count; // as given, or the largest of counts
+    size_t count; // the argument, or the largest of counts
     const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
     const char *site;
-    void *state; // the carrier's, from begin to end
+    void *state; // the backend's, from begin to end
 } par_offload_call;
 struct par_device_backend {
     const char *name;
@@ -684,24 +700,25 @@ struct par_device_backend {
     int (*done)(par_device_backend *carrier, par_offload_call *call); // 1: end would not wait
     par_result (*end)(par_device_backend *carrier, par_offload_call *call);
     void (*progress)(par_device_backend *carrier); // called by every wait of this rank
-    // Its comm has been split: part gets a carrier of its own; NULL where color < 0. Collective over its
-    // comm.
+    // Called after its comm was split; attaches a backend to part, which is NULL where color < 0. Collective
+    // over its comm.
     par_result (*split)(par_device_backend *carrier, int color, int key, par_comm *part);
     void (*close)(par_device_backend *carrier); // its comm is being closed
     par_device_backend *next;
 };
-// One for a comm; it is closed with it. Comms split from it later have carriers, too.
+// A comm has at most one backend, which is closed with the comm. Comms split from it later get backends, too.
+// Error: ARGUMENT (comm has a backend already).
 par_result par_attach_backend(par_comm *comm, par_device_backend *carrier);
 par_device_backend *par_backend_of(const par_comm *comm); // or NULL
-// Elements of this rank's send and recv arrays in a call, holes between displs included.
+// The numbers of elements that this rank's send and recv arrays span in a call, gaps between displs included.
 void par_offload_call_spans(const par_offload_call *call, size_t *send_count, size_t *recv_count);
-// As par_split, without a carrier: for what a carrier itself has to tell the others.
+// As par_split, but the new comm has no backend: for a backend's own messages in host memory.
 par_result par_split_host(par_comm *comm, int color, int key, par_comm **out);
 
 // ---- random numbers ---------------------------------------------------------------------------------------
 
-// Philox4x32-10 (Salmon et al., SC'11): 128 random bits that depend on counter and key alone, so that a
-// number keyed by {parameter, element, step} is the same on any layout.
+// Philox4x32-10 (Salmon et al., SC'11): 128 random bits that depend only on counter and key. A number keyed
+// by {parameter, element, step} is the same in any layout.
 void par_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 float par_uniform(uint64_t seed, uint64_t stream, uint64_t index); // [0, 1), 24 bits
 float par_normal(uint64_t seed, uint64_t stream, uint64_t index);  // mean 0, variance 1 (Box-Muller)
@@ -709,29 +726,31 @@ uint64_t par_random(uint64_t seed, uint64_t stream, uint64_t index);
 
 // ---- files ------------------------------------------------------------------------------------------------
 
-// Opens a file to be read: its descriptor, which the caller closes, and its size; or -1, and in why what is
-// wrong. Only a regular file will do: a FIFO would wait for its writer, a device may never end.
+// Open a file for reading. Returns its descriptor, which the caller closes, and its size; or -1, and what is
+// wrong in `why`. Only regular files are accepted: a FIFO would block until it has a writer, a device may
+// never end.
 int par_open_read(const char *path, size_t *bytes, char *why, size_t why_bytes);
-// A descriptor just opened, under a number of at least 3 and closed on exec. 0 to 2 are stdin, stdout and
-// stderr: where a program was started without one of them, what is printed must not get into a file, a socket
-// or shared memory. -1, and errno says why: fd is -1, or there is no free number (then fd is closed).
+// Move a new descriptor to a number of at least 3, closed on exec. 0 to 2 are stdin, stdout and stderr: where
+// a program was started without one of them, its output must not get into a file, a socket or shared memory.
+// Returns -1, with errno set, if fd is -1 or no number is free (then fd is closed).
 int par_safe_fd(int fd);
-FILE *par_fopen_write(const char *path); // fopen(path, "w") with such a descriptor; NULL: errno says why
-// Such a descriptor of a new file, to be written. What was there by that name goes: it may be a symbolic
-// link, by which somebody else would have another file written over. -1: errno says why.
+FILE *par_fopen_write(const char *path); // fopen(path, "w") with a safe descriptor; NULL: see errno
+// Create a file for writing, with a safe descriptor. A file of that name is unlinked first: it could be a
+// symbolic link through which another file would be overwritten. -1: see errno.
 int par_open_replace(const char *path);
-// What this thread prints between the two has decimal points, as files of numbers need, whatever the
-// program's locale says. The second one takes what the first returned (NULL: no memory, nothing changed).
+// Internal to the kit. Between the two calls this thread prints decimal points, as files of numbers need,
+// whatever the program's locale is. par__restore_locale takes what par__set_c_locale returned (NULL: out of
+// memory, the locale is unchanged).
 void *par__set_c_locale(void);
 void par__restore_locale(void *before);
 
-// For programs that write JSON: the first character of `text`, which has 1 byte or more, as it stands within
-// a string there; U+FFFD for a byte that is not UTF-8. Returns how many bytes of text that was.
+// For programs that write JSON: escape the first character of `text`, which has at least 1 byte, for a JSON
+// string; a byte that is not UTF-8 becomes U+FFFD. Returns the number of bytes of text that it used.
 size_t par_json_escape(const char *text, size_t bytes, char json[8]);
 
 // ---- settings ---------------------------------------------------------------------------------------------
-// Environment variables. Those of par.h: see ENVIRONMENT; a layer has a table of its own. An empty variable
-// counts as not set; one that cannot be read is an error.
+// Environment variables, internal to the kit: each header has a table of those that it reads (par.h: see
+// ENVIRONMENT). An empty variable counts as unset; one that cannot be parsed is an error.
 
 typedef enum par__setting_kind {
     PAR__SETTING_INTEGER,
@@ -743,32 +762,33 @@ typedef enum par__setting_kind {
 typedef struct par__setting {
     const char *name;
     par__setting_kind kind;
-    double min, max, default_value; // of numbers; a text has at most `most` bytes
-    const char *accepts;            // for errors: what it is; of a word: those that it can be, "peer|staging"
+    double min, max, default_value; // of numbers; a text has at most `max` bytes
+    const char *accepts;            // for errors: what the value is; of a choice: the words, "peer|staging"
 } par__setting;
-// *value: the number, the index of the word, 1 for a text; or the fallback, also where `why` gets an error.
+// *value is the number, the index of the word, or 1 for a text; where the variable is unset or wrong, the
+// default. An error's text goes to `why`.
 par_result par__setting_read(const par__setting *setting, double *value, char *why, size_t why_bytes);
-// A line on PAR_LOG for each variable that is named almost as one of these.
+// Log each PAR_ variable whose name is almost one of these.
 void par__settings_warn_misspelled(const par__setting *settings, size_t count);
 
 // ---- call sites -------------------------------------------------------------------------------------------
-// Each call notes the file and line it stands on, for errors and the recorder. The macros below add that as
-// a first argument and pass on all others as they are written; &par_all_reduce and (par_all_reduce)(...) are
-// still the function. PAR_SITE: where it stands, "file:line".
+// Each call records its call site, for errors and the flight recorder. The macros below add the site,
+// PAR_SITE ("file:line"), as a first argument and pass on all others as they are written. &par_all_reduce and
+// (par_all_reduce)(...) are still the function. Names with par__ are internal to the kit.
 
-par_comm *par__at_site(par_comm *comm, const char *site); // site NULL: as par__in_layer
+par_comm *par__at_site(par_comm *comm, const char *site); // site NULL: par__in_layer
 par_mesh *par__mesh_at_site(par_mesh *mesh, const char *site);
-// For layers, whose calls are said to be where the program called the layer: `site` is entered by a macro of
-// the layer's function; the layer's name (NULL: none; copied) then holds until the next entry. A layer that
-// calls the program back saves both and restores them after it.
+// For layers, whose calls are attributed to the place where the program called the layer: a macro of the
+// layer's function enters `site`. The layer's name (NULL: none; it is copied) then holds until the next
+// entry. A layer that calls back into the program saves both and restores them afterwards.
 typedef struct par__caller {
     const char *site;
-    char name[52]; // the end of a longer one
+    char name[52]; // a longer name keeps its end
 } par__caller;
-void par__enter_layer(par_comm *comm, const char *site); // NULL comm: nothing
+void par__enter_layer(par_comm *comm, const char *site); // NULL comm: does nothing
 void par__set_layer_name(par_comm *comm, const char *name);
-par_comm *par__in_layer(par_comm *comm);                         // the next call on comm is a layer's
-par_comm *par__in_named_layer(par_comm *comm, const char *name); // ... of this name
+par_comm *par__in_layer(par_comm *comm);                         // the next call on comm comes from the layer
+par_comm *par__in_named_layer(par_comm *comm, const char *name); // ... with this name
 par__caller par__save_caller(const par_comm *comm);
 void par__restore_caller(par_comm *comm, const par__caller *caller);
 #if defined(__GNUC__)
@@ -776,7 +796,7 @@ __attribute__((format(printf, 3, 4)))
 #endif
 par_result
 par__fail_in_layer(par_comm *comm, par_result result, const char *format,
-                   ...); // par_fail, and where it was called
+                   ...); // par_fail with the call site
 #define PAR__STRINGIFY_VALUE(x) #x
 #define PAR__STRINGIFY(x)       PAR__STRINGIFY_VALUE(x)
 #define PAR_SITE                __FILE__ ":" PAR__STRINGIFY(__LINE__)
@@ -1015,7 +1035,7 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
 
-// What the implementations of all headers of the kit share: hooks, and loops that are compiled once for each
+// Shared by the implementations of all headers of the kit: hooks, and loops that are compiled once for each
 // instruction set, so that nobody needs -march. X(name, attributes of its functions)
 #if PAR_VERSION != 200
 #error "this par.h is version 0.2.0, and a par.h of another version came before it: take all from one version"
@@ -1067,7 +1087,7 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #endif
 #define PAR__STRIP       64 // elements of an inner loop
 #define PAR__INLINE_LOOP static inline __attribute__((always_inline))
-// For element i of n, PAR__STRIP at a time, then 16, then one; a sum adds element i to its lane.
+// For each element i of n: PAR__STRIP at a time, then 16, then one. A sum adds element i to lane `lane`.
 #define PAR__VECTOR(i, n, ...)                                                                               \
     for (size_t i##_0 = 0, i##_n = (n), i##_step; i##_0 < i##_n; i##_0 += i##_step)                          \
         if ((i##_step = PAR__STRIP, i##_0 + PAR__STRIP <= i##_n)) {                                          \
@@ -1085,7 +1105,7 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
             __VA_ARGS__;                                                                                     \
             (void)lane;                                                                                      \
         }
-// The table that this processor can run: name_base, name_avx2 or name_avx512.
+// The table for this processor: name_base, name_avx2 or name_avx512.
 #if PAR__X86 && !defined(__CUDACC__)
 #define PAR__PICK(name)                                                                                      \
     (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&                             \
@@ -1097,7 +1117,8 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #define PAR__PICK(name) (&name##_base)
 #endif
 // A table of loops for each instruction set. LIST(X, P) has a row X(P, result, name, parameters, arguments)
-// for each inline function P##name; PAR__LOOP_TABLES makes the type P##loops, and P##loops_base and so on.
+// for each inline function P##name; PAR__LOOP_TABLES defines the type P##loops and the tables P##loops_base,
+// ...
 #define PAR__MEMBER(P, result, name, parameters, arguments) result(*name) parameters;
 #define PAR__CLONE_base(P, result, name, parameters, arguments)                                              \
     static result P##name##_base parameters { return P##name arguments; }
