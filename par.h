@@ -9596,7 +9596,7 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
 }
 
 // >>calls ---------------------------------------------------------------------------------------------------
-// The names stand in parentheses because the same names are macros that note the call site.
+// The names are in parentheses because the same names are macros, which record the call site.
 
 static par__call par__make_call_v(par_kind kind, const void *send, const size_t *send_counts,
                                   const size_t *send_displs, void *recv, const size_t *recv_counts,
@@ -9613,7 +9613,7 @@ static size_t par__max_count(const size_t *counts, const par_comm *c) {
     return max;
 }
 
-// Each function twice: X(name, parameters, how to make the call).
+// Every function exists twice, blocking and _begin: X(name, parameters, the par__call of its arguments).
 #define PAR__CALLS(X)                                                                                        \
     X(par_all_reduce,                                                                                        \
       (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, par_comm *comm PAR__REQUEST), \
@@ -9701,7 +9701,7 @@ par_result(par_sendrecv)(const void *send, size_t send_count, int dest, void *re
     if (r) return r;
     r = (par_send_begin)(send, send_count, dtype, dest, comm, &requests[1]);
     if (!r) return par_wait_all(requests, 2);
-    // The receive stays begun and nobody may wait for it: this comm cannot go on.
+    // The receive is in flight, and the caller has no request to wait for it: the comm is broken.
     return par__break_comm(comm, r);
 }
 
@@ -9741,14 +9741,14 @@ par_result par_abort(par_comm *comm, const char *text) {
 
 static int par__is_node_leader(const par_comm *c) { return c->nodes.local_index[c->rank] == 0; }
 
-// Every rank's value for all, on any kind of comm.
+// Gather `bytes` bytes of every rank on all ranks.
 static par_result par__all_gather_bytes(par_comm *c, const void *mine, size_t bytes, void *all) {
     if (c->in_group)
         return par__set_error(c->world, PAR_ERR_ARGUMENT,
-                              "this call cannot be part of a group: end it first");
+                              "this call cannot be part of a group: call par_group_end first");
     const char *site = c->site;
     const par_result r = (par_all_gather)(mine, all, bytes, PAR_U8, c);
-    c->site = site; // one public call may need several
+    c->site = site; // a public call may call this several times
     return r;
 }
 
@@ -9758,7 +9758,8 @@ void *(par_alloc)(par_comm *c, size_t bytes) {
     const size_t stride = par__round_up(PAR__MAX(bytes, (size_t)1), align);
     const int leader = c->nodes.members[c->nodes.start[c->nodes.my_node]];
     par__symmetric_block *b = (par__symmetric_block *)par__zalloc(sizeof *b);
-    uint64_t mine[2] = {0, b ? bytes : UINT64_MAX}; // where my node's memory is (leaders); how much I want
+    // A node leader's offset of its node's memory (0: none), and the bytes asked for (UINT64_MAX: failed).
+    uint64_t mine[2] = {0, b ? bytes : UINT64_MAX};
     uint64_t *all = (uint64_t *)PAR_MALLOC(sizeof mine * (size_t)c->size);
     const int fits = bytes < SIZE_MAX / 4 && stride <= SIZE_MAX / 4 / (size_t)locals;
     int failed = 0;
@@ -9771,15 +9772,17 @@ void *(par_alloc)(par_comm *c, size_t bytes) {
     for (int r = 0; r < c->size; r++) {
         failed |= (c->nodes.local_index[r] == 0 && !all[2 * r]) || all[2 * r + 1] == UINT64_MAX;
         if (all[2 * r + 1] == bytes || failed) continue;
-        par__set_error(c->world, PAR_ERR_MISMATCH,
-                       "par_alloc at %s: rank %d asks for %llu bytes, rank %d for %zu",
-                       c->site ? c->site : "?", r, (unsigned long long)all[2 * r + 1], c->rank, bytes);
+        par__set_error(
+            c->world, PAR_ERR_MISMATCH,
+            "par_alloc at %s: rank %d asks for %llu bytes, rank %d for %zu: all ranks must ask for the "
+            "same",
+            c->site ? c->site : "?", r, (unsigned long long)all[2 * r + 1], c->rank, bytes);
         failed = 2;
         break;
     }
     if (failed == 1)
         par__set_error(c->world, PAR_ERR_MEMORY,
-                       "par_alloc at %s: no %zu bytes of shared memory for each of %d ranks",
+                       "par_alloc at %s: cannot allocate %zu bytes of shared memory for each of %d ranks",
                        c->site ? c->site : "?", bytes, locals);
     const uint64_t at = all[2 * leader];
     PAR_FREE(all);
@@ -9810,11 +9813,13 @@ par_result(par_free)(par_comm *c, void *memory) {
                               c->site ? c->site : "?", memory, c->name);
     const char *own = b->base + (size_t)c->nodes.local_index[c->rank] * b->stride;
     if ((const char *)memory != own)
-        return par__set_error(c->world, PAR_ERR_ARGUMENT,
-                              "par_free at %s: %p is %td bytes into a block: give the pointer of par_alloc",
-                              c->site ? c->site : "?", memory, (const char *)memory - own);
+        return par__set_error(
+            c->world, PAR_ERR_ARGUMENT,
+            "par_free at %s: %p is %td bytes into a block: pass the pointer that par_alloc returned",
+            c->site ? c->site : "?", memory, (const char *)memory - own);
     if (c->in_group)
-        return par__set_error(c->world, PAR_ERR_ARGUMENT, "par_free within a group: end it first");
+        return par__set_error(c->world, PAR_ERR_ARGUMENT,
+                              "par_free within a group: call par_group_end first");
     const par_result r = (par_barrier)(c);
     if (!r && par__is_node_leader(c)) par__arena_free(c->world, (uint64_t)(b->base - c->world->base));
     *link = b->next;
@@ -9843,13 +9848,12 @@ static int par__by_key(const void *a, const void *b) {
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-// The private half of a new comm from its members (sorted); NULL if I am none of them or memory is out.
+// Make this rank's part of a new comm from its sorted members. NULL: out of memory, or not a member.
 static par_comm *par__comm_of(par_comm *parent, uint32_t id, const par__member *m, int n) {
     int *ints = (int *)PAR_MALLOC(sizeof(int) * 4 * (size_t)PAR__MAX(n, 1)), nodes = 0, me = -1;
     par_comm *c = NULL;
     if (!ints) return NULL;
-    int *world = ints, *node_of = ints + n, *arena = ints + 2 * n,
-        *old = ints + 3 * n; // old node of new node
+    int *world = ints, *node_of = ints + n, *arena = ints + 2 * n, *old = ints + 3 * n; // parent's node
     for (int i = 0; i < n; i++) {
         const int node = parent->nodes.node_of[m[i].rank];
         int j = 0;
@@ -9863,7 +9867,7 @@ static par_comm *par__comm_of(par_comm *parent, uint32_t id, const par__member *
     return c;
 }
 
-// First of the ranks of c that shares my rings: it owns them.
+// The first of the ranks of c that share this rank's rings. It allocates and frees them.
 static int par__rings_owner(const par_comm *c) {
     int r = 0;
     while (c->ring_index[r] < 0) r++;
@@ -9873,13 +9877,13 @@ static int par__rings_owner(const par_comm *c) {
 par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
     par__world *w = comm->world;
     par__member mine, *all = (par__member *)PAR_MALLOC(sizeof mine * (size_t)comm->size);
-    uint64_t at[3] = {0, 0, 0},
-             *shared = (uint64_t *)PAR_MALLOC(sizeof at * (size_t)comm->size); // board, rings, failed
+    uint64_t at[3] = {0, 0, 0}; // board, rings, failed
+    uint64_t *shared = (uint64_t *)PAR_MALLOC(sizeof at * (size_t)comm->size);
     uint32_t id = 0;
     int n = 0, failed = 0;
     *out = NULL;
     if (!all || !shared)
-        return PAR_FREE(all), PAR_FREE(shared), par__set_error(w, PAR_ERR_MEMORY, "no memory for par_split");
+        return PAR_FREE(all), PAR_FREE(shared), par__set_error(w, PAR_ERR_MEMORY, "par_split: out of memory");
     mine.color = color, mine.key = key, mine.next_id = w->next_id, mine.rank = comm->rank;
     par_result r = par__all_gather_bytes(comm, &mine, sizeof mine, all);
     for (int i = 0; i < comm->size && !r; i++) {
@@ -9900,7 +9904,7 @@ par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
     if (!r) r = par__all_gather_bytes(comm, at, sizeof at, shared);
     for (int i = 0; i < comm->size && !r; i++) failed |= shared[3 * i + 2] != 0;
     if (failed)
-        r = par__set_error(w, PAR_ERR_MEMORY, "par_split at %s: no memory for the new comms",
+        r = par__set_error(w, PAR_ERR_MEMORY, "par_split at %s: out of memory for the new comms",
                            comm->site ? comm->site : "?");
     if (r && c) par__arena_free(w, at[0]), par__arena_free(w, at[1]), par__free_comm(c);
     if (!r && c) {
@@ -9915,21 +9919,21 @@ par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
     PAR_FREE(shared);
     if (!r && comm->backend && !comm->splitting_host) {
         const par__caller caller = w->caller;
-        par__enter_layer(comm, comm->site); // of what the carrier tells the others
+        par__enter_layer(comm, comm->site); // the call site of the backend's own messages
         r = comm->backend->split(comm->backend, color, key, c);
         w->caller = caller;
     }
     return r;
 }
 
-// A comm for a carrier's own use.
+// Split off a comm that has no backend, for a backend's own messages.
 par_result par_split_host(par_comm *comm, int color, int key, par_comm **out) {
     comm->splitting_host = 1;
     const par_result r = (par_split)(comm, color, key, out);
     return comm->splitting_host = 0, r;
 }
 
-// Give back the shared parts when nobody looks at them any more.
+// Free the shared parts of a comm when no rank reads them any more.
 static void par__free_shared(par_comm *c) {
     par__rings *rings = c->rings;
     __atomic_add_fetch(&c->board->released, 1, __ATOMIC_SEQ_CST);
@@ -9966,8 +9970,8 @@ static par_result par__close_world(par__world *w, int broken) {
 
 static par_result par__write_trace(par_comm *c);
 
-// What was begun on a comm that closes and never waited for. Collectives have ended with the closing barrier;
-// a message whose other end never came has not.
+// Free the operations of a closing comm that the program issued and never waited for. Its collectives have
+// completed with the closing barrier; a message that its peer never received or sent has not.
 static par_result par__drop_operations(par_comm *c) {
     par__world *w = c->world;
     int forgotten = 0;
@@ -9987,13 +9991,15 @@ static par_result par__drop_operations(par_comm *c) {
     w->active_end = link;
     par__unlock_world(w);
     if (!forgotten || c->broken) return PAR_OK;
-    return par__log_error(PAR_ERR_ARGUMENT,
-                          "rank %d closes comm %s, but %d messages begun on it never met their other end",
-                          c->rank, c->name, forgotten);
+    return par__log_error(
+        PAR_ERR_ARGUMENT,
+        "rank %d closes comm %s, but the peers of %d sends and receives on it never made the "
+        "matching call",
+        c->rank, c->name, forgotten);
 }
 
-static void
-par__print_final_ledger(const par_comm *c) { // for PAR_LEDGER, of the world and comms that did anything
+// For PAR_LEDGER: print the ledger of the world, and of every comm that made calls.
+static void par__print_final_ledger(const par_comm *c) {
     uint64_t calls = c->id == 0;
     for (int k = 0; k < PAR_KIND_COUNT && c->size > 1; k++) calls += c->ledger[k].calls;
     if (c->world->print_ledger && calls) par_ledger_print(c, stderr);
@@ -10012,7 +10018,7 @@ par_result(par_close)(par_comm *c) {
         const par_result b = (par_barrier)(c);
         if (!r) r = b;
         if (!b && !world) par__free_shared(c);
-        if (!b && world) { // nobody leaves while another may still need it to hear that all have come
+        if (!b && world) { // stay until every rank of the node knows that all have reached the barrier
             __atomic_add_fetch(&w->arena->closing, 1, __ATOMIC_SEQ_CST);
             par__wait_for_count(c, &w->arena->closing, (uint32_t)w->local_count);
         }
@@ -10028,7 +10034,7 @@ par_result(par_close)(par_comm *c) {
         }
     par__free_comm(c);
     if (world) {
-        while (w->comms) { // left open by the user
+        while (w->comms) { // the program has not closed them
             par_comm *rest = w->comms;
             w->comms = rest->next;
             par__print_final_ledger(rest);
@@ -10048,7 +10054,7 @@ par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm
     int chosen = -1, forced;
     memset(&choice, 0, sizeof choice);
     if (count > PAR_GEMM_SHAPES)
-        return par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: %zu shapes, but at most %d are raced",
+        return par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: %zu shapes, but it compares at most %d",
                         count, (int)PAR_GEMM_SHAPES);
     for (size_t s = 0; s < count; s++)
         if (!shapes[s].m || !shapes[s].n || !shapes[s].k)
@@ -10069,7 +10075,8 @@ par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm
     for (int i = 0; i < PAR_GEMM_MAX; i++) choice.note[i] %= sizeof par__gemm_notes / sizeof *par__gemm_notes;
     chosen = par__gemm_find(choice.name);
     if (!r && choice.failed)
-        r = par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: rank 0 could not choose; its text says why");
+        r = par_fail(comm, PAR_ERR_ARGUMENT,
+                     "par_gemm_select: rank 0 could not choose; its own error says why");
     if (!r && chosen < 0)
         r = par_fail(
             comm, PAR_ERR_UNSUPPORTED,
@@ -10078,7 +10085,7 @@ par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm
             choice.name);
     if (!r && forced >= 0 && forced != chosen)
         r = par_fail(comm, PAR_ERR_ARGUMENT,
-                     "PAR_GEMM=%s on rank %d, but rank 0 takes %s: give all ranks the same",
+                     "PAR_GEMM=%s on rank %d, but rank 0 has chosen %s: give all ranks the same",
                      par__gemm_name(forced), par_rank(comm), choice.name);
     if (!r) par__gemm_adopt(&choice, chosen);
     int failed = r != PAR_OK;
@@ -10087,7 +10094,7 @@ par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm
     if (agreed || r) return r ? r : agreed;
     return failed
                ? par_fail(comm, PAR_ERR_ARGUMENT,
-                          "par_gemm_select: another rank could not take %s; its text says why", choice.name)
+                          "par_gemm_select: another rank cannot use %s; its own error says why", choice.name)
                : PAR_OK;
 }
 
@@ -10099,7 +10106,7 @@ struct par_mesh {
     int axis_count, size[PAR__AXES], index[PAR__AXES];
     char name[PAR__AXES][16];
     const char *site;
-    par_comm *comms[1 << PAR__AXES]; // by the set of named axes
+    par_comm *comms[1 << PAR__AXES]; // by the set of axes, a bit each; NULL: not made yet
 };
 
 static int par__axis(const par_mesh *m, const char *name, size_t length) {
@@ -10113,7 +10120,7 @@ par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **out) {
     const char *text = axes && *axes ? axes : "dp=-1";
     int product = 1, open = -1, used = 0;
     *out = NULL;
-    if (!m) return par__set_error(world->world, PAR_ERR_MEMORY, "no memory for a mesh");
+    if (!m) return par__set_error(world->world, PAR_ERR_MEMORY, "par_mesh_open: out of memory");
     m->world = world;
     for (; *text; text += used) {
         const int i = m->axis_count;
@@ -10140,7 +10147,7 @@ par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **out) {
     if (product != world->size) {
         PAR_FREE(m);
         return par__set_error(world->world, PAR_ERR_ARGUMENT,
-                              "par_mesh_open: \"%s\" makes %d ranks, but there are %d", axes, product,
+                              "par_mesh_open: \"%s\" needs %d ranks, but there are %d", axes, product,
                               world->size);
     }
     for (int i = m->axis_count - 1, rest = world->rank; i >= 0; i--)
@@ -10201,16 +10208,20 @@ par_result(par_mesh_close)(par_mesh *m) {
 }
 
 // >>clocks --------------------------------------------------------------------------------------------------
-// The ranks of one machine read one clock: their offset is the difference of when they opened their worlds.
-// Of each other machine the first rank asks rank 0 of the comm:
 //
-//     rank 0                .--- there ---.              offset = there - (sent + back) / 2
-//                          /               \             The answer was given between sent and back, so the
-//     asking       --- sent                 back ---     error is at most (back - sent) / 2: least for the
-//                                                        trip that took least. Cost: 64 small messages each.
+// Ranks of one machine read the same clock: their offset is the difference between the times at which they
+// opened their worlds. On every other machine the first rank measures its offset from rank 0 of the comm:
+//
+//     rank 0                .--- there ---.
+//                          /               \             offset = there - (sent + back) / 2
+//     other rank   --- sent                 back ---
+//
+// Rank 0 read its clock between sent and back, so the error is at most (back - sent) / 2. The round trip that
+// took the least time counts (Cristian, "Probabilistic clock synchronization", 1989). Cost: 32 round trips of
+// 8 bytes for each machine, one machine after the other.
 
 enum { PAR__ROUND_TRIPS = 32 };
-typedef struct par__round_trip { // sent and back by the clock of who asks, there by the other
+typedef struct par__round_trip { // sent and back by this rank's clock, there by the other's
     double sent, remote, received;
 } par__round_trip;
 
@@ -10252,12 +10263,13 @@ static par_result par__answer_offset(par_comm *c, int peer) {
     return PAR_OK;
 }
 
-typedef struct par__clock_info { // what each rank tells all others
-    char name[104];              // ranks that say the same read one clock
+typedef struct par__clock_info { // gathered from all ranks
+    char name[104];              // the same on ranks that read one clock
     double opened_at, offset, error;
 } par__clock_info;
 
-// One kernel, and one time namespace, which can shift it. Ranks that were started here share both.
+// Name the clock by the kernel and by the time namespace, which can shift it. Ranks that par_open started on
+// this machine share both.
 static void par__clock_name(const par_comm *c, char *name, size_t bytes) {
     char boot[64] = "", shift[24] = "";
     if (!c->world->net) return;
@@ -10265,7 +10277,7 @@ static void par__clock_name(const par_comm *c, char *name, size_t bytes) {
     if (par__boot_id(boot, sizeof boot))
         snprintf(name, bytes, "%s %s", boot, shift);
     else
-        snprintf(name, bytes, "rank %d", c->world->rank); // no other's, for all that is known
+        snprintf(name, bytes, "rank %d", c->world->rank); // unknown, so it counts as this rank's own
 }
 static int par__first_with_clock(const par__clock_info *all, int rank) {
     int first = 0;
@@ -10321,7 +10333,8 @@ void par_ledger_reset(par_comm *comm) {
     if (comm->layer_stats) memset(comm->layer_stats, 0, comm->layer_stats_count * sizeof *comm->layer_stats);
 }
 
-// The next of the places that layers called from, by falling time, then number; -1: that was the last.
+// The call sites of layers, by decreasing time, then number: returns the one after `last`, or -1. `last` = -1
+// gives the first.
 static long par__next_layer_stats(const par_comm *c, long last) {
     long best = -1;
     for (long i = 0; i < (long)c->layer_stats_count; i++) {
@@ -10355,23 +10368,24 @@ void par_ledger_print(const par_comm *comm, FILE *file) {
     int rows = 0;
     for (long i = first; i >= 0; i = par__next_layer_stats(comm, i), rows++) {
         const par__layer_stats *x = &comm->layer_stats[i];
-        if (rows >= LAYERS) continue; // only counted
+        if (rows >= LAYERS) continue; // count it, do not print it
         at += (size_t)snprintf(text + at, sizeof text - at, "%s  %-15s %10llu %16llu %12s %16s %12.6f %s\n",
                                i == first ? "  of these, from layers:\n" : "", "",
                                (unsigned long long)x->calls, (unsigned long long)x->sent_bytes, "", "",
                                par__ticks_to_seconds(comm->world, x->ticks), comm->world->sites[i]);
     }
     if (rows > LAYERS)
-        snprintf(text + at, sizeof text - at, "  ... and from %d more places\n", rows - LAYERS);
+        snprintf(text + at, sizeof text - at, "  ... and from %d more call sites\n", rows - LAYERS);
     par__sanitize(text, "\n");
-    fputs(text, file); // in one piece: other ranks print too
+    fputs(text, file); // in one piece, because other ranks print, too
     fflush(file);
 }
 
 static const size_t par__model_bytes[PAR__MODEL_POINTS] = {64,      4096,     65536,   262144,
                                                            2097152, 16777216, 67108864};
 
-static par_kind par__model_kind(par_kind kind) { // whose times stand for it
+// The kind whose measured times the model uses for calls of this kind.
+static par_kind par__model_kind(par_kind kind) {
     switch (kind) {
     case PAR_KIND_REDUCE_SCATTERV: return PAR_KIND_REDUCE_SCATTER;
     case PAR_KIND_ALL_GATHERV: return PAR_KIND_ALL_GATHER;
@@ -10393,7 +10407,7 @@ double par_predict(const par_comm *comm, par_kind kind, size_t bytes) {
     return PAR__MAX(alpha + beta * (double)bytes, 0.0);
 }
 
-// One call of S bytes; sends go round the ring.
+// Make one call of `bytes` bytes, as par_predict counts them. A send goes to the next rank of a ring.
 static par_result par__model_call(par_comm *c, par_kind kind, void *x, void *y, size_t bytes) {
     const int n = c->size;
     const size_t all = bytes / 4, block = all / (size_t)n;
@@ -10418,7 +10432,8 @@ static int par__by_double(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-// The median of the slowest rank's times, each after the arrays were written anew, as they are in a program.
+// The median over several calls of the slowest rank's time. Every rank writes its arrays before each call, as
+// a program does.
 static par_result par__measure(par_comm *c, par_kind kind, void *x, void *y, size_t bytes, double *median) {
     enum { REPEAT = 15 };
     const int n = bytes > (size_t)32 << 20 ? 3 : bytes > (size_t)1 << 20 ? 7 : REPEAT;
@@ -10442,8 +10457,9 @@ par_result par_calibrate(par_comm *comm) {
     const size_t max = par__model_bytes[PAR__MODEL_POINTS - 1];
     char *x = (char *)par__zalloc(max), *y = (char *)par__zalloc(max);
     par__model *model = (par__model *)par__zalloc(sizeof *model);
-    par_result r =
-        x && y && model ? PAR_OK : par__set_error(comm->world, PAR_ERR_MEMORY, "no memory to calibrate");
+    par_result r = x && y && model
+                       ? PAR_OK
+                       : par__set_error(comm->world, PAR_ERR_MEMORY, "par_calibrate: out of memory");
     for (int k = 0; k < PAR_KIND_COUNT && !r; k++)
         for (int i = 0; i < PAR__MODEL_POINTS && !r; i++)
             if (par__model_kind((par_kind)k) == (par_kind)k)
@@ -10470,7 +10486,7 @@ par_result par_force_algorithm(par_comm *comm, const char *op_and_name) {
 }
 
 void par_print_algorithms(const par_comm *comm, FILE *file) {
-    fprintf(file, "par: %d ranks on %d nodes; the first that fits is taken\n", comm->size,
+    fprintf(file, "par: %d ranks on %d nodes; each call uses the first algorithm that fits\n", comm->size,
             comm->nodes.node_count);
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
         fprintf(file, "  %-16s %-10s %s%s\n", par_kind_name(par__algorithms[i].kind), par__algorithms[i].name,
@@ -10482,12 +10498,11 @@ void par_print_algorithms(const par_comm *comm, FILE *file) {
                 par_kind_name(par__algorithms[t->algorithm].kind), t->ranks, t->nodes, t->bytes,
                 par__algorithms[t->algorithm].name);
     }
-    fprintf(
-        file,
-        "  ordinary memory is copied by the system from %zu bytes (%s), results of symmetric memory go past "
-        "the caches from %zu\n",
-        comm->world->cma_bytes, comm->world->cma ? "where one rank reads them" : "not allowed here",
-        comm->world->nontemporal_bytes);
+    fprintf(file,
+            "  process_vm_readv copies ordinary memory from %zu bytes (%s); results in symmetric memory are "
+            "written past the caches from %zu\n",
+            comm->world->cma_bytes, comm->world->cma ? "where one rank reads them" : "not allowed here",
+            comm->world->nontemporal_bytes);
     fprintf(file, "  all_reduce, f32, ordinary memory:");
     for (size_t bytes = 8; bytes <= (size_t)64 << 20; bytes *= 16) {
         par__operation op;
@@ -10516,9 +10531,9 @@ void par_trace_end(par_comm *comm) {
     par__push_trace_event(w, w->open_spans[i], w->open_span_start[i], par__ticks(), 0, 0, 0, 0);
 }
 
-// My events as JSON, `shift` seconds later than by my own clock.
+// This rank's events as JSON, with their times `shift` seconds later than its clock said.
 static char *par__trace_text(par_comm *c, double shift, size_t *bytes) {
-    enum { EVENT = 512 }; // bytes, at most
+    enum { EVENT = 512 }; // bytes of an event, at most
     par__world *w = c->world;
     const par__timestamp now = par__read_clocks();
     const double tick = now.ticks > w->opened.ticks
@@ -10553,9 +10568,9 @@ static par_result par__write_trace(par_comm *c) {
     double offset, first;
     size_t bytes = 0, *counts = (size_t *)par__zalloc(sizeof(size_t) * (size_t)c->size), total = 0;
     char *all = NULL;
-    c->world->trace_path = NULL; // what follows is not part of it
+    c->world->trace_path = NULL; // the calls that follow are not traced
     par_result r = (par_clock_offset)(c, &offset, NULL);
-    if (!r) r = (par_all_reduce)(&offset, &first, 1, PAR_F64, PAR_MIN, c); // when the first opened its world
+    if (!r) r = (par_all_reduce)(&offset, &first, 1, PAR_F64, PAR_MIN, c); // the first to open its world
     void *points = par__set_c_locale();
     char *text = r ? NULL : par__trace_text(c, offset - first, &bytes);
     par__restore_locale(points);

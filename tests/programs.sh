@@ -665,7 +665,7 @@ gemm_race() { # a library that is slow, wrong or fast; threads; ranks that are t
     PAR_GEMM=built-in says "built-in, threads 1: CBLAS -; built-in -;" "$work/fake" product &&
     FAKE=slow says "built-in" "$work/fake" inherit && FAKE=slow says "built-in" "$work/fake" lazy && FAKE=fast says "CBLAS" "$work/fake" threads &&
     FAKE=slow says "built-in" "$work/fake" product && says "not chosen yet" "$work/fake" none && FAKE=fast says "not chosen yet" "$work/fake" forked && says "not chosen yet" "$work/fake" shapes &&
-    fails 3 "PAR_GEMM=built-in on rank 2, but rank 0 takes CBLAS" "$work/fake" differ && fails 3 "PAR_GEMM=BLIS: this program can use CBLAS or built-in" env PAR_GEMM=BLIS "$work/fake" select || return 1
+    fails 3 "PAR_GEMM=built-in on rank 2, but rank 0 has chosen CBLAS" "$work/fake" differ && fails 3 "PAR_GEMM=BLIS: this program can use CBLAS or built-in" env PAR_GEMM=BLIS "$work/fake" select || return 1
     gcc "$work/test.o" -o "$work/real" -lopenblas -pthread -lm 2>/dev/null || return 0
     for mode in select product inherit; do PAR_GEMM=OpenBLAS says "OpenBLAS, threads 1:" "$work/real" $mode || return 1; done # forked: OpenBLAS's threads end
 }
