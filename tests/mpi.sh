@@ -35,10 +35,11 @@ versus() { # both measured, results right
     [ "$(grep -c '"wrong":0,.*"vs_time_us":.*"ratio":' "$work/out")" = "$(wc -l <"$work/out")" ] && [ "$(wc -l <"$work/out")" -ge 19 ]
 }
 adopt() { $1 3 build/02_mpi_adopt_$2 64 200 >"$work/out" && grep -q "\b0 sums differ" "$work/out"; }
-one_process() { build/gpt_$1 --data build/corpus.txt --n_layer 1 --max_iters 2 --eval_iters 1 --sample 0 --ranks 3 --gradient_accumulation_steps 3 | grep -q "3 ranks (fork)"; }
+one_process() { build/gpt_$1 --data build/corpus.txt --n_layer 1 --max_iters 2 --eval_iters 1 --sample 0 --ranks 3 --gradient_accumulation_steps 3 >"$work/out" && grep -q "3 ranks (fork)" "$work/out"; }
 in_a_step() { # mpiexec in an allocation, whose srun starts its proxies: mpiexec's variables count
     export MASTER_ADDR=127.0.0.1 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1
-    MASTER_PORT=$(port) $1 3 build/01_hello | grep "^3 ranks" && $1 3 build/01_hello_$2 | grep "^3 ranks"
+    export MASTER_PORT=$(port)
+    $1 3 build/01_hello >"$work/out" && grep "^3 ranks" "$work/out" && $1 3 build/01_hello_$2 >"$work/out" && grep "^3 ranks" "$work/out"
 }
 one_of_many() { # command prefix, suffix, its name, another's prefix: MPI and the launcher disagree
     alone="MPI_COMM_WORLD has this one alone ($3"

@@ -35,6 +35,39 @@ learns() { # the loss at the end is at most half of the first; after 60 of the 2
     sed -n 's/.*"final":true.*"first_loss":\([^,]*\),"loss":\([^,]*\),"val_loss":\([^,]*\),.*/\1 \2 \3/p' "$work/out" |
     awk -v part=$part '{print; ok = $2 <= $1 * part && $3 <= $1 * part} END {exit !ok}' && grep -q '"name":"backward"' "$work/trace.json" && tail -n 1 "$work/trace.json" | grep -q ']}'
 }
+options_count() { # each option of the training changes it; the learning rate goes as they say; vectors do not decay
+    tiny="--data $data $small --n_layer 1 --max_iters 6 --warmup_iters 2 --lr_decay_iters 5 --learning_rate 1e-2"
+    losses_of() { $gpt "$@" >"$work/out" && losses "$work/out" >"$work/losses" && [ -s "$work/losses" ]; }
+    losses_of $tiny && mv "$work/losses" "$work/base" && sed -n 's/.*"lr":\([^,]*\),.*/\1/p' "$work/out" >"$work/rates" &&
+    printf '%s\n' 0.00333333 0.00666667 0.01 0.00775 0.00325 0.001 | paste - "$work/rates" | awk '{d = $1 / $2 - 1; n += d < 1e-5 && d > -1e-5} END {exit n != 6}' || { cat "$work/rates"; return 1; }
+    for o in "--seed 2" "--warmup_iters 3" "--lr_decay_iters 6" "--min_lr 5e-3" "--no-decay_lr" "--learning_rate 2e-2" "--beta1 0.8" "--beta2 0.95" "--weight_decay 0.5" \
+        "--grad_clip 0.05" "--dropout 0.2" "--no-bias" "--optimizer lion" "--dtype bf16" "--batch_size 2" "--gradient_accumulation_steps 2" "--n_head 2" "--arch llama"; do
+        losses_of $tiny $o && ! cmp -s "$work/base" "$work/losses" || { echo "$o changes nothing"; return 1; }
+    done
+    for seed in 1 2; do $gpt --data $data $small --max_iters 0 --seed $seed --export "$work/seed$seed.bin" >/dev/null || return 1; done
+    ! cmp -s "$work/seed1.bin" "$work/seed2.bin" && losses_of $tiny --load "$work/seed1.bin" --seed 1 && mv "$work/losses" "$work/base" && losses_of $tiny --load "$work/seed1.bin" --seed 2 && ! cmp -s "$work/base" "$work/losses" &&
+    $gpt --data $data $small --max_iters 1 --learning_rate 1e-6 --weight_decay 5e5 --no-decay_lr --warmup_iters 0 --export "$work/x.bin" >/dev/null &&
+    od -A n -t f4 -w4 -v -j $((1024 + 4 * (256 + 32) * 32)) -N 256 "$work/x.bin" | awk '{n += $1 > 0.999 && $1 < 1.001} END {exit n != 64}' # of both layers, behind both embeddings
+}
+evaluation() { # of the held-out part, without dropout, in a mean; in between it changes nothing
+    val() { $gpt --data $data $small --max_iters 0 "$@" | sed -n 's/.*"final":true.*"val_loss":\([^,]*\),.*/\1/p'; }
+    head -c 30000 $data >"$work/other"
+    [ -n "$(val)" ] && [ "$(val)" = "$(val --max_iters 1 --learning_rate 0 --dropout 0.5)" ] && [ "$(val)" != "$(val --val_data "$work/other")" ] && [ "$(val --val_data "$work/other")" = "$(val --val_data "$work/other" --data tests/lib.sh)" ] || return 1
+    echo "$(val) $(val --eval_iters 3)" | awk '{print; d = $1 - $2; exit !($1 > 5 && d != 0 && d < 0.5 && d > -0.5)}' || return 1
+    common="--data $data $small --max_iters 6 --dropout 0.1 --ranks 2 --pp 2 --schedule zb_h1"
+    $gpt $common >"$work/a" && $gpt $common --eval_interval 2 >"$work/b" && losses "$work/a" >"$work/l1" && losses "$work/b" | cmp - "$work/l1" && [ "$(grep -o '^{"step":[0-9]*,"val_loss":[0-9]' "$work/b" | tr -dc '0-9\n' | cut -c1 | tr '\n' ' ')" = "2 4 " ]
+}
+interrupted() { # a training that is killed goes on from its last checkpoint, as if nothing had been
+    common="--data $data $small --n_layer 1 --lr_decay_iters 100"
+    $gpt $common --max_iters 100000000 --save "$work/ck" --save_interval 4 >"$work/killed" 2>&1 &
+    await grep -q '"step":6,' "$work/killed" || return 1
+    kill -KILL $!
+    wait $!
+    local step=$($gpt $common --max_iters 0 --load "$work/ck" | sed -n 's/.*"final":true,"step":\([0-9]*\),.*/\1/p')
+    echo "from step $step"
+    [ "$step" -ge 4 ] && [ $((step % 4)) = 0 ] && $gpt $common --max_iters $((step + 2)) >"$work/whole" && $gpt $common --max_iters $((step + 2)) --load "$work/ck" >"$work/rest" || return 1
+    losses "$work/rest" >"$work/l1" && [ "$(wc -l <"$work/l1")" = 2 ] && losses "$work/whole" | tail -n 2 | diff "$work/l1" -
+}
 gradients() { # the analytic gradients against finite differences, in a program of its own
     PAR_GEMM= build/test_model
 }
@@ -51,7 +84,7 @@ resume() { # 6 steps, then 6 more from the checkpoint, are 12 steps to the last 
 exports() { # what is written for Hugging Face and for llm.c is read back, on another grid, to the same held-out loss
     val() { sed -n 's/.*"final":true.*"val_loss":\([^,]*\),.*/\1/p'; }
     common="--data $data $small"
-    $gpt $common --max_iters 5 --ranks 2 --tp 2 --export "$work/hub" --shard_mb 1 --n_embd 128 --n_layer 4 | val >"$work/v1" && [ -s "$work/hub/model-00003-of-00004.safetensors" ] && $gpt $common --max_iters 0 --load "$work/hub" | val >"$work/v2" &&
+    $gpt $common --max_iters 5 --ranks 2 --tp 2 --export "$work/hub" --save "$work/shards" --shard_mb 1 --n_embd 128 --n_layer 4 | val >"$work/v1" && [ -s "$work/hub/model-00003-of-00004.safetensors" ] && [ "$(ls "$work"/shards/model-s* | wc -l)" -ge 4 ] && $gpt $common --max_iters 0 --load "$work/hub" | val >"$work/v2" &&
     $gpt $common --max_iters 5 --export "$work/model.bin" | val >"$work/v3" && $gpt $common --max_iters 0 --ranks 4 --tp 4 --load "$work/model.bin" | val >"$work/v4" &&
     $gpt $common --arch llama --n_kv_head 2 --max_iters 5 --export "$work/hub2" | val >"$work/v5" && $gpt $common --max_iters 0 --ranks 2 --tp 2 --sp --load "$work/hub2" | val >"$work/v6" || return 1
     for i in 1 3 5; do [ -s "$work/v$i" ] && paste "$work/v$i" "$work/v$((i + 1))" | awk '{print; d = $1 - $2; exit !(d < 1e-5 && d > -1e-5)}' || return 1; done
@@ -81,6 +114,8 @@ generates() { # a text that is known by heart goes on as it does, beyond block_s
     [ "$(sed 's/.*"tokens":\[\([0-9,]*\)\].*/\1/' "$work/json" | tr , '\n' | awk '$1 >= 0 && $1 < 256' | wc -l)" = 300 ] && iconv -f UTF-8 -t UTF-8 "$work/json" >/dev/null &&
     grep -q '\\ufffd' "$work/json" && ! LC_ALL=C grep -q $'[\x01-\x1f]' "$work/json" && { ! have python3 || python3 -c 'import json, sys; x = json.load(open(sys.argv[1])); assert x["prompt_tokens"] == 9 and len(x["tokens"]) == 300' "$work/json"; } &&
     $gpt --load "$work/know" --generate "the quick " --sample 20 --top_k 1 --seed 5 --json | grep -q '"text":"brown fox jumps over"' || return 1
+    for seed in 1 2 3 4 5 6 7 8; do $gpt --load "$work/know" --generate "the quick " --sample 1 --top_k 2 --temperature 1000 --seed $seed --json || return 1; done | sed 's/.*"tokens":\[\([0-9]*\)\].*/\1/' | sort -u >"$work/out"
+    [ "$(wc -l <"$work/out")" = 2 ] || { echo "of the two likeliest:"; cat "$work/out"; return 1; }
     $gpt --load "$work/know" --generate "$(head -c 300 "$work/fox")" --sample 20 --temperature 0 >"$work/out" 2>"$work/err" && diff <(head -c 320 "$work/fox" && echo) "$work/out" && grep -q "prompt's 300 tokens the last 56" "$work/err" || return 1
     wrong="fails 1" # numbers for other vocabularies; what does not fit together
     $gpt --load tests/golden/gpt2 --generate " 5 12  7 " --sample 4 2>/dev/null | grep -q '^5 12 7 [0-9]* [0-9]* [0-9]* [0-9]* $' &&
@@ -115,7 +150,7 @@ sharded() { # every stage, with every grid, trains what one rank trains; every o
         $gpt $common --optimizer $o >"$work/one" && $gpt $common --optimizer $o --ranks 4 --zero 3 >"$work/many" && same_losses 2e-5 "$work/one" "$work/many" || return 1
     done
 }
-same_state() { cmp <(cat "$1"/model-s*) <(cat "$2"/model-s*) && cmp <(cat "$1"/optimizer-s*) <(cat "$2"/optimizer-s*); } # directories
+same_state() { ls "$1"/model-s* "$1"/optimizer-s* >/dev/null && cmp <(cat "$1"/model-s*) <(cat "$2"/model-s*) && cmp <(cat "$1"/optimizer-s*) <(cat "$2"/optimizer-s*); } # directories
 canonical() { # checkpoints of any number of ranks and any stage are the same to the bit, and so is what goes on from them
     common="--data $data $small --dropout 0.1 --lr_decay_iters 12 --canonical 8"
     for o in adamw lamb; do
@@ -306,7 +341,7 @@ damaged() { # truncated, or a byte changed, in any file; or no checkpoint
 full_disk() { # an error, and the previous checkpoint is still whole
     mkdir -p "$work/tiny" && mount -t tmpfs -o size=700k tmpfs "$work/tiny" 2>/dev/null || { echo "mounting a small tmpfs needs root"; return 77; }
     $gpt --data $data $small --max_iters 1 --save "$work/tiny/ck" >/dev/null && head -c 300000 /dev/zero >"$work/tiny/fill"
-    cat "$work"/tiny/ck/* >"$work/good"
+    cat "$work"/tiny/ck/* >"$work/good" && [ -s "$work/tiny/ck/manifest.json" ] || { umount "$work/tiny"; return 1; }
     for how in "" "--save_async --zero 2 --ranks 2"; do
         fails 1 "No space left.*previous checkpoint is untouched" $gpt --data $data $small --max_iters 2 --save "$work/tiny/ck" $how && cat "$work"/tiny/ck/* | cmp - "$work/good"
         r=$?
@@ -381,10 +416,10 @@ vocabularies() { # a model of any vocabulary trains, is exported, and goes on: o
 }
 plain_lines() { # in a pipe: no carriage returns, a sample, the trace's path
     $gpt --data $data --n_layer 1 --n_embd 32 --n_head 1 --max_iters 12 --eval_iters 1 --sample 50 --trace "$work/t.json" --ranks 2 >"$work/out" &&
-    ! grep -q "$(printf '\r')" "$work/out" && grep -q "^step .*loss.*tokens/s.*ETA" "$work/out" && grep -q "sample" "$work/out" && grep -q "t.json" "$work/out"
+    ! grep -q "$(printf '\r')" "$work/out" && [ "$(grep -c "^step .*loss.*tokens/s.*ETA" "$work/out")" = 3 ] && grep -q "sample" "$work/out" && grep -q "t.json" "$work/out"
 }
 bad_input() {
-    fails 2 "unknown option" $gpt --nonsense 1 && fails 2 "cannot use" $gpt --n_layer x && fails 2 "cannot use" $gpt --n_layer &&
+    fails 2 "unknown option" $gpt --nonsense 1 && fails 2 "cannot use" $gpt --n_layer x && fails 2 "cannot use" $gpt --dropout 0.1x && fails 2 "cannot use" $gpt --dropout nan && fails 2 "cannot use" $gpt --n_layer &&
     fails 1 "no data" $gpt && fails 1 "No such file" $gpt --data /nonexistent && : >"$work/empty" && fails 1 "is empty" $gpt --data "$work/empty" &&
     mkdir -p "$work/bare" && fails 1 "has no train" $gpt --data "$work/bare" && echo short >"$work/few" && fails 1 "needs at least" $gpt --data "$work/few" &&
     fails 1 "multiple of n_head" $gpt --data $data --n_head 3 && fails 1 "does not divide" $gpt --data $data --ranks 7 &&
@@ -466,7 +501,12 @@ fifos() { # instead of data, a manifest, a model, a table: an error at once, not
     fails 1 "is a FIFO" $gpt --data $data --load "$dir" $small && rm "$dir/model.safetensors" && mkfifo "$dir/model.safetensors.index.json" && fails 1 "is a FIFO" $gpt --data $data --load "$dir" $small &&
     fails 1 "is a FIFO" env PAR_TUNE="$f" build/bench_coll -e 8 && fails 1 "is a directory" env PAR_TUNE=/tmp build/bench_coll -e 8
 }
-help_texts() { # in columns, under titles; titles are no options
+help_texts() { # every option, in columns, under titles; titles are no options
+    for p in gpt/gpt bench_coll bench_pipe bench_tp bench_zero; do
+        names=$(grep -ohE '^ *\{"--?[a-z0-9_]+"' "examples/$p.c" "bench/$p.c" 2>/dev/null | tr -d ' {"') && build/"${p##*/}" --help >"$work/out" || return 1
+        [ "$(echo "$names" | wc -l)" -ge 7 ] || return 1
+        for name in $names; do grep -q -e "^  $name " "$work/out" || { echo "$p --help leaves out $name"; return 1; }; done
+    done
     $gpt --help >"$work/out" && grep -q "^  --gradient_accumulation_steps  *4 " "$work/out" && grep -q "^training$" "$work/out" && awk 'length > 100 {bad = 1} END {exit bad}' "$work/out" || return 1
     fails 2 "unknown option training" $gpt training && build/bench_coll --help | grep -q -e --memory
 }
@@ -489,6 +529,8 @@ bench_rows() { # every operation, both memories, right results, and every field
         for field in op bytes count dtype redop ranks memory time_us p99_us algbw busbw wrong eta; do
             [ "$(grep -c "\"$field\":" "$work/out")" = "$(wc -l <"$work/out")" ] || return 1
         done
+        [ "$(grep -c '"ranks":3,' "$work/out")" = "$(wc -l <"$work/out")" ] && grep -q '"bytes":262140,' "$work/out" || return 1 # 256K, in whole elements for each of three ranks
+        sed -n 's/.*"op":"all_reduce",.*"algbw":\([^,]*\),"busbw":\([^,]*\),.*/\1 \2/p' "$work/out" | awk '{n++; d = $2 / $1 - 4 / 3; bad += !(d < 0.001 && d > -0.001)} END {exit !(n && !bad)}' || return 1
     done
     for d in f64 f16 bf16 i8 u8 i32 u64; do for o in avg prod min max; do
         build/bench_coll -d $d -o $o -b 1K -e 64K -f 64 -n 3 --ranks 3 >/dev/null || return 1
@@ -593,12 +635,12 @@ test_options() { # of the test programs: known ones are listed, others refused, 
     done
 }
 installed() {
-    make -s install PREFIX="$work/usr" >/dev/null || return 1
+    make -s install PREFIX="$work/usr" >/dev/null && diff <(ls ./*.h ./*.cuh | xargs -n 1 basename | sort) <(ls "$work/usr/include" | sort) && for h in *.h *.cuh; do cmp $h "$work/usr/include/$h" || return 1; done || return 1
     sed 's/"par.h"/<par.h>/' examples/01_hello.c >"$work/h.c"
     flags=$(sed -n "s|^Cflags: ||p; s|^Libs: ||p" "$work/usr/lib/pkgconfig/par.pc" | sed "s|\${includedir}|$work/usr/include|" | tr '\n' ' ')
     gcc "$work/h.c" -o "$work/h" $flags && PAR_RANKS=2 "$work/h" | grep -q "2 ranks"
 }
-make_run() { make run ARGS="--max_iters 5 --n_layer 1 --eval_iters 1 --sample 5" RANKS=4 | grep -q "4 ranks (fork)"; }
+make_run() { make run ARGS="--max_iters 5 --n_layer 1 --eval_iters 1 --sample 5" RANKS=4 >"$work/out" && grep -q "4 ranks (fork)" "$work/out" && grep -q "^5 steps in" "$work/out" && grep -q '"backward"' build/trace.json; }
 gemm_choices() { # each candidate in turn gives the same training and right products; the race takes one of the fastest
     flags=$(cat build/gemm.flags) names=$(build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 1 --json | sed -n 's/.*"gemm":"\([^"]*\)","race_.*/\1/p')
     echo "$flags: "$names
@@ -723,6 +765,9 @@ check "offloading" offloaded
 check "recomputation" recomputes
 check "the plan" plan
 check "the default training takes the loss down" learns
+check "each option of a training counts" options_count
+check "evaluation" evaluation
+check "a training that is killed" interrupted
 check "gradients" gradients
 check "resume" resume
 check "damaged checkpoints" damaged

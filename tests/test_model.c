@@ -49,6 +49,8 @@ static int compare(par_comm *world, int llama, int bias, float p) {
     float *flat = (float *)calloc(n, 4), *grad = (float *)calloc(n, 4);
     if (n != gpt_whole_count(&g))
         return fprintf(stderr, "%zu parameters, but they say %zu\n", n, gpt_whole_count(&g)), 1;
+    for (int i = 1; i < t.m.tensor_count; i++) // each tensor begins with random numbers of its own
+        for (int j = 0; j < i; j++) bad += t.m.tensors[i].stream == t.m.tensors[j].stream;
     gpt_place(&t.m, flat, grad);
     t.tokens.batch = BATCH, t.tokens.sequence = TOKENS, t.tokens.first = 2, t.drop.p = p, t.drop.step = 7;
     for (size_t i = 0; i < n; i++)
