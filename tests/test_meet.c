@@ -1,6 +1,14 @@
 // test_meet.c - how ranks that meet over TCP prove who they are: published test vectors of the hash, both
 // ends of a new connection, and what strangers say. Also a false rank, for tcp.sh:
 //     test_meet false      meets as RANK of WORLD_SIZE, says what became of it, then nothing until stdin ends
+#include <errno.h>
+#include <sys/socket.h>
+static int accept_calls, accept_fails, accept_error; // so often, with this errno
+static int counted_accept(int s, struct sockaddr *a, socklen_t *bytes) {
+    accept_calls++;
+    return accept_fails && accept_fails-- ? errno = accept_error, -1 : accept(s, a, bytes);
+}
+#define accept counted_accept
 #define PAR_IMPLEMENTATION
 #include "par.h"
 
@@ -175,6 +183,54 @@ static void altered(void) {
     }
 }
 
+static int is_open(int s) { // at its other end, too
+    char byte;
+    const ssize_t n = recv(s, &byte, 1, MSG_DONTWAIT);
+    return n > 0 || (n < 0 && errno == EAGAIN);
+}
+// Rank 0 has no descriptor for who waits at its port. Nobody is pending: an error. Somebody is: it pauses, and
+// then takes it in place of who has been there for more than a second.
+static void no_descriptors(int e) {
+    par__world w;
+    par__tcp t;
+    par__handshake pending[3 + PAR__TCP_EXTRA_PENDING];
+    struct pollfd polls[3 + PAR__TCP_EXTRA_PENDING + 1];
+    struct sockaddr_in at;
+    socklen_t bytes = sizeof at;
+    int waits[2];
+    memset(&w, 0, sizeof w), memset(&t, 0, sizeof t), memset(&at, 0, sizeof at);
+    w.size = 3, w.tcp = &t, t.self.size = 3, t.pending = pending, t.polls = polls;
+    at.sin_family = AF_INET, at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    t.listeners[t.listener_count++] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    CHECK(!bind(t.listeners[0], (struct sockaddr *)&at, sizeof at) && !listen(t.listeners[0], 8));
+    CHECK(!getsockname(t.listeners[0], (struct sockaddr *)&at, &bytes));
+    for (int i = 0; i < 2; i++) waits[i] = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(!connect(waits[0], (struct sockaddr *)&at, sizeof at));
+    accept_error = e, accept_fails = 1;
+    par__tcp_poll_listeners(&w, par__now() + 60);
+    CHECK(t.accept_error == e && t.pending_count == 0);
+    par__tcp_poll_listeners(&w, par__now() + 60);
+    CHECK(t.accept_error == 0 && t.pending_count == 1);
+    pending[0].deadline = par__now() + 1e6; // it has just come
+    CHECK(!connect(waits[1], (struct sockaddr *)&at, sizeof at));
+    accept_fails = 100;
+    par__tcp_poll_listeners(&w, par__now() + 60);
+    CHECK(t.accept_error == 0 && t.pending_count == 1 && is_open(waits[0]));
+    for (int i = 0; i < 3; i++) {
+        const double begun = par__now();
+        accept_calls = 0;
+        par__tcp_poll_listeners(&w, begun + 60);
+        CHECK(accept_calls == 1 && par__now() - begun > 0.009);
+        CHECK(t.accept_error == 0 && t.pending_count == 1 && is_open(waits[0]));
+    }
+    pending[0].deadline = par__now() + PAR__TCP_HANDSHAKE_SECONDS - 1.001; // or a little longer ago
+    accept_fails = 1;
+    par__tcp_poll_listeners(&w, par__now() + 60);
+    CHECK(t.accept_error == 0 && t.pending_count == 1 && !is_open(waits[0]) && is_open(waits[1]));
+    for (int i = 0; i < 2; i++) close(waits[i]);
+    par__tcp_stop_listening(&t);
+}
+
 static int false_rank(void) {
     par__launch l;
     par__handshake p;
@@ -204,6 +260,7 @@ int main(int argc, char **argv) {
     repeated();
     foreign_server();
     altered();
+    no_descriptors(EMFILE), no_descriptors(ENFILE);
     printf("%d passed, %d failed, 0 skipped\n", passed, failed);
     return failed != 0;
 }
