@@ -1235,22 +1235,34 @@ static void left_early(par_comm *w) {
     CHECK(w, big_sum(w) == PAR_ERR_PEER_DIED && test_now() - begun < 30);
 }
 
-// The sender's buffer ends before its message does: found by the receiver, whom the system tells.
+// The sender's buffer ends before its message does: found by the receiver, whom the system tells. Where no rank
+// may read another's memory, which all know alike, a sender copies what there is.
 static void bad_buffer(par_comm *w) {
-    const size_t bytes = (size_t)1 << 20;
-    char *x = (char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    munmap(x + bytes / 2, bytes / 2);
-    char *y = (char *)malloc(bytes);
-    if (!w->world->cma || par_node_count(w) > 1) goto out;
-    if (par_rank(w) == 0) CHECK_OK(w, par_send(x, bytes, PAR_U8, 1, w));
-    if (par_rank(w) == 1) {
+    const size_t bytes = (size_t)1 << 20, half = bytes / 2;
+    const int cma = w->world->cma;
+    int all[2] = {cma, -cma};
+    unsigned char *y = (unsigned char *)calloc(bytes, 1);
+    unsigned char *x =
+        (unsigned char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(x + half, half);
+    CHECK_OK(w, par_all_reduce(all, all, 2, PAR_I32, PAR_MAX, w));
+    CHECK(w, all[0] == cma && all[1] == -cma);
+    if (cma && par_rank(w) == 0) CHECK_OK(w, par_send(x, bytes, PAR_U8, 1, w));
+    if (cma && par_rank(w) == 1) {
         CHECK(w, par_recv(y, bytes, PAR_U8, 0, w) == PAR_ERR_SYSTEM);
         CHECK(w, says(w, "cannot read 1048576 bytes") && says(w, "of rank 0 in par_recv at") &&
                      says(w, "Bad address"));
     }
-out:
     CHECK_OK(w, par_barrier(w));
-    munmap(x, bytes / 2), free(y);
+    w->world->cma = 0;
+    for (size_t i = 0; i < half; i++) x[i] = (unsigned char)(i * 7 + i / 251);
+    if (par_rank(w) == 0) CHECK_OK(w, par_send(x, half, PAR_U8, 1, w));
+    if (par_rank(w) == 1) {
+        CHECK_OK(w, par_recv(y, half, PAR_U8, 0, w));
+        CHECK(w, !memcmp(x, y, half) && !y[half]);
+    }
+    CHECK_OK(w, par_barrier(w));
+    munmap(x, half), free(y);
 }
 
 // ---- the memory of a machine and who may have it
@@ -1302,6 +1314,56 @@ static void handed_out(par_comm *w) { // among those who say nothing, and one wi
     waitpid(early, NULL, 0);
     close(s);
     for (int i = 0; i < PAR__PENDING_FD_MAX + 8; i++) close(silent[i]);
+}
+static int still_connected(int s) {
+    char byte;
+    return recv(s, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+static void connect_all(par_comm *w, int *s, int count, const struct sockaddr_un *a, socklen_t bytes) {
+    for (int i = 0; i < count; i++) {
+        s[i] = par__local_socket();
+        CHECK(w, s[i] > 2 && !connect(s[i], (const struct sockaddr *)a, bytes));
+    }
+}
+// Of those that wait so many are taken at a time, and so many kept: the oldest leaves for one more. As many of
+// another user are sent away at a time. Without a descriptor nobody is taken, nobody lost.
+static void visitors(par_comm *w) {
+    enum { MOST = PAR__PENDING_FD_MAX, MORE = MOST + 3 };
+    struct pollfd p[MOST + 1];
+    struct sockaddr_un a;
+    struct rlimit files, few;
+    par__rank_info place;
+    int own[MORE + 1], foreign[MORE], count = 0;
+    memset(&place, 0, sizeof place);
+    snprintf(place.socket, sizeof place.socket, "par.test.%d", (int)getpid());
+    const socklen_t bytes = par__local_address(&place, &a);
+    const int s = par__local_socket();
+    CHECK(w, !bind(s, (struct sockaddr *)&a, bytes) && !listen(s, MORE));
+    connect_all(w, own, MORE, &a, bytes);
+    CHECK(w, par__accept_local(s, p, &count) == 0 && count == MOST && still_connected(own[0]));
+    CHECK(w, par__accept_local(s, p, &count) == 0 && count == MOST);
+    for (int i = 0; i < MORE; i++) CHECK(w, still_connected(own[i]) == (i >= MORE - MOST));
+    connect_all(w, own + MORE, 1, &a, bytes);
+    CHECK(w, !getrlimit(RLIMIT_NOFILE, &files));
+    few = files, few.rlim_cur = (rlim_t)dup(0), close((int)few.rlim_cur);
+    CHECK(w, !setrlimit(RLIMIT_NOFILE, &few));
+    CHECK(w, par__accept_local(s, p, &count) == EMFILE && count == MOST && still_connected(own[MORE - MOST]));
+    CHECK(w, !setrlimit(RLIMIT_NOFILE, &files));
+    CHECK(w, par__accept_local(s, p, &count) == 0 && count == MOST && !still_connected(own[MORE - MOST]));
+    CHECK(w, still_connected(own[MORE]));
+    if (geteuid() == 0) { // only root can be two users
+        CHECK(w, !seteuid(65534));
+        connect_all(w, foreign, MORE, &a, bytes);
+        CHECK(w, !seteuid(0));
+        CHECK(w, par__accept_local(s, p, &count) == 0 && count == MOST && still_connected(own[MORE]));
+        for (int i = 0; i < MORE; i++) {
+            CHECK(w, still_connected(foreign[i]) == (i >= MOST));
+            close(foreign[i]);
+        }
+    }
+    for (int i = 0; i < MOST; i++) close(p[i].fd);
+    for (int i = 0; i <= MORE; i++) close(own[i]);
+    close(s);
 }
 static void
 handed_out_to_users(par_comm *w) { // another one is sent away though it knows the key, at both ends
@@ -1391,6 +1453,7 @@ static void forged(par_comm *w) {
                     {16, 0, 1, 1, PAR_ERR_SYSTEM},
                     {16, (uint64_t)1 << 60, 1, 1, PAR_ERR_SYSTEM},
                     {16, 0, 9, 1, PAR_ERR_SYSTEM},
+                    {16, 0, 2, 1, PAR_ERR_SYSTEM}, // to be read from a rank's memory, which is not allowed
                     {16, 0, 0, 100, PAR_ERR_SYSTEM},
                     {16, 0, 0, 0x80000000u, PAR_ERR_SYSTEM}};
     static const uint64_t places[] = {0, UINT64_MAX, (uint64_t)1 << 60};
@@ -1398,6 +1461,7 @@ static void forged(par_comm *w) {
     par__world *world = w->world;
     par_comm *c;
     CHECK_OK(w, par_barrier(w));
+    world->cma = 0;
     if (par_size(w) != 2) return;
     for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
         CHECK_OK(w, par_split(w, 0, 0, &c));
@@ -1807,6 +1871,7 @@ const test tests[] = {
     {"gemm", gemm, TEST_SERIAL, 1, 60},
     {"nearest", nearest, TEST_SERIAL, 1, 60},
     {"handed_out", handed_out, TEST_SERIAL, 1, 60},
+    {"visitors", visitors, TEST_SERIAL, 1, 60},
     {"handed_out_to_users", handed_out_to_users, TEST_SERIAL, 1, 60},
     {"adopted", adopted, TEST_SERIAL, 1, 60},
     {"scribbled", scribbled, TEST_SERIAL, 1, 200},
