@@ -337,8 +337,7 @@ static void collectives_staged(par_comm *w) { sweep(w, PAR_CUDA_STAGING, 60, 1);
 #if defined(PAR_CUDA_NCCL)
 static int nccl_here(par_comm *w) { // emulated: threads; on a machine: a GPU for each rank
     int devices = 0;
-    cudaGetDeviceCount(&devices);
-    CHECK(w, 1);
+    CHECK(w, cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0);
     return EMULATED ? !strcmp(par_launch_method(w), "threads") || par_size(w) == 1 : devices >= par_size(w);
 }
 static void collectives_nccl(par_comm *w) {
