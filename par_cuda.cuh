@@ -65,7 +65,7 @@ TABLE OF CONTENTS
     >>cuda_nccl       carrier: NCCL
     >>cuda_open       contexts, the choice of a carrier
     >>cuda_zero       kernels of par_zero.h
-    >>cuda_rows       kernels of par_tp.h: norms, activations, losses, embeddings
+    >>cuda_tp_rows    kernels of par_tp.h: norms, activations, losses, embeddings
     >>cuda_attention  ... and attention
     >>cuda_cudnn      attention by cuDNN
     >>cuda_tp         their table
@@ -81,7 +81,7 @@ CONFIG
     PAR_MALLOC, PAR_ASSERT ... as in par.h
 
 ENVIRONMENT
-    PAR_CUDA_CARRIER=nccl, peer or staging   see par_cuda_desc.carrier
+    PAR_CUDA_BACKEND=nccl, peer or staging   see par_cuda_desc.backend
     PAR_CUDA_CHECK=1                         see par_cuda_desc.check
 
 MODEL
@@ -116,23 +116,23 @@ typedef struct par_cuda par_cuda;
 
 // X(constant, name). AUTO: nccl if it is compiled in and no two ranks share a GPU, else peer on one node,
 // else staging.
-#define PAR_CUDA_CARRIERS(X)                                                                                 \
+#define PAR_CUDA_BACKENDS(X)                                                                                 \
     X(PAR_CUDA_AUTO, "auto")                                                                                 \
-    X(PAR_CUDA_NCCL_CARRIER, "nccl")                                                                         \
+    X(PAR_CUDA_NCCL_BACKEND, "nccl")                                                                         \
     X(PAR_CUDA_PEER, "peer")                                                                                 \
     X(PAR_CUDA_STAGING, "staging")
-typedef enum par_cuda_carrier {
+typedef enum par_cuda_backend {
 #define X(name, text) name,
-    PAR_CUDA_CARRIERS(X)
+    PAR_CUDA_BACKENDS(X)
 #undef X
-        PAR_CUDA_CARRIER_COUNT
-} par_cuda_carrier;
+        PAR_CUDA_BACKEND_COUNT
+} par_cuda_backend;
 
 typedef struct par_cuda_desc {
     par_comm *comm;      // whose calls take device memory from now on; NULL: only a device
     int device;          // 1 + its number; 0: rank on the node modulo the number of devices
     cudaStream_t stream; // what the caller computes on; NULL: a stream of the context's own
-    par_cuda_carrier carrier;
+    par_cuda_backend backend;
     void *nccl; // an ncclComm_t of the same ranks in the same order, which stays the caller's
     // nccl. exact: sums in rank order, at the price of more bytes. check: hosts compare each collective
     // before it is begun, and wait for each other (also PAR_CUDA_CHECK=1).
@@ -144,7 +144,7 @@ typedef struct par_cuda_desc {
 par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **cuda);
 // Not collective. Comms that have its carrier may be closed later. NULL is PAR_OK.
 par_result par_cuda_close(par_cuda *cuda);
-const char *par_cuda_carrier_name(const par_cuda *cuda); // "nccl", "peer", "staging", "none"
+const char *par_cuda_backend_name(const par_cuda *cuda); // "nccl", "peer", "staging", "none"
 
 // ---- memory and streams -----------------------------------------------------------------------------------
 
@@ -241,31 +241,31 @@ par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cu
 // >>cuda_platform -------------------------------------------------------------------------------------------
 
 enum {
-    PAR__CUDA_RANKS = 64,  // at most, of a comm of the peer carrier
-    PAR__CUDA_EVENTS = 32, // of each kind of a rank and comm, used in turn
-    PAR__CUDA_SITE = 96,
-    PAR__CUDA_MAPPED = 64, // other processes' allocations that are mapped at a time
+    PAR__CUDA_MAX_PEERS = 64, // at most, of a comm of the peer carrier
+    PAR__CUDA_EVENTS = 32,    // of each kind of a rank and comm, used in turn
+    PAR__CUDA_SITE_BYTES = 96,
+    PAR__CUDA_MAX_MAPPINGS = 64, // other processes' allocations that are mapped at a time
     PAR__CUDA_THREADS = 256
 };
 
 #if defined(PAR_CUDA_CUBLASLT)
-enum { PAR__CUDA_PLANS = 64 };
-struct par__cuda_plan_key { // what cuBLASLt chooses by
+enum { PAR__CUDA_MAX_PLANS = 64 };
+struct par__cuda_gemm_key { // what cuBLASLt chooses by
     size_t m, n, k, lda, ldb, ldc;
     int trans_a, trans_b, bias;
     par_dtype type, c_type;
     uint32_t align_a, align_b, align_c; // bytes
 };
-struct par__cuda_plan {
-    par__cuda_plan_key key;
-    cublasLtMatmulDesc_t product;
+struct par__cuda_gemm_plan {
+    par__cuda_gemm_key key;
+    cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c;
-    cublasLtMatmulHeuristicResult_t found;
-    uint64_t used; // 0: never
+    cublasLtMatmulHeuristicResult_t heuristic;
+    uint64_t last_used; // 0: never
 };
 #endif
 #if PAR__CUDA_DNN
-enum { PAR__DNN_STEPS = 24, PAR__DNN_CONFIGS = 16, PAR__DNN_MADE = 160 };
+enum { PAR__DNN_MAX_OPERATIONS = 24, PAR__DNN_MAX_CONFIGS = 16, PAR__DNN_MAX_DESCRIPTORS = 160 };
 struct par__dnn_shape {
     size_t batch, heads, kv_heads, sequence, dim, backward;
 };
@@ -273,21 +273,22 @@ struct par__dnn_plan {
     par__dnn_shape shape;
     cudnnBackendDescriptor_t plan; // NULL: cuDNN has none for the shape
     size_t workspace_bytes;
-    cudnnBackendDescriptor_t made[PAR__DNN_MADE]; // all that the plan rests on, the latest last
-    int made_count;
+    cudnnBackendDescriptor_t
+        descriptors[PAR__DNN_MAX_DESCRIPTORS]; // all that the plan rests on, the latest last
+    int descriptor_count;
     cudnnStatus_t status; // the first error
     par__dnn_plan *next;
 };
 #endif
-struct par__cuda_mapping { // an allocation of another process
+struct par__cuda_ipc_mapping { // an allocation of another process
     cudaIpcMemHandle_t handle;
     void *base;
     int owner; // world rank
-    uint64_t frees,
-        used; // frees: of the owner, when it was mapped; what it frees later may come again elsewhere
+    uint64_t free_count,
+        last_used; // frees: of the owner, when it was mapped; what it frees later may come again elsewhere
 };
 #if defined(PAR_TP_H)
-struct par__cuda_turns_key {
+struct par__cuda_rope_key {
     par_tp_rotary rotary;
     par_tp_row_map map;
     size_t dim;
@@ -302,28 +303,28 @@ struct par_cuda {
 #if defined(PAR_TP_H)
     par_tp_kernels tp;
 #endif
-    int ordinal, processors, shared_limit;
-    int holders; // the user and each carrier
+    int ordinal, sm_count, max_shared_bytes;
+    int references; // the user and each carrier
     int own_stream;
     cudaStream_t stream, comm_stream;
-    par_cuda_carrier carrier;
-    par__cuda_mapping mapped[PAR__CUDA_MAPPED];
-    uint64_t mapping_clock, frees;
+    par_cuda_backend backend;
+    par__cuda_ipc_mapping mappings[PAR__CUDA_MAX_MAPPINGS];
+    uint64_t mapping_clock, free_count;
 #if defined(PAR_TP_H)
-    par__cuda_turns_key turns; // what the table of rotary positions in room[2] is for
+    par__cuda_rope_key rope_key; // what the table of rotary positions in room[2] is for
 #endif
     void *workspace; // of matrix products
     size_t workspace_bytes;
-    void *room[4]; // scratch for kernels, grown by par__cuda_room
-    size_t room_bytes[4];
+    void *scratch[4]; // scratch for kernels, grown by par__cuda_scratch
+    size_t scratch_bytes[4];
 #if defined(PAR_CUDA_CUBLASLT)
     cublasLtHandle_t cublas;
-    par__cuda_plan plans[PAR__CUDA_PLANS];
+    par__cuda_gemm_plan plans[PAR__CUDA_MAX_PLANS];
     uint64_t plan_clock;
 #endif
 #if PAR__CUDA_DNN
     cudnnHandle_t cudnn;
-    par__dnn_plan *dnn; // each shape's, or that there is none
+    par__dnn_plan *dnn_plans; // each shape's, or that there is none
 #endif
 };
 
@@ -348,17 +349,17 @@ static par_result par__cuda_check(const par_cuda *cuda, cudaError_t e, const cha
 }
 #define PAR__CUDA_CALL(call) PAR__CUDA_TRY(par__cuda_check(cuda, call, #call))
 
-static par_result par__cuda_record(const par_cuda *cuda, cudaEvent_t event, cudaStream_t stream) {
+static par_result par__cuda_record_event(const par_cuda *cuda, cudaEvent_t event, cudaStream_t stream) {
     PAR__CUDA_CALL(cudaEventRecord(event, stream));
     return PAR_OK;
 }
-static par_result par__cuda_await(const par_cuda *cuda, cudaStream_t stream, cudaEvent_t event) {
+static par_result par__cuda_stream_wait(const par_cuda *cuda, cudaStream_t stream, cudaEvent_t event) {
     PAR__CUDA_CALL(cudaStreamWaitEvent(stream, event, 0));
     return PAR_OK;
 }
 
 // Every kernel goes through here. Shared memory is always given at the launch, and named by PAR__CUDA_SHARED.
-template <class T> struct par__cuda_same { typedef T type; };
+template <class T> struct par__cuda_identity { typedef T type; };
 #if defined(CUDA_EMU)
 #define PAR__CUDA_SHARED(type, name) EMU_SHARED(type, name)
 #else
@@ -369,7 +370,7 @@ template <class T> struct par__cuda_same { typedef T type; };
 template <class... P>
 static par_result par__cuda_launch(const par_cuda *cuda, void (*kernel)(P...), dim3 grid, dim3 block,
                                    size_t shared, cudaStream_t stream,
-                                   typename par__cuda_same<P>::type... a) {
+                                   typename par__cuda_identity<P>::type... a) {
     if (shared > (size_t)48 << 10) {
         const cudaError_t e = cudaFuncSetAttribute((const void *)kernel,
                                                    cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
@@ -387,18 +388,18 @@ static cudaStream_t par__cuda_stream_of(const par_cuda *cuda, void *stream) {
 }
 // Blocks for so many items, each block taking `per` at a time: never more than fill the device.
 static unsigned par__cuda_blocks(const par_cuda *cuda, size_t items, size_t per) {
-    const size_t wanted = (items + per - 1) / per, most = (size_t)cuda->processors * 8;
-    return (unsigned)PAR__MAX((size_t)1, PAR__MIN(wanted, most));
+    const size_t wanted = (items + per - 1) / per, max_blocks = (size_t)cuda->sm_count * 8;
+    return (unsigned)PAR__MAX((size_t)1, PAR__MIN(wanted, max_blocks));
 }
 static par_cuda *par__cuda_of(par_device *device) { return (par_cuda *)device->state; }
 
 // Scratch memory number `slot`, in the order of the compute stream.
-static void *par__cuda_room(par_cuda *cuda, int slot, size_t bytes) {
-    if (cuda->room_bytes[slot] >= bytes && cuda->room[slot]) return cuda->room[slot];
-    par_cuda_free(cuda, PAR_CUDA_DEVICE, cuda->room[slot]);
-    cuda->room[slot] = NULL, cuda->room_bytes[slot] = 0;
-    if (par_cuda_alloc(cuda, PAR_CUDA_DEVICE, bytes, &cuda->room[slot])) return NULL;
-    return cuda->room_bytes[slot] = bytes, cuda->room[slot];
+static void *par__cuda_scratch(par_cuda *cuda, int slot, size_t bytes) {
+    if (cuda->scratch_bytes[slot] >= bytes && cuda->scratch[slot]) return cuda->scratch[slot];
+    par_cuda_free(cuda, PAR_CUDA_DEVICE, cuda->scratch[slot]);
+    cuda->scratch[slot] = NULL, cuda->scratch_bytes[slot] = 0;
+    if (par_cuda_alloc(cuda, PAR_CUDA_DEVICE, bytes, &cuda->scratch[slot])) return NULL;
+    return cuda->scratch_bytes[slot] = bytes, cuda->scratch[slot];
 }
 
 // >>cuda_numbers --------------------------------------------------------------------------------------------
@@ -409,7 +410,7 @@ struct par__cuda_f16 {
 struct par__cuda_bf16 {
     uint16_t bits;
 };
-static __device__ __forceinline__ float par__cuda_float(uint32_t bits) {
+static __device__ __forceinline__ float par__cuda_float_from_bits(uint32_t bits) {
 #if defined(__CUDA_ARCH__)
     return __uint_as_float(bits);
 #else
@@ -418,7 +419,7 @@ static __device__ __forceinline__ float par__cuda_float(uint32_t bits) {
     return x;
 #endif
 }
-static __device__ __forceinline__ uint32_t par__cuda_bits(float x) {
+static __device__ __forceinline__ uint32_t par__cuda_float_bits(float x) {
 #if defined(__CUDA_ARCH__)
     return __float_as_uint(x);
 #else
@@ -428,37 +429,37 @@ static __device__ __forceinline__ uint32_t par__cuda_bits(float x) {
 #endif
 }
 // Up: what accumulates a type. Down: back, rounded once, to nearest even; as par.h does both.
-static __device__ __forceinline__ float par__cuda_up(par__cuda_bf16 x) {
-    return par__cuda_float((uint32_t)x.bits << 16);
+static __device__ __forceinline__ float par__cuda_widen(par__cuda_bf16 x) {
+    return par__cuda_float_from_bits((uint32_t)x.bits << 16);
 }
-static __device__ __forceinline__ float par__cuda_up(par__cuda_f16 x) {
+static __device__ __forceinline__ float par__cuda_widen(par__cuda_f16 x) {
     const uint32_t magnitude = ((uint32_t)x.bits & 0x7fffu) << 13;
-    uint32_t bits = par__cuda_bits(par__cuda_float(magnitude) * 5.192296858534828e33f);
+    uint32_t bits = par__cuda_float_bits(par__cuda_float_from_bits(magnitude) * 5.192296858534828e33f);
     bits = magnitude >= 0x0f800000u ? (magnitude | 0x7f800000u) : bits;
-    return par__cuda_float(bits | ((uint32_t)x.bits & 0x8000u) << 16);
+    return par__cuda_float_from_bits(bits | ((uint32_t)x.bits & 0x8000u) << 16);
 }
-template <class T> static __device__ __forceinline__ T par__cuda_up(T x) { return x; }
-template <class T> struct par__cuda_wide { typedef T type; };
-template <> struct par__cuda_wide<par__cuda_f16> { typedef float type; };
-template <> struct par__cuda_wide<par__cuda_bf16> { typedef float type; };
-static __device__ __forceinline__ void par__cuda_down(par__cuda_bf16 *to, float x) {
-    const uint32_t b = par__cuda_bits(x);
+template <class T> static __device__ __forceinline__ T par__cuda_widen(T x) { return x; }
+template <class T> struct par__cuda_accumulator { typedef T type; };
+template <> struct par__cuda_accumulator<par__cuda_f16> { typedef float type; };
+template <> struct par__cuda_accumulator<par__cuda_bf16> { typedef float type; };
+static __device__ __forceinline__ void par__cuda_round(par__cuda_bf16 *to, float x) {
+    const uint32_t b = par__cuda_float_bits(x);
     to->bits = (uint16_t)((b & 0x7fffffffu) > 0x7f800000u ? (b >> 16) | 0x40u
                                                           : (b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
 }
-static __device__ __forceinline__ void par__cuda_down(par__cuda_f16 *to, float x) {
-    const uint32_t b = par__cuda_bits(x), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
+static __device__ __forceinline__ void par__cuda_round(par__cuda_f16 *to, float x) {
+    const uint32_t b = par__cuda_float_bits(x), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
     const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    const uint32_t tiny = par__cuda_bits(par__cuda_float(magnitude) + 0.5f) - 0x3f000000u;
+    const uint32_t tiny = par__cuda_float_bits(par__cuda_float_from_bits(magnitude) + 0.5f) - 0x3f000000u;
     uint32_t out = magnitude < 0x38800000u ? tiny : normal;
     out = magnitude >= 0x477ff000u ? 0x7c00u : out;
     out = magnitude > 0x7f800000u ? 0x7e00u : out;
     to->bits = (uint16_t)(out | sign);
 }
-template <class T> static __device__ __forceinline__ void par__cuda_down(T *to, T x) { *to = x; }
+template <class T> static __device__ __forceinline__ void par__cuda_round(T *to, T x) { *to = x; }
 
 // For a template over the float types: T is float, bf16 or f16 in what follows.
-#define PAR__CUDA_FLOATS(dtype, T, ...)                                                                      \
+#define PAR__CUDA_DISPATCH_FLOAT(dtype, T, ...)                                                              \
     switch (dtype) {                                                                                         \
     case PAR_F32: {                                                                                          \
         typedef float T;                                                                                     \
@@ -489,10 +490,11 @@ static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size
         for (int i = 0; i < 4; i++) {
             T low, high;
             *(uint16_t *)(void *)&low = (uint16_t)w[i], *(uint16_t *)(void *)&high = (uint16_t)(w[i] >> 16);
-            x[2 * i] = (float)par__cuda_up(low), x[2 * i + 1] = (float)par__cuda_up(high);
+            x[2 * i] = (float)par__cuda_widen(low), x[2 * i + 1] = (float)par__cuda_widen(high);
         }
     } else {
-        for (int i = 0; i < 8; i++) x[i] = at + (size_t)i < n ? (float)par__cuda_up(p[at + (size_t)i]) : 0.0f;
+        for (int i = 0; i < 8; i++)
+            x[i] = at + (size_t)i < n ? (float)par__cuda_widen(p[at + (size_t)i]) : 0.0f;
     }
 }
 template <class T>
@@ -506,37 +508,37 @@ static __device__ __forceinline__ void par__cuda_store(T *p, const float *x, siz
         uint32_t w[4];
         for (int i = 0; i < 4; i++) {
             T low, high;
-            par__cuda_down(&low, x[2 * i]), par__cuda_down(&high, x[2 * i + 1]);
+            par__cuda_round(&low, x[2 * i]), par__cuda_round(&high, x[2 * i + 1]);
             w[i] = (uint32_t) * (uint16_t *)(void *)&low | (uint32_t) * (uint16_t *)(void *)&high << 16;
         }
         uint4 v;
         v.x = w[0], v.y = w[1], v.z = w[2], v.w = w[3];
         *(uint4 *)(void *)(p + at) = v;
     } else {
-        for (int i = 0; i < 8 && at + (size_t)i < n; i++) par__cuda_down(p + at + (size_t)i, x[i]);
+        for (int i = 0; i < 8 && at + (size_t)i < n; i++) par__cuda_round(p + at + (size_t)i, x[i]);
     }
 }
 
 // Over all threads of a block, the same on each; in one order. room: a value for each warp. Blocks are whole
 // warps.
-struct par__cuda_plus {
+struct par__cuda_add {
     template <class T> static __device__ __forceinline__ T of(T a, T b) { return a + b; }
 };
-struct par__cuda_most {
+struct par__cuda_max {
     template <class T> static __device__ __forceinline__ T of(T a, T b) { return a > b ? a : b; }
 };
-template <class F, class T> static __device__ __forceinline__ T par__cuda_over_warp(T x) {
+template <class F, class T> static __device__ __forceinline__ T par__cuda_warp_reduce(T x) {
     for (int d = 16; d; d /= 2) x = F::of(x, __shfl_xor_sync(0xffffffffu, x, d));
     return x;
 }
-template <class F, class T> static __device__ __forceinline__ T par__cuda_over_block(T x, T *room) {
+template <class F, class T> static __device__ __forceinline__ T par__cuda_block_reduce(T x, T *scratch) {
     const unsigned warps = blockDim.x / 32;
-    x = par__cuda_over_warp<F>(x);
+    x = par__cuda_warp_reduce<F>(x);
     __syncthreads(); // room may still be read
-    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = x;
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
     __syncthreads();
-    T sum = room[0];
-    for (unsigned i = 1; i < warps; i++) sum = F::of(sum, room[i]);
+    T sum = scratch[0];
+    for (unsigned i = 1; i < warps; i++) sum = F::of(sum, scratch[i]);
     return sum;
 }
 
@@ -558,9 +560,9 @@ static __device__ __forceinline__ void par__cuda_philox(const uint32_t counter[4
 // Element i of every destination = the sum over the sources, in their order, of element i: each source is
 // read once, each destination written once. 16 bytes a thread at a time.
 
-struct par__cuda_sum {
-    const void *from[PAR__CUDA_RANKS];
-    void *to[PAR__CUDA_RANKS];
+struct par__cuda_reduction {
+    const void *from[PAR__CUDA_MAX_PEERS];
+    void *to[PAR__CUDA_MAX_PEERS];
     int sources, destinations;
     unsigned op;
     int ranks; // what an average divides by
@@ -598,84 +600,84 @@ static __device__ __forceinline__ double par__cuda_scaled(double x, double f) { 
 template <class T, int N> struct alignas(N * sizeof(T) == 16 ? 16 : alignof(T)) par__cuda_vector { T x[N]; };
 // sum[] of N elements at `at`. TREE_SUM: level i of a binary counter holds a sum of 2^i sources.
 template <class T, int N>
-static __device__ __forceinline__ void par__cuda_sum_at(const par__cuda_sum &s, size_t at, T *out) {
-    typedef typename par__cuda_wide<T>::type A;
+static __device__ __forceinline__ void par__cuda_reduce_at(const par__cuda_reduction &s, size_t at, T *out) {
+    typedef typename par__cuda_accumulator<T>::type A;
     A acc[N] = {};
     if (s.op != PAR_TREE_SUM) {
         for (int r = 0; r < s.sources; r++) {
             const par__cuda_vector<T, N> v = *(const par__cuda_vector<T, N> *)((const T *)s.from[r] + at);
             for (int i = 0; i < N; i++)
-                acc[i] =
-                    r ? par__cuda_combine(s.op, acc[i], (A)par__cuda_up(v.x[i])) : (A)par__cuda_up(v.x[i]);
+                acc[i] = r ? par__cuda_combine(s.op, acc[i], (A)par__cuda_widen(v.x[i]))
+                           : (A)par__cuda_widen(v.x[i]);
         }
         for (int i = 0; i < N; i++) {
             if (s.op == PAR_AVG) acc[i] = par__cuda_average(acc[i], s.ranks);
             if (s.op == PAR_SCALED_SUM) acc[i] = par__cuda_scaled(acc[i], s.factor);
-            par__cuda_down(&out[i], acc[i]);
+            par__cuda_round(&out[i], acc[i]);
         }
         return;
     }
     for (int i = 0; i < N; i++) {
         A level[8];
-        int used = 0;
+        int depth = 0;
         for (int r = 0; r < s.sources; r++) {
-            level[used++] = (A)par__cuda_up(((const T *)s.from[r])[at + (size_t)i]);
-            for (int pairs = r + 1; pairs % 2 == 0; pairs /= 2, used--)
-                level[used - 2] = par__cuda_combine(PAR_SUM, level[used - 2], level[used - 1]);
+            level[depth++] = (A)par__cuda_widen(((const T *)s.from[r])[at + (size_t)i]);
+            for (int pairs = r + 1; pairs % 2 == 0; pairs /= 2, depth--)
+                level[depth - 2] = par__cuda_combine(PAR_SUM, level[depth - 2], level[depth - 1]);
         }
-        for (; used > 1; used--)
-            level[used - 2] = par__cuda_combine(PAR_SUM, level[used - 2], level[used - 1]);
-        par__cuda_down(&out[i], level[0]);
+        for (; depth > 1; depth--)
+            level[depth - 2] = par__cuda_combine(PAR_SUM, level[depth - 2], level[depth - 1]);
+        par__cuda_round(&out[i], level[0]);
     }
 }
-template <class T, int N> static __global__ void par__cuda_k_sum(par__cuda_sum s, size_t n) {
+template <class T, int N> static __global__ void par__cuda_k_reduce(par__cuda_reduction s, size_t n) {
     const size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n + N - 1) / N; i += step) {
         const size_t at = i * N;
         if (at + N <= n) {
             par__cuda_vector<T, N> out;
-            par__cuda_sum_at<T, N>(s, at, out.x);
+            par__cuda_reduce_at<T, N>(s, at, out.x);
             for (int d = 0; d < s.destinations; d++) *(par__cuda_vector<T, N> *)((T *)s.to[d] + at) = out;
         } else {
             for (size_t k = at; k < n; k++) {
                 T out;
-                par__cuda_sum_at<T, 1>(s, k, &out);
+                par__cuda_reduce_at<T, 1>(s, k, &out);
                 for (int d = 0; d < s.destinations; d++) ((T *)s.to[d])[k] = out;
             }
         }
     }
 }
 template <class T>
-static par_result par__cuda_sum_typed(const par_cuda *cuda, const par__cuda_sum &s, size_t n,
-                                      cudaStream_t stream) {
+static par_result par__cuda_reduce_typed(const par_cuda *cuda, const par__cuda_reduction &s, size_t n,
+                                         cudaStream_t stream) {
     enum { N = 16 / sizeof(T) };
     uintptr_t any = 0;
     for (int i = 0; i < s.sources; i++) any |= (uintptr_t)s.from[i];
     for (int i = 0; i < s.destinations; i++) any |= (uintptr_t)s.to[i];
     if (any % 16)
-        return par__cuda_launch(cuda, par__cuda_k_sum<T, 1>, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
+        return par__cuda_launch(cuda, par__cuda_k_reduce<T, 1>, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, stream, s, n);
-    return par__cuda_launch(cuda, par__cuda_k_sum<T, N>, par__cuda_blocks(cuda, n, N * PAR__CUDA_THREADS),
+    return par__cuda_launch(cuda, par__cuda_k_reduce<T, N>, par__cuda_blocks(cuda, n, N * PAR__CUDA_THREADS),
                             PAR__CUDA_THREADS, 0, stream, s, n);
 }
-static par_result par__cuda_sum_of(const par_cuda *cuda, const par__cuda_sum &s, size_t n, par_dtype dtype,
-                                   cudaStream_t stream) {
+static par_result par__cuda_reduce(const par_cuda *cuda, const par__cuda_reduction &s, size_t n,
+                                   par_dtype dtype, cudaStream_t stream) {
     if (!n) return PAR_OK;
     switch (dtype) {
-    case PAR_F64: return par__cuda_sum_typed<double>(cuda, s, n, stream);
-    case PAR_F32: return par__cuda_sum_typed<float>(cuda, s, n, stream);
-    case PAR_F16: return par__cuda_sum_typed<par__cuda_f16>(cuda, s, n, stream);
-    case PAR_BF16: return par__cuda_sum_typed<par__cuda_bf16>(cuda, s, n, stream);
-    case PAR_I8: return par__cuda_sum_typed<int8_t>(cuda, s, n, stream);
-    case PAR_U8: return par__cuda_sum_typed<uint8_t>(cuda, s, n, stream);
-    case PAR_I32: return par__cuda_sum_typed<int32_t>(cuda, s, n, stream);
-    case PAR_U32: return par__cuda_sum_typed<uint32_t>(cuda, s, n, stream);
-    case PAR_I64: return par__cuda_sum_typed<int64_t>(cuda, s, n, stream);
-    case PAR_U64: return par__cuda_sum_typed<uint64_t>(cuda, s, n, stream);
+    case PAR_F64: return par__cuda_reduce_typed<double>(cuda, s, n, stream);
+    case PAR_F32: return par__cuda_reduce_typed<float>(cuda, s, n, stream);
+    case PAR_F16: return par__cuda_reduce_typed<par__cuda_f16>(cuda, s, n, stream);
+    case PAR_BF16: return par__cuda_reduce_typed<par__cuda_bf16>(cuda, s, n, stream);
+    case PAR_I8: return par__cuda_reduce_typed<int8_t>(cuda, s, n, stream);
+    case PAR_U8: return par__cuda_reduce_typed<uint8_t>(cuda, s, n, stream);
+    case PAR_I32: return par__cuda_reduce_typed<int32_t>(cuda, s, n, stream);
+    case PAR_U32: return par__cuda_reduce_typed<uint32_t>(cuda, s, n, stream);
+    case PAR_I64: return par__cuda_reduce_typed<int64_t>(cuda, s, n, stream);
+    case PAR_U64: return par__cuda_reduce_typed<uint64_t>(cuda, s, n, stream);
     default: return PAR_ERR_ARGUMENT;
     }
 }
-static void par__cuda_sum_open(par__cuda_sum *s, par_op op, int ranks) {
+static void par__cuda_reduction_open(par__cuda_reduction *s, par_op op, int ranks) {
     memset(s, 0, sizeof *s);
     s->op = (unsigned)(op & 255u), s->ranks = ranks;
     s->factor = s->op == PAR_SCALED_SUM ? par_op_factor(op) : 1;
@@ -694,8 +696,8 @@ static __device__ __forceinline__ double par__cuda_get(const void *p, par_dtype 
     switch (d) {
     case PAR_F64: return ((const double *)p)[i];
     case PAR_F32: return (double)((const float *)p)[i];
-    case PAR_F16: return (double)par__cuda_up(((const par__cuda_f16 *)p)[i]);
-    case PAR_BF16: return (double)par__cuda_up(((const par__cuda_bf16 *)p)[i]);
+    case PAR_F16: return (double)par__cuda_widen(((const par__cuda_f16 *)p)[i]);
+    case PAR_BF16: return (double)par__cuda_widen(((const par__cuda_bf16 *)p)[i]);
     case PAR_I8: return (double)((const int8_t *)p)[i];
     case PAR_U8: return (double)((const uint8_t *)p)[i];
     case PAR_I32: return (double)((const int32_t *)p)[i];
@@ -704,7 +706,7 @@ static __device__ __forceinline__ double par__cuda_get(const void *p, par_dtype 
     default: return (double)((const uint64_t *)p)[i];
     }
 }
-static __device__ __forceinline__ uint64_t par__cuda_get_whole(const void *p, par_dtype d, size_t i) {
+static __device__ __forceinline__ uint64_t par__cuda_get_integer(const void *p, par_dtype d, size_t i) {
     switch (d) {
     case PAR_I8: return (uint64_t)(int64_t)((const int8_t *)p)[i];
     case PAR_U8: return ((const uint8_t *)p)[i];
@@ -713,12 +715,12 @@ static __device__ __forceinline__ uint64_t par__cuda_get_whole(const void *p, pa
     default: return ((const uint64_t *)p)[i];
     }
 }
-static __device__ __forceinline__ float par__cuda_toward_odd(double x) { // so that halves round once
+static __device__ __forceinline__ float par__cuda_round_to_odd(double x) { // so that halves round once
     const float f = (float)x;
-    uint32_t bits = par__cuda_bits(f);
+    uint32_t bits = par__cuda_float_bits(f);
     if ((double)f == x || x != x || (bits & 0x7fffffffu) == 0x7f800000u) return f;
     if ((bits & 1u) == 0) bits = fabs((double)f) < fabs(x) ? bits + 1 : bits - 1;
-    return par__cuda_float(bits);
+    return par__cuda_float_from_bits(bits);
 }
 static __device__ __forceinline__ int64_t par__cuda_clamp(double x, double low, double high) {
     return x != x ? 0 : x <= low ? (int64_t)low : x >= high ? (int64_t)high : (int64_t)x;
@@ -727,8 +729,8 @@ static __device__ __forceinline__ void par__cuda_put(void *p, par_dtype d, size_
     switch (d) {
     case PAR_F64: ((double *)p)[i] = x; break;
     case PAR_F32: ((float *)p)[i] = (float)x; break;
-    case PAR_F16: par__cuda_down((par__cuda_f16 *)p + i, par__cuda_toward_odd(x)); break;
-    case PAR_BF16: par__cuda_down((par__cuda_bf16 *)p + i, par__cuda_toward_odd(x)); break;
+    case PAR_F16: par__cuda_round((par__cuda_f16 *)p + i, par__cuda_round_to_odd(x)); break;
+    case PAR_BF16: par__cuda_round((par__cuda_bf16 *)p + i, par__cuda_round_to_odd(x)); break;
     case PAR_I8: ((int8_t *)p)[i] = (int8_t)par__cuda_clamp(x, -128, 127); break;
     case PAR_U8: ((uint8_t *)p)[i] = (uint8_t)par__cuda_clamp(x, 0, 255); break;
     case PAR_I32: ((int32_t *)p)[i] = (int32_t)par__cuda_clamp(x, -2147483648.0, 2147483647.0); break;
@@ -751,7 +753,7 @@ static __global__ void par__cuda_k_cast_any(void *to, par_dtype dt, const void *
             par__cuda_put(to, dt, i, par__cuda_get(from, st, i));
             continue;
         }
-        const uint64_t x = par__cuda_get_whole(from, st, i); // integers wrap
+        const uint64_t x = par__cuda_get_integer(from, st, i); // integers wrap
         if (dt == PAR_I8 || dt == PAR_U8)
             ((uint8_t *)to)[i] = (uint8_t)x;
         else if (dt == PAR_I32 || dt == PAR_U32)
@@ -770,35 +772,37 @@ static par_result par__cuda_cast(par_cuda *cuda, void *dst, par_dtype dt, const 
     }
     const dim3 eights(par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS)), threads(PAR__CUDA_THREADS);
     if (dt != PAR_F64 && st != PAR_F64 && dt <= PAR_BF16 && st <= PAR_BF16) {
-        PAR__CUDA_FLOATS(
+        PAR__CUDA_DISPATCH_FLOAT(
             dt, D,
-            PAR__CUDA_FLOATS(st, S,
-                             return par__cuda_launch(cuda, par__cuda_k_cast<D, S>, eights, threads, 0, stream,
-                                                     (D *)dst, (const S *)src, n)));
+            PAR__CUDA_DISPATCH_FLOAT(st, S,
+                                     return par__cuda_launch(cuda, par__cuda_k_cast<D, S>, eights, threads, 0,
+                                                             stream, (D *)dst, (const S *)src, n)));
     }
     return par__cuda_launch(cuda, par__cuda_k_cast_any, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS), threads,
                             0, stream, dst, dt, src, st, n);
 }
 
 // Sums of squares, in two launches: a part for each block, then all parts by one block, in one order.
-enum { PAR__CUDA_PARTS = 1024 }; // at most
+enum { PAR__CUDA_MAX_PARTIALS = 1024 }; // at most
 // Parts of n elements: it depends on n alone, so that their sum is one number on every device.
-static unsigned par__cuda_part_count(size_t n) {
-    return (unsigned)PAR__MAX((size_t)1, PAR__MIN(n / (16 * PAR__CUDA_THREADS), (size_t)PAR__CUDA_PARTS));
+static unsigned par__cuda_partial_count(size_t n) {
+    return (unsigned)PAR__MAX((size_t)1,
+                              PAR__MIN(n / (16 * PAR__CUDA_THREADS), (size_t)PAR__CUDA_MAX_PARTIALS));
 }
 // sums[0], sums[1] += weight x the sums of the parts.
-static __global__ void par__cuda_k_parts(const double *parts, unsigned count, int kinds, double weight,
-                                         double *sums) {
-    PAR__CUDA_SHARED(double, room);
+static __global__ void par__cuda_k_sum_partials(const double *partials, unsigned count, int kinds,
+                                                double weight, double *sums) {
+    PAR__CUDA_SHARED(double, scratch);
     for (int s = 0; s < kinds; s++) {
         double x = 0;
-        for (unsigned i = threadIdx.x; i < count; i += blockDim.x) x += parts[s * PAR__CUDA_PARTS + (int)i];
-        x = par__cuda_over_block<par__cuda_plus>(x, room);
+        for (unsigned i = threadIdx.x; i < count; i += blockDim.x)
+            x += partials[s * PAR__CUDA_MAX_PARTIALS + (int)i];
+        x = par__cuda_block_reduce<par__cuda_add>(x, scratch);
         if (threadIdx.x == 0) sums[s] += weight * x;
     }
 }
-template <class T> static __global__ void par__cuda_k_squares(const T *x, size_t n, double *parts) {
-    PAR__CUDA_SHARED(double, room);
+template <class T> static __global__ void par__cuda_k_sum_squares(const T *x, size_t n, double *partials) {
+    PAR__CUDA_SHARED(double, scratch);
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     double sum = 0;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
@@ -806,21 +810,22 @@ template <class T> static __global__ void par__cuda_k_squares(const T *x, size_t
         par__cuda_load(y, x, at, n);
         for (int i = 0; i < 8; i++) sum += (double)y[i] * (double)y[i];
     }
-    sum = par__cuda_over_block<par__cuda_plus>(sum, room);
-    if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+    sum = par__cuda_block_reduce<par__cuda_add>(sum, scratch);
+    if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
-static par_result par__cuda_squares(par_cuda *cuda, const void *x, par_dtype type, size_t n, double weight,
-                                    double *sum) {
+static par_result par__cuda_sum_squares(par_cuda *cuda, const void *x, par_dtype type, size_t n,
+                                        double weight, double *sum) {
     const size_t shared = PAR__CUDA_THREADS / 32 * sizeof(double);
-    const unsigned count = par__cuda_part_count(n);
-    double *parts = (double *)par__cuda_room(cuda, 0, 2 * PAR__CUDA_PARTS * sizeof(double));
-    if (!parts) return PAR_ERR_MEMORY;
+    const unsigned count = par__cuda_partial_count(n);
+    double *partials = (double *)par__cuda_scratch(cuda, 0, 2 * PAR__CUDA_MAX_PARTIALS * sizeof(double));
+    if (!partials) return PAR_ERR_MEMORY;
     if (!n) return PAR_OK;
-    PAR__CUDA_FLOATS(type, T,
-                     PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_squares<T>, count, PAR__CUDA_THREADS,
-                                                    shared, cuda->stream, (const T *)x, n, parts)))
-    return par__cuda_launch(cuda, par__cuda_k_parts, 1, PAR__CUDA_THREADS, shared, cuda->stream, parts, count,
-                            1, weight, sum);
+    PAR__CUDA_DISPATCH_FLOAT(
+        type, T,
+        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_sum_squares<T>, count, PAR__CUDA_THREADS, shared,
+                                       cuda->stream, (const T *)x, n, partials)))
+    return par__cuda_launch(cuda, par__cuda_k_sum_partials, 1, PAR__CUDA_THREADS, shared, cuda->stream,
+                            partials, count, 1, weight, sum);
 }
 
 // >>cuda_gemm -----------------------------------------------------------------------------------------------
@@ -828,7 +833,7 @@ static par_result par__cuda_squares(par_cuda *cuda, const void *x, par_dtype typ
 // C = alpha op(A) op(B) + beta C, row-major, sums in f32. Plain tiles: a block makes 64 x 64 of C, 16 of K at
 // a time, each thread 4 x 4.
 
-struct par__cuda_product {
+struct par__cuda_gemm_desc {
     int trans_a, trans_b;
     size_t m, n, k, lda, ldb, ldc;
     float alpha, beta;
@@ -837,7 +842,7 @@ struct par__cuda_product {
 };
 enum { PAR__CUDA_TILE = 64, PAR__CUDA_DEPTH = 16 };
 template <class T, class C>
-static __global__ void par__cuda_k_gemm(par__cuda_product p, const T *a, const T *b, C *c) {
+static __global__ void par__cuda_k_gemm(par__cuda_gemm_desc p, const T *a, const T *b, C *c) {
     PAR__CUDA_SHARED(float, shared);
     float *as = shared,
           *bs = shared + PAR__CUDA_DEPTH * (PAR__CUDA_TILE + 1); // [depth][row], [depth][column]
@@ -852,11 +857,11 @@ static __global__ void par__cuda_k_gemm(par__cuda_product p, const T *a, const T
             const unsigned kb = p.trans_b ? i % PAR__CUDA_DEPTH : i / PAR__CUDA_TILE;
             const size_t r = row0 + ra, col = col0 + cb, ak = k0 + ka, bk = k0 + kb;
             as[ka * (PAR__CUDA_TILE + 1) + ra] =
-                r < p.m && ak < p.k ? (float)par__cuda_up(a[p.trans_a ? ak * p.lda + r : r * p.lda + ak])
+                r < p.m && ak < p.k ? (float)par__cuda_widen(a[p.trans_a ? ak * p.lda + r : r * p.lda + ak])
                                     : 0.0f;
             bs[kb * (PAR__CUDA_TILE + 1) + cb] =
                 col < p.n && bk < p.k
-                    ? (float)par__cuda_up(b[p.trans_b ? col * p.ldb + bk : bk * p.ldb + col])
+                    ? (float)par__cuda_widen(b[p.trans_b ? col * p.ldb + bk : bk * p.ldb + col])
                     : 0.0f;
         }
         __syncthreads();
@@ -872,20 +877,20 @@ static __global__ void par__cuda_k_gemm(par__cuda_product p, const T *a, const T
             const size_t r = row0 + ty * 4 + i, col = col0 + tx * 4 + j;
             if (r >= p.m || col >= p.n) continue;
             C *to = c + r * p.ldc + col;
-            const float old = p.beta != 0 ? p.beta * (float)par__cuda_up(*to) : 0.0f;
-            const float add = p.bias ? (float)par__cuda_up(((const C *)p.bias)[col]) : 0.0f;
-            par__cuda_down(to, p.alpha * sum[i][j] + old + add);
+            const float old = p.beta != 0 ? p.beta * (float)par__cuda_widen(*to) : 0.0f;
+            const float add = p.bias ? (float)par__cuda_widen(((const C *)p.bias)[col]) : 0.0f;
+            par__cuda_round(to, p.alpha * sum[i][j] + old + add);
         }
 }
 #if defined(PAR_CUDA_CUBLASLT)
-static cudaDataType_t par__cuda_type(par_dtype d) {
+static cudaDataType_t par__cuda_data_type(par_dtype d) {
     return d == PAR_F32 ? CUDA_R_32F : d == PAR_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
-static void par__cuda_drop_plan(par__cuda_plan *plan) {
+static void par__cuda_destroy_plan(par__cuda_gemm_plan *plan) {
     if (plan->c) cublasLtMatrixLayoutDestroy(plan->c);
     if (plan->a) cublasLtMatrixLayoutDestroy(plan->a);
     if (plan->b) cublasLtMatrixLayoutDestroy(plan->b);
-    if (plan->product) cublasLtMatmulDescDestroy(plan->product);
+    if (plan->matmul) cublasLtMatmulDescDestroy(plan->matmul);
     memset(plan, 0, sizeof *plan);
 }
 // Of an address, up to 16 bytes, which is what kernels load at once: more would let the choice among them,
@@ -895,25 +900,25 @@ static uint32_t par__cuda_alignment(const void *p) {
     while ((uintptr_t)p % bytes) bytes /= 2;
     return bytes;
 }
-#define PAR__CUDA_WISH(what, value)                                                                          \
-    cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value))
+#define PAR__CUDA_PREFERENCE(what, value)                                                                    \
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value))
 // Column-major, as cuBLAS sees it: C^T = op(B)^T op(A)^T.
-static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_plan *plan, const void *bias) {
-    const par__cuda_plan_key *p = &plan->key;
+static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_plan *plan, const void *bias) {
+    const par__cuda_gemm_key *p = &plan->key;
     const cublasOperation_t ta = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
                             tb = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cudaDataType_t type = par__cuda_type(p->type), c_type = par__cuda_type(p->c_type);
+    const cudaDataType_t type = par__cuda_data_type(p->type), c_type = par__cuda_data_type(p->c_type);
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    cublasLtMatmulPreference_t wish = NULL;
+    cublasLtMatmulPreference_t preference = NULL;
     int count = 0;
-    cublasStatus_t e = cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (!e) e = cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &tb, sizeof tb);
-    if (!e) e = cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta);
+    cublasStatus_t e = cublasLtMatmulDescCreate(&plan->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (!e) e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSA, &tb, sizeof tb);
+    if (!e) e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta);
     if (!e && p->bias) // C^T has a row for each of its numbers
-        e = cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                            sizeof epilogue);
     if (!e && p->bias) // each call's own replaces it, but choosing wants one
-        e = cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                            sizeof bias);
     if (!e)
         e = cublasLtMatrixLayoutCreate(&plan->b, type, p->trans_b ? p->k : p->n, p->trans_b ? p->n : p->k,
@@ -922,81 +927,82 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_plan *
         e = cublasLtMatrixLayoutCreate(&plan->a, type, p->trans_a ? p->m : p->k, p->trans_a ? p->k : p->m,
                                        (int64_t)p->lda);
     if (!e) e = cublasLtMatrixLayoutCreate(&plan->c, c_type, p->n, p->m, (int64_t)p->ldc);
-    if (!e) e = cublasLtMatmulPreferenceCreate(&wish);
-    if (!e) e = PAR__CUDA_WISH(MAX_WORKSPACE_BYTES, cuda->workspace_bytes);
-    if (!e) e = PAR__CUDA_WISH(MIN_ALIGNMENT_A_BYTES, p->align_b); // else it takes 256 for granted
-    if (!e) e = PAR__CUDA_WISH(MIN_ALIGNMENT_B_BYTES, p->align_a);
-    if (!e) e = PAR__CUDA_WISH(MIN_ALIGNMENT_C_BYTES, p->align_c);
-    if (!e) e = PAR__CUDA_WISH(MIN_ALIGNMENT_D_BYTES, p->align_c);
+    if (!e) e = cublasLtMatmulPreferenceCreate(&preference);
+    if (!e) e = PAR__CUDA_PREFERENCE(MAX_WORKSPACE_BYTES, cuda->workspace_bytes);
+    if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_A_BYTES, p->align_b); // else it takes 256 for granted
+    if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_B_BYTES, p->align_a);
+    if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_C_BYTES, p->align_c);
+    if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_D_BYTES, p->align_c);
     if (!e)
-        e = cublasLtMatmulAlgoGetHeuristic(cuda->cublas, plan->product, plan->b, plan->a, plan->c, plan->c,
-                                           wish, 1, &plan->found, &count);
+        e = cublasLtMatmulAlgoGetHeuristic(cuda->cublas, plan->matmul, plan->b, plan->a, plan->c, plan->c,
+                                           preference, 1, &plan->heuristic, &count);
     if (!e && !count) e = CUBLAS_STATUS_NOT_SUPPORTED;
-    if (wish) cublasLtMatmulPreferenceDestroy(wish);
+    if (preference) cublasLtMatmulPreferenceDestroy(preference);
     return e;
 }
 // Choosing takes the library longer than a small product: what was chosen for a shape is kept.
-static par_result par__cuda_cublas(par_cuda *cuda, const par__cuda_product *p, const void *a, const void *b,
-                                   void *c, cudaStream_t stream) {
-    par__cuda_plan_key key;
+static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
+                                          const void *b, void *c, cudaStream_t stream) {
+    par__cuda_gemm_key key;
     memset(&key, 0, sizeof key);
     key.trans_a = p->trans_a, key.trans_b = p->trans_b, key.m = p->m, key.n = p->n, key.k = p->k;
     key.lda = p->lda, key.ldb = p->ldb, key.ldc = p->ldc, key.type = p->type, key.c_type = p->c_type;
     key.bias = p->bias != NULL, key.align_a = par__cuda_alignment(a), key.align_b = par__cuda_alignment(b);
     key.align_c = par__cuda_alignment(c);
-    par__cuda_plan *plan = NULL, *oldest = &cuda->plans[0];
-    for (int i = 0; i < PAR__CUDA_PLANS && !plan; i++) {
-        par__cuda_plan *x = &cuda->plans[i];
-        if (x->used && !memcmp(&x->key, &key, sizeof key)) plan = x;
-        if (x->used < oldest->used) oldest = x;
+    par__cuda_gemm_plan *plan = NULL, *oldest = &cuda->plans[0];
+    for (int i = 0; i < PAR__CUDA_MAX_PLANS && !plan; i++) {
+        par__cuda_gemm_plan *x = &cuda->plans[i];
+        if (x->last_used && !memcmp(&x->key, &key, sizeof key)) plan = x;
+        if (x->last_used < oldest->last_used) oldest = x;
     }
     if (!plan) {
         plan = oldest;
-        par__cuda_drop_plan(plan);
+        par__cuda_destroy_plan(plan);
         plan->key = key;
         const cublasStatus_t e = par__cuda_make_plan(cuda, plan, p->bias);
         if (e) {
-            par__cuda_drop_plan(plan);
+            par__cuda_destroy_plan(plan);
             return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e));
         }
     }
-    plan->used = ++cuda->plan_clock;
+    plan->last_used = ++cuda->plan_clock;
     cublasStatus_t e = CUBLAS_STATUS_SUCCESS;
     if (p->bias)
-        e = cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias,
+        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias,
                                            sizeof p->bias);
     if (!e)
-        e = cublasLtMatmul(cuda->cublas, plan->product, &p->alpha, b, plan->b, a, plan->a, &p->beta, c,
-                           plan->c, c, plan->c, &plan->found.algo, cuda->workspace, cuda->workspace_bytes,
+        e = cublasLtMatmul(cuda->cublas, plan->matmul, &p->alpha, b, plan->b, a, plan->a, &p->beta, c,
+                           plan->c, c, plan->c, &plan->heuristic.algo, cuda->workspace, cuda->workspace_bytes,
                            stream);
     return e ? par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e)) : PAR_OK;
 }
 #endif
-static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_product *p, const void *a, const void *b,
+static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a, const void *b,
                                  void *c, cudaStream_t stream) {
     if (!p->m || !p->n) return PAR_OK;
 #if defined(PAR_CUDA_CUBLASLT)
     if (p->k && stream == cuda->stream)
-        return par__cuda_cublas(cuda, p, a, b, c, stream); // whose workspace it is
+        return par__cuda_cublaslt_gemm(cuda, p, a, b, c, stream); // whose workspace it is
 #endif
     const size_t down = (p->m + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE,
                  across = (p->n + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE;
     const size_t shared = 2 * PAR__CUDA_DEPTH * (PAR__CUDA_TILE + 1) * sizeof(float);
     if (down > 65535) return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "matrix product", "too many rows");
-    PAR__CUDA_FLOATS(
+    PAR__CUDA_DISPATCH_FLOAT(
         p->type, T,
-        PAR__CUDA_FLOATS(p->c_type, C,
-                         return par__cuda_launch(cuda, par__cuda_k_gemm<T, C>,
-                                                 dim3((unsigned)across, (unsigned)down), 256, shared, stream,
-                                                 *p, (const T *)a, (const T *)b, (C *)c)));
+        PAR__CUDA_DISPATCH_FLOAT(p->c_type, C,
+                                 return par__cuda_launch(cuda, par__cuda_k_gemm<T, C>,
+                                                         dim3((unsigned)across, (unsigned)down), 256, shared,
+                                                         stream, *p, (const T *)a, (const T *)b, (C *)c)));
     return PAR_OK;
 }
 
 // >>cuda_device ---------------------------------------------------------------------------------------------
 
 #if PAR__CUDA_WINDOWS
-static int par__cuda_is_nccls(const par_cuda *cuda, par_cuda_memory kind) { // its memory, not cudaMalloc's
-    return kind == PAR_CUDA_SYMMETRIC && cuda->carrier == PAR_CUDA_NCCL_CARRIER;
+static int par__cuda_is_nccl_memory(const par_cuda *cuda,
+                                    par_cuda_memory kind) { // its memory, not cudaMalloc's
+    return kind == PAR_CUDA_SYMMETRIC && cuda->backend == PAR_CUDA_NCCL_BACKEND;
 }
 #endif
 par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, void **memory) {
@@ -1012,7 +1018,7 @@ par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, vo
         return PAR_OK;
     }
 #if PAR__CUDA_WINDOWS
-    if (par__cuda_is_nccls(cuda, kind)) {
+    if (par__cuda_is_nccl_memory(cuda, kind)) {
         if (ncclMemAlloc(memory, bytes) != ncclSuccess)
             return par__cuda_fail(cuda, PAR_ERR_MEMORY, "ncclMemAlloc", ncclGetLastError(NULL));
     } else
@@ -1030,14 +1036,14 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
     else if (kind == PAR_CUDA_HOST)
         PAR__CUDA_CALL(cudaFreeHost(memory));
 #if PAR__CUDA_WINDOWS
-    else if (par__cuda_is_nccls(cuda, kind)) {
+    else if (par__cuda_is_nccl_memory(cuda, kind)) {
         PAR__CUDA_CALL(cudaStreamSynchronize(cuda->stream));
         PAR__CUDA_CALL(cudaStreamSynchronize(cuda->comm_stream));
         if (ncclMemFree(memory) != ncclSuccess)
             return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "ncclMemFree", ncclGetLastError(NULL));
     }
 #endif
-    else if (++cuda->frees)
+    else if (++cuda->free_count)
         PAR__CUDA_CALL(cudaFree(memory)); // waits for the device
     return PAR_OK;
 }
@@ -1045,29 +1051,29 @@ cudaStream_t par_cuda_stream(const par_cuda *cuda) { return cuda->stream; }
 cudaStream_t par_cuda_comm_stream(const par_cuda *cuda) { return cuda->comm_stream; }
 static void par__cuda_abort(par_cuda *cuda);
 // For waits that par.h does not see: every few milliseconds, is the deadline past, or a rank gone?
-static par_result par__cuda_go_on(par_comm *c, double begun, double *looked, const char *what,
-                                  const char *missing, const char *hint) {
+static par_result par__cuda_poll(par_comm *c, double begun, double *last_check, const char *what,
+                                 const char *missing, const char *hint) {
     const double now = par_seconds(c), limit = par_timeout(c);
     sched_yield();
-    if (now - *looked < 0.005) return PAR_OK;
-    *looked = now;
+    if (now - *last_check < 0.005) return PAR_OK;
+    *last_check = now;
     return now - begun > limit
                ? par_fail(c, PAR_ERR_TIMEOUT, "%s: %s within %g s%s", what, missing, limit, hint)
                : par_alive(c);
 }
 par_result par_cuda_sync(par_cuda *cuda) {
     par_comm *c = cuda->desc.comm;
-    if (!c || cuda->carrier != PAR_CUDA_NCCL_CARRIER) { // hosts have met already: the device will end
+    if (!c || cuda->backend != PAR_CUDA_NCCL_BACKEND) { // hosts have met already: the device will end
         PAR__CUDA_CALL(cudaStreamSynchronize(cuda->stream));
         return PAR_OK;
     }
     const double begun = par_seconds(c);
-    double looked = begun;
+    double last_check = begun;
     cudaError_t e;
     while ((e = cudaStreamQuery(cuda->stream)) == cudaErrorNotReady) {
         cudaGetLastError();
-        const par_result r = par__cuda_go_on(
-            c, begun, &looked, "par_cuda_sync", "the stream has not ended",
+        const par_result r = par__cuda_poll(
+            c, begun, &last_check, "par_cuda_sync", "the stream has not ended",
             ": a rank may not have called what the others wait for (PAR_CUDA_CHECK=1 finds out); NCCL is "
             "aborted, close the comm");
         if (r) return par__cuda_abort(cuda), r;
@@ -1108,14 +1114,14 @@ static par_result par__cuda_d_cast(par_device *device, void *dst, par_dtype dt, 
 static par_result par__cuda_d_reduce(par_device *device, void *dst, const void *const *sources, int count,
                                      size_t n, par_dtype dtype, par_op op, void *stream) {
     par_cuda *cuda = par__cuda_of(device);
-    par__cuda_sum s;
+    par__cuda_reduction s;
     if (count < 1 || (op & 255u) >= PAR_OP_COUNT) return PAR_ERR_ARGUMENT;
-    if (count > PAR__CUDA_RANKS)
+    if (count > PAR__CUDA_MAX_PEERS)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "reduce", "more than 64 arrays at once");
-    par__cuda_sum_open(&s, op, count);
+    par__cuda_reduction_open(&s, op, count);
     for (int i = 0; i < count; i++) s.from[i] = sources[i];
     s.to[0] = dst, s.sources = count, s.destinations = 1;
-    return par__cuda_sum_of(cuda, s, n, dtype, par__cuda_stream_of(cuda, stream));
+    return par__cuda_reduce(cuda, s, n, dtype, par__cuda_stream_of(cuda, stream));
 }
 static const char *par__cuda_d_gemm_name(par_device *device) {
     (void)device;
@@ -1129,7 +1135,7 @@ static par_result par__cuda_d_gemm(par_device *device, int ta, int tb, size_t m,
                                    float alpha, const float *a, size_t lda, const float *b, size_t ldb,
                                    float beta, float *c, size_t ldc, void *stream) {
     par_cuda *cuda = par__cuda_of(device);
-    const par__cuda_product p = {ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, PAR_F32, PAR_F32, NULL};
+    const par__cuda_gemm_desc p = {ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, PAR_F32, PAR_F32, NULL};
     return par__cuda_gemm(cuda, &p, a, b, c, par__cuda_stream_of(cuda, stream));
 }
 static par_result par__cuda_d_stream_open(par_device *device, void **stream) {
@@ -1190,17 +1196,17 @@ par_device *par_cuda_device(par_cuda *cuda) { return &cuda->device; }
 struct par__cuda_arrival { // what a rank tells the others of its call
     int32_t kind, dtype, root, tag, failed;
     uint32_t slot;                      // of the event after which its arrays are ready
-    uint64_t frees;                     // allocations that this rank has freed so far
+    uint64_t free_count;                // allocations that this rank has freed so far
     uint64_t op, count, length, counts; // length: what this rank gave as count; counts: a hash
     uint64_t array[2], offset[2];       // send, recv: addresses; in the allocation that the handle is of
     cudaIpcMemHandle_t handle[2];
-    char site[PAR__CUDA_SITE];
+    char site[PAR__CUDA_SITE_BYTES];
 };
-struct par__cuda_ending {
+struct par__cuda_completion {
     int32_t result;
     uint32_t slot;
 };
-enum { PAR__CUDA_TELLING, PAR__CUDA_WORKING, PAR__CUDA_ENDING, PAR__CUDA_OVER };
+enum { PAR__CUDA_ANNOUNCED, PAR__CUDA_RUNNING, PAR__CUDA_COMPLETING, PAR__CUDA_DONE };
 struct par__cuda_pending {
     par__cuda_pending *next;
     par_offload_call *call;
@@ -1210,89 +1216,91 @@ struct par__cuda_pending {
     par_request request, acknowledgement;
     cudaEvent_t complete;
     par__cuda_arrival mine, *all; // of all ranks; of a message: the sender's
-    par__cuda_ending ending, *endings;
+    par__cuda_completion completion, *completions;
     size_t *blocks; // all_to_allv: of every rank where its blocks are, and how long
-    int held;       // somebody waits for a request of it
+    int waiting;    // somebody waits for a request of it
 #if defined(PAR_CUDA_NVTX)
     nvtxRangeId_t range;
 #endif
     char *host[2]; // staging: send, recv
     size_t host_bytes[2];
 };
-struct par__cuda_block { // pinned memory of the staging carrier
-    par__cuda_block *next;
+struct par__cuda_host_block { // pinned memory of the staging carrier
+    par__cuda_host_block *next;
     char *memory;
     size_t bytes;
 };
-struct par__cuda_link { // the carrier of a comm
+struct par__cuda_comm { // the carrier of a comm
     par_device_backend base;
     par_cuda *cuda;
-    par_cuda_carrier kind;
-    par_comm *comm, *telling, *ending;
+    par_cuda_backend kind;
+    par_comm *comm, *announce_comm, *completion_comm;
     int n, me, threads; // threads: ranks share one address space
-    int busy;
+    int in_progress;
     uint32_t issued;
     cudaEvent_t *ready, *done; // rank r's event e: [r * PAR__CUDA_EVENTS + e]
     par__cuda_pending *first;
-    void *room; // scratch on the device, in the order of the communication stream
-    size_t room_bytes;
-    cudaEvent_t *idle; // events that nobody uses
-    int idle_count, idle_room;
-    par__cuda_block *blocks;
+    void *scratch; // scratch on the device, in the order of the communication stream
+    size_t scratch_bytes;
+    cudaEvent_t *free_events; // events that nobody uses
+    int free_event_count, free_event_capacity;
+    par__cuda_host_block *host_blocks;
 #if defined(PAR_CUDA_NCCL)
     ncclComm_t nccl;
     int adopted;
 #endif
 };
-static par__cuda_link *par__cuda_link_of(par_device_backend *c) {
-    return (par__cuda_link *)c;
+static par__cuda_comm *par__cuda_comm_of(par_device_backend *c) {
+    return (par__cuda_comm *)c;
 } // its first member
 
-static int par__cuda_takes(par_device_backend *carrier, const void *memory) {
+static int par__cuda_supports(par_device_backend *backend, const void *memory) {
     struct cudaPointerAttributes a;
-    (void)carrier;
+    (void)backend;
     if (cudaPointerGetAttributes(&a, memory)) return cudaGetLastError(), 0;
     return a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
 }
-static par_result par__cuda_take_event(par__cuda_link *l, cudaEvent_t *event) {
+static par_result par__cuda_acquire_event(par__cuda_comm *l, cudaEvent_t *event) {
     par_cuda *cuda = l->cuda;
-    if (l->idle_count) return *event = l->idle[--l->idle_count], PAR_OK;
+    if (l->free_event_count) return *event = l->free_events[--l->free_event_count], PAR_OK;
     PAR__CUDA_CALL(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
     return PAR_OK;
 }
-static void par__cuda_give_event(par__cuda_link *l, cudaEvent_t event) {
+static void par__cuda_release_event(par__cuda_comm *l, cudaEvent_t event) {
     if (!event) return;
-    if (l->idle_count == l->idle_room) {
-        const int room = 2 * l->idle_room + 16;
-        cudaEvent_t *p = (cudaEvent_t *)PAR_REALLOC(l->idle, (size_t)room * sizeof *p);
+    if (l->free_event_count == l->free_event_capacity) {
+        const int capacity = 2 * l->free_event_capacity + 16;
+        cudaEvent_t *p = (cudaEvent_t *)PAR_REALLOC(l->free_events, (size_t)capacity * sizeof *p);
         if (!p) {
             cudaEventDestroy(event);
             return;
         }
-        l->idle = p, l->idle_room = room;
+        l->free_events = p, l->free_event_capacity = capacity;
     }
-    l->idle[l->idle_count++] = event;
+    l->free_events[l->free_event_count++] = event;
 }
-static int par__cuda_is_message(const par_offload_call *k) { return k->kind >= PAR_KIND_SEND; }
-static int par__cuda_is_scatter(const par_offload_call *k) { // of sums
+static int par__cuda_is_point_to_point(const par_offload_call *k) { return k->kind >= PAR_KIND_SEND; }
+static int par__cuda_is_reduce_scatter(const par_offload_call *k) { // of sums
     return k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
 }
-static int par__cuda_is_sum(const par_offload_call *k) {
-    return k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE || par__cuda_is_scatter(k);
+static int par__cuda_is_reduction(const par_offload_call *k) {
+    return k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE || par__cuda_is_reduce_scatter(k);
 }
 
 // ---- what is the same for both
 
-static par_result par__cuda_pending_open(par__cuda_link *l, par_offload_call *k, par__cuda_pending **out) {
-    const size_t n = l->kind != PAR_CUDA_PEER ? 0 : par__cuda_is_message(k) ? 1 : (size_t)l->n;
+static par_result par__cuda_pending_open(par__cuda_comm *l, par_offload_call *k, par__cuda_pending **out) {
+    const size_t n = l->kind != PAR_CUDA_PEER ? 0 : par__cuda_is_point_to_point(k) ? 1 : (size_t)l->n;
     const size_t blocks = k->kind == PAR_KIND_ALL_TO_ALLV ? 2 * n * n : 0;
     const size_t bytes = sizeof(par__cuda_pending) +
-                         n * (sizeof(par__cuda_arrival) + sizeof(par__cuda_ending)) + blocks * sizeof(size_t);
+                         n * (sizeof(par__cuda_arrival) + sizeof(par__cuda_completion)) +
+                         blocks * sizeof(size_t);
     par__cuda_pending *p = (par__cuda_pending *)PAR_MALLOC(bytes), **link = &l->first;
     if (!p) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
     memset(p, 0, bytes);
-    p->all = (par__cuda_arrival *)(void *)(p + 1), p->endings = (par__cuda_ending *)(void *)(p->all + n);
-    p->blocks = (size_t *)(void *)(p->endings + n);
+    p->all = (par__cuda_arrival *)(void *)(p + 1),
+    p->completions = (par__cuda_completion *)(void *)(p->all + n);
+    p->blocks = (size_t *)(void *)(p->completions + n);
     p->call = k, k->state = p, p->slot = l->issued++ % PAR__CUDA_EVENTS;
     while (*link) link = &(*link)->next;
 #if defined(PAR_CUDA_NVTX)
@@ -1300,77 +1308,77 @@ static par_result par__cuda_pending_open(par__cuda_link *l, par_offload_call *k,
 #endif
     return *link = p, *out = p, PAR_OK;
 }
-static void par__cuda_pending_close(par__cuda_link *l, par__cuda_pending *p) {
+static void par__cuda_pending_close(par__cuda_comm *l, par__cuda_pending *p) {
     par__cuda_pending **link = &l->first;
     while (*link && *link != p) link = &(*link)->next;
     if (*link) *link = p->next;
 #if defined(PAR_CUDA_NVTX)
     nvtxRangeEnd(p->range);
 #endif
-    par__cuda_give_event(l, p->complete);
+    par__cuda_release_event(l, p->complete);
     PAR_FREE(p);
 }
-static par_result par__cuda_complete(par__cuda_link *l,
-                                     par__cuda_pending *p) { // what the comm stream has so far
+static par_result par__cuda_record_complete(par__cuda_comm *l,
+                                            par__cuda_pending *p) { // what the comm stream has so far
     par_cuda *cuda = l->cuda;
-    if (!p->complete) PAR__CUDA_TRY(par__cuda_take_event(l, &p->complete));
+    if (!p->complete) PAR__CUDA_TRY(par__cuda_acquire_event(l, &p->complete));
     PAR__CUDA_CALL(cudaEventRecord(p->complete, cuda->comm_stream));
     return PAR_OK;
 }
 // The comm stream goes on after what the compute stream has so far.
-static par_result par__cuda_follow(par__cuda_link *l, par__cuda_pending *p) {
+static par_result par__cuda_wait_for_compute(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
-    PAR__CUDA_TRY(par__cuda_take_event(l, &p->complete));
-    PAR__CUDA_TRY(par__cuda_record(cuda, p->complete, cuda->stream));
-    return par__cuda_await(cuda, cuda->comm_stream, p->complete);
+    PAR__CUDA_TRY(par__cuda_acquire_event(l, &p->complete));
+    PAR__CUDA_TRY(par__cuda_record_event(cuda, p->complete, cuda->stream));
+    return par__cuda_stream_wait(cuda, cuda->comm_stream, p->complete);
 }
-static void par__cuda_over(par__cuda_pending *p, par_result result) {
+static void par__cuda_finish(par__cuda_pending *p, par_result result) {
     if (result && !p->result) p->result = result;
-    p->state = PAR__CUDA_OVER;
+    p->state = PAR__CUDA_DONE;
 }
 // par_wait sleeps until something changes, and sees to all other calls meanwhile.
-static void par__cuda_wait_for(par__cuda_pending *p, par_request *request) {
-    p->held = 1;
+static void par__cuda_wait_request(par__cuda_pending *p, par_request *request) {
+    p->waiting = 1;
     const par_result r = par_wait(request);
-    p->held = 0;
-    if (r) par__cuda_over(p, r);
+    p->waiting = 0;
+    if (r) par__cuda_finish(p, r);
 }
 // All ranks take calls further in the order of their beginning: is this one next, of its kind?
-static int par__cuda_is_next(const par__cuda_link *l, const par__cuda_pending *p) {
-    const int message = par__cuda_is_message(p->call);
+static int par__cuda_is_next(const par__cuda_comm *l, const par__cuda_pending *p) {
+    const int message = par__cuda_is_point_to_point(p->call);
     for (const par__cuda_pending *q = l->first; q != p; q = q->next)
-        if (q->state == PAR__CUDA_TELLING && par__cuda_is_message(q->call) == message &&
+        if (q->state == PAR__CUDA_ANNOUNCED && par__cuda_is_point_to_point(q->call) == message &&
             (!message || (q->call->kind == p->call->kind && q->call->root == p->call->root)))
             return 0;
     return 1;
 }
-static void par__cuda_progress(par_device_backend *carrier);
-static int par__cuda_ended(par_device_backend *carrier, par_offload_call *k) {
-    (void)carrier;
-    return !k->state || ((par__cuda_pending *)k->state)->state == PAR__CUDA_OVER;
+static void par__cuda_progress(par_device_backend *backend);
+static int par__cuda_ended(par_device_backend *backend, par_offload_call *k) {
+    (void)backend;
+    return !k->state || ((par__cuda_pending *)k->state)->state == PAR__CUDA_DONE;
 }
-static par_result par__cuda_end(par_device_backend *carrier, par_offload_call *k) {
-    par__cuda_link *l = par__cuda_link_of(carrier);
+static par_result par__cuda_end(par_device_backend *backend, par_offload_call *k) {
+    par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p = (par__cuda_pending *)k->state;
-    while (p->state != PAR__CUDA_OVER) {
-        par__cuda_progress(carrier);
-        if (p->state != PAR__CUDA_OVER)
-            par__cuda_wait_for(p, p->request.operation ? &p->request : &p->acknowledgement);
+    while (p->state != PAR__CUDA_DONE) {
+        par__cuda_progress(backend);
+        if (p->state != PAR__CUDA_DONE)
+            par__cuda_wait_request(p, p->request.operation ? &p->request : &p->acknowledgement);
     }
     par_result result = p->result;
-    if (!result && p->complete) result = par__cuda_await(cuda, cuda->stream, p->complete);
+    if (!result && p->complete) result = par__cuda_stream_wait(cuda, cuda->stream, p->complete);
     par__cuda_pending_close(l, p);
     return k->state = NULL, result;
 }
 
 // Have all ranks made the same call? The text names two call sites.
-static void par__cuda_describe(const par__cuda_arrival *a, char *text, size_t room) {
-    snprintf(text, room, "par_%s(count=%llu, %s, %s, root or tag %d/%d) at %s",
+static void par__cuda_describe_call(const par__cuda_arrival *a, char *text, size_t bytes) {
+    snprintf(text, bytes, "par_%s(count=%llu, %s, %s, root or tag %d/%d) at %s",
              par_kind_name((par_kind)a->kind), (unsigned long long)a->count,
              par_dtype_name((par_dtype)a->dtype), par_op_name(a->op), a->root, a->tag, a->site);
 }
-static par_result par__cuda_compare(par__cuda_link *l, const par__cuda_arrival *all) {
+static par_result par__cuda_compare_arrivals(par__cuda_comm *l, const par__cuda_arrival *all) {
     for (int r = 0; r < l->n; r++) {
         const par__cuda_arrival *a = &all[0], *b = &all[r];
         char one[200], other[200];
@@ -1380,24 +1388,25 @@ static par_result par__cuda_compare(par__cuda_link *l, const par__cuda_arrival *
         if (a->kind == b->kind && a->dtype == b->dtype && a->root == b->root && a->tag == b->tag &&
             a->op == b->op && a->count == b->count && a->counts == b->counts)
             continue;
-        par__cuda_describe(a, one, sizeof one), par__cuda_describe(b, other, sizeof other);
+        par__cuda_describe_call(a, one, sizeof one), par__cuda_describe_call(b, other, sizeof other);
         return par_fail(l->comm, PAR_ERR_MISMATCH, "rank 0 calls %s on device memory, rank %d calls %s", one,
                         r, other);
     }
     return PAR_OK;
 }
-static uint64_t par__cuda_hash(const size_t *x, int n) {
+static uint64_t par__cuda_hash_counts(const size_t *x, int n) {
     uint64_t h = 0xcbf29ce484222325u;
     for (int i = 0; x && i < n; i++) h = (h ^ x[i]) * 0x100000001b3u, h ^= h >> 29;
     return x ? h : 0;
 }
-static void par__cuda_tell(par__cuda_link *l, const par_offload_call *k, par__cuda_arrival *a) {
+static void par__cuda_fill_arrival(par__cuda_comm *l, const par_offload_call *k, par__cuda_arrival *a) {
     const int agree = k->kind == PAR_KIND_ALL_GATHERV || k->kind == PAR_KIND_REDUCE_SCATTERV;
     const int own = k->kind >= PAR_KIND_GATHERV && k->kind <= PAR_KIND_ALL_TO_ALLV &&
                     k->kind != PAR_KIND_SCATTER && k->kind != PAR_KIND_ALL_TO_ALL; // counts that may differ
     a->kind = k->kind, a->dtype = k->dtype, a->root = k->root, a->tag = k->tag, a->op = k->op;
-    a->count = own ? 0 : k->count, a->length = k->count, a->frees = l->cuda->frees;
-    a->counts = agree ? par__cuda_hash(k->recv_counts, l->n) ^ par__cuda_hash(k->recv_displs, l->n) : 0;
+    a->count = own ? 0 : k->count, a->length = k->count, a->free_count = l->cuda->free_count;
+    a->counts =
+        agree ? par__cuda_hash_counts(k->recv_counts, l->n) ^ par__cuda_hash_counts(k->recv_displs, l->n) : 0;
     a->array[0] = (uint64_t)(uintptr_t)k->send, a->array[1] = (uint64_t)(uintptr_t)k->recv;
     snprintf(a->site, sizeof a->site, "%s", k->site);
 }
@@ -1412,36 +1421,37 @@ static void par__cuda_tell(par__cuda_link *l, const par_offload_call *k, par__cu
 //     reduce_scatter  from: block r of every send       to: my recv
 // Everything else is copies, by the receiver, but for scatterv (its root knows where things are).
 
-static par_result par__cuda_unmap(par_cuda *cuda, par__cuda_mapping *m) {
+static par_result par__cuda_ipc_close(par_cuda *cuda, par__cuda_ipc_mapping *m) {
     PAR__CUDA_CALL(cudaStreamSynchronize(cuda->comm_stream));
     PAR__CUDA_CALL(cudaIpcCloseMemHandle(m->base));
     return m->base = NULL, PAR_OK;
 }
 // Where rank r's array is, as seen from here.
-static par_result par__cuda_map(par__cuda_link *l, const par__cuda_arrival *a, int rank, int which,
-                                char **out) {
+static par_result par__cuda_ipc_open(par__cuda_comm *l, const par__cuda_arrival *a, int rank, int which,
+                                     char **out) {
     par_cuda *cuda = l->cuda;
     *out = (char *)(uintptr_t)a->array[which];
     if (!a->array[which] || l->threads || rank == l->me) return PAR_OK;
     const int owner = par_world_rank(l->comm, rank);
-    par__cuda_mapping *oldest = &cuda->mapped[0];
-    for (int i = 0; i < PAR__CUDA_MAPPED; i++) {
-        par__cuda_mapping *m = &cuda->mapped[i];
-        if (m->base && m->owner == owner && m->frees != a->frees) PAR__CUDA_TRY(par__cuda_unmap(cuda, m));
+    par__cuda_ipc_mapping *oldest = &cuda->mappings[0];
+    for (int i = 0; i < PAR__CUDA_MAX_MAPPINGS; i++) {
+        par__cuda_ipc_mapping *m = &cuda->mappings[i];
+        if (m->base && m->owner == owner && m->free_count != a->free_count)
+            PAR__CUDA_TRY(par__cuda_ipc_close(cuda, m));
         if (m->base && m->owner == owner && !memcmp(&m->handle, &a->handle[which], sizeof m->handle)) {
-            m->used = ++cuda->mapping_clock;
+            m->last_used = ++cuda->mapping_clock;
             return *out = (char *)m->base + a->offset[which], PAR_OK;
         }
-        if (!m->base || (oldest->base && m->used < oldest->used)) oldest = m;
+        if (!m->base || (oldest->base && m->last_used < oldest->last_used)) oldest = m;
     }
-    if (oldest->base) PAR__CUDA_TRY(par__cuda_unmap(cuda, oldest));
+    if (oldest->base) PAR__CUDA_TRY(par__cuda_ipc_close(cuda, oldest));
     PAR__CUDA_CALL(cudaIpcOpenMemHandle(&oldest->base, a->handle[which], cudaIpcMemLazyEnablePeerAccess));
-    oldest->handle = a->handle[which], oldest->owner = owner, oldest->frees = a->frees;
-    oldest->used = ++cuda->mapping_clock;
+    oldest->handle = a->handle[which], oldest->owner = owner, oldest->free_count = a->free_count;
+    oldest->last_used = ++cuda->mapping_clock;
     return *out = (char *)oldest->base + a->offset[which], PAR_OK;
 }
 // For another process: the handle of the allocation an array is in, and its place there.
-static par_result par__cuda_show(par__cuda_link *l, par__cuda_arrival *a, int which) {
+static par_result par__cuda_ipc_export(par__cuda_comm *l, par__cuda_arrival *a, int which) {
     par_cuda *cuda = l->cuda;
     typedef int (*range_fn)(unsigned long long *base, size_t *bytes, unsigned long long pointer);
     static const char *const call = "cuMemGetAddressRange_v2";
@@ -1466,21 +1476,22 @@ static par_result par__cuda_show(par__cuda_link *l, par__cuda_arrival *a, int wh
                           "allocate it by par_cuda_alloc or cudaMalloc");
 }
 
-struct par__cuda_views { // of a call: all ranks' arrays
-    char *send[PAR__CUDA_RANKS], *recv[PAR__CUDA_RANKS];
+struct par__cuda_peer_arrays { // of a call: all ranks' arrays
+    char *send[PAR__CUDA_MAX_PEERS], *recv[PAR__CUDA_MAX_PEERS];
     size_t bytes; // of an element
 };
-static size_t par__cuda_count(const par_offload_call *k, const size_t *counts, int r) {
+static size_t par__cuda_block_count(const par_offload_call *k, const size_t *counts, int r) {
     return counts ? counts[r] : k->count;
 }
-static size_t par__cuda_place(const par_offload_call *k, const size_t *counts, const size_t *displs, int r) {
+static size_t par__cuda_block_offset(const par_offload_call *k, const size_t *counts, const size_t *displs,
+                                     int r) {
     size_t at = 0;
     if (displs) return displs[r];
     if (!counts) return (size_t)r * k->count;
     for (int i = 0; i < r; i++) at += counts[i];
     return at;
 }
-static par_result par__cuda_move(par__cuda_link *l, char *to, const char *from, size_t bytes) {
+static par_result par__cuda_copy(par__cuda_comm *l, char *to, const char *from, size_t bytes) {
     par_cuda *cuda = l->cuda;
     if (bytes && to != from)
         PAR__CUDA_CALL(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda->comm_stream));
@@ -1495,29 +1506,31 @@ static void par__cuda_slice(size_t count, size_t bytes, int n, int r, size_t *fi
     *first = PAR__MIN(begin, count), *length = PAR__MIN(end, count) - *first;
 }
 // What rank r makes of a sum.
-static void par__cuda_share(const par__cuda_link *l, const par_offload_call *k, int r, size_t *first,
-                            size_t *count) {
-    if (par__cuda_is_scatter(k))
-        *first = par__cuda_place(k, k->recv_counts, NULL, r), *count = par__cuda_count(k, k->recv_counts, r);
+static void par__cuda_reduced_range(const par__cuda_comm *l, const par_offload_call *k, int r, size_t *first,
+                                    size_t *count) {
+    if (par__cuda_is_reduce_scatter(k))
+        *first = par__cuda_block_offset(k, k->recv_counts, NULL, r),
+        *count = par__cuda_block_count(k, k->recv_counts, r);
     else
         par__cuda_slice(k->count, par_dtype_bytes(k->dtype), l->n, r, first, count);
 }
-static par_result par__cuda_peer_sum(par__cuda_link *l, const par_offload_call *k, const par__cuda_views *v) {
-    par__cuda_sum s;
+static par_result par__cuda_peer_reduce(par__cuda_comm *l, const par_offload_call *k,
+                                        const par__cuda_peer_arrays *v) {
+    par__cuda_reduction s;
     size_t first, count;
-    par__cuda_sum_open(&s, k->op, l->n);
+    par__cuda_reduction_open(&s, k->op, l->n);
     s.sources = l->n;
-    par__cuda_share(l, k, l->me, &first, &count);
+    par__cuda_reduced_range(l, k, l->me, &first, &count);
     for (int r = 0; r < l->n; r++) {
         s.from[r] = v->send[r] + first * v->bytes;
         if (k->kind == PAR_KIND_ALL_REDUCE) s.to[s.destinations++] = v->recv[r] + first * v->bytes;
     }
-    if (par__cuda_is_scatter(k)) s.to[s.destinations++] = v->recv[l->me];
+    if (par__cuda_is_reduce_scatter(k)) s.to[s.destinations++] = v->recv[l->me];
     if (k->kind == PAR_KIND_REDUCE) s.to[s.destinations++] = v->recv[k->root] + first * v->bytes;
-    return par__cuda_sum_of(l->cuda, s, count, k->dtype, l->cuda->comm_stream);
+    return par__cuda_reduce(l->cuda, s, count, k->dtype, l->cuda->comm_stream);
 }
-static par_result par__cuda_peer_copies(par__cuda_link *l, const par__cuda_pending *p,
-                                        const par__cuda_views *v) {
+static par_result par__cuda_peer_copy(par__cuda_comm *l, const par__cuda_pending *p,
+                                      const par__cuda_peer_arrays *v) {
     const par_offload_call *k = p->call;
     const int me = l->me, root = me == k->root;
     const size_t e = v->bytes;
@@ -1526,63 +1539,64 @@ static par_result par__cuda_peer_copies(par__cuda_link *l, const par__cuda_pendi
         switch (k->kind) {
         case PAR_KIND_ALL_GATHER:
         case PAR_KIND_ALL_GATHERV:
-            PAR__CUDA_TRY(
-                par__cuda_move(l, v->recv[me] + par__cuda_place(k, k->recv_counts, k->recv_displs, r) * e,
-                               v->send[r], par__cuda_count(k, k->recv_counts, r) * e));
+            PAR__CUDA_TRY(par__cuda_copy(
+                l, v->recv[me] + par__cuda_block_offset(k, k->recv_counts, k->recv_displs, r) * e, v->send[r],
+                par__cuda_block_count(k, k->recv_counts, r) * e));
             break;
         case PAR_KIND_BROADCAST:
-            if (r == k->root) PAR__CUDA_TRY(par__cuda_move(l, v->recv[me], v->send[r], k->count * e));
+            if (r == k->root) PAR__CUDA_TRY(par__cuda_copy(l, v->recv[me], v->send[r], k->count * e));
             break;
         case PAR_KIND_GATHER:
         case PAR_KIND_GATHERV:
             if (root)
-                PAR__CUDA_TRY(
-                    par__cuda_move(l, v->recv[me] + par__cuda_place(k, k->recv_counts, k->recv_displs, r) * e,
-                                   v->send[r], par__cuda_count(k, k->recv_counts, r) * e));
+                PAR__CUDA_TRY(par__cuda_copy(
+                    l, v->recv[me] + par__cuda_block_offset(k, k->recv_counts, k->recv_displs, r) * e,
+                    v->send[r], par__cuda_block_count(k, k->recv_counts, r) * e));
             break;
         case PAR_KIND_SCATTER:
             if (r == k->root)
                 PAR__CUDA_TRY(
-                    par__cuda_move(l, v->recv[me], v->send[r] + (size_t)me * k->count * e, k->count * e));
+                    par__cuda_copy(l, v->recv[me], v->send[r] + (size_t)me * k->count * e, k->count * e));
             break;
         case PAR_KIND_SCATTERV:
             if (root)
-                PAR__CUDA_TRY(par__cuda_move(
-                    l, v->recv[r], v->send[me] + par__cuda_place(k, k->send_counts, k->send_displs, r) * e,
+                PAR__CUDA_TRY(par__cuda_copy(
+                    l, v->recv[r],
+                    v->send[me] + par__cuda_block_offset(k, k->send_counts, k->send_displs, r) * e,
                     k->send_counts[r] * e));
             break;
         case PAR_KIND_ALL_TO_ALL:
-            PAR__CUDA_TRY(par__cuda_move(l, v->recv[me] + (size_t)r * k->count * e,
+            PAR__CUDA_TRY(par__cuda_copy(l, v->recv[me] + (size_t)r * k->count * e,
                                          v->send[r] + (size_t)me * k->count * e, k->count * e));
             break;
         case PAR_KIND_ALL_TO_ALLV:
-            PAR__CUDA_TRY(
-                par__cuda_move(l, v->recv[me] + par__cuda_place(k, k->recv_counts, k->recv_displs, r) * e,
-                               v->send[r] + p->blocks[2 * (r * l->n + me)] * e, k->recv_counts[r] * e));
+            PAR__CUDA_TRY(par__cuda_copy(
+                l, v->recv[me] + par__cuda_block_offset(k, k->recv_counts, k->recv_displs, r) * e,
+                v->send[r] + p->blocks[2 * (r * l->n + me)] * e, k->recv_counts[r] * e));
             break;
         default: break;
         }
     }
     return PAR_OK;
 }
-static par_result par__cuda_peer_launch(par__cuda_link *l, par__cuda_pending *p) {
+static par_result par__cuda_peer_launch(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
     const par_offload_call *k = p->call;
-    par__cuda_views v;
+    par__cuda_peer_arrays v;
     v.bytes = par_dtype_bytes(k->dtype);
     for (int r = 0; r < l->n; r++) {
-        PAR__CUDA_TRY(par__cuda_map(l, &p->all[r], r, 0, &v.send[r]));
-        PAR__CUDA_TRY(par__cuda_map(l, &p->all[r], r, 1, &v.recv[r]));
+        PAR__CUDA_TRY(par__cuda_ipc_open(l, &p->all[r], r, 0, &v.send[r]));
+        PAR__CUDA_TRY(par__cuda_ipc_open(l, &p->all[r], r, 1, &v.recv[r]));
         PAR__CUDA_CALL(
             cudaStreamWaitEvent(cuda->comm_stream, l->ready[r * PAR__CUDA_EVENTS + (int)p->all[r].slot], 0));
     }
-    return par__cuda_is_sum(k) ? par__cuda_peer_sum(l, k, &v) : par__cuda_peer_copies(l, p, &v);
+    return par__cuda_is_reduction(k) ? par__cuda_peer_reduce(l, k, &v) : par__cuda_peer_copy(l, p, &v);
 }
-static cudaEvent_t par__cuda_own(const par__cuda_link *l, cudaEvent_t *events, uint32_t slot) {
+static cudaEvent_t par__cuda_own_event(const par__cuda_comm *l, cudaEvent_t *events, uint32_t slot) {
     return events[l->me * PAR__CUDA_EVENTS + (int)slot];
 }
-static par_result par__cuda_peer_begin(par_device_backend *carrier, par_offload_call *k) {
-    par__cuda_link *l = par__cuda_link_of(carrier);
+static par_result par__cuda_peer_begin(par_device_backend *backend, par_offload_call *k) {
+    par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p;
     cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
@@ -1591,42 +1605,42 @@ static par_result par__cuda_peer_begin(par_device_backend *carrier, par_offload_
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, par_kind_name(k->kind),
                               "a stream that is captured communicates by nccl alone");
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
-    par__cuda_tell(l, k, &p->mine);
-    p->mine.slot = p->slot, p->held = 1; // till all requests are begun
-    par_result r = par__cuda_record(cuda, par__cuda_own(l, l->ready, p->slot), cuda->stream);
-    for (int i = 0; i < 2 && !r; i++) r = par__cuda_show(l, &p->mine, i);
+    par__cuda_fill_arrival(l, k, &p->mine);
+    p->mine.slot = p->slot, p->waiting = 1; // till all requests are begun
+    par_result r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->ready, p->slot), cuda->stream);
+    for (int i = 0; i < 2 && !r; i++) r = par__cuda_ipc_export(l, &p->mine, i);
     p->mine.failed = r != PAR_OK, p->result = r;
     const int all_to_allv = k->kind == PAR_KIND_ALL_TO_ALLV;
-    par_result told;
+    par_result announced;
     if (k->kind == PAR_KIND_SEND) {
-        told = (par_send_begin)(&p->mine, sizeof p->mine, PAR_U8, k->root, par__at_site(l->telling, k->site),
-                                &p->request);
-        if (!told)
-            told = (par_recv_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root,
-                                    par__at_site(l->ending, k->site), &p->acknowledgement);
+        announced = (par_send_begin)(&p->mine, sizeof p->mine, PAR_U8, k->root,
+                                     par__at_site(l->announce_comm, k->site), &p->request);
+        if (!announced)
+            announced = (par_recv_begin)(&p->completion, sizeof p->completion, PAR_U8, k->root,
+                                         par__at_site(l->completion_comm, k->site), &p->acknowledgement);
     } else if (k->kind == PAR_KIND_RECV) {
-        told = (par_recv_begin)(p->all, sizeof p->mine, PAR_U8, k->root, par__at_site(l->telling, k->site),
-                                &p->request);
+        announced = (par_recv_begin)(p->all, sizeof p->mine, PAR_U8, k->root,
+                                     par__at_site(l->announce_comm, k->site), &p->request);
     } else {
         size_t *mine = p->blocks + (all_to_allv ? 2 * l->me * l->n : 0);
         for (int i = 0; i < l->n && all_to_allv; i++)
-            mine[2 * i] = par__cuda_place(k, k->send_counts, k->send_displs, i),
+            mine[2 * i] = par__cuda_block_offset(k, k->send_counts, k->send_displs, i),
                      mine[2 * i + 1] = k->send_counts[i];
         if (all_to_allv) // begun before, and so over when the other one is
-            told = (par_all_gather_begin)(mine, p->blocks, 2 * (size_t)l->n * sizeof(size_t), PAR_U8,
-                                          par__at_site(l->telling, k->site), &p->acknowledgement);
+            announced = (par_all_gather_begin)(mine, p->blocks, 2 * (size_t)l->n * sizeof(size_t), PAR_U8,
+                                               par__at_site(l->announce_comm, k->site), &p->acknowledgement);
         else
-            told = PAR_OK;
-        if (!told)
-            told = (par_all_gather_begin)(&p->mine, p->all, sizeof p->mine, PAR_U8,
-                                          par__at_site(l->telling, k->site), &p->request);
+            announced = PAR_OK;
+        if (!announced)
+            announced = (par_all_gather_begin)(&p->mine, p->all, sizeof p->mine, PAR_U8,
+                                               par__at_site(l->announce_comm, k->site), &p->request);
     }
-    p->held = 0;
-    if (told) par__cuda_over(p, told);
+    p->waiting = 0;
+    if (announced) par__cuda_finish(p, announced);
     return PAR_OK; // what failed is told to all, and returned by the end
 }
 // Blocks whose lengths only their two ends know.
-static par_result par__cuda_check_blocks(par__cuda_link *l, const par__cuda_pending *p) {
+static par_result par__cuda_check_blocks(par__cuda_comm *l, const par__cuda_pending *p) {
     const par_offload_call *k = p->call;
     const int root = l->me == k->root;
     for (int r = 0; r < l->n; r++) {
@@ -1643,40 +1657,40 @@ static par_result par__cuda_check_blocks(par__cuda_link *l, const par__cuda_pend
     return PAR_OK;
 }
 // A collective that everybody has come to.
-static void par__cuda_peer_work(par__cuda_link *l, par__cuda_pending *p) {
+static void par__cuda_peer_run(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
-    const par_result different = p->result ? p->result : par__cuda_compare(l, p->all);
+    const par_result different = p->result ? p->result : par__cuda_compare_arrivals(l, p->all);
     if (different) {
-        par__cuda_over(p, different); // and on all ranks alike
+        par__cuda_finish(p, different); // and on all ranks alike
         return;
     }
     par_result r = par_wait(&p->acknowledgement);
     if (!r) r = par__cuda_check_blocks(l, p);
     if (!r) r = par__cuda_peer_launch(l, p);
-    if (!r) r = par__cuda_record(cuda, par__cuda_own(l, l->done, p->slot), cuda->comm_stream);
-    p->ending.result = r, p->ending.slot = p->slot, p->result = r;
-    p->state = PAR__CUDA_ENDING;
-    r = (par_all_gather_begin)(&p->ending, p->endings, sizeof p->ending, PAR_U8,
-                               par__at_site(l->ending, p->call->site), &p->request);
-    if (r) par__cuda_over(p, r);
+    if (!r) r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->done, p->slot), cuda->comm_stream);
+    p->completion.result = r, p->completion.slot = p->slot, p->result = r;
+    p->state = PAR__CUDA_COMPLETING;
+    r = (par_all_gather_begin)(&p->completion, p->completions, sizeof p->completion, PAR_U8,
+                               par__at_site(l->completion_comm, p->call->site), &p->request);
+    if (r) par__cuda_finish(p, r);
 }
-static void par__cuda_peer_finish(par__cuda_link *l, par__cuda_pending *p) {
+static void par__cuda_peer_finish(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
     par_result r = p->result;
     for (int i = 0; i < l->n && !r; i++) {
-        if (p->endings[i].result)
-            r = par_fail(l->comm, (par_result)p->endings[i].result,
+        if (p->completions[i].result)
+            r = par_fail(l->comm, (par_result)p->completions[i].result,
                          "rank %d could not do its part of par_%s at %s", i, par_kind_name(p->call->kind),
                          p->call->site);
         else
-            r = par__cuda_await(cuda, cuda->comm_stream,
-                                l->done[i * PAR__CUDA_EVENTS + (int)p->endings[i].slot]);
+            r = par__cuda_stream_wait(cuda, cuda->comm_stream,
+                                      l->done[i * PAR__CUDA_EVENTS + (int)p->completions[i].slot]);
     }
-    if (!r) r = par__cuda_complete(l, p);
-    par__cuda_over(p, r);
+    if (!r) r = par__cuda_record_complete(l, p);
+    par__cuda_finish(p, r);
 }
 // The receiver copies, and says so.
-static void par__cuda_peer_receive(par__cuda_link *l, par__cuda_pending *p) {
+static void par__cuda_peer_receive(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
     const par_offload_call *k = p->call;
     const par__cuda_arrival *a = &p->all[0];
@@ -1684,50 +1698,52 @@ static void par__cuda_peer_receive(par__cuda_link *l, par__cuda_pending *p) {
     par_result r = p->result;
     if (!r && (a->failed || a->count != k->count || a->dtype != (int)k->dtype)) {
         char theirs[200];
-        par__cuda_describe(a, theirs, sizeof theirs);
+        par__cuda_describe_call(a, theirs, sizeof theirs);
         r = par_fail(l->comm, PAR_ERR_MISMATCH,
                      "par_recv(count=%zu, %s) from rank %d at %s, which calls %s%s", k->count,
                      par_dtype_name(k->dtype), k->root, k->site, theirs, a->failed ? ", and failed" : "");
     }
-    if (!r) r = par__cuda_map(l, a, k->root, 0, &from);
-    if (!r) r = par__cuda_await(cuda, cuda->comm_stream, l->ready[k->root * PAR__CUDA_EVENTS + (int)a->slot]);
-    if (!r) r = par__cuda_await(cuda, cuda->comm_stream, par__cuda_own(l, l->ready, p->slot));
-    if (!r) r = par__cuda_move(l, (char *)k->recv, from, k->count * par_dtype_bytes(k->dtype));
-    if (!r) r = par__cuda_record(cuda, par__cuda_own(l, l->done, p->slot), cuda->comm_stream);
-    if (!r) r = par__cuda_complete(l, p);
-    p->ending.result = r, p->ending.slot = p->slot, p->result = r, p->state = PAR__CUDA_ENDING;
-    r = (par_send_begin)(&p->ending, sizeof p->ending, PAR_U8, k->root, par__at_site(l->ending, k->site),
-                         &p->request);
-    if (r) par__cuda_over(p, r);
+    if (!r) r = par__cuda_ipc_open(l, a, k->root, 0, &from);
+    if (!r)
+        r = par__cuda_stream_wait(cuda, cuda->comm_stream,
+                                  l->ready[k->root * PAR__CUDA_EVENTS + (int)a->slot]);
+    if (!r) r = par__cuda_stream_wait(cuda, cuda->comm_stream, par__cuda_own_event(l, l->ready, p->slot));
+    if (!r) r = par__cuda_copy(l, (char *)k->recv, from, k->count * par_dtype_bytes(k->dtype));
+    if (!r) r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->done, p->slot), cuda->comm_stream);
+    if (!r) r = par__cuda_record_complete(l, p);
+    p->completion.result = r, p->completion.slot = p->slot, p->result = r, p->state = PAR__CUDA_COMPLETING;
+    r = (par_send_begin)(&p->completion, sizeof p->completion, PAR_U8, k->root,
+                         par__at_site(l->completion_comm, k->site), &p->request);
+    if (r) par__cuda_finish(p, r);
 }
-static void par__cuda_peer_sent(par__cuda_link *l, par__cuda_pending *p) {
+static void par__cuda_peer_sent(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
     par_result r = p->result;
-    if (!r && !p->ending.result) {
-        const int at = p->call->root * PAR__CUDA_EVENTS + (int)p->ending.slot;
-        r = par__cuda_await(cuda, cuda->comm_stream, l->done[at]);
-        if (!r) r = par__cuda_complete(l, p);
+    if (!r && !p->completion.result) {
+        const int at = p->call->root * PAR__CUDA_EVENTS + (int)p->completion.slot;
+        r = par__cuda_stream_wait(cuda, cuda->comm_stream, l->done[at]);
+        if (!r) r = par__cuda_record_complete(l, p);
     }
-    par__cuda_over(p, r);
+    par__cuda_finish(p, r);
 }
 // Has a request ended? An error ends the call.
-static int par__cuda_reached(par__cuda_pending *p, par_request *request) {
+static int par__cuda_request_done(par__cuda_pending *p, par_request *request) {
     int done = 1;
     const par_result r = request->operation ? par_test(request, &done) : PAR_OK;
-    if (r) par__cuda_over(p, r);
-    return done && p->state != PAR__CUDA_OVER;
+    if (r) par__cuda_finish(p, r);
+    return done && p->state != PAR__CUDA_DONE;
 }
-static void par__cuda_peer_step(par__cuda_link *l, par__cuda_pending *p) {
-    if (!par__cuda_is_next(l, p) || !par__cuda_reached(p, &p->request)) return;
+static void par__cuda_peer_step(par__cuda_comm *l, par__cuda_pending *p) {
+    if (!par__cuda_is_next(l, p) || !par__cuda_request_done(p, &p->request)) return;
     if (p->call->kind == PAR_KIND_SEND) {
-        if (par__cuda_reached(p, &p->acknowledgement)) par__cuda_peer_sent(l, p);
+        if (par__cuda_request_done(p, &p->acknowledgement)) par__cuda_peer_sent(l, p);
     } else if (p->call->kind == PAR_KIND_RECV) {
-        if (p->state == PAR__CUDA_TELLING)
+        if (p->state == PAR__CUDA_ANNOUNCED)
             par__cuda_peer_receive(l, p);
         else
-            par__cuda_over(p, PAR_OK);
-    } else if (p->state == PAR__CUDA_TELLING) {
-        par__cuda_peer_work(l, p);
+            par__cuda_finish(p, PAR_OK);
+    } else if (p->state == PAR__CUDA_ANNOUNCED) {
+        par__cuda_peer_run(l, p);
     } else {
         par__cuda_peer_finish(l, p);
     }
@@ -1737,11 +1753,11 @@ static void par__cuda_peer_step(par__cuda_link *l, par__cuda_pending *p) {
 //
 //     device -> pinned memory | the call itself, by par.h, between the hosts | pinned memory -> device
 
-static char *par__cuda_take_block(par__cuda_link *l, size_t bytes) {
+static char *par__cuda_acquire_host_block(par__cuda_comm *l, size_t bytes) {
     void *memory = NULL;
-    for (par__cuda_block **b = &l->blocks; *b; b = &(*b)->next)
+    for (par__cuda_host_block **b = &l->host_blocks; *b; b = &(*b)->next)
         if ((*b)->bytes >= bytes && (*b)->bytes <= 2 * bytes + 4096) {
-            par__cuda_block *found = *b;
+            par__cuda_host_block *found = *b;
             char *p = found->memory;
             *b = found->next;
             PAR_FREE(found);
@@ -1749,15 +1765,15 @@ static char *par__cuda_take_block(par__cuda_link *l, size_t bytes) {
         }
     return par_cuda_alloc(l->cuda, PAR_CUDA_HOST, bytes, &memory) ? NULL : (char *)memory;
 }
-static void par__cuda_give_block(par__cuda_link *l, char *memory, size_t bytes) {
-    par__cuda_block *b = memory ? (par__cuda_block *)PAR_MALLOC(sizeof *b) : NULL;
+static void par__cuda_release_host_block(par__cuda_comm *l, char *memory, size_t bytes) {
+    par__cuda_host_block *b = memory ? (par__cuda_host_block *)PAR_MALLOC(sizeof *b) : NULL;
     if (b)
-        b->memory = memory, b->bytes = bytes, b->next = l->blocks, l->blocks = b;
+        b->memory = memory, b->bytes = bytes, b->next = l->host_blocks, l->host_blocks = b;
     else
         par_cuda_free(l->cuda, PAR_CUDA_HOST, memory);
 }
-static par_result par__cuda_staging_begin(par_device_backend *carrier, par_offload_call *k) {
-    par__cuda_link *l = par__cuda_link_of(carrier);
+static par_result par__cuda_staging_begin(par_device_backend *backend, par_offload_call *k) {
+    par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p;
     size_t counts[2];
@@ -1765,10 +1781,10 @@ static par_result par__cuda_staging_begin(par_device_backend *carrier, par_offlo
     const size_t e = par_dtype_bytes(k->dtype);
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
     par_offload_call_spans(k, &counts[0], &counts[1]);
-    par_result r = par__cuda_follow(l, p);
+    par_result r = par__cuda_wait_for_compute(l, p);
     for (int i = 0; i < 2 && !r; i++) {
         p->host_bytes[i] = counts[i] * e;
-        p->host[i] = par__cuda_take_block(l, PAR__MAX(p->host_bytes[i], (size_t)16));
+        p->host[i] = par__cuda_acquire_host_block(l, PAR__MAX(p->host_bytes[i], (size_t)16));
         if (!p->host[i]) r = PAR_ERR_MEMORY;
         if (!r && p->host_bytes[i] && (i == 0 || k->recv_displs)) // holes in recv keep what they have
             r = par__cuda_check(cuda,
@@ -1776,13 +1792,13 @@ static par_result par__cuda_staging_begin(par_device_backend *carrier, par_offlo
                                                 cuda->comm_stream),
                                 "cudaMemcpyAsync");
     }
-    if (!r) r = par__cuda_complete(l, p);
+    if (!r) r = par__cuda_record_complete(l, p);
     p->result = r; // the others must still hear of the call
     return PAR_OK;
 }
-static par_result par__cuda_staging_call(par__cuda_link *l, par__cuda_pending *p) {
+static par_result par__cuda_staging_call(par__cuda_comm *l, par__cuda_pending *p) {
     const par_offload_call *k = p->call;
-    par_comm *c = par__at_site(l->telling, k->site);
+    par_comm *c = par__at_site(l->announce_comm, k->site);
     void *s = p->host[0], *r = p->host[1];
     par_request *q = &p->request;
     par_tag(c, k->tag);
@@ -1811,60 +1827,60 @@ static par_result par__cuda_staging_call(par__cuda_link *l, par__cuda_pending *p
     default: return PAR_ERR_ARGUMENT;
     }
 }
-static void par__cuda_staging_step(par__cuda_link *l, par__cuda_pending *p) {
+static void par__cuda_staging_step(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
     par_result r;
-    if (p->state == PAR__CUDA_TELLING) {
+    if (p->state == PAR__CUDA_ANNOUNCED) {
         if (!par__cuda_is_next(l, p)) return;
         if (cudaEventQuery(p->complete) == cudaErrorNotReady) {
             cudaGetLastError();
             return;
         }
-        p->state = PAR__CUDA_WORKING;
+        p->state = PAR__CUDA_RUNNING;
         r = p->result ? p->result : par__cuda_staging_call(l, p);
-        if (r) par__cuda_over(p, r);
+        if (r) par__cuda_finish(p, r);
         if (r) return;
     }
-    if (p->state == PAR__CUDA_WORKING) {
-        if (!par__cuda_reached(p, &p->request)) return;
-        p->state = PAR__CUDA_ENDING;
+    if (p->state == PAR__CUDA_RUNNING) {
+        if (!par__cuda_request_done(p, &p->request)) return;
+        p->state = PAR__CUDA_COMPLETING;
         r = !p->host_bytes[1] ? PAR_OK
                               : par__cuda_check(cuda,
                                                 cudaMemcpyAsync(p->call->recv, p->host[1], p->host_bytes[1],
                                                                 cudaMemcpyHostToDevice, cuda->comm_stream),
                                                 "cudaMemcpyAsync");
-        if (!r) r = par__cuda_complete(l, p);
-        par__cuda_over(p, r);
+        if (!r) r = par__cuda_record_complete(l, p);
+        par__cuda_finish(p, r);
     }
 }
-static par_result par__cuda_staging_end(par_device_backend *carrier, par_offload_call *k) {
-    par__cuda_link *l = par__cuda_link_of(carrier);
+static par_result par__cuda_staging_end(par_device_backend *backend, par_offload_call *k) {
+    par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p = (par__cuda_pending *)k->state;
     const par__cuda_pending copy = *p;
-    while (p->state != PAR__CUDA_OVER) {
-        if (p->state == PAR__CUDA_TELLING) PAR__CUDA_CALL(cudaEventSynchronize(p->complete));
-        par__cuda_progress(carrier);
-        if (p->state == PAR__CUDA_WORKING) par__cuda_wait_for(p, &p->request);
+    while (p->state != PAR__CUDA_DONE) {
+        if (p->state == PAR__CUDA_ANNOUNCED) PAR__CUDA_CALL(cudaEventSynchronize(p->complete));
+        par__cuda_progress(backend);
+        if (p->state == PAR__CUDA_RUNNING) par__cuda_wait_request(p, &p->request);
     }
     // Pinned memory goes back when the stream has read it.
     if (!p->result) PAR__CUDA_CALL(cudaEventSynchronize(p->complete));
-    const par_result r = par__cuda_end(carrier, k);
+    const par_result r = par__cuda_end(backend, k);
     for (int i = 0; i < 2; i++)
-        par__cuda_give_block(l, copy.host[i], PAR__MAX(copy.host_bytes[i], (size_t)16));
+        par__cuda_release_host_block(l, copy.host[i], PAR__MAX(copy.host_bytes[i], (size_t)16));
     return r;
 }
-static void par__cuda_progress(par_device_backend *carrier) {
-    par__cuda_link *l = par__cuda_link_of(carrier);
-    if (l->busy) return; // what is asked below asks for progress itself
-    l->busy = 1;
+static void par__cuda_progress(par_device_backend *backend) {
+    par__cuda_comm *l = par__cuda_comm_of(backend);
+    if (l->in_progress) return; // what is asked below asks for progress itself
+    l->in_progress = 1;
     for (par__cuda_pending *p = l->first; p; p = p->next)
-        for (int before = -1; p->state != PAR__CUDA_OVER && p->state != before && !p->held;) {
+        for (int before = -1; p->state != PAR__CUDA_DONE && p->state != before && !p->waiting;) {
             before = p->state;
             if (l->kind == PAR_CUDA_PEER) par__cuda_peer_step(l, p);
             if (l->kind == PAR_CUDA_STAGING) par__cuda_staging_step(l, p);
         }
-    l->busy = 0;
+    l->in_progress = 0;
 }
 
 // >>cuda_nccl -----------------------------------------------------------------------------------------------
@@ -1875,7 +1891,7 @@ static void par__cuda_progress(par_device_backend *carrier) {
 // which moves (n-1)/n S a second time for a reduce_scatter's S.
 
 #if defined(PAR_CUDA_NCCL)
-static par_result par__cuda_nccl_check(const par__cuda_link *l, ncclResult_t e, const char *what) {
+static par_result par__cuda_nccl_check(const par__cuda_comm *l, ncclResult_t e, const char *what) {
     if (e == ncclSuccess || e == ncclInProgress) return PAR_OK;
     char text[500];
     const char *more = l->nccl ? ncclGetLastError(l->nccl) : NULL;
@@ -1891,20 +1907,20 @@ static ncclDataType_t par__cuda_nccl_type(par_dtype d) {
     return types[d];
 }
 // Calls on a comm that does not block return before they are done: the host looks again until the deadline.
-static par_result par__cuda_nccl_settle(par__cuda_link *l, const char *what) {
+static par_result par__cuda_nccl_wait_ready(par__cuda_comm *l, const char *what) {
     const double begun = par_seconds(l->comm);
-    double looked = begun;
+    double last_check = begun;
     ncclResult_t state;
     for (;;) {
         PAR__CUDA_NCCL_CALL(ncclCommGetAsyncError(l->nccl, &state));
         if (state != ncclInProgress) break;
         const par_result r =
-            par__cuda_go_on(l->comm, begun, &looked, what, "a rank did not come", "; NCCL is aborted");
+            par__cuda_poll(l->comm, begun, &last_check, what, "a rank did not come", "; NCCL is aborted");
         if (r) return ncclCommAbort(l->nccl), l->nccl = NULL, r;
     }
     return par__cuda_nccl_check(l, state, what);
 }
-static par_result par__cuda_nccl_op(par__cuda_link *l, const par_offload_call *k, ncclRedOp_t *op, int *own) {
+static par_result par__cuda_nccl_op(par__cuda_comm *l, const par_offload_call *k, ncclRedOp_t *op, int *own) {
     static const ncclRedOp_t ops[] = {ncclSum, ncclAvg, ncclProd, ncclMin, ncclMax};
     const unsigned code = (unsigned)(k->op & 255u);
     *own = 0;
@@ -1916,13 +1932,13 @@ static par_result par__cuda_nccl_op(par__cuda_link *l, const par_offload_call *k
                                                  ncclScalarHostImmediate, l->nccl));
     return *own = 1, PAR_OK;
 }
-enum { PAR__CUDA_NCCL_RANKS = 1024 };
-struct par__cuda_parts { // who gets what of my array, and where what I get goes, in elements; n of each
-    size_t to[PAR__CUDA_NCCL_RANKS], send[PAR__CUDA_NCCL_RANKS], from[PAR__CUDA_NCCL_RANKS],
-        recv[PAR__CUDA_NCCL_RANKS];
+enum { PAR__CUDA_NCCL_MAX_RANKS = 1024 };
+struct par__cuda_exchange { // who gets what of my array, and where what I get goes, in elements; n of each
+    size_t to[PAR__CUDA_NCCL_MAX_RANKS], send[PAR__CUDA_NCCL_MAX_RANKS], from[PAR__CUDA_NCCL_MAX_RANKS],
+        recv[PAR__CUDA_NCCL_MAX_RANKS];
 };
-static par_result par__cuda_nccl_parts(par__cuda_link *l, const par__cuda_parts *p, const void *send,
-                                       void *recv, par_dtype dtype) {
+static par_result par__cuda_nccl_exchange(par__cuda_comm *l, const par__cuda_exchange *p, const void *send,
+                                          void *recv, par_dtype dtype) {
     const size_t e = par_dtype_bytes(dtype);
     const ncclDataType_t type = par__cuda_nccl_type(dtype);
     cudaStream_t stream = l->cuda->comm_stream;
@@ -1937,49 +1953,49 @@ static par_result par__cuda_nccl_parts(par__cuda_link *l, const par__cuda_parts 
     }
     const ncclResult_t ended = ncclGroupEnd();
     PAR__CUDA_TRY(par__cuda_nccl_check(l, bad ? bad : ended, "ncclSend and ncclRecv"));
-    return par__cuda_nccl_settle(l, "ncclGroupEnd");
+    return par__cuda_nccl_wait_ready(l, "ncclGroupEnd");
 }
-static par_result par__cuda_nccl_exact(par__cuda_link *l, const par_offload_call *k, par__cuda_parts *p) {
+static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_offload_call *k, par__cuda_exchange *p) {
     par_cuda *cuda = l->cuda;
     const size_t e = par_dtype_bytes(k->dtype);
-    const int scatter = par__cuda_is_scatter(k);
+    const int scatter = par__cuda_is_reduce_scatter(k);
     size_t first, count, at, n;
-    par__cuda_share(l, k, l->me, &first, &count);
-    if (l->n > PAR__CUDA_RANKS)
+    par__cuda_reduced_range(l, k, l->me, &first, &count);
+    if (l->n > PAR__CUDA_MAX_PEERS)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, par_kind_name(k->kind),
                               "exact sums are of 64 ranks at most");
-    const size_t room = PAR__MAX((size_t)1, count) * (size_t)l->n * e;
-    if (l->room_bytes < room) {
-        if (l->room) PAR__CUDA_CALL(cudaFreeAsync(l->room, cuda->comm_stream));
-        l->room = NULL, l->room_bytes = 0;
-        PAR__CUDA_CALL(cudaMallocAsync(&l->room, room, cuda->comm_stream));
-        l->room_bytes = room;
+    const size_t bytes = PAR__MAX((size_t)1, count) * (size_t)l->n * e;
+    if (l->scratch_bytes < bytes) {
+        if (l->scratch) PAR__CUDA_CALL(cudaFreeAsync(l->scratch, cuda->comm_stream));
+        l->scratch = NULL, l->scratch_bytes = 0;
+        PAR__CUDA_CALL(cudaMallocAsync(&l->scratch, bytes, cuda->comm_stream));
+        l->scratch_bytes = bytes;
     }
     for (int r = 0; r < l->n; r++) {
-        par__cuda_share(l, k, r, &at, &n);
+        par__cuda_reduced_range(l, k, r, &at, &n);
         p->to[r] = at, p->send[r] = n, p->from[r] = (size_t)r * count, p->recv[r] = count;
     }
-    PAR__CUDA_TRY(par__cuda_nccl_parts(l, p, k->send, l->room, k->dtype));
-    par__cuda_sum s;
-    par__cuda_sum_open(&s, k->op, l->n);
+    PAR__CUDA_TRY(par__cuda_nccl_exchange(l, p, k->send, l->scratch, k->dtype));
+    par__cuda_reduction s;
+    par__cuda_reduction_open(&s, k->op, l->n);
     s.sources = l->n, s.destinations = 1;
-    for (int r = 0; r < l->n; r++) s.from[r] = (char *)l->room + (size_t)r * count * e;
+    for (int r = 0; r < l->n; r++) s.from[r] = (char *)l->scratch + (size_t)r * count * e;
     const int root = k->kind == PAR_KIND_REDUCE;
     char *mine = scatter                    ? (char *)k->recv
-                 : root && l->me != k->root ? (char *)l->room
+                 : root && l->me != k->root ? (char *)l->scratch
                                             : (char *)k->recv + first * e;
     s.to[0] = mine;
-    PAR__CUDA_TRY(par__cuda_sum_of(cuda, s, count, k->dtype, cuda->comm_stream));
+    PAR__CUDA_TRY(par__cuda_reduce(cuda, s, count, k->dtype, cuda->comm_stream));
     if (scatter) return PAR_OK;
     for (int r = 0; r < l->n; r++) {
-        par__cuda_share(l, k, r, &at, &n);
+        par__cuda_reduced_range(l, k, r, &at, &n);
         const int sends = r != l->me && (!root || r == k->root),
                   gets = r != l->me && (!root || l->me == k->root);
         p->to[r] = 0, p->send[r] = sends ? count : 0, p->from[r] = at, p->recv[r] = gets ? n : 0;
     }
-    return par__cuda_nccl_parts(l, p, mine, k->recv, k->dtype);
+    return par__cuda_nccl_exchange(l, p, mine, k->recv, k->dtype);
 }
-static par_result par__cuda_nccl_sum(par__cuda_link *l, const par_offload_call *k) {
+static par_result par__cuda_nccl_reduce(par__cuda_comm *l, const par_offload_call *k) {
     const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
     cudaStream_t stream = l->cuda->comm_stream;
     ncclRedOp_t op;
@@ -1996,27 +2012,29 @@ static par_result par__cuda_nccl_sum(par__cuda_link *l, const par_offload_call *
         ncclGroupStart();
         for (int r = 0; r < l->n && (!e || e == ncclInProgress); r++)
             e = ncclReduce((const char *)k->send +
-                               par__cuda_place(k, k->recv_counts, NULL, r) * par_dtype_bytes(k->dtype),
+                               par__cuda_block_offset(k, k->recv_counts, NULL, r) * par_dtype_bytes(k->dtype),
                            k->recv, k->recv_counts[r], type, op, r, l->nccl, stream);
         const ncclResult_t ended = ncclGroupEnd();
         if (!e) e = ended;
     }
     par_result r = par__cuda_nccl_check(l, e, par_kind_name(k->kind));
-    if (!r) r = par__cuda_nccl_settle(l, par_kind_name(k->kind));
+    if (!r) r = par__cuda_nccl_wait_ready(l, par_kind_name(k->kind));
     if (own) ncclRedOpDestroy(op, l->nccl);
     return r;
 }
-static void par__cuda_nccl_pieces(const par__cuda_link *l, const par_offload_call *k, par__cuda_parts *p) {
+static void par__cuda_plan_exchange(const par__cuda_comm *l, const par_offload_call *k,
+                                    par__cuda_exchange *p) {
     const int root = l->me == k->root;
     memset(p, 0, sizeof *p);
     for (int r = 0; r < l->n; r++) {
-        const size_t send_at = par__cuda_place(k, k->send_counts, k->send_displs, r);
-        const size_t recv_at = par__cuda_place(k, k->recv_counts, k->recv_displs, r);
-        const size_t sends = par__cuda_count(k, k->send_counts, r),
-                     gets = par__cuda_count(k, k->recv_counts, r);
+        const size_t send_at = par__cuda_block_offset(k, k->send_counts, k->send_displs, r);
+        const size_t recv_at = par__cuda_block_offset(k, k->recv_counts, k->recv_displs, r);
+        const size_t sends = par__cuda_block_count(k, k->send_counts, r),
+                     gets = par__cuda_block_count(k, k->recv_counts, r);
         switch (k->kind) {
         case PAR_KIND_ALL_GATHERV:
-            p->send[r] = par__cuda_count(k, k->recv_counts, l->me), p->from[r] = recv_at, p->recv[r] = gets;
+            p->send[r] = par__cuda_block_count(k, k->recv_counts, l->me), p->from[r] = recv_at,
+            p->recv[r] = gets;
             break;
         case PAR_KIND_GATHER:
         case PAR_KIND_GATHERV:
@@ -2032,39 +2050,39 @@ static void par__cuda_nccl_pieces(const par__cuda_link *l, const par_offload_cal
         }
     }
 }
-static par_result par__cuda_nccl_call(par__cuda_link *l, const par_offload_call *k) {
+static par_result par__cuda_nccl_collective(par__cuda_comm *l, const par_offload_call *k) {
     const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
     cudaStream_t stream = l->cuda->comm_stream;
-    const int sum = par__cuda_is_sum(k);
-    if (sum && !l->cuda->desc.exact && (k->op & 255u) != PAR_TREE_SUM) return par__cuda_nccl_sum(l, k);
+    const int sum = par__cuda_is_reduction(k);
+    if (sum && !l->cuda->desc.exact && (k->op & 255u) != PAR_TREE_SUM) return par__cuda_nccl_reduce(l, k);
     if (k->kind == PAR_KIND_ALL_GATHER)
         PAR__CUDA_NCCL_CALL(ncclAllGather(k->send, k->recv, k->count, type, l->nccl, stream));
     else if (k->kind == PAR_KIND_BROADCAST)
         PAR__CUDA_NCCL_CALL(
             ncclBroadcast(k->send ? k->send : k->recv, k->recv, k->count, type, k->root, l->nccl, stream));
     else {
-        par__cuda_parts *p = (par__cuda_parts *)PAR_MALLOC(sizeof *p);
+        par__cuda_exchange *p = (par__cuda_exchange *)PAR_MALLOC(sizeof *p);
         if (!p) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
-        if (!sum) par__cuda_nccl_pieces(l, k, p);
+        if (!sum) par__cuda_plan_exchange(l, k, p);
         const par_result r =
-            sum ? par__cuda_nccl_exact(l, k, p) : par__cuda_nccl_parts(l, p, k->send, k->recv, k->dtype);
+            sum ? par__cuda_nccl_exact(l, k, p) : par__cuda_nccl_exchange(l, p, k->send, k->recv, k->dtype);
         PAR_FREE(p);
         return r;
     }
-    return par__cuda_nccl_settle(l, par_kind_name(k->kind));
+    return par__cuda_nccl_wait_ready(l, par_kind_name(k->kind));
 }
 // Messages that were begun go together, when one of them is waited for or a collective comes: so sends and
 // receives meet in any order.
-static par_result par__cuda_nccl_messages(par__cuda_link *l) {
+static par_result par__cuda_nccl_flush_messages(par__cuda_comm *l) {
     cudaStream_t stream = l->cuda->comm_stream;
     ncclResult_t bad = ncclSuccess;
     int count = 0;
-    for (par__cuda_pending *p = l->first; p; p = p->next) count += p->state == PAR__CUDA_TELLING;
+    for (par__cuda_pending *p = l->first; p; p = p->next) count += p->state == PAR__CUDA_ANNOUNCED;
     if (!count) return PAR_OK;
     PAR__CUDA_NCCL_CALL(ncclGroupStart());
     for (par__cuda_pending *p = l->first; p && !bad; p = p->next) {
         const par_offload_call *k = p->call;
-        if (p->state != PAR__CUDA_TELLING || !par__cuda_is_message(k)) continue;
+        if (p->state != PAR__CUDA_ANNOUNCED || !par__cuda_is_point_to_point(k)) continue;
         bad = k->kind == PAR_KIND_SEND
                   ? ncclSend(k->send, k->count, par__cuda_nccl_type(k->dtype), k->root, l->nccl, stream)
                   : ncclRecv(k->recv, k->count, par__cuda_nccl_type(k->dtype), k->root, l->nccl, stream);
@@ -2072,50 +2090,51 @@ static par_result par__cuda_nccl_messages(par__cuda_link *l) {
     }
     const ncclResult_t ended = ncclGroupEnd();
     par_result r = par__cuda_nccl_check(l, bad ? bad : ended, "ncclSend and ncclRecv");
-    if (!r) r = par__cuda_nccl_settle(l, "ncclGroupEnd");
+    if (!r) r = par__cuda_nccl_wait_ready(l, "ncclGroupEnd");
     for (par__cuda_pending *p = l->first; p; p = p->next)
-        if (p->state == PAR__CUDA_TELLING) par__cuda_over(p, r ? r : par__cuda_complete(l, p));
+        if (p->state == PAR__CUDA_ANNOUNCED) par__cuda_finish(p, r ? r : par__cuda_record_complete(l, p));
     return r;
 }
-static par_result par__cuda_nccl_compare(par__cuda_link *l, const par_offload_call *k) {
+static par_result par__cuda_nccl_compare_arrivals(par__cuda_comm *l, const par_offload_call *k) {
     par__cuda_arrival mine, *all = (par__cuda_arrival *)PAR_MALLOC(sizeof mine * (size_t)l->n);
     if (!all) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
     memset(&mine, 0, sizeof mine);
-    par__cuda_tell(l, k, &mine);
-    par_result r = (par_all_gather)(&mine, all, sizeof mine, PAR_U8, par__at_site(l->telling, k->site));
-    if (!r) r = par__cuda_compare(l, all);
+    par__cuda_fill_arrival(l, k, &mine);
+    par_result r = (par_all_gather)(&mine, all, sizeof mine, PAR_U8, par__at_site(l->announce_comm, k->site));
+    if (!r) r = par__cuda_compare_arrivals(l, all);
     return PAR_FREE(all), r;
 }
-static par_result par__cuda_nccl_begin(par_device_backend *carrier, par_offload_call *k) {
-    par__cuda_link *l = par__cuda_link_of(carrier);
+static par_result par__cuda_nccl_begin(par_device_backend *backend, par_offload_call *k) {
+    par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p;
     if (!l->nccl)
         return par__cuda_fail(cuda, PAR_ERR_ABORTED, par_kind_name(k->kind), "NCCL was aborted on this comm");
-    if (!par__cuda_is_message(k)) PAR__CUDA_TRY(par__cuda_nccl_messages(l));
-    if (!par__cuda_is_message(k) && l->telling) PAR__CUDA_TRY(par__cuda_nccl_compare(l, k));
+    if (!par__cuda_is_point_to_point(k)) PAR__CUDA_TRY(par__cuda_nccl_flush_messages(l));
+    if (!par__cuda_is_point_to_point(k) && l->announce_comm)
+        PAR__CUDA_TRY(par__cuda_nccl_compare_arrivals(l, k));
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
-    par_result r = par__cuda_follow(l, p);
-    if (!r && par__cuda_is_message(k)) return PAR_OK;
-    if (!r) r = par__cuda_nccl_call(l, k);
-    if (!r) r = par__cuda_complete(l, p);
-    par__cuda_over(p, r);
+    par_result r = par__cuda_wait_for_compute(l, p);
+    if (!r && par__cuda_is_point_to_point(k)) return PAR_OK;
+    if (!r) r = par__cuda_nccl_collective(l, k);
+    if (!r) r = par__cuda_record_complete(l, p);
+    par__cuda_finish(p, r);
     return PAR_OK;
 }
-static par_result par__cuda_nccl_end(par_device_backend *carrier, par_offload_call *k) {
+static par_result par__cuda_nccl_end(par_device_backend *backend, par_offload_call *k) {
     const par__cuda_pending *p = (const par__cuda_pending *)k->state;
-    if (p->state != PAR__CUDA_OVER) par__cuda_nccl_messages(par__cuda_link_of(carrier));
-    return par__cuda_end(carrier, k);
+    if (p->state != PAR__CUDA_DONE) par__cuda_nccl_flush_messages(par__cuda_comm_of(backend));
+    return par__cuda_end(backend, k);
 }
-static int par__cuda_nccl_ended(par_device_backend *carrier, par_offload_call *k) {
-    return (void)carrier, (void)k, 1;
+static int par__cuda_nccl_ended(par_device_backend *backend, par_offload_call *k) {
+    return (void)backend, (void)k, 1;
 }
 static void par__cuda_nccl_config(ncclConfig_t *config) {
     const ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;
     *config = initial;
     config->blocking = 0;
 }
-static par_result par__cuda_nccl_open(par__cuda_link *l, par__cuda_link *parent, int color, int key) {
+static par_result par__cuda_nccl_open(par__cuda_comm *l, par__cuda_comm *parent, int color, int key) {
     ncclConfig_t config;
     ncclUniqueId id;
     par__cuda_nccl_config(&config);
@@ -2132,20 +2151,20 @@ static par_result par__cuda_nccl_open(par__cuda_link *l, par__cuda_link *parent,
         const ncclResult_t e =
             ncclCommSplit(parent->nccl, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &made, &config);
         PAR__CUDA_TRY(par__cuda_nccl_check(parent, e, "ncclCommSplit"));
-        PAR__CUDA_TRY(par__cuda_nccl_settle(parent, "ncclCommSplit"));
+        PAR__CUDA_TRY(par__cuda_nccl_wait_ready(parent, "ncclCommSplit"));
         if (!l) return PAR_OK;
         l->nccl = made;
-        return par__cuda_nccl_settle(l, "ncclCommSplit");
+        return par__cuda_nccl_wait_ready(l, "ncclCommSplit");
     }
     memset(&id, 0, sizeof id);
     if (l->me == 0) PAR__CUDA_NCCL_CALL(ncclGetUniqueId(&id));
     PAR__CUDA_TRY(par_broadcast(&id, &id, sizeof id, PAR_U8, 0, l->comm));
     PAR__CUDA_NCCL_CALL(ncclCommInitRankConfig(&l->nccl, l->n, id, l->me, &config));
-    return par__cuda_nccl_settle(l, "ncclCommInitRankConfig");
+    return par__cuda_nccl_wait_ready(l, "ncclCommInitRankConfig");
 }
-static void par__cuda_nccl_close(par__cuda_link *l) {
+static void par__cuda_nccl_close(par__cuda_comm *l) {
     if (!l->nccl || l->adopted) return;
-    if (ncclCommFinalize(l->nccl) == ncclSuccess || !par__cuda_nccl_settle(l, "ncclCommFinalize")) {
+    if (ncclCommFinalize(l->nccl) == ncclSuccess || !par__cuda_nccl_wait_ready(l, "ncclCommFinalize")) {
         if (l->nccl) ncclCommDestroy(l->nccl);
     } else if (l->nccl) {
         ncclCommAbort(l->nccl);
@@ -2157,7 +2176,7 @@ static void par__cuda_nccl_close(par__cuda_link *l) {
 static void par__cuda_abort(par_cuda *cuda) {
 #if defined(PAR_CUDA_NCCL)
     for (par_device_backend *x = cuda->desc.comm->world->backends; x; x = x->next) {
-        par__cuda_link *l = par__cuda_link_of(x);
+        par__cuda_comm *l = par__cuda_comm_of(x);
         if (x->begin != par__cuda_nccl_begin || l->cuda != cuda || !l->nccl || l->adopted) continue;
         ncclCommAbort(l->nccl), l->nccl = NULL;
     }
@@ -2168,30 +2187,30 @@ static void par__cuda_abort(par_cuda *cuda) {
 
 // >>cuda_open -----------------------------------------------------------------------------------------------
 
-static const char *const par__cuda_carrier_names[] = {
+static const char *const par__cuda_backend_names[] = {
 #define X(name, text) text,
-    PAR_CUDA_CARRIERS(X)
+    PAR_CUDA_BACKENDS(X)
 #undef X
 };
 #define X(name, text) text "|"
 static const par__setting par__cuda_settings[] = {
-    {"PAR_CUDA_CARRIER", PAR__SETTING_CHOICE, 0, 0, PAR_CUDA_AUTO, PAR_CUDA_CARRIERS(X)},
+    {"PAR_CUDA_BACKEND", PAR__SETTING_CHOICE, 0, 0, PAR_CUDA_AUTO, PAR_CUDA_BACKENDS(X)},
     {"PAR_CUDA_CHECK", PAR__SETTING_SWITCH, 0, 1, 0, ""}};
 #undef X
 #if PAR__CUDA_DNN
 static void par__dnn_close(par_cuda *cuda);
 #endif
 static void par__cuda_release(par_cuda *cuda) {
-    if (--cuda->holders) return;
+    if (--cuda->references) return;
     cudaStreamSynchronize(cuda->stream);
     if (cuda->comm_stream) cudaStreamSynchronize(cuda->comm_stream), cudaStreamDestroy(cuda->comm_stream);
-    for (int i = 0; i < PAR__CUDA_MAPPED; i++)
-        if (cuda->mapped[i].base) cudaIpcCloseMemHandle(cuda->mapped[i].base);
+    for (int i = 0; i < PAR__CUDA_MAX_MAPPINGS; i++)
+        if (cuda->mappings[i].base) cudaIpcCloseMemHandle(cuda->mappings[i].base);
     for (int i = 0; i < 4; i++)
-        if (cuda->room[i]) cudaFree(cuda->room[i]);
+        if (cuda->scratch[i]) cudaFree(cuda->scratch[i]);
     if (cuda->workspace) cudaFree(cuda->workspace);
 #if defined(PAR_CUDA_CUBLASLT)
-    for (int i = 0; i < PAR__CUDA_PLANS; i++) par__cuda_drop_plan(&cuda->plans[i]);
+    for (int i = 0; i < PAR__CUDA_MAX_PLANS; i++) par__cuda_destroy_plan(&cuda->plans[i]);
     if (cuda->cublas) cublasLtDestroy(cuda->cublas);
 #endif
 #if PAR__CUDA_DNN
@@ -2200,38 +2219,38 @@ static void par__cuda_release(par_cuda *cuda) {
     if (cuda->own_stream) cudaStreamDestroy(cuda->stream);
     PAR_FREE(cuda);
 }
-static void par__cuda_link_free(par__cuda_link *l) {
+static void par__cuda_comm_free(par__cuda_comm *l) {
     while (l->first) par__cuda_pending_close(l, l->first); // begun, and never waited for
-    while (l->idle_count) cudaEventDestroy(l->idle[--l->idle_count]);
+    while (l->free_event_count) cudaEventDestroy(l->free_events[--l->free_event_count]);
     for (int i = 0; i < l->n * PAR__CUDA_EVENTS; i++) { // of threads: each its own
         const int own = i / PAR__CUDA_EVENTS == l->me;
         if (l->ready && l->ready[i] && (own || !l->threads)) cudaEventDestroy(l->ready[i]);
         if (l->done && l->done[i] && (own || !l->threads)) cudaEventDestroy(l->done[i]);
     }
-    while (l->blocks) {
-        par__cuda_block *b = l->blocks;
-        l->blocks = b->next;
+    while (l->host_blocks) {
+        par__cuda_host_block *b = l->host_blocks;
+        l->host_blocks = b->next;
         cudaFreeHost(b->memory);
         PAR_FREE(b);
     }
-    if (l->room) cudaFree(l->room);
-    PAR_FREE(l->idle), PAR_FREE(l->ready), PAR_FREE(l->done), PAR_FREE(l);
+    if (l->scratch) cudaFree(l->scratch);
+    PAR_FREE(l->free_events), PAR_FREE(l->ready), PAR_FREE(l->done), PAR_FREE(l);
 }
-static void par__cuda_close_link(par_device_backend *carrier) {
-    par__cuda_link *l = par__cuda_link_of(carrier);
+static void par__cuda_comm_close(par_device_backend *backend) {
+    par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
     cudaStreamSynchronize(cuda->comm_stream);
 #if defined(PAR_CUDA_NCCL)
     par__cuda_nccl_close(l);
 #endif
     // The others' streams may still look at my events: nobody destroys any before all have come here.
-    if (l->telling) par_close(l->telling);
-    if (l->ending) par_close(l->ending);
-    par__cuda_link_free(l);
+    if (l->announce_comm) par_close(l->announce_comm);
+    if (l->completion_comm) par_close(l->completion_comm);
+    par__cuda_comm_free(l);
     par__cuda_release(cuda);
 }
 // Events that all ranks can wait for: of threads the events themselves, of processes what CUDA's IPC makes.
-static par_result par__cuda_share_events(par__cuda_link *l, cudaEvent_t *events) {
+static par_result par__cuda_share_events(par__cuda_comm *l, cudaEvent_t *events) {
     par_cuda *cuda = l->cuda;
     const size_t each = l->threads ? sizeof(cudaEvent_t) : sizeof(cudaIpcEventHandle_t),
                  row = each * PAR__CUDA_EVENTS;
@@ -2248,11 +2267,11 @@ static par_result par__cuda_share_events(par__cuda_link *l, cudaEvent_t *events)
                 "cudaIpcGetEventHandle");
     }
     int failed = r != PAR_OK;
-    const par_result told = par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, l->telling);
-    if (!r) r = told;
+    const par_result announced = par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, l->announce_comm);
+    if (!r) r = announced;
     if (!r && failed)
         r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open", "another rank could not make events");
-    if (!r) r = par_all_gather(mine, all, row, PAR_U8, l->telling);
+    if (!r) r = par_all_gather(mine, all, row, PAR_U8, l->announce_comm);
     for (int i = 0; i < l->n * PAR__CUDA_EVENTS && !r; i++) {
         if (i / PAR__CUDA_EVENTS == l->me) continue;
         if (l->threads) {
@@ -2266,36 +2285,36 @@ static par_result par__cuda_share_events(par__cuda_link *l, cudaEvent_t *events)
     PAR_FREE(all);
     return r;
 }
-static par_result par__cuda_split(par_device_backend *carrier, int color, int key, par_comm *part);
-static par_result par__cuda_link_open(par_cuda *cuda, par_comm *comm, par__cuda_link *parent, int color,
+static par_result par__cuda_split(par_device_backend *backend, int color, int key, par_comm *part);
+static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_comm *parent, int color,
                                       int key) {
-    par__cuda_link *l = (par__cuda_link *)PAR_MALLOC(sizeof *l);
+    par__cuda_comm *l = (par__cuda_comm *)PAR_MALLOC(sizeof *l);
     if (!l) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_open", "out of memory");
     memset(l, 0, sizeof *l);
-    l->cuda = cuda, l->kind = cuda->carrier, l->comm = comm, l->n = par_size(comm), l->me = par_rank(comm);
+    l->cuda = cuda, l->kind = cuda->backend, l->comm = comm, l->n = par_size(comm), l->me = par_rank(comm);
     l->threads = !strcmp(par_launch_method(comm), "threads") || !strcmp(par_launch_method(comm), "single") ||
                  l->n == 1;
     par_device_backend *b = &l->base;
-    b->name = par__cuda_carrier_names[l->kind], b->supports = par__cuda_takes, b->split = par__cuda_split;
-    b->close = par__cuda_close_link, b->progress = par__cuda_progress, b->done = par__cuda_ended,
+    b->name = par__cuda_backend_names[l->kind], b->supports = par__cuda_supports, b->split = par__cuda_split;
+    b->close = par__cuda_comm_close, b->progress = par__cuda_progress, b->done = par__cuda_ended,
     b->end = par__cuda_end;
     b->begin = par__cuda_peer_begin;
     par_result r = PAR_OK;
     if (l->kind == PAR_CUDA_STAGING) b->begin = par__cuda_staging_begin, b->end = par__cuda_staging_end;
 #if defined(PAR_CUDA_NCCL)
-    if (l->kind == PAR_CUDA_NCCL_CARRIER) {
+    if (l->kind == PAR_CUDA_NCCL_BACKEND) {
         b->begin = par__cuda_nccl_begin, b->end = par__cuda_nccl_end, b->done = par__cuda_nccl_ended;
         b->progress = NULL;
-        r = l->n <= PAR__CUDA_NCCL_RANKS
+        r = l->n <= PAR__CUDA_NCCL_MAX_RANKS
                 ? par__cuda_nccl_open(l, parent, color, key)
                 : par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "par_cuda_open: nccl", "more than 1024 ranks");
     }
 #else
     (void)parent;
 #endif
-    if (!r && (l->kind != PAR_CUDA_NCCL_CARRIER || cuda->desc.check))
-        r = par_split_host(comm, 0, l->me, &l->telling);
-    if (!r && l->kind != PAR_CUDA_NCCL_CARRIER) r = par_split_host(comm, 0, l->me, &l->ending);
+    if (!r && (l->kind != PAR_CUDA_NCCL_BACKEND || cuda->desc.check))
+        r = par_split_host(comm, 0, l->me, &l->announce_comm);
+    if (!r && l->kind != PAR_CUDA_NCCL_BACKEND) r = par_split_host(comm, 0, l->me, &l->completion_comm);
     (void)color, (void)key;
     if (l->kind == PAR_CUDA_PEER && !r) {
         const size_t bytes = (size_t)l->n * PAR__CUDA_EVENTS * sizeof(cudaEvent_t);
@@ -2307,35 +2326,35 @@ static par_result par__cuda_link_open(par_cuda *cuda, par_comm *comm, par__cuda_
     }
     if (!r) r = par_attach_backend(comm, b);
     if (r) {
-        if (l->telling) par_close(l->telling);
-        if (l->ending) par_close(l->ending);
-        return par__cuda_link_free(l), r;
+        if (l->announce_comm) par_close(l->announce_comm);
+        if (l->completion_comm) par_close(l->completion_comm);
+        return par__cuda_comm_free(l), r;
     }
-    return cuda->holders++, PAR_OK;
+    return cuda->references++, PAR_OK;
 }
-static par_result par__cuda_split(par_device_backend *carrier, int color, int key, par_comm *part) {
-    par__cuda_link *l = par__cuda_link_of(carrier);
+static par_result par__cuda_split(par_device_backend *backend, int color, int key, par_comm *part) {
+    par__cuda_comm *l = par__cuda_comm_of(backend);
 #if defined(PAR_CUDA_NCCL)
-    if (!part && l->kind == PAR_CUDA_NCCL_CARRIER) return par__cuda_nccl_open(NULL, l, color, key);
+    if (!part && l->kind == PAR_CUDA_NCCL_BACKEND) return par__cuda_nccl_open(NULL, l, color, key);
 #endif
-    return part ? par__cuda_link_open(l->cuda, part, l, color, key) : PAR_OK;
+    return part ? par__cuda_comm_open(l->cuda, part, l, color, key) : PAR_OK;
 }
 
 // What all ranks can do, from where they are.
-typedef struct par__cuda_place_of { // of a rank
+typedef struct par__cuda_rank_info { // of a rank
     char bus[32];
-    int32_t node, wish, nccl, how; // how: exact and check
-} par__cuda_place_of;
-static par_result par__cuda_choose(par_cuda *cuda) {
+    int32_t node, requested, nccl, flags; // how: exact and check
+} par__cuda_rank_info;
+static par_result par__cuda_choose_backend(par_cuda *cuda) {
     par_comm *c = cuda->desc.comm;
     const int n = par_size(c);
-    par__cuda_place_of *all = (par__cuda_place_of *)PAR_MALLOC(sizeof *all * (size_t)n), mine;
+    par__cuda_rank_info *all = (par__cuda_rank_info *)PAR_MALLOC(sizeof *all * (size_t)n), mine;
     int shared = 0, differ = 0;
     if (!all) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_open", "out of memory");
     memset(&mine, 0, sizeof mine);
-    mine.wish = cuda->desc.carrier, mine.node = par_node_of(c, par_rank(c)),
-    mine.how = (cuda->desc.exact != 0) | (cuda->desc.check != 0) << 1;
-    if (cuda->desc.nccl) mine.wish = PAR_CUDA_NCCL_CARRIER;
+    mine.requested = cuda->desc.backend, mine.node = par_node_of(c, par_rank(c)),
+    mine.flags = (cuda->desc.exact != 0) | (cuda->desc.check != 0) << 1;
+    if (cuda->desc.nccl) mine.requested = PAR_CUDA_NCCL_BACKEND;
     if (cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus, cuda->ordinal))
         snprintf(mine.bus, sizeof mine.bus, "?");
 #if defined(PAR_CUDA_NCCL)
@@ -2344,29 +2363,30 @@ static par_result par__cuda_choose(par_cuda *cuda) {
     const par_result r = par_all_gather(&mine, all, sizeof mine, PAR_U8, c);
     if (r) return PAR_FREE(all), r;
     for (int i = 0; i < n; i++) {
-        differ |= all[i].wish != all[0].wish || all[i].nccl != all[0].nccl || all[i].how != all[0].how;
+        differ |= all[i].requested != all[0].requested || all[i].nccl != all[0].nccl ||
+                  all[i].flags != all[0].flags;
         for (int j = 0; j < i; j++) shared |= all[i].node == all[j].node && !strcmp(all[i].bus, all[j].bus);
     }
     PAR_FREE(all);
-    const int local = par_node_count(c) == 1 && n <= PAR__CUDA_RANKS;
+    const int local = par_node_count(c) == 1 && n <= PAR__CUDA_MAX_PEERS;
     if (differ)
         return par__cuda_fail(cuda, PAR_ERR_MISMATCH, "par_cuda_open",
                               "carrier, exact, check or PAR_CUDA_NCCL differ between ranks");
-    cuda->carrier = (par_cuda_carrier)mine.wish;
-    if (cuda->carrier == PAR_CUDA_AUTO)
-        cuda->carrier = mine.nccl && !shared ? PAR_CUDA_NCCL_CARRIER
+    cuda->backend = (par_cuda_backend)mine.requested;
+    if (cuda->backend == PAR_CUDA_AUTO)
+        cuda->backend = mine.nccl && !shared ? PAR_CUDA_NCCL_BACKEND
                         : local              ? PAR_CUDA_PEER
                                              : PAR_CUDA_STAGING;
-    if (cuda->carrier == PAR_CUDA_PEER && !local)
+    if (cuda->backend == PAR_CUDA_PEER && !local)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "par_cuda_open: peer",
                               "ranks are on several nodes, or more than 64");
-    if (cuda->carrier == PAR_CUDA_NCCL_CARRIER && !mine.nccl)
+    if (cuda->backend == PAR_CUDA_NCCL_BACKEND && !mine.nccl)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "par_cuda_open: nccl",
                               "compile with -DPAR_CUDA_NCCL -lnccl");
     return PAR_OK;
 }
-static void
-par__cuda_peers(const par_cuda *cuda) { // of this machine: their memory can be addressed, where it can be
+static void par__cuda_enable_peer_access(
+    const par_cuda *cuda) { // of this machine: their memory can be addressed, where it can be
     int count = 0, can = 0;
     cudaGetDeviceCount(&count);
     for (int i = 0; i < count; i++)
@@ -2374,8 +2394,8 @@ par__cuda_peers(const par_cuda *cuda) { // of this machine: their memory can be 
             cudaDeviceEnablePeerAccess(i, 0);
     cudaGetLastError(); // enabled already
 }
-static par_result par__cuda_begin(par_cuda *cuda) {
-    int count = 0, least = 0, most = 0;
+static par_result par__cuda_device_begin(par_cuda *cuda) {
+    int count = 0, least_priority = 0, greatest_priority = 0;
     PAR__CUDA_CALL(cudaGetDeviceCount(&count));
     const par_comm *c = cuda->desc.comm;
     int local = 0;
@@ -2385,14 +2405,15 @@ static par_result par__cuda_begin(par_cuda *cuda) {
         return par__cuda_fail(cuda, PAR_ERR_ARGUMENT, "par_cuda_open",
                               count ? "there is no such device" : "there is no GPU");
     PAR__CUDA_CALL(cudaSetDevice(cuda->ordinal));
-    PAR__CUDA_CALL(cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, cuda->ordinal));
-    PAR__CUDA_CALL(
-        cudaDeviceGetAttribute(&cuda->shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->ordinal));
-    PAR__CUDA_CALL(cudaDeviceGetStreamPriorityRange(&least, &most));
+    PAR__CUDA_CALL(cudaDeviceGetAttribute(&cuda->sm_count, cudaDevAttrMultiProcessorCount, cuda->ordinal));
+    PAR__CUDA_CALL(cudaDeviceGetAttribute(&cuda->max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                          cuda->ordinal));
+    PAR__CUDA_CALL(cudaDeviceGetStreamPriorityRange(&least_priority, &greatest_priority));
     cuda->stream = cuda->desc.stream, cuda->own_stream = !cuda->stream;
     if (!cuda->stream)
-        PAR__CUDA_CALL(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, least));
-    PAR__CUDA_CALL(cudaStreamCreateWithPriority(&cuda->comm_stream, cudaStreamNonBlocking, most));
+        PAR__CUDA_CALL(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, least_priority));
+    PAR__CUDA_CALL(
+        cudaStreamCreateWithPriority(&cuda->comm_stream, cudaStreamNonBlocking, greatest_priority));
 #if defined(PAR_CUDA_CUBLASLT)
     const cublasStatus_t e = cublasLtCreate(&cuda->cublas);
     if (e) return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cublasLtCreate", cublasLtGetStatusString(e));
@@ -2409,13 +2430,13 @@ static void par__cuda_zero_open(par_cuda *cuda);
 #if defined(PAR_TP_H)
 static void par__cuda_tp_open(par_cuda *cuda);
 #endif
-static par_result par__cuda_environment(par_cuda *cuda) { // for what the caller's desc leaves open
+static par_result par__cuda_read_environment(par_cuda *cuda) { // for what the caller's desc leaves open
     double value[2];
     char why[512];
     for (int i = 0; i < 2; i++)
         if (par__setting_read(&par__cuda_settings[i], &value[i], why, sizeof why))
             return par__cuda_fail(cuda, PAR_ERR_ARGUMENT, "par_cuda_open", why);
-    if (!cuda->desc.carrier) cuda->desc.carrier = (par_cuda_carrier)(int)value[0];
+    if (!cuda->desc.backend) cuda->desc.backend = (par_cuda_backend)(int)value[0];
     if (value[1] > 0) cuda->desc.check = 1;
     if (!cuda->desc.comm || par_rank(cuda->desc.comm) == 0)
         par__settings_warn_misspelled(par__cuda_settings, 2);
@@ -2434,20 +2455,20 @@ par_result(par_cuda_open)(const par_cuda_desc *desc, par_cuda **out) {
         return PAR_ERR_MEMORY;
     }
     memset(cuda, 0, sizeof *cuda);
-    cuda->desc = *desc, cuda->holders = 1;
-    par_result r = par__cuda_environment(cuda);
-    if (!r) r = par__cuda_begin(cuda);
+    cuda->desc = *desc, cuda->references = 1;
+    par_result r = par__cuda_read_environment(cuda);
+    if (!r) r = par__cuda_device_begin(cuda);
     int failed = r != PAR_OK;
-    const par_result told =
+    const par_result announced =
         desc->comm ? par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, desc->comm) : PAR_OK;
-    if (!r) r = told;
+    if (!r) r = announced;
     if (!r && failed)
         r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open", "another rank cannot: it says why");
     par__cuda_device_open(cuda);
     if (!r && desc->comm) {
-        par__cuda_peers(cuda);
-        r = par__cuda_choose(cuda);
-        if (!r) r = par__cuda_link_open(cuda, desc->comm, NULL, 0, 0);
+        par__cuda_enable_peer_access(cuda);
+        r = par__cuda_choose_backend(cuda);
+        if (!r) r = par__cuda_comm_open(cuda, desc->comm, NULL, 0, 0);
     }
 #if defined(PAR_ZERO_H)
     par__cuda_zero_open(cuda);
@@ -2462,13 +2483,13 @@ par_result par_cuda_close(par_cuda *cuda) {
     if (cuda) par__cuda_release(cuda);
     return PAR_OK;
 }
-const char *par_cuda_carrier_name(const par_cuda *cuda) {
-    return cuda->desc.comm ? par__cuda_carrier_names[cuda->carrier] : "none";
+const char *par_cuda_backend_name(const par_cuda *cuda) {
+    return cuda->desc.comm ? par__cuda_backend_names[cuda->backend] : "none";
 }
 
-static par_result par__cuda_carries(par_comm *comm) {
+static par_result par__cuda_check_backend(par_comm *comm) {
     const par_device_backend *c = par_backend_of(comm);
-    return c && c->close == par__cuda_close_link
+    return c && c->close == par__cuda_comm_close
                ? PAR_OK
                : par_fail(comm, PAR_ERR_ARGUMENT,
                           "par_cuda_window: this comm does not take device memory: "
@@ -2476,13 +2497,13 @@ static par_result par__cuda_carries(par_comm *comm) {
 }
 par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void **window) {
     *window = NULL;
-    PAR__CUDA_TRY(par__cuda_carries(comm));
+    PAR__CUDA_TRY(par__cuda_check_backend(comm));
 #if PAR__CUDA_WINDOWS
-    par__cuda_link *l = par__cuda_link_of(par_backend_of(comm));
+    par__cuda_comm *l = par__cuda_comm_of(par_backend_of(comm));
     ncclWindow_t made = NULL;
     if (!l->nccl) return PAR_OK;
     PAR__CUDA_NCCL_CALL(ncclCommWindowRegister(l->nccl, memory, bytes, &made, NCCL_WIN_COLL_SYMMETRIC));
-    PAR__CUDA_TRY(par__cuda_nccl_settle(l, "ncclCommWindowRegister"));
+    PAR__CUDA_TRY(par__cuda_nccl_wait_ready(l, "ncclCommWindowRegister"));
     *window = made;
 #else
     (void)memory, (void)bytes;
@@ -2491,13 +2512,13 @@ par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void
 }
 par_result par_cuda_window_close(par_comm *comm, void *window) {
     if (!window) return PAR_OK;
-    PAR__CUDA_TRY(par__cuda_carries(comm));
+    PAR__CUDA_TRY(par__cuda_check_backend(comm));
 #if PAR__CUDA_WINDOWS
-    par__cuda_link *l = par__cuda_link_of(par_backend_of(comm));
+    par__cuda_comm *l = par__cuda_comm_of(par_backend_of(comm));
     par_cuda *cuda = l->cuda;
     PAR__CUDA_CALL(cudaStreamSynchronize(cuda->comm_stream));
     PAR__CUDA_NCCL_CALL(ncclCommWindowDeregister(l->nccl, (ncclWindow_t)window));
-    PAR__CUDA_TRY(par__cuda_nccl_settle(l, "ncclCommWindowDeregister"));
+    PAR__CUDA_TRY(par__cuda_nccl_wait_ready(l, "ncclCommWindowDeregister"));
 #endif
     return PAR_OK;
 }
@@ -2508,16 +2529,17 @@ par_result par_cuda_window_close(par_comm *comm, void *window) {
 
 #if defined(PAR_ZERO_H)
 template <int WHAT> // the optimizer
-static __device__ __forceinline__ void par__cuda_step(const par_zero_update &a, float *w, const float *g,
-                                                      float *m, float *v) {
-    const float lr = a.hyper.lr, b1 = a.hyper.beta1, b2 = a.hyper.beta2, keep = 1 - lr * a.hyper.weight_decay;
+static __device__ __forceinline__ void par__cuda_optimizer_step(const par_zero_update &a, float *w,
+                                                                const float *g, float *m, float *v) {
+    const float lr = a.hyper.lr, b1 = a.hyper.beta1, b2 = a.hyper.beta2,
+                decay = 1 - lr * a.hyper.weight_decay;
     const float mu = a.hyper.momentum;
     for (int i = 0; i < 8; i++) {
         const float x = g[i] * a.scale;
         if (WHAT == PAR_ZERO_ADAMW) {
             m[i] = b1 * m[i] + (1 - b1) * x, v[i] = b2 * v[i] + (1 - b2) * x * x;
             w[i] =
-                w[i] * keep - lr * (m[i] * a.correction1 / (sqrtf(v[i] * a.correction2) + a.hyper.epsilon));
+                w[i] * decay - lr * (m[i] * a.correction1 / (sqrtf(v[i] * a.correction2) + a.hyper.epsilon));
         } else if (WHAT == PAR_ZERO_SGD) {
             const bool mixed = a.hyper.nesterov || mu == 0;
             const float y = x + a.hyper.weight_decay * w[i];
@@ -2526,27 +2548,28 @@ static __device__ __forceinline__ void par__cuda_step(const par_zero_update &a, 
         } else if (WHAT == PAR_ZERO_LION) {
             const float c = b1 * m[i] + (1 - b1) * x;
             m[i] = b2 * m[i] + (1 - b2) * x;
-            w[i] = w[i] * keep - (c > 0 ? lr : c < 0 ? -lr : 0.0f);
+            w[i] = w[i] * decay - (c > 0 ? lr : c < 0 ? -lr : 0.0f);
         } else if (WHAT == PAR_ZERO_LAMB) { // m and v have moved on already
             const float u = m[i] * a.correction1 / (sqrtf(v[i] * a.correction2) + a.hyper.epsilon);
             w[i] -= lr * a.trust * (u + a.hyper.weight_decay * w[i]);
         } else {
-            w[i] = w[i] * keep - lr * x;
+            w[i] = w[i] * decay - lr * x;
         }
     }
 }
 // To bf16, up with the probability of the part that is cut off: eight elements, one block of random bits.
-static __device__ __forceinline__ void par__cuda_round_randomly(par__cuda_bf16 *to, const float *x, size_t at,
-                                                                size_t n, const par_zero_update &a) {
+static __device__ __forceinline__ void par__cuda_round_stochastically(par__cuda_bf16 *to, const float *x,
+                                                                      size_t at, size_t n,
+                                                                      const par_zero_update &a) {
     const uint64_t block = (a.first + at) / 8;
     const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)a.stream,
                                  (uint32_t)(a.stream >> 32)};
     uint32_t random[4];
     par__cuda_philox(counter, a.seed, random);
     for (size_t i = 0; i < 8 && at + i < n; i++) {
-        const uint32_t bits = par__cuda_bits(x[i]), r = random[i / 2] >> 16 * (i % 2) & 0xFFFFu;
+        const uint32_t bits = par__cuda_float_bits(x[i]), r = random[i / 2] >> 16 * (i % 2) & 0xFFFFu;
         if ((bits & 0x7F800000u) == 0x7F800000u)
-            par__cuda_down(to + at + i, x[i]);
+            par__cuda_round(to + at + i, x[i]);
         else
             to[at + i].bits = (uint16_t)((bits + r) >> 16);
     }
@@ -2562,7 +2585,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
         par__cuda_load(ws, w, at, n), par__cuda_load(gs, g, at, n);
         if (m) par__cuda_load(ms, m, at, n);
         if (v) par__cuda_load(vs, v, at, n);
-        par__cuda_step<WHAT>(a, ws, gs, ms, vs);
+        par__cuda_optimizer_step<WHAT>(a, ws, gs, ms, vs);
         par__cuda_store(w, ws, at, n);
         if (m && WHAT != PAR_ZERO_LAMB && WHAT != PAR_ZERO_MUON) par__cuda_store(m, ms, at, n);
         if (v && WHAT == PAR_ZERO_ADAMW) par__cuda_store(v, vs, at, n);
@@ -2572,7 +2595,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
             par__cuda_store(ema, gs, at, n);
         }
         if (stored && a.seed && type == PAR_BF16)
-            par__cuda_round_randomly((par__cuda_bf16 *)stored, ws, at, n, a);
+            par__cuda_round_stochastically((par__cuda_bf16 *)stored, ws, at, n, a);
         else if (stored && type == PAR_BF16)
             par__cuda_store((par__cuda_bf16 *)stored, ws, at, n);
         else if (stored)
@@ -2590,7 +2613,7 @@ static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_u
     case what:                                                                                               \
         return par__cuda_launch(cuda, par__cuda_k_update<what, G>, blocks, PAR__CUDA_THREADS, 0,             \
                                 cuda->stream, *a, n, w, stored, stored_type, (const G *)g, m, v, ema);
-    PAR__CUDA_FLOATS(
+    PAR__CUDA_DISPATCH_FLOAT(
         g_type, G, switch (a->optimizer) {
             PAR__CUDA_UPDATE(PAR_ZERO_ADAMW)
             PAR__CUDA_UPDATE(PAR_ZERO_SGD)
@@ -2603,12 +2626,12 @@ static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_u
 }
 static par_result par__cuda_z_square_sum(const par_zero_kernels *k, const void *x, par_dtype type, size_t n,
                                          double weight, double *sum) {
-    return par__cuda_squares(par__cuda_of_zero(k), x, type, n, weight, sum);
+    return par__cuda_sum_squares(par__cuda_of_zero(k), x, type, n, weight, sum);
 }
 template <class G>
 static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const float *w, const G *g,
-                                              float *m, float *v, double *parts) {
-    PAR__CUDA_SHARED(double, room);
+                                              float *m, float *v, double *partials) {
+    PAR__CUDA_SHARED(double, scratch);
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     double ww = 0, uu = 0;
     const bool skipped = !par__zero_resolve(&a);
@@ -2627,23 +2650,24 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
         }
         par__cuda_store(m, ms, at, n), par__cuda_store(v, vs, at, n);
     }
-    ww = par__cuda_over_block<par__cuda_plus>(ww, room), uu = par__cuda_over_block<par__cuda_plus>(uu, room);
-    if (threadIdx.x == 0) parts[blockIdx.x] = ww, parts[PAR__CUDA_PARTS + blockIdx.x] = uu;
+    ww = par__cuda_block_reduce<par__cuda_add>(ww, scratch),
+    uu = par__cuda_block_reduce<par__cuda_add>(uu, scratch);
+    if (threadIdx.x == 0) partials[blockIdx.x] = ww, partials[PAR__CUDA_MAX_PARTIALS + blockIdx.x] = uu;
 }
 static par_result par__cuda_z_lamb_norms(const par_zero_kernels *k, const par_zero_update *a, size_t n,
                                          const float *w, const void *g, par_dtype g_type, float *m, float *v,
                                          double *sums) {
     par_cuda *cuda = par__cuda_of_zero(k);
     const size_t shared = PAR__CUDA_THREADS / 32 * sizeof(double);
-    const unsigned count = par__cuda_part_count(n);
-    double *parts = (double *)par__cuda_room(cuda, 0, 2 * PAR__CUDA_PARTS * sizeof(double));
-    if (!parts) return PAR_ERR_MEMORY;
-    PAR__CUDA_FLOATS(
+    const unsigned count = par__cuda_partial_count(n);
+    double *partials = (double *)par__cuda_scratch(cuda, 0, 2 * PAR__CUDA_MAX_PARTIALS * sizeof(double));
+    if (!partials) return PAR_ERR_MEMORY;
+    PAR__CUDA_DISPATCH_FLOAT(
         g_type, G,
         PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_lamb_norms<G>, count, PAR__CUDA_THREADS, shared,
-                                       cuda->stream, *a, n, w, (const G *)g, m, v, parts)))
-    return par__cuda_launch(cuda, par__cuda_k_parts, 1, PAR__CUDA_THREADS, shared, cuda->stream, parts, count,
-                            2, 1.0, sums);
+                                       cuda->stream, *a, n, w, (const G *)g, m, v, partials)))
+    return par__cuda_launch(cuda, par__cuda_k_sum_partials, 1, PAR__CUDA_THREADS, shared, cuda->stream,
+                            partials, count, 2, 1.0, sums);
 }
 static __global__ void par__cuda_k_lamb_trust(size_t tensors, size_t pieces, const double *sums,
                                               float *trust) {
@@ -2674,10 +2698,11 @@ static par_result par__cuda_z_momentum(const par_zero_kernels *k, const par_zero
                                        const void *g, par_dtype g_type, float *m, float *out) {
     par_cuda *cuda = par__cuda_of_zero(k);
     if (!n) return PAR_OK;
-    PAR__CUDA_FLOATS(g_type, G,
-                     return par__cuda_launch(cuda, par__cuda_k_momentum<G>,
-                                             par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
-                                             PAR__CUDA_THREADS, 0, cuda->stream, *a, n, (const G *)g, m, out))
+    PAR__CUDA_DISPATCH_FLOAT(g_type, G,
+                             return par__cuda_launch(cuda, par__cuda_k_momentum<G>,
+                                                     par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
+                                                     PAR__CUDA_THREADS, 0, cuda->stream, *a, n, (const G *)g,
+                                                     m, out))
     return PAR_OK;
 }
 static __global__ void par__cuda_k_scale(size_t n, float *y, const float *x, float factor,
@@ -2724,16 +2749,17 @@ template <class T> static __global__ void par__cuda_k_pack(int bits, size_t n, c
         uint32_t size = 0;
         par__cuda_load(v, x, PAR__MIN(at, n), n);
         for (int j = 0; j < 8; j++) {
-            const uint32_t s = par__cuda_bits(v[j]) & 0x7FFFFFFFu; // what is no number is above all others
+            const uint32_t s =
+                par__cuda_float_bits(v[j]) & 0x7FFFFFFFu; // what is no number is above all others
             size = s > size ? s : size;
         }
         for (int d = 1; d < 4; d *= 2) {
             const uint32_t other = __shfl_xor_sync(0xffffffffu, size, d);
             size = other > size ? other : size;
         }
-        uint32_t scale = par__cuda_bits(par__cuda_float(size) / (bits == 8 ? 127.0f : 7.0f));
+        uint32_t scale = par__cuda_float_bits(par__cuda_float_from_bits(size) / (bits == 8 ? 127.0f : 7.0f));
         scale = scale >= 0x7F800000u ? 0x7FC00000u : (scale + 0xFFFFu) & 0xFFFF0000u;
-        const float s = par__cuda_float(scale), up = s > 1e-37f ? 1 / s : 0;
+        const float s = par__cuda_float_from_bits(scale), up = s > 1e-37f ? 1 / s : 0;
         int number[8];
         for (int j = 0; j < 8; j++) {
             const float y = rintf(v[j] * up);
@@ -2754,7 +2780,7 @@ template <class T> static __global__ void par__cuda_k_pack(int bits, size_t n, c
 static __device__ __forceinline__ void par__cuda_decode(int bits, const uint8_t *packed, size_t at,
                                                         float *x) {
     const uint8_t *from = packed + at / 32 * (size_t)(2 + 4 * bits);
-    const float scale = par__cuda_float((uint32_t)from[0] << 16 | (uint32_t)from[1] << 24);
+    const float scale = par__cuda_float_from_bits((uint32_t)from[0] << 16 | (uint32_t)from[1] << 24);
     const size_t part = at % 32 / 8;
     for (size_t j = 0; j < 8; j++) {
         const int byte = from[2 + (bits == 8 ? part : part % 2) * 8 + j],
@@ -2785,7 +2811,7 @@ static par_result par__cuda_z_pack(const par_zero_kernels *k, int bits, size_t n
                                    par_dtype type, void *packed) {
     par_cuda *cuda = par__cuda_of_zero(k);
     if (!n) return PAR_OK;
-    PAR__CUDA_FLOATS(
+    PAR__CUDA_DISPATCH_FLOAT(
         type, T,
         return par__cuda_launch(cuda, par__cuda_k_pack<T>, par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, cuda->stream, bits, n, (const T *)x, (uint8_t *)packed))
@@ -2797,11 +2823,11 @@ static par_result par__cuda_z_sum_packed(const par_zero_kernels *k, int bits, in
     if (ranks > 2048)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "quantised sums", "more than 2048 ranks");
     if (!n) return PAR_OK;
-    PAR__CUDA_FLOATS(type, T,
-                     return par__cuda_launch(cuda, par__cuda_k_unpack<T>,
-                                             par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
-                                             PAR__CUDA_THREADS, 0, cuda->stream, bits, ranks, pairs, n,
-                                             (const uint8_t *)packed, (T *)sum))
+    PAR__CUDA_DISPATCH_FLOAT(type, T,
+                             return par__cuda_launch(cuda, par__cuda_k_unpack<T>,
+                                                     par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
+                                                     PAR__CUDA_THREADS, 0, cuda->stream, bits, ranks, pairs,
+                                                     n, (const uint8_t *)packed, (T *)sum))
     return PAR_OK;
 }
 static par_result par__cuda_z_unpack(const par_zero_kernels *k, int bits, size_t n, const void *packed,
@@ -2819,30 +2845,31 @@ static void par__cuda_zero_open(par_cuda *cuda) {
 const par_zero_kernels *par_cuda_zero(par_cuda *cuda) { return &cuda->zero; }
 #endif
 
-// >>cuda_rows -----------------------------------------------------------------------------------------------
+// >>cuda_tp_rows --------------------------------------------------------------------------------------------
 //
 // Eight elements a thread. A block, or more where rows are few, works on a row; what is summed down columns
 // is summed for each of some runs of rows first, then over the runs, in one order.
 
 #if defined(PAR_TP_H)
 // For the context's storage type T.
-#define PAR__CUDA_STORED(tp, T, ...)                                                                         \
-    if (par_tp_type(tp) == PAR_F32) {                                                                        \
+#define PAR__CUDA_DISPATCH_STORAGE(tp, T, ...)                                                               \
+    if (par_tp_dtype(tp) == PAR_F32) {                                                                       \
         typedef float T;                                                                                     \
         __VA_ARGS__;                                                                                         \
     } else {                                                                                                 \
         typedef par__cuda_bf16 T;                                                                            \
         __VA_ARGS__;                                                                                         \
     }
-static par_cuda *par__cuda_of_tp(const par_tp *tp) { return par__cuda_of(par_tp_table(tp)->device); }
-enum { PAR__CUDA_RUNS = 64 }; // of rows, at most
+static par_cuda *par__cuda_of_tp(const par_tp *tp) { return par__cuda_of(par_tp_kernels_of(tp)->device); }
+enum { PAR__CUDA_MAX_ROW_RUNS = 64 }; // of rows, at most
 
 static __device__ __forceinline__ size_t par__cuda_position(const par_tp_row_map &m, size_t row) {
-    const size_t i = (m.first_row + row) % m.per;
+    const size_t i = (m.first_row + row) % m.local_sequence;
     return m.position + m.chunk[i / m.chunk_tokens] * m.chunk_tokens + i % m.chunk_tokens;
 }
 static __device__ __forceinline__ uint64_t par__cuda_token(const par_tp_row_map &m, size_t row) {
-    return (m.first_sequence + (m.first_row + row) / m.per) * m.sequence + par__cuda_position(m, row);
+    return (m.first_sequence + (m.first_row + row) / m.local_sequence) * m.sequence +
+           par__cuda_position(m, row);
 }
 // Threads of a block for rows of so many elements.
 static unsigned par__cuda_row_threads(size_t cols) {
@@ -2850,7 +2877,7 @@ static unsigned par__cuda_row_threads(size_t cols) {
     return (unsigned)PAR__MAX((size_t)32, PAR__MIN(wanted, (size_t)PAR__CUDA_THREADS));
 }
 static unsigned par__cuda_row_blocks(const par_cuda *cuda, size_t rows) {
-    return (unsigned)PAR__MAX((size_t)1, PAR__MIN(rows, (size_t)cuda->processors * 32));
+    return (unsigned)PAR__MAX((size_t)1, PAR__MIN(rows, (size_t)cuda->sm_count * 32));
 }
 
 template <class T>
@@ -2868,7 +2895,7 @@ static __global__ void par__cuda_k_add_bias(T *y, size_t ld, const T *bias, size
 static par_result par__cuda_t_add_bias(par_tp *tp, void *y, size_t ld, const void *bias, size_t rows,
                                        size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    PAR__CUDA_STORED(
+    PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
         return par__cuda_launch(cuda, par__cuda_k_add_bias<T>,
                                 par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
@@ -2877,47 +2904,48 @@ static par_result par__cuda_t_add_bias(par_tp *tp, void *y, size_t ld, const voi
 }
 // parts[run][column]: sums over a run of rows. A block has 32 columns and 8 rows at a time.
 template <class T>
-static __global__ void par__cuda_k_sum_rows(float *parts, const T *x, size_t ld, size_t rows, size_t cols,
+static __global__ void par__cuda_k_sum_rows(float *partials, const T *x, size_t ld, size_t rows, size_t cols,
                                             size_t run) {
-    PAR__CUDA_SHARED(float, room);
+    PAR__CUDA_SHARED(float, scratch);
     const size_t col = (size_t)blockIdx.x * 32 + threadIdx.x % 32, first = (size_t)blockIdx.y * run;
-    const unsigned line = threadIdx.x / 32;
+    const unsigned row_lane = threadIdx.x / 32;
     float sum = 0;
-    for (size_t r = first + line; r < PAR__MIN(first + run, rows) && col < cols; r += 8)
-        sum += (float)par__cuda_up(x[r * ld + col]);
-    room[threadIdx.x] = sum;
+    for (size_t r = first + row_lane; r < PAR__MIN(first + run, rows) && col < cols; r += 8)
+        sum += (float)par__cuda_widen(x[r * ld + col]);
+    scratch[threadIdx.x] = sum;
     __syncthreads();
-    if (line || col >= cols) return;
-    for (unsigned i = 1; i < 8; i++) sum += room[i * 32 + threadIdx.x];
-    parts[blockIdx.y * cols + col] = sum;
+    if (row_lane || col >= cols) return;
+    for (unsigned i = 1; i < 8; i++) sum += scratch[i * 32 + threadIdx.x];
+    partials[blockIdx.y * cols + col] = sum;
 }
-static __global__ void par__cuda_k_add_runs(float *sum, const float *parts, unsigned runs, size_t stride,
-                                            size_t cols) {
+static __global__ void par__cuda_k_add_partials(float *sum, const float *partials, unsigned runs,
+                                                size_t stride, size_t cols) {
     const size_t col = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     float x = 0;
     if (col >= cols) return;
-    for (unsigned i = 0; i < runs; i++) x += parts[i * stride + col];
+    for (unsigned i = 0; i < runs; i++) x += partials[i * stride + col];
     sum[col] += x;
 }
-static par_result par__cuda_add_runs(par_cuda *cuda, float *sum, const float *parts, unsigned runs,
-                                     size_t stride, size_t cols) {
+static par_result par__cuda_add_partials(par_cuda *cuda, float *sum, const float *partials, unsigned runs,
+                                         size_t stride, size_t cols) {
     if (!sum) return PAR_OK;
-    return par__cuda_launch(cuda, par__cuda_k_add_runs, (unsigned)((cols + 63) / 64), 64, 0, cuda->stream,
-                            sum, parts, runs, stride, cols);
+    return par__cuda_launch(cuda, par__cuda_k_add_partials, (unsigned)((cols + 63) / 64), 64, 0, cuda->stream,
+                            sum, partials, runs, stride, cols);
 }
 static par_result par__cuda_t_sum_rows(par_tp *tp, float *sum, const void *x, size_t ld, size_t rows,
                                        size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    const size_t run = PAR__MAX((size_t)64, (rows + PAR__CUDA_RUNS - 1) / PAR__CUDA_RUNS);
+    const size_t run = PAR__MAX((size_t)64, (rows + PAR__CUDA_MAX_ROW_RUNS - 1) / PAR__CUDA_MAX_ROW_RUNS);
     const unsigned runs = (unsigned)((rows + run - 1) / run);
-    float *parts = (float *)par__cuda_room(cuda, 1, PAR__CUDA_RUNS * cols * sizeof(float));
-    if (!parts) return PAR_ERR_MEMORY;
+    float *partials = (float *)par__cuda_scratch(cuda, 1, PAR__CUDA_MAX_ROW_RUNS * cols * sizeof(float));
+    if (!partials) return PAR_ERR_MEMORY;
     if (!rows || !cols) return PAR_OK;
-    PAR__CUDA_STORED(tp, T,
-                     PAR__CUDA_TRY(par__cuda_launch(
-                         cuda, par__cuda_k_sum_rows<T>, dim3((unsigned)((cols + 31) / 32), runs), 256,
-                         256 * sizeof(float), cuda->stream, parts, (const T *)x, ld, rows, cols, run)))
-    return par__cuda_add_runs(cuda, sum, parts, runs, cols, cols);
+    PAR__CUDA_DISPATCH_STORAGE(
+        tp, T,
+        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_sum_rows<T>,
+                                       dim3((unsigned)((cols + 31) / 32), runs), 256, 256 * sizeof(float),
+                                       cuda->stream, partials, (const T *)x, ld, rows, cols, run)))
+    return par__cuda_add_partials(cuda, sum, partials, runs, cols, cols);
 }
 
 // s = 1/2 (1 + tanh u) = 1 / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3)
@@ -2938,13 +2966,13 @@ static __global__ void par__cuda_k_elementwise(par_tp_elementwise what, size_t r
         for (int j = 0; j < 8; j++) {
             if (what == PAR_TP_GELU) {
                 o[j] = x[j] * par__cuda_gelu_gate(x[j]);
-            } else if (what == PAR_TP_GELU_BACK) {
+            } else if (what == PAR_TP_GELU_BACKWARD) {
                 const float s = par__cuda_gelu_gate(y[j]),
                             du = 0.797884561f * (1.0f + 0.134145f * y[j] * y[j]);
                 o[j] = x[j] * (s + y[j] * 2.0f * s * (1.0f - s) * du);
             } else if (what == PAR_TP_SWIGLU) {
                 o[j] = x[j] / (1.0f + expf(-x[j])) * y[j];
-            } else if (what == PAR_TP_SWIGLU_BACK) {
+            } else if (what == PAR_TP_SWIGLU_BACKWARD) {
                 const float s = 1.0f / (1.0f + expf(-y[j])), g = y[j] * s;
                 o[j] = x[j] * z[j] * (s + g * (1.0f - s)), p[j] = x[j] * g;
             } else {
@@ -2961,7 +2989,7 @@ static par_result par__cuda_t_elementwise(par_tp *tp, par_tp_elementwise what, s
     par_cuda *cuda = par__cuda_of_tp(tp);
     if (out_ld == cols && a_ld == cols && (!b || bc_ld == cols))
         cols *= rows, rows = rows ? 1 : 0, out_ld = a_ld = bc_ld = cols; // one long row
-    PAR__CUDA_STORED(
+    PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
         return par__cuda_launch(cuda, par__cuda_k_elementwise<T>,
                                 par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
@@ -2974,8 +3002,8 @@ static par_result par__cuda_t_elementwise(par_tp *tp, par_tp_elementwise what, s
 template <class T>
 static __global__ void par__cuda_k_norm(T *y, float *stats, const T *x, const T *weight, const T *bias,
                                         size_t rows, size_t cols, int rms, float epsilon) {
-    PAR__CUDA_SHARED(float, room);
-    float *row = room + 32;
+    PAR__CUDA_SHARED(float, scratch);
+    float *row = scratch + 32;
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
         const T *from = x + r * cols;
         float sum = 0, squares = 0;
@@ -2984,13 +3012,13 @@ static __global__ void par__cuda_k_norm(T *y, float *stats, const T *x, const T 
             par__cuda_load(v, from, at, cols);
             for (size_t j = 0; j < 8 && at + j < cols; j++) row[at + j] = v[j], sum += v[j];
         }
-        const float mean = rms ? 0 : par__cuda_over_block<par__cuda_plus>(sum, room) / (float)cols;
+        const float mean = rms ? 0 : par__cuda_block_reduce<par__cuda_add>(sum, scratch) / (float)cols;
         for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8)
             for (size_t j = 0; j < 8 && at + j < cols; j++) {
                 const float d = row[at + j] - mean;
                 squares += d * d;
             }
-        squares = par__cuda_over_block<par__cuda_plus>(squares, room);
+        squares = par__cuda_block_reduce<par__cuda_add>(squares, scratch);
         const float rstd = 1.0f / sqrtf(squares / (float)cols + epsilon);
         for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
             float w[8], b[8] = {0}, v[8];
@@ -3004,8 +3032,8 @@ static __global__ void par__cuda_k_norm(T *y, float *stats, const T *x, const T 
         if (threadIdx.x == 0 && !rms) stats[2 * r] = mean, stats[2 * r + 1] = rstd;
     }
 }
-static par_result par__cuda_row_room(const par_cuda *cuda, const char *what, size_t bytes) {
-    return bytes <= (size_t)cuda->shared_limit
+static par_result par__cuda_check_row_fits(const par_cuda *cuda, const char *what, size_t bytes) {
+    return bytes <= (size_t)cuda->max_shared_bytes
                ? PAR_OK
                : par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, what,
                                 "a row is longer than a block's shared memory");
@@ -3015,22 +3043,23 @@ static par_result par__cuda_t_norm_forward(par_tp *tp, void *y, float *stats, co
                                            int rms, float epsilon) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     const size_t shared = (32 + cols) * sizeof(float);
-    PAR__CUDA_TRY(par__cuda_row_room(cuda, "norm", shared));
+    PAR__CUDA_TRY(par__cuda_check_row_fits(cuda, "norm", shared));
     if (!rows) return PAR_OK;
-    PAR__CUDA_STORED(tp, T,
-                     return par__cuda_launch(cuda, par__cuda_k_norm<T>, par__cuda_row_blocks(cuda, rows),
-                                             par__cuda_row_threads(cols), shared, cuda->stream, (T *)y, stats,
-                                             (const T *)x, (const T *)weight, (const T *)bias, rows, cols,
-                                             rms, epsilon))
+    PAR__CUDA_DISPATCH_STORAGE(
+        tp, T,
+        return par__cuda_launch(cuda, par__cuda_k_norm<T>, par__cuda_row_blocks(cuda, rows),
+                                par__cuda_row_threads(cols), shared, cuda->stream, (T *)y, stats,
+                                (const T *)x, (const T *)weight, (const T *)bias, rows, cols, rms, epsilon))
     return PAR_OK;
 }
 // h = (x - mean) rstd, g = dy w:  dx = rstd (g - mean(g) - h mean(g h)), rms: without mean(g). Each thread
 // owns columns, and adds up their gradients over the block's rows in shared memory.
 template <class T>
-static __global__ void par__cuda_k_norm_back(T *dx, float *parts, const T *dy, const T *x, const T *weight,
-                                             const float *stats, size_t rows, size_t cols, int rms) {
-    PAR__CUDA_SHARED(float, room);
-    float *dw = room + 32, *db = dw + cols;
+static __global__ void par__cuda_k_norm_backward(T *dx, float *partials, const T *dy, const T *x,
+                                                 const T *weight, const float *stats, size_t rows,
+                                                 size_t cols, int rms) {
+    PAR__CUDA_SHARED(float, scratch);
+    float *dw = scratch + 32, *db = dw + cols;
     for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8)
         for (size_t j = 0; j < 8 && at + j < cols; j++) dw[at + j] = db[at + j] = 0;
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
@@ -3044,8 +3073,8 @@ static __global__ void par__cuda_k_norm_back(T *dx, float *parts, const T *dy, c
                 sum += g, dot += g * h, dw[at + j] += u[j] * h, db[at + j] += u[j];
             }
         }
-        sum = rms ? 0 : par__cuda_over_block<par__cuda_plus>(sum, room) / (float)cols;
-        dot = par__cuda_over_block<par__cuda_plus>(dot, room) / (float)cols;
+        sum = rms ? 0 : par__cuda_block_reduce<par__cuda_add>(sum, scratch) / (float)cols;
+        dot = par__cuda_block_reduce<par__cuda_add>(dot, scratch) / (float)cols;
         for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
             par__cuda_load(u, dy + r * cols, at, cols), par__cuda_load(v, x + r * cols, at, cols);
             par__cuda_load(w, weight, at, cols);
@@ -3055,8 +3084,8 @@ static __global__ void par__cuda_k_norm_back(T *dx, float *parts, const T *dy, c
     }
     for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8)
         for (size_t j = 0; j < 8 && at + j < cols; j++)
-            parts[2 * blockIdx.x * cols + at + j] = dw[at + j],
-                                               parts[(2 * blockIdx.x + 1) * cols + at + j] = db[at + j];
+            partials[2 * blockIdx.x * cols + at + j] = dw[at + j],
+                                                  partials[(2 * blockIdx.x + 1) * cols + at + j] = db[at + j];
 }
 static par_result par__cuda_t_norm_backward(par_tp *tp, void *dx, float *dweight, float *dbias,
                                             const void *dy, const void *x, const void *weight,
@@ -3065,22 +3094,22 @@ static par_result par__cuda_t_norm_backward(par_tp *tp, void *dx, float *dweight
     const size_t shared = (32 + 2 * cols) * sizeof(float);
     const unsigned blocks =
         (unsigned)PAR__MAX((size_t)1, PAR__MIN(rows / 2, (size_t)256)); // on any device alike
-    float *parts = (float *)par__cuda_room(cuda, 1, 2 * blocks * cols * sizeof(float));
-    if (!parts) return PAR_ERR_MEMORY;
-    PAR__CUDA_TRY(par__cuda_row_room(cuda, "norm", shared));
+    float *partials = (float *)par__cuda_scratch(cuda, 1, 2 * blocks * cols * sizeof(float));
+    if (!partials) return PAR_ERR_MEMORY;
+    PAR__CUDA_TRY(par__cuda_check_row_fits(cuda, "norm", shared));
     if (!rows) return PAR_OK;
-    PAR__CUDA_STORED(
+    PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
-        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_norm_back<T>, blocks, par__cuda_row_threads(cols),
-                                       shared, cuda->stream, (T *)dx, parts, (const T *)dy, (const T *)x,
-                                       (const T *)weight, stats, rows, cols, rms)))
-    PAR__CUDA_TRY(par__cuda_add_runs(cuda, dweight, parts, blocks, 2 * cols, cols));
-    return par__cuda_add_runs(cuda, dbias, parts + cols, blocks, 2 * cols, cols);
+        PAR__CUDA_TRY(par__cuda_launch(
+            cuda, par__cuda_k_norm_backward<T>, blocks, par__cuda_row_threads(cols), shared, cuda->stream,
+            (T *)dx, partials, (const T *)dy, (const T *)x, (const T *)weight, stats, rows, cols, rms)))
+    PAR__CUDA_TRY(par__cuda_add_partials(cuda, dweight, partials, blocks, 2 * cols, cols));
+    return par__cuda_add_partials(cuda, dbias, partials + cols, blocks, 2 * cols, cols);
 }
 
 // Is element e of a stream dropped? Four elements share a Philox block.
-static __device__ __forceinline__ bool par__cuda_drops(uint64_t seed, uint64_t stream, uint64_t e,
-                                                       uint32_t limit) {
+static __device__ __forceinline__ bool par__cuda_is_dropped(uint64_t seed, uint64_t stream, uint64_t e,
+                                                            uint32_t limit) {
     const uint32_t counter[4] = {(uint32_t)(e >> 2), (uint32_t)(e >> 34), (uint32_t)stream,
                                  (uint32_t)(stream >> 32)};
     uint32_t bits[4];
@@ -3088,7 +3117,7 @@ static __device__ __forceinline__ bool par__cuda_drops(uint64_t seed, uint64_t s
     const uint32_t low = e & 1u ? bits[1] : bits[0], high = e & 1u ? bits[3] : bits[2];
     return (e & 2u ? high : low) < limit;
 }
-static uint32_t par__cuda_limit(float p) { return (uint32_t)((double)p * 4294967296.0); }
+static uint32_t par__cuda_dropout_threshold(float p) { return (uint32_t)((double)p * 4294967296.0); }
 template <class T>
 static __global__ void par__cuda_k_dropout(T *y, const T *x, size_t rows, size_t cols, par_tp_row_map map,
                                            uint64_t seed, uint64_t stream, uint32_t limit, float scale) {
@@ -3099,7 +3128,7 @@ static __global__ void par__cuda_k_dropout(T *y, const T *x, size_t rows, size_t
         float v[8];
         par__cuda_load(v, x + row * cols, at, cols);
         for (int j = 0; j < 8; j++)
-            v[j] = par__cuda_drops(seed, stream, first + (uint64_t)j, limit) ? 0.0f : v[j] * scale;
+            v[j] = par__cuda_is_dropped(seed, stream, first + (uint64_t)j, limit) ? 0.0f : v[j] * scale;
         par__cuda_store(y + row * cols, v, at, cols);
     }
 }
@@ -3107,69 +3136,71 @@ static par_result par__cuda_t_dropout(par_tp *tp, void *y, const void *x, size_t
                                       const par_tp_row_map *map, uint64_t stream, float p) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     if (p <= 0 && x == y) return PAR_OK;
-    PAR__CUDA_STORED(
+    PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
         return par__cuda_launch(cuda, par__cuda_k_dropout<T>,
                                 par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)x, rows, cols, *map,
-                                par_tp_seed(tp), stream, par__cuda_limit(p), 1.0f / (1.0f - p)))
+                                par_tp_seed(tp), stream, par__cuda_dropout_threshold(p), 1.0f / (1.0f - p)))
     return PAR_OK;
 }
 
 // Angles in double, as the CPU's table has them; a thread turns a pair.
-static __device__ __forceinline__ double par__cuda_frequency(const par_tp_rotary &rotary, size_t i,
-                                                             size_t dim) {
+static __device__ __forceinline__ double par__cuda_rope_frequency(const par_tp_rotary &rotary, size_t i,
+                                                                  size_t dim) {
     const double base = rotary.base > 0 ? (double)rotary.base : 10000;
     const double f = pow(base, -2.0 * (double)i / (double)dim), factor = (double)rotary.factor;
     const double low = (double)rotary.low, high = (double)rotary.high,
-                 turns = (double)rotary.original * f / 6.283185307179586;
-    if (factor <= 0 || turns > high) return f;
-    const double part = turns < low ? 0 : (turns - low) / (high - low);
+                 rotations = (double)rotary.original * f / 6.283185307179586;
+    if (factor <= 0 || rotations > high) return f;
+    const double part = rotations < low ? 0 : (rotations - low) / (high - low);
     return (1 - part) * f / factor + part * f;
 }
-static __global__ void par__cuda_k_turns(float *turns, size_t per, size_t dim, par_tp_row_map map,
-                                         par_tp_rotary rotary) {
+static __global__ void par__cuda_k_rope_table(float *table, size_t local_sequence, size_t dim,
+                                              par_tp_row_map map, par_tp_rotary rotary) {
     const size_t half = dim / 2, step = (size_t)gridDim.x * blockDim.x;
     map.first_row = 0;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < per * half; i += step) {
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < local_sequence * half; i += step) {
         const double angle =
-            (double)par__cuda_position(map, i / half) * par__cuda_frequency(rotary, i % half, dim);
-        turns[i / half * dim + i % half] = (float)cos(angle),
-                                   turns[i / half * dim + half + i % half] = (float)sin(angle);
+            (double)par__cuda_position(map, i / half) * par__cuda_rope_frequency(rotary, i % half, dim);
+        table[i / half * dim + i % half] = (float)cos(angle),
+                                   table[i / half * dim + half + i % half] = (float)sin(angle);
     }
 }
 template <class T>
 static __global__ void par__cuda_k_rope(T *x, size_t rows, size_t ld, size_t heads, size_t dim,
-                                        const float *turns, par_tp_row_map map, float way) {
+                                        const float *table, par_tp_row_map map, float sign) {
     const size_t half = dim / 2, all = rows * heads * half, step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
         const size_t j = i % half, row = i / half / heads;
-        const float *turn = turns + (map.first_row + row) % map.per * dim;
+        const float *cos_sin = table + (map.first_row + row) % map.local_sequence * dim;
         T *a = x + row * ld + i / half % heads * dim + j, *b = a + half;
-        const float u = (float)par__cuda_up(*a), v = (float)par__cuda_up(*b), c = turn[j],
-                    s = way * turn[half + j];
-        par__cuda_down(a, u * c - v * s), par__cuda_down(b, v * c + u * s);
+        const float u = (float)par__cuda_widen(*a), v = (float)par__cuda_widen(*b), c = cos_sin[j],
+                    s = sign * cos_sin[half + j];
+        par__cuda_round(a, u * c - v * s), par__cuda_round(b, v * c + u * s);
     }
 }
 static par_result par__cuda_t_rope(par_tp *tp, void *x, size_t rows, size_t ld, size_t heads, size_t dim,
                                    const par_tp_row_map *map, const par_tp_rotary *rotary, int backward) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    par__cuda_turns_key key; // the same for all layers of a step, so kept
+    par__cuda_rope_key key; // the same for all layers of a step, so kept
     memset(&key, 0, sizeof key);
     key.rotary = *rotary, key.map = *map, key.dim = dim, key.map.first_row = 0, key.map.first_sequence = 0;
-    float *turns = (float *)par__cuda_room(cuda, 2, map->per * dim * sizeof(float));
-    if (!turns) return PAR_ERR_MEMORY;
-    if (memcmp(&key, &cuda->turns, sizeof key)) {
+    float *table = (float *)par__cuda_scratch(cuda, 2, map->local_sequence * dim * sizeof(float));
+    if (!table) return PAR_ERR_MEMORY;
+    if (memcmp(&key, &cuda->rope_key, sizeof key)) {
         PAR__CUDA_TRY(par__cuda_launch(
-            cuda, par__cuda_k_turns, par__cuda_blocks(cuda, map->per * dim / 2, PAR__CUDA_THREADS),
-            PAR__CUDA_THREADS, 0, cuda->stream, turns, map->per, dim, *map, *rotary));
-        memcpy(&cuda->turns, &key, sizeof key);
+            cuda, par__cuda_k_rope_table,
+            par__cuda_blocks(cuda, map->local_sequence * dim / 2, PAR__CUDA_THREADS), PAR__CUDA_THREADS, 0,
+            cuda->stream, table, map->local_sequence, dim, *map, *rotary));
+        memcpy(&cuda->rope_key, &key, sizeof key);
     }
-    PAR__CUDA_STORED(tp, T,
-                     return par__cuda_launch(
-                         cuda, par__cuda_k_rope<T>,
-                         par__cuda_blocks(cuda, rows * heads * dim / 2, PAR__CUDA_THREADS), PAR__CUDA_THREADS,
-                         0, cuda->stream, (T *)x, rows, ld, heads, dim, turns, *map, backward ? -1.0f : 1.0f))
+    PAR__CUDA_DISPATCH_STORAGE(
+        tp, T,
+        return par__cuda_launch(cuda, par__cuda_k_rope<T>,
+                                par__cuda_blocks(cuda, rows * heads * dim / 2, PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)x, rows, ld, heads, dim, table, *map,
+                                backward ? -1.0f : 1.0f))
     return PAR_OK;
 }
 
@@ -3187,7 +3218,7 @@ static __global__ void par__cuda_k_embed(T *y, const int32_t *ids, size_t rows, 
 static par_result par__cuda_t_embed(par_tp *tp, void *y, const int32_t *ids, size_t rows, const void *table,
                                     size_t first, size_t count, size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    PAR__CUDA_STORED(
+    PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
         return par__cuda_launch(
             cuda, par__cuda_k_embed<T>, par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
@@ -3199,34 +3230,34 @@ static par_result par__cuda_t_embed(par_tp *tp, void *y, const int32_t *ids, siz
 // order.
 //     sorted ids   3 3 5 5 5 | 5 5 7 ...      3: added   5: first piece added, then the second, from its part
 enum { PAR__CUDA_PIECE = 64 };
-static __global__ void par__cuda_k_keys(uint32_t *keys, uint32_t *places, const int32_t *ids, size_t rows,
-                                        size_t first, size_t count) {
+static __global__ void par__cuda_k_embed_keys(uint32_t *keys, uint32_t *rows_of_keys, const int32_t *ids,
+                                              size_t rows, size_t first, size_t count) {
     const size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows; i += step) {
         const size_t id = (size_t)ids[i] - first;
-        keys[i] = id < count ? (uint32_t)id : 0xFFFFFFFFu, places[i] = (uint32_t)i;
+        keys[i] = id < count ? (uint32_t)id : 0xFFFFFFFFu, rows_of_keys[i] = (uint32_t)i;
     }
 }
 template <class T>
-static __global__ void par__cuda_k_embed_pieces(float *grad, float *parts, const uint32_t *keys,
-                                                const uint32_t *places, const T *dy, size_t rows,
+static __global__ void par__cuda_k_embed_pieces(float *grad, float *partials, const uint32_t *keys,
+                                                const uint32_t *rows_of_keys, const T *dy, size_t rows,
                                                 size_t cols) {
     for (size_t p = blockIdx.x; p < rows; p += gridDim.x) {
         const uint32_t key = keys[p];
         const bool begins = p == 0 || keys[p - 1] != key;
         if (key == 0xFFFFFFFFu || (!begins && p % PAR__CUDA_PIECE)) continue;
         const size_t end = PAR__MIN((p / PAR__CUDA_PIECE + 1) * PAR__CUDA_PIECE, rows);
-        float *to = begins ? grad + key * cols : parts + p / PAR__CUDA_PIECE * cols;
+        float *to = begins ? grad + key * cols : partials + p / PAR__CUDA_PIECE * cols;
         for (size_t c = threadIdx.x; c < cols; c += blockDim.x) {
             float sum = 0;
             for (size_t i = p; i < end && keys[i] == key; i++)
-                sum += (float)par__cuda_up(dy[places[i] * cols + c]);
+                sum += (float)par__cuda_widen(dy[rows_of_keys[i] * cols + c]);
             to[c] = begins ? to[c] + sum : sum;
         }
     }
 }
-static __global__ void par__cuda_k_embed_rest(float *grad, const float *parts, const uint32_t *keys,
-                                              size_t rows, size_t cols) {
+static __global__ void par__cuda_k_embed_carry(float *grad, const float *partials, const uint32_t *keys,
+                                               size_t rows, size_t cols) {
     for (size_t p = blockIdx.x; p < rows;
          p += gridDim.x) { // where a run begins that reaches into further pieces
         const uint32_t key = keys[p];
@@ -3235,21 +3266,21 @@ static __global__ void par__cuda_k_embed_rest(float *grad, const float *parts, c
         for (size_t c = threadIdx.x; c < cols; c += blockDim.x) {
             float sum = 0;
             for (size_t i = next; i < rows && keys[i] == key; i += PAR__CUDA_PIECE)
-                sum += parts[i / PAR__CUDA_PIECE * cols + c];
+                sum += partials[i / PAR__CUDA_PIECE * cols + c];
             grad[key * cols + c] += sum;
         }
     }
 }
 #if !defined(CUDA_EMU)
 static par_result par__cuda_sort(par_cuda *cuda, const uint32_t *keys, uint32_t *sorted,
-                                 const uint32_t *places, uint32_t *order, size_t n) {
+                                 const uint32_t *rows_of_keys, uint32_t *order, size_t n) {
     size_t bytes = 0;
-    PAR__CUDA_CALL(
-        cub::DeviceRadixSort::SortPairs(NULL, bytes, keys, sorted, places, order, n, 0, 32, cuda->stream));
-    void *room = par__cuda_room(cuda, 0, PAR__MAX(bytes, (size_t)2 * 1024 * sizeof(double)));
-    if (!room) return PAR_ERR_MEMORY;
-    PAR__CUDA_CALL(
-        cub::DeviceRadixSort::SortPairs(room, bytes, keys, sorted, places, order, n, 0, 32, cuda->stream));
+    PAR__CUDA_CALL(cub::DeviceRadixSort::SortPairs(NULL, bytes, keys, sorted, rows_of_keys, order, n, 0, 32,
+                                                   cuda->stream));
+    void *scratch = par__cuda_scratch(cuda, 0, PAR__MAX(bytes, (size_t)2 * 1024 * sizeof(double)));
+    if (!scratch) return PAR_ERR_MEMORY;
+    PAR__CUDA_CALL(cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, sorted, rows_of_keys, order, n, 0,
+                                                   32, cuda->stream));
     return PAR_OK;
 }
 #else
@@ -3263,23 +3294,24 @@ static par_result par__cuda_t_embed_backward(par_tp *tp, float *grad, const int3
                                              const void *dy, size_t first, size_t count, size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     const size_t pieces = rows / PAR__CUDA_PIECE + 1, up = (rows + 63) / 64 * 64;
-    char *room = (char *)par__cuda_room(cuda, 1, 4 * up * sizeof(uint32_t) + pieces * cols * sizeof(float));
-    if (!room) return PAR_ERR_MEMORY;
+    char *scratch =
+        (char *)par__cuda_scratch(cuda, 1, 4 * up * sizeof(uint32_t) + pieces * cols * sizeof(float));
+    if (!scratch) return PAR_ERR_MEMORY;
     if (!rows || !cols) return PAR_OK;
-    uint32_t *keys = (uint32_t *)(void *)room, *places = keys + up, *sorted = places + up,
+    uint32_t *keys = (uint32_t *)(void *)scratch, *rows_of_keys = keys + up, *sorted = rows_of_keys + up,
              *order = sorted + up;
-    float *parts = (float *)(void *)(order + up);
+    float *partials = (float *)(void *)(order + up);
     const unsigned blocks = par__cuda_row_blocks(cuda, rows),
                    threads = (unsigned)PAR__MIN((cols + 31) / 32 * 32, (size_t)256);
-    PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_keys, par__cuda_blocks(cuda, rows, PAR__CUDA_THREADS),
-                                   PAR__CUDA_THREADS, 0, cuda->stream, keys, places, ids, rows, first,
-                                   count));
-    PAR__CUDA_TRY(par__cuda_sort(cuda, keys, sorted, places, order, rows));
-    PAR__CUDA_STORED(
+    PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_embed_keys,
+                                   par__cuda_blocks(cuda, rows, PAR__CUDA_THREADS), PAR__CUDA_THREADS, 0,
+                                   cuda->stream, keys, rows_of_keys, ids, rows, first, count));
+    PAR__CUDA_TRY(par__cuda_sort(cuda, keys, sorted, rows_of_keys, order, rows));
+    PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
         PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_embed_pieces<T>, blocks, threads, 0, cuda->stream,
-                                       grad, parts, sorted, order, (const T *)dy, rows, cols)))
-    return par__cuda_launch(cuda, par__cuda_k_embed_rest, blocks, threads, 0, cuda->stream, grad, parts,
+                                       grad, partials, sorted, order, (const T *)dy, rows, cols)))
+    return par__cuda_launch(cuda, par__cuda_k_embed_carry, blocks, threads, 0, cuda->stream, grad, partials,
                             sorted, rows, cols);
 }
 template <class T>
@@ -3298,68 +3330,75 @@ static __global__ void par__cuda_k_positions(T *y, const T *table, size_t rows, 
 static par_result par__cuda_t_positions(par_tp *tp, void *y, const void *table, size_t rows, size_t cols,
                                         const par_tp_row_map *map) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    PAR__CUDA_STORED(tp, T,
-                     return par__cuda_launch(
-                         cuda, par__cuda_k_positions<T>,
-                         par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
-                         PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)table, rows, cols, *map))
+    PAR__CUDA_DISPATCH_STORAGE(
+        tp, T,
+        return par__cuda_launch(cuda, par__cuda_k_positions<T>,
+                                par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)table, rows, cols,
+                                *map))
     return PAR_OK;
 }
 // A thread has a token of the sequence and a column: the rows with that token, in order.
 template <class T>
-static __global__ void par__cuda_k_positions_back(float *grad, const T *dy, size_t rows, size_t cols,
-                                                  par_tp_row_map map) {
-    const size_t all = map.per * cols, step = (size_t)gridDim.x * blockDim.x;
+static __global__ void par__cuda_k_positions_backward(float *grad, const T *dy, size_t rows, size_t cols,
+                                                      par_tp_row_map map) {
+    const size_t all = map.local_sequence * cols, step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
-        const size_t token = i / cols, first = (token + map.per - map.first_row % map.per) % map.per,
+        const size_t token = i / cols,
+                     first = (token + map.local_sequence - map.first_row % map.local_sequence) %
+                             map.local_sequence,
                      col = i % cols;
         float sum = 0;
-        for (size_t r = first; r < rows; r += map.per) sum += (float)par__cuda_up(dy[r * cols + col]);
+        for (size_t r = first; r < rows; r += map.local_sequence)
+            sum += (float)par__cuda_widen(dy[r * cols + col]);
         if (first < rows) grad[par__cuda_position(map, first) * cols + col] += sum;
     }
 }
 static par_result par__cuda_t_positions_backward(par_tp *tp, float *grad, const void *dy, size_t rows,
                                                  size_t cols, const par_tp_row_map *map) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    PAR__CUDA_STORED(tp, T,
-                     return par__cuda_launch(cuda, par__cuda_k_positions_back<T>,
-                                             par__cuda_blocks(cuda, map->per * cols, PAR__CUDA_THREADS),
-                                             PAR__CUDA_THREADS, 0, cuda->stream, grad, (const T *)dy, rows,
-                                             cols, *map))
+    PAR__CUDA_DISPATCH_STORAGE(
+        tp, T,
+        return par__cuda_launch(cuda, par__cuda_k_positions_backward<T>,
+                                par__cuda_blocks(cuda, map->local_sequence * cols, PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, grad, (const T *)dy, rows, cols, *map))
     return PAR_OK;
 }
 
 // One pass: each thread's maximum so far, and what its sum of e^(x - max) is against it. keep: NULL, or a
 // copy of the row, where each thread finds again what it has put there. (max, sum, total), in all threads.
 template <class T>
-static __device__ __forceinline__ float3 par__cuda_row_stats(const T *x, size_t cols, float *room, T *keep) {
-    float most = -INFINITY, sum = 0, total = 0;
+static __device__ __forceinline__ float3 par__cuda_row_stats(const T *x, size_t cols, float *scratch,
+                                                             T *keep) {
+    float row_max = -INFINITY, sum = 0, total = 0;
     for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
-        float v[8], top = most;
+        float v[8], new_max = row_max;
         par__cuda_load(v, x, at, cols);
         if (keep) par__cuda_store(keep, v, at, cols);
-        for (size_t j = 0; j < 8 && at + j < cols; j++) top = v[j] > top ? v[j] : top, total += v[j];
-        sum *= most == top ? 1.0f : expf(most - top); // both may be -inf
-        for (size_t j = 0; j < 8 && at + j < cols; j++) sum += v[j] == top ? 1.0f : expf(v[j] - top);
-        most = top;
+        for (size_t j = 0; j < 8 && at + j < cols; j++)
+            new_max = v[j] > new_max ? v[j] : new_max, total += v[j];
+        sum *= row_max == new_max ? 1.0f : expf(row_max - new_max); // both may be -inf
+        for (size_t j = 0; j < 8 && at + j < cols; j++) sum += v[j] == new_max ? 1.0f : expf(v[j] - new_max);
+        row_max = new_max;
     }
-    const float all = par__cuda_over_block<par__cuda_most>(most, room);
-    sum = par__cuda_over_block<par__cuda_plus>(most > -INFINITY ? sum * expf(most - all) : 0.0f, room);
-    total = par__cuda_over_block<par__cuda_plus>(total, room);
+    const float all = par__cuda_block_reduce<par__cuda_max>(row_max, scratch);
+    sum = par__cuda_block_reduce<par__cuda_add>(row_max > -INFINITY ? sum * expf(row_max - all) : 0.0f,
+                                                scratch);
+    total = par__cuda_block_reduce<par__cuda_add>(total, scratch);
     return make_float3(all, sum, total);
 }
 template <class T>
 static __global__ void par__cuda_k_loss_stats(float *stats, const T *logits, size_t ld,
                                               const int32_t *targets, size_t rows, size_t first,
                                               size_t cols) {
-    PAR__CUDA_SHARED(float, room);
+    PAR__CUDA_SHARED(float, scratch);
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
         const T *x = logits + r * ld;
-        const float3 s = par__cuda_row_stats(x, cols, room, (T *)NULL);
+        const float3 s = par__cuda_row_stats(x, cols, scratch, (T *)NULL);
         const size_t target = (size_t)targets[r] - first;
         if (threadIdx.x == 0) {
             stats[4 * r] = s.x, stats[4 * r + 1] = s.y, stats[4 * r + 3] = s.z;
-            stats[4 * r + 2] = target < cols ? (float)par__cuda_up(x[target]) : 0.0f;
+            stats[4 * r + 2] = target < cols ? (float)par__cuda_widen(x[target]) : 0.0f;
         }
     }
 }
@@ -3367,32 +3406,32 @@ static par_result par__cuda_t_loss_stats(par_tp *tp, float *stats, const void *l
                                          const int32_t *targets, size_t rows, size_t first, size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     if (!rows) return PAR_OK;
-    PAR__CUDA_STORED(tp, T,
-                     return par__cuda_launch(cuda, par__cuda_k_loss_stats<T>,
-                                             par__cuda_row_blocks(cuda, rows), par__cuda_row_threads(cols),
-                                             32 * sizeof(float), cuda->stream, stats, (const T *)logits, ld,
-                                             targets, rows, first, cols))
+    PAR__CUDA_DISPATCH_STORAGE(
+        tp, T,
+        return par__cuda_launch(cuda, par__cuda_k_loss_stats<T>, par__cuda_row_blocks(cuda, rows),
+                                par__cuda_row_threads(cols), 32 * sizeof(float), cuda->stream, stats,
+                                (const T *)logits, ld, targets, rows, first, cols))
     return PAR_OK;
 }
 static __device__ __forceinline__ bool par__cuda_ignored(const par_tp_loss &loss, int32_t target) {
-    return target < 0 || target == loss.ignore;
+    return target < 0 || target == loss.ignore_index;
 }
 static __global__ void par__cuda_k_loss_combine(const float *stats, size_t ranks, size_t rows,
                                                 const int32_t *targets, par_tp_loss loss, float *lse,
-                                                float *losses, double *sum, size_t *counted) {
-    PAR__CUDA_SHARED(double, room);
+                                                float *losses, double *sum, size_t *target_count) {
+    PAR__CUDA_SHARED(double, scratch);
     const double e = (double)loss.label_smoothing;
     double all = 0, count = 0;
     for (size_t r = threadIdx.x; r < rows; r += blockDim.x) {
-        float most = -INFINITY;
+        float row_max = -INFINITY;
         double d = 0, wanted = 0, total = 0;
-        for (size_t q = 0; q < ranks; q++) most = fmaxf(most, stats[(q * rows + r) * 4]);
+        for (size_t q = 0; q < ranks; q++) row_max = fmaxf(row_max, stats[(q * rows + r) * 4]);
         for (size_t q = 0; q < ranks; q++) {
             const float *s = stats + (q * rows + r) * 4;
-            d += (double)s[1] * exp((double)s[0] - (double)most), wanted += (double)s[2],
+            d += (double)s[1] * exp((double)s[0] - (double)row_max), wanted += (double)s[2],
                 total += (double)s[3];
         }
-        const double x = (double)most + log(d);
+        const double x = (double)row_max + log(d);
         const double one =
             (1 - e) * (x - wanted) + e * (x - total / (double)loss.vocabulary) + (double)loss.z_loss * x * x;
         const bool ignored = par__cuda_ignored(loss, targets[r]);
@@ -3400,16 +3439,16 @@ static __global__ void par__cuda_k_loss_combine(const float *stats, size_t ranks
         if (losses) losses[r] = ignored ? 0 : (float)one;
         if (!ignored) all += one, count += 1;
     }
-    all = par__cuda_over_block<par__cuda_plus>(all, room),
-    count = par__cuda_over_block<par__cuda_plus>(count, room);
-    if (threadIdx.x == 0) *sum = all, *counted = (size_t)count;
+    all = par__cuda_block_reduce<par__cuda_add>(all, scratch),
+    count = par__cuda_block_reduce<par__cuda_add>(count, scratch);
+    if (threadIdx.x == 0) *sum = all, *target_count = (size_t)count;
 }
 static par_result par__cuda_t_loss_combine(par_tp *tp, const float *stats, size_t ranks, size_t rows,
                                            const int32_t *targets, const par_tp_loss *loss, float *lse,
-                                           float *losses, double *sum, size_t *counted) {
+                                           float *losses, double *sum, size_t *target_count) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     return par__cuda_launch(cuda, par__cuda_k_loss_combine, 1, 512, 32 * sizeof(double), cuda->stream, stats,
-                            ranks, rows, targets, *loss, lse, losses, sum, counted);
+                            ranks, rows, targets, *loss, lse, losses, sum, target_count);
 }
 template <class T>
 static __device__ __forceinline__ void par__cuda_row_gradient(T *y, const T *x, int32_t id, size_t first,
@@ -3430,25 +3469,25 @@ static __device__ __forceinline__ void par__cuda_row_gradient(T *y, const T *x, 
     }
 }
 template <class T>
-static __global__ void par__cuda_k_loss_back(T *dlogits, const T *logits, size_t ld, const int32_t *targets,
-                                             const float *lse, size_t rows, size_t first, size_t cols,
-                                             par_tp_loss loss, float scale) {
+static __global__ void par__cuda_k_loss_backward(T *dlogits, const T *logits, size_t ld,
+                                                 const int32_t *targets, const float *lse, size_t rows,
+                                                 size_t first, size_t cols, par_tp_loss loss, float scale) {
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x)
         par__cuda_row_gradient(dlogits + r * ld, logits + r * ld, targets[r], first, cols, lse[r], loss,
                                scale);
 }
 // The row waits in shared memory between its statistics and its gradient.
 template <class T>
-static __global__ void par__cuda_k_loss_both(T *dlogits, float *stats, const T *logits, size_t ld,
-                                             const int32_t *targets, size_t rows, size_t cols,
-                                             par_tp_loss loss, float scale) {
-    PAR__CUDA_SHARED(float, room);
-    T *row = (T *)(void *)(room + 32);
+static __global__ void par__cuda_k_loss_forward_backward(T *dlogits, float *stats, const T *logits, size_t ld,
+                                                         const int32_t *targets, size_t rows, size_t cols,
+                                                         par_tp_loss loss, float scale) {
+    PAR__CUDA_SHARED(float, scratch);
+    T *row = (T *)(void *)(scratch + 32);
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
         const T *x = logits + r * ld;
         const size_t target = (size_t)targets[r];
-        if (threadIdx.x == 0) stats[4 * r + 2] = target < cols ? (float)par__cuda_up(x[target]) : 0.0f;
-        const float3 s = par__cuda_row_stats(x, cols, room, row);
+        if (threadIdx.x == 0) stats[4 * r + 2] = target < cols ? (float)par__cuda_widen(x[target]) : 0.0f;
+        const float3 s = par__cuda_row_stats(x, cols, scratch, row);
         if (threadIdx.x == 0) stats[4 * r] = s.x, stats[4 * r + 1] = s.y, stats[4 * r + 3] = s.z;
         const float lse = (float)((double)s.x + log((double)s.y)); // as k_loss_combine has it
         par__cuda_row_gradient(dlogits + r * ld, row, targets[r], 0, cols, lse, loss, scale);
@@ -3459,29 +3498,32 @@ static par_result par__cuda_t_loss_backward(par_tp *tp, void *dlogits, const voi
                                             size_t first, size_t cols, const par_tp_loss *loss, float scale) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     if (!rows) return PAR_OK;
-    PAR__CUDA_STORED(tp, T,
-                     return par__cuda_launch(cuda, par__cuda_k_loss_back<T>, par__cuda_row_blocks(cuda, rows),
-                                             par__cuda_row_threads(cols), 0, cuda->stream, (T *)dlogits,
-                                             (const T *)logits, ld, targets, lse, rows, first, cols, *loss,
-                                             scale))
+    PAR__CUDA_DISPATCH_STORAGE(
+        tp, T,
+        return par__cuda_launch(cuda, par__cuda_k_loss_backward<T>, par__cuda_row_blocks(cuda, rows),
+                                par__cuda_row_threads(cols), 0, cuda->stream, (T *)dlogits, (const T *)logits,
+                                ld, targets, lse, rows, first, cols, *loss, scale))
     return PAR_OK;
 }
-static par_result par__cuda_t_loss_both(par_tp *tp, void *dlogits, float *stats, const void *logits,
-                                        size_t ld, const int32_t *targets, size_t rows, size_t cols,
-                                        const par_tp_loss *loss, float *lse, float *losses, double *sum,
-                                        size_t *counted, float scale) {
+static par_result par__cuda_t_loss_forward_backward(par_tp *tp, void *dlogits, float *stats,
+                                                    const void *logits, size_t ld, const int32_t *targets,
+                                                    size_t rows, size_t cols, const par_tp_loss *loss,
+                                                    float *lse, float *losses, double *sum,
+                                                    size_t *target_count, float scale) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     const size_t shared = 32 * sizeof(float) + (cols + 7) / 8 * 8 * par_tp_element_bytes(tp);
-    const int fits = shared <= (size_t)cuda->shared_limit;
+    const int fits = shared <= (size_t)cuda->max_shared_bytes;
     if (rows && fits) {
-        PAR__CUDA_STORED(
+        PAR__CUDA_DISPATCH_STORAGE(
             tp, T,
-            PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_loss_both<T>, par__cuda_row_blocks(cuda, rows),
-                                           par__cuda_row_threads(cols), shared, cuda->stream, (T *)dlogits,
-                                           stats, (const T *)logits, ld, targets, rows, cols, *loss, scale)))
+            PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_loss_forward_backward<T>,
+                                           par__cuda_row_blocks(cuda, rows), par__cuda_row_threads(cols),
+                                           shared, cuda->stream, (T *)dlogits, stats, (const T *)logits, ld,
+                                           targets, rows, cols, *loss, scale)))
     }
     if (!fits) PAR__CUDA_TRY(par__cuda_t_loss_stats(tp, stats, logits, ld, targets, rows, 0, cols));
-    PAR__CUDA_TRY(par__cuda_t_loss_combine(tp, stats, 1, rows, targets, loss, lse, losses, sum, counted));
+    PAR__CUDA_TRY(
+        par__cuda_t_loss_combine(tp, stats, 1, rows, targets, loss, lse, losses, sum, target_count));
     return fits
                ? PAR_OK
                : par__cuda_t_loss_backward(tp, dlogits, logits, ld, targets, lse, rows, 0, cols, loss, scale);
@@ -3499,16 +3541,16 @@ static par_result par__cuda_t_loss_both(par_tp *tp, void *dlogits, float *stats,
 struct par__cuda_tiles {         // one pair of tiles, in shared memory; what follows is of the widths below
     int tile, dim, ld, score_ld; // rows; features, up to a multiple of 16; elements between rows
 };
-enum { PAR__CUDA_ATTEND_THREADS = 128, PAR__CUDA_PAD = 8 };
+enum { PAR__CUDA_ATTENTION_THREADS = 128, PAR__CUDA_PAD = 8 };
 #if defined(__CUDA_ARCH__)
 #define PAR__CUDA_TENSOR_CORES 1
 #else
 #define PAR__CUDA_TENSOR_CORES 0
 #endif
 // c (m x n) = or += op(a) op(b), sizes multiples of 16; each warp takes squares of 16 x 16.
-static __device__ __forceinline__ void par__cuda_square(const float *a, int lda, bool ta, const float *b,
-                                                        int ldb, bool tb, float *c, int ldc, int k,
-                                                        bool add) {
+static __device__ __forceinline__ void par__cuda_gemm_16x16(const float *a, int lda, bool ta, const float *b,
+                                                            int ldb, bool tb, float *c, int ldc, int k,
+                                                            bool add) {
     const int lane = (int)threadIdx.x % 32;
     for (int i = lane; i < 256; i += 32) {
         const int row = i / 16, col = i % 16;
@@ -3538,9 +3580,9 @@ static __device__ __forceinline__ void par__cuda_mma(const par__cuda_bf16 *a, in
     }
     store_matrix_sync(c, fc, (unsigned)ldc, mem_row_major);
 }
-static __device__ __forceinline__ void par__cuda_square(const par__cuda_bf16 *a, int lda, bool ta,
-                                                        const par__cuda_bf16 *b, int ldb, bool tb, float *c,
-                                                        int ldc, int k, bool add) {
+static __device__ __forceinline__ void par__cuda_gemm_16x16(const par__cuda_bf16 *a, int lda, bool ta,
+                                                            const par__cuda_bf16 *b, int ldb, bool tb,
+                                                            float *c, int ldc, int k, bool add) {
     using namespace nvcuda::wmma;
     if (!ta && tb)
         par__cuda_mma<row_major, col_major>(a, lda, ta, b, ldb, tb, c, ldc, k, add);
@@ -3551,170 +3593,176 @@ static __device__ __forceinline__ void par__cuda_square(const par__cuda_bf16 *a,
                                             add); // b is never turned, then
 }
 #else
-static __device__ __forceinline__ void par__cuda_square(const par__cuda_bf16 *a, int lda, bool ta,
-                                                        const par__cuda_bf16 *b, int ldb, bool tb, float *c,
-                                                        int ldc, int k, bool add) {
+static __device__ __forceinline__ void par__cuda_gemm_16x16(const par__cuda_bf16 *a, int lda, bool ta,
+                                                            const par__cuda_bf16 *b, int ldb, bool tb,
+                                                            float *c, int ldc, int k, bool add) {
     const int lane = (int)threadIdx.x % 32;
     for (int i = lane; i < 256; i += 32) {
         const int row = i / 16, col = i % 16;
         float sum = add ? c[row * ldc + col] : 0.0f;
         for (int j = 0; j < k; j++)
-            sum += par__cuda_up(ta ? a[j * lda + row] : a[row * lda + j]) *
-                   par__cuda_up(tb ? b[col * ldb + j] : b[j * ldb + col]);
+            sum += par__cuda_widen(ta ? a[j * lda + row] : a[row * lda + j]) *
+                   par__cuda_widen(tb ? b[col * ldb + j] : b[j * ldb + col]);
         c[row * ldc + col] = sum;
     }
 }
 #endif
 template <class E>
-static __device__ __forceinline__ void par__cuda_product_of(int m, int n, int k, const E *a, int lda, bool ta,
-                                                            const E *b, int ldb, bool tb, float *c, int ldc,
-                                                            bool add) {
-    const int warps = PAR__CUDA_ATTEND_THREADS / 32, across = n / 16;
+static __device__ __forceinline__ void par__cuda_tile_gemm(int m, int n, int k, const E *a, int lda, bool ta,
+                                                           const E *b, int ldb, bool tb, float *c, int ldc,
+                                                           bool add) {
+    const int warps = PAR__CUDA_ATTENTION_THREADS / 32, across = n / 16;
     for (int i = (int)threadIdx.x / 32; i < m / 16 * across; i += warps) {
         const int row = i / across * 16, col = i % across * 16;
-        par__cuda_square(ta ? a + row : a + row * lda, lda, ta, tb ? b + col * ldb : b + col, ldb, tb,
-                         c + row * ldc + col, ldc, k, add);
+        par__cuda_gemm_16x16(ta ? a + row : a + row * lda, lda, ta, tb ? b + col * ldb : b + col, ldb, tb,
+                             c + row * ldc + col, ldc, k, add);
     }
 }
 // Rows of a head into a tile; rows beyond `count` and features beyond `dim` are zeros.
 template <class E>
-static __device__ __forceinline__ void par__cuda_fetch(const par__cuda_tiles &t, E *to, const void *from,
-                                                       size_t ld, size_t count, size_t dim) {
+static __device__ __forceinline__ void par__cuda_load_tile(const par__cuda_tiles &t, E *to, const void *from,
+                                                           size_t ld, size_t count, size_t dim) {
     const int groups = t.dim / 8;
-    for (int i = (int)threadIdx.x; i < t.tile * groups; i += PAR__CUDA_ATTEND_THREADS) {
+    for (int i = (int)threadIdx.x; i < t.tile * groups; i += PAR__CUDA_ATTENTION_THREADS) {
         const int row = i / groups, at = i % groups * 8;
         float x[8] = {0};
         if ((size_t)row < count) par__cuda_load(x, (const E *)from + (size_t)row * ld, (size_t)at, dim);
-        for (int j = 0; j < 8; j++) par__cuda_down(to + row * t.ld + at + j, x[j]);
+        for (int j = 0; j < 8; j++) par__cuda_round(to + row * t.ld + at + j, x[j]);
     }
 }
-static __device__ __forceinline__ void par__cuda_clear(const par__cuda_tiles &t, float *x) {
-    for (int i = (int)threadIdx.x; i < t.tile * t.ld; i += PAR__CUDA_ATTEND_THREADS) x[i] = 0;
+static __device__ __forceinline__ void par__cuda_clear_tile(const par__cuda_tiles &t, float *x) {
+    for (int i = (int)threadIdx.x; i < t.tile * t.ld; i += PAR__CUDA_ATTENTION_THREADS) x[i] = 0;
 }
 // What a block works on.
-struct par__cuda_spot {
+struct par__cuda_tile_index {
     size_t b, h, kh, q0, k0, nq, nk; // sequence, heads, first query and key of the tiles, how many are there
 };
-static __device__ __forceinline__ bool par__cuda_hidden(const par_tp_meeting &m, const par__cuda_spot &s,
-                                                        int q, int k) {
+static __device__ __forceinline__ bool par__cuda_is_masked(const par_tp_attention_block &m,
+                                                           const par__cuda_tile_index &s, int q, int k) {
     return (size_t)q >= s.nq || (size_t)k >= s.nk ||
            m.kv_position + s.k0 + (size_t)k > m.q_position + s.q0 + (size_t)q;
 }
 // Dropout of a probability: 0 or 1/(1 - p).
-static __device__ __forceinline__ float par__cuda_mask(const par_tp_meeting &m, const par__cuda_spot &s,
-                                                       int q, int k, uint64_t seed, uint32_t limit) {
+static __device__ __forceinline__ float par__cuda_dropout_factor(const par_tp_attention_block &m,
+                                                                 const par__cuda_tile_index &s, int q, int k,
+                                                                 uint64_t seed, uint32_t limit) {
     const uint64_t first =
-        ((m.first_sequence + s.b) * m.all_heads + m.first_head + s.h) * m.sequence * m.sequence;
+        ((m.first_sequence + s.b) * m.total_heads + m.first_head + s.h) * m.sequence * m.sequence;
     const uint64_t e =
         first + (m.q_position + s.q0 + (uint64_t)q) * m.sequence + m.kv_position + s.k0 + (uint64_t)k;
-    return par__cuda_drops(seed, m.stream, e, limit) ? 0.0f : 1.0f / (1.0f - m.dropout);
+    return par__cuda_is_dropped(seed, m.stream, e, limit) ? 0.0f : 1.0f / (1.0f - m.dropout);
 }
-static __device__ __forceinline__ size_t par__cuda_q_row(const par_tp_meeting &m, const par__cuda_spot &s) {
+static __device__ __forceinline__ size_t par__cuda_q_row(const par_tp_attention_block &m,
+                                                         const par__cuda_tile_index &s) {
     return s.b * m.q_stride + m.q_row + s.q0;
 }
-static __device__ __forceinline__ size_t par__cuda_kv_row(const par_tp_meeting &m, const par__cuda_spot &s) {
+static __device__ __forceinline__ size_t par__cuda_kv_row(const par_tp_attention_block &m,
+                                                          const par__cuda_tile_index &s) {
     return s.b * m.kv_stride + m.kv_row + s.k0;
 }
 template <class E>
-static __global__ void __launch_bounds__(PAR__CUDA_ATTEND_THREADS)
-    par__cuda_k_attend(par_tp_meeting m, par__cuda_tiles t, uint64_t seed, uint32_t limit) {
-    PAR__CUDA_SHARED(float, room);
-    float *acc = room, *scores = acc + t.tile * t.ld, *most = scores + t.tile * t.score_ld,
-          *sum = most + t.tile;
+static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
+    par__cuda_k_attention_forward(par_tp_attention_block m, par__cuda_tiles t, uint64_t seed,
+                                  uint32_t limit) {
+    PAR__CUDA_SHARED(float, scratch);
+    float *acc = scratch, *scores = acc + t.tile * t.ld, *row_max = scores + t.tile * t.score_ld,
+          *sum = row_max + t.tile;
     E *q = (E *)(void *)(sum + t.tile), *k = q + t.tile * t.ld, *v = k + t.tile * t.ld,
       *p = v + t.tile * t.ld;
-    par__cuda_spot s;
+    par__cuda_tile_index s;
     s.b = blockIdx.y / m.heads, s.h = blockIdx.y % m.heads, s.kh = s.h / (m.heads / m.kv_heads);
     s.q0 = (size_t)blockIdx.x * (size_t)t.tile, s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
     const size_t row0 = par__cuda_q_row(m, s),
                  last = m.q_position + s.q0 + s.nq; // keys from here on are hidden
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32,
-              warps = PAR__CUDA_ATTEND_THREADS / 32;
+              warps = PAR__CUDA_ATTENTION_THREADS / 32;
     if (m.kv_position >= last) return;
-    par__cuda_fetch(t, q, (const E *)m.q + row0 * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
-    for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTEND_THREADS) {
+    par__cuda_load_tile(t, q, (const E *)m.q + row0 * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
+    for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTENTION_THREADS) {
         const int r = i / t.dim, c = i % t.dim;
         acc[r * t.ld + c] = (size_t)r < s.nq && (size_t)c < m.dim
                                 ? m.acc[(row0 + (size_t)r) * m.acc_ld + s.h * m.dim + (size_t)c]
                                 : 0.0f;
     }
-    for (int r = (int)threadIdx.x; r < t.tile; r += PAR__CUDA_ATTEND_THREADS) {
+    for (int r = (int)threadIdx.x; r < t.tile; r += PAR__CUDA_ATTENTION_THREADS) {
         const size_t at = (row0 + (size_t)r) * m.heads + s.h;
-        most[r] = (size_t)r < s.nq ? m.most[at] : -INFINITY, sum[r] = (size_t)r < s.nq ? m.sum[at] : 0.0f;
+        row_max[r] = (size_t)r < s.nq ? m.row_max[at] : -INFINITY,
+        sum[r] = (size_t)r < s.nq ? m.row_sum[at] : 0.0f;
     }
     for (s.k0 = 0; s.k0 < m.kv_count && m.kv_position + s.k0 < last; s.k0 += (size_t)t.tile) {
         const size_t kv = par__cuda_kv_row(m, s) * m.kv_ld + s.kh * m.dim;
         s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
         __syncthreads();
-        par__cuda_fetch(t, k, (const E *)m.k + kv, m.kv_ld, s.nk, m.dim);
-        par__cuda_fetch(t, v, (const E *)m.v + kv, m.kv_ld, s.nk, m.dim);
+        par__cuda_load_tile(t, k, (const E *)m.k + kv, m.kv_ld, s.nk, m.dim);
+        par__cuda_load_tile(t, v, (const E *)m.v + kv, m.kv_ld, s.nk, m.dim);
         __syncthreads();
-        par__cuda_product_of<E>(t.tile, t.tile, t.dim, q, t.ld, false, k, t.ld, true, scores, t.score_ld,
-                                false);
+        par__cuda_tile_gemm<E>(t.tile, t.tile, t.dim, q, t.ld, false, k, t.ld, true, scores, t.score_ld,
+                               false);
         __syncthreads();
         for (int r = warp; r < t.tile; r += warps) { // a warp has a row
-            float top = most[r], total = 0;
+            float new_max = row_max[r], total = 0;
             for (int c = lane; c < t.tile; c += 32) {
                 const float x =
-                    par__cuda_hidden(m, s, r, c) ? -INFINITY : scores[r * t.score_ld + c] * m.scale;
-                scores[r * t.score_ld + c] = x, top = x > top ? x : top;
+                    par__cuda_is_masked(m, s, r, c) ? -INFINITY : scores[r * t.score_ld + c] * m.scale;
+                scores[r * t.score_ld + c] = x, new_max = x > new_max ? x : new_max;
             }
-            top = par__cuda_over_warp<par__cuda_most>(top);
-            const float old = most[r], shrink = old > -INFINITY ? expf(old - top) : 0.0f;
+            new_max = par__cuda_warp_reduce<par__cuda_max>(new_max);
+            const float old = row_max[r], rescale = old > -INFINITY ? expf(old - new_max) : 0.0f;
             for (int c = lane; c < t.tile; c += 32) {
                 const float x = scores[r * t.score_ld + c];
-                float e = x > -INFINITY ? expf(x - top) : 0.0f;
+                float e = x > -INFINITY ? expf(x - new_max) : 0.0f;
                 total += e;
-                if (limit && e != 0) e *= par__cuda_mask(m, s, r, c, seed, limit);
-                par__cuda_down(p + r * t.score_ld + c, e);
+                if (limit && e != 0) e *= par__cuda_dropout_factor(m, s, r, c, seed, limit);
+                par__cuda_round(p + r * t.score_ld + c, e);
             }
-            total = par__cuda_over_warp<par__cuda_plus>(total);
-            for (int c = lane; c < t.dim; c += 32) acc[r * t.ld + c] *= shrink;
+            total = par__cuda_warp_reduce<par__cuda_add>(total);
+            for (int c = lane; c < t.dim; c += 32) acc[r * t.ld + c] *= rescale;
             __syncwarp();
-            if (lane == 0) most[r] = top, sum[r] = sum[r] * shrink + total;
+            if (lane == 0) row_max[r] = new_max, sum[r] = sum[r] * rescale + total;
         }
         __syncthreads();
-        par__cuda_product_of<E>(t.tile, t.dim, t.tile, p, t.score_ld, false, v, t.ld, false, acc, t.ld, true);
+        par__cuda_tile_gemm<E>(t.tile, t.dim, t.tile, p, t.score_ld, false, v, t.ld, false, acc, t.ld, true);
     }
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTEND_THREADS) {
+    for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTENTION_THREADS) {
         const int r = i / t.dim, c = i % t.dim;
         if ((size_t)r < s.nq && (size_t)c < m.dim)
             m.acc[(row0 + (size_t)r) * m.acc_ld + s.h * m.dim + (size_t)c] = acc[r * t.ld + c];
     }
-    for (int r = (int)threadIdx.x; r < t.tile; r += PAR__CUDA_ATTEND_THREADS) {
+    for (int r = (int)threadIdx.x; r < t.tile; r += PAR__CUDA_ATTENTION_THREADS) {
         const size_t at = (row0 + (size_t)r) * m.heads + s.h;
-        if ((size_t)r < s.nq) m.most[at] = most[r], m.sum[at] = sum[r];
+        if ((size_t)r < s.nq) m.row_max[at] = row_max[r], m.row_sum[at] = sum[r];
     }
 }
 // Of a pair of tiles: p, with dropout, to p; its gradient to ds. scores and grads hold q k^T and dy v^T.
 template <class E>
 static __device__ __forceinline__ void
-par__cuda_soften_back(const par_tp_meeting &m, const par__cuda_tiles &t, const par__cuda_spot &s,
-                      const float *scores, const float *grads, E *p, E *ds, uint64_t seed, uint32_t limit) {
+par__cuda_softmax_backward(const par_tp_attention_block &m, const par__cuda_tiles &t,
+                           const par__cuda_tile_index &s, const float *scores, const float *grads, E *p,
+                           E *ds, uint64_t seed, uint32_t limit) {
     const size_t row0 = par__cuda_q_row(m, s);
-    for (int i = (int)threadIdx.x; i < t.tile * t.tile; i += PAR__CUDA_ATTEND_THREADS) {
+    for (int i = (int)threadIdx.x; i < t.tile * t.tile; i += PAR__CUDA_ATTENTION_THREADS) {
         const int r = i / t.tile, c = i % t.tile;
         float e = 0, d = 0, mask = 1;
-        if (!par__cuda_hidden(m, s, r, c)) {
+        if (!par__cuda_is_masked(m, s, r, c)) {
             const size_t at = (row0 + (size_t)r) * m.heads + s.h;
             e = expf(scores[r * t.score_ld + c] * m.scale - m.lse[at]);
-            if (limit) mask = par__cuda_mask(m, s, r, c, seed, limit);
+            if (limit) mask = par__cuda_dropout_factor(m, s, r, c, seed, limit);
             d = e * (grads[r * t.score_ld + c] * mask - m.dot[at]) * m.scale;
         }
-        par__cuda_down(p + r * t.score_ld + c, e * mask), par__cuda_down(ds + r * t.score_ld + c, d);
+        par__cuda_round(p + r * t.score_ld + c, e * mask), par__cuda_round(ds + r * t.score_ld + c, d);
     }
 }
-template <class E> struct par__cuda_back { // shared memory of backward
+template <class E> struct par__cuda_backward_tiles { // shared memory of backward
     float *first, *second, *scores, *grads;
     E *q, *k, *v, *dy, *p, *ds;
 };
 template <class E>
-static __device__ __forceinline__ par__cuda_back<E> par__cuda_lay_out(const par__cuda_tiles &t, float *room,
-                                                                      int sums) {
-    par__cuda_back<E> x;
+static __device__ __forceinline__ par__cuda_backward_tiles<E>
+par__cuda_backward_layout(const par__cuda_tiles &t, float *scratch, int sums) {
+    par__cuda_backward_tiles<E> x;
     const int wide = t.tile * t.ld, square = t.tile * t.score_ld;
-    x.first = room, x.second = room + (sums - 1) * wide, x.scores = room + sums * wide,
+    x.first = scratch, x.second = scratch + (sums - 1) * wide, x.scores = scratch + sums * wide,
     x.grads = x.scores + square;
     x.q = (E *)(void *)(x.grads + square), x.k = x.q + wide, x.v = x.k + wide, x.dy = x.v + wide,
     x.p = x.dy + wide;
@@ -3723,86 +3771,89 @@ static __device__ __forceinline__ par__cuda_back<E> par__cuda_lay_out(const par_
 }
 template <class E>
 static __device__ __forceinline__ void
-par__cuda_pair_back(const par_tp_meeting &m, const par__cuda_tiles &t, const par__cuda_spot &s,
-                    const par__cuda_back<E> &x, uint64_t seed, uint32_t limit) {
-    par__cuda_product_of<E>(t.tile, t.tile, t.dim, x.q, t.ld, false, x.k, t.ld, true, x.scores, t.score_ld,
-                            false);
-    par__cuda_product_of<E>(t.tile, t.tile, t.dim, x.dy, t.ld, false, x.v, t.ld, true, x.grads, t.score_ld,
-                            false);
+par__cuda_tile_backward(const par_tp_attention_block &m, const par__cuda_tiles &t,
+                        const par__cuda_tile_index &s, const par__cuda_backward_tiles<E> &x, uint64_t seed,
+                        uint32_t limit) {
+    par__cuda_tile_gemm<E>(t.tile, t.tile, t.dim, x.q, t.ld, false, x.k, t.ld, true, x.scores, t.score_ld,
+                           false);
+    par__cuda_tile_gemm<E>(t.tile, t.tile, t.dim, x.dy, t.ld, false, x.v, t.ld, true, x.grads, t.score_ld,
+                           false);
     __syncthreads();
-    par__cuda_soften_back<E>(m, t, s, x.scores, x.grads, x.p, x.ds, seed, limit);
+    par__cuda_softmax_backward<E>(m, t, s, x.scores, x.grads, x.p, x.ds, seed, limit);
     __syncthreads();
 }
-static __device__ __forceinline__ void par__cuda_add_out(const par__cuda_tiles &t, float *to, size_t ld,
-                                                         const float *from, size_t rows, size_t dim) {
-    for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTEND_THREADS) {
+static __device__ __forceinline__ void par__cuda_add_tile(const par__cuda_tiles &t, float *to, size_t ld,
+                                                          const float *from, size_t rows, size_t dim) {
+    for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTENTION_THREADS) {
         const int r = i / t.dim, c = i % t.dim;
         if ((size_t)r < rows && (size_t)c < dim) to[(size_t)r * ld + (size_t)c] += from[r * t.ld + c];
     }
 }
 template <class E>
-static __global__ void __launch_bounds__(PAR__CUDA_ATTEND_THREADS)
-    par__cuda_k_attend_keys(par_tp_meeting m, par__cuda_tiles t, uint64_t seed, uint32_t limit) {
-    PAR__CUDA_SHARED(float, room);
-    const par__cuda_back<E> x = par__cuda_lay_out<E>(t, room, 2); // dk, dv
-    par__cuda_spot s;
+static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
+    par__cuda_k_attention_backward_kv(par_tp_attention_block m, par__cuda_tiles t, uint64_t seed,
+                                      uint32_t limit) {
+    PAR__CUDA_SHARED(float, scratch);
+    const par__cuda_backward_tiles<E> x = par__cuda_backward_layout<E>(t, scratch, 2); // dk, dv
+    par__cuda_tile_index s;
     s.b = blockIdx.y / m.kv_heads, s.kh = blockIdx.y % m.kv_heads;
     s.k0 = (size_t)blockIdx.x * (size_t)t.tile, s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
     const size_t kv = par__cuda_kv_row(m, s), group = m.heads / m.kv_heads;
-    par__cuda_fetch(t, x.k, (const E *)m.k + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
-    par__cuda_fetch(t, x.v, (const E *)m.v + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
-    par__cuda_clear(t, x.first), par__cuda_clear(t, x.second);
+    par__cuda_load_tile(t, x.k, (const E *)m.k + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
+    par__cuda_load_tile(t, x.v, (const E *)m.v + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
+    par__cuda_clear_tile(t, x.first), par__cuda_clear_tile(t, x.second);
     for (s.h = s.kh * group; s.h < (s.kh + 1) * group; s.h++)
         for (s.q0 = 0; s.q0 < m.q_count; s.q0 += (size_t)t.tile) {
             s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
             if (m.q_position + s.q0 + s.nq <= m.kv_position + s.k0) continue; // they see none of these keys
             const size_t row = par__cuda_q_row(m, s);
             __syncthreads();
-            par__cuda_fetch(t, x.q, (const E *)m.q + row * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
-            par__cuda_fetch(t, x.dy, (const E *)m.dy + row * m.dy_ld + s.h * m.dim, m.dy_ld, s.nq, m.dim);
+            par__cuda_load_tile(t, x.q, (const E *)m.q + row * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
+            par__cuda_load_tile(t, x.dy, (const E *)m.dy + row * m.dy_ld + s.h * m.dim, m.dy_ld, s.nq, m.dim);
             __syncthreads();
-            par__cuda_pair_back<E>(m, t, s, x, seed, limit);
-            par__cuda_product_of<E>(t.tile, t.dim, t.tile, x.ds, t.score_ld, true, x.q, t.ld, false, x.first,
-                                    t.ld, true);
-            par__cuda_product_of<E>(t.tile, t.dim, t.tile, x.p, t.score_ld, true, x.dy, t.ld, false, x.second,
-                                    t.ld, true);
+            par__cuda_tile_backward<E>(m, t, s, x, seed, limit);
+            par__cuda_tile_gemm<E>(t.tile, t.dim, t.tile, x.ds, t.score_ld, true, x.q, t.ld, false, x.first,
+                                   t.ld, true);
+            par__cuda_tile_gemm<E>(t.tile, t.dim, t.tile, x.p, t.score_ld, true, x.dy, t.ld, false, x.second,
+                                   t.ld, true);
         }
     __syncthreads();
-    par__cuda_add_out(t, m.dk + kv * m.dkv_ld + s.kh * m.dim, m.dkv_ld, x.first, s.nk, m.dim);
-    par__cuda_add_out(t, m.dv + kv * m.dkv_ld + s.kh * m.dim, m.dkv_ld, x.second, s.nk, m.dim);
+    par__cuda_add_tile(t, m.dk + kv * m.dkv_ld + s.kh * m.dim, m.dkv_ld, x.first, s.nk, m.dim);
+    par__cuda_add_tile(t, m.dv + kv * m.dkv_ld + s.kh * m.dim, m.dkv_ld, x.second, s.nk, m.dim);
 }
 template <class E>
-static __global__ void __launch_bounds__(PAR__CUDA_ATTEND_THREADS)
-    par__cuda_k_attend_queries(par_tp_meeting m, par__cuda_tiles t, uint64_t seed, uint32_t limit) {
-    PAR__CUDA_SHARED(float, room);
-    const par__cuda_back<E> x = par__cuda_lay_out<E>(t, room, 1); // dq
-    par__cuda_spot s;
+static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
+    par__cuda_k_attention_backward_q(par_tp_attention_block m, par__cuda_tiles t, uint64_t seed,
+                                     uint32_t limit) {
+    PAR__CUDA_SHARED(float, scratch);
+    const par__cuda_backward_tiles<E> x = par__cuda_backward_layout<E>(t, scratch, 1); // dq
+    par__cuda_tile_index s;
     s.b = blockIdx.y / m.heads, s.h = blockIdx.y % m.heads, s.kh = s.h / (m.heads / m.kv_heads);
     s.q0 = (size_t)blockIdx.x * (size_t)t.tile, s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
     const size_t row = par__cuda_q_row(m, s), last = m.q_position + s.q0 + s.nq;
     if (m.kv_position >= last) return;
-    par__cuda_fetch(t, x.q, (const E *)m.q + row * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
-    par__cuda_fetch(t, x.dy, (const E *)m.dy + row * m.dy_ld + s.h * m.dim, m.dy_ld, s.nq, m.dim);
-    par__cuda_clear(t, x.first);
+    par__cuda_load_tile(t, x.q, (const E *)m.q + row * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
+    par__cuda_load_tile(t, x.dy, (const E *)m.dy + row * m.dy_ld + s.h * m.dim, m.dy_ld, s.nq, m.dim);
+    par__cuda_clear_tile(t, x.first);
     for (s.k0 = 0; s.k0 < m.kv_count && m.kv_position + s.k0 < last; s.k0 += (size_t)t.tile) {
         const size_t kv = par__cuda_kv_row(m, s) * m.kv_ld + s.kh * m.dim;
         s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
         __syncthreads();
-        par__cuda_fetch(t, x.k, (const E *)m.k + kv, m.kv_ld, s.nk, m.dim);
-        par__cuda_fetch(t, x.v, (const E *)m.v + kv, m.kv_ld, s.nk, m.dim);
+        par__cuda_load_tile(t, x.k, (const E *)m.k + kv, m.kv_ld, s.nk, m.dim);
+        par__cuda_load_tile(t, x.v, (const E *)m.v + kv, m.kv_ld, s.nk, m.dim);
         __syncthreads();
-        par__cuda_pair_back<E>(m, t, s, x, seed, limit);
-        par__cuda_product_of<E>(t.tile, t.dim, t.tile, x.ds, t.score_ld, false, x.k, t.ld, false, x.first,
-                                t.ld, true);
+        par__cuda_tile_backward<E>(m, t, s, x, seed, limit);
+        par__cuda_tile_gemm<E>(t.tile, t.dim, t.tile, x.ds, t.score_ld, false, x.k, t.ld, false, x.first,
+                               t.ld, true);
     }
     __syncthreads();
-    par__cuda_add_out(t, m.dq + row * m.dq_ld + s.h * m.dim, m.dq_ld, x.first, s.nq, m.dim);
+    par__cuda_add_tile(t, m.dq + row * m.dq_ld + s.h * m.dim, m.dq_ld, x.first, s.nq, m.dim);
 }
 // The largest tiles whose shared memory there is. wide, square: how many of each, in f32 and in the storage
 // type.
-static par_result par__cuda_tiles_of(const par_cuda *cuda, const par_tp_meeting *m, size_t e, int wide,
-                                     int square, int wide_e, int square_e, par__cuda_tiles *t,
-                                     size_t *shared) {
+static par_result par__cuda_choose_tiles(const par_cuda *cuda, const par_tp_attention_block *m, size_t e,
+                                         int wide, int square, int wide_e, int square_e, par__cuda_tiles *t,
+                                         size_t *shared) {
     t->dim = (int)((m->dim + 15) / 16 * 16), t->ld = t->dim + PAR__CUDA_PAD;
     for (t->tile = 64; t->tile >= 16; t->tile /= 2) {
         t->score_ld = t->tile + PAR__CUDA_PAD;
@@ -3810,48 +3861,51 @@ static par_result par__cuda_tiles_of(const par_cuda *cuda, const par_tp_meeting 
         *shared =
             rows * ((size_t)wide * (size_t)t->ld + (size_t)square * (size_t)t->score_ld + 2) * sizeof(float) +
             rows * ((size_t)wide_e * (size_t)t->ld + (size_t)square_e * (size_t)t->score_ld) * e;
-        if (*shared <= (size_t)cuda->shared_limit) return PAR_OK;
+        if (*shared <= (size_t)cuda->max_shared_bytes) return PAR_OK;
     }
     return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "attention",
                           "heads are too wide for a block's shared memory");
 }
-static dim3 par__cuda_attend_grid(const par__cuda_tiles *t, size_t count, size_t rows) {
+static dim3 par__cuda_attention_grid(const par__cuda_tiles *t, size_t count, size_t rows) {
     return dim3((unsigned)((count + (size_t)t->tile - 1) / (size_t)t->tile), (unsigned)rows);
 }
-static par_result par__cuda_t_attend(par_tp *tp, const par_tp_meeting *m) {
+static par_result par__cuda_t_attention_block_forward(par_tp *tp, const par_tp_attention_block *m) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     par__cuda_tiles t;
     size_t shared;
-    PAR__CUDA_TRY(par__cuda_tiles_of(cuda, m, par_tp_element_bytes(tp), 1, 1, 3, 1, &t, &shared));
-    const uint32_t limit = m->dropout > 0 ? par__cuda_limit(m->dropout) : 0;
+    PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, par_tp_element_bytes(tp), 1, 1, 3, 1, &t, &shared));
+    const uint32_t limit = m->dropout > 0 ? par__cuda_dropout_threshold(m->dropout) : 0;
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
-    PAR__CUDA_STORED(tp, E,
-                     return par__cuda_launch(cuda, par__cuda_k_attend<E>,
-                                             par__cuda_attend_grid(&t, m->q_count, m->batch * m->heads),
-                                             PAR__CUDA_ATTEND_THREADS, shared, cuda->stream, *m, t,
-                                             par_tp_seed(tp), limit))
+    PAR__CUDA_DISPATCH_STORAGE(
+        tp, E,
+        return par__cuda_launch(cuda, par__cuda_k_attention_forward<E>,
+                                par__cuda_attention_grid(&t, m->q_count, m->batch * m->heads),
+                                PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, par_tp_seed(tp),
+                                limit))
     return PAR_OK;
 }
-static par_result par__cuda_t_attend_backward(par_tp *tp, const par_tp_meeting *m) {
+static par_result par__cuda_t_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     par__cuda_tiles t;
     size_t shared;
-    PAR__CUDA_TRY(par__cuda_tiles_of(cuda, m, par_tp_element_bytes(tp), 2, 2, 4, 2, &t, &shared));
-    const uint32_t limit = m->dropout > 0 ? par__cuda_limit(m->dropout) : 0;
+    PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, par_tp_element_bytes(tp), 2, 2, 4, 2, &t, &shared));
+    const uint32_t limit = m->dropout > 0 ? par__cuda_dropout_threshold(m->dropout) : 0;
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
-    PAR__CUDA_STORED(
+    PAR__CUDA_DISPATCH_STORAGE(
         tp, E,
-        PAR__CUDA_TRY(par__cuda_launch(
-            cuda, par__cuda_k_attend_keys<E>, par__cuda_attend_grid(&t, m->kv_count, m->batch * m->kv_heads),
-            PAR__CUDA_ATTEND_THREADS, shared, cuda->stream, *m, t, par_tp_seed(tp), limit));
-        return par__cuda_launch(
-            cuda, par__cuda_k_attend_queries<E>, par__cuda_attend_grid(&t, m->q_count, m->batch * m->heads),
-            PAR__CUDA_ATTEND_THREADS, shared, cuda->stream, *m, t, par_tp_seed(tp), limit))
+        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_attention_backward_kv<E>,
+                                       par__cuda_attention_grid(&t, m->kv_count, m->batch * m->kv_heads),
+                                       PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t,
+                                       par_tp_seed(tp), limit));
+        return par__cuda_launch(cuda, par__cuda_k_attention_backward_q<E>,
+                                par__cuda_attention_grid(&t, m->q_count, m->batch * m->heads),
+                                PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, par_tp_seed(tp),
+                                limit))
     return PAR_OK;
 }
 template <class T>
-static __global__ void par__cuda_k_attend_end(T *y, float *lse, const float *acc, const float *sum,
-                                              size_t rows, size_t dim) {
+static __global__ void par__cuda_k_attention_normalize(T *y, float *lse, const float *acc, const float *sum,
+                                                       size_t rows, size_t dim) {
     const size_t groups = (dim + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
         const size_t row = i / groups, at = i % groups * 8;
@@ -3863,12 +3917,12 @@ static __global__ void par__cuda_k_attend_end(T *y, float *lse, const float *acc
         if (at == 0) lse[row] += logf(sum[row]);
     }
 }
-static par_result par__cuda_t_attend_end(par_tp *tp, void *y, float *lse, const float *acc, const float *sum,
-                                         size_t rows, size_t heads, size_t dim) {
+static par_result par__cuda_t_attention_normalize(par_tp *tp, void *y, float *lse, const float *acc,
+                                                  const float *sum, size_t rows, size_t heads, size_t dim) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    PAR__CUDA_STORED(
+    PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
-        return par__cuda_launch(cuda, par__cuda_k_attend_end<T>,
+        return par__cuda_launch(cuda, par__cuda_k_attention_normalize<T>,
                                 par__cuda_blocks(cuda, rows * heads * ((dim + 7) / 8), PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, lse, acc, sum, rows * heads, dim))
     return PAR_OK;
@@ -3880,18 +3934,19 @@ static __global__ void par__cuda_k_row_dots(float *dot, const T *a, const T *b, 
          r += warps) { // a warp has a row
         float sum = 0;
         for (size_t i = threadIdx.x % 32; i < dim; i += 32)
-            sum += (float)par__cuda_up(a[r * dim + i]) * (float)par__cuda_up(b[r * dim + i]);
-        sum = par__cuda_over_warp<par__cuda_plus>(sum);
+            sum += (float)par__cuda_widen(a[r * dim + i]) * (float)par__cuda_widen(b[r * dim + i]);
+        sum = par__cuda_warp_reduce<par__cuda_add>(sum);
         if (threadIdx.x % 32 == 0) dot[r] = sum;
     }
 }
 static par_result par__cuda_t_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,
                                        size_t dim) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    PAR__CUDA_STORED(tp, T,
-                     return par__cuda_launch(
-                         cuda, par__cuda_k_row_dots<T>, par__cuda_blocks(cuda, rows, PAR__CUDA_THREADS / 32),
-                         PAR__CUDA_THREADS, 0, cuda->stream, dot, (const T *)a, (const T *)b, rows, dim))
+    PAR__CUDA_DISPATCH_STORAGE(tp, T,
+                               return par__cuda_launch(cuda, par__cuda_k_row_dots<T>,
+                                                       par__cuda_blocks(cuda, rows, PAR__CUDA_THREADS / 32),
+                                                       PAR__CUDA_THREADS, 0, cuda->stream, dot, (const T *)a,
+                                                       (const T *)b, rows, dim))
     return PAR_OK;
 }
 
@@ -3914,9 +3969,9 @@ static par_result par__cuda_t_row_dots(par_tp *tp, float *dot, const void *a, co
 #define PAR__DNN_TENSORS(X)                                                                                  \
     X(Q, 'q', 'x', BFLOAT16)                                                                                 \
     X(K, 'k', 'w', FLOAT)                                                                                    \
-    X(K_TURNED, 'K', 'x', BFLOAT16)                                                                          \
+    X(K_TRANSPOSED, 'K', 'x', BFLOAT16)                                                                      \
     X(V, 'k', 'x', BFLOAT16)                                                                                 \
-    X(V_TURNED, 'K', 'x', BFLOAT16)                                                                          \
+    X(V_TRANSPOSED, 'K', 'x', BFLOAT16)                                                                      \
     X(Y, 'q', 'y', BFLOAT16)                                                                                 \
     X(LSE, 'r', 't', FLOAT)                                                                                  \
     X(LSE_DENSE, 'r', 'd', FLOAT)                                                                            \
@@ -3925,30 +3980,30 @@ static par_result par__cuda_t_row_dots(par_tp *tp, float *dot, const void *a, co
     X(DK, 'k', 'x', BFLOAT16)                                                                                \
     X(DV, 'k', 'x', BFLOAT16)                                                                                \
     X(SCALE, '1', 'c', FLOAT)                                                                                \
-    X(LOW, '1', 'c', FLOAT)                                                                                  \
+    X(NEGATIVE_INFINITY, '1', 'c', FLOAT)                                                                    \
     X(ONE, '1', 'c', FLOAT)                                                                                  \
     X(SCORES, 's', 'v', FLOAT)                                                                               \
     X(SCALED, 's', 'v', FLOAT)                                                                               \
-    X(ROW, 's', 'v', INT32)                                                                                  \
-    X(COL, 's', 'v', INT32)                                                                                  \
-    X(SEEN, 's', 'v', BOOLEAN)                                                                               \
+    X(ROW_INDEX, 's', 'v', INT32)                                                                            \
+    X(COL_INDEX, 's', 'v', INT32)                                                                            \
+    X(VISIBLE, 's', 'v', BOOLEAN)                                                                            \
     X(MASKED, 's', 'v', FLOAT)                                                                               \
-    X(TOP, 'r', 'v', FLOAT)                                                                                  \
-    X(LESS, 's', 'v', FLOAT)                                                                                 \
-    X(POWER, 's', 'v', FLOAT)                                                                                \
+    X(ROW_MAX, 'r', 'v', FLOAT)                                                                              \
+    X(SHIFTED, 's', 'v', FLOAT)                                                                              \
+    X(EXPONENTIAL, 's', 'v', FLOAT)                                                                          \
     X(SUM, 'r', 'v', FLOAT)                                                                                  \
     X(LOG_SUM, 'r', 'v', FLOAT)                                                                              \
     X(P, 's', 'v', BFLOAT16)                                                                                 \
-    X(P_TURNED, 'S', 'v', BFLOAT16)                                                                          \
+    X(P_TRANSPOSED, 'S', 'v', BFLOAT16)                                                                      \
     X(Y_DY, 'q', 'v', FLOAT)                                                                                 \
-    X(DOT_ONCE, 'r', 'v', FLOAT)                                                                             \
+    X(DOT_VIRTUAL, 'r', 'v', FLOAT)                                                                          \
     X(DOT, 'r', 'd', FLOAT)                                                                                  \
     X(DV_HEADS, 'q', 'v', BFLOAT16)                                                                          \
     X(DP, 's', 'v', FLOAT)                                                                                   \
-    X(DP_LESS, 's', 'v', FLOAT)                                                                              \
+    X(DP_SHIFTED, 's', 'v', FLOAT)                                                                           \
     X(DP_P, 's', 'v', FLOAT)                                                                                 \
     X(DS, 's', 'v', FLOAT)                                                                                   \
-    X(DS_TURNED, 'S', 'v', BFLOAT16)                                                                         \
+    X(DS_TRANSPOSED, 'S', 'v', BFLOAT16)                                                                     \
     X(DK_HEADS, 'q', 'v', BFLOAT16)
 enum {
     PAR__DNN_NONE,
@@ -3969,60 +4024,60 @@ static const struct {
 // axis), r (y = the sum or maximum of x along the axis that y lacks), g (so, over the heads that share one of
 // y's), t (y = x turned).
 #define PAR__DNN_FORWARD(X)                                                                                  \
-    X('m', 0, SCORES, Q, K_TURNED, NONE)                                                                     \
+    X('m', 0, SCORES, Q, K_TRANSPOSED, NONE)                                                                 \
     X('p', CUDNN_POINTWISE_MUL, SCALED, SCORES, SCALE, NONE)                                                 \
-    X('i', 2, ROW, SCALED, NONE, NONE)                                                                       \
-    X('i', 3, COL, SCALED, NONE, NONE)                                                                       \
-    X('p', CUDNN_POINTWISE_CMP_GE, SEEN, ROW, COL, NONE)                                                     \
-    X('p', CUDNN_POINTWISE_BINARY_SELECT, MASKED, SCALED, LOW, SEEN)                                         \
-    X('r', CUDNN_REDUCE_TENSOR_MAX, TOP, MASKED, NONE, NONE)                                                 \
-    X('p', CUDNN_POINTWISE_SUB, LESS, MASKED, TOP, NONE)                                                     \
-    X('p', CUDNN_POINTWISE_EXP, POWER, LESS, NONE, NONE)                                                     \
-    X('r', CUDNN_REDUCE_TENSOR_ADD, SUM, POWER, NONE, NONE)                                                  \
+    X('i', 2, ROW_INDEX, SCALED, NONE, NONE)                                                                 \
+    X('i', 3, COL_INDEX, SCALED, NONE, NONE)                                                                 \
+    X('p', CUDNN_POINTWISE_CMP_GE, VISIBLE, ROW_INDEX, COL_INDEX, NONE)                                      \
+    X('p', CUDNN_POINTWISE_BINARY_SELECT, MASKED, SCALED, NEGATIVE_INFINITY, VISIBLE)                        \
+    X('r', CUDNN_REDUCE_TENSOR_MAX, ROW_MAX, MASKED, NONE, NONE)                                             \
+    X('p', CUDNN_POINTWISE_SUB, SHIFTED, MASKED, ROW_MAX, NONE)                                              \
+    X('p', CUDNN_POINTWISE_EXP, EXPONENTIAL, SHIFTED, NONE, NONE)                                            \
+    X('r', CUDNN_REDUCE_TENSOR_ADD, SUM, EXPONENTIAL, NONE, NONE)                                            \
     X('p', CUDNN_POINTWISE_LOG, LOG_SUM, SUM, NONE, NONE)                                                    \
-    X('p', CUDNN_POINTWISE_ADD, LSE, TOP, LOG_SUM, NONE)                                                     \
-    X('p', CUDNN_POINTWISE_DIV, P, POWER, SUM, NONE)                                                         \
+    X('p', CUDNN_POINTWISE_ADD, LSE, ROW_MAX, LOG_SUM, NONE)                                                 \
+    X('p', CUDNN_POINTWISE_DIV, P, EXPONENTIAL, SUM, NONE)                                                   \
     X('m', 0, Y, P, V, NONE)
 // The product with 1 is a mark: without it cuDNN 9.19 keeps three times as many bytes.
 #define PAR__DNN_BACKWARD(X)                                                                                 \
     X('p', CUDNN_POINTWISE_MUL, Y_DY, DY, Y, NONE)                                                           \
-    X('r', CUDNN_REDUCE_TENSOR_ADD, DOT_ONCE, Y_DY, NONE, NONE)                                              \
-    X('p', CUDNN_POINTWISE_MUL, DOT, DOT_ONCE, ONE, NONE)                                                    \
-    X('m', 0, SCORES, Q, K_TURNED, NONE)                                                                     \
+    X('r', CUDNN_REDUCE_TENSOR_ADD, DOT_VIRTUAL, Y_DY, NONE, NONE)                                           \
+    X('p', CUDNN_POINTWISE_MUL, DOT, DOT_VIRTUAL, ONE, NONE)                                                 \
+    X('m', 0, SCORES, Q, K_TRANSPOSED, NONE)                                                                 \
     X('p', CUDNN_POINTWISE_MUL, SCALED, SCORES, SCALE, NONE)                                                 \
-    X('p', CUDNN_POINTWISE_SUB, LESS, SCALED, LSE_DENSE, NONE)                                               \
-    X('i', 2, ROW, LESS, NONE, NONE)                                                                         \
-    X('i', 3, COL, LESS, NONE, NONE)                                                                         \
-    X('p', CUDNN_POINTWISE_CMP_GE, SEEN, ROW, COL, NONE)                                                     \
-    X('p', CUDNN_POINTWISE_BINARY_SELECT, MASKED, LESS, LOW, SEEN)                                           \
-    X('p', CUDNN_POINTWISE_EXP, POWER, MASKED, NONE, NONE)                                                   \
-    X('t', 0, P_TURNED, POWER, NONE, NONE)                                                                   \
-    X('m', 0, DV_HEADS, P_TURNED, DY, NONE)                                                                  \
+    X('p', CUDNN_POINTWISE_SUB, SHIFTED, SCALED, LSE_DENSE, NONE)                                            \
+    X('i', 2, ROW_INDEX, SHIFTED, NONE, NONE)                                                                \
+    X('i', 3, COL_INDEX, SHIFTED, NONE, NONE)                                                                \
+    X('p', CUDNN_POINTWISE_CMP_GE, VISIBLE, ROW_INDEX, COL_INDEX, NONE)                                      \
+    X('p', CUDNN_POINTWISE_BINARY_SELECT, MASKED, SHIFTED, NEGATIVE_INFINITY, VISIBLE)                       \
+    X('p', CUDNN_POINTWISE_EXP, EXPONENTIAL, MASKED, NONE, NONE)                                             \
+    X('t', 0, P_TRANSPOSED, EXPONENTIAL, NONE, NONE)                                                         \
+    X('m', 0, DV_HEADS, P_TRANSPOSED, DY, NONE)                                                              \
     X('g', CUDNN_REDUCE_TENSOR_ADD, DV, DV_HEADS, NONE, NONE)                                                \
-    X('m', 0, DP, DY, V_TURNED, NONE)                                                                        \
-    X('p', CUDNN_POINTWISE_SUB, DP_LESS, DP, DOT, NONE)                                                      \
-    X('p', CUDNN_POINTWISE_MUL, DP_P, DP_LESS, POWER, NONE)                                                  \
+    X('m', 0, DP, DY, V_TRANSPOSED, NONE)                                                                    \
+    X('p', CUDNN_POINTWISE_SUB, DP_SHIFTED, DP, DOT, NONE)                                                   \
+    X('p', CUDNN_POINTWISE_MUL, DP_P, DP_SHIFTED, EXPONENTIAL, NONE)                                         \
     X('p', CUDNN_POINTWISE_MUL, DS, DP_P, SCALE, NONE)                                                       \
-    X('t', 0, DS_TURNED, DS, NONE, NONE)                                                                     \
-    X('m', 0, DK_HEADS, DS_TURNED, Q, NONE)                                                                  \
+    X('t', 0, DS_TRANSPOSED, DS, NONE, NONE)                                                                 \
+    X('m', 0, DK_HEADS, DS_TRANSPOSED, Q, NONE)                                                              \
     X('g', CUDNN_REDUCE_TENSOR_ADD, DK, DK_HEADS, NONE, NONE)                                                \
-    X('t', 0, K, K_TURNED, NONE, NONE)                                                                       \
+    X('t', 0, K, K_TRANSPOSED, NONE, NONE)                                                                   \
     X('m', 0, DQ, DS, K, NONE)
-struct par__dnn_step {
+struct par__dnn_operation_row {
     char kind;
     int mode; // of p and r: cuDNN's; of i: the axis
     int y, x, b, t;
 };
 #define X(kind, mode, y, x, b, t) {kind, mode, PAR__DNN_##y, PAR__DNN_##x, PAR__DNN_##b, PAR__DNN_##t},
-static const par__dnn_step par__dnn_forward[] = {PAR__DNN_FORWARD(X)};
-static const par__dnn_step par__dnn_backward[] = {PAR__DNN_BACKWARD(X)};
+static const par__dnn_operation_row par__dnn_forward[] = {PAR__DNN_FORWARD(X)};
+static const par__dnn_operation_row par__dnn_backward[] = {PAR__DNN_BACKWARD(X)};
 #undef X
 
 // Making a plan: descriptors are kept until the plan is dropped; after an error nothing more is done.
 static cudnnBackendDescriptor_t par__dnn_new(par__dnn_plan *p, cudnnBackendDescriptorType_t type) {
     cudnnBackendDescriptor_t d = NULL;
     if (!p->status) p->status = cudnnBackendCreateDescriptor(type, &d);
-    if (!p->status) p->made[p->made_count++] = d;
+    if (!p->status) p->descriptors[p->descriptor_count++] = d;
     return d;
 }
 static void par__dnn_set(par__dnn_plan *p, cudnnBackendDescriptor_t d, int attribute,
@@ -4035,17 +4090,17 @@ static void par__dnn_set_one(par__dnn_plan *p, cudnnBackendDescriptor_t d, int a
     par__dnn_set(p, d, attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 static int64_t par__dnn_get(par__dnn_plan *p, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                            cudnnBackendAttributeType_t type, size_t room, void *values) { // how many
+                            cudnnBackendAttributeType_t type, size_t capacity, void *values) { // how many
     int64_t count = 0;
-    if (!p->status) p->status = cudnnBackendGetAttribute(d, name, type, (int64_t)room, &count, values);
-    return p->status ? 0 : PAR__MIN(count, (int64_t)room);
+    if (!p->status) p->status = cudnnBackendGetAttribute(d, name, type, (int64_t)capacity, &count, values);
+    return p->status ? 0 : PAR__MIN(count, (int64_t)capacity);
 }
-static cudnnBackendDescriptor_t par__dnn_end(par__dnn_plan *p, cudnnBackendDescriptor_t d) {
+static cudnnBackendDescriptor_t par__dnn_finalize(par__dnn_plan *p, cudnnBackendDescriptor_t d) {
     if (!p->status) p->status = cudnnBackendFinalize(d);
     return d;
 }
-static void par__dnn_drop(par__dnn_plan *p, int from) {
-    while (p->made_count > from) cudnnBackendDestroyDescriptor(p->made[--p->made_count]);
+static void par__dnn_destroy(par__dnn_plan *p, int from) {
+    while (p->descriptor_count > from) cudnnBackendDestroyDescriptor(p->descriptors[--p->descriptor_count]);
 }
 
 static cudnnBackendDescriptor_t par__dnn_tensor(par__dnn_plan *p, int number) {
@@ -4073,7 +4128,7 @@ static cudnnBackendDescriptor_t par__dnn_tensor(par__dnn_plan *p, int number) {
     par__dnn_set(p, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
     par__dnn_set(p, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &inside);
     par__dnn_set(p, t, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
-    return par__dnn_end(p, t);
+    return par__dnn_finalize(p, t);
 }
 // What the API calls an operation of each kind, its description and its tensors; 0 where it has none.
 static const struct par__dnn_kind {
@@ -4100,7 +4155,7 @@ static const struct par__dnn_kind {
      CUDNN_ATTR_OPERATION_RESHAPE_YDESC},
 };
 static cudnnBackendDescriptor_t par__dnn_describe(par__dnn_plan *p, const par__dnn_kind *k,
-                                                  const par__dnn_step *step) {
+                                                  const par__dnn_operation_row *step) {
     const bool index = step->kind == 'i';
     const int mode = index ? CUDNN_POINTWISE_GEN_INDEX : step->mode;
     const cudnnDataType_t type = mode == CUDNN_POINTWISE_CMP_GE ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT;
@@ -4109,9 +4164,9 @@ static cudnnBackendDescriptor_t par__dnn_describe(par__dnn_plan *p, const par__d
     par__dnn_set(p, d, k->precision, CUDNN_TYPE_DATA_TYPE, 1, &type);
     if (k->mode_type) par__dnn_set(p, d, k->mode, k->mode_type, 1, &mode);
     if (index) par__dnn_set(p, d, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
-    return par__dnn_end(p, d);
+    return par__dnn_finalize(p, d);
 }
-static cudnnBackendDescriptor_t par__dnn_operation(par__dnn_plan *p, const par__dnn_step *step,
+static cudnnBackendDescriptor_t par__dnn_operation(par__dnn_plan *p, const par__dnn_operation_row *step,
                                                    const cudnnBackendDescriptor_t *tensors) {
     const par__dnn_kind *k = par__dnn_kinds;
     while (!strchr(k->kinds, step->kind)) k++;
@@ -4121,18 +4176,18 @@ static cudnnBackendDescriptor_t par__dnn_operation(par__dnn_plan *p, const par__
     par__dnn_set_one(p, o, k->x, tensors[step->x]), par__dnn_set_one(p, o, k->y, tensors[step->y]);
     if (step->b) par__dnn_set_one(p, o, k->b, tensors[step->b]);
     if (step->t) par__dnn_set_one(p, o, k->t, tensors[step->t]);
-    return par__dnn_end(p, o);
+    return par__dnn_finalize(p, o);
 }
 // A tensor is made where a step first names it.
 static cudnnBackendDescriptor_t par__dnn_graph(par__dnn_plan *p, cudnnHandle_t handle) {
     const bool alone = p->shape.heads == p->shape.kv_heads; // no keys are shared: then g's x is its y
-    const par__dnn_step *steps = p->shape.backward ? par__dnn_backward : par__dnn_forward;
+    const par__dnn_operation_row *steps = p->shape.backward ? par__dnn_backward : par__dnn_forward;
     const size_t count =
         (p->shape.backward ? sizeof par__dnn_backward : sizeof par__dnn_forward) / sizeof *steps;
-    cudnnBackendDescriptor_t tensors[PAR__DNN_TENSOR_COUNT] = {}, operations[PAR__DNN_STEPS];
+    cudnnBackendDescriptor_t tensors[PAR__DNN_TENSOR_COUNT] = {}, operations[PAR__DNN_MAX_OPERATIONS];
     size_t made = 0;
     for (size_t i = 0; i < count; i++) {
-        par__dnn_step s = steps[i];
+        par__dnn_operation_row s = steps[i];
         if (alone && s.kind == 'g') continue;
         if (alone && i + 1 < count && steps[i + 1].kind == 'g') s.y = steps[i + 1].y;
         const int named[4] = {s.y, s.x, s.b, s.t};
@@ -4143,9 +4198,10 @@ static cudnnBackendDescriptor_t par__dnn_graph(par__dnn_plan *p, cudnnHandle_t h
     const cudnnBackendDescriptor_t graph = par__dnn_new(p, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     if (handle) par__dnn_set(p, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
     par__dnn_set(p, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, made, operations);
-    return par__dnn_end(p, graph);
+    return par__dnn_finalize(p, graph);
 }
-static bool par__dnn_repeats(par__dnn_plan *p, cudnnBackendDescriptor_t config) { // the same bits each time
+static bool par__dnn_is_deterministic(par__dnn_plan *p,
+                                      cudnnBackendDescriptor_t config) { // the same bits each time
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendDescriptor_t engine = par__dnn_new(p, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     par__dnn_get(p, config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
@@ -4155,39 +4211,40 @@ static bool par__dnn_repeats(par__dnn_plan *p, cudnnBackendDescriptor_t config) 
         if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
     return !p->status;
 }
-static void par__dnn_try(par__dnn_plan *p, cudnnBackendDescriptor_t config, cudnnHandle_t handle,
-                         cudnnBackendDescriptor_t described, size_t limit) {
-    const int before = p->made_count;
+static void par__dnn_try_config(par__dnn_plan *p, cudnnBackendDescriptor_t config, cudnnHandle_t handle,
+                                cudnnBackendDescriptor_t described, size_t limit) {
+    const int before = p->descriptor_count;
     int64_t bytes = 0;
-    const bool repeats = par__dnn_repeats(p, config);
+    const bool repeats = par__dnn_is_deterministic(p, config);
     const cudnnBackendDescriptor_t plan = par__dnn_new(p, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     if (handle) par__dnn_set(p, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
     if (described) par__dnn_set_one(p, plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, described);
     par__dnn_set_one(p, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-    if (repeats) par__dnn_end(p, plan); // compiles
+    if (repeats) par__dnn_finalize(p, plan); // compiles
     par__dnn_get(p, plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
     if (repeats && !p->status && (size_t)bytes <= limit)
         p->plan = plan, p->workspace_bytes = (size_t)bytes;
     else
-        par__dnn_drop(p, before), p->status = CUDNN_STATUS_SUCCESS; // the next one
+        par__dnn_destroy(p, before), p->status = CUDNN_STATUS_SUCCESS; // the next one
 }
 // The first engine of those that cuDNN proposes that repeats itself, can be built and needs no more than
 // `limit` bytes; p->plan is NULL if there is none. For the handle's device or, handle NULL, a described one.
-static void par__dnn_make(par__dnn_plan *p, cudnnHandle_t handle, cudnnBackendDescriptor_t described,
-                          size_t limit) {
+static void par__dnn_build(par__dnn_plan *p, cudnnHandle_t handle, cudnnBackendDescriptor_t described,
+                           size_t limit) {
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
-    cudnnBackendDescriptor_t configs[PAR__DNN_CONFIGS];
+    cudnnBackendDescriptor_t configs[PAR__DNN_MAX_CONFIGS];
     const cudnnBackendDescriptor_t graph = par__dnn_graph(p, handle);
     const cudnnBackendDescriptor_t search = par__dnn_new(p, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     par__dnn_set_one(p, search, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     par__dnn_set(p, search, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (described) par__dnn_set_one(p, search, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, described);
-    par__dnn_end(p, search);
-    for (int i = 0; i < PAR__DNN_CONFIGS; i++)
+    par__dnn_finalize(p, search);
+    for (int i = 0; i < PAR__DNN_MAX_CONFIGS; i++)
         configs[i] = par__dnn_new(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     const int64_t count = par__dnn_get(p, search, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, PAR__DNN_CONFIGS, configs);
-    for (int64_t i = 0; i < count && !p->plan; i++) par__dnn_try(p, configs[i], handle, described, limit);
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, PAR__DNN_MAX_CONFIGS, configs);
+    for (int64_t i = 0; i < count && !p->plan; i++)
+        par__dnn_try_config(p, configs[i], handle, described, limit);
 }
 
 static par_result par__dnn_fail(par_cuda *cuda, cudnnStatus_t e) {
@@ -4202,19 +4259,19 @@ static par_result par__dnn_open(par_cuda *cuda) {
     return e ? par__dnn_fail(cuda, e) : PAR_OK;
 }
 static void par__dnn_close(par_cuda *cuda) {
-    while (cuda->dnn) {
-        par__dnn_plan *p = cuda->dnn;
-        cuda->dnn = p->next;
-        par__dnn_drop(p, 0);
+    while (cuda->dnn_plans) {
+        par__dnn_plan *p = cuda->dnn_plans;
+        cuda->dnn_plans = p->next;
+        par__dnn_destroy(p, 0);
         PAR_FREE(p);
     }
     if (cuda->cudnn) cudnnDestroy(cuda->cudnn);
 }
 // *plan NULL: none for this shape. Finding one takes about a second: it is kept, as is that there is none.
-static par_result par__dnn_find(par_cuda *cuda, const par_tp_meeting *m, size_t backward,
+static par_result par__dnn_find(par_cuda *cuda, const par_tp_attention_block *m, size_t backward,
                                 par__dnn_plan **plan) {
     const par__dnn_shape shape = {m->batch, m->heads, m->kv_heads, m->q_count, m->dim, backward};
-    par__dnn_plan *p = cuda->dnn;
+    par__dnn_plan *p = cuda->dnn_plans;
     size_t unused, memory;
     *plan = NULL;
     while (p && memcmp(&p->shape, &shape, sizeof shape)) p = p->next;
@@ -4224,8 +4281,8 @@ static par_result par__dnn_find(par_cuda *cuda, const par_tp_meeting *m, size_t 
         p = (par__dnn_plan *)PAR_MALLOC(sizeof *p);
         if (!p) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "cuDNN", "out of memory for a plan");
         memset(p, 0, sizeof *p);
-        p->shape = shape, p->next = cuda->dnn, cuda->dnn = p;
-        par__dnn_make(p, cuda->cudnn, NULL, memory / 16);
+        p->shape = shape, p->next = cuda->dnn_plans, cuda->dnn_plans = p;
+        par__dnn_build(p, cuda->cudnn, NULL, memory / 16);
         if (!p->plan) PAR_LOG("cuDNN has no plan for attention of these sizes: own kernels");
     }
     return *plan = p->plan ? p : NULL, PAR_OK;
@@ -4238,59 +4295,62 @@ static par_result par__dnn_run(par_cuda *cuda, par__dnn_plan *p, const int64_t *
     par__dnn_set(&pack, d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids);
     par__dnn_set(&pack, d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, data);
     par__dnn_set(&pack, d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
-    par__dnn_end(&pack, d);
+    par__dnn_finalize(&pack, d);
     if (!pack.status) pack.status = cudnnBackendExecute(cuda->cudnn, p->plan, d);
-    par__dnn_drop(&pack, 0);
+    par__dnn_destroy(&pack, 0);
     return pack.status ? par__dnn_fail(cuda, pack.status) : PAR_OK;
 }
-static bool par__dnn_fits(const par_tp *tp, const par_tp_meeting *m, const void *y) {
+static bool par__dnn_supports(const par_tp *tp, const par_tp_attention_block *m, const void *y) {
     const uintptr_t any =
         (uintptr_t)m->q | (uintptr_t)m->k | (uintptr_t)m->v | (uintptr_t)m->dy | (uintptr_t)y;
-    return par_tp_type(tp) == PAR_BF16 && m->dropout <= 0 && m->dim % 8 == 0 && any % 16 == 0 && m->batch &&
+    return par_tp_dtype(tp) == PAR_BF16 && m->dropout <= 0 && m->dim % 8 == 0 && any % 16 == 0 && m->batch &&
            m->q_count;
 }
-static par_result par__dnn_attend(par_tp *tp, const par_tp_meeting *m, void *y, float *lse, int *taken) {
+static par_result par__dnn_attention_forward(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
+                                             int *handled) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     par__dnn_plan *p = NULL;
-    if (!par__dnn_fits(tp, m, y)) return PAR_OK;
+    if (!par__dnn_supports(tp, m, y)) return PAR_OK;
     PAR__CUDA_TRY(par__dnn_find(cuda, m, 0, &p));
     if (!p) return PAR_OK;
-    void *workspace = par__cuda_room(cuda, 3, p->workspace_bytes);
+    void *workspace = par__cuda_scratch(cuda, 3, p->workspace_bytes);
     float scale = m->scale, low = -INFINITY;
-    const int64_t ids[] = {PAR__DNN_Q,     PAR__DNN_K_TURNED, PAR__DNN_V,  PAR__DNN_Y,
-                           PAR__DNN_SCALE, PAR__DNN_LOW,      PAR__DNN_LSE};
+    const int64_t ids[] = {PAR__DNN_Q,     PAR__DNN_K_TRANSPOSED,      PAR__DNN_V,  PAR__DNN_Y,
+                           PAR__DNN_SCALE, PAR__DNN_NEGATIVE_INFINITY, PAR__DNN_LSE};
     void *data[] = {(void *)m->q, (void *)m->k, (void *)m->v, y, &scale, &low, lse};
-    *taken = 1;
+    *handled = 1;
     return workspace ? par__dnn_run(cuda, p, ids, data, sizeof ids / sizeof *ids, workspace) : PAR_ERR_MEMORY;
 }
 // lse of (batch x n) tokens x heads to batch x heads x n: what cuDNN reads backward before 9.26.
-static __global__ void par__cuda_k_by_heads(float *to, const float *from, size_t n, size_t heads,
-                                            size_t all) {
+static __global__ void par__cuda_k_lse_by_heads(float *to, const float *from, size_t n, size_t heads,
+                                                size_t all) {
     const size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step)
         to[i] = from[(i / n / heads * n + i % n) * heads + i / n % heads];
 }
-static par_result par__dnn_attend_back(par_tp *tp, const par_tp_meeting *m, const void *y, void *dx,
-                                       int *taken) {
+static par_result par__dnn_attention_backward(par_tp *tp, const par_tp_attention_block *m, const void *y,
+                                              void *dx, int *handled) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     par__dnn_plan *p = NULL;
-    if (!par__dnn_fits(tp, m, y) || (uintptr_t)dx % 16) return PAR_OK;
+    if (!par__dnn_supports(tp, m, y) || (uintptr_t)dx % 16) return PAR_OK;
     PAR__CUDA_TRY(par__dnn_find(cuda, m, 1, &p));
     if (!p) return PAR_OK;
     const size_t all = m->batch * m->heads * m->q_count, up = (all + 63) / 64 * 64;
-    float *lse = (float *)par__cuda_room(cuda, 3, 2 * up * sizeof(float) + p->workspace_bytes);
+    float *lse = (float *)par__cuda_scratch(cuda, 3, 2 * up * sizeof(float) + p->workspace_bytes);
     if (!lse) return PAR_ERR_MEMORY;
     float scale = m->scale, low = -INFINITY, one = 1;
     uint16_t *dq = (uint16_t *)dx, *dk = dq + m->heads * m->dim, *dv = dk + m->kv_heads * m->dim;
-    const int64_t ids[] = {PAR__DNN_Q,         PAR__DNN_K_TURNED, PAR__DNN_V_TURNED, PAR__DNN_Y,  PAR__DNN_DY,
-                           PAR__DNN_LSE_DENSE, PAR__DNN_DOT,      PAR__DNN_DQ,       PAR__DNN_DK, PAR__DNN_DV,
-                           PAR__DNN_SCALE,     PAR__DNN_LOW,      PAR__DNN_ONE};
+    const int64_t ids[] = {PAR__DNN_Q,   PAR__DNN_K_TRANSPOSED, PAR__DNN_V_TRANSPOSED,
+                           PAR__DNN_Y,   PAR__DNN_DY,           PAR__DNN_LSE_DENSE,
+                           PAR__DNN_DOT, PAR__DNN_DQ,           PAR__DNN_DK,
+                           PAR__DNN_DV,  PAR__DNN_SCALE,        PAR__DNN_NEGATIVE_INFINITY,
+                           PAR__DNN_ONE};
     void *data[] = {(void *)m->q, (void *)m->k, (void *)m->v, (void *)y, (void *)m->dy, lse, lse + up,
                     dq,           dk,           dv,           &scale,    &low,          &one};
-    *taken = 1;
-    PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_by_heads, par__cuda_blocks(cuda, all, PAR__CUDA_THREADS),
-                                   PAR__CUDA_THREADS, 0, cuda->stream, lse, m->lse, m->q_count, m->heads,
-                                   all));
+    *handled = 1;
+    PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_lse_by_heads,
+                                   par__cuda_blocks(cuda, all, PAR__CUDA_THREADS), PAR__CUDA_THREADS, 0,
+                                   cuda->stream, lse, m->lse, m->q_count, m->heads, all));
     return par__dnn_run(cuda, p, ids, data, sizeof ids / sizeof *ids, lse + 2 * up);
 }
 #endif
@@ -4308,7 +4368,8 @@ static par_result par__cuda_t_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
                                    par_dtype c_type, size_t ldc, const void *bias) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     const void *inside = (uintptr_t)bias % 16 ? NULL : bias; // libraries load 16 bytes at a time
-    const par__cuda_product p = {ta, tb, m, n, k, lda, ldb, ldc, 1.0f, beta, par_tp_type(tp), c_type, inside};
+    const par__cuda_gemm_desc p = {ta,     tb,    m, n, k, lda, ldb, ldc, 1.0f, beta, par_tp_dtype(tp),
+                                   c_type, inside};
     PAR__CUDA_TRY(par__cuda_gemm(cuda, &p, a, b, c, cuda->stream));
     return inside == bias ? PAR_OK : par__cuda_t_add_bias(tp, c, ldc, bias, m, n);
 }
@@ -4339,21 +4400,21 @@ static __global__ void par__cuda_k_init(T *dst, uint64_t seed, uint64_t stream, 
                      v = (double)r[1] * 2.3283064365386963e-10;
         const float x =
             deviation > 0 ? deviation * (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v)) : value;
-        par__cuda_down(dst + i, x);
+        par__cuda_round(dst + i, x);
     }
 }
 static par_result par__cuda_t_init(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n,
                                    float deviation, float value) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    PAR__CUDA_STORED(tp, T,
-                     return par__cuda_launch(cuda, par__cuda_k_init<T>,
-                                             par__cuda_blocks(cuda, n, PAR__CUDA_THREADS), PAR__CUDA_THREADS,
-                                             0, cuda->stream, (T *)dst, par_tp_seed(tp), stream, first, n,
-                                             deviation, value))
+    PAR__CUDA_DISPATCH_STORAGE(tp, T,
+                               return par__cuda_launch(cuda, par__cuda_k_init<T>,
+                                                       par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
+                                                       PAR__CUDA_THREADS, 0, cuda->stream, (T *)dst,
+                                                       par_tp_seed(tp), stream, first, n, deviation, value))
     return PAR_OK;
 }
 static par_result par__cuda_t_square_sum(par_tp *tp, const float *x, size_t n, double *sum) {
-    return par__cuda_squares(par__cuda_of_tp(tp), x, PAR_F32, n, 1, sum);
+    return par__cuda_sum_squares(par__cuda_of_tp(tp), x, PAR_F32, n, 1, sum);
 }
 static __global__ void par__cuda_k_set(float *x, size_t n, float value) {
     const size_t step = (size_t)gridDim.x * blockDim.x;
@@ -4375,12 +4436,14 @@ static void par__cuda_tp_open(par_cuda *cuda) {
     t->embed_backward = par__cuda_t_embed_backward, t->positions = par__cuda_t_positions;
     t->positions_backward = par__cuda_t_positions_backward, t->loss_stats = par__cuda_t_loss_stats;
     t->loss_combine = par__cuda_t_loss_combine, t->loss_backward = par__cuda_t_loss_backward;
-    t->loss_both = par__cuda_t_loss_both;
-    t->attend = par__cuda_t_attend, t->attend_end = par__cuda_t_attend_end;
-    t->attend_backward = par__cuda_t_attend_backward, t->row_dots = par__cuda_t_row_dots,
+    t->loss_forward_backward = par__cuda_t_loss_forward_backward;
+    t->attention_block_forward = par__cuda_t_attention_block_forward,
+    t->attention_normalize = par__cuda_t_attention_normalize;
+    t->attention_block_backward = par__cuda_t_attention_block_backward, t->row_dots = par__cuda_t_row_dots,
     t->init = par__cuda_t_init;
 #if PAR__CUDA_DNN
-    t->attend_whole = par__dnn_attend, t->attend_whole_backward = par__dnn_attend_back;
+    t->attention_fused_forward = par__dnn_attention_forward,
+    t->attention_fused_backward = par__dnn_attention_backward;
 #endif
     t->square_sum = par__cuda_t_square_sum, t->set = par__cuda_t_set;
 }

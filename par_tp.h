@@ -37,7 +37,7 @@ EXAMPLE
         par_tp_desc desc = {0};
         par_tp_linear up = {0}, down = {0};
         desc.tp = world;
-        up.in = down.out = 8, up.out = down.in = 24, down.row = 1;
+        up.in = down.out = 8, up.out = down.in = 24, down.row_parallel = 1;
         if (par_tp_open(&desc, &tp) || par_tp_linear_open(tp, &up) || par_tp_linear_open(tp, &down)) return 1;
         float w1[24 * 8], w2[8 * 24], data[3][4 * 24];
         up.weight.data = w1, down.weight.data = w2;
@@ -58,14 +58,14 @@ TABLE OF CONTENTS
     >>tp_loops      inner loops, once per instruction set
     >>tp_kernels    the CPU's row of the table of kernels
     >>tp_context    contexts, scratch memory, errors, layouts
-    >>tp_moves      between layouts
+    >>tp_layouts    between layouts
     >>tp_parameters shapes, initial values, gradients, the norm
     >>tp_linear     column- and row-parallel products
     >>tp_local      norms, activations, dropout, residuals, rotary positions
     >>tp_embedding  vocabulary-parallel embedding and cross entropy
     >>tp_attention  causal attention: on one rank, round a ring, by heads
-    >>tp_cache      attention to keys and values that are kept, for generating
-    >>tp_bytes      what a layer keeps
+    >>tp_kv_cache   attention to keys and values that are kept, for generating
+    >>tp_save_bytes what a layer keeps
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_TP_IMPLEMENTATION)   emit the code, in one file
@@ -80,7 +80,7 @@ MODEL
         HIDDEN       R x h/t       columns (whole heads), in the order of the layer's segments
         VOCABULARY   R x V/t       columns; ranks may differ by one; a row begins at a multiple of 64 elements
         PARTIAL      R x h         the sum over tp is the value
-    With desc.sequence = 1 what lies between the products is SEQUENCE, else REPLICATED; below: "tokens".
+    Between the products a matrix is SEQUENCE (desc.sequence_parallel = 1) or REPLICATED; below: "tokens".
     Context parallelism. ring: rank r of cp has chunks r and 2c-1-r of the 2c chunks of every sequence, so
     that the causal mask leaves equal work to all; par_tp_position says which token a row is. Ulysses: rank r
     has chunk r of c, and attention is done by heads.
@@ -89,8 +89,8 @@ MODEL
     Memory: the caller owns all matrices and parameters and keeps what ..._save_bytes counts between forward
     and backward. A context owns scratch memory, which grows during the first step and then stays.
     Gradients of parameters that all ranks have (norms, biases) are of the own tokens alone where tokens are
-    split: par_tp_finish_gradients adds them up, once a step. Over cp (and dp) all gradients are to be summed
-    by the caller, like those of data-parallel ranks.
+    split: par_tp_finalize_gradients adds them up, once a step. Over cp (and dp) all gradients are to be
+    summed by the caller, like those of data-parallel ranks.
     Errors: every function that can fail returns a par_result; par_last_error(desc.tp) has the text: what is
     wrong, where the program called, and the layer's name. Names are not copied: they live with the layers.
     The same bits are those of one binary on one kind of processor: another compiler, matrix product library
@@ -114,7 +114,7 @@ typedef struct par_tp_kernels par_tp_kernels; // one for each kind of device; se
 typedef struct par_tp_desc {
     par_comm *tp;                  // tensor-parallel ranks (neighbors of one machine, best); never NULL
     par_comm *cp;                  // context-parallel ranks; NULL: this one alone
-    int sequence;                  // 1: tokens are split over tp between the products
+    int sequence_parallel;         // 1: tokens are split over tp between the products
     int ulysses;                   // 1: context parallelism by all-to-all; 0: by a ring
     int bf16;                      // 1: activations and weights are stored as bf16; 0: as f32
     uint64_t seed;                 // of initial values and dropout; the same on all ranks
@@ -131,8 +131,10 @@ size_t par_tp_element_bytes(const par_tp *tp); // 4, or 2 with bf16
 typedef struct par_tp_tokens {
     size_t batch;    // B: sequences
     size_t sequence; // s: tokens of a whole sequence
-    uint64_t first;  // number of the first of these sequences among all of the step; keys random numbers
-    size_t position; // of the first token here of each sequence: so many are in a par_tp_cache; training: 0
+    uint64_t
+        first_sequence; // number of the first of these sequences among all of the step; keys random numbers
+    size_t
+        position; // of the first token here of each sequence: so many are in a par_tp_kv_cache; training: 0
 } par_tp_tokens;
 
 size_t par_tp_rows(const par_tp *tp, const par_tp_tokens *tokens); // R = B s/c
@@ -169,9 +171,11 @@ size_t par_tp_ld(par_tp_layout layout, size_t cols);
 // in (forward, backward), g is (all_reduce, nothing); with sequence parallelism (gather, scatter) and
 // (scatter, gather). y may be x for all_reduce, not for the others. n = R h (t-1)/t elements are sent by
 // gather and scatter, 2n by all_reduce. Errors: ARGUMENT (a layout or a size that does not fit).
-par_result par_tp_all_reduce(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y);  // PARTIAL -> REPLICATED
-par_result par_tp_gather_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y); // SEQUENCE -> REPLICATED
-par_result par_tp_scatter_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y); // PARTIAL -> SEQUENCE
+par_result par_tp_all_reduce(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y); // PARTIAL -> REPLICATED
+par_result par_tp_all_gather_rows(par_tp *tp, const par_tp_matrix *x,
+                                  par_tp_matrix *y); // SEQUENCE -> REPLICATED
+par_result par_tp_reduce_scatter_rows(par_tp *tp, const par_tp_matrix *x,
+                                      par_tp_matrix *y);                            // PARTIAL -> SEQUENCE
 par_result par_tp_split_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y); // REPLICATED -> SEQUENCE
 
 // ---- parameters -------------------------------------------------------------------------------------------
@@ -182,7 +186,12 @@ typedef struct par_tp_segment { // of the output of a fused product, as q, k and
     size_t unit;                // what must stay together: the size of a head; 0: 1
 } par_tp_segment;
 
-typedef enum par_tp_split { PAR_TP_WHOLE, PAR_TP_BY_ROWS, PAR_TP_BY_COLS, PAR_TP_BY_VOCABULARY } par_tp_split;
+typedef enum par_tp_split {
+    PAR_TP_SPLIT_NONE,
+    PAR_TP_SPLIT_ROWS,
+    PAR_TP_SPLIT_COLS,
+    PAR_TP_SPLIT_VOCABULARY
+} par_tp_split;
 
 // A parameter and this rank's part of it. The ..._open function of its layer fills in all but data and grad.
 typedef struct par_tp_parameter {
@@ -191,15 +200,15 @@ typedef struct par_tp_parameter {
     size_t rows, cols; // of the whole parameter
     size_t local_rows, local_cols;
     par_tp_split split;
-    int partial; // gradients are of the own tokens alone: par_tp_finish_gradients sums them over tp
+    int partial; // gradients are of the own tokens alone: par_tp_finalize_gradients sums them over tp
     int segment_count;
     par_tp_segment segments[PAR_TP_SEGMENTS]; // of the rows, for BY_ROWS; none: one of them all
 } par_tp_parameter;
 
 // A run of rows (BY_COLS: of columns) that this rank has: local first ... first + count - 1 are the whole
 // parameter's global ... ; the part number `index`, 0 if there is none. replicas: so many ranks have it.
-int par_tp_part(const par_tp *tp, const par_tp_parameter *p, int index, size_t *first, size_t *global,
-                size_t *count, int *replicas);
+int par_tp_shard(const par_tp *tp, const par_tp_parameter *p, int index, size_t *first, size_t *global,
+                 size_t *count, int *replicas);
 
 // Initial values, keyed by {seed, stream, element of the whole parameter}: the same for every t.
 par_result par_tp_init(par_tp *tp, par_tp_parameter *p, uint64_t stream, float standard_deviation);
@@ -207,7 +216,7 @@ par_result par_tp_fill(par_tp *tp, par_tp_parameter *p, float value);
 
 // Once a step, after the last backward: gradients of the own tokens alone are summed over tp, and those of
 // key-value heads that several ranks have over these, all in one group of calls.
-par_result par_tp_finish_gradients(par_tp *tp, par_tp_parameter *const *parameters, size_t count);
+par_result par_tp_finalize_gradients(par_tp *tp, par_tp_parameter *const *parameters, size_t count);
 // The norm of all gradients as one vector, each element counted once whatever ranks have it. After
 // finish_gradients (and the sum over cp and dp). Same bits on all ranks of tp.
 par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm);
@@ -217,11 +226,11 @@ par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, s
 // Y = X W^T + b. Zero-initialize, set the first members, open; then give weight.data, weight.grad (out/t x
 // in, or out x in/t) and those of bias.
 typedef struct par_tp_linear {
-    size_t in, out; // features of the whole layer
-    int row;        // 0: column-parallel (out is split); 1: row-parallel (in is split)
+    size_t in, out;   // features of the whole layer
+    int row_parallel; // 0: column-parallel (out is split); 1: row-parallel (in is split)
     int has_bias;
-    int gather;     // column-parallel: all columns of the output on every rank
-    int vocabulary; // column-parallel: the output is split by vocabulary, of any size
+    int gather_output;  // column-parallel: all columns of the output on every rank
+    int vocab_parallel; // column-parallel: the output is split by vocabulary, of any size
     int segment_count;
     par_tp_segment segments[PAR_TP_SEGMENTS]; // column-parallel: the output is a fusion of these
     const char *name; // in errors, recorder, ledger and trace; NULL: none. Not copied: keep it with the layer
@@ -299,9 +308,9 @@ par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, si
 // `positions` is not 0. ids: R of them, on every rank of tp. -> tokens.
 typedef struct par_tp_embedding {
     size_t vocabulary, features;
-    size_t positions; // the longest sequence; 0: no learned positions
-    const char *name; // as par_tp_linear's
-    par_tp_parameter weight, position;
+    size_t max_positions; // the longest sequence; 0: no learned positions
+    const char *name;     // as par_tp_linear's
+    par_tp_parameter weight, position_weight;
 } par_tp_embedding;
 par_result par_tp_embedding_open(par_tp *tp, par_tp_embedding *embedding);
 par_result par_tp_embedding_forward(par_tp *tp, const par_tp_embedding *embedding,
@@ -315,23 +324,23 @@ typedef struct par_tp_loss {
     size_t vocabulary;
     float label_smoothing; // e
     float z_loss;          // z
-    int32_t ignore;        // of targets; those below 0 are ignored as well
+    int32_t ignore_index;  // of targets; those below 0 are ignored as well
     const char *name;      // as par_tp_linear's
 } par_tp_loss;
 // losses: R floats or NULL; lse: R floats, for backward; *sum of the losses and *counted rows, of this rank
 // of cp. Everything is in the device's memory, sum and counted too.
 par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                const int32_t *targets, float *lse, float *losses, double *sum,
-                               size_t *counted);
+                               size_t *target_count);
 // dlogits = scale x the gradient of the sum; may be logits. No communication.
 par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                 const int32_t *targets, const float *lse, float scale,
                                 par_tp_matrix *dlogits);
 // Both at once, to the bit, where the scale is known in advance. With tp of one rank each logit is read once:
 // 2 bytes in and 2 out instead of 4 and 2, of bf16. dlogits may be logits.
-par_result par_tp_loss_both(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
-                            const int32_t *targets, float *lse, float *losses, double *sum, size_t *counted,
-                            float scale, par_tp_matrix *dlogits);
+par_result par_tp_loss_forward_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                                        const int32_t *targets, float *lse, float *losses, double *sum,
+                                        size_t *target_count, float scale, par_tp_matrix *dlogits);
 
 // ---- attention --------------------------------------------------------------------------------------------
 
@@ -360,13 +369,14 @@ void par_tp_attention_segments(const par_tp_attention *attention, par_tp_segment
 
 // Keys and values of the tokens so far, of one attention layer, for generating text token by token. Each rank
 // has those of its own kv_heads/t heads (at least one). Zero-initialize; set data, batch and capacity.
-typedef struct par_tp_cache {
-    void *data;      // par_tp_cache_bytes of the device: batch x capacity x [k; v], of the context's type
+typedef struct par_tp_kv_cache {
+    void *data;      // par_tp_kv_cache_bytes of the device: batch x capacity x [k; v], of the context's type
     size_t batch;    // B: sequences, all of one length
     size_t capacity; // tokens of each, at most
     size_t count;    // tokens of each that it has
-} par_tp_cache;
-size_t par_tp_cache_bytes(const par_tp *tp, const par_tp_attention *attention, size_t batch, size_t capacity);
+} par_tp_kv_cache;
+size_t par_tp_kv_cache_bytes(const par_tp *tp, const par_tp_attention *attention, size_t batch,
+                             size_t capacity);
 // x, y: as in par_tp_attention_forward, of B sequences of s = tokens->sequence new tokens, whose queries
 // and keys par_tp_rope has turned. They follow the first tokens->position tokens of the cache: a prompt at
 // 0, then each token by itself at the number of those before it. Their keys and values are added to the
@@ -376,7 +386,7 @@ size_t par_tp_cache_bytes(const par_tp *tp, const par_tp_attention *attention, s
 // ARGUMENT. Where tokens are split (desc.sequence or cp), generate in a second context of the same tp
 // without: it has the same parts of the parameters.
 par_result par_tp_attention_cached(par_tp *tp, const par_tp_attention *attention, const par_tp_tokens *tokens,
-                                   par_tp_cache *cache, const par_tp_matrix *x, par_tp_matrix *y);
+                                   par_tp_kv_cache *cache, const par_tp_matrix *x, par_tp_matrix *y);
 
 // ---- memory and kernels -----------------------------------------------------------------------------------
 
@@ -389,45 +399,49 @@ size_t par_tp_attention_save_bytes(const par_tp *tp, const par_tp_attention *att
 // 2), with dropout masks of a byte and, unless selective, the scores. The layers above keep less: no masks
 // and no scores.
 typedef struct par_tp_layer_shape {
-    double s, b, h, a; // tokens of a sequence, sequences, features, heads
-    int t, sequence;   // tensor-parallel ranks; sequence parallelism
+    double s, b, h, a;        // tokens of a sequence, sequences, features, heads
+    int t, sequence_parallel; // tensor-parallel ranks; sequence parallelism
 } par_tp_layer_shape;
-typedef enum par_tp_recompute { PAR_TP_KEEP_ALL, PAR_TP_SELECTIVE, PAR_TP_FULL } par_tp_recompute;
+typedef enum par_tp_recompute {
+    PAR_TP_RECOMPUTE_NONE,
+    PAR_TP_RECOMPUTE_SELECTIVE,
+    PAR_TP_RECOMPUTE_FULL
+} par_tp_recompute;
 double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recompute recompute);
 
 // Rows of a matrix as tokens, for kernels: token of row r = first + r.
 typedef struct par_tp_row_map {
-    size_t first_row, per, sequence; // of this rank's R rows; tokens of a sequence here; in all
-    size_t chunk[2], chunk_count;    // which of 2c (ring) or c (Ulysses) chunks it has
+    size_t first_row, local_sequence, sequence; // of this rank's R rows; tokens of a sequence here; in all
+    size_t chunk[2], chunk_count;               // which of 2c (ring) or c (Ulysses) chunks it has
     size_t chunk_tokens;
     uint64_t first_sequence;
     size_t position; // is added to that of each token
 } par_tp_row_map;
 
 // One meeting of queries and keys: some tokens of each of `batch` sequences with some others.
-typedef struct par_tp_meeting {
+typedef struct par_tp_attention_block {
     size_t batch, heads, kv_heads, dim;
     const void *q, *k, *v,
         *dy; // storage type; head h of row r of sequence b: + ((b x stride + r) ld + h dim)
     size_t q_ld, q_stride, kv_ld, kv_stride, dy_ld;
     size_t q_row, q_count, q_position, kv_row, kv_count, kv_position;
-    float *most, *sum; // forward: per query row and head, ld = heads: so far
-    float *acc;        // forward: the output so far, not yet divided by the sum
+    float *row_max, *row_sum; // forward: per query row and head, ld = heads: so far
+    float *acc;               // forward: the output so far, not yet divided by the sum
     size_t acc_ld;
     const float *lse, *dot; // backward: per query row and head
     float *dq, *dk, *dv;    // backward: added to
     size_t dq_ld, dkv_ld;
     float scale, dropout;
     uint64_t stream, first_sequence;
-    size_t sequence, first_head, all_heads; // key random numbers
-} par_tp_meeting;
+    size_t sequence, first_head, total_heads; // key random numbers
+} par_tp_attention_block;
 
 typedef enum par_tp_elementwise {
-    PAR_TP_GELU,        // o0 = gelu(a)
-    PAR_TP_GELU_BACK,   // o0 = a gelu'(b)
-    PAR_TP_SWIGLU,      // o0 = silu(a) b
-    PAR_TP_SWIGLU_BACK, // o0 = a silu'(b) c, o1 = a silu(b)
-    PAR_TP_ADD,         // o0 = a + b
+    PAR_TP_GELU,            // o0 = gelu(a)
+    PAR_TP_GELU_BACKWARD,   // o0 = a gelu'(b)
+    PAR_TP_SWIGLU,          // o0 = silu(a) b
+    PAR_TP_SWIGLU_BACKWARD, // o0 = a silu'(b) c, o1 = a silu(b)
+    PAR_TP_ADD,             // o0 = a + b
     PAR_TP_ELEMENTWISE_COUNT
 } par_tp_elementwise;
 
@@ -478,23 +492,25 @@ struct par_tp_kernels {
     // set
     par_result (*loss_combine)(par_tp *tp, const float *stats, size_t ranks, size_t rows,
                                const int32_t *targets, const par_tp_loss *loss, float *lse, float *losses,
-                               double *sum, size_t *counted);
+                               double *sum, size_t *target_count);
     par_result (*loss_backward)(par_tp *tp, void *dlogits, const void *logits, size_t ld,
                                 const int32_t *targets, const float *lse, size_t rows, size_t first,
                                 size_t cols, const par_tp_loss *loss, float scale);
     // The three of one rank, a row at a time. stats: 4 floats a row.
-    par_result (*loss_both)(par_tp *tp, void *dlogits, float *stats, const void *logits, size_t ld,
-                            const int32_t *targets, size_t rows, size_t cols, const par_tp_loss *loss,
-                            float *lse, float *losses, double *sum, size_t *counted, float scale);
-    par_result (*attend)(par_tp *tp, const par_tp_meeting *m);
-    par_result (*attend_end)(par_tp *tp, void *y, float *lse, const float *acc, const float *sum, size_t rows,
-                             size_t heads, size_t dim); // y = acc / sum, lse += log sum
-    par_result (*attend_backward)(par_tp *tp, const par_tp_meeting *m);
+    par_result (*loss_forward_backward)(par_tp *tp, void *dlogits, float *stats, const void *logits,
+                                        size_t ld, const int32_t *targets, size_t rows, size_t cols,
+                                        const par_tp_loss *loss, float *lse, float *losses, double *sum,
+                                        size_t *target_count, float scale);
+    par_result (*attention_block_forward)(par_tp *tp, const par_tp_attention_block *m);
+    par_result (*attention_normalize)(par_tp *tp, void *y, float *lse, const float *acc, const float *sum,
+                                      size_t rows, size_t heads, size_t dim); // y = acc / sum, lse += log sum
+    par_result (*attention_block_backward)(par_tp *tp, const par_tp_attention_block *m);
     // Both NULL, or all at once where a rank has all keys of its queries: y and lse; dx (laid out as x) from
     // m->dy. *taken 0: not for this shape, nothing is done; the three above do it then.
-    par_result (*attend_whole)(par_tp *tp, const par_tp_meeting *m, void *y, float *lse, int *taken);
-    par_result (*attend_whole_backward)(par_tp *tp, const par_tp_meeting *m, const void *y, void *dx,
-                                        int *taken);
+    par_result (*attention_fused_forward)(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
+                                          int *handled);
+    par_result (*attention_fused_backward)(par_tp *tp, const par_tp_attention_block *m, const void *y,
+                                           void *dx, int *handled);
     par_result (*row_dots)(par_tp *tp, float *dot, const void *a, const void *b, size_t rows, size_t dim);
     par_result (*init)(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n, float deviation,
                        float value); // deviation > 0: normal numbers first ...; else value
@@ -505,163 +521,168 @@ const par_tp_kernels *par_tp_cpu(void);
 
 // For kernels and for layers of your own.
 par_comm *par_tp_comm(const par_tp *tp);
-const par_tp_kernels *par_tp_table(const par_tp *tp);
+const par_tp_kernels *par_tp_kernels_of(const par_tp *tp);
 uint64_t par_tp_seed(const par_tp *tp);
-par_dtype par_tp_type(const par_tp *tp);
+par_dtype par_tp_dtype(const par_tp *tp);
 // Scratch memory number `slot` (0 ... 15 are the layers', 16 ... 23 the CPU's kernels', 24 ... 31 yours), at
 // least so large; NULL: no memory, or no such slot. Kept till close.
 void *par_tp_scratch(par_tp *tp, int slot, size_t bytes);
-uint64_t par_tp_token(const par_tp_row_map *map, size_t row); // number of a row's token among all of the step
+uint64_t par_tp_token_index(const par_tp_row_map *map,
+                            size_t row); // number of a row's token among all of the step
 size_t par_tp_row_position(const par_tp_row_map *map, size_t row);
 
 // ---- call sites -------------------------------------------------------------------------------------------
 // What a layer sends is said to be sent where the program called the layer (see par.h).
 
-par_tp *par__tp_called(par_tp *tp, const char *site); // site NULL: within the layer itself
+par_tp *par__tp_set_site(par_tp *tp, const char *site); // site NULL: within the layer itself
 par_result par__tp_open_at(const char *site, const par_tp_desc *desc, par_tp **tp);
 static inline par_result par__tp_close_at(const char *site, par_tp *tp) {
-    return par_tp_close(par__tp_called(tp, site));
+    return par_tp_close(par__tp_set_site(tp, site));
 }
 static inline par_result par__tp_all_reduce_at(const char *site, par_tp *tp, const par_tp_matrix *x,
                                                par_tp_matrix *y) {
-    return par_tp_all_reduce(par__tp_called(tp, site), x, y);
+    return par_tp_all_reduce(par__tp_set_site(tp, site), x, y);
 }
-static inline par_result par__tp_gather_rows_at(const char *site, par_tp *tp, const par_tp_matrix *x,
-                                                par_tp_matrix *y) {
-    return par_tp_gather_rows(par__tp_called(tp, site), x, y);
+static inline par_result par__tp_all_gather_rows_at(const char *site, par_tp *tp, const par_tp_matrix *x,
+                                                    par_tp_matrix *y) {
+    return par_tp_all_gather_rows(par__tp_set_site(tp, site), x, y);
 }
-static inline par_result par__tp_scatter_rows_at(const char *site, par_tp *tp, const par_tp_matrix *x,
-                                                 par_tp_matrix *y) {
-    return par_tp_scatter_rows(par__tp_called(tp, site), x, y);
+static inline par_result par__tp_reduce_scatter_rows_at(const char *site, par_tp *tp, const par_tp_matrix *x,
+                                                        par_tp_matrix *y) {
+    return par_tp_reduce_scatter_rows(par__tp_set_site(tp, site), x, y);
 }
 static inline par_result par__tp_split_rows_at(const char *site, par_tp *tp, const par_tp_matrix *x,
                                                par_tp_matrix *y) {
-    return par_tp_split_rows(par__tp_called(tp, site), x, y);
+    return par_tp_split_rows(par__tp_set_site(tp, site), x, y);
 }
 static inline par_result par__tp_init_at(const char *site, par_tp *tp, par_tp_parameter *p, uint64_t stream,
                                          float standard_deviation) {
-    return par_tp_init(par__tp_called(tp, site), p, stream, standard_deviation);
+    return par_tp_init(par__tp_set_site(tp, site), p, stream, standard_deviation);
 }
 static inline par_result par__tp_fill_at(const char *site, par_tp *tp, par_tp_parameter *p, float value) {
-    return par_tp_fill(par__tp_called(tp, site), p, value);
+    return par_tp_fill(par__tp_set_site(tp, site), p, value);
 }
-static inline par_result par__tp_finish_gradients_at(const char *site, par_tp *tp,
-                                                     par_tp_parameter *const *parameters, size_t count) {
-    return par_tp_finish_gradients(par__tp_called(tp, site), parameters, count);
+static inline par_result par__tp_finalize_gradients_at(const char *site, par_tp *tp,
+                                                       par_tp_parameter *const *parameters, size_t count) {
+    return par_tp_finalize_gradients(par__tp_set_site(tp, site), parameters, count);
 }
 static inline par_result par__tp_global_norm_at(const char *site, par_tp *tp,
                                                 par_tp_parameter *const *parameters, size_t count,
                                                 double *norm) {
-    return par_tp_global_norm(par__tp_called(tp, site), parameters, count, norm);
+    return par_tp_global_norm(par__tp_set_site(tp, site), parameters, count, norm);
 }
 static inline par_result par__tp_linear_open_at(const char *site, par_tp *tp, par_tp_linear *linear) {
-    return par_tp_linear_open(par__tp_called(tp, site), linear);
+    return par_tp_linear_open(par__tp_set_site(tp, site), linear);
 }
 static inline par_result par__tp_linear_forward_at(const char *site, par_tp *tp, const par_tp_linear *linear,
                                                    const par_tp_matrix *x, par_tp_matrix *gathered,
                                                    par_tp_matrix *y) {
-    return par_tp_linear_forward(par__tp_called(tp, site), linear, x, gathered, y);
+    return par_tp_linear_forward(par__tp_set_site(tp, site), linear, x, gathered, y);
 }
 static inline par_result par__tp_linear_backward_at(const char *site, par_tp *tp, par_tp_linear *linear,
                                                     const par_tp_matrix *dy, const par_tp_matrix *x,
                                                     par_tp_matrix *dx) {
-    return par_tp_linear_backward(par__tp_called(tp, site), linear, dy, x, dx);
+    return par_tp_linear_backward(par__tp_set_site(tp, site), linear, dy, x, dx);
 }
 static inline par_result par__tp_linear_backward_input_at(const char *site, par_tp *tp, par_tp_linear *linear,
                                                           const par_tp_matrix *dy, par_tp_matrix *dx) {
-    return par_tp_linear_backward_input(par__tp_called(tp, site), linear, dy, dx);
+    return par_tp_linear_backward_input(par__tp_set_site(tp, site), linear, dy, dx);
 }
 static inline par_result par__tp_linear_backward_weight_at(const char *site, par_tp *tp,
                                                            par_tp_linear *linear, const par_tp_matrix *dy,
                                                            const par_tp_matrix *x) {
-    return par_tp_linear_backward_weight(par__tp_called(tp, site), linear, dy, x);
+    return par_tp_linear_backward_weight(par__tp_set_site(tp, site), linear, dy, x);
 }
 static inline par_result par__tp_norm_open_at(const char *site, par_tp *tp, par_tp_norm *norm) {
-    return par_tp_norm_open(par__tp_called(tp, site), norm);
+    return par_tp_norm_open(par__tp_set_site(tp, site), norm);
 }
 static inline par_result par__tp_norm_forward_at(const char *site, par_tp *tp, const par_tp_norm *norm,
                                                  const par_tp_matrix *x, float *stats, par_tp_matrix *y) {
-    return par_tp_norm_forward(par__tp_called(tp, site), norm, x, stats, y);
+    return par_tp_norm_forward(par__tp_set_site(tp, site), norm, x, stats, y);
 }
 static inline par_result par__tp_norm_backward_at(const char *site, par_tp *tp, par_tp_norm *norm,
                                                   const par_tp_matrix *dy, const par_tp_matrix *x,
                                                   const float *stats, par_tp_matrix *dx) {
-    return par_tp_norm_backward(par__tp_called(tp, site), norm, dy, x, stats, dx);
+    return par_tp_norm_backward(par__tp_set_site(tp, site), norm, dy, x, stats, dx);
 }
 static inline par_result par__tp_gelu_forward_at(const char *site, par_tp *tp, const par_tp_matrix *x,
                                                  par_tp_matrix *y) {
-    return par_tp_gelu_forward(par__tp_called(tp, site), x, y);
+    return par_tp_gelu_forward(par__tp_set_site(tp, site), x, y);
 }
 static inline par_result par__tp_gelu_backward_at(const char *site, par_tp *tp, const par_tp_matrix *dy,
                                                   const par_tp_matrix *x, par_tp_matrix *dx) {
-    return par_tp_gelu_backward(par__tp_called(tp, site), dy, x, dx);
+    return par_tp_gelu_backward(par__tp_set_site(tp, site), dy, x, dx);
 }
 static inline par_result par__tp_swiglu_forward_at(const char *site, par_tp *tp, const par_tp_matrix *x,
                                                    par_tp_matrix *y) {
-    return par_tp_swiglu_forward(par__tp_called(tp, site), x, y);
+    return par_tp_swiglu_forward(par__tp_set_site(tp, site), x, y);
 }
 static inline par_result par__tp_swiglu_backward_at(const char *site, par_tp *tp, const par_tp_matrix *dy,
                                                     const par_tp_matrix *x, par_tp_matrix *dx) {
-    return par_tp_swiglu_backward(par__tp_called(tp, site), dy, x, dx);
+    return par_tp_swiglu_backward(par__tp_set_site(tp, site), dy, x, dx);
 }
 static inline par_result par__tp_add_at(const char *site, par_tp *tp, const par_tp_matrix *x,
                                         const par_tp_matrix *y, par_tp_matrix *z) {
-    return par_tp_add(par__tp_called(tp, site), x, y, z);
+    return par_tp_add(par__tp_set_site(tp, site), x, y, z);
 }
 static inline par_result par__tp_dropout_at(const char *site, par_tp *tp, const par_tp_tokens *tokens,
                                             uint64_t stream, float probability, const par_tp_matrix *x,
                                             par_tp_matrix *y) {
-    return par_tp_dropout(par__tp_called(tp, site), tokens, stream, probability, x, y);
+    return par_tp_dropout(par__tp_set_site(tp, site), tokens, stream, probability, x, y);
 }
 static inline par_result par__tp_rope_at(const char *site, par_tp *tp, const par_tp_tokens *tokens,
                                          size_t heads, size_t dim, const par_tp_rotary *rotary, int backward,
                                          par_tp_matrix *x) {
-    return par_tp_rope(par__tp_called(tp, site), tokens, heads, dim, rotary, backward, x);
+    return par_tp_rope(par__tp_set_site(tp, site), tokens, heads, dim, rotary, backward, x);
 }
 static inline par_result par__tp_embedding_open_at(const char *site, par_tp *tp,
                                                    par_tp_embedding *embedding) {
-    return par_tp_embedding_open(par__tp_called(tp, site), embedding);
+    return par_tp_embedding_open(par__tp_set_site(tp, site), embedding);
 }
 static inline par_result par__tp_embedding_forward_at(const char *site, par_tp *tp,
                                                       const par_tp_embedding *embedding,
                                                       const par_tp_tokens *tokens, const int32_t *ids,
                                                       par_tp_matrix *y) {
-    return par_tp_embedding_forward(par__tp_called(tp, site), embedding, tokens, ids, y);
+    return par_tp_embedding_forward(par__tp_set_site(tp, site), embedding, tokens, ids, y);
 }
 static inline par_result par__tp_embedding_backward_at(const char *site, par_tp *tp,
                                                        par_tp_embedding *embedding,
                                                        const par_tp_tokens *tokens, const int32_t *ids,
                                                        const par_tp_matrix *dy) {
-    return par_tp_embedding_backward(par__tp_called(tp, site), embedding, tokens, ids, dy);
+    return par_tp_embedding_backward(par__tp_set_site(tp, site), embedding, tokens, ids, dy);
 }
 static inline par_result par__tp_loss_forward_at(const char *site, par_tp *tp, const par_tp_loss *loss,
                                                  const par_tp_matrix *logits, const int32_t *targets,
-                                                 float *lse, float *losses, double *sum, size_t *counted) {
-    return par_tp_loss_forward(par__tp_called(tp, site), loss, logits, targets, lse, losses, sum, counted);
+                                                 float *lse, float *losses, double *sum,
+                                                 size_t *target_count) {
+    return par_tp_loss_forward(par__tp_set_site(tp, site), loss, logits, targets, lse, losses, sum,
+                               target_count);
 }
 static inline par_result par__tp_loss_backward_at(const char *site, par_tp *tp, const par_tp_loss *loss,
                                                   const par_tp_matrix *logits, const int32_t *targets,
                                                   const float *lse, float scale, par_tp_matrix *dlogits) {
-    return par_tp_loss_backward(par__tp_called(tp, site), loss, logits, targets, lse, scale, dlogits);
+    return par_tp_loss_backward(par__tp_set_site(tp, site), loss, logits, targets, lse, scale, dlogits);
 }
-static inline par_result par__tp_loss_both_at(const char *site, par_tp *tp, const par_tp_loss *loss,
-                                              const par_tp_matrix *logits, const int32_t *targets, float *lse,
-                                              float *losses, double *sum, size_t *counted, float scale,
-                                              par_tp_matrix *dlogits) {
-    return par_tp_loss_both(par__tp_called(tp, site), loss, logits, targets, lse, losses, sum, counted, scale,
-                            dlogits);
+static inline par_result par__tp_loss_forward_backward_at(const char *site, par_tp *tp,
+                                                          const par_tp_loss *loss,
+                                                          const par_tp_matrix *logits, const int32_t *targets,
+                                                          float *lse, float *losses, double *sum,
+                                                          size_t *target_count, float scale,
+                                                          par_tp_matrix *dlogits) {
+    return par_tp_loss_forward_backward(par__tp_set_site(tp, site), loss, logits, targets, lse, losses, sum,
+                                        target_count, scale, dlogits);
 }
 static inline par_result par__tp_attention_forward_at(const char *site, par_tp *tp,
                                                       const par_tp_attention *attention,
                                                       const par_tp_tokens *tokens, uint64_t stream,
                                                       const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
-    return par_tp_attention_forward(par__tp_called(tp, site), attention, tokens, stream, x, lse, y);
+    return par_tp_attention_forward(par__tp_set_site(tp, site), attention, tokens, stream, x, lse, y);
 }
 static inline par_result par__tp_attention_cached_at(const char *site, par_tp *tp,
                                                      const par_tp_attention *attention,
-                                                     const par_tp_tokens *tokens, par_tp_cache *cache,
+                                                     const par_tp_tokens *tokens, par_tp_kv_cache *cache,
                                                      const par_tp_matrix *x, par_tp_matrix *y) {
-    return par_tp_attention_cached(par__tp_called(tp, site), attention, tokens, cache, x, y);
+    return par_tp_attention_cached(par__tp_set_site(tp, site), attention, tokens, cache, x, y);
 }
 static inline par_result par__tp_attention_backward_at(const char *site, par_tp *tp,
                                                        const par_tp_attention *attention,
@@ -669,18 +690,19 @@ static inline par_result par__tp_attention_backward_at(const char *site, par_tp 
                                                        const par_tp_matrix *dy, const par_tp_matrix *x,
                                                        const par_tp_matrix *y, const float *lse,
                                                        par_tp_matrix *dx) {
-    return par_tp_attention_backward(par__tp_called(tp, site), attention, tokens, stream, dy, x, y, lse, dx);
+    return par_tp_attention_backward(par__tp_set_site(tp, site), attention, tokens, stream, dy, x, y, lse,
+                                     dx);
 }
 
 #define par_tp_open(...)                   par__tp_open_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_close(...)                  par__tp_close_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_all_reduce(...)             par__tp_all_reduce_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_gather_rows(...)            par__tp_gather_rows_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_scatter_rows(...)           par__tp_scatter_rows_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_all_gather_rows(...)        par__tp_all_gather_rows_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_reduce_scatter_rows(...)    par__tp_reduce_scatter_rows_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_split_rows(...)             par__tp_split_rows_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_init(...)                   par__tp_init_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_fill(...)                   par__tp_fill_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_finish_gradients(...)       par__tp_finish_gradients_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_finalize_gradients(...)     par__tp_finalize_gradients_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_global_norm(...)            par__tp_global_norm_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_linear_open(...)            par__tp_linear_open_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_linear_forward(...)         par__tp_linear_forward_at(PAR_SITE, __VA_ARGS__)
@@ -702,7 +724,7 @@ static inline par_result par__tp_attention_backward_at(const char *site, par_tp 
 #define par_tp_embedding_backward(...)     par__tp_embedding_backward_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_loss_forward(...)           par__tp_loss_forward_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_loss_backward(...)          par__tp_loss_backward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_loss_both(...)              par__tp_loss_both_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_loss_forward_backward(...)  par__tp_loss_forward_backward_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_attention_forward(...)      par__tp_attention_forward_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_attention_cached(...)       par__tp_attention_cached_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_attention_backward(...)     par__tp_attention_backward_at(PAR_SITE, __VA_ARGS__)
@@ -736,7 +758,8 @@ extern "C" {
 // instruction set. Inner loops have a fixed length, which is what gcc -O2 agrees to vectorise; a sum runs in
 // PAR__STRIP lanes, added up at the end in one order, whatever the instruction set.
 
-PAR__INLINE_LOOP float par__tp_total(float *lanes, size_t n) { // fewer than a strip are all in the first 16
+PAR__INLINE_LOOP float par__tp_sum_lanes(float *lanes,
+                                         size_t n) { // fewer than a strip are all in the first 16
     for (int d = n < PAR__STRIP ? 8 : PAR__STRIP / 2; d; d /= 2)
         for (int j = 0; j < d; j++) lanes[j] += lanes[j + d];
     return lanes[0];
@@ -767,8 +790,8 @@ PAR__INLINE_LOOP void par__tp_gelu(float *o0, float *o1, const float *a, const f
     (void)o1, (void)b, (void)c;
     PAR__VECTOR(i, n, o0[i] = a[i] * par__tp_gelu_gate(a[i]));
 }
-PAR__INLINE_LOOP void par__tp_gelu_back(float *o0, float *o1, const float *a, const float *b, const float *c,
-                                        size_t n) {
+PAR__INLINE_LOOP void par__tp_gelu_backward(float *o0, float *o1, const float *a, const float *b,
+                                            const float *c, size_t n) {
     (void)o1, (void)c;
     PAR__VECTOR(i, n, const float x = b[i], s = par__tp_gelu_gate(x);
                 const float du = 0.797884561f * (1.0f + 0.134145f * x * x);
@@ -779,13 +802,13 @@ PAR__INLINE_LOOP void par__tp_swiglu(float *o0, float *o1, const float *a, const
     (void)o1, (void)c;
     PAR__VECTOR(i, n, o0[i] = a[i] / (1.0f + par__tp_exp(-a[i])) * b[i]);
 }
-PAR__INLINE_LOOP void par__tp_swiglu_back(float *o0, float *o1, const float *a, const float *b,
-                                          const float *c,
-                                          size_t n) { // a: dy, b: gate, c: up
+PAR__INLINE_LOOP void par__tp_swiglu_backward(float *o0, float *o1, const float *a, const float *b,
+                                              const float *c,
+                                              size_t n) { // a: dy, b: gate, c: up
     PAR__VECTOR(i, n, const float dy = a[i], s = 1.0f / (1.0f + par__tp_exp(-b[i])), y = b[i] * s;
                 o0[i] = dy * c[i] * (s + y * (1.0f - s)); o1[i] = dy * y);
 }
-PAR__INLINE_LOOP void par__tp_sum(float *o0, float *o1, const float *a, const float *b, const float *c,
+PAR__INLINE_LOOP void par__tp_add(float *o0, float *o1, const float *a, const float *b, const float *c,
                                   size_t n) {
     (void)o1, (void)c;
     PAR__VECTOR(i, n, o0[i] = a[i] + b[i]);
@@ -798,81 +821,81 @@ PAR__INLINE_LOOP void par__tp_scale(float *y, const float *x, float f, size_t n)
     PAR__VECTOR(i, n, y[i] = f * x[i]);
 }
 // Short rows: 16 lanes each.
-PAR__INLINE_LOOP void par__tp_dots(float *dot, const float *a, const float *b, size_t rows, size_t n) {
+PAR__INLINE_LOOP void par__tp_row_dots(float *dot, const float *a, const float *b, size_t rows, size_t n) {
     for (size_t r = 0; r < rows; r++, a += n, b += n) {
         float lanes[16] = {0};
         size_t i = 0;
         for (; i + 16 <= n; i += 16)
             PAR__IVDEP for (size_t j = 0; j < 16; j++) lanes[j] += a[i + j] * b[i + j];
         for (; i < n; i++) lanes[i & 15u] += a[i] * b[i];
-        dot[r] = par__tp_total(lanes, 16);
+        dot[r] = par__tp_sum_lanes(lanes, 16);
     }
 }
 // y[r] = x . w[r] for many rows w, f32 or bf16: 16 lanes each, four rows at a time.
 #if !defined(__CUDACC__)
-typedef float par__tp_lanes __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint32_t par__tp_words __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint16_t par__tp_halves __attribute__((vector_size(32), aligned(2), may_alias));
-PAR__INLINE_LOOP void par__tp_add_product(par__tp_lanes *sum, const par__tp_lanes *x, const char *w,
-                                          int bf16) {
+typedef float par__tp_f32x16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t par__tp_u32x16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t par__tp_u16x16 __attribute__((vector_size(32), aligned(2), may_alias));
+PAR__INLINE_LOOP void par__tp_fma16(par__tp_f32x16 *sum, const par__tp_f32x16 *x, const char *w, int bf16) {
     if (bf16) {
-        const par__tp_words wide = __builtin_convertvector(*(const par__tp_halves *)w, par__tp_words) << 16;
-        *sum += *x * (par__tp_lanes)wide;
+        const par__tp_u32x16 wide = __builtin_convertvector(*(const par__tp_u16x16 *)w, par__tp_u32x16) << 16;
+        *sum += *x * (par__tp_f32x16)wide;
     } else {
-        *sum += *x * *(const par__tp_lanes *)w;
+        *sum += *x * *(const par__tp_f32x16 *)w;
     }
 }
 #else
-typedef struct par__tp_lanes {
+typedef struct par__tp_f32x16 {
     float x[16];
-} par__tp_lanes;
-static void par__tp_add_product(par__tp_lanes *sum, const par__tp_lanes *x, const char *w, int bf16) {
+} par__tp_f32x16;
+static void par__tp_fma16(par__tp_f32x16 *sum, const par__tp_f32x16 *x, const char *w, int bf16) {
     for (int i = 0; i < 16; i++)
         sum->x[i] += x->x[i] * (bf16 ? par_bf16_to_f32(((const uint16_t *)w)[i]) : ((const float *)w)[i]);
 }
 #endif
-PAR__INLINE_LOOP void par__tp_four_dots(float *y, const float *x, const char *const *w, size_t n, int bf16) {
-    const size_t e = bf16 ? 2 : 4, most = n / 16 * 16;
+PAR__INLINE_LOOP void par__tp_gemv_4_rows(float *y, const float *x, const char *const *w, size_t n,
+                                          int bf16) {
+    const size_t e = bf16 ? 2 : 4, vectorized = n / 16 * 16;
     float lanes[4][16];
-    par__tp_lanes a, b, c, d;
+    par__tp_f32x16 a, b, c, d;
     memset(&a, 0, sizeof a);
     b = c = d = a;
-    for (size_t i = 0; i < most; i += 16) {
-        const par__tp_lanes *at = (const par__tp_lanes *)(const void *)(x + i);
-        par__tp_add_product(&a, at, w[0] + i * e, bf16);
-        par__tp_add_product(&b, at, w[1] + i * e, bf16);
-        par__tp_add_product(&c, at, w[2] + i * e, bf16);
-        par__tp_add_product(&d, at, w[3] + i * e, bf16);
+    for (size_t i = 0; i < vectorized; i += 16) {
+        const par__tp_f32x16 *at = (const par__tp_f32x16 *)(const void *)(x + i);
+        par__tp_fma16(&a, at, w[0] + i * e, bf16);
+        par__tp_fma16(&b, at, w[1] + i * e, bf16);
+        par__tp_fma16(&c, at, w[2] + i * e, bf16);
+        par__tp_fma16(&d, at, w[3] + i * e, bf16);
     }
     memcpy(lanes[0], &a, sizeof a), memcpy(lanes[1], &b, sizeof b);
     memcpy(lanes[2], &c, sizeof c), memcpy(lanes[3], &d, sizeof d);
     for (int r = 0; r < 4; r++) {
-        for (size_t i = most; i < n; i++) {
+        for (size_t i = vectorized; i < n; i++) {
             const float v = bf16 ? par_bf16_to_f32(((const uint16_t *)(const void *)w[r])[i])
                                  : ((const float *)(const void *)w[r])[i];
             lanes[r][i & 15u] += x[i] * v;
         }
-        y[r] = par__tp_total(lanes[r], 16);
+        y[r] = par__tp_sum_lanes(lanes[r], 16);
     }
 }
-PAR__INLINE_LOOP void par__tp_many_dots(float *y, const float *x, const void *w, int bf16, size_t ld,
-                                        size_t rows, size_t n) {
+PAR__INLINE_LOOP void par__tp_gemv(float *y, const float *x, const void *w, int bf16, size_t ld, size_t rows,
+                                   size_t n) {
     for (size_t r = 0; r < rows; r += 4) {
         const char *four[4]; // the last row again where there are fewer
         float out[4];
         for (size_t k = 0; k < 4; k++)
             four[k] = (const char *)w + PAR__MIN(r + k, rows - 1) * ld * (bf16 ? 2 : 4);
         if (bf16)
-            par__tp_four_dots(out, x, four, n, 1);
+            par__tp_gemv_4_rows(out, x, four, n, 1);
         else
-            par__tp_four_dots(out, x, four, n, 0);
+            par__tp_gemv_4_rows(out, x, four, n, 0);
         memcpy(y + r, out, PAR__MIN((size_t)4, rows - r) * sizeof *out);
     }
 }
 PAR__INLINE_LOOP float par__tp_row_sum(const float *x, size_t n) {
     float lanes[PAR__STRIP] = {0};
     PAR__VECTOR(i, n, lanes[lane] += x[i]);
-    return par__tp_total(lanes, n);
+    return par__tp_sum_lanes(lanes, n);
 }
 PAR__INLINE_LOOP float par__tp_row_max(const float *x, size_t n) {
     float lanes[PAR__STRIP];
@@ -882,10 +905,10 @@ PAR__INLINE_LOOP float par__tp_row_max(const float *x, size_t n) {
         for (int j = 0; j < d; j++) lanes[j] = lanes[j] > lanes[j + d] ? lanes[j] : lanes[j + d];
     return lanes[0];
 }
-PAR__INLINE_LOOP float par__tp_row_exp_sum(const float *x, float most, size_t n) {
+PAR__INLINE_LOOP float par__tp_row_exp_sum(const float *x, float row_max, size_t n) {
     float lanes[PAR__STRIP] = {0};
-    PAR__VECTOR(i, n, lanes[lane] += par__tp_exp(x[i] - most));
-    return par__tp_total(lanes, n);
+    PAR__VECTOR(i, n, lanes[lane] += par__tp_exp(x[i] - row_max));
+    return par__tp_sum_lanes(lanes, n);
 }
 PAR__INLINE_LOOP void par__tp_row_loss(float *y, const float *x, float lse, float factor, float smooth,
                                        size_t n) { // of the loss: y = factor e^(x - lse) - smooth
@@ -894,35 +917,37 @@ PAR__INLINE_LOOP void par__tp_row_loss(float *y, const float *x, float lse, floa
 
 // Of attention: s has keys x queries, of which these are `width` columns. New maxima over the keys, s =
 // e^(s - max), sums of it; shrink: what the old maxima make of older sums. What is hidden, -inf, becomes 0.
-PAR__INLINE_LOOP void par__tp_soften_strip(size_t width, float *s, size_t ld, size_t keys, float *most,
-                                           float *sum, float *shrink) {
-    float top[PAR__STRIP], total[PAR__STRIP];
-    for (size_t j = 0; j < width; j++) top[j] = most[j], total[j] = 0;
+PAR__INLINE_LOOP void par__tp_online_softmax_strip(size_t width, float *s, size_t ld, size_t keys,
+                                                   float *row_max, float *sum, float *rescale) {
+    float new_max[PAR__STRIP], total[PAR__STRIP];
+    for (size_t j = 0; j < width; j++) new_max[j] = row_max[j], total[j] = 0;
     for (size_t k = 0; k < keys; k++) PAR__IVDEP for (size_t j = 0; j < width; j++) {
             const float x = s[k * ld + j];
-            top[j] = x > top[j] ? x : top[j];
+            new_max[j] = x > new_max[j] ? x : new_max[j];
         }
     PAR__IVDEP for (size_t j = 0; j < width; j++) {
-        const float e = par__tp_exp(most[j] - top[j]);
-        shrink[j] = most[j] > -INFINITY ? e : 0;
+        const float e = par__tp_exp(row_max[j] - new_max[j]);
+        rescale[j] = row_max[j] > -INFINITY ? e : 0;
     }
     for (size_t k = 0; k < keys; k++) PAR__IVDEP for (size_t j = 0; j < width; j++) {
-            const float x = s[k * ld + j], e = par__tp_exp(x - top[j]), p = x > -INFINITY ? e : 0;
+            const float x = s[k * ld + j], e = par__tp_exp(x - new_max[j]), p = x > -INFINITY ? e : 0;
             s[k * ld + j] = p, total[j] += p;
         }
-    PAR__IVDEP for (size_t j = 0; j < width; j++) most[j] = top[j], sum[j] = sum[j] * shrink[j] + total[j];
+    PAR__IVDEP for (size_t j = 0; j < width; j++) row_max[j] = new_max[j],
+                                                  sum[j] = sum[j] * rescale[j] + total[j];
 }
-PAR__INLINE_LOOP void par__tp_soften(float *s, size_t ld, size_t keys, size_t n, float *most, float *sum,
-                                     float *shrink) {
+PAR__INLINE_LOOP void par__tp_online_softmax(float *s, size_t ld, size_t keys, size_t n, float *row_max,
+                                             float *sum, float *rescale) {
     size_t j = 0;
     for (; j + PAR__STRIP <= n; j += PAR__STRIP)
-        par__tp_soften_strip(PAR__STRIP, s + j, ld, keys, most + j, sum + j, shrink + j);
-    for (; j + 16 <= n; j += 16) par__tp_soften_strip(16, s + j, ld, keys, most + j, sum + j, shrink + j);
-    for (; j < n; j++) par__tp_soften_strip(1, s + j, ld, keys, most + j, sum + j, shrink + j);
+        par__tp_online_softmax_strip(PAR__STRIP, s + j, ld, keys, row_max + j, sum + j, rescale + j);
+    for (; j + 16 <= n; j += 16)
+        par__tp_online_softmax_strip(16, s + j, ld, keys, row_max + j, sum + j, rescale + j);
+    for (; j < n; j++) par__tp_online_softmax_strip(1, s + j, ld, keys, row_max + j, sum + j, rescale + j);
 }
 // Backward: s = p = e^(s - lse), and of its gradient g (g - dot) p scale
-PAR__INLINE_LOOP void par__tp_soften_back(float *s, float *g, size_t ld, size_t keys, size_t n,
-                                          const float *lse, const float *dot, float scale) {
+PAR__INLINE_LOOP void par__tp_softmax_backward(float *s, float *g, size_t ld, size_t keys, size_t n,
+                                               const float *lse, const float *dot, float scale) {
     for (size_t k = 0; k < keys; k++, s += ld, g += ld)
         PAR__VECTOR(j, n, const float e = par__tp_exp(s[j] - lse[j]), p = s[j] > -INFINITY ? e : 0; s[j] = p;
                     g[j] = p * (g[j] - dot[j]) * scale);
@@ -933,7 +958,7 @@ PAR__INLINE_LOOP void par__tp_norm_row(float *y, float *stats, const float *x, c
     const float mean = rms ? 0 : par__tp_row_sum(x, n) / (float)n;
     float lanes[PAR__STRIP] = {0};
     PAR__VECTOR(i, n, const float d = x[i] - mean; lanes[lane] += d * d);
-    const float rstd = 1.0f / sqrtf(par__tp_total(lanes, n) / (float)n + epsilon);
+    const float rstd = 1.0f / sqrtf(par__tp_sum_lanes(lanes, n) / (float)n + epsilon);
     if (b) {
         PAR__VECTOR(i, n, y[i] = (x[i] - mean) * rstd * w[i] + b[i]);
     } else {
@@ -943,13 +968,15 @@ PAR__INLINE_LOOP void par__tp_norm_row(float *y, float *stats, const float *x, c
     *stats = rstd;
 }
 // xhat = (x - mean) rstd, g = dy w:  dx = rstd (g - mean(g) - xhat mean(g xhat)), rms: without mean(g)
-PAR__INLINE_LOOP void par__tp_norm_row_back(float *dx, float *dw, float *db, const float *dy, const float *x,
-                                            const float *w, const float *stats, size_t n, int rms) {
+PAR__INLINE_LOOP void par__tp_norm_row_backward(float *dx, float *dw, float *db, const float *dy,
+                                                const float *x, const float *w, const float *stats, size_t n,
+                                                int rms) {
     const float mean = rms ? 0 : stats[0], rstd = stats[rms ? 0 : 1];
     float sums[PAR__STRIP] = {0}, dots[PAR__STRIP] = {0};
     PAR__VECTOR(i, n, const float g = dy[i] * w[i], h = (x[i] - mean) * rstd; sums[lane] += g;
                 dots[lane] += g * h);
-    const float sum = rms ? 0 : par__tp_total(sums, n) / (float)n, dot = par__tp_total(dots, n) / (float)n;
+    const float sum = rms ? 0 : par__tp_sum_lanes(sums, n) / (float)n,
+                dot = par__tp_sum_lanes(dots, n) / (float)n;
     if (dw) {
         PAR__VECTOR(i, n, dw[i] += dy[i] * (x[i] - mean) * rstd);
     }
@@ -961,39 +988,40 @@ PAR__INLINE_LOOP void par__tp_norm_row_back(float *dx, float *dw, float *db, con
 // to[c][r] = x[r][c]: squares of 4 x 4 by shuffles of vectors, the edges one by one.
 #if defined(__has_builtin) && !defined(__CUDACC__)
 #if __has_builtin(__builtin_shufflevector)
-#define PAR__TP_SHUFFLES
-typedef float par__tp_four __attribute__((vector_size(16), aligned(4)));
-PAR__INLINE_LOOP void par__tp_turn_square(float *to, size_t to_ld, const float *x, size_t ld) {
-    const par__tp_four a = *(const par__tp_four *)x, b = *(const par__tp_four *)(x + ld);
-    const par__tp_four c = *(const par__tp_four *)(x + 2 * ld), d = *(const par__tp_four *)(x + 3 * ld);
-    const par__tp_four ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5); // a0 b0 a1 b1
-    const par__tp_four cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-    const par__tp_four ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7); // a2 b2 a3 b3
-    const par__tp_four cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    *(par__tp_four *)to = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5);
-    *(par__tp_four *)(to + to_ld) = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
-    *(par__tp_four *)(to + 2 * to_ld) = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
-    *(par__tp_four *)(to + 3 * to_ld) = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
+#define PAR__TP_HAS_SHUFFLE
+typedef float par__tp_f32x4 __attribute__((vector_size(16), aligned(4)));
+PAR__INLINE_LOOP void par__tp_transpose_4x4(float *to, size_t to_ld, const float *x, size_t ld) {
+    const par__tp_f32x4 a = *(const par__tp_f32x4 *)x, b = *(const par__tp_f32x4 *)(x + ld);
+    const par__tp_f32x4 c = *(const par__tp_f32x4 *)(x + 2 * ld), d = *(const par__tp_f32x4 *)(x + 3 * ld);
+    const par__tp_f32x4 ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5); // a0 b0 a1 b1
+    const par__tp_f32x4 cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const par__tp_f32x4 ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7); // a2 b2 a3 b3
+    const par__tp_f32x4 cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(par__tp_f32x4 *)to = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5);
+    *(par__tp_f32x4 *)(to + to_ld) = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
+    *(par__tp_f32x4 *)(to + 2 * to_ld) = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
+    *(par__tp_f32x4 *)(to + 3 * to_ld) = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
 }
 #endif
 #endif
-PAR__INLINE_LOOP void par__tp_turn(float *to, size_t to_ld, const float *x, size_t ld, size_t rows,
-                                   size_t cols) {
+PAR__INLINE_LOOP void par__tp_transpose(float *to, size_t to_ld, const float *x, size_t ld, size_t rows,
+                                        size_t cols) {
     size_t squares = 0, c = 0; // rows that whole squares cover; columns done
-#ifdef PAR__TP_SHUFFLES
+#ifdef PAR__TP_HAS_SHUFFLE
     for (squares = rows / 4 * 4; c + 4 <= cols; c += 4)
         for (size_t r = 0; r < squares; r += 4)
-            par__tp_turn_square(to + c * to_ld + r, to_ld, x + r * ld + c, ld);
+            par__tp_transpose_4x4(to + c * to_ld + r, to_ld, x + r * ld + c, ld);
 #endif
     for (size_t i = 0; i < cols; i++)
         for (size_t r = i < c ? squares : 0; r < rows; r++) to[i * to_ld + r] = x[r * ld + i];
 }
 // Pairs (i, half + i) by angles whose cosines, then sines, are in turn; y may be x.
-PAR__INLINE_LOOP void par__tp_rotate(float *y, const float *x, const float *turn, size_t half, float way) {
-    PAR__VECTOR(i, half, const float u = x[i], v = x[half + i], c = turn[i], s = way * turn[half + i];
+PAR__INLINE_LOOP void par__tp_rotate(float *y, const float *x, const float *cos_sin, size_t half,
+                                     float sign) {
+    PAR__VECTOR(i, half, const float u = x[i], v = x[half + i], c = cos_sin[i], s = sign * cos_sin[half + i];
                 y[i] = u * c - v * s; y[half + i] = v * c + u * s);
 }
-PAR__INLINE_LOOP double par__tp_squares(const float *x, size_t n) {
+PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
     double lanes[PAR__STRIP] = {0}, sum = 0;
     PAR__VECTOR(i, n, lanes[lane] += (double)x[i] * (double)x[i]);
     for (int j = 0; j < PAR__STRIP; j++) sum += lanes[j];
@@ -1004,25 +1032,25 @@ PAR__INLINE_LOOP double par__tp_squares(const float *x, size_t n) {
 #define PAR__TP_ELEMENTWISE (float *o0, float *o1, const float *a, const float *b, const float *c, size_t n)
 #define PAR__TP_LOOPS(X, P)                                                                                  \
     X(P, void, gelu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                              \
-    X(P, void, gelu_back, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                         \
+    X(P, void, gelu_backward, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                     \
     X(P, void, swiglu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                            \
-    X(P, void, swiglu_back, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                       \
-    X(P, void, sum, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                               \
+    X(P, void, swiglu_backward, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                   \
+    X(P, void, add, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                               \
     X(P, void, axpy, (float *y, const float *x, float f, size_t n), (y, x, f, n))                            \
     X(P, void, scale, (float *y, const float *x, float f, size_t n), (y, x, f, n))                           \
-    X(P, void, dots, (float *dot, const float *a, const float *b, size_t rows, size_t n),                    \
+    X(P, void, row_dots, (float *dot, const float *a, const float *b, size_t rows, size_t n),                \
       (dot, a, b, rows, n))                                                                                  \
-    X(P, void, many_dots,                                                                                    \
-      (float *y, const float *x, const void *w, int bf16, size_t ld, size_t rows, size_t n),                 \
+    X(P, void, gemv, (float *y, const float *x, const void *w, int bf16, size_t ld, size_t rows, size_t n),  \
       (y, x, w, bf16, ld, rows, n))                                                                          \
     X(P, float, row_sum, (const float *x, size_t n), (x, n))                                                 \
     X(P, float, row_max, (const float *x, size_t n), (x, n))                                                 \
-    X(P, float, row_exp_sum, (const float *x, float most, size_t n), (x, most, n))                           \
+    X(P, float, row_exp_sum, (const float *x, float row_max, size_t n), (x, row_max, n))                     \
     X(P, void, row_loss, (float *y, const float *x, float lse, float factor, float smooth, size_t n),        \
       (y, x, lse, factor, smooth, n))                                                                        \
-    X(P, void, soften, (float *s, size_t ld, size_t keys, size_t n, float *most, float *sum, float *shrink), \
-      (s, ld, keys, n, most, sum, shrink))                                                                   \
-    X(P, void, soften_back,                                                                                  \
+    X(P, void, online_softmax,                                                                               \
+      (float *s, size_t ld, size_t keys, size_t n, float *row_max, float *sum, float *rescale),              \
+      (s, ld, keys, n, row_max, sum, rescale))                                                               \
+    X(P, void, softmax_backward,                                                                             \
       (float *s, float *g, size_t ld, size_t keys, size_t n, const float *lse, const float *dot,             \
        float scale),                                                                                         \
       (s, g, ld, keys, n, lse, dot, scale))                                                                  \
@@ -1030,15 +1058,15 @@ PAR__INLINE_LOOP double par__tp_squares(const float *x, size_t n) {
       (float *y, float *stats, const float *x, const float *w, const float *b, size_t n, int rms,            \
        float epsilon),                                                                                       \
       (y, stats, x, w, b, n, rms, epsilon))                                                                  \
-    X(P, void, norm_row_back,                                                                                \
+    X(P, void, norm_row_backward,                                                                            \
       (float *dx, float *dw, float *db, const float *dy, const float *x, const float *w, const float *stats, \
        size_t n, int rms),                                                                                   \
       (dx, dw, db, dy, x, w, stats, n, rms))                                                                 \
-    X(P, void, turn, (float *to, size_t to_ld, const float *x, size_t ld, size_t rows, size_t cols),         \
+    X(P, void, transpose, (float *to, size_t to_ld, const float *x, size_t ld, size_t rows, size_t cols),    \
       (to, to_ld, x, ld, rows, cols))                                                                        \
-    X(P, void, rotate, (float *y, const float *x, const float *turn, size_t half, float way),                \
-      (y, x, turn, half, way))                                                                               \
-    X(P, double, squares, (const float *x, size_t n), (x, n))
+    X(P, void, rotate, (float *y, const float *x, const float *cos_sin, size_t half, float sign),            \
+      (y, x, cos_sin, half, sign))                                                                           \
+    X(P, double, sum_squares, (const float *x, size_t n), (x, n))
 
 PAR__LOOP_TABLES(par__tp_, PAR__TP_LOOPS)
 
@@ -1052,11 +1080,11 @@ PAR__LOOP_TABLES(par__tp_, PAR__TP_LOOPS)
         if (par__r) return par__r;                                                                           \
     } while (0)
 
-typedef struct par__tp_turns_key { // what the table of rotary positions is for
+typedef struct par__tp_rope_key { // what the table of rotary positions is for
     par_tp_rotary rotary;
     size_t dim, sequence, position;
-    int known;
-} par__tp_turns_key;
+    int is_set;
+} par__tp_rope_key;
 
 struct par_tp {
     par_tp_desc desc;
@@ -1067,13 +1095,13 @@ struct par_tp {
     struct {
         void *memory;
         size_t bytes;
-        int shared; // par_alloc's
+        int symmetric; // par_alloc's
     } scratch[32];
     struct {
         int count; // ranks that have the same key-value head
         par_comm *comm;
     } replicas[4];
-    par__tp_turns_key turns;
+    par__tp_rope_key rope_key;
 };
 enum { // scratch slots
     PAR__TP_GATHERED,
@@ -1088,47 +1116,47 @@ enum { // scratch slots
     PAR__TP_DKV,
     PAR__TP_DKV_NEXT,
     PAR__TP_DQ,
-    PAR__TP_PACK,
-    PAR__TP_PACK_TO,
+    PAR__TP_PACK_SEND,
+    PAR__TP_PACK_RECV,
     PAR__TP_HEADS,
     PAR__TP_HEADS_GRAD,
-    PAR__TP_WIDE_A = 16, // from here on: the CPU's kernels'
-    PAR__TP_WIDE_B,
-    PAR__TP_WIDE_C,
+    PAR__TP_F32_A = 16, // from here on: the CPU's kernels'
+    PAR__TP_F32_B,
+    PAR__TP_F32_C,
     PAR__TP_ROWS,
     PAR__TP_SCORES,
-    PAR__TP_SLICES,
-    PAR__TP_TURNS,
-    PAR__TP_SQUARES,
-    PAR__TP_MOST_RANKS = 1024
+    PAR__TP_HEAD_SLICES,
+    PAR__TP_ROPE_TABLE,
+    PAR__TP_SQUARE_SUM,
+    PAR__TP_MAX_RANKS = 1024
 };
 static size_t par__tp_map_position(const par_tp_row_map *m, size_t i) {
     return m->position + m->chunk[i / m->chunk_tokens] * m->chunk_tokens + i % m->chunk_tokens;
 }
-static size_t par__tp_ld_of(const par_tp_matrix *x) { return par_tp_ld(x->layout, x->cols); }
-static int par__tp_wide(const par_tp *tp) { return !tp->desc.bf16; }
-static const char *par__tp_at(const par_tp *tp, const void *x, size_t element) {
+static size_t par__tp_matrix_ld(const par_tp_matrix *x) { return par_tp_ld(x->layout, x->cols); }
+static int par__tp_is_f32(const par_tp *tp) { return !tp->desc.bf16; }
+static const char *par__tp_const_element(const par_tp *tp, const void *x, size_t element) {
     return (const char *)x + element * par_tp_element_bytes(tp);
 }
-static char *par__tp_to(const par_tp *tp, void *x, size_t element) {
+static char *par__tp_element(const par_tp *tp, void *x, size_t element) {
     return (char *)x + element * par_tp_element_bytes(tp);
 }
 
 // n elements from `at` on as f32: where they are, or widened into `room`.
-static const float *par__tp_widen(const par_tp *tp, const void *x, size_t at, size_t n, float *room) {
+static const float *par__tp_as_f32(const par_tp *tp, const void *x, size_t at, size_t n, float *scratch) {
     if (!x) return NULL;
-    if (par__tp_wide(tp)) return (const float *)x + at;
-    par_cast(room, PAR_F32, (const uint16_t *)x + at, PAR_BF16, n);
-    return room;
+    if (par__tp_is_f32(tp)) return (const float *)x + at;
+    par_cast(scratch, PAR_F32, (const uint16_t *)x + at, PAR_BF16, n);
+    return scratch;
 }
-static float *par__tp_room(const par_tp *tp, void *x, size_t at, float *room) { // to be written
-    return par__tp_wide(tp) ? (float *)x + at : room;
+static float *par__tp_f32_output(const par_tp *tp, void *x, size_t at, float *scratch) { // to be written
+    return par__tp_is_f32(tp) ? (float *)x + at : scratch;
 }
-static void par__tp_narrow(const par_tp *tp, void *x, size_t at, size_t n, const float *room) {
-    if (!par__tp_wide(tp)) par_cast((uint16_t *)x + at, PAR_BF16, room, PAR_F32, n);
+static void par__tp_store_f32(const par_tp *tp, void *x, size_t at, size_t n, const float *scratch) {
+    if (!par__tp_is_f32(tp)) par_cast((uint16_t *)x + at, PAR_BF16, scratch, PAR_F32, n);
 }
 // The result of a matrix product, which leaves no text of its own.
-static par_result par__tp_product(par_tp *tp, par_result r) {
+static par_result par__tp_gemm_result(par_tp *tp, par_result r) {
     return r ? par_fail(tp->desc.tp, r, "par_tp: a matrix product: %s", par_result_text(r)) : r;
 }
 static float *par__tp_row_scratch(par_tp *tp, size_t rows, size_t cols) {
@@ -1154,39 +1182,40 @@ static par_result par__tp_cpu_copy(par_tp *tp, void *dst, size_t dst_ld, const v
 }
 
 // Rows from element `at` on as f32: where they are, or a dense copy in `room`.
-static const float *par__tp_slice(par_tp *tp, float *room, const void *x, size_t at, size_t rows, size_t cols,
-                                  size_t *ld) {
-    if (par__tp_wide(tp)) return (const float *)x + at;
-    for (size_t r = 0; room && r < rows; r++)
-        par_cast(room + r * cols, PAR_F32, (const uint16_t *)x + at + r * *ld, PAR_BF16, cols);
+static const float *par__tp_f32_rows(par_tp *tp, float *scratch, const void *x, size_t at, size_t rows,
+                                     size_t cols, size_t *ld) {
+    if (par__tp_is_f32(tp)) return (const float *)x + at;
+    for (size_t r = 0; scratch && r < rows; r++)
+        par_cast(scratch + r * cols, PAR_F32, (const uint16_t *)x + at + r * *ld, PAR_BF16, cols);
     *ld = cols;
-    return room;
+    return scratch;
 }
-static const float *par__tp_operand(par_tp *tp, int slot, const void *x, size_t rows, size_t cols,
-                                    size_t *ld) {
-    const size_t bytes = par__tp_wide(tp) ? 0 : rows * cols * sizeof(float);
-    return par__tp_slice(tp, bytes ? (float *)par_tp_scratch(tp, slot, bytes) : NULL, x, 0, rows, cols, ld);
+static const float *par__tp_gemm_operand(par_tp *tp, int slot, const void *x, size_t rows, size_t cols,
+                                         size_t *ld) {
+    const size_t bytes = par__tp_is_f32(tp) ? 0 : rows * cols * sizeof(float);
+    return par__tp_f32_rows(tp, bytes ? (float *)par_tp_scratch(tp, slot, bytes) : NULL, x, 0, rows, cols,
+                            ld);
 }
-static void par__tp_add_row(par_tp *tp, void *y, size_t at, const float *row, size_t cols, float *room) {
-    const float *x = par__tp_widen(tp, y, at, cols, room);
-    tp->loops->sum(par__tp_room(tp, y, at, room), NULL, x, row, NULL, cols);
-    par__tp_narrow(tp, y, at, cols, room);
+static void par__tp_add_row(par_tp *tp, void *y, size_t at, const float *row, size_t cols, float *scratch) {
+    const float *x = par__tp_as_f32(tp, y, at, cols, scratch);
+    tp->loops->add(par__tp_f32_output(tp, y, at, scratch), NULL, x, row, NULL, cols);
+    par__tp_store_f32(tp, y, at, cols, scratch);
 }
 static par_result par__tp_cpu_add_bias(par_tp *tp, void *y, size_t ld, const void *bias, size_t rows,
                                        size_t cols) {
-    float *room = par__tp_row_scratch(tp, 2, cols);
-    if (!room) return PAR_ERR_MEMORY;
-    const float *b = par__tp_widen(tp, bias, 0, cols, room + cols);
-    for (size_t r = 0; r < rows; r++) par__tp_add_row(tp, y, r * ld, b, cols, room);
+    float *scratch = par__tp_row_scratch(tp, 2, cols);
+    if (!scratch) return PAR_ERR_MEMORY;
+    const float *b = par__tp_as_f32(tp, bias, 0, cols, scratch + cols);
+    for (size_t r = 0; r < rows; r++) par__tp_add_row(tp, y, r * ld, b, cols, scratch);
     return PAR_OK;
 }
 // One row x, as of a token that is generated, times W^T: what packs or widens W for it reads and writes W
 // more than once; here each of its rows is read once.
-static par_result par__tp_one_row(par_tp *tp, size_t n, size_t k, const void *a, const void *b, size_t ldb,
-                                  float *c) {
-    float *room = par__tp_row_scratch(tp, 1, k);
-    if (!room) return PAR_ERR_MEMORY;
-    tp->loops->many_dots(c, par__tp_widen(tp, a, 0, k, room), b, !par__tp_wide(tp), ldb, n, k);
+static par_result par__tp_cpu_gemv(par_tp *tp, size_t n, size_t k, const void *a, const void *b, size_t ldb,
+                                   float *c) {
+    float *scratch = par__tp_row_scratch(tp, 1, k);
+    if (!scratch) return PAR_ERR_MEMORY;
+    tp->loops->gemv(c, par__tp_as_f32(tp, a, 0, k, scratch), b, !par__tp_is_f32(tp), ldb, n, k);
     return PAR_OK;
 }
 static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
@@ -1194,19 +1223,20 @@ static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
                                    par_dtype c_type, size_t ldc, const void *bias) {
     par_device *cpu = par_cpu();
     const int direct = c_type == PAR_F32, one = m == 1 && !ta && tb && beta == 0;
-    float *z = direct ? (float *)c : (float *)par_tp_scratch(tp, PAR__TP_WIDE_C, m * n * sizeof(float));
+    float *z = direct ? (float *)c : (float *)par_tp_scratch(tp, PAR__TP_F32_C, m * n * sizeof(float));
     const size_t ldz = direct ? ldc : n;
     par_result e;
     if (!z) return PAR_ERR_MEMORY;
     for (size_t r = 0; !direct && beta != 0 && r < m; r++)
         par_cast(z + r * n, PAR_F32, (const uint16_t *)c + r * ldc, c_type, n);
     if (one) {
-        e = par__tp_one_row(tp, n, k, a, b, ldb, z);
+        e = par__tp_cpu_gemv(tp, n, k, a, b, ldb, z);
     } else {
-        const float *x = par__tp_operand(tp, PAR__TP_WIDE_A, a, ta ? k : m, ta ? m : k, &lda);
-        const float *y = par__tp_operand(tp, PAR__TP_WIDE_B, b, tb ? n : k, tb ? k : n, &ldb);
+        const float *x = par__tp_gemm_operand(tp, PAR__TP_F32_A, a, ta ? k : m, ta ? m : k, &lda);
+        const float *y = par__tp_gemm_operand(tp, PAR__TP_F32_B, b, tb ? n : k, tb ? k : n, &ldb);
         if (!x || !y) return PAR_ERR_MEMORY;
-        e = par__tp_product(tp, cpu->gemm(cpu, ta, tb, m, n, k, 1.0f, x, lda, y, ldb, beta, z, ldz, NULL));
+        e = par__tp_gemm_result(tp,
+                                cpu->gemm(cpu, ta, tb, m, n, k, 1.0f, x, lda, y, ldb, beta, z, ldz, NULL));
     }
     for (size_t r = 0; !direct && r < m; r++)
         par_cast((uint16_t *)c + r * ldc, c_type, z + r * n, PAR_F32, n);
@@ -1215,10 +1245,10 @@ static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
 
 static par_result par__tp_cpu_sum_rows(par_tp *tp, float *sum, const void *x, size_t ld, size_t rows,
                                        size_t cols) {
-    float *room = par__tp_row_scratch(tp, 1, cols);
-    if (!room) return PAR_ERR_MEMORY;
+    float *scratch = par__tp_row_scratch(tp, 1, cols);
+    if (!scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++)
-        tp->loops->axpy(sum, par__tp_widen(tp, x, r * ld, cols, room), 1.0f, cols);
+        tp->loops->axpy(sum, par__tp_as_f32(tp, x, r * ld, cols, scratch), 1.0f, cols);
     return PAR_OK;
 }
 
@@ -1227,18 +1257,20 @@ static par_result par__tp_cpu_elementwise(par_tp *tp, par_tp_elementwise what, s
                                           const void *b, const void *c, size_t bc_ld) {
     const par__tp_loops *l = tp->loops;
     void(*const loops[PAR_TP_ELEMENTWISE_COUNT])
-        PAR__TP_ELEMENTWISE = {l->gelu, l->gelu_back, l->swiglu, l->swiglu_back, l->sum};
+        PAR__TP_ELEMENTWISE = {l->gelu, l->gelu_backward, l->swiglu, l->swiglu_backward, l->add};
     enum { PIECE = 1024 };
-    float room[5][PIECE];
+    float scratch[5][PIECE];
     if (out_ld == cols && a_ld == cols && (!b || bc_ld == cols)) cols *= rows, rows = rows ? 1 : 0;
     for (size_t r = 0; r < rows; r++)
         for (size_t i = 0; i < cols; i += PIECE) {
             const size_t n = PAR__MIN((size_t)PIECE, cols - i), to = r * out_ld + i, from = r * bc_ld + i;
-            loops[what](par__tp_room(tp, o0, to, room[0]), o1 ? par__tp_room(tp, o1, to, room[1]) : NULL,
-                        par__tp_widen(tp, a, r * a_ld + i, n, room[2]),
-                        par__tp_widen(tp, b, from, n, room[3]), par__tp_widen(tp, c, from, n, room[4]), n);
-            par__tp_narrow(tp, o0, to, n, room[0]);
-            if (o1) par__tp_narrow(tp, o1, to, n, room[1]);
+            loops[what](par__tp_f32_output(tp, o0, to, scratch[0]),
+                        o1 ? par__tp_f32_output(tp, o1, to, scratch[1]) : NULL,
+                        par__tp_as_f32(tp, a, r * a_ld + i, n, scratch[2]),
+                        par__tp_as_f32(tp, b, from, n, scratch[3]),
+                        par__tp_as_f32(tp, c, from, n, scratch[4]), n);
+            par__tp_store_f32(tp, o0, to, n, scratch[0]);
+            if (o1) par__tp_store_f32(tp, o1, to, n, scratch[1]);
         }
     return PAR_OK;
 }
@@ -1246,36 +1278,36 @@ static par_result par__tp_cpu_elementwise(par_tp *tp, par_tp_elementwise what, s
 static par_result par__tp_cpu_norm_forward(par_tp *tp, void *y, float *stats, const void *x,
                                            const void *weight, const void *bias, size_t rows, size_t cols,
                                            int rms, float epsilon) {
-    float *room = par__tp_row_scratch(tp, 4, cols);
-    if (!room) return PAR_ERR_MEMORY;
-    const float *w = par__tp_widen(tp, weight, 0, cols, room + 2 * cols);
-    const float *b = par__tp_widen(tp, bias, 0, cols, room + 3 * cols);
+    float *scratch = par__tp_row_scratch(tp, 4, cols);
+    if (!scratch) return PAR_ERR_MEMORY;
+    const float *w = par__tp_as_f32(tp, weight, 0, cols, scratch + 2 * cols);
+    const float *b = par__tp_as_f32(tp, bias, 0, cols, scratch + 3 * cols);
     for (size_t r = 0; r < rows; r++) {
-        tp->loops->norm_row(par__tp_room(tp, y, r * cols, room), stats + r * (rms ? 1 : 2),
-                            par__tp_widen(tp, x, r * cols, cols, room + cols), w, b, cols, rms, epsilon);
-        par__tp_narrow(tp, y, r * cols, cols, room);
+        tp->loops->norm_row(par__tp_f32_output(tp, y, r * cols, scratch), stats + r * (rms ? 1 : 2),
+                            par__tp_as_f32(tp, x, r * cols, cols, scratch + cols), w, b, cols, rms, epsilon);
+        par__tp_store_f32(tp, y, r * cols, cols, scratch);
     }
     return PAR_OK;
 }
 static par_result par__tp_cpu_norm_backward(par_tp *tp, void *dx, float *dweight, float *dbias,
                                             const void *dy, const void *x, const void *weight,
                                             const float *stats, size_t rows, size_t cols, int rms) {
-    float *room = par__tp_row_scratch(tp, 4, cols);
-    if (!room) return PAR_ERR_MEMORY;
-    const float *w = par__tp_widen(tp, weight, 0, cols, room + 3 * cols);
+    float *scratch = par__tp_row_scratch(tp, 4, cols);
+    if (!scratch) return PAR_ERR_MEMORY;
+    const float *w = par__tp_as_f32(tp, weight, 0, cols, scratch + 3 * cols);
     for (size_t r = 0; r < rows; r++) {
-        tp->loops->norm_row_back(par__tp_room(tp, dx, r * cols, room), dweight, dbias,
-                                 par__tp_widen(tp, dy, r * cols, cols, room + cols),
-                                 par__tp_widen(tp, x, r * cols, cols, room + 2 * cols), w,
-                                 stats + r * (rms ? 1 : 2), cols, rms);
-        par__tp_narrow(tp, dx, r * cols, cols, room);
+        tp->loops->norm_row_backward(par__tp_f32_output(tp, dx, r * cols, scratch), dweight, dbias,
+                                     par__tp_as_f32(tp, dy, r * cols, cols, scratch + cols),
+                                     par__tp_as_f32(tp, x, r * cols, cols, scratch + 2 * cols), w,
+                                     stats + r * (rms ? 1 : 2), cols, rms);
+        par__tp_store_f32(tp, dx, r * cols, cols, scratch);
     }
     return PAR_OK;
 }
 
 // Element i of a stream is dropped if its 32 random bits are less than p 2^32: four elements a Philox block.
-static void par__tp_drop(float *y, const float *x, size_t n, uint64_t seed, uint64_t stream, uint64_t first,
-                         float p) {
+static void par__tp_dropout_row(float *y, const float *x, size_t n, uint64_t seed, uint64_t stream,
+                                uint64_t first, float p) {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     const uint32_t limit = (uint32_t)((double)p * 4294967296.0);
     const float scale = 1.0f / (1.0f - p);
@@ -1292,57 +1324,59 @@ static void par__tp_drop(float *y, const float *x, size_t n, uint64_t seed, uint
 }
 static par_result par__tp_cpu_dropout(par_tp *tp, void *y, const void *x, size_t rows, size_t cols,
                                       const par_tp_row_map *map, uint64_t stream, float probability) {
-    float *room = par__tp_row_scratch(tp, 2, cols);
-    if (!room) return PAR_ERR_MEMORY;
+    float *scratch = par__tp_row_scratch(tp, 2, cols);
+    if (!scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++) {
-        par__tp_drop(par__tp_room(tp, y, r * cols, room), par__tp_widen(tp, x, r * cols, cols, room + cols),
-                     cols, tp->desc.seed, stream, par_tp_token(map, r) * cols, probability);
-        par__tp_narrow(tp, y, r * cols, cols, room);
+        par__tp_dropout_row(par__tp_f32_output(tp, y, r * cols, scratch),
+                            par__tp_as_f32(tp, x, r * cols, cols, scratch + cols), cols, tp->desc.seed,
+                            stream, par_tp_token_index(map, r) * cols, probability);
+        par__tp_store_f32(tp, y, r * cols, cols, scratch);
     }
     return PAR_OK;
 }
 
-static double par__tp_frequency(const par_tp_rotary *rotary, size_t i, size_t dim) {
+static double par__tp_rope_frequency(const par_tp_rotary *rotary, size_t i, size_t dim) {
     const double base = rotary->base > 0 ? (double)rotary->base : 10000;
     const double f = pow(base, -2.0 * (double)i / (double)dim), factor = (double)rotary->factor;
     const double low = (double)rotary->low, high = (double)rotary->high;
-    const double turns = (double)rotary->original * f / 6.283185307179586;
-    if (factor <= 0 || turns > high) return f;
-    const double part = turns < low ? 0 : (turns - low) / (high - low);
+    const double rotations = (double)rotary->original * f / 6.283185307179586;
+    if (factor <= 0 || rotations > high) return f;
+    const double part = rotations < low ? 0 : (rotations - low) / (high - low);
     return (1 - part) * f / factor + part * f;
 }
 // Cosines, then sines, for each token of a sequence here: the same for all layers, so kept.
-static const float *par__tp_turns(par_tp *tp, const par_tp_row_map *map, const par_tp_rotary *rotary,
-                                  size_t dim) {
+static const float *par__tp_rope_table(par_tp *tp, const par_tp_row_map *map, const par_tp_rotary *rotary,
+                                       size_t dim) {
     const size_t half = dim / 2;
-    par__tp_turns_key key;
+    par__tp_rope_key key;
     memset(&key, 0, sizeof key);
     key.rotary = *rotary, key.dim = dim, key.sequence = map->sequence, key.position = map->position;
-    key.known = 1;
-    if (!memcmp(&key, &tp->turns, sizeof key)) return (const float *)tp->scratch[PAR__TP_TURNS].memory;
-    tp->turns.known = 0;
-    float *turn = (float *)par_tp_scratch(tp, PAR__TP_TURNS, map->per * dim * sizeof(float));
-    for (size_t i = 0; i < half && turn; i++) {
-        const double f = par__tp_frequency(rotary, i, dim);
-        for (size_t r = 0; r < map->per; r++) {
+    key.is_set = 1;
+    if (!memcmp(&key, &tp->rope_key, sizeof key))
+        return (const float *)tp->scratch[PAR__TP_ROPE_TABLE].memory;
+    tp->rope_key.is_set = 0;
+    float *table = (float *)par_tp_scratch(tp, PAR__TP_ROPE_TABLE, map->local_sequence * dim * sizeof(float));
+    for (size_t i = 0; i < half && table; i++) {
+        const double f = par__tp_rope_frequency(rotary, i, dim);
+        for (size_t r = 0; r < map->local_sequence; r++) {
             const double angle = (double)par__tp_map_position(map, r) * f;
-            turn[r * dim + i] = (float)cos(angle), turn[r * dim + half + i] = (float)sin(angle);
+            table[r * dim + i] = (float)cos(angle), table[r * dim + half + i] = (float)sin(angle);
         }
     }
-    if (turn) memcpy(&tp->turns, &key, sizeof key);
-    return turn;
+    if (table) memcpy(&tp->rope_key, &key, sizeof key);
+    return table;
 }
 static par_result par__tp_cpu_rope(par_tp *tp, void *x, size_t rows, size_t ld, size_t heads, size_t dim,
                                    const par_tp_row_map *map, const par_tp_rotary *rotary, int backward) {
-    const float *turns = par__tp_turns(tp, map, rotary, dim);
-    float *room = par__tp_row_scratch(tp, 1, dim);
-    if (!room || !turns) return PAR_ERR_MEMORY;
+    const float *table = par__tp_rope_table(tp, map, rotary, dim);
+    float *scratch = par__tp_row_scratch(tp, 1, dim);
+    if (!scratch || !table) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++)
         for (size_t h = 0; h < heads; h++) {
-            const size_t at = r * ld + h * dim, token = (map->first_row + r) % map->per;
-            tp->loops->rotate(par__tp_room(tp, x, at, room), par__tp_widen(tp, x, at, dim, room),
-                              turns + token * dim, dim / 2, backward ? -1.0f : 1.0f);
-            par__tp_narrow(tp, x, at, dim, room);
+            const size_t at = r * ld + h * dim, token = (map->first_row + r) % map->local_sequence;
+            tp->loops->rotate(par__tp_f32_output(tp, x, at, scratch), par__tp_as_f32(tp, x, at, dim, scratch),
+                              table + token * dim, dim / 2, backward ? -1.0f : 1.0f);
+            par__tp_store_f32(tp, x, at, dim, scratch);
         }
     return PAR_OK;
 }
@@ -1361,41 +1395,41 @@ static par_result par__tp_cpu_embed(par_tp *tp, void *y, const int32_t *ids, siz
 }
 static par_result par__tp_cpu_embed_backward(par_tp *tp, float *grad, const int32_t *ids, size_t rows,
                                              const void *dy, size_t first, size_t count, size_t cols) {
-    float *room = par__tp_row_scratch(tp, 1, cols);
-    if (!room) return PAR_ERR_MEMORY;
+    float *scratch = par__tp_row_scratch(tp, 1, cols);
+    if (!scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++) {
         const size_t id = (size_t)ids[r] - first;
         if (id < count)
-            tp->loops->axpy(grad + id * cols, par__tp_widen(tp, dy, r * cols, cols, room), 1.0f, cols);
+            tp->loops->axpy(grad + id * cols, par__tp_as_f32(tp, dy, r * cols, cols, scratch), 1.0f, cols);
     }
     return PAR_OK;
 }
 static par_result par__tp_cpu_positions(par_tp *tp, void *y, const void *table, size_t rows, size_t cols,
                                         const par_tp_row_map *map) {
-    float *room = par__tp_row_scratch(tp, 2, cols);
-    if (!room) return PAR_ERR_MEMORY;
+    float *scratch = par__tp_row_scratch(tp, 2, cols);
+    if (!scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++) {
         const size_t at = par_tp_row_position(map, r) * cols;
-        par__tp_add_row(tp, y, r * cols, par__tp_widen(tp, table, at, cols, room + cols), cols, room);
+        par__tp_add_row(tp, y, r * cols, par__tp_as_f32(tp, table, at, cols, scratch + cols), cols, scratch);
     }
     return PAR_OK;
 }
 static par_result par__tp_cpu_positions_backward(par_tp *tp, float *grad, const void *dy, size_t rows,
                                                  size_t cols, const par_tp_row_map *map) {
-    float *room = par__tp_row_scratch(tp, 1, cols);
-    if (!room) return PAR_ERR_MEMORY;
+    float *scratch = par__tp_row_scratch(tp, 1, cols);
+    if (!scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++)
         tp->loops->axpy(grad + par_tp_row_position(map, r) * cols,
-                        par__tp_widen(tp, dy, r * cols, cols, room), 1.0f, cols);
+                        par__tp_as_f32(tp, dy, r * cols, cols, scratch), 1.0f, cols);
     return PAR_OK;
 }
 
 static par_result par__tp_cpu_loss_stats(par_tp *tp, float *stats, const void *logits, size_t ld,
                                          const int32_t *targets, size_t rows, size_t first, size_t cols) {
-    float *room = par__tp_row_scratch(tp, 1, cols);
-    if (!room) return PAR_ERR_MEMORY;
+    float *scratch = par__tp_row_scratch(tp, 1, cols);
+    if (!scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++, stats += 4) {
-        const float *x = par__tp_widen(tp, logits, r * ld, cols, room);
+        const float *x = par__tp_as_f32(tp, logits, r * ld, cols, scratch);
         const size_t target = (size_t)targets[r] - first;
         stats[0] = cols ? tp->loops->row_max(x, cols) : -INFINITY;
         stats[1] = cols ? tp->loops->row_exp_sum(x, stats[0], cols) : 0;
@@ -1405,30 +1439,30 @@ static par_result par__tp_cpu_loss_stats(par_tp *tp, float *stats, const void *l
     return PAR_OK;
 }
 static int par__tp_ignored(const par_tp_loss *loss, int32_t target) {
-    return target < 0 || target == loss->ignore;
+    return target < 0 || target == loss->ignore_index;
 }
 static par_result par__tp_cpu_loss_combine(par_tp *tp, const float *all, size_t t, size_t rows,
                                            const int32_t *targets, const par_tp_loss *loss, float *lse,
-                                           float *losses, double *sum, size_t *counted) {
+                                           float *losses, double *sum, size_t *target_count) {
     const float e = loss->label_smoothing;
     (void)tp;
-    *sum = 0, *counted = 0;
+    *sum = 0, *target_count = 0;
     for (size_t r = 0; r < rows; r++) {
-        float most = -INFINITY;
+        float row_max = -INFINITY;
         double d = 0, wanted = 0, total = 0;
-        for (size_t q = 0; q < t; q++) most = PAR__MAX(most, all[(q * rows + r) * 4]);
+        for (size_t q = 0; q < t; q++) row_max = PAR__MAX(row_max, all[(q * rows + r) * 4]);
         for (size_t q = 0; q < t; q++) {
             const float *s = all + (q * rows + r) * 4;
-            d += (double)s[1] * exp((double)s[0] - (double)most);
+            d += (double)s[1] * exp((double)s[0] - (double)row_max);
             wanted += (double)s[2], total += (double)s[3];
         }
-        const double x = (double)most + log(d);
+        const double x = (double)row_max + log(d);
         const double one = (1 - (double)e) * (x - wanted) +
                            (double)e * (x - total / (double)loss->vocabulary) + (double)loss->z_loss * x * x;
         const int ignored = par__tp_ignored(loss, targets[r]);
         lse[r] = (float)x;
         if (losses) losses[r] = ignored ? 0 : (float)one;
-        if (!ignored) *sum += one, *counted += 1;
+        if (!ignored) *sum += one, *target_count += 1;
     }
     return PAR_OK;
 }
@@ -1440,12 +1474,12 @@ static par_result par__tp_cpu_set(par_tp *tp, float *x, size_t n, float value) {
 static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const void *logits, size_t ld,
                                             const int32_t *targets, const float *lse, size_t rows,
                                             size_t first, size_t cols, const par_tp_loss *loss, float scale) {
-    float *room = par__tp_row_scratch(tp, 2, cols);
+    float *scratch = par__tp_row_scratch(tp, 2, cols);
     const float e = loss->label_smoothing, smooth = scale * e / (float)loss->vocabulary;
-    if (!room) return PAR_ERR_MEMORY;
+    if (!scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++) {
-        float *y = par__tp_room(tp, dlogits, r * ld, room);
-        const float *x = par__tp_widen(tp, logits, r * ld, cols, room + cols);
+        float *y = par__tp_f32_output(tp, dlogits, r * ld, scratch);
+        const float *x = par__tp_as_f32(tp, logits, r * ld, cols, scratch + cols);
         const size_t target = (size_t)targets[r] - first;
         if (par__tp_ignored(loss, targets[r])) {
             memset(y, 0, cols * sizeof *y);
@@ -1453,25 +1487,26 @@ static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const voi
             tp->loops->row_loss(y, x, lse[r], scale * (1.0f + 2.0f * loss->z_loss * lse[r]), smooth, cols);
             if (target < cols) y[target] -= scale * (1.0f - e);
         }
-        par__tp_narrow(tp, dlogits, r * ld, cols, room);
+        par__tp_store_f32(tp, dlogits, r * ld, cols, scratch);
     }
     return PAR_OK;
 }
-static par_result par__tp_cpu_loss_both(par_tp *tp, void *dlogits, float *stats, const void *logits,
-                                        size_t ld, const int32_t *targets, size_t rows, size_t cols,
-                                        const par_tp_loss *loss, float *lse, float *losses, double *sum,
-                                        size_t *counted, float scale) {
-    *sum = 0, *counted = 0;
+static par_result par__tp_cpu_loss_forward_backward(par_tp *tp, void *dlogits, float *stats,
+                                                    const void *logits, size_t ld, const int32_t *targets,
+                                                    size_t rows, size_t cols, const par_tp_loss *loss,
+                                                    float *lse, float *losses, double *sum,
+                                                    size_t *target_count, float scale) {
+    *sum = 0, *target_count = 0;
     for (size_t r = 0; r < rows; r++) { // the row stays in the caches
-        const char *x = par__tp_at(tp, logits, r * ld);
+        const char *x = par__tp_const_element(tp, logits, r * ld);
         double one;
         size_t counts;
         PAR__TP_TRY(par__tp_cpu_loss_stats(tp, stats, x, ld, targets + r, 1, 0, cols));
         PAR__TP_TRY(par__tp_cpu_loss_combine(tp, stats, 1, 1, targets + r, loss, lse + r,
                                              losses ? losses + r : NULL, &one, &counts));
-        PAR__TP_TRY(par__tp_cpu_loss_backward(tp, par__tp_to(tp, dlogits, r * ld), x, ld, targets + r,
+        PAR__TP_TRY(par__tp_cpu_loss_backward(tp, par__tp_element(tp, dlogits, r * ld), x, ld, targets + r,
                                               lse + r, 1, 0, cols, loss, scale));
-        *sum += one, *counted += counts;
+        *sum += one, *target_count += counts;
     }
     return PAR_OK;
 }
@@ -1486,40 +1521,44 @@ typedef struct par__tp_head { // of one sequence, at a meeting
     const float *q, *k, *v, *dy;
     float *qt, *dyt;                                    // the same turned, dim x q_count
     size_t q_ld, kv_ld, dy_ld, t_ld, q_first, kv_first; // q_first: row of the first query, of all rows
-    uint64_t random;                                    // of the element (query, key) = (0, 0)
+    uint64_t dropout_first;                             // of the element (query, key) = (0, 0)
 } par__tp_head;
 
-static int par__tp_open_head(par_tp *tp, const par_tp_meeting *m, size_t b, size_t h, par__tp_head *o) {
+static int par__tp_load_head(par_tp *tp, const par_tp_attention_block *m, size_t b, size_t h,
+                             par__tp_head *o) {
     const size_t d = m->dim, n = m->q_count * d, nk = m->kv_count * d, kh = h / (m->heads / m->kv_heads);
-    const size_t copies = par__tp_wide(tp) ? 0 : 2 * n + 2 * nk;
+    const size_t copies = par__tp_is_f32(tp) ? 0 : 2 * n + 2 * nk;
     o->t_ld = m->q_count;
-    float *room = (float *)par_tp_scratch(tp, PAR__TP_SLICES, (copies + 2 * o->t_ld * d) * sizeof(float));
-    if (!room) return 0;
-    o->qt = room + copies, o->dyt = o->qt + o->t_ld * d;
+    float *scratch =
+        (float *)par_tp_scratch(tp, PAR__TP_HEAD_SLICES, (copies + 2 * o->t_ld * d) * sizeof(float));
+    if (!scratch) return 0;
+    o->qt = scratch + copies, o->dyt = o->qt + o->t_ld * d;
     o->q_ld = m->q_ld, o->kv_ld = m->kv_ld, o->dy_ld = m->dy_ld;
     o->q_first = b * m->q_stride + m->q_row, o->kv_first = b * m->kv_stride + m->kv_row;
     size_t ld = m->kv_ld;
-    o->q = par__tp_slice(tp, room, m->q, o->q_first * m->q_ld + h * d, m->q_count, d, &o->q_ld);
-    o->k = par__tp_slice(tp, room + n, m->k, o->kv_first * m->kv_ld + kh * d, m->kv_count, d, &o->kv_ld);
-    o->v = par__tp_slice(tp, room + n + nk, m->v, o->kv_first * m->kv_ld + kh * d, m->kv_count, d, &ld);
-    tp->loops->turn(o->qt, o->t_ld, o->q, o->q_ld, m->q_count, d);
+    o->q = par__tp_f32_rows(tp, scratch, m->q, o->q_first * m->q_ld + h * d, m->q_count, d, &o->q_ld);
+    o->k =
+        par__tp_f32_rows(tp, scratch + n, m->k, o->kv_first * m->kv_ld + kh * d, m->kv_count, d, &o->kv_ld);
+    o->v = par__tp_f32_rows(tp, scratch + n + nk, m->v, o->kv_first * m->kv_ld + kh * d, m->kv_count, d, &ld);
+    tp->loops->transpose(o->qt, o->t_ld, o->q, o->q_ld, m->q_count, d);
     if (m->dy) {
-        o->dy = par__tp_slice(tp, room + n + 2 * nk, m->dy, o->q_first * m->dy_ld + h * d, m->q_count, d,
-                              &o->dy_ld);
-        tp->loops->turn(o->dyt, o->t_ld, o->dy, o->dy_ld, m->q_count, d);
+        o->dy = par__tp_f32_rows(tp, scratch + n + 2 * nk, m->dy, o->q_first * m->dy_ld + h * d, m->q_count,
+                                 d, &o->dy_ld);
+        tp->loops->transpose(o->dyt, o->t_ld, o->dy, o->dy_ld, m->q_count, d);
     }
-    o->random = ((m->first_sequence + b) * m->all_heads + m->first_head + h) * m->sequence * m->sequence;
+    o->dropout_first =
+        ((m->first_sequence + b) * m->total_heads + m->first_head + h) * m->sequence * m->sequence;
     return 1;
 }
 
 enum { PAR__TP_BLOCK = 128, PAR__TP_AREA = PAR__TP_BLOCK * PAR__TP_BLOCK }; // tokens; scores of a block
 typedef struct par__tp_block { // some of the keys, some of the queries
     size_t head, q, k, q_count, k_count;
-    float *scores, *grads, *mask, *room; // PAR__TP_AREA each, a row of PAR__TP_BLOCK queries per key
+    float *scores, *grads, *mask, *scratch; // PAR__TP_AREA each, a row of PAR__TP_BLOCK queries per key
 } par__tp_block;
 
 // A query sees the keys up to its own position: scores of the others become -inf.
-static void par__tp_hide(const par_tp_meeting *m, const par__tp_block *b) {
+static void par__tp_causal_mask(const par_tp_attention_block *m, const par__tp_block *b) {
     const size_t query = m->q_position + b->q, key = m->kv_position + b->k;
     for (size_t k = 0; k < b->k_count; k++) {
         const size_t hidden = key + k <= query ? 0 : PAR__MIN(b->q_count, key + k - query);
@@ -1527,122 +1566,123 @@ static void par__tp_hide(const par_tp_meeting *m, const par__tp_block *b) {
     }
 }
 // What dropout makes of probabilities: 0 or 1/(1 - p) each, by the number of (query, key).
-static void par__tp_drop_scores(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o,
-                                const par__tp_block *b) {
+static void par__tp_dropout_mask(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
+                                 const par__tp_block *b) {
     for (size_t q = 0; q < b->q_count; q++) {
-        float *row = b->room + q * PAR__TP_BLOCK;
+        float *row = b->scratch + q * PAR__TP_BLOCK;
         const uint64_t query = m->q_position + b->q + q, key = m->kv_position + b->k;
         for (size_t k = 0; k < b->k_count; k++) row[k] = 1;
-        par__tp_drop(row, row, b->k_count, tp->desc.seed, m->stream, o->random + query * m->sequence + key,
-                     m->dropout);
+        par__tp_dropout_row(row, row, b->k_count, tp->desc.seed, m->stream,
+                            o->dropout_first + query * m->sequence + key, m->dropout);
     }
-    tp->loops->turn(b->mask, PAR__TP_BLOCK, b->room, PAR__TP_BLOCK, b->q_count, b->k_count);
+    tp->loops->transpose(b->mask, PAR__TP_BLOCK, b->scratch, PAR__TP_BLOCK, b->q_count, b->k_count);
 }
 static void par__tp_multiply_scores(const par__tp_block *b, float *y, const float *x) {
     for (size_t k = 0; k < b->k_count; k++)
         for (size_t q = 0; q < b->q_count; q++) y[k * PAR__TP_BLOCK + q] *= x[k * PAR__TP_BLOCK + q];
 }
 
-static par_result par__tp_attend_block(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o,
-                                       const par__tp_block *b) {
+static par_result par__tp_block_forward(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
+                                        const par__tp_block *b) {
     par_device *cpu = par_cpu();
-    float most[PAR__TP_BLOCK], sum[PAR__TP_BLOCK], shrink[PAR__TP_BLOCK];
+    float row_max[PAR__TP_BLOCK], sum[PAR__TP_BLOCK], rescale[PAR__TP_BLOCK];
     const size_t d = m->dim, nq = b->q_count, nk = b->k_count, row = o->q_first + b->q;
     float *acc = m->acc + row * m->acc_ld + b->head * d;
     PAR__TP_TRY(
-        par__tp_product(tp, cpu->gemm(cpu, 0, 0, nk, nq, d, m->scale, o->k + b->k * o->kv_ld, o->kv_ld,
-                                      o->qt + b->q, o->t_ld, 0, b->scores, PAR__TP_BLOCK, NULL)));
-    par__tp_hide(m, b);
+        par__tp_gemm_result(tp, cpu->gemm(cpu, 0, 0, nk, nq, d, m->scale, o->k + b->k * o->kv_ld, o->kv_ld,
+                                          o->qt + b->q, o->t_ld, 0, b->scores, PAR__TP_BLOCK, NULL)));
+    par__tp_causal_mask(m, b);
     for (size_t i = 0; i < nq; i++)
-        most[i] = m->most[(row + i) * m->heads + b->head], sum[i] = m->sum[(row + i) * m->heads + b->head];
-    tp->loops->soften(b->scores, PAR__TP_BLOCK, nk, nq, most, sum, shrink);
+        row_max[i] = m->row_max[(row + i) * m->heads + b->head],
+        sum[i] = m->row_sum[(row + i) * m->heads + b->head];
+    tp->loops->online_softmax(b->scores, PAR__TP_BLOCK, nk, nq, row_max, sum, rescale);
     for (size_t i = 0; i < nq; i++) {
         const size_t at = (row + i) * m->heads + b->head;
-        if (shrink[i] != 1 && m->most[at] > -INFINITY)
-            tp->loops->scale(acc + i * m->acc_ld, acc + i * m->acc_ld, shrink[i], d);
-        m->most[at] = most[i], m->sum[at] = sum[i];
+        if (rescale[i] != 1 && m->row_max[at] > -INFINITY)
+            tp->loops->scale(acc + i * m->acc_ld, acc + i * m->acc_ld, rescale[i], d);
+        m->row_max[at] = row_max[i], m->row_sum[at] = sum[i];
     }
-    if (m->dropout > 0) par__tp_drop_scores(tp, m, o, b), par__tp_multiply_scores(b, b->scores, b->mask);
-    return par__tp_product(tp, cpu->gemm(cpu, 1, 0, nq, d, nk, 1, b->scores, PAR__TP_BLOCK,
-                                         o->v + b->k * o->kv_ld, o->kv_ld, 1, acc, m->acc_ld, NULL));
+    if (m->dropout > 0) par__tp_dropout_mask(tp, m, o, b), par__tp_multiply_scores(b, b->scores, b->mask);
+    return par__tp_gemm_result(tp, cpu->gemm(cpu, 1, 0, nq, d, nk, 1, b->scores, PAR__TP_BLOCK,
+                                             o->v + b->k * o->kv_ld, o->kv_ld, 1, acc, m->acc_ld, NULL));
 }
 
-typedef par_result (*par__tp_attend_fn)(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o,
-                                        const par__tp_block *b);
-static par_result par__tp_each_block(par_tp *tp, const par_tp_meeting *m, par__tp_attend_fn fn) {
-    const size_t most = PAR__TP_BLOCK;
+typedef par_result (*par__tp_block_fn)(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
+                                       const par__tp_block *b);
+static par_result par__tp_for_each_block(par_tp *tp, const par_tp_attention_block *m, par__tp_block_fn fn) {
+    const size_t block = PAR__TP_BLOCK;
     par__tp_head o;
     par__tp_block b;
     b.scores = (float *)par_tp_scratch(tp, PAR__TP_SCORES, 4 * PAR__TP_AREA * sizeof(float));
     if (!b.scores) return PAR_ERR_MEMORY;
-    b.grads = b.scores + PAR__TP_AREA, b.mask = b.grads + PAR__TP_AREA, b.room = b.mask + PAR__TP_AREA;
+    b.grads = b.scores + PAR__TP_AREA, b.mask = b.grads + PAR__TP_AREA, b.scratch = b.mask + PAR__TP_AREA;
     for (size_t i = 0; i < m->batch * m->heads; i++) {
         b.head = i % m->heads;
-        if (!par__tp_open_head(tp, m, i / m->heads, b.head, &o)) return PAR_ERR_MEMORY;
-        for (b.q = 0; b.q < m->q_count; b.q += most)
-            for (b.k = 0; b.k < m->kv_count; b.k += most) {
-                b.q_count = PAR__MIN(most, m->q_count - b.q), b.k_count = PAR__MIN(most, m->kv_count - b.k);
+        if (!par__tp_load_head(tp, m, i / m->heads, b.head, &o)) return PAR_ERR_MEMORY;
+        for (b.q = 0; b.q < m->q_count; b.q += block)
+            for (b.k = 0; b.k < m->kv_count; b.k += block) {
+                b.q_count = PAR__MIN(block, m->q_count - b.q), b.k_count = PAR__MIN(block, m->kv_count - b.k);
                 if (m->kv_position + b.k < m->q_position + b.q + b.q_count) // the last query sees the first
                     PAR__TP_TRY(fn(tp, m, &o, &b));
             }
     }
     return PAR_OK;
 }
-static par_result par__tp_cpu_attend(par_tp *tp, const par_tp_meeting *m) {
-    return par__tp_each_block(tp, m, par__tp_attend_block);
+static par_result par__tp_cpu_attention_block_forward(par_tp *tp, const par_tp_attention_block *m) {
+    return par__tp_for_each_block(tp, m, par__tp_block_forward);
 }
-static par_result par__tp_cpu_attend_end(par_tp *tp, void *y, float *lse, const float *acc, const float *sum,
-                                         size_t rows, size_t heads, size_t dim) {
-    float *room = par__tp_row_scratch(tp, 1, dim);
-    if (!room) return PAR_ERR_MEMORY;
+static par_result par__tp_cpu_attention_normalize(par_tp *tp, void *y, float *lse, const float *acc,
+                                                  const float *sum, size_t rows, size_t heads, size_t dim) {
+    float *scratch = par__tp_row_scratch(tp, 1, dim);
+    if (!scratch) return PAR_ERR_MEMORY;
     for (size_t i = 0; i < rows * heads; i++) {
-        tp->loops->scale(par__tp_room(tp, y, i * dim, room), acc + i * dim, 1.0f / sum[i], dim);
-        par__tp_narrow(tp, y, i * dim, dim, room);
+        tp->loops->scale(par__tp_f32_output(tp, y, i * dim, scratch), acc + i * dim, 1.0f / sum[i], dim);
+        par__tp_store_f32(tp, y, i * dim, dim, scratch);
         lse[i] += logf(sum[i]);
     }
     return PAR_OK;
 }
 
 // p = e^(s - lse);  dv += p^T dy;  dp = dy v^T;  ds = p (dp - dot) scale;  dq += ds k;  dk += ds^T q
-static par_result par__tp_attend_block_back(par_tp *tp, const par_tp_meeting *m, const par__tp_head *o,
-                                            const par__tp_block *b) {
+static par_result par__tp_block_backward(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
+                                         const par__tp_block *b) {
     par_device *cpu = par_cpu();
     float lse[PAR__TP_BLOCK], dot[PAR__TP_BLOCK];
     const size_t d = m->dim, ld = PAR__TP_BLOCK, nq = b->q_count, nk = b->k_count, row = o->q_first + b->q;
     const size_t to = (o->kv_first + b->k) * m->dkv_ld + b->head / (m->heads / m->kv_heads) * d;
     const float *q = o->q + b->q * o->q_ld, *dy = o->dy + b->q * o->dy_ld;
     const float *k = o->k + b->k * o->kv_ld, *v = o->v + b->k * o->kv_ld;
-    PAR__TP_TRY(par__tp_product(tp, cpu->gemm(cpu, 0, 0, nk, nq, d, m->scale, k, o->kv_ld, o->qt + b->q,
-                                              o->t_ld, 0, b->scores, ld, NULL)));
-    PAR__TP_TRY(par__tp_product(
+    PAR__TP_TRY(par__tp_gemm_result(tp, cpu->gemm(cpu, 0, 0, nk, nq, d, m->scale, k, o->kv_ld, o->qt + b->q,
+                                                  o->t_ld, 0, b->scores, ld, NULL)));
+    PAR__TP_TRY(par__tp_gemm_result(
         tp, cpu->gemm(cpu, 0, 0, nk, nq, d, 1, v, o->kv_ld, o->dyt + b->q, o->t_ld, 0, b->grads, ld, NULL)));
-    par__tp_hide(m, b);
+    par__tp_causal_mask(m, b);
     for (size_t i = 0; i < nq; i++) {
         const size_t at = (row + i) * m->heads + b->head;
         lse[i] = m->lse[at], dot[i] = m->dot[at];
     }
-    if (m->dropout > 0) par__tp_drop_scores(tp, m, o, b), par__tp_multiply_scores(b, b->grads, b->mask);
-    tp->loops->soften_back(b->scores, b->grads, ld, nk, nq, lse, dot, m->scale);
+    if (m->dropout > 0) par__tp_dropout_mask(tp, m, o, b), par__tp_multiply_scores(b, b->grads, b->mask);
+    tp->loops->softmax_backward(b->scores, b->grads, ld, nk, nq, lse, dot, m->scale);
     if (m->dropout > 0) par__tp_multiply_scores(b, b->scores, b->mask);
-    PAR__TP_TRY(par__tp_product(
+    PAR__TP_TRY(par__tp_gemm_result(
         tp, cpu->gemm(cpu, 0, 0, nk, d, nq, 1, b->scores, ld, dy, o->dy_ld, 1, m->dv + to, m->dkv_ld, NULL)));
-    PAR__TP_TRY(par__tp_product(tp, cpu->gemm(cpu, 1, 0, nq, d, nk, 1, b->grads, ld, k, o->kv_ld, 1,
-                                              m->dq + row * m->dq_ld + b->head * d, m->dq_ld, NULL)));
-    return par__tp_product(
+    PAR__TP_TRY(par__tp_gemm_result(tp, cpu->gemm(cpu, 1, 0, nq, d, nk, 1, b->grads, ld, k, o->kv_ld, 1,
+                                                  m->dq + row * m->dq_ld + b->head * d, m->dq_ld, NULL)));
+    return par__tp_gemm_result(
         tp, cpu->gemm(cpu, 0, 0, nk, d, nq, 1, b->grads, ld, q, o->q_ld, 1, m->dk + to, m->dkv_ld, NULL));
 }
-static par_result par__tp_cpu_attend_backward(par_tp *tp, const par_tp_meeting *m) {
-    return par__tp_each_block(tp, m, par__tp_attend_block_back);
+static par_result par__tp_cpu_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
+    return par__tp_for_each_block(tp, m, par__tp_block_backward);
 }
 static par_result par__tp_cpu_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,
                                        size_t dim) {
-    const size_t piece = par__tp_wide(tp) ? rows : 64; // rows at once
-    float *room = par__tp_row_scratch(tp, par__tp_wide(tp) ? 0 : 2 * piece, dim);
-    if (!room) return PAR_ERR_MEMORY;
+    const size_t piece = par__tp_is_f32(tp) ? rows : 64; // rows at once
+    float *scratch = par__tp_row_scratch(tp, par__tp_is_f32(tp) ? 0 : 2 * piece, dim);
+    if (!scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r += piece) {
         const size_t n = PAR__MIN(piece, rows - r), count = n * dim;
-        tp->loops->dots(dot + r, par__tp_widen(tp, a, r * dim, count, room),
-                        par__tp_widen(tp, b, r * dim, count, room + count), n, dim);
+        tp->loops->row_dots(dot + r, par__tp_as_f32(tp, a, r * dim, count, scratch),
+                            par__tp_as_f32(tp, b, r * dim, count, scratch + count), n, dim);
     }
     return PAR_OK;
 }
@@ -1651,7 +1691,7 @@ static par_result par__tp_cpu_init(par_tp *tp, void *dst, uint64_t stream, uint6
                                    float deviation, float value) {
     for (size_t i = 0; i < n; i++) {
         float x = deviation > 0 ? deviation * par_normal(tp->desc.seed, stream, first + i) : value;
-        if (par__tp_wide(tp))
+        if (par__tp_is_f32(tp))
             ((float *)dst)[i] = x;
         else
             ((uint16_t *)dst)[i] = par_f32_to_bf16(x);
@@ -1659,7 +1699,7 @@ static par_result par__tp_cpu_init(par_tp *tp, void *dst, uint64_t stream, uint6
     return PAR_OK;
 }
 static par_result par__tp_cpu_square_sum(par_tp *tp, const float *x, size_t n, double *sum) {
-    return *sum += tp->loops->squares(x, n), PAR_OK;
+    return *sum += tp->loops->sum_squares(x, n), PAR_OK;
 }
 
 const par_tp_kernels *par_tp_cpu(void) {
@@ -1684,10 +1724,10 @@ const par_tp_kernels *par_tp_cpu(void) {
                                        par__tp_cpu_loss_stats,
                                        par__tp_cpu_loss_combine,
                                        par__tp_cpu_loss_backward,
-                                       par__tp_cpu_loss_both,
-                                       par__tp_cpu_attend,
-                                       par__tp_cpu_attend_end,
-                                       par__tp_cpu_attend_backward,
+                                       par__tp_cpu_loss_forward_backward,
+                                       par__tp_cpu_attention_block_forward,
+                                       par__tp_cpu_attention_normalize,
+                                       par__tp_cpu_attention_block_backward,
                                        NULL,
                                        NULL,
                                        par__tp_cpu_row_dots,
@@ -1701,7 +1741,7 @@ const par_tp_kernels *par_tp_cpu(void) {
 
 #define PAR__TP_FAIL(...) par_fail(tp->desc.tp, PAR_ERR_ARGUMENT, __VA_ARGS__)
 
-par_tp *par__tp_called(par_tp *tp, const char *site) {
+par_tp *par__tp_set_site(par_tp *tp, const char *site) {
     if (tp && site) par__enter_layer(tp->desc.tp, site);
     return tp;
 }
@@ -1709,23 +1749,25 @@ par_result par__tp_open_at(const char *site, const par_tp_desc *desc, par_tp **t
     par__enter_layer(desc ? desc->tp : NULL, site);
     return (par_tp_open)(desc, tp);
 }
-static void par__tp_name(const par_tp *tp, const char *name) { par__set_layer_name(tp->desc.tp, name); }
+static void par__tp_set_layer_name(const par_tp *tp, const char *name) {
+    par__set_layer_name(tp->desc.tp, name);
+}
 
 par_comm *par_tp_comm(const par_tp *tp) { return tp->desc.tp; }
-const par_tp_kernels *par_tp_table(const par_tp *tp) { return tp->kernels; }
+const par_tp_kernels *par_tp_kernels_of(const par_tp *tp) { return tp->kernels; }
 uint64_t par_tp_seed(const par_tp *tp) { return tp->desc.seed; }
-par_dtype par_tp_type(const par_tp *tp) { return tp->desc.bf16 ? PAR_BF16 : PAR_F32; }
+par_dtype par_tp_dtype(const par_tp *tp) { return tp->desc.bf16 ? PAR_BF16 : PAR_F32; }
 size_t par_tp_element_bytes(const par_tp *tp) { return tp->desc.bf16 ? 2 : 4; }
 size_t par_tp_ld(par_tp_layout layout, size_t cols) {
     return layout == PAR_TP_VOCABULARY ? (cols + 63) / 64 * 64 : cols;
 }
 
 // Is it used in collectives over tp, of one size on all ranks? Then it is symmetric memory.
-static int par__tp_slot_shared(const par_tp *tp, int slot) {
+static int par__tp_slot_is_symmetric(const par_tp *tp, int slot) {
     return tp->t > 1 && slot <= PAR__TP_STATS && tp->kernels == par_tp_cpu();
 }
-static void par__tp_drop_scratch(par_tp *tp, int slot) {
-    if (tp->scratch[slot].memory && tp->scratch[slot].shared)
+static void par__tp_free_scratch(par_tp *tp, int slot) {
+    if (tp->scratch[slot].memory && tp->scratch[slot].symmetric)
         par_free(tp->desc.tp, tp->scratch[slot].memory);
     else if (tp->scratch[slot].memory)
         tp->kernels->free(tp, tp->scratch[slot].memory);
@@ -1737,14 +1779,14 @@ void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
                             (int)(sizeof tp->scratch / sizeof tp->scratch[0]) - 1),
                (void *)NULL;
     if (tp->scratch[slot].memory && tp->scratch[slot].bytes >= bytes) return tp->scratch[slot].memory;
-    par__tp_drop_scratch(tp, slot);
+    par__tp_free_scratch(tp, slot);
     bytes = bytes ? bytes : 64;
-    tp->scratch[slot].shared = par__tp_slot_shared(tp, slot);
-    if (tp->scratch[slot].shared)
+    tp->scratch[slot].symmetric = par__tp_slot_is_symmetric(tp, slot);
+    if (tp->scratch[slot].symmetric)
         tp->scratch[slot].memory = par_alloc(tp->desc.tp, bytes);
     else if (tp->kernels->alloc(tp, bytes, &tp->scratch[slot].memory))
         tp->scratch[slot].memory = NULL;
-    if (!tp->scratch[slot].memory && !tp->scratch[slot].shared) // par_alloc has said what is wrong itself
+    if (!tp->scratch[slot].memory && !tp->scratch[slot].symmetric) // par_alloc has said what is wrong itself
         par_fail(tp->desc.tp, PAR_ERR_MEMORY, "par_tp: no memory for %zu bytes of scratch", bytes);
     if (!tp->scratch[slot].memory) return NULL;
     tp->scratch[slot].bytes = bytes;
@@ -1776,7 +1818,7 @@ par_result(par_tp_open)(const par_tp_desc *desc, par_tp **out) {
             "before they are split");
     }
     // All ranks must agree on what decides who communicates, and how.
-    uint64_t mine[4] = {(uint64_t)(desc->sequence != 0) | (uint64_t)(desc->ulysses != 0) << 1 |
+    uint64_t mine[4] = {(uint64_t)(desc->sequence_parallel != 0) | (uint64_t)(desc->ulysses != 0) << 1 |
                             (uint64_t)(desc->bf16 != 0) << 2,
                         desc->seed, 0, 0};
     mine[2] = ~mine[0], mine[3] = ~mine[1];
@@ -1784,13 +1826,13 @@ par_result(par_tp_open)(const par_tp_desc *desc, par_tp **out) {
     if (!r && desc->cp) r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->cp);
     if (!r && tp->device == par_cpu()) r = par_gemm_select(NULL, 0, desc->tp);
     if (!r && (mine[0] != ~mine[2] || mine[1] != ~mine[3]))
-        r = par_fail(
-            desc->tp, PAR_ERR_MISMATCH,
-            "par_tp_open: sequence, ulysses, bf16 or seed differ between the ranks: give all the same");
-    if (!r && tp->t > PAR__TP_MOST_RANKS)
+        r = par_fail(desc->tp, PAR_ERR_MISMATCH,
+                     "par_tp_open: sequence_parallel, ulysses, bf16 or seed differ between the ranks: give "
+                     "all the same");
+    if (!r && tp->t > PAR__TP_MAX_RANKS)
         r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
                      "par_tp_open: %d tensor-parallel ranks, but at most %d can be", tp->t,
-                     PAR__TP_MOST_RANKS);
+                     PAR__TP_MAX_RANKS);
     if (r)
         PAR_FREE(tp);
     else
@@ -1800,14 +1842,14 @@ par_result(par_tp_open)(const par_tp_desc *desc, par_tp **out) {
 par_result(par_tp_close)(par_tp *tp) {
     par_result r = PAR_OK;
     if (!tp) return PAR_OK;
-    for (int i = 0; i < 32; i++) par__tp_drop_scratch(tp, i);
+    for (int i = 0; i < 32; i++) par__tp_free_scratch(tp, i);
     for (int i = 0; i < 4; i++)
         if (tp->replicas[i].comm && par_close(tp->replicas[i].comm)) r = PAR_ERR_PEER_DIED;
     PAR_FREE(tp);
     return r;
 }
 
-static const char *par__tp_layout_text(par_tp_layout layout) {
+static const char *par__tp_layout_name(par_tp_layout layout) {
     static const char *const texts[] = {
 #define X(name, text) text,
         PAR_TP_LAYOUTS(X)
@@ -1815,9 +1857,9 @@ static const char *par__tp_layout_text(par_tp_layout layout) {
     };
     return (unsigned)layout < PAR_TP_LAYOUT_COUNT ? texts[layout] : "of no layout";
 }
-#define PAR__TP_BIT(layout) (1u << (layout))
-static par_tp_layout par__tp_tokens(const par_tp *tp) {
-    return tp->desc.sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
+#define PAR__TP_LAYOUT_BIT(layout) (1u << (layout))
+static par_tp_layout par__tp_token_layout(const par_tp *tp) {
+    return tp->desc.sequence_parallel ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
 }
 
 static par_result par__tp_wrong_layout(const par_tp *tp, const char *call, const char *name,
@@ -1825,85 +1867,88 @@ static par_result par__tp_wrong_layout(const par_tp *tp, const char *call, const
     char wanted[128] = "";
     size_t at = 0;
     for (int i = 0; i < PAR_TP_LAYOUT_COUNT; i++)
-        if (layouts & PAR__TP_BIT(i))
+        if (layouts & PAR__TP_LAYOUT_BIT(i))
             at += (size_t)snprintf(wanted + at, sizeof wanted - at, "%s%s", at ? " or " : "",
-                                   par__tp_layout_text((par_tp_layout)i));
+                                   par__tp_layout_name((par_tp_layout)i));
     const char *why = "";
     if (layout == PAR_TP_PARTIAL) why = ": reduce it first";
-    if (layout == PAR_TP_SEQUENCE && !tp->desc.sequence) why = ": this context has no sequence parallelism";
-    return PAR__TP_FAIL("%s: %s is %s, but must be %s%s", call, name, par__tp_layout_text(layout), wanted,
+    if (layout == PAR_TP_SEQUENCE && !tp->desc.sequence_parallel)
+        why = ": this context has no sequence parallelism";
+    return PAR__TP_FAIL("%s: %s is %s, but must be %s%s", call, name, par__tp_layout_name(layout), wanted,
                         why);
 }
 // Has a matrix one of these layouts, and so many columns (0: any)?
-static par_result par__tp_expect(const par_tp *tp, const char *call, const char *name, const par_tp_matrix *m,
-                                 unsigned layouts, size_t cols) {
+static par_result par__tp_check_matrix(const par_tp *tp, const char *call, const char *name,
+                                       const par_tp_matrix *m, unsigned layouts, size_t cols) {
     if (!m || (m->rows && m->cols && !m->data)) return PAR__TP_FAIL("%s: %s has no data", call, name);
-    if ((unsigned)m->layout >= PAR_TP_LAYOUT_COUNT || !(layouts & PAR__TP_BIT(m->layout)))
+    if ((unsigned)m->layout >= PAR_TP_LAYOUT_COUNT || !(layouts & PAR__TP_LAYOUT_BIT(m->layout)))
         return par__tp_wrong_layout(tp, call, name, m->layout, layouts);
     if (cols && m->cols != cols)
         return PAR__TP_FAIL("%s: %s has %zu columns on this rank, but must have %zu", call, name, m->cols,
                             cols);
     return PAR_OK;
 }
-static par_result par__tp_same_rows(const par_tp *tp, const char *call, size_t a, size_t b) {
+static par_result par__tp_check_rows(const par_tp *tp, const char *call, size_t a, size_t b) {
     return a == b ? PAR_OK
                   : PAR__TP_FAIL("%s: matrices of %zu and of %zu rows do not go together", call, a, b);
 }
 // Has the caller given what holds `count` elements? An output: room for `rows` rows. A parameter: its values.
-static par_result par__tp_need(const par_tp *tp, const char *call, const char *name, const void *p,
-                               size_t count) {
+static par_result par__tp_check_pointer(const par_tp *tp, const char *call, const char *name, const void *p,
+                                        size_t count) {
     return p || !count ? PAR_OK : PAR__TP_FAIL("%s: %s is NULL", call, name);
 }
-static par_result par__tp_output(const par_tp *tp, const char *call, const char *name, const par_tp_matrix *m,
-                                 size_t rows) {
+static par_result par__tp_check_output(const par_tp *tp, const char *call, const char *name,
+                                       const par_tp_matrix *m, size_t rows) {
     if (!m) return PAR__TP_FAIL("%s: %s is NULL", call, name);
     return m->data || !rows ? PAR_OK : PAR__TP_FAIL("%s: %s.data is NULL: give its room", call, name);
 }
-static par_result par__tp_values(const par_tp *tp, const char *call, const char *name,
-                                 const par_tp_parameter *p) {
+static par_result par__tp_check_parameter(const par_tp *tp, const char *call, const char *name,
+                                          const par_tp_parameter *p) {
     if (!p || !p->rows) return PAR__TP_FAIL("%s: %s has no shape: open the layer first", call, name);
     if (p->data || !p->local_rows || !p->local_cols) return PAR_OK;
     return PAR__TP_FAIL("%s: %s.data is NULL, but this rank has %zu x %zu values of it", call, name,
                         p->local_rows, p->local_cols);
 }
-static par_result par__tp_affine(const par_tp *tp, const char *call, const par_tp_parameter *weight,
-                                 int has_bias, const par_tp_parameter *bias) {
-    PAR__TP_TRY(par__tp_values(tp, call, "weight", weight));
-    return has_bias ? par__tp_values(tp, call, "bias", bias) : PAR_OK;
+static par_result par__tp_check_weight_and_bias(const par_tp *tp, const char *call,
+                                                const par_tp_parameter *weight, int has_bias,
+                                                const par_tp_parameter *bias) {
+    PAR__TP_TRY(par__tp_check_parameter(tp, call, "weight", weight));
+    return has_bias ? par__tp_check_parameter(tp, call, "bias", bias) : PAR_OK;
 }
-static void par__tp_set(par_tp_matrix *m, size_t rows, size_t cols, par_tp_layout layout) {
+static void par__tp_set_shape(par_tp_matrix *m, size_t rows, size_t cols, par_tp_layout layout) {
     m->rows = rows, m->cols = cols, m->layout = layout;
 }
 
 size_t par_tp_rows(const par_tp *tp, const par_tp_tokens *tokens) {
     return tokens->batch * (tokens->sequence / (size_t)tp->c);
 }
-static par_tp_row_map par__tp_map(const par_tp *tp, const par_tp_tokens *tokens, size_t first_row) {
+static par_tp_row_map par__tp_row_map_from(const par_tp *tp, const par_tp_tokens *tokens, size_t first_row) {
     par_tp_row_map m;
     const size_t c = (size_t)tp->c, r = (size_t)tp->cp_rank;
     const int zigzag = tp->c > 1 && !tp->desc.ulysses;
-    m.first_row = first_row, m.sequence = tokens->sequence, m.per = tokens->sequence / c;
-    m.first_sequence = tokens->first, m.position = tokens->position;
+    m.first_row = first_row, m.sequence = tokens->sequence, m.local_sequence = tokens->sequence / c;
+    m.first_sequence = tokens->first_sequence, m.position = tokens->position;
     m.chunk_count = zigzag ? 2 : 1;
-    m.chunk_tokens = m.per / m.chunk_count;
+    m.chunk_tokens = m.local_sequence / m.chunk_count;
     m.chunk[0] = r, m.chunk[1] = 2 * c - 1 - r;
     return m;
 }
 size_t par_tp_position(const par_tp *tp, size_t sequence, size_t i) {
     par_tp_tokens tokens;
-    tokens.batch = 1, tokens.sequence = sequence, tokens.first = tokens.position = 0;
-    const par_tp_row_map m = par__tp_map(tp, &tokens, 0);
+    tokens.batch = 1, tokens.sequence = sequence, tokens.first_sequence = tokens.position = 0;
+    const par_tp_row_map m = par__tp_row_map_from(tp, &tokens, 0);
     return par__tp_map_position(&m, i);
 }
 size_t par_tp_row_position(const par_tp_row_map *m, size_t row) {
-    return par__tp_map_position(m, (m->first_row + row) % m->per);
+    return par__tp_map_position(m, (m->first_row + row) % m->local_sequence);
 }
-uint64_t par_tp_token(const par_tp_row_map *m, size_t row) {
-    return (m->first_sequence + (m->first_row + row) / m->per) * m->sequence + par_tp_row_position(m, row);
+uint64_t par_tp_token_index(const par_tp_row_map *m, size_t row) {
+    return (m->first_sequence + (m->first_row + row) / m->local_sequence) * m->sequence +
+           par_tp_row_position(m, row);
 }
 // The rows of a matrix as tokens; checks that the matrix has them.
-static par_result par__tp_map_of(const par_tp *tp, const char *call, const par_tp_tokens *tokens, size_t rows,
-                                 par_tp_layout layout, par_tp_row_map *map) {
+static par_result par__tp_make_row_map(const par_tp *tp, const char *call, const par_tp_tokens *tokens,
+                                       size_t rows, par_tp_layout layout, par_tp_row_map *map) {
     const size_t c = (size_t)tp->c, split = tp->c > 1 && !tp->desc.ulysses ? 2 * c : c;
     if (!tokens || !tokens->sequence || tokens->sequence % split)
         return PAR__TP_FAIL(
@@ -1918,87 +1963,90 @@ static par_result par__tp_map_of(const par_tp *tp, const char *call, const par_t
         return PAR__TP_FAIL("%s: %zu sequences of %zu tokens are %zu rows here%s, but the matrix has %zu",
                             call, tokens->batch, tokens->sequence, own,
                             layout == PAR_TP_SEQUENCE ? " (tokens split over tp)" : "", rows);
-    *map = par__tp_map(tp, tokens, layout == PAR_TP_SEQUENCE ? own * (size_t)tp->tp_rank : 0);
+    *map = par__tp_row_map_from(tp, tokens, layout == PAR_TP_SEQUENCE ? own * (size_t)tp->tp_rank : 0);
     return PAR_OK;
 }
 
-// >>tp_moves ------------------------------------------------------------------------------------------------
+// >>tp_layouts ----------------------------------------------------------------------------------------------
 //
 //     REPLICATED  --split_rows-->  SEQUENCE  --gather_rows-->  REPLICATED
 //     PARTIAL     --all_reduce-->  REPLICATED        PARTIAL  --scatter_rows-->  SEQUENCE
 
-static par_result par__tp_divides(const par_tp *tp, const char *call, size_t rows) {
+static par_result par__tp_check_divisible(const par_tp *tp, const char *call, size_t rows) {
     if (rows % (size_t)tp->t == 0) return PAR_OK;
     return PAR__TP_FAIL("%s: %zu rows do not divide by %d tensor-parallel ranks", call, rows, tp->t);
 }
 
 par_result(par_tp_all_reduce)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
-    PAR__TP_TRY(par__tp_expect(tp, "par_tp_all_reduce", "x", x, PAR__TP_BIT(PAR_TP_PARTIAL), 0));
-    PAR__TP_TRY(par__tp_output(tp, "par_tp_all_reduce", "y", y, x->rows));
-    par__tp_set(y, x->rows, x->cols, PAR_TP_REPLICATED);
-    return par_all_reduce(x->data, y->data, x->rows * x->cols, par_tp_type(tp), PAR_SUM, tp->desc.tp);
+    PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_all_reduce", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL), 0));
+    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_all_reduce", "y", y, x->rows));
+    par__tp_set_shape(y, x->rows, x->cols, PAR_TP_REPLICATED);
+    return par_all_reduce(x->data, y->data, x->rows * x->cols, par_tp_dtype(tp), PAR_SUM, tp->desc.tp);
 }
-par_result(par_tp_gather_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
-    PAR__TP_TRY(par__tp_expect(tp, "par_tp_gather_rows", "x", x, PAR__TP_BIT(PAR_TP_SEQUENCE), 0));
-    PAR__TP_TRY(par__tp_output(tp, "par_tp_gather_rows", "y", y, x->rows));
-    par__tp_set(y, x->rows * (size_t)tp->t, x->cols, PAR_TP_REPLICATED);
-    return par_all_gather(x->data, y->data, x->rows * x->cols, par_tp_type(tp), tp->desc.tp);
+par_result(par_tp_all_gather_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+    PAR__TP_TRY(
+        par__tp_check_matrix(tp, "par_tp_all_gather_rows", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_SEQUENCE), 0));
+    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_all_gather_rows", "y", y, x->rows));
+    par__tp_set_shape(y, x->rows * (size_t)tp->t, x->cols, PAR_TP_REPLICATED);
+    return par_all_gather(x->data, y->data, x->rows * x->cols, par_tp_dtype(tp), tp->desc.tp);
 }
-par_result(par_tp_scatter_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
-    PAR__TP_TRY(par__tp_expect(tp, "par_tp_scatter_rows", "x", x, PAR__TP_BIT(PAR_TP_PARTIAL), 0));
-    PAR__TP_TRY(par__tp_output(tp, "par_tp_scatter_rows", "y", y, x->rows));
-    PAR__TP_TRY(par__tp_divides(tp, "par_tp_scatter_rows", x->rows));
-    par__tp_set(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
-    return par_reduce_scatter(x->data, y->data, y->rows * y->cols, par_tp_type(tp), PAR_SUM, tp->desc.tp);
+par_result(par_tp_reduce_scatter_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+    PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_reduce_scatter_rows", "x", x,
+                                     PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL), 0));
+    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_reduce_scatter_rows", "y", y, x->rows));
+    PAR__TP_TRY(par__tp_check_divisible(tp, "par_tp_reduce_scatter_rows", x->rows));
+    par__tp_set_shape(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
+    return par_reduce_scatter(x->data, y->data, y->rows * y->cols, par_tp_dtype(tp), PAR_SUM, tp->desc.tp);
 }
 par_result(par_tp_split_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
-    PAR__TP_TRY(par__tp_expect(tp, "par_tp_split_rows", "x", x, PAR__TP_BIT(PAR_TP_REPLICATED), 0));
-    PAR__TP_TRY(par__tp_output(tp, "par_tp_split_rows", "y", y, x->rows));
-    PAR__TP_TRY(par__tp_divides(tp, "par_tp_split_rows", x->rows));
-    par__tp_set(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
+    PAR__TP_TRY(
+        par__tp_check_matrix(tp, "par_tp_split_rows", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), 0));
+    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_split_rows", "y", y, x->rows));
+    PAR__TP_TRY(par__tp_check_divisible(tp, "par_tp_split_rows", x->rows));
+    par__tp_set_shape(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
     const size_t bytes = y->rows * y->cols * par_tp_element_bytes(tp);
     return tp->kernels->copy(tp, y->data, bytes, (const char *)x->data + bytes * (size_t)tp->tp_rank, bytes,
                              1, bytes);
 }
 
 // A partial sum in f32 on its way to tokens: the product goes to `partial`, then the sum over tp begins.
-typedef struct par__tp_summing {
+typedef struct par__tp_reduction {
     float *partial, *result;
     par_dtype type; // of partial: one rank alone has no sum, and the product goes to y at once
     size_t count;   // of the result
     par_request request;
-} par__tp_summing;
+} par__tp_reduction;
 
-static par_result par__tp_sum_open(par_tp *tp, par__tp_summing *s, size_t rows, size_t cols,
-                                   par_tp_matrix *y) {
-    const size_t t = (size_t)tp->t, mine = tp->desc.sequence ? rows / t : rows;
-    if (tp->desc.sequence) PAR__TP_TRY(par__tp_divides(tp, "par_tp", rows));
-    par__tp_set(y, mine, cols, par__tp_tokens(tp));
+static par_result par__tp_reduction_open(par_tp *tp, par__tp_reduction *s, size_t rows, size_t cols,
+                                         par_tp_matrix *y) {
+    const size_t t = (size_t)tp->t, mine = tp->desc.sequence_parallel ? rows / t : rows;
+    if (tp->desc.sequence_parallel) PAR__TP_TRY(par__tp_check_divisible(tp, "par_tp", rows));
+    par__tp_set_shape(y, mine, cols, par__tp_token_layout(tp));
     memset(s, 0, sizeof *s);
-    s->count = mine * cols, s->type = tp->t == 1 ? par_tp_type(tp) : PAR_F32;
+    s->count = mine * cols, s->type = tp->t == 1 ? par_tp_dtype(tp) : PAR_F32;
     if (tp->t == 1) return s->partial = (float *)y->data, PAR_OK;
-    s->result = par__tp_wide(tp) ? (float *)y->data
-                                 : (float *)par_tp_scratch(tp, PAR__TP_RESULT, s->count * sizeof(float));
+    s->result = par__tp_is_f32(tp) ? (float *)y->data
+                                   : (float *)par_tp_scratch(tp, PAR__TP_RESULT, s->count * sizeof(float));
     s->partial = (float *)par_tp_scratch(tp, PAR__TP_PARTIAL, rows * cols * sizeof(float));
     return s->partial && s->result ? PAR_OK : PAR_ERR_MEMORY;
 }
-static par_result par__tp_sum_begin(par_tp *tp, par__tp_summing *s) {
+static par_result par__tp_reduction_begin(par_tp *tp, par__tp_reduction *s) {
     if (tp->t == 1) return PAR_OK;
-    if (tp->desc.sequence)
+    if (tp->desc.sequence_parallel)
         return par_reduce_scatter_begin(s->partial, s->result, s->count, PAR_F32, PAR_SUM, tp->desc.tp,
                                         &s->request);
     return par_all_reduce_begin(s->partial, s->result, s->count, PAR_F32, PAR_SUM, tp->desc.tp, &s->request);
 }
-static par_result par__tp_sum_end(par_tp *tp, par__tp_summing *s, par_tp_matrix *y) {
+static par_result par__tp_reduction_end(par_tp *tp, par__tp_reduction *s, par_tp_matrix *y) {
     const int begun = s->request.operation != NULL;
     PAR__TP_TRY(par_wait(&s->request));
-    if (par__tp_wide(tp) || !begun) return PAR_OK;
+    if (par__tp_is_f32(tp) || !begun) return PAR_OK;
     return tp->kernels->cast(tp, y->data, PAR_BF16, s->result, PAR_F32, s->count);
 }
 
 // All rows of what is split by tokens: begun here, there after par_wait. x REPLICATED: nothing to do.
-static par_result par__tp_gather_begin(par_tp *tp, int slot, const par_tp_matrix *x, void *into,
-                                       const void **all, par_request *request) {
+static par_result par__tp_all_gather_begin(par_tp *tp, int slot, const par_tp_matrix *x, void *into,
+                                           const void **all, par_request *request) {
     request->operation = NULL, request->ticket = 0;
     *all = x->data;
     if (x->layout != PAR_TP_SEQUENCE || (tp->t == 1 && !into)) return PAR_OK;
@@ -2006,9 +2054,9 @@ static par_result par__tp_gather_begin(par_tp *tp, int slot, const par_tp_matrix
     if (!into) into = par_tp_scratch(tp, slot, count * (size_t)tp->t * par_tp_element_bytes(tp));
     if (!into) return PAR_ERR_MEMORY;
     *all = into;
-    return par_all_gather_begin(x->data, into, count, par_tp_type(tp), tp->desc.tp, request);
+    return par_all_gather_begin(x->data, into, count, par_tp_dtype(tp), tp->desc.tp, request);
 }
-static size_t par__tp_all_rows(const par_tp *tp, const par_tp_matrix *x) {
+static size_t par__tp_full_rows(const par_tp *tp, const par_tp_matrix *x) {
     return x ? x->rows * (x->layout == PAR_TP_SEQUENCE ? (size_t)tp->t : 1) : 0;
 }
 
@@ -2019,13 +2067,13 @@ static size_t par__tp_all_rows(const par_tp *tp, const par_tp_matrix *x) {
 //                                    over t = 4:   rank 0 [q0 k0 v0]  rank 1 [q1 k0 v0]  rank 2 [q2 k1 v1]
 // ... k0 is then in two ranks: replicas, whose gradients are summed and counted once.
 
-static int par__tp_part_of(int t, int rank, const par_tp_parameter *p, int index, size_t *first,
-                           size_t *global, size_t *count, int *replicas) {
+static int par__tp_shard_of(int t, int rank, const par_tp_parameter *p, int index, size_t *first,
+                            size_t *global, size_t *count, int *replicas) {
     const size_t n = (size_t)t, r = (size_t)rank;
-    const size_t whole = p->split == PAR_TP_BY_COLS ? p->cols : p->rows;
+    const size_t whole = p->split == PAR_TP_SPLIT_COLS ? p->cols : p->rows;
     *replicas = 1, *first = *global = *count = 0;
-    if (p->split == PAR_TP_WHOLE) return *global = 0, *count = whole, *replicas = t, index == 0;
-    if (p->split == PAR_TP_BY_VOCABULARY)
+    if (p->split == PAR_TP_SPLIT_NONE) return *global = 0, *count = whole, *replicas = t, index == 0;
+    if (p->split == PAR_TP_SPLIT_VOCABULARY)
         return *global = whole / n * r + PAR__MIN(r, whole % n), *count = whole / n + (r < whole % n),
                index == 0;
     if (p->segment_count == 0) return *global = whole / n * r, *count = whole / n, index == 0;
@@ -2042,9 +2090,9 @@ static int par__tp_part_of(int t, int rank, const par_tp_parameter *p, int index
     }
     return 0;
 }
-int par_tp_part(const par_tp *tp, const par_tp_parameter *p, int index, size_t *first, size_t *global,
-                size_t *count, int *replicas) {
-    return par__tp_part_of(tp->t, tp->tp_rank, p, index, first, global, count, replicas);
+int par_tp_shard(const par_tp *tp, const par_tp_parameter *p, int index, size_t *first, size_t *global,
+                 size_t *count, int *replicas) {
+    return par__tp_shard_of(tp->t, tp->tp_rank, p, index, first, global, count, replicas);
 }
 
 static par_comm *par__tp_replica_comm(const par_tp *tp, int replicas) {
@@ -2052,7 +2100,7 @@ static par_comm *par__tp_replica_comm(const par_tp *tp, int replicas) {
         if (tp->replicas[i].count == replicas) return tp->replicas[i].comm;
     return NULL;
 }
-static par_result par__tp_need_replicas(par_tp *tp, int replicas) { // collective
+static par_result par__tp_open_replica_comm(par_tp *tp, int replicas) { // collective
     int i = 0;
     if (replicas == 1 || replicas == tp->t || par__tp_replica_comm(tp, replicas)) return PAR_OK;
     while (i < 4 && tp->replicas[i].count) i++;
@@ -2084,50 +2132,50 @@ static par_result par__tp_open_parameter(par_tp *tp, const char *call, par_tp_pa
                 "%s: segment %d has %zu features in units of %zu: %zu units do not divide over %d "
                 "tensor-parallel ranks, nor these over the units",
                 call, i, segments[i].count, unit, units, tp->t);
-        if (units < t) PAR__TP_TRY(par__tp_need_replicas(tp, (int)(t / units)));
+        if (units < t) PAR__TP_TRY(par__tp_open_replica_comm(tp, (int)(t / units)));
     }
     if (segment_count && sum != rows)
         return PAR__TP_FAIL("%s: the segments have %zu features together, but the layer %zu", call, sum,
                             rows);
-    const size_t whole = split == PAR_TP_BY_COLS ? cols : rows;
-    if (!segment_count && (split == PAR_TP_BY_ROWS || split == PAR_TP_BY_COLS) && whole % t)
+    const size_t whole = split == PAR_TP_SPLIT_COLS ? cols : rows;
+    if (!segment_count && (split == PAR_TP_SPLIT_ROWS || split == PAR_TP_SPLIT_COLS) && whole % t)
         return PAR__TP_FAIL("%s: %zu features do not divide by %d tensor-parallel ranks", call, whole, tp->t);
     size_t first, global, count, local = 0;
     int replicas;
-    for (int i = 0; par_tp_part(tp, p, i, &first, &global, &count, &replicas); i++) local += count;
-    p->local_rows = split == PAR_TP_BY_COLS ? rows : local;
-    p->local_cols = split == PAR_TP_BY_COLS ? local : cols;
+    for (int i = 0; par_tp_shard(tp, p, i, &first, &global, &count, &replicas); i++) local += count;
+    p->local_rows = split == PAR_TP_SPLIT_COLS ? rows : local;
+    p->local_cols = split == PAR_TP_SPLIT_COLS ? local : cols;
     return PAR_OK;
 }
 
-static par_result par__tp_set_values(par_tp *tp, par_tp_parameter *p, uint64_t stream, float deviation,
+static par_result par__tp_fill_shard(par_tp *tp, par_tp_parameter *p, uint64_t stream, float deviation,
                                      float value) {
     size_t first, global, count;
     int replicas;
-    for (int i = 0; par_tp_part(tp, p, i, &first, &global, &count, &replicas); i++)
-        if (p->split == PAR_TP_BY_COLS) {
+    for (int i = 0; par_tp_shard(tp, p, i, &first, &global, &count, &replicas); i++)
+        if (p->split == PAR_TP_SPLIT_COLS) {
             for (size_t r = 0; r < p->rows; r++)
-                PAR__TP_TRY(tp->kernels->init(tp, par__tp_to(tp, p->data, r * p->local_cols), stream,
+                PAR__TP_TRY(tp->kernels->init(tp, par__tp_element(tp, p->data, r * p->local_cols), stream,
                                               r * p->cols + global, count, deviation, value));
         } else {
-            PAR__TP_TRY(tp->kernels->init(tp, par__tp_to(tp, p->data, first * p->cols), stream,
+            PAR__TP_TRY(tp->kernels->init(tp, par__tp_element(tp, p->data, first * p->cols), stream,
                                           global * p->cols, count * p->cols, deviation, value));
         }
     return PAR_OK;
 }
 par_result(par_tp_init)(par_tp *tp, par_tp_parameter *p, uint64_t stream, float standard_deviation) {
     if (!(standard_deviation > 0)) return PAR__TP_FAIL("par_tp_init: the deviation must be positive");
-    PAR__TP_TRY(par__tp_values(tp, "par_tp_init", "the parameter", p));
-    return par__tp_set_values(tp, p, stream, standard_deviation, 0);
+    PAR__TP_TRY(par__tp_check_parameter(tp, "par_tp_init", "the parameter", p));
+    return par__tp_fill_shard(tp, p, stream, standard_deviation, 0);
 }
 par_result(par_tp_fill)(par_tp *tp, par_tp_parameter *p, float value) {
-    PAR__TP_TRY(par__tp_values(tp, "par_tp_fill", "the parameter", p));
-    return par__tp_set_values(tp, p, 0, 0, value);
+    PAR__TP_TRY(par__tp_check_parameter(tp, "par_tp_fill", "the parameter", p));
+    return par__tp_fill_shard(tp, p, 0, 0, value);
 }
 
 // One pass per comm, because a group belongs to a comm: tp (-1), then those of replicas.
-static par_result par__tp_finish_on(par_tp *tp, par_tp_parameter *const *parameters, size_t count,
-                                    int which) {
+static par_result par__tp_finalize_over(par_tp *tp, par_tp_parameter *const *parameters, size_t count,
+                                        int which) {
     par_comm *comm = which < 0 ? tp->desc.tp : tp->replicas[which].comm;
     const int sharing = which < 0 ? tp->t : tp->replicas[which].count;
     par_result r = par_group_begin(comm);
@@ -2138,7 +2186,7 @@ static par_result par__tp_finish_on(par_tp *tp, par_tp_parameter *const *paramet
         int replicas;
         if (!p->grad) continue;
         if (which < 0 && p->partial) r = par_all_reduce(p->grad, p->grad, all, PAR_F32, PAR_SUM, comm);
-        for (int j = 0; !r && p->segment_count && par_tp_part(tp, p, j, &first, &global, &n, &replicas);
+        for (int j = 0; !r && p->segment_count && par_tp_shard(tp, p, j, &first, &global, &n, &replicas);
              j++) {
             float *g = p->grad + first * p->local_cols;
             if (replicas == sharing && replicas > 1 && !p->partial)
@@ -2148,25 +2196,25 @@ static par_result par__tp_finish_on(par_tp *tp, par_tp_parameter *const *paramet
     const par_result ended = par_group_end(comm);
     return r ? r : ended;
 }
-par_result(par_tp_finish_gradients)(par_tp *tp, par_tp_parameter *const *parameters, size_t count) {
+par_result(par_tp_finalize_gradients)(par_tp *tp, par_tp_parameter *const *parameters, size_t count) {
     if (tp->t == 1) return PAR_OK;
-    PAR__TP_TRY(par__tp_finish_on(tp, parameters, count, -1));
+    PAR__TP_TRY(par__tp_finalize_over(tp, parameters, count, -1));
     for (int i = 0; i < 4 && tp->replicas[i].count; i++)
-        PAR__TP_TRY(par__tp_finish_on(tp, parameters, count, i));
+        PAR__TP_TRY(par__tp_finalize_over(tp, parameters, count, i));
     return PAR_OK;
 }
 par_result(par_tp_global_norm)(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm) {
-    double *squares = (double *)par_tp_scratch(tp, PAR__TP_SQUARES, sizeof *squares), sum = 0;
+    double *squares = (double *)par_tp_scratch(tp, PAR__TP_SQUARE_SUM, sizeof *squares), sum = 0;
     if (!squares) return PAR_ERR_MEMORY;
     PAR__TP_TRY(tp->device->copy(tp->device, squares, &sum, sizeof sum, NULL));
     for (size_t i = 0; i < count; i++) {
         const par_tp_parameter *p = parameters[i];
         size_t first, global, n;
         int replicas;
-        for (int j = 0; p->grad && par_tp_part(tp, p, j, &first, &global, &n, &replicas); j++) {
+        for (int j = 0; p->grad && par_tp_shard(tp, p, j, &first, &global, &n, &replicas); j++) {
             if (tp->tp_rank % replicas) continue; // another rank counts it
-            const size_t line = p->split == PAR_TP_BY_COLS ? p->rows : p->cols;
-            PAR__TP_TRY(tp->kernels->square_sum(tp, p->grad + first * line, n * line, squares));
+            const size_t row_length = p->split == PAR_TP_SPLIT_COLS ? p->rows : p->cols;
+            PAR__TP_TRY(tp->kernels->square_sum(tp, p->grad + first * row_length, n * row_length, squares));
         }
     }
     PAR__TP_TRY(tp->device->copy(tp->device, &sum, squares, sizeof sum, NULL));
@@ -2182,38 +2230,38 @@ par_result(par_tp_global_norm)(par_tp *tp, par_tp_parameter *const *parameters, 
 // With sequence parallelism X and dY are gathered, and the sums scattered, along the tokens.
 
 par_result(par_tp_linear_open)(par_tp *tp, par_tp_linear *l) {
-    par__tp_name(tp, l->name);
+    par__tp_set_layer_name(tp, l->name);
     static const char *const call = "par_tp_linear_open";
-    const par_tp_split split = l->row          ? PAR_TP_BY_COLS
-                               : l->vocabulary ? PAR_TP_BY_VOCABULARY
-                                               : PAR_TP_BY_ROWS;
+    const par_tp_split split = l->row_parallel     ? PAR_TP_SPLIT_COLS
+                               : l->vocab_parallel ? PAR_TP_SPLIT_VOCABULARY
+                                                   : PAR_TP_SPLIT_ROWS;
     if (!l->in || !l->out) return PAR__TP_FAIL("%s: in and out must not be 0", call);
-    if (l->row && (l->segment_count || l->gather || l->vocabulary))
+    if (l->row_parallel && (l->segment_count || l->gather_output || l->vocab_parallel))
         return PAR__TP_FAIL("%s: segments, gather and vocabulary are for column-parallel layers", call);
-    if (l->vocabulary && l->segment_count) return PAR__TP_FAIL("%s: a vocabulary has no segments", call);
+    if (l->vocab_parallel && l->segment_count) return PAR__TP_FAIL("%s: a vocabulary has no segments", call);
     PAR__TP_TRY(
         par__tp_open_parameter(tp, call, &l->weight, l->out, l->in, split, l->segments, l->segment_count, 0));
     if (!l->has_bias) return memset(&l->bias, 0, sizeof l->bias), PAR_OK;
-    if (l->row)
-        return par__tp_open_parameter(tp, call, &l->bias, l->out, 1, PAR_TP_WHOLE, NULL, 0,
-                                      tp->desc.sequence);
+    if (l->row_parallel)
+        return par__tp_open_parameter(tp, call, &l->bias, l->out, 1, PAR_TP_SPLIT_NONE, NULL, 0,
+                                      tp->desc.sequence_parallel);
     return par__tp_open_parameter(tp, call, &l->bias, l->out, 1, split, l->segments, l->segment_count, 0);
 }
 
 static size_t par__tp_rank_cols(const par_tp *tp, const par_tp_linear *l, int rank) {
     size_t first, global, count, sum = 0;
     int replicas;
-    for (int i = 0; par__tp_part_of(tp->t, rank, &l->weight, i, &first, &global, &count, &replicas); i++)
+    for (int i = 0; par__tp_shard_of(tp->t, rank, &l->weight, i, &first, &global, &count, &replicas); i++)
         sum += count;
     return sum;
 }
 // Between the whole output R x out and rank `rank`'s columns, dense in block: to the block or from it.
-static par_result par__tp_move_cols(par_tp *tp, const par_tp_linear *l, int rank, void *whole, void *block,
+static par_result par__tp_copy_cols(par_tp *tp, const par_tp_linear *l, int rank, void *whole, void *block,
                                     size_t rows, int to_block) {
     const size_t e = par_tp_element_bytes(tp), whole_ld = l->out * e, ld = par__tp_rank_cols(tp, l, rank) * e;
     size_t first, global, count;
     int replicas;
-    for (int i = 0; par__tp_part_of(tp->t, rank, &l->weight, i, &first, &global, &count, &replicas); i++) {
+    for (int i = 0; par__tp_shard_of(tp->t, rank, &l->weight, i, &first, &global, &count, &replicas); i++) {
         char *a = (char *)whole + global * e, *b = (char *)block + first * e;
         PAR__TP_TRY(to_block ? tp->kernels->copy(tp, b, ld, a, whole_ld, rows, count * e)
                              : tp->kernels->copy(tp, a, whole_ld, b, ld, rows, count * e));
@@ -2225,89 +2273,92 @@ static size_t par__tp_col_counts(const par_tp *tp, const par_tp_linear *l, size_
     for (int q = 0; q < tp->t; q++) sum += counts[q] = rows * par__tp_rank_cols(tp, l, q);
     return sum;
 }
-static par_result par__tp_gather_cols(par_tp *tp, const par_tp_linear *l, const void *mine, size_t rows,
-                                      void *whole) {
-    size_t counts[PAR__TP_MOST_RANKS], at = 0;
+static par_result par__tp_all_gather_cols(par_tp *tp, const par_tp_linear *l, const void *mine, size_t rows,
+                                          void *whole) {
+    size_t counts[PAR__TP_MAX_RANKS], at = 0;
     const size_t e = par_tp_element_bytes(tp), sum = par__tp_col_counts(tp, l, rows, counts);
-    char *packed = (char *)par_tp_scratch(tp, PAR__TP_PACK_TO, sum * e);
+    char *packed = (char *)par_tp_scratch(tp, PAR__TP_PACK_RECV, sum * e);
     if (!packed) return PAR_ERR_MEMORY;
-    PAR__TP_TRY(par_all_gatherv(mine, packed, counts, NULL, par_tp_type(tp), tp->desc.tp));
+    PAR__TP_TRY(par_all_gatherv(mine, packed, counts, NULL, par_tp_dtype(tp), tp->desc.tp));
     for (int q = 0; q < tp->t; at += counts[q++] * e)
-        PAR__TP_TRY(par__tp_move_cols(tp, l, q, whole, packed + at, rows, 0));
+        PAR__TP_TRY(par__tp_copy_cols(tp, l, q, whole, packed + at, rows, 0));
     return PAR_OK;
 }
 // The gradient of my columns: of a gathered output it is cut out (all have it) or summed (all have a part).
-static par_result par__tp_own_cols(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *dy,
-                                   const void **mine) {
+static par_result par__tp_local_cols(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *dy,
+                                     const void **mine) {
     const size_t e = par_tp_element_bytes(tp), own = dy->rows * l->weight.local_rows;
-    size_t counts[PAR__TP_MOST_RANKS], at = 0;
+    size_t counts[PAR__TP_MAX_RANKS], at = 0;
     *mine = dy->data;
-    if (!l->gather) return PAR_OK;
-    char *block = (char *)par_tp_scratch(tp, PAR__TP_PACK, own * e);
+    if (!l->gather_output) return PAR_OK;
+    char *block = (char *)par_tp_scratch(tp, PAR__TP_PACK_SEND, own * e);
     if (!block) return PAR_ERR_MEMORY;
     *mine = block;
     if (dy->layout == PAR_TP_REPLICATED)
-        return par__tp_move_cols(tp, l, tp->tp_rank, dy->data, block, dy->rows, 1);
+        return par__tp_copy_cols(tp, l, tp->tp_rank, dy->data, block, dy->rows, 1);
     const size_t sum = par__tp_col_counts(tp, l, dy->rows, counts);
-    char *packed = (char *)par_tp_scratch(tp, PAR__TP_PACK_TO, sum * e);
+    char *packed = (char *)par_tp_scratch(tp, PAR__TP_PACK_RECV, sum * e);
     if (!packed) return PAR_ERR_MEMORY;
     for (int q = 0; q < tp->t; at += counts[q++] * e)
-        PAR__TP_TRY(par__tp_move_cols(tp, l, q, dy->data, packed + at, dy->rows, 1));
-    return par_reduce_scatterv(packed, block, counts, par_tp_type(tp), PAR_SUM, tp->desc.tp);
+        PAR__TP_TRY(par__tp_copy_cols(tp, l, q, dy->data, packed + at, dy->rows, 1));
+    return par_reduce_scatterv(packed, block, counts, par_tp_dtype(tp), PAR_SUM, tp->desc.tp);
 }
 
 static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
                                          par_tp_matrix *gathered, par_tp_matrix *y) {
-    const par_tp_layout layout = l->gather       ? PAR_TP_REPLICATED
-                                 : l->vocabulary ? PAR_TP_VOCABULARY
-                                                 : PAR_TP_HIDDEN;
-    const size_t n = l->weight.local_rows, rows = par__tp_all_rows(tp, x), e = par_tp_element_bytes(tp);
+    const par_tp_layout layout = l->gather_output    ? PAR_TP_REPLICATED
+                                 : l->vocab_parallel ? PAR_TP_VOCABULARY
+                                                     : PAR_TP_HIDDEN;
+    const size_t n = l->weight.local_rows, rows = par__tp_full_rows(tp, x), e = par_tp_element_bytes(tp);
     const void *all;
     par_request request;
-    PAR__TP_TRY(par__tp_expect(tp, "par_tp_linear_forward", "x", x, PAR__TP_BIT(par__tp_tokens(tp)), l->in));
-    void *mine = l->gather ? par_tp_scratch(tp, PAR__TP_PACK, rows * n * e) : y->data;
+    PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_linear_forward", "x", x,
+                                     PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), l->in));
+    void *mine = l->gather_output ? par_tp_scratch(tp, PAR__TP_PACK_SEND, rows * n * e) : y->data;
     if (!mine) return PAR_ERR_MEMORY;
     PAR__TP_TRY(
-        par__tp_gather_begin(tp, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL, &all, &request));
+        par__tp_all_gather_begin(tp, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL, &all, &request));
     PAR__TP_TRY(par_wait(&request));
-    if (gathered) par__tp_set(gathered, rows, l->in, PAR_TP_REPLICATED);
+    if (gathered) par__tp_set_shape(gathered, rows, l->in, PAR_TP_REPLICATED);
     PAR__TP_TRY(tp->kernels->gemm(tp, 0, 1, rows, n, l->in, all, l->in, l->weight.data, l->in, 0, mine,
-                                  par_tp_type(tp), par_tp_ld(layout, n), l->has_bias ? l->bias.data : NULL));
-    if (l->gather) PAR__TP_TRY(par__tp_gather_cols(tp, l, mine, rows, y->data));
-    return par__tp_set(y, rows, l->gather ? l->out : n, layout), PAR_OK;
+                                  par_tp_dtype(tp), par_tp_ld(layout, n), l->has_bias ? l->bias.data : NULL));
+    if (l->gather_output) PAR__TP_TRY(par__tp_all_gather_cols(tp, l, mine, rows, y->data));
+    return par__tp_set_shape(y, rows, l->gather_output ? l->out : n, layout), PAR_OK;
 }
 static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
                                       par_tp_matrix *y) {
     const size_t n = l->weight.local_cols;
-    par__tp_summing s;
-    PAR__TP_TRY(par__tp_expect(tp, "par_tp_linear_forward", "x", x, PAR__TP_BIT(PAR_TP_HIDDEN), n));
-    PAR__TP_TRY(par__tp_sum_open(tp, &s, x->rows, l->out, y));
+    par__tp_reduction s;
+    PAR__TP_TRY(
+        par__tp_check_matrix(tp, "par_tp_linear_forward", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), n));
+    PAR__TP_TRY(par__tp_reduction_open(tp, &s, x->rows, l->out, y));
     const void *bias = l->has_bias && tp->t == 1 ? l->bias.data : NULL; // else once, after the sum
     PAR__TP_TRY(tp->kernels->gemm(tp, 0, 1, x->rows, l->out, n, x->data, n, l->weight.data, n, 0, s.partial,
                                   s.type, l->out, bias));
-    PAR__TP_TRY(par__tp_sum_begin(tp, &s));
-    PAR__TP_TRY(par__tp_sum_end(tp, &s, y));
+    PAR__TP_TRY(par__tp_reduction_begin(tp, &s));
+    PAR__TP_TRY(par__tp_reduction_end(tp, &s, y));
     return l->has_bias && !bias ? tp->kernels->add_bias(tp, y->data, y->cols, l->bias.data, y->rows, y->cols)
                                 : PAR_OK;
 }
 par_result(par_tp_linear_forward)(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
                                   par_tp_matrix *gathered, par_tp_matrix *y) {
-    par__tp_name(tp, l->name);
-    PAR__TP_TRY(par__tp_affine(tp, "par_tp_linear_forward", &l->weight, l->has_bias, &l->bias));
-    PAR__TP_TRY(par__tp_output(tp, "par_tp_linear_forward", "y", y, x ? x->rows : 0));
-    return l->row ? par__tp_row_forward(tp, l, x, y) : par__tp_column_forward(tp, l, x, gathered, y);
+    par__tp_set_layer_name(tp, l->name);
+    PAR__TP_TRY(
+        par__tp_check_weight_and_bias(tp, "par_tp_linear_forward", &l->weight, l->has_bias, &l->bias));
+    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_linear_forward", "y", y, x ? x->rows : 0));
+    return l->row_parallel ? par__tp_row_forward(tp, l, x, y) : par__tp_column_forward(tp, l, x, gathered, y);
 }
 
-enum { PAR__TP_INPUT = 1, PAR__TP_WEIGHT = 2 };
-static par_result par__tp_input_grad(par_tp *tp, size_t rows, size_t in, size_t out, const void *dy,
-                                     size_t ld, const void *w, void *dx, par_dtype type) {
+enum { PAR__TP_DGRAD = 1, PAR__TP_WGRAD = 2 };
+static par_result par__tp_dgrad(par_tp *tp, size_t rows, size_t in, size_t out, const void *dy, size_t ld,
+                                const void *w, void *dx, par_dtype type) {
     par_trace_begin(tp->desc.tp, "dgrad");
     const par_result r = tp->kernels->gemm(tp, 0, 0, rows, in, out, dy, ld, w, in, 0, dx, type, in, NULL);
     par_trace_end(tp->desc.tp);
     return r;
 }
-static par_result par__tp_weight_grad(par_tp *tp, par_tp_linear *l, const void *dy, size_t ld, const void *x,
-                                      size_t rows) {
+static par_result par__tp_wgrad(par_tp *tp, par_tp_linear *l, const void *dy, size_t ld, const void *x,
+                                size_t rows) {
     const size_t m = l->weight.local_rows, n = l->weight.local_cols;
     if (!l->weight.grad) return PAR_OK;
     par_trace_begin(tp->desc.tp, "wgrad");
@@ -2317,206 +2368,213 @@ static par_result par__tp_weight_grad(par_tp *tp, par_tp_linear *l, const void *
     return r;
 }
 static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                          const par_tp_matrix *x, par_tp_matrix *dx, int halves) {
+                                          const par_tp_matrix *x, par_tp_matrix *dx, int grads) {
     static const char *const call = "par_tp_linear_backward";
     const size_t n = l->weight.local_rows,
-                 ld = l->vocabulary && !l->gather ? par_tp_ld(PAR_TP_VOCABULARY, n) : n;
-    const unsigned out = l->gather       ? PAR__TP_BIT(PAR_TP_REPLICATED) | PAR__TP_BIT(PAR_TP_PARTIAL)
-                         : l->vocabulary ? PAR__TP_BIT(PAR_TP_VOCABULARY)
-                                         : PAR__TP_BIT(PAR_TP_HIDDEN);
+                 ld = l->vocab_parallel && !l->gather_output ? par_tp_ld(PAR_TP_VOCABULARY, n) : n;
+    const unsigned out = l->gather_output
+                             ? PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED) | PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL)
+                         : l->vocab_parallel ? PAR__TP_LAYOUT_BIT(PAR_TP_VOCABULARY)
+                                             : PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN);
     const void *grad, *all = NULL;
     par_request gathering = {NULL, 0};
-    par__tp_summing s;
-    PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, out, l->gather ? l->out : n));
-    PAR__TP_TRY(par__tp_own_cols(tp, l, dy, &grad));
-    if (halves & PAR__TP_WEIGHT) { // beside the product for dx
-        PAR__TP_TRY(par__tp_expect(tp, call, "x", x,
-                                   PAR__TP_BIT(par__tp_tokens(tp)) | PAR__TP_BIT(PAR_TP_REPLICATED), l->in));
-        PAR__TP_TRY(par__tp_same_rows(tp, call, par__tp_all_rows(tp, x), dy->rows));
-        PAR__TP_TRY(par__tp_gather_begin(tp, PAR__TP_GATHERED, x, NULL, &all, &gathering));
+    par__tp_reduction s;
+    PAR__TP_TRY(par__tp_check_matrix(tp, call, "dy", dy, out, l->gather_output ? l->out : n));
+    PAR__TP_TRY(par__tp_local_cols(tp, l, dy, &grad));
+    if (grads & PAR__TP_WGRAD) { // beside the product for dx
+        PAR__TP_TRY(par__tp_check_matrix(
+            tp, call, "x", x,
+            PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), l->in));
+        PAR__TP_TRY(par__tp_check_rows(tp, call, par__tp_full_rows(tp, x), dy->rows));
+        PAR__TP_TRY(par__tp_all_gather_begin(tp, PAR__TP_GATHERED, x, NULL, &all, &gathering));
     }
     par_result r = PAR_OK;
     memset(&s, 0, sizeof s);
-    if (halves & PAR__TP_INPUT) {
-        r = par__tp_sum_open(tp, &s, dy->rows, l->in, dx);
-        if (!r) r = par__tp_input_grad(tp, dy->rows, l->in, n, grad, ld, l->weight.data, s.partial, s.type);
-        if (!r) r = par__tp_sum_begin(tp, &s); // beside the product for the weights
+    if (grads & PAR__TP_DGRAD) {
+        r = par__tp_reduction_open(tp, &s, dy->rows, l->in, dx);
+        if (!r) r = par__tp_dgrad(tp, dy->rows, l->in, n, grad, ld, l->weight.data, s.partial, s.type);
+        if (!r) r = par__tp_reduction_begin(tp, &s); // beside the product for the weights
     }
     const par_result gathered = par_wait(&gathering); // whatever has failed: nothing stays begun
     if (!r) r = gathered;
-    if (!r && halves & PAR__TP_WEIGHT) {
-        r = par__tp_weight_grad(tp, l, grad, ld, all, dy->rows);
+    if (!r && grads & PAR__TP_WGRAD) {
+        r = par__tp_wgrad(tp, l, grad, ld, all, dy->rows);
         if (!r && l->has_bias && l->bias.grad)
             r = tp->kernels->sum_rows(tp, l->bias.grad, grad, ld, dy->rows, n);
     }
-    const par_result summed = par__tp_sum_end(tp, &s, dx);
+    const par_result summed = par__tp_reduction_end(tp, &s, dx);
     return r ? r : summed;
 }
 static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                       const par_tp_matrix *x, par_tp_matrix *dx, int halves) {
+                                       const par_tp_matrix *x, par_tp_matrix *dx, int grads) {
     static const char *const call = "par_tp_linear_backward";
-    const size_t n = l->weight.local_cols, rows = par__tp_all_rows(tp, dy), t = (size_t)tp->t;
+    const size_t n = l->weight.local_cols, rows = par__tp_full_rows(tp, dy), t = (size_t)tp->t;
     const void *all;
     par_request request;
-    PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy,
-                               PAR__TP_BIT(par__tp_tokens(tp)) | PAR__TP_BIT(PAR_TP_REPLICATED), l->out));
-    if (halves & PAR__TP_WEIGHT) {
-        PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(PAR_TP_HIDDEN), n));
-        PAR__TP_TRY(par__tp_same_rows(tp, call, x->rows, rows));
+    PAR__TP_TRY(par__tp_check_matrix(
+        tp, call, "dy", dy,
+        PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), l->out));
+    if (grads & PAR__TP_WGRAD) {
+        PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), n));
+        PAR__TP_TRY(par__tp_check_rows(tp, call, x->rows, rows));
     }
-    PAR__TP_TRY(par__tp_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &all, &request));
+    PAR__TP_TRY(par__tp_all_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &all, &request));
     par_result r = PAR_OK;
-    if ((halves & PAR__TP_WEIGHT) && l->has_bias && l->bias.grad) { // of the own tokens, beside the gather
-        const int whole = tp->desc.sequence && dy->layout == PAR_TP_REPLICATED;
+    if ((grads & PAR__TP_WGRAD) && l->has_bias && l->bias.grad) { // of the own tokens, beside the gather
+        const int whole = tp->desc.sequence_parallel && dy->layout == PAR_TP_REPLICATED;
         const size_t own = whole ? rows / t : dy->rows, skip = whole ? own * (size_t)tp->tp_rank * l->out : 0;
-        const void *first = par__tp_at(tp, dy->data, skip);
+        const void *first = par__tp_const_element(tp, dy->data, skip);
         r = tp->kernels->sum_rows(tp, l->bias.grad, first, l->out, own, l->out);
     }
     const par_result gathered = par_wait(&request);
     if (r || gathered) return r ? r : gathered;
-    if (halves & PAR__TP_INPUT) {
-        par__tp_set(dx, rows, n, PAR_TP_HIDDEN);
+    if (grads & PAR__TP_DGRAD) {
+        par__tp_set_shape(dx, rows, n, PAR_TP_HIDDEN);
         PAR__TP_TRY(
-            par__tp_input_grad(tp, rows, n, l->out, all, l->out, l->weight.data, dx->data, par_tp_type(tp)));
+            par__tp_dgrad(tp, rows, n, l->out, all, l->out, l->weight.data, dx->data, par_tp_dtype(tp)));
     }
-    return halves & PAR__TP_WEIGHT ? par__tp_weight_grad(tp, l, all, l->out, x->data, rows) : PAR_OK;
+    return grads & PAR__TP_WGRAD ? par__tp_wgrad(tp, l, all, l->out, x->data, rows) : PAR_OK;
 }
-static par_result par__tp_linear_back(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                      const par_tp_matrix *x, par_tp_matrix *dx, int halves) {
+static par_result par__tp_linear_gradients(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                           const par_tp_matrix *x, par_tp_matrix *dx, int grads) {
     static const char *const call = "par_tp_linear_backward";
-    if (halves & PAR__TP_INPUT) {
-        PAR__TP_TRY(par__tp_values(tp, call, "weight", &l->weight));
-        PAR__TP_TRY(par__tp_output(tp, call, "dx", dx, dy ? dy->rows : 0));
+    if (grads & PAR__TP_DGRAD) {
+        PAR__TP_TRY(par__tp_check_parameter(tp, call, "weight", &l->weight));
+        PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, dy ? dy->rows : 0));
     }
-    return l->row ? par__tp_row_backward(tp, l, dy, x, dx, halves)
-                  : par__tp_column_backward(tp, l, dy, x, dx, halves);
+    return l->row_parallel ? par__tp_row_backward(tp, l, dy, x, dx, grads)
+                           : par__tp_column_backward(tp, l, dy, x, dx, grads);
 }
 par_result(par_tp_linear_backward)(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                    const par_tp_matrix *x, par_tp_matrix *dx) {
-    par__tp_name(tp, l->name);
-    return par__tp_linear_back(tp, l, dy, x, dx, PAR__TP_WEIGHT | (dx ? PAR__TP_INPUT : 0));
+    par__tp_set_layer_name(tp, l->name);
+    return par__tp_linear_gradients(tp, l, dy, x, dx, PAR__TP_WGRAD | (dx ? PAR__TP_DGRAD : 0));
 }
 par_result(par_tp_linear_backward_input)(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                          par_tp_matrix *dx) {
-    par__tp_name(tp, l->name);
-    return par__tp_linear_back(tp, l, dy, NULL, dx, PAR__TP_INPUT);
+    par__tp_set_layer_name(tp, l->name);
+    return par__tp_linear_gradients(tp, l, dy, NULL, dx, PAR__TP_DGRAD);
 }
 par_result(par_tp_linear_backward_weight)(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                           const par_tp_matrix *x) {
-    par__tp_name(tp, l->name);
-    return par__tp_linear_back(tp, l, dy, x, NULL, PAR__TP_WEIGHT);
+    par__tp_set_layer_name(tp, l->name);
+    return par__tp_linear_gradients(tp, l, dy, x, NULL, PAR__TP_WGRAD);
 }
 
 // >>tp_local ------------------------------------------------------------------------------------------------
 
 par_result(par_tp_norm_open)(par_tp *tp, par_tp_norm *norm) {
-    par__tp_name(tp, norm->name);
+    par__tp_set_layer_name(tp, norm->name);
     static const char *const call = "par_tp_norm_open";
     if (!norm->features) return PAR__TP_FAIL("%s: features must not be 0", call);
     if (norm->rms && norm->has_bias) return PAR__TP_FAIL("%s: a root mean square norm has no bias", call);
-    PAR__TP_TRY(par__tp_open_parameter(tp, call, &norm->weight, norm->features, 1, PAR_TP_WHOLE, NULL, 0,
-                                       tp->desc.sequence));
+    PAR__TP_TRY(par__tp_open_parameter(tp, call, &norm->weight, norm->features, 1, PAR_TP_SPLIT_NONE, NULL, 0,
+                                       tp->desc.sequence_parallel));
     if (!norm->has_bias) return memset(&norm->bias, 0, sizeof norm->bias), PAR_OK;
-    return par__tp_open_parameter(tp, call, &norm->bias, norm->features, 1, PAR_TP_WHOLE, NULL, 0,
-                                  tp->desc.sequence);
+    return par__tp_open_parameter(tp, call, &norm->bias, norm->features, 1, PAR_TP_SPLIT_NONE, NULL, 0,
+                                  tp->desc.sequence_parallel);
 }
 par_result(par_tp_norm_forward)(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *x, float *stats,
                                 par_tp_matrix *y) {
-    par__tp_name(tp, norm->name);
+    par__tp_set_layer_name(tp, norm->name);
+    PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_norm_forward", "x", x,
+                                     PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), norm->features));
     PAR__TP_TRY(
-        par__tp_expect(tp, "par_tp_norm_forward", "x", x, PAR__TP_BIT(par__tp_tokens(tp)), norm->features));
-    PAR__TP_TRY(par__tp_affine(tp, "par_tp_norm_forward", &norm->weight, norm->has_bias, &norm->bias));
-    PAR__TP_TRY(par__tp_need(tp, "par_tp_norm_forward", "stats", stats, x->rows));
-    PAR__TP_TRY(par__tp_output(tp, "par_tp_norm_forward", "y", y, x->rows));
-    par__tp_set(y, x->rows, x->cols, x->layout);
+        par__tp_check_weight_and_bias(tp, "par_tp_norm_forward", &norm->weight, norm->has_bias, &norm->bias));
+    PAR__TP_TRY(par__tp_check_pointer(tp, "par_tp_norm_forward", "stats", stats, x->rows));
+    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_norm_forward", "y", y, x->rows));
+    par__tp_set_shape(y, x->rows, x->cols, x->layout);
     return tp->kernels->norm_forward(tp, y->data, stats, x->data, norm->weight.data,
                                      norm->has_bias ? norm->bias.data : NULL, x->rows, x->cols, norm->rms,
                                      norm->epsilon > 0 ? norm->epsilon : 1e-5f);
 }
 par_result(par_tp_norm_backward)(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
                                  const par_tp_matrix *x, const float *stats, par_tp_matrix *dx) {
-    par__tp_name(tp, norm->name);
+    par__tp_set_layer_name(tp, norm->name);
     static const char *const call = "par_tp_norm_backward";
-    PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(par__tp_tokens(tp)), norm->features));
-    PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(x->layout), norm->features));
-    PAR__TP_TRY(par__tp_same_rows(tp, call, dy->rows, x->rows));
-    PAR__TP_TRY(par__tp_values(tp, call, "weight", &norm->weight));
-    PAR__TP_TRY(par__tp_need(tp, call, "stats", stats, x->rows));
-    PAR__TP_TRY(par__tp_output(tp, call, "dx", dx, x->rows));
-    par__tp_set(dx, x->rows, x->cols, x->layout);
+    PAR__TP_TRY(
+        par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), norm->features));
+    PAR__TP_TRY(par__tp_check_matrix(tp, call, "dy", dy, PAR__TP_LAYOUT_BIT(x->layout), norm->features));
+    PAR__TP_TRY(par__tp_check_rows(tp, call, dy->rows, x->rows));
+    PAR__TP_TRY(par__tp_check_parameter(tp, call, "weight", &norm->weight));
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "stats", stats, x->rows));
+    PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, x->rows));
+    par__tp_set_shape(dx, x->rows, x->cols, x->layout);
     return tp->kernels->norm_backward(tp, dx->data, norm->weight.grad,
                                       norm->has_bias ? norm->bias.grad : NULL, dy->data, x->data,
                                       norm->weight.data, stats, x->rows, x->cols, norm->rms);
 }
 
-#define PAR__TP_VALUES (~PAR__TP_BIT(PAR_TP_PARTIAL) & (PAR__TP_BIT(PAR_TP_LAYOUT_COUNT) - 1))
+#define PAR__TP_NOT_PARTIAL                                                                                  \
+    (~PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL) & (PAR__TP_LAYOUT_BIT(PAR_TP_LAYOUT_COUNT) - 1))
 static par_result par__tp_binary(par_tp *tp, const char *call, par_tp_elementwise what,
                                  const par_tp_matrix *x, const par_tp_matrix *y, unsigned layouts,
                                  par_tp_matrix *z) {
-    PAR__TP_TRY(par__tp_expect(tp, call, "x", x, layouts, 0));
-    PAR__TP_TRY(par__tp_expect(tp, call, "y", y, PAR__TP_BIT(x->layout), x->cols));
-    PAR__TP_TRY(par__tp_same_rows(tp, call, y->rows, x->rows));
-    PAR__TP_TRY(par__tp_output(tp, call, "the result", z, x->rows));
-    const size_t ld = par__tp_ld_of(x);
-    par__tp_set(z, x->rows, x->cols, x->layout);
+    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, layouts, 0));
+    PAR__TP_TRY(par__tp_check_matrix(tp, call, "y", y, PAR__TP_LAYOUT_BIT(x->layout), x->cols));
+    PAR__TP_TRY(par__tp_check_rows(tp, call, y->rows, x->rows));
+    PAR__TP_TRY(par__tp_check_output(tp, call, "the result", z, x->rows));
+    const size_t ld = par__tp_matrix_ld(x);
+    par__tp_set_shape(z, x->rows, x->cols, x->layout);
     return tp->kernels->elementwise(tp, what, x->rows, x->cols, z->data, NULL, ld, x->data, ld, y->data, NULL,
                                     ld);
 }
 par_result(par_tp_add)(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y, par_tp_matrix *z) {
-    return par__tp_binary(tp, "par_tp_add", PAR_TP_ADD, x, y, PAR__TP_VALUES | PAR__TP_BIT(PAR_TP_PARTIAL),
-                          z);
+    return par__tp_binary(tp, "par_tp_add", PAR_TP_ADD, x, y,
+                          PAR__TP_NOT_PARTIAL | PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL), z);
 }
 par_result(par_tp_gelu_forward)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
-    PAR__TP_TRY(par__tp_expect(tp, "par_tp_gelu_forward", "x", x, PAR__TP_VALUES, 0));
-    PAR__TP_TRY(par__tp_output(tp, "par_tp_gelu_forward", "y", y, x->rows));
-    const size_t ld = par__tp_ld_of(x);
-    par__tp_set(y, x->rows, x->cols, x->layout);
+    PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_gelu_forward", "x", x, PAR__TP_NOT_PARTIAL, 0));
+    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_gelu_forward", "y", y, x->rows));
+    const size_t ld = par__tp_matrix_ld(x);
+    par__tp_set_shape(y, x->rows, x->cols, x->layout);
     return tp->kernels->elementwise(tp, PAR_TP_GELU, x->rows, x->cols, y->data, NULL, ld, x->data, ld, NULL,
                                     NULL, 0);
 }
 par_result(par_tp_gelu_backward)(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
                                  par_tp_matrix *dx) {
-    return par__tp_binary(tp, "par_tp_gelu_backward", PAR_TP_GELU_BACK, dy, x, PAR__TP_VALUES, dx);
+    return par__tp_binary(tp, "par_tp_gelu_backward", PAR_TP_GELU_BACKWARD, dy, x, PAR__TP_NOT_PARTIAL, dx);
 }
 par_result(par_tp_swiglu_forward)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     static const char *const call = "par_tp_swiglu_forward";
-    const unsigned layouts = PAR__TP_BIT(PAR_TP_HIDDEN) | PAR__TP_BIT(PAR_TP_REPLICATED);
-    PAR__TP_TRY(par__tp_expect(tp, call, "x", x, layouts, 0));
+    const unsigned layouts = PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED);
+    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, layouts, 0));
     if (x->cols % 2) return PAR__TP_FAIL("%s: x has %zu columns, but must have two halves", call, x->cols);
     const size_t rows = x->rows, n = x->cols / 2;
     const par_tp_layout layout = x->layout;
-    PAR__TP_TRY(par__tp_output(tp, call, "y", y, rows));
+    PAR__TP_TRY(par__tp_check_output(tp, call, "y", y, rows));
     PAR__TP_TRY(tp->kernels->elementwise(tp, PAR_TP_SWIGLU, rows, n, y->data, NULL, n, x->data, 2 * n,
-                                         par__tp_at(tp, x->data, n), NULL, 2 * n));
-    return par__tp_set(y, rows, n, layout), PAR_OK;
+                                         par__tp_const_element(tp, x->data, n), NULL, 2 * n));
+    return par__tp_set_shape(y, rows, n, layout), PAR_OK;
 }
 par_result(par_tp_swiglu_backward)(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
                                    par_tp_matrix *dx) {
     static const char *const call = "par_tp_swiglu_backward";
-    PAR__TP_TRY(
-        par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(PAR_TP_HIDDEN) | PAR__TP_BIT(PAR_TP_REPLICATED), 0));
+    PAR__TP_TRY(par__tp_check_matrix(
+        tp, call, "dy", dy, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), 0));
     const size_t n = dy->cols;
-    PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(dy->layout), 2 * n));
-    PAR__TP_TRY(par__tp_same_rows(tp, call, dy->rows, x->rows));
-    PAR__TP_TRY(par__tp_output(tp, call, "dx", dx, x->rows));
-    par__tp_set(dx, x->rows, 2 * n, x->layout);
-    return tp->kernels->elementwise(tp, PAR_TP_SWIGLU_BACK, x->rows, n, dx->data, par__tp_to(tp, dx->data, n),
-                                    2 * n, dy->data, n, x->data, par__tp_at(tp, x->data, n), 2 * n);
+    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(dy->layout), 2 * n));
+    PAR__TP_TRY(par__tp_check_rows(tp, call, dy->rows, x->rows));
+    PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, x->rows));
+    par__tp_set_shape(dx, x->rows, 2 * n, x->layout);
+    return tp->kernels->elementwise(tp, PAR_TP_SWIGLU_BACKWARD, x->rows, n, dx->data,
+                                    par__tp_element(tp, dx->data, n), 2 * n, dy->data, n, x->data,
+                                    par__tp_const_element(tp, x->data, n), 2 * n);
 }
 
 par_result(par_tp_dropout)(par_tp *tp, const par_tp_tokens *tokens, uint64_t stream, float probability,
                            const par_tp_matrix *x, par_tp_matrix *y) {
     static const char *const call = "par_tp_dropout";
     par_tp_row_map map;
-    PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(par__tp_tokens(tp)), 0));
-    PAR__TP_TRY(par__tp_map_of(tp, call, tokens, x->rows, x->layout, &map));
+    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), 0));
+    PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, x->rows, x->layout, &map));
     if (!(probability >= 0 && probability < 1))
         return PAR__TP_FAIL("%s: the probability is %g, but must be in [0, 1)", call, (double)probability);
     if (probability > 0 && tokens->position)
         return PAR__TP_FAIL("%s: tokens from position %zu on: dropout is for whole sequences", call,
                             tokens->position);
-    PAR__TP_TRY(par__tp_output(tp, call, "y", y, x->rows));
-    par__tp_set(y, x->rows, x->cols, x->layout);
+    PAR__TP_TRY(par__tp_check_output(tp, call, "y", y, x->rows));
+    par__tp_set_shape(y, x->rows, x->cols, x->layout);
     const size_t bytes = x->rows * x->cols * par_tp_element_bytes(tp);
     if (probability > 0)
         return tp->kernels->dropout(tp, y->data, x->data, x->rows, x->cols, &map, stream, probability);
@@ -2526,10 +2584,10 @@ par_result(par_tp_rope)(par_tp *tp, const par_tp_tokens *tokens, size_t heads, s
                         const par_tp_rotary *rotary, int backward, par_tp_matrix *x) {
     static const char *const call = "par_tp_rope";
     par_tp_row_map map;
-    PAR__TP_TRY(
-        par__tp_expect(tp, call, "x", x, PAR__TP_BIT(PAR_TP_HIDDEN) | PAR__TP_BIT(PAR_TP_REPLICATED), 0));
-    PAR__TP_TRY(par__tp_map_of(tp, call, tokens, x->rows, x->layout, &map));
-    PAR__TP_TRY(par__tp_need(tp, call, "rotary", rotary, 1));
+    PAR__TP_TRY(par__tp_check_matrix(
+        tp, call, "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), 0));
+    PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, x->rows, x->layout, &map));
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "rotary", rotary, 1));
     if (dim % 2 || heads * dim > x->cols)
         return PAR__TP_FAIL("%s: %zu heads of %zu features (an even number) do not fit %zu columns", call,
                             heads, dim, x->cols);
@@ -2543,21 +2601,21 @@ par_result(par_tp_rope)(par_tp *tp, const par_tp_tokens *tokens, size_t heads, s
 // logits; gathered, lse = M + log(sum of d e^(m - M)) is the same, to the bit, on all.
 
 par_result(par_tp_embedding_open)(par_tp *tp, par_tp_embedding *e) {
-    par__tp_name(tp, e->name);
+    par__tp_set_layer_name(tp, e->name);
     static const char *const call = "par_tp_embedding_open";
     if (!e->vocabulary || !e->features)
         return PAR__TP_FAIL("%s: vocabulary and features must not be 0", call);
-    PAR__TP_TRY(par__tp_open_parameter(tp, call, &e->weight, e->vocabulary, e->features, PAR_TP_BY_VOCABULARY,
-                                       NULL, 0, 0));
-    if (!e->positions) return memset(&e->position, 0, sizeof e->position), PAR_OK;
-    return par__tp_open_parameter(tp, call, &e->position, e->positions, e->features, PAR_TP_WHOLE, NULL, 0,
-                                  tp->desc.sequence);
+    PAR__TP_TRY(par__tp_open_parameter(tp, call, &e->weight, e->vocabulary, e->features,
+                                       PAR_TP_SPLIT_VOCABULARY, NULL, 0, 0));
+    if (!e->max_positions) return memset(&e->position_weight, 0, sizeof e->position_weight), PAR_OK;
+    return par__tp_open_parameter(tp, call, &e->position_weight, e->max_positions, e->features,
+                                  PAR_TP_SPLIT_NONE, NULL, 0, tp->desc.sequence_parallel);
 }
 static par_result par__tp_check_ids(const par_tp *tp, const char *call, const par_tp_embedding *e,
                                     const par_tp_tokens *tokens, const int32_t *ids, size_t rows) {
-    if (tokens->position + tokens->sequence > e->positions && e->positions)
+    if (tokens->position + tokens->sequence > e->max_positions && e->max_positions)
         return PAR__TP_FAIL("%s: sequences of %zu tokens, but only %zu positions", call,
-                            tokens->position + tokens->sequence, e->positions);
+                            tokens->position + tokens->sequence, e->max_positions);
     if (tp->kernels != par_tp_cpu()) return PAR_OK; // ids are in the device's memory
     for (size_t r = 0; r < rows; r++)
         if (ids[r] < 0 || (size_t)ids[r] >= e->vocabulary)
@@ -2567,51 +2625,56 @@ static par_result par__tp_check_ids(const par_tp *tp, const char *call, const pa
 }
 par_result(par_tp_embedding_forward)(par_tp *tp, const par_tp_embedding *e, const par_tp_tokens *tokens,
                                      const int32_t *ids, par_tp_matrix *y) {
-    par__tp_name(tp, e->name);
+    par__tp_set_layer_name(tp, e->name);
     static const char *const call = "par_tp_embedding_forward";
-    PAR__TP_TRY(par__tp_need(tp, call, "tokens", tokens, 1));
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "tokens", tokens, 1));
     const size_t rows = par_tp_rows(tp, tokens), h = e->features;
     size_t first, global, count;
     int replicas;
     par_tp_row_map map;
     par_tp_matrix x;
-    PAR__TP_TRY(par__tp_map_of(tp, call, tokens, rows, PAR_TP_REPLICATED, &map));
-    PAR__TP_TRY(par__tp_values(tp, call, "weight", &e->weight));
-    if (e->positions) PAR__TP_TRY(par__tp_values(tp, call, "position", &e->position));
-    PAR__TP_TRY(par__tp_need(tp, call, "ids", ids, rows));
-    PAR__TP_TRY(par__tp_output(tp, call, "y", y, rows));
+    PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, rows, PAR_TP_REPLICATED, &map));
+    PAR__TP_TRY(par__tp_check_parameter(tp, call, "weight", &e->weight));
+    if (e->max_positions)
+        PAR__TP_TRY(par__tp_check_parameter(tp, call, "position_weight", &e->position_weight));
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "ids", ids, rows));
+    PAR__TP_TRY(par__tp_check_output(tp, call, "y", y, rows));
     PAR__TP_TRY(par__tp_check_ids(tp, call, e, tokens, ids, rows));
-    par_tp_part(tp, &e->weight, 0, &first, &global, &count, &replicas);
-    par__tp_set(&x, rows, h, PAR_TP_PARTIAL);
+    par_tp_shard(tp, &e->weight, 0, &first, &global, &count, &replicas);
+    par__tp_set_shape(&x, rows, h, PAR_TP_PARTIAL);
     x.data = tp->t == 1 ? y->data : par_tp_scratch(tp, PAR__TP_PARTIAL, rows * h * sizeof(float));
     if (!x.data) return PAR_ERR_MEMORY;
     PAR__TP_TRY(tp->kernels->embed(tp, x.data, ids, rows, e->weight.data, global, count, h));
     if (tp->t == 1)
-        par__tp_set(y, rows, h, par__tp_tokens(tp));
+        par__tp_set_shape(y, rows, h, par__tp_token_layout(tp));
     else
-        PAR__TP_TRY(tp->desc.sequence ? par_tp_scatter_rows(tp, &x, y) : par_tp_all_reduce(tp, &x, y));
-    PAR__TP_TRY(par__tp_map_of(tp, call, tokens, y->rows, y->layout, &map));
-    return e->positions ? tp->kernels->positions(tp, y->data, e->position.data, y->rows, h, &map) : PAR_OK;
+        PAR__TP_TRY(tp->desc.sequence_parallel ? par_tp_reduce_scatter_rows(tp, &x, y)
+                                               : par_tp_all_reduce(tp, &x, y));
+    PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, y->rows, y->layout, &map));
+    return e->max_positions ? tp->kernels->positions(tp, y->data, e->position_weight.data, y->rows, h, &map)
+                            : PAR_OK;
 }
 par_result(par_tp_embedding_backward)(par_tp *tp, par_tp_embedding *e, const par_tp_tokens *tokens,
                                       const int32_t *ids, const par_tp_matrix *dy) {
-    par__tp_name(tp, e->name);
+    par__tp_set_layer_name(tp, e->name);
     static const char *const call = "par_tp_embedding_backward";
     size_t first, global, count;
     int replicas;
     par_tp_row_map map;
     par_request request;
     const void *all;
-    PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(par__tp_tokens(tp)), e->features));
-    PAR__TP_TRY(par__tp_map_of(tp, call, tokens, dy->rows, dy->layout, &map));
-    PAR__TP_TRY(par__tp_need(tp, call, "ids", ids, dy->rows));
-    PAR__TP_TRY(par__tp_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &all, &request));
+    PAR__TP_TRY(
+        par__tp_check_matrix(tp, call, "dy", dy, PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), e->features));
+    PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, dy->rows, dy->layout, &map));
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "ids", ids, dy->rows));
+    PAR__TP_TRY(par__tp_all_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &all, &request));
     par_result r = PAR_OK;
-    if (e->positions && e->position.grad)
-        r = tp->kernels->positions_backward(tp, e->position.grad, dy->data, dy->rows, e->features, &map);
+    if (e->max_positions && e->position_weight.grad)
+        r = tp->kernels->positions_backward(tp, e->position_weight.grad, dy->data, dy->rows, e->features,
+                                            &map);
     const par_result gathered = par_wait(&request);
     if (r || gathered) return r ? r : gathered;
-    par_tp_part(tp, &e->weight, 0, &first, &global, &count, &replicas);
+    par_tp_shard(tp, &e->weight, 0, &first, &global, &count, &replicas);
     if (!e->weight.grad) return PAR_OK;
     return tp->kernels->embed_backward(tp, e->weight.grad, ids, par_tp_rows(tp, tokens), all, global, count,
                                        e->features);
@@ -2621,65 +2684,67 @@ static par_result par__tp_loss_check(const par_tp *tp, const char *call, const p
                                      const par_tp_matrix *logits, const int32_t *targets, size_t *first) {
     const size_t n = (size_t)tp->t, r = (size_t)tp->tp_rank, v = loss->vocabulary;
     *first = v / n * r + PAR__MIN(r, v % n);
-    PAR__TP_TRY(
-        par__tp_expect(tp, call, "logits", logits, PAR__TP_BIT(PAR_TP_VOCABULARY), v / n + (r < v % n)));
-    PAR__TP_TRY(par__tp_need(tp, call, "targets", targets, logits->rows));
+    PAR__TP_TRY(par__tp_check_matrix(tp, call, "logits", logits, PAR__TP_LAYOUT_BIT(PAR_TP_VOCABULARY),
+                                     v / n + (r < v % n)));
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "targets", targets, logits->rows));
     for (size_t i = 0; i < logits->rows && tp->kernels == par_tp_cpu(); i++)
-        if (targets[i] >= 0 && targets[i] != loss->ignore && (size_t)targets[i] >= v)
+        if (targets[i] >= 0 && targets[i] != loss->ignore_index && (size_t)targets[i] >= v)
             return PAR__TP_FAIL("%s: targets[%zu] is %d, but the vocabulary has %zu", call, i,
                                 (int)targets[i], v);
     return PAR_OK;
 }
 static par_result par__tp_loss_outputs(const par_tp *tp, const char *call, size_t rows, const float *lse,
-                                       const double *sum, const size_t *counted) {
-    PAR__TP_TRY(par__tp_need(tp, call, "lse", lse, rows));
-    PAR__TP_TRY(par__tp_need(tp, call, "sum", sum, 1));
-    return par__tp_need(tp, call, "counted", counted, 1);
+                                       const double *sum, const size_t *target_count) {
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "lse", lse, rows));
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "sum", sum, 1));
+    return par__tp_check_pointer(tp, call, "target_count", target_count, 1);
 }
 par_result(par_tp_loss_forward)(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                 const int32_t *targets, float *lse, float *losses, double *sum,
-                                size_t *counted) {
-    par__tp_name(tp, loss->name);
+                                size_t *target_count) {
+    par__tp_set_layer_name(tp, loss->name);
     size_t first;
     PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first));
     const size_t rows = logits->rows, t = (size_t)tp->t;
-    PAR__TP_TRY(par__tp_loss_outputs(tp, "par_tp_loss_forward", rows, lse, sum, counted));
+    PAR__TP_TRY(par__tp_loss_outputs(tp, "par_tp_loss_forward", rows, lse, sum, target_count));
     float *all = (float *)par_tp_scratch(tp, PAR__TP_STATS, rows * t * 4 * sizeof(float));
     if (!all) return PAR_ERR_MEMORY;
     PAR__TP_TRY(tp->kernels->loss_stats(tp, all + (size_t)tp->tp_rank * rows * 4, logits->data,
-                                        par__tp_ld_of(logits), targets, rows, first, logits->cols));
+                                        par__tp_matrix_ld(logits), targets, rows, first, logits->cols));
     PAR__TP_TRY(par_all_gather(all + (size_t)tp->tp_rank * rows * 4, all, rows * 4, PAR_F32, tp->desc.tp));
-    return tp->kernels->loss_combine(tp, all, t, rows, targets, loss, lse, losses, sum, counted);
+    return tp->kernels->loss_combine(tp, all, t, rows, targets, loss, lse, losses, sum, target_count);
 }
 par_result(par_tp_loss_backward)(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                  const int32_t *targets, const float *lse, float scale,
                                  par_tp_matrix *dlogits) {
-    par__tp_name(tp, loss->name);
+    par__tp_set_layer_name(tp, loss->name);
     size_t first;
     PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_backward", loss, logits, targets, &first));
-    PAR__TP_TRY(par__tp_need(tp, "par_tp_loss_backward", "lse", lse, logits->rows));
-    PAR__TP_TRY(par__tp_output(tp, "par_tp_loss_backward", "dlogits", dlogits, logits->rows));
-    par__tp_set(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
-    return tp->kernels->loss_backward(tp, dlogits->data, logits->data, par__tp_ld_of(logits), targets, lse,
-                                      logits->rows, first, logits->cols, loss, scale);
+    PAR__TP_TRY(par__tp_check_pointer(tp, "par_tp_loss_backward", "lse", lse, logits->rows));
+    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_loss_backward", "dlogits", dlogits, logits->rows));
+    par__tp_set_shape(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
+    return tp->kernels->loss_backward(tp, dlogits->data, logits->data, par__tp_matrix_ld(logits), targets,
+                                      lse, logits->rows, first, logits->cols, loss, scale);
 }
-par_result(par_tp_loss_both)(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
-                             const int32_t *targets, float *lse, float *losses, double *sum, size_t *counted,
-                             float scale, par_tp_matrix *dlogits) {
-    par__tp_name(tp, loss->name);
+par_result(par_tp_loss_forward_backward)(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                                         const int32_t *targets, float *lse, float *losses, double *sum,
+                                         size_t *target_count, float scale, par_tp_matrix *dlogits) {
+    par__tp_set_layer_name(tp, loss->name);
     size_t first;
     if (tp->t > 1) {
-        PAR__TP_TRY(par_tp_loss_forward(tp, loss, logits, targets, lse, losses, sum, counted));
+        PAR__TP_TRY(par_tp_loss_forward(tp, loss, logits, targets, lse, losses, sum, target_count));
         return par_tp_loss_backward(tp, loss, logits, targets, lse, scale, dlogits);
     }
-    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_both", loss, logits, targets, &first));
-    PAR__TP_TRY(par__tp_loss_outputs(tp, "par_tp_loss_both", logits->rows, lse, sum, counted));
-    PAR__TP_TRY(par__tp_output(tp, "par_tp_loss_both", "dlogits", dlogits, logits->rows));
+    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward_backward", loss, logits, targets, &first));
+    PAR__TP_TRY(
+        par__tp_loss_outputs(tp, "par_tp_loss_forward_backward", logits->rows, lse, sum, target_count));
+    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_loss_forward_backward", "dlogits", dlogits, logits->rows));
     float *stats = (float *)par_tp_scratch(tp, PAR__TP_STATS, logits->rows * 4 * sizeof(float));
     if (!stats) return PAR_ERR_MEMORY;
-    par__tp_set(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
-    return tp->kernels->loss_both(tp, dlogits->data, stats, logits->data, par__tp_ld_of(logits), targets,
-                                  logits->rows, logits->cols, loss, lse, losses, sum, counted, scale);
+    par__tp_set_shape(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
+    return tp->kernels->loss_forward_backward(tp, dlogits->data, stats, logits->data,
+                                              par__tp_matrix_ld(logits), targets, logits->rows, logits->cols,
+                                              loss, lse, losses, sum, target_count, scale);
 }
 
 // >>tp_attention --------------------------------------------------------------------------------------------
@@ -2691,22 +2756,22 @@ par_result(par_tp_loss_both)(par_tp *tp, const par_tp_loss *loss, const par_tp_m
 //                    rank 0 [0 7]   rank 1 [1 6]   rank 2 [2 5]   rank 3 [3 4]
 //     Ulysses    tokens x all heads -- all_to_all --> all tokens x heads/c -- attend -- all_to_all --> back
 
-typedef struct par__tp_shape {
+typedef struct par__tp_attention_dims {
     size_t rows, heads, kv_heads, dim, q_cols, kv_cols, cols; // on this rank
     size_t first_head;
-    int ring; // ranks that keys go round
+    int ring_size; // ranks that keys go round
     float scale;
     par_tp_row_map map;
-} par__tp_shape;
+} par__tp_attention_dims;
 
 void par_tp_attention_segments(const par_tp_attention *a, par_tp_segment segments[3]) {
     const size_t kv = a->kv_heads ? a->kv_heads : a->heads;
     segments[0].count = a->heads * a->dim, segments[1].count = segments[2].count = kv * a->dim;
     segments[0].unit = segments[1].unit = segments[2].unit = a->dim;
 }
-static par_result par__tp_attention_shape(const par_tp *tp, const char *call, const par_tp_attention *a,
+static par_result par__tp_attention_check(const par_tp *tp, const char *call, const par_tp_attention *a,
                                           const par_tp_tokens *tokens, const par_tp_matrix *x, int cached,
-                                          par__tp_shape *s) {
+                                          par__tp_attention_dims *s) {
     const size_t t = (size_t)tp->t, c = (size_t)tp->c, kv = a->kv_heads ? a->kv_heads : a->heads;
     if (!a->heads || !a->dim || a->heads % kv || a->heads % t || (kv % t && t % kv))
         return PAR__TP_FAIL("%s: %zu heads and %zu key-value heads of %zu features do not divide over %d "
@@ -2714,54 +2779,56 @@ static par_result par__tp_attention_shape(const par_tp *tp, const char *call, co
                             call, a->heads, kv, a->dim, tp->t);
     s->heads = a->heads / t, s->kv_heads = kv >= t ? kv / t : 1, s->dim = a->dim;
     s->q_cols = s->heads * a->dim, s->kv_cols = s->kv_heads * a->dim, s->cols = s->q_cols + 2 * s->kv_cols;
-    s->first_head = (size_t)tp->tp_rank * s->heads, s->ring = tp->c;
+    s->first_head = (size_t)tp->tp_rank * s->heads, s->ring_size = tp->c;
     s->scale = a->scale > 0 ? a->scale : 1.0f / sqrtf((float)a->dim);
     if (tp->desc.ulysses && (s->heads % c || s->kv_heads % c))
         return PAR__TP_FAIL(
             "%s: %zu heads and %zu key-value heads per rank do not divide over %d context-parallel "
             "ranks by all-to-all: use the ring",
             call, s->heads, s->kv_heads, tp->c);
-    PAR__TP_TRY(par__tp_expect(tp, call, "x", x, PAR__TP_BIT(PAR_TP_HIDDEN), s->cols));
+    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), s->cols));
     s->rows = x->rows;
-    PAR__TP_TRY(par__tp_map_of(tp, call, tokens, x->rows, PAR_TP_HIDDEN, &s->map));
+    PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, x->rows, PAR_TP_HIDDEN, &s->map));
     if (tokens->position && !cached)
         return PAR__TP_FAIL("%s: tokens from position %zu on: their keys are in no cache, "
                             "par_tp_attention_cached takes one",
                             call, tokens->position);
     return PAR_OK;
 }
-static void par__tp_meeting_of(const par__tp_shape *s, const par_tp_attention *a, const par_tp_tokens *tokens,
-                               uint64_t stream, par_tp_meeting *m) {
+static void par__tp_attention_block_init(const par__tp_attention_dims *s, const par_tp_attention *a,
+                                         const par_tp_tokens *tokens, uint64_t stream,
+                                         par_tp_attention_block *m) {
     memset(m, 0, sizeof *m);
     m->batch = tokens->batch, m->heads = s->heads, m->kv_heads = s->kv_heads, m->dim = s->dim;
     m->scale = s->scale, m->dropout = a->dropout, m->stream = stream;
-    m->first_sequence = tokens->first, m->sequence = tokens->sequence;
-    m->first_head = s->first_head, m->all_heads = a->heads;
+    m->first_sequence = tokens->first_sequence, m->sequence = tokens->sequence;
+    m->first_head = s->first_head, m->total_heads = a->heads;
 }
 
 // Attend from my tokens to those of `owner`, chunk by chunk.
-static par_result par__tp_meet(par_tp *tp, par_tp_meeting *m, const par__tp_shape *s, int owner,
-                               int backward) {
+static par_result par__tp_attention_step(par_tp *tp, par_tp_attention_block *m,
+                                         const par__tp_attention_dims *s, int owner, int backward) {
     const par_tp_row_map *map = &s->map;
     par_tp_row_map theirs = *map;
-    theirs.chunk[0] = (size_t)owner, theirs.chunk[1] = 2 * (size_t)s->ring - 1 - (size_t)owner;
-    m->q_stride = m->kv_stride = map->per;
+    theirs.chunk[0] = (size_t)owner, theirs.chunk[1] = 2 * (size_t)s->ring_size - 1 - (size_t)owner;
+    m->q_stride = m->kv_stride = map->local_sequence;
     m->q_count = m->kv_count = map->chunk_tokens;
     for (size_t i = 0; i < map->chunk_count; i++)
         for (size_t j = 0; j < map->chunk_count; j++) {
             if (theirs.chunk[j] > map->chunk[i]) continue;
             m->q_row = i * map->chunk_tokens, m->q_position = map->chunk[i] * map->chunk_tokens;
             m->kv_row = j * map->chunk_tokens, m->kv_position = theirs.chunk[j] * map->chunk_tokens;
-            PAR__TP_TRY(backward ? tp->kernels->attend_backward(tp, m) : tp->kernels->attend(tp, m));
+            PAR__TP_TRY(backward ? tp->kernels->attention_block_backward(tp, m)
+                                 : tp->kernels->attention_block_forward(tp, m));
         }
     return PAR_OK;
 }
 
 // One hop of the ring: what I have goes to the next rank, what the previous one has comes.
-static par_result par__tp_hop_begin(par_tp *tp, const void *have, void *next, size_t count, par_dtype type,
-                                    par_request requests[2]) {
+static par_result par__tp_ring_shift_begin(par_tp *tp, const void *current, void *next, size_t count,
+                                           par_dtype type, par_request requests[2]) {
     const int right = (tp->cp_rank + 1) % tp->c, left = (tp->cp_rank + tp->c - 1) % tp->c;
-    PAR__TP_TRY(par_send_begin(have, count, type, right, tp->desc.cp, &requests[0]));
+    PAR__TP_TRY(par_send_begin(current, count, type, right, tp->desc.cp, &requests[0]));
     return par_recv_begin(next, count, type, left, tp->desc.cp, &requests[1]);
 }
 static void par__tp_swap(void **a, void **b) {
@@ -2770,105 +2837,109 @@ static void par__tp_swap(void **a, void **b) {
 }
 
 // Keys and values of one rank, dense: rows x [k; v]. One rank alone: where they lie in x.
-typedef struct par__tp_keys {
-    void *have, *next;
+typedef struct par__tp_ring_kv {
+    void *current, *next;
     size_t ld, count;
-} par__tp_keys;
-static par_result par__tp_open_keys(par_tp *tp, const par__tp_shape *s, const par_tp_matrix *x,
-                                    par__tp_keys *k) {
+} par__tp_ring_kv;
+static par_result par__tp_ring_kv_open(par_tp *tp, const par__tp_attention_dims *s, const par_tp_matrix *x,
+                                       par__tp_ring_kv *k) {
     const size_t e = par_tp_element_bytes(tp);
     k->ld = s->cols, k->count = 2 * s->rows * s->kv_cols;
-    k->have = par__tp_to(tp, x->data, s->q_cols), k->next = NULL;
-    if (s->ring == 1) return PAR_OK;
-    void *from = k->have;
+    k->current = par__tp_element(tp, x->data, s->q_cols), k->next = NULL;
+    if (s->ring_size == 1) return PAR_OK;
+    void *from = k->current;
     k->ld = 2 * s->kv_cols;
-    k->have = par_tp_scratch(tp, PAR__TP_KV, k->count * e);
+    k->current = par_tp_scratch(tp, PAR__TP_KV, k->count * e);
     k->next = par_tp_scratch(tp, PAR__TP_KV_NEXT, k->count * e);
-    if (!k->have || !k->next) return PAR_ERR_MEMORY;
-    return tp->kernels->copy(tp, k->have, k->ld * e, from, s->cols * e, s->rows, k->ld * e);
+    if (!k->current || !k->next) return PAR_ERR_MEMORY;
+    return tp->kernels->copy(tp, k->current, k->ld * e, from, s->cols * e, s->rows, k->ld * e);
 }
 
 // The queries, and what is known of their outputs before the first key.
-static par_result par__tp_attend_begin(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
+static par_result par__tp_softmax_init(par_tp *tp, const par__tp_attention_dims *s, par_tp_attention_block *m,
                                        const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
     const size_t states = s->rows * s->heads, n = s->rows * s->q_cols;
-    m->sum = (float *)par_tp_scratch(tp, PAR__TP_STATE, states * sizeof(float));
+    m->row_sum = (float *)par_tp_scratch(tp, PAR__TP_STATE, states * sizeof(float));
     m->acc =
-        par__tp_wide(tp) ? (float *)y->data : (float *)par_tp_scratch(tp, PAR__TP_ACC, n * sizeof(float));
-    if (!m->sum || !m->acc) return PAR_ERR_MEMORY;
-    m->q = x->data, m->q_ld = s->cols, m->most = lse, m->acc_ld = s->q_cols; // most: lse, for now
+        par__tp_is_f32(tp) ? (float *)y->data : (float *)par_tp_scratch(tp, PAR__TP_ACC, n * sizeof(float));
+    if (!m->row_sum || !m->acc) return PAR_ERR_MEMORY;
+    m->q = x->data, m->q_ld = s->cols, m->row_max = lse, m->acc_ld = s->q_cols; // most: lse, for now
     PAR__TP_TRY(tp->kernels->set(tp, lse, states, -INFINITY));
-    PAR__TP_TRY(tp->kernels->set(tp, m->sum, states, 0));
+    PAR__TP_TRY(tp->kernels->set(tp, m->row_sum, states, 0));
     return tp->kernels->set(tp, m->acc, n, 0);
 }
-static par_result par__tp_ring_forward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
+static par_result par__tp_ring_forward(par_tp *tp, const par__tp_attention_dims *s, par_tp_attention_block *m,
                                        const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
-    par__tp_keys k;
-    PAR__TP_TRY(par__tp_open_keys(tp, s, x, &k));
-    PAR__TP_TRY(par__tp_attend_begin(tp, s, m, x, lse, y));
+    par__tp_ring_kv k;
+    PAR__TP_TRY(par__tp_ring_kv_open(tp, s, x, &k));
+    PAR__TP_TRY(par__tp_softmax_init(tp, s, m, x, lse, y));
     m->kv_ld = k.ld;
-    for (int j = 0; j < s->ring; j++) {
+    for (int j = 0; j < s->ring_size; j++) {
         par_request requests[2] = {{NULL, 0}, {NULL, 0}};
         par_result r = PAR_OK;
-        if (j + 1 < s->ring) r = par__tp_hop_begin(tp, k.have, k.next, k.count, par_tp_type(tp), requests);
-        m->k = k.have, m->v = par__tp_at(tp, k.have, s->kv_cols);
-        if (!r) r = par__tp_meet(tp, m, s, (tp->cp_rank - j + s->ring) % s->ring, 0);
+        if (j + 1 < s->ring_size)
+            r = par__tp_ring_shift_begin(tp, k.current, k.next, k.count, par_tp_dtype(tp), requests);
+        m->k = k.current, m->v = par__tp_const_element(tp, k.current, s->kv_cols);
+        if (!r) r = par__tp_attention_step(tp, m, s, (tp->cp_rank - j + s->ring_size) % s->ring_size, 0);
         const par_result moved = par_wait_all(requests, 2);
         if (r || moved) return r ? r : moved;
-        par__tp_swap(&k.have, &k.next);
+        par__tp_swap(&k.current, &k.next);
     }
-    return tp->kernels->attend_end(tp, y->data, lse, m->acc, m->sum, s->rows, s->heads, s->dim);
+    return tp->kernels->attention_normalize(tp, y->data, lse, m->acc, m->row_sum, s->rows, s->heads, s->dim);
 }
 
-static par_result par__tp_ring_backward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
-                                        const par_tp_matrix *x, const float *lse, const float *dot,
-                                        par_tp_matrix *dx) {
+static par_result par__tp_ring_backward(par_tp *tp, const par__tp_attention_dims *s,
+                                        par_tp_attention_block *m, const par_tp_matrix *x, const float *lse,
+                                        const float *dot, par_tp_matrix *dx) {
     const size_t nkv = 2 * s->rows * s->kv_cols, all = s->rows * s->cols;
-    const int in_place = s->ring == 1 && par__tp_wide(tp); // gradients straight into dx
-    par__tp_keys k;
-    PAR__TP_TRY(par__tp_open_keys(tp, s, x, &k));
+    const int in_place = s->ring_size == 1 && par__tp_is_f32(tp); // gradients straight into dx
+    par__tp_ring_kv k;
+    PAR__TP_TRY(par__tp_ring_kv_open(tp, s, x, &k));
     // dq and, on one rank, dk and dv beside it as in x; else dk and dv travel in a block of their own
     float *grads =
         in_place ? (float *)dx->data : (float *)par_tp_scratch(tp, PAR__TP_DQ, all * sizeof(float));
-    void *have = s->ring > 1 ? par_tp_scratch(tp, PAR__TP_DKV, nkv * sizeof(float)) : grads + s->q_cols;
-    void *next = s->ring > 1 ? par_tp_scratch(tp, PAR__TP_DKV_NEXT, nkv * sizeof(float)) : NULL;
-    if (!grads || !have || (s->ring > 1 && !next)) return PAR_ERR_MEMORY;
+    void *current =
+        s->ring_size > 1 ? par_tp_scratch(tp, PAR__TP_DKV, nkv * sizeof(float)) : grads + s->q_cols;
+    void *next = s->ring_size > 1 ? par_tp_scratch(tp, PAR__TP_DKV_NEXT, nkv * sizeof(float)) : NULL;
+    if (!grads || !current || (s->ring_size > 1 && !next)) return PAR_ERR_MEMORY;
     PAR__TP_TRY(tp->kernels->set(tp, grads, all, 0));
-    if (s->ring > 1) PAR__TP_TRY(tp->kernels->set(tp, (float *)have, nkv, 0));
+    if (s->ring_size > 1) PAR__TP_TRY(tp->kernels->set(tp, (float *)current, nkv, 0));
     m->q = x->data, m->q_ld = s->cols, m->kv_ld = k.ld, m->lse = lse, m->dot = dot;
-    m->dq = grads, m->dq_ld = s->cols, m->dkv_ld = s->ring > 1 ? 2 * s->kv_cols : s->cols;
-    for (int j = 0; j < s->ring; j++) {
+    m->dq = grads, m->dq_ld = s->cols, m->dkv_ld = s->ring_size > 1 ? 2 * s->kv_cols : s->cols;
+    for (int j = 0; j < s->ring_size; j++) {
         par_request keys[2] = {{NULL, 0}, {NULL, 0}}, back[2] = {{NULL, 0}, {NULL, 0}};
         par_result r = PAR_OK;
-        if (j + 1 < s->ring) r = par__tp_hop_begin(tp, k.have, k.next, k.count, par_tp_type(tp), keys);
-        m->k = k.have, m->v = par__tp_at(tp, k.have, s->kv_cols);
-        m->dk = (float *)have, m->dv = (float *)have + s->kv_cols;
-        if (!r) r = par__tp_meet(tp, m, s, (tp->cp_rank - j + s->ring) % s->ring, 1);
+        if (j + 1 < s->ring_size)
+            r = par__tp_ring_shift_begin(tp, k.current, k.next, k.count, par_tp_dtype(tp), keys);
+        m->k = k.current, m->v = par__tp_const_element(tp, k.current, s->kv_cols);
+        m->dk = (float *)current, m->dv = (float *)current + s->kv_cols;
+        if (!r) r = par__tp_attention_step(tp, m, s, (tp->cp_rank - j + s->ring_size) % s->ring_size, 1);
         const par_result moved = par_wait_all(keys, 2);
         if (r || moved) return r ? r : moved;
-        par__tp_swap(&k.have, &k.next);
-        if (s->ring == 1) break;
-        r = par__tp_hop_begin(tp, have, next, nkv, PAR_F32, back); // the last hop brings mine home
+        par__tp_swap(&k.current, &k.next);
+        if (s->ring_size == 1) break;
+        r = par__tp_ring_shift_begin(tp, current, next, nkv, PAR_F32, back); // the last hop brings mine home
         const par_result home = par_wait_all(back, 2);
         if (r || home) return r ? r : home;
-        par__tp_swap(&have, &next);
+        par__tp_swap(&current, &next);
     }
-    if (s->ring > 1)
-        PAR__TP_TRY(tp->kernels->copy(tp, grads + s->q_cols, s->cols * 4, have, 2 * s->kv_cols * 4, s->rows,
-                                      2 * s->kv_cols * 4));
-    par__tp_set(dx, s->rows, s->cols, PAR_TP_HIDDEN);
-    return in_place ? PAR_OK : tp->kernels->cast(tp, dx->data, par_tp_type(tp), grads, PAR_F32, all);
+    if (s->ring_size > 1)
+        PAR__TP_TRY(tp->kernels->copy(tp, grads + s->q_cols, s->cols * 4, current, 2 * s->kv_cols * 4,
+                                      s->rows, 2 * s->kv_cols * 4));
+    par__tp_set_shape(dx, s->rows, s->cols, PAR_TP_HIDDEN);
+    return in_place ? PAR_OK : tp->kernels->cast(tp, dx->data, par_tp_dtype(tp), grads, PAR_F32, all);
 }
 
 // Ulysses: rows x (heads of all) <-> (tokens of all) x (heads of one), for matrices of up to 3 segments.
-static par_result par__tp_exchange(par_tp *tp, const par__tp_shape *s, const size_t *widths, int segments,
-                                   size_t e, par_dtype type, void *by_tokens, void *by_heads, int to_heads) {
-    const size_t c = (size_t)tp->c, per = s->map.per, batch = s->rows / per;
+static par_result par__tp_ulysses_all_to_all(par_tp *tp, const par__tp_attention_dims *s,
+                                             const size_t *widths, int segments, size_t e, par_dtype type,
+                                             void *by_tokens, void *by_heads, int to_heads) {
+    const size_t c = (size_t)tp->c, local_sequence = s->map.local_sequence, batch = s->rows / local_sequence;
     size_t width = 0;
     for (int i = 0; i < segments; i++) width += widths[i];
     const size_t mine = width / c * e, block = s->rows * mine; // of a row; to one rank
-    char *out = (char *)par_tp_scratch(tp, PAR__TP_PACK, block * c);
-    char *in = (char *)par_tp_scratch(tp, PAR__TP_PACK_TO, block * c);
+    char *out = (char *)par_tp_scratch(tp, PAR__TP_PACK_SEND, block * c);
+    char *in = (char *)par_tp_scratch(tp, PAR__TP_PACK_RECV, block * c);
     if (!out || !in) return PAR_ERR_MEMORY;
     for (int pass = 0; pass < 2; pass++) { // before and after the all_to_all
         for (size_t q = 0; q < c; q++) {
@@ -2884,115 +2955,122 @@ static par_result par__tp_exchange(par_tp *tp, const par__tp_shape *s, const siz
                     at += w, column += widths[i] * e;
                 }
             } else { // rank q's tokens of each sequence, of my columns
-                char *rows = (char *)by_heads + q * per * mine;
-                PAR__TP_TRY(
-                    pass == 0
-                        ? tp->kernels->copy(tp, packed, per * mine, rows, c * per * mine, batch, per * mine)
-                        : tp->kernels->copy(tp, rows, c * per * mine, packed, per * mine, batch, per * mine));
+                char *rows = (char *)by_heads + q * local_sequence * mine;
+                PAR__TP_TRY(pass == 0
+                                ? tp->kernels->copy(tp, packed, local_sequence * mine, rows,
+                                                    c * local_sequence * mine, batch, local_sequence * mine)
+                                : tp->kernels->copy(tp, rows, c * local_sequence * mine, packed,
+                                                    local_sequence * mine, batch, local_sequence * mine));
             }
         }
         if (pass == 0) PAR__TP_TRY(par_all_to_all(out, in, block / e, type, tp->desc.cp));
     }
     return PAR_OK;
 }
-static void par__tp_by_heads(const par_tp *tp, const par__tp_shape *s, par__tp_shape *h, par_tp_meeting *m) {
+static void par__tp_ulysses_dims(const par_tp *tp, const par__tp_attention_dims *s, par__tp_attention_dims *h,
+                                 par_tp_attention_block *m) {
     const size_t c = (size_t)tp->c;
     *h = *s;
     h->rows = s->rows * c, h->heads = s->heads / c, h->kv_heads = s->kv_heads / c;
     h->q_cols = s->q_cols / c, h->kv_cols = s->kv_cols / c, h->cols = s->cols / c;
-    h->ring = 1; // what follows is one rank's work
+    h->ring_size = 1; // what follows is one rank's work
     h->first_head = s->first_head + (size_t)tp->cp_rank * h->heads;
-    h->map.per = h->map.chunk_tokens = s->map.sequence, h->map.chunk[0] = 0, h->map.chunk_count = 1;
+    h->map.local_sequence = h->map.chunk_tokens = s->map.sequence, h->map.chunk[0] = 0,
+    h->map.chunk_count = 1;
     m->heads = h->heads, m->kv_heads = h->kv_heads, m->first_head = h->first_head;
 }
-static par_result par__tp_ulysses_forward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
-                                          const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
+static par_result par__tp_ulysses_forward(par_tp *tp, const par__tp_attention_dims *s,
+                                          par_tp_attention_block *m, const par_tp_matrix *x, float *lse,
+                                          par_tp_matrix *y) {
     const size_t e = par_tp_element_bytes(tp), widths[3] = {s->q_cols, s->kv_cols, s->kv_cols};
-    par__tp_shape h;
+    par__tp_attention_dims h;
     par_tp_matrix hx, hy;
-    par__tp_by_heads(tp, s, &h, m);
+    par__tp_ulysses_dims(tp, s, &h, m);
     hx.data = par_tp_scratch(tp, PAR__TP_HEADS, h.rows * h.cols * e);
     hy.data = par_tp_scratch(tp, PAR__TP_HEADS_GRAD, h.rows * h.cols * e);
     if (!hx.data || !hy.data) return PAR_ERR_MEMORY;
-    PAR__TP_TRY(par__tp_exchange(tp, s, widths, 3, e, par_tp_type(tp), x->data, hx.data, 1));
+    PAR__TP_TRY(par__tp_ulysses_all_to_all(tp, s, widths, 3, e, par_tp_dtype(tp), x->data, hx.data, 1));
     PAR__TP_TRY(par__tp_ring_forward(tp, &h, m, &hx, lse, &hy));
-    return par__tp_exchange(tp, s, widths, 1, e, par_tp_type(tp), y->data, hy.data, 0);
+    return par__tp_ulysses_all_to_all(tp, s, widths, 1, e, par_tp_dtype(tp), y->data, hy.data, 0);
 }
-static par_result par__tp_ulysses_backward(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
-                                           const par_tp_matrix *dy, const par_tp_matrix *x, const float *lse,
-                                           float *dot, par_tp_matrix *dx) {
+static par_result par__tp_ulysses_backward(par_tp *tp, const par__tp_attention_dims *s,
+                                           par_tp_attention_block *m, const par_tp_matrix *dy,
+                                           const par_tp_matrix *x, const float *lse, float *dot,
+                                           par_tp_matrix *dx) {
     const size_t e = par_tp_element_bytes(tp), widths[3] = {s->q_cols, s->kv_cols, s->kv_cols},
                  dots = s->heads;
-    par__tp_shape h;
+    par__tp_attention_dims h;
     par_tp_matrix hx, hdx;
-    par__tp_by_heads(tp, s, &h, m);
-    char *room =
+    par__tp_ulysses_dims(tp, s, &h, m);
+    char *scratch =
         (char *)par_tp_scratch(tp, PAR__TP_HEADS, h.rows * (h.cols + h.q_cols) * e + h.rows * h.heads * 4);
     hdx.data = par_tp_scratch(tp, PAR__TP_HEADS_GRAD, h.rows * h.cols * e);
-    if (!room || !hdx.data) return PAR_ERR_MEMORY;
-    float *hdot = (float *)room;
-    hx.data = room + h.rows * h.heads * 4;
+    if (!scratch || !hdx.data) return PAR_ERR_MEMORY;
+    float *hdot = (float *)scratch;
+    hx.data = scratch + h.rows * h.heads * 4;
     char *hdy = (char *)hx.data + h.rows * h.cols * e;
-    PAR__TP_TRY(par__tp_exchange(tp, s, widths, 3, e, par_tp_type(tp), x->data, hx.data, 1));
-    PAR__TP_TRY(par__tp_exchange(tp, s, widths, 1, e, par_tp_type(tp), dy->data, hdy, 1));
-    PAR__TP_TRY(par__tp_exchange(tp, s, &dots, 1, 4, PAR_F32, dot, hdot, 1));
+    PAR__TP_TRY(par__tp_ulysses_all_to_all(tp, s, widths, 3, e, par_tp_dtype(tp), x->data, hx.data, 1));
+    PAR__TP_TRY(par__tp_ulysses_all_to_all(tp, s, widths, 1, e, par_tp_dtype(tp), dy->data, hdy, 1));
+    PAR__TP_TRY(par__tp_ulysses_all_to_all(tp, s, &dots, 1, 4, PAR_F32, dot, hdot, 1));
     m->dy = hdy, m->dy_ld = h.q_cols;
     PAR__TP_TRY(par__tp_ring_backward(tp, &h, m, &hx, lse, hdot, &hdx));
-    par__tp_set(dx, s->rows, s->cols, PAR_TP_HIDDEN);
-    return par__tp_exchange(tp, s, widths, 3, e, par_tp_type(tp), dx->data, hdx.data, 0);
+    par__tp_set_shape(dx, s->rows, s->cols, PAR_TP_HIDDEN);
+    return par__tp_ulysses_all_to_all(tp, s, widths, 3, e, par_tp_dtype(tp), dx->data, hdx.data, 0);
 }
 
 // Whole sequences of one rank, in one call of a library.
-static void par__tp_whole(par_tp *tp, par_tp_meeting *m, const par__tp_shape *s, const par_tp_matrix *x) {
-    m->q_count = m->kv_count = m->q_stride = m->kv_stride = s->map.per;
-    m->q = x->data, m->k = par__tp_to(tp, x->data, s->q_cols);
-    m->v = par__tp_to(tp, x->data, s->q_cols + s->kv_cols), m->q_ld = m->kv_ld = s->cols;
+static void par__tp_whole_sequence(par_tp *tp, par_tp_attention_block *m, const par__tp_attention_dims *s,
+                                   const par_tp_matrix *x) {
+    m->q_count = m->kv_count = m->q_stride = m->kv_stride = s->map.local_sequence;
+    m->q = x->data, m->k = par__tp_element(tp, x->data, s->q_cols);
+    m->v = par__tp_element(tp, x->data, s->q_cols + s->kv_cols), m->q_ld = m->kv_ld = s->cols;
 }
-static par_result par__tp_attend_all(par_tp *tp, const par__tp_shape *s, par_tp_meeting *m,
-                                     const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
-    int taken = 0;
-    if (tp->c == 1 && tp->kernels->attend_whole) {
-        par__tp_whole(tp, m, s, x);
-        PAR__TP_TRY(tp->kernels->attend_whole(tp, m, y->data, lse, &taken));
+static par_result par__tp_attention_dispatch(par_tp *tp, const par__tp_attention_dims *s,
+                                             par_tp_attention_block *m, const par_tp_matrix *x, float *lse,
+                                             par_tp_matrix *y) {
+    int handled = 0;
+    if (tp->c == 1 && tp->kernels->attention_fused_forward) {
+        par__tp_whole_sequence(tp, m, s, x);
+        PAR__TP_TRY(tp->kernels->attention_fused_forward(tp, m, y->data, lse, &handled));
     }
-    if (taken) return PAR_OK;
+    if (handled) return PAR_OK;
     return tp->desc.ulysses && tp->c > 1 ? par__tp_ulysses_forward(tp, s, m, x, lse, y)
                                          : par__tp_ring_forward(tp, s, m, x, lse, y);
 }
 par_result(par_tp_attention_forward)(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
                                      uint64_t stream, const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
-    par__tp_name(tp, a->name);
-    par__tp_shape s;
-    par_tp_meeting m;
-    PAR__TP_TRY(par__tp_attention_shape(tp, "par_tp_attention_forward", a, tokens, x, 0, &s));
-    PAR__TP_TRY(par__tp_need(tp, "par_tp_attention_forward", "lse", lse, s.rows));
-    PAR__TP_TRY(par__tp_output(tp, "par_tp_attention_forward", "y", y, s.rows));
-    par__tp_meeting_of(&s, a, tokens, stream, &m);
-    par__tp_set(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
-    return par__tp_attend_all(tp, &s, &m, x, lse, y);
+    par__tp_set_layer_name(tp, a->name);
+    par__tp_attention_dims s;
+    par_tp_attention_block m;
+    PAR__TP_TRY(par__tp_attention_check(tp, "par_tp_attention_forward", a, tokens, x, 0, &s));
+    PAR__TP_TRY(par__tp_check_pointer(tp, "par_tp_attention_forward", "lse", lse, s.rows));
+    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_attention_forward", "y", y, s.rows));
+    par__tp_attention_block_init(&s, a, tokens, stream, &m);
+    par__tp_set_shape(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
+    return par__tp_attention_dispatch(tp, &s, &m, x, lse, y);
 }
 par_result(par_tp_attention_backward)(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
                                       uint64_t stream, const par_tp_matrix *dy, const par_tp_matrix *x,
                                       const par_tp_matrix *y, const float *lse, par_tp_matrix *dx) {
-    par__tp_name(tp, a->name);
+    par__tp_set_layer_name(tp, a->name);
     static const char *const call = "par_tp_attention_backward";
-    par__tp_shape s;
-    par_tp_meeting m;
-    int taken = 0;
-    PAR__TP_TRY(par__tp_attention_shape(tp, call, a, tokens, x, 0, &s));
-    PAR__TP_TRY(par__tp_expect(tp, call, "dy", dy, PAR__TP_BIT(PAR_TP_HIDDEN), s.q_cols));
-    PAR__TP_TRY(par__tp_expect(tp, call, "y", y, PAR__TP_BIT(PAR_TP_HIDDEN), s.q_cols));
-    PAR__TP_TRY(par__tp_need(tp, call, "lse", lse, s.rows));
-    PAR__TP_TRY(par__tp_output(tp, call, "dx", dx, s.rows));
-    PAR__TP_TRY(par__tp_same_rows(tp, call, dy->rows, x->rows));
-    par__tp_meeting_of(&s, a, tokens, stream, &m);
+    par__tp_attention_dims s;
+    par_tp_attention_block m;
+    int handled = 0;
+    PAR__TP_TRY(par__tp_attention_check(tp, call, a, tokens, x, 0, &s));
+    PAR__TP_TRY(par__tp_check_matrix(tp, call, "dy", dy, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), s.q_cols));
+    PAR__TP_TRY(par__tp_check_matrix(tp, call, "y", y, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), s.q_cols));
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "lse", lse, s.rows));
+    PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, s.rows));
+    PAR__TP_TRY(par__tp_check_rows(tp, call, dy->rows, x->rows));
+    par__tp_attention_block_init(&s, a, tokens, stream, &m);
     m.dy = dy->data, m.dy_ld = s.q_cols;
-    if (tp->c == 1 && tp->kernels->attend_whole) {
-        par__tp_whole(tp, &m, &s, x);
+    if (tp->c == 1 && tp->kernels->attention_fused_forward) {
+        par__tp_whole_sequence(tp, &m, &s, x);
         m.lse = lse;
-        PAR__TP_TRY(tp->kernels->attend_whole_backward(tp, &m, y->data, dx->data, &taken));
+        PAR__TP_TRY(tp->kernels->attention_fused_backward(tp, &m, y->data, dx->data, &handled));
     }
-    if (taken) return par__tp_set(dx, s.rows, s.cols, PAR_TP_HIDDEN), PAR_OK;
+    if (handled) return par__tp_set_shape(dx, s.rows, s.cols, PAR_TP_HIDDEN), PAR_OK;
     float *dot = (float *)par_tp_scratch(tp, PAR__TP_STATE, s.rows * s.heads * sizeof(float));
     if (!dot) return PAR_ERR_MEMORY;
     PAR__TP_TRY(tp->kernels->row_dots(tp, dot, dy->data, y->data, s.rows * s.heads, s.dim));
@@ -3000,7 +3078,7 @@ par_result(par_tp_attention_backward)(par_tp *tp, const par_tp_attention *a, con
                                          : par__tp_ring_backward(tp, &s, &m, x, lse, dot, dx);
 }
 
-// >>tp_cache ------------------------------------------------------------------------------------------------
+// >>tp_kv_cache ---------------------------------------------------------------------------------------------
 //
 // One sequence of a cache after four tokens of a prompt, at the fifth: its key and value are added, then its
 // query meets all five. O(tokens so far) instead of a whole forward of them.
@@ -3010,11 +3088,11 @@ static size_t par__tp_kv_cols(const par_tp *tp, const par_tp_attention *a) { // 
     const size_t t = (size_t)tp->t, kv = a->kv_heads ? a->kv_heads : a->heads;
     return (kv >= t ? kv / t : 1) * a->dim;
 }
-size_t par_tp_cache_bytes(const par_tp *tp, const par_tp_attention *a, size_t batch, size_t capacity) {
+size_t par_tp_kv_cache_bytes(const par_tp *tp, const par_tp_attention *a, size_t batch, size_t capacity) {
     return batch * capacity * 2 * par__tp_kv_cols(tp, a) * par_tp_element_bytes(tp);
 }
-static par_result par__tp_cache_check(const par_tp *tp, const char *call, const par_tp_attention *a,
-                                      const par_tp_tokens *tokens, const par_tp_cache *c) {
+static par_result par__tp_kv_cache_check(const par_tp *tp, const char *call, const par_tp_attention *a,
+                                         const par_tp_tokens *tokens, const par_tp_kv_cache *c) {
     if (tp->c > 1)
         return PAR__TP_FAIL("%s: a cache is of one context-parallel rank, not of %d: generate in a context "
                             "with cp NULL",
@@ -3022,7 +3100,7 @@ static par_result par__tp_cache_check(const par_tp *tp, const char *call, const 
     if (a->dropout > 0)
         return PAR__TP_FAIL("%s: dropout is %g, but must be 0: it is for training", call, (double)a->dropout);
     if (!c || !c->data || !c->capacity)
-        return PAR__TP_FAIL("%s: the cache has no data: give it par_tp_cache_bytes of memory", call);
+        return PAR__TP_FAIL("%s: the cache has no data: give it par_tp_kv_cache_bytes of memory", call);
     if (c->batch != tokens->batch)
         return PAR__TP_FAIL("%s: %zu sequences, but the cache is of %zu", call, tokens->batch, c->batch);
     if (tokens->position > c->count)
@@ -3034,43 +3112,43 @@ static par_result par__tp_cache_check(const par_tp *tp, const char *call, const 
     return PAR_OK;
 }
 par_result(par_tp_attention_cached)(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
-                                    par_tp_cache *cache, const par_tp_matrix *x, par_tp_matrix *y) {
-    par__tp_name(tp, a->name);
+                                    par_tp_kv_cache *cache, const par_tp_matrix *x, par_tp_matrix *y) {
+    par__tp_set_layer_name(tp, a->name);
     static const char *const call = "par_tp_attention_cached";
     const size_t e = par_tp_element_bytes(tp);
-    par__tp_shape s;
-    par_tp_meeting m;
-    PAR__TP_TRY(par__tp_attention_shape(tp, call, a, tokens, x, 1, &s));
-    PAR__TP_TRY(par__tp_output(tp, call, "y", y, s.rows));
-    PAR__TP_TRY(par__tp_cache_check(tp, call, a, tokens, cache));
+    par__tp_attention_dims s;
+    par_tp_attention_block m;
+    PAR__TP_TRY(par__tp_attention_check(tp, call, a, tokens, x, 1, &s));
+    PAR__TP_TRY(par__tp_check_output(tp, call, "y", y, s.rows));
+    PAR__TP_TRY(par__tp_kv_cache_check(tp, call, a, tokens, cache));
     const size_t n = tokens->sequence, before = tokens->position, ld = 2 * s.kv_cols;
     for (size_t b = 0; b < tokens->batch; b++)
-        PAR__TP_TRY(tp->kernels->copy(tp, par__tp_to(tp, cache->data, (b * cache->capacity + before) * ld),
-                                      ld * e, par__tp_at(tp, x->data, b * n * s.cols + s.q_cols), s.cols * e,
-                                      n, ld * e));
+        PAR__TP_TRY(tp->kernels->copy(
+            tp, par__tp_element(tp, cache->data, (b * cache->capacity + before) * ld), ld * e,
+            par__tp_const_element(tp, x->data, b * n * s.cols + s.q_cols), s.cols * e, n, ld * e));
     cache->count = before + n;
     float *lse = (float *)par_tp_scratch(tp, PAR__TP_DQ, s.rows * s.heads * sizeof(float));
     if (!lse) return PAR_ERR_MEMORY;
-    par__tp_meeting_of(&s, a, tokens, 0, &m);
-    par__tp_set(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
-    if (!before) return par__tp_attend_all(tp, &s, &m, x, lse, y); // all keys there are are in x
-    PAR__TP_TRY(par__tp_attend_begin(tp, &s, &m, x, lse, y));
+    par__tp_attention_block_init(&s, a, tokens, 0, &m);
+    par__tp_set_shape(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
+    if (!before) return par__tp_attention_dispatch(tp, &s, &m, x, lse, y); // all keys there are are in x
+    PAR__TP_TRY(par__tp_softmax_init(tp, &s, &m, x, lse, y));
     m.q_stride = m.q_count = n, m.q_position = before;
-    m.k = cache->data, m.v = par__tp_at(tp, cache->data, s.kv_cols), m.kv_ld = ld;
+    m.k = cache->data, m.v = par__tp_const_element(tp, cache->data, s.kv_cols), m.kv_ld = ld;
     m.kv_stride = cache->capacity, m.kv_count = cache->count;
-    PAR__TP_TRY(tp->kernels->attend(tp, &m));
-    return tp->kernels->attend_end(tp, y->data, lse, m.acc, m.sum, s.rows, s.heads, s.dim);
+    PAR__TP_TRY(tp->kernels->attention_block_forward(tp, &m));
+    return tp->kernels->attention_normalize(tp, y->data, lse, m.acc, m.row_sum, s.rows, s.heads, s.dim);
 }
 
-// >>tp_bytes ------------------------------------------------------------------------------------------------
+// >>tp_save_bytes -------------------------------------------------------------------------------------------
 
 size_t par_tp_linear_save_bytes(const par_tp *tp, const par_tp_linear *l, size_t rows, int gathered) {
     const size_t t = (size_t)tp->t, e = par_tp_element_bytes(tp);
-    if (l->row) return rows * l->weight.local_cols * e;
-    return (tp->desc.sequence && !gathered ? rows / t : rows) * l->in * e;
+    if (l->row_parallel) return rows * l->weight.local_cols * e;
+    return (tp->desc.sequence_parallel && !gathered ? rows / t : rows) * l->in * e;
 }
 size_t par_tp_norm_save_bytes(const par_tp *tp, const par_tp_norm *norm, size_t rows) {
-    const size_t own = tp->desc.sequence ? rows / (size_t)tp->t : rows;
+    const size_t own = tp->desc.sequence_parallel ? rows / (size_t)tp->t : rows;
     return own * (norm->features * par_tp_element_bytes(tp) + (norm->rms ? 1 : 2) * sizeof(float));
 }
 size_t par_tp_attention_save_bytes(const par_tp *tp, const par_tp_attention *a, size_t rows) {
@@ -3084,10 +3162,10 @@ double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recom
     // What is kept, in bytes per s b h: inputs of norms and products, and masks, that all ranks have, 10;
     // what products over t ranks keep, 24; scores: softmax 2, its mask 1, after dropout 2, per a s / h.
     const double common = 2 * 2 + 2 + 2 + 1 + 1, split = 2 * 2 + 2 + 2 + 8 + 8, scores = 5 * shape->a * s / h;
-    if (recompute == PAR_TP_FULL) return 2 * s * b * h;
+    if (recompute == PAR_TP_RECOMPUTE_FULL) return 2 * s * b * h;
     return s * b * h *
-           (common / (shape->sequence ? t : 1) + split / t +
-            (recompute == PAR_TP_SELECTIVE ? 0 : scores / t));
+           (common / (shape->sequence_parallel ? t : 1) + split / t +
+            (recompute == PAR_TP_RECOMPUTE_SELECTIVE ? 0 : scores / t));
 }
 
 #ifdef __cplusplus

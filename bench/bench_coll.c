@@ -306,7 +306,7 @@ static void open_device(bench *b) {
     if (!strcmp(b->o.device, "cpu")) return;
     need(b, par_cuda_open(&d, &b->cuda));
     need(b, par_cuda_alloc(b->cuda, PAR_CUDA_DEVICE, 2 * b->room, (void **)&b->twin));
-    b->o.memory = par_cuda_carrier_name(b->cuda);
+    b->o.memory = par_cuda_backend_name(b->cuda);
 }
 static void close_device(bench *b) {
     if (b->cuda) par_cuda_free(b->cuda, PAR_CUDA_DEVICE, b->twin), par_cuda_close(b->cuda);

@@ -23,32 +23,32 @@ typedef struct bench {
     char *from, *to; // of the copy
 } bench;
 
-static void need(const bench *b, par_result r) {
+static void must(const bench *b, par_result r) {
     if (r == PAR_OK) return;
     fprintf(stderr, "bench_cuda: %s\n", par_last_error(b->world));
     exit(1);
 }
-static void need_cuda(const bench *b, cudaError_t e) {
-    if (e) need(b, par_fail(b->world, PAR_ERR_SYSTEM, "CUDA: %s", cudaGetErrorString(e)));
+static void must_cuda(const bench *b, cudaError_t e) {
+    if (e) must(b, par_fail(b->world, PAR_ERR_SYSTEM, "CUDA: %s", cudaGetErrorString(e)));
 }
 static void *array(const bench *b, size_t bytes) {
     void *p;
-    need(b, par_cuda_alloc(b->cuda, PAR_CUDA_DEVICE, bytes, &p));
+    must(b, par_cuda_alloc(b->cuda, PAR_CUDA_DEVICE, bytes, &p));
     return p;
 }
 typedef void (*work_fn)(bench *b, void *user);
 static double timed(bench *b, work_fn fn, void *user) { // seconds
     float ms = 0;
-    need_cuda(b, cudaEventRecord(b->begun, par_cuda_stream(b->cuda)));
+    must_cuda(b, cudaEventRecord(b->begun, par_cuda_stream(b->cuda)));
     fn(b, user);
-    need_cuda(b, cudaEventRecord(b->ended, par_cuda_stream(b->cuda)));
-    need_cuda(b, cudaEventSynchronize(b->ended));
-    need_cuda(b, cudaEventElapsedTime(&ms, b->begun, b->ended));
+    must_cuda(b, cudaEventRecord(b->ended, par_cuda_stream(b->cuda)));
+    must_cuda(b, cudaEventSynchronize(b->ended));
+    must_cuda(b, cudaEventElapsedTime(&ms, b->begun, b->ended));
     return (double)ms / 1e3;
 }
 static void copy_array(bench *b, void *user) {
     (void)user;
-    need_cuda(b,
+    must_cuda(b,
               cudaMemcpyAsync(b->to, b->from, b->bytes, cudaMemcpyDeviceToDevice, par_cuda_stream(b->cuda)));
 }
 static void report(const bench *b, const char *name, const char *unit, double value, double ratio,
@@ -89,17 +89,17 @@ static void adamw(bench *b, void *user) {
     a.hyper.epsilon = 1e-8f;
     a.correction1 = a.correction2 = a.scale = 1;
     const par_zero_kernels *k = par_cuda_zero(b->cuda);
-    need(b, k->update(k, &a, s->n, s->w, s->stored, PAR_BF16, s->g, PAR_BF16, s->m, s->v, NULL));
+    must(b, k->update(k, &a, s->n, s->w, s->stored, PAR_BF16, s->g, PAR_BF16, s->m, s->v, NULL));
 }
 static void norm(bench *b, void *user) {
     const states *s = (const states *)user;
     const par_zero_kernels *k = par_cuda_zero(b->cuda);
-    need(b, k->square_sum(k, s->g, PAR_BF16, s->n, 1, s->sum));
+    must(b, k->square_sum(k, s->g, PAR_BF16, s->n, 1, s->sum));
 }
 static void cast(bench *b, void *user) {
     const states *s = (const states *)user;
     par_device *d = par_cuda_device(b->cuda);
-    need(b, d->cast(d, s->stored, PAR_BF16, s->w, PAR_F32, s->n, NULL));
+    must(b, d->cast(d, s->stored, PAR_BF16, s->w, PAR_F32, s->n, NULL));
 }
 static void bench_zero(bench *b) {
     states s;
@@ -127,14 +127,14 @@ typedef struct rows {
 } rows;
 static void gelu(bench *b, void *user) {
     const rows *r = (const rows *)user;
-    need(b, par_cuda_tp(b->cuda)->elementwise(r->tp, r->back ? PAR_TP_GELU_BACK : PAR_TP_GELU, r->rows,
+    must(b, par_cuda_tp(b->cuda)->elementwise(r->tp, r->back ? PAR_TP_GELU_BACKWARD : PAR_TP_GELU, r->rows,
                                               r->cols, r->z, NULL, r->cols, r->x, r->cols,
                                               r->back ? r->y : NULL, NULL, r->cols));
 }
 static void norms(bench *b, void *user) {
     const rows *r = (const rows *)user;
     const par_tp_kernels *k = par_cuda_tp(b->cuda);
-    need(b, r->back
+    must(b, r->back
                 ? k->norm_backward(r->tp, r->z, r->dw, NULL, r->y, r->x, r->w, r->stats, r->rows, r->cols,
                                    r->rms)
                 : k->norm_forward(r->tp, r->z, r->stats, r->x, r->w, NULL, r->rows, r->cols, r->rms, 1e-5f));
@@ -143,25 +143,25 @@ static void entropy(bench *b, void *user) { // loss and gradient, in place
     const rows *r = (const rows *)user;
     par_tp_loss loss;
     memset(&loss, 0, sizeof loss);
-    loss.vocabulary = r->cols, loss.ignore = -1;
+    loss.vocabulary = r->cols, loss.ignore_index = -1;
     par_tp_matrix m = {r->x, r->rows, r->cols, PAR_TP_VOCABULARY};
     double *sum = (double *)(void *)r->dw;
-    need(b, par_tp_loss_both(r->tp, &loss, &m, r->ids, r->stats, NULL, sum, (size_t *)(void *)(sum + 1),
-                             1e-6f, &m));
+    must(b, par_tp_loss_forward_backward(r->tp, &loss, &m, r->ids, r->stats, NULL, sum,
+                                         (size_t *)(void *)(sum + 1), 1e-6f, &m));
 }
-static void attend(bench *b, void *user) {
+static void run_attention(bench *b, void *user) {
     const rows *r = (const rows *)user;
     const size_t c = r->attention.heads * r->attention.dim;
     par_tp_matrix x = {r->x, r->rows, 3 * c, PAR_TP_HIDDEN}, y = {r->y, r->rows, c, PAR_TP_HIDDEN},
                   dx = {r->z, r->rows, 3 * c, PAR_TP_HIDDEN};
     if (!r->back)
-        need(b, par_tp_attention_forward(r->tp, &r->attention, &r->tokens, 0, &x, r->stats, &y));
+        must(b, par_tp_attention_forward(r->tp, &r->attention, &r->tokens, 0, &x, r->stats, &y));
     else
-        need(b, par_tp_attention_backward(r->tp, &r->attention, &r->tokens, 0, &y, &x, &y, r->stats, &dx));
+        must(b, par_tp_attention_backward(r->tp, &r->attention, &r->tokens, 0, &y, &x, &y, r->stats, &dx));
 }
 static void product(bench *b, void *user) {
     const rows *r = (const rows *)user;
-    need(b, par_cuda_tp(b->cuda)->gemm(r->tp, 0, 1, r->rows, r->rows, r->rows, r->x, r->rows, r->y, r->rows,
+    must(b, par_cuda_tp(b->cuda)->gemm(r->tp, 0, 1, r->rows, r->rows, r->rows, r->x, r->rows, r->y, r->rows,
                                        0, r->z, PAR_BF16, r->rows, NULL));
 }
 static double rate(bench *b, const char *name, double operations, work_fn fn,
@@ -180,37 +180,37 @@ static void bench_attention(bench *b, rows *r, double peak) { // own kernels and
         2.0 * 2 * (double)r->rows * (double)r->tokens.sequence / 2 * 1024; // half of the scores
     par_tp_kernels own = *par_cuda_tp(b->cuda);
     par_tp_desc d;
-    const int variants = own.attend_whole ? 2 : 1;
+    const int variants = own.attention_fused_forward ? 2 : 1;
     rows both[2] = {*r, *r};
-    own.attend_whole = NULL;
+    own.attention_fused_forward = NULL;
     memset(&d, 0, sizeof d);
     d.tp = b->world, d.bf16 = 1, d.kernels = &own;
-    need(b, par_tp_open(&d, &both[0].tp));
+    must(b, par_tp_open(&d, &both[0].tp));
     for (int back = 0; back < 2; back++) {
         double t[2][ROUNDS];
         for (int i = -1; i < ROUNDS; i++) // the first: to warm up
             for (int v = 0; v < variants; v++) {
                 both[v].back = back;
-                t[v][i < 0 ? 0 : i] = timed(b, attend, &both[v]);
+                t[v][i < 0 ? 0 : i] = timed(b, run_attention, &both[v]);
             }
         for (int v = 0; v < variants; v++) {
             const double value = (back ? 2.5 : 1) * work / median(t[v], ROUNDS) / 1e12;
             report(b, names[back][v], "TFLOP/s", value, value / peak, 0);
         }
     }
-    need(b, par_tp_close(both[0].tp));
+    must(b, par_tp_close(both[0].tp));
 }
 static void bench_tp(bench *b) {
     rows r;
     par_tp_desc d;
-    const size_t room = b->bytes / 2;
+    const size_t bytes = b->bytes / 2;
     memset(&r, 0, sizeof r), memset(&d, 0, sizeof d);
     d.tp = b->world, d.bf16 = 1, d.kernels = par_cuda_tp(b->cuda);
-    need(b, par_tp_open(&d, &r.tp));
-    r.x = array(b, room), r.y = array(b, room), r.z = array(b, room), r.w = array(b, 1 << 20),
+    must(b, par_tp_open(&d, &r.tp));
+    r.x = array(b, bytes), r.y = array(b, bytes), r.z = array(b, bytes), r.w = array(b, 1 << 20),
     r.dw = (float *)array(b, 1 << 20);
-    r.ids = (int32_t *)array(b, room / 16), r.stats = (float *)array(b, room / 16);
-    r.cols = 4096, r.rows = room / 2 / r.cols;
+    r.ids = (int32_t *)array(b, bytes / 16), r.stats = (float *)array(b, bytes / 16);
+    r.cols = 4096, r.rows = bytes / 2 / r.cols;
     const double n = (double)r.rows * (double)r.cols;
     against_copy(b, "GELU forward (bf16)", 4 * n, 0.8, gelu, &r), r.back = 1;
     against_copy(b, "GELU backward", 6 * n, 0.8, gelu, &r);
@@ -218,21 +218,21 @@ static void bench_tp(bench *b) {
         r.back = 0, against_copy(b, r.rms ? "RMSNorm forward" : "LayerNorm forward", 4 * n, 0.8, norms, &r);
         r.back = 1, against_copy(b, r.rms ? "RMSNorm backward" : "LayerNorm backward", 6 * n, 0.8, norms, &r);
     }
-    r.cols = room >= 64 * par_tp_ld(PAR_TP_VOCABULARY, 50257) ? 50257 : 500; // GPT-2's vocabulary
-    r.rows = room / 2 / par_tp_ld(PAR_TP_VOCABULARY, r.cols);
-    if (r.rows > room / 64) r.rows = room / 64;
+    r.cols = bytes >= 64 * par_tp_ld(PAR_TP_VOCABULARY, 50257) ? 50257 : 500; // GPT-2's vocabulary
+    r.rows = bytes / 2 / par_tp_ld(PAR_TP_VOCABULARY, r.cols);
+    if (r.rows > bytes / 64) r.rows = bytes / 64;
     against_copy(b, "cross entropy, both ways", 4 * (double)r.rows * (double)r.cols, 0.8, entropy, &r);
     size_t edge = 8192;
-    while (edge * edge * 2 > room) edge /= 2;
+    while (edge * edge * 2 > bytes) edge /= 2;
     r.rows = edge;
     const double peak = rate(b, "matrix product, bf16", 2 * pow((double)edge, 3), product, &r);
     r.attention.heads = 16, r.attention.dim = 64, r.tokens.sequence = edge / 4, r.tokens.batch = 1;
-    while (r.tokens.batch * 2 * r.tokens.sequence * 3 * 1024 * 2 <= room && r.tokens.batch < 8)
+    while (r.tokens.batch * 2 * r.tokens.sequence * 3 * 1024 * 2 <= bytes && r.tokens.batch < 8)
         r.tokens.batch *= 2;
     r.rows = r.tokens.batch * r.tokens.sequence;
-    if (r.rows * 3 * 1024 * 2 <= room && r.rows * 16 * 4 <= room / 16) bench_attention(b, &r, peak);
+    if (r.rows * 3 * 1024 * 2 <= bytes && r.rows * 16 * 4 <= bytes / 16) bench_attention(b, &r, peak);
     void *all[] = {r.x, r.y, r.z, r.w, r.dw, r.ids, r.stats};
-    need(b, par_tp_close(r.tp));
+    must(b, par_tp_close(r.tp));
     for (int i = 0; i < 7; i++) par_cuda_free(b->cuda, PAR_CUDA_DEVICE, all[i]);
 }
 
@@ -249,7 +249,7 @@ static int reduce_rank(par_comm *w, void *user) {
     const size_t n = t->bytes / (size_t)par_size(w) / 4;
     void *x, *y;
     memset(&d, 0, sizeof d);
-    d.comm = w, d.device = 1, d.carrier = PAR_CUDA_PEER;
+    d.comm = w, d.device = 1, d.backend = PAR_CUDA_PEER;
     if (par_cuda_open(&d, &cuda) || par_cuda_alloc(cuda, PAR_CUDA_DEVICE, n * 4, &x) ||
         par_cuda_alloc(cuda, PAR_CUDA_DEVICE, n * 4, &y))
         return 1;
@@ -268,7 +268,7 @@ static void bench_all_reduce(bench *b, int n) {
     char name[64];
     t.bytes = b->bytes;
     for (int i = 0; i < ROUNDS; i++) copy[i] = timed(b, copy_array, NULL) / (2 * (double)b->bytes);
-    need(b, par_run_threads(n, reduce_rank, &t));
+    must(b, par_run_threads(n, reduce_rank, &t));
     for (int i = 0; i < ROUNDS; i++) work[i] = t.seconds[i] / (2 * (double)t.bytes);
     snprintf(name, sizeof name, "all_reduce, %d ranks on one GPU", n);
     report(b, name, "GB/s", 1e-9 / median(work, ROUNDS), median(copy, ROUNDS) / median(work, ROUNDS), 0.8);
@@ -290,15 +290,15 @@ int main(int argc, char **argv) {
     one.rank_count = 1;
     if (par_open(&one, &b.world)) return 1;
     d.comm = b.world;
-    need(&b, par_cuda_open(&d, &b.cuda));
+    must(&b, par_cuda_open(&d, &b.cuda));
     struct cudaDeviceProp properties;
-    need_cuda(&b, cudaGetDeviceProperties(&properties, 0));
+    must_cuda(&b, cudaGetDeviceProperties(&properties, 0));
     if (b.json)
         json_print("gpu:%s bytes:%zu", properties.name, b.bytes);
     else
         printf("%s, arrays of up to %zu bytes\n", properties.name, b.bytes);
-    need_cuda(&b, cudaEventCreate(&b.begun));
-    need_cuda(&b, cudaEventCreate(&b.ended));
+    must_cuda(&b, cudaEventCreate(&b.begun));
+    must_cuda(&b, cudaEventCreate(&b.ended));
     b.from = (char *)array(&b, b.bytes), b.to = (char *)array(&b, b.bytes);
     double t[ROUNDS];
     for (int i = -1; i < ROUNDS; i++) t[i < 0 ? 0 : i] = timed(&b, copy_array, NULL);

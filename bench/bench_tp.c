@@ -26,10 +26,10 @@ typedef struct bench {
     double gemm, copy; // floating point operations, and bytes, a second, of one rank
 } bench;
 
-static void need_memory(int ok) {
+static void must_alloc(int ok) {
     if (!ok) exit(fprintf(stderr, "bench_tp: out of memory\n") != 0);
 }
-static void need(const bench *b, par_result r) {
+static void must(const bench *b, par_result r) {
     if (r == PAR_OK) return;
     fprintf(stderr, "bench_tp: rank %d: %s\n", par_rank(b->world), par_last_error(b->world));
     exit(1);
@@ -38,25 +38,25 @@ static void need(const bench *b, par_result r) {
 // Median seconds of fn(user), the ranks of comm starting together; the slowest of them counts.
 static double time_of(bench *b, par_comm *comm, void (*fn)(void *), void *user) {
     double *t = (double *)calloc((size_t)b->o.iterations, sizeof *t);
-    need_memory(t != NULL);
+    must_alloc(t != NULL);
     for (int i = -2; i < b->o.iterations; i++) {
-        need(b, par_barrier(comm));
+        must(b, par_barrier(comm));
         const double begun = par_seconds(comm);
         fn(user);
         if (i >= 0) t[i] = par_seconds(comm) - begun;
     }
-    need(b, par_all_reduce(t, t, (size_t)b->o.iterations, PAR_F64, PAR_MAX, comm));
+    must(b, par_all_reduce(t, t, (size_t)b->o.iterations, PAR_F64, PAR_MAX, comm));
     const double seconds = median(t, b->o.iterations);
     return free(t), seconds;
 }
 
 // ---- what the machine can do ------------------------------------------------------------------------------
 
-static void race(bench *b) { // who makes the products of a block, and how fast all candidates were
+static void select_gemm(bench *b) { // who makes the products of a block, and how fast all candidates were
     const size_t rows = (size_t)(b->o.batch * b->o.sequence), C = (size_t)b->o.n_embd;
     const par_gemm_shape shapes[] = {
         {0, 1, rows, 4 * C, C, 1}, {0, 0, rows, C, 4 * C, 1}, {1, 0, 4 * C, C, rows, 1}};
-    need(b, par_gemm_select(shapes, 3, b->world));
+    must(b, par_gemm_select(shapes, 3, b->world));
     const par_gemm_report r = par_gemm_get();
     if (par_rank(b->world)) return;
     for (int i = 0; i < r.count; i++)
@@ -71,22 +71,22 @@ static void measure_machine(bench *b) {
     const size_t rows = (size_t)b->o.batch * (size_t)b->o.sequence, C = (size_t)b->o.n_embd;
     const size_t shapes[][3] = {
         {rows, 3 * C, C}, {rows, 4 * C, C}, {rows, C, 4 * C}, {1024, 1024, 1024}, {512, 512, 512}};
-    const size_t most = PAR__MAX(rows * 4 * C, (size_t)4 << 20);
-    float *x = (float *)malloc(most * 4), *y = (float *)malloc(most * 4), *z = (float *)malloc(most * 4);
-    need_memory(x && y && z);
-    for (size_t i = 0; i < most; i++) x[i] = y[i] = 0.5f, z[i] = 0;
+    const size_t count = PAR__MAX(rows * 4 * C, (size_t)4 << 20);
+    float *x = (float *)malloc(count * 4), *y = (float *)malloc(count * 4), *z = (float *)malloc(count * 4);
+    must_alloc(x && y && z);
+    for (size_t i = 0; i < count; i++) x[i] = y[i] = 0.5f, z[i] = 0;
     for (size_t s = 0; s < 5; s++)
         for (int i = 0; i < 6; i++) {
             const size_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
             const double begun = par_seconds(b->world);
-            need(b, par_cpu()->gemm(par_cpu(), 0, 1, m, n, k, 1, x, k, y, k, 0, z, n, NULL));
+            must(b, par_cpu()->gemm(par_cpu(), 0, 1, m, n, k, 1, x, k, y, k, 0, z, n, NULL));
             b->gemm =
                 fmax(b->gemm, 2.0 * (double)m * (double)n * (double)k / (par_seconds(b->world) - begun));
         }
     for (int i = 0; i < 6; i++) {
         const double begun = par_seconds(b->world);
-        memcpy(z, x, most * 4);
-        b->copy = fmax(b->copy, 8.0 * (double)most / (par_seconds(b->world) - begun));
+        memcpy(z, x, count * 4);
+        b->copy = fmax(b->copy, 8.0 * (double)count / (par_seconds(b->world) - begun));
     }
     free(x), free(y), free(z);
 }
@@ -115,15 +115,15 @@ static void open_block(block *k, bench *b, par_comm *tp_comm, int sequence, int 
     par_tp_desc d;
     memset(k, 0, sizeof *k);
     memset(&d, 0, sizeof d);
-    d.tp = tp_comm, d.sequence = sequence, d.seed = 1;
+    d.tp = tp_comm, d.sequence_parallel = sequence, d.seed = 1;
     k->b = b;
-    need(b, par_tp_open(&d, &k->tp));
-    need(b, gpt_open(&k->m, &g, k->tp, sequence));
+    must(b, par_tp_open(&d, &k->tp));
+    must(b, gpt_open(&k->m, &g, k->tp, sequence));
     k->w = (float *)calloc(k->m.count, 4), k->d = (float *)par_alloc(tp_comm, k->m.count * 4);
     k->tokens.batch = (size_t)batch, k->tokens.sequence = (size_t)b->o.sequence;
-    need_memory(k->w && k->d && gpt_buffers_open(&k->m, &k->buffers, (size_t)batch * (size_t)b->o.sequence));
-    gpt_place(&k->m, k->w, k->d);
-    need(b, gpt_start(&k->m));
+    must_alloc(k->w && k->d && gpt_buffers_open(&k->m, &k->buffers, (size_t)batch * (size_t)b->o.sequence));
+    gpt_set_memory(&k->m, k->w, k->d);
+    must(b, gpt_init_weights(&k->m));
     // all tokens alike would make sums of one number: any will do here
     float *x = (float *)k->buffers.layers[0].x.data, *dx = (float *)k->buffers.dx.data;
     const size_t rows = (size_t)batch * (size_t)b->o.sequence / (sequence ? (size_t)k->m.t : 1),
@@ -137,19 +137,19 @@ static void open_block(block *k, bench *b, par_comm *tp_comm, int sequence, int 
 }
 static void close_block(block *k) {
     par_comm *comm = par_tp_comm(k->tp);
-    need(k->b, par_tp_close(k->tp));
-    need(k->b, par_free(comm, k->d));
+    must(k->b, par_tp_close(k->tp));
+    must(k->b, par_free(comm, k->d));
     gpt_buffers_close(&k->m, &k->buffers), gpt_close(&k->m), free(k->w);
 }
 static void run_block(void *user) { // forward and backward; with other ranks' batches: sum the gradients
     block *k = (block *)user;
     gpt_layer *l = &k->m.layers[0];
     par_request request = {NULL, 0};
-    need(k->b, gpt_layer_forward(&k->m, l, &k->buffers.layers[0], &k->tokens, NULL, 0, &k->buffers.x));
-    need(k->b, gpt_layer_backward(&k->m, l, &k->buffers.layers[0], &k->buffers, &k->tokens, NULL, 0));
+    must(k->b, gpt_layer_forward(&k->m, l, &k->buffers.layers[0], &k->tokens, NULL, 0, &k->buffers.x));
+    must(k->b, gpt_layer_backward(&k->m, l, &k->buffers.layers[0], &k->buffers, &k->tokens, NULL, 0));
     if (k->data) {
-        need(k->b, par_all_reduce_begin(k->d, k->d, k->m.count, PAR_F32, PAR_SUM, k->data, &request));
-        need(k->b, par_wait(&request));
+        must(k->b, par_all_reduce_begin(k->d, k->d, k->m.count, PAR_F32, PAR_SUM, k->data, &request));
+        must(k->b, par_wait(&request));
     }
 }
 
@@ -162,13 +162,13 @@ typedef struct step {
 #define STEP(id, forward, backward)                                                                          \
     static par_result forward_##id(block *k) {                                                               \
         gpt_layer *l = &k->m.layers[0];                                                                      \
-        gpt_saved *s = &k->buffers.layers[0];                                                                \
+        gpt_activations *s = &k->buffers.layers[0];                                                          \
         gpt_buffers *b = &k->buffers;                                                                        \
         return (void)l, (void)s, (void)b, forward;                                                           \
     }                                                                                                        \
     static par_result backward_##id(block *k) {                                                              \
         gpt_layer *l = &k->m.layers[0];                                                                      \
-        gpt_saved *s = &k->buffers.layers[0];                                                                \
+        gpt_activations *s = &k->buffers.layers[0];                                                          \
         gpt_buffers *b = &k->buffers;                                                                        \
         return (void)l, (void)s, (void)b, backward;                                                          \
     }
@@ -201,11 +201,11 @@ static const step steps[] = {{"norm", forward_norm, backward_norm},
 enum { STEPS = (int)(sizeof steps / sizeof steps[0]) };
 static void run_forward(void *user) {
     block *k = (block *)user;
-    need(k->b, steps[k->step].forward(k));
+    must(k->b, steps[k->step].forward(k));
 }
 static void run_backward(void *user) {
     block *k = (block *)user;
-    need(k->b, steps[k->step].backward(k));
+    must(k->b, steps[k->step].backward(k));
 }
 
 typedef struct cost { // of a step, forward: predicted
@@ -217,7 +217,7 @@ static cost cost_of(const block *k, int i) {
     const size_t rows = par_tp_rows(k->tp, &k->tokens), C = (size_t)k->m.config.n_embd, t = (size_t)k->m.t;
     const par_tp_linear *linear = i == 1 ? &l->qkv : i == 3 ? &l->proj : i == 4 ? &l->up : &l->down;
     const size_t n = rows * C * (t - 1) / t, s = k->tokens.sequence;
-    const double r = (double)rows, own = r / (k->m.sequence ? (double)t : 1),
+    const double r = (double)rows, own = r / (k->m.sequence_parallel ? (double)t : 1),
                  up = (double)l->up.weight.local_rows;
     cost c = {0, 0, 0, 0};
     switch (i) {
@@ -233,13 +233,13 @@ static cost cost_of(const block *k, int i) {
         c.kept = par_tp_linear_save_bytes(k->tp, linear, rows, 0);
         // row: a sum forward (and with sequence parallelism a gather backward); column: the same the other
         // way round, and the gather for the weights once more
-        c.sent = k->m.sequence ? (linear->row ? 2 * n : 3 * n) : 2 * n;
+        c.sent = k->m.sequence_parallel ? (linear->row_parallel ? 2 * n : 3 * n) : 2 * n;
     }
     return c;
 }
 static size_t kept_in(const par_tp_matrix *m) { return m->rows * m->cols * sizeof(float); }
 static size_t kept_of(const block *k, int i) { // what backward reads, as forward left it
-    const gpt_saved *s = &k->buffers.layers[0];
+    const gpt_activations *s = &k->buffers.layers[0];
     const size_t heads = (size_t)(k->m.config.n_head / k->m.t);
     switch (i) {
     case 0: return kept_in(&s->x) + s->x.rows * (k->m.config.llama ? 1 : 2) * sizeof(float);
@@ -259,7 +259,7 @@ static size_t kept_predicted(const block *k) {
     return sum;
 }
 static size_t kept_by(const block *k) {
-    const gpt_saved *s = &k->buffers.layers[0];
+    const gpt_activations *s = &k->buffers.layers[0];
     return 2 * kept_of(k, 0) + kept_of(k, 2) + kept_in(&s->norm1) + kept_in(&s->norm2) + kept_in(&s->up) +
            kept_in(&s->act);
 }
@@ -282,8 +282,9 @@ static void print_steps(block *k) {
     const int root = par_rank(b->world) == 0, llama = k->m.config.llama;
     if (root && !b->o.json)
         printf("# %d rank%s%s\n#%18s %11s %11s %11s %11s %12s %12s %12s %12s\n", k->m.t,
-               k->m.t > 1 ? "s" : "", k->m.sequence ? ", sequence parallelism" : "", "layer", "forward us",
-               "predicted", "backward us", "predicted", "kept bytes", "predicted", "sent", "predicted");
+               k->m.t > 1 ? "s" : "", k->m.sequence_parallel ? ", sequence parallelism" : "", "layer",
+               "forward us", "predicted", "backward us", "predicted", "kept bytes", "predicted", "sent",
+               "predicted");
     for (int i = 0; i < STEPS; i++) {
         if (i == (llama ? 5 : 6)) continue;
         const cost c = cost_of(k, i);
@@ -299,7 +300,7 @@ static void print_steps(block *k) {
                 "layer:%s ranks:%d sequence_parallel:%d forward_us:%.2f forward_predicted_us:%.2f "
                 "backward_us:%.2f backward_predicted_us:%.2f kept_bytes:%zu kept_predicted:%zu sent:%llu "
                 "sent_predicted:%zu",
-                steps[i].name, k->m.t, k->m.sequence, forward * 1e6, predicted * 1e6, backward * 1e6,
+                steps[i].name, k->m.t, k->m.sequence_parallel, forward * 1e6, predicted * 1e6, backward * 1e6,
                 predicted * back * 1e6, kept_of(k, i), c.kept, (unsigned long long)sent, c.sent);
         else if (root)
             printf("%19s %11.1f %11.1f %11.1f %11.1f %12zu %12zu %12llu %12zu\n", steps[i].name,
@@ -358,13 +359,13 @@ static void run_training(void *user) {
     const par_zero_hyper a = {1e-3f, 0.9f, 0.99f, 1e-8f, 0.1f, 0, 0};
     par_tp *tp = t->m.tp;
     double loss;
-    size_t counted;
+    size_t target_count;
     memset(t->d, 0, t->m.count * 4);
-    need(t->b, gpt_forward(&t->m, &t->buffers, &t->tokens, t->ids, NULL));
-    need(t->b, par_tp_loss_both(tp, &t->m.loss, &t->buffers.logits, t->targets, t->buffers.lse, NULL, &loss,
-                                &counted, 1.0f / 768, &t->buffers.logits));
-    need(t->b, gpt_backward(&t->m, &t->buffers, &t->tokens, t->ids, NULL));
-    need(t->b, gpt_update(&t->m, &a, ++t->number, t->w, t->d, t->m1, t->m2));
+    must(t->b, gpt_forward(&t->m, &t->buffers, &t->tokens, t->ids, NULL));
+    must(t->b, par_tp_loss_forward_backward(tp, &t->m.loss, &t->buffers.logits, t->targets, t->buffers.lse,
+                                            NULL, &loss, &target_count, 1.0f / 768, &t->buffers.logits));
+    must(t->b, gpt_backward(&t->m, &t->buffers, &t->tokens, t->ids, NULL));
+    must(t->b, gpt_update(&t->m, &a, ++t->number, t->w, t->d, t->m1, t->m2));
 }
 static double training_flops(void) {
     const double h = 128, s = 64, V = 256;
@@ -378,14 +379,14 @@ static double measure_training(bench *b) { // seconds
     par_tp *tp;
     memset(&d, 0, sizeof d);
     d.tp = b->self, d.seed = 1;
-    need(b, par_tp_open(&d, &tp));
+    must(b, par_tp_open(&d, &tp));
     t->b = b;
-    need(b, gpt_open(&t->m, &g, tp, 0));
+    must(b, gpt_open(&t->m, &g, tp, 0));
     float *all = (float *)calloc(4 * t->m.count, sizeof *all);
-    need_memory(all && gpt_buffers_open(&t->m, &t->buffers, 12 * 64));
+    must_alloc(all && gpt_buffers_open(&t->m, &t->buffers, 12 * 64));
     t->w = all, t->d = all + t->m.count, t->m1 = all + 2 * t->m.count, t->m2 = all + 3 * t->m.count;
-    gpt_place(&t->m, t->w, t->d);
-    need(b, gpt_start(&t->m));
+    gpt_set_memory(&t->m, t->w, t->d);
+    must(b, gpt_init_weights(&t->m));
     t->tokens.batch = 12, t->tokens.sequence = 64;
     for (int i = 0; i < 12 * 64; i++) t->ids[i] = t->targets[i] = (i * 7 + i / 64) % 256;
     const double seconds = time_of(b, b->self, run_training, t), flops = training_flops();
@@ -397,7 +398,7 @@ static double measure_training(bench *b) { // seconds
         json_print("layer:%s ranks:%d time_us:%.2f predicted_us:%.2f mfu:%.4f", "training step", 1,
                    seconds * 1e6, flops / b->gemm * 1e6, mfu);
     gpt_buffers_close(&t->m, &t->buffers), gpt_close(&t->m), free(all), free(t);
-    need(b, par_tp_close(tp));
+    must(b, par_tp_close(tp));
     return seconds;
 }
 
@@ -431,8 +432,8 @@ int main(int argc, char **argv) {
     memset(&desc, 0, sizeof desc);
     desc.rank_count = par_launched(NULL) ? 0 : 2;
     if (par_open(&desc, &b.world)) return 1;
-    need(&b, par_split(b.world, par_rank(b.world), 0, &b.self));
-    race(&b);
+    must(&b, par_split(b.world, par_rank(b.world), 0, &b.self));
+    select_gemm(&b);
     const int root = par_rank(b.world) == 0;
     double one = 0, mfu = 0, small = 0;
     if (root) { // the other rank sleeps
@@ -447,7 +448,7 @@ int main(int argc, char **argv) {
         mfu = block_flops(&b, o->batch) / one / b.gemm, small = training_flops() / small / b.gemm;
     }
     double machine[2] = {b.gemm, b.copy};
-    need(&b, par_broadcast(machine, machine, 2, PAR_F64, 0, b.world));
+    must(&b, par_broadcast(machine, machine, 2, PAR_F64, 0, b.world));
     b.gemm = machine[0], b.copy = machine[1];
     const double tp2 = measure_block(&b, b.world, NULL, 0, o->batch, 1);
     const double sp2 = measure_block(&b, b.world, NULL, 1, o->batch, 1);
@@ -462,7 +463,7 @@ int main(int argc, char **argv) {
         printf("mfu %.3f, of a small training step %.3f; 2 ranks: tp %.2f, with sequence parallelism %.2f, "
                "dp %.2f times one\n",
                mfu, small, one / tp2, one / sp2, one / dp2);
-    need(&b, par_close(b.self));
+    must(&b, par_close(b.self));
     const int bad = par_close(b.world) != PAR_OK;
     return output_failed("bench_tp") || bad;
 }

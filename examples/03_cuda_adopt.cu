@@ -53,7 +53,7 @@ int main(void) {
     cudaStreamSynchronize(stream);
     if (par_rank(world) == 0)
         printf("%d ranks, carrier %s: x is %g, the mean of their targets\n", par_size(world),
-               par_cuda_carrier_name(cuda), (double)first);
+               par_cuda_backend_name(cuda), (double)first);
     cudaFree(x), cudaFree(g);
     par_cuda_close(cuda);                          // +
     const int failed = par_close(world) != PAR_OK; // +

@@ -39,9 +39,9 @@ static void json_text(FILE *f, const char *s) { // likewise; NULL: null
 static void json_real(json_line *j, const char *name, const char *format, int may_miss, double v) {
     if (isfinite(v)) return (void)fprintf(j->file, format, v);
     fputs("null", j->file);
-    const size_t n = strlen(j->nonfinite), room = sizeof j->nonfinite - n;
-    if (!(may_miss && isnan(v)) && strlen(name) + 4 < room)
-        snprintf(j->nonfinite + n, room, "%s\"%s\"", n ? "," : "", name);
+    const size_t n = strlen(j->nonfinite), capacity = sizeof j->nonfinite - n;
+    if (!(may_miss && isnan(v)) && strlen(name) + 4 < capacity)
+        snprintf(j->nonfinite + n, capacity, "%s\"%s\"", n ? "," : "", name);
 }
 // Fields, separated by spaces: a name, a colon, and one of %d, %zu, %llu, %s (which is quoted), %b (an int:
 // true or false), or %g, %e and %f with flags and precision as for printf. A number that is not finite is
@@ -106,44 +106,44 @@ static inline int output_failed(const char *program) {
     return 1;
 }
 
-static inline const char *output_why(char *why, size_t room, const char *what, const char *path) {
-    snprintf(why, room, "cannot %s %.1000s: %s", what, path, strerror(errno));
+static inline const char *output_why(char *why, size_t capacity, const char *what, const char *path) {
+    snprintf(why, capacity, "cannot %s %.1000s: %s", what, path, strerror(errno));
     return why;
 }
 // Can a file be made in this directory? Its name, which the caller removes, is then in `made`.
-static inline const char *output_try_in(const char *dir, char *made, size_t made_room, char *why,
-                                        size_t room) {
-    snprintf(made, made_room, "%s/try.XXXXXX", dir);
+static inline const char *output_try_in(const char *dir, char *made, size_t made_capacity, char *why,
+                                        size_t capacity) {
+    snprintf(made, made_capacity, "%s/try.XXXXXX", dir);
     const int fd = mkstemp(made);
     if (fd < 0) {
-        snprintf(why, room, "cannot make a file in %.1000s: %s", dir, strerror(errno));
+        snprintf(why, capacity, "cannot make a file in %.1000s: %s", dir, strerror(errno));
         return made[0] = 0, why;
     }
     return close(fd), (const char *)NULL;
 }
 // Can a file be written to this path when the work is done? What is there stays as it is, what trying makes
 // goes. NULL, or why not (in `why`).
-static inline const char *output_try(const char *path, char *why, size_t room) {
+static inline const char *output_try(const char *path, char *why, size_t capacity) {
     struct stat st;
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd >= 0) return close(fd), unlink(path), (const char *)NULL;
     if (errno == EEXIST && !stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
-        return access(path, W_OK) ? output_why(why, room, "write", path) : NULL; // a FIFO or a device
+        return access(path, W_OK) ? output_why(why, capacity, "write", path) : NULL; // a FIFO or a device
     if (errno == EEXIST) fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
-    return fd < 0 ? output_why(why, room, "write", path) : (close(fd), (const char *)NULL);
+    return fd < 0 ? output_why(why, capacity, "write", path) : (close(fd), (const char *)NULL);
 }
 // The same for a file that is written under another name beside it, and renamed.
-static inline const char *output_try_beside(const char *path, char *why, size_t room) {
+static inline const char *output_try_beside(const char *path, char *why, size_t capacity) {
     char dir[4200], made[4300];
     struct stat st;
     snprintf(dir, sizeof dir, "%s", path);
     char *slash = strrchr(dir, '/');
     if (slash) slash[slash == dir] = 0;
     if (!stat(path, &st) && !S_ISREG(st.st_mode)) {
-        snprintf(why, room, "cannot write %.1000s: it is not a regular file", path);
+        snprintf(why, capacity, "cannot write %.1000s: it is not a regular file", path);
         return why;
     }
-    const char *problem = output_try_in(slash ? dir : ".", made, sizeof made, why, room);
+    const char *problem = output_try_in(slash ? dir : ".", made, sizeof made, why, capacity);
     if (!problem) unlink(made);
     return problem;
 }

@@ -31,7 +31,7 @@ every_architecture() { # no warnings; no spills in the kernels that touch every 
     "$nvcc" -std=c++17 -O3 -Werror all-warnings -Xptxas -v -I. $parts -cubin -arch=sm_"$1" "$work/all.cu" -o "$work/all.cubin" >"$work/ptxas.$1" 2>&1 ||
         { cat "$work/ptxas.$1"; return 1; }
     awk '/Compiling entry function/ {name = $6} /spill stores/ && $5 != 0 {print name ": " $0}' "$work/ptxas.$1" |
-        grep -E 'k_(sum|cast|update|squares|norm|norm_back|elementwise|loss_stats|loss_back|loss_both|attend.*bf16|dropout|rope|add_bias|pack|by_heads)' && return 1
+        grep -E 'k_(sum|cast|update|squares|norm|norm_back|elementwise|loss_stats|loss_back|loss_forward_backward|attend.*bf16|dropout|rope|add_bias|pack|by_heads)' && return 1
     return 0
 }
 with_libraries() { # linked
@@ -68,7 +68,7 @@ trains() { # on emulated GPUs what the CPU trains
 }
 meets() { # processes that were started apart, each with a GPU that it shares with nobody's memory: through the host
     build/gpt $small >"$work/cpu" || return 1
-    PAR_CUDA_CARRIER=staging PAR_NODE_RANKS=1 ranks 2 build/gpt_emu $small --zero 2 >/dev/null && same_losses 1e-5 "$work/cpu" "$work/out.0"
+    PAR_CUDA_BACKEND=staging PAR_NODE_RANKS=1 ranks 2 build/gpt_emu $small --zero 2 >/dev/null && same_losses 1e-5 "$work/cpu" "$work/out.0"
 }
 adopts() { PAR_RANKS=3 build/03_cuda_adopt_emu >"$work/said" && grep -q "x is 2," "$work/said"; }
 measures() { build/bench_cuda_emu --bytes 256K --json >"$work/bench" && [ "$(grep -c '"ratio"' "$work/bench")" -ge 14 ]; }

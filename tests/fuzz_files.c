@@ -89,21 +89,21 @@ static void try_tokens(const uint8_t *data, size_t size, data_type type) {
     const int read = type == DATA_LLMC  ? data_read_llmc(&d, 0)
                      : type == DATA_NPY ? data_read_npy(&d, 0)
                                         : data_index_parse(&d, name, &x) && data_index_runs(&d, 0, name, &x);
-    if (read && data_split(&d) && data_count_starts(&d, 0, &how, 1) && data_count_starts(&d, 1, &how, 1) &&
+    if (read && data_hold_out(&d) && data_count_starts(&d, 0, &how, 1) && data_count_starts(&d, 1, &how, 1) &&
         data_vocabulary(&d, &how)) // then all of it can be drawn
         for (uint64_t i = 0; i < 64; i++)
             if (data_sequence(&d, i & 1, 1, 0, i, 4, from, to)) abort();
-    free(d.parts[0].runs), free(d.parts[1].runs), free(copy);
+    free(d.subsets[0].runs), free(d.subsets[1].runs), free(copy);
 }
 static void try_config(const char *text) { // what is read is a model that can be counted
     char why[640];
     gpt_config g;
-    files_hub h;
+    files_huggingface h;
     memset(&h, 0, sizeof h);
     why[0] = 0;
     const char *wrong = files_config_of(text, "config.json", &g, why, sizeof why);
     if ((wrong != NULL) != (why[0] != 0)) abort();
-    if (!wrong && (gpt_check(&g) || !gpt_whole_count(&g))) abort();
+    if (!wrong && (gpt_check(&g) || !gpt_parameter_count(&g))) abort();
     h.shards = (par_zero_safetensors *)calloc(1000, sizeof *h.shards);
     files_shards(&h, "/nonexistent", text);
     files_close(&h);

@@ -19,11 +19,11 @@ enum { EMULATED = 0 };
 
 // ---- arrays in both places
 
-static par_cuda *open_cuda(par_comm *w, par_cuda_carrier carrier) {
+static par_cuda *open_cuda(par_comm *w, par_cuda_backend backend) {
     par_cuda *cuda = NULL;
     par_cuda_desc desc;
     memset(&desc, 0, sizeof desc);
-    desc.comm = w, desc.carrier = carrier, desc.check = 1, desc.exact = getenv("PAR_CUDA_TEST_EXACT") != NULL;
+    desc.comm = w, desc.backend = backend, desc.check = 1, desc.exact = getenv("PAR_CUDA_TEST_EXACT") != NULL;
     CHECK_OK(w, par_cuda_open(&desc, &cuda));
     if (!cuda) exit(1);
     return cuda;
@@ -82,7 +82,7 @@ static void device(par_comm *w) {
 }
 
 static const size_t odd_sizes[] = {0, 1, 2, 7, 8, 9, 31, 64, 255, 1000, 4097};
-enum { ODD_SIZES = sizeof odd_sizes / sizeof odd_sizes[0], MOST = 4200 };
+enum { ODD_SIZES = sizeof odd_sizes / sizeof odd_sizes[0], MAX_ELEMENTS = 4200 };
 
 static void casts(par_comm *w) {
     static const double edges[] = {
@@ -91,7 +91,7 @@ static void casts(par_comm *w) {
         NAN,  INFINITY, -INFINITY, 0.1,   1.00390625};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     par_device *d = par_cuda_device(cuda);
-    static char from[MOST * 8 + 64], to[MOST * 8 + 64], want[MOST * 8 + 64];
+    static char from[MAX_ELEMENTS * 8 + 64], to[MAX_ELEMENTS * 8 + 64], want[MAX_ELEMENTS * 8 + 64];
     char *a = (char *)on_device(w, cuda, sizeof from), *b = (char *)on_device(w, cuda, sizeof from);
     for (int s = 0; s < PAR_DTYPE_COUNT; s++)
         for (int t = 0; t < PAR_DTYPE_COUNT; t++)
@@ -118,10 +118,10 @@ static void casts(par_comm *w) {
 static void reduces(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     par_device *d = par_cuda_device(cuda), *cpu = par_cpu();
-    enum { SOURCES = 9, ROOM = 1100 * 8 };
-    static char host[SOURCES][ROOM], want[ROOM], got[ROOM];
-    char *in[SOURCES], *out = (char *)on_device(w, cuda, ROOM);
-    for (int i = 0; i < SOURCES; i++) in[i] = (char *)on_device(w, cuda, ROOM);
+    enum { SOURCES = 9, BUFFER_BYTES = 1100 * 8 };
+    static char host[SOURCES][BUFFER_BYTES], want[BUFFER_BYTES], got[BUFFER_BYTES];
+    char *in[SOURCES], *out = (char *)on_device(w, cuda, BUFFER_BYTES);
+    for (int i = 0; i < SOURCES; i++) in[i] = (char *)on_device(w, cuda, BUFFER_BYTES);
     for (int t = 0; t < PAR_DTYPE_COUNT; t++)
         for (int o = 0; o < PAR_OP_COUNT; o++) {
             const par_op op = o == PAR_SCALED_SUM ? par_scaled_sum(0.3) : (par_op)o;
@@ -191,11 +191,12 @@ typedef struct trial {
     size_t count;
     int in_place, root;
 } trial;
-typedef struct places { // elements: of my arrays; where, in the longer one, the shorter one lies in place
+typedef struct
+    trial_arrays { // elements: of my arrays; where, in the longer one, the shorter one lies in place
     size_t send, recv, offset, counts[16], displs[16], to[16], to_at[16], from[16], from_at[16];
     int send_is_part, in_place;
-} places;
-static void places_of(par_comm *w, const trial *t, places *p) {
+} trial_arrays;
+static void trial_arrays_of(par_comm *w, const trial *t, trial_arrays *p) {
     const int n = par_size(w), me = par_rank(w), root = me == t->root;
     const size_t c = t->count, all = (size_t)n * c;
     size_t packed = 0, gapped = 0, packed_at = 0;
@@ -237,7 +238,7 @@ static void places_of(par_comm *w, const trial *t, places *p) {
     const int rooted = t->kind >= PAR_KIND_BROADCAST && t->kind <= PAR_KIND_SCATTERV;
     if (rooted && !root) p->in_place = 0;
 }
-static par_result call(par_comm *w, const trial *t, const places *p, const void *send, void *recv,
+static par_result call(par_comm *w, const trial *t, const trial_arrays *p, const void *send, void *recv,
                        par_request *q) {
     const int root = par_rank(w) == t->root;
     const size_t c = t->count, mine = p->counts[par_rank(w)];
@@ -262,23 +263,23 @@ static par_result call(par_comm *w, const trial *t, const places *p, const void 
     default: return par_all_to_allv_begin(send, p->to, p->to_at, recv, p->from, p->from_at, d, w, q);
     }
 }
-enum { ROOM = 70000 };
-static void run_trial(par_comm *w, par_cuda *cuda, const trial *t, uint64_t salt, char *ds, char *dr,
+enum { BUFFER_BYTES = 70000 };
+static void run_trial(par_comm *w, par_cuda *cuda, const trial *t, uint64_t stream, char *ds, char *dr,
                       int same_bits) {
-    places p;
-    static thread_local char send[ROOM], recv[ROOM], got[ROOM];
+    trial_arrays p;
+    static thread_local char send[BUFFER_BYTES], recv[BUFFER_BYTES], got[BUFFER_BYTES];
     const size_t e = par_dtype_bytes(t->dtype);
     par_request q[2];
-    places_of(w, t, &p);
+    trial_arrays_of(w, t, &p);
     const size_t sent = p.send * e, received = p.recv * e, at = p.offset * e;
-    if (sent > ROOM || received > ROOM) exit(9);
-    memset(recv, 0xFF, ROOM);
-    fill_values(t->dtype, send, p.send, salt * 100 + (uint64_t)par_rank(w));
+    if (sent > BUFFER_BYTES || received > BUFFER_BYTES) exit(9);
+    memset(recv, 0xFF, BUFFER_BYTES);
+    fill_values(t->dtype, send, p.send, stream * 100 + (uint64_t)par_rank(w));
     // In place the part lies within the whole: of send for scattering calls, of recv for gathering ones.
     char *hs = send, *hr = recv, *s = ds, *r = dr;
     if (p.in_place && p.send_is_part) memcpy(recv + at, send, sent), hs = recv + at, s = dr + at;
     if (p.in_place && !p.send_is_part) hr = send + at, r = ds + at;
-    cudaMemsetAsync(dr, 0xFF, ROOM, par_cuda_stream(cuda));
+    cudaMemsetAsync(dr, 0xFF, BUFFER_BYTES, par_cuda_stream(cuda));
     upload(cuda, s, hs, sent);
     CHECK_OK(w, call(w, t, &p, hs, hr, &q[0]));
     CHECK_OK(w, call(w, t, &p, s, r, &q[1]));
@@ -307,9 +308,9 @@ static void run_trial(par_comm *w, par_cuda *cuda, const trial *t, uint64_t salt
     }
     CHECK(w, !wrong);
 }
-static void sweep(par_comm *w, par_cuda_carrier carrier, int trials, int same_bits) {
-    par_cuda *cuda = open_cuda(w, carrier);
-    char *ds = (char *)on_device(w, cuda, ROOM), *dr = (char *)on_device(w, cuda, ROOM);
+static void sweep(par_comm *w, par_cuda_backend backend, int trials, int same_bits) {
+    par_cuda *cuda = open_cuda(w, backend);
+    char *ds = (char *)on_device(w, cuda, BUFFER_BYTES), *dr = (char *)on_device(w, cuda, BUFFER_BYTES);
     for (int i = 0; i < trials; i++) {
         static const size_t counts[] = {0, 1, 3, 16, 33, 100, 257, 1000};
         trial t;
@@ -341,12 +342,12 @@ static int nccl_here(par_comm *w) { // emulated: threads; on a machine: a GPU fo
     return EMULATED ? !strcmp(par_launch_method(w), "threads") || par_size(w) == 1 : devices >= par_size(w);
 }
 static void collectives_nccl(par_comm *w) {
-    if (nccl_here(w)) sweep(w, PAR_CUDA_NCCL_CARRIER, 150, 0);
+    if (nccl_here(w)) sweep(w, PAR_CUDA_NCCL_BACKEND, 150, 0);
 }
 static void exact_nccl(par_comm *w) { // the bits of the CPU
     if (!nccl_here(w)) return;
     setenv("PAR_CUDA_TEST_EXACT", "1", 1);
-    sweep(w, PAR_CUDA_NCCL_CARRIER, 100, 1);
+    sweep(w, PAR_CUDA_NCCL_BACKEND, 100, 1);
 }
 #endif
 // Memory that a window is opened on, with the world and with halves of it; any carrier takes it.
@@ -360,7 +361,7 @@ static void windows(par_comm *w) {
     CHECK_OK(w, par_cuda_window_open(w, x, n * 4, &all));
     CHECK_OK(w, par_split(w, par_rank(w) % 2, 0, &half));
     CHECK_OK(w, par_cuda_window_open(half, x, n * 2, &half_window));
-    CHECK(w, (all != NULL) == !strcmp(par_cuda_carrier_name(cuda), "nccl") || par_size(w) == 1);
+    CHECK(w, (all != NULL) == !strcmp(par_cuda_backend_name(cuda), "nccl") || par_size(w) == 1);
     for (size_t i = 0; i < n; i++) host[i] = (float)((int)i % 7 + par_rank(w));
     upload(cuda, x, host, n * 4);
     CHECK_OK(w, par_all_reduce(x, x, n, PAR_F32, PAR_SUM, w));
@@ -404,7 +405,7 @@ static void messages(par_comm *w) {
         download(cuda, host, d[TIMES + i], sizeof host);
         CHECK(w, host[0] == (float)(left * 10000 + i * 1000) && host[COUNT - 1] == host[0] + COUNT - 1);
     }
-    if (n > 1 && strcmp(par_cuda_carrier_name(cuda), "nccl")) { // the two ends disagree
+    if (n > 1 && strcmp(par_cuda_backend_name(cuda), "nccl")) { // the two ends disagree
         const par_result r = me == 0   ? par_send(d[0], 10, PAR_F32, 1, w)
                              : me == 1 ? par_recv(d[0], 11, PAR_F32, 0, w)
                                        : PAR_OK;
@@ -715,9 +716,9 @@ static void one_microbatch(par_comm *w, par_zero *z, par_cuda *cuda, const int *
         CHECK_OK(w, par_zero_backward_end(z, u));
     }
 }
-static void zero_trains(par_comm *w, const layout *l, par_cuda *cuda, par_cuda_carrier carrier) {
+static void zero_trains(par_comm *w, const layout *l, par_cuda *cuda, par_cuda_backend backend) {
     int tensors[2][6];
-    (void)carrier;
+    (void)backend;
     par_zero *z[2];
     z[0] = open_zero(w, l, NULL, tensors[0]), z[1] = open_zero(w, l, par_cuda_zero(cuda), tensors[1]);
     par_zero_plan plan, got = par_zero_allocated(z[1]);
@@ -882,7 +883,7 @@ static par_tp *open_tp(par_comm *tp, par_comm *cp, int sequence, int ulysses, in
     par_tp_desc d;
     par_tp *t = NULL;
     memset(&d, 0, sizeof d);
-    d.tp = tp, d.cp = cp, d.sequence = sequence, d.ulysses = ulysses, d.bf16 = bf16, d.seed = 9,
+    d.tp = tp, d.cp = cp, d.sequence_parallel = sequence, d.ulysses = ulysses, d.bf16 = bf16, d.seed = 9,
     d.kernels = kernels;
     CHECK_OK(tp, par_tp_open(&d, &t));
     if (!t) exit(4);
@@ -926,7 +927,7 @@ static void tp_rows(par_comm *w) {
             CLOSE(cuda, other, PAR_F32, 1e-4);
             for (int e = 0; e < PAR_TP_ELEMENTWISE_COUNT; e++) {
                 const par_tp_elementwise what = (par_tp_elementwise)e;
-                const int two = e == PAR_TP_SWIGLU_BACK;
+                const int two = e == PAR_TP_SWIGLU_BACKWARD;
                 CHECK_OK(w, c->elementwise(
                                 a, what, rows, cols, o.host, two ? o.host + cols * par_dtype_bytes(d) : NULL,
                                 two ? 2 * cols : cols, x.host, cols, y.host, two ? z.host : NULL, cols));
@@ -979,7 +980,7 @@ static void tp_losses(par_comm *w) { // cross entropy, embeddings with many rows
     for (int i = 0; i < 8; i++) {
         const int bf16 = i % 2;
         const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
-        if (i == 7) cuda->shared_limit = 128; // a row does not fit: two passes
+        if (i == 7) cuda->max_shared_bytes = 128; // a row does not fit: two passes
         const size_t rows = (size_t)(i < 4 ? 24 : 300), vocabulary = (size_t)(i % 3 ? 67 : 1000),
                      h = (size_t)(i % 3 ? 24 : 8), tokens = rows / 3,
                      ld = par_tp_ld(PAR_TP_VOCABULARY, vocabulary);
@@ -987,7 +988,7 @@ static void tp_losses(par_comm *w) { // cross entropy, embeddings with many rows
         par_tp_loss loss;
         memset(&loss, 0, sizeof loss);
         loss.vocabulary = vocabulary, loss.label_smoothing = i % 4 == 1 ? 0.1f : 0,
-        loss.z_loss = i % 4 == 2 ? 0.01f : 0, loss.ignore = 5;
+        loss.z_loss = i % 4 == 2 ? 0.01f : 0, loss.ignore_index = 5;
         SEED(i);
         pair x = pair_open(w, cuda, d, rows * ld, 1), ids = pair_open(w, cuda, PAR_I32, rows, 0),
              lse = pair_open(w, cuda, PAR_F32, rows, 0);
@@ -1014,9 +1015,9 @@ static void tp_losses(par_comm *w) { // cross entropy, embeddings with many rows
         par_tp_matrix mb = my;
         mb.data = on_device(w, cuda, logits_bytes);
         download(cuda, both, my.data, logits_bytes), upload(cuda, mb.data, both, logits_bytes);
-        CHECK_OK(w, par_tp_loss_both(b, &loss, &mb, (int32_t *)ids.device, (float *)lse.device,
-                                     (float *)each.device, (double *)sum.device, (size_t *)count.device, 0.5f,
-                                     &mb));
+        CHECK_OK(w, par_tp_loss_forward_backward(b, &loss, &mb, (int32_t *)ids.device, (float *)lse.device,
+                                                 (float *)each.device, (double *)sum.device,
+                                                 (size_t *)count.device, 0.5f, &mb));
         CLOSE(cuda, lse, PAR_F32, 1e-5);
         CLOSE(cuda, each, PAR_F32, 1e-4);
         CLOSE(cuda, sum, PAR_F64, 1e-4);
@@ -1034,15 +1035,15 @@ static void tp_losses(par_comm *w) { // cross entropy, embeddings with many rows
         par_tp_embedding e;
         par_tp_tokens t = {3, tokens, 0, 0};
         memset(&e, 0, sizeof e);
-        e.vocabulary = vocabulary, e.features = h, e.positions = tokens;
+        e.vocabulary = vocabulary, e.features = h, e.max_positions = tokens;
         CHECK_OK(w, par_tp_embedding_open(a, &e));
         mx.data = y.host, my.data = y.device;
-        e.weight.data = table.host, e.weight.grad = (float *)grad.host, e.position.data = where.host,
-        e.position.grad = (float *)dwhere.host;
+        e.weight.data = table.host, e.weight.grad = (float *)grad.host, e.position_weight.data = where.host,
+        e.position_weight.grad = (float *)dwhere.host;
         CHECK_OK(w, par_tp_embedding_forward(a, &e, &t, (int32_t *)ids.host, &mx));
         CHECK_OK(w, par_tp_embedding_backward(a, &e, &t, (int32_t *)ids.host, &mx));
-        e.weight.data = table.device, e.weight.grad = (float *)grad.device, e.position.data = where.device,
-        e.position.grad = (float *)dwhere.device;
+        e.weight.data = table.device, e.weight.grad = (float *)grad.device,
+        e.position_weight.data = where.device, e.position_weight.grad = (float *)dwhere.device;
         CHECK_OK(w, par_tp_embedding_forward(b, &e, &t, (int32_t *)ids.device, &my));
         CHECK_OK(w, par_tp_embedding_backward(b, &e, &t, (int32_t *)ids.device, &my));
         CLOSE(cuda, y, d, bf16 ? 0.01 : 0.0);
@@ -1063,11 +1064,11 @@ static void cached_steps(par_comm *w, par_cuda *cuda, par_tp *a, par_tp *b, par_
     const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
     const size_t counts[] = {t.sequence - 3, 1, 2}, cols = (at.heads + 2 * at.kv_heads) * at.dim;
     pair memory = pair_open(w, cuda, d, t.batch * t.sequence * 2 * at.kv_heads * at.dim, 0);
-    par_tp_cache host = {memory.host, t.batch, t.sequence, 0}, device = host;
+    par_tp_kv_cache host = {memory.host, t.batch, t.sequence, 0}, device = host;
     par_tp_rotary rotary;
     memset(&rotary, 0, sizeof rotary);
     device.data = memory.device, at.dropout = 0;
-    CHECK(w, par_tp_cache_bytes(b, &at, t.batch, t.sequence) == memory.bytes);
+    CHECK(w, par_tp_kv_cache_bytes(b, &at, t.batch, t.sequence) == memory.bytes);
     t.position = 0;
     for (int i = 0; i < 3; i++) {
         t.sequence = counts[i];
@@ -1098,7 +1099,7 @@ static void tp_attention(par_comm *w) {
                   {3, 3, 5, 17, 2, 0.5f}};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     par_tp_kernels own = *par_cuda_tp(cuda); // not the library's
-    own.attend_whole = NULL;
+    own.attention_fused_forward = NULL;
     for (int i = 0; i < 20; i++) {
         const int bf16 = i % 2, n = i % 10 / 2;
         const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
@@ -1139,7 +1140,8 @@ static void tp_attention(par_comm *w) {
         free(first);
 #if PAR__CUDA_DNN
         if (i < 10 && bf16 && shapes[n].dropout == 0) // both plans, or (emulated: length 40) none
-            CHECK(w, cuda->dnn && cuda->dnn->shape.backward && !cuda->dnn->plan == (EMULATED && s == 40));
+            CHECK(w, cuda->dnn_plans && cuda->dnn_plans->shape.backward &&
+                         !cuda->dnn_plans->plan == (EMULATED && s == 40));
 #endif
         CHECK_OK(w, par_tp_dropout(a, &t, 6, 0.3f, &(mdx.layout = PAR_TP_REPLICATED, mdx), &mdx));
         CHECK_OK(w, par_tp_dropout(b, &t, 6, 0.3f, &(gdx.layout = PAR_TP_REPLICATED, gdx), &gdx));
@@ -1184,8 +1186,8 @@ static void run_model(par_comm *w, par_cuda *cuda, const gpt_config *g, par_comm
     CHECK_OK(w, d->alloc(d, 64, &r->memory[3]));
     CHECK_OK(w, d->copy(d, r->memory[2], ids, 2 * rows * sizeof *ids, NULL));
     CHECK_OK(w, d->stream_sync(d, NULL));
-    gpt_place(&r->model, r->memory[0], (float *)r->memory[1]);
-    CHECK_OK(w, gpt_start(&r->model));
+    gpt_set_memory(&r->model, r->memory[0], (float *)r->memory[1]);
+    CHECK_OK(w, gpt_init_weights(&r->model));
     gpt_dropout drop = {dropout, 1};
     const int32_t *x = (const int32_t *)r->memory[2], *y = x + rows;
     double *loss = (double *)r->memory[3];
@@ -1197,7 +1199,7 @@ static void run_model(par_comm *w, par_cuda *cuda, const gpt_config *g, par_comm
     CHECK_OK(w, gpt_backward(&r->model, &r->buffers, &tokens, x, &drop));
     par_tp_parameter *all[200];
     for (int i = 0; i < r->model.tensor_count; i++) all[i] = r->model.tensors[i].p;
-    CHECK_OK(w, par_tp_finish_gradients(r->tp, all, (size_t)r->model.tensor_count));
+    CHECK_OK(w, par_tp_finalize_gradients(r->tp, all, (size_t)r->model.tensor_count));
     r->grads = (float *)calloc(n + 1, sizeof(float));
     CHECK_OK(w, d->copy(d, r->grads, r->memory[1], n * sizeof(float), NULL));
     CHECK_OK(w, d->copy(d, &r->loss, loss, sizeof r->loss, NULL));
@@ -1233,20 +1235,20 @@ static void models(par_comm *w) {
         if (par_rank(w) == 0) SEED(i + n);
         run_model(w, NULL, &g, tp, cp, sequence, ulysses, bf16, i == 4 ? 0.2f : 0, &a);
         run_model(w, cuda, &g, tp, cp, sequence, ulysses, bf16, i == 4 ? 0.2f : 0, &b);
-        double worst = 0, most = 0;
+        double worst = 0, max_value = 0;
         for (size_t k = 0; k < a.model.count; k++) {
             const double e = fabs((double)a.grads[k] - (double)b.grads[k]);
             worst = e == e && e <= worst ? worst
                     : e == e             ? e
                                          : INFINITY,
-            most = fmax(most, fabs((double)a.grads[k]));
+            max_value = fmax(max_value, fabs((double)a.grads[k]));
         }
         if (!(fabs(a.loss - b.loss) <= (bf16 ? 2e-2 : 1e-5) * a.loss) ||
-            !(worst <= (bf16 ? 4e-2 : 1e-4) * most))
+            !(worst <= (bf16 ? 4e-2 : 1e-4) * max_value))
             fprintf(stderr, "model %d, t %d, c %d: loss %g %g, gradients differ by %g of %g\n", i, t, c,
-                    a.loss, b.loss, worst, most);
+                    a.loss, b.loss, worst, max_value);
         CHECK(w, fabs(a.loss - b.loss) <= (bf16 ? 2e-2 : 1e-5) * a.loss);
-        CHECK(w, worst <= (bf16 ? 4e-2 : 1e-4) * most && most > 0);
+        CHECK(w, worst <= (bf16 ? 4e-2 : 1e-4) * max_value && max_value > 0);
         run_close(w, NULL, &a), run_close(w, cuda, &b);
         CHECK_OK(w, par_close(tp));
         CHECK_OK(w, par_close(cp));

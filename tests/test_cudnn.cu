@@ -44,21 +44,22 @@ int main(int argc, char **argv) {
             const cudnnBackendDescriptor_t described = par__dnn_new(&p, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
             par__dnn_set(&p, described, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                          strlen(text), text);
-            par__dnn_end(&p, described);
-            par__dnn_make(&p, NULL, described, (size_t)4 << 30);
+            par__dnn_finalize(&p, described);
+            par__dnn_build(&p, NULL, described, (size_t)4 << 30);
             if (!p.plan) cudnnGetLastErrorString(why, sizeof why);
             // ds in bf16, rows and columns up to whole tiles of 128, dk and dv of each head, and a little
             const size_t up = (s->sequence + 127) / 128 * 128, tokens = s->batch * s->heads * s->sequence;
             const size_t most =
                 s->backward ? 2 * s->batch * s->heads * up * up + 4 * tokens * s->dim + 65536 : 65536;
-            const int ok = p.plan && p.workspace_bytes <= most && p.made_count <= PAR__DNN_MADE;
+            const int ok =
+                p.plan && p.workspace_bytes <= most && p.descriptor_count <= PAR__DNN_MAX_DESCRIPTORS;
             printf(
                 "sm_%d, batch %zu, heads %zu/%zu, sequence %zu, dim %zu, %s: %s, workspace %zu bytes%s%s\n",
                 devices[i].version / 10, s->batch, s->heads, s->kv_heads, s->sequence, s->dim,
                 s->backward ? "backward" : "forward", ok ? "a plan" : "NO PLAN", p.workspace_bytes,
                 *why ? ": " : "", why);
             bad += !ok;
-            par__dnn_drop(&p, 0);
+            par__dnn_destroy(&p, 0);
             planned++;
         }
     }

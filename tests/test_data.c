@@ -103,7 +103,7 @@ static const char *open_as(dataset *d, const char *data, const char *val, const 
 }
 // Sequences of both parts are where they have always been, in one file: drawn by one number among all places.
 static void drawn(dataset *d, const char *what) {
-    int x[BLOCK], y[BLOCK], right = d->parts[0].token_count == 900 && d->parts[1].token_count == 100;
+    int x[BLOCK], y[BLOCK], right = d->subsets[0].token_count == 900 && d->subsets[1].token_count == 100;
     for (uint64_t k = 0; k < 200; k++) {
         const int held = k % 3 == 0;
         const char *why = data_sequence(d, held, 7, k, k * k, BLOCK, x, y);
@@ -191,7 +191,8 @@ static void sizes(const char *data, const char *type, size_t train, size_t held,
     const char *why = open_as(&d, data, NULL, type, 0);
     expect(!why, data, why ? why : "");
     if (why) return;
-    expect(d.parts[0].token_count == train && d.parts[1].token_count == held && d.vocab_size == vocab_size,
+    expect(d.subsets[0].token_count == train && d.subsets[1].token_count == held &&
+               d.vocab_size == vocab_size,
            data, "other numbers of tokens, or another vocabulary");
     data_close(&d);
 }

@@ -88,16 +88,16 @@ static int block(par_comm *w, par_tp *tp, float *room) { // every layer of par_t
     par_tp_attention_segments(&a, segments);
     up.in = 8, up.out = 24, up.has_bias = 1, up.segment_count = 3;
     memcpy(up.segments, segments, sizeof segments);
-    head.in = 8, head.out = 16, head.vocabulary = 1;
-    norm.features = 8, e.vocabulary = 16, e.features = 8, e.positions = 8, loss.vocabulary = 16;
+    head.in = 8, head.out = 16, head.vocab_parallel = 1;
+    norm.features = 8, e.vocabulary = 16, e.features = 8, e.max_positions = 8, loss.vocabulary = 16;
     if (!SAID(par_tp_linear_open(tp, &up)) || !SAID(par_tp_linear_open(tp, &head)) ||
         !SAID(par_tp_norm_open(tp, &norm)) || !SAID(par_tp_embedding_open(tp, &e)))
         return 0;
     up.weight.data = room, up.bias.data = room + 200,
     head.weight.data = norm.weight.data = e.weight.data = room;
-    e.position.data = room;
-    up.weight.grad = up.bias.grad = head.weight.grad = norm.weight.grad = e.weight.grad = e.position.grad =
-        room + 512;
+    e.position_weight.data = room;
+    up.weight.grad = up.bias.grad = head.weight.grad = norm.weight.grad = e.weight.grad =
+        e.position_weight.grad = room + 512;
     par_tp_matrix x = {room + 1024, 0, 0, PAR_TP_REPLICATED}, y = x, qkv = x, att = x, logits = x, d = x,
                   dd = x;
     y.data = room + 2048, qkv.data = room + 3072, att.data = room + 4096, logits.data = room + 5120;
@@ -116,7 +116,8 @@ static int block(par_comm *w, par_tp *tp, float *room) { // every layer of par_t
            SAID(par_tp_linear_forward(tp, &head, &x, NULL, &logits)) &&
            SAID(par_tp_loss_forward(tp, &loss, &logits, ids, lse, NULL, &sum, &counted)) &&
            SAID(par_tp_loss_backward(tp, &loss, &logits, ids, lse, 1, &logits)) &&
-           SAID(par_tp_loss_both(tp, &loss, &logits, ids, lse, NULL, &sum, &counted, 1, &logits)) &&
+           SAID(par_tp_loss_forward_backward(tp, &loss, &logits, ids, lse, NULL, &sum, &counted, 1,
+                                             &logits)) &&
            SAID(par_tp_embedding_backward(tp, &e, &tokens, ids, &x));
 }
 static void layers_of(par_comm *w, int bf16) {

@@ -27,11 +27,11 @@ typedef struct golden {
     float *whole, *grads; // all parameters; torch's gradients of them
 } golden;
 
-static void close_to(const golden *g, const char *what, double error, double most) {
+static void close_to(const golden *g, const char *what, double error, double max_value) {
     char why[256];
     __atomic_add_fetch(&test_shared->checks, 1, __ATOMIC_RELAXED);
-    if (error <= g->tolerance * most) return;
-    snprintf(why, sizeof why, "%s of %s: off by %g of %g", what, g->name, error, most);
+    if (error <= g->tolerance * max_value) return;
+    snprintf(why, sizeof why, "%s of %s: off by %g of %g", what, g->name, error, max_value);
     test_fail(__FILE__, __LINE__, par_rank(g->world), "close", why);
 }
 static size_t whole_row(const golden *g, size_t r) {
@@ -40,10 +40,10 @@ static size_t whole_row(const golden *g, size_t r) {
 }
 static double loss_of(golden *g) { // of all tokens
     double sum;
-    size_t counted;
+    size_t target_count;
     CHECK_OK(g->world, gpt_forward(&g->m, &g->b, &g->tokens, g->ids, NULL));
     CHECK_OK(g->world, par_tp_loss_forward(g->tp, &g->m.loss, &g->b.logits, g->targets, g->b.lse, NULL, &sum,
-                                           &counted));
+                                           &target_count));
     CHECK_OK(g->world, par_all_reduce(&sum, &sum, 1, PAR_F64, PAR_SUM, g->cp_comm));
     return sum / ROWS;
 }
@@ -54,22 +54,22 @@ static void gradients(golden *g) {
                                             1.0f / ROWS, &g->b.logits));
     CHECK_OK(g->world, gpt_backward(&g->m, &g->b, &g->tokens, g->ids, NULL));
     for (int i = 0; i < g->m.tensor_count; i++) all[i] = g->m.tensors[i].p;
-    CHECK_OK(g->world, par_tp_finish_gradients(g->tp, all, (size_t)g->m.tensor_count));
+    CHECK_OK(g->world, par_tp_finalize_gradients(g->tp, all, (size_t)g->m.tensor_count));
     CHECK_OK(g->world, par_all_reduce(g->d, g->d, g->m.count, PAR_F32, PAR_SUM, g->cp_comm));
 }
 
 static void check_gradients(golden *g, float *whole) {
     float *want = (float *)calloc(g->m.count, sizeof *want);
-    gpt_move(&g->m, want, whole, 0);
+    gpt_copy_weights(&g->m, want, whole, 0);
     for (int i = 0; i < g->m.tensor_count; i++) {
         const gpt_tensor *x = &g->m.tensors[i];
         const size_t n = x->p->local_rows * x->p->local_cols;
-        double error = 0, most = 0;
-        for (size_t k = x->at; k < x->at + n; k++)
+        double error = 0, max_value = 0;
+        for (size_t k = x->offset; k < x->offset + n; k++)
             error = test_larger(error, fabs((double)g->d[k] - (double)want[k]));
-        for (size_t k = x->whole_at; k < x->whole_at + x->p->rows * x->p->cols; k++)
-            most = fmax(most, fabs((double)whole[k]));
-        close_to(g, "a gradient", error, most);
+        for (size_t k = x->total_offset; k < x->total_offset + x->p->rows * x->p->cols; k++)
+            max_value = fmax(max_value, fabs((double)whole[k]));
+        close_to(g, "a gradient", error, max_value);
     }
     free(want);
 }
@@ -79,22 +79,22 @@ static void check_logits(golden *g) {
     const size_t s = g->tokens.sequence, from = g->tokens.position;
     const size_t V = (size_t)g->m.config.vocab_size, mine = g->b.logits.cols;
     const size_t ld = par_tp_ld(PAR_TP_VOCABULARY, mine);
-    double error = 0, most = 0;
+    double error = 0, max_value = 0;
     size_t first, global, count;
     int replicas;
-    par_tp_part(g->tp, &g->m.head.weight, 0, &first, &global, &count, &replicas);
+    par_tp_shard(g->tp, &g->m.head.weight, 0, &first, &global, &count, &replicas);
     for (size_t r = 0; r < g->b.logits.rows; r++)
         for (size_t j = 0; j < mine; j++) {
             const size_t row = s < TOKENS ? r / s * TOKENS + from + r % s : whole_row(g, r);
             const double x = (double)want[row * V + global + j];
             const size_t at = r * ld + j;
-            const double got = par_tp_type(g->tp) == PAR_F32
+            const double got = par_tp_dtype(g->tp) == PAR_F32
                                    ? (double)((const float *)g->b.logits.data)[at]
                                    : (double)par_bf16_to_f32(((const uint16_t *)g->b.logits.data)[at]);
             error = test_larger(error, fabs(x - got));
-            most = fmax(most, fabs(x));
+            max_value = fmax(max_value, fabs(x));
         }
-    close_to(g, "logits", error, most);
+    close_to(g, "logits", error, max_value);
 }
 
 static void train_like_torch(golden *g, float *whole_grads) {
@@ -112,7 +112,7 @@ static void train_like_torch(golden *g, float *whole_grads) {
 static void open_golden(golden *g, par_comm *w, const char *name, int t, par_tp_desc d) {
     char path[256], why[4400];
     gpt_config c;
-    files_hub gradients_of;
+    files_huggingface gradients_of;
     memset(g, 0, sizeof *g);
     g->world = w, g->name = name, g->tolerance = d.bf16 ? 3e-2 : 1e-5;
     CHECK_OK(w, par_split(w, par_rank(w) / t, par_rank(w), &g->tp_comm));
@@ -122,18 +122,18 @@ static void open_golden(golden *g, par_comm *w, const char *name, int t, par_tp_
     const char *problem = files_config(path, &c, why, sizeof why);
     if (problem) test_fail(__FILE__, __LINE__, par_rank(w), "config", problem);
     CHECK_OK(w, par_tp_open(&d, &g->tp));
-    CHECK_OK(w, gpt_open(&g->m, &c, g->tp, d.sequence));
+    CHECK_OK(w, gpt_open(&g->m, &c, g->tp, d.sequence_parallel));
     const size_t n = g->m.count;
     g->w = (float *)calloc(4 * n, sizeof(float)), g->d = g->w + n, g->m1 = g->d + n, g->m2 = g->m1 + n;
-    g->whole = (float *)calloc(2 * g->m.whole_count, sizeof(float)), g->grads = g->whole + g->m.whole_count;
+    g->whole = (float *)calloc(2 * g->m.total_count, sizeof(float)), g->grads = g->whole + g->m.total_count;
     problem = files_load(&g->m, path, g->whole);
-    gpt_move(&g->m, g->w, g->whole, 0);
+    gpt_copy_weights(&g->m, g->w, g->whole, 0);
     if (d.bf16) par_cast(g->m1, PAR_BF16, g->w, PAR_F32, n);
-    gpt_place(&g->m, d.bf16 ? g->m1 : g->w, g->d);
+    gpt_set_memory(&g->m, d.bf16 ? g->m1 : g->w, g->d);
     strcat(path, "/expected.safetensors");
     if (!problem && par_zero_safetensors_open(path, &g->want)) problem = g->want.why;
     gradients_of.shards = &g->want, gradients_of.shard_count = 1;
-    if (!problem) problem = files_fill(&g->m, &gradients_of, "grad.", g->grads);
+    if (!problem) problem = files_read_weights(&g->m, &gradients_of, "grad.", g->grads);
     if (problem) return test_fail(__FILE__, __LINE__, par_rank(w), "files", problem);
     g->tokens.batch = BATCH, g->tokens.sequence = TOKENS, g->rows = par_tp_rows(g->tp, &g->tokens);
     CHECK(w, gpt_buffers_open(&g->m, &g->b, g->rows));
@@ -154,7 +154,7 @@ static void one(par_comm *w, const char *name, int t, int sequence, int ulysses)
     golden g;
     par_tp_desc d;
     memset(&d, 0, sizeof d);
-    d.sequence = sequence, d.ulysses = ulysses;
+    d.sequence_parallel = sequence, d.ulysses = ulysses;
     open_golden(&g, w, name, t, d);
     train_like_torch(&g, g.grads);
     close_golden(&g);
@@ -180,9 +180,9 @@ static par_result count_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, siz
     multiplied += (double)(m * n * k);
     return par_tp_cpu()->gemm(tp, ta, tb, m, n, k, a, lda, b, ldb, beta, c, c_type, ldc, bias);
 }
-static par_result count_attend(par_tp *tp, const par_tp_meeting *m) {
+static par_result count_attention(par_tp *tp, const par_tp_attention_block *m) {
     attended += 2 * (double)(m->batch * m->heads * m->q_count * m->kv_count * m->dim);
-    return par_tp_cpu()->attend(tp, m);
+    return par_tp_cpu()->attention_block_forward(tp, m);
 }
 // A prompt of 9 tokens, then token by token: PyTorch's logits of each, and products for no other tokens.
 static void cached(par_comm *w, const char *name, int bf16) {
@@ -190,16 +190,16 @@ static void cached(par_comm *w, const char *name, int bf16) {
     par_tp_desc d;
     par_tp_kernels kernels = *par_tp_cpu();
     const int t = par_size(w);
-    kernels.gemm = count_gemm, kernels.attend = count_attend;
+    kernels.gemm = count_gemm, kernels.attention_block_forward = count_attention;
     memset(&d, 0, sizeof d);
     d.bf16 = bf16, d.kernels = &kernels;
     open_golden(&g, w, name, t, d);
     const int layers = g.m.config.n_layer;
-    const size_t bytes = par_tp_cache_bytes(g.tp, &g.m.attention, BATCH, TOKENS);
+    const size_t bytes = par_tp_kv_cache_bytes(g.tp, &g.m.attention, BATCH, TOKENS);
     const double a_key = 2.0 * BATCH * layers * (double)(g.m.attention.heads / (size_t)t * g.m.attention.dim);
     int32_t ids[ROWS];
     double products = 0; // of a pass through the prompt, per token
-    g.m.cache = (par_tp_cache *)calloc((size_t)layers, sizeof *g.m.cache);
+    g.m.cache = (par_tp_kv_cache *)calloc((size_t)layers, sizeof *g.m.cache);
     for (int l = 0; l < layers; l++)
         g.m.cache[l].data = calloc(1, bytes), g.m.cache[l].batch = BATCH, g.m.cache[l].capacity = TOKENS;
     for (size_t at = 0, n; at < TOKENS; at += n) {
@@ -212,11 +212,11 @@ static void cached(par_comm *w, const char *name, int bf16) {
         if (!at) products = multiplied / 9;
         CHECK(w, multiplied == products * (double)n);
         CHECK(w, !at || attended == a_key * (double)(at + 1));
-        g.m.last_only =
+        g.m.last_token_only =
             BATCH; // the last tokens' logits once more: of the same token, which is forgotten first
         CHECK_OK(w, gpt_forward(&g.m, &g.b, &g.tokens, ids, NULL));
         CHECK(w, g.b.logits.rows == BATCH);
-        g.m.last_only = 0, g.tokens.position = at + n - 1, g.tokens.sequence = 1;
+        g.m.last_token_only = 0, g.tokens.position = at + n - 1, g.tokens.sequence = 1;
         check_logits(&g);
     }
     for (int l = 0; l < layers; l++) free(g.m.cache[l].data);
@@ -236,7 +236,7 @@ static void same_model(par_comm *w, const gpt_config *c, const gpt_model *again)
                  gpt_hidden(g) == gpt_hidden(c) && gpt_is_tied(g) == gpt_is_tied(c));
     CHECK(w, !memcmp(&g->rotary, &c->rotary, sizeof c->rotary));
     CHECK(w, c->epsilon == 0 || g->epsilon == c->epsilon);
-    CHECK(w, again->last.epsilon == g->epsilon && again->layers[1].norm1.epsilon == g->epsilon &&
+    CHECK(w, again->final_norm.epsilon == g->epsilon && again->layers[1].norm1.epsilon == g->epsilon &&
                  again->layers[1].norm2.epsilon == g->epsilon);
 }
 static void rewrite(par_comm *w, const char *file, const char *bytes, size_t n) {
@@ -249,7 +249,7 @@ static void by_others(par_comm *w, const gpt_model *m, const char *dir, const ch
                       float *y, char *bytes, size_t n) {
     static _Alignas(16) char other[65536];
     const int llmc = file[strlen(file) - 1] == 'n';
-    float *room = (float *)calloc(2 * m->whole_count, 4);
+    float *room = (float *)calloc(2 * m->total_count, 4);
     par_zero_array list[64];
     size_t wrong = 0;
     memcpy(other, bytes, n);
@@ -258,21 +258,21 @@ static void by_others(par_comm *w, const gpt_model *m, const char *dir, const ch
         other[4] = 5, par_cast(other + 1024, PAR_BF16, bytes + 1024, PAR_F32, (n - 1024) / 4);
         rewrite(w, file, other, 1024 + (n - 1024) / 2);
     } else {
-        const size_t count = files_tensors(m, x, room, list);
+        const size_t count = files_list_tensors(m, x, room, list);
         for (size_t i = 0; i < count; i++)
             par_cast((void *)(uintptr_t)list[i].data, PAR_BF16, list[i].data, PAR_F32, list[i].count),
                 list[i].dtype = PAR_BF16, list[i].bytes = 2 * list[i].count;
         CHECK(w, !par_zero_safetensors_write(file, list, count, other, sizeof other));
     }
     CHECK(w, !(llmc ? files_llmc_load(m, file, y) : files_load(m, dir, y)));
-    for (size_t i = 0; i < m->whole_count; i++) wrong += y[i] != par_bf16_to_f32(par_f32_to_bf16(x[i]));
+    for (size_t i = 0; i < m->total_count; i++) wrong += y[i] != par_bf16_to_f32(par_f32_to_bf16(x[i]));
     CHECK(w, wrong == 0);
     if (!llmc && !m->config.llama) {
         memcpy(other, bytes, n);
         for (char *p = other; (p = (char *)memmem(p, n - (size_t)(p - other), "\"transformer.", 13)); wrong++)
             memcpy(p, "            \"", 13);
         rewrite(w, file, other, n);
-        CHECK(w, wrong && !files_load(m, dir, y) && !memcmp(x, y, m->whole_count * 4));
+        CHECK(w, wrong && !files_load(m, dir, y) && !memcmp(x, y, m->total_count * 4));
     }
     rewrite(w, file, bytes, n);
     free(room);
@@ -309,8 +309,8 @@ static void files(par_comm *w) {
         d.tp = w;
         CHECK_OK(w, par_tp_open(&d, &tp));
         CHECK_OK(w, gpt_open(&m, &c, tp, 0));
-        float *x = (float *)calloc(2 * m.whole_count, 4), *y = x + m.whole_count;
-        for (size_t i = 0; i < m.whole_count; i++) x[i] = par_normal(1, 2, i);
+        float *x = (float *)calloc(2 * m.total_count, 4), *y = x + m.total_count;
+        for (size_t i = 0; i < m.total_count; i++) x[i] = par_normal(1, 2, i);
         snprintf(file, sizeof file, k == 2 ? "%s/model.bin" : "%s/model.safetensors", dir);
         const char *bad = k == 2 ? files_llmc_save(&m, file, x) : files_save(&m, dir, x, 0);
         if (!bad)
@@ -318,10 +318,10 @@ static void files(par_comm *w) {
                          : files_config(dir, &read, why, sizeof why);
         if (bad) test_fail(__FILE__, __LINE__, 0, "saved", bad);
         CHECK_OK(w, gpt_open(&again, &read, tp, 0));
-        CHECK(w, again.whole_count == m.whole_count);
+        CHECK(w, again.total_count == m.total_count);
         bad = k == 2 ? files_llmc_load(&again, file, y) : files_load(&again, dir, y);
         if (bad) test_fail(__FILE__, __LINE__, 0, "loaded", bad);
-        CHECK(w, !memcmp(x, y, m.whole_count * 4));
+        CHECK(w, !memcmp(x, y, m.total_count * 4));
         same_model(w, &c, &again);
         FILE *f = fopen(file, "rb");
         _Alignas(16) char bytes[65536];

@@ -15,16 +15,17 @@ typedef struct test {
     int32_t x[ROWS], y[ROWS];
 } test;
 
-static void need(const test *t, par_result r) {
+static void must(const test *t, par_result r) {
     if (r == PAR_OK) return;
     fprintf(stderr, "test_model: %s\n", par_last_error(par_tp_comm(t->m.tp)));
     exit(1);
 }
 static double loss_of(test *t) {
     double sum;
-    size_t counted;
-    need(t, gpt_forward(&t->m, &t->b, &t->tokens, t->x, &t->drop));
-    need(t, par_tp_loss_forward(t->m.tp, &t->m.loss, &t->b.logits, t->y, t->b.lse, NULL, &sum, &counted));
+    size_t target_count;
+    must(t, gpt_forward(&t->m, &t->b, &t->tokens, t->x, &t->drop));
+    must(t,
+         par_tp_loss_forward(t->m.tp, &t->m.loss, &t->b.logits, t->y, t->b.lse, NULL, &sum, &target_count));
     return sum / ROWS;
 }
 
@@ -47,20 +48,21 @@ static int compare(par_comm *world, int llama, int bias, float p) {
     if (par_tp_open(&d, &tp) || gpt_open(&t.m, &g, tp, 0) || !gpt_buffers_open(&t.m, &t.b, ROWS)) return 1;
     const size_t n = t.m.count;
     float *flat = (float *)calloc(n, 4), *grad = (float *)calloc(n, 4);
-    if (n != gpt_whole_count(&g))
-        return fprintf(stderr, "%zu parameters, but they say %zu\n", n, gpt_whole_count(&g)), 1;
+    if (n != gpt_parameter_count(&g))
+        return fprintf(stderr, "%zu parameters, but they say %zu\n", n, gpt_parameter_count(&g)), 1;
     for (int i = 1; i < t.m.tensor_count; i++) // each tensor begins with random numbers of its own
         for (int j = 0; j < i; j++) bad += t.m.tensors[i].stream == t.m.tensors[j].stream;
-    gpt_place(&t.m, flat, grad);
-    t.tokens.batch = BATCH, t.tokens.sequence = TOKENS, t.tokens.first = 2, t.drop.p = p, t.drop.step = 7;
+    gpt_set_memory(&t.m, flat, grad);
+    t.tokens.batch = BATCH, t.tokens.sequence = TOKENS, t.tokens.first_sequence = 2, t.drop.p = p,
+    t.drop.step = 7;
     for (size_t i = 0; i < n; i++)
         flat[i] = 0.5f * par_normal(3, 4, i); // larger than a real start: livelier gradients
     for (int i = 0; i < ROWS; i++)
         t.x[i] = (int)(par_random(1, 1, (uint64_t)i) % 11),
         t.y[i] = (int)(par_random(1, 2, (uint64_t)i) % 11);
     loss_of(&t);
-    need(&t, par_tp_loss_backward(tp, &t.m.loss, &t.b.logits, t.y, t.b.lse, 1.0f / ROWS, &t.b.logits));
-    need(&t, gpt_backward(&t.m, &t.b, &t.tokens, t.x, &t.drop));
+    must(&t, par_tp_loss_backward(tp, &t.m.loss, &t.b.logits, t.y, t.b.lse, 1.0f / ROWS, &t.b.logits));
+    must(&t, gpt_backward(&t.m, &t.b, &t.tokens, t.x, &t.drop));
     double worst = 0;
     for (size_t i = 0; i < n; i++) {
         const float keep = flat[i], h = 1e-2f;
@@ -88,7 +90,7 @@ static int same_sites(void) {
     int same = 0;
     for (int i = 0; i < SITES; i++) {
         const gpt_dropout drop = {0.1f, (uint64_t)(i / (LAYERS * PLACES))};
-        sites[i] = gpt_site(&drop, i / PLACES % LAYERS - 1, i % PLACES);
+        sites[i] = gpt_dropout_stream(&drop, i / PLACES % LAYERS - 1, i % PLACES);
         for (int j = 0; j < i; j++)
             if (sites[i] == sites[j]) same = i;
     }

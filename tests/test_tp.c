@@ -90,7 +90,7 @@ static void solve(par_comm *w, known **list, problem *p, size_t outs, void (*f)(
     p->f(p);
     remember(list, p);
 }
-static void forget(problem *p) {
+static void problem_close(problem *p) {
     for (int k = 0; k < IN; k++) free(p->in[k]), free(p->grad[k]);
     free(p->out), free(p->weight);
 }
@@ -116,7 +116,7 @@ static layout open_layout(par_comm *w, int t, int sequence, int ulysses, int bf1
     CHECK_OK(w, par_split(w, par_rank(w) / t, par_rank(w), &l.tp_comm));
     CHECK_OK(w, par_split(w, par_rank(w) % t, par_rank(w), &l.cp_comm));
     d.tp = l.tp_comm, d.cp = l.c > 1 ? l.cp_comm : NULL;
-    d.sequence = sequence, d.ulysses = ulysses, d.bf16 = bf16, d.seed = 5;
+    d.sequence_parallel = sequence, d.ulysses = ulysses, d.bf16 = bf16, d.seed = 5;
     CHECK_OK(w, par_tp_open(&d, &l.tp));
     return l;
 }
@@ -146,17 +146,17 @@ static size_t whole_row(const layout *l, par_tp_layout kind, size_t r) {
 static size_t whole_col(const layout *l, const par_tp_parameter *p, size_t j) {
     size_t first, global, count;
     int replicas;
-    for (int i = 0; p && par_tp_part(l->tp, p, i, &first, &global, &count, &replicas); i++)
+    for (int i = 0; p && par_tp_shard(l->tp, p, i, &first, &global, &count, &replicas); i++)
         if (j >= first && j < first + count) return global + j - first;
     return j;
 }
 static par_tp_layout tokens_of(int sequence) { return sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED; }
 
 // How many ranks have column j of such a matrix?
-static int sharers(const layout *l, const par_tp_parameter *p, size_t j) {
+static int replicas_of(const layout *l, const par_tp_parameter *p, size_t j) {
     size_t first, global, count;
     int replicas;
-    for (int i = 0; p && par_tp_part(l->tp, p, i, &first, &global, &count, &replicas); i++)
+    for (int i = 0; p && par_tp_shard(l->tp, p, i, &first, &global, &count, &replicas); i++)
         if (j >= first && j < first + count) return replicas;
     return 1;
 }
@@ -176,7 +176,7 @@ static par_tp_matrix part_of(const layout *l, const double *whole, size_t cols, 
             put(l, m.data, r * ld + j, whole[whole_row(l, kind, r) * cols + whole_col(l, split, j)]);
     return m;
 }
-static par_tp_matrix room_for(const layout *l, size_t cols) { // an output of any layout
+static par_tp_matrix alloc_output(const layout *l, size_t cols) { // an output of any layout
     par_tp_matrix m;
     memset(&m, 0, sizeof m);
     const size_t bytes = par_tp_rows(l->tp, &l->tokens) * par_tp_ld(PAR_TP_VOCABULARY, cols) * sizeof(float);
@@ -184,60 +184,63 @@ static par_tp_matrix room_for(const layout *l, size_t cols) { // an output of an
     memset(m.data, 0xFF, bytes + 8);
     return m;
 }
-static void compare(const layout *l, const char *what, double error, double most) {
+static void compare(const layout *l, const char *what, double error, double max_value) {
     char why[1300];
     __atomic_add_fetch(&test_shared->checks, 1, __ATOMIC_RELAXED);
-    if (error <= l->tolerance * (most > 1 ? most : 1)) return;
-    snprintf(why, sizeof why, "%s: off by %g of %g (t=%d c=%d %s): %s", what, error, most, l->t, l->c,
+    if (error <= l->tolerance * (max_value > 1 ? max_value : 1)) return;
+    snprintf(why, sizeof why, "%s: off by %g of %g (t=%d c=%d %s): %s", what, error, max_value, l->t, l->c,
              l->bf16 ? "bf16" : "f32", par_last_error(l->tp_comm));
     test_fail(__FILE__, __LINE__, par_rank(l->world), "close", why);
 }
 static void expect(const layout *l, const char *what, const par_tp_matrix *m, const double *whole,
                    size_t cols, par_tp_layout kind, const par_tp_parameter *split) {
-    double error = 0, most = 0;
+    double error = 0, max_value = 0;
     CHECK(l->world, m->layout == kind && m->cols == (split ? split->local_rows : cols));
     for (size_t r = 0; r < m->rows; r++)
         for (size_t j = 0; j < m->cols; j++) {
             const double want = whole[whole_row(l, kind, r) * cols + whole_col(l, split, j)];
             const double got = get(l, m->data, r * par_tp_ld(kind, m->cols) + j);
             if (!(fabs(got - want) <= error)) error = fabs(got - want);
-            if (fabs(want) > most) most = fabs(want);
+            if (fabs(want) > max_value) max_value = fabs(want);
         }
-    compare(l, what, error, most);
+    compare(l, what, error, max_value);
 }
 
-static void give(const layout *l, par_tp_parameter *p, const double *whole) { // memory and values
+static void open_parameter(const layout *l, par_tp_parameter *p, const double *whole) { // memory and values
     const size_t n = p->local_rows * p->local_cols;
     p->data = malloc(n * sizeof(float) + 8), p->grad = (float *)calloc(n + 2, sizeof(float));
     for (size_t i = 0; i < p->local_rows; i++)
         for (size_t j = 0; j < p->local_cols; j++) {
-            const size_t row = p->split == PAR_TP_BY_COLS ? i : whole_col(l, p, i);
-            const size_t col = p->split == PAR_TP_BY_COLS ? whole_col(l, p, j) : j;
+            const size_t row = p->split == PAR_TP_SPLIT_COLS ? i : whole_col(l, p, i);
+            const size_t col = p->split == PAR_TP_SPLIT_COLS ? whole_col(l, p, j) : j;
             put(l, p->data, i * p->local_cols + j, whole[row * p->cols + col]);
         }
 }
 static void expect_grad(const layout *l, const char *what, const par_tp_parameter *p, const double *whole) {
-    double error = 0, most = 0;
+    double error = 0, max_value = 0;
     for (size_t i = 0; i < p->local_rows; i++)
         for (size_t j = 0; j < p->local_cols; j++) {
-            const size_t row = p->split == PAR_TP_BY_COLS ? i : whole_col(l, p, i);
-            const size_t col = p->split == PAR_TP_BY_COLS ? whole_col(l, p, j) : j;
+            const size_t row = p->split == PAR_TP_SPLIT_COLS ? i : whole_col(l, p, i);
+            const size_t col = p->split == PAR_TP_SPLIT_COLS ? whole_col(l, p, j) : j;
             const double want = whole[row * p->cols + col], got = (double)p->grad[i * p->local_cols + j];
             if (!(fabs(got - want) <= error)) error = fabs(got - want);
-            if (fabs(want) > most) most = fabs(want);
+            if (fabs(want) > max_value) max_value = fabs(want);
         }
-    compare(l, what, error, most);
+    compare(l, what, error, max_value);
 }
-static void take_back(par_tp_parameter *p) { free(p->data), free(p->grad), p->data = NULL, p->grad = NULL; }
+static void close_parameter(par_tp_parameter *p) {
+    free(p->data), free(p->grad), p->data = NULL, p->grad = NULL;
+}
 // Gradients of the layer's parameters over all tokens: what the caller does over cp.
 static void finish(const layout *l, par_tp_parameter *const *p, size_t count) {
-    CHECK_OK(l->world, par_tp_finish_gradients(l->tp, p, count));
+    CHECK_OK(l->world, par_tp_finalize_gradients(l->tp, p, count));
     for (size_t i = 0; i < count && l->c > 1; i++)
         CHECK_OK(l->world, par_all_reduce(p[i]->grad, p[i]->grad, p[i]->local_rows * p[i]->local_cols,
                                           PAR_F32, PAR_SUM, l->cp_comm));
 }
 
-static void refused(layout *l) { // 48 features over t ranks, or 24 tokens over c: an error that says so
+static void
+expect_refusal(layout *l) { // 48 features over t ranks, or 24 tokens over c: an error that says so
     par_tp_linear f;
     float x[48 * 6] = {0};
     const par_tp_tokens tokens = {1, 24, 0, 0};
@@ -263,7 +266,7 @@ static void each_layout(par_comm *w, with_layout fn, int most_c, int bf16_too) {
                 layout l = open_layout(w, t, sequence, ulysses, bf16);
                 l.solved = &solved;
                 if (48 % t || (l.c > 1 && 48 % (2 * l.c)))
-                    refused(&l);
+                    expect_refusal(&l);
                 else
                     fn(&l, sequence);
                 close_layout(&l);
@@ -302,25 +305,25 @@ static void column(layout *l, int sequence) {
         par_tp_linear f;
         memset(&p, 0, sizeof p);
         memset(&f, 0, sizeof f);
-        f.in = s.in, f.out = s.out, f.gather = kinds[k].gather, f.vocabulary = kinds[k].vocabulary;
+        f.in = s.in, f.out = s.out, f.gather_output = kinds[k].gather, f.vocab_parallel = kinds[k].vocabulary;
         f.has_bias = kinds[k].bias, f.segment_count = kinds[k].count;
         memcpy(f.segments, kinds[k].segments, sizeof kinds[k].segments);
         add_input(&p, 0, s.rows * s.in), add_input(&p, 1, s.out * s.in);
         if (f.has_bias) add_input(&p, 2, s.out);
         solve(l->world, l->solved, &p, s.rows * s.out, ref_linear, &s);
         CHECK_OK(l->world, par_tp_linear_open(l->tp, &f));
-        give(l, &f.weight, p.in[1]);
-        if (f.has_bias) give(l, &f.bias, p.in[2]);
-        const par_tp_layout out = f.gather       ? PAR_TP_REPLICATED
-                                  : f.vocabulary ? PAR_TP_VOCABULARY
-                                                 : PAR_TP_HIDDEN;
-        const par_tp_parameter *split = f.gather ? NULL : &f.weight;
-        par_tp_matrix x = part_of(l, p.in[0], s.in, tokens_of(sequence), NULL), y = room_for(l, s.out);
-        par_tp_matrix dy = part_of(l, p.weight, s.out, out, split), dx = room_for(l, s.in),
-                      all = room_for(l, s.in);
+        open_parameter(l, &f.weight, p.in[1]);
+        if (f.has_bias) open_parameter(l, &f.bias, p.in[2]);
+        const par_tp_layout out = f.gather_output    ? PAR_TP_REPLICATED
+                                  : f.vocab_parallel ? PAR_TP_VOCABULARY
+                                                     : PAR_TP_HIDDEN;
+        const par_tp_parameter *split = f.gather_output ? NULL : &f.weight;
+        par_tp_matrix x = part_of(l, p.in[0], s.in, tokens_of(sequence), NULL), y = alloc_output(l, s.out);
+        par_tp_matrix dy = part_of(l, p.weight, s.out, out, split), dx = alloc_output(l, s.in),
+                      all = alloc_output(l, s.in);
         const size_t ld = par_tp_ld(out, dy.cols);
         for (size_t i = 0; i < dy.rows * ld; i++) // what several ranks have, each uses a part of
-            put(l, dy.data, i, get(l, dy.data, i) / sharers(l, split, i % ld));
+            put(l, dy.data, i, get(l, dy.data, i) / replicas_of(l, split, i % ld));
         const int keep = sequence && k % 2; // the gathered input is kept for backward
         CHECK_OK(l->world, par_tp_linear_forward(l->tp, &f, &x, keep ? &all : NULL, &y));
         expect(l, "column y", &y, p.out, s.out, out, split);
@@ -335,15 +338,15 @@ static void column(layout *l, int sequence) {
         finish(l, all_of, f.has_bias ? 2 : 1);
         expect_grad(l, "column dw", &f.weight, p.grad[1]);
         if (f.has_bias) expect_grad(l, "column db", &f.bias, p.grad[2]);
-        if (f.gather) { // the gradient of a gathered output may be a partial sum: here a t-th of it each
+        if (f.gather_output) { // the gradient of a gathered output may be a partial sum: 1/t of it each
             for (size_t i = 0; i < dy.rows * dy.cols; i++) put(l, dy.data, i, get(l, dy.data, i) / l->t);
             dy.layout = PAR_TP_PARTIAL;
             CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, &f, &dy, &dx));
             expect(l, "column dx of a partial dy", &dx, p.grad[0], s.in, tokens_of(sequence), NULL);
         }
-        if (f.has_bias) take_back(&f.bias);
-        take_back(&f.weight), free(x.data), free(y.data), free(dy.data), free(dx.data), free(all.data),
-            forget(&p);
+        if (f.has_bias) close_parameter(&f.bias);
+        close_parameter(&f.weight), free(x.data), free(y.data), free(dy.data), free(dx.data), free(all.data),
+            problem_close(&p);
     }
 }
 static void row(layout *l, int sequence) {
@@ -355,19 +358,19 @@ static void row(layout *l, int sequence) {
         memset(&p, 0, sizeof p);
         memset(&f, 0, sizeof f);
         l->tokens.batch = 2, l->tokens.sequence = 24;
-        f.in = s.in, f.out = s.out, f.row = 1, f.has_bias = 1;
+        f.in = s.in, f.out = s.out, f.row_parallel = 1, f.has_bias = 1;
         add_input(&p, 0, s.rows * s.in), add_input(&p, 1, s.out * s.in), add_input(&p, 2, s.out);
         solve(l->world, l->solved, &p, s.rows * s.out, ref_linear, &s);
         CHECK_OK(l->world, par_tp_linear_open(l->tp, &f));
-        give(l, &f.weight, p.in[1]), give(l, &f.bias, p.in[2]);
+        open_parameter(l, &f.weight, p.in[1]), open_parameter(l, &f.bias, p.in[2]);
         like = f.weight, like.local_rows = f.weight.local_cols;
-        par_tp_matrix x = part_of(l, p.in[0], s.in, PAR_TP_HIDDEN, &like), y = room_for(l, s.out);
-        par_tp_matrix dy = part_of(l, p.weight, s.out, tokens_of(sequence), NULL), dx = room_for(l, s.in);
-        par_tp_matrix all = room_for(l, s.out);
+        par_tp_matrix x = part_of(l, p.in[0], s.in, PAR_TP_HIDDEN, &like), y = alloc_output(l, s.out);
+        par_tp_matrix dy = part_of(l, p.weight, s.out, tokens_of(sequence), NULL), dx = alloc_output(l, s.in);
+        par_tp_matrix all = alloc_output(l, s.out);
         CHECK_OK(l->world, par_tp_linear_forward(l->tp, &f, &x, NULL, &y));
         expect(l, "row y", &y, p.out, s.out, tokens_of(sequence), NULL);
         if (halves) {
-            if (sequence) CHECK_OK(l->world, par_tp_gather_rows(l->tp, &dy, &all));
+            if (sequence) CHECK_OK(l->world, par_tp_all_gather_rows(l->tp, &dy, &all));
             CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, &f, sequence ? &all : &dy, &dx));
             CHECK_OK(l->world, par_tp_linear_backward_weight(l->tp, &f, sequence ? &all : &dy, &x));
         } else {
@@ -382,8 +385,8 @@ static void row(layout *l, int sequence) {
         for (int k = 1; k < 3; k++)
             for (size_t i = 0; i < p.n[k]; i++) want += p.grad[k][i] * p.grad[k][i];
         compare(l, "norm", fabs(norm - sqrt(want)), sqrt(want));
-        take_back(&f.weight), take_back(&f.bias);
-        free(x.data), free(y.data), free(dy.data), free(dx.data), free(all.data), forget(&p);
+        close_parameter(&f.weight), close_parameter(&f.bias);
+        free(x.data), free(y.data), free(dy.data), free(dx.data), free(all.data), problem_close(&p);
     }
 }
 static void linear_column(par_comm *w) { each_layout(w, column, 2, 1); }
@@ -417,11 +420,11 @@ static void norm(layout *l, int sequence) {
         if (f.has_bias) add_input(&p, 2, 70);
         solve(l->world, l->solved, &p, 48 * 70, ref_norm, &h);
         CHECK_OK(l->world, par_tp_norm_open(l->tp, &f));
-        give(l, &f.weight, p.in[1]);
-        if (f.has_bias) give(l, &f.bias, p.in[2]);
+        open_parameter(l, &f.weight, p.in[1]);
+        if (f.has_bias) open_parameter(l, &f.bias, p.in[2]);
         float stats[2 * 48];
-        par_tp_matrix x = part_of(l, p.in[0], 70, tokens_of(sequence), NULL), y = room_for(l, 70);
-        par_tp_matrix dy = part_of(l, p.weight, 70, tokens_of(sequence), NULL), dx = room_for(l, 70);
+        par_tp_matrix x = part_of(l, p.in[0], 70, tokens_of(sequence), NULL), y = alloc_output(l, 70);
+        par_tp_matrix dy = part_of(l, p.weight, 70, tokens_of(sequence), NULL), dx = alloc_output(l, 70);
         CHECK_OK(l->world, par_tp_norm_forward(l->tp, &f, &x, stats, &y));
         CHECK_OK(l->world, par_tp_norm_backward(l->tp, &f, &dy, &x, stats, &dx));
         expect(l, "norm y", &y, p.out, 70, tokens_of(sequence), NULL);
@@ -432,8 +435,9 @@ static void norm(layout *l, int sequence) {
         if (f.has_bias) expect_grad(l, "norm db", &f.bias, p.grad[2]);
         CHECK_OK(l->world, par_tp_norm_backward(l->tp, &f, &dy, &x, stats, &dy)); // in place
         expect(l, "norm dx in place", &dy, p.grad[0], 70, tokens_of(sequence), NULL);
-        if (f.has_bias) take_back(&f.bias);
-        take_back(&f.weight), free(x.data), free(y.data), free(dy.data), free(dx.data), forget(&p);
+        if (f.has_bias) close_parameter(&f.bias);
+        close_parameter(&f.weight), free(x.data), free(y.data), free(dy.data), free(dx.data),
+            problem_close(&p);
     }
 }
 static void norms(par_comm *w) { each_layout(w, norm, 2, 1); }
@@ -457,8 +461,8 @@ static void activation(layout *l, int sequence) {
     memset(&p, 0, sizeof p);
     add_input(&p, 0, 48 * 35);
     solve(l->world, l->solved, &p, 48 * 35, ref_gelu, NULL);
-    par_tp_matrix x = part_of(l, p.in[0], 35, PAR_TP_HIDDEN, NULL), y = room_for(l, 35);
-    par_tp_matrix dy = part_of(l, p.weight, 35, PAR_TP_HIDDEN, NULL), dx = room_for(l, 35);
+    par_tp_matrix x = part_of(l, p.in[0], 35, PAR_TP_HIDDEN, NULL), y = alloc_output(l, 35);
+    par_tp_matrix dy = part_of(l, p.weight, 35, PAR_TP_HIDDEN, NULL), dx = alloc_output(l, 35);
     for (size_t i = 0; i < x.rows * x.cols; i++) put(l, x.data, i, 3 * get(l, x.data, i));
     CHECK_OK(l->world, par_tp_gelu_forward(l->tp, &x, &y));
     CHECK_OK(l->world, par_tp_gelu_backward(l->tp, &dy, &x, &dx));
@@ -468,18 +472,18 @@ static void activation(layout *l, int sequence) {
     CHECK_OK(l->world, par_tp_add(l->tp, &x, &y, &y));
     for (size_t i = 0; i < p.outs; i++) p.out[i] += 3 * p.in[0][i];
     expect(l, "add", &y, p.out, 35, PAR_TP_HIDDEN, NULL);
-    free(x.data), free(y.data), free(dy.data), free(dx.data), forget(&p);
+    free(x.data), free(y.data), free(dy.data), free(dx.data), problem_close(&p);
 
     memset(&p, 0, sizeof p);
     add_input(&p, 0, 48 * 70);
     solve(l->world, l->solved, &p, 48 * 35, ref_swiglu, NULL);
-    x = part_of(l, p.in[0], 70, PAR_TP_HIDDEN, NULL), y = room_for(l, 35);
-    dy = part_of(l, p.weight, 35, PAR_TP_HIDDEN, NULL), dx = room_for(l, 70);
+    x = part_of(l, p.in[0], 70, PAR_TP_HIDDEN, NULL), y = alloc_output(l, 35);
+    dy = part_of(l, p.weight, 35, PAR_TP_HIDDEN, NULL), dx = alloc_output(l, 70);
     CHECK_OK(l->world, par_tp_swiglu_forward(l->tp, &x, &y));
     CHECK_OK(l->world, par_tp_swiglu_backward(l->tp, &dy, &x, &dx));
     expect(l, "swiglu y", &y, p.out, 35, PAR_TP_HIDDEN, NULL);
     expect(l, "swiglu dx", &dx, p.grad[0], 70, PAR_TP_HIDDEN, NULL);
-    free(x.data), free(y.data), free(dy.data), free(dx.data), forget(&p);
+    free(x.data), free(y.data), free(dy.data), free(dx.data), problem_close(&p);
 }
 static void activations(par_comm *w) { each_layout(w, activation, 2, 1); }
 
@@ -491,24 +495,24 @@ static int dropped(uint64_t stream, uint64_t element, float p) { // as the manua
     par_philox(counter, key, bits);
     return (double)bits[element % 4] < (double)p * 4294967296.0;
 }
-static void drop(layout *l, int sequence) {
+static void check_dropout(layout *l, int sequence) {
     const size_t h = 7, rows = 48;
     double *x = numbers(1, rows * h), *want = numbers(0, rows * h);
     size_t zeros = 0;
-    l->tokens.batch = 1, l->tokens.sequence = 48, l->tokens.first = 3;
+    l->tokens.batch = 1, l->tokens.sequence = 48, l->tokens.first_sequence = 3;
     for (size_t i = 0; i < rows * h; i++) {
         const int gone = dropped(17, 3 * rows * h + i, 0.25f);
         want[i] = gone ? 0 : x[i] / 0.75, zeros += (size_t)gone;
     }
     CHECK(l->world, zeros > rows * h / 8 && zeros < rows * h / 2);
-    par_tp_matrix a = part_of(l, x, h, tokens_of(sequence), NULL), b = room_for(l, h);
+    par_tp_matrix a = part_of(l, x, h, tokens_of(sequence), NULL), b = alloc_output(l, h);
     CHECK_OK(l->world, par_tp_dropout(l->tp, &l->tokens, 17, 0.25f, &a, &b));
     expect(l, "dropout", &b, want, h, tokens_of(sequence), NULL);
     CHECK_OK(l->world, par_tp_dropout(l->tp, &l->tokens, 17, 0.25f, &a, &a));
     expect(l, "dropout in place", &a, want, h, tokens_of(sequence), NULL);
     free(a.data), free(b.data), free(x), free(want);
 }
-static void dropouts(par_comm *w) { each_layout(w, drop, 4, 1); }
+static void dropouts(par_comm *w) { each_layout(w, check_dropout, 4, 1); }
 
 // 2 sequences of 24 tokens, 3 heads of 6, then 4 columns that do not turn. Of the three frequencies of a
 // head the scaled kind leaves one, changes one in part, and divides one by 8: as worked out by hand.
@@ -529,7 +533,7 @@ static void ref_rope(problem *p) {
                                              : v * cos(angle) + u * sin(angle);
         }
 }
-static void turn(layout *l, int sequence) {
+static void check_rope(layout *l, int sequence) {
     static const par_tp_rotary kinds[2] = {{100, 0, 0, 0, 0}, {100, 8, 1, 4, 64}};
     (void)sequence;
     l->tokens.batch = 2, l->tokens.sequence = 24;
@@ -544,10 +548,10 @@ static void turn(layout *l, int sequence) {
         CHECK_OK(l->world, par_tp_rope(l->tp, &l->tokens, 3, 6, &kinds[scaled], 1, &d));
         expect(l, "rope", &x, p.out, 22, PAR_TP_HIDDEN, NULL);
         expect(l, "rope back", &d, p.grad[0], 22, PAR_TP_HIDDEN, NULL);
-        free(x.data), free(d.data), forget(&p);
+        free(x.data), free(d.data), problem_close(&p);
     }
 }
-static void rope(par_comm *w) { each_layout(w, turn, 4, 1); }
+static void rope(par_comm *w) { each_layout(w, check_rope, 4, 1); }
 
 // ---- embedding and loss -----------------------------------------------------------------------------------
 
@@ -557,33 +561,35 @@ static void ref_embedding(problem *p) { // table 29 x 6, positions 24 x 6, 2 seq
         for (size_t j = 0; j < 6; j++)
             p->out[r * 6 + j] = p->in[0][(size_t)id_of(r) * 6 + j] + p->in[1][r % 24 * 6 + j];
 }
-static void embed(layout *l, int sequence) {
+static void check_embedding(layout *l, int sequence) {
     problem p;
     par_tp_embedding f;
     int32_t ids[48];
     memset(&p, 0, sizeof p);
     memset(&f, 0, sizeof f);
     l->tokens.batch = 2, l->tokens.sequence = 24;
-    f.vocabulary = 29, f.features = 6, f.positions = 24;
+    f.vocabulary = 29, f.features = 6, f.max_positions = 24;
     add_input(&p, 0, 29 * 6), add_input(&p, 1, 24 * 6);
     solve(l->world, l->solved, &p, 48 * 6, ref_embedding, NULL);
     CHECK_OK(l->world, par_tp_embedding_open(l->tp, &f));
-    give(l, &f.weight, p.in[0]), give(l, &f.position, p.in[1]);
+    open_parameter(l, &f.weight, p.in[0]), open_parameter(l, &f.position_weight, p.in[1]);
     for (size_t r = 0; r < par_tp_rows(l->tp, &l->tokens); r++)
         ids[r] = id_of(whole_row(l, PAR_TP_HIDDEN, r));
-    par_tp_matrix y = room_for(l, 6), dy = part_of(l, p.weight, 6, tokens_of(sequence), NULL);
+    par_tp_matrix y = alloc_output(l, 6), dy = part_of(l, p.weight, 6, tokens_of(sequence), NULL);
     CHECK_OK(l->world, par_tp_embedding_forward(l->tp, &f, &l->tokens, ids, &y));
     expect(l, "embedding", &y, p.out, 6, tokens_of(sequence), NULL);
     CHECK_OK(l->world, par_tp_embedding_backward(l->tp, &f, &l->tokens, ids, &dy));
-    par_tp_parameter *all_of[2] = {&f.weight, &f.position};
+    par_tp_parameter *all_of[2] = {&f.weight, &f.position_weight};
     finish(l, all_of, 2);
-    expect_grad(l, "embedding dw", &f.weight, p.grad[0]), expect_grad(l, "positions", &f.position, p.grad[1]);
+    expect_grad(l, "embedding dw", &f.weight, p.grad[0]),
+        expect_grad(l, "positions", &f.position_weight, p.grad[1]);
     ids[0] = 29;
     CHECK(l->world, par_tp_embedding_forward(l->tp, &f, &l->tokens, ids, &y) == PAR_ERR_ARGUMENT &&
                         strstr(par_last_error(l->tp_comm), "ids[0] is 29, but the vocabulary has 29"));
-    take_back(&f.weight), take_back(&f.position), free(y.data), free(dy.data), forget(&p);
+    close_parameter(&f.weight), close_parameter(&f.position_weight), free(y.data), free(dy.data),
+        problem_close(&p);
 }
-static void embeddings(par_comm *w) { each_layout(w, embed, 4, 1); }
+static void embeddings(par_comm *w) { each_layout(w, check_embedding, 4, 1); }
 
 static int32_t target_of(size_t token) {
     return token % 7 == 3 ? 11 : token % 7 == 5 ? -1 : (int32_t)(token * 5 % 29);
@@ -601,7 +607,7 @@ static void ref_loss(problem *p) { // logits 48 x 29 -> losses of 48 rows; 11 is
                                                      (double)f->z_loss * lse * lse;
     }
 }
-static void lose(layout *l, int sequence) {
+static void check_loss(layout *l, int sequence) {
     (void)sequence;
     l->tokens.batch = 2, l->tokens.sequence = 24;
     for (int kind = 0; kind < 2; kind++) {
@@ -611,12 +617,13 @@ static void lose(layout *l, int sequence) {
         int32_t targets[48];
         float lse[48], losses[48];
         double sum, want = 0;
-        size_t counted, rows, expected = 0;
+        size_t target_count, rows, expected = 0;
         memset(&p, 0, sizeof p);
         memset(&head, 0, sizeof head);
         memset(&f, 0, sizeof f);
-        f.vocabulary = 29, f.ignore = 11, f.label_smoothing = kind ? 0.125f : 0, f.z_loss = kind ? 0.25f : 0;
-        head.in = 1, head.out = 29, head.vocabulary = 1;
+        f.vocabulary = 29, f.ignore_index = 11, f.label_smoothing = kind ? 0.125f : 0,
+        f.z_loss = kind ? 0.25f : 0;
+        head.in = 1, head.out = 29, head.vocab_parallel = 1;
         CHECK_OK(l->world, par_tp_linear_open(l->tp, &head));
         add_input(&p, 0, 48 * 29);
         solve(l->world, l->solved, &p, 48, ref_loss, &f);
@@ -628,15 +635,15 @@ static void lose(layout *l, int sequence) {
             expected += targets[r] >= 0 && targets[r] != 11;
         }
         par_tp_matrix x = part_of(l, p.in[0], 29, PAR_TP_VOCABULARY, &head.weight), y = x;
-        const size_t bytes = rows * par_tp_ld(x.layout, x.cols) * par_dtype_bytes(par_tp_type(l->tp));
+        const size_t bytes = rows * par_tp_ld(x.layout, x.cols) * par_dtype_bytes(par_tp_dtype(l->tp));
         float both_lse[48], both_losses[48];
         double both_sum;
         y.data = malloc(bytes), memcpy(y.data, x.data, bytes);
-        CHECK_OK(l->world, par_tp_loss_both(l->tp, &f, &y, targets, both_lse, both_losses, &both_sum,
-                                            &counted, 1.0f, &y));
-        CHECK(l->world, counted == expected);
-        CHECK_OK(l->world, par_tp_loss_forward(l->tp, &f, &x, targets, lse, losses, &sum, &counted));
-        CHECK(l->world, counted == expected);
+        CHECK_OK(l->world, par_tp_loss_forward_backward(l->tp, &f, &y, targets, both_lse, both_losses,
+                                                        &both_sum, &target_count, 1.0f, &y));
+        CHECK(l->world, target_count == expected);
+        CHECK_OK(l->world, par_tp_loss_forward(l->tp, &f, &x, targets, lse, losses, &sum, &target_count));
+        CHECK(l->world, target_count == expected);
         compare(l, "loss", fabs(sum - want), fabs(want));
         for (size_t r = 0; r < rows; r++)
             compare(l, "row's loss", fabs((double)losses[r] - p.out[whole_row(l, PAR_TP_HIDDEN, r)]), 1);
@@ -645,13 +652,14 @@ static void lose(layout *l, int sequence) {
         CHECK(l->world, both_sum == sum && !memcmp(losses, both_losses, rows * sizeof *losses));
         expect(l, "dlogits", &x, p.grad[0], 29, PAR_TP_VOCABULARY, &head.weight);
         par_tp_matrix whole = part_of(l, p.in[0], 29, PAR_TP_REPLICATED, NULL);
-        const par_result r = par_tp_loss_forward(l->tp, &f, &whole, targets, lse, losses, &sum, &counted);
+        const par_result r =
+            par_tp_loss_forward(l->tp, &f, &whole, targets, lse, losses, &sum, &target_count);
         CHECK(l->world, r == PAR_ERR_ARGUMENT && strstr(par_last_error(l->tp_comm), "logits is replicated") &&
                             strstr(par_last_error(l->tp_comm), "must be split by vocabulary"));
-        free(x.data), free(y.data), free(whole.data), forget(&p);
+        free(x.data), free(y.data), free(whole.data), problem_close(&p);
     }
 }
-static void losses(par_comm *w) { each_layout(w, lose, 4, 1); }
+static void losses(par_comm *w) { each_layout(w, check_loss, 4, 1); }
 
 // ---- attention --------------------------------------------------------------------------------------------
 
@@ -697,7 +705,7 @@ static void open_attention(layout *l, const heads *a, problem *p, par_tp_attenti
     memset(qkv, 0, sizeof *qkv);
     memset(q, 0, sizeof *q);
     f->heads = a->heads, f->kv_heads = a->kv, f->dim = a->dim;
-    l->tokens.batch = a->batch, l->tokens.sequence = a->sequence, l->tokens.first = 2;
+    l->tokens.batch = a->batch, l->tokens.sequence = a->sequence, l->tokens.first_sequence = 2;
     qkv->in = 1, qkv->out = w, qkv->segment_count = 3, q->in = 1, q->out = a->heads * a->dim;
     par_tp_attention_segments(f, qkv->segments);
     CHECK_OK(l->world, par_tp_linear_open(l->tp, qkv));
@@ -705,7 +713,7 @@ static void open_attention(layout *l, const heads *a, problem *p, par_tp_attenti
     add_input(p, 0, n);
     for (size_t i = 0; i < n; i++) p->in[0][i] *= 2;
 }
-static void attend_as(layout *l, const heads *a) {
+static void check_attention_of(layout *l, const heads *a) {
     const size_t w = (a->heads + 2 * a->kv) * a->dim, rows = a->batch * a->sequence;
     problem p;
     par_tp_attention f;
@@ -714,8 +722,10 @@ static void attend_as(layout *l, const heads *a) {
     f.dropout = a->dropout;
     solve(l->world, l->solved, &p, rows * a->heads * a->dim, ref_attention, a);
     float *lse = (float *)malloc(rows * a->heads * sizeof *lse);
-    par_tp_matrix x = part_of(l, p.in[0], w, PAR_TP_HIDDEN, &qkv.weight), y = room_for(l, a->heads * a->dim);
-    par_tp_matrix dy = part_of(l, p.weight, a->heads * a->dim, PAR_TP_HIDDEN, &q.weight), dx = room_for(l, w);
+    par_tp_matrix x = part_of(l, p.in[0], w, PAR_TP_HIDDEN, &qkv.weight),
+                  y = alloc_output(l, a->heads * a->dim);
+    par_tp_matrix dy = part_of(l, p.weight, a->heads * a->dim, PAR_TP_HIDDEN, &q.weight),
+                  dx = alloc_output(l, w);
     CHECK_OK(l->world, par_tp_attention_forward(l->tp, &f, &l->tokens, 23, &x, lse, &y));
     expect(l, "attention y", &y, p.out, a->heads * a->dim, PAR_TP_HIDDEN, &q.weight);
     CHECK_OK(l->world, par_tp_attention_backward(l->tp, &f, &l->tokens, 23, &dy, &x, &y, lse, &dx));
@@ -736,9 +746,9 @@ static void attend_as(layout *l, const heads *a) {
         free(all);
     }
     expect(l, "attention dx", &dx, p.grad[0], w, PAR_TP_HIDDEN, &qkv.weight);
-    free(lse), free(x.data), free(y.data), free(dy.data), free(dx.data), forget(&p);
+    free(lse), free(x.data), free(y.data), free(dy.data), free(dx.data), problem_close(&p);
 }
-static void attend(layout *l, int sequence) {
+static void check_attention(layout *l, int sequence) {
     const heads kinds[] = {
         {8, 8, 3, 16, 2, 0}, {8, 2, 4, 16, 1, 0.25f}, {8, 1, 2, 16, 1, 0}, {6, 6, 2, 24, 1, 0.125f}};
     if (sequence) return; // it makes no difference here
@@ -747,25 +757,26 @@ static void attend(layout *l, int sequence) {
         const size_t t = (size_t)l->t, c = (size_t)l->c, kv = a->kv >= t ? a->kv / t : 1;
         if (a->heads % t || (a->kv % t && t % a->kv) || a->sequence % (2 * c)) continue;
         if (l->ulysses && (a->heads / t % c || kv % c)) continue;
-        attend_as(l, a);
+        check_attention_of(l, a);
     }
 }
-static void attention(par_comm *w) { each_layout(w, attend, 8, 1); }
+static void attention(par_comm *w) { each_layout(w, check_attention, 8, 1); }
 
 // A prompt, then a token or a few at a time, once going back: as attention of the whole sequences at once.
-static void cached_as(layout *l, const heads *a) {
+static void check_cached_of(layout *l, const heads *a) {
     const size_t w = (a->heads + 2 * a->kv) * a->dim, s = a->sequence, rows = a->batch * s;
     problem p;
     par_tp_attention f;
     par_tp_linear qkv, q;
-    par_tp_cache cache;
+    par_tp_kv_cache cache;
     memset(&cache, 0, sizeof cache);
     open_attention(l, a, &p, &f, &qkv, &q);
     p.out = numbers(0, rows * a->heads * a->dim), p.user = a;
     ref_attention(&p);
-    par_tp_matrix x = part_of(l, p.in[0], w, PAR_TP_HIDDEN, &qkv.weight), y = room_for(l, a->heads * a->dim);
-    par_tp_matrix some = room_for(l, w), out = room_for(l, a->heads * a->dim);
-    const size_t bytes = par_tp_cache_bytes(l->tp, &f, a->batch, s), e = par_tp_element_bytes(l->tp);
+    par_tp_matrix x = part_of(l, p.in[0], w, PAR_TP_HIDDEN, &qkv.weight),
+                  y = alloc_output(l, a->heads * a->dim);
+    par_tp_matrix some = alloc_output(l, w), out = alloc_output(l, a->heads * a->dim);
+    const size_t bytes = par_tp_kv_cache_bytes(l->tp, &f, a->batch, s), e = par_tp_element_bytes(l->tp);
     const size_t x_row = x.cols * e, y_row = q.weight.local_rows * e, kv = x_row - y_row;
     CHECK(l->world, bytes == rows * kv); // keys and values of this rank's heads
     cache.data = malloc(bytes + 64), cache.batch = a->batch, cache.capacity = s;
@@ -787,9 +798,9 @@ static void cached_as(layout *l, const heads *a) {
     y.rows = rows, y.cols = q.weight.local_rows, y.layout = PAR_TP_HIDDEN;
     expect(l, "cached y", &y, p.out, a->heads * a->dim, PAR_TP_HIDDEN, &q.weight);
     for (size_t i = 0; i < 64; i++) CHECK(l->world, ((unsigned char *)cache.data)[bytes + i] == 0xFF);
-    free(x.data), free(y.data), free(some.data), free(out.data), free(cache.data), forget(&p);
+    free(x.data), free(y.data), free(some.data), free(out.data), free(cache.data), problem_close(&p);
 }
-static void attend_cached(layout *l, int sequence) {
+static void check_cached(layout *l, int sequence) {
     const heads kinds[] = {{8, 8, 3, 16, 2, 0},
                            {8, 2, 4, 16, 3, 0},
                            {8, 1, 2, 16, 1, 0},
@@ -800,10 +811,10 @@ static void attend_cached(layout *l, int sequence) {
         const heads *a = &kinds[k];
         const size_t t = (size_t)l->t;
         if (a->heads % t || (a->kv % t && t % a->kv)) continue;
-        cached_as(l, a);
+        check_cached_of(l, a);
     }
 }
-static void attention_cached(par_comm *w) { each_layout(w, attend_cached, 1, 1); }
+static void attention_cached(par_comm *w) { each_layout(w, check_cached, 1, 1); }
 
 // Blocks larger than the kernel's, and rows that are not a multiple of them: the parts against one rank's
 // result.
@@ -862,14 +873,15 @@ static void sent(layout *l, int sequence) { // a column and a row layer: element
         par_tp_linear up, down;
         memset(&up, 0, sizeof up);
         memset(&down, 0, sizeof down);
-        up.in = h, up.out = 4 * h, down.in = 4 * h, down.out = h, down.row = 1,
+        up.in = h, up.out = 4 * h, down.in = 4 * h, down.out = h, down.row_parallel = 1,
         up.has_bias = down.has_bias = 1;
         CHECK_OK(l->world, par_tp_linear_open(l->tp, &up));
         CHECK_OK(l->world, par_tp_linear_open(l->tp, &down));
         double *zeros = numbers(0, 4 * h * h);
-        give(l, &up.weight, zeros), give(l, &up.bias, zeros), give(l, &down.weight, zeros),
-            give(l, &down.bias, zeros);
-        par_tp_matrix x = room_for(l, h), y = room_for(l, 4 * h), z = room_for(l, h), all = room_for(l, h);
+        open_parameter(l, &up.weight, zeros), open_parameter(l, &up.bias, zeros),
+            open_parameter(l, &down.weight, zeros), open_parameter(l, &down.bias, zeros);
+        par_tp_matrix x = alloc_output(l, h), y = alloc_output(l, 4 * h), z = alloc_output(l, h),
+                      all = alloc_output(l, h);
         x.rows = sequence ? rows / t : rows, x.cols = h, x.layout = tokens_of(sequence);
         memset(x.data, 0, rows * h * 4);
         for (int warm = 0; warm < 2; warm++) { // the first time makes scratch memory, and asks about it
@@ -883,8 +895,8 @@ static void sent(layout *l, int sequence) { // a column and a row layer: element
         for (int k = 0; k < PAR_KIND_COUNT; k++) total += par_ledger_get(l->tp_comm, (par_kind)k).sent_count;
         // half of a layer's 8n; sequence parallelism: 8n if the gathered input is kept, else 10n
         CHECK(l->world, total == (sequence && !keep ? 5 * n : 4 * n));
-        free(zeros), take_back(&up.weight), take_back(&up.bias), take_back(&down.weight),
-            take_back(&down.bias);
+        free(zeros), close_parameter(&up.weight), close_parameter(&up.bias), close_parameter(&down.weight),
+            close_parameter(&down.bias);
         free(x.data), free(y.data), free(z.data), free(all.data);
     }
 }
@@ -892,7 +904,7 @@ static void ledger(par_comm *w) { each_layout(w, sent, 1, 1); }
 
 // Beside which product does a call run? As the trace has it: begun before the product began, ended after it
 // ended.
-static int beside(const par__world *w, const char *call, const char *product) {
+static int overlaps(const par__world *w, const char *call, const char *product) {
     for (size_t i = 0; i < w->event_count; i++)
         for (size_t j = 0; j < w->event_count; j++)
             if (!strcmp(w->events[i].name, call) && !strcmp(w->events[j].name, product) &&
@@ -911,19 +923,19 @@ static void overlap(par_comm *w) {
         f.in = 24, f.out = 840;
         CHECK_OK(w, par_tp_linear_open(l.tp, &f));
         double *zeros = numbers(0, 840 * 1680);
-        give(&l, &f.weight, zeros);
-        par_tp_matrix x = part_of(&l, zeros, 24, tokens_of(sequence), NULL), dx = room_for(&l, 24);
+        open_parameter(&l, &f.weight, zeros);
+        par_tp_matrix x = part_of(&l, zeros, 24, tokens_of(sequence), NULL), dx = alloc_output(&l, 24);
         par_tp_matrix dy = part_of(&l, zeros, 840, PAR_TP_HIDDEN, &f.weight);
         CHECK_OK(w, par_tp_linear_backward(l.tp, &f, &dy, &x, &dx)); // makes scratch memory
         world->trace_path = "not written", world->event_count = 0;
         CHECK_OK(w, par_tp_linear_backward(l.tp, &f, &dy, &x, &dx));
         world->trace_path = NULL;
         // on some rank: the last to come finds all others there, and is through at once
-        int seen[2] = {beside(world, sequence ? "all_gather" : "all_reduce", sequence ? "dgrad" : "wgrad"),
-                       beside(world, sequence ? "reduce_scatter" : "all_reduce", "wgrad")};
+        int seen[2] = {overlaps(world, sequence ? "all_gather" : "all_reduce", sequence ? "dgrad" : "wgrad"),
+                       overlaps(world, sequence ? "reduce_scatter" : "all_reduce", "wgrad")};
         CHECK_OK(w, par_all_reduce(seen, seen, 2, PAR_I32, PAR_MAX, w));
         CHECK(w, seen[0] && seen[1]);
-        take_back(&f.weight), free(zeros), free(x.data), free(dx.data), free(dy.data);
+        close_parameter(&f.weight), free(zeros), free(x.data), free(dx.data), free(dy.data);
         close_layout(&l);
     }
 }
@@ -932,12 +944,12 @@ static void published(par_comm *w) { // 175 billion parameters, MiB per layer (f
     const par_tp_layer_shape whole = {2048, 1, 12288, 96, 1, 0}, split = {2048, 1, 12288, 96, 8, 0},
                              sp = {2048, 1, 12288, 96, 8, 1};
     const double mib = 1048576;
-    CHECK(w, par_tp_published_save_bytes(&whole, PAR_TP_KEEP_ALL) == 2736 * mib);
-    CHECK(w, par_tp_published_save_bytes(&split, PAR_TP_KEEP_ALL) == 552 * mib);
-    CHECK(w, par_tp_published_save_bytes(&sp, PAR_TP_KEEP_ALL) == 342 * mib);
-    CHECK(w, par_tp_published_save_bytes(&split, PAR_TP_SELECTIVE) == 312 * mib);
-    CHECK(w, par_tp_published_save_bytes(&sp, PAR_TP_SELECTIVE) == 102 * mib);
-    CHECK(w, par_tp_published_save_bytes(&whole, PAR_TP_FULL) == 48 * mib);
+    CHECK(w, par_tp_published_save_bytes(&whole, PAR_TP_RECOMPUTE_NONE) == 2736 * mib);
+    CHECK(w, par_tp_published_save_bytes(&split, PAR_TP_RECOMPUTE_NONE) == 552 * mib);
+    CHECK(w, par_tp_published_save_bytes(&sp, PAR_TP_RECOMPUTE_NONE) == 342 * mib);
+    CHECK(w, par_tp_published_save_bytes(&split, PAR_TP_RECOMPUTE_SELECTIVE) == 312 * mib);
+    CHECK(w, par_tp_published_save_bytes(&sp, PAR_TP_RECOMPUTE_SELECTIVE) == 102 * mib);
+    CHECK(w, par_tp_published_save_bytes(&whole, PAR_TP_RECOMPUTE_FULL) == 48 * mib);
 }
 
 // What our layers say they keep is what is published for selective recomputation (we never keep scores), but
@@ -954,7 +966,7 @@ static void own_bytes(par_comm *w) {
         memset(&norm, 0, sizeof norm), memset(&qkv, 0, sizeof qkv), memset(&up, 0, sizeof up);
         memset(&down, 0, sizeof down), memset(&attention, 0, sizeof attention);
         norm.features = qkv.in = up.in = down.out = h, qkv.out = 3 * h, up.out = down.in = 4 * h,
-        down.row = 1;
+        down.row_parallel = 1;
         attention.heads = a, attention.dim = 2, qkv.segment_count = 3;
         par_tp_attention_segments(&attention, qkv.segments);
         if (48 % l.t == 0) {
@@ -968,17 +980,19 @@ static void own_bytes(par_comm *w) {
                 par_tp_linear_save_bytes(l.tp, &up, R, 0) +
                 par_tp_linear_save_bytes(l.tp, &down, R, 0) * 2; // before and after GELU
             const double masks = 2 * (double)(tokens * h);
-            CHECK(w, (double)(own - stats) == par_tp_published_save_bytes(&shape, PAR_TP_SELECTIVE) - masks);
+            CHECK(w, (double)(own - stats) ==
+                         par_tp_published_save_bytes(&shape, PAR_TP_RECOMPUTE_SELECTIVE) - masks);
             const double scores = 5 * (double)(a * s * s * b / t);
             CHECK(w, (double)(own - stats) ==
-                         par_tp_published_save_bytes(&shape, PAR_TP_KEEP_ALL) - masks - scores);
-            CHECK(w, par_tp_published_save_bytes(&shape, PAR_TP_FULL) == 2 * (double)(R * h)); // its input
+                         par_tp_published_save_bytes(&shape, PAR_TP_RECOMPUTE_NONE) - masks - scores);
+            CHECK(w, par_tp_published_save_bytes(&shape, PAR_TP_RECOMPUTE_FULL) ==
+                         2 * (double)(R * h)); // its input
         }
         close_layout(&l);
     }
 }
 
-static void start(layout *l, int sequence) { // initial values are those of one rank
+static void check_init(layout *l, int sequence) { // initial values are those of one rank
     par_tp_linear f[2];
     par_tp_embedding e;
     memset(f, 0, sizeof f);
@@ -986,7 +1000,7 @@ static void start(layout *l, int sequence) { // initial values are those of one 
     f[0].in = 6, f[0].out = 96, f[0].segment_count = 3;
     f[0].segments[0].count = 48, f[0].segments[0].unit = 2, f[0].segments[1].count = 24;
     f[0].segments[2].count = 24, f[0].segments[2].unit = 24;
-    f[1].in = 48, f[1].out = 6, f[1].row = 1;
+    f[1].in = 48, f[1].out = 6, f[1].row_parallel = 1;
     e.vocabulary = 29, e.features = 4;
     par_tp_parameter *p[3] = {&f[0].weight, &f[1].weight, &e.weight};
     CHECK_OK(l->world, par_tp_linear_open(l->tp, &f[0]));
@@ -994,64 +1008,67 @@ static void start(layout *l, int sequence) { // initial values are those of one 
     CHECK_OK(l->world, par_tp_embedding_open(l->tp, &e));
     for (int k = 0; k < 3; k++) {
         double *whole = numbers(0, p[k]->rows * p[k]->cols), error = 0;
-        give(l, p[k], whole);
+        open_parameter(l, p[k], whole);
         CHECK_OK(l->world, par_tp_init(l->tp, p[k], 7 + (uint64_t)k, 0.5f));
         for (size_t i = 0; i < p[k]->rows * p[k]->cols; i++)
             whole[i] = (double)(0.5f * par_normal(5, 7 + (uint64_t)k, i));
         for (size_t i = 0; i < p[k]->local_rows * p[k]->local_cols; i++)
             p[k]->grad[i] = (float)get(l, p[k]->data, i);
         expect_grad(l, "initial values", p[k], whole);
-        take_back(p[k]), free(whole);
+        close_parameter(p[k]), free(whole);
         (void)error;
     }
     (void)sequence;
 }
-static void initial_values(par_comm *w) { each_layout(w, start, 1, 1); }
+static void initial_values(par_comm *w) { each_layout(w, check_init, 1, 1); }
 
-static int says(par_comm *c, par_result r, const char *text) {
+static int error_says(par_comm *c, par_result r, const char *text) {
     return r == PAR_ERR_ARGUMENT && strstr(par_last_error(c), text) != NULL;
 }
-static void cache_mistakes(layout *l, float *room) {
+static void cache_mistakes(layout *l, float *buffer) {
     const size_t n = (size_t)par_size(l->tp_comm);
     const par_tp_rotary rotary = {0, 0, 0, 0, 0};
     par_comm *w = l->world, *c = l->tp_comm, *self;
     par_tp_attention a;
-    par_tp_cache k;
+    par_tp_kv_cache k;
     par_tp_desc d;
     par_tp *around;
     float stats[256];
     memset(&a, 0, sizeof a), memset(&k, 0, sizeof k), memset(&d, 0, sizeof d);
     a.heads = n, a.dim = 2;
-    par_tp_matrix x = {room, 4, 6, PAR_TP_HIDDEN}, y = {room + 1024, 0, 0, PAR_TP_HIDDEN};
+    par_tp_matrix x = {buffer, 4, 6, PAR_TP_HIDDEN}, y = {buffer + 1024, 0, 0, PAR_TP_HIDDEN};
     l->tokens.batch = 2, l->tokens.sequence = 2;
 #define CACHED(tp) par_tp_attention_cached(tp, &a, &l->tokens, &k, &x, &y)
-    CHECK(w, says(c, CACHED(l->tp), "the cache has no data: give it par_tp_cache_bytes"));
-    k.data = room + 2048, k.capacity = 5, k.batch = 3;
-    CHECK(w, says(c, CACHED(l->tp), "2 sequences, but the cache is of 3"));
+    CHECK(w, error_says(c, CACHED(l->tp), "the cache has no data: give it par_tp_kv_cache_bytes"));
+    k.data = buffer + 2048, k.capacity = 5, k.batch = 3;
+    CHECK(w, error_says(c, CACHED(l->tp), "2 sequences, but the cache is of 3"));
     k.batch = 2, l->tokens.position = 1;
-    CHECK(w, says(c, CACHED(l->tp), "position 1 on, but the cache has only 0 before"));
+    CHECK(w, error_says(c, CACHED(l->tp), "position 1 on, but the cache has only 0 before"));
     k.count = 4, l->tokens.position = 4;
-    CHECK(w, says(c, CACHED(l->tp), "2 tokens from position 4 on do not fit the cache's 5"));
+    CHECK(w, error_says(c, CACHED(l->tp), "2 tokens from position 4 on do not fit the cache's 5"));
     k.capacity = 3; // less than it was
-    CHECK(w, says(c, CACHED(l->tp), "2 tokens from position 4 on do not fit the cache's 3"));
+    CHECK(w, error_says(c, CACHED(l->tp), "2 tokens from position 4 on do not fit the cache's 3"));
     k.capacity = 5;
     x.layout = PAR_TP_REPLICATED;
-    CHECK(w, says(c, CACHED(l->tp), "x is replicated, but must be split by features"));
+    CHECK(w, error_says(c, CACHED(l->tp), "x is replicated, but must be split by features"));
     x.layout = PAR_TP_HIDDEN, a.dropout = 0.5f, l->tokens.position = 0;
-    CHECK(w, says(c, CACHED(l->tp), "dropout is 0.5, but must be 0"));
+    CHECK(w, error_says(c, CACHED(l->tp), "dropout is 0.5, but must be 0"));
     a.dropout = 0, l->tokens.position = 2;
     CHECK_OK(w, CACHED(l->tp));
     CHECK(w, k.count == 4);
-    CHECK(w, says(c, par_tp_attention_forward(l->tp, &a, &l->tokens, 1, &x, stats, &y), "are in no cache"));
+    CHECK(w, error_says(c, par_tp_attention_forward(l->tp, &a, &l->tokens, 1, &x, stats, &y),
+                        "are in no cache"));
     x.layout = PAR_TP_REPLICATED;
-    CHECK(w, says(c, par_tp_dropout(l->tp, &l->tokens, 1, 0.5f, &x, &y), "dropout is for whole sequences"));
+    CHECK(w, error_says(c, par_tp_dropout(l->tp, &l->tokens, 1, 0.5f, &x, &y),
+                        "dropout is for whole sequences"));
     CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
     d.tp = self, d.cp = w;
     CHECK_OK(w, par_tp_open(&d, &around));
     x.layout = PAR_TP_HIDDEN, x.rows = 4, l->tokens.sequence = 2 * n, a.heads = 1;
-    if (n > 1) CHECK(w, says(self, par_tp_rope(around, &l->tokens, 1, 2, &rotary, 0, &x), "with cp NULL"));
+    if (n > 1)
+        CHECK(w, error_says(self, par_tp_rope(around, &l->tokens, 1, 2, &rotary, 0, &x), "with cp NULL"));
     l->tokens.position = 0;
-    if (n > 1) CHECK(w, says(self, CACHED(around), "a cache is of one context-parallel rank"));
+    if (n > 1) CHECK(w, error_says(self, CACHED(around), "a cache is of one context-parallel rank"));
     CHECK_OK(w, par_tp_close(around));
     CHECK_OK(w, par_close(self));
 #undef CACHED
@@ -1066,85 +1083,90 @@ static void null_pointers(par_comm *w, layout *l) {
     par_tp_embedding e;
     par_tp_attention a;
     par_tp_loss loss;
-    static float room[8][4096];
+    static float buffer[8][4096];
     float stats[256];
     int32_t ids[8] = {0};
     double sum;
-    size_t counted;
+    size_t target_count;
     memset(&f, 0, sizeof f), memset(&g, 0, sizeof g), memset(&e, 0, sizeof e);
     memset(&a, 0, sizeof a), memset(&loss, 0, sizeof loss);
-    par_tp_matrix x = {room[0], 8, 8, PAR_TP_REPLICATED}, y = {room[1], 8, 8, PAR_TP_HIDDEN},
+    par_tp_matrix x = {buffer[0], 8, 8, PAR_TP_REPLICATED}, y = {buffer[1], 8, 8, PAR_TP_HIDDEN},
                   none = {NULL, 8, 8, PAR_TP_HIDDEN};
-    CHECK(w,
-          says(c, par_tp_linear_forward(tp, &f, &x, NULL, &y), "weight has no shape: open the layer first"));
+    CHECK(w, error_says(c, par_tp_linear_forward(tp, &f, &x, NULL, &y),
+                        "weight has no shape: open the layer first"));
     f.in = 8, f.out = 8 * n, f.has_bias = 1, f.name = "fc";
     CHECK_OK(w, par_tp_linear_open(tp, &f));
-    CHECK(w, says(c, par_tp_linear_forward(tp, &f, &x, NULL, &y),
-                  "weight.data is NULL, but this rank has 8 x 8"));
-    CHECK(w, says(c, par_tp_linear_backward(tp, &f, &y, &x, &x), "weight.data is NULL") &&
-                 says(c, PAR_ERR_ARGUMENT, " in fc)"));
-    CHECK(w, says(c, par_tp_init(tp, &f.weight, 1, 1), "data is NULL") &&
-                 says(c, par_tp_fill(tp, &f.bias, 1), "data is NULL"));
-    f.weight.data = room[2];
-    CHECK(w, says(c, par_tp_linear_forward(tp, &f, &x, NULL, &y), "bias.data is NULL"));
-    f.bias.data = room[3];
-    CHECK(w, says(c, par_tp_linear_forward(tp, &f, &x, NULL, &none), "y.data is NULL"));
+    CHECK(w, error_says(c, par_tp_linear_forward(tp, &f, &x, NULL, &y),
+                        "weight.data is NULL, but this rank has 8 x 8"));
+    CHECK(w, error_says(c, par_tp_linear_backward(tp, &f, &y, &x, &x), "weight.data is NULL") &&
+                 error_says(c, PAR_ERR_ARGUMENT, " in fc)"));
+    CHECK(w, error_says(c, par_tp_init(tp, &f.weight, 1, 1), "data is NULL") &&
+                 error_says(c, par_tp_fill(tp, &f.bias, 1), "data is NULL"));
+    f.weight.data = buffer[2];
+    CHECK(w, error_says(c, par_tp_linear_forward(tp, &f, &x, NULL, &y), "bias.data is NULL"));
+    f.bias.data = buffer[3];
+    CHECK(w, error_says(c, par_tp_linear_forward(tp, &f, &x, NULL, &none), "y.data is NULL"));
     CHECK_OK(w, par_tp_linear_forward(tp, &f, &x, NULL, &y));
-    CHECK(w, says(c, par_tp_linear_backward(tp, &f, &y, &x, &none), "dx.data is NULL"));
-    par_tp_matrix dx = {room[4], 8, 8, PAR_TP_REPLICATED};
+    CHECK(w, error_says(c, par_tp_linear_backward(tp, &f, &y, &x, &none), "dx.data is NULL"));
+    par_tp_matrix dx = {buffer[4], 8, 8, PAR_TP_REPLICATED};
     CHECK_OK(w, par_tp_linear_backward(tp, &f, &y, &x, &dx)); // frozen
     g.features = 8, g.has_bias = 1;
     CHECK_OK(w, par_tp_norm_open(tp, &g));
-    CHECK(w, says(c, par_tp_norm_forward(tp, &g, &x, stats, &y), "weight.data is NULL"));
-    g.weight.data = room[2];
-    CHECK(w, says(c, par_tp_norm_forward(tp, &g, &x, stats, &y), "bias.data is NULL"));
-    g.bias.data = room[3];
-    CHECK(w, says(c, par_tp_norm_forward(tp, &g, &x, NULL, &y), "stats is NULL"));
-    CHECK(w, says(c, par_tp_norm_forward(tp, &g, &x, stats, &none), "y.data is NULL"));
+    CHECK(w, error_says(c, par_tp_norm_forward(tp, &g, &x, stats, &y), "weight.data is NULL"));
+    g.weight.data = buffer[2];
+    CHECK(w, error_says(c, par_tp_norm_forward(tp, &g, &x, stats, &y), "bias.data is NULL"));
+    g.bias.data = buffer[3];
+    CHECK(w, error_says(c, par_tp_norm_forward(tp, &g, &x, NULL, &y), "stats is NULL"));
+    CHECK(w, error_says(c, par_tp_norm_forward(tp, &g, &x, stats, &none), "y.data is NULL"));
     CHECK_OK(w, par_tp_norm_forward(tp, &g, &x, stats, &y));
-    CHECK(w, says(c, par_tp_norm_backward(tp, &g, &y, &x, NULL, &dx), "stats is NULL"));
-    CHECK(w, says(c, par_tp_norm_backward(tp, &g, &y, &x, stats, &none), "dx.data is NULL"));
+    CHECK(w, error_says(c, par_tp_norm_backward(tp, &g, &y, &x, NULL, &dx), "stats is NULL"));
+    CHECK(w, error_says(c, par_tp_norm_backward(tp, &g, &y, &x, stats, &none), "dx.data is NULL"));
     CHECK_OK(w, par_tp_norm_backward(tp, &g, &y, &x, stats, &dx));
-    CHECK(w, says(c, par_tp_gelu_forward(tp, &x, &none), "y.data is NULL") &&
-                 says(c, par_tp_add(tp, &x, &x, &none), "result.data is NULL"));
-    CHECK(w, says(c, par_tp_gelu_forward(tp, &none, &x), "x has no data") &&
-                 says(c, par_tp_swiglu_forward(tp, &x, &none), "y.data is NULL"));
-    CHECK(w, says(c, par_tp_dropout(tp, &l->tokens, 1, 0.5f, &x, &none), "y.data is NULL"));
-    e.vocabulary = 8 * n, e.features = 8, e.positions = 8;
+    CHECK(w, error_says(c, par_tp_gelu_forward(tp, &x, &none), "y.data is NULL") &&
+                 error_says(c, par_tp_add(tp, &x, &x, &none), "result.data is NULL"));
+    CHECK(w, error_says(c, par_tp_gelu_forward(tp, &none, &x), "x has no data") &&
+                 error_says(c, par_tp_swiglu_forward(tp, &x, &none), "y.data is NULL"));
+    CHECK(w, error_says(c, par_tp_dropout(tp, &l->tokens, 1, 0.5f, &x, &none), "y.data is NULL"));
+    e.vocabulary = 8 * n, e.features = 8, e.max_positions = 8;
     CHECK_OK(w, par_tp_embedding_open(tp, &e));
-    CHECK(w, says(c, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &dx), "weight.data is NULL"));
-    e.weight.data = room[2];
-    CHECK(w, says(c, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &dx), "position.data is NULL"));
-    e.position.data = room[3];
-    CHECK(w, says(c, par_tp_embedding_forward(tp, &e, &l->tokens, NULL, &dx), "ids is NULL"));
-    CHECK(w, says(c, par_tp_embedding_forward(tp, &e, NULL, ids, &dx), "tokens is NULL"));
-    CHECK(w, says(c, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &none), "y.data is NULL"));
+    CHECK(w, error_says(c, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &dx), "weight.data is NULL"));
+    e.weight.data = buffer[2];
+    CHECK(w, error_says(c, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &dx),
+                        "position_weight.data is NULL"));
+    e.position_weight.data = buffer[3];
+    CHECK(w, error_says(c, par_tp_embedding_forward(tp, &e, &l->tokens, NULL, &dx), "ids is NULL"));
+    CHECK(w, error_says(c, par_tp_embedding_forward(tp, &e, NULL, ids, &dx), "tokens is NULL"));
+    CHECK(w, error_says(c, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &none), "y.data is NULL"));
     CHECK_OK(w, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &dx));
-    CHECK(w, says(c, par_tp_embedding_backward(tp, &e, &l->tokens, NULL, &dx), "ids is NULL"));
+    CHECK(w, error_says(c, par_tp_embedding_backward(tp, &e, &l->tokens, NULL, &dx), "ids is NULL"));
     loss.vocabulary = 8 * n;
-    par_tp_matrix logits = {room[5], 8, 8, PAR_TP_VOCABULARY}, grad = {room[6], 8, 8, PAR_TP_VOCABULARY};
-    CHECK(w, says(c, par_tp_loss_forward(tp, &loss, &logits, NULL, stats, NULL, &sum, &counted),
-                  "targets is NULL"));
-    CHECK(w,
-          says(c, par_tp_loss_forward(tp, &loss, &logits, ids, NULL, NULL, &sum, &counted), "lse is NULL"));
-    CHECK(w,
-          says(c, par_tp_loss_forward(tp, &loss, &logits, ids, stats, NULL, NULL, &counted), "sum is NULL"));
-    CHECK(w,
-          says(c, par_tp_loss_forward(tp, &loss, &logits, ids, stats, NULL, &sum, NULL), "counted is NULL"));
-    CHECK_OK(w, par_tp_loss_forward(tp, &loss, &logits, ids, stats, NULL, &sum, &counted));
-    CHECK(w, says(c, par_tp_loss_backward(tp, &loss, &logits, ids, NULL, 1, &grad), "lse is NULL"));
-    CHECK(w, says(c, par_tp_loss_backward(tp, &loss, &logits, ids, stats, 1, &none), "dlogits.data is NULL"));
-    CHECK(w, says(c, par_tp_loss_both(tp, &loss, &logits, ids, NULL, NULL, &sum, &counted, 1, &grad),
-                  "lse is NULL"));
+    par_tp_matrix logits = {buffer[5], 8, 8, PAR_TP_VOCABULARY}, grad = {buffer[6], 8, 8, PAR_TP_VOCABULARY};
+    CHECK(w, error_says(c, par_tp_loss_forward(tp, &loss, &logits, NULL, stats, NULL, &sum, &target_count),
+                        "targets is NULL"));
+    CHECK(w, error_says(c, par_tp_loss_forward(tp, &loss, &logits, ids, NULL, NULL, &sum, &target_count),
+                        "lse is NULL"));
+    CHECK(w, error_says(c, par_tp_loss_forward(tp, &loss, &logits, ids, stats, NULL, NULL, &target_count),
+                        "sum is NULL"));
+    CHECK(w, error_says(c, par_tp_loss_forward(tp, &loss, &logits, ids, stats, NULL, &sum, NULL),
+                        "target_count is NULL"));
+    CHECK_OK(w, par_tp_loss_forward(tp, &loss, &logits, ids, stats, NULL, &sum, &target_count));
+    CHECK(w, error_says(c, par_tp_loss_backward(tp, &loss, &logits, ids, NULL, 1, &grad), "lse is NULL"));
+    CHECK(w, error_says(c, par_tp_loss_backward(tp, &loss, &logits, ids, stats, 1, &none),
+                        "dlogits.data is NULL"));
+    CHECK(w, error_says(c,
+                        par_tp_loss_forward_backward(tp, &loss, &logits, ids, NULL, NULL, &sum, &target_count,
+                                                     1, &grad),
+                        "lse is NULL"));
     a.heads = n, a.dim = 2;
-    par_tp_matrix qkv = {room[0], 8, 6, PAR_TP_HIDDEN}, dqkv = {room[2], 8, 6, PAR_TP_HIDDEN};
-    CHECK(w, says(c, par_tp_attention_forward(tp, &a, &l->tokens, 1, &qkv, NULL, &y), "lse is NULL"));
-    CHECK(w, says(c, par_tp_attention_forward(tp, &a, &l->tokens, 1, &qkv, stats, &none), "y.data is NULL"));
+    par_tp_matrix qkv = {buffer[0], 8, 6, PAR_TP_HIDDEN}, dqkv = {buffer[2], 8, 6, PAR_TP_HIDDEN};
+    CHECK(w, error_says(c, par_tp_attention_forward(tp, &a, &l->tokens, 1, &qkv, NULL, &y), "lse is NULL"));
+    CHECK(w, error_says(c, par_tp_attention_forward(tp, &a, &l->tokens, 1, &qkv, stats, &none),
+                        "y.data is NULL"));
     CHECK_OK(w, par_tp_attention_forward(tp, &a, &l->tokens, 1, &qkv, stats, &y));
-    CHECK(w, says(c, par_tp_attention_backward(tp, &a, &l->tokens, 1, &y, &qkv, &y, NULL, &dqkv),
-                  "lse is NULL"));
-    CHECK(w, says(c, par_tp_attention_backward(tp, &a, &l->tokens, 1, &y, &qkv, &y, stats, &none),
-                  "dx.data is NULL"));
+    CHECK(w, error_says(c, par_tp_attention_backward(tp, &a, &l->tokens, 1, &y, &qkv, &y, NULL, &dqkv),
+                        "lse is NULL"));
+    CHECK(w, error_says(c, par_tp_attention_backward(tp, &a, &l->tokens, 1, &y, &qkv, &y, stats, &none),
+                        "dx.data is NULL"));
 }
 // A matrix that is not there at all, where a layer looks at it first.
 static void null_matrices(layout *l, par_tp_linear *f, par_tp_matrix *y) {
@@ -1153,22 +1175,23 @@ static void null_matrices(layout *l, par_tp_linear *f, par_tp_matrix *y) {
     par_tp *tp = l->tp;
     par_tp_loss loss;
     double sum;
-    size_t counted;
+    size_t target_count;
     int32_t ids[8] = {0};
     float lse[8];
     memset(&loss, 0, sizeof loss);
     loss.vocabulary = 64;
-    CHECK(l->world, says(c, par_tp_linear_forward(tp, f, NULL, NULL, y), text));
-    CHECK(l->world, says(c, par_tp_linear_backward(tp, f, NULL, y, y), text));
-    CHECK(l->world, says(c, par_tp_linear_backward_input(tp, f, NULL, y), text));
-    CHECK(l->world, says(c, par_tp_linear_backward_weight(tp, f, NULL, y), text));
-    f->row = 1;
-    CHECK(l->world, says(c, par_tp_linear_backward(tp, f, NULL, y, y), text));
-    f->row = 0;
-    CHECK(l->world, says(c, par_tp_swiglu_forward(tp, NULL, y), text));
-    CHECK(l->world, says(c, par_tp_swiglu_backward(tp, NULL, y, y), text));
-    CHECK(l->world, says(c, par_tp_loss_forward(tp, &loss, NULL, ids, lse, NULL, &sum, &counted), text));
-    CHECK(l->world, says(c, par_tp_init(tp, NULL, 1, 1), "open the layer first"));
+    CHECK(l->world, error_says(c, par_tp_linear_forward(tp, f, NULL, NULL, y), text));
+    CHECK(l->world, error_says(c, par_tp_linear_backward(tp, f, NULL, y, y), text));
+    CHECK(l->world, error_says(c, par_tp_linear_backward_input(tp, f, NULL, y), text));
+    CHECK(l->world, error_says(c, par_tp_linear_backward_weight(tp, f, NULL, y), text));
+    f->row_parallel = 1;
+    CHECK(l->world, error_says(c, par_tp_linear_backward(tp, f, NULL, y, y), text));
+    f->row_parallel = 0;
+    CHECK(l->world, error_says(c, par_tp_swiglu_forward(tp, NULL, y), text));
+    CHECK(l->world, error_says(c, par_tp_swiglu_backward(tp, NULL, y, y), text));
+    CHECK(l->world,
+          error_says(c, par_tp_loss_forward(tp, &loss, NULL, ids, lse, NULL, &sum, &target_count), text));
+    CHECK(l->world, error_says(c, par_tp_init(tp, NULL, 1, 1), "open the layer first"));
 }
 static void mistakes(par_comm *w) { // each is an error that says what is wrong with what, on all ranks alike
     const int n = par_size(w);
@@ -1178,7 +1201,7 @@ static void mistakes(par_comm *w) { // each is an error that says what is wrong 
     par_tp_norm g;
     par_tp_attention a;
     par_tp_matrix y, x;
-    float room[4096] = {0}, stats[256];
+    float buffer[4096] = {0}, stats[256];
     memset(&f, 0, sizeof f);
     memset(&g, 0, sizeof g);
     memset(&a, 0, sizeof a);
@@ -1192,45 +1215,46 @@ static void mistakes(par_comm *w) { // each is an error that says what is wrong 
     CHECK(w, !par_tp_scratch(l.tp, 32, 1) && strstr(par_last_error(c), "no slot 32, only 0 to 31"));
     CHECK(w, !par_tp_scratch(l.tp, -1, 1) && strstr(par_last_error(c), "no slot -1"));
     f.in = 8, f.out = 8 * (size_t)n + 1;
-    if (n > 1) CHECK(w, says(c, par_tp_linear_open(l.tp, &f), "features do not divide by"));
+    if (n > 1) CHECK(w, error_says(c, par_tp_linear_open(l.tp, &f), "features do not divide by"));
     f.out = 8 * (size_t)n;
     CHECK_OK(w, par_tp_linear_open(l.tp, &f));
-    f.weight.data = room;
-    x.data = room, x.rows = 8, x.cols = 8, x.layout = PAR_TP_PARTIAL;
-    y.data = room + 1024;
-    CHECK(w, says(c, par_tp_linear_forward(l.tp, &f, &x, NULL, &y),
-                  "x is a partial sum, but must be replicated: reduce it first"));
+    f.weight.data = buffer;
+    x.data = buffer, x.rows = 8, x.cols = 8, x.layout = PAR_TP_PARTIAL;
+    y.data = buffer + 1024;
+    CHECK(w, error_says(c, par_tp_linear_forward(l.tp, &f, &x, NULL, &y),
+                        "x is a partial sum, but must be replicated: reduce it first"));
     x.layout = PAR_TP_SEQUENCE;
-    CHECK(w, says(c, par_tp_linear_forward(l.tp, &f, &x, NULL, &y), "has no sequence parallelism"));
+    CHECK(w, error_says(c, par_tp_linear_forward(l.tp, &f, &x, NULL, &y), "has no sequence parallelism"));
     x.layout = PAR_TP_REPLICATED, x.cols = 7;
-    CHECK(w, says(c, par_tp_linear_forward(l.tp, &f, &x, NULL, &y),
-                  "x has 7 columns on this rank, but must have 8"));
+    CHECK(w, error_says(c, par_tp_linear_forward(l.tp, &f, &x, NULL, &y),
+                        "x has 7 columns on this rank, but must have 8"));
     g.features = 8;
     CHECK_OK(w, par_tp_norm_open(l.tp, &g));
-    g.weight.data = room, x.cols = 8, x.layout = PAR_TP_HIDDEN;
-    CHECK(w, says(c, par_tp_norm_forward(l.tp, &g, &x, stats, &y),
-                  "x is split by features, but must be replicated"));
-    CHECK(w, says(c, par_tp_dropout(l.tp, &l.tokens, 1, 0.5f, &x, &y), "x is split by features"));
+    g.weight.data = buffer, x.cols = 8, x.layout = PAR_TP_HIDDEN;
+    CHECK(w, error_says(c, par_tp_norm_forward(l.tp, &g, &x, stats, &y),
+                        "x is split by features, but must be replicated"));
+    CHECK(w, error_says(c, par_tp_dropout(l.tp, &l.tokens, 1, 0.5f, &x, &y), "x is split by features"));
     x.layout = PAR_TP_REPLICATED;
-    CHECK(w, says(c, par_tp_dropout(l.tp, &l.tokens, 1, 1.5f, &x, &y), "must be in [0, 1)"));
+    CHECK(w, error_says(c, par_tp_dropout(l.tp, &l.tokens, 1, 1.5f, &x, &y), "must be in [0, 1)"));
     x.rows = 9;
-    CHECK(w, says(c, par_tp_dropout(l.tp, &l.tokens, 1, 0.5f, &x, &y), "but the matrix has 9"));
+    CHECK(w, error_says(c, par_tp_dropout(l.tp, &l.tokens, 1, 0.5f, &x, &y), "but the matrix has 9"));
     a.heads = (size_t)n + 1, a.dim = 2;
     x.rows = 8, x.layout = PAR_TP_HIDDEN;
     if (n > 1)
-        CHECK(w,
-              says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y), "do not divide over"));
+        CHECK(w, error_says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y),
+                            "do not divide over"));
     null_pointers(w, &l);
     null_matrices(&l, &f, &y);
     a.heads = 6 * (size_t)n, a.kv_heads = 4 * (size_t)n;
-    CHECK(w, says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y), "key-value heads"));
-    cache_mistakes(&l, room);
+    CHECK(w,
+          error_says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y), "key-value heads"));
+    cache_mistakes(&l, buffer);
     CHECK_OK(w, par_barrier(w));
     close_layout(&l);
     par_tp_desc d;
     par_tp *tp;
     memset(&d, 0, sizeof d);
-    d.tp = w, d.sequence = par_rank(w) == 0; // ranks that disagree
+    d.tp = w, d.sequence_parallel = par_rank(w) == 0; // ranks that disagree
     if (n > 1) CHECK(w, par_tp_open(&d, &tp) == PAR_ERR_MISMATCH && !tp);
 }
 
@@ -1245,7 +1269,7 @@ static int printed(par_comm *w, void (*print)(const par_comm *, FILE *), const c
 // Errors, recorder and ledger say where the program called the layer, and the layer's name.
 static void call_sites(par_comm *w) {
     const int n = par_size(w), odd = par_rank(w) == n - 1;
-    char room[3][4096] = {{0}}, site[128], longer[200], name[64];
+    char buffer[3][4096] = {{0}}, site[128], longer[200], name[64];
     par_tp_desc d;
     par_tp *tp;
     par_tp_linear f;
@@ -1253,11 +1277,11 @@ static void call_sites(par_comm *w) {
     memset(&d, 0, sizeof d), memset(&f, 0, sizeof f);
     d.tp = w;
     CHECK_OK(w, par_tp_open(&d, &tp));
-    f.in = (size_t)n, f.out = 4, f.row = 1, f.name = "layers.3.attn.proj";
+    f.in = (size_t)n, f.out = 4, f.row_parallel = 1, f.name = "layers.3.attn.proj";
     CHECK_OK(w, par_tp_linear_open(tp, &f));
-    f.weight.data = room[0];
-    x.data = room[1], x.rows = 8, x.cols = 1, x.layout = PAR_TP_HIDDEN;
-    y.data = room[2];
+    f.weight.data = buffer[0];
+    x.data = buffer[1], x.rows = 8, x.cols = 1, x.layout = PAR_TP_HIDDEN;
+    y.data = buffer[2];
     CHECK_OK(w, par_tp_linear_forward(tp, &f, &x, NULL, &y));
     snprintf(site, sizeof site, "tests/test_tp.c:%d in layers.3.attn.proj", __LINE__ - 1);
     CHECK(w, printed(w, par_ledger_print, site) && printed(w, par_recorder_print, site));
@@ -1327,8 +1351,8 @@ FAILING(embed_backward,
 FAILING(positions_backward,
         (par_tp * tp, float *grad, const void *dy, size_t rows, size_t cols, const par_tp_row_map *map),
         (tp, grad, dy, rows, cols, map))
-FAILING(attend, (par_tp * tp, const par_tp_meeting *m), (tp, m))
-FAILING(attend_backward, (par_tp * tp, const par_tp_meeting *m), (tp, m))
+FAILING(attention_block_forward, (par_tp * tp, const par_tp_attention_block *m), (tp, m))
+FAILING(attention_block_backward, (par_tp * tp, const par_tp_attention_block *m), (tp, m))
 FAILING(set, (par_tp * tp, float *x, size_t n, float value), (tp, x, n, value))
 
 enum { FAIL_COLUMN, FAIL_GATHERING, FAIL_ROW, FAIL_EMBEDDING, FAIL_RING, FAIL_LAYERS };
@@ -1372,22 +1396,24 @@ static void fault_open(par_comm *w, par_comm *self, fault *f, int kind, par_tp_k
     memset(f, 0, sizeof *f);
     memset(&d, 0, sizeof d);
     f->kind = kind, d.kernels = kernels, d.bf16 = 1;
-    d.tp = kind == FAIL_RING ? self : w, d.cp = kind == FAIL_RING ? w : NULL, d.sequence = kind != FAIL_RING;
+    d.tp = kind == FAIL_RING ? self : w, d.cp = kind == FAIL_RING ? w : NULL,
+    d.sequence_parallel = kind != FAIL_RING;
     CHECK_OK(w, par_tp_open(&d, &f->tp));
     for (int i = 0; i < 4; i++) f->data[i] = (float *)calloc(512, 4);
     f->tokens.batch = 1, f->tokens.sequence = 8;
     f->heads.heads = 2, f->heads.dim = 4;
-    f->table.vocabulary = f->table.features = f->table.positions = 8;
+    f->table.vocabulary = f->table.features = f->table.max_positions = 8;
     f->linear.in = f->linear.out = 8, f->linear.has_bias = 1;
-    f->linear.row = kind == FAIL_ROW, f->linear.gather = kind == FAIL_GATHERING;
+    f->linear.row_parallel = kind == FAIL_ROW, f->linear.gather_output = kind == FAIL_GATHERING;
     CHECK_OK(w, par_tp_linear_open(f->tp, &f->linear));
     CHECK_OK(w, par_tp_embedding_open(f->tp, &f->table));
     f->linear.weight = fault_parameter(f->linear.weight), f->linear.bias = fault_parameter(f->linear.bias);
     f->table.weight = fault_parameter(f->table.weight),
-    f->table.position = fault_parameter(f->table.position);
+    f->table.position_weight = fault_parameter(f->table.position_weight);
 }
 static void fault_close(par_comm *w, fault *f) {
-    par_tp_parameter *all[] = {&f->linear.weight, &f->linear.bias, &f->table.weight, &f->table.position};
+    par_tp_parameter *all[] = {&f->linear.weight, &f->linear.bias, &f->table.weight,
+                               &f->table.position_weight};
     for (int i = 0; i < 4; i++) free(f->data[i]), free(all[i]->data), free(all[i]->grad);
     CHECK_OK(w, par_tp_close(f->tp));
 }
@@ -1405,7 +1431,8 @@ static void kernels_fail(par_comm *w) {
     kernels.add_bias = failing_add_bias, kernels.sum_rows = failing_sum_rows, kernels.set = failing_set;
     kernels.embed_backward = failing_embed_backward;
     kernels.positions_backward = failing_positions_backward;
-    kernels.attend = failing_attend, kernels.attend_backward = failing_attend_backward;
+    kernels.attention_block_forward = failing_attention_block_forward,
+    kernels.attention_block_backward = failing_attention_block_backward;
     CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
     for (int kind = 0; kind < FAIL_LAYERS; kind++) {
         fault f;

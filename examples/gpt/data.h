@@ -30,7 +30,7 @@ typedef enum data_type { DATA_TYPES(X) DATA_TYPE_COUNT } data_type;
 static const char *const data_type_names[] = {DATA_TYPES(X)};
 #undef X
 
-enum { DATA_MOST_TOKENS = 1 << 24 }; // in a vocabulary
+enum { DATA_MAX_VOCABULARY = 1 << 24 }; // in a vocabulary
 
 typedef struct data_file {
     char *path;
@@ -44,14 +44,14 @@ typedef struct data_run {   // tokens side by side
     size_t file, at, count; // at: its first byte in the file
     size_t starts;          // of sequences, in the runs before it
 } data_run;
-typedef struct data_part { // training, or held out
+typedef struct data_subset { // training, or held out
     data_run *runs;
     size_t run_count, token_count, starts;
-} data_part;
+} data_subset;
 typedef struct dataset {
     data_file *files;
     size_t file_count;
-    data_part parts[2];
+    data_subset subsets[2];
     int vocab_size;
     char why[4600];
 } dataset;
@@ -73,7 +73,7 @@ __attribute__((format(printf, 2, 3))) static int data_fail(dataset *d, const cha
 
 // ---- bytes of files ---------------------------------------------------------------------------------------
 
-static uint64_t data_load(const unsigned char *p, int width) { // little-endian
+static uint64_t data_read_uint(const unsigned char *p, int width) { // little-endian
     uint16_t h;
     uint32_t w;
     uint64_t v;
@@ -84,7 +84,7 @@ static uint64_t data_load(const unsigned char *p, int width) { // little-endian
     default: return memcpy(&v, p, 8), v;
     }
 }
-static const unsigned char *data_at(const dataset *d, const data_run *r, size_t token) {
+static const unsigned char *data_token_address(const dataset *d, const data_run *r, size_t token) {
     const data_file *f = &d->files[r->file];
     return f->map + r->at + token * (size_t)f->width;
 }
@@ -103,15 +103,15 @@ static void data_unmap(const unsigned char *map, size_t bytes) {
 }
 // A run of count tokens from byte `at` of the last file on; it goes on with the run before it where it can.
 static int data_add_run(dataset *d, int part, size_t at, size_t count) {
-    data_part *p = &d->parts[part];
+    data_subset *p = &d->subsets[part];
     data_run *last = p->run_count ? &p->runs[p->run_count - 1] : NULL;
     const size_t file = d->file_count - 1, width = (size_t)d->files[file].width;
     if (!count) return 1;
     p->token_count += count;
     if (last && last->file == file && last->at + last->count * width == at) return last->count += count, 1;
     if (!(p->run_count & (p->run_count - 1))) { // full: all powers of two are
-        const size_t room = p->run_count ? 2 * p->run_count : 1;
-        data_run *more = (data_run *)realloc(p->runs, room * sizeof *more);
+        const size_t capacity = p->run_count ? 2 * p->run_count : 1;
+        data_run *more = (data_run *)realloc(p->runs, capacity * sizeof *more);
         if (!more) return data_fail(d, "out of memory for the data's index");
         p->runs = more;
     }
@@ -123,7 +123,7 @@ static int data_add_run(dataset *d, int part, size_t at, size_t count) {
 // ---- formats: each puts into the last file what its header says, and adds its runs ------------------------
 
 // Tokens from byte `first` to the end of the file. count SIZE_MAX: as many as there are; else the header's.
-static int data_read_rest(dataset *d, int part, size_t first, size_t count, int width) {
+static int data_read_tokens(dataset *d, int part, size_t first, size_t count, int width) {
     data_file *f = &d->files[d->file_count - 1];
     const size_t here = (f->bytes - first) / (size_t)width, odd = (f->bytes - first) % (size_t)width;
     f->first = first, f->width = width;
@@ -148,7 +148,7 @@ static int data_read_llmc(dataset *d, int part) {
         if (h[0] != kinds[i].magic || h[1] != kinds[i].version) continue;
         if (f->bytes < 1024) return data_fail(d, "the token file %s is truncated", f->path);
         f->vocab_size = kinds[i].vocab_size;
-        return data_read_rest(d, part, 1024, h[2], kinds[i].width);
+        return data_read_tokens(d, part, 1024, h[2], kinds[i].width);
     }
     return data_fail(d, "%s is no token file of llm.c's (magic %u, version %u)", f->path, h[0], h[1]);
 }
@@ -170,7 +170,7 @@ static int data_read_npy(dataset *d, int part) {
     if (f->bytes < 12 || memcmp(f->map, "\x93NUMPY", 6))
         return data_fail(d, "%s is no .npy file of NumPy's", f->path);
     const int version = f->map[6], wide = version > 1;
-    const size_t begin = wide ? 12 : 10, n = (size_t)data_load(f->map + 8, wide ? 4 : 2);
+    const size_t begin = wide ? 12 : 10, n = (size_t)data_read_uint(f->map + 8, wide ? 4 : 2);
     if (version < 1 || version > 3 || f->map[7])
         return data_fail(d, "%s is of version %d.%d of NumPy's format; 1.0 to 3.0 can be read", f->path,
                          version, f->map[7]);
@@ -191,7 +191,7 @@ static int data_read_npy(dataset *d, int part) {
     if (!end || end == shape + 1 || shape[1] == '-' || errno || strncmp(end, ",)", 2))
         return data_fail(d, "%s has the shape %.24s; tokens have one dimension", f->path, shape);
     // SIZE_MAX would be a count that the header does not have
-    return data_read_rest(d, part, begin + n, (size_t)PAR__MIN(count, SIZE_MAX - 1ull), f->width);
+    return data_read_tokens(d, part, begin + n, (size_t)PAR__MIN(count, SIZE_MAX - 1ull), f->width);
 }
 
 // Megatron's index. Of both versions a row is left: where sequence i begins, in bytes, and its tokens.
@@ -218,10 +218,11 @@ static int data_index_parse(dataset *d, const char *path, data_index *x) {
     x->old = bytes >= 56 && !memcmp(m, "TNTIDX\0", 8);
     if (!x->old && (bytes < 34 || memcmp(m, "MMIDIDX\0", 9)))
         return data_fail(d, "%s is no index of Megatron's: it begins with neither MMIDIDX nor TNTIDX", path);
-    if (data_load(m + (x->old ? 8 : 9), 8) != 1) return data_fail(d, "%s is not of version 1", path);
-    if (!data_index_type(d, path, data_load(m + (x->old ? 16 : 17), x->old ? 8 : 1))) return 0;
-    const uint64_t n = data_load(m + (x->old ? 32 : 18), 8), docs = data_load(m + (x->old ? 48 : 26), 8);
-    const uint64_t sizes = x->old ? data_load(m + 40, 8) : n, row = x->old ? 24 : 12;
+    if (data_read_uint(m + (x->old ? 8 : 9), 8) != 1) return data_fail(d, "%s is not of version 1", path);
+    if (!data_index_type(d, path, data_read_uint(m + (x->old ? 16 : 17), x->old ? 8 : 1))) return 0;
+    const uint64_t n = data_read_uint(m + (x->old ? 32 : 18), 8),
+                   docs = data_read_uint(m + (x->old ? 48 : 26), 8);
+    const uint64_t sizes = x->old ? data_read_uint(m + 40, 8) : n, row = x->old ? 24 : 12;
     const size_t rest = bytes - (x->old ? 56 : 34), ends = x->old ? 16 : 0; // two rows have n + 1 entries
     // 64-bit sums cannot overflow once each term is compared; modes, a byte each, may follow the documents.
     if (rest < ends || n > (rest - ends) / row || docs > (rest - ends - n * row) / 8 || sizes != n)
@@ -229,9 +230,9 @@ static int data_index_parse(dataset *d, const char *path, data_index *x) {
                          path, (unsigned long long)n, (unsigned long long)docs, bytes);
     const uint64_t more = rest - ends - n * row - docs * 8;
     if (more && (x->old || more != n)) return data_fail(d, "%s is longer than its header says", path);
-    if (x->old && data_load(m + 24, 8) != (uint64_t)d->files[d->file_count - 1].width)
+    if (x->old && data_read_uint(m + 24, 8) != (uint64_t)d->files[d->file_count - 1].width)
         return data_fail(d, "%s says %llu bytes an element, which its type has not", path,
-                         (unsigned long long)data_load(m + 24, 8));
+                         (unsigned long long)data_read_uint(m + 24, 8));
     x->count = (size_t)n;
     x->dims = m + 56, x->offsets = x->old ? x->dims + 8 * (n + 1) : m + 34 + 4 * n;
     x->lengths = x->old ? x->offsets + 8 * (n + 1) : m + 34;
@@ -241,9 +242,10 @@ static int data_index_runs(dataset *d, int part, const char *path, const data_in
     const data_file *f = &d->files[d->file_count - 1];
     const size_t width = (size_t)f->width;
     for (size_t i = 0; i < x->count; i++) {
-        const uint64_t length = data_load(x->lengths + i * (x->old ? 8 : 4), x->old ? 8 : 4);
-        const uint64_t offset = data_load(x->offsets + i * 8, 8), at = x->old ? offset * width : offset;
-        if (x->old && (data_load(x->dims + i * 8, 8) != i || data_load(x->dims + i * 8 + 8, 8) != i + 1))
+        const uint64_t length = data_read_uint(x->lengths + i * (x->old ? 8 : 4), x->old ? 8 : 4);
+        const uint64_t offset = data_read_uint(x->offsets + i * 8, 8), at = x->old ? offset * width : offset;
+        if (x->old &&
+            (data_read_uint(x->dims + i * 8, 8) != i || data_read_uint(x->dims + i * 8 + 8, 8) != i + 1))
             return data_fail(d, "%s: sequence %zu has not one dimension", path, i);
         if (offset > f->bytes || at > f->bytes || length > (f->bytes - at) / width)
             return data_fail(d, "%s: sequence %zu, %llu tokens from %llu on, goes beyond the end of %s", path,
@@ -267,29 +269,29 @@ static int data_read_megatron(dataset *d, int part) {
 
 // ---- which files ------------------------------------------------------------------------------------------
 
-static int data_ends(const char *path, const char *ending) {
+static int data_has_suffix(const char *path, const char *ending) {
     const size_t n = strlen(path), m = strlen(ending);
     return n > m && !strcmp(path + n - m, ending);
 }
 static int data_has_index(const char *bin) {
     char path[4200];
     struct stat st;
-    if (!data_ends(bin, ".bin")) return 0;
+    if (!data_has_suffix(bin, ".bin")) return 0;
     snprintf(path, sizeof path, "%.*s.idx", (int)(strlen(bin) - 4), bin);
     return !stat(path, &st);
 }
 static data_type data_type_of(const data_file *f) {
-    const uint32_t magic = f->bytes >= 4 ? (uint32_t)data_load(f->map, 4) : 0;
+    const uint32_t magic = f->bytes >= 4 ? (uint32_t)data_read_uint(f->map, 4) : 0;
     if (data_has_index(f->path)) return DATA_MEGATRON;
     if (f->bytes >= 6 && !memcmp(f->map, "\x93NUMPY", 6)) return DATA_NPY;
     // llm.c's: tokens; and its models, debug states and tokenizers, which are none
     if (magic == 20240520 || magic == 20240801 || (magic >= 20240326 && magic <= 20240328)) return DATA_LLMC;
-    return data_ends(f->path, ".bin") ? DATA_U16 : DATA_BYTES;
+    return data_has_suffix(f->path, ".bin") ? DATA_U16 : DATA_BYTES;
 }
 static int data_add_file(dataset *d, int part, const char *path, data_type type) {
     char bin[4200];
-    const int index = data_ends(path, ".idx"),
-              prefix = !index && type == DATA_MEGATRON && !data_ends(path, ".bin");
+    const int index = data_has_suffix(path, ".idx"),
+              prefix = !index && type == DATA_MEGATRON && !data_has_suffix(path, ".bin");
     snprintf(bin, sizeof bin, "%.*s%s", (int)PAR__MIN(strlen(path) - (index ? 4 : 0), (size_t)4100), path,
              index || prefix ? ".bin" : "");
     data_file *more = (data_file *)realloc(d->files, (d->file_count + 1) * sizeof *more), *f;
@@ -303,23 +305,23 @@ static int data_add_file(dataset *d, int part, const char *path, data_type type)
     if (!f->map) return 0;
     f->type = type == DATA_AUTO ? data_type_of(f) : type;
     switch (f->type) {
-    case DATA_U16: return data_read_rest(d, part, 0, SIZE_MAX, 2);
-    case DATA_U32: return data_read_rest(d, part, 0, SIZE_MAX, 4);
+    case DATA_U16: return data_read_tokens(d, part, 0, SIZE_MAX, 2);
+    case DATA_U32: return data_read_tokens(d, part, 0, SIZE_MAX, 4);
     case DATA_LLMC: return data_read_llmc(d, part);
     case DATA_NPY: return data_read_npy(d, part);
     case DATA_MEGATRON: return data_read_megatron(d, part);
-    default: return f->vocab_size = 256, data_read_rest(d, part, 0, SIZE_MAX, 1);
+    default: return f->vocab_size = 256, data_read_tokens(d, part, 0, SIZE_MAX, 1);
     }
 }
 // train.bin, train_*.bin, *_train_*.bin, and val likewise, or .npy: 0, 1; -1: neither.
 static int data_shard(const char *name) {
-    if (!data_ends(name, ".bin") && !data_ends(name, ".npy")) return -1;
+    if (!data_has_suffix(name, ".bin") && !data_has_suffix(name, ".npy")) return -1;
     if (!strncmp(name, "train", 5) || strstr(name, "_train")) return 0;
     return !strncmp(name, "val", 3) || strstr(name, "_val") ? 1 : -1;
 }
 // Its training shards are data, its val shards are held out, unless there is val_data; of that directory the
 // val shards alone.
-static int data_add_directory(dataset *d, int part, const char *dir, const data_desc *how, data_type type) {
+static int data_add_directory(dataset *d, int part, const char *dir, const data_desc *desc, data_type type) {
     struct dirent **list = NULL;
     const int n = scandir(dir, &list, NULL, alphasort);
     int ok = n >= 0 || data_fail(d, "cannot read the directory %s: %s", dir, strerror(errno)), found = 0;
@@ -328,7 +330,7 @@ static int data_add_directory(dataset *d, int part, const char *dir, const data_
         const int shard = data_shard(list[i]->d_name);
         snprintf(path, sizeof path, "%.3800s/%s", dir, list[i]->d_name);
         free(list[i]);
-        if (!ok || shard < part || (shard == 1 && part == 0 && how->val_data)) continue;
+        if (!ok || shard < part || (shard == 1 && part == 0 && desc->val_data)) continue;
         found += shard == part, ok = data_add_file(d, shard, path, type);
     }
     free(list);
@@ -347,17 +349,17 @@ static int data_add_pattern(dataset *d, int part, const char *pattern, data_type
     return ok;
 }
 // A file, a directory, a pattern, or a name of Megatron's without its ending.
-static int data_add_item(dataset *d, int part, const char *text, const data_desc *how, data_type type) {
+static int data_add_item(dataset *d, int part, const char *text, const data_desc *desc, data_type type) {
     char bin[4210];
     struct stat st;
     if (!stat(text, &st))
-        return S_ISDIR(st.st_mode) ? data_add_directory(d, part, text, how, type)
+        return S_ISDIR(st.st_mode) ? data_add_directory(d, part, text, desc, type)
                                    : data_add_file(d, part, text, type);
     if (strpbrk(text, "*?[")) return data_add_pattern(d, part, text, type);
     snprintf(bin, sizeof bin, "%s.bin", text);
     return data_add_file(d, part, text, type == DATA_AUTO && data_has_index(bin) ? DATA_MEGATRON : type);
 }
-static int data_add(dataset *d, int part, const char *text, const data_desc *how, data_type type) {
+static int data_add(dataset *d, int part, const char *text, const data_desc *desc, data_type type) {
     char item[4001];
     struct stat st;
     const char *between = stat(text, &st) ? "," : ""; // a comma may be part of a file's name
@@ -365,7 +367,7 @@ static int data_add(dataset *d, int part, const char *text, const data_desc *how
         const size_t n = strcspn(text, between);
         if (n >= sizeof item) return data_fail(d, "the name of a data file is too long");
         snprintf(item, sizeof item, "%.*s", (int)n, text);
-        if (!data_add_item(d, part, item, how, type)) return 0;
+        if (!data_add_item(d, part, item, desc, type)) return 0;
         text += n;
         if (!*text) return 1;
     }
@@ -378,12 +380,12 @@ static void data_close(dataset *d) {
         data_unmap(d->files[i].map, d->files[i].bytes);
         free(d->files[i].path);
     }
-    free(d->files), free(d->parts[0].runs), free(d->parts[1].runs);
-    d->files = NULL, d->parts[0].runs = d->parts[1].runs = NULL, d->file_count = 0;
+    free(d->files), free(d->subsets[0].runs), free(d->subsets[1].runs);
+    d->files = NULL, d->subsets[0].runs = d->subsets[1].runs = NULL, d->file_count = 0;
 }
 // The first 9/10 stay, the rest is held out.
-static int data_split(dataset *d) {
-    data_part *from = &d->parts[0], *to = &d->parts[1];
+static int data_hold_out(dataset *d) {
+    data_subset *from = &d->subsets[0], *to = &d->subsets[1];
     const size_t keep = from->token_count / 10 * 9;
     size_t before = 0, runs = 0;
     to->runs = (data_run *)calloc(from->run_count + 1, sizeof *to->runs);
@@ -400,23 +402,23 @@ static int data_split(dataset *d) {
     return 1;
 }
 // Where sequences may begin.
-static int data_count_starts(dataset *d, int part, const data_desc *how, int split) {
-    data_part *p = &d->parts[part];
+static int data_count_starts(dataset *d, int part, const data_desc *desc, int split) {
+    data_subset *p = &d->subsets[part];
     size_t longest = 0;
     for (size_t i = 0; i < p->run_count; i++) {
-        const size_t n = p->runs[i].count, t = (size_t)how->block_size;
+        const size_t n = p->runs[i].count, t = (size_t)desc->block_size;
         p->runs[i].starts = p->starts, p->starts += n > t ? n - t : 0;
         longest = PAR__MAX(longest, n);
     }
     if (p->starts) return 1;
     return data_fail(
         d, "the %s data %s has %zu tokens, %zu of them side by side; block_size %d needs at least %d",
-        part ? "held-out" : "training", part && how->val_data ? how->val_data : how->data, p->token_count,
-        longest, how->block_size, split ? 10 * (how->block_size + 2) : how->block_size + 1);
+        part ? "held-out" : "training", part && desc->val_data ? desc->val_data : desc->data, p->token_count,
+        longest, desc->block_size, split ? 10 * (desc->block_size + 2) : desc->block_size + 1);
 }
-static int data_beyond(dataset *d, const data_run *r, size_t token) { // what it says of that one
+static int data_fail_vocabulary(dataset *d, const data_run *r, size_t token) { // what it says of that one
     const data_file *f = &d->files[r->file];
-    const uint64_t v = data_load(data_at(d, r, token), f->width);
+    const uint64_t v = data_read_uint(data_token_address(d, r, token), f->width);
     const long long shown = f->is_signed && f->width == 4 ? (int32_t)(uint32_t)v : (long long)v;
     return data_fail(d, "%s: token %zu is %lld, beyond the vocabulary of %d (read as %s; --data_type forces)",
                      f->path, (r->at - f->first) / (size_t)f->width + token, shown, d->vocab_size,
@@ -425,53 +427,54 @@ static int data_beyond(dataset *d, const data_run *r, size_t token) { // what it
 // Every token of a run is compared with the vocabulary; which is the largest?
 static int data_check_run(dataset *d, const data_run *r, uint64_t *largest) {
     const int width = d->files[r->file].width;
-    const unsigned char *p = data_at(d, r, 0);
-    uint64_t most = 0;
+    const unsigned char *p = data_token_address(d, r, 0);
+    uint64_t max = 0;
     for (size_t i = 0; i < r->count; i++) {
-        const uint64_t v = data_load(p + i * (size_t)width, width);
-        most = v > most ? v : most;
+        const uint64_t v = data_read_uint(p + i * (size_t)width, width);
+        max = v > max ? v : max;
     }
-    *largest = most;
-    if (most < (uint64_t)d->vocab_size) return 1;
+    *largest = max;
+    if (max < (uint64_t)d->vocab_size) return 1;
     for (size_t i = 0;; i++)
-        if (data_load(p + i * (size_t)width, width) == most) return data_beyond(d, r, i);
+        if (data_read_uint(p + i * (size_t)width, width) == max) return data_fail_vocabulary(d, r, i);
 }
 // The vocabulary, where nobody knows it: what formats have; else the largest token and those before it, up to
 // a multiple of 64, as matrix products like them: 50304 for all of GPT-2's, as nanoGPT has it.
-static int data_vocabulary(dataset *d, const data_desc *how) {
-    const size_t most = how->check_bytes ? how->check_bytes : (size_t)1 << 30;
-    const int known = how->vocab_size;
+static int data_vocabulary(dataset *d, const data_desc *desc) {
+    const size_t check_bytes = desc->check_bytes ? desc->check_bytes : (size_t)1 << 30;
+    const int known = desc->vocab_size;
     size_t bytes = 0;
     uint64_t largest = 0;
-    int said = 0;
+    int declared = 0;
     for (size_t i = 0; i < d->file_count; i++)
-        bytes += d->files[i].bytes, said = PAR__MAX(said, d->files[i].vocab_size);
+        bytes += d->files[i].bytes, declared = PAR__MAX(declared, d->files[i].vocab_size);
     for (int part = 0; part < 2; part++)
-        for (size_t i = 0; i < d->parts[part].run_count; i++) {
-            const data_run *r = &d->parts[part].runs[i];
+        for (size_t i = 0; i < d->subsets[part].run_count; i++) {
+            const data_run *r = &d->subsets[part].runs[i];
             const data_file *f = &d->files[r->file];
-            const int asks = !known && !f->vocab_size;
-            d->vocab_size = known ? known : asks ? (int)DATA_MOST_TOKENS : f->vocab_size;
-            if (!asks && (bytes > most || (f->width <= 2 && d->vocab_size >> 8 * f->width))) continue;
+            const int must_scan = !known && !f->vocab_size;
+            d->vocab_size = known ? known : must_scan ? (int)DATA_MAX_VOCABULARY : f->vocab_size;
+            if (!must_scan && (bytes > check_bytes || (f->width <= 2 && d->vocab_size >> 8 * f->width)))
+                continue;
             if (!data_check_run(d, r, &largest)) return 0;
-            if (asks) said = PAR__MAX(said, (int)(largest / 64 + 1) * 64);
+            if (must_scan) declared = PAR__MAX(declared, (int)(largest / 64 + 1) * 64);
         }
-    d->vocab_size = known ? known : said;
+    d->vocab_size = known ? known : declared;
     return 1;
 }
 // NULL, or what is wrong, in d->why.
-static const char *data_open(dataset *d, const data_desc *how) {
+static const char *data_open(dataset *d, const data_desc *desc) {
     memset(d, 0, sizeof *d);
     int type = 0;
-    while (type < DATA_TYPE_COUNT && strcmp(how->type, data_type_names[type])) type++;
+    while (type < DATA_TYPE_COUNT && strcmp(desc->type, data_type_names[type])) type++;
     int ok = type < DATA_TYPE_COUNT ||
-             data_fail(d, "there is no data_type %s; did you mean %s?", how->type,
-                       par_nearest_name(how->type, data_type_names, DATA_TYPE_COUNT, sizeof(char *)));
-    ok = ok && data_add(d, 0, how->data, how, (data_type)type);
-    if (ok && how->val_data) ok = data_add(d, 1, how->val_data, how, (data_type)type);
-    const int split = ok && !how->val_data && !d->parts[1].run_count;
-    ok = ok && (!split || data_split(d)) && data_count_starts(d, 0, how, split) &&
-         data_count_starts(d, 1, how, split) && data_vocabulary(d, how);
+             data_fail(d, "there is no data_type %s; did you mean %s?", desc->type,
+                       par_nearest_name(desc->type, data_type_names, DATA_TYPE_COUNT, sizeof(char *)));
+    ok = ok && data_add(d, 0, desc->data, desc, (data_type)type);
+    if (ok && desc->val_data) ok = data_add(d, 1, desc->val_data, desc, (data_type)type);
+    const int split = ok && !desc->val_data && !d->subsets[1].run_count;
+    ok = ok && (!split || data_hold_out(d)) && data_count_starts(d, 0, desc, split) &&
+         data_count_starts(d, 1, desc, split) && data_vocabulary(d, desc);
     if (!ok) data_close(d);
     return ok ? NULL : d->why;
 }
@@ -479,7 +482,7 @@ static const char *data_open(dataset *d, const data_desc *how) {
 // Sequence `index` of a step: the same for every number of ranks. NULL, or what is wrong, in d->why.
 static const char *data_sequence(dataset *d, int held_out, uint64_t seed, uint64_t step, uint64_t index,
                                  int t, int *x, int *y) {
-    const data_part *p = &d->parts[held_out];
+    const data_subset *p = &d->subsets[held_out];
     size_t at = (size_t)(par_random(seed ^ 0x5eed, step << 1 | (uint64_t)held_out, index) % p->starts);
     size_t low = 0, high = p->run_count; // the last run with no more starts before it
     while (high - low > 1) {
@@ -493,8 +496,8 @@ static const char *data_sequence(dataset *d, int held_out, uint64_t seed, uint64
     const int width = d->files[r->file].width;
     at -= r->starts;
     for (int i = 0; i <= t; i++) {
-        const uint64_t v = data_load(data_at(d, r, at + (size_t)i), width);
-        if (v >= (uint64_t)d->vocab_size) return data_beyond(d, r, at + (size_t)i), d->why;
+        const uint64_t v = data_read_uint(data_token_address(d, r, at + (size_t)i), width);
+        if (v >= (uint64_t)d->vocab_size) return data_fail_vocabulary(d, r, at + (size_t)i), d->why;
         if (i < t) x[i] = (int)v;
         if (i) y[i - 1] = (int)v;
     }

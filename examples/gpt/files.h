@@ -35,17 +35,17 @@ static const struct {
 };
 // Part `index` of a tensor there: its name, whether it is transposed, and which rows of ours it is. 0: no
 // such part.
-static int files_part(const gpt_model *m, const gpt_tensor *x, int index, char *name, size_t room,
-                      int *transposed, size_t *first, size_t *count) {
+static int files_source(const gpt_model *m, const gpt_tensor *x, int index, char *name, size_t capacity,
+                        int *transposed, size_t *first, size_t *count) {
     const int llama = m->config.llama, matrix = x->p->cols > 1 && x->layer >= 0;
     const char *suffix = llama   ? (index < 3 ? files_names[x->kind].llama[index] : NULL)
                          : index ? NULL
                                  : files_names[x->kind].gpt2;
     if (!suffix) return 0;
     if (x->layer >= 0)
-        snprintf(name, room, llama ? "model.layers.%d.%s" : "transformer.h.%d.%s", x->layer, suffix);
+        snprintf(name, capacity, llama ? "model.layers.%d.%s" : "transformer.h.%d.%s", x->layer, suffix);
     else
-        snprintf(name, room, "%s%s", llama ? "" : "transformer.", suffix);
+        snprintf(name, capacity, "%s%s", llama ? "" : "transformer.", suffix);
     *transposed = !llama && matrix, *first = 0, *count = x->p->rows;
     for (int i = 0; llama && i <= index && x->p->segment_count; i++) {
         if (i) *first += x->p->segments[i - 1].count;
@@ -56,34 +56,35 @@ static int files_part(const gpt_model *m, const gpt_tensor *x, int index, char *
 
 // ---- Hugging Face: load -----------------------------------------------------------------------------------
 
-typedef struct files_hub { // a directory: config.json and model.safetensors, or shards that an index names
+typedef struct
+    files_huggingface { // a directory: config.json and model.safetensors, or shards that an index names
     par_zero_safetensors *shards;
     int shard_count;
     char why[640];
-} files_hub;
+} files_huggingface;
 
-static FILE *files_read(const char *path, char *why, size_t room) { // NULL, and in why what is wrong
+static FILE *files_read(const char *path, char *why, size_t capacity) { // NULL, and in why what is wrong
     size_t bytes;
-    const int fd = par_open_read(path, &bytes, why, room);
+    const int fd = par_open_read(path, &bytes, why, capacity);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
-    if (fd >= 0 && !f) close(fd), snprintf(why, room, "out of memory for %s", path);
+    if (fd >= 0 && !f) close(fd), snprintf(why, capacity, "out of memory for %s", path);
     return f;
 }
-static char *files_text(const char *dir, const char *name, char *why, size_t room) { // a small file
+static char *files_text(const char *dir, const char *name, char *why, size_t capacity) { // a small file
     char path[4200];
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = files_read(path, why, room);
+    FILE *f = files_read(path, why, capacity);
     if (!f) return NULL;
     char *text = (char *)calloc(1, (size_t)16 << 20);
     const size_t n = text ? fread(text, 1, ((size_t)16 << 20) - 1, f) : 0;
     fclose(f);
     if (n) return text;
-    snprintf(why, room, "cannot read %s", path);
+    snprintf(why, capacity, "cannot read %s", path);
     free(text);
     return NULL;
 }
 // The value of a key, wherever it stands in a JSON text that is one: 1, and from where to where it goes.
-static int files_find(par__json *j, const char *key, par__json *value) {
+static int files_find_key(par__json *j, const char *key, par__json *value) {
     char name[64];
     par__json_skip(j);
     const int object = par__json_take(j, '{');
@@ -96,20 +97,21 @@ static int files_find(par__json *j, const char *key, par__json *value) {
         if (j->bad) return 0;
         at.end = inner.end = j->at;
         if (object && !strcmp(name, key)) return *value = at, 1;
-        if (files_find(&inner, key, value)) return 1;
+        if (files_find_key(&inner, key, value)) return 1;
     } while (par__json_take(j, ','));
     return 0;
 }
 typedef struct files_json { // that is read: the first thing that is wrong stays in why
     const char *text, *name;
     char *why;
-    size_t room;
+    size_t capacity;
     int bad;
 } files_json;
-static void files_wrong(files_json *f, const char *key, const char *takes, const par__json *value) {
+static void files_bad_value(files_json *f, const char *key, const char *expected, const par__json *value) {
     const int n = (int)PAR__MIN(value->end - value->at, 40);
     if (!f->bad)
-        snprintf(f->why, f->room, "%s: \"%s\" is %.*s, and must be %s", f->name, key, n, value->at, takes);
+        snprintf(f->why, f->capacity, "%s: \"%s\" is %.*s, and must be %s", f->name, key, n, value->at,
+                 expected);
     for (char *p = f->why; !f->bad && *p; p++)
         if ((unsigned char)*p < 32 || (unsigned char)*p > 126) *p = '?';
     f->bad = 1;
@@ -119,10 +121,10 @@ static int files_value(files_json *f, const char *key, par__json *value) {
     par__json all = {f->text, f->text + strlen(f->text), 0}, j = all;
     par__json_ignore(&all, 0), par__json_skip(&all);
     if (all.bad || all.at != all.end || *j.at != '{') {
-        if (!f->bad) snprintf(f->why, f->room, "%s is no JSON object, or damaged", f->name);
+        if (!f->bad) snprintf(f->why, f->capacity, "%s is no JSON object, or damaged", f->name);
         return f->bad = 1, 0;
     }
-    return files_find(&j, key, value) && strncmp(value->at, "null", 4);
+    return files_find_key(&j, key, value) && strncmp(value->at, "null", 4);
 }
 static double files_number(files_json *f, const char *key, double fallback) {
     char text[64] = "", *end;
@@ -133,13 +135,13 @@ static double files_number(files_json *f, const char *key, double fallback) {
     const double x = strtod(text, &end);
     if (*text && strspn(text, "0123456789-+.eE") == n && *text != '+' && end == text + n && isfinite(x))
         return x;
-    return files_wrong(f, key, "a number", &v), fallback;
+    return files_bad_value(f, key, "a number", &v), fallback;
 }
-static int files_setting(files_json *f, const char *key, int fallback) { // whole, from 0 on
+static int files_integer(files_json *f, const char *key, int fallback) { // whole, from 0 on
     par__json v;
     const double x = files_number(f, key, fallback);
     if (x >= 0 && x <= INT_MAX && x == floor(x)) return (int)x;
-    if (files_value(f, key, &v)) files_wrong(f, key, "a whole number from 0 to 2147483647", &v);
+    if (files_value(f, key, &v)) files_bad_value(f, key, "a whole number from 0 to 2147483647", &v);
     return fallback;
 }
 static int files_flag(files_json *f, const char *key, int fallback) {
@@ -148,7 +150,7 @@ static int files_flag(files_json *f, const char *key, int fallback) {
     const size_t n = (size_t)(v.end - v.at);
     if (n == 4 && !memcmp(v.at, "true", n)) return 1;
     if (n == 5 && !memcmp(v.at, "false", n)) return 0;
-    return files_wrong(f, key, "true or false", &v), fallback;
+    return files_bad_value(f, key, "true or false", &v), fallback;
 }
 static int files_word_of(const char *words, const char *word) { // "one or another": is it one of them?
     for (;;) {
@@ -159,22 +161,22 @@ static int files_word_of(const char *words, const char *word) { // "one or anoth
     }
 }
 // Is it this word? `words`, which an error shows, are those that it may be.
-static int files_is(files_json *f, const char *key, const char *word, const char *words) {
+static int files_is_word(files_json *f, const char *key, const char *word, const char *words) {
     char text[32];
     par__json v;
     if (!files_value(f, key, &v)) return 0;
     par__json at = v;
     par__json_text(&at, text, sizeof text, 0);
-    if (at.bad || !files_word_of(words, text)) files_wrong(f, key, words, &v);
+    if (at.bad || !files_word_of(words, text)) files_bad_value(f, key, words, &v);
     return !at.bad && !strcmp(text, word);
 }
-static void files_close(files_hub *h) {
+static void files_close(files_huggingface *h) {
     for (int i = 0; i < h->shard_count; i++) par_zero_safetensors_close(&h->shards[i]);
     free(h->shards);
     h->shards = NULL, h->shard_count = 0;
 }
 // Another file of weights, once. NULL, or what is wrong.
-static const char *files_shard_open(files_hub *h, const char *dir, const char *name) {
+static const char *files_shard_open(files_huggingface *h, const char *dir, const char *name) {
     char path[4200];
     const size_t n = strlen(name), ending = strlen(".safetensors");
     for (int i = 0; i < h->shard_count; i++)
@@ -193,7 +195,7 @@ static const char *files_shard_open(files_hub *h, const char *dir, const char *n
     return snprintf(s->why, sizeof s->why, "%s", name), (const char *)NULL; // which it is
 }
 // {"weight_map": {tensor: file, ...}}: every file.
-static const char *files_shards(files_hub *h, const char *dir, const char *index) {
+static const char *files_shards(files_huggingface *h, const char *dir, const char *index) {
     files_json f = {index, "model.safetensors.index.json", h->why, sizeof h->why, 0};
     par__json map;
     char name[160];
@@ -211,7 +213,7 @@ static const char *files_shards(files_hub *h, const char *dir, const char *index
     } while (!problem && par__json_take(&map, ','));
     return problem;
 }
-static const char *files_open(files_hub *h, const char *dir) { // all shards
+static const char *files_open(files_huggingface *h, const char *dir) { // all shards
     char path[4200];
     struct stat st;
     memset(h, 0, sizeof *h);
@@ -230,7 +232,7 @@ static const char *files_open(files_hub *h, const char *dir) { // all shards
     if (problem) files_close(h);
     return problem;
 }
-static const par_zero_array *files_tensor(const files_hub *h,
+static const par_zero_array *files_tensor(const files_huggingface *h,
                                           const char *name) { // with or without "transformer."
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < h->shard_count; i++) {
@@ -243,26 +245,26 @@ static const par_zero_array *files_tensor(const files_hub *h,
 
 // What config.json, which is this text, says of the model. NULL, or what is wrong (in why).
 static const char *files_config_of(const char *json, const char *name, gpt_config *g, char *why,
-                                   size_t room) {
-    files_json f = {json, name, why, room, 0};
+                                   size_t capacity) {
+    files_json f = {json, name, why, capacity, 0};
     par__json v;
     memset(g, 0, sizeof *g);
-    const int llama = files_is(&f, "model_type", "llama", "gpt2 or llama"),
-              gpt2 = files_is(&f, "model_type", "gpt2", "gpt2 or llama");
+    const int llama = files_is_word(&f, "model_type", "llama", "gpt2 or llama"),
+              gpt2 = files_is_word(&f, "model_type", "gpt2", "gpt2 or llama");
     g->llama = llama, g->bias = !llama;
-    g->n_layer = files_setting(&f, llama ? "num_hidden_layers" : "n_layer", 0);
-    g->n_head = files_setting(&f, llama ? "num_attention_heads" : "n_head", 0);
-    g->n_kv_head = llama ? files_setting(&f, "num_key_value_heads", g->n_head) : 0;
-    g->n_embd = files_setting(&f, llama ? "hidden_size" : "n_embd", 0);
-    g->block_size = g->positions = files_setting(&f, llama ? "max_position_embeddings" : "n_positions", 0);
-    g->vocab_size = files_setting(&f, "vocab_size", 0);
-    g->hidden = files_setting(&f, llama ? "intermediate_size" : "n_inner", 0);
+    g->n_layer = files_integer(&f, llama ? "num_hidden_layers" : "n_layer", 0);
+    g->n_head = files_integer(&f, llama ? "num_attention_heads" : "n_head", 0);
+    g->n_kv_head = llama ? files_integer(&f, "num_key_value_heads", g->n_head) : 0;
+    g->n_embd = files_integer(&f, llama ? "hidden_size" : "n_embd", 0);
+    g->block_size = g->positions = files_integer(&f, llama ? "max_position_embeddings" : "n_positions", 0);
+    g->vocab_size = files_integer(&f, "vocab_size", 0);
+    g->hidden = files_integer(&f, llama ? "intermediate_size" : "n_inner", 0);
     g->epsilon = (float)files_number(&f, llama ? "rms_norm_eps" : "layer_norm_epsilon", 1e-5);
     g->rotary.base = (float)files_number(&f, "rope_theta", 0);
     g->tied = files_flag(&f, "tie_word_embeddings", !llama);
     const char *type =
         files_value(&f, "rope_type", &v) || !files_value(&f, "rope_scaling", &v) ? "rope_type" : "type";
-    if (llama && files_is(&f, type, "llama3", "default or llama3")) {
+    if (llama && files_is_word(&f, type, "llama3", "default or llama3")) {
         g->rotary.factor = (float)files_number(&f, "factor", 1);
         g->rotary.low = (float)files_number(&f, "low_freq_factor", 1);
         g->rotary.high = (float)files_number(&f, "high_freq_factor", 4);
@@ -272,38 +274,39 @@ static const char *files_config_of(const char *json, const char *name, gpt_confi
     const char *wrong = !llama && !gpt2 ? "its model_type must be gpt2 or llama" : gpt_check(g);
     if (!wrong && !g->vocab_size) wrong = "it has no vocabulary";
     if (!wrong) return NULL;
-    snprintf(why, room, "%s is not that of a GPT-2 or a Llama: %s", name, wrong);
+    snprintf(why, capacity, "%s is not that of a GPT-2 or a Llama: %s", name, wrong);
     return why;
 }
-static const char *files_config(const char *dir, gpt_config *g, char *why, size_t room) {
-    char name[4200], *json = files_text(dir, "config.json", why, room);
+static const char *files_config(const char *dir, gpt_config *g, char *why, size_t capacity) {
+    char name[4200], *json = files_text(dir, "config.json", why, capacity);
     if (!json) return why;
     snprintf(name, sizeof name, "%.1000s/config.json", dir);
-    const char *wrong = files_config_of(json, name, g, why, room);
+    const char *wrong = files_config_of(json, name, g, why, capacity);
     return free(json), wrong;
 }
 // Before anything is made of that size: have the files at least as many elements as the model? NULL, or that
 // they have not.
-static const char *files_holds(const char *dir, const gpt_config *g, char *why, size_t room) {
-    files_hub h;
-    size_t there = 0;
+static const char *files_check_size(const char *dir, const gpt_config *g, char *why, size_t capacity) {
+    files_huggingface h;
+    size_t present = 0;
     const char *problem = files_open(&h, dir);
     for (int i = 0; i < h.shard_count; i++)
-        for (size_t k = 0; k < h.shards[i].count; k++) there += h.shards[i].list[k].count;
+        for (size_t k = 0; k < h.shards[i].count; k++) present += h.shards[i].list[k].count;
     if (problem)
-        snprintf(why, room, "cannot load %.1000s: %s", dir, problem);
-    else if (there < gpt_whole_count(g))
+        snprintf(why, capacity, "cannot load %.1000s: %s", dir, problem);
+    else if (present < gpt_parameter_count(g))
         snprintf(
-            why, room,
+            why, capacity,
             "cannot load %.1000s: its config.json is that of a model of %zu parameters, and its files have "
             "only %zu",
-            dir, gpt_whole_count(g), there);
-    const int fits = !problem && there >= gpt_whole_count(g);
+            dir, gpt_parameter_count(g), present);
+    const int fits = !problem && present >= gpt_parameter_count(g);
     return files_close(&h), fits ? NULL : why;
 }
 // All parameters, from tensors with their names after `prefix`. NULL, or which one is missing or of another
 // shape.
-static const char *files_fill(const gpt_model *m, const files_hub *h, const char *prefix, float *whole) {
+static const char *files_read_weights(const gpt_model *m, const files_huggingface *h, const char *prefix,
+                                      float *whole) {
     static char why[900];
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
@@ -311,36 +314,36 @@ static const char *files_fill(const gpt_model *m, const files_hub *h, const char
         int transposed;
         size_t first, rows, n = strlen(prefix);
         memcpy(name, prefix, n);
-        for (int j = 0; files_part(m, x, j, name + n, sizeof name - n, &transposed, &first, &rows); j++) {
+        for (int j = 0; files_source(m, x, j, name + n, sizeof name - n, &transposed, &first, &rows); j++) {
             const par_zero_array *t = files_tensor(h, name);
-            const size_t cols = x->p->cols, want[2] = {transposed ? cols : rows, transposed ? rows : cols};
-            float *to = whole + x->whole_at + first * cols;
+            const size_t cols = x->p->cols, shape[2] = {transposed ? cols : rows, transposed ? rows : cols};
+            float *to = whole + x->total_offset + first * cols;
             if (t && t->dtype != PAR_F32 && t->dtype != PAR_BF16 && t->dtype != PAR_F16 &&
                 t->dtype != PAR_F64)
                 return snprintf(why, sizeof why, "%s is not of a floating-point type", name), why;
-            if (!t || t->count != rows * cols || t->shape[0] != want[0] ||
-                (t->dims == 2 && t->shape[1] != want[1])) {
+            if (!t || t->count != rows * cols || t->shape[0] != shape[0] ||
+                (t->dims == 2 && t->shape[1] != shape[1])) {
                 snprintf(why, sizeof why, "%s %s (%zu x %zu)", name,
-                         t ? "is not of the shape that the model has" : "is missing", want[0], want[1]);
+                         t ? "is not of the shape that the model has" : "is missing", shape[0], shape[1]);
                 return why;
             }
             if (!transposed) par_zero_safetensors_read(t, 0, rows * cols, to);
-            float *line = transposed ? (float *)calloc(rows + 1, sizeof *line) : NULL;
-            if (transposed && !line) return "out of memory to load";
+            float *column = transposed ? (float *)calloc(rows + 1, sizeof *column) : NULL;
+            if (transposed && !column) return "out of memory to load";
             for (size_t c = 0; c < cols && transposed; c++) {
-                par_zero_safetensors_read(t, c * rows, rows, line);
-                for (size_t r = 0; r < rows; r++) to[r * cols + c] = line[r];
+                par_zero_safetensors_read(t, c * rows, rows, column);
+                for (size_t r = 0; r < rows; r++) to[r * cols + c] = column[r];
             }
-            free(line);
+            free(column);
         }
     }
     return NULL;
 }
 static const char *files_load(const gpt_model *m, const char *dir, float *whole) {
     static char why[1800];
-    files_hub h;
+    files_huggingface h;
     const char *problem = files_open(&h, dir);
-    if (!problem) problem = files_fill(m, &h, "", whole);
+    if (!problem) problem = files_read_weights(m, &h, "", whole);
     if (problem) snprintf(why, sizeof why, "cannot load %s: %s", dir, problem);
     files_close(&h);
     return problem ? why : NULL;
@@ -348,20 +351,21 @@ static const char *files_load(const gpt_model *m, const char *dir, float *whole)
 
 // ---- Hugging Face: save -----------------------------------------------------------------------------------
 
-// All parameters as tensors of theirs, pointing into `room` (whole_count floats); how many.
-static size_t files_tensors(const gpt_model *m, const float *whole, float *room, par_zero_array *list) {
+// All parameters as tensors of theirs, pointing into `room` (total_count floats); how many.
+static size_t files_list_tensors(const gpt_model *m, const float *whole, float *buffer,
+                                 par_zero_array *list) {
     size_t n = 0;
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
         int transposed;
         size_t first, rows;
-        for (int j = 0; files_part(m, x, j, list[n].name, sizeof list[n].name, &transposed, &first, &rows);
+        for (int j = 0; files_source(m, x, j, list[n].name, sizeof list[n].name, &transposed, &first, &rows);
              j++, n++) {
-            const size_t cols = x->p->cols, at = x->whole_at + first * cols;
+            const size_t cols = x->p->cols, at = x->total_offset + first * cols;
             for (size_t r = 0; r < rows; r++)
                 for (size_t c = 0; c < cols; c++)
-                    room[at + (transposed ? c * rows + r : r * cols + c)] = whole[at + r * cols + c];
-            list[n].data = room + at, list[n].dtype = PAR_F32, list[n].count = rows * cols;
+                    buffer[at + (transposed ? c * rows + r : r * cols + c)] = whole[at + r * cols + c];
+            list[n].data = buffer + at, list[n].dtype = PAR_F32, list[n].count = rows * cols;
             list[n].bytes = rows * cols * sizeof(float);
             list[n].dims = cols > 1 ? 2 : 1;
             list[n].shape[0] = transposed ? cols : rows, list[n].shape[1] = transposed ? rows : cols;
@@ -370,9 +374,9 @@ static size_t files_tensors(const gpt_model *m, const float *whole, float *room,
     return n;
 }
 // How many of the tensors from `first` on go into one file of at most `most` bytes.
-static size_t files_shard(const par_zero_array *list, size_t n, size_t first, size_t most) {
+static size_t files_shard(const par_zero_array *list, size_t n, size_t first, size_t max_bytes) {
     size_t bytes = 0, k = first;
-    while (k < n && (k == first || bytes + list[k].count * 4 <= most)) bytes += list[k++].count * 4;
+    while (k < n && (k == first || bytes + list[k].count * 4 <= max_bytes)) bytes += list[k++].count * 4;
     return k - first;
 }
 // Shard k of so many, as Hugging Face names it.
@@ -384,31 +388,31 @@ static void files_shard_name(char name[64], size_t k, size_t shards) {
 typedef struct files_export {
     const char *dir;
     const par_zero_array *list;
-    size_t count, most, shards; // tensors; bytes of a file; files of weights
+    size_t count, max_bytes, shards; // tensors; bytes of a file; files of weights
 } files_export;
 static const char *const files_index = "model.safetensors.index.json";
 
 static void files_path(char path[4300], const files_export *x, const char *name, const char *ending) {
     snprintf(path, 4300, "%.4000s/%s%s", x->dir, name, ending);
 }
-static const char *files_fails(char *why, size_t room, const char *path) {
-    snprintf(why, room, "cannot write %.1000s: %s; what was there is untouched", path, strerror(errno));
+static const char *files_write_error(char *why, size_t capacity, const char *path) {
+    snprintf(why, capacity, "cannot write %.1000s: %s; what was there is untouched", path, strerror(errno));
     return why;
 }
 // A stream's end: onto the disk. 0: errno says why not.
-static int files_finish(FILE *f, int ok) {
+static int files_close_synced(FILE *f, int ok) {
     ok = ok && !fflush(f) && !fsync(fileno(f));
     const int e = errno, closed = !f || !fclose(f);
     if (!ok) errno = e;
     return ok && closed;
 }
-static const char *files_write_shards(const files_export *x, char *why, size_t room) {
+static const char *files_write_shards(const files_export *x, char *why, size_t capacity) {
     char name[64], path[4300];
     for (size_t first = 0, k = 1, n; first < x->count; first += n, k++) {
-        n = files_shard(x->list, x->count, first, x->most);
+        n = files_shard(x->list, x->count, first, x->max_bytes);
         files_shard_name(name, k, x->shards);
         files_path(path, x, name, ".new");
-        if (par_zero_safetensors_write(path, x->list + first, n, why, room)) return why;
+        if (par_zero_safetensors_write(path, x->list + first, n, why, capacity)) return why;
     }
     return NULL;
 }
@@ -418,7 +422,7 @@ static int files_print_index(FILE *f, const files_export *x) { // which file eac
     for (size_t i = 0; i < x->count; i++) bytes += x->list[i].count * 4;
     int ok = fprintf(f, "{\"metadata\": {\"total_size\": %zu}, \"weight_map\": {", bytes) > 0;
     for (size_t first = 0, k = 1, n; ok && first < x->count; first += n, k++) {
-        n = files_shard(x->list, x->count, first, x->most);
+        n = files_shard(x->list, x->count, first, x->max_bytes);
         files_shard_name(name, k, x->shards);
         for (size_t i = first; i < first + n && ok; i++)
             ok = fprintf(f, "%s\"%s\": \"%s\"", i ? ", " : "", x->list[i].name, name) > 0;
@@ -464,15 +468,15 @@ static FILE *files_create(const char *path) { // under a temporary name
     return f;
 }
 static const char *files_write_text(const files_export *x, const char *name, const gpt_config *g, char *why,
-                                    size_t room) { // the configuration, or without one the index
+                                    size_t capacity) { // the configuration, or without one the index
     char path[4300];
     files_path(path, x, name, ".new");
     FILE *f = files_create(path);
     const int ok = f && (g ? files_print_config(f, g) : files_print_index(f, x));
-    return files_finish(f, ok) ? NULL : files_fails(why, room, path);
+    return files_close_synced(f, ok) ? NULL : files_write_error(why, capacity, path);
 }
 // All new files get their names, or all go. While they do there is no config.json: nobody takes half of it.
-static const char *files_settle(const files_export *x, int keep, char *why, size_t room) {
+static const char *files_rename_all(const files_export *x, int keep, char *why, size_t capacity) {
     char from[4300], to[4300], name[64];
     const char *problem = NULL;
     files_path(to, x, "config.json", "");
@@ -487,7 +491,7 @@ static const char *files_settle(const files_export *x, int keep, char *why, size
         else if (k == x->shards + 1 && x->shards == 1)
             unlink(to); // of an earlier export
         else if (rename(from, to))
-            problem = output_why(why, room, "rename", from);
+            problem = output_why(why, capacity, "rename", from);
     }
     files_path(to, x, "model.safetensors", "");
     if (keep && !problem && x->shards > 1) unlink(to); // likewise
@@ -498,25 +502,25 @@ static const char *files_settle(const files_export *x, int keep, char *why, size
 static const char *files_save(const gpt_model *m, const char *dir, const float *whole, size_t shard_bytes) {
     static char why[4400];
     par_zero_array *list = (par_zero_array *)calloc((size_t)m->tensor_count * 3 + 1, sizeof *list);
-    float *turned = (float *)calloc(m->whole_count, sizeof *turned);
-    const char *problem = list && turned ? NULL : "out of memory to save";
+    float *transposed_data = (float *)calloc(m->total_count, sizeof *transposed_data);
+    const char *problem = list && transposed_data ? NULL : "out of memory to save";
     files_export x = {dir, list, 0, shard_bytes ? shard_bytes : (size_t)5000000000, 0};
     const int fresh = !problem && !mkdir(dir, 0777);
     if (!problem && !fresh && errno != EEXIST)
         problem = output_why(why, sizeof why, "make the directory", dir);
     if (!problem) {
-        x.count = files_tensors(m, whole, turned, list);
-        for (size_t at = 0; at < x.count; at += files_shard(list, x.count, at, x.most)) x.shards++;
+        x.count = files_list_tensors(m, whole, transposed_data, list);
+        for (size_t at = 0; at < x.count; at += files_shard(list, x.count, at, x.max_bytes)) x.shards++;
         problem = files_write_shards(&x, why, sizeof why);
         if (!problem && x.shards > 1) problem = files_write_text(&x, files_index, NULL, why, sizeof why);
         if (!problem) problem = files_write_text(&x, "config.json", &m->config, why, sizeof why);
         if (problem)
-            files_settle(&x, 0, NULL, 0);
+            files_rename_all(&x, 0, NULL, 0);
         else
-            problem = files_settle(&x, 1, why, sizeof why);
+            problem = files_rename_all(&x, 1, why, sizeof why);
         if (problem && fresh) rmdir(dir);
     }
-    free(list), free(turned);
+    free(list), free(transposed_data);
     return problem;
 }
 
@@ -528,12 +532,12 @@ static const char *files_save(const gpt_model *m, const char *dir, const float *
     X(n_embd) X(block_size) X(vocab_size) X(bias) X(llama) X(n_kv_head) X(hidden) X(tied) X(positions)
 #define FILES_REALS(X)                                                                                       \
     X(epsilon) X(rotary.base) X(rotary.factor) X(rotary.low) X(rotary.high) X(rotary.original)
-static void files_print_note(char *note, size_t room, const gpt_config *g, int step) {
-    size_t at = (size_t)snprintf(note, room, "gpt step=%d", step);
-#define X(name) at += (size_t)snprintf(note + at, room - at, " " #name "=%d", g->name);
+static void files_print_note(char *note, size_t capacity, const gpt_config *g, int step) {
+    size_t at = (size_t)snprintf(note, capacity, "gpt step=%d", step);
+#define X(name) at += (size_t)snprintf(note + at, capacity - at, " " #name "=%d", g->name);
     FILES_INTS(X)
 #undef X
-#define X(name) at += (size_t)snprintf(note + at, room - at, " " #name "=%.9g", (double)g->name);
+#define X(name) at += (size_t)snprintf(note + at, capacity - at, " " #name "=%.9g", (double)g->name);
     FILES_REALS(X)
 #undef X
 }
@@ -561,22 +565,22 @@ static const char *files_read_note(const char *dir, gpt_config *g, int *step) {
     return why;
 }
 // Before anything is made of that size: are the files of weights as large as the model in the note?
-static const char *files_own_holds(const char *dir, const gpt_config *g, char *why, size_t room) {
+static const char *files_own_check_size(const char *dir, const gpt_config *g, char *why, size_t capacity) {
     char path[4400];
     struct stat st;
-    size_t there = 0;
+    size_t present = 0;
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
         snprintf(path, sizeof path, "%.4000s/%.255s", dir, e->d_name);
         if (!strncmp(e->d_name, "model-s", 7) && !stat(path, &st) && S_ISREG(st.st_mode))
-            there += (size_t)st.st_size;
+            present += (size_t)st.st_size;
     }
     if (d) closedir(d);
-    if (there / sizeof(float) >= gpt_whole_count(g)) return NULL;
-    snprintf(why, room,
+    if (present / sizeof(float) >= gpt_parameter_count(g)) return NULL;
+    snprintf(why, capacity,
              "cannot load the checkpoint %.1000s: its model has %zu parameters, and its files have only %zu "
              "bytes: they are truncated, or missing",
-             dir, gpt_whole_count(g), there);
+             dir, gpt_parameter_count(g), present);
     return why;
 }
 
@@ -586,10 +590,10 @@ static const char *files_own_holds(const char *dir, const gpt_config *g, char *w
 // vocabulary. Then each kind of tensor for all layers together, with the embedding's rows padded.
 enum { FILES_LLMC = 20240326 };
 
-static const char *files_llmc_config(const char *path, gpt_config *g, char *why, size_t room) {
+static const char *files_llmc_config(const char *path, gpt_config *g, char *why, size_t capacity) {
     int32_t h[256] = {0};
     struct stat st;
-    FILE *f = files_read(path, why, room);
+    FILE *f = files_read(path, why, capacity);
     if (!f) return why;
     const int ok = !fstat(fileno(f), &st) && fread(h, sizeof h, 1, f) == 1 && h[0] == FILES_LLMC &&
                    (h[1] == 3 || h[1] == 5);
@@ -598,34 +602,34 @@ static const char *files_llmc_config(const char *path, gpt_config *g, char *why,
     g->bias = 1, g->block_size = g->positions = h[2], g->vocab_size = h[3], g->n_layer = h[4],
     g->n_head = h[5], g->n_embd = h[6];
     if (!ok || gpt_check(g) || !g->vocab_size || h[7] < h[3]) {
-        snprintf(why, room, "%s is no model file of llm.c's (version 3 or 5)%s%s", path, ok ? ": " : "",
+        snprintf(why, capacity, "%s is no model file of llm.c's (version 3 or 5)%s%s", path, ok ? ": " : "",
                  !ok            ? ""
                  : gpt_check(g) ? gpt_check(g)
                                 : "its vocabulary makes no sense");
         return why;
     }
-    const size_t elements = gpt_whole_count(g) + (size_t)(h[7] - h[3]) * (size_t)h[6];
-    const size_t bytes = sizeof h + elements * (h[1] == 5 ? 2 : 4), there = (size_t)st.st_size;
-    if (bytes == there) return NULL;
-    snprintf(why, room, "the model file %s %s: its header asks for %zu bytes, and it has %zu", path,
-             there < bytes ? "is truncated" : "is longer than its header says", bytes, there);
+    const size_t elements = gpt_parameter_count(g) + (size_t)(h[7] - h[3]) * (size_t)h[6];
+    const size_t bytes = sizeof h + elements * (h[1] == 5 ? 2 : 4), present = (size_t)st.st_size;
+    if (bytes == present) return NULL;
+    snprintf(why, capacity, "the model file %s %s: its header asks for %zu bytes, and it has %zu", path,
+             present < bytes ? "is truncated" : "is longer than its header says", bytes, present);
     return why;
 }
 // To or from a model file: NULL, or what is wrong.
-static const char *files_llmc_move(const gpt_model *m, FILE *f, float *whole, int save, par_dtype type,
-                                   size_t padded) {
+static const char *files_llmc_transfer(const gpt_model *m, FILE *f, float *whole, int save, par_dtype type,
+                                       size_t padded) {
     const size_t e = par_dtype_bytes(type), C = (size_t)m->config.n_embd;
     for (int kind = 0; kind < GPT_HEAD; kind++)
         for (int i = 0; i < m->tensor_count; i++) {
             const gpt_tensor *x = &m->tensors[i];
             const size_t n = x->p->rows * x->p->cols, pad = kind == GPT_WTE ? (padded - x->p->rows) * C : 0;
             if (x->kind != kind) continue;
-            char *room = (char *)calloc(n + pad, e);
-            int ok = room != NULL;
-            if (ok && save) par_cast(room, type, whole + x->whole_at, PAR_F32, n);
-            if (ok) ok = (save ? fwrite(room, e, n + pad, f) : fread(room, e, n + pad, f)) == n + pad;
-            if (ok && !save) par_cast(whole + x->whole_at, PAR_F32, room, type, n);
-            free(room);
+            char *buffer = (char *)calloc(n + pad, e);
+            int ok = buffer != NULL;
+            if (ok && save) par_cast(buffer, type, whole + x->total_offset, PAR_F32, n);
+            if (ok) ok = (save ? fwrite(buffer, e, n + pad, f) : fread(buffer, e, n + pad, f)) == n + pad;
+            if (ok && !save) par_cast(whole + x->total_offset, PAR_F32, buffer, type, n);
+            free(buffer);
             if (!ok) return save ? "cannot write the model file" : "the model file is truncated";
         }
     return NULL;
@@ -641,12 +645,12 @@ static const char *files_llmc_load(const gpt_model *m, const char *path, float *
     FILE *f = files_read(path, problem, sizeof problem);
     if (!f) return problem;
     if (fread(h, sizeof h, 1, f) != 1) return fclose(f), "the model file is truncated";
-    const char *why = files_llmc_move(m, f, whole, 0, h[1] == 5 ? PAR_BF16 : PAR_F32, (size_t)h[7]);
+    const char *why = files_llmc_transfer(m, f, whole, 0, h[1] == 5 ? PAR_BF16 : PAR_F32, (size_t)h[7]);
     if (!why && fgetc(f) != EOF) why = "the model file is longer than its header says";
     fclose(f);
     return why;
 }
-static const char *files_llmc_holds(const gpt_config *g) { // NULL, or why not
+static const char *files_llmc_supports(const gpt_config *g) { // NULL, or why not
     return g->llama || !g->bias ? "llm.c's model files hold GPT-2 with biases" : NULL;
 }
 static const char *files_llmc_save(const gpt_model *m, const char *path, float *whole) {
@@ -656,13 +660,13 @@ static const char *files_llmc_save(const gpt_model *m, const char *path, float *
                       g->n_embd,  padded};
     static char why[1200];
     char beside[4300];
-    if (files_llmc_holds(g)) return files_llmc_holds(g);
+    if (files_llmc_supports(g)) return files_llmc_supports(g);
     snprintf(beside, sizeof beside, "%.4200s.tmp", path);
     FILE *f = files_create(beside);
     int ok = f && fwrite(h, sizeof h, 1, f) == 1;
-    ok = files_finish(f, ok && !files_llmc_move(m, f, whole, 1, PAR_F32, (size_t)padded));
+    ok = files_close_synced(f, ok && !files_llmc_transfer(m, f, whole, 1, PAR_F32, (size_t)padded));
     if (ok && !rename(beside, path)) return NULL;
-    files_fails(why, sizeof why, path);
+    files_write_error(why, sizeof why, path);
     return unlink(beside), why;
 }
 

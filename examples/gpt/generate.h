@@ -7,20 +7,20 @@
 #ifndef GENERATE_H
 #define GENERATE_H
 
-enum { GENERATE_ROWS = 512 }; // of a prompt, in a pass at most
+enum { GENERATE_MAX_ROWS = 512 }; // of a prompt, in a pass at most
 
 typedef struct generator {
-    par_tp *tp;          // the trainer's tp, but all tokens on every rank
-    par_tp_cache *cache; // of each layer; data NULL: on another stage
-    gpt_buffers buffers; // of a pass, for all stages of this rank in turn
-    size_t room;         // tokens of context
-    size_t rows;         // of them in a pass
-    void *in, *out;      // of a stage
-    void *memory, *ids;  // of the device
-    size_t cache_bytes;  // of all layers here
+    par_tp *tp;             // the trainer's tp, but all tokens on every rank
+    par_tp_kv_cache *cache; // of each layer; data NULL: on another stage
+    gpt_buffers buffers;    // of a pass, for all stages of this rank in turn
+    size_t capacity;        // tokens of context
+    size_t rows;            // of them in a pass
+    void *in, *out;         // of a stage
+    void *memory, *ids;     // of the device
+    size_t cache_bytes;     // of all layers here
     int32_t *context;
-    float *logits, *part, *line;    // whole; of this rank, as f32, as stored
-    double prompt_seconds, seconds; // until the first token was known; from then on
+    float *logits, *local_logits, *stored_logits; // whole; of this rank, as f32, as stored
+    double prompt_seconds, seconds;               // until the first token was known; from then on
 } generator;
 
 // What of a training's settings --generate does without: it needs no batch, and stages in turn are no
@@ -32,7 +32,7 @@ static const char *generate_settings(settings *o) {
         return "--generate trains nothing: leave out --save, --export and --plan";
     if (o->sample < 1) return "--generate writes at least one token: sample must be 1 or more";
     o->schedule = "1f1b", o->recompute = "none", o->chunks = o->canonical = 0;
-    o->batch_size = o->accumulation = 1;
+    o->batch_size = o->accumulation_steps = 1;
     return NULL;
 }
 
@@ -78,13 +78,13 @@ static const char *generate_parse(const char *option, const char *text, int voca
 }
 
 // A token, as it comes. plain: what could move a terminal's cursor, or is no ASCII, is shown as '?'.
-static void generate_show(const trainer *t, FILE *out, int32_t token, int plain) {
+static void generate_show(const trainer *t, FILE *out, int32_t token, int ascii_only) {
     unsigned char byte;
     size_t n;
-    const unsigned char *text = tokenizer_text(&t->words, t->o.model.vocab_size, token, &byte, &n);
+    const unsigned char *text = tokenizer_text(&t->tokenizer, t->o.model.vocab_size, token, &byte, &n);
     if (!text) fprintf(out, "%d ", (int)token);
     for (size_t i = 0; text && i < n; i++)
-        fputc(plain && text[i] != '\n' && (text[i] < 32 || text[i] > 126) ? '?' : text[i], out);
+        fputc(ascii_only && text[i] != '\n' && (text[i] < 32 || text[i] > 126) ? '?' : text[i], out);
     fflush(out);
 }
 static void generate_json(const trainer *t, const generator *g, size_t prompt, const int32_t *tokens,
@@ -97,7 +97,7 @@ static void generate_json(const trainer *t, const generator *g, size_t prompt, c
     fputs(",\"tokens\":[", stdout);
     for (size_t i = 0; i < n; i++) {
         printf(i ? ",%d" : "%d", (int)tokens[i]);
-        text = tokenizer_text(&t->words, t->o.model.vocab_size, tokens[i], &byte, &length);
+        text = tokenizer_text(&t->tokenizer, t->o.model.vocab_size, tokens[i], &byte, &length);
         if (text && all) memcpy(all + bytes, text, length), bytes += length;
     }
     fputs("]", stdout);
@@ -110,33 +110,34 @@ static void generate_json(const trainer *t, const generator *g, size_t prompt, c
 
 // ---- which token comes next -------------------------------------------------------------------------------
 
-static uint32_t generate_order(float x) { // an integer that orders as the number does
+static uint32_t generate_sort_key(float x) { // an integer that orders as the number does
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 // The largest number that at least k of n are not below, bit by bit.
-static uint32_t generate_kth(const float *x, size_t n, size_t k) {
+static uint32_t generate_kth_largest(const float *x, size_t n, size_t k) {
     uint32_t limit = 0;
     for (int bit = 31; bit >= 0; bit--) {
         const uint32_t higher = limit | 1u << bit;
         size_t count = 0;
-        for (size_t i = 0; i < n; i++) count += generate_order(x[i]) >= higher;
+        for (size_t i = 0; i < n; i++) count += generate_sort_key(x[i]) >= higher;
         if (count >= k) limit = higher;
     }
     return limit;
 }
 // Of V logits, which are overwritten: the largest at temperature 0, else one of the top_k largest (0: of all)
 // by chance, as often as softmax of logits / temperature says. number: of the token, keys the chance.
-static int32_t generate_pick(const settings *o, float *p, size_t V, uint64_t number) {
+static int32_t generate_sample(const settings *o, float *p, size_t V, uint64_t number) {
     size_t token = 0;
     float sum = 0;
     for (size_t j = 1; j < V; j++) token = p[j] > p[token] ? j : token;
     if (o->temperature <= 0) return (int32_t)token;
-    const float most = p[token];
-    const uint32_t limit = o->top_k > 0 && (size_t)o->top_k < V ? generate_kth(p, V, (size_t)o->top_k) : 0;
+    const float max_logit = p[token];
+    const uint32_t limit =
+        o->top_k > 0 && (size_t)o->top_k < V ? generate_kth_largest(p, V, (size_t)o->top_k) : 0;
     for (size_t j = 0; j < V; j++)
-        sum += p[j] = generate_order(p[j]) >= limit ? expf((p[j] - most) / (float)o->temperature) : 0;
+        sum += p[j] = generate_sort_key(p[j]) >= limit ? expf((p[j] - max_logit) / (float)o->temperature) : 0;
     float pick = par_uniform((uint64_t)o->seed, 77, number) * sum;
     for (size_t j = 0; j < V; j++) {
         if (p[j] > 0) token = j; // the last that can be, should rounding leave something
@@ -148,49 +149,53 @@ static int32_t generate_pick(const settings *o, float *p, size_t V, uint64_t num
 // ---- passes through the model -----------------------------------------------------------------------------
 
 static int generate_rank_of(const trainer *t, int stage) { return par_pipe_rank_of(&t->schedule, stage, 0); }
-static int generate_has(const trainer *t, int stage) {
+static int generate_has_stage(const trainer *t, int stage) {
     return generate_rank_of(t, stage) == par_rank(t->pp_comm);
 }
 
-// The model works on all tokens of the context here; back to training with `generate_leave`.
-static gpt_model generate_enter(trainer *t, generator *g) {
+// The model works on all tokens of the context here; back to training with `generate_end`.
+static gpt_model generate_begin(trainer *t, generator *g) {
     const gpt_model before = t->model;
-    t->model.tp = g->tp, t->model.sequence = 0, t->model.split = 0, t->model.recompute = GPT_RECOMPUTE_FULL;
-    t->model.cache = t->o.kv_cache ? g->cache : NULL, t->model.last_only = 1;
+    t->model.tp = g->tp, t->model.sequence_parallel = 0, t->model.split_backward = 0,
+    t->model.recompute = GPT_RECOMPUTE_FULL;
+    t->model.cache = t->o.kv_cache ? g->cache : NULL, t->model.last_token_only = 1;
     return before;
 }
-static void generate_leave(trainer *t, const gpt_model *before) {
-    t->model.tp = before->tp, t->model.sequence = before->sequence, t->model.split = before->split;
-    t->model.recompute = before->recompute, t->model.cache = NULL, t->model.last_only = 0;
+static void generate_end(trainer *t, const gpt_model *before) {
+    t->model.tp = before->tp, t->model.sequence_parallel = before->sequence_parallel,
+    t->model.split_backward = before->split_backward;
+    t->model.recompute = before->recompute, t->model.cache = NULL, t->model.last_token_only = 0;
 }
 
 // Caches of the layers here, and the largest buffers of the stages here.
 static par_result generate_memory(trainer *t, generator *g) {
     const size_t between = g->rows * (size_t)t->o.model.n_embd * par_tp_element_bytes(g->tp);
-    const size_t each = par_tp_cache_bytes(g->tp, &t->model.attention, 1, g->room);
-    size_t most[GPT_CLASSES] = {0}, bytes = 2 * par__round_up(between, 64) + par__round_up(4 * g->rows, 64);
+    const size_t each = par_tp_kv_cache_bytes(g->tp, &t->model.attention, 1, g->capacity);
+    size_t max_bytes[GPT_LIFETIMES] = {0},
+           bytes = 2 * par__round_up(between, 64) + par__round_up(4 * g->rows, 64);
     for (int s = 0; s < t->schedule.stages; s++) {
-        if (!generate_has(t, s)) continue;
-        gpt_buffers_walk(&t->model, &t->parts[s], &g->buffers, g->rows);
-        for (int i = 0; i < GPT_CLASSES; i++) most[i] = PAR__MAX(most[i], g->buffers.bytes[i]);
+        if (!generate_has_stage(t, s)) continue;
+        gpt_buffers_layout(&t->model, &t->stages[s], &g->buffers, g->rows);
+        for (int i = 0; i < GPT_LIFETIMES; i++) max_bytes[i] = PAR__MAX(max_bytes[i], g->buffers.bytes[i]);
         if (t->model.cache)
-            g->cache_bytes += (size_t)(t->parts[s].end - t->parts[s].first) * par__round_up(each, 64);
+            g->cache_bytes += (size_t)(t->stages[s].end - t->stages[s].first) * par__round_up(each, 64);
     }
-    for (int i = 0; i < GPT_CLASSES; i++) bytes += most[i];
+    for (int i = 0; i < GPT_LIFETIMES; i++) bytes += max_bytes[i];
     if (t->device->alloc(t->device, bytes + g->cache_bytes + 64, &g->memory)) {
         char text[2][16];
         return par_fail(t->world, PAR_ERR_MEMORY,
                         "no memory for a context of %zu tokens: %s of cache, %s more (fewer: a smaller "
                         "--sample or --block_size)",
-                        g->room, par_zero_size(g->cache_bytes, text[0]), par_zero_size(bytes, text[1]));
+                        g->capacity, par_zero_size(g->cache_bytes, text[0]), par_zero_size(bytes, text[1]));
     }
     char *at = (char *)g->memory;
-    for (int i = 0; i < GPT_CLASSES; i++) g->buffers.block[i] = at, at += most[i];
+    for (int i = 0; i < GPT_LIFETIMES; i++) g->buffers.block[i] = at, at += max_bytes[i];
     g->in = at, g->out = at += par__round_up(between, 64), g->ids = at += par__round_up(between, 64);
     at += par__round_up(4 * g->rows, 64);
     for (int s = 0; s < t->schedule.stages; s++)
-        for (int l = t->parts[s].first; t->model.cache && generate_has(t, s) && l < t->parts[s].end; l++) {
-            g->cache[l].data = at, g->cache[l].batch = 1, g->cache[l].capacity = g->room;
+        for (int l = t->stages[s].first; t->model.cache && generate_has_stage(t, s) && l < t->stages[s].end;
+             l++) {
+            g->cache[l].data = at, g->cache[l].batch = 1, g->cache[l].capacity = g->capacity;
             at += par__round_up(each, 64);
         }
     return PAR_OK;
@@ -200,25 +205,25 @@ static par_result generate_open(trainer *t, generator *g, size_t prompt) {
     par_tp_desc d;
     memset(g, 0, sizeof *g);
     memset(&d, 0, sizeof d);
-    d.tp = t->tp_comm, d.bf16 = par_tp_type(t->tp) == PAR_BF16, d.seed = (uint64_t)t->o.seed;
+    d.tp = t->tp_comm, d.bf16 = par_tp_dtype(t->tp) == PAR_BF16, d.seed = (uint64_t)t->o.seed;
     d.kernels = t->tp_kernels;
     GPT_TRY(par_tp_open(&d, &g->tp));
-    g->room = PAR__MIN((size_t)c->block_size, prompt + (size_t)t->o.sample);
-    g->rows = t->o.kv_cache ? PAR__MIN(g->room, (size_t)GENERATE_ROWS) : g->room;
-    g->cache = (par_tp_cache *)calloc((size_t)c->n_layer + 1, sizeof *g->cache);
-    g->buffers.layers = (gpt_saved *)calloc((size_t)c->n_layer + 1, sizeof *g->buffers.layers);
-    g->context = (int32_t *)calloc(g->room + 1, sizeof *g->context);
+    g->capacity = PAR__MIN((size_t)c->block_size, prompt + (size_t)t->o.sample);
+    g->rows = t->o.kv_cache ? PAR__MIN(g->capacity, (size_t)GENERATE_MAX_ROWS) : g->capacity;
+    g->cache = (par_tp_kv_cache *)calloc((size_t)c->n_layer + 1, sizeof *g->cache);
+    g->buffers.layers = (gpt_activations *)calloc((size_t)c->n_layer + 1, sizeof *g->buffers.layers);
+    g->context = (int32_t *)calloc(g->capacity + 1, sizeof *g->context);
     g->logits = (float *)calloc(3 * (size_t)c->vocab_size, sizeof *g->logits);
     if (!g->cache || !g->buffers.layers || !g->context || !g->logits)
         return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to generate");
-    g->part = g->logits + c->vocab_size, g->line = g->part + c->vocab_size;
-    const gpt_model before = generate_enter(t, g);
+    g->local_logits = g->logits + c->vocab_size, g->stored_logits = g->local_logits + c->vocab_size;
+    const gpt_model before = generate_begin(t, g);
     const par_result r = generate_memory(t, g);
-    return generate_leave(t, &before), r;
+    return generate_end(t, &before), r;
 }
 static void generate_close(trainer *t, generator *g) {
     if (g->memory) t->device->free(t->device, g->memory);
-    if (g->tp) need(t->world, par_tp_close(g->tp));
+    if (g->tp) must(t->world, par_tp_close(g->tp));
     free(g->cache), free(g->buffers.layers), free(g->context), free(g->logits);
 }
 
@@ -226,21 +231,21 @@ static void generate_close(trainer *t, generator *g) {
 static par_result generate_pass(trainer *t, generator *g, size_t first, size_t end) {
     const par_tp_tokens tokens = {1, end - first, 0, first};
     const size_t rows = end - first, count = rows * (size_t)t->o.model.n_embd;
-    const par_dtype type = par_tp_type(g->tp);
+    const par_dtype type = par_tp_dtype(g->tp);
     gpt_buffers *b = &g->buffers;
     GPT_TRY(t->device->copy(t->device, g->ids, g->context + first, rows * sizeof(int32_t), NULL));
     for (int s = 0; s < t->schedule.stages; s++) {
-        if (!generate_has(t, s)) continue;
-        if (s && !generate_has(t, s - 1)) {
+        if (!generate_has_stage(t, s)) continue;
+        if (s && !generate_has_stage(t, s - 1)) {
             GPT_TRY(par_recv(g->in, count, type, generate_rank_of(t, s - 1), t->pp_comm));
         } else if (s) {
             void *swap = g->in;
             g->in = g->out, g->out = swap;
         }
         b->in = g->in, b->out = g->out;
-        gpt_buffers_walk(&t->model, &t->parts[s], b, rows);
-        GPT_TRY(gpt_part_forward(&t->model, &t->parts[s], b, &tokens, (const int32_t *)g->ids, NULL));
-        if (s + 1 < t->schedule.stages && !generate_has(t, s + 1))
+        gpt_buffers_layout(&t->model, &t->stages[s], b, rows);
+        GPT_TRY(gpt_stage_forward(&t->model, &t->stages[s], b, &tokens, (const int32_t *)g->ids, NULL));
+        if (s + 1 < t->schedule.stages && !generate_has_stage(t, s + 1))
             GPT_TRY(par_send(g->out, count, type, generate_rank_of(t, s + 1), t->pp_comm));
     }
     return PAR_OK;
@@ -254,11 +259,11 @@ static par_result generate_next(trainer *t, generator *g, uint64_t number, int32
     for (size_t q = 0; q < n; q++) counts[q] = V / n + (q < V % n);
     if (par_rank(t->pp_comm) == last) {
         const size_t bytes = mine * par_tp_element_bytes(g->tp);
-        GPT_TRY(t->device->copy(t->device, g->line, g->buffers.logits.data, bytes, NULL));
+        GPT_TRY(t->device->copy(t->device, g->stored_logits, g->buffers.logits.data, bytes, NULL));
         GPT_TRY(t->device->stream_sync(t->device, NULL));
-        par_cast(g->part, PAR_F32, g->line, par_tp_type(g->tp), mine);
-        GPT_TRY(par_all_gatherv(g->part, g->logits, counts, NULL, PAR_F32, t->tp_comm));
-        *token = generate_pick(&t->o, g->logits, V, number);
+        par_cast(g->local_logits, PAR_F32, g->stored_logits, par_tp_dtype(g->tp), mine);
+        GPT_TRY(par_all_gatherv(g->local_logits, g->logits, counts, NULL, PAR_F32, t->tp_comm));
+        *token = generate_sample(&t->o, g->logits, V, number);
     }
     return par_broadcast(token, token, 1, PAR_I32, last, t->pp_comm);
 }
@@ -266,28 +271,28 @@ static par_result generate_next(trainer *t, generator *g, uint64_t number, int32
 // o.sample tokens after a prompt of at least one; rank 0 shows them (out) or keeps them (in `all`) as they
 // come.
 static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, size_t count, FILE *out,
-                               int plain, int32_t *all) {
-    const size_t skip = count > g->room ? count - g->room : 0; // the newest part fits
-    size_t length = count - skip, held = 0;
+                               int ascii_only, int32_t *all) {
+    const size_t skip = count > g->capacity ? count - g->capacity : 0; // the newest part fits
+    size_t length = count - skip, done = 0;
     double begun = par_seconds(t->world);
     memcpy(g->context, prompt + skip, length * sizeof *prompt);
     for (int i = 0; i < t->o.sample; i++) {
-        for (size_t end; held < length; held = end) {
-            end = PAR__MIN(held + g->rows, length);
-            GPT_TRY(generate_pass(t, g, held, end));
+        for (size_t end; done < length; done = end) {
+            end = PAR__MIN(done + g->rows, length);
+            GPT_TRY(generate_pass(t, g, done, end));
         }
         int32_t token = 0;
         GPT_TRY(generate_next(t, g, (uint64_t)i, &token));
-        if (out) generate_show(t, out, token, plain);
+        if (out) generate_show(t, out, token, ascii_only);
         if (all) all[i] = token;
         if (i == 0) g->prompt_seconds = par_seconds(t->world) - begun, begun += g->prompt_seconds;
-        if (length == g->room) {
+        if (length == g->capacity) {
             const size_t kept = length / 2;
             memmove(g->context, g->context + length - kept, kept * sizeof *g->context);
-            length = kept, held = 0;
+            length = kept, done = 0;
         }
         g->context[length++] = token;
-        if (!t->o.kv_cache) held = 0;
+        if (!t->o.kv_cache) done = 0;
     }
     g->seconds = par_seconds(t->world) - begun;
     return PAR_OK;
@@ -295,7 +300,7 @@ static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, 
 // The prompt and what follows it, on stdout. as_sample: at the end of a training.
 static par_result generate(trainer *t, int as_sample) {
     const int root = par_rank(t->world) == 0, json = t->o.json, V = t->o.model.vocab_size;
-    const int plain = as_sample || isatty(1);
+    const int ascii_only = as_sample || isatty(1);
     const int32_t start = V == 256 ? '\n' : V == 50257 ? 50256 : 0; // GPT-2's end of a text; else as it comes
     const int32_t *prompt = t->prompt_count ? t->prompt : &start;
     const size_t count = t->prompt_count ? t->prompt_count : 1;
@@ -304,15 +309,15 @@ static par_result generate(trainer *t, int as_sample) {
     generator g;
     if (json && root && !all) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to generate");
     par_result r = generate_open(t, &g, count);
-    if (!r && root && count > g.room)
+    if (!r && root && count > g.capacity)
         fprintf(stderr, "gpt: of the prompt's %zu tokens the last %zu are read: block_size has no more\n",
-                count, g.room);
-    const gpt_model before = generate_enter(t, &g);
-    for (size_t i = 0; !r && out && i < t->prompt_count; i++) generate_show(t, out, prompt[i], plain);
-    if (!r) r = generate_run(t, &g, prompt, count, out, plain, all);
-    generate_leave(t, &before);
+                count, g.capacity);
+    const gpt_model before = generate_begin(t, &g);
+    for (size_t i = 0; !r && out && i < t->prompt_count; i++) generate_show(t, out, prompt[i], ascii_only);
+    if (!r) r = generate_run(t, &g, prompt, count, out, ascii_only, all);
+    generate_end(t, &before);
     if (out) fputc('\n', out);
-    const size_t read = PAR__MIN(count, g.room);
+    const size_t read = PAR__MIN(count, g.capacity);
     if (!r && all) generate_json(t, &g, read, all, (size_t)t->o.sample);
     char size[16];
     if (!r && out && !as_sample)

@@ -28,7 +28,7 @@ typedef struct settings {
     const char *data, *val_data, *data_type, *trace, *save, *load, *exported, *arch, *dtype, *cp_mode,
         *optimizer, *offload, *recompute, *schedule, *device;
     gpt_config model;
-    int batch_size, accumulation, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
+    int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, vocab_size, tp, sp, cp,
         zero, central, canonical, plan, save_async, pp, chunks;
     const char *generate, *prompt, *tokenizer;
@@ -44,7 +44,7 @@ typedef struct trainer {
     par_comm *pp_comm, *model_comm; // stages; all ranks with a part of one copy of the model: pp x tp
     // What zero shares out over, and the ranks with other parameters: data_comm and model_comm, but for
     // dualpipe, where ranks r and pp - 1 - r have the same stages, and half of the microbatches each.
-    par_comm *zero_comm, *others_comm;
+    par_comm *zero_comm, *model_parallel_comm;
     par_comm *tied_comm; // the first and the last stage, if they share the embedding and are two ranks
     par_mesh *mesh;
     par_device *device; // where everything is but tokens on their way
@@ -55,28 +55,28 @@ typedef struct trainer {
 #endif
     par_tp *tp;
     gpt_model model;
-    par_zero *zero; // parameters, gradients, states
-    int *index;     // of the model's tensors in zero; -1: on another rank
-    int *unit;      // of its units, the same
-    int head_copy;  // the embedding's weight, once more, as the head of the last stage; -1: not here
+    par_zero *zero;      // parameters, gradients, states
+    int *index;          // of the model's tensors in zero; -1: on another rank
+    int *unit;           // of its units, the same
+    int tied_head_index; // the embedding's weight, once more, as the head of the last stage; -1: not here
     gpt_buffers buffers;
     char *scratch;
     size_t scratch_bytes, planned_bytes; // planned: of activations, with --plan
     par_pipe_schedule schedule;
     par_pipe *pipe;
-    gpt_part *parts; // of stages
+    gpt_stage *stages; // of stages
     // What is run now: of the held-out part? of which step, from which sequence on
     int held_out;
-    uint64_t draw, first;
-    int final;       // the stage's last gradients of the step
-    int32_t *prompt; // of a sample
+    uint64_t batch_step, first_sequence;
+    int last_microbatch; // the stage's last gradients of the step
+    int32_t *prompt;     // of a sample
     size_t prompt_count;
-    tokenizer words;
+    tokenizer tokenizer;
     gpt_dropout drop;
     // Tokens and targets of all microbatches' rows here, on the host and on the device; a whole sequence of
     // each
-    int32_t *tokens, *x, *y, *line;
-    size_t *counted;              // on the device
+    int32_t *tokens, *x, *y, *sequence;
+    size_t *target_count;         // on the device
     int microbatch, microbatches; // sequences in one; how many of them a rank runs in a step
     double loss, grad_norm, lr;
     int step;
@@ -93,7 +93,7 @@ static float lr_factor(const settings *o, int step) {
     return o->decay_lr ? par_zero_factor(&s, (uint64_t)step) : 1;
 }
 
-static void need(par_comm *world, par_result r) {
+static void must(par_comm *world, par_result r) {
     if (r == PAR_OK) return;
     fprintf(stderr, "gpt: rank %d: %s\n", par_rank(world), par_last_error(world));
     exit(1); // the other ranks notice
@@ -102,14 +102,14 @@ static void need(par_comm *world, par_result r) {
 // Does every rank go on? One that has something to say (why; NULL: it goes on) says it, and so that nobody
 // waits for it, the others say whose error ends them; what all have alike is said once. 0, or 1. Collective
 // over the world.
-static int agree(const trainer *t, const char *why) {
+static int any_rank_failed(const trainer *t, const char *why) {
     const int me = par_rank(t->world), n = par_size(t->world);
     int worst[2] = {why ? n - me : 0, !why}; // of the first rank that has an error; does anybody go on?
     char first[1024];
-    need(t->world, par_all_reduce(worst, worst, 2, PAR_I32, PAR_MAX, t->world));
+    must(t->world, par_all_reduce(worst, worst, 2, PAR_I32, PAR_MAX, t->world));
     if (!worst[0]) return 0;
     snprintf(first, sizeof first, "%s", why ? why : "");
-    need(t->world, par_broadcast(first, first, sizeof first, PAR_U8, n - worst[0], t->world));
+    must(t->world, par_broadcast(first, first, sizeof first, PAR_U8, n - worst[0], t->world));
     const int apart = par_launched(NULL) > 0; // each may have a screen of its own
     if (!why && (apart || me == 0))
         fprintf(stderr, "gpt: rank %d ends because of rank %d: %s\n", me, n - worst[0], first);
@@ -121,40 +121,47 @@ static int agree(const trainer *t, const char *why) {
 }
 
 // The embedding's weight is the head of a stage that does not begin with it.
-static int ties(const trainer *t) { return gpt_is_tied(&t->o.model) && t->schedule.stages > 1; }
-static int halves_apart(const trainer *t) { // of backward; or perhaps, in a table
+static int stage_shares_embedding(const trainer *t) {
+    return gpt_is_tied(&t->o.model) && t->schedule.stages > 1;
+}
+static int splits_backward(const trainer *t) { // of backward; or perhaps, in a table
     return par_pipe_schedule_split(t->schedule.desc.schedule) != 0;
 }
 // Where gradients are summed after each microbatch they must be all there then; here they come later.
-static int accumulates(const trainer *t) { return t->o.zero >= 2 && (ties(t) || halves_apart(t)); }
-static size_t parameters_of(trainer *t, int unit, par_tp_parameter **parts) {
+static int accumulates_locally(const trainer *t) {
+    return t->o.zero >= 2 && (stage_shares_embedding(t) || splits_backward(t));
+}
+static size_t parameters_of(trainer *t, int unit, par_tp_parameter **parameters) {
     int i;
     const int end = gpt_unit_tensors(&t->model, unit, &i);
     size_t count = 0;
-    while (i < end) parts[count++] = t->model.tensors[i++].p;
-    if (unit == t->o.model.n_layer + 1 && t->head_copy >= 0) parts[count++] = &t->model.head.weight;
+    while (i < end) parameters[count++] = t->model.tensors[i++].p;
+    if (unit == t->o.model.n_layer + 1 && t->tied_head_index >= 0)
+        parameters[count++] = &t->model.head.weight;
     return count;
 }
 // What ranks of tp have in common is summed over them when the unit's gradients are complete; then they go to
 // the ranks of dp.
-static par_result unit_done(trainer *t, int unit, int complete) {
-    par_tp_parameter *parts[16];
-    if (complete) GPT_TRY(par_tp_finish_gradients(t->tp, parts, parameters_of(t, unit, parts)));
+static par_result reduce_unit_grads(trainer *t, int unit, int complete) {
+    par_tp_parameter *parameters[16];
+    if (complete) GPT_TRY(par_tp_finalize_gradients(t->tp, parameters, parameters_of(t, unit, parameters)));
     return par_zero_backward_end(t->zero, t->unit[unit]);
 }
-static void point_at(trainer *t, par_tp_parameter *p, int index, int grads) {
+static void bind_parameter(trainer *t, par_tp_parameter *p, int index, int grads) {
     p->data = par_zero_data(t->zero, index), p->grad = grads ? par_zero_grad(t->zero, index) : NULL;
 }
 // Of a unit that is about to be used, or has been. With the halves of backward apart a microbatch counts as
 // done after the second; the first adds to gradients that are whole all the time. The last gradients of what
 // is tied wait for the other stage's.
-static par_result use_unit(void *user, int unit, gpt_use what) {
+static par_result on_unit_phase(void *user, int unit, gpt_phase what) {
     trainer *t = (trainer *)user;
     const gpt_config *g = &t->o.model;
-    const int each = (t->o.zero >= 2 && !accumulates(t)) || t->o.canonical, z = t->unit[unit];
+    const int each = (t->o.zero >= 2 && !accumulates_locally(t)) || t->o.canonical, z = t->unit[unit];
     const int head = unit == g->n_layer + 1;
-    const int borrows = ties(t) && head && t->head_copy < 0; // the embedding is here, as another stage's
-    const int waits = ties(t) && t->final && (unit == 0 || (head && t->head_copy >= 0));
+    const int borrows = stage_shares_embedding(t) && head &&
+                        t->tied_head_index < 0; // the embedding is here, as another stage's
+    const int waits =
+        stage_shares_embedding(t) && t->last_microbatch && (unit == 0 || (head && t->tied_head_index >= 0));
     switch (what) {
     case GPT_FORWARD_END:
     case GPT_INPUT_END:
@@ -163,31 +170,31 @@ static par_result use_unit(void *user, int unit, gpt_use what) {
     case GPT_BACKWARD_END:
     case GPT_WEIGHT_END:
         if (borrows) GPT_TRY(par_zero_forward_end(t->zero, t->unit[0]));
-        return waits ? PAR_OK : unit_done(t, unit, each || t->final);
+        return waits ? PAR_OK : reduce_unit_grads(t, unit, each || t->last_microbatch);
     case GPT_FORWARD_BEGIN:
     case GPT_INPUT_BEGIN: GPT_TRY(par_zero_forward_begin(t->zero, z)); break;
     default: GPT_TRY(par_zero_backward_begin(t->zero, z)); break;
     }
     int i;
     for (const int end = gpt_unit_tensors(&t->model, unit, &i); i < end; i++)
-        point_at(t, t->model.tensors[i].p, t->index[i], what != GPT_FORWARD_BEGIN);
-    if (head && t->head_copy >= 0)
-        point_at(t, &t->model.head.weight, t->head_copy, what != GPT_FORWARD_BEGIN);
+        bind_parameter(t, t->model.tensors[i].p, t->index[i], what != GPT_FORWARD_BEGIN);
+    if (head && t->tied_head_index >= 0)
+        bind_parameter(t, &t->model.head.weight, t->tied_head_index, what != GPT_FORWARD_BEGIN);
     if (!borrows) return PAR_OK;
     GPT_TRY(par_zero_forward_begin(t->zero, t->unit[0]));
-    point_at(t, &t->model.head.weight, t->index[0], what != GPT_FORWARD_BEGIN);
+    bind_parameter(t, &t->model.head.weight, t->index[0], what != GPT_FORWARD_BEGIN);
     return PAR_OK;
 }
 // The gradients of what the first and the last stage share are summed; then they may go.
-static par_result tie(trainer *t, int first) {
+static par_result sync_tied_grads(trainer *t, int first) {
     const int unit = first ? 0 : t->o.model.n_layer + 1;
     const par_tp_parameter *p = first ? &t->model.embedding.weight : &t->model.head.weight;
-    if (!first && t->head_copy < 0) return PAR_OK; // it has been added where the first stage's is
+    if (!first && t->tied_head_index < 0) return PAR_OK; // it has been added where the first stage's is
     if (t->tied_comm) {
-        float *grad = par_zero_grad(t->zero, first ? t->index[0] : t->head_copy);
+        float *grad = par_zero_grad(t->zero, first ? t->index[0] : t->tied_head_index);
         GPT_TRY(par_all_reduce(grad, grad, p->local_rows * p->local_cols, PAR_F32, PAR_SUM, t->tied_comm));
     }
-    return unit_done(t, unit, 1);
+    return reduce_unit_grads(t, unit, 1);
 }
 
 // The first of the sequences of this rank's microbatch i, among those of the step. Numbered as
@@ -199,7 +206,7 @@ static uint64_t first_sequence(const trainer *t, int i) {
 static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
     par_tp_tokens k;
     k.batch = (size_t)t->microbatch, k.sequence = (size_t)t->o.model.block_size;
-    k.first = t->first + first_sequence(t, microbatch), k.position = 0;
+    k.first_sequence = t->first_sequence + first_sequence(t, microbatch), k.position = 0;
     return k;
 }
 static size_t rows_of(const trainer *t) { // of a whole microbatch, on this rank
@@ -207,88 +214,90 @@ static size_t rows_of(const trainer *t) { // of a whole microbatch, on this rank
 }
 // What the first stage reads of them, and what the last compares with: each microbatch has its place, since
 // the device may read it later.
-static par_result draw(trainer *t, const par_tp_tokens *tokens, int microbatch) {
+static par_result load_batch(trainer *t, const par_tp_tokens *tokens, int microbatch) {
     const int T = t->o.model.block_size, per = T / t->o.cp;
     const size_t rows = rows_of(t), here = (size_t)microbatch * 2 * rows;
     int32_t *x = t->tokens + here, *y = x + rows;
     for (int i = 0; i < (int)tokens->batch; i++) {
-        const char *why = data_sequence(&t->data, t->held_out, (uint64_t)t->o.seed, t->draw,
-                                        tokens->first + (uint64_t)i, T, t->line, t->line + T);
+        const char *why =
+            data_sequence(&t->data, t->held_out, (uint64_t)t->o.seed, t->batch_step,
+                          tokens->first_sequence + (uint64_t)i, T, t->sequence, t->sequence + T);
         if (why) return par_fail(t->world, PAR_ERR_FILE, "%s", why);
         for (int j = 0; j < per; j++) {
             const size_t at = par_tp_position(t->tp, (size_t)T, (size_t)j);
-            x[i * per + j] = t->line[at], y[i * per + j] = t->line[(size_t)T + at];
+            x[i * per + j] = t->sequence[at], y[i * per + j] = t->sequence[(size_t)T + at];
         }
     }
     return t->device->copy(t->device, t->x + here, x, 2 * rows * sizeof *x, NULL);
 }
 // An action of the pipeline, on one microbatch.
-static par_result work(void *user, const par_pipe_work *w) {
+static par_result run_action(void *user, const par_pipe_work *w) {
     trainer *t = (trainer *)user;
-    const double all = (double)t->o.batch_size * t->o.accumulation * t->o.model.block_size;
-    const gpt_part *part = &t->parts[w->stage];
+    const double all = (double)t->o.batch_size * t->o.accumulation_steps * t->o.model.block_size;
+    const gpt_stage *stage = &t->stages[w->stage];
     const gpt_dropout *drop = w->evaluate ? NULL : &t->drop;
     gpt_model *m = &t->model;
     gpt_buffers *b = &t->buffers;
     const size_t rows = rows_of(t);
     const int32_t *x = t->x + (size_t)w->microbatch * 2 * rows, *y = x + rows;
-    if (w->kind == PAR_PIPE_TIE) return tie(t, w->first);
+    if (w->kind == PAR_PIPE_TIE) return sync_tied_grads(t, w->first);
     if (w->kind > PAR_PIPE_W) return PAR_OK;
     const par_tp_tokens tokens = tokens_of(t, w->microbatch);
-    if (w->kind == PAR_PIPE_F && (w->first || w->last)) GPT_TRY(draw(t, &tokens, w->microbatch));
+    if (w->kind == PAR_PIPE_F && (w->first || w->last)) GPT_TRY(load_batch(t, &tokens, w->microbatch));
     b->block[GPT_UNTIL_INPUT] = (char *)w->b, b->block[GPT_UNTIL_WEIGHT] = (char *)w->w;
     b->block[GPT_BETWEEN] = (char *)w->g, b->block[GPT_SCRATCH] = t->scratch, b->in = (void *)(uintptr_t)w->x;
-    m->split = w->kind == PAR_PIPE_B || w->kind == PAR_PIPE_W;
-    gpt_buffers_walk(m, part, b, par_tp_rows(t->tp, &tokens));
-    t->final = w->final;
+    m->split_backward = w->kind == PAR_PIPE_B || w->kind == PAR_PIPE_W;
+    gpt_buffers_layout(m, stage, b, par_tp_rows(t->tp, &tokens));
+    t->last_microbatch = w->final;
     if (w->kind == PAR_PIPE_F) {
         b->out = w->y;
         par_trace_begin(t->world, "forward");
-        GPT_TRY(gpt_part_forward(m, part, b, &tokens, x, drop));
+        GPT_TRY(gpt_stage_forward(m, stage, b, &tokens, x, drop));
         const float scale = (float)(1 / all);
         if (w->last && w->evaluate)
-            GPT_TRY(par_tp_loss_forward(t->tp, &m->loss, &b->logits, y, b->lse, NULL, w->loss, t->counted));
+            GPT_TRY(
+                par_tp_loss_forward(t->tp, &m->loss, &b->logits, y, b->lse, NULL, w->loss, t->target_count));
         if (w->last && !w->evaluate) // the logits become their gradients
-            GPT_TRY(par_tp_loss_both(t->tp, &m->loss, &b->logits, y, b->lse, NULL, w->loss, t->counted, scale,
-                                     &b->logits));
+            GPT_TRY(par_tp_loss_forward_backward(t->tp, &m->loss, &b->logits, y, b->lse, NULL, w->loss,
+                                                 t->target_count, scale, &b->logits));
         return par_trace_end(t->world), PAR_OK;
     }
     par_trace_begin(t->world, w->kind == PAR_PIPE_W ? "gradients of weights" : "backward");
     b->in = (void *)(uintptr_t)w->dy, b->out = w->dx;
-    GPT_TRY(w->kind == PAR_PIPE_W ? gpt_part_weights(m, part, b)
-                                  : gpt_part_backward(m, part, b, &tokens, x, drop));
+    GPT_TRY(w->kind == PAR_PIPE_W ? gpt_stage_wgrad(m, stage, b)
+                                  : gpt_stage_backward(m, stage, b, &tokens, x, drop));
     return par_trace_end(t->world), PAR_OK;
 }
 
 static void train_step(trainer *t) {
-    const double tokens = (double)t->o.batch_size * t->o.accumulation * t->o.model.block_size;
+    const double tokens = (double)t->o.batch_size * t->o.accumulation_steps * t->o.model.block_size;
     par_pipe_report run;
     par_trace_begin(t->world, "step");
-    t->held_out = 0, t->draw = (uint64_t)t->step, t->first = 0, t->drop.p = (float)t->o.dropout,
-    t->drop.step = (uint64_t)t->step;
-    need(t->world, par_pipe_step(t->pipe, &run));
-    need(t->world, par_all_reduce(&run.loss, &run.loss, 1, PAR_F64, PAR_SUM, t->data_comm));
+    t->held_out = 0, t->batch_step = (uint64_t)t->step, t->first_sequence = 0,
+    t->drop.p = (float)t->o.dropout, t->drop.step = (uint64_t)t->step;
+    must(t->world, par_pipe_step(t->pipe, &run));
+    must(t->world, par_all_reduce(&run.loss, &run.loss, 1, PAR_F64, PAR_SUM, t->data_comm));
     t->loss = run.loss / tokens;
     const float factor = lr_factor(&t->o, t->step);
     par_zero_report report;
     par_trace_begin(t->world, "update");
-    need(t->world, par_zero_step(t->zero, factor, &report));
+    must(t->world, par_zero_step(t->zero, factor, &report));
     par_trace_end(t->world);
     t->lr = t->o.learning_rate * (double)factor, t->grad_norm = report.norm;
     par_trace_end(t->world);
 }
 
 static double evaluate(trainer *t) { // mean loss over eval_iters batches of the held-out part
-    const uint64_t per_batch = (uint64_t)(t->o.batch_size * t->o.accumulation);
+    const uint64_t per_batch = (uint64_t)(t->o.batch_size * t->o.accumulation_steps);
     double loss = 0;
-    t->held_out = 1, t->draw = 0;
+    t->held_out = 1, t->batch_step = 0;
     for (int e = 0; e < t->o.eval_iters; e++) {
         par_pipe_report run;
-        t->first = (uint64_t)e * per_batch;
-        need(t->world, par_pipe_evaluate(t->pipe, &run));
+        t->first_sequence = (uint64_t)e * per_batch;
+        must(t->world, par_pipe_evaluate(t->pipe, &run));
         loss += run.loss;
     }
-    need(t->world, par_all_reduce(&loss, &loss, 1, PAR_F64, PAR_SUM, t->data_comm));
+    must(t->world, par_all_reduce(&loss, &loss, 1, PAR_F64, PAR_SUM, t->data_comm));
     return loss / ((double)per_batch * t->o.model.block_size * t->o.eval_iters);
 }
 
@@ -314,15 +323,15 @@ static void report(const trainer *t, double tokens_per_s, int first_step) {
 
 // ---- setting up -------------------------------------------------------------------------------------------
 
-static int complain(const char *text) { return fprintf(stderr, "gpt: %s\n", text), 1; }
+static int print_error(const char *text) { return fprintf(stderr, "gpt: %s\n", text), 1; }
 
-static int recompute_of(const char *name, gpt_recompute *r) { // 0: no such
+static int parse_recompute(const char *name, gpt_recompute *r) { // 0: no such
     static const char *const names[] = {"none", "selective", "full"};
     for (int i = 0; i < 3; i++)
         if (!strcmp(name, names[i])) return *r = (gpt_recompute)i, 1;
     return 0;
 }
-static int is_table(const char *schedule) { // a file, not a name
+static int is_schedule_file(const char *schedule) { // a file, not a name
     const char *ending = strrchr(schedule, '.');
     return ending && !strcmp(ending, ".csv");
 }
@@ -330,15 +339,15 @@ static int is_table(const char *schedule) { // a file, not a name
 static const char *check_batch(const settings *o) {
     static char why[256];
     const gpt_config *g = &o->model;
-    const int64_t all = (int64_t)o->batch_size * o->accumulation;
-    if (o->batch_size < 1 || o->accumulation < 1)
+    const int64_t all = (int64_t)o->batch_size * o->accumulation_steps;
+    if (o->batch_size < 1 || o->accumulation_steps < 1)
         return "batch_size and gradient_accumulation_steps must be 1 or more";
     if (all > INT_MAX) {
         snprintf(
             why, sizeof why,
             "a step of %d x %d = %lld sequences (batch_size x gradient_accumulation_steps) is too large: at "
             "most %d",
-            o->batch_size, o->accumulation, (long long)all, INT_MAX);
+            o->batch_size, o->accumulation_steps, (long long)all, INT_MAX);
         return why;
     }
     const double wide = 16.0 * g->n_embd + 4.0 * (double)gpt_hidden(g),
@@ -359,7 +368,8 @@ static const char *check_settings(settings *o) {
     const gpt_config *g = &o->model;
     if (!o->data && !o->generate) return "no data: --data FILE (make run passes the kit's own sources)";
     if (o->sample < 0 || o->top_k < 0) return "sample and top_k must not be negative";
-    if (o->vocab_size < 0 || o->vocab_size > DATA_MOST_TOKENS) return "vocab_size must be from 0 to 16777216";
+    if (o->vocab_size < 0 || o->vocab_size > DATA_MAX_VOCABULARY)
+        return "vocab_size must be from 0 to 16777216";
     const char *bad = gpt_check(g);
     if (!bad) bad = check_batch(o);
     if (bad) return bad;
@@ -375,7 +385,7 @@ static const char *check_settings(settings *o) {
     if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->canonical && o->cp > 1))
         return "canonical must be a power of two, and cp 1";
     gpt_recompute recompute;
-    if (!recompute_of(o->recompute, &recompute)) return "recompute is none, selective or full";
+    if (!parse_recompute(o->recompute, &recompute)) return "recompute is none, selective or full";
     if (o->shard_mb < 0) return "shard_mb must not be negative";
     if (o->dropout < 0 || o->dropout >= 1) return "dropout must be in [0, 1)";
     if (o->learning_rate < 0 || o->temperature < 0)
@@ -385,7 +395,7 @@ static const char *check_settings(settings *o) {
     if (o->ranks < 0 || o->ranks > 1024) return "ranks must be from 1 to 1024";
     if (o->tp < 1 || o->cp < 1 || o->pp < 1 || o->tp > 1024 || o->cp > 1024 || o->pp > 1024)
         return "pp, tp and cp must be 1 or more";
-    const int csv = is_table(o->schedule);
+    const int csv = is_schedule_file(o->schedule);
     const int split = par_pipe_schedule_split(o->schedule);
     if (o->chunks < 0) return "chunks must not be negative";
     if (!csv && split < 0)
@@ -434,8 +444,8 @@ static const char *open_data(trainer *t) {
 
 // How a rank's share of the batch_size x accumulation sequences is cut into microbatches; 0: it does not
 // divide.
-static int divide_batch(trainer *t, int ranks) {
-    const int all = t->o.batch_size * t->o.accumulation, grid = t->o.pp * t->o.tp * t->o.cp,
+static int choose_microbatch(trainer *t, int ranks) {
+    const int all = t->o.batch_size * t->o.accumulation_steps, grid = t->o.pp * t->o.tp * t->o.cp,
               dp = ranks / grid;
     if (ranks % grid || !dp) return 0;
     if (t->o.generate) return t->microbatch = t->microbatches = 1;
@@ -450,35 +460,35 @@ static int divide_batch(trainer *t, int ranks) {
 
 // Can a file be made in this directory, which is made if need be? Its name is then in `made`, and *fresh says
 // whether the directory is new: the caller removes both.
-static const char *try_directory(const char *dir, int *fresh, char *made, size_t made_room, char *why,
-                                 size_t room) {
+static const char *try_directory(const char *dir, int *fresh, char *made, size_t made_capacity, char *why,
+                                 size_t capacity) {
     *fresh = !mkdir(dir, 0777);
-    if (!*fresh && errno != EEXIST) return output_why(why, room, "make the directory", dir);
-    const char *problem = output_try_in(dir, made, made_room, why, room);
+    if (!*fresh && errno != EEXIST) return output_why(why, capacity, "make the directory", dir);
+    const char *problem = output_try_in(dir, made, made_capacity, why, capacity);
     if (problem && *fresh) rmdir(dir), *fresh = 0;
     return problem;
 }
-static const char *try_export(const settings *o, char *why, size_t room) {
+static const char *try_export(const settings *o, char *why, size_t capacity) {
     char made[4300];
     int fresh;
     if (is_llmc(o->exported)) {
-        const char *problem = files_llmc_holds(&o->model);
-        return problem ? problem : output_try_beside(o->exported, why, room);
+        const char *problem = files_llmc_supports(&o->model);
+        return problem ? problem : output_try_beside(o->exported, why, capacity);
     }
-    const char *problem = try_directory(o->exported, &fresh, made, sizeof made, why, room);
+    const char *problem = try_directory(o->exported, &fresh, made, sizeof made, why, capacity);
     if (!problem) unlink(made);
     if (fresh) rmdir(o->exported);
     return problem;
 }
-static const char *try_save(const char *dir, int *fresh, char *made, size_t made_room, char *why,
-                            size_t room) {
+static const char *try_save(const char *dir, int *fresh, char *made, size_t made_capacity, char *why,
+                            size_t capacity) {
     char path[4300];
     uint64_t steps;
     struct stat st;
-    const char *problem = try_directory(dir, fresh, made, made_room, why, room);
+    const char *problem = try_directory(dir, fresh, made, made_capacity, why, capacity);
     snprintf(path, sizeof path, "%s/manifest.json", dir);
     if (problem || stat(path, &st)) return problem;
-    return par_zero_load_note(dir, path, sizeof path, &steps, why, room) ? why : NULL; // not written over
+    return par_zero_load_note(dir, path, sizeof path, &steps, why, capacity) ? why : NULL; // not written over
 }
 // Before hours of training: can what they make be written? All ranks write to --save's directory. (par_open
 // has tried the trace.) Nothing that is there changes.
@@ -490,13 +500,13 @@ static par_result try_outputs(trainer *t) {
     if (par_rank(t->world) == 0 && o->exported) problem = try_export(o, why, sizeof why);
     if (par_rank(t->world) == 0 && o->save && !problem)
         problem = try_save(o->save, &fresh, made, sizeof made, why, sizeof why);
-    need(t->world, par_broadcast(made, made, sizeof made, PAR_U8, 0, t->world));
+    must(t->world, par_broadcast(made, made, sizeof made, PAR_U8, 0, t->world));
     if (par_rank(t->world) && made[0] && access(made, W_OK)) {
         snprintf(why, sizeof why,
                  "%.1000s, which rank 0 has made, is not there: --save needs a directory of all ranks", made);
         problem = why;
     }
-    need(t->world, par_barrier(t->world));
+    must(t->world, par_barrier(t->world));
     if (par_rank(t->world) == 0 && made[0]) unlink(made);
     if (fresh) rmdir(o->save);
     return problem ? par_fail(t->world, PAR_ERR_FILE, "%s", problem) : PAR_OK;
@@ -530,11 +540,12 @@ static par_result open_grid(trainer *t) {
     GPT_TRY(par_mesh_comm(t->mesh, "pp", &t->pp_comm));
     GPT_TRY(par_mesh_comm(t->mesh, "pp,tp", &t->model_comm));
     d.tp = t->tp_comm, d.cp = t->o.cp > 1 ? t->cp_comm : NULL;
-    d.sequence = t->o.sp, d.ulysses = !strcmp(t->o.cp_mode, "ulysses"), d.bf16 = !strcmp(t->o.dtype, "bf16");
+    d.sequence_parallel = t->o.sp, d.ulysses = !strcmp(t->o.cp_mode, "ulysses"),
+    d.bf16 = !strcmp(t->o.dtype, "bf16");
     d.seed = (uint64_t)t->o.seed, d.kernels = t->tp_kernels;
     GPT_TRY(par_tp_open(&d, &t->tp));
     GPT_TRY(gpt_open(&t->model, &t->o.model, t->tp, t->o.sp));
-    return recompute_of(t->o.recompute, &t->model.recompute), PAR_OK;
+    return parse_recompute(t->o.recompute, &t->model.recompute), PAR_OK;
 }
 
 // Who makes matrix products: raced on those of a step, the linear layers' (the MLP's first stands for them),
@@ -578,45 +589,45 @@ static const char *gemm_text(const trainer *t, char *text, size_t bytes) { // an
 }
 
 // What --load names: a checkpoint of this program, a directory of Hugging Face's, a model file of llm.c's.
-typedef enum load_kind { LOAD_OWN, LOAD_HUB, LOAD_LLMC } load_kind;
-static load_kind kind_of(const char *path) {
+typedef enum load_kind { LOAD_OWN, LOAD_HUGGINGFACE, LOAD_LLMC } load_kind;
+static load_kind load_kind_of(const char *path) {
     char file[4200];
     struct stat st;
     if (!stat(path, &st) && !S_ISDIR(st.st_mode)) return LOAD_LLMC;
     snprintf(file, sizeof file, "%s/manifest.json", path);
     if (!stat(file, &st)) return LOAD_OWN;
     snprintf(file, sizeof file, "%s/config.json", path);
-    return stat(file, &st) ? LOAD_OWN : LOAD_HUB;
+    return stat(file, &st) ? LOAD_OWN : LOAD_HUGGINGFACE;
 }
 // Its model's sizes; sequences stay as long as block_size says, if there are positions for them.
 static const char *load_config(const char *path, gpt_config *g) {
     static char why[4400];
     gpt_config c;
     int step;
-    const load_kind kind = kind_of(path);
-    const char *problem = kind == LOAD_HUB    ? files_config(path, &c, why, sizeof why)
-                          : kind == LOAD_LLMC ? files_llmc_config(path, &c, why, sizeof why)
-                                              : files_read_note(path, &c, &step);
+    const load_kind kind = load_kind_of(path);
+    const char *problem = kind == LOAD_HUGGINGFACE ? files_config(path, &c, why, sizeof why)
+                          : kind == LOAD_LLMC      ? files_llmc_config(path, &c, why, sizeof why)
+                                                   : files_read_note(path, &c, &step);
     if (!problem && kind != LOAD_LLMC) // that file's size is compared with its header
-        problem = kind == LOAD_HUB ? files_holds(path, &c, why, sizeof why)
-                                   : files_own_holds(path, &c, why, sizeof why);
+        problem = kind == LOAD_HUGGINGFACE ? files_check_size(path, &c, why, sizeof why)
+                                           : files_own_check_size(path, &c, why, sizeof why);
     if (problem) return problem;
     if (kind != LOAD_OWN) c.block_size = PAR__MIN(c.block_size, g->block_size);
     return *g = c, (const char *)NULL;
 }
 
-static void give_values(void *user, size_t first, size_t count, float *values) {
+static void copy_values(void *user, size_t first, size_t count, float *values) {
     memcpy(values, (const float *)user + first, count * sizeof *values);
 }
-static void set_all(trainer *t, float *local) {
+static void fill_parameters(trainer *t, float *local) {
     for (int i = 0; i < t->model.tensor_count; i++)
         if (t->index[i] >= 0)
-            need(t->world, par_zero_fill(t->zero, t->index[i], PAR_ZERO_VALUE, give_values,
-                                         local + t->model.tensors[i].at));
-    if (t->head_copy >= 0) // of the embedding's weight, the first of all
-        need(t->world, par_zero_fill(t->zero, t->head_copy, PAR_ZERO_VALUE, give_values, local));
+            must(t->world, par_zero_fill(t->zero, t->index[i], PAR_ZERO_VALUE, copy_values,
+                                         local + t->model.tensors[i].offset));
+    if (t->tied_head_index >= 0) // of the embedding's weight, the first of all
+        must(t->world, par_zero_fill(t->zero, t->tied_head_index, PAR_ZERO_VALUE, copy_values, local));
 }
-static par_zero_files checkpoint_of(trainer *t, const char *dir) {
+static par_zero_files checkpoint_files(trainer *t, const char *dir) {
     par_zero_files f;
     memset(&f, 0, sizeof f);
     files_print_note(t->note, sizeof t->note, &t->o.model, t->step);
@@ -624,28 +635,28 @@ static par_zero_files checkpoint_of(trainer *t, const char *dir) {
     f.file_bytes = (size_t)t->o.shard_mb * 1000000, f.weights_only = t->o.generate != NULL;
     return f;
 }
-static const char *load(trainer *t) {
-    const load_kind kind = kind_of(t->o.load);
+static const char *load_weights(trainer *t) {
+    const load_kind kind = load_kind_of(t->o.load);
     if (kind == LOAD_OWN) {
-        const par_zero_files f = checkpoint_of(t, t->o.load);
+        const par_zero_files f = checkpoint_files(t, t->o.load);
         gpt_config c;
         if (par_zero_load(t->zero, &f)) return par_last_error(t->world); // on all ranks alike
         return files_read_note(t->o.load, &c, &t->step);
     }
     float *local = (float *)calloc(t->model.count + 1, sizeof *local);
-    float *whole = (float *)calloc(t->model.whole_count, sizeof *whole);
+    float *whole = (float *)calloc(t->model.total_count, sizeof *whole);
     const char *why = local && whole ? NULL : "out of memory to load";
     if (!why)
-        why = kind == LOAD_HUB ? files_load(&t->model, t->o.load, whole)
-                               : files_llmc_load(&t->model, t->o.load, whole);
-    if (!why) gpt_move(&t->model, local, whole, 0), set_all(t, local);
+        why = kind == LOAD_HUGGINGFACE ? files_load(&t->model, t->o.load, whole)
+                                       : files_llmc_load(&t->model, t->o.load, whole);
+    if (!why) gpt_copy_weights(&t->model, local, whole, 0), fill_parameters(t, local);
     return free(local), free(whole), why;
 }
 // Initial values; they do not depend on how the model is split.
-static const char *start(trainer *t) {
+static const char *init_weights(trainer *t) {
     for (int i = -1; i < t->model.tensor_count; i++) { // -1: the embedding's weight as a head
         const gpt_tensor *x = &t->model.tensors[i < 0 ? 0 : i];
-        const int index = i < 0 ? t->head_copy : t->index[i];
+        const int index = i < 0 ? t->tied_head_index : t->index[i];
         par_tp_parameter p = i < 0 ? t->model.head.weight : *x->p;
         const size_t n = p.local_rows * p.local_cols;
         if (index < 0) continue;
@@ -657,10 +668,10 @@ static const char *start(trainer *t) {
         if (!why && (x->init > 0 ? par_tp_init(t->tp, &p, x->stream, x->init)
                                  : par_tp_fill(t->tp, &p, x->init < 0 ? 1.0f : 0.0f)))
             why = par_last_error(t->world);
-        if (!why) need(t->world, t->device->copy(t->device, narrow, p.data, bytes, NULL));
-        if (!why) need(t->world, t->device->stream_sync(t->device, NULL));
-        if (!why) par_cast(wide, PAR_F32, narrow, par_tp_type(t->tp), n);
-        if (!why) need(t->world, par_zero_fill(t->zero, index, PAR_ZERO_VALUE, give_values, wide));
+        if (!why) must(t->world, t->device->copy(t->device, narrow, p.data, bytes, NULL));
+        if (!why) must(t->world, t->device->stream_sync(t->device, NULL));
+        if (!why) par_cast(wide, PAR_F32, narrow, par_tp_dtype(t->tp), n);
+        if (!why) must(t->world, par_zero_fill(t->zero, index, PAR_ZERO_VALUE, copy_values, wide));
         if (p.data) t->device->free(t->device, p.data);
         free(wide), free(narrow);
         if (why) return why;
@@ -671,20 +682,20 @@ static const char *start(trainer *t) {
 // The weights, whole on rank 0 (the caller frees them); elsewhere NULL. Collective. Every rank of a copy of
 // the model puts its parts in place, the rest is 0: the largest, as integers, of all ranks' are the bits of
 // all parts.
-static float *gather_whole(trainer *t) {
-    const size_t n = t->model.whole_count;
+static float *gather_weights(trainer *t) {
+    const size_t n = t->model.total_count;
     float *local = (float *)calloc(t->model.count + 1, sizeof *local),
           *whole = (float *)calloc(n, sizeof *whole);
-    if (!local || !whole) need(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory to save"));
+    if (!local || !whole) must(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory to save"));
     for (int i = 0; i < t->model.tensor_count; i++)
         if (t->index[i] >= 0)
-            need(t->world,
-                 par_zero_read(t->zero, t->index[i], PAR_ZERO_VALUE, local + t->model.tensors[i].at));
-    gpt_move(&t->model, local, whole, 1);
+            must(t->world,
+                 par_zero_read(t->zero, t->index[i], PAR_ZERO_VALUE, local + t->model.tensors[i].offset));
+    gpt_copy_weights(&t->model, local, whole, 1);
     const int first =
         par_mesh_index(t->mesh, "dp") + par_mesh_index(t->mesh, "cp") == 0; // others have the same
     if (first)
-        need(t->world, par_reduce(whole, par_rank(t->model_comm) ? NULL : whole, n, PAR_U32, PAR_MAX, 0,
+        must(t->world, par_reduce(whole, par_rank(t->model_comm) ? NULL : whole, n, PAR_U32, PAR_MAX, 0,
                                   t->model_comm));
     free(local);
     if (par_rank(t->world) == 0) return whole;
@@ -693,25 +704,25 @@ static float *gather_whole(trainer *t) {
 // All weights, whole, in the formats of others. 0, or 1: what is wrong has been said.
 static int export_weights(trainer *t) {
     const char *why = NULL;
-    float *whole = gather_whole(t);
+    float *whole = gather_weights(t);
     if (whole)
         why = is_llmc(t->o.exported)
                   ? files_llmc_save(&t->model, t->o.exported, whole)
                   : files_save(&t->model, t->o.exported, whole, (size_t)t->o.shard_mb * 1000000);
     free(whole);
-    return agree(t, why);
+    return any_rank_failed(t, why);
 }
 // Where --save_async is given it is on the disk when the next one begins, or the run ends.
-static par_result save(trainer *t, int last) {
-    const par_zero_files f = checkpoint_of(t, t->o.save);
+static par_result save_checkpoint(trainer *t, int last) {
+    const par_zero_files f = checkpoint_files(t, t->o.save);
     GPT_TRY(par_zero_save_begin(t->zero, &f));
     return f.background && !last ? PAR_OK : par_zero_save_end(t->zero);
 }
 
 // Is a unit of the model used by a stage of this rank?
-static int is_here(const trainer *t, int unit) {
+static int has_unit(const trainer *t, int unit) {
     for (int i = 0; i < t->schedule.stages; i++) {
-        const gpt_part *p = &t->parts[i];
+        const gpt_stage *p = &t->stages[i];
         if (par_pipe_rank_of(&t->schedule, i, 0) != par_rank(t->pp_comm) &&
             par_pipe_rank_of(&t->schedule, i, t->microbatches - 1) != par_rank(t->pp_comm))
             continue;
@@ -725,14 +736,14 @@ static par_result add_tensor(trainer *t, const gpt_tensor *x, const par_tp_param
     par_zero_tensor z;
     char name[64];
     size_t first, global, count;
-    const int shared = ties(t) && x == &t->model.tensors[0] && t->tied_comm;
+    const int shared = stage_shares_embedding(t) && x == &t->model.tensors[0] && t->tied_comm;
     memset(&z, 0, sizeof z);
     gpt_name(x, name, sizeof name);
     z.name = name, z.dims = p->cols > 1 ? 2 : 1, z.shape[0] = p->local_rows, z.shape[1] = p->local_cols;
     z.split = 1, z.whole[0] = p->rows, z.whole[1] = p->cols, z.frozen = t->o.generate != NULL;
     z.group = !x->decay, z.plain = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
-    for (int j = 0; par_tp_part(t->tp, p, j, &first, &global, &count, &z.runs[j].replicas); j++) {
-        const int cols = p->split == PAR_TP_BY_COLS;
+    for (int j = 0; par_tp_shard(t->tp, p, j, &first, &global, &count, &z.runs[j].replicas); j++) {
+        const int cols = p->split == PAR_TP_SPLIT_COLS;
         z.runs[j].count = cols ? p->rows * count : count * p->cols;
         z.runs[j].at = cols ? global : global * p->cols;
         if (cols) z.runs[j].width = count, z.runs[j].stride = p->cols;
@@ -748,12 +759,12 @@ static par_result open_zero(trainer *t) {
     const gpt_config *g = &o->model;
     par_zero_desc d;
     memset(&d, 0, sizeof d);
-    d.comm = t->zero_comm, d.others = t->others_comm, d.kernels = t->zero_kernels;
-    d.accumulate = accumulates(t);
+    d.comm = t->zero_comm, d.others = t->model_parallel_comm, d.kernels = t->zero_kernels;
+    d.accumulate = accumulates_locally(t);
     d.stage = o->zero, d.central = o->central, d.micro_steps = t->microbatches / t->schedule.ways,
     d.canonical_shards = o->canonical;
     d.whole_units = gpt_is_tied(g) ? 3 : 2, d.clip = (float)o->grad_clip, d.seed = (uint64_t)o->seed;
-    d.param_dtype = par_tp_type(t->tp);
+    d.param_dtype = par_tp_dtype(t->tp);
     d.offload_states = o->offload, d.offload_parameters = o->zero == 3 ? o->offload : NULL;
     par_zero_optimizer_parse(o->optimizer, &d.optimizer);
     for (int i = 0; i < 2; i++) { // group 1: without weight decay
@@ -765,11 +776,11 @@ static par_result open_zero(trainer *t) {
     }
     GPT_TRY(par_zero_open(&d, &t->zero));
     int unit = -1, count = 0;
-    t->head_copy = -1;
+    t->tied_head_index = -1;
     for (int i = 0; i < t->model.tensor_count; i++) t->index[i] = -1;
     for (int u = 0; u <= g->n_layer + 1; u++) {
         t->unit[u] = -1;
-        if (!is_here(t, u)) continue;
+        if (!has_unit(t, u)) continue;
         char name[64];
         snprintf(name, sizeof name, u == 0 ? "embedding" : u <= g->n_layer ? "layer %d" : "head", u - 1);
         par_zero_unit(t->zero, name), t->unit[u] = ++unit;
@@ -778,9 +789,9 @@ static par_result open_zero(trainer *t) {
             GPT_TRY(add_tensor(t, &t->model.tensors[i], t->model.tensors[i].p, 0));
             t->index[i] = count++;
         }
-        if (u == g->n_layer + 1 && ties(t) && t->unit[0] < 0) {
+        if (u == g->n_layer + 1 && stage_shares_embedding(t) && t->unit[0] < 0) {
             GPT_TRY(add_tensor(t, &t->model.tensors[0], &t->model.head.weight, 1));
-            t->head_copy = count++;
+            t->tied_head_index = count++;
         }
     }
     return PAR_OK;
@@ -789,34 +800,34 @@ static par_result open_zero(trainer *t) {
 // ---- the pipeline -----------------------------------------------------------------------------------------
 
 // Operations of a layer, and of the head, on a token, in units of 2 C^2.
-static void layer_costs(const gpt_config *g, double *layers) {
+static void estimate_layer_costs(const gpt_config *g, double *layers) {
     const double C = g->n_embd, F = (double)gpt_hidden(g), T = g->block_size;
     for (int l = 0; l < g->n_layer; l++)
         layers[l] =
             4 * C * C + (g->llama ? 3 : 2) * C * F + T * C + (l + 1 == g->n_layer ? C * g->vocab_size : 0);
 }
 // Stages of about equal cost, and what a microbatch costs and keeps on each.
-static par_result cut_model(trainer *t, int stages, int split, par_pipe_stage *costs, size_t rows) {
+static par_result partition_layers(trainer *t, int stages, int split, par_pipe_stage *costs, size_t rows) {
     const gpt_config *g = &t->o.model;
     double *layers = (double *)calloc((size_t)g->n_layer, sizeof *layers);
     int *first = (int *)calloc((size_t)stages + 1, sizeof *first);
-    free(t->parts);
-    t->parts = (gpt_part *)calloc((size_t)stages, sizeof *t->parts);
-    if (!layers || !first || !t->parts)
+    free(t->stages);
+    t->stages = (gpt_stage *)calloc((size_t)stages, sizeof *t->stages);
+    if (!layers || !first || !t->stages)
         return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the stages");
-    layer_costs(g, layers);
+    estimate_layer_costs(g, layers);
     par_pipe_cut(layers, g->n_layer, stages, first);
     t->scratch_bytes = 0;
     for (int i = 0; i < stages; i++) {
-        gpt_part *p = &t->parts[i];
+        gpt_stage *p = &t->stages[i];
         gpt_buffers b;
         memset(&b, 0, sizeof b);
         b.layers = t->buffers.layers;
         p->first = first[i], p->end = first[i + 1], p->embed = i == 0, p->head = i + 1 == stages;
         for (int halves = 0; halves <= split;
              halves++) { // what is recomputed is scratch for a whole backward
-            t->model.split = halves;
-            gpt_buffers_walk(&t->model, p, &b, rows);
+            t->model.split_backward = halves;
+            gpt_buffers_layout(&t->model, p, &b, rows);
             t->scratch_bytes = PAR__MAX(t->scratch_bytes, b.bytes[GPT_SCRATCH]);
         }
         double f = 1e-3 * layers[0];
@@ -828,9 +839,9 @@ static par_result cut_model(trainer *t, int stages, int split, par_pipe_stage *c
     free(layers), free(first);
     return PAR_OK;
 }
-static par_result schedule_of(trainer *t, par_pipe_desc *d, par_pipe_schedule *s) {
+static par_result build_schedule(trainer *t, par_pipe_desc *d, par_pipe_schedule *s) {
     const char *name = t->o.schedule;
-    const par_result r = is_table(name) ? par_pipe_load(name, d, s) : par_pipe_schedule_open(d, s);
+    const par_result r = is_schedule_file(name) ? par_pipe_load(name, d, s) : par_pipe_schedule_open(d, s);
     if (r) return par_fail(t->world, r, "%s", s->why);
     if (s->ranks != t->o.pp || s->microbatches != t->microbatches)
         return par_fail(
@@ -852,31 +863,31 @@ static par_result open_schedule(trainer *t) {
     memset(&d, 0, sizeof d);
     d.schedule = t->o.schedule, d.ranks = t->o.pp, d.microbatches = t->microbatches, d.chunks = t->o.chunks,
     d.tied = tied;
-    t->buffers.layers = (gpt_saved *)calloc((size_t)t->o.model.n_layer, sizeof *t->buffers.layers);
+    t->buffers.layers = (gpt_activations *)calloc((size_t)t->o.model.n_layer, sizeof *t->buffers.layers);
     if (!t->buffers.layers) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory");
-    GPT_TRY(schedule_of(t, &d, &t->schedule));
-    const int stages = t->schedule.stages, split = halves_apart(t);
+    GPT_TRY(build_schedule(t, &d, &t->schedule));
+    const int stages = t->schedule.stages, split = splits_backward(t);
     par_pipe_schedule_close(&t->schedule);
     par_pipe_stage *costs = (par_pipe_stage *)calloc((size_t)stages, sizeof *costs);
     if (!costs) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for %d stages", stages);
-    par_result r = cut_model(t, stages, split, costs, rows);
+    par_result r = partition_layers(t, stages, split, costs, rows);
     d.stages = costs, d.stage_count = stages;
-    if (!r) r = schedule_of(t, &d, &t->schedule);
+    if (!r) r = build_schedule(t, &d, &t->schedule);
     free(costs);
     if (r) return r;
     const int pp = t->o.pp, me = par_rank(t->pp_comm), pair = PAR__MIN(me, pp - 1 - me);
-    t->zero_comm = t->data_comm, t->others_comm = t->o.tp * pp > 1 ? t->model_comm : NULL;
+    t->zero_comm = t->data_comm, t->model_parallel_comm = t->o.tp * pp > 1 ? t->model_comm : NULL;
     if (t->schedule.ways == 2) {
         if (t->microbatches % 2)
             return par_fail(t->world, PAR_ERR_ARGUMENT,
                             "dualpipe sends half of the microbatches each way: %d is odd", t->microbatches);
         GPT_TRY(
             par_split(t->world, pair * t->o.tp + par_rank(t->tp_comm), par_rank(t->world), &t->zero_comm));
-        GPT_TRY(par_split(t->model_comm, me == pair, par_rank(t->model_comm), &t->others_comm));
+        GPT_TRY(par_split(t->model_comm, me == pair, par_rank(t->model_comm), &t->model_parallel_comm));
         return PAR_OK; // the first and the last stage are on the same ranks
     }
     const int ends[2] = {par_pipe_rank_of(&t->schedule, 0, 0), par_pipe_rank_of(&t->schedule, stages - 1, 0)};
-    if (ties(t) && ends[0] != ends[1])
+    if (stage_shares_embedding(t) && ends[0] != ends[1])
         GPT_TRY(par_split(t->pp_comm, me == ends[0] || me == ends[1] ? 0 : -1, me, &t->tied_comm));
     return PAR_OK;
 }
@@ -885,7 +896,7 @@ static par_result open_pipe(trainer *t) {
     void *scratch = NULL;
     memset(&e, 0, sizeof e);
     if (t->o.generate) return PAR_OK;
-    e.comm = t->pp_comm, e.fn = work, e.user = t, e.broadcast_loss = 1, e.device = t->device;
+    e.comm = t->pp_comm, e.fn = run_action, e.user = t, e.broadcast_loss = 1, e.device = t->device;
     GPT_TRY(par_pipe_open(&t->schedule, &e, &t->pipe));
     if (t->device->alloc(t->device, t->scratch_bytes, &scratch))
         return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the activations");
@@ -895,12 +906,12 @@ static par_result open_pipe(trainer *t) {
 
 // What the schedule makes of the times that its actions took in the last step, and the step itself, on one
 // scale. Collective over the pipeline.
-static void draw_pipeline(trainer *t, FILE *out) {
+static void print_pipeline(trainer *t, FILE *out) {
     par_pipe_schedule *s = &t->schedule;
     par_pipe_stage *stages = (par_pipe_stage *)(uintptr_t)s->desc.stages; // the table's own copy
     par_pipe_timeline planned, real;
     double *sums = (double *)calloc(4 * (size_t)s->stages, sizeof *sums); // F, B, W, BW of each stage
-    need(t->world, par_pipe_timeline_get(t->pipe, &real));
+    must(t->world, par_pipe_timeline_get(t->pipe, &real));
     if (!out || !real.action_count || !sums) return par_pipe_timeline_close(&real), free(sums);
     for (size_t i = 0; i < real.action_count; i++) {
         const par_pipe_action a = s->actions[i];
@@ -910,7 +921,7 @@ static void draw_pipeline(trainer *t, FILE *out) {
     for (int i = 0; i < s->stages; i++)
         stages[i].f = sums[4 * i], stages[i].b = sums[4 * i + 1] + sums[4 * i + 3],
         stages[i].w = sums[4 * i + 2];
-    need(t->world, par_pipe_simulate(s, PAR_PIPE_LANES, &planned));
+    must(t->world, par_pipe_simulate(s, PAR_PIPE_LANES, &planned));
     const double scale = PAR__MAX(planned.makespan, real.makespan);
     fprintf(out, "pipeline as planned, by the last step's own times: %.4g s, bubble %.3f\n", planned.makespan,
             planned.bubble);
@@ -923,29 +934,30 @@ static void draw_pipeline(trainer *t, FILE *out) {
 // ---- the plan ---------------------------------------------------------------------------------------------
 
 // What a rank has of the model: "embedding, layers 0-2, 9-11, head".
-static void print_part(const trainer *t, char *text, size_t room) {
+static void print_part(const trainer *t, char *text, size_t capacity) {
     const int head = t->o.model.n_layer + 1;
     int of[2] = {0, 0}, *layers = (int *)calloc((size_t)t->o.model.n_layer, sizeof *layers);
-    size_t n = (size_t)snprintf(text, room, "%s", is_here(t, 0) ? "embedding" : "");
-    for (int l = 0; l < t->o.model.n_layer && layers; l++) of[1] += layers[l] = is_here(t, l + 1);
+    size_t n = (size_t)snprintf(text, capacity, "%s", has_unit(t, 0) ? "embedding" : "");
+    for (int l = 0; l < t->o.model.n_layer && layers; l++) of[1] += layers[l] = has_unit(t, l + 1);
     if (of[1]) {
-        n += (size_t)snprintf(text + n, room - n, "%slayer%s ", n ? ", " : "", of[1] > 1 ? "s" : "");
-        plan_ranges(text + n, room - n - 8, layers, t->o.model.n_layer, 1);
+        n += (size_t)snprintf(text + n, capacity - n, "%slayer%s ", n ? ", " : "", of[1] > 1 ? "s" : "");
+        plan_ranges(text + n, capacity - n - 8, layers, t->o.model.n_layer, 1);
     }
-    if (!text[0] && !is_here(t, head)) snprintf(text, room, "no layers");
-    if (is_here(t, head)) snprintf(text + strlen(text), room - strlen(text), "%shead", text[0] ? ", " : "");
+    if (!text[0] && !has_unit(t, head)) snprintf(text, capacity, "no layers");
+    if (has_unit(t, head))
+        snprintf(text + strlen(text), capacity - strlen(text), "%shead", text[0] ? ", " : "");
     free(layers);
 }
 // This rank's memory, and which one it is.
 static void find_memory(const trainer *t, plan_rank *p) {
-    p->place = (uint64_t)par_node_of(t->world, par_rank(t->world)) << 16;
+    p->memory_id = (uint64_t)par_node_of(t->world, par_rank(t->world)) << 16;
     p->total_bytes = p->parameter_bytes + p->gradient_bytes + p->state_bytes + p->buffer_bytes +
                      p->activation_bytes + p->scratch_bytes;
 #if defined(GPT_CUDA)
     size_t unused, all;
     int device;
     if (t->cuda && cudaGetDevice(&device) == cudaSuccess && cudaMemGetInfo(&unused, &all) == cudaSuccess) {
-        p->place += (uint64_t)device + 1, p->memory_bytes = all;
+        p->memory_id += (uint64_t)device + 1, p->memory_bytes = all;
         snprintf(p->name, sizeof p->name, "GPU %d", device);
         return;
     }
@@ -954,7 +966,7 @@ static void find_memory(const trainer *t, plan_rank *p) {
     p->memory_bytes = plan_machine_memory(p->name, sizeof p->name);
 }
 // What this rank will hold and send. p: all zero.
-static par_result plan_here(trainer *t, plan_rank *p) {
+static par_result plan_this_rank(trainer *t, plan_rank *p) {
     par_zero_plan z;
     GPT_TRY(par_zero_plan_of(t->zero, &z));
     par_pipe_memory *pipe = (par_pipe_memory *)calloc((size_t)t->schedule.ranks, sizeof *pipe);
@@ -981,7 +993,7 @@ static par_result print_plan(trainer *t) {
     plan_rank mine, *all = root ? (plan_rank *)calloc((size_t)ranks, sizeof *all) : NULL;
     memset(&mine, 0, sizeof mine);
     par_result r = root && !all ? par_fail(t->world, PAR_ERR_MEMORY, "out of memory to plan") : PAR_OK;
-    if (!r) r = plan_here(t, &mine);
+    if (!r) r = plan_this_rank(t, &mine);
     if (!r) r = par_gather(&mine, all, sizeof mine, PAR_U8, 0, t->world);
     int fits = !r && root ? plan_print(all, ranks, stdout, t->o.json) : 0;
     free(all);
@@ -995,7 +1007,7 @@ static par_result print_plan(trainer *t) {
                "--pp, --tp, --recompute, a smaller --batch_size, --offload)");
 }
 // Was everything allocated as --plan has said?
-static int plan_holds(const trainer *t) {
+static int plan_is_exact(const trainer *t) {
     const par_zero_plan real = par_zero_allocated(t->zero);
     par_zero_plan p;
     return !par_zero_plan_of(t->zero, &p) && p.parameter_bytes == real.parameter_bytes &&
@@ -1004,58 +1016,58 @@ static int plan_holds(const trainer *t) {
            p.file_bytes == real.file_bytes && t->planned_bytes == par_pipe_allocated(t->pipe);
 }
 
-static par_result open_tokens(trainer *t) {
+static par_result alloc_token_buffers(trainer *t) {
     const gpt_config *g = &t->o.model;
     const size_t bytes = (size_t)t->microbatches * 2 * rows_of(t) * sizeof(int32_t);
-    void *tokens = NULL, *x = NULL, *counted = NULL;
+    void *tokens = NULL, *x = NULL, *target_count = NULL;
     t->index = (int *)calloc((size_t)t->model.tensor_count, sizeof(int));
     t->unit = (int *)calloc((size_t)g->n_layer + 2, sizeof(int));
-    t->line = (int32_t *)calloc(2 * (size_t)g->block_size, sizeof(int32_t));
-    if (!t->index || !t->unit || !t->line || t->device->alloc_host(t->device, bytes, &tokens) ||
-        t->device->alloc(t->device, bytes, &x) || t->device->alloc(t->device, 64, &counted))
+    t->sequence = (int32_t *)calloc(2 * (size_t)g->block_size, sizeof(int32_t));
+    if (!t->index || !t->unit || !t->sequence || t->device->alloc_host(t->device, bytes, &tokens) ||
+        t->device->alloc(t->device, bytes, &x) || t->device->alloc(t->device, 64, &target_count))
         return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the tokens");
-    t->tokens = (int32_t *)tokens, t->x = (int32_t *)x, t->counted = (size_t *)counted;
+    t->tokens = (int32_t *)tokens, t->x = (int32_t *)x, t->target_count = (size_t *)target_count;
     return PAR_OK;
 }
 static par_result commit_zero(trainer *t) { return par_zero_commit(t->zero); }
-static par_result open_values(trainer *t) {
-    if (t->o.plan && !plan_holds(t))
+static par_result load_or_init_weights(trainer *t) {
+    if (t->o.plan && !plan_is_exact(t))
         return par_fail(t->world, PAR_ERR_MEMORY, "what was allocated is not what was planned");
-    const char *why = t->o.load ? load(t) : start(t);
-    t->model.use = use_unit, t->model.user = t;
+    const char *why = t->o.load ? load_weights(t) : init_weights(t);
+    t->model.on_phase = on_unit_phase, t->model.user = t;
     if (why && why != par_last_error(t->world)) par_fail(t->world, PAR_ERR_FILE, "%s", why);
     return why ? PAR_ERR_FILE : PAR_OK;
 }
 // On every rank, each step with the consent of all. 0, or 1: what is wrong has been said.
 static int set_up(trainer *t) {
-    par_result (*const steps[])(trainer *) = {try_outputs, open_device,   choose_gemm, open_grid,
-                                              open_tokens, open_schedule, open_zero,   print_plan,
-                                              commit_zero, open_pipe,     open_values};
+    par_result (*const steps[])(trainer *) = {
+        try_outputs, open_device, choose_gemm, open_grid, alloc_token_buffers, open_schedule,
+        open_zero,   print_plan,  commit_zero, open_pipe, load_or_init_weights};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
-        if (agree(t, steps[i](t) ? par_last_error(t->world) : NULL)) return 1;
+        if (any_rank_failed(t, steps[i](t) ? par_last_error(t->world) : NULL)) return 1;
     return 0;
 }
 
-static void forget(trainer *t) { // what prepare made, as far as it came
+static void close_inputs(trainer *t) { // what prepare made, as far as it came
     data_close(&t->data);
-    tokenizer_close(&t->words);
+    tokenizer_close(&t->tokenizer);
     free(t->prompt);
 }
 static void tear_down(trainer *t) { // what set_up made, likewise
-    need(t->world, par_pipe_close(t->pipe));
+    must(t->world, par_pipe_close(t->pipe));
     if (t->scratch) t->device->free(t->device, t->scratch);
-    if (t->x) t->device->free(t->device, t->x), t->device->free(t->device, t->counted);
+    if (t->x) t->device->free(t->device, t->x), t->device->free(t->device, t->target_count);
     if (t->tokens) t->device->free_host(t->device, t->tokens);
-    if (t->tied_comm) need(t->world, par_close(t->tied_comm));
-    if (t->zero) need(t->world, par_zero_close(t->zero));
-    if (t->schedule.ways == 2 && t->others_comm && t->others_comm != t->model_comm)
-        need(t->world, par_close(t->others_comm)), need(t->world, par_close(t->zero_comm));
+    if (t->tied_comm) must(t->world, par_close(t->tied_comm));
+    if (t->zero) must(t->world, par_zero_close(t->zero));
+    if (t->schedule.ways == 2 && t->model_parallel_comm && t->model_parallel_comm != t->model_comm)
+        must(t->world, par_close(t->model_parallel_comm)), must(t->world, par_close(t->zero_comm));
     par_pipe_schedule_close(&t->schedule);
-    if (t->tp) need(t->world, par_tp_close(t->tp));
-    if (t->mesh) need(t->world, par_mesh_close(t->mesh));
+    if (t->tp) must(t->world, par_tp_close(t->tp));
+    if (t->mesh) must(t->world, par_mesh_close(t->mesh));
     gpt_buffers_close(&t->model, &t->buffers);
     gpt_close(&t->model);
-    free(t->line), free(t->index), free(t->unit), free(t->parts);
+    free(t->sequence), free(t->index), free(t->unit), free(t->stages);
 }
 
 static void print_run(const trainer *t, FILE *out) { // what works on which data, and how those were read
@@ -1068,18 +1080,19 @@ static void print_run(const trainer *t, FILE *out) { // what works on which data
     fprintf(out,
             "gpt: %zu parameters, %d ranks (%s), pp %d x dp %d x cp %d x tp %d, %g tokens a step, matrix "
             "products by %s, %s\n",
-            t->model.whole_count, par_size(t->world), par_launch_method(t->world), o->pp,
+            t->model.total_count, par_size(t->world), par_launch_method(t->world), o->pp,
             par_mesh_size(t->mesh, "dp"), o->cp, o->tp,
-            (double)o->batch_size * o->accumulation * o->model.block_size, gemm_text(t, text, sizeof text),
-            t->device->name);
-    fprintf(out, "data: %zu tokens, %zu held out, %s in %zu file%s, vocabulary %d\n", d->parts[0].token_count,
-            d->parts[1].token_count, type, d->file_count, d->file_count > 1 ? "s" : "", d->vocab_size);
+            (double)o->batch_size * o->accumulation_steps * o->model.block_size,
+            gemm_text(t, text, sizeof text), t->device->name);
+    fprintf(out, "data: %zu tokens, %zu held out, %s in %zu file%s, vocabulary %d\n",
+            d->subsets[0].token_count, d->subsets[1].token_count, type, d->file_count,
+            d->file_count > 1 ? "s" : "", d->vocab_size);
 }
 
 static int train(trainer *t) {
     const settings *o = &t->o;
     const int root = par_rank(t->world) == 0, first_step = t->step;
-    const double tokens = (double)o->batch_size * o->accumulation * o->model.block_size;
+    const double tokens = (double)o->batch_size * o->accumulation_steps * o->model.block_size;
     double first_loss = 0, val = 0;
     FILE *out = o->json ? stderr : stdout;
     if (root) print_run(t, out);
@@ -1096,19 +1109,19 @@ static int train(trainer *t) {
         if (t->step == first_step) first_loss = t->loss;
         if (root) report(t, tokens / (par_seconds(t->world) - begun), first_step);
         if (!isfinite(t->loss))
-            return root ? complain("the loss is no longer finite; try a lower learning_rate") : 1;
+            return root ? print_error("the loss is no longer finite; try a lower learning_rate") : 1;
         if (o->save && o->save_interval && (t->step + 1) % o->save_interval == 0) {
             t->step++;
-            const par_result r = save(t, 0);
+            const par_result r = save_checkpoint(t, 0);
             t->step--;
-            if (r) return root ? complain(par_last_error(t->world)) : 1;
+            if (r) return root ? print_error(par_last_error(t->world)) : 1;
         }
     }
     const double seconds = par_seconds(t->world) - t->begun;
-    if (o->plan && o->pp > 1 && t->step > first_step) draw_pipeline(t, root ? out : NULL);
+    if (o->plan && o->pp > 1 && t->step > first_step) print_pipeline(t, root ? out : NULL);
     if (o->eval_iters) val = evaluate(t);
     if (o->save) {
-        if (save(t, 1)) return root ? complain(par_last_error(t->world)) : 1;
+        if (save_checkpoint(t, 1)) return root ? print_error(par_last_error(t->world)) : 1;
         if (root) fprintf(out, "saved %s\n", o->save);
     }
     if (o->exported) {
@@ -1120,7 +1133,7 @@ static int train(trainer *t) {
     if (root && !o->json) printf(o->eval_iters ? ", held-out %.4f\n" : "\n", val);
     if (o->sample && (!o->json || o->prompt)) { // JSON has a sample if one is asked for
         if (root && !o->json) printf("---- sample ----\n");
-        need(t->world, generate(t, 1));
+        must(t->world, generate(t, 1));
         if (root && !o->json) printf("----------------\n");
     }
     if (!root) return 0;
@@ -1129,7 +1142,7 @@ static int train(trainer *t) {
                    "gemm_gflops:%?.1f",
                    1, t->step, first_loss, t->loss, val, seconds, par_size(t->world),
                    t->device->gemm_name(t->device), gemm_rate(t));
-    return isfinite(val) ? 0 : complain("the held-out loss is not finite; try a lower learning_rate");
+    return isfinite(val) ? 0 : print_error("the held-out loss is not finite; try a lower learning_rate");
 }
 
 // What a rank finds out alone. shorter: of block_size, what was asked for. NULL, or what is wrong.
@@ -1141,19 +1154,19 @@ static const char *prepare(trainer *t, int shorter) {
     if (o->generate) generate_shorten(&o->model, shorter);
     if (!why) why = check_settings(o);
     if (!why && !o->generate) why = open_data(t);
-    if (!why && o->tokenizer) why = tokenizer_open(&t->words, o->tokenizer, o->model.vocab_size);
+    if (!why && o->tokenizer) why = tokenizer_open(&t->tokenizer, o->tokenizer, o->model.vocab_size);
     const char *prompt = o->generate ? o->generate : o->prompt;
     if (why || !prompt) return why;
     return generate_parse(o->generate ? "--generate" : "--prompt", prompt, o->model.vocab_size, &t->prompt,
                           &t->prompt_count);
 }
 // The batch, for so many ranks. NULL, or what is wrong (in `why`).
-static const char *share_batch(trainer *t, int ranks, char *why, size_t room) {
-    if (divide_batch(t, ranks)) return NULL;
-    snprintf(why, room,
+static const char *check_global_batch(trainer *t, int ranks, char *why, size_t capacity) {
+    if (choose_microbatch(t, ranks)) return NULL;
+    snprintf(why, capacity,
              "a global batch of %d sequences (batch_size x gradient_accumulation_steps) does not divide by "
              "the number of ranks, or that by pp x tp x cp = %d",
-             t->o.batch_size * t->o.accumulation, t->o.pp * t->o.tp * t->o.cp);
+             t->o.batch_size * t->o.accumulation_steps, t->o.pp * t->o.tp * t->o.cp);
     return why;
 }
 
@@ -1165,7 +1178,7 @@ int main(int argc, char **argv) {
     o->model.bias = 1;
     o->data_type = "auto", o->arch = "gpt2", o->dtype = "f32", o->cp_mode = "ring", o->optimizer = "adamw",
     o->recompute = "none";
-    o->tp = o->cp = o->pp = 1, o->schedule = "1f1b", o->batch_size = 12, o->accumulation = 4,
+    o->tp = o->cp = o->pp = 1, o->schedule = "1f1b", o->batch_size = 12, o->accumulation_steps = 4,
     o->max_iters = 200;
     o->warmup_iters = 10, o->decay_lr = 1, o->eval_interval = 100, o->eval_iters = 4, o->log_interval = 10;
     o->sample = 400, o->kv_cache = 1, o->seed = 1337, o->learning_rate = 1e-3, o->min_lr = -1,
@@ -1224,7 +1237,7 @@ int main(int argc, char **argv) {
         {"--dropout", OPTION_REAL, &o->dropout, "probability"},
         {"training", OPTION_TITLE, NULL, NULL},
         {"--batch_size", OPTION_INT, &o->batch_size, "sequences in a microbatch"},
-        {"--gradient_accumulation_steps", OPTION_INT, &o->accumulation,
+        {"--gradient_accumulation_steps", OPTION_INT, &o->accumulation_steps,
          "microbatches in a step, over all ranks"},
         {"--max_iters", OPTION_INT, &o->max_iters, "steps"},
         {"--optimizer", OPTION_TEXT, &o->optimizer, "adamw, sgd, lion, lamb or muon"},
@@ -1280,22 +1293,23 @@ int main(int argc, char **argv) {
     par_desc desc, full;
     memset(&desc, 0, sizeof desc);
     desc.rank_count = o->ranks, desc.trace = o->trace;
-    if (!why && !launched && par_defaults(&desc, &full)) return forget(&t), 1;
-    if (!why && !launched) why = share_batch(&t, full.rank_count ? full.rank_count : 1, text, sizeof text);
-    if (why) return forget(&t), complain(why);
+    if (!why && !launched && par_defaults(&desc, &full)) return close_inputs(&t), 1;
+    if (!why && !launched)
+        why = check_global_batch(&t, full.rank_count ? full.rank_count : 1, text, sizeof text);
+    if (why) return close_inputs(&t), print_error(why);
     if (par_open(&desc, &t.world)) return 1;
     if (parsed)
         why = "its options cannot be used";
     else if (launched)
         why = prepare(&t, shorter);
-    if (!why) why = share_batch(&t, par_size(t.world), text, sizeof text);
-    int failed = agree(&t, why) || set_up(&t);
-    if (!failed && o->generate) need(t.world, generate(&t, 0));
+    if (!why) why = check_global_batch(&t, par_size(t.world), text, sizeof text);
+    int failed = any_rank_failed(&t, why) || set_up(&t);
+    if (!failed && o->generate) must(t.world, generate(&t, 0));
     if (!failed && !o->generate) failed = train(&t);
     if (!launched && par_rank(t.world)) failed = 0; // rank 0, which has started this one, ends with the error
     const int shows = o->trace && !o->generate && !failed && par_rank(t.world) == 0;
     tear_down(&t);
-    forget(&t);
+    close_inputs(&t);
     const par_result closed = par_close(t.world); // also writes the trace
     if (shows && closed == PAR_OK)
         fprintf(o->json ? stderr : stdout, "trace: %s (open it in ui.perfetto.dev)\n", o->trace);

@@ -63,18 +63,18 @@ static const char *const gpt_names[GPT_KINDS] = {
     "mlp.down.weight",  "mlp.down.bias",  "lnf.weight", "lnf.bias", "head.weight"};
 typedef struct gpt_tensor { // a parameter, in the model's order
     par_tp_parameter *p;
-    size_t at,
-        whole_at;    // first element: of this rank's parts side by side; of the whole tensors side by side
-    int kind, layer; // GPT_WTE ...; -1: of no layer
-    int decay;       // does weight decay apply?
-    float init;      // standard deviation of the initial values; 0: zeros, -1: ones
+    size_t offset,
+        total_offset; // first element: of this rank's parts side by side; of the whole tensors side by side
+    int kind, layer;  // GPT_WTE ...; -1: of no layer
+    int decay;        // does weight decay apply?
+    float init;       // standard deviation of the initial values; 0: zeros, -1: ones
     uint64_t stream;
 } gpt_tensor;
 
 // A unit (0: the embedding; 1 ... n_layer: a layer; then: the last norm and the head) is about to be used, or
 // has been: whoever shares parameters out among ranks has them whole in between. INPUT and WEIGHT: the halves
 // of backward, where they are apart.
-typedef enum gpt_use {
+typedef enum gpt_phase {
     GPT_FORWARD_BEGIN,
     GPT_FORWARD_END,
     GPT_BACKWARD_BEGIN,
@@ -83,14 +83,14 @@ typedef enum gpt_use {
     GPT_INPUT_END,
     GPT_WEIGHT_BEGIN,
     GPT_WEIGHT_END
-} gpt_use;
+} gpt_phase;
 
 // Some layers in a row, a pipeline's stage: the embedding before the first, the norm and the head after the
 // last.
-typedef struct gpt_part {
+typedef struct gpt_stage {
     int first, end; // layers first ... end - 1
     int embed, head;
-} gpt_part;
+} gpt_stage;
 
 // What backward works out again instead of having it kept. SELECTIVE: what is cheap, the norms and the
 // activation (scores of attention are never kept). FULL: all but each layer's input (Chen et al. 2016).
@@ -98,25 +98,25 @@ typedef enum gpt_recompute { GPT_RECOMPUTE_NONE, GPT_RECOMPUTE_SELECTIVE, GPT_RE
 
 typedef struct gpt_model {
     gpt_recompute recompute; // before gpt_buffers_open
-    int split;               // 1: the halves of backward are apart
-    par_tp_cache *cache; // of each layer, for generating: keys and values of the tokens so far; NULL: none
-    size_t last_only;    // logits of so many sequences' last tokens alone; 0: of all tokens
-    par_result (*use)(void *user, int unit, gpt_use what); // NULL: everything is always there
+    int split_backward;      // 1: the halves of backward are apart
+    par_tp_kv_cache *cache; // of each layer, for generating: keys and values of the tokens so far; NULL: none
+    size_t last_token_only; // logits of so many sequences' last tokens alone; 0: of all tokens
+    par_result (*on_phase)(void *user, int unit, gpt_phase what); // NULL: everything is always there
     void *user;
     gpt_config config;
     par_tp *tp;
-    par_device *device; // where everything is
-    int t, sequence;    // ranks; sequence parallelism
+    par_device *device;       // where everything is
+    int t, sequence_parallel; // ranks; sequence parallelism
     par_tp_embedding embedding;
-    par_tp_norm last;
+    par_tp_norm final_norm;
     par_tp_linear head;
     par_tp_attention attention;
     par_tp_loss loss;
     gpt_layer *layers;
     gpt_tensor *tensors;
     int tensor_count;
-    int *unit_at;              // the first tensor of each unit, and behind the last
-    size_t count, whole_count; // elements: this rank's, all
+    int *unit_first_tensor;    // the first tensor of each unit, and behind the last
+    size_t count, total_count; // elements: this rank's, all
 } gpt_model;
 
 #define GPT_TRY(call)                                                                                        \
@@ -137,7 +137,7 @@ static inline int gpt_unit_of(const gpt_tensor *x, const gpt_config *g) {
 }
 // The tensors of a unit: *first ... one before what is returned.
 static inline int gpt_unit_tensors(const gpt_model *m, int unit, int *first) {
-    return *first = m->unit_at[unit], m->unit_at[unit + 1];
+    return *first = m->unit_first_tensor[unit], m->unit_first_tensor[unit + 1];
 }
 // NULL, or what is wrong with a model's sizes, which come from options or from files. What passes has less
 // than 2^60 parameters. A vocabulary of 0 is one that is not known yet.
@@ -154,23 +154,23 @@ static inline const char *gpt_check(const gpt_config *g) {
     if (g->hidden < 0 || g->hidden > 1 << 24) return "the features of the MLP must be at most 16777216";
     return NULL;
 }
-static par_result gpt_using(const gpt_model *m, int unit, gpt_use what) {
-    return m->use ? m->use(m->user, unit, what) : PAR_OK;
+static par_result gpt_notify(const gpt_model *m, int unit, gpt_phase what) {
+    return m->on_phase ? m->on_phase(m->user, unit, what) : PAR_OK;
 }
-static inline void gpt_name(const gpt_tensor *x, char *name, size_t room) { // "layers.3.attn.qkv.weight"
+static inline void gpt_name(const gpt_tensor *x, char *name, size_t capacity) { // "layers.3.attn.qkv.weight"
     if (x->layer >= 0)
-        snprintf(name, room, "layers.%d.%s", x->layer, gpt_names[x->kind]);
+        snprintf(name, capacity, "layers.%d.%s", x->layer, gpt_names[x->kind]);
     else
-        snprintf(name, room, "%s", gpt_names[x->kind]);
+        snprintf(name, capacity, "%s", gpt_names[x->kind]);
 }
 static int gpt_is_tied(const gpt_config *g) { return !g->llama || g->tied; } // the head is the embedding
-static gpt_part gpt_whole(const gpt_model *m) {
-    const gpt_part all = {0, m->config.n_layer, 1, 1};
+static gpt_stage gpt_all_layers(const gpt_model *m) {
+    const gpt_stage all = {0, m->config.n_layer, 1, 1};
     return all;
 }
 // The head has the embedding's weight where both are in one part; else a weight of its own.
-static int gpt_shares(const gpt_model *m, const gpt_part *part) {
-    return gpt_is_tied(&m->config) && part->embed && part->head;
+static int gpt_stage_is_tied(const gpt_model *m, const gpt_stage *stage) {
+    return gpt_is_tied(&m->config) && stage->embed && stage->head;
 }
 
 // ---- parameters -------------------------------------------------------------------------------------------
@@ -183,8 +183,8 @@ static void gpt_tensor_add(gpt_model *m, int present, int kind, int layer, par_t
     if (!present) return;
     gpt_tensor *x = &m->tensors[m->tensor_count++];
     x->p = p, x->kind = kind, x->layer = layer, x->decay = p->cols > 1, x->init = init, x->stream = stream,
-    x->at = m->count, x->whole_at = m->whole_count;
-    m->count += p->local_rows * p->local_cols, m->whole_count += p->rows * p->cols;
+    x->offset = m->count, x->total_offset = m->total_count;
+    m->count += p->local_rows * p->local_cols, m->total_count += p->rows * p->cols;
 }
 
 static void gpt_layer_name(gpt_layer *k, int layer) { // what errors, ledger and trace call its parts
@@ -208,7 +208,7 @@ static par_result gpt_layer_open(gpt_model *m, gpt_layer *k) {
     k->qkv.segment_count = 3;
     k->qkv.in = C, k->qkv.has_bias = k->proj.has_bias = k->up.has_bias = k->down.has_bias = g->bias;
     for (int i = 0; i < 3; i++) k->qkv.out += k->qkv.segments[i].count;
-    k->proj.in = k->proj.out = C, k->proj.row = k->down.row = 1;
+    k->proj.in = k->proj.out = C, k->proj.row_parallel = k->down.row_parallel = 1;
     k->up.in = k->down.out = C, k->down.in = F, k->up.out = g->llama ? 2 * F : F;
     if (g->llama) k->up.segment_count = 2, k->up.segments[0].count = k->up.segments[1].count = F;
     GPT_TRY(par_tp_norm_open(m->tp, &k->norm1));
@@ -224,29 +224,29 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     const float residual = 0.02f / sqrtf(2.0f * (float)g->n_layer);
     const int bias = g->bias;
     memset(m, 0, sizeof *m);
-    m->config = *g, m->tp = tp, m->t = par_size(par_tp_comm(tp)), m->sequence = sequence;
-    m->device = par_tp_table(tp)->device ? par_tp_table(tp)->device : par_cpu();
+    m->config = *g, m->tp = tp, m->t = par_size(par_tp_comm(tp)), m->sequence_parallel = sequence;
+    m->device = par_tp_kernels_of(tp)->device ? par_tp_kernels_of(tp)->device : par_cpu();
     m->layers = (gpt_layer *)calloc((size_t)g->n_layer + 1, sizeof *m->layers);
     m->tensors = (gpt_tensor *)calloc((size_t)g->n_layer * 12 + 5, sizeof *m->tensors);
-    m->unit_at = (int *)calloc((size_t)g->n_layer + 3, sizeof(int));
-    if (!m->layers || !m->tensors || !m->unit_at)
+    m->unit_first_tensor = (int *)calloc((size_t)g->n_layer + 3, sizeof(int));
+    if (!m->layers || !m->tensors || !m->unit_first_tensor)
         return par_fail(par_tp_comm(tp), PAR_ERR_MEMORY, "out of memory for the model");
     m->attention.heads = (size_t)g->n_head,
     m->attention.kv_heads = (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head);
     m->attention.dim = (size_t)(g->n_embd / g->n_head);
     m->embedding.vocabulary = m->loss.vocabulary = (size_t)g->vocab_size,
     m->embedding.features = (size_t)g->n_embd;
-    m->embedding.positions = g->llama ? 0 : gpt_positions(g);
-    m->loss.ignore = -1;
-    m->last.features = (size_t)g->n_embd, m->last.rms = g->llama, m->last.epsilon = g->epsilon,
-    m->last.has_bias = g->bias;
-    m->head.in = (size_t)g->n_embd, m->head.out = (size_t)g->vocab_size, m->head.vocabulary = 1;
-    m->embedding.name = "wte", m->last.name = "lnf", m->head.name = "head", m->loss.name = "loss";
+    m->embedding.max_positions = g->llama ? 0 : gpt_positions(g);
+    m->loss.ignore_index = -1;
+    m->final_norm.features = (size_t)g->n_embd, m->final_norm.rms = g->llama,
+    m->final_norm.epsilon = g->epsilon, m->final_norm.has_bias = g->bias;
+    m->head.in = (size_t)g->n_embd, m->head.out = (size_t)g->vocab_size, m->head.vocab_parallel = 1;
+    m->embedding.name = "wte", m->final_norm.name = "lnf", m->head.name = "head", m->loss.name = "loss";
     GPT_TRY(par_tp_embedding_open(tp, &m->embedding));
-    GPT_TRY(par_tp_norm_open(tp, &m->last));
+    GPT_TRY(par_tp_norm_open(tp, &m->final_norm));
     GPT_TRY(par_tp_linear_open(tp, &m->head));
     gpt_tensor_add(m, 1, GPT_WTE, -1, &m->embedding.weight, 0.02f);
-    gpt_tensor_add(m, !g->llama, GPT_WPE, -1, &m->embedding.position, 0.02f);
+    gpt_tensor_add(m, !g->llama, GPT_WPE, -1, &m->embedding.position_weight, 0.02f);
     for (int l = 0; l < g->n_layer; l++) {
         gpt_layer *k = &m->layers[l];
         GPT_TRY(gpt_layer_open(m, k));
@@ -263,23 +263,24 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
         gpt_tensor_add(m, 1, GPT_DOWNW, l, &k->down.weight, residual);
         gpt_tensor_add(m, bias, GPT_DOWNB, l, &k->down.bias, 0.0f);
     }
-    gpt_tensor_add(m, 1, GPT_LNFW, -1, &m->last.weight, -1.0f);
-    gpt_tensor_add(m, bias, GPT_LNFB, -1, &m->last.bias, 0.0f);
+    gpt_tensor_add(m, 1, GPT_LNFW, -1, &m->final_norm.weight, -1.0f);
+    gpt_tensor_add(m, bias, GPT_LNFB, -1, &m->final_norm.bias, 0.0f);
     gpt_tensor_add(m, !gpt_is_tied(g), GPT_HEAD, -1, &m->head.weight, 0.02f);
-    for (int i = 0; i < m->tensor_count; i++) m->unit_at[gpt_unit_of(&m->tensors[i], g) + 1] = i + 1;
+    for (int i = 0; i < m->tensor_count; i++)
+        m->unit_first_tensor[gpt_unit_of(&m->tensors[i], g) + 1] = i + 1;
     return PAR_OK;
 }
-static void gpt_close(gpt_model *m) { free(m->layers), free(m->tensors), free(m->unit_at); }
+static void gpt_close(gpt_model *m) { free(m->layers), free(m->tensors), free(m->unit_first_tensor); }
 
 // Memory for this rank's parameters (count elements of the context's type) and gradients (count floats).
-static inline void gpt_place(gpt_model *m, void *data, float *grad) {
+static inline void gpt_set_memory(gpt_model *m, void *data, float *grad) {
     for (int i = 0; i < m->tensor_count; i++) {
-        m->tensors[i].p->data = (char *)data + m->tensors[i].at * par_tp_element_bytes(m->tp);
-        m->tensors[i].p->grad = grad ? grad + m->tensors[i].at : NULL;
+        m->tensors[i].p->data = (char *)data + m->tensors[i].offset * par_tp_element_bytes(m->tp);
+        m->tensors[i].p->grad = grad ? grad + m->tensors[i].offset : NULL;
     }
     if (gpt_is_tied(&m->config)) m->head.weight = m->embedding.weight;
 }
-static inline par_result gpt_start(gpt_model *m) {
+static inline par_result gpt_init_weights(gpt_model *m) {
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
         if (x->init > 0)
@@ -292,39 +293,40 @@ static inline par_result gpt_start(gpt_model *m) {
 
 // This rank's elements of all tensors in turn: visit(user, local element, element of the whole, how many side
 // by side).
-typedef void (*gpt_visit)(void *user, size_t local, size_t whole, size_t count);
-static inline void gpt_walk(const gpt_model *m, gpt_visit visit, void *user) {
+typedef void (*gpt_shard_fn)(void *user, size_t local, size_t whole, size_t count);
+static inline void gpt_for_each_shard(const gpt_model *m, gpt_shard_fn visit, void *user) {
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
         const par_tp_parameter *p = x->p;
         size_t first, global, count;
         int replicas;
-        for (int j = 0; par_tp_part(m->tp, p, j, &first, &global, &count, &replicas); j++)
-            if (p->split == PAR_TP_BY_COLS) {
+        for (int j = 0; par_tp_shard(m->tp, p, j, &first, &global, &count, &replicas); j++)
+            if (p->split == PAR_TP_SPLIT_COLS) {
                 for (size_t r = 0; r < p->rows; r++)
-                    visit(user, x->at + r * p->local_cols + first, x->whole_at + r * p->cols + global, count);
+                    visit(user, x->offset + r * p->local_cols + first, x->total_offset + r * p->cols + global,
+                          count);
             } else {
-                visit(user, x->at + first * p->cols, x->whole_at + global * p->cols, count * p->cols);
+                visit(user, x->offset + first * p->cols, x->total_offset + global * p->cols, count * p->cols);
             }
     }
 }
 
-typedef struct gpt_move_arrays {
+typedef struct gpt_copy_arrays {
     float *local, *whole;
     int to_whole;
-} gpt_move_arrays;
-static inline void gpt_move_part(void *user, size_t local, size_t whole, size_t count) {
-    const gpt_move_arrays *a = (const gpt_move_arrays *)user;
+} gpt_copy_arrays;
+static inline void gpt_copy_shard(void *user, size_t local, size_t whole, size_t count) {
+    const gpt_copy_arrays *a = (const gpt_copy_arrays *)user;
     memcpy(a->to_whole ? a->whole + whole : a->local + local,
            a->to_whole ? a->local + local : a->whole + whole, count * sizeof(float));
 }
 // Between an array of this rank's elements and one of all elements.
-static inline void gpt_move(const gpt_model *m, float *local, float *whole, int to_whole) {
-    gpt_move_arrays a = {local, whole, to_whole};
-    gpt_walk(m, gpt_move_part, &a);
+static inline void gpt_copy_weights(const gpt_model *m, float *local, float *whole, int to_whole) {
+    gpt_copy_arrays a = {local, whole, to_whole};
+    gpt_for_each_shard(m, gpt_copy_shard, &a);
 }
 
-static inline size_t gpt_whole_count(const gpt_config *g) { // elements of all parameters
+static inline size_t gpt_parameter_count(const gpt_config *g) { // elements of all parameters
     const size_t C = (size_t)g->n_embd, F = gpt_hidden(g), V = (size_t)g->vocab_size;
     const size_t kv = (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head) * (C / (size_t)g->n_head);
     const size_t up = g->llama ? 2 * F : F, layer = C * (C + 2 * kv) + C * C + C * up + F * C + 2 * C;
@@ -335,108 +337,114 @@ static inline size_t gpt_whole_count(const gpt_config *g) { // elements of all p
 
 // ---- activations ------------------------------------------------------------------------------------------
 
-typedef struct gpt_saved { // what a layer keeps for backward
+typedef struct gpt_activations { // what a layer keeps for backward
     par_tp_matrix x, norm1, qkv, att, mid, norm2, up, act;
     par_tp_matrix ddown, dup, dproj, dqkv; // gradients of the products' outputs
     float *stats1, *stats2, *lse;
-} gpt_saved;
+} gpt_activations;
 // Where a matrix lies: kept until the input half of backward, until the weight half, from the one to the
 // other, or no longer than a call.
-typedef enum gpt_class { GPT_UNTIL_INPUT, GPT_UNTIL_WEIGHT, GPT_BETWEEN, GPT_SCRATCH, GPT_CLASSES } gpt_class;
+typedef enum gpt_lifetime {
+    GPT_UNTIL_INPUT,
+    GPT_UNTIL_WEIGHT,
+    GPT_BETWEEN,
+    GPT_SCRATCH,
+    GPT_LIFETIMES
+} gpt_lifetime;
 typedef struct gpt_buffers {
-    char *block[GPT_CLASSES]; // everything below
-    size_t bytes[GPT_CLASSES];
-    char *memory;      // all blocks, where gpt_buffers_open made them
-    gpt_saved *layers; // of the whole model
-    void *in, *out;    // a part's input and output, where it does not begin or end the model
-    par_tp_matrix x, last, logits;
+    char *block[GPT_LIFETIMES]; // everything below
+    size_t bytes[GPT_LIFETIMES];
+    char *memory;            // all blocks, where gpt_buffers_open made them
+    gpt_activations *layers; // of the whole model
+    void *in, *out;          // a part's input and output, where it does not begin or end the model
+    par_tp_matrix x, final_norm, logits;
     float *stats, *lse;
     par_tp_matrix dx, dy, wide, wider; // backward's scratch
 } gpt_buffers;
 
 // The matrices of a part for R rows, laid out in the blocks, or only counted. Contents change with each call.
-static void gpt_buffers_walk(const gpt_model *m, const gpt_part *part, gpt_buffers *b, size_t rows) {
+static void gpt_buffers_layout(const gpt_model *m, const gpt_stage *stage, gpt_buffers *b, size_t rows) {
     const gpt_config *g = &m->config;
-    const size_t C = (size_t)g->n_embd, N = m->sequence ? rows / (size_t)m->t : rows,
+    const size_t C = (size_t)g->n_embd, N = m->sequence_parallel ? rows / (size_t)m->t : rows,
                  e = par_tp_element_bytes(m->tp);
     const size_t Q = m->layers[0].qkv.weight.local_rows, U = m->layers[0].up.weight.local_rows;
     const size_t A = m->layers[0].proj.weight.local_cols, D = m->layers[0].down.weight.local_cols;
     const size_t V = m->head.weight.local_rows, heads = (size_t)(g->n_head / m->t);
-    const size_t most = PAR__MAX(PAR__MAX(Q, U), C);
-    gpt_saved *first = NULL; // of the part's layers
+    const size_t max_cols = PAR__MAX(PAR__MAX(Q, U), C);
+    gpt_activations *first = NULL; // of the part's layers
     size_t *at = b->bytes;
     memset(b->bytes, 0, sizeof b->bytes);
-#define GPT_TAKE(where, pointer, type, n)                                                                    \
+#define GPT_CARVE(where, pointer, type, n)                                                                   \
     (void)((pointer) = b->block[where] ? (type)(void *)(b->block[where] + at[where]) : NULL,                 \
            at[where] += ((n) + 63) / 64 * 64)
-#define GPT_KEEP(least, where, pointer, type, n) /* once for all layers if `least` or more is recomputed */  \
+#define GPT_SAVE(least, where, pointer, type, n) /* once for all layers if `least` or more is recomputed */  \
     if (m->recompute < (least))                                                                              \
-        GPT_TAKE(where, s->pointer, type, n);                                                                \
-    else if (m->split && (where) == GPT_UNTIL_WEIGHT)                                                        \
-        GPT_TAKE(GPT_BETWEEN, s->pointer, type, n);                                                          \
+        GPT_CARVE(where, s->pointer, type, n);                                                               \
+    else if (m->split_backward && (where) == GPT_UNTIL_WEIGHT)                                               \
+        GPT_CARVE(GPT_BETWEEN, s->pointer, type, n);                                                         \
     else if (first)                                                                                          \
         s->pointer = first->pointer;                                                                         \
     else                                                                                                     \
-        GPT_TAKE(GPT_SCRATCH, s->pointer, type, n)
-    GPT_TAKE(GPT_SCRATCH, b->dx.data, void *, N *C *e);
-    GPT_TAKE(GPT_SCRATCH, b->dy.data, void *, N *C *e);
-    GPT_TAKE(GPT_SCRATCH, b->wide.data, void *, rows *most *e);
-    GPT_TAKE(GPT_SCRATCH, b->wider.data, void *, rows *most *e);
-    for (int l = part->first; l < part->end; l++) {
-        gpt_saved *s = &b->layers[l];
-        if (l == part->first && !part->embed)
+        GPT_CARVE(GPT_SCRATCH, s->pointer, type, n)
+    GPT_CARVE(GPT_SCRATCH, b->dx.data, void *, N *C *e);
+    GPT_CARVE(GPT_SCRATCH, b->dy.data, void *, N *C *e);
+    GPT_CARVE(GPT_SCRATCH, b->wide.data, void *, rows *max_cols *e);
+    GPT_CARVE(GPT_SCRATCH, b->wider.data, void *, rows *max_cols *e);
+    for (int l = stage->first; l < stage->end; l++) {
+        gpt_activations *s = &b->layers[l];
+        if (l == stage->first && !stage->embed)
             s->x.data = b->in;
         else
-            GPT_TAKE(GPT_UNTIL_INPUT, s->x.data, void *, N *C *e);
-        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_WEIGHT, norm1.data, void *, N *C *e);
-        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_INPUT, stats1, float *, N * 8);
-        GPT_KEEP(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, qkv.data, void *, rows *Q *e);
-        GPT_KEEP(GPT_RECOMPUTE_FULL, GPT_UNTIL_WEIGHT, att.data, void *, rows *A *e);
-        GPT_KEEP(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, lse, float *, rows *heads * 4);
-        GPT_KEEP(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, mid.data, void *, N *C *e);
-        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_WEIGHT, norm2.data, void *, N *C *e);
-        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_INPUT, stats2, float *, N * 8);
-        GPT_KEEP(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, up.data, void *, rows *U *e);
-        GPT_KEEP(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_WEIGHT, act.data, void *, rows *D *e);
-        if (m->split) {
-            GPT_TAKE(GPT_BETWEEN, s->ddown.data, void *, N *C *e);
-            GPT_TAKE(GPT_BETWEEN, s->dup.data, void *, rows *U *e);
-            GPT_TAKE(GPT_BETWEEN, s->dproj.data, void *, N *C *e);
-            GPT_TAKE(GPT_BETWEEN, s->dqkv.data, void *, rows *Q *e);
+            GPT_CARVE(GPT_UNTIL_INPUT, s->x.data, void *, N *C *e);
+        GPT_SAVE(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_WEIGHT, norm1.data, void *, N *C *e);
+        GPT_SAVE(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_INPUT, stats1, float *, N * 8);
+        GPT_SAVE(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, qkv.data, void *, rows *Q *e);
+        GPT_SAVE(GPT_RECOMPUTE_FULL, GPT_UNTIL_WEIGHT, att.data, void *, rows *A *e);
+        GPT_SAVE(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, lse, float *, rows *heads * 4);
+        GPT_SAVE(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, mid.data, void *, N *C *e);
+        GPT_SAVE(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_WEIGHT, norm2.data, void *, N *C *e);
+        GPT_SAVE(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_INPUT, stats2, float *, N * 8);
+        GPT_SAVE(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, up.data, void *, rows *U *e);
+        GPT_SAVE(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_WEIGHT, act.data, void *, rows *D *e);
+        if (m->split_backward) {
+            GPT_CARVE(GPT_BETWEEN, s->ddown.data, void *, N *C *e);
+            GPT_CARVE(GPT_BETWEEN, s->dup.data, void *, rows *U *e);
+            GPT_CARVE(GPT_BETWEEN, s->dproj.data, void *, N *C *e);
+            GPT_CARVE(GPT_BETWEEN, s->dqkv.data, void *, rows *Q *e);
         } else {
             s->ddown.data = s->dproj.data = b->dy.data;
             s->dup.data = s->dqkv.data = b->wider.data;
         }
         if (!first) first = s;
     }
-    if (part->head) {
-        if (part->first < part->end || part->embed)
-            GPT_TAKE(GPT_UNTIL_INPUT, b->x.data, void *, N *C *e);
+    if (stage->head) {
+        if (stage->first < stage->end || stage->embed)
+            GPT_CARVE(GPT_UNTIL_INPUT, b->x.data, void *, N *C *e);
         else
             b->x.data = b->in;
-        const size_t outs = m->last_only ? m->last_only : rows;
-        GPT_TAKE(GPT_UNTIL_WEIGHT, b->last.data, void *, N *C *e);
-        GPT_TAKE(GPT_UNTIL_INPUT, b->stats, float *, N * 8);
-        GPT_TAKE(GPT_UNTIL_WEIGHT, b->logits.data, void *, outs *par_tp_ld(PAR_TP_VOCABULARY, V) * e);
-        GPT_TAKE(GPT_UNTIL_INPUT, b->lse, float *, rows * 4);
+        const size_t outs = m->last_token_only ? m->last_token_only : rows;
+        GPT_CARVE(GPT_UNTIL_WEIGHT, b->final_norm.data, void *, N *C *e);
+        GPT_CARVE(GPT_UNTIL_INPUT, b->stats, float *, N * 8);
+        GPT_CARVE(GPT_UNTIL_WEIGHT, b->logits.data, void *, outs *par_tp_ld(PAR_TP_VOCABULARY, V) * e);
+        GPT_CARVE(GPT_UNTIL_INPUT, b->lse, float *, rows * 4);
     }
-#undef GPT_KEEP
-#undef GPT_TAKE
+#undef GPT_SAVE
+#undef GPT_CARVE
 }
 static inline int gpt_buffers_open(const gpt_model *m, gpt_buffers *b, size_t rows) { // 0: out of memory
-    const gpt_part all = gpt_whole(m);
+    const gpt_stage all = gpt_all_layers(m);
     void *p = NULL;
     size_t bytes = 0;
     memset(b, 0, sizeof *b);
-    b->layers = (gpt_saved *)calloc((size_t)m->config.n_layer, sizeof *b->layers);
+    b->layers = (gpt_activations *)calloc((size_t)m->config.n_layer, sizeof *b->layers);
     if (!b->layers) return 0;
-    gpt_buffers_walk(m, &all, b, rows);
-    for (int i = 0; i < GPT_CLASSES; i++) bytes += b->bytes[i];
+    gpt_buffers_layout(m, &all, b, rows);
+    for (int i = 0; i < GPT_LIFETIMES; i++) bytes += b->bytes[i];
     if (m->device->alloc(m->device, bytes, &p)) return 0;
     b->memory = (char *)p;
     bytes = 0;
-    for (int i = 0; i < GPT_CLASSES; i++) b->block[i] = b->memory + bytes, bytes += b->bytes[i];
-    gpt_buffers_walk(m, &all, b, rows);
+    for (int i = 0; i < GPT_LIFETIMES; i++) b->block[i] = b->memory + bytes, bytes += b->bytes[i];
+    gpt_buffers_layout(m, &all, b, rows);
     return 1;
 }
 static inline void gpt_buffers_close(const gpt_model *m, gpt_buffers *b) {
@@ -450,15 +458,16 @@ typedef struct gpt_dropout {
     float p;
     uint64_t step;
 } gpt_dropout;
-static uint64_t gpt_site(const gpt_dropout *d, int layer, int place) { // a random stream of its own
-    return d ? (d->step + 1) << 16 | (uint64_t)(layer + 1) << 2 | (uint64_t)place : 0;
+static uint64_t gpt_dropout_stream(const gpt_dropout *d, int layer, int site) { // a random stream of its own
+    return d ? (d->step + 1) << 16 | (uint64_t)(layer + 1) << 2 | (uint64_t)site : 0;
 }
-static par_result gpt_drop(const gpt_model *m, const par_tp_tokens *tokens, const gpt_dropout *d, int layer,
-                           int place, par_tp_matrix *x) {
-    return d && d->p > 0 ? par_tp_dropout(m->tp, tokens, gpt_site(d, layer, place), d->p, x, x) : PAR_OK;
+static par_result gpt_apply_dropout(const gpt_model *m, const par_tp_tokens *tokens, const gpt_dropout *d,
+                                    int layer, int site, par_tp_matrix *x) {
+    return d && d->p > 0 ? par_tp_dropout(m->tp, tokens, gpt_dropout_stream(d, layer, site), d->p, x, x)
+                         : PAR_OK;
 }
 // Queries and keys lie side by side in qkv, and turn with their positions.
-static par_result gpt_turn(const gpt_model *m, const par_tp_tokens *tokens, int backward,
+static par_result gpt_rope(const gpt_model *m, const par_tp_tokens *tokens, int backward,
                            par_tp_matrix *qkv) {
     const size_t dim = m->attention.dim, t = (size_t)m->t, kv = m->attention.kv_heads;
     if (!m->config.llama) return PAR_OK;
@@ -466,11 +475,11 @@ static par_result gpt_turn(const gpt_model *m, const par_tp_tokens *tokens, int 
                        backward, qkv);
 }
 
-static par_result gpt_activate(const gpt_model *m, gpt_saved *s) {
+static par_result gpt_activate(const gpt_model *m, gpt_activations *s) {
     return m->config.llama ? par_tp_swiglu_forward(m->tp, &s->up, &s->act)
                            : par_tp_gelu_forward(m->tp, &s->up, &s->act);
 }
-static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_saved *s,
+static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_activations *s,
                                     const par_tp_tokens *tokens, const gpt_dropout *drop, int l,
                                     par_tp_matrix *next) {
     par_tp *tp = m->tp;
@@ -479,28 +488,29 @@ static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_
     attention.dropout = drop ? drop->p : 0;
     GPT_TRY(par_tp_norm_forward(tp, &k->norm1, &s->x, s->stats1, &s->norm1));
     GPT_TRY(par_tp_linear_forward(tp, &k->qkv, &s->norm1, NULL, &s->qkv));
-    GPT_TRY(gpt_turn(m, tokens, 0, &s->qkv));
+    GPT_TRY(gpt_rope(m, tokens, 0, &s->qkv));
     GPT_TRY(m->cache ? par_tp_attention_cached(tp, &attention, tokens, &m->cache[l], &s->qkv, &s->att)
-                     : par_tp_attention_forward(tp, &attention, tokens, gpt_site(drop, l, 0), &s->qkv, s->lse,
-                                                &s->att));
+                     : par_tp_attention_forward(tp, &attention, tokens, gpt_dropout_stream(drop, l, 0),
+                                                &s->qkv, s->lse, &s->att));
     GPT_TRY(par_tp_linear_forward(tp, &k->proj, &s->att, NULL, &s->mid));
-    GPT_TRY(gpt_drop(m, tokens, drop, l, 1, &s->mid));
+    GPT_TRY(gpt_apply_dropout(m, tokens, drop, l, 1, &s->mid));
     GPT_TRY(par_tp_add(tp, &s->mid, &s->x, &s->mid));
     GPT_TRY(par_tp_norm_forward(tp, &k->norm2, &s->mid, s->stats2, &s->norm2));
     GPT_TRY(par_tp_linear_forward(tp, &k->up, &s->norm2, NULL, &s->up));
     GPT_TRY(gpt_activate(m, s));
     GPT_TRY(par_tp_linear_forward(tp, &k->down, &s->act, NULL, next));
-    GPT_TRY(gpt_drop(m, tokens, drop, l, 2, next));
+    GPT_TRY(gpt_apply_dropout(m, tokens, drop, l, 2, next));
     return par_tp_add(tp, next, &s->mid, next);
 }
 
 // Of a matrix of tokens that comes from, or goes to, another part.
-static void gpt_tokens_at(const gpt_model *m, par_tp_matrix *x, void *data, size_t rows) {
-    x->data = data, x->rows = m->sequence ? rows / (size_t)m->t : rows, x->cols = (size_t)m->config.n_embd;
-    x->layout = m->sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
+static void gpt_token_matrix(const gpt_model *m, par_tp_matrix *x, void *data, size_t rows) {
+    x->data = data, x->rows = m->sequence_parallel ? rows / (size_t)m->t : rows,
+    x->cols = (size_t)m->config.n_embd;
+    x->layout = m->sequence_parallel ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
 }
 static size_t gpt_tokens_bytes(const gpt_model *m, size_t rows) {
-    return (m->sequence ? rows / (size_t)m->t : rows) * (size_t)m->config.n_embd *
+    return (m->sequence_parallel ? rows / (size_t)m->t : rows) * (size_t)m->config.n_embd *
            par_tp_element_bytes(m->tp);
 }
 // The row of each sequence's last token. x and y: whole tokens.
@@ -508,56 +518,60 @@ static par_result gpt_last_tokens(const gpt_model *m, const par_tp_tokens *token
                                   par_tp_matrix *y) {
     const size_t row = x->cols * par_tp_element_bytes(m->tp), n = tokens->sequence;
     y->rows = tokens->batch, y->cols = x->cols, y->layout = x->layout;
-    return par_tp_table(m->tp)->copy(m->tp, y->data, row, (const char *)x->data + (n - 1) * row, n * row,
-                                     tokens->batch, row);
+    return par_tp_kernels_of(m->tp)->copy(m->tp, y->data, row, (const char *)x->data + (n - 1) * row, n * row,
+                                          tokens->batch, row);
 }
 // From b->in (or ids) to b->out (or logits of R rows in b->logits, split by vocabulary). A tied embedding
 // stays in use until the head.
-static par_result gpt_part_forward(gpt_model *m, const gpt_part *part, gpt_buffers *b,
-                                   const par_tp_tokens *tokens, const int32_t *ids, const gpt_dropout *drop) {
-    const int layers = m->config.n_layer, tied = gpt_shares(m, part);
+static par_result gpt_stage_forward(gpt_model *m, const gpt_stage *stage, gpt_buffers *b,
+                                    const par_tp_tokens *tokens, const int32_t *ids,
+                                    const gpt_dropout *drop) {
+    const int layers = m->config.n_layer, tied = gpt_stage_is_tied(m, stage);
     const size_t rows = par_tp_rows(m->tp, tokens);
-    par_tp_matrix out, *x = part->first < part->end ? &b->layers[part->first].x : part->head ? &b->x : &out;
-    if (!part->head) gpt_tokens_at(m, &out, b->out, rows);
-    if (part->embed) {
-        GPT_TRY(gpt_using(m, 0, GPT_FORWARD_BEGIN));
+    par_tp_matrix out, *x = stage->first < stage->end ? &b->layers[stage->first].x
+                            : stage->head             ? &b->x
+                                                      : &out;
+    if (!stage->head) gpt_token_matrix(m, &out, b->out, rows);
+    if (stage->embed) {
+        GPT_TRY(gpt_notify(m, 0, GPT_FORWARD_BEGIN));
         GPT_TRY(par_tp_embedding_forward(m->tp, &m->embedding, tokens, ids, x));
-        GPT_TRY(gpt_drop(m, tokens, drop, -1, 0, x));
-        if (!tied) GPT_TRY(gpt_using(m, 0, GPT_FORWARD_END));
+        GPT_TRY(gpt_apply_dropout(m, tokens, drop, -1, 0, x));
+        if (!tied) GPT_TRY(gpt_notify(m, 0, GPT_FORWARD_END));
     } else {
-        gpt_tokens_at(m, x, b->in, rows);
+        gpt_token_matrix(m, x, b->in, rows);
         if (x == &out) { // an empty part
             x->data = b->out;
             GPT_TRY(m->device->copy(m->device, b->out, b->in, gpt_tokens_bytes(m, rows), NULL));
         }
     }
-    for (int l = part->first; l < part->end; l++) {
-        x = l + 1 < part->end ? &b->layers[l + 1].x : part->head ? &b->x : &out;
-        GPT_TRY(gpt_using(m, l + 1, GPT_FORWARD_BEGIN));
+    for (int l = stage->first; l < stage->end; l++) {
+        x = l + 1 < stage->end ? &b->layers[l + 1].x : stage->head ? &b->x : &out;
+        GPT_TRY(gpt_notify(m, l + 1, GPT_FORWARD_BEGIN));
         GPT_TRY(gpt_layer_forward(m, &m->layers[l], &b->layers[l], tokens, drop, l, x));
-        GPT_TRY(gpt_using(m, l + 1, GPT_FORWARD_END));
+        GPT_TRY(gpt_notify(m, l + 1, GPT_FORWARD_END));
     }
-    if (!part->head) return PAR_OK;
-    GPT_TRY(gpt_using(m, layers + 1, GPT_FORWARD_BEGIN));
+    if (!stage->head) return PAR_OK;
+    GPT_TRY(gpt_notify(m, layers + 1, GPT_FORWARD_BEGIN));
     if (tied) m->head.weight = m->embedding.weight;
-    if (m->last_only) {
+    if (m->last_token_only) {
         GPT_TRY(gpt_last_tokens(m, tokens, x, &b->dy));
         x = &b->dy;
     }
-    GPT_TRY(par_tp_norm_forward(m->tp, &m->last, x, b->stats, &b->last));
-    GPT_TRY(par_tp_linear_forward(m->tp, &m->head, &b->last, NULL, &b->logits));
-    if (tied) GPT_TRY(gpt_using(m, 0, GPT_FORWARD_END));
-    return gpt_using(m, layers + 1, GPT_FORWARD_END);
+    GPT_TRY(par_tp_norm_forward(m->tp, &m->final_norm, x, b->stats, &b->final_norm));
+    GPT_TRY(par_tp_linear_forward(m->tp, &m->head, &b->final_norm, NULL, &b->logits));
+    if (tied) GPT_TRY(gpt_notify(m, 0, GPT_FORWARD_END));
+    return gpt_notify(m, layers + 1, GPT_FORWARD_END);
 }
 static inline par_result gpt_forward(gpt_model *m, gpt_buffers *b, const par_tp_tokens *tokens,
                                      const int32_t *ids, const gpt_dropout *drop) {
-    const gpt_part all = gpt_whole(m);
-    return gpt_part_forward(m, &all, b, tokens, ids, drop);
+    const gpt_stage all = gpt_all_layers(m);
+    return gpt_stage_forward(m, &all, b, tokens, ids, drop);
 }
 
 // What was not kept of a layer, as forward left it.
-static par_result gpt_layer_again(const gpt_model *m, const gpt_layer *k, gpt_saved *s, gpt_buffers *b,
-                                  const par_tp_tokens *tokens, const gpt_dropout *drop, int l) {
+static par_result gpt_layer_recompute(const gpt_model *m, const gpt_layer *k, gpt_activations *s,
+                                      gpt_buffers *b, const par_tp_tokens *tokens, const gpt_dropout *drop,
+                                      int l) {
     if (m->recompute == GPT_RECOMPUTE_NONE) return PAR_OK;
     if (m->recompute == GPT_RECOMPUTE_FULL) return gpt_layer_forward(m, k, s, tokens, drop, l, &b->dy);
     GPT_TRY(par_tp_norm_forward(m->tp, &k->norm1, &s->x, s->stats1, &s->norm1));
@@ -565,13 +579,13 @@ static par_result gpt_layer_again(const gpt_model *m, const gpt_layer *k, gpt_sa
     return gpt_activate(m, s);
 }
 // With the halves apart, the one that finds dx.
-static par_result gpt_product_backward(const gpt_model *m, par_tp_linear *l, const par_tp_matrix *dy,
-                                       const par_tp_matrix *x, par_tp_matrix *dx) {
-    return m->split ? par_tp_linear_backward_input(m->tp, l, dy, dx)
-                    : par_tp_linear_backward(m->tp, l, dy, x, dx);
+static par_result gpt_linear_backward(const gpt_model *m, par_tp_linear *l, const par_tp_matrix *dy,
+                                      const par_tp_matrix *x, par_tp_matrix *dx) {
+    return m->split_backward ? par_tp_linear_backward_input(m->tp, l, dy, dx)
+                             : par_tp_linear_backward(m->tp, l, dy, x, dx);
 }
 // dx: gradient of the layer's output, then of its input.
-static par_result gpt_layer_backward(const gpt_model *m, gpt_layer *k, gpt_saved *s, gpt_buffers *b,
+static par_result gpt_layer_backward(const gpt_model *m, gpt_layer *k, gpt_activations *s, gpt_buffers *b,
                                      const par_tp_tokens *tokens, const gpt_dropout *drop, int l) {
     par_tp *tp = m->tp;
     par_tp_matrix *dx = &b->dx, *dy = &b->dy, *wide = &b->wide;
@@ -579,26 +593,27 @@ static par_result gpt_layer_backward(const gpt_model *m, gpt_layer *k, gpt_saved
     attention.name = k->name[GPT_NAME_ATTN];
     attention.dropout = drop ? drop->p : 0;
     const float p = attention.dropout;
-    GPT_TRY(
-        par_tp_dropout(tp, tokens, gpt_site(drop, l, 2), p, dx, &s->ddown)); // a copy if nothing is dropped
-    GPT_TRY(gpt_product_backward(m, &k->down, &s->ddown, &s->act, wide));
+    GPT_TRY(par_tp_dropout(tp, tokens, gpt_dropout_stream(drop, l, 2), p, dx,
+                           &s->ddown)); // a copy if nothing is dropped
+    GPT_TRY(gpt_linear_backward(m, &k->down, &s->ddown, &s->act, wide));
     if (m->config.llama)
         GPT_TRY(par_tp_swiglu_backward(tp, wide, &s->up, &s->dup));
     else
         GPT_TRY(par_tp_gelu_backward(tp, wide, &s->up, &s->dup));
-    GPT_TRY(gpt_product_backward(m, &k->up, &s->dup, &s->norm2, dy));
+    GPT_TRY(gpt_linear_backward(m, &k->up, &s->dup, &s->norm2, dy));
     GPT_TRY(par_tp_norm_backward(tp, &k->norm2, dy, &s->mid, s->stats2, dy));
     GPT_TRY(par_tp_add(tp, dx, dy, dx)); // the residual
-    GPT_TRY(par_tp_dropout(tp, tokens, gpt_site(drop, l, 1), p, dx, &s->dproj));
-    GPT_TRY(gpt_product_backward(m, &k->proj, &s->dproj, &s->att, wide));
-    GPT_TRY(par_tp_attention_backward(tp, &attention, tokens, gpt_site(drop, l, 0), wide, &s->qkv, &s->att,
-                                      s->lse, &s->dqkv));
-    GPT_TRY(gpt_turn(m, tokens, 1, &s->dqkv));
-    GPT_TRY(gpt_product_backward(m, &k->qkv, &s->dqkv, &s->norm1, dy));
+    GPT_TRY(par_tp_dropout(tp, tokens, gpt_dropout_stream(drop, l, 1), p, dx, &s->dproj));
+    GPT_TRY(gpt_linear_backward(m, &k->proj, &s->dproj, &s->att, wide));
+    GPT_TRY(par_tp_attention_backward(tp, &attention, tokens, gpt_dropout_stream(drop, l, 0), wide, &s->qkv,
+                                      &s->att, s->lse, &s->dqkv));
+    GPT_TRY(gpt_rope(m, tokens, 1, &s->dqkv));
+    GPT_TRY(gpt_linear_backward(m, &k->qkv, &s->dqkv, &s->norm1, dy));
     GPT_TRY(par_tp_norm_backward(tp, &k->norm1, dy, &s->x, s->stats1, dy));
     return par_tp_add(tp, dx, dy, dx);
 }
-static par_result gpt_layer_weights(const gpt_model *m, gpt_layer *k, const gpt_saved *s) { // the other half
+static par_result gpt_layer_wgrad(const gpt_model *m, gpt_layer *k,
+                                  const gpt_activations *s) { // the other half
     GPT_TRY(par_tp_linear_backward_weight(m->tp, &k->down, &s->ddown, &s->act));
     GPT_TRY(par_tp_linear_backward_weight(m->tp, &k->up, &s->dup, &s->norm2));
     GPT_TRY(par_tp_linear_backward_weight(m->tp, &k->proj, &s->dproj, &s->att));
@@ -606,59 +621,59 @@ static par_result gpt_layer_weights(const gpt_model *m, gpt_layer *k, const gpt_
 }
 
 // Gradients from b->logits (holding dlogits), or b->in (of the output); to b->out, of the input. With the
-// halves apart, those of products' weights are left to gpt_part_weights.
-static par_result gpt_part_backward(gpt_model *m, const gpt_part *part, gpt_buffers *b,
-                                    const par_tp_tokens *tokens, const int32_t *ids,
-                                    const gpt_dropout *drop) {
-    const int layers = m->config.n_layer, tied = gpt_shares(m, part);
-    const gpt_use begin = m->split ? GPT_INPUT_BEGIN : GPT_BACKWARD_BEGIN,
-                  end = m->split ? GPT_INPUT_END : GPT_BACKWARD_END;
+// halves apart, those of products' weights are left to gpt_stage_wgrad.
+static par_result gpt_stage_backward(gpt_model *m, const gpt_stage *stage, gpt_buffers *b,
+                                     const par_tp_tokens *tokens, const int32_t *ids,
+                                     const gpt_dropout *drop) {
+    const int layers = m->config.n_layer, tied = gpt_stage_is_tied(m, stage);
+    const gpt_phase begin = m->split_backward ? GPT_INPUT_BEGIN : GPT_BACKWARD_BEGIN,
+                    end = m->split_backward ? GPT_INPUT_END : GPT_BACKWARD_END;
     const size_t rows = par_tp_rows(m->tp, tokens);
-    if (part->head) {
-        GPT_TRY(gpt_using(m, layers + 1, begin));
-        if (tied) GPT_TRY(gpt_using(m, 0, begin));
+    if (stage->head) {
+        GPT_TRY(gpt_notify(m, layers + 1, begin));
+        if (tied) GPT_TRY(gpt_notify(m, 0, begin));
         if (tied) m->head.weight = m->embedding.weight;
-        GPT_TRY(gpt_product_backward(m, &m->head, &b->logits, &b->last, &b->dy));
-        GPT_TRY(par_tp_norm_backward(m->tp, &m->last, &b->dy, &b->x, b->stats, &b->dx));
-        GPT_TRY(gpt_using(m, layers + 1, end));
+        GPT_TRY(gpt_linear_backward(m, &m->head, &b->logits, &b->final_norm, &b->dy));
+        GPT_TRY(par_tp_norm_backward(m->tp, &m->final_norm, &b->dy, &b->x, b->stats, &b->dx));
+        GPT_TRY(gpt_notify(m, layers + 1, end));
     } else {
-        gpt_tokens_at(m, &b->dx, b->dx.data, rows);
+        gpt_token_matrix(m, &b->dx, b->dx.data, rows);
         GPT_TRY(m->device->copy(m->device, b->dx.data, b->in, gpt_tokens_bytes(m, rows), NULL));
     }
-    for (int l = part->end - 1; l >= part->first; l--) {
-        GPT_TRY(gpt_using(m, l + 1, begin));
-        GPT_TRY(gpt_layer_again(m, &m->layers[l], &b->layers[l], b, tokens, drop, l));
+    for (int l = stage->end - 1; l >= stage->first; l--) {
+        GPT_TRY(gpt_notify(m, l + 1, begin));
+        GPT_TRY(gpt_layer_recompute(m, &m->layers[l], &b->layers[l], b, tokens, drop, l));
         GPT_TRY(gpt_layer_backward(m, &m->layers[l], &b->layers[l], b, tokens, drop, l));
-        GPT_TRY(gpt_using(m, l + 1, end));
+        GPT_TRY(gpt_notify(m, l + 1, end));
     }
-    if (!part->embed) return m->device->copy(m->device, b->out, b->dx.data, gpt_tokens_bytes(m, rows), NULL);
-    if (!tied) GPT_TRY(gpt_using(m, 0, begin));
-    GPT_TRY(gpt_drop(m, tokens, drop, -1, 0, &b->dx));
+    if (!stage->embed) return m->device->copy(m->device, b->out, b->dx.data, gpt_tokens_bytes(m, rows), NULL);
+    if (!tied) GPT_TRY(gpt_notify(m, 0, begin));
+    GPT_TRY(gpt_apply_dropout(m, tokens, drop, -1, 0, &b->dx));
     GPT_TRY(par_tp_embedding_backward(m->tp, &m->embedding, tokens, ids, &b->dx));
-    return gpt_using(m, 0, end);
+    return gpt_notify(m, 0, end);
 }
-static inline par_result gpt_part_weights(gpt_model *m, const gpt_part *part, gpt_buffers *b) {
-    const int layers = m->config.n_layer, tied = gpt_shares(m, part);
-    if (part->head) {
-        GPT_TRY(gpt_using(m, layers + 1, GPT_WEIGHT_BEGIN));
-        if (tied) GPT_TRY(gpt_using(m, 0, GPT_WEIGHT_BEGIN));
+static inline par_result gpt_stage_wgrad(gpt_model *m, const gpt_stage *stage, gpt_buffers *b) {
+    const int layers = m->config.n_layer, tied = gpt_stage_is_tied(m, stage);
+    if (stage->head) {
+        GPT_TRY(gpt_notify(m, layers + 1, GPT_WEIGHT_BEGIN));
+        if (tied) GPT_TRY(gpt_notify(m, 0, GPT_WEIGHT_BEGIN));
         if (tied) m->head.weight = m->embedding.weight;
-        GPT_TRY(par_tp_linear_backward_weight(m->tp, &m->head, &b->logits, &b->last));
-        GPT_TRY(gpt_using(m, layers + 1, GPT_WEIGHT_END));
+        GPT_TRY(par_tp_linear_backward_weight(m->tp, &m->head, &b->logits, &b->final_norm));
+        GPT_TRY(gpt_notify(m, layers + 1, GPT_WEIGHT_END));
     }
-    for (int l = part->end - 1; l >= part->first; l--) {
-        GPT_TRY(gpt_using(m, l + 1, GPT_WEIGHT_BEGIN));
-        GPT_TRY(gpt_layer_weights(m, &m->layers[l], &b->layers[l]));
-        GPT_TRY(gpt_using(m, l + 1, GPT_WEIGHT_END));
+    for (int l = stage->end - 1; l >= stage->first; l--) {
+        GPT_TRY(gpt_notify(m, l + 1, GPT_WEIGHT_BEGIN));
+        GPT_TRY(gpt_layer_wgrad(m, &m->layers[l], &b->layers[l]));
+        GPT_TRY(gpt_notify(m, l + 1, GPT_WEIGHT_END));
     }
-    if (!part->embed) return PAR_OK;
-    if (!tied) GPT_TRY(gpt_using(m, 0, GPT_WEIGHT_BEGIN));
-    return gpt_using(m, 0, GPT_WEIGHT_END);
+    if (!stage->embed) return PAR_OK;
+    if (!tied) GPT_TRY(gpt_notify(m, 0, GPT_WEIGHT_BEGIN));
+    return gpt_notify(m, 0, GPT_WEIGHT_END);
 }
 static inline par_result gpt_backward(gpt_model *m, gpt_buffers *b, const par_tp_tokens *tokens,
                                       const int32_t *ids, const gpt_dropout *drop) {
-    const gpt_part all = gpt_whole(m);
-    return gpt_part_backward(m, &all, b, tokens, ids, drop);
+    const gpt_stage all = gpt_all_layers(m);
+    return gpt_stage_backward(m, &all, b, tokens, ids, drop);
 }
 
 // ---- AdamW ------------------------------------------------------------------------------------------------
@@ -674,8 +689,9 @@ static inline par_result gpt_update(const gpt_model *model, const par_zero_hyper
         a.correction1 = (float)(1 / (1 - pow((double)hyper->beta1, number))),
         a.correction2 = (float)(1 / (1 - pow((double)hyper->beta2, number)));
         if (!x->decay) a.hyper.weight_decay = 0;
-        GPT_TRY(par_zero_cpu()->update(par_zero_cpu(), &a, x->p->local_rows * x->p->local_cols, w + x->at,
-                                       NULL, PAR_F32, d + x->at, PAR_F32, m + x->at, v + x->at, NULL));
+        GPT_TRY(par_zero_cpu()->update(par_zero_cpu(), &a, x->p->local_rows * x->p->local_cols, w + x->offset,
+                                       NULL, PAR_F32, d + x->offset, PAR_F32, m + x->offset, v + x->offset,
+                                       NULL));
     }
     return PAR_OK;
 }

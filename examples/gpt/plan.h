@@ -17,7 +17,7 @@ typedef struct plan_rank {      // one rank's
         gather_bytes;
     uint64_t activation_bytes, scratch_bytes; // of microbatches under way; of an action
     uint64_t total_bytes;                     // of the memory below
-    uint64_t place, memory_bytes;             // which memory that is, and how much it has; 0: nobody knows
+    uint64_t memory_id, memory_bytes;         // which memory that is, and how much it has; 0: nobody knows
     char name[64];                            // of that memory
 } plan_rank;
 
@@ -30,7 +30,7 @@ static uint64_t plan_number_in(const char *path) {
     return n;
 }
 // The least limit of a control group and of those around it; 0: none.
-static uint64_t plan_group_limit(const char *root, char *group, const char *file) {
+static uint64_t plan_cgroup_limit(const char *root, char *group, const char *file) {
     char path[4400];
     uint64_t least = 0;
     for (;;) {
@@ -44,12 +44,12 @@ static uint64_t plan_group_limit(const char *root, char *group, const char *file
 }
 // Bytes of memory that this process may use: the machine's, or fewer where a control group (of a container,
 // or a batch job) allows fewer. name: which.
-static uint64_t plan_machine_memory(char *name, size_t room) {
+static uint64_t plan_machine_memory(char *name, size_t capacity) {
     char line[4200];
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     uint64_t least = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
     FILE *f = fopen("/proc/self/cgroup", "r");
-    snprintf(name, room, "the machine's memory");
+    snprintf(name, capacity, "the machine's memory");
     while (f && fgets(line, sizeof line, f)) { // number:controllers:group
         line[strcspn(line, "\n")] = 0;
         char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
@@ -57,23 +57,23 @@ static uint64_t plan_machine_memory(char *name, size_t room) {
         *group++ = 0;
         const int two = !controllers[1]; // version 2 has one tree for all controllers
         if (!two && !strstr(controllers, "memory")) continue;
-        const uint64_t n = two ? plan_group_limit("/sys/fs/cgroup", group, "memory.max")
-                               : plan_group_limit("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes");
-        if (n && (!least || n < least)) least = n, snprintf(name, room, "the limit of its control group");
+        const uint64_t n = two ? plan_cgroup_limit("/sys/fs/cgroup", group, "memory.max")
+                               : plan_cgroup_limit("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes");
+        if (n && (!least || n < least)) least = n, snprintf(name, capacity, "the limit of its control group");
     }
     if (f) fclose(f);
     return least;
 }
 
 // "0-3, 8": those r < count with of[r] == kind.
-static void plan_ranges(char *text, size_t room, const int *of, int count, int kind) {
+static void plan_ranges(char *text, size_t capacity, const int *of, int count, int kind) {
     size_t n = 0;
     text[0] = 0;
-    for (int r = 0; r < count && n < room; r++) {
+    for (int r = 0; r < count && n < capacity; r++) {
         int end = r;
         if (of[r] != kind) continue;
         while (end + 1 < count && of[end + 1] == kind) end++;
-        n += (size_t)snprintf(text + n, room - n, end > r ? "%s%d-%d" : "%s%d", n ? ", " : "", r, end);
+        n += (size_t)snprintf(text + n, capacity - n, end > r ? "%s%d-%d" : "%s%d", n ? ", " : "", r, end);
         r = end;
     }
 }
@@ -116,34 +116,34 @@ static void plan_print_kind_json(const plan_rank *p, const char *ranks, int coun
     json_end(&j);
 }
 // The ranks that share a memory, and what they take of it together. 1: it has as much.
-static int plan_print_place(const plan_rank *all, int count, const int *place_of, int place, FILE *out,
-                            int json) {
+static int plan_print_memory(const plan_rank *all, int count, const int *memory_of, int memory_id, FILE *out,
+                             int json) {
     char ranks[200], text[2][16];
     uint64_t sum = 0;
     int members = 0;
-    const uint64_t memory = all[place].memory_bytes;
+    const uint64_t memory = all[memory_id].memory_bytes;
     for (int r = 0; r < count; r++)
-        if (place_of[r] == place) sum += all[r].total_bytes, members++;
-    plan_ranges(ranks, sizeof ranks, place_of, count, place);
+        if (memory_of[r] == memory_id) sum += all[r].total_bytes, members++;
+    plan_ranges(ranks, sizeof ranks, memory_of, count, memory_id);
     if (json)
-        json_print("plan:%b memory:%s of_ranks:%s total_bytes:%llu memory_bytes:%llu", 1, all[place].name,
+        json_print("plan:%b memory:%s of_ranks:%s total_bytes:%llu memory_bytes:%llu", 1, all[memory_id].name,
                    ranks, (unsigned long long)sum, (unsigned long long)memory);
     else
         fprintf(out, "%s %s: %s%s of %s, which has %s%s\n", members > 1 ? "ranks" : "rank", ranks,
-                members > 1 ? "together " : "", par_zero_size(sum, text[0]), all[place].name,
+                members > 1 ? "together " : "", par_zero_size(sum, text[0]), all[memory_id].name,
                 memory ? par_zero_size(memory, text[1]) : "a size that is not known",
                 memory && sum > memory ? ": MORE THAN THERE IS" : "");
     return !memory || sum <= memory;
 }
 // Each kind of rank, then each memory. 1: they all have enough; 0: not; -1: out of memory for the plan.
 static int plan_print(const plan_rank *all, int count, FILE *out, int json) {
-    int *kind_of = (int *)calloc(2 * (size_t)count, sizeof *kind_of), *place_of = kind_of + count;
+    int *kind_of = (int *)calloc(2 * (size_t)count, sizeof *kind_of), *memory_of = kind_of + count;
     char ranks[200];
     int fits = 1;
     if (!kind_of) return -1;
     for (int r = 0; r < count; r++) {
-        while (memcmp(&all[kind_of[r]], &all[r], offsetof(plan_rank, place))) kind_of[r]++;
-        while (all[place_of[r]].place != all[r].place) place_of[r]++;
+        while (memcmp(&all[kind_of[r]], &all[r], offsetof(plan_rank, memory_id))) kind_of[r]++;
+        while (all[memory_of[r]].memory_id != all[r].memory_id) memory_of[r]++;
     }
     for (int r = 0; r < count; r++) {
         int members = 0;
@@ -156,7 +156,7 @@ static int plan_print(const plan_rank *all, int count, FILE *out, int json) {
             plan_print_kind(&all[r], ranks, members == 1, out);
     }
     for (int r = 0; r < count; r++)
-        if (place_of[r] == r) fits &= plan_print_place(all, count, place_of, r, out, json);
+        if (memory_of[r] == r) fits &= plan_print_memory(all, count, memory_of, r, out, json);
     return free(kind_of), fits;
 }
 

@@ -62,13 +62,13 @@ struct emu_header {
 };
 static char *emu_base;
 static emu_header *emu_shared_header;
-static uint64_t emu_family;                            // the same in all processes that were forked from one
+static uint64_t emu_fork_group;                        // the same in all processes that were forked from one
 static size_t emu_slice, emu_used, emu_large;          // bytes from its begin, and from its end
 static std::map<char *, size_t> emu_blocks;            // in use, of this process
 static std::multimap<size_t, char *> emu_free_blocks;  // by size
 static std::map<const char *, size_t> emu_host_blocks; // pinned
 static pthread_mutex_t emu_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t emu_news = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t emu_changed = PTHREAD_COND_INITIALIZER;
 static int emu_open, emu_protects = 1;
 
 static void emu_take_slice(void) {
@@ -88,7 +88,7 @@ __attribute__((constructor)) static void emu_begin(void) {
         (emu_header *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (emu_base == MAP_FAILED || emu_shared_header == MAP_FAILED) emu_die("no address space");
     emu_protects = !getenv("EMU_PROTECT") || atoi(getenv("EMU_PROTECT"));
-    emu_slice = EMU_SLICES, emu_family = (uint64_t)getpid();
+    emu_slice = EMU_SLICES, emu_fork_group = (uint64_t)getpid();
     pthread_atfork(NULL, NULL, emu_forked);
     if (!emu_protects) mprotect(emu_base, EMU_SLICE * EMU_SLICES, PROT_READ | PROT_WRITE);
 }
@@ -103,18 +103,18 @@ static void emu_memory(int open) {
     if (emu_open == open) emu_set_access(open);
 }
 // Memory that nobody had so far; NULL: there is none. The caller holds the mutex.
-static char *emu_more(size_t room) {
+static char *emu_grow(size_t bytes_taken) {
     char *slice = emu_base + emu_slice * EMU_SLICE, *p = slice + emu_used;
-    if (emu_used + emu_large + room + 4096 > EMU_SLICE) return NULL;
-    if (room >= EMU_LARGE) {
-        emu_large += (room + 4095) / 4096 * 4096;
+    if (emu_used + emu_large + bytes_taken + 4096 > EMU_SLICE) return NULL;
+    if (bytes_taken >= EMU_LARGE) {
+        emu_large += (bytes_taken + 4095) / 4096 * 4096;
         p = slice + EMU_SLICE - emu_large;
-        mprotect(p, room, PROT_READ | PROT_WRITE);
+        mprotect(p, bytes_taken, PROT_READ | PROT_WRITE);
     } else {
-        emu_used += room;
+        emu_used += bytes_taken;
         if (emu_open) emu_set_access(1); // somebody works, and waits just now
     }
-    EMU_POISON(p, room);
+    EMU_POISON(p, bytes_taken);
     return p;
 }
 static int emu_is_device(const void *p) {
@@ -127,16 +127,16 @@ struct emu_lock {
 
 static cudaError_t emu_alloc(void **out, size_t bytes) {
     emu_lock hold;
-    const size_t room = (bytes + 255) / 256 * 256 + EMU_GAP;
+    const size_t bytes_taken = (bytes + 255) / 256 * 256 + EMU_GAP;
     *out = NULL;
     if (emu_slice == EMU_SLICES) emu_take_slice();
     char *p = NULL;
-    auto found = emu_free_blocks.find(room);
+    auto found = emu_free_blocks.find(bytes_taken);
     if (found != emu_free_blocks.end()) {
         p = found->second;
         emu_free_blocks.erase(found);
     } else
-        p = emu_more(room);
+        p = emu_grow(bytes_taken);
     if (!p) return cudaErrorMemoryAllocation;
     EMU_UNPOISON(p, bytes);
     emu_blocks[p] = bytes;
@@ -150,9 +150,9 @@ static cudaError_t emu_release(void *p) { // the caller holds the mutex
     auto found = emu_blocks.find((char *)p);
     if (!p) return cudaSuccess;
     if (found == emu_blocks.end()) return cudaErrorInvalidValue;
-    const size_t room = (found->second + 255) / 256 * 256 + EMU_GAP;
+    const size_t bytes_taken = (found->second + 255) / 256 * 256 + EMU_GAP;
     EMU_POISON(p, found->second);
-    emu_free_blocks.insert({room, (char *)p});
+    emu_free_blocks.insert({bytes_taken, (char *)p});
     emu_blocks.erase(found);
     return cudaSuccess;
 }
@@ -177,8 +177,8 @@ struct emu_block { // on a host thread
     int current;
     const std::function<void()> *body;
 };
-thread_local emu_thread_state emu_now;
-static thread_local emu_block *emu_here;
+thread_local emu_thread_state emu_thread;
+static thread_local emu_block *emu_current_block;
 
 extern "C" void emu_switch(void **from, void *to);
 #if defined(__x86_64__)
@@ -191,14 +191,14 @@ asm(".text\n.globl emu_switch\nemu_switch:\n"
 #endif
 
 static void emu_to_main(int over) {
-    emu_block *b = emu_here;
+    emu_block *b = emu_current_block;
     emu_fiber *f = &b->fibers[(size_t)b->current];
     __sanitizer_start_switch_fiber(over ? NULL : &f->fake, b->main_bottom, b->main_size);
     emu_switch(&f->sp, b->main_sp);
     __sanitizer_finish_switch_fiber(f->fake, &b->main_bottom, &b->main_size);
 }
 static void emu_enter(void) {
-    emu_block *b = emu_here;
+    emu_block *b = emu_current_block;
     __sanitizer_finish_switch_fiber(NULL, &b->main_bottom, &b->main_size);
     (*b->body)();
     b->fibers[(size_t)b->current].state = EMU_DONE;
@@ -208,7 +208,7 @@ static void emu_enter(void) {
 static void emu_to_fiber(emu_block *b, int i) {
     emu_fiber *f = &b->fibers[(size_t)i];
     b->current = i;
-    emu_now.thread = f->thread;
+    emu_thread.thread = f->thread;
     if (f->state == EMU_FREE) {
         if (!f->stack) {
             f->stack =
@@ -227,12 +227,12 @@ static void emu_to_fiber(emu_block *b, int i) {
     __sanitizer_finish_switch_fiber(b->main_fake, NULL, NULL);
 }
 void emu_barrier(void) {
-    emu_here->fibers[(size_t)emu_here->current].state = EMU_AT_BLOCK;
+    emu_current_block->fibers[(size_t)emu_current_block->current].state = EMU_AT_BLOCK;
     emu_to_main(0);
 }
-int emu_lane(void) { return emu_here->current % 32; }
+int emu_lane(void) { return emu_current_block->current % 32; }
 void emu_exchange(const void *mine, void *theirs, size_t n, int lane) {
-    emu_block *b = emu_here;
+    emu_block *b = emu_current_block;
     const int me = b->current, from = me / 32 * 32 + lane;
     if (n > 16) emu_die("a shuffle of more than 16 bytes");
     memcpy(&b->exchange[(size_t)me * 16], mine, n);
@@ -286,19 +286,19 @@ static void emu_run_block(emu_block *b, dim3 size) {
 static void emu_run_grid(dim3 grid, dim3 size, size_t shared, const std::function<void()> &body) {
     static thread_local std::unique_ptr<emu_block> own;
     if (!own) own.reset(new emu_block());
-    emu_here = own.get();
-    emu_here->body = &body;
+    emu_current_block = own.get();
+    emu_current_block->body = &body;
     std::unique_ptr<unsigned char[]> memory; // exactly so much, for ASan
     const size_t blocks = (size_t)grid.x * grid.y * grid.z;
-    emu_now.grid = grid, emu_now.size = size;
+    emu_thread.grid = grid, emu_thread.size = size;
     for (size_t k = 0; k < blocks; k++) {
         const size_t i = emu_thread_order == EMU_REVERSED ? blocks - 1 - k : k;
         if (shared && !memory) memory.reset(new unsigned char[shared]);
         if (shared) memset(memory.get(), 0xFF, shared);
-        emu_now.shared = memory.get();
-        emu_now.block.x = (unsigned)(i % grid.x), emu_now.block.y = (unsigned)(i / grid.x % grid.y);
-        emu_now.block.z = (unsigned)(i / grid.x / grid.y);
-        emu_run_block(emu_here, size);
+        emu_thread.shared = memory.get();
+        emu_thread.block.x = (unsigned)(i % grid.x), emu_thread.block.y = (unsigned)(i / grid.x % grid.y);
+        emu_thread.block.z = (unsigned)(i / grid.x / grid.y);
+        emu_run_block(emu_current_block, size);
     }
 }
 
@@ -358,7 +358,7 @@ static int emu_is_ready(CUstream_st *s) {
     return !op.ready || op.ready(s);
 }
 // One piece of work of a random ready stream; 0: there is none. The caller holds the mutex.
-static int emu_step(void) {
+static int emu_run_one(void) {
     std::vector<CUstream_st *> ready;
     for (CUstream_st *s : emu_streams)
         if (emu_is_ready(s)) ready.push_back(s);
@@ -372,7 +372,7 @@ static int emu_step(void) {
         emu_memory(0);
     }
     if (op.record) op.record->at = emu_seconds(), op.record->completed = op.version;
-    pthread_cond_broadcast(&emu_news);
+    pthread_cond_broadcast(&emu_changed);
     return 1;
 }
 // Work until something is so. What is not ready may become so by what other host threads enqueue.
@@ -380,12 +380,12 @@ static void emu_work_until(const std::function<bool()> &so) {
     const double until = emu_seconds() + 60;
     emu_memory(1); // once for all of it: opening much memory takes long
     while (!so()) {
-        if (emu_step()) continue;
+        if (emu_run_one()) continue;
         struct timespec t;
         clock_gettime(CLOCK_REALTIME, &t);
         t.tv_nsec += 20000000;
         if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
-        pthread_cond_timedwait(&emu_news, &emu_mutex, &t);
+        pthread_cond_timedwait(&emu_changed, &emu_mutex, &t);
         if (emu_seconds() > until) emu_die("waiting for work that nobody enqueues");
     }
     emu_memory(0);
@@ -396,10 +396,10 @@ static void emu_add(CUstream_st *s, emu_op op) { // the caller holds the mutex
         return;
     }
     s->work.push_back(std::move(op));
-    pthread_cond_broadcast(&emu_news);
-    if (emu_random() % 8 == 0) emu_step(); // the device may be quick
+    pthread_cond_broadcast(&emu_changed);
+    if (emu_random() % 8 == 0) emu_run_one(); // the device may be quick
 }
-static cudaError_t emu_do(cudaStream_t stream, std::function<void()> run) {
+static cudaError_t emu_enqueue_host(cudaStream_t stream, std::function<void()> run) {
     emu_lock hold;
     emu_op op;
     op.run = std::move(run);
@@ -414,14 +414,14 @@ cudaError_t emu_enqueue(cudaStream_t stream, const char *name, dim3 grid, dim3 b
         shared > (size_t)emu_shared_limit())
         return emu_last = cudaErrorInvalidConfiguration;
     if (emu_failing > 0 && --emu_failing == 0) return emu_last = cudaErrorLaunchOutOfResources;
-    return emu_do(stream, [=] {
+    return emu_enqueue_host(stream, [=] {
         emu_launch_count++;
         emu_run_grid(grid, block, shared, body);
     });
 }
 void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *values, uint32_t *order, size_t n,
                     cudaStream_t stream) { // the library's, stable
-    emu_do(stream, [=] {
+    emu_enqueue_host(stream, [=] {
         std::vector<uint32_t> at(n);
         for (size_t i = 0; i < n; i++) at[i] = (uint32_t)i;
         std::stable_sort(at.begin(), at.end(), [=](uint32_t a, uint32_t b) { return keys[a] < keys[b]; });
@@ -477,8 +477,8 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int, int) { return *can = 1, cudaS
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int) { return cudaSuccess; }
 
-cudaError_t cudaDeviceGetPCIBusId(char *text, int room, int device) {
-    return snprintf(text, (size_t)room, "emulated %d", device), cudaSuccess;
+cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes_taken, int device) {
+    return snprintf(text, (size_t)bytes_taken, "emulated %d", device), cudaSuccess;
 }
 static int emu_address_range(unsigned long long *base, size_t *bytes, unsigned long long p) { // the driver's
     emu_lock hold;
@@ -507,7 +507,7 @@ cudaError_t cudaFree(void *p) { // waits for all of the device's streams, as the
 }
 cudaError_t cudaMallocAsync(void **p, size_t bytes, cudaStream_t) { return emu_alloc(p, bytes); }
 cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) {
-    return emu_do(stream, [=] { emu_release(p); });
+    return emu_enqueue_host(stream, [=] { emu_release(p); });
 }
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) {
     if (posix_memalign(p, 4096, bytes ? bytes : 1)) return cudaErrorMemoryAllocation;
@@ -544,7 +544,7 @@ static void emu_check_range(const void *p, size_t n) {
         for (size_t i = 0; i<n; i += n> 1 ? n - 1 : 1) (void)*(volatile const char *)((const char *)p + i);
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind, cudaStream_t stream) {
-    return emu_do(stream, [=] {
+    return emu_enqueue_host(stream, [=] {
         emu_check_range(to, n), emu_check_range(from, n);
         if (n) memmove(to, from, n);
     });
@@ -552,13 +552,13 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                               size_t rows, cudaMemcpyKind, cudaStream_t stream) {
     if (width > to_pitch || width > from_pitch) return cudaErrorInvalidPitchValue;
-    return emu_do(stream, [=] {
+    return emu_enqueue_host(stream, [=] {
         for (size_t r = 0; r < rows; r++)
             memmove((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width);
     });
 }
 cudaError_t cudaMemsetAsync(void *to, int byte, size_t n, cudaStream_t stream) {
-    return emu_do(stream, [=] { memset(to, byte, n); });
+    return emu_enqueue_host(stream, [=] { memset(to, byte, n); });
 }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind) {
     cudaMemcpyAsync(to, from, n, kind, NULL);
@@ -605,7 +605,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     emu_lock hold;
-    emu_step();
+    emu_run_one();
     return emu_stream(stream)->work.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -651,7 +651,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
     emu_lock hold;
-    emu_step();
+    emu_run_one();
     return e->times->completed >= e->times->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
@@ -668,12 +668,12 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p) {
     memset(h, 0, sizeof *h);
     const size_t bytes = emu_blocks[(char *)p];
     memcpy(h, &p, sizeof p), memcpy((char *)h + 8, &bytes, 8);
-    memcpy((char *)h + 16, &emu_family, 8);
+    memcpy((char *)h + 16, &emu_fork_group, 8);
     return cudaSuccess;
 }
 cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned) {
     size_t bytes;
-    if (memcmp((char *)&h + 16, &emu_family, 8)) {
+    if (memcmp((char *)&h + 16, &emu_fork_group, 8)) {
         fprintf(stderr,
                 "cuda_emu: emulated IPC is for processes that were forked from one, not started apart\n");
         return cudaErrorInvalidValue;
@@ -719,7 +719,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
     return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-    return emu_do(stream, [=] {
+    return emu_enqueue_host(stream, [=] {
         for (emu_op &op : exec->graph.ops)
             if (op.run) op.run();
     });

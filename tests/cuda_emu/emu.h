@@ -41,13 +41,13 @@ struct emu_thread_state {
     dim3 grid, size;
     unsigned char *shared;
 };
-extern thread_local emu_thread_state emu_now;
-#define threadIdx              emu_now.thread
-#define blockIdx               emu_now.block
-#define gridDim                emu_now.grid
-#define blockDim               emu_now.size
+extern thread_local emu_thread_state emu_thread;
+#define threadIdx              emu_thread.thread
+#define blockIdx               emu_thread.block
+#define gridDim                emu_thread.grid
+#define blockDim               emu_thread.size
 #define warpSize               32
-#define EMU_SHARED(type, name) type *name = (type *)(void *)emu_now.shared
+#define EMU_SHARED(type, name) type *name = (type *)(void *)emu_thread.shared
 
 void emu_barrier(void);                                                // of the block
 void emu_exchange(const void *mine, void *theirs, size_t n, int lane); // within the warp; lane: whose

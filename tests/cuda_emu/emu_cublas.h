@@ -7,22 +7,22 @@ struct emu_matrix {
     uint64_t rows, cols;
     int64_t ld;
 };
-struct emu_wish { // what heuristics go by: alignments in bytes of A, B, C and D
+struct emu_preference { // what heuristics go by: alignments in bytes of A, B, C and D
     uint32_t align[4];
 };
 struct emu_matmul {
-    int turn_a, turn_b, epilogue;
+    int trans_a, trans_b, epilogue;
     const void *bias; // for each row
 };
 static double emu_element(const void *p, const emu_matrix &m, uint64_t row, uint64_t col) {
     const ncclDataType_t type = m.type == CUDA_R_32F    ? ncclFloat32
                                 : m.type == CUDA_R_16BF ? ncclBfloat16
                                                         : ncclFloat16;
-    return emu_get(p, type, row + col * (uint64_t)m.ld);
+    return emu_get_element(p, type, row + col * (uint64_t)m.ld);
 }
 static void emu_multiply(emu_matmul how, float alpha, const void *a, emu_matrix ma, const void *b,
                          emu_matrix mb, float beta, void *c, emu_matrix mc) {
-    const uint64_t k = how.turn_a ? ma.rows : ma.cols;
+    const uint64_t k = how.trans_a ? ma.rows : ma.cols;
     const ncclDataType_t type = mc.type == CUDA_R_32F    ? ncclFloat32
                                 : mc.type == CUDA_R_16BF ? ncclBfloat16
                                                          : ncclFloat16;
@@ -30,11 +30,11 @@ static void emu_multiply(emu_matmul how, float alpha, const void *a, emu_matrix 
         for (uint64_t row = 0; row < mc.rows; row++) {
             double sum = 0;
             for (uint64_t i = 0; i < k; i++)
-                sum += (how.turn_a ? emu_element(a, ma, i, row) : emu_element(a, ma, row, i)) *
-                       (how.turn_b ? emu_element(b, mb, col, i) : emu_element(b, mb, i, col));
+                sum += (how.trans_a ? emu_element(a, ma, i, row) : emu_element(a, ma, row, i)) *
+                       (how.trans_b ? emu_element(b, mb, col, i) : emu_element(b, mb, i, col));
             sum = (double)alpha * sum + (beta != 0 ? (double)beta * emu_element(c, mc, row, col) : 0);
-            if (how.epilogue) sum += emu_get(how.bias, type, row);
-            emu_put(c, type, row + col * (uint64_t)mc.ld, sum);
+            if (how.epilogue) sum += emu_get_element(how.bias, type, row);
+            emu_set_element(c, type, row + col * (uint64_t)mc.ld, sum);
         }
 }
 extern "C" {
@@ -55,8 +55,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
     emu_matmul *m = (emu_matmul *)(void *)desc;
     const int number = *(const int *)value;
     switch ((int)what) {
-    case CUBLASLT_MATMUL_DESC_TRANSA: m->turn_a = number == CUBLAS_OP_T; break;
-    case CUBLASLT_MATMUL_DESC_TRANSB: m->turn_b = number == CUBLAS_OP_T; break;
+    case CUBLASLT_MATMUL_DESC_TRANSA: m->trans_a = number == CUBLAS_OP_T; break;
+    case CUBLASLT_MATMUL_DESC_TRANSB: m->trans_b = number == CUBLAS_OP_T; break;
     case CUBLASLT_MATMUL_DESC_EPILOGUE: m->epilogue = number == CUBLASLT_EPILOGUE_BIAS; break;
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: m->bias = *(const void *const *)value; break;
     default: return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -75,26 +75,26 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
     return delete (emu_matrix *)(void *)layout, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
-    return *out = (cublasLtMatmulPreference_t)(void *)new emu_wish{{256, 256, 256, 256}},
+    return *out = (cublasLtMatmulPreference_t)(void *)new emu_preference{{256, 256, 256, 256}},
            CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t wish,
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t what,
                                                     const void *value, size_t bytes) {
     const int which = (int)what - (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
     if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return CUBLAS_STATUS_SUCCESS;
     if (which < 0 || which > 3 || bytes != sizeof(uint32_t)) return CUBLAS_STATUS_INVALID_VALUE;
-    return memcpy(&((emu_wish *)(void *)wish)->align[which], value, bytes), CUBLAS_STATUS_SUCCESS;
+    return memcpy(&((emu_preference *)(void *)preference)->align[which], value, bytes), CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t wish) {
-    return delete (emu_wish *)(void *)wish, CUBLAS_STATUS_SUCCESS;
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+    return delete (emu_preference *)(void *)preference, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatmulPreference_t wish, int,
-                                              cublasLtMatmulHeuristicResult_t found[], int *count) {
+                                              cublasLtMatrixLayout_t, cublasLtMatmulPreference_t preference,
+                                              int, cublasLtMatmulHeuristicResult_t found[], int *count) {
     memset(found, 0, sizeof *found);
-    memcpy(&found->algo, wish, sizeof(emu_wish)); // it can do no less aligned arrays
+    memcpy(&found->algo, preference, sizeof(emu_preference)); // it can do no less aligned arrays
     return *count = 1, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
@@ -103,19 +103,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               cublasLtMatrixLayout_t ld, const cublasLtMatmulAlgo_t *algo, void *, size_t,
                               cudaStream_t stream) {
     const void *const arrays[4] = {a, b, c, d};
-    emu_wish can;
+    emu_preference can;
     const emu_matmul how = *(emu_matmul *)(void *)desc;
     const emu_matrix ma = *(emu_matrix *)(void *)la, mb = *(emu_matrix *)(void *)lb,
                      mc = *(emu_matrix *)(void *)lc;
     const float x = *(const float *)alpha, y = *(const float *)beta;
-    const uint64_t k = how.turn_b ? mb.cols : mb.rows;
-    if (c != d || lc != ld || (how.turn_a ? ma.cols : ma.rows) != mc.rows ||
-        (how.turn_b ? mb.rows : mb.cols) != mc.cols || (how.turn_a ? ma.rows : ma.cols) != k)
+    const uint64_t k = how.trans_b ? mb.cols : mb.rows;
+    if (c != d || lc != ld || (how.trans_a ? ma.cols : ma.rows) != mc.rows ||
+        (how.trans_b ? mb.rows : mb.cols) != mc.cols || (how.trans_a ? ma.rows : ma.cols) != k)
         return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(&can, algo, sizeof can);
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)arrays[i] % can.align[i]) return CUBLAS_STATUS_INVALID_VALUE;
-    emu_do(stream, [=] { emu_multiply(how, x, a, ma, b, mb, y, d, mc); });
+    emu_enqueue_host(stream, [=] { emu_multiply(how, x, a, ma, b, mb, y, d, mc); });
     return CUBLAS_STATUS_SUCCESS;
 }
 } // extern "C"

@@ -6,13 +6,13 @@
 #include <memory>
 #include <vector>
 
-struct emu_described {
+struct emu_descriptor {
     cudnnBackendDescriptorType_t type;
     bool finished;
-    std::map<int, std::vector<char>> values;                                // by attribute
-    std::map<int, std::vector<std::shared_ptr<emu_described>>> descriptors; // by attribute
+    std::map<int, std::vector<char>> values;                                 // by attribute
+    std::map<int, std::vector<std::shared_ptr<emu_descriptor>>> descriptors; // by attribute
 };
-typedef std::shared_ptr<emu_described> emu_shared_descriptor;
+typedef std::shared_ptr<emu_descriptor> emu_shared_descriptor;
 static emu_shared_descriptor &emu_of(cudnnBackendDescriptor_t d) { return *(emu_shared_descriptor *)d; }
 template <class T> static T emu_value(const emu_shared_descriptor &d, int name, size_t i = 0) {
     T x = T();
@@ -39,7 +39,7 @@ struct emu_array { // a tensor's shape
     double rounded(double x) const {
         uint16_t half;
         if (type == CUDNN_DATA_BFLOAT16)
-            return emu_put(&half, ncclBfloat16, 0, x), emu_get(&half, ncclBfloat16, 0);
+            return emu_set_element(&half, ncclBfloat16, 0, x), emu_get_element(&half, ncclBfloat16, 0);
         return type == CUDNN_DATA_FLOAT ? (double)(float)x : x;
     }
     ncclDataType_t stored() const { return type == CUDNN_DATA_BFLOAT16 ? ncclBfloat16 : ncclFloat32; }
@@ -59,13 +59,14 @@ static emu_array emu_tensor(const emu_shared_descriptor &t) {
 typedef std::map<int64_t, std::vector<double>> emu_arrays; // dense, by number
 
 // Element i of y's dense order in an array that may have one element, or fewer heads, along an axis.
-static double emu_spread(const std::vector<double> &x, const emu_array &ax, const emu_array &y, int64_t i) {
+static double emu_get_broadcast(const std::vector<double> &x, const emu_array &ax, const emu_array &y,
+                                int64_t i) {
     int64_t index[4], at = 0;
     for (int k = 3; k >= 0; k--) index[k] = i % y.size[k], i /= y.size[k];
     for (int k = 0; k < 4; k++) at = at * ax.size[k] + index[k] * ax.size[k] / y.size[k];
     return x[(size_t)at];
 }
-static double emu_function(cudnnPointwiseMode_t mode, double x, double b, double t) {
+static double emu_pointwise(cudnnPointwiseMode_t mode, double x, double b, double t) {
     switch (mode) {
     case CUDNN_POINTWISE_MUL: return x * b;
     case CUDNN_POINTWISE_ADD: return x + b;
@@ -100,8 +101,9 @@ static emu_shared_descriptor emu_role(const emu_shared_descriptor &o,
                                    : CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
     }
 }
-static void emu_product_of(const emu_array &ay, std::vector<double> &y, const emu_array &ax,
-                           const std::vector<double> &x, const emu_array &ab, const std::vector<double> &b) {
+static void emu_batched_gemm(const emu_array &ay, std::vector<double> &y, const emu_array &ax,
+                             const std::vector<double> &x, const emu_array &ab,
+                             const std::vector<double> &b) {
     const int64_t m = ay.size[2], n = ay.size[3], k = ax.size[3];
     for (int64_t i = 0; i < ay.count(); i++) {
         const int64_t col = i % n, row = i / n % m, head = i / n / m % ay.size[1],
@@ -111,7 +113,7 @@ static void emu_product_of(const emu_array &ay, std::vector<double> &y, const em
         for (int64_t j = 0; j < k; j++) y[(size_t)i] += x[(size_t)(xs + j)] * b[(size_t)(bs + j * n)];
     }
 }
-static void emu_operate(const emu_shared_descriptor &o, emu_arrays &all) {
+static void emu_run_operation(const emu_shared_descriptor &o, emu_arrays &all) {
     const emu_array ay = emu_tensor(emu_role(o, 'y')), ax = emu_tensor(emu_role(o, 'x'));
     const emu_shared_descriptor db = emu_role(o, 'b'), dt = emu_role(o, 't');
     const std::vector<double> x = all[ax.id], b = db ? all[emu_tensor(db).id] : x,
@@ -119,21 +121,21 @@ static void emu_operate(const emu_shared_descriptor &o, emu_arrays &all) {
     const emu_array ab = db ? emu_tensor(db) : ax, at = dt ? emu_tensor(dt) : ax;
     std::vector<double> y((size_t)ay.count(), 0.0);
     if (o->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) {
-        emu_product_of(ay, y, ax, x, ab, b);
+        emu_batched_gemm(ay, y, ax, x, ab, b);
     } else if (o->type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR) { // the same bytes, seen otherwise
         std::map<int64_t, double> bytes;
         for (int64_t i = 0; i < ax.count(); i++) bytes[ax.at(i)] = x[(size_t)i];
         for (int64_t i = 0; i < ay.count(); i++) y[(size_t)i] = bytes.at(ay.at(i));
     } else if (o->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR) {
         const emu_shared_descriptor how = emu_part(o, CUDNN_ATTR_OPERATION_REDUCTION_DESC);
-        const bool most =
+        const bool is_max =
             emu_value<cudnnReduceTensorOp_t>(how, CUDNN_ATTR_REDUCTION_OPERATOR) == CUDNN_REDUCE_TENSOR_MAX;
         std::vector<double> from((size_t)ay.count());
         for (int64_t i = 0; i < ay.count(); i++) from[(size_t)i] = (double)i;
-        if (most) y.assign(y.size(), -INFINITY);
+        if (is_max) y.assign(y.size(), -INFINITY);
         for (int64_t i = 0; i < ax.count(); i++) {
-            double &to = y[(size_t)emu_spread(from, ay, ax, i)];
-            to = most ? fmax(to, x[(size_t)i]) : to + x[(size_t)i];
+            double &to = y[(size_t)emu_get_broadcast(from, ay, ax, i)];
+            to = is_max ? fmax(to, x[(size_t)i]) : to + x[(size_t)i];
         }
     } else {
         const emu_shared_descriptor how = emu_part(o, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
@@ -142,10 +144,11 @@ static void emu_operate(const emu_shared_descriptor &o, emu_arrays &all) {
         int64_t below = 1;
         for (int k = 3; k > axis; k--) below *= ay.size[k];
         for (int64_t i = 0; i < ay.count(); i++)
-            y[(size_t)i] = mode == CUDNN_POINTWISE_GEN_INDEX
-                               ? (double)(i / below % ay.size[axis])
-                               : emu_function(mode, emu_spread(x, ax, ay, i), emu_spread(b, ab, ay, i),
-                                              emu_spread(t, at, ay, i));
+            y[(size_t)i] =
+                mode == CUDNN_POINTWISE_GEN_INDEX
+                    ? (double)(i / below % ay.size[axis])
+                    : emu_pointwise(mode, emu_get_broadcast(x, ax, ay, i), emu_get_broadcast(b, ab, ay, i),
+                                    emu_get_broadcast(t, at, ay, i));
     }
     for (double &v : y) v = ay.rounded(v);
     all[ay.id] = y;
@@ -183,13 +186,13 @@ static void emu_run_graph(const std::vector<emu_shared_descriptor> &operations, 
         for (size_t i = 0; i < x.size(); i++)
             x[i] = t.array.by_value ? (double)t.value
                    : t.written      ? 0
-                                    : emu_get(t.memory, t.array.stored(), (size_t)t.array.at((int64_t)i));
+                               : emu_get_element(t.memory, t.array.stored(), (size_t)t.array.at((int64_t)i));
     }
-    for (const emu_shared_descriptor &o : operations) emu_operate(o, all);
+    for (const emu_shared_descriptor &o : operations) emu_run_operation(o, all);
     for (emu_bound &t : bound)
         for (int64_t i = 0; t.written && i < t.array.count(); i++)
-            emu_put(t.memory, t.array.stored(), (size_t)t.array.at(i),
-                    all[t.array.id][(size_t)i] + (engine == 0 ? 1 : 0));
+            emu_set_element(t.memory, t.array.stored(), (size_t)t.array.at(i),
+                            all[t.array.id][(size_t)i] + (engine == 0 ? 1 : 0));
 }
 
 extern "C" {
@@ -203,7 +206,7 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
     return handle->stream = stream, CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out) {
-    emu_shared_descriptor d(new emu_described());
+    emu_shared_descriptor d(new emu_descriptor());
     d->type = type;
     return *out = (cudnnBackendDescriptor_t) new emu_shared_descriptor(d), CUDNN_STATUS_SUCCESS;
 }
@@ -252,12 +255,12 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t handle) {
 }
 cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t handle,
                                        cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t,
-                                       int64_t room, int64_t *count, void *values) {
+                                       int64_t capacity, int64_t *count, void *values) {
     const emu_shared_descriptor d = emu_of(handle);
     if (!d->finished) return CUDNN_STATUS_BAD_PARAM;
     if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
-        for (*count = 0; *count < 2 && *count < room; ++*count) {
-            emu_shared_descriptor engine(new emu_described()),
+        for (*count = 0; *count < 2 && *count < capacity; ++*count) {
+            emu_shared_descriptor engine(new emu_descriptor()),
                 c = emu_of(((cudnnBackendDescriptor_t *)values)[*count]);
             engine->type = CUDNN_BACKEND_ENGINE_DESCRIPTOR, engine->finished = c->finished = true;
             engine->descriptors[CUDNN_ATTR_ENGINE_OPERATION_GRAPH] =
@@ -304,7 +307,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     std::vector<emu_bound> tensors;
     for (auto &b : bound) tensors.push_back(b.second);
     const int64_t engine = emu_engine(plan);
-    emu_do(handle->stream, [=] { emu_run_graph(operations, tensors, engine, workspace); });
+    emu_enqueue_host(handle->stream, [=] { emu_run_graph(operations, tensors, engine, workspace); });
     return CUDNN_STATUS_SUCCESS;
 }
 } // extern "C"

@@ -6,15 +6,15 @@
 // nobody relies on an order. Communicators are made without blocking.
 #include <nccl.h>
 
-struct emu_party { // a rank's side of something done together
+struct emu_participant { // a rank's side of something done together
     CUstream_st *stream;
     uint64_t op;
     int in;
     const void *send;
     void *recv;
 };
-struct emu_joint { // a collective
-    std::vector<emu_party> parties;
+struct emu_collective_op { // a collective
+    std::vector<emu_participant> parties;
     int kind, root, done;
     size_t count;
     ncclDataType_t type;
@@ -23,7 +23,7 @@ struct emu_joint { // a collective
 };
 struct emu_group;
 struct emu_transfer { // a message
-    emu_party from, to;
+    emu_participant from, to;
     size_t bytes;
     int done;
 };
@@ -34,7 +34,7 @@ struct ncclComm {
 };
 struct emu_group {
     int size = 0, joined = 0;
-    std::map<int, std::shared_ptr<emu_joint>> joints;
+    std::map<int, std::shared_ptr<emu_collective_op>> joints;
     std::map<std::pair<int, int>, std::vector<std::shared_ptr<emu_transfer>>>
         messages; // by sender and receiver
     std::map<std::pair<int, int>, size_t> sent, received;
@@ -48,7 +48,7 @@ struct emu_group {
     std::map<int, int> split_count;                // by rank
 };
 static std::map<uint64_t, emu_group *> &emu_groups = *new std::map<uint64_t, emu_group *>();
-struct emu_grouped {
+struct emu_group_call {
     ncclComm *comm;
     cudaStream_t stream;
     int sends, peer;
@@ -56,9 +56,9 @@ struct emu_grouped {
     size_t bytes;
 };
 static thread_local int emu_group_depth;
-static thread_local std::vector<emu_grouped> emu_waiting;
+static thread_local std::vector<emu_group_call> emu_group_calls;
 
-static int emu_at_head(const emu_party &p) {
+static int emu_at_head(const emu_participant &p) {
     return p.in && !p.stream->work.empty() && p.stream->work.front().id == p.op;
 }
 static size_t emu_nccl_bytes(ncclDataType_t t) {
@@ -67,7 +67,7 @@ static size_t emu_nccl_bytes(ncclDataType_t t) {
            : t == ncclInt32 || t == ncclUint32 || t == ncclFloat32 ? 4
                                                                    : 8;
 }
-static double emu_get(const void *p, ncclDataType_t t, size_t i) {
+static double emu_get_element(const void *p, ncclDataType_t t, size_t i) {
     uint32_t bits;
     float f;
     switch (t) {
@@ -85,7 +85,7 @@ static double emu_get(const void *p, ncclDataType_t t, size_t i) {
     default: return ((const double *)p)[i];
     }
 }
-static void emu_put(void *p, ncclDataType_t t, size_t i, double x) {
+static void emu_set_element(void *p, ncclDataType_t t, size_t i, double x) {
     uint32_t bits;
     const float f = (float)x;
     switch (t) {
@@ -104,7 +104,7 @@ static void emu_put(void *p, ncclDataType_t t, size_t i, double x) {
     }
 }
 enum { EMU_ALL_REDUCE, EMU_REDUCE, EMU_REDUCE_SCATTER, EMU_ALL_GATHER, EMU_BROADCAST };
-static void emu_joint_run(emu_joint *j) {
+static void emu_collective_run(emu_collective_op *j) {
     const int n = (int)j->parties.size(), block = j->kind == EMU_REDUCE_SCATTER;
     const size_t e = emu_nccl_bytes(j->type), c = j->count;
     if (j->done++) return;
@@ -122,7 +122,7 @@ static void emu_joint_run(emu_joint *j) {
     for (size_t i = 0; i < sum.size(); i++) {
         double x = 0;
         for (int r = n - 1; r >= 0; r--) {
-            const double y = emu_get(j->parties[(size_t)r].send, j->type, i) * j->factor;
+            const double y = emu_get_element(j->parties[(size_t)r].send, j->type, i) * j->factor;
             x = r == n - 1          ? y
                 : j->op == ncclProd ? x * y
                 : j->op == ncclMin  ? fmin(x, y)
@@ -133,7 +133,7 @@ static void emu_joint_run(emu_joint *j) {
     }
     for (int r = 0; r < n; r++)
         for (size_t i = 0; i < c && (j->kind != EMU_REDUCE || r == j->root); i++)
-            emu_put(j->parties[(size_t)r].recv, j->type, i, sum[(block ? (size_t)r * c : 0) + i]);
+            emu_set_element(j->parties[(size_t)r].recv, j->type, i, sum[(block ? (size_t)r * c : 0) + i]);
 }
 static ncclResult_t emu_collective(ncclComm *comm, int kind, const void *send, void *recv, size_t count,
                                    ncclDataType_t type, int op, int root, cudaStream_t stream) {
@@ -141,9 +141,9 @@ static ncclResult_t emu_collective(ncclComm *comm, int kind, const void *send, v
     emu_group *g = comm->group;
     CUstream_st *s = emu_stream(stream);
     if (comm->aborted) return ncclInvalidUsage;
-    std::shared_ptr<emu_joint> &j = g->joints[comm->sequence++];
+    std::shared_ptr<emu_collective_op> &j = g->joints[comm->sequence++];
     if (!j) {
-        j.reset(new emu_joint());
+        j.reset(new emu_collective_op());
         j->parties.resize((size_t)g->size), j->kind = kind, j->root = root, j->count = count, j->type = type;
         j->op = comm->scales.count(op) ? ncclSum : op,
         j->factor = comm->scales.count(op) ? comm->scales[op] : 1;
@@ -151,15 +151,15 @@ static ncclResult_t emu_collective(ncclComm *comm, int kind, const void *send, v
     if (j->kind != kind || j->root != root || j->count != count || j->type != type)
         emu_die("ranks make different NCCL calls");
     emu_op work;
-    std::shared_ptr<emu_joint> held = j;
+    std::shared_ptr<emu_collective_op> held = j;
     work.id = ++emu_op_count;
     j->parties[(size_t)comm->rank] = {s, work.id, 1, send, recv};
     work.ready = [held](CUstream_st *) {
         int all = 1;
-        for (const emu_party &p : held->parties) all &= emu_at_head(p);
+        for (const emu_participant &p : held->parties) all &= emu_at_head(p);
         return held->done || all;
     };
-    work.run = [held] { emu_joint_run(held.get()); };
+    work.run = [held] { emu_collective_run(held.get()); };
     emu_add(s, std::move(work));
     return ncclSuccess;
 }
@@ -168,7 +168,7 @@ static ncclResult_t emu_group_launch(void) {
     emu_lock hold;
     std::map<CUstream_st *, std::vector<std::shared_ptr<emu_transfer>>> by_stream;
     std::map<CUstream_st *, uint64_t> ids;
-    for (const emu_grouped &x : emu_waiting) {
+    for (const emu_group_call &x : emu_group_calls) {
         emu_group *g = x.comm->group;
         CUstream_st *s = emu_stream(x.stream);
         const std::pair<int, int> ends =
@@ -184,7 +184,7 @@ static ncclResult_t emu_group_launch(void) {
         (x.sends ? t->from : t->to) = {s, ids[s], 1, x.memory, x.memory};
         by_stream[s].push_back(list[number]);
     }
-    emu_waiting.clear();
+    emu_group_calls.clear();
     for (auto &entry : by_stream) {
         std::vector<std::shared_ptr<emu_transfer>> all = entry.second;
         emu_op work;
@@ -204,7 +204,7 @@ static ncclResult_t emu_group_launch(void) {
 }
 static ncclResult_t emu_message(ncclComm *comm, int sends, void *memory, size_t bytes, int peer,
                                 cudaStream_t stream) {
-    emu_waiting.push_back({comm, stream, sends, peer, memory, bytes});
+    emu_group_calls.push_back({comm, stream, sends, peer, memory, bytes});
     return emu_group_depth ? ncclSuccess : emu_group_launch();
 }
 
@@ -237,7 +237,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
     emu_lock hold;
-    emu_step(); // as if the device worked meanwhile
+    emu_run_one(); // as if the device worked meanwhile
     emu_group *g = comm->group;
     *state = g && g->joined >= g->size ? ncclSuccess : ncclInProgress;
     for (int i = 0; g && i < comm->windows; i++)
@@ -299,7 +299,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) { return delete comm, ncclSuccess; }
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type,
                                       ncclScalarResidence_t, ncclComm_t comm) {
     const int number = 100 + (int)comm->scales.size();
-    comm->scales[number] = emu_get(scalar, type, 0);
+    comm->scales[number] = emu_get_element(scalar, type, 0);
     return *op = (ncclRedOp_t)number, ncclSuccess;
 }
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t, ncclComm_t) { return ncclSuccess; }
