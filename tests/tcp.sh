@@ -194,6 +194,32 @@ where() { # ranks listen where MASTER_ADDR says, and everywhere only if that is 
         [ $(grep -c "listens on port $MASTER_PORT of every address: MASTER_ADDR is $host" "$work/out.0") = $every ] || return 1
     done
 }
+at_address() { # MASTER_ADDR of rank 0, of the others; each listens, too
+    local r pids=""
+    export WORLD_SIZE=3 MASTER_ADDR=$1 MASTER_PORT=$(port) PAR_TIMEOUT=600 PAR_NODE_RANKS=1
+    for r in 1 2; do RANK=$r MASTER_ADDR=${2:-$1} $hello >"$work/out.$r" 2>&1 & pids="$pids $!"; done
+    RANK=0 $hello >"$work/out.0" 2>&1 && for r in $pids; do wait $r || break; done && grep "$three" "$work/out.0" && return
+    echo "at $*:" && cat "$work"/out.[0-2]
+    return 1
+}
+ipv6() {
+    grep -q '^0\{31\}1 ' /proc/net/if_inet6 2>/dev/null || { echo "this machine has no IPv6 (no address ::1)"; return 77; }
+    at_address ::1 && fails 1 "waited 0.5 s at ::1:" env RANK=0 PAR_TIMEOUT=0.5 MASTER_PORT=$(port) $hello
+}
+families() { # with one of the two alone, and both, each time by a name that has both
+    have ip || { echo "apt-get install iproute2"; return 77; }
+    unshare --net --mount ip link set lo up 2>/dev/null || { echo "only root can take addresses from a network (unshare --net)"; return 77; }
+    echo "127.0.0.1 localhost
+::1 localhost" >"$work/hosts"
+    alone() { # what is taken away, addresses that are left
+        mount --bind "$work/hosts" /etc/hosts && ip link set lo up && eval "$1" && at_address localhost || return 1
+        for a in ${@:2}; do at_address $a && at_address $a localhost && at_address localhost $a || return 1; done
+    }
+    export -f alone
+    unshare --net --mount bash -c 'alone "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6" 127.0.0.1' || return 1
+    unshare --net ip -6 addr add ::2 dev lo 2>/dev/null || { echo "IPv4 alone passed; this machine has no IPv6"; return 77; }
+    unshare --net --mount bash -c 'alone "ip addr del 127.0.0.1/8 dev lo" ::1' && unshare --net --mount bash -c 'alone true ::1 127.0.0.1'
+}
 nobody_comes() {
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=4 PAR_TIMEOUT=0.5
     fails 1 "waited 0.5 s at 127.0.0.1:$MASTER_PORT for ranks 1, 2, 3 of 4" env RANK=0 $hello &&
@@ -319,6 +345,8 @@ check "one rank for two processes" same_rank
 check "a false rank comes first" false_rank
 check "secrets" secrets
 check "where ranks listen" where
+check "IPv6" ipv6
+check "one family of addresses, and both" families
 check "proofs of who a rank is" build/test_meet
 check "nobody comes" nobody_comes
 check "a port that is taken" port_taken
