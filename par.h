@@ -1210,7 +1210,7 @@ static void par__cpu_relax(void) {
 #endif
 }
 
-// Stores before it are seen by everybody before loads after it are done.
+// A full barrier: all ranks see the stores before it before any load after it is done.
 static void par__fence(void) {
 #if PAR__X86
     __asm__ volatile("lock; orl $0, (%%rsp)" ::
@@ -1220,16 +1220,17 @@ static void par__fence(void) {
 #endif
 }
 
-// Fetch a cache line that will be written, so that the write need not wait for the peers that have read it.
-static void par__prefetch_for_write(void *line) {
+// Prefetch a cache line for writing, so that the store need not wait for the peers that have read it.
+static void par__prefetch_for_write(void *cache_line) {
 #if PAR__X86
-    __asm__ volatile("prefetchw %0" ::"m"(*(char *)line));
+    __asm__ volatile("prefetchw %0" ::"m"(*(char *)cache_line));
 #else
-    __builtin_prefetch(line, 1);
+    __builtin_prefetch(cache_line, 1);
 #endif
 }
 
-// A clock of some 10 ns: ticks of unknown length, turned into seconds by comparison with the system's clock.
+// A clock that takes some 10 ns: ticks of unknown length, converted to seconds by comparison with the
+// system's clock.
 static uint64_t par__ticks(void) {
 #if PAR__X86
     return __builtin_ia32_rdtsc();
@@ -1250,12 +1251,13 @@ static double par__now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-typedef struct par__timestamp { // as both clocks have it
+typedef struct par__timestamp { // the same moment on both clocks
     double seconds;
     uint64_t ticks;
 } par__timestamp;
 
-// Of some readings the one that took least: this rank may lose its processor between the two clocks.
+// Of eight readings, the one that took the least time: this rank may lose its processor between the two
+// clocks.
 static par__timestamp par__read_clocks(void) {
     par__timestamp best;
     uint64_t min = UINT64_MAX;
@@ -1294,7 +1296,7 @@ FILE *par_fopen_write(const char *path) {
 typedef struct par__errno_text {
     char text[128];
 } par__errno_text;
-static par__errno_text par__strerror(int e) { // strerror, and which limit was met
+static par__errno_text par__strerror(int e) { // strerror, and the limit that was reached
     par__errno_text r;
     struct rlimit l;
     snprintf(r.text, sizeof r.text, "%s", strerror(e));
@@ -1304,10 +1306,11 @@ static par__errno_text par__strerror(int e) { // strerror, and which limit was m
                  (unsigned long long)l.rlim_cur);
     return r;
 }
-// Room for `most` more descriptors, and at least for `least`. The soft limit is raised by so many if they are
-// more than half of it, so that the program can still open what it could, up to the hard limit; processes
-// that this one starts inherit it. It is not raised further than that: select() takes small numbers alone.
-static int par__raise_fd_limit(size_t min, size_t max) { // 0: the limit is lower; it stays as raised
+// Raise the soft limit of descriptors so that `max` more can be opened, and `min` at least. The limit is
+// raised by max where max is more than half of it, up to the hard limit, so that the program can still open
+// as many as before; processes that this one starts inherit it. It is not raised further, because select()
+// works only with small numbers. 0: the hard limit is too low.
+static int par__raise_fd_limit(size_t min, size_t max) {
     struct rlimit l;
     if (getrlimit(RLIMIT_NOFILE, &l) || max <= l.rlim_cur / 2) return 1;
     l.rlim_cur = l.rlim_max - l.rlim_cur < max ? l.rlim_max : l.rlim_cur + max;
@@ -1326,16 +1329,12 @@ void par__restore_locale(void *before) {
     if (before) freelocale(uselocale((locale_t)before));
 }
 
-// System calls and values that the C library declares for _GNU_SOURCE alone.
+// System calls and constants that the C library declares only with _GNU_SOURCE.
 static int par__memfd_create(const char *name) {
     return par_safe_fd((int)syscall(SYS_memfd_create, name, 3u /* close on exec, may be sealed */));
 }
-enum {
-    PAR__F_ADD_SEALS = 1033,
-    PAR__F_GET_SEALS = 1034,
-    PAR__F_SEAL_SIZE = 7
-};                                      // no other size, no other seals
-static uint32_t par__peer_uid(int fd) { // of a Unix socket, as the kernel has noted it; -1: unknown
+enum { PAR__F_ADD_SEALS = 1033, PAR__F_GET_SEALS = 1034, PAR__F_SEAL_SIZE = 7 }; // shrink, grow, seal
+static uint32_t par__peer_uid(int fd) { // of a Unix socket's other end, from the kernel; -1: unknown
     struct {
         int32_t pid;
         uint32_t user, group;
@@ -1346,7 +1345,7 @@ static uint32_t par__peer_uid(int fd) { // of a Unix socket, as the kernel has n
 static int par__fallocate(int fd, int mode, uint64_t at, uint64_t bytes) {
     return (int)syscall(SYS_fallocate, fd, mode, (off_t)at, (off_t)bytes);
 }
-// Copy between this process and another one's memory. 0: done; else errno.
+// Cross memory attach: copy between this process and the memory of another one. 0, or errno.
 static int par__cma_copy(int pid, void *local, void *remote, size_t bytes, int put) {
     const size_t max = (size_t)1 << 30;
     for (size_t at = 0; at < bytes;) {
@@ -1360,7 +1359,7 @@ static int par__cma_copy(int pid, void *local, void *remote, size_t bytes, int p
     }
     return 0;
 }
-// A number that nobody can guess. 0, or errno.
+// A random number from the kernel that nobody can guess. 0, or errno.
 static int par__getrandom_u64(uint64_t *number) {
     for (size_t at = 0; at < sizeof *number;) {
         const long n = syscall(SYS_getrandom, (char *)number + at, sizeof *number - at, 0u);
@@ -1369,7 +1368,7 @@ static int par__getrandom_u64(uint64_t *number) {
     }
     return 0;
 }
-static int par__available_cpus(void) { // that this process may run on
+static int par__available_cpus(void) { // processors that this process may run on
     unsigned long set[128];
     int n = 0;
     memset(set, 0, sizeof set);
@@ -1378,7 +1377,7 @@ static int par__available_cpus(void) { // that this process may run on
     return n > 0 ? n : PAR__MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-static int par__thread_count(void) { // of this process; 1 if it cannot be told
+static int par__thread_count(void) { // of this process; 1 if unknown
     FILE *f = fopen("/proc/self/status", "r");
     char line[256];
     int threads = 1;
@@ -1446,8 +1445,7 @@ const char *par_dtype_name(par_dtype d) {
     return (unsigned)d < PAR_DTYPE_COUNT ? par__dtype_names[d] : "(no par_dtype)";
 }
 
-// An operator is its number in the low 8 bits; a scaled sum carries the upper 56 bits of its factor above
-// them.
+// An operator's number is in its low 8 bits; a scaled sum has the upper 56 bits of its factor above them.
 static unsigned par__op_code(par_op op) { return (unsigned)(op & 255u); }
 const char *par_op_name(par_op op) {
     return par__op_code(op) < PAR_OP_COUNT ? par__op_names[par__op_code(op)] : "(no par_op)";
@@ -1476,17 +1474,17 @@ int par_op_parse(const char *name, par_op *op) {
     return 0;
 }
 
-enum { PAR__NAME_MAX = 64 }; // letters of a name that par_nearest_name looks at
+enum { PAR__NAME_MAX = 64 }; // letters of a name that par_nearest_name compares
 
-static int par__normalize_name(const char *name, char plain[PAR__NAME_MAX]) { // how many letters it has
+static int par__normalize_name(const char *name, char plain[PAR__NAME_MAX]) { // returns its length
     int n = 0;
     for (; *name && *name != '=' && n < PAR__NAME_MAX; name++)
         if (!strchr("-_ ", *name)) plain[n++] = (char)(*name | (*name >= 'A' && *name <= 'Z' ? 32 : 0));
     return n;
 }
 
-// 4 for each letter that is missing, too many, another one, or swapped with its neighbor; 1 where all that
-// follows is missing, so that the first letters of a long name find it.
+// The edit distance of two names: 4 for each letter that is missing, added, replaced, or swapped with its
+// neighbor; 1 for each letter that is missing at the end, so that the first letters of a long name match it.
 static int par__edit_distance(const char *a, int m, const char *b, int n) {
     int d[PAR__NAME_MAX + 1][PAR__NAME_MAX + 1], best = INT_MAX;
     for (int i = 0; i <= m; i++)
@@ -1531,21 +1529,21 @@ static inline float par__bf16_widen(uint16_t h) { return par__bits_to_f32((uint3
 static inline uint16_t par__bf16_narrow(float f) {
     uint32_t b = par__f32_to_bits(f);
     uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
-    uint32_t nan = (b >> 16) | 0x40u; // keep it a NaN
+    uint32_t nan = (b >> 16) | 0x40u; // stays a NaN
     return (uint16_t)((b & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
-// Without branches, so that loops over it vectorise. Up: shift the bits into place and let a float
-// multiplication by 2^112 move the exponent's bias, which also gets subnormals right; then mend infinities
-// and NaNs.
+// Without branches, so that loops over it vectorize. Widening shifts the bits into place; a float
+// multiplication by 2^112 adjusts the exponent's bias, which also converts subnormals correctly. Infinities
+// and NaNs are corrected at the end.
 static inline float par__f16_widen(uint16_t h) {
     uint32_t magnitude = ((uint32_t)h & 0x7fffu) << 13;
     uint32_t bits = par__f32_to_bits(par__bits_to_f32(magnitude) * 5.192296858534828e33f);
     bits = magnitude >= 0x0f800000u ? (magnitude | 0x7f800000u) : bits;
     return par__bits_to_f32(bits | ((uint32_t)h & 0x8000u) << 16);
 }
-// Down: normal results round by adding half of the last place kept; subnormal ones by letting the addition of
-// 0.5 align the bits. Everything from 65520 up is infinity.
+// Narrowing: normal results are rounded by adding half of the last place kept; for subnormal results the
+// addition of 0.5 aligns and rounds the bits. Everything from 65520 up becomes infinity.
 static inline uint16_t par__f16_narrow(float f) {
     uint32_t b = par__f32_to_bits(f), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
     uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
@@ -1562,7 +1560,7 @@ uint16_t par_f32_to_bf16(float f) { return par__bf16_narrow(f); }
 
 // >>settings ------------------------------------------------------------------------------------------------
 
-// Bytes of the UTF-8 character at s, which has n bytes; 0: it is none (RFC 3629).
+// The length of the UTF-8 character at s, which has n bytes; 0: it is not UTF-8 (RFC 3629).
 static size_t par__utf8_bytes(const unsigned char *s, size_t n) {
     const unsigned c = s[0];
     const size_t length = c < 0x80 ? 1 : c < 0xC2 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : c < 0xF5 ? 4 : 0;
@@ -1588,7 +1586,7 @@ size_t par_json_escape(const char *text, size_t bytes, char json[8]) {
         snprintf(json, 8, "%s%.*s", s[0] == '"' || s[0] == '\\' ? "\\" : "", (int)length, text);
     return length ? length : 1;
 }
-// Whole characters of a text, as many as fit, as they stand within a string of JSON.
+// Escape a text for a JSON string: as many whole characters as fit.
 static void par__json_escape_text(char *to, size_t capacity, const char *text) {
     char json[8];
     size_t at = 0;
@@ -1601,8 +1599,8 @@ static void par__json_escape_text(char *to, size_t capacity, const char *text) {
     }
     to[at] = 0;
 }
-// Make a text fit to be shown: '?' for each byte that is no character of UTF-8 and for each control
-// character but those in `keep`. For what a peer or a stranger sent, keep is "".
+// Make a text safe to print: '?' for each byte that is not UTF-8 and for each control character that is not
+// in `keep`. For texts from peers and from unknown senders keep is "".
 static void par__sanitize(char *text, const char *keep) {
     unsigned char *s = (unsigned char *)text;
     for (size_t n = strlen(text), length; n; s += length, n -= length) {
@@ -1616,12 +1614,13 @@ static void par__sanitize(char *text, const char *keep) {
     }
 }
 
-// All that par.h reads. Those that begin with PAR_ are checked when a world opens, a launcher's where it
-// counts; the secret by par__load_secret: here it may have any length, since errors show what they refuse.
+// All variables that par.h reads. Those that begin with PAR_ are checked when a world opens; those of a
+// launcher where that launcher counts. The secret is checked by par__load_secret; here it may have any
+// length, because errors show the value that they reject.
 static const par__setting par__settings[] = {
     {"PAR_RANKS", PAR__SETTING_INTEGER, 1, 1024, 0, "ranks to start on this machine"},
     {"PAR_NODE_RANKS", PAR__SETTING_INTEGER, 1, INT_MAX, 0, "ranks that make a node"},
-    {"PAR_TIMEOUT", PAR__SETTING_SECONDS, 0, 1e9, 600, "after which a wait is an error"},
+    {"PAR_TIMEOUT", PAR__SETTING_SECONDS, 0, 1e9, 600, "until a wait fails"},
     {"PAR_ALGO", PAR__SETTING_TEXT, 0, 4096, 0, "operation:algorithm, several separated by commas"},
     {"PAR_TUNE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of a file"},
     {"PAR_STAGE", PAR__SETTING_INTEGER, 8192, INT_MAX, 262144, "bytes, without a unit"},
@@ -1633,7 +1632,7 @@ static const par__setting par__settings[] = {
     {"PAR_PORT", PAR__SETTING_INTEGER, 1, 65535, 0, "a port"},
     {"PAR_SECRET", PAR__SETTING_TEXT, 0, INT_MAX, 0, "a secret"},
     {"PAR_SECRET_FILE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of a file"},
-    {"PAR__BOOT", PAR__SETTING_TEXT, 0, 255, 0, "what rank 0 tells the ranks that it starts"},
+    {"PAR__BOOT", PAR__SETTING_TEXT, 0, 255, 0, "what rank 0 passes to the ranks that it starts"},
     {"MASTER_PORT", PAR__SETTING_INTEGER, 1, 65535, 0, "a port"},
     {"MASTER_ADDR", PAR__SETTING_TEXT, 0, 255, 0, "the host of rank 0"},
     {"RANK", PAR__SETTING_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
@@ -1655,7 +1654,7 @@ static const par__setting par__settings[] = {
     {"SLURMD_NODENAME", PAR__SETTING_TEXT, 0, 255, 0, "the name of this host"}};
 enum { PAR__SETTING_COUNT = sizeof par__settings / sizeof par__settings[0] };
 
-static int par__parse_decimal(const char *s, double *value) { // digits, a point, an exponent; in every locale
+static int par__parse_decimal(const char *s, double *value) { // digits, point, exponent, in any locale
     double x = 0, power = 0;
     int digits = 0, scale = 0, down = 0;
     for (; *s >= '0' && *s <= '9'; s++, digits++) x = x * 10 + (*s - '0');
@@ -1670,10 +1669,10 @@ static int par__parse_decimal(const char *s, double *value) { // digits, a point
     *value = x == 0 ? 0 : power < 0 ? x / pow(10, -power) : x * pow(10, power);
     return digits && !*s && isfinite(*value);
 }
-static int par__parse_integer(const char *text, double max, double *value) { // 1: it is one, from 0 to most
+static int par__parse_integer(const char *text, double max, double *value) { // 1: an integer from 0 to max
     return !text[strspn(text, "0123456789")] && par__parse_decimal(text, value) && *value <= max;
 }
-static int par__choice_index(const char *words, const char *word) { // in any case; -1: it is none of them
+static int par__choice_index(const char *words, const char *word) { // case does not count; -1: none of them
     for (int i = 0;; i++) {
         const size_t n = strcspn(words, "|");
         if (n && strlen(word) == n && !strncasecmp(words, word, n)) return i;
@@ -1681,7 +1680,7 @@ static int par__choice_index(const char *words, const char *word) { // in any ca
         words += n + 1;
     }
 }
-// 1: it can be read.
+// 1: the text is a valid value.
 static int par__setting_parse(const par__setting *s, const char *text, double *value) {
     switch (s->kind) {
     case PAR__SETTING_TEXT: return *value = 1, strlen(text) <= (size_t)s->max;
@@ -1725,16 +1724,16 @@ static const par__setting *par__setting_find(const char *name) {
         if (!strcmp(par__settings[i].name, name)) return &par__settings[i];
     return PAR_ASSERT(0 && "a variable that is in no table"), &par__settings[0];
 }
-static double par__setting_number(const char *name) { // the fallback: also where it cannot be read
+static double par__setting_number(const char *name) { // the default where it is unset or wrong
     char why[512];
     double value;
     return par__setting_read(par__setting_find(name), &value, why, sizeof why), value;
 }
-static const char *par__setting_text(const char *name) { // NULL: it is not set
+static const char *par__setting_text(const char *name) { // NULL: unset
     const char *text = getenv(par__setting_find(name)->name);
     return text && *text ? text : NULL;
 }
-static par_result par__settings_check(char *why, size_t capacity) { // of all that begin with PAR_
+static par_result par__settings_check(char *why, size_t capacity) { // all PAR_ variables
     double value;
     for (int i = 0; i < PAR__SETTING_COUNT; i++)
         if (!strncmp(par__settings[i].name, "PAR_", 4) &&
@@ -1759,10 +1758,10 @@ void par__settings_warn_misspelled(const par__setting *settings, size_t count) {
             }
             if (!strncmp(name, "PAR_", 4) && letters > 5 &&
                 par__edit_distance(plain, letters, other, par__normalize_name(name, other)) <= 4)
-                near = &settings[i]; // one letter is another one, or some at the end are too many or missing
+                near = &settings[i]; // one letter differs, or some are missing at the end
         }
         if (!near) continue;
-        snprintf(text, sizeof text, "%.*s is set, but means nothing here; %s does", (int)length, *e,
+        snprintf(text, sizeof text, "%.*s is set, but it is no setting; did you mean %s?", (int)length, *e,
                  near->name);
         par__sanitize(text, "");
         PAR_LOG(text);
@@ -1773,11 +1772,11 @@ void par__settings_warn_misspelled(const par__setting *settings, size_t count) {
 //
 // Reduction of n sources in rank order, in blocks that stay in the first-level cache:
 //     sources[0] block op sources[1] block -> sum;  sum op= sources[2] block;  ...  last step -> dst
-// f16 and bf16 are widened on the way in and rounded once on the way out. Each loop is compiled once per
-// instruction set, and the processor's is picked at run time, so that nobody needs -march. The inner loops
-// have a fixed length because that is what gcc -O2 agrees to vectorise.
+// f16 and bf16 are widened when they are loaded and rounded once when they are stored. Each loop is compiled
+// once per instruction set, and the processor's is chosen at run time, so that nobody needs -march. The inner
+// loops have a fixed length because that is what gcc -O2 vectorizes.
 
-// d[i] = expression of x = a[i], y = b[i]. d may be a.
+// d[i] = expression of x = a[i] and y = b[i]. d may be a.
 #define PAR__BINARY_LOOP(TARGET, name, T, expression)                                                        \
     TARGET static void name(void *dst, const void *va, const void *vb, size_t n) {                           \
         T *d = (T *)dst;                                                                                     \
@@ -1811,7 +1810,8 @@ void par__settings_warn_misspelled(const par__setting *settings, size_t count) {
         }                                                                                                    \
     }
 
-// Integer sums and products wrap: they run on the unsigned type, wide enough not to be promoted to int.
+// Integer sums and products wrap: they are computed in the unsigned type, which is wide enough not to be
+// promoted to int.
 #define PAR__BINARY_LOOPS(I, TARGET, type, T, U)                                                             \
     PAR__BINARY_LOOP(TARGET, par__sum_##type##_##I, U, x + y)                                                \
     PAR__BINARY_LOOP(TARGET, par__prod_##type##_##I, U, x *y)                                                \
@@ -1832,8 +1832,9 @@ void par__settings_warn_misspelled(const par__setting *settings, size_t count) {
     PAR__UNARY_LOOP(TARGET, par__bf16_narrow_##I, uint16_t, float, par__bf16_narrow(x))
 PAR__ISAS(PAR__KERNELS)
 
-// src to d and, unless NULL, to d2 at once: two streams of stores keep more lines on their way than one after
-// the other. stream: past the caches, without reading first what is overwritten; needs whole aligned lines.
+// Copy src to d and, unless it is NULL, to d2 at once: two streams of stores keep more cache lines in flight
+// than one after the other. nontemporal: write past the caches, without reading first what is overwritten;
+// this needs whole aligned cache lines.
 #define PAR__COPY2(I, TARGET, V, load, store, stream_store)                                                  \
     TARGET static void par__copy2_##I(void *d, void *d2, const void *src, size_t bytes, int nontemporal) {   \
         char *a = (char *)d, *b = (char *)(d2 ? d2 : d);                                                     \
@@ -1857,7 +1858,7 @@ PAR__ISAS(PAR__KERNELS)
         memcpy(a + i, x + i, bytes - i);                                                                     \
         if (d2) memcpy(b + i, x + i, bytes - i);                                                             \
     }
-// out[..][at..] = a + b, past the caches: a strip at a time, so that reading and writing overlap.
+// out[..][at..] = a + b with nontemporal stores, one strip at a time, so that reads and writes overlap.
 #define PAR__STREAM_SUM(I, TARGET, type, T, V, load, stream_store)                                           \
     TARGET static void par__stream_sum_##type##_##I(void *const *out, int outs, size_t at, const void *va,   \
                                                     const void *vb, size_t n) {                              \
@@ -1900,7 +1901,7 @@ typedef void (*par__binary_loop)(void *, const void *, const void *, size_t);
 typedef void (*par__unary_loop)(void *, const void *, size_t);
 
 typedef struct par__kernels {
-    par__binary_loop op[4][PAR_DTYPE_COUNT]; // sum, prod, min, max; half types: those of f32
+    par__binary_loop op[4][PAR_DTYPE_COUNT]; // sum, prod, min, max; half types use those of f32
     par__unary_loop f16_widen, f16_narrow, bf16_widen, bf16_narrow;
     void (*copy2)(void *, void *, const void *, size_t, int nontemporal);
     void (*stream_sum[2])(void *const *, int, size_t, const void *, const void *, size_t); // sums of f64, f32
@@ -1936,7 +1937,7 @@ static void par__narrow(const par__kernels *k, void *dst, const float *src, par_
     (d == PAR_F16 ? k->f16_narrow : k->bf16_narrow)(dst, src, n);
 }
 
-// What comes after the last addition: the average's division, the scaled sum's factor.
+// The step after the last addition: AVG's division, a scaled sum's factor.
 static void par__finalize(void *acc, size_t n, par_dtype type, par_op op, int ranks) {
     unsigned code = par__op_code(op);
     double factor = code == PAR_SCALED_SUM ? par_op_factor(op) : 1.0;
@@ -1966,15 +1967,15 @@ static void par__finalize(void *acc, size_t n, par_dtype type, par_op op, int ra
 
 #define PAR__REDUCE_BLOCK 2048 // elements at a time; 16 KiB of the widest type
 
-// out[] = the sum of all sources by PAR_TREE_SUM: like a binary counter, where level i holds a sum of 2^i of
-// them; at the end what is left is added from the smallest up.
+// out[] = the sum of all sources by PAR_TREE_SUM, like a binary counter: level i holds a sum of 2^i sources.
+// At the end the remaining levels are added, the smallest first.
 static void par__reduce_tree(const par__kernels *k, void *const *out, int out_count,
                              const void *const *sources, int source_count, size_t count, par_dtype dtype) {
     enum { LEVELS = 12, N = 512 };
     const par_dtype acc_type = par__accumulator(dtype);
     const size_t bytes = par__bytes_of_dtype[dtype];
     const par__binary_loop add = k->op[0][dtype];
-    double level[LEVELS][N]; // room for N of any type
+    double level[LEVELS][N]; // N elements of any type
     for (size_t at = 0; at < count; at += N) {
         const size_t n = PAR__MIN(count - at, (size_t)N);
         int used = 0;
@@ -1997,14 +1998,14 @@ static void par__reduce_tree(const par__kernels *k, void *const *out, int out_co
     }
 }
 
-// out[] = (partial op) sources[0] op sources[1] ... over count elements of dtype. partial: an
-// accumulator-typed array to begin with, or NULL. ranks > 0: finalize for so many and store dtype; 0: store
-// the accumulator type. Every block is written to each of out_count destinations, past the caches if
-// `stream`.
+// out[] = (partial op) sources[0] op sources[1] ... over count elements of dtype. partial: an array in the
+// accumulator's type to start with, or NULL. ranks > 0: finalize for so many ranks and store dtype; 0: store
+// the accumulator's type. Each block is written to all out_count destinations, past the caches if
+// `nontemporal`.
 static void par__reduce_sources(const par__kernels *k, void *const *out, int out_count, const void *partial,
                                 const void *const *sources, int source_count, size_t count, par_dtype dtype,
                                 par_op op, int ranks, int nontemporal) {
-    if (par__op_code(op) == PAR_TREE_SUM) { // never in parts: see par__fits_chain
+    if (par__op_code(op) == PAR_TREE_SUM) { // never partial: see par__fits_chain
         PAR_ASSERT(!partial && ranks);
         par__reduce_tree(k, out, out_count, sources, source_count, count, dtype);
         return;
@@ -2018,7 +2019,7 @@ static void par__reduce_sources(const par__kernels *k, void *const *out, int out
     const int stream_sums =
         nontemporal && par__op_code(op) == PAR_SUM && dtype <= PAR_F32 && k->stream_sum[dtype];
     float wide[PAR__REDUCE_BLOCK];
-    double sum[PAR__REDUCE_BLOCK]; // between the sources, because out[0] may be one of them and not yet read
+    double sum[PAR__REDUCE_BLOCK]; // not in out[0], which may be a source that is not read yet
     for (size_t at = 0; at < count; at += PAR__REDUCE_BLOCK) {
         const size_t n = PAR__MIN(count - at, (size_t)PAR__REDUCE_BLOCK), e = ranks ? bytes : acc_bytes;
         char *to_last = straight ? (char *)out[0] + at * e : (char *)sum;
@@ -2047,7 +2048,7 @@ static void par__reduce_sources(const par__kernels *k, void *const *out, int out
     }
 }
 
-// One element as the widest type of its family.
+// Load an element as the widest type of its family.
 static double par__get_f64(const void *p, par_dtype d, size_t i) {
     switch (d) {
     case PAR_F64: return ((const double *)p)[i];
@@ -2072,11 +2073,12 @@ static uint64_t par__get_u64(const void *p, par_dtype d, size_t i) { // integers
     default: return ((const uint64_t *)p)[i];
     }
 }
-// To an integer in [low, high]: truncate, saturate, NaN to 0.
+// Convert to an integer in [low, high]: truncate, saturate; NaN gives 0.
 static int64_t par__saturate_i64(double x, double low, double high) {
     return x != x ? 0 : x <= low ? (int64_t)low : x >= high ? (int64_t)high : (int64_t)x;
 }
-// A double to a half type must not round twice: round to f32 toward odd first, then to the half.
+// A double must not be rounded twice on its way to a half type: round to f32 toward odd first, then to the
+// half type.
 static float par__f32_round_to_odd(double x) {
     float f = (float)x;
     uint32_t bits = par__f32_to_bits(f);
@@ -2184,8 +2186,8 @@ static par__microkernel par__pick_microkernel(void) {
     return par__microkernel_base;
 }
 
-// Panels of `width` columns: out[panel][k][width], short panels filled with zeros. Element (k, j) of the
-// source is at k*k_stride + j*j_stride.
+// Pack panels of `width` columns: out[panel][k][width]; a short panel is padded with zeros. Element (k, j) of
+// the source is at k*k_stride + j*j_stride.
 static void par__gemm_pack(float *out, const float *src, size_t k_count, size_t j_count, size_t k_stride,
                            size_t j_stride, size_t width, float scale) {
     for (size_t j = 0; j < j_count; j += width) {
@@ -2235,9 +2237,9 @@ static par_result par__gemm_builtin(int ta, int tb, size_t m, size_t n, size_t k
     return PAR_OK;
 }
 
-// Libraries. Each gets one thread: ranks are the parallelism here, and two that share a machine must not
-// fight for it. What only some libraries have is looked up by a weak name. All are declared under names of
-// this file, so that a program may include the libraries' headers, too.
+// Libraries. Each gets one thread: the ranks are the parallelism here, and ranks that share a machine must
+// not compete. Functions that only some libraries have are weak symbols. All are declared under names of this
+// file, so that a program may include the libraries' headers, too.
 #if defined(PAR_DNNL) || defined(PAR_CBLAS)
 int par__omp_threads(void) __asm__("omp_get_max_threads") __attribute__((weak));
 void par__omp_set_threads(int) __asm__("omp_set_num_threads") __attribute__((weak));
@@ -2257,12 +2259,12 @@ static const char *par__cblas_name(void) {
     return par__openblas_set_threads ? "OpenBLAS" : "CBLAS";
 }
 #endif
-// OpenBLAS starts a thread for each processor when the program is loaded, and a process with threads is not
-// forked.
+// OpenBLAS starts a thread for each processor when the program is loaded, and par_open does not fork a
+// process that has threads.
 static void par__stop_library_threads(void) {
 #if defined(PAR_CBLAS)
     if (!par__openblas_threads || !par__openblas_set_threads) return;
-    if (par__openblas_threads() > 1) par__openblas_set_threads(1); // before: setting starts them again
+    if (par__openblas_threads() > 1) par__openblas_set_threads(1); // first, as it starts them
     if (par__openblas_stop_threads) par__openblas_stop_threads();
 #endif
 }
@@ -2283,14 +2285,14 @@ static par_result par__gemm_dnnl(int ta, int tb, size_t m, size_t n, size_t k, f
 #if defined(PAR_CBLAS)
 static par_result par__gemm_cblas(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
                                   size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) {
-    if (!k || (m | n | k | lda | ldb | ldc) > INT_MAX) // its sizes are int
+    if (!k || (m | n | k | lda | ldb | ldc) > INT_MAX) // CBLAS sizes are int
         return par__gemm_builtin(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
     const int threads = par__omp_threads ? par__omp_threads() : 0;
     if (threads > 1 && par__omp_set_threads) par__omp_set_threads(1);
     if (par__openblas_set_threads && par__openblas_threads && par__openblas_threads() > 1)
         par__openblas_set_threads(1);
     if (par__blis_set_threads) par__blis_set_threads(1);
-    const int mkl = par__mkl_set_threads ? par__mkl_set_threads(1) : 0; // of this thread
+    const int mkl = par__mkl_set_threads ? par__mkl_set_threads(1) : 0; // for this thread
     const int row_major = 101, plain = 111, transposed = 112;
     par__cblas_sgemm(row_major, ta ? transposed : plain, tb ? transposed : plain, (int)m, (int)n, (int)k,
                      alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
@@ -2324,7 +2326,7 @@ static const char *par__gemm_name(int i) {
 #endif
     return par__gemm_libraries[i].name;
 }
-static int par__gemm_find(const char *name) { // -1: not here
+static int par__gemm_find(const char *name) { // -1: not linked
     for (int i = 0; i < PAR__GEMM_COUNT; i++)
         if (!strcasecmp(name, par__gemm_name(i)) || !strcasecmp(name, par__gemm_libraries[i].name)) return i;
     return -1;
@@ -2332,10 +2334,11 @@ static int par__gemm_find(const char *name) { // -1: not here
 
 // >>autotune ------------------------------------------------------------------------------------------------
 //
-// First every candidate makes small products of all four forms, compared with the built-in kernel's and
-// timed; then the shapes that were asked for, all candidates in turn, a few rounds. The least time of each
-// counts, in processor time of this thread: other programs may be running. After a few rounds a candidate
-// at less than a third of the best one's speed is out, so that a very slow one costs a few milliseconds.
+// First every candidate computes small products of all four forms, which are compared with the built-in
+// kernel's and timed; then the given shapes, all candidates in turn, for a few rounds. The shortest time of
+// each counts, in processor time of this thread, because other programs may be running. After a few rounds a
+// candidate at less than a third of the best speed is excluded, so that a very slow one costs only a few
+// milliseconds.
 
 enum { PAR__AUTOTUNE_ROUNDS = 12, PAR__AUTOTUNE_MIN_ROUNDS = 4 };
 enum { PAR__GEMM_CHOSEN = 1, PAR__GEMM_BUSY = 16 }; // par__gemm_state: 0, CHOSEN + index, or BUSY + pid
@@ -2346,16 +2349,17 @@ typedef struct par__gemm_choice {
     uint32_t failed, note[PAR_GEMM_MAX];
     double flops[PAR_GEMM_MAX];
 } par__gemm_choice;
-// The process's choice. A product has no comm that it could hang off, and all threads want the same one:
-// written by the thread that turned the state to BUSY, read when it is CHOSEN. A process that is forked
-// meanwhile does not have that thread: BUSY with another's pid is free to be taken.
+// The process's choice, the kit's only global state: a product has no comm to keep it, and all threads want
+// the same library. The thread that changes the state to BUSY writes it; others read it when the state is
+// CHOSEN. A process that was forked meanwhile does not have that thread: BUSY with another pid counts as
+// free.
 static uint32_t par__gemm_state;
 static par__gemm_choice par__gemm_chosen;
 
 typedef struct par__autotune {
     par__gemm_choice *choice;
-    const par_gemm_shape *shapes;   // of this stage, as they are run
-    double weight[PAR_GEMM_SHAPES]; // operations that each stands for
+    const par_gemm_shape *shapes;   // of this stage
+    double weight[PAR_GEMM_SHAPES]; // the operations that each represents
     size_t count;
     double min_seconds[PAR__GEMM_COUNT][PAR_GEMM_SHAPES]; // seconds
     float *a, *b, *c, *expected;
@@ -2373,7 +2377,7 @@ static par_result par__autotune_run(const par__autotune *r, int i, const par_gem
     return par__gemm_libraries[i].run(s->trans_a, s->trans_b, s->m, s->n, s->k, 1, r->a,
                                       s->trans_a ? s->m : s->k, r->b, s->trans_b ? s->k : s->n, 0, c, s->n);
 }
-// Is a candidate's product the built-in kernel's, but for rounding? Numbers are in [-1/2, 1/2).
+// Compare a candidate's product with the built-in kernel's, up to rounding. Numbers are in [-1/2, 1/2).
 static void par__autotune_check(par__autotune *r, const par_gemm_shape *s, int i) {
     const double allowed = 1e-5 + 1e-5 * sqrt((double)s->k);
     double off = 0;
@@ -2385,7 +2389,7 @@ static void par__autotune_check(par__autotune *r, const par_gemm_shape *s, int i
     char text[256];
     snprintf(text, sizeof text,
              "%s is not used for matrix products: a product of %zu x %zu x %zu differs from the built-in "
-             "kernel's by %g, where rounding explains %g",
+             "kernel's by %g, but rounding explains at most %g",
              par__gemm_name(i), s->m, s->n, s->k, result ? (double)NAN : off, allowed);
     PAR_LOG(text);
     r->choice->note[i] = 1;
@@ -2397,7 +2401,7 @@ static void par__autotune_time(par__autotune *r, size_t s, int i) {
     for (int run = 0; run < runs; run++) par__autotune_run(r, i, shape, r->c);
     r->min_seconds[i][s] = PAR__MIN(r->min_seconds[i][s], (par__thread_cpu_seconds() - start) / runs);
 }
-// Speeds by the least times; those far behind are out.
+// Compute the speeds from the shortest times, and exclude candidates that are far slower.
 static void par__autotune_compare(par__autotune *r) {
     double best = 0;
     for (int i = 0; i < PAR__GEMM_COUNT; i++) {
@@ -2433,7 +2437,7 @@ static void par__autotune_stage(par__autotune *r, const par_gemm_shape *shapes, 
         if (par__now() - start > budget_s) return;
     }
 }
-// A product that takes about a millisecond, and matrices of at most 4 MiB.
+// Shrink a shape to a product of about a millisecond, with matrices of at most 4 MiB.
 static par_gemm_shape par__gemm_shrink(par_gemm_shape s) {
     const double max = (double)(1 << 20);
     for (;;) {
@@ -2484,7 +2488,7 @@ static par_result par__gemm_fail(par_comm *comm, par_result result, const char *
     PAR_LOG(text);
     return result;
 }
-static par_result par__gemm_forced(par_comm *comm, int *index) { // what PAR_GEMM names; -1: it is not set
+static par_result par__gemm_forced(par_comm *comm, int *index) { // PAR_GEMM's library; -1: unset
     const char *name = par__setting_text("PAR_GEMM");
     *index = name ? par__gemm_find(name) : -1;
     if (!name || *index >= 0) return PAR_OK;
@@ -2497,7 +2501,8 @@ static par_result par__gemm_forced(par_comm *comm, int *index) { // what PAR_GEM
 static int par__gemm_chosen_index(uint32_t state) { // -1: not chosen yet
     return state - PAR__GEMM_CHOSEN < (uint32_t)PAR__GEMM_COUNT ? (int)(state - PAR__GEMM_CHOSEN) : -1;
 }
-// 1: this thread chooses. 0: the state is not `seen`, or another thread chooses, for which this waits a bit.
+// 1: this thread chooses. 0: the state is not `seen`, or another thread chooses; then this one waits a
+// moment.
 static int par__gemm_claim(uint32_t seen) {
     const uint32_t busy = PAR__GEMM_BUSY + (uint32_t)getpid();
     if (seen != busy)
@@ -2510,7 +2515,7 @@ static void par__gemm_publish(uint32_t state) {
     PAR__STORE(&par__gemm_state, state);
     par__futex_wake(&par__gemm_state);
 }
-// The process's choice, made now if there is none. Threads that come meanwhile wait for it.
+// The process's choice, which is made now if there is none. Threads that call this meanwhile wait for it.
 static par_result par__gemm_decide(const par_gemm_shape *shapes, size_t count, par_comm *comm, int *chosen) {
     uint32_t seen;
     do {
@@ -2523,11 +2528,11 @@ static par_result par__gemm_decide(const par_gemm_shape *shapes, size_t count, p
     if (!r && *chosen < 0) {
         r = par__gemm_autotune(shapes, count, &par__gemm_chosen);
         *chosen = r ? -1 : par__gemm_find(par__gemm_chosen.name);
-        if (r) par__gemm_fail(comm, r, "out of memory for a race of matrix product libraries");
+        if (r) par__gemm_fail(comm, r, "out of memory to compare matrix product libraries");
     }
     return par__gemm_publish(r ? 0 : (uint32_t)(PAR__GEMM_CHOSEN + *chosen)), r;
 }
-static void par__gemm_adopt(const par__gemm_choice *choice, int index) { // rank 0's
+static void par__gemm_adopt(const par__gemm_choice *choice, int index) { // rank 0's choice
     const uint32_t chosen = (uint32_t)(PAR__GEMM_CHOSEN + index);
     uint32_t seen;
     do {
@@ -2567,7 +2572,7 @@ static par_result par__cpu_gemm(par_device *device, int ta, int tb, size_t m, si
     (void)device, (void)stream;
     if (!m || !n) return PAR_OK;
     int chosen = par__gemm_chosen_index(PAR__LOAD(&par__gemm_state));
-    if (chosen < 0) { // nobody has chosen: race on products of about this size
+    if (chosen < 0) { // not chosen yet: measure products of about this size
         par_gemm_shape linear[3];
         const size_t min = 64, max = 1024;
         par__gemm_linear_shapes(PAR__MIN(PAR__MAX(m, min), max), PAR__MIN(PAR__MAX(n, min), max),
@@ -2696,30 +2701,30 @@ par_device *par_cpu(void) {
 // >>structs -------------------------------------------------------------------------------------------------
 //
 // Shared by the ranks of a node, in one memfd (the arena): its allocator, a control block per rank, and per
-// comm a board with three cache lines per rank and a ring of slots per pair of ranks. Private to a rank: its
-// world, comms, operations.
+// comm a board with three cache lines per rank, and message rings, one per pair of ranks and lane. Private to
+// a rank: its world, comms and operations.
 
 enum {
-    PAR__SITE_MAX = 16384, // call sites (of a layer: with its name) that a rank can tell; a power of two
+    PAR__SITE_MAX = 16384, // call sites, with layers' names, that a rank can record; a power of two
     PAR__SITE_BYTES = 96,
-    PAR__SITE_IN_LAYER = 0x8000,     // in the number of a place: it has a layer's name
+    PAR__SITE_IN_LAYER = 0x8000,     // in a call site's number: it has a layer's name
     PAR__RECORD_MAX = 64,            // calls in the flight recorder
-    PAR__INLINE_BYTES = 40,          // bytes of user data that travel in the arrival line
+    PAR__INLINE_BYTES = 40,          // bytes of user data within the arrival record
     PAR__EXTENT_MAX = 4096,          // blocks in the arena's allocator
     PAR__EAGER_MESSAGE_BYTES = 4096, // messages up to this size are always copied through the ring
     PAR__RING_SLOTS = 4,             // slots of a message ring
-    PAR__PHASES = 4,                 // levels a piece of a collective may publish
-    PAR__TRACKS = 4,                 // pieces of a collective on their way at a time, between nodes
+    PAR__PHASES = 4,                 // phases that a piece of a collective may publish
+    PAR__TRACKS = 4,                 // pieces of a collective in flight at a time, between nodes
     PAR__ERROR_BYTES = 1024
 };
 enum { PAR__RANK_STARTING, PAR__RANK_RUNNING, PAR__RANK_CLOSED, PAR__RANK_DEAD }; // par__rank_control.state
-enum { // flags of an arrival line: what peers can do with my arrays, and what else they must know
-    PAR__SEND_SHARED = 1,   // read where it is
-    PAR__RECV_SHARED = 2,   // write
-    PAR__SEND_CMA = 4,      // copy from it, by the system (see par__cma_copy)
-    PAR__RECV_CMA = 8,      // copy to it
-    PAR__IN_PLACE = 16,     // send is recv
-    PAR__INPUT_STAGED = 32, // what others need of my input lies in my stage
+enum { // flags of an arrival: how peers can access this rank's arrays, and what else they must know
+    PAR__SEND_SHARED = 1,   // peers can read send
+    PAR__RECV_SHARED = 2,   // peers can write recv
+    PAR__SEND_CMA = 4,      // peers can copy from send (par__cma_copy)
+    PAR__RECV_CMA = 8,      // peers can copy to recv
+    PAR__IN_PLACE = 16,     // send and recv overlap
+    PAR__INPUT_STAGED = 32, // the input that others need is in this rank's stage
     PAR__NO_MEMORY = 64,
     PAR__INVALID_CALL = 128
 };
@@ -2735,15 +2740,15 @@ typedef struct par__record { // one call in the flight recorder
 
 typedef struct par__rank_control {
     uint32_t state __attribute__((aligned(64)));
-    uint32_t had_error; // it has met an error that ended a comm: what it does next is no cause
+    uint32_t had_error; // an error ended one of its comms: its exit is a consequence
     int32_t pid;
     int32_t world_rank;
-    uint64_t probe_address; // of its par__world.probe, in its own memory
-    uint64_t boot_board;    // the world's board of this rank's node, until it has opened
-    uint32_t doorbell __attribute__((aligned(64))); // a sleeping rank waits for a change of its own bell
+    uint64_t probe_address;                         // of its par__world.cma_probe, in its own memory
+    uint64_t boot_board;                            // the world's board on this rank's node
+    uint32_t doorbell __attribute__((aligned(64))); // a futex: a sleeping rank waits for it to change
     uint32_t sleeping;
     uint64_t record_count __attribute__((aligned(64)));
-    uint64_t records[PAR__RECORD_MAX][sizeof(par__record) / 8]; // peers may read while the rank writes
+    uint64_t records[PAR__RECORD_MAX][sizeof(par__record) / 8]; // peers may read them meanwhile
 } par__rank_control;
 
 typedef struct par__extent {
@@ -2752,27 +2757,26 @@ typedef struct par__extent {
 
 typedef struct par__arena { // the first bytes of the shared memory
     uint64_t magic, bytes;
-    uint64_t key; // unguessable: who knows it may have this memory, and finds it there
+    uint64_t key; // a random number that only ranks of this arena know
     uint64_t boot_rings;
     int32_t rank_count;
     uint32_t cma_arrivals, no_cma; // see par__probe_cma
-    uint32_t aborted, closing;     // aborted: 1 yes, 2 its text is being written
+    uint32_t aborted, closing;     // aborted: 1 yes; 2: its text is being written
     char abort_text[PAR__ERROR_BYTES];
-    uint32_t
-        first_dead; // + 1: the rank of the world that was the first to die of itself, as far as is known here
-    uint32_t first_error; // par_result + 1 of the first error that ended a comm; 1: its text is being written
+    uint32_t first_dead;  // the world's first rank that died on its own, as far as known here, + 1
+    uint32_t first_error; // the par_result that first ended a comm, + 1; 1: its text is being written
     char first_error_text[PAR__ERROR_BYTES];
     uint32_t sleepers __attribute__((aligned(64))); // ranks that sleep or are about to
-    uint32_t lock __attribute__((aligned(64))); // of the extents: who has it, an arena rank + 1; 0: nobody
+    uint32_t lock __attribute__((aligned(64)));     // of the extents: its owner's arena rank + 1; 0: free
     uint64_t extent_count;
     par__extent extents[PAR__EXTENT_MAX]; // sorted by address
     par__rank_control ranks[1];           // rank_count of them
 } par__arena;
-#define PAR__CMA_BYTES         ((size_t)16384)    // to or from one peer
-#define PAR__NONTEMPORAL_BYTES ((size_t)24 << 20) // of all ranks' arrays
+#define PAR__CMA_BYTES         ((size_t)16384)    // to or from one peer: CMA from this size
+#define PAR__NONTEMPORAL_BYTES ((size_t)24 << 20) // all ranks' arrays: nontemporal from this size on
 #define PAR__MAGIC             0x3172612e72617021u
 
-typedef struct par__arrival { // the arrival line: who calls what; exactly one cache line
+typedef struct par__arrival { // a rank's call, for all others to compare; exactly one cache line
     uint32_t sequence;
     uint8_t kind, dtype, op, flags;
     int32_t root;
@@ -2787,38 +2791,38 @@ typedef struct par__arrival { // the arrival line: who calls what; exactly one c
 } par__arrival;
 
 typedef struct par__arrivals {
-    par__arrival arrival[2]; // of even and odd calls: a rank reads one while a faster rank fills the other
-    uint32_t phase[16];      // how far the current call has come, on each track
+    par__arrival arrival[2]; // even and odd calls: a faster rank fills one while slower ranks read the other
+    uint32_t phase[16];      // the phase that the current call has reached, on each track
 } par__arrivals;
 
 typedef struct par__board { // of a comm, on one node
-    uint32_t released;      // ranks that will not look at it again
-    uint32_t mismatch;      // the call that a rank found to be wrong after everybody had arrived
+    uint32_t released;      // ranks that do not access it any more
+    uint32_t mismatch;      // the call in which a rank found a mismatch after the arrivals
     char mismatch_text[PAR__ERROR_BYTES];
     par__arrivals arrivals[1]
         __attribute__((aligned(64))); // one per rank of the comm; then sites[size][PAR__SITE_BYTES]
 } par__board;
 
-typedef struct par__ring {                      // of one ordered pair of ranks and one lane; its slots follow
+typedef struct par__ring {                      // of an ordered pair of ranks and a lane; its slots follow
     uint32_t head __attribute__((aligned(64))); // written by the sender
     uint32_t tail __attribute__((aligned(64))); // written by the receiver
 } par__ring;
 
 typedef struct par__rings { // of the ranks that share an arena
-    uint32_t released;      // ranks that will not look at them again
-    uint8_t committed[4];   // per ring: it exists; as many as there are
+    uint32_t released;      // ranks that do not access them any more
+    uint8_t committed[4];   // per ring: 1: its memory is committed
 } par__rings;
 
-typedef struct par__message_header { // what precedes the bytes of a message
+typedef struct par__message_header { // precedes the bytes of a message
     uint64_t bytes, count, address;
     uint32_t dtype,
-        direct; // direct: 0 the bytes follow; 1 they are at address; 2 there in the sender's memory
+        direct; // 0: the bytes follow; 1: they are at address; 2: in the sender's private memory
     char site[PAR__SITE_BYTES];
 } par__message_header;
 
 typedef struct par__net par__net;
 typedef struct par__tcp par__tcp;
-typedef struct par__net_request { // bytes on their way between nodes, see >>net
+typedef struct par__net_request { // bytes in flight between nodes, see >>net
     int active, sending, peer;
     size_t bytes;
     struct par__tcp_message *message;
@@ -2827,7 +2831,7 @@ typedef struct par__net_request { // bytes on their way between nodes, see >>net
 #endif
 } par__net_request;
 
-typedef struct par__transfer { // one message on its way
+typedef struct par__transfer { // a message in flight
     int sending, peer, lane, state, mismatched;
     char *memory;
     size_t bytes, done;
@@ -2835,8 +2839,8 @@ typedef struct par__transfer { // one message on its way
     par__message_header header;
     par__net_request request, first_request; // between nodes
     char *eager;                             // a user's message: its header and first bytes
-    size_t chunk;                            // bytes under way
-    int chunks;                              // begun so far
+    size_t chunk;                            // bytes in flight
+    int chunks;                              // issued so far
 } par__transfer;
 
 typedef enum par__verb {
@@ -2854,9 +2858,9 @@ typedef enum par__verb {
 
 typedef struct par__action { // one step of an algorithm: see >>program
     par__verb verb;
-    int rank, first, last; // peer, or the range of sources
+    int rank, first, last; // peer; or the range of sources
     uint32_t phase;
-    int finalize, push, keep; // reduce: last step; result to all ranks' out; (also) into my recv
+    int finalize, push, keep; // reduce: last step; result to all ranks' output; (also) to recv
     char *dst;
     const char *src;
     size_t bytes, offset, count;
@@ -2869,16 +2873,16 @@ typedef struct par__call { // the arguments of a public function
     int root; // or peer
     const void *send;
     void *recv;
-    size_t count; // as given, or the largest of counts
+    size_t count; // the argument, or the largest of counts
     const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
-    uint16_t bucket_hash; // a bucket's hash; 0: a single call
+    uint16_t bucket_hash; // hash of a bucket's counts; 0: a single call
 } par__call;
 
 typedef struct par__algorithm_row par__algorithm_row;
 
-typedef struct par__track { // a piece on its way
+typedef struct par__track { // a piece in flight
     int index, running;
-    uint32_t phase; // published before this piece
+    uint32_t phase; // the last one published before this piece
     uint32_t half;  // which half of its part of the stages
     par__action *actions;
     size_t action_count, action_capacity, at;
@@ -2887,65 +2891,65 @@ typedef struct par__track { // a piece on its way
 } par__track;
 
 typedef struct par__operation {
-    struct par__operation *next; // in the world's list of what can go on, or in its lane
+    struct par__operation *next; // in the world's list of active operations, or in its queue
     par_comm *comm;
     par__call call;
     int state;   // PAR__QUEUED ...
-    int invalid; // a bad argument: the others must hear of it before the call ends
+    int invalid; // an argument is wrong: the other ranks must learn that before the call ends
     par_result result;
     uint64_t ticket;   // identifies this use of the structure
-    uint32_t sequence; // in its lane, from 1; of collectives: number of the call on this comm
+    uint32_t sequence; // in its queue, from 1; of collectives: the call's number on this comm
     uint64_t start_ticks;
-    double wait_start; // when the first slow look at a wait for it was; 0: not yet
+    double wait_start; // when a wait for it was first checked; 0: not yet
     uint16_t site;
     uint64_t record;
     // a collective while it runs
     const par__algorithm_row *algorithm;
-    int eager; // where my data went with the arrival: PAR__EAGER_NONE ...
-    int send_addressable, recv_addressable, all_staged; // what is true of all ranks, and so alike on all
-    unsigned arrival_flags;                             // the flags of my line
+    int eager; // how the data were sent with the arrival: PAR__EAGER_NONE, ...
+    int send_addressable, recv_addressable, all_staged; // true of all ranks, so the same on all
+    unsigned arrival_flags;                             // the flags of this rank's arrival
     int nontemporal;                                    // write past the caches
     size_t piece, block, offset;
-    int more_pieces, final_piece; // the algorithm has further pieces; par__emit_final_piece has begun
+    int more_pieces, final_piece; // the algorithm has further pieces; the final piece was emitted
     int track_count;
-    par__track tracks[PAR__TRACKS], *track; // piece i runs on track i % track_count; the one at hand
-    par__action discard;                    // where to write when memory is out; nobody reads it
+    par__track tracks[PAR__TRACKS], *track; // piece i runs on track i % track_count; the current one
+    par__action discard;                    // written when memory is out; never read
     const char **inputs,
-        **input;        // per track and rank, and of the track at hand: where byte 0 of its input would be
-    char **output;      // per rank: where byte 0 of its output array would be
-    unsigned char *cma; // per rank: which of the two are addresses of its own (PAR__SEND_CMA, PAR__RECV_CMA)
-    unsigned char *flags; // per rank: of its arrival line, as they were when its addresses were looked at
+        **input;          // per track and rank, and of the current track: the address of byte 0 of the input
+    char **output;        // per rank: the address of byte 0 of its output array
+    unsigned char *cma;   // per rank: which of the two need CMA (PAR__SEND_CMA, PAR__RECV_CMA)
+    unsigned char *flags; // per rank: of its arrival, read once with its addresses
     const void **sources; // scratch for par__reduce_sources
     int pointer_capacity;
     char *scratch;
     size_t scratch_bytes;
-    par_offload_call offload;          // a call that the comm's carrier has, see par__offload_begin
-    const par_device_backend *backend; // NULL: not carried
+    par_offload_call offload;          // a call that the comm's backend runs, see par__offload_begin
+    const par_device_backend *backend; // NULL: not offloaded
     // a group
-    struct par__operation *group_head; // of my group: its last operation, which ends last
-    int group_pending;                 // a leader: others not yet ended
-    int detached;                      // nobody waits for it: it goes when it ends
+    struct par__operation *group_head; // of its group: the first operation, which completes last
+    int group_pending;                 // a head: operations of its group not yet completed
+    int detached;                      // nobody waits for it: it is recycled when it completes
     par_result group_result;
-    par__call *bucket_calls; // what was put together in the bucket
+    par__call *bucket_calls; // the calls that share the bucket
     size_t bucket_call_count, bucket_call_capacity;
     char *bucket;
-    uint64_t volume; // elements for the ledger
+    uint64_t volume; // elements, for the ledger
     uint64_t net_messages, net_bytes;
 } par__operation;
 enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_STAGE };
 enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
 
-typedef struct par__layout { // ranks of a comm as nodes; see >>topology
+typedef struct par__layout { // the nodes of a comm's ranks, see >>topology
     int node_count, my_node, segment_count;
     int *node_of, *local_index; // per rank
     int *start, *members;       // node j: members[start[j]] .. members[start[j + 1] - 1], ascending
     int *segment_node, *segment_first, *segment_last;
 } par__layout;
 
-typedef struct par__call_queue { // calls that execute in the order they were begun
+typedef struct par__call_queue { // calls that execute in the order in which they were issued
     uint32_t issued;
-    par__operation *running; // the first of them, the only one in the world's list; NULL: none
-    par__operation *waiting; // the last of the others, in a circle by next; NULL: none
+    par__operation *running; // the first call, the only one in the world's list; NULL: none
+    par__operation *waiting; // the last of the others, a circular list; NULL: none
 } par__call_queue;
 
 typedef struct par__symmetric_block {
@@ -2954,43 +2958,43 @@ typedef struct par__symmetric_block {
     size_t stride;
 } par__symmetric_block;
 
-typedef struct par__tune_row { // a row of the file that PAR_TUNE names
+typedef struct par__tune_row { // a row of PAR_TUNE's file
     int ranks, nodes, algorithm;
-    size_t bytes; // calls of up to so many
+    size_t bytes; // of calls, at most
 } par__tune_row;
 
 enum { PAR__MODEL_POINTS = 7 };
-typedef struct par__model { // measured seconds of each kind at some sizes; lines between them
+typedef struct par__model { // measured seconds of each kind at some sizes; linear between them
     double seconds[PAR_KIND_COUNT][PAR__MODEL_POINTS];
 } par__model;
 
-typedef struct par__layer_stats { // what layers have done from one place
+typedef struct par__layer_stats { // the calls of layers from one call site
     uint64_t calls, sent_bytes, ticks;
 } par__layer_stats;
 
 typedef struct par__world par__world;
 struct par_comm {
     par__world *world;
-    par_comm *next; // of the world's comms
+    par_comm *next; // in the world's list
     int rank, size;
     uint32_t id;
     int *world_rank;         // per rank
-    int *arena_index;        // per rank: its control block, -1 if not in my arena
-    par__layout nodes, flat; // real (or pretended) nodes; every rank a node of its own
+    int *arena_index;        // per rank: its control block; -1: not in this arena
+    par__layout nodes, flat; // the nodes; every rank as a node of its own
     par__board *board;
     uint64_t board_offset, rings_offset; // in the arena; 0: none
-    int ring_count;                      // ranks that share my rings
-    int *ring_index;                     // per rank: place among them, -1: reached by the net
+    int ring_count;                      // ranks that share the rings
+    int *ring_index;                     // per rank: its index among them; -1: reached by >>net
     size_t stage_bytes, slot_bytes;
     par__rings *rings;
-    int stage_committed, lane_count; // lanes of each pair's rings: users' messages, then one per track
+    int stage_committed, lane_count; // lanes of a pair's rings: user messages, then one per track
     uint32_t sequence, phase[PAR__TRACKS], half;
     uint32_t offload_count;
-    par__call_queue *queues; // [0] collectives, then sends to and receives from each rank
+    par__call_queue *queues; // [0] collectives; then sends to, and receives from, each rank
     par_device_backend *backend;
-    int splitting_host;             // what is split off gets no carrier, see par_split_host
-    par__operation *group_offloads; // begun in the present group
-    int in_group;                   // between par_group_begin and par_group_end: the calls so far
+    int splitting_host;             // par_split attaches no backend, see par_split_host
+    par__operation *group_offloads; // issued in the present group
+    int in_group;                   // between par_group_begin and par_group_end; the calls so far:
     par__call *grouped;
     const char **grouped_sites;
     size_t grouped_count, grouped_capacity;
@@ -3000,7 +3004,7 @@ struct par_comm {
     const char *last_algorithm;
     par__model *model; // NULL before par_calibrate
     par_ledger ledger[PAR_KIND_COUNT];
-    par__layer_stats *layer_stats; // the same for each place with a layer's name, placed_count of them
+    par__layer_stats *layer_stats; // the ledger per call site with a layer's name
     size_t layer_stats_count;
     par__symmetric_block *blocks;
     char name[32];
@@ -3021,56 +3025,56 @@ struct par__world {
     size_t arena_bytes;
     int fd;
     par__arena *arena;
-    int local_count; // ranks that share it
-    int *pids;       // theirs; NULL: no memory
+    int local_count; // ranks that share the arena
+    int *pids;       // of these ranks; NULL: out of memory
     par__rank_control *control;
     const par__kernels *kernels;
     par_comm *comms;
     par__operation *active, **active_end, *idle_operations;
     par_device_backend *backends; // of all comms
-    int in_backend_progress;      // one of them is at work
+    int in_backend_progress;      // a backend's progress function is running
     uint64_t tickets;
-    int progress_wanted, has_progress_thread; // a thread does par__progress, too, under this lock
-    uint32_t progress_stop;                   // it is to end
-    uint32_t progress_work;                   // it sleeps on this while there is none
+    int progress_wanted, has_progress_thread; // asked for; running, under the lock
+    uint32_t progress_stop;                   // asks the thread to end
+    uint32_t progress_work;                   // a futex that the idle thread waits on
     pthread_t progress_thread;
     pthread_mutex_t lock;
     uint32_t next_id;
     unsigned spin_limit;
-    size_t cma_bytes, nontemporal_bytes; // from so many on; see PAR__CMA_BYTES, PAR__NONTEMPORAL_BYTES
+    size_t cma_bytes, nontemporal_bytes; // thresholds: PAR__CMA_BYTES, PAR__NONTEMPORAL_BYTES
     par__tune_row *tune_rows;
     size_t tune_row_count;
-    int cma;            // ranks of this machine can copy from each other's ordinary memory
-    uint64_t cma_probe; // a word for them to try it on
+    int cma;            // ranks of this machine can copy from each other's private memory
+    uint64_t cma_probe; // a word for the others to test that with
     double timeout_s, opened_at;
     par__timestamp opened;
     double last_check;
 
-    signed char forced[PAR_KIND_COUNT]; // index into the algorithms + 1
+    signed char forced[PAR_KIND_COUNT]; // index into the algorithms, + 1
     size_t stage_bytes;
     struct {
         const char *pointer;
         uint16_t index;
     } site_cache[64];
-    char (*sites)[PAR__SITE_BYTES];   // mine; peers read a copy in the arena
-    size_t site_count, site_capacity; // ... so many are committed
-    uint16_t *site_hash; // their numbers by their texts, place_hash_size (a power of two); 0: free
+    char (*sites)[PAR__SITE_BYTES];   // call sites of this rank; peers read a copy in the arena
+    size_t site_count, site_capacity; // used; committed in the arena
+    uint16_t *site_hash;              // from a text to its number; its size is a power of two; 0: free
     size_t site_hash_size;
-    par__caller caller; // of the layer at work
+    par__caller caller; // of the layer that is running
     const char *trace_path;
     par__event *events;
     size_t event_count, event_capacity;
     const char *open_spans[32];
     uint64_t open_span_start[32];
     int open_span_count;
-    int *children; // pids, in the rank 0 that forked
+    int *children; // pids, in the rank 0 that started them
     int child_count;
     int print_ledger;
     char error[PAR__ERROR_BYTES];
-    const par__net *net; // between nodes; NULL: all ranks are on one
+    const par__net *net; // between nodes; NULL: all ranks are on one node
     par__tcp *tcp;
-    double polled_at;    // when net was, last
-    uint32_t poll_round; // of par__progress_operations
+    double polled_at;    // when net was last polled
+    uint32_t poll_round; // counts par__progress_operations
 #if defined(PAR_MPI)
     MPI_Comm mpi;
     int finalize_mpi;

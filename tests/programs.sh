@@ -552,7 +552,7 @@ settings() { # of the environment: what cannot be read is an error that names th
         env "$good" build/01_hello >"$work/out" 2>"$work/err" && grep -q "^1 ranks" "$work/out" && { [ ! -s "$work/err" ] || [ $good = PAR_LEDGER=1 ]; } || { echo "$good"; cat "$work/err"; return 1; }
     done
     for near in PAR_TIMEOT=5m:PAR_TIMEOUT PAR_RANK=4:PAR_RANKS PAR_TIME_OUT=9:PAR_TIMEOUT PAR_STAEG=1:PAR_STAGE PAR_SECERT=0123456789abcdef:PAR_SECRET PAR_SECRETFILE=s:PAR_SECRET_FILE; do
-        [ "$(env "${near%:*}" build/01_hello 2>&1 >/dev/null)" = "par: ${near%%=*} is set, but means nothing here; ${near#*:} does" ] || return 1
+        [ "$(env "${near%:*}" build/01_hello 2>&1 >/dev/null)" = "par: ${near%%=*} is set, but it is no setting; did you mean ${near#*:}?" ] || return 1
     done
     env RANK=1 build/01_hello 2>&1 | grep -q "RANK is set, but not WORLD_SIZE"
 }
