@@ -1235,8 +1235,8 @@ static void left_early(par_comm *w) {
     CHECK(w, big_sum(w) == PAR_ERR_PEER_DIED && test_now() - begun < 30);
 }
 
-// The sender's buffer ends before its message does: found by the receiver, whom the system tells. Where no rank
-// may read another's memory, which all know alike, a sender copies what there is.
+// The sender's buffer ends before its message does: found by the receiver, whom the system tells. Where no
+// rank may read another's memory, which all know alike, a sender copies what there is.
 static void bad_buffer(par_comm *w) {
     const size_t bytes = (size_t)1 << 20, half = bytes / 2;
     const int cma = w->world->cma;
@@ -1325,8 +1325,8 @@ static void connect_all(par_comm *w, int *s, int count, const struct sockaddr_un
         CHECK(w, s[i] > 2 && !connect(s[i], (const struct sockaddr *)a, bytes));
     }
 }
-// Of those that wait so many are taken at a time, and so many kept: the oldest leaves for one more. As many of
-// another user are sent away at a time. Without a descriptor nobody is taken, nobody lost.
+// Of those that wait so many are taken at a time, and so many kept: the oldest leaves for one more. As many
+// of another user are sent away at a time. Without a descriptor nobody is taken, nobody lost.
 static void visitors(par_comm *w) {
     enum { MOST = PAR__PENDING_FD_MAX, MORE = MOST + 3 };
     struct pollfd p[MOST + 1];
