@@ -3083,7 +3083,7 @@ struct par__world {
 
 // >>errors --------------------------------------------------------------------------------------------------
 
-static double par__ticks_to_seconds(const par__world *w, uint64_t ticks) { // how long so many ticks are
+static double par__ticks_to_seconds(const par__world *w, uint64_t ticks) { // a duration
     const double seconds = par__now() - w->opened.seconds;
     const uint64_t passed = par__ticks() - w->opened.ticks;
     return passed ? (double)ticks * seconds / (double)passed : 0;
@@ -3106,7 +3106,7 @@ par__set_error(par__world *w, par_result result, const char *format, ...) {
 __attribute__((format(printf, 2, 3)))
 #endif
 static par_result
-par__log_error(par_result result, const char *format, ...) { // where there is no comm yet to ask
+par__log_error(par_result result, const char *format, ...) { // where no comm keeps the text
     char text[PAR__ERROR_BYTES];
     va_list args;
     va_start(args, format);
@@ -3134,7 +3134,7 @@ par_comm *par__at_site(par_comm *comm, const char *site) {
     return comm;
 }
 
-static uint64_t par__site_hash(const char *text) { // of PAR__SITE_BYTES
+static uint64_t par__site_hash(const char *text) { // of PAR__SITE_BYTES bytes
     uint64_t hash = 0, word;
     for (size_t i = 0; i < PAR__SITE_BYTES; i += sizeof word) {
         memcpy(&word, text + i, sizeof word);
@@ -3149,14 +3149,15 @@ static void par__site_hash_insert(par__world *w, uint16_t number) {
     w->site_hash[i] = number;
 }
 static int par__arena_commit(const par__world *w, uint64_t at, uint64_t bytes);
-static size_t par__arena_sites(int ranks); // where they begin
-// A place of the rank with this number in the arena, where all can read and write it.
+static size_t par__arena_sites(int ranks); // their offset in the arena
+// A call site of the rank with this arena index, in the arena, where all ranks can read and write it.
 static char *par__shared_site(const par__world *w, int index, uint16_t place) {
     return w->base + par__arena_sites(w->local_count) +
            ((size_t)index * PAR__SITE_MAX + (place & (PAR__SITE_MAX - 1u))) * PAR__SITE_BYTES;
 }
 
-// Room for one more place, the last ones being for those without a name. 0: there is none.
+// Make room for one more call site; the last ones are for sites without a layer's name. 0: the table is full,
+// or memory is out.
 static int par__site_table_grow(par__world *w, int named) {
     const size_t step = 16384, size = 2 * w->site_hash_size;
     if (w->site_count >= (size_t)(named ? PAR__SITE_MAX - PAR__SITE_MAX / 16 : PAR__SITE_MAX)) return 0;
@@ -3177,13 +3178,14 @@ static int par__site_table_grow(par__world *w, int named) {
     return 1;
 }
 
-// The number of a place, "site in name", in this rank's table. 0, "(one of many places)": there is no room.
+// The number of the call site "site in name" in this rank's table. 0, "(one of many places)": the table is
+// full.
 static uint16_t par__intern_site(par__world *w, const char *site, const char *name) {
     char text[PAR__SITE_BYTES];
     const size_t named = strlen(name), capacity = sizeof text - 1 - (named ? named + 4 : 0),
                  all = strlen(site), length = PAR__MIN(all, capacity);
     memset(text, 0, sizeof text);
-    memcpy(text, site + (all - length), length); // the end of a long path
+    memcpy(text, site + (all - length), length); // a long path keeps its end
     if (named) memcpy(text + length, " in ", 4), memcpy(text + length + 4, name, named);
     size_t i = (size_t)par__site_hash(text) & (w->site_hash_size - 1);
     for (; w->site_hash[i]; i = (i + 1) & (w->site_hash_size - 1))
@@ -3197,7 +3199,7 @@ static uint16_t par__intern_site(par__world *w, const char *site, const char *na
     return number;
 }
 
-// The number of a call site: a literal of the program's, or a place of par__in_layer's.
+// The number of a call site, which is a literal of the program or a text that par__in_layer has interned.
 static uint16_t par__site_index(par__world *w, const char *site) {
     const size_t hash = ((uintptr_t)site >> 2 ^ (uintptr_t)site >> 8) & 63u;
     if (!site) site = "?";
@@ -3216,7 +3218,7 @@ void par__enter_layer(par_comm *comm, const char *site) {
 void par__set_layer_name(par_comm *comm, const char *name) {
     par__caller *k = &comm->world->caller;
     size_t length = name ? strlen(name) : 0, skip = length < sizeof k->name ? 0 : length - sizeof k->name + 1;
-    while (skip < length && skip && ((unsigned char)name[skip] & 0xc0) == 0x80) skip++; // not within a letter
+    while (skip < length && skip && ((unsigned char)name[skip] & 0xc0) == 0x80) skip++; // at a character
     if (length) memcpy(k->name, name + skip, length - skip);
     k->name[length - skip] = 0;
 }
@@ -3257,7 +3259,7 @@ par_result par__fail_in_layer(par_comm *comm, par_result result, const char *for
 static char *par__remote_sites(const par_comm *c, int rank) {
     return (char *)&c->board->arrivals[c->size] + (size_t)rank * PAR__SITE_BYTES;
 }
-// A text that others may write: as much as its owner agreed to, and nothing that a terminal minds.
+// A copy of a text that other ranks may write: as many bytes as its owner agreed to, safe to print.
 typedef struct par__shared_text {
     char at[PAR__ERROR_BYTES];
 } par__shared_text;
@@ -3272,13 +3274,12 @@ static par__shared_text par__copy_shared_text(const char *shared, size_t bytes) 
 static par__shared_text par__shared_site_text(const par__world *w, int index, uint16_t place) {
     return par__copy_shared_text(par__shared_site(w, index, place), PAR__SITE_BYTES);
 }
-// A number from shared memory that nobody of this run can have written.
+// The error for a value in shared memory that no rank of this run can have written.
 static par_result par__memory_corrupt(par__world *w, const char *what, uint64_t value) {
-    return par__set_error(
-        w, PAR_ERR_SYSTEM,
-        "the memory that rank %d shares with others holds %s %llu (0x%llx), which cannot be: "
-        "something wrote into it",
-        w->rank, what, (unsigned long long)value, (unsigned long long)value);
+    return par__set_error(w, PAR_ERR_SYSTEM,
+                          "the shared memory of rank %d holds %s %llu (0x%llx), which is impossible: "
+                          "something wrote into it",
+                          w->rank, what, (unsigned long long)value, (unsigned long long)value);
 }
 static const char *par__op_site(const par__operation *op) {
     return op->comm->world->sites[op->site & (PAR__SITE_MAX - 1)];
@@ -3341,8 +3342,9 @@ static const char *par__last_seen(const par__world *w, int index, char *text, si
     return text;
 }
 
-// A call's line in the recorder: the words of a par__record, put together in registers, since this is on
-// every call's way. When the call ends, only what has changed is written (if it has not been overwritten).
+// Write a call to the flight recorder: the words of a par__record, assembled in registers because every call
+// does this. When the call completes, only the words that have changed are written, unless the record was
+// overwritten.
 static void par__write_record(const par__operation *op, uint64_t ended) {
     par__rank_control *k = op->comm->world->control;
     const par__call *call = &op->call;
@@ -3363,14 +3365,14 @@ static void par__write_record(const par__operation *op, uint64_t ended) {
 
 // >>arena ---------------------------------------------------------------------------------------------------
 //
-// One sparse memfd per node, mapped once and whole, so that any byte in it has the same offset for every
-// rank. What is allocated is committed by fallocate at once (an error then, never SIGBUS later) and punched
-// out again when freed. Its size is sealed.
-// It has no name: who maps it has inherited its descriptor, or was given it by the leader (>>launch), or took
-// it from /proc/PID/fd. There the kernel asks what it asks of who may look into a process by ptrace: the same
-// user, and root; process_vm_readv asks more than that. Processes of one user can do each other anything.
+// One sparse memfd per node, mapped once and as a whole, so that a byte has the same offset for every rank.
+// Allocated blocks are committed by fallocate at once (which fails then, instead of a later SIGBUS), and
+// freed blocks are punched out. The size is sealed. The memfd has no name: a process that maps it has
+// inherited the descriptor, has received it from the node's leader (>>launch), or opened it in /proc/PID/fd.
+// For that the kernel requires the same as for reading a process by ptrace: the same user, or root;
+// process_vm_readv requires more. Processes of one user are not protected from each other.
 
-static size_t par__arena_sites(int ranks) { // what precedes the ranks' places, see par__intern_site
+static size_t par__arena_sites(int ranks) { // the bytes before the ranks' call sites
     return par__round_up(sizeof(par__arena) + (size_t)ranks * sizeof(par__rank_control), 4096);
 }
 static int par__ranks_are_threads(const par__world *w) {
@@ -3389,20 +3391,20 @@ static int par__arena_commit(const par__world *w, uint64_t at, uint64_t bytes) {
     return r == 0;
 }
 
-// A part of the memory that ranks may have been given.
+// Is this a block that the allocator may have given to ranks?
 static int par__arena_contains(const par__world *w, uint64_t at, uint64_t bytes) {
     return at % 64 == 0 && at >= par__arena_header(w->local_count) && at <= w->arena_bytes &&
            bytes <= w->arena_bytes - at;
 }
 
-// The kernel says whether a rank lives: its process keeps a lock on a byte of the memory's file, its number
-// in the arena, and loses it when it ends. Nothing that is written to the memory can change that. 1: done.
+// The kernel tells whether a rank is alive: its process holds a lock on one byte of the memfd, at its arena
+// index, and loses the lock when it ends. Nothing that is written to the memory can change that. 1: done.
 static int par__liveness_lock(const par__world *w, int command, int type, int index, struct flock *l) {
     memset(l, 0, sizeof *l);
     l->l_type = (short)type, l->l_whence = SEEK_SET, l->l_start = index, l->l_len = 1;
     return fcntl(w->fd, command, l) == 0;
 }
-static int par__peer_dead(par__world *w, int index) { // also counts a rank that has left
+static int par__peer_dead(par__world *w, int index) { // or has closed its world
     par__rank_control *c = &w->arena->ranks[index];
     const uint32_t state = PAR__LOAD(&c->state);
     struct flock l;
@@ -3413,10 +3415,9 @@ static int par__peer_dead(par__world *w, int index) { // also counts a rank that
     return 1;
 }
 
-// The lock of the extents, for as long as a block takes to commit, which can be seconds. Its owner may die:
-// the next one takes it.
-static int
-par__arena_lock(par__world *w) { // 0: the memory is damaged, or the deadline has passed; that is logged
+// The lock of the extents, which is held while a block is committed; that can take seconds. If its owner
+// dies, the next rank takes it. 0: the memory is corrupt, or the deadline has passed; that is logged.
+static int par__arena_lock(par__world *w) {
     uint32_t *lock = &w->arena->lock;
     const double until = par__now() + w->timeout_s;
     for (unsigned i = 1;; i++) {
@@ -3440,7 +3441,7 @@ par__arena_lock(par__world *w) { // 0: the memory is damaged, or the deadline ha
 }
 static void par__arena_unlock(par__world *w) { PAR__STORE(&w->arena->lock, 0u); }
 
-static int par__extents_valid(par__world *w) { // sorted, and within the memory; else that is logged
+static int par__extents_valid(par__world *w) { // 0: not sorted, or outside the arena; that is logged
     const par__arena *a = w->arena;
     const uint64_t n = a->extent_count;
     uint64_t end = par__arena_header(w->local_count);
@@ -3456,7 +3457,7 @@ static int par__extents_valid(par__world *w) { // sorted, and within the memory;
     return valid;
 }
 
-// First fit. 0: no room (or, with commit, no memory). Zeroed if committed.
+// First fit. 0: no room, or no memory to commit. Committed memory is zeroed.
 static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align, int commit) {
     par__arena *a = w->arena;
     uint64_t at = 0, found = 0;
@@ -3510,7 +3511,8 @@ static par_result par__arena_map(par__world *w, int fd, size_t bytes) {
     return PAR_OK;
 }
 
-// The memory that another process has made, if it is what was told of it. The descriptor is the world's then.
+// Map the memory that another process has created, if it is what that process described. On success the world
+// owns the descriptor.
 static par_result par__arena_adopt(par__world *w, int fd, size_t bytes, int ranks, uint64_t key) {
     struct stat st;
     const char *why = NULL;
@@ -3540,7 +3542,7 @@ static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
         if (fd >= 0) close(fd);
         return par__log_error(PAR_ERR_SYSTEM, "cannot make shared memory: %s", par__strerror(e).text);
     }
-    struct rlimit l; // beyond it ftruncate would send SIGXFSZ, which ends the program without a word
+    struct rlimit l; // beyond it ftruncate raises SIGXFSZ, which ends the program silently
     const int beyond = !getrlimit(RLIMIT_FSIZE, &l) && bytes > l.rlim_cur;
     if (beyond || ftruncate(fd, (off_t)bytes) || fcntl(fd, PAR__F_ADD_SEALS, PAR__F_SEAL_SIZE)) {
         const int e = beyond ? EFBIG : errno;
@@ -3552,7 +3554,7 @@ static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
     }
     w->fd = fd;
     int committed = par__arena_commit(w, 0, places);
-    for (int i = 0; i < ranks; i++) // the first page of each rank's; par__site_table_grow commits more
+    for (int i = 0; i < ranks; i++) // the first page of each rank; par__site_table_grow commits more
         committed = committed && par__arena_commit(w, places + (size_t)i * (all / (size_t)ranks), 4096);
     if (!committed)
         return close(fd),
@@ -3566,7 +3568,8 @@ static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
     return PAR_OK;
 }
 
-// The offset by which peers find a user's block, if they can: it lies in the arena, or ranks are threads.
+// The offset (+ 1) at which peers can address a user's array: it is in the arena, or ranks are threads. 0:
+// they cannot.
 static int par__shared_offset(const par__world *w, const void *p, size_t bytes, uint64_t *at) {
     const char *c = (const char *)p;
     *at = 0;
@@ -3579,7 +3582,7 @@ static char *par__peer_pointer(const par__world *w, uint64_t at) {
     return (char *)((uintptr_t)w->base + (uintptr_t)(at - 1));
 }
 
-static void par__register_rank(par__world *w) { // the rank lives from here
+static void par__register_rank(par__world *w) { // from here on the rank counts as alive
     par__rank_control *c = &w->arena->ranks[w->arena_rank];
     w->control = c;
     w->site_capacity = 4096 / PAR__SITE_BYTES, w->site_count = 1;
@@ -3590,7 +3593,7 @@ static void par__register_rank(par__world *w) { // the rank lives from here
     w->pids = (int *)par__zalloc(sizeof(int) * (size_t)w->local_count);
     if (!w->pids) w->cma = 0; // par__probe_cma tells the others
     for (int i = 0; i < w->local_count && w->pids; i++)
-        if (i == w->arena_rank || par__ranks_are_threads(w)) w->pids[i] = c->pid; // the others': there, too
+        if (i == w->arena_rank || par__ranks_are_threads(w)) w->pids[i] = c->pid; // others: par__probe_cma
     c->world_rank = w->rank;
     w->cma_probe = PAR__MAGIC + (uint64_t)w->rank;
     c->probe_address = (uint64_t)(uintptr_t)&w->cma_probe;
@@ -3598,13 +3601,13 @@ static void par__register_rank(par__world *w) { // the rank lives from here
     if (!par__ranks_are_threads(w) && !par__liveness_lock(w, F_SETLK, F_WRLCK, w->arena_rank, &l) &&
         w->local_count > 1)
         par__log_error(PAR_OK,
-                       "rank %d cannot lock its byte of shared memory, so that others take it for dead: %s",
+                       "rank %d cannot lock its byte of shared memory, so others will think that it died: %s",
                        w->rank, strerror(errno));
     PAR__STORE(&c->state, (uint32_t)PAR__RANK_RUNNING);
 }
 
-// Wake whoever sleeps among the ranks of a comm (peer < 0) or one of them, after storing what they wait for.
-// The fence waits until that store has reached the peers: who can, first looks for what comes next itself.
+// Wake the sleeping ranks of a comm (peer < 0), or one rank, after storing what they wait for. The fence
+// takes until that store has reached the peers, so a caller first looks for its own next work where it can.
 static void par__ring_doorbells(par_comm *c, int peer) {
     par__arena *a = c->world->arena;
     par__fence();
@@ -3619,8 +3622,9 @@ static void par__ring_doorbells(par_comm *c, int peer) {
     }
 }
 
-// The first error that ends a comm on this node, or that the other nodes tell of, is left for all to read.
-static int par__set_first_error(par__world *w, par_result result, const char *text) { // 1: it is the first
+// Store the first error that ends a comm on this node, or that another node reported, for all ranks to read.
+// 1: it is the first.
+static int par__set_first_error(par__world *w, par_result result, const char *text) {
     uint32_t none = 0;
     if (!__atomic_compare_exchange_n(&w->arena->first_error, &none, 1u, 0, __ATOMIC_SEQ_CST,
                                      __ATOMIC_SEQ_CST))
@@ -3629,7 +3633,7 @@ static int par__set_first_error(par__world *w, par_result result, const char *te
     PAR__STORE(&w->arena->first_error, (uint32_t)result + 1);
     return 1;
 }
-// The ranks of this node stop.
+// Abort the ranks of this node.
 static void par__abort_node(par__world *w, const char *text) {
     par__arena *a = w->arena;
     uint32_t expected = 0;
@@ -3645,9 +3649,9 @@ static void par__abort_node(par__world *w, const char *text) {
 
 // >>topology ------------------------------------------------------------------------------------------------
 //
-// A layout groups the ranks of a comm into nodes. On each node a carrier talks to the other nodes; successive
-// pieces have successive carriers, so that all cores of a node share its link. A segment is a longest run of
-// consecutive ranks on one node: a sum in rank order visits the segments in turn.
+// A layout groups the ranks of a comm into nodes. On each node a leader exchanges messages with the other
+// nodes; successive pieces have different leaders, so that all cores of a node share its link. A segment is a
+// maximal run of consecutive ranks on one node: a sum in rank order visits the segments one after the other.
 //     ranks   0 1 2 3 4 5   on nodes   A A B B A A   ->   segments  A:0-1  B:2-3  A:4-5
 
 static int par__make_layout(par__layout *l, const int *node_of, int size, int rank) {
@@ -3692,8 +3696,9 @@ static size_t par__ring_slot_bytes(int ranks) { // bytes of user data in a slot
     const size_t share = (size_t)262144 / (size_t)ranks / 64 * 64;
     return PAR__MAX((size_t)1024, PAR__MIN(share, (size_t)16384));
 }
-// Rings: which of them exist, then every ring's control lines and slots, which take no memory until used.
-// Tracks need lanes of their own where messages between (pretended) nodes go through rings.
+// The rings of a comm: a table of which are committed, then each ring's head, tail and slots, which take no
+// memory before their first use. Tracks need lanes of their own where messages between nodes (of
+// PAR_NODE_RANKS) go through rings.
 static int par__ring_lanes(int nodes) { return nodes > 1 ? 1 + PAR__TRACKS : 2; }
 static size_t par__ring_table_bytes(int ranks, int lanes) {
     return par__round_up(sizeof(par__rings) + (size_t)lanes * (size_t)ranks * (size_t)ranks, 4096);
@@ -3708,8 +3713,8 @@ static size_t par__rings_bytes(int ranks, int lanes) {
            (size_t)lanes * (size_t)ranks * (size_t)ranks * par__ring_stride(ranks);
 }
 
-// Shared parts of a comm: the board of one node, and the rings of the ranks that share an arena.
-static size_t par__stage_bytes(const par__world *w, int nodes) { // each track has its part
+// The shared parts of a comm: the board of one node, and the rings of the ranks that share an arena.
+static size_t par__stage_bytes(const par__world *w, int nodes) { // a part for each track
     return w->stage_bytes * (nodes > 1 ? PAR__TRACKS : 1);
 }
 static uint64_t par__alloc_board(par__world *w, int size, int locals, int nodes) {
@@ -3745,8 +3750,8 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c);
 }
 
-// The private part. world_rank, node_of (numbered by first rank) and arena_index have `size` entries and are
-// copied.
+// The private part of a comm. world_rank, node_of (numbered by first rank) and arena_index have `size`
+// entries and are copied.
 static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, const int *world_rank,
                                 const int *node_of, const int *arena_index) {
     par_comm *c = (par_comm *)par__zalloc(sizeof *c);
@@ -3775,7 +3780,7 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
     return c;
 }
 
-// Are these places in the arena, which another rank chose, such as board and rings take? 0: a text is set.
+// Can the board and the rings be at these offsets, which another rank has sent? 0: no, with an error text.
 static int par__comm_offsets_valid(par_comm *c, uint64_t board_at, uint64_t rings_at) {
     par__world *w = c->world;
     const size_t board =
@@ -3792,7 +3797,7 @@ static void par__map_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
     c->world->comms = c;
 }
 
-static char *par__stage(const par_comm *c, int rank) { // rank on my node
+static char *par__stage(const par_comm *c, int rank) { // of a rank of this node
     return (char *)c->board + par__board_bytes(c->size, 0, 0) +
            (size_t)c->nodes.local_index[rank] * c->stage_bytes;
 }
@@ -3803,7 +3808,7 @@ static int par__commit_stage(par_comm *c) {
     return c->stage_committed;
 }
 
-// Wait until so many ranks have counted themselves; 0: one died, or the deadline passed.
+// Wait until *count reaches target. 0: a rank died, or the deadline passed.
 static int par__wait_for_count(const par_comm *c, const uint32_t *count, uint32_t target) {
     const double until = par__now() + c->world->timeout_s;
     for (unsigned i = 1; PAR__LOAD(count) < target; i++) {
@@ -3819,38 +3824,38 @@ static int par__is_local(const par_comm *c, int r) { return c->nodes.node_of[r] 
 
 // >>net -----------------------------------------------------------------------------------------------------
 //
-// What carries messages between nodes, MPI or TCP, behind one table. Messages of a pair of ranks with one tag
-// arrive in the order in which they were begun; those of different tags do not wait for each other. A
-// message's memory stays as it is until `test` says that it is done.
+// The transport of messages between nodes, MPI or TCP, behind one table of functions. Messages of a pair of
+// ranks with the same tag arrive in the order in which they were issued; messages of different tags do not
+// wait for each other. A message's memory must not change until `test` says that it is done.
 
-enum { // what ranks tell the other nodes
+enum { // notices to the ranks of other nodes
     PAR__NOTICE_ABORT = 1,
     PAR__NOTICE_ERROR, // an error ended one of its comms
-    PAR__NOTICE_LEFT,
+    PAR__NOTICE_LEFT,  // it closed its world, or ended after an error
     PAR__NOTICE_DIED,
-    PAR__NOTICE_CLOSING, // its world, and waits for all to do so
-    PAR__NOTICE_CLOSED,  // all do
+    PAR__NOTICE_CLOSING, // it closes its world and waits for all to do so
+    PAR__NOTICE_CLOSED,  // all have closed the world
     PAR__NOTICE_LOST,    // it has no connection to that rank
-    PAR__NOTICE_ALIVE,   // that rank is
+    PAR__NOTICE_ALIVE,   // that rank is alive
     PAR__NOTICE_COUNT
 };
 
-#define PAR__NET_CHUNK_BYTES ((size_t)1 << 30) // the longest message: MPI can count its bytes
+#define PAR__NET_CHUNK_BYTES ((size_t)1 << 30) // the longest message; MPI counts bytes as int
 #define PAR__NET_TAG_COUNT   0x8000
 
 struct par__net {
     par_result (*send)(par__world *w, int peer, int tag, void *memory, size_t bytes, par__net_request *q);
     par_result (*recv)(par__world *w, int peer, int tag, void *memory, size_t bytes, par__net_request *q);
-    // *done: 1, and q is free again; of a receive also *came, the bytes that were sent: more than were
-    // expected are lost.
+    // *done = 1: q is free again; for a receive *received is the number of bytes that were sent; those beyond
+    // the expected number are lost.
     par_result (*test)(par__world *w, par__net_request *q, int *done, size_t *received);
-    int (*cancel)(par__world *w, par__net_request *q); // give up; 0: its memory may still be touched
-    // Blocks of all ranks, for all: blocks, and only while a world opens.
+    int (*cancel)(par__world *w, par__net_request *q); // 0: its memory may still be accessed
+    // Gather a block of every rank on all ranks. It blocks; only while a world opens.
     par_result (*all_gather)(par__world *w, const void *mine, size_t bytes, void *all);
-    void (*poll)(par__world *w); // now and then, in long waits
+    void (*poll)(par__world *w); // called now and then in long waits
     int (*rank_state)(const par__world *w,
-                      int rank); // PAR__RANK_RUNNING, PAR__RANK_CLOSED or PAR__RANK_DEAD, as far as is known
-    void (*notify)(par__world *w, int kind, par_result result, const char *text); // the other nodes
+                      int rank); // PAR__RANK_RUNNING, _CLOSED or _DEAD, as far as known
+    void (*notify)(par__world *w, int kind, par_result result, const char *text); // all others
     void (*close)(par__world *w, int broken); // broken: do not wait for the others
 };
 
@@ -3895,8 +3900,8 @@ static par_result par__mpi_all_gather(par__world *w, const void *mine, size_t by
     return par__mpi_error(w, MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, w->mpi),
                           "MPI_Allgather");
 }
-// A rank that waits here may owe MPI its part in a call of the program's own that others have not yet
-// finished: many MPIs move such things only when they are called.
+// A rank that waits here may also be part of an MPI call of the program that others have not finished: many
+// MPIs make progress only when they are called.
 static void par__mpi_poll(par__world *w) {
     int arrived;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->mpi, &arrived, MPI_STATUS_IGNORE);
@@ -3919,12 +3924,12 @@ static const par__net par__net_mpi = {par__mpi_send,       par__mpi_recv,       
 
 // >>secret --------------------------------------------------------------------------------------------------
 //
-// HMAC-SHA-256 (FIPS 180-4, RFC 2104), and the secret that ranks which meet over TCP may share.
+// HMAC-SHA-256 (FIPS 180-4, RFC 2104), and the secret that the ranks of a TCP world may share.
 
 enum { PAR__MAC_BYTES = 32 };
 typedef struct par__sha256 {
     uint32_t h[8];
-    uint64_t bytes; // so far; those of the last block that is not full are in `block`
+    uint64_t bytes; // hashed so far; `block` has those of the last partial block
     unsigned char block[64];
 } par__sha256;
 
@@ -3993,7 +3998,7 @@ static void par__sha256_of(const void *memory, size_t bytes, unsigned char *hash
     par__sha256_add(&s, memory, bytes);
     par__sha256_end(&s, hash);
 }
-// Of several pieces of memory, one after the other.
+// The HMAC of several pieces of memory, one after the other.
 static void par__hmac(const void *key, size_t key_bytes, const struct iovec *parts, int count,
                       unsigned char *mac) {
     unsigned char pad[64], inner[PAR__MAC_BYTES];
@@ -4019,19 +4024,20 @@ static struct iovec par__iovec(const void *memory, size_t bytes) {
     part.iov_base = (void *)(uintptr_t)memory, part.iov_len = bytes;
     return part;
 }
-// A key made from another one, for the purpose that `label` says.
+// Derive a key from another one, in place, for the purpose that `label` names.
 static void par__derive_key(unsigned char *key, const char *label, const void *memory, size_t bytes) {
     const struct iovec parts[2] = {par__iovec(label, strlen(label) + 1), par__iovec(memory, bytes)};
     par__hmac(key, PAR__MAC_BYTES, parts, 2, key);
 }
 static int par__mac_equal(const unsigned char *a,
-                          const unsigned char *b) { // in the same time, wherever they differ
+                          const unsigned char *b) { // in constant time
     unsigned different = 0;
     for (int i = 0; i < PAR__MAC_BYTES; i++) different |= (unsigned)(a[i] ^ b[i]);
     return different == 0;
 }
 
-// Of PAR_SECRET_FILE, as many bytes as there are or fit. -1: it cannot be used, which has been logged.
+// Read the secret from a file: as many bytes as there are or fit. -1: the file cannot be used, which has been
+// logged.
 static int par__read_secret_file(const char *path, unsigned char *secret, size_t capacity) {
     char why[512];
     size_t bytes, at = 0;
@@ -4055,7 +4061,7 @@ static int par__read_secret_file(const char *path, unsigned char *secret, size_t
     while (at && (secret[at - 1] == '\n' || secret[at - 1] == '\r')) at--;
     return (int)at;
 }
-// The key that PAR_SECRET or PAR_SECRET_FILE makes, *there: 1; or that of no secret, which everybody knows.
+// The key from PAR_SECRET or PAR_SECRET_FILE, with *there = 1; without a secret, a key that everybody knows.
 static par_result par__load_secret(unsigned char *key, int *there) {
     enum { MIN_BYTES = 16, MAX_BYTES = 4096 };
     const char *text = getenv("PAR_SECRET"), *path = getenv("PAR_SECRET_FILE");
@@ -4082,12 +4088,12 @@ static par_result par__load_secret(unsigned char *key, int *there) {
 
 // >>handshake -----------------------------------------------------------------------------------------------
 //
-// Who is at the other end of a new TCP connection. Both ends prove that they know one key, by its MAC of what
-// both have said, each with a random number of its own, so that nobody can repeat what he has heard before.
-// Ranks meet by the key of PAR_SECRET, and connect by one that is made for this run when they have met.
+// Authenticate the other end of a new TCP connection. Both ends prove that they know one key, by its MAC of
+// all that both have sent. Each end sends a nonce, so that nobody can replay earlier traffic. The rendezvous
+// uses the key from PAR_SECRET; later connections use a key that rank 0 creates for this run.
 //     caller      HELLO ...............  PROOF ................
 //     answerer    ............  HELLO .........  VERDICT, PROOF
-// Nothing here waits: what has come is read, and what is answered fits into any socket's buffer.
+// Nothing here blocks: it reads what has arrived, and each answer fits into any socket's buffer.
 
 enum {
     PAR__AWAIT_HELLO,
@@ -4098,7 +4104,7 @@ enum {
 }; // par__handshake.state
 typedef struct par__hello {
     uint64_t magic, job;
-    int32_t rank, to, size, secret; // to: the rank that is called; secret: 1: by PAR_SECRET
+    int32_t rank, to, size, secret; // to: the rank that accepts; secret: 1: PAR_SECRET is set
     uint64_t nonce[2];
 } par__hello;
 typedef struct par__verdict {
@@ -4106,20 +4112,20 @@ typedef struct par__verdict {
     char text[236];
     unsigned char proof[PAR__MAC_BYTES];
 } par__verdict;
-typedef struct par__identity { // what a rank says and proves
+typedef struct par__identity { // what a rank sends and proves
     uint64_t job;              // the same for all ranks of this run
     int32_t rank, size, secret;
     unsigned char key[PAR__MAC_BYTES];
 } par__identity;
-typedef struct par__handshake { // a connection whose other end has not yet proved who it is
+typedef struct par__handshake { // a connection whose other end is not yet authenticated
     int fd, state;
-    int initiator;                // 1: this end is the caller
-    int permanent;                // PAR__HANDSHAKE_FAILED: trying again will not help
+    int initiator;                // 1: this end has connected
+    int permanent;                // PAR__HANDSHAKE_FAILED: a retry will fail, too
     double deadline;              // its deadline
-    par__hello hello[2];          // the caller's, the answerer's
-    size_t received, reply_bytes; // bytes read of what comes next; bytes to be sent
+    par__hello hello[2];          // of the connecting end, of the accepting end
+    size_t received, reply_bytes; // of the next part; bytes to be sent
     unsigned char in[sizeof(par__verdict)], reply[sizeof(par__hello)];
-    char why[256]; // PAR__HANDSHAKE_FAILED
+    char why[256]; // of PAR__HANDSHAKE_FAILED
 } par__handshake;
 
 static void par__handshake_proof(const par__identity *self, const par__handshake *p, char who,
@@ -4140,7 +4146,8 @@ par__handshake_fail(par__handshake *p, int final, const char *format, ...) {
     va_end(args);
     p->state = PAR__HANDSHAKE_FAILED, p->permanent = final;
 }
-// Begin on a connection just made. to: the rank that is called, or -1: this end was called. 0, or errno.
+// Begin on a new connection. to: the rank that this end has connected to; -1: this end has accepted. 0, or
+// errno.
 static int par__handshake_begin(const par__identity *self, par__handshake *p, int fd, int to) {
     memset(p, 0, sizeof *p);
     p->fd = fd, p->initiator = to >= 0;
@@ -4153,7 +4160,7 @@ static int par__handshake_begin(const par__identity *self, par__handshake *p, in
     if (p->initiator) memcpy(p->reply, h, p->reply_bytes = sizeof *h);
     return 0;
 }
-static size_t par__handshake_wanted(const par__handshake *p) { // bytes of what comes next
+static size_t par__handshake_wanted(const par__handshake *p) { // bytes of the next part
     if (p->state == PAR__AWAIT_HELLO) return sizeof(par__hello);
     return p->state == PAR__AWAIT_PROOF ? (size_t)PAR__MAC_BYTES : sizeof(par__verdict);
 }
@@ -4161,7 +4168,7 @@ static void par__handshake_on_hello(const par__identity *self, par__handshake *p
     const par__hello *mine = &p->hello[!p->initiator], *h = &p->hello[p->initiator];
     memcpy(&p->hello[p->initiator], p->in, sizeof *h);
     p->state = p->initiator ? PAR__AWAIT_VERDICT : PAR__AWAIT_PROOF;
-    if (!p->initiator) { // the caller hears it in any case, and finds out what is wrong
+    if (!p->initiator) { // the connecting end gets it in any case, and finds the same error
         p->hello[1].to = h->rank;
         memcpy(p->reply, mine, p->reply_bytes = sizeof *mine);
     }
@@ -4209,7 +4216,7 @@ static void par__handshake_on_proof(const par__identity *self, par__handshake *p
             PAR__MIN((int)self->rank, other), PAR__MAX((int)self->rank, other));
     }
 }
-// n more bytes have come, in p->in behind those of p->have.
+// n more bytes were received, in p->in behind the first p->received.
 static void par__handshake_received(const par__identity *self, par__handshake *p, size_t n) {
     const uint64_t magic = PAR__MAGIC;
     char text[40];
@@ -4227,7 +4234,7 @@ static void par__handshake_received(const par__identity *self, par__handshake *p
     else
         par__handshake_on_proof(self, p);
 }
-// Send and read what is possible now.
+// Send and receive what is possible now.
 static void par__handshake_progress(const par__identity *self, par__handshake *p) {
     for (;;) {
         const size_t bytes = p->reply_bytes;
@@ -4243,7 +4250,7 @@ static void par__handshake_progress(const par__identity *self, par__handshake *p
         par__handshake_received(self, p, (size_t)n);
     }
 }
-// The answerer's last word; the connection is closed with one that is an error. 1: it is said, and no error.
+// The accepting end's last part; an error closes the connection. 1: it was sent, and it is no error.
 static int par__handshake_end(const par__identity *self, par__handshake *p, par_result result,
                               const char *text) {
     par__verdict v;
@@ -4254,7 +4261,7 @@ static int par__handshake_end(const par__identity *self, par__handshake *p, par_
     const int said = send(p->fd, &v, sizeof v, MSG_NOSIGNAL) == (ssize_t)sizeof v;
     if (said && !result) return 1;
     for (int i = 0; i < 16 && recv(p->fd, p->in, sizeof p->in, 0) > 0; i++) {
-    } // or what was said is lost with what is unread
+    } // unread bytes would reset the connection and lose what was sent
     close(p->fd), p->fd = -1;
     return 0;
 }
