@@ -83,11 +83,10 @@ repeated_words() { # with a secret the first words of a rank, overheard, are wor
     ended && grep -q "^3 ranks; their numbers add up to 3" "$work/out.0" || return 1
     for secret in "" "not to be guessed" "not to be guessed: 1$$"; do # none, and wrong ones
         job 2
-        export PAR_TIMEOUT=3
         start 0 $hello
         start 1 env PAR_SECRET="$secret" $hello
-        ended >/dev/null
-        ! grep "ranks;" "$work/out.0" && grep -q PAR_SECRET "$work/err.0" "$work/err.1" || { cat "$work"/err.?; return 1; }
+        ! wait "${pids[1]}" && kill "${pids[0]}" && ! wait "${pids[0]}" || return 1
+        ! grep "ranks;" "$work"/out.? && grep -q PAR_SECRET "$work/err.1" || { cat "$work"/err.?; return 1; }
     done
 }
 arena_socket() { # where the ranks of a machine hand on their shared memory: strangers come first
@@ -209,6 +208,15 @@ few_descriptors_apart() { # of ranks that meet over TCP: said at once, not taken
         cat "$work"/err.[012] | tee "$work/all"
         grep -q "open files\|error 24" "$work/all" || { echo "$n descriptors: nobody said so"; return 1; }
     done 2>/dev/null
+}
+starved_by_strangers() { # they have every descriptor of rank 0: those that came first leave for its ranks
+    job 3
+    start 0 limited -n 20 $hello
+    await listens $MASTER_PORT || return 1
+    strangers silent $(for i in $(seq 30); do echo 127.0.0.1:$MASTER_PORT; done) || return 1
+    start 1 $hello
+    start 2 $hello
+    ended && grep -q "^3 ranks; their numbers add up to 3" "$work/out.0"
 }
 small_limits() {
     for v in 20000 100000 1000000; do fails 1 "ulimit -v" limited -v $v env PAR_RANKS=2 $hello || return 1; done
@@ -338,6 +346,7 @@ check "strangers at the socket of shared memory" arena_socket
 check "closed descriptors" closed_descriptors
 check "few descriptors" few_descriptors
 check "few descriptors over TCP" few_descriptors_apart
+check "strangers have every descriptor" starved_by_strangers
 check "little memory" small_limits
 check "few processes" few_processes
 check "full disk" full_disk
