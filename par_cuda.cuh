@@ -2538,8 +2538,8 @@ static __device__ __forceinline__ void par__cuda_optimizer_step(const par_zero_u
         const float x = g[i] * a.scale;
         if (WHAT == PAR_ZERO_ADAMW) {
             m[i] = b1 * m[i] + (1 - b1) * x, v[i] = b2 * v[i] + (1 - b2) * x * x;
-            w[i] =
-                w[i] * decay - lr * (m[i] * a.correction1 / (sqrtf(v[i] * a.correction2) + a.hyper.epsilon));
+            w[i] = w[i] * decay -
+                   lr * (m[i] * a.bias_correction1 / (sqrtf(v[i] * a.bias_correction2) + a.hyper.epsilon));
         } else if (WHAT == PAR_ZERO_SGD) {
             const bool mixed = a.hyper.nesterov || mu == 0;
             const float y = x + a.hyper.weight_decay * w[i];
@@ -2550,8 +2550,8 @@ static __device__ __forceinline__ void par__cuda_optimizer_step(const par_zero_u
             m[i] = b2 * m[i] + (1 - b2) * x;
             w[i] = w[i] * decay - (c > 0 ? lr : c < 0 ? -lr : 0.0f);
         } else if (WHAT == PAR_ZERO_LAMB) { // m and v have moved on already
-            const float u = m[i] * a.correction1 / (sqrtf(v[i] * a.correction2) + a.hyper.epsilon);
-            w[i] -= lr * a.trust * (u + a.hyper.weight_decay * w[i]);
+            const float u = m[i] * a.bias_correction1 / (sqrtf(v[i] * a.bias_correction2) + a.hyper.epsilon);
+            w[i] -= lr * a.trust_ratio * (u + a.hyper.weight_decay * w[i]);
         } else {
             w[i] = w[i] * decay - lr * x;
         }
@@ -2578,7 +2578,7 @@ template <int WHAT, class G>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_update(par_zero_update a, size_t n, float *w, void *stored, par_dtype type, const G *g,
                        float *m, float *v, float *ema) {
-    if (!par__zero_resolve(&a)) return;
+    if (!par__zero_apply_control(&a)) return;
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float ws[8], gs[8], ms[8], vs[8];
@@ -2634,7 +2634,7 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
     PAR__CUDA_SHARED(double, scratch);
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     double ww = 0, uu = 0;
-    const bool skipped = !par__zero_resolve(&a);
+    const bool skipped = !par__zero_apply_control(&a);
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n && !skipped; at += step) {
         float ws[8], gs[8], ms[8], vs[8];
         par__cuda_load(ws, w, at, n), par__cuda_load(gs, g, at, n), par__cuda_load(ms, m, at, n),
@@ -2644,7 +2644,7 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
             ms[i] = a.hyper.beta1 * ms[i] + (1 - a.hyper.beta1) * x,
             vs[i] = a.hyper.beta2 * vs[i] + (1 - a.hyper.beta2) * x * x;
             const double u =
-                (double)(ms[i] * a.correction1 / (sqrtf(vs[i] * a.correction2) + a.hyper.epsilon) +
+                (double)(ms[i] * a.bias_correction1 / (sqrtf(vs[i] * a.bias_correction2) + a.hyper.epsilon) +
                          a.hyper.weight_decay * ws[i]);
             if (at + (size_t)i < n) ww += (double)ws[i] * (double)ws[i], uu += u * u;
         }
@@ -2672,7 +2672,7 @@ static par_result par__cuda_z_lamb_norms(const par_zero_kernels *k, const par_ze
 static __global__ void par__cuda_k_lamb_trust(size_t tensors, size_t pieces, const double *sums,
                                               float *trust) {
     const size_t t = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (t < tensors) trust[t] = par__zero_trust(sums + 2 * t * pieces, pieces);
+    if (t < tensors) trust[t] = par__zero_trust_ratio(sums + 2 * t * pieces, pieces);
 }
 static par_result par__cuda_z_lamb_trust(const par_zero_kernels *k, size_t tensors, size_t pieces,
                                          const double *sums, float *trust) {
@@ -2682,7 +2682,7 @@ static par_result par__cuda_z_lamb_trust(const par_zero_kernels *k, size_t tenso
 }
 template <class G>
 static __global__ void par__cuda_k_momentum(par_zero_update a, size_t n, const G *g, float *m, float *out) {
-    if (!par__zero_resolve(&a)) return;
+    if (!par__zero_apply_control(&a)) return;
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float gs[8], ms[8];
@@ -2732,7 +2732,7 @@ static par_result par__cuda_z_total(const par_zero_kernels *k, const double *sum
     return par__cuda_launch(cuda, par__cuda_k_total, 1, 1, 0, cuda->stream, sums, n, total);
 }
 static __global__ void par__cuda_k_decide(par_zero_rules rules, par_zero_control *control) {
-    par__zero_decide(&rules, control);
+    par__zero_decide_step(&rules, control);
 }
 static par_result par__cuda_z_decide(const par_zero_kernels *k, const par_zero_rules *rules,
                                      par_zero_control *control) {
@@ -2821,7 +2821,7 @@ static par_result par__cuda_z_sum_packed(const par_zero_kernels *k, int bits, in
                                          const void *packed, void *sum, par_dtype type) {
     par_cuda *cuda = par__cuda_of_zero(k);
     if (ranks > 2048)
-        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "quantised sums", "more than 2048 ranks");
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "quantized sums", "more than 2048 ranks");
     if (!n) return PAR_OK;
     PAR__CUDA_DISPATCH_FLOAT(type, T,
                              return par__cuda_launch(cuda, par__cuda_k_unpack<T>,
@@ -2838,9 +2838,11 @@ static void par__cuda_zero_open(par_cuda *cuda) {
     par_zero_kernels *z = &cuda->zero;
     z->name = "cuda", z->device = &cuda->device, z->update = par__cuda_z_update,
     z->lamb_norms = par__cuda_z_lamb_norms;
-    z->lamb_trust = par__cuda_z_lamb_trust, z->momentum = par__cuda_z_momentum, z->scale = par__cuda_z_scale;
+    z->lamb_trust_ratios = par__cuda_z_lamb_trust, z->momentum = par__cuda_z_momentum,
+    z->scale = par__cuda_z_scale;
     z->square_sum = par__cuda_z_square_sum, z->total = par__cuda_z_total, z->decide = par__cuda_z_decide;
-    z->pack = par__cuda_z_pack, z->unpack = par__cuda_z_unpack, z->sum_packed = par__cuda_z_sum_packed;
+    z->quantize = par__cuda_z_pack, z->dequantize = par__cuda_z_unpack,
+    z->sum_quantized = par__cuda_z_sum_packed;
 }
 const par_zero_kernels *par_cuda_zero(par_cuda *cuda) { return &cuda->zero; }
 #endif

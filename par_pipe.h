@@ -32,13 +32,13 @@ EXAMPLE
 
     static par_result work(void *user, const par_pipe_work *w) { // stages add 1, 2, 3 ... to a number
         float *weight_gradient = (float *)user;
-        if (w->kind == PAR_PIPE_F && w->last)
-            *w->loss = ((w->first ? 1 : *(const float *)w->x)) + (float)w->stage + 1;
+        if (w->kind == PAR_PIPE_F && w->is_last)
+            *w->loss = ((w->is_first ? 1 : *(const float *)w->x)) + (float)w->stage + 1;
         else if (w->kind == PAR_PIPE_F)
-            *(float *)w->y = (w->first ? 1 : *(const float *)w->x) + (float)w->stage + 1;
+            *(float *)w->y = (w->is_first ? 1 : *(const float *)w->x) + (float)w->stage + 1;
         else if (w->kind == PAR_PIPE_BW) {
-            *weight_gradient += w->last ? 1 : *(const float *)w->dy;
-            if (!w->first) *(float *)w->dx = w->last ? 1 : *(const float *)w->dy;
+            *weight_gradient += w->is_last ? 1 : *(const float *)w->dy;
+            if (!w->is_first) *(float *)w->dx = w->is_last ? 1 : *(const float *)w->dy;
         }
         return PAR_OK;
     }
@@ -67,22 +67,22 @@ EXAMPLE
 TABLE OF CONTENTS
     The API comes first: actions, what is asked for, schedules, verifying, simulating, drawing, executing.
     Implementation, bottom-up:
-    >>pipe_structs     lists, places, costs
-    >>pipe_lists       generators: one function for each schedule
-    >>pipe_squeeze     ... that improve an order by trying
-    >>pipe_auto        ... that search
-    >>pipe_theory      closed formulas
-    >>pipe_table       the list of schedules
-    >>pipe_walk        what happens when: for the simulator and for deadlocks
-    >>pipe_lower       sends and receives; recomputation; hooks
-    >>pipe_lives       what memory is held, from which action to which
-    >>pipe_verify      what makes a table right
-    >>pipe_schedule    opening and closing schedules
-    >>pipe_csv         reading and writing tables
-    >>pipe_simulate    times, bubbles, and why ranks wait
-    >>pipe_draw        text, SVG, Perfetto
-    >>pipe_execute     running a table on a comm
-    >>pipe_measure     what happened, as a timeline
+    >>pipe_structs           lists, places, costs
+    >>pipe_lists             generators: one function for each schedule
+    >>pipe_list_scheduling   ... that improve an order by trying
+    >>pipe_auto              ... that search
+    >>pipe_theory            closed formulas
+    >>pipe_table             the list of schedules
+    >>pipe_events            what happens when: for the simulator and for deadlocks
+    >>pipe_lower             sends and receives; recomputation; hooks
+    >>pipe_lifetimes         what memory is held, from which action to which
+    >>pipe_verify            what makes a table right
+    >>pipe_schedule          opening and closing schedules
+    >>pipe_csv               reading and writing tables
+    >>pipe_simulate          times, bubbles, and why ranks wait
+    >>pipe_draw              text, SVG, Perfetto
+    >>pipe_execute           running a table on a comm
+    >>pipe_measure           what happened, as a timeline
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_PIPE_IMPLEMENTATION)   emit the code, in one file
@@ -113,22 +113,26 @@ MODEL
     An executor belongs to one rank; so does a schedule, where ranks are threads (its `why` is written).
 
 WITH par_zero.h
-    par_zero_desc: comm is all ranks with the same stages (dp); others is all ranks with a part of this copy
-    of the model (pp, or pp x tp), so that the norm and clipping are over the whole of it; micro_steps is how
+    par_zero_desc: comm is all ranks with the same stages (dp); model_parallel_comm is all ranks with a part
+    of this copy
+    of the model (pp, or pp x tp), so that the norm and clipping are over the whole of it; microbatches is how
     many microbatches a rank runs of a stage (with dualpipe half of the table's, and comm has both ranks of a
     stage). For par_zero_save and _load files.comm is the world. What fn does with the units of its stage:
         F         forward_begin, compute, forward_end. R: the same
         BW        backward_begin, compute, backward_end: a pass is done, its gradients go to their sum
         B         forward_begin, compute, forward_end: it reads parameters; no pass ends
         W         backward_begin, compute, backward_end: the pass ends here
-        UNSHARD   forward_begin, and RESHARD forward_end: what begins in between gathers nothing (whole_units
+        UNSHARD   forward_begin, and RESHARD forward_end: what begins in between gathers nothing
+                  (max_gathered_units
                   must hold the units of so many stages)
         REDUCE    nothing: the last backward_end has begun it
-        TIE       the last BW or W (work.final) of a tied unit leaves backward_end out; TIE sums the gradient
+        TIE       the last BW or W (work.last_backward) of a tied unit leaves backward_end out; TIE sums the
+                  gradient
                   over both ranks, then calls it
     and par_zero_step follows par_pipe_step. There are no two versions of weights for UPDATE. Stages 2 and 3
     have gradients from backward_begin to backward_end alone: where B adds some itself (of a bias, say), or
-    TIE comes later, desc.accumulate = 1 keeps them from the first pass to the step. canonical_shards counts
+    TIE comes later, desc.accumulate_unsharded = 1 keeps them from the first pass to the step.
+    canonical_shards counts
     passes by microbatch: it needs BW, in the microbatches' order (1f1b, gpipe).
 
 EXAMPLE WITH par_zero.h
@@ -175,11 +179,12 @@ EXAMPLE WITH par_zero.h
         model m;
         if (par_open(NULL, &world) || par_mesh_open(world, "pp=2 dp=-1", &mesh)) return 1;
         if (par_mesh_comm(mesh, "pp", &pp) || par_mesh_comm(mesh, "dp", &dp)) return 1;
-        zero.comm = dp, zero.others = pp, zero.stage = 3, zero.micro_steps = 4, zero.average = 1;
+        zero.comm = dp, zero.model_parallel_comm = pp, zero.stage = 3, zero.microbatches = 4;
+        zero.average = 1;
         zero.optimizer = PAR_ZERO_SGD, zero.hyper[0].lr = 0.1f;
         w.name = par_rank(pp) ? "w1" : "w0", w.dims = 1, w.shape[0] = 1;
         if (par_zero_open(&zero, &m.zero)) return 1;
-        m.unit = par_zero_unit(m.zero, "stage"), m.weight = par_zero_add(m.zero, &w);
+        m.unit = par_zero_add_unit(m.zero, "stage"), m.weight = par_zero_add_tensor(m.zero, &w);
         if (par_zero_commit(m.zero) || par_zero_fill(m.zero, m.weight, PAR_ZERO_VALUE, ones, NULL)) return 1;
         stage.input_bytes = sizeof(float), desc.stages = &stage, desc.stage_count = 1;
         desc.schedule = "zb_h1", desc.ranks = 2, desc.microbatches = 4;
@@ -187,7 +192,8 @@ EXAMPLE WITH par_zero.h
         if (par_pipe_schedule_open(&desc, &s) || par_pipe_open(&s, &exec, &pipe)) return puts(s.why), 1;
         for (int i = 0; i < 2; i++) {
             if (par_pipe_step(pipe, &run) || par_zero_step(m.zero, 1, &step)) return 1;
-            if (par_rank(world) == 0) printf("loss %g, norm %.3f%s", run.loss, step.norm, i ? "\n" : "; ");
+            if (par_rank(world) == 0)
+                printf("loss %g, norm %.3f%s", run.loss, step.grad_norm, i ? "\n" : "; ");
         }
         // with PAR_RANKS=4 it prints: loss 6, norm 2.121; loss 4.335, norm 1.803
         par_pipe_close(pipe), par_pipe_schedule_close(&s), par_zero_close(m.zero), par_mesh_close(mesh);
@@ -246,15 +252,19 @@ typedef struct par_pipe_stage { // what the largest microbatch costs on one stag
     double fbw;                 // seconds of an F and a BW (or B) that overlap; 0: one after the other
     size_t input_bytes;         // of x, that come from the stage before
     size_t b_bytes, w_bytes, g_bytes, c_bytes; // see MODEL
-    double latency, byte_seconds; // of the edge from the stage before, both ways; 0: as in the desc
+    double latency, seconds_per_byte; // of the edge from the stage before, both ways; 0: as in the desc
 } par_pipe_stage;
 
-typedef enum par_pipe_recompute { PAR_PIPE_KEEP, PAR_PIPE_FUSED, PAR_PIPE_EARLY } par_pipe_recompute;
-typedef enum par_pipe_channel {
-    PAR_PIPE_LANES,     // the executor's: nothing blocks but an action whose input has not come
-    PAR_PIPE_EAGER,     // sends do not block; receives block where they stand; order per pair of ranks
-    PAR_PIPE_RENDEZVOUS // sends block, too, until the receive is there
-} par_pipe_channel;
+typedef enum par_pipe_recompute {
+    PAR_PIPE_RECOMPUTE_NONE,
+    PAR_PIPE_RECOMPUTE_FUSED,
+    PAR_PIPE_RECOMPUTE_EARLY
+} par_pipe_recompute;
+typedef enum par_pipe_protocol {
+    PAR_PIPE_NONBLOCKING, // the executor's: nothing blocks but an action whose input has not come
+    PAR_PIPE_EAGER,       // sends do not block; receives block where they stand; order per pair of ranks
+    PAR_PIPE_RENDEZVOUS   // sends block, too, until the receive is there
+} par_pipe_protocol;
 
 typedef struct par_pipe_desc {
     const char *schedule;         // a name of PAR_PIPE_SCHEDULES; NULL: "1f1b"
@@ -265,16 +275,17 @@ typedef struct par_pipe_desc {
     const par_pipe_stage *stages; // stage_count of them: one for all, or one for each. NULL: f = b = w = 1
     int stage_count;              // see par_pipe_defaults
     double latency;               // seconds of a hop
-    double byte_seconds;          // seconds of a byte more, on each lane
+    double seconds_per_byte;      // seconds of a byte more, on each lane
     size_t
-        memory; // most bytes of b, w, g on a rank, for "auto" (0: any), "v_half" and "v_min" (0: what it has)
+        // most bytes of b, w, g on a rank, for "auto" (0: any), "v_half" and "v_min" (0: what it has)
+        max_activation_bytes;
     par_pipe_recompute recompute; // FUSED: once the gradient is there; EARLY: while waiting for it
     int recompute_count;          // of the first so many microbatches; 0: all
-    int reduce;            // REDUCE_GRAD of a stage: 0: never, 1: after its last microbatch, 2: after each
-    int unshard;           // stages that a rank may have gathered at a time; 0: no UNSHARD and RESHARD
-    int tied;              // 1: the first and the last stage share parameters: TIE_GRAD after the last
-    int rows;              // of the largest microbatch, for messages of different sizes; 0: 1
-    const int *row_counts; // of each microbatch; NULL: all have `rows`
+    int reduce;               // REDUCE_GRAD of a stage: 0: never, 1: after its last microbatch, 2: after each
+    int max_unsharded_stages; // stages that a rank may have gathered at a time; 0: no UNSHARD and RESHARD
+    int tied;                 // 1: the first and the last stage share parameters: TIE_GRAD after the last
+    int rows;                 // of the largest microbatch, for messages of different sizes; 0: 1
+    const int *row_counts;    // of each microbatch; NULL: all have `rows`
 } par_pipe_desc;
 
 // ---- schedules --------------------------------------------------------------------------------------------
@@ -293,25 +304,27 @@ typedef struct par_pipe_desc {
       "Lamy-Poirier 2023: breadth first")                                                                    \
     X("zb_h1", zb_h1, nothing, 1, LOOP, 1, h1_bubble, 1f1b_peak, "Qi et al. 2024: memory of 1F1B")           \
     X("zb_h2", zb_h2, nothing, 1, LOOP, 1, h2_bubble, h2_peak, "Qi et al. 2024: twice that memory")          \
-    X("zb_v", zb_v, nothing, 2, VEE, 1, zbv_bubble, no_peak, "Qi et al. 2024: memory of 1F1B")               \
-    X("v_half", v_half, v_finish, 2, VEE, 1, vhalf_bubble, no_peak, "Qi et al. 2024b: half of that memory")  \
-    X("v_min", v_min, v_finish, 2, VEE, 1, vmin_bubble, no_peak, "Qi et al. 2024b: a third of it")           \
-    X("dualpipe", dualpipe, nothing, 2, BOTH_WAYS, 1, dual_bubble, no_peak,                                  \
+    X("zb_v", zb_v, nothing, 2, V_SHAPE, 1, zbv_bubble, no_peak, "Qi et al. 2024: memory of 1F1B")           \
+    X("v_half", v_half, v_finish, 2, V_SHAPE, 1, vhalf_bubble, no_peak,                                      \
+      "Qi et al. 2024b: half of that memory")                                                                \
+    X("v_min", v_min, v_finish, 2, V_SHAPE, 1, vmin_bubble, no_peak, "Qi et al. 2024b: a third of it")       \
+    X("dualpipe", dualpipe, nothing, 2, BIDIRECTIONAL, 1, dual_bubble, no_peak,                              \
       "DeepSeek-V3 2024: from both ends")                                                                    \
-    X("dualpipev", dualpipev, nothing, 2, VEE, 1, dualv_bubble, no_peak, "the same, cut in half (Qi 2025)")  \
+    X("dualpipev", dualpipev, nothing, 2, V_SHAPE, 1, dualv_bubble, no_peak,                                 \
+      "the same, cut in half (Qi 2025)")                                                                     \
     X("auto", auto, auto_finish, 1, LOOP, 1, no_bubble, no_peak,                                             \
-      "searched, for the stages' costs and desc.memory")
+      "searched, for the stages' costs and desc.max_activation_bytes")
 
 typedef struct par_pipe_schedule {
     par_pipe_desc desc; // what the zeros became; its arrays are the schedule's own
-    int ranks, stages, ways;
+    int ranks, stages, directions;
     int microbatches;         // of all batches
     int forward_only;         // for evaluation
-    int sends;                // 1: with sends and receives
+    int has_sends;            // 1: with sends and receives
     int *rank_of;             // stage s of way 0, then of way 1
     size_t *first;            // actions of rank r: first[r] ... first[r + 1] - 1
     par_pipe_action *actions; // all ranks'
-    double bound;             // "auto": no order can take less than this; else 0
+    double lower_bound;       // "auto": no order can take less than this; else 0
     char why[512];            // what is wrong
 } par_pipe_schedule;
 
@@ -324,15 +337,16 @@ const char *par_pipe_schedule_nearest(const char *name); // the one that was pro
 par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc);
 
 // A table with sends, receives and all that the desc asks for, verified. Pure: no comm, any number of ranks.
-// Errors, with a text in s->why: ARGUMENT (unknown, impossible), MEMORY (also: desc.memory is too little).
+// Errors, with a text in s->why: ARGUMENT (unknown, impossible), MEMORY (also: desc.max_activation_bytes is
+// too little).
 // What is open must be closed, also after an error.
 par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *s);
 void par_pipe_schedule_close(par_pipe_schedule *s);
 // The forwards of the first `microbatches` of s alone (0: all), in their order. For evaluation.
-par_result par_pipe_forwards(const par_pipe_schedule *s, int microbatches, par_pipe_schedule *out);
+par_result par_pipe_forward_only(const par_pipe_schedule *s, int microbatches, par_pipe_schedule *out);
 // -1: there is no such stage or microbatch.
 int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch);
-int par_pipe_schedule_split(const char *name); // 1: it has B and W apart; 0: BW; -1: no such
+int par_pipe_schedule_splits_backward(const char *name); // 1: it has B and W apart; 0: BW; -1: no such
 
 // Tables of torch.distributed.pipelining: a row for each rank; cells such as 0F1, 2B0, 1SEND_F3,
 // (0F7;7B3)OVERLAP_F_B, or nothing. Without sends and receives in the text, they are put in; without
@@ -345,7 +359,7 @@ par_result par_pipe_save(const par_pipe_schedule *s, const char *path, int compu
 
 // Where to cut `count` layers into `stages` so that the costliest stage costs least: stage s has layers
 // first[s] ... first[s + 1] - 1. Stages may be empty only where count < stages. (Linear partition.)
-void par_pipe_cut(const double *cost, int count, int stages, int *first);
+void par_pipe_partition(const double *cost, int count, int stages, int *first);
 
 // ---- verifying --------------------------------------------------------------------------------------------
 
@@ -361,7 +375,7 @@ typedef struct par_pipe_memory { // of one rank, in a step
 // Complete, in an order that its dependencies allow, messages in order on each lane, free of deadlocks under
 // `channel`. memory: one per rank, or NULL. ARGUMENT with a text in s->why, that names the actions, or the
 // shortest circle of ranks that wait for each other.
-par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_channel channel, par_pipe_memory *memory);
+par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_protocol protocol, par_pipe_memory *memory);
 
 // ---- simulating -------------------------------------------------------------------------------------------
 
@@ -369,10 +383,10 @@ typedef struct par_pipe_rank {
     double busy;
     double first, last; // begin of the first computation and end of the last
     // Why the rest of the makespan is idle; they add up to makespan - busy:
-    double warmup, drain; // before the first and after the last
-    double communication; // the input was on its way
-    double imbalance;     // waiting that comes from having less to do than the busiest rank
-    double dependency;    // other waiting for an input that was not there
+    double warmup, cooldown; // before the first and after the last
+    double communication;    // the input was on its way
+    double imbalance;        // waiting that comes from having less to do than the busiest rank
+    double dependency;       // other waiting for an input that was not there
 } par_pipe_rank;
 typedef struct par_pipe_timeline {
     double *start, *end; // of each action of the schedule, seconds
@@ -386,7 +400,7 @@ typedef struct par_pipe_timeline {
 } par_pipe_timeline;
 
 // By desc's costs; microbatches of fewer rows take less in proportion. ARGUMENT (a deadlock: s->why), MEMORY.
-par_result par_pipe_simulate(par_pipe_schedule *s, par_pipe_channel channel, par_pipe_timeline *t);
+par_result par_pipe_simulate(par_pipe_schedule *s, par_pipe_protocol protocol, par_pipe_timeline *t);
 void par_pipe_timeline_close(par_pipe_timeline *t);
 // Where one is known (see the sources): the bubble as a fraction of the makespan or, with window = 1, of the
 // window; the most microbatches on a rank. Else NaN: stages that differ, or a case the formula is not for.
@@ -416,13 +430,13 @@ typedef struct par_pipe_work { // one action, for the user's function
     par_pipe_kind kind;        // F, BW, B, W, R, UNSHARD, RESHARD, REDUCE, TIE, UPDATE
     int stage, chunk;          // chunk: which of this rank's stages, from 0
     int microbatch, rows, version;
-    int first, last; // the model's first, last stage
-    int evaluate;    // no backward will come
-    int final;       // with BW or W: the stage's last of this step
-    const void *x;   // input of F, R, BW, B, W; NULL for the first stage
-    void *y;         // F writes its output here; NULL for the last stage
-    const void *dy;  // gradient of the output for BW, B, W; NULL for the last stage
-    void *dx;        // BW and B write the gradient of the input here; NULL for the first stage
+    int is_first, is_last; // the model's first, last stage
+    int forward_only;      // no backward will come
+    int last_backward;     // with BW or W: the stage's last of this step
+    const void *x;         // input of F, R, BW, B, W; NULL for the first stage
+    void *y;               // F writes its output here; NULL for the last stage
+    const void *dy;        // gradient of the output for BW, B, W; NULL for the last stage
+    void *dx;              // BW and B write the gradient of the input here; NULL for the first stage
     // The memory of this microbatch that the desc asked for: what F wrote, B finds. NULL: not now.
     void *b, *w, *g, *c;
     double *
@@ -434,8 +448,8 @@ typedef struct par_pipe_exec {
     par_comm *comm; // ranks of the pipeline: as many as the schedule has
     par_pipe_fn fn; // called for each action in the order of the table; an error ends the step
     void *user;
-    int broadcast_loss; // 1: report.loss on all ranks; else on the last stage's, and 0 elsewhere
-    int unverified;     // 1: for tests of what the verifier would refuse
+    int broadcast_loss;    // 1: report.loss on all ranks; else on the last stage's, and 0 elsewhere
+    int skip_verification; // 1: for tests of what the verifier would refuse
     par_device *device; // where buffers are; NULL: the CPU. Else comm must carry its memory, and the times of
                         // actions are those of enqueuing them
 } par_pipe_exec;
@@ -515,11 +529,11 @@ extern "C" {
 
 // >>pipe_structs --------------------------------------------------------------------------------------------
 
-enum { PAR__PIPE_LOOP, PAR__PIPE_VEE, PAR__PIPE_BOTH_WAYS }; // places
+enum { PAR__PIPE_LOOP, PAR__PIPE_V_SHAPE, PAR__PIPE_BIDIRECTIONAL }; // places
 
 typedef struct par__pipe_list { // of one rank, while it grows
     par_pipe_action *at;
-    size_t count, room;
+    size_t count, capacity;
 } par__pipe_list;
 
 typedef struct par__pipe_build { // what generators write to
@@ -529,7 +543,7 @@ typedef struct par__pipe_build { // what generators write to
     int no_memory;
 } par__pipe_build;
 
-static void *par__pipe_fresh(size_t count, size_t bytes) { // zeroed
+static void *par__pipe_alloc_zeroed(size_t count, size_t bytes) { // zeroed
     void *p = PAR_MALLOC(count * bytes + 1);
     if (p) memset(p, 0, count * bytes + 1);
     return p;
@@ -575,25 +589,25 @@ static par_pipe_action par__pipe_action(int kind, int stage, int microbatch) {
 }
 static void par__pipe_push(par__pipe_build *b, int rank, par_pipe_action a) {
     par__pipe_list *l = &b->lists[rank];
-    if (l->count == l->room) {
-        const size_t room = l->room ? 2 * l->room : 64;
-        void *at = PAR_REALLOC(l->at, room * sizeof *l->at);
+    if (l->count == l->capacity) {
+        const size_t capacity = l->capacity ? 2 * l->capacity : 64;
+        void *at = PAR_REALLOC(l->at, capacity * sizeof *l->at);
         if (!at) {
             b->no_memory = 1;
             return;
         }
-        l->at = (par_pipe_action *)at, l->room = room;
+        l->at = (par_pipe_action *)at, l->capacity = capacity;
     }
     l->at[l->count++] = a;
 }
 // What a generator calls. Microbatches beyond the last are left out: an order for more of them stays right.
-static void par__pipe_put(par__pipe_build *b, int rank, int kind, int stage, int microbatch) {
+static void par__pipe_emit(par__pipe_build *b, int rank, int kind, int stage, int microbatch) {
     if (microbatch >= 0 && microbatch < b->m)
         par__pipe_push(b, rank, par__pipe_action(kind, stage, microbatch));
 }
 static int par__pipe_build_open(par__pipe_build *b, par_pipe_schedule *s) {
     b->s = s, b->p = s->ranks, b->m = s->microbatches, b->v = s->desc.chunks, b->no_memory = 0;
-    b->lists = (par__pipe_list *)par__pipe_fresh((size_t)b->p, sizeof *b->lists);
+    b->lists = (par__pipe_list *)par__pipe_alloc_zeroed((size_t)b->p, sizeof *b->lists);
     return b->lists != NULL;
 }
 static void par__pipe_build_close(par__pipe_build *b) {
@@ -631,25 +645,25 @@ static const par_pipe_stage *par__pipe_stage_of(const par_pipe_schedule *s, int 
 static int par__pipe_rows(const par_pipe_schedule *s, int microbatch) {
     return s->desc.row_counts ? s->desc.row_counts[microbatch % s->desc.microbatches] : s->desc.rows;
 }
-static size_t par__pipe_at(const par_pipe_schedule *s, int stage, int microbatch) {
+static size_t par__pipe_index(const par_pipe_schedule *s, int stage, int microbatch) {
     return (size_t)stage * (size_t)s->microbatches + (size_t)microbatch;
 }
 // With stages on two ranks each, the first half of the microbatches goes one way.
-static int par__pipe_way(const par_pipe_schedule *s, int microbatch) {
-    return s->ways == 2 && microbatch >= (s->microbatches + 1) / 2;
+static int par__pipe_direction(const par_pipe_schedule *s, int microbatch) {
+    return s->directions == 2 && microbatch >= (s->microbatches + 1) / 2;
 }
 static int par__pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch) {
-    return s->rank_of[par__pipe_way(s, microbatch) * s->stages + stage];
+    return s->rank_of[par__pipe_direction(s, microbatch) * s->stages + stage];
 }
 int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch) {
     const int there = s->rank_of && stage >= 0 && stage < s->stages && microbatch >= 0;
     return there && microbatch < s->microbatches ? par__pipe_rank_of(s, stage, microbatch) : -1;
 }
-static size_t par__pipe_lane(const par_pipe_schedule *s, int stage, int microbatch) {
-    return (size_t)(par__pipe_way(s, microbatch) * s->stages + stage);
+static size_t par__pipe_channel(const par_pipe_schedule *s, int stage, int microbatch) {
+    return (size_t)(par__pipe_direction(s, microbatch) * s->stages + stage);
 }
 // There is a stage `to`, and it is on another rank than stage `stage`: messages go between them.
-static int par__pipe_far(const par_pipe_schedule *s, int stage, int to, int microbatch) {
+static int par__pipe_crosses_ranks(const par_pipe_schedule *s, int stage, int to, int microbatch) {
     return to >= 0 && to < s->stages &&
            par__pipe_rank_of(s, to, microbatch) != par__pipe_rank_of(s, stage, microbatch);
 }
@@ -667,11 +681,11 @@ static double par__pipe_seconds(const par_pipe_schedule *s, par_pipe_action a) {
     return s->desc.row_counts ? t * par__pipe_rows(s, a.microbatch) / s->desc.rows : t;
 }
 // Bytes of what stage `stage` gets from the one before; for the whole of the largest microbatch, or this one.
-static size_t par__pipe_slot_bytes(const par_pipe_schedule *s, int stage) {
+static size_t par__pipe_input_bytes(const par_pipe_schedule *s, int stage) {
     return stage > 0 && stage < s->stages ? par__pipe_stage_of(s, stage)->input_bytes : 0;
 }
 static size_t par__pipe_message_bytes(const par_pipe_schedule *s, int stage, int microbatch) {
-    const size_t all = par__pipe_slot_bytes(s, stage);
+    const size_t all = par__pipe_input_bytes(s, stage);
     return s->desc.row_counts ? all / (size_t)s->desc.rows * (size_t)par__pipe_rows(s, microbatch) : all;
 }
 // What the edge before a stage takes: for a message, and for a byte of it.
@@ -681,15 +695,16 @@ static double par__pipe_latency(const par_pipe_schedule *s, int stage) {
 }
 static double par__pipe_byte_seconds(const par_pipe_schedule *s, int stage) {
     const par_pipe_stage *c = par__pipe_stage_of(s, stage);
-    return c->byte_seconds > 0 ? c->byte_seconds : s->desc.byte_seconds;
+    return c->seconds_per_byte > 0 ? c->seconds_per_byte : s->desc.seconds_per_byte;
 }
-static double par__pipe_hop(const par_pipe_schedule *s, int stage, int microbatch) {
+static double par__pipe_message_seconds(const par_pipe_schedule *s, int stage, int microbatch) {
     return par__pipe_latency(s, stage) +
            par__pipe_byte_seconds(s, stage) * (double)par__pipe_message_bytes(s, stage, microbatch);
 }
 static int par__pipe_recomputed(const par_pipe_schedule *s, int microbatch) {
     const int n = s->desc.recompute_count ? s->desc.recompute_count : s->desc.microbatches;
-    return s->desc.recompute != PAR_PIPE_KEEP && !s->forward_only && microbatch % s->desc.microbatches < n;
+    return s->desc.recompute != PAR_PIPE_RECOMPUTE_NONE && !s->forward_only &&
+           microbatch % s->desc.microbatches < n;
 }
 
 // >>pipe_lists ----------------------------------------------------------------------------------------------
@@ -700,23 +715,23 @@ static int par__pipe_recomputed(const par_pipe_schedule *s, int microbatch) {
 // rank 3 |...0aa......
 static void par__pipe_naive(par__pipe_build *b, int r) {
     for (int i = 0; i < b->m; i++)
-        par__pipe_put(b, r, PAR_PIPE_F, r, i), par__pipe_put(b, r, PAR_PIPE_BW, r, i);
+        par__pipe_emit(b, r, PAR_PIPE_F, r, i), par__pipe_emit(b, r, PAR_PIPE_BW, r, i);
 }
 
 // rank 0 |0123............aabbccdd    All forwards, then all backwards: the bubble of 1F1B, m microbatches
 // rank 3 |...0123aabbccdd.........    in memory.
 static void par__pipe_gpipe(par__pipe_build *b, int r) {
-    for (int i = 0; i < b->m; i++) par__pipe_put(b, r, PAR_PIPE_F, r, i);
-    for (int i = 0; i < b->m; i++) par__pipe_put(b, r, PAR_PIPE_BW, r, i);
+    for (int i = 0; i < b->m; i++) par__pipe_emit(b, r, PAR_PIPE_F, r, i);
+    for (int i = 0; i < b->m; i++) par__pipe_emit(b, r, PAR_PIPE_BW, r, i);
 }
 
 // rank 0 |0123.....aa4bb5cc6dd7ee    Warm-up until the first backward can come, then one of each in turn:
 // rank 3 |...0aa1bb2cc3dd4ee5ff6     no more than p - r microbatches are held.
 static void par__pipe_1f1b(par__pipe_build *b, int r) {
     const int w = PAR__MIN(b->p - 1 - r, b->m);
-    for (int i = 0; i < w; i++) par__pipe_put(b, r, PAR_PIPE_F, r, i);
+    for (int i = 0; i < w; i++) par__pipe_emit(b, r, PAR_PIPE_F, r, i);
     for (int i = 0; i < b->m; i++)
-        par__pipe_put(b, r, PAR_PIPE_F, r, w + i), par__pipe_put(b, r, PAR_PIPE_BW, r, i);
+        par__pipe_emit(b, r, PAR_PIPE_F, r, w + i), par__pipe_emit(b, r, PAR_PIPE_BW, r, i);
 }
 
 // 1F1B that is not drained between batches. Batch t computes with the weights W(t-1) and gives W(t+1) =
@@ -726,9 +741,9 @@ static void par__pipe_2bw(par__pipe_build *b, int r) {
     int f = 0, updates = 0;
     for (int i = 0; i < b->m; i++) {
         while (f < b->m && f - i <= b->p - 1 - r && f / each <= updates + 1)
-            par__pipe_put(b, r, PAR_PIPE_F, r, f++);
-        par__pipe_put(b, r, PAR_PIPE_BW, r, i);
-        if ((i + 1) % each == 0) par__pipe_put(b, r, PAR_PIPE_UPDATE, r, updates++);
+            par__pipe_emit(b, r, PAR_PIPE_F, r, f++);
+        par__pipe_emit(b, r, PAR_PIPE_BW, r, i);
+        if ((i + 1) % each == 0) par__pipe_emit(b, r, PAR_PIPE_UPDATE, r, updates++);
     }
 }
 
@@ -740,11 +755,11 @@ static void par__pipe_interleaved(par__pipe_build *b, int r) {
     for (int i = 0; i < all + w; i++) {
         if (i < all) {
             const int chunk = i % (p * v) / p;
-            par__pipe_put(b, r, PAR_PIPE_F, chunk * p + r, i / (p * v) * p + i % p);
+            par__pipe_emit(b, r, PAR_PIPE_F, chunk * p + r, i / (p * v) * p + i % p);
         }
         if (i >= w) {
             const int j = i - w, chunk = v - 1 - j % (p * v) / p;
-            par__pipe_put(b, r, PAR_PIPE_BW, chunk * p + r, j / (p * v) * p + j % p);
+            par__pipe_emit(b, r, PAR_PIPE_BW, chunk * p + r, j / (p * v) * p + j % p);
         }
     }
 }
@@ -753,9 +768,9 @@ static void par__pipe_interleaved(par__pipe_build *b, int r) {
 // gathered once forward and once backward.
 static void par__pipe_looped_bfs(par__pipe_build *b, int r) {
     for (int c = 0; c < b->v; c++)
-        for (int i = 0; i < b->m; i++) par__pipe_put(b, r, PAR_PIPE_F, c * b->p + r, i);
+        for (int i = 0; i < b->m; i++) par__pipe_emit(b, r, PAR_PIPE_F, c * b->p + r, i);
     for (int c = b->v - 1; c >= 0; c--)
-        for (int i = 0; i < b->m; i++) par__pipe_put(b, r, PAR_PIPE_BW, c * b->p + r, i);
+        for (int i = 0; i < b->m; i++) par__pipe_emit(b, r, PAR_PIPE_BW, c * b->p + r, i);
 }
 
 // rank 0 |0123...aA4bB5c..    1F1B with the halves of backward apart: W (capitals) of a microbatch waits
@@ -763,31 +778,31 @@ static void par__pipe_looped_bfs(par__pipe_build *b, int r) {
 // many forwards, and leaves a window without bubbles.
 static void par__pipe_zb_h(par__pipe_build *b, int r, int k) {
     int f = 0, w = 0;
-    for (; f < PAR__MIN(k * (b->p - 1 - r), b->m); f++) par__pipe_put(b, r, PAR_PIPE_F, r, f);
+    for (; f < PAR__MIN(k * (b->p - 1 - r), b->m); f++) par__pipe_emit(b, r, PAR_PIPE_F, r, f);
     for (int i = 0; i < b->m; i++) {
-        par__pipe_put(b, r, PAR_PIPE_F, r, f++);
-        par__pipe_put(b, r, PAR_PIPE_B, r, i);
-        if (i + 1 - w > k * r) par__pipe_put(b, r, PAR_PIPE_W, r, w++);
+        par__pipe_emit(b, r, PAR_PIPE_F, r, f++);
+        par__pipe_emit(b, r, PAR_PIPE_B, r, i);
+        if (i + 1 - w > k * r) par__pipe_emit(b, r, PAR_PIPE_W, r, w++);
     }
-    while (w < b->m) par__pipe_put(b, r, PAR_PIPE_W, r, w++);
+    while (w < b->m) par__pipe_emit(b, r, PAR_PIPE_W, r, w++);
 }
 static void par__pipe_zb_h1(par__pipe_build *b, int r) { par__pipe_zb_h(b, r, 1); }
 static void par__pipe_zb_h2(par__pipe_build *b, int r) { par__pipe_zb_h(b, r, 2); }
 
 // A rank's two chunks: `a`, where its microbatches come first, and `z`. Counters number the microbatches of
 // each kind of action; first and count say which of the table they are.
-typedef struct par__pipe_two {
+typedef struct par__pipe_two_chunk {
     par__pipe_build *b;
     int r, stage[2], first[2], count[2];
     int next[2][PAR_PIPE_KIND_COUNT];
     size_t head; // of the rank's list: before it, all B have their W
-} par__pipe_two;
+} par__pipe_two_chunk;
 
-static void par__pipe_two_put(par__pipe_two *t, int z, int kind, int i) {
-    if (i < t->count[z]) par__pipe_put(t->b, t->r, kind, t->stage[z], t->first[z] + i);
+static void par__pipe_two_chunk_emit(par__pipe_two_chunk *t, int z, int kind, int i) {
+    if (i < t->count[z]) par__pipe_emit(t->b, t->r, kind, t->stage[z], t->first[z] + i);
 }
-static void par__pipe_two_next(par__pipe_two *t, int z, int kind) {
-    par__pipe_two_put(t, z, kind, t->next[z][kind]++);
+static void par__pipe_two_chunk_next(par__pipe_two_chunk *t, int z, int kind) {
+    par__pipe_two_chunk_emit(t, z, kind, t->next[z][kind]++);
 }
 
 // ranks 0 and 3 |0 1 2 3 ...  Down the ranks and back up: the last stage is on rank 0, where the first
@@ -795,71 +810,73 @@ static void par__pipe_two_next(par__pipe_two *t, int z, int kind) {
 static void par__pipe_zb_v(par__pipe_build *b, int r) {
     const int p = b->p, n = PAR__MAX(b->m, 2 * p - 1);
     const int a = 0, z = 1, F = PAR_PIPE_F, B = PAR_PIPE_B, W = PAR_PIPE_W;
-    par__pipe_two t;
+    par__pipe_two_chunk t;
     memset(&t, 0, sizeof t);
     t.b = b, t.r = r, t.stage[0] = r, t.stage[1] = 2 * p - 1 - r, t.count[0] = t.count[1] = b->m;
-    for (int i = 0; i < 2 * (p - r) - 1; i++) par__pipe_two_next(&t, a, F);
-    for (int i = 0; i < r; i++) par__pipe_two_next(&t, z, F), par__pipe_two_next(&t, a, F);
+    for (int i = 0; i < 2 * (p - r) - 1; i++) par__pipe_two_chunk_next(&t, a, F);
+    for (int i = 0; i < r; i++) par__pipe_two_chunk_next(&t, z, F), par__pipe_two_chunk_next(&t, a, F);
     for (int i = 0; i < p - r; i++)
-        par__pipe_two_next(&t, z, F), par__pipe_two_next(&t, z, B), par__pipe_two_next(&t, z, W);
+        par__pipe_two_chunk_next(&t, z, F), par__pipe_two_chunk_next(&t, z, B),
+            par__pipe_two_chunk_next(&t, z, W);
     while (t.next[z][F] < n) {
-        if (t.next[a][F] < n) par__pipe_two_next(&t, a, F);
-        par__pipe_two_next(&t, a, B), par__pipe_two_next(&t, a, W);
-        par__pipe_two_next(&t, z, F), par__pipe_two_next(&t, z, B), par__pipe_two_next(&t, z, W);
+        if (t.next[a][F] < n) par__pipe_two_chunk_next(&t, a, F);
+        par__pipe_two_chunk_next(&t, a, B), par__pipe_two_chunk_next(&t, a, W);
+        par__pipe_two_chunk_next(&t, z, F), par__pipe_two_chunk_next(&t, z, B),
+            par__pipe_two_chunk_next(&t, z, W);
     }
-    for (int i = 0; i < r; i++) par__pipe_two_next(&t, a, B), par__pipe_two_next(&t, z, B);
-    for (int i = 0; i < p - r; i++) par__pipe_two_next(&t, a, B), par__pipe_two_next(&t, a, W);
-    while (t.next[z][W] < n) par__pipe_two_next(&t, z, W);
-    while (t.next[a][W] < n) par__pipe_two_next(&t, a, W);
+    for (int i = 0; i < r; i++) par__pipe_two_chunk_next(&t, a, B), par__pipe_two_chunk_next(&t, z, B);
+    for (int i = 0; i < p - r; i++) par__pipe_two_chunk_next(&t, a, B), par__pipe_two_chunk_next(&t, a, W);
+    while (t.next[z][W] < n) par__pipe_two_chunk_next(&t, z, W);
+    while (t.next[a][W] < n) par__pipe_two_chunk_next(&t, a, W);
 }
 
 // The W of the oldest B that has none yet; 0: there is none.
-static int par__pipe_two_w(par__pipe_two *t) {
+static int par__pipe_two_chunk_w(par__pipe_two_chunk *t) {
     par__pipe_list *l = &t->b->lists[t->r];
     while (t->head < l->count && l->at[t->head].kind != PAR_PIPE_B) t->head++;
     if (t->head == l->count) return 0;
     const par_pipe_action a = l->at[t->head++];
-    par__pipe_put(t->b, t->r, PAR_PIPE_W, a.stage, a.microbatch);
+    par__pipe_emit(t->b, t->r, PAR_PIPE_W, a.stage, a.microbatch);
     return 1;
 }
 // A forward of chunk f and a whole backward of the other, at once where `pair` is 1 and neither is left out.
-static void par__pipe_two_pair(par__pipe_two *t, int f, int pair) {
+static void par__pipe_two_chunk_pair(par__pipe_two_chunk *t, int f, int pair) {
     const int i = t->next[f][PAR_PIPE_F]++, j = t->next[!f][PAR_PIPE_B]++;
-    par__pipe_two_put(t, f, PAR_PIPE_F, i);
+    par__pipe_two_chunk_emit(t, f, PAR_PIPE_F, i);
     par__pipe_list *l = &t->b->lists[t->r];
     if (pair && i < t->count[f] && j < t->count[!f] && l->count) l->at[l->count - 1].pair = 1;
-    par__pipe_two_put(t, !f, PAR_PIPE_BW, j);
+    par__pipe_two_chunk_emit(t, !f, PAR_PIPE_BW, j);
 }
-static void par__pipe_two_whole(par__pipe_two *t, int z) {
-    par__pipe_two_put(t, z, PAR_PIPE_BW, t->next[z][PAR_PIPE_B]++);
+static void par__pipe_two_chunk_bw(par__pipe_two_chunk *t, int z) {
+    par__pipe_two_chunk_emit(t, z, PAR_PIPE_BW, t->next[z][PAR_PIPE_B]++);
 }
 // Microbatches come from both ends at once; in the middle of the run a rank overlaps the forward of one with
 // the backward of another, so that each hides the other's messages. p, r: of the half that counts from the
 // end where chunk a's microbatches come in. The eight steps are those of the published implementation.
-static void par__pipe_dual(par__pipe_two *t, int p, int r, int n) {
+static void par__pipe_dual(par__pipe_two_chunk *t, int p, int r, int n) {
     const int a = 0, z = 1, F = PAR_PIPE_F, B = PAR_PIPE_B;
-    for (int i = 0; i < 2 * (p - r - 1); i++) par__pipe_two_next(t, a, F);
-    for (int i = 0; i < r + 1; i++) par__pipe_two_next(t, a, F), par__pipe_two_next(t, z, F);
+    for (int i = 0; i < 2 * (p - r - 1); i++) par__pipe_two_chunk_next(t, a, F);
+    for (int i = 0; i < r + 1; i++) par__pipe_two_chunk_next(t, a, F), par__pipe_two_chunk_next(t, z, F);
     for (int i = 0; i < p - r - 1; i++)
-        par__pipe_two_next(t, z, B), par__pipe_two_w(t), par__pipe_two_next(t, z, F);
+        par__pipe_two_chunk_next(t, z, B), par__pipe_two_chunk_w(t), par__pipe_two_chunk_next(t, z, F);
     for (int i = 0; i < n - 2 * p + r + 1; i++)
-        par__pipe_two_pair(t, a, i || r < p - 1), par__pipe_two_pair(t, z, 1);
-    for (int i = 0; i < p - r - 1; i++) par__pipe_two_whole(t, z), par__pipe_two_pair(t, z, 1);
+        par__pipe_two_chunk_pair(t, a, i || r < p - 1), par__pipe_two_chunk_pair(t, z, 1);
+    for (int i = 0; i < p - r - 1; i++) par__pipe_two_chunk_bw(t, z), par__pipe_two_chunk_pair(t, z, 1);
     for (int i = 0; i < 2 * (r + 1); i++)
-        i < r + 1 ? par__pipe_two_whole(t, !(i & 1)) : par__pipe_two_next(t, !(i & 1), B);
-    for (int i = 0; i < p - r - 1; i++) par__pipe_two_w(t), par__pipe_two_next(t, a, B);
-    while (par__pipe_two_w(t)) {
+        i < r + 1 ? par__pipe_two_chunk_bw(t, !(i & 1)) : par__pipe_two_chunk_next(t, !(i & 1), B);
+    for (int i = 0; i < p - r - 1; i++) par__pipe_two_chunk_w(t), par__pipe_two_chunk_next(t, a, B);
+    while (par__pipe_two_chunk_w(t)) {
     }
 }
 static void par__pipe_dualpipev(par__pipe_build *b, int r) {
-    par__pipe_two t;
+    par__pipe_two_chunk t;
     memset(&t, 0, sizeof t);
     t.b = b, t.r = r, t.stage[0] = r, t.stage[1] = 2 * b->p - 1 - r, t.count[0] = t.count[1] = b->m;
     par__pipe_dual(&t, b->p, r, PAR__MAX(b->m, 2 * b->p));
 }
 static void par__pipe_dualpipe(par__pipe_build *b, int r) {
     const int p = b->p / 2, upper = r >= p, near = upper ? b->p - 1 - r : r, half = (b->m + 1) / 2;
-    par__pipe_two t;
+    par__pipe_two_chunk t;
     memset(&t, 0, sizeof t);
     t.b = b, t.r = r, t.stage[0] = near, t.stage[1] = b->p - 1 - near;
     t.first[upper] = 0, t.count[upper] = half, t.first[!upper] = half, t.count[!upper] = b->m - half;
@@ -872,7 +889,7 @@ static void par__pipe_v_block(par__pipe_build *b, int r, const int slot[4]) {
     static const int chunk[4] = {0, 1, 1, 0};
     const int p = b->p, n = slot[3] + 12 * b->m + 64;
     par_pipe_action *at = (par_pipe_action *)PAR_MALLOC((size_t)n * sizeof *at);
-    char *used = (char *)par__pipe_fresh((size_t)n, 1);
+    char *used = (char *)par__pipe_alloc_zeroed((size_t)n, 1);
     if (at && used) {
         for (int i = 0; i < b->m; i++)
             for (int j = 0; j < 4; j++) {
@@ -903,22 +920,22 @@ static void par__pipe_v_half(par__pipe_build *b, int r) {
     par__pipe_v_block(b, r, slot);
 }
 
-// >>pipe_squeeze --------------------------------------------------------------------------------------------
+// >>pipe_list_scheduling ------------------------------------------------------------------------------------
 // Makes a better order of a right one: ranks run by the stages' costs, and one that is free takes what suits
 // it best of the next actions of its list that could begin now, never an F that would, at some later point of
 // the list, hold more memory than allowed.
 //     list   0 1 2 a A 3 b B ...      a is not there yet, memory would allow one microbatch more:
 //     taken  0 1 2 3 a A b B ...      3 goes first
 
-typedef struct par__pipe_taste { // what makes an action look later or earlier in the list than it is
-    double w, b, z, noise;       // W later; B earlier; F of the second chunk earlier; random
-    double patience;             // a W is not begun if less than so much of it fits before what comes next
-} par__pipe_taste;
+typedef struct par__pipe_priority { // what makes an action look later or earlier in the list than it is
+    double w, b, z, noise;          // W later; B earlier; F of the second chunk earlier; random
+    double min_gap;                 // a W is not begun if less than so much of it fits before what comes next
+} par__pipe_priority;
 
-enum { PAR__PIPE_WINDOW = 48 }; // actions looked at
-#define PAR__PIPE_TIE 1e-6      // of two orders with one makespan, that with the shorter window is better
+enum { PAR__PIPE_LOOKAHEAD = 48 }; // actions looked at
+#define PAR__PIPE_TIE 1e-6         // of two orders with one makespan, that with the shorter window is better
 
-typedef struct par__pipe_squeeze {
+typedef struct par__pipe_list_scheduler {
     par_pipe_schedule *s;
     const par__pipe_list *lists;
     par__pipe_list *out;
@@ -927,16 +944,16 @@ typedef struct par__pipe_squeeze {
     double *now, *in[2], *stage_w; // when x and dy come, and B ends, by stage and microbatch; < 0: not known
     // Of each rank: what it would take, when; whether that is still so
     long *pick;
-    double *when, *begun;
+    double *when, *started;
     char *fresh;
     size_t *live; // bytes held
     size_t limit;
-    const par__pipe_taste *taste;
+    const par__pipe_priority *priority;
     uint64_t seed;
-} par__pipe_squeeze;
+} par__pipe_list_scheduler;
 
 // Bytes more (or less) that are held after an action; microbatches, where no bytes are given.
-static long long par__pipe_holds(const par_pipe_schedule *s, par_pipe_action a) {
+static long long par__pipe_memory_delta(const par_pipe_schedule *s, par_pipe_action a) {
     const par_pipe_stage *c = par__pipe_stage_of(s, a.stage);
     if (c->b_bytes + c->w_bytes == 0) return a.kind == PAR_PIPE_F ? 1 : a.kind == PAR_PIPE_W ? -1 : 0;
     if (a.kind == PAR_PIPE_F) return (long long)(c->b_bytes + c->w_bytes);
@@ -945,79 +962,79 @@ static long long par__pipe_holds(const par_pipe_schedule *s, par_pipe_action a) 
     return 0;
 }
 // When an action could begin; < 0: not known yet.
-static double par__pipe_ready(const par__pipe_squeeze *q, par_pipe_action a) {
+static double par__pipe_ready(const par__pipe_list_scheduler *q, par_pipe_action a) {
     const par_pipe_schedule *s = q->s;
-    const size_t at = par__pipe_at(s, a.stage, a.microbatch);
+    const size_t at = par__pipe_index(s, a.stage, a.microbatch);
     if (a.kind == PAR_PIPE_F) return a.stage ? q->in[0][at] : 0;
     if (a.kind == PAR_PIPE_B) return q->in[1][at];
     return q->stage_w[at];
 }
 // The best of the next actions of rank r at its time; none: -1 and when one might be there (or 1e300).
-static long par__pipe_pick(const par__pipe_squeeze *q, int r, double *when) {
+static long par__pipe_pick(const par__pipe_list_scheduler *q, int r, double *when) {
     const par__pipe_list *l = &q->lists[r];
     long best = -1;
-    double liking = 1e300;
-    long long more = 0, most = 0;
+    double best_rank = 1e300;
+    long long more = 0, peak = 0;
     *when = 1e300;
-    for (size_t i = q->head[r], seen = 0; i < l->count && seen < PAR__PIPE_WINDOW; i++) {
+    for (size_t i = q->head[r], seen = 0; i < l->count && seen < PAR__PIPE_LOOKAHEAD; i++) {
         if (q->taken[r][i]) continue;
         const par_pipe_action a = l->at[i];
-        const double there = par__pipe_ready(q, a);
-        const long long holds = par__pipe_holds(q->s, a);
+        const double ready = par__pipe_ready(q, a);
+        const long long delta = par__pipe_memory_delta(q->s, a);
         // taken now, it would hold its memory beside all that stands before it
-        const long long then = (long long)q->live[r] + most + PAR__MAX(holds, 0);
-        if (there >= 0 && (a.kind != PAR_PIPE_F || then <= (long long)q->limit)) {
-            const double place =
-                (double)seen + (a.kind == PAR_PIPE_W ? q->taste->w : 0) -
-                (a.kind == PAR_PIPE_B ? q->taste->b : 0) -
-                (a.kind == PAR_PIPE_F && a.stage >= q->s->ranks ? q->taste->z : 0) +
-                (q->taste->noise > 0
-                     ? q->taste->noise *
+        const long long then = (long long)q->live[r] + peak + PAR__MAX(delta, 0);
+        if (ready >= 0 && (a.kind != PAR_PIPE_F || then <= (long long)q->limit)) {
+            const double rank_of_action =
+                (double)seen + (a.kind == PAR_PIPE_W ? q->priority->w : 0) -
+                (a.kind == PAR_PIPE_B ? q->priority->b : 0) -
+                (a.kind == PAR_PIPE_F && a.stage >= q->s->ranks ? q->priority->z : 0) +
+                (q->priority->noise > 0
+                     ? q->priority->noise *
                            (double)par_uniform(q->seed, (uint64_t)r, (uint64_t)(q->out[r].count * 64 + seen))
                      : 0);
-            if (there > q->now[r])
-                *when = PAR__MIN(*when, there);
-            else if (place < liking)
-                liking = place, best = (long)i;
+            if (ready > q->now[r])
+                *when = PAR__MIN(*when, ready);
+            else if (rank_of_action < best_rank)
+                best_rank = rank_of_action, best = (long)i;
         }
-        more += holds, most = PAR__MAX(most, more), seen++;
+        more += delta, peak = PAR__MAX(peak, more), seen++;
     }
     if (best >= 0 && l->at[best].kind == PAR_PIPE_W &&
-        *when - q->now[r] < q->taste->patience * par__pipe_seconds(q->s, l->at[best]))
+        *when - q->now[r] < q->priority->min_gap * par__pipe_seconds(q->s, l->at[best]))
         return -1;
     return best;
 }
-static void par__pipe_take(par__pipe_squeeze *q, par__pipe_build *out, int r, size_t i) {
+static void par__pipe_append(par__pipe_list_scheduler *q, par__pipe_build *out, int r, size_t i) {
     const par_pipe_schedule *s = q->s;
     const par_pipe_action a = q->lists[r].at[i];
-    const size_t at = par__pipe_at(s, a.stage, a.microbatch);
+    const size_t at = par__pipe_index(s, a.stage, a.microbatch);
     const double end = q->now[r] += par__pipe_seconds(s, a);
     par__pipe_push(out, r, a);
     q->taken[r][i] = 1;
     while (q->head[r] < q->lists[r].count && q->taken[r][q->head[r]]) q->head[r]++;
-    q->live[r] = (size_t)((long long)q->live[r] + par__pipe_holds(s, a));
+    q->live[r] = (size_t)((long long)q->live[r] + par__pipe_memory_delta(s, a));
     if (a.kind == PAR_PIPE_F && a.stage + 1 == s->stages) q->in[1][at] = end;
     if (a.kind == PAR_PIPE_F && a.stage + 1 < s->stages) {
         const int far = par__pipe_rank_of(s, a.stage + 1, a.microbatch) != r;
-        q->in[0][par__pipe_at(s, a.stage + 1, a.microbatch)] =
-            end + (far ? par__pipe_hop(s, a.stage + 1, a.microbatch) : 0);
+        q->in[0][par__pipe_index(s, a.stage + 1, a.microbatch)] =
+            end + (far ? par__pipe_message_seconds(s, a.stage + 1, a.microbatch) : 0);
         q->fresh[par__pipe_rank_of(s, a.stage + 1, a.microbatch)] = 0;
     }
     if (a.kind == PAR_PIPE_B && a.stage > 0) {
         const int far = par__pipe_rank_of(s, a.stage - 1, a.microbatch) != r;
-        q->in[1][par__pipe_at(s, a.stage - 1, a.microbatch)] =
-            end + (far ? par__pipe_hop(s, a.stage, a.microbatch) : 0);
+        q->in[1][par__pipe_index(s, a.stage - 1, a.microbatch)] =
+            end + (far ? par__pipe_message_seconds(s, a.stage, a.microbatch) : 0);
         q->fresh[par__pipe_rank_of(s, a.stage - 1, a.microbatch)] = 0;
     }
     if (a.kind == PAR_PIPE_B) q->stage_w[at] = end;
 }
 // One run; what is to be short, or -1 where it came to a halt. The rank that can begin first goes first, so
 // that what comes before its time is known.
-static double par__pipe_squeeze_run(par__pipe_squeeze *q, par__pipe_build *out) {
+static double par__pipe_list_schedule(par__pipe_list_scheduler *q, par__pipe_build *out) {
     const int p = q->s->ranks;
     size_t left = 0;
     double longest = 0, widest = 0;
-    for (int r = 0; r < p; r++) left += q->lists[r].count, q->fresh[r] = 0, q->begun[r] = -1;
+    for (int r = 0; r < p; r++) left += q->lists[r].count, q->fresh[r] = 0, q->started[r] = -1;
     while (left && !out->no_memory) {
         int r = 0;
         for (int i = 0; i < p; i++) {
@@ -1031,41 +1048,43 @@ static double par__pipe_squeeze_run(par__pipe_squeeze *q, par__pipe_build *out) 
             q->now[r] = q->when[r];
             continue;
         }
-        if (q->begun[r] < 0) q->begun[r] = q->now[r];
-        par__pipe_take(q, out, r, (size_t)q->pick[r]);
-        longest = PAR__MAX(longest, q->now[r]), widest = PAR__MAX(widest, q->now[r] - q->begun[r]), left--;
+        if (q->started[r] < 0) q->started[r] = q->now[r];
+        par__pipe_append(q, out, r, (size_t)q->pick[r]);
+        longest = PAR__MAX(longest, q->now[r]), widest = PAR__MAX(widest, q->now[r] - q->started[r]), left--;
     }
     return left ? -1 : longest + PAR__PIPE_TIE * widest;
 }
-static void par__pipe_squeeze_close(par__pipe_squeeze *q) {
+static void par__pipe_list_scheduler_close(par__pipe_list_scheduler *q) {
     for (int r = 0; q->taken && r < q->s->ranks; r++) PAR_FREE(q->taken[r]);
     PAR_FREE(q->taken), PAR_FREE(q->head), PAR_FREE(q->now), PAR_FREE(q->in[0]), PAR_FREE(q->in[1]);
     PAR_FREE(q->stage_w), PAR_FREE(q->live), PAR_FREE(q->pick), PAR_FREE(q->when), PAR_FREE(q->fresh);
-    PAR_FREE(q->begun);
+    PAR_FREE(q->started);
 }
-static int par__pipe_squeeze_open(par__pipe_squeeze *q, par_pipe_schedule *s, const par__pipe_list *lists) {
+static int par__pipe_list_scheduler_open(par__pipe_list_scheduler *q, par_pipe_schedule *s,
+                                         const par__pipe_list *lists) {
     const size_t p = (size_t)s->ranks, all = (size_t)s->stages * (size_t)s->microbatches;
     memset(q, 0, sizeof *q);
     q->s = s, q->lists = lists;
-    q->head = (size_t *)par__pipe_fresh(p, sizeof(size_t)),
-    q->live = (size_t *)par__pipe_fresh(p, sizeof(size_t));
-    q->taken = (char **)par__pipe_fresh(p, sizeof(char *)),
-    q->now = (double *)par__pipe_fresh(p, sizeof(double));
-    q->when = (double *)par__pipe_fresh(p, sizeof(double)),
-    q->begun = (double *)par__pipe_fresh(p, sizeof(double));
-    q->pick = (long *)par__pipe_fresh(p, sizeof(long)), q->fresh = (char *)par__pipe_fresh(p, 1);
-    q->in[0] = (double *)par__pipe_fresh(all, sizeof(double)),
-    q->in[1] = (double *)par__pipe_fresh(all, sizeof(double));
-    q->stage_w = (double *)par__pipe_fresh(all, sizeof(double));
-    int ok = q->head && q->live && q->taken && q->now && q->when && q->pick && q->fresh && q->begun &&
+    q->head = (size_t *)par__pipe_alloc_zeroed(p, sizeof(size_t)),
+    q->live = (size_t *)par__pipe_alloc_zeroed(p, sizeof(size_t));
+    q->taken = (char **)par__pipe_alloc_zeroed(p, sizeof(char *)),
+    q->now = (double *)par__pipe_alloc_zeroed(p, sizeof(double));
+    q->when = (double *)par__pipe_alloc_zeroed(p, sizeof(double)),
+    q->started = (double *)par__pipe_alloc_zeroed(p, sizeof(double));
+    q->pick = (long *)par__pipe_alloc_zeroed(p, sizeof(long)),
+    q->fresh = (char *)par__pipe_alloc_zeroed(p, 1);
+    q->in[0] = (double *)par__pipe_alloc_zeroed(all, sizeof(double)),
+    q->in[1] = (double *)par__pipe_alloc_zeroed(all, sizeof(double));
+    q->stage_w = (double *)par__pipe_alloc_zeroed(all, sizeof(double));
+    int ok = q->head && q->live && q->taken && q->now && q->when && q->pick && q->fresh && q->started &&
              q->in[0] && q->in[1] && q->stage_w;
     for (size_t r = 0; q->taken && r < p; r++) {
-        q->taken[r] = (char *)par__pipe_fresh(lists[r].count, 1);
+        q->taken[r] = (char *)par__pipe_alloc_zeroed(lists[r].count, 1);
         ok = ok && q->taken[r];
     }
     return ok;
 }
-static void par__pipe_squeeze_reset(par__pipe_squeeze *q) {
+static void par__pipe_list_scheduler_reset(par__pipe_list_scheduler *q) {
     const size_t p = (size_t)q->s->ranks, all = (size_t)q->s->stages * (size_t)q->s->microbatches;
     for (size_t r = 0; r < p; r++)
         q->head[r] = q->live[r] = 0, q->now[r] = 0, memset(q->taken[r], 0, q->lists[r].count + 1);
@@ -1082,50 +1101,53 @@ static void par__pipe_keep_better(par__pipe_build *b, par__pipe_build *trial, do
 }
 // The best of several tastes takes the place of the lists, where it is better than they are: `best` is their
 // makespan. 0: no memory.
-static int par__pipe_squeeze_lists(par__pipe_build *b, size_t limit, const par__pipe_taste *tastes, int count,
-                                   int tries, double *best) {
-    par__pipe_squeeze q;
-    int ok = par__pipe_squeeze_open(&q, b->s, b->lists);
+static int par__pipe_list_schedule_best(par__pipe_build *b, size_t limit,
+                                        const par__pipe_priority *priorities, int count, int tries,
+                                        double *best) {
+    par__pipe_list_scheduler q;
+    int ok = par__pipe_list_scheduler_open(&q, b->s, b->lists);
     par__pipe_build kept = *b, out; // all tastes begin with b's lists
     double better = *best;
     kept.lists = NULL, q.limit = limit;
     for (int i = 0; ok && i < count * tries; i++) {
-        q.taste = &tastes[i % count], q.seed = (uint64_t)i;
-        if (i >= count && q.taste->noise <= 0) continue; // the same again
+        q.priority = &priorities[i % count], q.seed = (uint64_t)i;
+        if (i >= count && q.priority->noise <= 0) continue; // the same again
         if (!(ok = par__pipe_build_open(&out, b->s))) break;
-        par__pipe_squeeze_reset(&q);
+        par__pipe_list_scheduler_reset(&q);
         q.out = out.lists;
-        const double t = par__pipe_squeeze_run(&q, &out);
+        const double t = par__pipe_list_schedule(&q, &out);
         par__pipe_keep_better(&kept, &out, t, &better);
     }
-    par__pipe_squeeze_close(&q);
+    par__pipe_list_scheduler_close(&q);
     if (kept.lists) par__pipe_keep_better(b, &kept, better, best);
     return ok;
 }
 static size_t par__pipe_list_peak(const par_pipe_schedule *s, const par__pipe_list *l) {
-    long long now = 0, most = 0;
+    long long now = 0, peak = 0;
     for (size_t i = 0; i < l->count; i++) {
-        now += par__pipe_holds(s, l->at[i]);
-        most = PAR__MAX(most, now);
+        now += par__pipe_memory_delta(s, l->at[i]);
+        peak = PAR__MAX(peak, now);
     }
-    return (size_t)most;
+    return (size_t)peak;
 }
 
 // Warm-up and end of V-Half and V-Min: what the slots leave open is filled, under their own peak of memory.
 static par_result par__pipe_v_finish(par__pipe_build *b) {
-    static const par__pipe_taste tastes[] = {{0, 0, 0, 0, 0}, {99, 0, 0, 0, 0}, {1, 2, 1, 0, 0},
-                                             {3, 0, 1, 2, 0}, {3, 2, 4, 2, 0},  {3, 1, 1, 2, 0},
-                                             {2, 2, 1, 2, 0}, {6, 1, 1, 1, 0}};
+    static const par__pipe_priority priorities[] = {{0, 0, 0, 0, 0}, {99, 0, 0, 0, 0}, {1, 2, 1, 0, 0},
+                                                    {3, 0, 1, 2, 0}, {3, 2, 4, 2, 0},  {3, 1, 1, 2, 0},
+                                                    {2, 2, 1, 2, 0}, {6, 1, 1, 1, 0}};
     size_t limit = 0;
     double best = 1e300;
     for (int r = 0; r < b->p; r++) limit = PAR__MAX(limit, par__pipe_list_peak(b->s, &b->lists[r]));
-    if (b->s->desc.memory && b->s->desc.memory < limit)
-        return par__pipe_fail(b->s, PAR_ERR_MEMORY,
-                              "%s needs %zu bytes of activations on a rank; desc.memory allows %zu",
-                              b->s->desc.schedule, limit, b->s->desc.memory);
-    if (b->s->desc.memory) limit = b->s->desc.memory;
+    if (b->s->desc.max_activation_bytes && b->s->desc.max_activation_bytes < limit)
+        return par__pipe_fail(
+            b->s, PAR_ERR_MEMORY,
+            "%s needs %zu bytes of activations on a rank; desc.max_activation_bytes allows %zu",
+            b->s->desc.schedule, limit, b->s->desc.max_activation_bytes);
+    if (b->s->desc.max_activation_bytes) limit = b->s->desc.max_activation_bytes;
     const int tries = b->p * b->m <= 1024 ? 24 : 1;
-    if (!par__pipe_squeeze_lists(b, limit, tastes, 8, tries, &best)) return par__pipe_no_memory(b->s);
+    if (!par__pipe_list_schedule_best(b, limit, priorities, 8, tries, &best))
+        return par__pipe_no_memory(b->s);
     return PAR_OK;
 }
 
@@ -1137,27 +1159,27 @@ static par_result par__pipe_v_finish(par__pipe_build *b) {
 static void par__pipe_auto_lists(par__pipe_build *b, int r, double k, size_t limit) {
     const par_pipe_stage *c = par__pipe_stage_of(b->s, r);
     const size_t each = c->b_bytes + c->w_bytes;
-    const double room = !each   ? (double)(limit ? limit : (size_t)b->m)
+    const double fits = !each   ? (double)(limit ? limit : (size_t)b->m)
                         : limit ? (double)(limit / each)
                                 : (double)b->m;
-    int w = (int)PAR__MIN((double)b->m, PAR__MIN(room - 1, k * (b->p - 1 - r) + (k > 1 ? 1 : 0)));
+    int w = (int)PAR__MIN((double)b->m, PAR__MIN(fits - 1, k * (b->p - 1 - r) + (k > 1 ? 1 : 0)));
     w = PAR__MAX(w, 0);
-    for (int i = 0; i < w; i++) par__pipe_put(b, r, PAR_PIPE_F, r, i);
+    for (int i = 0; i < w; i++) par__pipe_emit(b, r, PAR_PIPE_F, r, i);
     for (int i = 0; i < b->m; i++) {
-        par__pipe_put(b, r, PAR_PIPE_F, r, w + i);
-        par__pipe_put(b, r, PAR_PIPE_B, r, i);
-        par__pipe_put(b, r, PAR_PIPE_W, r, i);
+        par__pipe_emit(b, r, PAR_PIPE_F, r, w + i);
+        par__pipe_emit(b, r, PAR_PIPE_B, r, i);
+        par__pipe_emit(b, r, PAR_PIPE_W, r, i);
     }
 }
 // When the first input can come to a rank, and the first gradient.
-typedef struct par__pipe_reach {
+typedef struct par__pipe_earliest {
     double input, gradient;
-} par__pipe_reach;
-static par__pipe_reach par__pipe_reach_of(const par_pipe_schedule *s, int rank) {
-    par__pipe_reach x = {0, 0};
+} par__pipe_earliest;
+static par__pipe_earliest par__pipe_earliest_of(const par_pipe_schedule *s, int rank) {
+    par__pipe_earliest x = {0, 0};
     for (int r = 0; r < s->ranks; r++) {
         const par_pipe_stage *c = par__pipe_stage_of(s, r);
-        const double hop = r ? par__pipe_hop(s, r, 0) : 0;
+        const double hop = r ? par__pipe_message_seconds(s, r, 0) : 0;
         if (r <= rank) x.input += hop + (r < rank ? c->f : 0);
         x.gradient += hop + c->f + (r > rank ? hop + c->b : 0);
     }
@@ -1170,12 +1192,12 @@ static double par__pipe_auto_bound(const par_pipe_schedule *s, size_t limit) {
     const int m = s->microbatches;
     for (int r = 0; r < s->ranks; r++) {
         const par_pipe_stage *c = par__pipe_stage_of(s, r);
-        const par__pipe_reach x = par__pipe_reach_of(s, r);
+        const par__pipe_earliest x = par__pipe_earliest_of(s, r);
         const size_t each = c->b_bytes + c->w_bytes;
         const double work = m * (c->f + c->b + c->w);
-        double begun = m;
-        if (limit) begun = PAR__MIN(begun, (double)(limit / (each ? each : 1)));
-        bound = PAR__MAX(bound, PAR__MAX(x.input + work, x.gradient + work - begun * c->f));
+        double started = m;
+        if (limit) started = PAR__MIN(started, (double)(limit / (each ? each : 1)));
+        bound = PAR__MAX(bound, PAR__MAX(x.input + work, x.gradient + work - started * c->f));
     }
     return bound;
 }
@@ -1204,18 +1226,19 @@ static double par__pipe_branch_ready(const par__pipe_branch *q, const par__pipe_
     if (kind == PAR_PIPE_F) {
         if (x->f == q->m) return -1;
         if (q->limit &&
-            x->live + par__pipe_holds(q->s, par__pipe_action(PAR_PIPE_F, r, 0)) > (long long)q->limit)
+            x->live + par__pipe_memory_delta(q->s, par__pipe_action(PAR_PIPE_F, r, 0)) > (long long)q->limit)
             return -1;
         if (r == 0) return x->now;
         if (st[r - 1].f <= x->f) return -1;
-        return PAR__MAX(x->now, q->f_end[(size_t)(r - 1) * m + (size_t)x->f] + par__pipe_hop(q->s, r, x->f));
+        return PAR__MAX(x->now, q->f_end[(size_t)(r - 1) * m + (size_t)x->f] +
+                                    par__pipe_message_seconds(q->s, r, x->f));
     }
     if (kind == PAR_PIPE_B) {
         if (x->b == x->f) return -1;
         if (r == q->p - 1) return PAR__MAX(x->now, q->f_end[(size_t)r * m + (size_t)x->b]);
         if (st[r + 1].b <= x->b) return -1;
-        return PAR__MAX(x->now,
-                        q->b_end[(size_t)(r + 1) * m + (size_t)x->b] + par__pipe_hop(q->s, r + 1, x->b));
+        return PAR__MAX(x->now, q->b_end[(size_t)(r + 1) * m + (size_t)x->b] +
+                                    par__pipe_message_seconds(q->s, r + 1, x->b));
     }
     return x->w == x->b ? -1 : x->now;
 }
@@ -1250,7 +1273,7 @@ static void par__pipe_branch_down(par__pipe_branch *q, par__pipe_state *st) {
         par__pipe_state *x = &st[rank];
         const int i = kind == PAR_PIPE_F ? x->f++ : kind == PAR_PIPE_B ? x->b++ : x->w++;
         const par_pipe_action a = par__pipe_action(kind, rank, i);
-        x->now = t + par__pipe_seconds(q->s, a), x->live += par__pipe_holds(q->s, a);
+        x->now = t + par__pipe_seconds(q->s, a), x->live += par__pipe_memory_delta(q->s, a);
         if (kind == PAR_PIPE_F) q->f_end[(size_t)rank * (size_t)q->m + (size_t)i] = x->now;
         if (kind == PAR_PIPE_B) q->b_end[(size_t)rank * (size_t)q->m + (size_t)i] = x->now;
         q->path[q->depth++] = a;
@@ -1268,7 +1291,7 @@ static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double b
     q.f_end = (double *)PAR_MALLOC(pm * sizeof(double)), q.b_end = (double *)PAR_MALLOC(pm * sizeof(double));
     q.path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
     q.best_path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
-    par__pipe_state *st = (par__pipe_state *)par__pipe_fresh((size_t)b->p, sizeof *st);
+    par__pipe_state *st = (par__pipe_state *)par__pipe_alloc_zeroed((size_t)b->p, sizeof *st);
     const int ok = q.f_end && q.b_end && q.path && q.best_path && st;
     if (ok) {
         par__pipe_branch_down(&q, st);
@@ -1276,7 +1299,7 @@ static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double b
             for (int r = 0; r < b->p; r++) b->lists[r].count = 0;
             for (int i = 0; i < q.all; i++) par__pipe_push(b, q.best_path[i].stage, q.best_path[i]);
         }
-        if (q.nodes_left > 0) b->s->bound = PAR__MAX(b->s->bound, q.best); // all were tried
+        if (q.nodes_left > 0) b->s->lower_bound = PAR__MAX(b->s->lower_bound, q.best); // all were tried
     }
     PAR_FREE(q.f_end), PAR_FREE(q.b_end), PAR_FREE(q.path), PAR_FREE(q.best_path), PAR_FREE(st);
     return ok;
@@ -1285,68 +1308,68 @@ static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double b
 // first B can come; W where a gap has room for it, where a gap would make this rank the one that idles most,
 // and where memory forces it.
 typedef struct par__pipe_fill {
-    double room; // a W is put into a gap that has room for so much of it
-    int balance; // 1: and where this rank would idle most
-    int more;    // F that more, or fewer, go first
+    double min_gap;     // a W is put into a gap that has room for so much of it
+    int balance;        // 1: and where this rank would idle most
+    int extra_forwards; // F that more, or fewer, go first
 } par__pipe_fill;
 
 static void par__pipe_fill_skeleton(par__pipe_build *k, const par__pipe_fill *how, size_t limit) {
     const par_pipe_schedule *s = k->s;
     for (int r = 0; r < k->p; r++) {
         const par_pipe_stage *c = par__pipe_stage_of(s, r);
-        const par__pipe_reach x = par__pipe_reach_of(s, r);
-        const long long each = par__pipe_holds(s, par__pipe_action(PAR_PIPE_F, r, 0));
+        const par__pipe_earliest x = par__pipe_earliest_of(s, r);
+        const long long each = par__pipe_memory_delta(s, par__pipe_action(PAR_PIPE_F, r, 0));
         const double fit = c->f > 0 ? ceil((x.gradient - x.input) / c->f - 1e-9) : (double)k->p;
-        int w = (int)PAR__MIN((double)k->m, fit) - 1 + how->more;
+        int w = (int)PAR__MIN((double)k->m, fit) - 1 + how->extra_forwards;
         if (limit) w = (int)PAR__MIN((long long)w, (long long)limit / each - 1);
         w = PAR__MAX(PAR__MIN(w, k->m), 0);
-        for (int i = 0; i < w; i++) par__pipe_put(k, r, PAR_PIPE_F, r, i);
+        for (int i = 0; i < w; i++) par__pipe_emit(k, r, PAR_PIPE_F, r, i);
         for (int i = 0; i < k->m; i++)
-            par__pipe_put(k, r, PAR_PIPE_F, r, w + i), par__pipe_put(k, r, PAR_PIPE_B, r, i);
+            par__pipe_emit(k, r, PAR_PIPE_F, r, w + i), par__pipe_emit(k, r, PAR_PIPE_B, r, i);
     }
 }
-typedef struct par__pipe_filled { // of a rank
-    double now, begun, idle;
+typedef struct par__pipe_fill_state { // of a rank
+    double now, started, idle;
     int w, b;
     long long live;
     size_t next;
-} par__pipe_filled;
+} par__pipe_fill_state;
 
-static void par__pipe_fill_w(par__pipe_build *out, par__pipe_filled *x, int r) {
+static void par__pipe_fill_w(par__pipe_build *out, par__pipe_fill_state *x, int r) {
     const par_pipe_action a = par__pipe_action(PAR_PIPE_W, r, x->w++);
     par__pipe_push(out, r, a);
-    x->now += par__pipe_seconds(out->s, a), x->live += par__pipe_holds(out->s, a);
+    x->now += par__pipe_seconds(out->s, a), x->live += par__pipe_memory_delta(out->s, a);
 }
 // One F or B of rank r, and the W before it. 0: its input is not there.
-static int par__pipe_fill_one(par__pipe_build *out, const par__pipe_list *l, par__pipe_filled *all,
+static int par__pipe_fill_one(par__pipe_build *out, const par__pipe_list *l, par__pipe_fill_state *all,
                               double *const end[2], int r, const par__pipe_fill *how, size_t limit) {
     const par_pipe_schedule *s = out->s;
-    par__pipe_filled *x = &all[r];
+    par__pipe_fill_state *x = &all[r];
     if (x->next == l[r].count) return 0;
     const par_pipe_action a = l[r].at[x->next];
     const int back = a.kind == PAR_PIPE_B, from = back ? (r + 1 < out->p ? r + 1 : r) : r - 1;
     double ready = 0, idlest = 0;
     if (from >= 0) {
-        ready = end[back && from != r][par__pipe_at(s, from, a.microbatch)];
+        ready = end[back && from != r][par__pipe_index(s, from, a.microbatch)];
         if (ready < 0) return 0;
-        if (from != r) ready += par__pipe_hop(s, back ? from : r, a.microbatch);
+        if (from != r) ready += par__pipe_message_seconds(s, back ? from : r, a.microbatch);
     }
     const double w = par__pipe_stage_of(s, r)->w;
     for (int q = 0; q < out->p; q++) idlest = PAR__MAX(idlest, all[q].idle);
-    while (x->w < x->b && ready - x->now >= how->room * w && ready > x->now) par__pipe_fill_w(out, x, r);
-    if (how->balance && x->w < x->b && x->begun >= 0 && ready > x->now && x->idle + ready - x->now > idlest)
+    while (x->w < x->b && ready - x->now >= how->min_gap * w && ready > x->now) par__pipe_fill_w(out, x, r);
+    if (how->balance && x->w < x->b && x->started >= 0 && ready > x->now && x->idle + ready - x->now > idlest)
         par__pipe_fill_w(out, x, r);
-    while (limit && x->live + par__pipe_holds(s, a) > (long long)limit) {
+    while (limit && x->live + par__pipe_memory_delta(s, a) > (long long)limit) {
         if (x->w == x->b) return -1; // memory cannot be had
         par__pipe_fill_w(out, x, r);
     }
     const double start = PAR__MAX(x->now, ready);
-    if (x->begun < 0)
-        x->begun = start;
+    if (x->started < 0)
+        x->started = start;
     else
         x->idle += start - x->now;
-    x->now = end[back][par__pipe_at(s, r, a.microbatch)] = start + par__pipe_seconds(s, a);
-    x->live += par__pipe_holds(s, a), x->b += back, x->next++;
+    x->now = end[back][par__pipe_index(s, r, a.microbatch)] = start + par__pipe_seconds(s, a);
+    x->live += par__pipe_memory_delta(s, a), x->b += back, x->next++;
     par__pipe_push(out, r, a);
     return 1;
 }
@@ -1357,26 +1380,26 @@ static double par__pipe_fill_lists(par__pipe_build *out, const par__pipe_fill *h
     par__pipe_build k;
     double *const end[2] = {(double *)PAR_MALLOC(all * sizeof(double)),
                             (double *)PAR_MALLOC(all * sizeof(double))};
-    par__pipe_filled *x = (par__pipe_filled *)par__pipe_fresh((size_t)out->p, sizeof *x);
+    par__pipe_fill_state *x = (par__pipe_fill_state *)par__pipe_alloc_zeroed((size_t)out->p, sizeof *x);
     const int open = par__pipe_build_open(&k, out->s);
     double longest = -1, widest = 0;
     if (open && end[0] && end[1] && x) {
         int moved = 1, bad = 0;
-        for (int r = 0; r < out->p; r++) x[r].begun = -1;
+        for (int r = 0; r < out->p; r++) x[r].started = -1;
         for (size_t i = 0; i < all; i++) end[0][i] = end[1][i] = -1;
         par__pipe_fill_skeleton(&k, how, limit);
         while (moved && !bad) {
             moved = 0;
             for (int r = 0; r < out->p; r++) {
-                const int did = par__pipe_fill_one(out, k.lists, x, end, r, how, limit);
-                moved |= did > 0, bad |= did < 0;
+                const int moved_on = par__pipe_fill_one(out, k.lists, x, end, r, how, limit);
+                moved |= moved_on > 0, bad |= moved_on < 0;
             }
         }
         longest = 0;
         for (int r = 0; r < out->p; r++) {
             bad |= x[r].next != k.lists[r].count;
             while (x[r].w < x[r].b) par__pipe_fill_w(out, &x[r], r);
-            longest = PAR__MAX(longest, x[r].now), widest = PAR__MAX(widest, x[r].now - x[r].begun);
+            longest = PAR__MAX(longest, x[r].now), widest = PAR__MAX(widest, x[r].now - x[r].started);
         }
         longest += PAR__PIPE_TIE * widest;
         if (bad || k.no_memory || out->no_memory) longest = -1;
@@ -1387,133 +1410,141 @@ static double par__pipe_fill_lists(par__pipe_build *out, const par__pipe_fill *h
     return longest;
 }
 static par_result par__pipe_auto_finish(par__pipe_build *b) {
-    static const par__pipe_taste tastes[] = {
+    static const par__pipe_priority priorities[] = {
         {0, 0, 0, 0, 0},   {99, 0, 0, 0, 0},  {1, 2, 0, 0, 0},   {3, 0, 0, 0, 0},
         {6, 2, 0, 0, .3},  {99, 9, 0, 0, .3}, {99, 3, 0, 0, .6}, {99, 9, 0, 0, .9},
         {99, 0, 0, 0, .3}, {99, 0, 0, 0, .6}, {99, 0, 0, 0, .9}, {6, 2, 0, 0, .9},
         {12, 2, 0, 0, .6}, {24, 0, 0, 0, .6}, {99, 2, 0, 0, .6}, {3, 1, 0, 2, .5}};
     static const double begins[] = {1, 1.5, 2, 3};
     par_pipe_schedule *s = b->s;
-    const size_t limit = s->desc.memory;
+    const size_t limit = s->desc.max_activation_bytes;
     for (int r = 0; limit && r < b->p; r++) {
-        const long long least = par__pipe_holds(s, par__pipe_action(PAR_PIPE_F, r, 0));
+        const long long least = par__pipe_memory_delta(s, par__pipe_action(PAR_PIPE_F, r, 0));
         const par_pipe_stage *c = par__pipe_stage_of(s, r);
         const long long both = PAR__MAX(least, (long long)(c->w_bytes + c->g_bytes));
         if (both > (long long)limit)
-            return par__pipe_fail(
-                s, PAR_ERR_MEMORY,
-                "one microbatch needs %lld bytes of activations on stage %d; desc.memory allows %zu", both, r,
-                limit);
+            return par__pipe_fail(s, PAR_ERR_MEMORY,
+                                  "one microbatch needs %lld bytes of activations on stage %d; "
+                                  "desc.max_activation_bytes allows %zu",
+                                  both, r, limit);
     }
     double best = 1e300;
-    s->bound = par__pipe_auto_bound(s, limit);
+    s->lower_bound = par__pipe_auto_bound(s, limit);
     for (int i = 0; i < 4; i++) {
         par__pipe_build trial;
         double t = 1e300;
         if (!par__pipe_build_open(&trial, s)) return par__pipe_no_memory(s);
         for (int r = 0; r < b->p; r++) par__pipe_auto_lists(&trial, r, begins[i], limit);
-        if (trial.no_memory || !par__pipe_squeeze_lists(&trial, limit ? limit : (size_t)-1 / 4, tastes, 16,
-                                                        b->p * b->m <= 1024 ? 8 : 1, &t)) {
+        if (trial.no_memory ||
+            !par__pipe_list_schedule_best(&trial, limit ? limit : (size_t)-1 / 4, priorities, 16,
+                                          b->p * b->m <= 1024 ? 8 : 1, &t)) {
             par__pipe_build_close(&trial);
             return par__pipe_no_memory(s);
         }
         par__pipe_keep_better(b, &trial, t, &best);
     }
     for (int i = 0; i < 3 * 2 * 5; i++) {
-        static const double rooms[3] = {1, .75, .5};
-        const par__pipe_fill how = {rooms[i % 3], i / 3 % 2, i / 6 - 3};
+        static const double gaps[3] = {1, .75, .5};
+        const par__pipe_fill how = {gaps[i % 3], i / 3 % 2, i / 6 - 3};
         par__pipe_build trial;
         if (!par__pipe_build_open(&trial, s)) return par__pipe_no_memory(s);
         const double t = par__pipe_fill_lists(&trial, &how, limit);
         par__pipe_keep_better(b, &trial, t, &best);
     }
-    if (best > 1e299) return par__pipe_fail(s, PAR_ERR_MEMORY, "found no order within desc.memory");
-    if (3 * b->p * b->m <= 96 && best > s->bound * (1 + 2 * PAR__PIPE_TIE) &&
+    if (best > 1e299)
+        return par__pipe_fail(s, PAR_ERR_MEMORY, "found no order within desc.max_activation_bytes");
+    if (3 * b->p * b->m <= 96 && best > s->lower_bound * (1 + 2 * PAR__PIPE_TIE) &&
         !par__pipe_branch_and_bound(b, limit, best))
         return par__pipe_no_memory(s);
     return PAR_OK;
 }
-static void par__pipe_auto(par__pipe_build *b, int r) { par__pipe_auto_lists(b, r, 1, b->s->desc.memory); }
+static void par__pipe_auto(par__pipe_build *b, int r) {
+    par__pipe_auto_lists(b, r, 1, b->s->desc.max_activation_bytes);
+}
 
 // >>pipe_theory ---------------------------------------------------------------------------------------------
 // Seconds of bubble and microbatches held, for stages that are alike. F, B, W: of a rank's whole share of the
 // model; c: of a hop. NaN: not for this case.
 
-typedef struct par__pipe_case {
+typedef struct par__pipe_uniform_case {
     double p, m, v, F, B, W, T, c, fbw;
-} par__pipe_case;
+} par__pipe_uniform_case;
 
-static int par__pipe_even(const par__pipe_case *x) { // F = B = W
+static int par__pipe_equal_costs(const par__pipe_uniform_case *x) { // F = B = W
     return fabs(x->F - x->B) < 1e-9 * x->F && fabs(x->F - x->W) < 1e-9 * x->F;
 }
 static double par__pipe_nan(void) { return strtod("nan", NULL); }
-static double par__pipe_naive_bubble(const par__pipe_case *x, int window) {
+static double par__pipe_naive_bubble(const par__pipe_uniform_case *x, int window) {
     return window ? par__pipe_nan() : x->m * (x->p - 1) * (x->T + 2 * x->c);
 }
-static double par__pipe_gpipe_bubble(const par__pipe_case *x, int window) {
+static double par__pipe_gpipe_bubble(const par__pipe_uniform_case *x, int window) {
     return window ? par__pipe_nan() : (x->p - 1) * (x->T + 2 * x->c);
 }
-static double par__pipe_1f1b_bubble(const par__pipe_case *x, int window) {
+static double par__pipe_1f1b_bubble(const par__pipe_uniform_case *x, int window) {
     if (window || (x->c > 0 && (fmod(x->m, x->p) != 0 || x->p < 2))) return par__pipe_nan();
     return (x->p - 1) * x->T + (x->c > 0 ? 2 * x->c * ((x->p - 1) * (x->m / x->p + 1) - 1) : 0);
 }
-static double par__pipe_interleaved_bubble(const par__pipe_case *x, int window) {
+static double par__pipe_interleaved_bubble(const par__pipe_uniform_case *x, int window) {
     if (window || fmod(x->m, x->p) != 0 || (x->c > 0 && (x->p < 2 || x->v < 2))) return par__pipe_nan();
     return (x->p - 1) * x->T / x->v + (x->c > 0 ? (2 * x->p * x->v - 2) * x->c : 0);
 }
-static double par__pipe_bfs_bubble(const par__pipe_case *x, int window) {
+static double par__pipe_bfs_bubble(const par__pipe_uniform_case *x, int window) {
     return window || x->c > 0 || x->m < x->p ? par__pipe_nan() : (x->p - 1) * x->T / x->v;
 }
-static double par__pipe_h1_bubble(const par__pipe_case *x, int window) {
+static double par__pipe_h1_bubble(const par__pipe_uniform_case *x, int window) {
     if (window || x->m < 2 * x->p || x->W > x->B || x->W > x->F) return par__pipe_nan();
     return (x->p - 1) * (x->F + x->B - x->W + 4 * x->c);
 }
-static double par__pipe_h2_bubble(const par__pipe_case *x, int window) {
+static double par__pipe_h2_bubble(const par__pipe_uniform_case *x, int window) {
     if (!window || x->m < 2 * x->p || x->W > x->B || x->W > x->F) return par__pipe_nan();
     return (x->p - 1) * (x->F + x->B - 2 * x->W + 2 * x->c);
 }
-static double par__pipe_zbv_bubble(const par__pipe_case *x, int window) {
-    if (!par__pipe_even(x) || x->p < 2 || x->m < 2 * x->p - 1 || (!window && x->c > 0))
+static double par__pipe_zbv_bubble(const par__pipe_uniform_case *x, int window) {
+    if (!par__pipe_equal_costs(x) || x->p < 2 || x->m < 2 * x->p - 1 || (!window && x->c > 0))
         return par__pipe_nan();
     return window ? (x->c > 0 ? (6 * x->p - 8) * x->c : 0) : (x->p - 1) * x->F / 2;
 }
-static double par__pipe_vhalf_bubble(const par__pipe_case *x, int window) {
+static double par__pipe_vhalf_bubble(const par__pipe_uniform_case *x, int window) {
     const double odd = fmod(x->p, 2);
-    if (window || !par__pipe_even(x) || x->c > 0 || x->p < 3 || x->m < 2 * x->p) return par__pipe_nan();
+    if (window || !par__pipe_equal_costs(x) || x->c > 0 || x->p < 3 || x->m < 2 * x->p)
+        return par__pipe_nan();
     return (odd > 0 ? 3 * x->p - 4 : 3 * x->p - 7) * x->F / 2;
 }
-static double par__pipe_vmin_bubble(const par__pipe_case *x, int window) {
-    if (window || !par__pipe_even(x) || x->c > 0 || x->p < 2 || x->m < 2 * x->p) return par__pipe_nan();
+static double par__pipe_vmin_bubble(const par__pipe_uniform_case *x, int window) {
+    if (window || !par__pipe_equal_costs(x) || x->c > 0 || x->p < 2 || x->m < 2 * x->p)
+        return par__pipe_nan();
     return (fmod(x->p, 3) > 0 ? 4 * x->p - 5 : 4 * x->p - 7) * x->F / 2;
 }
-static double par__pipe_dual_of(const par__pipe_case *x, double p) {
+static double par__pipe_dual_of(const par__pipe_uniform_case *x, double p) {
     const double chunk = x->fbw > 0 ? x->fbw : x->T / 2;
     return (p - 1) * (chunk + (x->B + x->W) / 2 - 3 * x->W / 2);
 }
-static double par__pipe_dual_bubble(const par__pipe_case *x, int window) {
-    if (window || !par__pipe_even(x) || x->c > 0 || x->m < 2 * x->p || fmod(x->m, 2) > 0)
+static double par__pipe_dual_bubble(const par__pipe_uniform_case *x, int window) {
+    if (window || !par__pipe_equal_costs(x) || x->c > 0 || x->m < 2 * x->p || fmod(x->m, 2) > 0)
         return par__pipe_nan();
     return par__pipe_dual_of(x, x->p / 2);
 }
-static double par__pipe_dualv_bubble(const par__pipe_case *x, int window) {
-    if (window || !par__pipe_even(x) || x->c > 0 || x->m < 2 * x->p) return par__pipe_nan();
+static double par__pipe_dualv_bubble(const par__pipe_uniform_case *x, int window) {
+    if (window || !par__pipe_equal_costs(x) || x->c > 0 || x->m < 2 * x->p) return par__pipe_nan();
     return par__pipe_dual_of(x, x->p);
 }
-static double par__pipe_no_bubble(const par__pipe_case *x, int window) {
+static double par__pipe_no_bubble(const par__pipe_uniform_case *x, int window) {
     return (void)x, (void)window, par__pipe_nan();
 }
 
-static double par__pipe_one_peak(const par__pipe_case *x, double r) { return (void)x, (void)r, 1; }
-static double par__pipe_all_peak(const par__pipe_case *x, double r) { return (void)r, x->m; }
-static double par__pipe_1f1b_peak(const par__pipe_case *x, double r) { return PAR__MIN(x->m, x->p - r); }
-static double par__pipe_interleaved_peak(const par__pipe_case *x, double r) {
+static double par__pipe_one_peak(const par__pipe_uniform_case *x, double r) { return (void)x, (void)r, 1; }
+static double par__pipe_all_peak(const par__pipe_uniform_case *x, double r) { return (void)r, x->m; }
+static double par__pipe_1f1b_peak(const par__pipe_uniform_case *x, double r) {
+    return PAR__MIN(x->m, x->p - r);
+}
+static double par__pipe_interleaved_peak(const par__pipe_uniform_case *x, double r) {
     if (fmod(x->m, x->p) != 0) return par__pipe_nan();
     return PAR__MIN(x->m, (2 * (x->p - r - 1) + (x->v - 1) * x->p + 1) / x->v);
 }
-static double par__pipe_h2_peak(const par__pipe_case *x, double r) {
+static double par__pipe_h2_peak(const par__pipe_uniform_case *x, double r) {
     return PAR__MIN(x->m, 2 * (x->p - r) - 1);
 }
-static double par__pipe_no_peak(const par__pipe_case *x, double r) {
+static double par__pipe_no_peak(const par__pipe_uniform_case *x, double r) {
     return (void)x, (void)r, par__pipe_nan();
 }
 
@@ -1521,163 +1552,176 @@ static double par__pipe_no_peak(const par__pipe_case *x, double r) {
 
 static par_result par__pipe_nothing(par__pipe_build *b) { return (void)b, PAR_OK; }
 
-typedef struct par__pipe_row {
+typedef struct par__pipe_schedule_row {
     const char *name;
     void (*lists)(par__pipe_build *b, int rank);
     par_result (*finish)(par__pipe_build *b); // over all ranks' lists
-    int chunks, places, split;                // split: 1: B and W, in part at least
-    double (*bubble)(const par__pipe_case *x, int window);
-    double (*peak)(const par__pipe_case *x, double rank);
+    int chunks, placement, splits_backward;   // split: 1: B and W, in part at least
+    double (*bubble)(const par__pipe_uniform_case *x, int window);
+    double (*peak)(const par__pipe_uniform_case *x, double rank);
     const char *source;
-} par__pipe_row;
+} par__pipe_schedule_row;
 
-static const par__pipe_row par__pipe_rows_of[] = {
-#define X(name, lists, finish, chunks, places, split, bubble, peak, source)                                  \
-    {name,  par__pipe_##lists,  par__pipe_##finish, chunks, PAR__PIPE_##places,                              \
-     split, par__pipe_##bubble, par__pipe_##peak,   source},
+static const par__pipe_schedule_row par__pipe_schedule_rows[] = {
+#define X(name, lists, finish, chunks, placement, splits_backward, bubble, peak, source)                     \
+    {name,                                                                                                   \
+     par__pipe_##lists,                                                                                      \
+     par__pipe_##finish,                                                                                     \
+     chunks,                                                                                                 \
+     PAR__PIPE_##placement,                                                                                  \
+     splits_backward,                                                                                        \
+     par__pipe_##bubble,                                                                                     \
+     par__pipe_##peak,                                                                                       \
+     source},
     PAR_PIPE_SCHEDULES(X)
 #undef X
 };
-enum { PAR__PIPE_ROWS = sizeof par__pipe_rows_of / sizeof par__pipe_rows_of[0] };
+enum { PAR__PIPE_ROWS = sizeof par__pipe_schedule_rows / sizeof par__pipe_schedule_rows[0] };
 
-static const par__pipe_row *par__pipe_row_of(const char *name) {
+static const par__pipe_schedule_row *par__pipe_find_schedule(const char *name) {
     for (int i = 0; name && i < PAR__PIPE_ROWS; i++)
-        if (!strcmp(par__pipe_rows_of[i].name, name)) return &par__pipe_rows_of[i];
+        if (!strcmp(par__pipe_schedule_rows[i].name, name)) return &par__pipe_schedule_rows[i];
     return NULL;
 }
 int par_pipe_schedule_count(void) { return PAR__PIPE_ROWS; }
 const char *par_pipe_schedule_name(int i) {
-    return i >= 0 && i < PAR__PIPE_ROWS ? par__pipe_rows_of[i].name : NULL;
+    return i >= 0 && i < PAR__PIPE_ROWS ? par__pipe_schedule_rows[i].name : NULL;
 }
 const char *par_pipe_schedule_nearest(const char *name) {
-    return par_nearest_name(name, &par__pipe_rows_of[0].name, PAR__PIPE_ROWS, sizeof par__pipe_rows_of[0]);
+    return par_nearest_name(name, &par__pipe_schedule_rows[0].name, PAR__PIPE_ROWS,
+                            sizeof par__pipe_schedule_rows[0]);
 }
 const char *par_pipe_schedule_source(int i) {
-    return i >= 0 && i < PAR__PIPE_ROWS ? par__pipe_rows_of[i].source : NULL;
+    return i >= 0 && i < PAR__PIPE_ROWS ? par__pipe_schedule_rows[i].source : NULL;
 }
-int par_pipe_schedule_split(const char *name) {
-    const par__pipe_row *row = par__pipe_row_of(name);
-    return row ? row->split : -1;
+int par_pipe_schedule_splits_backward(const char *name) {
+    const par__pipe_schedule_row *row = par__pipe_find_schedule(name);
+    return row ? row->splits_backward : -1;
 }
 
-// >>pipe_walk -----------------------------------------------------------------------------------------------
+// >>pipe_events ---------------------------------------------------------------------------------------------
 // Runs a table by its costs. A rank goes on until its next action has to wait, and is looked at again when
 // something comes for it; times follow from the dependencies alone, so that no clock is needed. Each action
 // is visited once or twice, whatever the number of ranks.
 
-enum { PAR__PIPE_DID_F = 1, PAR__PIPE_DID_B = 2, PAR__PIPE_POSTED_F = 4, PAR__PIPE_POSTED_B = 8 };
+enum { PAR__PIPE_DONE_F = 1, PAR__PIPE_DONE_B = 2, PAR__PIPE_POSTED_F = 4, PAR__PIPE_POSTED_B = 8 };
 
-typedef struct par__pipe_walk {
+typedef struct par__pipe_sim {
     const par_pipe_schedule *s;
-    par_pipe_channel channel;
-    double *start, *end;  // of actions
-    uint32_t *turn;       // in which order they were done
-    double *in[2];        // when x and dy of (stage, microbatch) come; < 0: not known
-    uint8_t *did;         // of (stage, microbatch)
-    double *free_lane[2]; // from when on a lane of a stage's output, of its input's gradient is free
-    size_t *next;         // of ranks
+    par_pipe_protocol protocol;
+    double *start, *end;        // of actions
+    uint32_t *order;            // in which order they were done
+    double *in[2];              // when x and dy of (stage, microbatch) come; < 0: not known
+    uint8_t *done;              // of (stage, microbatch)
+    double *channel_free_at[2]; // from when on a lane of a stage's output, of its input's gradient is free
+    size_t *next;               // of ranks
     double *now;
     int *queue;
     uint8_t *queued;
     int head, tail;
-    uint32_t turns;
-} par__pipe_walk;
+    uint32_t order_count;
+} par__pipe_sim;
 
-static void par__pipe_walk_close(par__pipe_walk *w) {
-    PAR_FREE(w->start), PAR_FREE(w->end), PAR_FREE(w->turn), PAR_FREE(w->did), PAR_FREE(w->next);
+static void par__pipe_sim_close(par__pipe_sim *w) {
+    PAR_FREE(w->start), PAR_FREE(w->end), PAR_FREE(w->order), PAR_FREE(w->done), PAR_FREE(w->next);
     PAR_FREE(w->now), PAR_FREE(w->queue), PAR_FREE(w->queued);
-    for (int i = 0; i < 2; i++) PAR_FREE(w->in[i]), PAR_FREE(w->free_lane[i]);
+    for (int i = 0; i < 2; i++) PAR_FREE(w->in[i]), PAR_FREE(w->channel_free_at[i]);
     memset(w, 0, sizeof *w);
 }
-static int par__pipe_walk_open(par__pipe_walk *w, const par_pipe_schedule *s, par_pipe_channel channel) {
+static int par__pipe_sim_open(par__pipe_sim *w, const par_pipe_schedule *s, par_pipe_protocol protocol) {
     const size_t all = (size_t)s->stages * (size_t)s->microbatches, p = (size_t)s->ranks, n = s->first[p];
-    const size_t lanes = (size_t)(s->ways * s->stages);
+    const size_t channels = (size_t)(s->directions * s->stages);
     memset(w, 0, sizeof *w);
-    w->s = s, w->channel = channel;
-    w->start = (double *)par__pipe_fresh(n, sizeof(double)),
-    w->end = (double *)par__pipe_fresh(n, sizeof(double));
-    w->turn = (uint32_t *)par__pipe_fresh(n, sizeof(uint32_t)), w->did = (uint8_t *)par__pipe_fresh(all, 1);
-    w->next = (size_t *)par__pipe_fresh(p, sizeof(size_t)),
-    w->now = (double *)par__pipe_fresh(p, sizeof(double));
-    w->queue = (int *)par__pipe_fresh(p + 1, sizeof(int)), w->queued = (uint8_t *)par__pipe_fresh(p, 1);
-    int ok = w->start && w->end && w->turn && w->did && w->next && w->now && w->queue && w->queued;
+    w->s = s, w->protocol = protocol;
+    w->start = (double *)par__pipe_alloc_zeroed(n, sizeof(double)),
+    w->end = (double *)par__pipe_alloc_zeroed(n, sizeof(double));
+    w->order = (uint32_t *)par__pipe_alloc_zeroed(n, sizeof(uint32_t)),
+    w->done = (uint8_t *)par__pipe_alloc_zeroed(all, 1);
+    w->next = (size_t *)par__pipe_alloc_zeroed(p, sizeof(size_t)),
+    w->now = (double *)par__pipe_alloc_zeroed(p, sizeof(double));
+    w->queue = (int *)par__pipe_alloc_zeroed(p + 1, sizeof(int)),
+    w->queued = (uint8_t *)par__pipe_alloc_zeroed(p, 1);
+    int ok = w->start && w->end && w->order && w->done && w->next && w->now && w->queue && w->queued;
     for (int i = 0; i < 2; i++) {
-        w->in[i] = (double *)par__pipe_fresh(all, sizeof(double));
-        w->free_lane[i] = (double *)par__pipe_fresh(lanes, sizeof(double));
-        ok = ok && w->in[i] && w->free_lane[i];
+        w->in[i] = (double *)par__pipe_alloc_zeroed(all, sizeof(double));
+        w->channel_free_at[i] = (double *)par__pipe_alloc_zeroed(channels, sizeof(double));
+        ok = ok && w->in[i] && w->channel_free_at[i];
         for (size_t j = 0; w->in[i] && j < all; j++) w->in[i][j] = -1;
     }
     for (size_t r = 0; ok && r < p; r++) w->next[r] = s->first[r];
     return ok;
 }
-static void par__pipe_wake(par__pipe_walk *w, int rank) {
+static void par__pipe_sim_wake(par__pipe_sim *w, int rank) {
     if (w->queued[rank]) return;
     w->queued[rank] = 1, w->queue[w->tail] = rank, w->tail = (w->tail + 1) % (w->s->ranks + 1);
 }
 // A message of `stage` (its output, or with back its input's gradient) sets out at t: where it goes, when it
 // comes.
-static double par__pipe_transfer(par__pipe_walk *w, int back, int stage, int microbatch, double t) {
+static double par__pipe_sim_transfer(par__pipe_sim *w, int back, int stage, int microbatch, double t) {
     const par_pipe_schedule *s = w->s;
     const int to = back ? stage - 1 : stage + 1;
-    const size_t at = par__pipe_at(s, to, microbatch);
-    double *lane = &w->free_lane[back][par__pipe_lane(s, stage, microbatch)];
+    const size_t at = par__pipe_index(s, to, microbatch);
+    double *channel = &w->channel_free_at[back][par__pipe_channel(s, stage, microbatch)];
     const int edge = back ? stage : to; // before this stage
     const double bytes = (double)par__pipe_message_bytes(s, edge, microbatch);
-    *lane = PAR__MAX(*lane, t) + par__pipe_byte_seconds(s, edge) * bytes;
-    return w->in[back][at] = *lane + par__pipe_latency(s, edge);
+    *channel = PAR__MAX(*channel, t) + par__pipe_byte_seconds(s, edge) * bytes;
+    return w->in[back][at] = *channel + par__pipe_latency(s, edge);
 }
-static void par__pipe_did(par__pipe_walk *w, size_t i, double start, double end) {
-    w->start[i] = start, w->end[i] = end, w->turn[i] = w->turns++;
+static void par__pipe_sim_record(par__pipe_sim *w, size_t i, double start, double end) {
+    w->start[i] = start, w->end[i] = end, w->order[i] = w->order_count++;
 }
 
 // What stands between an action and its begin: nothing (and *ready is when it could be), or ...
-typedef enum par__pipe_want {
-    PAR__PIPE_NOTHING,
-    PAR__PIPE_OWN,
-    PAR__PIPE_POST,
-    PAR__PIPE_MESSAGE
-} par__pipe_want;
-static par__pipe_want par__pipe_input(const par__pipe_walk *w, int back, par_pipe_action a, double *ready) {
+typedef enum par__pipe_wait_reason {
+    PAR__PIPE_READY,
+    PAR__PIPE_WAIT_LOCAL,
+    PAR__PIPE_WAIT_RECV,
+    PAR__PIPE_WAIT_MESSAGE
+} par__pipe_wait_reason;
+static par__pipe_wait_reason par__pipe_input_wait(const par__pipe_sim *w, int back, par_pipe_action a,
+                                                  double *ready) {
     const par_pipe_schedule *s = w->s;
-    const size_t at = par__pipe_at(s, a.stage, a.microbatch);
+    const size_t at = par__pipe_index(s, a.stage, a.microbatch);
     const int from = back ? a.stage + 1 : a.stage - 1;
-    if (from < 0 || from == s->stages) return PAR__PIPE_NOTHING;
+    if (from < 0 || from == s->stages) return PAR__PIPE_READY;
     const int r = par__pipe_rank_of(s, a.stage, a.microbatch), q = par__pipe_rank_of(s, from, a.microbatch);
-    if (q != r && s->sends && !(w->did[at] & (back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F)))
-        return PAR__PIPE_POST;
-    if (w->in[back][at] < 0) return q == r ? PAR__PIPE_OWN : PAR__PIPE_MESSAGE;
+    if (q != r && s->has_sends && !(w->done[at] & (back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F)))
+        return PAR__PIPE_WAIT_RECV;
+    if (w->in[back][at] < 0) return q == r ? PAR__PIPE_WAIT_LOCAL : PAR__PIPE_WAIT_MESSAGE;
     *ready = PAR__MAX(*ready, w->in[back][at]);
-    return PAR__PIPE_NOTHING;
+    return PAR__PIPE_READY;
 }
-static par__pipe_want par__pipe_wants(const par__pipe_walk *w, par_pipe_action a, double *ready) {
-    const uint8_t did = par__pipe_computes(a.kind) || par__pipe_sends(a.kind)
-                            ? w->did[par__pipe_at(w->s, a.stage, a.microbatch)]
-                            : 0;
+static par__pipe_wait_reason par__pipe_wait_reason_of(const par__pipe_sim *w, par_pipe_action a,
+                                                      double *ready) {
+    const uint8_t done = par__pipe_computes(a.kind) || par__pipe_sends(a.kind)
+                             ? w->done[par__pipe_index(w->s, a.stage, a.microbatch)]
+                             : 0;
     switch (a.kind) {
-    case PAR_PIPE_F: return par__pipe_input(w, 0, a, ready);
+    case PAR_PIPE_F: return par__pipe_input_wait(w, 0, a, ready);
     case PAR_PIPE_R:
-    case PAR_PIPE_SEND_F: return did & PAR__PIPE_DID_F ? PAR__PIPE_NOTHING : PAR__PIPE_OWN;
+    case PAR_PIPE_SEND_F: return done & PAR__PIPE_DONE_F ? PAR__PIPE_READY : PAR__PIPE_WAIT_LOCAL;
     case PAR_PIPE_B:
-    case PAR_PIPE_BW: return did & PAR__PIPE_DID_F ? par__pipe_input(w, 1, a, ready) : PAR__PIPE_OWN;
+    case PAR_PIPE_BW:
+        return done & PAR__PIPE_DONE_F ? par__pipe_input_wait(w, 1, a, ready) : PAR__PIPE_WAIT_LOCAL;
     case PAR_PIPE_W:
-    case PAR_PIPE_SEND_B: return did & PAR__PIPE_DID_B ? PAR__PIPE_NOTHING : PAR__PIPE_OWN;
-    default: return PAR__PIPE_NOTHING;
+    case PAR_PIPE_SEND_B: return done & PAR__PIPE_DONE_B ? PAR__PIPE_READY : PAR__PIPE_WAIT_LOCAL;
+    default: return PAR__PIPE_READY;
     }
 }
-static void par__pipe_computed(par__pipe_walk *w, int r, par_pipe_action a, double end) {
+static void par__pipe_sim_computed(par__pipe_sim *w, int r, par_pipe_action a, double end) {
     const par_pipe_schedule *s = w->s;
     const int back = a.kind != PAR_PIPE_F, to = back ? a.stage - 1 : a.stage + 1;
     if (a.kind == PAR_PIPE_W || a.kind == PAR_PIPE_R) return;
-    w->did[par__pipe_at(s, a.stage, a.microbatch)] |= back ? PAR__PIPE_DID_B : PAR__PIPE_DID_F;
+    w->done[par__pipe_index(s, a.stage, a.microbatch)] |= back ? PAR__PIPE_DONE_B : PAR__PIPE_DONE_F;
     if (to < 0 || to == s->stages) return;
     const int q = par__pipe_rank_of(s, to, a.microbatch);
     if (q == r)
-        w->in[back][par__pipe_at(s, to, a.microbatch)] = end;
-    else if (!s->sends)
-        par__pipe_transfer(w, back, a.stage, a.microbatch, end), par__pipe_wake(w, q);
+        w->in[back][par__pipe_index(s, to, a.microbatch)] = end;
+    else if (!s->has_sends)
+        par__pipe_sim_transfer(w, back, a.stage, a.microbatch, end), par__pipe_sim_wake(w, q);
 }
 // The other end of a send or receive.
-static par_pipe_action par__pipe_other(par_pipe_action a, const par_pipe_schedule *s, int *rank) {
+static par_pipe_action par__pipe_peer_action(par_pipe_action a, const par_pipe_schedule *s, int *rank) {
     const int up = a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_RECV_B;
     par_pipe_action o = a;
     o.stage = up ? a.stage + 1 : a.stage - 1;
@@ -1689,83 +1733,83 @@ static par_pipe_action par__pipe_other(par_pipe_action a, const par_pipe_schedul
     return o;
 }
 // Rendezvous: both ranks are at it, or neither goes on.
-static int par__pipe_meet(par__pipe_walk *w, int r, size_t i) {
+static int par__pipe_sim_rendezvous(par__pipe_sim *w, int r, size_t i) {
     const par_pipe_schedule *s = w->s;
     const par_pipe_action a = s->actions[i];
     int q;
     double ready = 0;
-    const par_pipe_action o = par__pipe_other(a, s, &q);
+    const par_pipe_action o = par__pipe_peer_action(a, s, &q);
     const size_t j = w->next[q];
     if (j == s->first[q + 1] || s->actions[j].kind != o.kind || s->actions[j].stage != o.stage ||
         s->actions[j].microbatch != o.microbatch)
         return 0;
     const par_pipe_action send = par__pipe_sends(a.kind) ? a : o;
-    if (par__pipe_wants(w, send, &ready) != PAR__PIPE_NOTHING) return 0;
+    if (par__pipe_wait_reason_of(w, send, &ready) != PAR__PIPE_READY) return 0;
     const int back = send.kind == PAR_PIPE_SEND_B;
     const double t = PAR__MAX(w->now[r], w->now[q]);
-    const double end = par__pipe_transfer(w, back, send.stage, send.microbatch, t);
-    w->did[par__pipe_at(s, back ? send.stage - 1 : send.stage + 1, send.microbatch)] |=
+    const double end = par__pipe_sim_transfer(w, back, send.stage, send.microbatch, t);
+    w->done[par__pipe_index(s, back ? send.stage - 1 : send.stage + 1, send.microbatch)] |=
         back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F;
-    par__pipe_did(w, i, w->now[r], end), par__pipe_did(w, j, w->now[q], end);
+    par__pipe_sim_record(w, i, w->now[r], end), par__pipe_sim_record(w, j, w->now[q], end);
     w->now[r] = w->now[q] = end, w->next[r]++, w->next[q]++;
-    par__pipe_wake(w, q);
+    par__pipe_sim_wake(w, q);
     return 1;
 }
-static int par__pipe_message(par__pipe_walk *w, int r, size_t i) {
+static int par__pipe_sim_message(par__pipe_sim *w, int r, size_t i) {
     const par_pipe_schedule *s = w->s;
     const par_pipe_action a = s->actions[i];
     const int back = a.kind == PAR_PIPE_SEND_B || a.kind == PAR_PIPE_RECV_B;
-    const size_t at = par__pipe_at(s, a.stage, a.microbatch);
+    const size_t at = par__pipe_index(s, a.stage, a.microbatch);
     double end = w->now[r];
     int q;
-    if (w->channel == PAR_PIPE_RENDEZVOUS) return par__pipe_meet(w, r, i);
+    if (w->protocol == PAR_PIPE_RENDEZVOUS) return par__pipe_sim_rendezvous(w, r, i);
     if (par__pipe_sends(a.kind)) {
-        if (par__pipe_wants(w, a, &end) != PAR__PIPE_NOTHING) return 0;
-        par__pipe_transfer(w, back, a.stage, a.microbatch, w->now[r]);
-        par__pipe_other(a, s, &q), par__pipe_wake(w, q);
+        if (par__pipe_wait_reason_of(w, a, &end) != PAR__PIPE_READY) return 0;
+        par__pipe_sim_transfer(w, back, a.stage, a.microbatch, w->now[r]);
+        par__pipe_peer_action(a, s, &q), par__pipe_sim_wake(w, q);
     } else {
-        if (w->channel == PAR_PIPE_EAGER) {
+        if (w->protocol == PAR_PIPE_EAGER) {
             if (w->in[back][at] < 0) return 0;
             end = PAR__MAX(end, w->in[back][at]);
         }
-        w->did[at] |= back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F;
+        w->done[at] |= back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F;
     }
-    par__pipe_did(w, i, w->now[r], end), w->now[r] = end, w->next[r]++;
+    par__pipe_sim_record(w, i, w->now[r], end), w->now[r] = end, w->next[r]++;
     return 1;
 }
-static int par__pipe_walk_one(par__pipe_walk *w, int r) { // 1: rank r has gone on
+static int par__pipe_sim_advance(par__pipe_sim *w, int r) { // 1: rank r has gone on
     const par_pipe_schedule *s = w->s;
     const size_t i = w->next[r];
     if (i == s->first[r + 1]) return 0;
     const par_pipe_action a = s->actions[i];
-    if (par__pipe_sends(a.kind) || par__pipe_receives(a.kind)) return par__pipe_message(w, r, i);
+    if (par__pipe_sends(a.kind) || par__pipe_receives(a.kind)) return par__pipe_sim_message(w, r, i);
     double t = w->now[r];
-    if (par__pipe_wants(w, a, &t) != PAR__PIPE_NOTHING) return 0;
+    if (par__pipe_wait_reason_of(w, a, &t) != PAR__PIPE_READY) return 0;
     const double d = par__pipe_seconds(s, a);
     if (!a.pair || i + 1 == s->first[r + 1]) {
-        par__pipe_did(w, i, t, t + d), w->now[r] = t + d, w->next[r]++;
-        if (par__pipe_computes(a.kind)) par__pipe_computed(w, r, a, t + d);
+        par__pipe_sim_record(w, i, t, t + d), w->now[r] = t + d, w->next[r]++;
+        if (par__pipe_computes(a.kind)) par__pipe_sim_computed(w, r, a, t + d);
         return 1;
     }
     const par_pipe_action b = s->actions[i + 1];
     const double fbw = par__pipe_stage_of(s, a.stage)->fbw, e = par__pipe_seconds(s, b);
     const int needs =
         a.kind != PAR_PIPE_R && b.stage == a.stage && b.microbatch == a.microbatch; // b: what a gives
-    if (!needs && par__pipe_wants(w, b, &t) != PAR__PIPE_NOTHING) return 0;
+    if (!needs && par__pipe_wait_reason_of(w, b, &t) != PAR__PIPE_READY) return 0;
     const int together = a.kind != PAR_PIPE_R && fbw > 0;
     const double end = together ? t + fbw : t + d + e;
     const double middle = together ? end : t + d;
-    par__pipe_did(w, i, t, middle), par__pipe_did(w, i + 1, together ? t : middle, end);
+    par__pipe_sim_record(w, i, t, middle), par__pipe_sim_record(w, i + 1, together ? t : middle, end);
     w->now[r] = end, w->next[r] += 2;
-    par__pipe_computed(w, r, a, middle), par__pipe_computed(w, r, b, end);
+    par__pipe_sim_computed(w, r, a, middle), par__pipe_sim_computed(w, r, b, end);
     return 1;
 }
-static int par__pipe_walk_all(par__pipe_walk *w) { // 1: all was done; 0: ranks wait for each other
-    for (int r = 0; r < w->s->ranks; r++) par__pipe_wake(w, r);
+static int par__pipe_sim_run(par__pipe_sim *w) { // 1: all was done; 0: ranks wait for each other
+    for (int r = 0; r < w->s->ranks; r++) par__pipe_sim_wake(w, r);
     while (w->head != w->tail) {
         const int r = w->queue[w->head];
         w->head = (w->head + 1) % (w->s->ranks + 1), w->queued[r] = 0;
-        while (par__pipe_walk_one(w, r)) {
+        while (par__pipe_sim_advance(w, r)) {
         }
     }
     for (int r = 0; r < w->s->ranks; r++)
@@ -1774,34 +1818,34 @@ static int par__pipe_walk_all(par__pipe_walk *w) { // 1: all was done; 0: ranks 
 }
 
 // After a walk that came to a halt: what rank r waits for, and the rank that has it before itself.
-static int par__pipe_blocker(const par__pipe_walk *w, int r, par_pipe_action *what) {
+static int par__pipe_blocker(const par__pipe_sim *w, int r, par_pipe_action *what) {
     const par_pipe_schedule *s = w->s;
     const size_t i = w->next[r];
     par_pipe_action a = s->actions[i];
     double t = 0;
     int q = r;
     if (par__pipe_receives(a.kind) ||
-        (par__pipe_sends(a.kind) && par__pipe_wants(w, a, &t) == PAR__PIPE_NOTHING))
-        return *what = par__pipe_other(a, s, &q), q;
-    par__pipe_want want = par__pipe_wants(w, a, &t);
-    if (want == PAR__PIPE_NOTHING && a.pair && i + 1 < s->first[r + 1])
-        a = s->actions[i + 1], want = par__pipe_wants(w, a, &t);
+        (par__pipe_sends(a.kind) && par__pipe_wait_reason_of(w, a, &t) == PAR__PIPE_READY))
+        return *what = par__pipe_peer_action(a, s, &q), q;
+    par__pipe_wait_reason want = par__pipe_wait_reason_of(w, a, &t);
+    if (want == PAR__PIPE_READY && a.pair && i + 1 < s->first[r + 1])
+        a = s->actions[i + 1], want = par__pipe_wait_reason_of(w, a, &t);
     const int back = par__pipe_is_backward(a.kind);
-    const int own_f = back && !(w->did[par__pipe_at(s, a.stage, a.microbatch)] & PAR__PIPE_DID_F);
+    const int own_f = back && !(w->done[par__pipe_index(s, a.stage, a.microbatch)] & PAR__PIPE_DONE_F);
     *what = a;
-    if (want == PAR__PIPE_OWN && (own_f || a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_R))
+    if (want == PAR__PIPE_WAIT_LOCAL && (own_f || a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_R))
         return what->kind = PAR_PIPE_F, r;
-    if (want == PAR__PIPE_OWN && (a.kind == PAR_PIPE_W || a.kind == PAR_PIPE_SEND_B))
+    if (want == PAR__PIPE_WAIT_LOCAL && (a.kind == PAR_PIPE_W || a.kind == PAR_PIPE_SEND_B))
         return what->kind = PAR_PIPE_B, r;
-    if (want == PAR__PIPE_POST) return what->kind = back ? PAR_PIPE_RECV_B : PAR_PIPE_RECV_F, r;
+    if (want == PAR__PIPE_WAIT_RECV) return what->kind = back ? PAR_PIPE_RECV_B : PAR_PIPE_RECV_F, r;
     what->stage = back ? a.stage + 1 : a.stage - 1;
-    what->kind = s->sends && want == PAR__PIPE_MESSAGE ? (back ? PAR_PIPE_SEND_B : PAR_PIPE_SEND_F)
-                 : back                                ? PAR_PIPE_B
-                                                       : PAR_PIPE_F;
+    what->kind = s->has_sends && want == PAR__PIPE_WAIT_MESSAGE ? (back ? PAR_PIPE_SEND_B : PAR_PIPE_SEND_F)
+                 : back                                         ? PAR_PIPE_B
+                                                                : PAR_PIPE_F;
     return par__pipe_rank_of(s, what->stage, a.microbatch);
 }
 // The same, where backward is whole in q's list, with that name.
-static int par__pipe_waits_for(const par__pipe_walk *w, int r, par_pipe_action *what) {
+static int par__pipe_waits_for(const par__pipe_sim *w, int r, par_pipe_action *what) {
     const par_pipe_schedule *s = w->s;
     const int q = par__pipe_blocker(w, r, what);
     for (size_t i = w->next[q]; what->kind == PAR_PIPE_B && i < s->first[q + 1]; i++)
@@ -1811,7 +1855,7 @@ static int par__pipe_waits_for(const par__pipe_walk *w, int r, par_pipe_action *
     return q;
 }
 // Follows who waits for whom; the shortest circle, as text. Ranks outside circles wait for one in a circle.
-static par_result par__pipe_deadlock(const par__pipe_walk *w, par_pipe_schedule *s) {
+static par_result par__pipe_deadlock(const par__pipe_sim *w, par_pipe_schedule *s) {
     int best = -1, length = s->ranks + 1;
     char what[48], own[48];
     par_pipe_action a;
@@ -1853,15 +1897,15 @@ static int par__pipe_uses_parameters(int kind) {
     return kind == PAR_PIPE_F || kind == PAR_PIPE_B || kind == PAR_PIPE_BW || kind == PAR_PIPE_R;
 }
 // Gathers the action's stage, letting go of the one that is used again last (Belady 1966).
-static void par__pipe_gather(par__pipe_build *b, int r, const par_pipe_action *at, size_t n, size_t i,
-                             int *have, int *count) {
-    const int most = b->s->desc.unshard;
+static void par__pipe_emit_unshard(par__pipe_build *b, int r, const par_pipe_action *at, size_t n, size_t i,
+                                   int *have, int *count) {
+    const int limit = b->s->desc.max_unsharded_stages;
     int victim = 0;
     size_t farthest = 0;
     for (int k = 0; k < *count; k++)
         if (have[k] == at[i].stage) return;
-    if (*count == most) {
-        for (int k = 0; k < most; k++) {
+    if (*count == limit) {
+        for (int k = 0; k < limit; k++) {
             size_t j = i + 1;
             while (j < n && !(at[j].stage == have[k] && par__pipe_uses_parameters(at[j].kind))) j++;
             if (j > farthest) farthest = j, victim = k;
@@ -1872,7 +1916,7 @@ static void par__pipe_gather(par__pipe_build *b, int r, const par_pipe_action *a
     have[(*count)++] = at[i].stage;
     par__pipe_push(b, r, par__pipe_action(PAR_PIPE_UNSHARD, at[i].stage, 0));
 }
-static void par__pipe_hooks(par__pipe_build *out, int r, const par_pipe_action *at, size_t n) {
+static void par__pipe_emit_hooks(par__pipe_build *out, int r, const par_pipe_action *at, size_t n) {
     const par_pipe_schedule *s = out->s;
     const par_pipe_desc *d = &s->desc;
     int have[64], count = 0, tied[2], ties = 0;
@@ -1881,16 +1925,16 @@ static void par__pipe_hooks(par__pipe_build *out, int r, const par_pipe_action *
         const int backward = par__pipe_is_backward(a.kind), paired = i > 0 && at[i - 1].pair;
         if (backward && !paired && par__pipe_recomputed(s, a.microbatch)) {
             par_pipe_action again = par__pipe_action(PAR_PIPE_R, a.stage, a.microbatch);
-            if (d->unshard) par__pipe_gather(out, r, at, n, i, have, &count);
-            again.pair = d->recompute == PAR_PIPE_FUSED;
+            if (d->max_unsharded_stages) par__pipe_emit_unshard(out, r, at, n, i, have, &count);
+            again.pair = d->recompute == PAR_PIPE_RECOMPUTE_FUSED;
             par__pipe_push(out, r, again);
         }
         if (a.pair && i + 1 < n && par__pipe_recomputed(s, at[i + 1].microbatch) && a.kind == PAR_PIPE_F)
             par__pipe_push(out, r, par__pipe_action(PAR_PIPE_R, at[i + 1].stage, at[i + 1].microbatch));
-        if (a.pair && d->unshard == 1) a.pair = 0; // two stages at once have no room
-        if (d->unshard && par__pipe_uses_parameters(a.kind)) {
-            par__pipe_gather(out, r, at, n, i, have, &count);
-            if (a.pair) par__pipe_gather(out, r, at, n, i + 1, have, &count);
+        if (a.pair && d->max_unsharded_stages == 1) a.pair = 0; // two stages at once have no room
+        if (d->max_unsharded_stages && par__pipe_uses_parameters(a.kind)) {
+            par__pipe_emit_unshard(out, r, at, n, i, have, &count);
+            if (a.pair) par__pipe_emit_unshard(out, r, at, n, i + 1, have, &count);
         }
         par__pipe_push(out, r, a);
         if (a.kind != PAR_PIPE_BW && a.kind != PAR_PIPE_W) continue;
@@ -1907,16 +1951,16 @@ static void par__pipe_hooks(par__pipe_build *out, int r, const par_pipe_action *
     for (int i = 0; i < count; i++) par__pipe_push(out, r, par__pipe_action(PAR_PIPE_RESHARD, have[i], 0));
 }
 
-typedef struct par__pipe_moment {
+typedef struct par__pipe_event {
     double end;
-    uint32_t turn;
+    uint32_t order;
     int rank;
     size_t i;
-} par__pipe_moment;
-static int par__pipe_by_moment(const void *a, const void *b) {
-    const par__pipe_moment *x = (const par__pipe_moment *)a, *y = (const par__pipe_moment *)b;
+} par__pipe_event;
+static int par__pipe_by_time(const void *a, const void *b) {
+    const par__pipe_event *x = (const par__pipe_event *)a, *y = (const par__pipe_event *)b;
     if (x->end != y->end) return x->end < y->end ? -1 : 1;
-    return x->turn < y->turn ? -1 : x->turn > y->turn;
+    return x->order < y->order ? -1 : x->order > y->order;
 }
 // What the receiver has at that moment is what it has begun to do by then: a pair is not torn apart.
 static void par__pipe_push_receive(par__pipe_build *b, int q, par_pipe_action a) {
@@ -1928,29 +1972,29 @@ static void par__pipe_push_receive(par__pipe_build *b, int q, par_pipe_action a)
 static void par__pipe_push_send(par__pipe_build *b, int r, par_pipe_action a) {
     const par_pipe_schedule *s = b->s;
     const int back = par__pipe_is_backward(a.kind), to = back ? a.stage - 1 : a.stage + 1;
-    if ((a.kind != PAR_PIPE_F && !back) || !par__pipe_far(s, a.stage, to, a.microbatch)) return;
+    if ((a.kind != PAR_PIPE_F && !back) || !par__pipe_crosses_ranks(s, a.stage, to, a.microbatch)) return;
     par__pipe_push(b, r, par__pipe_action(back ? PAR_PIPE_SEND_B : PAR_PIPE_SEND_F, a.stage, a.microbatch));
     par__pipe_push_receive(b, par__pipe_rank_of(s, to, a.microbatch),
                            par__pipe_action(back ? PAR_PIPE_RECV_B : PAR_PIPE_RECV_F, to, a.microbatch));
 }
-static par_result par__pipe_put_sends(par_pipe_schedule *s) {
-    par__pipe_walk w;
+static par_result par__pipe_add_sends(par_pipe_schedule *s) {
+    par__pipe_sim w;
     par__pipe_build b;
     const size_t n = s->first[s->ranks];
-    par__pipe_moment *order = (par__pipe_moment *)PAR_MALLOC((n + 1) * sizeof *order);
-    const int ok = par__pipe_walk_open(&w, s, PAR_PIPE_LANES) & (order != NULL);
+    par__pipe_event *order = (par__pipe_event *)PAR_MALLOC((n + 1) * sizeof *order);
+    const int ok = par__pipe_sim_open(&w, s, PAR_PIPE_NONBLOCKING) & (order != NULL);
     par_result result = ok ? PAR_OK : par__pipe_no_memory(s);
-    if (ok && !par__pipe_walk_all(&w)) result = par__pipe_deadlock(&w, s);
+    if (ok && !par__pipe_sim_run(&w)) result = par__pipe_deadlock(&w, s);
     for (int r = 0; result == PAR_OK && r < s->ranks; r++)
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
-            par__pipe_moment *o = &order[i];
+            par__pipe_event *o = &order[i];
             const int first_of_pair = s->actions[i].pair && i + 1 < s->first[r + 1];
-            o->end = w.end[first_of_pair ? i + 1 : i], o->turn = w.turn[i], o->rank = r, o->i = i;
+            o->end = w.end[first_of_pair ? i + 1 : i], o->order = w.order[i], o->rank = r, o->i = i;
         }
-    par__pipe_walk_close(&w);
+    par__pipe_sim_close(&w);
     if (result == PAR_OK && !par__pipe_build_open(&b, s)) result = par__pipe_no_memory(s);
     if (result == PAR_OK) {
-        qsort(order, n, sizeof *order, par__pipe_by_moment);
+        qsort(order, n, sizeof *order, par__pipe_by_time);
         for (size_t j = 0; j < n; j++) {
             const int r = order[j].rank;
             const size_t i = order[j].i;
@@ -1961,112 +2005,112 @@ static par_result par__pipe_put_sends(par_pipe_schedule *s) {
             par__pipe_push_send(&b, r, a);
         }
         result = par__pipe_build_end(&b);
-        s->sends = 1;
+        s->has_sends = 1;
     }
     PAR_FREE(order);
     return result;
 }
-static par_result par__pipe_put_hooks(par_pipe_schedule *s) {
+static par_result par__pipe_add_hooks(par_pipe_schedule *s) {
     par__pipe_build b;
     if (!par__pipe_build_open(&b, s)) return par__pipe_no_memory(s);
     for (int r = 0; r < s->ranks; r++)
-        par__pipe_hooks(&b, r, s->actions + s->first[r], s->first[r + 1] - s->first[r]);
+        par__pipe_emit_hooks(&b, r, s->actions + s->first[r], s->first[r + 1] - s->first[r]);
     return par__pipe_build_end(&b);
 }
 
-// >>pipe_lives ----------------------------------------------------------------------------------------------
+// >>pipe_lifetimes ------------------------------------------------------------------------------------------
 // Which memory an action takes before it begins and gives back when it has ended: one list for the plan and
 // for the executor.
 
 enum {
     PAR__PIPE_X,
     PAR__PIPE_DY,
-    PAR__PIPE_KEPT_B,
-    PAR__PIPE_KEPT_W,
-    PAR__PIPE_KEPT_G,
-    PAR__PIPE_KEPT_C,
-    PAR__PIPE_WHATS
+    PAR__PIPE_SAVED_B,
+    PAR__PIPE_SAVED_W,
+    PAR__PIPE_SAVED_G,
+    PAR__PIPE_SAVED_C,
+    PAR__PIPE_BUFFER_KINDS
 };
 
-typedef struct par__pipe_change {
-    int what, stage;
-} par__pipe_change;
-typedef struct par__pipe_changes {
-    par__pipe_change take[8], give[8];
-    int takes, gives;
-} par__pipe_changes;
+typedef struct par__pipe_buffer {
+    int kind, stage;
+} par__pipe_buffer;
+typedef struct par__pipe_lifetimes {
+    par__pipe_buffer acquire[8], release[8];
+    int acquired, released;
+} par__pipe_lifetimes;
 
-static size_t par__pipe_bytes(const par_pipe_schedule *s, par__pipe_change c) {
+static size_t par__pipe_buffer_bytes(const par_pipe_schedule *s, par__pipe_buffer c) {
     const par_pipe_stage *x = par__pipe_stage_of(s, c.stage);
-    switch (c.what) {
-    case PAR__PIPE_X: return par__pipe_slot_bytes(s, c.stage);
-    case PAR__PIPE_DY: return par__pipe_slot_bytes(s, c.stage + 1);
-    case PAR__PIPE_KEPT_B: return x->b_bytes;
-    case PAR__PIPE_KEPT_W: return x->w_bytes;
-    case PAR__PIPE_KEPT_G: return x->g_bytes;
+    switch (c.kind) {
+    case PAR__PIPE_X: return par__pipe_input_bytes(s, c.stage);
+    case PAR__PIPE_DY: return par__pipe_input_bytes(s, c.stage + 1);
+    case PAR__PIPE_SAVED_B: return x->b_bytes;
+    case PAR__PIPE_SAVED_W: return x->w_bytes;
+    case PAR__PIPE_SAVED_G: return x->g_bytes;
     default: return x->c_bytes;
     }
 }
-static void par__pipe_take_one(par__pipe_changes *c, int what, int stage) {
-    c->take[c->takes].what = what, c->take[c->takes++].stage = stage;
+static void par__pipe_acquire(par__pipe_lifetimes *c, int kind, int stage) {
+    c->acquire[c->acquired].kind = kind, c->acquire[c->acquired++].stage = stage;
 }
-static void par__pipe_give_one(par__pipe_changes *c, int what, int stage) {
-    c->give[c->gives].what = what, c->give[c->gives++].stage = stage;
+static void par__pipe_release(par__pipe_lifetimes *c, int kind, int stage) {
+    c->release[c->released].kind = kind, c->release[c->released++].stage = stage;
 }
-static par__pipe_changes par__pipe_changes_of(const par_pipe_schedule *s, par_pipe_action a) {
+static par__pipe_lifetimes par__pipe_lifetimes_of(const par_pipe_schedule *s, par_pipe_action a) {
     const int i = a.stage, last = s->stages - 1, again = par__pipe_recomputed(s, a.microbatch);
-    par__pipe_changes c;
+    par__pipe_lifetimes c;
     memset(&c, 0, sizeof c);
     if (!par__pipe_computes(a.kind) && !par__pipe_receives(a.kind)) return c;
     const int r = par__pipe_rank_of(s, i, a.microbatch);
-    if (a.kind == PAR_PIPE_RECV_F) par__pipe_take_one(&c, PAR__PIPE_X, i);
-    if (a.kind == PAR_PIPE_RECV_B) par__pipe_take_one(&c, PAR__PIPE_DY, i);
+    if (a.kind == PAR_PIPE_RECV_F) par__pipe_acquire(&c, PAR__PIPE_X, i);
+    if (a.kind == PAR_PIPE_RECV_B) par__pipe_acquire(&c, PAR__PIPE_DY, i);
     if (a.kind == PAR_PIPE_F || a.kind == PAR_PIPE_R)
-        par__pipe_take_one(&c, PAR__PIPE_KEPT_B, i), par__pipe_take_one(&c, PAR__PIPE_KEPT_W, i);
+        par__pipe_acquire(&c, PAR__PIPE_SAVED_B, i), par__pipe_acquire(&c, PAR__PIPE_SAVED_W, i);
     if (a.kind == PAR_PIPE_F) {
-        if (again) par__pipe_take_one(&c, PAR__PIPE_KEPT_C, i);
+        if (again) par__pipe_acquire(&c, PAR__PIPE_SAVED_C, i);
         if (i < last && par__pipe_rank_of(s, i + 1, a.microbatch) == r)
-            par__pipe_take_one(&c, PAR__PIPE_X, i + 1);
+            par__pipe_acquire(&c, PAR__PIPE_X, i + 1);
         if (again || s->forward_only)
-            par__pipe_give_one(&c, PAR__PIPE_KEPT_B, i), par__pipe_give_one(&c, PAR__PIPE_KEPT_W, i);
-        if (s->forward_only && i > 0) par__pipe_give_one(&c, PAR__PIPE_X, i);
+            par__pipe_release(&c, PAR__PIPE_SAVED_B, i), par__pipe_release(&c, PAR__PIPE_SAVED_W, i);
+        if (s->forward_only && i > 0) par__pipe_release(&c, PAR__PIPE_X, i);
     }
     if (par__pipe_is_backward(a.kind)) {
-        if (a.kind == PAR_PIPE_B) par__pipe_take_one(&c, PAR__PIPE_KEPT_G, i);
+        if (a.kind == PAR_PIPE_B) par__pipe_acquire(&c, PAR__PIPE_SAVED_G, i);
         if (i > 0 && par__pipe_rank_of(s, i - 1, a.microbatch) == r)
-            par__pipe_take_one(&c, PAR__PIPE_DY, i - 1);
-        par__pipe_give_one(&c, PAR__PIPE_KEPT_B, i);
-        if (again) par__pipe_give_one(&c, PAR__PIPE_KEPT_C, i);
+            par__pipe_acquire(&c, PAR__PIPE_DY, i - 1);
+        par__pipe_release(&c, PAR__PIPE_SAVED_B, i);
+        if (again) par__pipe_release(&c, PAR__PIPE_SAVED_C, i);
     }
-    if (a.kind == PAR_PIPE_W) par__pipe_give_one(&c, PAR__PIPE_KEPT_G, i);
+    if (a.kind == PAR_PIPE_W) par__pipe_release(&c, PAR__PIPE_SAVED_G, i);
     if (a.kind == PAR_PIPE_W || a.kind == PAR_PIPE_BW) {
-        par__pipe_give_one(&c, PAR__PIPE_KEPT_W, i);
-        if (i > 0) par__pipe_give_one(&c, PAR__PIPE_X, i);
-        if (i < last) par__pipe_give_one(&c, PAR__PIPE_DY, i);
+        par__pipe_release(&c, PAR__PIPE_SAVED_W, i);
+        if (i > 0) par__pipe_release(&c, PAR__PIPE_X, i);
+        if (i < last) par__pipe_release(&c, PAR__PIPE_DY, i);
     }
     return c;
 }
 
 typedef struct par__pipe_pool { // blocks of one size, on one rank
     size_t bytes;
-    int live, most;
-    void **spare; // the executor's; live of them are out
+    int live, max_live;
+    void **free_blocks; // the executor's; live of them are out
     void *memory;
 } par__pipe_pool;
 typedef struct par__pipe_pools {
     par__pipe_pool *at;
-    int count, room;
+    int count, capacity;
 } par__pipe_pools;
 
-static size_t par__pipe_round(size_t bytes) { return (bytes + 63) / 64 * 64; }
+static size_t par__pipe_align(size_t bytes) { return (bytes + 63) / 64 * 64; }
 static par__pipe_pool *par__pipe_pool_of(par__pipe_pools *p, size_t bytes) { // NULL: no memory
     for (int i = 0; i < p->count; i++)
         if (p->at[i].bytes == bytes) return &p->at[i];
-    if (p->count == p->room) {
-        const int room = p->room ? 2 * p->room : 16;
-        void *at = PAR_REALLOC(p->at, (size_t)room * sizeof *p->at);
+    if (p->count == p->capacity) {
+        const int capacity = p->capacity ? 2 * p->capacity : 16;
+        void *at = PAR_REALLOC(p->at, (size_t)capacity * sizeof *p->at);
         if (!at) return NULL;
-        p->at = (par__pipe_pool *)at, p->room = room;
+        p->at = (par__pipe_pool *)at, p->capacity = capacity;
     }
     memset(&p->at[p->count], 0, sizeof p->at[0]);
     p->at[p->count].bytes = bytes;
@@ -2074,70 +2118,70 @@ static par__pipe_pool *par__pipe_pool_of(par__pipe_pools *p, size_t bytes) { // 
 }
 // Buffers for each lane of sends: one that is filled while the other is on its way, where each receive can
 // meet its send (more, where outputs wait for their sends); else one for each message.
-static int par__pipe_send_slots(const par_pipe_schedule *s, int r, int meets) {
-    int most = 0;
-    if (!meets) return s->microbatches;
-    int *unsent = (int *)par__pipe_fresh(2 * (size_t)s->stages, sizeof *unsent);
+static int par__pipe_send_slots(const par_pipe_schedule *s, int r, int rendezvous) {
+    int peak = 0;
+    if (!rendezvous) return s->microbatches;
+    int *unsent = (int *)par__pipe_alloc_zeroed(2 * (size_t)s->stages, sizeof *unsent);
     if (!unsent) return -1;
     for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
         const par_pipe_action a = s->actions[i];
         const int back = par__pipe_is_backward(a.kind) || a.kind == PAR_PIPE_SEND_B,
                   to = back ? a.stage - 1 : a.stage + 1;
         const int makes = (a.kind == PAR_PIPE_F || par__pipe_is_backward(a.kind)) &&
-                          par__pipe_far(s, a.stage, to, a.microbatch);
+                          par__pipe_crosses_ranks(s, a.stage, to, a.microbatch);
         int *n = &unsent[2 * a.stage + back];
         *n += makes - par__pipe_sends(a.kind);
-        most = PAR__MAX(most, *n);
+        peak = PAR__MAX(peak, *n);
     }
     PAR_FREE(unsent);
-    return PAR__MIN(most + 1, s->microbatches);
+    return PAR__MIN(peak + 1, s->microbatches);
 }
 static size_t par__pipe_send_bytes(const par_pipe_schedule *s, int r, size_t n) { // n: for each lane
     size_t bytes = 0;
-    for (int w = 0; w < s->ways; w++)
+    for (int w = 0; w < s->directions; w++)
         for (int i = 0; i < s->stages; i++) {
             const int *rank = s->rank_of + w * s->stages;
             if (rank[i] != r) continue;
             if (i + 1 < s->stages && rank[i + 1] != r)
-                bytes += n * par__pipe_round(par__pipe_slot_bytes(s, i + 1));
+                bytes += n * par__pipe_align(par__pipe_input_bytes(s, i + 1));
             if (i > 0 && rank[i - 1] != r && !s->forward_only)
-                bytes += n * par__pipe_round(par__pipe_slot_bytes(s, i));
+                bytes += n * par__pipe_align(par__pipe_input_bytes(s, i));
         }
     return bytes;
 }
 // What rank r's list holds at most, and in blocks of which sizes. 0: no memory.
-static int par__pipe_plan(const par_pipe_schedule *s, int r, int meets, par_pipe_memory *m,
+static int par__pipe_plan(const par_pipe_schedule *s, int r, int rendezvous, par_pipe_memory *m,
                           par__pipe_pools *pools) {
     size_t kept = 0, messages = 0;
-    int begun = 0;
+    int started = 0;
     memset(m, 0, sizeof *m);
     for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
         const par_pipe_action a = s->actions[i];
-        const par__pipe_changes c = par__pipe_changes_of(s, a);
-        for (int j = 0; j < c.takes; j++) {
-            const size_t bytes = par__pipe_bytes(s, c.take[j]);
-            *(c.take[j].what <= PAR__PIPE_DY ? &messages : &kept) += bytes;
+        const par__pipe_lifetimes c = par__pipe_lifetimes_of(s, a);
+        for (int j = 0; j < c.acquired; j++) {
+            const size_t bytes = par__pipe_buffer_bytes(s, c.acquire[j]);
+            *(c.acquire[j].kind <= PAR__PIPE_DY ? &messages : &kept) += bytes;
             par__pipe_pool *p = par__pipe_pool_of(pools, bytes);
             if (!p) return 0;
-            p->live++, p->most = PAR__MAX(p->most, p->live);
+            p->live++, p->max_live = PAR__MAX(p->max_live, p->live);
         }
-        begun += a.kind == PAR_PIPE_F;
+        started += a.kind == PAR_PIPE_F;
         m->activation_bytes = PAR__MAX(m->activation_bytes, kept);
         m->message_bytes = PAR__MAX(m->message_bytes, messages);
         m->live_bytes = PAR__MAX(m->live_bytes, kept + messages);
-        m->microbatches = PAR__MAX(m->microbatches, begun);
-        begun -= par__pipe_is_backward(a.kind) || (s->forward_only && a.kind == PAR_PIPE_F);
-        for (int j = 0; j < c.gives; j++) {
-            const size_t bytes = par__pipe_bytes(s, c.give[j]);
-            *(c.give[j].what <= PAR__PIPE_DY ? &messages : &kept) -= bytes;
+        m->microbatches = PAR__MAX(m->microbatches, started);
+        started -= par__pipe_is_backward(a.kind) || (s->forward_only && a.kind == PAR_PIPE_F);
+        for (int j = 0; j < c.released; j++) {
+            const size_t bytes = par__pipe_buffer_bytes(s, c.release[j]);
+            *(c.release[j].kind <= PAR__PIPE_DY ? &messages : &kept) -= bytes;
             par__pipe_pool_of(pools, bytes)->live--;
         }
     }
-    const int slots = par__pipe_send_slots(s, r, meets);
+    const int slots = par__pipe_send_slots(s, r, rendezvous);
     if (slots < 0) return 0;
     m->send_bytes = par__pipe_send_bytes(s, r, (size_t)slots), m->pool_bytes = m->send_bytes;
     for (int i = 0; i < pools->count; i++)
-        m->pool_bytes += (size_t)pools->at[i].most * par__pipe_round(pools->at[i].bytes);
+        m->pool_bytes += (size_t)pools->at[i].max_live * par__pipe_align(pools->at[i].bytes);
     return 1;
 }
 
@@ -2153,16 +2197,16 @@ enum {
     PAR__PIPE_HAS_SEND_B = 64,
     PAR__PIPE_HAS_RECV_B = 128
 };
-static const int par__pipe_bits[PAR_PIPE_KIND_COUNT] = { // of hooks: 0
+static const int par__pipe_kind_bits[PAR_PIPE_KIND_COUNT] = { // of hooks: 0
     PAR__PIPE_HAS_F,      PAR__PIPE_HAS_B | PAR__PIPE_HAS_W,
     PAR__PIPE_HAS_B,      PAR__PIPE_HAS_W,
     PAR__PIPE_HAS_R,      PAR__PIPE_HAS_SEND_F,
     PAR__PIPE_HAS_RECV_F, PAR__PIPE_HAS_SEND_B,
     PAR__PIPE_HAS_RECV_B};
 // What must stand before it in its own list.
-static int par__pipe_before(const par_pipe_schedule *s, par_pipe_action a) {
-    const int far_up = s->sends && par__pipe_far(s, a.stage, a.stage - 1, a.microbatch);
-    const int far_down = s->sends && par__pipe_far(s, a.stage, a.stage + 1, a.microbatch);
+static int par__pipe_prerequisites(const par_pipe_schedule *s, par_pipe_action a) {
+    const int far_up = s->has_sends && par__pipe_crosses_ranks(s, a.stage, a.stage - 1, a.microbatch);
+    const int far_down = s->has_sends && par__pipe_crosses_ranks(s, a.stage, a.stage + 1, a.microbatch);
     const int again = par__pipe_recomputed(s, a.microbatch) ? PAR__PIPE_HAS_R : 0;
     switch (a.kind) {
     case PAR_PIPE_F: return far_up ? PAR__PIPE_HAS_RECV_F : 0;
@@ -2177,7 +2221,7 @@ static int par__pipe_before(const par_pipe_schedule *s, par_pipe_action a) {
 }
 static const char *par__pipe_bit_name(int bits) {
     for (int k = 0; k < PAR_PIPE_KIND_COUNT; k++)
-        if (k != PAR_PIPE_BW && par__pipe_bits[k] && (bits & par__pipe_bits[k]))
+        if (k != PAR_PIPE_BW && par__pipe_kind_bits[k] && (bits & par__pipe_kind_bits[k]))
             return par__pipe_kind_names[k];
     return "?";
 }
@@ -2200,7 +2244,7 @@ static par_result par__pipe_check_updates(par_pipe_schedule *s, int r) { // two 
 }
 // Every action is of a stage and microbatch that there are, on the rank that has it; every message has
 // another end, on another rank.
-static par_result par__pipe_check_places(par_pipe_schedule *s) {
+static par_result par__pipe_check_placement(par_pipe_schedule *s) {
     char text[48];
     for (int r = 0; r < s->ranks; r++)
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
@@ -2218,7 +2262,7 @@ static par_result par__pipe_check_places(par_pipe_schedule *s) {
             const int up = a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_RECV_B;
             const int to = up ? a.stage + 1 : a.stage - 1;
             if ((par__pipe_sends(a.kind) || par__pipe_receives(a.kind)) &&
-                !par__pipe_far(s, a.stage, to, a.microbatch))
+                !par__pipe_crosses_ranks(s, a.stage, to, a.microbatch))
                 return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s: there is no other rank at that end",
                                       r, par__pipe_text(a, text));
         }
@@ -2233,8 +2277,8 @@ static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
             const par_pipe_action a = s->actions[i];
             batches |= a.kind == PAR_PIPE_UPDATE;
             if (a.kind >= PAR_PIPE_UNSHARD) continue;
-            uint8_t *h = &has[par__pipe_at(s, a.stage, a.microbatch)];
-            const int bits = par__pipe_bits[a.kind], before = par__pipe_before(s, a);
+            uint8_t *h = &has[par__pipe_index(s, a.stage, a.microbatch)];
+            const int bits = par__pipe_kind_bits[a.kind], before = par__pipe_prerequisites(s, a);
             if (*h & bits)
                 return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s is there twice", r,
                                       par__pipe_text(a, text));
@@ -2246,7 +2290,7 @@ static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
             const int made = a.kind == PAR_PIPE_F ? PAR__PIPE_HAS_F : PAR__PIPE_HAS_B;
             if ((a.kind == PAR_PIPE_F || (bits & PAR__PIPE_HAS_B)) && from >= 0 && from < s->stages &&
                 par__pipe_rank_of(s, from, a.microbatch) == r &&
-                !(has[par__pipe_at(s, from, a.microbatch)] & made))
+                !(has[par__pipe_index(s, from, a.microbatch)] & made))
                 return par__pipe_fail(
                     s, PAR_ERR_ARGUMENT, "rank %d: %s (action %zu) comes before %s of stage %d", r,
                     par__pipe_text(a, text), i - s->first[r], par__pipe_bit_name(made), from);
@@ -2257,13 +2301,13 @@ static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
     }
     for (int i = 0; i < s->stages; i++)
         for (int j = 0; j < s->microbatches; j++) {
-            const int up = s->sends && par__pipe_far(s, i, i - 1, j);
-            const int down = s->sends && par__pipe_far(s, i, i + 1, j);
+            const int up = s->has_sends && par__pipe_crosses_ranks(s, i, i - 1, j);
+            const int down = s->has_sends && par__pipe_crosses_ranks(s, i, i + 1, j);
             int need = PAR__PIPE_HAS_F | (up ? PAR__PIPE_HAS_RECV_F : 0) | (down ? PAR__PIPE_HAS_SEND_F : 0);
             if (!s->forward_only)
                 need |= PAR__PIPE_HAS_B | PAR__PIPE_HAS_W | (up ? PAR__PIPE_HAS_SEND_B : 0) |
                         (down ? PAR__PIPE_HAS_RECV_B : 0);
-            const int missing = need & ~has[par__pipe_at(s, i, j)];
+            const int missing = need & ~has[par__pipe_index(s, i, j)];
             if (missing)
                 return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d lacks %d%s%d", par__pipe_rank_of(s, i, j),
                                       i, par__pipe_bit_name(missing), j);
@@ -2274,9 +2318,10 @@ static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
 // received in the order in which they are sent.
 static par_result par__pipe_check_order(par_pipe_schedule *s, int by_pair) {
     const size_t all = (size_t)s->stages * (size_t)s->microbatches;
-    const size_t lanes = by_pair ? (size_t)s->ranks * (size_t)s->ranks : 2 * (size_t)(s->ways * s->stages);
-    uint32_t *number = (uint32_t *)par__pipe_fresh(2 * all, sizeof *number),
-             *sent = (uint32_t *)par__pipe_fresh(2 * lanes, sizeof *sent);
+    const size_t channels =
+        by_pair ? (size_t)s->ranks * (size_t)s->ranks : 2 * (size_t)(s->directions * s->stages);
+    uint32_t *number = (uint32_t *)par__pipe_alloc_zeroed(2 * all, sizeof *number),
+             *sent = (uint32_t *)par__pipe_alloc_zeroed(2 * channels, sizeof *sent);
     par_result result = number && sent ? PAR_OK : par__pipe_no_memory(s);
     char text[48];
     for (int pass = 0; pass < 2; pass++)
@@ -2285,59 +2330,59 @@ static par_result par__pipe_check_order(par_pipe_schedule *s, int by_pair) {
                 const par_pipe_action a = s->actions[i];
                 if (pass ? !par__pipe_receives(a.kind) : !par__pipe_sends(a.kind)) continue;
                 int q;
-                const par_pipe_action o = par__pipe_other(a, s, &q);
+                const par_pipe_action o = par__pipe_peer_action(a, s, &q);
                 const par_pipe_action from = pass ? o : a;
                 const int back = from.kind == PAR_PIPE_SEND_B;
-                const size_t lane = by_pair
-                                        ? (pass ? (size_t)q * (size_t)s->ranks + (size_t)r
-                                                : (size_t)r * (size_t)s->ranks + (size_t)q)
-                                        : 2 * par__pipe_lane(s, from.stage, from.microbatch) + (size_t)back;
-                uint32_t *n = &number[2 * par__pipe_at(s, from.stage, from.microbatch) + (size_t)back];
-                const uint32_t turn = sent[(size_t)pass * lanes + lane]++;
+                const size_t channel =
+                    by_pair ? (pass ? (size_t)q * (size_t)s->ranks + (size_t)r
+                                    : (size_t)r * (size_t)s->ranks + (size_t)q)
+                            : 2 * par__pipe_channel(s, from.stage, from.microbatch) + (size_t)back;
+                uint32_t *n = &number[2 * par__pipe_index(s, from.stage, from.microbatch) + (size_t)back];
+                const uint32_t order = sent[(size_t)pass * channels + channel]++;
                 if (!pass)
-                    *n = turn;
-                else if (*n != turn)
+                    *n = order;
+                else if (*n != order)
                     result = par__pipe_fail(s, PAR_ERR_ARGUMENT,
                                             "rank %d: %s is number %u of what it receives on its lane, and "
                                             "number %u of what rank %d sends",
-                                            r, par__pipe_text(a, text), turn, *n, q);
+                                            r, par__pipe_text(a, text), order, *n, q);
             }
     PAR_FREE(number), PAR_FREE(sent);
     return result;
 }
-static par_result par__pipe_check_ends(par_pipe_schedule *s, par_pipe_channel channel) {
-    par__pipe_walk w;
+static par_result par__pipe_check_deadlock(par_pipe_schedule *s, par_pipe_protocol protocol) {
+    par__pipe_sim w;
     par_result result = PAR_OK;
-    if (!par__pipe_walk_open(&w, s, channel))
+    if (!par__pipe_sim_open(&w, s, protocol))
         result = par__pipe_no_memory(s);
-    else if (!par__pipe_walk_all(&w))
+    else if (!par__pipe_sim_run(&w))
         result = par__pipe_deadlock(&w, s);
-    par__pipe_walk_close(&w);
+    par__pipe_sim_close(&w);
     return result;
 }
-static int par__pipe_meets(par_pipe_schedule *s) { // sends could wait for their receives
+static int par__pipe_supports_rendezvous(par_pipe_schedule *s) { // sends could wait for their receives
     char why[sizeof s->why];
     memcpy(why, s->why, sizeof why);
-    const int meets =
-        par__pipe_check_order(s, 1) == PAR_OK && par__pipe_check_ends(s, PAR_PIPE_RENDEZVOUS) == PAR_OK;
+    const int rendezvous =
+        par__pipe_check_order(s, 1) == PAR_OK && par__pipe_check_deadlock(s, PAR_PIPE_RENDEZVOUS) == PAR_OK;
     memcpy(s->why, why, sizeof why);
-    return meets;
+    return rendezvous;
 }
-par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_channel channel, par_pipe_memory *memory) {
+par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_protocol protocol, par_pipe_memory *memory) {
     if (!s->first) return par__pipe_closed(s);
-    uint8_t *has = (uint8_t *)par__pipe_fresh((size_t)s->stages * (size_t)s->microbatches, 1);
+    uint8_t *has = (uint8_t *)par__pipe_alloc_zeroed((size_t)s->stages * (size_t)s->microbatches, 1);
     par_result result = has ? PAR_OK : par__pipe_no_memory(s);
-    if (result == PAR_OK) result = par__pipe_check_places(s);
+    if (result == PAR_OK) result = par__pipe_check_placement(s);
     if (result == PAR_OK) result = par__pipe_check_lists(s, has);
     PAR_FREE(has);
-    if (result == PAR_OK && s->sends) result = par__pipe_check_order(s, channel != PAR_PIPE_LANES);
-    if (result == PAR_OK) result = par__pipe_check_ends(s, channel);
+    if (result == PAR_OK && s->has_sends) result = par__pipe_check_order(s, protocol != PAR_PIPE_NONBLOCKING);
+    if (result == PAR_OK) result = par__pipe_check_deadlock(s, protocol);
     if (result || !memory) return result;
-    const int meets = par__pipe_meets(s);
+    const int rendezvous = par__pipe_supports_rendezvous(s);
     for (int r = 0; r < s->ranks && !result; r++) {
         par__pipe_pools pools;
         memset(&pools, 0, sizeof pools);
-        if (!par__pipe_plan(s, r, meets, &memory[r], &pools)) result = par__pipe_no_memory(s);
+        if (!par__pipe_plan(s, r, rendezvous, &memory[r], &pools)) result = par__pipe_no_memory(s);
         PAR_FREE(pools.at);
     }
     return result;
@@ -2345,8 +2390,9 @@ par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_channel channel, par_p
 
 // >>pipe_schedule -------------------------------------------------------------------------------------------
 
-static int par__pipe_stage_count(const par__pipe_row *row, int ranks, int chunks) { // 0: too many, or none
-    const long long count = (long long)ranks * (row->places == PAR__PIPE_BOTH_WAYS ? 1 : chunks);
+static int par__pipe_stage_count(const par__pipe_schedule_row *row, int ranks,
+                                 int chunks) { // 0: too many, or none
+    const long long count = (long long)ranks * (row->placement == PAR__PIPE_BIDIRECTIONAL ? 1 : chunks);
     return count > 0 && count <= 65536 ? (int)count : 0;
 }
 par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc) {
@@ -2354,7 +2400,7 @@ par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc) {
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (!d.schedule) d.schedule = "1f1b";
-    const par__pipe_row *row = par__pipe_row_of(d.schedule);
+    const par__pipe_schedule_row *row = par__pipe_find_schedule(d.schedule);
     if (d.ranks == 0) d.ranks = 1;
     if (d.microbatches == 0) d.microbatches = 1;
     if (d.batches == 0) d.batches = 1;
@@ -2372,8 +2418,8 @@ static par_result par__pipe_check_desc(par_pipe_schedule *s) {
         (double)d->ranks * d->chunks * d->microbatches * d->batches > 2e8)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%d ranks with %d chunks and %d microbatches are too many",
                               d->ranks, d->chunks, d->microbatches * d->batches);
-    if (d->unshard < 0 || d->unshard > 64 || d->reduce < 0 || d->reduce > 2 || d->recompute_count < 0 ||
-        d->latency < 0 || d->byte_seconds < 0)
+    if (d->max_unsharded_stages < 0 || d->max_unsharded_stages > 64 || d->reduce < 0 || d->reduce > 2 ||
+        d->recompute_count < 0 || d->latency < 0 || d->seconds_per_byte < 0)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT,
                               "unshard is 0 to 64, reduce 0 to 2; counts and times are not negative");
     if (d->stages && d->stage_count < 1)
@@ -2383,7 +2429,7 @@ static par_result par__pipe_check_desc(par_pipe_schedule *s) {
     for (int i = 0; i < d->stage_count && d->stages; i++) {
         const par_pipe_stage *c = &d->stages[i];
         if (!(c->f >= 0 && c->b >= 0 && c->w >= 0 && c->r >= 0 && c->fbw >= 0 && c->latency >= 0 &&
-              c->byte_seconds >= 0 && c->f + c->b + c->w + c->latency + c->byte_seconds < 1e30))
+              c->seconds_per_byte >= 0 && c->f + c->b + c->w + c->latency + c->seconds_per_byte < 1e30))
             return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage %d: times must be finite and not negative", i);
         if (d->row_counts && c->input_bytes % (size_t)d->rows)
             return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage %d: input_bytes is no multiple of rows", i);
@@ -2398,8 +2444,8 @@ static par_result par__pipe_check_desc(par_pipe_schedule *s) {
 static par_result par__pipe_copy_desc(par_pipe_schedule *s) {
     par_pipe_desc *d = &s->desc;
     const size_t n = d->stages ? (size_t)d->stage_count : 1;
-    par_pipe_stage *stages = (par_pipe_stage *)par__pipe_fresh(n, sizeof *stages);
-    int *rows = d->row_counts ? (int *)par__pipe_fresh((size_t)d->microbatches, sizeof *rows) : NULL;
+    par_pipe_stage *stages = (par_pipe_stage *)par__pipe_alloc_zeroed(n, sizeof *stages);
+    int *rows = d->row_counts ? (int *)par__pipe_alloc_zeroed((size_t)d->microbatches, sizeof *rows) : NULL;
     if (stages && d->stages) memcpy(stages, d->stages, n * sizeof *stages);
     if (rows) memcpy(rows, d->row_counts, (size_t)d->microbatches * sizeof *rows);
     const int failed = !stages || (d->row_counts && !rows);
@@ -2416,16 +2462,16 @@ void par_pipe_schedule_close(par_pipe_schedule *s) {
     PAR_FREE(s->rank_of), PAR_FREE(s->first), PAR_FREE(s->actions);
     s->desc.stages = NULL, s->desc.row_counts = NULL, s->rank_of = NULL, s->first = NULL, s->actions = NULL;
 }
-static void par__pipe_place(par_pipe_schedule *s, int places) {
+static void par__pipe_place_stages(par_pipe_schedule *s, int placement) {
     const int p = s->ranks;
     for (int i = 0; i < s->stages; i++) {
-        s->rank_of[i] = places == PAR__PIPE_LOOP            ? i % p
-                        : places == PAR__PIPE_VEE && i >= p ? 2 * p - 1 - i
-                                                            : i;
-        if (s->ways == 2) s->rank_of[s->stages + i] = p - 1 - i;
+        s->rank_of[i] = placement == PAR__PIPE_LOOP                ? i % p
+                        : placement == PAR__PIPE_V_SHAPE && i >= p ? 2 * p - 1 - i
+                                                                   : i;
+        if (s->directions == 2) s->rank_of[s->stages + i] = p - 1 - i;
     }
 }
-static par_result par__pipe_generate(par_pipe_schedule *s, const par__pipe_row *row) {
+static par_result par__pipe_generate(par_pipe_schedule *s, const par__pipe_schedule_row *row) {
     par__pipe_build b;
     par_result result = PAR_OK;
     if (!par__pipe_build_open(&b, s)) return par__pipe_no_memory(s);
@@ -2437,12 +2483,12 @@ static par_result par__pipe_generate(par_pipe_schedule *s, const par__pipe_row *
 par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *s) {
     memset(s, 0, sizeof *s);
     par_pipe_desc d = par_pipe_defaults(desc);
-    const par__pipe_row *row = par__pipe_row_of(d.schedule);
+    const par__pipe_schedule_row *row = par__pipe_find_schedule(d.schedule);
     if (!row)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "no schedule is called \"%.100s\"; the nearest is \"%s\"",
                               d.schedule, par_pipe_schedule_nearest(d.schedule));
     s->desc = d, s->desc.schedule = row->name;
-    s->ranks = d.ranks, s->ways = row->places == PAR__PIPE_BOTH_WAYS ? 2 : 1;
+    s->ranks = d.ranks, s->directions = row->placement == PAR__PIPE_BIDIRECTIONAL ? 2 : 1;
     par_result result = par__pipe_check_desc(s);
     if (result) s->desc.stages = NULL, s->desc.row_counts = NULL; // the caller's
     if (!result) result = par__pipe_copy_desc(s);
@@ -2450,7 +2496,7 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
     if (row->chunks && d.chunks != row->chunks)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s has %d chunk%s on a rank, not %d", row->name,
                               row->chunks, row->chunks > 1 ? "s" : "", d.chunks);
-    if (s->ways == 2 && d.ranks % 2)
+    if (s->directions == 2 && d.ranks % 2)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s needs an even number of ranks, not %d", row->name,
                               d.ranks);
     if (d.batches > 1 && row->lists != par__pipe_2bw)
@@ -2461,28 +2507,28 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage_count is %d; %s has %d stages", s->desc.stage_count,
                               row->name, s->stages);
     s->microbatches = d.microbatches * d.batches;
-    s->rank_of = (int *)PAR_MALLOC((size_t)(s->ways * s->stages) * sizeof(int));
+    s->rank_of = (int *)PAR_MALLOC((size_t)(s->directions * s->stages) * sizeof(int));
     if (!s->rank_of) return par__pipe_no_memory(s);
-    par__pipe_place(s, row->places);
+    par__pipe_place_stages(s, row->placement);
     result = par__pipe_generate(s, row);
-    if (result == PAR_OK) result = par__pipe_put_hooks(s);
-    if (result == PAR_OK) result = par__pipe_put_sends(s);
-    return result ? result : par_pipe_verify(s, PAR_PIPE_LANES, NULL);
+    if (result == PAR_OK) result = par__pipe_add_hooks(s);
+    if (result == PAR_OK) result = par__pipe_add_sends(s);
+    return result ? result : par_pipe_verify(s, PAR_PIPE_NONBLOCKING, NULL);
 }
-par_result par_pipe_forwards(const par_pipe_schedule *s, int microbatches, par_pipe_schedule *out) {
+par_result par_pipe_forward_only(const par_pipe_schedule *s, int microbatches, par_pipe_schedule *out) {
     par__pipe_build b;
-    const size_t places = (size_t)(s->ways * s->stages);
+    const size_t slots = (size_t)(s->directions * s->stages);
     *out = *s;
     out->rank_of = NULL, out->first = NULL, out->actions = NULL;
     if (!s->first) return out->desc.stages = NULL, out->desc.row_counts = NULL, par__pipe_closed(out);
     par_result result = par__pipe_copy_desc(out);
     out->forward_only = 1;
-    const int most = microbatches ? PAR__MIN(microbatches, s->microbatches) : s->microbatches;
-    if (s->ways == 2 && most <= (s->microbatches + 1) / 2) out->ways = 1; // all go the first way
-    if (out->ways == 1) out->microbatches = most;
-    out->rank_of = (int *)PAR_MALLOC(places * sizeof(int));
+    const int count = microbatches ? PAR__MIN(microbatches, s->microbatches) : s->microbatches;
+    if (s->directions == 2 && count <= (s->microbatches + 1) / 2) out->directions = 1; // all go the first way
+    if (out->directions == 1) out->microbatches = count;
+    out->rank_of = (int *)PAR_MALLOC(slots * sizeof(int));
     if (result || !out->rank_of || !par__pipe_build_open(&b, out)) return par__pipe_no_memory(out);
-    memcpy(out->rank_of, s->rank_of, places * sizeof(int));
+    memcpy(out->rank_of, s->rank_of, slots * sizeof(int));
     for (int r = 0; r < s->ranks; r++)
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
             par_pipe_action a = s->actions[i];
@@ -2494,10 +2540,10 @@ par_result par_pipe_forwards(const par_pipe_schedule *s, int microbatches, par_p
         }
     return par__pipe_build_end(&b);
 }
-void par_pipe_cut(const double *cost, int count, int stages, int *first) {
+void par_pipe_partition(const double *cost, int count, int stages, int *first) {
     double low = 0, high = 0;
     for (int i = 0; i < count; i++) low = PAR__MAX(low, cost[i]), high += cost[i];
-    for (int turn = 0; turn < 100; turn++) { // the least cost that stages can keep under
+    for (int order = 0; order < 100; order++) { // the least cost that stages can keep under
         const double middle = (low + high) / 2;
         double sum = 0;
         int used = 1;
@@ -2527,7 +2573,7 @@ typedef struct par__pipe_reader {
     int row, cell;
 } par__pipe_reader;
 
-static par_result par__pipe_bad(const par__pipe_reader *c, const char *what) {
+static par_result par__pipe_parse_error(const par__pipe_reader *c, const char *what) {
     int n = 0;
     while (c->at + n < c->end && n < 24 && c->at[n] >= ' ' && c->at[n] < 127 && c->at[n] != ',') n++;
     return par__pipe_fail(c->s, PAR_ERR_FILE, "row %d, cell %d: %s at \"%.*s\"", c->row + 1, c->cell + 1,
@@ -2553,19 +2599,21 @@ static par_result par__pipe_read_action(par__pipe_reader *c, par_pipe_action *a)
     const char *begin = c->at;
     char word[24];
     int stage = 0, microbatch = 0, kind = 0;
-    if (!par__pipe_number(c, &stage)) return par__pipe_bad(c, "expected a stage's number");
-    if (stage >= 65536) return c->at = begin, par__pipe_bad(c, "more than 65536 stages");
-    if (!par__pipe_word(c, word)) return par__pipe_bad(c, "expected an action (F, B, I, W, SEND_F ...)");
+    if (!par__pipe_number(c, &stage)) return par__pipe_parse_error(c, "expected a stage's number");
+    if (stage >= 65536) return c->at = begin, par__pipe_parse_error(c, "more than 65536 stages");
+    if (!par__pipe_word(c, word))
+        return par__pipe_parse_error(c, "expected an action (F, B, I, W, SEND_F ...)");
     while (kind < PAR_PIPE_KIND_COUNT && strcmp(word, par__pipe_kind_names[kind])) kind++;
     if (kind == PAR_PIPE_KIND_COUNT) {
         char what[80];
         snprintf(what, sizeof what, "unknown action (the nearest is %s)",
                  par_nearest_name(word, par__pipe_kind_names, PAR_PIPE_KIND_COUNT, sizeof(char *)));
-        return c->at = begin, par__pipe_bad(c, what);
+        return c->at = begin, par__pipe_parse_error(c, what);
     }
     const int numbered = par__pipe_number(c, &microbatch);
-    if (!numbered && kind < PAR_PIPE_UNSHARD) return par__pipe_bad(c, "expected a microbatch's number");
-    if (microbatch >= 1 << 24) return c->at = begin, par__pipe_bad(c, "more than 2^24 microbatches");
+    if (!numbered && kind < PAR_PIPE_UNSHARD)
+        return par__pipe_parse_error(c, "expected a microbatch's number");
+    if (microbatch >= 1 << 24) return c->at = begin, par__pipe_parse_error(c, "more than 2^24 microbatches");
     *a = par__pipe_action(kind, stage, microbatch);
     return PAR_OK;
 }
@@ -2584,14 +2632,15 @@ static par_result par__pipe_read_cell(par__pipe_reader *c, par__pipe_build *b) {
         c->at++;
         const par_result r = par__pipe_read_action(c, &a);
         if (r) return r;
-        if (c->at == c->end || (*c->at != ';' && *c->at != ')')) return par__pipe_bad(c, "expected ; or )");
+        if (c->at == c->end || (*c->at != ';' && *c->at != ')'))
+            return par__pipe_parse_error(c, "expected ; or )");
         more = *c->at == ';';
         a.pair = (uint8_t)(more && par__pipe_computes(a.kind));
         par__pipe_push(b, c->row, a);
     }
     c->at++;
     if (!par__pipe_word(c, word) || (strcmp(word, "OVERLAP_F_B") && strcmp(word, "FUSED")))
-        return par__pipe_bad(c, "expected OVERLAP_F_B or FUSED");
+        return par__pipe_parse_error(c, "expected OVERLAP_F_B or FUSED");
     return PAR_OK;
 }
 static par_result par__pipe_read_rows(par__pipe_reader *c, par__pipe_build *b) {
@@ -2605,31 +2654,31 @@ static par_result par__pipe_read_rows(par__pipe_reader *c, par__pipe_build *b) {
         else if (*c->at == '\n')
             c->row++, c->cell = 0;
         else
-            return par__pipe_bad(c, "expected a comma or the end of the row");
+            return par__pipe_parse_error(c, "expected a comma or the end of the row");
         c->at++;
     }
     return PAR_OK;
 }
 // Which rank has which stage: where its forwards are; with two ways, for each half of the microbatches.
-static int par__pipe_find_places(par_pipe_schedule *s, int *stage, int *ranks) {
-    for (int i = 0; i < s->ways * s->stages; i++) s->rank_of[i] = -1;
+static int par__pipe_find_placement(par_pipe_schedule *s, int *stage, int *ranks) {
+    for (int i = 0; i < s->directions * s->stages; i++) s->rank_of[i] = -1;
     for (int r = 0; r < s->ranks; r++)
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
             const par_pipe_action a = s->actions[i];
             if (a.kind != PAR_PIPE_F) continue;
-            int *rank = &s->rank_of[par__pipe_way(s, a.microbatch) * s->stages + a.stage];
+            int *rank = &s->rank_of[par__pipe_direction(s, a.microbatch) * s->stages + a.stage];
             if (*rank >= 0 && *rank != r) return *stage = a.stage, ranks[0] = *rank, ranks[1] = r, 0;
             *rank = r;
         }
     return 1;
 }
-static par_result par__pipe_places(par_pipe_schedule *s) {
+static par_result par__pipe_infer_placement(par_pipe_schedule *s) {
     int stage = 0, ranks[2] = {0, 0}, highest[2] = {-1, -1};
     for (size_t i = 0; i < s->first[s->ranks]; i++) {
         const par_pipe_action a = s->actions[i];
         highest[0] = PAR__MAX(highest[0], a.stage);
         if (a.kind < PAR_PIPE_UNSHARD) highest[1] = PAR__MAX(highest[1], a.microbatch);
-        s->sends |= par__pipe_sends(a.kind) || par__pipe_receives(a.kind);
+        s->has_sends |= par__pipe_sends(a.kind) || par__pipe_receives(a.kind);
     }
     s->stages = highest[0] + 1, s->microbatches = s->desc.microbatches = highest[1] + 1;
     if (s->stages < 1 || s->microbatches < 1) return par__pipe_fail(s, PAR_ERR_FILE, "the table is empty");
@@ -2638,12 +2687,12 @@ static par_result par__pipe_places(par_pipe_schedule *s) {
                               s->stages, s->microbatches, s->first[s->ranks]);
     s->rank_of = (int *)PAR_MALLOC(2 * (size_t)s->stages * sizeof(int));
     if (!s->rank_of) return par__pipe_no_memory(s);
-    for (s->ways = 1; s->ways <= 2; s->ways++)
-        if (par__pipe_find_places(s, &stage, ranks)) break;
-    if (s->ways > 2)
-        return s->ways = 1, par__pipe_fail(s, PAR_ERR_FILE, "stage %d is on rank %d and on rank %d", stage,
-                                           ranks[0], ranks[1]);
-    for (int i = 0; i < s->ways * s->stages; i++)
+    for (s->directions = 1; s->directions <= 2; s->directions++)
+        if (par__pipe_find_placement(s, &stage, ranks)) break;
+    if (s->directions > 2)
+        return s->directions = 1, par__pipe_fail(s, PAR_ERR_FILE, "stage %d is on rank %d and on rank %d",
+                                                 stage, ranks[0], ranks[1]);
+    for (int i = 0; i < s->directions * s->stages; i++)
         if (s->rank_of[i] < 0)
             return par__pipe_fail(s, PAR_ERR_FILE, "stage %d has no forwards (0 to %d have actions)",
                                   i % s->stages, s->stages - 1);
@@ -2656,7 +2705,7 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
     memset(s, 0, sizeof *s);
     while (bytes && (text[bytes - 1] == '\n' || text[bytes - 1] == '\r' || text[bytes - 1] == ' ')) bytes--;
     c.at = text, c.end = text + bytes, c.s = s;
-    s->desc = par_pipe_defaults(desc), s->ranks = 1, s->ways = 1;
+    s->desc = par_pipe_defaults(desc), s->ranks = 1, s->directions = 1;
     s->desc.schedule = "table", s->desc.batches = 1, s->desc.microbatches = 1, s->desc.chunks = 1;
     for (size_t i = 0; i < bytes; i++) s->ranks += text[i] == '\n';
     const int *row_counts = s->desc.row_counts;
@@ -2670,20 +2719,20 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
     result = par__pipe_read_rows(&c, &b);
     if (result) return par__pipe_build_close(&b), result;
     result = par__pipe_build_end(&b);
-    if (!result) result = par__pipe_places(s);
+    if (!result) result = par__pipe_infer_placement(s);
     if (result) return result;
-    s->desc.chunks = (s->stages * s->ways + s->ranks - 1) / s->ranks;
+    s->desc.chunks = (s->stages * s->directions + s->ranks - 1) / s->ranks;
     if (s->desc.stage_count != 1 && s->desc.stage_count != s->stages)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage_count is %d; the table has %d stages",
                               s->desc.stage_count, s->stages);
     if (row_counts) {
-        int *rows = (int *)par__pipe_fresh((size_t)s->microbatches, sizeof *rows);
+        int *rows = (int *)par__pipe_alloc_zeroed((size_t)s->microbatches, sizeof *rows);
         if (!rows) return par__pipe_no_memory(s);
         memcpy(rows, row_counts, (size_t)s->microbatches * sizeof *rows);
         s->desc.row_counts = rows;
         if ((result = par__pipe_check_desc(s)) != PAR_OK) return result;
     }
-    result = par__pipe_check_places(s);
+    result = par__pipe_check_placement(s);
     int hooks = 0, tied = 0; // what the table has itself, it has all
     for (size_t i = 0; i < s->first[s->ranks]; i++)
         hooks |= s->actions[i].kind >= PAR_PIPE_UNSHARD || s->actions[i].kind == PAR_PIPE_R,
@@ -2691,9 +2740,9 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
     if (!result && hooks && !tied && s->desc.tied && s->stages > 1)
         result = par__pipe_fail(s, PAR_ERR_FILE,
                                 "the table has hooks of its own, but no TIE_GRAD for what is tied");
-    if (!result && !hooks) result = par__pipe_put_hooks(s);
-    if (!result && !s->sends) result = par__pipe_put_sends(s);
-    return result ? result : par_pipe_verify(s, PAR_PIPE_LANES, NULL);
+    if (!result && !hooks) result = par__pipe_add_hooks(s);
+    if (!result && !s->has_sends) result = par__pipe_add_sends(s);
+    return result ? result : par_pipe_verify(s, PAR_PIPE_NONBLOCKING, NULL);
 }
 par_result par_pipe_load(const char *path, const par_pipe_desc *desc, par_pipe_schedule *s) {
     char why[sizeof s->why];
@@ -2757,9 +2806,9 @@ static void par__pipe_account_rank(const par_pipe_schedule *s, par_pipe_timeline
         double there = 0; // when what it needs had been made
         const par_pipe_action need = a.kind == PAR_PIPE_R && a.pair ? s->actions[i + 1] : a;
         if (need.kind == PAR_PIPE_F && need.stage > 0)
-            there = ended[2 * par__pipe_at(s, need.stage - 1, need.microbatch)];
+            there = ended[2 * par__pipe_index(s, need.stage - 1, need.microbatch)];
         if (par__pipe_is_backward(need.kind) && need.stage + 1 < s->stages)
-            there = ended[2 * par__pipe_at(s, need.stage + 1, need.microbatch) + 1];
+            there = ended[2 * par__pipe_index(s, need.stage + 1, need.microbatch) + 1];
         if (start > before) {
             const double middle = PAR__MIN(start, PAR__MAX(before, there));
             x->dependency += middle - before, x->communication += start - middle;
@@ -2770,19 +2819,20 @@ static void par__pipe_account_rank(const par_pipe_schedule *s, par_pipe_timeline
     if (before < 0)
         x->warmup = t->makespan;
     else
-        x->drain = t->makespan - before;
+        x->cooldown = t->makespan - before;
 }
 static par_result par__pipe_account(const par_pipe_schedule *s, par_pipe_timeline *t) {
-    double *ended = (double *)par__pipe_fresh(2 * (size_t)s->stages * (size_t)s->microbatches, sizeof *ended);
+    double *ended =
+        (double *)par__pipe_alloc_zeroed(2 * (size_t)s->stages * (size_t)s->microbatches, sizeof *ended);
     double busiest = 0;
     if (!ended) return PAR_ERR_MEMORY;
     t->makespan = t->window = 0;
     for (int r = 0; r < s->ranks; r++)
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
             const par_pipe_action a = s->actions[i];
-            if (a.kind == PAR_PIPE_F) ended[2 * par__pipe_at(s, a.stage, a.microbatch)] = t->end[i];
+            if (a.kind == PAR_PIPE_F) ended[2 * par__pipe_index(s, a.stage, a.microbatch)] = t->end[i];
             if (par__pipe_is_backward(a.kind))
-                ended[2 * par__pipe_at(s, a.stage, a.microbatch) + 1] = t->end[i];
+                ended[2 * par__pipe_index(s, a.stage, a.microbatch) + 1] = t->end[i];
             if (par__pipe_computes(a.kind)) t->makespan = PAR__MAX(t->makespan, t->end[i]);
         }
     memset(t->ranks, 0, (size_t)s->ranks * sizeof *t->ranks);
@@ -2803,29 +2853,30 @@ static par_result par__pipe_account(const par_pipe_schedule *s, par_pipe_timelin
 static par_result par__pipe_timeline_open(const par_pipe_schedule *s, par_pipe_timeline *t) {
     memset(t, 0, sizeof *t);
     t->rank_count = s->ranks, t->action_count = s->first[s->ranks];
-    t->start = (double *)par__pipe_fresh(t->action_count, sizeof(double)),
-    t->end = (double *)par__pipe_fresh(t->action_count, sizeof(double));
-    t->ranks = (par_pipe_rank *)par__pipe_fresh((size_t)s->ranks, sizeof *t->ranks);
+    t->start = (double *)par__pipe_alloc_zeroed(t->action_count, sizeof(double)),
+    t->end = (double *)par__pipe_alloc_zeroed(t->action_count, sizeof(double));
+    t->ranks = (par_pipe_rank *)par__pipe_alloc_zeroed((size_t)s->ranks, sizeof *t->ranks);
     if (t->start && t->end && t->ranks) return PAR_OK;
     par_pipe_timeline_close(t);
     return PAR_ERR_MEMORY;
 }
-par_result par_pipe_simulate(par_pipe_schedule *s, par_pipe_channel channel, par_pipe_timeline *t) {
-    par__pipe_walk w;
+par_result par_pipe_simulate(par_pipe_schedule *s, par_pipe_protocol protocol, par_pipe_timeline *t) {
+    par__pipe_sim w;
     memset(t, 0, sizeof *t);
     if (!s->first) return par__pipe_closed(s);
-    if (!par__pipe_walk_open(&w, s, channel)) return par__pipe_walk_close(&w), par__pipe_no_memory(s);
-    par_result result = par__pipe_walk_all(&w) ? par__pipe_timeline_open(s, t) : par__pipe_deadlock(&w, s);
+    if (!par__pipe_sim_open(&w, s, protocol)) return par__pipe_sim_close(&w), par__pipe_no_memory(s);
+    par_result result = par__pipe_sim_run(&w) ? par__pipe_timeline_open(s, t) : par__pipe_deadlock(&w, s);
     if (result == PAR_OK) {
         memcpy(t->start, w.start, t->action_count * sizeof(double)),
             memcpy(t->end, w.end, t->action_count * sizeof(double));
         result = par__pipe_account(s, t);
     }
     if (result == PAR_ERR_MEMORY) par_pipe_timeline_close(t), par__pipe_no_memory(s);
-    par__pipe_walk_close(&w);
+    par__pipe_sim_close(&w);
     return result;
 }
-static int par__pipe_case_of(const par_pipe_schedule *s, par__pipe_case *x) { // 0: formulas do not hold
+static int par__pipe_uniform_case_of(const par_pipe_schedule *s,
+                                     par__pipe_uniform_case *x) { // 0: formulas do not hold
     const par_pipe_stage *c = s->desc.stages;
     const int v = s->desc.chunks;
     for (int i = 1; i < s->desc.stage_count; i++)
@@ -2833,26 +2884,27 @@ static int par__pipe_case_of(const par_pipe_schedule *s, par__pipe_case *x) { //
             fabs(c[i].w - c->w) > 1e-12 * c->w)
             return 0;
     for (int i = 0; i < s->desc.stage_count; i++)
-        if (c[i].latency > 0 || c[i].byte_seconds > 0) return 0;
-    if (s->desc.row_counts || s->desc.byte_seconds > 0 || s->forward_only) return 0;
+        if (c[i].latency > 0 || c[i].seconds_per_byte > 0) return 0;
+    if (s->desc.row_counts || s->desc.seconds_per_byte > 0 || s->forward_only) return 0;
     // Recomputing is a part of each backward; done before the gradient is there, it is not on the way back.
-    if (s->desc.recompute == PAR_PIPE_EARLY || (s->desc.recompute && s->desc.recompute_count)) return 0;
+    if (s->desc.recompute == PAR_PIPE_RECOMPUTE_EARLY || (s->desc.recompute && s->desc.recompute_count))
+        return 0;
     x->p = s->ranks, x->m = s->microbatches, x->v = v, x->c = s->desc.latency, x->fbw = c->fbw;
     x->F = c->f * v, x->B = (c->b + (s->desc.recompute ? c->r : 0)) * v, x->W = c->w * v,
     x->T = x->F + x->B + x->W;
     return 1;
 }
 double par_pipe_theory_bubble(const par_pipe_schedule *s, int window) {
-    const par__pipe_row *row = par__pipe_row_of(s->desc.schedule);
-    par__pipe_case x;
-    if (!row || !par__pipe_case_of(s, &x)) return par__pipe_nan();
+    const par__pipe_schedule_row *row = par__pipe_find_schedule(s->desc.schedule);
+    par__pipe_uniform_case x;
+    if (!row || !par__pipe_uniform_case_of(s, &x)) return par__pipe_nan();
     const double bubble = row->bubble(&x, window);
-    return bubble / (x.m * x.T / s->ways + bubble); // both ways: half of the microbatches each
+    return bubble / (x.m * x.T / s->directions + bubble); // both ways: half of the microbatches each
 }
 double par_pipe_theory_peak(const par_pipe_schedule *s, int rank) {
-    const par__pipe_row *row = par__pipe_row_of(s->desc.schedule);
-    par__pipe_case x;
-    if (!row || rank < 0 || rank >= s->ranks || !par__pipe_case_of(s, &x)) return par__pipe_nan();
+    const par__pipe_schedule_row *row = par__pipe_find_schedule(s->desc.schedule);
+    par__pipe_uniform_case x;
+    if (!row || rank < 0 || rank >= s->ranks || !par__pipe_uniform_case_of(s, &x)) return par__pipe_nan();
     return row->peak(&x, rank);
 }
 
@@ -2867,13 +2919,14 @@ typedef struct par__pipe_picture {
 } par__pipe_picture;
 
 static par_result par__pipe_picture_open(par__pipe_picture *d, const par_pipe_schedule *s) {
-    int *seen = (int *)par__pipe_fresh((size_t)s->ranks, sizeof *seen);
+    int *seen = (int *)par__pipe_alloc_zeroed((size_t)s->ranks, sizeof *seen);
     memset(d, 0, sizeof *d);
-    d->s = s, d->chunks = s->ways, d->chunk_of = (int *)par__pipe_fresh((size_t)s->stages, sizeof(int));
+    d->s = s, d->chunks = s->directions,
+    d->chunk_of = (int *)par__pipe_alloc_zeroed((size_t)s->stages, sizeof(int));
     if (!seen || !d->chunk_of) return PAR_FREE(seen), PAR_FREE(d->chunk_of), PAR_ERR_MEMORY;
     for (int i = 0; i < s->stages; i++) {
         d->chunk_of[i] = seen[s->rank_of[i]]++;
-        if (s->ways == 1) d->chunks = PAR__MAX(d->chunks, d->chunk_of[i] + 1);
+        if (s->directions == 1) d->chunks = PAR__MAX(d->chunks, d->chunk_of[i] + 1);
     }
     for (size_t i = 0; i < s->first[s->ranks]; i++)
         if (par__pipe_computes(s->actions[i].kind)) d->occurs[s->actions[i].kind] = 1;
@@ -2881,11 +2934,11 @@ static par_result par__pipe_picture_open(par__pipe_picture *d, const par_pipe_sc
     return PAR_OK;
 }
 static int par__pipe_chunk(const par__pipe_picture *d, par_pipe_action a) {
-    return d->s->ways == 2 ? par__pipe_way(d->s, a.microbatch) : d->chunk_of[a.stage];
+    return d->s->directions == 2 ? par__pipe_direction(d->s, a.microbatch) : d->chunk_of[a.stage];
 }
 
 // 1 and 2: the first and the second of two that overlap; else 0.
-static int par__pipe_beside(const par_pipe_schedule *s, const par_pipe_timeline *t, int r, size_t i) {
+static int par__pipe_overlap_half(const par_pipe_schedule *s, const par_pipe_timeline *t, int r, size_t i) {
     if (s->actions[i].pair && i + 1 < s->first[r + 1] && t->start[i + 1] < t->end[i]) return 1;
     return i > s->first[r] && s->actions[i - 1].pair && t->start[i] < t->end[i - 1] ? 2 : 0;
 }
@@ -2901,7 +2954,7 @@ static char par__pipe_letter(par_pipe_action a) {
     }
 }
 // Nothing is in this column, or something that has another one.
-static int par__pipe_spare(const size_t *owner, int x, int wide) {
+static int par__pipe_column_is_free(const size_t *owner, int x, int wide) {
     if (x < 0 || x >= wide) return 0;
     return !owner[x] || (x > 0 && owner[x - 1] == owner[x]) || (x + 1 < wide && owner[x + 1] == owner[x]);
 }
@@ -2916,7 +2969,7 @@ static void par__pipe_row_of_text(const par__pipe_picture *d, const par_pipe_tim
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
             const par_pipe_action a = s->actions[i];
             if (!par__pipe_computes(a.kind) || par__pipe_chunk(d, a) != chunk) continue;
-            const int beside = par__pipe_beside(s, t, r, i), other = beside == 1 ? 1 : -1;
+            const int beside = par__pipe_overlap_half(s, t, r, i), other = beside == 1 ? 1 : -1;
             const int half = beside && par__pipe_chunk(d, s->actions[(long)i + other]) == chunk ? beside : 0;
             const double middle = (t->start[i] + t->end[i]) / 2, begin = half == 2 ? middle : t->start[i],
                          end = half == 1 ? middle : t->end[i];
@@ -2926,10 +2979,10 @@ static void par__pipe_row_of_text(const par__pipe_picture *d, const par_pipe_tim
             if (!small || from < to || end <= begin) continue;
             int x = (int)PAR__MAX(0, PAR__MIN(floor((begin + end) / 2 / step), wide - 1));
             const int next = owner[x] < i + 1 ? x + 1 : x - 1; // in time
-            if (!par__pipe_spare(owner, x, wide) && par__pipe_spare(owner, next, wide) &&
+            if (!par__pipe_column_is_free(owner, x, wide) && par__pipe_column_is_free(owner, next, wide) &&
                 (!owner[next] || (owner[next] > i + 1) == (next > x)))
                 x = next;
-            row[x] = par__pipe_spare(owner, x, wide) ? par__pipe_letter(a) : '*', owner[x] = i + 1;
+            row[x] = par__pipe_column_is_free(owner, x, wide) ? par__pipe_letter(a) : '*', owner[x] = i + 1;
         }
 }
 static void par__pipe_print_rank(const par__pipe_picture *d, const par_pipe_timeline *t, int r, double step,
@@ -2940,7 +2993,7 @@ static void par__pipe_print_rank(const par__pipe_picture *d, const par_pipe_time
         char name[24] = "", chunk[24] = "";
         if (!c) snprintf(name, sizeof name, "rank %d", r);
         if (d->chunks > 1) snprintf(chunk, sizeof chunk, "%d", c);
-        if (d->s->ways == 2) snprintf(chunk, sizeof chunk, "%c", c ? '^' : 'v');
+        if (d->s->directions == 2) snprintf(chunk, sizeof chunk, "%c", c ? '^' : 'v');
         fprintf(file, d->chunks > 1 ? "%-8s %s |" : "%-8s%s |", name, chunk);
         for (int x = 0; x < wide; x++) {
             int busy = 0;
@@ -2958,8 +3011,8 @@ void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int 
     par__pipe_picture d;
     if (!(step > 0)) step = 1;
     const par_result r = par__pipe_picture_open(&d, s);
-    char *rows = r ? NULL : (char *)par__pipe_fresh((size_t)d.chunks, (size_t)wide);
-    size_t *owner = (size_t *)par__pipe_fresh((size_t)wide, sizeof *owner);
+    char *rows = r ? NULL : (char *)par__pipe_alloc_zeroed((size_t)d.chunks, (size_t)wide);
+    size_t *owner = (size_t *)par__pipe_alloc_zeroed((size_t)wide, sizeof *owner);
     int stars = 0;
     if (!rows || !owner) fprintf(file, "no memory for a picture of %d columns\n", wide);
     for (int q = 0; rows && owner && q < s->ranks; q++) {
@@ -2971,9 +3024,9 @@ void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int 
                 d.occurs[PAR_PIPE_BW] || d.occurs[PAR_PIPE_B] ? "; a, b ...: backward" : "",
                 d.occurs[PAR_PIPE_W] ? "; A, B ...: gradients of weights" : "",
                 d.occurs[PAR_PIPE_R] ? "; ~: recomputed" : "", stars ? "; *: several" : "",
-                s->ways == 2   ? "; v, ^: microbatches that go down, up"
-                : d.chunks > 1 ? "; a rank's rows: its chunks"
-                               : "");
+                s->directions == 2 ? "; v, ^: microbatches that go down, up"
+                : d.chunks > 1     ? "; a rank's rows: its chunks"
+                                   : "");
     PAR_FREE(rows), PAR_FREE(owner);
     if (!r) PAR_FREE(d.chunk_of);
 }
@@ -2982,12 +3035,12 @@ void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int 
 
 // A kind has a color and, for who sees no colors, a mark: lines above and below (both halves of backward),
 // below (the half that others wait for), above (the other), a lower box. A chunk has a shade.
-typedef struct par__pipe_ink {
+typedef struct par__pipe_style {
     const char *name;
     uint8_t red, green, blue; // of chunk 0; those that follow are mixed with white
     uint8_t above, below, low;
-} par__pipe_ink;
-static const par__pipe_ink par__pipe_inks[] = {
+} par__pipe_style;
+static const par__pipe_style par__pipe_styles[] = {
     // by kind
     {"forward", 0, 76, 140, 0, 0, 0},          {"backward", 0, 100, 72, 1, 1, 0},
     {"backward: inputs", 160, 58, 0, 0, 1, 0}, {"backward: weights", 120, 50, 110, 1, 0, 0},
@@ -2996,19 +3049,19 @@ static const par__pipe_ink par__pipe_inks[] = {
 static const double par__pipe_left = 60, par__pipe_wide = 1100, par__pipe_high = 22, par__pipe_gap = 34,
                     par__pipe_legend = 24;
 
-static double par__pipe_light(int byte) { // of sRGB (WCAG 2: relative luminance)
+static double par__pipe_luminance(int byte) { // of sRGB (WCAG 2: relative luminance)
     const double c = byte / 255.0;
     return c <= 0.04045 ? c / 12.92 : pow((c + 0.055) / 1.055, 2.4);
 }
 // A box with its mark, and text in black or white, whichever has more contrast: 4.5 to 1 at least.
 static void par__pipe_box(const par__pipe_picture *d, FILE *f, int kind, int chunk, double x, double y,
                           double w, double h, const char *title, const char *text) {
-    const par__pipe_ink *k = &par__pipe_inks[kind];
+    const par__pipe_style *k = &par__pipe_styles[kind];
     const double white = d->chunks > 1 ? 0.5 * chunk / (d->chunks - 1) : 0.15, low = k->low ? h / 6 : 0;
     int rgb[3] = {k->red, k->green, k->blue};
     for (int i = 0; i < 3; i++) rgb[i] += (int)(white * (255 - rgb[i]) + 0.5);
-    const double light = 0.2126 * par__pipe_light(rgb[0]) + 0.7152 * par__pipe_light(rgb[1]) +
-                         0.0722 * par__pipe_light(rgb[2]);
+    const double light = 0.2126 * par__pipe_luminance(rgb[0]) + 0.7152 * par__pipe_luminance(rgb[1]) +
+                         0.0722 * par__pipe_luminance(rgb[2]);
     const char *ink = (light + 0.05) * (light + 0.05) > 0.05 * 1.05 ? "black" : "white";
     fprintf(f,
             "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"#%02x%02x%02x\" "
@@ -3037,7 +3090,7 @@ static void par__pipe_svg_rank(const par__pipe_picture *d, FILE *f, const par_pi
         const par_pipe_action a = s->actions[i];
         char name[48], title[80], number[16];
         if (!par__pipe_computes(a.kind)) continue;
-        const int half = par__pipe_beside(s, t, r, i); // two at the same time: one above the other
+        const int half = par__pipe_overlap_half(s, t, r, i); // two at the same time: one above the other
         snprintf(title, sizeof title, "<title>%s</title>", par__pipe_text(a, name));
         snprintf(number, sizeof number, "%d", a.microbatch);
         par__pipe_box(d, f, a.kind, par__pipe_chunk(d, a), par__pipe_left + t->start[i] * unit,
@@ -3049,10 +3102,10 @@ static void par__pipe_svg_rank(const par__pipe_picture *d, FILE *f, const par_pi
 // f may be NULL.
 static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y) {
     const double box = PAR__MIN(18, 400.0 / d->chunks), high = 18;
-    double x = par__pipe_left, begun = y;
+    double x = par__pipe_left, started = y;
     for (int k = 0; k <= PAR_PIPE_R + 1; k++) { // the last: idle
         const int idle = k > PAR_PIPE_R, boxes = idle ? 1 : d->chunks;
-        const char *name = idle ? "idle" : par__pipe_inks[k].name;
+        const char *name = idle ? "idle" : par__pipe_styles[k].name;
         const double w = box * boxes + 20 + 6.3 * (double)strlen(name);
         char number[16] = "";
         if (!idle && !d->occurs[k]) continue;
@@ -3074,10 +3127,10 @@ static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y
     if (f)
         fprintf(f, "<text x=\"%g\" y=\"%g\">numbers in boxes: microbatches%s</text>\n", par__pipe_left,
                 y + 13,
-                d->s->ways == 2 ? "; shades 0 and 1: those that go down and those that go up the ranks"
-                : d->chunks > 1 ? "; shades 0, 1 ...: the chunks of a rank"
-                                : "");
-    return y + par__pipe_legend - begun;
+                d->s->directions == 2 ? "; shades 0 and 1: those that go down and those that go up the ranks"
+                : d->chunks > 1       ? "; shades 0, 1 ...: the chunks of a rank"
+                                      : "");
+    return y + par__pipe_legend - started;
 }
 static void par__pipe_svg_text(FILE *f, const char *text) { // what XML would take for its own, as entities
     char json[8];
@@ -3188,34 +3241,34 @@ par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline
 
 // >>pipe_execute --------------------------------------------------------------------------------------------
 
-typedef struct par__pipe_out { // buffers of the sends of one stage in one direction, used in turn
+typedef struct par__pipe_send_ring { // buffers of the sends of one stage in one direction, used in turn
     void **slot;
     par_request *request;
-    par_comm *lane;
+    par_comm *channel;
     int filled, sent; // so far
-} par__pipe_out;
-typedef struct par__pipe_unit { // (stage, microbatch) on this rank
-    void *held[PAR__PIPE_WHATS];
+} par__pipe_send_ring;
+typedef struct par__pipe_cell { // (stage, microbatch) on this rank
+    void *held[PAR__PIPE_BUFFER_KINDS];
     par_request request[2]; // of x, of dy
-} par__pipe_unit;
+} par__pipe_cell;
 
 struct par_pipe {
     par_pipe_schedule *s, forwards;
     par_pipe_exec exec;
     par_device *device;
-    int rank, chunks, meets, slots;
-    int *stage_of, *chunk_of; // of chunks; of stages, -1 elsewhere
-    par__pipe_unit *units;    // [chunk][microbatch]
-    par__pipe_out *outs;      // [chunk][direction]
+    int rank, chunks, rendezvous, slots;
+    int *stage_of, *chunk_of;        // of chunks; of stages, -1 elsewhere
+    par__pipe_cell *cells;           // [chunk][microbatch]
+    par__pipe_send_ring *send_rings; // [chunk][direction]
     par__pipe_pools pools;
-    par_comm **lanes;
-    int lane_count;
-    int *lane_of[2];                                    // of messages to stage, in either direction, by way
-    double *losses, *losses_there, *start, *end, begun; // losses_there: in the device's memory
-    size_t allocated, live[2], most[3];                 // messages, activations; and both
+    par_comm **channels;
+    int channel_count;
+    int *channel_of[2]; // of messages to stage, in either direction, by way
+    double *losses, *device_losses, *start, *end, started; // losses_there: in the device's memory
+    size_t allocated, live[2], peak[3];                    // messages, activations; and both
 };
 
-static par_result par__pipe_open_memory(const par_pipe *p) {
+static par_result par__pipe_open_out_of_memory(const par_pipe *p) {
     return par_fail(p->exec.comm, PAR_ERR_MEMORY,
                     "par_pipe_open: out of memory for %zu actions, %d stages and %d microbatches",
                     p->s->first[p->s->ranks], p->s->stages, p->s->microbatches);
@@ -3231,38 +3284,40 @@ static par_result par__pipe_alloc(par_pipe *p, size_t bytes, void **memory) {
 static void par__pipe_free(par_pipe *p, void *memory) {
     if (memory) p->device->free(p->device, memory);
 }
-static par__pipe_unit *par__pipe_unit_of(par_pipe *p, int stage, int microbatch) {
-    return &p->units[(size_t)p->chunk_of[stage] * (size_t)p->s->microbatches + (size_t)microbatch];
+static par__pipe_cell *par__pipe_cell_of(par_pipe *p, int stage, int microbatch) {
+    return &p->cells[(size_t)p->chunk_of[stage] * (size_t)p->s->microbatches + (size_t)microbatch];
 }
 
 // Lanes: messages between two ranks for one edge in one direction keep their order, and do not wait for those
 // of other edges. Each lane between the same two ranks is on a comm of its own.
-static int par__pipe_number_lanes(par_pipe *p) { // 0: no memory
+static int par__pipe_number_channels(par_pipe *p) { // 0: no memory
     const par_pipe_schedule *s = p->s;
-    const size_t places = (size_t)(s->ways * s->stages);
-    int *used = (int *)par__pipe_fresh((size_t)s->ranks * (size_t)s->ranks, sizeof *used);
-    p->lane_count = 1;
-    for (int back = 0; back < 2; back++) p->lane_of[back] = (int *)par__pipe_fresh(places, sizeof(int));
-    const int ok = used && p->lane_of[0] && p->lane_of[1];
+    const size_t slots = (size_t)(s->directions * s->stages);
+    int *used = (int *)par__pipe_alloc_zeroed((size_t)s->ranks * (size_t)s->ranks, sizeof *used);
+    p->channel_count = 1;
+    for (int back = 0; back < 2; back++)
+        p->channel_of[back] = (int *)par__pipe_alloc_zeroed(slots, sizeof(int));
+    const int ok = used && p->channel_of[0] && p->channel_of[1];
     for (int back = 0; ok && back < 2; back++)
-        for (int w = 0; w < s->ways; w++)
+        for (int w = 0; w < s->directions; w++)
             for (int i = 0; i < s->stages; i++) {
                 const int from = back ? i + 1 : i - 1, *rank = s->rank_of + w * s->stages;
                 if (from < 0 || from >= s->stages || rank[from] == rank[i]) continue;
-                const int lane = used[rank[from] * s->ranks + rank[i]]++;
-                p->lane_of[back][w * s->stages + i] = lane, p->lane_count = PAR__MAX(p->lane_count, lane + 1);
+                const int channel = used[rank[from] * s->ranks + rank[i]]++;
+                p->channel_of[back][w * s->stages + i] = channel, p->channel_count =
+                                                                      PAR__MAX(p->channel_count, channel + 1);
             }
     PAR_FREE(used);
     return ok;
 }
-static par_comm *par__pipe_lane_to(const par_pipe *p, int back, int stage, int microbatch) {
-    return p->lanes[p->lane_of[back][par__pipe_lane(p->s, stage, microbatch)]];
+static par_comm *par__pipe_channel_to(const par_pipe *p, int back, int stage, int microbatch) {
+    return p->channels[p->channel_of[back][par__pipe_channel(p->s, stage, microbatch)]];
 }
-static par_result par__pipe_open_lanes(par_pipe *p) {
-    p->lanes = (par_comm **)par__pipe_fresh((size_t)p->lane_count, sizeof *p->lanes);
-    if (!p->lanes) return par__pipe_open_memory(p);
-    for (int i = 0; i < p->lane_count; i++) {
-        const par_result r = par_split(p->exec.comm, 0, p->rank, &p->lanes[i]);
+static par_result par__pipe_open_channels(par_pipe *p) {
+    p->channels = (par_comm **)par__pipe_alloc_zeroed((size_t)p->channel_count, sizeof *p->channels);
+    if (!p->channels) return par__pipe_open_out_of_memory(p);
+    for (int i = 0; i < p->channel_count; i++) {
+        const par_result r = par_split(p->exec.comm, 0, p->rank, &p->channels[i]);
         if (r) return r;
     }
     return PAR_OK;
@@ -3270,34 +3325,35 @@ static par_result par__pipe_open_lanes(par_pipe *p) {
 static par_result par__pipe_open_pools(par_pipe *p) {
     for (int i = 0; i < p->pools.count; i++) {
         par__pipe_pool *x = &p->pools.at[i];
-        const size_t each = par__pipe_round(x->bytes);
+        const size_t each = par__pipe_align(x->bytes);
         x->live = 0;
-        x->spare = (void **)par__pipe_fresh((size_t)x->most, sizeof(void *));
-        if (!x->spare) return par__pipe_open_memory(p);
-        const par_result r = par__pipe_alloc(p, each * (size_t)x->most, &x->memory);
+        x->free_blocks = (void **)par__pipe_alloc_zeroed((size_t)x->max_live, sizeof(void *));
+        if (!x->free_blocks) return par__pipe_open_out_of_memory(p);
+        const par_result r = par__pipe_alloc(p, each * (size_t)x->max_live, &x->memory);
         if (r) return r;
-        for (int j = 0; j < x->most; j++) x->spare[j] = (char *)x->memory + each * (size_t)(x->most - 1 - j);
+        for (int j = 0; j < x->max_live; j++)
+            x->free_blocks[j] = (char *)x->memory + each * (size_t)(x->max_live - 1 - j);
     }
     return PAR_OK;
 }
-static par_result par__pipe_open_outs(par_pipe *p) {
+static par_result par__pipe_open_send_rings(par_pipe *p) {
     const par_pipe_schedule *s = p->s;
     for (int c = 0; c < p->chunks; c++)
         for (int back = 0; back < 2; back++) {
-            par__pipe_out *o = &p->outs[2 * c + back];
+            par__pipe_send_ring *o = &p->send_rings[2 * c + back];
             const int i = p->stage_of[c], to = back ? i - 1 : i + 1;
             int way = 0;
-            if (s->ways == 2 && s->rank_of[i] != p->rank) way = 1;
+            if (s->directions == 2 && s->rank_of[i] != p->rank) way = 1;
             const int *rank = s->rank_of + way * s->stages;
             if (to < 0 || to >= s->stages || rank[to] == p->rank) continue;
-            const size_t bytes = par__pipe_round(par__pipe_slot_bytes(s, back ? i : to));
-            o->slot = (void **)par__pipe_fresh((size_t)p->slots, sizeof(void *));
-            o->request = (par_request *)par__pipe_fresh((size_t)p->slots, sizeof(par_request));
-            if (!o->slot || !o->request) return par__pipe_open_memory(p);
+            const size_t bytes = par__pipe_align(par__pipe_input_bytes(s, back ? i : to));
+            o->slot = (void **)par__pipe_alloc_zeroed((size_t)p->slots, sizeof(void *));
+            o->request = (par_request *)par__pipe_alloc_zeroed((size_t)p->slots, sizeof(par_request));
+            if (!o->slot || !o->request) return par__pipe_open_out_of_memory(p);
             const par_result r = par__pipe_alloc(p, bytes * (size_t)p->slots, &o->slot[0]);
             if (r) return r;
             for (int j = 1; j < p->slots; j++) o->slot[j] = (char *)o->slot[0] + bytes * (size_t)j;
-            o->lane = p->lanes[p->lane_of[back][way * s->stages + to]];
+            o->channel = p->channels[p->channel_of[back][way * s->stages + to]];
         }
     return PAR_OK;
 }
@@ -3305,34 +3361,36 @@ static par_result par__pipe_open_parts(par_pipe *p) {
     par_pipe_schedule *s = p->s;
     const size_t n = s->first[s->ranks];
     par_pipe_memory plan;
-    p->chunk_of = (int *)par__pipe_fresh((size_t)s->stages, sizeof(int)),
-    p->stage_of = (int *)par__pipe_fresh((size_t)s->stages, sizeof(int));
+    p->chunk_of = (int *)par__pipe_alloc_zeroed((size_t)s->stages, sizeof(int)),
+    p->stage_of = (int *)par__pipe_alloc_zeroed((size_t)s->stages, sizeof(int));
     for (int i = 0; p->chunk_of && p->stage_of && i < s->stages; i++) {
-        const int here = s->rank_of[i] == p->rank || (s->ways == 2 && s->rank_of[s->stages + i] == p->rank);
+        const int here =
+            s->rank_of[i] == p->rank || (s->directions == 2 && s->rank_of[s->stages + i] == p->rank);
         p->chunk_of[i] = here ? p->chunks : -1;
         if (here) p->stage_of[p->chunks++] = i;
     }
-    p->units =
-        (par__pipe_unit *)par__pipe_fresh((size_t)p->chunks * (size_t)s->microbatches, sizeof *p->units);
-    p->outs = (par__pipe_out *)par__pipe_fresh(2 * (size_t)p->chunks, sizeof *p->outs);
-    p->losses = (double *)par__pipe_fresh((size_t)s->microbatches, sizeof(double));
+    p->cells = (par__pipe_cell *)par__pipe_alloc_zeroed((size_t)p->chunks * (size_t)s->microbatches,
+                                                        sizeof *p->cells);
+    p->send_rings =
+        (par__pipe_send_ring *)par__pipe_alloc_zeroed(2 * (size_t)p->chunks, sizeof *p->send_rings);
+    p->losses = (double *)par__pipe_alloc_zeroed((size_t)s->microbatches, sizeof(double));
     void *there = p->losses;
     if (p->device != par_cpu() &&
         p->device->alloc(p->device, (size_t)s->microbatches * sizeof(double), &there))
         there = NULL;
-    p->losses_there = (double *)there;
-    p->start = (double *)par__pipe_fresh(n, sizeof(double)),
-    p->end = (double *)par__pipe_fresh(n, sizeof(double));
-    const par_result forwards = par_pipe_forwards(s, 0, &p->forwards);
-    p->slots = par__pipe_send_slots(s, p->rank, p->meets);
-    if (forwards || p->slots < 0 || !p->chunk_of || !p->stage_of || !p->units || !p->outs || !p->losses ||
-        !p->losses_there || !p->start || !p->end || !par__pipe_number_lanes(p) ||
-        !par__pipe_plan(&p->forwards, p->rank, p->meets, &plan, &p->pools) ||
-        !par__pipe_plan(s, p->rank, p->meets, &plan, &p->pools))
-        return par__pipe_open_memory(p);
-    par_result r = par__pipe_open_lanes(p);
+    p->device_losses = (double *)there;
+    p->start = (double *)par__pipe_alloc_zeroed(n, sizeof(double)),
+    p->end = (double *)par__pipe_alloc_zeroed(n, sizeof(double));
+    const par_result forwards = par_pipe_forward_only(s, 0, &p->forwards);
+    p->slots = par__pipe_send_slots(s, p->rank, p->rendezvous);
+    if (forwards || p->slots < 0 || !p->chunk_of || !p->stage_of || !p->cells || !p->send_rings ||
+        !p->losses || !p->device_losses || !p->start || !p->end || !par__pipe_number_channels(p) ||
+        !par__pipe_plan(&p->forwards, p->rank, p->rendezvous, &plan, &p->pools) ||
+        !par__pipe_plan(s, p->rank, p->rendezvous, &plan, &p->pools))
+        return par__pipe_open_out_of_memory(p);
+    par_result r = par__pipe_open_channels(p);
     if (!r) r = par__pipe_open_pools(p);
-    return r ? r : par__pipe_open_outs(p);
+    return r ? r : par__pipe_open_send_rings(p);
 }
 par_pipe *par__pipe_called(par_pipe *p, const char *site) {
     if (p && site) par__enter_layer(p->exec.comm, site);
@@ -3354,16 +3412,16 @@ par_result(par_pipe_open)(par_pipe_schedule *s, const par_pipe_exec *exec, par_p
                         "par_pipe_open: the schedule is for %d ranks, the comm has %d", s->ranks,
                         par_size(exec->comm));
     if (!exec->fn) return par_fail(exec->comm, PAR_ERR_ARGUMENT, "par_pipe_open: exec.fn is NULL");
-    if (!s->actions || (!exec->unverified && par_pipe_verify(s, PAR_PIPE_LANES, NULL)))
+    if (!s->actions || (!exec->skip_verification && par_pipe_verify(s, PAR_PIPE_NONBLOCKING, NULL)))
         return par_fail(exec->comm, PAR_ERR_ARGUMENT, "par_pipe_open: %s",
                         s->actions ? s->why : "the schedule is not open");
-    par_pipe *p = (par_pipe *)par__pipe_fresh(1, sizeof *p);
+    par_pipe *p = (par_pipe *)par__pipe_alloc_zeroed(1, sizeof *p);
     par_result mine = PAR_ERR_MEMORY;
     int worst = 0;
     if (p) {
         p->s = s, p->exec = *exec, p->rank = par_rank(exec->comm),
         p->device = exec->device ? exec->device : par_cpu();
-        p->meets = par__pipe_meets(s);
+        p->rendezvous = par__pipe_supports_rendezvous(s);
         mine = par__pipe_open_parts(p);
     } else
         par_fail(exec->comm, mine, "par_pipe_open: out of memory");
@@ -3379,53 +3437,54 @@ par_result(par_pipe_open)(par_pipe_schedule *s, const par_pipe_exec *exec, par_p
 par_result(par_pipe_close)(par_pipe *p) {
     par_result result = PAR_OK;
     if (!p) return PAR_OK;
-    for (int i = 0; p->lanes && i < p->lane_count; i++) {
-        const par_result r = p->lanes[i] ? par_close(p->lanes[i]) : PAR_OK;
+    for (int i = 0; p->channels && i < p->channel_count; i++) {
+        const par_result r = p->channels[i] ? par_close(p->channels[i]) : PAR_OK;
         if (r && !result) result = r;
     }
     for (int i = 0; i < p->pools.count; i++)
-        par__pipe_free(p, p->pools.at[i].memory), PAR_FREE(p->pools.at[i].spare);
-    for (int i = 0; p->outs && i < 2 * p->chunks; i++) {
-        if (p->outs[i].slot) par__pipe_free(p, p->outs[i].slot[0]);
-        PAR_FREE(p->outs[i].slot), PAR_FREE(p->outs[i].request);
+        par__pipe_free(p, p->pools.at[i].memory), PAR_FREE(p->pools.at[i].free_blocks);
+    for (int i = 0; p->send_rings && i < 2 * p->chunks; i++) {
+        if (p->send_rings[i].slot) par__pipe_free(p, p->send_rings[i].slot[0]);
+        PAR_FREE(p->send_rings[i].slot), PAR_FREE(p->send_rings[i].request);
     }
     par_pipe_schedule_close(&p->forwards);
-    if (p->losses_there != p->losses) p->device->free(p->device, p->losses_there);
-    PAR_FREE(p->pools.at), PAR_FREE(p->outs), PAR_FREE(p->units), PAR_FREE(p->losses), PAR_FREE(p->start),
-        PAR_FREE(p->end);
-    PAR_FREE(p->chunk_of), PAR_FREE(p->stage_of), PAR_FREE(p->lanes), PAR_FREE(p->lane_of[0]),
-        PAR_FREE(p->lane_of[1]);
+    if (p->device_losses != p->losses) p->device->free(p->device, p->device_losses);
+    PAR_FREE(p->pools.at), PAR_FREE(p->send_rings), PAR_FREE(p->cells), PAR_FREE(p->losses),
+        PAR_FREE(p->start), PAR_FREE(p->end);
+    PAR_FREE(p->chunk_of), PAR_FREE(p->stage_of), PAR_FREE(p->channels), PAR_FREE(p->channel_of[0]),
+        PAR_FREE(p->channel_of[1]);
     PAR_FREE(p);
     return result;
 }
 
-static void *par__pipe_get(par_pipe *p, int what, size_t bytes) { // from the pool of that size
+static void *par__pipe_pool_get(par_pipe *p, int kind, size_t bytes) { // from the pool of that size
     par__pipe_pool *x = par__pipe_pool_of(&p->pools, bytes);
-    PAR_ASSERT(x && x->live < x->most); // the plan has counted them
-    p->live[what > PAR__PIPE_DY] += bytes;
-    for (int i = 0; i < 2; i++) p->most[i] = PAR__MAX(p->most[i], p->live[i]);
-    p->most[2] = PAR__MAX(p->most[2], p->live[0] + p->live[1]);
-    return x->spare[x->most - ++x->live];
+    PAR_ASSERT(x && x->live < x->max_live); // the plan has counted them
+    p->live[kind > PAR__PIPE_DY] += bytes;
+    for (int i = 0; i < 2; i++) p->peak[i] = PAR__MAX(p->peak[i], p->live[i]);
+    p->peak[2] = PAR__MAX(p->peak[2], p->live[0] + p->live[1]);
+    return x->free_blocks[x->max_live - ++x->live];
 }
-static void par__pipe_put_back(par_pipe *p, int what, size_t bytes, void *memory) {
+static void par__pipe_pool_put(par_pipe *p, int kind, size_t bytes, void *memory) {
     par__pipe_pool *x = par__pipe_pool_of(&p->pools, bytes);
-    p->live[what > PAR__PIPE_DY] -= bytes;
-    x->spare[x->most - x->live--] = memory;
+    p->live[kind > PAR__PIPE_DY] -= bytes;
+    x->free_blocks[x->max_live - x->live--] = memory;
 }
-static void par__pipe_change_memory(par_pipe *p, const par_pipe_schedule *s, par_pipe_action a, int give) {
-    const par__pipe_changes c = par__pipe_changes_of(s, a);
-    for (int i = 0; i < (give ? c.gives : c.takes); i++) {
-        const par__pipe_change x = give ? c.give[i] : c.take[i];
-        void **held = &par__pipe_unit_of(p, x.stage, a.microbatch)->held[x.what];
-        const size_t bytes = par__pipe_bytes(s, x);
-        if (give)
-            par__pipe_put_back(p, x.what, bytes, *held), *held = NULL;
+static void par__pipe_change_buffers(par_pipe *p, const par_pipe_schedule *s, par_pipe_action a,
+                                     int release) {
+    const par__pipe_lifetimes c = par__pipe_lifetimes_of(s, a);
+    for (int i = 0; i < (release ? c.released : c.acquired); i++) {
+        const par__pipe_buffer x = release ? c.release[i] : c.acquire[i];
+        void **held = &par__pipe_cell_of(p, x.stage, a.microbatch)->held[x.kind];
+        const size_t bytes = par__pipe_buffer_bytes(s, x);
+        if (release)
+            par__pipe_pool_put(p, x.kind, bytes, *held), *held = NULL;
         else
-            *held = par__pipe_get(p, x.what, bytes);
+            *held = par__pipe_pool_get(p, x.kind, bytes);
     }
 }
 // The buffer of the next message of a stage, when the one that had it before is gone.
-static par_result par__pipe_next_out(par_pipe *p, par__pipe_out *o, void **memory) {
+static par_result par__pipe_next_send_buffer(par_pipe *p, par__pipe_send_ring *o, void **memory) {
     const int i = o->filled++ % p->slots;
     *memory = o->slot[i];
     return par_wait(&o->request[i]);
@@ -3433,31 +3492,32 @@ static par_result par__pipe_next_out(par_pipe *p, par__pipe_out *o, void **memor
 static par_result par__pipe_wait_input(par_pipe *p, par_pipe_action a) {
     const int back = par__pipe_is_backward(a.kind);
     if (a.kind != PAR_PIPE_F && !back) return PAR_OK;
-    return par_wait(&par__pipe_unit_of(p, a.stage, a.microbatch)->request[back]);
+    return par_wait(&par__pipe_cell_of(p, a.stage, a.microbatch)->request[back]);
 }
 static int par__pipe_version(const par_pipe_schedule *s, par_pipe_action a) {
     if (a.kind == PAR_PIPE_UPDATE) return (a.microbatch + 1) & 1;
     const int batch = a.microbatch / s->desc.microbatches;
     return batch ? (batch - 1) & 1 : 0;
 }
-static void par__pipe_note(par_pipe *p, const par_pipe_schedule *s, size_t i, double begun) {
-    if (s == p->s) p->start[i] = begun, p->end[i] = par_seconds(p->exec.comm); // not an evaluation's
+static void par__pipe_record_times(par_pipe *p, const par_pipe_schedule *s, size_t i, double started) {
+    if (s == p->s) p->start[i] = started, p->end[i] = par_seconds(p->exec.comm); // not an evaluation's
 }
 // The program's part, whose calls of layers are its own; what follows is again where the step was called.
-static par_result par__pipe_call(par_pipe *p, const par_pipe_schedule *s, size_t i, const par_pipe_work *w) {
-    const double begun = par_seconds(p->exec.comm);
+static par_result par__pipe_call_user(par_pipe *p, const par_pipe_schedule *s, size_t i,
+                                      const par_pipe_work *w) {
+    const double started = par_seconds(p->exec.comm);
     const par__caller caller = par__save_caller(p->exec.comm);
     (par_fail)(p->exec.comm, PAR_OK, "%s", ""); // the text of an earlier error is not this one's
     const par_result r = p->exec.fn(p->exec.user, w);
     par__restore_caller(p->exec.comm, &caller);
-    par__pipe_note(p, s, i, begun);
+    par__pipe_record_times(p, s, i, started);
     return r;
 }
 // The comm of a lane, for a message that is said to be of this stage's.
-static par_comm *par__pipe_named(par_comm *lane, int back, int to) {
+static par_comm *par__pipe_named(par_comm *channel, int back, int to) {
     char name[40];
     snprintf(name, sizeof name, "%s to stage %d", back ? "gradients" : "activations", to);
-    return par__in_named_layer(lane, name);
+    return par__in_named_layer(channel, name);
 }
 static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, size_t i) {
     const par_pipe_action a = s->actions[i];
@@ -3469,89 +3529,90 @@ static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, siz
     memset(&w, 0, sizeof w);
     w.kind = (par_pipe_kind)a.kind, w.stage = a.stage, w.chunk = p->chunk_of[a.stage],
     w.microbatch = a.microbatch;
-    w.first = a.stage == 0, w.last = a.stage == s->stages - 1, w.evaluate = s->forward_only,
+    w.is_first = a.stage == 0, w.is_last = a.stage == s->stages - 1, w.forward_only = s->forward_only,
     w.version = par__pipe_version(s, a);
-    if (hook) return par__pipe_call(p, s, i, &w);
+    if (hook) return par__pipe_call_user(p, s, i, &w);
     w.rows = par__pipe_rows(s, a.microbatch);
     if ((r = par__pipe_wait_input(p, a)) != PAR_OK) return r;
     if (a.kind == PAR_PIPE_R && a.pair && (r = par__pipe_wait_input(p, s->actions[i + 1])) != PAR_OK)
         return r;
-    par__pipe_change_memory(p, s, a, 0);
-    void *const *held = par__pipe_unit_of(p, a.stage, a.microbatch)->held;
+    par__pipe_change_buffers(p, s, a, 0);
+    void *const *held = par__pipe_cell_of(p, a.stage, a.microbatch)->held;
     void *out = NULL;
     if (makes && par__pipe_rank_of(s, to, a.microbatch) == p->rank)
-        out = par__pipe_unit_of(p, to, a.microbatch)->held[back ? PAR__PIPE_DY : PAR__PIPE_X];
-    else if (makes && (r = par__pipe_next_out(p, &p->outs[2 * w.chunk + back], &out)) != PAR_OK)
+        out = par__pipe_cell_of(p, to, a.microbatch)->held[back ? PAR__PIPE_DY : PAR__PIPE_X];
+    else if (makes && (r = par__pipe_next_send_buffer(p, &p->send_rings[2 * w.chunk + back], &out)) != PAR_OK)
         return r;
     w.x = held[PAR__PIPE_X], w.dy = held[PAR__PIPE_DY], *(back ? &w.dx : &w.y) = out;
-    w.b = held[PAR__PIPE_KEPT_B], w.w = held[PAR__PIPE_KEPT_W], w.g = held[PAR__PIPE_KEPT_G],
-    w.c = held[PAR__PIPE_KEPT_C];
-    if (w.last && a.kind == PAR_PIPE_F) w.loss = &p->losses_there[a.microbatch];
+    w.b = held[PAR__PIPE_SAVED_B], w.w = held[PAR__PIPE_SAVED_W], w.g = held[PAR__PIPE_SAVED_G],
+    w.c = held[PAR__PIPE_SAVED_C];
+    if (w.is_last && a.kind == PAR_PIPE_F) w.loss = &p->device_losses[a.microbatch];
     if (a.kind == PAR_PIPE_BW || a.kind == PAR_PIPE_W)
-        w.final = par__pipe_is_last_gradient(s->actions, s->first[p->rank + 1], i);
-    if ((r = par__pipe_call(p, s, i, &w)) != PAR_OK) return r;
-    par__pipe_change_memory(p, s, a, 1);
+        w.last_backward = par__pipe_is_last_gradient(s->actions, s->first[p->rank + 1], i);
+    if ((r = par__pipe_call_user(p, s, i, &w)) != PAR_OK) return r;
+    par__pipe_change_buffers(p, s, a, 1);
     return PAR_OK;
 }
-static par_result par__pipe_act(par_pipe *p, const par_pipe_schedule *s, size_t i) {
+static par_result par__pipe_run_action(par_pipe *p, const par_pipe_schedule *s, size_t i) {
     const par_pipe_action a = s->actions[i];
     int q;
     if (!par__pipe_sends(a.kind) && !par__pipe_receives(a.kind)) return par__pipe_compute(p, s, i);
     const int back = a.kind == PAR_PIPE_SEND_B || a.kind == PAR_PIPE_RECV_B;
-    const par_pipe_action o = par__pipe_other(a, s, &q);
-    par__pipe_note(p, s, i, par_seconds(p->exec.comm));
+    const par_pipe_action o = par__pipe_peer_action(a, s, &q);
+    par__pipe_record_times(p, s, i, par_seconds(p->exec.comm));
     if (par__pipe_sends(a.kind)) {
-        par__pipe_out *out = &p->outs[2 * p->chunk_of[a.stage] + back];
+        par__pipe_send_ring *out = &p->send_rings[2 * p->chunk_of[a.stage] + back];
         const int slot = out->sent++ % p->slots;
         return (par_send_begin)(out->slot[slot],
                                 par__pipe_message_bytes(s, back ? a.stage : o.stage, a.microbatch), PAR_U8, q,
-                                par__pipe_named(out->lane, back, o.stage), &out->request[slot]);
+                                par__pipe_named(out->channel, back, o.stage), &out->request[slot]);
     }
-    par__pipe_change_memory(p, s, a, 0);
-    par__pipe_unit *u = par__pipe_unit_of(p, a.stage, a.microbatch);
-    par_comm *lane = par__pipe_lane_to(p, back, a.stage, a.microbatch);
+    par__pipe_change_buffers(p, s, a, 0);
+    par__pipe_cell *u = par__pipe_cell_of(p, a.stage, a.microbatch);
+    par_comm *channel = par__pipe_channel_to(p, back, a.stage, a.microbatch);
     return (par_recv_begin)(u->held[back ? PAR__PIPE_DY : PAR__PIPE_X],
                             par__pipe_message_bytes(s, back ? o.stage : a.stage, a.microbatch), PAR_U8, q,
-                            par__pipe_named(lane, back, a.stage), &u->request[back]);
+                            par__pipe_named(channel, back, a.stage), &u->request[back]);
 }
 static par_result par__pipe_wait_sends(par_pipe *p) { // the first error, after all have ended
     par_result result = PAR_OK;
     for (int k = 0; k < 2 * p->chunks; k++)
-        if (p->outs[k].slot) {
-            const par_result r = par_wait_all(p->outs[k].request, p->slots);
+        if (p->send_rings[k].slot) {
+            const par_result r = par_wait_all(p->send_rings[k].request, p->slots);
             if (!result) result = r;
         }
     return result;
 }
 // An error here ends the step on all ranks of the node at once. What was begun is waited for: it fails, too.
-static par_result par__pipe_stop(par_pipe *p, const par_pipe_schedule *s, size_t i, par_result r) {
+static par_result par__pipe_abort_step(par_pipe *p, const par_pipe_schedule *s, size_t i, par_result r) {
     char text[48], why[512] = "";
-    for (int k = 0; k < p->lane_count && !why[0]; k++)
-        snprintf(why, sizeof why, "%.500s", par_last_error(p->lanes[k]));
+    for (int k = 0; k < p->channel_count && !why[0]; k++)
+        snprintf(why, sizeof why, "%.500s", par_last_error(p->channels[k]));
     par_fail(p->exec.comm, r, "pipeline: rank %d, action %zu, %s: %s", p->rank, i - s->first[p->rank],
              par__pipe_text(s->actions[i], text), why[0] ? why : par_result_text(r));
     snprintf(why, sizeof why, "%.500s", par_last_error(p->exec.comm));
     if (r != PAR_ERR_ABORTED && r != PAR_ERR_PEER_DIED && r != PAR_ERR_TIMEOUT) par_abort(p->exec.comm, why);
     for (size_t k = 0; k < (size_t)p->chunks * (size_t)s->microbatches; k++)
-        for (int back = 0; back < 2; back++) (void)par_wait(&p->units[k].request[back]);
+        for (int back = 0; back < 2; back++) (void)par_wait(&p->cells[k].request[back]);
     (void)par__pipe_wait_sends(p);
     return (par_fail)(p->exec.comm, r, "%s", why);
 }
-static par_result par__pipe_run(par_pipe *p, const par_pipe_schedule *s, par_pipe_report *report) {
-    const double begun = par_seconds(p->exec.comm);
+static par_result par__pipe_run_step(par_pipe *p, const par_pipe_schedule *s, par_pipe_report *report) {
+    const double started = par_seconds(p->exec.comm);
     par_result r;
     const size_t losses = (size_t)s->microbatches * sizeof *p->losses;
-    if ((r = p->device->fill(p->device, p->losses_there, 0, losses, NULL)) != PAR_OK)
+    if ((r = p->device->fill(p->device, p->device_losses, 0, losses, NULL)) != PAR_OK)
         return par_fail(p->exec.comm, r, "par_pipe_step: the device cannot clear the losses");
-    if (s == p->s) p->begun = begun;
-    p->most[0] = p->most[1] = p->most[2] = 0;
-    for (int k = 0; k < 2 * p->chunks; k++) p->outs[k].filled = p->outs[k].sent = 0;
+    if (s == p->s) p->started = started;
+    p->peak[0] = p->peak[1] = p->peak[2] = 0;
+    for (int k = 0; k < 2 * p->chunks; k++) p->send_rings[k].filled = p->send_rings[k].sent = 0;
     for (size_t i = s->first[p->rank]; i < s->first[p->rank + 1]; i++)
-        if ((r = par__pipe_act(p, s, i)) != PAR_OK) return par__pipe_stop(p, s, i, r);
-    if ((r = par__pipe_wait_sends(p)) != PAR_OK) return par__pipe_stop(p, s, s->first[p->rank + 1] - 1, r);
+        if ((r = par__pipe_run_action(p, s, i)) != PAR_OK) return par__pipe_abort_step(p, s, i, r);
+    if ((r = par__pipe_wait_sends(p)) != PAR_OK)
+        return par__pipe_abort_step(p, s, s->first[p->rank + 1] - 1, r);
     double loss = 0;
-    if (p->losses_there != p->losses) { // the host waits for the step here, and only here
-        r = p->device->copy(p->device, p->losses, p->losses_there, losses, NULL);
+    if (p->device_losses != p->losses) { // the host waits for the step here, and only here
+        r = p->device->copy(p->device, p->losses, p->device_losses, losses, NULL);
         if (!r) r = p->device->stream_sync(p->device, NULL);
         if (r) return par_fail(p->exec.comm, r, "par_pipe_step: the device cannot give the losses");
     }
@@ -3560,34 +3621,36 @@ static par_result par__pipe_run(par_pipe *p, const par_pipe_schedule *s, par_pip
         return r;
     for (int i = 0; i < s->microbatches; i++) loss += p->losses[i];
     if (!report) return PAR_OK;
-    report->loss = loss, report->seconds = par_seconds(p->exec.comm) - begun;
-    report->message_bytes = p->most[0], report->activation_bytes = p->most[1],
-    report->live_bytes = p->most[2];
+    report->loss = loss, report->seconds = par_seconds(p->exec.comm) - started;
+    report->message_bytes = p->peak[0], report->activation_bytes = p->peak[1],
+    report->live_bytes = p->peak[2];
     return PAR_OK;
 }
 par_result(par_pipe_step)(par_pipe *pipe, par_pipe_report *report) {
-    return par__pipe_run(pipe, pipe->s, report);
+    return par__pipe_run_step(pipe, pipe->s, report);
 }
 par_result(par_pipe_evaluate)(par_pipe *pipe, par_pipe_report *report) {
-    return par__pipe_run(pipe, &pipe->forwards, report);
+    return par__pipe_run_step(pipe, &pipe->forwards, report);
 }
 const double *par_pipe_losses(const par_pipe *pipe) { return pipe->losses; }
 size_t par_pipe_allocated(const par_pipe *pipe) { return pipe->allocated; }
 
 // >>pipe_measure --------------------------------------------------------------------------------------------
 
-typedef struct par__pipe_clock { // of a rank
-    double begun, offset, error; // its step, by its own clock; see par_clock_offset
+typedef struct par__pipe_clock {   // of a rank
+    double started, offset, error; // its step, by its own clock; see par_clock_offset
 } par__pipe_clock;
 
 // All ranks' times by the clock of rank 0, from the moment on at which the first began its step.
-static void par__pipe_one_clock(const par_pipe_schedule *s, par_pipe_timeline *t, const par__pipe_clock *c) {
-    double zero = c[0].begun + c[0].offset, most[2] = {0, 0}; // errors: the two largest
+static void par__pipe_to_rank0_clock(const par_pipe_schedule *s, par_pipe_timeline *t,
+                                     const par__pipe_clock *c) {
+    double zero = c[0].started + c[0].offset, largest[2] = {0, 0}; // errors: the two largest
     for (int q = 1; q < s->ranks; q++) {
-        zero = PAR__MIN(zero, c[q].begun + c[q].offset);
-        most[1] = PAR__MAX(most[1], PAR__MIN(most[0], c[q].error)), most[0] = PAR__MAX(most[0], c[q].error);
+        zero = PAR__MIN(zero, c[q].started + c[q].offset);
+        largest[1] = PAR__MAX(largest[1], PAR__MIN(largest[0], c[q].error)),
+        largest[0] = PAR__MAX(largest[0], c[q].error);
     }
-    t->clock_error = most[0] + most[1];
+    t->clock_error = largest[0] + largest[1];
     for (int q = 0; q < s->ranks; q++)
         for (size_t i = s->first[q]; i < s->first[q + 1]; i++)
             t->start[i] += c[q].offset - zero, t->end[i] += c[q].offset - zero;
@@ -3600,12 +3663,12 @@ par_result(par_pipe_timeline_get)(par_pipe *pipe, par_pipe_timeline *t) {
     size_t *counts = NULL;
     int bad = 0;
     memset(t, 0, sizeof *t);
-    clock.begun = pipe->begun;
+    clock.started = pipe->started;
     par_result r = par_clock_offset(comm, &clock.offset, &clock.error);
     if (r) return r;
     if (pipe->rank == 0) {
-        counts = (size_t *)par__pipe_fresh((size_t)s->ranks, sizeof *counts);
-        clocks = (par__pipe_clock *)par__pipe_fresh((size_t)s->ranks, sizeof *clocks);
+        counts = (size_t *)par__pipe_alloc_zeroed((size_t)s->ranks, sizeof *counts);
+        clocks = (par__pipe_clock *)par__pipe_alloc_zeroed((size_t)s->ranks, sizeof *clocks);
         bad = !counts || !clocks || par__pipe_timeline_open(s, t) != PAR_OK;
         for (int q = 0; !bad && q < s->ranks; q++) counts[q] = s->first[q + 1] - s->first[q];
     }
@@ -3615,7 +3678,7 @@ par_result(par_pipe_timeline_get)(par_pipe *pipe, par_pipe_timeline *t) {
     if (!r) r = par_gatherv(pipe->start + first, count, t->start, counts, NULL, PAR_F64, 0, comm);
     if (!r) r = par_gatherv(pipe->end + first, count, t->end, counts, NULL, PAR_F64, 0, comm);
     if (!r && pipe->rank == 0) {
-        par__pipe_one_clock(s, t, clocks);
+        par__pipe_to_rank0_clock(s, t, clocks);
         r = par__pipe_account(s, t);
         if (r) par_fail(comm, r, "par_pipe_timeline_get: out of memory");
     }

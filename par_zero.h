@@ -46,7 +46,7 @@ EXAMPLE
         desc.optimizer = PAR_ZERO_SGD, desc.hyper[0].lr = 1;
         t.name = "w", t.dims = 1, t.shape[0] = 1000;
         if (par_zero_open(&desc, &z)) return 1;
-        const int layer = par_zero_unit(z, "layer"), w = par_zero_add(z, &t); // the name is copied
+        const int layer = par_zero_add_unit(z, "layer"), w = par_zero_add_tensor(z, &t); // the name is copied
         if (par_zero_commit(z) || par_zero_fill(z, w, PAR_ZERO_VALUE, fours, NULL)) return 1;
         if (par_zero_forward_begin(z, layer)) return 1; // from here on par_zero_data(z, w) is all of w
         if (par_zero_forward_end(z, layer) || par_zero_backward_begin(z, layer)) return 1;
@@ -94,24 +94,27 @@ MODEL
     1         whole        whole       sharded     2: sums scattered, parameters gathered
     2         whole        sharded     sharded     1 + m: gradients are scattered after each microbatch
     3         sharded      sharded     sharded     3m: and parameters gathered for forward and for backward
-    (Rajbhandari et al. 2020.) central: gradients go to rank 0, which alone has optimizer states, and
-    parameters come back (a parameter server, Li et al. 2014). desc.outer: shards within comm, replicas across
-    outer (hybrid sharding, Zhang et al. 2022).
+    (Rajbhandari et al. 2020.) parameter_server: gradients go to rank 0, which alone has optimizer states, and
+    parameters come back (a parameter server, Li et al. 2014). desc.replica_comm: shards within comm, replicas
+    across replica_comm (hybrid sharding, Zhang et al. 2022).
     A unit is what is gathered and reduced at once; its tensors lie side by side in one array, each at a
     multiple of 32 elements, so that nothing is ever copied together or apart.
-    m = micro_steps backward passes make a step. Gradients are summed over them and over ranks, in a fixed
+    m = microbatches backward passes make a step. Gradients are summed over them and over ranks, in a fixed
     order: two runs are alike to the bit. With canonical_shards = C = m x ranks (powers of two) they are
-    summed by pairs over the C microbatches of the step, each of which has a number (par_zero_microbatch says
+    summed by pairs over the C microbatches of the step, each of which has a number
+    (par_zero_global_microbatch says
     which is whose): so any number of ranks and any stage give the same bits.
-    Stages 2 and 3 hold whole units in buffers: whole_units times the largest one's gradients, in stage 3 once
+    Stages 2 and 3 hold whole units in buffers: max_gathered_units times the largest one's gradients, in
+    stage 3 once
     more for parameters. Where some units are far larger than the others (an embedding) each of these counts
-    once, and whole_units times the largest of the others. So let a unit be about one layer, and what is used
+    once, and max_gathered_units times the largest of the others. So let a unit be about one layer, and what
+    is used
     at another time (an embedding, a head) a unit of its own.
     begin and end are counted: a unit may be begun again within (recomputation, a tied embedding).
     Reductions and gathers run beside what is computed next; par_zero_step waits for them.
     What is offloaded to files lies in a file of each rank's own, which has no name and goes with the process.
     It is read and written beside the update.
-    With canonical_shards what is quantised keeps its bits, too; what is offloaded always does.
+    With canonical_shards what is quantized keeps its bits, too; what is offloaded always does.
     par_zero_save writes a checkpoint that any other number of ranks, stage, place and precision loads.
     Memory is allocated by par_zero_commit and freed by par_zero_close; in between only a save or a load needs
     some. The caller may write to what par_zero_data and par_zero_grad give until the end that belongs to the
@@ -120,7 +123,7 @@ MODEL
     Not thread-safe: a context belongs to one rank.
 
 LIMITS
-    Every rank uses the same units in the same order. A step needs micro_steps backward passes of every unit
+    Every rank uses the same units in the same order. A step needs microbatches backward passes of every unit
     that has gradients, also of one that was not used: begin and end it. LAMB and Muon work on whole tensors.
     Muon holds the momentum of the largest unit whole.
 */
@@ -140,7 +143,7 @@ typedef struct par_zero_kernels par_zero_kernels; // one for each kind of device
     X(PAR_ZERO_SGD, "sgd", 1)     /* momentum and weight decay as torch has them */                          \
     X(PAR_ZERO_LION, "lion", 1)   /* Chen et al. 2023 */                                                     \
     X(PAR_ZERO_LAMB, "lamb", 2)   /* You et al. 2020 */                                                      \
-    X(PAR_ZERO_MUON, "muon", 2)   /* Jordan 2024; AdamW for what is no matrix, or `plain` */
+    X(PAR_ZERO_MUON, "muon", 2)   /* Jordan 2024; AdamW for what is no matrix, or `use_adamw` */
 typedef enum par_zero_optimizer {
 #define X(name, text, states) name,
     PAR_ZERO_OPTIMIZERS(X)
@@ -160,33 +163,34 @@ typedef struct par_zero_hyper { // of a group of parameters
     int nesterov;               // SGD; Muon always
 } par_zero_hyper;
 
-enum { PAR_ZERO_GROUPS = 8 };
+enum { PAR_ZERO_MAX_GROUPS = 8 };
 typedef struct par_zero_desc {
-    par_comm *comm;       // ranks that share out the states; NULL: only plan, for plan_ranks
-    par_comm *outer;      // hybrid: the same place in other such comms; NULL: there are none
-    par_comm *others;     // ranks with other parameters (tp, pp): the norm is over them, too; NULL: none
-    int stage;            // 0 to 3
-    int central;          // 1: rank 0 has the optimizer; stage 0
-    int accumulate;       // 1: stages 2 and 3 keep whole gradients, and scatter them once a step
-    int micro_steps;      // m; 0: 1
-    int canonical_shards; // C; 0: sums in rank order
-    int average;     // 1: the update divides the sums by m x ranks (x those of outer); else they stay sums
-    int whole_units; // stages 2 and 3: units that may be whole at a time; 0: 2. See MODEL
-    par_dtype param_dtype; // f32, bf16 or f16; 0: f32. 16 bits: f32 masters are kept with the optimizer
-    par_dtype grad_dtype;  // 0: f32
+    par_comm *comm;         // ranks that share out the states; NULL: only plan, for plan_ranks
+    par_comm *replica_comm; // hybrid: the same place in other such comms; NULL: there are none
+    par_comm
+        *model_parallel_comm; // ranks with other parameters (tp, pp): the norm is over them, too; NULL: none
+    int stage;                // 0 to 3
+    int parameter_server;     // 1: rank 0 has the optimizer; stage 0
+    int accumulate_unsharded; // 1: stages 2 and 3 keep whole gradients, and scatter them once a step
+    int microbatches;         // m; 0: 1
+    int canonical_shards;     // C; 0: sums in rank order
+    int average; // 1: the update divides the sums by m x ranks (x those of replica_comm); else they stay sums
+    int max_gathered_units; // stages 2 and 3: units that may be whole at a time; 0: 2. See MODEL
+    par_dtype param_dtype;  // f32, bf16 or f16; 0: f32. 16 bits: f32 masters are kept with the optimizer
+    par_dtype grad_dtype;   // 0: f32
     par_zero_optimizer optimizer;
-    par_zero_hyper hyper[PAR_ZERO_GROUPS];
-    float clip;              // largest norm of all gradients; 0: any
-    float loss_scale;        // the first; the caller multiplies the loss by par_zero_loss_scale. 0: none
-    int loss_scale_window;   // good steps before it is doubled; 0: 2000
-    int loss_scale_patience; // bad steps before it is halved; 0: 1
-    int stochastic_rounding; // of weights to bf16, keyed by {seed, unit, element, step}
-    float ema;               // decay of a moving average of the weights; 0: none is kept
+    par_zero_hyper hyper[PAR_ZERO_MAX_GROUPS];
+    float clip;                // largest norm of all gradients; 0: any
+    float loss_scale;          // the first; the caller multiplies the loss by par_zero_loss_scale. 0: none
+    int loss_scale_window;     // good steps before it is doubled; 0: 2000
+    int loss_scale_hysteresis; // bad steps before it is halved; 0: 1
+    int stochastic_rounding;   // of weights to bf16, keyed by {seed, unit, element, step}
+    float ema;                 // decay of a moving average of the weights; 0: none is kept
     uint64_t seed;
     // What is sent, in blocks of 32 numbers of so many bits that share a bf16 scale (Wang et al. 2023,
     // ZeRO++):
-    int quantise_parameters; // stage 3: 0 or 8. Forward and backward see what has come through
-    int quantise_gradients;  // stages 2, 3: 0, 8 or 4. All come straight to where they are summed, in f32
+    int quantize_parameters; // stage 3: 0 or 8. Forward and backward see what has come through
+    int quantize_gradients;  // stages 2, 3: 0, 8 or 4. All come straight to where they are summed, in f32
     // Kept out of memory, and streamed past the update: "host" (of a GPU) or "file:DIR" (of the CPU); NULL or
     // "none": not.
     const char *offload_states;
@@ -201,35 +205,38 @@ par_result par_zero_close(par_zero *z); // collective, if committed
 
 // ---- units and tensors ------------------------------------------------------------------------------------
 
-enum { PAR_ZERO_RUNS = 8 };
+enum { PAR_ZERO_MAX_RUNS = 8 };
 typedef struct par_zero_tensor {
     const char *name; // bytes that are not UTF-8 become U+FFFD
     size_t shape[4];
-    int dims;   // 1 to 4; a size may be 0
-    int group;  // of hyperparameters
-    int frozen; // no gradient, no state
-    int plain;  // with Muon: by AdamW, although it is a matrix (embeddings)
-    int split;  // a part of a tensor of shape `whole`, which other ranks have other parts of (tp)
-    size_t whole[4];
+    int dims;            // 1 to 4; a size may be 0
+    int group;           // of hyperparameters
+    int frozen;          // no gradient, no state
+    int use_adamw;       // with Muon: by AdamW, although it is a matrix (embeddings)
+    int tensor_parallel; // a part of a tensor of global_shape, which other ranks have other parts of (tp)
+    size_t global_shape[4];
     // Consecutive runs of elements. No runs: all is this rank's alone.
     int run_count;
     struct {
         size_t count;
-        int replicas, copy; // so many ranks of `others` have the same, which counts once in the norm; this is
-                            // number `copy` of them: 0 is what a checkpoint holds
-        // split: begins at element `at` of the whole tensor; rows of `width` elements, `stride` apart there
+        // So many ranks of model_parallel_comm have the same elements, which count once in the norm; this is
+        // number replica_id of them: 0 is what a checkpoint holds.
+        int replicas, replica_id;
+        // tensor_parallel: begins at element `offset` of the global one; rows of `width` elements, `stride`
+        // apart there
         // (width 0: all side by side)
-        size_t at, width, stride;
-    } runs[PAR_ZERO_RUNS];
+        size_t offset, width, stride;
+    } runs[PAR_ZERO_MAX_RUNS];
 } par_zero_tensor;
 
 // A unit begins; then its tensors, each with a name of its own. Names are copied. They return numbers from 0
 // on, or -1 for what cannot be: no name, or one that stands there already; dims, group or runs that make no
 // sense; a tensor before the first unit, or after par_zero_commit; no memory. par_last_error says what is
 // wrong with which tensor, and so does par_zero_commit, which then fails.
-int par_zero_unit(par_zero *z, const char *name);
-int par_zero_add(par_zero *z, const par_zero_tensor *tensor);
-// Allocates everything. Collective over comm (and outer). Errors, on all ranks alike: ARGUMENT (what the last
+int par_zero_add_unit(par_zero *z, const char *name);
+int par_zero_add_tensor(par_zero *z, const par_zero_tensor *tensor);
+// Allocates everything. Collective over comm (and replica_comm). Errors, on all ranks alike: ARGUMENT (what
+// the last
 // two functions refused, on any rank), MISMATCH (other settings or tensors on other ranks; the text names
 // rank, tensor and field), MEMORY.
 par_result par_zero_commit(par_zero *z);
@@ -242,17 +249,18 @@ typedef struct par_zero_plan {
     size_t elements;                                     // of all tensors
     size_t parameter_bytes, gradient_bytes, state_bytes; // states: masters, moments, moving averages
     size_t buffer_bytes;                                 // these five:
-    size_t whole_parameter_bytes,
-        whole_gradient_bytes; // stages 3; 2 and 3: of whole units, on their way or in use
-    size_t pair_bytes, muon_bytes,
+    size_t gathered_parameter_bytes,
+        unsharded_gradient_bytes; // stages 3; 2 and 3: of whole units, on their way or in use
+    size_t tree_sum_bytes, muon_bytes,
         window_bytes;              // sums of pairs (canonical); Muon's matrices; what is offloaded
     size_t host_bytes, file_bytes; // offloaded: not in memory
-    size_t reduce_count, gather_count, outer_count; // elements sent over comm, over comm, over outer
-    size_t reduce_bytes, gather_bytes;              // the same in bytes; fewer where they are quantised
+    size_t reduce_count, gather_count,
+        replica_reduce_count;          // elements sent over comm, over comm, over replica_comm
+    size_t reduce_bytes, gather_bytes; // the same in bytes; fewer where they are quantized
 } par_zero_plan;
 par_result par_zero_plan_of(const par_zero *z, par_zero_plan *plan);
-void par_zero_plan_print(const par_zero *z, FILE *file); // this rank's, with what the buffers are for
-const char *par_zero_size(size_t bytes, char text[16]);  // "931 MiB": three digits and a unit; text
+void par_zero_plan_print(const par_zero *z, FILE *file);        // this rank's, with what the buffers are for
+const char *par_zero_format_bytes(size_t bytes, char text[16]); // "931 MiB": three digits and a unit; text
 // What was in truth allocated, in the same classes (the counts are 0).
 par_zero_plan par_zero_allocated(const par_zero *z);
 
@@ -274,14 +282,15 @@ void *par_zero_data(par_zero *z, int tensor);
 // nowhere now, or no tensor.
 float *par_zero_grad(par_zero *z, int tensor);
 // Which of the m x ranks microbatches of the step this rank has as its number i, 0 <= i < m; else UINT64_MAX.
-uint64_t par_zero_microbatch(const par_zero *z, int i);
+uint64_t par_zero_global_microbatch(const par_zero *z, int i);
 
 // ---- the step ---------------------------------------------------------------------------------------------
 
 typedef struct par_zero_report {
     // Of what the update works with, before clipping: the sums, divided by the loss scale and, with
-    // `average`, by the number of microbatches; over all units, comm, outer and others: the same everywhere.
-    double norm;
+    // `average`, by the number of microbatches; over all units, comm, replica_comm and model_parallel_comm:
+    // the same everywhere.
+    double grad_norm;
     int skipped;      // 1: something was not finite, so that nothing was changed, on all ranks alike
     float loss_scale; // of the next step
     uint64_t step;    // done so far
@@ -289,50 +298,52 @@ typedef struct par_zero_report {
 // Waits for the gradients, updates the weights (learning rates times lr_factor), spreads them. Collective.
 // ARGUMENT if a unit has not had all backward passes of the step; nothing is changed then, and the text says
 // which unit has had how many.
-// report may be NULL: then the host does not wait for a device. lr_factor below 0: what par_zero_set_factor
+// report may be NULL: then the host does not wait for a device. lr_factor below 0: what
+// par_zero_set_lr_factor
 // gave, so that a captured step can be played again with another one.
 par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report);
-par_result par_zero_set_factor(par_zero *z, float lr_factor);
+par_result par_zero_set_lr_factor(par_zero *z, float lr_factor);
 float par_zero_loss_scale(const par_zero *z);
 uint64_t par_zero_steps(const par_zero *z);           // done so far; skipped ones do not count
 void par_zero_set_steps(par_zero *z, uint64_t steps); // of a run that goes on
 
 // ---- values -----------------------------------------------------------------------------------------------
 
-typedef enum par_zero_what {
+typedef enum par_zero_field {
     PAR_ZERO_VALUE,
     PAR_ZERO_GRADIENT,
     PAR_ZERO_MOMENT1,
     PAR_ZERO_MOMENT2,
     PAR_ZERO_EMA
-} par_zero_what;
+} par_zero_field;
 
 // Sets a tensor: fn gives elements [first, first + count) of it, for what this rank has. VALUE sets the
 // moving average, too. Not collective.
 typedef void (*par_zero_fill_fn)(void *user, size_t first, size_t count, float *values);
-par_result par_zero_fill(par_zero *z, int tensor, par_zero_what what, par_zero_fill_fn fn, void *user);
+par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn, void *user);
 // All of a tensor, as f32, on every rank. VALUE: the masters where there are any. Collective over comm.
 // GRADIENT: between the last backward pass of a step and par_zero_step (before, ARGUMENT: too few passes).
-// The sum over all microbatches of comm and outer, with the loss scale in it, neither averaged nor clipped:
-// the update does that on its way. Collective over outer, too.
-par_result par_zero_read(par_zero *z, int tensor, par_zero_what what, float *values);
+// The sum over all microbatches of comm and replica_comm, with the loss scale in it, neither averaged nor
+// clipped:
+// the update does that on its way. Collective over replica_comm, too.
+par_result par_zero_read(par_zero *z, int tensor, par_zero_field what, float *values);
 
 // ---- files ------------------------------------------------------------------------------------------------
 
 // safetensors (Hugging Face): 8 bytes of length, a JSON header, the data of tensors by name.
-enum { PAR_ZERO_NAME = 192, PAR_ZERO_DIMS = 8 };
-typedef struct par_zero_array { // one tensor in a file
-    char name[PAR_ZERO_NAME];
+enum { PAR_ZERO_NAME_BYTES = 192, PAR_ZERO_MAX_DIMS = 8 };
+typedef struct par_zero_file_tensor { // one tensor in a file
+    char name[PAR_ZERO_NAME_BYTES];
     par_dtype dtype; // PAR_DTYPE_COUNT: one that this kit has no name for
     int dims;
-    size_t shape[PAR_ZERO_DIMS], count, bytes;
+    size_t shape[PAR_ZERO_MAX_DIMS], count, bytes;
     const void *data;
-} par_zero_array;
+} par_zero_file_tensor;
 typedef struct par_zero_safetensors {
-    par_zero_array *list; // in the order of their data
+    par_zero_file_tensor *list; // in the order of their data
     size_t count;
-    const par_zero_array **by_name; // the same, sorted by their names
-    void *map;                      // the file
+    const par_zero_file_tensor **by_name; // the same, sorted by their names
+    void *map;                            // the file
     size_t bytes;
     char why[512]; // what is wrong with it
 } par_zero_safetensors;
@@ -342,12 +353,13 @@ typedef struct par_zero_safetensors {
 // then.
 par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s);
 void par_zero_safetensors_close(par_zero_safetensors *s);
-const par_zero_array *par_zero_safetensors_find(const par_zero_safetensors *s, const char *name); // or NULL
+const par_zero_file_tensor *par_zero_safetensors_find(const par_zero_safetensors *s,
+                                                      const char *name); // or NULL
 // Elements of a tensor of f64, f32, f16 or bf16, as f32.
-void par_zero_safetensors_read(const par_zero_array *array, size_t first, size_t count, float *values);
+void par_zero_safetensors_read(const par_zero_file_tensor *array, size_t first, size_t count, float *values);
 // Writes tensors in the order of the list, beside an older file, and renames it. FILE, with a text in why.
-par_result par_zero_safetensors_write(const char *path, const par_zero_array *list, size_t count, char *why,
-                                      size_t why_bytes);
+par_result par_zero_safetensors_write(const char *path, const par_zero_file_tensor *list, size_t count,
+                                      char *why, size_t why_bytes);
 
 // ---- checkpoints ------------------------------------------------------------------------------------------
 
@@ -357,27 +369,27 @@ par_result par_zero_safetensors_write(const char *path, const par_zero_array *li
 // checksum of each tensor. It is replaced last, at once, when all else is on the disk: so the directory holds
 // the previous checkpoint whole, until it holds the new one whole. Each rank writes, and reads, its own
 // elements.
-typedef struct par_zero_files {
-    const char *dir;   // made if it is missing
-    par_comm *comm;    // all ranks that save together, whatever part of the model each has. NULL: desc.comm,
-                       // which is enough where there are no outer and others
-    const char *note;  // any text, kept with it; NULL: none
-    size_t file_bytes; // save: the largest file, unless for one tensor; 0: 5e9
-    int weights_only;  // no states: save writes none; load leaves them as they are, and the steps, too
-    int background;    // save: begin copies this rank's elements, and a thread writes them
-} par_zero_files;
+typedef struct par_zero_checkpoint {
+    const char *dir;  // made if it is missing
+    par_comm *comm;   // all ranks that save together, whatever part of the model each has. NULL: desc.comm,
+                      // which is enough where there are no replica_comm and model_parallel_comm
+    const char *note; // any text, kept with it; NULL: none
+    size_t max_file_bytes; // save: the largest file, unless for one tensor; 0: 5e9
+    int weights_only;      // no states: save writes none; load leaves them as they are, and the steps, too
+    int background;        // save: begin copies this rank's elements, and a thread writes them
+} par_zero_checkpoint;
 
 // Between begin and end the model may be used and changed if `background` is 1. After end the checkpoint is
 // on the disk. Collective over files.comm; all ranks return an error if one had one, and the previous
 // checkpoint is untouched: FILE (a full disk, say), MEMORY, MISMATCH (ranks have tensors of one name and
 // other shapes).
-par_result par_zero_save_begin(par_zero *z, const par_zero_files *files);
+par_result par_zero_save_begin(par_zero *z, const par_zero_checkpoint *files);
 par_result par_zero_save_end(par_zero *z);
-par_result par_zero_save(par_zero *z, const par_zero_files *files); // both
+par_result par_zero_save(par_zero *z, const par_zero_checkpoint *files); // both
 // Into any number of ranks, stage, precision, place and tensor-parallel degree. FILE: a tensor that the model
 // has and the checkpoint has not, or the other way round, or of another shape, or whose checksum is wrong;
 // the text names it. The model is undefined then.
-par_result par_zero_load(par_zero *z, const par_zero_files *files);
+par_result par_zero_load(par_zero *z, const par_zero_checkpoint *files);
 // What a checkpoint says of itself: the note, cut off at note_bytes, and its steps. Not collective. FILE,
 // with a text in why.
 par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, uint64_t *steps, char *why,
@@ -385,53 +397,53 @@ par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, ui
 
 // ---- schedules --------------------------------------------------------------------------------------------
 
-typedef enum par_zero_shape {
+typedef enum par_zero_lr_decay {
     PAR_ZERO_CONSTANT,
     PAR_ZERO_LINEAR,
     PAR_ZERO_COSINE,
     PAR_ZERO_WSD
-} par_zero_shape;
+} par_zero_lr_decay;
 // After warm-up: constant; down to `least` by a line or half a cosine; WSD: constant, then a line over the
 // last `decay` steps (Hu et al. 2024).
-typedef struct par_zero_schedule {
-    uint64_t warmup, steps, decay;
-    float least; // factor at the end
-    par_zero_shape shape;
-} par_zero_schedule;
+typedef struct par_zero_lr_schedule {
+    uint64_t warmup_steps, total_steps, decay_steps;
+    float min_factor; // factor at the end
+    par_zero_lr_decay decay_style;
+} par_zero_lr_schedule;
 // The factor for step number `step`, from 0. Warm-up goes up by a line: (step + 1) / (warmup + 1).
-float par_zero_factor(const par_zero_schedule *schedule, uint64_t step);
+float par_zero_lr_factor(const par_zero_lr_schedule *schedule, uint64_t step);
 
 // ---- kernels ----------------------------------------------------------------------------------------------
 
 // What a step decides, in the device's memory: the host need not wait for it, and a step can be captured in a
 // CUDA graph.
 typedef struct par_zero_control {
-    double squares, norm;               // of all gradients; norm: scaled, before clipping
+    double squares, grad_norm;          // of all gradients; norm: scaled, before clipping
     float lr_factor, scale, loss_scale; // scale: of gradients; loss_scale: of the next step
     int32_t skipped, good_steps, bad_steps;
-    uint64_t step;                        // done so far, with the one that is being taken
-    float correction[PAR_ZERO_GROUPS][2]; // 1/(1 - beta^step)
+    uint64_t step;                                 // done so far, with the one that is being taken
+    float bias_correction[PAR_ZERO_MAX_GROUPS][2]; // 1/(1 - beta^step)
 } par_zero_control;
 typedef struct par_zero_rules { // by which it does
     double microbatches;        // gradients are divided by
     float lr_factor;            // below 0: the control's stays
     float clip, loss_scale;     // as in the desc
-    int window, patience;
-    float beta[PAR_ZERO_GROUPS][2];
+    int window, hysteresis;
+    float beta[PAR_ZERO_MAX_GROUPS][2];
 } par_zero_rules;
 
 // One run of elements of one tensor. scale: of gradients, before anything else.
 typedef struct par_zero_update {
     par_zero_optimizer optimizer;
-    par_zero_hyper hyper;           // no member left to a default; lr with its factor
-    float correction1, correction2; // 1/(1 - beta^step)
-    float scale, trust, ema;        // trust: LAMB's; ema 0: none
+    par_zero_hyper hyper;                     // no member left to a default; lr with its factor
+    float bias_correction1, bias_correction2; // 1/(1 - beta^step)
+    float scale, trust_ratio, ema;            // trust: LAMB's; ema 0: none
     uint64_t seed, stream,
         first; // stochastic rounding: element `first` + i of the stream; seed 0: to nearest
     // Not NULL: factor, corrections (of `group`), scale (unless `unscaled`) and the step in the stream's
     // upper bits come from there; nothing happens in a step that is skipped. trust_at: trust does.
     const par_zero_control *control;
-    const float *trust_at;
+    const float *trust_ratio_at;
     int group, unscaled;
 } par_zero_update;
 
@@ -447,8 +459,8 @@ struct par_zero_kernels {
     par_result (*lamb_norms)(const par_zero_kernels *k, const par_zero_update *a, size_t n, const float *w,
                              const void *g, par_dtype g_type, float *m, float *v, double *sums);
     // trust[t] = |w| / |u| of tensor t, from `pieces` pairs of such sums
-    par_result (*lamb_trust)(const par_zero_kernels *k, size_t tensors, size_t pieces, const double *sums,
-                             float *trust);
+    par_result (*lamb_trust_ratios)(const par_zero_kernels *k, size_t tensors, size_t pieces,
+                                    const double *sums, float *trust);
     // Muon: m = momentum m + scale g; out = scale g + momentum m
     par_result (*momentum)(const par_zero_kernels *k, const par_zero_update *a, size_t n, const void *g,
                            par_dtype g_type, float *m, float *out);
@@ -461,13 +473,13 @@ struct par_zero_kernels {
     par_result (*total)(const par_zero_kernels *k, const double *sums, size_t n, double *total); // in order
     par_result (*decide)(const par_zero_kernels *k, const par_zero_rules *rules, par_zero_control *control);
     // Blocks of 32 elements (n is a multiple) as a bf16 scale and 32 numbers of 8 or 4 bits, and back
-    par_result (*pack)(const par_zero_kernels *k, int bits, size_t n, const void *x, par_dtype type,
-                       void *packed);
-    par_result (*unpack)(const par_zero_kernels *k, int bits, size_t n, const void *packed, void *x,
-                         par_dtype type);
+    par_result (*quantize)(const par_zero_kernels *k, int bits, size_t n, const void *x, par_dtype type,
+                           void *quantized);
+    par_result (*dequantize)(const par_zero_kernels *k, int bits, size_t n, const void *quantized, void *x,
+                             par_dtype type);
     // sum = n packed elements from each rank (rank after rank), added in f32 in rank order, or by pairs
-    par_result (*sum_packed)(const par_zero_kernels *k, int bits, int ranks, int pairs, size_t n,
-                             const void *packed, void *sum, par_dtype type);
+    par_result (*sum_quantized)(const par_zero_kernels *k, int bits, int ranks, int pairs, size_t n,
+                                const void *quantized, void *sum, par_dtype type);
 };
 const par_zero_kernels *par_zero_cpu(void);
 
@@ -485,11 +497,11 @@ static inline par_result par__zero_commit_at(const char *site, par_zero *z) {
 static inline par_result par__zero_save_end_at(const char *site, par_zero *z) {
     return par_zero_save_end(par__zero_called(z, site));
 }
-static inline int par__zero_unit_at(const char *site, par_zero *z, const char *name) {
-    return par_zero_unit(par__zero_called(z, site), name);
+static inline int par__zero_add_unit_at(const char *site, par_zero *z, const char *name) {
+    return par_zero_add_unit(par__zero_called(z, site), name);
 }
-static inline int par__zero_add_at(const char *site, par_zero *z, const par_zero_tensor *tensor) {
-    return par_zero_add(par__zero_called(z, site), tensor);
+static inline int par__zero_add_tensor_at(const char *site, par_zero *z, const par_zero_tensor *tensor) {
+    return par_zero_add_tensor(par__zero_called(z, site), tensor);
 }
 static inline par_result par__zero_forward_begin_at(const char *site, par_zero *z, int unit) {
     return par_zero_forward_begin(par__zero_called(z, site), unit);
@@ -507,24 +519,25 @@ static inline par_result par__zero_step_at(const char *site, par_zero *z, float 
                                            par_zero_report *report) {
     return par_zero_step(par__zero_called(z, site), lr_factor, report);
 }
-static inline par_result par__zero_set_factor_at(const char *site, par_zero *z, float lr_factor) {
-    return par_zero_set_factor(par__zero_called(z, site), lr_factor);
+static inline par_result par__zero_set_lr_factor_at(const char *site, par_zero *z, float lr_factor) {
+    return par_zero_set_lr_factor(par__zero_called(z, site), lr_factor);
 }
-static inline par_result par__zero_fill_at(const char *site, par_zero *z, int tensor, par_zero_what what,
+static inline par_result par__zero_fill_at(const char *site, par_zero *z, int tensor, par_zero_field what,
                                            par_zero_fill_fn fn, void *user) {
     return par_zero_fill(par__zero_called(z, site), tensor, what, fn, user);
 }
-static inline par_result par__zero_read_at(const char *site, par_zero *z, int tensor, par_zero_what what,
+static inline par_result par__zero_read_at(const char *site, par_zero *z, int tensor, par_zero_field what,
                                            float *values) {
     return par_zero_read(par__zero_called(z, site), tensor, what, values);
 }
-static inline par_result par__zero_save_begin_at(const char *site, par_zero *z, const par_zero_files *files) {
+static inline par_result par__zero_save_begin_at(const char *site, par_zero *z,
+                                                 const par_zero_checkpoint *files) {
     return par_zero_save_begin(par__zero_called(z, site), files);
 }
-static inline par_result par__zero_save_at(const char *site, par_zero *z, const par_zero_files *files) {
+static inline par_result par__zero_save_at(const char *site, par_zero *z, const par_zero_checkpoint *files) {
     return par_zero_save(par__zero_called(z, site), files);
 }
-static inline par_result par__zero_load_at(const char *site, par_zero *z, const par_zero_files *files) {
+static inline par_result par__zero_load_at(const char *site, par_zero *z, const par_zero_checkpoint *files) {
     return par_zero_load(par__zero_called(z, site), files);
 }
 
@@ -532,14 +545,14 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 #define par_zero_close(...)          par__zero_close_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_commit(...)         par__zero_commit_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_save_end(...)       par__zero_save_end_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_unit(...)           par__zero_unit_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_add(...)            par__zero_add_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_add_unit(...)       par__zero_add_unit_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_add_tensor(...)     par__zero_add_tensor_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_forward_begin(...)  par__zero_forward_begin_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_forward_end(...)    par__zero_forward_end_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_backward_begin(...) par__zero_backward_begin_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_backward_end(...)   par__zero_backward_end_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_step(...)           par__zero_step_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_set_factor(...)     par__zero_set_factor_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_set_lr_factor(...)  par__zero_set_lr_factor_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_fill(...)           par__zero_fill_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_read(...)           par__zero_read_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_save_begin(...)     par__zero_save_begin_at(PAR_SITE, __VA_ARGS__)
@@ -554,46 +567,47 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 // Stop here if you only use it. -----------------------------------------------------------------------------
 
 // What the CPU and every device work out alike.
-#if !defined(PAR__ZERO_BOTH) && (defined(PAR_ZERO_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
+#if !defined(PAR__ZERO_HOST_DEVICE) && (defined(PAR_ZERO_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
 #include <math.h>
 #if defined(__CUDACC__)
-#define PAR__ZERO_BOTH static __host__ __device__ inline
+#define PAR__ZERO_HOST_DEVICE static __host__ __device__ inline
 #else
-#define PAR__ZERO_BOTH static inline
+#define PAR__ZERO_HOST_DEVICE static inline
 #endif
 // Norm, clipping, and whether the step is taken. The loss scale goes down after bad steps and up after many
 // good ones (Micikevicius et al. 2018).
-PAR__ZERO_BOTH void par__zero_decide(const par_zero_rules *r, par_zero_control *c) {
+PAR__ZERO_HOST_DEVICE void par__zero_decide_step(const par_zero_rules *r, par_zero_control *c) {
     double scale = 1 / r->microbatches / (double)c->loss_scale;
-    c->norm = sqrt(c->squares) * scale;
-    c->skipped = !(c->norm - c->norm == 0); // not finite
-    if (r->clip > 0 && c->norm > (double)r->clip) scale *= (double)r->clip / c->norm;
+    c->grad_norm = sqrt(c->squares) * scale;
+    c->skipped = !(c->grad_norm - c->grad_norm == 0); // not finite
+    if (r->clip > 0 && c->grad_norm > (double)r->clip) scale *= (double)r->clip / c->grad_norm;
     c->scale = (float)scale;
     if (r->lr_factor >= 0) c->lr_factor = r->lr_factor;
     c->step += !c->skipped;
-    for (int g = 0; g < PAR_ZERO_GROUPS; g++)
+    for (int g = 0; g < PAR_ZERO_MAX_GROUPS; g++)
         for (int i = 0; i < 2; i++)
-            c->correction[g][i] = (float)(1 / (1 - pow((double)r->beta[g][i], (double)c->step)));
+            c->bias_correction[g][i] = (float)(1 / (1 - pow((double)r->beta[g][i], (double)c->step)));
     if (r->loss_scale <= 0) return;
     c->good_steps = c->skipped ? 0 : c->good_steps + 1, c->bad_steps = c->skipped ? c->bad_steps + 1 : 0;
-    if (c->bad_steps >= r->patience)
+    if (c->bad_steps >= r->hysteresis)
         c->loss_scale = c->loss_scale / 2 > 1 ? c->loss_scale / 2 : 1, c->bad_steps = 0;
     if (c->good_steps >= r->window)
         c->loss_scale = c->loss_scale * 2 < 16777216.0f ? c->loss_scale * 2 : 16777216.0f, c->good_steps = 0;
 }
 // What comes from the control is put in its place. 0: the step is skipped.
-PAR__ZERO_BOTH int par__zero_resolve(par_zero_update *a) {
+PAR__ZERO_HOST_DEVICE int par__zero_apply_control(par_zero_update *a) {
     const par_zero_control *c = a->control;
-    if (a->trust_at) a->trust = *a->trust_at;
+    if (a->trust_ratio_at) a->trust_ratio = *a->trust_ratio_at;
     if (!c) return 1;
     if (c->skipped) return 0;
     a->hyper.lr *= c->lr_factor;
-    a->correction1 = c->correction[a->group][0], a->correction2 = c->correction[a->group][1];
+    a->bias_correction1 = c->bias_correction[a->group][0],
+    a->bias_correction2 = c->bias_correction[a->group][1];
     if (!a->unscaled) a->scale = c->scale;
     a->stream |= c->step << 24;
     return 1;
 }
-PAR__ZERO_BOTH float par__zero_trust(const double *sums, size_t pieces) {
+PAR__ZERO_HOST_DEVICE float par__zero_trust_ratio(const double *sums, size_t pieces) {
     double ww = 0, uu = 0;
     for (size_t i = 0; i < pieces; i++) ww += sums[2 * i], uu += sums[2 * i + 1];
     return ww > 0 && uu > 0 ? (float)sqrt(ww / uu) : 1.0f;
@@ -641,7 +655,7 @@ extern "C" {
 
 // The square root to an ulp or so, of 1e-30 at least, in plain arithmetic: sqrtf may set errno, so that a
 // compiler does not vectorise it. 1/sqrt by exponent bits and two Newton steps, then one of Heron's.
-PAR__INLINE_LOOP float par__zero_root(float x) {
+PAR__INLINE_LOOP float par__zero_sqrt(float x) {
     uint32_t bits;
     float r;
     x = x > 1e-30f ? x : 1e-30f;
@@ -655,11 +669,11 @@ PAR__INLINE_LOOP float par__zero_root(float x) {
 PAR__INLINE_LOOP void par__zero_adamw(const par_zero_update *a, float *w, const float *g, float *m, float *v,
                                       size_t n) {
     const float b1 = a->hyper.beta1, b2 = a->hyper.beta2, lr = a->hyper.lr, eps = a->hyper.epsilon;
-    const float c1 = a->correction1, c2 = a->correction2, keep = 1 - lr * a->hyper.weight_decay,
+    const float c1 = a->bias_correction1, c2 = a->bias_correction2, keep = 1 - lr * a->hyper.weight_decay,
                 scale = a->scale;
     PAR__VECTOR(i, n, const float x = g[i] * scale, p = b1 * m[i] + (1 - b1) * x;
                 const float q = b2 * v[i] + (1 - b2) * x * x; m[i] = p; v[i] = q;
-                w[i] = w[i] * keep - lr * (p * c1 / (par__zero_root(q * c2) + eps)));
+                w[i] = w[i] * keep - lr * (p * c1 / (par__zero_sqrt(q * c2) + eps)));
 }
 PAR__INLINE_LOOP void par__zero_sgd(const par_zero_update *a, float *w, const float *g, float *m, float *v,
                                     size_t n) {
@@ -680,12 +694,12 @@ PAR__INLINE_LOOP void par__zero_lion(const par_zero_update *a, float *w, const f
                 w[i] = w[i] * keep - (up - down));
 }
 PAR__INLINE_LOOP float par__zero_lamb_step(const par_zero_update *a, float w, float m, float v) {
-    return m * a->correction1 / (par__zero_root(v * a->correction2) + a->hyper.epsilon) +
+    return m * a->bias_correction1 / (par__zero_sqrt(v * a->bias_correction2) + a->hyper.epsilon) +
            a->hyper.weight_decay * w;
 }
 PAR__INLINE_LOOP void par__zero_lamb(const par_zero_update *a, float *w, const float *g, float *m, float *v,
                                      size_t n) { // m and v have moved on already
-    const float lr = a->hyper.lr * a->trust;
+    const float lr = a->hyper.lr * a->trust_ratio;
     (void)g;
     PAR__VECTOR(i, n, w[i] -= lr * par__zero_lamb_step(a, w[i], m[i], v[i]));
 }
@@ -695,7 +709,7 @@ PAR__INLINE_LOOP void par__zero_muon(const par_zero_update *a, float *w, const f
     (void)m, (void)v;
     PAR__VECTOR(i, n, w[i] = w[i] * keep - lr * (scale * g[i]));
 }
-PAR__INLINE_LOOP void par__zero_average(float *ema, const float *w, float decay, size_t n) {
+PAR__INLINE_LOOP void par__zero_ema(float *ema, const float *w, float decay, size_t n) {
     PAR__VECTOR(i, n, ema[i] = decay * ema[i] + (1 - decay) * w[i]);
 }
 PAR__INLINE_LOOP void par__zero_momentum(const par_zero_update *a, float *out, const float *g, float *m,
@@ -727,7 +741,7 @@ PAR__INLINE_LOOP void par__zero_lamb_norms(const par_zero_update *a, const float
 // 32 numbers between -most and most that share a scale, which is rounded up so that none is cut off (and is
 // no number where one of the 32 is none); its 16 bits, and what rounds to the nearest number: the float's low
 // bits.
-PAR__INLINE_LOOP float par__zero_block(const float *x, float most, int32_t *numbers) {
+PAR__INLINE_LOOP float par__zero_quantize_block(const float *x, float max_code, int32_t *codes) {
     uint32_t bits, sizes[16]; // as integers: floats without their signs are in the same order, what is no
     memset(sizes, 0, sizeof sizes); // number above all others
     for (int half = 0; half < 32; half += 16)
@@ -740,7 +754,7 @@ PAR__INLINE_LOOP float par__zero_block(const float *x, float most, int32_t *numb
         for (int i = 0; i < d; i++) sizes[i] = sizes[i + d] > sizes[i] ? sizes[i + d] : sizes[i];
     float exact;
     memcpy(&exact, &sizes[0], sizeof exact);
-    exact /= most;
+    exact /= max_code;
     memcpy(&bits, &exact, sizeof bits);
     bits = bits >= 0x7F800000u ? 0x7FC00000u : (bits + 0xFFFFu) & 0xFFFF0000u;
     float scale;
@@ -748,42 +762,42 @@ PAR__INLINE_LOOP float par__zero_block(const float *x, float most, int32_t *numb
     const float up = scale > 1e-37f ? 1 / scale : 0;
     for (int i = 0; i < 32; i++) {
         const float y = x[i] * up + 12582912.0f;
-        memcpy(&numbers[i], &y, sizeof y);
+        memcpy(&codes[i], &y, sizeof y);
     }
     return scale;
 }
-PAR__INLINE_LOOP void par__zero_pack8(const float *x, uint8_t *out, size_t blocks) {
+PAR__INLINE_LOOP void par__zero_quantize8(const float *x, uint8_t *out, size_t blocks) {
     for (size_t b = 0; b < blocks; b++, x += 32, out += 34) {
         int32_t numbers[32];
-        const float scale = par__zero_block(x, 127, numbers);
+        const float scale = par__zero_quantize_block(x, 127, numbers);
         memcpy(out, (const char *)&scale + 2, 2);
         for (int i = 0; i < 32; i++) out[2 + i] = (uint8_t)((uint32_t)numbers[i] & 0xFFu);
     }
 }
-PAR__INLINE_LOOP void par__zero_pack4(const float *x, uint8_t *out, size_t blocks) {
+PAR__INLINE_LOOP void par__zero_quantize4(const float *x, uint8_t *out, size_t blocks) {
     for (size_t b = 0; b < blocks; b++, x += 32, out += 18) {
         int32_t numbers[32];
-        const float scale = par__zero_block(x, 7, numbers);
+        const float scale = par__zero_quantize_block(x, 7, numbers);
         memcpy(out, (const char *)&scale + 2, 2);
         for (int i = 0; i < 16; i++)
             out[2 + i] = (uint8_t)(((uint32_t)numbers[i] & 15u) | ((uint32_t)numbers[16 + i] & 15u) << 4);
     }
 }
-PAR__INLINE_LOOP float par__zero_scale(const uint8_t *in) {
+PAR__INLINE_LOOP float par__zero_block_scale(const uint8_t *in) {
     const uint32_t bits = (uint32_t)in[0] << 16 | (uint32_t)in[1] << 24;
     float scale;
     memcpy(&scale, &bits, sizeof scale);
     return scale;
 }
-PAR__INLINE_LOOP void par__zero_unpack8(float *x, const uint8_t *in, size_t blocks) {
+PAR__INLINE_LOOP void par__zero_dequantize8(float *x, const uint8_t *in, size_t blocks) {
     for (size_t b = 0; b < blocks; b++, x += 32, in += 34) {
-        const float scale = par__zero_scale(in);
+        const float scale = par__zero_block_scale(in);
         for (int i = 0; i < 32; i++) x[i] = scale * (float)(int8_t)in[2 + i];
     }
 }
-PAR__INLINE_LOOP void par__zero_unpack4(float *x, const uint8_t *in, size_t blocks) {
+PAR__INLINE_LOOP void par__zero_dequantize4(float *x, const uint8_t *in, size_t blocks) {
     for (size_t b = 0; b < blocks; b++, x += 32, in += 18) {
-        const float scale = par__zero_scale(in);
+        const float scale = par__zero_block_scale(in);
         for (int i = 0; i < 16; i++) {
             const int low = in[2 + i] & 15, high = in[2 + i] >> 4;
             x[i] = scale * (float)((low ^ 8) - 8), x[16 + i] = scale * (float)((high ^ 8) - 8);
@@ -791,22 +805,23 @@ PAR__INLINE_LOOP void par__zero_unpack4(float *x, const uint8_t *in, size_t bloc
     }
 }
 
-#define PAR__ZERO_STEP (const par_zero_update *a, float *w, const float *g, float *m, float *v, size_t n)
+#define PAR__ZERO_STEP_PARAMETERS                                                                            \
+    (const par_zero_update *a, float *w, const float *g, float *m, float *v, size_t n)
 // X(P, result, name, parameters, arguments), see PAR__LOOP_TABLES
 #define PAR__ZERO_LOOPS(X, P)                                                                                \
-    X(P, void, adamw, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                    \
-    X(P, void, sgd, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                      \
-    X(P, void, lion, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                     \
-    X(P, void, lamb, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                     \
-    X(P, void, muon, PAR__ZERO_STEP, (a, w, g, m, v, n))                                                     \
-    X(P, void, average, (float *ema, const float *w, float decay, size_t n), (ema, w, decay, n))             \
+    X(P, void, adamw, PAR__ZERO_STEP_PARAMETERS, (a, w, g, m, v, n))                                         \
+    X(P, void, sgd, PAR__ZERO_STEP_PARAMETERS, (a, w, g, m, v, n))                                           \
+    X(P, void, lion, PAR__ZERO_STEP_PARAMETERS, (a, w, g, m, v, n))                                          \
+    X(P, void, lamb, PAR__ZERO_STEP_PARAMETERS, (a, w, g, m, v, n))                                          \
+    X(P, void, muon, PAR__ZERO_STEP_PARAMETERS, (a, w, g, m, v, n))                                          \
+    X(P, void, ema, (float *ema, const float *w, float decay, size_t n), (ema, w, decay, n))                 \
     X(P, void, momentum, (const par_zero_update *a, float *out, const float *g, float *m, size_t n),         \
       (a, out, g, m, n))                                                                                     \
     X(P, double, squares, (const float *x, size_t n), (x, n))                                                \
-    X(P, void, pack8, (const float *x, uint8_t *out, size_t blocks), (x, out, blocks))                       \
-    X(P, void, pack4, (const float *x, uint8_t *out, size_t blocks), (x, out, blocks))                       \
-    X(P, void, unpack8, (float *x, const uint8_t *in, size_t blocks), (x, in, blocks))                       \
-    X(P, void, unpack4, (float *x, const uint8_t *in, size_t blocks), (x, in, blocks))                       \
+    X(P, void, quantize8, (const float *x, uint8_t *out, size_t blocks), (x, out, blocks))                   \
+    X(P, void, quantize4, (const float *x, uint8_t *out, size_t blocks), (x, out, blocks))                   \
+    X(P, void, dequantize8, (float *x, const uint8_t *in, size_t blocks), (x, in, blocks))                   \
+    X(P, void, dequantize4, (float *x, const uint8_t *in, size_t blocks), (x, in, blocks))                   \
     X(P, void, lamb_norms,                                                                                   \
       (const par_zero_update *a, const float *w, const float *g, float *m, float *v, size_t n,               \
        double *sums),                                                                                        \
@@ -816,22 +831,22 @@ PAR__LOOP_TABLES(par__zero_, PAR__ZERO_LOOPS)
 
 // >>zero_kernels --------------------------------------------------------------------------------------------
 
-enum { PAR__ZERO_PIECE = 1024 }; // elements at a time: what is widened or rounded stays in the first cache
-enum { PAR__ZERO_PACKED = 256, PAR__ZERO_LEVELS = 20 };
+enum { PAR__ZERO_CHUNK = 1024 }; // elements at a time: what is widened or rounded stays in the first cache
+enum { PAR__ZERO_SUM_CHUNK = 256, PAR__ZERO_MAX_TREE_LEVELS = 20 };
 #define PAR__ZERO_TRY(call)                                                                                  \
     do {                                                                                                     \
         const par_result par__r = (call);                                                                    \
         if (par__r) return par__r;                                                                           \
     } while (0)
 
-static const float *par__zero_widen(float *room, const void *x, par_dtype type, size_t at, size_t n) {
+static const float *par__zero_widen(float *wide, const void *x, par_dtype type, size_t at, size_t n) {
     if (type == PAR_F32) return (const float *)x + at;
-    par_cast(room, PAR_F32, (const uint16_t *)x + at, type, n);
-    return room;
+    par_cast(wide, PAR_F32, (const uint16_t *)x + at, type, n);
+    return wide;
 }
 // To bf16, up with the probability of the part that is cut off (Gupta et al. 2015).
-static void par__zero_round_randomly(uint16_t *to, const float *x, size_t n, const par_zero_update *a,
-                                     uint64_t first) {
+static void par__zero_round_stochastic(uint16_t *to, const float *x, size_t n, const par_zero_update *a,
+                                       uint64_t first) {
     const uint32_t key[2] = {(uint32_t)a->seed, (uint32_t)(a->seed >> 32)};
     for (size_t i = 0; i < n; i += 8) { // 16 random bits each
         const uint64_t block = (first + i) / 8;
@@ -854,18 +869,18 @@ static par_result par__zero_cpu_update(const par_zero_kernels *kernels, const pa
     par_zero_update resolved = *given;
     const par_zero_update *a = &resolved;
     (void)kernels;
-    if (!par__zero_resolve(&resolved)) return PAR_OK;
+    if (!par__zero_apply_control(&resolved)) return PAR_OK;
     void(*const step[PAR_ZERO_OPTIMIZER_COUNT])
-        PAR__ZERO_STEP = {l->adamw, l->sgd, l->lion, l->lamb, l->muon};
-    float wide[PAR__ZERO_PIECE];
-    for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
+        PAR__ZERO_STEP_PARAMETERS = {l->adamw, l->sgd, l->lion, l->lamb, l->muon};
+    float wide[PAR__ZERO_CHUNK];
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
         step[a->optimizer](a, w + at, par__zero_widen(wide, g, g_type, at, k), m ? m + at : NULL,
                            v ? v + at : NULL, k);
-        if (ema) l->average(ema + at, w + at, a->ema, k);
+        if (ema) l->ema(ema + at, w + at, a->ema, k);
         if (!stored) continue;
         if (a->seed && stored_type == PAR_BF16)
-            par__zero_round_randomly((uint16_t *)stored + at, w + at, k, a, a->first + at);
+            par__zero_round_stochastic((uint16_t *)stored + at, w + at, k, a, a->first + at);
         else
             par_cast((uint16_t *)stored + at, stored_type, w + at, PAR_F32, k);
     }
@@ -875,23 +890,23 @@ static par_result par__zero_cpu_lamb_norms(const par_zero_kernels *kernels, cons
                                            size_t n, const float *w, const void *g, par_dtype g_type,
                                            float *m, float *v, double *to) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
-    float wide[PAR__ZERO_PIECE];
+    float wide[PAR__ZERO_CHUNK];
     double sums[2] = {0, 0};
     par_zero_update resolved = *given;
     const par_zero_update *a = &resolved;
     (void)kernels;
-    if (!par__zero_resolve(&resolved)) return PAR_OK;
-    for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
+    if (!par__zero_apply_control(&resolved)) return PAR_OK;
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
         l->lamb_norms(a, w + at, par__zero_widen(wide, g, g_type, at, k), m + at, v + at, k, sums);
     }
     to[0] += sums[0], to[1] += sums[1];
     return PAR_OK;
 }
-static par_result par__zero_cpu_lamb_trust(const par_zero_kernels *kernels, size_t tensors, size_t pieces,
-                                           const double *sums, float *trust) {
+static par_result par__zero_cpu_lamb_trust_ratios(const par_zero_kernels *kernels, size_t tensors,
+                                                  size_t pieces, const double *sums, float *trust) {
     (void)kernels;
-    for (size_t t = 0; t < tensors; t++) trust[t] = par__zero_trust(sums + 2 * t * pieces, pieces);
+    for (size_t t = 0; t < tensors; t++) trust[t] = par__zero_trust_ratio(sums + 2 * t * pieces, pieces);
     return PAR_OK;
 }
 static par_result par__zero_cpu_scale(const par_zero_kernels *kernels, size_t n, float *y, const float *x,
@@ -904,13 +919,13 @@ static par_result par__zero_cpu_scale(const par_zero_kernels *kernels, size_t n,
 static par_result par__zero_cpu_momentum(const par_zero_kernels *kernels, const par_zero_update *given,
                                          size_t n, const void *g, par_dtype g_type, float *m, float *out) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
-    float wide[PAR__ZERO_PIECE];
+    float wide[PAR__ZERO_CHUNK];
     par_zero_update resolved = *given;
     const par_zero_update *a = &resolved;
     (void)kernels;
-    if (!par__zero_resolve(&resolved)) return PAR_OK;
-    for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
+    if (!par__zero_apply_control(&resolved)) return PAR_OK;
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
         l->momentum(a, out + at, par__zero_widen(wide, g, g_type, at, k), m + at, k);
     }
     return PAR_OK;
@@ -918,11 +933,11 @@ static par_result par__zero_cpu_momentum(const par_zero_kernels *kernels, const 
 static par_result par__zero_cpu_square_sum(const par_zero_kernels *kernels, const void *x, par_dtype type,
                                            size_t n, double weight, double *sum) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
-    float wide[PAR__ZERO_PIECE];
+    float wide[PAR__ZERO_CHUNK];
     double squares = weight == 1 ? *sum : 0;
     (void)kernels;
-    for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
         squares += l->squares(par__zero_widen(wide, x, type, at, k), k);
     }
     *sum = weight == 1 ? squares : *sum + squares * weight;
@@ -935,49 +950,52 @@ static par_result par__zero_cpu_total(const par_zero_kernels *kernels, const dou
     for (size_t i = 0; i < n; i++) sum += sums[i];
     return *total = sum, PAR_OK;
 }
-static par_result par__zero_cpu_decide(const par_zero_kernels *kernels, const par_zero_rules *rules,
-                                       par_zero_control *control) {
+static par_result par__zero_cpu_decide_step(const par_zero_kernels *kernels, const par_zero_rules *rules,
+                                            par_zero_control *control) {
     (void)kernels;
-    return par__zero_decide(rules, control), PAR_OK;
+    return par__zero_decide_step(rules, control), PAR_OK;
 }
 // Bytes; with 0 bits there are none.
-static size_t par__zero_packed(int bits, size_t n) { return bits ? n / 32 * (size_t)(2 + 4 * bits) : 0; }
-static par_result par__zero_cpu_pack(const par_zero_kernels *kernels, int bits, size_t n, const void *x,
-                                     par_dtype type, void *packed) {
+static size_t par__zero_quantized_bytes(int bits, size_t n) {
+    return bits ? n / 32 * (size_t)(2 + 4 * bits) : 0;
+}
+static par_result par__zero_cpu_quantize(const par_zero_kernels *kernels, int bits, size_t n, const void *x,
+                                         par_dtype type, void *quantized) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
     (void)kernels;
-    float wide[PAR__ZERO_PIECE];
-    for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
-        (bits == 8 ? l->pack8 : l->pack4)(par__zero_widen(wide, x, type, at, k),
-                                          (uint8_t *)packed + par__zero_packed(bits, at), k / 32);
+    float wide[PAR__ZERO_CHUNK];
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
+        (bits == 8 ? l->quantize8 : l->quantize4)(par__zero_widen(wide, x, type, at, k),
+                                                  (uint8_t *)quantized + par__zero_quantized_bytes(bits, at),
+                                                  k / 32);
     }
     return PAR_OK;
 }
-static par_result par__zero_cpu_unpack(const par_zero_kernels *kernels, int bits, size_t n,
-                                       const void *packed, void *x, par_dtype type) {
+static par_result par__zero_cpu_dequantize(const par_zero_kernels *kernels, int bits, size_t n,
+                                           const void *quantized, void *x, par_dtype type) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
     (void)kernels;
-    float wide[PAR__ZERO_PIECE];
-    for (size_t at = 0; at < n; at += PAR__ZERO_PIECE) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_PIECE, n - at);
+    float wide[PAR__ZERO_CHUNK];
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
         float *to = type == PAR_F32 ? (float *)x + at : wide;
-        (bits == 8 ? l->unpack8 : l->unpack4)(to, (const uint8_t *)packed + par__zero_packed(bits, at),
-                                              k / 32);
+        (bits == 8 ? l->dequantize8 : l->dequantize4)(
+            to, (const uint8_t *)quantized + par__zero_quantized_bytes(bits, at), k / 32);
         if (type != PAR_F32) par_cast((uint16_t *)x + at, type, wide, PAR_F32, k);
     }
     return PAR_OK;
 }
-static par_result par__zero_cpu_sum_packed(const par_zero_kernels *kernels, int bits, int ranks, int pairs,
-                                           size_t n, const void *packed, void *sum, par_dtype type) {
-    float level[PAR__ZERO_LEVELS][PAR__ZERO_PACKED];
-    for (size_t at = 0; at < n; at += PAR__ZERO_PACKED) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_PACKED, n - at);
+static par_result par__zero_cpu_sum_quantized(const par_zero_kernels *kernels, int bits, int ranks, int pairs,
+                                              size_t n, const void *quantized, void *sum, par_dtype type) {
+    float level[PAR__ZERO_MAX_TREE_LEVELS][PAR__ZERO_SUM_CHUNK];
+    for (size_t at = 0; at < n; at += PAR__ZERO_SUM_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_SUM_CHUNK, n - at);
         int to = 0; // the level that has the sum
         for (int r = 0; r < ranks; r++) {
-            float x[PAR__ZERO_PACKED];
-            const char *from = (const char *)packed + par__zero_packed(bits, (size_t)r * n + at);
-            PAR__ZERO_TRY(par__zero_cpu_unpack(kernels, bits, k, from, x, PAR_F32));
+            float x[PAR__ZERO_SUM_CHUNK];
+            const char *from = (const char *)quantized + par__zero_quantized_bytes(bits, (size_t)r * n + at);
+            PAR__ZERO_TRY(par__zero_cpu_dequantize(kernels, bits, k, from, x, PAR_F32));
             for (to = 0; pairs && r >> to & 1; to++)
                 for (size_t i = 0; i < k; i++) x[i] = level[to][i] + x[i];
             for (size_t i = 0; i < k && r && !pairs; i++) x[i] = level[0][i] + x[i];
@@ -991,15 +1009,15 @@ static const par_zero_kernels par__zero_cpu_kernels = {"cpu",
                                                        NULL,
                                                        par__zero_cpu_update,
                                                        par__zero_cpu_lamb_norms,
-                                                       par__zero_cpu_lamb_trust,
+                                                       par__zero_cpu_lamb_trust_ratios,
                                                        par__zero_cpu_momentum,
                                                        par__zero_cpu_scale,
                                                        par__zero_cpu_square_sum,
                                                        par__zero_cpu_total,
-                                                       par__zero_cpu_decide,
-                                                       par__zero_cpu_pack,
-                                                       par__zero_cpu_unpack,
-                                                       par__zero_cpu_sum_packed};
+                                                       par__zero_cpu_decide_step,
+                                                       par__zero_cpu_quantize,
+                                                       par__zero_cpu_dequantize,
+                                                       par__zero_cpu_sum_quantized};
 const par_zero_kernels *par_zero_cpu(void) { return &par__zero_cpu_kernels; }
 
 // >>zero_structs --------------------------------------------------------------------------------------------
@@ -1009,52 +1027,57 @@ const par_zero_kernels *par_zero_cpu(void) { return &par__zero_cpu_kernels; }
 #else
 #define PAR__ZERO_DIRECT O_DIRECT
 #endif
-enum { PAR__ZERO_ALIGN = 32, PAR__ZERO_WHOLE_UNITS = 8, PAR__ZERO_OWN = 8, PAR__ZERO_RECORD = 1024 };
-enum { PAR__ZERO_TRAINED, PAR__ZERO_FROZEN }; // the two parts of a unit
+enum {
+    PAR__ZERO_ALIGN = 32,
+    PAR__ZERO_MAX_GATHERED_UNITS = 8,
+    PAR__ZERO_MAX_DEDICATED = 8,
+    PAR__ZERO_PAGE_ELEMENTS = 1024
+};
+enum { PAR__ZERO_TRAINABLE, PAR__ZERO_FROZEN }; // the two parts of a unit
 enum { PAR__ZERO_FORWARD, PAR__ZERO_BACKWARD, PAR__ZERO_UPDATE, PAR__ZERO_SITES };
 
 typedef struct par__zero_tensor {
     par_zero_tensor desc;
     char name[160];
     int unit, part;
-    size_t count, at; // elements; the first, in its part of the unit
+    size_t count, offset; // elements; the first, in its part of the unit
 } par__zero_tensor;
 
 typedef struct par__zero_unit {
     char name[64], site[PAR__ZERO_SITES][96]; // what errors call it
     int first, last;                          // tensors
-    size_t filled[2], count[2];               // elements of its parts; padded: a shard is count / ranks
-    size_t whole_at, shard_at;                // of its parameters, among those of all units: whole, as shards
-    size_t grad_at, grad_shard_at;            // likewise of what is trained
-    size_t record_at;                         // of its states, among offloaded ones
-    int forwards, backwards;                  // begun and not ended
-    int micro;                                // microbatches whose gradients are complete
-    par_request reduction, spreading, outer;
+    size_t used[2], count[2];                 // elements of its parts; padded: a shard is count / ranks
+    size_t unsharded_offset, shard_offset;    // of its parameters, among those of all units: whole, as shards
+    size_t grad_offset, grad_shard_offset;    // likewise of what is trained
+    size_t offload_offset;                    // of its states, among offloaded ones
+    int open_forwards, open_backwards;        // begun and not ended
+    int microbatches_done;                    // microbatches whose gradients are complete
+    par_request reduction, param_gather, replica_reduction;
 } par__zero_unit;
 
 typedef struct par__zero_slot { // room for a whole unit: its parameters, or its gradients
     char *memory;
-    char *packed[2]; // quantised: what is gathered; gradients: what is sent, and what comes from all ranks
-    int unpacked;
-    int unit, holders;        // -1: none
-    int fetching, fetched[2]; // its shards are being read, by these transfers
+    char *quantized[2]; // quantized: what is gathered; gradients: what is sent, and what comes from all ranks
+    int dequantized;
+    int unit, use_count;              // -1: none
+    int fetching, fetch_transfers[2]; // its shards are being read, by these transfers
     par_request requests[2];
 } par__zero_slot;
 
-typedef struct par__zero_pool { // slots: the first ones are each for one unit alone, see par__zero_divide
-    int own_count, count;
-    int owner[PAR__ZERO_OWN + 1];   // units
-    size_t room[PAR__ZERO_OWN + 1]; // elements of those, and of each of the others
-    par__zero_slot slots[PAR__ZERO_OWN + PAR__ZERO_WHOLE_UNITS];
+typedef struct par__zero_pool { // slots: the first ones are each for one unit alone, see par__zero_size_pool
+    int dedicated_count, count;
+    int owner[PAR__ZERO_MAX_DEDICATED + 1];    // units
+    size_t sizes[PAR__ZERO_MAX_DEDICATED + 1]; // elements of those, and of each of the others
+    par__zero_slot slots[PAR__ZERO_MAX_DEDICATED + PAR__ZERO_MAX_GATHERED_UNITS];
 } par__zero_pool;
 
 enum {
-    PAR__ZERO_DIR = 3901
+    PAR__ZERO_DIR_BYTES = 3901
 }; // bytes of a directory's name at most, with its end; the system takes paths of 4095
-typedef enum par__zero_kind { PAR__ZERO_RESIDENT, PAR__ZERO_HOST, PAR__ZERO_FILE } par__zero_kind;
+typedef enum par__zero_placement { PAR__ZERO_IN_MEMORY, PAR__ZERO_HOST, PAR__ZERO_FILE } par__zero_placement;
 typedef struct par__zero_store { // what is offloaded
-    par__zero_kind kind;
-    char dir[PAR__ZERO_DIR];
+    par__zero_placement kind;
+    char dir[PAR__ZERO_DIR_BYTES];
     int fd, direct; // direct: past the page cache
     char *host;
 } par__zero_store;
@@ -1074,45 +1097,46 @@ typedef struct par__zero_io {
     par__zero_transfer all[PAR__ZERO_TRANSFERS];
 } par__zero_io;
 
-enum { PAR__ZERO_MASTER, PAR__ZERO_M, PAR__ZERO_V, PAR__ZERO_EMA, PAR__ZERO_ARRAYS }; // states
+enum { PAR__ZERO_MASTER, PAR__ZERO_M, PAR__ZERO_V, PAR__ZERO_EMA, PAR__ZERO_STATE_KINDS }; // states
 // In a checkpoint, behind a tensor's name; the masters are the tensor.
-static const char *const par__zero_suffix[PAR__ZERO_ARRAYS] = {"", ".exp_avg", ".exp_avg_sq", ".ema"};
+static const char *const par__zero_state_suffix[PAR__ZERO_STATE_KINDS] = {"", ".exp_avg", ".exp_avg_sq",
+                                                                          ".ema"};
 
 struct par__zero_save;
 struct par_zero {
     par_zero_desc desc;
-    int ranks, rank, groups, group; // of comm, of outer
-    int micro_steps, levels;
+    int ranks, rank, replica_count, replica; // of comm, of replica_comm
+    int microbatches, tree_levels;
     int sharded_parameters, sharded_gradients, sharded_states; // sharded gradients are whole in slots
     const par_zero_kernels *kernels;
     par_device *device;
-    int host;                  // the device is the CPU
+    int on_cpu;                // the device is the CPU
     size_t window;             // elements of a window, at most
     par_zero_control *control; // in the device's memory
-    float *trust;              // of LAMB, of each tensor
+    float *trust_ratios;       // of LAMB, of each tensor
     float *staging;            // PAR__ZERO_STAGING floats of the host's, on the way from or to the device
     par__zero_unit *units;
     par__zero_tensor *tensors;
-    int unit_count, tensor_count, committed, finished; // finished: all gradients are summed
-    int *names;                                        // tensors' numbers + 1, by a hash of their names
-    size_t name_room;                                  // a power of two, or 0
-    char wrong[600];                                   // the first mistake in what was added, and what it is
-    par_result wrong_result;
-    char *parameters, *gradients;  // whole or shards
-    char *level[PAR__ZERO_LEVELS]; // sums of 2^i microbatches, laid out like gradients
-    int has_state[PAR__ZERO_ARRAYS];
-    float *states[PAR__ZERO_ARRAYS]; // of what this rank updates; NULL: none, or offloaded
+    int unit_count, tensor_count, committed, gradients_reduced; // finished: all gradients are summed
+    int *names;           // tensors' numbers + 1, by a hash of their names
+    size_t name_capacity; // a power of two, or 0
+    char add_error[600];  // the first mistake in what was added, and what it is
+    par_result add_result;
+    char *parameters, *gradients;               // whole or shards
+    char *tree_sums[PAR__ZERO_MAX_TREE_LEVELS]; // sums of 2^i microbatches, laid out like gradients
+    int has_state[PAR__ZERO_STATE_KINDS];
+    float *states[PAR__ZERO_STATE_KINDS]; // of what this rank updates; NULL: none, or offloaded
     par__zero_store state_store, parameter_store;
     par__zero_io io;
     char *windows[PAR__ZERO_WINDOWS];
-    int writing[PAR__ZERO_WINDOWS];                   // transfers
-    float *whole_momentum, *matrix[4];                // Muon's
-    double *sums;                                     // of squares, in the device's memory
-    size_t pieces;                                    // of a unit, each with sums of its own
-    par__zero_pool whole_parameters, whole_gradients; // units on their way, or in use
+    int writing[PAR__ZERO_WINDOWS];                          // transfers
+    float *gathered_momentum, *muon_scratch[4];              // Muon's
+    double *sums;                                            // of squares, in the device's memory
+    size_t pieces;                                           // of a unit, each with sums of its own
+    par__zero_pool gathered_parameters, unsharded_gradients; // units on their way, or in use
     par_zero_plan allocated;
-    struct par__zero_save *save; // that was begun and not ended
-    par_zero_control first;      // before commit
+    struct par__zero_save *save;      // that was begun and not ended
+    par_zero_control initial_control; // before commit
 };
 
 #define PAR__ZERO_FAIL(result, ...) par__zero_fail(z->desc.comm, result, __VA_ARGS__)
@@ -1127,15 +1151,15 @@ __attribute__((format(printf, 3, 4))) static par_result par__zero_fail(par_comm 
     PAR_LOG(text);
     return result;
 }
-static size_t par__zero_element(const par_zero *z) { return par_dtype_bytes(z->desc.param_dtype); }
-static size_t par__zero_grad_element(const par_zero *z) { return par_dtype_bytes(z->desc.grad_dtype); }
+static size_t par__zero_param_bytes(const par_zero *z) { return par_dtype_bytes(z->desc.param_dtype); }
+static size_t par__zero_grad_bytes(const par_zero *z) { return par_dtype_bytes(z->desc.grad_dtype); }
 static int par__zero_has_master(const par_zero *z) { return z->desc.param_dtype != PAR_F32; }
-static size_t par__zero_arrays(const par_zero *z) { // of states
+static size_t par__zero_state_count(const par_zero *z) { // of states
     size_t n = 0;
-    for (int i = 0; i < PAR__ZERO_ARRAYS; i++) n += (size_t)z->has_state[i];
+    for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) n += (size_t)z->has_state[i];
     return n;
 }
-static int par__zero_states(const par_zero *z) {
+static int par__zero_moment_count(const par_zero *z) {
     static const int states[] = {
 #define X(name, text, count) count,
         PAR_ZERO_OPTIMIZERS(X)
@@ -1168,8 +1192,8 @@ int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer) {
 //                       | shard of rank 0  | shard of rank 1   | rank 0     | rank 1      |
 // Each part is padded to a multiple of 32 x ranks elements (canonical: x C), and so is cut alike for all.
 
-static size_t par__zero_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-static size_t par__zero_product(const size_t *shape, int dims) { // SIZE_MAX: absurdly large
+static size_t par__zero_round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+static size_t par__zero_shape_product(const size_t *shape, int dims) { // SIZE_MAX: absurdly large
     size_t n = 1;
     for (int i = 0; i < dims; i++) {
         if (shape[i] && n > SIZE_MAX / 64 / shape[i]) return SIZE_MAX;
@@ -1177,39 +1201,42 @@ static size_t par__zero_product(const size_t *shape, int dims) { // SIZE_MAX: ab
     }
     return n;
 }
-static size_t par__zero_shard(const par_zero *z, const par__zero_unit *u, int part) {
+static size_t par__zero_shard_count(const par_zero *z, const par__zero_unit *u, int part) {
     return u->count[part] / (size_t)z->ranks;
 }
 static size_t par__zero_unit_count(const par__zero_unit *u) { return u->count[0] + u->count[1]; }
 // Trained elements of a unit whose states this rank has, and the first of them.
-static size_t par__zero_owned(const par_zero *z, const par__zero_unit *u, size_t *first) {
-    *first = z->sharded_states ? par__zero_shard(z, u, 0) * (size_t)z->rank : 0;
-    if (z->desc.central) return z->rank == 0 ? u->count[0] : 0;
-    return z->sharded_states ? par__zero_shard(z, u, 0) : u->count[0];
+static size_t par__zero_updated_count(const par_zero *z, const par__zero_unit *u, size_t *first) {
+    *first = z->sharded_states ? par__zero_shard_count(z, u, 0) * (size_t)z->rank : 0;
+    if (z->desc.parameter_server) return z->rank == 0 ? u->count[0] : 0;
+    return z->sharded_states ? par__zero_shard_count(z, u, 0) : u->count[0];
 }
 // Elements that its states take where they are offloaded: each piece at a multiple of 1024, which is a page.
-static size_t par__zero_records(const par_zero *z, const par__zero_unit *u) {
+static size_t par__zero_offloaded_count(const par_zero *z, const par__zero_unit *u) {
     const size_t piece = u->count[0] / z->pieces;
     size_t first;
-    return piece ? par__zero_owned(z, u, &first) / piece * par__zero_up(piece, PAR__ZERO_RECORD) : 0;
+    return piece ? par__zero_updated_count(z, u, &first) / piece *
+                       par__zero_round_up(piece, PAR__ZERO_PAGE_ELEMENTS)
+                 : 0;
 }
 // A unit begins where the one before it ends.
 static void par__zero_place_unit(const par_zero *z, par__zero_unit *u) {
     const par__zero_unit *p = u - 1;
     if (u == z->units) return;
-    u->whole_at = p->whole_at + par__zero_unit_count(p);
-    u->shard_at = p->shard_at + par__zero_unit_count(p) / (size_t)z->ranks;
-    u->grad_at = p->grad_at + p->count[0], u->grad_shard_at = p->grad_shard_at + par__zero_shard(z, p, 0);
-    u->record_at = p->record_at + par__zero_records(z, p);
+    u->unsharded_offset = p->unsharded_offset + par__zero_unit_count(p);
+    u->shard_offset = p->shard_offset + par__zero_unit_count(p) / (size_t)z->ranks;
+    u->grad_offset = p->grad_offset + p->count[0],
+    u->grad_shard_offset = p->grad_shard_offset + par__zero_shard_count(z, p, 0);
+    u->offload_offset = p->offload_offset + par__zero_offloaded_count(z, p);
 }
 // A tensor comes after those that its unit, the last one, has.
 static void par__zero_place_tensor(const par_zero *z, par__zero_unit *u, par__zero_tensor *t) {
-    t->at = u->filled[t->part];
-    u->filled[t->part] += par__zero_up(t->count, PAR__ZERO_ALIGN);
-    u->count[t->part] = par__zero_up(u->filled[t->part], PAR__ZERO_ALIGN * z->pieces);
+    t->offset = u->used[t->part];
+    u->used[t->part] += par__zero_round_up(t->count, PAR__ZERO_ALIGN);
+    u->count[t->part] = par__zero_round_up(u->used[t->part], PAR__ZERO_ALIGN * z->pieces);
 }
 static int par__zero_is_matrix(const par_zero *z, const par__zero_tensor *t) { // by Muon
-    return z->desc.optimizer == PAR_ZERO_MUON && t->part == 0 && t->desc.dims == 2 && !t->desc.plain &&
+    return z->desc.optimizer == PAR_ZERO_MUON && t->part == 0 && t->desc.dims == 2 && !t->desc.use_adamw &&
            t->count;
 }
 static int par__zero_has_matrix(const par_zero *z, const par__zero_unit *u) {
@@ -1218,23 +1245,24 @@ static int par__zero_has_matrix(const par_zero *z, const par__zero_unit *u) {
     return 0;
 }
 typedef struct par__zero_sizes { // elements
-    size_t elements, whole, trained, owned, records;
+    size_t elements, total, trained, updated, offloaded;
     size_t window; // of states in memory at a time
     size_t matrix, side,
         matrix_unit; // the largest matrix, its shorter side squared, the largest unit with one
 } par__zero_sizes;
-static par__zero_sizes par__zero_measure(const par_zero *z) {
+static par__zero_sizes par__zero_total_sizes(const par_zero *z) {
     par__zero_sizes s;
     size_t first;
     memset(&s, 0, sizeof s);
     for (int i = 0; i < z->unit_count; i++) {
         const par__zero_unit *u = &z->units[i];
-        s.whole += par__zero_unit_count(u), s.trained += u->count[0],
-            s.owned += par__zero_owned(z, u, &first), s.records += par__zero_records(z, u);
-        s.window = PAR__MAX(s.window, par__zero_up(u->count[0] / z->pieces, PAR__ZERO_RECORD));
+        s.total += par__zero_unit_count(u), s.trained += u->count[0],
+            s.updated += par__zero_updated_count(z, u, &first),
+            s.offloaded += par__zero_offloaded_count(z, u);
+        s.window = PAR__MAX(s.window, par__zero_round_up(u->count[0] / z->pieces, PAR__ZERO_PAGE_ELEMENTS));
         if (par__zero_has_matrix(z, u)) s.matrix_unit = PAR__MAX(s.matrix_unit, u->count[0]);
     }
-    s.window = s.owned ? PAR__MIN(s.window, z->window) : 0;
+    s.window = s.updated ? PAR__MIN(s.window, z->window) : 0;
     for (int t = 0; t < z->tensor_count; t++) {
         const size_t *n = z->tensors[t].desc.shape;
         s.elements += z->tensors[t].count;
@@ -1244,44 +1272,46 @@ static par__zero_sizes par__zero_measure(const par_zero *z) {
     }
     return s;
 }
-// Slots for k = whole_units units at a time, whichever they are. Units that are far larger than the others
+// Slots for k = max_gathered_units units at a time, whichever they are. Units that are far larger than the
+// others
 // have each a slot of their own, and the others share k of them:
 //     sizes 9 2 2 2 2, k = 3:    none of its own: 3 x 9 = 27    the largest: 9 + 3 x 2 = 15
 // As many have their own as makes the sum least: an embedding counts once.
-static void par__zero_divide(const par_zero *z, int trained, par__zero_pool *p) {
+static void par__zero_size_pool(const par_zero *z, int trained, par__zero_pool *p) {
     size_t own = 0, least = SIZE_MAX;
     memset(p, 0, sizeof *p);
     for (int i = 0; i < z->unit_count; i++) { // the largest of them, in turn
         const size_t n = trained ? z->units[i].count[0] : par__zero_unit_count(&z->units[i]);
-        int at = PAR__MIN(i, PAR__ZERO_OWN + 1);
-        for (; at > 0 && p->room[at - 1] < n; at--)
-            if (at <= PAR__ZERO_OWN) p->room[at] = p->room[at - 1], p->owner[at] = p->owner[at - 1];
-        if (at <= PAR__ZERO_OWN) p->room[at] = n, p->owner[at] = i;
+        int at = PAR__MIN(i, PAR__ZERO_MAX_DEDICATED + 1);
+        for (; at > 0 && p->sizes[at - 1] < n; at--)
+            if (at <= PAR__ZERO_MAX_DEDICATED)
+                p->sizes[at] = p->sizes[at - 1], p->owner[at] = p->owner[at - 1];
+        if (at <= PAR__ZERO_MAX_DEDICATED) p->sizes[at] = n, p->owner[at] = i;
     }
-    for (int d = 0; d <= PAR__MIN(PAR__ZERO_OWN, z->unit_count); own += p->room[d++]) {
-        const int shared = PAR__MIN(z->desc.whole_units, z->unit_count - d);
-        const size_t sum = own + (size_t)shared * p->room[d];
-        if (sum < least) least = sum, p->own_count = d, p->count = d + shared;
+    for (int d = 0; d <= PAR__MIN(PAR__ZERO_MAX_DEDICATED, z->unit_count); own += p->sizes[d++]) {
+        const int shared = PAR__MIN(z->desc.max_gathered_units, z->unit_count - d);
+        const size_t sum = own + (size_t)shared * p->sizes[d];
+        if (sum < least) least = sum, p->dedicated_count = d, p->count = d + shared;
     }
 }
-static size_t par__zero_slot_room(const par__zero_pool *p, int slot) { // elements
-    return p->room[PAR__MIN(slot, p->own_count)];
+static size_t par__zero_slot_elements(const par__zero_pool *p, int slot) { // elements
+    return p->sizes[PAR__MIN(slot, p->dedicated_count)];
 }
 static size_t par__zero_pool_bytes(const par__zero_pool *p, size_t element, int packs, int bits) {
     size_t sum = 0;
     for (int i = 0; i < p->count; i++) {
-        const size_t n = par__zero_slot_room(p, i);
-        sum += n * element + (size_t)packs * par__zero_packed(bits, n);
+        const size_t n = par__zero_slot_elements(p, i);
+        sum += n * element + (size_t)packs * par__zero_quantized_bytes(bits, n);
     }
     return sum;
 }
 static void par__zero_plan_counts(const par_zero *z, par_zero_plan *p) { // elements sent in a step
-    const size_t n = (size_t)z->ranks, g = (size_t)z->groups, m = (size_t)z->micro_steps;
+    const size_t n = (size_t)z->ranks, g = (size_t)z->replica_count, m = (size_t)z->microbatches;
     for (int i = 0; i < z->unit_count; i++) {
         const par__zero_unit *u = &z->units[i];
-        const size_t shard = par__zero_shard(z, u, 0), reach = (n - 1) * shard;
-        const size_t held = z->sharded_states ? shard : u->count[0]; // what is summed over outer
-        if (z->desc.central) {
+        const size_t shard = par__zero_shard_count(z, u, 0), reach = (n - 1) * shard;
+        const size_t held = z->sharded_states ? shard : u->count[0]; // what is summed over replica_comm
+        if (z->desc.parameter_server) {
             p->reduce_count += z->rank ? u->count[0] : reach;
             p->gather_count += z->rank || n == 1 ? 0 : u->count[0];
             continue;
@@ -1292,63 +1322,65 @@ static void par__zero_plan_counts(const par_zero *z, par_zero_plan *p) { // elem
         else if (z->sharded_states)
             p->gather_count += reach;
         if (z->sharded_states && par__zero_has_matrix(z, u)) p->gather_count += reach; // Muon's momentum
-        if (g > 1) p->outer_count += 2 * (held - held / g);
+        if (g > 1) p->replica_reduce_count += 2 * (held - held / g);
     }
 }
-static size_t *par__zero_class(par_zero_plan *p, par__zero_kind kind, size_t *resident) { // of bytes
+static size_t *par__zero_plan_bytes_of(par_zero_plan *p, par__zero_placement kind,
+                                       size_t *resident) { // of bytes
     return kind == PAR__ZERO_HOST ? &p->host_bytes : kind == PAR__ZERO_FILE ? &p->file_bytes : resident;
 }
 // One of the buffers through which what is offloaded passes.
 static size_t par__zero_window_bytes(const par_zero *z, const par__zero_sizes *s) {
-    return s->window * ((z->state_store.kind ? par__zero_arrays(z) * sizeof(float) : 0) +
-                        (z->parameter_store.kind ? par__zero_element(z) : 0));
+    return s->window * ((z->state_store.kind ? par__zero_state_count(z) * sizeof(float) : 0) +
+                        (z->parameter_store.kind ? par__zero_param_bytes(z) : 0));
 }
 // Muon's momentum is gathered as f32, whatever the parameters are.
 static void par__zero_plan_muon(const par_zero *z, const par__zero_unit *u, par_zero_plan *p) {
-    const size_t n = (size_t)(z->ranks - 1) * par__zero_shard(z, u, 0), e = par__zero_element(z);
+    const size_t n = (size_t)(z->ranks - 1) * par__zero_shard_count(z, u, 0), e = par__zero_param_bytes(z);
     p->gather_bytes += n * sizeof(float);
-    p->gather_bytes -= z->desc.quantise_parameters ? par__zero_packed(z->desc.quantise_parameters, n) : n * e;
+    p->gather_bytes -=
+        z->desc.quantize_parameters ? par__zero_quantized_bytes(z->desc.quantize_parameters, n) : n * e;
 }
 static void par__zero_sum_buffers(par_zero_plan *p) {
-    p->buffer_bytes =
-        p->whole_parameter_bytes + p->whole_gradient_bytes + p->pair_bytes + p->muon_bytes + p->window_bytes;
+    p->buffer_bytes = p->gathered_parameter_bytes + p->unsharded_gradient_bytes + p->tree_sum_bytes +
+                      p->muon_bytes + p->window_bytes;
 }
 par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
-    const par__zero_sizes s = par__zero_measure(z);
-    const size_t n = (size_t)z->ranks, e = par__zero_element(z), ge = par__zero_grad_element(z);
+    const par__zero_sizes s = par__zero_total_sizes(z);
+    const size_t n = (size_t)z->ranks, e = par__zero_param_bytes(z), ge = par__zero_grad_bytes(z);
     const size_t gradients = z->sharded_gradients ? s.trained / n : s.trained;
     memset(p, 0, sizeof *p);
-    if (z->wrong_result) return PAR__ZERO_FAIL(z->wrong_result, "par_zero_plan_of: %s", z->wrong);
+    if (z->add_result) return PAR__ZERO_FAIL(z->add_result, "par_zero_plan_of: %s", z->add_error);
     p->elements = s.elements;
-    const size_t parameters = (z->sharded_parameters ? s.whole / n : s.whole) * e;
-    const size_t state = par__zero_arrays(z) * sizeof(float);
-    const par__zero_kind states_in = z->state_store.kind, parameters_in = z->parameter_store.kind;
+    const size_t parameters = (z->sharded_parameters ? s.total / n : s.total) * e;
+    const size_t state = par__zero_state_count(z) * sizeof(float);
+    const par__zero_placement states_in = z->state_store.kind, parameters_in = z->parameter_store.kind;
     p->gradient_bytes = gradients * ge;
-    *par__zero_class(p, parameters_in, &p->parameter_bytes) += parameters;
-    *par__zero_class(p, states_in, &p->state_bytes) += state * (states_in ? s.records : s.owned);
+    *par__zero_plan_bytes_of(p, parameters_in, &p->parameter_bytes) += parameters;
+    *par__zero_plan_bytes_of(p, states_in, &p->state_bytes) += state * (states_in ? s.offloaded : s.updated);
     par__zero_pool pool;
-    p->pair_bytes = (size_t)z->levels * gradients * ge;
+    p->tree_sum_bytes = (size_t)z->tree_levels * gradients * ge;
     p->window_bytes = PAR__ZERO_WINDOWS * par__zero_window_bytes(z, &s);
-    par__zero_divide(z, 1, &pool);
+    par__zero_size_pool(z, 1, &pool);
     if (z->sharded_gradients)
-        p->whole_gradient_bytes = par__zero_pool_bytes(&pool, ge, 2, z->desc.quantise_gradients);
-    par__zero_divide(z, 0, &pool);
+        p->unsharded_gradient_bytes = par__zero_pool_bytes(&pool, ge, 2, z->desc.quantize_gradients);
+    par__zero_size_pool(z, 0, &pool);
     if (z->sharded_parameters)
-        p->whole_parameter_bytes = par__zero_pool_bytes(&pool, e, 1, z->desc.quantise_parameters);
+        p->gathered_parameter_bytes = par__zero_pool_bytes(&pool, e, 1, z->desc.quantize_parameters);
     if (s.matrix) p->muon_bytes = (s.matrix_unit + 2 * s.matrix + 2 * s.side) * sizeof(float);
     par__zero_sum_buffers(p);
     par__zero_plan_counts(z, p);
     p->reduce_bytes = p->reduce_count * ge, p->gather_bytes = p->gather_count * e;
-    if (z->desc.quantise_gradients)
-        p->reduce_bytes = par__zero_packed(z->desc.quantise_gradients, p->reduce_count);
-    if (z->desc.quantise_parameters)
-        p->gather_bytes = par__zero_packed(z->desc.quantise_parameters, p->gather_count);
+    if (z->desc.quantize_gradients)
+        p->reduce_bytes = par__zero_quantized_bytes(z->desc.quantize_gradients, p->reduce_count);
+    if (z->desc.quantize_parameters)
+        p->gather_bytes = par__zero_quantized_bytes(z->desc.quantize_parameters, p->gather_count);
     if (z->sharded_states)
         for (int i = 0; i < z->unit_count; i++)
             if (par__zero_has_matrix(z, &z->units[i])) par__zero_plan_muon(z, &z->units[i], p);
     return PAR_OK;
 }
-const char *par_zero_size(size_t bytes, char text[16]) {
+const char *par_zero_format_bytes(size_t bytes, char text[16]) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double value = (double)bytes;
     int i = 0;
@@ -1358,32 +1390,34 @@ const char *par_zero_size(size_t bytes, char text[16]) {
 }
 static void par__zero_print_size(FILE *file, int indent, size_t bytes, const char *what) {
     char text[16];
-    if (bytes) fprintf(file, "%*s%10s  %s\n", indent, "", par_zero_size(bytes, text), what);
+    if (bytes) fprintf(file, "%*s%10s  %s\n", indent, "", par_zero_format_bytes(bytes, text), what);
 }
 // What a pool's slots are for, from the largest on.
 static void par__zero_print_pool(const par_zero *z, FILE *file, int trained, size_t element, size_t bytes) {
     par__zero_pool p;
     char text[16], what[700];
     size_t n = 0;
-    par__zero_divide(z, trained, &p);
-    for (int i = 0; i < p.own_count && n < sizeof what; i++)
+    par__zero_size_pool(z, trained, &p);
+    for (int i = 0; i < p.dedicated_count && n < sizeof what; i++)
         n += (size_t)snprintf(what + n, sizeof what - n, "%s%s %s", n ? ", " : "", z->units[p.owner[i]].name,
-                              par_zero_size(p.room[i] * element, text));
-    if (p.count > p.own_count && n < sizeof what)
+                              par_zero_format_bytes(p.sizes[i] * element, text));
+    if (p.count > p.dedicated_count && n < sizeof what)
         snprintf(what + n, sizeof what - n, "%sany %d%s, each up to %s (%s)", n ? ", and " : "",
-                 p.count - p.own_count, n ? " of the others" : " of the units",
-                 par_zero_size(p.room[p.own_count] * element, text), z->units[p.owner[p.own_count]].name);
+                 p.count - p.dedicated_count, n ? " of the others" : " of the units",
+                 par_zero_format_bytes(p.sizes[p.dedicated_count] * element, text),
+                 z->units[p.owner[p.dedicated_count]].name);
     par__zero_print_size(file, 6, bytes,
                          trained ? "gradients of whole units:" : "parameters of whole units:");
     if (bytes) fprintf(file, "%20s%s\n", "", what);
 }
 void par_zero_plan_print(const par_zero *z, FILE *file) {
     par_zero_plan p;
-    if (par_zero_plan_of(z, &p)) return (void)fprintf(file, "no plan: %s\n", z->wrong);
+    if (par_zero_plan_of(z, &p)) return (void)fprintf(file, "no plan: %s\n", z->add_error);
     fprintf(file,
             "stage %d%s, %d ranks%s, %d microbatches a step, %s, parameters %s, gradients %s: %zu elements\n",
-            z->desc.stage, z->desc.central ? " (central)" : "", z->ranks, z->groups > 1 ? " (hybrid)" : "",
-            z->micro_steps, par_zero_optimizer_name(z->desc.optimizer), par_dtype_name(z->desc.param_dtype),
+            z->desc.stage, z->desc.parameter_server ? " (parameter server)" : "", z->ranks,
+            z->replica_count > 1 ? " (hybrid)" : "", z->microbatches,
+            par_zero_optimizer_name(z->desc.optimizer), par_dtype_name(z->desc.param_dtype),
             par_dtype_name(z->desc.grad_dtype), p.elements);
     par__zero_print_size(file, 2, p.parameter_bytes,
                          z->sharded_parameters ? "parameters, a shard" : "parameters");
@@ -1392,9 +1426,9 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
     par__zero_print_size(file, 2, p.state_bytes,
                          z->sharded_states ? "optimizer states, a shard" : "optimizer states");
     par__zero_print_size(file, 2, p.buffer_bytes, "buffers:");
-    par__zero_print_pool(z, file, 0, par__zero_element(z), p.whole_parameter_bytes);
-    par__zero_print_pool(z, file, 1, par__zero_grad_element(z), p.whole_gradient_bytes);
-    par__zero_print_size(file, 6, p.pair_bytes, "sums of pairs of microbatches (canonical_shards)");
+    par__zero_print_pool(z, file, 0, par__zero_param_bytes(z), p.gathered_parameter_bytes);
+    par__zero_print_pool(z, file, 1, par__zero_grad_bytes(z), p.unsharded_gradient_bytes);
+    par__zero_print_size(file, 6, p.tree_sum_bytes, "sums of pairs of microbatches (canonical_shards)");
     par__zero_print_size(file, 6, p.muon_bytes, "Muon: a whole unit's momentum, and its largest matrix");
     par__zero_print_size(file, 6, p.window_bytes, "what is offloaded, on its way");
     par__zero_print_size(file, 2, p.parameter_bytes + p.gradient_bytes + p.state_bytes + p.buffer_bytes,
@@ -1403,7 +1437,8 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
     par__zero_print_size(file, 2, p.file_bytes, "in files");
     par__zero_print_size(file, 2, p.reduce_bytes, "sent in a step for sums of gradients");
     par__zero_print_size(file, 2, p.gather_bytes, "sent in a step for gathers of parameters");
-    par__zero_print_size(file, 2, p.outer_count * par__zero_grad_element(z), "sent in a step over outer");
+    par__zero_print_size(file, 2, p.replica_reduce_count * par__zero_grad_bytes(z),
+                         "sent in a step over replica_comm");
 }
 
 // >>zero_store ----------------------------------------------------------------------------------------------
@@ -1413,7 +1448,7 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
 // thread would wait for a processor before it could ask for the next piece. Elsewhere the page cache reads
 // ahead and writes behind.
 
-static int par__zero_move_now(par__zero_transfer *t, size_t done) { // 0, or what errno says
+static int par__zero_transfer_all(par__zero_transfer *t, size_t done) { // 0, or what errno says
     while (done < t->bytes) {
         const off_t at = (off_t)(t->at + done);
         const ssize_t n = t->write ? pwrite(t->fd, t->memory + done, t->bytes - done, at)
@@ -1440,7 +1475,7 @@ static void par__zero_io_reap(par__zero_io *io) { // waits for one transfer or m
     const long n = syscall(SYS_io_getevents, io->context, 1L, (long)PAR__ZERO_TRANSFERS, done, NULL);
     for (long i = 0; i < n; i++) {
         par__zero_transfer *t = &io->all[done[i].data];
-        const int e = done[i].res < 0 ? (int)-done[i].res : par__zero_move_now(t, (size_t)done[i].res);
+        const int e = done[i].res < 0 ? (int)-done[i].res : par__zero_transfer_all(t, (size_t)done[i].res);
         t->state = 0;
         if (e && !io->error) io->error = e;
     }
@@ -1461,7 +1496,7 @@ static int par__zero_transfer_begin(par_zero *z, const par__zero_store *store, v
                                     size_t bytes, int write) {
     par__zero_io *io = &z->io;
     int i = 0;
-    if (store->kind == PAR__ZERO_HOST && z->host) {
+    if (store->kind == PAR__ZERO_HOST && z->on_cpu) {
         char *there = store->host + at;
         memcpy(write ? there : (char *)memory, write ? (char *)memory : there, bytes);
         return 0;
@@ -1483,7 +1518,7 @@ static int par__zero_transfer_begin(par_zero *z, const par__zero_store *store, v
         posix_fadvise(store->fd, (off_t)at, (off_t)bytes, POSIX_FADV_WILLNEED);
         return t->state = 2, i + 1;
     }
-    const int e = par__zero_move_now(t, 0);
+    const int e = par__zero_transfer_all(t, 0);
     if (e && !io->error) io->error = e;
     return 0;
 }
@@ -1492,7 +1527,7 @@ static par_result par__zero_transfer_wait(par_zero *z, int number) {
     par__zero_transfer *t = &io->all[number ? number - 1 : 0];
     while (number && t->state == 1) par__zero_io_reap(io);
     if (number && t->state == 2) {
-        const int e = par__zero_move_now(t, 0);
+        const int e = par__zero_transfer_all(t, 0);
         if (e && !io->error) io->error = e;
         t->state = 0;
     }
@@ -1507,7 +1542,7 @@ static par_result par__zero_transfer_wait(par_zero *z, int number) {
 }
 // "none", "host", "file:DIR". 0: something else.
 static int par__zero_parse_store(par__zero_store *store, const char *text) {
-    store->kind = PAR__ZERO_RESIDENT, store->fd = -1;
+    store->kind = PAR__ZERO_IN_MEMORY, store->fd = -1;
     if (!text || !strcmp(text, "none")) return 1;
     if (!strcmp(text, "host")) return store->kind = PAR__ZERO_HOST, 1;
     if (strncmp(text, "file:", 5) || !text[5] || strlen(text) >= sizeof store->dir) return 0;
@@ -1546,19 +1581,21 @@ static void par__zero_store_close(par_zero *z, par__zero_store *store) {
 
 // >>zero_open -----------------------------------------------------------------------------------------------
 
-static int par__zero_power(size_t n) { return n && (n & (n - 1)) == 0; }
-static const char *par__zero_check(par_zero *z, char *why, size_t room) { // what is wrong with the desc
+static int par__zero_is_power_of_two(size_t n) { return n && (n & (n - 1)) == 0; }
+static const char *par__zero_check_desc(par_zero *z, char *why,
+                                        size_t capacity) { // what is wrong with the desc
     const par_zero_desc *d = &z->desc;
-    const size_t all = (size_t)z->ranks * (size_t)z->groups * (size_t)z->micro_steps;
+    const size_t all = (size_t)z->ranks * (size_t)z->replica_count * (size_t)z->microbatches;
     if (!d->comm && d->plan_ranks < 1)
         return "desc.comm is NULL: give it the ranks that train together (or, only to plan, plan_ranks)";
     if (d->stage < 0 || d->stage > 3)
-        return snprintf(why, room, "stage must be 0, 1, 2 or 3, and is %d", d->stage), why;
-    if (d->central && (d->stage || d->outer)) return "central goes with stage 0, without outer";
-    if (d->micro_steps < 0)
-        return snprintf(why, room, "micro_steps must be 1 or more, and is %d", d->micro_steps), why;
+        return snprintf(why, capacity, "stage must be 0, 1, 2 or 3, and is %d", d->stage), why;
+    if (d->parameter_server && (d->stage || d->replica_comm))
+        return "parameter_server goes with stage 0, without replica_comm";
+    if (d->microbatches < 0)
+        return snprintf(why, capacity, "microbatches must be 1 or more, and is %d", d->microbatches), why;
     if ((unsigned)d->optimizer >= PAR_ZERO_OPTIMIZER_COUNT)
-        return snprintf(why, room,
+        return snprintf(why, capacity,
                         "optimizer is %d, which is none: PAR_ZERO_ADAMW is %d, the last one, %s, is %d",
                         (int)d->optimizer, (int)PAR_ZERO_ADAMW,
                         par_zero_optimizer_name((par_zero_optimizer)(PAR_ZERO_OPTIMIZER_COUNT - 1)),
@@ -1568,39 +1605,41 @@ static const char *par__zero_check(par_zero *z, char *why, size_t room) { // wha
         return "param_dtype must be f32, bf16 or f16";
     if (d->grad_dtype != PAR_F32 && d->grad_dtype != PAR_BF16 && d->grad_dtype != PAR_F16)
         return "grad_dtype must be f32, bf16 or f16";
-    if (d->whole_units < 0 || d->whole_units > PAR__ZERO_WHOLE_UNITS)
-        return snprintf(why, room, "whole_units must be 0 to %d, and is %d", PAR__ZERO_WHOLE_UNITS,
-                        d->whole_units),
+    if (d->max_gathered_units < 0 || d->max_gathered_units > PAR__ZERO_MAX_GATHERED_UNITS)
+        return snprintf(why, capacity, "max_gathered_units must be 0 to %d, and is %d",
+                        PAR__ZERO_MAX_GATHERED_UNITS, d->max_gathered_units),
                why;
     if (d->canonical_shards && (size_t)d->canonical_shards != all)
-        return snprintf(why, room,
-                        "canonical_shards must be micro_steps x the number of ranks = %zu, and is %d", all,
+        return snprintf(why, capacity,
+                        "canonical_shards must be microbatches x the number of ranks = %zu, and is %d", all,
                         d->canonical_shards),
                why;
     if (d->canonical_shards &&
-        (!par__zero_power(all) || !par__zero_power((size_t)z->ranks) || all >> PAR__ZERO_LEVELS))
+        (!par__zero_is_power_of_two(all) || !par__zero_is_power_of_two((size_t)z->ranks) ||
+         all >> PAR__ZERO_MAX_TREE_LEVELS))
         return "canonical_shards and the number of ranks must be powers of two";
-    const char *const places[2] = {d->offload_states, d->offload_parameters};
+    const char *const stores[2] = {d->offload_states, d->offload_parameters};
     for (int i = 0; i < 2; i++)
-        if (!par__zero_parse_store(i ? &z->parameter_store : &z->state_store, places[i]))
-            return snprintf(why, room,
+        if (!par__zero_parse_store(i ? &z->parameter_store : &z->state_store, stores[i]))
+            return snprintf(why, capacity,
                             "offload_%s must be \"none\", \"host\" or \"file:DIR\", and is \"%.300s\"",
-                            i ? "parameters" : "states", places[i]),
+                            i ? "parameters" : "states", stores[i]),
                    why;
-    if (!z->host && (z->state_store.kind == PAR__ZERO_FILE || z->parameter_store.kind == PAR__ZERO_FILE))
+    if (!z->on_cpu && (z->state_store.kind == PAR__ZERO_FILE || z->parameter_store.kind == PAR__ZERO_FILE))
         return "of a device, offload to \"host\"; files are for the CPU";
-    if (!z->host && d->comm && z->ranks > 0 &&
-        (!par_backend_of(d->comm) || (d->outer && !par_backend_of(d->outer)) ||
-         (d->others && !par_backend_of(d->others))))
-        return "comm (outer, others) must carry the device's memory: give it to par_cuda_open, or split it "
+    if (!z->on_cpu && d->comm && z->ranks > 0 &&
+        (!par_backend_of(d->comm) || (d->replica_comm && !par_backend_of(d->replica_comm)) ||
+         (d->model_parallel_comm && !par_backend_of(d->model_parallel_comm))))
+        return "comm (replica_comm, model_parallel_comm) must carry the device's memory: give it to "
+               "par_cuda_open, or split it "
                "from one "
                "that was";
     if (z->parameter_store.kind && d->stage != 3) return "parameters can be offloaded in stage 3";
-    if (d->quantise_parameters && (d->quantise_parameters != 8 || d->stage != 3))
-        return "quantise_parameters is 0 or 8, and goes with stage 3";
-    if (d->quantise_gradients &&
-        ((d->quantise_gradients != 8 && d->quantise_gradients != 4) || !z->sharded_gradients))
-        return "quantise_gradients is 0, 4 or 8, and goes with stages 2 and 3 without accumulate";
+    if (d->quantize_parameters && (d->quantize_parameters != 8 || d->stage != 3))
+        return "quantize_parameters is 0 or 8, and goes with stage 3";
+    if (d->quantize_gradients &&
+        ((d->quantize_gradients != 8 && d->quantize_gradients != 4) || !z->sharded_gradients))
+        return "quantize_gradients is 0, 4 or 8, and goes with stages 2 and 3 without accumulate_unsharded";
     if (!(d->clip >= 0) || !(d->ema >= 0 && d->ema < 1) || !(d->loss_scale >= 0))
         return "clip, ema and loss_scale must not be negative, ema less than 1";
     return NULL;
@@ -1622,32 +1661,35 @@ par_result(par_zero_open)(const par_zero_desc *desc, par_zero **out) {
     z->desc = *desc;
     z->ranks = desc->comm ? par_size(desc->comm) : desc->plan_ranks,
     z->rank = desc->comm ? par_rank(desc->comm) : 0;
-    z->groups = desc->outer ? par_size(desc->outer) : 1, z->group = desc->outer ? par_rank(desc->outer) : 0;
-    z->micro_steps = desc->micro_steps ? desc->micro_steps : 1;
-    z->desc.micro_steps = z->micro_steps, z->desc.whole_units = desc->whole_units ? desc->whole_units : 2;
+    z->replica_count = desc->replica_comm ? par_size(desc->replica_comm) : 1,
+    z->replica = desc->replica_comm ? par_rank(desc->replica_comm) : 0;
+    z->microbatches = desc->microbatches ? desc->microbatches : 1;
+    z->desc.microbatches = z->microbatches,
+    z->desc.max_gathered_units = desc->max_gathered_units ? desc->max_gathered_units : 2;
     if (z->desc.param_dtype == PAR_F64) z->desc.param_dtype = PAR_F32;
     if (z->desc.grad_dtype == PAR_F64) z->desc.grad_dtype = PAR_F32;
     if (z->desc.loss_scale_window <= 0) z->desc.loss_scale_window = 2000;
-    if (z->desc.loss_scale_patience <= 0) z->desc.loss_scale_patience = 1;
+    if (z->desc.loss_scale_hysteresis <= 0) z->desc.loss_scale_hysteresis = 1;
     z->kernels = desc->kernels ? desc->kernels : par_zero_cpu();
-    z->device = z->kernels->device ? z->kernels->device : par_cpu(), z->host = z->device == par_cpu();
-    z->first.loss_scale = desc->loss_scale > 0 ? desc->loss_scale : 1;
+    z->device = z->kernels->device ? z->kernels->device : par_cpu(), z->on_cpu = z->device == par_cpu();
+    z->initial_control.loss_scale = desc->loss_scale > 0 ? desc->loss_scale : 1;
     z->sharded_states = desc->stage >= 1, z->sharded_parameters = desc->stage == 3;
-    z->sharded_gradients = desc->stage >= 2 && !desc->accumulate;
-    const int wanted[PAR__ZERO_ARRAYS] = {par__zero_has_master(z), 0, 0, desc->ema > 0};
+    z->sharded_gradients = desc->stage >= 2 && !desc->accumulate_unsharded;
+    const int wanted[PAR__ZERO_STATE_KINDS] = {par__zero_has_master(z), 0, 0, desc->ema > 0};
     memcpy(z->has_state, wanted, sizeof wanted);
     const int offloads = z->desc.offload_states || z->desc.offload_parameters;
-    z->window =
-        z->host || offloads ? (size_t)PAR_ZERO_WINDOW : SIZE_MAX / 4 / PAR__ZERO_RECORD * PAR__ZERO_RECORD;
+    z->window = z->on_cpu || offloads ? (size_t)PAR_ZERO_WINDOW
+                                      : SIZE_MAX / 4 / PAR__ZERO_PAGE_ELEMENTS * PAR__ZERO_PAGE_ELEMENTS;
     z->pieces = (size_t)(desc->canonical_shards > 0 ? desc->canonical_shards : z->ranks);
     char text[500];
-    const char *why = par__zero_check(z, text, sizeof text);
+    const char *why = par__zero_check_desc(z, text, sizeof text);
     if (why) {
         PAR_FREE(z);
         return par__zero_fail(desc->comm, PAR_ERR_ARGUMENT, "par_zero_open: %s", why);
     }
-    while (desc->canonical_shards && z->micro_steps >> (z->levels + 1)) z->levels++;
-    z->has_state[PAR__ZERO_M] = par__zero_states(z) > 0, z->has_state[PAR__ZERO_V] = par__zero_states(z) > 1;
+    while (desc->canonical_shards && z->microbatches >> (z->tree_levels + 1)) z->tree_levels++;
+    z->has_state[PAR__ZERO_M] = par__zero_moment_count(z) > 0,
+    z->has_state[PAR__ZERO_V] = par__zero_moment_count(z) > 1;
     *out = z;
     return PAR_OK;
 }
@@ -1659,24 +1701,25 @@ static void *par__zero_grow(void *array, int count, size_t bytes) {
 }
 // What is wrong with what is added; par_zero_commit says the first such thing again. -1.
 __attribute__((format(printf, 4, 5))) static int
-par__zero_refuse(par_zero *z, const char *call, par_result result, const char *format, ...) {
-    char text[sizeof z->wrong];
+par__zero_reject(par_zero *z, const char *call, par_result result, const char *format, ...) {
+    char text[sizeof z->add_error];
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    if (!z->wrong_result && !z->committed) memcpy(z->wrong, text, sizeof text), z->wrong_result = result;
+    if (!z->add_result && !z->committed) memcpy(z->add_error, text, sizeof text), z->add_result = result;
     PAR__ZERO_FAIL(result, "%s: %s", call, text);
     return -1;
 }
-int(par_zero_unit)(par_zero *z, const char *name) {
+int(par_zero_add_unit)(par_zero *z, const char *name) {
     static const char *const what[PAR__ZERO_SITES] = {"forward", "backward", "update"};
     if (!name) name = "";
     if (z->committed)
-        return par__zero_refuse(z, "par_zero_unit", PAR_ERR_ARGUMENT, "unit %s comes after par_zero_commit",
-                                name);
+        return par__zero_reject(z, "par_zero_add_unit", PAR_ERR_ARGUMENT,
+                                "unit %s comes after par_zero_commit", name);
     par__zero_unit *all = (par__zero_unit *)par__zero_grow(z->units, z->unit_count, sizeof *all);
-    if (!all) return par__zero_refuse(z, "par_zero_unit", PAR_ERR_MEMORY, "out of memory for unit %s", name);
+    if (!all)
+        return par__zero_reject(z, "par_zero_add_unit", PAR_ERR_MEMORY, "out of memory for unit %s", name);
     z->units = all;
     par__zero_unit *u = &all[z->unit_count];
     memset(u, 0, sizeof *u);
@@ -1688,108 +1731,111 @@ int(par_zero_unit)(par_zero *z, const char *name) {
     return z->unit_count++;
 }
 // Where a name stands in the table of names, or would: open addressing, never more than half full.
-static int *par__zero_name_at(const par_zero *z, const char *name) {
+static int *par__zero_name_slot(const par_zero *z, const char *name) {
     uint64_t hash = 0xcbf29ce484222325u; // FNV-1a
     for (const char *c = name; *c; c++) hash = (hash ^ (uint64_t)(unsigned char)*c) * 0x100000001b3u;
     size_t i = (size_t)(hash ^ hash >> 32);
-    while (z->names[i &= z->name_room - 1] && strcmp(z->tensors[z->names[i] - 1].name, name)) i++;
+    while (z->names[i &= z->name_capacity - 1] && strcmp(z->tensors[z->names[i] - 1].name, name)) i++;
     return &z->names[i];
 }
-static int par__zero_room_for_name(par_zero *z) { // 0: out of memory
-    if (2 * ((size_t)z->tensor_count + 1) <= z->name_room) return 1;
-    const size_t room = z->name_room ? 2 * z->name_room : 64;
-    int *names = (int *)PAR_MALLOC(room * sizeof *names);
+static int par__zero_grow_names(par_zero *z) { // 0: out of memory
+    if (2 * ((size_t)z->tensor_count + 1) <= z->name_capacity) return 1;
+    const size_t capacity = z->name_capacity ? 2 * z->name_capacity : 64;
+    int *names = (int *)PAR_MALLOC(capacity * sizeof *names);
     if (!names) return 0;
-    memset(names, 0, room * sizeof *names);
+    memset(names, 0, capacity * sizeof *names);
     PAR_FREE(z->names);
-    z->names = names, z->name_room = room;
-    for (int i = 0; i < z->tensor_count; i++) *par__zero_name_at(z, z->tensors[i].name) = i + 1;
+    z->names = names, z->name_capacity = capacity;
+    for (int i = 0; i < z->tensor_count; i++) *par__zero_name_slot(z, z->tensors[i].name) = i + 1;
     return 1;
 }
 static const char *par__zero_check_runs(const par__zero_tensor *t) {
     size_t sum = 0, whole = 1;
-    if (t->desc.run_count < 0 || t->desc.run_count > PAR_ZERO_RUNS) return "run_count must be 0 to 8";
-    for (int i = 0; i < t->desc.dims; i++) whole *= t->desc.whole[i];
+    if (t->desc.run_count < 0 || t->desc.run_count > PAR_ZERO_MAX_RUNS) return "run_count must be 0 to 8";
+    for (int i = 0; i < t->desc.dims; i++) whole *= t->desc.global_shape[i];
     for (int i = 0; i < t->desc.run_count; i++) {
         const size_t n = t->desc.runs[i].count, width = t->desc.runs[i].width ? t->desc.runs[i].width : n;
         const size_t stride = t->desc.runs[i].stride, rows = n ? n / width : 0;
         sum += n;
-        if (!n || !t->desc.split) continue;
-        if (n % width || t->desc.runs[i].at + (rows - 1) * stride + width > whole)
+        if (!n || !t->desc.tensor_parallel) continue;
+        if (n % width || t->desc.runs[i].offset + (rows - 1) * stride + width > whole)
             return "a run leaves the whole tensor";
     }
-    return (t->desc.run_count || t->desc.split) && sum != t->count ? "its runs are not all of its elements"
-                                                                   : NULL;
+    return (t->desc.run_count || t->desc.tensor_parallel) && sum != t->count
+               ? "its runs are not all of its elements"
+               : NULL;
 }
 // A tensor's name as files have it: U+FFFD for each byte that is not UTF-8. 0: it does not fit.
-static int par__zero_name(char *to, size_t room, const char *from) {
+static int par__zero_copy_name(char *to, size_t capacity, const char *from) {
     size_t at = 0;
     for (size_t n = strlen(from), used; n; from += used, n -= used) {
         char json[8];
         used = par_json_escape(from, n, json);
-        const int known = strcmp(json, "\\ufffd") != 0;
-        const size_t length = known ? used : 3;
-        if (at + length >= room) return 0;
-        memcpy(to + at, known ? from : "\xEF\xBF\xBD", length);
+        const int valid = strcmp(json, "\\ufffd") != 0;
+        const size_t length = valid ? used : 3;
+        if (at + length >= capacity) return 0;
+        memcpy(to + at, valid ? from : "\xEF\xBF\xBD", length);
         at += length;
     }
     return to[at] = 0, 1;
 }
 // What is wrong with a tensor that is added; NULL: nothing.
 static const char *par__zero_check_tensor(const par_zero *z, const par__zero_tensor *t, const char *name,
-                                          char *why, size_t room) {
+                                          char *why, size_t capacity) {
     const par_zero_tensor *d = &t->desc;
     if (!t->name[0])
-        return snprintf(why, room, "its name has %zu letters, at most %zu may be", strlen(name),
+        return snprintf(why, capacity, "its name has %zu letters, at most %zu may be", strlen(name),
                         sizeof t->name - 1),
                why;
     if (!strcmp(name, "__metadata__")) return "safetensors files keep this name for themselves";
     if (d->dims < 1 || d->dims > 4)
-        return snprintf(why, room, "dims is %d, and must be 1 to 4", d->dims), why;
-    if (d->group < 0 || d->group >= PAR_ZERO_GROUPS)
-        return snprintf(why, room, "group is %d, and must be 0 to %d", d->group, PAR_ZERO_GROUPS - 1), why;
+        return snprintf(why, capacity, "dims is %d, and must be 1 to 4", d->dims), why;
+    if (d->group < 0 || d->group >= PAR_ZERO_MAX_GROUPS)
+        return snprintf(why, capacity, "group is %d, and must be 0 to %d", d->group, PAR_ZERO_MAX_GROUPS - 1),
+               why;
     if (t->count == SIZE_MAX) return "its shape is absurdly large";
-    const int other = *par__zero_name_at(z, t->name) - 1;
+    const int other = *par__zero_name_slot(z, t->name) - 1;
     if (other >= 0)
-        return snprintf(why, room, "unit %s has one of this name: each needs a name of its own",
+        return snprintf(why, capacity, "unit %s has one of this name: each needs a name of its own",
                         z->units[z->tensors[other].unit].name),
                why;
     return par__zero_check_runs(t);
 }
-int(par_zero_add)(par_zero *z, const par_zero_tensor *desc) {
-    static const char call[] = "par_zero_add";
+int(par_zero_add_tensor)(par_zero *z, const par_zero_tensor *desc) {
+    static const char call[] = "par_zero_add_tensor";
     const char *name = desc->name && desc->name[0] ? desc->name : NULL;
     char text[300];
     if (z->committed || !z->unit_count)
-        return par__zero_refuse(
-            z, call, PAR_ERR_ARGUMENT, "tensor %.160s comes %s", name ? name : "(no name)",
-            z->committed ? "after par_zero_commit" : "before the first unit: call par_zero_unit before it");
+        return par__zero_reject(z, call, PAR_ERR_ARGUMENT, "tensor %.160s comes %s",
+                                name ? name : "(no name)",
+                                z->committed ? "after par_zero_commit"
+                                             : "before the first unit: call par_zero_add_unit before it");
     const par__zero_unit *last = &z->units[z->unit_count - 1];
     if (!name)
-        return par__zero_refuse(z, call, PAR_ERR_ARGUMENT,
+        return par__zero_reject(z, call, PAR_ERR_ARGUMENT,
                                 "tensor number %d, of unit %s, has no name: errors and checkpoints need one",
                                 z->tensor_count, last->name);
     par__zero_tensor *all = (par__zero_tensor *)par__zero_grow(z->tensors, z->tensor_count, sizeof *all);
     if (all) z->tensors = all;
-    if (!all || !par__zero_room_for_name(z))
-        return par__zero_refuse(z, call, PAR_ERR_MEMORY, "out of memory for tensor %.160s", name);
+    if (!all || !par__zero_grow_names(z))
+        return par__zero_reject(z, call, PAR_ERR_MEMORY, "out of memory for tensor %.160s", name);
     par__zero_tensor *t = &all[z->tensor_count];
     memset(t, 0, sizeof *t);
     t->desc = *desc, t->desc.name = NULL, t->unit = z->unit_count - 1;
-    t->part = desc->frozen ? PAR__ZERO_FROZEN : PAR__ZERO_TRAINED;
-    t->count = desc->dims > 0 && desc->dims <= 4 ? par__zero_product(desc->shape, desc->dims) : 0;
-    if (!par__zero_name(t->name, sizeof t->name, name)) t->name[0] = 0;
+    t->part = desc->frozen ? PAR__ZERO_FROZEN : PAR__ZERO_TRAINABLE;
+    t->count = desc->dims > 0 && desc->dims <= 4 ? par__zero_shape_product(desc->shape, desc->dims) : 0;
+    if (!par__zero_copy_name(t->name, sizeof t->name, name)) t->name[0] = 0;
     const char *why = par__zero_check_tensor(z, t, name, text, sizeof text);
     if (why)
-        return par__zero_refuse(z, call, PAR_ERR_ARGUMENT, "tensor %.160s of unit %s: %s", name, last->name,
+        return par__zero_reject(z, call, PAR_ERR_ARGUMENT, "tensor %.160s of unit %s: %s", name, last->name,
                                 why);
-    *par__zero_name_at(z, t->name) = z->tensor_count + 1;
+    *par__zero_name_slot(z, t->name) = z->tensor_count + 1;
     par__zero_place_tensor(z, &z->units[t->unit], t);
     z->units[t->unit].last = ++z->tensor_count;
     return z->tensor_count - 1;
 }
 // The first rank that has failed tells the others why: all return alike.
-static par_result par__zero_share(par_zero *z, par_comm *comm, par_result r, const char *why) {
+static par_result par__zero_share_error(par_zero *z, par_comm *comm, par_result r, const char *why) {
     struct {
         int32_t result;
         char why[700];
@@ -1816,37 +1862,38 @@ static par_zero_hyper par__zero_hyper_of(const par_zero *z, int group) {
     return h;
 }
 // What must be the same on all ranks, as rows: a setting each, then a tensor each.
-typedef enum par__zero_print_as {
+typedef enum par__zero_value_kind {
     PAR__ZERO_INT,
     PAR__ZERO_FLOAT,
     PAR__ZERO_DTYPE,
     PAR__ZERO_OPTIMIZER
-} par__zero_print_as;
+} par__zero_value_kind;
 typedef struct par__zero_setting {
     const char *name;
     size_t at;
-    par__zero_print_as as;
+    par__zero_value_kind as;
 } par__zero_setting;
 #define PAR__ZERO_SETTING(field, as)                                                                         \
     { #field, offsetof(par_zero_desc, field), as }
-static const par__zero_setting par__zero_settings[] = {PAR__ZERO_SETTING(stage, PAR__ZERO_INT),
-                                                       PAR__ZERO_SETTING(central, PAR__ZERO_INT),
-                                                       PAR__ZERO_SETTING(accumulate, PAR__ZERO_INT),
-                                                       PAR__ZERO_SETTING(micro_steps, PAR__ZERO_INT),
-                                                       PAR__ZERO_SETTING(canonical_shards, PAR__ZERO_INT),
-                                                       PAR__ZERO_SETTING(average, PAR__ZERO_INT),
-                                                       PAR__ZERO_SETTING(whole_units, PAR__ZERO_INT),
-                                                       PAR__ZERO_SETTING(param_dtype, PAR__ZERO_DTYPE),
-                                                       PAR__ZERO_SETTING(grad_dtype, PAR__ZERO_DTYPE),
-                                                       PAR__ZERO_SETTING(optimizer, PAR__ZERO_OPTIMIZER),
-                                                       PAR__ZERO_SETTING(clip, PAR__ZERO_FLOAT),
-                                                       PAR__ZERO_SETTING(loss_scale, PAR__ZERO_FLOAT),
-                                                       PAR__ZERO_SETTING(loss_scale_window, PAR__ZERO_INT),
-                                                       PAR__ZERO_SETTING(loss_scale_patience, PAR__ZERO_INT),
-                                                       PAR__ZERO_SETTING(stochastic_rounding, PAR__ZERO_INT),
-                                                       PAR__ZERO_SETTING(ema, PAR__ZERO_FLOAT),
-                                                       PAR__ZERO_SETTING(quantise_parameters, PAR__ZERO_INT),
-                                                       PAR__ZERO_SETTING(quantise_gradients, PAR__ZERO_INT)};
+static const par__zero_setting par__zero_settings[] = {
+    PAR__ZERO_SETTING(stage, PAR__ZERO_INT),
+    PAR__ZERO_SETTING(parameter_server, PAR__ZERO_INT),
+    PAR__ZERO_SETTING(accumulate_unsharded, PAR__ZERO_INT),
+    PAR__ZERO_SETTING(microbatches, PAR__ZERO_INT),
+    PAR__ZERO_SETTING(canonical_shards, PAR__ZERO_INT),
+    PAR__ZERO_SETTING(average, PAR__ZERO_INT),
+    PAR__ZERO_SETTING(max_gathered_units, PAR__ZERO_INT),
+    PAR__ZERO_SETTING(param_dtype, PAR__ZERO_DTYPE),
+    PAR__ZERO_SETTING(grad_dtype, PAR__ZERO_DTYPE),
+    PAR__ZERO_SETTING(optimizer, PAR__ZERO_OPTIMIZER),
+    PAR__ZERO_SETTING(clip, PAR__ZERO_FLOAT),
+    PAR__ZERO_SETTING(loss_scale, PAR__ZERO_FLOAT),
+    PAR__ZERO_SETTING(loss_scale_window, PAR__ZERO_INT),
+    PAR__ZERO_SETTING(loss_scale_hysteresis, PAR__ZERO_INT),
+    PAR__ZERO_SETTING(stochastic_rounding, PAR__ZERO_INT),
+    PAR__ZERO_SETTING(ema, PAR__ZERO_FLOAT),
+    PAR__ZERO_SETTING(quantize_parameters, PAR__ZERO_INT),
+    PAR__ZERO_SETTING(quantize_gradients, PAR__ZERO_INT)};
 #undef PAR__ZERO_SETTING
 #define PAR__ZERO_SETTING(field, as)                                                                         \
     { #field, offsetof(par_zero_hyper, field), as }
@@ -1866,13 +1913,14 @@ typedef struct par__zero_row {
     uint64_t values[PAR__ZERO_FIELDS];
 } par__zero_row;
 static int par__zero_row_count(const par_zero *z) {
-    return PAR__ZERO_SETTINGS + PAR_ZERO_GROUPS * PAR__ZERO_HYPERS + z->tensor_count;
+    return PAR__ZERO_SETTINGS + PAR_ZERO_MAX_GROUPS * PAR__ZERO_HYPERS + z->tensor_count;
 }
 // The setting of a row, and where its 32 bits lie; NULL: a tensor's row. group -1: of the desc.
 static const par__zero_setting *par__zero_setting_of(int row, int *group) {
     *group = row < PAR__ZERO_SETTINGS ? -1 : (row - PAR__ZERO_SETTINGS) / PAR__ZERO_HYPERS;
     if (row < PAR__ZERO_SETTINGS) return &par__zero_settings[row];
-    return *group < PAR_ZERO_GROUPS ? &par__zero_hypers[(row - PAR__ZERO_SETTINGS) % PAR__ZERO_HYPERS] : NULL;
+    return *group < PAR_ZERO_MAX_GROUPS ? &par__zero_hypers[(row - PAR__ZERO_SETTINGS) % PAR__ZERO_HYPERS]
+                                        : NULL;
 }
 static void par__zero_row_of(const par_zero *z, int number, par__zero_row *row) {
     uint32_t bits;
@@ -1888,33 +1936,40 @@ static void par__zero_row_of(const par_zero *z, int number, par__zero_row *row) 
     number -= par__zero_row_count(z) - z->tensor_count;
     if (number >= z->tensor_count) return;
     const par__zero_tensor *t = &z->tensors[number];
-    const uint64_t values[PAR__ZERO_FIELDS] = {
-        (uint64_t)t->unit,          (uint64_t)t->desc.dims,    t->desc.shape[0],        t->desc.shape[1],
-        t->desc.shape[2],           t->desc.shape[3],          (uint64_t)t->desc.group, (uint64_t)t->part,
-        (uint64_t) !!t->desc.plain, (uint64_t) !!t->desc.split};
+    const uint64_t values[PAR__ZERO_FIELDS] = {(uint64_t)t->unit,
+                                               (uint64_t)t->desc.dims,
+                                               t->desc.shape[0],
+                                               t->desc.shape[1],
+                                               t->desc.shape[2],
+                                               t->desc.shape[3],
+                                               (uint64_t)t->desc.group,
+                                               (uint64_t)t->part,
+                                               (uint64_t) !!t->desc.use_adamw,
+                                               (uint64_t) !!t->desc.tensor_parallel};
     memcpy(row->values, values, sizeof values);
     for (int i = t->desc.dims; i < 4; i++) row->values[2 + i] = 0; // sizes that nobody reads
     memcpy(row->name, t->name, sizeof row->name);
 }
-static void par__zero_print_value(const par__zero_setting *s, uint64_t value, char *text, size_t room) {
+static void par__zero_print_value(const par__zero_setting *s, uint64_t value, char *text, size_t capacity) {
     const uint32_t bits = (uint32_t)value;
     float f;
     memcpy(&f, &bits, sizeof f);
     if (s->as == PAR__ZERO_FLOAT)
-        snprintf(text, room, "%.9g", (double)f);
+        snprintf(text, capacity, "%.9g", (double)f);
     else if (s->as == PAR__ZERO_INT)
-        snprintf(text, room, "%d", (int)bits);
+        snprintf(text, capacity, "%d", (int)bits);
     else
-        snprintf(text, room, "%s",
+        snprintf(text, capacity, "%s",
                  s->as == PAR__ZERO_DTYPE ? par_dtype_name((par_dtype)bits)
                                           : par_zero_optimizer_name((par_zero_optimizer)bits));
 }
 // How this rank's row differs from that of the comm's rank 0. Ranks are those of the world.
 static void par__zero_print_difference(const par_zero *z, int number, const par__zero_row *mine,
                                        const par__zero_row *theirs, const par_comm *comm, char *why,
-                                       size_t room) {
+                                       size_t capacity) {
     static const char *const fields[PAR__ZERO_FIELDS] = {
-        "unit", "dims", "shape[0]", "shape[1]", "shape[2]", "shape[3]", "group", "frozen", "plain", "split"};
+        "unit",     "dims",  "shape[0]", "shape[1]",  "shape[2]",
+        "shape[3]", "group", "frozen",   "use_adamw", "tensor_parallel"};
     char values[2][32], of[32] = "desc";
     const int rank = par_world_rank(comm, par_rank(comm)), first = par_world_rank(comm, 0);
     int group, k = 0;
@@ -1923,24 +1978,24 @@ static void par__zero_print_difference(const par_zero *z, int number, const par_
         if (group >= 0) snprintf(of, sizeof of, "desc.hyper[%d]", group);
         par__zero_print_value(s, mine->values[0], values[0], sizeof values[0]);
         par__zero_print_value(s, theirs->values[0], values[1], sizeof values[1]);
-        snprintf(why, room, "%s.%s is %s on rank %d and %s on rank %d: all ranks must give the same", of,
+        snprintf(why, capacity, "%s.%s is %s on rank %d and %s on rank %d: all ranks must give the same", of,
                  s->name, values[0], rank, values[1], first);
         return;
     }
     number -= par__zero_row_count(z) - z->tensor_count;
     if (!mine->name[0] || !theirs->name[0]) {
-        snprintf(why, room,
+        snprintf(why, capacity,
                  "tensor %s is on rank %d, and not on rank %d: all ranks must add the same tensors",
                  mine->name[0] ? mine->name : theirs->name, mine->name[0] ? rank : first,
                  mine->name[0] ? first : rank);
     } else if (strcmp(mine->name, theirs->name)) {
-        snprintf(why, room,
+        snprintf(why, capacity,
                  "tensor number %d has the name %s on rank %d and %s on rank %d: all ranks must add the same "
                  "tensors in the same order",
                  number, mine->name, rank, theirs->name, first);
     } else {
         while (k + 1 < PAR__ZERO_FIELDS && mine->values[k] == theirs->values[k]) k++;
-        snprintf(why, room,
+        snprintf(why, capacity,
                  "tensor %s: %s is %llu on rank %d and %llu on rank %d: all ranks must give the same",
                  mine->name, fields[k], (unsigned long long)mine->values[k], rank,
                  (unsigned long long)theirs->values[k], first);
@@ -1948,12 +2003,12 @@ static void par__zero_print_difference(const par_zero *z, int number, const par_
 }
 // Do all ranks of a comm have the same settings and tensors? One checksum of all rows is compared; where it
 // differs, each row with rank 0's.
-static par_result par__zero_agree(par_zero *z, par_comm *comm) {
+static par_result par__zero_check_same(par_zero *z, par_comm *comm) {
     uint64_t hash = 0xcbf29ce484222325u, pair[2];
     par__zero_row mine, theirs;
     char difference[500] = "", why[600];
-    int most = par__zero_row_count(z);
-    for (int i = 0; i < most; i++) {
+    int row_count = par__zero_row_count(z);
+    for (int i = 0; i < row_count; i++) {
         par__zero_row_of(z, i, &mine);
         for (int k = 0; k < PAR__ZERO_FIELDS; k++) hash = (hash ^ mine.values[k]) * 0x100000001b3u;
         for (const char *c = mine.name; *c; c++) hash = (hash ^ (uint64_t)(unsigned char)*c) * 0x100000001b3u;
@@ -1961,8 +2016,8 @@ static par_result par__zero_agree(par_zero *z, par_comm *comm) {
     pair[0] = hash, pair[1] = ~hash;
     PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, comm));
     if (pair[0] == ~pair[1]) return PAR_OK;
-    PAR__ZERO_TRY(par_all_reduce(&most, &most, 1, PAR_I32, PAR_MAX, comm));
-    for (int i = 0; i < most; i++) {
+    PAR__ZERO_TRY(par_all_reduce(&row_count, &row_count, 1, PAR_I32, PAR_MAX, comm));
+    for (int i = 0; i < row_count; i++) {
         par__zero_row_of(z, i, &mine);
         theirs = mine;
         PAR__ZERO_TRY(par_broadcast(&theirs, &theirs, sizeof theirs, PAR_U8, 0, comm));
@@ -1970,39 +2025,39 @@ static par_result par__zero_agree(par_zero *z, par_comm *comm) {
             par__zero_print_difference(z, i, &mine, &theirs, comm, difference, sizeof difference);
     }
     snprintf(why, sizeof why, "par_zero_commit: %s", difference);
-    return par__zero_share(z, comm, difference[0] ? PAR_ERR_MISMATCH : PAR_OK, why);
+    return par__zero_share_error(z, comm, difference[0] ? PAR_ERR_MISMATCH : PAR_OK, why);
 }
 // What was wrong with a rank's units and tensors is known to all. A state must not take a tensor's name.
 static par_result par__zero_check_added(par_zero *z, par_comm *comm) {
-    char why[700], name[PAR_ZERO_NAME];
-    for (int i = 0; i < z->tensor_count && !z->wrong_result; i++)
-        for (int k = 1; k < PAR__ZERO_ARRAYS; k++) {
-            snprintf(name, sizeof name, "%s%s", z->tensors[i].name, par__zero_suffix[k]);
-            if (z->has_state[k] && !z->tensors[i].part && *par__zero_name_at(z, name))
-                par__zero_refuse(z, "par_zero_commit", PAR_ERR_ARGUMENT,
+    char why[700], name[PAR_ZERO_NAME_BYTES];
+    for (int i = 0; i < z->tensor_count && !z->add_result; i++)
+        for (int k = 1; k < PAR__ZERO_STATE_KINDS; k++) {
+            snprintf(name, sizeof name, "%s%s", z->tensors[i].name, par__zero_state_suffix[k]);
+            if (z->has_state[k] && !z->tensors[i].part && *par__zero_name_slot(z, name))
+                par__zero_reject(z, "par_zero_commit", PAR_ERR_ARGUMENT,
                                  "tensor %s has the name under which a state of tensor %s is saved", name,
                                  z->tensors[i].name);
         }
     if (par_size(comm) > 1)
         snprintf(why, sizeof why, "par_zero_commit: on rank %d, %s", par_world_rank(comm, par_rank(comm)),
-                 z->wrong);
+                 z->add_error);
     else
-        snprintf(why, sizeof why, "par_zero_commit: %s", z->wrong);
-    return par__zero_share(z, comm, z->wrong_result, why);
+        snprintf(why, sizeof why, "par_zero_commit: %s", z->add_error);
+    return par__zero_share_error(z, comm, z->add_result, why);
 }
-static par_result par__zero_agree_all(par_zero *z) { // over comm and outer
-    par_comm *const comm = z->desc.comm, *const outer = z->desc.outer;
+static par_result par__zero_check_same_all(par_zero *z) { // over comm and replica_comm
+    par_comm *const comm = z->desc.comm, *const replica_comm = z->desc.replica_comm;
     par_result r = par__zero_check_added(z, comm);
-    if (outer) r = par__zero_share(z, outer, r, par_last_error(comm));
+    if (replica_comm) r = par__zero_share_error(z, replica_comm, r, par_last_error(comm));
     if (r) return r;
-    r = par__zero_agree(z, comm);
-    if (outer) r = par__zero_share(z, outer, r, par_last_error(comm));
-    return r || !outer ? r : par__zero_agree(z, outer);
+    r = par__zero_check_same(z, comm);
+    if (replica_comm) r = par__zero_share_error(z, replica_comm, r, par_last_error(comm));
+    return r || !replica_comm ? r : par__zero_check_same(z, replica_comm);
 }
 // `bytes` more of a class. symmetric: what collectives read and write, of one size on all ranks.
-static char *par__zero_take(par_zero *z, size_t bytes, int symmetric, size_t *tally) {
+static char *par__zero_alloc(par_zero *z, size_t bytes, int symmetric, size_t *tally) {
     void *memory = NULL;
-    if (symmetric && z->host)
+    if (symmetric && z->on_cpu)
         memory = par_alloc(z->desc.comm, bytes);
     else if (z->device->alloc(z->device, PAR__MAX(bytes, (size_t)64), &memory))
         memory = NULL;
@@ -2010,22 +2065,22 @@ static char *par__zero_take(par_zero *z, size_t bytes, int symmetric, size_t *ta
     return (char *)memory;
 }
 // For files past the page cache.
-static char *par__zero_take_pages(par_zero *z, size_t bytes) {
+static char *par__zero_alloc_pages(par_zero *z, size_t bytes) {
     void *memory = NULL;
-    if (!z->host) return par__zero_take(z, bytes, 0, &z->allocated.window_bytes);
+    if (!z->on_cpu) return par__zero_alloc(z, bytes, 0, &z->allocated.window_bytes);
     if (posix_memalign(&memory, 4096, bytes)) return NULL;
     z->allocated.window_bytes += bytes;
     return (char *)memset(memory, 0, bytes);
 }
-static void par__zero_give(par_zero *z, void *memory, int symmetric) {
-    if (memory && symmetric && z->host)
+static void par__zero_free(par_zero *z, void *memory, int symmetric) {
+    if (memory && symmetric && z->on_cpu)
         par_free(z->desc.comm, memory);
     else if (memory)
         z->device->free(z->device, memory);
 }
-static void *par__zero_take_small(par_zero *z, size_t bytes) { // not counted
+static void *par__zero_alloc_small(par_zero *z, size_t bytes) { // not counted
     size_t tally = 0;
-    return par__zero_take(z, bytes, 0, &tally);
+    return par__zero_alloc(z, bytes, 0, &tally);
 }
 static size_t par__zero_sum_count(const par_zero *z) {
     return PAR__MAX((size_t)z->unit_count, 2 * (size_t)z->tensor_count) * z->pieces + 1;
@@ -2033,91 +2088,93 @@ static size_t par__zero_sum_count(const par_zero *z) {
 static int par__zero_allocate_pool(par_zero *z, int trained, par__zero_pool *p, size_t element, int packs,
                                    int bits, size_t *tally) { // 0: out of memory
     int ok = 1;
-    par__zero_divide(z, trained, p);
+    par__zero_size_pool(z, trained, p);
     for (int i = 0; i < p->count; i++) {
-        const size_t n = par__zero_slot_room(p, i), packed = par__zero_packed(bits, n);
+        const size_t n = par__zero_slot_elements(p, i), quantized = par__zero_quantized_bytes(bits, n);
         p->slots[i].unit = -1;
-        ok &= (p->slots[i].memory = par__zero_take(z, n * element, 1, tally)) != NULL;
+        ok &= (p->slots[i].memory = par__zero_alloc(z, n * element, 1, tally)) != NULL;
         for (int k = 0; k < packs && bits; k++)
-            ok &= (p->slots[i].packed[k] = par__zero_take(z, packed, 1, tally)) != NULL;
+            ok &= (p->slots[i].quantized[k] = par__zero_alloc(z, quantized, 1, tally)) != NULL;
     }
     return ok;
 }
 static int par__zero_allocate(par_zero *z) { // 0: out of memory
-    const par__zero_sizes s = par__zero_measure(z);
-    const size_t n = (size_t)z->ranks, e = par__zero_element(z), ge = par__zero_grad_element(z);
+    const par__zero_sizes s = par__zero_total_sizes(z);
+    const size_t n = (size_t)z->ranks, e = par__zero_param_bytes(z), ge = par__zero_grad_bytes(z);
     const size_t gradients = (z->sharded_gradients ? s.trained / n : s.trained) * ge;
     par_zero_plan *a = &z->allocated;
     int ok = 1;
     if (!z->parameter_store.kind)
-        ok &= (z->parameters = par__zero_take(z, (z->sharded_parameters ? s.whole / n : s.whole) * e, 1,
-                                              &a->parameter_bytes)) != NULL;
-    ok &= (z->gradients = par__zero_take(z, gradients, 1, &a->gradient_bytes)) != NULL;
-    for (int i = 0; i < z->levels; i++)
-        ok &= (z->level[i] = par__zero_take(z, gradients, 0, &a->pair_bytes)) != NULL;
-    for (int i = 0; i < PAR__ZERO_ARRAYS; i++)
+        ok &= (z->parameters = par__zero_alloc(z, (z->sharded_parameters ? s.total / n : s.total) * e, 1,
+                                               &a->parameter_bytes)) != NULL;
+    ok &= (z->gradients = par__zero_alloc(z, gradients, 1, &a->gradient_bytes)) != NULL;
+    for (int i = 0; i < z->tree_levels; i++)
+        ok &= (z->tree_sums[i] = par__zero_alloc(z, gradients, 0, &a->tree_sum_bytes)) != NULL;
+    for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++)
         if (z->has_state[i] && !z->state_store.kind)
-            ok &=
-                (z->states[i] = (float *)(void *)par__zero_take(z, s.owned * 4, 0, &a->state_bytes)) != NULL;
+            ok &= (z->states[i] = (float *)(void *)par__zero_alloc(z, s.updated * 4, 0, &a->state_bytes)) !=
+                  NULL;
     for (int i = 0; i < PAR__ZERO_WINDOWS && par__zero_window_bytes(z, &s); i++)
-        ok &= (z->windows[i] = par__zero_take_pages(z, par__zero_window_bytes(z, &s))) != NULL;
+        ok &= (z->windows[i] = par__zero_alloc_pages(z, par__zero_window_bytes(z, &s))) != NULL;
     if (z->sharded_parameters)
-        ok &= par__zero_allocate_pool(z, 0, &z->whole_parameters, e, 1, z->desc.quantise_parameters,
-                                      &a->whole_parameter_bytes);
+        ok &= par__zero_allocate_pool(z, 0, &z->gathered_parameters, e, 1, z->desc.quantize_parameters,
+                                      &a->gathered_parameter_bytes);
     if (z->sharded_gradients)
-        ok &= par__zero_allocate_pool(z, 1, &z->whole_gradients, ge, 2, z->desc.quantise_gradients,
-                                      &a->whole_gradient_bytes);
+        ok &= par__zero_allocate_pool(z, 1, &z->unsharded_gradients, ge, 2, z->desc.quantize_gradients,
+                                      &a->unsharded_gradient_bytes);
     if (s.matrix) {
-        ok &= (z->whole_momentum =
-                   (float *)(void *)par__zero_take(z, s.matrix_unit * 4, 1, &a->muon_bytes)) != NULL;
+        ok &= (z->gathered_momentum =
+                   (float *)(void *)par__zero_alloc(z, s.matrix_unit * 4, 1, &a->muon_bytes)) != NULL;
         for (int i = 0; i < 4; i++)
-            ok &= (z->matrix[i] = (float *)(void *)par__zero_take(z, (i < 2 ? s.matrix : s.side) * 4, 0,
-                                                                  &a->muon_bytes)) != NULL;
+            ok &= (z->muon_scratch[i] = (float *)(void *)par__zero_alloc(z, (i < 2 ? s.matrix : s.side) * 4,
+                                                                         0, &a->muon_bytes)) != NULL;
     }
-    z->sums = (double *)par__zero_take_small(z, par__zero_sum_count(z) * sizeof(double));
-    z->trust = (float *)par__zero_take_small(z, ((size_t)z->tensor_count + 1) * sizeof(float));
-    z->control = (par_zero_control *)par__zero_take_small(z, sizeof *z->control);
+    z->sums = (double *)par__zero_alloc_small(z, par__zero_sum_count(z) * sizeof(double));
+    z->trust_ratios = (float *)par__zero_alloc_small(z, ((size_t)z->tensor_count + 1) * sizeof(float));
+    z->control = (par_zero_control *)par__zero_alloc_small(z, sizeof *z->control);
     void *staging = NULL;
-    if (!z->host && z->device->alloc_host(z->device, PAR__ZERO_STAGING * sizeof(float), &staging)) ok = 0;
+    if (!z->on_cpu && z->device->alloc_host(z->device, PAR__ZERO_STAGING * sizeof(float), &staging)) ok = 0;
     z->staging = (float *)staging;
-    return ok && z->sums && z->trust && z->control;
+    return ok && z->sums && z->trust_ratios && z->control;
 }
 // Between the host and the device's memory; the host waits.
-static par_result par__zero_move(par_zero *z, void *to, const void *from, size_t bytes) {
+static par_result par__zero_copy_sync(par_zero *z, void *to, const void *from, size_t bytes) {
     PAR__ZERO_TRY(z->device->copy(z->device, to, from, bytes, NULL));
-    return z->host ? PAR_OK : z->device->stream_sync(z->device, NULL);
+    return z->on_cpu ? PAR_OK : z->device->stream_sync(z->device, NULL);
 }
 // The first *n of `left` elements that lie `there`, where the host can read them; good until the next call.
-static par_result par__zero_look(par_zero *z, const void *there, size_t element, size_t left, size_t *n,
-                                 const void **here) {
+static par_result par__zero_read_staged(par_zero *z, const void *there, size_t element, size_t left,
+                                        size_t *n, const void **here) {
     *n = left, *here = there;
-    if (z->host) return PAR_OK;
+    if (z->on_cpu) return PAR_OK;
     *n = PAR__MIN((size_t)PAR__ZERO_STAGING, left), *here = z->staging;
-    return par__zero_move(z, z->staging, there, *n * element);
+    return par__zero_copy_sync(z, z->staging, there, *n * element);
 }
 static par_zero_control par__zero_control_get(const par_zero *z) {
-    par_zero_control c = z->first;
-    if (z->control && par__zero_move((par_zero *)(uintptr_t)z, &c, z->control, sizeof c)) return z->first;
+    par_zero_control c = z->initial_control;
+    if (z->control && par__zero_copy_sync((par_zero *)(uintptr_t)z, &c, z->control, sizeof c))
+        return z->initial_control;
     return c;
 }
 static par_result par__zero_control_set(par_zero *z, const par_zero_control *c) {
-    z->first = *c;
-    return z->control ? par__zero_move(z, z->control, c, sizeof *c) : PAR_OK;
+    z->initial_control = *c;
+    return z->control ? par__zero_copy_sync(z, z->control, c, sizeof *c) : PAR_OK;
 }
 static par_result par__zero_open_stores(par_zero *z) {
-    const par__zero_sizes s = par__zero_measure(z);
+    const par__zero_sizes s = par__zero_total_sizes(z);
     PAR__ZERO_TRY(
-        par__zero_store_open(z, &z->state_store, s.records * par__zero_arrays(z) * sizeof(float), 1));
-    return par__zero_store_open(z, &z->parameter_store, s.whole / (size_t)z->ranks * par__zero_element(z), 0);
+        par__zero_store_open(z, &z->state_store, s.offloaded * par__zero_state_count(z) * sizeof(float), 1));
+    return par__zero_store_open(z, &z->parameter_store, s.total / (size_t)z->ranks * par__zero_param_bytes(z),
+                                0);
 }
 par_result(par_zero_commit)(par_zero *z) {
     if (!z->desc.comm)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: a context without a comm only plans");
     if (z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: called twice");
-    PAR__ZERO_TRY(par__zero_agree_all(z));
+    PAR__ZERO_TRY(par__zero_check_same_all(z));
     z->committed = 1;
     par_result r = par__zero_allocate(z) ? par__zero_open_stores(z) : PAR_ERR_MEMORY;
-    if (!r) r = par__zero_control_set(z, &z->first);
+    if (!r) r = par__zero_control_set(z, &z->initial_control);
     int failed = r != PAR_OK;
     // Muon's products: each rank that holds a matrix makes them for itself, to the same bits
     if (z->desc.optimizer == PAR_ZERO_MUON && z->device == par_cpu())
@@ -2136,26 +2193,27 @@ par_zero_plan par_zero_allocated(const par_zero *z) {
 static void par__zero_close_pool(par_zero *z, par__zero_pool *p) {
     for (int i = 0; i < p->count; i++) {
         par_wait_all(p->slots[i].requests, 2);
-        par__zero_give(z, p->slots[i].memory, 1);
-        for (int k = 0; k < 2; k++) par__zero_give(z, p->slots[i].packed[k], 1);
+        par__zero_free(z, p->slots[i].memory, 1);
+        for (int k = 0; k < 2; k++) par__zero_free(z, p->slots[i].quantized[k], 1);
     }
 }
 par_result(par_zero_close)(par_zero *z) {
     if (!z) return PAR_OK;
     const par_result saved = z->save ? par_zero_save_end(z) : PAR_OK;
     for (int i = 0; i < z->unit_count; i++)
-        par_wait(&z->units[i].reduction), par_wait(&z->units[i].outer), par_wait(&z->units[i].spreading);
-    par__zero_close_pool(z, &z->whole_parameters), par__zero_close_pool(z, &z->whole_gradients);
-    par__zero_give(z, z->parameters, 1), par__zero_give(z, z->gradients, 1),
-        par__zero_give(z, z->whole_momentum, 1);
-    for (int i = 0; i < z->levels; i++) par__zero_give(z, z->level[i], 0);
-    for (int i = 0; i < 4; i++) par__zero_give(z, z->matrix[i], 0);
-    for (int i = 0; i < PAR__ZERO_ARRAYS; i++) par__zero_give(z, z->states[i], 0);
+        par_wait(&z->units[i].reduction), par_wait(&z->units[i].replica_reduction),
+            par_wait(&z->units[i].param_gather);
+    par__zero_close_pool(z, &z->gathered_parameters), par__zero_close_pool(z, &z->unsharded_gradients);
+    par__zero_free(z, z->parameters, 1), par__zero_free(z, z->gradients, 1),
+        par__zero_free(z, z->gathered_momentum, 1);
+    for (int i = 0; i < z->tree_levels; i++) par__zero_free(z, z->tree_sums[i], 0);
+    for (int i = 0; i < 4; i++) par__zero_free(z, z->muon_scratch[i], 0);
+    for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) par__zero_free(z, z->states[i], 0);
     par__zero_io_close(z);
     par__zero_store_close(z, &z->state_store), par__zero_store_close(z, &z->parameter_store);
     for (int i = 0; i < PAR__ZERO_WINDOWS; i++)
-        z->host ? free(z->windows[i]) : par__zero_give(z, z->windows[i], 0);
-    par__zero_give(z, z->sums, 0), par__zero_give(z, z->trust, 0), par__zero_give(z, z->control, 0);
+        z->on_cpu ? free(z->windows[i]) : par__zero_free(z, z->windows[i], 0);
+    par__zero_free(z, z->sums, 0), par__zero_free(z, z->trust_ratios, 0), par__zero_free(z, z->control, 0);
     if (z->staging) z->device->free_host(z->device, z->staging);
     PAR_FREE(z->units), PAR_FREE(z->tensors), PAR_FREE(z->names), PAR_FREE(z);
     return saved;
@@ -2168,8 +2226,8 @@ par_result(par_zero_close)(par_zero *z) {
 //     forward_end(i)      i is gone                           slots: [ ] [i + 1]
 // Backward goes the other way, and the gather of i - 1 is begun before the gradients of i are scattered.
 
-static par_comm *par__zero_call(par_zero *z, int unit,
-                                int what) { // the comm, with the unit's name and number
+static par_comm *par__zero_unit_comm(par_zero *z, int unit,
+                                     int what) { // the comm, with the unit's name and number
     par_tag(z->desc.comm, PAR__ZERO_SITES * unit + what + 1);
     return par__in_named_layer(z->desc.comm, z->units[unit].site[what]);
 }
@@ -2178,110 +2236,112 @@ static par__zero_slot *par__zero_slot_of(par__zero_pool *p, int unit) { // that 
         if (p->slots[i].unit == unit) return &p->slots[i];
     return NULL;
 }
-static int par__zero_held(const par__zero_pool *p) { // how many are in use
+static int par__zero_slots_in_use(const par__zero_pool *p) { // how many are in use
     int held = 0;
-    for (int i = 0; i < p->count; i++) held += p->slots[i].holders > 0;
+    for (int i = 0; i < p->count; i++) held += p->slots[i].use_count > 0;
     return held;
 }
-// A slot that may take the unit; there is one if fewer than whole_units are in use. ahead: it is not needed
+// A slot that may take the unit; there is one if fewer than max_gathered_units are in use. ahead: it is not
+// needed
 // yet, and the slot must be empty; NULL: none is.
 static par__zero_slot *par__zero_free_slot(par__zero_pool *p, int unit, int ahead) {
-    int first = p->own_count, end = p->count;
-    for (int i = 0; i < p->own_count; i++)
+    int first = p->dedicated_count, end = p->count;
+    for (int i = 0; i < p->dedicated_count; i++)
         if (p->owner[i] == unit) first = i, end = i + 1;
     for (int i = first; i < end; i++)
         if (p->slots[i].unit < 0) return &p->slots[i];
     for (int i = first; i < end; i++)
-        if (!p->slots[i].holders && !ahead) return &p->slots[i];
+        if (!p->slots[i].use_count && !ahead) return &p->slots[i];
     return NULL;
 }
 // This rank's shard of a part, among its parameters.
 static size_t par__zero_shard_at(const par_zero *z, const par__zero_unit *u, int part) {
-    return u->shard_at + (part ? par__zero_shard(z, u, 0) : 0);
+    return u->shard_offset + (part ? par__zero_shard_count(z, u, 0) : 0);
 }
 static par_result par__zero_gather_begin(par_zero *z, par__zero_slot *s, int what) {
     const par__zero_unit *u = &z->units[s->unit];
-    const size_t e = par__zero_element(z);
-    const int bits = z->desc.quantise_parameters;
-    s->unpacked = 0;
+    const size_t e = par__zero_param_bytes(z);
+    const int bits = z->desc.quantize_parameters;
+    s->dequantized = 0;
     for (int part = 0; part < 2; part++) {
-        const size_t n = par__zero_shard(z, u, part);
+        const size_t n = par__zero_shard_count(z, u, part);
         char *whole = s->memory + (part ? u->count[0] : 0) * e;
         const char *mine = z->parameters ? z->parameters + par__zero_shard_at(z, u, part) * e
                                          : whole + n * (size_t)z->rank * e;
         if (!n) continue;
         if (!bits) {
             PAR__ZERO_TRY((par_all_gather_begin)(mine, whole, n, z->desc.param_dtype,
-                                                 par__zero_call(z, s->unit, what), &s->requests[part]));
+                                                 par__zero_unit_comm(z, s->unit, what), &s->requests[part]));
             continue;
         }
-        const size_t bytes = par__zero_packed(bits, n);
-        char *packed = s->packed[0] + (part ? par__zero_packed(bits, u->count[0]) : 0);
-        char *to = packed + bytes * (size_t)z->rank;
-        PAR__ZERO_TRY(z->kernels->pack(z->kernels, bits, n, mine, z->desc.param_dtype, to));
-        PAR__ZERO_TRY((par_all_gather_begin)(to, packed, bytes, PAR_U8, par__zero_call(z, s->unit, what),
-                                             &s->requests[part]));
+        const size_t bytes = par__zero_quantized_bytes(bits, n);
+        char *quantized = s->quantized[0] + (part ? par__zero_quantized_bytes(bits, u->count[0]) : 0);
+        char *to = quantized + bytes * (size_t)z->rank;
+        PAR__ZERO_TRY(z->kernels->quantize(z->kernels, bits, n, mine, z->desc.param_dtype, to));
+        PAR__ZERO_TRY((par_all_gather_begin)(to, quantized, bytes, PAR_U8,
+                                             par__zero_unit_comm(z, s->unit, what), &s->requests[part]));
     }
     return PAR_OK;
 }
 // What is on its way into a slot has arrived.
 static par_result par__zero_gather_end(par_zero *z, par__zero_slot *s) {
-    const int bits = z->desc.quantise_parameters;
+    const int bits = z->desc.quantize_parameters;
     PAR__ZERO_TRY(par_wait_all(s->requests, 2));
-    if (!bits || s->unpacked) return PAR_OK;
-    s->unpacked = 1; // both parts lie side by side, here and there
-    return z->kernels->unpack(z->kernels, bits, par__zero_unit_count(&z->units[s->unit]), s->packed[0],
-                              s->memory, z->desc.param_dtype);
+    if (!bits || s->dequantized) return PAR_OK;
+    s->dequantized = 1; // both parts lie side by side, here and there
+    return z->kernels->dequantize(z->kernels, bits, par__zero_unit_count(&z->units[s->unit]), s->quantized[0],
+                                  s->memory, z->desc.param_dtype);
 }
 // A unit's way into a slot begins: what is offloaded is read to its place there, and gathered when it is
 // held.
-static par_result par__zero_fetch(par_zero *z, par__zero_slot *s, int unit, int what) {
+static par_result par__zero_fetch_begin(par_zero *z, par__zero_slot *s, int unit, int what) {
     const par__zero_unit *u = &z->units[unit];
-    const size_t e = par__zero_element(z);
-    s->unit = unit, s->holders = 0, s->fetched[0] = s->fetched[1] = 0;
+    const size_t e = par__zero_param_bytes(z);
+    s->unit = unit, s->use_count = 0, s->fetch_transfers[0] = s->fetch_transfers[1] = 0;
     if (!z->parameter_store.kind) return par__zero_gather_begin(z, s, what);
     for (int part = 0; part < 2; part++) {
-        const size_t n = par__zero_shard(z, u, part), at = (part ? u->count[0] : 0) + n * (size_t)z->rank;
+        const size_t n = par__zero_shard_count(z, u, part),
+                     at = (part ? u->count[0] : 0) + n * (size_t)z->rank;
         if (n)
-            s->fetched[part] = par__zero_transfer_begin(z, &z->parameter_store, s->memory + at * e,
-                                                        par__zero_shard_at(z, u, part) * e, n * e, 0);
+            s->fetch_transfers[part] = par__zero_transfer_begin(z, &z->parameter_store, s->memory + at * e,
+                                                                par__zero_shard_at(z, u, part) * e, n * e, 0);
     }
     return s->fetching = 1, PAR_OK;
 }
-static par_result par__zero_fetched(par_zero *z, par__zero_slot *s) {
+static par_result par__zero_fetch_end(par_zero *z, par__zero_slot *s) {
     if (!s->fetching) return PAR_OK;
     s->fetching = 0;
-    PAR__ZERO_TRY(par__zero_transfer_wait(z, s->fetched[0]));
-    return par__zero_transfer_wait(z, s->fetched[1]);
+    PAR__ZERO_TRY(par__zero_transfer_wait(z, s->fetch_transfers[0]));
+    return par__zero_transfer_wait(z, s->fetch_transfers[1]);
 }
-static par_result par__zero_hold(par_zero *z, int unit, int next, int what) {
-    par__zero_pool *p = &z->whole_parameters;
+static par_result par__zero_acquire(par_zero *z, int unit, int next, int what) {
+    par__zero_pool *p = &z->gathered_parameters;
     par__zero_slot *s = par__zero_slot_of(p, unit);
-    const int held = s && s->holders;
-    if (!held && par__zero_held(p) >= z->desc.whole_units)
+    const int in_use = s && s->use_count;
+    if (!in_use && par__zero_slots_in_use(p) >= z->desc.max_gathered_units)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
                               "%s: %d other units are whole already, and have not been ended: end them, or "
-                              "allow more by whole_units",
-                              z->units[unit].site[what], z->desc.whole_units);
+                              "allow more by max_gathered_units",
+                              z->units[unit].site[what], z->desc.max_gathered_units);
     if (!s) {
         s = par__zero_free_slot(p, unit, 0);
         PAR__ZERO_TRY(par_wait_all(s->requests, 2));
-        PAR__ZERO_TRY(par__zero_fetched(z, s));
-        PAR__ZERO_TRY(par__zero_fetch(z, s, unit, what));
+        PAR__ZERO_TRY(par__zero_fetch_end(z, s));
+        PAR__ZERO_TRY(par__zero_fetch_begin(z, s, unit, what));
     }
     if (s->fetching) {
-        PAR__ZERO_TRY(par__zero_fetched(z, s));
+        PAR__ZERO_TRY(par__zero_fetch_end(z, s));
         PAR__ZERO_TRY(par__zero_gather_begin(z, s, what));
     }
-    s->holders++;
+    s->use_count++;
     PAR__ZERO_TRY(par__zero_gather_end(z, s));
-    if (held || next < 0 || next >= z->unit_count || par__zero_slot_of(p, next)) return PAR_OK;
-    par__zero_slot *room = par__zero_free_slot(p, next, 1);
-    return room ? par__zero_fetch(z, room, next, what) : PAR_OK;
+    if (in_use || next < 0 || next >= z->unit_count || par__zero_slot_of(p, next)) return PAR_OK;
+    par__zero_slot *spare = par__zero_free_slot(p, next, 1);
+    return spare ? par__zero_fetch_begin(z, spare, next, what) : PAR_OK;
 }
 static void par__zero_release(par_zero *z, int unit) {
-    par__zero_slot *s = par__zero_slot_of(&z->whole_parameters, unit);
-    if (s && --s->holders == 0) s->unit = -1;
+    par__zero_slot *s = par__zero_slot_of(&z->gathered_parameters, unit);
+    if (s && --s->use_count == 0) s->unit = -1;
 }
 
 static par_result par__zero_check_unit(par_zero *z, const char *call, int unit) {
@@ -2293,27 +2353,28 @@ static par_result par__zero_not_begun(par_zero *z, const char *call, int unit) {
 }
 par_result(par_zero_forward_begin)(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_begin", unit));
-    PAR__ZERO_TRY(par_wait(&z->units[unit].spreading));
-    const int within = z->units[unit].backwards > 0; // recomputation: the next one is not the next in line
+    PAR__ZERO_TRY(par_wait(&z->units[unit].param_gather));
+    const int within =
+        z->units[unit].open_backwards > 0; // recomputation: the next one is not the next in line
     if (z->sharded_parameters)
-        PAR__ZERO_TRY(par__zero_hold(z, unit, within ? -1 : unit + 1, PAR__ZERO_FORWARD));
-    return z->units[unit].forwards++, PAR_OK;
+        PAR__ZERO_TRY(par__zero_acquire(z, unit, within ? -1 : unit + 1, PAR__ZERO_FORWARD));
+    return z->units[unit].open_forwards++, PAR_OK;
 }
 par_result(par_zero_forward_end)(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_end", unit));
-    if (!z->units[unit].forwards) return par__zero_not_begun(z, "par_zero_forward_end", unit);
+    if (!z->units[unit].open_forwards) return par__zero_not_begun(z, "par_zero_forward_end", unit);
     if (z->sharded_parameters) par__zero_release(z, unit);
-    return z->units[unit].forwards--, PAR_OK;
+    return z->units[unit].open_forwards--, PAR_OK;
 }
 void *par_zero_data(par_zero *z, int tensor) {
     if (tensor < 0 || tensor >= z->tensor_count) return NULL;
     const par__zero_tensor *t = &z->tensors[tensor];
     par__zero_unit *u = &z->units[t->unit];
-    const size_t e = par__zero_element(z), at = t->at + (t->part ? u->count[0] : 0);
-    if (!z->committed || par_wait(&u->spreading)) return NULL;
-    if (!z->sharded_parameters) return z->parameters + (u->whole_at + at) * e;
-    const par__zero_slot *s = par__zero_slot_of(&z->whole_parameters, t->unit);
-    return s && s->holders ? s->memory + at * e : NULL;
+    const size_t e = par__zero_param_bytes(z), at = t->offset + (t->part ? u->count[0] : 0);
+    if (!z->committed || par_wait(&u->param_gather)) return NULL;
+    if (!z->sharded_parameters) return z->parameters + (u->unsharded_offset + at) * e;
+    const par__zero_slot *s = par__zero_slot_of(&z->gathered_parameters, t->unit);
+    return s && s->use_count ? s->memory + at * e : NULL;
 }
 
 // >>zero_reduce ---------------------------------------------------------------------------------------------
@@ -2324,112 +2385,115 @@ void *par_zero_data(par_zero *z, int tensor) {
 //     stages 0, 1    microbatch number = rank x m + j             ranks are the upper levels of the tree
 //     stages 2, 3    microbatch number = (group x m + j) x n + rank     ... the lower, groups the upper ones
 
-uint64_t par_zero_microbatch(const par_zero *z, int i) {
-    const uint64_t n = (uint64_t)z->ranks, m = (uint64_t)z->micro_steps, j = (uint64_t)i;
-    const uint64_t group = (uint64_t)z->group, rank = (uint64_t)z->rank;
+uint64_t par_zero_global_microbatch(const par_zero *z, int i) {
+    const uint64_t n = (uint64_t)z->ranks, m = (uint64_t)z->microbatches, j = (uint64_t)i;
+    const uint64_t group = (uint64_t)z->replica, rank = (uint64_t)z->rank;
     if (i < 0 || j >= m) return UINT64_MAX;
     return z->sharded_gradients ? (group * m + j) * n + rank : (group * n + rank) * m + j;
 }
 static par_op par__zero_op(const par_zero *z) { return z->desc.canonical_shards ? PAR_TREE_SUM : PAR_SUM; }
-static par_result par__zero_add_to(par_zero *z, void *sum, const void *x, size_t n) {
+static par_result par__zero_add_gradients(par_zero *z, void *sum, const void *x, size_t n) {
     const void *sources[2] = {sum, x};
     return z->device->reduce(z->device, sum, sources, 2, n, z->desc.grad_dtype, PAR_SUM, NULL);
 }
 // x: sums of one microbatch, `at` their place in z->gradients and the levels. The last one's end up there.
-static par_result par__zero_merge(par_zero *z, char *x, size_t at, size_t n, int micro) {
-    const size_t e = par__zero_grad_element(z), bytes = n * e;
+static par_result par__zero_accumulate(par_zero *z, char *x, size_t at, size_t n, int micro) {
+    const size_t e = par__zero_grad_bytes(z), bytes = n * e;
     char *sum = z->gradients + at * e;
     if (!z->desc.canonical_shards) {
         if (x == sum) return PAR_OK; // the caller has added to it
-        if (micro) return par__zero_add_to(z, sum, x, n);
+        if (micro) return par__zero_add_gradients(z, sum, x, n);
         return z->device->copy(z->device, sum, x, bytes, NULL);
     }
     int level = 0;
-    for (; micro >> level & 1; level++) PAR__ZERO_TRY(par__zero_add_to(z, x, z->level[level] + at * e, n));
-    char *to = micro + 1 == z->micro_steps ? sum : z->level[level] + at * e;
+    for (; micro >> level & 1; level++)
+        PAR__ZERO_TRY(par__zero_add_gradients(z, x, z->tree_sums[level] + at * e, n));
+    char *to = micro + 1 == z->microbatches ? sum : z->tree_sums[level] + at * e;
     return to != x ? z->device->copy(z->device, to, x, bytes, NULL) : PAR_OK;
 }
 // This rank's part of a unit's summed gradients.
 static char *par__zero_sum_of(const par_zero *z, const par__zero_unit *u, size_t *first, size_t *count) {
-    const size_t e = par__zero_grad_element(z);
-    *count = par__zero_owned(z, u, first);
-    return z->gradients + (z->sharded_gradients ? u->grad_shard_at : u->grad_at + *first) * e;
+    const size_t e = par__zero_grad_bytes(z);
+    *count = par__zero_updated_count(z, u, first);
+    return z->gradients + (z->sharded_gradients ? u->grad_shard_offset : u->grad_offset + *first) * e;
 }
 // Sharded gradients: what was scattered last from this slot is added to the shards.
-static par_result par__zero_settle(par_zero *z, par__zero_slot *s) {
-    if (s->unit < 0 || s->holders) return PAR_OK;
+static par_result par__zero_drain_slot(par_zero *z, par__zero_slot *s) {
+    if (s->unit < 0 || s->use_count) return PAR_OK;
     const par__zero_unit *u = &z->units[s->unit];
-    const size_t n = par__zero_shard(z, u, 0);
+    const size_t n = par__zero_shard_count(z, u, 0);
     PAR__ZERO_TRY(par_wait(&s->requests[0]));
-    char *mine = s->memory + n * (size_t)z->rank * par__zero_grad_element(z);
-    if (z->desc.quantise_gradients && n)
-        PAR__ZERO_TRY(z->kernels->sum_packed(z->kernels, z->desc.quantise_gradients, z->ranks,
-                                             z->desc.canonical_shards > 0, n, s->packed[1], mine,
-                                             z->desc.grad_dtype));
+    char *mine = s->memory + n * (size_t)z->rank * par__zero_grad_bytes(z);
+    if (z->desc.quantize_gradients && n)
+        PAR__ZERO_TRY(z->kernels->sum_quantized(z->kernels, z->desc.quantize_gradients, z->ranks,
+                                                z->desc.canonical_shards > 0, n, s->quantized[1], mine,
+                                                z->desc.grad_dtype));
     s->unit = -1;
-    return n ? par__zero_merge(z, mine, u->grad_shard_at, n, u->micro - 1) : PAR_OK;
+    return n ? par__zero_accumulate(z, mine, u->grad_shard_offset, n, u->microbatches_done - 1) : PAR_OK;
 }
 // The whole array of a unit, after its last microbatch, goes to those that need it.
 static par_result par__zero_reduce_begin(par_zero *z, int unit) {
     par__zero_unit *u = &z->units[unit];
     const par_dtype type = z->desc.grad_dtype;
     const par_op op = par__zero_op(z);
-    const size_t shard = par__zero_shard(z, u, 0), e = par__zero_grad_element(z);
-    char *x = z->gradients + u->grad_at * e;
+    const size_t shard = par__zero_shard_count(z, u, 0), e = par__zero_grad_bytes(z);
+    char *x = z->gradients + u->grad_offset * e;
     if (z->ranks == 1 || !u->count[0]) return PAR_OK;
-    if (z->desc.central) {
+    if (z->desc.parameter_server) {
         par_comm *comm = par__in_named_layer(z->desc.comm, u->site[PAR__ZERO_BACKWARD]);
         return (par_reduce_begin)(x, z->rank ? NULL : x, u->count[0], type, op, 0, comm, &u->reduction);
     }
-    par_comm *comm = par__zero_call(z, unit, PAR__ZERO_BACKWARD);
+    par_comm *comm = par__zero_unit_comm(z, unit, PAR__ZERO_BACKWARD);
     if (!z->sharded_states) return (par_all_reduce_begin)(x, x, u->count[0], type, op, comm, &u->reduction);
     return (par_reduce_scatter_begin)(x, x + shard * (size_t)z->rank * e, shard, type, op, comm,
                                       &u->reduction);
 }
 // All of one microbatch's gradients of a unit are there.
-static par_result par__zero_complete(par_zero *z, int unit, par__zero_slot *s) {
+static par_result par__zero_microbatch_end(par_zero *z, int unit, par__zero_slot *s) {
     par__zero_unit *u = &z->units[unit];
-    const size_t e = par__zero_grad_element(z), shard = par__zero_shard(z, u, 0);
-    const int micro = u->micro++;
+    const size_t e = par__zero_grad_bytes(z), shard = par__zero_shard_count(z, u, 0);
+    const int micro = u->microbatches_done++;
     if (!s) {
-        PAR__ZERO_TRY(par__zero_merge(z, z->gradients + u->grad_at * e, u->grad_at, u->count[0], micro));
-        return u->micro == z->micro_steps ? par__zero_reduce_begin(z, unit) : PAR_OK;
-    }
-    s->holders = 0;
-    if (!u->count[0]) return PAR_OK;
-    if (z->desc.quantise_gradients) {
-        const int bits = z->desc.quantise_gradients;
         PAR__ZERO_TRY(
-            z->kernels->pack(z->kernels, bits, u->count[0], s->memory, z->desc.grad_dtype, s->packed[0]));
-        return (par_all_to_all_begin)(s->packed[0], s->packed[1], par__zero_packed(bits, shard), PAR_U8,
-                                      par__zero_call(z, unit, PAR__ZERO_BACKWARD), &s->requests[0]);
+            par__zero_accumulate(z, z->gradients + u->grad_offset * e, u->grad_offset, u->count[0], micro));
+        return u->microbatches_done == z->microbatches ? par__zero_reduce_begin(z, unit) : PAR_OK;
+    }
+    s->use_count = 0;
+    if (!u->count[0]) return PAR_OK;
+    if (z->desc.quantize_gradients) {
+        const int bits = z->desc.quantize_gradients;
+        PAR__ZERO_TRY(z->kernels->quantize(z->kernels, bits, u->count[0], s->memory, z->desc.grad_dtype,
+                                           s->quantized[0]));
+        return (par_all_to_all_begin)(s->quantized[0], s->quantized[1],
+                                      par__zero_quantized_bytes(bits, shard), PAR_U8,
+                                      par__zero_unit_comm(z, unit, PAR__ZERO_BACKWARD), &s->requests[0]);
     }
     if (z->ranks == 1) return PAR_OK;
     return (par_reduce_scatter_begin)(s->memory, s->memory + shard * (size_t)z->rank * e, shard,
                                       z->desc.grad_dtype, par__zero_op(z),
-                                      par__zero_call(z, unit, PAR__ZERO_BACKWARD), &s->requests[0]);
+                                      par__zero_unit_comm(z, unit, PAR__ZERO_BACKWARD), &s->requests[0]);
 }
 // Room for a microbatch's gradients, all 0.
-static par_result par__zero_open_gradients(par_zero *z, int unit, par__zero_slot **slot) {
+static par_result par__zero_clear_gradients(par_zero *z, int unit, par__zero_slot **slot) {
     const par__zero_unit *u = &z->units[unit];
-    const size_t bytes = u->count[0] * par__zero_grad_element(z);
+    const size_t bytes = u->count[0] * par__zero_grad_bytes(z);
     *slot = NULL;
     if (!z->sharded_gradients) { // else they add up in place; par_zero_step leaves zeros
-        if (z->desc.canonical_shards && u->micro)
-            return z->device->fill(z->device, z->gradients + u->grad_at * par__zero_grad_element(z), 0, bytes,
-                                   NULL);
+        if (z->desc.canonical_shards && u->microbatches_done)
+            return z->device->fill(z->device, z->gradients + u->grad_offset * par__zero_grad_bytes(z), 0,
+                                   bytes, NULL);
         return PAR_OK;
     }
-    if (par__zero_held(&z->whole_gradients) >= z->desc.whole_units)
+    if (par__zero_slots_in_use(&z->unsharded_gradients) >= z->desc.max_gathered_units)
         return PAR__ZERO_FAIL(
             PAR_ERR_ARGUMENT,
             "%s: %d other units are in backward, and have not been ended: end them, or allow "
-            "more by whole_units",
-            u->site[PAR__ZERO_BACKWARD], z->desc.whole_units);
-    par__zero_slot *s = par__zero_slot_of(&z->whole_gradients, unit); // its last microbatch
-    if (!s) s = par__zero_free_slot(&z->whole_gradients, unit, 0);
-    PAR__ZERO_TRY(par__zero_settle(z, s));
-    s->unit = unit, s->holders = 1;
+            "more by max_gathered_units",
+            u->site[PAR__ZERO_BACKWARD], z->desc.max_gathered_units);
+    par__zero_slot *s = par__zero_slot_of(&z->unsharded_gradients, unit); // its last microbatch
+    if (!s) s = par__zero_free_slot(&z->unsharded_gradients, unit, 0);
+    PAR__ZERO_TRY(par__zero_drain_slot(z, s));
+    s->unit = unit, s->use_count = 1;
     *slot = s;
     return z->device->fill(z->device, s->memory, 0, bytes, NULL);
 }
@@ -2437,68 +2501,68 @@ par_result(par_zero_backward_begin)(par_zero *z, int unit) {
     par__zero_slot *s;
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_backward_begin", unit));
     par__zero_unit *u = &z->units[unit];
-    if (!u->backwards && u->micro == z->micro_steps)
+    if (!u->open_backwards && u->microbatches_done == z->microbatches)
         return PAR__ZERO_FAIL(
             PAR_ERR_ARGUMENT,
-            "%s: its %d microbatches are done: call par_zero_step first, or set micro_steps",
-            u->site[PAR__ZERO_BACKWARD], z->micro_steps);
-    PAR__ZERO_TRY(par_wait(&u->spreading));
-    if (z->sharded_parameters) PAR__ZERO_TRY(par__zero_hold(z, unit, unit - 1, PAR__ZERO_BACKWARD));
-    if (!u->backwards) PAR__ZERO_TRY(par__zero_open_gradients(z, unit, &s));
-    return u->backwards++, PAR_OK;
+            "%s: its %d microbatches are done: call par_zero_step first, or set microbatches",
+            u->site[PAR__ZERO_BACKWARD], z->microbatches);
+    PAR__ZERO_TRY(par_wait(&u->param_gather));
+    if (z->sharded_parameters) PAR__ZERO_TRY(par__zero_acquire(z, unit, unit - 1, PAR__ZERO_BACKWARD));
+    if (!u->open_backwards) PAR__ZERO_TRY(par__zero_clear_gradients(z, unit, &s));
+    return u->open_backwards++, PAR_OK;
 }
 par_result(par_zero_backward_end)(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_backward_end", unit));
     par__zero_unit *u = &z->units[unit];
-    if (!u->backwards) return par__zero_not_begun(z, "par_zero_backward_end", unit);
+    if (!u->open_backwards) return par__zero_not_begun(z, "par_zero_backward_end", unit);
     if (z->sharded_parameters) par__zero_release(z, unit);
-    if (--u->backwards) return PAR_OK;
-    return par__zero_complete(z, unit,
-                              z->sharded_gradients ? par__zero_slot_of(&z->whole_gradients, unit) : NULL);
+    if (--u->open_backwards) return PAR_OK;
+    return par__zero_microbatch_end(
+        z, unit, z->sharded_gradients ? par__zero_slot_of(&z->unsharded_gradients, unit) : NULL);
 }
 float *par_zero_grad(par_zero *z, int tensor) {
     if (tensor < 0 || tensor >= z->tensor_count) return NULL;
     const par__zero_tensor *t = &z->tensors[tensor];
     const par__zero_unit *u = &z->units[t->unit];
-    const size_t e = par__zero_grad_element(z);
+    const size_t e = par__zero_grad_bytes(z);
     if (!z->committed || t->part) return NULL;
-    if (!z->sharded_gradients) return (float *)(void *)(z->gradients + (u->grad_at + t->at) * e);
-    const par__zero_slot *s = par__zero_slot_of(&z->whole_gradients, t->unit);
-    return s && s->holders ? (float *)(void *)(s->memory + t->at * e) : NULL;
+    if (!z->sharded_gradients) return (float *)(void *)(z->gradients + (u->grad_offset + t->offset) * e);
+    const par__zero_slot *s = par__zero_slot_of(&z->unsharded_gradients, t->unit);
+    return s && s->use_count ? (float *)(void *)(s->memory + t->offset * e) : NULL;
 }
 // Has every unit with gradients had all backward passes of the step?
 static par_result par__zero_check_passes(par_zero *z, const char *call) {
     for (int i = 0; i < z->unit_count; i++) {
         const par__zero_unit *u = &z->units[i];
-        if (u->backwards || u->forwards)
+        if (u->open_backwards || u->open_forwards)
             return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: unit %s was begun and not ended", call, u->name);
-        if (u->micro < z->micro_steps && u->count[0])
+        if (u->microbatches_done < z->microbatches && u->count[0])
             return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
-                                  "%s: unit %s has had %d of the step's %d backward passes (micro_steps): "
+                                  "%s: unit %s has had %d of the step's %d backward passes (microbatches): "
                                   "begin and end one even "
                                   "where the unit was not used, its gradients are zeros then",
-                                  call, u->name, u->micro, z->micro_steps);
+                                  call, u->name, u->microbatches_done, z->microbatches);
     }
     return PAR_OK;
 }
 // Everything that has been begun is ended, and summed.
-static par_result par__zero_finish(par_zero *z, const char *call) {
+static par_result par__zero_finish_gradients(par_zero *z, const char *call) {
     const par_op op = par__zero_op(z);
     size_t first, count;
-    if (z->finished) return PAR_OK;
+    if (z->gradients_reduced) return PAR_OK;
     PAR__ZERO_TRY(par__zero_check_passes(z, call));
-    for (int i = 0; i < z->whole_gradients.count; i++)
-        PAR__ZERO_TRY(par__zero_settle(z, &z->whole_gradients.slots[i]));
+    for (int i = 0; i < z->unsharded_gradients.count; i++)
+        PAR__ZERO_TRY(par__zero_drain_slot(z, &z->unsharded_gradients.slots[i]));
     for (int i = 0; i < z->unit_count; i++) {
         par__zero_unit *u = &z->units[i];
         PAR__ZERO_TRY(par_wait(&u->reduction));
         char *mine = par__zero_sum_of(z, u, &first, &count);
-        if (z->groups > 1 && count)
-            PAR__ZERO_TRY(
-                par_all_reduce_begin(mine, mine, count, z->desc.grad_dtype, op, z->desc.outer, &u->outer));
+        if (z->replica_count > 1 && count)
+            PAR__ZERO_TRY(par_all_reduce_begin(mine, mine, count, z->desc.grad_dtype, op,
+                                               z->desc.replica_comm, &u->replica_reduction));
     }
-    for (int i = 0; i < z->unit_count; i++) PAR__ZERO_TRY(par_wait(&z->units[i].outer));
-    return z->finished = 1, PAR_OK;
+    for (int i = 0; i < z->unit_count; i++) PAR__ZERO_TRY(par_wait(&z->units[i].replica_reduction));
+    return z->gradients_reduced = 1, PAR_OK;
 }
 
 // >>zero_window ---------------------------------------------------------------------------------------------
@@ -2518,7 +2582,7 @@ static int par__zero_window_after(const par_zero *z, par__zero_window *w, int en
     for (; w->unit < end; w->unit++, w->first = w->count = 0) {
         const par__zero_unit *u = &z->units[w->unit];
         size_t owned;
-        const size_t until = par__zero_owned(z, u, &owned) + owned, piece = u->count[0] / z->pieces;
+        const size_t until = par__zero_updated_count(z, u, &owned) + owned, piece = u->count[0] / z->pieces;
         const size_t at = PAR__MAX(w->first + w->count, owned);
         if (at >= until) continue;
         w->piece = at / piece, w->first = at;
@@ -2530,20 +2594,21 @@ static int par__zero_window_after(const par_zero *z, par__zero_window *w, int en
 static char *par__zero_gradients_of(const par_zero *z, const par__zero_window *w) {
     size_t first, count;
     char *g = par__zero_sum_of(z, &z->units[w->unit], &first, &count);
-    return g + (w->first - first) * par__zero_grad_element(z);
+    return g + (w->first - first) * par__zero_grad_bytes(z);
 }
 // The runs of a window, each of one tensor. 0: no further one. A new one begins with all 0.
 typedef struct par__zero_run {
-    int tensor, begun;
+    int tensor, start;
     size_t at, count; // in the unit's trained part
 } par__zero_run;
 static int par__zero_next_run(const par_zero *z, const par__zero_window *w, par__zero_run *r) {
     const par__zero_unit *u = &z->units[w->unit];
-    r->tensor = r->begun ? r->tensor + 1 : u->first, r->begun = 1;
+    r->tensor = r->start ? r->tensor + 1 : u->first, r->start = 1;
     for (; r->tensor < u->last; r->tensor++) {
         const par__zero_tensor *t = &z->tensors[r->tensor];
-        const size_t end = PAR__MIN(t->at + par__zero_up(t->count, PAR__ZERO_ALIGN), w->first + w->count);
-        r->at = PAR__MAX(w->first, t->at);
+        const size_t end =
+            PAR__MIN(t->offset + par__zero_round_up(t->count, PAR__ZERO_ALIGN), w->first + w->count);
+        r->at = PAR__MAX(w->first, t->offset);
         if (t->part || r->at >= end) continue;
         r->count = end - r->at;
         return 1;
@@ -2551,15 +2616,15 @@ static int par__zero_next_run(const par_zero *z, const par__zero_window *w, par_
     return 0;
 }
 
-typedef struct par__zero_pass { // over the windows of units up to `end` that have some of [from, until)
+typedef struct par__zero_iter { // over the windows of units up to `end` that have some of [from, until)
     par__zero_window now, next;
     int end, started, more, writes, slot;
     size_t from, until;
-    int coming[2]; // transfers of the next one
-    float *states[PAR__ZERO_ARRAYS];
+    int next_reads[2]; // transfers of the next one
+    float *states[PAR__ZERO_STATE_KINDS];
     char *stored; // weights of param_dtype
-} par__zero_pass;
-static void par__zero_pass_advance(const par_zero *z, par__zero_pass *p) {
+} par__zero_iter;
+static void par__zero_iter_advance(const par_zero *z, par__zero_iter *p) {
     do p->more = par__zero_window_after(z, &p->next, p->end);
     while (p->more && (p->next.first >= p->until || p->next.first + p->next.count <= p->from));
 }
@@ -2567,50 +2632,51 @@ static void par__zero_pass_advance(const par_zero *z, par__zero_pass *p) {
 static void par__zero_move_window(par_zero *z, const par__zero_window *w, int slot, int write,
                                   int transfers[2]) {
     const par__zero_unit *u = &z->units[w->unit];
-    const size_t piece = u->count[0] / z->pieces, e = par__zero_element(z), n = par__zero_arrays(z) * 4;
-    const size_t room = par__zero_up(w->count, PAR__ZERO_RECORD);
+    const size_t piece = u->count[0] / z->pieces, e = par__zero_param_bytes(z),
+                 n = par__zero_state_count(z) * 4;
+    const size_t padded = par__zero_round_up(w->count, PAR__ZERO_PAGE_ELEMENTS);
     size_t owned;
-    par__zero_owned(z, u, &owned);
-    const size_t before = (w->piece - owned / piece) * par__zero_up(piece, PAR__ZERO_RECORD);
-    const size_t at = u->record_at + before + w->first - w->piece * piece;
+    par__zero_updated_count(z, u, &owned);
+    const size_t before = (w->piece - owned / piece) * par__zero_round_up(piece, PAR__ZERO_PAGE_ELEMENTS);
+    const size_t at = u->offload_offset + before + w->first - w->piece * piece;
     transfers[0] = transfers[1] = 0;
     if (z->state_store.kind && n)
         transfers[0] =
-            par__zero_transfer_begin(z, &z->state_store, z->windows[slot], at * n, room * n, write);
+            par__zero_transfer_begin(z, &z->state_store, z->windows[slot], at * n, padded * n, write);
     if (z->parameter_store.kind)
-        transfers[1] = par__zero_transfer_begin(z, &z->parameter_store,
-                                                z->windows[slot] + (z->state_store.kind ? room * n : 0),
-                                                (u->shard_at + w->first - owned) * e, w->count * e, write);
+        transfers[1] = par__zero_transfer_begin(
+            z, &z->parameter_store, z->windows[slot] + (z->state_store.kind ? padded * n : 0),
+            (u->shard_offset + w->first - owned) * e, w->count * e, write);
 }
 // The next window of a pass is on its way into the buffer after the present one's, once what that held is
 // written.
-static par_result par__zero_read_ahead(par_zero *z, par__zero_pass *p) {
+static par_result par__zero_prefetch_window(par_zero *z, par__zero_iter *p) {
     const int slot = (p->slot + 1) % PAR__ZERO_WINDOWS;
-    par__zero_pass_advance(z, p);
+    par__zero_iter_advance(z, p);
     if (!p->more || !z->windows[0]) return PAR_OK;
     PAR__ZERO_TRY(par__zero_transfer_wait(z, z->writing[slot]));
     z->writing[slot] = 0;
-    par__zero_move_window(z, &p->next, slot, 0, p->coming);
+    par__zero_move_window(z, &p->next, slot, 0, p->next_reads);
     return PAR_OK;
 }
-static par__zero_pass par__zero_pass_begin(int unit, int end, int writes) {
-    par__zero_pass p;
+static par__zero_iter par__zero_iter_begin(int unit, int end, int writes) {
+    par__zero_iter p;
     memset(&p, 0, sizeof p);
     p.next.unit = unit, p.end = end, p.writes = writes, p.until = SIZE_MAX;
     return p;
 }
-static par_result par__zero_pass_start(par_zero *z, par__zero_pass *p) { // what others wrote is there
+static par_result par__zero_iter_start(par_zero *z, par__zero_iter *p) { // what others wrote is there
     for (int i = 0; i < PAR__ZERO_WINDOWS; i++) {
         PAR__ZERO_TRY(par__zero_transfer_wait(z, z->writing[i]));
         z->writing[i] = 0;
     }
-    return p->started = 1, par__zero_read_ahead(z, p);
+    return p->started = 1, par__zero_prefetch_window(z, p);
 }
 // All windows of the pass that belong to `unit`, in turn; pointers are good until the next call. *found 0:
 // there are no more.
-static par_result par__zero_pass_next(par_zero *z, par__zero_pass *p, int unit, int *found) {
+static par_result par__zero_iter_next(par_zero *z, par__zero_iter *p, int unit, int *found) {
     int transfers[2] = {0, 0};
-    if (!p->started) PAR__ZERO_TRY(par__zero_pass_start(z, p));
+    if (!p->started) PAR__ZERO_TRY(par__zero_iter_start(z, p));
     if (p->now.count && p->writes && z->windows[0]) {
         par__zero_move_window(z, &p->now, p->slot, 1, transfers);
         z->writing[p->slot] = transfers[0]; // parameters are written already
@@ -2618,27 +2684,30 @@ static par_result par__zero_pass_next(par_zero *z, par__zero_pass *p, int unit, 
     p->now.count = 0;
     *found = p->more && p->next.unit == unit;
     if (!*found) return PAR_OK;
-    const int coming[2] = {p->coming[0], p->coming[1]};
+    const int reads[2] = {p->next_reads[0], p->next_reads[1]};
     p->now = p->next, p->slot = (p->slot + 1) % PAR__ZERO_WINDOWS;
-    PAR__ZERO_TRY(par__zero_read_ahead(z, p));
-    for (int i = 0; i < 2 && z->windows[0]; i++) PAR__ZERO_TRY(par__zero_transfer_wait(z, coming[i]));
+    PAR__ZERO_TRY(par__zero_prefetch_window(z, p));
+    for (int i = 0; i < 2 && z->windows[0]; i++) PAR__ZERO_TRY(par__zero_transfer_wait(z, reads[i]));
     const par__zero_unit *u = &z->units[unit];
-    const size_t e = par__zero_element(z), room = par__zero_up(p->now.count, PAR__ZERO_RECORD);
+    const size_t e = par__zero_param_bytes(z),
+                 padded = par__zero_round_up(p->now.count, PAR__ZERO_PAGE_ELEMENTS);
     size_t owned;
-    par__zero_owned(z, u, &owned);
-    const size_t at = p->now.first - owned, states = z->sharded_states ? u->grad_shard_at : u->grad_at;
+    par__zero_updated_count(z, u, &owned);
+    const size_t at = p->now.first - owned,
+                 states = z->sharded_states ? u->grad_shard_offset : u->grad_offset;
     char *buffer = z->windows[p->slot];
-    for (int i = 0; i < PAR__ZERO_ARRAYS; i++) {
+    for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) {
         p->states[i] = z->states[i] ? z->states[i] + states + at : NULL;
         if (z->has_state[i] && z->state_store.kind)
-            p->states[i] = (float *)(void *)buffer, buffer += room * sizeof(float);
+            p->states[i] = (float *)(void *)buffer, buffer += padded * sizeof(float);
     }
     p->stored = z->parameter_store.kind
                     ? buffer
-                    : z->parameters + ((z->sharded_parameters ? u->shard_at : u->whole_at + owned) + at) * e;
+                    : z->parameters +
+                          ((z->sharded_parameters ? u->shard_offset : u->unsharded_offset + owned) + at) * e;
     return PAR_OK;
 }
-static float *par__zero_weights(const par_zero *z, const par__zero_pass *p) {
+static float *par__zero_weights(const par_zero *z, const par__zero_iter *p) {
     return par__zero_has_master(z) ? p->states[PAR__ZERO_MASTER] : (float *)(void *)p->stored;
 }
 
@@ -2647,24 +2716,24 @@ static float *par__zero_weights(const par_zero *z, const par__zero_pass *p) {
 // Each piece of a unit has a sum of squares; each rank fills in those it has. Gathered, they are added in one
 // order: the same bits on all ranks, however the pieces lie.
 
-static int par__zero_shared_out(const par_zero *z) {
-    return z->ranks > 1 && (z->sharded_states || z->desc.central);
+static int par__zero_update_is_sharded(const par_zero *z) {
+    return z->ranks > 1 && (z->sharded_states || z->desc.parameter_server);
 }
 
-// The squares of a run, each divided by the number of ranks of `others` that have the element.
+// The squares of a run, each divided by the number of ranks of model_parallel_comm that have the element.
 static par_result par__zero_run_squares(const par_zero *z, const par__zero_run *r, const char *g,
                                         double *sum) {
     const par__zero_tensor *t = &z->tensors[r->tensor];
     const par_zero_kernels *k = z->kernels;
-    const size_t e = par__zero_grad_element(z);
-    size_t at = r->at - t->at, from = 0;
-    const size_t begun = at, end = at + r->count;
+    const size_t e = par__zero_grad_bytes(z);
+    size_t at = r->at - t->offset, from = 0;
+    const size_t start = at, end = at + r->count;
     if (!t->desc.run_count) return k->square_sum(k, g, z->desc.grad_dtype, r->count, 1, sum);
     for (int i = 0; i < t->desc.run_count && at < end; i++) {
         from += t->desc.runs[i].count;
         const size_t until = PAR__MIN(from, end);
         if (at >= until) continue;
-        PAR__ZERO_TRY(k->square_sum(k, g + (at - begun) * e, z->desc.grad_dtype, until - at,
+        PAR__ZERO_TRY(k->square_sum(k, g + (at - start) * e, z->desc.grad_dtype, until - at,
                                     1.0 / PAR__MAX(t->desc.runs[i].replicas, 1), sum));
         at = until;
     }
@@ -2674,7 +2743,7 @@ static par_result par__zero_clear_sums(par_zero *z, size_t n) {
     return z->device->fill(z->device, z->sums, 0, n * sizeof *z->sums, NULL);
 }
 static par_result par__zero_square_norm(par_zero *z) { // to the control
-    const size_t e = par__zero_grad_element(z), n = (size_t)z->unit_count * z->pieces;
+    const size_t e = par__zero_grad_bytes(z), n = (size_t)z->unit_count * z->pieces;
     double *total = &z->control->squares; // an address only: the device's
     par__zero_window w;
     memset(&w, 0, sizeof w);
@@ -2686,10 +2755,12 @@ static par_result par__zero_square_norm(par_zero *z) { // to the control
             PAR__ZERO_TRY(par__zero_run_squares(z, &r, g + (r.at - w.first) * e,
                                                 &z->sums[(size_t)w.unit * z->pieces + w.piece]));
     }
-    if (par__zero_shared_out(z))
+    if (par__zero_update_is_sharded(z))
         PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
     PAR__ZERO_TRY(z->kernels->total(z->kernels, z->sums, n, total));
-    return z->desc.others ? par_all_reduce(total, total, 1, PAR_F64, PAR_SUM, z->desc.others) : PAR_OK;
+    return z->desc.model_parallel_comm
+               ? par_all_reduce(total, total, 1, PAR_F64, PAR_SUM, z->desc.model_parallel_comm)
+               : PAR_OK;
 }
 
 // >>zero_step -----------------------------------------------------------------------------------------------
@@ -2704,15 +2775,15 @@ static par_zero_update par__zero_rounding_of(const par_zero *z, const par__zero_
 static par_zero_update par__zero_update_of(const par_zero *z, const par__zero_tensor *t, int unscaled) {
     par_zero_update a = par__zero_rounding_of(z, t, 0);
     a.optimizer = z->desc.optimizer, a.hyper = par__zero_hyper_of(z, t->desc.group);
-    a.scale = a.trust = a.correction1 = a.correction2 = 1, a.ema = z->desc.ema;
+    a.scale = a.trust_ratio = a.bias_correction1 = a.bias_correction2 = 1, a.ema = z->desc.ema;
     a.control = z->control, a.group = t->desc.group, a.unscaled = unscaled;
     if (a.optimizer == PAR_ZERO_MUON && !par__zero_is_matrix(z, t)) a.optimizer = PAR_ZERO_ADAMW;
     return a;
 }
-static par_result par__zero_apply(par_zero *z, const par__zero_pass *p, const par__zero_run *r,
+static par_result par__zero_apply(par_zero *z, const par__zero_iter *p, const par__zero_run *r,
                                   par_zero_update *a, const float *direction) {
-    const size_t k = r->at - p->now.first, e = par__zero_element(z);
-    const char *g = par__zero_gradients_of(z, &p->now) + k * par__zero_grad_element(z);
+    const size_t k = r->at - p->now.first, e = par__zero_param_bytes(z);
+    const char *g = par__zero_gradients_of(z, &p->now) + k * par__zero_grad_bytes(z);
     float *m = p->states[PAR__ZERO_M], *v = p->states[PAR__ZERO_V], *ema = p->states[PAR__ZERO_EMA];
     a->first = r->at;
     return z->kernels->update(z->kernels, a, r->count, par__zero_weights(z, p) + k,
@@ -2722,59 +2793,60 @@ static par_result par__zero_apply(par_zero *z, const par__zero_pass *p, const pa
                               ema ? ema + k : NULL);
 }
 // LAMB: |w| / |u| of each tensor, from the squares of its pieces, whoever has them.
-static par_result par__zero_lamb_trust(par_zero *z) {
+static par_result par__zero_lamb_trust_ratios(par_zero *z) {
     const size_t n = 2 * (size_t)z->tensor_count * z->pieces;
     const par_zero_kernels *k = z->kernels;
-    par__zero_pass p = par__zero_pass_begin(0, z->unit_count, 1);
+    par__zero_iter p = par__zero_iter_begin(0, z->unit_count, 1);
     int found;
     PAR__ZERO_TRY(par__zero_clear_sums(z, n));
     for (int unit = 0; unit < z->unit_count; unit++)
         for (;;) {
             par__zero_run r = {0, 0, 0, 0};
-            PAR__ZERO_TRY(par__zero_pass_next(z, &p, unit, &found));
+            PAR__ZERO_TRY(par__zero_iter_next(z, &p, unit, &found));
             if (!found) break;
             const char *g = par__zero_gradients_of(z, &p.now);
             while (par__zero_next_run(z, &p.now, &r)) {
                 const par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], 0);
                 const size_t at = r.at - p.now.first;
                 PAR__ZERO_TRY(k->lamb_norms(k, &a, r.count, par__zero_weights(z, &p) + at,
-                                            g + at * par__zero_grad_element(z), z->desc.grad_dtype,
+                                            g + at * par__zero_grad_bytes(z), z->desc.grad_dtype,
                                             p.states[PAR__ZERO_M] + at, p.states[PAR__ZERO_V] + at,
                                             z->sums + 2 * ((size_t)r.tensor * z->pieces + p.now.piece)));
             }
         }
-    if (par__zero_shared_out(z))
+    if (par__zero_update_is_sharded(z))
         PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
-    return k->lamb_trust(k, (size_t)z->tensor_count, z->pieces, z->sums, z->trust);
+    return k->lamb_trust_ratios(k, (size_t)z->tensor_count, z->pieces, z->sums, z->trust_ratios);
 }
-static par_result par__zero_matrices(par_zero *z, par_result r) { // a product leaves no text of its own
+static par_result par__zero_gemm_error(par_zero *z, par_result r) { // a product leaves no text of its own
     return r ? par_fail(z->desc.comm, r, "par_zero_step: a matrix product: %s", par_result_text(r)) : r;
 }
 // Muon: x (rows x cols) to about the nearest orthogonal matrix, by five Newton-Schulz steps
 //     A = x x^T,  x = a x + (b A + c A A) x
 // in place; on the shorter side.
-static par_result par__zero_orthogonalise(par_zero *z, float *x, size_t rows, size_t cols) {
+static par_result par__zero_orthogonalize(par_zero *z, float *x, size_t rows, size_t cols) {
     par_device *d = z->device;
     const par_zero_kernels *k = z->kernels;
     const int tall = rows > cols;
     const size_t s = PAR__MIN(rows, cols), n = rows * cols;
-    float *y = z->matrix[0], *next = z->matrix[1], *A = z->matrix[2], *B = z->matrix[3];
+    float *y = z->muon_scratch[0], *next = z->muon_scratch[1], *A = z->muon_scratch[2],
+          *B = z->muon_scratch[3];
     double *squares = z->sums; // nobody needs them any more
     PAR__ZERO_TRY(par__zero_clear_sums(z, 1));
     PAR__ZERO_TRY(k->square_sum(k, x, PAR_F32, n, 1, squares));
     PAR__ZERO_TRY(k->scale(k, n, y, x, 1, squares));
     for (int step = 0; step < 5; step++) {
-        PAR__ZERO_TRY(par__zero_matrices(
+        PAR__ZERO_TRY(par__zero_gemm_error(
             z, d->gemm(d, tall, !tall, s, s, tall ? rows : cols, 1, y, cols, y, cols, 0, A, s, NULL)));
         PAR__ZERO_TRY(d->copy(d, B, A, s * s * sizeof *B, NULL));
         PAR__ZERO_TRY(
-            par__zero_matrices(z, d->gemm(d, 0, 0, s, s, s, 2.0315f, A, s, A, s, -4.7750f, B, s, NULL)));
+            par__zero_gemm_error(z, d->gemm(d, 0, 0, s, s, s, 2.0315f, A, s, A, s, -4.7750f, B, s, NULL)));
         PAR__ZERO_TRY(d->copy(d, next, y, n * sizeof *next, NULL));
         if (tall)
-            PAR__ZERO_TRY(par__zero_matrices(
+            PAR__ZERO_TRY(par__zero_gemm_error(
                 z, d->gemm(d, 0, 0, rows, cols, s, 1, y, cols, B, s, 3.4445f, next, cols, NULL)));
         else
-            PAR__ZERO_TRY(par__zero_matrices(
+            PAR__ZERO_TRY(par__zero_gemm_error(
                 z, d->gemm(d, 0, 0, rows, cols, s, 1, B, s, y, cols, 3.4445f, next, cols, NULL)));
         float *swap = y;
         y = next, next = swap;
@@ -2784,90 +2856,90 @@ static par_result par__zero_orthogonalise(par_zero *z, float *x, size_t rows, si
 // Muon: the momentum of a unit's matrices, gathered whole; those that this rank has a part of, orthogonal.
 static par_result par__zero_muon_directions(par_zero *z, int unit) {
     const par__zero_unit *u = &z->units[unit];
-    par__zero_pass p = par__zero_pass_begin(unit, unit + 1, 1);
+    par__zero_iter p = par__zero_iter_begin(unit, unit + 1, 1);
     size_t first;
-    const size_t count = par__zero_owned(z, u, &first);
+    const size_t count = par__zero_updated_count(z, u, &first);
     for (int found = 1; found;) {
         par__zero_run r = {0, 0, 0, 0};
-        PAR__ZERO_TRY(par__zero_pass_next(z, &p, unit, &found));
+        PAR__ZERO_TRY(par__zero_iter_next(z, &p, unit, &found));
         while (found && par__zero_next_run(z, &p.now, &r)) {
             const par__zero_tensor *t = &z->tensors[r.tensor];
             const par_zero_update a = par__zero_update_of(z, t, 0);
             const size_t k = r.at - p.now.first;
-            const char *g = par__zero_gradients_of(z, &p.now) + k * par__zero_grad_element(z);
+            const char *g = par__zero_gradients_of(z, &p.now) + k * par__zero_grad_bytes(z);
             if (par__zero_is_matrix(z, t))
                 PAR__ZERO_TRY(z->kernels->momentum(z->kernels, &a, r.count, g, z->desc.grad_dtype,
-                                                   p.states[PAR__ZERO_M] + k, z->whole_momentum + r.at));
+                                                   p.states[PAR__ZERO_M] + k, z->gathered_momentum + r.at));
         }
     }
     if (z->sharded_states && u->count[0])
-        PAR__ZERO_TRY((par_all_gather)(z->whole_momentum + first, z->whole_momentum, count, PAR_F32,
-                                       par__zero_call(z, unit, PAR__ZERO_UPDATE)));
+        PAR__ZERO_TRY((par_all_gather)(z->gathered_momentum + first, z->gathered_momentum, count, PAR_F32,
+                                       par__zero_unit_comm(z, unit, PAR__ZERO_UPDATE)));
     for (int t = u->first; t < u->last; t++) {
         const par__zero_tensor *x = &z->tensors[t];
-        if (par__zero_is_matrix(z, x) && count && x->at < first + count && x->at + x->count > first)
-            PAR__ZERO_TRY(
-                par__zero_orthogonalise(z, z->whole_momentum + x->at, x->desc.shape[0], x->desc.shape[1]));
+        if (par__zero_is_matrix(z, x) && count && x->offset < first + count && x->offset + x->count > first)
+            PAR__ZERO_TRY(par__zero_orthogonalize(z, z->gathered_momentum + x->offset, x->desc.shape[0],
+                                                  x->desc.shape[1]));
     }
     return PAR_OK;
 }
-static par_result par__zero_update_unit(par_zero *z, par__zero_pass *p, int unit) {
+static par_result par__zero_update_unit(par_zero *z, par__zero_iter *p, int unit) {
     for (;;) {
         par__zero_run r = {0, 0, 0, 0};
         int found;
-        PAR__ZERO_TRY(par__zero_pass_next(z, p, unit, &found));
+        PAR__ZERO_TRY(par__zero_iter_next(z, p, unit, &found));
         if (!found) return PAR_OK;
         while (par__zero_next_run(z, &p->now, &r)) {
             const int matrix = par__zero_is_matrix(z, &z->tensors[r.tensor]);
             par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], matrix);
-            if (a.optimizer == PAR_ZERO_LAMB) a.trust_at = z->trust + r.tensor;
-            PAR__ZERO_TRY(par__zero_apply(z, p, &r, &a, matrix ? z->whole_momentum + r.at : NULL));
+            if (a.optimizer == PAR_ZERO_LAMB) a.trust_ratio_at = z->trust_ratios + r.tensor;
+            PAR__ZERO_TRY(par__zero_apply(z, p, &r, &a, matrix ? z->gathered_momentum + r.at : NULL));
         }
         if (!z->sharded_gradients) // zeros for the next step, while they are in the cache
             PAR__ZERO_TRY(z->device->fill(z->device, par__zero_gradients_of(z, &p->now), 0,
-                                          p->now.count * par__zero_grad_element(z), NULL));
+                                          p->now.count * par__zero_grad_bytes(z), NULL));
     }
 }
 // What this rank updated, to the others: under way until somebody needs the unit.
-static par_result par__zero_spread_begin(par_zero *z, int unit) {
+static par_result par__zero_param_gather_begin(par_zero *z, int unit) {
     par__zero_unit *u = &z->units[unit];
-    const size_t e = par__zero_element(z), shard = par__zero_shard(z, u, 0);
-    char *whole = z->parameters + u->whole_at * e;
-    if (!par__zero_shared_out(z) || z->sharded_parameters || !u->count[0]) return PAR_OK;
-    if (z->desc.central)
+    const size_t e = par__zero_param_bytes(z), shard = par__zero_shard_count(z, u, 0);
+    char *whole = z->parameters + u->unsharded_offset * e;
+    if (!par__zero_update_is_sharded(z) || z->sharded_parameters || !u->count[0]) return PAR_OK;
+    if (z->desc.parameter_server)
         return (par_broadcast_begin)(whole, whole, u->count[0], z->desc.param_dtype, 0,
                                      par__in_named_layer(z->desc.comm, u->site[PAR__ZERO_UPDATE]),
-                                     &u->spreading);
+                                     &u->param_gather);
     return (par_all_gather_begin)(whole + shard * (size_t)z->rank * e, whole, shard, z->desc.param_dtype,
-                                  par__zero_call(z, unit, PAR__ZERO_UPDATE), &u->spreading);
+                                  par__zero_unit_comm(z, unit, PAR__ZERO_UPDATE), &u->param_gather);
 }
 // All units. A unit with Muon's matrices is walked over twice, and so alone.
 static par_result par__zero_update_all(par_zero *z) {
-    par__zero_pass p = par__zero_pass_begin(0, z->unit_count, 1);
+    par__zero_iter p = par__zero_iter_begin(0, z->unit_count, 1);
     for (int i = 0; i < z->unit_count; i++) {
         if (z->desc.optimizer == PAR_ZERO_MUON) {
             if (par__zero_has_matrix(z, &z->units[i])) PAR__ZERO_TRY(par__zero_muon_directions(z, i));
-            p = par__zero_pass_begin(i, i + 1, 1);
+            p = par__zero_iter_begin(i, i + 1, 1);
         }
         PAR__ZERO_TRY(par__zero_update_unit(z, &p, i));
-        PAR__ZERO_TRY(par__zero_spread_begin(z, i));
+        PAR__ZERO_TRY(par__zero_param_gather_begin(z, i));
     }
     return PAR_OK;
 }
 // For the next step. Gradients that were used are zeros already.
-static par_result par__zero_clear(par_zero *z, int unused) {
+static par_result par__zero_reset_step(par_zero *z, int unused) {
     par_device *d = z->device;
-    const size_t e = par__zero_grad_element(z);
-    for (int i = 0; i < z->whole_parameters.count; i++) { // gathered, never used, and old by now
-        par__zero_slot *s = &z->whole_parameters.slots[i];
-        par__zero_fetched(z, s), par_wait_all(s->requests, 2), s->unit = -1;
+    const size_t e = par__zero_grad_bytes(z);
+    for (int i = 0; i < z->gathered_parameters.count; i++) { // gathered, never used, and old by now
+        par__zero_slot *s = &z->gathered_parameters.slots[i];
+        par__zero_fetch_end(z, s), par_wait_all(s->requests, 2), s->unit = -1;
     }
-    z->finished = 0;
+    z->gradients_reduced = 0;
     for (int i = 0; i < z->unit_count; i++) {
         par__zero_unit *u = &z->units[i];
-        char *g = z->gradients + u->grad_at * e;
+        char *g = z->gradients + u->grad_offset * e;
         size_t first, count;
-        u->micro = 0;
+        u->microbatches_done = 0;
         if (z->sharded_gradients) continue;
         par__zero_sum_of(z, u, &first, &count);
         if (unused) count = 0;
@@ -2879,10 +2951,10 @@ static par_result par__zero_clear(par_zero *z, int unused) {
 static par_zero_rules par__zero_rules_of(const par_zero *z, float lr_factor) {
     par_zero_rules r;
     memset(&r, 0, sizeof r);
-    r.microbatches = z->desc.average ? (double)z->ranks * z->groups * z->micro_steps : 1;
+    r.microbatches = z->desc.average ? (double)z->ranks * z->replica_count * z->microbatches : 1;
     r.lr_factor = lr_factor, r.clip = z->desc.clip, r.loss_scale = z->desc.loss_scale;
-    r.window = z->desc.loss_scale_window, r.patience = z->desc.loss_scale_patience;
-    for (int g = 0; g < PAR_ZERO_GROUPS; g++) {
+    r.window = z->desc.loss_scale_window, r.hysteresis = z->desc.loss_scale_hysteresis;
+    for (int g = 0; g < PAR_ZERO_MAX_GROUPS; g++) {
         const par_zero_hyper h = par__zero_hyper_of(z, g);
         r.beta[g][0] = h.beta1, r.beta[g][1] = h.beta2;
     }
@@ -2891,16 +2963,16 @@ static par_zero_rules par__zero_rules_of(const par_zero *z, float lr_factor) {
 par_result(par_zero_step)(par_zero *z, float lr_factor, par_zero_report *report) {
     if (!z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_step: nothing is committed");
     const par_zero_rules rules = par__zero_rules_of(z, lr_factor);
-    PAR__ZERO_TRY(par__zero_finish(z, "par_zero_step"));
+    PAR__ZERO_TRY(par__zero_finish_gradients(z, "par_zero_step"));
     PAR__ZERO_TRY(par__zero_square_norm(z));
     PAR__ZERO_TRY(z->kernels->decide(z->kernels, &rules, z->control));
-    const int skip = z->host && z->control->skipped; // a device's kernels look themselves
-    if (!skip && z->desc.optimizer == PAR_ZERO_LAMB) PAR__ZERO_TRY(par__zero_lamb_trust(z));
+    const int skip = z->on_cpu && z->control->skipped; // a device's kernels look themselves
+    if (!skip && z->desc.optimizer == PAR_ZERO_LAMB) PAR__ZERO_TRY(par__zero_lamb_trust_ratios(z));
     if (!skip) PAR__ZERO_TRY(par__zero_update_all(z));
-    PAR__ZERO_TRY(par__zero_clear(z, skip));
+    PAR__ZERO_TRY(par__zero_reset_step(z, skip));
     if (!report) return PAR_OK;
     const par_zero_control now = par__zero_control_get(z);
-    report->norm = now.norm, report->skipped = now.skipped, report->loss_scale = now.loss_scale;
+    report->grad_norm = now.grad_norm, report->skipped = now.skipped, report->loss_scale = now.loss_scale;
     return report->step = now.step, PAR_OK;
 }
 float par_zero_loss_scale(const par_zero *z) { return par__zero_control_get(z).loss_scale; }
@@ -2910,7 +2982,7 @@ void par_zero_set_steps(par_zero *z, uint64_t steps) {
     now.step = steps;
     par__zero_control_set(z, &now);
 }
-par_result(par_zero_set_factor)(par_zero *z, float lr_factor) {
+par_result(par_zero_set_lr_factor)(par_zero *z, float lr_factor) {
     par_zero_control now = par__zero_control_get(z);
     now.lr_factor = lr_factor;
     return par__zero_control_set(z, &now);
@@ -2920,28 +2992,29 @@ par_result(par_zero_set_factor)(par_zero *z, float lr_factor) {
 
 // Which elements of a tensor are among this rank's parameters, in the unit's part: from *begin to what it
 // returns.
-static size_t par__zero_stored(const par_zero *z, const par__zero_tensor *t, size_t *begin) {
-    const size_t shard = par__zero_shard(z, &z->units[t->unit], t->part);
+static size_t par__zero_stored_range(const par_zero *z, const par__zero_tensor *t, size_t *begin) {
+    const size_t shard = par__zero_shard_count(z, &z->units[t->unit], t->part);
     const size_t first = z->sharded_parameters ? shard * (size_t)z->rank : 0;
     const size_t until = z->sharded_parameters ? first + shard : SIZE_MAX;
-    *begin = PAR__MAX(first, t->at);
-    return PAR__MIN(until, t->at + t->count);
+    *begin = PAR__MAX(first, t->offset);
+    return PAR__MIN(until, t->offset + t->count);
 }
 // Elements of a part of a unit from or to this rank's parameters.
 static par_result par__zero_move_parameters(par_zero *z, const par__zero_unit *u, int part, size_t at,
                                             size_t n, void *memory, int write) {
-    const size_t e = par__zero_element(z), shard = par__zero_shard(z, u, part);
+    const size_t e = par__zero_param_bytes(z), shard = par__zero_shard_count(z, u, part);
     const size_t first = z->sharded_parameters ? shard * (size_t)z->rank : 0;
-    const size_t begun =
-        z->sharded_parameters ? par__zero_shard_at(z, u, part) : u->whole_at + (part ? u->count[0] : 0);
-    const size_t from = (begun + at - first) * e;
+    const size_t start = z->sharded_parameters ? par__zero_shard_at(z, u, part)
+                                               : u->unsharded_offset + (part ? u->count[0] : 0);
+    const size_t from = (start + at - first) * e;
     if (z->parameter_store.kind)
         return par__zero_transfer_wait(
             z, par__zero_transfer_begin(z, &z->parameter_store, memory, from, n * e, write));
-    return par__zero_move(z, write ? z->parameters + from : (char *)memory,
-                          write ? (char *)memory : z->parameters + from, n * e);
+    return par__zero_copy_sync(z, write ? z->parameters + from : (char *)memory,
+                               write ? (char *)memory : z->parameters + from, n * e);
 }
-static int par__zero_state_of(par_zero_what what) { // that is what a tensor's values are, if it has any
+static int
+par__zero_state_of_field(par_zero_field what) { // that is what a tensor's values are, if it has any
     return what == PAR_ZERO_MOMENT1   ? PAR__ZERO_M
            : what == PAR_ZERO_MOMENT2 ? PAR__ZERO_V
            : what == PAR_ZERO_EMA     ? PAR__ZERO_EMA
@@ -2950,28 +3023,28 @@ static int par__zero_state_of(par_zero_what what) { // that is what a tensor's v
 // n elements of a state, from what fn gives for elements `first` on.
 static par_result par__zero_fill_state(par_zero *z, par_zero_fill_fn fn, void *user, size_t first, size_t n,
                                        float *state) {
-    if (z->host) return fn(user, first, n, state), PAR_OK;
+    if (z->on_cpu) return fn(user, first, n, state), PAR_OK;
     for (size_t at = 0; at < n; at += PAR__ZERO_STAGING) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_STAGING, n - at);
         fn(user, first + at, k, z->staging);
-        PAR__ZERO_TRY(par__zero_move(z, state + at, z->staging, k * sizeof *state));
+        PAR__ZERO_TRY(par__zero_copy_sync(z, state + at, z->staging, k * sizeof *state));
     }
     return PAR_OK;
 }
 static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor *t, par_zero_fill_fn fn,
                                             void *user) {
-    float values[PAR__ZERO_PIECE] = {0}, rounded[PAR__ZERO_PIECE];
+    float values[PAR__ZERO_CHUNK] = {0}, rounded[PAR__ZERO_CHUNK];
     const par__zero_unit *u = &z->units[t->unit];
     const uint64_t step = par_zero_steps(z);
     const int randomly = z->desc.stochastic_rounding && step && !t->part && z->desc.param_dtype == PAR_BF16;
     size_t begin;
-    const size_t end = par__zero_stored(z, t, &begin);
+    const size_t end = par__zero_stored_range(z, t, &begin);
     const par_zero_update last = par__zero_rounding_of(z, t, step); // as the last step has left them
-    for (size_t at = begin; at < end; at += PAR__ZERO_PIECE) {
-        const size_t n = PAR__MIN((size_t)PAR__ZERO_PIECE, end - at);
-        fn(user, at - t->at, n, values);
+    for (size_t at = begin; at < end; at += PAR__ZERO_CHUNK) {
+        const size_t n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
+        fn(user, at - t->offset, n, values);
         if (randomly)
-            par__zero_round_randomly((uint16_t *)(void *)rounded, values, n, &last, at);
+            par__zero_round_stochastic((uint16_t *)(void *)rounded, values, n, &last, at);
         else
             par_cast(rounded, z->desc.param_dtype, values, PAR_F32, n);
         PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, rounded, 1));
@@ -2979,81 +3052,82 @@ static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor 
     return PAR_OK;
 }
 // The windows that have elements of a trained tensor; those of them in the present one: *begin on, how many.
-static par__zero_pass par__zero_pass_of(const par__zero_tensor *t, int writes) {
-    par__zero_pass p = par__zero_pass_begin(t->unit, t->part ? t->unit : t->unit + 1, writes);
-    p.from = t->at, p.until = t->at + t->count;
+static par__zero_iter par__zero_iter_tensor(const par__zero_tensor *t, int writes) {
+    par__zero_iter p = par__zero_iter_begin(t->unit, t->part ? t->unit : t->unit + 1, writes);
+    p.from = t->offset, p.until = t->offset + t->count;
     return p;
 }
-static size_t par__zero_overlap(const par__zero_pass *p, size_t *begin) {
+static size_t par__zero_overlap(const par__zero_iter *p, size_t *begin) {
     *begin = PAR__MAX(p->now.first, p->from);
     return p->now.count ? PAR__MIN(p->now.first + p->now.count, p->until) - *begin : 0;
 }
-par_result(par_zero_fill)(par_zero *z, int tensor, par_zero_what what, par_zero_fill_fn fn, void *user) {
+par_result(par_zero_fill)(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn, void *user) {
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count || what == PAR_ZERO_GRADIENT)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_fill: %d is no tensor, or nothing is committed",
                               tensor);
     const par__zero_tensor *t = &z->tensors[tensor];
-    const int kinds[2] = {par__zero_state_of(what), what == PAR_ZERO_VALUE ? PAR__ZERO_EMA : 0};
-    PAR__ZERO_TRY(par_wait(&z->units[t->unit].spreading));
+    const int kinds[2] = {par__zero_state_of_field(what), what == PAR_ZERO_VALUE ? PAR__ZERO_EMA : 0};
+    PAR__ZERO_TRY(par_wait(&z->units[t->unit].param_gather));
     if (what == PAR_ZERO_VALUE) PAR__ZERO_TRY(par__zero_fill_parameters(z, t, fn, user));
-    par__zero_pass p = par__zero_pass_of(t, 1);
+    par__zero_iter p = par__zero_iter_tensor(t, 1);
     for (int found = 1; found;) {
         size_t begin;
-        PAR__ZERO_TRY(par__zero_pass_next(z, &p, t->unit, &found));
+        PAR__ZERO_TRY(par__zero_iter_next(z, &p, t->unit, &found));
         const size_t n = par__zero_overlap(&p, &begin);
         for (int i = 0; i < 1 + (kinds[1] > 0) && n; i++)
             if (p.states[kinds[i]])
-                PAR__ZERO_TRY(par__zero_fill_state(z, fn, user, begin - t->at, n,
+                PAR__ZERO_TRY(par__zero_fill_state(z, fn, user, begin - t->offset, n,
                                                    p.states[kinds[i]] + (begin - p.now.first)));
     }
     return PAR_OK;
 }
 static par_result par__zero_read_parameters(par_zero *z, const par__zero_tensor *t, float *values) {
-    float narrow[PAR__ZERO_PIECE];
+    float narrow[PAR__ZERO_CHUNK];
     const par__zero_unit *u = &z->units[t->unit];
     size_t begin;
-    const size_t end = par__zero_stored(z, t, &begin);
-    for (size_t at = begin; at < end; at += PAR__ZERO_PIECE) {
-        const size_t n = PAR__MIN((size_t)PAR__ZERO_PIECE, end - at);
+    const size_t end = par__zero_stored_range(z, t, &begin);
+    for (size_t at = begin; at < end; at += PAR__ZERO_CHUNK) {
+        const size_t n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
         PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, narrow, 0));
-        par_cast(values + (at - t->at), PAR_F32, narrow, z->desc.param_dtype, n);
+        par_cast(values + (at - t->offset), PAR_F32, narrow, z->desc.param_dtype, n);
     }
     return PAR_OK;
 }
 static par_result par__zero_read_gradient(par_zero *z, const par__zero_tensor *t, float *values) {
-    const size_t ge = par__zero_grad_element(z);
+    const size_t ge = par__zero_grad_bytes(z);
     size_t first, count;
-    PAR__ZERO_TRY(par__zero_finish(z, "par_zero_read"));
+    PAR__ZERO_TRY(par__zero_finish_gradients(z, "par_zero_read"));
     const char *g = par__zero_sum_of(z, &z->units[t->unit], &first, &count);
-    const size_t begin = PAR__MAX(first, t->at), end = PAR__MIN(first + count, t->at + t->count);
+    const size_t begin = PAR__MAX(first, t->offset), end = PAR__MIN(first + count, t->offset + t->count);
     for (size_t at = begin, n; !t->part && at < end; at += n) {
         const void *here;
-        PAR__ZERO_TRY(par__zero_look(z, g + (at - first) * ge, ge, end - at, &n, &here));
-        par_cast(values + (at - t->at), PAR_F32, here, z->desc.grad_dtype, n);
+        PAR__ZERO_TRY(par__zero_read_staged(z, g + (at - first) * ge, ge, end - at, &n, &here));
+        par_cast(values + (at - t->offset), PAR_F32, here, z->desc.grad_dtype, n);
     }
     return PAR_OK;
 }
-par_result(par_zero_read)(par_zero *z, int tensor, par_zero_what what, float *values) {
+par_result(par_zero_read)(par_zero *z, int tensor, par_zero_field what, float *values) {
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_read: %d is no tensor, or nothing is committed",
                               tensor);
     const par__zero_tensor *t = &z->tensors[tensor];
     const int parameters = what == PAR_ZERO_VALUE && (t->part || !par__zero_has_master(z));
     memset(values, 0, t->count * sizeof *values);
-    PAR__ZERO_TRY(par_wait(&z->units[t->unit].spreading));
+    PAR__ZERO_TRY(par_wait(&z->units[t->unit].param_gather));
     if (parameters) PAR__ZERO_TRY(par__zero_read_parameters(z, t, values));
     if (what == PAR_ZERO_GRADIENT) PAR__ZERO_TRY(par__zero_read_gradient(z, t, values));
-    par__zero_pass p = par__zero_pass_of(t, 0);
+    par__zero_iter p = par__zero_iter_tensor(t, 0);
     for (int found = !parameters && what != PAR_ZERO_GRADIENT; found;) {
         const float *state;
         size_t begin;
-        PAR__ZERO_TRY(par__zero_pass_next(z, &p, t->unit, &found));
-        if (!found || !(state = p.states[par__zero_state_of(what)])) continue;
+        PAR__ZERO_TRY(par__zero_iter_next(z, &p, t->unit, &found));
+        if (!found || !(state = p.states[par__zero_state_of_field(what)])) continue;
         const size_t n = par__zero_overlap(&p, &begin);
-        PAR__ZERO_TRY(
-            par__zero_move(z, values + (begin - t->at), state + (begin - p.now.first), n * sizeof *values));
+        PAR__ZERO_TRY(par__zero_copy_sync(z, values + (begin - t->offset), state + (begin - p.now.first),
+                                          n * sizeof *values));
     }
-    if ((parameters && !z->sharded_parameters) || !par__zero_shared_out(z)) return PAR_OK; // all have all
+    if ((parameters && !z->sharded_parameters) || !par__zero_update_is_sharded(z))
+        return PAR_OK;                                                               // all have all
     return par_all_reduce(values, values, t->count, PAR_U32, PAR_MAX, z->desc.comm); // others have zeros
 }
 
@@ -3063,16 +3137,16 @@ typedef struct par__json {
     const char *at, *end;
     int bad;
 } par__json;
-static void par__json_skip(par__json *j) {
+static void par__json_skip_space(par__json *j) {
     while (j->at < j->end && (*j->at == ' ' || *j->at == '\n' || *j->at == '\r' || *j->at == '\t')) j->at++;
 }
-static int par__json_take(par__json *j, char c) { // 1: it stood there
-    par__json_skip(j);
+static int par__json_accept(par__json *j, char c) { // 1: it stood there
+    par__json_skip_space(j);
     if (j->at < j->end && *j->at == c) return j->at++, 1;
     return 0;
 }
-static void par__json_need(par__json *j, char c) {
-    if (!par__json_take(j, c)) j->bad = 1;
+static void par__json_expect(par__json *j, char c) {
+    if (!par__json_accept(j, c)) j->bad = 1;
 }
 static unsigned par__json_hex(par__json *j) { // four digits
     unsigned v = 0;
@@ -3106,24 +3180,26 @@ static int par__json_escape(par__json *j, char utf8[4]) { // what stands after a
     return utf8[0] = (char)((0xF00 >> n & 0xF0) | v), n;
 }
 // A string, cut off at room - 1 bytes where `cut` is given; else what is too long is an error.
-static void par__json_text(par__json *j, char *text, size_t room, int cut) {
+static void par__json_text(par__json *j, char *text, size_t capacity, int cut) {
     size_t n = 0;
-    par__json_need(j, '"');
+    par__json_expect(j, '"');
     while (!j->bad && j->at < j->end && *j->at != '"') {
         char bytes[4];
         int count = 1;
         bytes[0] = *j->at++;
         if (bytes[0] == '\\') count = par__json_escape(j, bytes);
-        if (!bytes[0] || (n + (size_t)count >= room && !cut)) j->bad = 1;
-        for (int i = 0; i < count && n + 1 < room; i++) text[n++] = bytes[i];
+        if (!bytes[0] || (n + (size_t)count >= capacity && !cut)) j->bad = 1;
+        for (int i = 0; i < count && n + 1 < capacity; i++) text[n++] = bytes[i];
     }
-    if (room) text[n] = 0;
-    par__json_need(j, '"');
+    if (capacity) text[n] = 0;
+    par__json_expect(j, '"');
 }
-static void par__json_string(par__json *j, char *text, size_t room) { par__json_text(j, text, room, 0); }
+static void par__json_string(par__json *j, char *text, size_t capacity) {
+    par__json_text(j, text, capacity, 0);
+}
 static uint64_t par__json_number(par__json *j) { // a whole one, from 0 on
     uint64_t v = 0;
-    par__json_skip(j);
+    par__json_skip_space(j);
     if (j->at >= j->end || *j->at < '0' || *j->at > '9') return j->bad = 1, (uint64_t)0;
     while (j->at < j->end && *j->at >= '0' && *j->at <= '9') {
         const uint64_t digit = (uint64_t)(*j->at++ - '0');
@@ -3132,30 +3208,30 @@ static uint64_t par__json_number(par__json *j) { // a whole one, from 0 on
     }
     return v;
 }
-static void par__json_ignore(par__json *j, int depth) { // any value
-    par__json_skip(j);
+static void par__json_skip_value(par__json *j, int depth) { // any value
+    par__json_skip_space(j);
     if (j->at >= j->end || depth > 32) return (void)(j->bad = 1);
     if (*j->at == '"') return par__json_text(j, NULL, 0, 1);
     const char open = *j->at, close = open == '{' ? '}' : ']';
     if (open == '{' || open == '[') {
         j->at++;
-        if (par__json_take(j, close)) return;
+        if (par__json_accept(j, close)) return;
         do {
-            if (open == '{') par__json_text(j, NULL, 0, 1), par__json_need(j, ':');
-            par__json_ignore(j, depth + 1);
-        } while (!j->bad && par__json_take(j, ','));
-        return par__json_need(j, close);
+            if (open == '{') par__json_text(j, NULL, 0, 1), par__json_expect(j, ':');
+            par__json_skip_value(j, depth + 1);
+        } while (!j->bad && par__json_accept(j, ','));
+        return par__json_expect(j, close);
     }
-    const char *begun = j->at;
+    const char *start = j->at;
     while (j->at < j->end && ((*j->at >= '0' && *j->at <= '9') || (*j->at >= 'a' && *j->at <= 'z') ||
                               *j->at == '+' || *j->at == '-' || *j->at == '.' || *j->at == 'E'))
         j->at++;
-    if (j->at == begun) j->bad = 1;
+    if (j->at == start) j->bad = 1;
 }
 
 typedef struct par__zero_text { // that grows
     char *text;
-    size_t count, room;
+    size_t count, capacity;
     int failed; // out of memory
 } par__zero_text;
 __attribute__((format(printf, 2, 3))) static void par__zero_print(par__zero_text *t, const char *format,
@@ -3164,11 +3240,11 @@ __attribute__((format(printf, 2, 3))) static void par__zero_print(par__zero_text
     va_start(list, format);
     const int n = vsnprintf(NULL, 0, format, list);
     va_end(list);
-    if (t->count + (size_t)n + 1 > t->room) {
-        const size_t room = 2 * t->room + (size_t)n + 256;
-        char *more = (char *)PAR_REALLOC(t->text, room);
+    if (t->count + (size_t)n + 1 > t->capacity) {
+        const size_t capacity = 2 * t->capacity + (size_t)n + 256;
+        char *more = (char *)PAR_REALLOC(t->text, capacity);
         if (!more) return (void)(t->failed = 1);
-        t->text = more, t->room = room;
+        t->text = more, t->capacity = capacity;
     }
     va_start(list, format);
     vsnprintf(t->text + t->count, (size_t)n + 1, format, list);
@@ -3191,46 +3267,47 @@ static const struct {
     const char *name;
     par_dtype dtype;
     size_t bytes;
-} par__zero_types[] = {{"F64", PAR_F64, 8},
-                       {"F32", PAR_F32, 4},
-                       {"F16", PAR_F16, 2},
-                       {"BF16", PAR_BF16, 2},
-                       {"I8", PAR_I8, 1},
-                       {"U8", PAR_U8, 1},
-                       {"I32", PAR_I32, 4},
-                       {"U32", PAR_U32, 4},
-                       {"I64", PAR_I64, 8},
-                       {"U64", PAR_U64, 8},
-                       {"BOOL", PAR_DTYPE_COUNT, 1},
-                       {"I16", PAR_DTYPE_COUNT, 2},
-                       {"U16", PAR_DTYPE_COUNT, 2},
-                       {"F8_E4M3", PAR_DTYPE_COUNT, 1},
-                       {"F8_E5M2", PAR_DTYPE_COUNT, 1}};
-enum { PAR__ZERO_TYPES = (int)(sizeof par__zero_types / sizeof par__zero_types[0]) };
-static const char *par__zero_type_name(par_dtype dtype) {
+} par__zero_file_dtypes[] = {{"F64", PAR_F64, 8},
+                             {"F32", PAR_F32, 4},
+                             {"F16", PAR_F16, 2},
+                             {"BF16", PAR_BF16, 2},
+                             {"I8", PAR_I8, 1},
+                             {"U8", PAR_U8, 1},
+                             {"I32", PAR_I32, 4},
+                             {"U32", PAR_U32, 4},
+                             {"I64", PAR_I64, 8},
+                             {"U64", PAR_U64, 8},
+                             {"BOOL", PAR_DTYPE_COUNT, 1},
+                             {"I16", PAR_DTYPE_COUNT, 2},
+                             {"U16", PAR_DTYPE_COUNT, 2},
+                             {"F8_E4M3", PAR_DTYPE_COUNT, 1},
+                             {"F8_E5M2", PAR_DTYPE_COUNT, 1}};
+enum { PAR__ZERO_FILE_DTYPES = (int)(sizeof par__zero_file_dtypes / sizeof par__zero_file_dtypes[0]) };
+static const char *par__zero_file_dtype_name(par_dtype dtype) {
     int k = 0;
-    while (par__zero_types[k].dtype != dtype) k++;
-    return par__zero_types[k].name;
+    while (par__zero_file_dtypes[k].dtype != dtype) k++;
+    return par__zero_file_dtypes[k].name;
 }
-__attribute__((format(printf, 3, 4))) static par_result par__zero_why(char *why, size_t room,
-                                                                      const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static par_result par__zero_file_error(char *why, size_t capacity,
+                                                                             const char *format, ...) {
     va_list list;
     va_start(list, format);
-    vsnprintf(why, room, format, list);
+    vsnprintf(why, capacity, format, list);
     va_end(list);
     return PAR_ERR_FILE;
 }
 
 // One tensor's value in the header: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}. NULL, or what
 // is wrong.
-static const char *par__zero_entry(par__json *j, par_zero_array *t, const char *data, size_t data_bytes) {
+static const char *par__zero_parse_entry(par__json *j, par_zero_file_tensor *t, const char *data,
+                                         size_t data_bytes) {
     char key[32], type[16] = "";
     uint64_t from = 0, until = 0;
     int seen = 0, k = 0;
-    par__json_need(j, '{');
+    par__json_expect(j, '{');
     do {
         par__json_string(j, key, sizeof key);
-        par__json_need(j, ':');
+        par__json_expect(j, ':');
         const int which = !strcmp(key, "dtype")          ? 1
                           : !strcmp(key, "shape")        ? 2
                           : !strcmp(key, "data_offsets") ? 4
@@ -3239,42 +3316,44 @@ static const char *par__zero_entry(par__json *j, par_zero_array *t, const char *
         seen |= which;
         if (which == 1) par__json_string(j, type, sizeof type);
         if (which == 2) {
-            par__json_need(j, '[');
-            const int empty = par__json_take(j, ']');
+            par__json_expect(j, '[');
+            const int empty = par__json_accept(j, ']');
             do {
                 if (empty) break;
-                if (t->dims == PAR_ZERO_DIMS) return "it has more than 8 dimensions";
+                if (t->dims == PAR_ZERO_MAX_DIMS) return "it has more than 8 dimensions";
                 t->shape[t->dims++] = (size_t)par__json_number(j);
-            } while (!j->bad && par__json_take(j, ','));
-            if (!empty) par__json_need(j, ']');
+            } while (!j->bad && par__json_accept(j, ','));
+            if (!empty) par__json_expect(j, ']');
         }
         if (which == 4) {
-            par__json_need(j, '['), from = par__json_number(j), par__json_need(j, ',');
-            until = par__json_number(j), par__json_need(j, ']');
+            par__json_expect(j, '['), from = par__json_number(j), par__json_expect(j, ',');
+            until = par__json_number(j), par__json_expect(j, ']');
         }
-    } while (!j->bad && par__json_take(j, ','));
-    par__json_need(j, '}');
+    } while (!j->bad && par__json_accept(j, ','));
+    par__json_expect(j, '}');
     if (j->bad || seen != 7 || from > until) return "its header is damaged";
-    while (k < PAR__ZERO_TYPES && strcmp(type, par__zero_types[k].name)) k++;
-    if (k == PAR__ZERO_TYPES) return "its dtype is not known";
+    while (k < PAR__ZERO_FILE_DTYPES && strcmp(type, par__zero_file_dtypes[k].name)) k++;
+    if (k == PAR__ZERO_FILE_DTYPES) return "its dtype is not known";
     if (until > data_bytes) return "its data lie beyond the end of the file, which is truncated";
-    t->dtype = par__zero_types[k].dtype, t->data = data + from, t->bytes = (size_t)(until - from);
-    t->count = par__zero_product(t->shape, t->dims);
-    if (t->count == SIZE_MAX || t->count * par__zero_types[k].bytes != t->bytes)
+    t->dtype = par__zero_file_dtypes[k].dtype, t->data = data + from, t->bytes = (size_t)(until - from);
+    t->count = par__zero_shape_product(t->shape, t->dims);
+    if (t->count == SIZE_MAX || t->count * par__zero_file_dtypes[k].bytes != t->bytes)
         return "its shape and its data do not agree";
     return NULL;
 }
 static int par__zero_by_data(const void *a, const void *b) {
-    const par_zero_array *x = (const par_zero_array *)a, *y = (const par_zero_array *)b;
+    const par_zero_file_tensor *x = (const par_zero_file_tensor *)a, *y = (const par_zero_file_tensor *)b;
     if (x->data != y->data) return (const char *)x->data < (const char *)y->data ? -1 : 1;
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 static int par__zero_by_name(const void *a, const void *b) {
-    return strcmp((*(const par_zero_array *const *)a)->name, (*(const par_zero_array *const *)b)->name);
+    return strcmp((*(const par_zero_file_tensor *const *)a)->name,
+                  (*(const par_zero_file_tensor *const *)b)->name);
 }
-static par_result par__zero_append(par_zero_safetensors *s, const par_zero_array *t) {
+static par_result par__zero_append(par_zero_safetensors *s, const par_zero_file_tensor *t) {
     if ((s->count & (s->count - 1)) == 0) {
-        par_zero_array *list = (par_zero_array *)PAR_REALLOC(s->list, (2 * s->count + 1) * sizeof *t);
+        par_zero_file_tensor *list =
+            (par_zero_file_tensor *)PAR_REALLOC(s->list, (2 * s->count + 1) * sizeof *t);
         if (!list) return PAR_ERR_MEMORY;
         s->list = list;
     }
@@ -3283,22 +3362,25 @@ static par_result par__zero_append(par_zero_safetensors *s, const par_zero_array
 // Data side by side from the first byte to the last, each name once.
 static par_result par__zero_check_arrays(par_zero_safetensors *s, const char *data, const char *end) {
     const char *at = data;
-    const par_zero_array **names = (const par_zero_array **)PAR_MALLOC((s->count + 1) * sizeof *names);
+    const par_zero_file_tensor **names =
+        (const par_zero_file_tensor **)PAR_MALLOC((s->count + 1) * sizeof *names);
     s->by_name = names;
-    if (!names) return par__zero_why(s->why, sizeof s->why, "out of memory"), PAR_ERR_MEMORY;
+    if (!names) return par__zero_file_error(s->why, sizeof s->why, "out of memory"), PAR_ERR_MEMORY;
     if (s->count) qsort(s->list, s->count, sizeof *s->list, par__zero_by_data);
     par_result r = PAR_OK;
     for (size_t i = 0; i < s->count && !r; at += s->list[i++].bytes) {
         names[i] = &s->list[i];
         if (s->list[i].data != at)
-            r = par__zero_why(s->why, sizeof s->why, "tensor %s does not begin where the one before it ends",
-                              s->list[i].name);
+            r = par__zero_file_error(s->why, sizeof s->why,
+                                     "tensor %s does not begin where the one before it ends",
+                                     s->list[i].name);
     }
-    if (!r && at != end) r = par__zero_why(s->why, sizeof s->why, "there is more data than its tensors have");
+    if (!r && at != end)
+        r = par__zero_file_error(s->why, sizeof s->why, "there is more data than its tensors have");
     if (!r && s->count) qsort(names, s->count, sizeof *names, par__zero_by_name);
     for (size_t i = 1; i < s->count && !r; i++)
         if (!strcmp(names[i - 1]->name, names[i]->name))
-            r = par__zero_why(s->why, sizeof s->why, "tensor %s stands there twice", names[i]->name);
+            r = par__zero_file_error(s->why, sizeof s->why, "tensor %s stands there twice", names[i]->name);
     return r;
 }
 // A whole file in memory.
@@ -3306,29 +3388,29 @@ static par_result par__zero_parse(par_zero_safetensors *s, const char *file, siz
     uint64_t n = 0;
     if (bytes > 8) memcpy(&n, file, 8);
     if (bytes <= 8 || n > bytes - 8 || n > (uint64_t)100 << 20)
-        return par__zero_why(s->why, sizeof s->why, "it is truncated, or no safetensors file");
+        return par__zero_file_error(s->why, sizeof s->why, "it is truncated, or no safetensors file");
     par__json j = {file + 8, file + 8 + n, 0};
     const char *data = j.end, *wrong = NULL;
-    par__json_need(&j, '{');
-    const int empty = par__json_take(&j, '}');
-    for (int more = !empty; more && !j.bad; more = par__json_take(&j, ',')) {
-        par_zero_array t;
+    par__json_expect(&j, '{');
+    const int empty = par__json_accept(&j, '}');
+    for (int more = !empty; more && !j.bad; more = par__json_accept(&j, ',')) {
+        par_zero_file_tensor t;
         memset(&t, 0, sizeof t);
         par__json_string(&j, t.name, sizeof t.name);
-        par__json_need(&j, ':');
+        par__json_expect(&j, ':');
         if (j.bad) break;
         if (!strcmp(t.name, "__metadata__")) {
-            par__json_ignore(&j, 0);
+            par__json_skip_value(&j, 0);
             continue;
         }
-        wrong = par__zero_entry(&j, &t, data, bytes - 8 - (size_t)n);
-        if (wrong) return par__zero_why(s->why, sizeof s->why, "tensor %s: %s", t.name, wrong);
+        wrong = par__zero_parse_entry(&j, &t, data, bytes - 8 - (size_t)n);
+        if (wrong) return par__zero_file_error(s->why, sizeof s->why, "tensor %s: %s", t.name, wrong);
         if (par__zero_append(s, &t))
-            return par__zero_why(s->why, sizeof s->why, "out of memory"), PAR_ERR_MEMORY;
+            return par__zero_file_error(s->why, sizeof s->why, "out of memory"), PAR_ERR_MEMORY;
     }
-    if (!empty) par__json_need(&j, '}');
-    par__json_skip(&j);
-    if (j.bad || j.at != j.end) return par__zero_why(s->why, sizeof s->why, "its header is damaged");
+    if (!empty) par__json_expect(&j, '}');
+    par__json_skip_space(&j);
+    if (j.bad || j.at != j.end) return par__zero_file_error(s->why, sizeof s->why, "its header is damaged");
     return par__zero_check_arrays(s, data, file + bytes);
 }
 void par_zero_safetensors_close(par_zero_safetensors *s) {
@@ -3347,10 +3429,10 @@ par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s) 
     const par_result r = par__zero_parse(s, (const char *)s->map, s->map ? s->bytes : 0);
     if (!r) return PAR_OK;
     memcpy(problem, s->why, sizeof problem);
-    par__zero_why(s->why, sizeof s->why, "cannot read %.200s: %.280s", path, problem);
+    par__zero_file_error(s->why, sizeof s->why, "cannot read %.200s: %.280s", path, problem);
     return par_zero_safetensors_close(s), r;
 }
-const par_zero_array *par_zero_safetensors_find(const par_zero_safetensors *s, const char *name) {
+const par_zero_file_tensor *par_zero_safetensors_find(const par_zero_safetensors *s, const char *name) {
     size_t low = 0, high = s->count;
     while (low < high) {
         const size_t middle = (low + high) / 2;
@@ -3365,13 +3447,13 @@ const par_zero_array *par_zero_safetensors_find(const par_zero_safetensors *s, c
 }
 
 // The header, and the length before it; data begin at a multiple of 64 bytes. Offsets follow the list.
-static void par__zero_header(par__zero_text *t, const par_zero_array *list, size_t count) {
+static void par__zero_header(par__zero_text *t, const par_zero_file_tensor *list, size_t count) {
     size_t offset = 0;
     par__zero_print(t, "12345678{\"__metadata__\":{\"format\":\"pt\"}");
     for (size_t i = 0; i < count; i++) {
         par__zero_print(t, ",");
         par__zero_quote(t, list[i].name);
-        par__zero_print(t, ":{\"dtype\":\"%s\",\"shape\":[", par__zero_type_name(list[i].dtype));
+        par__zero_print(t, ":{\"dtype\":\"%s\",\"shape\":[", par__zero_file_dtype_name(list[i].dtype));
         for (int d = 0; d < list[i].dims; d++) par__zero_print(t, "%s%zu", d ? "," : "", list[i].shape[d]);
         par__zero_print(t, "],\"data_offsets\":[%zu,%zu]}", offset, offset + list[i].bytes);
         offset += list[i].bytes;
@@ -3400,15 +3482,15 @@ static void par__zero_sync_parent(const char *path) { // the directory that a pa
     if (slash) slash[slash == dir] = 0;
     par__zero_sync_directory(slash ? dir : ".");
 }
-par_result par_zero_safetensors_write(const char *path, const par_zero_array *list, size_t count, char *why,
-                                      size_t why_bytes) {
+par_result par_zero_safetensors_write(const char *path, const par_zero_file_tensor *list, size_t count,
+                                      char *why, size_t why_bytes) {
     char temporary[4200];
     par__zero_text header;
     memset(&header, 0, sizeof header);
     snprintf(temporary, sizeof temporary, "%.4190s.tmp", path);
     par__zero_header(&header, list, count);
     if (header.failed)
-        return par__zero_why(why, why_bytes, "out of memory"), PAR_FREE(header.text), PAR_ERR_MEMORY;
+        return par__zero_file_error(why, why_bytes, "out of memory"), PAR_FREE(header.text), PAR_ERR_MEMORY;
     const int fd = par_open_replace(temporary);
     int ok = fd >= 0 && par__zero_write_all(fd, header.text, header.count);
     for (size_t i = 0; i < count && ok; i++) ok = par__zero_write_all(fd, list[i].data, list[i].bytes);
@@ -3419,7 +3501,7 @@ par_result par_zero_safetensors_write(const char *path, const par_zero_array *li
     PAR_FREE(header.text);
     if (ok) return par__zero_sync_parent(path), PAR_OK;
     unlink(temporary);
-    return par__zero_why(why, why_bytes, "cannot write %s: %s", path, strerror(error));
+    return par__zero_file_error(why, why_bytes, "cannot write %s: %s", path, strerror(error));
 }
 
 // >>zero_table ----------------------------------------------------------------------------------------------
@@ -3427,12 +3509,14 @@ par_result par_zero_safetensors_write(const char *path, const par_zero_array *li
 // What a checkpoint holds: every tensor that some rank has, once, under its name; its states behind it. All
 // ranks work this out alike, so that each knows the place of its elements in each file.
 
-enum { PAR__ZERO_KINDS = PAR__ZERO_ARRAYS }; // of a tensor: the weights (for the masters), and its states
-typedef struct par__zero_known {             // what ranks tell each other of a tensor
+enum {
+    PAR__ZERO_ITEM_KINDS = PAR__ZERO_STATE_KINDS
+};                                     // of a tensor: the weights (for the masters), and its states
+typedef struct par__zero_tensor_info { // what ranks tell each other of a tensor
     char name[160];
     uint64_t shape[4];
     int32_t dims, dtype, trained, rank;
-} par__zero_known;
+} par__zero_tensor_info;
 typedef struct par__zero_file {
     char name[64];
     size_t first, count; // items
@@ -3441,10 +3525,10 @@ typedef struct par__zero_file {
     int fd;
 } par__zero_file;
 typedef struct par__zero_table {
-    par__zero_known *known;
-    size_t known_count;
-    int *known_of;                   // of each of this rank's tensors
-    par_zero_array *items;           // in the order of the files
+    par__zero_tensor_info *infos;
+    size_t info_count;
+    int *info_of;                    // of each of this rank's tensors
+    par_zero_file_tensor *items;     // in the order of the files
     size_t *item_at;                 // in its file
     int *item_file, *item_of;        // item_of: of tensor x kind; -1: there is none
     size_t item_count, weight_count; // items; those that are weights come first
@@ -3457,59 +3541,62 @@ static void par__zero_table_close(par__zero_table *t) {
         PAR_FREE(t->files[i].header.text);
         if (t->files[i].fd >= 0) close(t->files[i].fd);
     }
-    PAR_FREE(t->known), PAR_FREE(t->known_of), PAR_FREE(t->items), PAR_FREE(t->item_at);
+    PAR_FREE(t->infos), PAR_FREE(t->info_of), PAR_FREE(t->items), PAR_FREE(t->item_at);
     PAR_FREE(t->item_file), PAR_FREE(t->item_of), PAR_FREE(t->files);
     memset(t, 0, sizeof *t);
 }
-static void par__zero_know(const par_zero *z, const par__zero_tensor *t, int rank, par__zero_known *k) {
+static void par__zero_describe_tensor(const par_zero *z, const par__zero_tensor *t, int rank,
+                                      par__zero_tensor_info *k) {
     memset(k, 0, sizeof *k);
     memcpy(k->name, t->name, sizeof k->name);
-    for (int i = 0; i < t->desc.dims; i++) k->shape[i] = t->desc.split ? t->desc.whole[i] : t->desc.shape[i];
+    for (int i = 0; i < t->desc.dims; i++)
+        k->shape[i] = t->desc.tensor_parallel ? t->desc.global_shape[i] : t->desc.shape[i];
     k->dims = t->desc.dims, k->trained = !t->part, k->rank = rank;
     k->dtype = (int32_t)(t->part ? z->desc.param_dtype : PAR_F32);
 }
-static int par__zero_by_known(const void *a, const void *b) { // by name, then as they were
-    const par__zero_known *x = *(const par__zero_known *const *)a, *y = *(const par__zero_known *const *)b;
+static int par__zero_by_info(const void *a, const void *b) { // by name, then as they were
+    const par__zero_tensor_info *x = *(const par__zero_tensor_info *const *)a,
+                                *y = *(const par__zero_tensor_info *const *)b;
     const int order = strcmp(x->name, y->name);
     return order ? order : x < y ? -1 : x > y;
 }
 // Of tensors of one name the first stays; what is left keeps its order. sorted: room for count pointers.
-static par_result par__zero_merge_known(par__zero_table *t, const par__zero_known **sorted, char *why,
-                                        size_t room) {
-    const size_t size = offsetof(par__zero_known, rank) - offsetof(par__zero_known, shape);
+static par_result par__zero_merge_infos(par__zero_table *t, const par__zero_tensor_info **sorted, char *why,
+                                        size_t capacity) {
+    const size_t size = offsetof(par__zero_tensor_info, rank) - offsetof(par__zero_tensor_info, shape);
     size_t kept = 0;
-    for (size_t i = 0; i < t->known_count; i++) sorted[i] = &t->known[i];
-    if (t->known_count) qsort(sorted, t->known_count, sizeof *sorted, par__zero_by_known);
-    for (size_t i = 1; i < t->known_count; i++) {
-        const par__zero_known *a = sorted[i - 1], *b = sorted[i];
+    for (size_t i = 0; i < t->info_count; i++) sorted[i] = &t->infos[i];
+    if (t->info_count) qsort(sorted, t->info_count, sizeof *sorted, par__zero_by_info);
+    for (size_t i = 1; i < t->info_count; i++) {
+        const par__zero_tensor_info *a = sorted[i - 1], *b = sorted[i];
         if (strcmp(a->name, b->name)) continue;
         if (a->rank == b->rank)
-            return par__zero_why(why, room, "two tensors are called \"%s\": a checkpoint needs names",
-                                 a->name),
+            return par__zero_file_error(why, capacity,
+                                        "two tensors are called \"%s\": a checkpoint needs names", a->name),
                    PAR_ERR_ARGUMENT;
         if (memcmp(a->shape, b->shape, size))
-            return par__zero_why(why, room, "tensor %s is not the same on ranks %d and %d", a->name, a->rank,
-                                 b->rank),
+            return par__zero_file_error(why, capacity, "tensor %s is not the same on ranks %d and %d",
+                                        a->name, a->rank, b->rank),
                    PAR_ERR_MISMATCH;
     }
-    for (size_t i = t->known_count; i-- > 1;)
-        if (!strcmp(sorted[i - 1]->name, sorted[i]->name)) t->known[sorted[i] - t->known].rank = -1;
-    for (size_t i = 0; i < t->known_count; i++)
-        if (t->known[i].rank >= 0) t->known[kept++] = t->known[i];
-    t->known_count = kept;
+    for (size_t i = t->info_count; i-- > 1;)
+        if (!strcmp(sorted[i - 1]->name, sorted[i]->name)) t->infos[sorted[i] - t->infos].rank = -1;
+    for (size_t i = 0; i < t->info_count; i++)
+        if (t->infos[i].rank >= 0) t->infos[kept++] = t->infos[i];
+    t->info_count = kept;
     return PAR_OK;
 }
 // Every tensor of every rank. Where all have the same (no pipeline) nothing but a checksum is sent.
-static par_result par__zero_gather_known(par_zero *z, par_comm *comm, par__zero_table *t) {
-    const size_t n = (size_t)z->tensor_count, e = sizeof *t->known, ranks = (size_t)par_size(comm);
+static par_result par__zero_gather_infos(par_zero *z, par_comm *comm, par__zero_table *t) {
+    const size_t n = (size_t)z->tensor_count, e = sizeof *t->infos, ranks = (size_t)par_size(comm);
     uint64_t pair[2] = {0xcbf29ce484222325u, 0};
-    t->known = (par__zero_known *)PAR_MALLOC((n + 1) * e);
+    t->infos = (par__zero_tensor_info *)PAR_MALLOC((n + 1) * e);
     size_t *counts = (size_t *)PAR_MALLOC(ranks * sizeof *counts);
-    if (!t->known || !counts) return PAR_FREE(counts), PAR_ERR_MEMORY;
-    for (size_t i = 0; i < n; i++) par__zero_know(z, &z->tensors[i], 0, &t->known[i]);
+    if (!t->infos || !counts) return PAR_FREE(counts), PAR_ERR_MEMORY;
+    for (size_t i = 0; i < n; i++) par__zero_describe_tensor(z, &z->tensors[i], 0, &t->infos[i]);
     for (size_t i = 0; i < n * e; i++)
-        pair[0] = (pair[0] ^ ((const unsigned char *)t->known)[i]) * 0x100000001b3u;
-    pair[1] = ~pair[0], t->known_count = n;
+        pair[0] = (pair[0] ^ ((const unsigned char *)t->infos)[i]) * 0x100000001b3u;
+    pair[1] = ~pair[0], t->info_count = n;
     par_result r = par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, comm);
     if (r || pair[0] == ~pair[1]) return PAR_FREE(counts), r;
     counts[par_rank(comm)] = n * e;
@@ -3517,46 +3604,48 @@ static par_result par__zero_gather_known(par_zero *z, par_comm *comm, par__zero_
     size_t all = 0;
     if (r) return PAR_FREE(counts), r;
     for (size_t i = 0; i < ranks; i++) all += counts[i];
-    par__zero_known *more = (par__zero_known *)PAR_MALLOC(all + e);
-    for (size_t i = 0; i < n; i++) t->known[i].rank = par_rank(comm);
-    r = more ? par_all_gatherv(t->known, more, counts, NULL, PAR_U8, comm) : PAR_ERR_MEMORY;
-    PAR_FREE(counts), PAR_FREE(t->known);
-    t->known = more, t->known_count = r ? 0 : all / e;
+    par__zero_tensor_info *more = (par__zero_tensor_info *)PAR_MALLOC(all + e);
+    for (size_t i = 0; i < n; i++) t->infos[i].rank = par_rank(comm);
+    r = more ? par_all_gatherv(t->infos, more, counts, NULL, PAR_U8, comm) : PAR_ERR_MEMORY;
+    PAR_FREE(counts), PAR_FREE(t->infos);
+    t->infos = more, t->info_count = r ? 0 : all / e;
     return r;
 }
 static void par__zero_add_items(const par_zero *z, par__zero_table *t, int kind, int trained) {
-    for (size_t i = 0; i < t->known_count; i++) {
-        const par__zero_known *k = &t->known[i];
-        par_zero_array *a = &t->items[t->item_count];
+    for (size_t i = 0; i < t->info_count; i++) {
+        const par__zero_tensor_info *k = &t->infos[i];
+        par_zero_file_tensor *a = &t->items[t->item_count];
         if (k->trained != trained || (kind && !z->has_state[kind])) continue;
         memset(a, 0, sizeof *a);
-        snprintf(a->name, sizeof a->name, "%s%s", k->name, par__zero_suffix[kind]);
+        snprintf(a->name, sizeof a->name, "%s%s", k->name, par__zero_state_suffix[kind]);
         a->dtype = kind ? PAR_F32 : (par_dtype)k->dtype, a->dims = k->dims;
         for (int d = 0; d < k->dims; d++) a->shape[d] = (size_t)k->shape[d];
-        a->count = par__zero_product(a->shape, a->dims), a->bytes = a->count * par_dtype_bytes(a->dtype);
-        t->item_of[i * PAR__ZERO_KINDS + (size_t)kind] = (int)t->item_count++;
+        a->count = par__zero_shape_product(a->shape, a->dims),
+        a->bytes = a->count * par_dtype_bytes(a->dtype);
+        t->item_of[i * PAR__ZERO_ITEM_KINDS + (size_t)kind] = (int)t->item_count++;
     }
 }
 // Items [first, last) go into files, none larger than `most` but for a single tensor.
 static void par__zero_add_files(par__zero_table *t, const char *stem, int number, size_t first, size_t last,
-                                size_t most) {
-    const int begun = t->file_count;
+                                size_t max_bytes) {
+    const int start = t->file_count;
     while (first < last) {
         par__zero_file *f = &t->files[t->file_count];
         size_t bytes = 0;
         memset(f, 0, sizeof *f);
         f->first = first, f->fd = -1;
-        for (; first < last && (!f->count || bytes + t->items[first].bytes <= most); f->count++, first++)
+        for (; first < last && (!f->count || bytes + t->items[first].bytes <= max_bytes); f->count++, first++)
             t->item_file[first] = t->file_count, t->item_at[first] = bytes, bytes += t->items[first].bytes;
         par__zero_header(&f->header, t->items + f->first, f->count);
         for (size_t i = f->first; i < first; i++) t->item_at[i] += f->header.count;
         f->bytes = bytes + f->header.count, t->file_count++;
     }
-    for (int i = begun; i < t->file_count; i++)
+    for (int i = start; i < t->file_count; i++)
         snprintf(t->files[i].name, sizeof t->files[i].name, "%s-s%06d-%05d-of-%05d.safetensors", stem, number,
-                 i - begun + 1, t->file_count - begun);
+                 i - start + 1, t->file_count - start);
 }
-static size_t par__zero_find_known(const par__zero_known *const *sorted, size_t count, const char *name) {
+static size_t par__zero_find_info(const par__zero_tensor_info *const *sorted, size_t count,
+                                  const char *name) {
     size_t low = 0, high = count; // it is there
     while (high - low > 1) {
         const size_t middle = (low + high) / 2;
@@ -3571,60 +3660,61 @@ static size_t par__zero_find_known(const par__zero_known *const *sorted, size_t 
 static par_result par__zero_table_open(par_zero *z, par_comm *comm, int weights_only, par__zero_table *t) {
     char why[512] = "out of memory for the table of tensors";
     memset(t, 0, sizeof *t);
-    par_result r = par__zero_gather_known(z, comm, t);
-    const size_t n = t->known_count + 1, most = PAR__ZERO_KINDS * n;
-    const par__zero_known **sorted = (const par__zero_known **)PAR_MALLOC(n * sizeof *sorted);
-    t->known_of = (int *)PAR_MALLOC(((size_t)z->tensor_count + 1) * sizeof(int));
-    t->items = (par_zero_array *)PAR_MALLOC(most * sizeof *t->items);
-    t->item_at = (size_t *)PAR_MALLOC(most * sizeof(size_t));
-    t->item_file = (int *)PAR_MALLOC(most * sizeof(int)), t->item_of = (int *)PAR_MALLOC(most * sizeof(int));
-    t->files = (par__zero_file *)PAR_MALLOC(most * sizeof *t->files);
-    if (!sorted || !t->known_of || !t->items || !t->item_at || !t->item_file || !t->item_of || !t->files)
+    par_result r = par__zero_gather_infos(z, comm, t);
+    const size_t n = t->info_count + 1, max_items = PAR__ZERO_ITEM_KINDS * n;
+    const par__zero_tensor_info **sorted = (const par__zero_tensor_info **)PAR_MALLOC(n * sizeof *sorted);
+    t->info_of = (int *)PAR_MALLOC(((size_t)z->tensor_count + 1) * sizeof(int));
+    t->items = (par_zero_file_tensor *)PAR_MALLOC(max_items * sizeof *t->items);
+    t->item_at = (size_t *)PAR_MALLOC(max_items * sizeof(size_t));
+    t->item_file = (int *)PAR_MALLOC(max_items * sizeof(int)),
+    t->item_of = (int *)PAR_MALLOC(max_items * sizeof(int));
+    t->files = (par__zero_file *)PAR_MALLOC(max_items * sizeof *t->files);
+    if (!sorted || !t->info_of || !t->items || !t->item_at || !t->item_file || !t->item_of || !t->files)
         r = r ? r : PAR_ERR_MEMORY;
-    if (!r) r = par__zero_merge_known(t, sorted, why, sizeof why);
+    if (!r) r = par__zero_merge_infos(t, sorted, why, sizeof why);
     if (!r) {
-        for (size_t i = 0; i < most; i++) t->item_of[i] = -1;
-        for (size_t i = 0; i < t->known_count; i++) sorted[i] = &t->known[i];
-        if (t->known_count) qsort(sorted, t->known_count, sizeof *sorted, par__zero_by_known);
+        for (size_t i = 0; i < max_items; i++) t->item_of[i] = -1;
+        for (size_t i = 0; i < t->info_count; i++) sorted[i] = &t->infos[i];
+        if (t->info_count) qsort(sorted, t->info_count, sizeof *sorted, par__zero_by_info);
         for (int i = 0; i < z->tensor_count; i++)
-            t->known_of[i] =
-                (int)(sorted[par__zero_find_known(sorted, t->known_count, z->tensors[i].name)] - t->known);
+            t->info_of[i] =
+                (int)(sorted[par__zero_find_info(sorted, t->info_count, z->tensors[i].name)] - t->infos);
         par__zero_add_items(z, t, 0, 1), par__zero_add_items(z, t, 0, 0); // f32 first: data are aligned
         t->weight_count = t->item_count;
-        for (int kind = 1; kind < PAR__ZERO_KINDS && !weights_only; kind++)
+        for (int kind = 1; kind < PAR__ZERO_ITEM_KINDS && !weights_only; kind++)
             par__zero_add_items(z, t, kind, 1);
     }
     PAR_FREE(sorted);
-    r = par__zero_share(z, comm, r, why);
+    r = par__zero_share_error(z, comm, r, why);
     if (r) par__zero_table_close(t);
     return r;
 }
-static void par__zero_place_items(par__zero_table *t, int number, size_t most) {
-    if (!most) most = 5000000000u;
-    par__zero_add_files(t, "model", number, 0, t->weight_count, most);
-    par__zero_add_files(t, "optimizer", number, t->weight_count, t->item_count, most);
+static void par__zero_place_items(par__zero_table *t, int number, size_t max_bytes) {
+    if (!max_bytes) max_bytes = 5000000000u;
+    par__zero_add_files(t, "model", number, 0, t->weight_count, max_bytes);
+    par__zero_add_files(t, "optimizer", number, t->weight_count, t->item_count, max_bytes);
 }
 static int par__zero_item_of(const par__zero_table *t, int tensor, int kind) {
-    return t->item_of[t->known_of[tensor] * PAR__ZERO_KINDS + kind];
+    return t->item_of[t->info_of[tensor] * PAR__ZERO_ITEM_KINDS + kind];
 }
 
 // Where a tensor's elements from `first` on lie in the whole one: element *at of it, so many side by side (at
 // most `most`). *copy: which of the ranks that have them this is.
-static size_t par__zero_whole_place(const par__zero_tensor *t, size_t first, size_t most, size_t *at,
-                                    int *copy) {
-    *at = first, *copy = 0;
-    size_t begun = 0;
+static size_t par__zero_global_span(const par__zero_tensor *t, size_t first, size_t max_count, size_t *at,
+                                    int *replica_id) {
+    *at = first, *replica_id = 0;
+    size_t start = 0;
     for (int i = 0; i < t->desc.run_count; i++) {
         const size_t count = t->desc.runs[i].count, width = t->desc.runs[i].width;
-        const size_t k = first - begun;
-        begun += count;
-        if (first >= begun) continue;
-        *copy = t->desc.runs[i].copy;
-        if (!t->desc.split) return PAR__MIN(most, count - k);
-        *at = t->desc.runs[i].at + (width ? k / width * t->desc.runs[i].stride + k % width : k);
-        return PAR__MIN(most, width ? width - k % width : count - k);
+        const size_t k = first - start;
+        start += count;
+        if (first >= start) continue;
+        *replica_id = t->desc.runs[i].replica_id;
+        if (!t->desc.tensor_parallel) return PAR__MIN(max_count, count - k);
+        *at = t->desc.runs[i].offset + (width ? k / width * t->desc.runs[i].stride + k % width : k);
+        return PAR__MIN(max_count, width ? width - k % width : count - k);
     }
-    return most;
+    return max_count;
 }
 // Sums of elements' bits, each mixed with its number: parts of a tensor add up in any order.
 static uint64_t par__zero_checksum(const void *data, size_t element, size_t first, size_t count) {
@@ -3651,20 +3741,20 @@ static uint64_t par__zero_hash(const char *text, size_t n) { return par__zero_ch
 //                        the files of s000007 go
 // Files of a save that was killed go when the next one begins.
 
-typedef struct par__zero_job { // a copy of elements that lie side by side in an item
+typedef struct par__zero_write_job { // a copy of elements that lie side by side in an item
     int item;
     size_t at, count;
     char *data;
-} par__zero_job;
+} par__zero_write_job;
 typedef struct par__zero_save {
-    par_zero_files how;
-    char dir[PAR__ZERO_DIR];
+    par_zero_checkpoint how;
+    char dir[PAR__ZERO_DIR_BYTES];
     par__zero_text note;
     par__zero_table table;
     int number, error, committed;
-    uint64_t *sums;      // of this rank's elements of each item; behind them, how many these are
-    par__zero_job *jobs; // of a save in the background
-    size_t job_count, job_room;
+    uint64_t *sums;            // of this rank's elements of each item; behind them, how many these are
+    par__zero_write_job *jobs; // of a save in the background
+    size_t job_count, job_capacity;
     int threaded;
     pthread_t thread;
     uint64_t step; // of when it began
@@ -3686,7 +3776,7 @@ static void par__zero_save_elements(par__zero_save *s, int item, size_t at, size
     memset(&t, 0, sizeof t);
     t.fd = f->fd, t.write = 1, t.memory = (char *)(uintptr_t)data, t.bytes = count * e;
     t.at = s->table.item_at[item] + at * e;
-    s->error = par__zero_move_now(&t, 0);
+    s->error = par__zero_transfer_all(&t, 0);
     s->sums[item] += par__zero_checksum(data, e, at, count);
     s->sums[s->table.item_count + (size_t)item] += count;
 }
@@ -3706,13 +3796,13 @@ static void *par__zero_save_thread(void *user) {
 }
 static void par__zero_save_later(par__zero_save *s, int item, size_t at, size_t count, const char *data) {
     const size_t bytes = count * par_dtype_bytes(s->table.items[item].dtype);
-    if (s->job_count == s->job_room) {
-        const size_t room = 2 * s->job_room + 64;
-        par__zero_job *more = (par__zero_job *)PAR_REALLOC(s->jobs, room * sizeof *more);
+    if (s->job_count == s->job_capacity) {
+        const size_t capacity = 2 * s->job_capacity + 64;
+        par__zero_write_job *more = (par__zero_write_job *)PAR_REALLOC(s->jobs, capacity * sizeof *more);
         if (!more) return (void)(s->error = ENOMEM);
-        s->jobs = more, s->job_room = room;
+        s->jobs = more, s->job_capacity = capacity;
     }
-    par__zero_job *j = &s->jobs[s->job_count];
+    par__zero_write_job *j = &s->jobs[s->job_count];
     j->item = item, j->at = at, j->count = count, j->data = (char *)PAR_MALLOC(bytes + 1);
     if (!j->data) return (void)(s->error = ENOMEM);
     memcpy(j->data, data, bytes);
@@ -3726,34 +3816,34 @@ static void par__zero_save_part(par_zero *z, par__zero_save *s, int tensor, int 
     const size_t e = par_dtype_bytes(s->table.items[item].dtype);
     for (size_t done = 0, n; done < count && !s->error; done += n) {
         size_t at;
-        int copy;
-        n = par__zero_whole_place(&z->tensors[tensor], first + done, count - done, &at, &copy);
+        int replica_id;
+        n = par__zero_global_span(&z->tensors[tensor], first + done, count - done, &at, &replica_id);
         const char *from = (const char *)data + done * e;
-        if (copy) continue;
+        if (replica_id) continue;
         if (s->how.background)
             par__zero_save_later(s, item, at, n, from);
         else
             par__zero_save_elements(s, item, at, n, from);
     }
 }
-static par_result par__zero_save_trained(par_zero *z, par__zero_save *s, int unit, par__zero_pass *p) {
-    const size_t shard = par__zero_shard(z, &z->units[unit], 0);
-    const size_t first = z->desc.central ? 0 : shard * (size_t)z->rank;
-    const size_t until = z->desc.central ? SIZE_MAX : first + shard;
+static par_result par__zero_save_trained(par_zero *z, par__zero_save *s, int unit, par__zero_iter *p) {
+    const size_t shard = par__zero_shard_count(z, &z->units[unit], 0);
+    const size_t first = z->desc.parameter_server ? 0 : shard * (size_t)z->rank;
+    const size_t until = z->desc.parameter_server ? SIZE_MAX : first + shard;
     for (int found = 1; found;) {
         par__zero_run r = {0, 0, 0, 0};
-        PAR__ZERO_TRY(par__zero_pass_next(z, p, unit, &found));
+        PAR__ZERO_TRY(par__zero_iter_next(z, p, unit, &found));
         while (found && par__zero_next_run(z, &p->now, &r)) {
             const par__zero_tensor *t = &z->tensors[r.tensor];
             const size_t begin = PAR__MAX(r.at, first);
-            const size_t end = PAR__MIN(PAR__MIN(r.at + r.count, until), t->at + t->count);
-            for (int kind = 0; kind < PAR__ZERO_KINDS && begin < end; kind++) {
+            const size_t end = PAR__MIN(PAR__MIN(r.at + r.count, until), t->offset + t->count);
+            for (int kind = 0; kind < PAR__ZERO_ITEM_KINDS && begin < end; kind++) {
                 const float *from = kind ? p->states[kind] : par__zero_weights(z, p);
                 for (size_t at = begin, n; from && at < end; at += n) {
                     const void *here;
-                    PAR__ZERO_TRY(
-                        par__zero_look(z, from + (at - p->now.first), sizeof *from, end - at, &n, &here));
-                    par__zero_save_part(z, s, r.tensor, kind, at - t->at, n, here);
+                    PAR__ZERO_TRY(par__zero_read_staged(z, from + (at - p->now.first), sizeof *from, end - at,
+                                                        &n, &here));
+                    par__zero_save_part(z, s, r.tensor, kind, at - t->offset, n, here);
                 }
             }
         }
@@ -3763,56 +3853,56 @@ static par_result par__zero_save_trained(par_zero *z, par__zero_save *s, int uni
 static par_result par__zero_save_frozen(par_zero *z, par__zero_save *s, int tensor) {
     const par__zero_tensor *t = &z->tensors[tensor];
     const par__zero_unit *u = &z->units[t->unit];
-    const size_t shard = par__zero_shard(z, u, t->part), first = shard * (size_t)z->rank;
-    const size_t begin = PAR__MAX(first, t->at), end = PAR__MIN(first + shard, t->at + t->count);
-    float room[PAR__ZERO_PIECE];
-    for (size_t at = begin; at < end; at += PAR__ZERO_PIECE) {
-        const size_t n = PAR__MIN((size_t)PAR__ZERO_PIECE, end - at);
-        PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, room, 0));
-        par__zero_save_part(z, s, tensor, 0, at - t->at, n, room);
+    const size_t shard = par__zero_shard_count(z, u, t->part), first = shard * (size_t)z->rank;
+    const size_t begin = PAR__MAX(first, t->offset), end = PAR__MIN(first + shard, t->offset + t->count);
+    float values[PAR__ZERO_CHUNK];
+    for (size_t at = begin; at < end; at += PAR__ZERO_CHUNK) {
+        const size_t n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
+        PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, values, 0));
+        par__zero_save_part(z, s, tensor, 0, at - t->offset, n, values);
     }
     return PAR_OK;
 }
 static par_result par__zero_save_all(par_zero *z, par__zero_save *s) { // of several replicas the first
-    par__zero_pass p = par__zero_pass_begin(0, z->unit_count, 0);
-    for (int i = 0; i < z->unit_count && !z->group; i++) PAR__ZERO_TRY(par__zero_save_trained(z, s, i, &p));
-    for (int i = 0; i < z->tensor_count && !z->group; i++)
+    par__zero_iter p = par__zero_iter_begin(0, z->unit_count, 0);
+    for (int i = 0; i < z->unit_count && !z->replica; i++) PAR__ZERO_TRY(par__zero_save_trained(z, s, i, &p));
+    for (int i = 0; i < z->tensor_count && !z->replica; i++)
         if (z->tensors[i].part) PAR__ZERO_TRY(par__zero_save_frozen(z, s, i));
     return PAR_OK;
 }
 
 // model-s%06d-... or optimizer-s%06d-...: which save it belongs to; -1: it is another file.
-static int par__zero_number_of(const char *name) {
+static int par__zero_save_number(const char *name) {
     int number, part, parts, end = 0;
     const char *s =
         strncmp(name, "model-s", 7) ? strncmp(name, "optimizer-s", 11) ? NULL : name + 11 : name + 7;
     if (!s || sscanf(s, "%6d-%5d-of-%5d.safetensors%n", &number, &part, &parts, &end) < 3) return -1;
     return end && !s[end] ? number : -1;
 }
-// Files of the save with this number go; or, `others`, those of all others.
-static void par__zero_remove_files(const char *dir, int number, int others) {
-    char path[PAR__ZERO_DIR + 256];
+// Files of the save with this number go; or, model_parallel_comm, those of all others.
+static void par__zero_remove_files(const char *dir, int number, int keep) {
+    char path[PAR__ZERO_DIR_BYTES + 256];
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        const int its = par__zero_number_of(e->d_name);
-        if (its < 0 || (its == number) == others) continue;
+        const int its = par__zero_save_number(e->d_name);
+        if (its < 0 || (its == number) == keep) continue;
         snprintf(path, sizeof path, "%.3900s/%.255s", dir, e->d_name);
         unlink(path);
     }
     if (d) closedir(d);
 }
 // A small file, as a string. NULL, and in why what is wrong.
-static char *par__zero_slurp(const char *path, size_t *bytes, char *why, size_t room) {
+static char *par__zero_read_file(const char *path, size_t *bytes, char *why, size_t capacity) {
     par__zero_transfer t;
     memset(&t, 0, sizeof t);
-    t.fd = par_open_read(path, &t.bytes, why, room);
+    t.fd = par_open_read(path, &t.bytes, why, capacity);
     if (t.fd < 0) return NULL;
     char *text = t.bytes < (size_t)1 << 30 ? (char *)PAR_MALLOC(t.bytes + 1) : NULL;
     t.memory = text;
-    const int e = text ? par__zero_move_now(&t, 0) : EFBIG;
+    const int e = text ? par__zero_transfer_all(&t, 0) : EFBIG;
     close(t.fd);
     if (e) {
-        par__zero_why(why, room, "cannot read %s: %s", path, strerror(e));
+        par__zero_file_error(why, capacity, "cannot read %s: %s", path, strerror(e));
         return PAR_FREE(text), (char *)NULL;
     }
     text[t.bytes] = 0;
@@ -3827,14 +3917,15 @@ typedef struct par__zero_manifest {
 } par__zero_manifest;
 static const char par__zero_self[] = ",\"self\":\""; // what ends a manifest: a checksum of all before it
 // m->text is there, of so many bytes, and a 0 behind them.
-static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, char *why, size_t room) {
+static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, char *why, size_t capacity) {
     char key[32];
     char *self = NULL, tail[64];
     for (char *p = m->text; (p = strstr(p, par__zero_self)) != NULL; p++) self = p;
     if (self)
         snprintf(tail, sizeof tail, "%s%016llx\"}\n", par__zero_self,
                  (unsigned long long)par__zero_hash(m->text, (size_t)(self - m->text)));
-    if (!self || strcmp(self, tail)) return par__zero_why(why, room, "it is damaged, or no checkpoint's");
+    if (!self || strcmp(self, tail))
+        return par__zero_file_error(why, capacity, "it is damaged, or no checkpoint's");
     const struct {
         const char *key;
         uint64_t *to;
@@ -3844,13 +3935,13 @@ static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, 
                    {"good_steps", &m->good_steps},
                    {"bad_steps", &m->bad_steps}};
     par__json j = {m->text, m->text + bytes, 0};
-    par__json_need(&j, '{');
+    par__json_expect(&j, '{');
     do {
         par__json_string(&j, key, sizeof key);
-        par__json_need(&j, ':');
-        par__json_skip(&j);
+        par__json_expect(&j, ':');
+        par__json_skip_space(&j);
         const char *at = j.at;
-        par__json_ignore(&j, 0);
+        par__json_skip_value(&j, 0);
         if (j.bad) break;
         if (!strcmp(key, "note")) m->note = at;
         if (!strcmp(key, "files")) m->files = at;
@@ -3860,19 +3951,20 @@ static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, 
         for (size_t i = 0; i < 5; i++)
             if (!strcmp(key, numbers[i].key)) *numbers[i].to = par__json_number(&value);
         j.bad |= value.bad;
-    } while (!j.bad && par__json_take(&j, ','));
+    } while (!j.bad && par__json_accept(&j, ','));
     if (!j.bad && m->note && m->files && m->tensors) return PAR_OK;
-    return par__zero_why(why, room, "it is damaged");
+    return par__zero_file_error(why, capacity, "it is damaged");
 }
-static par_result par__zero_read_manifest(const char *dir, par__zero_manifest *m, char *why, size_t room) {
-    char path[PAR__ZERO_DIR + 20], wrong[64];
+static par_result par__zero_read_manifest(const char *dir, par__zero_manifest *m, char *why,
+                                          size_t capacity) {
+    char path[PAR__ZERO_DIR_BYTES + 20], wrong[64];
     size_t bytes = 0;
     memset(m, 0, sizeof *m);
     snprintf(path, sizeof path, "%.3900s/manifest.json", dir);
-    m->text = par__zero_slurp(path, &bytes, why, room);
+    m->text = par__zero_read_file(path, &bytes, why, capacity);
     if (!m->text) return PAR_ERR_FILE;
     const par_result r = par__zero_parse_manifest(m, bytes, wrong, sizeof wrong);
-    return r ? par__zero_why(why, room, "cannot read %s: %s", path, wrong) : PAR_OK;
+    return r ? par__zero_file_error(why, capacity, "cannot read %s: %s", path, wrong) : PAR_OK;
 }
 par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, uint64_t *steps, char *why,
                               size_t why_bytes) {
@@ -3887,39 +3979,40 @@ par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, ui
 }
 
 // Rank 0 finds a number, and makes the new files, whole, with their headers.
-static par_result par__zero_save_prepare(par__zero_save *s, char *why, size_t room) {
+static par_result par__zero_save_prepare(par__zero_save *s, char *why, size_t capacity) {
     par__zero_manifest m;
     if (mkdir(s->dir, 0777) && errno != EEXIST)
-        return par__zero_why(why, room, "cannot make the directory %s: %s", s->dir, strerror(errno));
+        return par__zero_file_error(why, capacity, "cannot make the directory %s: %s", s->dir,
+                                    strerror(errno));
     par__zero_sync_parent(s->dir);
-    const par_result r = par__zero_read_manifest(s->dir, &m, why, room);
+    const par_result r = par__zero_read_manifest(s->dir, &m, why, capacity);
     const int old = (int)(m.number % 1000000), none = r && !m.text && errno == ENOENT;
     PAR_FREE(m.text);
     if (r && !none) return r; // whatever it named stays
     par__zero_remove_files(s->dir, old, 1);
     return s->number = old % 999999 + 1, PAR_OK;
 }
-static par_result par__zero_save_create(par__zero_save *s, char *why, size_t room) {
+static par_result par__zero_save_create(par__zero_save *s, char *why, size_t capacity) {
     char path[sizeof s->dir + 80];
     for (int i = 0; i < s->table.file_count; i++) {
         par__zero_file *f = &s->table.files[i];
-        if (f->header.failed) return par__zero_why(why, room, "out of memory"), PAR_ERR_MEMORY;
+        if (f->header.failed) return par__zero_file_error(why, capacity, "out of memory"), PAR_ERR_MEMORY;
         snprintf(path, sizeof path, "%s/%s", s->dir, f->name);
         f->fd = par_open_replace(path);
         int e = f->fd < 0 ? errno : posix_fallocate(f->fd, 0, (off_t)f->bytes);
         if (e == EOPNOTSUPP || e == EINVAL) e = ftruncate(f->fd, (off_t)f->bytes) ? errno : 0;
         if (!e && !par__zero_write_all(f->fd, f->header.text, f->header.count)) e = errno;
         if (e)
-            return par__zero_why(why, room,
-                                 "cannot make %s of %zu bytes: %s; the previous checkpoint is untouched",
-                                 path, f->bytes, strerror(e));
+            return par__zero_file_error(
+                why, capacity, "cannot make %s of %zu bytes: %s; the previous checkpoint is untouched", path,
+                f->bytes, strerror(e));
     }
     return PAR_OK;
 }
 // A small file under another name, on the disk; then, at once, under its own.
-static par_result par__zero_put_text(const char *dir, const char *name, const par__zero_text *t, char *why,
-                                     size_t room) {
-    char path[PAR__ZERO_DIR + 110];
+static par_result par__zero_write_text(const char *dir, const char *name, const par__zero_text *t, char *why,
+                                       size_t capacity) {
+    char path[PAR__ZERO_DIR_BYTES + 110];
     snprintf(path, sizeof path, "%.3900s/%.100s.tmp", dir, name);
     const int fd = t->failed ? -1 : par_open_replace(path);
     int ok = fd >= 0 && par__zero_write_all(fd, t->text, t->count) && !fsync(fd);
@@ -3927,15 +4020,15 @@ static par_result par__zero_put_text(const char *dir, const char *name, const pa
     if (fd >= 0 && close(fd) && ok) ok = 0, e = errno;
     if (ok) return PAR_OK;
     unlink(path);
-    return par__zero_why(why, room, "cannot write %s: %s; the previous checkpoint is untouched", path,
-                         strerror(e));
+    return par__zero_file_error(why, capacity, "cannot write %s: %s; the previous checkpoint is untouched",
+                                path, strerror(e));
 }
-static par_result par__zero_rename(const char *dir, const char *name, char *why, size_t room) {
-    char path[PAR__ZERO_DIR + 110], temporary[PAR__ZERO_DIR + 120];
+static par_result par__zero_rename(const char *dir, const char *name, char *why, size_t capacity) {
+    char path[PAR__ZERO_DIR_BYTES + 110], temporary[PAR__ZERO_DIR_BYTES + 120];
     snprintf(path, sizeof path, "%.3900s/%.100s", dir, name);
     snprintf(temporary, sizeof temporary, "%s.tmp", path);
     if (!rename(temporary, path)) return par__zero_sync_directory(dir), PAR_OK;
-    par__zero_why(why, room, "cannot rename %s: %s", temporary, strerror(errno));
+    par__zero_file_error(why, capacity, "cannot rename %s: %s", temporary, strerror(errno));
     return unlink(temporary), PAR_ERR_FILE;
 }
 static void par__zero_print_manifest(const par_zero *z, const par__zero_save *s, par__zero_text *m) {
@@ -3975,23 +4068,23 @@ static void par__zero_print_index(const par__zero_table *t, par__zero_text *inde
     }
     par__zero_print(index, "}}\n");
 }
-static par_result par__zero_save_commit(par_zero *z, par__zero_save *s, char *why, size_t room) {
+static par_result par__zero_save_commit(par_zero *z, par__zero_save *s, char *why, size_t capacity) {
     static const char manifest[] = "manifest.json", index[] = "model.safetensors.index.json";
     par__zero_text m, i;
     memset(&m, 0, sizeof m), memset(&i, 0, sizeof i);
     par__zero_print_manifest(z, s, &m);
     par__zero_print_index(&s->table, &i);
-    par_result r = par__zero_put_text(s->dir, index, &i, why, room);
-    if (!r) r = par__zero_put_text(s->dir, manifest, &m, why, room);
+    par_result r = par__zero_write_text(s->dir, index, &i, why, capacity);
+    if (!r) r = par__zero_write_text(s->dir, manifest, &m, why, capacity);
     if (!r) par__zero_sync_directory(s->dir);
-    if (!r) r = par__zero_rename(s->dir, manifest, why, room);
+    if (!r) r = par__zero_rename(s->dir, manifest, why, capacity);
     s->committed = !r;
-    if (!r) r = par__zero_rename(s->dir, index, why, room);
+    if (!r) r = par__zero_rename(s->dir, index, why, capacity);
     if (!r) par__zero_remove_files(s->dir, s->number, 1);
     return PAR_FREE(m.text), PAR_FREE(i.text), r;
 }
 
-static par_result par__zero_save_open(par_zero *z, const par_zero_files *how, par__zero_save **out) {
+static par_result par__zero_save_open(par_zero *z, const par_zero_checkpoint *how, par__zero_save **out) {
     par_comm *comm = how->comm ? how->comm : z->desc.comm;
     par__zero_save *s = (par__zero_save *)PAR_MALLOC(sizeof *s);
     char why[700] = "out of memory to save";
@@ -4005,13 +4098,13 @@ static par_result par__zero_save_open(par_zero *z, const par_zero_files *how, pa
         s->good_steps = now.good_steps, s->bad_steps = now.bad_steps;
     }
     *out = s;
-    PAR__ZERO_TRY(par__zero_share(z, comm, s && !s->note.failed ? PAR_OK : PAR_ERR_MEMORY, why));
+    PAR__ZERO_TRY(par__zero_share_error(z, comm, s && !s->note.failed ? PAR_OK : PAR_ERR_MEMORY, why));
     par_result r = PAR_OK;
     if (par_rank(comm) == 0) r = par__zero_save_prepare(s, why, sizeof why);
-    PAR__ZERO_TRY(par__zero_share(z, comm, r, why));
+    PAR__ZERO_TRY(par__zero_share_error(z, comm, r, why));
     PAR__ZERO_TRY(par_broadcast(&s->number, &s->number, 1, PAR_I32, 0, comm));
     PAR__ZERO_TRY(par__zero_table_open(z, comm, how->weights_only, &s->table));
-    par__zero_place_items(&s->table, s->number, how->file_bytes);
+    par__zero_place_items(&s->table, s->number, how->max_file_bytes);
     const size_t sums = (2 * s->table.item_count + 1) * sizeof *s->sums;
     s->sums = (uint64_t *)PAR_MALLOC(sums);
     if (s->sums)
@@ -4019,7 +4112,7 @@ static par_result par__zero_save_open(par_zero *z, const par_zero_files *how, pa
     else
         r = PAR_ERR_MEMORY;
     if (!r && par_rank(comm) == 0) r = par__zero_save_create(s, why, sizeof why);
-    return par__zero_share(z, comm, r, why);
+    return par__zero_share_error(z, comm, r, why);
 }
 static void par__zero_save_close(par_zero *z, int failed) {
     par__zero_save *s = z->save;
@@ -4031,21 +4124,22 @@ static void par__zero_save_close(par_zero *z, int failed) {
     par__zero_table_close(&s->table);
     PAR_FREE(s->jobs), PAR_FREE(s->sums), PAR_FREE(s->note.text), PAR_FREE(s);
 }
-static par_result par__zero_check_files(par_zero *z, const char *call, const par_zero_files *how) {
+static par_result par__zero_check_files(par_zero *z, const char *call, const par_zero_checkpoint *how) {
     if (!z->committed || !how || !how->dir || !how->dir[0])
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: no directory, or nothing is committed", call);
-    if (strlen(how->dir) >= PAR__ZERO_DIR)
+    if (strlen(how->dir) >= PAR__ZERO_DIR_BYTES)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: the directory's name has %zu bytes, more than %d", call,
-                              strlen(how->dir), PAR__ZERO_DIR - 1);
-    if (!how->comm && (z->desc.outer || z->desc.others))
-        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: with `outer` or `others` it needs a comm of all ranks",
+                              strlen(how->dir), PAR__ZERO_DIR_BYTES - 1);
+    if (!how->comm && (z->desc.replica_comm || z->desc.model_parallel_comm))
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
+                              "%s: with replica_comm or model_parallel_comm it needs a comm of all ranks",
                               call);
     return PAR_OK;
 }
-par_result(par_zero_save_begin)(par_zero *z, const par_zero_files *how) {
+par_result(par_zero_save_begin)(par_zero *z, const par_zero_checkpoint *how) {
     PAR__ZERO_TRY(par__zero_check_files(z, "par_zero_save", how));
     if (z->save) PAR__ZERO_TRY(par_zero_save_end(z));
-    for (int i = 0; i < z->unit_count; i++) PAR__ZERO_TRY(par_wait(&z->units[i].spreading));
+    for (int i = 0; i < z->unit_count; i++) PAR__ZERO_TRY(par_wait(&z->units[i].param_gather));
     par_result r = par__zero_save_open(z, how, &z->save);
     if (r) return par__zero_save_close(z, 1), r;
     par__zero_save *s = z->save;
@@ -4063,7 +4157,7 @@ par_result(par_zero_save_end)(par_zero *z) {
     par__zero_save_flush(s);
     snprintf(why, sizeof why, "cannot write to %.500s: %s; the previous checkpoint is untouched", s->dir,
              strerror(s->error));
-    par_result r = par__zero_share(z, comm, s->error ? PAR_ERR_FILE : PAR_OK, why);
+    par_result r = par__zero_share_error(z, comm, s->error ? PAR_ERR_FILE : PAR_OK, why);
     const size_t n = s->table.item_count;
     if (!r) r = par_all_reduce(s->sums, s->sums, 2 * n, PAR_U64, PAR_SUM, comm);
     for (size_t i = 0; i < n && !r; i++) // with zeros for what nobody has, or twice what several have
@@ -4071,15 +4165,15 @@ par_result(par_zero_save_end)(par_zero *z) {
             r = PAR__ZERO_FAIL(
                 PAR_ERR_ARGUMENT,
                 "par_zero_save: tensor %s was saved with %llu elements instead of %zu: see `runs` and "
-                "`copy` of par_zero_tensor, and `comm` of par_zero_files",
+                "`replica_id` of par_zero_tensor, and `comm` of par_zero_checkpoint",
                 s->table.items[i].name, (unsigned long long)s->sums[n + i], s->table.items[i].count);
     if (!r) {
         if (par_rank(comm) == 0) r = par__zero_save_commit(z, s, why, sizeof why);
-        r = par__zero_share(z, comm, r, why);
+        r = par__zero_share_error(z, comm, r, why);
     }
     return par__zero_save_close(z, r != PAR_OK), r;
 }
-par_result(par_zero_save)(par_zero *z, const par_zero_files *how) {
+par_result(par_zero_save)(par_zero *z, const par_zero_checkpoint *how) {
     PAR__ZERO_TRY(par_zero_save_begin(z, how));
     return par_zero_save_end(z);
 }
@@ -4090,8 +4184,8 @@ typedef struct par__zero_load {
     par__zero_manifest manifest;
     par_zero_safetensors *files;
     int file_count;
-    const par_zero_array **names; // of all files, by name
-    uint64_t *sums, *want;        // of each of them
+    const par_zero_file_tensor **names; // of all files, by name
+    uint64_t *sums, *want;              // of each of them
     size_t count;
 } par__zero_load;
 
@@ -4113,61 +4207,61 @@ static size_t par__zero_find(const par__zero_load *l, const char *name) { // l->
     return l->count;
 }
 // The next {"name": ..., "word": "hex", "bytes": n} of a list; 0: there is none.
-static int par__zero_next_row(par__json *j, char *name, size_t room, const char *word, uint64_t *hex,
+static int par__zero_next_row(par__json *j, char *name, size_t capacity, const char *word, uint64_t *hex,
                               uint64_t *bytes) {
     char key[32], digits[20];
-    if (!par__json_take(j, '{')) return 0;
+    if (!par__json_accept(j, '{')) return 0;
     do {
         par__json_string(j, key, sizeof key);
-        par__json_need(j, ':');
+        par__json_expect(j, ':');
         if (!strcmp(key, "name"))
-            par__json_string(j, name, room);
+            par__json_string(j, name, capacity);
         else if (!strcmp(key, word))
             par__json_string(j, digits, sizeof digits), *hex = strtoull(digits, NULL, 16);
         else if (!strcmp(key, "bytes"))
             *bytes = par__json_number(j);
         else
-            par__json_ignore(j, 0);
-    } while (!j->bad && par__json_take(j, ','));
-    par__json_need(j, '}');
-    par__json_take(j, ',');
+            par__json_skip_value(j, 0);
+    } while (!j->bad && par__json_accept(j, ','));
+    par__json_expect(j, '}');
+    par__json_accept(j, ',');
     return !j->bad;
 }
 // The files that the manifest names, each as it was written.
 static par_result par__zero_load_files(par__zero_load *l, const char *dir, int weights_only, char *why,
-                                       size_t room) {
-    char name[PAR_ZERO_NAME], path[PAR__ZERO_DIR + PAR_ZERO_NAME];
+                                       size_t capacity) {
+    char name[PAR_ZERO_NAME_BYTES], path[PAR__ZERO_DIR_BYTES + PAR_ZERO_NAME_BYTES];
     uint64_t hash = 0, bytes = 0, n;
     par__json j = {l->manifest.files, l->manifest.files + strlen(l->manifest.files), 0};
-    par__json_need(&j, '[');
+    par__json_expect(&j, '[');
     while (par__zero_next_row(&j, name, sizeof name, "header", &hash, &bytes)) {
-        if (par__zero_number_of(name) < 0)
-            return par__zero_why(why, room, "it names %s, which is none of its files", name);
+        if (par__zero_save_number(name) < 0)
+            return par__zero_file_error(why, capacity, "it names %s, which is none of its files", name);
         if (weights_only && strncmp(name, "model-", 6)) continue;
         par_zero_safetensors *more =
             (par_zero_safetensors *)PAR_REALLOC(l->files, (size_t)(l->file_count + 1) * sizeof *more);
-        if (!more) return par__zero_why(why, room, "out of memory to load"), PAR_ERR_MEMORY;
+        if (!more) return par__zero_file_error(why, capacity, "out of memory to load"), PAR_ERR_MEMORY;
         l->files = more;
         par_zero_safetensors *f = &l->files[l->file_count];
         snprintf(path, sizeof path, "%.3900s/%s", dir, name);
         const par_result r = par_zero_safetensors_open(path, f);
-        if (r) return par__zero_why(why, room, "%s", f->why), r;
+        if (r) return par__zero_file_error(why, capacity, "%s", f->why), r;
         l->file_count++, l->count += f->count;
         memcpy(&n, f->map, 8);
         if (f->bytes != bytes || par__zero_hash((const char *)f->map, (size_t)n + 8) != hash)
-            return par__zero_why(why, room, "%s is not the file that was saved", path);
+            return par__zero_file_error(why, capacity, "%s is not the file that was saved", path);
     }
     return PAR_OK;
 }
-static par_result par__zero_load_names(par__zero_load *l, char *why, size_t room) { // and their checksums
-    char name[PAR_ZERO_NAME];
+static par_result par__zero_load_names(par__zero_load *l, char *why, size_t capacity) { // and their checksums
+    char name[PAR_ZERO_NAME_BYTES];
     uint64_t sum = 0, unused;
     size_t n = 0;
-    l->names = (const par_zero_array **)PAR_MALLOC((l->count + 1) * sizeof *l->names);
+    l->names = (const par_zero_file_tensor **)PAR_MALLOC((l->count + 1) * sizeof *l->names);
     l->sums = (uint64_t *)PAR_MALLOC((l->count + 1) * sizeof *l->sums);
     l->want = (uint64_t *)PAR_MALLOC((l->count + 1) * sizeof *l->want);
     if (!l->names || !l->sums || !l->want)
-        return par__zero_why(why, room, "out of memory to load"), PAR_ERR_MEMORY;
+        return par__zero_file_error(why, capacity, "out of memory to load"), PAR_ERR_MEMORY;
     memset(l->sums, 0, (l->count + 1) * sizeof *l->sums),
         memset(l->want, 0, (l->count + 1) * sizeof *l->want);
     for (int i = 0; i < l->file_count; i++)
@@ -4175,9 +4269,10 @@ static par_result par__zero_load_names(par__zero_load *l, char *why, size_t room
     if (n) qsort(l->names, n, sizeof *l->names, par__zero_by_name);
     for (size_t i = 1; i < n; i++)
         if (!strcmp(l->names[i - 1]->name, l->names[i]->name))
-            return par__zero_why(why, room, "tensor %s stands in two of its files", l->names[i]->name);
+            return par__zero_file_error(why, capacity, "tensor %s stands in two of its files",
+                                        l->names[i]->name);
     par__json j = {l->manifest.tensors, l->manifest.tensors + strlen(l->manifest.tensors), 0};
-    par__json_need(&j, '[');
+    par__json_expect(&j, '[');
     while (par__zero_next_row(&j, name, sizeof name, "checksum", &sum, &unused)) {
         const size_t i = par__zero_find(l, name);
         if (i < l->count) l->want[i] = sum;
@@ -4186,32 +4281,33 @@ static par_result par__zero_load_names(par__zero_load *l, char *why, size_t room
 }
 // The model's tensors and the checkpoint's are the same.
 static par_result par__zero_load_check(const par__zero_load *l, const par__zero_table *t, char *why,
-                                       size_t room) {
+                                       size_t capacity) {
     for (size_t i = 0; i < t->item_count; i++) {
-        const par_zero_array *a = &t->items[i], *b;
+        const par_zero_file_tensor *a = &t->items[i], *b;
         const size_t at = par__zero_find(l, a->name);
         if (at == l->count)
-            return par__zero_why(why, room, "tensor %s is missing%s", a->name,
-                                 i < t->weight_count ? "" : " (weights alone load with weights_only)");
+            return par__zero_file_error(why, capacity, "tensor %s is missing%s", a->name,
+                                        i < t->weight_count ? "" : " (weights alone load with weights_only)");
         b = l->names[at];
         if (a->dims != b->dims || memcmp(a->shape, b->shape, sizeof a->shape))
-            return par__zero_why(why, room, "tensor %s has another shape: %zu x %zu instead of %zu x %zu",
-                                 a->name, b->shape[0], b->dims > 1 ? b->shape[1] : 1, a->shape[0],
-                                 a->dims > 1 ? a->shape[1] : 1);
+            return par__zero_file_error(
+                why, capacity, "tensor %s has another shape: %zu x %zu instead of %zu x %zu", a->name,
+                b->shape[0], b->dims > 1 ? b->shape[1] : 1, a->shape[0], a->dims > 1 ? a->shape[1] : 1);
         if (b->dtype != PAR_F32 && b->dtype != PAR_BF16 && b->dtype != PAR_F16 && b->dtype != PAR_F64)
-            return par__zero_why(why, room, "tensor %s has no floating-point dtype", a->name);
+            return par__zero_file_error(why, capacity, "tensor %s has no floating-point dtype", a->name);
         l->sums[at] = 1; // seen
     }
     for (size_t i = 0; i < l->count; i++)
         if (!l->sums[i])
-            return par__zero_why(why, room, "tensor %s is not one of the model's", l->names[i]->name);
+            return par__zero_file_error(why, capacity, "tensor %s is not one of the model's",
+                                        l->names[i]->name);
     return PAR_OK;
 }
 // Each rank sums its share of every tensor.
 static par_result par__zero_load_verify(par__zero_load *l, par_comm *comm) {
     const size_t n = (size_t)par_size(comm), me = (size_t)par_rank(comm);
     for (size_t i = 0; i < l->count; i++) {
-        const par_zero_array *a = l->names[i];
+        const par_zero_file_tensor *a = l->names[i];
         const size_t first = a->count / n * me + PAR__MIN(me, a->count % n), e = par_dtype_bytes(a->dtype);
         l->sums[i] = par__zero_checksum((const char *)a->data + first * e, e, first,
                                         a->count / n + (me < a->count % n));
@@ -4219,37 +4315,37 @@ static par_result par__zero_load_verify(par__zero_load *l, par_comm *comm) {
     return par_all_reduce(l->sums, l->sums, l->count, PAR_U64, PAR_SUM, comm);
 }
 
-void par_zero_safetensors_read(const par_zero_array *array, size_t first, size_t count, float *values) {
-    double room[256]; // data in a file may lie anywhere
+void par_zero_safetensors_read(const par_zero_file_tensor *array, size_t first, size_t count, float *values) {
+    double aligned[256]; // data in a file may lie anywhere
     const size_t e = par_dtype_bytes(array->dtype);
     for (size_t at = 0; at < count; at += 256) {
         const size_t n = PAR__MIN((size_t)256, count - at);
-        memcpy(room, (const char *)array->data + (first + at) * e, n * e);
-        par_cast(values + at, PAR_F32, room, array->dtype, n);
+        memcpy(aligned, (const char *)array->data + (first + at) * e, n * e);
+        par_cast(values + at, PAR_F32, aligned, array->dtype, n);
     }
 }
 typedef struct par__zero_source {
-    const par_zero_array *array;
+    const par_zero_file_tensor *array;
     const par__zero_tensor *tensor;
 } par__zero_source;
-static void par__zero_give_array(void *user, size_t first, size_t count, float *values) {
+static void par__zero_fill_from_file(void *user, size_t first, size_t count, float *values) {
     const par__zero_source *s = (const par__zero_source *)user;
     for (size_t done = 0, n; done < count; done += n) {
         size_t at;
-        int copy;
-        n = par__zero_whole_place(s->tensor, first + done, count - done, &at, &copy);
+        int replica_id;
+        n = par__zero_global_span(s->tensor, first + done, count - done, &at, &replica_id);
         par_zero_safetensors_read(s->array, at, n, values + done);
     }
 }
 static par_result par__zero_load_all(par_zero *z, const par__zero_load *l, const par__zero_table *t) {
-    static const par_zero_what what[PAR__ZERO_KINDS] = {PAR_ZERO_VALUE, PAR_ZERO_MOMENT1, PAR_ZERO_MOMENT2,
-                                                        PAR_ZERO_EMA};
+    static const par_zero_field what[PAR__ZERO_ITEM_KINDS] = {PAR_ZERO_VALUE, PAR_ZERO_MOMENT1,
+                                                              PAR_ZERO_MOMENT2, PAR_ZERO_EMA};
     for (int i = 0; i < z->tensor_count; i++)
-        for (int kind = 0; kind < PAR__ZERO_KINDS; kind++) {
+        for (int kind = 0; kind < PAR__ZERO_ITEM_KINDS; kind++) {
             const int item = par__zero_item_of(t, i, kind);
             if (item < 0) continue;
             par__zero_source s = {l->names[par__zero_find(l, t->items[item].name)], &z->tensors[i]};
-            PAR__ZERO_TRY(par_zero_fill(z, i, what[kind], par__zero_give_array, &s));
+            PAR__ZERO_TRY(par_zero_fill(z, i, what[kind], par__zero_fill_from_file, &s));
         }
     return PAR_OK;
 }
@@ -4261,19 +4357,20 @@ static void par__zero_load_numbers(par_zero *z, const par__zero_manifest *m) {
     par__zero_control_set(z, &now);
 }
 // What this rank can find out alone.
-static par_result par__zero_load_open(const par_zero *z, const par_zero_files *how, const par__zero_table *t,
-                                      par__zero_load *l, char *why, size_t room) {
+static par_result par__zero_load_open(const par_zero *z, const par_zero_checkpoint *how,
+                                      const par__zero_table *t, par__zero_load *l, char *why,
+                                      size_t capacity) {
     const char *optimizer = par_zero_optimizer_name(z->desc.optimizer);
-    par_result r = par__zero_read_manifest(how->dir, &l->manifest, why, room);
+    par_result r = par__zero_read_manifest(how->dir, &l->manifest, why, capacity);
     if (!r && !how->weights_only && strcmp(l->manifest.optimizer, optimizer))
-        r = par__zero_why(why, room,
-                          "it was saved with %s, and the optimizer is %s: load it with weights_only",
-                          l->manifest.optimizer, optimizer);
-    if (!r) r = par__zero_load_files(l, how->dir, how->weights_only, why, room);
-    if (!r) r = par__zero_load_names(l, why, room);
-    return r ? r : par__zero_load_check(l, t, why, room);
+        r = par__zero_file_error(why, capacity,
+                                 "it was saved with %s, and the optimizer is %s: load it with weights_only",
+                                 l->manifest.optimizer, optimizer);
+    if (!r) r = par__zero_load_files(l, how->dir, how->weights_only, why, capacity);
+    if (!r) r = par__zero_load_names(l, why, capacity);
+    return r ? r : par__zero_load_check(l, t, why, capacity);
 }
-par_result(par_zero_load)(par_zero *z, const par_zero_files *how) {
+par_result(par_zero_load)(par_zero *z, const par_zero_checkpoint *how) {
     par__zero_table t;
     par__zero_load l;
     char wrong[512] = "", why[700];
@@ -4284,7 +4381,7 @@ par_result(par_zero_load)(par_zero *z, const par_zero_files *how) {
     PAR__ZERO_TRY(par__zero_table_open(z, comm, how->weights_only, &t));
     par_result r = par__zero_load_open(z, how, &t, &l, wrong, sizeof wrong);
     snprintf(why, sizeof why, "cannot load the checkpoint %.150s: %s", how->dir, wrong);
-    r = par__zero_share(z, comm, r, why);
+    r = par__zero_share_error(z, comm, r, why);
     if (!r) r = par__zero_load_verify(&l, comm);
     for (size_t i = 0; i < l.count && !r; i++)
         if (l.sums[i] != l.want[i])
@@ -4300,16 +4397,19 @@ par_result(par_zero_load)(par_zero *z, const par_zero_files *how) {
 
 // >>zero_schedule -------------------------------------------------------------------------------------------
 
-float par_zero_factor(const par_zero_schedule *s, uint64_t step) {
-    if (step < s->warmup) return (float)((double)(step + 1) / (double)(s->warmup + 1));
-    if (s->shape == PAR_ZERO_CONSTANT) return 1;
-    const uint64_t begun =
-        s->shape == PAR_ZERO_WSD ? (s->steps > s->decay ? s->steps - s->decay : 0) : s->warmup;
-    if (step >= s->steps) return s->least;
-    if (step < begun) return 1;
-    const double done = (double)(step - begun) / (double)(s->steps - begun), least = (double)s->least;
-    const double left = s->shape == PAR_ZERO_COSINE ? 0.5 * (1 + cos(3.141592653589793 * done)) : 1 - done;
-    return (float)(least + (1 - least) * left);
+float par_zero_lr_factor(const par_zero_lr_schedule *s, uint64_t step) {
+    if (step < s->warmup_steps) return (float)((double)(step + 1) / (double)(s->warmup_steps + 1));
+    if (s->decay_style == PAR_ZERO_CONSTANT) return 1;
+    const uint64_t decay_start = s->decay_style == PAR_ZERO_WSD
+                                     ? (s->total_steps > s->decay_steps ? s->total_steps - s->decay_steps : 0)
+                                     : s->warmup_steps;
+    if (step >= s->total_steps) return s->min_factor;
+    if (step < decay_start) return 1;
+    const double done = (double)(step - decay_start) / (double)(s->total_steps - decay_start),
+                 min_factor = (double)s->min_factor;
+    const double left =
+        s->decay_style == PAR_ZERO_COSINE ? 0.5 * (1 + cos(3.141592653589793 * done)) : 1 - done;
+    return (float)(min_factor + (1 - min_factor) * left);
 }
 
 #ifdef __cplusplus

@@ -87,7 +87,7 @@ static void adamw(bench *b, void *user) {
     memset(&a, 0, sizeof a);
     a.optimizer = PAR_ZERO_ADAMW, a.hyper.lr = 1e-3f, a.hyper.beta1 = 0.9f, a.hyper.beta2 = 0.95f,
     a.hyper.epsilon = 1e-8f;
-    a.correction1 = a.correction2 = a.scale = 1;
+    a.bias_correction1 = a.bias_correction2 = a.scale = 1;
     const par_zero_kernels *k = par_cuda_zero(b->cuda);
     must(b, k->update(k, &a, s->n, s->w, s->stored, PAR_BF16, s->g, PAR_BF16, s->m, s->v, NULL));
 }

@@ -143,10 +143,10 @@ static int open_schedule(const bench *b, const char *name, par_pipe_schedule *s)
     c.f = 1e-6 * o->f_us / cut, c.b = 1e-6 * o->b_us / cut, c.w = 1e-6 * o->w_us / cut,
     c.r = 1e-6 * o->r_us / cut;
     c.input_bytes = o->message, c.b_bytes = o->b_bytes / parts, c.w_bytes = o->w_bytes / parts;
-    d.stages = &c, d.stage_count = 1, d.latency = 1e-6 * o->comm_us, d.memory = o->memory;
-    d.recompute = !strcmp(o->recompute, "fused")   ? PAR_PIPE_FUSED
-                  : !strcmp(o->recompute, "early") ? PAR_PIPE_EARLY
-                                                   : PAR_PIPE_KEEP;
+    d.stages = &c, d.stage_count = 1, d.latency = 1e-6 * o->comm_us, d.max_activation_bytes = o->memory;
+    d.recompute = !strcmp(o->recompute, "fused")   ? PAR_PIPE_RECOMPUTE_FUSED
+                  : !strcmp(o->recompute, "early") ? PAR_PIPE_RECOMPUTE_EARLY
+                                                   : PAR_PIPE_RECOMPUTE_NONE;
     d.recompute_count = o->recompute_count;
     return (o->load ? par_pipe_load(o->load, &d, s) : par_pipe_schedule_open(&d, s)) == PAR_OK;
 }
@@ -202,10 +202,10 @@ static par_result measure(bench *b, par_pipe_schedule *s, row *x, par_pipe_timel
 }
 static void plan(par_pipe_schedule *s, row *x, par_pipe_timeline *t) {
     par_pipe_memory *m = (par_pipe_memory *)calloc((size_t)s->ranks, sizeof *m);
-    if (!m || par_pipe_verify(s, PAR_PIPE_LANES, m) || par_pipe_simulate(s, PAR_PIPE_LANES, t))
+    if (!m || par_pipe_verify(s, PAR_PIPE_NONBLOCKING, m) || par_pipe_simulate(s, PAR_PIPE_NONBLOCKING, t))
         exit(fprintf(stderr, "bench_pipe: %s\n", m ? s->why : "out of memory") != 0);
     x->theory = par_pipe_theory_bubble(s, 0), x->window_theory = par_pipe_theory_bubble(s, 1);
-    x->simulated = t->bubble, x->window = t->window, x->makespan = t->makespan, x->bound = s->bound;
+    x->simulated = t->bubble, x->window = t->window, x->makespan = t->makespan, x->bound = s->lower_bound;
     x->chunks = s->desc.chunks;
     for (int r = 0; r < s->ranks; r++) {
         if (m[r].activation_bytes > x->peak) x->peak = m[r].activation_bytes;

@@ -1,5 +1,5 @@
 // bench_zero.c - what par_zero.h costs: the fused update against memory's own speed and against three passes;
-// what quantised messages lose; offloaded states against the disk's own speed; a training step of each stage
+// what quantized messages lose; offloaded states against the disk's own speed; a training step of each stage
 // against its computation and against stage 0; bytes beside the plan.
 //
 //     build/bench_zero                      1 rank, then 2
@@ -83,7 +83,8 @@ static void measure_update(bench *b) {
     x.n = (size_t)b->o.elements / 64 * 64;
     x.w = (float *)room(x.n * 4), x.g = (float *)room(x.n * 4), x.m = (float *)room(x.n * 4),
     x.v = (float *)room(x.n * 4), x.stored = (uint16_t *)room(x.n * 2);
-    x.a.optimizer = PAR_ZERO_ADAMW, x.a.scale = x.a.trust = x.a.correction1 = x.a.correction2 = 1;
+    x.a.optimizer = PAR_ZERO_ADAMW,
+    x.a.scale = x.a.trust_ratio = x.a.bias_correction1 = x.a.bias_correction2 = 1;
     x.a.hyper.lr = 1e-4f, x.a.hyper.beta1 = 0.9f, x.a.hyper.beta2 = 0.99f, x.a.hyper.epsilon = 1e-8f;
     for (size_t i = 0; i < x.n; i++) x.g[i] = x.m[i] = x.v[i] = 1e-3f * (float)(i % 7 + 1);
     for (int k = 0; k < KINDS; k++) t[k] = (double *)room(sizeof(double) * (size_t)b->o.iterations);
@@ -107,7 +108,7 @@ static void measure_update(bench *b) {
     free(x.w), free(x.g), free(x.m), free(x.v), free(x.stored);
 }
 
-// ---- quantised messages -----------------------------------------------------------------------------------
+// ---- quantized messages -----------------------------------------------------------------------------------
 
 static void measure_blocks(bench *b) { // of normal numbers: what is lost, what is sent, how fast that is
     const size_t n = (size_t)b->o.elements / 64 * 64;
@@ -119,8 +120,8 @@ static void measure_blocks(bench *b) { // of normal numbers: what is lost, what 
         double squares = 0, errors = 0;
         for (int i = -1; i < b->o.iterations; i++) {
             const double begun = par_seconds(b->world);
-            need(b, par_zero_cpu()->pack(par_zero_cpu(), bits, n, x, PAR_F32, packed));
-            need(b, par_zero_cpu()->unpack(par_zero_cpu(), bits, n, packed, y, PAR_F32));
+            need(b, par_zero_cpu()->quantize(par_zero_cpu(), bits, n, x, PAR_F32, packed));
+            need(b, par_zero_cpu()->dequantize(par_zero_cpu(), bits, n, packed, y, PAR_F32));
             if (i >= 0) t[i] = par_seconds(b->world) - begun;
         }
         for (size_t i = 0; i < n; i++) {
@@ -130,7 +131,7 @@ static void measure_blocks(bench *b) { // of normal numbers: what is lost, what 
         const double seconds = median(t, b->o.iterations), error = sqrt(errors / squares);
         const double bytes = (2 + 4 * bits) / 32.0;
         if (b->o.json)
-            json_print("quantised_bits:%d bytes_per_element:%.4f relative_error:%.5f elements_per_s:%.4g",
+            json_print("quantized_bits:%d bytes_per_element:%.4f relative_error:%.5f elements_per_s:%.4g",
                        bits, bytes, error, (double)n / seconds);
         else
             printf("%d bits: %.4f bytes an element, relative error %.5f, %.2f elements a ns there and back\n",
@@ -173,7 +174,7 @@ static void measure_offload(bench *b, par_comm *self) {
     d.comm = self, d.offload_states = where;
     t.name = "w", t.dims = 1, t.shape[0] = (size_t)b->o.elements;
     need(b, par_zero_open(&d, &z));
-    par_zero_unit(z, "states"), par_zero_add(z, &t); // what these refuse, commit refuses
+    par_zero_add_unit(z, "states"), par_zero_add_tensor(z, &t); // what these refuse, commit refuses
     need(b, par_zero_commit(z));
     const size_t bytes = par_zero_allocated(z).file_bytes;
     double *t_step = (double *)room(sizeof(double) * (size_t)b->o.iterations),
@@ -235,7 +236,7 @@ static void open_model(model *m, bench *b, int stage) {
         char name[32];
         memset(&t, 0, sizeof t), snprintf(name, sizeof name, "w%d", u);
         t.name = name, t.dims = 2, t.shape[0] = t.shape[1] = n;
-        par_zero_unit(m->z, "layer"), par_zero_add(m->z, &t); // what these refuse, commit refuses
+        par_zero_add_unit(m->z, "layer"), par_zero_add_tensor(m->z, &t); // what these refuse, commit refuses
     }
     need(b, par_zero_commit(m->z));
     for (int u = 0; u < b->o.units; u++) need(b, par_zero_fill(m->z, u, PAR_ZERO_VALUE, some_values, &u));
@@ -286,7 +287,7 @@ static void measure_steps(bench *b) {
     model m[4];
     par_zero_update a;
     memset(&a, 0, sizeof a);
-    a.optimizer = PAR_ZERO_ADAMW, a.scale = a.trust = a.correction1 = a.correction2 = 1,
+    a.optimizer = PAR_ZERO_ADAMW, a.scale = a.trust_ratio = a.bias_correction1 = a.bias_correction2 = 1,
     a.hyper.epsilon = 1e-8f;
     a.hyper.lr = 1e-5f, a.hyper.beta1 = 0.9f, a.hyper.beta2 = 0.999f;
     float *w = (float *)room(all * 4), *g = (float *)room(all * 4), *states = (float *)room(all * 8);

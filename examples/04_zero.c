@@ -53,15 +53,16 @@ static par_result train(par_comm *world, const char *dir, uint64_t steps, int st
     char manifest[4096];
     par_zero *z;
     par_zero_desc d = {0};
-    par_zero_files files = {0};
+    par_zero_checkpoint files = {0};
     par_zero_report report;
     d.comm = world, d.stage = stage, d.clip = 1, d.average = 1, d.hyper[0].lr = 0.01f;
-    d.canonical_shards = MICROBATCHES, d.micro_steps = MICROBATCHES / par_size(world);
+    d.canonical_shards = MICROBATCHES, d.microbatches = MICROBATCHES / par_size(world);
     par_result r = par_zero_open(&d, &z);
     for (int i = 0; i < 2 && !r; i++) {
         par_zero_tensor t = {0};
         t.name = i ? "v" : "W", t.dims = 2, t.shape[0] = shapes[i][0], t.shape[1] = shapes[i][1];
-        par_zero_unit(z, i ? "second" : "first"), par_zero_add(z, &t); // what these refuse, commit refuses
+        par_zero_add_unit(z, i ? "second" : "first"),
+            par_zero_add_tensor(z, &t); // what these refuse, commit refuses
     }
     if (!r) r = par_zero_commit(z);
     for (uint64_t i = 0; i < 2 && !r; i++) r = par_zero_fill(z, (int)i, PAR_ZERO_VALUE, give_start, &i);
@@ -71,15 +72,16 @@ static par_result train(par_comm *world, const char *dir, uint64_t steps, int st
     while (!r && par_zero_steps(z) < steps) {
         const uint64_t step = par_zero_steps(z);
         double losses[MICROBATCHES] = {0}, loss = 0; // each in its place, so that they add up in one order
-        for (int i = 0; i < d.micro_steps && !r; i++) {
-            const uint64_t number = par_zero_microbatch(z, i); // among the step's; it depends on the stage
+        for (int i = 0; i < d.microbatches && !r; i++) {
+            const uint64_t number =
+                par_zero_global_microbatch(z, i); // among the step's; it depends on the stage
             r = microbatch(z, step * MICROBATCHES + number, &losses[number]);
         }
         if (!r) r = par_all_reduce(losses, losses, MICROBATCHES, PAR_F64, PAR_SUM, world);
         if (!r) r = par_zero_step(z, 1, &report);
         for (int i = 0; i < MICROBATCHES; i++) loss += losses[i] / MICROBATCHES;
         if (!r && par_rank(world) == 0)
-            printf("step %d loss %.9g norm %.9g\n", (int)step + 1, loss, report.norm);
+            printf("step %d loss %.9g norm %.9g\n", (int)step + 1, loss, report.grad_norm);
         if (!r && ((step + 1) % 10 == 0 || step + 1 == steps)) r = par_zero_save(z, &files);
     }
     if (r) fprintf(stderr, "04_zero: rank %d: %s\n", par_rank(world), par_last_error(world));

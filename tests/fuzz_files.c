@@ -26,7 +26,7 @@ static void try_safetensors(const uint8_t *data, size_t size, int framed) {
     if (!par__zero_parse(&s, file, bytes))
         for (size_t i = 0; i < s.count; i++) { // then everything in it can be read
             float x;
-            const par_zero_array *a = &s.list[i];
+            const par_zero_file_tensor *a = &s.list[i];
             const volatile char *last = (const char *)a->data + a->bytes - 1;
             if (a->bytes) (void)*last;
             if (a->count && a->dtype <= PAR_BF16) par_zero_safetensors_read(a, a->count - 1, 1, &x);
@@ -37,7 +37,7 @@ static void try_safetensors(const uint8_t *data, size_t size, int framed) {
 }
 static void try_manifest(const uint8_t *data, size_t size) { // with the checksum that it needs
     par__zero_manifest m;
-    char why[128], name[PAR_ZERO_NAME], note[64];
+    char why[128], name[PAR_ZERO_NAME_BYTES], note[64];
     uint64_t hex = 0, bytes = 0;
     memset(&m, 0, sizeof m);
     m.text = (char *)calloc(size + 64, 1);
@@ -46,7 +46,7 @@ static void try_manifest(const uint8_t *data, size_t size) { // with the checksu
     sprintf(m.text + n, "%s%016llx\"}\n", par__zero_self, (unsigned long long)par__zero_hash(m.text, n));
     if (!par__zero_parse_manifest(&m, strlen(m.text), why, sizeof why)) {
         par__json j = {m.files, m.files + strlen(m.files), 0};
-        par__json_need(&j, '[');
+        par__json_expect(&j, '[');
         while (par__zero_next_row(&j, name, sizeof name, "header", &hex, &bytes)) continue;
         par__json k = {m.note, m.note + strlen(m.note), 0};
         par__json_text(&k, note, sizeof note, 1);

@@ -14,17 +14,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     par_pipe_stage stage;
     memset(&d, 0, sizeof d), memset(&stage, 0, sizeof stage);
     stage.input_bytes = 64, stage.b_bytes = 100, d.stages = &stage, d.stage_count = 1;
-    if (size && data[0] & 1) d.recompute = PAR_PIPE_FUSED, d.unshard = 1, d.reduce = 1, d.tied = 1;
+    if (size && data[0] & 1)
+        d.recompute = PAR_PIPE_RECOMPUTE_FUSED, d.max_unsharded_stages = 1, d.reduce = 1, d.tied = 1;
     char *text = (char *)malloc(size + 1); // the reader must not need a 0
     if (size) memcpy(text, data, size);
     const par_result r = par_pipe_parse(text, size, &d, &s);
     if ((r == PAR_OK) == (s.why[0] != 0)) abort();
     if (r == PAR_OK && s.ranks <= 64) {
         par_pipe_memory memory[64];
-        if (par_pipe_verify(&s, PAR_PIPE_LANES, memory)) abort();
-        if (par_pipe_simulate(&s, PAR_PIPE_LANES, &t)) abort();
+        if (par_pipe_verify(&s, PAR_PIPE_NONBLOCKING, memory)) abort();
+        if (par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t)) abort();
         par_pipe_timeline_close(&t);
-        if (par_pipe_forwards(&s, 0, &forwards) || par_pipe_verify(&forwards, PAR_PIPE_LANES, memory))
+        if (par_pipe_forward_only(&s, 0, &forwards) ||
+            par_pipe_verify(&forwards, PAR_PIPE_NONBLOCKING, memory))
             abort();
         par_pipe_schedule_close(&forwards);
     }

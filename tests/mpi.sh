@@ -10,13 +10,13 @@ same_as_forked() { # command prefix, suffix: the trainer's losses do not depend 
     for f in forked mpi; do sed -n '/final/d;s/^\({.*\),"tokens.*/\1/p' "$work/$f" >"$work/$f.lines"; done
     [ "$(losses "$work/mpi" | wc -l)" = 10 ] && diff "$work/forked.lines" "$work/mpi.lines"
 }
-zero() { # command prefix, suffix: shards, costs, checkpoints and quantised messages between nodes
+zero() { # command prefix, suffix: shards, costs, checkpoints and quantized messages between nodes
     local t
     if [ $2 = mpich ] || [ -n "${SOAK-}" ]; then
-        for t in all costs checkpoints quantised; do $1 2 build/test_zero_$2 --worker mpi 2 1 $t || return 1; done
+        for t in all costs checkpoints quantized; do $1 2 build/test_zero_$2 --worker mpi 2 1 $t || return 1; done
     fi
     [ $2 = mpich ] && [ -z "${SOAK-}" ] && return
-    for t in ${SOAK:+all} costs checkpoints quantised; do $1 4 build/test_zero_$2 --worker mpi 4 2 $t || return 1; done
+    for t in ${SOAK:+all} costs checkpoints quantized; do $1 4 build/test_zero_$2 --worker mpi 4 2 $t || return 1; done
 }
 pipe() { $1 2 build/test_pipe_$2 --worker mpi 2 1 all && $1 4 build/test_pipe_$2 --worker mpi 4 2 all; }
 killed_rank() { # under MPICH without its own clean-up, the survivors hear of it from the kit

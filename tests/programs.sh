@@ -138,7 +138,7 @@ layer_rows() { # what is sent is what is predicted, and the summary has its fiel
 sharded() { # every stage, with every grid, trains what one rank trains; every optimizer what it does alone
     common="--data $data $small --max_iters $steps --dropout 0.1"
     $gpt $common >"$work/one" || return 1
-    for grid in "--ranks 4 --zero 1" "--ranks 4 --zero 2" "--ranks 4 --zero 3" "--ranks 3 --batch_size 6 --zero 3" "--ranks 4 --central" \
+    for grid in "--ranks 4 --zero 1" "--ranks 4 --zero 2" "--ranks 4 --zero 3" "--ranks 3 --batch_size 6 --zero 3" "--ranks 4 --parameter_server" \
         "--ranks 8 --zero 3 --tp 2 --sp --cp 2" "--ranks 8 --zero 2 --tp 2 --cp 2" "--ranks 4 --zero 1 --tp 2 --sp"; do
         echo "$grid"
         [ "${grid#*batch_size}" = "$grid" ] || { $gpt $common --batch_size 6 >"$work/six" || return 1; }
@@ -156,7 +156,7 @@ canonical() { # checkpoints of any number of ranks and any stage are the same to
     for o in adamw lamb; do
         rm -rf "$work/c1"
         $gpt $common --optimizer $o --max_iters 6 --save "$work/c1" >/dev/null || return 1
-        for grid in "--ranks 2" "--ranks 8 --zero 1" "--ranks 4 --zero 2" "--ranks 4 --zero 3" "--ranks 8 --central"; do
+        for grid in "--ranks 2" "--ranks 8 --zero 1" "--ranks 4 --zero 2" "--ranks 4 --zero 3" "--ranks 8 --parameter_server"; do
             $gpt $common --optimizer $o --max_iters 6 $grid --save "$work/c2" >/dev/null && same_state "$work/c1" "$work/c2" || return 1
         done
     done
@@ -195,7 +195,7 @@ plan() { # each kind of rank, in units that people read, beside what the memory 
     sed '/^gpt:/,$d; s/[0-9]* elements//' "$work/out" | grep -q "[0-9]\{5\}" && return 1
     $gpt $common --ranks 4 --pp 2 --zero 1 >"$work/out" && grep -q "^ranks 0-1: embedding, layers 0-" "$work/out" && grep -q "^ranks 2-3: layers .*-5, head$" "$work/out" || return 1
     $gpt $common --ranks 8 --pp 8 --arch llama >"$work/out" && grep -q "^rank 6: no layers$" "$work/out" || return 1
-    $gpt $common --ranks 3 --batch_size 3 --central >"$work/out" && grep -q "^rank 0: emb" "$work/out" && grep -q "^ranks 1-2: emb" "$work/out" || return 1
+    $gpt $common --ranks 3 --batch_size 3 --parameter_server >"$work/out" && grep -q "^rank 0: emb" "$work/out" && grep -q "^ranks 1-2: emb" "$work/out" || return 1
     for grid in "--pp 2 --schedule zb_v --zero 2" "--tp 2 --sp --zero 3 --dtype bf16" "--pp 2 --tp 2 --zero 3 --offload host" "--optimizer muon --zero 1 --canonical 8" \
         "--pp 2 --schedule interleaved_1f1b --chunks 3 --recompute full" ${SOAK:+"--pp 2 --schedule dualpipe --zero 1" "--pp 4 --schedule zb_h1"}; do # what the ranks take is what their memory gives
         $gpt $common $grid --ranks 4 --json >"$work/out" 2>"$work/err" || { echo "$grid"; cat "$work/err"; return 1; }
@@ -519,7 +519,7 @@ zero_loop() { # the same bits on 1, 2 and 4 ranks, in any stage, and from a chec
     done
     PAR_RANKS=4 build/04_zero "$work/z5" 7 2 >"$work/many" && PAR_RANKS=2 build/04_zero "$work/z5" 13 3 >>"$work/many" && PAR_RANKS=1 build/04_zero "$work/z5" 20 0 >>"$work/many" &&
     cmp "$work/one" "$work/many" && for f in model optimizer; do cmp <(cat "$work"/z1/$f-s*) <(cat "$work"/z5/$f-s*) || return 1; done &&
-    fails 1 "canonical_shards must be micro_steps x the number of ranks" env PAR_RANKS=3 build/04_zero "$work/z6" 1
+    fails 1 "canonical_shards must be microbatches x the number of ranks" env PAR_RANKS=3 build/04_zero "$work/z6" 1
 }
 hello() { PAR_RANKS=4 build/01_hello | grep -q "4 ranks; their numbers add up to 6"; }
 bench_rows() { # every operation, both memories, right results, and every field
@@ -759,7 +759,7 @@ check "make run" make_run
 check "1, 2 and 4 ranks train the same model" rank_counts
 check "the same with a dropout, and with 8 ranks" dropout_ranks
 check "dp x tp x cp, GPT-2 and Llama, f32 and bf16" layouts
-check "ZeRO 0 to 3, central, with dp x tp x cp" sharded
+check "ZeRO 0 to 3, parameter server, with dp x tp x cp" sharded
 check "the same bits on 1 to 8 ranks" canonical
 check "offloading" offloaded
 check "recomputation" recomputes

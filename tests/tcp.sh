@@ -287,8 +287,8 @@ dies_opening() { # the others hear of it, and end
     fails 1 "rank 2: rank 1 did not open its world" env RANK=2 $hello && wait %1
     grep -q "rank 1 did not open its world" "$work/out.0"
 }
-layers() { # shards and their costs, checkpoints, quantised messages, pipelines, tensor parallelism
-    for t in costs checkpoints quantised; do build/test_zero --worker tcp 2 1 $t && build/test_zero --worker tcp 4 2 $t || return 1; done
+layers() { # shards and their costs, checkpoints, quantized messages, pipelines, tensor parallelism
+    for t in costs checkpoints quantized; do build/test_zero --worker tcp 2 1 $t && build/test_zero --worker tcp 4 2 $t || return 1; done
     for n in 2 4; do build/test_pipe --backend tcp --ranks $n && build/test_tp --backend tcp --ranks $n --node 1 || return 1; done
 }
 clocks() { # rank 1 in a time namespace: 1000 s ahead

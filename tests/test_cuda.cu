@@ -557,8 +557,8 @@ static void zero_update(par_comm *w) {
                 a.optimizer = (par_zero_optimizer)o, a.hyper.lr = 0.01f, a.hyper.beta1 = 0.9f,
                 a.hyper.beta2 = 0.99f, a.hyper.epsilon = 1e-8f;
                 a.hyper.weight_decay = 0.1f, a.hyper.momentum = 0.9f, a.hyper.nesterov = st % 2,
-                a.correction1 = 2, a.correction2 = 3, a.scale = 0.5f;
-                a.trust = 1.5f, a.ema = st == 2 ? 0.9f : 0, a.seed = random ? 7 : 0, a.stream = 3,
+                a.bias_correction1 = 2, a.bias_correction2 = 3, a.scale = 0.5f;
+                a.trust_ratio = 1.5f, a.ema = st == 2 ? 0.9f : 0, a.seed = random ? 7 : 0, a.stream = 3,
                 a.first = 64;
                 SEED(o * 12 + gt * 4 + st);
                 pair x = pair_open(w, cuda, PAR_F32, n, 1), g = pair_open(w, cuda, g_type, n, 2),
@@ -614,15 +614,15 @@ static void zero_packs(par_comm *w) {
                  y = pair_open(w, cuda, d, RANKS * N, 0);
             memset(x.host + 32 * par_dtype_bytes(d), 0, 32 * par_dtype_bytes(d));
             upload(cuda, x.device, x.host, x.bytes);
-            CHECK_OK(w, c->pack(c, bits, RANKS * N, x.host, d, p.host));
-            CHECK_OK(w, k->pack(k, bits, RANKS * N, x.device, d, p.device));
+            CHECK_OK(w, c->quantize(c, bits, RANKS * N, x.host, d, p.host));
+            CHECK_OK(w, k->quantize(k, bits, RANKS * N, x.device, d, p.device));
             CLOSE(cuda, p, PAR_U8, 0.0);
-            CHECK_OK(w, c->unpack(c, bits, RANKS * N, p.host, y.host, d));
-            CHECK_OK(w, k->unpack(k, bits, RANKS * N, p.device, y.device, d));
+            CHECK_OK(w, c->dequantize(c, bits, RANKS * N, p.host, y.host, d));
+            CHECK_OK(w, k->dequantize(k, bits, RANKS * N, p.device, y.device, d));
             CLOSE(cuda, y, d, 0.0);
             for (int pairs = 0; pairs < 2; pairs++) {
-                CHECK_OK(w, c->sum_packed(c, bits, RANKS - pairs, pairs, N, p.host, y.host, d));
-                CHECK_OK(w, k->sum_packed(k, bits, RANKS - pairs, pairs, N, p.device, y.device, d));
+                CHECK_OK(w, c->sum_quantized(c, bits, RANKS - pairs, pairs, N, p.host, y.host, d));
+                CHECK_OK(w, k->sum_quantized(k, bits, RANKS - pairs, pairs, N, p.device, y.device, d));
                 CLOSE(cuda, y, d, 0.0);
             }
             pair_close(cuda, &x), pair_close(cuda, &p), pair_close(cuda, &y);
@@ -632,7 +632,7 @@ static void zero_packs(par_comm *w) {
 
 // The same steps twice: on the CPU, and on the device.
 typedef struct layout {
-    int stage, optimizer, micro, canonical, quantise, accumulate, ema, random;
+    int stage, optimizer, micro, canonical, quantize, accumulate_unsharded, ema, random;
     par_dtype param, grad;
     const char *offload;
     float clip, loss_scale;
@@ -647,28 +647,28 @@ static par_zero *open_zero(par_comm *w, const layout *l, const par_zero_kernels 
     par_zero_desc d;
     par_zero *z = NULL;
     memset(&d, 0, sizeof d);
-    d.comm = w, d.stage = l->stage, d.optimizer = (par_zero_optimizer)l->optimizer, d.micro_steps = l->micro,
+    d.comm = w, d.stage = l->stage, d.optimizer = (par_zero_optimizer)l->optimizer, d.microbatches = l->micro,
     d.average = 1;
     d.canonical_shards = l->canonical ? l->micro * par_size(w) : 0, d.param_dtype = l->param,
     d.grad_dtype = l->grad, d.clip = l->clip;
-    d.loss_scale = l->loss_scale, d.loss_scale_window = 2, d.accumulate = l->accumulate,
+    d.loss_scale = l->loss_scale, d.loss_scale_window = 2, d.accumulate_unsharded = l->accumulate_unsharded,
     d.stochastic_rounding = l->random, d.seed = 3;
     d.ema = l->ema ? 0.9f : 0, d.offload_states = l->offload, d.kernels = kernels, d.hyper[0].lr = 0.01f,
     d.hyper[0].momentum = 0.9f;
-    if (l->quantise) d.quantise_gradients = l->quantise, d.quantise_parameters = l->stage == 3 ? 8 : 0;
+    if (l->quantize) d.quantize_gradients = l->quantize, d.quantize_parameters = l->stage == 3 ? 8 : 0;
     CHECK_OK(w, par_zero_open(&d, &z));
     if (!z) exit(3);
     for (int u = 0; u < 2; u++) {
         char name[32];
         snprintf(name, sizeof name, "unit %d", u);
-        par_zero_unit(z, name);
+        par_zero_add_unit(z, name);
         for (int t = 0; t < 3; t++) {
             par_zero_tensor x;
             memset(&x, 0, sizeof x);
             snprintf(name, sizeof name, "t%d.%d", u, t);
             x.name = name, x.dims = 2, x.shape[0] = (size_t)(5 + 8 * t), x.shape[1] = (size_t)(9 + u),
             x.frozen = u && t == 2;
-            tensors[u * 3 + t] = par_zero_add(z, &x);
+            tensors[u * 3 + t] = par_zero_add_tensor(z, &x);
         }
     }
     CHECK_OK(w, par_zero_commit(z));
@@ -705,7 +705,7 @@ static void one_microbatch(par_comm *w, par_zero *z, par_cuda *cuda, const int *
             for (size_t i = 0; i < n; i++)
                 y[i] += scale * (x[i] + bad +
                                  par_uniform(11, (uint64_t)(step * 1000 + t),
-                                             par_zero_microbatch(z, micro) * 1000 + i) -
+                                             par_zero_global_microbatch(z, micro) * 1000 + i) -
                                  0.5f);
             par_cast(grads, l->grad, y, PAR_F32, n);
             if (cuda)
@@ -733,26 +733,26 @@ static void zero_trains(par_comm *w, const layout *l, par_cuda *cuda, par_cuda_b
         for (int i = 0; i < 2; i++) {
             for (int m = 0; m < l->micro; m++)
                 one_microbatch(w, z[i], i ? cuda : NULL, tensors[i], l, step, m, step == 2 ? infinite : 0);
-            if (i && step == 1) CHECK_OK(w, par_zero_set_factor(z[1], 0.5f));
+            if (i && step == 1) CHECK_OK(w, par_zero_set_lr_factor(z[1], 0.5f));
             CHECK_OK(w, par_zero_step(z[i], i && step == 1 ? -1.0f : step == 1 ? 0.5f : 1.0f, &r[i]));
         }
         CHECK(w,
               r[0].skipped == r[1].skipped && r[0].step == r[1].step && r[0].loss_scale == r[1].loss_scale);
         CHECK(w, r[0].skipped == (step == 2 && infinite > 0));
-        if (!r[0].skipped && !(fabs(r[0].norm - r[1].norm) <= 2e-2 * r[0].norm))
-            fprintf(stderr, "norms %g %g\n", r[0].norm, r[1].norm);
-        CHECK(w, r[0].skipped || fabs(r[0].norm - r[1].norm) <= 2e-2 * r[0].norm);
+        if (!r[0].skipped && !(fabs(r[0].grad_norm - r[1].grad_norm) <= 2e-2 * r[0].grad_norm))
+            fprintf(stderr, "norms %g %g\n", r[0].grad_norm, r[1].grad_norm);
+        CHECK(w, r[0].skipped || fabs(r[0].grad_norm - r[1].grad_norm) <= 2e-2 * r[0].grad_norm);
     }
     double worst = 0;
     for (int t = 0; t < 6; t++)
         for (int what = PAR_ZERO_VALUE; what <= (l->ema ? PAR_ZERO_EMA : PAR_ZERO_VALUE);
              what += PAR_ZERO_EMA) {
             float a[512], b[512];
-            CHECK_OK(w, par_zero_read(z[0], tensors[0][t], (par_zero_what)what, a));
-            CHECK_OK(w, par_zero_read(z[1], tensors[1][t], (par_zero_what)what, b));
+            CHECK_OK(w, par_zero_read(z[0], tensors[0][t], (par_zero_field)what, a));
+            CHECK_OK(w, par_zero_read(z[1], tensors[1][t], (par_zero_field)what, b));
             for (size_t i = 0; i < count_of(t); i++) worst = fmax(worst, fabs((double)a[i] - (double)b[i]));
         }
-    const double limit = l->param == PAR_F32 && l->grad == PAR_F32 && !l->quantise ? 2e-4 : 4e-2;
+    const double limit = l->param == PAR_F32 && l->grad == PAR_F32 && !l->quantize ? 2e-4 : 4e-2;
     if (!(worst <= limit))
         fprintf(stderr, "stage %d optimizer %d: weights differ by %g\n", l->stage, l->optimizer, worst);
     CHECK(w, worst <= limit);
@@ -761,7 +761,7 @@ static void zero_trains(par_comm *w, const layout *l, par_cuda *cuda, par_cuda_b
     int pid = (int)getpid();
     CHECK_OK(w, par_broadcast(&pid, &pid, 1, PAR_I32, 0, w));
     snprintf(dir, sizeof dir, "/tmp/par_cuda_test_%d", pid);
-    par_zero_files files;
+    par_zero_checkpoint files;
     memset(&files, 0, sizeof files);
     files.dir = dir;
     if (l->stage == 1 || l->stage == 3) {
@@ -804,7 +804,7 @@ static void zero_stages(par_comm *w) {
         layout l = layouts[0];
         l.canonical = 1, l.micro = 2;
         zero_trains(w, &l, cuda, PAR_CUDA_AUTO);
-        l.stage = 2, l.quantise = 8;
+        l.stage = 2, l.quantize = 8;
         zero_trains(w, &l, cuda, PAR_CUDA_AUTO);
     }
     par_cuda_close(cuda);
@@ -840,7 +840,7 @@ static void graph(par_comm *w) {
             }
         }
         if (step == 0) continue;
-        CHECK_OK(w, par_zero_set_factor(z[1], 1.0f / (float)(step + 1)));
+        CHECK_OK(w, par_zero_set_lr_factor(z[1], 1.0f / (float)(step + 1)));
         CHECK(w, cudaGraphLaunch(exec, stream) == cudaSuccess);
     }
     CHECK(w, par_zero_steps(z[0]) == par_zero_steps(z[1]) && par_zero_steps(z[1]) == 5);

@@ -137,7 +137,7 @@ static void zero_of(par_comm *w, int stage, par_zero_optimizer optimizer, const 
     par_zero *z = NULL;
     par_zero_desc d;
     par_zero_tensor t;
-    par_zero_files f;
+    par_zero_checkpoint f;
     char dir[64], command[96];
     snprintf(dir, sizeof dir, "/tmp/par_errors_%d", (int)getpid());
     snprintf(command, sizeof command, "rm -rf %s", dir);
@@ -148,8 +148,8 @@ static void zero_of(par_comm *w, int stage, par_zero_optimizer optimizer, const 
     t.dims = 2, t.shape[0] = 8, t.shape[1] = 8;
     int unit = 0, a = 0, b = 0;
     if (!SAID(par_zero_open(&d, &z))) goto end;
-    t.name = "a", unit = par_zero_unit(z, "one"), a = unit < 0 ? -1 : par_zero_add(z, &t);
-    t.name = "b", b = a < 0 ? -1 : par_zero_add(z, &t);
+    t.name = "a", unit = par_zero_add_unit(z, "one"), a = unit < 0 ? -1 : par_zero_add_tensor(z, &t);
+    t.name = "b", b = a < 0 ? -1 : par_zero_add_tensor(z, &t);
     CHECK(w, b >= 0 || par_last_error(w)[0]);
     if (b < 0 || !SAID(par_zero_commit(z))) goto end;
     for (int i = 0; i < 2; i++) {
@@ -184,7 +184,7 @@ static void pipes(par_comm *w) {
         par_pipe_schedule_close(&s);
         return;
     }
-    const par_result simulated = par_pipe_simulate(&s, PAR_PIPE_LANES, &t);
+    const par_result simulated = par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t);
     if (simulated && !s.why[0]) fprintf(stderr, "par_pipe_simulate: no text\n");
     CHECK(w, !simulated || s.why[0]);
     if (!simulated) par_pipe_timeline_close(&t);

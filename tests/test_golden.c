@@ -250,7 +250,7 @@ static void by_others(par_comm *w, const gpt_model *m, const char *dir, const ch
     static _Alignas(16) char other[65536];
     const int llmc = file[strlen(file) - 1] == 'n';
     float *room = (float *)calloc(2 * m->total_count, 4);
-    par_zero_array list[64];
+    par_zero_file_tensor list[64];
     size_t wrong = 0;
     memcpy(other, bytes, n);
     if (llmc) {

@@ -108,7 +108,7 @@ static void check_timeline(const char *dir) {
     memset(&d, 0, sizeof d);
     d.schedule = "1f1b", d.ranks = 2, d.microbatches = 2;
     if (par_pipe_schedule_open(&d, &s)) return (void)(failed = 1, puts(s.why));
-    CHECK(!par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    CHECK(!par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
     const par_pipe_timeline *all[NAMES];
     for (int i = 0; i < NAMES; i++) all[i] = &t;
     snprintf(path, sizeof path, "%s/timeline", dir);
@@ -126,22 +126,22 @@ static void check_checkpoint(const char *dir) {
     par_comm *w;
     par_zero *z;
     par_zero_desc d;
-    par_zero_files files;
+    par_zero_checkpoint files;
     char note[300], why[300], path[4200];
     uint64_t steps;
     memset(&d, 0, sizeof d), memset(&files, 0, sizeof files);
     if (par_open(NULL, &w)) return (void)(failed = 1);
     d.comm = w;
     CHECK(!par_zero_open(&d, &z));
-    par_zero_unit(z, names[2]);
+    par_zero_add_unit(z, names[2]);
     for (int i = 0; i < NAMES; i++) {
         par_zero_tensor t;
         memset(&t, 0, sizeof t);
         t.name = names[i], t.dims = 1, t.shape[0] = 3;
-        CHECK(par_zero_add(z, &t) == i);
+        CHECK(par_zero_add_tensor(z, &t) == i);
     }
     CHECK(!par_zero_commit(z));
-    files.dir = dir, files.note = names[2], files.file_bytes = 40; // several files, and so an index
+    files.dir = dir, files.note = names[2], files.max_file_bytes = 40; // several files, and so an index
     CHECK(!par_zero_save(z, &files) && !par_zero_load(z, &files));
     if (par_last_error(w)[0]) fprintf(stderr, "%s\n", par_last_error(w));
     CHECK(!par_zero_load_note(dir, note, sizeof note, &steps, why, sizeof why) &&
@@ -150,7 +150,7 @@ static void check_checkpoint(const char *dir) {
     check_file(dir, "model.safetensors.index.json", 0, 0, "quote\\\" back\\\\slash");
     check_header(dir, "model-s000001-00001-of-00002.safetensors", "controls \\u0001\\u001f\\u007f\\u0009");
     CHECK(!par_zero_close(z) && !par_close(w));
-    par_zero_array list[NAMES];
+    par_zero_file_tensor list[NAMES];
     par_zero_safetensors s;
     const float x[3] = {1, 2, 3};
     memset(list, 0, sizeof list);

@@ -55,7 +55,7 @@ static void check_case(par_comm *w, const char *name, int p, int m, int v, par_p
         CHECK(w, r == PAR_OK);
         CHECK(w, par_pipe_verify(&s, PAR_PIPE_EAGER, NULL) == PAR_OK);
         CHECK(w, par_pipe_verify(&s, PAR_PIPE_RENDEZVOUS, memory) == PAR_OK);
-        CHECK(w, par_pipe_simulate(&s, PAR_PIPE_LANES, &t) == PAR_OK);
+        CHECK(w, par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t) == PAR_OK);
         const double bubble = par_pipe_theory_bubble(&s, 0), window = par_pipe_theory_bubble(&s, 1);
         const int right =
             (isnan(bubble) || fabs(bubble - t.bubble) < 1e-9 || (better && t.bubble < bubble)) &&
@@ -68,7 +68,7 @@ static void check_case(par_comm *w, const char *name, int p, int m, int v, par_p
             const double peak = par_pipe_theory_peak(&s, k);
             const par_pipe_rank *x = &t.ranks[k];
             CHECK(w, isnan(peak) || close_to(memory[k].microbatches, peak * s.desc.chunks, 1e-9));
-            CHECK(w, close_to(x->warmup + x->drain + x->communication + x->imbalance + x->dependency,
+            CHECK(w, close_to(x->warmup + x->cooldown + x->communication + x->imbalance + x->dependency,
                               t.makespan - x->busy, 1e-9));
         }
         par_pipe_timeline_close(&t);
@@ -112,7 +112,7 @@ static void published(par_comm *w) {
         par_pipe_desc d = desc_of(small[i].name, 4, 8, 0, &stage);
         const double v = par_pipe_defaults(&d).chunks;
         stage.f /= v, stage.b /= v, stage.w /= v;
-        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
         CHECK(w, close_to(t.makespan, small[i].makespan, 1e-12));
         par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
     }
@@ -120,8 +120,9 @@ static void published(par_comm *w) {
         for (int j = 0; j < 4; j++) {
             const par_pipe_stage stage = stage_of(paper[i].f, paper[i].b, paper[i].w);
             par_pipe_desc d = desc_of(names[j], paper[i].p, paper[i].m, 0, &stage);
-            d.latency = paper[i].c, d.memory = 2 * (size_t)paper[i].p * 110; // of so many microbatches
-            CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+            d.latency = paper[i].c,
+            d.max_activation_bytes = 2 * (size_t)paper[i].p * 110; // of so many microbatches
+            CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
             CHECK(w, fabs(t.window_bubble - paper[i].rate[j]) < 5e-5 ||
                          (j == 3 && t.window_bubble < paper[i].rate[j]));
             par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
@@ -136,7 +137,7 @@ static void zero_bubble_memory(par_comm *w) {
         par_pipe_schedule s;
         for (int k = 1; k <= 2; k++) {
             const par_pipe_desc d = desc_of(k == 1 ? "zb_h1" : "zb_h2", p, 4 * p, 0, &stage);
-            CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_verify(&s, PAR_PIPE_LANES, memory));
+            CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_verify(&s, PAR_PIPE_NONBLOCKING, memory));
             for (int r = 0; r < p; r++) {
                 const size_t whole = (size_t)(k * (p - r) - (k - 1)), weights = (size_t)(k * r);
                 CHECK(w, memory[r].activation_bytes == whole * 110 + weights * 10);
@@ -145,10 +146,10 @@ static void zero_bubble_memory(par_comm *w) {
         }
         const par_pipe_desc half = desc_of("v_half", p, 4 * p, 0, &stage),
                             least = desc_of("v_min", p, 4 * p, 0, &stage);
-        CHECK(w, !par_pipe_schedule_open(&half, &s) && !par_pipe_verify(&s, PAR_PIPE_LANES, memory));
+        CHECK(w, !par_pipe_schedule_open(&half, &s) && !par_pipe_verify(&s, PAR_PIPE_NONBLOCKING, memory));
         for (int r = 0; r < p; r++) CHECK(w, memory[r].microbatches <= 2 * ((p + 2) / 2));
         par_pipe_schedule_close(&s);
-        CHECK(w, !par_pipe_schedule_open(&least, &s) && !par_pipe_verify(&s, PAR_PIPE_LANES, memory));
+        CHECK(w, !par_pipe_schedule_open(&least, &s) && !par_pipe_verify(&s, PAR_PIPE_NONBLOCKING, memory));
         for (int r = 0; r < p; r++) CHECK(w, memory[r].microbatches <= 2 * ((p + 4) / 3));
         par_pipe_schedule_close(&s);
     }
@@ -165,12 +166,12 @@ static void recomputation(par_comm *w) {
                 par_pipe_timeline t;
                 par_pipe_memory memory[8];
                 stage.r = .75, stage.c_bytes = 7;
-                d.recompute = early ? PAR_PIPE_EARLY : PAR_PIPE_FUSED;
-                CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+                d.recompute = early ? PAR_PIPE_RECOMPUTE_EARLY : PAR_PIPE_RECOMPUTE_FUSED;
+                CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
                 CHECK(w, close_to(t.makespan, m * 3.75 + (p - 1) * (early ? 3 : 3.75), 1e-12));
                 CHECK(w, early || close_to(par_pipe_theory_bubble(&s, 0), t.bubble, 1e-12));
                 par_pipe_timeline_close(&t);
-                CHECK_OK(w, par_pipe_verify(&s, PAR_PIPE_LANES, memory));
+                CHECK_OK(w, par_pipe_verify(&s, PAR_PIPE_NONBLOCKING, memory));
                 for (int r = 0; r < p; r++) // c of all that are begun, b and w of one
                     CHECK(w, early || memory[r].activation_bytes == (size_t)PAR__MIN(m, p - r) * 7 + 110);
                 par_pipe_schedule_close(&s);
@@ -193,28 +194,28 @@ static void simulator(par_comm *w) {
     stages[2].f = stages[2].b = stages[2].w = 2;
     par_pipe_desc d = desc_of("1f1b", 4, 16, 0, stages);
     d.stage_count = 4;
-    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
     CHECK(w, close_to(t.ranks[2].busy, 96, 1e-12) && close_to(t.ranks[0].busy, 48, 1e-12));
     CHECK(w, t.makespan >= 96 + 2 + 4 && t.ranks[0].imbalance > 20 && t.ranks[2].imbalance < 1e-12);
     CHECK(w, isnan(par_pipe_theory_bubble(&s, 0)));
     par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
     // one microbatch: p (F + B) + 2 (p-1) hops, and waiting is either warm-up, drain or the way
     d = desc_of("gpipe", 4, 1, 0, stages), d.latency = .25,
-    d.byte_seconds = .125; // 8 bytes: a hop takes 1.25
-    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    d.seconds_per_byte = .125; // 8 bytes: a hop takes 1.25
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
     CHECK(w, close_to(t.makespan, 4 * 3 + 6 * 1.25, 1e-12));
     CHECK(w, close_to(t.ranks[1].warmup, 2.25, 1e-12) && close_to(t.ranks[1].communication, 1.25, 1e-12));
     par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
     // the same with edges that differ: .25 + 1, then 2 + 8 * .5, then .25 + 1, twice each
-    stages[2] = stage_of(1, 1, 1), stages[2].latency = 2, stages[2].byte_seconds = .5;
+    stages[2] = stage_of(1, 1, 1), stages[2].latency = 2, stages[2].seconds_per_byte = .5;
     d.stage_count = 4;
-    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
     CHECK(w,
           close_to(t.makespan, 4 * 3 + 2 * (1.25 + 6 + 1.25), 1e-12) && isnan(par_pipe_theory_bubble(&s, 0)));
     par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
     // two messages on one lane follow each other: 8 bytes of .5 s, made at 1 and 2, come at 5 and 9
-    d = desc_of("gpipe", 2, 2, 0, stages), d.byte_seconds = .5;
-    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    d = desc_of("gpipe", 2, 2, 0, stages), d.seconds_per_byte = .5;
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
     for (size_t i = s.first[1]; i < s.first[2]; i++)
         if (s.actions[i].kind == PAR_PIPE_F)
             CHECK(w, close_to(t.start[i], s.actions[i].microbatch ? 9 : 5, 1e-12));
@@ -222,7 +223,7 @@ static void simulator(par_comm *w) {
     // microbatches of half the rows take half the time
     const int rows[2] = {4, 2};
     d = desc_of("gpipe", 1, 2, 0, stages), d.rows = 4, d.row_counts = rows;
-    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
     CHECK(w, close_to(t.makespan, 4.5, 1e-12));
     par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
 }
@@ -235,14 +236,14 @@ static void large(par_comm *w) { // 64 ranks x 512 microbatches soon; thousands 
     CHECK_OK(w, par_pipe_schedule_open(&d, &s));
     for (int i = 0; i < 2; i++) {
         const double begun = test_now();
-        CHECK_OK(w, par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+        CHECK_OK(w, par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
         best = fmin(best, test_now() - begun);
         par_pipe_timeline_close(&t);
     }
     CHECK(w, best < 30); // it takes 20 ms
     par_pipe_schedule_close(&s);
     d = desc_of("1f1b", 2048, 64, 0, NULL);
-    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
     CHECK(w, close_to(t.makespan, (64 + 2047) * 3.0, 1e-12));
     par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
 }
@@ -262,13 +263,14 @@ static void searched(par_comm *w) {
                                  .5 + (double)par_uniform(3, (uint64_t)i, (uint64_t)k));
         par_pipe_desc d = desc_of("auto", p, m, 0, stages);
         d.stage_count = p, d.latency = .1,
-        d.memory = (size_t)p * 110 + (size_t)(p - 1) * 10; // ZB-H1's, at most
-        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t) &&
-                     !par_pipe_verify(&s, PAR_PIPE_LANES, memory));
-        for (int r = 0; r < p; r++) CHECK(w, memory[r].activation_bytes <= d.memory);
+        d.max_activation_bytes = (size_t)p * 110 + (size_t)(p - 1) * 10; // ZB-H1's, at most
+        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t) &&
+                     !par_pipe_verify(&s, PAR_PIPE_NONBLOCKING, memory));
+        for (int r = 0; r < p; r++) CHECK(w, memory[r].activation_bytes <= d.max_activation_bytes);
         d.schedule = "zb_h1";
-        CHECK(w, !par_pipe_schedule_open(&d, &h1) && !par_pipe_simulate(&h1, PAR_PIPE_LANES, &u));
-        CHECK(w, t.makespan <= u.makespan * (1 + 1e-9) && s.bound <= t.makespan * (1 + 1e-9) && s.bound > 0);
+        CHECK(w, !par_pipe_schedule_open(&d, &h1) && !par_pipe_simulate(&h1, PAR_PIPE_NONBLOCKING, &u));
+        CHECK(w, t.makespan <= u.makespan * (1 + 1e-9) && s.lower_bound <= t.makespan * (1 + 1e-9) &&
+                     s.lower_bound > 0);
         par_pipe_timeline_close(&t), par_pipe_timeline_close(&u), par_pipe_schedule_close(&s),
             par_pipe_schedule_close(&h1);
     }
@@ -276,14 +278,14 @@ static void searched(par_comm *w) {
     par_pipe_schedule s;
     par_pipe_desc d = desc_of("auto", 4, 8, 0, &stage);
     par_pipe_timeline t;
-    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
-    CHECK(w, close_to(t.makespan, 27, 1e-12) && close_to(s.bound, 27, 1e-5));
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
+    CHECK(w, close_to(t.makespan, 27, 1e-12) && close_to(s.lower_bound, 27, 1e-5));
     par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
-    d.memory = 109;
+    d.max_activation_bytes = 109;
     CHECK(w, par_pipe_schedule_open(&d, &s) == PAR_ERR_MEMORY &&
                  has_text(s.why, "one microbatch needs 110 bytes"));
     par_pipe_schedule_close(&s);
-    d.schedule = "v_half", d.memory = 220;
+    d.schedule = "v_half", d.max_activation_bytes = 220;
     CHECK(w, par_pipe_schedule_open(&d, &s) == PAR_ERR_MEMORY && has_text(s.why, "v_half needs"));
     par_pipe_schedule_close(&s);
 }
@@ -303,7 +305,7 @@ static void cuts(par_comm *w) { // against all ways to cut
             }
             best = fmin(best, top);
         }
-        par_pipe_cut(cost, n, k, first);
+        par_pipe_partition(cost, n, k, first);
         CHECK(w, first[0] == 0 && first[k] == n);
         for (int j = 0; j < k; j++) {
             double sum = 0;
@@ -339,7 +341,9 @@ static void tables(par_comm *w) { // what is saved is loaded again
                 par_pipe_stage stage = stage_of(1, 1, 1);
                 par_pipe_desc d = desc_of(par_pipe_schedule_name(k), p, 2 * p, 0, &stage);
                 par_pipe_schedule s, t;
-                if (full == 2) d.recompute = PAR_PIPE_FUSED, d.unshard = 2, d.reduce = 1, d.tied = 1;
+                if (full == 2)
+                    d.recompute = PAR_PIPE_RECOMPUTE_FUSED, d.max_unsharded_stages = 2, d.reduce = 1,
+                    d.tied = 1;
                 CHECK_OK(w, par_pipe_schedule_open(&d, &s));
                 CHECK_OK(w, par_pipe_save(&s, path, !full));
                 const par_result r = par_pipe_load(path, &d, &t);
@@ -366,7 +370,7 @@ static void torch_table(par_comm *w) { // two ranks, two chunks, as torch writes
     CHECK(w, par_pipe_rank_of(&s, -1, 0) == -1 && par_pipe_rank_of(&s, 4, 0) == -1);
     CHECK(w, par_pipe_rank_of(&s, 0, -1) == -1 && par_pipe_rank_of(&s, 0, 2) == -1);
     CHECK(w, isnan(par_pipe_theory_peak(&s, -1)) && isnan(par_pipe_theory_peak(&s, 2)));
-    CHECK(w, !par_pipe_simulate(&s, PAR_PIPE_LANES, &t) && t.makespan > 12);
+    CHECK(w, !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t) && t.makespan > 12);
     par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
     CHECK_OK(w, par_pipe_parse(half, sizeof half - 1, NULL, &s));
     par_pipe_schedule_close(&s);
@@ -494,7 +498,7 @@ static par_result open_all(const par_pipe_desc *d, par_comm *w, char *why, size_
     e.comm = w, e.fn = idle_work;
     par_result r = par_pipe_schedule_open(d, &s);
     if (!r) r = par_pipe_verify(&s, PAR_PIPE_EAGER, memory);
-    if (!r) r = par_pipe_simulate(&s, PAR_PIPE_LANES, &t);
+    if (!r) r = par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t);
     snprintf(why, bytes, "%s", s.why);
     if (!r) r = par_pipe_parse("0F0,0F1,0B0,0B1", 15, d, &read), snprintf(why, bytes, "%s", read.why);
     if (!r && d->ranks == 1) {
@@ -531,10 +535,13 @@ static void not_open(par_comm *w) { // what is closed is said to be
     par_pipe_schedule s, forwards;
     par_pipe_timeline t;
     memset(&s, 0, sizeof s);
-    CHECK(w, par_pipe_verify(&s, PAR_PIPE_LANES, NULL) == PAR_ERR_ARGUMENT && has_text(s.why, "not open"));
+    CHECK(w,
+          par_pipe_verify(&s, PAR_PIPE_NONBLOCKING, NULL) == PAR_ERR_ARGUMENT && has_text(s.why, "not open"));
     s.why[0] = 0;
-    CHECK(w, par_pipe_simulate(&s, PAR_PIPE_LANES, &t) == PAR_ERR_ARGUMENT && has_text(s.why, "not open"));
-    CHECK(w, par_pipe_forwards(&s, 0, &forwards) == PAR_ERR_ARGUMENT && has_text(forwards.why, "not open"));
+    CHECK(w,
+          par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t) == PAR_ERR_ARGUMENT && has_text(s.why, "not open"));
+    CHECK(w,
+          par_pipe_forward_only(&s, 0, &forwards) == PAR_ERR_ARGUMENT && has_text(forwards.why, "not open"));
     par_pipe_exec e;
     par_pipe *pipe;
     memset(&e, 0, sizeof e);
@@ -551,7 +558,7 @@ static void hooks(par_comm *w) {
                 const par_pipe_stage stage = stage_of(1, 1, 1);
                 par_pipe_desc d = desc_of(par_pipe_schedule_name(k), 4, 8, 0, &stage);
                 par_pipe_schedule s;
-                d.reduce = reduce, d.unshard = unshard, d.tied = 1;
+                d.reduce = reduce, d.max_unsharded_stages = unshard, d.tied = 1;
                 CHECK_OK(w, par_pipe_schedule_open(&d, &s));
                 for (int r = 0; r < 4; r++) {
                     int have[16] = {0}, left[16] = {0}, reduced[16] = {0}, tied[16] = {0}, count = 0;
@@ -597,7 +604,7 @@ static int run_trial(par_comm *comm, void *user) {
     par_pipe_exec e;
     par_pipe *pipe;
     memset(&e, 0, sizeof e);
-    e.comm = comm, e.fn = idle_work, e.unverified = 1;
+    e.comm = comm, e.fn = idle_work, e.skip_verification = 1;
     par_result r = par_pipe_open(&t->s, &e, &pipe);
     par_set_timeout(comm, t->deadlock ? 0.15 : 200);
     if (!r) r = par_pipe_step(pipe, NULL);
@@ -616,7 +623,7 @@ static void disorder(par_pipe_schedule *s, uint64_t seed) {
         for (int r = 1; r < s->ranks; r++) inside = inside && s->first[r] != i + 1;
         if (!inside) continue;
         s->actions[i] = b, s->actions[i + 1] = a;
-        if (!par_pipe_verify(s, PAR_PIPE_LANES, NULL)) continue;
+        if (!par_pipe_verify(s, PAR_PIPE_NONBLOCKING, NULL)) continue;
         if (strncmp(s->why, "deadlock", 8)) // some other mistake
             s->actions[i] = a, s->actions[i + 1] = b;
         else if (par_uniform(seed, 2, k) < 0.98f) // most tables shall be without
@@ -640,7 +647,7 @@ static void *run_trials(void *user) {
             continue;
         }
         disorder(&t.s, (uint64_t)i);
-        t.deadlock = par_pipe_verify(&t.s, PAR_PIPE_LANES, NULL) != PAR_OK;
+        t.deadlock = par_pipe_verify(&t.s, PAR_PIPE_NONBLOCKING, NULL) != PAR_OK;
         par_run_threads(d.ranks, run_trial, &t);
         const int wrong = t.others || (t.timeouts > 0) != t.deadlock;
         if (wrong)
@@ -734,17 +741,17 @@ static par_result net_work(void *user, const par_pipe_work *k) {
     net *n = (net *)user;
     float *weight = n->weight[k->stage], *gradient = n->gradient[k->stage], dz[ROWS * WIDE];
     const int rows = k->rows;
-    n->calls[k->kind]++, n->evaluated += k->evaluate;
+    n->calls[k->kind]++, n->evaluated += k->forward_only;
     if (k->kind == PAR_PIPE_F || k->kind == PAR_PIPE_R) {
         float *x = (float *)k->w, *y = (float *)k->b;
-        if (!x || !y || k->first != (k->x == NULL)) return PAR_ERR_ARGUMENT;
+        if (!x || !y || k->is_first != (k->x == NULL)) return PAR_ERR_ARGUMENT;
         for (int i = 0; i < rows * WIDE; i++)
-            x[i] = k->first ? net_input(k->microbatch, i) : ((const float *)k->x)[i];
+            x[i] = k->is_first ? net_input(k->microbatch, i) : ((const float *)k->x)[i];
         net_forward(weight, x, y, rows);
         if (k->kind == PAR_PIPE_R && *(int *)k->c != 1000 * k->stage + k->microbatch) n->wrong++;
         if (k->kind == PAR_PIPE_R) return PAR_OK;
         if (k->c) *(int *)k->c = 1000 * k->stage + k->microbatch;
-        if (k->last) return *k->loss = net_loss(y, rows), PAR_OK;
+        if (k->is_last) return *k->loss = net_loss(y, rows), PAR_OK;
         return memcpy(k->y, y, sizeof(float) * (size_t)rows * WIDE), PAR_OK;
     }
     if (k->kind == PAR_PIPE_BW || k->kind == PAR_PIPE_B)
@@ -781,7 +788,7 @@ static void train_one(par_comm *w, par_pipe_desc d, int bits) {
     e.comm = w, e.fn = net_work, e.user = n, e.broadcast_loss = 1;
     if (par_pipe_schedule_open(&d, &s)) fprintf(stderr, "%s\n", s.why);
     CHECK(w, s.actions != NULL);
-    CHECK_OK(w, par_pipe_verify(&s, PAR_PIPE_LANES, memory));
+    CHECK_OK(w, par_pipe_verify(&s, PAR_PIPE_NONBLOCKING, memory));
     CHECK_OK(w, par_pipe_open(&s, &e, &pipe));
     CHECK(w, par_pipe_allocated(pipe) == memory[me].pool_bytes);
     net_open(n), net_open(serial);
@@ -797,7 +804,7 @@ static void train_one(par_comm *w, par_pipe_desc d, int bits) {
                      report.message_bytes == memory[me].message_bytes);
         CHECK(w, report.live_bytes == memory[me].live_bytes && !n->wrong);
     }
-    int in_order = n->in_order && s.ways == 1;
+    int in_order = n->in_order && s.directions == 1;
     CHECK_OK(w, par_all_reduce(n->gradient, n->gradient, STAGES * WIDE * WIDE, PAR_F32, PAR_SUM, w));
     CHECK_OK(w, par_all_reduce(&in_order, &in_order, 1, PAR_I32, PAR_MIN, w));
     int equal = 1, near = 1;
@@ -821,8 +828,8 @@ static void training(par_comm *w) {
             par_pipe_desc d = desc_of(name, p, counts[i], 0, NULL);
             if (!strcmp(name, "dualpipe") && p % 2) continue;
             if (any_chunks(name) && i == 1) d.chunks = 3;
-            if ((k + i) % 3 == 1) d.recompute = PAR_PIPE_FUSED;
-            if ((k + i) % 3 == 2) d.recompute = PAR_PIPE_EARLY, d.recompute_count = i;
+            if ((k + i) % 3 == 1) d.recompute = PAR_PIPE_RECOMPUTE_FUSED;
+            if ((k + i) % 3 == 2) d.recompute = PAR_PIPE_RECOMPUTE_EARLY, d.recompute_count = i;
             train_one(w, d, (k + i) & 1);
         }
 }
@@ -875,7 +882,7 @@ static void call_sites(par_comm *w) {
     const int to = par_rank(w) ? par_rank(w) : 1;
     snprintf(site, sizeof site, "tests/test_pipe.c:%d in activations to stage %d\n", __LINE__ - 2, to);
     FILE *f = tmpfile();
-    for (int i = 0; i < pipe->lane_count; i++) par_ledger_print(pipe->lanes[i], f);
+    for (int i = 0; i < pipe->channel_count; i++) par_ledger_print(pipe->channels[i], f);
     rewind(f);
     text[fread(text, 1, sizeof text - 1, f)] = 0;
     CHECK(w, strstr(text, site) && !strstr(text, "elsewhere") && !strstr(text, "another layer"));
@@ -895,15 +902,15 @@ static par_result stale_work(void *user, const par_pipe_work *k) {
     double *x = (double *)k->w;
     const double weight = n->weight[k->version];
     if (k->kind == PAR_PIPE_F) {
-        *x = k->first ? 1 + .25 * k->microbatch : *(const double *)k->x;
-        if (k->last)
+        *x = k->is_first ? 1 + .25 * k->microbatch : *(const double *)k->x;
+        if (k->is_last)
             *(double *)k->b = *x * weight - 1, *k->loss = *(double *)k->b * *(double *)k->b / 2;
         else
             *(double *)k->y = *x * weight;
     } else if (k->kind == PAR_PIPE_BW) {
-        const double dy = k->last ? *(double *)k->b : *(const double *)k->dy;
+        const double dy = k->is_last ? *(double *)k->b : *(const double *)k->dy;
         n->gradient += dy * *x;
-        if (!k->first) *(double *)k->dx = dy * weight;
+        if (!k->is_first) *(double *)k->dx = dy * weight;
     } else if (k->kind == PAR_PIPE_UPDATE) {
         n->weight[k->version] = n->weight[!k->version] - .001 * n->gradient, n->gradient = 0;
         n->seen[k->microbatch] = n->weight[k->version];
@@ -995,7 +1002,7 @@ static void causality(par_comm *w) {
         par_pipe_timeline t;
         par_pipe *pipe;
         if (!strcmp(names[k], "dualpipe") && par_size(w) % 2) continue;
-        d.reduce = d.unshard = 1;
+        d.reduce = d.max_unsharded_stages = 1;
         CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_open(&s, &e, &pipe));
         for (int i = 0; i < 12; i++) {
             CHECK_OK(w, par_pipe_step(pipe, NULL));
@@ -1041,13 +1048,13 @@ static void drawings(par_comm *w) {
         const char *titles[2] = {"planned", "measured"};
         snprintf(svg, sizeof svg, "/tmp/par_pipe_%d.svg", (int)getpid()),
             snprintf(json, sizeof json, "/tmp/par_pipe_%d.json", (int)getpid());
-        CHECK_OK(w, par_pipe_simulate(&s, PAR_PIPE_LANES, &plan));
+        CHECK_OK(w, par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &plan));
         CHECK(w, real.makespan > 0 && real.bubble >= 0 && real.bubble < 1);
         for (int r = 0; r < p; r++) {
             const par_pipe_rank *x = &real.ranks[r];
-            CHECK(w,
-                  close_to(x->warmup + x->drain + x->communication + x->imbalance + x->dependency + x->busy,
-                           real.makespan, 1e-9));
+            CHECK(w, close_to(x->warmup + x->cooldown + x->communication + x->imbalance + x->dependency +
+                                  x->busy,
+                              real.makespan, 1e-9));
             for (size_t i = s.first[r]; i + 1 < s.first[r + 1]; i++)
                 CHECK(w, real.end[i] >= real.start[i] && real.start[i] >= 0);
         }
@@ -1089,14 +1096,15 @@ static void printed(par_comm *w) {
         par_pipe_desc d = desc_of(names[k], 4, 8, k == 3 ? 3 : 0, &stage);
         par_pipe_schedule s;
         par_pipe_timeline t;
-        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
         for (int columns = 20; columns <= 400; columns *= 2) {
             int rows = 0;
             print_to(&s, &t, columns, text, sizeof text);
             for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
                 const char *bar = strchr(line, '|');
                 if (!strncmp(line, "digits", 6)) {
-                    CHECK(w, (strstr(line, "A, B") != NULL) == (par_pipe_schedule_split(names[k]) == 1));
+                    CHECK(w, (strstr(line, "A, B") != NULL) ==
+                                 (par_pipe_schedule_splits_backward(names[k]) == 1));
                     CHECK(w, (strstr(line, "a rank's rows: its chunks") != NULL) == (k == 1 || k == 3));
                     CHECK(w, (strstr(line, "v, ^: ") != NULL) == (k == 2) && !strstr(line, "~"));
                     continue;
@@ -1209,8 +1217,8 @@ static void shades(par_comm *w) {
         par_pipe_timeline t;
         const par_pipe_timeline *one[1] = {&t};
         const char *titles[1] = {"<\"planned\" & drawn>"};
-        d.recompute = cases[k].recompute ? PAR_PIPE_FUSED : PAR_PIPE_KEEP;
-        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+        d.recompute = cases[k].recompute ? PAR_PIPE_RECOMPUTE_FUSED : PAR_PIPE_RECOMPUTE_NONE;
+        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
         CHECK_OK(w, par_pipe_svg(&s, one, titles, 1, path));
         CHECK(w, count_in_file(path, "&#60;&#34;planned&#34; &#38; drawn&#62;") == 1);
         check_svg(w, path, &s, cases[k].chunks);
@@ -1224,7 +1232,7 @@ static void shades(par_comm *w) {
     const par_pipe_timeline *one[1] = {&t};
     const char *titles[1] = {"overlapping"};
     size_t pairs = 0;
-    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_LANES, &t));
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
     CHECK_OK(w, par_pipe_svg(&s, one, titles, 1, path));
     for (size_t i = 0; i < s.first[4]; i++) pairs += s.actions[i].pair;
     CHECK(w, pairs && count_in_file(path, "height=\"11.00\"") == 2 * pairs);

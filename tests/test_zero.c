@@ -42,7 +42,7 @@ static void file_step(void) {
 enum { TENSORS = 10, UNITS = 4, STEPS = 20, MOST = 4096 };
 static const struct {
     size_t shape[2];
-    int unit, group, frozen, plain;
+    int unit, group, frozen, use_adamw;
 } shapes[TENSORS] = {{{13, 7}, 0, 0, 0, 1},  {{31, 1}, 0, 1, 0, 0}, {{64, 48}, 1, 0, 0, 0},
                      {{0, 1}, 1, 0, 0, 0},   {{1, 1}, 1, 1, 0, 0},  {{5, 9}, 1, 0, 1, 0},
                      {{24, 40}, 1, 0, 0, 0}, {{17, 1}, 2, 1, 0, 0}, {{33, 1}, 3, 0, 1, 0},
@@ -77,12 +77,12 @@ static void open_run(par_comm *w, run *r) {
         snprintf(name, sizeof name, "t%d", t);
         d.name = name, d.dims = shapes[t].shape[1] == 1 ? 1 : 2;
         d.shape[0] = shapes[t].shape[0], d.shape[1] = shapes[t].shape[1];
-        d.group = shapes[t].group, d.frozen = shapes[t].frozen, d.plain = shapes[t].plain;
+        d.group = shapes[t].group, d.frozen = shapes[t].frozen, d.use_adamw = shapes[t].use_adamw;
         if (shapes[t].unit != unit) {
             unit = shapes[t].unit;
-            CHECK(w, par_zero_unit(r->z, names[unit]) == unit);
+            CHECK(w, par_zero_add_unit(r->z, names[unit]) == unit);
         }
-        CHECK(w, par_zero_add(r->z, &d) == t);
+        CHECK(w, par_zero_add_tensor(r->z, &d) == t);
     }
     CHECK_OK(w, par_zero_commit(r->z));
     for (int t = 0; t < TENSORS && !r->empty; t++)
@@ -119,7 +119,7 @@ static void unit_backward(par_comm *w, run *r, int unit, uint64_t batch) {
     CHECK_OK(w, par_zero_backward_end(r->z, unit));
 }
 static void one_step(par_comm *w, run *r, float lr_factor) {
-    const int m = r->desc.micro_steps ? r->desc.micro_steps : 1;
+    const int m = r->desc.microbatches ? r->desc.microbatches : 1;
     for (int j = 0; j < m; j++) {
         for (int u = 0; u < UNITS; u++) {
             if (u == 2 && !r->all) continue;
@@ -130,7 +130,7 @@ static void one_step(par_comm *w, run *r, float lr_factor) {
             }
             CHECK_OK(w, par_zero_forward_end(r->z, u));
         }
-        for (int u = UNITS - 1; u >= 0; u--) unit_backward(w, r, u, par_zero_microbatch(r->z, j));
+        for (int u = UNITS - 1; u >= 0; u--) unit_backward(w, r, u, par_zero_global_microbatch(r->z, j));
     }
     CHECK_OK(w, par_zero_step(r->z, lr_factor, &r->report));
 }
@@ -200,7 +200,7 @@ static void reference_tensor(reference *f, const run *r, int t, double lr_factor
     const par_zero_hyper *h = &r->desc.hyper[shapes[t].group];
     const size_t n = count_of(t);
     const par_zero_optimizer o = r->desc.optimizer;
-    const int matrix = o == PAR_ZERO_MUON && shapes[t].shape[1] > 1 && !shapes[t].plain && n;
+    const int matrix = o == PAR_ZERO_MUON && shapes[t].shape[1] > 1 && !shapes[t].use_adamw && n;
     const double clip =
         r->desc.clip > 0 && f->norm > (double)r->desc.clip ? (double)r->desc.clip / f->norm : 1;
     const double lr = (double)(h->lr > 0 ? h->lr : 1e-3f) * lr_factor, decay = (double)h->weight_decay;
@@ -281,8 +281,8 @@ static run plain_run(par_comm *w, int stage, par_zero_optimizer o) {
     return r;
 }
 static void against_reference(par_comm *w, run *r, double tolerance, const char *what) {
-    const int batches = par_size(r->desc.comm) * (r->desc.outer ? par_size(r->desc.outer) : 1) *
-                        (r->desc.micro_steps ? r->desc.micro_steps : 1);
+    const int batches = par_size(r->desc.comm) * (r->desc.replica_comm ? par_size(r->desc.replica_comm) : 1) *
+                        (r->desc.microbatches ? r->desc.microbatches : 1);
     reference f;
     open_reference(&f);
     open_run(w, r);
@@ -290,20 +290,22 @@ static void against_reference(par_comm *w, run *r, double tolerance, const char 
         const float lr_factor = step < 2 ? 0.5f : 1.0f;
         one_step(w, r, lr_factor);
         reference_step(&f, r, batches, (double)lr_factor);
-        CHECK(w, !r->report.skipped && fabs(r->report.norm - f.norm) <= tolerance * 10 * f.norm);
+        CHECK(w, !r->report.skipped && fabs(r->report.grad_norm - f.norm) <= tolerance * 10 * f.norm);
     }
     expect_weights(w, r, &f, tolerance, what);
     CHECK_OK(w, par_zero_close(r->z));
     close_reference(&f);
 }
-static void stages(par_comm *w) { // and central; with and without microbatches, accumulation, nesting
+static void
+stages(par_comm *w) { // and a parameter server; with and without microbatches, accumulation, nesting
     for (int stage = 0; stage < 5; stage++)
         for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++)
             for (int variant = 0; variant < 4; variant += TEST_FEWER ? 3 : 1) {
                 run r = plain_run(w, stage & 3, (par_zero_optimizer)o);
                 char what[100];
-                r.desc.central = stage == 4, r.desc.micro_steps = variant & 1 ? 3 : 0;
-                r.desc.accumulate = variant >> 1, r.nested = variant >> 1, r.desc.ema = variant ? 0.75f : 0;
+                r.desc.parameter_server = stage == 4, r.desc.microbatches = variant & 1 ? 3 : 0;
+                r.desc.accumulate_unsharded = variant >> 1, r.nested = variant >> 1,
+                r.desc.ema = variant ? 0.75f : 0;
                 snprintf(what, sizeof what, "stage %d, %s, variant %d", stage,
                          par_zero_optimizer_name((par_zero_optimizer)o), variant);
                 against_reference(w, &r, o == PAR_ZERO_MUON ? 1e-3 : 1e-5, what);
@@ -338,7 +340,7 @@ static void canonical(par_comm *w) { // one rank alone, and any number in any st
     par_comm *alone, *inner = NULL, *outer = NULL;
     if (C % n) { // an error that says so
         run r = plain_run(w, 0, PAR_ZERO_ADAMW);
-        r.desc.canonical_shards = C, r.desc.micro_steps = 2;
+        r.desc.canonical_shards = C, r.desc.microbatches = 2;
         CHECK(w, par_zero_open(&r.desc, &r.z) == PAR_ERR_ARGUMENT && says(w, "canonical_shards"));
         return;
     }
@@ -348,18 +350,18 @@ static void canonical(par_comm *w) { // one rank alone, and any number in any st
     for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o += TEST_FEWER ? 2 : 1)
         for (int half = 0; half < 2; half++) {
             run one = plain_run(alone, 0, (par_zero_optimizer)o);
-            one.desc.canonical_shards = one.desc.micro_steps = C;
+            one.desc.canonical_shards = one.desc.microbatches = C;
             one.desc.param_dtype = half ? PAR_BF16 : PAR_F32, one.desc.stochastic_rounding = half;
             float *want = weights_after(w, &one, STEPS);
             for (int kind = 0; kind < 10;
-                 kind++) { // stages 0-3, central, hybrid 0-3, stage 3 with whole gradients
+                 kind++) { // stages 0-3, parameter server, hybrid 0-3, stage 3 with whole gradients
                 run r = one;
                 const int hybrid = kind >= 5 && kind < 9;
                 if (hybrid && !inner) continue;
-                r.desc.comm = hybrid ? inner : w, r.desc.outer = hybrid ? outer : NULL;
+                r.desc.comm = hybrid ? inner : w, r.desc.replica_comm = hybrid ? outer : NULL;
                 r.desc.stage = kind < 4 ? kind : kind == 4 ? 0 : kind == 9 ? 3 : kind - 5;
-                r.desc.central = kind == 4, r.desc.accumulate = kind == 9;
-                r.desc.micro_steps = C / n;
+                r.desc.parameter_server = kind == 4, r.desc.accumulate_unsharded = kind == 9;
+                r.desc.microbatches = C / n;
                 float *got = weights_after(w, &r, STEPS);
                 char why[128];
                 snprintf(why, sizeof why, "%s, kind %d, bf16 %d",
@@ -382,7 +384,7 @@ static void hybrid(par_comm *w) { // against the reference
     CHECK_OK(w, par_split(w, par_rank(w) % g, 0, &outer));
     for (int stage = 0; stage < 4; stage++) {
         run r = plain_run(inner, stage, PAR_ZERO_ADAMW);
-        r.desc.outer = outer, r.desc.micro_steps = 2;
+        r.desc.replica_comm = outer, r.desc.microbatches = 2;
         against_reference(w, &r, 1e-5, "hybrid");
     }
     CHECK_OK(w, par_close(inner));
@@ -402,8 +404,8 @@ costs(par_comm *w) { // bytes as planned, for everything there is; elements sent
                 run r = plain_run(w, kind < 4 ? kind : kind == 4 ? 0 : 3, (par_zero_optimizer)o);
                 par_zero_plan plan, real;
                 const size_t m = 2;
-                r.desc.central = kind == 4, r.desc.accumulate = kind == 5, r.desc.micro_steps = (int)m,
-                r.all = 1;
+                r.desc.parameter_server = kind == 4, r.desc.accumulate_unsharded = kind == 5,
+                r.desc.microbatches = (int)m, r.all = 1;
                 r.desc.param_dtype = types[p], r.desc.ema = o & 1 ? 0.5f : 0;
                 open_run(w, &r);
                 CHECK_OK(w, par_zero_plan_of(r.z, &plan));
@@ -411,14 +413,14 @@ costs(par_comm *w) { // bytes as planned, for everything there is; elements sent
                 CHECK(w, plan.parameter_bytes == real.parameter_bytes &&
                              plan.gradient_bytes == real.gradient_bytes);
                 CHECK(w, plan.state_bytes == real.state_bytes && plan.buffer_bytes == real.buffer_bytes);
-                CHECK(w, plan.whole_parameter_bytes == real.whole_parameter_bytes &&
-                             plan.whole_gradient_bytes == real.whole_gradient_bytes &&
-                             plan.pair_bytes == real.pair_bytes && plan.muon_bytes == real.muon_bytes &&
-                             plan.window_bytes == real.window_bytes);
+                CHECK(w, plan.gathered_parameter_bytes == real.gathered_parameter_bytes &&
+                             plan.unsharded_gradient_bytes == real.unsharded_gradient_bytes &&
+                             plan.tree_sum_bytes == real.tree_sum_bytes &&
+                             plan.muon_bytes == real.muon_bytes && plan.window_bytes == real.window_bytes);
                 size_t trained = 0, frozen = 0; // padded
                 for (int u = 0; u < UNITS; u++)
                     trained += r.z->units[u].count[0], frozen += r.z->units[u].count[1];
-                const size_t states = (size_t)(p > 0) + (size_t)par__zero_states(r.z) + (size_t)(o & 1);
+                const size_t states = (size_t)(p > 0) + (size_t)par__zero_moment_count(r.z) + (size_t)(o & 1);
                 const size_t owners = kind == 0 ? 1 : kind == 4 ? (par_rank(w) ? SIZE_MAX : 1) : n;
                 CHECK(w, real.state_bytes == (owners == SIZE_MAX ? 0 : 4 * states * trained / owners));
                 CHECK(w, real.gradient_bytes == 4 * trained / (kind == 2 || kind == 3 ? n : 1));
@@ -426,10 +428,10 @@ costs(par_comm *w) { // bytes as planned, for everything there is; elements sent
                                                      (kind == 3 || kind == 5 ? n : 1));
                 one_step(w, &r, 1);
                 CHECK_OK(w, par_barrier(w)); // what was spread has arrived
-                for (int u = 0; u < UNITS; u++) CHECK_OK(w, par_wait(&r.z->units[u].spreading));
+                for (int u = 0; u < UNITS; u++) CHECK_OK(w, par_wait(&r.z->units[u].param_gather));
                 par_ledger_reset(w);
                 one_step(w, &r, 1);
-                for (int u = 0; u < UNITS; u++) CHECK_OK(w, par_wait(&r.z->units[u].spreading));
+                for (int u = 0; u < UNITS; u++) CHECK_OK(w, par_wait(&r.z->units[u].param_gather));
                 const size_t sums = sent(w, PAR_KIND_REDUCE_SCATTER) + sent(w, PAR_KIND_REDUCE);
                 const size_t gathers = sent(w, PAR_KIND_ALL_GATHER) + sent(w, PAR_KIND_BROADCAST);
                 CHECK(w, gathers == plan.gather_count);
@@ -449,35 +451,36 @@ costs(par_comm *w) { // bytes as planned, for everything there is; elements sent
             }
 }
 
-// Units of so many times 32 x ranks elements; each is used for a step in every order that whole_units allows.
-static void pool_case(par_comm *w, const int *sizes, int units, int whole_units, int want,
+// Units of so many times 32 x ranks elements; each is used for a step in every order that max_gathered_units
+// allows.
+static void pool_case(par_comm *w, const int *sizes, int units, int max_gathered_units, int want,
                       const char *print) {
     const size_t grain = 32 * (size_t)par_size(w);
     par_zero_desc d;
     par_zero *z;
     char text[4000] = "";
     memset(&d, 0, sizeof d);
-    d.comm = w, d.stage = 3, d.whole_units = whole_units, d.micro_steps = units;
+    d.comm = w, d.stage = 3, d.max_gathered_units = max_gathered_units, d.microbatches = units;
     CHECK_OK(w, par_zero_open(&d, &z));
     for (int i = 0; i < units; i++) {
         char name[32];
         par_zero_tensor t;
         memset(&t, 0, sizeof t), snprintf(name, sizeof name, "unit%d", i);
         t.name = name, t.dims = 1, t.shape[0] = (size_t)sizes[i] * grain;
-        CHECK(w, par_zero_unit(z, name) == i && par_zero_add(z, &t) == i);
+        CHECK(w, par_zero_add_unit(z, name) == i && par_zero_add_tensor(z, &t) == i);
     }
     CHECK_OK(w, par_zero_commit(z));
     par_zero_plan plan, real = par_zero_allocated(z);
     CHECK_OK(w, par_zero_plan_of(z, &plan));
-    CHECK(w, real.whole_parameter_bytes == (size_t)want * grain * 4 &&
-                 real.whole_gradient_bytes == real.whole_parameter_bytes);
-    CHECK(w, plan.whole_parameter_bytes == real.whole_parameter_bytes &&
-                 plan.whole_gradient_bytes == real.whole_gradient_bytes &&
+    CHECK(w, real.gathered_parameter_bytes == (size_t)want * grain * 4 &&
+                 real.unsharded_gradient_bytes == real.gathered_parameter_bytes);
+    CHECK(w, plan.gathered_parameter_bytes == real.gathered_parameter_bytes &&
+                 plan.unsharded_gradient_bytes == real.unsharded_gradient_bytes &&
                  plan.buffer_bytes == real.buffer_bytes);
     FILE *f = fmemopen(text, sizeof text, "w");
     if (f) par_zero_plan_print(z, f), fclose(f);
     CHECK(w, strstr(text, print) != NULL);
-    const int k = PAR__MIN(whole_units, units);
+    const int k = PAR__MIN(max_gathered_units, units);
     for (int first = 0; first < units; first++) {
         for (int i = 0; i < units; i++) { // k of them at a time, one is given back before the next one comes
             const int unit = (first + i) % units, old = (first + i - k + units) % units;
@@ -488,7 +491,7 @@ static void pool_case(par_comm *w, const int *sizes, int units, int whole_units,
             for (size_t j = 0; j < (size_t)sizes[unit] * grain; j++) g[j] += x[j] + (float)(unit + 1);
         }
         if (units > k) // one more is one too many, however many slots there are
-            CHECK(w, par_zero_forward_begin(z, first) == PAR_ERR_ARGUMENT && says(w, "whole_units"));
+            CHECK(w, par_zero_forward_begin(z, first) == PAR_ERR_ARGUMENT && says(w, "max_gathered_units"));
         for (int i = units - k; i < units; i++) CHECK_OK(w, par_zero_backward_end(z, (first + i) % units));
     }
     for (int i = 0; i < units; i++) {
@@ -528,7 +531,7 @@ static void sizes(par_comm *w) { // bytes as people read them
                  {SIZE_MAX, "16.0 EiB"}};
     char text[16];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        CHECK(w, !strcmp(par_zero_size(cases[i].bytes, text), cases[i].text));
+        CHECK(w, !strcmp(par_zero_format_bytes(cases[i].bytes, text), cases[i].text));
 }
 static void
 places(par_comm *w) { // every stage, optimizer, precision and place of what is offloaded, as planned
@@ -539,7 +542,7 @@ places(par_comm *w) { // every stage, optimizer, precision and place of what is 
             for (int p = 0; p < 9; p++) {
                 run r = plain_run(w, kind < 4 ? kind : kind == 4 ? 0 : 3, (par_zero_optimizer)o);
                 if ((TEST_FEWER || par_size(w) > 2) && (p + o + kind) % 3) continue; // all of them on 1 and 2
-                r.desc.central = kind == 4, r.desc.accumulate = kind == 5, r.empty = 1;
+                r.desc.parameter_server = kind == 4, r.desc.accumulate_unsharded = kind == 5, r.empty = 1;
                 r.desc.param_dtype = types[p % 3], r.desc.grad_dtype = types[(p + o) % 3];
                 r.desc.offload_states = where[p / 3];
                 r.desc.offload_parameters = r.desc.stage == 3 ? where[(p / 3 + o) % 3] : NULL;
@@ -571,7 +574,7 @@ static void paper(
             d.stage = stage, d.plan_ranks = ranks[i], d.param_dtype = d.grad_dtype = PAR_BF16;
             t.name = "t", t.dims = 1, t.shape[0] = 7500000000u;
             CHECK_OK(w, par_zero_open(&d, &z));
-            CHECK(w, par_zero_unit(z, "all") == 0 && par_zero_add(z, &t) == 0);
+            CHECK(w, par_zero_add_unit(z, "all") == 0 && par_zero_add_tensor(z, &t) == 0);
             CHECK_OK(w, par_zero_plan_of(z, &p));
             const double psi = 7.5e9, n = ranks[i],
                          gb = 1e-9 * (double)(p.parameter_bytes + p.gradient_bytes + p.state_bytes);
@@ -589,7 +592,7 @@ static void no_allocation(par_comm *w) { // in a step, once everything has been 
     for (int stage = 0; stage < 4; stage++)
         for (int o = 0; o < PAR_ZERO_MUON; o++) {
             run r = plain_run(w, stage, (par_zero_optimizer)o);
-            r.desc.micro_steps = 2, r.desc.param_dtype = PAR_BF16;
+            r.desc.microbatches = 2, r.desc.param_dtype = PAR_BF16;
             r.desc.offload_states = o & 1 ? "file:/tmp" : NULL;
             r.desc.offload_parameters = o & 1 && stage == 3 ? "file:/tmp" : NULL;
             open_run(w, &r);
@@ -638,7 +641,7 @@ offload(par_comm *w) { // the same bits, wherever the states are; bytes as plann
     for (int kind = 0; kind < 5; kind++)
         for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++) {
             run plain = plain_run(w, kind < 4 ? kind : 0, (par_zero_optimizer)o);
-            plain.desc.central = kind == 4, plain.desc.micro_steps = 2, plain.all = 1;
+            plain.desc.parameter_server = kind == 4, plain.desc.microbatches = 2, plain.all = 1;
             plain.desc.param_dtype = (o + kind) & 1 ? PAR_BF16 : PAR_F32, plain.desc.ema = o & 1 ? 0.5f : 0;
             plain.desc.stochastic_rounding = 1;
             float *want = weights_after(w, &plain, 4);
@@ -685,7 +688,7 @@ static void resident(par_comm *w) { // memory in use, with states that are far l
     t.name = "t", t.dims = 1, t.shape[0] = N;
     const size_t before = anonymous_bytes();
     CHECK_OK(w, par_zero_open(&d, &z));
-    CHECK(w, par_zero_unit(z, "all") == 0 && par_zero_add(z, &t) == 0);
+    CHECK(w, par_zero_add_unit(z, "all") == 0 && par_zero_add_tensor(z, &t) == 0);
     CHECK_OK(w, par_zero_commit(z));
     for (int i = 0; i < 2; i++) {
         CHECK_OK(w, par_zero_backward_begin(z, 0));
@@ -710,7 +713,7 @@ static void no_room(par_comm *w) { // for what is offloaded: an error that says 
     t.name = "t", t.dims = 1, t.shape[0] = 1 << 20;
     r.desc.offload_states = "file:/nonexistent";
     CHECK_OK(w, par_zero_open(&r.desc, &r.z));
-    CHECK(w, par_zero_unit(r.z, "all") == 0 && par_zero_add(r.z, &t) == 0);
+    CHECK(w, par_zero_add_unit(r.z, "all") == 0 && par_zero_add_tensor(r.z, &t) == 0);
     CHECK(w, par_zero_commit(r.z) == PAR_ERR_SYSTEM && says(w, "/nonexistent"));
     CHECK_OK(w, par_zero_close(r.z));
     signal(SIGXFSZ, SIG_IGN);
@@ -719,7 +722,7 @@ static void no_room(par_comm *w) { // for what is offloaded: an error that says 
     if (par_rank(w) == 0) setrlimit(RLIMIT_FSIZE, &small);
     r.desc.offload_states = "file:/tmp";
     CHECK_OK(w, par_zero_open(&r.desc, &r.z));
-    CHECK(w, par_zero_unit(r.z, "all") == 0 && par_zero_add(r.z, &t) == 0);
+    CHECK(w, par_zero_add_unit(r.z, "all") == 0 && par_zero_add_tensor(r.z, &t) == 0);
     const par_result result = par_zero_commit(r.z);
     CHECK(w, par_rank(w) == 0 ? result == PAR_ERR_SYSTEM && says(w, "no room for") : result != PAR_OK);
     CHECK_OK(w, par_zero_close(r.z));
@@ -740,8 +743,8 @@ static void remove_dir(par_comm *w, const char *path) { // and what is in it
     if (d) closedir(d);
     CHECK(w, rmdir(path) == 0);
 }
-static par_zero_files files_of(par_comm *w, const char *dir) {
-    par_zero_files f;
+static par_zero_checkpoint files_of(par_comm *w, const char *dir) {
+    par_zero_checkpoint f;
     memset(&f, 0, sizeof f);
     f.dir = dir, f.comm = w, f.note = "a \"note\",\n\\ of \xc3\xa4 line";
     return f;
@@ -750,7 +753,8 @@ static par_zero_files files_of(par_comm *w, const char *dir) {
 enum { TRAIL = 2 * TENSORS * MOST + 32 };
 static float *go_on(par_comm *w, run *r, int steps) {
     float *all = (float *)calloc(TRAIL, sizeof *all);
-    for (int i = 0; i < steps; i++) one_step(w, r, 1), all[2 * TENSORS * MOST + i] = (float)r->report.norm;
+    for (int i = 0; i < steps; i++)
+        one_step(w, r, 1), all[2 * TENSORS * MOST + i] = (float)r->report.grad_norm;
     for (int t = 0; t < TENSORS; t++) {
         CHECK_OK(w, par_zero_read(r->z, t, PAR_ZERO_VALUE, all + t * MOST));
         if (r->desc.ema > 0) CHECK_OK(w, par_zero_read(r->z, t, PAR_ZERO_EMA, all + (TENSORS + t) * MOST));
@@ -771,11 +775,11 @@ static void checkpoints(par_comm *w) { // any number of ranks and stage goes on 
     for (int stage = 0; stage < 5; stage++) { // each with another optimizer, on each number of ranks
         const int o = (stage + n) % PAR_ZERO_OPTIMIZER_COUNT;
         run r = plain_run(w, stage & 3, (par_zero_optimizer)o);
-        par_zero_files f = files_of(w, dir);
-        r.desc.canonical_shards = C, r.desc.micro_steps = C / n, r.desc.central = stage == 4;
+        par_zero_checkpoint f = files_of(w, dir);
+        r.desc.canonical_shards = C, r.desc.microbatches = C / n, r.desc.parameter_server = stage == 4;
         r.desc.param_dtype = (o + stage) & 1 ? PAR_BF16 : PAR_F32, r.desc.stochastic_rounding = 1;
         r.desc.ema = o & 1 ? 0.5f : 0, r.desc.offload_states = stage == 2 ? where : NULL;
-        f.background = o & 1, f.file_bytes = stage & 1 ? 6000 : 0;
+        f.background = o & 1, f.max_file_bytes = stage & 1 ? 6000 : 0;
         open_run(w, &r);
         for (int i = 0; i < 3; i++) one_step(w, &r, 1);
         CHECK_OK(w, par_zero_save_begin(r.z, &f));
@@ -790,8 +794,8 @@ static void checkpoints(par_comm *w) { // any number of ranks and stage goes on 
                 run q = r;
                 if ((TEST_FEWER && (kind + group + stage) % 4) || (group == 1 && n < 4)) continue;
                 q.desc.comm = f.comm = group == 0 ? w : group == 1 ? half : alone;
-                q.desc.stage = kind & 3, q.desc.central = kind == 4;
-                q.desc.micro_steps = C / par_size(q.desc.comm);
+                q.desc.stage = kind & 3, q.desc.parameter_server = kind == 4;
+                q.desc.microbatches = C / par_size(q.desc.comm);
                 q.desc.offload_states = kind == 3 ? where : NULL;
                 q.desc.offload_parameters = kind == 3 ? "host" : NULL;
                 open_run(w, &q);
@@ -817,8 +821,8 @@ static void hybrid_checkpoint(par_comm *w) { // replicas of shards save once, an
     CHECK_OK(w, par_split(w, par_rank(w) % 2, 0, &outer));
     for (int stage = 0; stage < 4; stage++) {
         run r = plain_run(inner, stage, PAR_ZERO_ADAMW), q;
-        par_zero_files f = files_of(NULL, dir);
-        r.desc.outer = outer, r.desc.canonical_shards = 8, r.desc.micro_steps = 8 / n;
+        par_zero_checkpoint f = files_of(NULL, dir);
+        r.desc.replica_comm = outer, r.desc.canonical_shards = 8, r.desc.microbatches = 8 / n;
         open_run(w, &r);
         one_step(w, &r, 1);
         CHECK(w, par_zero_save(r.z, &f) == PAR_ERR_ARGUMENT && says(w, "a comm of all ranks"));
@@ -826,7 +830,7 @@ static void hybrid_checkpoint(par_comm *w) { // replicas of shards save once, an
         CHECK_OK(w, par_zero_save(r.z, &f));
         float *want = go_on(w, &r, 4);
         q = r;
-        q.desc.comm = w, q.desc.outer = NULL, q.desc.stage = 3 - stage;
+        q.desc.comm = w, q.desc.replica_comm = NULL, q.desc.stage = 3 - stage;
         for (int back = 0; back < 2; back++) {
             run p = back ? r : q;
             open_run(w, &p);
@@ -845,7 +849,7 @@ static void precision_changes(par_comm *w) { // and weights without states
     char dir[256];
     scratch_dir(w, dir, sizeof dir);
     run r = plain_run(w, 3, PAR_ZERO_ADAMW), q = plain_run(w, 1, PAR_ZERO_LION);
-    par_zero_files f = files_of(w, dir);
+    par_zero_checkpoint f = files_of(w, dir);
     float a[MOST], b[MOST];
     r.desc.param_dtype = PAR_BF16, f.weights_only = 1;
     open_run(w, &r), open_run(w, &q);
@@ -893,24 +897,25 @@ static void open_tp(par_comm *w, tp_model *m, par_comm *self, int n, int rank, i
     memset(&d, 0, sizeof d);
     m->self = d.comm = self, m->n = n, m->rank = rank;
     CHECK_OK(w, par_zero_open(&d, &m->z));
-    CHECK(w, par_zero_unit(m->z, "all") == 0);
+    CHECK(w, par_zero_add_unit(m->z, "all") == 0);
     for (int i = 0; i < 3; i++) {
         static const char *const names[] = {"rows", "cols", "both"};
         const size_t s = (size_t)n, k = (size_t)rank;
         par_zero_tensor t;
         memset(&t, 0, sizeof t);
-        t.name = names[i], t.dims = 2, t.split = 1, t.whole[0] = ROWS, t.whole[1] = COLS;
+        t.name = names[i], t.dims = 2, t.tensor_parallel = 1, t.global_shape[0] = ROWS,
+        t.global_shape[1] = COLS;
         t.shape[0] = i == 0 ? ROWS / s : ROWS, t.shape[1] = i == 1 ? COLS / s : COLS;
         t.run_count = i == 0 ? 2 : 1;
         for (int j = 0; j < t.run_count; j++) {
             t.runs[j].count = t.shape[0] * t.shape[1] / (size_t)t.run_count;
-            t.runs[j].at = i == 0   ? (size_t)j * ROWS / 2 * COLS + k * t.runs[j].count
-                           : i == 1 ? k * (COLS / s)
-                                    : 0;
+            t.runs[j].offset = i == 0   ? (size_t)j * ROWS / 2 * COLS + k * t.runs[j].count
+                               : i == 1 ? k * (COLS / s)
+                                        : 0;
             if (i == 1) t.runs[j].width = COLS / s, t.runs[j].stride = COLS;
-            t.runs[j].replicas = i == 2 ? n : 1, t.runs[j].copy = i == 2 ? rank : 0;
+            t.runs[j].replicas = i == 2 ? n : 1, t.runs[j].replica_id = i == 2 ? rank : 0;
         }
-        CHECK(w, par_zero_add(m->z, &t) == i);
+        CHECK(w, par_zero_add_tensor(m->z, &t) == i);
     }
     CHECK_OK(w, par_zero_commit(m->z));
     for (int i = 0; i < 3 && fill; i++) {
@@ -932,7 +937,7 @@ static void tensor_parallel(par_comm *w) { // parts of tensors become whole ones
     char dir[256], path[600];
     par_comm *self;
     tp_model m;
-    par_zero_files f;
+    par_zero_checkpoint f;
     par_zero_safetensors s;
     scratch_dir(w, dir, sizeof dir);
     CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
@@ -944,7 +949,7 @@ static void tensor_parallel(par_comm *w) { // parts of tensors become whole ones
     CHECK(w, par_zero_safetensors_open(path, &s) == PAR_OK && s.count == 3);
     for (int i = 0; i < 3; i++) {
         static const char *const names[] = {"rows", "cols", "both"};
-        const par_zero_array *a = par_zero_safetensors_find(&s, names[i]);
+        const par_zero_file_tensor *a = par_zero_safetensors_find(&s, names[i]);
         CHECK(w, a && a->dims == 2 && a->shape[0] == ROWS && a->shape[1] == COLS && a->dtype == PAR_F32);
         for (size_t k = 0; k < ROWS * COLS && a; k++)
             CHECK(w, ((const float *)a->data)[k] == (float)(1000 * i) + (float)k);
@@ -970,12 +975,12 @@ static void open_stage(par_comm *w, par_zero **z, par_comm *self, int stage, siz
     memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
     d.comm = self;
     CHECK_OK(w, par_zero_open(&d, z));
-    CHECK(w, par_zero_unit(*z, "all") == 0);
+    CHECK(w, par_zero_add_unit(*z, "all") == 0);
     for (int i = 0; i < 3; i++) { // the last one is on all ranks
         snprintf(name, sizeof name, i == 2 ? "tied" : "stage%d.%d", stage, i);
         t.name = name, t.dims = 2, t.shape[0] = i == 2 ? rows : 3, t.shape[1] = 5;
-        t.run_count = i == 2, t.runs[0].count = rows * 5, t.runs[0].copy = copy;
-        CHECK(w, par_zero_add(*z, &t) == i);
+        t.run_count = i == 2, t.runs[0].count = rows * 5, t.runs[0].replica_id = copy;
+        CHECK(w, par_zero_add_tensor(*z, &t) == i);
     }
     CHECK_OK(w, par_zero_commit(*z));
 }
@@ -990,7 +995,7 @@ static void pipeline(par_comm *w) { // ranks have different tensors, and one of 
     float got[15];
     scratch_dir(w, dir, sizeof dir);
     CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
-    par_zero_files f = files_of(w, dir);
+    par_zero_checkpoint f = files_of(w, dir);
     open_stage(w, &z, self, par_rank(w), 3, par_rank(w));
     for (int i = 0; i < 3; i++) {
         float value = i == 2 ? 7 : (float)(100 * par_rank(w) + 20 * i);
@@ -1030,7 +1035,7 @@ static void put_file(const char *path, const void *bytes, size_t n) {
 }
 static char *get_file(const char *path, size_t *n) {
     char why[256];
-    return par__zero_slurp(path, n, why, sizeof why);
+    return par__zero_read_file(path, n, why, sizeof why);
 }
 static void headers(par_comm *w) { // what is wrong with a safetensors file is an error that names the tensor
     static const struct {
@@ -1107,8 +1112,8 @@ damage(par_comm *w) { // every file in turn, cut off or with another byte, is an
     char dir[256], path[600];
     scratch_memory(w, dir, sizeof dir);
     run r = plain_run(w, 2, PAR_ZERO_ADAMW);
-    par_zero_files f = files_of(w, dir);
-    f.file_bytes = 8000;
+    par_zero_checkpoint f = files_of(w, dir);
+    f.max_file_bytes = 8000;
     open_run(w, &r);
     one_step(w, &r, 1);
     CHECK_OK(w, par_zero_save(r.z, &f));
@@ -1147,21 +1152,21 @@ static void strict(par_comm *w) { // a tensor too many, too few, or of another s
                                        "tensor b has another shape: 3 x 4 instead of 4 x 3"};
     char dir[256];
     scratch_dir(w, dir, sizeof dir);
-    par_zero_files f = files_of(w, dir);
+    par_zero_checkpoint f = files_of(w, dir);
     for (int kind = -1; kind < 3; kind++) {
         par_zero_desc d;
         par_zero *z;
         memset(&d, 0, sizeof d);
         d.comm = w, d.stage = 3;
         CHECK_OK(w, par_zero_open(&d, &z));
-        CHECK(w, par_zero_unit(z, "all") == 0);
+        CHECK(w, par_zero_add_unit(z, "all") == 0);
         for (int i = 0; i < 3; i++) {
             par_zero_tensor t;
             memset(&t, 0, sizeof t);
             t.name = i == 0 ? "a" : i == 1 ? "b" : "c";
             t.dims = 2, t.shape[0] = kind == 2 && i ? 4 : 3, t.shape[1] = kind == 2 && i ? 3 : 4;
             if ((i == 2 && kind != 0) || (i == 1 && kind == 1)) continue;
-            CHECK(w, par_zero_add(z, &t) >= 0);
+            CHECK(w, par_zero_add_tensor(z, &t) >= 0);
         }
         CHECK_OK(w, par_zero_commit(z));
         if (kind == -1) CHECK_OK(w, par_zero_save(z, &f));
@@ -1181,7 +1186,7 @@ static void full(par_comm *w) { // the disk: an error on all ranks, and the prev
     struct rlimit old, small;
     char dir[256];
     scratch_dir(w, dir, sizeof dir);
-    par_zero_files f = files_of(w, dir);
+    par_zero_checkpoint f = files_of(w, dir);
     run r = plain_run(w, 1, PAR_ZERO_ADAMW);
     float want[MOST], got[MOST];
     open_run(w, &r);
@@ -1241,8 +1246,8 @@ static void save_for_ever(const char *dir, int stage, int who, long step, int al
     setenv("PAR_RANKS", "2", 1);
     if (par_open(NULL, &w)) _exit(1);
     open_counted(w, &r, stage);
-    par_zero_files f = files_of(w, dir);
-    f.background = stage & 1, f.file_bytes = 9000;
+    par_zero_checkpoint f = files_of(w, dir);
+    f.background = stage & 1, f.max_file_bytes = 9000;
     if (par_zero_load(r.z, &f)) par_zero_set_steps(r.z, 0); // the first one
     if (par_rank(w) == who) kill_all = all, steps_left = step;
     for (;;) {
@@ -1263,7 +1268,7 @@ static void kills(par_comm *w) {
     float got[MOST];
     uint64_t least = 0, saves = 0;
     scratch_memory(w, dir, sizeof dir);
-    par_zero_files f = files_of(w, dir);
+    par_zero_checkpoint f = files_of(w, dir);
     for (int i = 0; i < KILLS; i++) {
         int ends[2];
         CHECK(w, pipe(ends) == 0);
@@ -1299,7 +1304,7 @@ static void kills(par_comm *w) {
     remove_dir(w, dir);
 }
 
-// ---- quantised messages -----------------------------------------------------------------------------------
+// ---- quantized messages -----------------------------------------------------------------------------------
 
 static void blocks(par_comm *w) { // of 8 and 4 bits: errors within half a step, all instruction sets alike
     enum { N = 2048 + 96 };
@@ -1311,8 +1316,8 @@ static void blocks(par_comm *w) { // of 8 and 4 bits: errors within half a step,
             const par_zero_kernels *k = par_zero_cpu();
             for (int i = 0; i < N; i++) x[i] = ldexpf(par_normal(3, (uint64_t)bits, (uint64_t)i), size);
             for (int i = 64; i < 96; i++) x[i] = 0;
-            CHECK_OK(w, k->pack(k, bits, N, x, PAR_F32, packed));
-            CHECK_OK(w, k->unpack(k, bits, N, packed, y, PAR_F32));
+            CHECK_OK(w, k->quantize(k, bits, N, x, PAR_F32, packed));
+            CHECK_OK(w, k->dequantize(k, bits, N, packed, y, PAR_F32));
             for (int b = 0; b < N; b += 32) {
                 float most = 0;
                 for (int i = b; i < b + 32; i++) most = fmaxf(most, fabsf(x[i]));
@@ -1324,17 +1329,17 @@ static void blocks(par_comm *w) { // of 8 and 4 bits: errors within half a step,
                     errors += (double)(x[i] - y[i]) * (double)(x[i] - y[i]);
             // uniform within a step of about 2 deviations / most: 0.5% and 9%
             CHECK(w, sqrt(errors / squares) < (bits == 8 ? 0.006 : 0.11) && sqrt(errors / squares) > 0.003);
-            par__zero_pack8_base(x, again, N / 32);
+            par__zero_quantize8_base(x, again, N / 32);
             if (bits == 8) CHECK(w, !memcmp(packed, again, sizeof packed));
         }
     const uint32_t odd = 0xFFFFFFFFu; // also no number
     x[40] = NAN, x[70] = -INFINITY, memcpy(&x[100], &odd, sizeof odd);
-    CHECK_OK(w, par_zero_cpu()->pack(par_zero_cpu(), 4, N, x, PAR_F32, packed));
-    CHECK_OK(w, par_zero_cpu()->unpack(par_zero_cpu(), 4, N, packed, y, PAR_F32));
+    CHECK_OK(w, par_zero_cpu()->quantize(par_zero_cpu(), 4, N, x, PAR_F32, packed));
+    CHECK_OK(w, par_zero_cpu()->dequantize(par_zero_cpu(), 4, N, packed, y, PAR_F32));
     CHECK(w, isnan(y[40]) && !isfinite(y[70]) && !isfinite(y[100]) && isfinite(y[0]) && isfinite(y[130]));
 }
 static void
-quantised(par_comm *w) { // the same bits on any number of ranks, close to what is exact, as planned
+quantized(par_comm *w) { // the same bits on any number of ranks, close to what is exact, as planned
     enum { C = 8 };
     const int n = par_size(w);
     par_comm *alone;
@@ -1342,11 +1347,11 @@ quantised(par_comm *w) { // the same bits on any number of ranks, close to what 
     for (int stage = 2; stage < 4; stage++)
         for (int bits = 4; bits <= 8; bits += 4) {
             run exact = plain_run(alone, stage, PAR_ZERO_SGD), one, r;
-            exact.desc.canonical_shards = exact.desc.micro_steps = C, exact.desc.clip = 0, exact.all = 1;
+            exact.desc.canonical_shards = exact.desc.microbatches = C, exact.desc.clip = 0, exact.all = 1;
             one = exact;
-            one.desc.quantise_gradients = bits, one.desc.quantise_parameters = stage == 3 ? 8 : 0;
+            one.desc.quantize_gradients = bits, one.desc.quantize_parameters = stage == 3 ? 8 : 0;
             r = one;
-            r.desc.comm = w, r.desc.micro_steps = C / n;
+            r.desc.comm = w, r.desc.microbatches = C / n;
             float *best = weights_after(w, &exact, 5), *want = weights_after(w, &one, 5);
             float *got = weights_after(w, &r, 5), *begun = weights_after(w, &exact, 0);
             CHECK(w, !memcmp(want, got, TENSORS * MOST * sizeof *got));
@@ -1361,11 +1366,11 @@ quantised(par_comm *w) { // the same bits on any number of ranks, close to what 
             free(best), free(want), free(got), free(begun);
             open_run(w, &r);
             one_step(w, &r, 1);
-            for (int u = 0; u < UNITS; u++) CHECK_OK(w, par_wait(&r.z->units[u].spreading));
+            for (int u = 0; u < UNITS; u++) CHECK_OK(w, par_wait(&r.z->units[u].param_gather));
             CHECK_OK(w, par_barrier(w));
             par_ledger_reset(w);
             one_step(w, &r, 1);
-            for (int u = 0; u < UNITS; u++) CHECK_OK(w, par_wait(&r.z->units[u].spreading));
+            for (int u = 0; u < UNITS; u++) CHECK_OK(w, par_wait(&r.z->units[u].param_gather));
             CHECK(w, par_ledger_get(w, PAR_KIND_ALL_TO_ALL).sent_bytes == r.plan.reduce_bytes);
             CHECK(w, par_ledger_get(w, PAR_KIND_ALL_GATHER).sent_bytes == r.plan.gather_bytes);
             CHECK(w, r.plan.reduce_bytes == r.plan.reduce_count / 32 * (bits == 8 ? 34 : 18));
@@ -1378,10 +1383,10 @@ quantised(par_comm *w) { // the same bits on any number of ranks, close to what 
 // ---- numbers ----------------------------------------------------------------------------------------------
 
 static void overflow(par_comm *w) { // one rank's gradient is not finite: skipped on all, the scale goes down
-    for (int kind = 0; kind < 6; kind++) { // stages, and quantised
+    for (int kind = 0; kind < 6; kind++) { // stages, and quantized
         const int stage = kind < 4 ? kind : kind - 2;
         run r = plain_run(w, stage, PAR_ZERO_ADAMW);
-        r.desc.quantise_gradients = kind < 4 ? 0 : kind == 4 ? 8 : 4;
+        r.desc.quantize_gradients = kind < 4 ? 0 : kind == 4 ? 8 : 4;
         float before[MOST], after[MOST];
         r.desc.param_dtype = r.desc.grad_dtype = PAR_F16, r.desc.loss_scale = 256,
         r.desc.loss_scale_window = 2;
@@ -1413,7 +1418,7 @@ static void rounding(par_comm *w) { // at random to bf16: right on average, and 
         a.seed = (uint64_t)seed + 1;
         for (int i = 0; i < N; i++)
             x[i] = 1.0f + 0.0078125f * 0.3f; // three tenths of the way to the next bf16
-        par__zero_round_randomly(y, x, N, &a, 0);
+        par__zero_round_stochastic(y, x, N, &a, 0);
         par_cast(back, PAR_F32, y, PAR_BF16, N);
         for (int i = 0; i < N; i++) {
             CHECK(w, back[i] == 1.0f || back[i] == 1.0078125f);
@@ -1435,7 +1440,7 @@ static void rounding(par_comm *w) { // at random to bf16: right on average, and 
         CHECK_OK(w, par_zero_close(r.z));
     }
 }
-static void norms(par_comm *w) { // what ranks of `others` have in common counts once
+static void norms(par_comm *w) { // what ranks of model_parallel_comm have in common counts once
     par_zero *z;
     par_zero_desc d;
     par_zero_tensor own, common;
@@ -1444,12 +1449,13 @@ static void norms(par_comm *w) { // what ranks of `others` have in common counts
     par_comm *alone;
     CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
     memset(&d, 0, sizeof d), memset(&own, 0, sizeof own), memset(&common, 0, sizeof common);
-    d.comm = alone, d.others = w, d.optimizer = PAR_ZERO_SGD;
+    d.comm = alone, d.model_parallel_comm = w, d.optimizer = PAR_ZERO_SGD;
     own.name = "own", own.dims = common.dims = 1, own.shape[0] = 3, common.name = "common",
     common.shape[0] = 5;
     common.run_count = 2, common.runs[0].count = 2, common.runs[0].replicas = n, common.runs[1].count = 3;
     CHECK_OK(w, par_zero_open(&d, &z));
-    CHECK(w, par_zero_unit(z, "all") == 0 && par_zero_add(z, &own) == 0 && par_zero_add(z, &common) == 1);
+    CHECK(w, par_zero_add_unit(z, "all") == 0 && par_zero_add_tensor(z, &own) == 0 &&
+                 par_zero_add_tensor(z, &common) == 1);
     CHECK_OK(w, par_zero_commit(z));
     CHECK_OK(w, par_zero_backward_begin(z, 0));
     for (int i = 0; i < 3; i++) par_zero_grad(z, 0)[i] = 2;
@@ -1459,7 +1465,7 @@ static void norms(par_comm *w) { // what ranks of `others` have in common counts
     CHECK_OK(w, par_zero_read(z, 1, PAR_ZERO_GRADIENT, g));
     CHECK(w, g[4] == 3);
     CHECK_OK(w, par_zero_step(z, 1, &report));
-    CHECK(w, fabs(report.norm - sqrt(12.0 * n + 18 + 27.0 * n)) < 1e-9 * n);
+    CHECK(w, fabs(report.grad_norm - sqrt(12.0 * n + 18 + 27.0 * n)) < 1e-9 * n);
     CHECK_OK(w, par_zero_close(z));
     CHECK_OK(w, par_close(alone));
 }
@@ -1474,12 +1480,12 @@ contents(par_comm *w) { // of GRADIENT and of report.norm; `average` and clippin
             par_zero_report report;
             float g[3], x[3];
             memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
-            d.comm = w, d.stage = stage, d.micro_steps = m, d.average = average, d.loss_scale = 4,
+            d.comm = w, d.stage = stage, d.microbatches = m, d.average = average, d.loss_scale = 4,
             d.clip = 0.5f;
             d.optimizer = PAR_ZERO_SGD, d.hyper[0].lr = 1;
             t.name = "w", t.dims = 1, t.shape[0] = 3;
             CHECK_OK(w, par_zero_open(&d, &z));
-            CHECK(w, par_zero_unit(z, "layer") == 0 && par_zero_add(z, &t) == 0);
+            CHECK(w, par_zero_add_unit(z, "layer") == 0 && par_zero_add_tensor(z, &t) == 0);
             CHECK_OK(w, par_zero_commit(z));
             for (int j = 0; j < m; j++) {
                 CHECK_OK(w, par_zero_backward_begin(z, 0));
@@ -1491,7 +1497,7 @@ contents(par_comm *w) { // of GRADIENT and of report.norm; `average` and clippin
             CHECK_OK(w, par_zero_read(z, 0, PAR_ZERO_GRADIENT, g));
             for (int i = 0; i < 3; i++) CHECK(w, g[i] == 4 * (float)((i + 1) * m * n));
             CHECK_OK(w, par_zero_step(z, 1, &report));
-            CHECK(w, fabs(report.norm - norm) < 1e-6 * norm && !report.skipped);
+            CHECK(w, fabs(report.grad_norm - norm) < 1e-6 * norm && !report.skipped);
             CHECK_OK(w, par_zero_read(z, 0, PAR_ZERO_VALUE, x));
             for (int i = 0; i < 3; i++) CHECK(w, fabs((double)x[i] + 0.5 * (i + 1) / sqrt(14.0)) < 1e-6);
             CHECK(w, par_zero_read(z, 0, PAR_ZERO_GRADIENT, g) == PAR_ERR_ARGUMENT); // the next step's
@@ -1499,14 +1505,15 @@ contents(par_comm *w) { // of GRADIENT and of report.norm; `average` and clippin
         }
 }
 static void schedules(par_comm *w) {
-    const par_zero_schedule c = {4, 104, 0, 0.1f, PAR_ZERO_COSINE}, l = {0, 10, 0, 0, PAR_ZERO_LINEAR};
-    const par_zero_schedule s = {2, 100, 20, 0.5f, PAR_ZERO_WSD}, k = {1, 0, 0, 0, PAR_ZERO_CONSTANT};
-    CHECK(w, par_zero_factor(&c, 0) == 0.2f && par_zero_factor(&c, 3) == 0.8f && par_zero_factor(&c, 4) == 1);
-    CHECK(w, fabsf(par_zero_factor(&c, 54) - 0.55f) < 1e-6f && par_zero_factor(&c, 104) == 0.1f);
-    CHECK(w, par_zero_factor(&l, 0) == 1 && fabsf(par_zero_factor(&l, 4) - 0.6f) < 1e-6f &&
-                 par_zero_factor(&l, 99) == 0);
-    CHECK(w, par_zero_factor(&s, 79) == 1 && fabsf(par_zero_factor(&s, 90) - 0.75f) < 1e-6f);
-    CHECK(w, par_zero_factor(&k, 0) == 0.5f && par_zero_factor(&k, 1000000) == 1);
+    const par_zero_lr_schedule c = {4, 104, 0, 0.1f, PAR_ZERO_COSINE}, l = {0, 10, 0, 0, PAR_ZERO_LINEAR};
+    const par_zero_lr_schedule s = {2, 100, 20, 0.5f, PAR_ZERO_WSD}, k = {1, 0, 0, 0, PAR_ZERO_CONSTANT};
+    CHECK(w, par_zero_lr_factor(&c, 0) == 0.2f && par_zero_lr_factor(&c, 3) == 0.8f &&
+                 par_zero_lr_factor(&c, 4) == 1);
+    CHECK(w, fabsf(par_zero_lr_factor(&c, 54) - 0.55f) < 1e-6f && par_zero_lr_factor(&c, 104) == 0.1f);
+    CHECK(w, par_zero_lr_factor(&l, 0) == 1 && fabsf(par_zero_lr_factor(&l, 4) - 0.6f) < 1e-6f &&
+                 par_zero_lr_factor(&l, 99) == 0);
+    CHECK(w, par_zero_lr_factor(&s, 79) == 1 && fabsf(par_zero_lr_factor(&s, 90) - 0.75f) < 1e-6f);
+    CHECK(w, par_zero_lr_factor(&k, 0) == 0.5f && par_zero_lr_factor(&k, 1000000) == 1);
 }
 
 // ---- mistakes ---------------------------------------------------------------------------------------------
@@ -1523,7 +1530,7 @@ static void wrong_order(par_comm *w) { // of units of one size: an error that na
         for (int i = 0; i < 4; i++) {
             static const char *const names[4] = {"fig", "apple", "pear", "plum"};
             t.name = names[i];
-            CHECK(w, par_zero_unit(z, names[i]) == i && par_zero_add(z, &t) == i);
+            CHECK(w, par_zero_add_unit(z, names[i]) == i && par_zero_add_tensor(z, &t) == i);
         }
         CHECK_OK(w, par_zero_commit(z));
         par_result r = PAR_OK;
@@ -1550,19 +1557,19 @@ static void mistakes(par_comm *w) {
     CHECK(w, par_zero_forward_begin(r.z, 9) == PAR_ERR_ARGUMENT);
     CHECK_OK(w, par_zero_forward_begin(r.z, 0));
     CHECK_OK(w, par_zero_forward_begin(r.z, 1));
-    CHECK(w, par_zero_forward_begin(r.z, 3) == PAR_ERR_ARGUMENT && says(w, "whole_units"));
+    CHECK(w, par_zero_forward_begin(r.z, 3) == PAR_ERR_ARGUMENT && says(w, "max_gathered_units"));
     CHECK(w, par_zero_step(r.z, 1, NULL) == PAR_ERR_ARGUMENT && says(w, "was begun and not ended"));
     CHECK_OK(w, par_zero_forward_end(r.z, 0));
     CHECK_OK(w, par_zero_forward_end(r.z, 1));
     CHECK_OK(w, par_zero_backward_begin(r.z, 1));
     CHECK_OK(w, par_zero_backward_end(r.z, 1));
-    CHECK(w, par_zero_backward_begin(r.z, 1) == PAR_ERR_ARGUMENT && says(w, "micro_steps"));
+    CHECK(w, par_zero_backward_begin(r.z, 1) == PAR_ERR_ARGUMENT && says(w, "microbatches"));
     CHECK(w, par_zero_step(r.z, 1, NULL) == PAR_ERR_ARGUMENT);
     CHECK(w, says(w, "par_zero_step: unit embedding has had 0 of the step's 1 backward passes"));
     for (int u = 0; u < UNITS; u++)
         if (u != 1) unit_backward(w, &r, u, 0);
     CHECK_OK(w, par_zero_step(r.z, 1, NULL));
-    CHECK(w, par_zero_unit(r.z, "late") == -1 && says(w, "unit late comes after par_zero_commit"));
+    CHECK(w, par_zero_add_unit(r.z, "late") == -1 && says(w, "unit late comes after par_zero_commit"));
     CHECK_OK(w, par_zero_close(r.z));
     r.desc.canonical_shards = 3 * par_size(w);
     CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "canonical_shards"));
@@ -1570,25 +1577,25 @@ static void mistakes(par_comm *w) {
     CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "stage must be"));
     r.desc.stage = 2, r.desc.offload_parameters = "host";
     CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "stage 3"));
-    r.desc.offload_parameters = NULL, r.desc.quantise_parameters = 8;
-    CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "quantise_parameters"));
-    r.desc.quantise_parameters = 0, r.desc.quantise_gradients = 5;
-    CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "quantise_gradients"));
-    r.desc.quantise_gradients = 0, r.desc.offload_states = "disk";
+    r.desc.offload_parameters = NULL, r.desc.quantize_parameters = 8;
+    CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "quantize_parameters"));
+    r.desc.quantize_parameters = 0, r.desc.quantize_gradients = 5;
+    CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "quantize_gradients"));
+    r.desc.quantize_gradients = 0, r.desc.offload_states = "disk";
     CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "file:DIR"));
     r.desc.offload_states = NULL;
-    r.desc.stage = 1, r.desc.central = 1;
-    CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "central"));
+    r.desc.stage = 1, r.desc.parameter_server = 1;
+    CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "parameter_server"));
 }
-static void few_passes(par_comm *w) { // fewer than micro_steps, of any unit with gradients: no step is taken
+static void few_passes(par_comm *w) { // fewer than microbatches, of any unit with gradients: no step is taken
     float g[MOST], before[MOST], after[MOST];
     for (int stage = 0; stage < 4; stage++) {
         run r = plain_run(w, stage, PAR_ZERO_ADAMW);
-        r.desc.micro_steps = 3;
+        r.desc.microbatches = 3;
         open_run(w, &r);
         CHECK_OK(w, par_zero_read(r.z, 2, PAR_ZERO_VALUE, before));
         CHECK(w, !par_zero_data(r.z, -1) && !par_zero_grad(r.z, -1) && !par_zero_data(r.z, 99) &&
-                     !par_zero_grad(r.z, 99)); // what par_zero_add gives for a mistake is no tensor
+                     !par_zero_grad(r.z, 99)); // what par_zero_add_tensor gives for a mistake is no tensor
         for (int j = 0; j < 2; j++)
             for (int u = 0; u < UNITS; u++) unit_backward(w, &r, u, (uint64_t)j);
         for (int u = 0; u < UNITS; u++) {
@@ -1615,7 +1622,7 @@ static void few_passes(par_comm *w) { // fewer than micro_steps, of any unit wit
     CHECK_OK(w, par_zero_open(&d, &z));
     for (int i = 0; i < 2; i++) {
         t.name = i ? "frozen" : "trained", t.frozen = i;
-        CHECK(w, par_zero_unit(z, t.name) == i && par_zero_add(z, &t) == i);
+        CHECK(w, par_zero_add_unit(z, t.name) == i && par_zero_add_tensor(z, &t) == i);
     }
     CHECK_OK(w, par_zero_commit(z));
     CHECK_OK(w, par_zero_backward_begin(z, 0));
@@ -1631,14 +1638,14 @@ static par_zero *fresh(par_comm *w, int units, par_zero_tensor *t) {
     memset(&d, 0, sizeof d), memset(t, 0, sizeof *t);
     d.comm = w, t->name = "w", t->dims = 1, t->shape[0] = 10;
     CHECK_OK(w, par_zero_open(&d, &z));
-    if (units) CHECK(w, par_zero_unit(z, "layer") == 0);
+    if (units) CHECK(w, par_zero_add_unit(z, "layer") == 0);
     return z;
 }
 static void refused(par_comm *w, par_zero *z, const par_zero_tensor *t,
                     const char *text) { // and not committed
     par_zero_plan plan;
     char mine[64];
-    CHECK(w, par_zero_add(z, t) == -1 && says(w, "par_zero_add: ") && says(w, text));
+    CHECK(w, par_zero_add_tensor(z, t) == -1 && says(w, "par_zero_add_tensor: ") && says(w, text));
     CHECK(w, par_zero_plan_of(z, &plan) == PAR_ERR_ARGUMENT && says(w, text));
     CHECK(w, par_zero_commit(z) == PAR_ERR_ARGUMENT && says(w, "par_zero_commit: ") && says(w, text));
     snprintf(mine, sizeof mine, "on rank 0, ");
@@ -1649,7 +1656,7 @@ static void bad_tensors(par_comm *w) { // are errors when they are added, and ag
     par_zero_tensor t;
     par_zero *z = fresh(w, 0, &t);
     char name[400], why[100];
-    refused(w, z, &t, "tensor w comes before the first unit: call par_zero_unit");
+    refused(w, z, &t, "tensor w comes before the first unit: call par_zero_add_unit");
     z = fresh(w, 1, &t), t.name = NULL;
     refused(w, z, &t, "tensor number 0, of unit layer, has no name");
     z = fresh(w, 1, &t), t.name = "";
@@ -1658,7 +1665,7 @@ static void bad_tensors(par_comm *w) { // are errors when they are added, and ag
     refused(w, z, &t, "tensor w of unit layer: dims is 0, and must be 1 to 4");
     z = fresh(w, 1, &t), t.dims = 5;
     refused(w, z, &t, "tensor w of unit layer: dims is 5, and must be 1 to 4");
-    z = fresh(w, 1, &t), t.group = PAR_ZERO_GROUPS;
+    z = fresh(w, 1, &t), t.group = PAR_ZERO_MAX_GROUPS;
     refused(w, z, &t, "tensor w of unit layer: group is 8, and must be 0 to 7");
     z = fresh(w, 1, &t), t.group = -1;
     refused(w, z, &t, "tensor w of unit layer: group is -1");
@@ -1676,21 +1683,21 @@ static void bad_tensors(par_comm *w) { // are errors when they are added, and ag
     z = fresh(w, 1, &t);
     for (int i = 0; i < 3000; i++) { // names are copied, and found among many
         snprintf(name, sizeof name, "t%d", i), t.name = name;
-        CHECK(w, par_zero_add(z, &t) == i);
-        if (i % 100 == 0) CHECK(w, par_zero_unit(z, "another") == i / 100 + 1);
+        CHECK(w, par_zero_add_tensor(z, &t) == i);
+        if (i % 100 == 0) CHECK(w, par_zero_add_unit(z, "another") == i / 100 + 1);
     }
     snprintf(name, sizeof name, "t1234"),
         snprintf(why, sizeof why, "tensor t1234 of unit another: unit another");
     refused(w, z, &t, why);
     z = fresh(w, 1, &t);
-    CHECK(w, par_zero_add(z, &t) == 0);
+    CHECK(w, par_zero_add_tensor(z, &t) == 0);
     t.name = "w.exp_avg";
-    CHECK(w, par_zero_add(z, &t) == 1);
+    CHECK(w, par_zero_add_tensor(z, &t) == 1);
     CHECK(w, par_zero_commit(z) == PAR_ERR_ARGUMENT && says(w, "tensor w.exp_avg has the name under which"));
     CHECK_OK(w, par_zero_close(z));
     z = fresh(w, 1, &t);
     t.dims = par_rank(w) == par_size(w) - 1 ? 0 : 1; // a mistake of one rank's is an error of all
-    CHECK(w, par_zero_add(z, &t) == (t.dims ? 0 : -1));
+    CHECK(w, par_zero_add_tensor(z, &t) == (t.dims ? 0 : -1));
     CHECK(w, par_zero_commit(z) == PAR_ERR_ARGUMENT && says(w, "tensor w of unit layer: dims is 0"));
     CHECK_OK(w, par_zero_close(z));
     if (par_size(w) < 4 || par_size(w) % 2) return;
@@ -1699,9 +1706,9 @@ static void bad_tensors(par_comm *w) { // are errors when they are added, and ag
     memset(&d, 0, sizeof d);
     CHECK_OK(w, par_split(w, par_rank(w) / 2, 0, &inner));
     CHECK_OK(w, par_split(w, par_rank(w) % 2, 0, &outer));
-    d.comm = inner, d.outer = outer;
+    d.comm = inner, d.replica_comm = outer;
     CHECK_OK(w, par_zero_open(&d, &z));
-    CHECK(w, par_zero_unit(z, "layer") == 0 && par_zero_add(z, &t) == (t.dims ? 0 : -1));
+    CHECK(w, par_zero_add_unit(z, "layer") == 0 && par_zero_add_tensor(z, &t) == (t.dims ? 0 : -1));
     snprintf(why, sizeof why, "on rank %d, tensor w of unit layer: dims is 0", par_size(w) - 1);
     CHECK(w, par_zero_commit(z) == PAR_ERR_ARGUMENT && says(w, why));
     CHECK_OK(w, par_zero_close(z));
@@ -1736,18 +1743,18 @@ static void other_rank(par_comm *w, int which, const char *text) {
     const int odd = par_rank(w) == par_size(w) - 1;
     if (odd && which == 0) r.desc.stage = 1;
     if (odd && which == 1) r.desc.optimizer = PAR_ZERO_LAMB;
-    if (odd && which == 2) r.desc.micro_steps = 2;
+    if (odd && which == 2) r.desc.microbatches = 2;
     if (odd && which == 3) r.desc.hyper[1].lr = 0.25f;
     if (odd && which == 4) r.desc.grad_dtype = PAR_BF16;
     memset(&t, 0, sizeof t);
     CHECK_OK(w, par_zero_open(&r.desc, &r.z));
-    CHECK(w, par_zero_unit(r.z, "layer") == 0);
+    CHECK(w, par_zero_add_unit(r.z, "layer") == 0);
     t.name = "first", t.dims = 2, t.shape[0] = t.shape[1] = 12;
-    CHECK(w, par_zero_add(r.z, &t) == 0);
+    CHECK(w, par_zero_add_tensor(r.z, &t) == 0);
     t.name = odd && which == 5 ? "other" : "second", t.group = odd && which == 6;
     if (odd && which == 7) t.shape[0] = 24, t.shape[1] = 6;
-    if (odd && which == 8) CHECK(w, par_zero_unit(r.z, "more") == 1);
-    if (!odd || which != 9) CHECK(w, par_zero_add(r.z, &t) == 1);
+    if (odd && which == 8) CHECK(w, par_zero_add_unit(r.z, "more") == 1);
+    if (!odd || which != 9) CHECK(w, par_zero_add_tensor(r.z, &t) == 1);
     snprintf(want, sizeof want, text, par_size(w) - 1);
     CHECK(w, par_zero_commit(r.z) == PAR_ERR_MISMATCH && says(w, want));
     CHECK_OK(w, par_zero_close(r.z));
@@ -1755,7 +1762,7 @@ static void other_rank(par_comm *w, int which, const char *text) {
 static void disagreement(par_comm *w) { // names rank, tensor and field
     other_rank(w, 0, "desc.stage is 1 on rank %d and 2 on rank 0");
     other_rank(w, 1, "desc.optimizer is lamb on rank %d and adamw on rank 0");
-    other_rank(w, 2, "desc.micro_steps is 2 on rank %d and 1 on rank 0");
+    other_rank(w, 2, "desc.microbatches is 2 on rank %d and 1 on rank 0");
     other_rank(w, 3, "desc.hyper[1].lr is 0.25 on rank %d and 0.00999999978 on rank 0");
     other_rank(w, 4, "desc.grad_dtype is bf16 on rank %d and f32 on rank 0");
     other_rank(w, 5, "tensor number 1 has the name other on rank %d and second on rank 0");
@@ -1770,12 +1777,13 @@ static void disagreement(par_comm *w) { // names rank, tensor and field
     CHECK_OK(w, par_split(w, par_rank(w) % 2, 0, &outer));
     for (int row = 0; row < 2; row++) {
         run r = plain_run(inner, 2, PAR_ZERO_ADAMW);
-        r.desc.outer = outer, r.desc.clip = par_rank(outer) == 1 && (row || par_rank(inner) == 1) ? 5 : 1;
+        r.desc.replica_comm = outer,
+        r.desc.clip = par_rank(outer) == 1 && (row || par_rank(inner) == 1) ? 5 : 1;
         par_zero_tensor t;
         memset(&t, 0, sizeof t);
         t.name = "w", t.dims = 1, t.shape[0] = 3;
         CHECK_OK(w, par_zero_open(&r.desc, &r.z));
-        CHECK(w, par_zero_unit(r.z, "layer") == 0 && par_zero_add(r.z, &t) == 0);
+        CHECK(w, par_zero_add_unit(r.z, "layer") == 0 && par_zero_add_tensor(r.z, &t) == 0);
         const int column = par_rank(inner);
         snprintf(want, sizeof want, "desc.clip is 5 on rank %d and 1 on rank %d", row ? column + 2 : 3,
                  row ? column : 2);
@@ -1814,7 +1822,7 @@ const test tests[] = {
     {"full", full, TEST_ALONE, 1, 60},
     {"kills", kills, TEST_SERIAL, 1, 120},
     {"blocks", blocks, TEST_SERIAL, 1, 60},
-    {"quantised", quantised, TEST_ALONE | TEST_POWERS, 1, 60},
+    {"quantized", quantized, TEST_ALONE | TEST_POWERS, 1, 60},
     {"overflow", overflow, TEST_ANY | TEST_SMALL, 1, 60},
     {"rounding", rounding, TEST_ALONE, 1, 60},
     {"norms", norms, TEST_ANY, 1, 60},

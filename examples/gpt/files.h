@@ -86,19 +86,20 @@ static char *files_text(const char *dir, const char *name, char *why, size_t cap
 // The value of a key, wherever it stands in a JSON text that is one: 1, and from where to where it goes.
 static int files_find_key(par__json *j, const char *key, par__json *value) {
     char name[64];
-    par__json_skip(j);
-    const int object = par__json_take(j, '{');
-    if (!object && !par__json_take(j, '[')) return par__json_ignore(j, 0), 0;
-    if (par__json_take(j, object ? '}' : ']')) return 0;
+    par__json_skip_space(j);
+    const int object = par__json_accept(j, '{');
+    if (!object && !par__json_accept(j, '[')) return par__json_skip_value(j, 0), 0;
+    if (par__json_accept(j, object ? '}' : ']')) return 0;
     do {
-        if (object) par__json_text(j, name, sizeof name, 1), par__json_need(j, ':'), par__json_skip(j);
+        if (object)
+            par__json_text(j, name, sizeof name, 1), par__json_expect(j, ':'), par__json_skip_space(j);
         par__json at = *j, inner = *j;
-        par__json_ignore(j, 0);
+        par__json_skip_value(j, 0);
         if (j->bad) return 0;
         at.end = inner.end = j->at;
         if (object && !strcmp(name, key)) return *value = at, 1;
         if (files_find_key(&inner, key, value)) return 1;
-    } while (par__json_take(j, ','));
+    } while (par__json_accept(j, ','));
     return 0;
 }
 typedef struct files_json { // that is read: the first thing that is wrong stays in why
@@ -119,7 +120,7 @@ static void files_bad_value(files_json *f, const char *key, const char *expected
 // 1: the key is there, and its value is not null. The whole text must be JSON.
 static int files_value(files_json *f, const char *key, par__json *value) {
     par__json all = {f->text, f->text + strlen(f->text), 0}, j = all;
-    par__json_ignore(&all, 0), par__json_skip(&all);
+    par__json_skip_value(&all, 0), par__json_skip_space(&all);
     if (all.bad || all.at != all.end || *j.at != '{') {
         if (!f->bad) snprintf(f->why, f->capacity, "%s is no JSON object, or damaged", f->name);
         return f->bad = 1, 0;
@@ -200,17 +201,17 @@ static const char *files_shards(files_huggingface *h, const char *dir, const cha
     par__json map;
     char name[160];
     const char *problem = NULL;
-    if (!files_value(&f, "weight_map", &map) || !par__json_take(&map, '{')) {
+    if (!files_value(&f, "weight_map", &map) || !par__json_accept(&map, '{')) {
         if (!f.bad) snprintf(h->why, sizeof h->why, "%s has no weight_map", f.name);
         return h->why;
     }
-    if (par__json_take(&map, '}')) return NULL;
+    if (par__json_accept(&map, '}')) return NULL;
     do {
-        par__json_text(&map, NULL, 0, 1), par__json_need(&map, ':');
+        par__json_text(&map, NULL, 0, 1), par__json_expect(&map, ':');
         par__json_string(&map, name, sizeof name);
         if (map.bad) return snprintf(h->why, sizeof h->why, "%s: its weight_map is damaged", f.name), h->why;
         problem = files_shard_open(h, dir, name);
-    } while (!problem && par__json_take(&map, ','));
+    } while (!problem && par__json_accept(&map, ','));
     return problem;
 }
 static const char *files_open(files_huggingface *h, const char *dir) { // all shards
@@ -232,12 +233,13 @@ static const char *files_open(files_huggingface *h, const char *dir) { // all sh
     if (problem) files_close(h);
     return problem;
 }
-static const par_zero_array *files_tensor(const files_huggingface *h,
-                                          const char *name) { // with or without "transformer."
+static const par_zero_file_tensor *files_tensor(const files_huggingface *h,
+                                                const char *name) { // with or without "transformer."
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < h->shard_count; i++) {
             const int plain = pass && !strncmp(name, "transformer.", 12);
-            const par_zero_array *t = par_zero_safetensors_find(&h->shards[i], plain ? name + 12 : name);
+            const par_zero_file_tensor *t =
+                par_zero_safetensors_find(&h->shards[i], plain ? name + 12 : name);
             if (t) return t;
         }
     return NULL;
@@ -315,7 +317,7 @@ static const char *files_read_weights(const gpt_model *m, const files_huggingfac
         size_t first, rows, n = strlen(prefix);
         memcpy(name, prefix, n);
         for (int j = 0; files_source(m, x, j, name + n, sizeof name - n, &transposed, &first, &rows); j++) {
-            const par_zero_array *t = files_tensor(h, name);
+            const par_zero_file_tensor *t = files_tensor(h, name);
             const size_t cols = x->p->cols, shape[2] = {transposed ? cols : rows, transposed ? rows : cols};
             float *to = whole + x->total_offset + first * cols;
             if (t && t->dtype != PAR_F32 && t->dtype != PAR_BF16 && t->dtype != PAR_F16 &&
@@ -353,7 +355,7 @@ static const char *files_load(const gpt_model *m, const char *dir, float *whole)
 
 // All parameters as tensors of theirs, pointing into `room` (total_count floats); how many.
 static size_t files_list_tensors(const gpt_model *m, const float *whole, float *buffer,
-                                 par_zero_array *list) {
+                                 par_zero_file_tensor *list) {
     size_t n = 0;
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
@@ -374,7 +376,7 @@ static size_t files_list_tensors(const gpt_model *m, const float *whole, float *
     return n;
 }
 // How many of the tensors from `first` on go into one file of at most `most` bytes.
-static size_t files_shard(const par_zero_array *list, size_t n, size_t first, size_t max_bytes) {
+static size_t files_shard(const par_zero_file_tensor *list, size_t n, size_t first, size_t max_bytes) {
     size_t bytes = 0, k = first;
     while (k < n && (k == first || bytes + list[k].count * 4 <= max_bytes)) bytes += list[k++].count * 4;
     return k - first;
@@ -387,7 +389,7 @@ static void files_shard_name(char name[64], size_t k, size_t shards) {
 // disk: where the disk fills up, the previous export stays as it was.
 typedef struct files_export {
     const char *dir;
-    const par_zero_array *list;
+    const par_zero_file_tensor *list;
     size_t count, max_bytes, shards; // tensors; bytes of a file; files of weights
 } files_export;
 static const char *const files_index = "model.safetensors.index.json";
@@ -501,7 +503,8 @@ static const char *files_rename_all(const files_export *x, int keep, char *why, 
 // GB. NULL, or what is wrong: then everything is as it was.
 static const char *files_save(const gpt_model *m, const char *dir, const float *whole, size_t shard_bytes) {
     static char why[4400];
-    par_zero_array *list = (par_zero_array *)calloc((size_t)m->tensor_count * 3 + 1, sizeof *list);
+    par_zero_file_tensor *list =
+        (par_zero_file_tensor *)calloc((size_t)m->tensor_count * 3 + 1, sizeof *list);
     float *transposed_data = (float *)calloc(m->total_count, sizeof *transposed_data);
     const char *problem = list && transposed_data ? NULL : "out of memory to save";
     files_export x = {dir, list, 0, shard_bytes ? shard_bytes : (size_t)5000000000, 0};

@@ -186,7 +186,8 @@ static par_result generate_memory(trainer *t, generator *g) {
         return par_fail(t->world, PAR_ERR_MEMORY,
                         "no memory for a context of %zu tokens: %s of cache, %s more (fewer: a smaller "
                         "--sample or --block_size)",
-                        g->capacity, par_zero_size(g->cache_bytes, text[0]), par_zero_size(bytes, text[1]));
+                        g->capacity, par_zero_format_bytes(g->cache_bytes, text[0]),
+                        par_zero_format_bytes(bytes, text[1]));
     }
     char *at = (char *)g->memory;
     for (int i = 0; i < GPT_LIFETIMES; i++) g->buffers.block[i] = at, at += max_bytes[i];
@@ -321,10 +322,11 @@ static par_result generate(trainer *t, int as_sample) {
     if (!r && all) generate_json(t, &g, read, all, (size_t)t->o.sample);
     char size[16];
     if (!r && out && !as_sample)
-        fprintf(
-            stderr, "gpt: %zu tokens read, %.0f a second; %d written, %.0f a second; %s of cache on a rank\n",
-            read, (double)read / g.prompt_seconds, t->o.sample,
-            t->o.sample > 1 ? (double)(t->o.sample - 1) / g.seconds : 0, par_zero_size(g.cache_bytes, size));
+        fprintf(stderr,
+                "gpt: %zu tokens read, %.0f a second; %d written, %.0f a second; %s of cache on a rank\n",
+                read, (double)read / g.prompt_seconds, t->o.sample,
+                t->o.sample > 1 ? (double)(t->o.sample - 1) / g.seconds : 0,
+                par_zero_format_bytes(g.cache_bytes, size));
     generate_close(t, &g);
     return free(all), r;
 }

@@ -30,7 +30,7 @@ typedef struct settings {
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, vocab_size, tp, sp, cp,
-        zero, central, canonical, plan, save_async, pp, chunks;
+        zero, parameter_server, canonical, plan, save_async, pp, chunks;
     const char *generate, *prompt, *tokenizer;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
@@ -88,9 +88,9 @@ typedef struct trainer {
 
 static float lr_factor(const settings *o, int step) {
     const uint64_t warmup = (uint64_t)o->warmup_iters, steps = (uint64_t)o->lr_decay_iters;
-    const par_zero_schedule s = {
+    const par_zero_lr_schedule s = {
         warmup, steps, 0, o->learning_rate > 0 ? (float)(o->min_lr / o->learning_rate) : 0, PAR_ZERO_COSINE};
-    return o->decay_lr ? par_zero_factor(&s, (uint64_t)step) : 1;
+    return o->decay_lr ? par_zero_lr_factor(&s, (uint64_t)step) : 1;
 }
 
 static void must(par_comm *world, par_result r) {
@@ -125,7 +125,7 @@ static int stage_shares_embedding(const trainer *t) {
     return gpt_is_tied(&t->o.model) && t->schedule.stages > 1;
 }
 static int splits_backward(const trainer *t) { // of backward; or perhaps, in a table
-    return par_pipe_schedule_split(t->schedule.desc.schedule) != 0;
+    return par_pipe_schedule_splits_backward(t->schedule.desc.schedule) != 0;
 }
 // Where gradients are summed after each microbatch they must be all there then; here they come later.
 static int accumulates_locally(const trainer *t) {
@@ -198,7 +198,7 @@ static par_result sync_tied_grads(trainer *t, int first) {
 }
 
 // The first of the sequences of this rank's microbatch i, among those of the step. Numbered as
-// par_zero_microbatch does it among ranks of dp: those of cp work on one together.
+// par_zero_global_microbatch does it among ranks of dp: those of cp work on one together.
 static uint64_t first_sequence(const trainer *t, int i) {
     const int dp = par_mesh_index(t->mesh, "dp"), ranks = par_mesh_size(t->mesh, "dp");
     return (uint64_t)(t->microbatch * (t->o.zero >= 2 ? i * ranks + dp : dp * t->microbatches + i));
@@ -235,29 +235,29 @@ static par_result run_action(void *user, const par_pipe_work *w) {
     trainer *t = (trainer *)user;
     const double all = (double)t->o.batch_size * t->o.accumulation_steps * t->o.model.block_size;
     const gpt_stage *stage = &t->stages[w->stage];
-    const gpt_dropout *drop = w->evaluate ? NULL : &t->drop;
+    const gpt_dropout *drop = w->forward_only ? NULL : &t->drop;
     gpt_model *m = &t->model;
     gpt_buffers *b = &t->buffers;
     const size_t rows = rows_of(t);
     const int32_t *x = t->x + (size_t)w->microbatch * 2 * rows, *y = x + rows;
-    if (w->kind == PAR_PIPE_TIE) return sync_tied_grads(t, w->first);
+    if (w->kind == PAR_PIPE_TIE) return sync_tied_grads(t, w->is_first);
     if (w->kind > PAR_PIPE_W) return PAR_OK;
     const par_tp_tokens tokens = tokens_of(t, w->microbatch);
-    if (w->kind == PAR_PIPE_F && (w->first || w->last)) GPT_TRY(load_batch(t, &tokens, w->microbatch));
+    if (w->kind == PAR_PIPE_F && (w->is_first || w->is_last)) GPT_TRY(load_batch(t, &tokens, w->microbatch));
     b->block[GPT_UNTIL_INPUT] = (char *)w->b, b->block[GPT_UNTIL_WEIGHT] = (char *)w->w;
     b->block[GPT_BETWEEN] = (char *)w->g, b->block[GPT_SCRATCH] = t->scratch, b->in = (void *)(uintptr_t)w->x;
     m->split_backward = w->kind == PAR_PIPE_B || w->kind == PAR_PIPE_W;
     gpt_buffers_layout(m, stage, b, par_tp_rows(t->tp, &tokens));
-    t->last_microbatch = w->final;
+    t->last_microbatch = w->last_backward;
     if (w->kind == PAR_PIPE_F) {
         b->out = w->y;
         par_trace_begin(t->world, "forward");
         GPT_TRY(gpt_stage_forward(m, stage, b, &tokens, x, drop));
         const float scale = (float)(1 / all);
-        if (w->last && w->evaluate)
+        if (w->is_last && w->forward_only)
             GPT_TRY(
                 par_tp_loss_forward(t->tp, &m->loss, &b->logits, y, b->lse, NULL, w->loss, t->target_count));
-        if (w->last && !w->evaluate) // the logits become their gradients
+        if (w->is_last && !w->forward_only) // the logits become their gradients
             GPT_TRY(par_tp_loss_forward_backward(t->tp, &m->loss, &b->logits, y, b->lse, NULL, w->loss,
                                                  t->target_count, scale, &b->logits));
         return par_trace_end(t->world), PAR_OK;
@@ -283,7 +283,7 @@ static void train_step(trainer *t) {
     par_trace_begin(t->world, "update");
     must(t->world, par_zero_step(t->zero, factor, &report));
     par_trace_end(t->world);
-    t->lr = t->o.learning_rate * (double)factor, t->grad_norm = report.norm;
+    t->lr = t->o.learning_rate * (double)factor, t->grad_norm = report.grad_norm;
     par_trace_end(t->world);
 }
 
@@ -380,8 +380,8 @@ static const char *check_settings(settings *o) {
         return snprintf(o->why, sizeof o->why, "no optimizer is called \"%.100s\"; the nearest is \"%s\"",
                         o->optimizer, par_zero_optimizer_nearest(o->optimizer)),
                o->why;
-    if (o->zero < 0 || o->zero > 3 || (o->central && o->zero))
-        return "zero is 0, 1, 2 or 3; central goes with 0";
+    if (o->zero < 0 || o->zero > 3 || (o->parameter_server && o->zero))
+        return "zero is 0, 1, 2 or 3; parameter_server goes with 0";
     if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->canonical && o->cp > 1))
         return "canonical must be a power of two, and cp 1";
     gpt_recompute recompute;
@@ -396,7 +396,7 @@ static const char *check_settings(settings *o) {
     if (o->tp < 1 || o->cp < 1 || o->pp < 1 || o->tp > 1024 || o->cp > 1024 || o->pp > 1024)
         return "pp, tp and cp must be 1 or more";
     const int csv = is_schedule_file(o->schedule);
-    const int split = par_pipe_schedule_split(o->schedule);
+    const int split = par_pipe_schedule_splits_backward(o->schedule);
     if (o->chunks < 0) return "chunks must not be negative";
     if (!csv && split < 0)
         return snprintf(o->why, sizeof o->why,
@@ -442,7 +442,8 @@ static const char *open_data(trainer *t) {
     return why;
 }
 
-// How a rank's share of the batch_size x accumulation sequences is cut into microbatches; 0: it does not
+// How a rank's share of the batch_size x gradient_accumulation_steps sequences is cut into microbatches; 0:
+// it does not
 // divide.
 static int choose_microbatch(trainer *t, int ranks) {
     const int all = t->o.batch_size * t->o.accumulation_steps, grid = t->o.pp * t->o.tp * t->o.cp,
@@ -627,18 +628,18 @@ static void fill_parameters(trainer *t, float *local) {
     if (t->tied_head_index >= 0) // of the embedding's weight, the first of all
         must(t->world, par_zero_fill(t->zero, t->tied_head_index, PAR_ZERO_VALUE, copy_values, local));
 }
-static par_zero_files checkpoint_files(trainer *t, const char *dir) {
-    par_zero_files f;
+static par_zero_checkpoint checkpoint_files(trainer *t, const char *dir) {
+    par_zero_checkpoint f;
     memset(&f, 0, sizeof f);
     files_print_note(t->note, sizeof t->note, &t->o.model, t->step);
     f.dir = dir, f.comm = t->world, f.note = t->note, f.background = t->o.save_async;
-    f.file_bytes = (size_t)t->o.shard_mb * 1000000, f.weights_only = t->o.generate != NULL;
+    f.max_file_bytes = (size_t)t->o.shard_mb * 1000000, f.weights_only = t->o.generate != NULL;
     return f;
 }
 static const char *load_weights(trainer *t) {
     const load_kind kind = load_kind_of(t->o.load);
     if (kind == LOAD_OWN) {
-        const par_zero_files f = checkpoint_files(t, t->o.load);
+        const par_zero_checkpoint f = checkpoint_files(t, t->o.load);
         gpt_config c;
         if (par_zero_load(t->zero, &f)) return par_last_error(t->world); // on all ranks alike
         return files_read_note(t->o.load, &c, &t->step);
@@ -714,7 +715,7 @@ static int export_weights(trainer *t) {
 }
 // Where --save_async is given it is on the disk when the next one begins, or the run ends.
 static par_result save_checkpoint(trainer *t, int last) {
-    const par_zero_files f = checkpoint_files(t, t->o.save);
+    const par_zero_checkpoint f = checkpoint_files(t, t->o.save);
     GPT_TRY(par_zero_save_begin(t->zero, &f));
     return f.background && !last ? PAR_OK : par_zero_save_end(t->zero);
 }
@@ -740,18 +741,19 @@ static par_result add_tensor(trainer *t, const gpt_tensor *x, const par_tp_param
     memset(&z, 0, sizeof z);
     gpt_name(x, name, sizeof name);
     z.name = name, z.dims = p->cols > 1 ? 2 : 1, z.shape[0] = p->local_rows, z.shape[1] = p->local_cols;
-    z.split = 1, z.whole[0] = p->rows, z.whole[1] = p->cols, z.frozen = t->o.generate != NULL;
-    z.group = !x->decay, z.plain = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
+    z.tensor_parallel = 1, z.global_shape[0] = p->rows, z.global_shape[1] = p->cols,
+    z.frozen = t->o.generate != NULL;
+    z.group = !x->decay, z.use_adamw = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
     for (int j = 0; par_tp_shard(t->tp, p, j, &first, &global, &count, &z.runs[j].replicas); j++) {
         const int cols = p->split == PAR_TP_SPLIT_COLS;
         z.runs[j].count = cols ? p->rows * count : count * p->cols;
-        z.runs[j].at = cols ? global : global * p->cols;
+        z.runs[j].offset = cols ? global : global * p->cols;
         if (cols) z.runs[j].width = count, z.runs[j].stride = p->cols;
-        z.runs[j].copy = par_rank(t->tp_comm) % z.runs[j].replicas + (again ? z.runs[j].replicas : 0);
+        z.runs[j].replica_id = par_rank(t->tp_comm) % z.runs[j].replicas + (again ? z.runs[j].replicas : 0);
         if (shared) z.runs[j].replicas *= 2;
         z.run_count = j + 1;
     }
-    return par_zero_add(t->zero, &z) < 0 ? PAR_ERR_ARGUMENT : PAR_OK; // with its text
+    return par_zero_add_tensor(t->zero, &z) < 0 ? PAR_ERR_ARGUMENT : PAR_OK; // with its text
 }
 // Every tensor of this rank's stages, to be placed by --zero. Nothing is allocated yet.
 static par_result open_zero(trainer *t) {
@@ -759,11 +761,11 @@ static par_result open_zero(trainer *t) {
     const gpt_config *g = &o->model;
     par_zero_desc d;
     memset(&d, 0, sizeof d);
-    d.comm = t->zero_comm, d.others = t->model_parallel_comm, d.kernels = t->zero_kernels;
-    d.accumulate = accumulates_locally(t);
-    d.stage = o->zero, d.central = o->central, d.micro_steps = t->microbatches / t->schedule.ways,
-    d.canonical_shards = o->canonical;
-    d.whole_units = gpt_is_tied(g) ? 3 : 2, d.clip = (float)o->grad_clip, d.seed = (uint64_t)o->seed;
+    d.comm = t->zero_comm, d.model_parallel_comm = t->model_parallel_comm, d.kernels = t->zero_kernels;
+    d.accumulate_unsharded = accumulates_locally(t);
+    d.stage = o->zero, d.parameter_server = o->parameter_server,
+    d.microbatches = t->microbatches / t->schedule.directions, d.canonical_shards = o->canonical;
+    d.max_gathered_units = gpt_is_tied(g) ? 3 : 2, d.clip = (float)o->grad_clip, d.seed = (uint64_t)o->seed;
     d.param_dtype = par_tp_dtype(t->tp);
     d.offload_states = o->offload, d.offload_parameters = o->zero == 3 ? o->offload : NULL;
     par_zero_optimizer_parse(o->optimizer, &d.optimizer);
@@ -783,7 +785,7 @@ static par_result open_zero(trainer *t) {
         if (!has_unit(t, u)) continue;
         char name[64];
         snprintf(name, sizeof name, u == 0 ? "embedding" : u <= g->n_layer ? "layer %d" : "head", u - 1);
-        par_zero_unit(t->zero, name), t->unit[u] = ++unit;
+        par_zero_add_unit(t->zero, name), t->unit[u] = ++unit;
         int i;
         for (const int end = gpt_unit_tensors(&t->model, u, &i); i < end; i++) {
             GPT_TRY(add_tensor(t, &t->model.tensors[i], t->model.tensors[i].p, 0));
@@ -816,7 +818,7 @@ static par_result partition_layers(trainer *t, int stages, int split, par_pipe_s
     if (!layers || !first || !t->stages)
         return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the stages");
     estimate_layer_costs(g, layers);
-    par_pipe_cut(layers, g->n_layer, stages, first);
+    par_pipe_partition(layers, g->n_layer, stages, first);
     t->scratch_bytes = 0;
     for (int i = 0; i < stages; i++) {
         gpt_stage *p = &t->stages[i];
@@ -848,7 +850,7 @@ static par_result build_schedule(trainer *t, par_pipe_desc *d, par_pipe_schedule
             t->world, PAR_ERR_ARGUMENT,
             "%s has %d ranks and %d microbatches; pp is %d, and each rank of dp has %d microbatches", name,
             s->ranks, s->microbatches, t->o.pp, t->microbatches);
-    for (int i = 0; s->ways == 2 && i < s->stages; i++)
+    for (int i = 0; s->directions == 2 && i < s->stages; i++)
         if (s->rank_of[i] + s->rank_of[s->stages + i] != s->ranks - 1)
             return par_fail(t->world, PAR_ERR_ARGUMENT,
                             "%s has stage %d on ranks %d and %d: this trainer wants r and pp - 1 - r", name,
@@ -877,7 +879,7 @@ static par_result open_schedule(trainer *t) {
     if (r) return r;
     const int pp = t->o.pp, me = par_rank(t->pp_comm), pair = PAR__MIN(me, pp - 1 - me);
     t->zero_comm = t->data_comm, t->model_parallel_comm = t->o.tp * pp > 1 ? t->model_comm : NULL;
-    if (t->schedule.ways == 2) {
+    if (t->schedule.directions == 2) {
         if (t->microbatches % 2)
             return par_fail(t->world, PAR_ERR_ARGUMENT,
                             "dualpipe sends half of the microbatches each way: %d is odd", t->microbatches);
@@ -921,7 +923,7 @@ static void print_pipeline(trainer *t, FILE *out) {
     for (int i = 0; i < s->stages; i++)
         stages[i].f = sums[4 * i], stages[i].b = sums[4 * i + 1] + sums[4 * i + 3],
         stages[i].w = sums[4 * i + 2];
-    must(t->world, par_pipe_simulate(s, PAR_PIPE_LANES, &planned));
+    must(t->world, par_pipe_simulate(s, PAR_PIPE_NONBLOCKING, &planned));
     const double scale = PAR__MAX(planned.makespan, real.makespan);
     fprintf(out, "pipeline as planned, by the last step's own times: %.4g s, bubble %.3f\n", planned.makespan,
             planned.bubble);
@@ -971,7 +973,7 @@ static par_result plan_this_rank(trainer *t, plan_rank *p) {
     GPT_TRY(par_zero_plan_of(t->zero, &z));
     par_pipe_memory *pipe = (par_pipe_memory *)calloc((size_t)t->schedule.ranks, sizeof *pipe);
     if (!pipe) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to plan");
-    const par_result r = par_pipe_verify(&t->schedule, PAR_PIPE_LANES, pipe);
+    const par_result r = par_pipe_verify(&t->schedule, PAR_PIPE_NONBLOCKING, pipe);
     t->planned_bytes = pipe[par_rank(t->pp_comm)].pool_bytes;
     free(pipe);
     if (r) return par_fail(t->world, PAR_ERR_ARGUMENT, "%s", t->schedule.why);
@@ -1060,7 +1062,7 @@ static void tear_down(trainer *t) { // what set_up made, likewise
     if (t->tokens) t->device->free_host(t->device, t->tokens);
     if (t->tied_comm) must(t->world, par_close(t->tied_comm));
     if (t->zero) must(t->world, par_zero_close(t->zero));
-    if (t->schedule.ways == 2 && t->model_parallel_comm && t->model_parallel_comm != t->model_comm)
+    if (t->schedule.directions == 2 && t->model_parallel_comm && t->model_parallel_comm != t->model_comm)
         must(t->world, par_close(t->model_parallel_comm)), must(t->world, par_close(t->zero_comm));
     par_pipe_schedule_close(&t->schedule);
     if (t->tp) must(t->world, par_tp_close(t->tp));
@@ -1215,7 +1217,8 @@ int main(int argc, char **argv) {
         {"--zero", OPTION_INT, &o->zero,
          "0: all is whole on all ranks of dp x cp; sharded are 1: optimizer states, 2: gradients, too, 3: "
          "parameters, too"},
-        {"--central", OPTION_FLAG, &o->central, "with zero 0: rank 0 alone updates the parameters"},
+        {"--parameter_server", OPTION_FLAG, &o->parameter_server,
+         "with zero 0: rank 0 alone updates the parameters"},
         {"--canonical", OPTION_INT, &o->canonical,
          "sum gradients over so many microbatches by pairs: the same bits on any number of ranks; 0: in rank "
          "order"},

@@ -686,8 +686,8 @@ static inline par_result gpt_update(const gpt_model *model, const par_zero_hyper
         par_zero_update a;
         memset(&a, 0, sizeof a);
         a.optimizer = PAR_ZERO_ADAMW, a.hyper = *hyper, a.scale = 1;
-        a.correction1 = (float)(1 / (1 - pow((double)hyper->beta1, number))),
-        a.correction2 = (float)(1 / (1 - pow((double)hyper->beta2, number)));
+        a.bias_correction1 = (float)(1 / (1 - pow((double)hyper->beta1, number))),
+        a.bias_correction2 = (float)(1 / (1 - pow((double)hyper->beta2, number)));
         if (!x->decay) a.hyper.weight_decay = 0;
         GPT_TRY(par_zero_cpu()->update(par_zero_cpu(), &a, x->p->local_rows * x->p->local_cols, w + x->offset,
                                        NULL, PAR_F32, d + x->offset, PAR_F32, m + x->offset, v + x->offset,

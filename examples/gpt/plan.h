@@ -85,10 +85,10 @@ static void plan_print_kind(const plan_rank *p, const char *ranks, int one, FILE
         if (*c == '\n' && c[1]) fputs("  ", out);
     }
     fprintf(out, "    %10s  activations of microbatches under way\n",
-            par_zero_size(p->activation_bytes, text));
+            par_zero_format_bytes(p->activation_bytes, text));
     fprintf(out, "    %10s  what one forward or backward needs besides\n",
-            par_zero_size(p->scratch_bytes, text));
-    fprintf(out, "    %10s  with activations%s\n", par_zero_size(p->total_bytes, text),
+            par_zero_format_bytes(p->scratch_bytes, text));
+    fprintf(out, "    %10s  with activations%s\n", par_zero_format_bytes(p->total_bytes, text),
             one ? "" : ", on each of these ranks");
 }
 static void plan_print_kind_json(const plan_rank *p, const char *ranks, int count) {
@@ -130,8 +130,8 @@ static int plan_print_memory(const plan_rank *all, int count, const int *memory_
                    ranks, (unsigned long long)sum, (unsigned long long)memory);
     else
         fprintf(out, "%s %s: %s%s of %s, which has %s%s\n", members > 1 ? "ranks" : "rank", ranks,
-                members > 1 ? "together " : "", par_zero_size(sum, text[0]), all[memory_id].name,
-                memory ? par_zero_size(memory, text[1]) : "a size that is not known",
+                members > 1 ? "together " : "", par_zero_format_bytes(sum, text[0]), all[memory_id].name,
+                memory ? par_zero_format_bytes(memory, text[1]) : "a size that is not known",
                 memory && sum > memory ? ": MORE THAN THERE IS" : "");
     return !memory || sum <= memory;
 }
