@@ -1,8 +1,10 @@
 // test_cudnn.cu - lets the real cuDNN plan par_cuda.cuh's attention for GPUs that are not there: it chooses
 // engines and compiles their kernels for a described device. Built by tests/cuda.sh, with a driver that takes
-// compiled code and runs none (cuda_emu/driver.c). Arguments: for these alone, of 80, 90 and 100.
+// compiled code and runs none (cuda_emu/driver.c). Arguments: for these alone, of 80, 90 and 100; or none:
+// where there is no driver, to open a GPU is an error.
 #define PAR_IMPLEMENTATION
 #include "par.h"
+#include "par_zero.h"
 #include "par_tp.h"
 #include "par_cuda.cuh"
 #include <stdio.h>
@@ -20,7 +22,13 @@ static const char device[] =
     "2600000,"
     "\"pciDeviceId\":0,\"isTccDriver\":0,\"supportCoopLaunch\":1}";
 
+static int without_gpu(void) {
+    par_cuda *cuda = NULL;
+    par_cuda_desc desc = {};
+    return par_cuda_open(&desc, &cuda) == PAR_OK || cuda != NULL;
+}
 int main(int argc, char **argv) {
+    if (argc == 2 && !strcmp(argv[1], "none")) return without_gpu();
     static const struct {
         int version, processors, shared;
     } devices[] = {{800, 108, 166912}, {900, 132, 232448}, {1000, 148, 232448}};
