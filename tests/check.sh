@@ -73,7 +73,7 @@ again() { # the commands of a log's failures, one after the other
     echo "$good passed, $bad failed, 0 skipped"
     [ $bad = 0 ]
 }
-make_programs() { make -s -k -j"$(nproc)" build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors build/gpt build/corpus.txt && echo "1 passed, 0 failed, 0 skipped"; }
+make_programs() { make -s -k -j"$(nproc)" build/gpt build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors build/corpus.txt && echo "1 passed, 0 failed, 0 skipped"; }
 
 parts=/dev/null
 if [ "${FAILED:-0}" = 1 ]; then
