@@ -17,14 +17,14 @@
 #define PAR_TP_H
 /*
 WHAT
-    The layers of a transformer, split over ranks: each matrix product over t tensor-parallel ranks, norms and
-    residuals over the same ranks by tokens (sequence parallelism), each sequence over c context-parallel
-    ranks. Every layer is a forward function and a backward function in plain sight, with no graph behind
-    them. Initial values and dropout do not depend on how the model is split.
+    The layers of a transformer, split over ranks. Tensor parallelism splits each matrix product over t ranks,
+    sequence parallelism splits norms and residuals over the same ranks by tokens, and context parallelism
+    splits each sequence over c ranks. Every layer is one forward function and one backward function that the
+    program calls itself; there is no autograd. Initial values and dropout do not depend on the split.
 
 USE
-    #define PAR_IMPLEMENTATION        in one file, best of its own: it takes 10 s to compile, the others 0.1 s
-    #include "par_tp.h"               cc -O2 prog.c -pthread -lm      (-DPAR_DNNL -ldnnl: see par_gemm_select)
+    #define PAR_IMPLEMENTATION        in one source file, best one that has nothing else: it takes 10 s to
+    #include "par_tp.h"               compile. cc -O2 prog.c -pthread -lm (-DPAR_DNNL: see par_gemm_select)
 
 EXAMPLE
     #define PAR_IMPLEMENTATION
@@ -55,51 +55,52 @@ EXAMPLE
 
 TABLE OF CONTENTS
     The API comes first: contexts, matrices, parameters, layers, memory. Implementation, bottom-up:
-    >>tp_loops      inner loops, once per instruction set
-    >>tp_kernels    the CPU's row of the table of kernels
-    >>tp_context    contexts, scratch memory, errors, layouts
-    >>tp_layouts    between layouts
+    >>tp_loops      inner loops, compiled once per instruction set
+    >>tp_kernels    the CPU's kernels
+    >>tp_context    contexts, scratch memory, errors, checks of layouts
+    >>tp_layouts    conversions between layouts
     >>tp_parameters shapes, initial values, gradients, the norm
     >>tp_linear     column- and row-parallel products
     >>tp_local      norms, activations, dropout, residuals, rotary positions
     >>tp_embedding  vocabulary-parallel embedding and cross entropy
-    >>tp_attention  causal attention: on one rank, round a ring, by heads
-    >>tp_kv_cache   attention to keys and values that are kept, for generating
-    >>tp_save_bytes what a layer keeps
+    >>tp_attention  causal attention: on one rank, ring attention, Ulysses
+    >>tp_kv_cache   attention with a key-value cache, for generation
+    >>tp_save_bytes bytes that a layer keeps between forward and backward
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_TP_IMPLEMENTATION)   emit the code, in one file
     PAR_DNNL, PAR_CBLAS, PAR_MALLOC, PAR_ASSERT ... as in par.h
 
 MODEL
-    A context (par_tp) has t tensor-parallel ranks (desc.tp) and c context-parallel ranks (desc.cp). Rows of a
-    matrix are tokens: B sequences of s/c tokens, sequence after sequence; R = B s/c. Columns are features.
-    Layouts, as every matrix says of itself and every call checks:
-        REPLICATED   R x h         every rank of tp has the same
-        SEQUENCE     R/t x h       rank r has rows r R/t ... of the above
-        HIDDEN       R x h/t       columns (whole heads), in the order of the layer's segments
-        VOCABULARY   R x V/t       columns; ranks may differ by one; a row begins at a multiple of 64 elements
-        PARTIAL      R x h         the sum over tp is the value
-    Between the products a matrix is SEQUENCE (desc.sequence_parallel = 1) or REPLICATED; below: "tokens".
-    Context parallelism. ring: rank r of cp has chunks r and 2c-1-r of the 2c chunks of every sequence, so
-    that the causal mask leaves equal work to all; par_tp_position says which token a row is. Ulysses: rank r
-    has chunk r of c, and attention is done by heads.
-    Storage is f32 or bf16 (desc.bf16); sums, statistics and gradients of parameters are f32. Backward adds
-    to the gradients of parameters, and writes those of inputs.
-    Memory: the caller owns all matrices and parameters and keeps what ..._save_bytes counts between forward
-    and backward. A context owns scratch memory, which grows during the first step and then stays.
-    Gradients of parameters that all ranks have (norms, biases) are of the own tokens alone where tokens are
-    split: par_tp_finalize_gradients adds them up, once a step. Over cp (and dp) all gradients are to be
-    summed by the caller, like those of data-parallel ranks.
-    Errors: every function that can fail returns a par_result; par_last_error(desc.tp) has the text: what is
-    wrong, where the program called, and the layer's name. Names are not copied: they live with the layers.
-    The same bits are those of one binary on one kind of processor: another compiler, matrix product library
-    or instruction set rounds differently.
-    Not thread-safe: a context belongs to one rank.
+    A context (par_tp) has t tensor-parallel ranks (desc.tp) and c context-parallel ranks (desc.cp). A row of
+    a matrix is a token, a column is a feature. The rows are B sequences of s/c tokens, one sequence after the
+    other: R = B s/c rows. Each matrix carries its layout, and every call checks it:
+        REPLICATED   R x h         every rank of tp has the same values
+        SEQUENCE     R/t x h       rank r has rows r R/t to (r+1) R/t - 1
+        HIDDEN       R x h/t       each rank has some columns (whole heads), in the order of the segments
+        VOCABULARY   R x V/t       each rank has some columns, counts differ by at most one; ld: see par_tp_ld
+        PARTIAL      R x h         the value is the sum of all ranks' matrices
+    Between two products a matrix is SEQUENCE if desc.sequence_parallel is 1, else REPLICATED. The comments
+    below call this layout "tokens".
+    Context parallelism. Ring: rank r of cp has chunks r and 2c-1-r of the 2c chunks of every sequence, so
+    that all ranks have the same work under the causal mask; par_tp_position tells which token a row is.
+    Ulysses: rank r has chunk r of c, and each rank computes attention for some of the heads.
+    Storage is f32 or bf16 (desc.bf16). Sums, statistics and gradients of parameters are f32. Backward adds to
+    the gradients of parameters and overwrites the gradients of inputs.
+    Memory. The caller owns all matrices and parameters. Between forward and backward it keeps what
+    ..._save_bytes counts. A context owns scratch memory, which grows during the first step and then stays.
+    Gradients. Where tokens are split, a rank computes gradients of replicated parameters (norms, biases) from
+    its own tokens only; par_tp_finalize_gradients sums them, once a step. The caller sums all gradients over
+    cp and dp, as it does for data-parallel ranks.
+    Errors. Every function that can fail returns a par_result. par_last_error(desc.tp) has the text: what is
+    wrong, where the program made the call, and the layer's name. A name is not copied: keep it valid.
+    Reproducibility. Results are the same to the bit for one binary on one kind of processor. Another
+    compiler, matrix product library or instruction set rounds differently.
+    Threads. A context is not thread-safe: it belongs to one rank.
 
 LIMITS
-    R must be divisible by t where tokens are split; heads by t (key-value heads: or t by them); s by 2c
-    (ring) or c (Ulysses). Attention is causal.
+    Where tokens are split, t must divide R. t must divide heads; key-value heads must divide t or be divided
+    by it. 2c (ring) or c (Ulysses) must divide s. Attention is causal.
 */
 
 #ifdef __cplusplus
@@ -109,25 +110,26 @@ extern "C" {
 // ---- contexts ---------------------------------------------------------------------------------------------
 
 typedef struct par_tp par_tp;
-typedef struct par_tp_kernels par_tp_kernels; // one for each kind of device; see below
+typedef struct par_tp_kernels par_tp_kernels; // one table for each kind of device; see below
 
 typedef struct par_tp_desc {
-    par_comm *tp;                  // tensor-parallel ranks (neighbors of one machine, best); never NULL
-    par_comm *cp;                  // context-parallel ranks; NULL: this one alone
+    par_comm *tp;                  // tensor-parallel ranks, best of one node; must not be NULL
+    par_comm *cp;                  // context-parallel ranks; NULL: this rank alone
     int sequence_parallel;         // 1: tokens are split over tp between the products
     int ulysses;                   // 1: context parallelism by all-to-all; 0: by a ring
     int bf16;                      // 1: activations and weights are stored as bf16; 0: as f32
-    uint64_t seed;                 // of initial values and dropout; the same on all ranks
-    const par_tp_kernels *kernels; // NULL: the CPU's
+    uint64_t seed;                 // for initial values and dropout; the same on all ranks
+    const par_tp_kernels *kernels; // NULL: the CPU's kernels
 } par_tp_desc;
 
-// Collective over tp and cp. Errors: ARGUMENT (without tp the text goes to PAR_LOG), MEMORY, and those of the
-// comms.
+// Opens a context. Collective over tp and cp. Errors: ARGUMENT (desc.tp is NULL: the text goes to PAR_LOG; or
+// too many ranks), MISMATCH (ranks gave different descs), MEMORY, and the errors of a collective.
 par_result par_tp_open(const par_tp_desc *desc, par_tp **tp);
+// Frees the context and its scratch memory. Collective over tp. NULL is PAR_OK.
 par_result par_tp_close(par_tp *tp);
 size_t par_tp_element_bytes(const par_tp *tp); // 4, or 2 with bf16
 
-// The microbatch at hand: what rows are which tokens.
+// Describes a microbatch: it tells which token each row of a matrix is.
 typedef struct par_tp_tokens {
     size_t batch;    // B: sequences
     size_t sequence; // s: tokens of a whole sequence
@@ -138,7 +140,7 @@ typedef struct par_tp_tokens {
 } par_tp_tokens;
 
 size_t par_tp_rows(const par_tp *tp, const par_tp_tokens *tokens); // R = B s/c
-// Position in its sequence of local token i, 0 <= i < s/c (the same for every sequence).
+// The position in its sequence of local token i, 0 <= i < s/c. It is the same for every sequence.
 size_t par_tp_position(const par_tp *tp, size_t sequence, size_t i);
 
 // ---- matrices ---------------------------------------------------------------------------------------------
@@ -156,21 +158,23 @@ typedef enum par_tp_layout {
         PAR_TP_LAYOUT_COUNT
 } par_tp_layout;
 
-// Row-major, dense but for VOCABULARY. Of an output the caller gives data (large enough: rows x par_tp_ld),
-// the call fills in the rest.
+// A row-major matrix, dense except in layout VOCABULARY. For an output the caller sets data to memory for
+// rows x par_tp_ld elements, and the call sets the other members.
 typedef struct par_tp_matrix {
     void *data;
     size_t rows, cols; // on this rank
     par_tp_layout layout;
 } par_tp_matrix;
-// Elements from a row to the next: cols. Of VOCABULARY the next multiple of 64: a vocabulary may be odd, and
-// matrix products and vectors of 16 bytes want rows that are not. What lies between is never read.
+// The leading dimension: elements from one row to the next. It is cols, and for VOCABULARY the next multiple
+// of 64, because a vocabulary may be odd, but matrix products and 16-byte loads need aligned rows. The
+// padding is never read.
 size_t par_tp_ld(par_tp_layout layout, size_t cols);
 
-// The conjugate pairs of Megatron (Shoeybi et al. 2019; Korthikanti et al. 2022): f is (nothing, all_reduce)
-// in (forward, backward), g is (all_reduce, nothing); with sequence parallelism (gather, scatter) and
-// (scatter, gather). y may be x for all_reduce, not for the others. n = R h (t-1)/t elements are sent by
-// gather and scatter, 2n by all_reduce. Errors: ARGUMENT (a layout or a size that does not fit).
+// Conversions between layouts, the conjugate operators f and g of Megatron (Shoeybi et al. 2019; Korthikanti
+// et al. 2022). Without sequence parallelism f does nothing forward and all_reduce backward, and g the
+// reverse. With it f is all_gather forward and reduce_scatter backward, and g the reverse. In place (y = x)
+// is allowed for all_reduce only. all_gather and reduce_scatter send n = R h (t-1)/t elements per rank,
+// all_reduce 2n. Errors: ARGUMENT (a wrong layout or size), and the errors of a collective.
 par_result par_tp_all_reduce(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y); // PARTIAL -> REPLICATED
 par_result par_tp_all_gather_rows(par_tp *tp, const par_tp_matrix *x,
                                   par_tp_matrix *y); // SEQUENCE -> REPLICATED
@@ -181,9 +185,9 @@ par_result par_tp_split_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *
 // ---- parameters -------------------------------------------------------------------------------------------
 
 enum { PAR_TP_SEGMENTS = 4 };
-typedef struct par_tp_segment { // of the output of a fused product, as q, k and v
-    size_t count;               // features of it, all ranks together
-    size_t unit;                // what must stay together: the size of a head; 0: 1
+typedef struct par_tp_segment { // one part of the output of a fused product, as q, k or v
+    size_t count;               // its features on all ranks together
+    size_t unit;                // features that stay on one rank: the size of a head; 0: 1
 } par_tp_segment;
 
 typedef enum par_tp_split {
@@ -193,65 +197,76 @@ typedef enum par_tp_split {
     PAR_TP_SPLIT_VOCABULARY
 } par_tp_split;
 
-// A parameter and this rank's part of it. The ..._open function of its layer fills in all but data and grad.
+// A parameter and this rank's shard of it. The ..._open function of its layer sets all members but data and
+// grad, which the caller sets.
 typedef struct par_tp_parameter {
     void *data;        // local_rows x local_cols of the context's type
     float *grad;       // the same shape; backward adds to it. NULL: frozen
     size_t rows, cols; // of the whole parameter
     size_t local_rows, local_cols;
     par_tp_split split;
-    int partial; // gradients are of the own tokens alone: par_tp_finalize_gradients sums them over tp
+    int partial; // 1: grad covers this rank's tokens only; par_tp_finalize_gradients sums it over tp
     int segment_count;
-    par_tp_segment segments[PAR_TP_SEGMENTS]; // of the rows, for BY_ROWS; none: one of them all
+    par_tp_segment segments[PAR_TP_SEGMENTS]; // of the rows, for SPLIT_ROWS; none: one segment
 } par_tp_parameter;
 
-// A run of rows (BY_COLS: of columns) that this rank has: local first ... first + count - 1 are the whole
-// parameter's global ... ; the part number `index`, 0 if there is none. replicas: so many ranks have it.
+// The shard of a parameter that this rank has is one or more ranges of rows (SPLIT_COLS: of columns). Range
+// number `index` begins at row `first` of the shard, which is row `global` of the whole parameter, and has
+// `count` rows; `replicas` ranks have it. Returns 0 if there is no range of this number, else 1.
 int par_tp_shard(const par_tp *tp, const par_tp_parameter *p, int index, size_t *first, size_t *global,
                  size_t *count, int *replicas);
 
-// Initial values, keyed by {seed, stream, element of the whole parameter}: the same for every t.
+// par_tp_init draws normal numbers with mean 0; number i of the whole parameter depends on desc.seed, stream
+// and i alone, so that initial values are the same for every t. par_tp_fill sets all elements to one value.
+// Errors: ARGUMENT (the layer is not open, data is NULL, the deviation is not positive).
 par_result par_tp_init(par_tp *tp, par_tp_parameter *p, uint64_t stream, float standard_deviation);
 par_result par_tp_fill(par_tp *tp, par_tp_parameter *p, float value);
 
-// Once a step, after the last backward: gradients of the own tokens alone are summed over tp, and those of
-// key-value heads that several ranks have over these, all in one group of calls.
+// Completes gradients. Call it once a step, after the last backward. It sums over tp the gradients that cover
+// a rank's own tokens only, and it sums the gradients of a key-value head over the ranks that share it, in
+// one group of calls. Collective over tp.
 par_result par_tp_finalize_gradients(par_tp *tp, par_tp_parameter *const *parameters, size_t count);
-// The norm of all gradients as one vector, each element counted once whatever ranks have it. After
-// finish_gradients (and the sum over cp and dp). Same bits on all ranks of tp.
+// *norm = the L2 norm of all gradients as one vector; an element that several ranks have counts once. Call it
+// after par_tp_finalize_gradients and the sum over cp and dp. Collective over tp; all ranks get the same
+// bits.
 par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm);
 
 // ---- linear -----------------------------------------------------------------------------------------------
 
-// Y = X W^T + b. Zero-initialize, set the first members, open; then give weight.data, weight.grad (out/t x
-// in, or out x in/t) and those of bias.
+// A linear layer, Y = X W^T + b (Shoeybi et al. 2019). Zero-initialize it, set the members up to name, and
+// open it; then set weight.data and weight.grad (out/t x in if column-parallel, out x in/t if row-parallel),
+// and those of bias.
 typedef struct par_tp_linear {
     size_t in, out;   // features of the whole layer
     int row_parallel; // 0: column-parallel (out is split); 1: row-parallel (in is split)
     int has_bias;
-    int gather_output;  // column-parallel: all columns of the output on every rank
-    int vocab_parallel; // column-parallel: the output is split by vocabulary, of any size
+    int gather_output;  // column-parallel: every rank gets all columns of the output
+    int vocab_parallel; // column-parallel: the output is split by vocabulary; t need not divide out
     int segment_count;
-    par_tp_segment segments[PAR_TP_SEGMENTS]; // column-parallel: the output is a fusion of these
-    const char *name; // in errors, recorder, ledger and trace; NULL: none. Not copied: keep it with the layer
+    par_tp_segment segments[PAR_TP_SEGMENTS]; // column-parallel: the parts of a fused output
+    const char *name; // shown in errors, recorder, ledger and trace; NULL: none. Not copied: keep it valid
     par_tp_parameter weight, bias;
 } par_tp_linear;
 
 par_result par_tp_linear_open(par_tp *tp, par_tp_linear *linear);
 
-// column-parallel: x tokens -> y HIDDEN (VOCABULARY; with gather REPLICATED). With sequence parallelism x is
-// gathered, into `gathered` (R x in) if that is not NULL: keep it for backward instead of x, which then need
-// not gather again. row-parallel: x HIDDEN -> y tokens; gathered is NULL. The bias is added once, after the
-// sum. Elements sent: column 0 (sequence: R in (t-1)/t), row 2 R out (t-1)/t (sequence: half of it).
+// Column-parallel: x is tokens, R x in; y is HIDDEN (VOCABULARY with vocab_parallel, REPLICATED with
+// gather_output), R x out/t. With sequence parallelism forward gathers x. If `gathered` is not NULL it
+// receives the result, R x in: pass it to backward instead of x, and backward does not gather again.
+// Row-parallel: x is HIDDEN, R x in/t; y is tokens, R x out; `gathered` is ignored, pass NULL. The bias is
+// added once, after the sum over ranks. Not in place. Elements sent per rank: column-parallel 0, with
+// sequence parallelism R in (t-1)/t; row-parallel 2 R out (t-1)/t, with sequence parallelism half of it.
+// Errors: ARGUMENT (a layout or size does not fit, data is NULL), MEMORY, and the errors of a collective.
 par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *linear, const par_tp_matrix *x,
                                  par_tp_matrix *gathered, par_tp_matrix *y);
-// dy like y -> dx like x; weight.grad and bias.grad are added to. x: as forward had it, or what it gathered.
-// The gathers run beside the first product and the sums beside the second. dx NULL: the input needs no
-// gradient.
+// dy has the shape and layout of y, dx of x. Backward adds to weight.grad and bias.grad. x is the x of
+// forward, or what forward gathered. dx NULL: the input needs no gradient. Gathers overlap the first matrix
+// product, sums over ranks the second.
 par_result par_tp_linear_backward(par_tp *tp, par_tp_linear *linear, const par_tp_matrix *dy,
                                   const par_tp_matrix *x, par_tp_matrix *dx);
-// The same in two halves, for pipelines that put off the second. dy: as above; the weight half also takes
-// what gather_rows made of it.
+// The two halves of backward, for pipelines that defer the second (Qi et al. 2023): the gradient of the
+// input, and the gradients of the weights. dy is as above; for a row-parallel layer it may also be what
+// par_tp_all_gather_rows made of it.
 par_result par_tp_linear_backward_input(par_tp *tp, par_tp_linear *linear, const par_tp_matrix *dy,
                                         par_tp_matrix *dx);
 par_result par_tp_linear_backward_weight(par_tp *tp, par_tp_linear *linear, const par_tp_matrix *dy,
@@ -259,8 +274,9 @@ par_result par_tp_linear_backward_weight(par_tp *tp, par_tp_linear *linear, cons
 
 // ---- layers that need no other rank -----------------------------------------------------------------------
 
-// Layer norm (Ba et al. 2016), or root mean square norm (Zhang and Sennrich 2019). Tokens -> tokens. stats:
-// f32 per row, 2 (mean, 1/sigma) or 1. y may not be x; dx may be dy.
+// Layer norm (Ba et al. 2016), or with rms RMSNorm (Zhang and Sennrich 2019). x and y are tokens. Forward
+// writes stats for backward: 2 floats a row (mean, 1/sigma), 1 with rms (1/sigma). Backward adds to
+// weight.grad and bias.grad. y must not be x; dx may be dy. Errors: ARGUMENT.
 typedef struct par_tp_norm {
     size_t features;
     int rms;
@@ -275,40 +291,46 @@ par_result par_tp_norm_forward(par_tp *tp, const par_tp_norm *norm, const par_tp
 par_result par_tp_norm_backward(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
                                 const par_tp_matrix *x, const float *stats, par_tp_matrix *dx);
 
-// GELU in its tanh form (Hendrycks and Gimpel 2016). Any layout but PARTIAL. In place allowed.
+// GELU, approximated by tanh (Hendrycks and Gimpel 2016). Any layout but PARTIAL. In place is allowed.
 par_result par_tp_gelu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y);
 par_result par_tp_gelu_backward(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
                                 par_tp_matrix *dx);
-// y = silu(gate) up (Shazeer 2020); x HIDDEN with the segments [gate; up], y half as wide. Keep x.
+// SwiGLU, y = silu(gate) up (Shazeer 2020). x is HIDDEN or REPLICATED with the segments [gate; up]; y has
+// half as many columns. Backward needs x. Not in place.
 par_result par_tp_swiglu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y);
 par_result par_tp_swiglu_backward(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
                                   par_tp_matrix *dx);
-// z = x + y, of one layout; for residuals. z may be x or y.
+// z = x + y, for residuals. x and y have one layout and one shape. z may be x or y.
 par_result par_tp_add(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y, par_tp_matrix *z);
-// Elements are dropped with the given probability and the others scaled by 1/(1 - p), keyed by {seed, stream,
-// token, feature}. Backward: the same call on the gradient. Tokens; y may be x.
+// Dropout: sets elements to 0 with the given probability p and scales the others by 1/(1 - p). Whether an
+// element is dropped depends on desc.seed, stream, token and feature alone. Backward is the same call on the
+// gradient. x and y are tokens; y may be x. Errors: ARGUMENT (p is not in [0, 1), the rows are not `tokens`).
 par_result par_tp_dropout(par_tp *tp, const par_tp_tokens *tokens, uint64_t stream, float probability,
                           const par_tp_matrix *x, par_tp_matrix *y);
-// Rotary positions (Su et al. 2021): pair i turns by position base^(-2i/dim). All 0: as published. Llama 3.1
-// (Grattafiori et al. 2024) has pairs that turn fewer than `low` times in `original` tokens turn `factor`
-// times slower, those that turn more than `high` times not, and those between in part.
+// Rotary position embedding, RoPE (Su et al. 2021): pair i of a head is rotated by position base^(-2i/dim).
+// With factor 0 nothing is scaled. Otherwise frequencies are scaled as in Llama 3.1 (Grattafiori et al.
+// 2024): pairs that make fewer than `low` rotations in `original` tokens rotate `factor` times slower, pairs
+// that make more than `high` keep their speed, and those between are interpolated.
 typedef struct par_tp_rotary {
     float base;   // 0: 10000
-    float factor; // 0: none of this
+    float factor; // 0: no scaling
     float low, high, original;
 } par_tp_rotary;
-// Turns pairs (j, j + dim/2) of the first `heads` heads of each row, in place. HIDDEN or REPLICATED.
-// backward: 1 turns back.
+// Rotates the pairs (j, j + dim/2) of the first `heads` heads of each row of x, in place. x is HIDDEN or
+// REPLICATED. backward 1 rotates back: use it on the gradient. Errors: ARGUMENT (dim is odd, heads do not
+// fit).
 par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, size_t dim,
                        const par_tp_rotary *rotary, int backward, par_tp_matrix *x);
 
 // ---- embedding and loss -----------------------------------------------------------------------------------
 
-// Rows of a table of `vocabulary` rows, split over tp whatever their number; plus learned positions if
-// `positions` is not 0. ids: R of them, on every rank of tp. -> tokens.
+// Token embedding: y[row] = weight[ids[row]], plus a learned position embedding if max_positions is not 0.
+// The table's `vocabulary` rows are split over tp (Shoeybi et al. 2019); t need not divide them. ids are R
+// integers, the same on every rank of tp. y is tokens, R x features. Backward adds to the gradients. Errors:
+// ARGUMENT (on the CPU also an id beyond the vocabulary), MEMORY, and the errors of a collective.
 typedef struct par_tp_embedding {
     size_t vocabulary, features;
-    size_t max_positions; // the longest sequence; 0: no learned positions
+    size_t max_positions; // tokens of the longest sequence; 0: no learned positions
     const char *name;     // as par_tp_linear's
     par_tp_parameter weight, position_weight;
 } par_tp_embedding;
@@ -318,45 +340,53 @@ par_result par_tp_embedding_forward(par_tp *tp, const par_tp_embedding *embeddin
 par_result par_tp_embedding_backward(par_tp *tp, par_tp_embedding *embedding, const par_tp_tokens *tokens,
                                      const int32_t *ids, const par_tp_matrix *dy);
 
-// Cross entropy of logits that are split by vocabulary: one all_gather of 4 floats a row.
-//     loss = (1 - e)(lse - x_y) + e (lse - mean of x) + z lse^2     over rows whose target is not `ignore`
+// Cross entropy of logits that are split by vocabulary (Shoeybi et al. 2019), with label smoothing e and
+// z-loss z. The loss of a row with logits x, target y and lse = log sum e^x is
+//     loss = (1 - e)(lse - x_y) + e (lse - mean of x) + z lse^2
+// Rows whose target is negative or ignore_index do not count.
 typedef struct par_tp_loss {
     size_t vocabulary;
     float label_smoothing; // e
     float z_loss;          // z
-    int32_t ignore_index;  // of targets; those below 0 are ignored as well
+    int32_t ignore_index;  // a target that does not count; negative targets never do
     const char *name;      // as par_tp_linear's
 } par_tp_loss;
-// losses: R floats or NULL; lse: R floats, for backward; *sum of the losses and *counted rows, of this rank
-// of cp. Everything is in the device's memory, sum and counted too.
+// logits are VOCABULARY, R x V/t; targets are R ids, the same on every rank of tp. Writes R floats to losses
+// (NULL: none), R floats to lse (for backward), the sum of the losses to *sum and the number of rows that
+// count to *target_count, for this rank of cp. All pointers are to the device's memory. Sends one all_gather
+// of 4 floats a row. Errors: ARGUMENT (on the CPU also a target beyond the vocabulary), MEMORY, and the
+// collective's.
 par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                const int32_t *targets, float *lse, float *losses, double *sum,
                                size_t *target_count);
-// dlogits = scale x the gradient of the sum; may be logits. No communication.
+// dlogits = scale x the gradient of the sum. dlogits may be logits. Sends nothing.
 par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                 const int32_t *targets, const float *lse, float scale,
                                 par_tp_matrix *dlogits);
-// Both at once, to the bit, where the scale is known in advance. With tp of one rank each logit is read once:
-// 2 bytes in and 2 out instead of 4 and 2, of bf16. dlogits may be logits.
+// Forward and backward in one call, with the same bits as two calls, for when the scale is known in advance.
+// With one rank of tp each logit is read once instead of twice. dlogits may be logits.
 par_result par_tp_loss_forward_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                         const int32_t *targets, float *lse, float *losses, double *sum,
                                         size_t *target_count, float scale, par_tp_matrix *dlogits);
 
 // ---- attention --------------------------------------------------------------------------------------------
 
-// Causal attention over heads of `dim` features, the first of which are queries: x HIDDEN, the segments
-// [q; k; v] of a column-parallel product. kv_heads < heads: several queries share a key (GQA, Ainslie et al.
-// 2023; 1: MQA). No matrix of scores is ever held: softmax is accumulated block by block (Dao et al. 2022).
-// On c ranks: keys and values go round a ring (Liu et al. 2023; order after Brandon et al. 2023), or heads
-// are exchanged (Jacobs et al. 2023).
+// Causal attention. x is the HIDDEN output of a column-parallel layer with the segments [q; k; v], each of
+// heads of `dim` features. With kv_heads < heads several query heads share a key-value head (GQA, Ainslie et
+// al. 2023; kv_heads 1 is MQA). Scores are computed block by block with an online softmax (FlashAttention,
+// Dao et al. 2022), so that no s x s matrix is stored. With c context-parallel ranks keys and values travel
+// around a ring (Liu et al. 2023, in the order of Brandon et al. 2023), or heads are exchanged (Ulysses,
+// Jacobs et al. 2023).
 typedef struct par_tp_attention {
-    size_t heads, kv_heads, dim; // of the whole layer; kv_heads 0: heads
-    float dropout;               // of probabilities
-    float scale;                 // of scores; 0: 1/sqrt(dim)
+    size_t heads, kv_heads, dim; // of the whole layer; kv_heads 0: as many as heads
+    float dropout;               // probability that an attention weight is dropped
+    float scale;                 // factor of the scores; 0: 1/sqrt(dim)
     const char *name;            // as par_tp_linear's
 } par_tp_attention;
-// y: R x heads/t dim, HIDDEN. lse: f32, R x heads/t; keep x, y and lse. Elements sent with c ranks: ring
-// 2(c-1) R kv_heads/t dim; Ulysses (2 heads + 2 kv_heads)/t dim R (c-1)/c. y and dx: not in place.
+// y is HIDDEN, R x heads/t dim. lse receives R x heads/t floats. Backward needs x, y and lse. Dropout depends
+// on desc.seed, stream and the pair of tokens. Not in place. Elements sent per rank over cp: ring 2(c-1) R
+// kv_heads/t dim; Ulysses (2 heads + 2 kv_heads)/t dim R (c-1)/c. Errors: ARGUMENT (heads or tokens do not
+// divide), MEMORY, and the errors of a collective.
 par_result par_tp_attention_forward(par_tp *tp, const par_tp_attention *attention,
                                     const par_tp_tokens *tokens, uint64_t stream, const par_tp_matrix *x,
                                     float *lse, par_tp_matrix *y);
@@ -364,40 +394,41 @@ par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *attenti
                                      const par_tp_tokens *tokens, uint64_t stream, const par_tp_matrix *dy,
                                      const par_tp_matrix *x, const par_tp_matrix *y, const float *lse,
                                      par_tp_matrix *dx);
-// The segments of the product before: for par_tp_linear.segments (segment_count = 3).
+// Sets the segments of the linear layer that makes q, k and v: for par_tp_linear.segments (segment_count =
+// 3).
 void par_tp_attention_segments(const par_tp_attention *attention, par_tp_segment segments[3]);
 
-// Keys and values of the tokens so far, of one attention layer, for generating text token by token. Each rank
-// has those of its own kv_heads/t heads (at least one). Zero-initialize; set data, batch and capacity.
+// The key-value cache of one attention layer, for generating text token by token. Each rank has the keys and
+// values of its own kv_heads/t heads (at least one). Zero-initialize it; set data, batch and capacity.
 typedef struct par_tp_kv_cache {
-    void *data;      // par_tp_kv_cache_bytes of the device: batch x capacity x [k; v], of the context's type
+    void *data;      // batch x capacity x [k; v] elements: par_tp_kv_cache_bytes of the device's memory
     size_t batch;    // B: sequences, all of one length
-    size_t capacity; // tokens of each, at most
-    size_t count;    // tokens of each that it has
+    size_t capacity; // the most tokens of a sequence
+    size_t count;    // tokens of each sequence that are in the cache
 } par_tp_kv_cache;
 size_t par_tp_kv_cache_bytes(const par_tp *tp, const par_tp_attention *attention, size_t batch,
                              size_t capacity);
-// x, y: as in par_tp_attention_forward, of B sequences of s = tokens->sequence new tokens, whose queries
-// and keys par_tp_rope has turned. They follow the first tokens->position tokens of the cache: a prompt at
-// 0, then each token by itself at the number of those before it. Their keys and values are added to the
-// cache; what it had from `position` on is forgotten, so that generating can go back. A new token's query
-// meets all keys so far: at most s (position + s) heads/t dim multiply-adds, twice; nothing is sent. The
-// other layers take the same tokens. No dropout, no backward, and one context-parallel rank: else
-// ARGUMENT. Where tokens are split (desc.sequence or cp), generate in a second context of the same tp
-// without: it has the same parts of the parameters.
+// Attention of s = tokens->sequence new tokens of each of B sequences, to themselves and to all tokens in the
+// cache. x and y are as in par_tp_attention_forward; apply par_tp_rope first. tokens->position is the number
+// of tokens before them: 0 for a prompt, then the number of tokens so far. The call writes their keys and
+// values to the cache from `position` on and sets cache->count to position + s, so that generation can also
+// go back. Cost: at most 2 s (position + s) heads/t dim multiply-adds per sequence; sends nothing. Pass the
+// same `tokens` to the other layers. There is no backward. Errors: ARGUMENT (dropout is not 0, cp has more
+// than one rank, the cache is too small). Where the training context splits tokens (sequence_parallel or cp),
+// generate with a second context of the same tp that does not: it has the same shards of the parameters.
 par_result par_tp_attention_cached(par_tp *tp, const par_tp_attention *attention, const par_tp_tokens *tokens,
                                    par_tp_kv_cache *cache, const par_tp_matrix *x, par_tp_matrix *y);
 
 // ---- memory and kernels -----------------------------------------------------------------------------------
 
-// What is to be kept between forward and backward, in bytes on this rank, for R rows (par_tp_rows).
+// The bytes that the caller keeps between forward and backward on this rank, for R rows (see par_tp_rows).
 size_t par_tp_linear_save_bytes(const par_tp *tp, const par_tp_linear *linear, size_t rows, int gathered);
 size_t par_tp_norm_save_bytes(const par_tp *tp, const par_tp_norm *norm, size_t rows); // its input and stats
 size_t par_tp_attention_save_bytes(const par_tp *tp, const par_tp_attention *attention, size_t rows);
 
-// A whole layer as published: bytes of 16-bit activations per layer and rank (Korthikanti et al. 2022, table
-// 2), with dropout masks of a byte and, unless selective, the scores. The layers above keep less: no masks
-// and no scores.
+// The bytes of 16-bit activations per transformer layer and rank as published for Megatron (Korthikanti et
+// al. 2022, table 2), with dropout masks of a byte and, unless recomputation is selective, the attention
+// scores. The layers above keep less: neither masks nor scores.
 typedef struct par_tp_layer_shape {
     double s, b, h, a;        // tokens of a sequence, sequences, features, heads
     int t, sequence_parallel; // tensor-parallel ranks; sequence parallelism
@@ -409,7 +440,7 @@ typedef enum par_tp_recompute {
 } par_tp_recompute;
 double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recompute recompute);
 
-// Rows of a matrix as tokens, for kernels: token of row r = first + r.
+// Tells a kernel which token each row of a matrix is.
 typedef struct par_tp_row_map {
     size_t first_row, local_sequence, sequence; // of this rank's R rows; tokens of a sequence here; in all
     size_t chunk[2], chunk_count;               // which of 2c (ring) or c (Ulysses) chunks it has
@@ -418,7 +449,8 @@ typedef struct par_tp_row_map {
     size_t position; // is added to that of each token
 } par_tp_row_map;
 
-// One meeting of queries and keys: some tokens of each of `batch` sequences with some others.
+// The arguments of one block of attention: queries of some tokens of each of `batch` sequences, and keys and
+// values of some others.
 typedef struct par_tp_attention_block {
     size_t batch, heads, kv_heads, dim;
     const void *q, *k, *v,
@@ -445,15 +477,16 @@ typedef enum par_tp_elementwise {
     PAR_TP_ELEMENTWISE_COUNT
 } par_tp_elementwise;
 
-// What a device does. Matrices in the context's storage type unless float; ld in elements. All arrays, ids
-// and sums are in the device's memory; calls follow each other as on one stream.
+// The table of kernels of a device. Matrices are of the context's storage type unless they are float. Leading
+// dimensions (ld) are in elements. All arrays, ids and sums are in the device's memory. Calls are ordered as
+// on one stream.
 struct par_tp_kernels {
     const char *name;
     par_device *device; // NULL: the CPU
     par_result (*alloc)(par_tp *tp, size_t bytes, void **memory);
     par_result (*free)(par_tp *tp, void *memory);
-    // C (c_type) = op(A) op(B) + beta C, A and B of the storage type. bias (or NULL): n numbers added to each
-    // row; then beta is 0 and C of the storage type, too.
+    // C = op(A) op(B) + beta C. A and B are of the storage type, C of c_type. bias NULL, or n numbers that
+    // are added to each row; then beta is 0 and C is of the storage type.
     par_result (*gemm)(par_tp *tp, int trans_a, int trans_b, size_t m, size_t n, size_t k, const void *a,
                        size_t lda, const void *b, size_t ldb, float beta, void *c, par_dtype c_type,
                        size_t ldc, const void *bias);
@@ -476,7 +509,7 @@ struct par_tp_kernels {
                           const par_tp_row_map *map, uint64_t stream, float probability);
     par_result (*rope)(par_tp *tp, void *x, size_t rows, size_t ld, size_t heads, size_t dim,
                        const par_tp_row_map *map, const par_tp_rotary *rotary, int backward);
-    // rows of the table's part [first, first + count); zeros for other ids
+    // y[row] = table[ids[row] - first] for ids in [first, first + count), else zeros
     par_result (*embed)(par_tp *tp, void *y, const int32_t *ids, size_t rows, const void *table, size_t first,
                         size_t count, size_t cols);
     par_result (*embed_backward)(par_tp *tp, float *grad, const int32_t *ids, size_t rows, const void *dy,
@@ -485,18 +518,17 @@ struct par_tp_kernels {
                             const par_tp_row_map *map); // y += table[position]
     par_result (*positions_backward)(par_tp *tp, float *grad, const void *dy, size_t rows, size_t cols,
                                      const par_tp_row_map *map);
-    // 4 floats a row: max, sum of e^(x - max), x of the target or 0, sum of x
+    // writes 4 floats a row: max, sum of e^(x - max), x of the target or 0, sum of x
     par_result (*loss_stats)(par_tp *tp, float *stats, const void *logits, size_t ld, const int32_t *targets,
                              size_t rows, size_t first, size_t cols);
-    // lse, losses (or NULL) and their sum from the stats of t ranks, ranks x rows x 4; *sum and *counted are
-    // set
+    // writes lse, losses (or NULL), *sum and *target_count from the stats of all ranks, ranks x rows x 4
     par_result (*loss_combine)(par_tp *tp, const float *stats, size_t ranks, size_t rows,
                                const int32_t *targets, const par_tp_loss *loss, float *lse, float *losses,
                                double *sum, size_t *target_count);
     par_result (*loss_backward)(par_tp *tp, void *dlogits, const void *logits, size_t ld,
                                 const int32_t *targets, const float *lse, size_t rows, size_t first,
                                 size_t cols, const par_tp_loss *loss, float scale);
-    // The three of one rank, a row at a time. stats: 4 floats a row.
+    // The three above for one rank, a row at a time. stats: scratch of 4 floats a row.
     par_result (*loss_forward_backward)(par_tp *tp, void *dlogits, float *stats, const void *logits,
                                         size_t ld, const int32_t *targets, size_t rows, size_t cols,
                                         const par_tp_loss *loss, float *lse, float *losses, double *sum,
@@ -505,15 +537,16 @@ struct par_tp_kernels {
     par_result (*attention_normalize)(par_tp *tp, void *y, float *lse, const float *acc, const float *sum,
                                       size_t rows, size_t heads, size_t dim); // y = acc / sum, lse += log sum
     par_result (*attention_block_backward)(par_tp *tp, const par_tp_attention_block *m);
-    // Both NULL, or all at once where a rank has all keys of its queries: y and lse; dx (laid out as x) from
-    // m->dy. *taken 0: not for this shape, nothing is done; the three above do it then.
+    // Optional (both may be NULL): attention of whole sequences in one call, forward to y and lse, backward
+    // from m->dy to dx (laid out as x). They set *handled to 1, or leave it 0 and do nothing for a shape that
+    // they do not support; then the three above are called.
     par_result (*attention_fused_forward)(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
                                           int *handled);
     par_result (*attention_fused_backward)(par_tp *tp, const par_tp_attention_block *m, const void *y,
                                            void *dx, int *handled);
     par_result (*row_dots)(par_tp *tp, float *dot, const void *a, const void *b, size_t rows, size_t dim);
     par_result (*init)(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n, float deviation,
-                       float value); // deviation > 0: normal numbers first ...; else value
+                       float value); // deviation > 0: normal numbers from number `first` on; else value
     par_result (*square_sum)(par_tp *tp, const float *x, size_t n, double *sum); // *sum += ...
     par_result (*set)(par_tp *tp, float *x, size_t n, float value);
 };
@@ -524,15 +557,14 @@ par_comm *par_tp_comm(const par_tp *tp);
 const par_tp_kernels *par_tp_kernels_of(const par_tp *tp);
 uint64_t par_tp_seed(const par_tp *tp);
 par_dtype par_tp_dtype(const par_tp *tp);
-// Scratch memory number `slot` (0 ... 15 are the layers', 16 ... 23 the CPU's kernels', 24 ... 31 yours), at
-// least so large; NULL: no memory, or no such slot. Kept till close.
+// Scratch memory number `slot`, of at least so many bytes, kept until close. Slots 0 to 15 are for the
+// layers, 16 to 23 for the CPU's kernels, 24 to 31 for you. NULL: out of memory, or no such slot.
 void *par_tp_scratch(par_tp *tp, int slot, size_t bytes);
-uint64_t par_tp_token_index(const par_tp_row_map *map,
-                            size_t row); // number of a row's token among all of the step
+uint64_t par_tp_token_index(const par_tp_row_map *map, size_t row); // of a row's token, in the whole step
 size_t par_tp_row_position(const par_tp_row_map *map, size_t row);
 
 // ---- call sites -------------------------------------------------------------------------------------------
-// What a layer sends is said to be sent where the program called the layer (see par.h).
+// A layer's communication is reported at the place where the program called the layer (see par.h).
 
 par_tp *par__tp_set_site(par_tp *tp, const char *site); // site NULL: within the layer itself
 par_result par__tp_open_at(const char *site, const par_tp_desc *desc, par_tp **tp);
@@ -754,9 +786,9 @@ extern "C" {
 
 // >>tp_loops ------------------------------------------------------------------------------------------------
 //
-// What touches every element, as inline functions in plain C; PAR__LOOP_TABLES compiles each once per
-// instruction set. Inner loops have a fixed length, which is what gcc -O2 agrees to vectorise; a sum runs in
-// PAR__STRIP lanes, added up at the end in one order, whatever the instruction set.
+// The loops over elements, as inline functions in plain C. PAR__LOOP_TABLES compiles each once per
+// instruction set. Inner loops have a fixed length, because gcc -O2 vectorizes only those. A sum runs in
+// PAR__STRIP lanes, which are added at the end in an order that does not depend on the instruction set.
 
 PAR__INLINE_LOOP float par__tp_sum_lanes(float *lanes,
                                          size_t n) { // fewer than a strip are all in the first 16
@@ -820,7 +852,7 @@ PAR__INLINE_LOOP void par__tp_axpy(float *y, const float *x, float f, size_t n) 
 PAR__INLINE_LOOP void par__tp_scale(float *y, const float *x, float f, size_t n) {
     PAR__VECTOR(i, n, y[i] = f * x[i]);
 }
-// Short rows: 16 lanes each.
+// Dot products of short rows, in 16 lanes each.
 PAR__INLINE_LOOP void par__tp_row_dots(float *dot, const float *a, const float *b, size_t rows, size_t n) {
     for (size_t r = 0; r < rows; r++, a += n, b += n) {
         float lanes[16] = {0};
@@ -831,7 +863,8 @@ PAR__INLINE_LOOP void par__tp_row_dots(float *dot, const float *a, const float *
         dot[r] = par__tp_sum_lanes(lanes, 16);
     }
 }
-// y[r] = x . w[r] for many rows w, f32 or bf16: 16 lanes each, four rows at a time.
+// A matrix-vector product: y[r] = dot product of x and w[r] for the rows of w, which are f32 or bf16. It
+// takes four rows at a time, in 16 lanes each.
 #if !defined(__CUDACC__)
 typedef float par__tp_f32x16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint32_t par__tp_u32x16 __attribute__((vector_size(64), aligned(4), may_alias));
@@ -915,8 +948,9 @@ PAR__INLINE_LOOP void par__tp_row_loss(float *y, const float *x, float lse, floa
     PAR__VECTOR(i, n, y[i] = factor * par__tp_exp(x[i] - lse) - smooth);
 }
 
-// Of attention: s has keys x queries, of which these are `width` columns. New maxima over the keys, s =
-// e^(s - max), sums of it; shrink: what the old maxima make of older sums. What is hidden, -inf, becomes 0.
+// One step of the online softmax of attention. s has keys x queries scores, of which this call takes `width`
+// columns. It updates the maximum over the keys, replaces s by e^(s - max), updates the sums, and writes to
+// rescale the factor e^(old max - new max) for what was summed before. Masked scores (-inf) become 0.
 PAR__INLINE_LOOP void par__tp_online_softmax_strip(size_t width, float *s, size_t ld, size_t keys,
                                                    float *row_max, float *sum, float *rescale) {
     float new_max[PAR__STRIP], total[PAR__STRIP];
@@ -945,7 +979,7 @@ PAR__INLINE_LOOP void par__tp_online_softmax(float *s, size_t ld, size_t keys, s
         par__tp_online_softmax_strip(16, s + j, ld, keys, row_max + j, sum + j, rescale + j);
     for (; j < n; j++) par__tp_online_softmax_strip(1, s + j, ld, keys, row_max + j, sum + j, rescale + j);
 }
-// Backward: s = p = e^(s - lse), and of its gradient g (g - dot) p scale
+// The softmax backward: s becomes the probabilities p = e^(s - lse), and g becomes (g - dot) p scale.
 PAR__INLINE_LOOP void par__tp_softmax_backward(float *s, float *g, size_t ld, size_t keys, size_t n,
                                                const float *lse, const float *dot, float scale) {
     for (size_t k = 0; k < keys; k++, s += ld, g += ld)
@@ -985,7 +1019,7 @@ PAR__INLINE_LOOP void par__tp_norm_row_backward(float *dx, float *dw, float *db,
     }
     PAR__VECTOR(i, n, dx[i] = rstd * (dy[i] * w[i] - sum - (x[i] - mean) * rstd * dot));
 }
-// to[c][r] = x[r][c]: squares of 4 x 4 by shuffles of vectors, the edges one by one.
+// Transposes: to[c][r] = x[r][c], in squares of 4 x 4 by vector shuffles, the edges element by element.
 #if defined(__has_builtin) && !defined(__CUDACC__)
 #if __has_builtin(__builtin_shufflevector)
 #define PAR__TP_HAS_SHUFFLE
@@ -1015,7 +1049,8 @@ PAR__INLINE_LOOP void par__tp_transpose(float *to, size_t to_ld, const float *x,
     for (size_t i = 0; i < cols; i++)
         for (size_t r = i < c ? squares : 0; r < rows; r++) to[i * to_ld + r] = x[r * ld + i];
 }
-// Pairs (i, half + i) by angles whose cosines, then sines, are in turn; y may be x.
+// Rotates the pairs (i, half + i). cos_sin has the cosines of the angles, then their sines. sign is 1, or -1
+// to rotate back. y may be x.
 PAR__INLINE_LOOP void par__tp_rotate(float *y, const float *x, const float *cos_sin, size_t half,
                                      float sign) {
     PAR__VECTOR(i, half, const float u = x[i], v = x[half + i], c = cos_sin[i], s = sign * cos_sin[half + i];
@@ -1072,7 +1107,8 @@ PAR__LOOP_TABLES(par__tp_, PAR__TP_LOOPS)
 
 // >>tp_kernels ----------------------------------------------------------------------------------------------
 //
-// The CPU's kernels. Inner loops are f32: rows of bf16 are widened into scratch and rounded on the way out.
+// The CPU's kernels. Inner loops compute in f32: rows of bf16 are converted into scratch memory, and results
+// are rounded when they are stored.
 
 #define PAR__TP_TRY(call)                                                                                    \
     do {                                                                                                     \
@@ -1142,7 +1178,7 @@ static char *par__tp_element(const par_tp *tp, void *x, size_t element) {
     return (char *)x + element * par_tp_element_bytes(tp);
 }
 
-// n elements from `at` on as f32: where they are, or widened into `room`.
+// Returns n elements from `at` on as f32: in place if they are f32, else converted into `scratch`.
 static const float *par__tp_as_f32(const par_tp *tp, const void *x, size_t at, size_t n, float *scratch) {
     if (!x) return NULL;
     if (par__tp_is_f32(tp)) return (const float *)x + at;
@@ -1155,7 +1191,7 @@ static float *par__tp_f32_output(const par_tp *tp, void *x, size_t at, float *sc
 static void par__tp_store_f32(const par_tp *tp, void *x, size_t at, size_t n, const float *scratch) {
     if (!par__tp_is_f32(tp)) par_cast((uint16_t *)x + at, PAR_BF16, scratch, PAR_F32, n);
 }
-// The result of a matrix product, which leaves no text of its own.
+// Sets the error text for a failed matrix product, because the device's gemm sets none.
 static par_result par__tp_gemm_result(par_tp *tp, par_result r) {
     return r ? par_fail(tp->desc.tp, r, "par_tp: a matrix product: %s", par_result_text(r)) : r;
 }
@@ -1181,7 +1217,7 @@ static par_result par__tp_cpu_copy(par_tp *tp, void *dst, size_t dst_ld, const v
     return PAR_OK;
 }
 
-// Rows from element `at` on as f32: where they are, or a dense copy in `room`.
+// Returns rows from element `at` on as f32: in place, or a dense copy in `scratch`.
 static const float *par__tp_f32_rows(par_tp *tp, float *scratch, const void *x, size_t at, size_t rows,
                                      size_t cols, size_t *ld) {
     if (par__tp_is_f32(tp)) return (const float *)x + at;
@@ -1209,8 +1245,8 @@ static par_result par__tp_cpu_add_bias(par_tp *tp, void *y, size_t ld, const voi
     for (size_t r = 0; r < rows; r++) par__tp_add_row(tp, y, r * ld, b, cols, scratch);
     return PAR_OK;
 }
-// One row x, as of a token that is generated, times W^T: what packs or widens W for it reads and writes W
-// more than once; here each of its rows is read once.
+// One row times W^T, as for a token that is generated. A general matrix product would convert or pack all of
+// W; this reads each row of W once.
 static par_result par__tp_cpu_gemv(par_tp *tp, size_t n, size_t k, const void *a, const void *b, size_t ldb,
                                    float *c) {
     float *scratch = par__tp_row_scratch(tp, 1, k);
@@ -1305,7 +1341,8 @@ static par_result par__tp_cpu_norm_backward(par_tp *tp, void *dx, float *dweight
     return PAR_OK;
 }
 
-// Element i of a stream is dropped if its 32 random bits are less than p 2^32: four elements a Philox block.
+// Element i of a stream is dropped if its 32 random bits are less than p 2^32. A Philox block serves four
+// elements.
 static void par__tp_dropout_row(float *y, const float *x, size_t n, uint64_t seed, uint64_t stream,
                                 uint64_t first, float p) {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -1344,7 +1381,8 @@ static double par__tp_rope_frequency(const par_tp_rotary *rotary, size_t i, size
     const double part = rotations < low ? 0 : (rotations - low) / (high - low);
     return (1 - part) * f / factor + part * f;
 }
-// Cosines, then sines, for each token of a sequence here: the same for all layers, so kept.
+// The table of cosines, then sines, for each token of a sequence on this rank. It is kept, because all layers
+// of a step need the same one.
 static const float *par__tp_rope_table(par_tp *tp, const par_tp_row_map *map, const par_tp_rotary *rotary,
                                        size_t dim) {
     const size_t half = dim / 2;
@@ -1514,10 +1552,10 @@ static par_result par__tp_cpu_loss_forward_backward(par_tp *tp, void *dlogits, f
 // ---- attention. For each sequence and head, blocks of queries x blocks of keys (Dao et al. 2022):
 //     s = scale q k^T;  new max m' = max(m, s);  sum = sum e^(m - m') + sum of e^(s - m');
 //     acc = acc e^(m - m') + e^(s - m') v
-// Blocks that lie wholly after their queries are skipped: about half of the work. Scores lie turned, keys x
-// queries, so that maxima and sums run down columns, many queries side by side.
+// Blocks whose keys all come after their queries are skipped, which is about half of them. Scores are stored
+// transposed, keys x queries, so that maxima and sums run down columns and vectorize over queries.
 
-typedef struct par__tp_head { // of one sequence, at a meeting
+typedef struct par__tp_head { // the operands of one head of one sequence, as f32
     const float *q, *k, *v, *dy;
     float *qt, *dyt;                                    // the same turned, dim x q_count
     size_t q_ld, kv_ld, dy_ld, t_ld, q_first, kv_first; // q_first: row of the first query, of all rows
@@ -1552,12 +1590,12 @@ static int par__tp_load_head(par_tp *tp, const par_tp_attention_block *m, size_t
 }
 
 enum { PAR__TP_BLOCK = 128, PAR__TP_AREA = PAR__TP_BLOCK * PAR__TP_BLOCK }; // tokens; scores of a block
-typedef struct par__tp_block { // some of the keys, some of the queries
+typedef struct par__tp_block { // one block of queries and one of keys
     size_t head, q, k, q_count, k_count;
     float *scores, *grads, *mask, *scratch; // PAR__TP_AREA each, a row of PAR__TP_BLOCK queries per key
 } par__tp_block;
 
-// A query sees the keys up to its own position: scores of the others become -inf.
+// The causal mask: a query sees the keys up to its own position; the other scores become -inf.
 static void par__tp_causal_mask(const par_tp_attention_block *m, const par__tp_block *b) {
     const size_t query = m->q_position + b->q, key = m->kv_position + b->k;
     for (size_t k = 0; k < b->k_count; k++) {
@@ -1565,7 +1603,7 @@ static void par__tp_causal_mask(const par_tp_attention_block *m, const par__tp_b
         for (size_t q = 0; q < hidden; q++) b->scores[k * PAR__TP_BLOCK + q] = -INFINITY;
     }
 }
-// What dropout makes of probabilities: 0 or 1/(1 - p) each, by the number of (query, key).
+// The dropout factors of a block: 0 or 1/(1 - p), from the random number of each pair (query, key).
 static void par__tp_dropout_mask(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
                                  const par__tp_block *b) {
     for (size_t q = 0; q < b->q_count; q++) {
@@ -1762,7 +1800,7 @@ size_t par_tp_ld(par_tp_layout layout, size_t cols) {
     return layout == PAR_TP_VOCABULARY ? (cols + 63) / 64 * 64 : cols;
 }
 
-// Is it used in collectives over tp, of one size on all ranks? Then it is symmetric memory.
+// Is this slot used in collectives over tp, with one size on all ranks? Then it is symmetric memory.
 static int par__tp_slot_is_symmetric(const par_tp *tp, int slot) {
     return tp->t > 1 && slot <= PAR__TP_STATS && tp->kernels == par_tp_cpu();
 }
@@ -1814,10 +1852,10 @@ par_result(par_tp_open)(const par_tp_desc *desc, par_tp **out) {
         PAR_FREE(tp);
         return par_fail(
             desc->tp, PAR_ERR_ARGUMENT,
-            "par_tp_open: tp and cp must carry the device's memory: give their parent to par_cuda_open "
-            "before they are split");
+            "par_tp_open: tp or cp has no backend for device memory: call par_cuda_open on their parent "
+            "before you split it");
     }
-    // All ranks must agree on what decides who communicates, and how.
+    // All ranks must have the same options, because these decide who communicates, and how.
     uint64_t mine[4] = {(uint64_t)(desc->sequence_parallel != 0) | (uint64_t)(desc->ulysses != 0) << 1 |
                             (uint64_t)(desc->bf16 != 0) << 2,
                         desc->seed, 0, 0};
@@ -1877,7 +1915,7 @@ static par_result par__tp_wrong_layout(const par_tp *tp, const char *call, const
     return PAR__TP_FAIL("%s: %s is %s, but must be %s%s", call, name, par__tp_layout_name(layout), wanted,
                         why);
 }
-// Has a matrix one of these layouts, and so many columns (0: any)?
+// Checks that a matrix has one of these layouts and so many columns (0: any).
 static par_result par__tp_check_matrix(const par_tp *tp, const char *call, const char *name,
                                        const par_tp_matrix *m, unsigned layouts, size_t cols) {
     if (!m || (m->rows && m->cols && !m->data)) return PAR__TP_FAIL("%s: %s has no data", call, name);
@@ -1890,9 +1928,9 @@ static par_result par__tp_check_matrix(const par_tp *tp, const char *call, const
 }
 static par_result par__tp_check_rows(const par_tp *tp, const char *call, size_t a, size_t b) {
     return a == b ? PAR_OK
-                  : PAR__TP_FAIL("%s: matrices of %zu and of %zu rows do not go together", call, a, b);
+                  : PAR__TP_FAIL("%s: the matrices have %zu and %zu rows, but must have as many", call, a, b);
 }
-// Has the caller given what holds `count` elements? An output: room for `rows` rows. A parameter: its values.
+// Checks that a pointer to `count` elements, an output's memory, and a parameter's values are not NULL.
 static par_result par__tp_check_pointer(const par_tp *tp, const char *call, const char *name, const void *p,
                                         size_t count) {
     return p || !count ? PAR_OK : PAR__TP_FAIL("%s: %s is NULL", call, name);
@@ -1900,7 +1938,9 @@ static par_result par__tp_check_pointer(const par_tp *tp, const char *call, cons
 static par_result par__tp_check_output(const par_tp *tp, const char *call, const char *name,
                                        const par_tp_matrix *m, size_t rows) {
     if (!m) return PAR__TP_FAIL("%s: %s is NULL", call, name);
-    return m->data || !rows ? PAR_OK : PAR__TP_FAIL("%s: %s.data is NULL: give its room", call, name);
+    return m->data || !rows
+               ? PAR_OK
+               : PAR__TP_FAIL("%s: %s.data is NULL: set it to memory for the output", call, name);
 }
 static par_result par__tp_check_parameter(const par_tp *tp, const char *call, const char *name,
                                           const par_tp_parameter *p) {
@@ -1946,7 +1986,7 @@ uint64_t par_tp_token_index(const par_tp_row_map *m, size_t row) {
     return (m->first_sequence + (m->first_row + row) / m->local_sequence) * m->sequence +
            par_tp_row_position(m, row);
 }
-// The rows of a matrix as tokens; checks that the matrix has them.
+// Makes the row map of a matrix, and checks that the matrix has as many rows as `tokens` says.
 static par_result par__tp_make_row_map(const par_tp *tp, const char *call, const par_tp_tokens *tokens,
                                        size_t rows, par_tp_layout layout, par_tp_row_map *map) {
     const size_t c = (size_t)tp->c, split = tp->c > 1 && !tp->desc.ulysses ? 2 * c : c;
@@ -2009,10 +2049,11 @@ par_result(par_tp_split_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix 
                              1, bytes);
 }
 
-// A partial sum in f32 on its way to tokens: the product goes to `partial`, then the sum over tp begins.
+// The sum over tp that turns a partial sum in f32 into tokens: the matrix product writes to `partial`, then
+// the all_reduce or reduce_scatter begins.
 typedef struct par__tp_reduction {
     float *partial, *result;
-    par_dtype type; // of partial: one rank alone has no sum, and the product goes to y at once
+    par_dtype type; // of partial; with one rank there is no sum, and the product writes to y
     size_t count;   // of the result
     par_request request;
 } par__tp_reduction;
@@ -2044,7 +2085,8 @@ static par_result par__tp_reduction_end(par_tp *tp, par__tp_reduction *s, par_tp
     return tp->kernels->cast(tp, y->data, PAR_BF16, s->result, PAR_F32, s->count);
 }
 
-// All rows of what is split by tokens: begun here, there after par_wait. x REPLICATED: nothing to do.
+// Begins the all_gather of a SEQUENCE matrix; *all is complete after par_wait. For a REPLICATED x it does
+// nothing.
 static par_result par__tp_all_gather_begin(par_tp *tp, int slot, const par_tp_matrix *x, void *into,
                                            const void **all, par_request *request) {
     request->operation = NULL, request->ticket = 0;
@@ -2062,10 +2104,10 @@ static size_t par__tp_full_rows(const par_tp *tp, const par_tp_matrix *x) {
 
 // >>tp_parameters -------------------------------------------------------------------------------------------
 //
-// What of a parameter a rank has. Fused products are split segment by segment, each in whole units:
+// Which shard of a parameter a rank has. Fused products are split segment by segment, each into whole units:
 //     [q0 q1 q2 q3 | k0 k1 | v0 v1]  over t = 2:   rank 0 [q0 q1 k0 v0]   rank 1 [q2 q3 k1 v1]
 //                                    over t = 4:   rank 0 [q0 k0 v0]  rank 1 [q1 k0 v0]  rank 2 [q2 k1 v1]
-// ... k0 is then in two ranks: replicas, whose gradients are summed and counted once.
+// With t = 4 two ranks have replicas of k0: their gradients are summed, and count once in the norm.
 
 static int par__tp_shard_of(int t, int rank, const par_tp_parameter *p, int index, size_t *first,
                             size_t *global, size_t *count, int *replicas) {
@@ -2109,7 +2151,7 @@ static par_result par__tp_open_replica_comm(par_tp *tp, int replicas) { // colle
     return tp->replicas[i].count = replicas, PAR_OK;
 }
 
-// Shapes of this rank's part; errors where units do not divide.
+// Sets the shape of this rank's shard; an error if the units do not divide over the ranks.
 static par_result par__tp_open_parameter(par_tp *tp, const char *call, par_tp_parameter *p, size_t rows,
                                          size_t cols, par_tp_split split, const par_tp_segment *segments,
                                          int segment_count, int partial) {
@@ -2129,8 +2171,8 @@ static par_result par__tp_open_parameter(par_tp *tp, const char *call, par_tp_pa
         p->segments[i] = segments[i], sum += segments[i].count;
         if (segments[i].count % unit || !units || (units % t && t % units))
             return PAR__TP_FAIL(
-                "%s: segment %d has %zu features in units of %zu: %zu units do not divide over %d "
-                "tensor-parallel ranks, nor these over the units",
+                "%s: segment %d has %zu features in units of %zu: %zu units and %d tensor-parallel ranks do "
+                "not divide one another",
                 call, i, segments[i].count, unit, units, tp->t);
         if (units < t) PAR__TP_TRY(par__tp_open_replica_comm(tp, (int)(t / units)));
     }
@@ -2173,7 +2215,8 @@ par_result(par_tp_fill)(par_tp *tp, par_tp_parameter *p, float value) {
     return par__tp_fill_shard(tp, p, 0, 0, value);
 }
 
-// One pass per comm, because a group belongs to a comm: tp (-1), then those of replicas.
+// Sums gradients over one comm, because a group of calls belongs to one comm: tp (which = -1), or one of the
+// comms of replicas.
 static par_result par__tp_finalize_over(par_tp *tp, par_tp_parameter *const *parameters, size_t count,
                                         int which) {
     par_comm *comm = which < 0 ? tp->desc.tp : tp->replicas[which].comm;
@@ -2227,7 +2270,7 @@ par_result(par_tp_global_norm)(par_tp *tp, par_tp_parameter *const *parameters, 
 //
 //     column     rank i:  Y_i = X W_i^T + b_i     back:  dX = sum of dY_i W_i,   dW_i = dY_i^T X
 //     row        rank i:  Y = sum of X_i W_i^T + b        dX_i = dY W_i,          dW_i = dY^T X_i
-// With sequence parallelism X and dY are gathered, and the sums scattered, along the tokens.
+// With sequence parallelism X and dY are all-gathered and the sums reduce-scattered along the tokens.
 
 par_result(par_tp_linear_open)(par_tp *tp, par_tp_linear *l) {
     par__tp_set_layer_name(tp, l->name);
@@ -2255,7 +2298,8 @@ static size_t par__tp_rank_cols(const par_tp *tp, const par_tp_linear *l, int ra
         sum += count;
     return sum;
 }
-// Between the whole output R x out and rank `rank`'s columns, dense in block: to the block or from it.
+// Copies between the whole output, R x out, and a dense block of rank `rank`'s columns: to the block or from
+// it.
 static par_result par__tp_copy_cols(par_tp *tp, const par_tp_linear *l, int rank, void *whole, void *block,
                                     size_t rows, int to_block) {
     const size_t e = par_tp_element_bytes(tp), whole_ld = l->out * e, ld = par__tp_rank_cols(tp, l, rank) * e;
@@ -2284,7 +2328,8 @@ static par_result par__tp_all_gather_cols(par_tp *tp, const par_tp_linear *l, co
         PAR__TP_TRY(par__tp_copy_cols(tp, l, q, whole, packed + at, rows, 0));
     return PAR_OK;
 }
-// The gradient of my columns: of a gathered output it is cut out (all have it) or summed (all have a part).
+// The gradient of this rank's columns. Of a gathered output they are copied out of dy if dy is REPLICATED,
+// and reduce-scattered if dy is PARTIAL.
 static par_result par__tp_local_cols(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *dy,
                                      const void **mine) {
     const size_t e = par_tp_element_bytes(tp), own = dy->rows * l->weight.local_rows;
@@ -2395,7 +2440,7 @@ static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const pa
         if (!r) r = par__tp_dgrad(tp, dy->rows, l->in, n, grad, ld, l->weight.data, s.partial, s.type);
         if (!r) r = par__tp_reduction_begin(tp, &s); // beside the product for the weights
     }
-    const par_result gathered = par_wait(&gathering); // whatever has failed: nothing stays begun
+    const par_result gathered = par_wait(&gathering); // also after an error: no request stays in flight
     if (!r) r = gathered;
     if (!r && grads & PAR__TP_WGRAD) {
         r = par__tp_wgrad(tp, l, grad, ld, all, dy->rows);
@@ -2596,9 +2641,10 @@ par_result(par_tp_rope)(par_tp *tp, const par_tp_tokens *tokens, size_t heads, s
 
 // >>tp_embedding --------------------------------------------------------------------------------------------
 //
-// Embedding: each rank looks up the ids it has and gives zeros for the others; the sum is the row. Loss: of
-// each row every rank knows the maximum m, d = sum of e^(x - m), its logit of the target and the sum of its
-// logits; gathered, lse = M + log(sum of d e^(m - M)) is the same, to the bit, on all.
+// Embedding: each rank looks up the ids of its shard and writes zeros for the others; the sum over ranks is
+// the embedding. Loss: for each row every rank computes over its columns the maximum m, d = sum of e^(x - m),
+// the logit of the target, and the sum of the logits. After an all_gather every rank computes lse = M +
+// log(sum of d e^(m - M)) with M the maximum of all m, and gets the same bits.
 
 par_result(par_tp_embedding_open)(par_tp *tp, par_tp_embedding *e) {
     par__tp_set_layer_name(tp, e->name);
@@ -2749,12 +2795,14 @@ par_result(par_tp_loss_forward_backward)(par_tp *tp, const par_tp_loss *loss, co
 
 // >>tp_attention --------------------------------------------------------------------------------------------
 //
-// Local heads: heads/t queries, kv_heads/t keys (at least one: then shared with neighbors). Over c ranks
-//     ring       step j: attend to the keys of rank r-j, while they go on to r+1; c-1 hops. Backward: the
-//                gradients of keys travel with them, one step behind, and one hop more brings them home.
-//                rank r has chunks r and 2c-1-r, so all have the same to do in every step:
+// A rank has heads/t query heads and kv_heads/t key-value heads (at least one, then shared with neighbors).
+// With c context-parallel ranks:
+//     ring       In step j rank r computes attention to the keys of rank r-j, and sends them on to r+1 in all
+//                steps but the last. In backward the gradients of the keys follow one step behind, and one
+//                more step returns them to their owner. Rank r has chunks r and 2c-1-r, so that all ranks do
+//                equal work in each step:
 //                    rank 0 [0 7]   rank 1 [1 6]   rank 2 [2 5]   rank 3 [3 4]
-//     Ulysses    tokens x all heads -- all_to_all --> all tokens x heads/c -- attend -- all_to_all --> back
+//     Ulysses    tokens x all heads --all_to_all--> all tokens x heads/c --attention, all_to_all--> as before
 
 typedef struct par__tp_attention_dims {
     size_t rows, heads, kv_heads, dim, q_cols, kv_cols, cols; // on this rank
@@ -2805,7 +2853,7 @@ static void par__tp_attention_block_init(const par__tp_attention_dims *s, const 
     m->first_head = s->first_head, m->total_heads = a->heads;
 }
 
-// Attend from my tokens to those of `owner`, chunk by chunk.
+// Computes attention of this rank's queries to the keys of rank `owner`, chunk by chunk.
 static par_result par__tp_attention_step(par_tp *tp, par_tp_attention_block *m,
                                          const par__tp_attention_dims *s, int owner, int backward) {
     const par_tp_row_map *map = &s->map;
@@ -2824,7 +2872,7 @@ static par_result par__tp_attention_step(par_tp *tp, par_tp_attention_block *m,
     return PAR_OK;
 }
 
-// One hop of the ring: what I have goes to the next rank, what the previous one has comes.
+// Begins one shift of the ring: sends `current` to the next rank and receives `next` from the previous one.
 static par_result par__tp_ring_shift_begin(par_tp *tp, const void *current, void *next, size_t count,
                                            par_dtype type, par_request requests[2]) {
     const int right = (tp->cp_rank + 1) % tp->c, left = (tp->cp_rank + tp->c - 1) % tp->c;
@@ -2836,7 +2884,7 @@ static void par__tp_swap(void **a, void **b) {
     *a = *b, *b = x;
 }
 
-// Keys and values of one rank, dense: rows x [k; v]. One rank alone: where they lie in x.
+// The keys and values of one rank, dense: rows x [k; v]. With one rank they are used in place, in x.
 typedef struct par__tp_ring_kv {
     void *current, *next;
     size_t ld, count;
@@ -2855,7 +2903,7 @@ static par_result par__tp_ring_kv_open(par_tp *tp, const par__tp_attention_dims 
     return tp->kernels->copy(tp, k->current, k->ld * e, from, s->cols * e, s->rows, k->ld * e);
 }
 
-// The queries, and what is known of their outputs before the first key.
+// Sets the queries of a block, and the state of the online softmax before the first key.
 static par_result par__tp_softmax_init(par_tp *tp, const par__tp_attention_dims *s, par_tp_attention_block *m,
                                        const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
     const size_t states = s->rows * s->heads, n = s->rows * s->q_cols;
@@ -2930,7 +2978,8 @@ static par_result par__tp_ring_backward(par_tp *tp, const par__tp_attention_dims
     return in_place ? PAR_OK : tp->kernels->cast(tp, dx->data, par_tp_dtype(tp), grads, PAR_F32, all);
 }
 
-// Ulysses: rows x (heads of all) <-> (tokens of all) x (heads of one), for matrices of up to 3 segments.
+// Ulysses: exchanges this rank's tokens of all heads with all tokens of this rank's heads, or back, for
+// matrices of up to 3 segments.
 static par_result par__tp_ulysses_all_to_all(par_tp *tp, const par__tp_attention_dims *s,
                                              const size_t *widths, int segments, size_t e, par_dtype type,
                                              void *by_tokens, void *by_heads, int to_heads) {
@@ -3018,7 +3067,7 @@ static par_result par__tp_ulysses_backward(par_tp *tp, const par__tp_attention_d
     return par__tp_ulysses_all_to_all(tp, s, widths, 3, e, par_tp_dtype(tp), dx->data, hdx.data, 0);
 }
 
-// Whole sequences of one rank, in one call of a library.
+// The arguments for whole sequences on one rank, for a fused kernel.
 static void par__tp_whole_sequence(par_tp *tp, par_tp_attention_block *m, const par__tp_attention_dims *s,
                                    const par_tp_matrix *x) {
     m->q_count = m->kv_count = m->q_stride = m->kv_stride = s->map.local_sequence;
@@ -3080,8 +3129,9 @@ par_result(par_tp_attention_backward)(par_tp *tp, const par_tp_attention *a, con
 
 // >>tp_kv_cache ---------------------------------------------------------------------------------------------
 //
-// One sequence of a cache after four tokens of a prompt, at the fifth: its key and value are added, then its
-// query meets all five. O(tokens so far) instead of a whole forward of them.
+// A cache after four tokens of a prompt, at the fifth token: its key and value are appended, then its query
+// attends to all five. The cost is proportional to the number of tokens so far, instead of a whole forward of
+// them.
 //     rows of [k; v]   0  1  2  3 | 4 |    ...    capacity - 1
 
 static size_t par__tp_kv_cols(const par_tp *tp, const par_tp_attention *a) { // of keys, on this rank
