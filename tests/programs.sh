@@ -653,7 +653,7 @@ gemm_choices() { # each candidate in turn gives the same training and right prod
     done
     PAR_GEMM= build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 1 --json | sed -n 's/.*"gemm":"\([^"]*\)","race_gflops":\([0-9.nul]*\),"chosen":\([a-z]*\).*/\1 \2 \3/p' >"$work/race"
     cat "$work/race"
-    awk '$2 > best {best = $2} $3 == "true" {chosen++; rate = $2} END {exit !(chosen == 1 && rate * 1.051 >= best && (NR == 1 || best > 0))}' "$work/race" || return 1
+    awk '$2 + 0 > best {best = $2 + 0} $3 == "true" {chosen++; rate = $2 + 0} END {exit !(chosen == 1 && rate * 1.051 >= best && (NR == 1 || best > 0))}' "$work/race" || return 1
     PAR_GEMM= $gpt --data $data $small --max_iters 10 --ranks 2 >"$work/g" && same_losses 1e-5 "$work/g0" "$work/g" && fails 1 "PAR_GEMM=nonsense: it takes one of .*built-in" env PAR_GEMM=nonsense $gpt --data $data $small
 }
 cat >"$shared/cblas.c" <<'C'
