@@ -45,14 +45,15 @@ by_slurm() {
 }
 meets() { # rank 0's host by another name; as srun names things: the address from its list of hosts, the port from the job
     export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
-    RANK=0 MASTER_ADDR=localhost $hello >"$work/out.0" 2>&1 & # its name may be another for rank 0
-    RANK=1 $hello >"$work/out.1" 2>&1 &
-    RANK=2 $hello && wait && grep -q "$three" "$work/out.0" || return 1
+    RANK=0 MASTER_ADDR=localhost $hello >"$work/out.0" 2>&1 & zero=$! # its name may be another for rank 0
+    RANK=1 $hello >"$work/out.1" 2>&1 & one=$!
+    RANK=2 $hello && wait $zero && wait $one && grep -q "$three" "$work/out.0" || return 1
     unset WORLD_SIZE MASTER_ADDR MASTER_PORT
+    pids=""
     for r in 2 1 0; do
-        SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NODELIST="$1" SLURM_JOB_ID=$$ SLURM_STEP_ID=1 $hello >"$work/out.$r" 2>&1 &
+        SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NODELIST="$1" SLURM_JOB_ID=$$ SLURM_STEP_ID=1 $hello >"$work/out.$r" 2>&1 & pids="$pids $!"
     done
-    wait
+    for p in $pids; do wait $p || return 1; done
     grep -q "$three" "$work/out.0"
 }
 by_srun() { # job, step, rank of two, command ...: as srun would start it, on this machine
@@ -83,12 +84,12 @@ hears() { # text, env ...: rank 1 ends with it, if it has time enough to hear it
 same_job() { # another job's rank, and one that is told another number, are not taken; nor is a stranger
     p=$(port)
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$p
-    WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=600 $hello >"$work/out.0" 2>&1 &
+    WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=600 $hello >"$work/out.0" 2>&1 & zero=$!
     await listens $p || return 1
     exec 9<>/dev/tcp/127.0.0.1/$p && printf 'GET / HTTP/1.0\r\n\r\n and more than a rank would say' >&9
     hears "rank 0 there was given another number of ranks" env WORLD_SIZE=3 &&
     hears "rank 0 there is of another job" env TORCHELASTIC_RUN_ID=other WORLD_SIZE=2 || return 1
-    WORLD_SIZE=2 RANK=1 $hello && wait && grep -q "2 ranks" "$work/out.0"
+    WORLD_SIZE=2 RANK=1 $hello && wait $zero && grep -q "2 ranks" "$work/out.0"
 }
 strange_server() { # has the port first, and answers: a rank tries again until rank 0 has it
     printf '#include <arpa/inet.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\nint main(int n, char **v) { struct sockaddr_in a; memset(&a, 0, sizeof a); a.sin_family = AF_INET; a.sin_port = htons((unsigned short)atoi(v[n - 1])); int s = socket(AF_INET, SOCK_STREAM, 0), one = 1; setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one); if (bind(s, (struct sockaddr *)&a, sizeof a) || listen(s, 9)) return 1; for (int i = 0; i < 3; i++) { int c = accept(s, NULL, NULL); if (write(c, "SSH-2.0-and more than a rank would say\\r\\n", 41) != 41) return 1; sleep(i); close(c); } return puts("three came") < 0; }\n' >"$work/s.c"
@@ -96,16 +97,15 @@ strange_server() { # has the port first, and answers: a rank tries again until r
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=2 PAR_TIMEOUT=600
     "$work/s" $MASTER_PORT >"$work/strange" & stranger=$!
     await listens $MASTER_PORT || return 1
-    RANK=1 $hello >"$work/out.1" 2>&1 &
-    RANK=0 $hello | grep -q "2 ranks" && wait $stranger && grep -q "three came" "$work/strange"
+    RANK=1 $hello >"$work/out.1" 2>&1 & one=$!
+    RANK=0 $hello >"$work/out.0" && grep -q "2 ranks" "$work/out.0" && wait $one && wait $stranger && grep -q "three came" "$work/strange"
 }
 innermost() { # which of several launchers' variables count
     export MASTER_ADDR=127.0.0.1 PAR_TIMEOUT=600
     by_two() { # how each of two is started: $r is its rank
         export MASTER_PORT=$(port)
         r=1 bash -c "$1" >"$work/out.1" 2>&1 &
-        r=0 bash -c "$1" >"$work/out.0" 2>&1
-        wait && grep -q "^2 ranks" "$work/out.0" && return
+        r=0 bash -c "$1" >"$work/out.0" 2>&1 && wait $! && grep -q "^2 ranks" "$work/out.0" && return
         echo "$1:"
         cat "$work"/out.?
         return 1
@@ -280,12 +280,11 @@ waits_in() { # process, port: it is connected there, has said what it had to say
 }
 dies_opening() { # the others hear of it, and end
     export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) PAR_TIMEOUT=600
-    RANK=0 $hello >"$work/out.0" 2>&1 &
+    RANK=0 $hello >"$work/out.0" 2>&1 & zero=$!
     RANK=1 $hello >"$work/out.1" 2>&1 &
     await waits_in $! $MASTER_PORT || return 1
     kill -KILL $!
-    fails 1 "rank 2: rank 1 did not open its world" env RANK=2 $hello && wait %1
-    grep -q "rank 1 did not open its world" "$work/out.0"
+    fails 1 "rank 2: rank 1 did not open its world" env RANK=2 $hello && ! wait $zero && grep -q "rank 1 did not open its world" "$work/out.0"
 }
 layers() { # shards and their costs, checkpoints, quantized messages, pipelines, tensor parallelism
     for t in costs checkpoints quantized; do build/test_zero --worker tcp 2 1 $t && build/test_zero --worker tcp 4 2 $t || return 1; done
