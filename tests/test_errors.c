@@ -43,6 +43,7 @@ static int hook_aligned(void **p, size_t align, size_t n) {
 static int said(par_comm *w, par_result r, const char *what) { // r, with a text if it is an error
     if (r && !par_last_error(w)[0]) fprintf(stderr, "%s: %s without a text\n", what, par_result_name(r));
     CHECK(w, !r || par_last_error(w)[0]);
+    CHECK(w, !r || failed); // where no allocation has failed there is nothing wrong
     return r == PAR_OK;
 }
 #define SAID(call) said(w, call, #call)
