@@ -5117,12 +5117,13 @@ static par_result par__break_comm(par_comm *c, par_result result) {
 
 // >>channel -------------------------------------------------------------------------------------------------
 //
-// A message goes through a ring of slots that belongs to its ordered pair of ranks, or by >>net
-// when the two share no memory. If the receiver can address the sender's block, or have the system copy from
-// it, one slot tells it where (one copy); otherwise the bytes follow in slots (two copies, overlapped):
+// A message goes through a ring of PAR__RING_SLOTS slots, one ring for each ordered pair of ranks, or through
+// >>net where the two share no memory. If the receiver can address the sender's block, or the system can copy
+// from it, one slot gives the address (one copy); otherwise the bytes follow in slots (two copies, which
+// overlap):
 //     sender      fill 0 | fill 1 | fill 2  | fill 3  | (full: wait) ...      head counts filled slots
 //     receiver             drain 0 | drain 1 | drain 2 | ...                  tail counts drained ones
-// Users' messages and those of each track of a collective have rings and tags of their own: lanes.
+// Lanes are separate rings and tags: one for user messages, one for each track of a collective.
 
 static par__ring *par__ring_of(const par_comm *c, int from, int to, int lane, uint8_t **committed) {
     const size_t n = (size_t)c->ring_count;
@@ -5137,7 +5138,7 @@ static char *par__ring_slot(const par_comm *c, par__ring *ring, uint32_t ticket)
 
 static par_result par__peer_lost(const par_comm *c, int rank, const char *waits);
 
-// Copy `bytes` between my memory and rank's, which this process cannot address.
+// Copy between this rank's memory and that of `rank`, which this process cannot address.
 static void par__run_cma(par__operation *op, int rank, void *mine, const void *theirs, size_t bytes,
                          int put) {
     const par_comm *c = op->comm;
@@ -5153,8 +5154,8 @@ static void par__run_cma(par__operation *op, int rank, void *mine, const void *t
     else
         op->result = par__set_error(
             c->world, PAR_ERR_SYSTEM,
-            "rank %d cannot %s %zu bytes at %p of rank %d in par_%s at %s: %s; is that rank's %s "
-            "buffer as long as its call says? (PAR_CMA=0 does without such copies)",
+            "rank %d cannot %s %zu bytes at address %p of rank %d in par_%s at %s: %s; is that rank's %s "
+            "buffer as long as its call says? (PAR_CMA=0 avoids such copies)",
             c->rank, put ? "write" : "read", bytes, theirs, rank, par_kind_name(op->call.kind),
             par__op_site(op), strerror(e), put ? "recv" : "send");
 }
@@ -5165,8 +5166,8 @@ static void par__fill_message(const par__operation *op, const par__transfer *x, 
     memcpy(m->site, par__op_site(op), PAR__SITE_BYTES);
 }
 
-// Both ends know what they expect; a difference is found where the message arrives. The message is drained
-// all the same.
+// Both ends know the size; the receiver finds a mismatch when the message arrives. It drains the message all
+// the same.
 static par_result par__check_message(par__operation *op, par__transfer *x) {
     const par_comm *c = op->comm;
     par__message_header *m = &x->header;
@@ -5222,14 +5223,14 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
     return PAR_OK;
 }
 
-// Can the bytes of a message be where it says?
+// Can the bytes of a message be at the address in its header?
 static int par__address_valid(const par__world *w, const par__message_header *m) {
     if (m->direct != 1) return m->direct == 0 || (m->direct == 2 && w->cma);
     return par__ranks_are_threads(w) ||
            (m->address && m->address <= w->arena_bytes + 1 && m->bytes <= w->arena_bytes + 1 - m->address);
 }
 static par_result par__ring_corrupt(par__operation *op, par__transfer *x, const char *what, uint64_t value) {
-    x->state = 3; // nothing that follows can be believed
+    x->state = 3; // what follows cannot be trusted
     return par__break_comm(op->comm, par__memory_corrupt(op->comm->world, what, value));
 }
 
@@ -5270,7 +5271,8 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
     return PAR_OK;
 }
 
-// The same between nodes: (a user's: [message header + first bytes],) then the rest, in chunks.
+// The same between nodes: a user message starts with its header and its first bytes; then the rest follows in
+// chunks.
 
 static int par__net_tag(const par_comm *c, int lane) {
     return (int)(c->id * (1 + PAR__TRACKS) + (uint32_t)lane) & (PAR__NET_TAG_COUNT - 1);
@@ -5283,7 +5285,7 @@ static par_result par__net_issue(par__operation *op, par__transfer *x, void *mem
         c->world, c->world_rank[x->peer], par__net_tag(c, x->lane), memory, bytes, q);
 }
 
-// The two ends of a message within a collective know its size, and send nothing but its bytes.
+// Both ends of a message within a collective know its size; only its bytes are sent.
 static par_result par__check_chunk(par__operation *op, const par__transfer *x, size_t received) {
     const par_comm *c = op->comm;
     if (received == x->chunk) return PAR_OK;
@@ -5319,8 +5321,7 @@ static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t to
         }
         return PAR_OK;
     }
-    char *at =
-        x->memory + (x->mismatched ? 0 : x->done); // a bad message drains into one chunk's worth of memory
+    char *at = x->memory + (x->mismatched ? 0 : x->done); // a mismatched message drains into one chunk
     x->chunk = PAR__MIN(PAR__NET_CHUNK_BYTES, total - x->done);
     x->done += x->chunk, x->chunks++;
     *moved = 1;
@@ -5342,7 +5343,8 @@ static par_result par__net_start(par__operation *op, par__transfer *x) {
     return par__net_issue(op, x, x->eager, sizeof(par__message_header) + first, &x->first_request);
 }
 
-// The header of a user's message and its first bytes have come, so many in all. 0: no rank would send that.
+// Parse the header of a user message, of which `received` bytes have arrived with its first bytes. 0: no rank
+// sends such a header.
 static int par__parse_header(const par__transfer *x, par__message_header *m, size_t received) {
     if (received < sizeof *m) return 0;
     memcpy(m, x->eager, sizeof *m);
@@ -5366,8 +5368,8 @@ static par_result par__net_progress(par__operation *op, par__transfer *x, int *m
     if (r || !done) return r;
     if (!par__parse_header(x, &x->header, received))
         return par__set_error(w, PAR_ERR_SYSTEM,
-                              "rank %d sent rank %d a message of %zu bytes that does not begin as one does",
-                              x->peer, op->comm->rank, received);
+                              "rank %d sent rank %d a message of %zu bytes without a valid header", x->peer,
+                              op->comm->rank, received);
     r = par__check_message(op, x);
     const size_t first = PAR__MIN((size_t)x->header.bytes, (size_t)PAR__EAGER_MESSAGE_BYTES);
     if (x->mismatched) {
@@ -5389,7 +5391,7 @@ static void par__net_cancel(par__world *w, par__transfer *x) { // of an operatio
     x->eager = NULL, x->state = 3;
 }
 
-// A mismatched message is drained; after any other error it cannot go on, nor can its comm.
+// A mismatched message is drained. After any other error neither the message nor its comm can go on.
 static par_result par__net_step(par__operation *op, par__transfer *x, int *moved) {
     const par_result r = par__net_progress(op, x, moved);
     if (!r || r == PAR_ERR_MISMATCH) return r;
@@ -5418,8 +5420,9 @@ static par__transfer *par__add_transfer(par__operation *op, par__track *t, int s
     return x;
 }
 
-// Step all transfers of a track; those to or from one peer one after the other. Sends come first, because a
-// receive may copy for a long time while the peer waits for what I send. 1: all have ended.
+// Step all transfers of a track; those in the same direction with the same peer run one after the other.
+// Sends come first, because a receive may copy for a long time while the peer waits for this rank's send. 1:
+// all are complete.
 static int par__step_transfers(par__operation *op, par__track *t, int *moved) {
     int all = 1;
     for (size_t k = 0; k < 2 * t->transfer_count; k++) {
@@ -5441,20 +5444,22 @@ static int par__step_transfers(par__operation *op, par__track *t, int *moved) {
 
 // >>program -------------------------------------------------------------------------------------------------
 //
-// An algorithm is a function that writes the actions of one piece of the array; the interpreter runs them,
-// returns when one must wait, and comes back to it. So every algorithm blocks or overlaps without knowing
-// which. Between nodes several pieces are under way, each on a track with its own levels, stage and messages:
+// An algorithm is a function that emits the actions of one piece of the array. The interpreter runs them,
+// returns when an action must wait, and resumes there later. So every algorithm works blocking and
+// nonblocking without knowing which. Between nodes several pieces are in flight, each on a track with its own
+// phases, stage and messages:
 //     track 0   piece 0 ...... piece 4 ......
 //     track 1     piece 1 ...... piece 5 ......
 //     track 2       piece 2 ...... piece 6 ......
-//     WAIT_ALL, WAIT    until all ranks of my node, or one of them, have published a level
-//     PUBLISH           my level: what I wrote or read until here, peers may read or overwrite
-//     COPY, PULL, PUT   bytes from src to dst: mine, from a rank's memory, to a rank's memory
-//     REDUCE            (partial sum at src) op view[first] op ... -> dst, a rank's out, or all ranks' out
-//     SEND, RECV, JOIN  start a message; JOIN waits for all that were started
-// A piece may use the levels track->level + 1 ... + PAR__PHASES, and the half of each rank's stage that
-// par__stage_half names. Why a half may be overwritten: its last readers published their next piece (or
-// arrived at the next call) afterwards, and every piece that stages waits for that of all ranks on the node.
+//     WAIT_ALL, WAIT    until all ranks of this node, or one of them, have published a phase
+//     PUBLISH           a phase: peers may now read what this rank wrote, and overwrite what it read
+//     COPY, PULL, PUT   bytes from src to dst: within this rank, from another rank, to another rank
+//     REDUCE            (partial sum at src) op input[first] op ... -> dst, one rank's output, or all outputs
+//     SEND, RECV, JOIN  issue a message; JOIN waits for all that were issued
+// A piece may use the phases track->phase + 1 ... + PAR__PHASES, and the half of each rank's stage that
+// par__stage_half returns. A half may be overwritten because its last readers have published their next piece
+// (or arrived at the next call) since then, and every piece that stages waits until all ranks on the node
+// have done so.
 
 static par__action *par__emit(par__operation *op, par__verb verb) {
     par__track *t = op->track;
@@ -5483,8 +5488,8 @@ static void par__emit_copy(par__operation *op, void *dst, const void *src, size_
     par__action *a = par__emit(op, PAR__COPY);
     a->dst = (char *)dst, a->src = (const char *)src, a->bytes = bytes;
 }
-// The same from or to an address of rank's, as in view[] and out[], whether I can address it or not. (An
-// address of another process may well be equal to one of mine.)
+// The same from or to an address in rank's memory, as in input[] and output[], whether this process can
+// address it or not. (An address of another process may be equal to one of this process.)
 static void par__emit_cma(par__operation *op, par__verb verb, int rank, void *dst, const void *src,
                           size_t bytes) {
     if (!(op->cma[rank] & (verb == PAR__PULL ? PAR__SEND_CMA : PAR__RECV_CMA))) {
@@ -5503,13 +5508,13 @@ static void par__emit_put(par__operation *op, int rank, void *dst, const void *s
 static void par__emit_message(par__operation *op, par__verb verb, int peer, const void *memory,
                               size_t bytes) {
     if (!bytes && op->call.kind != PAR_KIND_ALL_TO_ALLV)
-        return; // both ends know (there: each knows its own counts)
+        return; // both ends know that (in all_to_allv each knows its own counts)
     par__action *a = par__emit(op, verb);
     a->rank = peer, a->dst = (char *)(uintptr_t)memory, a->bytes = bytes;
 }
 static void par__emit_join(par__operation *op) { par__emit(op, PAR__JOIN); }
-// Sum ranks first..last over `count` elements at byte `offset` of the array. finalize: apply avg's division
-// and round.
+// Reduce ranks first..last over `count` elements at byte `offset` of the array. finalize: apply AVG's
+// division and round.
 static par__action *par__emit_reduce(par__operation *op, int first, int last, size_t offset, size_t count,
                                      const void *partial, void *dst, int finalize) {
     par__action *a = par__emit(op, PAR__REDUCE);
@@ -5519,8 +5524,7 @@ static par__action *par__emit_reduce(par__operation *op, int first, int last, si
 }
 
 static size_t par__element_bytes(const par__operation *op) { return par__bytes_of_dtype[op->call.dtype]; }
-static size_t
-par__stage_half_bytes(const par__operation *op) { // on one node there is one track, which has all
+static size_t par__stage_half_bytes(const par__operation *op) { // one node: one track has all
     return op->comm->stage_bytes / (size_t)(2 * (op->comm->nodes.node_count > 1 ? PAR__TRACKS : 1)) / 64 * 64;
 }
 static char *par__stage_half(const par__operation *op, int rank) {
@@ -5545,7 +5549,8 @@ static size_t par__send_displ(const par__operation *op, int r) {
 static size_t par__recv_displ(const par__operation *op, int r) {
     return par__block_displ(op, op->call.recv_counts, op->call.recv_displs, r);
 }
-// Sources that I cannot address are fetched into my stage, and results put from here, a block at a time.
+// Sources that this process cannot address are copied to its stage, and results are copied from there, one
+// block at a time.
 static void par__run_reduce(par__operation *op, const par__action *a) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op), wide = par__bytes_of_dtype[par__accumulator(op->call.dtype)];
@@ -5586,13 +5591,13 @@ static int par__reached(const par__operation *op, int rank, uint32_t phase) {
     return (int32_t)(PAR__LOAD(&op->comm->board->arrivals[rank].phase[op->track->index]) - phase) >= 0;
 }
 
-// Run what can be run of the track at hand. 1: nothing is left (or an error is in op->result). *moved: some
+// Run what can run now on the current track. 1: nothing is left, or op->result has an error. *moved = 1: an
 // action was done.
 static int par__run_actions(par__operation *op, int *moved) {
     par_comm *c = op->comm;
     par__track *t = op->track;
     const par__layout *l = &c->nodes;
-    int blocked = 0, owed = 0; // owed: a level is published, and sleepers are not yet woken
+    int blocked = 0, owed = 0; // owed: a phase was published and sleepers are not yet woken
     while (t->at < t->action_count && !blocked) {
         const par__action *a = &t->actions[t->at];
         if (owed && a->verb != PAR__WAIT_ALL && a->verb != PAR__WAIT) par__ring_doorbells(c, -1), owed = 0;
@@ -5646,15 +5651,16 @@ static char *par__get_scratch(par__operation *op, size_t bytes) {
 // >>eager ---------------------------------------------------------------------------------------------------
 //
 //     rank 0   [call x0]-.
-//     rank 1   [call x1]-+-> every rank's data come with its arrival: who has seen all lines has all data,
-//     rank 2   [call x2]-+   and takes, or adds in rank order, what it needs
+//     rank 1   [call x1]-+-> every rank sends its data with its arrival: a rank that has seen all
+//     rank 2   [call x2]-+   arrivals has all data, and copies, or adds in rank order, what it needs
 //     rank 3   [call x3]-'
-// inline: in the arrival line itself; across nodes the leaders exchange the lines first. eager: in its stage,
-// on one node, if all ranks did so; ordinary memory up to a larger size than symmetric memory, which others
-// could read where it is. 1 step, no further synchronization: the half that holds the data is not written
-// again before all have arrived at the next call.
+// inline: the data are in the arrival record itself; across nodes the leaders exchange the records first.
+// eager: the data are in the rank's stage, on one node, if all ranks sent them so; the limit is higher for
+// ordinary memory than for symmetric memory, which others could read in place. 1 step, no further
+// synchronization: the half that holds the data is not written again before all ranks have arrived at the
+// next call.
 
-// What of an input others need; SIZE_MAX: data of this kind never come early.
+// The bytes of the input that other ranks need; SIZE_MAX: this kind of call is never eager.
 static size_t par__eager_bytes(const par__operation *op) {
     const par__call *k = &op->call;
     switch (k->kind) {
@@ -5672,13 +5678,13 @@ static size_t par__eager_bytes(const par__operation *op) {
     }
 }
 
-static int par__has_input(const par__operation *op) { // that others need
+static int par__has_input(const par__operation *op) { // that other ranks need
     const par_kind kind = op->call.kind;
     return op->comm->rank == op->call.root || (kind != PAR_KIND_BROADCAST && kind != PAR_KIND_SCATTER);
 }
 
 static void par__send_eager(par__operation *op,
-                            par__arrival *arrival) { // to where peers look when they see my line
+                            par__arrival *arrival) { // to where peers expect the data
     par_comm *c = op->comm;
     const par__call *k = &op->call;
     void *to = arrival->u.data;
@@ -5736,26 +5742,27 @@ static void par__take_eager(par__operation *op) {
 
 // >>oneshot -------------------------------------------------------------------------------------------------
 //
-//     rank 0   [x0] publish --- wait for all --- read what I need from x0, x1, x2, x3
-//     rank 1   [x1] publish --- wait for all --- read what I need from x0, x1, x2, x3
-//     rank 2   [x2] publish --- wait for all --- read what I need from x0, x1, x2, x3
-//     rank 3   [x3] publish --- wait for all --- read what I need from x0, x1, x2, x3
+//     rank 0   [x0] publish --- wait for all --- read own part of x0, x1, x2, x3
+//     rank 1   [x1] publish --- wait for all --- read own part of x0, x1, x2, x3
+//     rank 2   [x2] publish --- wait for all --- read own part of x0, x1, x2, x3
+//     rank 3   [x3] publish --- wait for all --- read own part of x0, x1, x2, x3
 //
-// All addressable: the peers' own buffers are read, in one piece. Otherwise pieces pass through the stages.
-// all_reduce: every rank adds everything: (n+3)S bytes, for small S. The others: each byte is read once, by
-// who needs it. Nobody's input is overwritten before all have published that they have read it.
+// If all arrays are addressable, ranks read the peers' own buffers, in one piece; otherwise pieces pass
+// through the stages. all_reduce: every rank adds everything: (n+3)S bytes, for small S. The others: each
+// byte is read once, by the rank that needs it. No input is overwritten before all ranks have published that
+// they have read it.
 
 static void par__set_input(par__operation *op, int r, const char *at) {
     op->input[r] = at, op->cma[r] &= (unsigned char)~PAR__SEND_CMA;
 }
-// Point view[] at the peers' stages, where byte `at` of their arrays lies `skip` bytes in.
+// Point input[] at the peers' stages, where byte `at` of their arrays is `skip` bytes in.
 static void par__inputs_from_stages(par__operation *op, size_t at, size_t skip) {
     par_comm *c = op->comm;
     for (int r = 0; r < c->size; r++)
         if (r != c->rank && par__is_local(c, r) && !(op->flags[r] & PAR__SEND_SHARED))
             par__set_input(op, r, (const char *)((uintptr_t)par__stage_half(op, r) + skip - at));
 }
-static int par__must_stage(const par__operation *op) { // others cannot read my input where it is
+static int par__must_stage(const par__operation *op) { // peers cannot read the input in place
     return !(op->flags[op->comm->rank] & PAR__SEND_SHARED);
 }
 static const char *par__input_at(const par__operation *op, size_t byte) {
@@ -5763,7 +5770,7 @@ static const char *par__input_at(const par__operation *op, size_t byte) {
 }
 static char *par__output_at(const par__operation *op, size_t byte) { return (char *)op->call.recv + byte; }
 
-// Whole arrays (all_reduce): everything is staged even if addressable, because results overwrite inputs in
+// Whole arrays (all_reduce): all inputs are staged even if addressable, because results overwrite inputs in
 // place.
 static void par__emit_oneshot_all_reduce(par__operation *op) {
     par_comm *c = op->comm;
@@ -5816,7 +5823,7 @@ static void par__emit_oneshot_all_gather(par__operation *op) {
     const size_t e = par__element_bytes(op), max = par__largest_block(op), at = op->offset;
     const size_t capacity = op->send_addressable ? max : par__stage_half_bytes(op) / e;
     for (int i = 0; i < c->size; i++) {
-        const int r = (c->rank + i) % c->size; // own block first; then a different peer for each rank
+        const int r = (c->rank + i) % c->size; // own block first; then different peers
         const size_t count = par__block_count(op, r), m = count > at ? PAR__MIN(capacity, count - at) : 0;
         char *to = par__output_at(op, (par__recv_displ(op, r) + at) * e);
         if (i == 0 && !op->send_addressable) {
@@ -5836,8 +5843,8 @@ static void par__emit_oneshot_all_gather(par__operation *op) {
     if (!op->more_pieces) par__emit_publish(op, 2), par__emit_wait_all(op, 2);
 }
 
-// Everything addressable: readers copy from the root, which helps them if it has no copy of its own to make,
-// and writes the last 1/n of each. Staged: the root fills one half while the others read the other.
+// Addressable: readers copy from the root. A root that has no copy of its own to make writes the last 1/n of
+// each reader's array. Staged: the root fills one half while the others read the other.
 static void par__emit_oneshot_broadcast(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, root = op->call.root;
@@ -5869,7 +5876,7 @@ static void par__emit_oneshot_broadcast(par__operation *op) {
     if (!op->more_pieces) par__emit_wait_all(op, 2);
 }
 
-// gather: everybody writes to the root; scatter and all_to_all: everybody reads. gatherv and scatterv: the
+// gather: every rank writes to the root. scatter and all_to_all: every rank reads. gatherv and scatterv: the
 // root, which alone knows where the blocks are, reads or writes.
 static void par__emit_oneshot_blocks(par__operation *op) {
     par_comm *c = op->comm;
@@ -5909,10 +5916,10 @@ static void par__emit_oneshot_blocks(par__operation *op) {
 //     rank 2       .    .   [+]   .   -->  0 1 2 3     addressable: n slices read, n written: 2S bytes
 //     rank 3       .    .    .   [+]  -->  0 1 2 3     staged: (5 - 2/n)S bytes, in pieces that stay in cache
 //
-// Each slice is written by its owner alone, and read by others only before (input) or after (result) that.
+// Only its owner writes a slice; others read it only before that (input) or afterwards (result).
 
 static void par__slice(size_t count, int n, int r, size_t e, size_t *first,
-                       size_t *length) { // whole cache lines
+                       size_t *length) { // in whole cache lines
     const size_t unit = PAR__MAX((size_t)64 / e, (size_t)1), units = (count + unit - 1) / unit;
     const size_t a = units / (size_t)n * (size_t)r + PAR__MIN((size_t)r, units % (size_t)n);
     const size_t b = a + units / (size_t)n + ((size_t)r < units % (size_t)n);
@@ -5920,8 +5927,7 @@ static void par__slice(size_t count, int n, int r, size_t e, size_t *first,
     *length = PAR__MIN(b * unit, count) - *first;
 }
 
-static void
-par__emit_twoshot(par__operation *op) { // all_reduce, and reduce whose root alone takes the result
+static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only the root gets the result
     par_comm *c = op->comm;
     const int rooted = op->call.kind == PAR_KIND_REDUCE, receives = !rooted || c->rank == op->call.root;
     const int push = rooted ? op->output[op->call.root] != NULL : op->recv_addressable;
@@ -5933,7 +5939,7 @@ par__emit_twoshot(par__operation *op) { // all_reduce, and reduce whose root alo
     const size_t mine = (at + first) * e, end = first + length;
     char *stage = par__stage_half(op, c->rank);
     if (!zero_copy) {
-        if (par__must_stage(op)) { // my own slice only I read
+        if (par__must_stage(op)) { // nobody else reads the own slice
             par__emit_copy(op, stage, par__input_at(op, at * e), first * e);
             par__emit_copy(op, stage + end * e, par__input_at(op, (at + end) * e), (n - end) * e);
         }
@@ -5960,26 +5966,28 @@ par__emit_twoshot(par__operation *op) { // all_reduce, and reduce whose root alo
 
 // >>chain ---------------------------------------------------------------------------------------------------
 //
-// A sum across nodes, in rank order whatever the nodes are: the partial sum visits the segments of
-// consecutive ranks in turn, in the accumulator's type; what the last one has goes to who needs it.
+// A sum across nodes in rank order, whatever ranks the nodes have: the partial sum visits the segments of
+// consecutive ranks in turn, in the accumulator's type; the last segment sends the result to the ranks that
+// need it.
 //     segment 0 (ranks 0 1)    s = x0 + x1  --.
 //     segment 1 (ranks 2 3)                   '->  s + x2 + x3  --.
 //     segment 2 (ranks 4 5)                                       '->  s + x4 + x5  -->  all, or the owner
-// two_level: nodes are nodes, successive pieces have successive carriers; the result of many pieces goes on
-// from node to node, so that every link carries it once; that of few down a binomial tree. ring: every rank
-// is a node of its own. Bytes over a node's link: S out for the sum, S for the result. A ring of partial
-// blocks would send less from three nodes on, 2(k-1)/k S, but adds each block in another order.
+// two_level: the layout's nodes; successive pieces have different leaders. The result of many pieces goes on
+// from node to node, so that every link transports it once; the result of few pieces goes down a binomial
+// tree. ring: every rank counts as a node. Bytes over a node's link: S for the sum, S for the result. A ring
+// of partial blocks would send less from three nodes on, 2(k-1)/k S, but would add each block in another
+// order.
 
 typedef struct par__chain {
     const par__layout *layout;
     size_t at, count; // elements of the array
-    int dest;         // who takes the result; -1: all
-    size_t piece;     // chooses the carriers
+    int dest;         // the rank that gets the result; -1: all
+    size_t piece;     // chooses the leaders
     int ring;
-    char *into; // where dest wants it
+    char *into; // dest's address for it
 } par__chain;
 
-// Children and parent of node `me` when data spreads from `root` over n nodes.
+// Children and parent of node `me` in the tree, or ring, from `root` over n nodes.
 static int par__parent(int n, int root, int me, int ring) {
     const int q = (me - root + n) % n;
     if (q == 0) return -1;
@@ -6013,7 +6021,7 @@ static void par__emit_chain_leader(par__operation *op, const par__chain *ch, cha
             par__emit_join(op);
         }
         if (s == 0 && !final && lone && wide_type == op->call.dtype && op->input[first])
-            sum = op->input[first] + ch->at * e; // one rank's input is its sum
+            sum = op->input[first] + ch->at * e; // the input of a single rank is its sum
         else
             par__emit_reduce(op, first, l->segment_last[s], ch->at * e, ch->count, s ? acc : NULL,
                              final ? result : acc, final);
@@ -6023,7 +6031,7 @@ static void par__emit_chain_leader(par__operation *op, const par__chain *ch, cha
             par__emit_join(op);
         }
     }
-    if (all) { // spread the result over the nodes
+    if (all) { // broadcast the result over the nodes
         const int parent = par__parent(l->node_count, last, l->my_node, ch->ring);
         if (parent >= 0)
             par__emit_message(op, PAR__RECV, par__node_leader(l, parent, ch->piece), result, bytes);
@@ -6036,7 +6044,8 @@ static void par__emit_chain_leader(par__operation *op, const par__chain *ch, cha
     par__emit_join(op);
 }
 
-// Stage halves hold [my input | accumulator | result]: one part, two parts (half types widen), one part.
+// A half of a stage holds [own input | accumulator | result]: one part, two parts (half types widen), one
+// part.
 static size_t par__chain_capacity(const par__operation *op) {
     return par__stage_half_bytes(op) / 4 / 64 * 64 / par__element_bytes(op);
 }
@@ -6060,7 +6069,7 @@ static void par__emit_chain(par__operation *op, const par__chain *ch) {
         if (!alone) par__emit_wait_all(op, 1);
         par__emit_chain_leader(op, ch, half + part, result);
     }
-    if (!all && remote && ch->dest == c->rank) { // the result comes by message, straight to me
+    if (!all && remote && ch->dest == c->rank) { // the result is sent to this rank directly
         par__emit_message(op, PAR__RECV, par__node_leader(l, last, ch->piece), ch->into, bytes);
         par__emit_join(op);
     }
@@ -6071,7 +6080,7 @@ static void par__emit_chain(par__operation *op, const par__chain *ch) {
     if (receives && !remote) par__emit_copy(op, ch->into, result, bytes);
 }
 
-// Pieces of the array in order; of reduce_scatter, of one block after the other.
+// The pieces of the array in order; for reduce_scatter one block after the other.
 static void par__emit_chain_piece(par__operation *op, const par__layout *layout, int ring) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op), capacity = par__chain_capacity(op);
@@ -6082,8 +6091,7 @@ static void par__emit_chain_piece(par__operation *op, const par__layout *layout,
     if (blocks && op->block == (size_t)c->size) return (void)(op->more_pieces = 0);
     const size_t length = blocks ? par__block_count(op, (int)op->block) : op->call.count;
     ch.layout = layout, ch.piece = op->piece;
-    ch.ring = ring ||
-              length > 2 * capacity; // many pieces: from node to node, the links all busy; few: fewest steps
+    ch.ring = ring || length > 2 * capacity; // many pieces: keep all links busy; few: fewest steps
     ch.at = op->offset + (blocks ? par__recv_displ(op, (int)op->block) : 0);
     ch.count = PAR__MIN(capacity, length - op->offset);
     ch.dest = blocks ? (int)op->block : op->call.kind == PAR_KIND_REDUCE ? op->call.root : -1;
@@ -6099,11 +6107,11 @@ static void par__emit_ring_sum(par__operation *op) { par__emit_chain_piece(op, &
 
 // >>spread --------------------------------------------------------------------------------------------------
 //
-// broadcast, tree (two_level: nodes for ranks, the last hop through the node's stage), n = 8, root 0:
+// broadcast, tree (two_level: of nodes; within a node through the stage), n = 8, root 0:
 //     0 -> 4     0 -> 2, 4 -> 6     0 -> 1, 2 -> 3, 4 -> 5, 6 -> 7       log2(n) steps of S bytes, in pieces
 // all_gather, ring: in step s rank r passes block r-s on to r+1:            n-1 steps, (n-1)/n S bytes
-// all_gather, two_level: each rank sends its block once to each other node, to the carrier with its own local
-// number; so a node receives every remote block once.
+// all_gather, two_level: each rank sends its block once to each other node, to the leader with its own local
+// number, so that a node receives every remote block once.
 
 static void par__emit_tree_on(par__operation *op, const par__layout *l) {
     par_comm *c = op->comm;
@@ -6169,7 +6177,7 @@ static void par__emit_two_level_all_gather(par__operation *op) {
     if (par__must_stage(op))
         par__emit_copy(op, half + (size_t)me * slot, par__input_at(op, at * e), PAR__BYTES(me));
     par__emit_publish(op, 1);
-    par__emit_wait_all(op, 1); // also: all have done with what this half held before
+    par__emit_wait_all(op, 1); // also: all have finished with this half
     for (int j = 0; j < l->node_count; j++)
         if (j != l->my_node)
             par__emit_message(op, PAR__SEND, par__node_leader(l, j, (size_t)index), par__input_at(op, at * e),
@@ -6202,11 +6210,11 @@ static void par__emit_two_level_all_gather(par__operation *op) {
 
 // >>doubling ------------------------------------------------------------------------------------------------
 //
-// Recursive doubling (Bruck 1997, for any n): rank r holds the blocks of r ... r + 2^i - 1 after i steps.
+// Recursive doubling (Bruck 1997, for any n): after i steps rank r holds the blocks of r ... r + 2^i - 1.
 //     step 1 (distance 1)   0<-1   1<-2   2<-3   3<-0
 //     step 2 (distance 2)   0<-2   1<-3   2<-0   3<-1          ceil(log2 n) steps, (n-1)/n S bytes
-// all_gather: the blocks are the result. all_reduce: they are everybody's inputs, added in rank order at the
-// end: the fewest steps that keep the order, (n-1)S bytes.
+// all_gather: the blocks are the result. all_reduce: the blocks are all ranks' inputs, which are added in
+// rank order at the end: the fewest steps that keep the order, (n-1)S bytes.
 
 static void par__emit_doubling_steps(par__operation *op, char *base, const size_t *starts,
                                      const size_t *lengths) {
@@ -6244,9 +6252,9 @@ static void par__emit_doubling(par__operation *op) {
 
 // >>halving -------------------------------------------------------------------------------------------------
 //
-// Recursive halving for reduce_scatter, n a power of two, order kept: contributions are exchanged, not sums.
-// In each step a rank gives its partner the other half of the blocks it still holds, of every contribution
-// it holds:
+// Recursive halving for reduce_scatter, n a power of two, in rank order: ranks exchange inputs, not sums. In
+// each step a rank sends its partner the other half of the blocks that it still holds, of every input that it
+// holds:
 //     n = 4   rank 0 holds x0[0..3]
 //     step 1 (partner 2)   gives x0[2..3], gets x2[0..1]          holds 2 contributions of 2 blocks
 //     step 2 (partner 1)   gives x0[1] x2[1], gets x1[0] x3[0]    holds 4 of 1 block: adds them in rank order
@@ -6256,8 +6264,8 @@ static void par__emit_halving(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, me = c->rank;
     const size_t e = par__element_bytes(op), bytes = par__round_up(op->call.count * e * (size_t)n, 64);
-    char *rows = par__get_scratch(op, bytes * (size_t)n); // row q: what I hold of rank q's input
-    int low = 0, high = n;                                // blocks I still hold
+    char *rows = par__get_scratch(op, bytes * (size_t)n); // row q: the held part of rank q's input
+    int low = 0, high = n;                                // the blocks still held
     if (!rows) return;
     for (int q = 0; q < n; q++) par__set_input(op, q, rows + (size_t)q * bytes);
     par__emit_copy(op, rows + (size_t)me * bytes, op->call.send, op->call.count * e * (size_t)n);
@@ -6266,7 +6274,7 @@ static void par__emit_halving(par__operation *op) {
         const size_t give = (size_t)(upper ? low : middle) * op->call.count * e;
         const size_t keep = (size_t)(upper ? middle : low) * op->call.count * e;
         const size_t half = (size_t)d * op->call.count * e;
-        for (int q = 0; q < n; q++) { // held: those that agree with me in the bits not yet exchanged
+        for (int q = 0; q < n; q++) { // held: q that agree with me in the bits not yet exchanged
             if ((q & (2 * d - 1)) == (me & (2 * d - 1)))
                 par__emit_message(op, PAR__SEND, partner, op->input[q] + give, half);
             if ((q & (2 * d - 1)) == (partner & (2 * d - 1)))
@@ -6285,12 +6293,12 @@ static void par__emit_halving(par__operation *op) {
 
 // >>pairwise ------------------------------------------------------------------------------------------------
 //
-// A message for each pair of ranks, all under way at once; rank r begins with r + 1, so that no receiver is
-// everybody's first. gather, scatter, all_to_all, all_gather: the block itself.
+// A message for each pair of ranks, all in flight at once; rank r begins with r + 1, so that the messages do
+// not all go to one receiver first. gather, scatter, all_to_all, all_gather: the block itself.
 // reduce_scatter, and all_reduce by slices, where every rank is a node (reduce: the root has all slices):
-//     rank r   sends x_r[q] to each q;  adds x_0[r] + x_1[r] + ... where they lie side by side;
+//     rank r   sends x_r[q] to each q;  adds x_0[r] + x_1[r] + ... side by side in its stage;
 //              (all_reduce:) sends the sum to each q
-// (n-1)/n S bytes out and in, all_reduce twice that: the least there is, and in rank order.
+// (n-1)/n S bytes out and in, all_reduce twice that: the minimum, and in rank order.
 
 static void par__emit_pairwise(par__operation *op) {
     par_comm *c = op->comm;
@@ -6313,7 +6321,7 @@ static void par__emit_pairwise(par__operation *op) {
             par__emit_message(op, PAR__SEND, to, par__input_at(op, (one ? 0 : par__send_displ(op, to)) * e),
                               (one ? mine : out) * e);
     }
-    if (!rooted || root) { // my own block
+    if (!rooted || root) { // the own block
         const size_t in = k->recv_counts ? k->recv_counts[c->rank] : k->count;
         par__emit_copy(op, par__output_at(op, scatter ? 0 : par__recv_displ(op, c->rank) * e),
                        par__input_at(op, one ? 0 : par__send_displ(op, c->rank) * e),
@@ -6322,7 +6330,7 @@ static void par__emit_pairwise(par__operation *op) {
     par__emit_join(op);
 }
 
-typedef struct par__pairwise_part { // of rank r's slice or block, in one piece
+typedef struct par__pairwise_part { // a piece of rank r's slice or block
     size_t at, bytes;               // in the input array
 } par__pairwise_part;
 
@@ -6375,15 +6383,15 @@ static void par__emit_pairwise_sum(par__operation *op) {
 
 // >>select --------------------------------------------------------------------------------------------------
 //
-// The first row that fits is taken. A forced one is taken where it can be; else the call goes on down the
-// table. A row may only look at what all ranks know alike: the call, the comm, and the flags in the arrival
-// lines.
+// A call takes the first row that fits. A forced or tuned row is taken where it fits; otherwise the call goes
+// on down the table. A row may only depend on what all ranks know alike: the call, the comm, and the flags in
+// the arrivals.
 
 struct par__algorithm_row {
     par_kind kind;
     const char *name;
     int (*fits)(const par__operation *op, int forced);
-    void (*emit)(par__operation *op); // NULL: the data come with the arrival
+    void (*emit)(par__operation *op); // NULL: the data are sent with the arrival
     const char *when;
 };
 
@@ -6418,14 +6426,14 @@ static int par__fits_always(const par__operation *op, int forced) { return (void
 static int par__fits_forced(const par__operation *op, int forced) { return (void)op, forced; }
 static int par__is_tree_sum(const par__operation *op) { return par__op_code(op->call.op) == PAR_TREE_SUM; }
 static int par__fits_tree(const par__operation *op, int forced) { return (void)forced, par__is_tree_sum(op); }
-static int par__fits_chain(const par__operation *op, int forced) { // sums on their way from rank to rank
+static int par__fits_chain(const par__operation *op, int forced) { // partial sums travel from rank to rank
     return (void)forced, !par__is_tree_sum(op);
 }
 static int par__fits_forced_chain(const par__operation *op, int forced) {
     return forced && !par__is_tree_sum(op);
 }
 static int par__fits_forced_node(const par__operation *op, int forced) { return forced && par__one_node(op); }
-static int par__fits_doubling(const par__operation *op, int forced) { // few steps, where every rank is a node
+static int par__fits_doubling(const par__operation *op, int forced) { // few steps
     const par_comm *c = op->comm;
     const size_t all = par__call_bytes(op) * (size_t)c->size;
     return (forced && all <= (size_t)1 << 28) ||
@@ -6442,8 +6450,8 @@ static int par__fits_halving(const par__operation *op, int forced) {
 // clang-format off
 #define ROW(kind, name, fits, emit, when) {PAR_KIND_##kind, #name, par__fits_##fits, emit, when},
 static const par__algorithm_row par__algorithms[] = {
-    ROW(BARRIER,         inline,    inline,       NULL,                            "fits the arrival lines")
-    ROW(ALL_REDUCE,      inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(BARRIER,         inline,    inline,       NULL,                            "fits the arrivals")
+    ROW(ALL_REDUCE,      inline,    inline,       NULL,                            "fits the arrivals")
     ROW(ALL_REDUCE,      eager,     eager,        NULL,                            "one node, <= 32 KiB")
     ROW(ALL_REDUCE,      oneshot,   forced_node,  par__emit_oneshot_all_reduce,    "when forced, one node")
     ROW(ALL_REDUCE,      twoshot,   node,         par__emit_twoshot,               "one node")
@@ -6451,7 +6459,7 @@ static const par__algorithm_row par__algorithms[] = {
     ROW(ALL_REDUCE,      pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node")
     ROW(ALL_REDUCE,      two_level, chain,        par__emit_two_level_sum,         "several nodes")
     ROW(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,              "when forced")
-    ROW(REDUCE_SCATTER,  inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(REDUCE_SCATTER,  inline,    inline,       NULL,                            "fits the arrivals")
     ROW(REDUCE_SCATTER,  eager,     eager,        NULL,                            "one node, <= 32 KiB")
     ROW(REDUCE_SCATTER,  oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node")
     ROW(REDUCE_SCATTER,  pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node")
@@ -6462,44 +6470,44 @@ static const par__algorithm_row par__algorithms[] = {
     ROW(REDUCE_SCATTERV, pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node")
     ROW(REDUCE_SCATTERV, two_level, chain,        par__emit_two_level_sum,         "several nodes")
     ROW(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,              "when forced")
-    ROW(ALL_GATHER,      inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(ALL_GATHER,      inline,    inline,       NULL,                            "fits the arrivals")
     ROW(ALL_GATHER,      eager,     eager,        NULL,                            "one node, <= 32 KiB")
     ROW(ALL_GATHER,      oneshot,   node,         par__emit_oneshot_all_gather,    "one node")
     ROW(ALL_GATHER,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB")
     ROW(ALL_GATHER,      pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node")
     ROW(ALL_GATHER,      two_level, always,       par__emit_two_level_all_gather,  "several nodes")
     ROW(ALL_GATHER,      ring,      forced,       par__emit_ring_all_gather,       "when forced")
-    ROW(ALL_GATHERV,     inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(ALL_GATHERV,     inline,    inline,       NULL,                            "fits the arrivals")
     ROW(ALL_GATHERV,     eager,     eager,        NULL,                            "one node, <= 32 KiB")
     ROW(ALL_GATHERV,     oneshot,   node,         par__emit_oneshot_all_gather,    "one node")
     ROW(ALL_GATHERV,     pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node")
     ROW(ALL_GATHERV,     two_level, always,       par__emit_two_level_all_gather,  "several nodes")
     ROW(ALL_GATHERV,     ring,      forced,       par__emit_ring_all_gather,       "when forced")
     ROW(ALL_GATHERV,     doubling,  forced,       par__emit_doubling,              "when forced")
-    ROW(BROADCAST,       inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(BROADCAST,       inline,    inline,       NULL,                            "fits the arrivals")
     ROW(BROADCAST,       eager,     eager,        NULL,                            "one node, <= 32 KiB")
     ROW(BROADCAST,       oneshot,   node,         par__emit_oneshot_broadcast,     "one node")
     ROW(BROADCAST,       two_level, always,       par__emit_two_level_broadcast,   "several nodes")
     ROW(BROADCAST,       tree,      forced,       par__emit_tree,                  "when forced")
-    ROW(REDUCE,          inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(REDUCE,          inline,    inline,       NULL,                            "fits the arrivals")
     ROW(REDUCE,          eager,     eager,        NULL,                            "one node, <= 32 KiB")
     ROW(REDUCE,          twoshot,   node,         par__emit_twoshot,               "one node")
     ROW(REDUCE,          pairwise,  tree,         par__emit_pairwise_sum,          "tree_sum, several nodes")
     ROW(REDUCE,          two_level, chain,        par__emit_two_level_sum,         "several nodes")
     ROW(REDUCE,          ring,      forced_chain, par__emit_ring_sum,              "when forced")
-    ROW(GATHER,          inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(GATHER,          inline,    inline,       NULL,                            "fits the arrivals")
     ROW(GATHER,          eager,     eager,        NULL,                            "one node, <= 32 KiB")
     ROW(GATHER,          oneshot,   gather,       par__emit_oneshot_blocks,        "one node, addressable")
     ROW(GATHER,          pairwise,  always,       par__emit_pairwise,              "otherwise")
     ROW(GATHERV,         oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable")
     ROW(GATHERV,         pairwise,  always,       par__emit_pairwise,              "otherwise")
-    ROW(SCATTER,         inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(SCATTER,         inline,    inline,       NULL,                            "fits the arrivals")
     ROW(SCATTER,         eager,     eager,        NULL,                            "one node, <= 32 KiB")
     ROW(SCATTER,         oneshot,   scatter,      par__emit_oneshot_blocks,        "one node, addressable")
     ROW(SCATTER,         pairwise,  always,       par__emit_pairwise,              "otherwise")
     ROW(SCATTERV,        oneshot,   writing,      par__emit_oneshot_blocks,        "one node, addressable")
     ROW(SCATTERV,        pairwise,  always,       par__emit_pairwise,              "otherwise")
-    ROW(ALL_TO_ALL,      inline,    inline,       NULL,                            "fits the arrival lines")
+    ROW(ALL_TO_ALL,      inline,    inline,       NULL,                            "fits the arrivals")
     ROW(ALL_TO_ALL,      eager,     eager,        NULL,                            "one node, <= 32 KiB")
     ROW(ALL_TO_ALL,      oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable")
     ROW(ALL_TO_ALL,      pairwise,  always,       par__emit_pairwise,              "otherwise")
@@ -6509,7 +6517,8 @@ static const par__algorithm_row par__algorithms[] = {
 // clang-format on
 enum { PAR__ALGORITHM_COUNT = (int)(sizeof par__algorithms / sizeof par__algorithms[0]) };
 
-// The row that is forced, or tuned, for this call; NULL: the table decides. (What fits a line goes in it.)
+// The row that is forced or tuned for this call; NULL: the table decides. (Data that fit an arrival are sent
+// inline.)
 static const par__algorithm_row *par__requested_algorithm(const par__operation *op) {
     const par__world *w = op->comm->world;
     const int forced = w->forced[op->call.kind] - 1;
@@ -6533,7 +6542,7 @@ static const par__algorithm_row *par__choose_algorithm(const par__operation *op)
     return NULL;
 }
 
-// Before the arrival: do my data go with it? shared: others can read my input where it is.
+// Before the arrival: are the data sent with it? shared: peers can read the input in place.
 static int par__sends_inline(const par__operation *op) {
     const par__algorithm_row *requested = par__requested_algorithm(op);
     return par__eager_bytes(op) <= PAR__INLINE_BYTES && (!requested || requested->fits == par__fits_inline);
@@ -6549,9 +6558,10 @@ static int par__sends_staged(const par__operation *op, int shared) {
 
 // >>progress ------------------------------------------------------------------------------------------------
 //
-// The life of a collective:  QUEUED -> (its turn) publish the arrival line -> ARRIVING -> (all lines are
-// here; across nodes EXCHANGING lines first) compare them, choose the algorithm -> RUNNING piece after piece
-// -> DONE. Of a message:  QUEUED -> RUNNING -> DONE. Every wait steps all that has begun, on all comms.
+// The life of a collective: QUEUED -> (first in its queue) publish the arrival -> ARRIVING -> (all arrivals
+// are here; across nodes EXCHANGING arrivals first) compare them, choose the algorithm -> RUNNING piece after
+// piece -> DONE. Of a message: QUEUED -> RUNNING -> DONE. Every wait steps all active operations, on all
+// comms.
 
 static size_t par__elements_spanned(const size_t *counts, const size_t *displs, int n,
                                     size_t count) { // elements spanned
@@ -6565,7 +6575,7 @@ static size_t par__elements_spanned(const size_t *counts, const size_t *displs, 
     return max;
 }
 
-// Elements of a rank's send and recv arrays, as far as this one knows.
+// The elements that a rank's send and recv arrays span, as far as this rank knows.
 static void par__spans_of(const par__operation *op, int rank, size_t *send, size_t *recv) {
     const par__call *k = &op->call;
     const int n = op->comm->size, root = rank == k->root;
@@ -6594,11 +6604,11 @@ static void par__spans_of(const par__operation *op, int rank, size_t *send, size
     default: break;
     }
 }
-static void par__spans(const par__operation *op, size_t *send, size_t *recv) { // of my own
+static void par__spans(const par__operation *op, size_t *send, size_t *recv) { // of this rank
     par__spans_of(op, op->comm->rank, send, recv);
 }
-// The same as far as this rank may read or write them. The root alone knows the counts of gatherv and
-// scatterv, and copies; all_to_allv's arrays are never shared.
+// The same, as far as this rank may access them. In gatherv and scatterv only the root knows the counts, and
+// it copies; all_to_allv's arrays are never shared.
 static void par__spans_shared(const par__operation *op, int rank, size_t *send, size_t *recv) {
     const par_kind k = op->call.kind;
     const int root = op->comm->rank == op->call.root;
@@ -6608,7 +6618,7 @@ static void par__spans_shared(const par__operation *op, int rank, size_t *send, 
     if (k == PAR_KIND_ALL_TO_ALLV) *send = *recv = 0;
 }
 
-// Elements this rank sends in the direct algorithm: what the ledger counts.
+// The elements that this rank sends in the direct algorithm, for the ledger.
 static size_t par__volume(const par__operation *op) {
     const par__call *k = &op->call;
     const int n = op->comm->size, me = op->comm->rank, root = me == k->root;
@@ -6642,11 +6652,11 @@ static size_t par__volume(const par__operation *op) {
     }
 }
 
-// The thread that waits may be another one than that which moves the operation on.
+// The thread that waits may be another one than the thread that steps the operation.
 static void par__set_op_state(par__operation *op, int state) { PAR__STORE(&op->state, state); }
 static int par__op_state(const par__operation *op) { return PAR__LOAD(&op->state); }
 
-// Where this rank can read and write the arrays of its node's ranks.
+// Allocate the tables of addresses of the ranks' arrays. 0: out of memory.
 static int par__alloc_addresses(par__operation *op) {
     par_comm *c = op->comm;
     if (op->pointer_capacity < c->size) {
@@ -6665,12 +6675,12 @@ static int par__alloc_addresses(par__operation *op) {
     return 1;
 }
 
-// Where this process finds an array of a peer that its line offers, shared or far (or not: NULL). 0: there
-// can be none of so many bytes.
+// The address at which this process can access a peer's array: shared memory, the peer's own address for CMA,
+// or NULL. 0: no array of so many bytes can be at that address.
 static int par__resolve_address(const par__world *w, unsigned shared, unsigned cma, uint64_t address,
                                 size_t bytes, char **where) {
     *where = NULL;
-    if (cma && bytes) return *where = (char *)(uintptr_t)address, 1; // the kernel looks where it is
+    if (cma && bytes) return *where = (char *)(uintptr_t)address, 1; // the kernel checks it
     if (!shared || !bytes) return 1;
     if (!par__ranks_are_threads(w) &&
         (!address || address > w->arena_bytes + 1 || bytes > w->arena_bytes + 1 - address))
@@ -6682,7 +6692,7 @@ static par_result par__resolve_addresses(par__operation *op) {
     const unsigned send_flags = PAR__SEND_SHARED | PAR__SEND_CMA,
                    recv_flags = PAR__RECV_SHARED | PAR__RECV_CMA;
     const size_t e = par__element_bytes(op);
-    int disjoint = 1; // no array is written that is also read, and all can be addressed
+    int disjoint = 1; // all arrays are addressable, and none is both read and written
     op->send_addressable = op->recv_addressable = op->all_staged = 1;
     for (int r = 0; r < c->size; r++) {
         const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
@@ -6747,7 +6757,8 @@ static const char *par__describe_call(const par__arrival *s, char *text, size_t 
     return text;
 }
 
-// Is every line the call I made? All ranks compare with rank 0's line and so find the same first difference.
+// Did all ranks make the same call? Each rank compares with rank 0's arrival, so all find the same first
+// difference.
 static par_result par__compare_arrivals(par__operation *op) {
     par_comm *c = op->comm;
     const int parity = (int)(op->sequence & 1u);
@@ -6778,8 +6789,8 @@ static par_result par__compare_arrivals(par__operation *op) {
     return PAR_OK;
 }
 
-// gatherv, scatterv: the root alone can compare its counts with the others' lines; it tells its node through
-// the board.
+// gatherv, scatterv: only the root can compare its counts with the others' arrivals; it tells its node
+// through the board.
 static par_result par__compare_counts(par__operation *op) {
     par_comm *c = op->comm;
     const par__call *k = &op->call;
@@ -6801,9 +6812,9 @@ static par_result par__compare_counts(par__operation *op) {
     return PAR_OK;
 }
 
-// Ordinary memory is worth a system call from some size on, where each byte has one reader. What several
-// ranks read is better staged: copied once, by its owner, and read from the caches. (cma_bytes 1: everywhere,
-// for tests.)
+// Should ordinary memory be copied by the system (CMA)? It is worth a system call from some size on, where
+// each byte has one reader. What several ranks read is better staged: copied once, by its owner, and read
+// from the caches. (cma_bytes 1: always, for tests.)
 static int par__may_use_cma(const par__operation *op) {
     const par_comm *c = op->comm;
     const par_kind k = op->call.kind;
@@ -6814,7 +6825,8 @@ static int par__may_use_cma(const par__operation *op) {
            (one_reader || c->world->cma_bytes == 1);
 }
 
-// What peers can do with my arrays, as flags and addresses in my line; small data at once to my stage.
+// Put how peers can access this rank's arrays into its arrival, as flags and addresses; small data go to the
+// stage at once.
 static unsigned par__advertise_arrays(par__operation *op, par__arrival *s) {
     par_comm *c = op->comm;
     const par__call *k = &op->call;
@@ -6847,7 +6859,7 @@ static void par__publish_arrival(par__operation *op) {
     par__arrival *s = &c->board->arrivals[c->rank].arrival[op->sequence & 1u];
     const int summing = k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE ||
                         k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
-    unsigned flags = op->invalid ? PAR__INVALID_CALL : 0; // then nothing else in the line counts
+    unsigned flags = op->invalid ? PAR__INVALID_CALL : 0; // then nothing else in the arrival counts
     s->kind = (uint8_t)k->kind, s->dtype = (uint8_t)k->dtype, s->root = k->root, s->site = op->site;
     s->op = summing ? (uint8_t)par__op_code(k->op) : 0;
     s->op_hash = summing ? (uint16_t)(k->op >> 8 ^ k->op >> 24 ^ k->op >> 40 ^ k->op >> 52) : 0;
@@ -6866,8 +6878,8 @@ static void par__publish_arrival(par__operation *op) {
     PAR__STORE(&s->sequence, op->sequence);
 }
 
-// The leader of a node (its first rank) brings its ranks' lines to the other nodes and theirs here: recursive
-// doubling over nodes, as in >>doubling. Afterwards every rank finds all lines on its own board.
+// The leader of a node (its first rank) exchanges its ranks' arrivals with the other nodes: recursive
+// doubling over nodes, as in >>doubling. Afterwards every rank finds all arrivals on its own board.
 #define PAR__ARRIVAL_BYTES (sizeof(par__arrival) + PAR__SITE_BYTES)
 
 static void par__emit_exchange(par__operation *op) {
@@ -6878,7 +6890,7 @@ static void par__emit_exchange(par__operation *op) {
     if (!arrivals) return;
     int at = 0;
     size_t *start = (size_t *)(arrivals + PAR__ARRIVAL_BYTES * (size_t)c->size);
-    for (int q = 0; q < k; q++) { // the lines in order of nodes, mine first
+    for (int q = 0; q < k; q++) { // the arrivals in order of nodes, the own node first
         const int j = (me + q) % k;
         start[q] = PAR__ARRIVAL_BYTES * (size_t)at;
         for (int i = 0; i < par__node_size(l, j); i++, at++) {
@@ -6921,7 +6933,7 @@ static void par__finish_exchange(par__operation *op) {
     par__ring_doorbells(c, -1);
 }
 
-// The call is in the recorder from here on. Done while its arrival line is on the way.
+// Put the call into the flight recorder, while its arrival is on its way to the peers.
 static void par__record_begin(par__operation *op) {
     op->start_ticks = par__ticks();
     op->record = op->comm->world->control->record_count;
@@ -6942,7 +6954,7 @@ static void par__push_trace_event(par__world *w, const char *name, uint64_t star
     v->tid = tid, v->site = site;
 }
 
-// The whole array, S: n blocks of what the call counts, or that itself.
+// The bytes of the whole array, S: n blocks of the call's count, or the count itself.
 static size_t par__array_bytes(const par__operation *op) {
     size_t send, recv;
     par__spans(op, &send, &recv);
@@ -6950,7 +6962,7 @@ static size_t par__array_bytes(const par__operation *op) {
            par__element_bytes(op);
 }
 
-// The results of a bucket, to where they belong.
+// Copy the results of a bucket to the arrays of its calls.
 static void par__unpack_bucket(par__operation *op) {
     const size_t e = par__element_bytes(op);
     const char *from = op->bucket;
@@ -6962,7 +6974,7 @@ static void par__unpack_bucket(par__operation *op) {
     op->bucket_call_count = 0;
 }
 
-// The ledger's row of a layer's place; one that has no memory is not counted there.
+// Count the call in the ledger of its layer's call site. If memory is out, it is not counted there.
 static void par__count_layer_call(const par__operation *op, uint64_t now) {
     par_comm *c = op->comm;
     const size_t i = op->site & (PAR__SITE_MAX - 1);
@@ -6994,7 +7006,7 @@ static void par__complete(par__operation *op) {
     if (op->result == PAR_OK) {
         row->sent_count += op->volume;
         row->sent_bytes += op->volume * par__element_bytes(op);
-        row->seconds += (double)(now - op->start_ticks); // ticks until somebody reads it
+        row->seconds += (double)(now - op->start_ticks); // in ticks; par_ledger_get converts them
         if (c->model) row->predicted_seconds += par_predict(c, op->call.kind, par__array_bytes(op));
         if (op->algorithm) c->last_algorithm = op->algorithm->name;
     }
@@ -7007,8 +7019,9 @@ static void par__complete(par__operation *op) {
     par__set_op_state(op, op->group_pending ? PAR__WAITING_FOR_GROUP : PAR__DONE);
 }
 
-// A comm's calls execute in lanes: its collectives, its sends to each rank, its receives from each. Only the
-// first of a lane can go on, so that it alone is in the world's list and n calls cost n times one call.
+// A comm's calls execute in queues: its collectives, its sends to each rank, its receives from each rank.
+// Only the first call of a queue can run, so only it is in the world's list, and n calls cost n times as much
+// as one.
 static par__call_queue *par__queue_of(const par__operation *op) {
     const size_t n = (size_t)op->comm->size, peer = (size_t)op->call.root;
     if (op->call.kind < PAR_KIND_SEND) return &op->comm->queues[0];
@@ -7030,21 +7043,21 @@ static void par__enqueue(par__operation *op) {
         par__activate_operation(op);
         return;
     }
-    if (!lane->running->start_ticks) par__record_begin(lane->running); // the recorder keeps their order
+    if (!lane->running->start_ticks) par__record_begin(lane->running); // in the order of calls
     par__record_begin(op);
     op->next = lane->waiting ? lane->waiting->next : op;
     if (lane->waiting) lane->waiting->next = op;
     lane->waiting = op;
 }
 
-static par__operation *par__queue_pop(par__call_queue *lane) { // takes it out; NULL: none
+static par__operation *par__queue_pop(par__call_queue *lane) { // NULL: the queue is empty
     par__operation *last = lane->waiting, *first = last ? last->next : NULL;
     if (first) last->next = first->next;
     if (first == last) lane->waiting = NULL;
     return first;
 }
 
-// An operation has ended, or never will: the next of its lane can go on.
+// An operation is complete, or has failed: the next one of its queue can run.
 static void par__dequeue(par__operation *op) {
     par__call_queue *lane = par__queue_of(op);
     if (lane->running != op) return;
@@ -7052,7 +7065,7 @@ static void par__dequeue(par__operation *op) {
     if (lane->running) par__activate_operation(lane->running);
 }
 
-// A comm that is broken or closes: what waits in its lanes goes to the world's list, to fail there.
+// A comm that is broken or closes: move the waiting calls of its queues to the world's list, where they fail.
 static void par__flush_queues(par_comm *c) {
     par__operation *op;
     for (int i = 0; i < 2 * c->size + 1; i++)
@@ -7101,7 +7114,8 @@ static void par__emit_next_piece(par__operation *op) {
     op->piece++;
 }
 
-// All ranks of the node are through with all tracks: arrays that peers have read may change again.
+// The final piece: all ranks of the node have finished all tracks, so arrays that peers have read may change
+// again.
 static void par__emit_final_piece(par__operation *op) {
     par__use_track(op, 0);
     op->track->action_count = op->track->at = 0, op->track->running = 1;
@@ -7110,7 +7124,8 @@ static void par__emit_final_piece(par__operation *op) {
     op->final_piece = 1;
 }
 
-static int par__step_pieces(par__operation *op, int *moved) { // 1: all have ended, or there is an error
+static int par__step_pieces(par__operation *op,
+                            int *moved) { // 1: all are complete, or an error
     for (;;) {
         int running = 0, ended = 0;
         for (int i = 0; i < op->track_count; i++) {
@@ -7124,19 +7139,18 @@ static int par__step_pieces(par__operation *op, int *moved) { // 1: all have end
             if (op->result) return 1;
             running |= t->running;
         }
-        if (ended && op->more_pieces) continue; // its track takes another one
+        if (ended && op->more_pieces) continue; // its track takes another piece
         if (running) return 0;
         if (op->final_piece || op->track_count == 1 || op->piece < 2) return 1;
         par__emit_final_piece(op);
     }
 }
 
-static int par__step_arriving(par__operation *op) { // 1: all lines are here
+static int par__step_arriving(par__operation *op) { // 1: all arrivals are here
     par_comm *c = op->comm;
     const int parity = (int)(op->sequence & 1u), leader = c->nodes.local_index[c->rank] == 0;
     const int wait_for_all = c->nodes.node_count == 1 || !leader;
-    unsigned looks =
-        c->world->active->next ? 1 : c->world->spin_limit / 16 + 1; // alone: nothing else to look after
+    unsigned looks = c->world->active->next ? 1 : c->world->spin_limit / 16 + 1; // no other operation: spin
     for (; op->block < (size_t)c->size; op->block++) {
         const int r = (int)op->block;
         if (!wait_for_all && !par__is_local(c, r)) continue;
@@ -7161,8 +7175,7 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         par__begin_tracks(op);
         par__publish_arrival(op);
         if (!op->start_ticks) par__record_begin(op);
-        arrived =
-            par__step_arriving(op); // look first: the fence in par__ring_doorbells would only delay that
+        arrived = par__step_arriving(op); // first: the fence in par__ring_doorbells would delay it
         par__ring_doorbells(c, -1);
         par__set_op_state(op, PAR__ARRIVING), moved = 1;
     }
@@ -7182,7 +7195,7 @@ static int par__step_collective(par__operation *op) { // 1: something moved
     }
     if (op->state < PAR__RUNNING) {
         if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
-        if (op->invalid) return par__complete_with_error(op, PAR_ERR_ARGUMENT); // the others see MISMATCH
+        if (op->invalid) return par__complete_with_error(op, PAR_ERR_ARGUMENT); // the others get MISMATCH
         if ((r = par__compare_arrivals(op)) != PAR_OK) return par__complete_with_error(op, r);
         if ((r = par__compare_counts(op)) != PAR_OK)
             return par__complete_with_error(op, par__break_comm(c, r));
@@ -7257,7 +7270,8 @@ static int par__progress_operations(par__world *w) { // 1: something moved
     par__unlock_world(w);
     return moved;
 }
-// ... and what carriers have begun, which may wait for the above, but not for each other.
+// Step the operations and the device backends; a backend may wait for operations, but not for another
+// backend.
 static int par__progress(par__world *w) {
     const int moved = par__progress_operations(w);
     if (w->in_backend_progress) return moved;
@@ -7267,7 +7281,7 @@ static int par__progress(par__world *w) {
     return w->in_backend_progress = 0, moved;
 }
 
-// Who has not come: for the error text of a deadline.
+// Describe the ranks that have not arrived, for the error text of a deadline.
 static void par__describe_missing(const par__operation *op, char *text, size_t bytes) {
     const par_comm *c = op->comm;
     const par__world *w = c->world;
@@ -7284,7 +7298,7 @@ static void par__describe_missing(const par__operation *op, char *text, size_t b
             snprintf(seen, sizeof seen, "on another node");
         at += (size_t)snprintf(text + at, bytes - at, "%srank %d (%s)", at ? ", " : "", r, seen);
     }
-    if (!at) snprintf(text, bytes, "a rank that arrived but did not go on");
+    if (!at) snprintf(text, bytes, "a rank that arrived but made no further progress");
 }
 
 static void par__poll_net(par__world *w, double now) {
@@ -7295,7 +7309,8 @@ static void par__poll_net(par__world *w, double now) {
     par__unlock_world(w);
 }
 
-// Whether rank r of a comm will not answer any more: 2 died of itself, 1 gave up (*broke) or left, 0 no.
+// Will rank r of a comm never answer again? 2: it died on its own; 1: it failed (*had_error) or closed its
+// world; 0: no.
 static int par__rank_gone(const par_comm *c, int r, int *had_error) {
     par__world *w = c->world;
     const int i = c->arena_index[r],
@@ -7310,7 +7325,7 @@ static int par__rank_gone(const par_comm *c, int r, int *had_error) {
                                 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return 2;
 }
-// The error that rank r's going is, for who waits for it.
+// The error that a waiter reports when rank r has gone.
 static par_result par__rank_gone_error(const par_comm *c, int r, int how, int had_error, const char *waits) {
     par__world *w = c->world;
     const int i = c->arena_index[r];
@@ -7318,7 +7333,7 @@ static par_result par__rank_gone_error(const par_comm *c, int r, int how, int ha
     char where[64] = "on another node", seen[160] = "", before[64] = "", of[32] = "";
     if (had_error) {
         const uint32_t cause = PAR__LOAD(&w->arena->first_error);
-        if (cause < 2) return PAR_OK; // it is being written down: look again soon
+        if (cause < 2) return PAR_OK; // it is being written: check again soon
         if (cause > PAR_RESULT_COUNT) return par__memory_corrupt(w, "an error's number", cause);
         return par__set_error(w, (par_result)(cause - 1), "%s",
                               par__copy_shared_text(w->arena->first_error_text, PAR__ERROR_BYTES).at);
@@ -7334,7 +7349,8 @@ static par_result par__rank_gone_error(const par_comm *c, int r, int how, int ha
                           where, of, how == 2 ? "died" : "closed its comm or ended", c->rank, waits,
                           i >= 0 ? "; " : "", seen);
 }
-// The same for a rank of this node whose process is no more; its lock comes back a moment after its memory.
+// The same for a rank of this node whose process has ended; the kernel releases its lock a moment after its
+// memory.
 static par_result par__peer_lost(const par_comm *c, int r, const char *waits) {
     par_result result = PAR_OK;
     int had_error = 0;
@@ -7360,7 +7376,7 @@ par_result par_alive(par_comm *c) {
     return PAR_OK;
 }
 
-// What ends a wait that should not go on: checked every few milliseconds.
+// Check whether a wait must end with an error; called every few milliseconds.
 static par_result par__check_wait(par__operation *op) {
     par_comm *c = op->comm;
     par__world *w = c->world;
@@ -7375,12 +7391,12 @@ static par_result par__check_wait(par__operation *op) {
         return par__set_error(w, PAR_ERR_MISMATCH, "%s",
                               par__copy_shared_text(c->board->mismatch_text, PAR__ERROR_BYTES).at);
     snprintf(waits, sizeof waits, "in par_%s at %s", par_kind_name(op->call.kind), site);
-    for (int pass = 2; pass > 0; pass--) // first those that died of themselves
+    for (int pass = 2; pass > 0; pass--) // first those that died on their own
         for (int r = 0; r < c->size; r++) {
             if (r == c->rank || (message && r != op->call.root)) continue;
             const int how = par__rank_gone(c, r, &had_error);
             if (how < pass) continue;
-            par__progress(w); // it may have done its part first
+            par__progress(w); // it may have done its part before
             if (par__op_state(op) == PAR__DONE) return PAR_OK;
             const par_result gone = par__rank_gone_error(c, r, how, had_error, waits);
             if (gone) return gone;
@@ -7395,7 +7411,7 @@ static par_result par__check_wait(par__operation *op) {
                           waited, par_kind_name(op->call.kind), site, op->sequence, c->name, who);
 }
 
-// End an operation that cannot go on, and its comm.
+// Complete an operation that cannot go on with an error, and break its comm.
 static void par__abandon_operation(par__operation *op, par_result r) {
     par__world *w = op->comm->world;
     par__operation **link = &w->active;
@@ -7444,7 +7460,7 @@ static par_result par__wait_for(par__operation *op) {
             if (over) break;
         }
         par__poll_net(w, now);
-        // Sleep until a peer rings. Other nodes cannot ring: then look again soon.
+        // Sleep until a peer rings the doorbell. Ranks of other nodes cannot ring it: then check again soon.
         uint32_t *sleepers = &w->arena->sleepers,
                  bell = __atomic_load_n(&w->control->doorbell, __ATOMIC_SEQ_CST);
         __atomic_store_n(&w->control->sleeping, 1, __ATOMIC_SEQ_CST);
@@ -7459,10 +7475,10 @@ static par_result par__wait_for(par__operation *op) {
     return op->result;
 }
 
-// ---- beginning and ending a call
+// ---- issuing and completing a call
 
-#define PAR__COALESCE_BYTES ((size_t)65536)   // calls of up to so many bytes travel together
-#define PAR__BUCKET_BYTES   ((size_t)1 << 20) // up to so many
+#define PAR__COALESCE_BYTES ((size_t)65536)   // calls of up to so many bytes are coalesced
+#define PAR__BUCKET_BYTES   ((size_t)1 << 20) // up to so many bytes
 
 static int par__validate_call(par__operation *op) {
     const par__call *k = &op->call;
@@ -7519,8 +7535,8 @@ static par__operation *par__alloc_operation(par__world *w) { // the caller holds
     return op;
 }
 
-// One operation for n > 1 calls: their data side by side in a bucket. Its arrival line has a hash of the
-// counts, so that other counts of the same sum are a mismatch.
+// One operation for n > 1 calls, whose data are packed in a bucket. Its arrival has a hash of the counts, so
+// that other counts with the same sum are a mismatch.
 static int par__fill_bucket(par__operation *op, const par__call *calls, size_t n) { // 0: no memory
     par__call *all = &op->call;
     const size_t e = par__bytes_of_dtype[calls->dtype];
@@ -7545,7 +7561,7 @@ static int par__fill_bucket(par__operation *op, const par__call *calls, size_t n
     return 1;
 }
 
-// Begin a call, or n > 1 of a group that share a bucket. The caller holds the world's lock.
+// Issue a call, or n > 1 calls of a group that share a bucket. The caller holds the world's lock.
 static par_result par__issue(par_comm *c, const par__call *call, size_t n, par__operation **out) {
     par__world *w = c->world;
     if (c->broken) return c->broken;
@@ -7561,7 +7577,7 @@ static par_result par__issue(par_comm *c, const par__call *call, size_t n, par__
         return par__recycle_operation(op),
                par__set_error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
     op->invalid = !par__validate_call(op);
-    if (op->invalid) op->call.dtype = PAR_U8, op->call.op = PAR_SUM, op->call.count = 0; // safe to look at
+    if (op->invalid) op->call.dtype = PAR_U8, op->call.op = PAR_SUM, op->call.count = 0; // safe to use
     if (op->invalid && call->kind >= PAR_KIND_SEND) {
         par__recycle_operation(op);
         return PAR_ERR_ARGUMENT;
@@ -7583,11 +7599,11 @@ static par_result par__release_operation(par__operation *op) {
     return r;
 }
 
-// A call made within a group waits for its end.
+// Keep a call that is made within a group until the group ends.
 static par_result par__add_to_group(par_comm *c, const par__call *call) {
     par__operation check;
     check.comm = c, check.call = *call;
-    if (!par__validate_call(&check)) return PAR_ERR_ARGUMENT; // the others hear of it from their groups' end
+    if (!par__validate_call(&check)) return PAR_ERR_ARGUMENT; // the others get MISMATCH when their groups end
     if (c->grouped_count == c->grouped_capacity) {
         const size_t capacity = 2 * c->grouped_capacity + 16;
         par__call *calls = (par__call *)PAR_REALLOC(c->grouped, capacity * sizeof *calls);
@@ -7604,7 +7620,7 @@ static par_result par__add_to_group(par_comm *c, const par__call *call) {
     return PAR_OK;
 }
 
-// How many of the calls from `first` on may share a bucket.
+// The number of calls, from `first` on, that can share a bucket.
 static size_t par__count_coalescible(const par_comm *c, size_t first) {
     const par__call *a = &c->grouped[first];
     const size_t e = par__bytes_of_dtype[a->dtype];
@@ -7625,7 +7641,7 @@ static void par__wake_progress(par__world *w) {
     par__futex_wake(&w->progress_work);
 }
 
-// The progress thread: looks after what was begun, every few microseconds, and sleeps while there is nothing.
+// The progress thread: steps the active operations every few microseconds, and sleeps while there are none.
 static void *par__progress_main(void *p) {
     par__world *w = (par__world *)p;
     while (!PAR__LOAD(&w->progress_stop)) {
@@ -7662,13 +7678,13 @@ static void par__stop_progress(par__world *w) {
 
 static par__call par__make_call(par_kind kind, const void *send, void *recv, size_t count, par_dtype dtype,
                                 par_op op, int root) {
-    par__call k; // every member, no memset: see par__write_record
+    par__call k; // every member is set, without memset: every call does this
     k.kind = kind, k.send = send, k.recv = recv, k.count = count, k.dtype = dtype, k.op = op, k.root = root;
     k.send_counts = k.send_displs = k.recv_counts = k.recv_displs = NULL, k.bucket_hash = 0;
     return k;
 }
 
-// ---- carriers
+// ---- device backends
 
 static int par__is_offloaded(const par_comm *c, const par__call *k) {
     const void *memory = k->send ? k->send : k->recv;
@@ -7691,7 +7707,7 @@ static int par__fill_offload(par__operation *op, par_comm *c, const par__call *c
     par__record_begin(op);
     return 1;
 }
-// The operation is not among those that progress steps on: the carrier has it until par__offload_end.
+// Offload a call. Its operation is not in the world's list: the backend runs it until par__offload_end.
 static par_result par__offload_begin(par_comm *c, const par__call *call, par__operation **out) {
     par__world *w = c->world;
     *out = NULL;
@@ -7724,14 +7740,14 @@ static par_result par__offload_end(par__operation *op) {
 }
 par_result par_attach_backend(par_comm *c, par_device_backend *backend) {
     if (c->backend)
-        return par__set_error(c->world, PAR_ERR_ARGUMENT, "comm %s has a carrier already, %s", c->name,
+        return par__set_error(c->world, PAR_ERR_ARGUMENT, "comm %s has a device backend already, %s", c->name,
                               c->backend->name);
     c->backend = backend;
     backend->next = c->world->backends, c->world->backends = backend;
     return PAR_OK;
 }
 void par_offload_call_spans(const par_offload_call *k, size_t *send, size_t *recv) {
-    par__operation op; // as far as par__spans looks
+    par__operation op; // only what par__spans reads
     op.comm = k->comm,
     op.call = par__make_call(k->kind, k->send, k->recv, k->count, k->dtype, k->op, k->root);
     op.call.send_counts = k->send_counts, op.call.send_displs = k->send_displs;
@@ -7750,7 +7766,7 @@ static void par__detach_backend(par_comm *c) {
     x->close(x);
 }
 par_device_backend *par_backend_of(const par_comm *c) { return c->backend; }
-// In a group: begun at once, and ended with it.
+// In a group offloaded calls are issued at once, and end with the group.
 static par_result par__offload_in_group(par_comm *c, const par__call *call) {
     par__operation *op;
     const par_result r = par__offload_begin(c, call, &op);
@@ -7768,12 +7784,12 @@ static par_result par__offload_group_end(par_comm *c) {
     return first;
 }
 
-// A send that has just begun goes out before a receive begins to copy.
+// Start a send that was just issued, before a receive begins to copy.
 static void par__start_send(par__operation *op) {
     if (op->call.kind == PAR_KIND_SEND && par__queue_of(op)->running == op) par__step_message(op);
 }
 
-// A collective without a root has par_tag's number in that place.
+// A collective without a root has par_tag's tag in place of a root.
 static void par__take_tag(par_comm *c, par__call *call) {
     PAR_ASSERT(c && "a comm is NULL");
     if (par__has_root(call->kind)) return;
@@ -7887,7 +7903,8 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
         if (head)
             op->group_head = head, op->detached = 1, head->group_pending++;
         else
-            head = op, head->group_pending = 1, request->operation = op, request->ticket = op->ticket; // held
+            head = op, head->group_pending = 1, request->operation = op,
+            request->ticket = op->ticket; // waits
         par__start_send(op);
     }
     if (head) head->group_pending--;

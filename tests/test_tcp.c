@@ -79,8 +79,8 @@ static void until_end(int fd) { // the far end's
     X(MANY_RTS, "rank 1 sent rank 0 more messages than were agreed before any of them was received")         \
     X(LONG, "rank 1 sent rank 0 a DATA frame of 200000 bytes where 126976 were agreed")                      \
     X(HUGE, "rank 1 sent rank 0 a DATA frame of 18446744073709551615 bytes where 1073741824 are the most")   \
-    X(HEADER, "rank 1 sent rank 0 a message of 3 bytes that does not begin as one does")                     \
-    X(BYTES, "that does not begin as one does")
+    X(HEADER, "rank 1 sent rank 0 a message of 3 bytes without a valid header")                              \
+    X(BYTES, "without a valid header")
 enum {
 #define X(name, text) FRAME_##name,
     FRAMES(X)
