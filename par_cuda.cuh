@@ -18,8 +18,9 @@
 #define PAR_CUDA_H
 /*
 WHAT
-    A GPU for par.h and for whatever layers are included before this file. Collectives take device pointers,
-    par_zero.h and par_tp.h get the GPU's kernels, a CUDA program keeps its main, its pointers, its streams.
+    NVIDIA GPUs for par.h and for the layers that are included before this file. Collectives take device
+    pointers, and par_zero.h and par_tp.h run on the GPU. A CUDA program keeps its own main, its own pointers
+    and its own streams.
 
 USE
     #define PAR_IMPLEMENTATION        in one .cu file, after the layers you use:
@@ -55,29 +56,29 @@ EXAMPLE
 TABLE OF CONTENTS
     The API comes first: contexts, memory, streams, tables of kernels. Implementation, bottom-up:
     >>cuda_platform   errors, launches, grids
-    >>cuda_numbers    types, loads and stores of 16 bytes, sums over a block, random numbers
-    >>cuda_reduce     sums of several arrays, casts
+    >>cuda_numbers    types, 16-byte loads and stores, block reductions, random numbers
+    >>cuda_reduce     reductions of several arrays, casts
     >>cuda_gemm       matrix products: cuBLASLt, or plain tiles
     >>cuda_device     a GPU as a par_device
-    >>cuda_exchange   what ranks tell each other before and after a call
-    >>cuda_peer       carrier: arrays of all ranks can be addressed
-    >>cuda_staging    carrier: through the host's memory
-    >>cuda_nccl       carrier: NCCL
-    >>cuda_open       contexts, the choice of a carrier
+    >>cuda_exchange   the messages between hosts before and after a call
+    >>cuda_peer       backend: peer-to-peer access to the arrays of all ranks
+    >>cuda_staging    backend: through the host's memory
+    >>cuda_nccl       backend: NCCL
+    >>cuda_open       contexts, the choice of a backend
     >>cuda_zero       kernels of par_zero.h
     >>cuda_tp_rows    kernels of par_tp.h: norms, activations, losses, embeddings
-    >>cuda_attention  ... and attention
+    >>cuda_attention  kernels of par_tp.h: attention
     >>cuda_cudnn      attention by cuDNN
-    >>cuda_tp         their table
+    >>cuda_tp         the table of kernels for par_tp.h
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_CUDA_IMPLEMENTATION)   emit the code, in one .cu file
     PAR_CUDA_NCCL       communicate by NCCL (link -lnccl); without it: ranks of one node
-    PAR_CUDA_NVTX       calls are ranges in Nsight, from begin to end (NVTX 3, headers alone)
+    PAR_CUDA_NVTX       each call is a range in Nsight, from begin to end (NVTX 3, header only)
     PAR_CUDA_CUBLASLT   matrix products by cuBLASLt (link -lcublasLt); without it: plain tiles, slow
-    PAR_CUDA_CUDNN      attention by cuDNN 9.12 or newer (link -lcudnn): in bf16, of whole sequences (cp 1),
-                        without dropout, where cuDNN has an engine that gives the same bits each time and
-                        needs no more than 1/16 of the memory; else by own kernels, as without the macro
+    PAR_CUDA_CUDNN      attention by cuDNN 9.12 or newer (link -lcudnn). It is used for bf16, whole sequences
+                        (cp 1) and no dropout, where cuDNN has a deterministic engine whose workspace is at
+                        most 1/16 of the memory; elsewhere, and without the macro, by this file's kernels
     PAR_MALLOC, PAR_ASSERT ... as in par.h
 
 ENVIRONMENT
@@ -85,25 +86,26 @@ ENVIRONMENT
     PAR_CUDA_CHECK=1                         see par_cuda_desc.check
 
 MODEL
-    A context (par_cuda) belongs to a rank: a device, the caller's stream or one of its own for what is
-    computed, and a stream of high priority for what is communicated. With desc.comm, calls on that comm,
-    and on those split from it afterwards, take device memory.
-    Order. A call reads what the compute stream had enqueued before it (for begin forms: before begin). The
-    blocking form and par_wait return when the compute stream waits for the result: the host does not. What is
-    enqueued next sees it; host code that reads must synchronize the stream.
-    Carriers. nccl: any ranks, one to a GPU. peer: ranks of a node, threads or processes, any number to a GPU;
-    ranks tell each other where arrays are, and each works on its slice of all of them; the host waits for the
-    other hosts, never the device for a device. staging: through host memory and par.h, anywhere, slow.
-    Sums. peer and staging add in rank order, half types in f32, as par.h does, to the bit; so does nccl for
-    PAR_TREE_SUM and with desc.exact. Otherwise NCCL's order counts: two runs may differ.
-    Memory. The caller frees. peer between processes needs memory that cudaMalloc gave; what other ranks have
-    been shown, take from par_cuda_alloc and give back to par_cuda_free, which tells them.
-    Errors. As in par.h; where there is no comm, PAR_LOG has the text.
+    A context (par_cuda) belongs to one rank. It has a device, a compute stream (the caller's or its own), and
+    a communication stream of high priority. With desc.comm, calls on that comm and on comms that are split
+    from it afterwards take device memory.
+    Order. A call reads what was enqueued on the compute stream before the call (begin forms: before begin).
+    The blocking form and par_wait make the compute stream wait for the result; the host does not wait for it.
+    Work that is enqueued next sees the result. Host code must synchronize the stream before it reads it.
+    Backends. nccl: any ranks, one per GPU. peer: ranks of one node, threads or processes, any number per GPU;
+    ranks exchange the addresses of their arrays, and each rank reduces its slice of all arrays; hosts wait
+    for hosts, and no device waits for a device. staging: through host memory and par.h; anywhere, slow.
+    Sums. peer and staging add in rank order with half types in f32, and give the bits of par.h; so does nccl
+    for PAR_TREE_SUM and with desc.exact. Otherwise NCCL chooses the order, and two runs may differ.
+    Memory. The caller frees what it allocates. The peer backend between processes needs memory from
+    cudaMalloc. Allocate and free arrays that are sent with par_cuda_alloc and par_cuda_free, because
+    par_cuda_free tells the other processes to unmap them.
+    Errors. As in par.h. Without a comm the text goes to PAR_LOG.
 
 LIMITS
-    Compute capability 8.0 and newer. peer: 64 ranks of one node. A captured stream (CUDA graphs) communicates
-    by nccl alone; capture after a first step, which allocates scratch memory and lets libraries plan. Nothing
-    here runs on a GPU in the kit's own checks, which emulate one: make gpu-check does.
+    Compute capability 8.0 or newer. peer: at most 64 ranks, on one node. A stream that is captured (CUDA
+    graphs) can communicate by nccl only; capture after a first step, because that allocates scratch memory
+    and lets libraries choose kernels. make check emulates a GPU; make gpu-check needs one.
 */
 
 #ifdef __cplusplus
@@ -114,8 +116,8 @@ extern "C" {
 
 typedef struct par_cuda par_cuda;
 
-// X(constant, name). AUTO: nccl if it is compiled in and no two ranks share a GPU, else peer on one node,
-// else staging.
+// X(constant, name): the backends. AUTO chooses nccl if it is compiled in and no two ranks share a GPU, else
+// peer on one node, else staging.
 #define PAR_CUDA_BACKENDS(X)                                                                                 \
     X(PAR_CUDA_AUTO, "auto")                                                                                 \
     X(PAR_CUDA_NCCL_BACKEND, "nccl")                                                                         \
@@ -129,53 +131,56 @@ typedef enum par_cuda_backend {
 } par_cuda_backend;
 
 typedef struct par_cuda_desc {
-    par_comm *comm;      // whose calls take device memory from now on; NULL: only a device
-    int device;          // 1 + its number; 0: rank on the node modulo the number of devices
-    cudaStream_t stream; // what the caller computes on; NULL: a stream of the context's own
+    par_comm *comm;      // its calls take device memory from now on; NULL: a device without communication
+    int device;          // 1 + the device's number; 0: the rank on the node modulo the number of devices
+    cudaStream_t stream; // the compute stream; NULL: the context makes its own
     par_cuda_backend backend;
-    void *nccl; // an ncclComm_t of the same ranks in the same order, which stays the caller's
-    // nccl. exact: sums in rank order, at the price of more bytes. check: hosts compare each collective
-    // before it is begun, and wait for each other (also PAR_CUDA_CHECK=1).
+    void *nccl; // NULL, or an ncclComm_t of the same ranks in the same order; the caller destroys it
+    // For the nccl backend. exact: sums in rank order, which sends more bytes. check: hosts compare the
+    // arguments of each collective before it begins, and wait for each other (also PAR_CUDA_CHECK=1).
     int exact, check;
 } par_cuda_desc;
 
-// Collective over desc.comm. Makes the device current for this thread. Errors: ARGUMENT (no such device),
-// UNSUPPORTED (a carrier that cannot be here: the text says why), SYSTEM (CUDA or NCCL failed), MEMORY.
+// Opens a context and makes its device current for this thread. Collective over desc.comm. Errors: ARGUMENT
+// (no such device), UNSUPPORTED (the backend cannot work here; the text says why), MISMATCH (ranks asked for
+// different backends), SYSTEM (CUDA or NCCL failed), MEMORY.
 par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **cuda);
-// Not collective. Comms that have its carrier may be closed later. NULL is PAR_OK.
+// Closes the context. Not collective. Comms that use its backend may be closed later. NULL is PAR_OK.
 par_result par_cuda_close(par_cuda *cuda);
 const char *par_cuda_backend_name(const par_cuda *cuda); // "nccl", "peer", "staging", "none"
 
 // ---- memory and streams -----------------------------------------------------------------------------------
 
-// DEVICE: zeroed, for any use; ranks of other processes can be shown it. STREAM: ordered in the compute
-// stream, from a pool, contents undefined, never shown to another process. HOST: pinned, zeroed. SYMMETRIC:
-// zeroed, made for par_cuda_window_open (ncclMemAlloc; where nccl does not carry, as DEVICE).
+// Kinds of memory. DEVICE: zeroed, for any use; other processes can map it. STREAM: allocated in stream order
+// on the compute stream, from a pool, not initialized; the peer backend cannot use it between processes.
+// HOST: pinned host memory, zeroed. SYMMETRIC: zeroed, for par_cuda_window_open (ncclMemAlloc; without nccl
+// as DEVICE).
 typedef enum par_cuda_memory {
     PAR_CUDA_DEVICE,
     PAR_CUDA_STREAM,
     PAR_CUDA_HOST,
     PAR_CUDA_SYMMETRIC
 } par_cuda_memory;
-// Errors: MEMORY, SYSTEM. bytes 0 gives a pointer that may be freed.
+// Allocates and frees. bytes 0 gives a pointer that can be freed. Errors: MEMORY, SYSTEM.
 par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, void **memory);
 par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory); // NULL is PAR_OK
 
-// Register SYMMETRIC memory, of as many bytes on all ranks, with comm: NCCL's collectives on it may then let
-// switches and copy engines do the work, and copy nothing on the way (from 2.27 on). Elsewhere nothing is
-// done, and *window is NULL. Collective over comm, both; close before the memory is freed and comm is closed.
-// Errors: ARGUMENT (comm has no carrier of par_cuda_open), SYSTEM.
+// Registers SYMMETRIC memory with comm, the same number of bytes on all ranks. NCCL 2.27 and newer can then
+// use NVLink SHARP, copy engines and zero-copy kernels for collectives on it. With other backends the call
+// does nothing, and *window is NULL. Both calls are collective over comm. Close the window before you free
+// the memory or close comm. Errors: ARGUMENT (comm has no backend of par_cuda_open), SYSTEM.
 par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void **window);
 par_result par_cuda_window_close(par_comm *comm, void *window); // NULL is PAR_OK
 
-cudaStream_t par_cuda_stream(const par_cuda *cuda);      // for what is computed
-cudaStream_t par_cuda_comm_stream(const par_cuda *cuda); // of high priority, for what is communicated
-// The host waits for the compute stream. nccl: until the comm's deadline (TIMEOUT), or par_alive's error;
-// NCCL is then aborted, so that the device can end.
+cudaStream_t par_cuda_stream(const par_cuda *cuda);      // the compute stream
+cudaStream_t par_cuda_comm_stream(const par_cuda *cuda); // the communication stream, of high priority
+// The host waits for the compute stream. With nccl it waits until the comm's deadline (TIMEOUT) or until
+// par_alive fails; then it aborts NCCL, so that the stream can finish.
 par_result par_cuda_sync(par_cuda *cuda);
 
 // ---- tables for the layers --------------------------------------------------------------------------------
-// They are the context's and live as long. `stream` arguments: a cudaStream_t, NULL the compute stream.
+// The tables belong to the context and live as long. A `stream` argument is a cudaStream_t; NULL is the
+// compute stream.
 
 par_device *par_cuda_device(par_cuda *cuda);
 #if defined(PAR_ZERO_H)
@@ -185,7 +190,7 @@ const par_zero_kernels *par_cuda_zero(par_cuda *cuda); // for par_zero_desc.kern
 const par_tp_kernels *par_cuda_tp(par_cuda *cuda); // for par_tp_desc.kernels
 #endif
 
-// What is sent is said to be sent where the program called (see par.h).
+// Communication is reported at the place where the program made the call (see par.h).
 par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cuda **cuda);
 #define par_cuda_open(...) par__cuda_open_at(PAR_SITE, __VA_ARGS__)
 
@@ -241,16 +246,16 @@ par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cu
 // >>cuda_platform -------------------------------------------------------------------------------------------
 
 enum {
-    PAR__CUDA_MAX_PEERS = 64, // at most, of a comm of the peer carrier
-    PAR__CUDA_EVENTS = 32,    // of each kind of a rank and comm, used in turn
+    PAR__CUDA_MAX_PEERS = 64, // ranks of a comm of the peer backend
+    PAR__CUDA_EVENTS = 32,    // events of each kind, per rank and comm, used in turn
     PAR__CUDA_SITE_BYTES = 96,
-    PAR__CUDA_MAX_MAPPINGS = 64, // other processes' allocations that are mapped at a time
+    PAR__CUDA_MAX_MAPPINGS = 64, // allocations of other processes that are mapped at a time
     PAR__CUDA_THREADS = 256
 };
 
 #if defined(PAR_CUDA_CUBLASLT)
 enum { PAR__CUDA_MAX_PLANS = 64 };
-struct par__cuda_gemm_key { // what cuBLASLt chooses by
+struct par__cuda_gemm_key { // what cuBLASLt's choice of a kernel depends on
     size_t m, n, k, lda, ldb, ldc;
     int trans_a, trans_b, bias;
     par_dtype type, c_type;
@@ -273,8 +278,7 @@ struct par__dnn_plan {
     par__dnn_shape shape;
     cudnnBackendDescriptor_t plan; // NULL: cuDNN has none for the shape
     size_t workspace_bytes;
-    cudnnBackendDescriptor_t
-        descriptors[PAR__DNN_MAX_DESCRIPTORS]; // all that the plan rests on, the latest last
+    cudnnBackendDescriptor_t descriptors[PAR__DNN_MAX_DESCRIPTORS]; // all of the plan, the newest last
     int descriptor_count;
     cudnnStatus_t status; // the first error
     par__dnn_plan *next;
@@ -285,7 +289,7 @@ struct par__cuda_ipc_mapping { // an allocation of another process
     void *base;
     int owner; // world rank
     uint64_t free_count,
-        last_used; // frees: of the owner, when it was mapped; what it frees later may come again elsewhere
+        last_used; // free_count: the owner's when it was mapped; after a later free the address may be reused
 };
 #if defined(PAR_TP_H)
 struct par__cuda_rope_key {
@@ -304,18 +308,18 @@ struct par_cuda {
     par_tp_kernels tp;
 #endif
     int ordinal, sm_count, max_shared_bytes;
-    int references; // the user and each carrier
+    int references; // the user's and one for each comm
     int own_stream;
     cudaStream_t stream, comm_stream;
     par_cuda_backend backend;
     par__cuda_ipc_mapping mappings[PAR__CUDA_MAX_MAPPINGS];
     uint64_t mapping_clock, free_count;
 #if defined(PAR_TP_H)
-    par__cuda_rope_key rope_key; // what the table of rotary positions in room[2] is for
+    par__cuda_rope_key rope_key; // the arguments of the RoPE table in scratch[2]
 #endif
     void *workspace; // of matrix products
     size_t workspace_bytes;
-    void *scratch[4]; // scratch for kernels, grown by par__cuda_scratch
+    void *scratch[4]; // memory for kernels, see par__cuda_scratch
     size_t scratch_bytes[4];
 #if defined(PAR_CUDA_CUBLASLT)
     cublasLtHandle_t cublas;
@@ -324,7 +328,7 @@ struct par_cuda {
 #endif
 #if PAR__CUDA_DNN
     cudnnHandle_t cudnn;
-    par__dnn_plan *dnn_plans; // each shape's, or that there is none
+    par__dnn_plan *dnn_plans; // one for each shape so far, also if cuDNN has none
 #endif
 };
 
@@ -358,7 +362,7 @@ static par_result par__cuda_stream_wait(const par_cuda *cuda, cudaStream_t strea
     return PAR_OK;
 }
 
-// Every kernel goes through here. Shared memory is always given at the launch, and named by PAR__CUDA_SHARED.
+// Every kernel is launched here. Shared memory is always dynamic, and PAR__CUDA_SHARED declares it.
 template <class T> struct par__cuda_identity { typedef T type; };
 #if defined(CUDA_EMU)
 #define PAR__CUDA_SHARED(type, name) EMU_SHARED(type, name)
@@ -386,14 +390,15 @@ static par_result par__cuda_launch(const par_cuda *cuda, void (*kernel)(P...), d
 static cudaStream_t par__cuda_stream_of(const par_cuda *cuda, void *stream) {
     return stream ? (cudaStream_t)stream : cuda->stream;
 }
-// Blocks for so many items, each block taking `per` at a time: never more than fill the device.
+// The number of blocks for so many items at `per` items a block, at most as many as fill the device.
 static unsigned par__cuda_blocks(const par_cuda *cuda, size_t items, size_t per) {
     const size_t wanted = (items + per - 1) / per, max_blocks = (size_t)cuda->sm_count * 8;
     return (unsigned)PAR__MAX((size_t)1, PAR__MIN(wanted, max_blocks));
 }
 static par_cuda *par__cuda_of(par_device *device) { return (par_cuda *)device->state; }
 
-// Scratch memory number `slot`, in the order of the compute stream.
+// Scratch memory number `slot`, of at least so many bytes; NULL: out of memory. Use it on the compute stream
+// only.
 static void *par__cuda_scratch(par_cuda *cuda, int slot, size_t bytes) {
     if (cuda->scratch_bytes[slot] >= bytes && cuda->scratch[slot]) return cuda->scratch[slot];
     par_cuda_free(cuda, PAR_CUDA_DEVICE, cuda->scratch[slot]);
@@ -428,7 +433,8 @@ static __device__ __forceinline__ uint32_t par__cuda_float_bits(float x) {
     return bits;
 #endif
 }
-// Up: what accumulates a type. Down: back, rounded once, to nearest even; as par.h does both.
+// widen converts to the type in which values are accumulated. round converts back, to nearest even, as par.h
+// does.
 static __device__ __forceinline__ float par__cuda_widen(par__cuda_bf16 x) {
     return par__cuda_float_from_bits((uint32_t)x.bits << 16);
 }
@@ -458,7 +464,7 @@ static __device__ __forceinline__ void par__cuda_round(par__cuda_f16 *to, float 
 }
 template <class T> static __device__ __forceinline__ void par__cuda_round(T *to, T x) { *to = x; }
 
-// For a template over the float types: T is float, bf16 or f16 in what follows.
+// Runs code with T defined as float, bf16 or f16, by dtype.
 #define PAR__CUDA_DISPATCH_FLOAT(dtype, T, ...)                                                              \
     switch (dtype) {                                                                                         \
     case PAR_F32: {                                                                                          \
@@ -476,7 +482,8 @@ template <class T> static __device__ __forceinline__ void par__cuda_round(T *to,
     default: return PAR_ERR_ARGUMENT;                                                                        \
     }
 
-// Eight elements from `at` on, those beyond n as 0; in 16-byte pieces where the array allows.
+// Loads or stores eight elements from `at` on, in 16-byte accesses where alignment allows; beyond n load
+// gives 0 and store does nothing.
 template <class T>
 static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size_t at, size_t n) {
     const bool whole = at + 8 <= n && (uintptr_t)(p + at) % 16 == 0;
@@ -519,8 +526,8 @@ static __device__ __forceinline__ void par__cuda_store(T *p, const float *x, siz
     }
 }
 
-// Over all threads of a block, the same on each; in one order. room: a value for each warp. Blocks are whole
-// warps.
+// Reductions over a warp and over a block, in a fixed order; all threads get the result. scratch: one value
+// per warp. Blocks must be whole warps.
 struct par__cuda_add {
     template <class T> static __device__ __forceinline__ T of(T a, T b) { return a + b; }
 };
@@ -557,8 +564,8 @@ static __device__ __forceinline__ void par__cuda_philox(const uint32_t counter[4
 
 // >>cuda_reduce ---------------------------------------------------------------------------------------------
 //
-// Element i of every destination = the sum over the sources, in their order, of element i: each source is
-// read once, each destination written once. 16 bytes a thread at a time.
+// Element i of every destination = the reduction of element i of all sources, in their order. Each source is
+// read once and each destination is written once, 16 bytes a thread at a time.
 
 struct par__cuda_reduction {
     const void *from[PAR__CUDA_MAX_PEERS];
@@ -598,7 +605,8 @@ static __device__ __forceinline__ float par__cuda_scaled(float x, double f) { re
 static __device__ __forceinline__ double par__cuda_scaled(double x, double f) { return x * f; }
 
 template <class T, int N> struct alignas(N * sizeof(T) == 16 ? 16 : alignof(T)) par__cuda_vector { T x[N]; };
-// sum[] of N elements at `at`. TREE_SUM: level i of a binary counter holds a sum of 2^i sources.
+// out[] = the reduction of N elements at `at`. TREE_SUM: level i of a binary counter holds a sum of 2^i
+// sources.
 template <class T, int N>
 static __device__ __forceinline__ void par__cuda_reduce_at(const par__cuda_reduction &s, size_t at, T *out) {
     typedef typename par__cuda_accumulator<T>::type A;
@@ -683,7 +691,7 @@ static void par__cuda_reduction_open(par__cuda_reduction *s, par_op op, int rank
     s->factor = s->op == PAR_SCALED_SUM ? par_op_factor(op) : 1;
 }
 
-// Between float types, eight elements a thread. In place only where the sizes are the same.
+// Casts between float types, eight elements a thread. In place only if both types have the same size.
 template <class D, class S> static __global__ void par__cuda_k_cast(D *to, const S *from, size_t n) {
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
@@ -691,7 +699,7 @@ template <class D, class S> static __global__ void par__cuda_k_cast(D *to, const
         par__cuda_load(x, from, at, n), par__cuda_store(to, x, at, n);
     }
 }
-// Between any types, as par_cast: floats to integers truncate and saturate, what is no number gives 0.
+// Casts between any types, as par_cast does: floats to integers truncate and saturate, and NaN gives 0.
 static __device__ __forceinline__ double par__cuda_get(const void *p, par_dtype d, size_t i) {
     switch (d) {
     case PAR_F64: return ((const double *)p)[i];
@@ -782,14 +790,15 @@ static par_result par__cuda_cast(par_cuda *cuda, void *dst, par_dtype dt, const 
                             0, stream, dst, dt, src, st, n);
 }
 
-// Sums of squares, in two launches: a part for each block, then all parts by one block, in one order.
-enum { PAR__CUDA_MAX_PARTIALS = 1024 }; // at most
-// Parts of n elements: it depends on n alone, so that their sum is one number on every device.
+// Sums of squares in two launches: a partial sum for each block, then the sum of the partial sums by one
+// block.
+enum { PAR__CUDA_MAX_PARTIALS = 1024 };
+// The number of partial sums for n elements. It depends on n alone, so that every device gives the same bits.
 static unsigned par__cuda_partial_count(size_t n) {
     return (unsigned)PAR__MAX((size_t)1,
                               PAR__MIN(n / (16 * PAR__CUDA_THREADS), (size_t)PAR__CUDA_MAX_PARTIALS));
 }
-// sums[0], sums[1] += weight x the sums of the parts.
+// sums[0], sums[1] += weight x the sums of the partial sums.
 static __global__ void par__cuda_k_sum_partials(const double *partials, unsigned count, int kinds,
                                                 double weight, double *sums) {
     PAR__CUDA_SHARED(double, scratch);
@@ -830,8 +839,8 @@ static par_result par__cuda_sum_squares(par_cuda *cuda, const void *x, par_dtype
 
 // >>cuda_gemm -----------------------------------------------------------------------------------------------
 //
-// C = alpha op(A) op(B) + beta C, row-major, sums in f32. Plain tiles: a block makes 64 x 64 of C, 16 of K at
-// a time, each thread 4 x 4.
+// C = alpha op(A) op(B) + beta C, row-major, with sums in f32. The plain kernel: a block computes a tile of
+// 64 x 64 of C, 16 of K at a time, and each thread 4 x 4 of it.
 
 struct par__cuda_gemm_desc {
     int trans_a, trans_b;
@@ -893,8 +902,8 @@ static void par__cuda_destroy_plan(par__cuda_gemm_plan *plan) {
     if (plan->matmul) cublasLtMatmulDescDestroy(plan->matmul);
     memset(plan, 0, sizeof *plan);
 }
-// Of an address, up to 16 bytes, which is what kernels load at once: more would let the choice among them,
-// and so the bits of a result, depend on where an array lies.
+// The alignment of an address, at most 16 bytes, which is what kernels load at once. With larger alignments
+// the chosen kernel, and with it the bits of a result, would depend on the address of an array.
 static uint32_t par__cuda_alignment(const void *p) {
     uint32_t bytes = 16;
     while ((uintptr_t)p % bytes) bytes /= 2;
@@ -902,7 +911,7 @@ static uint32_t par__cuda_alignment(const void *p) {
 }
 #define PAR__CUDA_PREFERENCE(what, value)                                                                    \
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value))
-// Column-major, as cuBLAS sees it: C^T = op(B)^T op(A)^T.
+// cuBLAS is column-major: it computes C^T = op(B)^T op(A)^T.
 static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_plan *plan, const void *bias) {
     const par__cuda_gemm_key *p = &plan->key;
     const cublasOperation_t ta = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
@@ -940,7 +949,8 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_p
     if (preference) cublasLtMatmulPreferenceDestroy(preference);
     return e;
 }
-// Choosing takes the library longer than a small product: what was chosen for a shape is kept.
+// cuBLASLt takes longer to choose a kernel than to run a small product, so the choice for each shape is
+// cached.
 static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
                                           const void *b, void *c, cudaStream_t stream) {
     par__cuda_gemm_key key;
@@ -1050,32 +1060,33 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
 cudaStream_t par_cuda_stream(const par_cuda *cuda) { return cuda->stream; }
 cudaStream_t par_cuda_comm_stream(const par_cuda *cuda) { return cuda->comm_stream; }
 static void par__cuda_abort(par_cuda *cuda);
-// For waits that par.h does not see: every few milliseconds, is the deadline past, or a rank gone?
-static par_result par__cuda_poll(par_comm *c, double begun, double *last_check, const char *what,
+// For waits outside par.h: checks every few milliseconds whether the deadline has passed or a rank has died.
+static par_result par__cuda_poll(par_comm *c, double start, double *last_check, const char *what,
                                  const char *missing, const char *hint) {
     const double now = par_seconds(c), limit = par_timeout(c);
     sched_yield();
     if (now - *last_check < 0.005) return PAR_OK;
     *last_check = now;
-    return now - begun > limit
+    return now - start > limit
                ? par_fail(c, PAR_ERR_TIMEOUT, "%s: %s within %g s%s", what, missing, limit, hint)
                : par_alive(c);
 }
 par_result par_cuda_sync(par_cuda *cuda) {
     par_comm *c = cuda->desc.comm;
-    if (!c || cuda->backend != PAR_CUDA_NCCL_BACKEND) { // hosts have met already: the device will end
+    if (!c ||
+        cuda->backend != PAR_CUDA_NCCL_BACKEND) { // the hosts have agreed already: the stream will finish
         PAR__CUDA_CALL(cudaStreamSynchronize(cuda->stream));
         return PAR_OK;
     }
-    const double begun = par_seconds(c);
-    double last_check = begun;
+    const double start = par_seconds(c);
+    double last_check = start;
     cudaError_t e;
     while ((e = cudaStreamQuery(cuda->stream)) == cudaErrorNotReady) {
         cudaGetLastError();
         const par_result r = par__cuda_poll(
-            c, begun, &last_check, "par_cuda_sync", "the stream has not ended",
-            ": a rank may not have called what the others wait for (PAR_CUDA_CHECK=1 finds out); NCCL is "
-            "aborted, close the comm");
+            c, start, &last_check, "par_cuda_sync", "the stream has not finished",
+            ": a rank may not have made the call that the others wait for (PAR_CUDA_CHECK=1 finds out); NCCL "
+            "is aborted, close the comm");
         if (r) return par__cuda_abort(cuda), r;
     }
     return par__cuda_check(cuda, e, "par_cuda_sync");
@@ -1184,16 +1195,17 @@ par_device *par_cuda_device(par_cuda *cuda) { return &cuda->device; }
 
 // >>cuda_exchange -------------------------------------------------------------------------------------------
 //
-// A call of the peer and staging carriers goes through a list of what has begun on its comm, and moves on
-// whenever its rank waits for anything:
-//     peer      rank 0   ready -> [tell] ......... all told: sum own slice | done -> [tell] .... all told
-//               rank 1            ready -> [tell]  all told: sum own slice | done -> [tell] .... all told
+// The peer and staging backends keep a list of the calls in flight on each comm. A call advances whenever its
+// rank waits for anything:
+//     peer      rank 0   ready -> [announce] ..... all here: reduce slice | done -> [announce] . all done
+//               rank 1        ready -> [announce]  all here: reduce slice | done -> [announce] . all done
 //     streams   compute  ready                                                        (end) wait: complete
-//               comm                               wait: all ready | sum | done    wait: all done | complete
-// Hosts tell each other over two comms of their own. Whatever a stream waits for was recorded before, in host
-// time; so no device ever waits in a circle, and events can be used again: those of a stream are in order.
+//               comm                             wait: all ready | reduce | done   wait: all done | complete
+// Hosts exchange these messages over two comms of their own. An event is recorded before any stream is told
+// to wait for it, so devices cannot deadlock. Events of a stream complete in order, so they can be reused in
+// turn.
 
-struct par__cuda_arrival { // what a rank tells the others of its call
+struct par__cuda_arrival { // what a rank announces of its call to the others
     int32_t kind, dtype, root, tag, failed;
     uint32_t slot;                      // of the event after which its arrays are ready
     uint64_t free_count;                // allocations that this rank has freed so far
@@ -1225,12 +1237,12 @@ struct par__cuda_pending {
     char *host[2]; // staging: send, recv
     size_t host_bytes[2];
 };
-struct par__cuda_host_block { // pinned memory of the staging carrier
+struct par__cuda_host_block { // a block of pinned memory that the staging backend keeps
     par__cuda_host_block *next;
     char *memory;
     size_t bytes;
 };
-struct par__cuda_comm { // the carrier of a comm
+struct par__cuda_comm { // the backend of one comm
     par_device_backend base;
     par_cuda *cuda;
     par_cuda_backend kind;
@@ -1242,7 +1254,7 @@ struct par__cuda_comm { // the carrier of a comm
     par__cuda_pending *first;
     void *scratch; // scratch on the device, in the order of the communication stream
     size_t scratch_bytes;
-    cudaEvent_t *free_events; // events that nobody uses
+    cudaEvent_t *free_events; // events to be used again
     int free_event_count, free_event_capacity;
     par__cuda_host_block *host_blocks;
 #if defined(PAR_CUDA_NCCL)
@@ -1287,7 +1299,7 @@ static int par__cuda_is_reduction(const par_offload_call *k) {
     return k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE || par__cuda_is_reduce_scatter(k);
 }
 
-// ---- what is the same for both
+// ---- common to both backends
 
 static par_result par__cuda_pending_open(par__cuda_comm *l, par_offload_call *k, par__cuda_pending **out) {
     const size_t n = l->kind != PAR_CUDA_PEER ? 0 : par__cuda_is_point_to_point(k) ? 1 : (size_t)l->n;
@@ -1325,7 +1337,7 @@ static par_result par__cuda_record_complete(par__cuda_comm *l,
     PAR__CUDA_CALL(cudaEventRecord(p->complete, cuda->comm_stream));
     return PAR_OK;
 }
-// The comm stream goes on after what the compute stream has so far.
+// The communication stream waits for what is on the compute stream so far.
 static par_result par__cuda_wait_for_compute(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
     PAR__CUDA_TRY(par__cuda_acquire_event(l, &p->complete));
@@ -1336,14 +1348,14 @@ static void par__cuda_finish(par__cuda_pending *p, par_result result) {
     if (result && !p->result) p->result = result;
     p->state = PAR__CUDA_DONE;
 }
-// par_wait sleeps until something changes, and sees to all other calls meanwhile.
+// Waits for one request of a call. Meanwhile par_wait advances all other calls.
 static void par__cuda_wait_request(par__cuda_pending *p, par_request *request) {
     p->waiting = 1;
     const par_result r = par_wait(request);
     p->waiting = 0;
     if (r) par__cuda_finish(p, r);
 }
-// All ranks take calls further in the order of their beginning: is this one next, of its kind?
+// All ranks advance calls in the order in which they began. Is this call next, among calls of its kind?
 static int par__cuda_is_next(const par__cuda_comm *l, const par__cuda_pending *p) {
     const int message = par__cuda_is_point_to_point(p->call);
     for (const par__cuda_pending *q = l->first; q != p; q = q->next)
@@ -1372,7 +1384,7 @@ static par_result par__cuda_end(par_device_backend *backend, par_offload_call *k
     return k->state = NULL, result;
 }
 
-// Have all ranks made the same call? The text names two call sites.
+// An error if the ranks did not make the same call. The text names two call sites.
 static void par__cuda_describe_call(const par__cuda_arrival *a, char *text, size_t bytes) {
     snprintf(text, bytes, "par_%s(count=%llu, %s, %s, root or tag %d/%d) at %s",
              par_kind_name((par_kind)a->kind), (unsigned long long)a->count,
@@ -1413,20 +1425,22 @@ static void par__cuda_fill_arrival(par__cuda_comm *l, const par_offload_call *k,
 
 // >>cuda_peer -----------------------------------------------------------------------------------------------
 //
-// Rank r works on slice r of all arrays, in one kernel, and writes what it found to all: reading nS and
-// writing nS bytes in all, the least there is, without a step in which anybody waits. (What others call
-// one-shot has as few steps, but reads n^2 S; two-shot has as few bytes, but a wait between its two kernels.)
+// Rank r reduces slice r of all arrays in one kernel and writes the result to all ranks. Together the ranks
+// read and write n S bytes each, which is the minimum, and no rank waits within the operation. (A one-shot
+// all_reduce has as few steps but reads n^2 S bytes; a two-shot one moves as few bytes but synchronizes
+// between its two kernels.)
 //     all_reduce      from: slice r of every send       to: slice r of every recv
 //     reduce          from: slice r of every send       to: slice r of the root's recv
 //     reduce_scatter  from: block r of every send       to: my recv
-// Everything else is copies, by the receiver, but for scatterv (its root knows where things are).
+// All other calls are copies, which the receiver makes; in scatterv the root makes them, as it knows the
+// blocks.
 
 static par_result par__cuda_ipc_close(par_cuda *cuda, par__cuda_ipc_mapping *m) {
     PAR__CUDA_CALL(cudaStreamSynchronize(cuda->comm_stream));
     PAR__CUDA_CALL(cudaIpcCloseMemHandle(m->base));
     return m->base = NULL, PAR_OK;
 }
-// Where rank r's array is, as seen from here.
+// The address in this process of the array that rank `rank` announced.
 static par_result par__cuda_ipc_open(par__cuda_comm *l, const par__cuda_arrival *a, int rank, int which,
                                      char **out) {
     par_cuda *cuda = l->cuda;
@@ -1450,7 +1464,8 @@ static par_result par__cuda_ipc_open(par__cuda_comm *l, const par__cuda_arrival 
     oldest->last_used = ++cuda->mapping_clock;
     return *out = (char *)oldest->base + a->offset[which], PAR_OK;
 }
-// For another process: the handle of the allocation an array is in, and its place there.
+// Puts into an arrival what another process needs to map an array: the IPC handle of its allocation, and the
+// array's offset there.
 static par_result par__cuda_ipc_export(par__cuda_comm *l, par__cuda_arrival *a, int which) {
     par_cuda *cuda = l->cuda;
     typedef int (*range_fn)(unsigned long long *base, size_t *bytes, unsigned long long pointer);
@@ -1467,12 +1482,12 @@ static par_result par__cuda_ipc_export(par__cuda_comm *l, par__cuda_arrival *a, 
 #endif
     if (!fn || ((range_fn)fn)(&base, &bytes, a->array[which]))
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, call,
-                              "the driver does not tell where an allocation begins");
+                              "the driver does not tell the base address of an allocation");
     a->offset[which] = a->array[which] - base;
     const cudaError_t e = cudaIpcGetMemHandle(&a->handle[which], (void *)(uintptr_t)base);
     if (!e) return PAR_OK;
     cudaGetLastError();
-    return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "ranks of other processes cannot be shown this memory",
+    return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "this memory cannot be shared with other processes",
                           "allocate it by par_cuda_alloc or cudaMalloc");
 }
 
@@ -1497,7 +1512,7 @@ static par_result par__cuda_copy(par__cuda_comm *l, char *to, const char *from, 
         PAR__CUDA_CALL(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda->comm_stream));
     return PAR_OK;
 }
-// Slice r of n, at multiples of 16 bytes.
+// Slice r of n of an array, in multiples of 16 bytes.
 static void par__cuda_slice(size_t count, size_t bytes, int n, int r, size_t *first, size_t *length) {
     const size_t grain = 16 / bytes, grains = (count + grain - 1) / grain, each = grains / (size_t)n,
                  extra = grains % (size_t)n;
@@ -1505,7 +1520,7 @@ static void par__cuda_slice(size_t count, size_t bytes, int n, int r, size_t *fi
     const size_t end = begin + (each + ((size_t)r < extra)) * grain;
     *first = PAR__MIN(begin, count), *length = PAR__MIN(end, count) - *first;
 }
-// What rank r makes of a sum.
+// The range of elements that rank r reduces.
 static void par__cuda_reduced_range(const par__cuda_comm *l, const par_offload_call *k, int r, size_t *first,
                                     size_t *count) {
     if (par__cuda_is_reduce_scatter(k))
@@ -1603,10 +1618,10 @@ static par_result par__cuda_peer_begin(par_device_backend *backend, par_offload_
     PAR__CUDA_CALL(cudaStreamIsCapturing(cuda->stream, &capturing));
     if (capturing != cudaStreamCaptureStatusNone)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, par_kind_name(k->kind),
-                              "a stream that is captured communicates by nccl alone");
+                              "a stream that is being captured can communicate by nccl only");
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
     par__cuda_fill_arrival(l, k, &p->mine);
-    p->mine.slot = p->slot, p->waiting = 1; // till all requests are begun
+    p->mine.slot = p->slot, p->waiting = 1; // until all requests have begun
     par_result r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->ready, p->slot), cuda->stream);
     for (int i = 0; i < 2 && !r; i++) r = par__cuda_ipc_export(l, &p->mine, i);
     p->mine.failed = r != PAR_OK, p->result = r;
@@ -1626,7 +1641,7 @@ static par_result par__cuda_peer_begin(par_device_backend *backend, par_offload_
         for (int i = 0; i < l->n && all_to_allv; i++)
             mine[2 * i] = par__cuda_block_offset(k, k->send_counts, k->send_displs, i),
                      mine[2 * i + 1] = k->send_counts[i];
-        if (all_to_allv) // begun before, and so over when the other one is
+        if (all_to_allv) // begins first, and so is complete when the other one is
             announced = (par_all_gather_begin)(mine, p->blocks, 2 * (size_t)l->n * sizeof(size_t), PAR_U8,
                                                par__at_site(l->announce_comm, k->site), &p->acknowledgement);
         else
@@ -1637,9 +1652,9 @@ static par_result par__cuda_peer_begin(par_device_backend *backend, par_offload_
     }
     p->waiting = 0;
     if (announced) par__cuda_finish(p, announced);
-    return PAR_OK; // what failed is told to all, and returned by the end
+    return PAR_OK; // an error is announced to all ranks, and par_wait returns it
 }
-// Blocks whose lengths only their two ends know.
+// Checks the lengths of blocks that only their sender and receiver know.
 static par_result par__cuda_check_blocks(par__cuda_comm *l, const par__cuda_pending *p) {
     const par_offload_call *k = p->call;
     const int root = l->me == k->root;
@@ -1656,7 +1671,7 @@ static par_result par__cuda_check_blocks(par__cuda_comm *l, const par__cuda_pend
     }
     return PAR_OK;
 }
-// A collective that everybody has come to.
+// Starts a collective that all ranks have announced.
 static void par__cuda_peer_run(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
     const par_result different = p->result ? p->result : par__cuda_compare_arrivals(l, p->all);
@@ -1689,7 +1704,7 @@ static void par__cuda_peer_finish(par__cuda_comm *l, par__cuda_pending *p) {
     if (!r) r = par__cuda_record_complete(l, p);
     par__cuda_finish(p, r);
 }
-// The receiver copies, and says so.
+// The receiver copies the message and tells the sender.
 static void par__cuda_peer_receive(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
     const par_offload_call *k = p->call;
@@ -1726,7 +1741,7 @@ static void par__cuda_peer_sent(par__cuda_comm *l, par__cuda_pending *p) {
     }
     par__cuda_finish(p, r);
 }
-// Has a request ended? An error ends the call.
+// Is a request complete? An error finishes the call.
 static int par__cuda_request_done(par__cuda_pending *p, par_request *request) {
     int done = 1;
     const par_result r = request->operation ? par_test(request, &done) : PAR_OK;
@@ -1751,7 +1766,7 @@ static void par__cuda_peer_step(par__cuda_comm *l, par__cuda_pending *p) {
 
 // >>cuda_staging --------------------------------------------------------------------------------------------
 //
-//     device -> pinned memory | the call itself, by par.h, between the hosts | pinned memory -> device
+//     device -> pinned memory | the same call of par.h between the hosts | pinned memory -> device
 
 static char *par__cuda_acquire_host_block(par__cuda_comm *l, size_t bytes) {
     void *memory = NULL;
@@ -1793,7 +1808,7 @@ static par_result par__cuda_staging_begin(par_device_backend *backend, par_offlo
                                 "cudaMemcpyAsync");
     }
     if (!r) r = par__cuda_record_complete(l, p);
-    p->result = r; // the others must still hear of the call
+    p->result = r; // the other ranks must still be told of the call
     return PAR_OK;
 }
 static par_result par__cuda_staging_call(par__cuda_comm *l, par__cuda_pending *p) {
@@ -1885,10 +1900,10 @@ static void par__cuda_progress(par_device_backend *backend) {
 
 // >>cuda_nccl -----------------------------------------------------------------------------------------------
 //
-// Collectives are enqueued at once on the communication stream. With desc.exact, and for PAR_TREE_SUM, a sum
-// is taken in rank order:
+// A collective is enqueued on the communication stream when it begins. With desc.exact, and for PAR_TREE_SUM,
+// a reduction is made in rank order:
 //     all slices  -- send, recv -->  n contributions to mine  -- one kernel -->  my slice  -- send, recv -->
-// which moves (n-1)/n S a second time for a reduce_scatter's S.
+// An all_reduce then sends (n-1)/n S bytes twice, a reduce_scatter once.
 
 #if defined(PAR_CUDA_NCCL)
 static par_result par__cuda_nccl_check(const par__cuda_comm *l, ncclResult_t e, const char *what) {
@@ -1906,16 +1921,17 @@ static ncclDataType_t par__cuda_nccl_type(par_dtype d) {
                                                           ncclInt64,   ncclUint64};
     return types[d];
 }
-// Calls on a comm that does not block return before they are done: the host looks again until the deadline.
+// Calls on a nonblocking NCCL communicator may return before they are complete: the host polls until the
+// deadline.
 static par_result par__cuda_nccl_wait_ready(par__cuda_comm *l, const char *what) {
-    const double begun = par_seconds(l->comm);
-    double last_check = begun;
+    const double start = par_seconds(l->comm);
+    double last_check = start;
     ncclResult_t state;
     for (;;) {
         PAR__CUDA_NCCL_CALL(ncclCommGetAsyncError(l->nccl, &state));
         if (state != ncclInProgress) break;
         const par_result r =
-            par__cuda_poll(l->comm, begun, &last_check, what, "a rank did not come", "; NCCL is aborted");
+            par__cuda_poll(l->comm, start, &last_check, what, "a rank did not arrive", "; NCCL is aborted");
         if (r) return ncclCommAbort(l->nccl), l->nccl = NULL, r;
     }
     return par__cuda_nccl_check(l, state, what);
@@ -1963,7 +1979,7 @@ static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_offload_call
     par__cuda_reduced_range(l, k, l->me, &first, &count);
     if (l->n > PAR__CUDA_MAX_PEERS)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, par_kind_name(k->kind),
-                              "exact sums are of 64 ranks at most");
+                              "exact sums need 64 ranks or fewer");
     const size_t bytes = PAR__MAX((size_t)1, count) * (size_t)l->n * e;
     if (l->scratch_bytes < bytes) {
         if (l->scratch) PAR__CUDA_CALL(cudaFreeAsync(l->scratch, cuda->comm_stream));
@@ -2071,8 +2087,8 @@ static par_result par__cuda_nccl_collective(par__cuda_comm *l, const par_offload
     }
     return par__cuda_nccl_wait_ready(l, par_kind_name(k->kind));
 }
-// Messages that were begun go together, when one of them is waited for or a collective comes: so sends and
-// receives meet in any order.
+// All sends and receives in flight are issued in one NCCL group when the rank waits for one of them or begins
+// a collective, so that ranks may begin them in different orders.
 static par_result par__cuda_nccl_flush_messages(par__cuda_comm *l) {
     cudaStream_t stream = l->cuda->comm_stream;
     ncclResult_t bad = ncclSuccess;
@@ -2142,9 +2158,9 @@ static par_result par__cuda_nccl_open(par__cuda_comm *l, par__cuda_comm *parent,
         l->nccl = (ncclComm_t)l->cuda->desc.nccl, l->adopted = 1;
         int n = 0;
         PAR__CUDA_NCCL_CALL(ncclCommCount(l->nccl, &n));
-        return n == l->n
-                   ? PAR_OK
-                   : par__cuda_fail(l->cuda, PAR_ERR_ARGUMENT, "desc.nccl", "it has another number of ranks");
+        return n == l->n ? PAR_OK
+                         : par__cuda_fail(l->cuda, PAR_ERR_ARGUMENT, "desc.nccl",
+                                          "it must have as many ranks as desc.comm");
     }
     if (parent) {
         ncclComm_t made = NULL;
@@ -2172,7 +2188,7 @@ static void par__cuda_nccl_close(par__cuda_comm *l) {
     l->nccl = NULL;
 }
 #endif
-// What waits on the device for a rank that does not come is ended: else nothing on it could be.
+// Aborts NCCL, so that kernels that wait on the device for a missing rank end.
 static void par__cuda_abort(par_cuda *cuda) {
 #if defined(PAR_CUDA_NCCL)
     for (par_device_backend *x = cuda->desc.comm->world->backends; x; x = x->next) {
@@ -2220,7 +2236,7 @@ static void par__cuda_release(par_cuda *cuda) {
     PAR_FREE(cuda);
 }
 static void par__cuda_comm_free(par__cuda_comm *l) {
-    while (l->first) par__cuda_pending_close(l, l->first); // begun, and never waited for
+    while (l->first) par__cuda_pending_close(l, l->first); // in flight, and never waited for
     while (l->free_event_count) cudaEventDestroy(l->free_events[--l->free_event_count]);
     for (int i = 0; i < l->n * PAR__CUDA_EVENTS; i++) { // of threads: each its own
         const int own = i / PAR__CUDA_EVENTS == l->me;
@@ -2243,13 +2259,14 @@ static void par__cuda_comm_close(par_device_backend *backend) {
 #if defined(PAR_CUDA_NCCL)
     par__cuda_nccl_close(l);
 #endif
-    // The others' streams may still look at my events: nobody destroys any before all have come here.
+    // Other ranks' streams may still wait for these events: no rank destroys any before all ranks are here.
     if (l->announce_comm) par_close(l->announce_comm);
     if (l->completion_comm) par_close(l->completion_comm);
     par__cuda_comm_free(l);
     par__cuda_release(cuda);
 }
-// Events that all ranks can wait for: of threads the events themselves, of processes what CUDA's IPC makes.
+// Makes events that all ranks can wait for: threads share the events themselves, processes share them by CUDA
+// IPC.
 static par_result par__cuda_share_events(par__cuda_comm *l, cudaEvent_t *events) {
     par_cuda *cuda = l->cuda;
     const size_t each = l->threads ? sizeof(cudaEvent_t) : sizeof(cudaIpcEventHandle_t),
@@ -2340,7 +2357,7 @@ static par_result par__cuda_split(par_device_backend *backend, int color, int ke
     return part ? par__cuda_comm_open(l->cuda, part, l, color, key) : PAR_OK;
 }
 
-// What all ranks can do, from where they are.
+// Chooses the backend from what all ranks asked for and from where they run.
 typedef struct par__cuda_rank_info { // of a rank
     char bus[32];
     int32_t node, requested, nccl, flags; // how: exact and check
@@ -2370,8 +2387,9 @@ static par_result par__cuda_choose_backend(par_cuda *cuda) {
     PAR_FREE(all);
     const int local = par_node_count(c) == 1 && n <= PAR__CUDA_MAX_PEERS;
     if (differ)
-        return par__cuda_fail(cuda, PAR_ERR_MISMATCH, "par_cuda_open",
-                              "carrier, exact, check or PAR_CUDA_NCCL differ between ranks");
+        return par__cuda_fail(
+            cuda, PAR_ERR_MISMATCH, "par_cuda_open",
+            "backend, exact, check or PAR_CUDA_NCCL differ between ranks: give all the same");
     cuda->backend = (par_cuda_backend)mine.requested;
     if (cuda->backend == PAR_CUDA_AUTO)
         cuda->backend = mine.nccl && !shared ? PAR_CUDA_NCCL_BACKEND
@@ -2463,7 +2481,7 @@ par_result(par_cuda_open)(const par_cuda_desc *desc, par_cuda **out) {
         desc->comm ? par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, desc->comm) : PAR_OK;
     if (!r) r = announced;
     if (!r && failed)
-        r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open", "another rank cannot: it says why");
+        r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open", "another rank failed: its error says why");
     par__cuda_device_open(cuda);
     if (!r && desc->comm) {
         par__cuda_enable_peer_access(cuda);
@@ -2492,8 +2510,8 @@ static par_result par__cuda_check_backend(par_comm *comm) {
     return c && c->close == par__cuda_comm_close
                ? PAR_OK
                : par_fail(comm, PAR_ERR_ARGUMENT,
-                          "par_cuda_window: this comm does not take device memory: "
-                          "open a context with it, or split it from one that has");
+                          "par_cuda_window: this comm does not take device memory: call par_cuda_open "
+                          "with it, or split it from a comm that does");
 }
 par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void **window) {
     *window = NULL;
@@ -2525,7 +2543,7 @@ par_result par_cuda_window_close(par_comm *comm, void *window) {
 
 // >>cuda_zero -----------------------------------------------------------------------------------------------
 //
-// Eight elements a thread at a time, everything read and written once.
+// Each thread takes eight elements at a time; everything is read and written once.
 
 #if defined(PAR_ZERO_H)
 template <int WHAT> // the optimizer
@@ -2557,7 +2575,8 @@ static __device__ __forceinline__ void par__cuda_optimizer_step(const par_zero_u
         }
     }
 }
-// To bf16, up with the probability of the part that is cut off: eight elements, one block of random bits.
+// Stochastic rounding to bf16: rounds up with a probability equal to the part that is cut off. Eight elements
+// use one block of random bits.
 static __device__ __forceinline__ void par__cuda_round_stochastically(par__cuda_bf16 *to, const float *x,
                                                                       size_t at, size_t n,
                                                                       const par_zero_update &a) {
@@ -2740,7 +2759,7 @@ static par_result par__cuda_z_decide(const par_zero_kernels *k, const par_zero_r
     return par__cuda_launch(cuda, par__cuda_k_decide, 1, 1, 0, cuda->stream, *rules, control);
 }
 
-// A block of 32 numbers is four threads' work, eight each: a scale (2 bytes), then 32 or 16 bytes.
+// Four threads quantize a block of 32 numbers, eight each: a scale of 2 bytes, then 32 or 16 bytes.
 template <class T> static __global__ void par__cuda_k_pack(int bits, size_t n, const T *x, uint8_t *packed) {
     const size_t threads = (n / 8 + 31) / 32 * 32, step = (size_t)gridDim.x * blockDim.x; // whole warps
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < threads; i += step) {
@@ -2788,7 +2807,7 @@ static __device__ __forceinline__ void par__cuda_decode(int bits, const uint8_t 
         x[j] = scale * (float)(bits == 8 ? (int)(int8_t)byte : (half ^ 8) - 8);
     }
 }
-// Sums of several ranks' numbers; of one: what was packed.
+// Dequantizes and sums the numbers of several ranks.
 template <class T>
 static __global__ void par__cuda_k_unpack(int bits, int ranks, int pairs, size_t n, const uint8_t *packed,
                                           T *x) {
@@ -2849,11 +2868,11 @@ const par_zero_kernels *par_cuda_zero(par_cuda *cuda) { return &cuda->zero; }
 
 // >>cuda_tp_rows --------------------------------------------------------------------------------------------
 //
-// Eight elements a thread. A block, or more where rows are few, works on a row; what is summed down columns
-// is summed for each of some runs of rows first, then over the runs, in one order.
+// Each thread takes eight elements, and a block takes a row. Sums over rows are made in two steps with a
+// fixed order: first over runs of consecutive rows, then over the runs.
 
 #if defined(PAR_TP_H)
-// For the context's storage type T.
+// Runs code with T defined as the context's storage type.
 #define PAR__CUDA_DISPATCH_STORAGE(tp, T, ...)                                                               \
     if (par_tp_dtype(tp) == PAR_F32) {                                                                       \
         typedef float T;                                                                                     \
@@ -2873,7 +2892,7 @@ static __device__ __forceinline__ uint64_t par__cuda_token(const par_tp_row_map 
     return (m.first_sequence + (m.first_row + row) / m.local_sequence) * m.sequence +
            par__cuda_position(m, row);
 }
-// Threads of a block for rows of so many elements.
+// The number of threads of a block for rows of so many elements.
 static unsigned par__cuda_row_threads(size_t cols) {
     const size_t wanted = ((cols + 7) / 8 + 31) / 32 * 32;
     return (unsigned)PAR__MAX((size_t)32, PAR__MIN(wanted, (size_t)PAR__CUDA_THREADS));
@@ -2904,7 +2923,7 @@ static par_result par__cuda_t_add_bias(par_tp *tp, void *y, size_t ld, const voi
                                 PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ld, (const T *)bias, rows, cols))
     return PAR_OK;
 }
-// parts[run][column]: sums over a run of rows. A block has 32 columns and 8 rows at a time.
+// partials[run][column] = the sum over a run of rows. A block takes 32 columns and 8 rows at a time.
 template <class T>
 static __global__ void par__cuda_k_sum_rows(float *partials, const T *x, size_t ld, size_t rows, size_t cols,
                                             size_t run) {
@@ -3000,7 +3019,7 @@ static par_result par__cuda_t_elementwise(par_tp *tp, par_tp_elementwise what, s
     return PAR_OK;
 }
 
-// A row is kept in shared memory while its mean, then its deviation, are found.
+// The row is kept in shared memory while its mean and its variance are computed.
 template <class T>
 static __global__ void par__cuda_k_norm(T *y, float *stats, const T *x, const T *weight, const T *bias,
                                         size_t rows, size_t cols, int rms, float epsilon) {
@@ -3054,8 +3073,8 @@ static par_result par__cuda_t_norm_forward(par_tp *tp, void *y, float *stats, co
                                 (const T *)x, (const T *)weight, (const T *)bias, rows, cols, rms, epsilon))
     return PAR_OK;
 }
-// h = (x - mean) rstd, g = dy w:  dx = rstd (g - mean(g) - h mean(g h)), rms: without mean(g). Each thread
-// owns columns, and adds up their gradients over the block's rows in shared memory.
+// h = (x - mean) rstd, g = dy w: dx = rstd (g - mean(g) - h mean(g h)); with rms without mean(g). Each thread
+// has some columns, and sums their weight gradients over the block's rows in shared memory.
 template <class T>
 static __global__ void par__cuda_k_norm_backward(T *dx, float *partials, const T *dy, const T *x,
                                                  const T *weight, const float *stats, size_t rows,
@@ -3147,7 +3166,7 @@ static par_result par__cuda_t_dropout(par_tp *tp, void *y, const void *x, size_t
     return PAR_OK;
 }
 
-// Angles in double, as the CPU's table has them; a thread turns a pair.
+// Angles are computed in double, as in the CPU's table. A thread rotates one pair.
 static __device__ __forceinline__ double par__cuda_rope_frequency(const par_tp_rotary &rotary, size_t i,
                                                                   size_t dim) {
     const double base = rotary.base > 0 ? (double)rotary.base : 10000;
@@ -3227,10 +3246,10 @@ static par_result par__cuda_t_embed(par_tp *tp, void *y, const int32_t *ids, siz
             PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ids, rows, (const T *)table, first, count, cols))
     return PAR_OK;
 }
-// Rows sorted by id. A piece is a run of one id within PAR__CUDA_PIECE sorted rows: its rows are summed in
-// order. Pieces that begin a run add to its gradient; those that go on with one are added after them, in
-// order.
-//     sorted ids   3 3 5 5 5 | 5 5 7 ...      3: added   5: first piece added, then the second, from its part
+// The backward of the embedding sorts rows by id and sums the rows of each id in a fixed order. A piece is a
+// run of one id within PAR__CUDA_PIECE sorted rows. The first piece of an id is added to the gradient at
+// once; the sums of its further pieces go to `partials` and are added afterwards, in order.
+//     sorted ids   3 3 5 5 5 | 5 5 7 ...      5 has two pieces: the second is added from `partials`
 enum { PAR__CUDA_PIECE = 64 };
 static __global__ void par__cuda_k_embed_keys(uint32_t *keys, uint32_t *rows_of_keys, const int32_t *ids,
                                               size_t rows, size_t first, size_t count) {
@@ -3340,7 +3359,7 @@ static par_result par__cuda_t_positions(par_tp *tp, void *y, const void *table, 
                                 *map))
     return PAR_OK;
 }
-// A thread has a token of the sequence and a column: the rows with that token, in order.
+// A thread has one position of the sequence and one column, and sums the rows with that position in order.
 template <class T>
 static __global__ void par__cuda_k_positions_backward(float *grad, const T *dy, size_t rows, size_t cols,
                                                       par_tp_row_map map) {
@@ -3367,8 +3386,9 @@ static par_result par__cuda_t_positions_backward(par_tp *tp, float *grad, const 
     return PAR_OK;
 }
 
-// One pass: each thread's maximum so far, and what its sum of e^(x - max) is against it. keep: NULL, or a
-// copy of the row, where each thread finds again what it has put there. (max, sum, total), in all threads.
+// An online softmax over a row, in one pass: each thread updates its maximum and its sum of e^(x - max).
+// Returns the row's maximum, its sum of e^(x - max) and the sum of x, in all threads. keep: NULL, or memory
+// to which each thread copies the elements that it reads.
 template <class T>
 static __device__ __forceinline__ float3 par__cuda_row_stats(const T *x, size_t cols, float *scratch,
                                                              T *keep) {
@@ -3478,7 +3498,7 @@ static __global__ void par__cuda_k_loss_backward(T *dlogits, const T *logits, si
         par__cuda_row_gradient(dlogits + r * ld, logits + r * ld, targets[r], first, cols, lse[r], loss,
                                scale);
 }
-// The row waits in shared memory between its statistics and its gradient.
+// The row stays in shared memory between its statistics and its gradient.
 template <class T>
 static __global__ void par__cuda_k_loss_forward_backward(T *dlogits, float *stats, const T *logits, size_t ld,
                                                          const int32_t *targets, size_t rows, size_t cols,
@@ -3533,15 +3553,16 @@ static par_result par__cuda_t_loss_forward_backward(par_tp *tp, void *dlogits, f
 
 // >>cuda_attention ------------------------------------------------------------------------------------------
 //
-// A block has a tile of queries of one head (backward, first pass: a tile of keys) and goes over the tiles of
-// the other side, the scores of a pair of tiles in shared memory (Dao et al. 2022). Products of tiles are the
-// tensor cores' work for bf16, plain sums for f32. No two blocks write to the same place.
+// FlashAttention (Dao et al. 2022). A block has a tile of queries of one head (in the first pass of backward
+// a tile of keys), and loops over the tiles of keys (of queries). The scores of a pair of tiles are in shared
+// memory. Products of tiles run on tensor cores for bf16, and as plain sums for f32. No two blocks write the
+// same element.
 //     forward     queries |  s = q k^T -> maxima, e^(s - max) -> acc = acc e^(old - new) + p v
 //     backward 1  keys    |  p = e^(s - lse), dv += p^T dy, ds = p (dy v^T - dot), dk += ds^T q
 //     backward 2  queries |  the same p and ds, dq += ds k
 
-struct par__cuda_tiles {         // one pair of tiles, in shared memory; what follows is of the widths below
-    int tile, dim, ld, score_ld; // rows; features, up to a multiple of 16; elements between rows
+struct par__cuda_tiles {         // the shape of a pair of tiles in shared memory
+    int tile, dim, ld, score_ld; // rows; features rounded up to a multiple of 16; leading dimensions
 };
 enum { PAR__CUDA_ATTENTION_THREADS = 128, PAR__CUDA_PAD = 8 };
 #if defined(__CUDA_ARCH__)
@@ -3549,7 +3570,7 @@ enum { PAR__CUDA_ATTENTION_THREADS = 128, PAR__CUDA_PAD = 8 };
 #else
 #define PAR__CUDA_TENSOR_CORES 0
 #endif
-// c (m x n) = or += op(a) op(b), sizes multiples of 16; each warp takes squares of 16 x 16.
+// c (m x n) = or += op(a) op(b). Sizes are multiples of 16; each warp computes squares of 16 x 16.
 static __device__ __forceinline__ void par__cuda_gemm_16x16(const float *a, int lda, bool ta, const float *b,
                                                             int ldb, bool tb, float *c, int ldc, int k,
                                                             bool add) {
@@ -3592,7 +3613,7 @@ static __device__ __forceinline__ void par__cuda_gemm_16x16(const par__cuda_bf16
         par__cuda_mma<row_major, row_major>(a, lda, ta, b, ldb, tb, c, ldc, k, add);
     else
         par__cuda_mma<col_major, row_major>(a, lda, ta, b, ldb, tb, c, ldc, k,
-                                            add); // b is never turned, then
+                                            add); // b is never transposed here
 }
 #else
 static __device__ __forceinline__ void par__cuda_gemm_16x16(const par__cuda_bf16 *a, int lda, bool ta,
@@ -3620,7 +3641,7 @@ static __device__ __forceinline__ void par__cuda_tile_gemm(int m, int n, int k, 
                              c + row * ldc + col, ldc, k, add);
     }
 }
-// Rows of a head into a tile; rows beyond `count` and features beyond `dim` are zeros.
+// Loads rows of a head into a tile. Rows beyond `count` and features beyond `dim` become zeros.
 template <class E>
 static __device__ __forceinline__ void par__cuda_load_tile(const par__cuda_tiles &t, E *to, const void *from,
                                                            size_t ld, size_t count, size_t dim) {
@@ -3635,7 +3656,7 @@ static __device__ __forceinline__ void par__cuda_load_tile(const par__cuda_tiles
 static __device__ __forceinline__ void par__cuda_clear_tile(const par__cuda_tiles &t, float *x) {
     for (int i = (int)threadIdx.x; i < t.tile * t.ld; i += PAR__CUDA_ATTENTION_THREADS) x[i] = 0;
 }
-// What a block works on.
+// The tiles that a block works on.
 struct par__cuda_tile_index {
     size_t b, h, kh, q0, k0, nq, nk; // sequence, heads, first query and key of the tiles, how many are there
 };
@@ -3644,7 +3665,7 @@ static __device__ __forceinline__ bool par__cuda_is_masked(const par_tp_attentio
     return (size_t)q >= s.nq || (size_t)k >= s.nk ||
            m.kv_position + s.k0 + (size_t)k > m.q_position + s.q0 + (size_t)q;
 }
-// Dropout of a probability: 0 or 1/(1 - p).
+// The dropout factor of a pair (query, key): 0 or 1/(1 - p).
 static __device__ __forceinline__ float par__cuda_dropout_factor(const par_tp_attention_block &m,
                                                                  const par__cuda_tile_index &s, int q, int k,
                                                                  uint64_t seed, uint32_t limit) {
@@ -3736,7 +3757,8 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
         if ((size_t)r < s.nq) m.row_max[at] = row_max[r], m.row_sum[at] = sum[r];
     }
 }
-// Of a pair of tiles: p, with dropout, to p; its gradient to ds. scores and grads hold q k^T and dy v^T.
+// For a pair of tiles writes the probabilities with dropout to p, and the gradient of the scores to ds.
+// scores and grads hold q k^T and dy v^T.
 template <class E>
 static __device__ __forceinline__ void
 par__cuda_softmax_backward(const par_tp_attention_block &m, const par__cuda_tiles &t,
@@ -3851,8 +3873,8 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     __syncthreads();
     par__cuda_add_tile(t, m.dq + row * m.dq_ld + s.h * m.dim, m.dq_ld, x.first, s.nq, m.dim);
 }
-// The largest tiles whose shared memory there is. wide, square: how many of each, in f32 and in the storage
-// type.
+// Chooses the largest tiles that fit into shared memory. wide, square: how many tile x dim and tile x tile
+// arrays a kernel needs in f32; wide_e, square_e: in the storage type.
 static par_result par__cuda_choose_tiles(const par_cuda *cuda, const par_tp_attention_block *m, size_t e,
                                          int wide, int square, int wide_e, int square_e, par__cuda_tiles *t,
                                          size_t *shared) {
@@ -3954,18 +3976,19 @@ static par_result par__cuda_t_row_dots(par_tp *tp, float *dot, const void *a, co
 
 // >>cuda_cudnn ----------------------------------------------------------------------------------------------
 //
-// cuDNN: causal attention of whole sequences in bf16, as a graph of small operations (its backend API), of
-// which cuDNN makes one kernel or a few: scores in f32 never reach memory.
+// Causal attention of whole sequences in bf16 by cuDNN's backend API: a graph of operations, which cuDNN
+// fuses into one kernel or a few, so that f32 scores are never written to memory.
 //     forward     scores = scale q k^T, hidden for later keys; y = softmax(scores) v; lse = top + log sum
 //     backward    p = e^(scores - lse); dv = p^T dy; dp = dy v^T; ds = scale p (dp - dot), dot = sum of y dy;
 //                 dk = ds^T q; dq = ds k; where queries share keys, dk and dv are sums over them
-// Of the engines that cuDNN proposes, the first that gives the same bits each time is taken: backward, these
-// keep ds in bf16. tests/test_cudnn.cu lets cuDNN plan this for GPUs that are not there.
+// Of the engines that cuDNN proposes, the first deterministic one is used; those for backward keep ds in
+// bf16. tests/test_cudnn.cu lets cuDNN plan this for GPUs that are not present.
 
 #if PAR__CUDA_DNN
 // X(tensor, sizes, place, type).
-// sizes: q (batch, heads, sequence, dim), k (of kv_heads), K (k, the last two axes turned), s (batch, heads,
-//     sequence, sequence), S (s, turned), r (batch, heads, sequence, 1), 1 (one number).
+// sizes: q (batch, heads, sequence, dim), k (of kv_heads), K (k with the last two axes transposed), s (batch,
+// heads,
+//     sequence, sequence), S (s transposed), r (batch, heads, sequence, 1), 1 (one number).
 // place: x, y (by tokens, as in x or y), t (by tokens, one for each head), d (dense), c (by value); v (inside
 //     the kernel), w (there, too, but laid out as in x).
 #define PAR__DNN_TENSORS(X)                                                                                  \
@@ -4024,7 +4047,7 @@ static const struct {
 };
 // X(kind, mode, y, x, b, t). kind: m (y = x b), p (y = a function of x, b and t), i (y = x's indices along an
 // axis), r (y = the sum or maximum of x along the axis that y lacks), g (so, over the heads that share one of
-// y's), t (y = x turned).
+// y's), t (y = x transposed).
 #define PAR__DNN_FORWARD(X)                                                                                  \
     X('m', 0, SCORES, Q, K_TRANSPOSED, NONE)                                                                 \
     X('p', CUDNN_POINTWISE_MUL, SCALED, SCORES, SCALE, NONE)                                                 \
@@ -4040,7 +4063,7 @@ static const struct {
     X('p', CUDNN_POINTWISE_ADD, LSE, ROW_MAX, LOG_SUM, NONE)                                                 \
     X('p', CUDNN_POINTWISE_DIV, P, EXPONENTIAL, SUM, NONE)                                                   \
     X('m', 0, Y, P, V, NONE)
-// The product with 1 is a mark: without it cuDNN 9.19 keeps three times as many bytes.
+// Without the product with 1 cuDNN 9.19 needs three times as much workspace.
 #define PAR__DNN_BACKWARD(X)                                                                                 \
     X('p', CUDNN_POINTWISE_MUL, Y_DY, DY, Y, NONE)                                                           \
     X('r', CUDNN_REDUCE_TENSOR_ADD, DOT_VIRTUAL, Y_DY, NONE, NONE)                                           \
@@ -4075,7 +4098,7 @@ static const par__dnn_operation_row par__dnn_forward[] = {PAR__DNN_FORWARD(X)};
 static const par__dnn_operation_row par__dnn_backward[] = {PAR__DNN_BACKWARD(X)};
 #undef X
 
-// Making a plan: descriptors are kept until the plan is dropped; after an error nothing more is done.
+// Functions that build a plan. Descriptors live as long as the plan; after an error the functions do nothing.
 static cudnnBackendDescriptor_t par__dnn_new(par__dnn_plan *p, cudnnBackendDescriptorType_t type) {
     cudnnBackendDescriptor_t d = NULL;
     if (!p->status) p->status = cudnnBackendCreateDescriptor(type, &d);
@@ -4108,7 +4131,7 @@ static void par__dnn_destroy(par__dnn_plan *p, int from) {
 static cudnnBackendDescriptor_t par__dnn_tensor(par__dnn_plan *p, int number) {
     const par__dnn_shape *s = &p->shape;
     const char sizes = par__dnn_tensors[number].sizes, place = par__dnn_tensors[number].place;
-    const bool turned = sizes == 'K' || sizes == 'S', in_x = place == 'x' || place == 'w';
+    const bool transposed = sizes == 'K' || sizes == 'S', in_x = place == 'x' || place == 'w';
     const bool inside = place == 'v' || place == 'w', by_value = place == 'c';
     const size_t n = s->sequence, heads = sizes == 'k' || sizes == 'K' ? s->kv_heads : s->heads;
     const size_t cols = sizes == 's' || sizes == 'S' ? n : sizes == 'r' ? 1 : s->dim;
@@ -4118,7 +4141,7 @@ static cudnnBackendDescriptor_t par__dnn_tensor(par__dnn_plan *p, int number) {
     if (in_x || place == 'y' || place == 't') step[0] = n * ld, step[1] = cols, step[2] = ld;
     int64_t sizes_of[4], steps_of[4];
     for (int i = 0; i < 4; i++) {
-        const int from = turned && i >= 2 ? 5 - i : i;
+        const int from = transposed && i >= 2 ? 5 - i : i;
         sizes_of[i] = sizes == '1' ? 1 : (int64_t)size[from];
         steps_of[i] = sizes == '1' ? 1 : (int64_t)step[from];
     }
@@ -4132,7 +4155,7 @@ static cudnnBackendDescriptor_t par__dnn_tensor(par__dnn_plan *p, int number) {
     par__dnn_set(p, t, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
     return par__dnn_finalize(p, t);
 }
-// What the API calls an operation of each kind, its description and its tensors; 0 where it has none.
+// The names in cuDNN's API of an operation of each kind, its descriptor and its tensors; 0 where it has none.
 static const struct par__dnn_kind {
     const char *kinds;
     cudnnBackendDescriptorType_t operation, description;
@@ -4180,7 +4203,7 @@ static cudnnBackendDescriptor_t par__dnn_operation(par__dnn_plan *p, const par__
     if (step->t) par__dnn_set_one(p, o, k->t, tensors[step->t]);
     return par__dnn_finalize(p, o);
 }
-// A tensor is made where a step first names it.
+// Builds the operation graph. A tensor is made when an operation first names it.
 static cudnnBackendDescriptor_t par__dnn_graph(par__dnn_plan *p, cudnnHandle_t handle) {
     const bool alone = p->shape.heads == p->shape.kv_heads; // no keys are shared: then g's x is its y
     const par__dnn_operation_row *steps = p->shape.backward ? par__dnn_backward : par__dnn_forward;
@@ -4229,8 +4252,9 @@ static void par__dnn_try_config(par__dnn_plan *p, cudnnBackendDescriptor_t confi
     else
         par__dnn_destroy(p, before), p->status = CUDNN_STATUS_SUCCESS; // the next one
 }
-// The first engine of those that cuDNN proposes that repeats itself, can be built and needs no more than
-// `limit` bytes; p->plan is NULL if there is none. For the handle's device or, handle NULL, a described one.
+// Builds a plan with the first engine that cuDNN proposes that is deterministic, can be built and needs at
+// most `limit` bytes of workspace; p->plan is NULL if there is none. It is for the handle's device, or if
+// handle is NULL for the described device.
 static void par__dnn_build(par__dnn_plan *p, cudnnHandle_t handle, cudnnBackendDescriptor_t described,
                            size_t limit) {
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
@@ -4269,7 +4293,8 @@ static void par__dnn_close(par_cuda *cuda) {
     }
     if (cuda->cudnn) cudnnDestroy(cuda->cudnn);
 }
-// *plan NULL: none for this shape. Finding one takes about a second: it is kept, as is that there is none.
+// *plan = the plan for this shape; NULL: there is none. Building one takes about a second, so the result is
+// cached, also if there is none.
 static par_result par__dnn_find(par_cuda *cuda, const par_tp_attention_block *m, size_t backward,
                                 par__dnn_plan **plan) {
     const par__dnn_shape shape = {m->batch, m->heads, m->kv_heads, m->q_count, m->dim, backward};
@@ -4285,7 +4310,8 @@ static par_result par__dnn_find(par_cuda *cuda, const par_tp_attention_block *m,
         memset(p, 0, sizeof *p);
         p->shape = shape, p->next = cuda->dnn_plans, cuda->dnn_plans = p;
         par__dnn_build(p, cuda->cudnn, NULL, memory / 16);
-        if (!p->plan) PAR_LOG("cuDNN has no plan for attention of these sizes: own kernels");
+        if (!p->plan)
+            PAR_LOG("cuDNN has no plan for attention of these sizes: the kernels of par_cuda.cuh are used");
     }
     return *plan = p->plan ? p : NULL, PAR_OK;
 }
@@ -4323,7 +4349,8 @@ static par_result par__dnn_attention_forward(par_tp *tp, const par_tp_attention_
     *handled = 1;
     return workspace ? par__dnn_run(cuda, p, ids, data, sizeof ids / sizeof *ids, workspace) : PAR_ERR_MEMORY;
 }
-// lse of (batch x n) tokens x heads to batch x heads x n: what cuDNN reads backward before 9.26.
+// Transposes lse from (batch x n) tokens x heads to batch x heads x n, which cuDNN before 9.26 needs in
+// backward.
 static __global__ void par__cuda_k_lse_by_heads(float *to, const float *from, size_t n, size_t heads,
                                                 size_t all) {
     const size_t step = (size_t)gridDim.x * blockDim.x;
