@@ -1,4 +1,5 @@
-// par_zero.h - data parallelism from DDP to ZeRO-3: places for parameters, gradients and optimizer states.
+// par_zero.h - data parallelism from DDP to ZeRO-3: parameters, gradients and optimizer states, sharded or
+// not.
 //
 // Public domain or MIT-0, as you choose: see the end of this file.
 
@@ -17,9 +18,10 @@
 #define PAR_ZERO_H
 /*
 WHAT
-    n ranks train one model on different data. Parameters, gradients and optimizer states are each whole on
-    every rank, or cut into n shards: the stage says which. Everything else, forward, backward and the loss,
-    stays yours: you say which unit (a layer, say) you are about to use, and where its gradients are complete.
+    n ranks train one model on different data. The ZeRO stage decides which of parameters, gradients and
+    optimizer states are replicated on every rank and which are sharded: each rank holds 1/n of them. Forward,
+    backward and the loss stay yours. You tell the library which unit (a layer, for example) you are about to
+    use, and when its gradients are complete.
 
 USE
     #define PAR_IMPLEMENTATION        in one file
@@ -62,70 +64,73 @@ EXAMPLE
     }
 
 TABLE OF CONTENTS
-    The API comes first: contexts, units and tensors, the plan, forward and backward, the step, values,
-    schedules, kernels. Implementation, bottom-up:
-    >>zero_loops     optimizers' inner loops, once per instruction set
-    >>zero_kernels   the CPU's row of the table of kernels
-    >>zero_structs   every private structure
-    >>zero_plan      how units are laid out, what that costs
-    >>zero_store     host memory and files, beside computation
-    >>zero_open      contexts, registration, memory
-    >>zero_gather    whole parameters of sharded units
-    >>zero_reduce    gradients of a microbatch, and of all
-    >>zero_window    states, piece by piece
-    >>zero_norm      the global norm
+    The API comes first: contexts, units and tensors, the plan, forward and backward, the step, values, files,
+    checkpoints, learning rates, kernels. Implementation, bottom-up:
+    >>zero_loops     inner loops of the optimizers, compiled once per instruction set
+    >>zero_kernels   the CPU's table of kernels
+    >>zero_structs   private structures
+    >>zero_plan      layout of units; sizes of all buffers
+    >>zero_store     offloading to host memory and files, asynchronously
+    >>zero_open      contexts, registration of tensors, allocation
+    >>zero_gather    stage 3: all-gather of parameters, with prefetch
+    >>zero_reduce    gradients: accumulation and reduction
+    >>zero_window    iteration over optimizer states, window by window
+    >>zero_norm      the global norm of the gradients
     >>zero_step      the update
     >>zero_values    reading and writing tensors
-    >>zero_json      reading and writing it
+    >>zero_json      a JSON reader and a text buffer
     >>zero_files     safetensors
-    >>zero_table     what a checkpoint holds, and where
-    >>zero_save      checkpoints
-    >>zero_load      ... into any layout
-    >>zero_schedule  learning rates
+    >>zero_table     which tensors a checkpoint holds, and where they lie in its files
+    >>zero_save      saving checkpoints
+    >>zero_load      loading checkpoints into any layout
+    >>zero_schedule  learning-rate schedules
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_ZERO_IMPLEMENTATION)   emit the code, in one file
-    PAR_ZERO_WINDOW   elements of offloaded states in each of 3 buffers; a multiple of 1024 (131072)
+    PAR_ZERO_WINDOW   elements of each of the 3 buffers for offloaded states; a multiple of 1024 (131072)
     PAR_MALLOC, PAR_ASSERT ... as in par.h
 
 MODEL
     stage     parameters   gradients   optimizer   sent by each rank in a step, times (n-1)/n parameters
-    0 (DDP)   whole        whole       whole       2: sums of gradients
-    1         whole        whole       sharded     2: sums scattered, parameters gathered
-    2         whole        sharded     sharded     1 + m: gradients are scattered after each microbatch
-    3         sharded      sharded     sharded     3m: and parameters gathered for forward and for backward
-    (Rajbhandari et al. 2020.) parameter_server: gradients go to rank 0, which alone has optimizer states, and
-    parameters come back (a parameter server, Li et al. 2014). desc.replica_comm: shards within comm, replicas
-    across replica_comm (hybrid sharding, Zhang et al. 2022).
-    A unit is what is gathered and reduced at once; its tensors lie side by side in one array, each at a
-    multiple of 32 elements, so that nothing is ever copied together or apart.
-    m = microbatches backward passes make a step. Gradients are summed over them and over ranks, in a fixed
-    order: two runs are alike to the bit. With canonical_shards = C = m x ranks (powers of two) they are
-    summed by pairs over the C microbatches of the step, each of which has a number
-    (par_zero_global_microbatch says
-    which is whose): so any number of ranks and any stage give the same bits.
-    Stages 2 and 3 hold whole units in buffers: max_gathered_units times the largest one's gradients, in
-    stage 3 once
-    more for parameters. Where some units are far larger than the others (an embedding) each of these counts
-    once, and max_gathered_units times the largest of the others. So let a unit be about one layer, and what
-    is used
-    at another time (an embedding, a head) a unit of its own.
-    begin and end are counted: a unit may be begun again within (recomputation, a tied embedding).
-    Reductions and gathers run beside what is computed next; par_zero_step waits for them.
-    What is offloaded to files lies in a file of each rank's own, which has no name and goes with the process.
-    It is read and written beside the update.
-    With canonical_shards what is quantized keeps its bits, too; what is offloaded always does.
-    par_zero_save writes a checkpoint that any other number of ranks, stage, place and precision loads.
-    Memory is allocated by par_zero_commit and freed by par_zero_close; in between only a save or a load needs
-    some. The caller may write to what par_zero_data and par_zero_grad give until the end that belongs to the
-    begin.
-    Errors: par_last_error(desc.comm) has the text.
-    Not thread-safe: a context belongs to one rank.
+    0 (DDP)   replicated   replicated  replicated  2: all-reduce of gradients
+    1         replicated   replicated  sharded     2: reduce-scatter of gradients, all-gather of parameters
+    2         replicated   sharded     sharded     1 + m: gradients are reduce-scattered per microbatch
+    3         sharded      sharded     sharded     3m: and parameters gathered, for forward and backward
+    m is the number of microbatches of a step (Rajbhandari et al. 2020).
+
+    desc.parameter_server = 1: gradients are reduced to rank 0, which alone has optimizer states, and rank 0
+    broadcasts the parameters (Li et al. 2014). desc.replica_comm: states are sharded within comm and
+    replicated across replica_comm (hybrid sharding, Zhang et al. 2022).
+
+    A unit is gathered and reduced as a whole. Its tensors lie in one flat array, each at a multiple of 32
+    elements, so that no tensor is ever copied into or out of a bucket.
+
+    A step has m microbatches, each with one backward pass of every unit. Gradients are summed over
+    microbatches and ranks in a fixed order, so two runs give the same bits. With canonical_shards = C = m x
+    ranks (all powers of two), the C microbatches of the step are summed pairwise in a fixed tree, and every
+    number of ranks and every stage gives the same bits. par_zero_global_microbatch tells which of the C
+    microbatches a rank has to process.
+
+    Stages 2 and 3 need buffers for unsharded units: max_gathered_units times the gradients of the largest
+    unit, and in stage 3 the same again for parameters. A unit that is far larger than the others (an
+    embedding) gets a buffer of its own, and max_gathered_units counts for the other units. So choose units
+    of about one layer, and give what is used at another time (embedding, head) units of their own.
+
+    begin and end calls nest: a unit may begin again before it has ended (recomputation, tied embeddings).
+    Reductions and gathers overlap with the computation that follows; par_zero_step waits for them.
+    Offloading to a file uses an unlinked file for each rank, which disappears with the process. It is read
+    and written during the update. Offloading never changes a result; quantization does, but with
+    canonical_shards it, too, gives the same bits on any number of ranks.
+    A checkpoint of par_zero_save can be loaded with any number of ranks, stage, precision and offloading.
+
+    par_zero_commit allocates all memory and par_zero_close frees it; only saving and loading allocate in
+    between. The pointers of par_zero_data and par_zero_grad are valid from a begin to its end.
+    Errors: the text is par_last_error(desc.comm). A context belongs to one rank and is not thread-safe.
 
 LIMITS
-    Every rank uses the same units in the same order. A step needs microbatches backward passes of every unit
-    that has gradients, also of one that was not used: begin and end it. LAMB and Muon work on whole tensors.
-    Muon holds the momentum of the largest unit whole.
+    All ranks use the same units in the same order. Every unit with trained tensors needs m backward passes in
+    a step; where a unit was not used, call begin and end all the same. LAMB and Muon need whole tensors; Muon
+    gathers the momentum of one unit at a time.
 */
 
 #ifdef __cplusplus
@@ -135,15 +140,15 @@ extern "C" {
 // ---- contexts ---------------------------------------------------------------------------------------------
 
 typedef struct par_zero par_zero;
-typedef struct par_zero_kernels par_zero_kernels; // one for each kind of device; see below
+typedef struct par_zero_kernels par_zero_kernels; // the operations of one kind of device; see below
 
-// X(constant, name, arrays of states besides the weights)
+// X(constant, name, moments kept per parameter)
 #define PAR_ZERO_OPTIMIZERS(X)                                                                               \
     X(PAR_ZERO_ADAMW, "adamw", 2) /* Loshchilov and Hutter 2019 */                                           \
     X(PAR_ZERO_SGD, "sgd", 1)     /* momentum and weight decay as torch has them */                          \
     X(PAR_ZERO_LION, "lion", 1)   /* Chen et al. 2023 */                                                     \
     X(PAR_ZERO_LAMB, "lamb", 2)   /* You et al. 2020 */                                                      \
-    X(PAR_ZERO_MUON, "muon", 2)   /* Jordan 2024; AdamW for what is no matrix, or `use_adamw` */
+    X(PAR_ZERO_MUON, "muon", 2)   /* Jordan 2024; AdamW for other shapes and for use_adamw */
 typedef enum par_zero_optimizer {
 #define X(name, text, states) name,
     PAR_ZERO_OPTIMIZERS(X)
@@ -151,181 +156,190 @@ typedef enum par_zero_optimizer {
         PAR_ZERO_OPTIMIZER_COUNT
 } par_zero_optimizer;
 const char *par_zero_optimizer_name(par_zero_optimizer optimizer);
-int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer); // 1, or 0
-const char *par_zero_optimizer_nearest(const char *name);                      // the name that was meant
+int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer); // 1, or 0: unknown name
+const char *par_zero_optimizer_nearest(const char *name);                      // the most similar name
 
-typedef struct par_zero_hyper { // of a group of parameters
-    float lr;                   // times the factor that par_zero_step is given; 0: 0.001
+typedef struct par_zero_hyper { // hyperparameters of one parameter group
+    float lr;                   // learning rate; par_zero_step multiplies it by lr_factor. 0: 0.001
     float beta1, beta2;         // 0: 0.9 and 0.999 (Lion 0.99); below 0: 0
     float epsilon;              // 0: 1e-8 (LAMB 1e-6)
-    float weight_decay;         // decoupled, but for SGD
+    float weight_decay;         // decoupled; for SGD, L2
     float momentum;             // SGD (0: none) and Muon (0: 0.95)
-    int nesterov;               // SGD; Muon always
+    int nesterov;               // SGD; Muon always has it
 } par_zero_hyper;
 
 enum { PAR_ZERO_MAX_GROUPS = 8 };
 typedef struct par_zero_desc {
-    par_comm *comm;         // ranks that share out the states; NULL: only plan, for plan_ranks
-    par_comm *replica_comm; // hybrid: the same place in other such comms; NULL: there are none
-    par_comm
-        *model_parallel_comm; // ranks with other parameters (tp, pp): the norm is over them, too; NULL: none
-    int stage;                // 0 to 3
-    int parameter_server;     // 1: rank 0 has the optimizer; stage 0
-    int accumulate_unsharded; // 1: stages 2 and 3 keep whole gradients, and scatter them once a step
-    int microbatches;         // m; 0: 1
-    int canonical_shards;     // C; 0: sums in rank order
-    int average; // 1: the update divides the sums by m x ranks (x those of replica_comm); else they stay sums
-    int max_gathered_units; // stages 2 and 3: units that may be whole at a time; 0: 2. See MODEL
-    par_dtype param_dtype;  // f32, bf16 or f16; 0: f32. 16 bits: f32 masters are kept with the optimizer
-    par_dtype grad_dtype;   // 0: f32
+    par_comm *comm;         // ranks over which states are sharded; NULL: only plan, for plan_ranks ranks
+    par_comm *replica_comm; // hybrid sharding: ranks of other such comms with the same shards; NULL: none
+    par_comm *model_parallel_comm; // tensor- and pipeline-parallel ranks, with other parts of the model: the
+                                   // gradient norm is over them, too; NULL: none
+    int stage;                     // 0 to 3
+    int parameter_server;          // 1: rank 0 alone has the optimizer; only with stage 0
+    int accumulate_unsharded; // 1: stages 2 and 3 accumulate unsharded gradients, and reduce them once a step
+    int microbatches;         // m: backward passes of a step on this rank; 0: 1
+    int canonical_shards;     // C = m x ranks: the same bits on any number of ranks; 0: sums in rank order
+    int average;            // 1: gradients are divided by the number of microbatches of all ranks; 0: summed
+    int max_gathered_units; // stages 2 and 3: units that may be unsharded at a time; 0: 2. See MODEL
+    par_dtype param_dtype;  // f32, bf16 or f16; 0: f32. With 16 bits, states include f32 master weights
+    par_dtype grad_dtype;   // f32, bf16 or f16; 0: f32
     par_zero_optimizer optimizer;
-    par_zero_hyper hyper[PAR_ZERO_MAX_GROUPS];
-    float clip;                // largest norm of all gradients; 0: any
-    float loss_scale;          // the first; the caller multiplies the loss by par_zero_loss_scale. 0: none
-    int loss_scale_window;     // good steps before it is doubled; 0: 2000
-    int loss_scale_hysteresis; // bad steps before it is halved; 0: 1
-    int stochastic_rounding;   // of weights to bf16, keyed by {seed, unit, element, step}
-    float ema;                 // decay of a moving average of the weights; 0: none is kept
+    par_zero_hyper hyper[PAR_ZERO_MAX_GROUPS]; // by par_zero_tensor.group
+    float clip;                                // gradients are clipped to this global norm; 0: no clipping
+    float loss_scale;      // initial loss scale; multiply the loss by par_zero_loss_scale. 0: no loss scaling
+    int loss_scale_window; // steps without overflow before the loss scale doubles; 0: 2000
+    int loss_scale_hysteresis; // steps with overflow before it is halved; 0: 1
+    int stochastic_rounding;   // of bf16 weights; random numbers depend on seed, unit, element and step
+    float ema;                 // decay of an exponential moving average of the weights; 0: none
     uint64_t seed;
-    // What is sent, in blocks of 32 numbers of so many bits that share a bf16 scale (Wang et al. 2023,
-    // ZeRO++):
-    int quantize_parameters; // stage 3: 0 or 8. Forward and backward see what has come through
-    int quantize_gradients;  // stages 2, 3: 0, 8 or 4. All come straight to where they are summed, in f32
-    // Kept out of memory, and streamed past the update: "host" (of a GPU) or "file:DIR" (of the CPU); NULL or
-    // "none": not.
-    const char *offload_states;
-    const char *offload_parameters;  // stage 3: they are read for each gather
-    int plan_ranks;                  // with comm NULL
+    // Quantized communication: blocks of 32 numbers of 8 or 4 bits that share a bf16 scale (ZeRO++, Wang et
+    // al. 2023).
+    int quantize_parameters; // stage 3: 0 or 8 bits. Forward and backward use the dequantized parameters
+    int quantize_gradients;  // stages 2 and 3: 0, 8 or 4 bits. Sent by one all-to-all, and summed in f32
+    // Offloading: "host" (from a GPU to host memory), "file:DIR" (from the CPU to a file), or NULL or "none".
+    const char *offload_states;     // optimizer states; they are streamed through three buffers by the update
+    const char *offload_parameters; // only with stage 3; each gather reads them
+    int plan_ranks;                 // number of ranks, where comm is NULL
     const par_zero_kernels *kernels; // NULL: the CPU's
 } par_zero_desc;
 
-// Errors: ARGUMENT, MEMORY. With comm NULL the text goes to PAR_LOG.
+// Checks the desc and makes an empty context: add units and tensors, then call par_zero_commit. Local.
+// Errors: ARGUMENT, MEMORY; where comm is NULL the text goes to PAR_LOG.
 par_result par_zero_open(const par_zero_desc *desc, par_zero **z);
-par_result par_zero_close(par_zero *z); // collective, if committed
+// Waits for everything in flight, ends a save, and frees all memory. Collective once committed. NULL is
+// PAR_OK.
+par_result par_zero_close(par_zero *z);
 
 // ---- units and tensors ------------------------------------------------------------------------------------
 
 enum { PAR_ZERO_MAX_RUNS = 8 };
 typedef struct par_zero_tensor {
-    const char *name; // bytes that are not UTF-8 become U+FFFD
-    size_t shape[4];
-    int dims;            // 1 to 4; a size may be 0
-    int group;           // of hyperparameters
-    int frozen;          // no gradient, no state
-    int use_adamw;       // with Muon: by AdamW, although it is a matrix (embeddings)
-    int tensor_parallel; // a part of a tensor of global_shape, which other ranks have other parts of (tp)
+    const char *name;    // unique; bytes that are not UTF-8 become U+FFFD
+    size_t shape[4];     // of this rank's part
+    int dims;            // 1 to 4; a dimension may be 0
+    int group;           // parameter group: index into desc.hyper
+    int frozen;          // 1: not trained, no gradient and no states
+    int use_adamw;       // 1: with Muon, this matrix is updated by AdamW (embeddings)
+    int tensor_parallel; // 1: this is a part of a tensor of global_shape; other tp ranks have the other parts
     size_t global_shape[4];
-    // Consecutive runs of elements. No runs: all is this rank's alone.
+    // The tensor's elements as consecutive runs. run_count 0: no other rank has any of them.
     int run_count;
     struct {
-        size_t count;
-        // So many ranks of model_parallel_comm have the same elements, which count once in the norm; this is
-        // number replica_id of them: 0 is what a checkpoint holds.
+        size_t count; // elements
+        // Number of model_parallel_comm's ranks that have a copy of this run, and the number of this rank's
+        // copy. A copied element counts once in the norm; checkpoints hold copy 0.
         int replicas, replica_id;
-        // tensor_parallel: begins at element `offset` of the global one; rows of `width` elements, `stride`
-        // apart there
-        // (width 0: all side by side)
+        // tensor_parallel: the run begins at element `offset` of the global tensor and has there rows of
+        // `width` elements that are `stride` elements apart (width 0: it is contiguous).
         size_t offset, width, stride;
     } runs[PAR_ZERO_MAX_RUNS];
 } par_zero_tensor;
 
-// A unit begins; then its tensors, each with a name of its own. Names are copied. They return numbers from 0
-// on, or -1 for what cannot be: no name, or one that stands there already; dims, group or runs that make no
-// sense; a tensor before the first unit, or after par_zero_commit; no memory. par_last_error says what is
-// wrong with which tensor, and so does par_zero_commit, which then fails.
+// par_zero_add_unit begins a unit, and par_zero_add_tensor adds a tensor to the last unit. Names are copied.
+// Both return a number, from 0 on, or -1 on an error: no name or a name that exists already; wrong dims,
+// group or runs; a tensor before the first unit; any call after par_zero_commit; no memory. par_last_error
+// has the text, and par_zero_commit returns the first such error again. Local.
 int par_zero_add_unit(par_zero *z, const char *name);
 int par_zero_add_tensor(par_zero *z, const par_zero_tensor *tensor);
-// Allocates everything. Collective over comm (and replica_comm). Errors, on all ranks alike: ARGUMENT (what
-// the last
-// two functions refused, on any rank), MISMATCH (other settings or tensors on other ranks; the text names
-// rank, tensor and field), MEMORY.
+// Compares what all ranks have added, and allocates all memory. Collective
+// over comm and replica_comm. Errors, the same on all ranks: ARGUMENT (an error of par_zero_add_unit or
+// par_zero_add_tensor on any rank), MISMATCH (settings or tensors differ; the text names rank, tensor and
+// field), MEMORY, SYSTEM (offloading).
 par_result par_zero_commit(par_zero *z);
 
 // ---- the plan ---------------------------------------------------------------------------------------------
 
-// Bytes on this rank (with comm NULL: on rank 0), of what commit allocates, and elements sent in a step.
-// States hold what is padded to shards, too.
+// Bytes that par_zero_commit allocates on this rank (where comm is NULL: on rank 0), and the elements and
+// bytes that this rank sends in a step. Sharded sizes include the padding.
 typedef struct par_zero_plan {
-    size_t elements;                                     // of all tensors
-    size_t parameter_bytes, gradient_bytes, state_bytes; // states: masters, moments, moving averages
-    size_t buffer_bytes;                                 // these five:
-    size_t gathered_parameter_bytes,
-        unsharded_gradient_bytes; // stages 3; 2 and 3: of whole units, on their way or in use
-    size_t tree_sum_bytes, muon_bytes,
-        window_bytes;              // sums of pairs (canonical); Muon's matrices; what is offloaded
-    size_t host_bytes, file_bytes; // offloaded: not in memory
-    size_t reduce_count, gather_count,
-        replica_reduce_count;          // elements sent over comm, over comm, over replica_comm
-    size_t reduce_bytes, gather_bytes; // the same in bytes; fewer where they are quantized
+    size_t elements;        // of all tensors
+    size_t parameter_bytes; // replicated, or this rank's shard; likewise the next two
+    size_t gradient_bytes;
+    size_t state_bytes;                // optimizer states: master weights, moments, moving averages
+    size_t buffer_bytes;               // the sum of these five:
+    size_t gathered_parameter_bytes;   // stage 3: parameters of gathered units
+    size_t unsharded_gradient_bytes;   // stages 2 and 3: gradients of units in backward
+    size_t tree_sum_bytes;             // canonical_shards: partial sums
+    size_t muon_bytes;                 // Muon: gathered momentum, and matrices to work with
+    size_t window_bytes;               // windows through which offloaded states pass
+    size_t host_bytes, file_bytes;     // offloaded
+    size_t reduce_count, gather_count; // elements sent over comm: gradients, parameters
+    size_t replica_reduce_count;       // elements sent over replica_comm: gradients
+    size_t reduce_bytes, gather_bytes; // reduce_count and gather_count in bytes, as quantized
 } par_zero_plan;
+// Before or after par_zero_commit. Local. ARGUMENT: a unit or tensor was refused.
 par_result par_zero_plan_of(const par_zero *z, par_zero_plan *plan);
-void par_zero_plan_print(const par_zero *z, FILE *file);        // this rank's, with what the buffers are for
-const char *par_zero_format_bytes(size_t bytes, char text[16]); // "931 MiB": three digits and a unit; text
-// What was in truth allocated, in the same classes (the counts are 0).
+void par_zero_plan_print(const par_zero *z, FILE *file);        // as text, with the contents of each buffer
+const char *par_zero_format_bytes(size_t bytes, char text[16]); // "931 MiB"; returns text
+// What was allocated, by the same classes; counts are 0. It equals the plan.
 par_zero_plan par_zero_allocated(const par_zero *z);
 
 // ---- forward and backward ---------------------------------------------------------------------------------
 
-// Around the use of a unit's parameters in forward. Stage 3: they are gathered by begin (and those of the
-// next unit on their way), and gone after end.
+// Call these around each use of a unit's parameters in forward. In stage 3 begin waits for the all-gather of
+// the unit and starts that of the next unit; end drops the gathered parameters. Collective over comm in stage
+// 3. Errors: ARGUMENT (no such unit; more than max_gathered_units at a time), and those of the all-gather.
 par_result par_zero_forward_begin(par_zero *z, int unit);
 par_result par_zero_forward_end(par_zero *z, int unit);
-// Around backward, which adds to the gradients: they are 0 when a microbatch begins. After the end they are
-// on their way to the sum.
+// Call these around the backward pass of a unit, which adds to the gradients of par_zero_grad. begin also
+// gathers the parameters, and starts the gather of the unit before. The outermost end completes the unit's
+// gradients of this microbatch, and starts their reduction: in stages 2 and 3 at each microbatch, else at the
+// last one. Collective over comm. Errors: ARGUMENT (also: the step's microbatches are done), and those of the
+// collectives.
 par_result par_zero_backward_begin(par_zero *z, int unit);
 par_result par_zero_backward_end(par_zero *z, int unit);
 
-// The whole tensor, of param_dtype. NULL while it is sharded, or if there is no tensor of that number.
+// The unsharded tensor, of param_dtype. NULL: it is sharded now, or there is no such tensor.
 void *par_zero_data(par_zero *z, int tensor);
-// Its whole gradient (of grad_dtype: cast the pointer), to which backward adds. With sharded gradients, and
-// with canonical_shards, it is this microbatch's alone; else all of the step so far. NULL if it is frozen,
-// nowhere now, or no tensor.
+// The unsharded gradient, of grad_dtype (cast the pointer); backward adds to it. With sharded gradients or
+// canonical_shards it holds the present microbatch alone, else all microbatches of the step so far. NULL: the
+// tensor is frozen, its unit is not in backward (sharded gradients), or there is no such tensor.
 float *par_zero_grad(par_zero *z, int tensor);
-// Which of the m x ranks microbatches of the step this rank has as its number i, 0 <= i < m; else UINT64_MAX.
+// The number, among the m x ranks microbatches of the step, of the one that this rank processes i-th, 0 <= i
+// < m. UINT64_MAX: i is out of range. canonical_shards gives the same bits if each rank processes these.
 uint64_t par_zero_global_microbatch(const par_zero *z, int i);
 
 // ---- the step ---------------------------------------------------------------------------------------------
 
 typedef struct par_zero_report {
-    // Of what the update works with, before clipping: the sums, divided by the loss scale and, with
-    // `average`, by the number of microbatches; over all units, comm, replica_comm and model_parallel_comm:
-    // the same everywhere.
+    // The global norm of the gradients before clipping, over all units, comm, replica_comm and
+    // model_parallel_comm: without the loss scale and, with desc.average, divided by the microbatches.
     double grad_norm;
-    int skipped;      // 1: something was not finite, so that nothing was changed, on all ranks alike
+    int skipped;      // 1: a gradient was not finite (overflow): nothing was changed, on all ranks alike
     float loss_scale; // of the next step
-    uint64_t step;    // done so far
+    uint64_t step;    // steps done so far, without skipped ones
 } par_zero_report;
-// Waits for the gradients, updates the weights (learning rates times lr_factor), spreads them. Collective.
-// ARGUMENT if a unit has not had all backward passes of the step; nothing is changed then, and the text says
-// which unit has had how many.
-// report may be NULL: then the host does not wait for a device. lr_factor below 0: what
-// par_zero_set_lr_factor
-// gave, so that a captured step can be played again with another one.
+// Waits for the reduction of gradients, clips them, updates the parameters with learning rates times
+// lr_factor, starts the all-gather of replicated parameters, and clears the gradients. Collective over all
+// comms of the desc. report may be NULL: then the host does not wait for a device. lr_factor below 0: use the
+// factor of par_zero_set_lr_factor, so that a captured CUDA graph can be replayed with another one. Errors:
+// ARGUMENT (a unit lacks backward passes of the step: nothing is changed, and the text says which), those of
+// collectives.
 par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report);
-par_result par_zero_set_lr_factor(par_zero *z, float lr_factor);
-float par_zero_loss_scale(const par_zero *z);
-uint64_t par_zero_steps(const par_zero *z);           // done so far; skipped ones do not count
-void par_zero_set_steps(par_zero *z, uint64_t steps); // of a run that goes on
+par_result par_zero_set_lr_factor(par_zero *z, float lr_factor); // of all steps with lr_factor below 0
+float par_zero_loss_scale(const par_zero *z);                    // of the present step; 1: none
+uint64_t par_zero_steps(const par_zero *z);                      // done so far, without skipped ones
+void par_zero_set_steps(par_zero *z, uint64_t steps);            // when a run resumes without par_zero_load
 
 // ---- values -----------------------------------------------------------------------------------------------
 
 typedef enum par_zero_field {
-    PAR_ZERO_VALUE,
-    PAR_ZERO_GRADIENT,
-    PAR_ZERO_MOMENT1,
-    PAR_ZERO_MOMENT2,
-    PAR_ZERO_EMA
+    PAR_ZERO_VALUE,    // the parameter, or its f32 master weights
+    PAR_ZERO_GRADIENT, // summed over the step
+    PAR_ZERO_MOMENT1,  // exp_avg or momentum
+    PAR_ZERO_MOMENT2,  // exp_avg_sq
+    PAR_ZERO_EMA       // moving average of the parameter
 } par_zero_field;
 
-// Sets a tensor: fn gives elements [first, first + count) of it, for what this rank has. VALUE sets the
-// moving average, too. Not collective.
+// Sets a field of a tensor. fn writes elements [first, first + count) of it to `values`; it is called for
+// those that this rank holds. PAR_ZERO_VALUE also sets the moving average; PAR_ZERO_GRADIENT cannot be set.
+// Local. Errors: ARGUMENT, SYSTEM (offloading).
 typedef void (*par_zero_fill_fn)(void *user, size_t first, size_t count, float *values);
 par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn, void *user);
-// All of a tensor, as f32, on every rank. VALUE: the masters where there are any. Collective over comm.
-// GRADIENT: between the last backward pass of a step and par_zero_step (before, ARGUMENT: too few passes).
-// The sum over all microbatches of comm and replica_comm, with the loss scale in it, neither averaged nor
-// clipped:
-// the update does that on its way. Collective over replica_comm, too.
+// Reads the unsharded tensor as f32 to `values`, on every rank. Collective over comm.
+// PAR_ZERO_GRADIENT: the sum over all microbatches of comm and replica_comm, before the division by the loss
+// scale and by the microbatches, and before clipping, which the update applies. Call it after the last
+// backward pass of the step and before par_zero_step (else ARGUMENT). Collective over replica_comm, too.
 par_result par_zero_read(par_zero *z, int tensor, par_zero_field what, float *values);
 
 // ---- files ------------------------------------------------------------------------------------------------
@@ -334,68 +348,67 @@ par_result par_zero_read(par_zero *z, int tensor, par_zero_field what, float *va
 enum { PAR_ZERO_NAME_BYTES = 192, PAR_ZERO_MAX_DIMS = 8 };
 typedef struct par_zero_file_tensor { // one tensor in a file
     char name[PAR_ZERO_NAME_BYTES];
-    par_dtype dtype; // PAR_DTYPE_COUNT: one that this kit has no name for
+    par_dtype dtype; // PAR_DTYPE_COUNT: a dtype that par.h does not have
     int dims;
     size_t shape[PAR_ZERO_MAX_DIMS], count, bytes;
     const void *data;
 } par_zero_file_tensor;
 typedef struct par_zero_safetensors {
-    par_zero_file_tensor *list; // in the order of their data
+    par_zero_file_tensor *list; // in the order of their data in the file
     size_t count;
-    const par_zero_file_tensor **by_name; // the same, sorted by their names
+    const par_zero_file_tensor **by_name; // the same tensors, sorted by name
     void *map;                            // the file
     size_t bytes;
-    char why[512]; // what is wrong with it
+    char why[512]; // error text
 } par_zero_safetensors;
 
-// Maps a file and checks everything before anything is used: sizes, types, shapes, names that stand twice,
-// data that overlap, have holes or leave the file. Errors, with a text in s->why: FILE, MEMORY; s is closed
-// then.
+// Maps a file and checks its header: sizes, dtypes, shapes, duplicate names, and data that overlap, leave
+// gaps or exceed the file. Errors, with a text in s->why: FILE, MEMORY; s is closed then.
 par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s);
 void par_zero_safetensors_close(par_zero_safetensors *s);
 const par_zero_file_tensor *par_zero_safetensors_find(const par_zero_safetensors *s,
                                                       const char *name); // or NULL
-// Elements of a tensor of f64, f32, f16 or bf16, as f32.
+// Converts elements [first, first + count) of a tensor of f64, f32, f16 or bf16 to f32.
 void par_zero_safetensors_read(const par_zero_file_tensor *array, size_t first, size_t count, float *values);
-// Writes tensors in the order of the list, beside an older file, and renames it. FILE, with a text in why.
+// Writes the tensors, in the order of the list, to a temporary file, and renames it to path. Errors: FILE,
+// MEMORY, with a text in why.
 par_result par_zero_safetensors_write(const char *path, const par_zero_file_tensor *list, size_t count,
                                       char *why, size_t why_bytes);
 
 // ---- checkpoints ------------------------------------------------------------------------------------------
 
-// A checkpoint is a directory on a file system that all ranks have in common: safetensors files with whole
-// tensors, model-*: weights (f32; frozen ones as they are), optimizer-*: NAME.exp_avg, NAME.exp_avg_sq,
-// NAME.ema; an index for Hugging Face's tools; manifest.json, which names the files of the last save and the
-// checksum of each tensor. It is replaced last, at once, when all else is on the disk: so the directory holds
-// the previous checkpoint whole, until it holds the new one whole. Each rank writes, and reads, its own
-// elements.
+// A checkpoint is a directory on a file system that all ranks share. It holds safetensors files of unsharded
+// tensors: model-* has the weights (f32; frozen ones in param_dtype), optimizer-* has NAME.exp_avg,
+// NAME.exp_avg_sq and NAME.ema. An index serves Hugging Face's tools. manifest.json names the files of the
+// last save and the checksum of each tensor; it is replaced last, atomically, when all else is on the disk.
+// So a save that fails leaves the previous checkpoint intact. Each rank writes and reads its own elements.
 typedef struct par_zero_checkpoint {
-    const char *dir;  // made if it is missing
-    par_comm *comm;   // all ranks that save together, whatever part of the model each has. NULL: desc.comm,
-                      // which is enough where there are no replica_comm and model_parallel_comm
-    const char *note; // any text, kept with it; NULL: none
-    size_t max_file_bytes; // save: the largest file, unless for one tensor; 0: 5e9
-    int weights_only;      // no states: save writes none; load leaves them as they are, and the steps, too
-    int background;        // save: begin copies this rank's elements, and a thread writes them
+    const char *dir;  // created if it does not exist
+    par_comm *comm;   // all ranks of the job, whatever part of the model each has. NULL: desc.comm, where
+                      // there are no replica_comm and model_parallel_comm
+    const char *note; // any text, saved in the manifest; NULL: none
+    size_t max_file_bytes; // save: largest file, unless one tensor is larger; 0: 5e9
+    int weights_only;      // save: no optimizer states; load: neither states nor the number of steps
+    int background;        // 1: par_zero_save_begin copies this rank's elements, and a thread writes them
 } par_zero_checkpoint;
 
-// Between begin and end the model may be used and changed if `background` is 1. After end the checkpoint is
-// on the disk. Collective over files.comm; all ranks return an error if one had one, and the previous
-// checkpoint is untouched: FILE (a full disk, say), MEMORY, MISMATCH (ranks have tensors of one name and
-// other shapes).
+// par_zero_save_begin starts a save, and par_zero_save_end returns when the checkpoint is on the disk. With
+// `background` the model may be used and changed in between. Collective over checkpoint->comm. If any rank
+// fails, all return an error, and the previous checkpoint is intact: ARGUMENT, FILE (for example, a full
+// disk), MEMORY, MISMATCH (ranks have tensors of the same name and different shapes).
 par_result par_zero_save_begin(par_zero *z, const par_zero_checkpoint *files);
 par_result par_zero_save_end(par_zero *z);
-par_result par_zero_save(par_zero *z, const par_zero_checkpoint *files); // both
-// Into any number of ranks, stage, precision, place and tensor-parallel degree. FILE: a tensor that the model
-// has and the checkpoint has not, or the other way round, or of another shape, or whose checksum is wrong;
-// the text names it. The model is undefined then.
+par_result par_zero_save(par_zero *z, const par_zero_checkpoint *files); // begin and end
+// Loads a checkpoint, whatever number of ranks, stage, precision, offloading and tensor-parallel degree it
+// was saved with. Collective. FILE: a tensor is missing, is not one of the model's, or has another shape or a
+// wrong checksum; the text names it. The contents of the model are undefined after an error.
 par_result par_zero_load(par_zero *z, const par_zero_checkpoint *files);
-// What a checkpoint says of itself: the note, cut off at note_bytes, and its steps. Not collective. FILE,
-// with a text in why.
+// Reads the note (truncated to note_bytes, with its terminating 0) and the number of steps of a checkpoint.
+// steps may be NULL. Local. FILE, with a text in why.
 par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, uint64_t *steps, char *why,
                               size_t why_bytes);
 
-// ---- schedules --------------------------------------------------------------------------------------------
+// ---- learning rates ---------------------------------------------------------------------------------------
 
 typedef enum par_zero_lr_decay {
     PAR_ZERO_CONSTANT,
@@ -403,62 +416,68 @@ typedef enum par_zero_lr_decay {
     PAR_ZERO_COSINE,
     PAR_ZERO_WSD
 } par_zero_lr_decay;
-// After warm-up: constant; down to `least` by a line or half a cosine; WSD: constant, then a line over the
-// last `decay` steps (Hu et al. 2024).
+// The factor rises linearly over warmup_steps. Then it is constant (CONSTANT), or decays to min_factor at
+// total_steps, linearly (LINEAR) or by half a cosine (COSINE); or it is constant and decays linearly over the
+// last decay_steps (WSD: warmup, stable, decay; Hu et al. 2024).
 typedef struct par_zero_lr_schedule {
     uint64_t warmup_steps, total_steps, decay_steps;
-    float min_factor; // factor at the end
+    float min_factor; // at total_steps and after
     par_zero_lr_decay decay_style;
 } par_zero_lr_schedule;
-// The factor for step number `step`, from 0. Warm-up goes up by a line: (step + 1) / (warmup + 1).
+// The factor of the learning rate for step number `step`, from 0. In warmup it is (step + 1) / (warmup_steps
+// + 1).
 float par_zero_lr_factor(const par_zero_lr_schedule *schedule, uint64_t step);
 
 // ---- kernels ----------------------------------------------------------------------------------------------
 
-// What a step decides, in the device's memory: the host need not wait for it, and a step can be captured in a
-// CUDA graph.
+// State of the step in the device's memory: the device decides whether the step is skipped, and by how much
+// gradients are scaled. So the host need not wait, and a step can be captured in a CUDA graph.
 typedef struct par_zero_control {
-    double squares, grad_norm;          // of all gradients; norm: scaled, before clipping
-    float lr_factor, scale, loss_scale; // scale: of gradients; loss_scale: of the next step
+    double squares,
+        grad_norm; // squares: sum over all gradients as they are; grad_norm: unscaled, before clipping
+    float lr_factor, scale, loss_scale; // scale: factor of the gradients; loss_scale: of the next step
     int32_t skipped, good_steps, bad_steps;
-    uint64_t step;                                 // done so far, with the one that is being taken
+    uint64_t step;                                 // done so far, including this one
     float bias_correction[PAR_ZERO_MAX_GROUPS][2]; // 1/(1 - beta^step)
 } par_zero_control;
-typedef struct par_zero_rules { // by which it does
-    double microbatches;        // gradients are divided by
-    float lr_factor;            // below 0: the control's stays
+typedef struct par_zero_rules { // settings of that decision
+    double microbatches;        // gradients are divided by this number; 1: they stay sums
+    float lr_factor;            // below 0: keep the control's
     float clip, loss_scale;     // as in the desc
     int window, hysteresis;
     float beta[PAR_ZERO_MAX_GROUPS][2];
 } par_zero_rules;
 
-// One run of elements of one tensor. scale: of gradients, before anything else.
+// Arguments of an update of consecutive elements of one tensor.
 typedef struct par_zero_update {
     par_zero_optimizer optimizer;
-    par_zero_hyper hyper;                     // no member left to a default; lr with its factor
-    float bias_correction1, bias_correction2; // 1/(1 - beta^step)
-    float scale, trust_ratio, ema;            // trust: LAMB's; ema 0: none
-    uint64_t seed, stream,
-        first; // stochastic rounding: element `first` + i of the stream; seed 0: to nearest
-    // Not NULL: factor, corrections (of `group`), scale (unless `unscaled`) and the step in the stream's
-    // upper bits come from there; nothing happens in a step that is skipped. trust_at: trust does.
+    par_zero_hyper hyper;                     // without defaults; lr is multiplied by lr_factor already
+    float bias_correction1, bias_correction2; // 1 / (1 - beta^step)
+    float scale, trust_ratio, ema; // scale: factor of the gradient; trust_ratio: LAMB's; ema: decay, 0: none
+    // Stochastic rounding: the random stream, and the number in it of the first element. seed 0: round to
+    // nearest.
+    uint64_t seed, stream, first;
+    // If control is not NULL: lr_factor, bias corrections (of `group`), scale (unless `unscaled`) and the
+    // step (the upper bits of the stream) come from it, and a skipped step changes nothing. If trust_ratio_at
+    // is not NULL, trust_ratio comes from there.
     const par_zero_control *control;
     const float *trust_ratio_at;
     int group, unscaled;
 } par_zero_update;
 
-// What a device does. All arrays are in its memory, the sums too; calls follow each other as on one stream.
+// Operations of a device. All arrays, sums too, are in its memory; calls run in order, as on one stream.
 struct par_zero_kernels {
     const char *name;
     par_device *device; // NULL: the CPU
-    // w: f32 weights or masters. stored: the 16-bit copy, or NULL. v, ema: NULL where there are none.
+    // One optimizer step. w: f32 weights or master weights. stored: the 16-bit parameters, or NULL. m: first
+    // moment; v: second moment, ema: moving average, NULL where there are none.
     par_result (*update)(const par_zero_kernels *k, const par_zero_update *a, size_t n, float *w,
                          void *stored, par_dtype stored_type, const void *g, par_dtype g_type, float *m,
                          float *v, float *ema);
-    // LAMB: moves m and v on; sums[0] += w^2, sums[1] += u^2, u the step before trust and lr
+    // LAMB: updates m and v; sums[0] += w^2, sums[1] += u^2, where u is the step before trust ratio and lr
     par_result (*lamb_norms)(const par_zero_kernels *k, const par_zero_update *a, size_t n, const float *w,
                              const void *g, par_dtype g_type, float *m, float *v, double *sums);
-    // trust[t] = |w| / |u| of tensor t, from `pieces` pairs of such sums
+    // trust[t] = |w| / |u| of tensor t, from `pieces` such pairs of sums
     par_result (*lamb_trust_ratios)(const par_zero_kernels *k, size_t tensors, size_t pieces,
                                     const double *sums, float *trust);
     // Muon: m = momentum m + scale g; out = scale g + momentum m
@@ -467,26 +486,28 @@ struct par_zero_kernels {
     // y = factor x / (sqrt(*squares) + 1e-7); squares NULL: factor x
     par_result (*scale)(const par_zero_kernels *k, size_t n, float *y, const float *x, float factor,
                         const double *squares);
-    // *sum += weight x the sum of squares
+    // *sum += weight x the sum of the squares of x
     par_result (*square_sum)(const par_zero_kernels *k, const void *x, par_dtype type, size_t n,
                              double weight, double *sum);
-    par_result (*total)(const par_zero_kernels *k, const double *sums, size_t n, double *total); // in order
+    par_result (*total)(const par_zero_kernels *k, const double *sums, size_t n,
+                        double *total); // adds sums in order
     par_result (*decide)(const par_zero_kernels *k, const par_zero_rules *rules, par_zero_control *control);
-    // Blocks of 32 elements (n is a multiple) as a bf16 scale and 32 numbers of 8 or 4 bits, and back
+    // Quantizes blocks of 32 elements (n is a multiple of 32): a bf16 scale and 32 numbers of 8 or 4 bits
+    // each
     par_result (*quantize)(const par_zero_kernels *k, int bits, size_t n, const void *x, par_dtype type,
                            void *quantized);
     par_result (*dequantize)(const par_zero_kernels *k, int bits, size_t n, const void *quantized, void *x,
                              par_dtype type);
-    // sum = n packed elements from each rank (rank after rank), added in f32 in rank order, or by pairs
+    // sum[i] = sum over ranks of quantized[rank * n + i], in f32, in rank order or (pairs) by a binary tree
     par_result (*sum_quantized)(const par_zero_kernels *k, int bits, int ranks, int pairs, size_t n,
                                 const void *quantized, void *sum, par_dtype type);
 };
 const par_zero_kernels *par_zero_cpu(void);
 
 // ---- call sites -------------------------------------------------------------------------------------------
-// What a layer sends is said to be sent where the program called the layer (see par.h).
+// Macros record the program's call site, so that errors and traces name it (see par.h).
 
-par_zero *par__zero_called(par_zero *z, const char *site); // site NULL: within the layer itself
+par_zero *par__zero_called(par_zero *z, const char *site); // site NULL: a call within the implementation
 par_result par__zero_open_at(const char *site, const par_zero_desc *desc, par_zero **z);
 static inline par_result par__zero_close_at(const char *site, par_zero *z) {
     return par_zero_close(par__zero_called(z, site));
@@ -566,7 +587,7 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
 
-// What the CPU and every device work out alike.
+// Functions that the CPU and devices share.
 #if !defined(PAR__ZERO_HOST_DEVICE) && (defined(PAR_ZERO_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
 #include <math.h>
 #if defined(__CUDACC__)
@@ -594,7 +615,7 @@ PAR__ZERO_HOST_DEVICE void par__zero_decide_step(const par_zero_rules *r, par_ze
     if (c->good_steps >= r->window)
         c->loss_scale = c->loss_scale * 2 < 16777216.0f ? c->loss_scale * 2 : 16777216.0f, c->good_steps = 0;
 }
-// What comes from the control is put in its place. 0: the step is skipped.
+// Copies into an update what comes from its control. 0: the step is skipped.
 PAR__ZERO_HOST_DEVICE int par__zero_apply_control(par_zero_update *a) {
     const par_zero_control *c = a->control;
     if (a->trust_ratio_at) a->trust_ratio = *a->trust_ratio_at;
@@ -1535,10 +1556,9 @@ static par_result par__zero_transfer_wait(par_zero *z, int number) {
         if (z->device->event_wait(z->device, NULL, t->event)) io->error = EIO;
         t->state = 0;
     }
-    return io->error
-               ? PAR__ZERO_FAIL(PAR_ERR_SYSTEM, "par_zero: what is offloaded cannot be read or written: %s",
-                                strerror(io->error))
-               : PAR_OK;
+    return io->error ? PAR__ZERO_FAIL(PAR_ERR_SYSTEM, "par_zero: cannot read or write offloaded data: %s",
+                                      strerror(io->error))
+                     : PAR_OK;
 }
 // "none", "host", "file:DIR". 0: something else.
 static int par__zero_parse_store(par__zero_store *store, const char *text) {
@@ -1591,12 +1611,12 @@ static const char *par__zero_check_desc(par_zero *z, char *why,
     if (d->stage < 0 || d->stage > 3)
         return snprintf(why, capacity, "stage must be 0, 1, 2 or 3, and is %d", d->stage), why;
     if (d->parameter_server && (d->stage || d->replica_comm))
-        return "parameter_server goes with stage 0, without replica_comm";
+        return "parameter_server needs stage 0, and no replica_comm";
     if (d->microbatches < 0)
         return snprintf(why, capacity, "microbatches must be 1 or more, and is %d", d->microbatches), why;
     if ((unsigned)d->optimizer >= PAR_ZERO_OPTIMIZER_COUNT)
         return snprintf(why, capacity,
-                        "optimizer is %d, which is none: PAR_ZERO_ADAMW is %d, the last one, %s, is %d",
+                        "optimizer is %d: it must be PAR_ZERO_ADAMW (%d) to the last one, %s (%d)",
                         (int)d->optimizer, (int)PAR_ZERO_ADAMW,
                         par_zero_optimizer_name((par_zero_optimizer)(PAR_ZERO_OPTIMIZER_COUNT - 1)),
                         PAR_ZERO_OPTIMIZER_COUNT - 1),
@@ -1626,7 +1646,7 @@ static const char *par__zero_check_desc(par_zero *z, char *why,
                             i ? "parameters" : "states", stores[i]),
                    why;
     if (!z->on_cpu && (z->state_store.kind == PAR__ZERO_FILE || z->parameter_store.kind == PAR__ZERO_FILE))
-        return "of a device, offload to \"host\"; files are for the CPU";
+        return "a device offloads to \"host\"; \"file:DIR\" is for the CPU";
     if (!z->on_cpu && d->comm && z->ranks > 0 &&
         (!par_backend_of(d->comm) || (d->replica_comm && !par_backend_of(d->replica_comm)) ||
          (d->model_parallel_comm && !par_backend_of(d->model_parallel_comm))))
@@ -1634,14 +1654,14 @@ static const char *par__zero_check_desc(par_zero *z, char *why,
                "par_cuda_open, or split it "
                "from one "
                "that was";
-    if (z->parameter_store.kind && d->stage != 3) return "parameters can be offloaded in stage 3";
+    if (z->parameter_store.kind && d->stage != 3) return "offload_parameters needs stage 3";
     if (d->quantize_parameters && (d->quantize_parameters != 8 || d->stage != 3))
-        return "quantize_parameters is 0 or 8, and goes with stage 3";
+        return "quantize_parameters must be 0 or 8, and needs stage 3";
     if (d->quantize_gradients &&
         ((d->quantize_gradients != 8 && d->quantize_gradients != 4) || !z->sharded_gradients))
-        return "quantize_gradients is 0, 4 or 8, and goes with stages 2 and 3 without accumulate_unsharded";
+        return "quantize_gradients must be 0, 4 or 8, and needs stage 2 or 3 without accumulate_unsharded";
     if (!(d->clip >= 0) || !(d->ema >= 0 && d->ema < 1) || !(d->loss_scale >= 0))
-        return "clip, ema and loss_scale must not be negative, ema less than 1";
+        return "clip, ema and loss_scale must not be negative, and ema must be less than 1";
     return NULL;
 }
 par_zero *par__zero_called(par_zero *z, const char *site) {
@@ -1716,7 +1736,7 @@ int(par_zero_add_unit)(par_zero *z, const char *name) {
     if (!name) name = "";
     if (z->committed)
         return par__zero_reject(z, "par_zero_add_unit", PAR_ERR_ARGUMENT,
-                                "unit %s comes after par_zero_commit", name);
+                                "unit %s was added after par_zero_commit", name);
     par__zero_unit *all = (par__zero_unit *)par__zero_grow(z->units, z->unit_count, sizeof *all);
     if (!all)
         return par__zero_reject(z, "par_zero_add_unit", PAR_ERR_MEMORY, "out of memory for unit %s", name);
@@ -1759,10 +1779,10 @@ static const char *par__zero_check_runs(const par__zero_tensor *t) {
         sum += n;
         if (!n || !t->desc.tensor_parallel) continue;
         if (n % width || t->desc.runs[i].offset + (rows - 1) * stride + width > whole)
-            return "a run leaves the whole tensor";
+            return "a run exceeds the global tensor";
     }
     return (t->desc.run_count || t->desc.tensor_parallel) && sum != t->count
-               ? "its runs are not all of its elements"
+               ? "the counts of its runs do not add up to its elements"
                : NULL;
 }
 // A tensor's name as files have it: U+FFFD for each byte that is not UTF-8. 0: it does not fit.
@@ -1784,19 +1804,19 @@ static const char *par__zero_check_tensor(const par_zero *z, const par__zero_ten
                                           char *why, size_t capacity) {
     const par_zero_tensor *d = &t->desc;
     if (!t->name[0])
-        return snprintf(why, capacity, "its name has %zu letters, at most %zu may be", strlen(name),
+        return snprintf(why, capacity, "its name has %zu bytes, more than %zu", strlen(name),
                         sizeof t->name - 1),
                why;
-    if (!strcmp(name, "__metadata__")) return "safetensors files keep this name for themselves";
+    if (!strcmp(name, "__metadata__")) return "this name is reserved by safetensors";
     if (d->dims < 1 || d->dims > 4)
         return snprintf(why, capacity, "dims is %d, and must be 1 to 4", d->dims), why;
     if (d->group < 0 || d->group >= PAR_ZERO_MAX_GROUPS)
         return snprintf(why, capacity, "group is %d, and must be 0 to %d", d->group, PAR_ZERO_MAX_GROUPS - 1),
                why;
-    if (t->count == SIZE_MAX) return "its shape is absurdly large";
+    if (t->count == SIZE_MAX) return "its shape is too large";
     const int other = *par__zero_name_slot(z, t->name) - 1;
     if (other >= 0)
-        return snprintf(why, capacity, "unit %s has one of this name: each needs a name of its own",
+        return snprintf(why, capacity, "unit %s has a tensor of this name already: names must be unique",
                         z->units[z->tensors[other].unit].name),
                why;
     return par__zero_check_runs(t);
@@ -1806,7 +1826,7 @@ int(par_zero_add_tensor)(par_zero *z, const par_zero_tensor *desc) {
     const char *name = desc->name && desc->name[0] ? desc->name : NULL;
     char text[300];
     if (z->committed || !z->unit_count)
-        return par__zero_reject(z, call, PAR_ERR_ARGUMENT, "tensor %.160s comes %s",
+        return par__zero_reject(z, call, PAR_ERR_ARGUMENT, "tensor %.160s was added %s",
                                 name ? name : "(no name)",
                                 z->committed ? "after par_zero_commit"
                                              : "before the first unit: call par_zero_add_unit before it");
@@ -2169,7 +2189,8 @@ static par_result par__zero_open_stores(par_zero *z) {
 }
 par_result(par_zero_commit)(par_zero *z) {
     if (!z->desc.comm)
-        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: a context without a comm only plans");
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
+                              "par_zero_commit: desc.comm is NULL: such a context can only plan");
     if (z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: called twice");
     PAR__ZERO_TRY(par__zero_check_same_all(z));
     z->committed = 1;
@@ -2182,7 +2203,7 @@ par_result(par_zero_commit)(par_zero *z) {
     PAR__ZERO_TRY(par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, z->desc.comm));
     if (r && r != PAR_ERR_MEMORY) return r; // with its own text
     return failed ? PAR__ZERO_FAIL(PAR_ERR_MEMORY,
-                                   "par_zero_commit: no room for the model's states on some rank; see "
+                                   "par_zero_commit: out of memory for the model's states on some rank; see "
                                    "par_zero_plan_print")
                   : PAR_OK;
 }
@@ -2346,7 +2367,8 @@ static void par__zero_release(par_zero *z, int unit) {
 
 static par_result par__zero_check_unit(par_zero *z, const char *call, int unit) {
     if (z->committed && unit >= 0 && unit < z->unit_count) return PAR_OK;
-    return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: %d is no unit, or nothing is committed", call, unit);
+    return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: there is no unit %d, or par_zero_commit was not called",
+                          call, unit);
 }
 static par_result par__zero_not_begun(par_zero *z, const char *call, int unit) {
     return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: unit %s was not begun", call, z->units[unit].name);
@@ -2961,7 +2983,8 @@ static par_zero_rules par__zero_rules_of(const par_zero *z, float lr_factor) {
     return r;
 }
 par_result(par_zero_step)(par_zero *z, float lr_factor, par_zero_report *report) {
-    if (!z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_step: nothing is committed");
+    if (!z->committed)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_step: par_zero_commit was not called");
     const par_zero_rules rules = par__zero_rules_of(z, lr_factor);
     PAR__ZERO_TRY(par__zero_finish_gradients(z, "par_zero_step"));
     PAR__ZERO_TRY(par__zero_square_norm(z));
@@ -3063,7 +3086,8 @@ static size_t par__zero_overlap(const par__zero_iter *p, size_t *begin) {
 }
 par_result(par_zero_fill)(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn, void *user) {
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count || what == PAR_ZERO_GRADIENT)
-        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_fill: %d is no tensor, or nothing is committed",
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
+                              "par_zero_fill: there is no tensor %d, or par_zero_commit was not called",
                               tensor);
     const par__zero_tensor *t = &z->tensors[tensor];
     const int kinds[2] = {par__zero_state_of_field(what), what == PAR_ZERO_VALUE ? PAR__ZERO_EMA : 0};
@@ -3108,7 +3132,8 @@ static par_result par__zero_read_gradient(par_zero *z, const par__zero_tensor *t
 }
 par_result(par_zero_read)(par_zero *z, int tensor, par_zero_field what, float *values) {
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count)
-        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_read: %d is no tensor, or nothing is committed",
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
+                              "par_zero_read: there is no tensor %d, or par_zero_commit was not called",
                               tensor);
     const par__zero_tensor *t = &z->tensors[tensor];
     const int parameters = what == PAR_ZERO_VALUE && (t->part || !par__zero_has_master(z));
@@ -4126,7 +4151,8 @@ static void par__zero_save_close(par_zero *z, int failed) {
 }
 static par_result par__zero_check_files(par_zero *z, const char *call, const par_zero_checkpoint *how) {
     if (!z->committed || !how || !how->dir || !how->dir[0])
-        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: no directory, or nothing is committed", call);
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
+                              "%s: no directory was given, or par_zero_commit was not called", call);
     if (strlen(how->dir) >= PAR__ZERO_DIR_BYTES)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: the directory's name has %zu bytes, more than %d", call,
                               strlen(how->dir), PAR__ZERO_DIR_BYTES - 1);

@@ -1569,7 +1569,7 @@ static void mistakes(par_comm *w) {
     for (int u = 0; u < UNITS; u++)
         if (u != 1) unit_backward(w, &r, u, 0);
     CHECK_OK(w, par_zero_step(r.z, 1, NULL));
-    CHECK(w, par_zero_add_unit(r.z, "late") == -1 && says(w, "unit late comes after par_zero_commit"));
+    CHECK(w, par_zero_add_unit(r.z, "late") == -1 && says(w, "unit late was added after par_zero_commit"));
     CHECK_OK(w, par_zero_close(r.z));
     r.desc.canonical_shards = 3 * par_size(w);
     CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "canonical_shards"));
@@ -1656,7 +1656,7 @@ static void bad_tensors(par_comm *w) { // are errors when they are added, and ag
     par_zero_tensor t;
     par_zero *z = fresh(w, 0, &t);
     char name[400], why[100];
-    refused(w, z, &t, "tensor w comes before the first unit: call par_zero_add_unit");
+    refused(w, z, &t, "tensor w was added before the first unit: call par_zero_add_unit");
     z = fresh(w, 1, &t), t.name = NULL;
     refused(w, z, &t, "tensor number 0, of unit layer, has no name");
     z = fresh(w, 1, &t), t.name = "";
@@ -1670,16 +1670,16 @@ static void bad_tensors(par_comm *w) { // are errors when they are added, and ag
     z = fresh(w, 1, &t), t.group = -1;
     refused(w, z, &t, "tensor w of unit layer: group is -1");
     z = fresh(w, 1, &t), t.dims = 3, t.shape[0] = t.shape[1] = t.shape[2] = (size_t)1 << 24;
-    refused(w, z, &t, "its shape is absurdly large");
+    refused(w, z, &t, "its shape is too large");
     z = fresh(w, 1, &t), t.run_count = 9;
     refused(w, z, &t, "run_count must be 0 to 8");
     z = fresh(w, 1, &t), t.run_count = 1, t.runs[0].count = 9;
-    refused(w, z, &t, "tensor w of unit layer: its runs are not all of its elements");
+    refused(w, z, &t, "tensor w of unit layer: the counts of its runs do not add up to its elements");
     z = fresh(w, 1, &t), t.name = "__metadata__";
-    refused(w, z, &t, "keep this name for themselves");
+    refused(w, z, &t, "this name is reserved by safetensors");
     memset(name, 'n', sizeof name), name[160] = 0;
     z = fresh(w, 1, &t), t.name = name;
-    refused(w, z, &t, "its name has 160 letters, at most 159 may be");
+    refused(w, z, &t, "its name has 160 bytes, more than 159");
     z = fresh(w, 1, &t);
     for (int i = 0; i < 3000; i++) { // names are copied, and found among many
         snprintf(name, sizeof name, "t%d", i), t.name = name;

@@ -381,7 +381,7 @@ static const char *check_settings(settings *o) {
                         o->optimizer, par_zero_optimizer_nearest(o->optimizer)),
                o->why;
     if (o->zero < 0 || o->zero > 3 || (o->parameter_server && o->zero))
-        return "zero is 0, 1, 2 or 3; parameter_server goes with 0";
+        return "zero must be 0, 1, 2 or 3; parameter_server needs 0";
     if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->canonical && o->cp > 1))
         return "canonical must be a power of two, and cp 1";
     gpt_recompute recompute;
