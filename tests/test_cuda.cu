@@ -174,7 +174,7 @@ static void gemm(par_comm *w) {
         CHECK_OK(w, cpu->gemm(cpu, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, NULL));
         CHECK_OK(w, d->gemm(d, ta, tb, m, n, k, alpha, da, lda, db, ldb, beta, dc, ldc, NULL));
         download(cuda, got, dc, 4 * nc);
-        for (size_t i = 0; i < nc; i++) worst = fmax(worst, fabs((double)c[i] - (double)got[i]));
+        for (size_t i = 0; i < nc; i++) worst = test_larger(worst, fabs((double)c[i] - (double)got[i]));
         free(a), free(b), free(c), free(got);
         d->free(d, da), d->free(d, db), d->free(d, dc);
     }
@@ -315,8 +315,7 @@ static void sweep(par_comm *w, par_cuda_backend backend, int trials, int same_bi
         static const size_t counts[] = {0, 1, 3, 16, 33, 100, 257, 1000};
         trial t;
         const uint64_t r = par_random(77, 1, (uint64_t)i);
-        t.kind = (par_kind)(1 + r % PAR_KIND_ALL_TO_ALLV),
-        t.dtype = (par_dtype)(r >> 8 & 255 % PAR_DTYPE_COUNT);
+        t.kind = (par_kind)(1 + r % PAR_KIND_ALL_TO_ALLV);
         t.dtype = (par_dtype)((r >> 8 & 255) % PAR_DTYPE_COUNT);
         t.op = (r >> 16 & 255) % PAR_OP_COUNT, t.count = counts[(r >> 24 & 255) % 8],
         t.in_place = (int)(r >> 32 & 1);
@@ -528,8 +527,7 @@ static double pair_difference(par_cuda *cuda, pair *p, par_dtype d) {
         double x, y;
         par_cast(&x, PAR_F64, p->host + i * par_dtype_bytes(d), d, 1),
             par_cast(&y, PAR_F64, p->back + i * par_dtype_bytes(d), d, 1);
-        const double e = x == y || (x != x && y != y) ? 0 : fabs(x - y) / (1 + fabs(x));
-        worst = e == e && e <= worst ? worst : e == e ? e : INFINITY;
+        worst = test_larger(worst, x == y || (x != x && y != y) ? 0 : fabs(x - y) / (1 + fabs(x)));
     }
     return worst;
 }
@@ -750,7 +748,8 @@ static void zero_trains(par_comm *w, const layout *l, par_cuda *cuda, par_cuda_b
             float a[512], b[512];
             CHECK_OK(w, par_zero_read(z[0], tensors[0][t], (par_zero_field)what, a));
             CHECK_OK(w, par_zero_read(z[1], tensors[1][t], (par_zero_field)what, b));
-            for (size_t i = 0; i < count_of(t); i++) worst = fmax(worst, fabs((double)a[i] - (double)b[i]));
+            for (size_t i = 0; i < count_of(t); i++)
+                worst = test_larger(worst, fabs((double)a[i] - (double)b[i]));
         }
     const double limit = l->param == PAR_F32 && l->grad == PAR_F32 && !l->quantize ? 2e-4 : 4e-2;
     if (!(worst <= limit))
@@ -849,7 +848,8 @@ static void graph(par_comm *w) {
         float a[512], b[512];
         CHECK_OK(w, par_zero_read(z[0], tensors[0][t], PAR_ZERO_VALUE, a));
         CHECK_OK(w, par_zero_read(z[1], tensors[1][t], PAR_ZERO_VALUE, b));
-        for (size_t i = 0; i < count_of(t); i++) worst = fmax(worst, fabs((double)a[i] - (double)b[i]));
+        for (size_t i = 0; i < count_of(t); i++)
+            worst = test_larger(worst, fabs((double)a[i] - (double)b[i]));
     }
     CHECK(w, worst < 1e-5);
     cudaGraphExecDestroy(exec), cudaGraphDestroy(made);
@@ -1237,10 +1237,7 @@ static void models(par_comm *w) {
         run_model(w, cuda, &g, tp, cp, sequence, ulysses, bf16, i == 4 ? 0.2f : 0, &b);
         double worst = 0, max_value = 0;
         for (size_t k = 0; k < a.model.count; k++) {
-            const double e = fabs((double)a.grads[k] - (double)b.grads[k]);
-            worst = e == e && e <= worst ? worst
-                    : e == e             ? e
-                                         : INFINITY,
+            worst = test_larger(worst, fabs((double)a.grads[k] - (double)b.grads[k]));
             max_value = fmax(max_value, fabs((double)a.grads[k]));
         }
         if (!(fabs(a.loss - b.loss) <= (bf16 ? 2e-2 : 1e-5) * a.loss) ||

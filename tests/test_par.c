@@ -1840,7 +1840,7 @@ static void gemm(par_comm *w) {
                     sum += (double)(ta ? a[q * lda + i] : a[i * lda + q]) *
                            (double)(tb ? b[j * ldb + q] : b[q * ldb + j]);
                 sum = (double)alpha * sum + (beta == 0 ? 0 : (double)beta * (double)c0[i * ldc + j]);
-                worst = fmax(worst, fabs(sum - (double)c[i * ldc + j]));
+                worst = test_larger(worst, fabs(sum - (double)c[i * ldc + j]));
             }
         free(a), free(b), free(c), free(c0);
     }

@@ -852,9 +852,11 @@ static void attention_long(par_comm *w) {
         for (size_t r = 0; r < rows && round; r++) {
             const size_t at = par_tp_position(tp, tokens.sequence, r);
             for (size_t j = 0; j < qcols; j++)
-                error = fmax(error, fabs((double)mine[1][r * qcols + j] - (double)whole[1][at * qcols + j]));
+                error = test_larger(error,
+                                    fabs((double)mine[1][r * qcols + j] - (double)whole[1][at * qcols + j]));
             for (size_t j = 0; j < cols; j++)
-                error = fmax(error, fabs((double)mine[3][r * cols + j] - (double)whole[3][at * cols + j]));
+                error =
+                    test_larger(error, fabs((double)mine[3][r * cols + j] - (double)whole[3][at * cols + j]));
         }
         CHECK(w, error < 2e-5);
         CHECK_OK(w, par_tp_close(tp));
