@@ -7921,6 +7921,11 @@ par_result par_group_end(par_comm *comm) {
 }
 
 // >>launch --------------------------------------------------------------------------------------------------
+//
+// How the ranks of a world start and find each other. par_open forks them on this machine, or runs the
+// program again where fork is not safe. Ranks that a launcher started meet over MPI or TCP, and those of one
+// node then share an arena. par_run_threads makes them threads. Before that, par_desc and the environment are
+// read.
 
 // Returns the index of an algorithm in par__algorithms, or -1.
 static int par__find_algorithm(const char *kind, const char *name) {
@@ -8375,7 +8380,7 @@ static void par__probe_cma(par_comm *c) {
 // one counts: it is the first in this table, unless par__srun_is_inner says otherwise.
 enum { PAR__TORCHRUN, PAR__OPENMPI, PAR__PMI, PAR__SRUN, PAR__LAUNCHER_COUNT };
 static const struct par__launcher {
-    const char *name, *rank, *size, *run_id, *extra; // more: NULL, or another variable that must be a number
+    const char *name, *rank, *size, *run_id, *extra; // extra: NULL, or another variable that must be a number
 } par__launchers[PAR__LAUNCHER_COUNT] = {
     {"torchrun", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "LOCAL_RANK"},
     {"Open MPI's mpiexec", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", NULL},
@@ -8741,7 +8746,7 @@ static par_result par__receive_arena(par__world *w, int *s, const par__rank_info
     return r;
 }
 
-// Gather all ranks' places. Returns this rank's error, or else the first error of another rank.
+// Gather all ranks' descriptions. Returns this rank's error, or else the first error of another rank.
 static par_result par__exchange_rank_info(par__world *w, par__rank_info *mine, par_result result,
                                           par__rank_info *all) {
     mine->result = (int32_t)result;
@@ -8766,7 +8771,7 @@ static int par__find_nodes(par__world *w, const par__rank_info *all, int node_ra
         int q = 0;
         while (strcmp(all[q].host, all[r].host) || (node_ranks && q / node_ranks != r / node_ranks)) q++;
         node_of[r] = q == r ? (*nodes)++ : node_of[q];
-        w->node_ranks += !strcmp(all[r].host, all[w->rank].host); // share its processors
+        w->node_ranks += !strcmp(all[r].host, all[w->rank].host); // they share processors
         if (r == w->rank) leader = q;
     }
     for (int r = 0; r < w->size; r++) {
@@ -10127,6 +10132,15 @@ par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm
 }
 
 // >>mesh ----------------------------------------------------------------------------------------------------
+//
+// The ranks of a comm as a grid with named axes, the last axis varying fastest. "dp=2 tp=2":
+//
+//              tp 0  1
+//     dp 0        0  1         "tp" gives the comms {0, 1} and {2, 3}, "dp" {0, 2} and {1, 3}.
+//        1        2  3
+//
+// A comm contains the ranks whose indices on all other axes are the same. It is split off when first asked
+// for.
 
 enum { PAR__AXES = 8 };
 struct par_mesh {
@@ -10347,6 +10361,11 @@ par_result(par_clock_offset)(par_comm *comm, double *offset, double *error) {
 }
 
 // >>trace ---------------------------------------------------------------------------------------------------
+//
+// The ledger counts calls, bytes and time, by kind and by layer. The model predicts times from those that
+// par_calibrate measured: between two sizes, alpha + beta * bytes. The trace has the format of Chrome's trace
+// events: rank 0 gathers all ranks' events, moved to one clock (>>clocks), and writes them when the world
+// closes.
 
 par_ledger par_ledger_get(const par_comm *comm, par_kind kind) {
     par_ledger row;
