@@ -1,14 +1,13 @@
 // bench_coll.c - time of the collectives by size, with nccl-tests' columns and flags.
 //
 //     build/bench_coll --ranks 2 --op all_reduce -b 8 -e 64M           processes of this machine
-//     mpiexec -n 2 build/bench_coll_mpi --op all --vs mpi              the MPI call on the same buffers,
-//     alternating
-//     build/bench_coll_cuda --ranks 4 -e 256M       device memory; ranks are threads, on all GPUs there are
+//     mpiexec -n 2 build/bench_coll_mpi --op all --vs mpi              MPI on the same buffers, in turn
+//     build/bench_coll_cuda --ranks 4 -e 256M                          device memory; ranks are threads
 //
-// time: median over iterations of the slowest rank's time; p99 beside it. The data changes every iteration
-// and every result is compared with exact integers; NaN canaries lie around the output. Roofline: in the same
-// run all ranks do a += b on shared pages; eta = the least bytes the operation must load and store, per
-// second, over that.
+// time: the median over iterations of the slowest rank's time; p99: the 99th percentile. The data change in
+// every iteration, every result is compared with exact integers, and NaN canaries surround the output.
+// roofline: in the same run all ranks compute a += b on shared pages. eta: the bytes that the operation must
+// load and store at least, per second, divided by the roofline.
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #if defined(BENCH_CUDA)
@@ -30,7 +29,7 @@ typedef struct settings {
 typedef struct kind_info {
     const char *name;
     par_kind kind;
-    int per_rank_blocks; // bytes S are n blocks of count
+    int per_rank_blocks; // the size is that of n blocks of count elements
     int vs_mpi;
 } kind_info;
 static const kind_info kinds[] = {
@@ -48,19 +47,19 @@ typedef struct bench {
     int rank, n;
     par_dtype dtype;
     par_op redop;
-    size_t e;
-    unsigned char *send, *recv; // room bytes each, with canaries
-    size_t room;
+    size_t element_bytes;
+    unsigned char *send, *recv; // buffer_bytes each, with canaries
+    size_t buffer_bytes;
     float *pattern;           // 0 1 2 ... 7 0 1 ...
     double *times, *vs_times; // per iteration
     double roofline;          // bytes per second, all ranks together
     const char *algorithm;    // of the last timed call
-    size_t touched;           // bytes of send and recv that the call at hand may use
+    size_t used_bytes;        // bytes of send and recv that the current call may use
     int failed;
     char why[256]; // what is wrong with the settings
 #if defined(BENCH_CUDA)
-    par_cuda *cuda;      // NULL: arrays are the host's
-    unsigned char *twin; // of send, then of recv: what is timed
+    par_cuda *cuda;               // NULL: arrays are the host's
+    unsigned char *device_arrays; // device copies of send, then of recv; NULL without a device
 #endif
 } bench;
 
@@ -68,7 +67,7 @@ static void die(bench *b, const char *text) {
     fprintf(stderr, "bench_coll: rank %d: %s\n", b->rank, text);
     exit(1);
 }
-static void need(bench *b, par_result r) {
+static void must(bench *b, par_result r) {
     if (r != PAR_OK) die(b, par_last_error(b->world));
 }
 
@@ -85,7 +84,7 @@ static void fill(bench *b, void *dst, size_t count, int r, int t) {
     }
     for (size_t i = 0; i < count; i++) {
         const float v = base_value(b, i, r, t);
-        par_cast((char *)dst + i * b->e, b->dtype, &v, PAR_F32, 1);
+        par_cast((char *)dst + i * b->element_bytes, b->dtype, &v, PAR_F32, 1);
     }
 }
 static void expected_sum(const bench *b, size_t i, int t, void *want) {
@@ -108,7 +107,7 @@ static void expected_sum(const bench *b, size_t i, int t, void *want) {
     }
     par_cast(want, b->dtype, &acc, PAR_F64, 1);
 }
-static size_t check_canary(const bench *b, size_t used) { // bytes touched beyond the result
+static size_t check_canary(const bench *b, size_t used) { // bytes written beyond the result
     size_t wrong = 0;
     for (size_t i = 0; i < CANARY; i++) wrong += b->recv[used + i] != 0xFF;
     return wrong;
@@ -126,7 +125,7 @@ static size_t check(const bench *b, const kind_info *k, size_t count, int t) {
         ((k->kind == PAR_KIND_REDUCE || k->kind == PAR_KIND_GATHER) && me != root))
         return 0;
     unsigned char want[8][8];
-    for (int r = 0; r < (gathers || all ? b->n : 1); r++) // a block at a time: 8 different values in it
+    for (int r = 0; r < (gathers || all ? b->n : 1); r++) // each block has 8 different values
         for (size_t i = 0; i < (gathers || all ? count : total); i++) {
             const size_t skip = k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_SCATTER || all
                                     ? (size_t)me * count
@@ -139,9 +138,10 @@ static size_t check(const bench *b, const kind_info *k, size_t count, int t) {
                 else
                     par_cast(want[i], b->dtype, &v, PAR_F32, 1);
             }
-            wrong += memcmp(recv + ((size_t)r * count + i) * b->e, want[i & 7], b->e) != 0;
+            wrong +=
+                memcmp(recv + ((size_t)r * count + i) * b->element_bytes, want[i & 7], b->element_bytes) != 0;
         }
-    return wrong + check_canary(b, total * b->e);
+    return wrong + check_canary(b, total * b->element_bytes);
 }
 
 // ---- the operations ---------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ static void run_mpi(bench *b, const kind_info *k, const void *send, void *recv, 
     const void *out = in_place ? MPI_IN_PLACE : send, *root_out = at_root ? MPI_IN_PLACE : send;
     switch (k->kind) {
     case PAR_KIND_ALL_REDUCE: MPI_Allreduce(out, recv, n, t, op, MPI_COMM_WORLD); break;
-    case PAR_KIND_REDUCE_SCATTER: // in place, MPI wants the whole array and writes to its front
+    case PAR_KIND_REDUCE_SCATTER: // in place, MPI reads the whole array and writes to its first block
         MPI_Reduce_scatter_block(out, in_place ? (void *)(uintptr_t)send : recv, n, t, op, MPI_COMM_WORLD);
         break;
     case PAR_KIND_ALL_GATHER:
@@ -235,10 +235,10 @@ static void run_mpi(bench *b, const kind_info *k, const void *send, void *recv, 
 typedef struct timing {
     double median, p99;
 } timing;
-static timing summarise(bench *b, double *times, int n) {
+static timing summarize(bench *b, double *times, int n) {
     timing t;
-    need(b, par_all_reduce(times, times, (size_t)n, PAR_F64, PAR_MAX, b->world));
-    t.median = median(times, n); // which sorts them
+    must(b, par_all_reduce(times, times, (size_t)n, PAR_F64, PAR_MAX, b->world));
+    t.median = median(times, n); // sorts them
     t.p99 = times[PAR__MIN(n - 1, n * 99 / 100)];
     return t;
 }
@@ -246,7 +246,7 @@ static timing summarise(bench *b, double *times, int n) {
 typedef struct row {
     timing ours, vs, in_place, vs_in_place;
     size_t wrong;
-    double net_bytes; // of one call, all ranks together: what went between nodes
+    double net_bytes; // sent between nodes by one call, all ranks together
 } row;
 
 static int starts_in_place(const bench *b, const kind_info *k, size_t block, unsigned char **send,
@@ -273,29 +273,30 @@ static void flush(void *memory, size_t bytes) { // out of all caches
     (void)memory, (void)bytes;
 #endif
 }
-// The next operation finds its arrays in memory alone.
+// Flush the arrays, so that the next operation finds them only in memory.
 static void make_cold(const bench *b) {
     if (!b->o.cold) return;
-    flush(b->send, b->room);
-    flush(b->recv, b->room);
+    flush(b->send, b->buffer_bytes);
+    flush(b->recv, b->buffer_bytes);
 }
 
 #if defined(BENCH_CUDA)
-static void *twin(const bench *b, const void *p) { // of a place in send or recv
+static void *timed_array(const bench *b, const void *p) { // the device's copy of an address in send or recv
     const unsigned char *at = (const unsigned char *)p;
-    const int sent = at >= b->send && at < b->send + b->room;
-    return b->cuda ? b->twin + (sent ? (size_t)(at - b->send) : b->room + (size_t)(at - b->recv))
-                   : (void *)(uintptr_t)p;
+    const int sent = at >= b->send && at < b->send + b->buffer_bytes;
+    return b->cuda
+               ? b->device_arrays + (sent ? (size_t)(at - b->send) : b->buffer_bytes + (size_t)(at - b->recv))
+               : (void *)(uintptr_t)p;
 }
 static void finish(bench *b) {
-    if (b->cuda) need(b, par_cuda_sync(b->cuda));
+    if (b->cuda) must(b, par_cuda_sync(b->cuda));
 }
-static void exchange(bench *b, int to_device) { // between the host's arrays, and the timed ones
+static void copy_arrays(bench *b, int to_device) { // between the host's arrays and the device's
     if (!b->cuda) return;
     par_device *d = par_cuda_device(b->cuda);
     for (int i = 0; i < 2; i++) {
-        void *host = i ? b->recv : b->send, *there = twin(b, host);
-        need(b, d->copy(d, to_device ? there : host, to_device ? host : there, b->touched, NULL));
+        void *host = i ? b->recv : b->send, *there = timed_array(b, host);
+        must(b, d->copy(d, to_device ? there : host, to_device ? host : there, b->used_bytes, NULL));
     }
     finish(b);
 }
@@ -304,28 +305,28 @@ static void open_device(bench *b) {
     memset(&d, 0, sizeof d);
     d.comm = b->world;
     if (!strcmp(b->o.device, "cpu")) return;
-    need(b, par_cuda_open(&d, &b->cuda));
-    need(b, par_cuda_alloc(b->cuda, PAR_CUDA_DEVICE, 2 * b->room, (void **)&b->twin));
+    must(b, par_cuda_open(&d, &b->cuda));
+    must(b, par_cuda_alloc(b->cuda, PAR_CUDA_DEVICE, 2 * b->buffer_bytes, (void **)&b->device_arrays));
     b->o.memory = par_cuda_backend_name(b->cuda);
 }
 static void close_device(bench *b) {
-    if (b->cuda) par_cuda_free(b->cuda, PAR_CUDA_DEVICE, b->twin), par_cuda_close(b->cuda);
+    if (b->cuda) par_cuda_free(b->cuda, PAR_CUDA_DEVICE, b->device_arrays), par_cuda_close(b->cuda);
 }
 #else
-static void *twin(const bench *b, const void *p) { return (void)b, (void *)(uintptr_t)p; }
-static void exchange(bench *b, int to_device) { (void)b, (void)to_device; }
+static void *timed_array(const bench *b, const void *p) { return (void)b, (void *)(uintptr_t)p; }
+static void copy_arrays(bench *b, int to_device) { (void)b, (void)to_device; }
 static void finish(bench *b) { (void)b; }
 static void open_device(bench *b) { (void)b; }
 static void close_device(bench *b) { (void)b; }
 #endif
 
-// One timed call (or `inner` calls), the ranks starting together.
-static double once(bench *b, const kind_info *k, const void *send, void *recv, size_t count, int mpi,
-                   int in_place) {
-    void *out = twin(b, send), *in = twin(b, recv);
-    exchange(b, 1);
+// Time one call, or the mean of `inner` calls; all ranks start together.
+static double time_once(bench *b, const kind_info *k, const void *send, void *recv, size_t count, int mpi,
+                        int in_place) {
+    void *out = timed_array(b, send), *in = timed_array(b, recv);
+    copy_arrays(b, 1);
     make_cold(b);
-    need(b, par_barrier(b->world));
+    must(b, par_barrier(b->world));
     const double t0 = par_seconds(b->world);
     for (int m = 0; m < b->o.inner; m++) {
 #if defined(PAR_MPI)
@@ -333,92 +334,95 @@ static double once(bench *b, const kind_info *k, const void *send, void *recv, s
             run_mpi(b, k, send, recv, count, in_place);
         else
 #endif
-            need(b, run_par(b, k, out, in, count));
+            must(b, run_par(b, k, out, in, count));
     }
     finish(b);
     (void)mpi, (void)in_place;
     const double t = (par_seconds(b->world) - t0) / b->o.inner;
     if (!mpi) b->algorithm = k->kind == PAR_KIND_SEND ? "message" : par_last_algorithm(b->world);
-    need(b,
-         par_barrier(b->world)); // what follows must not take the processor from ranks that are still at it
-    exchange(b, 0);
+    must(b,
+         par_barrier(b->world)); // do not take the processor from slower ranks
+    copy_arrays(b, 0);
     return t;
 }
 
-// Ours and the peer's call alternate, and begin with the same data and caches. A broadcast is in place at the
-// root, which is all that MPI has.
+// The kit's call and MPI's alternate, and start with the same data and caches. The root's broadcast is in
+// place, because MPI has no other.
 static row measure(bench *b, const kind_info *k, size_t count, int iterations) {
     const int blocks = k->per_rank_blocks, vs = b->o.vs != NULL,
               in_send = blocks && k->kind != PAR_KIND_ALL_GATHER && k->kind != PAR_KIND_GATHER;
-    const size_t send_count = in_send ? count * (size_t)b->n : count, block = count * b->e;
-    const size_t touched = block * (size_t)(blocks ? b->n : 1) + CANARY; // at most, of recv
+    const size_t send_count = in_send ? count * (size_t)b->n : count, block = count * b->element_bytes;
+    const size_t used_bytes = block * (size_t)(blocks ? b->n : 1) + CANARY; // at most, of recv
     const int bcast_root = k->kind == PAR_KIND_BROADCAST && b->rank == b->o.root;
     unsigned char *send, *recv, *from = bcast_root ? b->recv : b->send;
     row r;
     memset(&r, 0, sizeof r);
-    b->touched = touched;
+    b->used_bytes = used_bytes;
     const uint64_t net = par_ledger_get(b->world, k->kind).net_bytes;
     for (int i = -b->o.warmup; i < iterations; i++)
         for (int mpi = 0; mpi <= vs; mpi++) {
-            memset(b->recv, 0xFF, touched);
+            memset(b->recv, 0xFF, used_bytes);
             fill(b, from, send_count, b->rank, i + b->o.warmup);
-            const double t = once(b, k, from, b->recv, count, mpi, 0);
+            const double t = time_once(b, k, from, b->recv, count, mpi, 0);
             if (i >= 0) (mpi ? b->vs_times : b->times)[i] = t;
             if (b->o.check && !mpi) r.wrong += check(b, k, count, i + b->o.warmup);
         }
     r.net_bytes = (double)(par_ledger_get(b->world, k->kind).net_bytes - net) /
                   (double)((iterations + b->o.warmup) * b->o.inner);
-    need(b, par_all_reduce(&r.net_bytes, &r.net_bytes, 1, PAR_F64, PAR_SUM, b->world));
-    r.ours = summarise(b, b->times, iterations);
-    if (vs) r.vs = summarise(b, b->vs_times, iterations);
+    must(b, par_all_reduce(&r.net_bytes, &r.net_bytes, 1, PAR_F64, PAR_SUM, b->world));
+    r.ours = summarize(b, b->times, iterations);
+    if (vs) r.vs = summarize(b, b->vs_times, iterations);
     if (b->o.in_place && starts_in_place(b, k, block, &send, &recv)) {
         for (int i = -b->o.warmup; i < iterations; i++)
             for (int mpi = 0; mpi <= vs; mpi++) {
                 fill(b, b->send, send_count, b->rank, i + b->o.warmup);
-                const double t = once(b, k, send, recv, count, mpi, 1);
+                const double t = time_once(b, k, send, recv, count, mpi, 1);
                 if (i >= 0) (mpi ? b->vs_times : b->times)[i] = t;
             }
-        r.in_place = summarise(b, b->times, iterations);
-        if (vs) r.vs_in_place = summarise(b, b->vs_times, iterations);
+        r.in_place = summarize(b, b->times, iterations);
+        if (vs) r.vs_in_place = summarize(b, b->vs_times, iterations);
     }
     uint64_t wrong = r.wrong;
-    need(b, par_all_reduce(&wrong, &wrong, 1, PAR_U64, PAR_SUM, b->world));
+    must(b, par_all_reduce(&wrong, &wrong, 1, PAR_U64, PAR_SUM, b->world));
     r.wrong = (size_t)wrong;
     return r;
 }
 
-// x += y by all ranks at once, n floats each: 3 bytes moved per byte of x.
+// Bytes per second of x += y by all ranks at once, on n floats each: 3 bytes move per byte of x.
 static double sum_rate(bench *b, par_device *d, void *x, void *y, size_t n) {
     const void *sources[2] = {x, y};
     double best = 0;
     for (int i = 0; i < 7; i++) {
         if (b->o.cold) flush(x, n * 4), flush(y, n * 4);
-        need(b, par_barrier(b->world));
+        must(b, par_barrier(b->world));
         const double t0 = par_seconds(b->world);
-        need(b, d->reduce(d, x, sources, 2, n, PAR_F32, PAR_SUM, NULL));
+        must(b, d->reduce(d, x, sources, 2, n, PAR_F32, PAR_SUM, NULL));
         finish(b);
         double t = par_seconds(b->world) - t0;
-        need(b, par_all_reduce(&t, &t, 1, PAR_F64, PAR_MAX, b->world));
+        must(b, par_all_reduce(&t, &t, 1, PAR_F64, PAR_MAX, b->world));
         best = fmax(best, 3.0 * (double)(n * 4) * b->n / t);
     }
     return best;
 }
 static double measure_roofline(bench *b) { // on shared pages, or in the device's memory
 #if defined(BENCH_CUDA)
-    const size_t half = b->room / 16 * 4;
-    if (b->cuda) return sum_rate(b, par_cuda_device(b->cuda), b->twin, b->twin + half * 4, half);
+    const size_t half = b->buffer_bytes / 16 * 4;
+    if (b->cuda)
+        return sum_rate(b, par_cuda_device(b->cuda), b->device_arrays, b->device_arrays + half * 4, half);
 #endif
-    const size_t bytes = PAR__MIN(PAR__MAX(b->room, (size_t)1 << 20), (size_t)64 << 20), n = bytes / 4;
+    const size_t bytes = PAR__MIN(PAR__MAX(b->buffer_bytes, (size_t)1 << 20), (size_t)64 << 20),
+                 n = bytes / 4;
     float *x = (float *)par_alloc(b->world, bytes), *y = (float *)par_alloc(b->world, bytes);
     if (!x || !y) die(b, par_last_error(b->world));
     for (size_t i = 0; i < n; i++) x[i] = y[i] = 1;
     const double best = sum_rate(b, par_cpu(), x, y, n);
-    need(b, par_free(b->world, y));
-    need(b, par_free(b->world, x));
+    must(b, par_free(b->world, y));
+    must(b, par_free(b->world, x));
     return best;
 }
 
-// Bytes the machine must load and store at least, over S; and busbw over algbw (as nccl-tests has it).
+// The bytes that the machine must load and store at least, divided by the size; and busbw / algbw, as in
+// nccl-tests.
 static double least_bytes(const bench *b, par_kind k) {
     const double n = b->n;
     switch (k) {
@@ -500,14 +504,14 @@ static void print_head(const bench *b, const kind_info *k) {
            b->o.vs ? "       (us)              (us)" : "");
 }
 
-static size_t run_kind(bench *b, const kind_info *k) { // the number of wrong elements
-    const size_t unit = b->e * (k->per_rank_blocks ? (size_t)b->n : 1);
+static size_t run_kind(bench *b, const kind_info *k) { // returns the number of wrong elements
+    const size_t unit = b->element_bytes * (k->per_rank_blocks ? (size_t)b->n : 1);
     size_t wrong = 0;
     if (b->rank == 0) print_head(b, k);
     for (size_t bytes = k->kind == PAR_KIND_BARRIER ? b->o.end : b->o.begin; bytes <= b->o.end;
          bytes = bytes ? bytes * (size_t)b->o.factor : 1) {
         const size_t count = k->kind == PAR_KIND_BARRIER ? 0 : bytes / unit;
-        const double gigabytes = (double)bytes * b->n * 1e-9; // fewer iterations of large ones
+        const double gigabytes = (double)bytes * b->n * 1e-9; // large sizes take fewer iterations
         const int iterations = b->o.iterations > 0
                                    ? b->o.iterations
                                    : PAR__MAX(9, PAR__MIN(2000, (int)(1.5 / (gigabytes + 5e-4))));
@@ -519,11 +523,11 @@ static size_t run_kind(bench *b, const kind_info *k) { // the number of wrong el
     return wrong;
 }
 
-// ---- other questions than how long a call takes -----------------------------------------------------------
+// ---- --tune, --model, --overlap, --diagnosis --------------------------------------------------------------
 
-static timing time_of(bench *b, const kind_info *k, size_t bytes,
-                      int iterations) { // S bytes; fresh data each time
-    const size_t unit = b->e * (k->per_rank_blocks ? (size_t)b->n : 1);
+// Time calls of `bytes` bytes without checks, with new data in each.
+static timing time_of(bench *b, const kind_info *k, size_t bytes, int iterations) {
+    const size_t unit = b->element_bytes * (k->per_rank_blocks ? (size_t)b->n : 1);
     const settings saved = b->o;
     b->o.check = b->o.in_place = 0, b->o.vs = NULL;
     const row r = measure(b, k, bytes / unit, iterations);
@@ -531,9 +535,9 @@ static timing time_of(bench *b, const kind_info *k, size_t bytes,
     return r.ours;
 }
 
-static int some_iterations(size_t bytes) { return bytes > (size_t)1 << 20 ? 9 : bytes > 65536 ? 25 : 101; }
+static int default_iterations(size_t bytes) { return bytes > (size_t)1 << 20 ? 9 : bytes > 65536 ? 25 : 101; }
 
-// --tune: every algorithm at every size, and the fastest ones as a table for PAR_TUNE.
+// --tune: measure every algorithm at every size, and print the fastest ones as a table for PAR_TUNE.
 static void tune(bench *b) {
     if (b->rank == 0)
         printf("# %d ranks on %d nodes; use with PAR_TUNE=this file\n", b->n, par_node_count(b->world));
@@ -548,15 +552,15 @@ static void tune(bench *b) {
             for (int a = 0; par_algorithm(b->world, k->kind, a); a++) {
                 char name[64];
                 if (!strcmp(par_algorithm(b->world, k->kind, a), "inline"))
-                    continue; // always the best where it fits
+                    continue; // always the fastest where it fits
                 snprintf(name, sizeof name, "%s:%s", k->name, par_algorithm(b->world, k->kind, a));
-                need(b, par_force_algorithm(b->world, name));
-                const double t = time_of(b, k, bytes, some_iterations(bytes)).median;
+                must(b, par_force_algorithm(b->world, name));
+                const double t = time_of(b, k, bytes, default_iterations(bytes)).median;
                 if (strcmp(b->algorithm, strchr(name, ':') + 1) || (best && t >= least))
-                    continue; // it was not possible, or slower
+                    continue; // it was not used, or not faster
                 best = par_algorithm(b->world, k->kind, a), least = t;
             }
-            need(b, par_force_algorithm(b->world, ""));
+            must(b, par_force_algorithm(b->world, ""));
             if (b->rank == 0 && best_before && best && strcmp(best, best_before))
                 printf("%s %d %d %zu %s\n", k->name, b->n, par_node_count(b->world),
                        last / (k->per_rank_blocks ? (size_t)b->n : 1), best_before);
@@ -566,16 +570,16 @@ static void tune(bench *b) {
             printf("%s %d %d %zu %s\n", k->name, b->n, par_node_count(b->world), SIZE_MAX, best_before);
         fflush(stdout);
     }
-    // From what size on the system's copies beat the stages, and streaming beats the caches.
+    // The sizes from which process_vm_readv is faster than staging, and non-temporal stores than cached ones.
     par__world *w = b->world->world;
     const size_t cma = w->cma_bytes, stream = w->nontemporal_bytes;
     size_t best_cma = (size_t)1 << 30;
     for (size_t block = 4096; w->cma && block <= (size_t)1 << 20 && block * (size_t)b->n <= b->o.end;
          block *= 2) {
         w->cma_bytes = 1;
-        const double with = time_of(b, &kinds[1], block * (size_t)b->n, some_iterations(block)).median;
+        const double with = time_of(b, &kinds[1], block * (size_t)b->n, default_iterations(block)).median;
         w->cma_bytes = SIZE_MAX;
-        if (with < time_of(b, &kinds[1], block * (size_t)b->n, some_iterations(block)).median) {
+        if (with < time_of(b, &kinds[1], block * (size_t)b->n, default_iterations(block)).median) {
             best_cma = block;
             break;
         }
@@ -585,9 +589,9 @@ static void tune(bench *b) {
     size_t best_stream = (size_t)1 << 40;
     for (size_t bytes = (size_t)1 << 20; !strcmp(b->o.memory, "symmetric") && bytes <= b->o.end; bytes *= 2) {
         w->nontemporal_bytes = 1;
-        const double with = time_of(b, &kinds[0], bytes, some_iterations(bytes)).median;
+        const double with = time_of(b, &kinds[0], bytes, default_iterations(bytes)).median;
         w->nontemporal_bytes = SIZE_MAX;
-        if (with < time_of(b, &kinds[0], bytes, some_iterations(bytes)).median) {
+        if (with < time_of(b, &kinds[0], bytes, default_iterations(bytes)).median) {
             best_stream = bytes * (size_t)b->n;
             break;
         }
@@ -596,9 +600,9 @@ static void tune(bench *b) {
     if (b->rank == 0 && !strcmp(b->o.memory, "symmetric")) printf("set stream_bytes %zu\n", best_stream);
 }
 
-// --model: calls predicted by the model that was fitted just before, at sizes it was not fitted at.
+// --model: compare predicted and measured times, also at sizes between those that the model was fitted at.
 static int model(bench *b) {
-    int far = 0, rows = 0;
+    int misses = 0, rows = 0;
     if (b->rank == 0 && !b->o.json)
         printf("# %d ranks: predicted and measured\n#%15s %10s %12s %12s %8s\n", b->n, "operation", "bytes",
                "predicted us", "measured us", "error");
@@ -606,12 +610,12 @@ static int model(bench *b) {
         for (size_t bytes = 65536; bytes <= b->o.end; bytes *= 4) {
             const kind_info *k = &kinds[i];
             if (k->kind == PAR_KIND_BARRIER || (strcmp(b->o.op, "all") && strcmp(b->o.op, k->name))) continue;
-            need(b, par_calibrate(b->world)); // the machine's speed changes within seconds
-            const double measured = time_of(b, k, bytes, 3 * some_iterations(bytes)).median;
+            must(b, par_calibrate(b->world)); // the machine's speed changes within seconds
+            const double measured = time_of(b, k, bytes, 3 * default_iterations(bytes)).median;
             double predicted = par_predict(b->world, k->kind, bytes);
-            need(b, par_broadcast(&predicted, &predicted, 1, PAR_F64, 0, b->world));
+            must(b, par_broadcast(&predicted, &predicted, 1, PAR_F64, 0, b->world));
             const double error = predicted / measured - 1;
-            far += fabs(error) > 0.25, rows++;
+            misses += fabs(error) > 0.25, rows++;
             if (b->rank == 0 && b->o.json)
                 json_print("mode:%s op:%s bytes:%zu ranks:%d predicted_us:%.3f time_us:%.3f error:%.4f",
                            "model", k->name, bytes, b->n, predicted * 1e6, measured * 1e6, error);
@@ -620,25 +624,25 @@ static int model(bench *b) {
                        error * 100);
             fflush(stdout);
         }
-    if (b->rank == 0 && !b->o.json) printf("# %d of %d within 25%%\n", rows - far, rows);
-    return far;
+    if (b->rank == 0 && !b->o.json) printf("# %d of %d within 25%%\n", rows - misses, rows);
+    return misses;
 }
 
-static void compute(volatile float *x, long rounds) { // arithmetic that needs no memory
+static void compute(volatile float *x, long rounds) { // arithmetic without memory traffic
     float a = x[0];
     for (long i = 0; i < rounds; i++) a = a * 0.999f + 0.5f;
     x[0] = a;
 }
 
-// --overlap: the call alone, as much computation alone, and both, the computation in 64 parts with a par_test
-// after each. 1: the call cost nothing beside it; 0: as if one after the other.
+// --overlap: time the call alone, as much computation alone, and both together, with a par_test after each of
+// 64 parts of the computation. Overlap 1: the computation hides the whole call; 0: it hides nothing.
 static void overlap(bench *b) {
     volatile float x[1] = {1};
     const long probe = 10000000;
     double t0 = par_seconds(b->world);
     compute(x, probe);
     double per_round = (par_seconds(b->world) - t0) / (double)probe;
-    need(b, par_all_reduce(&per_round, &per_round, 1, PAR_F64, PAR_MAX, b->world));
+    must(b, par_all_reduce(&per_round, &per_round, 1, PAR_F64, PAR_MAX, b->world));
     if (b->rank == 0 && !b->o.json)
         printf("# all_reduce begun, computed beside, waited for; %d ranks on %d nodes, %s memory\n#%11s %12s "
                "%12s %12s "
@@ -646,28 +650,28 @@ static void overlap(bench *b) {
                b->n, par_node_count(b->world), b->o.memory, "bytes", "call us", "compute us", "both us",
                "overlap");
     for (size_t bytes = b->o.begin; bytes <= b->o.end; bytes *= (size_t)b->o.factor) {
-        const int iterations = some_iterations(bytes);
+        const int iterations = default_iterations(bytes);
         double *t[3] = {b->times, b->vs_times, (double *)calloc((size_t)iterations, sizeof(double))}, m[3];
         const double alone = time_of(b, &kinds[0], bytes, iterations).median;
         const long part = PAR__MAX(1L, (long)(alone / per_round / 64));
         for (int i = 0; i < iterations && t[2]; i++)
-            for (int mode = 0; mode < 3; mode++) { // call, computation, both, in turns
+            for (int mode = 0; mode < 3; mode++) { // alternate: call, computation, both
                 par_request request = {NULL, 0};
                 int done;
-                fill(b, b->send, bytes / b->e, b->rank, i);
-                need(b, par_barrier(b->world));
+                fill(b, b->send, bytes / b->element_bytes, b->rank, i);
+                must(b, par_barrier(b->world));
                 t0 = par_seconds(b->world);
                 if (mode != 1)
-                    need(b, par_all_reduce_begin(b->send, b->recv, bytes / b->e, b->dtype, b->redop, b->world,
-                                                 &request));
+                    must(b, par_all_reduce_begin(b->send, b->recv, bytes / b->element_bytes, b->dtype,
+                                                 b->redop, b->world, &request));
                 for (int p = 0; mode && p < 64; p++) {
                     compute(x, part);
-                    if (mode == 2) need(b, par_test(&request, &done));
+                    if (mode == 2) must(b, par_test(&request, &done));
                 }
-                need(b, par_wait(&request));
+                must(b, par_wait(&request));
                 t[mode][i] = par_seconds(b->world) - t0;
             }
-        for (int mode = 0; mode < 3; mode++) m[mode] = summarise(b, t[mode], iterations).median;
+        for (int mode = 0; mode < 3; mode++) m[mode] = summarize(b, t[mode], iterations).median;
         const double share = (m[0] + m[1] - m[2]) / fmin(m[0], m[1]);
         if (b->rank == 0 && b->o.json)
             json_print(
@@ -682,8 +686,9 @@ static void overlap(bench *b) {
     }
 }
 
-// What the fixed order of a sum costs: the two-shot all_reduce on symmetric memory, in rank order and as a
-// rank would do it that begins with what it has in its own caches. The ratio of the medians - 1.
+// The cost of summing in rank order: the sum of a two-shot all_reduce on symmetric memory in rank order,
+// against one in which each rank starts with its own data, which is in its caches. Returns the ratio of
+// medians - 1.
 static double order_cost(bench *b) {
     enum { BYTES = 1 << 22, REPEAT = 101 };
     par_comm *c = b->world;
@@ -692,7 +697,7 @@ static double order_cost(bench *b) {
     double median[2],
         *t[2] = {(double *)calloc(REPEAT, sizeof(double)), (double *)calloc(REPEAT, sizeof(double))};
     if (!x || !y || !t[0] || !t[1]) die(b, "out of memory");
-    for (int i = 0; i < 2 * REPEAT; i++) { // both orders in turns
+    for (int i = 0; i < 2 * REPEAT; i++) { // alternate the orders
         const void *in[1024];
         void *out[1024];
         for (int r = 0; r < b->n; r++) {
@@ -701,26 +706,26 @@ static double order_cost(bench *b) {
             out[r] = (float *)par_peer(c, y, to) + each * (size_t)b->rank;
         }
         for (size_t j = 0; j < count; j++) x[j] = y[j] = (float)i;
-        need(b, par_barrier(c));
+        must(b, par_barrier(c));
         const double t0 = par_seconds(c);
         par__reduce_sources(c->world->kernels, out, b->n, NULL, in, b->n, each, PAR_F32, PAR_SUM, b->n, 0);
-        need(b, par_barrier(c));
+        must(b, par_barrier(c));
         t[i % 2][i / 2] = par_seconds(c) - t0;
     }
-    for (int k = 0; k < 2; k++) median[k] = summarise(b, t[k], REPEAT).median, free(t[k]);
-    need(b, par_free(c, y));
-    need(b, par_free(c, x));
+    for (int k = 0; k < 2; k++) median[k] = summarize(b, t[k], REPEAT).median, free(t[k]);
+    must(b, par_free(c, y));
+    must(b, par_free(c, x));
     return median[0] / median[1] - 1;
 }
 
-// --diagnosis: what the checks cost in each call, how far away the other rank's cache line is, and what
-// memory the kit has for itself.
+// --diagnosis: the cost of the checks in each call, the latency of a cache line between two ranks, the memory
+// that the kit uses, and the cost of waiting.
 static void diagnosis(bench *b) {
     enum { CALLS = 200000 };
     par_comm *c = b->world;
     par__world *w = c->world;
     float one = 1;
-    need(b, par_all_reduce(&one, &one, 1, PAR_F32, PAR_SUM, c));
+    must(b, par_all_reduce(&one, &one, 1, PAR_F32, PAR_SUM, c));
     par__operation *op = w->idle_operations; // that of the last call: its lines are still there
     double t0 = par_seconds(c);
     for (int i = 0; i < CALLS; i++) {
@@ -741,7 +746,7 @@ static void diagnosis(bench *b) {
     uint32_t *line = (uint32_t *)par_alloc(c, 4096), *ping = (uint32_t *)par_peer(c, line, 0),
              *pong = (uint32_t *)par_peer(c, line, b->n > 1);
     double hop = 0, barrier = 0;
-    need(b, par_barrier(c));
+    must(b, par_barrier(c));
     if (ping && pong && b->n == 2) {
         t0 = par_seconds(c);
         for (uint32_t i = 1; i <= CALLS; i++) {
@@ -753,21 +758,21 @@ static void diagnosis(bench *b) {
         }
         hop = (par_seconds(c) - t0) / CALLS / 2;
         t0 = par_seconds(c);
-        for (int i = 0; i < CALLS; i++) need(b, par_barrier(c));
+        for (int i = 0; i < CALLS; i++) must(b, par_barrier(c));
         barrier = (par_seconds(c) - t0) / CALLS;
     }
-    need(b, par_free(c, line));
-    // of a rank; 4096: the page of its call sites
+    must(b, par_free(c, line));
+    // Memory of one rank; 4096: the page of its call sites.
     const size_t control = sizeof(par__rank_control) + 4096 + sizeof(par__arrivals) + PAR__SITE_BYTES +
                            par__ring_table_bytes(c->ring_count, c->lane_count) / (size_t)c->ring_count;
-    // Idle: rank 0 comes a second late; what do the others burn meanwhile?
+    // Rank 0 arrives a second late: the processor time that the others spend on waiting.
     struct timespec cpu0, cpu1;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu0);
     if (b->rank == 0) usleep(1000000);
-    need(b, par_barrier(c));
+    must(b, par_barrier(c));
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu1);
     double idle = (double)(cpu1.tv_sec - cpu0.tv_sec) + 1e-9 * (double)(cpu1.tv_nsec - cpu0.tv_nsec);
-    need(b, par_all_reduce(&idle, &idle, 1, PAR_F64, PAR_MAX, c));
+    must(b, par_all_reduce(&idle, &idle, 1, PAR_F64, PAR_MAX, c));
     const double order = par_node_count(c) == 1 ? order_cost(b) : 0;
     if (b->rank) return;
     if (b->o.json)
@@ -781,12 +786,13 @@ static void diagnosis(bench *b) {
                "one-way cache-line hop %.0f ns, barrier %.0f ns\n"
                "memory of the kit per rank: control %zu bytes, staging %zu bytes\n"
                "waiting for a rank that is a second late: %.1f%% of a core\n"
-               "a sum in rank order against one that begins with the own data, 4 MiB: %+.1f%%\n",
+               "a sum in rank order against one that starts with the rank's own data, 4 MiB: %+.1f%%\n",
                recorder * 1e9, compare * 1e9, hop * 1e9, barrier * 1e9, control, c->stage_bytes, idle * 100,
                order * 100);
 }
 
-// `names`: a list of those there are, for people; `from`: the same, as par_nearest_name takes them.
+// Report an unknown value. `names`: the valid ones, as text; `from`: the same, as par_nearest_name takes
+// them.
 static const char *unknown(bench *b, const char *option, const char *value, const char *names,
                            const void *from, size_t count, size_t stride) {
     snprintf(b->why, sizeof b->why, "no such %s: \"%s\"; the nearest is \"%s\". There are: %s", option, value,
@@ -824,7 +830,7 @@ static const char *check_settings(bench *b) {
     const int cuda = !strcmp(o->device, "cuda");
     if (!cuda && strcmp(o->device, "cpu")) return "--device is cpu or cuda";
     if (cuda && (o->vs || o->cold || o->tune || o->model || o->overlap || o->diagnosis || o->algorithms))
-        return "--vs, --cold and what is not a table of times are for --device cpu";
+        return "--vs, --cold, --tune, --model, --overlap, --diagnosis and --algorithms need --device cpu";
 #if !defined(BENCH_CUDA)
     if (cuda) return "--device cuda needs build/bench_coll_cuda (make cuda)";
 #endif
@@ -835,16 +841,16 @@ static const char *check_settings(bench *b) {
     if ((double)o->warmup + o->iterations > 1e8 / o->inner)
         return "-w + -n iterations of -m operations are more than 100 million in one measurement";
     if (o->ranks < 0 || o->ranks > 1024) return "--ranks must be from 1 to 1024";
-    if (o->vs && strcmp(o->vs, "mpi")) return "--vs knows mpi";
+    if (o->vs && strcmp(o->vs, "mpi")) return "--vs must be mpi";
 #if defined(PAR_MPI)
     if (o->vs && mpi_type(b->dtype) == MPI_DATATYPE_NULL) return "MPI has no such type to compare with";
     if (o->vs && ((b->redop & 255) == PAR_AVG || (b->redop & 255) == PAR_SCALED_SUM))
         return "MPI has no such operation to compare with";
-    if (o->vs && o->end > (size_t)INT_MAX) return "MPI cannot count that far; a smaller -e";
+    if (o->vs && o->end > (size_t)INT_MAX) return "MPI counts at most 2147483647 elements: use a smaller -e";
 #else
     if (o->vs) return "--vs mpi needs bench_coll_mpi";
 #endif
-    b->e = par_dtype_bytes(b->dtype);
+    b->element_bytes = par_dtype_bytes(b->dtype);
     return NULL;
 }
 #undef X2
@@ -860,21 +866,22 @@ static int run(bench *b) {
         if (b->rank == 0) fprintf(stderr, "bench_coll: -r must be a rank\n");
         return 2;
     }
-    b->room = b->o.end + 64 * (size_t)b->n + CANARY;
+    b->buffer_bytes = b->o.end + 64 * (size_t)b->n + CANARY;
     b->times = (double *)calloc((size_t)iterations, sizeof(double)),
     b->vs_times = (double *)calloc((size_t)iterations, sizeof(double));
-    const size_t pattern = b->o.end / b->e + 64;
+    const size_t pattern = b->o.end / b->element_bytes + 64;
     b->pattern = (float *)malloc(pattern * sizeof(float));
     if (!strcmp(b->o.memory, "symmetric")) {
-        b->send = (unsigned char *)par_alloc(b->world, b->room),
-        b->recv = (unsigned char *)par_alloc(b->world, b->room);
+        b->send = (unsigned char *)par_alloc(b->world, b->buffer_bytes),
+        b->recv = (unsigned char *)par_alloc(b->world, b->buffer_bytes);
     } else {
-        b->send = (unsigned char *)malloc(b->room), b->recv = (unsigned char *)malloc(b->room);
+        b->send = (unsigned char *)malloc(b->buffer_bytes),
+        b->recv = (unsigned char *)malloc(b->buffer_bytes);
     }
     if (!b->times || !b->vs_times || !b->pattern || !b->send || !b->recv)
-        die(b, "out of memory; a smaller -e");
+        die(b, "out of memory: use a smaller -e");
     for (size_t i = 0; i < pattern; i++) b->pattern[i] = (float)(i & 7);
-    memset(b->send, 0, b->room), memset(b->recv, 0, b->room);
+    memset(b->send, 0, b->buffer_bytes), memset(b->recv, 0, b->buffer_bytes);
     open_device(b);
     b->roofline = measure_roofline(b);
     int failed = 0;
@@ -886,8 +893,8 @@ static int run(bench *b) {
         if (!strcmp(b->o.op, "all") || !strcmp(b->o.op, kinds[i].name)) wrong += run_kind(b, &kinds[i]);
     if (b->rank == 0 && wrong) fprintf(stderr, "bench_coll: %zu wrong results\n", wrong);
     if (!strcmp(b->o.memory, "symmetric")) {
-        need(b, par_free(b->world, b->recv));
-        need(b, par_free(b->world, b->send));
+        must(b, par_free(b->world, b->recv));
+        must(b, par_free(b->world, b->send));
     } else {
         free(b->send), free(b->recv);
     }
@@ -897,7 +904,7 @@ static int run(bench *b) {
 }
 
 #if defined(BENCH_CUDA)
-static int run_thread(par_comm *world, void *user) { // rank 0's outcome counts
+static int run_thread(par_comm *world, void *user) { // reports rank 0's outcome
     bench b = *(const bench *)user;
     b.world = world;
     const int failed = run(&b);
@@ -923,7 +930,7 @@ int main(int argc, char **argv) {
         {"-f", OPTION_INT, &o->factor, "factor between sizes"},
         {"-n", OPTION_INT, &o->iterations, "iterations; 0: by size"},
         {"-i", OPTION_INT, &o->in_place, "also in place: 0 or 1"},
-        {"-w", OPTION_INT, &o->warmup, "iterations that do not count"},
+        {"-w", OPTION_INT, &o->warmup, "warm-up iterations, not timed"},
         {"-m", OPTION_INT, &o->inner, "operations in one iteration"},
         {"-c", OPTION_INT, &o->check, "check results: 0 or 1"},
         {"-d", OPTION_TEXT, &o->dtype, "type"},
@@ -937,8 +944,8 @@ int main(int argc, char **argv) {
         {"--cold", OPTION_FLAG, &o->cold, "flush all caches before each iteration (x86)"},
         {"--tune", OPTION_FLAG, &o->tune, "measure every algorithm; print the table that PAR_TUNE reads"},
         {"--model", OPTION_FLAG, &o->model,
-         "the model's predictions beside what is measured; fails beyond 25%"},
-        {"--overlap", OPTION_FLAG, &o->overlap, "how much of an all_reduce computation hides"},
+         "compare the model's predictions with measurements; fails beyond 25%"},
+        {"--overlap", OPTION_FLAG, &o->overlap, "the share of an all_reduce that computation hides"},
         {"--diagnosis", OPTION_FLAG, &o->diagnosis,
          "cost of the checks, a cache line's hop, memory, idle waiting"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a row"},
@@ -957,9 +964,9 @@ int main(int argc, char **argv) {
     if (launched < 2 && par_defaults(&desc, &desc)) return 1;
     if (!launched && !desc.rank_count) desc.rank_count = 2;
 #if defined(BENCH_CUDA)
-    // Processes that share a GPU take turns on it; threads do not.
+    // Processes that share a GPU use it one at a time; threads use it at once.
     if (!strcmp(o->device, "cuda") && launched < 2) {
-        const int ranks = desc.rank_count ? desc.rank_count : 1; // by a launcher: one
+        const int ranks = desc.rank_count ? desc.rank_count : 1; // started by a launcher: one
         const int bad = par_run_threads(ranks, run_thread, &b) != PAR_OK || b.failed;
         return output_failed("bench_coll") || bad;
     }
