@@ -1,8 +1,7 @@
 # make run      train a small GPT on 2 ranks of this machine (RANKS=n, DATA=file); needs only a C compiler
-# make check    every test; says what is missing and installs it where it may (INSTALL=0: does without); FAILED=1: first
-#               what failed last time
-# make cuda     the trainer, the example and the benchmark for GPUs; make gpu-check tests them on one
-# make help     the other targets
+# make check    run every test; installs missing packages if it may (not with INSTALL=0); FAILED=1: what failed last time first
+# make cuda     build the trainer, the example and the benchmarks for GPUs; make gpu-check tests them on a GPU
+# make help     list the other targets
 
 CC ?= cc
 CFLAGS ?= -O2 -g
@@ -49,7 +48,7 @@ bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(
 plots:
 	@bash bench/plots.sh
 
-# NVCC, NCCL, cuBLASLt and cuDNN are looked for, also where pip installs them; what is missing is said.
+# cuda_find.sh looks for nvcc, NCCL, cuBLASLt and cuDNN, also where pip installs them, and says what is missing.
 NVCC ?= $(shell bash tests/cuda_find.sh nvcc)
 CUDA_LIBRARIES = $(shell bash tests/cuda_find.sh nccl) $(shell bash tests/cuda_find.sh cublaslt) $(shell bash tests/cuda_find.sh cudnn)
 CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a))
@@ -94,14 +93,14 @@ clean:
 	rm -rf build
 
 help:
-	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test (INSTALL=0: installs no packages; FAILED=1: first what failed last time)' 'soak     every test in every setting, then random ones (SOAK_SECONDS=)' \
+	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test (INSTALL=0: installs no packages; FAILED=1: what failed last time first)' 'soak     every test in every setting, then random ones (SOAK_SECONDS=)' \
 	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=), clean' \
 	    'cuda     for GPUs (CUDA_ARCHS="80 90a 100", NVCC=)' 'gpu-check   every test and benchmark on this machine'"'"'s GPU'
 
 build:
 	mkdir -p build
 
-# Which matrix product libraries there are: oneDNN, a CBLAS; the program finds out which is fast.
+# The libraries for matrix products that this machine has: oneDNN, a CBLAS. The program finds out which is fastest.
 build/gemm.flags: FORCE | build
 	@sh tests/gemm_flags.sh $(CC) > $@.new; cmp -s $@.new $@ || cp $@.new $@; rm -f $@.new
 
@@ -168,7 +167,7 @@ build/test_errors: tests/test_errors.c tests/test.h par.h par_zero.h par_pipe.h 
 build/test_tp: tests/test_tp.c tests/test.h par.h par_tp.h | build
 	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
-# What only the tests run: with sanitizers, with each MPI, on emulated GPUs.
+# Programs that only the tests run: with sanitizers, with each MPI, on emulated GPUs.
 TESTED = $(wildcard *.h *.cuh tests/*.h tests/cuda_emu/* examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch])
 TEST_BUILD = -std=gnu11 -g1 -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
 EMULATE = $(CXX) -std=c++17 -x c++ -include tests/cuda_emu/emu.h -Wall -Wextra -Wno-unused-function -I. -Itests $$(bash tests/cuda_find.sh emulation)

@@ -1,26 +1,26 @@
-# make check: install what is missing where that is allowed (not with INSTALL=0), then every test. Ends with "N passed, N failed,
-# N skipped". FAILED=1: what failed last time comes first, alone; if it fails again that is all.
+# make check: install the packages that are missing (not with INSTALL=0), then run every test. The last line is "N passed,
+# N failed, N skipped". FAILED=1: run what failed last time first; if anything fails again, stop.
 # Each check, and each setting of a test program, appends a line to build/check.log, with tabs between: seconds, ok or FAIL, part,
-# name, the command that runs this one again.
+# name, the command that runs it again.
 cd "$(dirname "$0")/.." || exit 1
 exec </dev/null
-case ${FAILED:-0} in 0 | 1) ;; *) echo "FAILED is 0 or 1 (first what failed last time), not \"$FAILED\"" >&2; exit 2 ;; esac
+case ${FAILED:-0} in 0 | 1) ;; *) echo "FAILED is 0 or 1 (run what failed last time first), not \"$FAILED\"" >&2; exit 2 ;; esac
 passed=0 failed=0 skipped=0 begun=$SECONDS live=""
-every=${CHECK_EVERY:-30} # seconds between signs of life in a log
+every=${CHECK_EVERY:-30} # seconds between progress lines in a log
 [ -t 1 ] && live=1 every=1
 
 bash tests/packages.sh || exit
 mkdir -p build
 log=build/check.log
 
-progress() { # the only line that changes on a terminal; elsewhere a line now and then
+progress() { # on a terminal one line that changes; elsewhere a new line every $every seconds
     local now=$((SECONDS - start)) ended last
     { ended=$(wc -l <"$CHECK_LOG") && last=$(tail -n 1 "$CHECK_LOG" | cut -f 4); } 2>/dev/null
     ended="$name: $((ended - before))${expected:+ of about $expected} checks, $now s${last:+; the last was $last}"
     if [ $live ]; then printf '\r\033[K%.100s\r' "$ended"; else echo "   ($ended)"; fi
     due=$((SECONDS + every))
 }
-part() { # name, command ...
+part() { # name, command ...: run a part of the check, show its lines, add its counts
     local name=$1 start=$SECONDS before due line more="" status="" counts="" expected
     shift
     expected=$(sed -n "s/^$name	\([0-9]*\).*/\1/p" build/check.parts 2>/dev/null | tail -n 1)
@@ -32,7 +32,7 @@ part() { # name, command ...
         if IFS= read -r -t 1 line <&$from; then
             line=$more$line more=""
             case $line in
-            "status "*) status=${line#status } && break ;; # whatever else still holds the pipe
+            "status "*) status=${line#status } && break ;; # do not wait for other processes that hold the pipe
             [0-9]*" passed, "[0-9]*" failed"*) counts=$line ;;
             "") ;;
             *) printf "${live:+\r\033[K}%s\n" "$line" ;;
@@ -60,7 +60,7 @@ end() {
     [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
     exit
 }
-again() { # the commands of a log's failures, one after the other
+again() { # log: run the commands of its failures, one after the other
     local command targets good=0 bad=0
     cut -f 5 "$1" | sort -u >build/check.commands
     targets=$(grep -o 'build/[a-z0-9_]*' build/check.commands | sort -u)

@@ -1,17 +1,18 @@
-# Shared by the test scripts. A check runs a command beside others, one for each processor, with a deadline, no input and a
-# directory of its own ($work; the script's is $shared), and shows its output only if it fails. With arguments a script runs
-# only the checks of these names; --list shows them. CHECK_LOG=file: a line for each check that has run, see check.sh.
-set -a # functions run in a shell of their own, under timeout
+# Shared by the test scripts. `check` runs a command in the background, with a deadline, no input and a directory of its own
+# ($work; the script's is $shared), and shows its output only if it fails. As many checks run at a time as there are processors.
+# With arguments a script runs only the checks of these names; --list shows the names. CHECK_LOG=file gets a line for each check,
+# as check.sh describes.
+set -a # each check runs in a new shell under timeout, which needs the functions
 passed=0 failed=0 skipped=0 count=0 running=0 listing=0
 names=("$@") seen=() check_names=() check_commands=()
 [ "${1-}" = --list ] && listing=1
 jobs_at_once=${CHECK_JOBS:-$(nproc)}
-DEADLINE=${DEADLINE:-900} # seconds; for what hangs: no check takes nearly as long, not on a busy machine either
+DEADLINE=${DEADLINE:-900} # seconds, for checks that hang; even on a busy machine no check takes nearly as long
 shared=${TMPDIR:-/tmp}/par_check_$$
 work=$shared
 mkdir -p "$shared" build
 mkfifo "$shared/ended" && exec 7<>"$shared/ended" </dev/null || exit 1
-stop_checks() { # those that still run
+stop_checks() { # end the checks that still run
     local pid
     for pid in "$shared"/*.pid; do [ -e "$pid" ] && kill -TERM -- "-$(cat "$pid")"; done
     wait
@@ -20,17 +21,17 @@ stop_checks() { # those that still run
 trap stop_checks EXIT
 trap 'exit 130' INT TERM
 
-wanted() { # name: is to run
+wanted() { # name: is this check to run?
     local name
     [ $listing = 1 ] && echo "$1" && return 1
     [ ${#names[@]} = 0 ] && return
     for name in "${names[@]}"; do [ "$name" = "$1" ] && seen+=("$1") && return; done
     return 1
 }
-log_check() { # ok or FAIL, microseconds, name, command, of processors: one write
+log_check() { # ok or FAIL, microseconds, name, command, processor time: append a line to CHECK_LOG in one write
     [ -z "${CHECK_LOG-}" ] || printf '%d.%02d\t%s\t%s\t%s\t%s\t%s\n' $(($2 / 1000000)) $(($2 / 10000 % 100)) "$1" "${CHECK_PART:-$(basename "$0" .sh)}" "$3" "$4" "$5" >>"$CHECK_LOG"
 }
-run_check() { # number, name, command ...: into a log, a status; then its number into "ended"
+run_check() { # number, name, command ...: run it, write its log and status, then send its number to the pipe "ended"
     local n=$1 name=$2 begun=${EPOCHREALTIME/[.,]/} status spent
     shift 2
     trap - EXIT INT TERM
@@ -41,7 +42,7 @@ run_check() { # number, name, command ...: into a log, a status; then its number
     echo $! >"$work.pid"
     wait $!
     status=$?
-    kill -KILL -- "-$!" 2>/dev/null # what it left behind
+    kill -KILL -- "-$!" 2>/dev/null # processes that it left behind
     rm "$work.pid"
     echo $status >"$work.status"
     times >"$work.times" && { read -r spent && read -r spent; } <"$work.times"
@@ -53,7 +54,7 @@ run_check() { # number, name, command ...: into a log, a status; then its number
     esac
     echo $n >"$shared/ended"
 }
-report() { # waits for a check to end
+report() { # wait until a check ends, and count and show its result
     local n log
     read -r n <&7
     log=$shared/$n.log running=$((running - 1))
@@ -68,22 +69,22 @@ report() { # waits for a check to end
     esac
     rm -rf "${shared:?}/$n"
 }
-check() { # name, command ...; a command that ends with 77 says on its last line what is missing
+check() { # name, command ...: status 77 means skipped; then the last line of the output says what is missing
     wanted "$1" || return 0
     while [ $running -ge "$jobs_at_once" ]; do report; done
     count=$((count + 1)) running=$((running + 1))
     check_names[count]=$1 check_commands[count]=${*:2}
     run_check $count "$@" &
 }
-finish() { # all that have begun; then come those that need what they made
+finish() { # wait for all checks that run; checks after it may use what they made
     while [ $running -gt 0 ]; do report; done
 }
-alone() { # a check beside no other: of times, or of many ranks
+alone() { # like check, but no other check runs meanwhile: it measures time, or has many ranks
     finish
     check "$@"
     finish
 }
-made() { # programs that the checks run, built before them
+made() { # build the programs that the checks run
     [ $listing = 1 ] || [ -n "${CHECK_MADE-}" ] && return
     make -s -k -j"$jobs_at_once" "$@" >"$shared/make" 2>&1 && return
     echo "FAIL make $*"
@@ -97,7 +98,7 @@ skip() { # name, what to install
     echo "SKIP $1: $2"
     skipped=$((skipped + 1))
 }
-fails() { # status, text that must be said on stderr, command ...: for bad input
+fails() { # status, text, command ...: the command must end with this status and write this text to stderr
     local want=$1 text=$2 got
     shift 2
     "$@" >"$work/out" 2>"$work/err"
@@ -107,7 +108,7 @@ fails() { # status, text that must be said on stderr, command ...: for bad input
     cat "$work/err"
     return 1
 }
-await() { # command ...: until it is true; what never comes is an error after two minutes
+await() { # command ...: repeat it until it succeeds; after two minutes fail
     local until=$((SECONDS + 120))
     until "$@" 2>/dev/null; do
         [ $SECONDS -lt $until ] || { echo "waited 120 s for: $*"; return 1; }
@@ -115,14 +116,15 @@ await() { # command ...: until it is true; what never comes is an error after tw
     done
 }
 have() { command -v "$1" >/dev/null 2>&1; }
-# Of the trainer's JSON lines.
-losses() { sed -n 's/.*"loss":\([^,]*\),"lr".*/\1/p' "$1"; }
+losses() { # file: the losses in the trainer's JSON lines
+    sed -n 's/.*"loss":\([^,]*\),"lr".*/\1/p' "$1"
+}
 same_losses() { # relative tolerance, file, file
     losses "$2" >"$work/l1" && losses "$3" >"$work/l2"
     [ -s "$work/l1" ] && [ "$(wc -l <"$work/l1")" = "$(wc -l <"$work/l2")" ] &&
     paste "$work/l1" "$work/l2" | awk -v t="$1" '{d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d <= t)) bad = 1; if (d > worst) worst = d} END {print "worst", worst; exit bad}'
 }
-suite() { # a test program and its arguments, alone: shows its lines, and adds its counts
+suite() { # test program and its arguments: run it alone, show its lines, add its counts
     [ $listing = 1 ] || [ ${#names[@]} != 0 ] && return
     local status line
     finish
@@ -137,8 +139,8 @@ suite() { # a test program and its arguments, alone: shows its lines, and adds i
     set -- $line
     passed=$((passed + $1)) failed=$((failed + $3))
 }
-listens() { grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6 2>/dev/null; } # at this port
-port() { # one that nobody else has, until this shell ends: below those that the system, and srun's ranks, choose from
+listens() { grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6 2>/dev/null; } # port: does a process listen there?
+port() { # a free port, reserved until this shell ends. It is below the ephemeral ports and those of ranks under srun
     local p dir=${TMPDIR:-/tmp}/par_ports lock
     mkdir -p -m 1777 "$dir" 2>/dev/null
     while p=$((10000 + RANDOM % 10000)); do
@@ -148,7 +150,7 @@ port() { # one that nobody else has, until this shell ends: below those that the
     tail --pid=$$ -f /dev/null >/dev/null 2>&1 7>&- & # holds the lock
     echo $p
 }
-ranks() { # n, command ...: as torchrun would start them, on this machine; outputs in $work/out.RANK
+ranks() { # n, command ...: start n ranks on this machine with torchrun's variables; output goes to $work/out.RANK
     local n=$1 r job status pids=""
     shift
     export WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=${MASTER_PORT:-$(port)}

@@ -1,20 +1,20 @@
 // test.h - a small harness: each test runs on n ranks in processes of its own, with a deadline.
 //
-//     test_x                          every test, in the settings that it needs
-//     test_x --full                   in every setting: backends x numbers of ranks x nodes
-//     test_x --only NAME --ranks 4 --backend fork --node 2    some of them
-//     test_x --worker fork 4 2 NAME   one, in this process (what gdb wants)
-//     mpiexec -n 4 test_x_mpi --worker mpi 4 0 all            under MPI
+//     test_x                          run every test, in the settings that it needs
+//     test_x --full                   run every test in every setting: backends x numbers of ranks x nodes
+//     test_x --only NAME --ranks 4 --backend fork --node 2    run some of them
+//     test_x --worker fork 4 2 NAME   run one test in this process, for a debugger
+//     mpiexec -n 4 test_x_mpi --worker mpi 4 0 all            run all tests under MPI
 //
-// A setting has three axes: backend, number of ranks, ranks of a pretended node. A test names those that
-// matter to it (none: all three), and runs in as few settings as have each pair of two axes' values once.
-// Settings run beside each other. CHECK_LOG=FILE appends a line for each: seconds, ok or FAIL, this program,
-// the setting, and the command that runs it again, with tabs between.
+// A setting has three axes: backend, number of ranks, ranks of a pretended node. A test names the axes that
+// matter to it (none: all three). It runs in a small set of settings that covers every pair of values of two
+// axes (pairwise testing). Settings run in parallel. CHECK_LOG=FILE appends a line for each setting, with
+// tabs between: seconds, ok or FAIL, this program, the setting, and the command that runs it again.
 #ifndef TEST_H
 #define TEST_H
 
 #if !defined(TEST_TCP)
-#define TEST_TCP 0 // 1: also over TCP, without being asked by --backend tcp
+#define TEST_TCP 0 // 1: tests run over TCP even without --backend tcp
 #endif
 #if !defined(TEST_FEWER)
 #define TEST_FEWER 0 // 1, 2: fewer settings, for slow builds (ASan, TSan)
@@ -40,13 +40,14 @@
 #include <unistd.h>
 
 typedef void (*test_fn)(par_comm *world);
-// ALONE: forked ranks only; FAULT: may break its comm; KILL: both; SERIAL: one rank
+// What a test needs. ALONE: forked ranks. FAULT: it may break its comm. KILL: processes, and it may break its
+// comm. SERIAL: one rank.
 enum { TEST_ANY, TEST_ALONE, TEST_FAULT, TEST_KILL, TEST_SERIAL, TEST_KINDS = 7 };
-enum { TEST_BACKENDS = 8, TEST_RANKS = 16, TEST_NODES = 32, TEST_AXES = 56 }; // those that matter; none: all
-// POWERS: on 1, 2, 4, 8 ranks alone; PROGRESS: ranks have a progress thread; SMALL: on more than 5 ranks only
-// where that is asked for
+enum { TEST_BACKENDS = 8, TEST_RANKS = 16, TEST_NODES = 32, TEST_AXES = 56 }; // axes that matter; none: all
+// POWERS: only on 1, 2, 4, 8 ranks. PROGRESS: ranks have a progress thread. SMALL: more than 5 ranks only
+// with --ranks or --full.
 enum { TEST_POWERS = 64, TEST_PROGRESS = 128, TEST_SMALL = 256 };
-enum { TEST_PATIENCE = 5 }; // a busy machine may take so many times as long
+enum { TEST_PATIENCE = 5 }; // deadlines are this many times longer, for busy machines
 
 typedef struct test {
     const char *name;
@@ -59,9 +60,9 @@ static int test_kind(const test *t) { return t->kind & TEST_KINDS; }
 extern const test tests[];
 extern const int test_count;
 
-typedef struct test_words { // a test's own
-    uint32_t begun;         // it has arrived, and goes no further
-    uint32_t count;         // so many ranks have
+typedef struct test_words { // shared by the ranks of a test, for synchronization without the kit
+    uint32_t begun;         // a flag: the victim has issued its call and goes no further
+    uint32_t count;         // of test_count_me
 } test_words;
 typedef struct test_state { // shared by all ranks of a worker
     int failures, checks;
@@ -84,7 +85,7 @@ static void test_fail(const char *file, int line, int rank, const char *text, co
 // The larger of two errors, where NaN counts as infinite: fmax would leave it out.
 static inline double test_larger(double a, double b) { return b <= a ? a : b == b ? b : INFINITY; }
 
-// Ranks that meet without the kit: each counts itself; whoever needs them waits for so many.
+// Synchronization without the kit: a rank adds 1 to a counter, and another waits until it is `count`.
 static inline void test_count_me(test_words *words) {
     __atomic_add_fetch(&words->count, 1, __ATOMIC_SEQ_CST);
 }
@@ -97,19 +98,20 @@ static int test_runs_here(const test *t, const char *backend, int ranks) {
     if (kind == TEST_SERIAL) return ranks == 1 && !strcmp(backend, "fork");
     if (ranks < t->min_ranks || (t->kind & TEST_POWERS && ranks & (ranks - 1))) return 0;
     if (kind == TEST_ALONE) return !strcmp(backend, "fork");
-    if (t->kind & TEST_PROGRESS && !strcmp(backend, "mpi")) return 0; // its world is open already
+    if (t->kind & TEST_PROGRESS && !strcmp(backend, "mpi"))
+        return 0; // the world is open already, without one
     if (kind == TEST_KILL) return strcmp(backend, "threads") != 0 && strcmp(backend, "mpi") != 0;
     if (kind == TEST_FAULT) return strcmp(backend, "mpi") != 0;
     return 1;
 }
 static int test_may_break(const test *t) { return test_kind(t) == TEST_FAULT || test_kind(t) == TEST_KILL; }
 
-// Beside other workers a processor is better given to one of them than waited on.
+// When workers run in parallel, ranks yield soon instead of spinning.
 static void test_call(const test *t, par_comm *world) {
     if (getenv("PAR_TEST_BESIDE")) world->world->spin_limit = PAR__MIN(world->world->spin_limit, 50u);
     t->fn(world);
 }
-// fork; the child ends with this process, however that ends.
+// Fork a child that is killed when this process ends.
 static pid_t test_fork(void) {
     const pid_t parent = getpid(), child = fork();
     if (child == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)) _exit(1);
@@ -118,9 +120,9 @@ static pid_t test_fork(void) {
 
 static int test_thread(par_comm *world, void *user) { return test_call((const test *)user, world), 0; }
 
-// A port for rank 0, which nobody else is given until this process and its ranks have ended; by the same
-// locks as tests/lib.sh's `port`. Below those that the system gives away: there a stranger may connect from
-// it, and a rank that finds nobody listening may meet itself.
+// A port for rank 0. A lock, shared with `port` of tests/lib.sh, reserves it until this process and its ranks
+// have ended. It is below the ephemeral ports: one of those could be the source port of any connection, and a
+// rank that connects to it before rank 0 listens could connect to itself.
 static int test_port(void) {
     const char *base = getenv("TMPDIR");
     char path[512], file[540];
@@ -143,8 +145,8 @@ static int test_port(void) {
     return -1;
 }
 
-// As a launcher that knows torchrun's variables starts them; this process becomes rank 0.
-static int test_launch(int ranks, pid_t *children) { // my rank
+// Start ranks with torchrun's variables; this process becomes rank 0. Returns the rank of the process.
+static int test_launch(int ranks, pid_t *children) {
     char text[16];
     int rank = ranks;
     const int port = test_port();
@@ -236,14 +238,14 @@ static double test_now(void) {
 }
 
 static const char *const test_backends[] = {"fork", "threads", "tcp"};
-typedef struct test_options { // NULL, 0, -1: all
+typedef struct test_options { // NULL, 0, -1: not given
     const char *self, *only, *backend;
     int ranks, node, full, jobs;
 } test_options;
-typedef struct test_run { // a test in a setting: a worker
+typedef struct test_run { // a test in a setting, run by a worker process
     const test *t;
     int backend, ranks, node;
-    int out; // its output, which ends when all of its processes have ended; -1: it has, or has not begun
+    int out; // pipe of its output, which ends when all its processes have ended; -1: ended, or not started
     pid_t pid;
     double begun, ended, seconds, processor_seconds;
     const char *failed; // NULL: it passed
@@ -252,8 +254,8 @@ typedef struct test_run { // a test in a setting: a worker
 } test_run;
 typedef struct test_list {
     test_run *runs;
-    int count, next, reported; // begun, reported: those before
-    int ranks;                 // of all that are running
+    int count, next, reported; // next: the first not started; reported: the first not reported
+    int ranks;                 // of all running workers together
 } test_list;
 
 // ---- which settings ---------------------------------------------------------------------------------------
@@ -265,21 +267,21 @@ static int test_valid(const test *t, const test_options *o, int b, int ranks, in
     if (b == 2 && ((!TEST_TCP && !o->backend) || (!k && ranks != 3))) return 0;
     if ((k && ranks < 2) || (k == 3 && ranks < 4)) return 0;
     if (k && test_kind(t) != TEST_ANY && b < 2) return 0;
-    if (k && b == 1 && ranks > 5) return 0; // enough
+    if (k && b == 1 && ranks > 5) return 0; // fewer ranks suffice
     if (TEST_FEWER && (k == 1 || k == 3)) return 0;
     if (o->backend && strcmp(o->backend, test_backends[b])) return 0;
     return (!o->ranks || o->ranks == ranks) && (o->node < 0 || o->node == k);
 }
-// The value of a setting on an axis, and pair number 0 to 2: of two axes.
+// A setting's value on an axis; and the cell of its values on a pair of axes (pair: 0 to 2).
 static int test_value(const test_run *r, int axis) {
     return axis == 0 ? r->backend : axis == 1 ? r->ranks : r->node;
 }
 static unsigned char *test_cell(unsigned char (*seen)[16][16], const test_run *r, int pair, int axes) {
-    const int a = pair == 2 ? 1 : 0, b = pair == 0 ? 1 : 2; // what does not matter counts as 0
+    const int a = pair == 2 ? 1 : 0, b = pair == 0 ? 1 : 2; // an axis that does not matter counts as 0
     return &seen[pair][axes & TEST_BACKENDS << a ? test_value(r, a) & 15 : 0]
                 [axes & TEST_BACKENDS << b ? test_value(r, b) & 15 : 0];
 }
-// Of all settings in `runs`, as few as have every pair that is in one of them; to the front, in their order.
+// Keep, greedily, a small set of `runs` that covers every pair of values; move it to the front, in order.
 static int test_pairwise(test_run *runs, int count, int axes) {
     static unsigned char seen[3][16][16];
     char *chosen = (char *)calloc((size_t)count + 1, 1);
@@ -301,8 +303,8 @@ static int test_pairwise(test_run *runs, int count, int axes) {
     free(chosen);
     return kept;
 }
-static void test_plan(const test *t, const test_options *o,
-                      test_list *l) { // those that are tried first: first
+// Add a test's settings to the list. Settings that come first in the loops are preferred.
+static void test_plan(const test *t, const test_options *o, test_list *l) {
 #if TEST_FEWER == 2
     static const int rank_counts[] = {3, 2};
 #elif TEST_FEWER
@@ -325,9 +327,9 @@ static void test_plan(const test *t, const test_options *o,
     if (!o->full) l->count = first + test_pairwise(l->runs + first, l->count - first, axes);
 }
 
-// ---- workers beside each other ----------------------------------------------------------------------------
+// ---- workers in parallel ----------------------------------------------------------------------------------
 
-enum { TEST_SAID = 8192 }; // of what a worker says so much is kept
+enum { TEST_SAID = 8192 }; // bytes of a worker's output that are kept
 static void test_start(const char *self, test_run *r) {
     char ranks[16], node[16];
     int ends[2];
@@ -343,10 +345,10 @@ static void test_start(const char *self, test_run *r) {
         _exit(127);
     }
     if (r->pid < 0) perror("fork"), exit(1);
-    setpgid(r->pid, r->pid); // whoever is first
+    setpgid(r->pid, r->pid); // parent and child both do it, so that it is done before either goes on
     close(ends[1]), r->out = ends[0];
 }
-static void test_listen(test_run *r) { // to what it says
+static void test_listen(test_run *r) { // read a worker's output
     char more[4096];
     ssize_t n;
     while ((n = read(r->out, more, sizeof more)) > 0) {
@@ -356,7 +358,8 @@ static void test_listen(test_run *r) { // to what it says
     if (n == 0) close(r->out), r->out = -1;
 }
 static double test_seconds(struct timeval t) { return (double)t.tv_sec + 1e-6 * (double)t.tv_usec; }
-// 1: it has ended. What outlives its rank 0 has as long as a test has; behind a failure it has no time.
+// Has this worker ended? Processes that outlive rank 0 are killed at the test's deadline, or at once after a
+// failure.
 static int test_look(test_run *r) {
     const double now = test_now();
     struct rusage used;
@@ -375,7 +378,7 @@ static int test_look(test_run *r) {
     if (r->out >= 0) close(r->out), r->out = -1;
     return r->seconds = now - r->begun, 1;
 }
-static void test_wait(test_list *l) { // until a worker says something or ends
+static void test_wait(test_list *l) { // until a worker writes output or ends
     struct pollfd fds[256];
     int count = 0, silent = 0;
     for (int i = l->reported; i < l->next; i++) {
@@ -388,10 +391,10 @@ static void test_wait(test_list *l) { // until a worker says something or ends
         if (l->runs[i].pid && test_look(&l->runs[i])) l->runs[i].pid = 0, l->ranks -= l->runs[i].ranks;
 }
 
-// ---- what is said of them ---------------------------------------------------------------------------------
+// ---- reports ----------------------------------------------------------------------------------------------
 
 extern char **environ;
-// The command that runs it again, with those variables that are not the same everywhere.
+// The command that runs this setting again, with the variables that change what it does.
 static void test_command(const test_options *o, const test_run *r, char *text, size_t bytes) {
     static const char *const ours[] = {"PAR_", "EMU_", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS="};
     size_t at = 0;
@@ -416,9 +419,9 @@ static void test_log(const test_options *o, const test_run *r) { // for tests/ch
     if (f < 0 || write(f, line, (size_t)n) != n) perror(path);
     if (f >= 0) close(f);
 }
-static void test_tell(const test_options *o, const test_run *r) { // of a failure
+static void test_tell(const test_options *o, const test_run *r) { // log a run; print it if it failed
     test_log(o, r);
-    if (isatty(1)) printf("\033[K"); // the progress
+    if (isatty(1)) printf("\033[K"); // erase the progress line
     if (!r->failed) return;
     printf("FAIL %s, %d ranks, %s, node %d: %s\n", r->t->name, r->ranks, test_backends[r->backend], r->node,
            r->failed);
@@ -435,7 +438,7 @@ static void test_progress(const test_list *l) { // on a terminal
     printf("\033[K\r");
     fflush(stdout);
 }
-static int test_run_all(const test_options *o, test_list *l) { // how many failed
+static int test_run_all(const test_options *o, test_list *l) { // returns how many failed
     int failed = 0, first = 0;
     double seconds = 0, processors = 0;
     while (l->reported < l->count) {
@@ -444,7 +447,7 @@ static int test_run_all(const test_options *o, test_list *l) { // how many faile
             test_start(o->self, &l->runs[l->next++]);
         }
         test_wait(l);
-        for (; l->reported < l->next && !l->runs[l->reported].pid; l->reported++) { // in their order
+        for (; l->reported < l->next && !l->runs[l->reported].pid; l->reported++) { // in order
             test_run *r = &l->runs[l->reported];
             const int last = l->reported + 1 == l->count || r[1].t != r->t;
             test_tell(o, r);
@@ -464,33 +467,32 @@ static int test_run_all(const test_options *o, test_list *l) { // how many faile
 // ---- the command line -------------------------------------------------------------------------------------
 
 static int test_usage(const char *self, FILE *to) {
-    fprintf(
-        to,
-        "%s: every test, in the settings that it needs, or some of them:\n"
-        "    --only NAME         one test\n"
-        "    --backend NAME      fork, threads or tcp\n"
-        "    --ranks N           so many ranks\n"
-        "    --node K            pretended nodes of K ranks, 0: none\n"
-        "    --full              every backend with every number of ranks and every node\n"
-        "    -j, --jobs N        at most N ranks at a time, of workers beside each other (4 a processor)\n"
-        "    --worker BACKEND RANKS NODE TEST    one test, in this process: for a debugger, and under "
-        "mpiexec\n"
-        "                        (BACKEND mpi; TEST all: every one)\n"
-        "    --help\n"
-        "CHECK_LOG=FILE appends a line for each setting: seconds, ok or FAIL, program, setting, command\n"
-        "tests:",
-        self);
+    fprintf(to,
+            "%s runs every test in the settings that it needs, or some of them:\n"
+            "    --only NAME         one test\n"
+            "    --backend NAME      fork, threads or tcp\n"
+            "    --ranks N           N ranks\n"
+            "    --node K            pretended nodes of K ranks, 0: none\n"
+            "    --full              every combination of backend, number of ranks and nodes\n"
+            "    -j, --jobs N        at most N ranks at a time, of all workers together (4 per processor)\n"
+            "    --worker BACKEND RANKS NODE TEST    one test, in this process: for a debugger, and under "
+            "mpiexec\n"
+            "                        (BACKEND mpi; TEST all: every one)\n"
+            "    --help\n"
+            "CHECK_LOG=FILE appends a line for each setting: seconds, ok or FAIL, program, setting, command\n"
+            "tests:",
+            self);
     for (int i = 0; i < test_count; i++) fprintf(to, " %s", tests[i].name);
     fprintf(to, "\n");
     return to == stderr ? 2 : 0;
 }
-static int test_number(const char *text, int *n) { // 0: it is none
+static int test_number(const char *text, int *n) { // 0: not a number
     char *end;
     const long value = strtol(text, &end, 10);
     *n = (int)value;
     return *text && !*end && value >= 0 && value <= 1024;
 }
-// -1: go on; else the status to end with.
+// Returns -1, or the status to exit with.
 static int test_parse(int argc, char **argv, test_options *o) {
     int known = 0;
     memset(o, 0, sizeof *o), o->node = -1, o->self = argv[0];
@@ -509,7 +511,9 @@ static int test_parse(int argc, char **argv, test_options *o) {
         if (!strcmp(name, "--ranks")) known = test_number(value, &o->ranks) && o->ranks;
         if (!strcmp(name, "--node")) known = test_number(value, &o->node);
         if (!strcmp(name, "--jobs") || !strcmp(name, "-j")) known = test_number(value, &o->jobs) && o->jobs;
-        if (!known) return fprintf(stderr, "%s: %s %s?\n", argv[0], name, value), test_usage(argv[0], stderr);
+        if (!known)
+            return fprintf(stderr, "%s: cannot use %s %s\n", argv[0], name, value),
+                   test_usage(argv[0], stderr);
     }
     return -1;
 }
