@@ -47,7 +47,7 @@ enum { TEST_BACKENDS = 8, TEST_RANKS = 16, TEST_NODES = 32, TEST_AXES = 56 }; //
 // POWERS: only on 1, 2, 4, 8 ranks. PROGRESS: ranks have a progress thread. SMALL: more than 5 ranks only
 // with --ranks or --full.
 enum { TEST_POWERS = 64, TEST_PROGRESS = 128, TEST_SMALL = 256 };
-enum { TEST_PATIENCE = 5 }; // deadlines are this many times longer, for busy machines
+enum { TEST_SLOWDOWN = 5 }; // deadlines are this many times longer, for busy machines
 
 typedef struct test {
     const char *name;
@@ -62,7 +62,7 @@ extern const int test_count;
 
 typedef struct test_words { // shared by the ranks of a test, for synchronization without the kit
     uint32_t begun;         // a flag: the victim has issued its call and goes no further
-    uint32_t count;         // of test_count_me
+    uint32_t count;         // of test_arrive
 } test_words;
 typedef struct test_state { // shared by all ranks of a worker
     int failures, checks;
@@ -86,10 +86,8 @@ static void test_fail(const char *file, int line, int rank, const char *text, co
 static inline double test_larger(double a, double b) { return b <= a ? a : b == b ? b : INFINITY; }
 
 // Synchronization without the kit: a rank adds 1 to a counter, and another waits until it is `count`.
-static inline void test_count_me(test_words *words) {
-    __atomic_add_fetch(&words->count, 1, __ATOMIC_SEQ_CST);
-}
-static inline void test_await(const test_words *words, int count) {
+static inline void test_arrive(test_words *words) { __atomic_add_fetch(&words->count, 1, __ATOMIC_SEQ_CST); }
+static inline void test_wait_for(const test_words *words, int count) {
     while (__atomic_load_n(&words->count, __ATOMIC_SEQ_CST) < (uint32_t)count) usleep(200);
 }
 
@@ -160,18 +158,18 @@ static int test_launch(int ranks, pid_t *children) {
     snprintf(text, sizeof text, "%d", rank);
     return setenv("RANK", text, 1), rank;
 }
-static int test_work(const char *backend, int ranks, const test *t);
+static int test_run_with(const char *backend, int ranks, const test *t);
 static int test_over_tcp(int ranks, const test *t) {
     pid_t children[64];
     const int rank = test_launch(ranks, children);
-    int status, failed = rank < 0 || test_work("launched", ranks, t);
+    int status, failed = rank < 0 || test_run_with("launched", ranks, t);
     if (rank) _exit(failed);
     for (int r = 1; r < ranks; r++)
         if (waitpid(children[r], &status, 0) < 0 || status) failed |= !test_may_break(t);
     return failed;
 }
 
-static int test_work(const char *backend, int ranks, const test *t) {
+static int test_run_with(const char *backend, int ranks, const test *t) {
     char text[16];
     par_comm *world;
     snprintf(text, sizeof text, "%d", ranks);
@@ -223,7 +221,7 @@ static int test_worker(char **argv) { // backend, ranks, node ranks, test
 #endif
     for (int i = 0; i < test_count; i++)
         if (!strcmp(argv[3], tests[i].name)) {
-            const int r = test_work(argv[0], ranks, &tests[i]);
+            const int r = test_run_with(argv[0], ranks, &tests[i]);
             if (!test_shared->failures && !test_shared->checks)
                 return fprintf(stderr, "nothing was checked\n"), 1;
             return r || test_shared->failures;
@@ -273,13 +271,13 @@ static int test_valid(const test *t, const test_options *o, int b, int ranks, in
     return (!o->ranks || o->ranks == ranks) && (o->node < 0 || o->node == k);
 }
 // A setting's value on an axis; and the cell of its values on a pair of axes (pair: 0 to 2).
-static int test_value(const test_run *r, int axis) {
+static int test_axis_value(const test_run *r, int axis) {
     return axis == 0 ? r->backend : axis == 1 ? r->ranks : r->node;
 }
-static unsigned char *test_cell(unsigned char (*seen)[16][16], const test_run *r, int pair, int axes) {
+static unsigned char *test_pair_seen(unsigned char (*seen)[16][16], const test_run *r, int pair, int axes) {
     const int a = pair == 2 ? 1 : 0, b = pair == 0 ? 1 : 2; // an axis that does not matter counts as 0
-    return &seen[pair][axes & TEST_BACKENDS << a ? test_value(r, a) & 15 : 0]
-                [axes & TEST_BACKENDS << b ? test_value(r, b) & 15 : 0];
+    return &seen[pair][axes & TEST_BACKENDS << a ? test_axis_value(r, a) & 15 : 0]
+                [axes & TEST_BACKENDS << b ? test_axis_value(r, b) & 15 : 0];
 }
 // Keep, greedily, a small set of `runs` that covers every pair of values; move it to the front, in order.
 static int test_pairwise(test_run *runs, int count, int axes) {
@@ -291,11 +289,11 @@ static int test_pairwise(test_run *runs, int count, int axes) {
         int best = -1, most = 0;
         for (int i = 0; i < count; i++) {
             int fresh = 0;
-            for (int pair = 0; pair < 3; pair++) fresh += !*test_cell(seen, &runs[i], pair, axes);
+            for (int pair = 0; pair < 3; pair++) fresh += !*test_pair_seen(seen, &runs[i], pair, axes);
             if (fresh > most) most = fresh, best = i;
         }
         if (best < 0) break;
-        for (int pair = 0; pair < 3; pair++) *test_cell(seen, &runs[best], pair, axes) = 1;
+        for (int pair = 0; pair < 3; pair++) *test_pair_seen(seen, &runs[best], pair, axes) = 1;
         chosen[best] = 1;
     }
     for (int i = 0; i < count; i++)
@@ -304,7 +302,7 @@ static int test_pairwise(test_run *runs, int count, int axes) {
     return kept;
 }
 // Add a test's settings to the list. Settings that come first in the loops are preferred.
-static void test_plan(const test *t, const test_options *o, test_list *l) {
+static void test_add_settings(const test *t, const test_options *o, test_list *l) {
 #if TEST_FEWER == 2
     static const int rank_counts[] = {3, 2};
 #elif TEST_FEWER
@@ -329,13 +327,13 @@ static void test_plan(const test *t, const test_options *o, test_list *l) {
 
 // ---- workers in parallel ----------------------------------------------------------------------------------
 
-enum { TEST_SAID = 8192 }; // bytes of a worker's output that are kept
-static void test_start(const char *self, test_run *r) {
+enum { TEST_OUTPUT_BYTES = 8192 }; // bytes of a worker's output that are kept
+static void test_start_worker(const char *self, test_run *r) {
     char ranks[16], node[16];
     int ends[2];
     snprintf(ranks, sizeof ranks, "%d", r->ranks), snprintf(node, sizeof node, "%d", r->node);
     fflush(NULL);
-    r->begun = test_now(), r->text = (char *)calloc(TEST_SAID, 1);
+    r->begun = test_now(), r->text = (char *)calloc(TEST_OUTPUT_BYTES, 1);
     if (pipe(ends)) perror("pipe"), exit(1);
     fcntl(ends[0], F_SETFD, FD_CLOEXEC), fcntl(ends[0], F_SETFL, O_NONBLOCK);
     if ((r->pid = test_fork()) == 0) {
@@ -348,11 +346,11 @@ static void test_start(const char *self, test_run *r) {
     setpgid(r->pid, r->pid); // parent and child both do it, so that it is done before either goes on
     close(ends[1]), r->out = ends[0];
 }
-static void test_listen(test_run *r) { // read a worker's output
+static void test_read_output(test_run *r) { // read a worker's output
     char more[4096];
     ssize_t n;
     while ((n = read(r->out, more, sizeof more)) > 0) {
-        const size_t kept = PAR__MIN((size_t)n, TEST_SAID - 1 - r->said);
+        const size_t kept = PAR__MIN((size_t)n, TEST_OUTPUT_BYTES - 1 - r->said);
         memcpy(r->text + r->said, more, kept), r->said += kept;
     }
     if (n == 0) close(r->out), r->out = -1;
@@ -360,25 +358,25 @@ static void test_listen(test_run *r) { // read a worker's output
 static double test_seconds(struct timeval t) { return (double)t.tv_sec + 1e-6 * (double)t.tv_usec; }
 // Has this worker ended? Processes that outlive rank 0 are killed at the test's deadline, or at once after a
 // failure.
-static int test_look(test_run *r) {
+static int test_poll_worker(test_run *r) {
     const double now = test_now();
     struct rusage used;
     int status = 0;
-    if (r->out >= 0) test_listen(r);
+    if (r->out >= 0) test_read_output(r);
     if (r->ended == 0 && wait4(r->pid, &status, WNOHANG, &used) == r->pid) r->ended = now;
     if (r->ended == now) r->processor_seconds = test_seconds(used.ru_utime) + test_seconds(used.ru_stime);
     if (r->ended > 0 && status) r->failed = "failed";
     if (r->ended > 0 && r->out < 0) return r->seconds = now - r->begun, 1;
-    const int late = now - r->begun > TEST_PATIENCE * r->t->deadline_s;
+    const int late = now - r->begun > TEST_SLOWDOWN * r->t->deadline_s;
     if (!late && !r->failed) return 0;
     if (late && !r->failed) r->failed = r->ended > 0 ? "left processes behind" : "deadline";
     kill(-r->pid, SIGKILL);
     if (r->ended == 0) waitpid(r->pid, &status, 0);
-    if (r->out >= 0) test_listen(r);
+    if (r->out >= 0) test_read_output(r);
     if (r->out >= 0) close(r->out), r->out = -1;
     return r->seconds = now - r->begun, 1;
 }
-static void test_wait(test_list *l) { // until a worker writes output or ends
+static void test_wait_any(test_list *l) { // until a worker writes output or ends
     struct pollfd fds[256];
     int count = 0, silent = 0;
     for (int i = l->reported; i < l->next; i++) {
@@ -388,7 +386,7 @@ static void test_wait(test_list *l) { // until a worker writes output or ends
     }
     poll(fds, (nfds_t)count, silent ? 1 : 50);
     for (int i = l->reported; i < l->next; i++)
-        if (l->runs[i].pid && test_look(&l->runs[i])) l->runs[i].pid = 0, l->ranks -= l->runs[i].ranks;
+        if (l->runs[i].pid && test_poll_worker(&l->runs[i])) l->runs[i].pid = 0, l->ranks -= l->runs[i].ranks;
 }
 
 // ---- reports ----------------------------------------------------------------------------------------------
@@ -419,7 +417,7 @@ static void test_log(const test_options *o, const test_run *r) { // for tests/ch
     if (f < 0 || write(f, line, (size_t)n) != n) perror(path);
     if (f >= 0) close(f);
 }
-static void test_tell(const test_options *o, const test_run *r) { // log a run; print it if it failed
+static void test_report(const test_options *o, const test_run *r) { // log a run; print it if it failed
     test_log(o, r);
     if (isatty(1)) printf("\033[K"); // erase the progress line
     if (!r->failed) return;
@@ -444,13 +442,13 @@ static int test_run_all(const test_options *o, test_list *l) { // returns how ma
     while (l->reported < l->count) {
         while (l->next < l->count && (!l->ranks || l->ranks + l->runs[l->next].ranks <= o->jobs)) {
             l->ranks += l->runs[l->next].ranks;
-            test_start(o->self, &l->runs[l->next++]);
+            test_start_worker(o->self, &l->runs[l->next++]);
         }
-        test_wait(l);
+        test_wait_any(l);
         for (; l->reported < l->next && !l->runs[l->reported].pid; l->reported++) { // in order
             test_run *r = &l->runs[l->reported];
             const int last = l->reported + 1 == l->count || r[1].t != r->t;
-            test_tell(o, r);
+            test_report(o, r);
             free(r->text), seconds += r->seconds, processors += r->processor_seconds,
                 failed += r->failed != NULL;
             if (!last) continue;
@@ -527,7 +525,7 @@ int main(int argc, char **argv) {
     if (parsed >= 0) return parsed;
     memset(&l, 0, sizeof l);
     for (int i = 0; i < test_count; i++)
-        if (!o.only || !strcmp(o.only, tests[i].name)) test_plan(&tests[i], &o, &l);
+        if (!o.only || !strcmp(o.only, tests[i].name)) test_add_settings(&tests[i], &o, &l);
     if (!o.jobs) o.jobs = PAR__MAX(8, 4 * par__available_cpus());
     if (l.count > 1 && o.jobs > 1) setenv("PAR_TEST_BESIDE", "1", 1);
     const int failed = test_run_all(&o, &l);

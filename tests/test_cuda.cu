@@ -472,9 +472,9 @@ static void never_arrives(par_comm *w) {
         CHECK(w, par_all_reduce(d, d, 10, PAR_F32, PAR_SUM, w) == PAR_ERR_TIMEOUT);
         CHECK(w, strstr(par_last_error(w), "rank ") != NULL);
         CHECK(w, par_all_reduce(d, d, 10, PAR_F32, PAR_SUM, w) == PAR_ERR_TIMEOUT);
-        test_count_me(&test_shared->words);
+        test_arrive(&test_shared->words);
     } else { // ends when the others have given up
-        test_await(&test_shared->words, par_size(w) - 1);
+        test_wait_for(&test_shared->words, par_size(w) - 1);
     }
     par_set_timeout(w, 20); // for the end: the others may be slow
     par_cuda_free(cuda, PAR_CUDA_DEVICE, d);
@@ -487,10 +487,10 @@ static void aborted(par_comm *w) { // who waits for a device hears of it
     CHECK_OK(w, par_barrier(w));
     CHECK_OK(w, par_alive(w));
     if (par_rank(w) == 0) {
-        test_await(&test_shared->words, par_size(w) - 1);
+        test_wait_for(&test_shared->words, par_size(w) - 1);
         CHECK_OK(w, par_abort(w, "enough"));
     } else {
-        test_count_me(&test_shared->words);
+        test_arrive(&test_shared->words);
         par_result r = par_all_reduce(d, d, 10, PAR_F32, PAR_SUM, w);
         if (!r) r = par_cuda_sync(cuda);
         CHECK(w, r == PAR_ERR_ABORTED && strstr(par_last_error(w), "enough"));

@@ -1158,13 +1158,13 @@ static void never_arrives(par_comm *w) {
     char who[32];
     CHECK_OK(w, par_barrier(w));
     if (par_rank(w) == last) { // when the others have given up
-        test_await(words, 2 * last);
+        test_wait_for(words, 2 * last);
         par_set_timeout(w, 1000); // it hears of it, and waits for nobody
         CHECK(w, par_barrier(w) != PAR_OK);
         return;
     }
     CHECK_OK(w, par_all_reduce_begin(x, x, 100000, PAR_F32, PAR_SUM, w, &q));
-    test_count_me(words), test_await(words, last);
+    test_arrive(words), test_wait_for(words, last);
     par_set_timeout(w, 0.3);
     const double begun = test_now();
     const par_result r = par_wait(&q);
@@ -1175,18 +1175,18 @@ static void never_arrives(par_comm *w) {
     CHECK(w, far || says(w, "par_barrier"));
     par_set_timeout(w, 1000);
     CHECK(w, par_barrier(w) == PAR_ERR_TIMEOUT); // it repeats its error, at once
-    test_count_me(words);
+    test_arrive(words);
 }
 
 static void receive_never_sent(par_comm *w) {
     int x;
     CHECK_OK(w, par_barrier(w));
-    if (par_rank(w)) return test_await(&test_shared->words, 1);
+    if (par_rank(w)) return test_wait_for(&test_shared->words, 1);
     par_set_timeout(w, 0.2);
     const double begun = test_now();
     CHECK(w, par_recv(&x, 1, PAR_I32, 1, w) == PAR_ERR_TIMEOUT && says(w, "rank 1"));
     CHECK(w, test_now() - begun >= 0.2);
-    test_count_me(&test_shared->words);
+    test_arrive(&test_shared->words);
 }
 
 static void killed(par_comm *w, int in_the_middle) {
@@ -1204,11 +1204,11 @@ static void killed(par_comm *w, int in_the_middle) {
             par_all_reduce_begin(x, x, 100000, PAR_F32, PAR_SUM, w, &q);
             __atomic_store_n(&words->begun, 1, __ATOMIC_SEQ_CST);
         }
-        test_await(words, victim);
+        test_wait_for(words, victim);
         raise(SIGKILL);
     }
     while (in_the_middle && !__atomic_load_n(&words->begun, __ATOMIC_SEQ_CST)) usleep(100);
-    test_count_me(words);
+    test_arrive(words);
     const double begun = test_now();
     r = big_sum(w);
     CHECK(w, r == PAR_ERR_PEER_DIED && test_now() - begun < 30); // not by a timeout
@@ -1627,11 +1627,11 @@ static void forgotten(par_comm *w) { // a receive that nobody answers does not k
 static void aborted(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
     if (par_rank(w) == 0) {
-        test_await(&test_shared->words, par_size(w) - 1);
+        test_wait_for(&test_shared->words, par_size(w) - 1);
         CHECK_OK(w, par_abort(w, "the data is wrong"));
         return;
     }
-    test_count_me(&test_shared->words);
+    test_arrive(&test_shared->words);
     CHECK(w, big_sum(w) == PAR_ERR_ABORTED && says(w, "the data is wrong"));
 }
 
