@@ -61,7 +61,7 @@ extern const test tests[];
 extern const int test_count;
 
 typedef struct test_words { // shared by the ranks of a test, for synchronization without the kit
-    uint32_t begun;         // a flag: the victim has issued its call and goes no further
+    uint32_t begun;         // a flag: the rank that sets it has issued its calls
     uint32_t count;         // of test_arrive
 } test_words;
 typedef struct test_state { // shared by all ranks of a worker

@@ -188,8 +188,8 @@ static int is_open(int s) { // at its other end, too
     const ssize_t n = recv(s, &byte, 1, MSG_DONTWAIT);
     return n > 0 || (n < 0 && errno == EAGAIN);
 }
-// Rank 0 has no descriptor for who waits at its port. Nobody is pending: an error. Somebody is: it pauses,
-// and then takes it in place of who has been there for more than a second.
+// Rank 0 has no descriptor for a connection that waits at its port. If none is pending, that is an error.
+// Else rank 0 pauses, and then accepts it in place of one that has been pending for more than a second.
 static void no_descriptors(int e) {
     par__world w;
     par__tcp t;

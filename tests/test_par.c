@@ -68,7 +68,7 @@ static int untouched(const unsigned char *p, size_t n) {
     return !n || (p[0] == 0xFF && !memcmp(p, p + 1, n - 1));
 }
 static void buffer_check(par_comm *w, const buffer *b,
-                         size_t used) { // nothing beyond the used part was touched
+                         size_t used) { // nothing beyond the used part was written
     CHECK(w, untouched(b->base, CANARY) && untouched(b->at + used, b->bytes - used + CANARY));
 }
 static void buffer_close(par_comm *w, buffer *b) {
@@ -98,7 +98,7 @@ static size_t v_displ(const trial *t, int r, int gaps) { // gaps: a hole of r el
     return at;
 }
 
-// Elements of a rank's, from `first` on; rank < 0: the reduction of -rank ranks'.
+// Write a rank's elements, from `first` on; rank < 0: the reduction of the elements of -rank ranks.
 static void put_values(void *to, const trial *t, int rank, size_t first, size_t count) {
     enum { MANY = 256 };
     double x[MANY];
@@ -114,7 +114,7 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
     const int n = par_size(w), me = par_rank(w), root = t->root, is_root = me == root;
     const size_t e = par_dtype_bytes(t->dtype), c = t->count;
     size_t counts[64], displs[64], to[64], to_at[64], from[64], from_at[64];
-    size_t send_count = c, recv_count = c, send_first = 0; // of my arrays; global element of send[0]
+    size_t send_count = c, recv_count = c, send_first = 0; // of this rank; send[0] has this index
     const par_kind k = t->kind;
     par_result r = PAR_ERR_ARGUMENT;
     for (int i = 0; i < n; i++) counts[i] = v_count(t, i), displs[i] = v_displ(t, i, 1);
@@ -150,7 +150,7 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
     memset(rb->at, 0xFF, rb->bytes);
     unsigned char *send = sb->at, *recv = rb->at;
     const size_t block = k == PAR_KIND_REDUCE_SCATTERV ? v_displ(t, me, 0) : (size_t)me * c;
-    if (t->in_place) { // both arrays in sb (the longer one decides), as the manual says for each
+    if (t->in_place) { // one array is part of the other, where the manual says for this kind
         if (k == PAR_KIND_REDUCE_SCATTER || k == PAR_KIND_REDUCE_SCATTERV)
             recv = sb->at + block * e;
         else if (k == PAR_KIND_ALL_GATHER || k == PAR_KIND_ALL_GATHERV || (k == PAR_KIND_GATHER && is_root) ||
@@ -191,7 +191,7 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
     CHECK_OK(w, r);
     unsigned char *want = (unsigned char *)malloc(received + 1), *input = (unsigned char *)malloc(sent + 1);
     size_t wrong = 0;
-    memset(want, 0xFF, received); // between blocks nothing was touched
+    memset(want, 0xFF, received); // gaps between blocks stay unchanged
     switch (k) {
     case PAR_KIND_REDUCE:
     case PAR_KIND_ALL_REDUCE: put_values(want, t, -n, 0, recv_count); break;
@@ -215,7 +215,7 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
         break;
     case PAR_KIND_ALL_TO_ALLV:
         for (int q = 0; q < n; q++) {
-            size_t first = 0; // where my block begins in q's array
+            size_t first = 0; // where this rank's block starts in q's array
             for (int i = 0; i < me; i++) first += c ? (c + (size_t)(q + 2 * i)) % (c + 1) : 0;
             put_values(want + from_at[q] * e, t, q, first, from[q]);
         }
@@ -241,7 +241,7 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
                                                   : sent);
     buffer_check(w, rb, recv_in_send ? 0 : received);
     put_values(input, t, me, send_first, send_count);
-    CHECK(w, t->in_place || !memcmp(input, send, sent)); // it is as it was
+    CHECK(w, t->in_place || !memcmp(input, send, sent)); // send is unchanged
     free(want), free(input);
 }
 
@@ -287,13 +287,13 @@ static void sweep(par_comm *w, int memory, int large) { // memory: bit 0 send sy
                             if (large && in_place && d != PAR_F32) continue;
                             if (large && thin && (in_place || d != PAR_F32)) continue;
                             if (!large && c == 5 && o > PAR_AVG && d > PAR_F16)
-                                continue; // the mid size for fewer types
+                                continue; // the middle size runs with fewer types
                             if (thin && ((d != PAR_F32 && d != PAR_BF16 && d != PAR_U64) || o == PAR_MIN ||
                                          o == PAR_PROD))
                                 continue;
                             if (thin && in_place && d != PAR_F32) continue;
                             if (TEST_FEWER == 2 && (d != PAR_F32 || o > PAR_AVG))
-                                continue; // races know no dtype
+                                continue; // data races do not depend on the dtype
                             run_trial(w, &t, &sb, &rb);
                         }
         }
@@ -302,11 +302,11 @@ static void sweep(par_comm *w, int memory, int large) { // memory: bit 0 send sy
     buffer_close(w, &sb);
     buffer_close(w, &rb);
 }
-static void collectives_private(par_comm *w) { // all through the stages
+static void collectives_private(par_comm *w) { // always staged
     w->world->cma_bytes = SIZE_MAX;
     sweep(w, 0, 0);
 }
-static void collectives_far(par_comm *w) { // all by the system's copies
+static void collectives_far(par_comm *w) { // always by process_vm_readv
     w->world->cma_bytes = 1;
     sweep(w, 0, 0);
 }
@@ -314,13 +314,13 @@ static void collectives_symmetric(par_comm *w) { sweep(w, 3, 0); }
 static void collectives_send_symmetric(par_comm *w) { sweep(w, 1, 0); }
 static void collectives_recv_symmetric(par_comm *w) { sweep(w, 2, 0); }
 static void collectives_large_private(par_comm *w) { sweep(w, 0, 1); }
-static void collectives_large_symmetric(par_comm *w) { // results past the caches
+static void collectives_large_symmetric(par_comm *w) { // results are written past the caches
     w->world->nontemporal_bytes = 1;
     sweep(w, 3, 1);
 }
 
 static void collectives_mixed(par_comm *w) { // even ranks ordinary, odd ranks symmetric memory
-    w->world->cma_bytes = 1000;              // below through the stages, above by the system
+    w->world->cma_bytes = 1000;              // smaller: staged; larger: by process_vm_readv
     const size_t most = 3001 * 8;
     buffer s1 = buffer_open(w, most, 1), r1 = buffer_open(w, most, 1), s0 = buffer_open(w, most, 0),
            r0 = buffer_open(w, most, 0);
@@ -338,9 +338,9 @@ static void collectives_mixed(par_comm *w) { // even ranks ordinary, odd ranks s
     buffer_close(w, &s1), buffer_close(w, &r1), buffer_close(w, &s0), buffer_close(w, &r0);
 }
 
-// ---- bits -------------------------------------------------------------------------------------------------
+// ---- bit equality -----------------------------------------------------------------------------------------
 
-static float rough(int rank, size_t i) { // sums of these round
+static float rough(int rank, size_t i) { // sums of these are rounded
     return (par_uniform(7, (uint64_t)rank, i) - 0.5f) * (float)(1 << (i % 20));
 }
 
@@ -380,7 +380,7 @@ static void bit_equality(par_comm *w) {
                     CHECK(w, !memcmp(r.at, want, c * e));
                 }
                 for (int a = -1; a < 0 || par_algorithm(w, PAR_KIND_REDUCE_SCATTER, a);
-                     a++) { // and its two halves
+                     a++) { // and as reduce_scatter then all_gather
                     char force[64] = "";
                     if (a >= 0)
                         snprintf(force, sizeof force, "reduce_scatter:%s",
@@ -398,7 +398,7 @@ static void bit_equality(par_comm *w) {
         }
 }
 
-// PAR_TREE_SUM of ranks [first, last): halves at the largest power of two.
+// PAR_TREE_SUM of ranks [first, last): split at the largest power of two.
 static double pairs(double (*x)(int rank, size_t i), int first, int last, size_t i, par_dtype d) {
     int half = 1;
     if (last - first == 1) return x(first, i);
@@ -485,7 +485,7 @@ static void messages(par_comm *w) {
             buffer_check(w, &in, c);
             buffer_close(w, &out), buffer_close(w, &in);
         }
-    enum { MANY = 20 }; // in order, many outstanding, to everybody and myself
+    enum { MANY = 20 }; // many in flight, in order, to all ranks and to itself
     int *out = (int *)malloc(sizeof(int) * (size_t)(n * MANY)),
         *in = (int *)malloc(sizeof(int) * (size_t)(n * MANY));
     par_request *q = (par_request *)malloc(sizeof *q * (size_t)(2 * n * MANY));
@@ -531,7 +531,7 @@ static void outstanding(par_comm *w) {
     int done = 0;
     CHECK_OK(w, par_barrier_begin(w, &q[0]));
     for (par_result r = PAR_OK; !done && !r; sched_yield()) CHECK_OK(w, r = par_test(&q[0], &done));
-    CHECK_OK(w, par_wait(&q[0])); // complete: nothing to wait for
+    CHECK_OK(w, par_wait(&q[0])); // already complete
     CHECK_OK(w, par_close(other));
 }
 
@@ -575,7 +575,7 @@ static void random_operations(par_comm *w) { // reproducible: PAR_TEST_SEED=n
 static void groups(par_comm *w) {
     const int n = par_size(w), me = par_rank(w);
     par_comm *c, *cc;
-    for (int round = 0; round < 20; round++) { // closing gives everything back
+    for (int round = 0; round < 20; round++) { // closing frees everything
         CHECK_OK(w, par_split(w, me % 3 == 2 ? -1 : me % 3, 0, &c));
         CHECK(w, (c == NULL) == (me % 3 == 2));
         if (!c) continue;
@@ -583,7 +583,7 @@ static void groups(par_comm *w) {
         CHECK(w, par_size(c) == members && par_rank(c) == me / 3 && par_world_rank(c, par_rank(c)) == me);
         CHECK_OK(w, par_all_reduce(&sum, &sum, 1, PAR_I32, PAR_SUM, c));
         CHECK(w, sum == members);
-        CHECK_OK(w, par_split(c, par_rank(c) / 2, 0, &cc)); // of a split
+        CHECK_OK(w, par_split(c, par_rank(c) / 2, 0, &cc)); // split the result of a split
         sum = 1;
         CHECK_OK(w, par_all_reduce(&sum, &sum, 1, PAR_I32, PAR_SUM, cc));
         CHECK(w, sum == par_size(cc));
@@ -622,7 +622,7 @@ static void mesh(par_comm *w) {
 
 static int says(par_comm *w, const char *text) { return strstr(par_last_error(w), text) != NULL; }
 
-static void out_of_range(par_comm *w) { // ranks and kinds that are not there
+static void out_of_range(par_comm *w) { // ranks and kinds that do not exist
     const int n = par_size(w), bad[4] = {-1, n, n + 1000000, -2147483647 - 1};
     for (int i = 0; i < 4; i++) {
         char text[32];
@@ -665,7 +665,7 @@ static void memory(par_comm *w) {
     CHECK(w, par_free(w, &p) == PAR_ERR_ARGUMENT && says(w, "is not from par_alloc on comm world"));
     p[0] = par_alloc(w, 5000), p[1] = par_alloc(w, 100);
     CHECK(w, par_free(w, (char *)p[0] + 64) == PAR_ERR_ARGUMENT && says(w, "is 64 bytes into a block"));
-    memset(p[0], 7, 5000), memset(p[1], 8, 100); // both are still there
+    memset(p[0], 7, 5000), memset(p[1], 8, 100); // both blocks are still allocated
     CHECK_OK(w, par_free(w, p[0]));
     CHECK(w, par_free(w, p[0]) == PAR_ERR_ARGUMENT && says(w, "or was freed before"));
     CHECK_OK(w, par_free(w, p[1]));
@@ -694,7 +694,7 @@ static void ledger(par_comm *w) {
     CHECK_OK(w, par_all_reduce(&net, &net, 1, PAR_U64, PAR_SUM, w));
     CHECK(w, (net == 0) == (par_node_count(w) == 1));
     if (par_node_count(w) == 2)
-        CHECK(w, net >= 2 * c * 4 && net < 2 * c * 4 + 64 * 1024); // S each way, and the lines
+        CHECK(w, net >= 2 * c * 4 && net < 2 * c * 4 + 64 * 1024); // S bytes each way, and the arrivals
     CHECK(w, par_predict(w, PAR_KIND_ALL_REDUCE, 1 << 20) == 0);
     if (n == 2 && !test_node_ranks && !strcmp(par_launch_method(w), "fork") &&
         !TEST_FEWER) { // it takes some time
@@ -708,10 +708,10 @@ static void ledger(par_comm *w) {
     free(x), free(y);
 }
 
-// What this rank's clock says when the machine has been up for 0 s. (tests/tcp.sh gives a rank another one.)
+// This rank's clock at the moment when the machine started. tests/tcp.sh gives a rank a clock of its own.
 static double shift_of_clock(void) {
     double shift = 0, least = 1e9;
-    for (int i = 0; i < 100000 && least > 2e-6; i++) { // until nothing came between
+    for (int i = 0; i < 100000 && least > 2e-6; i++) { // until nothing interrupts the three readings
         struct timespec t;
         const double before = par__now();
         clock_gettime(CLOCK_BOOTTIME, &t);
@@ -727,16 +727,16 @@ static void offsets(par_comm *w) {
     double offset, error, measured, error_measured, shift = shift_of_clock(), first = shift;
     par__round_trip trips[20];
     CHECK_OK(w, par_broadcast(&first, &first, 1, PAR_F64, 0, w));
-    const int same = fabs(shift - first) < 1; // else one that tests/tcp.sh has shifted by far more
+    const int same = fabs(shift - first) < 1; // else tests/tcp.sh has shifted the clock, by far more
     if (same) shift = first;
-    for (int turn = 0; turn < 2; turn++) { // worlds that were opened at about one time, and not
+    for (int turn = 0; turn < 2; turn++) { // worlds opened at about the same time, then not
         double opened = w->world->opened_at, zero = opened;
         CHECK_OK(w, par_broadcast(&zero, &zero, 1, PAR_F64, 0, w));
         const double truth = (first - zero) - (shift - opened);
         CHECK_OK(w, par_clock_offset(w, &offset, &error));
         CHECK(w, error < 30 && (error > 0) == !same);
         CHECK(w, same ? offset == opened - zero : fabs(offset - truth) <= error + 1e-5);
-        for (int q = 1; q < n; q++) { // the same, as between machines
+        for (int q = 1; q < n; q++) { // measure it again, as between machines
             par_result r = PAR_OK;
             if (me == 0) r = par__answer_offset(w, q);
             if (me == q) r = par__measure_offset(w, 0, &measured, &error_measured);
@@ -756,7 +756,7 @@ static void offsets(par_comm *w) {
     const double by = par__best_offset(trips, 20, &error);
     CHECK(w, error == 1.125 && by == -50 + 2.25 - 1.125 && fabs(by - -50) <= error);
 }
-// In a trace nobody leaves a barrier before all have come to it.
+// In a trace no rank leaves a barrier before every rank has reached it.
 static int read_events(const char *path, const char *name, double *begun, double *ended, int *count,
                        int most) {
     char line[1024];
@@ -784,7 +784,7 @@ static void traced(par_comm *w) {
     double offset, error;
     CHECK_OK(w, par_broadcast(&pid, &pid, 1, PAR_I32, 0, w));
     snprintf(path, sizeof path, "/tmp/par_trace_%d.json", pid);
-    world->opened_at -= 0.5 * me; // as if the worlds had been opened one after the other
+    world->opened_at -= 0.5 * me; // as if the ranks had opened their worlds one after the other
     world->trace_path = path, world->event_count = 0;
     for (int i = 0; i < TURNS; i++) {
         if (i % n == me) usleep(500);
@@ -803,7 +803,7 @@ static void traced(par_comm *w) {
             CHECK(w, count[r] == TURNS);
             last = fmax(last, begun[r * TURNS + i]), first = fmin(first, ended[r * TURNS + i]);
         }
-        CHECK(w, first >= last - 2e6 * error - 5); // microseconds; 5: between the two clocks of a rank
+        CHECK(w, first >= last - 2e6 * error - 5); // us; 5: between its two clocks
     }
     unlink(path);
 }
@@ -825,7 +825,8 @@ static void timing(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
 }
 
-// Many calls of a group against the same calls alone, bit for bit; what a group may not contain.
+// Compare many calls in a group with the same calls alone, bit for bit; then try what a group may not
+// contain.
 static void grouped(par_comm *w) {
     enum { CALLS = 40 };
     const int n = par_size(w), me = par_rank(w), right = (me + 1) % n, left = (me + n - 1) % n;
@@ -860,7 +861,7 @@ static void grouped(par_comm *w) {
             CHECK_OK(w, par_wait(&request));
         }
         CHECK(w, n == 1 || got == (float)left);
-        CHECK(w, par_ledger_get(w, PAR_KIND_ALL_REDUCE).calls < CALLS / 2); // some travelled together
+        CHECK(w, par_ledger_get(w, PAR_KIND_ALL_REDUCE).calls < CALLS / 2); // some were coalesced
         for (int i = 0; i < CALLS; i++) {
             const size_t c = sizes[i % 5] + (size_t)i;
             if (i % 13 == 12)
@@ -870,7 +871,7 @@ static void grouped(par_comm *w) {
             CHECK(w, !memcmp(y[i], z[i], c * 4));
         }
     }
-    // Two calls of a group in another order on one rank: the same number of elements, still a mismatch.
+    // One rank makes two calls of a group in another order: as many elements, but a mismatch.
     CHECK(w, par_group_end(w) == PAR_ERR_ARGUMENT);
     const int odd = n > 1 && me == n - 1;
     CHECK_OK(w, par_group_begin(w));
@@ -899,7 +900,7 @@ static void tagged(par_comm *w) {
         CHECK_OK(w, par_barrier(w));
     }
     if (odd) par_tag(w, 5);
-    CHECK_OK(w, par_recv_begin(&got, 1, PAR_I32, me, w, &request)); // has no tag, and takes none
+    CHECK_OK(w, par_recv_begin(&got, 1, PAR_I32, me, w, &request)); // a receive ignores the tag
     CHECK_OK(w, par_send(&x[1], 1, PAR_I32, me, w));
     CHECK_OK(w, par_wait(&request));
     CHECK(w, got == 3);
@@ -907,7 +908,7 @@ static void tagged(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
 }
 
-static size_t listed(par_comm *w) { // operations that a step of this rank looks at
+static size_t listed(par_comm *w) { // the operations that one progress step of this rank looks at
     size_t count = 0;
     par__lock_world(w->world);
     for (const par__operation *op = w->world->active; op; op = op->next) count++;
@@ -915,7 +916,7 @@ static size_t listed(par_comm *w) { // operations that a step of this rank looks
     return count;
 }
 
-// However many calls have been begun, a step looks at the first of each lane alone.
+// However many calls are in flight, a progress step looks only at the first of each queue.
 static void many_begun(par_comm *w) {
     enum { CALLS = 300 };
     const int me = par_rank(w), n = par_size(w), right = (me + 1) % n, left = (me + n - 1) % n;
@@ -939,7 +940,7 @@ static void many_begun(par_comm *w) {
     free(requests), free(sums);
 }
 
-// With a progress thread what was begun ends while nobody calls.
+// With a progress thread calls in flight complete while the program makes no call.
 static void progress_thread(par_comm *w) {
     const size_t c = 300000;
     float *x = (float *)malloc(c * 4), *y = (float *)malloc(c * 4);
@@ -950,7 +951,7 @@ static void progress_thread(par_comm *w) {
         CHECK_OK(w, par_all_reduce_begin(x, y, c, PAR_F32, PAR_SUM, w, &requests[0]));
         CHECK_OK(w, par_barrier_begin(w, &requests[1]));
         CHECK_OK(w, par_all_reduce_begin(y, y, c, PAR_F32, PAR_MAX, w, &requests[2]));
-        while (PAR__LOAD(&requests[2].operation->state) != PAR__DONE) usleep(200); // by nobody else's doing
+        while (PAR__LOAD(&requests[2].operation->state) != PAR__DONE) usleep(200); // by the thread alone
         CHECK_OK(w, par_wait_all(requests, 3));
         CHECK(w, y[c - 1] == (float)(par_size(w) * (par_size(w) + 1)) / 2);
     }
@@ -958,7 +959,7 @@ static void progress_thread(par_comm *w) {
     free(x), free(y);
 }
 
-// A carrier of calls on one rank's own memory.
+// A device backend for calls on one rank's own memory.
 static float offload_memory[64][2];
 static int offload_supports(par_device_backend *backend, const void *memory) {
     return (void)backend, (const char *)memory >= (const char *)offload_memory &&
@@ -977,9 +978,9 @@ static par_result offload_split(par_device_backend *backend, int color, int key,
 }
 static void offload_close(par_device_backend *backend) { (void)backend; }
 
-// Operations are taken and given back by the rank and by its progress thread. Rank 1 sends only when rank 0
-// has made its carried calls, and nothing else orders what the two threads of rank 0 do (with which a race
-// detector could miss that a lock is missing).
+// The rank and its progress thread both allocate and recycle operations. Rank 1 sends only after rank 0 has
+// made its offloaded calls. Nothing else orders the two threads of rank 0, because that could hide a missing
+// lock from a race detector.
 static void offloaded(par_comm *w) {
     float got[2] = {0, 0}, *mine = offload_memory[par_rank(w)], *rest;
     par_request request;
@@ -1011,7 +1012,7 @@ static void offloaded(par_comm *w) {
         CHECK_OK(w, par_send(&got[0], 1, PAR_F32, 0, w));
         CHECK_OK(w, par_send(&got[1], 1, PAR_F32, 0, w));
     }
-    par_comm *part; // of a layer's: it keeps its name
+    par_comm *part; // split within a layer, whose name stays set
     par__enter_layer(w, "here");
     par__set_layer_name(w, "layer");
     CHECK_OK(w, par_split(c, 0, 0, &part));
@@ -1051,7 +1052,7 @@ static void nearest(par_comm *w) {
     CHECK(w, par_nearest_name("", &there[0].name, 7, sizeof there[0]) != NULL);
 }
 
-// A table that names unusual choices; and broken ones.
+// A tuning table with unusual choices, and invalid tables.
 static void tuned(par_comm *w) {
     char path[64], line[160];
     float x[300], y[300];
@@ -1074,7 +1075,7 @@ static void tuned(par_comm *w) {
     for (int i = 0; i < 300; i++) x[i] = 1;
     CHECK_OK(w, par_all_reduce(x, y, 300, PAR_F32, PAR_SUM, w));
     CHECK(w, !strcmp(par_last_algorithm(w), "ring") && y[299] == (float)par_size(w));
-    CHECK_OK(w, par_all_reduce(x, y, 2, PAR_F32, PAR_SUM, w)); // what fits the line stays there
+    CHECK_OK(w, par_all_reduce(x, y, 2, PAR_F32, PAR_SUM, w)); // it still fits the arrival
     CHECK(w, !strcmp(par_last_algorithm(w), "inline") && y[1] == (float)par_size(w));
     world->tune_row_count = 0;
     CHECK(w, par__load_tune_file(world, "/nonexistent/file") == PAR_ERR_SYSTEM);
@@ -1082,7 +1083,7 @@ static void tuned(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
 }
 
-static void mismatch(par_comm *w) { // every kind of disagreement, found by every rank, and the comm goes on
+static void mismatch(par_comm *w) { // every rank finds every kind of mismatch, and the comm stays usable
     const int me = par_rank(w), odd = me == par_size(w) - 1;
     float x[64] = {0}, y[64];
     for (int round = 0; round < 3; round++) {
@@ -1107,7 +1108,7 @@ static void mismatch(par_comm *w) { // every kind of disagreement, found by ever
         size_t counts[64];
         for (int i = 0; i < par_size(w); i++) counts[i] = 1 + (size_t)(odd && i == 0);
         CHECK(w, par_all_gatherv(x, y, counts, NULL, PAR_F32, w) == PAR_ERR_MISMATCH);
-        // An argument that is wrong on one rank: that rank hears what, the others who.
+        // An argument is wrong on one rank: that rank learns what is wrong, the others which rank it is.
         const par_result want = odd ? PAR_ERR_ARGUMENT : PAR_ERR_MISMATCH;
         CHECK(w, par_broadcast(x, y, 4, PAR_F32, odd ? 99 : 0, w) == want &&
                      says(w, odd ? "root is not" : "invalid argument"));
@@ -1117,7 +1118,7 @@ static void mismatch(par_comm *w) { // every kind of disagreement, found by ever
         CHECK(w, par_all_reduce(x, y, odd ? SIZE_MAX / 2 : 4, PAR_F32, PAR_SUM, w) == want);
         CHECK_OK(w, par_all_reduce(x, y, 4, PAR_F32, PAR_SUM, w));
     }
-    if (me == 0) { // messages: the receiver finds it
+    if (me == 0) { // the receiver finds a message's mismatch
         int z[100] = {0};
         CHECK_OK(w, par_send(z, 100, PAR_I32, 1, w));
         CHECK_OK(w, par_send(z, 3, PAR_I32, 1, w));
@@ -1128,7 +1129,7 @@ static void mismatch(par_comm *w) { // every kind of disagreement, found by ever
         CHECK(w,
               par_recv(z, 99, PAR_I32, 0, w) == PAR_ERR_MISMATCH && says(w, "100 i32") && says(w, "99 i32"));
         CHECK(w, par_recv(z, 3, PAR_F32, 0, w) == PAR_ERR_MISMATCH && says(w, "f32"));
-        CHECK_OK(w, par_recv(z, 3, PAR_I32, 0, w)); // in step again
+        CHECK_OK(w, par_recv(z, 3, PAR_I32, 0, w)); // the ranks agree again
     }
     CHECK_OK(w, par_barrier(w));
 }
@@ -1138,7 +1139,7 @@ static par_result big_sum(par_comm *w) {
     return par_all_reduce(x, x, 100000, PAR_F32, PAR_SUM, w);
 }
 
-static void gatherv_mismatch(par_comm *w) { // only the root can see it; everybody is told
+static void gatherv_mismatch(par_comm *w) { // only the root can find it, and it tells all
     const int n = par_size(w), me = par_rank(w);
     size_t counts[64];
     float x[256] = {0}, y[64 * 64];
@@ -1157,9 +1158,9 @@ static void never_arrives(par_comm *w) {
     par_request q;
     char who[32];
     CHECK_OK(w, par_barrier(w));
-    if (par_rank(w) == last) { // when the others have given up
+    if (par_rank(w) == last) { // it arrives after the others' deadline
         test_wait_for(words, 2 * last);
-        par_set_timeout(w, 1000); // it hears of it, and waits for nobody
+        par_set_timeout(w, 1000); // it learns of the error, and does not wait
         CHECK(w, par_barrier(w) != PAR_OK);
         return;
     }
@@ -1170,11 +1171,11 @@ static void never_arrives(par_comm *w) {
     const par_result r = par_wait(&q);
     const double s = test_now() - begun;
     snprintf(who, sizeof who, "rank %d (%s", last, far ? "" : "last seen");
-    // the first to give up tells of whom it can see
+    // the first rank to time out reports the ranks of its own node
     CHECK(w, r == PAR_ERR_TIMEOUT && s < 30 && says(w, far ? "waited" : who));
     CHECK(w, far || says(w, "par_barrier"));
     par_set_timeout(w, 1000);
-    CHECK(w, par_barrier(w) == PAR_ERR_TIMEOUT); // it repeats its error, at once
+    CHECK(w, par_barrier(w) == PAR_ERR_TIMEOUT); // a broken comm repeats its error at once
     test_arrive(words);
 }
 
@@ -1194,11 +1195,11 @@ static void killed(par_comm *w, int in_the_middle) {
     par_result r = PAR_OK;
     test_words *mine = (test_words *)par_alloc(w, sizeof *mine), *words = &test_shared->words;
     if (par_node_count(w) == 1)
-        words = (test_words *)par_peer(w, mine, 0); // shared however they were started
+        words = (test_words *)par_peer(w, mine, 0); // shared even if a launcher started the ranks
     CHECK_OK(w, par_alive(w));
     CHECK_OK(w, par_barrier(w));
     if (me == victim) {
-        if (in_the_middle) { // begin, do not go on
+        if (in_the_middle) { // issue the call, then make no progress
             par_request q;
             static float x[100000];
             par_all_reduce_begin(x, x, 100000, PAR_F32, PAR_SUM, w, &q);
@@ -1211,7 +1212,7 @@ static void killed(par_comm *w, int in_the_middle) {
     test_arrive(words);
     const double begun = test_now();
     r = big_sum(w);
-    CHECK(w, r == PAR_ERR_PEER_DIED && test_now() - begun < 30); // not by a timeout
+    CHECK(w, r == PAR_ERR_PEER_DIED && test_now() - begun < 30); // long before the deadline
     char who[32];
     snprintf(who, sizeof who, "rank %d (", victim);
     CHECK(w, says(w, who) && says(w, "died"));
@@ -1235,8 +1236,8 @@ static void left_early(par_comm *w) {
     CHECK(w, big_sum(w) == PAR_ERR_PEER_DIED && test_now() - begun < 30);
 }
 
-// The sender's buffer ends before its message does: found by the receiver, whom the system tells. Where no
-// rank may read another's memory, which all know alike, a sender copies what there is.
+// The sender's buffer is shorter than its message. process_vm_readv tells the receiver. Where ranks may not
+// read each other's memory, the sender copies what there is.
 static void bad_buffer(par_comm *w) {
     const size_t bytes = (size_t)1 << 20, half = bytes / 2;
     const int cma = w->world->cma;
@@ -1265,10 +1266,10 @@ static void bad_buffer(par_comm *w) {
     munmap(x, half), free(y);
 }
 
-// ---- the memory of a machine and who may have it
+// ---- handing out a node's shared memory
 
 static int handed(const par__rank_info *p,
-                  uint64_t key) { // what an attempt with this key ends with: 0 or errno
+                  uint64_t key) { // try to get it with this key; returns 0 or errno
     par__rank_info mine = *p;
     const int s = par__local_socket();
     mine.key = key;
@@ -1276,13 +1277,13 @@ static int handed(const par__rank_info *p,
     close(s);
     return fd < 0 ? e : (close(fd), 0);
 }
-static par__world other_world(const par_comm *w) { // of a rank that has no memory yet
+static par__world other_world(const par_comm *w) { // a world as of another rank, without memory
     par__world other;
     memset(&other, 0, sizeof other);
     other.fd = -1, other.rank = 1, other.timeout_s = 60, other.launch_method = w->world->launch_method;
     return other;
 }
-static void handed_out(par_comm *w) { // among those who say nothing, and one with another key
+static void handed_out(par_comm *w) { // while others connect and send nothing, or another key
     par__world *world = w->world;
     const uint64_t key = world->arena->key, other_key = key + 1;
     struct sockaddr_un a;
@@ -1292,7 +1293,7 @@ static void handed_out(par_comm *w) { // among those who say nothing, and one wi
     snprintf(p.socket, sizeof p.socket, "par.test.%d", (int)getpid());
     p.key = key, p.bytes = world->arena_bytes;
     CHECK(w, handed(&p, key) == ECONNREFUSED);
-    const pid_t early = test_fork(); // refused at first, then behind all the others in a full queue
+    const pid_t early = test_fork(); // refused at first, then last in a full queue
     if (!early) {
         par__world other = other_world(w);
         int s = par__local_socket();
@@ -1325,8 +1326,9 @@ static void connect_all(par_comm *w, int *s, int count, const struct sockaddr_un
         CHECK(w, s[i] > 2 && !connect(s[i], (const struct sockaddr *)a, bytes));
     }
 }
-// Of those that wait so many are taken at a time, and so many kept: the oldest leaves for one more. As many
-// of another user are sent away at a time. Without a descriptor nobody is taken, nobody lost.
+// At most PAR__PENDING_FD_MAX connections are accepted at a time, and as many are kept: a further one
+// replaces the oldest. As many of another user are refused at a time. Without a free descriptor none is
+// accepted and none lost.
 static void visitors(par_comm *w) {
     enum { MOST = PAR__PENDING_FD_MAX, MORE = MOST + 3 };
     struct pollfd p[MOST + 1];
@@ -1366,7 +1368,7 @@ static void visitors(par_comm *w) {
     close(s);
 }
 static void
-handed_out_to_users(par_comm *w) { // another one is sent away though it knows the key, at both ends
+handed_out_to_users(par_comm *w) { // another user is refused at both ends, although it knows the key
     par__world *world = w->world;
     struct sockaddr_un a;
     par__rank_info p;
@@ -1390,7 +1392,7 @@ handed_out_to_users(par_comm *w) { // another one is sent away though it knows t
         _exit(0);
     }
     CHECK(w, read(told[0], &byte, 1) == 1);
-    world->timeout_s = 0.01; // nobody else comes
+    world->timeout_s = 0.01; // no other rank connects
     CHECK(w, par__send_arena_fd(world, s, p.key, 1) == PAR_ERR_TIMEOUT);
     world->timeout_s = 60;
     close(s), waitpid(stranger, NULL, 0);
@@ -1408,7 +1410,7 @@ handed_out_to_users(par_comm *w) { // another one is sent away though it knows t
     kill(squatter, SIGKILL), waitpid(squatter, NULL, 0);
     close(s), close(told[0]), close(told[1]);
 }
-// Memory of another size, of other ranks, with another key, no memory at all: none is taken.
+// Refuse memory of another size, of other ranks, with another key, and what is no memory.
 static void adopted(par_comm *w) {
     const par__world *world = w->world;
     const size_t bytes = world->arena_bytes;
@@ -1418,19 +1420,19 @@ static void adopted(par_comm *w) {
     CHECK(w, par__arena_adopt(&other, dup(0), 0, 1, key) == PAR_ERR_SYSTEM && !other.base);
     CHECK(w, par__arena_adopt(&other, par__memfd_create("par"), 0, 1, key) == PAR_ERR_SYSTEM && !other.base);
     CHECK(w, par__arena_adopt(&other, -1, 0, 1, key) == PAR_ERR_SYSTEM && !other.base);
-    CHECK(w, ftruncate(world->fd, 4096) && errno == EPERM); // no rank makes it smaller under the others
+    CHECK(w, ftruncate(world->fd, 4096) && errno == EPERM); // the size is sealed
     CHECK(w, par__arena_adopt(&other, dup(world->fd), bytes, 1, key + 1) == PAR_ERR_SYSTEM);
     CHECK(w, par__arena_adopt(&other, dup(world->fd), bytes, 2, key) == PAR_ERR_SYSTEM);
     CHECK_OK(w, par__arena_adopt(&other, dup(world->fd), bytes, 1, key));
 }
 
-// ---- shared memory with numbers in it that no rank wrote: each is found before it is used
+// ---- forged numbers in shared memory: each is found before it is used
 
 static void forge_message(par_comm *c, uint64_t bytes, uint32_t direct, uint64_t address, uint32_t slots) {
-    uint8_t *committed; // from me, rank 1, to rank 0
+    uint8_t *committed; // of the ring from rank 1 to rank 0
     par__message_header m;
     par__ring *ring = par__ring_of(c, 1, 0, 0, &committed);
-    memset(&m, 'x', sizeof m); // no end of its text
+    memset(&m, 'x', sizeof m); // its text has no terminating 0
     m.bytes = bytes, m.count = 4, m.dtype = PAR_F32, m.direct = direct, m.address = address;
     par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base), par__ring_stride(c->ring_count));
     memcpy(par__ring_slot(c, ring, ring->head), &m, sizeof m);
@@ -1498,8 +1500,8 @@ static void forged(par_comm *w) {
 
 // ---- memory that another process has written into
 //
-// A rank writes random bytes over parts of what it shares, between calls and while they run. What the others
-// see is an error, a deadline, or wrong numbers; never a crash, a hang, or gigabytes.
+// A rank overwrites parts of its shared memory with random bytes, between calls and during them. The others
+// may get an error, a timeout or wrong numbers; they must not crash, hang or allocate gigabytes.
 
 enum { SCRIBBLE_SEEDS = 12, SCRIBBLE_RANKS = 3 };
 static void scribble_crashed(int signal) {
@@ -1580,7 +1582,7 @@ static void scribble_run(const par__world *old,
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) signal(signals[i], scribble_crashed);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     munmap(old->base, old->arena_bytes);
-    setrlimit(RLIMIT_AS, &most); // threads and processes of this run: each as much
+    setrlimit(RLIMIT_AS, &most); // the same limit for each process of this run
 #endif
     memset(&d, 0, sizeof d);
     d.rank_count = SCRIBBLE_RANKS, d.node_ranks = (int)(seed % 3), d.run_again = -1;
@@ -1614,7 +1616,7 @@ static void scribbled(par_comm *w) {
     }
 }
 
-static void forgotten(par_comm *w) { // a receive that nobody answers does not keep a comm from closing
+static void forgotten(par_comm *w) { // a receive without a matching send does not prevent closing
     par_comm *c;
     par_request q;
     int x;
@@ -1635,7 +1637,7 @@ static void aborted(par_comm *w) {
     CHECK(w, big_sum(w) == PAR_ERR_ABORTED && says(w, "the data is wrong"));
 }
 
-static void no_leaks(par_comm *w) { // a few thousand groups and blocks fit because all is given back
+static void no_leaks(par_comm *w) { // a few thousand comms and blocks fit only if all are freed
     for (int i = 0; i < 300; i++) {
         par_comm *c;
         CHECK_OK(w, par_split(w, 0, 0, &c));
@@ -1647,7 +1649,7 @@ static void no_leaks(par_comm *w) { // a few thousand groups and blocks fit beca
     if (par_rank(w) == 0) CHECK(w, w->world->arena->extent_count < 16);
 }
 
-// ---- alone ------------------------------------------------------------------------------------------------
+// ---- tests of one rank ------------------------------------------------------------------------------------
 
 static void random_numbers(par_comm *w) { // the known answers of the Random123 distribution
     const uint32_t zero[4] = {0, 0, 0, 0}, ones[4] = {~0u, ~0u, ~0u, ~0u};
@@ -1674,7 +1676,7 @@ static void random_numbers(par_comm *w) { // the known answers of the Random123 
 
 static void casts(par_comm *w) {
     size_t wrong = 0;
-    for (unsigned h = 0; h < 65536; h++) { // every half survives the way to f32 and back
+    for (unsigned h = 0; h < 65536; h++) { // every f16 converts to f32 and back unchanged
         const float f = par_f16_to_f32((uint16_t)h), b = par_bf16_to_f32((uint16_t)h);
         const unsigned e = h >> 10 & 31, m = h & 1023;
         const double want =
@@ -1688,7 +1690,7 @@ static void casts(par_comm *w) {
         if (isnan(b)) wrong += !isnan(par_bf16_to_f32(par_f32_to_bf16(b)));
     }
     CHECK(w, !wrong);
-    for (unsigned h = 0; h < 0x7bff; h++) { // halfway between two halves: to the even one
+    for (unsigned h = 0; h < 0x7bff; h++) { // halfway between two f16s: round to even
         const float low = par_f16_to_f32((uint16_t)h), high = par_f16_to_f32((uint16_t)(h + 1)),
                     mid = low + (high - low) / 2;
         wrong += par_f32_to_f16(mid) != (h & 1 ? h + 1 : h);
@@ -1832,7 +1834,7 @@ static void gemm(par_comm *w) {
         for (size_t i = 0; i < m; i++)
             for (size_t j = 0; j < ldc; j++) {
                 double sum = 0;
-                if (j >= n) { // beyond the row: untouched
+                if (j >= n) { // beyond the row: unchanged
                     if (memcmp(&c[i * ldc + j], &c0[i * ldc + j], 4)) CHECK(w, 0);
                     continue;
                 }
@@ -1845,7 +1847,7 @@ static void gemm(par_comm *w) {
         free(a), free(b), free(c), free(c0);
     }
     CHECK(w, worst < 1e-4);
-    // no sums; a row longer than an int can say, of which one is read; what is no number stays none
+    // no sums; a row length beyond int; NaN stays NaN
     float x[4] = {1, NAN, 3, INFINITY}, y[4] = {1, 0, 0, 1}, z[4] = {1, 2, NAN, 4};
     const size_t far = (size_t)INT_MAX + 9;
     CHECK_OK(w, d->gemm(d, 0, 0, 2, 2, 0, 1, x, 2, y, 2, 0.5f, z, 2, NULL));
