@@ -1,6 +1,6 @@
-// 02_mpi_adopt.c - an MPI program that adopts the kit with its own communicator: a Jacobi solver of the heat
-// equation on a square, split by rows. MPI carries the halos as before; the residual is summed by
-// MPI_Allreduce or by par_all_reduce, and the two are compared, in value and in time.
+// 02_mpi_adopt.c - an MPI program that opens the kit on its own communicator: a Jacobi solver of the heat
+// equation on a square, split by rows. MPI still exchanges the halos. Both MPI_Allreduce and par_all_reduce
+// sum the residual, and the program compares their values and their times.
 //
 //     mpicc -DPAR_MPI -O2 -I.. 02_mpi_adopt.c -o adopt -lm && mpiexec -n 4 ./adopt
 #include <mpi.h>
@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
         return MPI_Finalize(), 2;
     }
 
-    par_comm *comm; // the one line that adopts the kit
+    par_comm *comm; // with the next line the program can use the kit
     if (par_open_mpi(NULL, MPI_COMM_WORLD, &comm) != PAR_OK) MPI_Abort(MPI_COMM_WORLD, 1);
 
     const int rows = own_rows(n, ranks, rank);
