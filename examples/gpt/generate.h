@@ -81,7 +81,7 @@ static const char *generate_parse(const char *option, const char *text, int voca
 static void generate_show(const trainer *t, FILE *out, int32_t token, int ascii_only) {
     unsigned char byte;
     size_t n;
-    const unsigned char *text = tokenizer_text(&t->tokenizer, t->o.model.vocab_size, token, &byte, &n);
+    const unsigned char *text = tokenizer_text(&t->text_tokenizer, t->o.model.vocab_size, token, &byte, &n);
     if (!text) fprintf(out, "%d ", (int)token);
     for (size_t i = 0; text && i < n; i++)
         fputc(ascii_only && text[i] != '\n' && (text[i] < 32 || text[i] > 126) ? '?' : text[i], out);
@@ -97,7 +97,7 @@ static void generate_json(const trainer *t, const generator *g, size_t prompt, c
     fputs(",\"tokens\":[", stdout);
     for (size_t i = 0; i < n; i++) {
         printf(i ? ",%d" : "%d", (int)tokens[i]);
-        text = tokenizer_text(&t->tokenizer, t->o.model.vocab_size, tokens[i], &byte, &length);
+        text = tokenizer_text(&t->text_tokenizer, t->o.model.vocab_size, tokens[i], &byte, &length);
         if (text && all) memcpy(all + bytes, text, length), bytes += length;
     }
     fputs("]", stdout);

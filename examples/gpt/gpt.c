@@ -71,7 +71,7 @@ typedef struct trainer {
     int last_microbatch; // the stage's last gradients of the step
     int32_t *prompt;     // of a sample
     size_t prompt_count;
-    tokenizer tokenizer;
+    tokenizer text_tokenizer;
     gpt_dropout drop;
     // Tokens and targets of all microbatches' rows here, on the host and on the device; a whole sequence of
     // each
@@ -1052,7 +1052,7 @@ static int set_up(trainer *t) {
 
 static void close_inputs(trainer *t) { // what prepare made, as far as it came
     data_close(&t->data);
-    tokenizer_close(&t->tokenizer);
+    tokenizer_close(&t->text_tokenizer);
     free(t->prompt);
 }
 static void tear_down(trainer *t) { // what set_up made, likewise
@@ -1156,7 +1156,7 @@ static const char *prepare(trainer *t, int shorter) {
     if (o->generate) generate_shorten(&o->model, shorter);
     if (!why) why = check_settings(o);
     if (!why && !o->generate) why = open_data(t);
-    if (!why && o->tokenizer) why = tokenizer_open(&t->tokenizer, o->tokenizer, o->model.vocab_size);
+    if (!why && o->tokenizer) why = tokenizer_open(&t->text_tokenizer, o->tokenizer, o->model.vocab_size);
     const char *prompt = o->generate ? o->generate : o->prompt;
     if (why || !prompt) return why;
     return generate_parse(o->generate ? "--generate" : "--prompt", prompt, o->model.vocab_size, &t->prompt,
