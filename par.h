@@ -694,21 +694,21 @@ typedef struct par_offload_call { // an offloaded call
 } par_offload_call;
 struct par_device_backend {
     const char *name;
-    int (*supports)(par_device_backend *carrier, const void *memory);
-    par_result (*begin)(par_device_backend *carrier,
+    int (*supports)(par_device_backend *backend, const void *memory);
+    par_result (*begin)(par_device_backend *backend,
                         par_offload_call *call); // in one order on all ranks; returns soon
-    int (*done)(par_device_backend *carrier, par_offload_call *call); // 1: end would not wait
-    par_result (*end)(par_device_backend *carrier, par_offload_call *call);
-    void (*progress)(par_device_backend *carrier); // called by every wait of this rank
+    int (*done)(par_device_backend *backend, par_offload_call *call); // 1: end would not wait
+    par_result (*end)(par_device_backend *backend, par_offload_call *call);
+    void (*progress)(par_device_backend *backend); // called by every wait of this rank
     // Called after its comm was split; attaches a backend to part, which is NULL where color < 0. Collective
     // over its comm.
-    par_result (*split)(par_device_backend *carrier, int color, int key, par_comm *part);
-    void (*close)(par_device_backend *carrier); // its comm is being closed
+    par_result (*split)(par_device_backend *backend, int color, int key, par_comm *part);
+    void (*close)(par_device_backend *backend); // its comm is being closed
     par_device_backend *next;
 };
 // A comm has at most one backend, which is closed with the comm. Comms split from it later get backends, too.
 // Error: ARGUMENT (comm has a backend already).
-par_result par_attach_backend(par_comm *comm, par_device_backend *carrier);
+par_result par_attach_backend(par_comm *comm, par_device_backend *backend);
 par_device_backend *par_backend_of(const par_comm *comm); // or NULL
 // The numbers of elements that this rank's send and recv arrays span in a call, gaps between displs included.
 void par_offload_call_spans(const par_offload_call *call, size_t *send_count, size_t *recv_count);
@@ -3303,14 +3303,14 @@ static par__record par__get_record(const par__rank_control *c, uint64_t index) {
 
 static void par__print_record(const par__world *w, int index, const par__record *r, FILE *file) {
     const uint64_t end = r->end_ticks ? r->end_ticks : par__ticks();
-    fprintf(file,
-            "  #%-6llu %-15s count=%-10llu %-4s %-4s root=%-3d comm=%-4u %s%s %.6f s, begun %.6f s ago, %s\n",
-            (unsigned long long)r->sequence, par_kind_name((par_kind)r->kind), (unsigned long long)r->count,
-            par_dtype_name((par_dtype)r->dtype), par_op_name(r->op), r->root, r->comm,
-            r->end_ticks ? "ended: " : "RUNNING", r->end_ticks ? par_result_name((par_result)r->result) : "",
-            par__ticks_to_seconds(w, end - r->start_ticks),
-            par__ticks_to_seconds(w, par__ticks() - r->start_ticks),
-            par__shared_site_text(w, index, r->site).at);
+    fprintf(
+        file,
+        "  #%-6llu %-15s count=%-10llu %-4s %-4s root=%-3d comm=%-4u %s%s %.6f s, issued %.6f s ago, %s\n",
+        (unsigned long long)r->sequence, par_kind_name((par_kind)r->kind), (unsigned long long)r->count,
+        par_dtype_name((par_dtype)r->dtype), par_op_name(r->op), r->root, r->comm,
+        r->end_ticks ? "ended: " : "RUNNING", r->end_ticks ? par_result_name((par_result)r->result) : "",
+        par__ticks_to_seconds(w, end - r->start_ticks),
+        par__ticks_to_seconds(w, par__ticks() - r->start_ticks), par__shared_site_text(w, index, r->site).at);
 }
 
 void par_recorder_print(const par_comm *comm, FILE *file) {
@@ -3535,8 +3535,8 @@ static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
     uint64_t key = 0;
     const int fd = par__memfd_create("par"), unknown = par__getrandom_u64(&key);
     if (!bytes) bytes = 4 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    const size_t places = par__arena_sites(ranks), all = par__arena_header(ranks) - places;
-    bytes = par__round_up(PAR__MAX(bytes, places + (1u << 20)), 4096) + all;
+    const size_t sites = par__arena_sites(ranks), site_bytes = par__arena_header(ranks) - sites;
+    bytes = par__round_up(PAR__MAX(bytes, sites + (1u << 20)), 4096) + site_bytes;
     if (fd < 0 || unknown) {
         const int e = unknown ? unknown : errno;
         if (fd >= 0) close(fd);
@@ -3553,9 +3553,9 @@ static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
                               bytes, strerror(e));
     }
     w->fd = fd;
-    int committed = par__arena_commit(w, 0, places);
+    int committed = par__arena_commit(w, 0, sites);
     for (int i = 0; i < ranks; i++) // the first page of each rank; par__site_table_grow commits more
-        committed = committed && par__arena_commit(w, places + (size_t)i * (all / (size_t)ranks), 4096);
+        committed = committed && par__arena_commit(w, sites + (size_t)i * (site_bytes / (size_t)ranks), 4096);
     if (!committed)
         return close(fd),
                par__log_error(PAR_ERR_MEMORY, "no memory for %d ranks: %s", ranks, strerror(errno));
@@ -3797,14 +3797,14 @@ static void par__map_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
     c->world->comms = c;
 }
 
-static char *par__stage(const par_comm *c, int rank) { // of a rank of this node
+static char *par__stage_of(const par_comm *c, int rank) { // of a rank of this node
     return (char *)c->board + par__board_bytes(c->size, 0, 0) +
            (size_t)c->nodes.local_index[rank] * c->stage_bytes;
 }
 static int par__commit_stage(par_comm *c) {
     if (!c->stage_committed)
-        c->stage_committed =
-            par__arena_commit(c->world, (uint64_t)(par__stage(c, c->rank) - c->world->base), c->stage_bytes);
+        c->stage_committed = par__arena_commit(
+            c->world, (uint64_t)(par__stage_of(c, c->rank) - c->world->base), c->stage_bytes);
     return c->stage_committed;
 }
 
@@ -5136,21 +5136,21 @@ static char *par__ring_slot(const par_comm *c, par__ring *ring, uint32_t ticket)
     return (char *)(ring + 1) + (ticket % PAR__RING_SLOTS) * (c->slot_bytes + sizeof(par__message_header));
 }
 
-static par_result par__peer_lost(const par_comm *c, int rank, const char *waits);
+static par_result par__peer_lost(const par_comm *c, int rank, const char *waiting);
 
 // Copy between this rank's memory and that of `rank`, which this process cannot address.
 static void par__run_cma(par__operation *op, int rank, void *mine, const void *theirs, size_t bytes,
                          int put) {
     const par_comm *c = op->comm;
     const int pid = c->world->pids ? c->world->pids[c->arena_index[rank]] : 0;
-    char waits[128];
+    char waiting[128];
     const int e = op->result || !bytes ? 0
                   : pid                ? par__cma_copy(pid, mine, (void *)(uintptr_t)theirs, bytes, put)
                                        : EPERM;
     if (!e) return;
-    snprintf(waits, sizeof waits, "in par_%s at %s", par_kind_name(op->call.kind), par__op_site(op));
+    snprintf(waiting, sizeof waiting, "in par_%s at %s", par_kind_name(op->call.kind), par__op_site(op));
     if (e == ESRCH)
-        op->result = par__peer_lost(c, rank, waits);
+        op->result = par__peer_lost(c, rank, waiting);
     else
         op->result = par__set_error(
             c->world, PAR_ERR_SYSTEM,
@@ -5529,7 +5529,8 @@ static size_t par__stage_half_bytes(const par__operation *op) { // one node: one
 }
 static char *par__stage_half(const par__operation *op, int rank) {
     const par__track *t = op->track;
-    return par__stage(op->comm, rank) + ((unsigned)t->index * 2 + (t->half & 1u)) * par__stage_half_bytes(op);
+    return par__stage_of(op->comm, rank) +
+           ((unsigned)t->index * 2 + (t->half & 1u)) * par__stage_half_bytes(op);
 }
 
 static size_t par__block_count(const par__operation *op, int r) { // elements of block r
@@ -5587,7 +5588,7 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
     }
 }
 
-static int par__reached(const par__operation *op, int rank, uint32_t phase) {
+static int par__phase_reached(const par__operation *op, int rank, uint32_t phase) {
     return (int32_t)(PAR__LOAD(&op->comm->board->arrivals[rank].phase[op->track->index]) - phase) >= 0;
 }
 
@@ -5597,19 +5598,20 @@ static int par__run_actions(par__operation *op, int *moved) {
     par_comm *c = op->comm;
     par__track *t = op->track;
     const par__layout *l = &c->nodes;
-    int blocked = 0, owed = 0; // owed: a phase was published and sleepers are not yet woken
+    int blocked = 0, wake_due = 0; // wake_due: a phase was published and sleepers are not yet woken
     while (t->at < t->action_count && !blocked) {
         const par__action *a = &t->actions[t->at];
-        if (owed && a->verb != PAR__WAIT_ALL && a->verb != PAR__WAIT) par__ring_doorbells(c, -1), owed = 0;
+        if (wake_due && a->verb != PAR__WAIT_ALL && a->verb != PAR__WAIT)
+            par__ring_doorbells(c, -1), wake_due = 0;
         switch (a->verb) {
         case PAR__WAIT_ALL:
             for (int i = l->start[l->my_node]; i < l->start[l->my_node + 1] && !blocked; i++)
-                blocked = !par__reached(op, l->members[i], a->phase);
+                blocked = !par__phase_reached(op, l->members[i], a->phase);
             break;
-        case PAR__WAIT: blocked = !par__reached(op, a->rank, a->phase); break;
+        case PAR__WAIT: blocked = !par__phase_reached(op, a->rank, a->phase); break;
         case PAR__PUBLISH:
             PAR__STORE(&c->board->arrivals[c->rank].phase[t->index], a->phase);
-            owed = 1;
+            wake_due = 1;
             break;
         case PAR__COPY:
             if (op->nontemporal)
@@ -5633,7 +5635,7 @@ static int par__run_actions(par__operation *op, int *moved) {
         if (op->result) return 1;
         if (!blocked) t->at++, *moved = 1;
     }
-    if (owed) par__ring_doorbells(c, -1);
+    if (wake_due) par__ring_doorbells(c, -1);
     if (blocked && t->transfer_count) par__step_transfers(op, t, moved);
     return !blocked;
 }
@@ -5695,7 +5697,7 @@ static void par__send_eager(par__operation *op,
                                                : par__eager_bytes(op));
 }
 
-static void par__take_eager(par__operation *op) {
+static void par__receive_eager(par__operation *op) {
     par_comm *c = op->comm;
     const par__call *k = &op->call;
     const size_t e = par__element_bytes(op), bytes = k->count * e;
@@ -5988,12 +5990,12 @@ typedef struct par__chain {
 } par__chain;
 
 // Children and parent of node `me` in the tree, or ring, from `root` over n nodes.
-static int par__parent(int n, int root, int me, int ring) {
+static int par__tree_parent(int n, int root, int me, int ring) {
     const int q = (me - root + n) % n;
     if (q == 0) return -1;
     return ((ring ? q - 1 : q & (q - 1)) + root) % n;
 }
-static int par__child(int n, int root, int me, int ring, int index) { // -1 after the last
+static int par__tree_child(int n, int root, int me, int ring, int index) { // -1 after the last
     const int q = (me - root + n) % n;
     if (ring) return index == 0 && q + 1 < n ? (q + 1 + root) % n : -1;
     int step = 1;
@@ -6032,11 +6034,12 @@ static void par__emit_chain_leader(par__operation *op, const par__chain *ch, cha
         }
     }
     if (all) { // broadcast the result over the nodes
-        const int parent = par__parent(l->node_count, last, l->my_node, ch->ring);
+        const int parent = par__tree_parent(l->node_count, last, l->my_node, ch->ring);
         if (parent >= 0)
             par__emit_message(op, PAR__RECV, par__node_leader(l, parent, ch->piece), result, bytes);
         par__emit_join(op);
-        for (int i = 0, child; (child = par__child(l->node_count, last, l->my_node, ch->ring, i)) >= 0; i++)
+        for (int i = 0, child; (child = par__tree_child(l->node_count, last, l->my_node, ch->ring, i)) >= 0;
+             i++)
             par__emit_message(op, PAR__SEND, par__node_leader(l, child, ch->piece), result, bytes);
     } else if (l->my_node == last && dest_node != last) {
         par__emit_message(op, PAR__SEND, ch->dest, result, bytes);
@@ -6119,7 +6122,7 @@ static void par__emit_tree_on(par__operation *op, const par__layout *l) {
     const size_t n = PAR__MIN(op->call.count - at, par__stage_half_bytes(op) / e), bytes = n * e;
     const int root = op->call.root, root_node = l->node_of[root], alone = par__node_size(l, l->my_node) == 1;
     const int leader = l->my_node == root_node ? root : par__node_leader(l, l->my_node, op->piece);
-    const int parent = par__parent(l->node_count, root_node, l->my_node, 0);
+    const int parent = par__tree_parent(l->node_count, root_node, l->my_node, 0);
     char *recv = par__output_at(op, at * e), *stage = par__stage_half(op, leader);
     const char *have = c->rank == root ? par__input_at(op, at * e) : alone ? recv : stage;
     if (leader == c->rank) {
@@ -6130,7 +6133,8 @@ static void par__emit_tree_on(par__operation *op, const par__layout *l) {
             par__emit_message(op, PAR__RECV, from, have, bytes);
             par__emit_join(op);
         }
-        for (int i = 0, child; (child = par__child(l->node_count, root_node, l->my_node, 0, i)) >= 0; i++)
+        for (int i = 0, child; (child = par__tree_child(l->node_count, root_node, l->my_node, 0, i)) >= 0;
+             i++)
             par__emit_message(op, PAR__SEND, par__node_leader(l, child, op->piece), have, bytes);
         if (!alone && c->rank == root) par__emit_copy(op, stage, have, bytes);
         if (!alone) par__emit_publish(op, 1);
@@ -6172,19 +6176,19 @@ static void par__emit_two_level_all_gather(par__operation *op) {
     const size_t max = par__largest_block(op), at = op->offset;
     const int me = c->rank, index = l->local_index[me];
     char *half = par__stage_half(op, me);
-#define PAR__BYTES(r)                                                                                        \
+#define PAR__PIECE_BYTES(r)                                                                                  \
     ((par__block_count(op, r) > at ? PAR__MIN(capacity, par__block_count(op, r) - at) : 0) * e)
     if (par__must_stage(op))
-        par__emit_copy(op, half + (size_t)me * slot, par__input_at(op, at * e), PAR__BYTES(me));
+        par__emit_copy(op, half + (size_t)me * slot, par__input_at(op, at * e), PAR__PIECE_BYTES(me));
     par__emit_publish(op, 1);
     par__emit_wait_all(op, 1); // also: all have finished with this half
     for (int j = 0; j < l->node_count; j++)
         if (j != l->my_node)
             par__emit_message(op, PAR__SEND, par__node_leader(l, j, (size_t)index), par__input_at(op, at * e),
-                              PAR__BYTES(me));
+                              PAR__PIECE_BYTES(me));
     for (int r = 0; r < c->size; r++)
         if (l->node_of[r] != l->my_node && par__node_leader(l, l->my_node, (size_t)l->local_index[r]) == me)
-            par__emit_message(op, PAR__RECV, r, half + (size_t)r * slot, PAR__BYTES(r));
+            par__emit_message(op, PAR__RECV, r, half + (size_t)r * slot, PAR__PIECE_BYTES(r));
     par__emit_join(op);
     par__emit_publish(op, 2);
     for (int r = 0; r < c->size; r++) {
@@ -6198,11 +6202,11 @@ static void par__emit_two_level_all_gather(par__operation *op) {
         char *to = par__output_at(op, (par__recv_displ(op, r) + at) * e);
         if (from != me) par__emit_wait(op, from, 2);
         if (r != me && from == r && op->input[r])
-            par__emit_pull(op, r, to, x, PAR__BYTES(r));
+            par__emit_pull(op, r, to, x, PAR__PIECE_BYTES(r));
         else
-            par__emit_copy(op, to, x, PAR__BYTES(r));
+            par__emit_copy(op, to, x, PAR__PIECE_BYTES(r));
     }
-#undef PAR__BYTES
+#undef PAR__PIECE_BYTES
     op->offset += capacity;
     op->more_pieces = op->offset < max;
     if (!op->more_pieces) par__emit_publish(op, 3), par__emit_wait_all(op, 3);
@@ -6395,9 +6399,9 @@ struct par__algorithm_row {
     const char *when;
 };
 
-#define PAR__EAGER_BYTES    ((size_t)32768) // of ordinary memory
-#define PAR__EAGER_SHARED   ((size_t)4096)  // of symmetric memory
-#define PAR__DOUBLING_BYTES ((size_t)16384)
+#define PAR__EAGER_BYTES        ((size_t)32768) // of ordinary memory
+#define PAR__EAGER_SHARED_BYTES ((size_t)4096)  // of symmetric memory
+#define PAR__DOUBLING_BYTES     ((size_t)16384)
 
 static int par__one_node(const par__operation *op) { return op->comm->nodes.node_count == 1; }
 static size_t par__call_bytes(const par__operation *op) { return op->call.count * par__element_bytes(op); }
@@ -6553,7 +6557,7 @@ static int par__sends_staged(const par__operation *op, int shared) {
     const size_t work = op->call.kind == PAR_KIND_ALL_REDUCE ? bytes * n / 2 : bytes; // all add everything
     if (!par__one_node(op) || bytes > par__stage_half_bytes(op)) return 0;
     return requested ? requested->fits == par__fits_eager
-                     : work <= (shared ? PAR__EAGER_SHARED : PAR__EAGER_BYTES);
+                     : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
 }
 
 // >>progress ------------------------------------------------------------------------------------------------
@@ -6739,19 +6743,19 @@ static int par__has_root(par_kind k) {
     return k == PAR_KIND_BROADCAST || (k >= PAR_KIND_REDUCE && k <= PAR_KIND_SCATTERV) || k >= PAR_KIND_SEND;
 }
 static const char *par__describe_call(const par__arrival *s, char *text, size_t bytes) {
-    char count[40] = "", place[32] = "";
+    char count[40] = "", root[32] = "";
     const par_kind k = (par_kind)s->kind;
     if (par__has_root(k) || s->root)
-        snprintf(place, sizeof place, par__has_root(k) ? ", root=%d" : ", tag=%d", s->root);
+        snprintf(root, sizeof root, par__has_root(k) ? ", root=%d" : ", tag=%d", s->root);
     if (k == PAR_KIND_ALL_GATHERV || k == PAR_KIND_REDUCE_SCATTERV)
         snprintf(count, sizeof count, "counts[] #%08x", (unsigned)(s->count ^ s->count >> 32));
     else
         snprintf(count, sizeof count, "count=%llu", (unsigned long long)s->count);
     if (k == PAR_KIND_BARRIER)
-        snprintf(text, bytes, "par_barrier(%s)", place[0] ? place + 2 : "");
+        snprintf(text, bytes, "par_barrier(%s)", root[0] ? root + 2 : "");
     else
         snprintf(text, bytes, "par_%s(%s, %s, op=%s%s)%s%s", par_kind_name(k), count,
-                 par_dtype_name((par_dtype)s->dtype), par_op_name(s->op), place,
+                 par_dtype_name((par_dtype)s->dtype), par_op_name(s->op), root,
                  s->op_hash && s->op != PAR_SCALED_SUM ? " for a group of calls" : "",
                  s->flags & PAR__INVALID_CALL ? " with an invalid argument" : "");
     return text;
@@ -7203,7 +7207,7 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         if (op->eager != PAR__EAGER_INLINE && (r = par__resolve_addresses(op)) != PAR_OK)
             return par__complete_with_error(op, par__break_comm(c, r));
         op->algorithm = par__choose_algorithm(op);
-        if (!op->algorithm->emit) par__take_eager(op);
+        if (!op->algorithm->emit) par__receive_eager(op);
     }
     if (op->algorithm->emit && !par__step_pieces(op, &moved)) return moved;
     if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
@@ -7326,7 +7330,8 @@ static int par__rank_gone(const par_comm *c, int r, int *had_error) {
     return 2;
 }
 // The error that a waiter reports when rank r has gone.
-static par_result par__rank_gone_error(const par_comm *c, int r, int how, int had_error, const char *waits) {
+static par_result par__rank_gone_error(const par_comm *c, int r, int how, int had_error,
+                                       const char *waiting) {
     par__world *w = c->world;
     const int i = c->arena_index[r];
     const int first = (int)PAR__LOAD(&w->arena->first_dead) - 1, named = c->world_rank[r];
@@ -7346,20 +7351,20 @@ static par_result par__rank_gone_error(const par_comm *c, int r, int how, int ha
     if (how == 2 && first >= 0 && first != named)
         snprintf(before, sizeof before, "rank %d%s died first; ", first, c->id ? " of the world" : "");
     return par__set_error(w, PAR_ERR_PEER_DIED, "%srank %d (%s%s) %s while rank %d waits %s%s%s", before, r,
-                          where, of, how == 2 ? "died" : "closed its comm or ended", c->rank, waits,
+                          where, of, how == 2 ? "died" : "closed its comm or ended", c->rank, waiting,
                           i >= 0 ? "; " : "", seen);
 }
 // The same for a rank of this node whose process has ended; the kernel releases its lock a moment after its
 // memory.
-static par_result par__peer_lost(const par_comm *c, int r, const char *waits) {
+static par_result par__peer_lost(const par_comm *c, int r, const char *waiting) {
     par_result result = PAR_OK;
     int had_error = 0;
     for (int i = 0; !result && i < 1000; i++) {
         const int how = par__rank_gone(c, r, &had_error);
-        if (how) result = par__rank_gone_error(c, r, how, had_error, waits);
+        if (how) result = par__rank_gone_error(c, r, how, had_error, waiting);
         if (!result) usleep(1000);
     }
-    return result ? result : par__rank_gone_error(c, r, 1, 0, waits);
+    return result ? result : par__rank_gone_error(c, r, 1, 0, waiting);
 }
 par_result par_alive(par_comm *c) {
     par__world *w = c->world;
@@ -7380,7 +7385,7 @@ par_result par_alive(par_comm *c) {
 static par_result par__check_wait(par__operation *op) {
     par_comm *c = op->comm;
     par__world *w = c->world;
-    char who[PAR__ERROR_BYTES / 2], waits[128];
+    char who[PAR__ERROR_BYTES / 2], waiting[128];
     int had_error;
     const int message = op->call.kind >= PAR_KIND_SEND;
     const char *site = par__op_site(op);
@@ -7390,7 +7395,7 @@ static par_result par__check_wait(par__operation *op) {
     if (!message && par__op_state(op) != PAR__QUEUED && PAR__LOAD(&c->board->mismatch) == op->sequence)
         return par__set_error(w, PAR_ERR_MISMATCH, "%s",
                               par__copy_shared_text(c->board->mismatch_text, PAR__ERROR_BYTES).at);
-    snprintf(waits, sizeof waits, "in par_%s at %s", par_kind_name(op->call.kind), site);
+    snprintf(waiting, sizeof waiting, "in par_%s at %s", par_kind_name(op->call.kind), site);
     for (int pass = 2; pass > 0; pass--) // first those that died on their own
         for (int r = 0; r < c->size; r++) {
             if (r == c->rank || (message && r != op->call.root)) continue;
@@ -7398,7 +7403,7 @@ static par_result par__check_wait(par__operation *op) {
             if (how < pass) continue;
             par__progress(w); // it may have done its part before
             if (par__op_state(op) == PAR__DONE) return PAR_OK;
-            const par_result gone = par__rank_gone_error(c, r, how, had_error, waits);
+            const par_result gone = par__rank_gone_error(c, r, how, had_error, waiting);
             if (gone) return gone;
         }
     const double now = par__now();
@@ -7790,7 +7795,7 @@ static void par__start_send(par__operation *op) {
 }
 
 // A collective without a root has par_tag's tag in place of a root.
-static void par__take_tag(par_comm *c, par__call *call) {
+static void par__apply_tag(par_comm *c, par__call *call) {
     PAR_ASSERT(c && "a comm is NULL");
     if (par__has_root(call->kind)) return;
     call->root = c->tag;
@@ -7799,7 +7804,7 @@ static void par__take_tag(par_comm *c, par__call *call) {
 
 static par_result par__run_call(par_comm *c, par__call *call) {
     par__operation *op;
-    par__take_tag(c, call);
+    par__apply_tag(c, call);
     if (par__is_offloaded(c, call)) {
         if (c->in_group) return par__offload_in_group(c, call);
         const par_result r = par__offload_begin(c, call, &op);
@@ -7818,7 +7823,7 @@ static par_result par__begin_call(par_comm *c, par__call *call, par_request *req
     par__operation *op;
     PAR_ASSERT(request);
     request->operation = NULL, request->ticket = 0;
-    par__take_tag(c, call);
+    par__apply_tag(c, call);
     if (par__is_offloaded(c, call)) {
         if (c->in_group) return par__offload_in_group(c, call);
         const par_result r = par__offload_begin(c, call, &op);
@@ -8127,7 +8132,7 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     w->cma_bytes = PAR__CMA_BYTES, w->nontemporal_bytes = PAR__NONTEMPORAL_BYTES;
     return w;
 }
-static void par__read_algorithms(par__world *w, par__open_request *s) { // PAR_ALGO and PAR_TUNE
+static void par__read_algorithm_settings(par__world *w, par__open_request *s) { // PAR_ALGO and PAR_TUNE
     par_result r = par__apply_force(w, "PAR_ALGO", par__setting_text("PAR_ALGO"));
     if (!r) r = par__load_tune_file(w, par__setting_text("PAR_TUNE"));
     par__reject_open(s, r, "%s", w->error);
@@ -8287,7 +8292,7 @@ static par_result par__open_local(par__open_request *start, par_comm **out) {
     par__world *w = par__new_world(d, size == 1 ? "single" : again ? "exec" : "fork", 0, size);
     const int parent = (int)getpid();
     if (!w) return PAR_ERR_MEMORY;
-    par__read_algorithms(w, start);
+    par__read_algorithm_settings(w, start);
     par_result r = par__open_rejected(start);
     if (!r) r = par__check_trace_path(w->trace_path);
     if (!r) r = par__arena_create(w, d->arena_bytes, size);
@@ -8337,7 +8342,7 @@ static par_result par__open_child(par__open_request *start, const char *boot, pa
     here.node_ranks = node_ranks;
     par__world *w = par__new_world(&here, "exec", rank, size);
     if (!w) return PAR_ERR_MEMORY;
-    par__read_algorithms(w, start);
+    par__read_algorithm_settings(w, start);
     par_result r = par__open_rejected(start);
     if (r) return par__free_world(w, 0), r;
     r = par__arena_adopt(w, fd, 0, size, (uint64_t)key);
@@ -8667,10 +8672,10 @@ static socklen_t par__local_address(const par__rank_info *leader, struct sockadd
     return (socklen_t)sizeof *a;
 }
 // Accept the connections that wait at s, into p. Returns 0 or errno.
-static int par__accept_local(int s, struct pollfd *p, int *visitors) {
+static int par__accept_local(int s, struct pollfd *p, int *pending) {
     for (int i = 0; i < PAR__PENDING_FD_MAX; i++) { // no more at a time: another user may connect without end
         const int fd = par_safe_fd(accept(s, NULL, NULL));
-        int count = *visitors;
+        int count = *pending;
         if (fd < 0)
             return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? errno : 0;
         if (par__peer_uid(fd) != (uint32_t)geteuid()) {
@@ -8679,7 +8684,7 @@ static int par__accept_local(int s, struct pollfd *p, int *visitors) {
         }
         if (count == PAR__PENDING_FD_MAX) close(p[0].fd), memmove(p, p + 1, (size_t)--count * sizeof *p);
         p[count].fd = fd, p[count].events = POLLIN, p[count].revents = 0;
-        *visitors = count + 1;
+        *pending = count + 1;
     }
     return 0;
 }
@@ -8899,7 +8904,7 @@ static par_result par__open_mpi_world(par__open_request *s, MPI_Comm mpi, par_co
     MPI_Comm_dup(mpi, &w->mpi);
     MPI_Comm_set_errhandler(w->mpi, MPI_ERRORS_RETURN);
     w->net = &par__net_mpi;
-    par__read_algorithms(w, s);
+    par__read_algorithm_settings(w, s);
     const par_result r = par__open_net(w, s, comm);
     if (r || !w->progress_wanted) return r;
     MPI_Query_thread(&provided);
@@ -9486,7 +9491,7 @@ static par_result par__open_tcp(par__open_request *s, const par__launch *l, par_
     par__world *w = par__new_world(&s->desc, "tcp", l->rank, l->size);
     if (!w) return PAR_ERR_MEMORY;
     w->net = &par__net_tcp;
-    par__read_algorithms(w, s);
+    par__read_algorithm_settings(w, s);
     // Control connections; one to and one from each rank; pending accepts; and what a world opens.
     const size_t controls = (size_t)(l->rank ? 1 : l->size) + 8,
                  all = 2 * (size_t)l->size + controls + PAR__TCP_EXTRA_PENDING;
@@ -9568,7 +9573,7 @@ static void *par__thread_main(void *p) {
 static par_result par__make_thread(par__open_request *s, par__world *first, int rank, par__thread *t) {
     par__world *w = rank ? par__new_world(&s->desc, "threads", rank, first->size) : first;
     if (!w) return PAR_ERR_MEMORY;
-    if (rank) par__read_algorithms(w, s);
+    if (rank) par__read_algorithm_settings(w, s);
     par_result r = par__open_rejected(s);
     w->arena_rank = rank, w->local_count = first->size;
     w->fd = first->fd, w->base = first->base, w->arena = first->arena, w->arena_bytes = first->arena_bytes;
@@ -9596,7 +9601,7 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
     if (!t)
         return par__free_world(first, 0),
                par__log_error(PAR_ERR_MEMORY, "out of memory for %d threads", rank_count);
-    par__read_algorithms(first, &start);
+    par__read_algorithm_settings(first, &start);
     r = par__open_rejected(&start);
     if (!r) r = par__check_trace_path(first->trace_path);
     if (!r) r = par__arena_create(first, start.desc.arena_bytes, rank_count);
@@ -9829,7 +9834,7 @@ void *(par_alloc)(par_comm *c, size_t bytes) {
     return b->base + (size_t)c->nodes.local_index[c->rank] * stride;
 }
 
-static par__symmetric_block **par__find_block(par_comm *c, const void *mine) {
+static par__symmetric_block **par__find_symmetric_block(par_comm *c, const void *mine) {
     for (par__symmetric_block **b = &c->blocks; *b; b = &(*b)->next) {
         const char *own = (*b)->base + (size_t)c->nodes.local_index[c->rank] * (*b)->stride;
         if ((const char *)mine >= own && (const char *)mine < own + (*b)->stride) return b;
@@ -9839,7 +9844,7 @@ static par__symmetric_block **par__find_block(par_comm *c, const void *mine) {
 
 par_result(par_free)(par_comm *c, void *memory) {
     if (!memory) return PAR_OK;
-    par__symmetric_block **link = par__find_block(c, memory), *b = link ? *link : NULL;
+    par__symmetric_block **link = par__find_symmetric_block(c, memory), *b = link ? *link : NULL;
     if (!b)
         return par__set_error(c->world, PAR_ERR_ARGUMENT,
                               "par_free at %s: %p is not from par_alloc on comm %s, or was freed before",
@@ -9861,10 +9866,10 @@ par_result(par_free)(par_comm *c, void *memory) {
 }
 
 void *par_peer(par_comm *c, const void *mine, int rank) {
-    par__symmetric_block **b = par__find_block(c, mine);
+    par__symmetric_block **b = par__find_symmetric_block(c, mine);
     if (!b || rank < 0 || rank >= c->size || !par__is_local(c, rank)) return NULL;
-    const ptrdiff_t hop = c->nodes.local_index[rank] - c->nodes.local_index[c->rank];
-    return (char *)(uintptr_t)mine + hop * (ptrdiff_t)(*b)->stride;
+    const ptrdiff_t distance = c->nodes.local_index[rank] - c->nodes.local_index[c->rank];
+    return (char *)(uintptr_t)mine + distance * (ptrdiff_t)(*b)->stride;
 }
 
 // ---- groups
@@ -9875,14 +9880,14 @@ typedef struct par__member {
     int32_t rank;
 } par__member;
 
-static int par__by_key(const void *a, const void *b) {
+static int par__compare_members(const void *a, const void *b) {
     const par__member *x = (const par__member *)a, *y = (const par__member *)b;
     if (x->key != y->key) return x->key < y->key ? -1 : 1;
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
 // Make this rank's part of a new comm from its sorted members. NULL: out of memory, or not a member.
-static par_comm *par__comm_of(par_comm *parent, uint32_t id, const par__member *m, int n) {
+static par_comm *par__make_split_comm(par_comm *parent, uint32_t id, const par__member *m, int n) {
     int *ints = (int *)PAR_MALLOC(sizeof(int) * 4 * (size_t)PAR__MAX(n, 1)), nodes = 0, me = -1;
     par_comm *c = NULL;
     if (!ints) return NULL;
@@ -9925,8 +9930,8 @@ par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
         if (color >= 0 && all[i].color == color) all[n++] = all[i];
     }
     w->next_id = id + 1;
-    if (n) qsort(all, (size_t)n, sizeof *all, par__by_key);
-    par_comm *c = r || color < 0 ? NULL : par__comm_of(comm, id, all, n);
+    if (n) qsort(all, (size_t)n, sizeof *all, par__compare_members);
+    par_comm *c = r || color < 0 ? NULL : par__make_split_comm(comm, id, all, n);
     if (c && par__is_node_leader(c))
         at[0] =
             par__alloc_board(w, c->size, par__node_size(&c->nodes, c->nodes.my_node), c->nodes.node_count),
@@ -10151,7 +10156,7 @@ struct par_mesh {
     par_comm *comms[1 << PAR__AXES]; // by the set of axes, a bit each; NULL: not made yet
 };
 
-static int par__axis(const par_mesh *m, const char *name, size_t length) {
+static int par__find_axis(const par_mesh *m, const char *name, size_t length) {
     for (int i = 0; i < m->axis_count; i++)
         if (strlen(m->name[i]) == length && !memcmp(m->name[i], name, length)) return i;
     return -1;
@@ -10169,7 +10174,8 @@ par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **out) {
         used = 0;
         if (i == PAR__AXES || sscanf(text, " %15[a-zA-Z0-9_]=%d%n", m->name[i], &m->size[i], &used) < 2 ||
             (m->size[i] < 1 && m->size[i] != -1) || (m->size[i] == -1 && open >= 0) ||
-            par__axis(m, m->name[i], strlen(m->name[i])) >= 0 || (m->size[i] > 0 && product > world->size)) {
+            par__find_axis(m, m->name[i], strlen(m->name[i])) >= 0 ||
+            (m->size[i] > 0 && product > world->size)) {
             PAR_FREE(m);
             return par__set_error(
                 world->world, PAR_ERR_ARGUMENT,
@@ -10199,11 +10205,11 @@ par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **out) {
 }
 
 int par_mesh_size(const par_mesh *m, const char *axis) {
-    const int i = par__axis(m, axis, strlen(axis));
+    const int i = par__find_axis(m, axis, strlen(axis));
     return i < 0 ? 1 : m->size[i];
 }
 int par_mesh_index(const par_mesh *m, const char *axis) {
-    const int i = par__axis(m, axis, strlen(axis));
+    const int i = par__find_axis(m, axis, strlen(axis));
     return i < 0 ? 0 : m->index[i];
 }
 
@@ -10217,7 +10223,7 @@ par_result(par_mesh_comm)(par_mesh *m, const char *axes, par_comm **comm) {
     *comm = NULL;
     for (const char *text = axes; *text;) {
         const size_t n = strcspn(text, " ,");
-        const int i = par__axis(m, text, n);
+        const int i = par__find_axis(m, text, n);
         if (i < 0)
             return par__set_error(m->world->world, PAR_ERR_ARGUMENT,
                                   "par_mesh_comm: the mesh has no axis \"%.*s\"", (int)n, text);
@@ -10474,7 +10480,7 @@ static par_result par__model_call(par_comm *c, par_kind kind, void *x, void *y, 
     }
 }
 
-static int par__by_double(const void *a, const void *b) {
+static int par__compare_doubles(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
 }
@@ -10495,7 +10501,7 @@ static par_result par__measure(par_comm *c, par_kind kind, void *x, void *y, siz
     }
     if (!r) r = (par_all_reduce)(t, t, (size_t)n, PAR_F64, PAR_MAX, c);
     if (r) return r;
-    qsort(t, (size_t)n, sizeof t[0], par__by_double);
+    qsort(t, (size_t)n, sizeof t[0], par__compare_doubles);
     *median = t[n / 2];
     return PAR_OK;
 }
