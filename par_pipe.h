@@ -17,10 +17,11 @@
 #define PAR_PIPE_H
 /*
 WHAT
-    A model is cut into stages, a batch into microbatches, and each rank of a pipeline works on its stages in
-    an order that is a table of actions. One table feeds everything: a generator makes it, a verifier proves
-    that it ends and how much memory it needs, a simulator says how long it takes and where the time goes, an
-    executor runs it with your functions on any comm, and what was planned and what happened are drawn alike.
+    A model is cut into stages, a batch into microbatches, and each rank of a pipeline runs its stages in an
+    order that is a table of actions. One table feeds everything: a generator makes it, a verifier proves that
+    it is complete and free of deadlocks and tells how much memory it needs, a simulator tells how long it
+    takes and where the time goes, an executor runs it with your functions on any comm, and both the plan and
+    the run are drawn.
 
 USE
     #define PAR_IMPLEMENTATION        in one file
@@ -30,7 +31,7 @@ EXAMPLE
     #define PAR_IMPLEMENTATION
     #include "par_pipe.h"
 
-    static par_result work(void *user, const par_pipe_work *w) { // stages add 1, 2, 3 ... to a number
+    static par_result work(void *user, const par_pipe_work *w) { // stage s adds s + 1 to a number
         float *weight_gradient = (float *)user;
         if (w->kind == PAR_PIPE_F && w->is_last)
             *w->loss = ((w->is_first ? 1 : *(const float *)w->x)) + (float)w->stage + 1;
@@ -52,7 +53,7 @@ EXAMPLE
         par_pipe *pipe;
         par_pipe_report report;
         float gradient = 0;
-        stage.input_bytes = sizeof(float); // what a stage gets from the one before
+        stage.input_bytes = sizeof(float); // of the message from the previous stage
         desc.schedule = "1f1b", desc.ranks = par_size(world), desc.microbatches = 4;
         desc.stages = &stage, desc.stage_count = 1;
         if (par_pipe_schedule_open(&desc, &s)) return puts(s.why), 1;
@@ -65,88 +66,86 @@ EXAMPLE
     }
 
 TABLE OF CONTENTS
-    The API comes first: actions, what is asked for, schedules, verifying, simulating, drawing, executing.
+    The API comes first: actions, descriptions, schedules, verifying, simulating, drawing, executing.
     Implementation, bottom-up:
-    >>pipe_structs           lists, places, costs
-    >>pipe_lists             generators: one function for each schedule
-    >>pipe_list_scheduling   ... that improve an order by trying
-    >>pipe_auto              ... that search
-    >>pipe_theory            closed formulas
-    >>pipe_table             the list of schedules
-    >>pipe_events            what happens when: for the simulator and for deadlocks
-    >>pipe_lower             sends and receives; recomputation; hooks
-    >>pipe_lifetimes         what memory is held, from which action to which
-    >>pipe_verify            what makes a table right
-    >>pipe_schedule          opening and closing schedules
-    >>pipe_csv               reading and writing tables
-    >>pipe_simulate          times, bubbles, and why ranks wait
-    >>pipe_draw              text, SVG, Perfetto
-    >>pipe_execute           running a table on a comm
-    >>pipe_measure           what happened, as a timeline
+    >>pipe_structs          action lists, placement of stages, costs
+    >>pipe_lists            generators: one function for each schedule
+    >>pipe_list_scheduling  list scheduling: improves the order of a correct schedule
+    >>pipe_auto             search for a schedule: heuristics, then branch and bound
+    >>pipe_theory           closed formulas for bubbles and peaks
+    >>pipe_table            the list of schedules
+    >>pipe_events           discrete-event simulation; deadlocks
+    >>pipe_lower            adds sends, receives, recomputation and hooks
+    >>pipe_lifetimes        lifetimes of buffers, in actions
+    >>pipe_verify           what makes a table correct
+    >>pipe_schedule         opening and closing schedules
+    >>pipe_csv              reading and writing tables
+    >>pipe_simulate         times, bubbles, and why ranks wait
+    >>pipe_draw             text, SVG, Perfetto
+    >>pipe_execute          running a table on a comm
+    >>pipe_measure          the timeline of a run
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_PIPE_IMPLEMENTATION)   emit the code, in one file
     PAR_MALLOC, PAR_ASSERT ... as in par.h
 
 MODEL
-    p ranks, m microbatches, v chunks (stages) per rank: p v stages, but p where all stages are on two ranks
-    (par_pipe_defaults tells). A stage's work on a microbatch is F
-    (forward), then BW (backward) or its halves: B (gradient of the input, which the stage before waits for)
-    and W (gradient of the weights, which nobody waits for); R computes activations again before backward.
-    Where stages are: stage s on rank s mod p (loop); chunks 0 and 1 of rank r are stages r and 2p-1-r (vee);
-    every stage on two ranks, half of the microbatches going each way (both ways: replicas of a model).
-    Sends do not block, receives are begun early (where the table says), and an action waits only for its own
-    input. All ranks' lists are projections of one order of everything, so that they would not deadlock even
-    where sends wait for receives. Messages between two ranks travel in a lane for each edge and direction.
+    p ranks, m microbatches, v chunks (virtual stages) per rank: p v stages, but p stages where every stage is
+    on two ranks (par_pipe_defaults tells). For each microbatch a stage runs F (forward) and BW (the whole
+    backward), or, instead of BW, its halves: B (gradient of the input, which the previous stage waits for)
+    and W (gradient of the weights, which no stage waits for). R recomputes activations before backward.
+    Placement: stage s on rank s mod p (loop); stages r and 2p-1-r on rank r (V shape); every stage on two
+    ranks, where half of the microbatches run in each direction (bidirectional: two replicas of the model).
+    Sends do not block. Receives are issued early, where the table says so, and an action waits for its own
+    input alone. All ranks' lists are projections of one total order, so they do not deadlock even if each
+    send waits for its receive. Messages of each edge and direction have a channel of their own.
     Bubble: the makespan less the work of the busiest rank; as a fraction, of the makespan. Window: the
-    longest time from a rank's first action to its last (what counts where steps overlap).
-    Memory of a microbatch on a stage, in the executor and in the plan, from action to action:
-        x    input                from the begin of its receive (or the local F) until W (or BW) ends
-        dy   gradient of output   the same for backward
-        b    kept for backward    from F (or R) until B ends
-        w    kept for the weights from F (or R) until W ends
-        g    found by B for W     from B until W ends; not for a whole BW
-        c    kept to recompute    from F until B ends
-    A forward that will be recomputed, or is for evaluation, has b and w for as long as it takes.
-    Live bytes depend on the order of a rank's own actions alone, never on when messages come.
-    Errors of a schedule: its member `why`. Of the executor: par_last_error(exec.comm).
-    An executor belongs to one rank; so does a schedule, where ranks are threads (its `why` is written).
+    longest time from a rank's first action to its last. It counts where consecutive steps overlap.
+    Buffers of a microbatch on a stage, and their lifetimes in actions, in the plan as in the executor:
+        x    input                    from its RECV_F (or the local F) until W (or BW) ends
+        dy   gradient of the output   from its RECV_B (or the local B) until W (or BW) ends
+        b    saved for B              from F (or R) until B ends
+        w    saved for W              from F (or R) until W ends
+        g    passed from B to W       from B until W ends; BW has none
+        c    checkpoint to recompute  from F until B ends
+    A forward that is recomputed later, or that evaluates, has b and w only while it runs.
+    The bytes that are live depend on the order of the rank's own actions alone, never on timing.
+    Errors of a schedule: the text is its member `why`. Of the executor: par_last_error(exec.comm).
+    A schedule and an executor belong to one rank, also where ranks are threads.
 
 WITH par_zero.h
-    par_zero_desc: comm is all ranks with the same stages (dp); model_parallel_comm is all ranks with a part
-    of this copy
-    of the model (pp, or pp x tp), so that the norm and clipping are over the whole of it; microbatches is how
-    many microbatches a rank runs of a stage (with dualpipe half of the table's, and comm has both ranks of a
-    stage). For par_zero_save and _load files.comm is the world. What fn does with the units of its stage:
-        F         forward_begin, compute, forward_end. R: the same
-        BW        backward_begin, compute, backward_end: a pass is done, its gradients go to their sum
-        B         forward_begin, compute, forward_end: it reads parameters; no pass ends
-        W         backward_begin, compute, backward_end: the pass ends here
-        UNSHARD   forward_begin, and RESHARD forward_end: what begins in between gathers nothing
-                  (max_gathered_units
-                  must hold the units of so many stages)
-        REDUCE    nothing: the last backward_end has begun it
-        TIE       the last BW or W (work.last_backward) of a tied unit leaves backward_end out; TIE sums the
-                  gradient
-                  over both ranks, then calls it
-    and par_zero_step follows par_pipe_step. There are no two versions of weights for UPDATE. Stages 2 and 3
-    have gradients from backward_begin to backward_end alone: where B adds some itself (of a bias, say), or
-    TIE comes later, desc.accumulate_unsharded = 1 keeps them from the first pass to the step.
-    canonical_shards counts
-    passes by microbatch: it needs BW, in the microbatches' order (1f1b, gpipe).
+    In par_zero_desc, comm is the ranks with the same stages (dp), and model_parallel_comm is the ranks with
+    the other parts of the model (pp, or pp x tp), so that the gradient norm is over the whole model;
+    microbatches is how many microbatches a rank runs of one stage (with dualpipe half of the table's, and
+    comm has both ranks of a stage). par_zero_save and par_zero_load need the world as comm. fn does with the
+    units of its stage:
+        F         forward_begin, compute, forward_end; R: the same
+        BW        backward_begin, compute, backward_end: one backward pass, which starts the reduction
+        B         forward_begin, compute, forward_end: it only reads parameters
+        W         backward_begin, compute, backward_end: the backward pass of the unit
+        UNSHARD   forward_begin; RESHARD: forward_end. Calls in between need no gather (max_gathered_units
+                  must allow the units of desc.max_unsharded_stages stages)
+        REDUCE    nothing: the last backward_end has started the reduction
+        TIE       for a tied unit the last BW or W (work.last_backward) leaves out backward_end; TIE sums the
+                  gradient over both ranks and then calls it
+    After par_pipe_step call par_zero_step. par_zero.h keeps one version of the weights, so UPDATE is not
+    supported. Stages 2 and 3 have gradients from backward_begin to backward_end alone: if B, too, adds
+    gradients (of a bias, for example), or with TIE, set desc.accumulate_unsharded = 1, which keeps them for
+    the whole step. canonical_shards numbers microbatches by backward passes: it needs BW in the order of the
+    microbatches (1f1b, gpipe).
 
 EXAMPLE WITH par_zero.h
     #define PAR_IMPLEMENTATION
     #include "par_pipe.h"
     #include "par_zero.h"
 
-    typedef struct model { // a stage is y = weight x; the loss is the last one's y
+    typedef struct model { // a stage computes y = weight x; the loss is the last stage's y
         par_zero *zero;
         int unit, weight;
     } model;
     static par_result work(void *user, const par_pipe_work *w) {
         const model *m = (const model *)user;
-        const int ends = w->kind == PAR_PIPE_BW || w->kind == PAR_PIPE_W; // a pass
+        const int ends = w->kind == PAR_PIPE_BW || w->kind == PAR_PIPE_W; // a backward pass
         const float x = w->x ? *(const float *)w->x : (float)w->microbatch;
         const float dy = w->dy ? *(const float *)w->dy : 1;
         if (w->kind > PAR_PIPE_R) return PAR_OK;
@@ -201,7 +200,7 @@ EXAMPLE WITH par_zero.h
     }
 
 LIMITS
-    Up to 65536 stages and 2^31 actions. dualpipe needs an even number of ranks.
+    At most 65536 stages and 2^31 actions. dualpipe needs an even number of ranks.
 */
 
 #ifdef __cplusplus
@@ -210,23 +209,23 @@ extern "C" {
 
 // ---- actions ----------------------------------------------------------------------------------------------
 
-// X(constant, name in tables): as torch.distributed.pipelining has them, where B is the whole backward and I
-// its input half; R, TIE and UPDATE are this kit's.
+// X(constant, name in tables). The names are those of torch.distributed.pipelining, where B is the whole
+// backward and I its input half; R, TIE_GRAD and UPDATE are additions.
 #define PAR_PIPE_KINDS(X)                                                                                    \
     X(PAR_PIPE_F, "F")                /* forward */                                                          \
-    X(PAR_PIPE_BW, "B")               /* backward, whole */                                                  \
-    X(PAR_PIPE_B, "I")                /* its half that finds the gradient of the input */                    \
-    X(PAR_PIPE_W, "W")                /* ... and that of the weights */                                      \
-    X(PAR_PIPE_R, "R")                /* recompute what forward has not kept */                              \
-    X(PAR_PIPE_SEND_F, "SEND_F")      /* this stage's output */                                              \
-    X(PAR_PIPE_RECV_F, "RECV_F")      /* this stage's input */                                               \
-    X(PAR_PIPE_SEND_B, "SEND_B")      /* gradient of this stage's input */                                   \
-    X(PAR_PIPE_RECV_B, "RECV_B")      /* gradient of this stage's output */                                  \
-    X(PAR_PIPE_UNSHARD, "UNSHARD")    /* gather parameters */                                                \
-    X(PAR_PIPE_RESHARD, "RESHARD")    /* let them go */                                                      \
-    X(PAR_PIPE_REDUCE, "REDUCE_GRAD") /* gradients are complete: sum them over data-parallel ranks */        \
-    X(PAR_PIPE_TIE, "TIE_GRAD")       /* sum what the first and the last stage share */                      \
-    X(PAR_PIPE_UPDATE, "UPDATE")      /* new weights (asynchronous schedules); microbatch: the batch */
+    X(PAR_PIPE_BW, "B")               /* whole backward */                                                   \
+    X(PAR_PIPE_B, "I")                /* backward, input half: gradient of the input */                      \
+    X(PAR_PIPE_W, "W")                /* backward, weight half: gradient of the weights */                   \
+    X(PAR_PIPE_R, "R")                /* recompute activations that forward did not save */                  \
+    X(PAR_PIPE_SEND_F, "SEND_F")      /* sends this stage's output */                                        \
+    X(PAR_PIPE_RECV_F, "RECV_F")      /* receives this stage's input */                                      \
+    X(PAR_PIPE_SEND_B, "SEND_B")      /* sends the gradient of this stage's input */                         \
+    X(PAR_PIPE_RECV_B, "RECV_B")      /* receives the gradient of this stage's output */                     \
+    X(PAR_PIPE_UNSHARD, "UNSHARD")    /* all-gather the stage's parameters */                                \
+    X(PAR_PIPE_RESHARD, "RESHARD")    /* free the gathered parameters */                                     \
+    X(PAR_PIPE_REDUCE, "REDUCE_GRAD") /* gradients are complete: reduce them over data-parallel ranks */     \
+    X(PAR_PIPE_TIE, "TIE_GRAD")       /* sum gradients that the first and last stage share */                \
+    X(PAR_PIPE_UPDATE, "UPDATE")      /* optimizer step (asynchronous schedules); microbatch: batch number */
 
 typedef enum par_pipe_kind {
 #define X(name, text) name,
@@ -236,23 +235,23 @@ typedef enum par_pipe_kind {
 } par_pipe_kind;
 const char *par_pipe_kind_name(par_pipe_kind kind); // "F", "B", "I", ...
 
-// pair = 1: belongs together with the next of the list, as an F and a backward that overlap, or an R that
-// waits for the gradient and its backward.
+// pair = 1: runs together with the next action of the list: an F and a backward that overlap, or an R that
+// waits for the gradient and the backward that follows.
 typedef struct par_pipe_action {
     uint8_t kind; // par_pipe_kind
     uint8_t pair;
     int32_t stage, microbatch;
 } par_pipe_action;
 
-// ---- what is asked for ------------------------------------------------------------------------------------
+// ---- descriptions -----------------------------------------------------------------------------------------
 
-typedef struct par_pipe_stage { // what the largest microbatch costs on one stage
-    double f, b, w;             // seconds of F, B, W; BW takes b + w. All 0: 1 each
-    double r;                   // seconds of R; 0: f
-    double fbw;                 // seconds of an F and a BW (or B) that overlap; 0: one after the other
-    size_t input_bytes;         // of x, that come from the stage before
+typedef struct par_pipe_stage {                // costs of the largest microbatch on one stage
+    double f, b, w;                            // seconds of F, B, W; BW takes b + w. All 0: 1 each
+    double r;                                  // seconds of R; 0: f
+    double fbw;                                // seconds of an F and a BW (or B) that overlap; 0: their sum
+    size_t input_bytes;                        // of x, the message from the previous stage
     size_t b_bytes, w_bytes, g_bytes, c_bytes; // see MODEL
-    double latency, seconds_per_byte; // of the edge from the stage before, both ways; 0: as in the desc
+    double latency, seconds_per_byte; // of messages from and to the previous stage; 0: those of the desc
 } par_pipe_stage;
 
 typedef enum par_pipe_recompute {
@@ -261,9 +260,9 @@ typedef enum par_pipe_recompute {
     PAR_PIPE_RECOMPUTE_EARLY
 } par_pipe_recompute;
 typedef enum par_pipe_protocol {
-    PAR_PIPE_NONBLOCKING, // the executor's: nothing blocks but an action whose input has not come
-    PAR_PIPE_EAGER,       // sends do not block; receives block where they stand; order per pair of ranks
-    PAR_PIPE_RENDEZVOUS   // sends block, too, until the receive is there
+    PAR_PIPE_NONBLOCKING, // the executor's: only an action whose input has not arrived blocks
+    PAR_PIPE_EAGER,     // sends do not block; receives block in place; messages of a pair of ranks keep order
+    PAR_PIPE_RENDEZVOUS // a send blocks until its receive is posted
 } par_pipe_protocol;
 
 typedef struct par_pipe_desc {
@@ -271,27 +270,26 @@ typedef struct par_pipe_desc {
     int ranks;                    // p; 0: 1
     int microbatches;             // m of a batch; 0: 1
     int chunks;                   // v; 0: what the schedule needs (1 or 2; interleaved: 2)
-    int batches;                  // asynchronous schedules: in one table; 0: 1
-    const par_pipe_stage *stages; // stage_count of them: one for all, or one for each. NULL: f = b = w = 1
-    int stage_count;              // see par_pipe_defaults
-    double latency;               // seconds of a hop
-    double seconds_per_byte;      // seconds of a byte more, on each lane
-    size_t
-        // most bytes of b, w, g on a rank, for "auto" (0: any), "v_half" and "v_min" (0: what it has)
-        max_activation_bytes;
-    par_pipe_recompute recompute; // FUSED: once the gradient is there; EARLY: while waiting for it
-    int recompute_count;          // of the first so many microbatches; 0: all
-    int reduce;               // REDUCE_GRAD of a stage: 0: never, 1: after its last microbatch, 2: after each
-    int max_unsharded_stages; // stages that a rank may have gathered at a time; 0: no UNSHARD and RESHARD
-    int tied;                 // 1: the first and the last stage share parameters: TIE_GRAD after the last
-    int rows;                 // of the largest microbatch, for messages of different sizes; 0: 1
-    const int *row_counts;    // of each microbatch; NULL: all have `rows`
+    int batches;                  // asynchronous schedules: batches in the table; 0: 1
+    const par_pipe_stage *stages; // costs: one for all stages, or one for each. NULL: f = b = w = 1
+    int stage_count;              // number of stages[]; see par_pipe_defaults
+    double latency;               // seconds of a message without bytes
+    double seconds_per_byte;      // inverse bandwidth of each channel
+    // Limit of b, w and g on a rank in bytes, for "auto" (0: none), "v_half" and "v_min" (0: their own peak).
+    size_t max_activation_bytes;
+    par_pipe_recompute recompute; // FUSED: R runs when the gradient has arrived; EARLY: while waiting for it
+    int recompute_count;          // how many microbatches, from the first on; 0: all
+    int reduce;               // REDUCE_GRAD of a stage: 0: none, 1: after its last microbatch, 2: after each
+    int max_unsharded_stages; // stages that a rank may have gathered; 0: no UNSHARD and RESHARD
+    int tied;              // 1: the first and last stage share parameters: TIE_GRAD after the last backward
+    int rows;              // of the largest microbatch, if microbatches differ in size; 0: 1
+    const int *row_counts; // rows of each microbatch; NULL: all have `rows`
 } par_pipe_desc;
 
 // ---- schedules --------------------------------------------------------------------------------------------
 
-// X(name, generator, what goes over all ranks' lists, chunks (0: any), places, 1: B and W apart, bubble and
-// microbatches held by a formula, source)
+// X(name, generator of one rank's list, function over all lists afterwards, chunks (0: any), placement,
+// 1: B and W are separate, formula of the bubble, formula of the peak number of microbatches, source)
 #define PAR_PIPE_SCHEDULES(X)                                                                                \
     X("naive", naive, nothing, 1, LOOP, 0, naive_bubble, one_peak, "one microbatch at a time")               \
     X("gpipe", gpipe, nothing, 1, LOOP, 0, gpipe_bubble, all_peak, "Huang et al. 2019")                      \
@@ -316,109 +314,119 @@ typedef struct par_pipe_desc {
       "searched, for the stages' costs and desc.max_activation_bytes")
 
 typedef struct par_pipe_schedule {
-    par_pipe_desc desc; // what the zeros became; its arrays are the schedule's own
-    int ranks, stages, directions;
+    par_pipe_desc desc; // with defaults; its arrays are the schedule's own copies
+    int ranks, stages;
+    int directions;           // 2: bidirectional; else 1
     int microbatches;         // of all batches
-    int forward_only;         // for evaluation
-    int has_sends;            // 1: with sends and receives
-    int *rank_of;             // stage s of way 0, then of way 1
+    int forward_only;         // 1: for evaluation
+    int has_sends;            // 1: lowered: with sends and receives
+    int *rank_of;             // [direction][stage]
     size_t *first;            // actions of rank r: first[r] ... first[r + 1] - 1
-    par_pipe_action *actions; // all ranks'
-    double lower_bound;       // "auto": no order can take less than this; else 0
-    char why[512];            // what is wrong
+    par_pipe_action *actions; // of all ranks, one after the other
+    double lower_bound;       // "auto": no order takes less seconds; else 0
+    char why[512];            // error text
 } par_pipe_schedule;
 
 int par_pipe_schedule_count(void);
 const char *par_pipe_schedule_name(int i);               // "naive", ...; NULL after the last
-const char *par_pipe_schedule_source(int i);             // where it is from
-const char *par_pipe_schedule_nearest(const char *name); // the one that was probably meant
-// What the zeros become. stage_count, where stages is NULL: how many the schedule has (0: there is none of
-// that name, or of that size), so that this tells how many costs to give.
+const char *par_pipe_schedule_source(int i);             // paper or program
+const char *par_pipe_schedule_nearest(const char *name); // the most similar name
+// The desc with defaults in place of zeros. If stages is NULL, stage_count is the number of stages that the
+// schedule has, that is, how many costs to give; 0: the schedule is unknown or too large.
 par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc);
 
-// A table with sends, receives and all that the desc asks for, verified. Pure: no comm, any number of ranks.
-// Errors, with a text in s->why: ARGUMENT (unknown, impossible), MEMORY (also: desc.max_activation_bytes is
-// too little).
-// What is open must be closed, also after an error.
+// Makes the table, with sends, receives, recomputation and hooks as the desc says, and verifies it. Pure: it
+// needs no comm, and any number of ranks. Errors, with a text in s->why: ARGUMENT, MEMORY (also:
+// max_activation_bytes is too small). Close s also after an error.
 par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *s);
 void par_pipe_schedule_close(par_pipe_schedule *s);
-// The forwards of the first `microbatches` of s alone (0: all), in their order. For evaluation.
+// Makes the schedule that runs the forwards of s alone, in the same order, for the first `microbatches`
+// microbatches (0: all). For evaluation. Errors: ARGUMENT, MEMORY, with a text in out->why; close it in any
+// case.
 par_result par_pipe_forward_only(const par_pipe_schedule *s, int microbatches, par_pipe_schedule *out);
-// -1: there is no such stage or microbatch.
+// The rank that runs a stage for a microbatch. -1: there is no such stage or microbatch.
 int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch);
-int par_pipe_schedule_splits_backward(const char *name); // 1: it has B and W apart; 0: BW; -1: no such
+int par_pipe_schedule_splits_backward(const char *name); // 1: B and W; 0: BW; -1: unknown name
 
-// Tables of torch.distributed.pipelining: a row for each rank; cells such as 0F1, 2B0, 1SEND_F3,
-// (0F7;7B3)OVERLAP_F_B, or nothing. Without sends and receives in the text, they are put in; without
-// recomputation and hooks, what desc asks for. desc gives costs; its schedule, ranks, microbatches and chunks
-// are ignored. Errors: FILE (with row and cell), ARGUMENT, MEMORY.
+// Reads a table in the format of torch.distributed.pipelining: a row for each rank; cells such as 0F1, 2B0,
+// 1SEND_F3, (0F7;7B3)OVERLAP_F_B, or empty. A table without sends and receives is lowered; one without
+// recomputation and hooks gets those of the desc, which also gives the costs. Its schedule, ranks,
+// microbatches and chunks are ignored. Errors, with a text in s->why: FILE (with row and cell), ARGUMENT,
+// MEMORY. Close s in any case.
 par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *desc, par_pipe_schedule *s);
 par_result par_pipe_load(const char *path, const par_pipe_desc *desc, par_pipe_schedule *s);
-// compute_only: without recomputation, sends, receives and hooks. Errors: FILE (see errno).
+// Writes such a table. compute_only: without recomputation, sends, receives and hooks. FILE: see errno.
 par_result par_pipe_save(const par_pipe_schedule *s, const char *path, int compute_only);
 
-// Where to cut `count` layers into `stages` so that the costliest stage costs least: stage s has layers
-// first[s] ... first[s + 1] - 1. Stages may be empty only where count < stages. (Linear partition.)
+// Partitions `count` consecutive layers into `stages` so that the most expensive stage is as cheap as
+// possible: stage s has layers first[s] ... first[s + 1] - 1 (first has stages + 1 elements). A stage is
+// empty only if count < stages.
 void par_pipe_partition(const double *cost, int count, int stages, int *first);
 
 // ---- verifying --------------------------------------------------------------------------------------------
 
-typedef struct par_pipe_memory { // of one rank, in a step
-    size_t activation_bytes;     // most of b, w, g, c at a time
-    size_t message_bytes;        // most of x, dy at a time
-    size_t live_bytes;           // most of both at a time
-    size_t send_bytes;           // buffers of sends
-    size_t pool_bytes;           // what the executor allocates: slots by size, and send_bytes
-    int microbatches;            // most that have begun F and not ended B: chunks' counts added
+typedef struct par_pipe_memory { // peaks on one rank in a step
+    size_t activation_bytes;     // of b, w, g, c
+    size_t message_bytes;        // of x, dy
+    size_t live_bytes;           // of both together
+    size_t send_bytes;           // send buffers
+    size_t pool_bytes;           // what the executor allocates: blocks by size, and send_bytes
+    int microbatches;            // between the begin of F and the end of B, added over chunks
 } par_pipe_memory;
 
-// Complete, in an order that its dependencies allow, messages in order on each lane, free of deadlocks under
-// `channel`. memory: one per rank, or NULL. ARGUMENT with a text in s->why, that names the actions, or the
-// shortest circle of ranks that wait for each other.
+// Checks that the table is complete, keeps the dependencies, has the messages of each channel in order, and
+// does not deadlock under `protocol`. memory: one element per rank, which it fills, or NULL. Errors, with a
+// text in s->why: ARGUMENT (it names the actions, or the shortest cycle of ranks that wait for each other),
+// MEMORY.
 par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_protocol protocol, par_pipe_memory *memory);
 
 // ---- simulating -------------------------------------------------------------------------------------------
 
-typedef struct par_pipe_rank {
+typedef struct par_pipe_rank { // seconds
     double busy;
-    double first, last; // begin of the first computation and end of the last
-    // Why the rest of the makespan is idle; they add up to makespan - busy:
-    double warmup, cooldown; // before the first and after the last
-    double communication;    // the input was on its way
-    double imbalance;        // waiting that comes from having less to do than the busiest rank
-    double dependency;       // other waiting for an input that was not there
+    double first, last; // start of the first computation, end of the last
+    // The idle time makespan - busy, by cause; the causes add up to it:
+    double warmup, cooldown; // before the first and after the last computation
+    double communication;    // the input was in transit
+    double imbalance;        // waiting because this rank has less work than the busiest one
+    double dependency;       // other waiting for an input that was not computed yet
 } par_pipe_rank;
 typedef struct par_pipe_timeline {
-    double *start, *end; // of each action of the schedule, seconds
+    double *start, *end; // of each action of the schedule, in seconds
     par_pipe_rank *ranks;
     int rank_count;
     size_t action_count;
     double makespan, window; // seconds
-    double bubble;           // fraction of the makespan
-    double window_bubble;    // fraction of the window
-    double clock_error;      // ranks' times are no further off each other; 0: planned, or on one machine
+    double bubble;           // as a fraction of the makespan
+    double window_bubble;    // as a fraction of the window
+    double clock_error; // bound on the difference of ranks' clocks, in seconds; 0: simulated, or one machine
 } par_pipe_timeline;
 
-// By desc's costs; microbatches of fewer rows take less in proportion. ARGUMENT (a deadlock: s->why), MEMORY.
+// Simulates the table with the costs of the desc; times are proportional to a microbatch's rows. Errors, with
+// a text in s->why: ARGUMENT (a deadlock), MEMORY. Close t.
 par_result par_pipe_simulate(par_pipe_schedule *s, par_pipe_protocol protocol, par_pipe_timeline *t);
 void par_pipe_timeline_close(par_pipe_timeline *t);
-// Where one is known (see the sources): the bubble as a fraction of the makespan or, with window = 1, of the
-// window; the most microbatches on a rank. Else NaN: stages that differ, or a case the formula is not for.
+// The bubble by the published formula, as a fraction of the makespan or, with window = 1, of the window. NaN:
+// there is no formula, or it does not hold for this case (stages of different costs, for example).
 double par_pipe_theory_bubble(const par_pipe_schedule *s, int window);
-double par_pipe_theory_peak(const par_pipe_schedule *s, int rank); // also NaN: no such rank
+// The largest number of microbatches whose activations a rank holds, likewise. NaN also: there is no such
+// rank.
+double par_pipe_theory_peak(const par_pipe_schedule *s, int rank);
 
 // ---- drawing ----------------------------------------------------------------------------------------------
 
-// Ranks below each other, time to the right, `columns` wide (0: 100). scale: seconds of the whole width; 0:
-// the makespan. Give two timelines the same scale to compare them. A rank has a row for each of its chunks;
-// what is shorter than a column is shown, too.
+// Prints a timeline as text: one row for each chunk of each rank, time to the right, `columns` wide (0: 100).
+// scale: seconds of the whole width, 0: the makespan; give two timelines the same scale to compare them.
+// Actions shorter than a column are shown, too.
 void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int columns, double scale,
                     FILE *file);
-// One picture of `count` timelines of s below each other on one scale. Each chunk has a shade, each kind a
-// color and a mark (lines above, below), so that they are told apart without colors. FILE: see errno; MEMORY.
+// Writes an SVG with `count` timelines of s, one below the other on one scale. Each chunk has a shade, each
+// kind of action a color and a mark (lines above, below), so that they differ without colors. FILE: see
+// errno; MEMORY.
 par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
                         const char *const *titles, int count, const char *path);
-// For ui.perfetto.dev, with arrows from sends to receives. A process for each timeline.
+// Writes a trace for ui.perfetto.dev, with arrows from sends to receives; each timeline is a process. FILE:
+// see errno.
 par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
                              const char *const *titles, int count, const char *path);
 
@@ -426,59 +434,63 @@ par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline
 
 typedef struct par_pipe par_pipe;
 
-typedef struct par_pipe_work { // one action, for the user's function
+typedef struct par_pipe_work { // one action, as the user's function gets it
     par_pipe_kind kind;        // F, BW, B, W, R, UNSHARD, RESHARD, REDUCE, TIE, UPDATE
-    int stage, chunk;          // chunk: which of this rank's stages, from 0
-    int microbatch, rows, version;
-    int is_first, is_last; // the model's first, last stage
-    int forward_only;      // no backward will come
-    int last_backward;     // with BW or W: the stage's last of this step
-    const void *x;         // input of F, R, BW, B, W; NULL for the first stage
-    void *y;               // F writes its output here; NULL for the last stage
-    const void *dy;        // gradient of the output for BW, B, W; NULL for the last stage
-    void *dx;              // BW and B write the gradient of the input here; NULL for the first stage
-    // The memory of this microbatch that the desc asked for: what F wrote, B finds. NULL: not now.
-    void *b, *w, *g, *c;
-    double *
-        loss; // F of the last stage writes the microbatch's loss here, in the device's memory; NULL elsewhere
+    int stage, chunk;          // chunk: index of the stage among this rank's stages, from 0
+    int microbatch, rows;      // rows: of this microbatch
+    int version;               // asynchronous schedules: which of the two versions of the weights, 0 or 1
+    int is_first, is_last;     // the stage is the model's first, last one
+    int forward_only;          // 1: evaluation, no backward follows
+    int last_backward;         // 1: with BW or W: the stage's last one of this step
+    const void *x;             // input, for F, R, BW, B, W; NULL on the first stage
+    void *y;                   // F writes its output here; NULL on the last stage
+    const void *dy;            // gradient of the output, for BW, B, W; NULL on the last stage
+    void *dx;                  // BW and B write the gradient of the input here; NULL on the first stage
+    void *b, *w, *g,
+        *c;       // buffers of this microbatch, as in MODEL: what F writes, B finds. NULL: not live now
+    double *loss; // F of the last stage writes the microbatch's loss here, in device memory; NULL elsewhere
 } par_pipe_work;
 typedef par_result (*par_pipe_fn)(void *user, const par_pipe_work *work);
 
 typedef struct par_pipe_exec {
-    par_comm *comm; // ranks of the pipeline: as many as the schedule has
-    par_pipe_fn fn; // called for each action in the order of the table; an error ends the step
-    void *user;
-    int broadcast_loss;    // 1: report.loss on all ranks; else on the last stage's, and 0 elsewhere
-    int skip_verification; // 1: for tests of what the verifier would refuse
-    par_device *device; // where buffers are; NULL: the CPU. Else comm must carry its memory, and the times of
-                        // actions are those of enqueuing them
+    par_comm *comm;        // the ranks of the pipeline, as many as the schedule has
+    par_pipe_fn fn;        // called for each action in the order of the table; an error ends the step
+    void *user;            // its first argument
+    int broadcast_loss;    // 1: report.loss on all ranks; 0: on the last stage's rank, and 0 elsewhere
+    int skip_verification; // 1: for tests of tables that the verifier refuses
+    // Where buffers are; NULL: the CPU. For a GPU, comm must support its memory. Times of actions are then
+    // those of enqueuing them.
+    par_device *device;
 } par_pipe_exec;
 
 typedef struct par_pipe_report {
-    double loss;                                        // of all microbatches, added in their order
+    double loss;                                        // sum over microbatches, in their order
     double seconds;                                     // of the step
-    size_t live_bytes, activation_bytes, message_bytes; // most at a time, counted as memory was handed out
+    size_t live_bytes, activation_bytes, message_bytes; // measured peaks, as in par_pipe_memory
 } par_pipe_report;
 
-// Verifies the schedule (which must stay open) and allocates all memory a step needs. Collective over comm.
+// Verifies the schedule, which must stay open, and allocates all memory of a step. Collective over comm.
 // Errors: ARGUMENT, MEMORY, those of a collective.
 par_result par_pipe_open(par_pipe_schedule *s, const par_pipe_exec *exec, par_pipe **pipe);
 par_result par_pipe_close(par_pipe *pipe); // collective; NULL is PAR_OK
-// All actions of this rank. report may be NULL. Collective.
+// Runs all actions of this rank: a training step. report may be NULL. Collective. Errors: those of fn and of
+// messages; the text names the rank and the action. An error aborts comm: the other ranks of the pipeline
+// fail, too.
 par_result par_pipe_step(par_pipe *pipe, par_pipe_report *report);
-par_result par_pipe_evaluate(par_pipe *pipe, par_pipe_report *report); // forwards alone
-const double *
-par_pipe_losses(const par_pipe *pipe);           // of the last call, of each microbatch; on the last stage
+par_result par_pipe_evaluate(par_pipe *pipe, par_pipe_report *report); // the same with forwards alone
+// The loss of each microbatch in the last step or evaluation; on the last stage's rank (with broadcast_loss
+// on all).
+const double *par_pipe_losses(const par_pipe *pipe);
 size_t par_pipe_allocated(const par_pipe *pipe); // bytes: equal to the plan's pool_bytes
-// What the last step did, of all ranks, on rank 0; elsewhere empty. Times are by rank 0's clock, as good as
-// par_clock_offset: on one machine no action begins before what it needs has ended. Collective. Errors:
-// MEMORY, those of a collective.
+// Gathers the timeline of the last step from all ranks to rank 0; it is empty elsewhere. Times are by rank
+// 0's clock, as precise as par_clock_offset: on one machine no action starts before its inputs are computed.
+// Collective. Errors: MEMORY, those of a collective. Close t.
 par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t);
 
 // ---- call sites -------------------------------------------------------------------------------------------
-// What a layer sends is said to be sent where the program called the layer (see par.h).
+// Macros record the program's call site, so that errors and traces name it (see par.h).
 
-par_pipe *par__pipe_called(par_pipe *pipe, const char *site); // site NULL: within the layer itself
+par_pipe *par__pipe_called(par_pipe *pipe, const char *site); // site NULL: a call within the implementation
 par_result par__pipe_open_at(const char *site, par_pipe_schedule *s, const par_pipe_exec *exec,
                              par_pipe **pipe);
 static inline par_result par__pipe_close_at(const char *site, par_pipe *pipe) {
@@ -1452,7 +1464,8 @@ static par_result par__pipe_auto_finish(par__pipe_build *b) {
         par__pipe_keep_better(b, &trial, t, &best);
     }
     if (best > 1e299)
-        return par__pipe_fail(s, PAR_ERR_MEMORY, "found no order within desc.max_activation_bytes");
+        return par__pipe_fail(s, PAR_ERR_MEMORY,
+                              "found no order within desc.max_activation_bytes; allow more");
     if (3 * b->p * b->m <= 96 && best > s->lower_bound * (1 + 2 * PAR__PIPE_TIE) &&
         !par__pipe_branch_and_bound(b, limit, best))
         return par__pipe_no_memory(s);
@@ -1877,7 +1890,8 @@ static par_result par__pipe_deadlock(const par__pipe_sim *w, par_pipe_schedule *
                                par__pipe_text(a, what), q);
         r = q;
     }
-    if (best < 0) snprintf(s->why, sizeof s->why, "a rank waits for what no rank has in its list");
+    if (best < 0)
+        snprintf(s->why, sizeof s->why, "deadlock: a rank waits for an action that is in no rank's list");
     return PAR_ERR_ARGUMENT;
 }
 
@@ -2263,8 +2277,9 @@ static par_result par__pipe_check_placement(par_pipe_schedule *s) {
             const int to = up ? a.stage + 1 : a.stage - 1;
             if ((par__pipe_sends(a.kind) || par__pipe_receives(a.kind)) &&
                 !par__pipe_crosses_ranks(s, a.stage, to, a.microbatch))
-                return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s: there is no other rank at that end",
-                                      r, par__pipe_text(a, text));
+                return par__pipe_fail(s, PAR_ERR_ARGUMENT,
+                                      "rank %d: %s: the other stage is not on another rank", r,
+                                      par__pipe_text(a, text));
         }
     return PAR_OK;
 }
@@ -2280,7 +2295,7 @@ static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
             uint8_t *h = &has[par__pipe_index(s, a.stage, a.microbatch)];
             const int bits = par__pipe_kind_bits[a.kind], before = par__pipe_prerequisites(s, a);
             if (*h & bits)
-                return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s is there twice", r,
+                return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s occurs twice", r,
                                       par__pipe_text(a, text));
             if ((*h & before) != before)
                 return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s (action %zu) comes before its %s", r,
@@ -2416,27 +2431,30 @@ static par_result par__pipe_check_desc(par_pipe_schedule *s) {
                               "ranks, microbatches, chunks, batches and rows must be 1 or more");
     if ((long long)d->ranks * d->chunks > 65536 || (long long)d->microbatches * d->batches > 1 << 24 ||
         (double)d->ranks * d->chunks * d->microbatches * d->batches > 2e8)
-        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%d ranks with %d chunks and %d microbatches are too many",
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT,
+                              "%d ranks with %d chunks and %d microbatches are more than a table can hold",
                               d->ranks, d->chunks, d->microbatches * d->batches);
     if (d->max_unsharded_stages < 0 || d->max_unsharded_stages > 64 || d->reduce < 0 || d->reduce > 2 ||
         d->recompute_count < 0 || d->latency < 0 || d->seconds_per_byte < 0)
-        return par__pipe_fail(s, PAR_ERR_ARGUMENT,
-                              "unshard is 0 to 64, reduce 0 to 2; counts and times are not negative");
+        return par__pipe_fail(
+            s, PAR_ERR_ARGUMENT,
+            "max_unsharded_stages must be 0 to 64, reduce 0 to 2; counts and times must not be negative");
     if (d->stages && d->stage_count < 1)
-        return par__pipe_fail(s, PAR_ERR_ARGUMENT,
-                              "desc.stages is given, but stage_count is %d: it is 1, or the number of stages",
-                              d->stage_count);
+        return par__pipe_fail(
+            s, PAR_ERR_ARGUMENT,
+            "desc.stages is given, but stage_count is %d: it must be 1 or the number of stages",
+            d->stage_count);
     for (int i = 0; i < d->stage_count && d->stages; i++) {
         const par_pipe_stage *c = &d->stages[i];
         if (!(c->f >= 0 && c->b >= 0 && c->w >= 0 && c->r >= 0 && c->fbw >= 0 && c->latency >= 0 &&
               c->seconds_per_byte >= 0 && c->f + c->b + c->w + c->latency + c->seconds_per_byte < 1e30))
             return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage %d: times must be finite and not negative", i);
         if (d->row_counts && c->input_bytes % (size_t)d->rows)
-            return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage %d: input_bytes is no multiple of rows", i);
+            return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage %d: input_bytes must be a multiple of rows", i);
     }
     for (int i = 0; d->row_counts && i < d->microbatches; i++)
         if (d->row_counts[i] < 0 || d->row_counts[i] > d->rows)
-            return par__pipe_fail(s, PAR_ERR_ARGUMENT, "microbatch %d has %d rows; the largest has %d", i,
+            return par__pipe_fail(s, PAR_ERR_ARGUMENT, "row_counts[%d] is %d, and must be 0 to rows = %d", i,
                                   d->row_counts[i], d->rows);
     return PAR_OK;
 }
@@ -2500,8 +2518,7 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s needs an even number of ranks, not %d", row->name,
                               d.ranks);
     if (d.batches > 1 && row->lists != par__pipe_2bw)
-        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s is drained after each batch: batches must be 1",
-                              row->name);
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s is synchronous: batches must be 1", row->name);
     s->stages = par__pipe_stage_count(row, d.ranks, d.chunks);
     if (s->desc.stage_count != 1 && s->desc.stage_count != s->stages)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage_count is %d; %s has %d stages", s->desc.stage_count,
@@ -2738,8 +2755,8 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
         hooks |= s->actions[i].kind >= PAR_PIPE_UNSHARD || s->actions[i].kind == PAR_PIPE_R,
             tied |= s->actions[i].kind == PAR_PIPE_TIE;
     if (!result && hooks && !tied && s->desc.tied && s->stages > 1)
-        result = par__pipe_fail(s, PAR_ERR_FILE,
-                                "the table has hooks of its own, but no TIE_GRAD for what is tied");
+        result =
+            par__pipe_fail(s, PAR_ERR_FILE, "the table has hooks, but no TIE_GRAD, which desc.tied needs");
     if (!result && !hooks) result = par__pipe_add_hooks(s);
     if (!result && !s->has_sends) result = par__pipe_add_sends(s);
     return result ? result : par_pipe_verify(s, PAR_PIPE_NONBLOCKING, NULL);
@@ -3429,7 +3446,7 @@ par_result(par_pipe_open)(par_pipe_schedule *s, const par_pipe_exec *exec, par_p
     const par_result r = par_all_reduce(&code, &worst, 1, PAR_I32, PAR_MAX, exec->comm);
     if (r == PAR_OK && !worst) return *pipe = p, PAR_OK;
     if (!r && !mine)
-        par_fail(exec->comm, (par_result)worst, "par_pipe_open: another rank cannot (%s)",
+        par_fail(exec->comm, (par_result)worst, "par_pipe_open: it failed on another rank (%s)",
                  par_result_text((par_result)worst));
     if (p) par_pipe_close(p);
     return r ? r : mine ? mine : (par_result)worst;

@@ -426,7 +426,7 @@ bad_input() {
     fails 1 "ranks must be" $gpt --data $data --ranks -1 && fails 1 "ranks must be" $gpt --data $data --ranks 100000 &&
     fails 1 "No such file" $gpt --data $data --load /nonexistent && fails 1 "cannot make the directory" $gpt --data $data $small --max_iters 1 --save /proc/nowhere/x &&
     fails 1 "PAR_RANKS=x: it takes" env PAR_RANKS=x $gpt --data $data && fails 1 "PAR_TIMEOUT=-3: it takes" env PAR_TIMEOUT=-3 $gpt --data $data &&
-    fails 1 "multiple of tp" $gpt --data $data --tp 3 && fails 1 "zero is" $gpt --data $data --zero 4 && fails 1 'no optimizer is called "adam8"; the nearest is "adamw"' $gpt --data $data --optimizer adam8 && fails 1 "canonical must" $gpt --data $data --canonical 3 && fails 1 "arch is" $gpt --data $data --arch gpt5 && fails 1 "dtype is" $gpt --data $data --dtype f8 &&
+    fails 1 "multiple of tp" $gpt --data $data --tp 3 && fails 1 "zero must be" $gpt --data $data --zero 4 && fails 1 'no optimizer is called "adam8"; the nearest is "adamw"' $gpt --data $data --optimizer adam8 && fails 1 "canonical must" $gpt --data $data --canonical 3 && fails 1 "arch is" $gpt --data $data --arch gpt5 && fails 1 "dtype is" $gpt --data $data --dtype f8 &&
     fails 1 "block_size must" $gpt --data $data --cp 3 && fails 1 "use the ring" $gpt --data $data --n_kv_head 1 --cp 2 --cp_mode ulysses --ranks 2 &&
     fails 1 "no algorithm" env PAR_ALGO=all_reduce:magic $gpt --data $data &&
     fails 1 "build with mpicc" env PMI_SIZE=4 PMI_RANK=1 build/01_hello

@@ -390,7 +390,7 @@ static void malformed(par_comm *w) {
         {"(0F0;0B0", "expected ; or )"},
         {"(0F0;0B0)NONSENSE", "expected OVERLAP_F_B"},
         {"0F0", "rank 0 lacks 0I0"},
-        {"0F0,0B0,0B0", "0B0 is there twice"},
+        {"0F0,0B0,0B0", "0B0 occurs twice"},
         {"0B0,0F0", "0B0 waits for 0F0"},
         {"0F0,0I0,0W1", "0W1 waits for 0I1"},
         {"0F0,0B0\n0F0,0B0", "stage 0 is on rank 0 and on rank 1"},
@@ -407,7 +407,7 @@ static void malformed(par_comm *w) {
                                              "1B0 of rank 1; rank 1 at 1F1 waits for 0F1 of rank 0"},
         {"1F0,0F0,1B0,0B0", "1F0 waits for 0F0"},
         {"0F0,1B0\n1F0,0B0", "rank 0: 1B0 belongs to rank 1"},
-        {"0F0,0B0,0SEND_F0", "no other rank at that end"},
+        {"0F0,0B0,0SEND_F0", "the other stage is not on another rank"},
         {"0F0,0R1,0B0,0F1,0B1", "0R1 waits for 0F1"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -459,8 +459,7 @@ static void impossible(par_comm *w) {
     }
     const int rows[2] = {4, 5};
     d.stage_count = 1, d.rows = 4, d.row_counts = rows;
-    CHECK(w,
-          par_pipe_schedule_open(&d, &s) == PAR_ERR_ARGUMENT && has_text(s.why, "microbatch 1 has 5 rows"));
+    CHECK(w, par_pipe_schedule_open(&d, &s) == PAR_ERR_ARGUMENT && has_text(s.why, "row_counts[1] is 5"));
     par_pipe_schedule_close(&s);
 }
 
