@@ -2431,8 +2431,7 @@ static par_result par__pipe_check_desc(par_pipe_schedule *s) {
                               "ranks, microbatches, chunks, batches and rows must be 1 or more");
     if ((long long)d->ranks * d->chunks > 65536 || (long long)d->microbatches * d->batches > 1 << 24 ||
         (double)d->ranks * d->chunks * d->microbatches * d->batches > 2e8)
-        return par__pipe_fail(s, PAR_ERR_ARGUMENT,
-                              "%d ranks with %d chunks and %d microbatches are more than a table can hold",
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%d ranks with %d chunks and %d microbatches are too many",
                               d->ranks, d->chunks, d->microbatches * d->batches);
     if (d->max_unsharded_stages < 0 || d->max_unsharded_stages > 64 || d->reduce < 0 || d->reduce > 2 ||
         d->recompute_count < 0 || d->latency < 0 || d->seconds_per_byte < 0)
