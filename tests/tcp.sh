@@ -18,7 +18,7 @@ in_slurm() { # tasks, command ...: a step of the real srun, or as it would set t
     shift
     [ "$slurm" = real ] && { srun -n"$n" --overlap "$@"; return; }
     for r in $(seq $((n - 1)) -1 0); do
-        SLURM_STEP_ID=${step:-0} SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=$n SLURM_STEP_NODELIST=localhost "$@" & tasks="$tasks $!"
+        SLURM_STEP_ID=${step:-0} SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=$n SLURM_STEP_NODELIST=127.0.0.1 "$@" & tasks="$tasks $!"
     done
     for r in $tasks; do wait $r || status=$?; done
     return $status
@@ -59,12 +59,12 @@ meets() { # rank 0's host by another name; as srun names things: the address fro
 by_srun() { # job, step, rank of two, command ...: as srun would start it, on this machine
     local job=$1 step=$2 r=$3
     shift 3
-    SLURM_JOB_ID=$job SLURM_STEP_ID=$step SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST=localhost "$@"
+    SLURM_JOB_ID=$job SLURM_STEP_ID=$step SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST=127.0.0.1 "$@"
 }
 steps() { # ranks of two steps do not join; steps that have one port meet one after the other
     export PAR_TIMEOUT=1
     by_srun $$ 0 1 $hello >"$work/out.1" 2>&1 &
-    fails 1 "rank 0 waited 1 s at localhost" by_srun $$ 3 0 $hello && ! wait $! && grep -q "tried for 1 s to reach rank 0" "$work/out.1" || return 1
+    fails 1 "rank 0 waited 1 s at 127.0.0.1" by_srun $$ 3 0 $hello && ! wait $! && grep -q "tried for 1 s to reach rank 0" "$work/out.1" || return 1
     export PAR_TIMEOUT=600 PAR_PORT=$(port)
     by_srun $$ 0 1 $hello >"$work/out.01" 2>&1 & pids=$!
     by_srun $$ 3 0 $hello >"$work/out.30" 2>&1 & pids="$pids $!"
@@ -182,7 +182,7 @@ secrets() { # the same for all, and a clear error on both sides for who has anot
 }
 where() { # ranks listen where MASTER_ADDR says, and everywhere only if that is nowhere here
     export WORLD_SIZE=2 PAR_TIMEOUT=600
-    for host in 127.0.0.1 localhost 192.0.2.1 no-such-host.invalid; do # 192.0.2.0/24 is for examples alone
+    for host in 127.0.0.1 $(getent hosts localhost >/dev/null && echo localhost) 192.0.2.1 no-such-host.invalid; do # 192.0.2.0/24 is for examples alone
         export MASTER_PORT=$(port)
         case $host in 1?7*|local*) at=0100007F every=0 ;; *) at=00000000 every=1 ;; esac
         RANK=0 MASTER_ADDR=$host $hello >"$work/out.0" 2>&1 & zero=$!
