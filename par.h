@@ -8466,8 +8466,8 @@ static void par__find_launch(par__launch *l) {
         snprintf(l->problem, sizeof l->problem, "launchers disagree: %s; unset the variables of all but one",
                  said);
     else if (l->rank >= l->size)
-        snprintf(l->problem, sizeof l->problem, "the launcher says rank %d of %d: %s", l->rank, l->size,
-                 said);
+        snprintf(l->problem, sizeof l->problem, "the launcher says rank %d of %d, but ranks count from 0: %s",
+                 l->rank, l->size, said);
 }
 int par_launched(int *rank) {
     par__launch l;
@@ -9747,8 +9747,8 @@ int par_rank(const par_comm *comm) { return comm->rank; }
 int par_size(const par_comm *comm) { return comm->size; }
 static int par__is_rank(const par_comm *c, int rank, const char *call) {
     if (rank >= 0 && rank < c->size) return 1;
-    par__set_error(c->world, PAR_ERR_ARGUMENT, "%s: there is no rank %d in comm %s, which has %d", call, rank,
-                   c->name, c->size);
+    par__set_error(c->world, PAR_ERR_ARGUMENT, "%s: there is no rank %d in comm %s, which has %d ranks", call,
+                   rank, c->name, c->size);
     return 0;
 }
 int par_world_rank(const par_comm *comm, int rank) {
@@ -9992,8 +9992,9 @@ static par_result par__close_world(par__world *w, int broken) {
         while (w->children[i] > 0 && !(ended = par__child_ended(w, i, &status)) && par__now() < until)
             usleep(500);
         if (!ended && w->children[i] > 0) {
-            result = par__log_error(PAR_ERR_TIMEOUT, "rank %d (pid %d) did not end; killed", i + 1,
-                                    w->children[i]);
+            result = par__log_error(
+                PAR_ERR_TIMEOUT, "rank %d (pid %d) did not end before the deadline, so rank 0 has killed it",
+                i + 1, w->children[i]);
             kill(w->children[i], SIGKILL);
             waitpid(w->children[i], &status, 0);
         } else if (w->children[i] > 0) {
@@ -10096,7 +10097,8 @@ par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm
                         count, (int)PAR_GEMM_SHAPES);
     for (size_t s = 0; s < count; s++)
         if (!shapes[s].m || !shapes[s].n || !shapes[s].k)
-            return par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: shape %zu is %zu x %zu x %zu: empty", s,
+            return par_fail(comm, PAR_ERR_ARGUMENT,
+                            "par_gemm_select: shape %zu is %zu x %zu x %zu; each must be 1 or more", s,
                             shapes[s].m, shapes[s].n, shapes[s].k);
     par_result r = par__gemm_forced(comm, &forced);
     if (PAR__GEMM_COUNT == 1) return r ? r : par__gemm_decide(NULL, 0, comm, &chosen);
@@ -10260,16 +10262,16 @@ par_result(par_mesh_close)(par_mesh *m) {
 // Ranks of one machine read the same clock: their offset is the difference between the times at which they
 // opened their worlds. On every other machine the first rank measures its offset from rank 0 of the comm:
 //
-//     rank 0                .--- there ---.
-//                          /               \             offset = there - (sent + back) / 2
-//     other rank   --- sent                 back ---
+//     rank 0                .--- remote ---.
+//                          /                \             offset = remote - (sent + received) / 2
+//     other rank   --- sent                  received ---
 //
-// Rank 0 read its clock between sent and back, so the error is at most (back - sent) / 2. The round trip that
-// took the least time counts (Cristian, "Probabilistic clock synchronization", 1989). Cost: 32 round trips of
-// 8 bytes for each machine, one machine after the other.
+// Rank 0 reads its clock between `sent` and `received`, so the error is at most (received - sent) / 2. The
+// shortest of PAR__ROUND_TRIPS round trips counts (Cristian, "Probabilistic clock synchronization", 1989).
+// Cost: as many round trips of 8 bytes for each machine, one machine after the other.
 
 enum { PAR__ROUND_TRIPS = 32 };
-typedef struct par__round_trip { // sent and back by this rank's clock, there by the other's
+typedef struct par__round_trip { // sent, received: by this rank's clock; remote: by the other's
     double sent, remote, received;
 } par__round_trip;
 
