@@ -3156,8 +3156,8 @@ static char *par__shared_site(const par__world *w, int index, uint16_t place) {
            ((size_t)index * PAR__SITE_MAX + (place & (PAR__SITE_MAX - 1u))) * PAR__SITE_BYTES;
 }
 
-// Make room for one more call site; the last ones are for sites without a layer's name. 0: the table is full,
-// or memory is out.
+// Make space for one more call site; the last ones are for sites without a layer's name. 0: the table is
+// full, or memory is out.
 static int par__site_table_grow(par__world *w, int named) {
     const size_t step = 16384, size = 2 * w->site_hash_size;
     if (w->site_count >= (size_t)(named ? PAR__SITE_MAX - PAR__SITE_MAX / 16 : PAR__SITE_MAX)) return 0;
@@ -3457,7 +3457,7 @@ static int par__extents_valid(par__world *w) { // 0: not sorted, or outside the 
     return valid;
 }
 
-// First fit. 0: no room, or no memory to commit. Committed memory is zeroed.
+// First fit. 0: no free range, or no memory to commit. Committed memory is zeroed.
 static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align, int commit) {
     par__arena *a = w->arena;
     uint64_t at = 0, found = 0;

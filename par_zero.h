@@ -675,7 +675,7 @@ extern "C" {
 // alike wherever the shards end.
 
 // The square root to an ulp or so, of 1e-30 at least, in plain arithmetic: sqrtf may set errno, so that a
-// compiler does not vectorise it. 1/sqrt by exponent bits and two Newton steps, then one of Heron's.
+// compiler does not vectorize it. 1/sqrt by exponent bits and two Newton steps, then one of Heron's.
 PAR__INLINE_LOOP float par__zero_sqrt(float x) {
     uint32_t bits;
     float r;

@@ -611,7 +611,7 @@ static int run_trial(par_comm *comm, void *user) {
     par_pipe_close(pipe);
     return 0;
 }
-// A right table whose actions are exchanged at random with their neighbours, as long as each list is right by
+// A right table whose actions are exchanged at random with their neighbors, as long as each list is right by
 // itself and lanes keep their order.
 static void disorder(par_pipe_schedule *s, uint64_t seed) {
     const size_t n = s->first[s->ranks];
