@@ -1,13 +1,14 @@
-// gpt.c - trains a GPT-2 or a Llama on any number of ranks: the same model, whatever the number.
+// gpt.c - trains a GPT-2 or a Llama on any number of ranks. The trained model does not depend on the number.
 //
-//     build/gpt --ranks 4 --tp 2 --data FILE       processes of this machine, two of them for each layer
+//     build/gpt --ranks 4 --tp 2 --data FILE       four processes on this machine, tensor parallel over two
 //     mpiexec -n 2 build/gpt_mpi --data FILE       under MPI
 //
-// Ranks are a grid pp x dp x cp x tp: layers are split over tp, sequences over cp, batches over dp; runs of
-// layers are a pipeline's stages on pp; parameters, gradients and optimizer states are whole or sharded over
-// dp x cp, as --zero says. Each step draws batch_size x gradient_accumulation_steps sequences by their global
-// number; a dp x cp rank works on its share of them, in microbatches, in the order of a par_pipe.h schedule;
-// a layer's gradients are summed while the layer before it computes.
+// Ranks form a grid pp x dp x cp x tp. tp splits each layer, cp splits sequences, dp splits batches, and pp
+// splits the layers into pipeline stages. --zero says whether parameters, gradients and optimizer states are
+// replicated or sharded over dp x cp. A step trains on batch_size x gradient_accumulation_steps sequences,
+// which are chosen by their global number. Each rank of dp x cp trains on its share of them in microbatches,
+// in the order of a par_pipe.h schedule. The gradients of a layer are summed while the layer before it
+// computes.
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include "par_pipe.h"
@@ -34,20 +35,21 @@ typedef struct settings {
     const char *generate, *prompt, *tokenizer;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
-    char why[256]; // what is wrong with them
+    char why[256]; // what is wrong with the settings
 } settings;
 
 typedef struct trainer {
     settings o;
     dataset data;
     par_comm *world, *tp_comm, *cp_comm, *data_comm; // data_comm: dp x cp, over which gradients are summed
-    par_comm *pp_comm, *model_comm; // stages; all ranks with a part of one copy of the model: pp x tp
-    // What zero shares out over, and the ranks with other parameters: data_comm and model_comm, but for
-    // dualpipe, where ranks r and pp - 1 - r have the same stages, and half of the microbatches each.
+    par_comm *pp_comm, *model_comm; // pipeline stages; pp x tp, the ranks of one replica of the model
+    // The ranks that zero shards over, and the ranks with other parameters. They are data_comm and
+    // model_comm, except for dualpipe, where ranks r and pp - 1 - r have the same stages and half of the
+    // microbatches each.
     par_comm *zero_comm, *model_parallel_comm;
-    par_comm *tied_comm; // the first and the last stage, if they share the embedding and are two ranks
+    par_comm *tied_comm; // the ranks of the first and last stage, if these share the embedding's weight
     par_mesh *mesh;
-    par_device *device; // where everything is but tokens on their way
+    par_device *device; // where parameters and activations are
     const par_tp_kernels *tp_kernels;
     const par_zero_kernels *zero_kernels;
 #if defined(GPT_CUDA)
@@ -55,33 +57,33 @@ typedef struct trainer {
 #endif
     par_tp *tp;
     gpt_model model;
-    par_zero *zero;      // parameters, gradients, states
-    int *index;          // of the model's tensors in zero; -1: on another rank
-    int *unit;           // of its units, the same
-    int tied_head_index; // the embedding's weight, once more, as the head of the last stage; -1: not here
+    par_zero *zero;      // parameters, gradients, optimizer states
+    int *index;          // for each tensor of the model its number in zero; -1: on another rank
+    int *unit;           // for each unit of the model its number in zero; -1: on another rank
+    int tied_head_index; // the number in zero of the last stage's copy of the embedding; -1: not on this rank
     gpt_buffers buffers;
     char *scratch;
-    size_t scratch_bytes, planned_bytes; // planned: of activations, with --plan
+    size_t scratch_bytes, planned_bytes; // planned_bytes: of activations, with --plan
     par_pipe_schedule schedule;
     par_pipe *pipe;
-    gpt_stage *stages; // of stages
-    // What is run now: of the held-out part? of which step, from which sequence on
+    gpt_stage *stages; // one for each stage of the pipeline
+    // The batch in work: is it held-out data, which step keys its choice, and its first sequence
     int held_out;
     uint64_t batch_step, first_sequence;
-    int last_microbatch; // the stage's last gradients of the step
-    int32_t *prompt;     // of a sample
+    int last_microbatch; // 1: the action completes the stage's gradients of the step
+    int32_t *prompt;     // tokens that a sample begins with
     size_t prompt_count;
     tokenizer text_tokenizer;
     gpt_dropout drop;
-    // Tokens and targets of all microbatches' rows here, on the host and on the device; a whole sequence of
-    // each
+    // Tokens and targets of all microbatches on this rank: on the host; x, y on the device. sequence: one
+    // sequence and its targets.
     int32_t *tokens, *x, *y, *sequence;
     size_t *target_count;         // on the device
-    int microbatch, microbatches; // sequences in one; how many of them a rank runs in a step
+    int microbatch, microbatches; // sequences in a microbatch; microbatches of a rank in a step
     double loss, grad_norm, lr;
     int step;
     double begun;
-    char note[1024]; // of a checkpoint
+    char note[1024]; // text in a checkpoint: step and model
 } trainer;
 
 // ---- one step ---------------------------------------------------------------------------------------------
@@ -99,9 +101,9 @@ static void must(par_comm *world, par_result r) {
     exit(1); // the other ranks notice
 }
 
-// Does every rank go on? One that has something to say (why; NULL: it goes on) says it, and so that nobody
-// waits for it, the others say whose error ends them; what all have alike is said once. 0, or 1. Collective
-// over the world.
+// Returns 1 on all ranks if `why` is an error text on any rank, else 0 (why NULL: no error). The rank with
+// the error prints it. The other ranks print which rank's error ends them; an error that all ranks have is
+// printed once. Collective over the world.
 static int any_rank_failed(const trainer *t, const char *why) {
     const int me = par_rank(t->world), n = par_size(t->world);
     int worst[2] = {why ? n - me : 0, !why}; // of the first rank that has an error; does anybody go on?
@@ -120,14 +122,15 @@ static int any_rank_failed(const trainer *t, const char *why) {
     return 1;
 }
 
-// The embedding's weight is the head of a stage that does not begin with it.
+// Do two stages share the embedding's weight, because it is also the head?
 static int stage_shares_embedding(const trainer *t) {
     return gpt_is_tied(&t->o.model) && t->schedule.stages > 1;
 }
 static int splits_backward(const trainer *t) { // of backward; or perhaps, in a table
     return par_pipe_schedule_splits_backward(t->schedule.desc.schedule) != 0;
 }
-// Where gradients are summed after each microbatch they must be all there then; here they come later.
+// Does a rank accumulate whole gradients? Stage 2 and 3 sum gradients after each microbatch, which needs them
+// to be complete then; with tied weights or a split backward they are complete later.
 static int accumulates_locally(const trainer *t) {
     return t->o.zero >= 2 && (stage_shares_embedding(t) || splits_backward(t));
 }
@@ -140,8 +143,8 @@ static size_t parameters_of(trainer *t, int unit, par_tp_parameter **parameters)
         parameters[count++] = &t->model.head.weight;
     return count;
 }
-// What ranks of tp have in common is summed over them when the unit's gradients are complete; then they go to
-// the ranks of dp.
+// Reduces the gradients of a unit: over tp those of replicated parameters, if they are complete, then over
+// dp.
 static par_result reduce_unit_grads(trainer *t, int unit, int complete) {
     par_tp_parameter *parameters[16];
     if (complete) GPT_TRY(par_tp_finalize_gradients(t->tp, parameters, parameters_of(t, unit, parameters)));
@@ -150,9 +153,9 @@ static par_result reduce_unit_grads(trainer *t, int unit, int complete) {
 static void bind_parameter(trainer *t, par_tp_parameter *p, int index, int grads) {
     p->data = par_zero_data(t->zero, index), p->grad = grads ? par_zero_grad(t->zero, index) : NULL;
 }
-// Of a unit that is about to be used, or has been. With the halves of backward apart a microbatch counts as
-// done after the second; the first adds to gradients that are whole all the time. The last gradients of what
-// is tied wait for the other stage's.
+// The model calls this before and after it uses a unit: it gathers parameters and reduces gradients. With a
+// split backward the second half ends the microbatch. The last gradients of a tied weight wait for the other
+// stage's.
 static par_result on_unit_phase(void *user, int unit, gpt_phase what) {
     trainer *t = (trainer *)user;
     const gpt_config *g = &t->o.model;
@@ -185,7 +188,7 @@ static par_result on_unit_phase(void *user, int unit, gpt_phase what) {
     bind_parameter(t, &t->model.head.weight, t->index[0], what != GPT_FORWARD_BEGIN);
     return PAR_OK;
 }
-// The gradients of what the first and the last stage share are summed; then they may go.
+// Sums the gradients of the tied weight over the first and the last stage, then reduces the unit's gradients.
 static par_result sync_tied_grads(trainer *t, int first) {
     const int unit = first ? 0 : t->o.model.n_layer + 1;
     const par_tp_parameter *p = first ? &t->model.embedding.weight : &t->model.head.weight;
@@ -197,8 +200,8 @@ static par_result sync_tied_grads(trainer *t, int first) {
     return reduce_unit_grads(t, unit, 1);
 }
 
-// The first of the sequences of this rank's microbatch i, among those of the step. Numbered as
-// par_zero_global_microbatch does it among ranks of dp: those of cp work on one together.
+// The number in the step of the first sequence of this rank's microbatch i. Ranks of dp are numbered as in
+// par_zero_global_microbatch; ranks of cp share sequences.
 static uint64_t first_sequence(const trainer *t, int i) {
     const int dp = par_mesh_index(t->mesh, "dp"), ranks = par_mesh_size(t->mesh, "dp");
     return (uint64_t)(t->microbatch * (t->o.zero >= 2 ? i * ranks + dp : dp * t->microbatches + i));
@@ -209,11 +212,11 @@ static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
     k.first_sequence = t->first_sequence + first_sequence(t, microbatch), k.position = 0;
     return k;
 }
-static size_t rows_of(const trainer *t) { // of a whole microbatch, on this rank
+static size_t rows_of(const trainer *t) { // rows of a microbatch on this rank
     return (size_t)t->microbatch * (size_t)t->o.model.block_size / (size_t)t->o.cp;
 }
-// What the first stage reads of them, and what the last compares with: each microbatch has its place, since
-// the device may read it later.
+// Loads a microbatch's tokens (for the first stage) and targets (for the last). Each microbatch has memory of
+// its own, because the device may read it later.
 static par_result load_batch(trainer *t, const par_tp_tokens *tokens, int microbatch) {
     const int T = t->o.model.block_size, per = T / t->o.cp;
     const size_t rows = rows_of(t), here = (size_t)microbatch * 2 * rows;
@@ -230,7 +233,7 @@ static par_result load_batch(trainer *t, const par_tp_tokens *tokens, int microb
     }
     return t->device->copy(t->device, t->x + here, x, 2 * rows * sizeof *x, NULL);
 }
-// An action of the pipeline, on one microbatch.
+// Runs one action of the pipeline schedule on one microbatch.
 static par_result run_action(void *user, const par_pipe_work *w) {
     trainer *t = (trainer *)user;
     const double all = (double)t->o.batch_size * t->o.accumulation_steps * t->o.model.block_size;
@@ -287,7 +290,7 @@ static void train_step(trainer *t) {
     par_trace_end(t->world);
 }
 
-static double evaluate(trainer *t) { // mean loss over eval_iters batches of the held-out part
+static double evaluate(trainer *t) { // mean loss over eval_iters batches of held-out data
     const uint64_t per_batch = (uint64_t)(t->o.batch_size * t->o.accumulation_steps);
     double loss = 0;
     t->held_out = 1, t->batch_step = 0;
@@ -325,7 +328,7 @@ static void report(const trainer *t, double tokens_per_s, int first_step) {
 
 static int print_error(const char *text) { return fprintf(stderr, "gpt: %s\n", text), 1; }
 
-static int parse_recompute(const char *name, gpt_recompute *r) { // 0: no such
+static int parse_recompute(const char *name, gpt_recompute *r) { // 0: there is no such name
     static const char *const names[] = {"none", "selective", "full"};
     for (int i = 0; i < 3; i++)
         if (!strcmp(name, names[i])) return *r = (gpt_recompute)i, 1;
@@ -335,7 +338,8 @@ static int is_schedule_file(const char *schedule) { // a file, not a name
     const char *ending = strrchr(schedule, '.');
     return ending && !strcmp(ending, ".csv");
 }
-// Products are counted in 64 bits, or as floating-point numbers, before anything is worked out with them.
+// Checks the size of a batch. Products are computed in 64 bits or in floating point, so that they do not
+// overflow.
 static const char *check_batch(const settings *o) {
     static char why[256];
     const gpt_config *g = &o->model;
@@ -425,7 +429,7 @@ static const char *check_settings(settings *o) {
     return NULL;
 }
 
-// The data; whose vocabulary is the model's if that has none yet.
+// Opens the data. A model without a vocabulary gets that of the data.
 static const char *open_data(trainer *t) {
     settings *o = &t->o;
     data_desc how;
@@ -459,8 +463,8 @@ static int choose_microbatch(trainer *t, int ranks) {
     return 1;
 }
 
-// Can a file be made in this directory, which is made if need be? Its name is then in `made`, and *fresh says
-// whether the directory is new: the caller removes both.
+// Tests that a file can be created in a directory, which is created if necessary. `made` receives the file's
+// name, and *fresh whether the directory is new: the caller removes both. NULL, or an error text.
 static const char *try_directory(const char *dir, int *fresh, char *made, size_t made_capacity, char *why,
                                  size_t capacity) {
     *fresh = !mkdir(dir, 0777);
@@ -491,8 +495,8 @@ static const char *try_save(const char *dir, int *fresh, char *made, size_t made
     if (problem || stat(path, &st)) return problem;
     return par_zero_load_note(dir, path, sizeof path, &steps, why, capacity) ? why : NULL; // not written over
 }
-// Before hours of training: can what they make be written? All ranks write to --save's directory. (par_open
-// has tried the trace.) Nothing that is there changes.
+// Before the training: tests that its results can be written. All ranks write to --save's directory.
+// (par_open has tested the trace's file.) Existing files do not change.
 static par_result try_outputs(trainer *t) {
     const settings *o = &t->o;
     char made[4300] = "", why[1800];
@@ -513,7 +517,7 @@ static par_result try_outputs(trainer *t) {
     return problem ? par_fail(t->world, PAR_ERR_FILE, "%s", problem) : PAR_OK;
 }
 
-// --device: the CPU, or this rank's GPU. Comms that are split off afterwards carry its memory.
+// Opens --device: the CPU, or this rank's GPU. Comms that are split afterwards take the device's memory.
 static par_result open_device(trainer *t) {
     t->device = par_cpu();
     if (!strcmp(t->o.device, "cpu")) return PAR_OK;
@@ -549,8 +553,8 @@ static par_result open_grid(trainer *t) {
     return parse_recompute(t->o.recompute, &t->model.recompute), PAR_OK;
 }
 
-// Who makes matrix products: raced on those of a step, the linear layers' (the MLP's first stands for them),
-// the head's and attention's. A GPU has its own.
+// Chooses the fastest matrix product library on the CPU, on the products of a step: those of the linear
+// layers (the MLP's first stands for all), of the head and of attention.
 static par_result choose_gemm(trainer *t) {
     const gpt_config *g = &t->o.model;
     const size_t R = rows_of(t), C = (size_t)g->n_embd, F = gpt_hidden(g), tp = (size_t)t->o.tp,
@@ -571,7 +575,7 @@ static par_result choose_gemm(trainer *t) {
     if (t->device != par_cpu()) return PAR_OK;
     return par_gemm_select(shapes, sizeof shapes / sizeof *shapes, t->world);
 }
-static double gemm_rate(const trainer *t) { // GFLOP/s; NaN: it was not measured
+static double gemm_rate(const trainer *t) { // GFLOP/s; NaN: not measured
     const par_gemm_report r = par_gemm_get();
     const int raced = t->device == par_cpu() && r.chosen >= 0 && r.flops[r.chosen] > 0;
     return raced ? r.flops[r.chosen] * 1e-9 : (double)NAN;
@@ -589,7 +593,8 @@ static const char *gemm_text(const trainer *t, char *text, size_t bytes) { // an
     return text;
 }
 
-// What --load names: a checkpoint of this program, a directory of Hugging Face's, a model file of llm.c's.
+// The format of what --load names: a checkpoint of this program, a Hugging Face directory, an llm.c model
+// file.
 typedef enum load_kind { LOAD_OWN, LOAD_HUGGINGFACE, LOAD_LLMC } load_kind;
 static load_kind load_kind_of(const char *path) {
     char file[4200];
@@ -600,7 +605,7 @@ static load_kind load_kind_of(const char *path) {
     snprintf(file, sizeof file, "%s/config.json", path);
     return stat(file, &st) ? LOAD_OWN : LOAD_HUGGINGFACE;
 }
-// Its model's sizes; sequences stay as long as block_size says, if there are positions for them.
+// Reads the model's sizes from it. block_size stays as given, up to the model's number of positions.
 static const char *load_config(const char *path, gpt_config *g) {
     static char why[4400];
     gpt_config c;
@@ -653,7 +658,7 @@ static const char *load_weights(trainer *t) {
     if (!why) gpt_copy_weights(&t->model, local, whole, 0), fill_parameters(t, local);
     return free(local), free(whole), why;
 }
-// Initial values; they do not depend on how the model is split.
+// Sets initial values, which do not depend on how the model is split.
 static const char *init_weights(trainer *t) {
     for (int i = -1; i < t->model.tensor_count; i++) { // -1: the embedding's weight as a head
         const gpt_tensor *x = &t->model.tensors[i < 0 ? 0 : i];
@@ -680,9 +685,9 @@ static const char *init_weights(trainer *t) {
     return NULL;
 }
 
-// The weights, whole on rank 0 (the caller frees them); elsewhere NULL. Collective. Every rank of a copy of
-// the model puts its parts in place, the rest is 0: the largest, as integers, of all ranks' are the bits of
-// all parts.
+// Gathers all weights on rank 0 (the caller frees them); the other ranks get NULL. Collective. Every rank of
+// one replica writes its shards into an array of zeros; the maximum over ranks, of the bits as integers, has
+// all shards.
 static float *gather_weights(trainer *t) {
     const size_t n = t->model.total_count;
     float *local = (float *)calloc(t->model.count + 1, sizeof *local),
@@ -702,7 +707,7 @@ static float *gather_weights(trainer *t) {
     if (par_rank(t->world) == 0) return whole;
     return free(whole), (float *)NULL;
 }
-// All weights, whole, in the formats of others. 0, or 1: what is wrong has been said.
+// Exports all weights in the format of Hugging Face or llm.c. 0, or 1: the error has been printed.
 static int export_weights(trainer *t) {
     const char *why = NULL;
     float *whole = gather_weights(t);
@@ -713,14 +718,14 @@ static int export_weights(trainer *t) {
     free(whole);
     return any_rank_failed(t, why);
 }
-// Where --save_async is given it is on the disk when the next one begins, or the run ends.
+// Saves a checkpoint. With --save_async it is complete when the next one begins, or at the end of the run.
 static par_result save_checkpoint(trainer *t, int last) {
     const par_zero_checkpoint f = checkpoint_files(t, t->o.save);
     GPT_TRY(par_zero_save_begin(t->zero, &f));
     return f.background && !last ? PAR_OK : par_zero_save_end(t->zero);
 }
 
-// Is a unit of the model used by a stage of this rank?
+// Does a stage of this rank use this unit of the model?
 static int has_unit(const trainer *t, int unit) {
     for (int i = 0; i < t->schedule.stages; i++) {
         const gpt_stage *p = &t->stages[i];
@@ -732,7 +737,7 @@ static int has_unit(const trainer *t, int unit) {
     }
     return 0;
 }
-// One tensor, on this rank's part of tp. again: it is on another stage, too.
+// Adds this rank's shard of a tensor to zero. again: another stage has the tensor, too.
 static par_result add_tensor(trainer *t, const gpt_tensor *x, const par_tp_parameter *p, int again) {
     par_zero_tensor z;
     char name[64];
@@ -755,7 +760,7 @@ static par_result add_tensor(trainer *t, const gpt_tensor *x, const par_tp_param
     }
     return par_zero_add_tensor(t->zero, &z) < 0 ? PAR_ERR_ARGUMENT : PAR_OK; // with its text
 }
-// Every tensor of this rank's stages, to be placed by --zero. Nothing is allocated yet.
+// Adds every tensor of this rank's stages to zero. Nothing is allocated yet.
 static par_result open_zero(trainer *t) {
     const settings *o = &t->o;
     const gpt_config *g = &o->model;
@@ -801,14 +806,15 @@ static par_result open_zero(trainer *t) {
 
 // ---- the pipeline -----------------------------------------------------------------------------------------
 
-// Operations of a layer, and of the head, on a token, in units of 2 C^2.
+// The relative cost of each layer per token; the last one's includes the head.
 static void estimate_layer_costs(const gpt_config *g, double *layers) {
     const double C = g->n_embd, F = (double)gpt_hidden(g), T = g->block_size;
     for (int l = 0; l < g->n_layer; l++)
         layers[l] =
             4 * C * C + (g->llama ? 3 : 2) * C * F + T * C + (l + 1 == g->n_layer ? C * g->vocab_size : 0);
 }
-// Stages of about equal cost, and what a microbatch costs and keeps on each.
+// Partitions the layers into stages of about equal cost, and computes what a microbatch costs and keeps on
+// each.
 static par_result partition_layers(trainer *t, int stages, int split, par_pipe_stage *costs, size_t rows) {
     const gpt_config *g = &t->o.model;
     double *layers = (double *)calloc((size_t)g->n_layer, sizeof *layers);
@@ -857,7 +863,7 @@ static par_result build_schedule(trainer *t, par_pipe_desc *d, par_pipe_schedule
                             i, s->rank_of[i], s->rank_of[s->stages + i]);
     return PAR_OK;
 }
-// The table is made twice: how many stages it has decides what each costs.
+// Builds the schedule twice, because the costs of its stages depend on their number.
 static par_result open_schedule(trainer *t) {
     const size_t rows = rows_of(t);
     const int tied = gpt_is_tied(&t->o.model);
@@ -906,8 +912,8 @@ static par_result open_pipe(trainer *t) {
     return PAR_OK;
 }
 
-// What the schedule makes of the times that its actions took in the last step, and the step itself, on one
-// scale. Collective over the pipeline.
+// Prints the pipeline as simulated with the times of the last step's actions, and the step as it ran, on one
+// time scale. Collective over the pipeline.
 static void print_pipeline(trainer *t, FILE *out) {
     par_pipe_schedule *s = &t->schedule;
     par_pipe_stage *stages = (par_pipe_stage *)(uintptr_t)s->desc.stages; // the table's own copy
@@ -935,7 +941,7 @@ static void print_pipeline(trainer *t, FILE *out) {
 
 // ---- the plan ---------------------------------------------------------------------------------------------
 
-// What a rank has of the model: "embedding, layers 0-2, 9-11, head".
+// Writes which part of the model a rank has: "embedding, layers 0-2, 9-11, head".
 static void print_part(const trainer *t, char *text, size_t capacity) {
     const int head = t->o.model.n_layer + 1;
     int of[2] = {0, 0}, *layers = (int *)calloc((size_t)t->o.model.n_layer, sizeof *layers);
@@ -950,7 +956,7 @@ static void print_part(const trainer *t, char *text, size_t capacity) {
         snprintf(text + strlen(text), capacity - strlen(text), "%shead", text[0] ? ", " : "");
     free(layers);
 }
-// This rank's memory, and which one it is.
+// Finds the memory that this rank uses, and its size.
 static void find_memory(const trainer *t, plan_rank *p) {
     p->memory_id = (uint64_t)par_node_of(t->world, par_rank(t->world)) << 16;
     p->total_bytes = p->parameter_bytes + p->gradient_bytes + p->state_bytes + p->buffer_bytes +
@@ -967,7 +973,7 @@ static void find_memory(const trainer *t, plan_rank *p) {
     p->total_bytes += p->host_bytes;
     p->memory_bytes = plan_machine_memory(p->name, sizeof p->name);
 }
-// What this rank will hold and send. p: all zero.
+// Plans what this rank will hold and send. p: all zero.
 static par_result plan_this_rank(trainer *t, plan_rank *p) {
     par_zero_plan z;
     GPT_TRY(par_zero_plan_of(t->zero, &z));
@@ -988,7 +994,7 @@ static par_result plan_this_rank(trainer *t, plan_rank *p) {
     find_memory(t, p);
     return PAR_OK;
 }
-// Between open_zero and what allocates. Collective. MEMORY if the plan does not fit.
+// Prints the plan before anything is allocated. Collective. MEMORY if the plan does not fit.
 static par_result print_plan(trainer *t) {
     if (!t->o.plan) return PAR_OK;
     const int ranks = par_size(t->world), root = par_rank(t->world) == 0;
@@ -1008,7 +1014,7 @@ static par_result print_plan(trainer *t) {
              : "the plan takes more memory than there is: nothing was allocated (fewer bytes: --zero, "
                "--pp, --tp, --recompute, a smaller --batch_size, --offload)");
 }
-// Was everything allocated as --plan has said?
+// Did the run allocate exactly what --plan printed?
 static int plan_is_exact(const trainer *t) {
     const par_zero_plan real = par_zero_allocated(t->zero);
     par_zero_plan p;
@@ -1040,7 +1046,8 @@ static par_result load_or_init_weights(trainer *t) {
     if (why && why != par_last_error(t->world)) par_fail(t->world, PAR_ERR_FILE, "%s", why);
     return why ? PAR_ERR_FILE : PAR_OK;
 }
-// On every rank, each step with the consent of all. 0, or 1: what is wrong has been said.
+// Sets up the training in steps; if one fails on any rank all ranks stop. 0, or 1: the error has been
+// printed.
 static int set_up(trainer *t) {
     par_result (*const steps[])(trainer *) = {
         try_outputs, open_device, choose_gemm, open_grid, alloc_token_buffers, open_schedule,
@@ -1147,7 +1154,8 @@ static int train(trainer *t) {
     return isfinite(val) ? 0 : print_error("the held-out loss is not finite; try a lower learning_rate");
 }
 
-// What a rank finds out alone. shorter: of block_size, what was asked for. NULL, or what is wrong.
+// Reads what a rank can read without the others: settings, data, tokenizer, prompt. shorter: the block_size
+// that was asked for. NULL, or an error text.
 static const char *prepare(trainer *t, int shorter) {
     settings *o = &t->o;
     if (o->generate) o->model.block_size = INT_MAX; // the model's own
@@ -1162,7 +1170,7 @@ static const char *prepare(trainer *t, int shorter) {
     return generate_parse(o->generate ? "--generate" : "--prompt", prompt, o->model.vocab_size, &t->prompt,
                           &t->prompt_count);
 }
-// The batch, for so many ranks. NULL, or what is wrong (in `why`).
+// Checks that the global batch divides by the ranks. NULL, or an error text (in `why`).
 static const char *check_global_batch(trainer *t, int ranks, char *why, size_t capacity) {
     if (choose_microbatch(t, ranks)) return NULL;
     snprintf(why, capacity,
@@ -1200,35 +1208,39 @@ int main(int argc, char **argv) {
         {"--data_type", OPTION_TEXT, &o->data_type,
          "auto, or bytes, u16, u32 (nanoGPT's .bin), llmc, npy, megatron (.bin and .idx)"},
         {"--vocab_size", OPTION_INT, &o->vocab_size,
-         "0: the loaded model's, or what the data says (of .bin: its largest token, up to a multiple of 64)"},
+         "0: that of the loaded model, or of the data (of .bin: its largest token, rounded up to a multiple "
+         "of 64)"},
         {"ranks, a grid of pp x dp x cp x tp", OPTION_TITLE, NULL, NULL},
         {"--ranks", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 1"},
         {"--device", OPTION_TEXT, &o->device, "cpu, or cuda (of build/gpt_cuda)"},
-        {"--tp", OPTION_INT, &o->tp, "tensor-parallel ranks: each layer is split over so many"},
-        {"--sp", OPTION_FLAG, &o->sp, "with them: tokens are split between the products"},
-        {"--cp", OPTION_INT, &o->cp, "context-parallel ranks: each sequence is split over so many"},
+        {"--tp", OPTION_INT, &o->tp, "tensor-parallel ranks: each layer is split over them"},
+        {"--sp", OPTION_FLAG, &o->sp,
+         "sequence parallelism: norms and residuals are split over tp by tokens"},
+        {"--cp", OPTION_INT, &o->cp, "context-parallel ranks: each sequence is split over them"},
         {"--cp_mode", OPTION_TEXT, &o->cp_mode, "ring or ulysses"},
         {"--pp", OPTION_INT, &o->pp,
-         "pipeline ranks: layers in turn; microbatches are those of a rank of dp"},
+         "pipeline ranks: the layers are split into stages, one or more on each rank"},
         {"--schedule", OPTION_TEXT, &o->schedule,
-         "with them: 1f1b, gpipe, interleaved_1f1b, zb_h1, zb_v, auto ... (build/bench_pipe --all), or a "
-         "FILE.csv"},
-        {"--chunks", OPTION_INT, &o->chunks, "stages on each pipeline rank; 0: what the schedule has"},
+         "of the pipeline: 1f1b, gpipe, interleaved_1f1b, zb_h1, zb_v, auto ... (build/bench_pipe --all), or "
+         "a FILE.csv"},
+        {"--chunks", OPTION_INT, &o->chunks, "stages on each pipeline rank; 0: the schedule's own number"},
         {"--zero", OPTION_INT, &o->zero,
-         "0: all is whole on all ranks of dp x cp; sharded are 1: optimizer states, 2: gradients, too, 3: "
-         "parameters, too"},
+         "what is sharded over dp x cp. 0: nothing, 1: optimizer states, 2: gradients, too, 3: parameters, "
+         "too"},
         {"--parameter_server", OPTION_FLAG, &o->parameter_server,
          "with zero 0: rank 0 alone updates the parameters"},
         {"--canonical", OPTION_INT, &o->canonical,
-         "sum gradients over so many microbatches by pairs: the same bits on any number of ranks; 0: in rank "
-         "order"},
+         "sum gradients of so many microbatches in a fixed tree: the same bits on any number of ranks; 0: in "
+         "rank order"},
         {"memory", OPTION_TITLE, NULL, NULL},
         {"--recompute", OPTION_TEXT, &o->recompute,
-         "of what backward needs: none, selective (norms, activations) or full (all but layers' inputs)"},
-        {"--plan", OPTION_FLAG, &o->plan, "print what each rank will hold and send, and what its memory has"},
+         "activations that backward computes again: none, selective (norms, activation functions) or full "
+         "(all but layers' inputs)"},
+        {"--plan", OPTION_FLAG, &o->plan,
+         "print what each rank will hold and send, and how much memory there is"},
         {"--offload", OPTION_TEXT, &o->offload,
-         "none, host or file:DIR: where optimizer states are, with zero 3 parameters, too"},
-        {"model (with --load that one's sizes count)", OPTION_TITLE, NULL, NULL},
+         "where optimizer states, with zero 3 parameters, too, are kept: none, host or file:DIR"},
+        {"model (--load sets these sizes)", OPTION_TITLE, NULL, NULL},
         {"--arch", OPTION_TEXT, &o->arch, "gpt2 or llama"},
         {"--dtype", OPTION_TEXT, &o->dtype, "of weights and activations in the layers: f32 or bf16"},
         {"--n_kv_head", OPTION_INT, &o->model.n_kv_head, "key-value heads; 0: n_head"},
@@ -1244,7 +1256,7 @@ int main(int argc, char **argv) {
          "microbatches in a step, over all ranks"},
         {"--max_iters", OPTION_INT, &o->max_iters, "steps"},
         {"--optimizer", OPTION_TEXT, &o->optimizer, "adamw, sgd, lion, lamb or muon"},
-        {"--learning_rate", OPTION_REAL, &o->learning_rate, "of AdamW, at most"},
+        {"--learning_rate", OPTION_REAL, &o->learning_rate, "after warm-up"},
         {"--decay_lr", OPTION_FLAG, &o->decay_lr, "cosine after warm-up"},
         {"--warmup_iters", OPTION_INT, &o->warmup_iters, "steps of linear warm-up"},
         {"--lr_decay_iters", OPTION_INT, &o->lr_decay_iters, "step at which min_lr is reached; 0: max_iters"},
@@ -1258,25 +1270,25 @@ int main(int argc, char **argv) {
         {"--log_interval", OPTION_INT, &o->log_interval, "steps between lines, unless on a terminal"},
         {"text", OPTION_TITLE, NULL, NULL},
         {"--generate", OPTION_TEXT, &o->generate,
-         "no training: this text (other vocabularies than bytes: numbers of tokens) and how the model of "
-         "--load goes on"},
+         "do not train: print this text, and how the model of --load continues it (a vocabulary other than "
+         "bytes: give numbers of tokens)"},
         {"--prompt", OPTION_TEXT, &o->prompt,
-         "what the sample after a training begins with, in the same way"},
+         "text that the sample after a training begins with, as for --generate"},
         {"--tokenizer", OPTION_TEXT, &o->tokenizer,
          "llm.c's gpt2_tokenizer.bin, or one like it: generated tokens are shown as text"},
-        {"--sample", OPTION_INT, &o->sample, "tokens to generate, or at the end of a training"},
-        {"--temperature", OPTION_REAL, &o->temperature, "of them; 0: always the likeliest"},
-        {"--top_k", OPTION_INT, &o->top_k, "one of so many that are likeliest; 0: of all"},
+        {"--sample", OPTION_INT, &o->sample, "tokens to generate"},
+        {"--temperature", OPTION_REAL, &o->temperature, "of sampling; 0: always the most likely token"},
+        {"--top_k", OPTION_INT, &o->top_k, "sample among so many most likely tokens; 0: among all"},
         {"--kv_cache", OPTION_FLAG, &o->kv_cache,
-         "keep keys and values; off: each token works out the whole context again"},
+         "keep keys and values; off: each token computes the whole context again"},
         {"--seed", OPTION_INT, &o->seed, "of weights, batches, dropout, sample"},
         {"files", OPTION_TITLE, NULL, NULL},
         {"--save", OPTION_TEXT, &o->save, "directory for the checkpoint"},
         {"--save_interval", OPTION_INT, &o->save_interval, "steps between checkpoints; 0: at the end only"},
         {"--save_async", OPTION_FLAG, &o->save_async, "write checkpoints beside the training"},
         {"--load", OPTION_TEXT, &o->load,
-         "checkpoint to resume from; or a directory of Hugging Face's, or llm.c's model file: its model "
-         "sizes count"},
+         "checkpoint to resume from; or a Hugging Face directory, or an llm.c model file: it sets the "
+         "model's sizes"},
         {"--export", OPTION_TEXT, &o->exported,
          "at the end: NAME.bin as llm.c's model file, else a directory for Hugging Face"},
         {"--shard_mb", OPTION_INT, &o->shard_mb,
