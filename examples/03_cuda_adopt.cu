@@ -52,7 +52,7 @@ int main(void) {
     cudaMemcpyAsync(&first, x, sizeof first, cudaMemcpyDeviceToHost, stream);
     cudaStreamSynchronize(stream);
     if (par_rank(world) == 0)
-        printf("%d ranks, carrier %s: x is %g, the mean of their targets\n", par_size(world),
+        printf("%d ranks, backend %s: x is %g, the mean of their targets\n", par_size(world),
                par_cuda_backend_name(cuda), (double)first);
     cudaFree(x), cudaFree(g);
     par_cuda_close(cuda);                          // +

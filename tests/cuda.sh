@@ -68,7 +68,7 @@ meets() { # processes that were started apart, each with a GPU that it shares wi
 }
 adopts() { PAR_RANKS=3 build/03_cuda_adopt_emu >"$work/said" && grep -q "x is 2," "$work/said"; }
 measures() { build/bench_cuda_emu --bytes 256K --json >"$work/bench" && [ "$(grep -c '"ratio"' "$work/bench")" -ge 14 ]; }
-collectives() { # on device memory, by each carrier: right results (times mean nothing here)
+collectives() { # on device memory, by each backend: right results (times mean nothing here)
     for devices in 1 4; do
         EMU_DEVICES=$devices build/bench_coll_emu --ranks 3 --op all -b 256 -e 16K -f 64 -n 3 -w 1 --json >"$work/coll" || return 1
         [ "$(grep -c '"wrong":0,' "$work/coll")" = 19 ] && ! grep -v '"wrong":0,' "$work/coll" || return 1

@@ -349,7 +349,7 @@ static void exact_nccl(par_comm *w) { // the bits of the CPU
     sweep(w, PAR_CUDA_NCCL_BACKEND, 100, 1);
 }
 #endif
-// Memory that a window is opened on, with the world and with halves of it; any carrier takes it.
+// Memory that a window is opened on, with the world and with halves of it; any backend supports it.
 static void windows(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     const size_t n = 5000;

@@ -1,9 +1,9 @@
-// data.h - tokens: what to train on, and what is held out.
+// data.h - reads tokens for training and for evaluation.
 //
-// Read are raw bytes; headerless uint16 or uint32, as nanoGPT writes its .bin; llm.c's token files;
-// Megatron's .bin with its .idx of either version; NumPy's .npy. Several files, a pattern, or a directory of
-// shards are one set of data; a sequence never crosses from one file into another. Nothing in a file is
-// believed: lengths and offsets are compared with the file, each token with the vocabulary before it is used.
+// Formats: raw bytes; uint16 or uint32 without a header, as in nanoGPT's .bin; llm.c's token files;
+// Megatron's .bin with an .idx of either version; NumPy's .npy. Several files, a pattern, or a directory of
+// shards are one dataset; a sequence never crosses from one file into another. Files are not trusted: lengths
+// and offsets are compared with the file, and each token with the vocabulary before it is used.
 #ifndef DATA_H
 #define DATA_H
 
@@ -88,7 +88,7 @@ static const unsigned char *data_token_address(const dataset *d, const data_run 
     const data_file *f = &d->files[r->file];
     return f->map + r->at + token * (size_t)f->width;
 }
-// The whole file; NULL: d->why says why not.
+// Maps a whole file. NULL: d->why has the error.
 static const unsigned char *data_map(dataset *d, const char *path, size_t *bytes) {
     const int fd = par_open_read(path, bytes, d->why, sizeof d->why);
     if (fd < 0) return NULL;
@@ -101,7 +101,7 @@ static const unsigned char *data_map(dataset *d, const char *path, size_t *bytes
 static void data_unmap(const unsigned char *map, size_t bytes) {
     if (map) munmap((void *)(uintptr_t)map, bytes);
 }
-// A run of count tokens from byte `at` of the last file on; it goes on with the run before it where it can.
+// Adds a run of count tokens from byte `at` of the last file on, or extends the run before it.
 static int data_add_run(dataset *d, int part, size_t at, size_t count) {
     data_subset *p = &d->subsets[part];
     data_run *last = p->run_count ? &p->runs[p->run_count - 1] : NULL;
@@ -120,9 +120,10 @@ static int data_add_run(dataset *d, int part, size_t at, size_t count) {
     return p->run_count++, 1;
 }
 
-// ---- formats: each puts into the last file what its header says, and adds its runs ------------------------
+// ---- formats: each sets the last file's members from its header, and adds its runs ------------------------
 
-// Tokens from byte `first` to the end of the file. count SIZE_MAX: as many as there are; else the header's.
+// Adds the tokens from byte `first` to the end of the file. count: the header's; SIZE_MAX: there is no
+// header.
 static int data_read_tokens(dataset *d, int part, size_t first, size_t count, int width) {
     data_file *f = &d->files[d->file_count - 1];
     const size_t here = (f->bytes - first) / (size_t)width, odd = (f->bytes - first) % (size_t)width;
@@ -152,7 +153,7 @@ static int data_read_llmc(dataset *d, int part) {
     }
     return data_fail(d, "%s is no token file of llm.c's (magic %u, version %u)", f->path, h[0], h[1]);
 }
-// What stands behind 'key': in the header of a .npy, which is a dictionary as Python writes it.
+// The value of a key in the header of a .npy, which is a Python dictionary.
 static const char *data_npy_value(const char *header, const char *key) {
     const char *p = strstr(header, key);
     if (!p) return "";
@@ -194,7 +195,7 @@ static int data_read_npy(dataset *d, int part) {
     return data_read_tokens(d, part, begin + n, (size_t)PAR__MIN(count, SIZE_MAX - 1ull), f->width);
 }
 
-// Megatron's index. Of both versions a row is left: where sequence i begins, in bytes, and its tokens.
+// Megatron's index. Both versions tell where sequence i begins, in bytes, and how many tokens it has.
 typedef struct data_index {
     const unsigned char *map, *lengths, *offsets, *dims; // dims: of version TNTIDX
     size_t bytes, count;
@@ -313,14 +314,14 @@ static int data_add_file(dataset *d, int part, const char *path, data_type type)
     default: return f->vocab_size = 256, data_read_tokens(d, part, 0, SIZE_MAX, 1);
     }
 }
-// train.bin, train_*.bin, *_train_*.bin, and val likewise, or .npy: 0, 1; -1: neither.
+// 0 for train.bin, train_*.bin and *_train_*.bin, 1 for the same with val, -1 for others; .npy likewise.
 static int data_shard(const char *name) {
     if (!data_has_suffix(name, ".bin") && !data_has_suffix(name, ".npy")) return -1;
     if (!strncmp(name, "train", 5) || strstr(name, "_train")) return 0;
     return !strncmp(name, "val", 3) || strstr(name, "_val") ? 1 : -1;
 }
-// Its training shards are data, its val shards are held out, unless there is val_data; of that directory the
-// val shards alone.
+// Adds a directory: its training shards for training and its val shards as held-out data, unless there is
+// val_data. Of val_data's directory it adds the val shards only.
 static int data_add_directory(dataset *d, int part, const char *dir, const data_desc *desc, data_type type) {
     struct dirent **list = NULL;
     const int n = scandir(dir, &list, NULL, alphasort);
@@ -348,7 +349,7 @@ static int data_add_pattern(dataset *d, int part, const char *pattern, data_type
     globfree(&g);
     return ok;
 }
-// A file, a directory, a pattern, or a name of Megatron's without its ending.
+// Adds a file, a directory, a pattern, or one of Megatron's names without its ending.
 static int data_add_item(dataset *d, int part, const char *text, const data_desc *desc, data_type type) {
     char bin[4210];
     struct stat st;
@@ -383,7 +384,7 @@ static void data_close(dataset *d) {
     free(d->files), free(d->subsets[0].runs), free(d->subsets[1].runs);
     d->files = NULL, d->subsets[0].runs = d->subsets[1].runs = NULL, d->file_count = 0;
 }
-// The first 9/10 stay, the rest is held out.
+// Keeps the first 9/10 for training and holds out the rest.
 static int data_hold_out(dataset *d) {
     data_subset *from = &d->subsets[0], *to = &d->subsets[1];
     const size_t keep = from->token_count / 10 * 9;
@@ -401,7 +402,7 @@ static int data_hold_out(dataset *d) {
     to->token_count = from->token_count - keep, from->token_count = keep, from->run_count = runs;
     return 1;
 }
-// Where sequences may begin.
+// Counts the tokens at which a sequence can begin.
 static int data_count_starts(dataset *d, int part, const data_desc *desc, int split) {
     data_subset *p = &d->subsets[part];
     size_t longest = 0;
@@ -424,7 +425,7 @@ static int data_fail_vocabulary(dataset *d, const data_run *r, size_t token) { /
                      f->path, (r->at - f->first) / (size_t)f->width + token, shown, d->vocab_size,
                      data_type_names[f->type]);
 }
-// Every token of a run is compared with the vocabulary; which is the largest?
+// Compares every token of a run with the vocabulary, and finds the largest.
 static int data_check_run(dataset *d, const data_run *r, uint64_t *largest) {
     const int width = d->files[r->file].width;
     const unsigned char *p = data_token_address(d, r, 0);
@@ -438,8 +439,8 @@ static int data_check_run(dataset *d, const data_run *r, uint64_t *largest) {
     for (size_t i = 0;; i++)
         if (data_read_uint(p + i * (size_t)width, width) == max) return data_fail_vocabulary(d, r, i);
 }
-// The vocabulary, where nobody knows it: what formats have; else the largest token and those before it, up to
-// a multiple of 64, as matrix products like them: 50304 for all of GPT-2's, as nanoGPT has it.
+// Finds the vocabulary if the caller does not know it: that of the format, else the largest token + 1,
+// rounded up to a multiple of 64, which is fast in matrix products (50304 for GPT-2's tokens, as in nanoGPT).
 static int data_vocabulary(dataset *d, const data_desc *desc) {
     const size_t check_bytes = desc->check_bytes ? desc->check_bytes : (size_t)1 << 30;
     const int known = desc->vocab_size;
@@ -462,7 +463,7 @@ static int data_vocabulary(dataset *d, const data_desc *desc) {
     d->vocab_size = known ? known : declared;
     return 1;
 }
-// NULL, or what is wrong, in d->why.
+// Opens a dataset. NULL, or an error text, in d->why.
 static const char *data_open(dataset *d, const data_desc *desc) {
     memset(d, 0, sizeof *d);
     int type = 0;
@@ -479,7 +480,8 @@ static const char *data_open(dataset *d, const data_desc *desc) {
     return ok ? NULL : d->why;
 }
 
-// Sequence `index` of a step: the same for every number of ranks. NULL, or what is wrong, in d->why.
+// Reads sequence `index` of a step, which is the same for every number of ranks. NULL, or an error text, in
+// d->why.
 static const char *data_sequence(dataset *d, int held_out, uint64_t seed, uint64_t step, uint64_t index,
                                  int t, int *x, int *y) {
     const data_subset *p = &d->subsets[held_out];

@@ -1,6 +1,5 @@
-// files.h - models made elsewhere: Hugging Face's safetensors (GPT-2 and Llama, one file or several) and
-// llm.c's model files. Between them and the whole arrays of this program: all parameters side by side, in
-// the model's order.
+// files.h - imports and exports models: Hugging Face's safetensors (GPT-2 and Llama, one file or several) and
+// llm.c's model files. In memory all parameters are one array, side by side in the model's order.
 #ifndef FILES_H
 #define FILES_H
 
@@ -10,8 +9,8 @@
 
 #include "../output.h"
 
-// Hugging Face's names of a kind; several: side by side in rows. GPT-2's matrices but the embeddings lie
-// there transposed, (in, out).
+// Hugging Face's names for each kind of tensor; of several names each has some rows. GPT-2's matrices, except
+// the embeddings, are stored transposed, (in, out).
 static const struct {
     const char *gpt2, *llama[3];
 } files_names[GPT_KINDS] = {
@@ -33,8 +32,8 @@ static const struct {
     {"ln_f.bias", {NULL}},
     {NULL, {"lm_head.weight"}},
 };
-// Part `index` of a tensor there: its name, whether it is transposed, and which rows of ours it is. 0: no
-// such part.
+// Part `index` of a tensor in Hugging Face's files: its name, whether it is transposed, and which of our rows
+// it has. 0: there is no such part.
 static int files_source(const gpt_model *m, const gpt_tensor *x, int index, char *name, size_t capacity,
                         int *transposed, size_t *first, size_t *count) {
     const int llama = m->config.llama, matrix = x->p->cols > 1 && x->layer >= 0;
@@ -83,7 +82,7 @@ static char *files_text(const char *dir, const char *name, char *why, size_t cap
     free(text);
     return NULL;
 }
-// The value of a key, wherever it stands in a JSON text that is one: 1, and from where to where it goes.
+// Finds a key anywhere in a valid JSON text. 1: *value is the text of its value.
 static int files_find_key(par__json *j, const char *key, par__json *value) {
     char name[64];
     par__json_skip_space(j);
@@ -117,7 +116,7 @@ static void files_bad_value(files_json *f, const char *key, const char *expected
         if ((unsigned char)*p < 32 || (unsigned char)*p > 126) *p = '?';
     f->bad = 1;
 }
-// 1: the key is there, and its value is not null. The whole text must be JSON.
+// 1: the key is there, and its value is not null. The whole text must be valid JSON.
 static int files_value(files_json *f, const char *key, par__json *value) {
     par__json all = {f->text, f->text + strlen(f->text), 0}, j = all;
     par__json_skip_value(&all, 0), par__json_skip_space(&all);
@@ -161,7 +160,7 @@ static int files_word_of(const char *words, const char *word) { // "one or anoth
         words += n + strlen(" or ");
     }
 }
-// Is it this word? `words`, which an error shows, are those that it may be.
+// Is the value of a key this word? `words` are the allowed ones, which an error shows.
 static int files_is_word(files_json *f, const char *key, const char *word, const char *words) {
     char text[32];
     par__json v;
@@ -176,7 +175,7 @@ static void files_close(files_huggingface *h) {
     free(h->shards);
     h->shards = NULL, h->shard_count = 0;
 }
-// Another file of weights, once. NULL, or what is wrong.
+// Opens a file of weights if it is not open yet. NULL, or an error text.
 static const char *files_shard_open(files_huggingface *h, const char *dir, const char *name) {
     char path[4200];
     const size_t n = strlen(name), ending = strlen(".safetensors");
@@ -195,7 +194,7 @@ static const char *files_shard_open(files_huggingface *h, const char *dir, const
     if (par_zero_safetensors_open(path, s)) return snprintf(h->why, sizeof h->why, "%s", s->why), h->why;
     return snprintf(s->why, sizeof s->why, "%s", name), (const char *)NULL; // which it is
 }
-// {"weight_map": {tensor: file, ...}}: every file.
+// Opens every file of an index, {"weight_map": {tensor: file, ...}}.
 static const char *files_shards(files_huggingface *h, const char *dir, const char *index) {
     files_json f = {index, "model.safetensors.index.json", h->why, sizeof h->why, 0};
     par__json map;
@@ -245,7 +244,7 @@ static const par_zero_file_tensor *files_tensor(const files_huggingface *h,
     return NULL;
 }
 
-// What config.json, which is this text, says of the model. NULL, or what is wrong (in why).
+// Reads the model's sizes from the text of a config.json. NULL, or an error text (in why).
 static const char *files_config_of(const char *json, const char *name, gpt_config *g, char *why,
                                    size_t capacity) {
     files_json f = {json, name, why, capacity, 0};
@@ -286,8 +285,8 @@ static const char *files_config(const char *dir, gpt_config *g, char *why, size_
     const char *wrong = files_config_of(json, name, g, why, capacity);
     return free(json), wrong;
 }
-// Before anything is made of that size: have the files at least as many elements as the model? NULL, or that
-// they have not.
+// Checks, before memory for the model is allocated, that the files have at least as many elements as the
+// model. NULL, or an error text.
 static const char *files_check_size(const char *dir, const gpt_config *g, char *why, size_t capacity) {
     files_huggingface h;
     size_t present = 0;
@@ -305,8 +304,8 @@ static const char *files_check_size(const char *dir, const gpt_config *g, char *
     const int fits = !problem && present >= gpt_parameter_count(g);
     return files_close(&h), fits ? NULL : why;
 }
-// All parameters, from tensors with their names after `prefix`. NULL, or which one is missing or of another
-// shape.
+// Reads all parameters from the tensors that are called `prefix` and their name. NULL, or which one is
+// missing or has another shape.
 static const char *files_read_weights(const gpt_model *m, const files_huggingface *h, const char *prefix,
                                       float *whole) {
     static char why[900];
@@ -353,7 +352,7 @@ static const char *files_load(const gpt_model *m, const char *dir, float *whole)
 
 // ---- Hugging Face: save -----------------------------------------------------------------------------------
 
-// All parameters as tensors of theirs, pointing into `room` (total_count floats); how many.
+// Lists all parameters as tensors in the format of Hugging Face, which point into `buffer`; returns their number.
 static size_t files_list_tensors(const gpt_model *m, const float *whole, float *buffer,
                                  par_zero_file_tensor *list) {
     size_t n = 0;
@@ -375,18 +374,18 @@ static size_t files_list_tensors(const gpt_model *m, const float *whole, float *
     }
     return n;
 }
-// How many of the tensors from `first` on go into one file of at most `most` bytes.
+// The number of tensors from `first` on that fit into one file.
 static size_t files_shard(const par_zero_file_tensor *list, size_t n, size_t first, size_t max_bytes) {
     size_t bytes = 0, k = first;
     while (k < n && (k == first || bytes + list[k].count * 4 <= max_bytes)) bytes += list[k++].count * 4;
     return k - first;
 }
-// Shard k of so many, as Hugging Face names it.
+// Hugging Face's name for shard k of so many.
 static void files_shard_name(char name[64], size_t k, size_t shards) {
     snprintf(name, 64, shards == 1 ? "model.safetensors" : "model-%05zu-of-%05zu.safetensors", k, shards);
 }
-// An export is written beside what is there, each file as NAME.new, and renamed when all of it is on the
-// disk: where the disk fills up, the previous export stays as it was.
+// An export writes each file as NAME.new, and renames all of them when they are on the disk. If the disk is
+// full, a previous export stays as it was.
 typedef struct files_export {
     const char *dir;
     const par_zero_file_tensor *list;
@@ -401,7 +400,7 @@ static const char *files_write_error(char *why, size_t capacity, const char *pat
     snprintf(why, capacity, "cannot write %.1000s: %s; what was there is untouched", path, strerror(errno));
     return why;
 }
-// A stream's end: onto the disk. 0: errno says why not.
+// Writes a stream to the disk and closes it. 0: failed, see errno.
 static int files_close_synced(FILE *f, int ok) {
     ok = ok && !fflush(f) && !fsync(fileno(f));
     const int e = errno, closed = !f || !fclose(f);
@@ -477,7 +476,8 @@ static const char *files_write_text(const files_export *x, const char *name, con
     const int ok = f && (g ? files_print_config(f, g) : files_print_index(f, x));
     return files_close_synced(f, ok) ? NULL : files_write_error(why, capacity, path);
 }
-// All new files get their names, or all go. While they do there is no config.json: nobody takes half of it.
+// Renames all new files to their names, or removes them all. Meanwhile there is no config.json, so that
+// nobody reads a mixture of two exports.
 static const char *files_rename_all(const files_export *x, int keep, char *why, size_t capacity) {
     char from[4300], to[4300], name[64];
     const char *problem = NULL;
@@ -499,8 +499,8 @@ static const char *files_rename_all(const files_export *x, int keep, char *why, 
     if (keep && !problem && x->shards > 1) unlink(to); // likewise
     return problem;
 }
-// A directory that transformers opens. shard_bytes: the largest file of weights, unless for one tensor; 0: 5
-// GB. NULL, or what is wrong: then everything is as it was.
+// Writes a directory that transformers can load. shard_bytes: the largest file of weights, unless one tensor
+// is larger; 0: 5 GB. NULL, or an error text: then nothing has changed.
 static const char *files_save(const gpt_model *m, const char *dir, const float *whole, size_t shard_bytes) {
     static char why[4400];
     par_zero_file_tensor *list =
@@ -567,7 +567,8 @@ static const char *files_read_note(const char *dir, gpt_config *g, int *step) {
     snprintf(why, sizeof why, "%s is not a checkpoint of this program", dir);
     return why;
 }
-// Before anything is made of that size: are the files of weights as large as the model in the note?
+// Checks, before memory for the model is allocated, that the files of weights are as large as the model in
+// the note.
 static const char *files_own_check_size(const char *dir, const gpt_config *g, char *why, size_t capacity) {
     char path[4400];
     struct stat st;
@@ -589,8 +590,8 @@ static const char *files_own_check_size(const char *dir, const gpt_config *g, ch
 
 // ---- llm.c's model file -----------------------------------------------------------------------------------
 
-// 256 int32: magic, version (3: f32, 5: bf16), block size, vocabulary, layers, heads, features, padded
-// vocabulary. Then each kind of tensor for all layers together, with the embedding's rows padded.
+// The format: 256 int32 (magic, version (3: f32, 5: bf16), block size, vocabulary, layers, heads, features,
+// padded vocabulary), then each kind of tensor for all layers, with the embedding's rows padded.
 enum { FILES_LLMC = 20240326 };
 
 static const char *files_llmc_config(const char *path, gpt_config *g, char *why, size_t capacity) {
@@ -618,7 +619,7 @@ static const char *files_llmc_config(const char *path, gpt_config *g, char *why,
              present < bytes ? "is truncated" : "is longer than its header says", bytes, present);
     return why;
 }
-// To or from a model file: NULL, or what is wrong.
+// Writes or reads the tensors of a model file. NULL, or an error text.
 static const char *files_llmc_transfer(const gpt_model *m, FILE *f, float *whole, int save, par_dtype type,
                                        size_t padded) {
     const size_t e = par_dtype_bytes(type), C = (size_t)m->config.n_embd;

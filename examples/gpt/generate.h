@@ -1,9 +1,9 @@
-// generate.h - text from the model: a prompt in one pass, then token by token, each against a cache of the
-// keys and values before it. Part of gpt.c.
+// generate.h - generates text: reads the prompt, then adds one token at a time, with a key-value cache. Part
+// of gpt.c.
 //
-// Every grid generates: ranks of tp have their heads' keys each, stages of a pipeline those of their layers,
-// and work in turn; ranks of dp and cp do the same as each other. When the context is full (block_size
-// tokens) its older half is dropped, and the newer one is read again at its new positions.
+// It works on every grid. Each rank of tp has the cache of its heads, each stage of a pipeline that of its
+// layers; stages run one after the other; ranks of dp and cp all compute the same. When the context is full
+// (block_size tokens) the older half is dropped, and the newer half is read again at its new positions.
 #ifndef GENERATE_H
 #define GENERATE_H
 
@@ -23,8 +23,7 @@ typedef struct generator {
     double prompt_seconds, seconds;               // until the first token was known; from then on
 } generator;
 
-// What of a training's settings --generate does without: it needs no batch, and stages in turn are no
-// schedule.
+// Sets what --generate does not need: a batch and a schedule. NULL, or an error text.
 static const char *generate_settings(settings *o) {
     if (!o->load) return "--generate needs a model: --load CHECKPOINT";
     if (o->prompt) return "--generate has its own text: leave out --prompt";
@@ -36,7 +35,7 @@ static const char *generate_settings(settings *o) {
     return NULL;
 }
 
-// A shorter context than the model's own, whose table of positions stays as long as it is.
+// Limits the context to block_size; the model's table of positions keeps its size.
 static void generate_shorten(gpt_config *c, int block_size) {
     c->positions = c->llama ? c->positions : (int)gpt_positions(c);
     c->block_size = PAR__MIN(c->block_size, block_size);
@@ -44,8 +43,8 @@ static void generate_shorten(gpt_config *c, int block_size) {
 
 // ---- prompts and output -----------------------------------------------------------------------------------
 
-// A prompt's tokens (the caller frees them): bytes with a vocabulary of 256, else numbers separated by
-// spaces. NULL, or what is wrong.
+// Parses a prompt into tokens (the caller frees them): bytes with a vocabulary of 256, else numbers separated
+// by spaces. NULL, or an error text.
 static const char *generate_parse(const char *option, const char *text, int vocab_size, int32_t **tokens,
                                   size_t *count) {
     static char why[512];
@@ -77,7 +76,8 @@ static const char *generate_parse(const char *option, const char *text, int voca
     return NULL;
 }
 
-// A token, as it comes. plain: what could move a terminal's cursor, or is no ASCII, is shown as '?'.
+// Prints one token. ascii_only: control characters, which could change a terminal, and all but ASCII become
+// '?'.
 static void generate_show(const trainer *t, FILE *out, int32_t token, int ascii_only) {
     unsigned char byte;
     size_t n;
@@ -110,12 +110,12 @@ static void generate_json(const trainer *t, const generator *g, size_t prompt, c
 
 // ---- which token comes next -------------------------------------------------------------------------------
 
-static uint32_t generate_sort_key(float x) { // an integer that orders as the number does
+static uint32_t generate_sort_key(float x) { // an integer that sorts as the number does
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
-// The largest number that at least k of n are not below, bit by bit.
+// The sort key of the k-th largest of n numbers, found bit by bit.
 static uint32_t generate_kth_largest(const float *x, size_t n, size_t k) {
     uint32_t limit = 0;
     for (int bit = 31; bit >= 0; bit--) {
@@ -126,8 +126,9 @@ static uint32_t generate_kth_largest(const float *x, size_t n, size_t k) {
     }
     return limit;
 }
-// Of V logits, which are overwritten: the largest at temperature 0, else one of the top_k largest (0: of all)
-// by chance, as often as softmax of logits / temperature says. number: of the token, keys the chance.
+// Samples a token from V logits, which are overwritten. At temperature 0 it is the largest, else one of the
+// top_k largest (0: of all), with the probabilities softmax(logits / temperature). number: the token's, keys
+// the random number.
 static int32_t generate_sample(const settings *o, float *p, size_t V, uint64_t number) {
     size_t token = 0;
     float sum = 0;
@@ -153,7 +154,8 @@ static int generate_has_stage(const trainer *t, int stage) {
     return generate_rank_of(t, stage) == par_rank(t->pp_comm);
 }
 
-// The model works on all tokens of the context here; back to training with `generate_end`.
+// Switches the model to the generator's context, in which tokens are not split; generate_end switches it
+// back.
 static gpt_model generate_begin(trainer *t, generator *g) {
     const gpt_model before = t->model;
     t->model.tp = g->tp, t->model.sequence_parallel = 0, t->model.split_backward = 0,
@@ -167,7 +169,7 @@ static void generate_end(trainer *t, const gpt_model *before) {
     t->model.recompute = before->recompute, t->model.cache = NULL, t->model.last_token_only = 0;
 }
 
-// Caches of the layers here, and the largest buffers of the stages here.
+// Allocates the caches of this rank's layers, and buffers for the largest of its stages.
 static par_result generate_memory(trainer *t, generator *g) {
     const size_t between = g->rows * (size_t)t->o.model.n_embd * par_tp_element_bytes(g->tp);
     const size_t each = par_tp_kv_cache_bytes(g->tp, &t->model.attention, 1, g->capacity);
@@ -228,7 +230,7 @@ static void generate_close(trainer *t, generator *g) {
     free(g->cache), free(g->buffers.layers), free(g->context), free(g->logits);
 }
 
-// Tokens `first` to `end - 1` of the context, through the stages in turn; the last one's logits stay there.
+// Passes tokens `first` to `end - 1` of the context through the stages; the logits are on the last one.
 static par_result generate_pass(trainer *t, generator *g, size_t first, size_t end) {
     const par_tp_tokens tokens = {1, end - first, 0, first};
     const size_t rows = end - first, count = rows * (size_t)t->o.model.n_embd;
@@ -251,7 +253,8 @@ static par_result generate_pass(trainer *t, generator *g, size_t first, size_t e
     }
     return PAR_OK;
 }
-// The next token, on all ranks: chosen on the last stage, where each rank of tp gathers the same logits.
+// Chooses the next token on the last stage, where each rank of tp gathers the same logits, and sends it to
+// all ranks.
 static par_result generate_next(trainer *t, generator *g, uint64_t number, int32_t *token) {
     const size_t V = (size_t)t->o.model.vocab_size, n = (size_t)t->o.tp,
                  mine = t->model.head.weight.local_rows;
@@ -269,8 +272,8 @@ static par_result generate_next(trainer *t, generator *g, uint64_t number, int32
     return par_broadcast(token, token, 1, PAR_I32, last, t->pp_comm);
 }
 
-// o.sample tokens after a prompt of at least one; rank 0 shows them (out) or keeps them (in `all`) as they
-// come.
+// Generates o.sample tokens after a prompt of at least one token. Rank 0 prints each to `out` or keeps it in
+// `all`.
 static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, size_t count, FILE *out,
                                int ascii_only, int32_t *all) {
     const size_t skip = count > g->capacity ? count - g->capacity : 0; // the newest part fits
@@ -298,7 +301,7 @@ static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, 
     g->seconds = par_seconds(t->world) - begun;
     return PAR_OK;
 }
-// The prompt and what follows it, on stdout. as_sample: at the end of a training.
+// Prints the prompt and the generated text on stdout. as_sample: at the end of a training.
 static par_result generate(trainer *t, int as_sample) {
     const int root = par_rank(t->world) == 0, json = t->o.json, V = t->o.model.vocab_size;
     const int ascii_only = as_sample || isatty(1);

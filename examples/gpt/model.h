@@ -1,4 +1,4 @@
-// model.h - GPT-2 and Llama on par_tp.h's layers: one forward and one backward, for any t x c ranks; the
+// model.h - GPT-2 and Llama on par_tp.h's layers: one forward and one backward for any t x c ranks, and an
 // update by par_zero.h's kernel.
 //
 // Shapes: B sequences of T tokens, C = n_embd, V = vocabulary. "tokens": R = B T/c rows x C, split once more
@@ -13,9 +13,9 @@
 
 typedef struct gpt_config {
     int n_layer, n_head, n_embd, block_size, vocab_size, bias;
-    int llama, n_kv_head; // root mean square norms, rotary positions, SwiGLU, no biases, a head of its own
-    // as files from elsewhere say: features of the MLP, whether the head is the embedding, rows of the
-    // position table; 0: gpt_hidden, by the architecture, block_size
+    int llama, n_kv_head; // llama: RMSNorm, RoPE, SwiGLU, no biases, a head with its own weight
+    // From imported models: features of the MLP, whether the head is tied to the embedding, rows of the
+    // position table. 0: gpt_hidden, by the architecture, block_size.
     int hidden, tied, positions;
     float epsilon; // of norms; 0: 1e-5
     par_tp_rotary rotary;
@@ -71,9 +71,9 @@ typedef struct gpt_tensor { // a parameter, in the model's order
     uint64_t stream;
 } gpt_tensor;
 
-// A unit (0: the embedding; 1 ... n_layer: a layer; then: the last norm and the head) is about to be used, or
-// has been: whoever shares parameters out among ranks has them whole in between. INPUT and WEIGHT: the halves
-// of backward, where they are apart.
+// Where the model is in its use of a unit (0: the embedding; 1 to n_layer: a layer; n_layer + 1: the last
+// norm and the head). Between BEGIN and END the unit's parameters must be complete on this rank. INPUT and
+// WEIGHT are the halves of a split backward.
 typedef enum gpt_phase {
     GPT_FORWARD_BEGIN,
     GPT_FORWARD_END,
@@ -85,15 +85,15 @@ typedef enum gpt_phase {
     GPT_WEIGHT_END
 } gpt_phase;
 
-// Some layers in a row, a pipeline's stage: the embedding before the first, the norm and the head after the
-// last.
+// A stage of a pipeline: some consecutive layers, with the embedding before the first and the norm and the
+// head after the last.
 typedef struct gpt_stage {
     int first, end; // layers first ... end - 1
     int embed, head;
 } gpt_stage;
 
-// What backward works out again instead of having it kept. SELECTIVE: what is cheap, the norms and the
-// activation (scores of attention are never kept). FULL: all but each layer's input (Chen et al. 2016).
+// Which activations backward recomputes. SELECTIVE: the cheap ones, norms and activation functions (attention
+// scores are never kept). FULL: all but each layer's input (Chen et al. 2016).
 typedef enum gpt_recompute { GPT_RECOMPUTE_NONE, GPT_RECOMPUTE_SELECTIVE, GPT_RECOMPUTE_FULL } gpt_recompute;
 
 typedef struct gpt_model {
@@ -135,12 +135,12 @@ static size_t gpt_positions(const gpt_config *g) {
 static inline int gpt_unit_of(const gpt_tensor *x, const gpt_config *g) {
     return x->layer >= 0 ? x->layer + 1 : x->kind <= GPT_WPE ? 0 : g->n_layer + 1;
 }
-// The tensors of a unit: *first ... one before what is returned.
+// The tensors of a unit: from *first to one before the number that is returned.
 static inline int gpt_unit_tensors(const gpt_model *m, int unit, int *first) {
     return *first = m->unit_first_tensor[unit], m->unit_first_tensor[unit + 1];
 }
-// NULL, or what is wrong with a model's sizes, which come from options or from files. What passes has less
-// than 2^60 parameters. A vocabulary of 0 is one that is not known yet.
+// Checks a model's sizes, which come from options or from files: NULL, or an error text. Sizes that pass have
+// fewer than 2^60 parameters. A vocabulary of 0 is not known yet.
 static inline const char *gpt_check(const gpt_config *g) {
     if (g->n_layer < 1 || g->n_layer > 10000) return "n_layer must be from 1 to 10000";
     if (g->n_embd < 1 || g->n_embd > 1 << 20) return "n_embd must be from 1 to 1048576";
@@ -168,7 +168,7 @@ static gpt_stage gpt_all_layers(const gpt_model *m) {
     const gpt_stage all = {0, m->config.n_layer, 1, 1};
     return all;
 }
-// The head has the embedding's weight where both are in one part; else a weight of its own.
+// Does the head of this stage use the embedding's weight? It does if they are tied and both are in the stage.
 static int gpt_stage_is_tied(const gpt_model *m, const gpt_stage *stage) {
     return gpt_is_tied(&m->config) && stage->embed && stage->head;
 }
@@ -176,7 +176,7 @@ static int gpt_stage_is_tied(const gpt_model *m, const gpt_stage *stage) {
 // ---- parameters -------------------------------------------------------------------------------------------
 
 static void gpt_tensor_add(gpt_model *m, int present, int kind, int layer, par_tp_parameter *p, float init) {
-    // absent ones count: then others begin the same
+    // absent tensors have numbers, too, so that the others get the same initial values
     const int layers = m->config.n_layer;
     const int number = layer >= 0 ? 12 * layer + kind : kind < GPT_LN1W ? kind : 12 * layers + kind - 12;
     const uint64_t stream = (uint64_t)number + 1;
@@ -219,7 +219,7 @@ static par_result gpt_layer_open(gpt_model *m, gpt_layer *k) {
     return par_tp_linear_open(m->tp, &k->down);
 }
 
-// Shapes of all parameters, split over tp's ranks. Collective over tp.
+// Sets the shapes of all parameters, split over tp. Collective over tp.
 static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int sequence) {
     const float residual = 0.02f / sqrtf(2.0f * (float)g->n_layer);
     const int bias = g->bias;
@@ -272,7 +272,8 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
 }
 static void gpt_close(gpt_model *m) { free(m->layers), free(m->tensors), free(m->unit_first_tensor); }
 
-// Memory for this rank's parameters (count elements of the context's type) and gradients (count floats).
+// Sets the memory of this rank's parameters (count elements of the context's type) and gradients (count
+// floats).
 static inline void gpt_set_memory(gpt_model *m, void *data, float *grad) {
     for (int i = 0; i < m->tensor_count; i++) {
         m->tensors[i].p->data = (char *)data + m->tensors[i].offset * par_tp_element_bytes(m->tp);
@@ -291,8 +292,8 @@ static inline par_result gpt_init_weights(gpt_model *m) {
     return PAR_OK;
 }
 
-// This rank's elements of all tensors in turn: visit(user, local element, element of the whole, how many side
-// by side).
+// Calls visit(user, local element, global element, number of consecutive elements) for all elements of this
+// rank.
 typedef void (*gpt_shard_fn)(void *user, size_t local, size_t whole, size_t count);
 static inline void gpt_for_each_shard(const gpt_model *m, gpt_shard_fn visit, void *user) {
     for (int i = 0; i < m->tensor_count; i++) {
@@ -320,7 +321,7 @@ static inline void gpt_copy_shard(void *user, size_t local, size_t whole, size_t
     memcpy(a->to_whole ? a->whole + whole : a->local + local,
            a->to_whole ? a->local + local : a->whole + whole, count * sizeof(float));
 }
-// Between an array of this rank's elements and one of all elements.
+// Copies between an array of this rank's elements and one of all elements.
 static inline void gpt_copy_weights(const gpt_model *m, float *local, float *whole, int to_whole) {
     gpt_copy_arrays a = {local, whole, to_whole};
     gpt_for_each_shard(m, gpt_copy_shard, &a);
@@ -342,8 +343,8 @@ typedef struct gpt_activations { // what a layer keeps for backward
     par_tp_matrix ddown, dup, dproj, dqkv; // gradients of the products' outputs
     float *stats1, *stats2, *lse;
 } gpt_activations;
-// Where a matrix lies: kept until the input half of backward, until the weight half, from the one to the
-// other, or no longer than a call.
+// The lifetime of a matrix: until the input half of backward, until the weight half, between the two halves,
+// or within one call.
 typedef enum gpt_lifetime {
     GPT_UNTIL_INPUT,
     GPT_UNTIL_WEIGHT,
@@ -362,7 +363,8 @@ typedef struct gpt_buffers {
     par_tp_matrix dx, dy, wide, wider; // backward's scratch
 } gpt_buffers;
 
-// The matrices of a part for R rows, laid out in the blocks, or only counted. Contents change with each call.
+// Lays out the matrices of a stage for R rows in the blocks, or only counts their bytes where a block is
+// NULL.
 static void gpt_buffers_layout(const gpt_model *m, const gpt_stage *stage, gpt_buffers *b, size_t rows) {
     const gpt_config *g = &m->config;
     const size_t C = (size_t)g->n_embd, N = m->sequence_parallel ? rows / (size_t)m->t : rows,
@@ -466,7 +468,7 @@ static par_result gpt_apply_dropout(const gpt_model *m, const par_tp_tokens *tok
     return d && d->p > 0 ? par_tp_dropout(m->tp, tokens, gpt_dropout_stream(d, layer, site), d->p, x, x)
                          : PAR_OK;
 }
-// Queries and keys lie side by side in qkv, and turn with their positions.
+// Applies RoPE to queries and keys, which are side by side in qkv.
 static par_result gpt_rope(const gpt_model *m, const par_tp_tokens *tokens, int backward,
                            par_tp_matrix *qkv) {
     const size_t dim = m->attention.dim, t = (size_t)m->t, kv = m->attention.kv_heads;
@@ -503,7 +505,7 @@ static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_
     return par_tp_add(tp, next, &s->mid, next);
 }
 
-// Of a matrix of tokens that comes from, or goes to, another part.
+// Describes a token matrix that comes from, or goes to, another stage.
 static void gpt_token_matrix(const gpt_model *m, par_tp_matrix *x, void *data, size_t rows) {
     x->data = data, x->rows = m->sequence_parallel ? rows / (size_t)m->t : rows,
     x->cols = (size_t)m->config.n_embd;
@@ -513,7 +515,7 @@ static size_t gpt_tokens_bytes(const gpt_model *m, size_t rows) {
     return (m->sequence_parallel ? rows / (size_t)m->t : rows) * (size_t)m->config.n_embd *
            par_tp_element_bytes(m->tp);
 }
-// The row of each sequence's last token. x and y: whole tokens.
+// Copies the row of each sequence's last token. Tokens must not be split over tp.
 static par_result gpt_last_tokens(const gpt_model *m, const par_tp_tokens *tokens, const par_tp_matrix *x,
                                   par_tp_matrix *y) {
     const size_t row = x->cols * par_tp_element_bytes(m->tp), n = tokens->sequence;
@@ -521,8 +523,8 @@ static par_result gpt_last_tokens(const gpt_model *m, const par_tp_tokens *token
     return par_tp_kernels_of(m->tp)->copy(m->tp, y->data, row, (const char *)x->data + (n - 1) * row, n * row,
                                           tokens->batch, row);
 }
-// From b->in (or ids) to b->out (or logits of R rows in b->logits, split by vocabulary). A tied embedding
-// stays in use until the head.
+// The forward of a stage, from b->in (or ids) to b->out (or to b->logits, R rows split by vocabulary). A tied
+// embedding stays in use until the head.
 static par_result gpt_stage_forward(gpt_model *m, const gpt_stage *stage, gpt_buffers *b,
                                     const par_tp_tokens *tokens, const int32_t *ids,
                                     const gpt_dropout *drop) {
@@ -568,7 +570,7 @@ static inline par_result gpt_forward(gpt_model *m, gpt_buffers *b, const par_tp_
     return gpt_stage_forward(m, &all, b, tokens, ids, drop);
 }
 
-// What was not kept of a layer, as forward left it.
+// Recomputes the activations of a layer that were not kept.
 static par_result gpt_layer_recompute(const gpt_model *m, const gpt_layer *k, gpt_activations *s,
                                       gpt_buffers *b, const par_tp_tokens *tokens, const gpt_dropout *drop,
                                       int l) {
@@ -578,13 +580,13 @@ static par_result gpt_layer_recompute(const gpt_model *m, const gpt_layer *k, gp
     GPT_TRY(par_tp_norm_forward(m->tp, &k->norm2, &s->mid, s->stats2, &s->norm2));
     return gpt_activate(m, s);
 }
-// With the halves apart, the one that finds dx.
+// The backward of a linear layer; with a split backward only the half that computes dx.
 static par_result gpt_linear_backward(const gpt_model *m, par_tp_linear *l, const par_tp_matrix *dy,
                                       const par_tp_matrix *x, par_tp_matrix *dx) {
     return m->split_backward ? par_tp_linear_backward_input(m->tp, l, dy, dx)
                              : par_tp_linear_backward(m->tp, l, dy, x, dx);
 }
-// dx: gradient of the layer's output, then of its input.
+// b->dx is the gradient of the layer's output, and becomes the gradient of its input.
 static par_result gpt_layer_backward(const gpt_model *m, gpt_layer *k, gpt_activations *s, gpt_buffers *b,
                                      const par_tp_tokens *tokens, const gpt_dropout *drop, int l) {
     par_tp *tp = m->tp;
@@ -620,8 +622,9 @@ static par_result gpt_layer_wgrad(const gpt_model *m, gpt_layer *k,
     return par_tp_linear_backward_weight(m->tp, &k->qkv, &s->dqkv, &s->norm1);
 }
 
-// Gradients from b->logits (holding dlogits), or b->in (of the output); to b->out, of the input. With the
-// halves apart, those of products' weights are left to gpt_stage_wgrad.
+// The backward of a stage, from b->logits (which hold dlogits) or b->in (the gradient of the output) to
+// b->out (the gradient of the input). With a split backward gpt_stage_wgrad computes the gradients of the
+// linear layers' weights.
 static par_result gpt_stage_backward(gpt_model *m, const gpt_stage *stage, gpt_buffers *b,
                                      const par_tp_tokens *tokens, const int32_t *ids,
                                      const gpt_dropout *drop) {
@@ -678,7 +681,7 @@ static inline par_result gpt_backward(gpt_model *m, gpt_buffers *b, const par_tp
 
 // ---- AdamW ------------------------------------------------------------------------------------------------
 
-// Step `number`, the first of which is 1, on this rank's parts (f32). Weight decay is of matrices.
+// AdamW step `number` (from 1) on this rank's parameters (f32). Weight decay applies to matrices.
 static inline par_result gpt_update(const gpt_model *model, const par_zero_hyper *hyper, int number, float *w,
                                     const float *d, float *m, float *v) {
     for (int k = 0; k < model->tensor_count; k++) {

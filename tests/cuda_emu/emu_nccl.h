@@ -225,7 +225,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
     memcpy(words, &id, sizeof words);
     if (words[1] != (uint64_t)getpid()) {
         fprintf(stderr, "cuda_emu: emulated NCCL joins threads; ranks that are processes share a GPU "
-                        "(EMU_DEVICES=1) or choose another carrier\n");
+                        "(EMU_DEVICES=1) or choose another backend\n");
         return ncclInvalidUsage;
     }
     emu_group *&g = emu_groups[words[0]];
