@@ -659,7 +659,7 @@ PAR__ZERO_HOST_DEVICE float par__zero_trust_ratio(const double *sums, size_t pie
 #error "PAR_ZERO_WINDOW must be a multiple of 1024"
 #endif
 
-// Within the implementation a call's site is its caller's.
+// Calls within the implementation keep the call site of the program's call.
 #pragma push_macro("PAR_SITE")
 #undef PAR_SITE
 #define PAR_SITE      NULL
@@ -671,11 +671,12 @@ extern "C" {
 
 // >>zero_loops ----------------------------------------------------------------------------------------------
 //
-// Whole vectors only: tensors and shards begin at multiples of 32 elements, so that an element is treated
-// alike wherever the shards end.
+// The loops process whole vectors only: tensors and shards begin at multiples of 32 elements. So the result
+// for an element does not depend on where shards end.
 
-// The square root to an ulp or so, of 1e-30 at least, in plain arithmetic: sqrtf may set errno, so that a
-// compiler does not vectorize it. 1/sqrt by exponent bits and two Newton steps, then one of Heron's.
+// The square root of max(x, 1e-30), to about one ulp, in plain arithmetic: sqrtf may set errno, which keeps
+// compilers from vectorizing it. 1/sqrt from the exponent bits and two Newton steps, then one step of Heron's
+// method.
 PAR__INLINE_LOOP float par__zero_sqrt(float x) {
     uint32_t bits;
     float r;
@@ -699,7 +700,7 @@ PAR__INLINE_LOOP void par__zero_adamw(const par_zero_update *a, float *w, const 
 PAR__INLINE_LOOP void par__zero_sgd(const par_zero_update *a, float *w, const float *g, float *m, float *v,
                                     size_t n) {
     const float mu = a->hyper.momentum, lr = a->hyper.lr, decay = a->hyper.weight_decay, scale = a->scale;
-    const int mixed = a->hyper.nesterov || mu == 0; // with the gradient itself
+    const int mixed = a->hyper.nesterov || mu == 0; // the step includes the gradient itself
     const float own = mixed ? 1.0f : 0.0f, past = mixed ? mu : 1.0f;
     (void)v;
     PAR__VECTOR(i, n, const float x = g[i] * scale + decay * w[i], p = mu * m[i] + x; m[i] = p;
@@ -719,13 +720,13 @@ PAR__INLINE_LOOP float par__zero_lamb_step(const par_zero_update *a, float w, fl
            a->hyper.weight_decay * w;
 }
 PAR__INLINE_LOOP void par__zero_lamb(const par_zero_update *a, float *w, const float *g, float *m, float *v,
-                                     size_t n) { // m and v have moved on already
+                                     size_t n) { // m and v are updated already
     const float lr = a->hyper.lr * a->trust_ratio;
     (void)g;
     PAR__VECTOR(i, n, w[i] -= lr * par__zero_lamb_step(a, w[i], m[i], v[i]));
 }
 PAR__INLINE_LOOP void par__zero_muon(const par_zero_update *a, float *w, const float *g, float *m, float *v,
-                                     size_t n) { // g: the direction
+                                     size_t n) { // g: the orthogonalized direction
     const float lr = a->hyper.lr, keep = 1 - lr * a->hyper.weight_decay, scale = a->scale;
     (void)m, (void)v;
     PAR__VECTOR(i, n, w[i] = w[i] * keep - lr * (scale * g[i]));
@@ -759,12 +760,12 @@ PAR__INLINE_LOOP void par__zero_lamb_norms(const par_zero_update *a, const float
     sums[0] += par__zero_sum_lanes(ww), sums[1] += par__zero_sum_lanes(uu);
 }
 
-// 32 numbers between -most and most that share a scale, which is rounded up so that none is cut off (and is
-// no number where one of the 32 is none); its 16 bits, and what rounds to the nearest number: the float's low
-// bits.
+// Quantizes 32 floats to codes between -max_code and max_code with one bf16 scale, which is returned. The
+// scale is rounded up so that no code overflows; it is NaN if one of the floats is. Adding 1.5 x 2^23 rounds
+// to the nearest integer, which is then in the low bits of the float.
 PAR__INLINE_LOOP float par__zero_quantize_block(const float *x, float max_code, int32_t *codes) {
-    uint32_t bits, sizes[16]; // as integers: floats without their signs are in the same order, what is no
-    memset(sizes, 0, sizeof sizes); // number above all others
+    uint32_t bits, sizes[16]; // floats without signs compare like integers, and NaN is above all numbers
+    memset(sizes, 0, sizeof sizes);
     for (int half = 0; half < 32; half += 16)
         for (int i = 0; i < 16; i++) {
             uint32_t size;
@@ -852,7 +853,7 @@ PAR__LOOP_TABLES(par__zero_, PAR__ZERO_LOOPS)
 
 // >>zero_kernels --------------------------------------------------------------------------------------------
 
-enum { PAR__ZERO_CHUNK = 1024 }; // elements at a time: what is widened or rounded stays in the first cache
+enum { PAR__ZERO_CHUNK = 1024 }; // elements at a time, so that converted values stay in the L1 cache
 enum { PAR__ZERO_SUM_CHUNK = 256, PAR__ZERO_MAX_TREE_LEVELS = 20 };
 #define PAR__ZERO_TRY(call)                                                                                  \
     do {                                                                                                     \
@@ -865,7 +866,7 @@ static const float *par__zero_widen(float *wide, const void *x, par_dtype type, 
     par_cast(wide, PAR_F32, (const uint16_t *)x + at, type, n);
     return wide;
 }
-// To bf16, up with the probability of the part that is cut off (Gupta et al. 2015).
+// Rounds to bf16 at random, so that the expected value is exact (Gupta et al. 2015).
 static void par__zero_round_stochastic(uint16_t *to, const float *x, size_t n, const par_zero_update *a,
                                        uint64_t first) {
     const uint32_t key[2] = {(uint32_t)a->seed, (uint32_t)(a->seed >> 32)};
@@ -976,7 +977,7 @@ static par_result par__zero_cpu_decide_step(const par_zero_kernels *kernels, con
     (void)kernels;
     return par__zero_decide_step(rules, control), PAR_OK;
 }
-// Bytes; with 0 bits there are none.
+// Bytes of n quantized elements; 0 bits: 0.
 static size_t par__zero_quantized_bytes(int bits, size_t n) {
     return bits ? n / 32 * (size_t)(2 + 4 * bits) : 0;
 }
@@ -1012,7 +1013,7 @@ static par_result par__zero_cpu_sum_quantized(const par_zero_kernels *kernels, i
     float level[PAR__ZERO_MAX_TREE_LEVELS][PAR__ZERO_SUM_CHUNK];
     for (size_t at = 0; at < n; at += PAR__ZERO_SUM_CHUNK) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_SUM_CHUNK, n - at);
-        int to = 0; // the level that has the sum
+        int to = 0; // level of the tree that holds the sum
         for (int r = 0; r < ranks; r++) {
             float x[PAR__ZERO_SUM_CHUNK];
             const char *from = (const char *)quantized + par__zero_quantized_bytes(bits, (size_t)r * n + at);
@@ -1054,57 +1055,58 @@ enum {
     PAR__ZERO_MAX_DEDICATED = 8,
     PAR__ZERO_PAGE_ELEMENTS = 1024
 };
-enum { PAR__ZERO_TRAINABLE, PAR__ZERO_FROZEN }; // the two parts of a unit
+enum { PAR__ZERO_TRAINABLE, PAR__ZERO_FROZEN }; // parts of a unit
 enum { PAR__ZERO_FORWARD, PAR__ZERO_BACKWARD, PAR__ZERO_UPDATE, PAR__ZERO_SITES };
 
 typedef struct par__zero_tensor {
     par_zero_tensor desc;
     char name[160];
     int unit, part;
-    size_t count, offset; // elements; the first, in its part of the unit
+    size_t count, offset; // elements; offset of the first in its part of the unit
 } par__zero_tensor;
 
 typedef struct par__zero_unit {
-    char name[64], site[PAR__ZERO_SITES][96]; // what errors call it
-    int first, last;                          // tensors
-    size_t used[2], count[2];                 // elements of its parts; padded: a shard is count / ranks
-    size_t unsharded_offset, shard_offset;    // of its parameters, among those of all units: whole, as shards
-    size_t grad_offset, grad_shard_offset;    // likewise of what is trained
-    size_t offload_offset;                    // of its states, among offloaded ones
-    int open_forwards, open_backwards;        // begun and not ended
-    int microbatches_done;                    // microbatches whose gradients are complete
+    char name[64], site[PAR__ZERO_SITES][96]; // its name in errors
+    int first, last;                          // tensors first ... last - 1
+    size_t used[2], count[2]; // elements of each part, without and with padding; a shard has count / ranks
+    size_t unsharded_offset, shard_offset; // of its parameters in the array of all units: unsharded, sharded
+    size_t grad_offset, grad_shard_offset; // of its gradients, likewise
+    size_t offload_offset;                 // of its states in the offload store
+    int open_forwards, open_backwards;     // calls of begin without end
+    int microbatches_done;                 // of this step, whose gradients are complete
     par_request reduction, param_gather, replica_reduction;
 } par__zero_unit;
 
-typedef struct par__zero_slot { // room for a whole unit: its parameters, or its gradients
+typedef struct par__zero_slot { // buffer for an unsharded unit: its parameters, or its gradients
     char *memory;
-    char *quantized[2]; // quantized: what is gathered; gradients: what is sent, and what comes from all ranks
+    char *quantized[2]; // of parameters: gathered; of gradients: sent, and received from all ranks
     int dequantized;
-    int unit, use_count;              // -1: none
-    int fetching, fetch_transfers[2]; // its shards are being read, by these transfers
+    int unit, use_count;              // unit: -1: none
+    int fetching, fetch_transfers[2]; // offloaded shards are being read by these transfers
     par_request requests[2];
 } par__zero_slot;
 
-typedef struct par__zero_pool { // slots: the first ones are each for one unit alone, see par__zero_size_pool
+// The first slots are dedicated to one unit each, see par__zero_size_pool.
+typedef struct par__zero_pool {
     int dedicated_count, count;
     int owner[PAR__ZERO_MAX_DEDICATED + 1];    // units
-    size_t sizes[PAR__ZERO_MAX_DEDICATED + 1]; // elements of those, and of each of the others
+    size_t sizes[PAR__ZERO_MAX_DEDICATED + 1]; // elements of each dedicated slot, then of each shared slot
     par__zero_slot slots[PAR__ZERO_MAX_DEDICATED + PAR__ZERO_MAX_GATHERED_UNITS];
 } par__zero_pool;
 
 enum {
     PAR__ZERO_DIR_BYTES = 3901
-}; // bytes of a directory's name at most, with its end; the system takes paths of 4095
+}; // bytes of a directory's name, with its terminating 0; paths have at most 4095
 typedef enum par__zero_placement { PAR__ZERO_IN_MEMORY, PAR__ZERO_HOST, PAR__ZERO_FILE } par__zero_placement;
-typedef struct par__zero_store { // what is offloaded
+typedef struct par__zero_store { // where offloaded arrays are
     par__zero_placement kind;
     char dir[PAR__ZERO_DIR_BYTES];
-    int fd, direct; // direct: past the page cache
+    int fd, direct; // direct: O_DIRECT, without the page cache
     char *host;
 } par__zero_store;
 typedef struct par__zero_transfer {
     int fd, write,
-        state; // 0: free or done, 1: under way, 2: a read to be done when it is waited for, 3: on a stream
+        state; // 0: free or done, 1: asynchronous, 2: a read that runs at the wait, 3: on a stream
     void *event;
     char *memory;
     size_t at, bytes;
@@ -1114,12 +1116,12 @@ enum { PAR__ZERO_TRANSFERS = 32, PAR__ZERO_WINDOWS = 3, PAR__ZERO_STAGING = 6553
 typedef struct par__zero_io {
     aio_context_t context;
     int usable, error;
-    void *stream, *ready; // of copies between a device and the host
+    void *stream, *ready; // for copies between a device and the host
     par__zero_transfer all[PAR__ZERO_TRANSFERS];
 } par__zero_io;
 
-enum { PAR__ZERO_MASTER, PAR__ZERO_M, PAR__ZERO_V, PAR__ZERO_EMA, PAR__ZERO_STATE_KINDS }; // states
-// In a checkpoint, behind a tensor's name; the masters are the tensor.
+enum { PAR__ZERO_MASTER, PAR__ZERO_M, PAR__ZERO_V, PAR__ZERO_EMA, PAR__ZERO_STATE_KINDS }; // kinds of states
+// What a checkpoint appends to a tensor's name; master weights are saved as the tensor itself.
 static const char *const par__zero_state_suffix[PAR__ZERO_STATE_KINDS] = {"", ".exp_avg", ".exp_avg_sq",
                                                                           ".ema"};
 
@@ -1128,35 +1130,37 @@ struct par_zero {
     par_zero_desc desc;
     int ranks, rank, replica_count, replica; // of comm, of replica_comm
     int microbatches, tree_levels;
-    int sharded_parameters, sharded_gradients, sharded_states; // sharded gradients are whole in slots
+    // sharded gradients are unsharded only in slots
+    int sharded_parameters, sharded_gradients, sharded_states;
     const par_zero_kernels *kernels;
     par_device *device;
-    int on_cpu;                // the device is the CPU
-    size_t window;             // elements of a window, at most
-    par_zero_control *control; // in the device's memory
-    float *trust_ratios;       // of LAMB, of each tensor
-    float *staging;            // PAR__ZERO_STAGING floats of the host's, on the way from or to the device
+    int on_cpu;                // 1: the device is the CPU
+    size_t window;             // maximum elements of a window
+    par_zero_control *control; // in device memory
+    float *trust_ratios;       // LAMB: of each tensor
+    float *staging;            // PAR__ZERO_STAGING floats of host memory for copies from and to the device
     par__zero_unit *units;
     par__zero_tensor *tensors;
-    int unit_count, tensor_count, committed, gradients_reduced; // finished: all gradients are summed
-    int *names;           // tensors' numbers + 1, by a hash of their names
-    size_t name_capacity; // a power of two, or 0
-    char add_error[600];  // the first mistake in what was added, and what it is
+    int unit_count, tensor_count, committed;
+    int gradients_reduced; // the sums of the step are complete
+    int *names;            // hash table of names: number of the tensor + 1
+    size_t name_capacity;  // a power of two, or 0
+    char add_error[600];   // the first error of par_zero_add_unit and _tensor
     par_result add_result;
-    char *parameters, *gradients;               // whole or shards
-    char *tree_sums[PAR__ZERO_MAX_TREE_LEVELS]; // sums of 2^i microbatches, laid out like gradients
+    char *parameters, *gradients;               // replicated or sharded
+    char *tree_sums[PAR__ZERO_MAX_TREE_LEVELS]; // partial sums of 2^i microbatches, laid out like gradients
     int has_state[PAR__ZERO_STATE_KINDS];
-    float *states[PAR__ZERO_STATE_KINDS]; // of what this rank updates; NULL: none, or offloaded
+    float *states[PAR__ZERO_STATE_KINDS]; // of the elements that this rank updates; NULL: none, or offloaded
     par__zero_store state_store, parameter_store;
     par__zero_io io;
     char *windows[PAR__ZERO_WINDOWS];
-    int writing[PAR__ZERO_WINDOWS];                          // transfers
-    float *gathered_momentum, *muon_scratch[4];              // Muon's
-    double *sums;                                            // of squares, in the device's memory
-    size_t pieces;                                           // of a unit, each with sums of its own
-    par__zero_pool gathered_parameters, unsharded_gradients; // units on their way, or in use
+    int writing[PAR__ZERO_WINDOWS];             // transfers
+    float *gathered_momentum, *muon_scratch[4]; // Muon's
+    double *sums;                               // of squares, in device memory
+    size_t pieces; // pieces of a unit (canonical: C, else ranks), each with its own partial sums
+    par__zero_pool gathered_parameters, unsharded_gradients; // slots of units in flight or in use
     par_zero_plan allocated;
-    struct par__zero_save *save;      // that was begun and not ended
+    struct par__zero_save *save;      // the save in progress, or NULL
     par_zero_control initial_control; // before commit
 };
 
@@ -1211,10 +1215,11 @@ int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer) {
 //
 //     unit, 2 ranks     | trained: w, b, padding               | frozen: e, padding       |
 //                       | shard of rank 0  | shard of rank 1   | rank 0     | rank 1      |
-// Each part is padded to a multiple of 32 x ranks elements (canonical: x C), and so is cut alike for all.
+// Each part is padded to a multiple of 32 x ranks elements (canonical: 32 x C), so that all shards have the
+// same size.
 
 static size_t par__zero_round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-static size_t par__zero_shape_product(const size_t *shape, int dims) { // SIZE_MAX: absurdly large
+static size_t par__zero_shape_product(const size_t *shape, int dims) { // SIZE_MAX: too large
     size_t n = 1;
     for (int i = 0; i < dims; i++) {
         if (shape[i] && n > SIZE_MAX / 64 / shape[i]) return SIZE_MAX;
@@ -1226,13 +1231,13 @@ static size_t par__zero_shard_count(const par_zero *z, const par__zero_unit *u, 
     return u->count[part] / (size_t)z->ranks;
 }
 static size_t par__zero_unit_count(const par__zero_unit *u) { return u->count[0] + u->count[1]; }
-// Trained elements of a unit whose states this rank has, and the first of them.
+// The number of trained elements of a unit that this rank updates, and the first of them.
 static size_t par__zero_updated_count(const par_zero *z, const par__zero_unit *u, size_t *first) {
     *first = z->sharded_states ? par__zero_shard_count(z, u, 0) * (size_t)z->rank : 0;
     if (z->desc.parameter_server) return z->rank == 0 ? u->count[0] : 0;
     return z->sharded_states ? par__zero_shard_count(z, u, 0) : u->count[0];
 }
-// Elements that its states take where they are offloaded: each piece at a multiple of 1024, which is a page.
+// Elements of the unit's offloaded states: each piece begins at a multiple of 1024 elements, which is a page.
 static size_t par__zero_offloaded_count(const par_zero *z, const par__zero_unit *u) {
     const size_t piece = u->count[0] / z->pieces;
     size_t first;
@@ -1240,7 +1245,7 @@ static size_t par__zero_offloaded_count(const par_zero *z, const par__zero_unit 
                        par__zero_round_up(piece, PAR__ZERO_PAGE_ELEMENTS)
                  : 0;
 }
-// A unit begins where the one before it ends.
+// A unit begins where the previous one ends.
 static void par__zero_place_unit(const par_zero *z, par__zero_unit *u) {
     const par__zero_unit *p = u - 1;
     if (u == z->units) return;
@@ -1250,13 +1255,14 @@ static void par__zero_place_unit(const par_zero *z, par__zero_unit *u) {
     u->grad_shard_offset = p->grad_shard_offset + par__zero_shard_count(z, p, 0);
     u->offload_offset = p->offload_offset + par__zero_offloaded_count(z, p);
 }
-// A tensor comes after those that its unit, the last one, has.
+// A tensor is appended to its unit, which is the last one.
 static void par__zero_place_tensor(const par_zero *z, par__zero_unit *u, par__zero_tensor *t) {
     t->offset = u->used[t->part];
     u->used[t->part] += par__zero_round_up(t->count, PAR__ZERO_ALIGN);
     u->count[t->part] = par__zero_round_up(u->used[t->part], PAR__ZERO_ALIGN * z->pieces);
 }
-static int par__zero_is_matrix(const par_zero *z, const par__zero_tensor *t) { // by Muon
+// 1: Muon updates it as a matrix.
+static int par__zero_is_matrix(const par_zero *z, const par__zero_tensor *t) {
     return z->desc.optimizer == PAR_ZERO_MUON && t->part == 0 && t->desc.dims == 2 && !t->desc.use_adamw &&
            t->count;
 }
@@ -1267,7 +1273,7 @@ static int par__zero_has_matrix(const par_zero *z, const par__zero_unit *u) {
 }
 typedef struct par__zero_sizes { // elements
     size_t elements, total, trained, updated, offloaded;
-    size_t window; // of states in memory at a time
+    size_t window; // of a window of states
     size_t matrix, side,
         matrix_unit; // the largest matrix, its shorter side squared, the largest unit with one
 } par__zero_sizes;
@@ -1293,15 +1299,14 @@ static par__zero_sizes par__zero_total_sizes(const par_zero *z) {
     }
     return s;
 }
-// Slots for k = max_gathered_units units at a time, whichever they are. Units that are far larger than the
-// others
-// have each a slot of their own, and the others share k of them:
+// Sizes the slots so that any k = max_gathered_units units fit at a time. The d largest units get dedicated
+// slots, and the other units share k slots of the size of the largest of them:
 //     sizes 9 2 2 2 2, k = 3:    none of its own: 3 x 9 = 27    the largest: 9 + 3 x 2 = 15
-// As many have their own as makes the sum least: an embedding counts once.
+// d is chosen so that the sum is smallest: an embedding counts once.
 static void par__zero_size_pool(const par_zero *z, int trained, par__zero_pool *p) {
     size_t own = 0, least = SIZE_MAX;
     memset(p, 0, sizeof *p);
-    for (int i = 0; i < z->unit_count; i++) { // the largest of them, in turn
+    for (int i = 0; i < z->unit_count; i++) { // sorted by size: the largest first
         const size_t n = trained ? z->units[i].count[0] : par__zero_unit_count(&z->units[i]);
         int at = PAR__MIN(i, PAR__ZERO_MAX_DEDICATED + 1);
         for (; at > 0 && p->sizes[at - 1] < n; at--)
@@ -1350,12 +1355,12 @@ static size_t *par__zero_plan_bytes_of(par_zero_plan *p, par__zero_placement kin
                                        size_t *resident) { // of bytes
     return kind == PAR__ZERO_HOST ? &p->host_bytes : kind == PAR__ZERO_FILE ? &p->file_bytes : resident;
 }
-// One of the buffers through which what is offloaded passes.
+// Bytes of one window buffer for offloaded data.
 static size_t par__zero_window_bytes(const par_zero *z, const par__zero_sizes *s) {
     return s->window * ((z->state_store.kind ? par__zero_state_count(z) * sizeof(float) : 0) +
                         (z->parameter_store.kind ? par__zero_param_bytes(z) : 0));
 }
-// Muon's momentum is gathered as f32, whatever the parameters are.
+// Muon's momentum is gathered as f32, whatever the dtype of the parameters.
 static void par__zero_plan_muon(const par_zero *z, const par__zero_unit *u, par_zero_plan *p) {
     const size_t n = (size_t)(z->ranks - 1) * par__zero_shard_count(z, u, 0), e = par__zero_param_bytes(z);
     p->gather_bytes += n * sizeof(float);
@@ -1413,7 +1418,7 @@ static void par__zero_print_size(FILE *file, int indent, size_t bytes, const cha
     char text[16];
     if (bytes) fprintf(file, "%*s%10s  %s\n", indent, "", par_zero_format_bytes(bytes, text), what);
 }
-// What a pool's slots are for, from the largest on.
+// Prints what the slots of a pool are for, the largest first.
 static void par__zero_print_pool(const par_zero *z, FILE *file, int trained, size_t element, size_t bytes) {
     par__zero_pool p;
     char text[16], what[700];
@@ -1464,12 +1469,12 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
 
 // >>zero_store ----------------------------------------------------------------------------------------------
 //
-// What is offloaded lies in host memory or in a file. A transfer is begun, gets a number from 1 on (0: it is
-// done already) and is waited for by it. States go past the page cache by Linux's asynchronous calls: a
-// thread would wait for a processor before it could ask for the next piece. Elsewhere the page cache reads
-// ahead and writes behind.
+// Offloaded arrays are in host memory or in a file. par__zero_transfer_begin returns a number from 1 on (0:
+// the transfer is done already), and par__zero_transfer_wait waits for it. States use O_DIRECT and Linux's
+// asynchronous I/O: a helper thread would have to wait for a processor before it could issue the next piece.
+// Where these are not available, the page cache reads ahead and writes behind.
 
-static int par__zero_transfer_all(par__zero_transfer *t, size_t done) { // 0, or what errno says
+static int par__zero_transfer_all(par__zero_transfer *t, size_t done) { // 0, or an errno
     while (done < t->bytes) {
         const off_t at = (off_t)(t->at + done);
         const ssize_t n = t->write ? pwrite(t->fd, t->memory + done, t->bytes - done, at)
@@ -1484,14 +1489,14 @@ static int par__zero_transfer_all(par__zero_transfer *t, size_t done) { // 0, or
 static void par__zero_io_open(par_zero *z) {
     z->io.usable = z->io.usable || !syscall(SYS_io_setup, PAR__ZERO_TRANSFERS, &z->io.context);
 }
-static void par__zero_io_close(par_zero *z) { // waits for what is under way
+static void par__zero_io_close(par_zero *z) { // waits for transfers in flight
     for (int i = 0; i < PAR__ZERO_TRANSFERS; i++) z->device->event_free(z->device, z->io.all[i].event);
     z->device->event_free(z->device, z->io.ready);
     if (z->io.stream) z->device->stream_close(z->device, z->io.stream);
     if (z->io.usable) syscall(SYS_io_destroy, z->io.context);
     z->io.usable = 0;
 }
-static void par__zero_io_reap(par__zero_io *io) { // waits for one transfer or more
+static void par__zero_io_reap(par__zero_io *io) { // waits for at least one transfer
     struct io_event done[PAR__ZERO_TRANSFERS];
     const long n = syscall(SYS_io_getevents, io->context, 1L, (long)PAR__ZERO_TRANSFERS, done, NULL);
     for (long i = 0; i < n; i++) {
@@ -1501,7 +1506,7 @@ static void par__zero_io_reap(par__zero_io *io) { // waits for one transfer or m
         if (e && !io->error) io->error = e;
     }
 }
-// Between a device and the host: on a stream of its own, behind what has been enqueued so far.
+// Copies between a device and the host on a separate stream, after all that is enqueued so far.
 static int par__zero_stream_begin(par_zero *z, par__zero_transfer *t, char *there, void *memory, size_t bytes,
                                   int write) {
     par_device *d = z->device;
@@ -1522,7 +1527,7 @@ static int par__zero_transfer_begin(par_zero *z, const par__zero_store *store, v
         memcpy(write ? there : (char *)memory, write ? (char *)memory : there, bytes);
         return 0;
     }
-    while (io->all[i].state) i++; // never more than there are: see PAR__ZERO_TRANSFERS
+    while (io->all[i].state) i++; // one is free: see PAR__ZERO_TRANSFERS
     par__zero_transfer *t = &io->all[i];
     if (store->kind == PAR__ZERO_HOST)
         return par__zero_stream_begin(z, t, store->host + at, memory, bytes, write);
@@ -1552,7 +1557,7 @@ static par_result par__zero_transfer_wait(par_zero *z, int number) {
         if (e && !io->error) io->error = e;
         t->state = 0;
     }
-    if (number && t->state == 3) { // what is enqueued from here on comes after it
+    if (number && t->state == 3) { // later work of the device runs after it
         if (z->device->event_wait(z->device, NULL, t->event)) io->error = EIO;
         t->state = 0;
     }
@@ -1560,7 +1565,7 @@ static par_result par__zero_transfer_wait(par_zero *z, int number) {
                                       strerror(io->error))
                      : PAR_OK;
 }
-// "none", "host", "file:DIR". 0: something else.
+// Parses "none", "host" or "file:DIR". 0: it is none of these.
 static int par__zero_parse_store(par__zero_store *store, const char *text) {
     store->kind = PAR__ZERO_IN_MEMORY, store->fd = -1;
     if (!text || !strcmp(text, "none")) return 1;
@@ -1569,8 +1574,8 @@ static int par__zero_parse_store(par__zero_store *store, const char *text) {
     snprintf(store->dir, sizeof store->dir, "%s", text + 5);
     return store->kind = PAR__ZERO_FILE, 1;
 }
-// Room for so many bytes, all 0. A file is unlinked at once, so that none is ever left behind. direct: past
-// the page cache, where the file system can; then everything comes in pages.
+// Allocates a store of so many zero bytes. A file is unlinked at once, so that it never outlives the process.
+// direct: use O_DIRECT, if the file system can; transfers are whole pages then.
 static par_result par__zero_store_open(par_zero *z, par__zero_store *store, size_t bytes, int direct) {
     char path[sizeof store->dir + 32];
     void *host = NULL;
@@ -1603,7 +1608,7 @@ static void par__zero_store_close(par_zero *z, par__zero_store *store) {
 
 static int par__zero_is_power_of_two(size_t n) { return n && (n & (n - 1)) == 0; }
 static const char *par__zero_check_desc(par_zero *z, char *why,
-                                        size_t capacity) { // what is wrong with the desc
+                                        size_t capacity) { // NULL, or what is wrong with the desc
     const par_zero_desc *d = &z->desc;
     const size_t all = (size_t)z->ranks * (size_t)z->replica_count * (size_t)z->microbatches;
     if (!d->comm && d->plan_ranks < 1)
@@ -1714,12 +1719,12 @@ par_result(par_zero_open)(const par_zero_desc *desc, par_zero **out) {
     return PAR_OK;
 }
 
-// Room for one more of an array that grows by doubling.
+// Grows an array, whose capacity doubles, by one element.
 static void *par__zero_grow(void *array, int count, size_t bytes) {
     if (count & (count - 1)) return array;
     return PAR_REALLOC(array, (size_t)(count ? 2 * count : 1) * bytes);
 }
-// What is wrong with what is added; par_zero_commit says the first such thing again. -1.
+// Fails, and keeps the text of the first such error for par_zero_commit. Returns -1.
 __attribute__((format(printf, 4, 5))) static int
 par__zero_reject(par_zero *z, const char *call, par_result result, const char *format, ...) {
     char text[sizeof z->add_error];
@@ -1750,7 +1755,7 @@ int(par_zero_add_unit)(par_zero *z, const char *name) {
     par__zero_place_unit(z, u);
     return z->unit_count++;
 }
-// Where a name stands in the table of names, or would: open addressing, never more than half full.
+// The slot of a name in the hash table, or the empty slot for it: open addressing, at most half full.
 static int *par__zero_name_slot(const par_zero *z, const char *name) {
     uint64_t hash = 0xcbf29ce484222325u; // FNV-1a
     for (const char *c = name; *c; c++) hash = (hash ^ (uint64_t)(unsigned char)*c) * 0x100000001b3u;
@@ -1785,7 +1790,7 @@ static const char *par__zero_check_runs(const par__zero_tensor *t) {
                ? "the counts of its runs do not add up to its elements"
                : NULL;
 }
-// A tensor's name as files have it: U+FFFD for each byte that is not UTF-8. 0: it does not fit.
+// Copies a name with U+FFFD for each byte that is not UTF-8. 0: it does not fit.
 static int par__zero_copy_name(char *to, size_t capacity, const char *from) {
     size_t at = 0;
     for (size_t n = strlen(from), used; n; from += used, n -= used) {
@@ -1799,7 +1804,7 @@ static int par__zero_copy_name(char *to, size_t capacity, const char *from) {
     }
     return to[at] = 0, 1;
 }
-// What is wrong with a tensor that is added; NULL: nothing.
+// NULL, or what is wrong with a tensor.
 static const char *par__zero_check_tensor(const par_zero *z, const par__zero_tensor *t, const char *name,
                                           char *why, size_t capacity) {
     const par_zero_tensor *d = &t->desc;
@@ -1854,7 +1859,7 @@ int(par_zero_add_tensor)(par_zero *z, const par_zero_tensor *desc) {
     z->units[t->unit].last = ++z->tensor_count;
     return z->tensor_count - 1;
 }
-// The first rank that has failed tells the others why: all return alike.
+// The first rank that failed broadcasts its error, so that all ranks return the same. Collective.
 static par_result par__zero_share_error(par_zero *z, par_comm *comm, par_result r, const char *why) {
     struct {
         int32_t result;
@@ -1864,7 +1869,7 @@ static par_result par__zero_share_error(par_zero *z, par_comm *comm, par_result 
     memset(&say, 0, sizeof say);
     say.result = (int32_t)r;
     snprintf(say.why, sizeof say.why, "%s", why);
-    char *site = strstr(say.why, " (called at "); // of a text told already: each rank says its own
+    char *site = strstr(say.why, " (called at "); // each rank appends its own call site
     if (site) *site = 0;
     PAR__ZERO_TRY(par_all_reduce(&who, &who, 1, PAR_I32, PAR_MAX, comm));
     if (!who) return PAR_OK;
@@ -1881,7 +1886,7 @@ static par_zero_hyper par__zero_hyper_of(const par_zero *z, int group) {
     if (o == PAR_ZERO_MUON && h.momentum <= 0) h.momentum = 0.95f;
     return h;
 }
-// What must be the same on all ranks, as rows: a setting each, then a tensor each.
+// What must be the same on all ranks, as rows: one for each setting, then one for each tensor.
 typedef enum par__zero_value_kind {
     PAR__ZERO_INT,
     PAR__ZERO_FLOAT,
@@ -1935,7 +1940,7 @@ typedef struct par__zero_row {
 static int par__zero_row_count(const par_zero *z) {
     return PAR__ZERO_SETTINGS + PAR_ZERO_MAX_GROUPS * PAR__ZERO_HYPERS + z->tensor_count;
 }
-// The setting of a row, and where its 32 bits lie; NULL: a tensor's row. group -1: of the desc.
+// The setting of a row; NULL: the row of a tensor. group: parameter group of the setting, or -1.
 static const par__zero_setting *par__zero_setting_of(int row, int *group) {
     *group = row < PAR__ZERO_SETTINGS ? -1 : (row - PAR__ZERO_SETTINGS) / PAR__ZERO_HYPERS;
     if (row < PAR__ZERO_SETTINGS) return &par__zero_settings[row];
@@ -1967,7 +1972,7 @@ static void par__zero_row_of(const par_zero *z, int number, par__zero_row *row) 
                                                (uint64_t) !!t->desc.use_adamw,
                                                (uint64_t) !!t->desc.tensor_parallel};
     memcpy(row->values, values, sizeof values);
-    for (int i = t->desc.dims; i < 4; i++) row->values[2 + i] = 0; // sizes that nobody reads
+    for (int i = t->desc.dims; i < 4; i++) row->values[2 + i] = 0; // unused dimensions
     memcpy(row->name, t->name, sizeof row->name);
 }
 static void par__zero_print_value(const par__zero_setting *s, uint64_t value, char *text, size_t capacity) {
@@ -1983,7 +1988,7 @@ static void par__zero_print_value(const par__zero_setting *s, uint64_t value, ch
                  s->as == PAR__ZERO_DTYPE ? par_dtype_name((par_dtype)bits)
                                           : par_zero_optimizer_name((par_zero_optimizer)bits));
 }
-// How this rank's row differs from that of the comm's rank 0. Ranks are those of the world.
+// Describes how this rank's row differs from rank 0's of the comm. The text has world ranks.
 static void par__zero_print_difference(const par_zero *z, int number, const par__zero_row *mine,
                                        const par__zero_row *theirs, const par_comm *comm, char *why,
                                        size_t capacity) {
@@ -2021,8 +2026,8 @@ static void par__zero_print_difference(const par_zero *z, int number, const par_
                  (unsigned long long)theirs->values[k], first);
     }
 }
-// Do all ranks of a comm have the same settings and tensors? One checksum of all rows is compared; where it
-// differs, each row with rank 0's.
+// Checks that all ranks of a comm have the same settings and tensors: compares a checksum of all rows and, if
+// it differs, each row with rank 0's.
 static par_result par__zero_check_same(par_zero *z, par_comm *comm) {
     uint64_t hash = 0xcbf29ce484222325u, pair[2];
     par__zero_row mine, theirs;
@@ -2047,7 +2052,8 @@ static par_result par__zero_check_same(par_zero *z, par_comm *comm) {
     snprintf(why, sizeof why, "par_zero_commit: %s", difference);
     return par__zero_share_error(z, comm, difference[0] ? PAR_ERR_MISMATCH : PAR_OK, why);
 }
-// What was wrong with a rank's units and tensors is known to all. A state must not take a tensor's name.
+// Shares errors of par_zero_add_unit and par_zero_add_tensor. Also checks that no tensor has the name of a
+// state.
 static par_result par__zero_check_added(par_zero *z, par_comm *comm) {
     char why[700], name[PAR_ZERO_NAME_BYTES];
     for (int i = 0; i < z->tensor_count && !z->add_result; i++)
@@ -2074,7 +2080,8 @@ static par_result par__zero_check_same_all(par_zero *z) { // over comm and repli
     if (replica_comm) r = par__zero_share_error(z, replica_comm, r, par_last_error(comm));
     return r || !replica_comm ? r : par__zero_check_same(z, replica_comm);
 }
-// `bytes` more of a class. symmetric: what collectives read and write, of one size on all ranks.
+// Allocates, and adds the bytes to the tally. symmetric: memory that collectives use, of the same size on all
+// ranks.
 static char *par__zero_alloc(par_zero *z, size_t bytes, int symmetric, size_t *tally) {
     void *memory = NULL;
     if (symmetric && z->on_cpu)
@@ -2084,7 +2091,7 @@ static char *par__zero_alloc(par_zero *z, size_t bytes, int symmetric, size_t *t
     if (memory) *tally += bytes;
     return (char *)memory;
 }
-// For files past the page cache.
+// Allocates whole pages, for O_DIRECT.
 static char *par__zero_alloc_pages(par_zero *z, size_t bytes) {
     void *memory = NULL;
     if (!z->on_cpu) return par__zero_alloc(z, bytes, 0, &z->allocated.window_bytes);
@@ -2157,12 +2164,12 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
     z->staging = (float *)staging;
     return ok && z->sums && z->trust_ratios && z->control;
 }
-// Between the host and the device's memory; the host waits.
+// Copies between host and device memory; the host waits.
 static par_result par__zero_copy_sync(par_zero *z, void *to, const void *from, size_t bytes) {
     PAR__ZERO_TRY(z->device->copy(z->device, to, from, bytes, NULL));
     return z->on_cpu ? PAR_OK : z->device->stream_sync(z->device, NULL);
 }
-// The first *n of `left` elements that lie `there`, where the host can read them; good until the next call.
+// Gives the host a pointer to the first *n of `left` elements in device memory, valid until the next call.
 static par_result par__zero_read_staged(par_zero *z, const void *there, size_t element, size_t left,
                                         size_t *n, const void **here) {
     *n = left, *here = there;
@@ -2197,11 +2204,11 @@ par_result(par_zero_commit)(par_zero *z) {
     par_result r = par__zero_allocate(z) ? par__zero_open_stores(z) : PAR_ERR_MEMORY;
     if (!r) r = par__zero_control_set(z, &z->initial_control);
     int failed = r != PAR_OK;
-    // Muon's products: each rank that holds a matrix makes them for itself, to the same bits
+    // all ranks that hold a matrix compute Muon's products, and must get the same bits
     if (z->desc.optimizer == PAR_ZERO_MUON && z->device == par_cpu())
         PAR__ZERO_TRY(par_gemm_select(NULL, 0, z->desc.comm));
     PAR__ZERO_TRY(par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, z->desc.comm));
-    if (r && r != PAR_ERR_MEMORY) return r; // with its own text
+    if (r && r != PAR_ERR_MEMORY) return r; // the text is set already
     return failed ? PAR__ZERO_FAIL(PAR_ERR_MEMORY,
                                    "par_zero_commit: out of memory for the model's states on some rank; see "
                                    "par_zero_plan_print")
@@ -2242,29 +2249,28 @@ par_result(par_zero_close)(par_zero *z) {
 
 // >>zero_gather ---------------------------------------------------------------------------------------------
 //
-// Stage 3. A unit is whole while it is in a slot that somebody holds:
+// Stage 3. A unit is gathered while it is in a slot whose use_count is above 0:
 //     forward_begin(i)    wait for i, begin to gather i + 1   slots: [i] [i + 1]
-//     forward_end(i)      i is gone                           slots: [ ] [i + 1]
-// Backward goes the other way, and the gather of i - 1 is begun before the gradients of i are scattered.
+//     forward_end(i)      free the slot of i                  slots: [ ] [i + 1]
+// Backward runs in reverse order; the gather of i - 1 is issued before the reduce-scatter of i's gradients.
 
 static par_comm *par__zero_unit_comm(par_zero *z, int unit,
-                                     int what) { // the comm, with the unit's name and number
+                                     int what) { // comm, tagged with the unit's name and number
     par_tag(z->desc.comm, PAR__ZERO_SITES * unit + what + 1);
     return par__in_named_layer(z->desc.comm, z->units[unit].site[what]);
 }
-static par__zero_slot *par__zero_slot_of(par__zero_pool *p, int unit) { // that holds it
+static par__zero_slot *par__zero_slot_of(par__zero_pool *p, int unit) { // the slot that has the unit, or NULL
     for (int i = 0; i < p->count; i++)
         if (p->slots[i].unit == unit) return &p->slots[i];
     return NULL;
 }
-static int par__zero_slots_in_use(const par__zero_pool *p) { // how many are in use
+static int par__zero_slots_in_use(const par__zero_pool *p) { // number of slots in use
     int held = 0;
     for (int i = 0; i < p->count; i++) held += p->slots[i].use_count > 0;
     return held;
 }
-// A slot that may take the unit; there is one if fewer than max_gathered_units are in use. ahead: it is not
-// needed
-// yet, and the slot must be empty; NULL: none is.
+// A slot for the unit; there is one if fewer than max_gathered_units are in use. ahead: prefetch, which takes
+// only an empty slot; NULL: there is none.
 static par__zero_slot *par__zero_free_slot(par__zero_pool *p, int unit, int ahead) {
     int first = p->dedicated_count, end = p->count;
     for (int i = 0; i < p->dedicated_count; i++)
@@ -2275,7 +2281,7 @@ static par__zero_slot *par__zero_free_slot(par__zero_pool *p, int unit, int ahea
         if (!p->slots[i].use_count && !ahead) return &p->slots[i];
     return NULL;
 }
-// This rank's shard of a part, among its parameters.
+// Offset of this rank's shard of a part in its parameters.
 static size_t par__zero_shard_at(const par_zero *z, const par__zero_unit *u, int part) {
     return u->shard_offset + (part ? par__zero_shard_count(z, u, 0) : 0);
 }
@@ -2304,17 +2310,17 @@ static par_result par__zero_gather_begin(par_zero *z, par__zero_slot *s, int wha
     }
     return PAR_OK;
 }
-// What is on its way into a slot has arrived.
+// Waits for the gather into a slot, and dequantizes.
 static par_result par__zero_gather_end(par_zero *z, par__zero_slot *s) {
     const int bits = z->desc.quantize_parameters;
     PAR__ZERO_TRY(par_wait_all(s->requests, 2));
     if (!bits || s->dequantized) return PAR_OK;
-    s->dequantized = 1; // both parts lie side by side, here and there
+    s->dequantized = 1; // both parts are contiguous, quantized and not
     return z->kernels->dequantize(z->kernels, bits, par__zero_unit_count(&z->units[s->unit]), s->quantized[0],
                                   s->memory, z->desc.param_dtype);
 }
-// A unit's way into a slot begins: what is offloaded is read to its place there, and gathered when it is
-// held.
+// Starts to bring a unit into a slot: offloaded shards are read to their place first, and gathered when the
+// slot is acquired.
 static par_result par__zero_fetch_begin(par_zero *z, par__zero_slot *s, int unit, int what) {
     const par__zero_unit *u = &z->units[unit];
     const size_t e = par__zero_param_bytes(z);
@@ -2376,8 +2382,7 @@ static par_result par__zero_not_begun(par_zero *z, const char *call, int unit) {
 par_result(par_zero_forward_begin)(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_begin", unit));
     PAR__ZERO_TRY(par_wait(&z->units[unit].param_gather));
-    const int within =
-        z->units[unit].open_backwards > 0; // recomputation: the next one is not the next in line
+    const int within = z->units[unit].open_backwards > 0; // recomputation: the next unit is not needed next
     if (z->sharded_parameters)
         PAR__ZERO_TRY(par__zero_acquire(z, unit, within ? -1 : unit + 1, PAR__ZERO_FORWARD));
     return z->units[unit].open_forwards++, PAR_OK;
@@ -2401,9 +2406,10 @@ void *par_zero_data(par_zero *z, int tensor) {
 
 // >>zero_reduce ---------------------------------------------------------------------------------------------
 //
-// Stages 0 and 1: microbatches add to one whole array; after the last one it is reduced. Stages 2 and 3: each
-// microbatch has a slot to itself, is scattered, and added to the shards. Canonical sums are by pairs, like a
-// binary counter: after microbatch j, level i holds a sum of 2^i of them wherever j + 1 has that bit.
+// Stages 0 and 1: microbatches add to one unsharded array, which is reduced after the last one. Stages 2 and
+// 3: each microbatch has a slot, which is reduce-scattered and then added to the shards. Canonical sums form
+// a binary tree, and the partial sums a binary counter: after microbatch j, level i holds a sum of 2^i
+// microbatches where bit i of j + 1 is set.
 //     stages 0, 1    microbatch number = rank x m + j             ranks are the upper levels of the tree
 //     stages 2, 3    microbatch number = (group x m + j) x n + rank     ... the lower, groups the upper ones
 
@@ -2418,12 +2424,13 @@ static par_result par__zero_add_gradients(par_zero *z, void *sum, const void *x,
     const void *sources[2] = {sum, x};
     return z->device->reduce(z->device, sum, sources, 2, n, z->desc.grad_dtype, PAR_SUM, NULL);
 }
-// x: sums of one microbatch, `at` their place in z->gradients and the levels. The last one's end up there.
+// Accumulates gradients x of one microbatch into elements [at, at + n) of z->gradients, or of the levels of
+// the tree. After the last microbatch the sum is in z->gradients.
 static par_result par__zero_accumulate(par_zero *z, char *x, size_t at, size_t n, int micro) {
     const size_t e = par__zero_grad_bytes(z), bytes = n * e;
     char *sum = z->gradients + at * e;
     if (!z->desc.canonical_shards) {
-        if (x == sum) return PAR_OK; // the caller has added to it
+        if (x == sum) return PAR_OK; // backward has added to it
         if (micro) return par__zero_add_gradients(z, sum, x, n);
         return z->device->copy(z->device, sum, x, bytes, NULL);
     }
@@ -2433,13 +2440,13 @@ static par_result par__zero_accumulate(par_zero *z, char *x, size_t at, size_t n
     char *to = micro + 1 == z->microbatches ? sum : z->tree_sums[level] + at * e;
     return to != x ? z->device->copy(z->device, to, x, bytes, NULL) : PAR_OK;
 }
-// This rank's part of a unit's summed gradients.
+// This rank's part of a unit's reduced gradients.
 static char *par__zero_sum_of(const par_zero *z, const par__zero_unit *u, size_t *first, size_t *count) {
     const size_t e = par__zero_grad_bytes(z);
     *count = par__zero_updated_count(z, u, first);
     return z->gradients + (z->sharded_gradients ? u->grad_shard_offset : u->grad_offset + *first) * e;
 }
-// Sharded gradients: what was scattered last from this slot is added to the shards.
+// Sharded gradients: waits for the slot's reduce-scatter, and accumulates the result into the shards.
 static par_result par__zero_drain_slot(par_zero *z, par__zero_slot *s) {
     if (s->unit < 0 || s->use_count) return PAR_OK;
     const par__zero_unit *u = &z->units[s->unit];
@@ -2453,7 +2460,7 @@ static par_result par__zero_drain_slot(par_zero *z, par__zero_slot *s) {
     s->unit = -1;
     return n ? par__zero_accumulate(z, mine, u->grad_shard_offset, n, u->microbatches_done - 1) : PAR_OK;
 }
-// The whole array of a unit, after its last microbatch, goes to those that need it.
+// Stages 0 and 1: starts the reduction of a unit's gradients after its last microbatch.
 static par_result par__zero_reduce_begin(par_zero *z, int unit) {
     par__zero_unit *u = &z->units[unit];
     const par_dtype type = z->desc.grad_dtype;
@@ -2470,7 +2477,7 @@ static par_result par__zero_reduce_begin(par_zero *z, int unit) {
     return (par_reduce_scatter_begin)(x, x + shard * (size_t)z->rank * e, shard, type, op, comm,
                                       &u->reduction);
 }
-// All of one microbatch's gradients of a unit are there.
+// The gradients of one microbatch of a unit are complete: accumulates or reduces them.
 static par_result par__zero_microbatch_end(par_zero *z, int unit, par__zero_slot *s) {
     par__zero_unit *u = &z->units[unit];
     const size_t e = par__zero_grad_bytes(z), shard = par__zero_shard_count(z, u, 0);
@@ -2495,7 +2502,7 @@ static par_result par__zero_microbatch_end(par_zero *z, int unit, par__zero_slot
                                       z->desc.grad_dtype, par__zero_op(z),
                                       par__zero_unit_comm(z, unit, PAR__ZERO_BACKWARD), &s->requests[0]);
 }
-// Room for a microbatch's gradients, all 0.
+// Prepares zeroed gradients of a unit for a microbatch.
 static par_result par__zero_clear_gradients(par_zero *z, int unit, par__zero_slot **slot) {
     const par__zero_unit *u = &z->units[unit];
     const size_t bytes = u->count[0] * par__zero_grad_bytes(z);
@@ -2552,7 +2559,7 @@ float *par_zero_grad(par_zero *z, int tensor) {
     const par__zero_slot *s = par__zero_slot_of(&z->unsharded_gradients, t->unit);
     return s && s->use_count ? (float *)(void *)(s->memory + t->offset * e) : NULL;
 }
-// Has every unit with gradients had all backward passes of the step?
+// Checks that every unit with gradients has had all backward passes of the step.
 static par_result par__zero_check_passes(par_zero *z, const char *call) {
     for (int i = 0; i < z->unit_count; i++) {
         const par__zero_unit *u = &z->units[i];
@@ -2567,7 +2574,7 @@ static par_result par__zero_check_passes(par_zero *z, const char *call) {
     }
     return PAR_OK;
 }
-// Everything that has been begun is ended, and summed.
+// Waits for all reductions, and reduces over replica_comm.
 static par_result par__zero_finish_gradients(par_zero *z, const char *call) {
     const par_op op = par__zero_op(z);
     size_t first, count;
@@ -2589,17 +2596,19 @@ static par_result par__zero_finish_gradients(par_zero *z, const char *call) {
 
 // >>zero_window ---------------------------------------------------------------------------------------------
 //
-// A unit's trained part is cut into pieces, as many as there are shards (canonical: C), and each piece into
-// windows. Whatever walks over elements does so window by window, each with runs of single tensors, so that
-// sums are the same however the pieces lie. States that are offloaded pass through three buffers:
-//     worked on     -          0                 1                 2
+// A unit's trained part has as many pieces as there are shards (canonical: C), and a piece consists of
+// windows. All loops over elements run window by window, and in a window over runs that belong to one tensor
+// each, so that sums do not depend on which rank has which piece. Offloaded states pass through three
+// buffers:
+//     updated       -          0                 1                 2
 //     transfers     read 0     read 1            write 0, read 2   write 1, read 3
 
 typedef struct par__zero_window { // elements [first, first + count) of a unit's trained part
     int unit;
     size_t piece, first, count;
 } par__zero_window;
-// The next one of what this rank updates, up to unit `end`; 0: there is none. A new one begins with {unit}.
+// Advances to the next window that this rank updates, in units below `end`. 0: there is none. Start with
+// {unit}.
 static int par__zero_window_after(const par_zero *z, par__zero_window *w, int end) {
     for (; w->unit < end; w->unit++, w->first = w->count = 0) {
         const par__zero_unit *u = &z->units[w->unit];
@@ -2618,7 +2627,7 @@ static char *par__zero_gradients_of(const par_zero *z, const par__zero_window *w
     char *g = par__zero_sum_of(z, &z->units[w->unit], &first, &count);
     return g + (w->first - first) * par__zero_grad_bytes(z);
 }
-// The runs of a window, each of one tensor. 0: no further one. A new one begins with all 0.
+// Advances to the next run of a window. 0: there is none. Start with zeros.
 typedef struct par__zero_run {
     int tensor, start;
     size_t at, count; // in the unit's trained part
@@ -2650,7 +2659,7 @@ static void par__zero_iter_advance(const par_zero *z, par__zero_iter *p) {
     do p->more = par__zero_window_after(z, &p->next, p->end);
     while (p->more && (p->next.first >= p->until || p->next.first + p->next.count <= p->from));
 }
-// One window between its buffer and where it is kept; the transfers of its states and parameters.
+// Starts the transfers of a window's states and parameters between its buffer and the stores.
 static void par__zero_move_window(par_zero *z, const par__zero_window *w, int slot, int write,
                                   int transfers[2]) {
     const par__zero_unit *u = &z->units[w->unit];
@@ -2670,8 +2679,7 @@ static void par__zero_move_window(par_zero *z, const par__zero_window *w, int sl
             z, &z->parameter_store, z->windows[slot] + (z->state_store.kind ? padded * n : 0),
             (u->shard_offset + w->first - owned) * e, w->count * e, write);
 }
-// The next window of a pass is on its way into the buffer after the present one's, once what that held is
-// written.
+// Prefetches the next window into the next buffer, after the previous contents of the buffer are written.
 static par_result par__zero_prefetch_window(par_zero *z, par__zero_iter *p) {
     const int slot = (p->slot + 1) % PAR__ZERO_WINDOWS;
     par__zero_iter_advance(z, p);
@@ -2687,21 +2695,21 @@ static par__zero_iter par__zero_iter_begin(int unit, int end, int writes) {
     p.next.unit = unit, p.end = end, p.writes = writes, p.until = SIZE_MAX;
     return p;
 }
-static par_result par__zero_iter_start(par_zero *z, par__zero_iter *p) { // what others wrote is there
+static par_result par__zero_iter_start(par_zero *z, par__zero_iter *p) { // earlier writes are complete
     for (int i = 0; i < PAR__ZERO_WINDOWS; i++) {
         PAR__ZERO_TRY(par__zero_transfer_wait(z, z->writing[i]));
         z->writing[i] = 0;
     }
     return p->started = 1, par__zero_prefetch_window(z, p);
 }
-// All windows of the pass that belong to `unit`, in turn; pointers are good until the next call. *found 0:
-// there are no more.
+// Advances to the next window of `unit`, and sets its pointers, which are valid until the next call. *found
+// 0: there is none.
 static par_result par__zero_iter_next(par_zero *z, par__zero_iter *p, int unit, int *found) {
     int transfers[2] = {0, 0};
     if (!p->started) PAR__ZERO_TRY(par__zero_iter_start(z, p));
     if (p->now.count && p->writes && z->windows[0]) {
         par__zero_move_window(z, &p->now, p->slot, 1, transfers);
-        z->writing[p->slot] = transfers[0]; // parameters are written already
+        z->writing[p->slot] = transfers[0]; // parameters are written elsewhere
     }
     p->now.count = 0;
     *found = p->more && p->next.unit == unit;
@@ -2735,14 +2743,16 @@ static float *par__zero_weights(const par_zero *z, const par__zero_iter *p) {
 
 // >>zero_norm -----------------------------------------------------------------------------------------------
 //
-// Each piece of a unit has a sum of squares; each rank fills in those it has. Gathered, they are added in one
-// order: the same bits on all ranks, however the pieces lie.
+// Each piece of a unit has a sum of squares, which the rank that has the piece computes. All ranks gather
+// these sums and add them in the same order, so that the norm has the same bits on all ranks and for every
+// sharding.
 
 static int par__zero_update_is_sharded(const par_zero *z) {
     return z->ranks > 1 && (z->sharded_states || z->desc.parameter_server);
 }
 
-// The squares of a run, each divided by the number of ranks of model_parallel_comm that have the element.
+// Adds the squares of a run, each divided by the number of ranks of model_parallel_comm that have the
+// element.
 static par_result par__zero_run_squares(const par_zero *z, const par__zero_run *r, const char *g,
                                         double *sum) {
     const par__zero_tensor *t = &z->tensors[r->tensor];
@@ -2793,7 +2803,7 @@ static par_zero_update par__zero_rounding_of(const par_zero *z, const par__zero_
     if (z->desc.stochastic_rounding) a.seed = z->desc.seed + 1, a.stream = step << 24 | (uint64_t)t->unit;
     return a;
 }
-// unscaled: not of gradients, but of what was made of them.
+// unscaled: the input is not the gradient (Muon's direction), and must not be scaled.
 static par_zero_update par__zero_update_of(const par_zero *z, const par__zero_tensor *t, int unscaled) {
     par_zero_update a = par__zero_rounding_of(z, t, 0);
     a.optimizer = z->desc.optimizer, a.hyper = par__zero_hyper_of(z, t->desc.group);
@@ -2814,7 +2824,7 @@ static par_result par__zero_apply(par_zero *z, const par__zero_iter *p, const pa
                               direction ? PAR_F32 : z->desc.grad_dtype, m ? m + k : NULL, v ? v + k : NULL,
                               ema ? ema + k : NULL);
 }
-// LAMB: |w| / |u| of each tensor, from the squares of its pieces, whoever has them.
+// LAMB: the trust ratio |w| / |u| of each tensor, from the sums of squares of its pieces on all ranks.
 static par_result par__zero_lamb_trust_ratios(par_zero *z) {
     const size_t n = 2 * (size_t)z->tensor_count * z->pieces;
     const par_zero_kernels *k = z->kernels;
@@ -2840,12 +2850,12 @@ static par_result par__zero_lamb_trust_ratios(par_zero *z) {
         PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
     return k->lamb_trust_ratios(k, (size_t)z->tensor_count, z->pieces, z->sums, z->trust_ratios);
 }
-static par_result par__zero_gemm_error(par_zero *z, par_result r) { // a product leaves no text of its own
+static par_result par__zero_gemm_error(par_zero *z, par_result r) { // gemm sets no error text
     return r ? par_fail(z->desc.comm, r, "par_zero_step: a matrix product: %s", par_result_text(r)) : r;
 }
-// Muon: x (rows x cols) to about the nearest orthogonal matrix, by five Newton-Schulz steps
+// Muon: replaces x (rows x cols) by approximately the nearest orthogonal matrix, by five Newton-Schulz steps
 //     A = x x^T,  x = a x + (b A + c A A) x
-// in place; on the shorter side.
+// with A on the shorter side.
 static par_result par__zero_orthogonalize(par_zero *z, float *x, size_t rows, size_t cols) {
     par_device *d = z->device;
     const par_zero_kernels *k = z->kernels;
@@ -2853,7 +2863,7 @@ static par_result par__zero_orthogonalize(par_zero *z, float *x, size_t rows, si
     const size_t s = PAR__MIN(rows, cols), n = rows * cols;
     float *y = z->muon_scratch[0], *next = z->muon_scratch[1], *A = z->muon_scratch[2],
           *B = z->muon_scratch[3];
-    double *squares = z->sums; // nobody needs them any more
+    double *squares = z->sums; // the norm is computed already
     PAR__ZERO_TRY(par__zero_clear_sums(z, 1));
     PAR__ZERO_TRY(k->square_sum(k, x, PAR_F32, n, 1, squares));
     PAR__ZERO_TRY(k->scale(k, n, y, x, 1, squares));
@@ -2875,7 +2885,7 @@ static par_result par__zero_orthogonalize(par_zero *z, float *x, size_t rows, si
     }
     return k->scale(k, n, x, y, sqrtf(PAR__MAX(1.0f, (float)rows / (float)cols)), NULL);
 }
-// Muon: the momentum of a unit's matrices, gathered whole; those that this rank has a part of, orthogonal.
+// Muon: gathers the momentum of a unit, and orthogonalizes the matrices of which this rank has a part.
 static par_result par__zero_muon_directions(par_zero *z, int unit) {
     const par__zero_unit *u = &z->units[unit];
     par__zero_iter p = par__zero_iter_begin(unit, unit + 1, 1);
@@ -2917,12 +2927,13 @@ static par_result par__zero_update_unit(par_zero *z, par__zero_iter *p, int unit
             if (a.optimizer == PAR_ZERO_LAMB) a.trust_ratio_at = z->trust_ratios + r.tensor;
             PAR__ZERO_TRY(par__zero_apply(z, p, &r, &a, matrix ? z->gathered_momentum + r.at : NULL));
         }
-        if (!z->sharded_gradients) // zeros for the next step, while they are in the cache
+        if (!z->sharded_gradients) // clear for the next step, while they are in the cache
             PAR__ZERO_TRY(z->device->fill(z->device, par__zero_gradients_of(z, &p->now), 0,
                                           p->now.count * par__zero_grad_bytes(z), NULL));
     }
 }
-// What this rank updated, to the others: under way until somebody needs the unit.
+// Starts the all-gather (parameter server: broadcast) of updated parameters; the next use of the unit waits
+// for it.
 static par_result par__zero_param_gather_begin(par_zero *z, int unit) {
     par__zero_unit *u = &z->units[unit];
     const size_t e = par__zero_param_bytes(z), shard = par__zero_shard_count(z, u, 0);
@@ -2935,7 +2946,7 @@ static par_result par__zero_param_gather_begin(par_zero *z, int unit) {
     return (par_all_gather_begin)(whole + shard * (size_t)z->rank * e, whole, shard, z->desc.param_dtype,
                                   par__zero_unit_comm(z, unit, PAR__ZERO_UPDATE), &u->param_gather);
 }
-// All units. A unit with Muon's matrices is walked over twice, and so alone.
+// Updates all units. Muon needs two iterations over a unit with matrices, so such units are not prefetched.
 static par_result par__zero_update_all(par_zero *z) {
     par__zero_iter p = par__zero_iter_begin(0, z->unit_count, 1);
     for (int i = 0; i < z->unit_count; i++) {
@@ -2948,11 +2959,11 @@ static par_result par__zero_update_all(par_zero *z) {
     }
     return PAR_OK;
 }
-// For the next step. Gradients that were used are zeros already.
+// Prepares the next step. Gradients that the update has used are zeros already.
 static par_result par__zero_reset_step(par_zero *z, int unused) {
     par_device *d = z->device;
     const size_t e = par__zero_grad_bytes(z);
-    for (int i = 0; i < z->gathered_parameters.count; i++) { // gathered, never used, and old by now
+    for (int i = 0; i < z->gathered_parameters.count; i++) { // prefetched, unused, and outdated
         par__zero_slot *s = &z->gathered_parameters.slots[i];
         par__zero_fetch_end(z, s), par_wait_all(s->requests, 2), s->unit = -1;
     }
@@ -2989,7 +3000,7 @@ par_result(par_zero_step)(par_zero *z, float lr_factor, par_zero_report *report)
     PAR__ZERO_TRY(par__zero_finish_gradients(z, "par_zero_step"));
     PAR__ZERO_TRY(par__zero_square_norm(z));
     PAR__ZERO_TRY(z->kernels->decide(z->kernels, &rules, z->control));
-    const int skip = z->on_cpu && z->control->skipped; // a device's kernels look themselves
+    const int skip = z->on_cpu && z->control->skipped; // a device's kernels read the control themselves
     if (!skip && z->desc.optimizer == PAR_ZERO_LAMB) PAR__ZERO_TRY(par__zero_lamb_trust_ratios(z));
     if (!skip) PAR__ZERO_TRY(par__zero_update_all(z));
     PAR__ZERO_TRY(par__zero_reset_step(z, skip));
@@ -3013,8 +3024,8 @@ par_result(par_zero_set_lr_factor)(par_zero *z, float lr_factor) {
 
 // >>zero_values ---------------------------------------------------------------------------------------------
 
-// Which elements of a tensor are among this rank's parameters, in the unit's part: from *begin to what it
-// returns.
+// The elements of a tensor that are in this rank's parameters, as offsets in the unit's part: from *begin to
+// the result.
 static size_t par__zero_stored_range(const par_zero *z, const par__zero_tensor *t, size_t *begin) {
     const size_t shard = par__zero_shard_count(z, &z->units[t->unit], t->part);
     const size_t first = z->sharded_parameters ? shard * (size_t)z->rank : 0;
@@ -3022,7 +3033,7 @@ static size_t par__zero_stored_range(const par_zero *z, const par__zero_tensor *
     *begin = PAR__MAX(first, t->offset);
     return PAR__MIN(until, t->offset + t->count);
 }
-// Elements of a part of a unit from or to this rank's parameters.
+// Copies n elements of a unit's part from or to this rank's parameters.
 static par_result par__zero_move_parameters(par_zero *z, const par__zero_unit *u, int part, size_t at,
                                             size_t n, void *memory, int write) {
     const size_t e = par__zero_param_bytes(z), shard = par__zero_shard_count(z, u, part);
@@ -3036,14 +3047,13 @@ static par_result par__zero_move_parameters(par_zero *z, const par__zero_unit *u
     return par__zero_copy_sync(z, write ? z->parameters + from : (char *)memory,
                                write ? (char *)memory : z->parameters + from, n * e);
 }
-static int
-par__zero_state_of_field(par_zero_field what) { // that is what a tensor's values are, if it has any
+static int par__zero_state_of_field(par_zero_field what) { // VALUE: the master weights, if there are any
     return what == PAR_ZERO_MOMENT1   ? PAR__ZERO_M
            : what == PAR_ZERO_MOMENT2 ? PAR__ZERO_V
            : what == PAR_ZERO_EMA     ? PAR__ZERO_EMA
                                       : PAR__ZERO_MASTER;
 }
-// n elements of a state, from what fn gives for elements `first` on.
+// Sets n elements of a state by fn, from element `first` of the tensor on.
 static par_result par__zero_fill_state(par_zero *z, par_zero_fill_fn fn, void *user, size_t first, size_t n,
                                        float *state) {
     if (z->on_cpu) return fn(user, first, n, state), PAR_OK;
@@ -3062,7 +3072,7 @@ static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor 
     const int randomly = z->desc.stochastic_rounding && step && !t->part && z->desc.param_dtype == PAR_BF16;
     size_t begin;
     const size_t end = par__zero_stored_range(z, t, &begin);
-    const par_zero_update last = par__zero_rounding_of(z, t, step); // as the last step has left them
+    const par_zero_update last = par__zero_rounding_of(z, t, step); // rounds as the last step did
     for (size_t at = begin; at < end; at += PAR__ZERO_CHUNK) {
         const size_t n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
         fn(user, at - t->offset, n, values);
@@ -3074,7 +3084,8 @@ static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor 
     }
     return PAR_OK;
 }
-// The windows that have elements of a trained tensor; those of them in the present one: *begin on, how many.
+// Iterates over the windows that have elements of a trained tensor. par__zero_overlap: how many of them the
+// present window has, from *begin on.
 static par__zero_iter par__zero_iter_tensor(const par__zero_tensor *t, int writes) {
     par__zero_iter p = par__zero_iter_begin(t->unit, t->part ? t->unit : t->unit + 1, writes);
     p.from = t->offset, p.until = t->offset + t->count;
@@ -3152,8 +3163,9 @@ par_result(par_zero_read)(par_zero *z, int tensor, par_zero_field what, float *v
                                           n * sizeof *values));
     }
     if ((parameters && !z->sharded_parameters) || !par__zero_update_is_sharded(z))
-        return PAR_OK;                                                               // all have all
-    return par_all_reduce(values, values, t->count, PAR_U32, PAR_MAX, z->desc.comm); // others have zeros
+        return PAR_OK; // every rank has all elements
+    return par_all_reduce(values, values, t->count, PAR_U32, PAR_MAX,
+                          z->desc.comm); // the other ranks have zeros
 }
 
 // >>zero_json -----------------------------------------------------------------------------------------------
@@ -3165,7 +3177,7 @@ typedef struct par__json {
 static void par__json_skip_space(par__json *j) {
     while (j->at < j->end && (*j->at == ' ' || *j->at == '\n' || *j->at == '\r' || *j->at == '\t')) j->at++;
 }
-static int par__json_accept(par__json *j, char c) { // 1: it stood there
+static int par__json_accept(par__json *j, char c) { // 1: it was the next character
     par__json_skip_space(j);
     if (j->at < j->end && *j->at == c) return j->at++, 1;
     return 0;
@@ -3185,7 +3197,8 @@ static unsigned par__json_hex(par__json *j) { // four digits
     }
     return v;
 }
-static int par__json_escape(par__json *j, char utf8[4]) { // what stands after a backslash, and its bytes
+// Parses an escape after its backslash; returns the number of bytes.
+static int par__json_escape(par__json *j, char utf8[4]) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char c = j->at < j->end ? *j->at++ : 0;
     const char *e = c ? strchr(from, c) : NULL;
@@ -3193,7 +3206,7 @@ static int par__json_escape(par__json *j, char utf8[4]) { // what stands after a
     if (c != 'u') return j->bad = 1, 0;
     unsigned v = par__json_hex(j);
     if (v >= 0xD800 && v < 0xDC00 && j->end - j->at > 6 && j->at[0] == '\\' && j->at[1] == 'u') {
-        j->at += 2; // the other half of a pair
+        j->at += 2; // the low surrogate
         const unsigned low = par__json_hex(j);
         if (low < 0xDC00 || low > 0xDFFF) return j->bad = 1, 0;
         v = 0x10000 + ((v - 0xD800) << 10) + (low - 0xDC00);
@@ -3204,7 +3217,7 @@ static int par__json_escape(par__json *j, char utf8[4]) { // what stands after a
     for (int i = n - 1; i > 0; i--, v >>= 6) utf8[i] = (char)(0x80 | (v & 0x3F));
     return utf8[0] = (char)((0xF00 >> n & 0xF0) | v), n;
 }
-// A string, cut off at room - 1 bytes where `cut` is given; else what is too long is an error.
+// A string. If it is too long: with `cut` it is truncated to capacity - 1 bytes, else it is an error.
 static void par__json_text(par__json *j, char *text, size_t capacity, int cut) {
     size_t n = 0;
     par__json_expect(j, '"');
@@ -3222,7 +3235,7 @@ static void par__json_text(par__json *j, char *text, size_t capacity, int cut) {
 static void par__json_string(par__json *j, char *text, size_t capacity) {
     par__json_text(j, text, capacity, 0);
 }
-static uint64_t par__json_number(par__json *j) { // a whole one, from 0 on
+static uint64_t par__json_number(par__json *j) { // a non-negative integer
     uint64_t v = 0;
     par__json_skip_space(j);
     if (j->at >= j->end || *j->at < '0' || *j->at > '9') return j->bad = 1, (uint64_t)0;
@@ -3233,7 +3246,7 @@ static uint64_t par__json_number(par__json *j) { // a whole one, from 0 on
     }
     return v;
 }
-static void par__json_skip_value(par__json *j, int depth) { // any value
+static void par__json_skip_value(par__json *j, int depth) { // skips any value
     par__json_skip_space(j);
     if (j->at >= j->end || depth > 32) return (void)(j->bad = 1);
     if (*j->at == '"') return par__json_text(j, NULL, 0, 1);
@@ -3254,7 +3267,7 @@ static void par__json_skip_value(par__json *j, int depth) { // any value
     if (j->at == start) j->bad = 1;
 }
 
-typedef struct par__zero_text { // that grows
+typedef struct par__zero_text { // a string that grows
     char *text;
     size_t count, capacity;
     int failed; // out of memory
@@ -3322,8 +3335,8 @@ __attribute__((format(printf, 3, 4))) static par_result par__zero_file_error(cha
     return PAR_ERR_FILE;
 }
 
-// One tensor's value in the header: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}. NULL, or what
-// is wrong.
+// Parses a tensor's entry of the header: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}. Returns
+// NULL, or what is wrong.
 static const char *par__zero_parse_entry(par__json *j, par_zero_file_tensor *t, const char *data,
                                          size_t data_bytes) {
     char key[32], type[16] = "";
@@ -3384,7 +3397,7 @@ static par_result par__zero_append(par_zero_safetensors *s, const par_zero_file_
     }
     return s->list[s->count++] = *t, PAR_OK;
 }
-// Data side by side from the first byte to the last, each name once.
+// Checks that data are contiguous from the first byte to the last, and that names are unique.
 static par_result par__zero_check_arrays(par_zero_safetensors *s, const char *data, const char *end) {
     const char *at = data;
     const par_zero_file_tensor **names =
@@ -3408,7 +3421,7 @@ static par_result par__zero_check_arrays(par_zero_safetensors *s, const char *da
             r = par__zero_file_error(s->why, sizeof s->why, "tensor %s stands there twice", names[i]->name);
     return r;
 }
-// A whole file in memory.
+// Parses a mapped file.
 static par_result par__zero_parse(par_zero_safetensors *s, const char *file, size_t bytes) {
     uint64_t n = 0;
     if (bytes > 8) memcpy(&n, file, 8);
@@ -3471,7 +3484,7 @@ const par_zero_file_tensor *par_zero_safetensors_find(const par_zero_safetensors
     return NULL;
 }
 
-// The header, and the length before it; data begin at a multiple of 64 bytes. Offsets follow the list.
+// Prints the length and the header; data begin at a multiple of 64 bytes, in the order of the list.
 static void par__zero_header(par__zero_text *t, const par_zero_file_tensor *list, size_t count) {
     size_t offset = 0;
     par__zero_print(t, "12345678{\"__metadata__\":{\"format\":\"pt\"}");
@@ -3487,7 +3500,7 @@ static void par__zero_header(par__zero_text *t, const par_zero_file_tensor *list
     const uint64_t n = t->count - 8;
     if (!t->failed) memcpy(t->text, &n, 8);
 }
-// All of it, onto the disk. 0: errno says why not.
+// Writes all bytes. 0: see errno.
 static int par__zero_write_all(int fd, const void *data, size_t bytes) {
     for (size_t done = 0; done < bytes;) {
         const ssize_t n = write(fd, (const char *)data + done, bytes - done);
@@ -3500,7 +3513,7 @@ static void par__zero_sync_directory(const char *dir) {
     const int fd = par_safe_fd(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd >= 0) fsync(fd), close(fd);
 }
-static void par__zero_sync_parent(const char *path) { // the directory that a path is in
+static void par__zero_sync_parent(const char *path) { // the directory of a path
     char dir[4200];
     snprintf(dir, sizeof dir, "%.4190s", path);
     char *slash = strrchr(dir, '/');
@@ -3531,13 +3544,13 @@ par_result par_zero_safetensors_write(const char *path, const par_zero_file_tens
 
 // >>zero_table ----------------------------------------------------------------------------------------------
 //
-// What a checkpoint holds: every tensor that some rank has, once, under its name; its states behind it. All
-// ranks work this out alike, so that each knows the place of its elements in each file.
+// What a checkpoint holds: each tensor that any rank has, once, and its states. Its items are the arrays in
+// the files. All ranks compute the same table, so each knows where its elements lie in which file.
 
 enum {
     PAR__ZERO_ITEM_KINDS = PAR__ZERO_STATE_KINDS
-};                                     // of a tensor: the weights (for the masters), and its states
-typedef struct par__zero_tensor_info { // what ranks tell each other of a tensor
+};                                     // item kinds of a tensor: weights (from the masters), and its states
+typedef struct par__zero_tensor_info { // what ranks tell each other about a tensor
     char name[160];
     uint64_t shape[4];
     int32_t dims, dtype, trained, rank;
@@ -3552,9 +3565,9 @@ typedef struct par__zero_file {
 typedef struct par__zero_table {
     par__zero_tensor_info *infos;
     size_t info_count;
-    int *info_of;                    // of each of this rank's tensors
+    int *info_of;                    // index into infos of each of this rank's tensors
     par_zero_file_tensor *items;     // in the order of the files
-    size_t *item_at;                 // in its file
+    size_t *item_at;                 // offset in its file
     int *item_file, *item_of;        // item_of: of tensor x kind; -1: there is none
     size_t item_count, weight_count; // items; those that are weights come first
     par__zero_file *files;
@@ -3585,7 +3598,7 @@ static int par__zero_by_info(const void *a, const void *b) { // by name, then as
     const int order = strcmp(x->name, y->name);
     return order ? order : x < y ? -1 : x > y;
 }
-// Of tensors of one name the first stays; what is left keeps its order. sorted: room for count pointers.
+// Keeps the first of the tensors with the same name, and the order. sorted: memory for info_count pointers.
 static par_result par__zero_merge_infos(par__zero_table *t, const par__zero_tensor_info **sorted, char *why,
                                         size_t capacity) {
     const size_t size = offsetof(par__zero_tensor_info, rank) - offsetof(par__zero_tensor_info, shape);
@@ -3611,7 +3624,7 @@ static par_result par__zero_merge_infos(par__zero_table *t, const par__zero_tens
     t->info_count = kept;
     return PAR_OK;
 }
-// Every tensor of every rank. Where all have the same (no pipeline) nothing but a checksum is sent.
+// Gathers the tensors of all ranks. If all ranks have the same (no pipeline), only a checksum is sent.
 static par_result par__zero_gather_infos(par_zero *z, par_comm *comm, par__zero_table *t) {
     const size_t n = (size_t)z->tensor_count, e = sizeof *t->infos, ranks = (size_t)par_size(comm);
     uint64_t pair[2] = {0xcbf29ce484222325u, 0};
@@ -3650,7 +3663,7 @@ static void par__zero_add_items(const par_zero *z, par__zero_table *t, int kind,
         t->item_of[i * PAR__ZERO_ITEM_KINDS + (size_t)kind] = (int)t->item_count++;
     }
 }
-// Items [first, last) go into files, none larger than `most` but for a single tensor.
+// Assigns items [first, last) to files of at most max_bytes, unless one tensor is larger.
 static void par__zero_add_files(par__zero_table *t, const char *stem, int number, size_t first, size_t last,
                                 size_t max_bytes) {
     const int start = t->file_count;
@@ -3671,7 +3684,7 @@ static void par__zero_add_files(par__zero_table *t, const char *stem, int number
 }
 static size_t par__zero_find_info(const par__zero_tensor_info *const *sorted, size_t count,
                                   const char *name) {
-    size_t low = 0, high = count; // it is there
+    size_t low = 0, high = count; // the name is in the list
     while (high - low > 1) {
         const size_t middle = (low + high) / 2;
         if (strcmp(sorted[middle]->name, name) <= 0)
@@ -3681,7 +3694,7 @@ static size_t par__zero_find_info(const par__zero_tensor_info *const *sorted, si
     }
     return low;
 }
-// All but where the items lie. Collective over comm.
+// Makes the table without the placement of items in files. Collective over comm.
 static par_result par__zero_table_open(par_zero *z, par_comm *comm, int weights_only, par__zero_table *t) {
     char why[512] = "out of memory for the table of tensors";
     memset(t, 0, sizeof *t);
@@ -3723,8 +3736,8 @@ static int par__zero_item_of(const par__zero_table *t, int tensor, int kind) {
     return t->item_of[t->info_of[tensor] * PAR__ZERO_ITEM_KINDS + kind];
 }
 
-// Where a tensor's elements from `first` on lie in the whole one: element *at of it, so many side by side (at
-// most `most`). *copy: which of the ranks that have them this is.
+// Finds element `first` of this rank's tensor in the global tensor: *at is its offset there, *replica_id the
+// number of this rank's copy. Returns how many elements, at most max_count, are contiguous in both.
 static size_t par__zero_global_span(const par__zero_tensor *t, size_t first, size_t max_count, size_t *at,
                                     int *replica_id) {
     *at = first, *replica_id = 0;
@@ -3741,7 +3754,7 @@ static size_t par__zero_global_span(const par__zero_tensor *t, size_t first, siz
     }
     return max_count;
 }
-// Sums of elements' bits, each mixed with its number: parts of a tensor add up in any order.
+// A sum of hashes of (element number, bits). So checksums of parts of a tensor add up, in any order.
 static uint64_t par__zero_checksum(const void *data, size_t element, size_t first, size_t count) {
     uint64_t sum = 0;
     for (size_t i = 0; i < count; i++) {
@@ -3761,12 +3774,12 @@ static uint64_t par__zero_hash(const char *text, size_t n) { return par__zero_ch
 //
 //     manifest.json  ->  model-s000007-... optimizer-s000007-...          the checkpoint
 //     begin              rank 0 makes model-s000008-... with their headers, all ranks write their elements
-//     end                everything is on the disk, its checksums are summed
-//                        manifest.json.tmp, onto the disk, renamed        now s000008 is the checkpoint
-//                        the files of s000007 go
-// Files of a save that was killed go when the next one begins.
+//     end                all data are on the disk; checksums are summed over ranks
+//                        manifest.json.tmp is synced and renamed          now s000008 is the checkpoint
+//                        the files of s000007 are deleted
+// The next save deletes the files of a save that was killed.
 
-typedef struct par__zero_write_job { // a copy of elements that lie side by side in an item
+typedef struct par__zero_write_job { // a copy of contiguous elements of an item
     int item;
     size_t at, count;
     char *data;
@@ -3777,12 +3790,12 @@ typedef struct par__zero_save {
     par__zero_text note;
     par__zero_table table;
     int number, error, committed;
-    uint64_t *sums;            // of this rank's elements of each item; behind them, how many these are
-    par__zero_write_job *jobs; // of a save in the background
+    uint64_t *sums; // checksums of this rank's elements of each item, then the numbers of these elements
+    par__zero_write_job *jobs; // of a background save
     size_t job_count, job_capacity;
     int threaded;
     pthread_t thread;
-    uint64_t step; // of when it began
+    uint64_t step; // when the save began
     float loss_scale;
     int good_steps, bad_steps;
 } par__zero_save;
@@ -3805,7 +3818,7 @@ static void par__zero_save_elements(par__zero_save *s, int item, size_t at, size
     s->sums[item] += par__zero_checksum(data, e, at, count);
     s->sums[s->table.item_count + (size_t)item] += count;
 }
-static void par__zero_save_flush(par__zero_save *s) { // everything that this rank has written
+static void par__zero_save_flush(par__zero_save *s) { // syncs and closes this rank's files
     for (int i = 0; i < s->table.file_count; i++) {
         par__zero_file *f = &s->table.files[i];
         if (f->fd >= 0 && fsync(f->fd) && !s->error) s->error = errno;
@@ -3833,7 +3846,7 @@ static void par__zero_save_later(par__zero_save *s, int item, size_t at, size_t 
     memcpy(j->data, data, bytes);
     s->job_count++;
 }
-// Elements [first, first + count) of a tensor here.
+// Saves elements [first, first + count) of this rank's tensor.
 static void par__zero_save_part(par_zero *z, par__zero_save *s, int tensor, int kind, size_t first,
                                 size_t count, const void *data) {
     const int item = par__zero_item_of(&s->table, tensor, kind);
@@ -3888,7 +3901,7 @@ static par_result par__zero_save_frozen(par_zero *z, par__zero_save *s, int tens
     }
     return PAR_OK;
 }
-static par_result par__zero_save_all(par_zero *z, par__zero_save *s) { // of several replicas the first
+static par_result par__zero_save_all(par_zero *z, par__zero_save *s) { // the first replica saves
     par__zero_iter p = par__zero_iter_begin(0, z->unit_count, 0);
     for (int i = 0; i < z->unit_count && !z->replica; i++) PAR__ZERO_TRY(par__zero_save_trained(z, s, i, &p));
     for (int i = 0; i < z->tensor_count && !z->replica; i++)
@@ -3896,7 +3909,7 @@ static par_result par__zero_save_all(par_zero *z, par__zero_save *s) { // of sev
     return PAR_OK;
 }
 
-// model-s%06d-... or optimizer-s%06d-...: which save it belongs to; -1: it is another file.
+// The number of the save that model-s%06d-... or optimizer-s%06d-... belongs to; -1: another file.
 static int par__zero_save_number(const char *name) {
     int number, part, parts, end = 0;
     const char *s =
@@ -3904,7 +3917,7 @@ static int par__zero_save_number(const char *name) {
     if (!s || sscanf(s, "%6d-%5d-of-%5d.safetensors%n", &number, &part, &parts, &end) < 3) return -1;
     return end && !s[end] ? number : -1;
 }
-// Files of the save with this number go; or, model_parallel_comm, those of all others.
+// Deletes the files of the save with this number or, with `keep`, those of all other saves.
 static void par__zero_remove_files(const char *dir, int number, int keep) {
     char path[PAR__ZERO_DIR_BYTES + 256];
     DIR *d = opendir(dir);
@@ -3916,7 +3929,7 @@ static void par__zero_remove_files(const char *dir, int number, int keep) {
     }
     if (d) closedir(d);
 }
-// A small file, as a string. NULL, and in why what is wrong.
+// Reads a small file as a string. NULL: an error, with a text in why.
 static char *par__zero_read_file(const char *path, size_t *bytes, char *why, size_t capacity) {
     par__zero_transfer t;
     memset(&t, 0, sizeof t);
@@ -3938,10 +3951,10 @@ typedef struct par__zero_manifest {
     char *text;                                               // of the file
     uint64_t number, step, loss_scale, good_steps, bad_steps; // loss_scale: its bits
     char optimizer[16];
-    const char *note, *files, *tensors; // where they stand in the text
+    const char *note, *files, *tensors; // pointers into the text
 } par__zero_manifest;
-static const char par__zero_self[] = ",\"self\":\""; // what ends a manifest: a checksum of all before it
-// m->text is there, of so many bytes, and a 0 behind them.
+static const char par__zero_self[] = ",\"self\":\""; // ends a manifest: a checksum of everything before
+// Parses m->text, which has so many bytes and a terminating 0.
 static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, char *why, size_t capacity) {
     char key[32];
     char *self = NULL, tail[64];
@@ -4003,7 +4016,7 @@ par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, ui
     return PAR_FREE(m.text), r;
 }
 
-// Rank 0 finds a number, and makes the new files, whole, with their headers.
+// Rank 0 chooses a number, and creates the files in full size, with their headers.
 static par_result par__zero_save_prepare(par__zero_save *s, char *why, size_t capacity) {
     par__zero_manifest m;
     if (mkdir(s->dir, 0777) && errno != EEXIST)
@@ -4013,7 +4026,7 @@ static par_result par__zero_save_prepare(par__zero_save *s, char *why, size_t ca
     const par_result r = par__zero_read_manifest(s->dir, &m, why, capacity);
     const int old = (int)(m.number % 1000000), none = r && !m.text && errno == ENOENT;
     PAR_FREE(m.text);
-    if (r && !none) return r; // whatever it named stays
+    if (r && !none) return r; // keep whatever it names
     par__zero_remove_files(s->dir, old, 1);
     return s->number = old % 999999 + 1, PAR_OK;
 }
@@ -4034,7 +4047,7 @@ static par_result par__zero_save_create(par__zero_save *s, char *why, size_t cap
     }
     return PAR_OK;
 }
-// A small file under another name, on the disk; then, at once, under its own.
+// Writes a small file under a temporary name and syncs it; par__zero_rename renames it atomically.
 static par_result par__zero_write_text(const char *dir, const char *name, const par__zero_text *t, char *why,
                                        size_t capacity) {
     char path[PAR__ZERO_DIR_BYTES + 110];
@@ -4169,9 +4182,9 @@ par_result(par_zero_save_begin)(par_zero *z, const par_zero_checkpoint *how) {
     par_result r = par__zero_save_open(z, how, &z->save);
     if (r) return par__zero_save_close(z, 1), r;
     par__zero_save *s = z->save;
-    if (par__zero_save_all(z, s) && !s->error) s->error = EIO; // the others are told by end
+    if (par__zero_save_all(z, s) && !s->error) s->error = EIO; // par_zero_save_end tells the other ranks
     s->threaded = how->background && !s->error && !pthread_create(&s->thread, NULL, par__zero_save_thread, s);
-    if (how->background && !s->threaded && !s->error) par__zero_save_thread(s); // then at once
+    if (how->background && !s->threaded && !s->error) par__zero_save_thread(s); // no thread: write now
     return PAR_OK;
 }
 par_result(par_zero_save_end)(par_zero *z) {
@@ -4186,7 +4199,7 @@ par_result(par_zero_save_end)(par_zero *z) {
     par_result r = par__zero_share_error(z, comm, s->error ? PAR_ERR_FILE : PAR_OK, why);
     const size_t n = s->table.item_count;
     if (!r) r = par_all_reduce(s->sums, s->sums, 2 * n, PAR_U64, PAR_SUM, comm);
-    for (size_t i = 0; i < n && !r; i++) // with zeros for what nobody has, or twice what several have
+    for (size_t i = 0; i < n && !r; i++) // detects elements that no rank or several ranks saved
         if (s->sums[n + i] != s->table.items[i].count)
             r = PAR__ZERO_FAIL(
                 PAR_ERR_ARGUMENT,
@@ -4210,8 +4223,8 @@ typedef struct par__zero_load {
     par__zero_manifest manifest;
     par_zero_safetensors *files;
     int file_count;
-    const par_zero_file_tensor **names; // of all files, by name
-    uint64_t *sums, *want;              // of each of them
+    const par_zero_file_tensor **names; // of all files, sorted by name
+    uint64_t *sums, *want;              // checksums, computed and expected
     size_t count;
 } par__zero_load;
 
@@ -4219,7 +4232,7 @@ static void par__zero_load_close(par__zero_load *l) {
     for (int i = 0; i < l->file_count; i++) par_zero_safetensors_close(&l->files[i]);
     PAR_FREE(l->files), PAR_FREE(l->names), PAR_FREE(l->sums), PAR_FREE(l->want), PAR_FREE(l->manifest.text);
 }
-static size_t par__zero_find(const par__zero_load *l, const char *name) { // l->count: it is not there
+static size_t par__zero_find(const par__zero_load *l, const char *name) { // l->count: there is none
     size_t low = 0, high = l->count;
     while (low < high) {
         const size_t middle = (low + high) / 2;
@@ -4232,7 +4245,7 @@ static size_t par__zero_find(const par__zero_load *l, const char *name) { // l->
     }
     return l->count;
 }
-// The next {"name": ..., "word": "hex", "bytes": n} of a list; 0: there is none.
+// Parses the next {"name": ..., "word": "hex", "bytes": n} of a list. 0: there is none.
 static int par__zero_next_row(par__json *j, char *name, size_t capacity, const char *word, uint64_t *hex,
                               uint64_t *bytes) {
     char key[32], digits[20];
@@ -4253,7 +4266,7 @@ static int par__zero_next_row(par__json *j, char *name, size_t capacity, const c
     par__json_accept(j, ',');
     return !j->bad;
 }
-// The files that the manifest names, each as it was written.
+// Opens the files that the manifest names, and checks their sizes and headers.
 static par_result par__zero_load_files(par__zero_load *l, const char *dir, int weights_only, char *why,
                                        size_t capacity) {
     char name[PAR_ZERO_NAME_BYTES], path[PAR__ZERO_DIR_BYTES + PAR_ZERO_NAME_BYTES];
@@ -4279,7 +4292,8 @@ static par_result par__zero_load_files(par__zero_load *l, const char *dir, int w
     }
     return PAR_OK;
 }
-static par_result par__zero_load_names(par__zero_load *l, char *why, size_t capacity) { // and their checksums
+static par_result par__zero_load_names(par__zero_load *l, char *why,
+                                       size_t capacity) { // and expected checksums
     char name[PAR_ZERO_NAME_BYTES];
     uint64_t sum = 0, unused;
     size_t n = 0;
@@ -4305,7 +4319,7 @@ static par_result par__zero_load_names(par__zero_load *l, char *why, size_t capa
     }
     return PAR_OK;
 }
-// The model's tensors and the checkpoint's are the same.
+// Checks that the model and the checkpoint have the same tensors.
 static par_result par__zero_load_check(const par__zero_load *l, const par__zero_table *t, char *why,
                                        size_t capacity) {
     for (size_t i = 0; i < t->item_count; i++) {
@@ -4329,7 +4343,7 @@ static par_result par__zero_load_check(const par__zero_load *l, const par__zero_
                                         l->names[i]->name);
     return PAR_OK;
 }
-// Each rank sums its share of every tensor.
+// Computes checksums; each rank sums its share of every tensor.
 static par_result par__zero_load_verify(par__zero_load *l, par_comm *comm) {
     const size_t n = (size_t)par_size(comm), me = (size_t)par_rank(comm);
     for (size_t i = 0; i < l->count; i++) {
@@ -4342,7 +4356,7 @@ static par_result par__zero_load_verify(par__zero_load *l, par_comm *comm) {
 }
 
 void par_zero_safetensors_read(const par_zero_file_tensor *array, size_t first, size_t count, float *values) {
-    double aligned[256]; // data in a file may lie anywhere
+    double aligned[256]; // data in a file may be unaligned
     const size_t e = par_dtype_bytes(array->dtype);
     for (size_t at = 0; at < count; at += 256) {
         const size_t n = PAR__MIN((size_t)256, count - at);
@@ -4382,7 +4396,7 @@ static void par__zero_load_numbers(par_zero *z, const par__zero_manifest *m) {
     if (z->desc.loss_scale > 0) memcpy(&now.loss_scale, &bits, sizeof bits);
     par__zero_control_set(z, &now);
 }
-// What this rank can find out alone.
+// The local part of opening a checkpoint.
 static par_result par__zero_load_open(const par_zero *z, const par_zero_checkpoint *how,
                                       const par__zero_table *t, par__zero_load *l, char *why,
                                       size_t capacity) {
