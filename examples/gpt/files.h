@@ -352,7 +352,7 @@ static const char *files_load(const gpt_model *m, const char *dir, float *whole)
 
 // ---- Hugging Face: save -----------------------------------------------------------------------------------
 
-// Lists all parameters as tensors in the format of Hugging Face, which point into `buffer`; returns their number.
+// Lists all parameters as tensors of Hugging Face, which point into `buffer` (total_count floats).
 static size_t files_list_tensors(const gpt_model *m, const float *whole, float *buffer,
                                  par_zero_file_tensor *list) {
     size_t n = 0;

@@ -29,7 +29,7 @@ static uint64_t plan_number_in(const char *path) {
     if (f) fclose(f);
     return n;
 }
-// The least limit of a control group and of those around it; 0: none.
+// The smallest limit of a control group and its parents; 0: there is none.
 static uint64_t plan_cgroup_limit(const char *root, char *group, const char *file) {
     char path[4400];
     uint64_t least = 0;
@@ -42,8 +42,8 @@ static uint64_t plan_cgroup_limit(const char *root, char *group, const char *fil
         *slash = 0;
     }
 }
-// Bytes of memory that this process may use: the machine's, or fewer where a control group (of a container,
-// or a batch job) allows fewer. name: which.
+// The bytes of memory that this process may use: the machine's, or the limit of a control group (of a
+// container or a batch job). name: which of them.
 static uint64_t plan_machine_memory(char *name, size_t capacity) {
     char line[4200];
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -115,7 +115,7 @@ static void plan_print_kind_json(const plan_rank *p, const char *ranks, int coun
     }
     json_end(&j);
 }
-// The ranks that share a memory, and what they take of it together. 1: it has as much.
+// Prints the ranks that share a memory, and how much of it they need together. 1: it is enough.
 static int plan_print_memory(const plan_rank *all, int count, const int *memory_of, int memory_id, FILE *out,
                              int json) {
     char ranks[200], text[2][16];
@@ -135,7 +135,8 @@ static int plan_print_memory(const plan_rank *all, int count, const int *memory_
                 memory && sum > memory ? ": MORE THAN THERE IS" : "");
     return !memory || sum <= memory;
 }
-// Each kind of rank, then each memory. 1: they all have enough; 0: not; -1: out of memory for the plan.
+// Prints each kind of rank, then each memory. 1: all memories are large enough; 0: not; -1: out of memory for
+// the plan.
 static int plan_print(const plan_rank *all, int count, FILE *out, int json) {
     int *kind_of = (int *)calloc(2 * (size_t)count, sizeof *kind_of), *memory_of = kind_of + count;
     char ranks[200];

@@ -1,7 +1,7 @@
 // tokenizer.h - what a vocabulary's tokens stand for, from llm.c's tokenizer files (gpt2_tokenizer.bin).
 //
-// 256 words of 32 bits, the first of which are 20240328, the version (1 or 2) and the number of tokens; then
-// of each token a byte, its length, and so many bytes. It serves to go from tokens to text only.
+// The format: 256 words of 32 bits, the first of which are 20240328, the version (1 or 2) and the number of
+// tokens; then for each token a byte with its length, and so many bytes. It converts tokens to text only.
 #ifndef TOKENIZER_H
 #define TOKENIZER_H
 
@@ -57,8 +57,8 @@ static inline const char *tokenizer_open(tokenizer *k, const char *path, int voc
 }
 static void tokenizer_close(tokenizer *k) { free(k->file), free(k->at), memset(k, 0, sizeof *k); }
 
-// The bytes of a token, `*length` of them; NULL: it is a number alone. Without a file, and a vocabulary of
-// 256, it is the byte in `byte`.
+// The bytes of a token, `*length` of them; NULL: the token has no text. Without a file, and with a vocabulary
+// of 256, the token is the byte in `byte`.
 static const unsigned char *tokenizer_text(const tokenizer *k, int vocab_size, int32_t token,
                                            unsigned char *byte, size_t *length) {
     if (k->file) return *length = k->file[k->at[token]], k->file + k->at[token] + 1;

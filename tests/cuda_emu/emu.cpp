@@ -33,7 +33,7 @@ static void emu_die(const char *what) {
     abort();
 }
 
-// ---- chance
+// ---- random choices
 
 static std::atomic<uint64_t> emu_state{88172645463325252u};
 static std::atomic<int> emu_thread_order{EMU_FORWARD}, emu_failing{0};
@@ -52,9 +52,10 @@ void emu_fail_launches(int after) { emu_failing = after; }
 
 // ---- memory
 //
-// One range, made before main so that forked ranks have it at the same addresses; a slice for each process.
-// It can be touched only while device work runs; large blocks (libraries' workspaces), taken from the slice's
-// end, always: opening and closing takes time for every page.
+// Device memory is one address range, mapped before main so that forked ranks have it at the same addresses;
+// each process has a slice of it. It is accessible only while device work runs. Large blocks (workspaces of
+// libraries) come from the slice's end and are always accessible, because changing the protection takes time
+// for every page.
 
 static const size_t EMU_SLICE = (size_t)512 << 20, EMU_SLICES = 12, EMU_GAP = 256, EMU_LARGE = 2 << 20;
 struct emu_header {
@@ -102,7 +103,7 @@ static void emu_memory(int open) {
     emu_open += open ? 1 : -1;
     if (emu_open == open) emu_set_access(open);
 }
-// Memory that nobody had so far; NULL: there is none. The caller holds the mutex.
+// Takes new memory from the slice; NULL: the slice is full. The caller holds the mutex.
 static char *emu_grow(size_t bytes_taken) {
     char *slice = emu_base + emu_slice * EMU_SLICE, *p = slice + emu_used;
     if (emu_used + emu_large + bytes_taken + 4096 > EMU_SLICE) return NULL;
@@ -242,7 +243,8 @@ void emu_exchange(const void *mine, void *theirs, size_t n, int lane) {
     b->fibers[(size_t)me].state = EMU_AT_WARP;
     emu_to_main(0);
 }
-// Barriers that all have come to open; a finished thread counts as there. 0: none did.
+// Opens barriers that all threads have reached; a finished thread counts as having reached them. 0: none
+// opened.
 static int emu_open_barriers(emu_block *b, int n) {
     int opened = 0, at_block = 0, done = 0;
     for (int w = 0; w < n; w += 32) {
@@ -357,7 +359,7 @@ static int emu_is_ready(CUstream_st *s) {
     if (op.wait) return op.wait->completed >= op.version;
     return !op.ready || op.ready(s);
 }
-// One piece of work of a random ready stream; 0: there is none. The caller holds the mutex.
+// Runs one piece of work of a random ready stream; 0: there is none. The caller holds the mutex.
 static int emu_run_one(void) {
     std::vector<CUstream_st *> ready;
     for (CUstream_st *s : emu_streams)
@@ -375,7 +377,8 @@ static int emu_run_one(void) {
     pthread_cond_broadcast(&emu_changed);
     return 1;
 }
-// Work until something is so. What is not ready may become so by what other host threads enqueue.
+// Runs work until a condition holds. Work that is not ready may become ready when other host threads enqueue
+// more.
 static void emu_work_until(const std::function<bool()> &so) {
     const double until = emu_seconds() + 60;
     emu_memory(1); // once for all of it: opening much memory takes long

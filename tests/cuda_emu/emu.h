@@ -1,11 +1,11 @@
-// emu.h - what a .cu file needs to be compiled by g++ against NVIDIA's headers and run on a CPU: for tests.
+// emu.h - compiles a .cu file with g++ against NVIDIA's headers and runs it on a CPU. For tests only.
 //
 //     g++ -x c++ -include tests/cuda_emu/emu.h -I $CUDA/include test_cuda.cu tests/cuda_emu/emu.cpp
 //
-// Memory of the device is memory that only kernels may touch: the host's loads and stores end the program.
-// Each thread of a block is a fiber, run up to its next barrier in forward, reversed or random order. Streams
-// are lists of work, done when somebody waits, whichever ready stream's next. So a barrier or an event that
-// is missing shows in the results. Every choice comes from emu_seed.
+// Only kernels may access device memory: a load or store by the host ends the program. Each thread of a block
+// is a fiber, which runs up to its next barrier, in forward, reversed or random order. Streams are queues of
+// work; when somebody waits, ready work of a random stream runs. So a missing barrier or event shows in the
+// results. Every random choice comes from emu_seed.
 #ifndef CUDA_EMU_H
 #define CUDA_EMU_H
 #include <math.h>
@@ -32,9 +32,9 @@
 #define CUDA_EMU 1
 
 enum emu_order { EMU_FORWARD, EMU_REVERSED, EMU_RANDOM };
-void emu_seed(uint64_t seed, emu_order threads); // from now on, all threads; and what eager streams do
-uint64_t emu_launches(void);                     // kernels run so far
-void emu_fail_launches(int after);               // the so-manieth launch from now fails, once; 0: none does
+void emu_seed(uint64_t seed, emu_order threads); // the order of threads, and the random choices, from now on
+uint64_t emu_launches(void);                     // number of kernels that have run
+void emu_fail_launches(int after);               // launch number `after` from now fails, once; 0: none
 
 struct emu_thread_state {
     uint3 thread, block;

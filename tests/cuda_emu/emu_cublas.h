@@ -1,5 +1,5 @@
 // emu_cublas.h - test-only definitions of the cuBLASLt calls that par_cuda.cuh makes; a part of emu.cpp.
-// Matrices are column-major, as there; sizes and distances that the real library would refuse are refused.
+// Matrices are column-major. Sizes and leading dimensions that the real library refuses are refused.
 #include <cublasLt.h>
 
 struct emu_matrix {

@@ -1,6 +1,7 @@
 // emu_cudnn.h - test-only definitions of the cuDNN calls that par_cuda.cuh makes; a part of emu.cpp.
-// A graph is done operation by operation, on whole arrays, values rounded to their tensor's type. It proposes
-// two engines: one that is not deterministic (and wrong, so that whoever takes it is seen), and one that is.
+// A graph runs operation by operation on whole arrays, and values are rounded to their tensor's type. Two
+// engines are proposed: a nondeterministic one, whose results are wrong so that a test sees its use, and a
+// deterministic one.
 #include <cudnn.h>
 #include <map>
 #include <memory>

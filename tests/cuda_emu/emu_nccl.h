@@ -1,9 +1,9 @@
 // emu_nccl.h - test-only definitions of the NCCL calls that par_cuda.cuh makes; a part of emu.cpp. Ranks are
 // threads; those of another process are refused.
 //
-// A call runs when all ranks' streams have come to it, as NCCL's kernels wait for each other; a send waits
-// for its receive. What ranks call in another order never runs. Sums are taken from the last rank on, so that
-// nobody relies on an order. Communicators are made without blocking.
+// A collective runs when it is next on all ranks' streams, as NCCL's kernels wait for each other; a send
+// waits for its receive. Calls that ranks make in different orders never run. Sums start at the last rank, so
+// that no test relies on rank order. Communicators are nonblocking.
 #include <nccl.h>
 
 struct emu_participant { // a rank's side of something done together
@@ -163,7 +163,7 @@ static ncclResult_t emu_collective(ncclComm *comm, int kind, const void *send, v
     emu_add(s, std::move(work));
     return ncclSuccess;
 }
-// What was grouped: one piece of work for each stream, which is ready when all its other ends are.
+// Launches a group of sends and receives: one piece of work for each stream, ready when all its peers are.
 static ncclResult_t emu_group_launch(void) {
     emu_lock hold;
     std::map<CUstream_st *, std::vector<std::shared_ptr<emu_transfer>>> by_stream;
