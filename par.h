@@ -4091,8 +4091,8 @@ static par_result par__load_secret(unsigned char *key, int *there) {
 // Authenticate the other end of a new TCP connection. Both ends prove that they know one key, by its MAC of
 // all that both have sent. Each end sends a nonce, so that nobody can replay earlier traffic. The rendezvous
 // uses the key from PAR_SECRET; later connections use a key that rank 0 creates for this run.
-//     caller      HELLO ...............  PROOF ................
-//     answerer    ............  HELLO .........  VERDICT, PROOF
+//     connects    HELLO ...............  PROOF ................
+//     accepts     ............  HELLO .........  VERDICT, PROOF
 // Nothing here blocks: it reads what has arrived, and each answer fits into any socket's buffer.
 
 enum {
