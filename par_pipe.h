@@ -529,7 +529,7 @@ static inline par_result par__pipe_timeline_get_at(const char *site, par_pipe *p
 #include <time.h>
 #include <unistd.h>
 
-// Within the implementation a call's site is its caller's.
+// Calls within the implementation keep the call site of the program's call.
 #pragma push_macro("PAR_SITE")
 #undef PAR_SITE
 #define PAR_SITE      NULL
@@ -541,16 +541,16 @@ extern "C" {
 
 // >>pipe_structs --------------------------------------------------------------------------------------------
 
-enum { PAR__PIPE_LOOP, PAR__PIPE_V_SHAPE, PAR__PIPE_BIDIRECTIONAL }; // places
+enum { PAR__PIPE_LOOP, PAR__PIPE_V_SHAPE, PAR__PIPE_BIDIRECTIONAL }; // placement of stages
 
-typedef struct par__pipe_list { // of one rank, while it grows
+typedef struct par__pipe_list { // actions of one rank, while the table is made
     par_pipe_action *at;
     size_t count, capacity;
 } par__pipe_list;
 
-typedef struct par__pipe_build { // what generators write to
+typedef struct par__pipe_build { // the table that generators make
     par_pipe_schedule *s;
-    int p, m, v; // m: of all batches
+    int p, m, v; // m: microbatches of all batches
     par__pipe_list *lists;
     int no_memory;
 } par__pipe_build;
@@ -585,7 +585,7 @@ static const char *const par__pipe_kind_names[] = {
 const char *par_pipe_kind_name(par_pipe_kind kind) {
     return (unsigned)kind < PAR_PIPE_KIND_COUNT ? par__pipe_kind_names[kind] : "?";
 }
-static const char *par__pipe_text(par_pipe_action a, char text[48]) { // as in tables: 1SEND_F3
+static const char *par__pipe_text(par_pipe_action a, char text[48]) { // format of tables: 1SEND_F3
     snprintf(text, 48, "%d%s%d", a.stage, par_pipe_kind_name((par_pipe_kind)a.kind), a.microbatch);
     return text;
 }
@@ -612,7 +612,8 @@ static void par__pipe_push(par__pipe_build *b, int rank, par_pipe_action a) {
     }
     l->at[l->count++] = a;
 }
-// What a generator calls. Microbatches beyond the last are left out: an order for more of them stays right.
+// Generators append actions by this function. It drops microbatches beyond the last one: without them an
+// order remains correct.
 static void par__pipe_emit(par__pipe_build *b, int rank, int kind, int stage, int microbatch) {
     if (microbatch >= 0 && microbatch < b->m)
         par__pipe_push(b, rank, par__pipe_action(kind, stage, microbatch));
@@ -627,7 +628,7 @@ static void par__pipe_build_close(par__pipe_build *b) {
     PAR_FREE(b->lists);
     b->lists = NULL;
 }
-// The lists become the schedule's actions; the build is closed.
+// Turns the lists into the schedule's actions, and closes the build.
 static par_result par__pipe_build_end(par__pipe_build *b) {
     par_pipe_schedule *s = b->s;
     size_t count = 0;
@@ -660,7 +661,7 @@ static int par__pipe_rows(const par_pipe_schedule *s, int microbatch) {
 static size_t par__pipe_index(const par_pipe_schedule *s, int stage, int microbatch) {
     return (size_t)stage * (size_t)s->microbatches + (size_t)microbatch;
 }
-// With stages on two ranks each, the first half of the microbatches goes one way.
+// Bidirectional: the first half of the microbatches runs in direction 0, the second half in direction 1.
 static int par__pipe_direction(const par_pipe_schedule *s, int microbatch) {
     return s->directions == 2 && microbatch >= (s->microbatches + 1) / 2;
 }
@@ -674,7 +675,7 @@ int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch) {
 static size_t par__pipe_channel(const par_pipe_schedule *s, int stage, int microbatch) {
     return (size_t)(par__pipe_direction(s, microbatch) * s->stages + stage);
 }
-// There is a stage `to`, and it is on another rank than stage `stage`: messages go between them.
+// 1: stage `to` exists and is on another rank than `stage`, so messages are needed.
 static int par__pipe_crosses_ranks(const par_pipe_schedule *s, int stage, int to, int microbatch) {
     return to >= 0 && to < s->stages &&
            par__pipe_rank_of(s, to, microbatch) != par__pipe_rank_of(s, stage, microbatch);
@@ -692,7 +693,7 @@ static double par__pipe_seconds(const par_pipe_schedule *s, par_pipe_action a) {
     }
     return s->desc.row_counts ? t * par__pipe_rows(s, a.microbatch) / s->desc.rows : t;
 }
-// Bytes of what stage `stage` gets from the one before; for the whole of the largest microbatch, or this one.
+// Bytes of the message to `stage` from the previous stage: of the largest microbatch, or of this one.
 static size_t par__pipe_input_bytes(const par_pipe_schedule *s, int stage) {
     return stage > 0 && stage < s->stages ? par__pipe_stage_of(s, stage)->input_bytes : 0;
 }
@@ -700,7 +701,7 @@ static size_t par__pipe_message_bytes(const par_pipe_schedule *s, int stage, int
     const size_t all = par__pipe_input_bytes(s, stage);
     return s->desc.row_counts ? all / (size_t)s->desc.rows * (size_t)par__pipe_rows(s, microbatch) : all;
 }
-// What the edge before a stage takes: for a message, and for a byte of it.
+// Latency and inverse bandwidth between a stage and the previous one.
 static double par__pipe_latency(const par_pipe_schedule *s, int stage) {
     const par_pipe_stage *c = par__pipe_stage_of(s, stage);
     return c->latency > 0 ? c->latency : s->desc.latency;
@@ -720,25 +721,26 @@ static int par__pipe_recomputed(const par_pipe_schedule *s, int microbatch) {
 }
 
 // >>pipe_lists ----------------------------------------------------------------------------------------------
-// The order of one rank's computation. In the diagrams: 4 ranks, time to the right, digits are forwards of
-// microbatches, small letters (a: microbatch 0) whole backwards or input halves, '.' waiting.
+// Generators of the order of one rank's computation. Diagrams show 4 ranks, time to the right: digits are
+// forwards of microbatches, lower-case letters (a: microbatch 0) whole backwards or input halves, '.' is
+// idle.
 
-// rank 0 |0......aa1..     Nothing overlaps.
+// rank 0 |0......aa1..     One microbatch at a time.
 // rank 3 |...0aa......
 static void par__pipe_naive(par__pipe_build *b, int r) {
     for (int i = 0; i < b->m; i++)
         par__pipe_emit(b, r, PAR_PIPE_F, r, i), par__pipe_emit(b, r, PAR_PIPE_BW, r, i);
 }
 
-// rank 0 |0123............aabbccdd    All forwards, then all backwards: the bubble of 1F1B, m microbatches
-// rank 3 |...0123aabbccdd.........    in memory.
+// rank 0 |0123............aabbccdd    All forwards, then all backwards: the bubble of 1F1B, but the
+// rank 3 |...0123aabbccdd.........    activations of m microbatches.
 static void par__pipe_gpipe(par__pipe_build *b, int r) {
     for (int i = 0; i < b->m; i++) par__pipe_emit(b, r, PAR_PIPE_F, r, i);
     for (int i = 0; i < b->m; i++) par__pipe_emit(b, r, PAR_PIPE_BW, r, i);
 }
 
-// rank 0 |0123.....aa4bb5cc6dd7ee    Warm-up until the first backward can come, then one of each in turn:
-// rank 3 |...0aa1bb2cc3dd4ee5ff6     no more than p - r microbatches are held.
+// rank 0 |0123.....aa4bb5cc6dd7ee    Warmup until the first backward, then one forward, one backward:
+// rank 3 |...0aa1bb2cc3dd4ee5ff6     rank r holds activations of p - r microbatches at most.
 static void par__pipe_1f1b(par__pipe_build *b, int r) {
     const int w = PAR__MIN(b->p - 1 - r, b->m);
     for (int i = 0; i < w; i++) par__pipe_emit(b, r, PAR_PIPE_F, r, i);
@@ -746,8 +748,8 @@ static void par__pipe_1f1b(par__pipe_build *b, int r) {
         par__pipe_emit(b, r, PAR_PIPE_F, r, w + i), par__pipe_emit(b, r, PAR_PIPE_BW, r, i);
 }
 
-// 1F1B that is not drained between batches. Batch t computes with the weights W(t-1) and gives W(t+1) =
-// W(t) - step: there are two versions, and W(t+1) goes where W(t-1) was, so that batch t+2 waits for it.
+// 1F1B without a flush between batches. Batch t computes with weights W(t-1), and its gradients give W(t+1) =
+// W(t) - step. There are two versions of the weights: W(t+1) replaces W(t-1), and batch t+2 waits for it.
 static void par__pipe_2bw(par__pipe_build *b, int r) {
     const int each = b->s->desc.microbatches;
     int f = 0, updates = 0;
@@ -759,8 +761,8 @@ static void par__pipe_2bw(par__pipe_build *b, int r) {
     }
 }
 
-// rank 0 |0123 0123 4567 ..  Each rank has v chunks, one round after the other; microbatches in groups of p
-// go through all chunks before the next group comes. The bubble is v times smaller, messages v times as many.
+// rank 0 |0123 0123 4567 ..  Each rank has v chunks. Groups of p microbatches go through all chunks before
+// the next group. The bubble is v times smaller, and there are v times as many messages.
 static void par__pipe_interleaved(par__pipe_build *b, int r) {
     const int p = b->p, v = b->v, n = (b->m + p - 1) / p * p, all = n * v;
     const int w = PAR__MIN(2 * (p - 1 - r) + (v - 1) * p, all);
@@ -776,8 +778,8 @@ static void par__pipe_interleaved(par__pipe_build *b, int r) {
     }
 }
 
-// rank 0 |0123 0123 ... : all microbatches through a chunk, then through the next: a chunk's parameters are
-// gathered once forward and once backward.
+// rank 0 |0123 0123 ... : breadth first: all microbatches go through a chunk, then through the next one. So
+// the parameters of a chunk are gathered once in forward and once in backward.
 static void par__pipe_looped_bfs(par__pipe_build *b, int r) {
     for (int c = 0; c < b->v; c++)
         for (int i = 0; i < b->m; i++) par__pipe_emit(b, r, PAR_PIPE_F, c * b->p + r, i);
@@ -785,9 +787,9 @@ static void par__pipe_looped_bfs(par__pipe_build *b, int r) {
         for (int i = 0; i < b->m; i++) par__pipe_emit(b, r, PAR_PIPE_BW, c * b->p + r, i);
 }
 
-// rank 0 |0123...aA4bB5c..    1F1B with the halves of backward apart: W (capitals) of a microbatch waits
-// rank 3 |...0a1b2c3dA4e..    behind at most k r others and fills what would be idle. k = 2 begins twice as
-// many forwards, and leaves a window without bubbles.
+// rank 0 |0123...aA4bB5c..    1F1B with B and W (capitals) separate. At most k r W are deferred on rank r,
+// rank 3 |...0a1b2c3dA4e..    to fill idle time. k = 2 has twice as many forwards in warmup, and no bubble in
+// the window.
 static void par__pipe_zb_h(par__pipe_build *b, int r, int k) {
     int f = 0, w = 0;
     for (; f < PAR__MIN(k * (b->p - 1 - r), b->m); f++) par__pipe_emit(b, r, PAR_PIPE_F, r, f);
@@ -801,13 +803,13 @@ static void par__pipe_zb_h(par__pipe_build *b, int r, int k) {
 static void par__pipe_zb_h1(par__pipe_build *b, int r) { par__pipe_zb_h(b, r, 1); }
 static void par__pipe_zb_h2(par__pipe_build *b, int r) { par__pipe_zb_h(b, r, 2); }
 
-// A rank's two chunks: `a`, where its microbatches come first, and `z`. Counters number the microbatches of
-// each kind of action; first and count say which of the table they are.
+// A rank's two chunks: `a`, which microbatches reach first, and `z`. `next` counts the microbatches of each
+// kind of action; microbatch i of chunk z is number first[z] + i of the table.
 typedef struct par__pipe_two_chunk {
     par__pipe_build *b;
     int r, stage[2], first[2], count[2];
     int next[2][PAR_PIPE_KIND_COUNT];
-    size_t head; // of the rank's list: before it, all B have their W
+    size_t head; // of the rank's list: all B before it have their W
 } par__pipe_two_chunk;
 
 static void par__pipe_two_chunk_emit(par__pipe_two_chunk *t, int z, int kind, int i) {
@@ -817,8 +819,8 @@ static void par__pipe_two_chunk_next(par__pipe_two_chunk *t, int z, int kind) {
     par__pipe_two_chunk_emit(t, z, kind, t->next[z][kind]++);
 }
 
-// ranks 0 and 3 |0 1 2 3 ...  Down the ranks and back up: the last stage is on rank 0, where the first
-// backward comes soonest. Memory is that of 1F1B on all ranks; with F = B = W the window has no bubble.
+// ranks 0 and 3 |0 1 2 3 ...  Stages go down the ranks and back up: the last stage is on rank 0. All ranks
+// need the memory of 1F1B's rank 0; with F = B = W there is no bubble in the window.
 static void par__pipe_zb_v(par__pipe_build *b, int r) {
     const int p = b->p, n = PAR__MAX(b->m, 2 * p - 1);
     const int a = 0, z = 1, F = PAR_PIPE_F, B = PAR_PIPE_B, W = PAR_PIPE_W;
@@ -842,7 +844,7 @@ static void par__pipe_zb_v(par__pipe_build *b, int r) {
     while (t.next[a][W] < n) par__pipe_two_chunk_next(&t, a, W);
 }
 
-// The W of the oldest B that has none yet; 0: there is none.
+// Appends the W of the oldest B that has none. 0: there is none.
 static int par__pipe_two_chunk_w(par__pipe_two_chunk *t) {
     par__pipe_list *l = &t->b->lists[t->r];
     while (t->head < l->count && l->at[t->head].kind != PAR_PIPE_B) t->head++;
@@ -851,7 +853,8 @@ static int par__pipe_two_chunk_w(par__pipe_two_chunk *t) {
     par__pipe_emit(t->b, t->r, PAR_PIPE_W, a.stage, a.microbatch);
     return 1;
 }
-// A forward of chunk f and a whole backward of the other, at once where `pair` is 1 and neither is left out.
+// Appends a forward of chunk f and a whole backward of the other chunk. They overlap if `pair` is 1 and both
+// exist.
 static void par__pipe_two_chunk_pair(par__pipe_two_chunk *t, int f, int pair) {
     const int i = t->next[f][PAR_PIPE_F]++, j = t->next[!f][PAR_PIPE_B]++;
     par__pipe_two_chunk_emit(t, f, PAR_PIPE_F, i);
@@ -862,9 +865,10 @@ static void par__pipe_two_chunk_pair(par__pipe_two_chunk *t, int f, int pair) {
 static void par__pipe_two_chunk_bw(par__pipe_two_chunk *t, int z) {
     par__pipe_two_chunk_emit(t, z, PAR_PIPE_BW, t->next[z][PAR_PIPE_B]++);
 }
-// Microbatches come from both ends at once; in the middle of the run a rank overlaps the forward of one with
-// the backward of another, so that each hides the other's messages. p, r: of the half that counts from the
-// end where chunk a's microbatches come in. The eight steps are those of the published implementation.
+// Microbatches enter at both ends. In the steady state a rank overlaps the forward of one with the backward
+// of another, so that each hides the messages of the other. p, r: ranks of half the pipeline, and the rank's
+// distance from the end where the microbatches of chunk a enter. The eight steps are those of the published
+// implementation.
 static void par__pipe_dual(par__pipe_two_chunk *t, int p, int r, int n) {
     const int a = 0, z = 1, F = PAR_PIPE_F, B = PAR_PIPE_B;
     for (int i = 0; i < 2 * (p - r - 1); i++) par__pipe_two_chunk_next(t, a, F);
@@ -895,8 +899,9 @@ static void par__pipe_dualpipe(par__pipe_build *b, int r) {
     par__pipe_dual(&t, p, near, PAR__MAX(half, 2 * p));
 }
 
-// The V-shaped building blocks: F and B of microbatch 0 on chunks a and z stand at these slots of time, those
-// of microbatch i 6 i slots later; W's go where nothing is. Controls how long a chunk's memory is held.
+// V-shaped building blocks: slot[] has the time slots of F and B of microbatch 0 on chunks a and z; those of
+// microbatch i are 6 i slots later, and W fills empty slots. The slots control how long the memory of a chunk
+// is held.
 static void par__pipe_v_block(par__pipe_build *b, int r, const int slot[4]) {
     static const int chunk[4] = {0, 1, 1, 0};
     const int p = b->p, n = slot[3] + 12 * b->m + 64;
@@ -933,38 +938,38 @@ static void par__pipe_v_half(par__pipe_build *b, int r) {
 }
 
 // >>pipe_list_scheduling ------------------------------------------------------------------------------------
-// Makes a better order of a right one: ranks run by the stages' costs, and one that is free takes what suits
-// it best of the next actions of its list that could begin now, never an F that would, at some later point of
-// the list, hold more memory than allowed.
-//     list   0 1 2 a A 3 b B ...      a is not there yet, memory would allow one microbatch more:
+// Improves the order of a correct schedule by list scheduling. Time advances by the stages' costs. A rank
+// that is free runs the action of highest priority among the next ones of its list that are ready, but no F
+// that would exceed the memory limit at any later point of the list.
+//     list   0 1 2 a A 3 b B ...      a is not ready, and memory allows one more microbatch:
 //     taken  0 1 2 3 a A b B ...      3 goes first
 
-typedef struct par__pipe_priority { // what makes an action look later or earlier in the list than it is
-    double w, b, z, noise;          // W later; B earlier; F of the second chunk earlier; random
-    double min_gap;                 // a W is not begun if less than so much of it fits before what comes next
+typedef struct par__pipe_priority { // priority rule: offsets to an action's position in the list
+    double w, b, z, noise;          // W: later; B: earlier; z: F of the second chunk earlier; noise: random
+    double min_gap; // W waits if less than this fraction of it fits before the next action is ready
 } par__pipe_priority;
 
-enum { PAR__PIPE_LOOKAHEAD = 48 }; // actions looked at
-#define PAR__PIPE_TIE 1e-6         // of two orders with one makespan, that with the shorter window is better
+enum { PAR__PIPE_LOOKAHEAD = 48 }; // how many actions of a list are candidates
+#define PAR__PIPE_TIE 1e-6         // weight of the window: it decides between orders with the same makespan
 
 typedef struct par__pipe_list_scheduler {
     par_pipe_schedule *s;
     const par__pipe_list *lists;
     par__pipe_list *out;
-    size_t *head; // of each rank: all before it are taken
+    size_t *head; // of each rank: all actions before it are scheduled
     char **taken;
-    double *now, *in[2], *stage_w; // when x and dy come, and B ends, by stage and microbatch; < 0: not known
-    // Of each rank: what it would take, when; whether that is still so
+    double *now, *in[2], *stage_w; // when x and dy arrive, and B ends, by stage and microbatch; < 0: unknown
+    // Of each rank: its next choice, the time of it, and whether both are up to date
     long *pick;
     double *when, *started;
     char *fresh;
-    size_t *live; // bytes held
+    size_t *live; // bytes that are live
     size_t limit;
     const par__pipe_priority *priority;
     uint64_t seed;
 } par__pipe_list_scheduler;
 
-// Bytes more (or less) that are held after an action; microbatches, where no bytes are given.
+// The change of live bytes by an action; of microbatches, if the costs have no bytes.
 static long long par__pipe_memory_delta(const par_pipe_schedule *s, par_pipe_action a) {
     const par_pipe_stage *c = par__pipe_stage_of(s, a.stage);
     if (c->b_bytes + c->w_bytes == 0) return a.kind == PAR_PIPE_F ? 1 : a.kind == PAR_PIPE_W ? -1 : 0;
@@ -973,7 +978,7 @@ static long long par__pipe_memory_delta(const par_pipe_schedule *s, par_pipe_act
     if (a.kind == PAR_PIPE_W) return -(long long)(c->g_bytes + c->w_bytes);
     return 0;
 }
-// When an action could begin; < 0: not known yet.
+// When the inputs of an action are ready; < 0: unknown yet.
 static double par__pipe_ready(const par__pipe_list_scheduler *q, par_pipe_action a) {
     const par_pipe_schedule *s = q->s;
     const size_t at = par__pipe_index(s, a.stage, a.microbatch);
@@ -981,7 +986,8 @@ static double par__pipe_ready(const par__pipe_list_scheduler *q, par_pipe_action
     if (a.kind == PAR_PIPE_B) return q->in[1][at];
     return q->stage_w[at];
 }
-// The best of the next actions of rank r at its time; none: -1 and when one might be there (or 1e300).
+// The index of the best action for rank r now; -1: none is ready, and *when is the earliest time for one (or
+// 1e300).
 static long par__pipe_pick(const par__pipe_list_scheduler *q, int r, double *when) {
     const par__pipe_list *l = &q->lists[r];
     long best = -1;
@@ -993,7 +999,7 @@ static long par__pipe_pick(const par__pipe_list_scheduler *q, int r, double *whe
         const par_pipe_action a = l->at[i];
         const double ready = par__pipe_ready(q, a);
         const long long delta = par__pipe_memory_delta(q->s, a);
-        // taken now, it would hold its memory beside all that stands before it
+        // if it runs now, its memory adds to the peak of all actions before it
         const long long then = (long long)q->live[r] + peak + PAR__MAX(delta, 0);
         if (ready >= 0 && (a.kind != PAR_PIPE_F || then <= (long long)q->limit)) {
             const double rank_of_action =
@@ -1040,8 +1046,8 @@ static void par__pipe_append(par__pipe_list_scheduler *q, par__pipe_build *out, 
     }
     if (a.kind == PAR_PIPE_B) q->stage_w[at] = end;
 }
-// One run; what is to be short, or -1 where it came to a halt. The rank that can begin first goes first, so
-// that what comes before its time is known.
+// Schedules all actions. Returns the objective, which is to be minimized, or -1 if no action is possible. The
+// rank with the earliest time goes first, so that everything before its time is known.
 static double par__pipe_list_schedule(par__pipe_list_scheduler *q, par__pipe_build *out) {
     const int p = q->s->ranks;
     size_t left = 0;
@@ -1103,7 +1109,7 @@ static void par__pipe_list_scheduler_reset(par__pipe_list_scheduler *q) {
     for (size_t i = 0; i < all; i++) q->in[0][i] = q->in[1][i] = q->stage_w[i] = -1;
 }
 
-// The better of b's lists, which take `best`, and the trial's; the others are closed.
+// Keeps the better of b's lists, whose objective is *best, and the trial's; closes the trial.
 static void par__pipe_keep_better(par__pipe_build *b, par__pipe_build *trial, double t, double *best) {
     if (t >= 0 && t < *best * (1 - 1e-12) && !trial->no_memory) {
         par__pipe_list *const old = b->lists;
@@ -1111,19 +1117,19 @@ static void par__pipe_keep_better(par__pipe_build *b, par__pipe_build *trial, do
     }
     par__pipe_build_close(trial);
 }
-// The best of several tastes takes the place of the lists, where it is better than they are: `best` is their
-// makespan. 0: no memory.
+// Replaces b's lists by the best result over several priority rules, if that is better than *best. 0: no
+// memory.
 static int par__pipe_list_schedule_best(par__pipe_build *b, size_t limit,
                                         const par__pipe_priority *priorities, int count, int tries,
                                         double *best) {
     par__pipe_list_scheduler q;
     int ok = par__pipe_list_scheduler_open(&q, b->s, b->lists);
-    par__pipe_build kept = *b, out; // all tastes begin with b's lists
+    par__pipe_build kept = *b, out; // all priority rules start from b's lists
     double better = *best;
     kept.lists = NULL, q.limit = limit;
     for (int i = 0; ok && i < count * tries; i++) {
         q.priority = &priorities[i % count], q.seed = (uint64_t)i;
-        if (i >= count && q.priority->noise <= 0) continue; // the same again
+        if (i >= count && q.priority->noise <= 0) continue; // it would give the same again
         if (!(ok = par__pipe_build_open(&out, b->s))) break;
         par__pipe_list_scheduler_reset(&q);
         q.out = out.lists;
@@ -1143,7 +1149,8 @@ static size_t par__pipe_list_peak(const par_pipe_schedule *s, const par__pipe_li
     return (size_t)peak;
 }
 
-// Warm-up and end of V-Half and V-Min: what the slots leave open is filled, under their own peak of memory.
+// V-Half and V-Min: list scheduling fills empty slots of warmup and cooldown, within their own peak of
+// memory.
 static par_result par__pipe_v_finish(par__pipe_build *b) {
     static const par__pipe_priority priorities[] = {{0, 0, 0, 0, 0}, {99, 0, 0, 0, 0}, {1, 2, 1, 0, 0},
                                                     {3, 0, 1, 2, 0}, {3, 2, 4, 2, 0},  {3, 1, 1, 2, 0},
@@ -1164,9 +1171,10 @@ static par_result par__pipe_v_finish(par__pipe_build *b) {
 }
 
 // >>pipe_auto -----------------------------------------------------------------------------------------------
-// Begins with orders of the ZB-H kind, as many forwards first as memory allows or as could be of use, and
-// squeezes each by several tastes (the search of Qi et al. 2024, section 4: W fills gaps, or waits, or goes
-// where memory forces it). Where there are few actions, every order is then tried that could still be better.
+// Starts from ZB-H orders with different numbers of forwards in warmup, within the memory limit, and improves
+// each by list scheduling with several priority rules (the search of Qi et al. 2024, section 4: W fills gaps,
+// waits, or runs where memory forces it). If there are few actions, branch and bound then searches for an
+// optimal order.
 
 static void par__pipe_auto_lists(par__pipe_build *b, int r, double k, size_t limit) {
     const par_pipe_stage *c = par__pipe_stage_of(b->s, r);
@@ -1183,7 +1191,7 @@ static void par__pipe_auto_lists(par__pipe_build *b, int r, double k, size_t lim
         par__pipe_emit(b, r, PAR_PIPE_W, r, i);
     }
 }
-// When the first input can come to a rank, and the first gradient.
+// The earliest time at which an input, and a gradient, can reach a rank.
 typedef struct par__pipe_earliest {
     double input, gradient;
 } par__pipe_earliest;
@@ -1197,8 +1205,8 @@ static par__pipe_earliest par__pipe_earliest_of(const par_pipe_schedule *s, int 
     }
     return x;
 }
-// No order can take less: a rank has all its work to do, not before its first input comes; and beside what
-// memory lets it begin, not before its first gradient comes.
+// A lower bound of the makespan: a rank does all its work after its first input arrives, and all but the
+// forwards that memory allows after its first gradient arrives.
 static double par__pipe_auto_bound(const par_pipe_schedule *s, size_t limit) {
     double bound = 0;
     const int m = s->microbatches;
@@ -1214,8 +1222,9 @@ static double par__pipe_auto_bound(const par_pipe_schedule *s, size_t limit) {
     return bound;
 }
 
-// Depth first over orders without needless waiting (Giffler and Thompson 1960): of all actions that could be
-// next, the one that could end first names a rank; whatever could begin there before that end may come next.
+// Depth-first branch and bound over active schedules (Giffler and Thompson 1960): of all possible next
+// actions, the one that could end first determines a rank; every action that could start on that rank before
+// that end is a branch.
 typedef struct par__pipe_branch {
     const par_pipe_schedule *s;
     int p, m;
@@ -1226,7 +1235,7 @@ typedef struct par__pipe_branch {
     double best;
     long nodes_left;
 } par__pipe_branch;
-typedef struct par__pipe_state { // of a rank
+typedef struct par__pipe_state { // state of a rank
     int f, b, w;
     double now;
     long long live;
@@ -1259,7 +1268,7 @@ static void par__pipe_branch_down(par__pipe_branch *q, par__pipe_state *st) {
     double first = 1e300, reach = 0;
     int rank = -1;
     if (q->nodes_left-- <= 0) return;
-    for (int r = 0; r < q->p; r++) { // what is left at least
+    for (int r = 0; r < q->p; r++) { // lower bound of the remaining time
         const par_pipe_stage *c = par__pipe_stage_of(q->s, r);
         reach = PAR__MAX(reach, st[r].now + (q->m - st[r].f) * c->f + (q->m - st[r].b) * c->b +
                                     (q->m - st[r].w) * c->w);
@@ -1311,18 +1320,19 @@ static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double b
             for (int r = 0; r < b->p; r++) b->lists[r].count = 0;
             for (int i = 0; i < q.all; i++) par__pipe_push(b, q.best_path[i].stage, q.best_path[i]);
         }
-        if (q.nodes_left > 0) b->s->lower_bound = PAR__MAX(b->s->lower_bound, q.best); // all were tried
+        if (q.nodes_left > 0)
+            b->s->lower_bound = PAR__MAX(b->s->lower_bound, q.best); // the search was exhaustive
     }
     PAR_FREE(q.f_end), PAR_FREE(q.b_end), PAR_FREE(q.path), PAR_FREE(q.best_path), PAR_FREE(st);
     return ok;
 }
-// Another way (after Qi et al. 2024, section 4): F and B in 1F1B's order, after as many F as fit before the
-// first B can come; W where a gap has room for it, where a gap would make this rank the one that idles most,
-// and where memory forces it.
+// Another heuristic (after Qi et al. 2024, section 4): F and B in the order of 1F1B, after as many F as fit
+// before the first B can run. W runs where a gap is long enough, where this rank would otherwise become the
+// one that idles most, and where memory forces it.
 typedef struct par__pipe_fill {
-    double min_gap;     // a W is put into a gap that has room for so much of it
-    int balance;        // 1: and where this rank would idle most
-    int extra_forwards; // F that more, or fewer, go first
+    double min_gap;     // W fills a gap that is at least this fraction of it
+    int balance;        // 1: and where this rank would become the one that idles most
+    int extra_forwards; // forwards more (or fewer) in warmup
 } par__pipe_fill;
 
 static void par__pipe_fill_skeleton(par__pipe_build *k, const par__pipe_fill *how, size_t limit) {
@@ -1352,7 +1362,8 @@ static void par__pipe_fill_w(par__pipe_build *out, par__pipe_fill_state *x, int 
     par__pipe_push(out, r, a);
     x->now += par__pipe_seconds(out->s, a), x->live += par__pipe_memory_delta(out->s, a);
 }
-// One F or B of rank r, and the W before it. 0: its input is not there.
+// Schedules one F or B of rank r, and W before it. 0: its input is not ready; -1: not within the memory
+// limit.
 static int par__pipe_fill_one(par__pipe_build *out, const par__pipe_list *l, par__pipe_fill_state *all,
                               double *const end[2], int r, const par__pipe_fill *how, size_t limit) {
     const par_pipe_schedule *s = out->s;
@@ -1372,7 +1383,7 @@ static int par__pipe_fill_one(par__pipe_build *out, const par__pipe_list *l, par
     if (how->balance && x->w < x->b && x->started >= 0 && ready > x->now && x->idle + ready - x->now > idlest)
         par__pipe_fill_w(out, x, r);
     while (limit && x->live + par__pipe_memory_delta(s, a) > (long long)limit) {
-        if (x->w == x->b) return -1; // memory cannot be had
+        if (x->w == x->b) return -1; // not within the memory limit
         par__pipe_fill_w(out, x, r);
     }
     const double start = PAR__MAX(x->now, ready);
@@ -1385,7 +1396,7 @@ static int par__pipe_fill_one(par__pipe_build *out, const par__pipe_list *l, par
     par__pipe_push(out, r, a);
     return 1;
 }
-// The build's lists, filled; what is to be short, or -1.
+// Fills the build's lists. Returns the objective, or -1.
 static double par__pipe_fill_lists(par__pipe_build *out, const par__pipe_fill *how, size_t limit) {
     const par_pipe_schedule *s = out->s;
     const size_t all = (size_t)s->stages * (size_t)s->microbatches;
@@ -1476,8 +1487,8 @@ static void par__pipe_auto(par__pipe_build *b, int r) {
 }
 
 // >>pipe_theory ---------------------------------------------------------------------------------------------
-// Seconds of bubble and microbatches held, for stages that are alike. F, B, W: of a rank's whole share of the
-// model; c: of a hop. NaN: not for this case.
+// Formulas for the seconds of the bubble and for the peak number of microbatches, for stages of equal costs.
+// F, B, W: seconds of a rank's whole share of the model; c: of a message. NaN: the formula does not hold.
 
 typedef struct par__pipe_uniform_case {
     double p, m, v, F, B, W, T, c, fbw;
@@ -1568,8 +1579,8 @@ static par_result par__pipe_nothing(par__pipe_build *b) { return (void)b, PAR_OK
 typedef struct par__pipe_schedule_row {
     const char *name;
     void (*lists)(par__pipe_build *b, int rank);
-    par_result (*finish)(par__pipe_build *b); // over all ranks' lists
-    int chunks, placement, splits_backward;   // split: 1: B and W, in part at least
+    par_result (*finish)(par__pipe_build *b); // runs after the generator, over all ranks' lists
+    int chunks, placement, splits_backward;   // splits_backward: 1: B and W, at least in part
     double (*bubble)(const par__pipe_uniform_case *x, int window);
     double (*peak)(const par__pipe_uniform_case *x, double rank);
     const char *source;
@@ -1613,8 +1624,8 @@ int par_pipe_schedule_splits_backward(const char *name) {
 }
 
 // >>pipe_events ---------------------------------------------------------------------------------------------
-// Runs a table by its costs. A rank goes on until its next action has to wait, and is looked at again when
-// something comes for it; times follow from the dependencies alone, so that no clock is needed. Each action
+// Simulates a table with its costs. A rank advances until its next action has to wait, and is woken when a
+// message arrives for it. Times follow from the dependencies alone, without a global clock, and each action
 // is visited once or twice, whatever the number of ranks.
 
 enum { PAR__PIPE_DONE_F = 1, PAR__PIPE_DONE_B = 2, PAR__PIPE_POSTED_F = 4, PAR__PIPE_POSTED_B = 8 };
@@ -1623,10 +1634,10 @@ typedef struct par__pipe_sim {
     const par_pipe_schedule *s;
     par_pipe_protocol protocol;
     double *start, *end;        // of actions
-    uint32_t *order;            // in which order they were done
-    double *in[2];              // when x and dy of (stage, microbatch) come; < 0: not known
+    uint32_t *order;            // the order in which they ran
+    double *in[2];              // when x and dy of (stage, microbatch) arrive; < 0: unknown
     uint8_t *done;              // of (stage, microbatch)
-    double *channel_free_at[2]; // from when on a lane of a stage's output, of its input's gradient is free
+    double *channel_free_at[2]; // when the channel of a stage's output, of its input gradient, is free
     size_t *next;               // of ranks
     double *now;
     int *queue;
@@ -1668,14 +1679,13 @@ static void par__pipe_sim_wake(par__pipe_sim *w, int rank) {
     if (w->queued[rank]) return;
     w->queued[rank] = 1, w->queue[w->tail] = rank, w->tail = (w->tail + 1) % (w->s->ranks + 1);
 }
-// A message of `stage` (its output, or with back its input's gradient) sets out at t: where it goes, when it
-// comes.
+// `stage` sends a message (its output or, with back, its input gradient) at time t. Returns when it arrives.
 static double par__pipe_sim_transfer(par__pipe_sim *w, int back, int stage, int microbatch, double t) {
     const par_pipe_schedule *s = w->s;
     const int to = back ? stage - 1 : stage + 1;
     const size_t at = par__pipe_index(s, to, microbatch);
     double *channel = &w->channel_free_at[back][par__pipe_channel(s, stage, microbatch)];
-    const int edge = back ? stage : to; // before this stage
+    const int edge = back ? stage : to; // the edge before this stage
     const double bytes = (double)par__pipe_message_bytes(s, edge, microbatch);
     *channel = PAR__MAX(*channel, t) + par__pipe_byte_seconds(s, edge) * bytes;
     return w->in[back][at] = *channel + par__pipe_latency(s, edge);
@@ -1684,7 +1694,8 @@ static void par__pipe_sim_record(par__pipe_sim *w, size_t i, double start, doubl
     w->start[i] = start, w->end[i] = end, w->order[i] = w->order_count++;
 }
 
-// What stands between an action and its begin: nothing (and *ready is when it could be), or ...
+// Why an action cannot run: READY: it can, at *ready; else a local action, a receive, or a message must come
+// first.
 typedef enum par__pipe_wait_reason {
     PAR__PIPE_READY,
     PAR__PIPE_WAIT_LOCAL,
@@ -1733,7 +1744,7 @@ static void par__pipe_sim_computed(par__pipe_sim *w, int r, par_pipe_action a, d
     else if (!s->has_sends)
         par__pipe_sim_transfer(w, back, a.stage, a.microbatch, end), par__pipe_sim_wake(w, q);
 }
-// The other end of a send or receive.
+// The receive of a send, or the send of a receive, and its rank.
 static par_pipe_action par__pipe_peer_action(par_pipe_action a, const par_pipe_schedule *s, int *rank) {
     const int up = a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_RECV_B;
     par_pipe_action o = a;
@@ -1745,7 +1756,7 @@ static par_pipe_action par__pipe_peer_action(par_pipe_action a, const par_pipe_s
     *rank = par__pipe_rank_of(s, o.stage, a.microbatch);
     return o;
 }
-// Rendezvous: both ranks are at it, or neither goes on.
+// Rendezvous: a send and its receive run together, or neither.
 static int par__pipe_sim_rendezvous(par__pipe_sim *w, int r, size_t i) {
     const par_pipe_schedule *s = w->s;
     const par_pipe_action a = s->actions[i];
@@ -1790,7 +1801,7 @@ static int par__pipe_sim_message(par__pipe_sim *w, int r, size_t i) {
     par__pipe_sim_record(w, i, w->now[r], end), w->now[r] = end, w->next[r]++;
     return 1;
 }
-static int par__pipe_sim_advance(par__pipe_sim *w, int r) { // 1: rank r has gone on
+static int par__pipe_sim_advance(par__pipe_sim *w, int r) { // 1: rank r has advanced
     const par_pipe_schedule *s = w->s;
     const size_t i = w->next[r];
     if (i == s->first[r + 1]) return 0;
@@ -1806,8 +1817,8 @@ static int par__pipe_sim_advance(par__pipe_sim *w, int r) { // 1: rank r has gon
     }
     const par_pipe_action b = s->actions[i + 1];
     const double fbw = par__pipe_stage_of(s, a.stage)->fbw, e = par__pipe_seconds(s, b);
-    const int needs =
-        a.kind != PAR_PIPE_R && b.stage == a.stage && b.microbatch == a.microbatch; // b: what a gives
+    const int needs = a.kind != PAR_PIPE_R && b.stage == a.stage &&
+                      b.microbatch == a.microbatch; // b needs only the result of a
     if (!needs && par__pipe_wait_reason_of(w, b, &t) != PAR__PIPE_READY) return 0;
     const int together = a.kind != PAR_PIPE_R && fbw > 0;
     const double end = together ? t + fbw : t + d + e;
@@ -1817,7 +1828,7 @@ static int par__pipe_sim_advance(par__pipe_sim *w, int r) { // 1: rank r has gon
     par__pipe_sim_computed(w, r, a, middle), par__pipe_sim_computed(w, r, b, end);
     return 1;
 }
-static int par__pipe_sim_run(par__pipe_sim *w) { // 1: all was done; 0: ranks wait for each other
+static int par__pipe_sim_run(par__pipe_sim *w) { // 1: all actions ran; 0: deadlock
     for (int r = 0; r < w->s->ranks; r++) par__pipe_sim_wake(w, r);
     while (w->head != w->tail) {
         const int r = w->queue[w->head];
@@ -1830,7 +1841,7 @@ static int par__pipe_sim_run(par__pipe_sim *w) { // 1: all was done; 0: ranks wa
     return 1;
 }
 
-// After a walk that came to a halt: what rank r waits for, and the rank that has it before itself.
+// After a deadlock: *what is the action that rank r waits for; returns the rank that has it in its list.
 static int par__pipe_blocker(const par__pipe_sim *w, int r, par_pipe_action *what) {
     const par_pipe_schedule *s = w->s;
     const size_t i = w->next[r];
@@ -1857,7 +1868,7 @@ static int par__pipe_blocker(const par__pipe_sim *w, int r, par_pipe_action *wha
                                                                 : PAR_PIPE_F;
     return par__pipe_rank_of(s, what->stage, a.microbatch);
 }
-// The same, where backward is whole in q's list, with that name.
+// The same; *what is BW if rank q's list has the whole backward.
 static int par__pipe_waits_for(const par__pipe_sim *w, int r, par_pipe_action *what) {
     const par_pipe_schedule *s = w->s;
     const int q = par__pipe_blocker(w, r, what);
@@ -1867,7 +1878,8 @@ static int par__pipe_waits_for(const par__pipe_sim *w, int r, par_pipe_action *w
             what->kind = PAR_PIPE_BW;
     return q;
 }
-// Follows who waits for whom; the shortest circle, as text. Ranks outside circles wait for one in a circle.
+// Describes the shortest cycle of ranks that wait for each other. Ranks outside a cycle wait for one in a
+// cycle.
 static par_result par__pipe_deadlock(const par__pipe_sim *w, par_pipe_schedule *s) {
     int best = -1, length = s->ranks + 1;
     char what[48], own[48];
@@ -1896,11 +1908,11 @@ static par_result par__pipe_deadlock(const par__pipe_sim *w, par_pipe_schedule *
 }
 
 // >>pipe_lower ----------------------------------------------------------------------------------------------
-// A table of computation becomes a table of everything: first what each rank adds by itself (recomputation,
-// hooks), then sends and receives. Those are put in by one pass over all ranks, in the order in which the
-// computations end: a send after the action that made the message, and its receive, at the same moment, at
-// the end of the receiver's list so far. So all lists are projections of one total order, in which each
-// receive stands right beside its send: no such table deadlocks, not even where sends wait for receives.
+// Lowers a table of computations to a full one. First each rank gets recomputation and hooks, then sends and
+// receives are added for all ranks, in the order in which computations end: a send after the action that
+// makes the message and, at the same time, its receive at the end of the receiver's list so far. So all lists
+// are projections of one total order, in which each receive follows its send: such a table does not deadlock,
+// even if sends wait for receives.
 
 static int par__pipe_is_last_gradient(const par_pipe_action *at, size_t n, size_t i) {
     for (size_t j = i + 1; j < n; j++)
@@ -1910,7 +1922,8 @@ static int par__pipe_is_last_gradient(const par_pipe_action *at, size_t n, size_
 static int par__pipe_uses_parameters(int kind) {
     return kind == PAR_PIPE_F || kind == PAR_PIPE_B || kind == PAR_PIPE_BW || kind == PAR_PIPE_R;
 }
-// Gathers the action's stage, letting go of the one that is used again last (Belady 1966).
+// Unshards the stage of an action. If too many are gathered, it reshards the one whose next use is farthest
+// (Belady 1966).
 static void par__pipe_emit_unshard(par__pipe_build *b, int r, const par_pipe_action *at, size_t n, size_t i,
                                    int *have, int *count) {
     const int limit = b->s->desc.max_unsharded_stages;
@@ -1945,7 +1958,7 @@ static void par__pipe_emit_hooks(par__pipe_build *out, int r, const par_pipe_act
         }
         if (a.pair && i + 1 < n && par__pipe_recomputed(s, at[i + 1].microbatch) && a.kind == PAR_PIPE_F)
             par__pipe_push(out, r, par__pipe_action(PAR_PIPE_R, at[i + 1].stage, at[i + 1].microbatch));
-        if (a.pair && d->max_unsharded_stages == 1) a.pair = 0; // two stages at once have no room
+        if (a.pair && d->max_unsharded_stages == 1) a.pair = 0; // two stages cannot be gathered
         if (d->max_unsharded_stages && par__pipe_uses_parameters(a.kind)) {
             par__pipe_emit_unshard(out, r, at, n, i, have, &count);
             if (a.pair) par__pipe_emit_unshard(out, r, at, n, i + 1, have, &count);
@@ -1976,7 +1989,7 @@ static int par__pipe_by_time(const void *a, const void *b) {
     if (x->end != y->end) return x->end < y->end ? -1 : 1;
     return x->order < y->order ? -1 : x->order > y->order;
 }
-// What the receiver has at that moment is what it has begun to do by then: a pair is not torn apart.
+// The receiver's list ends with the action that has started last; the receive must not separate a pair.
 static void par__pipe_push_receive(par__pipe_build *b, int q, par_pipe_action a) {
     par__pipe_list *l = &b->lists[q];
     par__pipe_push(b, q, a);
@@ -2033,8 +2046,8 @@ static par_result par__pipe_add_hooks(par_pipe_schedule *s) {
 }
 
 // >>pipe_lifetimes ------------------------------------------------------------------------------------------
-// Which memory an action takes before it begins and gives back when it has ended: one list for the plan and
-// for the executor.
+// The buffers that an action acquires before it starts, and releases after it ends. Plan and executor use the
+// same list.
 
 enum {
     PAR__PIPE_X,
@@ -2105,10 +2118,10 @@ static par__pipe_lifetimes par__pipe_lifetimes_of(const par_pipe_schedule *s, pa
     return c;
 }
 
-typedef struct par__pipe_pool { // blocks of one size, on one rank
+typedef struct par__pipe_pool { // memory blocks of one size on one rank
     size_t bytes;
     int live, max_live;
-    void **free_blocks; // the executor's; live of them are out
+    void **free_blocks; // of the executor; `live` blocks are in use
     void *memory;
 } par__pipe_pool;
 typedef struct par__pipe_pools {
@@ -2130,8 +2143,8 @@ static par__pipe_pool *par__pipe_pool_of(par__pipe_pools *p, size_t bytes) { // 
     p->at[p->count].bytes = bytes;
     return &p->at[p->count++];
 }
-// Buffers for each lane of sends: one that is filled while the other is on its way, where each receive can
-// meet its send (more, where outputs wait for their sends); else one for each message.
+// The number of send buffers of each channel. With rendezvous: one that is filled while another is sent, more
+// if outputs wait for their sends; else one for each message.
 static int par__pipe_send_slots(const par_pipe_schedule *s, int r, int rendezvous) {
     int peak = 0;
     if (!rendezvous) return s->microbatches;
@@ -2150,7 +2163,8 @@ static int par__pipe_send_slots(const par_pipe_schedule *s, int r, int rendezvou
     PAR_FREE(unsent);
     return PAR__MIN(peak + 1, s->microbatches);
 }
-static size_t par__pipe_send_bytes(const par_pipe_schedule *s, int r, size_t n) { // n: for each lane
+// Bytes of rank r's send buffers, n for each channel.
+static size_t par__pipe_send_bytes(const par_pipe_schedule *s, int r, size_t n) {
     size_t bytes = 0;
     for (int w = 0; w < s->directions; w++)
         for (int i = 0; i < s->stages; i++) {
@@ -2163,7 +2177,7 @@ static size_t par__pipe_send_bytes(const par_pipe_schedule *s, int r, size_t n) 
         }
     return bytes;
 }
-// What rank r's list holds at most, and in blocks of which sizes. 0: no memory.
+// Finds the peaks of rank r, and how many blocks of which sizes it needs. 0: no memory.
 static int par__pipe_plan(const par_pipe_schedule *s, int r, int rendezvous, par_pipe_memory *m,
                           par__pipe_pools *pools) {
     size_t kept = 0, messages = 0;
@@ -2211,13 +2225,13 @@ enum {
     PAR__PIPE_HAS_SEND_B = 64,
     PAR__PIPE_HAS_RECV_B = 128
 };
-static const int par__pipe_kind_bits[PAR_PIPE_KIND_COUNT] = { // of hooks: 0
+static const int par__pipe_kind_bits[PAR_PIPE_KIND_COUNT] = { // hooks: 0
     PAR__PIPE_HAS_F,      PAR__PIPE_HAS_B | PAR__PIPE_HAS_W,
     PAR__PIPE_HAS_B,      PAR__PIPE_HAS_W,
     PAR__PIPE_HAS_R,      PAR__PIPE_HAS_SEND_F,
     PAR__PIPE_HAS_RECV_F, PAR__PIPE_HAS_SEND_B,
     PAR__PIPE_HAS_RECV_B};
-// What must stand before it in its own list.
+// What must come before an action in its own list.
 static int par__pipe_prerequisites(const par_pipe_schedule *s, par_pipe_action a) {
     const int far_up = s->has_sends && par__pipe_crosses_ranks(s, a.stage, a.stage - 1, a.microbatch);
     const int far_down = s->has_sends && par__pipe_crosses_ranks(s, a.stage, a.stage + 1, a.microbatch);
@@ -2239,7 +2253,8 @@ static const char *par__pipe_bit_name(int bits) {
             return par__pipe_kind_names[k];
     return "?";
 }
-static par_result par__pipe_check_updates(par_pipe_schedule *s, int r) { // two versions of the weights
+// Checks that two versions of the weights are enough.
+static par_result par__pipe_check_updates(par_pipe_schedule *s, int r) {
     const int each = s->desc.microbatches;
     int updates = 0, backwards = 0;
     char text[48];
@@ -2256,8 +2271,8 @@ static par_result par__pipe_check_updates(par_pipe_schedule *s, int r) { // two 
     }
     return PAR_OK;
 }
-// Every action is of a stage and microbatch that there are, on the rank that has it; every message has
-// another end, on another rank.
+// Checks that every action has a valid stage and microbatch and is on the right rank, and that messages go to
+// another rank.
 static par_result par__pipe_check_placement(par_pipe_schedule *s) {
     char text[48];
     for (int r = 0; r < s->ranks; r++)
@@ -2283,7 +2298,7 @@ static par_result par__pipe_check_placement(par_pipe_schedule *s) {
         }
     return PAR_OK;
 }
-// Each list by itself: every action once, after what it needs; nothing is missing.
+// Checks each list: every action occurs once, after its prerequisites, and none is missing.
 static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
     char text[48];
     for (int r = 0; r < s->ranks; r++) {
@@ -2301,7 +2316,7 @@ static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
                 return par__pipe_fail(s, PAR_ERR_ARGUMENT, "rank %d: %s (action %zu) comes before its %s", r,
                                       par__pipe_text(a, text), i - s->first[r],
                                       par__pipe_bit_name(before & ~*h));
-            const int from = a.kind == PAR_PIPE_F ? a.stage - 1 : a.stage + 1; // on the same rank: no message
+            const int from = a.kind == PAR_PIPE_F ? a.stage - 1 : a.stage + 1; // its input, if it is local
             const int made = a.kind == PAR_PIPE_F ? PAR__PIPE_HAS_F : PAR__PIPE_HAS_B;
             if ((a.kind == PAR_PIPE_F || (bits & PAR__PIPE_HAS_B)) && from >= 0 && from < s->stages &&
                 par__pipe_rank_of(s, from, a.microbatch) == r &&
@@ -2329,8 +2344,8 @@ static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
         }
     return PAR_OK;
 }
-// The messages of a lane (of an edge and direction, or where order is by pair of ranks, of those) are
-// received in the order in which they are sent.
+// Checks that messages of a channel (of an edge and direction; with by_pair, of a pair of ranks) are received
+// in the order in which they are sent.
 static par_result par__pipe_check_order(par_pipe_schedule *s, int by_pair) {
     const size_t all = (size_t)s->stages * (size_t)s->microbatches;
     const size_t channels =
@@ -2375,7 +2390,8 @@ static par_result par__pipe_check_deadlock(par_pipe_schedule *s, par_pipe_protoc
     par__pipe_sim_close(&w);
     return result;
 }
-static int par__pipe_supports_rendezvous(par_pipe_schedule *s) { // sends could wait for their receives
+// 1: no deadlock even if sends wait for receives.
+static int par__pipe_supports_rendezvous(par_pipe_schedule *s) {
     char why[sizeof s->why];
     memcpy(why, s->why, sizeof why);
     const int rendezvous =
@@ -2406,7 +2422,7 @@ par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_protocol protocol, par
 // >>pipe_schedule -------------------------------------------------------------------------------------------
 
 static int par__pipe_stage_count(const par__pipe_schedule_row *row, int ranks,
-                                 int chunks) { // 0: too many, or none
+                                 int chunks) { // 0: the number is not possible
     const long long count = (long long)ranks * (row->placement == PAR__PIPE_BIDIRECTIONAL ? 1 : chunks);
     return count > 0 && count <= 65536 ? (int)count : 0;
 }
@@ -2457,7 +2473,7 @@ static par_result par__pipe_check_desc(par_pipe_schedule *s) {
                                   d->row_counts[i], d->rows);
     return PAR_OK;
 }
-// The schedule's own copies of arrays; zeros that have a meaning get it.
+// Makes the schedule's own copies of the desc's arrays, with defaults for zeros.
 static par_result par__pipe_copy_desc(par_pipe_schedule *s) {
     par_pipe_desc *d = &s->desc;
     const size_t n = d->stages ? (size_t)d->stage_count : 1;
@@ -2507,7 +2523,7 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
     s->desc = d, s->desc.schedule = row->name;
     s->ranks = d.ranks, s->directions = row->placement == PAR__PIPE_BIDIRECTIONAL ? 2 : 1;
     par_result result = par__pipe_check_desc(s);
-    if (result) s->desc.stages = NULL, s->desc.row_counts = NULL; // the caller's
+    if (result) s->desc.stages = NULL, s->desc.row_counts = NULL; // these are the caller's
     if (!result) result = par__pipe_copy_desc(s);
     if (result) return result;
     if (row->chunks && d.chunks != row->chunks)
@@ -2540,7 +2556,8 @@ par_result par_pipe_forward_only(const par_pipe_schedule *s, int microbatches, p
     par_result result = par__pipe_copy_desc(out);
     out->forward_only = 1;
     const int count = microbatches ? PAR__MIN(microbatches, s->microbatches) : s->microbatches;
-    if (s->directions == 2 && count <= (s->microbatches + 1) / 2) out->directions = 1; // all go the first way
+    if (s->directions == 2 && count <= (s->microbatches + 1) / 2)
+        out->directions = 1; // all run in direction 0
     if (out->directions == 1) out->microbatches = count;
     out->rank_of = (int *)PAR_MALLOC(slots * sizeof(int));
     if (result || !out->rank_of || !par__pipe_build_open(&b, out)) return par__pipe_no_memory(out);
@@ -2559,7 +2576,7 @@ par_result par_pipe_forward_only(const par_pipe_schedule *s, int microbatches, p
 void par_pipe_partition(const double *cost, int count, int stages, int *first) {
     double low = 0, high = 0;
     for (int i = 0; i < count; i++) low = PAR__MAX(low, cost[i]), high += cost[i];
-    for (int order = 0; order < 100; order++) { // the least cost that stages can keep under
+    for (int bisection = 0; bisection < 100; bisection++) { // finds the smallest cost that no stage exceeds
         const double middle = (low + high) / 2;
         double sum = 0;
         int used = 1;
@@ -2573,7 +2590,8 @@ void par_pipe_partition(const double *cost, int count, int stages, int *first) {
     int s = 0;
     first[0] = 0;
     for (int i = 0; i < count; i++) {
-        const int must = count - i <= stages - 1 - s && i > first[s]; // each of those to come gets one
+        // each of the remaining stages needs a layer
+        const int must = count - i <= stages - 1 - s && i > first[s];
         if (s + 1 < stages && i > first[s] && (must || sum + cost[i] > high * (1 + 1e-12)))
             first[++s] = i, sum = 0;
         sum += cost[i];
@@ -2595,7 +2613,7 @@ static par_result par__pipe_parse_error(const par__pipe_reader *c, const char *w
     return par__pipe_fail(c->s, PAR_ERR_FILE, "row %d, cell %d: %s at \"%.*s\"", c->row + 1, c->cell + 1,
                           what, n, c->at);
 }
-static int par__pipe_number(par__pipe_reader *c, int *value) { // 1: there is one, of up to 8 digits
+static int par__pipe_number(par__pipe_reader *c, int *value) { // 1: read a number of at most 8 digits
     const char *begin = c->at;
     long v = 0;
     while (c->at < c->end && c->at < begin + 8 && *c->at >= '0' && *c->at <= '9')
@@ -2604,7 +2622,7 @@ static int par__pipe_number(par__pipe_reader *c, int *value) { // 1: there is on
     *value = (int)v;
     return 1;
 }
-static int par__pipe_word(par__pipe_reader *c, char word[24]) { // letters and _
+static int par__pipe_word(par__pipe_reader *c, char word[24]) { // upper-case letters and _
     size_t n = 0;
     while (c->at < c->end && ((*c->at >= 'A' && *c->at <= 'Z') || *c->at == '_') && n < 23)
         word[n++] = *c->at++;
@@ -2675,7 +2693,7 @@ static par_result par__pipe_read_rows(par__pipe_reader *c, par__pipe_build *b) {
     }
     return PAR_OK;
 }
-// Which rank has which stage: where its forwards are; with two ways, for each half of the microbatches.
+// Finds the rank of each stage by its forwards; bidirectional: for each half of the microbatches.
 static int par__pipe_find_placement(par_pipe_schedule *s, int *stage, int *ranks) {
     for (int i = 0; i < s->directions * s->stages; i++) s->rank_of[i] = -1;
     for (int r = 0; r < s->ranks; r++)
@@ -2725,7 +2743,8 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
     s->desc.schedule = "table", s->desc.batches = 1, s->desc.microbatches = 1, s->desc.chunks = 1;
     for (size_t i = 0; i < bytes; i++) s->ranks += text[i] == '\n';
     const int *row_counts = s->desc.row_counts;
-    s->desc.row_counts = NULL, s->desc.ranks = s->ranks; // checked when the microbatches are counted
+    // checked below, when the number of microbatches is known
+    s->desc.row_counts = NULL, s->desc.ranks = s->ranks;
     par_result result =
         s->ranks > 65536 ? par__pipe_fail(s, PAR_ERR_FILE, "more than 65536 rows") : par__pipe_check_desc(s);
     if (result) s->desc.stages = NULL;
@@ -2749,7 +2768,7 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
         if ((result = par__pipe_check_desc(s)) != PAR_OK) return result;
     }
     result = par__pipe_check_placement(s);
-    int hooks = 0, tied = 0; // what the table has itself, it has all
+    int hooks = 0, tied = 0; // a table with hooks must have all of them
     for (size_t i = 0; i < s->first[s->ranks]; i++)
         hooks |= s->actions[i].kind >= PAR_PIPE_UNSHARD || s->actions[i].kind == PAR_PIPE_R,
             tied |= s->actions[i].kind == PAR_PIPE_TIE;
@@ -2808,7 +2827,7 @@ void par_pipe_timeline_close(par_pipe_timeline *t) {
     PAR_FREE(t->start), PAR_FREE(t->end), PAR_FREE(t->ranks);
     memset(t, 0, sizeof *t);
 }
-// One rank's waits. ended: when F and B of (stage, microbatch) did, in turn.
+// Accounts for one rank's idle time. ended[]: the end of F and of B of each (stage, microbatch).
 static void par__pipe_account_rank(const par_pipe_schedule *s, par_pipe_timeline *t, int r,
                                    const double *ended) {
     par_pipe_rank *x = &t->ranks[r];
@@ -2819,7 +2838,7 @@ static void par__pipe_account_rank(const par_pipe_schedule *s, par_pipe_timeline
         const double start = t->start[i], end = t->end[i];
         if (before < 0) x->first = x->warmup = before = start;
         x->busy += end - PAR__MAX(start, before) > 0 ? end - PAR__MAX(start, before) : 0;
-        double there = 0; // when what it needs had been made
+        double there = 0; // when its input was computed
         const par_pipe_action need = a.kind == PAR_PIPE_R && a.pair ? s->actions[i + 1] : a;
         if (need.kind == PAR_PIPE_F && need.stage > 0)
             there = ended[2 * par__pipe_index(s, need.stage - 1, need.microbatch)];
@@ -2892,7 +2911,7 @@ par_result par_pipe_simulate(par_pipe_schedule *s, par_pipe_protocol protocol, p
     return result;
 }
 static int par__pipe_uniform_case_of(const par_pipe_schedule *s,
-                                     par__pipe_uniform_case *x) { // 0: formulas do not hold
+                                     par__pipe_uniform_case *x) { // 0: the formulas do not hold
     const par_pipe_stage *c = s->desc.stages;
     const int v = s->desc.chunks;
     for (int i = 1; i < s->desc.stage_count; i++)
@@ -2902,7 +2921,7 @@ static int par__pipe_uniform_case_of(const par_pipe_schedule *s,
     for (int i = 0; i < s->desc.stage_count; i++)
         if (c[i].latency > 0 || c[i].seconds_per_byte > 0) return 0;
     if (s->desc.row_counts || s->desc.seconds_per_byte > 0 || s->forward_only) return 0;
-    // Recomputing is a part of each backward; done before the gradient is there, it is not on the way back.
+    // Formulas count recomputation as part of each backward; EARLY recomputation is not on the critical path.
     if (s->desc.recompute == PAR_PIPE_RECOMPUTE_EARLY || (s->desc.recompute && s->desc.recompute_count))
         return 0;
     x->p = s->ranks, x->m = s->microbatches, x->v = v, x->c = s->desc.latency, x->fbw = c->fbw;
@@ -2915,7 +2934,7 @@ double par_pipe_theory_bubble(const par_pipe_schedule *s, int window) {
     par__pipe_uniform_case x;
     if (!row || !par__pipe_uniform_case_of(s, &x)) return par__pipe_nan();
     const double bubble = row->bubble(&x, window);
-    return bubble / (x.m * x.T / s->directions + bubble); // both ways: half of the microbatches each
+    return bubble / (x.m * x.T / s->directions + bubble); // bidirectional: half of the microbatches each
 }
 double par_pipe_theory_peak(const par_pipe_schedule *s, int rank) {
     const par__pipe_schedule_row *row = par__pipe_find_schedule(s->desc.schedule);
@@ -2926,8 +2945,8 @@ double par_pipe_theory_peak(const par_pipe_schedule *s, int rank) {
 
 // >>pipe_draw -----------------------------------------------------------------------------------------------
 
-// What pictures show besides the kind: which of its rank's chunks a computation belongs to, or where every
-// stage is on two ranks, which way its microbatch goes.
+// What pictures show besides the kind of an action: its chunk or, if bidirectional, the direction of its
+// microbatch.
 typedef struct par__pipe_picture {
     const par_pipe_schedule *s;
     int chunks, *chunk_of; // of stages
@@ -2953,7 +2972,7 @@ static int par__pipe_chunk(const par__pipe_picture *d, par_pipe_action a) {
     return d->s->directions == 2 ? par__pipe_direction(d->s, a.microbatch) : d->chunk_of[a.stage];
 }
 
-// 1 and 2: the first and the second of two that overlap; else 0.
+// 1, 2: the action is the first, the second one of two that overlap; else 0.
 static int par__pipe_overlap_half(const par_pipe_schedule *s, const par_pipe_timeline *t, int r, size_t i) {
     if (s->actions[i].pair && i + 1 < s->first[r + 1] && t->start[i + 1] < t->end[i]) return 1;
     return i > s->first[r] && s->actions[i - 1].pair && t->start[i] < t->end[i - 1] ? 2 : 0;
@@ -2969,14 +2988,14 @@ static char par__pipe_letter(par_pipe_action a) {
     default: return (char)('a' + a.microbatch % 26);
     }
 }
-// Nothing is in this column, or something that has another one.
+// 1: the column is empty, or its action has another column.
 static int par__pipe_column_is_free(const size_t *owner, int x, int wide) {
     if (x < 0 || x >= wide) return 0;
     return !owner[x] || (x > 0 && owner[x - 1] == owner[x]) || (x + 1 < wide && owner[x + 1] == owner[x]);
 }
-// One chunk of one rank: a letter for each column whose middle lies in an action. An action that has no
-// middle gets the column that it lies in, or one beside, where nothing is or a longer one can spare it; else
-// the column becomes a star.
+// Prints one chunk of a rank: each column shows the action at its middle. An action without such a column
+// gets the one that it lies in, or a neighbor, if that is empty or its action has another column; else the
+// column shows a star.
 static void par__pipe_row_of_text(const par__pipe_picture *d, const par_pipe_timeline *t, int r, int chunk,
                                   double step, int wide, char *row, size_t *owner) {
     const par_pipe_schedule *s = d->s;
@@ -3049,11 +3068,11 @@ void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int 
 
 // ---- SVG
 
-// A kind has a color and, for who sees no colors, a mark: lines above and below (both halves of backward),
-// below (the half that others wait for), above (the other), a lower box. A chunk has a shade.
+// Each kind has a color and a mark that does not need colors: lines above and below (whole backward), below
+// (input half), above (weight half), a lower box (recompute). Each chunk has a shade.
 typedef struct par__pipe_style {
     const char *name;
-    uint8_t red, green, blue; // of chunk 0; those that follow are mixed with white
+    uint8_t red, green, blue; // of chunk 0; other chunks are mixed with white
     uint8_t above, below, low;
 } par__pipe_style;
 static const par__pipe_style par__pipe_styles[] = {
@@ -3069,7 +3088,7 @@ static double par__pipe_luminance(int byte) { // of sRGB (WCAG 2: relative lumin
     const double c = byte / 255.0;
     return c <= 0.04045 ? c / 12.92 : pow((c + 0.055) / 1.055, 2.4);
 }
-// A box with its mark, and text in black or white, whichever has more contrast: 4.5 to 1 at least.
+// Draws a box with its mark, and text in black or white, whichever has more contrast: at least 4.5 to 1.
 static void par__pipe_box(const par__pipe_picture *d, FILE *f, int kind, int chunk, double x, double y,
                           double w, double h, const char *title, const char *text) {
     const par__pipe_style *k = &par__pipe_styles[kind];
@@ -3106,7 +3125,7 @@ static void par__pipe_svg_rank(const par__pipe_picture *d, FILE *f, const par_pi
         const par_pipe_action a = s->actions[i];
         char name[48], title[80], number[16];
         if (!par__pipe_computes(a.kind)) continue;
-        const int half = par__pipe_overlap_half(s, t, r, i); // two at the same time: one above the other
+        const int half = par__pipe_overlap_half(s, t, r, i); // two that overlap: one above the other
         snprintf(title, sizeof title, "<title>%s</title>", par__pipe_text(a, name));
         snprintf(number, sizeof number, "%d", a.microbatch);
         par__pipe_box(d, f, a.kind, par__pipe_chunk(d, a), par__pipe_left + t->start[i] * unit,
@@ -3114,8 +3133,8 @@ static void par__pipe_svg_rank(const par__pipe_picture *d, FILE *f, const par_pi
                       title, number);
     }
 }
-// What occurs: each kind in the shades of all chunks, then what numbers and shades mean. Returns its height;
-// f may be NULL.
+// Draws the legend: each kind that occurs, in the shades of all chunks, and the meaning of numbers and
+// shades. Returns its height; f may be NULL.
 static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y) {
     const double box = PAR__MIN(18, 400.0 / d->chunks), high = 18;
     double x = par__pipe_left, started = y;
@@ -3148,7 +3167,7 @@ static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y
                                       : "");
     return y + par__pipe_legend - started;
 }
-static void par__pipe_svg_text(FILE *f, const char *text) { // what XML would take for its own, as entities
+static void par__pipe_svg_text(FILE *f, const char *text) { // escapes XML's special characters
     char json[8];
     for (size_t n = strlen(text), used; n; text += used, n -= used) {
         used = par_json_escape(text, n, json);
@@ -3192,7 +3211,7 @@ par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *con
 
 // ---- Perfetto
 
-// The computation of (stage, microbatch) that gives y, or with back dx: where its arrow begins, or ends.
+// Writes arrows between the computations that make and use a message.
 static void par__pipe_arrows(const par_pipe_schedule *s, const par_pipe_timeline *t, int pid, FILE *f) {
     for (int r = 0; r < s->ranks; r++)
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
@@ -3257,13 +3276,13 @@ par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline
 
 // >>pipe_execute --------------------------------------------------------------------------------------------
 
-typedef struct par__pipe_send_ring { // buffers of the sends of one stage in one direction, used in turn
+typedef struct par__pipe_send_ring { // send buffers of one stage in one direction, used cyclically
     void **slot;
     par_request *request;
     par_comm *channel;
-    int filled, sent; // so far
+    int filled, sent; // messages so far
 } par__pipe_send_ring;
-typedef struct par__pipe_cell { // (stage, microbatch) on this rank
+typedef struct par__pipe_cell { // state of a (stage, microbatch) on this rank
     void *held[PAR__PIPE_BUFFER_KINDS];
     par_request request[2]; // of x, of dy
 } par__pipe_cell;
@@ -3273,15 +3292,15 @@ struct par_pipe {
     par_pipe_exec exec;
     par_device *device;
     int rank, chunks, rendezvous, slots;
-    int *stage_of, *chunk_of;        // of chunks; of stages, -1 elsewhere
+    int *stage_of, *chunk_of;        // stage of each chunk; chunk of each stage, -1: on another rank
     par__pipe_cell *cells;           // [chunk][microbatch]
     par__pipe_send_ring *send_rings; // [chunk][direction]
     par__pipe_pools pools;
     par_comm **channels;
     int channel_count;
-    int *channel_of[2]; // of messages to stage, in either direction, by way
-    double *losses, *device_losses, *start, *end, started; // losses_there: in the device's memory
-    size_t allocated, live[2], peak[3];                    // messages, activations; and both
+    int *channel_of[2]; // channel of messages to a stage: [back][direction, stage]
+    double *losses, *device_losses, *start, *end, started; // device_losses: in device memory
+    size_t allocated, live[2], peak[3];                    // of messages, of activations; peak[2]: of both
 };
 
 static par_result par__pipe_open_out_of_memory(const par_pipe *p) {
@@ -3304,8 +3323,8 @@ static par__pipe_cell *par__pipe_cell_of(par_pipe *p, int stage, int microbatch)
     return &p->cells[(size_t)p->chunk_of[stage] * (size_t)p->s->microbatches + (size_t)microbatch];
 }
 
-// Lanes: messages between two ranks for one edge in one direction keep their order, and do not wait for those
-// of other edges. Each lane between the same two ranks is on a comm of its own.
+// Channels: messages of one edge in one direction keep their order, and do not wait for those of other edges.
+// Each channel between the same two ranks has a comm of its own.
 static int par__pipe_number_channels(par_pipe *p) { // 0: no memory
     const par_pipe_schedule *s = p->s;
     const size_t slots = (size_t)(s->directions * s->stages);
@@ -3419,7 +3438,7 @@ par_result par__pipe_open_at(const char *site, par_pipe_schedule *s, const par_p
 }
 par_result(par_pipe_open)(par_pipe_schedule *s, const par_pipe_exec *exec, par_pipe **pipe) {
     *pipe = NULL;
-    if (!exec->comm) { // to keep the text
+    if (!exec->comm) { // that could keep the text
         PAR_LOG("par_pipe_open: exec.comm is NULL: give it the ranks of the pipeline");
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "par_pipe_open: exec.comm is NULL");
     }
@@ -3475,7 +3494,7 @@ par_result(par_pipe_close)(par_pipe *p) {
 
 static void *par__pipe_pool_get(par_pipe *p, int kind, size_t bytes) { // from the pool of that size
     par__pipe_pool *x = par__pipe_pool_of(&p->pools, bytes);
-    PAR_ASSERT(x && x->live < x->max_live); // the plan has counted them
+    PAR_ASSERT(x && x->live < x->max_live); // the plan counts them
     p->live[kind > PAR__PIPE_DY] += bytes;
     for (int i = 0; i < 2; i++) p->peak[i] = PAR__MAX(p->peak[i], p->live[i]);
     p->peak[2] = PAR__MAX(p->peak[2], p->live[0] + p->live[1]);
@@ -3499,7 +3518,7 @@ static void par__pipe_change_buffers(par_pipe *p, const par_pipe_schedule *s, pa
             *held = par__pipe_pool_get(p, x.kind, bytes);
     }
 }
-// The buffer of the next message of a stage, when the one that had it before is gone.
+// The buffer for a stage's next message, after its previous message is sent.
 static par_result par__pipe_next_send_buffer(par_pipe *p, par__pipe_send_ring *o, void **memory) {
     const int i = o->filled++ % p->slots;
     *memory = o->slot[i];
@@ -3516,20 +3535,21 @@ static int par__pipe_version(const par_pipe_schedule *s, par_pipe_action a) {
     return batch ? (batch - 1) & 1 : 0;
 }
 static void par__pipe_record_times(par_pipe *p, const par_pipe_schedule *s, size_t i, double started) {
-    if (s == p->s) p->start[i] = started, p->end[i] = par_seconds(p->exec.comm); // not an evaluation's
+    if (s == p->s) p->start[i] = started, p->end[i] = par_seconds(p->exec.comm); // not for evaluation
 }
-// The program's part, whose calls of layers are its own; what follows is again where the step was called.
+// Calls the program's function. Calls of layers in it have call sites of their own; afterwards the step's
+// site is restored.
 static par_result par__pipe_call_user(par_pipe *p, const par_pipe_schedule *s, size_t i,
                                       const par_pipe_work *w) {
     const double started = par_seconds(p->exec.comm);
     const par__caller caller = par__save_caller(p->exec.comm);
-    (par_fail)(p->exec.comm, PAR_OK, "%s", ""); // the text of an earlier error is not this one's
+    (par_fail)(p->exec.comm, PAR_OK, "%s", ""); // forget the text of an earlier error
     const par_result r = p->exec.fn(p->exec.user, w);
     par__restore_caller(p->exec.comm, &caller);
     par__pipe_record_times(p, s, i, started);
     return r;
 }
-// The comm of a lane, for a message that is said to be of this stage's.
+// The comm of a channel, with the name of the message for errors and traces.
 static par_comm *par__pipe_named(par_comm *channel, int back, int to) {
     char name[40];
     snprintf(name, sizeof name, "%s to stage %d", back ? "gradients" : "activations", to);
@@ -3590,7 +3610,7 @@ static par_result par__pipe_run_action(par_pipe *p, const par_pipe_schedule *s, 
                             par__pipe_message_bytes(s, back ? o.stage : a.stage, a.microbatch), PAR_U8, q,
                             par__pipe_named(channel, back, a.stage), &u->request[back]);
 }
-static par_result par__pipe_wait_sends(par_pipe *p) { // the first error, after all have ended
+static par_result par__pipe_wait_sends(par_pipe *p) { // waits for all; returns the first error
     par_result result = PAR_OK;
     for (int k = 0; k < 2 * p->chunks; k++)
         if (p->send_rings[k].slot) {
@@ -3599,7 +3619,8 @@ static par_result par__pipe_wait_sends(par_pipe *p) { // the first error, after 
         }
     return result;
 }
-// An error here ends the step on all ranks of the node at once. What was begun is waited for: it fails, too.
+// Aborts the step: the other ranks of the node fail at once. Requests in flight are waited for; they fail,
+// too.
 static par_result par__pipe_abort_step(par_pipe *p, const par_pipe_schedule *s, size_t i, par_result r) {
     char text[48], why[512] = "";
     for (int k = 0; k < p->channel_count && !why[0]; k++)
@@ -3627,7 +3648,7 @@ static par_result par__pipe_run_step(par_pipe *p, const par_pipe_schedule *s, pa
     if ((r = par__pipe_wait_sends(p)) != PAR_OK)
         return par__pipe_abort_step(p, s, s->first[p->rank + 1] - 1, r);
     double loss = 0;
-    if (p->device_losses != p->losses) { // the host waits for the step here, and only here
+    if (p->device_losses != p->losses) { // the only place where the host waits for the device
         r = p->device->copy(p->device, p->losses, p->device_losses, losses, NULL);
         if (!r) r = p->device->stream_sync(p->device, NULL);
         if (r) return par_fail(p->exec.comm, r, "par_pipe_step: the device cannot give the losses");
@@ -3654,13 +3675,13 @@ size_t par_pipe_allocated(const par_pipe *pipe) { return pipe->allocated; }
 // >>pipe_measure --------------------------------------------------------------------------------------------
 
 typedef struct par__pipe_clock {   // of a rank
-    double started, offset, error; // its step, by its own clock; see par_clock_offset
+    double started, offset, error; // start of the step by the rank's clock; see par_clock_offset
 } par__pipe_clock;
 
-// All ranks' times by the clock of rank 0, from the moment on at which the first began its step.
+// Converts all times to rank 0's clock; 0 is when the first rank started the step.
 static void par__pipe_to_rank0_clock(const par_pipe_schedule *s, par_pipe_timeline *t,
                                      const par__pipe_clock *c) {
-    double zero = c[0].started + c[0].offset, largest[2] = {0, 0}; // errors: the two largest
+    double zero = c[0].started + c[0].offset, largest[2] = {0, 0}; // the two largest errors
     for (int q = 1; q < s->ranks; q++) {
         zero = PAR__MIN(zero, c[q].started + c[q].offset);
         largest[1] = PAR__MAX(largest[1], PAR__MIN(largest[0], c[q].error)),
