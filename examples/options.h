@@ -121,8 +121,8 @@ static inline int options_given(int argc, char **argv, const char *name) { // is
         if (!strncmp(argv[i], name, n) && (!argv[i][n] || argv[i][n] == '=')) return 1;
     return 0;
 }
-// Is an array small enough whose size is a product of options? Elements, as a floating-point number, in which
-// products do not wrap around. 0: a complaint was printed.
+// Is an array, whose size is a product of options, small enough? `elements` is a floating-point number, so
+// that the product does not overflow. 0: an error was printed.
 static inline int options_fit(const char *program, double elements, const char *of) {
     if (elements <= 1e12) return 1;
     fprintf(stderr, "%s: %s: %.4g elements are too many; at most 1e+12\n", program, of, elements);

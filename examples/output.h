@@ -1,5 +1,5 @@
-// output.h - what programs write: JSON, files that are tried before the work begins, and whether everything
-// has arrived. Used by examples and benchmarks, which include par.h before it.
+// output.h - the output of programs: JSON, tests that files can be written before the work begins, and a
+// check that everything was written. Used by examples and benchmarks, which include par.h before it.
 #ifndef OUTPUT_H
 #define OUTPUT_H
 
@@ -94,7 +94,7 @@ static inline void json_print(const char *format, ...) { // a whole line on stdo
     json_end(&j);
 }
 
-// ---- whether it arrives -----------------------------------------------------------------------------------
+// ---- checks of output -------------------------------------------------------------------------------------
 
 // The last thing that a program does with stdout. 0, or 1 with a complaint: something was not written.
 static inline int output_failed(const char *program) {
@@ -110,7 +110,8 @@ static inline const char *output_why(char *why, size_t capacity, const char *wha
     snprintf(why, capacity, "cannot %s %.1000s: %s", what, path, strerror(errno));
     return why;
 }
-// Can a file be made in this directory? Its name, which the caller removes, is then in `made`.
+// Tests that a file can be created in a directory. `made` receives its name; the caller removes it. NULL, or
+// an error text.
 static inline const char *output_try_in(const char *dir, char *made, size_t made_capacity, char *why,
                                         size_t capacity) {
     snprintf(made, made_capacity, "%s/try.XXXXXX", dir);
@@ -121,8 +122,8 @@ static inline const char *output_try_in(const char *dir, char *made, size_t made
     }
     return close(fd), (const char *)NULL;
 }
-// Can a file be written to this path when the work is done? What is there stays as it is, what trying makes
-// goes. NULL, or why not (in `why`).
+// Tests that a file can be written to this path when the work is done. An existing file does not change, and
+// a new one is removed. NULL, or an error text (in `why`).
 static inline const char *output_try(const char *path, char *why, size_t capacity) {
     struct stat st;
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
