@@ -2372,10 +2372,11 @@ static par_result par__pipe_check_order(par_pipe_schedule *s, int by_pair) {
                 if (!pass)
                     *n = order;
                 else if (*n != order)
-                    result = par__pipe_fail(s, PAR_ERR_ARGUMENT,
-                                            "rank %d: %s is number %u of what it receives on its lane, and "
-                                            "number %u of what rank %d sends",
-                                            r, par__pipe_text(a, text), order, *n, q);
+                    result =
+                        par__pipe_fail(s, PAR_ERR_ARGUMENT,
+                                       "rank %d: %s is number %u of what it receives on its channel, and "
+                                       "number %u of what rank %d sends",
+                                       r, par__pipe_text(a, text), order, *n, q);
             }
     PAR_FREE(number), PAR_FREE(sent);
     return result;

@@ -1433,7 +1433,7 @@ static void par__zero_print_pool(const par_zero *z, FILE *file, int trained, siz
                  par_zero_format_bytes(p.sizes[p.dedicated_count] * element, text),
                  z->units[p.owner[p.dedicated_count]].name);
     par__zero_print_size(file, 6, bytes,
-                         trained ? "gradients of whole units:" : "parameters of whole units:");
+                         trained ? "gradients of unsharded units:" : "parameters of gathered units:");
     if (bytes) fprintf(file, "%20s%s\n", "", what);
 }
 void par_zero_plan_print(const par_zero *z, FILE *file) {
@@ -1455,7 +1455,7 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
     par__zero_print_pool(z, file, 0, par__zero_param_bytes(z), p.gathered_parameter_bytes);
     par__zero_print_pool(z, file, 1, par__zero_grad_bytes(z), p.unsharded_gradient_bytes);
     par__zero_print_size(file, 6, p.tree_sum_bytes, "sums of pairs of microbatches (canonical_shards)");
-    par__zero_print_size(file, 6, p.muon_bytes, "Muon: a whole unit's momentum, and its largest matrix");
+    par__zero_print_size(file, 6, p.muon_bytes, "Muon: gathered momentum, and matrices to work with");
     par__zero_print_size(file, 6, p.window_bytes, "what is offloaded, on its way");
     par__zero_print_size(file, 2, p.parameter_bytes + p.gradient_bytes + p.state_bytes + p.buffer_bytes,
                          "in all");
@@ -3549,7 +3549,7 @@ par_result par_zero_safetensors_write(const char *path, const par_zero_file_tens
 
 enum {
     PAR__ZERO_ITEM_KINDS = PAR__ZERO_STATE_KINDS
-};                                     // item kinds of a tensor: weights (from the masters), and its states
+}; // item kinds of a tensor: weights (from master weights), and its states
 typedef struct par__zero_tensor_info { // what ranks tell each other about a tensor
     char name[160];
     uint64_t shape[4];

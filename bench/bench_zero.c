@@ -38,7 +38,7 @@ static void need(const bench *b, par_result r) {
     fprintf(stderr, "bench_zero: rank %d: %s\n", par_rank(b->world), par_last_error(b->world));
     exit(1);
 }
-static void *room(size_t bytes) {
+static void *allocate(size_t bytes) {
     void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!p) exit(fprintf(stderr, "bench_zero: out of memory\n") != 0);
     return memset(p, 0, bytes), p;
@@ -81,13 +81,13 @@ static void measure_update(bench *b) {
     arrays x;
     memset(&x, 0, sizeof x);
     x.n = (size_t)b->o.elements / 64 * 64;
-    x.w = (float *)room(x.n * 4), x.g = (float *)room(x.n * 4), x.m = (float *)room(x.n * 4),
-    x.v = (float *)room(x.n * 4), x.stored = (uint16_t *)room(x.n * 2);
+    x.w = (float *)allocate(x.n * 4), x.g = (float *)allocate(x.n * 4), x.m = (float *)allocate(x.n * 4),
+    x.v = (float *)allocate(x.n * 4), x.stored = (uint16_t *)allocate(x.n * 2);
     x.a.optimizer = PAR_ZERO_ADAMW,
     x.a.scale = x.a.trust_ratio = x.a.bias_correction1 = x.a.bias_correction2 = 1;
     x.a.hyper.lr = 1e-4f, x.a.hyper.beta1 = 0.9f, x.a.hyper.beta2 = 0.99f, x.a.hyper.epsilon = 1e-8f;
     for (size_t i = 0; i < x.n; i++) x.g[i] = x.m[i] = x.v[i] = 1e-3f * (float)(i % 7 + 1);
-    for (int k = 0; k < KINDS; k++) t[k] = (double *)room(sizeof(double) * (size_t)b->o.iterations);
+    for (int k = 0; k < KINDS; k++) t[k] = (double *)allocate(sizeof(double) * (size_t)b->o.iterations);
     for (int i = -1; i < b->o.iterations; i++)
         for (int k = 0; k < KINDS; k++) {
             const double begun = par_seconds(b->world);
@@ -112,9 +112,9 @@ static void measure_update(bench *b) {
 
 static void measure_blocks(bench *b) { // of normal numbers: what is lost, what is sent, how fast that is
     const size_t n = (size_t)b->o.elements / 64 * 64;
-    float *x = (float *)room(n * 4), *y = (float *)room(n * 4);
-    char *packed = (char *)room(n * 2);
-    double *t = (double *)room(sizeof(double) * (size_t)b->o.iterations);
+    float *x = (float *)allocate(n * 4), *y = (float *)allocate(n * 4);
+    char *packed = (char *)allocate(n * 2);
+    double *t = (double *)allocate(sizeof(double) * (size_t)b->o.iterations);
     for (size_t i = 0; i < n; i++) x[i] = par_normal(1, 1, i);
     for (int bits = 8; bits >= 4; bits -= 4) {
         double squares = 0, errors = 0;
@@ -177,8 +177,8 @@ static void measure_offload(bench *b, par_comm *self) {
     par_zero_add_unit(z, "states"), par_zero_add_tensor(z, &t); // what these refuse, commit refuses
     need(b, par_zero_commit(z));
     const size_t bytes = par_zero_allocated(z).file_bytes;
-    double *t_step = (double *)room(sizeof(double) * (size_t)b->o.iterations),
-           *t_disk = (double *)room(sizeof(double) * (size_t)b->o.iterations);
+    double *t_step = (double *)allocate(sizeof(double) * (size_t)b->o.iterations),
+           *t_disk = (double *)allocate(sizeof(double) * (size_t)b->o.iterations);
     char *memory = NULL;
     if (posix_memalign((void **)&memory, 4096, PIECE)) exit(1);
     memset(memory, 0, PIECE);
@@ -228,7 +228,7 @@ static void open_model(model *m, bench *b, int stage) {
     par_zero_desc d;
     memset(&d, 0, sizeof d), memset(m, 0, sizeof *m);
     d.comm = b->world, d.stage = stage, d.average = 1, d.hyper[0].lr = 1e-5f;
-    m->b = b, m->x = (float *)room(rows * n * 4), m->y = (float *)room(rows * n * 4);
+    m->b = b, m->x = (float *)allocate(rows * n * 4), m->y = (float *)allocate(rows * n * 4);
     for (size_t i = 0; i < rows * n; i++) m->x[i] = par_uniform(2, 1, i) - 0.5f;
     need(b, par_zero_open(&d, &m->z));
     for (int u = 0; u < b->o.units; u++) {
@@ -283,18 +283,20 @@ static void measure_steps(bench *b) {
     enum { KINDS = 5 }; // stages, then computation alone
     const size_t all = (size_t)b->o.width * (size_t)b->o.width * (size_t)b->o.units;
     const int root = par_rank(b->world) == 0;
-    double *t[KINDS], seconds[KINDS], *predicted = (double *)room(sizeof(double) * (size_t)b->o.iterations);
+    double *t[KINDS], seconds[KINDS],
+        *predicted = (double *)allocate(sizeof(double) * (size_t)b->o.iterations);
     model m[4];
     par_zero_update a;
     memset(&a, 0, sizeof a);
     a.optimizer = PAR_ZERO_ADAMW, a.scale = a.trust_ratio = a.bias_correction1 = a.bias_correction2 = 1,
     a.hyper.epsilon = 1e-8f;
     a.hyper.lr = 1e-5f, a.hyper.beta1 = 0.9f, a.hyper.beta2 = 0.999f;
-    float *w = (float *)room(all * 4), *g = (float *)room(all * 4), *states = (float *)room(all * 8);
+    float *w = (float *)allocate(all * 4), *g = (float *)allocate(all * 4),
+          *states = (float *)allocate(all * 8);
     need(b, par_calibrate(b->world));
     b->plan_equal = 1;
     for (int s = 0; s < 4; s++) open_model(&m[s], b, s), b->plan_equal &= plan_holds(&m[s]);
-    for (int k = 0; k < KINDS; k++) t[k] = (double *)room(sizeof(double) * (size_t)b->o.iterations);
+    for (int k = 0; k < KINDS; k++) t[k] = (double *)allocate(sizeof(double) * (size_t)b->o.iterations);
     for (int i = -1; i < b->o.iterations; i++)
         for (int k = 0; k < KINDS; k++) {
             need(b, par_barrier(b->world));

@@ -213,7 +213,7 @@ static void simulator(par_comm *w) {
     CHECK(w,
           close_to(t.makespan, 4 * 3 + 2 * (1.25 + 6 + 1.25), 1e-12) && isnan(par_pipe_theory_bubble(&s, 0)));
     par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
-    // two messages on one lane follow each other: 8 bytes of .5 s, made at 1 and 2, come at 5 and 9
+    // two messages on one channel follow each other: 8 bytes of .5 s, made at 1 and 2, come at 5 and 9
     d = desc_of("gpipe", 2, 2, 0, stages), d.seconds_per_byte = .5;
     CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
     for (size_t i = s.first[1]; i < s.first[2]; i++)
@@ -290,7 +290,7 @@ static void searched(par_comm *w) {
     par_pipe_schedule_close(&s);
 }
 
-static void cuts(par_comm *w) { // against all ways to cut
+static void cuts(par_comm *w) { // against all partitions
     for (int i = 0; i < 200; i++) {
         const int n = 1 + i % 7, k = 1 + i % 5;
         double cost[8], best = 1e9, most = 0;
@@ -612,7 +612,7 @@ static int run_trial(par_comm *comm, void *user) {
     return 0;
 }
 // A right table whose actions are exchanged at random with their neighbors, as long as each list is right by
-// itself and lanes keep their order.
+// itself and channels keep their order.
 static void disorder(par_pipe_schedule *s, uint64_t seed) {
     const size_t n = s->first[s->ranks];
     for (uint64_t k = 0; k < 40 * n; k++) {
