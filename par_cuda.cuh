@@ -541,7 +541,7 @@ template <class F, class T> static __device__ __forceinline__ T par__cuda_warp_r
 template <class F, class T> static __device__ __forceinline__ T par__cuda_block_reduce(T x, T *scratch) {
     const unsigned warps = blockDim.x / 32;
     x = par__cuda_warp_reduce<F>(x);
-    __syncthreads(); // room may still be read
+    __syncthreads(); // other threads may still read scratch
     if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
     __syncthreads();
     T sum = scratch[0];
