@@ -4268,27 +4268,28 @@ static int par__handshake_end(const par__identity *self, par__handshake *p, par_
 
 // >>tcp -----------------------------------------------------------------------------------------------------
 //
-// Every rank has a line to rank 0, on which the ranks met; it tells who left, died or aborted. What one rank
-// sends to another goes over a connection of its own, made when the first message does: frames, each with its
-// tag. Short messages come with their frame, and are kept where no receive waits for them yet. Long ones ask:
+// Every rank has a control connection to rank 0, over which the ranks met; it reports who left, died or
+// aborted. Messages from one rank to another use a connection of their own, which the first message opens:
+// frames, each with a tag. A short message is eager: it is sent with its frame, and is kept where no receive
+// waits for it yet. A long one uses a rendezvous:
 //     sender      RTS (tag, bytes)  ........  DATA (tag, bytes) + the bytes, from the sender's memory ...
 //     receiver    ........  CTS (tag), once there is a receive for it  ........  ... to the receiver's
-// So a message never waits for another of a different tag, and only the system copies a long one on its way.
-// Of short ones that no receive has taken a receiver keeps PAR__TCP_CREDIT_BYTES at most: it tells (CREDIT)
-// how many were taken, and a sender that may not send more of them asks, as for a long one.
-// What is read and written is moved on whenever a message of that pair is tested. Nothing that is read is
-// believed: a frame that does not fit to what was agreed before ends the connection, and is an error.
+// So a message never waits for another one with a different tag, and only the system copies a long one on its
+// way. A receiver keeps at most PAR__TCP_CREDIT_BYTES of eager messages that no receive has taken: it reports
+// (CREDIT) how much was taken, and a sender without credit sends an RTS, as for a long message. A pair's
+// connections make progress whenever one of its messages is tested. No input is trusted: a frame that does
+// not fit what was agreed before closes the connection, and is an error.
 
 enum {
     PAR__TCP_EAGER_BYTES = 65536,
     PAR__TCP_CREDIT_BYTES = 4 << 20,
-    PAR__TCP_MESSAGE_OVERHEAD = 64, // what a short message costs beside its bytes
-    PAR__TCP_RTS_MAX = 4096,        // a rank has at most one for each lane of its comms under way
+    PAR__TCP_MESSAGE_OVERHEAD = 64, // credit that a message costs beside its bytes
+    PAR__TCP_RTS_MAX = 4096,        // a rank has at most one in flight for each lane of its comms
     PAR__TCP_BUFFER_BYTES = 4096,
     PAR__TCP_EXTRA_PENDING = 64,
     PAR__TCP_LISTENER_MAX = 8
 };
-#define PAR__TCP_HANDSHAKE_SECONDS 30.0 // seconds that a pending connection has for its next word
+#define PAR__TCP_HANDSHAKE_SECONDS 30.0 // seconds that a pending accept has for its next part
 #define PAR__TCP_FRAMES(X)         X(EAGER) X(RTS) X(CTS) X(DATA) X(CREDIT)
 enum {
 #define X(name) PAR__TCP_##name,
@@ -4309,67 +4310,66 @@ typedef struct par__notice { // between a rank and rank 0
 } par__notice;
 typedef struct par__tcp_message {       // a message
     struct par__tcp_message *next;      // in its list
-    struct par__tcp_message *next_send; // in the queue of what is to be written
+    struct par__tcp_message *next_send; // in the send queue
     struct par__tcp_message *receive;   // the receive that waits for the rest of it
     uint32_t tag;
-    int done, owned; // owned: by the receiver's side, nobody has called for it
-    char *memory;    // NULL: dropped; the bytes do not matter any more
+    int done, owned; // owned: freed on completion, since no request refers to it
+    char *memory;    // NULL: canceled; its bytes are discarded
     size_t bytes, received;
-    par__frame frame; // what is written next, its payload, and how much of the two is
+    par__frame frame; // the next frame to send, its payload, and the bytes sent of both
     size_t payload, written;
 } par__tcp_message;
 typedef struct par__connection { // between this rank and another
     int out, in;                 // connections; -1: none yet
     int connecting, state;       // state: PAR__RANK_RUNNING, ...
     uint64_t session;            // of par__tcp
-    int error;                   // errno of what ended the first of the two that did
-    double error_at;             // 0: none has
-    double alive_asked_at;       // rank 0, whether that rank is alive
-    int alive, lost_rank;        // its answer; of rank 0's: what a rank has asked for, + 1
-    int had_error;               // it has told of an error: what it does next is no cause
-    char fault[192];             // what was wrong with what has come from there; "": nothing
-    size_t credit_used;          // bytes of short messages, sent: the receiver has not said that it took them
-    size_t credit_owed;          // received: taken, but not said so
+    int error;                   // errno of the first of the two that failed
+    double error_at;             // when; 0: none has failed
+    double alive_asked_at;       // when rank 0 was asked whether that rank is alive
+    int alive, lost_rank;        // the answer; rank 0: the rank that was asked for, + 1
+    int had_error;               // it has reported an error: its exit is a consequence
+    char fault[192];             // what was wrong with its data; "": nothing
+    size_t credit_used;          // bytes of eager messages that the receiver has not yet reported
+    size_t credit_owed;          // bytes taken by receives, not yet reported
     size_t unexpected_bytes,
-        unexpected_rts;                  // in the list `come`: bytes of short messages; how many have asked
-    uint32_t poll_round;                 // of par__world.round, when it was last moved on
-    par__tcp_message *send_queue;        // to be written, in this order
-    par__tcp_message *rts_sent;          // sends that have asked
-    par__tcp_message *posted, *cts_sent; // receives: nothing has come; the bytes are on their way
-    par__tcp_message *unexpected;        // messages that no receive waits for
-    par__tcp_message *reading;           // what is being read goes there
-    size_t reading_left;                 // bytes of it still to come
+        unexpected_rts;                  // in `unexpected`: eager bytes; RTS
+    uint32_t poll_round;                 // par__world.poll_round of its last progress
+    par__tcp_message *send_queue;        // frames to send, in this order
+    par__tcp_message *rts_sent;          // sends without a CTS yet
+    par__tcp_message *posted, *cts_sent; // receives: without a frame yet; after their CTS
+    par__tcp_message *unexpected;        // messages without a receive yet
+    par__tcp_message *reading;           // the message that is being read
+    size_t reading_left;                 // its bytes still to be read
     par__frame frame;
     size_t buffer_start, buffer_end; // of the buffer
     char *buffer;
     struct sockaddr_storage address; // where it listens
-    par__notice notice;              // what has come of its next news, on the line
+    par__notice notice;              // the part of its next notice that has arrived
     size_t notice_bytes;
     int control, closing;
-    par__handshake *handshake;    // `out`, as long as it is not sure that the rank is at its other end
-    double retry_at, retry_until; // not before; not after
-    size_t control_done;          // bytes of a block that have been moved on the line
+    par__handshake *handshake;    // of `out`, until the other end is authenticated
+    double retry_at, retry_until; // when to retry; when to give up
+    size_t control_done;          // bytes of a block that were transferred
     unsigned char control_key[PAR__MAC_BYTES];
-    uint64_t control_blocks; // sent on the line, under this key
-    int complained;          // of one who wanted to be this rank
-    int announced;           // rank 0: it has said on its line where it listens
+    uint64_t control_blocks; // blocks sent with this key
+    int complained;          // a false claim to this rank was logged
+    int announced;           // rank 0: it has sent where it listens
 } par__connection;
 struct par__tcp {
     par__connection
-        *connections; // of every rank; wires[r].line: rank 0's to r, and r's to rank 0 in wires[0]
+        *connections; // of every rank; .control: rank 0's to rank r; another rank's to rank 0 in [0]
     par__identity self;
-    uint64_t session; // a random number of this run, in all that ranks send each other once they have met
+    uint64_t session; // a random number of this run, in all frames and notices
     int listeners[PAR__TCP_LISTENER_MAX], listener_count;
-    par__handshake
-        *pending; // connections that others have made: of ranks, and of PAR__TCP_EXTRA_PENDING more
+    par__handshake *pending; // pending accepts: of all ranks, and PAR__TCP_EXTRA_PENDING more
     int pending_count;
-    void (*on_handshake)(par__tcp *t, par__handshake *p); // what is done with one that is PROVEN or FAILED
-    int fds_exhausted; // pending connections have all descriptors: those that wait are looked at now and then
-    int accept_error;  // errno of why connections that wait cannot be taken
-    char why[256];     // ... or why a connection could not be made
-    uint32_t poll_round; // of par__world.round, when it was last looked for them
+    void (*on_handshake)(par__tcp *t, par__handshake *p); // called when a handshake is done or failed
+    int fds_exhausted;   // no descriptor is left for accept: retry now and then
+    int accept_error;    // errno of a failed accept
+    char why[256];       // why a connection could not be made
+    uint32_t poll_round; // par__world.poll_round of the last accept
     struct pollfd *polls;
-    char *sink; // PAR__TCP_EAGER_BYTES bytes: for what does not matter any more
+    char *sink; // PAR__TCP_EAGER_BYTES bytes, for data to be discarded
     char host[256];
     char port[16];
 };
@@ -4551,7 +4551,8 @@ static int par__tcp_unexpected(par__world *w,
     if (!rts) v->reading = p;
     return 1;
 }
-// A parcel of that tag whose frame (ASK, CLEAR) has been written, so that the far end can answer it; or NULL.
+// Take the message of that tag whose frame (RTS, CTS) has been sent, so that the far end can answer it; or
+// NULL.
 static par__tcp_message *par__tcp_take_answered(par__tcp_message **list, uint32_t tag) {
     par__tcp_message *p = *list;
     while (p && p->tag != tag) p = p->next;
@@ -4577,7 +4578,8 @@ static int par__tcp_on_frame(par__world *w, par__connection *v) { // 0: it is no
     const size_t max[] = {PAR__TCP_EAGER_BYTES, PAR__NET_CHUNK_BYTES, 0, PAR__NET_CHUNK_BYTES,
                           v->credit_used};
     if (f->bytes > max[f->kind])
-        return par__tcp_protocol_error(w, v, "a %s frame of %llu bytes where %zu are the most",
+        return par__tcp_protocol_error(w, v,
+                                       "a frame of kind %s with %llu bytes, where at most %zu are allowed",
                                        names[f->kind], bytes, max[f->kind]),
                0;
     switch (f->kind) {
@@ -4595,14 +4597,15 @@ static int par__tcp_on_frame(par__world *w, par__connection *v) { // 0: it is no
     default:
         p = par__tcp_take_answered(f->kind == PAR__TCP_CTS ? &v->rts_sent : &v->cts_sent, f->tag);
         if (!p)
-            return par__tcp_protocol_error(w, v, "a %s frame with tag %u that nothing asked for",
+            return par__tcp_protocol_error(w, v, "a frame of kind %s with tag %u that nothing asked for",
                                            names[f->kind], f->tag),
                    0;
         if (f->kind == PAR__TCP_CTS) return par__tcp_queue_frame(v, p, PAR__TCP_DATA, p->bytes, p->bytes), 1;
         v->reading = p;
         if (f->bytes != p->received)
-            return par__tcp_protocol_error(w, v, "a DATA frame of %llu bytes where %zu were agreed", bytes,
-                                           p->received),
+            return par__tcp_protocol_error(w, v,
+                                           "a frame of kind DATA with %llu bytes, where %zu were agreed",
+                                           bytes, p->received),
                    0;
     }
     v->reading_left = v->reading ? (size_t)f->bytes : 0;

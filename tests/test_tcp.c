@@ -70,15 +70,17 @@ static void until_end(int fd) { // the far end's
     X(SESSION, "rank 1 sent rank 0 a frame of another session")                                              \
     X(KIND, "rank 1 sent rank 0 a frame of kind 77 with tag 0, which is none")                               \
     X(TAG, "rank 1 sent rank 0 a frame of kind 0 with tag 1048576, which is none")                           \
-    X(SHORT, "rank 1 sent rank 0 a EAGER frame of 65537 bytes where 65536 are the most")                     \
-    X(RTS, "rank 1 sent rank 0 a RTS frame of 2147483648 bytes where 1073741824 are the most")               \
-    X(CTS, "rank 1 sent rank 0 a CTS frame with tag 0 that nothing asked for")                               \
-    X(DATA, "rank 1 sent rank 0 a DATA frame with tag 0 that nothing asked for")                             \
-    X(CREDIT, "rank 1 sent rank 0 a CREDIT frame of 65 bytes where 0 are the most")                          \
+    X(SHORT, "rank 1 sent rank 0 a frame of kind EAGER with 65537 bytes, where at most 65536 are allowed")   \
+    X(RTS,                                                                                                   \
+      "rank 1 sent rank 0 a frame of kind RTS with 2147483648 bytes, where at most 1073741824 are allowed")  \
+    X(CTS, "rank 1 sent rank 0 a frame of kind CTS with tag 0 that nothing asked for")                       \
+    X(DATA, "rank 1 sent rank 0 a frame of kind DATA with tag 0 that nothing asked for")                     \
+    X(CREDIT, "rank 1 sent rank 0 a frame of kind CREDIT with 65 bytes, where at most 0 are allowed")        \
     X(FLOOD, "rank 1 sent rank 0 more messages than were agreed before any of them was received")            \
     X(MANY_RTS, "rank 1 sent rank 0 more messages than were agreed before any of them was received")         \
-    X(LONG, "rank 1 sent rank 0 a DATA frame of 200000 bytes where 126976 were agreed")                      \
-    X(HUGE, "rank 1 sent rank 0 a DATA frame of 18446744073709551615 bytes where 1073741824 are the most")   \
+    X(LONG, "rank 1 sent rank 0 a frame of kind DATA with 200000 bytes, where 126976 were agreed")           \
+    X(HUGE, "rank 1 sent rank 0 a frame of kind DATA with 18446744073709551615 bytes, where at most "        \
+            "1073741824 are allowed")                                                                        \
     X(HEADER, "rank 1 sent rank 0 a message of 3 bytes without a valid header")                              \
     X(BYTES, "without a valid header")
 enum {
