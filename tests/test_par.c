@@ -5,14 +5,65 @@
 #include "test.h"
 
 // ---- data: a value for each (rank, element, salt), small integers so that every sum is exact in every type
+//
+// A few sequences of random numbers, in every type. A rank reads one of them from a place of its own on, and
+// from its front again after PERIOD, a prime: no displacement by blocks or chunks is a multiple of it.
 
-static double small_value(par_dtype d, par_op op, int rank, size_t i, unsigned salt) {
-    uint64_t mixed = ((uint64_t)salt << 40 ^ (uint64_t)rank << 32 ^ i) * 0x9e3779b97f4a7c15u;
-    mixed = (mixed ^ mixed >> 31) * 0xbf58476d1ce4e5b9u;
-    const unsigned h = (unsigned)(mixed >> 37);
-    const int is_unsigned = d == PAR_U8 || d == PAR_U32 || d == PAR_U64;
-    if ((op & 255) == PAR_PROD) return h % 4 == 0 && rank < 6 ? 2 : is_unsigned || h % 3 ? 1 : -1;
-    return is_unsigned ? (double)(h % 8) : (double)((int)(h % 15) - 7);
+enum { PERIOD = 4093, AT_ONCE = 256 };
+enum { SIGNED, UNSIGNED, FACTORS, SIGNS, UNSIGNED_FACTORS, ONES, SEQUENCES }; // factors: of six ranks at most
+static struct {
+    pthread_once_t once;
+    signed char numbers[SEQUENCES][PERIOD + AT_ONCE];
+    unsigned char typed[SEQUENCES][PAR_DTYPE_COUNT][(PERIOD + AT_ONCE) * 8];
+} values = {PTHREAD_ONCE_INIT, {{0}}, {{{0}}}};
+
+static uint64_t mixed(uint64_t a, uint64_t b) {
+    uint64_t x = (a << 32 ^ b) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 31) * 0xbf58476d1ce4e5b9u;
+    return x >> 37;
+}
+static int is_unsigned(par_dtype d) { return d == PAR_U8 || d == PAR_U32 || d == PAR_U64; }
+static void values_make(void) {
+    float x[PERIOD + AT_ONCE];
+    for (unsigned k = 0; k < SEQUENCES; k++) {
+        for (size_t i = 0; i < PERIOD + AT_ONCE; i++) {
+            const int h = (int)mixed(k + 1, i % PERIOD), two = h % 4 == 0, sign = h % 3 ? 1 : -1;
+            const int v[SEQUENCES] = {h % 15 - 7, h % 8, two ? 2 : sign, sign, two ? 2 : 1, 1};
+            x[i] = values.numbers[k][i] = (signed char)v[k];
+        }
+        for (int d = 0; d < PAR_DTYPE_COUNT; d++)
+            if (is_unsigned((par_dtype)d) == (k == UNSIGNED || k >= UNSIGNED_FACTORS))
+                par_cast(values.typed[k][d], (par_dtype)d, x, PAR_F32, PERIOD + AT_ONCE);
+    }
+}
+static unsigned sequence(par_dtype d, par_op op, int rank) {
+    if ((op & 255) != PAR_PROD) return is_unsigned(d) ? UNSIGNED : SIGNED;
+    return is_unsigned(d) ? (rank < 6 ? UNSIGNED_FACTORS : ONES) : rank < 6 ? FACTORS : SIGNS;
+}
+static size_t place(int rank, unsigned salt, size_t i) { // of a rank's element i, in its sequence
+    return (size_t)((mixed(salt + 1, (uint64_t)rank + 1) + i) % PERIOD);
+}
+
+// The reduction of elements [first, first + count) of the first ranks, count <= AT_ONCE, before it is rounded.
+static void reduce_values(double *x, par_dtype d, par_op op, int ranks, size_t first, size_t count,
+                          unsigned salt) {
+    const unsigned code = (unsigned)(op & 255);
+    int acc[AT_ONCE];
+    for (int r = 0; r < ranks; r++) {
+        const signed char *v = values.numbers[sequence(d, op, r)] + place(r, salt, first);
+        for (size_t i = 0; i < count; i++)
+            acc[i] = r == 0             ? v[i]
+                     : code == PAR_PROD ? acc[i] * v[i]
+                     : code == PAR_MIN  ? (v[i] < acc[i] ? v[i] : acc[i])
+                     : code == PAR_MAX  ? (v[i] > acc[i] ? v[i] : acc[i])
+                                        : acc[i] + v[i];
+    }
+    for (size_t i = 0; i < count; i++)
+        x[i] = code == PAR_SCALED_SUM ? acc[i] * 0.5
+               : code != PAR_AVG      ? acc[i]
+               : d == PAR_F64         ? (double)acc[i] / ranks
+               : d >= PAR_I8          ? acc[i] / ranks
+                                      : (double)((float)acc[i] / (float)ranks);
 }
 
 static double get(const void *p, par_dtype d, size_t i) {
@@ -24,39 +75,16 @@ static void put(void *p, par_dtype d, size_t i, double x) {
     par_cast((char *)p + i * par_dtype_bytes(d), d, &x, PAR_F64, 1);
 }
 
-static double naive(par_dtype d, par_op op, int ranks, size_t i,
-                    unsigned salt) { // the reduction, in rank order
-    double acc = small_value(d, op, 0, i, salt);
-    for (int r = 1; r < ranks; r++) {
-        const double x = small_value(d, op, r, i, salt);
-        const unsigned code = (unsigned)(op & 255);
-        acc = code == PAR_PROD  ? acc * x
-              : code == PAR_MIN ? (x < acc ? x : acc)
-              : code == PAR_MAX ? (x > acc ? x : acc)
-                                : acc + x;
-    }
-    if ((op & 255) == PAR_SCALED_SUM) return acc * 0.5;
-    if ((op & 255) != PAR_AVG) return acc;
-    if (d == PAR_F64) return acc / ranks;
-    if (d == PAR_F32 || d == PAR_F16 || d == PAR_BF16) {
-        unsigned char bits[8]; // round once, as the type does
-        const float f = (float)acc / (float)ranks;
-        put(bits, d, 0, (double)f);
-        return get(bits, d, 0);
-    }
-    return (double)(long long)(acc / ranks);
-}
-
 // A buffer with canaries on both sides: 0xFF bytes are NaN in every float type.
 enum { CANARY = 64 };
 typedef struct buffer {
     unsigned char *base, *at;
-    size_t bytes;
-    int symmetric;
+    size_t bytes, dirty; // so many from `at` on have been written
+    int symmetric, trials;
 } buffer;
 static buffer buffer_open(par_comm *w, size_t bytes, int symmetric) {
     buffer b;
-    b.bytes = bytes, b.symmetric = symmetric;
+    b.bytes = bytes, b.dirty = 0, b.symmetric = symmetric, b.trials = 0;
     b.base = (unsigned char *)(symmetric ? par_alloc(w, bytes + 2 * CANARY) : malloc(bytes + 2 * CANARY));
     CHECK(w, b.base != NULL);
     if (!b.base) exit(1);
@@ -64,12 +92,18 @@ static buffer buffer_open(par_comm *w, size_t bytes, int symmetric) {
     memset(b.base, 0xFF, bytes + 2 * CANARY);
     return b;
 }
-static int untouched(const unsigned char *p, size_t n) {
-    return !n || (p[0] == 0xFF && !memcmp(p, p + 1, n - 1));
+static int all_are(unsigned char value, const unsigned char *p, size_t n) {
+    return !n || (p[0] == value && !memcmp(p, p + 1, n - 1));
 }
-static void buffer_check(par_comm *w, const buffer *b,
-                         size_t used) { // nothing beyond the used part was written
-    CHECK(w, untouched(b->base, CANARY) && untouched(b->at + used, b->bytes - used + CANARY));
+static int untouched(const unsigned char *p, size_t n) { return all_are(0xFF, p, n); }
+// Nothing beyond the used part was written: not as much again, nor 4 KiB.
+static void buffer_check(par_comm *w, const buffer *b, size_t used) {
+    const size_t far = PAR__MIN(b->bytes + CANARY, used + PAR__MAX(used, 4096));
+    CHECK(w, untouched(b->base, CANARY) && untouched(b->at + used, far - used));
+}
+static void buffer_reset(par_comm *w, buffer *b) { // for the next trial; now and then all of it is looked at
+    memset(b->at, 0xFF, b->dirty);
+    if (b->trials++ % 32 == 31) CHECK(w, untouched(b->base, b->bytes + 2 * CANARY));
 }
 static void buffer_close(par_comm *w, buffer *b) {
     if (b->symmetric)
@@ -100,14 +134,20 @@ static size_t v_displ(const trial *t, int r, int gaps) { // gaps: a hole of r el
 
 // Write a rank's elements, from `first` on; rank < 0: the reduction of the elements of -rank ranks.
 static void put_values(void *to, const trial *t, int rank, size_t first, size_t count) {
-    enum { MANY = 256 };
-    double x[MANY];
-    for (size_t i = 0; i < count; i += MANY) {
-        const size_t n = PAR__MIN(MANY, count - i);
-        for (size_t j = 0; j < n; j++)
-            x[j] = rank < 0 ? naive(t->dtype, t->op, -rank, first + i + j, t->salt)
-                            : small_value(t->dtype, t->op, rank, first + i + j, t->salt);
-        par_cast((char *)to + i * par_dtype_bytes(t->dtype), t->dtype, x, PAR_F64, n);
+    const size_t e = par_dtype_bytes(t->dtype);
+    double x[AT_ONCE];
+    pthread_once(&values.once, values_make);
+    for (size_t i = 0, n; i < count; i += n) {
+        char *at = (char *)to + i * e;
+        n = PAR__MIN(AT_ONCE, count - i);
+        if (rank < 0) {
+            reduce_values(x, t->dtype, t->op, -rank, first + i, n, t->salt);
+            par_cast(at, t->dtype, x, PAR_F64, n);
+            continue;
+        }
+        const size_t from = place(rank, t->salt, first + i);
+        n = PAR__MIN(PERIOD + AT_ONCE - from, count - i);
+        memcpy(at, values.typed[sequence(t->dtype, t->op, rank)][t->dtype] + from * e, n * e);
     }
 }
 static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
@@ -146,8 +186,7 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
     default: break;
     }
     const size_t sent = send_count * e, received = recv_count * e;
-    memset(sb->at, 0xFF, sb->bytes);
-    memset(rb->at, 0xFF, rb->bytes);
+    buffer_reset(w, sb), buffer_reset(w, rb);
     unsigned char *send = sb->at, *recv = rb->at;
     const size_t block = k == PAR_KIND_REDUCE_SCATTERV ? v_displ(t, me, 0) : (size_t)me * c;
     if (t->in_place) { // one array is part of the other, where the manual says for this kind
@@ -240,6 +279,7 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
                  : recv_in_send && recv == sb->at ? (sent > received ? sent : received)
                                                   : sent);
     buffer_check(w, rb, recv_in_send ? 0 : received);
+    sb->dirty = rb->dirty = PAR__MAX(sent, received);
     put_values(input, t, me, send_first, send_count);
     CHECK(w, t->in_place || !memcmp(input, send, sent)); // send is unchanged
     free(want), free(input);
@@ -340,35 +380,42 @@ static void collectives_mixed(par_comm *w) { // even ranks ordinary, odd ranks s
 
 // ---- bit equality -----------------------------------------------------------------------------------------
 
-static float rough(int rank, size_t i) { // sums of these are rounded
-    return (par_uniform(7, (uint64_t)rank, i) - 0.5f) * (float)(1 << (i % 20));
+static double rough(int rank, size_t i) { // sums of these are rounded
+    return ((double)(mixed((uint64_t)rank + 7, i) & 0xffffff) / 0x1000000 - .5) * (double)(1 << (i % 20));
+}
+static void add_to(double *sum, const double *x, size_t count, par_dtype d) { // in the accumulator's type
+    for (size_t i = 0; i < count; i++)
+        sum[i] = d == PAR_F64 ? sum[i] + x[i] : (double)((float)sum[i] + (float)x[i]);
+}
+// This rank's input, and the sum of all ranks' from left to right.
+static void rough_sum(par_comm *w, par_dtype d, size_t count, void *mine, void *want) {
+    double *x = (double *)malloc(count * sizeof *x), *sum = (double *)malloc(count * sizeof *sum);
+    void *typed = malloc(count * 8);
+    for (int r = 0; r < par_size(w); r++) {
+        for (size_t i = 0; i < count; i++) x[i] = rough(r, i) * (d == PAR_F16 ? 1e-2 : 1);
+        par_cast(typed, d, x, PAR_F64, count);
+        par_cast(r ? x : sum, PAR_F64, typed, d, count);
+        if (r) add_to(sum, x, count, d);
+        if (r == par_rank(w)) memcpy(mine, typed, count * par_dtype_bytes(d));
+    }
+    par_cast(want, d, sum, PAR_F64, count);
+    free(x), free(sum), free(typed);
 }
 
 static void bit_equality(par_comm *w) {
-    const int n = par_size(w), me = par_rank(w);
+    const int n = par_size(w);
     static const par_dtype types[] = {PAR_F32, PAR_F64, PAR_F16, PAR_BF16};
     static const size_t counts[] = {3, 250, 9001};
     for (size_t ti = 0; ti < 4; ti++)
         for (size_t ci = 0; ci < 3; ci++) {
             const par_dtype d = types[ti];
             const size_t e = par_dtype_bytes(d), per = counts[ci], c = per * (size_t)n;
-            unsigned char *want = (unsigned char *)malloc(c * e),
-                          *inputs = (unsigned char *)malloc(c * e * (size_t)n);
-            for (int r = 0; r < n; r++)
-                for (size_t i = 0; i < c; i++)
-                    put(inputs + (size_t)r * c * e, d, i, (double)rough(r, i) * (d == PAR_F16 ? 1e-2 : 1));
-            for (size_t i = 0; i < c; i++) { // left to right, in the accumulator's type
-                double sum = get(inputs, d, i);
-                for (int r = 1; r < n; r++) {
-                    const double x = get(inputs + (size_t)r * c * e, d, i);
-                    sum = d == PAR_F64 ? sum + x : (double)((float)sum + (float)x);
-                }
-                put(want, d, i, sum);
-            }
+            unsigned char *want = (unsigned char *)malloc(c * e), *mine = (unsigned char *)malloc(c * e);
+            rough_sum(w, d, c, mine, want);
             for (int symmetric = 0; symmetric < 2; symmetric++) {
                 buffer s = buffer_open(w, c * e, symmetric), r = buffer_open(w, c * e, symmetric),
                        b = buffer_open(w, per * e, symmetric);
-                memcpy(s.at, inputs + (size_t)me * c * e, c * e);
+                memcpy(s.at, mine, c * e);
                 for (int a = -1; a < 0 || par_algorithm(w, PAR_KIND_ALL_REDUCE, a); a++) {
                     char force[64] = "";
                     if (a >= 0)
@@ -394,7 +441,7 @@ static void bit_equality(par_comm *w) {
                 CHECK_OK(w, par_force_algorithm(w, ""));
                 buffer_close(w, &s), buffer_close(w, &r), buffer_close(w, &b);
             }
-            free(want), free(inputs);
+            free(want), free(mine);
         }
 }
 
@@ -407,8 +454,8 @@ static double pairs(double (*x)(int rank, size_t i), int first, int last, size_t
     return d == PAR_F64 ? a + b : (double)((float)a + (float)b);
 }
 static double uneven(int rank, size_t i) { // exact in bf16; their sums are not in f32
-    const float f = par_uniform(3, (uint64_t)rank, i) * (float)(1 << (i * 7 + (size_t)rank * 5) % 20);
-    return (double)par_bf16_to_f32(par_f32_to_bf16(f));
+    return ldexp((double)((int)(mixed((uint64_t)rank + 3, i) % 255) - 127),
+                 (int)((i * 7 + (size_t)rank * 5) % 29));
 }
 static void
 tree_sums(par_comm *w) { // by every algorithm; reduce to the last rank, reduce_scatter, all_reduce
@@ -427,21 +474,21 @@ tree_sums(par_comm *w) { // by every algorithm; reduce to the last rank, reduce_
                         snprintf(force, sizeof force, "%s:%s", par_kind_name(kinds[k]),
                                  par_algorithm(w, kinds[k], a));
                     CHECK_OK(w, par_force_algorithm(w, force));
-                    char *x = (char *)malloc(count * blocks * e), *y = (char *)malloc(count * e), want[8];
-                    for (size_t i = 0; i < count * blocks; i++) put(x, d, i, uneven(me, i));
+                    const size_t block = k == 1 ? (size_t)me * count : 0;
+                    char *x = (char *)malloc(count * blocks * e), *y = (char *)malloc(count * e);
+                    double *exact = (double *)malloc(count * blocks * sizeof *exact);
+                    for (size_t i = 0; i < count * blocks; i++) exact[i] = uneven(me, i);
+                    par_cast(x, d, exact, PAR_F64, count * blocks);
                     if (k == 0)
                         CHECK_OK(w, par_all_reduce(x, y, count, d, PAR_TREE_SUM, w));
                     else if (k == 1)
                         CHECK_OK(w, par_reduce_scatter(x, y, count, d, PAR_TREE_SUM, w));
                     else
                         CHECK_OK(w, par_reduce(x, y, count, d, PAR_TREE_SUM, n - 1, w));
-                    size_t wrong = 0;
-                    for (size_t i = 0; i < count && (k < 2 || me == n - 1); i++) {
-                        put(want, d, 0, pairs(uneven, 0, n, i + (k == 1 ? (size_t)me * count : 0), d));
-                        wrong += memcmp(want, y + i * e, e) != 0;
-                    }
-                    CHECK(w, !wrong);
-                    free(x), free(y);
+                    for (size_t i = 0; i < count; i++) exact[i] = pairs(uneven, 0, n, block + i, d);
+                    par_cast(x, d, exact, PAR_F64, count);
+                    CHECK(w, (k == 2 && me < n - 1) || !memcmp(x, y, count * e));
+                    free(x), free(y), free(exact);
                 }
     CHECK_OK(w, par_force_algorithm(w, ""));
 }
@@ -639,14 +686,12 @@ static void out_of_range(par_comm *w) { // ranks and kinds that do not exist
 static void memory(par_comm *w) {
     const int n = par_size(w), me = par_rank(w);
     void *p[40];
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 2; round++) { // what was given back is clean again
         for (int i = 0; i < 40; i++) {
             const size_t bytes = (size_t)i * 7919 + (i == 39 ? (size_t)5 << 20 : 0);
             p[i] = par_alloc(w, bytes);
             CHECK(w, p[i] != NULL && (uintptr_t)p[i] % 64 == 0);
-            size_t dirty = 0;
-            for (size_t b = 0; b < bytes; b++) dirty += ((unsigned char *)p[i])[b] != 0;
-            CHECK(w, !dirty);
+            CHECK(w, all_are(0, (unsigned char *)p[i], bytes));
             memset(p[i], me + 1, bytes);
         }
         CHECK_OK(w, par_barrier(w));
