@@ -44,7 +44,7 @@ static size_t place(int rank, unsigned salt, size_t i) { // of a rank's element 
     return (size_t)((mixed(salt + 1, (uint64_t)rank + 1) + i) % PERIOD);
 }
 
-// The reduction of elements [first, first + count) of the first ranks, count <= AT_ONCE, before it is rounded.
+// The reduction of elements [first, first + count) of the first ranks, not yet rounded; count <= AT_ONCE.
 static void reduce_values(double *x, par_dtype d, par_op op, int ranks, size_t first, size_t count,
                           unsigned salt) {
     const unsigned code = (unsigned)(op & 255);
