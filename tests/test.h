@@ -266,6 +266,8 @@ static int test_valid(const test *t, const test_options *o, int b, int ranks, in
     if ((k && ranks < 2) || (k == 3 && ranks < 4)) return 0;
     if (k && test_kind(t) != TEST_ANY && b < 2) return 0;
     if (k && b == 1 && ranks > 5) return 0; // fewer ranks suffice
+    // 7 ranks only on uneven nodes of 3, 8 ranks only on even nodes of 2
+    if (k && ranks > 5 && k != (ranks == 8 ? 2 : 3) && !o->full && o->node < 0) return 0;
     if (TEST_FEWER && (k == 1 || k == 3)) return 0;
     if (o->backend && strcmp(o->backend, test_backends[b])) return 0;
     return (!o->ranks || o->ranks == ranks) && (o->node < 0 || o->node == k);
