@@ -4857,15 +4857,17 @@ static par_result par__tcp_recv(par__world *w, int peer, int tag, void *memory, 
     par__tcp_write(w, v);
     return PAR_OK;
 }
-// ---- news
+// ---- notices
 //
-// Who died, and why others gave up, rank 0 says, and the first cause is told before what follows from it:
-//     a rank that dies         its line ends; rank 0 tells DIED
-//     a rank with an error     tells BROKE, then LEFT, then closes its connections; rank 0 passes both on
-//     a connection that ends   is no error while the line to rank 0 stands: a rank waits for the above. If
-//                              nothing comes it asks rank 0 (LOST), which looks for news of that rank first,
-//                              and answers ALIVE: then, and only then, it is the connection that failed
-//     the line to rank 0       nobody can tell any more: rank 0 died, unless it had told of a cause itself
+// Rank 0 tells all ranks who died and who gave up. It tells the first cause before its consequences:
+//     a rank dies              its control connection ends; rank 0 sends DIED to all
+//     a rank has an error      it sends ERROR, then LEFT, then closes its connections; rank 0 forwards both
+//     a connection ends        that alone is no error while the control connection stands: the rank waits for
+//                              one of the notices above. If none comes it sends LOST to rank 0, which looks
+//                              for notices of that rank first and then answers ALIVE: only then did the
+//                              connection itself fail
+//     the control connection   nobody can send notices any more: rank 0 died, unless it sent a cause before
+//     ends
 
 static void par__tcp_send_notice(par__connection *v, int kind, int rank, par_result result,
                                  const char *text) {
@@ -4890,7 +4892,7 @@ static void par__tcp_notify(par__world *w, int kind, par_result result, const ch
         par__tcp_broadcast_notice(w, 0, kind, 0, result, text);
 }
 
-// What is wrong with news that a rank has sent; NULL: nothing.
+// What is wrong with a notice that rank `from` has sent; NULL: nothing.
 static const char *par__tcp_check_notice(const par__world *w, int from, const par__notice *n) {
     enum {
         OF_SELF = 1,
@@ -4919,7 +4921,7 @@ static const char *par__tcp_check_notice(const par__world *w, int from, const pa
 static void par__tcp_reject_notice(par__world *w, int from, const char *what) {
     par__connection *v = &w->tcp->connections[from];
     char text[192];
-    snprintf(text, sizeof text, "rank %d sent rank %d news %s", from, w->rank, what);
+    snprintf(text, sizeof text, "rank %d sent rank %d a notice %s", from, w->rank, what);
     close(v->control), v->control = -1;
     v->had_error = 1, v->state = PAR__RANK_CLOSED;
     par__set_first_error(w, PAR_ERR_SYSTEM, text);

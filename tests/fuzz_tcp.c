@@ -1,5 +1,5 @@
 // fuzz_tcp.c - libFuzzer's target for what arrives over TCP: what another says where ranks meet; and, while
-// they train, frames, news, headers of messages. An input is what a stranger says on a new connection, or a
+// they train, frames, notices, headers. An input is what a stranger says on a new connection, or a
 // list of steps: what this rank begins, tests and gives up, and what another one sends.
 //
 //     clang -fsanitize=fuzzer,address,undefined -I. tests/fuzz_tcp.c -o build/fuzz_tcp -pthread -lm
@@ -115,7 +115,7 @@ static void frame(ends *e, bytes *b) {
     for (size_t left = (size_t)next(b, 3) % 200000, n; left; left -= n)
         put(e->in, payload, n = PAR__MIN(left, sizeof payload));
 }
-static void news(ends *e, bytes *b) {
+static void notice(ends *e, bytes *b) {
     par__notice n;
     const unsigned how = (unsigned)next(b, 1);
     memset(&n, how & 1 ? 'x' : 0, sizeof n);
@@ -179,7 +179,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         case 0: begin(&e, &b, 0); break;
         case 1: begin(&e, &b, 1); break;
         case 2: give_up(&e, &e.messages[next(&b, 1) % MESSAGES]); break;
-        case 3: news(&e, &b); break;
+        case 3: notice(&e, &b); break;
         case 4: raw(&e, &b); break;
         case 5: header(&b); break;
         default: frame(&e, &b); break;

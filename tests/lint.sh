@@ -35,6 +35,7 @@ for h in *.h *.cuh; do
     check "$h: example" example "$h" EXAMPLE
     for more in $(sed -n 's/^EXAMPLE WITH \([a-z_]*\)\.h$/\1/p' "$h"); do check "$h: example with $more.h" example "$h" "EXAMPLE WITH $more.h"; done
 done
+sources=$(ls ./*.h ./*.cuh examples/*.[ch] examples/*.cu examples/gpt/*.[ch] examples/gpt/*.cu bench/*.[ch] tests/*.[ch] tests/*.cu tests/cuda_emu/* tests/compile/*.c 2>/dev/null)
 pages=$(ls ./*.md docs/*.md bench/results/*.md)
 for page in $(grep -l '^int main' $pages); do check "$page: example" page_example "$page"; done
 page_names() { # what pages call by name is there: functions, types and fields of ours, environment variables, files
@@ -50,11 +51,21 @@ page_links() { # to files here
     done >"$work/missing"
     ! grep . "$work/missing"
 }
+glossary() { # no word that the glossary replaces, in its last column: as a part of a name or of a sentence
+    sed -n '/^## Words$/,/^## /p' CONTRIBUTING.md | awk -F ' *[|] *' 'NF >= 5 && $5 !~ /^(not|-*)$/ {print $2 "\t" $5}' >"$work/glossary"
+    [ "$(wc -l <"$work/glossary")" -ge 10 ] || return 1
+    while IFS=$'\t' read -r term words; do
+        for word in ${words//,/}; do
+            grep -nE "(^|[^a-zA-Z])$word([^a-zA-Z]|$)" $sources $(ls $pages | grep -v CONTRIBUTING) | sed "s/^/the glossary says \"$term\" instead of \"$word\": /" | cut -c1-160
+        done
+    done <"$work/glossary" >"$work/refused"
+    ! grep . "$work/refused"
+}
 check "pages: names" page_names
+check "words of the glossary" glossary
 check "pages: links" page_links
 short_readme() { [ "$(wc -w <README.md)" -lt 900 ]; }
 check "README.md is short" short_readme
-sources=$(ls ./*.h ./*.cuh examples/*.[ch] examples/*.cu examples/gpt/*.[ch] examples/gpt/*.cu bench/*.[ch] tests/*.[ch] tests/*.cu tests/cuda_emu/* tests/compile/*.c 2>/dev/null)
 long_lines() { ! awk 'length > 110 {print FILENAME ":" FNR; bad = 1} END {exit !bad}' $sources; }
 check "110 columns" long_lines
 no_tabs() { ! grep -nP '\t' $sources; }

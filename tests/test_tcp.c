@@ -161,7 +161,7 @@ static int frames(par_comm *c, const setting *s) {
 }
 
 // X(who, kind, rank, what is wrong with it): what a rank tells on its line, and what the other says.
-#define NEWS(X)                                                                                              \
+#define NOTICES(X)                                                                                           \
     X(1, 99, 1, "of a kind that is none")                                                                    \
     X(1, -1, 1, "of a kind that is none")                                                                    \
     X(1, PAR__NOTICE_LEFT, 3, "about a rank that is none")                                                   \
@@ -181,13 +181,13 @@ static int frames(par_comm *c, const setting *s) {
     X(0, PAR__NOTICE_CLOSING, 0, "that it may not tell")                                                     \
     X(0, PAR__NOTICE_CLOSED, 1, "that it may not tell")                                                      \
     X(0, PAR__NOTICE_LEFT, 1 << 30, "about a rank that is none")
-typedef struct false_news {
+typedef struct false_notice {
     int who, kind, rank;
     const char *text;
-} false_news;
-static const false_news news_list[] = {
+} false_notice;
+static const false_notice notice_list[] = {
 #define X(who, kind, rank, text) {who, kind, rank, text},
-    NEWS(X)
+    NOTICES(X)
 #undef X
 };
 static int names(par_comm *c, const setting *s, par_result r, int rank) {
@@ -195,8 +195,8 @@ static int names(par_comm *c, const setting *s, par_result r, int rank) {
     snprintf(text, sizeof text, "rank %d sent rank ", rank);
     return r == PAR_ERR_SYSTEM && strstr(par_last_error(c), text) ? 0 : wrong(c, s, "does not say who");
 }
-static int news(par_comm *c, const setting *s) {
-    const false_news *f = &news_list[s->number];
+static int notices(par_comm *c, const setting *s) {
+    const false_notice *f = &notice_list[s->number];
     par__connection *v = &c->world->tcp->connections[!f->who];
     if (par_rank(c) != f->who) {
         const int bad = names(c, s, par_barrier(c), f->who);
@@ -434,10 +434,11 @@ int main(int argc, char **argv) {
         if (argc > 1 && strcmp(argv[1], rows[i].s.name)) continue;
         run(rows[i].fn, rows[i].s) ? failed++ : passed++;
     }
-    for (size_t i = 0; i < sizeof news_list / sizeof news_list[0]; i++) {
-        const setting s = {"news", news_list[i].text, (int)i, 3 - !news_list[i].who, 1, {0, 0}, {0, 0}};
+    for (size_t i = 0; i < sizeof notice_list / sizeof notice_list[0]; i++) {
+        const setting s = {"notices", notice_list[i].text, (int)i, 3 - !notice_list[i].who, 1, {0, 0},
+                           {0, 0}};
         if (argc > 1 && strcmp(argv[1], s.name)) continue;
-        run(news, s) ? failed++ : passed++;
+        run(notices, s) ? failed++ : passed++;
     }
     printf("%d passed, %d failed, 0 skipped\n", passed, failed);
     return failed != 0 || passed == 0;
