@@ -31,6 +31,15 @@ USE
     Compile:                   cc -O2 prog.c -pthread -lm         (mpicc -DPAR_MPI for ranks on many machines)
     Run:                       PAR_RANKS=4 ./prog                 (or mpiexec -n 4 ./prog, srun, torchrun)
 
+STEP BY STEP (you have a program that runs as one process)
+    1. Call par_open early in main. From there on every rank runs your program; par_rank and par_size say
+       which part of the work is its own.
+    2. Where results are needed by all, call par_all_reduce, par_all_gather or par_broadcast. All ranks make
+       the same calls in the same order.
+    3. Let rank 0 alone print and write files. End with par_close.
+    4. Replace a call by its _begin form and par_wait where computation can hide it; allocate by par_alloc
+       what is large and exchanged often.
+
 EXAMPLE
     #define PAR_IMPLEMENTATION
     #include "par.h"
@@ -137,6 +146,11 @@ MODEL
     Errors, flight recorder, ledger and trace give the call site in the program, and where a layer made the
     call, the layer's name: "train.c:73 in layers.3.attn.qkv".
     After PAR_ERR_TIMEOUT, PAR_ERR_PEER_DIED or PAR_ERR_ABORTED a comm only repeats its error; close it.
+
+DOES NOT
+    No derived datatypes, user-defined operators, message tags, one-sided calls or dynamic processes: keep MPI
+    for these, and adopt its communicator (par_open_mpi). No encryption. No recovery of a job that has lost a
+    rank: all ranks get an error, and a restart goes on from your last checkpoint.
 
 LIMITS
     Linux, 64 bits, little endian; gcc 9 or clang 11 and newer. All ranks of a node run as one user.

@@ -27,6 +27,13 @@ USE
     #include "par_zero.h"
     #include "par_cuda.cuh"           nvcc -O3 -arch=sm_90 prog.cu -lpthread
 
+STEP BY STEP (you have a CUDA program for one GPU)
+    1. Call par_open before the first CUDA call, since ranks may be forked there, then choose the device.
+    2. par_cuda_open with desc.comm, your device and your stream. From then on the calls of par.h take device
+       pointers, in the order of that stream.
+    3. Give the layers their kernels: par_zero_desc.kernels = par_cuda_zero(cuda), and par_cuda_tp likewise.
+    4. Run it on one GPU with PAR_RANKS=2 first: ranks may share one. examples/03_cuda_adopt.cu shows it.
+
 EXAMPLE
     #define PAR_IMPLEMENTATION
     #include "par_cuda.cuh"
@@ -101,6 +108,10 @@ MODEL
     cudaMalloc. Allocate and free arrays that are sent with par_cuda_alloc and par_cuda_free, because
     par_cuda_free tells the other processes to unmap them.
     Errors. As in par.h. Without a comm the text goes to PAR_LOG.
+
+DOES NOT
+    No other vendor's GPUs. No NVSHMEM: between machines it is NCCL, or staging over the host's network. No
+    scheduling of your kernels: they stay yours, on your stream.
 
 LIMITS
     Compute capability 8.0 or newer. peer: at most 64 ranks, on one node. A stream that is captured (CUDA

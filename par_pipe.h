@@ -27,6 +27,11 @@ USE
     #define PAR_IMPLEMENTATION        in one file
     #include "par_pipe.h"             cc -O2 prog.c -pthread -lm
 
+STEP BY STEP (you have a model as a list of layers)
+    1. par_pipe_partition cuts it into stages. Fill par_pipe_desc; par_pipe_schedule_open makes the table.
+    2. par_pipe_simulate and par_pipe_print show whether the schedule suits you: no ranks are needed yet.
+    3. Write fn, which does one action of one stage; par_pipe_open once, par_pipe_step for every batch.
+
 EXAMPLE
     #define PAR_IMPLEMENTATION
     #include "par_pipe.h"
@@ -198,6 +203,9 @@ EXAMPLE WITH par_zero.h
         par_pipe_close(pipe), par_pipe_schedule_close(&s), par_zero_close(m.zero), par_mesh_close(mesh);
         return par_close(world) != PAR_OK;
     }
+
+DOES NOT
+    No autograd, and no cutting of your code: fn computes. A table does not change within a step.
 
 LIMITS
     At most 65536 stages and 2^31 actions. dualpipe needs an even number of ranks.

@@ -26,6 +26,14 @@ USE
     #define PAR_IMPLEMENTATION        in one source file, best one that has nothing else: it takes 10 s to
     #include "par_tp.h"               compile. cc -O2 prog.c -pthread -lm (-DPAR_DNNL: see par_gemm_select)
 
+STEP BY STEP (you have forward and backward of a transformer in one process)
+    1. par_mesh_open makes the ranks' grid; par_tp_open takes its tp (and cp) comm.
+    2. For each layer fill in the sizes of the whole layer and call its _open function, which says what part
+       of each parameter this rank has. Allocate that; par_tp_init fills it.
+    3. Replace each product, norm, attention and loss by the _forward function here, and by its _backward
+       function in reverse order. A matrix states its layout, and a wrong one is an error.
+    4. Once a step call par_tp_finalize_gradients before the optimizer.
+
 EXAMPLE
     #define PAR_IMPLEMENTATION
     #include "par_tp.h"
@@ -97,6 +105,10 @@ MODEL
     Reproducibility. Results are the same to the bit for one binary on one kind of processor. Another
     compiler, matrix product library or instruction set rounds differently.
     Threads. A context is not thread-safe: it belongs to one rank.
+
+DOES NOT
+    No graph and no autograd. No mixture of experts, no sliding windows, no cross attention, no 8-bit
+    products.
 
 LIMITS
     Where tokens are split, t must divide R. t must divide heads; key-value heads must divide t or be divided

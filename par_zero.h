@@ -29,6 +29,14 @@ USE
     A whole loop, with microbatches, clipping, checkpoints and the same bits on any number of ranks:
     examples/04_zero.c.
 
+STEP BY STEP (you have a training loop in one process)
+    1. par_zero_open; par_zero_add_unit for each layer and par_zero_add_tensor for each of its tensors; then
+       par_zero_commit, which allocates them. par_zero_fill sets initial values.
+    2. Read weights by par_zero_data between par_zero_forward_begin and _end of the layer, and add to
+       par_zero_grad between par_zero_backward_begin and _end.
+    3. Replace your optimizer by par_zero_step, and your checkpoint by par_zero_save and par_zero_load.
+    4. Change desc.stage from 0 to 3: nothing else in the loop changes.
+
 EXAMPLE
     #define PAR_IMPLEMENTATION
     #include "par_zero.h"
@@ -126,6 +134,10 @@ MODEL
     par_zero_commit allocates all memory and par_zero_close frees it; only saving and loading allocate in
     between. The pointers of par_zero_data and par_zero_grad are valid from a begin to its end.
     Errors: the text is par_last_error(desc.comm). A context belongs to one rank and is not thread-safe.
+
+DOES NOT
+    No autograd: backward is yours. No activation checkpointing: recompute within backward_begin and _end, or
+    let par_pipe.h do it. No optimizer of your own at run time: a new one is a row and a loop here.
 
 LIMITS
     All ranks use the same units in the same order. Every unit with trained tensors needs m backward passes in
