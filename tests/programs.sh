@@ -261,7 +261,7 @@ pipe_rows() { # what was measured is what was simulated; of times, with SOAK=1, 
     grep -q '<svg' "$work/p.svg" && grep -q '"ph":"s"' "$work/p.json" && $all --load "$work/p.csv" --ranks 2 | grep -q "p.csv" &&
     cp "$work/p.csv" "$work/"$'p"\xff.csv' && $all --load "$work/"$'p"\xff.csv' --ranks 2 --simulate --json | grep -q '/p\\"\\ufffd.csv",' && # JSON, whatever the name
     fails 2 'the nearest is "interleaved_1f1b"' $all --schedule interleaved && fails 2 "not 3" $all --schedule zb_v --chunks 3 &&
-    fails 2 "desc.memory allows 10" $all --schedule auto --memory 10 --simulate && fails 2 "need as many ranks" $all --stages 4 --ranks 2 &&
+    fails 2 "desc.max_activation_bytes allows 10" $all --schedule auto --memory 10 --simulate && fails 2 "need as many ranks" $all --stages 4 --ranks 2 &&
     $all --help | grep -q -- "--perfetto"
 }
 zero_rows() { # a row for each stage, and a summary with its fields
