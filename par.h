@@ -56,7 +56,7 @@ EXAMPLE
     }
 
 TABLE OF CONTENTS
-    The API comes first, grouped by noun: version, results, types, ranks, groups, memory, requests,
+    The API comes first, grouped by noun: version, results, types, ranks, groups, memory, requests, calls,
     collectives, point-to-point, diagnosis, devices, matrix products, device backends, random numbers, files,
     settings, call sites. The implementation follows; search for ">>name":
     >>platform      atomics, futex, clock, processors
@@ -426,6 +426,82 @@ par_result par_group_begin(par_comm *comm);
 par_result par_group_end(par_comm *comm);
 par_result par_group_end_begin(par_comm *comm, par_request *request);
 
+// ---- calls ------------------------------------------------------------------------------------------------
+
+// clang-format off
+// Bits. Which blocks of an array a call reads or writes on one side, send or recv: none; one block, of count
+// elements (of recv_counts[rank] where all ranks pass the same counts); a block of every rank; or one of
+// these two at the root only.
+typedef enum par_side { PAR_SIDE_NONE, PAR_SIDE_BLOCK, PAR_SIDE_ALL,
+                        PAR_SIDE_ROOT = 4, PAR_SIDE_ROOT_BLOCK, PAR_SIDE_ROOT_ALL } par_side;
+// Who passes counts: nobody; all ranks the same recv_counts; the root, for its blocks; every rank, for both
+// sides. A side that has counts and a block of every rank may have displs, too.
+typedef enum par_counts { PAR_COUNTS_NONE, PAR_COUNTS_SAME, PAR_COUNTS_ROOT, PAR_COUNTS_OWN } par_counts;
+// Bits: the arguments besides arrays; and where calls may run other than by algorithms of their own, with the
+// arrival records where they are small (EAGER), and on device backends (DEVICE; staging runs every kind).
+typedef enum par_takes { PAR_TAKES_NONE, PAR_TAKES_OP, PAR_TAKES_ROOT, PAR_TAKES_OP_ROOT,
+                         PAR_TAKES_PEER } par_takes;
+typedef enum par_runs { PAR_RUNS_OWN, PAR_RUNS_EAGER, PAR_RUNS_DEVICE, PAR_RUNS_EAGER_DEVICE } par_runs;
+
+// The kinds of calls and their traits. X(constant, name, send, recv, counts, takes, runs). From its row
+// follow the arguments that a call needs, the elements that its arrays span, what it sends in the ledger, and
+// its in-place rule: a rank's own block is the same memory on both sides (all_to_all has no such form).
+#define PAR_KINDS(X)                                                                                         \
+    X(PAR_KIND_BARRIER,         "barrier",         NONE,       NONE,       NONE, NONE,        EAGER)         \
+    X(PAR_KIND_ALL_REDUCE,      "all_reduce",      BLOCK,      BLOCK,      NONE, OP,          EAGER_DEVICE)  \
+    X(PAR_KIND_REDUCE_SCATTER,  "reduce_scatter",  ALL,        BLOCK,      NONE, OP,          EAGER_DEVICE)  \
+    X(PAR_KIND_REDUCE_SCATTERV, "reduce_scatterv", ALL,        BLOCK,      SAME, OP,          DEVICE)        \
+    X(PAR_KIND_ALL_GATHER,      "all_gather",      BLOCK,      ALL,        NONE, NONE,        EAGER_DEVICE)  \
+    X(PAR_KIND_ALL_GATHERV,     "all_gatherv",     BLOCK,      ALL,        SAME, NONE,        EAGER_DEVICE)  \
+    X(PAR_KIND_BROADCAST,       "broadcast",       ROOT_BLOCK, BLOCK,      NONE, ROOT,        EAGER_DEVICE)  \
+    X(PAR_KIND_REDUCE,          "reduce",          BLOCK,      ROOT_BLOCK, NONE, OP_ROOT,     EAGER_DEVICE)  \
+    X(PAR_KIND_GATHER,          "gather",          BLOCK,      ROOT_ALL,   NONE, ROOT,        EAGER_DEVICE)  \
+    X(PAR_KIND_GATHERV,         "gatherv",         BLOCK,      ROOT_ALL,   ROOT, ROOT,        DEVICE)        \
+    X(PAR_KIND_SCATTER,         "scatter",         ROOT_ALL,   BLOCK,      NONE, ROOT,        EAGER_DEVICE)  \
+    X(PAR_KIND_SCATTERV,        "scatterv",        ROOT_ALL,   BLOCK,      ROOT, ROOT,        DEVICE)        \
+    X(PAR_KIND_ALL_TO_ALL,      "all_to_all",      ALL,        ALL,        NONE, NONE,        EAGER_DEVICE)  \
+    X(PAR_KIND_ALL_TO_ALLV,     "all_to_allv",     ALL,        ALL,        OWN,  NONE,        DEVICE)        \
+    X(PAR_KIND_SEND,            "send",            BLOCK,      NONE,       NONE, PEER,        DEVICE)        \
+    X(PAR_KIND_RECV,            "recv",            NONE,       BLOCK,      NONE, PEER,        DEVICE)
+// clang-format on
+
+typedef enum par_kind {
+#define X(kind, name, send, recv, counts, takes, runs) kind,
+    PAR_KINDS(X)
+#undef X
+        PAR_KIND_COUNT
+} par_kind;
+typedef struct par_kind_traits { // a row of PAR_KINDS
+    const char *name;
+    par_side send, recv;
+    par_counts counts;
+    par_takes takes;
+    par_runs runs;
+} par_kind_traits;
+const char *par_kind_name(par_kind kind);                 // "all_reduce", ...
+const par_kind_traits *par_kind_traits_of(par_kind kind); // an invalid kind has nothing
+
+// A call is described by its kind and arguments. Each function below fills in one and passes it on. Members
+// that the kind does not need are zero.
+typedef struct par_call {
+    const void *send;
+    void *recv;
+    size_t count; // of a block; ignored where all blocks have counts
+    const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
+    par_kind kind;
+    par_dtype dtype;
+    par_op op;
+    int root;         // or the peer
+    int tag;          // of a collective without a root; 0: par_tag's
+    const char *site; // for errors; NULL: the place of the call
+} par_call;
+// Begin a call; request NULL: wait for it here. The description may go at once; arrays and counts stay until
+// the call has ended. Errors: as the function
+// of that kind; ARGUMENT also where the kind does not exist, or does not take the counts or displs.
+par_result par_begin(par_comm *comm, const par_call *call, par_request *request);
+// The elements that this rank's send and recv span in a call, gaps between displs included.
+void par_call_spans(const par_comm *comm, const par_call *call, size_t *send_count, size_t *recv_count);
+
 // ---- collectives ------------------------------------------------------------------------------------------
 // count is in elements and may be 0 or beyond 2^31. n = par_size(comm), S = the bytes of the whole array.
 // Errors of all collectives: ARGUMENT (on the rank whose argument is wrong; MISMATCH on the others),
@@ -542,33 +618,6 @@ par_result par_recv_begin(void *recv, size_t count, par_dtype dtype, int peer, p
                           par_request *request);
 
 // ---- diagnosis --------------------------------------------------------------------------------------------
-
-// X(constant, name): the kind of a call in errors, recorder, ledger and trace.
-#define PAR_KINDS(X)                                                                                         \
-    X(PAR_KIND_BARRIER, "barrier")                                                                           \
-    X(PAR_KIND_ALL_REDUCE, "all_reduce")                                                                     \
-    X(PAR_KIND_REDUCE_SCATTER, "reduce_scatter")                                                             \
-    X(PAR_KIND_REDUCE_SCATTERV, "reduce_scatterv")                                                           \
-    X(PAR_KIND_ALL_GATHER, "all_gather")                                                                     \
-    X(PAR_KIND_ALL_GATHERV, "all_gatherv")                                                                   \
-    X(PAR_KIND_BROADCAST, "broadcast")                                                                       \
-    X(PAR_KIND_REDUCE, "reduce")                                                                             \
-    X(PAR_KIND_GATHER, "gather")                                                                             \
-    X(PAR_KIND_GATHERV, "gatherv")                                                                           \
-    X(PAR_KIND_SCATTER, "scatter")                                                                           \
-    X(PAR_KIND_SCATTERV, "scatterv")                                                                         \
-    X(PAR_KIND_ALL_TO_ALL, "all_to_all")                                                                     \
-    X(PAR_KIND_ALL_TO_ALLV, "all_to_allv")                                                                   \
-    X(PAR_KIND_SEND, "send")                                                                                 \
-    X(PAR_KIND_RECV, "recv")
-
-typedef enum par_kind {
-#define X(name, text) name,
-    PAR_KINDS(X)
-#undef X
-        PAR_KIND_COUNT
-} par_kind;
-const char *par_kind_name(par_kind kind);
 
 // What this rank has done on a comm, per kind of call. sent_* is the volume of the direct algorithm, which is
 // the minimum: all_reduce S - own slice + (n-1) own slices (2(n-1)/n S where n divides the count),
@@ -693,26 +742,13 @@ par_gemm_report par_gemm_get(void); // of this process; names live as long as th
 // caller enqueues next will see the result. Arguments are checked, and calls are recorded and counted, as for
 // all other calls.
 typedef struct par_device_backend par_device_backend;
-typedef struct par_offload_call { // an offloaded call
-    par_comm *comm;
-    par_kind kind;
-    par_dtype dtype;
-    par_op op;
-    int root, tag; // root: or peer
-    const void *send;
-    void *recv;
-    size_t count; // the argument, or the largest of counts
-    const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
-    const char *site;
-    void *state; // the backend's, from begin to end
-} par_offload_call;
 struct par_device_backend {
     const char *name;
     int (*supports)(par_device_backend *backend, const void *memory);
-    par_result (*begin)(par_device_backend *backend,
-                        par_offload_call *call); // in one order on all ranks; returns soon
-    int (*done)(par_device_backend *backend, par_offload_call *call); // 1: end would not wait
-    par_result (*end)(par_device_backend *backend, par_offload_call *call);
+    // In one order on all ranks; returns soon. call stays until end; *state is the backend's, NULL at first.
+    par_result (*begin)(par_device_backend *backend, const par_call *call, void **state);
+    int (*done)(par_device_backend *backend, void *state); // 1: end would not wait
+    par_result (*end)(par_device_backend *backend, void *state);
     void (*progress)(par_device_backend *backend); // called by every wait of this rank
     // Called after its comm was split; attaches a backend to part, which is NULL where color < 0. Collective
     // over its comm.
@@ -724,8 +760,6 @@ struct par_device_backend {
 // Error: ARGUMENT (comm has a backend already).
 par_result par_attach_backend(par_comm *comm, par_device_backend *backend);
 par_device_backend *par_backend_of(const par_comm *comm); // or NULL
-// The numbers of elements that this rank's send and recv arrays span in a call, gaps between displs included.
-void par_offload_call_spans(const par_offload_call *call, size_t *send_count, size_t *recv_count);
 // As par_split, but the new comm has no backend: for a backend's own messages in host memory.
 par_result par_split_host(par_comm *comm, int color, int key, par_comm **out);
 
@@ -837,6 +871,10 @@ static inline par_result par__gemm_select_at(const char *site, const par_gemm_sh
 static inline par_result par__mesh_comm_at(const char *site, par_mesh *mesh, const char *axes,
                                            par_comm **comm) {
     return par_mesh_comm(par__mesh_at_site(mesh, site), axes, comm);
+}
+static inline par_result par__begin_at(const char *site, par_comm *comm, const par_call *call,
+                                       par_request *request) {
+    return par_begin(par__at_site(comm, site), call, request);
 }
 static inline par_result par__all_reduce_at(const char *site, const void *send, void *recv, size_t count,
                                             par_dtype dtype, par_op op, par_comm *comm) {
@@ -1000,48 +1038,6 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
     return par_clock_offset(par__at_site(comm, site), offset, error);
 }
 
-#define par_alloc(...)                 par__alloc_at(PAR_SITE, __VA_ARGS__)
-#define par_split(...)                 par__split_at(PAR_SITE, __VA_ARGS__)
-#define par_close(...)                 par__close_at(PAR_SITE, __VA_ARGS__)
-#define par_mesh_close(...)            par__mesh_close_at(PAR_SITE, __VA_ARGS__)
-#define par_free(...)                  par__free_at(PAR_SITE, __VA_ARGS__)
-#define par_gemm_select(...)           par__gemm_select_at(PAR_SITE, __VA_ARGS__)
-#define par_mesh_comm(...)             par__mesh_comm_at(PAR_SITE, __VA_ARGS__)
-#define par_all_reduce(...)            par__all_reduce_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce_scatter(...)        par__reduce_scatter_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce_scatterv(...)       par__reduce_scatterv_at(PAR_SITE, __VA_ARGS__)
-#define par_all_gather(...)            par__all_gather_at(PAR_SITE, __VA_ARGS__)
-#define par_all_gatherv(...)           par__all_gatherv_at(PAR_SITE, __VA_ARGS__)
-#define par_broadcast(...)             par__broadcast_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce(...)                par__reduce_at(PAR_SITE, __VA_ARGS__)
-#define par_gather(...)                par__gather_at(PAR_SITE, __VA_ARGS__)
-#define par_gatherv(...)               par__gatherv_at(PAR_SITE, __VA_ARGS__)
-#define par_scatter(...)               par__scatter_at(PAR_SITE, __VA_ARGS__)
-#define par_scatterv(...)              par__scatterv_at(PAR_SITE, __VA_ARGS__)
-#define par_all_to_all(...)            par__all_to_all_at(PAR_SITE, __VA_ARGS__)
-#define par_all_to_allv(...)           par__all_to_allv_at(PAR_SITE, __VA_ARGS__)
-#define par_barrier(...)               par__barrier_at(PAR_SITE, __VA_ARGS__)
-#define par_send(...)                  par__send_at(PAR_SITE, __VA_ARGS__)
-#define par_recv(...)                  par__recv_at(PAR_SITE, __VA_ARGS__)
-#define par_sendrecv(...)              par__sendrecv_at(PAR_SITE, __VA_ARGS__)
-#define par_all_reduce_begin(...)      par__all_reduce_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce_scatter_begin(...)  par__reduce_scatter_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce_scatterv_begin(...) par__reduce_scatterv_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_all_gather_begin(...)      par__all_gather_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_all_gatherv_begin(...)     par__all_gatherv_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_broadcast_begin(...)       par__broadcast_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce_begin(...)          par__reduce_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_gather_begin(...)          par__gather_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_gatherv_begin(...)         par__gatherv_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_scatter_begin(...)         par__scatter_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_scatterv_begin(...)        par__scatterv_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_all_to_all_begin(...)      par__all_to_all_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_all_to_allv_begin(...)     par__all_to_allv_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_barrier_begin(...)         par__barrier_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_send_begin(...)            par__send_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_recv_begin(...)            par__recv_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_clock_offset(...)          par__clock_offset_at(PAR_SITE, __VA_ARGS__)
-
 #ifdef __cplusplus
 }
 #endif
@@ -1161,6 +1157,49 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 
 #if defined(PAR_H_IMPLEMENTATION) && !defined(PAR_H_IMPLEMENTED)
 #define PAR_H_IMPLEMENTED
+// A unit may have included the header before, without its implementation.
+#undef par_alloc
+#undef par_split
+#undef par_close
+#undef par_mesh_close
+#undef par_free
+#undef par_gemm_select
+#undef par_mesh_comm
+#undef par_begin
+#undef par_all_reduce
+#undef par_reduce_scatter
+#undef par_reduce_scatterv
+#undef par_all_gather
+#undef par_all_gatherv
+#undef par_broadcast
+#undef par_reduce
+#undef par_gather
+#undef par_gatherv
+#undef par_scatter
+#undef par_scatterv
+#undef par_all_to_all
+#undef par_all_to_allv
+#undef par_barrier
+#undef par_send
+#undef par_recv
+#undef par_sendrecv
+#undef par_all_reduce_begin
+#undef par_reduce_scatter_begin
+#undef par_reduce_scatterv_begin
+#undef par_all_gather_begin
+#undef par_all_gatherv_begin
+#undef par_broadcast_begin
+#undef par_reduce_begin
+#undef par_gather_begin
+#undef par_gatherv_begin
+#undef par_scatter_begin
+#undef par_scatterv_begin
+#undef par_all_to_all_begin
+#undef par_all_to_allv_begin
+#undef par_barrier_begin
+#undef par_send_begin
+#undef par_recv_begin
+#undef par_clock_offset
 
 #include <errno.h>
 #include <fcntl.h>
@@ -1438,11 +1477,16 @@ static const char *const par__dtype_names[] = {PAR_DTYPES(X)};
 #undef X
 #define X(name, text) text,
 static const char *const par__op_names[] = {PAR_OPS(X)};
-static const char *const par__kind_names[] = {PAR_KINDS(X)};
 static const char *const par__result_texts[] = {PAR_RESULTS(X)};
 #undef X
 #define X(name, text) #name,
 static const char *const par__result_names[] = {PAR_RESULTS(X)};
+#undef X
+#define X(kind, name, send, recv, counts, takes, runs)                                                       \
+    {name, PAR_SIDE_##send, PAR_SIDE_##recv, PAR_COUNTS_##counts, PAR_TAKES_##takes, PAR_RUNS_##runs},
+static const par_kind_traits par__kinds[] = {
+    PAR_KINDS(X) // and of an invalid kind:
+    {"(no par_kind)", PAR_SIDE_NONE, PAR_SIDE_NONE, PAR_COUNTS_NONE, PAR_TAKES_NONE, PAR_RUNS_EAGER}};
 #undef X
 
 const char *par_result_name(par_result r) {
@@ -1451,9 +1495,18 @@ const char *par_result_name(par_result r) {
 const char *par_result_text(par_result r) {
     return (unsigned)r < PAR_RESULT_COUNT ? par__result_texts[r] : "(no par_result)";
 }
-const char *par_kind_name(par_kind k) {
-    return (unsigned)k < PAR_KIND_COUNT ? par__kind_names[k] : "(no par_kind)";
+const par_kind_traits *par_kind_traits_of(par_kind k) {
+    return &par__kinds[(unsigned)k < PAR_KIND_COUNT ? k : PAR_KIND_COUNT];
 }
+const char *par_kind_name(par_kind k) { return par_kind_traits_of(k)->name; }
+static int par__takes_root(par_kind k) { return (par__kinds[k].takes & PAR_TAKES_ROOT) != 0; }
+static int par__takes_op(par_kind k) { return (par__kinds[k].takes & PAR_TAKES_OP) != 0; }
+static int par__is_all_reduce(par_kind k) { // or like it: all ranks get the reduction of whole arrays
+    return par__kinds[k].takes == PAR_TAKES_OP && par__kinds[k].send == par__kinds[k].recv;
+}
+static int par__is_message(par_kind k) { return par__kinds[k].takes == PAR_TAKES_PEER; }
+static int par__takes_tag(par_kind k) { return !(par__kinds[k].takes & (PAR_TAKES_ROOT | PAR_TAKES_PEER)); }
+static int par__root_or_tag(const par_call *k) { return par__takes_tag(k->kind) ? k->tag : k->root; }
 size_t par_dtype_bytes(par_dtype d) { return (unsigned)d < PAR_DTYPE_COUNT ? par__bytes_of_dtype[d] : 0; }
 const char *par_dtype_name(par_dtype d) {
     return (unsigned)d < PAR_DTYPE_COUNT ? par__dtype_names[d] : "(no par_dtype)";
@@ -2880,18 +2933,6 @@ typedef struct par__action { // one step of an algorithm: see >>program
     size_t bytes, offset, count;
 } par__action;
 
-typedef struct par__call { // the arguments of a public function
-    par_kind kind;
-    par_dtype dtype;
-    par_op op;
-    int root; // or peer
-    const void *send;
-    void *recv;
-    size_t count; // the argument, or the largest of counts
-    const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
-    uint16_t bucket_hash; // hash of a bucket's counts; 0: a single call
-} par__call;
-
 typedef struct par__algorithm_row par__algorithm_row;
 
 typedef struct par__track { // a piece in flight
@@ -2907,7 +2948,7 @@ typedef struct par__track { // a piece in flight
 typedef struct par__operation {
     struct par__operation *next; // in the world's list of active operations, or in its queue
     par_comm *comm;
-    par__call call;
+    par_call call;
     int state;   // PAR__QUEUED ...
     int invalid; // an argument is wrong: the other ranks must learn that before the call ends
     par_result result;
@@ -2937,15 +2978,16 @@ typedef struct par__operation {
     int pointer_capacity;
     char *scratch;
     size_t scratch_bytes;
-    par_offload_call offload;          // a call that the comm's backend runs, see par__offload_begin
-    const par_device_backend *backend; // NULL: not offloaded
+    const par_device_backend *backend; // that runs the call; NULL: not offloaded
+    void *offload_state;               // the backend's
     // a group
     struct par__operation *group_head; // of its group: the first operation, which completes last
     int group_pending;                 // a head: operations of its group not yet completed
     int detached;                      // nobody waits for it: it is recycled when it completes
     par_result group_result;
-    par__call *bucket_calls; // the calls that share the bucket
+    par_call *bucket_calls; // the calls that share the bucket
     size_t bucket_call_count, bucket_call_capacity;
+    uint16_t bucket_hash; // of their counts; 0: a single call
     char *bucket;
     uint64_t volume; // elements, for the ledger
     uint64_t net_messages, net_bytes;
@@ -3009,8 +3051,7 @@ struct par_comm {
     int splitting_host;             // par_split attaches no backend, see par_split_host
     par__operation *group_offloads; // issued in the present group
     int in_group;                   // between par_group_begin and par_group_end; the calls so far:
-    par__call *grouped;
-    const char **grouped_sites;
+    par_call *grouped;
     size_t grouped_count, grouped_capacity;
     par_result broken; // the error that ended this comm
     int tag;           // of the next call
@@ -3361,7 +3402,7 @@ static const char *par__last_seen(const par__world *w, int index, char *text, si
 // overwritten.
 static void par__write_record(const par__operation *op, uint64_t ended) {
     par__rank_control *k = op->comm->world->control;
-    const par__call *call = &op->call;
+    const par_call *call = &op->call;
     uint64_t *to = k->records[op->record % PAR__RECORD_MAX];
     const uint64_t last = op->site | (uint64_t)call->kind << 16 | (uint64_t)call->dtype << 24 |
                           (call->op & 255u) << 32 | (uint64_t)op->result << 40;
@@ -3369,7 +3410,8 @@ static void par__write_record(const par__operation *op, uint64_t ended) {
         __atomic_store_n(&to[0], (uint64_t)op->sequence, __ATOMIC_RELAXED);
         __atomic_store_n(&to[1], (uint64_t)call->count, __ATOMIC_RELAXED);
         __atomic_store_n(&to[2], op->start_ticks, __ATOMIC_RELAXED);
-        __atomic_store_n(&to[4], op->comm->id | (uint64_t)(uint32_t)call->root << 32, __ATOMIC_RELAXED);
+        __atomic_store_n(&to[4], op->comm->id | (uint64_t)(uint32_t)par__root_or_tag(call) << 32,
+                         __ATOMIC_RELAXED);
     }
     if (op->record + PAR__RECORD_MAX <= k->record_count) return;
     __atomic_store_n(&to[3], ended, __ATOMIC_RELAXED);
@@ -3752,7 +3794,6 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c->queues);
     PAR_FREE(c->model);
     PAR_FREE(c->grouped);
-    PAR_FREE((void *)c->grouped_sites);
     PAR_FREE(c->layer_stats);
     PAR_FREE(c->nodes.node_of);
     PAR_FREE(c->flat.node_of);
@@ -5526,8 +5567,7 @@ static void par__emit_put(par__operation *op, int rank, void *dst, const void *s
 }
 static void par__emit_message(par__operation *op, par__verb verb, int peer, const void *memory,
                               size_t bytes) {
-    if (!bytes && op->call.kind != PAR_KIND_ALL_TO_ALLV)
-        return; // both ends know that (in all_to_allv each knows its own counts)
+    if (!bytes && par__kinds[op->call.kind].counts != PAR_COUNTS_OWN) return; // both ends know that
     par__action *a = par__emit(op, verb);
     a->rank = peer, a->dst = (char *)(uintptr_t)memory, a->bytes = bytes;
 }
@@ -5553,7 +5593,7 @@ static char *par__stage_half(const par__operation *op, int rank) {
 }
 
 static size_t par__block_count(const par__operation *op, int r) { // elements of block r
-    const par__call *k = &op->call;
+    const par_call *k = &op->call;
     return k->recv_counts ? k->recv_counts[r] : k->send_counts ? k->send_counts[r] : k->count;
 }
 static size_t par__block_displ(const par__operation *op, const size_t *counts, const size_t *displs, int r) {
@@ -5568,6 +5608,34 @@ static size_t par__send_displ(const par__operation *op, int r) {
 }
 static size_t par__recv_displ(const par__operation *op, int r) {
     return par__block_displ(op, op->call.recv_counts, op->call.recv_displs, r);
+}
+static size_t par__elements_spanned(const size_t *counts, const size_t *displs, int n,
+                                    size_t count) { // elements spanned
+    size_t max = 0, at = 0;
+    if (!counts) return (size_t)n * count;
+    for (int r = 0; r < n; r++) {
+        at = displs ? displs[r] : at;
+        max = PAR__MAX(max, at + counts[r]);
+        at += counts[r];
+    }
+    return max;
+}
+
+// The elements that a rank's array spans on one side of a call, as far as this rank knows.
+static size_t par__side_span(const par_comm *c, const par_call *k, int rank, par_side side,
+                             const size_t *counts, const size_t *displs) {
+    const int same = par__kinds[k->kind].counts == PAR_COUNTS_SAME;
+    if (!side || ((side & PAR_SIDE_ROOT) && rank != k->root)) return 0;
+    if (side & PAR_SIDE_BLOCK) return same ? k->recv_counts[rank] : k->count;
+    return par__elements_spanned(same ? k->recv_counts : counts, displs, c->size, k->count);
+}
+static void par__spans_of(const par_comm *c, const par_call *k, int rank, size_t *send, size_t *recv) {
+    const par_kind_traits *t = &par__kinds[k->kind];
+    *send = par__side_span(c, k, rank, t->send, k->send_counts, k->send_displs);
+    *recv = par__side_span(c, k, rank, t->recv, k->recv_counts, k->recv_displs);
+}
+void par_call_spans(const par_comm *c, const par_call *k, size_t *send, size_t *recv) {
+    par__spans_of(c, k, c->rank, send, recv);
 }
 // Sources that this process cannot address are copied to its stage, and results are copied from there, one
 // block at a time.
@@ -5683,81 +5751,54 @@ static char *par__get_scratch(par__operation *op, size_t bytes) {
 
 // The bytes of the input that other ranks need; SIZE_MAX: this kind of call is never eager.
 static size_t par__eager_bytes(const par__operation *op) {
-    const par__call *k = &op->call;
-    switch (k->kind) {
-    case PAR_KIND_BARRIER: return 0;
-    case PAR_KIND_BROADCAST:
-    case PAR_KIND_ALL_REDUCE:
-    case PAR_KIND_REDUCE:
-    case PAR_KIND_ALL_GATHER:
-    case PAR_KIND_ALL_GATHERV:
-    case PAR_KIND_GATHER: return k->count * par__element_bytes(op);
-    case PAR_KIND_SCATTER:
-    case PAR_KIND_REDUCE_SCATTER:
-    case PAR_KIND_ALL_TO_ALL: return k->count * par__element_bytes(op) * (size_t)op->comm->size;
-    default: return SIZE_MAX;
-    }
+    const par_kind_traits *t = &par__kinds[op->call.kind];
+    const int all = t->send & PAR_SIDE_ALL;
+    if (!(t->runs & PAR_RUNS_EAGER)) return SIZE_MAX;
+    return op->call.count * par__element_bytes(op) * (all ? (size_t)op->comm->size : 1);
 }
 
 static int par__has_input(const par__operation *op) { // that other ranks need
-    const par_kind kind = op->call.kind;
-    return op->comm->rank == op->call.root || (kind != PAR_KIND_BROADCAST && kind != PAR_KIND_SCATTER);
+    return !(par__kinds[op->call.kind].send & PAR_SIDE_ROOT) || op->comm->rank == op->call.root;
 }
 
 static void par__send_eager(par__operation *op,
                             par__arrival *arrival) { // to where peers expect the data
     par_comm *c = op->comm;
-    const par__call *k = &op->call;
+    const par_call *k = &op->call;
     void *to = arrival->u.data;
     if (op->eager == PAR__EAGER_STAGE) op->track->half = c->half + 1, to = par__stage_half(op, c->rank);
     if (k->count && par__has_input(op))
         memcpy(to, k->send,
-               k->kind == PAR_KIND_ALL_GATHERV ? par__block_count(op, c->rank) * par__element_bytes(op)
-                                               : par__eager_bytes(op));
+               par__kinds[k->kind].counts ? par__block_count(op, c->rank) * par__element_bytes(op)
+                                          : par__eager_bytes(op));
 }
 
 static void par__receive_eager(par__operation *op) {
     par_comm *c = op->comm;
-    const par__call *k = &op->call;
+    const par_call *k = &op->call;
+    const par_kind_traits *t = &par__kinds[k->kind];
     const size_t e = par__element_bytes(op), bytes = k->count * e;
     const int parity = (int)(op->sequence & 1u), is_inline = op->eager == PAR__EAGER_INLINE;
+    const int all = (t->send & PAR_SIDE_ALL); // from each rank, this rank's block
+    const int root = c->rank == k->root;
     void *recv = k->recv;
     if (!is_inline) op->track->half = ++c->half;
     for (int r = 0; r < c->size; r++) {
         const char *x =
             is_inline ? (const char *)c->board->arrivals[r].arrival[parity].u.data : par__stage_half(op, r);
-        op->sources[r] = x + (k->kind == PAR_KIND_REDUCE_SCATTER ? (size_t)c->rank * bytes : 0);
+        op->sources[r] = x + (all ? (size_t)c->rank * bytes : 0);
     }
-    switch (k->kind) {
-    case PAR_KIND_REDUCE:
-        if (c->rank != k->root) break; // fall through
-    case PAR_KIND_ALL_REDUCE:
-    case PAR_KIND_REDUCE_SCATTER:
-        if (k->count)
-            par__reduce_sources(c->world->kernels, &recv, 1, NULL, op->sources, c->size, k->count, k->dtype,
-                                k->op, c->size, 0);
-        break;
-    case PAR_KIND_BROADCAST:
-        if (bytes && !(c->rank == k->root && recv == k->send)) memcpy(recv, op->sources[k->root], bytes);
-        break;
-    case PAR_KIND_GATHER:
-        if (c->rank != k->root) break; // fall through
-    case PAR_KIND_ALL_GATHER:
-    case PAR_KIND_ALL_GATHERV:
+    if (!k->count || ((t->recv & PAR_SIDE_ROOT) && !root)) return;
+    if (t->takes & PAR_TAKES_OP) {
+        par__reduce_sources(c->world->kernels, &recv, 1, NULL, op->sources, c->size, k->count, k->dtype,
+                            k->op, c->size, 0);
+    } else if (t->send & PAR_SIDE_ROOT) {
+        if (!root || recv != k->send) memcpy(recv, op->sources[k->root], bytes);
+    } else {
         for (int r = 0; r < c->size; r++)
             if (par__block_count(op, r))
                 memcpy((char *)recv + par__recv_displ(op, r) * e, op->sources[r],
                        par__block_count(op, r) * e);
-        break;
-    case PAR_KIND_SCATTER:
-        if (bytes) memcpy(recv, (const char *)op->sources[k->root] + (size_t)c->rank * bytes, bytes);
-        break;
-    case PAR_KIND_ALL_TO_ALL:
-        for (int r = 0; bytes && r < c->size; r++)
-            memcpy((char *)recv + (size_t)r * bytes, (const char *)op->sources[r] + (size_t)c->rank * bytes,
-                   bytes);
-        break;
-    default: break;
     }
 }
 
@@ -5901,29 +5942,23 @@ static void par__emit_oneshot_broadcast(par__operation *op) {
 // root, which alone knows where the blocks are, reads or writes.
 static void par__emit_oneshot_blocks(par__operation *op) {
     par_comm *c = op->comm;
-    const par__call *k = &op->call;
-    const int me = c->rank, root = k->root;
+    const par_call *k = &op->call;
+    const par_kind_traits *t = &par__kinds[k->kind];
+    const int me = c->rank, gather = t->recv == PAR_SIDE_ROOT_ALL, scatter = t->send == PAR_SIDE_ROOT_ALL;
     const size_t e = par__element_bytes(op), block = k->count * e;
     for (int i = 0; i < c->size; i++) {
         const int r = (me + i) % c->size;
-        char *recv = par__output_at(op, par__recv_displ(op, r) * e);
-        switch (k->kind) {
-        case PAR_KIND_GATHER:
-            if (r == root) par__emit_put(op, r, op->output[r] + (size_t)me * block, k->send, block);
-            break;
-        case PAR_KIND_GATHERV:
-            if (me == root) par__emit_pull(op, r, recv, op->input[r], par__block_count(op, r) * e);
-            break;
-        case PAR_KIND_SCATTER:
-            if (r == root) par__emit_pull(op, r, k->recv, op->input[r] + (size_t)me * block, block);
-            break;
-        case PAR_KIND_SCATTERV:
-            if (me == root)
-                par__emit_put(op, r, op->output[r], par__input_at(op, par__send_displ(op, r) * e),
-                              par__block_count(op, r) * e);
-            break;
-        default: par__emit_pull(op, r, recv, op->input[r] + (size_t)me * block, block); break;
-        }
+        char *recv = scatter ? (char *)k->recv : par__output_at(op, par__recv_displ(op, r) * e);
+        if ((gather || scatter) && k->root != (t->counts ? me : r)) continue;
+        if (gather && t->counts)
+            par__emit_pull(op, r, recv, op->input[r], par__block_count(op, r) * e);
+        else if (gather)
+            par__emit_put(op, r, op->output[r] + (size_t)me * block, k->send, block);
+        else if (scatter && t->counts)
+            par__emit_put(op, r, op->output[r], par__input_at(op, par__send_displ(op, r) * e),
+                          par__block_count(op, r) * e);
+        else
+            par__emit_pull(op, r, recv, op->input[r] + (size_t)me * block, block);
     }
     par__emit_publish(op, 1);
     par__emit_wait_all(op, 1);
@@ -5950,7 +5985,7 @@ static void par__slice(size_t count, int n, int r, size_t e, size_t *first,
 
 static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only the root gets the result
     par_comm *c = op->comm;
-    const int rooted = op->call.kind == PAR_KIND_REDUCE, receives = !rooted || c->rank == op->call.root;
+    const int rooted = par__takes_root(op->call.kind), receives = !rooted || c->rank == op->call.root;
     const int push = rooted ? op->output[op->call.root] != NULL : op->recv_addressable;
     const int zero_copy = op->send_addressable && push;
     const size_t e = par__element_bytes(op), at = op->offset;
@@ -6106,7 +6141,7 @@ static void par__emit_chain(par__operation *op, const par__chain *ch) {
 static void par__emit_chain_piece(par__operation *op, const par__layout *layout, int ring) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op), capacity = par__chain_capacity(op);
-    const int blocks = op->call.kind == PAR_KIND_REDUCE_SCATTER || op->call.kind == PAR_KIND_REDUCE_SCATTERV;
+    const int blocks = par__kinds[op->call.kind].send == PAR_SIDE_ALL; // reduce_scatter
     par__chain ch;
     while (blocks && op->block < (size_t)c->size && op->offset == par__block_count(op, (int)op->block))
         op->block++, op->offset = 0;
@@ -6116,7 +6151,7 @@ static void par__emit_chain_piece(par__operation *op, const par__layout *layout,
     ch.ring = ring || length > 2 * capacity; // many pieces: keep all links busy; few: fewest steps
     ch.at = op->offset + (blocks ? par__recv_displ(op, (int)op->block) : 0);
     ch.count = PAR__MIN(capacity, length - op->offset);
-    ch.dest = blocks ? (int)op->block : op->call.kind == PAR_KIND_REDUCE ? op->call.root : -1;
+    ch.dest = blocks ? (int)op->block : par__takes_root(op->call.kind) ? op->call.root : -1;
     ch.into = par__output_at(op, op->offset * e);
     if (layout == &c->nodes) par__inputs_from_stages(op, ch.at * e, 0);
     op->input[c->rank] = (const char *)op->call.send;
@@ -6255,7 +6290,7 @@ static void par__emit_doubling_steps(par__operation *op, char *base, const size_
 
 static void par__emit_doubling(par__operation *op) {
     par_comm *c = op->comm;
-    const int n = c->size, sum = op->call.kind == PAR_KIND_ALL_REDUCE;
+    const int n = c->size, sum = par__takes_op(op->call.kind);
     const size_t e = par__element_bytes(op), table = 2 * sizeof(size_t) * (size_t)n,
                  bytes = op->call.count * e;
     const size_t stride = par__round_up(bytes, 64);
@@ -6325,11 +6360,11 @@ static void par__emit_halving(par__operation *op) {
 
 static void par__emit_pairwise(par__operation *op) {
     par_comm *c = op->comm;
-    const par__call *k = &op->call;
+    const par_call *k = &op->call;
     const size_t e = par__element_bytes(op);
-    const int gather = k->kind == PAR_KIND_GATHER || k->kind == PAR_KIND_GATHERV;
-    const int scatter = k->kind == PAR_KIND_SCATTER || k->kind == PAR_KIND_SCATTERV;
-    const int spread = k->kind == PAR_KIND_ALL_GATHER || k->kind == PAR_KIND_ALL_GATHERV;
+    const par_kind_traits *t = &par__kinds[k->kind];
+    const int gather = t->recv == PAR_SIDE_ROOT_ALL, scatter = t->send == PAR_SIDE_ROOT_ALL;
+    const int spread = t->send == PAR_SIDE_BLOCK && t->recv == PAR_SIDE_ALL;
     const int rooted = gather || scatter, root = c->rank == k->root, one = gather || spread; // block is sent
     const size_t mine = spread ? par__block_count(op, c->rank) : k->count;
     for (int i = 1; i < c->size; i++) {
@@ -6361,9 +6396,9 @@ static par__pairwise_part par__pairwise_part_of(const par__operation *op, int r,
     const size_t e = par__element_bytes(op);
     size_t first = 0, length = par__block_count(op, r);
     par__pairwise_part p;
-    if (op->call.kind == PAR_KIND_ALL_REDUCE)
+    if (par__is_all_reduce(op->call.kind))
         par__slice(op->call.count, op->comm->size, r, e, &first, &length);
-    else if (op->call.kind == PAR_KIND_REDUCE)
+    else if (par__takes_root(op->call.kind))
         length = r == op->call.root ? op->call.count : 0;
     else
         first = par__recv_displ(op, r);
@@ -6374,7 +6409,7 @@ static par__pairwise_part par__pairwise_part_of(const par__operation *op, int r,
 
 static void par__emit_pairwise_sum(par__operation *op) {
     par_comm *c = op->comm;
-    const int n = c->size, me = c->rank, all = op->call.kind == PAR_KIND_ALL_REDUCE;
+    const int n = c->size, me = c->rank, all = par__is_all_reduce(op->call.kind);
     const size_t e = par__element_bytes(op), slot = par__stage_half_bytes(op) / (size_t)n / 64 * 64,
                  capacity = slot / e;
     const par__pairwise_part mine = par__pairwise_part_of(op, me, capacity);
@@ -6573,7 +6608,7 @@ static int par__sends_inline(const par__operation *op) {
 static int par__sends_staged(const par__operation *op, int shared) {
     const par__algorithm_row *requested = par__requested_algorithm(op);
     const size_t bytes = par__eager_bytes(op), n = (size_t)op->comm->size;
-    const size_t work = op->call.kind == PAR_KIND_ALL_REDUCE ? bytes * n / 2 : bytes; // all add everything
+    const size_t work = par__is_all_reduce(op->call.kind) ? bytes * n / 2 : bytes; // all add everything
     if (!par__one_node(op) || bytes > par__stage_half_bytes(op)) return 0;
     return requested ? requested->fits == par__fits_eager
                      : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
@@ -6586,93 +6621,40 @@ static int par__sends_staged(const par__operation *op, int shared) {
 // piece -> DONE. Of a message: QUEUED -> RUNNING -> DONE. Every wait steps all active operations, on all
 // comms.
 
-static size_t par__elements_spanned(const size_t *counts, const size_t *displs, int n,
-                                    size_t count) { // elements spanned
-    size_t max = 0, at = 0;
-    if (!counts) return (size_t)n * count;
-    for (int r = 0; r < n; r++) {
-        at = displs ? displs[r] : at;
-        max = PAR__MAX(max, at + counts[r]);
-        at += counts[r];
-    }
-    return max;
-}
-
-// The elements that a rank's send and recv arrays span, as far as this rank knows.
-static void par__spans_of(const par__operation *op, int rank, size_t *send, size_t *recv) {
-    const par__call *k = &op->call;
-    const int n = op->comm->size, root = rank == k->root;
-    const size_t all = par__elements_spanned(k->recv_counts, k->recv_displs, n, k->count), one = k->count;
-    *send = *recv = one;
-    switch (k->kind) {
-    case PAR_KIND_BARRIER: *send = *recv = 0; break;
-    case PAR_KIND_REDUCE_SCATTER:
-    case PAR_KIND_REDUCE_SCATTERV: *send = all, *recv = par__block_count(op, rank); break;
-    case PAR_KIND_ALL_GATHER:
-    case PAR_KIND_ALL_GATHERV: *send = par__block_count(op, rank), *recv = all; break;
-    case PAR_KIND_BROADCAST: *send = root ? one : 0; break;
-    case PAR_KIND_REDUCE: *recv = root ? one : 0; break;
-    case PAR_KIND_GATHER:
-    case PAR_KIND_GATHERV: *recv = root ? all : 0; break;
-    case PAR_KIND_SCATTER:
-    case PAR_KIND_SCATTERV:
-        *send = root ? par__elements_spanned(k->send_counts, k->send_displs, n, one) : 0;
-        break;
-    case PAR_KIND_ALL_TO_ALL: *send = *recv = all; break;
-    case PAR_KIND_ALL_TO_ALLV:
-        *recv = all, *send = par__elements_spanned(k->send_counts, k->send_displs, n, one);
-        break;
-    case PAR_KIND_SEND: *recv = 0; break;
-    case PAR_KIND_RECV: *send = 0; break;
-    default: break;
-    }
-}
-static void par__spans(const par__operation *op, size_t *send, size_t *recv) { // of this rank
-    par__spans_of(op, op->comm->rank, send, recv);
-}
-// The same, as far as this rank may access them. In gatherv and scatterv only the root knows the counts, and
-// it copies; all_to_allv's arrays are never shared.
+// The elements that a rank's arrays span, as far as this rank may access them. Where only the root has counts
+// it copies; where every rank has its own the arrays are never shared.
 static void par__spans_shared(const par__operation *op, int rank, size_t *send, size_t *recv) {
-    const par_kind k = op->call.kind;
-    const int root = op->comm->rank == op->call.root;
-    par__spans_of(op, rank, send, recv);
-    if (k == PAR_KIND_GATHERV) *send = root ? par__block_count(op, rank) : 0, *recv = 0;
-    if (k == PAR_KIND_SCATTERV) *recv = root ? par__block_count(op, rank) : 0, *send = 0;
-    if (k == PAR_KIND_ALL_TO_ALLV) *send = *recv = 0;
+    const par_kind_traits *t = &par__kinds[op->call.kind];
+    par__spans_of(op->comm, &op->call, rank, send, recv);
+    if (t->counts == PAR_COUNTS_OWN) *send = *recv = 0;
+    if (t->counts != PAR_COUNTS_ROOT) return;
+    const size_t block = op->comm->rank == op->call.root ? par__block_count(op, rank) : 0;
+    *send = t->recv == PAR_SIDE_ROOT_ALL ? block : 0, *recv = t->send == PAR_SIDE_ROOT_ALL ? block : 0;
 }
 
 // The elements that this rank sends in the direct algorithm, for the ledger.
 static size_t par__volume(const par__operation *op) {
-    const par__call *k = &op->call;
+    const par_call *k = &op->call;
+    const par_kind_traits *t = &par__kinds[k->kind];
     const int n = op->comm->size, me = op->comm->rank, root = me == k->root;
     const size_t others = (size_t)n - 1;
     size_t first, slice, sum = 0;
-    switch (k->kind) {
-    case PAR_KIND_ALL_REDUCE: {
-        const size_t base = k->count / (size_t)n, extra = k->count % (size_t)n;
-        slice = base + ((size_t)me < extra);
+    if (par__is_all_reduce(k->kind)) {
+        slice = k->count / (size_t)n + ((size_t)me < k->count % (size_t)n);
         return k->count - slice + others * slice;
     }
-    case PAR_KIND_REDUCE:
+    if (t->takes == PAR_TAKES_OP_ROOT) { // reduce
         par__slice(k->count, n, me, par__element_bytes(op), &first, &slice);
         return root ? k->count - slice : k->count;
-    case PAR_KIND_REDUCE_SCATTER:
-    case PAR_KIND_REDUCE_SCATTERV:
-        return par__elements_spanned(k->recv_counts, NULL, n, k->count) - par__block_count(op, me);
-    case PAR_KIND_ALL_GATHER:
-    case PAR_KIND_ALL_GATHERV: return others * par__block_count(op, me);
-    case PAR_KIND_BROADCAST: return root ? k->count : 0;
-    case PAR_KIND_GATHER:
-    case PAR_KIND_GATHERV: return root ? 0 : k->count;
-    case PAR_KIND_SCATTER: return root ? others * k->count : 0;
-    case PAR_KIND_SCATTERV:
-    case PAR_KIND_ALL_TO_ALLV:
-        for (int r = 0; r < n && k->send_counts; r++) sum += r == me ? 0 : k->send_counts[r];
-        return sum;
-    case PAR_KIND_ALL_TO_ALL: return others * k->count;
-    case PAR_KIND_SEND: return k->count;
-    default: return 0;
     }
+    if (t->send == PAR_SIDE_NONE || ((t->send & PAR_SIDE_ROOT) && !root)) return 0;
+    if (t->send & PAR_SIDE_ALL) { // the others' blocks
+        const size_t *counts = t->counts == PAR_COUNTS_SAME ? k->recv_counts : k->send_counts;
+        for (int r = 0; r < n && counts; r++) sum += r == me ? 0 : counts[r];
+        return counts ? sum : others * k->count;
+    }
+    if (t->recv == PAR_SIDE_ALL) return others * par__block_count(op, me);
+    return t->recv == PAR_SIDE_ROOT_ALL && root ? 0 : k->count;
 }
 
 // The thread that waits may be another one than the thread that steps the operation.
@@ -6758,25 +6740,23 @@ static uint64_t par__hash_sizes(const size_t *x, int n, uint64_t h) {
     return h;
 }
 
-static int par__has_root(par_kind k) {
-    return k == PAR_KIND_BROADCAST || (k >= PAR_KIND_REDUCE && k <= PAR_KIND_SCATTERV) || k >= PAR_KIND_SEND;
-}
 static const char *par__describe_call(const par__arrival *s, char *text, size_t bytes) {
     char count[40] = "", root[32] = "";
     const par_kind k = (par_kind)s->kind;
-    if (par__has_root(k) || s->root)
-        snprintf(root, sizeof root, par__has_root(k) ? ", root=%d" : ", tag=%d", s->root);
-    if (k == PAR_KIND_ALL_GATHERV || k == PAR_KIND_REDUCE_SCATTERV)
+    const par_kind_traits *t = par_kind_traits_of(k);
+    const char *invalid = s->flags & PAR__INVALID_CALL ? " with an invalid argument" : "";
+    if ((t->takes & PAR_TAKES_ROOT) || s->root)
+        snprintf(root, sizeof root, t->takes & PAR_TAKES_ROOT ? ", root=%d" : ", tag=%d", s->root);
+    if (t->counts == PAR_COUNTS_SAME)
         snprintf(count, sizeof count, "counts[] #%08x", (unsigned)(s->count ^ s->count >> 32));
     else
         snprintf(count, sizeof count, "count=%llu", (unsigned long long)s->count);
     if (k == PAR_KIND_BARRIER)
-        snprintf(text, bytes, "par_barrier(%s)", root[0] ? root + 2 : "");
+        snprintf(text, bytes, "par_barrier(%s)%s", root[0] ? root + 2 : "", invalid);
     else
         snprintf(text, bytes, "par_%s(%s, %s, op=%s%s)%s%s", par_kind_name(k), count,
                  par_dtype_name((par_dtype)s->dtype), par_op_name(s->op), root,
-                 s->op_hash && s->op != PAR_SCALED_SUM ? " for a group of calls" : "",
-                 s->flags & PAR__INVALID_CALL ? " with an invalid argument" : "");
+                 s->op_hash && s->op != PAR_SCALED_SUM ? " for a group of calls" : "", invalid);
     return text;
 }
 
@@ -6786,8 +6766,7 @@ static par_result par__compare_arrivals(par__operation *op) {
     par_comm *c = op->comm;
     const int parity = (int)(op->sequence & 1u);
     const par__arrival *a = &c->board->arrivals[0].arrival[parity];
-    const int own_counts =
-        a->kind == PAR_KIND_GATHERV || a->kind == PAR_KIND_SCATTERV || a->kind == PAR_KIND_ALL_TO_ALLV;
+    const int own_counts = par_kind_traits_of((par_kind)a->kind)->counts >= PAR_COUNTS_ROOT;
     char one[160], two[160];
     for (int r = 0; r < c->size; r++) {
         const par__arrival *b = &c->board->arrivals[r].arrival[parity];
@@ -6816,9 +6795,10 @@ static par_result par__compare_arrivals(par__operation *op) {
 // through the board.
 static par_result par__compare_counts(par__operation *op) {
     par_comm *c = op->comm;
-    const par__call *k = &op->call;
-    const size_t *counts = k->kind == PAR_KIND_GATHERV ? k->recv_counts : k->send_counts;
-    if ((k->kind != PAR_KIND_GATHERV && k->kind != PAR_KIND_SCATTERV) || c->rank != k->root) return PAR_OK;
+    const par_call *k = &op->call;
+    const par_kind_traits *t = &par__kinds[k->kind];
+    const size_t *counts = t->recv == PAR_SIDE_ROOT_ALL ? k->recv_counts : k->send_counts;
+    if (t->counts != PAR_COUNTS_ROOT || c->rank != k->root) return PAR_OK;
     for (int r = 0; r < c->size; r++) {
         const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
         if (s->count == counts[r]) continue;
@@ -6840,9 +6820,10 @@ static par_result par__compare_counts(par__operation *op) {
 // from the caches. (cma_bytes 1: always, for tests.)
 static int par__may_use_cma(const par__operation *op) {
     const par_comm *c = op->comm;
-    const par_kind k = op->call.kind;
-    const int sum = k == PAR_KIND_ALL_REDUCE || k == PAR_KIND_REDUCE;
-    const int one_reader = c->size == 2 || (k >= PAR_KIND_GATHER && k <= PAR_KIND_ALL_TO_ALL);
+    const par_kind_traits *t = &par__kinds[op->call.kind];
+    const int sum = (t->takes & PAR_TAKES_OP) && t->send == PAR_SIDE_BLOCK;
+    const int one_reader = c->size == 2 || t->send == PAR_SIDE_ROOT_ALL || t->recv == PAR_SIDE_ROOT_ALL ||
+                           (t->send == PAR_SIDE_ALL && t->recv == PAR_SIDE_ALL);
     const size_t bytes = par__call_bytes(op) / (sum ? (size_t)c->size : 1);
     return c->world->cma && c->nodes.node_count == 1 && bytes >= c->world->cma_bytes &&
            (one_reader || c->world->cma_bytes == 1);
@@ -6852,15 +6833,15 @@ static int par__may_use_cma(const par__operation *op) {
 // stage at once.
 static unsigned par__advertise_arrays(par__operation *op, par__arrival *s) {
     par_comm *c = op->comm;
-    const par__call *k = &op->call;
+    const par_call *k = &op->call;
     const size_t e = par__element_bytes(op);
     const int alone = c->size == 1, cma = par__may_use_cma(op); // a rank can always address itself
     const char *out = (const char *)k->send, *in = (const char *)k->recv;
     size_t send, recv;
     unsigned flags = 0;
     if (!par__commit_stage(c)) return PAR__NO_MEMORY;
-    if (k->kind == PAR_KIND_ALL_TO_ALLV) return 0;
-    par__spans(op, &send, &recv);
+    if (par__kinds[k->kind].counts == PAR_COUNTS_OWN) return 0;
+    par_call_spans(c, k, &send, &recv);
     if (par__shared_offset(c->world, out, send * e, &s->u.address.send) || alone)
         flags |= PAR__SEND_SHARED;
     else if (cma)
@@ -6878,17 +6859,17 @@ static unsigned par__advertise_arrays(par__operation *op, par__arrival *s) {
 
 static void par__publish_arrival(par__operation *op) {
     par_comm *c = op->comm;
-    const par__call *k = &op->call;
+    const par_call *k = &op->call;
     par__arrival *s = &c->board->arrivals[c->rank].arrival[op->sequence & 1u];
-    const int summing = k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE ||
-                        k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
+    const int takes_op = par__takes_op(k->kind);
     unsigned flags = op->invalid ? PAR__INVALID_CALL : 0; // then nothing else in the arrival counts
-    s->kind = (uint8_t)k->kind, s->dtype = (uint8_t)k->dtype, s->root = k->root, s->site = op->site;
-    s->op = summing ? (uint8_t)par__op_code(k->op) : 0;
-    s->op_hash = summing ? (uint16_t)(k->op >> 8 ^ k->op >> 24 ^ k->op >> 40 ^ k->op >> 52) : 0;
-    s->op_hash ^= k->bucket_hash;
+    s->kind = (uint8_t)k->kind, s->dtype = (uint8_t)k->dtype, s->root = par__root_or_tag(k),
+    s->site = op->site;
+    s->op = takes_op ? (uint8_t)par__op_code(k->op) : 0;
+    s->op_hash = takes_op ? (uint16_t)(k->op >> 8 ^ k->op >> 24 ^ k->op >> 40 ^ k->op >> 52) : 0;
+    s->op_hash ^= op->bucket_hash;
     s->count = k->count;
-    if (k->kind == PAR_KIND_ALL_GATHERV || k->kind == PAR_KIND_REDUCE_SCATTERV)
+    if (par__kinds[k->kind].counts == PAR_COUNTS_SAME)
         s->count = par__hash_sizes(k->recv_displs, c->size,
                                    par__hash_sizes(k->recv_counts, c->size, 0xcbf29ce484222325u));
     op->eager = !flags && par__sends_inline(op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
@@ -6980,9 +6961,8 @@ static void par__push_trace_event(par__world *w, const char *name, uint64_t star
 // The bytes of the whole array, S: n blocks of the call's count, or the count itself.
 static size_t par__array_bytes(const par__operation *op) {
     size_t send, recv;
-    par__spans(op, &send, &recv);
-    return (op->call.kind == PAR_KIND_REDUCE ? op->call.count : PAR__MAX(send, recv)) *
-           par__element_bytes(op);
+    par_call_spans(op->comm, &op->call, &send, &recv);
+    return PAR__MAX(send, recv) * par__element_bytes(op);
 }
 
 // Copy the results of a bucket to the arrays of its calls.
@@ -6990,7 +6970,7 @@ static void par__unpack_bucket(par__operation *op) {
     const size_t e = par__element_bytes(op);
     const char *from = op->bucket;
     for (size_t i = 0; i < op->bucket_call_count; i++) {
-        const par__call *k = &op->bucket_calls[i];
+        const par_call *k = &op->bucket_calls[i];
         if (op->result == PAR_OK && k->count) memcpy(k->recv, from, k->count * e);
         from += k->count * e;
     }
@@ -7047,7 +7027,7 @@ static void par__complete(par__operation *op) {
 // as one.
 static par__call_queue *par__queue_of(const par__operation *op) {
     const size_t n = (size_t)op->comm->size, peer = (size_t)op->call.root;
-    if (op->call.kind < PAR_KIND_SEND) return &op->comm->queues[0];
+    if (!par__is_message(op->call.kind)) return &op->comm->queues[0];
     return &op->comm->queues[1 + peer + (op->call.kind == PAR_KIND_RECV ? n : 0)];
 }
 
@@ -7100,7 +7080,7 @@ static int par__complete_with_error(par__operation *op, par_result result) {
         par__set_error(op->comm->world, result, "no memory for par_%s", par_kind_name(op->call.kind));
     op->result = result;
     par__dequeue(op);
-    if (op->call.kind < PAR_KIND_SEND) {
+    if (!par__is_message(op->call.kind)) {
         for (int t = 0; t < op->track_count; t++)
             for (size_t i = 0; i < op->tracks[t].transfer_count; i++) {
                 par__transfer *x = &op->tracks[t].transfers[i];
@@ -7281,7 +7261,7 @@ static int par__progress_operations(par__world *w) { // 1: something moved
         if (op->state == PAR__WAITING_FOR_GROUP) {
             if (!op->group_pending) par__set_op_state(op, PAR__DONE), moved = 1;
         } else if (op->state != PAR__DONE)
-            moved |= op->call.kind < PAR_KIND_SEND ? par__step_collective(op) : par__step_message(op);
+            moved |= !par__is_message(op->call.kind) ? par__step_collective(op) : par__step_message(op);
         if (op->state != PAR__DONE) {
             link = &op->next;
             continue;
@@ -7313,7 +7293,7 @@ static void par__describe_missing(const par__operation *op, char *text, size_t b
     text[0] = 0;
     for (int r = 0; r < c->size && at + 300 < bytes; r++) {
         const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
-        const int message = op->call.kind >= PAR_KIND_SEND;
+        const int message = par__is_message(op->call.kind);
         if (message ? r != op->call.root : r == c->rank || PAR__LOAD(&s->sequence) == op->sequence) continue;
         if (c->arena_index[r] >= 0)
             par__last_seen(w, c->arena_index[r], seen, sizeof seen);
@@ -7406,7 +7386,7 @@ static par_result par__check_wait(par__operation *op) {
     par__world *w = c->world;
     char who[PAR__ERROR_BYTES / 2], waiting[128];
     int had_error;
-    const int message = op->call.kind >= PAR_KIND_SEND;
+    const int message = par__is_message(op->call.kind);
     const char *site = par__op_site(op);
     if (PAR__LOAD(&w->arena->aborted) == 1)
         return par__set_error(w, PAR_ERR_ABORTED, "par_%s at %s: %s", par_kind_name(op->call.kind), site,
@@ -7504,36 +7484,45 @@ static par_result par__wait_for(par__operation *op) {
 #define PAR__COALESCE_BYTES ((size_t)65536)   // calls of up to so many bytes are coalesced
 #define PAR__BUCKET_BYTES   ((size_t)1 << 20) // up to so many bytes
 
-static int par__validate_call(par__operation *op) {
-    const par__call *k = &op->call;
-    const par_comm *c = op->comm;
-    const int rooted = par__has_root(k->kind);
+// What is wrong with the counts and displs of a call; NULL: nothing.
+static const char *par__counts_error(const par_comm *c, const par_call *k) {
+    const par_kind_traits *t = &par__kinds[k->kind];
+    if (!t->counts && !k->send_counts && !k->send_displs && !k->recv_counts && !k->recv_displs) return NULL;
+    const int root = t->counts == PAR_COUNTS_ROOT, gather = t->recv == PAR_SIDE_ROOT_ALL;
+    const int send = t->counts == PAR_COUNTS_OWN || (root && !gather), recv = t->counts && (!root || gather);
+    const int displs = recv && t->recv != PAR_SIDE_BLOCK;
+    if ((!send && (k->send_counts || k->send_displs)) || (!recv && k->recv_counts) ||
+        (!displs && k->recv_displs))
+        return "it does not take these counts or displs";
+    if (root && c->rank != k->root) return NULL;
+    if (send && !k->send_counts) return root ? "the root needs send_counts" : "counts is NULL";
+    if (recv && !k->recv_counts) return root ? "the root needs recv_counts" : "counts is NULL";
+    if (t->counts == PAR_COUNTS_OWN && k->send_counts[c->rank] != k->recv_counts[c->rank])
+        return "send_counts and recv_counts differ for the own block";
+    return NULL;
+}
+
+static int par__validate_call(const par_comm *c, const par_call *k) {
+    const par_kind_traits *t = par_kind_traits_of(k->kind);
     const char *why = NULL;
     size_t send = 0, recv = 0;
-    if ((unsigned)k->dtype >= PAR_DTYPE_COUNT)
+    if ((unsigned)k->kind >= PAR_KIND_COUNT)
+        why = "no such kind";
+    else if ((unsigned)k->dtype >= PAR_DTYPE_COUNT)
         why = "no such dtype";
     else if (par__op_code(k->op) >= PAR_OP_COUNT ||
              (par__op_code(k->op) != PAR_SCALED_SUM && k->op >= PAR_OP_COUNT))
         why = "no such op";
     else if (par__op_code(k->op) == PAR_SCALED_SUM && !par__is_float(k->dtype))
         why = "a scaled sum needs a float type";
-    else if (rooted && (k->root < 0 || k->root >= c->size))
+    else if (!par__takes_tag(k->kind) && (k->root < 0 || k->root >= c->size))
         why =
-            k->kind >= PAR_KIND_SEND ? "peer is not a rank of this comm" : "root is not a rank of this comm";
-    else if (k->kind == PAR_KIND_GATHERV && c->rank == k->root && !k->recv_counts)
-        why = "the root needs recv_counts";
-    else if (k->kind == PAR_KIND_SCATTERV && c->rank == k->root && !k->send_counts)
-        why = "the root needs send_counts";
-    else if ((k->kind == PAR_KIND_ALL_GATHERV || k->kind == PAR_KIND_REDUCE_SCATTERV) && !k->recv_counts)
-        why = "counts is NULL";
-    else if (k->kind == PAR_KIND_ALL_TO_ALLV && (!k->send_counts || !k->recv_counts))
-        why = "counts is NULL";
-    else if (k->kind == PAR_KIND_ALL_TO_ALLV && k->send_counts[c->rank] != k->recv_counts[c->rank])
-        why = "send_counts and recv_counts differ for the own block";
-    else if (k->count > SIZE_MAX / 8 / (size_t)c->size)
-        why = "count is too large to be true";
-    if (!why) {
-        par__spans(op, &send, &recv);
+            par__is_message(k->kind) ? "peer is not a rank of this comm" : "root is not a rank of this comm";
+    else
+        why = par__counts_error(c, k);
+    if (!why && k->count > SIZE_MAX / 8 / (size_t)c->size) why = "count is too large to be true";
+    if (!why && (!k->send || !k->recv)) {
+        par_call_spans(c, k, &send, &recv);
         if (send && !k->send)
             why = "send is NULL";
         else if (recv && !k->recv)
@@ -7541,8 +7530,8 @@ static int par__validate_call(par__operation *op) {
     }
     if (why)
         par__set_error(c->world, PAR_ERR_ARGUMENT,
-                       "par_%s at %s: %s (count=%zu, dtype=%s, root=%d, %d ranks)", par_kind_name(k->kind),
-                       c->site ? c->site : "?", why, k->count, par_dtype_name(k->dtype), k->root, c->size);
+                       "par_%s at %s: %s (count=%zu, dtype=%s, root=%d, %d ranks)", t->name, k->site, why,
+                       k->count, par_dtype_name(k->dtype), par__root_or_tag(k), c->size);
     return !why;
 }
 
@@ -7554,6 +7543,7 @@ static par__operation *par__alloc_operation(par__world *w) { // the caller holds
         op = (par__operation *)par__zalloc(sizeof *op);
     if (!op) return op;
     op->next = NULL, op->group_head = NULL, op->group_pending = op->detached = 0, op->bucket_call_count = 0;
+    op->bucket_hash = 0;
     op->ticket = ++w->tickets, op->net_messages = op->net_bytes = 0, op->algorithm = NULL, op->wait_start = 0;
     op->result = op->group_result = PAR_OK;
     return op;
@@ -7561,38 +7551,41 @@ static par__operation *par__alloc_operation(par__world *w) { // the caller holds
 
 // One operation for n > 1 calls, whose data are packed in a bucket. Its arrival has a hash of the counts, so
 // that other counts with the same sum are a mismatch.
-static int par__fill_bucket(par__operation *op, const par__call *calls, size_t n) { // 0: no memory
-    par__call *all = &op->call;
+static int par__fill_bucket(par__operation *op, const par_call *calls, size_t n) { // 0: no memory
+    par_call *all = &op->call;
     const size_t e = par__bytes_of_dtype[calls->dtype];
-    const int reads = calls->kind == PAR_KIND_ALL_REDUCE || op->comm->rank == calls->root;
+    const int reads = par__has_input(op);
     uint64_t hash = 0xcbf29ce484222325u;
     if (op->bucket_call_capacity < n) {
         PAR_FREE(op->bucket_calls);
-        op->bucket_calls = (par__call *)PAR_MALLOC(n * sizeof *calls),
+        op->bucket_calls = (par_call *)PAR_MALLOC(n * sizeof *calls),
         op->bucket_call_capacity = op->bucket_calls ? n : 0;
     }
     if (!op->bucket) op->bucket = (char *)PAR_MALLOC(PAR__BUCKET_BYTES);
     if (!op->bucket_calls || !op->bucket) return 0;
     all->count = 0;
     for (size_t i = 0; i < n; i++) {
-        const par__call *k = &calls[i];
+        const par_call *k = &calls[i];
         if (k->count && reads) memcpy(op->bucket + all->count * e, k->send, k->count * e);
         all->count += k->count, hash = par__hash_sizes(&k->count, 1, hash);
         op->bucket_calls[i] = *k;
     }
     all->send = all->recv = op->bucket;
-    all->bucket_hash = (uint16_t)(hash >> 48 | 1), op->bucket_call_count = n;
+    op->bucket_hash = (uint16_t)(hash >> 48 | 1), op->bucket_call_count = n;
     return 1;
 }
 
+static par_result par__check_comm(par_comm *c) { // may it make a call?
+    if (c->broken || PAR__LOAD(&c->world->arena->aborted) != 1) return c->broken;
+    const par__shared_text text = par__copy_shared_text(c->world->arena->abort_text, PAR__ERROR_BYTES);
+    return par__break_comm(c, par__set_error(c->world, PAR_ERR_ABORTED, "%s", text.at));
+}
+
 // Issue a call, or n > 1 calls of a group that share a bucket. The caller holds the world's lock.
-static par_result par__issue(par_comm *c, const par__call *call, size_t n, par__operation **out) {
+static par_result par__issue(par_comm *c, const par_call *call, size_t n, par__operation **out) {
     par__world *w = c->world;
-    if (c->broken) return c->broken;
-    if (PAR__LOAD(&w->arena->aborted) == 1)
-        return par__break_comm(
-            c, par__set_error(w, PAR_ERR_ABORTED, "%s",
-                              par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at));
+    const par_result unusable = par__check_comm(c);
+    if (unusable) return unusable;
     par__operation *op = par__alloc_operation(w);
     if (!op) return par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
     par__set_op_state(op, PAR__QUEUED);
@@ -7600,15 +7593,15 @@ static par_result par__issue(par_comm *c, const par__call *call, size_t n, par__
     if (n > 1 && !par__fill_bucket(op, call, n))
         return par__recycle_operation(op),
                par__set_error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
-    op->invalid = !par__validate_call(op);
+    op->invalid = !par__validate_call(c, call);
     if (op->invalid) op->call.dtype = PAR_U8, op->call.op = PAR_SUM, op->call.count = 0; // safe to use
-    if (op->invalid && call->kind >= PAR_KIND_SEND) {
+    if ((unsigned)call->kind >= PAR_KIND_COUNT) op->call.kind = PAR_KIND_BARRIER;
+    if (op->invalid && par__is_message(op->call.kind)) {
         par__recycle_operation(op);
         return PAR_ERR_ARGUMENT;
     }
     op->start_ticks = 0;
-    op->site = par__site_index(w, c->site);
-    c->site = NULL;
+    op->site = par__site_index(w, call->site);
     par__enqueue(op);
     *out = op;
     return PAR_OK;
@@ -7624,36 +7617,31 @@ static par_result par__release_operation(par__operation *op) {
 }
 
 // Keep a call that is made within a group until the group ends.
-static par_result par__add_to_group(par_comm *c, const par__call *call) {
-    par__operation check;
-    check.comm = c, check.call = *call;
-    if (!par__validate_call(&check)) return PAR_ERR_ARGUMENT; // the others get MISMATCH when their groups end
+static par_result par__add_to_group(par_comm *c, const par_call *call) {
+    if (!par__validate_call(c, call))
+        return PAR_ERR_ARGUMENT; // the others get MISMATCH when their groups end
     if (c->grouped_count == c->grouped_capacity) {
         const size_t capacity = 2 * c->grouped_capacity + 16;
-        par__call *calls = (par__call *)PAR_REALLOC(c->grouped, capacity * sizeof *calls);
-        if (calls) c->grouped = calls;
-        const char **sites = (const char **)PAR_REALLOC((void *)c->grouped_sites, capacity * sizeof *sites);
-        if (sites) c->grouped_sites = sites;
-        if (!calls || !sites)
-            return par__set_error(c->world, PAR_ERR_MEMORY, "no memory for a group of calls");
-        c->grouped_capacity = capacity;
+        par_call *calls = (par_call *)PAR_REALLOC(c->grouped, capacity * sizeof *calls);
+        if (!calls) return par__set_error(c->world, PAR_ERR_MEMORY, "no memory for a group of calls");
+        c->grouped = calls, c->grouped_capacity = capacity;
     }
-    c->grouped[c->grouped_count] = *call;
-    c->grouped_sites[c->grouped_count++] = c->site;
-    c->site = NULL;
+    c->grouped[c->grouped_count++] = *call;
     return PAR_OK;
 }
 
 // The number of calls, from `first` on, that can share a bucket.
 static size_t par__count_coalescible(const par_comm *c, size_t first) {
-    const par__call *a = &c->grouped[first];
+    const par_call *a = &c->grouped[first];
+    const par_kind_traits *t = &par__kinds[a->kind];
     const size_t e = par__bytes_of_dtype[a->dtype];
     size_t n = 0, bytes = 0;
-    if (a->kind != PAR_KIND_ALL_REDUCE && a->kind != PAR_KIND_BROADCAST) return 1;
+    if (t->recv != PAR_SIDE_BLOCK || (t->send != PAR_SIDE_BLOCK && t->send != PAR_SIDE_ROOT_BLOCK)) return 1;
     for (; first + n < c->grouped_count; n++) {
-        const par__call *b = &c->grouped[first + n];
+        const par_call *b = &c->grouped[first + n];
         if (b->kind != a->kind || b->dtype != a->dtype || b->op != a->op || b->root != a->root ||
-            b->count > PAR__COALESCE_BYTES / e || bytes + b->count * e > PAR__BUCKET_BYTES)
+            b->tag != a->tag || b->count > PAR__COALESCE_BYTES / e ||
+            bytes + b->count * e > PAR__BUCKET_BYTES)
             break;
         bytes += b->count * e;
     }
@@ -7700,59 +7688,35 @@ static void par__stop_progress(par__world *w) {
     pthread_mutex_destroy(&w->lock);
 }
 
-static par__call par__make_call(par_kind kind, const void *send, void *recv, size_t count, par_dtype dtype,
-                                par_op op, int root) {
-    par__call k; // every member is set, without memset: every call does this
-    k.kind = kind, k.send = send, k.recv = recv, k.count = count, k.dtype = dtype, k.op = op, k.root = root;
-    k.send_counts = k.send_displs = k.recv_counts = k.recv_displs = NULL, k.bucket_hash = 0;
-    return k;
-}
-
 // ---- device backends
 
-static int par__is_offloaded(const par_comm *c, const par__call *k) {
+static int par__is_offloaded(const par_comm *c, const par_call *k) {
     const void *memory = k->send ? k->send : k->recv;
     return c->backend && memory && c->backend->supports(c->backend, memory);
 }
-// 0: the call is not valid. The caller holds the world's lock.
-static int par__fill_offload(par__operation *op, par_comm *c, const par__call *call) {
-    const int rooted = par__has_root(call->kind);
-    op->comm = c, op->call = *call, op->backend = c->backend, op->sequence = ++c->offload_count;
-    if (!par__validate_call(op)) return 0;
-    par_offload_call *k = &op->offload;
-    k->comm = c, k->kind = call->kind, k->dtype = call->dtype, k->op = call->op;
-    k->root = rooted ? call->root : 0, k->tag = rooted ? 0 : call->root;
-    k->send = call->send, k->recv = call->recv, k->count = call->count;
-    k->send_counts = call->send_counts, k->send_displs = call->send_displs;
-    k->recv_counts = call->recv_counts, k->recv_displs = call->recv_displs;
-    k->site = c->site ? c->site : "?", k->state = NULL;
-    op->site = par__site_index(c->world, c->site);
-    c->site = NULL;
-    par__record_begin(op);
-    return 1;
-}
 // Offload a call. Its operation is not in the world's list: the backend runs it until par__offload_end.
-static par_result par__offload_begin(par_comm *c, const par__call *call, par__operation **out) {
+static par_result par__offload_begin(par_comm *c, const par_call *call, par__operation **out) {
     par__world *w = c->world;
-    *out = NULL;
-    if (c->broken) return c->broken;
-    if (PAR__LOAD(&w->arena->aborted) == 1)
-        return par__break_comm(
-            c, par__set_error(w, PAR_ERR_ABORTED, "%s",
-                              par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at));
+    const par_result unusable = par__check_comm(c);
+    if (unusable) return unusable;
     par__lock_world(w);
-    par__operation *op = par__alloc_operation(w);
-    const int valid = op && par__fill_offload(op, c, call);
-    if (op && !valid) par__recycle_operation(op);
+    const int valid = par__validate_call(c, call);
+    par__operation *op = valid ? par__alloc_operation(w) : NULL;
+    if (op) {
+        op->comm = c, op->call = *call, op->sequence = ++c->offload_count;
+        op->backend = c->backend, op->offload_state = NULL;
+        op->site = par__site_index(w, call->site);
+        par__record_begin(op);
+    }
     par__unlock_world(w);
-    if (!op) return par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
     if (!valid) return PAR_ERR_ARGUMENT;
-    op->result = c->backend->begin(c->backend, &op->offload);
+    if (!op) return par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
+    op->result = c->backend->begin(c->backend, &op->call, &op->offload_state);
     return *out = op, PAR_OK;
 }
 static par_result par__offload_end(par__operation *op) {
     par_comm *c = op->comm;
-    if (!op->result) op->result = c->backend->end(c->backend, &op->offload);
+    if (!op->result) op->result = c->backend->end(c->backend, op->offload_state);
     const par_result r = op->result;
     par__lock_world(c->world);
     if (r == PAR_ERR_TIMEOUT || r == PAR_ERR_PEER_DIED || r == PAR_ERR_ABORTED) c->broken = r;
@@ -7770,14 +7734,6 @@ par_result par_attach_backend(par_comm *c, par_device_backend *backend) {
     backend->next = c->world->backends, c->world->backends = backend;
     return PAR_OK;
 }
-void par_offload_call_spans(const par_offload_call *k, size_t *send, size_t *recv) {
-    par__operation op; // only what par__spans reads
-    op.comm = k->comm,
-    op.call = par__make_call(k->kind, k->send, k->recv, k->count, k->dtype, k->op, k->root);
-    op.call.send_counts = k->send_counts, op.call.send_displs = k->send_displs;
-    op.call.recv_counts = k->recv_counts, op.call.recv_displs = k->recv_displs;
-    par__spans(&op, send, recv);
-}
 static void par__detach_backend(par_comm *c) {
     par_device_backend *x = c->backend;
     if (!x) return;
@@ -7790,13 +7746,6 @@ static void par__detach_backend(par_comm *c) {
     x->close(x);
 }
 par_device_backend *par_backend_of(const par_comm *c) { return c->backend; }
-// In a group offloaded calls are issued at once, and end with the group.
-static par_result par__offload_in_group(par_comm *c, const par__call *call) {
-    par__operation *op;
-    const par_result r = par__offload_begin(c, call, &op);
-    if (op) op->next = c->group_offloads, c->group_offloads = op;
-    return r;
-}
 static par_result par__offload_group_end(par_comm *c) {
     par_result first = PAR_OK;
     while (c->group_offloads) {
@@ -7813,49 +7762,56 @@ static void par__start_send(par__operation *op) {
     if (op->call.kind == PAR_KIND_SEND && par__queue_of(op)->running == op) par__step_message(op);
 }
 
-// A collective without a root has par_tag's tag in place of a root.
-static void par__apply_tag(par_comm *c, par__call *call) {
+// Fill in what a call leaves to its comm or its counts, and clear what its kind does not use.
+static void par__complete_call(par_comm *c, par_call *k) {
+    const par_kind_traits *t = par_kind_traits_of(k->kind);
     PAR_ASSERT(c && "a comm is NULL");
-    if (par__has_root(call->kind)) return;
-    call->root = c->tag;
-    c->tag = 0;
+    if (!k->site) k->site = c->site ? c->site : "?";
+    c->site = NULL;
+    if (!(t->takes & PAR_TAKES_OP)) k->op = PAR_SUM;
+    if (!t->send && !t->recv) k->dtype = PAR_U8, k->count = 0;
+    if (t->counts && t->counts != PAR_COUNTS_ROOT) {
+        k->count = 0; // or the largest block
+        for (int r = 0; r < c->size && t->counts == PAR_COUNTS_SAME && k->recv_counts; r++)
+            k->count = PAR__MAX(k->count, k->recv_counts[r]);
+    }
+    if (t->takes & (PAR_TAKES_ROOT | PAR_TAKES_PEER)) return (void)(k->tag = 0);
+    if (!k->tag) k->tag = c->tag;
+    k->root = c->tag = 0;
 }
 
-static par_result par__run_call(par_comm *c, par__call *call) {
-    par__operation *op;
-    par__apply_tag(c, call);
-    if (par__is_offloaded(c, call)) {
-        if (c->in_group) return par__offload_in_group(c, call);
-        const par_result r = par__offload_begin(c, call, &op);
-        return r ? r : par__offload_end(op);
+// Issue a call. *op is NULL where it waits for the end of a group. In a group offloaded calls are issued at
+// once, and end with the group.
+static par_result par__start_call(par_comm *c, par_call *k, par__operation **op) {
+    par_result r;
+    *op = NULL;
+    par__complete_call(c, k);
+    if (par__is_offloaded(c, k)) {
+        r = par__offload_begin(c, k, op);
+        if (c->in_group && *op) (*op)->next = c->group_offloads, c->group_offloads = *op, *op = NULL;
+        return r;
     }
-    if (c->in_group) return par__add_to_group(c, call);
+    if (c->in_group) return par__add_to_group(c, k);
     par__lock_world(c->world);
-    const par_result r = par__issue(c, call, 1, &op);
+    r = par__issue(c, k, 1, op);
     par__unlock_world(c->world);
-    if (r) return r;
+    return r;
+}
+static par_result par__end_call(par__operation *op) {
+    if (op->backend) return par__offload_end(op);
     par__wait_for(op);
     return par__release_operation(op);
 }
 
-static par_result par__begin_call(par_comm *c, par__call *call, par_request *request) {
+static par_result par__run(par_comm *c, par_call *k, par_request *request) { // NULL: wait for it here
     par__operation *op;
-    PAR_ASSERT(request);
-    request->operation = NULL, request->ticket = 0;
-    par__apply_tag(c, call);
-    if (par__is_offloaded(c, call)) {
-        if (c->in_group) return par__offload_in_group(c, call);
-        const par_result r = par__offload_begin(c, call, &op);
-        if (!r) request->operation = op, request->ticket = op->ticket;
-        return r;
-    }
-    if (c->in_group) return par__add_to_group(c, call);
+    const par_result r = par__start_call(c, k, &op);
+    if (!request) return op ? par__end_call(op) : r;
+    request->operation = op, request->ticket = op ? op->ticket : 0;
+    if (!op || op->backend) return r;
     par__lock_world(c->world);
-    const par_result r = par__issue(c, call, 1, &op);
-    if (!r) request->operation = op, request->ticket = op->ticket;
-    if (!r) par__start_send(op);
+    par__start_send(op);
     par__unlock_world(c->world);
-    if (r) return r;
     par__progress(c->world); // publish the arrival, or fill the first slots, now
     if (c->world->has_progress_thread) par__wake_progress(c->world);
     return PAR_OK;
@@ -7866,9 +7822,7 @@ par_result par_wait(par_request *request) {
     request->operation = NULL;
     if (!op) return PAR_OK;
     PAR_ASSERT(op->ticket == request->ticket && "a request was waited for twice");
-    if (op->backend) return par__offload_end(op);
-    par__wait_for(op);
-    return par__release_operation(op);
+    return par__end_call(op);
 }
 
 par_result par_test(par_request *request, int *done) {
@@ -7878,7 +7832,7 @@ par_result par_test(par_request *request, int *done) {
     PAR_ASSERT(op->ticket == request->ticket && "a request was waited for twice");
     par__progress(op->comm->world);
     if (op->backend) {
-        *done = op->result || op->comm->backend->done(op->comm->backend, &op->offload);
+        *done = op->result || op->comm->backend->done(op->comm->backend, op->offload_state);
         return *done ? par_wait(request) : PAR_OK;
     }
     if (par__op_state(op) != PAR__DONE) {
@@ -7921,7 +7875,6 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
     par__lock_world(c->world);
     for (size_t i = 0, n; i < c->grouped_count && !result; i += n) {
         n = par__count_coalescible(c, i);
-        c->site = c->grouped_sites[i];
         result = par__issue(c, &c->grouped[i], n, &op);
         if (result) break;
         if (head)
@@ -7954,7 +7907,7 @@ par_result par_group_end(par_comm *comm) {
 // Returns the index of an algorithm in par__algorithms, or -1.
 static int par__find_algorithm(const char *kind, const char *name) {
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
-        if (!strcmp(kind, par__kind_names[par__algorithms[i].kind]) && !strcmp(name, par__algorithms[i].name))
+        if (!strcmp(kind, par__kinds[par__algorithms[i].kind].name) && !strcmp(name, par__algorithms[i].name))
             return i;
     return -1;
 }
@@ -7965,7 +7918,7 @@ static void par__unknown_algorithm(par__world *w, const char *where, const char 
     const char *kinds[PAR__ALGORITHM_COUNT], *names[PAR__ALGORITHM_COUNT];
     size_t count = 0;
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++) {
-        kinds[i] = par__kind_names[par__algorithms[i].kind];
+        kinds[i] = par__kinds[par__algorithms[i].kind].name;
         if (!strcmp(kind, kinds[i])) names[count++] = par__algorithms[i].name;
     }
     if (count)
@@ -8928,7 +8881,7 @@ static par_result par__open_mpi_world(par__open_request *s, MPI_Comm mpi, par_co
     if (r || !w->progress_wanted) return r;
     MPI_Query_thread(&provided);
     if (provided < MPI_THREAD_MULTIPLE)
-        return (par_close)(*comm),
+        return par_close(*comm),
                *comm = NULL,
                par__log_error(PAR_ERR_UNSUPPORTED,
                               "a progress thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE");
@@ -9583,7 +9536,7 @@ static void *par__thread_main(void *p) {
     par__thread *t = (par__thread *)p;
     const int r = par__start_progress(t->comm->world) || t->fn(t->comm, t->user);
     if (r) par_abort(t->comm, "a rank's thread function failed");
-    t->result = (par_close)(t->comm);
+    t->result = par_close(t->comm);
     if (r && !t->result) t->result = PAR_ERR_ABORTED;
     return NULL;
 }
@@ -9645,7 +9598,7 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
         if (t[i].result && !r) r = t[i].result;
     }
     for (int i = started; i < made; i++)
-        if (t[i].comm) t[i].comm->broken = PAR_ERR_ABORTED, (par_close)(t[i].comm);
+        if (t[i].comm) t[i].comm->broken = PAR_ERR_ABORTED, par_close(t[i].comm);
     if (base) munmap(base, bytes);
     if (fd >= 0) close(fd);
     PAR_FREE(t);
@@ -9653,110 +9606,172 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
 }
 
 // >>calls ---------------------------------------------------------------------------------------------------
-// The names are in parentheses because the same names are macros, which record the call site.
+// Each public function describes its call and runs it; a request of NULL stands for the blocking form.
 
-static par__call par__make_call_v(par_kind kind, const void *send, const size_t *send_counts,
-                                  const size_t *send_displs, void *recv, const size_t *recv_counts,
-                                  const size_t *recv_displs, size_t count, par_dtype dtype, par_op op,
-                                  int root) {
-    par__call k = par__make_call(kind, send, recv, count, dtype, op, root);
-    k.send_counts = send_counts, k.send_displs = send_displs, k.recv_counts = recv_counts,
-    k.recv_displs = recv_displs;
-    return k;
+par_result par_begin(par_comm *comm, const par_call *call, par_request *request) {
+    par_call k = *call;
+    return par__run(comm, &k, request);
 }
-static size_t par__max_count(const size_t *counts, const par_comm *c) {
-    size_t max = 0;
-    for (int r = 0; counts && r < c->size; r++) max = PAR__MAX(max, counts[r]);
-    return max;
+static par_result par__call_v(par_comm *comm, par_request *request, par_kind kind, const void *send,
+                              const size_t *send_counts, const size_t *send_displs, size_t count, void *recv,
+                              const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype,
+                              par_op op, int root) {
+    par_call k; // every member is set, without memset: every call does this
+    k.kind = kind, k.send = send, k.recv = recv, k.count = count, k.dtype = dtype, k.op = op, k.root = root;
+    k.send_counts = send_counts, k.send_displs = send_displs, k.recv_counts = recv_counts;
+    k.recv_displs = recv_displs, k.tag = 0, k.site = NULL;
+    return par__run(comm, &k, request);
+}
+static par_result par__call(par_comm *comm, par_request *request, par_kind kind, const void *send, void *recv,
+                            size_t count, par_dtype dtype, par_op op, int root) {
+    return par__call_v(comm, request, kind, send, NULL, NULL, count, recv, NULL, NULL, dtype, op, root);
 }
 
-// Every function exists twice, blocking and _begin: X(name, parameters, the par__call of its arguments).
-#define PAR__CALLS(X)                                                                                        \
-    X(par_all_reduce,                                                                                        \
-      (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, par_comm *comm PAR__REQUEST), \
-      par__make_call(PAR_KIND_ALL_REDUCE, send, recv, count, dtype, op, 0))                                  \
-    X(par_reduce_scatter,                                                                                    \
-      (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, par_comm *comm PAR__REQUEST), \
-      par__make_call(PAR_KIND_REDUCE_SCATTER, send, recv, count, dtype, op, 0))                              \
-    X(par_reduce_scatterv,                                                                                   \
-      (const void *send, void *recv, const size_t *counts, par_dtype dtype, par_op op,                       \
-       par_comm *comm PAR__REQUEST),                                                                         \
-      par__make_call_v(PAR_KIND_REDUCE_SCATTERV, send, NULL, NULL, recv, counts, NULL,                       \
-                       par__max_count(counts, comm), dtype, op, 0))                                          \
-    X(par_all_gather,                                                                                        \
-      (const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm PAR__REQUEST),            \
-      par__make_call(PAR_KIND_ALL_GATHER, send, recv, count, dtype, PAR_SUM, 0))                             \
-    X(par_all_gatherv,                                                                                       \
-      (const void *send, void *recv, const size_t *counts, const size_t *displs, par_dtype dtype,            \
-       par_comm *comm PAR__REQUEST),                                                                         \
-      par__make_call_v(PAR_KIND_ALL_GATHERV, send, NULL, NULL, recv, counts, displs,                         \
-                       par__max_count(counts, comm), dtype, PAR_SUM, 0))                                     \
-    X(par_broadcast,                                                                                         \
-      (const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm PAR__REQUEST),  \
-      par__make_call(PAR_KIND_BROADCAST, send, recv, count, dtype, PAR_SUM, root))                           \
-    X(par_reduce,                                                                                            \
-      (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,                     \
-       par_comm *comm PAR__REQUEST),                                                                         \
-      par__make_call(PAR_KIND_REDUCE, send, recv, count, dtype, op, root))                                   \
-    X(par_gather,                                                                                            \
-      (const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm PAR__REQUEST),  \
-      par__make_call(PAR_KIND_GATHER, send, recv, count, dtype, PAR_SUM, root))                              \
-    X(par_gatherv,                                                                                           \
-      (const void *send, size_t count, void *recv, const size_t *recv_counts, const size_t *recv_displs,     \
-       par_dtype dtype, int root, par_comm *comm PAR__REQUEST),                                              \
-      par__make_call_v(PAR_KIND_GATHERV, send, NULL, NULL, recv, recv_counts, recv_displs, count, dtype,     \
-                       PAR_SUM, root))                                                                       \
-    X(par_scatter,                                                                                           \
-      (const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm PAR__REQUEST),  \
-      par__make_call(PAR_KIND_SCATTER, send, recv, count, dtype, PAR_SUM, root))                             \
-    X(par_scatterv,                                                                                          \
-      (const void *send, const size_t *send_counts, const size_t *send_displs, void *recv, size_t count,     \
-       par_dtype dtype, int root, par_comm *comm PAR__REQUEST),                                              \
-      par__make_call_v(PAR_KIND_SCATTERV, send, send_counts, send_displs, recv, NULL, NULL, count, dtype,    \
-                       PAR_SUM, root))                                                                       \
-    X(par_all_to_all,                                                                                        \
-      (const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm PAR__REQUEST),            \
-      par__make_call(PAR_KIND_ALL_TO_ALL, send, recv, count, dtype, PAR_SUM, 0))                             \
-    X(par_all_to_allv,                                                                                       \
-      (const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,                   \
-       const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype, par_comm *comm PAR__REQUEST),  \
-      par__make_call_v(PAR_KIND_ALL_TO_ALLV, send, send_counts, send_displs, recv, recv_counts, recv_displs, \
-                       0, dtype, PAR_SUM, 0))                                                                \
-    X(par_barrier, (par_comm * comm PAR__REQUEST),                                                           \
-      par__make_call(PAR_KIND_BARRIER, NULL, NULL, 0, PAR_U8, PAR_SUM, 0))                                   \
-    X(par_send, (const void *send, size_t count, par_dtype dtype, int peer, par_comm *comm PAR__REQUEST),    \
-      par__make_call(PAR_KIND_SEND, send, NULL, count, dtype, PAR_SUM, peer))                                \
-    X(par_recv, (void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm PAR__REQUEST),          \
-      par__make_call(PAR_KIND_RECV, NULL, recv, count, dtype, PAR_SUM, peer))
+par_result par_all_reduce(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
+                          par_comm *comm) {
+    return par__call(comm, NULL, PAR_KIND_ALL_REDUCE, send, recv, count, dtype, op, 0);
+}
+par_result par_all_reduce_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
+                                par_comm *comm, par_request *request) {
+    return par__call(comm, request, PAR_KIND_ALL_REDUCE, send, recv, count, dtype, op, 0);
+}
+par_result par_reduce_scatter(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
+                              par_comm *comm) {
+    return par__call(comm, NULL, PAR_KIND_REDUCE_SCATTER, send, recv, count, dtype, op, 0);
+}
+par_result par_reduce_scatter_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
+                                    par_comm *comm, par_request *request) {
+    return par__call(comm, request, PAR_KIND_REDUCE_SCATTER, send, recv, count, dtype, op, 0);
+}
+par_result par_reduce_scatterv(const void *send, void *recv, const size_t *counts, par_dtype dtype, par_op op,
+                               par_comm *comm) {
+    return par__call_v(comm, NULL, PAR_KIND_REDUCE_SCATTERV, send, NULL, NULL, 0, recv, counts, NULL, dtype,
+                       op, 0);
+}
+par_result par_reduce_scatterv_begin(const void *send, void *recv, const size_t *counts, par_dtype dtype,
+                                     par_op op, par_comm *comm, par_request *request) {
+    return par__call_v(comm, request, PAR_KIND_REDUCE_SCATTERV, send, NULL, NULL, 0, recv, counts, NULL,
+                       dtype, op, 0);
+}
+par_result par_all_gather(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm) {
+    return par__call(comm, NULL, PAR_KIND_ALL_GATHER, send, recv, count, dtype, PAR_SUM, 0);
+}
+par_result par_all_gather_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm,
+                                par_request *request) {
+    return par__call(comm, request, PAR_KIND_ALL_GATHER, send, recv, count, dtype, PAR_SUM, 0);
+}
+par_result par_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
+                           par_dtype dtype, par_comm *comm) {
+    return par__call_v(comm, NULL, PAR_KIND_ALL_GATHERV, send, NULL, NULL, 0, recv, counts, displs, dtype,
+                       PAR_SUM, 0);
+}
+par_result par_all_gatherv_begin(const void *send, void *recv, const size_t *counts, const size_t *displs,
+                                 par_dtype dtype, par_comm *comm, par_request *request) {
+    return par__call_v(comm, request, PAR_KIND_ALL_GATHERV, send, NULL, NULL, 0, recv, counts, displs, dtype,
+                       PAR_SUM, 0);
+}
+par_result par_broadcast(const void *send, void *recv, size_t count, par_dtype dtype, int root,
+                         par_comm *comm) {
+    return par__call(comm, NULL, PAR_KIND_BROADCAST, send, recv, count, dtype, PAR_SUM, root);
+}
+par_result par_broadcast_begin(const void *send, void *recv, size_t count, par_dtype dtype, int root,
+                               par_comm *comm, par_request *request) {
+    return par__call(comm, request, PAR_KIND_BROADCAST, send, recv, count, dtype, PAR_SUM, root);
+}
+par_result par_reduce(const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,
+                      par_comm *comm) {
+    return par__call(comm, NULL, PAR_KIND_REDUCE, send, recv, count, dtype, op, root);
+}
+par_result par_reduce_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,
+                            par_comm *comm, par_request *request) {
+    return par__call(comm, request, PAR_KIND_REDUCE, send, recv, count, dtype, op, root);
+}
+par_result par_gather(const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm) {
+    return par__call(comm, NULL, PAR_KIND_GATHER, send, recv, count, dtype, PAR_SUM, root);
+}
+par_result par_gather_begin(const void *send, void *recv, size_t count, par_dtype dtype, int root,
+                            par_comm *comm, par_request *request) {
+    return par__call(comm, request, PAR_KIND_GATHER, send, recv, count, dtype, PAR_SUM, root);
+}
+par_result par_gatherv(const void *send, size_t count, void *recv, const size_t *recv_counts,
+                       const size_t *recv_displs, par_dtype dtype, int root, par_comm *comm) {
+    return par__call_v(comm, NULL, PAR_KIND_GATHERV, send, NULL, NULL, count, recv, recv_counts, recv_displs,
+                       dtype, PAR_SUM, root);
+}
+par_result par_gatherv_begin(const void *send, size_t count, void *recv, const size_t *recv_counts,
+                             const size_t *recv_displs, par_dtype dtype, int root, par_comm *comm,
+                             par_request *request) {
+    return par__call_v(comm, request, PAR_KIND_GATHERV, send, NULL, NULL, count, recv, recv_counts,
+                       recv_displs, dtype, PAR_SUM, root);
+}
+par_result par_scatter(const void *send, void *recv, size_t count, par_dtype dtype, int root,
+                       par_comm *comm) {
+    return par__call(comm, NULL, PAR_KIND_SCATTER, send, recv, count, dtype, PAR_SUM, root);
+}
+par_result par_scatter_begin(const void *send, void *recv, size_t count, par_dtype dtype, int root,
+                             par_comm *comm, par_request *request) {
+    return par__call(comm, request, PAR_KIND_SCATTER, send, recv, count, dtype, PAR_SUM, root);
+}
+par_result par_scatterv(const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,
+                        size_t count, par_dtype dtype, int root, par_comm *comm) {
+    return par__call_v(comm, NULL, PAR_KIND_SCATTERV, send, send_counts, send_displs, count, recv, NULL, NULL,
+                       dtype, PAR_SUM, root);
+}
+par_result par_scatterv_begin(const void *send, const size_t *send_counts, const size_t *send_displs,
+                              void *recv, size_t count, par_dtype dtype, int root, par_comm *comm,
+                              par_request *request) {
+    return par__call_v(comm, request, PAR_KIND_SCATTERV, send, send_counts, send_displs, count, recv, NULL,
+                       NULL, dtype, PAR_SUM, root);
+}
+par_result par_all_to_all(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm) {
+    return par__call(comm, NULL, PAR_KIND_ALL_TO_ALL, send, recv, count, dtype, PAR_SUM, 0);
+}
+par_result par_all_to_all_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm,
+                                par_request *request) {
+    return par__call(comm, request, PAR_KIND_ALL_TO_ALL, send, recv, count, dtype, PAR_SUM, 0);
+}
+par_result par_all_to_allv(const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,
+                           const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype,
+                           par_comm *comm) {
+    return par__call_v(comm, NULL, PAR_KIND_ALL_TO_ALLV, send, send_counts, send_displs, 0, recv, recv_counts,
+                       recv_displs, dtype, PAR_SUM, 0);
+}
+par_result par_all_to_allv_begin(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                 void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                 par_dtype dtype, par_comm *comm, par_request *request) {
+    return par__call_v(comm, request, PAR_KIND_ALL_TO_ALLV, send, send_counts, send_displs, 0, recv,
+                       recv_counts, recv_displs, dtype, PAR_SUM, 0);
+}
+par_result par_barrier(par_comm *comm) {
+    return par__call(comm, NULL, PAR_KIND_BARRIER, NULL, NULL, 0, PAR_U8, PAR_SUM, 0);
+}
+par_result par_barrier_begin(par_comm *comm, par_request *request) {
+    return par__call(comm, request, PAR_KIND_BARRIER, NULL, NULL, 0, PAR_U8, PAR_SUM, 0);
+}
+par_result par_send(const void *send, size_t count, par_dtype dtype, int peer, par_comm *comm) {
+    return par__call(comm, NULL, PAR_KIND_SEND, send, NULL, count, dtype, PAR_SUM, peer);
+}
+par_result par_send_begin(const void *send, size_t count, par_dtype dtype, int peer, par_comm *comm,
+                          par_request *request) {
+    return par__call(comm, request, PAR_KIND_SEND, send, NULL, count, dtype, PAR_SUM, peer);
+}
+par_result par_recv(void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm) {
+    return par__call(comm, NULL, PAR_KIND_RECV, NULL, recv, count, dtype, PAR_SUM, peer);
+}
+par_result par_recv_begin(void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm,
+                          par_request *request) {
+    return par__call(comm, request, PAR_KIND_RECV, NULL, recv, count, dtype, PAR_SUM, peer);
+}
 
-#define PAR__REQUEST
-#define X(name, parameters, call)                                                                            \
-    par_result(name) parameters {                                                                            \
-        par__call k = call;                                                                                  \
-        return par__run_call(comm, &k);                                                                      \
-    }
-PAR__CALLS(X)
-#undef X
-#undef PAR__REQUEST
-#define PAR__REQUEST , par_request *request
-#define X(name, parameters, call)                                                                            \
-    par_result(name##_begin) parameters {                                                                    \
-        par__call k = call;                                                                                  \
-        return par__begin_call(comm, &k, request);                                                           \
-    }
-PAR__CALLS(X)
-#undef X
-#undef PAR__REQUEST
-
-par_result(par_sendrecv)(const void *send, size_t send_count, int dest, void *recv, size_t recv_count,
-                         int source, par_dtype dtype, par_comm *comm) {
+par_result par_sendrecv(const void *send, size_t send_count, int dest, void *recv, size_t recv_count,
+                        int source, par_dtype dtype, par_comm *comm) {
     par_request requests[2];
     const char *site = comm->site;
     memset(requests, 0, sizeof requests);
-    par_result r = (par_recv_begin)(recv, recv_count, dtype, source, comm, &requests[0]);
+    par_result r = par_recv_begin(recv, recv_count, dtype, source, comm, &requests[0]);
     comm->site = site;
     if (r) return r;
-    r = (par_send_begin)(send, send_count, dtype, dest, comm, &requests[1]);
+    r = par_send_begin(send, send_count, dtype, dest, comm, &requests[1]);
     if (!r) return par_wait_all(requests, 2);
     // The receive is in flight, and the caller has no request to wait for it: the comm is broken.
     return par__break_comm(comm, r);
@@ -9804,12 +9819,12 @@ static par_result par__all_gather_bytes(par_comm *c, const void *mine, size_t by
         return par__set_error(c->world, PAR_ERR_ARGUMENT,
                               "this call cannot be part of a group: call par_group_end first");
     const char *site = c->site;
-    const par_result r = (par_all_gather)(mine, all, bytes, PAR_U8, c);
+    const par_result r = par_all_gather(mine, all, bytes, PAR_U8, c);
     c->site = site; // a public call may call this several times
     return r;
 }
 
-void *(par_alloc)(par_comm *c, size_t bytes) {
+void *par_alloc(par_comm *c, size_t bytes) {
     const int locals = par__node_size(&c->nodes, c->nodes.my_node), large = bytes >= (size_t)4 << 20;
     const size_t align = large ? (size_t)2 << 20 : 64;
     const size_t stride = par__round_up(PAR__MAX(bytes, (size_t)1), align);
@@ -9861,7 +9876,7 @@ static par__symmetric_block **par__find_symmetric_block(par_comm *c, const void 
     return NULL;
 }
 
-par_result(par_free)(par_comm *c, void *memory) {
+par_result par_free(par_comm *c, void *memory) {
     if (!memory) return PAR_OK;
     par__symmetric_block **link = par__find_symmetric_block(c, memory), *b = link ? *link : NULL;
     if (!b)
@@ -9877,7 +9892,7 @@ par_result(par_free)(par_comm *c, void *memory) {
     if (c->in_group)
         return par__set_error(c->world, PAR_ERR_ARGUMENT,
                               "par_free within a group: call par_group_end first");
-    const par_result r = (par_barrier)(c);
+    const par_result r = par_barrier(c);
     if (!r && par__is_node_leader(c)) par__arena_free(c->world, (uint64_t)(b->base - c->world->base));
     *link = b->next;
     PAR_FREE(b);
@@ -9931,7 +9946,7 @@ static int par__rings_owner(const par_comm *c) {
     return r;
 }
 
-par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
+par_result par_split(par_comm *comm, int color, int key, par_comm **out) {
     par__world *w = comm->world;
     par__member mine, *all = (par__member *)PAR_MALLOC(sizeof mine * (size_t)comm->size);
     uint64_t at[3] = {0, 0, 0}; // board, rings, failed
@@ -9986,7 +10001,7 @@ par_result(par_split)(par_comm *comm, int color, int key, par_comm **out) {
 // Split off a comm that has no backend, for a backend's own messages.
 par_result par_split_host(par_comm *comm, int color, int key, par_comm **out) {
     comm->splitting_host = 1;
-    const par_result r = (par_split)(comm, color, key, out);
+    const par_result r = par_split(comm, color, key, out);
     return comm->splitting_host = 0, r;
 }
 
@@ -10063,7 +10078,7 @@ static void par__print_final_ledger(const par_comm *c) {
     if (c->world->print_ledger && calls) par_ledger_print(c, stderr);
 }
 
-par_result(par_close)(par_comm *c) {
+par_result par_close(par_comm *c) {
     if (!c) return PAR_OK;
     par__world *w = c->world;
     const int world = c->id == 0;
@@ -10073,7 +10088,7 @@ par_result(par_close)(par_comm *c) {
     if (!c->broken) par__print_final_ledger(c);
     if (world && w->trace_path && !c->broken) r = par__write_trace(c);
     if (!c->broken) {
-        const par_result b = (par_barrier)(c);
+        const par_result b = par_barrier(c);
         if (!r) r = b;
         if (!b && !world) par__free_shared(c);
         if (!b && world) { // stay until every rank of the node knows that all have reached the barrier
@@ -10104,7 +10119,7 @@ par_result(par_close)(par_comm *c) {
     return r;
 }
 
-par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm *comm) {
+par_result par_gemm_select(const par_gemm_shape *shapes, size_t count, par_comm *comm) {
     par__gemm_choice choice;
     par_gemm_shape linear[3];
     PAR_ASSERT(comm && (shapes || !count));
@@ -10128,7 +10143,7 @@ par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm
         if (!r) snprintf(choice.name, sizeof choice.name, "%s", par__gemm_name(chosen));
     }
     choice.failed = r != PAR_OK;
-    const par_result told = (par_broadcast)(&choice, &choice, sizeof choice, PAR_U8, 0, comm);
+    const par_result told = par_broadcast(&choice, &choice, sizeof choice, PAR_U8, 0, comm);
     if (told) return told;
     choice.name[sizeof choice.name - 1] = 0;
     for (int i = 0; i < PAR_GEMM_MAX; i++) choice.note[i] %= sizeof par__gemm_notes / sizeof *par__gemm_notes;
@@ -10149,7 +10164,7 @@ par_result(par_gemm_select)(const par_gemm_shape *shapes, size_t count, par_comm
     if (!r) par__gemm_adopt(&choice, chosen);
     int failed = r != PAR_OK;
     comm->site = site;
-    const par_result agreed = (par_all_reduce)(&failed, &failed, 1, PAR_I32, PAR_MAX, comm);
+    const par_result agreed = par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, comm);
     if (agreed || r) return r ? r : agreed;
     return failed
                ? par_fail(comm, PAR_ERR_ARGUMENT,
@@ -10238,7 +10253,7 @@ par_mesh *par__mesh_at_site(par_mesh *m, const char *site) {
     if (m) m->site = site;
     return m;
 }
-par_result(par_mesh_comm)(par_mesh *m, const char *axes, par_comm **comm) {
+par_result par_mesh_comm(par_mesh *m, const char *axes, par_comm **comm) {
     unsigned set = 0;
     int color = 0;
     *comm = NULL;
@@ -10256,7 +10271,7 @@ par_result(par_mesh_comm)(par_mesh *m, const char *axes, par_comm **comm) {
         for (int i = 0; i < m->axis_count; i++)
             if (!(set & 1u << i)) color = color * m->size[i] + m->index[i];
         m->world->site = m->site;
-        const par_result r = (par_split)(m->world, color, m->world->rank, &m->comms[set]);
+        const par_result r = par_split(m->world, color, m->world->rank, &m->comms[set]);
         if (r) return r;
         snprintf(m->comms[set]->name, sizeof m->comms[set]->name, "%.20s #%u", axes, m->comms[set]->id);
     }
@@ -10264,12 +10279,12 @@ par_result(par_mesh_comm)(par_mesh *m, const char *axes, par_comm **comm) {
     return PAR_OK;
 }
 
-par_result(par_mesh_close)(par_mesh *m) {
+par_result par_mesh_close(par_mesh *m) {
     par_result first = PAR_OK;
     if (!m) return PAR_OK;
     for (int i = 0; i < 1 << PAR__AXES; i++) {
         if (m->comms[i]) m->comms[i]->site = m->site;
-        const par_result r = (par_close)(m->comms[i]);
+        const par_result r = par_close(m->comms[i]);
         if (!first) first = r;
     }
     PAR_FREE(m);
@@ -10308,9 +10323,9 @@ static par_result par__measure_offset(par_comm *c, int peer, double *offset, dou
     for (int i = 0; i < PAR__ROUND_TRIPS; i++) {
         par__round_trip *t = &trips[i];
         t->sent = par_seconds(c), c->site = site;
-        par_result r = (par_send)(&t->sent, 1, PAR_F64, peer, c);
+        par_result r = par_send(&t->sent, 1, PAR_F64, peer, c);
         c->site = site;
-        if (!r) r = (par_recv)(&t->remote, 1, PAR_F64, peer, c);
+        if (!r) r = par_recv(&t->remote, 1, PAR_F64, peer, c);
         if (r) return r;
         t->received = par_seconds(c);
     }
@@ -10323,9 +10338,9 @@ static par_result par__answer_offset(par_comm *c, int peer) {
     double time;
     for (int i = 0; i < PAR__ROUND_TRIPS; i++) {
         c->site = site;
-        par_result r = (par_recv)(&time, 1, PAR_F64, peer, c);
+        par_result r = par_recv(&time, 1, PAR_F64, peer, c);
         time = par_seconds(c), c->site = site;
-        if (!r) r = (par_send)(&time, 1, PAR_F64, peer, c);
+        if (!r) r = par_send(&time, 1, PAR_F64, peer, c);
         if (r) return r;
     }
     c->site = site;
@@ -10368,7 +10383,7 @@ static par_result par__measure_clocks(par_comm *c, par__clock_info *mine, par__c
     mine->error = all[leader].error;
     return r;
 }
-par_result(par_clock_offset)(par_comm *comm, double *offset, double *error) {
+par_result par_clock_offset(par_comm *comm, double *offset, double *error) {
     par__clock_info mine, *all = (par__clock_info *)PAR_MALLOC(sizeof mine * (size_t)comm->size);
     *offset = 0;
     if (error) *error = 0;
@@ -10460,15 +10475,10 @@ static const size_t par__model_bytes[PAR__MODEL_POINTS] = {64,      4096,     65
 
 // The kind whose measured times the model uses for calls of this kind.
 static par_kind par__model_kind(par_kind kind) {
-    switch (kind) {
-    case PAR_KIND_REDUCE_SCATTERV: return PAR_KIND_REDUCE_SCATTER;
-    case PAR_KIND_ALL_GATHERV: return PAR_KIND_ALL_GATHER;
-    case PAR_KIND_GATHERV: return PAR_KIND_GATHER;
-    case PAR_KIND_SCATTERV: return PAR_KIND_SCATTER;
-    case PAR_KIND_ALL_TO_ALLV: return PAR_KIND_ALL_TO_ALL;
-    case PAR_KIND_RECV: return PAR_KIND_SEND;
-    default: return kind;
-    }
+    const par_kind_traits *t = &par__kinds[kind], *like = par__kinds;
+    if (par__is_message(kind)) return PAR_KIND_SEND;
+    while (like->counts || like->send != t->send || like->recv != t->recv || like->takes != t->takes) like++;
+    return (par_kind)(like - par__kinds);
 }
 
 double par_predict(const par_comm *comm, par_kind kind, size_t bytes) {
@@ -10483,22 +10493,13 @@ double par_predict(const par_comm *comm, par_kind kind, size_t bytes) {
 
 // Make one call of `bytes` bytes, as par_predict counts them. A send goes to the next rank of a ring.
 static par_result par__model_call(par_comm *c, par_kind kind, void *x, void *y, size_t bytes) {
-    const int n = c->size;
-    const size_t all = bytes / 4, block = all / (size_t)n;
-    switch (kind) {
-    case PAR_KIND_BARRIER: return (par_barrier)(c);
-    case PAR_KIND_ALL_REDUCE: return (par_all_reduce)(x, y, all, PAR_F32, PAR_SUM, c);
-    case PAR_KIND_REDUCE_SCATTER: return (par_reduce_scatter)(x, y, block, PAR_F32, PAR_SUM, c);
-    case PAR_KIND_ALL_GATHER: return (par_all_gather)(x, y, block, PAR_F32, c);
-    case PAR_KIND_BROADCAST: return (par_broadcast)(y, y, all, PAR_F32, 0, c);
-    case PAR_KIND_REDUCE: return (par_reduce)(x, y, all, PAR_F32, PAR_SUM, 0, c);
-    case PAR_KIND_GATHER: return (par_gather)(x, y, block, PAR_F32, 0, c);
-    case PAR_KIND_SCATTER: return (par_scatter)(x, y, block, PAR_F32, 0, c);
-    case PAR_KIND_ALL_TO_ALL: return (par_all_to_all)(x, y, block, PAR_F32, c);
-    case PAR_KIND_SEND:
-        return (par_sendrecv)(x, all, (c->rank + 1) % n, y, all, (c->rank + n - 1) % n, PAR_F32, c);
-    default: return PAR_OK;
-    }
+    const par_kind_traits *t = &par__kinds[kind];
+    const int n = c->size, in_place = t->send == PAR_SIDE_ROOT_BLOCK;
+    const int blocks = (t->send & PAR_SIDE_ALL) || (t->recv & PAR_SIDE_ALL);
+    const size_t all = bytes / 4;
+    if (par__is_message(kind))
+        return par_sendrecv(x, all, (c->rank + 1) % n, y, all, (c->rank + n - 1) % n, PAR_F32, c);
+    return par__call(c, NULL, kind, in_place ? y : x, y, blocks ? all / (size_t)n : all, PAR_F32, PAR_SUM, 0);
 }
 
 static int par__compare_doubles(const void *a, const void *b) {
@@ -10515,12 +10516,12 @@ static par_result par__measure(par_comm *c, par_kind kind, void *x, void *y, siz
     par_result r = PAR_OK;
     for (int i = 0; i < n && !r; i++) {
         memset(y, i, bytes), memset(x, i, bytes);
-        r = (par_barrier)(c);
+        r = par_barrier(c);
         const double start = par__now();
         if (!r) r = par__model_call(c, kind, x, y, bytes);
         t[i] = par__now() - start;
     }
-    if (!r) r = (par_all_reduce)(t, t, (size_t)n, PAR_F64, PAR_MAX, c);
+    if (!r) r = par_all_reduce(t, t, (size_t)n, PAR_F64, PAR_MAX, c);
     if (r) return r;
     qsort(t, (size_t)n, sizeof t[0], par__compare_doubles);
     *median = t[n / 2];
@@ -10582,7 +10583,7 @@ void par_print_algorithms(const par_comm *comm, FILE *file) {
         par__operation op;
         memset(&op, 0, sizeof op);
         op.comm = (par_comm *)(uintptr_t)comm;
-        op.call = par__make_call(PAR_KIND_ALL_REDUCE, NULL, NULL, bytes / 4, PAR_F32, PAR_SUM, 0);
+        op.call.kind = PAR_KIND_ALL_REDUCE, op.call.count = bytes / 4, op.call.dtype = PAR_F32;
         op.eager = par__sends_inline(&op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE,
         op.all_staged = par__sends_staged(&op, 0);
         fprintf(file, " %zu:%s", bytes, par__choose_algorithm(&op)->name);
@@ -10643,8 +10644,8 @@ static par_result par__write_trace(par_comm *c) {
     size_t bytes = 0, *counts = (size_t *)par__zalloc(sizeof(size_t) * (size_t)c->size), total = 0;
     char *all = NULL;
     c->world->trace_path = NULL; // the calls that follow are not traced
-    par_result r = (par_clock_offset)(c, &offset, NULL);
-    if (!r) r = (par_all_reduce)(&offset, &first, 1, PAR_F64, PAR_MIN, c); // the first to open its world
+    par_result r = par_clock_offset(c, &offset, NULL);
+    if (!r) r = par_all_reduce(&offset, &first, 1, PAR_F64, PAR_MIN, c); // the first to open its world
     void *points = par__set_c_locale();
     char *text = r ? NULL : par__trace_text(c, offset - first, &bytes);
     par__restore_locale(points);
@@ -10655,7 +10656,7 @@ static par_result par__write_trace(par_comm *c) {
         total += counts[i];
     }
     if (c->rank == 0) all = (char *)PAR_MALLOC(total + 1);
-    if (!r) r = (par_gatherv)(text, bytes, all, counts, NULL, PAR_U8, 0, c);
+    if (!r) r = par_gatherv(text, bytes, all, counts, NULL, PAR_U8, 0, c);
     if (!r && c->rank == 0) {
         FILE *f = par_fopen_write(path);
         int ok = f && fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n") > 0;
@@ -10675,6 +10676,51 @@ static par_result par__write_trace(par_comm *c) {
 }
 #endif
 #endif // PAR_H_IMPLEMENTATION
+
+// The macros that record call sites: last, and outside of the include guard, because the implementation
+// undefines them.
+#define par_alloc(...)                 par__alloc_at(PAR_SITE, __VA_ARGS__)
+#define par_split(...)                 par__split_at(PAR_SITE, __VA_ARGS__)
+#define par_close(...)                 par__close_at(PAR_SITE, __VA_ARGS__)
+#define par_mesh_close(...)            par__mesh_close_at(PAR_SITE, __VA_ARGS__)
+#define par_free(...)                  par__free_at(PAR_SITE, __VA_ARGS__)
+#define par_gemm_select(...)           par__gemm_select_at(PAR_SITE, __VA_ARGS__)
+#define par_mesh_comm(...)             par__mesh_comm_at(PAR_SITE, __VA_ARGS__)
+#define par_begin(...)                 par__begin_at(PAR_SITE, __VA_ARGS__)
+#define par_all_reduce(...)            par__all_reduce_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce_scatter(...)        par__reduce_scatter_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce_scatterv(...)       par__reduce_scatterv_at(PAR_SITE, __VA_ARGS__)
+#define par_all_gather(...)            par__all_gather_at(PAR_SITE, __VA_ARGS__)
+#define par_all_gatherv(...)           par__all_gatherv_at(PAR_SITE, __VA_ARGS__)
+#define par_broadcast(...)             par__broadcast_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce(...)                par__reduce_at(PAR_SITE, __VA_ARGS__)
+#define par_gather(...)                par__gather_at(PAR_SITE, __VA_ARGS__)
+#define par_gatherv(...)               par__gatherv_at(PAR_SITE, __VA_ARGS__)
+#define par_scatter(...)               par__scatter_at(PAR_SITE, __VA_ARGS__)
+#define par_scatterv(...)              par__scatterv_at(PAR_SITE, __VA_ARGS__)
+#define par_all_to_all(...)            par__all_to_all_at(PAR_SITE, __VA_ARGS__)
+#define par_all_to_allv(...)           par__all_to_allv_at(PAR_SITE, __VA_ARGS__)
+#define par_barrier(...)               par__barrier_at(PAR_SITE, __VA_ARGS__)
+#define par_send(...)                  par__send_at(PAR_SITE, __VA_ARGS__)
+#define par_recv(...)                  par__recv_at(PAR_SITE, __VA_ARGS__)
+#define par_sendrecv(...)              par__sendrecv_at(PAR_SITE, __VA_ARGS__)
+#define par_all_reduce_begin(...)      par__all_reduce_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce_scatter_begin(...)  par__reduce_scatter_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce_scatterv_begin(...) par__reduce_scatterv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_all_gather_begin(...)      par__all_gather_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_all_gatherv_begin(...)     par__all_gatherv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_broadcast_begin(...)       par__broadcast_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce_begin(...)          par__reduce_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_gather_begin(...)          par__gather_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_gatherv_begin(...)         par__gatherv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_scatter_begin(...)         par__scatter_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_scatterv_begin(...)        par__scatterv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_all_to_all_begin(...)      par__all_to_all_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_all_to_allv_begin(...)     par__all_to_allv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_barrier_begin(...)         par__barrier_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_send_begin(...)            par__send_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_recv_begin(...)            par__recv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_clock_offset(...)          par__clock_offset_at(PAR_SITE, __VA_ARGS__)
 
 // Public domain where that is possible: anyone may use, change and give this away for any purpose, without
 // conditions. Elsewhere, and if you prefer, under MIT-0:

@@ -1232,7 +1232,7 @@ struct par__cuda_completion {
 enum { PAR__CUDA_ANNOUNCED, PAR__CUDA_RUNNING, PAR__CUDA_COMPLETING, PAR__CUDA_DONE };
 struct par__cuda_pending {
     par__cuda_pending *next;
-    par_offload_call *call;
+    const par_call *call;
     int state;
     par_result result;
     uint32_t slot;
@@ -1302,19 +1302,31 @@ static void par__cuda_release_event(par__cuda_comm *l, cudaEvent_t event) {
     }
     l->free_events[l->free_event_count++] = event;
 }
-static int par__cuda_is_point_to_point(const par_offload_call *k) { return k->kind >= PAR_KIND_SEND; }
-static int par__cuda_is_reduce_scatter(const par_offload_call *k) { // of sums
-    return k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
+static int par__cuda_is_point_to_point(const par_call *k) {
+    return par_kind_traits_of(k->kind)->takes == PAR_TAKES_PEER;
 }
-static int par__cuda_is_reduction(const par_offload_call *k) {
-    return k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE || par__cuda_is_reduce_scatter(k);
+static int par__cuda_is_reduce_scatter(const par_call *k) { // of sums
+    return (par_kind_traits_of(k->kind)->takes & PAR_TAKES_OP) &&
+           par_kind_traits_of(k->kind)->send == PAR_SIDE_ALL;
+}
+static int par__cuda_is_reduction(const par_call *k) {
+    return (par_kind_traits_of(k->kind)->takes & PAR_TAKES_OP) != 0;
 }
 
 // ---- common to both backends
 
-static par_result par__cuda_pending_open(par__cuda_comm *l, par_offload_call *k, par__cuda_pending **out) {
+static par_result par__cuda_check_kind(par__cuda_comm *l, const par_call *k) {
+    const par_kind_traits *t = par_kind_traits_of(k->kind);
+    return t->runs & PAR_RUNS_DEVICE
+               ? PAR_OK
+               : par__cuda_fail(l->cuda, PAR_ERR_UNSUPPORTED, t->name,
+                                "only the staging backend runs it (PAR_CUDA_BACKEND=staging)");
+}
+
+static par_result par__cuda_pending_open(par__cuda_comm *l, const par_call *k, void **state,
+                                         par__cuda_pending **out) {
     const size_t n = l->kind != PAR_CUDA_PEER ? 0 : par__cuda_is_point_to_point(k) ? 1 : (size_t)l->n;
-    const size_t blocks = k->kind == PAR_KIND_ALL_TO_ALLV ? 2 * n * n : 0;
+    const size_t blocks = par_kind_traits_of(k->kind)->counts == PAR_COUNTS_OWN ? 2 * n * n : 0;
     const size_t bytes = sizeof(par__cuda_pending) +
                          n * (sizeof(par__cuda_arrival) + sizeof(par__cuda_completion)) +
                          blocks * sizeof(size_t);
@@ -1324,7 +1336,7 @@ static par_result par__cuda_pending_open(par__cuda_comm *l, par_offload_call *k,
     p->all = (par__cuda_arrival *)(void *)(p + 1),
     p->completions = (par__cuda_completion *)(void *)(p->all + n);
     p->blocks = (size_t *)(void *)(p->completions + n);
-    p->call = k, k->state = p, p->slot = l->issued++ % PAR__CUDA_EVENTS;
+    p->call = k, *state = p, p->slot = l->issued++ % PAR__CUDA_EVENTS;
     while (*link) link = &(*link)->next;
 #if defined(PAR_CUDA_NVTX)
     p->range = nvtxRangeStartA(par_kind_name(k->kind));
@@ -1376,14 +1388,14 @@ static int par__cuda_is_next(const par__cuda_comm *l, const par__cuda_pending *p
     return 1;
 }
 static void par__cuda_progress(par_device_backend *backend);
-static int par__cuda_ended(par_device_backend *backend, par_offload_call *k) {
+static int par__cuda_ended(par_device_backend *backend, void *state) {
     (void)backend;
-    return !k->state || ((par__cuda_pending *)k->state)->state == PAR__CUDA_DONE;
+    return !state || ((par__cuda_pending *)state)->state == PAR__CUDA_DONE;
 }
-static par_result par__cuda_end(par_device_backend *backend, par_offload_call *k) {
+static par_result par__cuda_end(par_device_backend *backend, void *state) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
-    par__cuda_pending *p = (par__cuda_pending *)k->state;
+    par__cuda_pending *p = (par__cuda_pending *)state;
     while (p->state != PAR__CUDA_DONE) {
         par__cuda_progress(backend);
         if (p->state != PAR__CUDA_DONE)
@@ -1392,7 +1404,7 @@ static par_result par__cuda_end(par_device_backend *backend, par_offload_call *k
     par_result result = p->result;
     if (!result && p->complete) result = par__cuda_stream_wait(cuda, cuda->stream, p->complete);
     par__cuda_pending_close(l, p);
-    return k->state = NULL, result;
+    return result;
 }
 
 // An error if the ranks did not make the same call. The text names two call sites.
@@ -1422,14 +1434,14 @@ static uint64_t par__cuda_hash_counts(const size_t *x, int n) {
     for (int i = 0; x && i < n; i++) h = (h ^ x[i]) * 0x100000001b3u, h ^= h >> 29;
     return x ? h : 0;
 }
-static void par__cuda_fill_arrival(par__cuda_comm *l, const par_offload_call *k, par__cuda_arrival *a) {
-    const int agree = k->kind == PAR_KIND_ALL_GATHERV || k->kind == PAR_KIND_REDUCE_SCATTERV;
-    const int own = k->kind >= PAR_KIND_GATHERV && k->kind <= PAR_KIND_ALL_TO_ALLV &&
-                    k->kind != PAR_KIND_SCATTER && k->kind != PAR_KIND_ALL_TO_ALL; // counts that may differ
+static void par__cuda_fill_arrival(par__cuda_comm *l, const par_call *k, par__cuda_arrival *a) {
+    const par_counts counts = par_kind_traits_of(k->kind)->counts;
     a->kind = k->kind, a->dtype = k->dtype, a->root = k->root, a->tag = k->tag, a->op = k->op;
-    a->count = own ? 0 : k->count, a->length = k->count, a->free_count = l->cuda->free_count;
-    a->counts =
-        agree ? par__cuda_hash_counts(k->recv_counts, l->n) ^ par__cuda_hash_counts(k->recv_displs, l->n) : 0;
+    a->count = counts >= PAR_COUNTS_ROOT ? 0 : k->count, a->length = k->count,
+    a->free_count = l->cuda->free_count;
+    a->counts = counts == PAR_COUNTS_SAME ? par__cuda_hash_counts(k->recv_counts, l->n) ^
+                                                par__cuda_hash_counts(k->recv_displs, l->n)
+                                          : 0;
     a->array[0] = (uint64_t)(uintptr_t)k->send, a->array[1] = (uint64_t)(uintptr_t)k->recv;
     snprintf(a->site, sizeof a->site, "%s", k->site);
 }
@@ -1506,11 +1518,10 @@ struct par__cuda_peer_arrays { // of a call: all ranks' arrays
     char *send[PAR__CUDA_MAX_PEERS], *recv[PAR__CUDA_MAX_PEERS];
     size_t bytes; // of an element
 };
-static size_t par__cuda_block_count(const par_offload_call *k, const size_t *counts, int r) {
+static size_t par__cuda_block_count(const par_call *k, const size_t *counts, int r) {
     return counts ? counts[r] : k->count;
 }
-static size_t par__cuda_block_offset(const par_offload_call *k, const size_t *counts, const size_t *displs,
-                                     int r) {
+static size_t par__cuda_block_offset(const par_call *k, const size_t *counts, const size_t *displs, int r) {
     size_t at = 0;
     if (displs) return displs[r];
     if (!counts) return (size_t)r * k->count;
@@ -1532,7 +1543,7 @@ static void par__cuda_slice(size_t count, size_t bytes, int n, int r, size_t *fi
     *first = PAR__MIN(begin, count), *length = PAR__MIN(end, count) - *first;
 }
 // The range of elements that rank r reduces.
-static void par__cuda_reduced_range(const par__cuda_comm *l, const par_offload_call *k, int r, size_t *first,
+static void par__cuda_reduced_range(const par__cuda_comm *l, const par_call *k, int r, size_t *first,
                                     size_t *count) {
     if (par__cuda_is_reduce_scatter(k))
         *first = par__cuda_block_offset(k, k->recv_counts, NULL, r),
@@ -1540,8 +1551,10 @@ static void par__cuda_reduced_range(const par__cuda_comm *l, const par_offload_c
     else
         par__cuda_slice(k->count, par_dtype_bytes(k->dtype), l->n, r, first, count);
 }
-static par_result par__cuda_peer_reduce(par__cuda_comm *l, const par_offload_call *k,
+static par_result par__cuda_peer_reduce(par__cuda_comm *l, const par_call *k,
                                         const par__cuda_peer_arrays *v) {
+    const par_kind_traits *t = par_kind_traits_of(k->kind);
+    const int all = t->send == PAR_SIDE_BLOCK && t->recv == PAR_SIDE_BLOCK;
     par__cuda_reduction s;
     size_t first, count;
     par__cuda_reduction_open(&s, k->op, l->n);
@@ -1549,65 +1562,41 @@ static par_result par__cuda_peer_reduce(par__cuda_comm *l, const par_offload_cal
     par__cuda_reduced_range(l, k, l->me, &first, &count);
     for (int r = 0; r < l->n; r++) {
         s.from[r] = v->send[r] + first * v->bytes;
-        if (k->kind == PAR_KIND_ALL_REDUCE) s.to[s.destinations++] = v->recv[r] + first * v->bytes;
+        if (all) s.to[s.destinations++] = v->recv[r] + first * v->bytes;
     }
     if (par__cuda_is_reduce_scatter(k)) s.to[s.destinations++] = v->recv[l->me];
-    if (k->kind == PAR_KIND_REDUCE) s.to[s.destinations++] = v->recv[k->root] + first * v->bytes;
+    if (t->recv & PAR_SIDE_ROOT) s.to[s.destinations++] = v->recv[k->root] + first * v->bytes;
     return par__cuda_reduce(l->cuda, s, count, k->dtype, l->cuda->comm_stream);
 }
 static par_result par__cuda_peer_copy(par__cuda_comm *l, const par__cuda_pending *p,
                                       const par__cuda_peer_arrays *v) {
-    const par_offload_call *k = p->call;
+    const par_call *k = p->call;
+    const par_kind_traits *t = par_kind_traits_of(k->kind);
     const int me = l->me, root = me == k->root;
+    const int scattered = t->send & PAR_SIDE_ALL;
+    const int gathered = t->recv & PAR_SIDE_ALL;
+    const int scatterv =
+        t->send == PAR_SIDE_ROOT_ALL && t->counts; // only the root knows where the blocks are
     const size_t e = v->bytes;
     for (int i = 0; i < l->n; i++) {
         const int r = (me + i) % l->n; // everybody begins elsewhere
-        switch (k->kind) {
-        case PAR_KIND_ALL_GATHER:
-        case PAR_KIND_ALL_GATHERV:
+        size_t from = scattered ? (size_t)me * k->count : 0, to = 0, count = k->count;
+        if (scatterv && root)
             PAR__CUDA_TRY(par__cuda_copy(
-                l, v->recv[me] + par__cuda_block_offset(k, k->recv_counts, k->recv_displs, r) * e, v->send[r],
-                par__cuda_block_count(k, k->recv_counts, r) * e));
-            break;
-        case PAR_KIND_BROADCAST:
-            if (r == k->root) PAR__CUDA_TRY(par__cuda_copy(l, v->recv[me], v->send[r], k->count * e));
-            break;
-        case PAR_KIND_GATHER:
-        case PAR_KIND_GATHERV:
-            if (root)
-                PAR__CUDA_TRY(par__cuda_copy(
-                    l, v->recv[me] + par__cuda_block_offset(k, k->recv_counts, k->recv_displs, r) * e,
-                    v->send[r], par__cuda_block_count(k, k->recv_counts, r) * e));
-            break;
-        case PAR_KIND_SCATTER:
-            if (r == k->root)
-                PAR__CUDA_TRY(
-                    par__cuda_copy(l, v->recv[me], v->send[r] + (size_t)me * k->count * e, k->count * e));
-            break;
-        case PAR_KIND_SCATTERV:
-            if (root)
-                PAR__CUDA_TRY(par__cuda_copy(
-                    l, v->recv[r],
-                    v->send[me] + par__cuda_block_offset(k, k->send_counts, k->send_displs, r) * e,
-                    k->send_counts[r] * e));
-            break;
-        case PAR_KIND_ALL_TO_ALL:
-            PAR__CUDA_TRY(par__cuda_copy(l, v->recv[me] + (size_t)r * k->count * e,
-                                         v->send[r] + (size_t)me * k->count * e, k->count * e));
-            break;
-        case PAR_KIND_ALL_TO_ALLV:
-            PAR__CUDA_TRY(par__cuda_copy(
-                l, v->recv[me] + par__cuda_block_offset(k, k->recv_counts, k->recv_displs, r) * e,
-                v->send[r] + p->blocks[2 * (r * l->n + me)] * e, k->recv_counts[r] * e));
-            break;
-        default: break;
-        }
+                l, v->recv[r], v->send[me] + par__cuda_block_offset(k, k->send_counts, k->send_displs, r) * e,
+                k->send_counts[r] * e));
+        if (scatterv || ((t->send & PAR_SIDE_ROOT) && r != k->root) || ((t->recv & PAR_SIDE_ROOT) && !root))
+            continue;
+        if (t->counts == PAR_COUNTS_OWN) from = p->blocks[2 * (r * l->n + me)];
+        if (gathered) to = par__cuda_block_offset(k, k->recv_counts, k->recv_displs, r);
+        if (gathered) count = par__cuda_block_count(k, k->recv_counts, r);
+        PAR__CUDA_TRY(par__cuda_copy(l, v->recv[me] + to * e, v->send[r] + from * e, count * e));
     }
     return PAR_OK;
 }
 static par_result par__cuda_peer_launch(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
-    const par_offload_call *k = p->call;
+    const par_call *k = p->call;
     par__cuda_peer_arrays v;
     v.bytes = par_dtype_bytes(k->dtype);
     for (int r = 0; r < l->n; r++) {
@@ -1621,22 +1610,23 @@ static par_result par__cuda_peer_launch(par__cuda_comm *l, par__cuda_pending *p)
 static cudaEvent_t par__cuda_own_event(const par__cuda_comm *l, cudaEvent_t *events, uint32_t slot) {
     return events[l->me * PAR__CUDA_EVENTS + (int)slot];
 }
-static par_result par__cuda_peer_begin(par_device_backend *backend, par_offload_call *k) {
+static par_result par__cuda_peer_begin(par_device_backend *backend, const par_call *k, void **state) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p;
     cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+    PAR__CUDA_TRY(par__cuda_check_kind(l, k));
     PAR__CUDA_CALL(cudaStreamIsCapturing(cuda->stream, &capturing));
     if (capturing != cudaStreamCaptureStatusNone)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, par_kind_name(k->kind),
                               "a stream that is being captured can communicate by nccl only");
-    PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
+    PAR__CUDA_TRY(par__cuda_pending_open(l, k, state, &p));
     par__cuda_fill_arrival(l, k, &p->mine);
     p->mine.slot = p->slot, p->waiting = 1; // until all requests have begun
     par_result r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->ready, p->slot), cuda->stream);
     for (int i = 0; i < 2 && !r; i++) r = par__cuda_ipc_export(l, &p->mine, i);
     p->mine.failed = r != PAR_OK, p->result = r;
-    const int all_to_allv = k->kind == PAR_KIND_ALL_TO_ALLV;
+    const int own_counts = par_kind_traits_of(k->kind)->counts == PAR_COUNTS_OWN;
     par_result announced;
     if (k->kind == PAR_KIND_SEND) {
         announced = (par_send_begin)(&p->mine, sizeof p->mine, PAR_U8, k->root,
@@ -1648,11 +1638,11 @@ static par_result par__cuda_peer_begin(par_device_backend *backend, par_offload_
         announced = (par_recv_begin)(p->all, sizeof p->mine, PAR_U8, k->root,
                                      par__at_site(l->announce_comm, k->site), &p->request);
     } else {
-        size_t *mine = p->blocks + (all_to_allv ? 2 * l->me * l->n : 0);
-        for (int i = 0; i < l->n && all_to_allv; i++)
+        size_t *mine = p->blocks + (own_counts ? 2 * l->me * l->n : 0);
+        for (int i = 0; i < l->n && own_counts; i++)
             mine[2 * i] = par__cuda_block_offset(k, k->send_counts, k->send_displs, i),
                      mine[2 * i + 1] = k->send_counts[i];
-        if (all_to_allv) // begins first, and so is complete when the other one is
+        if (own_counts) // begins first, and so is complete when the other one is
             announced = (par_all_gather_begin)(mine, p->blocks, 2 * (size_t)l->n * sizeof(size_t), PAR_U8,
                                                par__at_site(l->announce_comm, k->site), &p->acknowledgement);
         else
@@ -1667,14 +1657,14 @@ static par_result par__cuda_peer_begin(par_device_backend *backend, par_offload_
 }
 // Checks the lengths of blocks that only their sender and receiver know.
 static par_result par__cuda_check_blocks(par__cuda_comm *l, const par__cuda_pending *p) {
-    const par_offload_call *k = p->call;
+    const par_call *k = p->call;
+    const par_counts counts = par_kind_traits_of(k->kind)->counts;
     const int root = l->me == k->root;
     for (int r = 0; r < l->n; r++) {
         size_t here = 0, there = 0;
-        if (k->kind == PAR_KIND_GATHERV && root) here = k->recv_counts[r], there = p->all[r].length;
-        if (k->kind == PAR_KIND_SCATTERV && root) here = k->send_counts[r], there = p->all[r].length;
-        if (k->kind == PAR_KIND_ALL_TO_ALLV)
-            here = k->recv_counts[r], there = p->blocks[2 * (r * l->n + l->me) + 1];
+        if (counts == PAR_COUNTS_ROOT && root)
+            here = k->recv_counts ? k->recv_counts[r] : k->send_counts[r], there = p->all[r].length;
+        if (counts == PAR_COUNTS_OWN) here = k->recv_counts[r], there = p->blocks[2 * (r * l->n + l->me) + 1];
         if (here != there)
             return par_fail(l->comm, PAR_ERR_MISMATCH,
                             "par_%s at %s: rank %d has %zu elements for the block of rank %d, which has %zu",
@@ -1718,7 +1708,7 @@ static void par__cuda_peer_finish(par__cuda_comm *l, par__cuda_pending *p) {
 // The receiver copies the message and tells the sender.
 static void par__cuda_peer_receive(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
-    const par_offload_call *k = p->call;
+    const par_call *k = p->call;
     const par__cuda_arrival *a = &p->all[0];
     char *from = NULL;
     par_result r = p->result;
@@ -1798,15 +1788,15 @@ static void par__cuda_release_host_block(par__cuda_comm *l, char *memory, size_t
     else
         par_cuda_free(l->cuda, PAR_CUDA_HOST, memory);
 }
-static par_result par__cuda_staging_begin(par_device_backend *backend, par_offload_call *k) {
+static par_result par__cuda_staging_begin(par_device_backend *backend, const par_call *k, void **state) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p;
     size_t counts[2];
     const void *from[2] = {k->send, k->recv};
     const size_t e = par_dtype_bytes(k->dtype);
-    PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
-    par_offload_call_spans(k, &counts[0], &counts[1]);
+    PAR__CUDA_TRY(par__cuda_pending_open(l, k, state, &p));
+    par_call_spans(l->comm, k, &counts[0], &counts[1]);
     par_result r = par__cuda_wait_for_compute(l, p);
     for (int i = 0; i < 2 && !r; i++) {
         p->host_bytes[i] = counts[i] * e;
@@ -1823,35 +1813,9 @@ static par_result par__cuda_staging_begin(par_device_backend *backend, par_offlo
     return PAR_OK;
 }
 static par_result par__cuda_staging_call(par__cuda_comm *l, par__cuda_pending *p) {
-    const par_offload_call *k = p->call;
-    par_comm *c = par__at_site(l->announce_comm, k->site);
-    void *s = p->host[0], *r = p->host[1];
-    par_request *q = &p->request;
-    par_tag(c, k->tag);
-    switch (k->kind) {
-    case PAR_KIND_ALL_REDUCE: return (par_all_reduce_begin)(s, r, k->count, k->dtype, k->op, c, q);
-    case PAR_KIND_REDUCE_SCATTER: return (par_reduce_scatter_begin)(s, r, k->count, k->dtype, k->op, c, q);
-    case PAR_KIND_REDUCE_SCATTERV:
-        return (par_reduce_scatterv_begin)(s, r, k->recv_counts, k->dtype, k->op, c, q);
-    case PAR_KIND_ALL_GATHER: return (par_all_gather_begin)(s, r, k->count, k->dtype, c, q);
-    case PAR_KIND_ALL_GATHERV:
-        return (par_all_gatherv_begin)(s, r, k->recv_counts, k->recv_displs, k->dtype, c, q);
-    case PAR_KIND_BROADCAST: return (par_broadcast_begin)(s, r, k->count, k->dtype, k->root, c, q);
-    case PAR_KIND_REDUCE: return (par_reduce_begin)(s, r, k->count, k->dtype, k->op, k->root, c, q);
-    case PAR_KIND_GATHER: return (par_gather_begin)(s, r, k->count, k->dtype, k->root, c, q);
-    case PAR_KIND_GATHERV:
-        return (par_gatherv_begin)(s, k->count, r, k->recv_counts, k->recv_displs, k->dtype, k->root, c, q);
-    case PAR_KIND_SCATTER: return (par_scatter_begin)(s, r, k->count, k->dtype, k->root, c, q);
-    case PAR_KIND_SCATTERV:
-        return (par_scatterv_begin)(s, k->send_counts, k->send_displs, r, k->count, k->dtype, k->root, c, q);
-    case PAR_KIND_ALL_TO_ALL: return (par_all_to_all_begin)(s, r, k->count, k->dtype, c, q);
-    case PAR_KIND_ALL_TO_ALLV:
-        return (par_all_to_allv_begin)(s, k->send_counts, k->send_displs, r, k->recv_counts, k->recv_displs,
-                                       k->dtype, c, q);
-    case PAR_KIND_SEND: return (par_send_begin)(s, k->count, k->dtype, k->root, c, q);
-    case PAR_KIND_RECV: return (par_recv_begin)(r, k->count, k->dtype, k->root, c, q);
-    default: return PAR_ERR_ARGUMENT;
-    }
+    par_call k = *p->call;
+    k.send = p->host[0], k.recv = p->host[1];
+    return (par_begin)(l->announce_comm, &k, &p->request);
 }
 static void par__cuda_staging_step(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
@@ -1879,10 +1843,10 @@ static void par__cuda_staging_step(par__cuda_comm *l, par__cuda_pending *p) {
         par__cuda_finish(p, r);
     }
 }
-static par_result par__cuda_staging_end(par_device_backend *backend, par_offload_call *k) {
+static par_result par__cuda_staging_end(par_device_backend *backend, void *state) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
-    par__cuda_pending *p = (par__cuda_pending *)k->state;
+    par__cuda_pending *p = (par__cuda_pending *)state;
     const par__cuda_pending copy = *p;
     while (p->state != PAR__CUDA_DONE) {
         if (p->state == PAR__CUDA_ANNOUNCED) PAR__CUDA_CALL(cudaEventSynchronize(p->complete));
@@ -1891,7 +1855,7 @@ static par_result par__cuda_staging_end(par_device_backend *backend, par_offload
     }
     // Pinned memory goes back when the stream has read it.
     if (!p->result) PAR__CUDA_CALL(cudaEventSynchronize(p->complete));
-    const par_result r = par__cuda_end(backend, k);
+    const par_result r = par__cuda_end(backend, state);
     for (int i = 0; i < 2; i++)
         par__cuda_release_host_block(l, copy.host[i], PAR__MAX(copy.host_bytes[i], (size_t)16));
     return r;
@@ -1947,7 +1911,7 @@ static par_result par__cuda_nccl_wait_ready(par__cuda_comm *l, const char *what)
     }
     return par__cuda_nccl_check(l, state, what);
 }
-static par_result par__cuda_nccl_op(par__cuda_comm *l, const par_offload_call *k, ncclRedOp_t *op, int *own) {
+static par_result par__cuda_nccl_op(par__cuda_comm *l, const par_call *k, ncclRedOp_t *op, int *own) {
     static const ncclRedOp_t ops[] = {ncclSum, ncclAvg, ncclProd, ncclMin, ncclMax};
     const unsigned code = (unsigned)(k->op & 255u);
     *own = 0;
@@ -1982,7 +1946,7 @@ static par_result par__cuda_nccl_exchange(par__cuda_comm *l, const par__cuda_exc
     PAR__CUDA_TRY(par__cuda_nccl_check(l, bad ? bad : ended, "ncclSend and ncclRecv"));
     return par__cuda_nccl_wait_ready(l, "ncclGroupEnd");
 }
-static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_offload_call *k, par__cuda_exchange *p) {
+static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par__cuda_exchange *p) {
     par_cuda *cuda = l->cuda;
     const size_t e = par_dtype_bytes(k->dtype);
     const int scatter = par__cuda_is_reduce_scatter(k);
@@ -2022,7 +1986,7 @@ static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_offload_call
     }
     return par__cuda_nccl_exchange(l, p, mine, k->recv, k->dtype);
 }
-static par_result par__cuda_nccl_reduce(par__cuda_comm *l, const par_offload_call *k) {
+static par_result par__cuda_nccl_reduce(par__cuda_comm *l, const par_call *k) {
     const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
     cudaStream_t stream = l->cuda->comm_stream;
     ncclRedOp_t op;
@@ -2049,35 +2013,25 @@ static par_result par__cuda_nccl_reduce(par__cuda_comm *l, const par_offload_cal
     if (own) ncclRedOpDestroy(op, l->nccl);
     return r;
 }
-static void par__cuda_plan_exchange(const par__cuda_comm *l, const par_offload_call *k,
-                                    par__cuda_exchange *p) {
+static void par__cuda_plan_exchange(const par__cuda_comm *l, const par_call *k, par__cuda_exchange *p) {
+    const par_kind_traits *t = par_kind_traits_of(k->kind);
     const int root = l->me == k->root;
+    const int scattered = t->send & PAR_SIDE_ALL;
+    const int gathered = t->recv & PAR_SIDE_ALL;
+    const size_t mine = t->counts == PAR_COUNTS_SAME ? k->recv_counts[l->me] : k->count;
     memset(p, 0, sizeof *p);
     for (int r = 0; r < l->n; r++) {
-        const size_t send_at = par__cuda_block_offset(k, k->send_counts, k->send_displs, r);
-        const size_t recv_at = par__cuda_block_offset(k, k->recv_counts, k->recv_displs, r);
-        const size_t sends = par__cuda_block_count(k, k->send_counts, r),
-                     gets = par__cuda_block_count(k, k->recv_counts, r);
-        switch (k->kind) {
-        case PAR_KIND_ALL_GATHERV:
-            p->send[r] = par__cuda_block_count(k, k->recv_counts, l->me), p->from[r] = recv_at,
-            p->recv[r] = gets;
-            break;
-        case PAR_KIND_GATHER:
-        case PAR_KIND_GATHERV:
-            p->send[r] = r == k->root ? k->count : 0;
-            if (root) p->from[r] = recv_at, p->recv[r] = gets;
-            break;
-        case PAR_KIND_SCATTER:
-        case PAR_KIND_SCATTERV:
-            p->recv[r] = r == k->root ? k->count : 0;
-            if (root) p->to[r] = send_at, p->send[r] = sends;
-            break;
-        default: p->to[r] = send_at, p->send[r] = sends, p->from[r] = recv_at, p->recv[r] = gets; break;
+        if ((!(t->send & PAR_SIDE_ROOT) || root) && (!(t->recv & PAR_SIDE_ROOT) || r == k->root)) {
+            p->to[r] = scattered ? par__cuda_block_offset(k, k->send_counts, k->send_displs, r) : 0;
+            p->send[r] = scattered ? par__cuda_block_count(k, k->send_counts, r) : mine;
+        }
+        if ((!(t->recv & PAR_SIDE_ROOT) || root) && (!(t->send & PAR_SIDE_ROOT) || r == k->root)) {
+            p->from[r] = gathered ? par__cuda_block_offset(k, k->recv_counts, k->recv_displs, r) : 0;
+            p->recv[r] = gathered ? par__cuda_block_count(k, k->recv_counts, r) : mine;
         }
     }
 }
-static par_result par__cuda_nccl_collective(par__cuda_comm *l, const par_offload_call *k) {
+static par_result par__cuda_nccl_collective(par__cuda_comm *l, const par_call *k) {
     const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
     cudaStream_t stream = l->cuda->comm_stream;
     const int sum = par__cuda_is_reduction(k);
@@ -2108,7 +2062,7 @@ static par_result par__cuda_nccl_flush_messages(par__cuda_comm *l) {
     if (!count) return PAR_OK;
     PAR__CUDA_NCCL_CALL(ncclGroupStart());
     for (par__cuda_pending *p = l->first; p && !bad; p = p->next) {
-        const par_offload_call *k = p->call;
+        const par_call *k = p->call;
         if (p->state != PAR__CUDA_ANNOUNCED || !par__cuda_is_point_to_point(k)) continue;
         bad = k->kind == PAR_KIND_SEND
                   ? ncclSend(k->send, k->count, par__cuda_nccl_type(k->dtype), k->root, l->nccl, stream)
@@ -2122,7 +2076,7 @@ static par_result par__cuda_nccl_flush_messages(par__cuda_comm *l) {
         if (p->state == PAR__CUDA_ANNOUNCED) par__cuda_finish(p, r ? r : par__cuda_record_complete(l, p));
     return r;
 }
-static par_result par__cuda_nccl_compare_arrivals(par__cuda_comm *l, const par_offload_call *k) {
+static par_result par__cuda_nccl_compare_arrivals(par__cuda_comm *l, const par_call *k) {
     par__cuda_arrival mine, *all = (par__cuda_arrival *)PAR_MALLOC(sizeof mine * (size_t)l->n);
     if (!all) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
     memset(&mine, 0, sizeof mine);
@@ -2131,16 +2085,17 @@ static par_result par__cuda_nccl_compare_arrivals(par__cuda_comm *l, const par_o
     if (!r) r = par__cuda_compare_arrivals(l, all);
     return PAR_FREE(all), r;
 }
-static par_result par__cuda_nccl_begin(par_device_backend *backend, par_offload_call *k) {
+static par_result par__cuda_nccl_begin(par_device_backend *backend, const par_call *k, void **state) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p;
+    PAR__CUDA_TRY(par__cuda_check_kind(l, k));
     if (!l->nccl)
         return par__cuda_fail(cuda, PAR_ERR_ABORTED, par_kind_name(k->kind), "NCCL was aborted on this comm");
     if (!par__cuda_is_point_to_point(k)) PAR__CUDA_TRY(par__cuda_nccl_flush_messages(l));
     if (!par__cuda_is_point_to_point(k) && l->announce_comm)
         PAR__CUDA_TRY(par__cuda_nccl_compare_arrivals(l, k));
-    PAR__CUDA_TRY(par__cuda_pending_open(l, k, &p));
+    PAR__CUDA_TRY(par__cuda_pending_open(l, k, state, &p));
     par_result r = par__cuda_wait_for_compute(l, p);
     if (!r && par__cuda_is_point_to_point(k)) return PAR_OK;
     if (!r) r = par__cuda_nccl_collective(l, k);
@@ -2148,13 +2103,13 @@ static par_result par__cuda_nccl_begin(par_device_backend *backend, par_offload_
     par__cuda_finish(p, r);
     return PAR_OK;
 }
-static par_result par__cuda_nccl_end(par_device_backend *backend, par_offload_call *k) {
-    const par__cuda_pending *p = (const par__cuda_pending *)k->state;
+static par_result par__cuda_nccl_end(par_device_backend *backend, void *state) {
+    const par__cuda_pending *p = (const par__cuda_pending *)state;
     if (p->state != PAR__CUDA_DONE) par__cuda_nccl_flush_messages(par__cuda_comm_of(backend));
-    return par__cuda_end(backend, k);
+    return par__cuda_end(backend, state);
 }
-static int par__cuda_nccl_ended(par_device_backend *backend, par_offload_call *k) {
-    return (void)backend, (void)k, 1;
+static int par__cuda_nccl_ended(par_device_backend *backend, void *state) {
+    return (void)backend, (void)state, 1;
 }
 static void par__cuda_nccl_config(ncclConfig_t *config) {
     const ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;

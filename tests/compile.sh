@@ -25,7 +25,7 @@ every_macro() { # c, cpp or cu; compiler, flags: all arguments of all macros of 
             print "    par_" $1 "(" list ");\n    (par_" $1 ")(" list ");\n    address = (void (*)(void))par_" $1 ";"
         }' >"$dir/calls"
     sed -n 's/^#define \(par_[a-z_0-9]*\)(.*/\1/p' par.h $headers | grep -vx par_fail | sort >"$dir/macros"
-    sed -n 's/^    \(par_[a-z_0-9]*\)(.*/\1/p' "$dir/calls" | sort | diff - "$dir/macros" && [ "$(wc -l <"$dir/macros")" -ge 97 ] || return 1
+    sed -n 's/^    \(par_[a-z_0-9]*\)(.*/\1/p' "$dir/calls" | sort | diff - "$dir/macros" && [ "$(wc -l <"$dir/macros")" -ge 98 ] || return 1
     { [ "$how" = c ] || echo 'template <class T, int n> static T pick() { return T(); }'
         printf 'extern void (*address)(void);\nvoid (*address)(void);\nvoid use(void);\nvoid use(void) {\n'; cat "$dir/calls"; echo '}'; } >>"$unit"
     "$@" -I. -c "$unit" -o /dev/null

@@ -240,28 +240,20 @@ static void trial_arrays_of(par_comm *w, const trial *t, trial_arrays *p) {
 }
 static par_result call(par_comm *w, const trial *t, const trial_arrays *p, const void *send, void *recv,
                        par_request *q) {
-    const int root = par_rank(w) == t->root;
-    const size_t c = t->count, mine = p->counts[par_rank(w)];
-    const par_dtype d = t->dtype;
-    switch (t->kind) {
-    case PAR_KIND_ALL_REDUCE: return par_all_reduce_begin(send, recv, c, d, t->op, w, q);
-    case PAR_KIND_REDUCE_SCATTER: return par_reduce_scatter_begin(send, recv, c, d, t->op, w, q);
-    case PAR_KIND_REDUCE_SCATTERV: return par_reduce_scatterv_begin(send, recv, p->counts, d, t->op, w, q);
-    case PAR_KIND_ALL_GATHER: return par_all_gather_begin(send, recv, c, d, w, q);
-    case PAR_KIND_ALL_GATHERV: return par_all_gatherv_begin(send, recv, p->counts, p->displs, d, w, q);
-    case PAR_KIND_BROADCAST: return par_broadcast_begin(root ? send : NULL, recv, c, d, t->root, w, q);
-    case PAR_KIND_REDUCE: return par_reduce_begin(send, root ? recv : NULL, c, d, t->op, t->root, w, q);
-    case PAR_KIND_GATHER: return par_gather_begin(send, root ? recv : NULL, c, d, t->root, w, q);
-    case PAR_KIND_GATHERV:
-        return par_gatherv_begin(send, mine, root ? recv : NULL, root ? p->counts : NULL,
-                                 root ? p->displs : NULL, d, t->root, w, q);
-    case PAR_KIND_SCATTER: return par_scatter_begin(root ? send : NULL, recv, c, d, t->root, w, q);
-    case PAR_KIND_SCATTERV:
-        return par_scatterv_begin(root ? send : NULL, root ? p->counts : NULL, root ? p->displs : NULL, recv,
-                                  mine, d, t->root, w, q);
-    case PAR_KIND_ALL_TO_ALL: return par_all_to_all_begin(send, recv, c, d, w, q);
-    default: return par_all_to_allv_begin(send, p->to, p->to_at, recv, p->from, p->from_at, d, w, q);
-    }
+    const par_kind_traits *x = par_kind_traits_of(t->kind);
+    const int root = par_rank(w) == t->root, rooted = x->counts == PAR_COUNTS_ROOT;
+    par_call k;
+    memset(&k, 0, sizeof k);
+    k.kind = t->kind, k.dtype = t->dtype, k.op = t->op, k.root = t->root;
+    k.count = rooted ? p->counts[par_rank(w)] : t->count;
+    k.send = (x->send & PAR_SIDE_ROOT) && !root ? NULL : send;
+    k.recv = (x->recv & PAR_SIDE_ROOT) && !root ? NULL : recv;
+    if (rooted && root && (x->send & PAR_SIDE_ALL)) k.send_counts = p->counts, k.send_displs = p->displs;
+    if ((rooted && root && !k.send_counts) || x->counts == PAR_COUNTS_SAME) k.recv_counts = p->counts;
+    if (k.recv_counts && (x->recv & PAR_SIDE_ALL)) k.recv_displs = p->displs;
+    if (x->counts == PAR_COUNTS_OWN) k.send_counts = p->to, k.send_displs = p->to_at;
+    if (x->counts == PAR_COUNTS_OWN) k.recv_counts = p->from, k.recv_displs = p->from_at;
+    return par_begin(w, &k, q);
 }
 enum { BUFFER_BYTES = 70000 };
 static void run_trial(par_comm *w, par_cuda *cuda, const trial *t, uint64_t stream, char *ds, char *dr,

@@ -157,6 +157,7 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
     size_t send_count = c, recv_count = c, send_first = 0; // of this rank; send[0] has this index
     const par_kind k = t->kind;
     par_result r = PAR_ERR_ARGUMENT;
+    par_request request;
     for (int i = 0; i < n; i++) counts[i] = v_count(t, i), displs[i] = v_displ(t, i, 1);
     const size_t packed = v_displ(t, n, 0), gapped = v_displ(t, n, 1), all = (size_t)n * c;
     switch (k) {
@@ -204,29 +205,50 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
             recv = sb->at;
     }
     put_values(send, t, me, send_first, send_count);
-    switch (k) {
-    case PAR_KIND_BARRIER: r = par_barrier(w); break;
-    case PAR_KIND_ALL_REDUCE: r = par_all_reduce(send, recv, c, t->dtype, t->op, w); break;
-    case PAR_KIND_REDUCE_SCATTER: r = par_reduce_scatter(send, recv, c, t->dtype, t->op, w); break;
-    case PAR_KIND_REDUCE_SCATTERV: r = par_reduce_scatterv(send, recv, counts, t->dtype, t->op, w); break;
-    case PAR_KIND_ALL_GATHER: r = par_all_gather(send, recv, c, t->dtype, w); break;
-    case PAR_KIND_ALL_GATHERV: r = par_all_gatherv(send, recv, counts, displs, t->dtype, w); break;
-    case PAR_KIND_BROADCAST: r = par_broadcast(is_root ? send : NULL, recv, c, t->dtype, root, w); break;
-    case PAR_KIND_REDUCE: r = par_reduce(send, is_root ? recv : NULL, c, t->dtype, t->op, root, w); break;
-    case PAR_KIND_GATHER: r = par_gather(send, is_root ? recv : NULL, c, t->dtype, root, w); break;
-    case PAR_KIND_GATHERV:
-        r = par_gatherv(send, counts[me], recv, is_root ? counts : NULL, is_root ? displs : NULL, t->dtype,
-                        root, w);
-        break;
-    case PAR_KIND_SCATTER: r = par_scatter(is_root ? send : NULL, recv, c, t->dtype, root, w); break;
-    case PAR_KIND_SCATTERV:
-        r = par_scatterv(send, is_root ? counts : NULL, is_root ? displs : NULL, recv, counts[me], t->dtype,
-                         root, w);
-        break;
-    case PAR_KIND_ALL_TO_ALL: r = par_all_to_all(send, recv, c, t->dtype, w); break;
-    case PAR_KIND_ALL_TO_ALLV: r = par_all_to_allv(send, to, to_at, recv, from, from_at, t->dtype, w); break;
-    default: break;
-    }
+    if (c % 3 == 1) { // by its description
+        const par_kind_traits *x = par_kind_traits_of(k);
+        const int rooted = x->counts == PAR_COUNTS_ROOT, own = x->counts == PAR_COUNTS_OWN;
+        const int scatters = x->send & PAR_SIDE_ALL, gathers = x->recv & PAR_SIDE_ALL;
+        par_call call;
+        memset(&call, 0, sizeof call);
+        call.kind = k, call.dtype = t->dtype, call.op = x->takes & PAR_TAKES_OP ? t->op : PAR_SUM;
+        call.root = root, call.count = rooted ? counts[me] : c;
+        call.send = (x->send & PAR_SIDE_ROOT) && !is_root ? NULL : send;
+        call.recv = (x->recv & PAR_SIDE_ROOT) && !is_root ? NULL : recv;
+        if (own) call.send_counts = to, call.send_displs = to_at;
+        if (own) call.recv_counts = from, call.recv_displs = from_at;
+        if (rooted && is_root && scatters) call.send_counts = counts, call.send_displs = displs;
+        if (rooted && is_root && gathers) call.recv_counts = counts, call.recv_displs = displs;
+        if (x->counts == PAR_COUNTS_SAME) call.recv_counts = counts;
+        if (x->counts == PAR_COUNTS_SAME && gathers) call.recv_displs = displs;
+        r = par_begin(w, &call, c % 2 ? &request : NULL);
+        if (!r && c % 2) r = par_wait(&request);
+    } else
+        switch (k) {
+        case PAR_KIND_BARRIER: r = par_barrier(w); break;
+        case PAR_KIND_ALL_REDUCE: r = par_all_reduce(send, recv, c, t->dtype, t->op, w); break;
+        case PAR_KIND_REDUCE_SCATTER: r = par_reduce_scatter(send, recv, c, t->dtype, t->op, w); break;
+        case PAR_KIND_REDUCE_SCATTERV: r = par_reduce_scatterv(send, recv, counts, t->dtype, t->op, w); break;
+        case PAR_KIND_ALL_GATHER: r = par_all_gather(send, recv, c, t->dtype, w); break;
+        case PAR_KIND_ALL_GATHERV: r = par_all_gatherv(send, recv, counts, displs, t->dtype, w); break;
+        case PAR_KIND_BROADCAST: r = par_broadcast(is_root ? send : NULL, recv, c, t->dtype, root, w); break;
+        case PAR_KIND_REDUCE: r = par_reduce(send, is_root ? recv : NULL, c, t->dtype, t->op, root, w); break;
+        case PAR_KIND_GATHER: r = par_gather(send, is_root ? recv : NULL, c, t->dtype, root, w); break;
+        case PAR_KIND_GATHERV:
+            r = par_gatherv(send, counts[me], recv, is_root ? counts : NULL, is_root ? displs : NULL,
+                            t->dtype, root, w);
+            break;
+        case PAR_KIND_SCATTER: r = par_scatter(is_root ? send : NULL, recv, c, t->dtype, root, w); break;
+        case PAR_KIND_SCATTERV:
+            r = par_scatterv(send, is_root ? counts : NULL, is_root ? displs : NULL, recv, counts[me],
+                             t->dtype, root, w);
+            break;
+        case PAR_KIND_ALL_TO_ALL: r = par_all_to_all(send, recv, c, t->dtype, w); break;
+        case PAR_KIND_ALL_TO_ALLV:
+            r = par_all_to_allv(send, to, to_at, recv, from, from_at, t->dtype, w);
+            break;
+        default: break;
+        }
     CHECK_OK(w, r);
     unsigned char *want = (unsigned char *)malloc(received + 1), *input = (unsigned char *)malloc(sent + 1);
     size_t wrong = 0;
@@ -953,6 +975,34 @@ static void tagged(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
 }
 
+// What par_begin says of a description that is wrong; what it takes from it besides arguments.
+static void described(par_comm *w) {
+    const int last = par_rank(w) == par_size(w) - 1;
+    size_t counts[64];
+    int x = 1;
+    par_call call;
+    memset(&call, 0, sizeof call);
+    for (int i = 0; i < 64; i++) counts[i] = 1;
+    call.send = call.recv = &x, call.count = 1, call.dtype = PAR_I32, call.kind = PAR_KIND_SEND;
+    call.root = par_size(w), call.site = "a site of its own";
+    CHECK(w, par_begin(w, &call, NULL) == PAR_ERR_ARGUMENT &&
+                 says(w, "par_send at a site of its own: peer is not"));
+    call.root = 0, call.send_counts = counts;
+    CHECK(w, par_begin(w, &call, NULL) == PAR_ERR_ARGUMENT && says(w, "does not take these counts"));
+    call.send_counts = NULL, call.kind = PAR_KIND_REDUCE_SCATTERV,
+    call.recv_counts = call.recv_displs = counts;
+    CHECK(w, par_begin(w, &call, NULL) == PAR_ERR_ARGUMENT && says(w, "does not take these counts"));
+    call.kind = last ? PAR_KIND_COUNT : PAR_KIND_BARRIER, call.recv_counts = call.recv_displs = NULL;
+    CHECK(w, par_begin(w, &call, NULL) == (last ? PAR_ERR_ARGUMENT : PAR_ERR_MISMATCH));
+    CHECK(w, says(w, last ? "no such kind"
+                          : "called par_barrier() with an invalid argument at a site of its own"));
+    call.kind = PAR_KIND_ALL_REDUCE, call.site = NULL, call.tag = last ? 7 : 0;
+    if (!last) par_tag(w, 7);
+    CHECK_OK(w, par_begin(w, &call, NULL));
+    CHECK(w, x == par_size(w));
+    CHECK_OK(w, par_barrier(w)); // has no tag
+}
+
 static size_t listed(par_comm *w) { // the operations that one progress step of this rank looks at
     size_t count = 0;
     par__lock_world(w->world);
@@ -1010,13 +1060,13 @@ static int offload_supports(par_device_backend *backend, const void *memory) {
     return (void)backend, (const char *)memory >= (const char *)offload_memory &&
                               (const char *)memory < (const char *)(offload_memory + 64);
 }
-static par_result offload_begin(par_device_backend *backend, par_offload_call *call) {
-    (void)backend;
+static par_result offload_begin(par_device_backend *backend, const par_call *call, void **state) {
+    (void)backend, (void)state;
     memcpy(call->recv, call->send, call->count * 4);
     return PAR_OK;
 }
-static par_result offload_end(par_device_backend *backend, par_offload_call *call) {
-    return (void)backend, (void)call, PAR_OK;
+static par_result offload_end(par_device_backend *backend, void *state) {
+    return (void)backend, (void)state, PAR_OK;
 }
 static par_result offload_split(par_device_backend *backend, int color, int key, par_comm *part) {
     return (void)backend, (void)color, (void)key, (void)part, PAR_OK;
@@ -1947,6 +1997,7 @@ const test tests[] = {
     {"ledger", ledger, TEST_ANY, 1, 60},
     {"grouped", grouped, TEST_ANY, 1, 60},
     {"tagged", tagged, TEST_ANY, 1, 60},
+    {"described", described, TEST_ANY, 1, 60},
     {"many_begun", many_begun, TEST_ANY, 1, 60},
     {"progress_thread", progress_thread, TEST_ANY | TEST_PROGRESS, 1, 60},
     {"offloaded", offloaded, TEST_FAULT, 2, 60},
