@@ -76,10 +76,15 @@ static void check_case(par_comm *w, const char *name, int p, int m, int v, par_p
     par_pipe_schedule_close(&s);
     free(memory);
 }
+static int next_microbatches(int p, int m) { // how many more
+    if (getenv("SOAK")) return p == 16 && m > 8 ? 5 : 1;
+    if (p == 16) return 15;
+    return p > 6 || TEST_FEWER ? (m > p ? 5 : 2) : 1;
+}
 static void formulas(par_comm *w) {
     for (int k = 0; k < par_pipe_schedule_count(); k++)
         for (int p = 1; p <= (TEST_FEWER ? 6 : 16); p += p == 8 ? 8 : 1)
-            for (int m = 1; m <= 3 * p; m += p == 16 ? 15 : p > 6 || TEST_FEWER ? (m > p ? 5 : 2) : 1)
+            for (int m = 1; m <= 3 * p; m += next_microbatches(p, m))
                 for (int v = 1; v <= (any_chunks(par_pipe_schedule_name(k)) ? 4 : 1); v++)
                     check_case(w, par_pipe_schedule_name(k), p, m, v, stage_of(1, 1, 1), 0);
     for (int k = 0; k < par_pipe_schedule_count(); k++) // stages as they are, and messages that take time
