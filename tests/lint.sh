@@ -15,7 +15,7 @@ example() { # header, heading: the program that follows says what it prints
     prints
 }
 page_example() { # page: the same of its whole programs
-    sed -n '/^```c$/,/^```$/p' "$1" | awk -v base="$work/page" '/^```c$/ {file = base ++n ".c"; next} /^```$/ {next} {print > file}'
+    sed -n '/^```c$/,/^```$/p' "$1" | awk -v base="$work/page" '/^```c$/ {file = base (++n) ".c"; next} /^```$/ {next} {print > file}'
     for page in "$work"/page*.c; do
         grep -q '^int main' "$page" || continue
         cp "$page" "$work/example.c"
