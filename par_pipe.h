@@ -355,6 +355,7 @@ par_result par_pipe_forward_only(const par_pipe_schedule *s, int microbatches, p
 // The rank that runs a stage for a microbatch. -1: there is no such stage or microbatch.
 int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch);
 int par_pipe_schedule_splits_backward(const char *name); // 1: B and W; 0: BW; -1: unknown name
+int par_pipe_schedule_chunks(const char *name);          // on each rank; 0: any number; -1: unknown name
 
 // Reads a table in the format of torch.distributed.pipelining: a row for each rank; cells such as 0F1, 2B0,
 // 1SEND_F3, (0F7;7B3)OVERLAP_F_B, or empty. A table without sends and receives is lowered; one without
@@ -1629,6 +1630,10 @@ const char *par_pipe_schedule_source(int i) {
 int par_pipe_schedule_splits_backward(const char *name) {
     const par__pipe_schedule_row *row = par__pipe_find_schedule(name);
     return row ? row->splits_backward : -1;
+}
+int par_pipe_schedule_chunks(const char *name) {
+    const par__pipe_schedule_row *row = par__pipe_find_schedule(name);
+    return row ? row->chunks : -1;
 }
 
 // >>pipe_events ---------------------------------------------------------------------------------------------

@@ -135,8 +135,7 @@ static int open_schedule(const bench *b, const char *name, par_pipe_schedule *s)
     memset(&d, 0, sizeof d), memset(&c, 0, sizeof c);
     d.schedule = name, d.ranks = o->stages, d.microbatches = o->microbatches;
     d.batches = !strcmp(name, "pipedream_2bw") ? o->batches : 1;
-    const int any = !strcmp(name, "interleaved_1f1b") || !strcmp(name, "looped_bfs");
-    d.chunks = any || !o->all ? o->chunks : 0;
+    d.chunks = !o->all || par_pipe_schedule_chunks(name) == 0 ? o->chunks : 0;
     d.chunks = par_pipe_defaults(&d).chunks;
     const double cut = strcmp(name, "dualpipe") ? d.chunks : 1; // there, each stage is on two ranks
     const size_t parts = (size_t)cut;
