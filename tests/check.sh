@@ -74,6 +74,12 @@ again() { # log: run the commands of its failures, one after the other
     [ $bad = 0 ]
 }
 make_programs() { make -s -k -j"$(nproc)" build/gpt build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors build/corpus.txt && echo "1 passed, 0 failed, 0 skipped"; }
+build_ahead() { # what the scripts below run, one by one, while the tests leave processors idle
+    local script program
+    for script in cuda programs tcp hostile mpi sanitize; do
+        for program in $(bash tests/$script.sh --programs | grep -o 'build/[a-z0-9_.]*'); do nice flock build/making make -s "$program"; done
+    done >/dev/null 2>&1
+}
 
 parts=/dev/null
 if [ "${FAILED:-0}" = 1 ]; then
@@ -95,6 +101,11 @@ parts=build/check.parts.new
 : >$parts
 part "programs" make_programs
 [ $failed = 0 ] || end
+set -m # a group of its own, to end it with all its compilers
+build_ahead &
+ahead=$!
+set +m
+trap 'kill -TERM -- -$ahead 2>/dev/null' EXIT
 part "lint" bash tests/lint.sh
 part "compile" bash tests/compile.sh
 part "par.h" build/test_par

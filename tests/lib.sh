@@ -3,9 +3,9 @@
 # With arguments a script runs only the checks of these names; --list shows the names. CHECK_LOG=file gets a line for each check,
 # as check.sh describes.
 set -a # each check runs in a new shell under timeout, which needs the functions
-passed=0 failed=0 skipped=0 count=0 running=0 listing=0
+passed=0 failed=0 skipped=0 count=0 running=0 listing=""
 names=("$@") seen=() check_names=() check_commands=()
-[ "${1-}" = --list ] && listing=1
+case ${1-} in --list) listing=checks ;; --programs) listing=programs ;; esac
 jobs_at_once=${CHECK_JOBS:-$(nproc)}
 DEADLINE=${DEADLINE:-900} # seconds, for checks that hang; even on a busy machine no check takes nearly as long
 shared=${TMPDIR:-/tmp}/par_check_$$
@@ -23,7 +23,8 @@ trap 'exit 130' INT TERM
 
 wanted() { # name: is this check to run?
     local name
-    [ $listing = 1 ] && echo "$1" && return 1
+    [ "$listing" = checks ] && echo "$1"
+    [ -z "$listing" ] || return 1
     [ ${#names[@]} = 0 ] && return
     for name in "${names[@]}"; do [ "$name" = "$1" ] && seen+=("$1") && return; done
     return 1
@@ -85,8 +86,9 @@ alone() { # like check, but no other check runs meanwhile: it measures time, or 
     finish
 }
 made() { # build the programs that the checks run
-    [ $listing = 1 ] || [ -n "${CHECK_MADE-}" ] && return
-    make -s -k -j"$jobs_at_once" "$@" >"$shared/make" 2>&1 && return
+    [ "$listing" != programs ] || echo "$@"
+    [ -z "$listing" ] && [ -z "${CHECK_MADE-}" ] || return 0
+    flock build/making make -s -k -j"$jobs_at_once" "$@" >"$shared/make" 2>&1 && return
     echo "FAIL make $*"
     tail -n 30 "$shared/make" | cut -c1-300 | sed 's/^/    /'
     failed=$((failed + 1))
@@ -94,7 +96,7 @@ made() { # build the programs that the checks run
     exit 1
 }
 skip() { # name, what to install
-    [ $listing = 1 ] && return
+    [ -z "$listing" ] || return 0
     echo "SKIP $1: $2"
     skipped=$((skipped + 1))
 }
@@ -125,7 +127,7 @@ same_losses() { # relative tolerance, file, file
     paste "$work/l1" "$work/l2" | awk -v t="$1" '{d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d <= t)) bad = 1; if (d > worst) worst = d} END {print "worst", worst; exit bad}'
 }
 suite() { # test program and its arguments: run it alone, show its lines, add its counts
-    [ $listing = 1 ] || [ ${#names[@]} != 0 ] && return
+    [ -z "$listing" ] && [ ${#names[@]} = 0 ] || return 0
     local status line
     finish
     "$@" 2>&1 7>&- | tee "$shared/suite.log" | grep --line-buffered -E 'runs,|^FAIL|^    (==|.*CHECK|.*cuda_emu)'
@@ -165,7 +167,7 @@ ranks() { # n, command ...: start n ranks on this machine with torchrun's variab
 summary() {
     local name
     finish
-    [ $listing = 1 ] && return
+    [ -z "$listing" ] || return 0
     for name in "${names[@]}"; do
         [[ " ${seen[*]} " = *" $name "* ]] && continue
         echo "no check of $0 is called \"$name\"; bash $0 --list shows them" >&2
