@@ -496,8 +496,8 @@ typedef struct par_call {
     const char *site; // for errors; NULL: the place of the call
 } par_call;
 // Begin a call; request NULL: wait for it here. The description may go at once; arrays and counts stay until
-// the call has ended. Errors: as the function
-// of that kind; ARGUMENT also where the kind does not exist, or does not take the counts or displs.
+// the call has ended. Errors: as the function of that kind; ARGUMENT also where the kind does not exist, or
+// does not take the counts or displs.
 par_result par_begin(par_comm *comm, const par_call *call, par_request *request);
 // The elements that this rank's send and recv span in a call, gaps between displs included.
 void par_call_spans(const par_comm *comm, const par_call *call, size_t *send_count, size_t *recv_count);
