@@ -35,9 +35,9 @@ printf '\300a"\\\001\303\251\377\355\240\200' >"$work/settings/7"
 printf '\300gpu[003-010,17]r[1-2],cpu1' >"$work/settings/8"
 printf '0F0,0F1,2F0,2F1,,2B0,2B1,0B0,0B1\r\n,1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\r\n' >"$work/tables/1"
 printf '0F0,0SEND_F0,0RECV_B0,0R0,0I0,0W0,0REDUCE_GRAD\n1RECV_F0,1UNSHARD,1F0,(1R0;1B0)FUSED,1SEND_B0' >"$work/tables/2"
-printf '\0\0\0\1\240\206\1\6\4\1\1\240\206\1\0\0\0\0\0\6\1\3\0\0\0\240\206\1\0\1\1\240\206\1\6\4\1\1\240\206\1\0\0\0\0\0\6\21\3\0\0\0\020\230\2' >"$work/tcp/1" # a receive; ASK, DATA
+printf '\0\0\0\1\240\206\1\6\4\1\1\240\206\1\0\0\0\0\0\6\1\3\0\0\0\240\206\1\0\1\1\240\206\1\6\4\1\1\240\206\1\0\0\0\0\0\6\21\3\0\0\0\020\230\2' >"$work/tcp/1" # a receive; RTS, DATA
 printf '\0\6\0\0\1\0\1\0\1\0\6\0\0\1\0\1\0\1\0\0\1\1\0\1\0\2\1\3\4\2\0\3\3\0\2\1\7' >"$work/tcp/2" # unexpected; notices
-printf '\1\1\0\1\240\206\1\6\0\2\1\0\0\3\0\7\1\0\3\0\4\2\0\3\4\2\0\7' >"$work/tcp/3" # a send; CLEAR
+printf '\1\1\0\1\240\206\1\6\0\2\1\0\0\3\0\7\1\0\3\0\4\2\0\3\4\2\0\7' >"$work/tcp/3" # a send; CTS
 { printf '\0\5\0\2\0\0\0\0\0\0\100\0\0\0\0\0\0'; head -c 624 /dev/zero; } >"$work/tcp/4" # a header
 { printf '\200!par.ar1\7\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0'; head -c 300 /dev/zero; } >"$work/tcp/5" # hello from rank 1
 { printf '\207!par.ar1\7\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\3\0\0\0\1\0\0\0'; head -c 300 /dev/zero; } >"$work/tcp/6" # and rank 0's answer, with a secret
