@@ -1045,8 +1045,8 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
 
-// Shared by the implementations of all headers of the kit: hooks, and loops that are compiled once for each
-// instruction set, so that nobody needs -march. X(name, attributes of its functions)
+// Shared by the implementations of all headers of the kit: hooks, loops that are compiled once for each
+// instruction set, so that nobody needs -march, and formulas. X(name, attributes of its functions)
 #if PAR_VERSION != 200
 #error "this par.h is version 0.2.0, and a par.h of another version came before it: take all from one version"
 #endif
@@ -1153,6 +1153,153 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #else
 #define PAR__LOOP_EVERY(P, LIST) PAR__LOOP_TABLE(base, P, LIST)
 #endif
+
+// Formulas that the CPU's loops and a device's kernels share.
+#include <math.h>
+#include <string.h>
+#if defined(__CUDACC__)
+#define PAR__HOST_DEVICE static __host__ __device__ __forceinline__
+#else
+#define PAR__HOST_DEVICE PAR__INLINE_LOOP
+#endif
+PAR__HOST_DEVICE float par__bits_to_f32(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+PAR__HOST_DEVICE uint32_t par__f32_to_bits(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+PAR__HOST_DEVICE float par__bf16_widen(uint16_t h) { return par__bits_to_f32((uint32_t)h << 16); }
+PAR__HOST_DEVICE uint16_t par__bf16_narrow(float f) {
+    uint32_t b = par__f32_to_bits(f);
+    uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
+    uint32_t nan = (b >> 16) | 0x40u; // stays a NaN
+    return (uint16_t)((b & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+// Without branches, so that loops over it vectorize. Widening shifts the bits into place; a float
+// multiplication by 2^112 adjusts the exponent's bias, which also converts subnormals correctly. Infinities
+// and NaNs are corrected at the end.
+PAR__HOST_DEVICE float par__f16_widen(uint16_t h) {
+    uint32_t magnitude = ((uint32_t)h & 0x7fffu) << 13;
+    uint32_t bits = par__f32_to_bits(par__bits_to_f32(magnitude) * 5.192296858534828e33f);
+    bits = magnitude >= 0x0f800000u ? (magnitude | 0x7f800000u) : bits;
+    return par__bits_to_f32(bits | ((uint32_t)h & 0x8000u) << 16);
+}
+// Narrowing: normal results are rounded by adding half of the last place kept; for subnormal results the
+// addition of 0.5 aligns and rounds the bits. Everything from 65520 up becomes infinity.
+PAR__HOST_DEVICE uint16_t par__f16_narrow(float f) {
+    uint32_t b = par__f32_to_bits(f), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
+    uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    uint32_t tiny = par__f32_to_bits(par__bits_to_f32(magnitude) + 0.5f) - 0x3f000000u;
+    uint32_t out = magnitude < 0x38800000u ? tiny : normal;
+    out = magnitude >= 0x477ff000u ? 0x7c00u : out;
+    out = magnitude > 0x7f800000u ? 0x7e00u : out;
+    return (uint16_t)(out | sign);
+}
+
+PAR__HOST_DEVICE int par__is_half(par_dtype d) { return d == PAR_F16 || d == PAR_BF16; }
+PAR__HOST_DEVICE int par__is_float(par_dtype d) { return d == PAR_F64 || d == PAR_F32 || par__is_half(d); }
+// Load an element as the widest type of its family.
+PAR__HOST_DEVICE double par__get_f64(const void *p, par_dtype d, size_t i) {
+    switch (d) {
+    case PAR_F64: return ((const double *)p)[i];
+    case PAR_F32: return (double)((const float *)p)[i];
+    case PAR_F16: return (double)par__f16_widen(((const uint16_t *)p)[i]);
+    case PAR_BF16: return (double)par__bf16_widen(((const uint16_t *)p)[i]);
+    case PAR_I8: return (double)((const int8_t *)p)[i];
+    case PAR_U8: return (double)((const uint8_t *)p)[i];
+    case PAR_I32: return (double)((const int32_t *)p)[i];
+    case PAR_U32: return (double)((const uint32_t *)p)[i];
+    case PAR_I64: return (double)((const int64_t *)p)[i];
+    default: return (double)((const uint64_t *)p)[i];
+    }
+}
+PAR__HOST_DEVICE uint64_t par__get_u64(const void *p, par_dtype d, size_t i) { // integers, sign-extended
+    switch (d) {
+    case PAR_I8: return (uint64_t)(int64_t)((const int8_t *)p)[i];
+    case PAR_U8: return ((const uint8_t *)p)[i];
+    case PAR_I32: return (uint64_t)(int64_t)((const int32_t *)p)[i];
+    case PAR_U32: return ((const uint32_t *)p)[i];
+    default: return ((const uint64_t *)p)[i];
+    }
+}
+// Convert to an integer in [low, high]: truncate, saturate; NaN gives 0.
+PAR__HOST_DEVICE int64_t par__saturate_i64(double x, double low, double high) {
+    return x != x ? 0 : x <= low ? (int64_t)low : x >= high ? (int64_t)high : (int64_t)x;
+}
+// A double must not be rounded twice on its way to a half type: round to f32 toward odd first, then to the
+// half type.
+PAR__HOST_DEVICE float par__f32_round_to_odd(double x) {
+    float f = (float)x;
+    uint32_t bits = par__f32_to_bits(f);
+    if ((double)f == x || x != x || (bits & 0x7fffffffu) == 0x7f800000u) return f;
+    if ((bits & 1u) == 0) bits = fabs((double)f) < fabs(x) ? bits + 1 : bits - 1;
+    return par__bits_to_f32(bits);
+}
+PAR__HOST_DEVICE void par__put_f64(void *p, par_dtype d, size_t i, double x) {
+    switch (d) {
+    case PAR_F64: ((double *)p)[i] = x; break;
+    case PAR_F32: ((float *)p)[i] = (float)x; break;
+    case PAR_F16: ((uint16_t *)p)[i] = par__f16_narrow(par__f32_round_to_odd(x)); break;
+    case PAR_BF16: ((uint16_t *)p)[i] = par__bf16_narrow(par__f32_round_to_odd(x)); break;
+    case PAR_I8: ((int8_t *)p)[i] = (int8_t)par__saturate_i64(x, -128, 127); break;
+    case PAR_U8: ((uint8_t *)p)[i] = (uint8_t)par__saturate_i64(x, 0, 255); break;
+    case PAR_I32: ((int32_t *)p)[i] = (int32_t)par__saturate_i64(x, -2147483648.0, 2147483647.0); break;
+    case PAR_U32: ((uint32_t *)p)[i] = (uint32_t)par__saturate_i64(x, 0, 4294967295.0); break;
+    case PAR_I64:
+        ((int64_t *)p)[i] = x >= 9223372036854775807.0    ? INT64_MAX
+                            : x <= -9223372036854775808.0 ? INT64_MIN
+                            : x != x                      ? 0
+                                                          : (int64_t)x;
+        break;
+    default: ((uint64_t *)p)[i] = x >= 18446744073709551615.0 ? UINT64_MAX : x > 0 ? (uint64_t)x : 0; break;
+    }
+}
+PAR__HOST_DEVICE void par__put_u64(void *p, par_dtype d, size_t i, uint64_t x) { // integers, wrapping
+    switch (d) {
+    case PAR_I8:
+    case PAR_U8: ((uint8_t *)p)[i] = (uint8_t)x; break;
+    case PAR_I32:
+    case PAR_U32: ((uint32_t *)p)[i] = (uint32_t)x; break;
+    default: ((uint64_t *)p)[i] = x; break;
+    }
+}
+PAR__HOST_DEVICE void par__cast_one(void *dst, par_dtype dt, const void *src, par_dtype st, size_t i) {
+    if (par__is_float(dt) || par__is_float(st))
+        par__put_f64(dst, dt, i, par__get_f64(src, st, i));
+    else
+        par__put_u64(dst, dt, i, par__get_u64(src, st, i));
+}
+
+PAR__HOST_DEVICE void par__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1, c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+
+// 128 bits for number `index` of a stream.
+PAR__HOST_DEVICE void par__philox_at(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]) {
+    const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)stream,
+                                 (uint32_t)(stream >> 32)};
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    par__philox(counter, key, out);
+}
+PAR__HOST_DEVICE float par__normal(uint64_t seed, uint64_t stream, uint64_t index) {
+    uint32_t r[4];
+    par__philox_at(seed, stream, index, r);
+    const double u = ((double)r[0] + 0.5) * 2.3283064365386963e-10, v = (double)r[1] * 2.3283064365386963e-10;
+    return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
+}
 #endif
 
 #if defined(PAR_H_IMPLEMENTATION) && !defined(PAR_H_IMPLEMENTED)
@@ -1581,45 +1728,6 @@ const char *par_nearest_name(const char *name, const void *names, size_t count, 
     return nearest;
 }
 
-static float par__bits_to_f32(uint32_t bits) {
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-static uint32_t par__f32_to_bits(float f) {
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-static inline float par__bf16_widen(uint16_t h) { return par__bits_to_f32((uint32_t)h << 16); }
-static inline uint16_t par__bf16_narrow(float f) {
-    uint32_t b = par__f32_to_bits(f);
-    uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
-    uint32_t nan = (b >> 16) | 0x40u; // stays a NaN
-    return (uint16_t)((b & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
-}
-
-// Without branches, so that loops over it vectorize. Widening shifts the bits into place; a float
-// multiplication by 2^112 adjusts the exponent's bias, which also converts subnormals correctly. Infinities
-// and NaNs are corrected at the end.
-static inline float par__f16_widen(uint16_t h) {
-    uint32_t magnitude = ((uint32_t)h & 0x7fffu) << 13;
-    uint32_t bits = par__f32_to_bits(par__bits_to_f32(magnitude) * 5.192296858534828e33f);
-    bits = magnitude >= 0x0f800000u ? (magnitude | 0x7f800000u) : bits;
-    return par__bits_to_f32(bits | ((uint32_t)h & 0x8000u) << 16);
-}
-// Narrowing: normal results are rounded by adding half of the last place kept; for subnormal results the
-// addition of 0.5 aligns and rounds the bits. Everything from 65520 up becomes infinity.
-static inline uint16_t par__f16_narrow(float f) {
-    uint32_t b = par__f32_to_bits(f), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
-    uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    uint32_t tiny = par__f32_to_bits(par__bits_to_f32(magnitude) + 0.5f) - 0x3f000000u;
-    uint32_t out = magnitude < 0x38800000u ? tiny : normal;
-    out = magnitude >= 0x477ff000u ? 0x7c00u : out;
-    out = magnitude > 0x7f800000u ? 0x7e00u : out;
-    return (uint16_t)(out | sign);
-}
 float par_f16_to_f32(uint16_t h) { return par__f16_widen(h); }
 uint16_t par_f32_to_f16(float f) { return par__f16_narrow(f); }
 float par_bf16_to_f32(uint16_t h) { return par__bf16_widen(h); }
@@ -1993,8 +2101,6 @@ PAR__ISAS(PAR__KERNEL_TABLE)
 
 static const par__kernels *par__pick_kernels(void) { return PAR__PICK(par__kernels); }
 
-static int par__is_half(par_dtype d) { return d == PAR_F16 || d == PAR_BF16; }
-static int par__is_float(par_dtype d) { return d == PAR_F64 || d == PAR_F32 || par__is_half(d); }
 static par_dtype par__accumulator(par_dtype d) { return par__is_half(d) ? PAR_F32 : d; }
 
 static void par__widen(const par__kernels *k, float *dst, const void *src, par_dtype d, size_t n) {
@@ -2115,74 +2221,6 @@ static void par__reduce_sources(const par__kernels *k, void *const *out, int out
     }
 }
 
-// Load an element as the widest type of its family.
-static double par__get_f64(const void *p, par_dtype d, size_t i) {
-    switch (d) {
-    case PAR_F64: return ((const double *)p)[i];
-    case PAR_F32: return (double)((const float *)p)[i];
-    case PAR_F16: return (double)par__f16_widen(((const uint16_t *)p)[i]);
-    case PAR_BF16: return (double)par__bf16_widen(((const uint16_t *)p)[i]);
-    case PAR_I8: return (double)((const int8_t *)p)[i];
-    case PAR_U8: return (double)((const uint8_t *)p)[i];
-    case PAR_I32: return (double)((const int32_t *)p)[i];
-    case PAR_U32: return (double)((const uint32_t *)p)[i];
-    case PAR_I64: return (double)((const int64_t *)p)[i];
-    case PAR_U64: return (double)((const uint64_t *)p)[i];
-    default: return 0;
-    }
-}
-static uint64_t par__get_u64(const void *p, par_dtype d, size_t i) { // integers, sign-extended
-    switch (d) {
-    case PAR_I8: return (uint64_t)(int64_t)((const int8_t *)p)[i];
-    case PAR_U8: return ((const uint8_t *)p)[i];
-    case PAR_I32: return (uint64_t)(int64_t)((const int32_t *)p)[i];
-    case PAR_U32: return ((const uint32_t *)p)[i];
-    default: return ((const uint64_t *)p)[i];
-    }
-}
-// Convert to an integer in [low, high]: truncate, saturate; NaN gives 0.
-static int64_t par__saturate_i64(double x, double low, double high) {
-    return x != x ? 0 : x <= low ? (int64_t)low : x >= high ? (int64_t)high : (int64_t)x;
-}
-// A double must not be rounded twice on its way to a half type: round to f32 toward odd first, then to the
-// half type.
-static float par__f32_round_to_odd(double x) {
-    float f = (float)x;
-    uint32_t bits = par__f32_to_bits(f);
-    if ((double)f == x || x != x || (bits & 0x7fffffffu) == 0x7f800000u) return f;
-    if ((bits & 1u) == 0) bits = fabs((double)f) < fabs(x) ? bits + 1 : bits - 1;
-    return par__bits_to_f32(bits);
-}
-static void par__put_f64(void *p, par_dtype d, size_t i, double x) {
-    switch (d) {
-    case PAR_F64: ((double *)p)[i] = x; break;
-    case PAR_F32: ((float *)p)[i] = (float)x; break;
-    case PAR_F16: ((uint16_t *)p)[i] = par__f16_narrow(par__f32_round_to_odd(x)); break;
-    case PAR_BF16: ((uint16_t *)p)[i] = par__bf16_narrow(par__f32_round_to_odd(x)); break;
-    case PAR_I8: ((int8_t *)p)[i] = (int8_t)par__saturate_i64(x, -128, 127); break;
-    case PAR_U8: ((uint8_t *)p)[i] = (uint8_t)par__saturate_i64(x, 0, 255); break;
-    case PAR_I32: ((int32_t *)p)[i] = (int32_t)par__saturate_i64(x, -2147483648.0, 2147483647.0); break;
-    case PAR_U32: ((uint32_t *)p)[i] = (uint32_t)par__saturate_i64(x, 0, 4294967295.0); break;
-    case PAR_I64:
-        ((int64_t *)p)[i] = x >= 9223372036854775807.0    ? INT64_MAX
-                            : x <= -9223372036854775808.0 ? INT64_MIN
-                            : x != x                      ? 0
-                                                          : (int64_t)x;
-        break;
-    case PAR_U64:
-        ((uint64_t *)p)[i] = x >= 18446744073709551615.0 ? UINT64_MAX : x > 0 ? (uint64_t)x : 0;
-        break;
-    default: break;
-    }
-}
-static void par__put_u64(void *p, par_dtype d, size_t i, uint64_t x) { // integers, wrapping
-    switch (par__bytes_of_dtype[d]) {
-    case 1: ((uint8_t *)p)[i] = (uint8_t)x; break;
-    case 4: ((uint32_t *)p)[i] = (uint32_t)x; break;
-    default: ((uint64_t *)p)[i] = x; break;
-    }
-}
-
 par_result par_cast(void *dst, par_dtype dt, const void *src, par_dtype st, size_t count) {
     const par__kernels *k = par__pick_kernels();
     if (!par_dtype_bytes(dt) || !par_dtype_bytes(st) || (count && (!dst || !src))) return PAR_ERR_ARGUMENT;
@@ -2192,10 +2230,8 @@ par_result par_cast(void *dst, par_dtype dt, const void *src, par_dtype st, size
         par__widen(k, (float *)dst, src, st, count);
     } else if (st == PAR_F32 && par__is_half(dt)) {
         par__narrow(k, dst, (const float *)src, dt, count);
-    } else if (par__is_float(dt) || par__is_float(st)) {
-        for (size_t i = 0; i < count; i++) par__put_f64(dst, dt, i, par__get_f64(src, st, i));
     } else {
-        for (size_t i = 0; i < count; i++) par__put_u64(dst, dt, i, par__get_u64(src, st, i));
+        for (size_t i = 0; i < count; i++) par__cast_one(dst, dt, src, st, i);
     }
     return PAR_OK;
 }
@@ -2653,21 +2689,7 @@ static par_result par__cpu_gemm(par_device *device, int ta, int tb, size_t m, si
 // >>philox --------------------------------------------------------------------------------------------------
 
 void par_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
-    for (int round = 0; round < 10; round++) {
-        const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, c1 = (uint32_t)p1;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1, c3 = (uint32_t)p0;
-        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
-    }
-    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
-}
-
-static void par__philox_at(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]) {
-    const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)stream,
-                                 (uint32_t)(stream >> 32)};
-    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    par_philox(counter, key, out);
+    par__philox(counter, key, out);
 }
 uint64_t par_random(uint64_t seed, uint64_t stream, uint64_t index) {
     uint32_t r[4];
@@ -2679,12 +2701,7 @@ float par_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
     par__philox_at(seed, stream, index, r);
     return (float)(r[0] >> 8) * 5.9604644775390625e-8f; // 2^-24
 }
-float par_normal(uint64_t seed, uint64_t stream, uint64_t index) {
-    uint32_t r[4];
-    par__philox_at(seed, stream, index, r);
-    const double u = ((double)r[0] + 0.5) * 2.3283064365386963e-10, v = (double)r[1] * 2.3283064365386963e-10;
-    return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
-}
+float par_normal(uint64_t seed, uint64_t stream, uint64_t index) { return par__normal(seed, stream, index); }
 
 // >>device --------------------------------------------------------------------------------------------------
 

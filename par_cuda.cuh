@@ -426,52 +426,18 @@ struct par__cuda_f16 {
 struct par__cuda_bf16 {
     uint16_t bits;
 };
-static __device__ __forceinline__ float par__cuda_float_from_bits(uint32_t bits) {
-#if defined(__CUDA_ARCH__)
-    return __uint_as_float(bits);
-#else
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-#endif
-}
-static __device__ __forceinline__ uint32_t par__cuda_float_bits(float x) {
-#if defined(__CUDA_ARCH__)
-    return __float_as_uint(x);
-#else
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-#endif
-}
-// widen converts to the type in which values are accumulated. round converts back, to nearest even, as par.h
-// does.
-static __device__ __forceinline__ float par__cuda_widen(par__cuda_bf16 x) {
-    return par__cuda_float_from_bits((uint32_t)x.bits << 16);
-}
-static __device__ __forceinline__ float par__cuda_widen(par__cuda_f16 x) {
-    const uint32_t magnitude = ((uint32_t)x.bits & 0x7fffu) << 13;
-    uint32_t bits = par__cuda_float_bits(par__cuda_float_from_bits(magnitude) * 5.192296858534828e33f);
-    bits = magnitude >= 0x0f800000u ? (magnitude | 0x7f800000u) : bits;
-    return par__cuda_float_from_bits(bits | ((uint32_t)x.bits & 0x8000u) << 16);
-}
+// widen converts to the type in which values are accumulated. round converts back, to nearest even.
+static __device__ __forceinline__ float par__cuda_widen(par__cuda_bf16 x) { return par__bf16_widen(x.bits); }
+static __device__ __forceinline__ float par__cuda_widen(par__cuda_f16 x) { return par__f16_widen(x.bits); }
 template <class T> static __device__ __forceinline__ T par__cuda_widen(T x) { return x; }
 template <class T> struct par__cuda_accumulator { typedef T type; };
 template <> struct par__cuda_accumulator<par__cuda_f16> { typedef float type; };
 template <> struct par__cuda_accumulator<par__cuda_bf16> { typedef float type; };
 static __device__ __forceinline__ void par__cuda_round(par__cuda_bf16 *to, float x) {
-    const uint32_t b = par__cuda_float_bits(x);
-    to->bits = (uint16_t)((b & 0x7fffffffu) > 0x7f800000u ? (b >> 16) | 0x40u
-                                                          : (b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+    to->bits = par__bf16_narrow(x);
 }
 static __device__ __forceinline__ void par__cuda_round(par__cuda_f16 *to, float x) {
-    const uint32_t b = par__cuda_float_bits(x), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
-    const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    const uint32_t tiny = par__cuda_float_bits(par__cuda_float_from_bits(magnitude) + 0.5f) - 0x3f000000u;
-    uint32_t out = magnitude < 0x38800000u ? tiny : normal;
-    out = magnitude >= 0x477ff000u ? 0x7c00u : out;
-    out = magnitude > 0x7f800000u ? 0x7e00u : out;
-    to->bits = (uint16_t)(out | sign);
+    to->bits = par__f16_narrow(x);
 }
 template <class T> static __device__ __forceinline__ void par__cuda_round(T *to, T x) { *to = x; }
 
@@ -558,19 +524,6 @@ template <class F, class T> static __device__ __forceinline__ T par__cuda_block_
     T sum = scratch[0];
     for (unsigned i = 1; i < warps; i++) sum = F::of(sum, scratch[i]);
     return sum;
-}
-
-static __device__ __forceinline__ void par__cuda_philox(const uint32_t counter[4], uint64_t seed,
-                                                        uint32_t out[4]) {
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    for (int round = 0; round < 10; round++) {
-        const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, c1 = (uint32_t)p1;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1, c3 = (uint32_t)p0;
-        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
-    }
-    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
 // >>cuda_reduce ---------------------------------------------------------------------------------------------
@@ -711,75 +664,11 @@ template <class D, class S> static __global__ void par__cuda_k_cast(D *to, const
     }
 }
 // Casts between any types, as par_cast does: floats to integers truncate and saturate, and NaN gives 0.
-static __device__ __forceinline__ double par__cuda_get(const void *p, par_dtype d, size_t i) {
-    switch (d) {
-    case PAR_F64: return ((const double *)p)[i];
-    case PAR_F32: return (double)((const float *)p)[i];
-    case PAR_F16: return (double)par__cuda_widen(((const par__cuda_f16 *)p)[i]);
-    case PAR_BF16: return (double)par__cuda_widen(((const par__cuda_bf16 *)p)[i]);
-    case PAR_I8: return (double)((const int8_t *)p)[i];
-    case PAR_U8: return (double)((const uint8_t *)p)[i];
-    case PAR_I32: return (double)((const int32_t *)p)[i];
-    case PAR_U32: return (double)((const uint32_t *)p)[i];
-    case PAR_I64: return (double)((const int64_t *)p)[i];
-    default: return (double)((const uint64_t *)p)[i];
-    }
-}
-static __device__ __forceinline__ uint64_t par__cuda_get_integer(const void *p, par_dtype d, size_t i) {
-    switch (d) {
-    case PAR_I8: return (uint64_t)(int64_t)((const int8_t *)p)[i];
-    case PAR_U8: return ((const uint8_t *)p)[i];
-    case PAR_I32: return (uint64_t)(int64_t)((const int32_t *)p)[i];
-    case PAR_U32: return ((const uint32_t *)p)[i];
-    default: return ((const uint64_t *)p)[i];
-    }
-}
-static __device__ __forceinline__ float par__cuda_round_to_odd(double x) { // so that halves round once
-    const float f = (float)x;
-    uint32_t bits = par__cuda_float_bits(f);
-    if ((double)f == x || x != x || (bits & 0x7fffffffu) == 0x7f800000u) return f;
-    if ((bits & 1u) == 0) bits = fabs((double)f) < fabs(x) ? bits + 1 : bits - 1;
-    return par__cuda_float_from_bits(bits);
-}
-static __device__ __forceinline__ int64_t par__cuda_clamp(double x, double low, double high) {
-    return x != x ? 0 : x <= low ? (int64_t)low : x >= high ? (int64_t)high : (int64_t)x;
-}
-static __device__ __forceinline__ void par__cuda_put(void *p, par_dtype d, size_t i, double x) {
-    switch (d) {
-    case PAR_F64: ((double *)p)[i] = x; break;
-    case PAR_F32: ((float *)p)[i] = (float)x; break;
-    case PAR_F16: par__cuda_round((par__cuda_f16 *)p + i, par__cuda_round_to_odd(x)); break;
-    case PAR_BF16: par__cuda_round((par__cuda_bf16 *)p + i, par__cuda_round_to_odd(x)); break;
-    case PAR_I8: ((int8_t *)p)[i] = (int8_t)par__cuda_clamp(x, -128, 127); break;
-    case PAR_U8: ((uint8_t *)p)[i] = (uint8_t)par__cuda_clamp(x, 0, 255); break;
-    case PAR_I32: ((int32_t *)p)[i] = (int32_t)par__cuda_clamp(x, -2147483648.0, 2147483647.0); break;
-    case PAR_U32: ((uint32_t *)p)[i] = (uint32_t)par__cuda_clamp(x, 0, 4294967295.0); break;
-    case PAR_I64:
-        ((int64_t *)p)[i] = x >= 9223372036854775807.0    ? INT64_MAX
-                            : x <= -9223372036854775808.0 ? INT64_MIN
-                            : x != x                      ? 0
-                                                          : (int64_t)x;
-        break;
-    default: ((uint64_t *)p)[i] = x >= 18446744073709551615.0 ? UINT64_MAX : x > 0 ? (uint64_t)x : 0; break;
-    }
-}
-static __device__ __forceinline__ int par__cuda_is_float(par_dtype d) { return d <= PAR_BF16; }
 static __global__ void par__cuda_k_cast_any(void *to, par_dtype dt, const void *from, par_dtype st,
                                             size_t n) {
     const size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        if (par__cuda_is_float(dt) || par__cuda_is_float(st)) {
-            par__cuda_put(to, dt, i, par__cuda_get(from, st, i));
-            continue;
-        }
-        const uint64_t x = par__cuda_get_integer(from, st, i); // integers wrap
-        if (dt == PAR_I8 || dt == PAR_U8)
-            ((uint8_t *)to)[i] = (uint8_t)x;
-        else if (dt == PAR_I32 || dt == PAR_U32)
-            ((uint32_t *)to)[i] = (uint32_t)x;
-        else
-            ((uint64_t *)to)[i] = x;
-    }
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+        par__cast_one(to, dt, from, st, i);
 }
 static par_result par__cuda_cast(par_cuda *cuda, void *dst, par_dtype dt, const void *src, par_dtype st,
                                  size_t n, cudaStream_t stream) {
@@ -2546,13 +2435,10 @@ static __device__ __forceinline__ void par__cuda_optimizer_step(const par_zero_u
 static __device__ __forceinline__ void par__cuda_round_stochastically(par__cuda_bf16 *to, const float *x,
                                                                       size_t at, size_t n,
                                                                       const par_zero_update &a) {
-    const uint64_t block = (a.first + at) / 8;
-    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)a.stream,
-                                 (uint32_t)(a.stream >> 32)};
     uint32_t random[4];
-    par__cuda_philox(counter, a.seed, random);
+    par__philox_at(a.seed, a.stream, (a.first + at) / 8, random);
     for (size_t i = 0; i < 8 && at + i < n; i++) {
-        const uint32_t bits = par__cuda_float_bits(x[i]), r = random[i / 2] >> 16 * (i % 2) & 0xFFFFu;
+        const uint32_t bits = par__f32_to_bits(x[i]), r = random[i / 2] >> 16 * (i % 2) & 0xFFFFu;
         if ((bits & 0x7F800000u) == 0x7F800000u)
             par__cuda_round(to + at + i, x[i]);
         else
@@ -2734,17 +2620,16 @@ template <class T> static __global__ void par__cuda_k_pack(int bits, size_t n, c
         uint32_t size = 0;
         par__cuda_load(v, x, PAR__MIN(at, n), n);
         for (int j = 0; j < 8; j++) {
-            const uint32_t s =
-                par__cuda_float_bits(v[j]) & 0x7FFFFFFFu; // what is no number is above all others
+            const uint32_t s = par__f32_to_bits(v[j]) & 0x7FFFFFFFu; // what is no number is above all others
             size = s > size ? s : size;
         }
         for (int d = 1; d < 4; d *= 2) {
             const uint32_t other = __shfl_xor_sync(0xffffffffu, size, d);
             size = other > size ? other : size;
         }
-        uint32_t scale = par__cuda_float_bits(par__cuda_float_from_bits(size) / (bits == 8 ? 127.0f : 7.0f));
+        uint32_t scale = par__f32_to_bits(par__bits_to_f32(size) / (bits == 8 ? 127.0f : 7.0f));
         scale = scale >= 0x7F800000u ? 0x7FC00000u : (scale + 0xFFFFu) & 0xFFFF0000u;
-        const float s = par__cuda_float_from_bits(scale), up = s > 1e-37f ? 1 / s : 0;
+        const float s = par__bits_to_f32(scale), up = s > 1e-37f ? 1 / s : 0;
         int number[8];
         for (int j = 0; j < 8; j++) {
             const float y = rintf(v[j] * up);
@@ -2765,7 +2650,7 @@ template <class T> static __global__ void par__cuda_k_pack(int bits, size_t n, c
 static __device__ __forceinline__ void par__cuda_decode(int bits, const uint8_t *packed, size_t at,
                                                         float *x) {
     const uint8_t *from = packed + at / 32 * (size_t)(2 + 4 * bits);
-    const float scale = par__cuda_float_from_bits((uint32_t)from[0] << 16 | (uint32_t)from[1] << 24);
+    const float scale = par__bits_to_f32((uint32_t)from[0] << 16 | (uint32_t)from[1] << 24);
     const size_t part = at % 32 / 8;
     for (size_t j = 0; j < 8; j++) {
         const int byte = from[2 + (bits == 8 ? part : part % 2) * 8 + j],
@@ -3097,10 +2982,8 @@ static par_result par__cuda_t_norm_backward(par_tp *tp, void *dx, float *dweight
 // Is element e of a stream dropped? Four elements share a Philox block.
 static __device__ __forceinline__ bool par__cuda_is_dropped(uint64_t seed, uint64_t stream, uint64_t e,
                                                             uint32_t limit) {
-    const uint32_t counter[4] = {(uint32_t)(e >> 2), (uint32_t)(e >> 34), (uint32_t)stream,
-                                 (uint32_t)(stream >> 32)};
     uint32_t bits[4];
-    par__cuda_philox(counter, seed, bits);
+    par__philox_at(seed, stream, e >> 2, bits);
     const uint32_t low = e & 1u ? bits[1] : bits[0], high = e & 1u ? bits[3] : bits[2];
     return (e & 2u ? high : low) < limit;
 }
@@ -4386,15 +4269,7 @@ static __global__ void par__cuda_k_init(T *dst, uint64_t seed, uint64_t stream, 
                                         float deviation, float value) {
     const size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        const uint64_t at = first + i;
-        const uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), (uint32_t)stream,
-                                     (uint32_t)(stream >> 32)};
-        uint32_t r[4];
-        par__cuda_philox(counter, seed, r);
-        const double u = ((double)r[0] + 0.5) * 2.3283064365386963e-10,
-                     v = (double)r[1] * 2.3283064365386963e-10;
-        const float x =
-            deviation > 0 ? deviation * (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v)) : value;
+        const float x = deviation > 0 ? deviation * par__normal(seed, stream, first + i) : value;
         par__cuda_round(dst + i, x);
     }
 }

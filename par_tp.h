@@ -1357,17 +1357,12 @@ static par_result par__tp_cpu_norm_backward(par_tp *tp, void *dx, float *dweight
 // elements.
 static void par__tp_dropout_row(float *y, const float *x, size_t n, uint64_t seed, uint64_t stream,
                                 uint64_t first, float p) {
-    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     const uint32_t limit = (uint32_t)((double)p * 4294967296.0);
     const float scale = 1.0f / (1.0f - p);
     uint32_t bits[4] = {0, 0, 0, 0};
     for (size_t i = 0; i < n; i++) {
         const uint64_t e = first + i;
-        if (i == 0 || (e & 3u) == 0) {
-            const uint32_t counter[4] = {(uint32_t)(e >> 2), (uint32_t)(e >> 34), (uint32_t)stream,
-                                         (uint32_t)(stream >> 32)};
-            par_philox(counter, key, bits);
-        }
+        if (i == 0 || (e & 3u) == 0) par__philox_at(seed, stream, e >> 2, bits);
         y[i] = bits[e & 3u] < limit ? 0.0f : x[i] * scale;
     }
 }

@@ -600,16 +600,11 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 // Stop here if you only use it. -----------------------------------------------------------------------------
 
 // Functions that the CPU and devices share.
-#if !defined(PAR__ZERO_HOST_DEVICE) && (defined(PAR_ZERO_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
-#include <math.h>
-#if defined(__CUDACC__)
-#define PAR__ZERO_HOST_DEVICE static __host__ __device__ inline
-#else
-#define PAR__ZERO_HOST_DEVICE static inline
-#endif
+#if !defined(PAR__ZERO_SHARED) && (defined(PAR_ZERO_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
+#define PAR__ZERO_SHARED
 // Norm, clipping, and whether the step is taken. The loss scale goes down after bad steps and up after many
 // good ones (Micikevicius et al. 2018).
-PAR__ZERO_HOST_DEVICE void par__zero_decide_step(const par_zero_rules *r, par_zero_control *c) {
+PAR__HOST_DEVICE void par__zero_decide_step(const par_zero_rules *r, par_zero_control *c) {
     double scale = 1 / r->microbatches / (double)c->loss_scale;
     c->grad_norm = sqrt(c->squares) * scale;
     c->skipped = !(c->grad_norm - c->grad_norm == 0); // not finite
@@ -628,7 +623,7 @@ PAR__ZERO_HOST_DEVICE void par__zero_decide_step(const par_zero_rules *r, par_ze
         c->loss_scale = c->loss_scale * 2 < 16777216.0f ? c->loss_scale * 2 : 16777216.0f, c->good_steps = 0;
 }
 // Copies into an update what comes from its control. 0: the step is skipped.
-PAR__ZERO_HOST_DEVICE int par__zero_apply_control(par_zero_update *a) {
+PAR__HOST_DEVICE int par__zero_apply_control(par_zero_update *a) {
     const par_zero_control *c = a->control;
     if (a->trust_ratio_at) a->trust_ratio = *a->trust_ratio_at;
     if (!c) return 1;
@@ -640,7 +635,7 @@ PAR__ZERO_HOST_DEVICE int par__zero_apply_control(par_zero_update *a) {
     a->stream |= c->step << 24;
     return 1;
 }
-PAR__ZERO_HOST_DEVICE float par__zero_trust_ratio(const double *sums, size_t pieces) {
+PAR__HOST_DEVICE float par__zero_trust_ratio(const double *sums, size_t pieces) {
     double ww = 0, uu = 0;
     for (size_t i = 0; i < pieces; i++) ww += sums[2 * i], uu += sums[2 * i + 1];
     return ww > 0 && uu > 0 ? (float)sqrt(ww / uu) : 1.0f;
@@ -881,13 +876,9 @@ static const float *par__zero_widen(float *wide, const void *x, par_dtype type, 
 // Rounds to bf16 at random, so that the expected value is exact (Gupta et al. 2015).
 static void par__zero_round_stochastic(uint16_t *to, const float *x, size_t n, const par_zero_update *a,
                                        uint64_t first) {
-    const uint32_t key[2] = {(uint32_t)a->seed, (uint32_t)(a->seed >> 32)};
     for (size_t i = 0; i < n; i += 8) { // 16 random bits each
-        const uint64_t block = (first + i) / 8;
-        const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)a->stream,
-                                     (uint32_t)(a->stream >> 32)};
         uint32_t random[4], bits;
-        par_philox(counter, key, random);
+        par__philox_at(a->seed, a->stream, (first + i) / 8, random);
         for (size_t j = 0; j < 8; j++) {
             memcpy(&bits, &x[i + j], sizeof bits);
             const uint32_t r = random[j / 2] >> 16 * (j % 2) & 0xFFFFu;
