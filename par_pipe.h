@@ -306,6 +306,8 @@ typedef struct par_pipe_desc {
       "Narayanan et al. 2021: asynchronous, two versions of the weights")                                    \
     X("interleaved_1f1b", interleaved, nothing, 0, LOOP, 0, interleaved_bubble, interleaved_peak,            \
       "Narayanan et al. 2021, Megatron-LM")                                                                  \
+    X("interleaved_zb", interleaved_zb, nothing, 0, LOOP, 1, interleaved_zb_bubble, interleaved_zb_peak,     \
+      "Qi et al. 2024, interleaved: torch's ScheduleInterleavedZeroBubble")                                  \
     X("looped_bfs", looped_bfs, nothing, 0, LOOP, 0, bfs_bubble, all_peak,                                   \
       "Lamy-Poirier 2023: breadth first")                                                                    \
     X("zb_h1", zb_h1, nothing, 1, LOOP, 1, h1_bubble, 1f1b_peak, "Qi et al. 2024: memory of 1F1B")           \
@@ -785,6 +787,19 @@ static void par__pipe_interleaved(par__pipe_build *b, int r) {
             par__pipe_emit(b, r, PAR_PIPE_BW, chunk * p + r, j / (p * v) * p + j % p);
         }
     }
+}
+
+// rank 0 |0123 0123 a4A b5B ..  Interleaved 1F1B with B and W (capitals) separate and p - 1 - r fewer
+// forwards in warm-up. At most r W are deferred on rank r. One chunk: ZB-H1.
+static void par__pipe_interleaved_zb(par__pipe_build *b, int r) {
+    static const int kinds[3] = {PAR_PIPE_F, PAR_PIPE_B, PAR_PIPE_W};
+    const int p = b->p, v = b->v, all = (b->m + p - 1) / p * p * v;
+    const int warmup = PAR__MIN(p - 1 - r + (v - 1) * p, all), behind[3] = {0, warmup, warmup + r};
+    for (int i = 0; i < all + warmup + r; i++)
+        for (int k = 0; k < 3; k++) {
+            const int j = i - behind[k], turn = j % (p * v) / p, chunk = k ? v - 1 - turn : turn;
+            if (j >= 0 && j < all) par__pipe_emit(b, r, kinds[k], chunk * p + r, j / (p * v) * p + j % p);
+        }
 }
 
 // rank 0 |0123 0123 ... : breadth first: all microbatches go through a chunk, then through the next one. So
@@ -1528,6 +1543,11 @@ static double par__pipe_h1_bubble(const par__pipe_uniform_case *x, int window) {
     if (window || x->m < 2 * x->p || x->W > x->B || x->W > x->F) return par__pipe_nan();
     return (x->p - 1) * (x->F + x->B - x->W + 4 * x->c);
 }
+static double par__pipe_interleaved_zb_bubble(const par__pipe_uniform_case *x, int window) {
+    if (window || fmod(x->m, x->p) != 0 || x->m < 2 * x->p || x->W > x->B || x->W > x->F || x->c > 0)
+        return par__pipe_nan();
+    return (x->p - 1) * (x->F + x->B - x->W) / x->v;
+}
 static double par__pipe_h2_bubble(const par__pipe_uniform_case *x, int window) {
     if (!window || x->m < 2 * x->p || x->W > x->B || x->W > x->F) return par__pipe_nan();
     return (x->p - 1) * (x->F + x->B - 2 * x->W + 2 * x->c);
@@ -1573,6 +1593,10 @@ static double par__pipe_1f1b_peak(const par__pipe_uniform_case *x, double r) {
 static double par__pipe_interleaved_peak(const par__pipe_uniform_case *x, double r) {
     if (fmod(x->m, x->p) != 0) return par__pipe_nan();
     return PAR__MIN(x->m, (2 * (x->p - r - 1) + (x->v - 1) * x->p + 1) / x->v);
+}
+static double par__pipe_interleaved_zb_peak(const par__pipe_uniform_case *x, double r) {
+    if (fmod(x->m, x->p) != 0) return par__pipe_nan();
+    return PAR__MIN(x->m, (x->v * x->p - r) / x->v);
 }
 static double par__pipe_h2_peak(const par__pipe_uniform_case *x, double r) {
     return PAR__MIN(x->m, 2 * (x->p - r) - 1);

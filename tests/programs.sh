@@ -216,8 +216,8 @@ stages() { # the same losses on pipelines, whatever their schedule, in every pro
     for arch in gpt2 llama; do
         losses --arch $arch >"$work/a" || return 1
         schedules="naive gpipe 1f1b looped_bfs zb_h2 v_half v_min dualpipev" # of each architecture some
-        [ $arch = gpt2 ] && schedules="interleaved_1f1b zb_h1 zb_v dualpipe auto"
-        [ -z "${SOAK-}" ] || schedules="naive gpipe 1f1b interleaved_1f1b looped_bfs zb_h1 zb_h2 zb_v v_half v_min dualpipe dualpipev auto"
+        [ $arch = gpt2 ] && schedules="interleaved_1f1b interleaved_zb zb_h1 zb_v dualpipe auto"
+        [ -z "${SOAK-}" ] || schedules="naive gpipe 1f1b interleaved_1f1b interleaved_zb looped_bfs zb_h1 zb_h2 zb_v v_half v_min dualpipe dualpipev auto"
         for s in $schedules; do same --arch $arch --ranks 2 --pp 2 --schedule $s || return 1; done
         same --arch $arch --ranks 4 --pp 2 --schedule 1f1b --zero 3 && same --arch $arch --ranks 4 --pp 2 --schedule zb_v --zero 2 || return 1
         [ $arch = llama ] && [ -z "${SOAK-}" ] && continue
@@ -260,7 +260,7 @@ pipe_rows() { # what was measured is what was simulated; of times, with SOAK=1, 
     $all --schedule zb_h1 --ranks 2 --svg "$work/p.svg" --perfetto "$work/p.json" --csv "$work/p.csv" >"$work/out" && grep -q '^measured' "$work/out" &&
     grep -q '<svg' "$work/p.svg" && grep -q '"ph":"s"' "$work/p.json" && $all --load "$work/p.csv" --ranks 2 | grep -q "p.csv" &&
     cp "$work/p.csv" "$work/"$'p"\xff.csv' && $all --load "$work/"$'p"\xff.csv' --ranks 2 --simulate --json | grep -q '/p\\"\\ufffd.csv",' && # JSON, whatever the name
-    fails 2 'the nearest is "interleaved_1f1b"' $all --schedule interleaved && fails 2 "not 3" $all --schedule zb_v --chunks 3 &&
+    fails 2 'the nearest is "interleaved_1f1b"' $all --schedule interleaved_1f && fails 2 "not 3" $all --schedule zb_v --chunks 3 &&
     fails 2 "desc.max_activation_bytes allows 10" $all --schedule auto --memory 10 --simulate && fails 2 "need as many ranks" $all --stages 4 --ranks 2 &&
     $all --help | grep -q -- "--perfetto"
 }

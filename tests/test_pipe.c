@@ -100,8 +100,9 @@ static void published(par_comm *w) {
     static const struct {
         const char *name;
         double makespan;
-    } small[] = {{"1f1b", 33},   {"gpipe", 33}, {"zb_h1", 27}, {"zb_h2", 27}, {"interleaved_1f1b", 28.5},
-                 {"zb_v", 25.5}, {"naive", 96}};
+    } small[] = {
+        {"1f1b", 33},   {"gpipe", 33}, {"zb_h1", 27},           {"zb_h2", 27}, {"interleaved_1f1b", 28.5},
+        {"zb_v", 25.5}, {"naive", 96}, {"interleaved_zb", 25.5}};
     static const struct {
         int p, m;
         double f, b, w, c, rate[4];
@@ -379,6 +380,18 @@ static void torch_table(par_comm *w) { // two ranks, two chunks, as torch writes
     CHECK_OK(w, par_pipe_parse(half, sizeof half - 1, NULL, &s));
     par_pipe_schedule_close(&s);
 }
+// What torch's ScheduleInterleavedZeroBubble gives two ranks of two stages for four microbatches.
+static void torch_interleaved_zb(par_comm *w) {
+    static const char text[] =
+        "0F0,0F1,2F0,2F1,2I0,2W0,0F2,2I1,2W1,0F3,0I0,0W0,2F2,0I1,0W1,2F3,2I2,2W2,2I3,2W3,0I2,0W2,0I3,0W3\n"
+        "1F0,1F1,3F0,3I0,3F1,3I1,3W0,1F2,1I0,3W1,1F3,1I1,1W0,3F2,3I2,1W1,3F3,3I3,3W2,1I2,3W3,1I3,1W2,1W3\n";
+    par_pipe_desc d = desc_of("interleaved_zb", 2, 4, 2, NULL);
+    par_pipe_schedule torch, s;
+    CHECK_OK(w, par_pipe_parse(text, sizeof text - 1, NULL, &torch));
+    CHECK_OK(w, par_pipe_schedule_open(&d, &s));
+    CHECK(w, same_actions(&s, &torch));
+    par_pipe_schedule_close(&s), par_pipe_schedule_close(&torch);
+}
 static void malformed(par_comm *w) {
     static const struct {
         const char *text, *why;
@@ -432,7 +445,7 @@ static void impossible(par_comm *w) {
     } bad[] = {{"nonsense", 2, 2, 0, 0, "no schedule is called \"nonsense\"; the nearest is \""},
                {"ZBV", 2, 2, 0, 0, "the nearest is \"zb_v\""},
                {"1f1d", 2, 2, 0, 0, "the nearest is \"1f1b\""},
-               {"interleaved", 2, 2, 0, 0, "the nearest is \"interleaved_1f1b\""},
+               {"interleaved_1f", 2, 2, 0, 0, "the nearest is \"interleaved_1f1b\""},
                {"1f1b", -1, 2, 0, 0, "must be 1 or more"},
                {"1f1b", 2, -2, 0, 0, "must be 1 or more"},
                {"1f1b", 2, 2, 3, 0, "1f1b has 1 chunk on a rank, not 3"},
@@ -1305,6 +1318,7 @@ const test tests[] = {
     {"cuts", cuts, TEST_SERIAL, 1, 60},
     {"tables", tables, TEST_SERIAL, 1, 60},
     {"torch_table", torch_table, TEST_SERIAL, 1, 60},
+    {"torch_interleaved_zb", torch_interleaved_zb, TEST_SERIAL, 1, 60},
     {"malformed", malformed, TEST_SERIAL, 1, 60},
     {"impossible", impossible, TEST_SERIAL, 1, 60},
     {"stage_counts", stage_counts, TEST_SERIAL, 1, 60},
