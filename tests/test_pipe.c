@@ -66,7 +66,11 @@ static void check_case(par_comm *w, const char *name, int p, int m, int v, par_p
         for (int k = 0; k < p; k++) {
             const double peak = par_pipe_theory_peak(&s, k);
             const par_pipe_rank *x = &t.ranks[k];
-            CHECK(w, isnan(peak) || close_to(memory[k].microbatches, peak * s.desc.chunks, 1e-9));
+            const int held = isnan(peak) || close_to(memory[k].microbatches, peak * s.desc.chunks, 1e-9);
+            if (!held)
+                fprintf(stderr, "%s, p %d, m %d, v %d: rank %d holds %d microbatches of a chunk, not %g\n",
+                        name, p, m, v, k, memory[k].microbatches, peak * s.desc.chunks);
+            CHECK(w, held);
             CHECK(w, close_to(x->warmup + x->cooldown + x->communication + x->imbalance + x->dependency,
                               t.makespan - x->busy, 1e-9));
         }
