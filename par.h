@@ -77,6 +77,7 @@ TABLE OF CONTENTS
     >>handshake     authentication of new TCP connections
     >>tcp           the transport between nodes over TCP
     >>channel       messages between two ranks: a ring in shared memory, or >>net
+    >>geometry      the arrays of a call: blocks, spans, volume; whether its arguments are valid
     >>program       the actions that algorithms emit, and their interpreter
     >>eager         algorithms: the data are sent with the arrival record
     >>oneshot       algorithm: every rank reads what it needs from every rank
@@ -87,7 +88,13 @@ TABLE OF CONTENTS
     >>halving       algorithm: recursive halving
     >>pairwise      algorithm: a message for each pair
     >>select        which algorithm for which call
-    >>progress      calls in flight: arrival, stepping, waiting, deadlines, groups, device backends
+    >>groups        calls of a group that are packed into a bucket
+    >>arrival       records of calls: published, compared, exchanged between nodes
+    >>queues        operations: which run, which wait; completion
+    >>stepping      the states of an operation; its pieces; the progress thread
+    >>waiting       a wait: deadline, ranks that died, sleeping
+    >>backends      calls that run on a device
+    >>issue         a call from begin to end; requests; groups
     >>launch        how ranks start and meet: fork, exec, MPI, TCP, threads
     >>calls         the public functions
     >>mesh          named axes
@@ -5519,6 +5526,191 @@ static int par__step_transfers(par__operation *op, par__track *t, int *moved) {
     return all;
 }
 
+// >>geometry ------------------------------------------------------------------------------------------------
+//
+// The arrays of a call: how many elements a rank's arrays have, where its blocks are, whether the counts are
+// possible. Four ranks, count 2, the arrays of rank 1:
+//     all_gather       send [ab]           recv [..ab....]     a block, and one block for each rank
+//     reduce_scatter   send [abcdefgh]     recv [cd]
+//     all_reduce       send [ab]           recv [ab]           slices of it are multiples of a cache line
+// The v forms have a count and a displacement for each block.
+
+static size_t par__element_bytes(const par__operation *op) { return par__bytes_of_dtype[op->call.dtype]; }
+
+static size_t par__call_bytes(const par__operation *op) { return op->call.count * par__element_bytes(op); }
+
+static size_t par__block_count(const par__operation *op, int r) { // elements of block r
+    const par_call *k = &op->call;
+    return k->recv_counts ? k->recv_counts[r] : k->send_counts ? k->send_counts[r] : k->count;
+}
+static size_t par__block_displ(const par__operation *op, const size_t *counts, const size_t *displs, int r) {
+    size_t at = 0;
+    if (displs) return displs[r];
+    if (!counts) return (size_t)r * op->call.count;
+    for (int i = 0; i < r; i++) at += counts[i];
+    return at;
+}
+static size_t par__send_displ(const par__operation *op, int r) {
+    return par__block_displ(op, op->call.send_counts, op->call.send_displs, r);
+}
+static size_t par__recv_displ(const par__operation *op, int r) {
+    return par__block_displ(op, op->call.recv_counts, op->call.recv_displs, r);
+}
+static size_t par__elements_spanned(const size_t *counts, const size_t *displs, int n,
+                                    size_t count) { // elements spanned
+    size_t max = 0, at = 0;
+    if (!counts) return (size_t)n * count;
+    for (int r = 0; r < n; r++) {
+        at = displs ? displs[r] : at;
+        max = PAR__MAX(max, at + counts[r]);
+        at += counts[r];
+    }
+    return max;
+}
+
+// The elements that a rank's array spans on one side of a call, as far as this rank knows.
+static size_t par__side_span(const par_comm *c, const par_call *k, int rank, par_side side,
+                             const size_t *counts, const size_t *displs) {
+    const int same = par__kinds[k->kind].counts == PAR_COUNTS_SAME;
+    if (!side || ((side & PAR_SIDE_ROOT) && rank != k->root)) return 0;
+    if (side & PAR_SIDE_BLOCK) return same ? k->recv_counts[rank] : k->count;
+    return par__elements_spanned(same ? k->recv_counts : counts, displs, c->size, k->count);
+}
+static void par__spans_of(const par_comm *c, const par_call *k, int rank, size_t *send, size_t *recv) {
+    const par_kind_traits *t = &par__kinds[k->kind];
+    *send = par__side_span(c, k, rank, t->send, k->send_counts, k->send_displs);
+    *recv = par__side_span(c, k, rank, t->recv, k->recv_counts, k->recv_displs);
+}
+void par_call_spans(const par_comm *c, const par_call *k, size_t *send, size_t *recv) {
+    par__spans_of(c, k, c->rank, send, recv);
+}
+
+// The elements that a rank's arrays span, as far as this rank may access them. Where only the root has counts
+// it copies; where every rank has its own the arrays are never shared.
+static void par__spans_shared(const par__operation *op, int rank, size_t *send, size_t *recv) {
+    const par_kind_traits *t = &par__kinds[op->call.kind];
+    par__spans_of(op->comm, &op->call, rank, send, recv);
+    if (t->counts == PAR_COUNTS_OWN) *send = *recv = 0;
+    if (t->counts != PAR_COUNTS_ROOT) return;
+    const size_t block = op->comm->rank == op->call.root ? par__block_count(op, rank) : 0;
+    *send = t->recv == PAR_SIDE_ROOT_ALL ? block : 0, *recv = t->send == PAR_SIDE_ROOT_ALL ? block : 0;
+}
+
+// The bytes of the whole array, S: n blocks of the call's count, or the count itself.
+static size_t par__array_bytes(const par__operation *op) {
+    size_t send, recv;
+    par_call_spans(op->comm, &op->call, &send, &recv);
+    return PAR__MAX(send, recv) * par__element_bytes(op);
+}
+
+static void par__slice(size_t count, int n, int r, size_t e, size_t *first,
+                       size_t *length) { // in whole cache lines
+    const size_t unit = PAR__MAX((size_t)64 / e, (size_t)1), units = (count + unit - 1) / unit;
+    const size_t a = units / (size_t)n * (size_t)r + PAR__MIN((size_t)r, units % (size_t)n);
+    const size_t b = a + units / (size_t)n + ((size_t)r < units % (size_t)n);
+    *first = PAR__MIN(a * unit, count);
+    *length = PAR__MIN(b * unit, count) - *first;
+}
+
+// The elements that this rank sends in the direct algorithm, for the ledger.
+static size_t par__volume(const par__operation *op) {
+    const par_call *k = &op->call;
+    const par_kind_traits *t = &par__kinds[k->kind];
+    const int n = op->comm->size, me = op->comm->rank, root = me == k->root;
+    const size_t others = (size_t)n - 1;
+    size_t first, slice, sum = 0;
+    if (par__is_all_reduce(k->kind)) {
+        slice = k->count / (size_t)n + ((size_t)me < k->count % (size_t)n);
+        return k->count - slice + others * slice;
+    }
+    if (t->takes == PAR_TAKES_OP_ROOT) { // reduce
+        par__slice(k->count, n, me, par__element_bytes(op), &first, &slice);
+        return root ? k->count - slice : k->count;
+    }
+    if (t->send == PAR_SIDE_NONE || ((t->send & PAR_SIDE_ROOT) && !root)) return 0;
+    if (t->send & PAR_SIDE_ALL) { // the others' blocks
+        const size_t *counts = t->counts == PAR_COUNTS_SAME ? k->recv_counts : k->send_counts;
+        for (int r = 0; r < n && counts; r++) sum += r == me ? 0 : counts[r];
+        return counts ? sum : others * k->count;
+    }
+    if (t->recv == PAR_SIDE_ALL) return others * par__block_count(op, me);
+    return t->recv == PAR_SIDE_ROOT_ALL && root ? 0 : k->count;
+}
+
+static uint64_t par__hash_sizes(const size_t *x, int n, uint64_t h) {
+    for (int i = 0; x && i < n; i++) h = (h ^ x[i]) * 0x100000001b3u, h ^= h >> 29;
+    return h;
+}
+
+// What is wrong with the counts and displs of a call; NULL: nothing.
+static const char *par__counts_error(const par_comm *c, const par_call *k) {
+    const par_kind_traits *t = &par__kinds[k->kind];
+    if (!t->counts && !k->send_counts && !k->send_displs && !k->recv_counts && !k->recv_displs) return NULL;
+    const int root = t->counts == PAR_COUNTS_ROOT, gather = t->recv == PAR_SIDE_ROOT_ALL;
+    const int send = t->counts == PAR_COUNTS_OWN || (root && !gather), recv = t->counts && (!root || gather);
+    const int displs = recv && t->recv != PAR_SIDE_BLOCK;
+    if ((!send && (k->send_counts || k->send_displs)) || (!recv && k->recv_counts) ||
+        (!displs && k->recv_displs))
+        return "it does not take these counts or displs";
+    if (root && c->rank != k->root) return NULL;
+    if (send && !k->send_counts) return root ? "the root needs send_counts" : "counts is NULL";
+    if (recv && !k->recv_counts) return root ? "the root needs recv_counts" : "counts is NULL";
+    if (t->counts == PAR_COUNTS_OWN && k->send_counts[c->rank] != k->recv_counts[c->rank])
+        return "send_counts and recv_counts differ for the own block";
+    return NULL;
+}
+
+static int par__validate_call(const par_comm *c, const par_call *k) {
+    const par_kind_traits *t = par_kind_traits_of(k->kind);
+    const char *why = NULL;
+    size_t send = 0, recv = 0;
+    if ((unsigned)k->kind >= PAR_KIND_COUNT)
+        why = "no such kind";
+    else if ((unsigned)k->dtype >= PAR_DTYPE_COUNT)
+        why = "no such dtype";
+    else if (par__op_code(k->op) >= PAR_OP_COUNT ||
+             (par__op_code(k->op) != PAR_SCALED_SUM && k->op >= PAR_OP_COUNT))
+        why = "no such op";
+    else if (par__op_code(k->op) == PAR_SCALED_SUM && !par__is_float(k->dtype))
+        why = "a scaled sum needs a float type";
+    else if (!par__takes_tag(k->kind) && (k->root < 0 || k->root >= c->size))
+        why =
+            par__is_message(k->kind) ? "peer is not a rank of this comm" : "root is not a rank of this comm";
+    else
+        why = par__counts_error(c, k);
+    if (!why && k->count > SIZE_MAX / 8 / (size_t)c->size) why = "count is too large to be true";
+    if (!why && (!k->send || !k->recv)) {
+        par_call_spans(c, k, &send, &recv);
+        if (send && !k->send)
+            why = "send is NULL";
+        else if (recv && !k->recv)
+            why = "recv is NULL";
+    }
+    if (why)
+        par__set_error(c->world, PAR_ERR_ARGUMENT,
+                       "par_%s at %s: %s (count=%zu, dtype=%s, root=%d, %d ranks)", t->name, k->site, why,
+                       k->count, par_dtype_name(k->dtype), par__root_or_tag(k), c->size);
+    return !why;
+}
+
+// Fill in what a call leaves to its comm or its counts, and clear what its kind does not use.
+static void par__complete_call(par_comm *c, par_call *k) {
+    const par_kind_traits *t = par_kind_traits_of(k->kind);
+    PAR_ASSERT(c && "a comm is NULL");
+    if (!k->site) k->site = c->site ? c->site : "?";
+    c->site = NULL;
+    if (!(t->takes & PAR_TAKES_OP)) k->op = PAR_SUM;
+    if (!t->send && !t->recv) k->dtype = PAR_U8, k->count = 0;
+    if (t->counts && t->counts != PAR_COUNTS_ROOT) {
+        k->count = 0; // or the largest block
+        for (int r = 0; r < c->size && t->counts == PAR_COUNTS_SAME && k->recv_counts; r++)
+            k->count = PAR__MAX(k->count, k->recv_counts[r]);
+    }
+    if (t->takes & (PAR_TAKES_ROOT | PAR_TAKES_PEER)) return (void)(k->tag = 0);
+    if (!k->tag) k->tag = c->tag;
+    k->root = c->tag = 0;
+}
+
 // >>program -------------------------------------------------------------------------------------------------
 //
 // An algorithm is a function that emits the actions of one piece of the array. The interpreter runs them,
@@ -5599,7 +5791,6 @@ static par__action *par__emit_reduce(par__operation *op, int first, int last, si
     return a;
 }
 
-static size_t par__element_bytes(const par__operation *op) { return par__bytes_of_dtype[op->call.dtype]; }
 static size_t par__stage_half_bytes(const par__operation *op) { // one node: one track has all
     return op->comm->stage_bytes / (size_t)(2 * (op->comm->nodes.node_count > 1 ? PAR__TRACKS : 1)) / 64 * 64;
 }
@@ -5609,51 +5800,6 @@ static char *par__stage_half(const par__operation *op, int rank) {
            ((unsigned)t->index * 2 + (t->half & 1u)) * par__stage_half_bytes(op);
 }
 
-static size_t par__block_count(const par__operation *op, int r) { // elements of block r
-    const par_call *k = &op->call;
-    return k->recv_counts ? k->recv_counts[r] : k->send_counts ? k->send_counts[r] : k->count;
-}
-static size_t par__block_displ(const par__operation *op, const size_t *counts, const size_t *displs, int r) {
-    size_t at = 0;
-    if (displs) return displs[r];
-    if (!counts) return (size_t)r * op->call.count;
-    for (int i = 0; i < r; i++) at += counts[i];
-    return at;
-}
-static size_t par__send_displ(const par__operation *op, int r) {
-    return par__block_displ(op, op->call.send_counts, op->call.send_displs, r);
-}
-static size_t par__recv_displ(const par__operation *op, int r) {
-    return par__block_displ(op, op->call.recv_counts, op->call.recv_displs, r);
-}
-static size_t par__elements_spanned(const size_t *counts, const size_t *displs, int n,
-                                    size_t count) { // elements spanned
-    size_t max = 0, at = 0;
-    if (!counts) return (size_t)n * count;
-    for (int r = 0; r < n; r++) {
-        at = displs ? displs[r] : at;
-        max = PAR__MAX(max, at + counts[r]);
-        at += counts[r];
-    }
-    return max;
-}
-
-// The elements that a rank's array spans on one side of a call, as far as this rank knows.
-static size_t par__side_span(const par_comm *c, const par_call *k, int rank, par_side side,
-                             const size_t *counts, const size_t *displs) {
-    const int same = par__kinds[k->kind].counts == PAR_COUNTS_SAME;
-    if (!side || ((side & PAR_SIDE_ROOT) && rank != k->root)) return 0;
-    if (side & PAR_SIDE_BLOCK) return same ? k->recv_counts[rank] : k->count;
-    return par__elements_spanned(same ? k->recv_counts : counts, displs, c->size, k->count);
-}
-static void par__spans_of(const par_comm *c, const par_call *k, int rank, size_t *send, size_t *recv) {
-    const par_kind_traits *t = &par__kinds[k->kind];
-    *send = par__side_span(c, k, rank, t->send, k->send_counts, k->send_displs);
-    *recv = par__side_span(c, k, rank, t->recv, k->recv_counts, k->recv_displs);
-}
-void par_call_spans(const par_comm *c, const par_call *k, size_t *send, size_t *recv) {
-    par__spans_of(c, k, c->rank, send, recv);
-}
 // Sources that this process cannot address are copied to its stage, and results are copied from there, one
 // block at a time.
 static void par__run_reduce(par__operation *op, const par__action *a) {
@@ -5990,15 +6136,6 @@ static void par__emit_oneshot_blocks(par__operation *op) {
 //     rank 3       .    .    .   [+]  -->  0 1 2 3     staged: (5 - 2/n)S bytes, in pieces that stay in cache
 //
 // Only its owner writes a slice; others read it only before that (input) or afterwards (result).
-
-static void par__slice(size_t count, int n, int r, size_t e, size_t *first,
-                       size_t *length) { // in whole cache lines
-    const size_t unit = PAR__MAX((size_t)64 / e, (size_t)1), units = (count + unit - 1) / unit;
-    const size_t a = units / (size_t)n * (size_t)r + PAR__MIN((size_t)r, units % (size_t)n);
-    const size_t b = a + units / (size_t)n + ((size_t)r < units % (size_t)n);
-    *first = PAR__MIN(a * unit, count);
-    *length = PAR__MIN(b * unit, count) - *first;
-}
 
 static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only the root gets the result
     par_comm *c = op->comm;
@@ -6475,7 +6612,6 @@ struct par__algorithm_row {
 #define PAR__DOUBLING_BYTES     ((size_t)16384)
 
 static int par__one_node(const par__operation *op) { return op->comm->nodes.node_count == 1; }
-static size_t par__call_bytes(const par__operation *op) { return op->call.count * par__element_bytes(op); }
 
 static int par__fits_inline(const par__operation *op, int forced) {
     return (void)forced, op->eager == PAR__EAGER_INLINE;
@@ -6631,52 +6767,95 @@ static int par__sends_staged(const par__operation *op, int shared) {
                      : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
 }
 
-// >>progress ------------------------------------------------------------------------------------------------
+// >>groups --------------------------------------------------------------------------------------------------
 //
-// The life of a collective: QUEUED -> (first in its queue) publish the arrival -> ARRIVING -> (all arrivals
-// are here; across nodes EXCHANGING arrivals first) compare them, choose the algorithm -> RUNNING piece after
-// piece -> DONE. Of a message: QUEUED -> RUNNING -> DONE. Every wait steps all active operations, on all
-// comms.
+// The calls of a group are kept until the group ends. Neighbors that differ in their arrays alone are packed
+// into one bucket and become one operation:
+//     calls       a = 2 elements, b = 1, c = 3     same kind, dtype, op, root and tag
+//     bucket      [a a b c c c]                    one arrival with a hash of the counts; unpacked at the end
 
-// The elements that a rank's arrays span, as far as this rank may access them. Where only the root has counts
-// it copies; where every rank has its own the arrays are never shared.
-static void par__spans_shared(const par__operation *op, int rank, size_t *send, size_t *recv) {
-    const par_kind_traits *t = &par__kinds[op->call.kind];
-    par__spans_of(op->comm, &op->call, rank, send, recv);
-    if (t->counts == PAR_COUNTS_OWN) *send = *recv = 0;
-    if (t->counts != PAR_COUNTS_ROOT) return;
-    const size_t block = op->comm->rank == op->call.root ? par__block_count(op, rank) : 0;
-    *send = t->recv == PAR_SIDE_ROOT_ALL ? block : 0, *recv = t->send == PAR_SIDE_ROOT_ALL ? block : 0;
+#define PAR__COALESCE_BYTES ((size_t)65536)   // calls of up to so many bytes are coalesced
+#define PAR__BUCKET_BYTES   ((size_t)1 << 20) // up to so many bytes
+
+// Keep a call that is made within a group until the group ends.
+static par_result par__add_to_group(par_comm *c, const par_call *call) {
+    if (!par__validate_call(c, call))
+        return PAR_ERR_ARGUMENT; // the others get MISMATCH when their groups end
+    if (c->grouped_count == c->grouped_capacity) {
+        const size_t capacity = 2 * c->grouped_capacity + 16;
+        par_call *calls = (par_call *)PAR_REALLOC(c->grouped, capacity * sizeof *calls);
+        if (!calls) return par__set_error(c->world, PAR_ERR_MEMORY, "no memory for a group of calls");
+        c->grouped = calls, c->grouped_capacity = capacity;
+    }
+    c->grouped[c->grouped_count++] = *call;
+    return PAR_OK;
 }
 
-// The elements that this rank sends in the direct algorithm, for the ledger.
-static size_t par__volume(const par__operation *op) {
-    const par_call *k = &op->call;
-    const par_kind_traits *t = &par__kinds[k->kind];
-    const int n = op->comm->size, me = op->comm->rank, root = me == k->root;
-    const size_t others = (size_t)n - 1;
-    size_t first, slice, sum = 0;
-    if (par__is_all_reduce(k->kind)) {
-        slice = k->count / (size_t)n + ((size_t)me < k->count % (size_t)n);
-        return k->count - slice + others * slice;
+// The number of calls, from `first` on, that can share a bucket.
+static size_t par__count_coalescible(const par_comm *c, size_t first) {
+    const par_call *a = &c->grouped[first];
+    const par_kind_traits *t = &par__kinds[a->kind];
+    const size_t e = par__bytes_of_dtype[a->dtype];
+    size_t n = 0, bytes = 0;
+    if (t->recv != PAR_SIDE_BLOCK || (t->send != PAR_SIDE_BLOCK && t->send != PAR_SIDE_ROOT_BLOCK)) return 1;
+    for (; first + n < c->grouped_count; n++) {
+        const par_call *b = &c->grouped[first + n];
+        if (b->kind != a->kind || b->dtype != a->dtype || b->op != a->op || b->root != a->root ||
+            b->tag != a->tag || b->count > PAR__COALESCE_BYTES / e ||
+            bytes + b->count * e > PAR__BUCKET_BYTES)
+            break;
+        bytes += b->count * e;
     }
-    if (t->takes == PAR_TAKES_OP_ROOT) { // reduce
-        par__slice(k->count, n, me, par__element_bytes(op), &first, &slice);
-        return root ? k->count - slice : k->count;
-    }
-    if (t->send == PAR_SIDE_NONE || ((t->send & PAR_SIDE_ROOT) && !root)) return 0;
-    if (t->send & PAR_SIDE_ALL) { // the others' blocks
-        const size_t *counts = t->counts == PAR_COUNTS_SAME ? k->recv_counts : k->send_counts;
-        for (int r = 0; r < n && counts; r++) sum += r == me ? 0 : counts[r];
-        return counts ? sum : others * k->count;
-    }
-    if (t->recv == PAR_SIDE_ALL) return others * par__block_count(op, me);
-    return t->recv == PAR_SIDE_ROOT_ALL && root ? 0 : k->count;
+    return PAR__MAX(n, (size_t)1);
 }
 
-// The thread that waits may be another one than the thread that steps the operation.
-static void par__set_op_state(par__operation *op, int state) { PAR__STORE(&op->state, state); }
-static int par__op_state(const par__operation *op) { return PAR__LOAD(&op->state); }
+// One operation for n > 1 calls, whose data are packed in a bucket. Its arrival has a hash of the counts, so
+// that other counts with the same sum are a mismatch.
+static int par__fill_bucket(par__operation *op, const par_call *calls, size_t n) { // 0: no memory
+    par_call *all = &op->call;
+    const size_t e = par__bytes_of_dtype[calls->dtype];
+    const int reads = par__has_input(op);
+    uint64_t hash = 0xcbf29ce484222325u;
+    if (op->bucket_call_capacity < n) {
+        PAR_FREE(op->bucket_calls);
+        op->bucket_calls = (par_call *)PAR_MALLOC(n * sizeof *calls),
+        op->bucket_call_capacity = op->bucket_calls ? n : 0;
+    }
+    if (!op->bucket) op->bucket = (char *)PAR_MALLOC(PAR__BUCKET_BYTES);
+    if (!op->bucket_calls || !op->bucket) return 0;
+    all->count = 0;
+    for (size_t i = 0; i < n; i++) {
+        const par_call *k = &calls[i];
+        if (k->count && reads) memcpy(op->bucket + all->count * e, k->send, k->count * e);
+        all->count += k->count, hash = par__hash_sizes(&k->count, 1, hash);
+        op->bucket_calls[i] = *k;
+    }
+    all->send = all->recv = op->bucket;
+    op->bucket_hash = (uint16_t)(hash >> 48 | 1), op->bucket_call_count = n;
+    return 1;
+}
+
+// Copy the results of a bucket to the arrays of its calls.
+static void par__unpack_bucket(par__operation *op) {
+    const size_t e = par__element_bytes(op);
+    const char *from = op->bucket;
+    for (size_t i = 0; i < op->bucket_call_count; i++) {
+        const par_call *k = &op->bucket_calls[i];
+        if (op->result == PAR_OK && k->count) memcpy(k->recv, from, k->count * e);
+        from += k->count * e;
+    }
+    op->bucket_call_count = 0;
+}
+
+// >>arrival -------------------------------------------------------------------------------------------------
+//
+// Every rank publishes a record of its call on its node's board, and compares the records of all ranks before
+// any data move:
+//     rank 0    publish ---.                   .--- compare all with rank 0's, resolve addresses
+//     rank 1    publish ---+-- board of the ---+---     the same difference on every rank
+//     rank 2    publish ---'   node            '---
+// Across nodes the node leaders exchange the records of their ranks first. A record says how peers can access
+// the rank's arrays: in place (shared memory, CMA), staged, or with the data inline.
 
 // Allocate the tables of addresses of the ranks' arrays. 0: out of memory.
 static int par__alloc_addresses(par__operation *op) {
@@ -6750,11 +6929,6 @@ static par_result par__resolve_addresses(par__operation *op) {
     if (op->recv_addressable) op->output[c->rank] = (char *)op->call.recv;
     op->nontemporal = disjoint && par__call_bytes(op) * (size_t)c->size >= c->world->nontemporal_bytes;
     return PAR_OK;
-}
-
-static uint64_t par__hash_sizes(const size_t *x, int n, uint64_t h) {
-    for (int i = 0; x && i < n; i++) h = (h ^ x[i]) * 0x100000001b3u, h ^= h >> 29;
-    return h;
 }
 
 static const char *par__describe_call(const par__arrival *s, char *text, size_t bytes) {
@@ -6954,6 +7128,63 @@ static void par__finish_exchange(par__operation *op) {
     par__ring_doorbells(c, -1);
 }
 
+static int par__step_arriving(par__operation *op) { // 1: all arrivals are here
+    par_comm *c = op->comm;
+    const int parity = (int)(op->sequence & 1u), leader = c->nodes.local_index[c->rank] == 0;
+    const int wait_for_all = c->nodes.node_count == 1 || !leader;
+    unsigned looks = c->world->active->next ? 1 : c->world->spin_limit / 16 + 1; // no other operation: spin
+    for (; op->block < (size_t)c->size; op->block++) {
+        const int r = (int)op->block;
+        if (!wait_for_all && !par__is_local(c, r)) continue;
+        while (PAR__LOAD(&c->board->arrivals[r].arrival[parity].sequence) != op->sequence) {
+            if (--looks == 0) return 0;
+            par__cpu_relax();
+        }
+    }
+    return 1;
+}
+
+// >>queues --------------------------------------------------------------------------------------------------
+//
+// A call in flight is an operation. A comm's calls execute in queues: its collectives, its sends to each
+// rank, its receives from each rank. Only the first call of a queue runs; when it ends the next one starts:
+//     comm    collectives          running --> waiting --> waiting
+//             sends to rank 1      running
+//             receives from 2      running --> waiting
+//     world   active operations    the running ones of all queues
+
+static void par__lock_world(par__world *w) {
+    if (w->has_progress_thread) pthread_mutex_lock(&w->lock);
+}
+static void par__unlock_world(par__world *w) {
+    if (w->has_progress_thread) pthread_mutex_unlock(&w->lock);
+}
+
+static par__operation *par__alloc_operation(par__world *w) { // the caller holds the world's lock
+    par__operation *op = w->idle_operations;
+    if (op)
+        w->idle_operations = op->next;
+    else
+        op = (par__operation *)par__zalloc(sizeof *op);
+    if (!op) return op;
+    op->next = NULL, op->group_head = NULL, op->group_pending = op->detached = 0, op->bucket_call_count = 0;
+    op->bucket_hash = 0;
+    op->ticket = ++w->tickets, op->net_messages = op->net_bytes = 0, op->algorithm = NULL, op->wait_start = 0;
+    op->result = op->group_result = PAR_OK;
+    return op;
+}
+
+static void par__recycle_operation(par__operation *op) {
+    par__world *w = op->comm->world;
+    op->ticket = 0;
+    op->next = w->idle_operations;
+    w->idle_operations = op;
+}
+
+// The thread that waits may be another one than the thread that steps the operation.
+static void par__set_op_state(par__operation *op, int state) { PAR__STORE(&op->state, state); }
+static int par__op_state(const par__operation *op) { return PAR__LOAD(&op->state); }
+
 // Put the call into the flight recorder, while its arrival is on its way to the peers.
 static void par__record_begin(par__operation *op) {
     op->start_ticks = par__ticks();
@@ -6973,25 +7204,6 @@ static void par__push_trace_event(par__world *w, const char *name, uint64_t star
     par__event *v = &w->events[w->event_count++];
     v->name = name, v->start_ticks = start_ticks, v->end_ticks = end_ticks, v->bytes = bytes, v->comm = comm,
     v->tid = tid, v->site = site;
-}
-
-// The bytes of the whole array, S: n blocks of the call's count, or the count itself.
-static size_t par__array_bytes(const par__operation *op) {
-    size_t send, recv;
-    par_call_spans(op->comm, &op->call, &send, &recv);
-    return PAR__MAX(send, recv) * par__element_bytes(op);
-}
-
-// Copy the results of a bucket to the arrays of its calls.
-static void par__unpack_bucket(par__operation *op) {
-    const size_t e = par__element_bytes(op);
-    const char *from = op->bucket;
-    for (size_t i = 0; i < op->bucket_call_count; i++) {
-        const par_call *k = &op->bucket_calls[i];
-        if (op->result == PAR_OK && k->count) memcpy(k->recv, from, k->count * e);
-        from += k->count * e;
-    }
-    op->bucket_call_count = 0;
 }
 
 // Count the call in the ledger of its layer's call site. If memory is out, it is not counted there.
@@ -7108,6 +7320,13 @@ static int par__complete_with_error(par__operation *op, par_result result) {
     return 1;
 }
 
+// >>stepping ------------------------------------------------------------------------------------------------
+//
+// The life of a collective: QUEUED -> (first in its queue) publish the arrival -> ARRIVING -> (all arrivals
+// are here; across nodes EXCHANGING arrivals first) compare them, choose the algorithm -> RUNNING piece after
+// piece -> DONE. Of a message: QUEUED -> RUNNING -> DONE. Every wait steps all active operations, on all
+// comms; so does the progress thread, if there is one.
+
 static void par__use_track(par__operation *op, int i) {
     op->track = &op->tracks[i];
     op->input = op->inputs + i * op->comm->size;
@@ -7164,22 +7383,6 @@ static int par__step_pieces(par__operation *op,
         if (op->final_piece || op->track_count == 1 || op->piece < 2) return 1;
         par__emit_final_piece(op);
     }
-}
-
-static int par__step_arriving(par__operation *op) { // 1: all arrivals are here
-    par_comm *c = op->comm;
-    const int parity = (int)(op->sequence & 1u), leader = c->nodes.local_index[c->rank] == 0;
-    const int wait_for_all = c->nodes.node_count == 1 || !leader;
-    unsigned looks = c->world->active->next ? 1 : c->world->spin_limit / 16 + 1; // no other operation: spin
-    for (; op->block < (size_t)c->size; op->block++) {
-        const int r = (int)op->block;
-        if (!wait_for_all && !par__is_local(c, r)) continue;
-        while (PAR__LOAD(&c->board->arrivals[r].arrival[parity].sequence) != op->sequence) {
-            if (--looks == 0) return 0;
-            par__cpu_relax();
-        }
-    }
-    return 1;
 }
 
 static int par__step_collective(par__operation *op) { // 1: something moved
@@ -7254,20 +7457,6 @@ static int par__step_message(par__operation *op) {
     return 1;
 }
 
-static void par__lock_world(par__world *w) {
-    if (w->has_progress_thread) pthread_mutex_lock(&w->lock);
-}
-static void par__unlock_world(par__world *w) {
-    if (w->has_progress_thread) pthread_mutex_unlock(&w->lock);
-}
-
-static void par__recycle_operation(par__operation *op) {
-    par__world *w = op->comm->world;
-    op->ticket = 0;
-    op->next = w->idle_operations;
-    w->idle_operations = op;
-}
-
 static int par__progress_operations(par__world *w) { // 1: something moved
     int moved = 0;
     par__lock_world(w);
@@ -7300,6 +7489,53 @@ static int par__progress(par__world *w) {
         if (x->progress) x->progress(x);
     return w->in_backend_progress = 0, moved;
 }
+
+static void par__wake_progress(par__world *w) {
+    __atomic_add_fetch(&w->progress_work, 1, __ATOMIC_SEQ_CST);
+    par__futex_wake(&w->progress_work);
+}
+
+// The progress thread: steps the active operations every few microseconds, and sleeps while there are none.
+static void *par__progress_main(void *p) {
+    par__world *w = (par__world *)p;
+    while (!PAR__LOAD(&w->progress_stop)) {
+        const uint32_t work = PAR__LOAD(&w->progress_work);
+        const int moved = par__progress_operations(w);
+        par__lock_world(w);
+        const int idle = !w->active;
+        par__unlock_world(w);
+        if (idle)
+            par__futex_wait(&w->progress_work, work, 100000000);
+        else if (!moved)
+            par__futex_wait(&w->progress_work, work, 20000);
+    }
+    return NULL;
+}
+
+static par_result par__start_progress(par__world *w) {
+    if (!w->progress_wanted) return PAR_OK;
+    pthread_mutex_init(&w->lock, NULL);
+    w->has_progress_thread = 1;
+    const int e = pthread_create(&w->progress_thread, NULL, par__progress_main, w);
+    if (e) w->has_progress_thread = 0;
+    return e ? par__log_error(PAR_ERR_SYSTEM, "cannot start the progress thread: %s", strerror(e)) : PAR_OK;
+}
+
+static void par__stop_progress(par__world *w) {
+    if (!w->has_progress_thread) return;
+    PAR__STORE(&w->progress_stop, 1u);
+    par__wake_progress(w);
+    pthread_join(w->progress_thread, NULL);
+    w->has_progress_thread = 0;
+    pthread_mutex_destroy(&w->lock);
+}
+
+// >>waiting -------------------------------------------------------------------------------------------------
+//
+// A wait steps all operations until its own is done:
+//     spin --> yield --> check (every 5 ms) --> sleep until a peer rings the doorbell --> spin ...
+// The check ends the wait with an error: par_abort, a mismatch that the root found, a rank that has gone
+// (first those that died on their own), the deadline. After the last three the comm is broken.
 
 // Describe the ranks that have not arrived, for the error text of a deadline.
 static void par__describe_missing(const par__operation *op, char *text, size_t bytes) {
@@ -7395,6 +7631,12 @@ par_result par_alive(par_comm *c) {
             if (how >= pass) return par__rank_gone_error(c, r, how, had_error, "for it");
         }
     return PAR_OK;
+}
+
+static par_result par__check_comm(par_comm *c) { // may it make a call?
+    if (c->broken || PAR__LOAD(&c->world->arena->aborted) != 1) return c->broken;
+    const par__shared_text text = par__copy_shared_text(c->world->arena->abort_text, PAR__ERROR_BYTES);
+    return par__break_comm(c, par__set_error(c->world, PAR_ERR_ABORTED, "%s", text.at));
 }
 
 // Check whether a wait must end with an error; called every few milliseconds.
@@ -7496,216 +7738,31 @@ static par_result par__wait_for(par__operation *op) {
     return op->result;
 }
 
-// ---- issuing and completing a call
+// >>backends ------------------------------------------------------------------------------------------------
+//
+// A device backend takes the calls on memory that it supports. Such a call has an operation, for the flight
+// recorder and the ledger, but no place in a queue: the backend runs it from begin to end.
 
-#define PAR__COALESCE_BYTES ((size_t)65536)   // calls of up to so many bytes are coalesced
-#define PAR__BUCKET_BYTES   ((size_t)1 << 20) // up to so many bytes
-
-// What is wrong with the counts and displs of a call; NULL: nothing.
-static const char *par__counts_error(const par_comm *c, const par_call *k) {
-    const par_kind_traits *t = &par__kinds[k->kind];
-    if (!t->counts && !k->send_counts && !k->send_displs && !k->recv_counts && !k->recv_displs) return NULL;
-    const int root = t->counts == PAR_COUNTS_ROOT, gather = t->recv == PAR_SIDE_ROOT_ALL;
-    const int send = t->counts == PAR_COUNTS_OWN || (root && !gather), recv = t->counts && (!root || gather);
-    const int displs = recv && t->recv != PAR_SIDE_BLOCK;
-    if ((!send && (k->send_counts || k->send_displs)) || (!recv && k->recv_counts) ||
-        (!displs && k->recv_displs))
-        return "it does not take these counts or displs";
-    if (root && c->rank != k->root) return NULL;
-    if (send && !k->send_counts) return root ? "the root needs send_counts" : "counts is NULL";
-    if (recv && !k->recv_counts) return root ? "the root needs recv_counts" : "counts is NULL";
-    if (t->counts == PAR_COUNTS_OWN && k->send_counts[c->rank] != k->recv_counts[c->rank])
-        return "send_counts and recv_counts differ for the own block";
-    return NULL;
-}
-
-static int par__validate_call(const par_comm *c, const par_call *k) {
-    const par_kind_traits *t = par_kind_traits_of(k->kind);
-    const char *why = NULL;
-    size_t send = 0, recv = 0;
-    if ((unsigned)k->kind >= PAR_KIND_COUNT)
-        why = "no such kind";
-    else if ((unsigned)k->dtype >= PAR_DTYPE_COUNT)
-        why = "no such dtype";
-    else if (par__op_code(k->op) >= PAR_OP_COUNT ||
-             (par__op_code(k->op) != PAR_SCALED_SUM && k->op >= PAR_OP_COUNT))
-        why = "no such op";
-    else if (par__op_code(k->op) == PAR_SCALED_SUM && !par__is_float(k->dtype))
-        why = "a scaled sum needs a float type";
-    else if (!par__takes_tag(k->kind) && (k->root < 0 || k->root >= c->size))
-        why =
-            par__is_message(k->kind) ? "peer is not a rank of this comm" : "root is not a rank of this comm";
-    else
-        why = par__counts_error(c, k);
-    if (!why && k->count > SIZE_MAX / 8 / (size_t)c->size) why = "count is too large to be true";
-    if (!why && (!k->send || !k->recv)) {
-        par_call_spans(c, k, &send, &recv);
-        if (send && !k->send)
-            why = "send is NULL";
-        else if (recv && !k->recv)
-            why = "recv is NULL";
-    }
-    if (why)
-        par__set_error(c->world, PAR_ERR_ARGUMENT,
-                       "par_%s at %s: %s (count=%zu, dtype=%s, root=%d, %d ranks)", t->name, k->site, why,
-                       k->count, par_dtype_name(k->dtype), par__root_or_tag(k), c->size);
-    return !why;
-}
-
-static par__operation *par__alloc_operation(par__world *w) { // the caller holds the world's lock
-    par__operation *op = w->idle_operations;
-    if (op)
-        w->idle_operations = op->next;
-    else
-        op = (par__operation *)par__zalloc(sizeof *op);
-    if (!op) return op;
-    op->next = NULL, op->group_head = NULL, op->group_pending = op->detached = 0, op->bucket_call_count = 0;
-    op->bucket_hash = 0;
-    op->ticket = ++w->tickets, op->net_messages = op->net_bytes = 0, op->algorithm = NULL, op->wait_start = 0;
-    op->result = op->group_result = PAR_OK;
-    return op;
-}
-
-// One operation for n > 1 calls, whose data are packed in a bucket. Its arrival has a hash of the counts, so
-// that other counts with the same sum are a mismatch.
-static int par__fill_bucket(par__operation *op, const par_call *calls, size_t n) { // 0: no memory
-    par_call *all = &op->call;
-    const size_t e = par__bytes_of_dtype[calls->dtype];
-    const int reads = par__has_input(op);
-    uint64_t hash = 0xcbf29ce484222325u;
-    if (op->bucket_call_capacity < n) {
-        PAR_FREE(op->bucket_calls);
-        op->bucket_calls = (par_call *)PAR_MALLOC(n * sizeof *calls),
-        op->bucket_call_capacity = op->bucket_calls ? n : 0;
-    }
-    if (!op->bucket) op->bucket = (char *)PAR_MALLOC(PAR__BUCKET_BYTES);
-    if (!op->bucket_calls || !op->bucket) return 0;
-    all->count = 0;
-    for (size_t i = 0; i < n; i++) {
-        const par_call *k = &calls[i];
-        if (k->count && reads) memcpy(op->bucket + all->count * e, k->send, k->count * e);
-        all->count += k->count, hash = par__hash_sizes(&k->count, 1, hash);
-        op->bucket_calls[i] = *k;
-    }
-    all->send = all->recv = op->bucket;
-    op->bucket_hash = (uint16_t)(hash >> 48 | 1), op->bucket_call_count = n;
-    return 1;
-}
-
-static par_result par__check_comm(par_comm *c) { // may it make a call?
-    if (c->broken || PAR__LOAD(&c->world->arena->aborted) != 1) return c->broken;
-    const par__shared_text text = par__copy_shared_text(c->world->arena->abort_text, PAR__ERROR_BYTES);
-    return par__break_comm(c, par__set_error(c->world, PAR_ERR_ABORTED, "%s", text.at));
-}
-
-// Issue a call, or n > 1 calls of a group that share a bucket. The caller holds the world's lock.
-static par_result par__issue(par_comm *c, const par_call *call, size_t n, par__operation **out) {
-    par__world *w = c->world;
-    const par_result unusable = par__check_comm(c);
-    if (unusable) return unusable;
-    par__operation *op = par__alloc_operation(w);
-    if (!op) return par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
-    par__set_op_state(op, PAR__QUEUED);
-    op->comm = c, op->call = *call, op->backend = NULL;
-    if (n > 1 && !par__fill_bucket(op, call, n))
-        return par__recycle_operation(op),
-               par__set_error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
-    op->invalid = !par__validate_call(c, call);
-    if (op->invalid) op->call.dtype = PAR_U8, op->call.op = PAR_SUM, op->call.count = 0; // safe to use
-    if ((unsigned)call->kind >= PAR_KIND_COUNT) op->call.kind = PAR_KIND_BARRIER;
-    if (op->invalid && par__is_message(op->call.kind)) {
-        par__recycle_operation(op);
-        return PAR_ERR_ARGUMENT;
-    }
-    op->start_ticks = 0;
-    op->site = par__site_index(w, call->site);
-    par__enqueue(op);
-    *out = op;
+par_result par_attach_backend(par_comm *c, par_device_backend *backend) {
+    if (c->backend)
+        return par__set_error(c->world, PAR_ERR_ARGUMENT, "comm %s has a device backend already, %s", c->name,
+                              c->backend->name);
+    c->backend = backend;
+    backend->next = c->world->backends, c->world->backends = backend;
     return PAR_OK;
 }
-
-static par_result par__release_operation(par__operation *op) {
-    par__world *w = op->comm->world;
-    const par_result r = op->group_result ? op->group_result : op->result;
-    par__lock_world(w);
-    par__recycle_operation(op);
-    par__unlock_world(w);
-    return r;
-}
-
-// Keep a call that is made within a group until the group ends.
-static par_result par__add_to_group(par_comm *c, const par_call *call) {
-    if (!par__validate_call(c, call))
-        return PAR_ERR_ARGUMENT; // the others get MISMATCH when their groups end
-    if (c->grouped_count == c->grouped_capacity) {
-        const size_t capacity = 2 * c->grouped_capacity + 16;
-        par_call *calls = (par_call *)PAR_REALLOC(c->grouped, capacity * sizeof *calls);
-        if (!calls) return par__set_error(c->world, PAR_ERR_MEMORY, "no memory for a group of calls");
-        c->grouped = calls, c->grouped_capacity = capacity;
-    }
-    c->grouped[c->grouped_count++] = *call;
-    return PAR_OK;
-}
-
-// The number of calls, from `first` on, that can share a bucket.
-static size_t par__count_coalescible(const par_comm *c, size_t first) {
-    const par_call *a = &c->grouped[first];
-    const par_kind_traits *t = &par__kinds[a->kind];
-    const size_t e = par__bytes_of_dtype[a->dtype];
-    size_t n = 0, bytes = 0;
-    if (t->recv != PAR_SIDE_BLOCK || (t->send != PAR_SIDE_BLOCK && t->send != PAR_SIDE_ROOT_BLOCK)) return 1;
-    for (; first + n < c->grouped_count; n++) {
-        const par_call *b = &c->grouped[first + n];
-        if (b->kind != a->kind || b->dtype != a->dtype || b->op != a->op || b->root != a->root ||
-            b->tag != a->tag || b->count > PAR__COALESCE_BYTES / e ||
-            bytes + b->count * e > PAR__BUCKET_BYTES)
+static void par__detach_backend(par_comm *c) {
+    par_device_backend *x = c->backend;
+    if (!x) return;
+    for (par_device_backend **link = &c->world->backends; *link; link = &(*link)->next)
+        if (*link == x) {
+            *link = x->next;
             break;
-        bytes += b->count * e;
-    }
-    return PAR__MAX(n, (size_t)1);
+        }
+    c->backend = NULL;
+    x->close(x);
 }
-
-static void par__wake_progress(par__world *w) {
-    __atomic_add_fetch(&w->progress_work, 1, __ATOMIC_SEQ_CST);
-    par__futex_wake(&w->progress_work);
-}
-
-// The progress thread: steps the active operations every few microseconds, and sleeps while there are none.
-static void *par__progress_main(void *p) {
-    par__world *w = (par__world *)p;
-    while (!PAR__LOAD(&w->progress_stop)) {
-        const uint32_t work = PAR__LOAD(&w->progress_work);
-        const int moved = par__progress_operations(w);
-        par__lock_world(w);
-        const int idle = !w->active;
-        par__unlock_world(w);
-        if (idle)
-            par__futex_wait(&w->progress_work, work, 100000000);
-        else if (!moved)
-            par__futex_wait(&w->progress_work, work, 20000);
-    }
-    return NULL;
-}
-
-static par_result par__start_progress(par__world *w) {
-    if (!w->progress_wanted) return PAR_OK;
-    pthread_mutex_init(&w->lock, NULL);
-    w->has_progress_thread = 1;
-    const int e = pthread_create(&w->progress_thread, NULL, par__progress_main, w);
-    if (e) w->has_progress_thread = 0;
-    return e ? par__log_error(PAR_ERR_SYSTEM, "cannot start the progress thread: %s", strerror(e)) : PAR_OK;
-}
-
-static void par__stop_progress(par__world *w) {
-    if (!w->has_progress_thread) return;
-    PAR__STORE(&w->progress_stop, 1u);
-    par__wake_progress(w);
-    pthread_join(w->progress_thread, NULL);
-    w->has_progress_thread = 0;
-    pthread_mutex_destroy(&w->lock);
-}
-
-// ---- device backends
+par_device_backend *par_backend_of(const par_comm *c) { return c->backend; }
 
 static int par__is_offloaded(const par_comm *c, const par_call *k) {
     const void *memory = k->send ? k->send : k->recv;
@@ -7743,26 +7800,7 @@ static par_result par__offload_end(par__operation *op) {
     par__unlock_world(c->world);
     return r;
 }
-par_result par_attach_backend(par_comm *c, par_device_backend *backend) {
-    if (c->backend)
-        return par__set_error(c->world, PAR_ERR_ARGUMENT, "comm %s has a device backend already, %s", c->name,
-                              c->backend->name);
-    c->backend = backend;
-    backend->next = c->world->backends, c->world->backends = backend;
-    return PAR_OK;
-}
-static void par__detach_backend(par_comm *c) {
-    par_device_backend *x = c->backend;
-    if (!x) return;
-    for (par_device_backend **link = &c->world->backends; *link; link = &(*link)->next)
-        if (*link == x) {
-            *link = x->next;
-            break;
-        }
-    c->backend = NULL;
-    x->close(x);
-}
-par_device_backend *par_backend_of(const par_comm *c) { return c->backend; }
+
 static par_result par__offload_group_end(par_comm *c) {
     par_result first = PAR_OK;
     while (c->group_offloads) {
@@ -7774,27 +7812,52 @@ static par_result par__offload_group_end(par_comm *c) {
     return first;
 }
 
+// >>issue ---------------------------------------------------------------------------------------------------
+//
+// A call from begin to end:
+//     par__run    complete the description --> offloaded?  the device backend
+//                                          --> in a group? keep it until the group ends
+//                                          --> validate it, make an operation, append it to its queue
+// The blocking form waits here; a request is waited for by par_wait or tested by par_test.
+
+// Issue a call, or n > 1 calls of a group that share a bucket. The caller holds the world's lock.
+static par_result par__issue(par_comm *c, const par_call *call, size_t n, par__operation **out) {
+    par__world *w = c->world;
+    const par_result unusable = par__check_comm(c);
+    if (unusable) return unusable;
+    par__operation *op = par__alloc_operation(w);
+    if (!op) return par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
+    par__set_op_state(op, PAR__QUEUED);
+    op->comm = c, op->call = *call, op->backend = NULL;
+    if (n > 1 && !par__fill_bucket(op, call, n))
+        return par__recycle_operation(op),
+               par__set_error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
+    op->invalid = !par__validate_call(c, call);
+    if (op->invalid) op->call.dtype = PAR_U8, op->call.op = PAR_SUM, op->call.count = 0; // safe to use
+    if ((unsigned)call->kind >= PAR_KIND_COUNT) op->call.kind = PAR_KIND_BARRIER;
+    if (op->invalid && par__is_message(op->call.kind)) {
+        par__recycle_operation(op);
+        return PAR_ERR_ARGUMENT;
+    }
+    op->start_ticks = 0;
+    op->site = par__site_index(w, call->site);
+    par__enqueue(op);
+    *out = op;
+    return PAR_OK;
+}
+
+static par_result par__release_operation(par__operation *op) {
+    par__world *w = op->comm->world;
+    const par_result r = op->group_result ? op->group_result : op->result;
+    par__lock_world(w);
+    par__recycle_operation(op);
+    par__unlock_world(w);
+    return r;
+}
+
 // Start a send that was just issued, before a receive begins to copy.
 static void par__start_send(par__operation *op) {
     if (op->call.kind == PAR_KIND_SEND && par__queue_of(op)->running == op) par__step_message(op);
-}
-
-// Fill in what a call leaves to its comm or its counts, and clear what its kind does not use.
-static void par__complete_call(par_comm *c, par_call *k) {
-    const par_kind_traits *t = par_kind_traits_of(k->kind);
-    PAR_ASSERT(c && "a comm is NULL");
-    if (!k->site) k->site = c->site ? c->site : "?";
-    c->site = NULL;
-    if (!(t->takes & PAR_TAKES_OP)) k->op = PAR_SUM;
-    if (!t->send && !t->recv) k->dtype = PAR_U8, k->count = 0;
-    if (t->counts && t->counts != PAR_COUNTS_ROOT) {
-        k->count = 0; // or the largest block
-        for (int r = 0; r < c->size && t->counts == PAR_COUNTS_SAME && k->recv_counts; r++)
-            k->count = PAR__MAX(k->count, k->recv_counts[r]);
-    }
-    if (t->takes & (PAR_TAKES_ROOT | PAR_TAKES_PEER)) return (void)(k->tag = 0);
-    if (!k->tag) k->tag = c->tag;
-    k->root = c->tag = 0;
 }
 
 // Issue a call. *op is NULL where it waits for the end of a group. In a group offloaded calls are issued at
@@ -7869,8 +7932,6 @@ par_result par_wait_all(par_request *requests, int count) {
     }
     return first;
 }
-
-// ---- groups of calls
 
 par_result par_group_begin(par_comm *comm) {
     if (comm->in_group)
