@@ -87,7 +87,7 @@ TABLE OF CONTENTS
     >>doubling      algorithm: recursive doubling
     >>halving       algorithm: recursive halving
     >>pairwise      algorithm: a message for each pair
-    >>select        which algorithm for which call
+    >>select        which algorithm for which call; PAR_ALGO, PAR_TUNE
     >>groups        calls of a group that are packed into a bucket
     >>arrival       records of calls: published, compared, exchanged between nodes
     >>queues        operations: which run, which wait; completion
@@ -6767,6 +6767,133 @@ static int par__sends_staged(const par__operation *op, int shared) {
                      : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
 }
 
+// ---- PAR_ALGO and PAR_TUNE
+
+// Returns the index of an algorithm in par__algorithms, or -1.
+static int par__find_algorithm(const char *kind, const char *name) {
+    for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
+        if (!strcmp(kind, par__kinds[par__algorithms[i].kind].name) && !strcmp(name, par__algorithms[i].name))
+            return i;
+    return -1;
+}
+
+// Report that an operation or its algorithm does not exist, and suggest the nearest name. `where` is the
+// setting or the line of a file that has it.
+static void par__unknown_algorithm(par__world *w, const char *where, const char *kind, const char *name) {
+    const char *kinds[PAR__ALGORITHM_COUNT], *names[PAR__ALGORITHM_COUNT];
+    size_t count = 0;
+    for (int i = 0; i < PAR__ALGORITHM_COUNT; i++) {
+        kinds[i] = par__kinds[par__algorithms[i].kind].name;
+        if (!strcmp(kind, kinds[i])) names[count++] = par__algorithms[i].name;
+    }
+    if (count)
+        par__set_error(
+            w, PAR_ERR_ARGUMENT,
+            "%s: %s has no algorithm \"%s\"; the nearest is \"%s\". par_print_algorithms lists them", where,
+            kind, name, par_nearest_name(name, names, count, sizeof *names));
+    else
+        par__set_error(w, PAR_ERR_ARGUMENT, "%s: no operation \"%s\" has algorithms; the nearest is \"%s\"",
+                       where, kind, par_nearest_name(kind, kinds, PAR__ALGORITHM_COUNT, sizeof *kinds));
+}
+
+static par_result par__apply_force(par__world *w, const char *where, const char *text) {
+    char item[64];
+    while (text && *text) {
+        const size_t n = strcspn(text, ",");
+        char *name;
+        snprintf(item, sizeof item, "%.*s", (int)PAR__MIN(n, sizeof item - 1), text);
+        text += n + (text[n] == ',');
+        name = strchr(item, ':');
+        if (!name)
+            return par__set_error(w, PAR_ERR_ARGUMENT,
+                                  "%s: \"%s\" is not operation:algorithm, such as all_reduce:ring", where,
+                                  item);
+        *name++ = 0;
+        const int row = par__find_algorithm(item, name);
+        if (row < 0) return par__unknown_algorithm(w, where, item, name), PAR_ERR_ARGUMENT;
+        w->forced[par__algorithms[row].kind] = (signed char)(row + 1);
+    }
+    return PAR_OK;
+}
+
+// Returns the next word of *line and advances *line past it; "" at the end of the line.
+static const char *par__next_word(char **line) {
+    char *word = *line + strspn(*line, " \t\r");
+    *line = word + strcspn(word, " \t\r");
+    if (**line) *(*line)++ = 0;
+    return word;
+}
+// Parse one line of the tuning table. A row "operation ranks nodes bytes algorithm" is for calls of at most
+// `bytes` bytes, by the count argument of par_<operation>. "set cma_bytes n" and "set stream_bytes n" set a
+// threshold. A # begins a comment.
+static par_result par__parse_tune_row(par__world *w, const char *where, char *line) {
+    static const char *const set[] = {"cma_bytes", "stream_bytes"};
+    const double max = 9007199254740992.0; // 2^53
+    const char *word[6];
+    double ranks = 0, nodes = 0, bytes = 0;
+    par__tune_row t;
+    line[strcspn(line, "#")] = 0;
+    for (int i = 0; i < 6; i++) word[i] = par__next_word(&line);
+    if (!*word[0]) return PAR_OK;
+    if (!strcmp(word[0], "set") && *word[2] && !*word[3] && par__parse_integer(word[2], max, &bytes)) {
+        const int which = strcmp(word[1], set[0]) ? strcmp(word[1], set[1]) ? -1 : 1 : 0;
+        if (which < 0)
+            return par__set_error(w, PAR_ERR_ARGUMENT,
+                                  "%s: there is no \"%.64s\" to set; the nearest is \"%s\"", where, word[1],
+                                  par_nearest_name(word[1], set, 2, sizeof *set));
+        return *(which ? &w->nontemporal_bytes : &w->cma_bytes) = (size_t)bytes, PAR_OK;
+    }
+    if (!*word[4] || *word[5] || !par__parse_integer(word[1], INT_MAX, &ranks) || ranks < 1 ||
+        !par__parse_integer(word[2], INT_MAX, &nodes) || nodes < 1 ||
+        !par__parse_integer(word[3], max, &bytes))
+        return par__set_error(
+            w, PAR_ERR_ARGUMENT,
+            "%s is not a row \"operation ranks nodes bytes algorithm\"; bench_coll --tune writes "
+            "such a file",
+            where);
+    t.algorithm = par__find_algorithm(word[0], word[4]);
+    if (t.algorithm < 0) return par__unknown_algorithm(w, where, word[0], word[4]), PAR_ERR_ARGUMENT;
+    t.ranks = (int)ranks, t.nodes = (int)nodes, t.bytes = (size_t)bytes;
+    par__tune_row *more = (par__tune_row *)PAR_REALLOC(w->tune_rows, (w->tune_row_count + 1) * sizeof t);
+    if (!more) return par__set_error(w, PAR_ERR_MEMORY, "%s: no memory for the table", where);
+    w->tune_rows = more, more[w->tune_row_count++] = t;
+    return PAR_OK;
+}
+static par_result par__load_tune_file(par__world *w, const char *path) {
+    char line[256], where[512], why[512];
+    size_t size;
+    par_result r = PAR_OK;
+    if (!path || !*path) return PAR_OK;
+    const int fd = par_open_read(path, &size, why, sizeof why);
+    if (fd < 0) return par__set_error(w, PAR_ERR_SYSTEM, "PAR_TUNE: %s", why);
+    FILE *f = fdopen(fd, "r");
+    if (!f) return close(fd), par__set_error(w, PAR_ERR_MEMORY, "PAR_TUNE: out of memory");
+    for (int row = 1, c; !r && (c = fgetc(f)) != EOF; row++) {
+        size_t n = 0;
+        for (; c != EOF && c != '\n' && c && n < sizeof line - 1; c = fgetc(f)) line[n++] = (char)c;
+        line[n] = 0;
+        snprintf(where, sizeof where, "PAR_TUNE: %s:%d", path, row);
+        if (c != EOF && c != '\n')
+            r = par__set_error(w, PAR_ERR_ARGUMENT, "%s is not a line of text of at most %zu characters",
+                               where, sizeof line - 1);
+        else
+            r = par__parse_tune_row(w, where, line);
+    }
+    if (!r && ferror(f)) r = par__set_error(w, PAR_ERR_SYSTEM, "PAR_TUNE: cannot read %s", path);
+    return fclose(f), r;
+}
+
+static uint64_t par__tune_rows_hash(const par__world *w) {
+    size_t h[4] = {w->cma_bytes, w->nontemporal_bytes, 0, 0};
+    uint64_t hash = par__hash_sizes(h, 2, 0xcbf29ce484222325u);
+    for (size_t i = 0; i < w->tune_row_count; i++) {
+        const par__tune_row *t = &w->tune_rows[i];
+        h[0] = (size_t)t->algorithm, h[1] = (size_t)t->ranks, h[2] = (size_t)t->nodes, h[3] = t->bytes;
+        hash = par__hash_sizes(h, 4, hash);
+    }
+    return hash;
+}
+
 // >>groups --------------------------------------------------------------------------------------------------
 //
 // The calls of a group are kept until the group ends. Neighbors that differ in their arrays alone are packed
@@ -7982,120 +8109,6 @@ par_result par_group_end(par_comm *comm) {
 // node then share an arena. par_run_threads makes them threads. Before that, par_desc and the environment are
 // read.
 
-// Returns the index of an algorithm in par__algorithms, or -1.
-static int par__find_algorithm(const char *kind, const char *name) {
-    for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
-        if (!strcmp(kind, par__kinds[par__algorithms[i].kind].name) && !strcmp(name, par__algorithms[i].name))
-            return i;
-    return -1;
-}
-
-// Report that an operation or its algorithm does not exist, and suggest the nearest name. `where` is the
-// setting or the line of a file that has it.
-static void par__unknown_algorithm(par__world *w, const char *where, const char *kind, const char *name) {
-    const char *kinds[PAR__ALGORITHM_COUNT], *names[PAR__ALGORITHM_COUNT];
-    size_t count = 0;
-    for (int i = 0; i < PAR__ALGORITHM_COUNT; i++) {
-        kinds[i] = par__kinds[par__algorithms[i].kind].name;
-        if (!strcmp(kind, kinds[i])) names[count++] = par__algorithms[i].name;
-    }
-    if (count)
-        par__set_error(
-            w, PAR_ERR_ARGUMENT,
-            "%s: %s has no algorithm \"%s\"; the nearest is \"%s\". par_print_algorithms lists them", where,
-            kind, name, par_nearest_name(name, names, count, sizeof *names));
-    else
-        par__set_error(w, PAR_ERR_ARGUMENT, "%s: no operation \"%s\" has algorithms; the nearest is \"%s\"",
-                       where, kind, par_nearest_name(kind, kinds, PAR__ALGORITHM_COUNT, sizeof *kinds));
-}
-
-static par_result par__apply_force(par__world *w, const char *where, const char *text) {
-    char item[64];
-    while (text && *text) {
-        const size_t n = strcspn(text, ",");
-        char *name;
-        snprintf(item, sizeof item, "%.*s", (int)PAR__MIN(n, sizeof item - 1), text);
-        text += n + (text[n] == ',');
-        name = strchr(item, ':');
-        if (!name)
-            return par__set_error(w, PAR_ERR_ARGUMENT,
-                                  "%s: \"%s\" is not operation:algorithm, such as all_reduce:ring", where,
-                                  item);
-        *name++ = 0;
-        const int row = par__find_algorithm(item, name);
-        if (row < 0) return par__unknown_algorithm(w, where, item, name), PAR_ERR_ARGUMENT;
-        w->forced[par__algorithms[row].kind] = (signed char)(row + 1);
-    }
-    return PAR_OK;
-}
-
-// Returns the next word of *line and advances *line past it; "" at the end of the line.
-static const char *par__next_word(char **line) {
-    char *word = *line + strspn(*line, " \t\r");
-    *line = word + strcspn(word, " \t\r");
-    if (**line) *(*line)++ = 0;
-    return word;
-}
-// Parse one line of the tuning table. A row "operation ranks nodes bytes algorithm" is for calls of at most
-// `bytes` bytes, by the count argument of par_<operation>. "set cma_bytes n" and "set stream_bytes n" set a
-// threshold. A # begins a comment.
-static par_result par__parse_tune_row(par__world *w, const char *where, char *line) {
-    static const char *const set[] = {"cma_bytes", "stream_bytes"};
-    const double max = 9007199254740992.0; // 2^53
-    const char *word[6];
-    double ranks = 0, nodes = 0, bytes = 0;
-    par__tune_row t;
-    line[strcspn(line, "#")] = 0;
-    for (int i = 0; i < 6; i++) word[i] = par__next_word(&line);
-    if (!*word[0]) return PAR_OK;
-    if (!strcmp(word[0], "set") && *word[2] && !*word[3] && par__parse_integer(word[2], max, &bytes)) {
-        const int which = strcmp(word[1], set[0]) ? strcmp(word[1], set[1]) ? -1 : 1 : 0;
-        if (which < 0)
-            return par__set_error(w, PAR_ERR_ARGUMENT,
-                                  "%s: there is no \"%.64s\" to set; the nearest is \"%s\"", where, word[1],
-                                  par_nearest_name(word[1], set, 2, sizeof *set));
-        return *(which ? &w->nontemporal_bytes : &w->cma_bytes) = (size_t)bytes, PAR_OK;
-    }
-    if (!*word[4] || *word[5] || !par__parse_integer(word[1], INT_MAX, &ranks) || ranks < 1 ||
-        !par__parse_integer(word[2], INT_MAX, &nodes) || nodes < 1 ||
-        !par__parse_integer(word[3], max, &bytes))
-        return par__set_error(
-            w, PAR_ERR_ARGUMENT,
-            "%s is not a row \"operation ranks nodes bytes algorithm\"; bench_coll --tune writes "
-            "such a file",
-            where);
-    t.algorithm = par__find_algorithm(word[0], word[4]);
-    if (t.algorithm < 0) return par__unknown_algorithm(w, where, word[0], word[4]), PAR_ERR_ARGUMENT;
-    t.ranks = (int)ranks, t.nodes = (int)nodes, t.bytes = (size_t)bytes;
-    par__tune_row *more = (par__tune_row *)PAR_REALLOC(w->tune_rows, (w->tune_row_count + 1) * sizeof t);
-    if (!more) return par__set_error(w, PAR_ERR_MEMORY, "%s: no memory for the table", where);
-    w->tune_rows = more, more[w->tune_row_count++] = t;
-    return PAR_OK;
-}
-static par_result par__load_tune_file(par__world *w, const char *path) {
-    char line[256], where[512], why[512];
-    size_t size;
-    par_result r = PAR_OK;
-    if (!path || !*path) return PAR_OK;
-    const int fd = par_open_read(path, &size, why, sizeof why);
-    if (fd < 0) return par__set_error(w, PAR_ERR_SYSTEM, "PAR_TUNE: %s", why);
-    FILE *f = fdopen(fd, "r");
-    if (!f) return close(fd), par__set_error(w, PAR_ERR_MEMORY, "PAR_TUNE: out of memory");
-    for (int row = 1, c; !r && (c = fgetc(f)) != EOF; row++) {
-        size_t n = 0;
-        for (; c != EOF && c != '\n' && c && n < sizeof line - 1; c = fgetc(f)) line[n++] = (char)c;
-        line[n] = 0;
-        snprintf(where, sizeof where, "PAR_TUNE: %s:%d", path, row);
-        if (c != EOF && c != '\n')
-            r = par__set_error(w, PAR_ERR_ARGUMENT, "%s is not a line of text of at most %zu characters",
-                               where, sizeof line - 1);
-        else
-            r = par__parse_tune_row(w, where, line);
-    }
-    if (!r && ferror(f)) r = par__set_error(w, PAR_ERR_SYSTEM, "PAR_TUNE: cannot read %s", path);
-    return fclose(f), r;
-}
-
 // The options of par_open, and the first error in them. Ranks that a launcher started report it after the
 // rendezvous: if one ended before, the others would wait for it until their deadline.
 typedef struct par__open_request {
@@ -8562,16 +8575,6 @@ typedef struct par__common_settings { // gathered from all ranks before anything
     char value[PAR__COMMON_COUNT][56]; // shortened, for error texts
 } par__common_settings;
 
-static uint64_t par__tune_rows_hash(const par__world *w) {
-    size_t h[4] = {w->cma_bytes, w->nontemporal_bytes, 0, 0};
-    uint64_t hash = par__hash_sizes(h, 2, 0xcbf29ce484222325u);
-    for (size_t i = 0; i < w->tune_row_count; i++) {
-        const par__tune_row *t = &w->tune_rows[i];
-        h[0] = (size_t)t->algorithm, h[1] = (size_t)t->ranks, h[2] = (size_t)t->nodes, h[3] = t->bytes;
-        hash = par__hash_sizes(h, 4, hash);
-    }
-    return hash;
-}
 static void par__set_common(par__common_settings *t, int which, const char *text, uint64_t hash) {
     t->hash[which] = hash;
     snprintf(t->value[which], sizeof t->value[which], "%s", text && *text ? text : "not set");
