@@ -95,7 +95,15 @@ TABLE OF CONTENTS
     >>waiting       a wait: deadline, ranks that died, sleeping
     >>backends      calls that run on a device
     >>issue         a call from begin to end; requests; groups
-    >>launch        how ranks start and meet: fork, exec, MPI, TCP, threads
+    >>world         options; a rank's world and its memory
+    >>fork          ranks of this machine: fork, or the program run again
+    >>threads       ranks that are threads
+    >>launcher      torchrun's, mpiexec's and srun's variables
+    >>nodes         ranks of several machines: same settings, who shares memory, the arena
+    >>mpi           ranks of an MPI program
+    >>rendezvous    ranks find each other over TCP
+    >>tcp_open      all-gather while the world opens; addresses; a world over TCP
+    >>launch        par_open: which of these
     >>calls         the public functions
     >>mesh          named axes
     >>clocks        offsets between the ranks' clocks
@@ -3448,7 +3456,7 @@ static void par__write_record(const par__operation *op, uint64_t ended) {
 // One sparse memfd per node, mapped once and as a whole, so that a byte has the same offset for every rank.
 // Allocated blocks are committed by fallocate at once (which fails then, instead of a later SIGBUS), and
 // freed blocks are punched out. The size is sealed. The memfd has no name: a process that maps it has
-// inherited the descriptor, has received it from the node's leader (>>launch), or opened it in /proc/PID/fd.
+// inherited the descriptor, has received it from the node's leader (>>nodes), or opened it in /proc/PID/fd.
 // For that the kernel requires the same as for reading a process by ptrace: the same user, or root;
 // process_vm_readv requires more. Processes of one user are not protected from each other.
 
@@ -8102,12 +8110,10 @@ par_result par_group_end(par_comm *comm) {
     return issued ? issued : ended;
 }
 
-// >>launch --------------------------------------------------------------------------------------------------
+// >>world ---------------------------------------------------------------------------------------------------
 //
-// How the ranks of a world start and find each other. par_open forks them on this machine, or runs the
-// program again where fork is not safe. Ranks that a launcher started meet over MPI or TCP, and those of one
-// node then share an arena. par_run_threads makes them threads. Before that, par_desc and the environment are
-// read.
+// The options of par_open, from par_desc and the environment, and what every rank has before its first comm,
+// however it starts.
 
 // The options of par_open, and the first error in them. Ranks that a launcher started report it after the
 // rendezvous: if one ended before, the others would wait for it until their deadline.
@@ -8259,6 +8265,50 @@ static par_result par__create_world_comm(par__world *w, par_comm **out) {
     return PAR_OK;
 }
 
+// Check that rank 0 will be able to write the trace when the world closes. An existing file is not changed;
+// a file that this check makes is removed.
+static par_result par__check_trace_path(const char *path) {
+    struct stat st;
+    int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
+    if (fd >= 0) return close(fd), unlink(path), PAR_OK;
+    const int there = path && errno == EEXIST && !stat(path, &st);
+    const int special = there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode); // opening a FIFO would block
+    if (!path || (special && !access(path, W_OK))) return PAR_OK;
+    if (there && !special) fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (fd >= 0) return close(fd), PAR_OK;
+    return par__log_error(PAR_ERR_SYSTEM, "cannot write the trace to %s: %s (PAR_TRACE, or par_desc.trace)",
+                          path, strerror(errno));
+}
+
+// Find out whether the ranks of this machine may copy from each other's ordinary memory (process_vm_readv,
+// "cross memory attach"), which containers and hardened systems forbid. Every rank tries it on its neighbor;
+// if it fails for one, no rank does it. Collective over the node.
+static void par__probe_cma(par_comm *c) {
+    par__world *w = c->world;
+    par__arena *a = w->arena;
+    const uint32_t n = (uint32_t)w->local_count;
+    const par__rank_control *next = &a->ranks[((uint32_t)w->arena_rank + 1) % n];
+    uint64_t word = 0;
+    if (n == 1 || par__ranks_are_threads(w)) return;
+    if (w->cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // else Yama may forbid it
+    __atomic_add_fetch(&a->cma_arrivals, 1, __ATOMIC_SEQ_CST);
+    if (!par__wait_for_count(c, &a->cma_arrivals, n)) return (void)(w->cma = 0);
+    for (uint32_t i = 0; i < n && w->pids; i++) w->pids[i] = a->ranks[i].pid;
+    if (!w->cma || par__cma_copy(next->pid, &word, (void *)(uintptr_t)next->probe_address, sizeof word, 0) ||
+        word != PAR__MAGIC + (uint64_t)next->world_rank)
+        PAR__STORE(&a->no_cma, 1u);
+    __atomic_add_fetch(&a->cma_arrivals, 1, __ATOMIC_SEQ_CST);
+    par__wait_for_count(c, &a->cma_arrivals, 2 * n);
+    w->cma = !PAR__LOAD(&a->no_cma);
+}
+
+// >>fork ----------------------------------------------------------------------------------------------------
+//
+// Ranks of this machine: rank 0 is the process that called par_open. The others are forked from it, or are
+// the program run again (exec) where it has threads already:
+//     rank 0    make the arena --- fork, fork, fork --- wait until all are open ... par_close waits for them
+//     rank 1                        '-> map the arena   (exec: by the descriptor that PAR__BOOT names)
+
 static par_result par__child_status(int rank, int pid, int status) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return PAR_OK;
     if (status == -1)
@@ -8329,21 +8379,6 @@ static par_result par__wait_for_children(par__world *w) {
             sched_yield();
         }
     return PAR_OK;
-}
-
-// Check that rank 0 will be able to write the trace when the world closes. An existing file is not changed;
-// a file that this check makes is removed.
-static par_result par__check_trace_path(const char *path) {
-    struct stat st;
-    int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
-    if (fd >= 0) return close(fd), unlink(path), PAR_OK;
-    const int there = path && errno == EEXIST && !stat(path, &st);
-    const int special = there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode); // opening a FIFO would block
-    if (!path || (special && !access(path, W_OK))) return PAR_OK;
-    if (there && !special) fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (fd >= 0) return close(fd), PAR_OK;
-    return par__log_error(PAR_ERR_SYSTEM, "cannot write the trace to %s: %s (PAR_TRACE, or par_desc.trace)",
-                          path, strerror(errno));
 }
 
 // Start all ranks on this machine.
@@ -8419,29 +8454,94 @@ static par_result par__open_child(par__open_request *start, const char *boot, pa
     return par__enter_child(w, rank, parent, out);
 }
 
-// Find out whether the ranks of this machine may copy from each other's ordinary memory (process_vm_readv,
-// "cross memory attach"), which containers and hardened systems forbid. Every rank tries it on its neighbor;
-// if it fails for one, no rank does it. Collective over the node.
-static void par__probe_cma(par_comm *c) {
-    par__world *w = c->world;
-    par__arena *a = w->arena;
-    const uint32_t n = (uint32_t)w->local_count;
-    const par__rank_control *next = &a->ranks[((uint32_t)w->arena_rank + 1) % n];
-    uint64_t word = 0;
-    if (n == 1 || par__ranks_are_threads(w)) return;
-    if (w->cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // else Yama may forbid it
-    __atomic_add_fetch(&a->cma_arrivals, 1, __ATOMIC_SEQ_CST);
-    if (!par__wait_for_count(c, &a->cma_arrivals, n)) return (void)(w->cma = 0);
-    for (uint32_t i = 0; i < n && w->pids; i++) w->pids[i] = a->ranks[i].pid;
-    if (!w->cma || par__cma_copy(next->pid, &word, (void *)(uintptr_t)next->probe_address, sizeof word, 0) ||
-        word != PAR__MAGIC + (uint64_t)next->world_rank)
-        PAR__STORE(&a->no_cma, 1u);
-    __atomic_add_fetch(&a->cma_arrivals, 1, __ATOMIC_SEQ_CST);
-    par__wait_for_count(c, &a->cma_arrivals, 2 * n);
-    w->cma = !PAR__LOAD(&a->no_cma);
+// >>threads -------------------------------------------------------------------------------------------------
+//
+// Ranks that are threads of this process. They share its memory, so every address is addressable.
+
+typedef struct par__thread {
+    pthread_t thread;
+    par_comm *comm;
+    par_thread_fn fn;
+    void *user;
+    par_result result;
+} par__thread;
+
+static void *par__thread_main(void *p) {
+    par__thread *t = (par__thread *)p;
+    const int r = par__start_progress(t->comm->world) || t->fn(t->comm, t->user);
+    if (r) par_abort(t->comm, "a rank's thread function failed");
+    t->result = par_close(t->comm);
+    if (r && !t->result) t->result = PAR_ERR_ABORTED;
+    return NULL;
 }
 
-// ---- ranks that a launcher started on one or several machines, joined by MPI or TCP
+// Make the world of one thread. Rank 0's exists already, and the caller keeps it on failure.
+static par_result par__make_thread(par__open_request *s, par__world *first, int rank, par__thread *t) {
+    par__world *w = rank ? par__new_world(&s->desc, "threads", rank, first->size) : first;
+    if (!w) return PAR_ERR_MEMORY;
+    if (rank) par__read_algorithm_settings(w, s);
+    par_result r = par__open_rejected(s);
+    w->arena_rank = rank, w->local_count = first->size;
+    w->fd = first->fd, w->base = first->base, w->arena = first->arena, w->arena_bytes = first->arena_bytes;
+    if (!r) r = par__create_world_comm(w, &t->comm);
+    if (r && rank) par__free_world(w, 0);
+    return r;
+}
+
+par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
+    par__open_request start;
+    par_desc in;
+    memset(&in, 0, sizeof in);
+    in.rank_count = rank_count;
+    PAR_ASSERT(fn);
+    if (rank_count < 1)
+        return par__log_error(PAR_ERR_ARGUMENT, "par_run_threads: rank_count is %d; it takes 1 or more",
+                              rank_count);
+    par__check_desc(&in, &start);
+    par__settings_warn_misspelled(par__settings, PAR__SETTING_COUNT);
+    par_result r = par__open_rejected(&start);
+    if (r) return r;
+    par__thread *t = (par__thread *)par__zalloc(sizeof *t * (size_t)rank_count);
+    par__world *first = par__new_world(&start.desc, "threads", 0, rank_count);
+    if (!first) return PAR_FREE(t), PAR_ERR_MEMORY;
+    if (!t)
+        return par__free_world(first, 0),
+               par__log_error(PAR_ERR_MEMORY, "out of memory for %d threads", rank_count);
+    par__read_algorithm_settings(first, &start);
+    r = par__open_rejected(&start);
+    if (!r) r = par__check_trace_path(first->trace_path);
+    if (!r) r = par__arena_create(first, start.desc.arena_bytes, rank_count);
+    if (!r) r = par__create_world_memory(first);
+    int made = 0, started = 0;
+    while (made < rank_count && !r) {
+        r = par__make_thread(&start, first, made, &t[made]);
+        if (!r) t[made].fn = fn, t[made].user = user, made++;
+    }
+    char *base = first->base;
+    const size_t bytes = first->arena_bytes;
+    const int fd = first->fd;
+    if (!made) par__free_world(first, 0);
+    for (; started < made && !r; started++)
+        if (pthread_create(&t[started].thread, NULL, par__thread_main, &t[started])) {
+            r = par__log_error(PAR_ERR_SYSTEM, "cannot start thread %d of %d", started, rank_count);
+            PAR__STORE(&t[0].comm->world->arena->aborted, 1u);
+            break;
+        }
+    for (int i = 0; i < started; i++) {
+        pthread_join(t[i].thread, NULL);
+        if (t[i].result && !r) r = t[i].result;
+    }
+    for (int i = started; i < made; i++)
+        if (t[i].comm) t[i].comm->broken = PAR_ERR_ABORTED, par_close(t[i].comm);
+    if (base) munmap(base, bytes);
+    if (fd >= 0) close(fd);
+    PAR_FREE(t);
+    return r;
+}
+
+// >>launcher ------------------------------------------------------------------------------------------------
+//
+// What torchrun, mpiexec and srun tell a process by variables: its rank, the number of ranks, rank 0's host.
 
 // The variables by which a launcher tells a process its rank and the number of ranks; and one that, together
 // with Slurm's job, only the ranks of one run have in common. Where one launcher started another, the inner
@@ -8554,6 +8654,85 @@ static uint64_t par__hash_text(const char *text, uint64_t h) { // NULL: as ""
         if (!letter) return h;
     }
 }
+
+// The first host of a Slurm node list: "gpu[003-010,17],cpu1" -> "gpu003". Returns 0 if it is not one.
+static int par__first_host(const char *list, char *host, size_t bytes) {
+    static const char plain[] = "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
+    size_t at = 0;
+    for (const char *p = list; *p && *p != ',';) {
+        const int set = *p == '[';
+        const char *from = set ? p + 1 : p;
+        const size_t n = set ? strspn(from, "0123456789") : strspn(from, plain);
+        if (!n || at + n >= bytes) return 0;
+        memcpy(host + at, from, n);
+        at += n;
+        p = from + n;
+        if (set) {
+            p += strspn(p, "0123456789,-");
+            if (*p++ != ']') return 0;
+        }
+    }
+    return host[at] = 0, at > 0;
+}
+// Find the host, the port and the job for the rendezvous. Under srun the port follows from job and step, and
+// is below the ephemeral ports (net.ipv4.ip_local_port_range). If two steps get the same port by chance, one
+// waits until the other has opened.
+static par_result par__find_rendezvous(par__launch *l) {
+    static const char *const ports[] = {"MASTER_PORT", "PAR_PORT"};
+    const char *host = par__setting_text("MASTER_ADDR"), *nodes = par__setting_text("SLURM_STEP_NODELIST"),
+               *node = par__setting_text("SLURMD_NODENAME"),
+               *agent = par__setting_text("TORCHELASTIC_USE_AGENT_STORE");
+    const char *const words[] = {par__setting_text("SLURM_JOB_ID"),
+                                 par__setting_text(par__launchers[l->launcher].run_id)};
+    char why[512];
+    double value;
+    l->job = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < 2; i++) l->job = par__hash_text(words[i], l->job);
+    int port = l->launcher == PAR__SRUN ? 20000 + (int)(l->job % 12000) : 29500;
+    for (int i = 0; i < 2; i++) {
+        if (!par__setting_text(ports[i])) continue;
+        const int next = i == 0 && agent && !strcmp(agent, "True"); // torchrun's agent may listen there
+        if (par__setting_read(par__setting_find(ports[i]), &value, why, sizeof why))
+            return par__log_error(PAR_ERR_ARGUMENT, "%s", why);
+        port = (int)value + next;
+        if (port > 65535)
+            return par__log_error(
+                PAR_ERR_ARGUMENT,
+                "%s=65535: torchrun's agent has it, and there is no next port: choose a lower one", ports[i]);
+    }
+    snprintf(l->port, sizeof l->port, "%d", port);
+    if (par__setting_read(par__setting_find("MASTER_ADDR"), &value, why, sizeof why))
+        return par__log_error(PAR_ERR_ARGUMENT, "%s", why);
+    if (host)
+        snprintf(l->host, sizeof l->host, "%s", host);
+    else if (l->launcher == PAR__SRUN && nodes && !par__first_host(nodes, l->host, sizeof l->host))
+        return par__log_error(
+            PAR_ERR_ARGUMENT,
+            "SLURM_STEP_NODELIST=%.128s: it takes names of hosts, such as node[003-010,17]; or "
+            "export MASTER_ADDR (the host of rank 0)",
+            nodes);
+    if (!l->host[0])
+        return par__log_error(
+            PAR_ERR_UNSUPPORTED,
+            "%s started %d processes: export MASTER_ADDR (the host of rank 0) for them to meet over "
+            "TCP, or build with mpicc -DPAR_MPI, or run this program alone with PAR_RANKS=%d",
+            par__launchers[l->launcher].name, l->size, l->size);
+    if (l->rank == 0 && !host && node && strcmp(node, l->host))
+        return par__log_error(PAR_ERR_UNSUPPORTED,
+                              "rank 0 runs on %.64s, but the other ranks look for it on %s, the first of "
+                              "SLURM_STEP_NODELIST=%.128s: export MASTER_ADDR=%.64s",
+                              node, l->host, nodes, node);
+    return PAR_OK;
+}
+
+// >>nodes ---------------------------------------------------------------------------------------------------
+//
+// Ranks that a launcher started on one or several machines reach each other by w->net (MPI or TCP). They
+// compare their settings, find out which of them share a machine, and share an arena there:
+//     all ranks      all-gather settings, then hosts
+//     node leader    make the arena .... hand its descriptor to the others of its node
+//     all ranks      all-gather results: all open, or none
+
 // The settings that all ranks must have in common: most decide on algorithms, and all ranks write the trace.
 #define PAR__COMMON_SETTINGS(X)                                                                              \
     X(PAR__COMMON_NODES, "PAR_NODE_RANKS (or node_ranks)")                                                   \
@@ -8928,6 +9107,10 @@ static par_result par__open_net(par__world *w, const par__open_request *s, par_c
     return PAR_OK;
 }
 
+// >>mpi -----------------------------------------------------------------------------------------------------
+//
+// Ranks of an MPI program, or of mpiexec and srun where the kit is built with PAR_MPI.
+
 #if defined(PAR_MPI)
 // Report that a launcher started several processes, but this MPI knows only this one.
 static par_result par__wrong_launcher(const par__launch *l) {
@@ -9001,82 +9184,12 @@ static par_result par__open_launched(const par_desc *given, par__open_request *s
 }
 #endif
 
-// ---- rendezvous over TCP
+// >>rendezvous ----------------------------------------------------------------------------------------------
 //
 // Rank 0 listens at an address that all ranks know. The others connect to it; these connections stay, as the
 // control connections of >>tcp.
 //     rank 0      listen .... accept, accept, accept ....  gather: receive each block, then send all of them
 //     rank r      connect (again, until it succeeds), hello ....  send its block, then receive all
-
-// The first host of a Slurm node list: "gpu[003-010,17],cpu1" -> "gpu003". Returns 0 if it is not one.
-static int par__first_host(const char *list, char *host, size_t bytes) {
-    static const char plain[] = "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
-    size_t at = 0;
-    for (const char *p = list; *p && *p != ',';) {
-        const int set = *p == '[';
-        const char *from = set ? p + 1 : p;
-        const size_t n = set ? strspn(from, "0123456789") : strspn(from, plain);
-        if (!n || at + n >= bytes) return 0;
-        memcpy(host + at, from, n);
-        at += n;
-        p = from + n;
-        if (set) {
-            p += strspn(p, "0123456789,-");
-            if (*p++ != ']') return 0;
-        }
-    }
-    return host[at] = 0, at > 0;
-}
-// Find the host, the port and the job for the rendezvous. Under srun the port follows from job and step, and
-// is below the ephemeral ports (net.ipv4.ip_local_port_range). If two steps get the same port by chance, one
-// waits until the other has opened.
-static par_result par__find_rendezvous(par__launch *l) {
-    static const char *const ports[] = {"MASTER_PORT", "PAR_PORT"};
-    const char *host = par__setting_text("MASTER_ADDR"), *nodes = par__setting_text("SLURM_STEP_NODELIST"),
-               *node = par__setting_text("SLURMD_NODENAME"),
-               *agent = par__setting_text("TORCHELASTIC_USE_AGENT_STORE");
-    const char *const words[] = {par__setting_text("SLURM_JOB_ID"),
-                                 par__setting_text(par__launchers[l->launcher].run_id)};
-    char why[512];
-    double value;
-    l->job = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < 2; i++) l->job = par__hash_text(words[i], l->job);
-    int port = l->launcher == PAR__SRUN ? 20000 + (int)(l->job % 12000) : 29500;
-    for (int i = 0; i < 2; i++) {
-        if (!par__setting_text(ports[i])) continue;
-        const int next = i == 0 && agent && !strcmp(agent, "True"); // torchrun's agent may listen there
-        if (par__setting_read(par__setting_find(ports[i]), &value, why, sizeof why))
-            return par__log_error(PAR_ERR_ARGUMENT, "%s", why);
-        port = (int)value + next;
-        if (port > 65535)
-            return par__log_error(
-                PAR_ERR_ARGUMENT,
-                "%s=65535: torchrun's agent has it, and there is no next port: choose a lower one", ports[i]);
-    }
-    snprintf(l->port, sizeof l->port, "%d", port);
-    if (par__setting_read(par__setting_find("MASTER_ADDR"), &value, why, sizeof why))
-        return par__log_error(PAR_ERR_ARGUMENT, "%s", why);
-    if (host)
-        snprintf(l->host, sizeof l->host, "%s", host);
-    else if (l->launcher == PAR__SRUN && nodes && !par__first_host(nodes, l->host, sizeof l->host))
-        return par__log_error(
-            PAR_ERR_ARGUMENT,
-            "SLURM_STEP_NODELIST=%.128s: it takes names of hosts, such as node[003-010,17]; or "
-            "export MASTER_ADDR (the host of rank 0)",
-            nodes);
-    if (!l->host[0])
-        return par__log_error(
-            PAR_ERR_UNSUPPORTED,
-            "%s started %d processes: export MASTER_ADDR (the host of rank 0) for them to meet over "
-            "TCP, or build with mpicc -DPAR_MPI, or run this program alone with PAR_RANKS=%d",
-            par__launchers[l->launcher].name, l->size, l->size);
-    if (l->rank == 0 && !host && node && strcmp(node, l->host))
-        return par__log_error(PAR_ERR_UNSUPPORTED,
-                              "rank 0 runs on %.64s, but the other ranks look for it on %s, the first of "
-                              "SLURM_STEP_NODELIST=%.128s: export MASTER_ADDR=%.64s",
-                              node, l->host, nodes, node);
-    return PAR_OK;
-}
 
 // ---- where ranks listen
 
@@ -9338,7 +9451,10 @@ static par_result par__tcp_join_root(par__world *w, double start) {
     return PAR_OK;
 }
 
-// ---- all-gather over the control connections, while the world opens
+// >>tcp_open ------------------------------------------------------------------------------------------------
+//
+// All-gather over the control connections, while the world opens; with it ranks exchange the addresses at
+// which they listen. Then a world over TCP opens.
 
 // Send or receive `bytes` bytes on all control connections at once, rank r's at memory + r * stride. Returns
 // -1, or the first rank whose connection failed, with errno.
@@ -9559,6 +9675,10 @@ static par_result par__open_tcp(par__open_request *s, const par__launch *l, par_
     return r ? r : par__start_progress(w);
 }
 
+// >>launch --------------------------------------------------------------------------------------------------
+//
+// par_open decides how the ranks start: by its options, the launchers' variables, and MPI's state.
+
 // Warn of variables whose names are almost those of settings, and of a rank without a size or the reverse.
 static void par__warn_settings(const par__launch *l) {
     const struct par__launcher *torchrun = &par__launchers[PAR__TORCHRUN];
@@ -9600,89 +9720,6 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
     r = par__open_rejected(&start);
     if (!r) r = boot ? par__open_child(&start, boot, comm) : par__open_local(&start, comm);
     if (!r) par__probe_cma(*comm), r = par__start_progress((*comm)->world);
-    return r;
-}
-
-// ---- threads
-
-typedef struct par__thread {
-    pthread_t thread;
-    par_comm *comm;
-    par_thread_fn fn;
-    void *user;
-    par_result result;
-} par__thread;
-
-static void *par__thread_main(void *p) {
-    par__thread *t = (par__thread *)p;
-    const int r = par__start_progress(t->comm->world) || t->fn(t->comm, t->user);
-    if (r) par_abort(t->comm, "a rank's thread function failed");
-    t->result = par_close(t->comm);
-    if (r && !t->result) t->result = PAR_ERR_ABORTED;
-    return NULL;
-}
-
-// Make the world of one thread. Rank 0's exists already, and the caller keeps it on failure.
-static par_result par__make_thread(par__open_request *s, par__world *first, int rank, par__thread *t) {
-    par__world *w = rank ? par__new_world(&s->desc, "threads", rank, first->size) : first;
-    if (!w) return PAR_ERR_MEMORY;
-    if (rank) par__read_algorithm_settings(w, s);
-    par_result r = par__open_rejected(s);
-    w->arena_rank = rank, w->local_count = first->size;
-    w->fd = first->fd, w->base = first->base, w->arena = first->arena, w->arena_bytes = first->arena_bytes;
-    if (!r) r = par__create_world_comm(w, &t->comm);
-    if (r && rank) par__free_world(w, 0);
-    return r;
-}
-
-par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
-    par__open_request start;
-    par_desc in;
-    memset(&in, 0, sizeof in);
-    in.rank_count = rank_count;
-    PAR_ASSERT(fn);
-    if (rank_count < 1)
-        return par__log_error(PAR_ERR_ARGUMENT, "par_run_threads: rank_count is %d; it takes 1 or more",
-                              rank_count);
-    par__check_desc(&in, &start);
-    par__settings_warn_misspelled(par__settings, PAR__SETTING_COUNT);
-    par_result r = par__open_rejected(&start);
-    if (r) return r;
-    par__thread *t = (par__thread *)par__zalloc(sizeof *t * (size_t)rank_count);
-    par__world *first = par__new_world(&start.desc, "threads", 0, rank_count);
-    if (!first) return PAR_FREE(t), PAR_ERR_MEMORY;
-    if (!t)
-        return par__free_world(first, 0),
-               par__log_error(PAR_ERR_MEMORY, "out of memory for %d threads", rank_count);
-    par__read_algorithm_settings(first, &start);
-    r = par__open_rejected(&start);
-    if (!r) r = par__check_trace_path(first->trace_path);
-    if (!r) r = par__arena_create(first, start.desc.arena_bytes, rank_count);
-    if (!r) r = par__create_world_memory(first);
-    int made = 0, started = 0;
-    while (made < rank_count && !r) {
-        r = par__make_thread(&start, first, made, &t[made]);
-        if (!r) t[made].fn = fn, t[made].user = user, made++;
-    }
-    char *base = first->base;
-    const size_t bytes = first->arena_bytes;
-    const int fd = first->fd;
-    if (!made) par__free_world(first, 0);
-    for (; started < made && !r; started++)
-        if (pthread_create(&t[started].thread, NULL, par__thread_main, &t[started])) {
-            r = par__log_error(PAR_ERR_SYSTEM, "cannot start thread %d of %d", started, rank_count);
-            PAR__STORE(&t[0].comm->world->arena->aborted, 1u);
-            break;
-        }
-    for (int i = 0; i < started; i++) {
-        pthread_join(t[i].thread, NULL);
-        if (t[i].result && !r) r = t[i].result;
-    }
-    for (int i = started; i < made; i++)
-        if (t[i].comm) t[i].comm->broken = PAR_ERR_ABORTED, par_close(t[i].comm);
-    if (base) munmap(base, bytes);
-    if (fd >= 0) close(fd);
-    PAR_FREE(t);
     return r;
 }
 
