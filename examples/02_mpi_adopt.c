@@ -68,7 +68,7 @@ int main(int argc, char **argv) {
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
         seconds[1] += MPI_Wtime() - t1;
-        differences += fabs(by_mpi - by_par) > 1e-12 * fabs(by_mpi);
+        differences += !(fabs(by_mpi - by_par) <= 1e-12 * fabs(by_mpi));
         residual = by_par;
         double *swap = u;
         u = next, next = swap;

@@ -287,7 +287,9 @@ static void run_trial(par_comm *w, par_cuda *cuda, const trial *t, uint64_t stre
         for (size_t i = 0; i < p.recv; i++) {
             double x, y;
             par_cast(&x, PAR_F64, got + i * e, t->dtype, 1), par_cast(&y, PAR_F64, hr + i * e, t->dtype, 1);
-            wrong += fabs(x - y) > 0.05 * (1 + fabs(y));
+            const int same =
+                !memcmp(got + i * e, hr + i * e, e); // gaps between parts keep their bytes, of a NaN
+            wrong += !same && !(fabs(x - y) <= 0.05 * (1 + fabs(y)));
         }
     }
     if (wrong) {

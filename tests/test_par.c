@@ -1819,8 +1819,8 @@ static void casts(par_comm *w) {
     CHECK_OK(w, par_cast(half, PAR_BF16, many, PAR_F32, 1000));
     CHECK_OK(w, par_cast(back, PAR_F32, half, PAR_BF16, 1000));
     for (int i = 0; i < 1000; i++)
-        wrong +=
-            half[i] != par_f32_to_bf16(many[i]) || fabsf(back[i] - many[i]) > fabsf(many[i]) / 256 + 1e-6f;
+        wrong += half[i] != par_f32_to_bf16(many[i]) ||
+                 !(fabsf(back[i] - many[i]) <= fabsf(many[i]) / 256 + 1e-6f);
     CHECK(w, !wrong);
 }
 
