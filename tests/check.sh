@@ -77,7 +77,7 @@ make_programs() { make -s -k -j"$(nproc)" build/gpt build/test_par build/test_ze
 build_ahead() { # what the scripts below run, one by one, while the tests leave processors idle
     local script program
     for script in cuda programs tcp hostile mpi sanitize; do
-        for program in $(bash tests/$script.sh --programs | grep -o 'build/[a-z0-9_.]*'); do nice flock build/making make -s "$program"; done
+        for program in $(bash tests/$script.sh --programs); do nice flock build/making make -s "$program"; done
     done >/dev/null 2>&1
 }
 

@@ -221,7 +221,7 @@ starved_by_strangers() { # they have every descriptor of rank 0: those that came
 small_limits() {
     for v in 20000 100000 1000000; do fails 1 "ulimit -v" limited -v $v env PAR_RANKS=2 $hello || return 1; done
     for v in 100 10000; do fails 1 "File too large.*ulimit -f" limited -f $v env PAR_RANKS=2 $hello || return 1; done
-    limited -s 256 env PAR_RANKS=2 $hello | grep -q "^2 ranks" && limited -c 0 env PAR_RANKS=2 $hello | grep -q "^2 ranks"
+    prints "^2 ranks" limited -s 256 env PAR_RANKS=2 $hello && prints "^2 ranks" limited -c 0 env PAR_RANKS=2 $hello
 }
 few_processes() { # of another user, whom limits bind
     [ "$(id -u)" = 0 ] && have setpriv || { echo "only root can start a program as another user (setpriv)"; return 77; }
@@ -248,19 +248,20 @@ refused_calls() { # by a container, say
         right_or_says "Operation not permitted" $stranger without $call $gpt $small --ranks 2 --max_iters 1 || return 1
     done
     for call in fsync rename; do fails 1 "Operation not permitted" $stranger without $call $gpt $small --ranks 2 --max_iters 1 --save "$work/ck.$call" || return 1; done
-    $stranger without process_vm_readv,prctl,madvise,sched_getaffinity env PAR_RANKS=2 $hello | grep -q "^2 ranks"
+    prints "^2 ranks" $stranger without process_vm_readv,prctl,madvise,sched_getaffinity env PAR_RANKS=2 $hello
 }
 no_proc() {
     unshare --mount sh -c 'mount -t tmpfs none /proc' 2>/dev/null || { echo "only root can take /proc away (unshare --mount)"; return 77; }
-    unshare --mount sh -c 'mount -t tmpfs none /proc && PAR_RANKS=2 exec "$@"' sh $hello | grep -q "^2 ranks" &&
-    unshare --mount sh -c 'mount -t tmpfs none /proc && exec "$@"' sh $gpt $small --ranks 2 --max_iters 2 --save "$work/ck" | grep -q '"final":true' &&
-    unshare --mount sh -c 'mount -t tmpfs none /dev && PAR_RANKS=2 exec "$@"' sh $hello | grep -q "^2 ranks"
+    without() { unshare --mount sh -c 'mount -t tmpfs none "$1" && shift && exec "$@"' sh "$@"; } # directory, command ...
+    prints "^2 ranks" without /proc env PAR_RANKS=2 $hello &&
+    prints '"final":true' without /proc $gpt $small --ranks 2 --max_iters 2 --save "$work/ck" &&
+    prints "^2 ranks" without /dev env PAR_RANKS=2 $hello
 }
 both_open() { [ "$(grep -c open "$work/err")" = 2 ]; }
 signals() { # ignored or blocked by what started the program
     (
         trap '' CHLD PIPE HUP TERM INT
-        PAR_RANKS=3 $hello | grep -q "^3 ranks" && $gpt $small --ranks 2 --max_iters 2 | grep -q '"final":true' || exit 1
+        PAR_RANKS=3 prints "^3 ranks" $hello && prints '"final":true' $gpt $small --ranks 2 --max_iters 2 || exit 1
         rm -f "$work/go"
         GO=$work/go PAR_RANKS=2 "$victim" >"$work/out" 2>"$work/err" &
         rank=$!
@@ -270,7 +271,8 @@ signals() { # ignored or blocked by what started the program
         [ $? = 1 ] && grep -q "rank 1 .*died" "$work/err" && ! grep -q right "$work/out"
     ) || return 1
     env --block-signal true 2>/dev/null || return 0
-    env --block-signal PAR_RANKS=3 $hello | grep -q "^3 ranks" && env --block-signal $gpt $small --ranks 2 --max_iters 2 | grep -q '"final":true'
+    prints "^3 ranks" env --block-signal PAR_RANKS=3 $hello &&
+    prints '"final":true' env --block-signal $gpt $small --ranks 2 --max_iters 2
 }
 is_gone() { ! grep -q '^State:.[^ZX]' /proc/$1/status; } # a process; it may not have been reaped yet
 stopped_rank() { # it is named, and does not stay
@@ -286,7 +288,7 @@ stopped_rank() { # it is named, and does not stay
 gone_directory() { # the current one
     here=$PWD
     mkdir "$work/gone" && cd "$work/gone" && rmdir "$work/gone" || return 1
-    PAR_RANKS=2 "$here/$hello" | grep -q "^2 ranks" && fails 1 "cannot write the trace to t" env PAR_TRACE=t "$here/$hello" &&
+    PAR_RANKS=2 prints "^2 ranks" "$here/$hello" && fails 1 "cannot write the trace to t" env PAR_TRACE=t "$here/$hello" &&
     fails 1 "cannot make the directory ck" "$here/$gpt" ${small/build/$here/build} --max_iters 1 --save ck
 }
 strange_names() { # of files: long ones, other letters, quotes, ends of lines

@@ -6,6 +6,7 @@ set -a # each check runs in a new shell under timeout, which needs the functions
 passed=0 failed=0 skipped=0 count=0 running=0 listing=""
 names=("$@") seen=() check_names=() check_commands=()
 case ${1-} in --list) listing=checks ;; --programs) listing=programs ;; esac
+[ -z "$listing" ] || exec 8>&1 >/dev/null # names alone, whatever else the script says
 jobs_at_once=${CHECK_JOBS:-$(nproc)}
 DEADLINE=${DEADLINE:-900} # seconds, for checks that hang; even on a busy machine no check takes nearly as long
 shared=${TMPDIR:-/tmp}/par_check_$$
@@ -23,7 +24,7 @@ trap 'exit 130' INT TERM
 
 wanted() { # name: is this check to run?
     local name
-    [ "$listing" = checks ] && echo "$1"
+    [ "$listing" = checks ] && echo "$1" >&8
     [ -z "$listing" ] || return 1
     [ ${#names[@]} = 0 ] && return
     for name in "${names[@]}"; do [ "$name" = "$1" ] && seen+=("$1") && return; done
@@ -86,7 +87,7 @@ alone() { # like check, but no other check runs meanwhile: it measures time, or 
     finish
 }
 made() { # build the programs that the checks run
-    [ "$listing" != programs ] || echo "$@"
+    [ "$listing" != programs ] || echo "$@" >&8
     [ -z "$listing" ] && [ -z "${CHECK_MADE-}" ] || return 0
     flock build/making make -s -k -j"$jobs_at_once" "$@" >"$shared/make" 2>&1 && return
     echo "FAIL make $*"
@@ -108,6 +109,14 @@ fails() { # status, text, command ...: the command must end with this status and
     [ "$got" = "$want" ] && grep -q -e "$text" "$work/err" && return 0
     echo "wanted status $want and \"$text\", got status $got:"
     cat "$work/err"
+    return 1
+}
+prints() { # text, command ...: the command succeeds, and writes this text to stdout
+    local text=$1
+    shift
+    "$@" >"$work/printed" && grep -e "$text" "$work/printed" && return
+    echo "wanted \"$text\" (status $?):"
+    cat "$work/printed"
     return 1
 }
 await() { # command ...: repeat it until it succeeds; after two minutes fail

@@ -28,7 +28,7 @@ killed_rank() { # under MPICH without its own clean-up, the survivors hear of it
     ! grep -q "CHECK" "$work"/out.* && grep -q "rank 2 (pid .* died while" "$work/out.0" && grep -q "rank 2 (pid .* died while" "$work/out.1"
 }
 versus() { # both measured, results right
-    $1 2 build/bench_coll_$2 --op all --vs mpi -b 64 -e 64K -f 32 -n 20 --json | grep '^{' >"$work/out" && # MPI may print too
+    $1 2 build/bench_coll_$2 --op all --vs mpi -b 64 -e 64K -f 32 -n 20 --json >"$work/all" && grep '^{' "$work/all" >"$work/out" && # MPI may print too
     [ "$(grep -c '"wrong":0,.*"vs_time_us":.*"ratio":' "$work/out")" = "$(wc -l <"$work/out")" ] && [ "$(wc -l <"$work/out")" -ge 19 ]
 }
 adopt() { $1 3 build/02_mpi_adopt_$2 64 200 >"$work/out" && grep -q "\b0 sums differ" "$work/out"; }
@@ -43,7 +43,7 @@ one_of_many() { # command prefix, suffix, its name, another's prefix: MPI and th
     fails 1 "srun started 3 processes (SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=3), but $alone" \
         env SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=3 build/01_hello_$2 &&
     fails 1 "PAR_RANKS is 3, but .*mpiexec started 2 processes" env PAR_RANKS=3 $1 2 build/01_hello_$2 &&
-    PAR_RANKS=3 $1 1 build/01_hello_$2 | grep "^3 ranks" || return 1 # one process: PAR_RANKS counts
+    PAR_RANKS=3 prints "^3 ranks" $1 1 build/01_hello_$2 || return 1 # one process: PAR_RANKS counts
     have ${4%% *} || return 0
     fails 1 "mpiexec started 2 processes (.*), but $alone" $4 2 build/01_hello_$2 &&
     fails 1 "mpiexec started 2 processes (.*), but $alone" $4 2 build/02_mpi_adopt_$2 64 200

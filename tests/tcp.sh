@@ -7,25 +7,26 @@ three="3 ranks; their numbers add up to 3"
 by_torchrun() { # the real one, or what it would set
     if find_torchrun; then
         PAR_TIMEOUT=100 "${torchrun[@]}" --no_python --nproc_per_node 3 --master_addr 127.0.0.1 --master_port "$(port)" \
-            sh -c 'echo >"$1/ran"; exec "$2"' sh "$work" $hello 2>"$work/err" | grep "$three" && return
-        [ ! -e "$work/ran" ] || { cat "$work/err"; return 1; }
+            sh -c 'echo >"$1/ran"; exec "$2"' sh "$work" $hello >"$work/said" 2>"$work/err" && grep "$three" "$work/said" && return
+        [ ! -e "$work/ran" ] || { cat "$work/said" "$work/err"; return 1; }
         why="it starts nothing here: $(tail -n 1 "$work/err")"
     fi
-    ranks 3 $hello | grep "$three" && echo "a stand-in did; the real one: $why" && return 77
+    prints "$three" ranks 3 $hello && echo "a stand-in did; the real one: $why" && return 77
+}
+as_srun() { # rank, ranks, command ...: as srun would start it on this machine; $step and $hosts where they matter
+    SLURM_JOB_ID=$$ SLURM_STEP_ID=${step:-0} SLURM_STEP_NODELIST=${hosts:-127.0.0.1} SLURM_PROCID=$1 SLURM_STEP_NUM_TASKS=$2 "${@:3}"
 }
 in_slurm() { # tasks, command ...: a step of the real srun, or as it would set the variables
     local n=$1 r tasks="" status=0
     shift
     [ "$slurm" = real ] && { srun -n"$n" --overlap "$@"; return; }
-    for r in $(seq $((n - 1)) -1 0); do
-        SLURM_STEP_ID=${step:-0} SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=$n SLURM_STEP_NODELIST=127.0.0.1 "$@" & tasks="$tasks $!"
-    done
+    for r in $(seq $((n - 1)) -1 0); do as_srun $r $n "$@" & tasks="$tasks $!"; done
     for r in $tasks; do wait $r || status=$?; done
     return $status
 }
 in_job() { # of Slurm
-    [ "$slurm" = real ] || export SLURM_JOB_ID=$$
-    in_slurm 3 $hello | grep "$three" && PAR_RANKS=2 in_slurm 1 $hello | grep "^2 ranks" || return 1 # the second: a shell in a step, say
+    prints "$three" in_slurm 3 $hello || return 1
+    PAR_RANKS=2 prints "^2 ranks" in_slurm 1 $hello || return 1 # a shell in a step, say
     PAR_RANKS=2 in_slurm 4 $hello >"$work/four" 2>&1 && return 1
     [ "$(grep -c "PAR_RANKS is 2, but srun started 4 processes: unset it, or start as many" "$work/four")" = 4 ] || return 1
     export PAR_PORT=$(port)
@@ -51,27 +52,23 @@ meets() { # rank 0's host by another name; as srun names things: the address fro
     unset WORLD_SIZE MASTER_ADDR MASTER_PORT
     pids=""
     for r in 2 1 0; do
-        SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NODELIST="$1" SLURM_JOB_ID=$$ SLURM_STEP_ID=1 $hello >"$work/out.$r" 2>&1 & pids="$pids $!"
+        step=1 hosts=$1 as_srun $r 3 $hello >"$work/out.$r" 2>&1 & pids="$pids $!"
     done
     for p in $pids; do wait $p || return 1; done
     grep -q "$three" "$work/out.0"
 }
-by_srun() { # job, step, rank of two, command ...: as srun would start it, on this machine
-    local job=$1 step=$2 r=$3
-    shift 3
-    SLURM_JOB_ID=$job SLURM_STEP_ID=$step SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST=127.0.0.1 "$@"
-}
+in_step() { step=$1 as_srun $2 2 $hello; } # step, rank of two
 steps() { # ranks of two steps do not join; steps that have one port meet one after the other
     export PAR_TIMEOUT=1
-    by_srun $$ 0 1 $hello >"$work/out.1" 2>&1 &
-    fails 1 "rank 0 waited 1 s at 127.0.0.1" by_srun $$ 3 0 $hello && ! wait $! && grep -q "tried for 1 s to reach rank 0" "$work/out.1" || return 1
+    in_step 0 1 >"$work/out.1" 2>&1 &
+    fails 1 "rank 0 waited 1 s at 127.0.0.1" in_step 3 0 && ! wait $! && grep -q "tried for 1 s to reach rank 0" "$work/out.1" || return 1
     export PAR_TIMEOUT=600 PAR_PORT=$(port)
-    by_srun $$ 0 1 $hello >"$work/out.01" 2>&1 & pids=$!
-    by_srun $$ 3 0 $hello >"$work/out.30" 2>&1 & pids="$pids $!"
+    in_step 0 1 >"$work/out.01" 2>&1 & pids=$!
+    in_step 3 0 >"$work/out.30" 2>&1 & pids="$pids $!"
     await listens $PAR_PORT || return 1
-    by_srun $$ 0 0 $hello >"$work/out.00" 2>&1 & pids="$pids $!"
+    in_step 0 0 >"$work/out.00" 2>&1 & pids="$pids $!"
     await grep -q "cannot listen on port $PAR_PORT yet" "$work/out.00" || return 1
-    by_srun $$ 3 1 $hello && for p in $pids; do wait $p || return 1; done
+    in_step 3 1 && for p in $pids; do wait $p || return 1; done
     grep -q "^2 ranks" "$work/out.00" && grep -q "^2 ranks" "$work/out.30"
 }
 hears() { # text, env ...: rank 1 ends with it, if it has time enough to hear it
@@ -130,7 +127,7 @@ par_ranks() { # beside a launcher; srun: see in_job
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
     fails 1 "PAR_RANKS is 2, but torchrun started 4 processes" env PAR_RANKS=2 RANK=0 WORLD_SIZE=4 $hello &&
     fails 1 "PAR_RANKS is 2, but mpiexec started 4 processes" env PAR_RANKS=2 PMI_RANK=0 PMI_SIZE=4 $hello &&
-    PAR_RANKS=3 ranks 3 $hello | grep -q "^3 ranks"
+    PAR_RANKS=3 prints "^3 ranks" ranks 3 $hello
 }
 same_rank() { # one of two is refused; another may have the place when the one that has it has ended
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=600
