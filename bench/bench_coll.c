@@ -124,6 +124,9 @@ static size_t check(const bench *b, const kind_info *k, size_t count, int t) {
     if (k->kind == PAR_KIND_BARRIER ||
         ((k->kind == PAR_KIND_REDUCE || k->kind == PAR_KIND_GATHER) && me != root))
         return 0;
+#if defined(BENCH_WRONG) // so that tests see that this is seen: the first byte, the last, and one behind it
+    b->recv[0] ^= 1, b->recv[total * b->element_bytes - 1] ^= 1, b->recv[total * b->element_bytes] ^= 1;
+#endif
     unsigned char want[8][8];
     for (int r = 0; r < (gathers || all ? b->n : 1); r++) // each block has 8 different values
         for (size_t i = 0; i < (gathers || all ? count : total); i++) {

@@ -108,19 +108,19 @@ generates() { # a text that is known by heart goes on as it does, beyond block_s
         done
     done
     $gpt --data "$work/fox" $model --max_iters 1 --sample 7 --prompt ab --json | sed -n 's/^{"prompt_tokens":2,"tokens":\[\([0-9,]*\)\],.*/\1/p' | grep -q '^[0-9]*\(,[0-9]*\)\{6\}$' || return 1
-    $gpt --data "$work/fox" $model --max_iters 2 --ranks 4 --pp 2 --schedule zb_v --zero 2 --cp 2 --sample 70 | grep -q -e "---- sample" || return 1 # as training left the grid
+    prints "---- sample" $gpt --data "$work/fox" $model --max_iters 2 --ranks 4 --pp 2 --schedule zb_v --zero 2 --cp 2 --sample 70 || return 1 # as training left the grid
     $gpt --load "$work/know" --generate "the quick" --sample 300 --json --temperature 50 --seed 3 >"$work/json" && # arbitrary bytes
     [ "$(sed 's/.*"tokens":\[\([0-9,]*\)\].*/\1/' "$work/json" | tr , '\n' | awk '$1 >= 0 && $1 < 256' | wc -l)" = 300 ] && iconv -f UTF-8 -t UTF-8 "$work/json" >/dev/null &&
     grep -q '\\ufffd' "$work/json" && ! LC_ALL=C grep -q $'[\x01-\x1f]' "$work/json" && { ! have python3 || python3 -c 'import json, sys; x = json.load(open(sys.argv[1])); assert x["prompt_tokens"] == 9 and len(x["tokens"]) == 300' "$work/json"; } &&
-    $gpt --load "$work/know" --generate "the quick " --sample 20 --top_k 1 --seed 5 --json | grep -q '"text":"brown fox jumps over"' || return 1
+    prints '"text":"brown fox jumps over"' $gpt --load "$work/know" --generate "the quick " --sample 20 --top_k 1 --seed 5 --json || return 1
     for seed in 1 2 3 4 5 6 7 8; do $gpt --load "$work/know" --generate "the quick " --sample 1 --top_k 2 --temperature 1000 --seed $seed --json || return 1; done | sed 's/.*"tokens":\[\([0-9]*\)\].*/\1/' | sort -u >"$work/out"
     [ "$(wc -l <"$work/out")" = 2 ] || { echo "of the two likeliest:"; cat "$work/out"; return 1; }
     $gpt --load "$work/know" --generate "$(head -c 300 "$work/fox")" --sample 20 --temperature 0 >"$work/out" 2>"$work/err" && diff <(head -c 320 "$work/fox" && echo) "$work/out" && grep -q "prompt's 300 tokens the last 56" "$work/err" || return 1
     wrong="fails 1" # numbers for other vocabularies; what does not fit together
-    $gpt --load tests/golden/gpt2 --generate " 5 12  7 " --sample 4 2>/dev/null | grep -q '^5 12 7 [0-9]* [0-9]* [0-9]* [0-9]* $' &&
+    prints '^5 12 7 [0-9]* [0-9]* [0-9]* [0-9]* $' $gpt --load tests/golden/gpt2 --generate " 5 12  7 " --sample 4 2>/dev/null &&
     { printf '\xc8\xd7\x34\x01\x02\0\0\0\x3d\0\0\0' && head -c 1012 /dev/zero && for i in $(seq 10 70); do printf '\3w%d' $i; done; } >"$work/words.bin" && # llm.c's, of 61 tokens
-    $gpt --load tests/golden/gpt2 --generate "5 12 7" --sample 4 --tokenizer "$work/words.bin" 2>/dev/null | grep -q '^w15w22w17\(w[1-7][0-9]\)*$' &&
-    $gpt --load tests/golden/gpt2 --generate "5 12 7" --sample 2 --tokenizer "$work/words.bin" --json | grep -q '"text":"w[1-7][0-9]w[1-7][0-9]",' &&
+    prints '^w15w22w17\(w[1-7][0-9]\)*$' $gpt --load tests/golden/gpt2 --generate "5 12 7" --sample 4 --tokenizer "$work/words.bin" 2>/dev/null &&
+    prints '"text":"w[1-7][0-9]w[1-7][0-9]",' $gpt --load tests/golden/gpt2 --generate "5 12 7" --sample 2 --tokenizer "$work/words.bin" --json &&
     head -c 1200 "$work/words.bin" >"$work/short.bin" && $wrong "ends within token 44 of 61" $gpt --load tests/golden/gpt2 --generate "5" --tokenizer "$work/short.bin" && $wrong "is no tokenizer file" $gpt --load tests/golden/gpt2 --generate "5" --tokenizer tests/lib.sh &&
     $wrong "has 61 tokens, but the model 256" $gpt --load "$work/know" --generate "x" --tokenizer "$work/words.bin" &&
     $wrong '"7a" is no token' $gpt --load tests/golden/gpt2 --generate "5 7a 1" && $wrong "there is no token 99999999999999999999" $gpt --load tests/golden/gpt2 --generate "5 99999999999999999999" && $wrong '"-1" is no token' $gpt --load tests/golden/gpt2 --generate "-1" &&
@@ -258,11 +258,11 @@ pipe_rows() { # what was measured is what was simulated; of times, with SOAK=1, 
         done
     done
     $all --schedule zb_h1 --ranks 2 --svg "$work/p.svg" --perfetto "$work/p.json" --csv "$work/p.csv" >"$work/out" && grep -q '^measured' "$work/out" &&
-    grep -q '<svg' "$work/p.svg" && grep -q '"ph":"s"' "$work/p.json" && $all --load "$work/p.csv" --ranks 2 | grep -q "p.csv" &&
-    cp "$work/p.csv" "$work/"$'p"\xff.csv' && $all --load "$work/"$'p"\xff.csv' --ranks 2 --simulate --json | grep -q '/p\\"\\ufffd.csv",' && # JSON, whatever the name
+    grep -q '<svg' "$work/p.svg" && grep -q '"ph":"s"' "$work/p.json" && prints "p.csv" $all --load "$work/p.csv" --ranks 2 &&
+    cp "$work/p.csv" "$work/"$'p"\xff.csv' && prints '/p\\"\\ufffd.csv",' $all --load "$work/"$'p"\xff.csv' --ranks 2 --simulate --json && # JSON, whatever the name
     fails 2 'the nearest is "interleaved_1f1b"' $all --schedule interleaved_1f && fails 2 "not 3" $all --schedule zb_v --chunks 3 &&
     fails 2 "desc.max_activation_bytes allows 10" $all --schedule auto --memory 10 --simulate && fails 2 "need as many ranks" $all --stages 4 --ranks 2 &&
-    $all --help | grep -q -- "--perfetto"
+    prints "--perfetto" $all --help
 }
 zero_rows() { # a row for each stage, and a summary with its fields
     build/bench_zero --units 3 --width 64 --rows 64 --elements 65536 -n 3 --dir "$work" --json >"$work/out" && [ "$(grep -c '"stage":[0-3],' "$work/out")" = 4 ] &&
@@ -408,7 +408,8 @@ vocabularies() { # a model of any vocabulary trains, is exported, and goes on: o
             [ "$(losses "$work/d" | wc -l)" = 2 ] && grep -q "\"vocab_size\": $1" "$work/hub2/config.json" || return 1
         done
         $gpt --data $2 $small --vocab_size $1 --max_iters 3 --export "$work/m.bin" >"$work/a" && $gpt --data $2 $small --max_iters 0 --load "$work/m.bin" >"$work/b" &&
-        [ "$(sed -n 's/.*"val_loss":\([^,]*\),.*/\1/p' "$work/a" | cut -c1-8)" = "$(sed -n 's/.*"val_loss":\([^,]*\),.*/\1/p' "$work/b" | cut -c1-8)" ] || return 1
+        for run in a b; do sed -n 's/.*"val_loss":\([^,]*\),.*/\1/p' "$work/$run" | cut -c1-8 >"$work/$run.loss"; done
+        [ -s "$work/a.loss" ] && cmp "$work/a.loss" "$work/b.loss" || return 1
         fails 1 "that of .*m.bin is $1: leave" $gpt --data $2 $small --vocab_size 400 --load "$work/m.bin" || return 1
     done
     fails 1 "beyond the vocabulary of 300" $gpt --data "$work/text.bin" $small --vocab_size 300
@@ -478,7 +479,7 @@ not_finite() { # no number of JSON's, but null, and it is said which; the exit s
     [ $? = 1 ] && ! wait $! && grep -q "no longer finite" "$work/out.0"
 }
 flags() { # each spelling, as --help shows it behind them; what is neither yes nor no is an error
-    shows() { local want=$1; shift; $gpt "$@" --help | grep -q -e "--decay_lr  *$want " || { echo "not $want: $*"; return 1; }; }
+    shows() { local want=$1; shift; prints "--decay_lr  *$want " $gpt "$@" --help || { echo "not $want: $*"; return 1; }; }
     for v in 0 false no off False NO Off; do shows off --decay_lr=$v && shows off --decay_lr $v || return 1; done
     for v in 1 true yes on True YES On; do shows on --decay_lr=off --decay_lr=$v && shows on --no-decay_lr --decay_lr $v || return 1; done
     shows off --no-decay_lr && shows on --decay_lr=0 --decay_lr --json && shows off --decay_lr 0 --json && shows on --no-json || return 1
@@ -507,7 +508,7 @@ help_texts() { # every option, in columns, under titles; titles are no options
         for name in $names; do grep -q -e "^  $name " "$work/out" || { echo "$p --help leaves out $name"; return 1; }; done
     done
     $gpt --help >"$work/out" && grep -q "^  --gradient_accumulation_steps  *4 " "$work/out" && grep -q "^training$" "$work/out" && awk 'length > 100 {bad = 1} END {exit bad}' "$work/out" || return 1
-    fails 2 "unknown option training" $gpt training && build/bench_coll --help | grep -q -e --memory
+    fails 2 "unknown option training" $gpt training && prints --memory build/bench_coll --help
 }
 zero_loop() { # the same bits on 1, 2 and 4 ranks, in any stage, and from a checkpoint of another number of ranks
     rm -rf "$work"/z[0-9]
@@ -520,7 +521,7 @@ zero_loop() { # the same bits on 1, 2 and 4 ranks, in any stage, and from a chec
     cmp "$work/one" "$work/many" && for f in model optimizer; do cmp <(cat "$work"/z1/$f-s*) <(cat "$work"/z5/$f-s*) || return 1; done &&
     fails 1 "canonical_shards must be microbatches x the number of ranks" env PAR_RANKS=3 build/04_zero "$work/z6" 1
 }
-hello() { PAR_RANKS=4 build/01_hello | grep -q "4 ranks; their numbers add up to 6"; }
+hello() { PAR_RANKS=4 prints "4 ranks; their numbers add up to 6" build/01_hello; }
 bench_rows() { # every operation, both memories, right results, and every field
     for memory in private symmetric; do
         build/bench_coll --op all --memory $memory -b 8 -e 256K -f 32 -n 20 --json --ranks 3 >"$work/out" || return 1
@@ -535,11 +536,21 @@ bench_rows() { # every operation, both memories, right results, and every field
         build/bench_coll -d $d -o $o -b 1K -e 64K -f 64 -n 3 --ranks 3 >/dev/null || return 1
     done; done
 }
+bench_sees() { # wrong results: three bytes of each are, where the benchmark is built so; 4 calls of 3 ranks, or of a root
+    gcc -std=gnu11 -DBENCH_WRONG -I. bench/bench_coll.c -o "$work/wrong" -pthread -lm || return 1
+    for memory in private symmetric; do
+        "$work/wrong" --op all --memory $memory -b 64 -e 64 -n 3 -w 1 --json --ranks 3 >"$work/out" 2>"$work/err"
+        [ $? = 1 ] && grep -q "bench_coll: [1-9][0-9]* wrong results" "$work/err" || return 1
+        sed -n 's/.*"op":"\([a-z_]*\)",.*"wrong":\([0-9]*\),.*/\1 \2/p' "$work/out" >"$work/rows"
+        cat "$work/rows"
+        awk '{want = $1 == "barrier" ? 0 : $1 == "reduce" || $1 == "gather" ? 12 : 36; bad += $2 != want} END {exit !(NR >= 10 && !bad)}' "$work/rows" || return 1
+    done
+}
 bench_bad() {
     fails 2 "no such --op" build/bench_coll --op nothing && fails 2 "-d" build/bench_coll -d f7 && fails 2 "-f must" build/bench_coll -f 1 &&
     fails 2 "must not be less" build/bench_coll -b 1M -e 1K && fails 2 "bench_coll_mpi" build/bench_coll --vs mpi && fails 2 "must be a rank" build/bench_coll -r 9
 }
-algorithms() { PAR_NODE_RANKS=2 build/bench_coll --algorithms --ranks 4 | grep -q two_level; }
+algorithms() { PAR_NODE_RANKS=2 prints two_level build/bench_coll --algorithms --ranks 4; }
 settings() { # of the environment: what cannot be read is an error that names the variable, its value and what it takes
     for bad in PAR_TIMEOUT={abc,5m,-1,0,nan,inf,1e400,1e10,0x10,' 5',5e,.} PAR_RANKS={x,0,-2,1025,1.0,1e3,' 2'} PAR_{LEDGER,CMA,PROGRESS}={yes,2,-1} \
         PAR_STAGE={64k,0,8191,2147483648} PAR_NODE_RANKS={0,-1,k} PAR_PORT={x,0,65536} PAR_GEMM={x,CBLA,CBLASx} PAR_TRACE=$(printf '%05000d' 0); do
@@ -637,7 +648,7 @@ installed() {
     make -s install PREFIX="$work/usr" >/dev/null && diff <(ls ./*.h ./*.cuh | xargs -n 1 basename | sort) <(ls "$work/usr/include" | sort) && for h in *.h *.cuh; do cmp $h "$work/usr/include/$h" || return 1; done || return 1
     sed 's/"par.h"/<par.h>/' examples/01_hello.c >"$work/h.c"
     flags=$(sed -n "s|^Cflags: ||p; s|^Libs: ||p" "$work/usr/lib/pkgconfig/par.pc" | sed "s|\${includedir}|$work/usr/include|" | tr '\n' ' ')
-    gcc "$work/h.c" -o "$work/h" $flags && PAR_RANKS=2 "$work/h" | grep -q "2 ranks"
+    gcc "$work/h.c" -o "$work/h" $flags && PAR_RANKS=2 prints "2 ranks" "$work/h"
 }
 make_run() { make run ARGS="--max_iters 5 --n_layer 1 --eval_iters 1 --sample 5" RANKS=4 >"$work/out" && grep -q "4 ranks (fork)" "$work/out" && grep -q "^5 steps in" "$work/out" && grep -q '"backward"' build/trace.json; }
 gemm_choices() { # each candidate in turn gives the same training and right products; the race takes one of the fastest
@@ -797,6 +808,7 @@ check "help" help_texts
 check "hello" hello
 check "04_zero.c" zero_loop
 check "benchmark rows" bench_rows
+check "benchmark, wrong results" bench_sees
 check "benchmark, bad input" bench_bad
 check "algorithms" algorithms
 check "settings that cannot be read" settings
@@ -820,7 +832,7 @@ alone "the race of matrix product libraries" gemm_race
 check "matrix product libraries that link" gemm_libraries
 tunes() { # the table is read back, and chosen by; a broken one is refused
     build/bench_coll --tune -e 64K >"$work/tuned" && grep -q "^all_reduce 2 1 [0-9]* [a-z_]*$" "$work/tuned" && grep -q "^set cma_bytes" "$work/tuned" &&
-    PAR_TUNE="$work/tuned" build/bench_coll --algorithms | grep -q "tuned: all_reduce, 2 ranks" &&
+    PAR_TUNE="$work/tuned" prints "tuned: all_reduce, 2 ranks" build/bench_coll --algorithms &&
     PAR_TUNE="$work/tuned" build/bench_coll --op all -b 64 -e 64K -f 32 -n 5 --json >"$work/out" && ! grep -v '"wrong":0' "$work/out" &&
     for row in "all_reduce two 1" "all_reduce 2 1 64 ring more" "all_reduce 2 0 64 ring" "all_reduce -2 1 64 ring" "all_reduce 2 1 64k ring" "set cma_bytes -1" "set cma_bytes 1 2" "set cma_bytes"; do
         { echo "# by hand" && echo "$row"; } >"$work/tuned" && fails 1 "tuned:2 is not a row" env PAR_TUNE="$work/tuned" build/01_hello || return 1
@@ -834,14 +846,21 @@ tunes() { # the table is read back, and chosen by; a broken one is refused
 answers() { # the benchmark's other modes; of times only that they were taken
     build/bench_coll --model --op all_reduce -e 256K --json >"$work/model"
     [ $? -le 1 ] && grep -q '"predicted_us":[0-9.]*,"time_us":' "$work/model" &&
-    build/bench_coll --overlap -b 64K -e 64K --json | grep -q '"overlap":' &&
+    prints '"overlap":' build/bench_coll --overlap -b 64K -e 64K --json &&
     build/bench_coll --diagnosis --json >"$work/out" &&
     sed -n 's/.*"recorder_ns":\([^,]*\),"compare_ns":\([^,]*\),.*"control_bytes":\([0-9]*\),"stage_bytes":\([0-9]*\),"idle_share":\([^}]*\)}.*/\1 \2 \3 \4 \5/p' "$work/out" |
     awk '{print; ok = $1 > 0 && $2 > 0 && $3 <= 65536 && $4 <= 4194304 && $5 >= 0 && $5 < 1} END {exit !ok}'
 }
 draws() { # names as they are, sizes in units of people
-    have gnuplot || { echo "apt-get install gnuplot-nox"; return 77; }; bash bench/plots.sh >"$work/out" && grep -q all_reduce.svg "$work/out" || return 1
-    for text in 'all_reduce, f32' par_alloc '8 B<' '256 KiB' '2 MiB'; do grep -q "$text" bench/results/*-all_reduce.svg || { echo "no $text"; return 1; }; done; }
+    have gnuplot || { echo "apt-get install gnuplot-nox"; return 77; }
+    mkdir -p "$work/bench/results" && cp bench/plots.sh "$work/bench" && cp bench/results/*.jsonl "$work/bench/results" || return 1
+    bash "$work/bench/plots.sh" && ls "$work"/bench/results/*-all_reduce.svg || return 1
+    for picture in "$work"/bench/results/*-all_reduce.svg; do
+        for text in 'all_reduce, f32' par_alloc '8 B<' '256 KiB' '2 MiB'; do
+            grep -q "$text" "$picture" || { echo "no $text in $picture"; return 1; }
+        done
+    done
+}
 without_cma() { PAR_CMA=0 build/bench_coll --op all -b 256K -e 256K -n 5 --json >"$work/out" && ! grep -v '"wrong":0' "$work/out"; }
 progress() { for t in progress_thread messages grouped; do PAR_PROGRESS=1 build/test_par --backend fork --ranks 3 --only $t || return 1; done; }
 check "bench_coll --tune, PAR_TUNE" tunes
