@@ -244,25 +244,51 @@ par_fail(par_comm *comm, par_result result, const char *format, ...);
 
 // ---- types ------------------------------------------------------------------------------------------------
 
-// X(constant, name, bytes, C type that holds one). f16 is IEEE binary16, bf16 the upper half of an f32.
+// clang-format off
+// The dtypes and their traits. X(constant, name, C type that holds one, C type that adds (integers: unsigned,
+// so that sums wrap), family, accumulator, largest finite value, MPI's, NCCL's and CUDA's type, name in
+// safetensors files). The families: FLOAT and the integers SIGNED and UNSIGNED are types of C; a NARROW float
+// is only stored and sent: it is widened to its accumulator f32, and rounded once at the end. f16 is IEEE
+// binary16, bf16 the upper half of an f32. MPI_DATATYPE_NULL: MPI has no such type.
 #define PAR_DTYPES(X)                                                                                        \
-    X(PAR_F64, "f64", 8, double)                                                                             \
-    X(PAR_F32, "f32", 4, float)                                                                              \
-    X(PAR_F16, "f16", 2, uint16_t)                                                                           \
-    X(PAR_BF16, "bf16", 2, uint16_t)                                                                         \
-    X(PAR_I8, "i8", 1, int8_t)                                                                               \
-    X(PAR_U8, "u8", 1, uint8_t)                                                                              \
-    X(PAR_I32, "i32", 4, int32_t)                                                                            \
-    X(PAR_U32, "u32", 4, uint32_t)                                                                           \
-    X(PAR_I64, "i64", 8, int64_t)                                                                            \
-    X(PAR_U64, "u64", 8, uint64_t)
+    X(PAR_F64,  f64,  double,   double,   FLOAT,    PAR_F64, 1.7976931348623157e308,                         \
+      MPI_DOUBLE,        ncclFloat64,  CUDA_R_64F,  "F64")                                                   \
+    X(PAR_F32,  f32,  float,    float,    FLOAT,    PAR_F32, 3.4028234663852886e38,                          \
+      MPI_FLOAT,         ncclFloat32,  CUDA_R_32F,  "F32")                                                   \
+    X(PAR_F16,  f16,  uint16_t, float,    NARROW,   PAR_F32, 65504.0,                                        \
+      MPI_DATATYPE_NULL, ncclFloat16,  CUDA_R_16F,  "F16")                                                   \
+    X(PAR_BF16, bf16, uint16_t, float,    NARROW,   PAR_F32, 3.3895313892515355e38,                          \
+      MPI_DATATYPE_NULL, ncclBfloat16, CUDA_R_16BF, "BF16")                                                  \
+    X(PAR_I8,   i8,   int8_t,   uint8_t,  SIGNED,   PAR_I8,  INT8_MAX,                                       \
+      MPI_INT8_T,        ncclInt8,     CUDA_R_8I,   "I8")                                                    \
+    X(PAR_U8,   u8,   uint8_t,  uint8_t,  UNSIGNED, PAR_U8,  UINT8_MAX,                                      \
+      MPI_UINT8_T,       ncclUint8,    CUDA_R_8U,   "U8")                                                    \
+    X(PAR_I32,  i32,  int32_t,  uint32_t, SIGNED,   PAR_I32, INT32_MAX,                                      \
+      MPI_INT32_T,       ncclInt32,    CUDA_R_32I,  "I32")                                                   \
+    X(PAR_U32,  u32,  uint32_t, uint32_t, UNSIGNED, PAR_U32, UINT32_MAX,                                     \
+      MPI_UINT32_T,      ncclUint32,   CUDA_R_32U,  "U32")                                                   \
+    X(PAR_I64,  i64,  int64_t,  uint64_t, SIGNED,   PAR_I64, INT64_MAX,                                      \
+      MPI_INT64_T,       ncclInt64,    CUDA_R_64I,  "I64")                                                   \
+    X(PAR_U64,  u64,  uint64_t, uint64_t, UNSIGNED, PAR_U64, UINT64_MAX,                                     \
+      MPI_UINT64_T,      ncclUint64,   CUDA_R_64U,  "U64")
+// clang-format on
 
 typedef enum par_dtype {
-#define X(name, text, bytes, type) name,
+#define X(constant, ...) constant,
     PAR_DTYPES(X)
 #undef X
         PAR_DTYPE_COUNT
 } par_dtype;
+
+typedef struct par_dtype_traits {
+    const char *name; // "f64", ...
+    size_t bytes;
+    int is_float, is_signed; // floats are signed
+    par_dtype accumulator;   // in which sums run; other than the type itself where that is only stored
+    double max;              // the largest finite value
+    const char *safetensors; // the name in safetensors files
+} par_dtype_traits;
+const par_dtype_traits *par_dtype_traits_of(par_dtype dtype); // of what is no dtype: 0 bytes, no float
 
 // Integers wrap around. AVG divides the sum (integers truncate). MIN and MAX of floats give NaN where any
 // input is NaN. TREE_SUM adds pairs of neighbors, then pairs of pairs: ((x0 + x1) + (x2 + x3)) + x4. So 2^k
@@ -1217,38 +1243,8 @@ PAR__HOST_DEVICE uint16_t par__f16_narrow(float f) {
     return (uint16_t)(out | sign);
 }
 
-PAR__HOST_DEVICE int par__is_half(par_dtype d) { return d == PAR_F16 || d == PAR_BF16; }
-PAR__HOST_DEVICE int par__is_float(par_dtype d) { return d == PAR_F64 || d == PAR_F32 || par__is_half(d); }
-// Load an element as the widest type of its family.
-PAR__HOST_DEVICE double par__get_f64(const void *p, par_dtype d, size_t i) {
-    switch (d) {
-    case PAR_F64: return ((const double *)p)[i];
-    case PAR_F32: return (double)((const float *)p)[i];
-    case PAR_F16: return (double)par__f16_widen(((const uint16_t *)p)[i]);
-    case PAR_BF16: return (double)par__bf16_widen(((const uint16_t *)p)[i]);
-    case PAR_I8: return (double)((const int8_t *)p)[i];
-    case PAR_U8: return (double)((const uint8_t *)p)[i];
-    case PAR_I32: return (double)((const int32_t *)p)[i];
-    case PAR_U32: return (double)((const uint32_t *)p)[i];
-    case PAR_I64: return (double)((const int64_t *)p)[i];
-    default: return (double)((const uint64_t *)p)[i];
-    }
-}
-PAR__HOST_DEVICE uint64_t par__get_u64(const void *p, par_dtype d, size_t i) { // integers, sign-extended
-    switch (d) {
-    case PAR_I8: return (uint64_t)(int64_t)((const int8_t *)p)[i];
-    case PAR_U8: return ((const uint8_t *)p)[i];
-    case PAR_I32: return (uint64_t)(int64_t)((const int32_t *)p)[i];
-    case PAR_U32: return ((const uint32_t *)p)[i];
-    default: return ((const uint64_t *)p)[i];
-    }
-}
-// Convert to an integer in [low, high]: truncate, saturate; NaN gives 0.
-PAR__HOST_DEVICE int64_t par__saturate_i64(double x, double low, double high) {
-    return x != x ? 0 : x <= low ? (int64_t)low : x >= high ? (int64_t)high : (int64_t)x;
-}
-// A double must not be rounded twice on its way to a half type: round to f32 toward odd first, then to the
-// half type.
+// A double must not be rounded twice on its way to a narrow float: round to f32 toward odd first, then to the
+// narrow type.
 PAR__HOST_DEVICE float par__f32_round_to_odd(double x) {
     float f = (float)x;
     uint32_t bits = par__f32_to_bits(f);
@@ -1256,33 +1252,72 @@ PAR__HOST_DEVICE float par__f32_round_to_odd(double x) {
     if ((bits & 1u) == 0) bits = fabs((double)f) < fabs(x) ? bits + 1 : bits - 1;
     return par__bits_to_f32(bits);
 }
-PAR__HOST_DEVICE void par__put_f64(void *p, par_dtype d, size_t i, double x) {
+
+// What depends on a dtype's family. ROUND converts a double: to integers it truncates and saturates, and NaN
+// gives 0.
+#define PAR__IS_FLOAT_FLOAT                   1
+#define PAR__IS_FLOAT_NARROW                  1
+#define PAR__IS_FLOAT_SIGNED                  0
+#define PAR__IS_FLOAT_UNSIGNED                0
+#define PAR__IS_SIGNED_FLOAT                  1
+#define PAR__IS_SIGNED_NARROW                 1
+#define PAR__IS_SIGNED_SIGNED                 1
+#define PAR__IS_SIGNED_UNSIGNED               0
+#define PAR__WIDEN_FLOAT(name, x)             (x)
+#define PAR__WIDEN_NARROW(name, x)            par__##name##_widen(x)
+#define PAR__WIDEN_SIGNED(name, x)            (x)
+#define PAR__WIDEN_UNSIGNED(name, x)          (x)
+#define PAR__ROUND_FLOAT(name, type, max, x)  (type)(x)
+#define PAR__ROUND_NARROW(name, type, max, x) par__##name##_narrow(par__f32_round_to_odd(x))
+#define PAR__ROUND_SIGNED(name, type, max, x)                                                                \
+    (x) >= (double)(max)        ? (type)(max)                                                                \
+    : (x) <= -1 - (double)(max) ? (type)(-1 - (max))                                                         \
+    : (x) != (x)                ? (type)0                                                                    \
+                                : (type)(x)
+#define PAR__ROUND_UNSIGNED(name, type, max, x)                                                              \
+    (x) >= (double)(max) ? (type)(max) : (x) > 0 ? (type)(x) : (type)0
+
+PAR__HOST_DEVICE int par__is_float(par_dtype d) {
+#define X(constant, name, type, sums, family, ...) | (unsigned)PAR__IS_FLOAT_##family << constant
+    return (unsigned)d < PAR_DTYPE_COUNT && (0u PAR_DTYPES(X)) >> d & 1u;
+#undef X
+}
+// Loads and stores of one element as the widest type of its family.
+PAR__HOST_DEVICE double par__get_f64(const void *p, par_dtype d, size_t i) {
+#define X(constant, name, type, sums, family, ...)                                                           \
+    case constant: return (double)PAR__WIDEN_##family(name, ((const type *)p)[i]);
     switch (d) {
-    case PAR_F64: ((double *)p)[i] = x; break;
-    case PAR_F32: ((float *)p)[i] = (float)x; break;
-    case PAR_F16: ((uint16_t *)p)[i] = par__f16_narrow(par__f32_round_to_odd(x)); break;
-    case PAR_BF16: ((uint16_t *)p)[i] = par__bf16_narrow(par__f32_round_to_odd(x)); break;
-    case PAR_I8: ((int8_t *)p)[i] = (int8_t)par__saturate_i64(x, -128, 127); break;
-    case PAR_U8: ((uint8_t *)p)[i] = (uint8_t)par__saturate_i64(x, 0, 255); break;
-    case PAR_I32: ((int32_t *)p)[i] = (int32_t)par__saturate_i64(x, -2147483648.0, 2147483647.0); break;
-    case PAR_U32: ((uint32_t *)p)[i] = (uint32_t)par__saturate_i64(x, 0, 4294967295.0); break;
-    case PAR_I64:
-        ((int64_t *)p)[i] = x >= 9223372036854775807.0    ? INT64_MAX
-                            : x <= -9223372036854775808.0 ? INT64_MIN
-                            : x != x                      ? 0
-                                                          : (int64_t)x;
-        break;
-    default: ((uint64_t *)p)[i] = x >= 18446744073709551615.0 ? UINT64_MAX : x > 0 ? (uint64_t)x : 0; break;
+        PAR_DTYPES(X)
+    default: return 0;
     }
+#undef X
+}
+PAR__HOST_DEVICE void par__put_f64(void *p, par_dtype d, size_t i, double x) {
+#define X(constant, name, type, sums, family, accumulator, max, ...)                                         \
+    case constant: ((type *)p)[i] = PAR__ROUND_##family(name, type, max, x); break;
+    switch (d) {
+        PAR_DTYPES(X)
+    default: break;
+    }
+#undef X
+}
+PAR__HOST_DEVICE uint64_t par__get_u64(const void *p, par_dtype d, size_t i) { // integers, sign-extended
+#define X(constant, name, type, ...)                                                                         \
+    case constant: return (uint64_t)(int64_t)((const type *)p)[i];
+    switch (d) {
+        PAR_DTYPES(X)
+    default: return 0;
+    }
+#undef X
 }
 PAR__HOST_DEVICE void par__put_u64(void *p, par_dtype d, size_t i, uint64_t x) { // integers, wrapping
+#define X(constant, name, type, ...)                                                                         \
+    case constant: ((type *)p)[i] = (type)x; break;
     switch (d) {
-    case PAR_I8:
-    case PAR_U8: ((uint8_t *)p)[i] = (uint8_t)x; break;
-    case PAR_I32:
-    case PAR_U32: ((uint32_t *)p)[i] = (uint32_t)x; break;
-    default: ((uint64_t *)p)[i] = x; break;
+        PAR_DTYPES(X)
+    default: break;
     }
+#undef X
 }
 PAR__HOST_DEVICE void par__cast_one(void *dst, par_dtype dt, const void *src, par_dtype st, size_t i) {
     if (par__is_float(dt) || par__is_float(st))
@@ -1631,11 +1666,12 @@ static void *par__zalloc(size_t bytes) {
 
 // >>types ---------------------------------------------------------------------------------------------------
 
-#define X(name, text, bytes, type) bytes,
-static const size_t par__bytes_of_dtype[] = {PAR_DTYPES(X)};
-#undef X
-#define X(name, text, bytes, type) text,
-static const char *const par__dtype_names[] = {PAR_DTYPES(X)};
+#define X(constant, name, type, sums, family, accumulator, max, mpi, nccl, cuda, safetensors)                \
+    {#name,         sizeof(type), PAR__IS_FLOAT_##family, PAR__IS_SIGNED_##family, accumulator,              \
+     (double)(max), safetensors},
+static const par_dtype_traits par__dtypes[] = {
+    PAR_DTYPES(X) // and of what is none:
+    {"(no par_dtype)", 0, 0, 0, PAR_DTYPE_COUNT, 0, "(no par_dtype)"}};
 #undef X
 #define X(name, text) text,
 static const char *const par__op_names[] = {PAR_OPS(X)};
@@ -1669,10 +1705,11 @@ static int par__is_all_reduce(par_kind k) { // or like it: all ranks get the red
 static int par__is_message(par_kind k) { return par__kinds[k].takes == PAR_TAKES_PEER; }
 static int par__takes_tag(par_kind k) { return !(par__kinds[k].takes & (PAR_TAKES_ROOT | PAR_TAKES_PEER)); }
 static int par__root_or_tag(const par_call *k) { return par__takes_tag(k->kind) ? k->tag : k->root; }
-size_t par_dtype_bytes(par_dtype d) { return (unsigned)d < PAR_DTYPE_COUNT ? par__bytes_of_dtype[d] : 0; }
-const char *par_dtype_name(par_dtype d) {
-    return (unsigned)d < PAR_DTYPE_COUNT ? par__dtype_names[d] : "(no par_dtype)";
+const par_dtype_traits *par_dtype_traits_of(par_dtype d) {
+    return &par__dtypes[(unsigned)d < PAR_DTYPE_COUNT ? d : PAR_DTYPE_COUNT];
 }
+size_t par_dtype_bytes(par_dtype d) { return par_dtype_traits_of(d)->bytes; }
+const char *par_dtype_name(par_dtype d) { return par_dtype_traits_of(d)->name; }
 
 // An operator's number is in its low 8 bits; a scaled sum has the upper 56 bits of its factor above them.
 static unsigned par__op_code(par_op op) { return (unsigned)(op & 255u); }
@@ -1693,7 +1730,7 @@ double par_op_factor(par_op op) {
 
 int par_dtype_parse(const char *name, par_dtype *d) {
     for (int i = 0; i < PAR_DTYPE_COUNT; i++)
-        if (!strcmp(name, par__dtype_names[i])) return *d = (par_dtype)i, 1;
+        if (!strcmp(name, par__dtypes[i].name)) return *d = (par_dtype)i, 1;
     return 0;
 }
 int par_op_parse(const char *name, par_op *op) {
@@ -1962,7 +1999,7 @@ void par__settings_warn_misspelled(const par__setting *settings, size_t count) {
 //
 // Reduction of n sources in rank order, in blocks that stay in the first-level cache:
 //     sources[0] block op sources[1] block -> sum;  sum op= sources[2] block;  ...  last step -> dst
-// f16 and bf16 are widened when they are loaded and rounded once when they are stored. Each loop is compiled
+// Narrow floats are widened when they are loaded and rounded once when they are stored. Each loop is compiled
 // once per instruction set, and the processor's is chosen at run time, so that nobody needs -march. The inner
 // loops have a fixed length because that is what gcc -O2 vectorizes.
 
@@ -2007,19 +2044,37 @@ void par__settings_warn_misspelled(const par__setting *settings, size_t count) {
     PAR__BINARY_LOOP(TARGET, par__prod_##type##_##I, U, x *y)                                                \
     PAR__BINARY_LOOP(TARGET, par__min_##type##_##I, T, (x < y || x != x) ? x : y)                            \
     PAR__BINARY_LOOP(TARGET, par__max_##type##_##I, T, (x > y || x != x) ? x : y)
-#define PAR__KERNELS(I, TARGET)                                                                              \
-    PAR__BINARY_LOOPS(I, TARGET, f64, double, double)                                                        \
-    PAR__BINARY_LOOPS(I, TARGET, f32, float, float)                                                          \
-    PAR__BINARY_LOOPS(I, TARGET, i8, int8_t, uint8_t)                                                        \
-    PAR__BINARY_LOOPS(I, TARGET, u8, uint8_t, uint8_t)                                                       \
-    PAR__BINARY_LOOPS(I, TARGET, i32, int32_t, uint32_t)                                                     \
-    PAR__BINARY_LOOPS(I, TARGET, u32, uint32_t, uint32_t)                                                    \
-    PAR__BINARY_LOOPS(I, TARGET, i64, int64_t, uint64_t)                                                     \
-    PAR__BINARY_LOOPS(I, TARGET, u64, uint64_t, uint64_t)                                                    \
-    PAR__UNARY_LOOP(TARGET, par__f16_widen_##I, float, uint16_t, par__f16_widen(x))                          \
-    PAR__UNARY_LOOP(TARGET, par__f16_narrow_##I, uint16_t, float, par__f16_narrow(x))                        \
-    PAR__UNARY_LOOP(TARGET, par__bf16_widen_##I, float, uint16_t, par__bf16_widen(x))                        \
-    PAR__UNARY_LOOP(TARGET, par__bf16_narrow_##I, uint16_t, float, par__bf16_narrow(x))
+// The step after the last addition: AVG's division, a scaled sum's factor.
+#define PAR__AVERAGE(I, TARGET, name, type, divisor)                                                         \
+    TARGET static void par__average_##name##_##I(void *acc, size_t n, int ranks) {                           \
+        type *x = (type *)acc;                                                                               \
+        for (size_t i = 0; i < n; i++) x[i] = (type)(x[i] / (divisor)ranks);                                 \
+    }
+#define PAR__SCALE(I, TARGET, name, type)                                                                    \
+    TARGET static void par__scale_##name##_##I(void *acc, size_t n, double factor) {                         \
+        type *x = (type *)acc;                                                                               \
+        for (size_t i = 0; i < n; i++) x[i] *= (type)factor;                                                 \
+    }
+// The loops of a dtype, by its family.
+#define PAR__LOOPS_FLOAT(I, TARGET, name, type, sums)                                                        \
+    PAR__BINARY_LOOPS(I, TARGET, name, type, sums)                                                           \
+    PAR__AVERAGE(I, TARGET, name, type, type)                                                                \
+    PAR__SCALE(I, TARGET, name, type)
+#define PAR__LOOPS_SIGNED(I, TARGET, name, type, sums)                                                       \
+    PAR__BINARY_LOOPS(I, TARGET, name, type, sums)                                                           \
+    PAR__AVERAGE(I, TARGET, name, type, int)
+#define PAR__LOOPS_UNSIGNED(I, TARGET, name, type, sums)                                                     \
+    PAR__BINARY_LOOPS(I, TARGET, name, type, sums)                                                           \
+    PAR__AVERAGE(I, TARGET, name, type, unsigned)
+#define PAR__LOOPS_NARROW(I, TARGET, name, type, sums)                                                       \
+    PAR__UNARY_LOOP(TARGET, par__##name##_widen_##I, sums, type, par__##name##_widen(x))                     \
+    PAR__UNARY_LOOP(TARGET, par__##name##_narrow_##I, type, sums, par__##name##_narrow(x))
+#define PAR__LOOPS_base(constant, name, type, sums, family, ...) PAR__LOOPS_##family(base, , name, type, sums)
+#define PAR__LOOPS_avx2(constant, name, type, sums, family, ...)                                             \
+    PAR__LOOPS_##family(avx2, PAR__TARGET_avx2, name, type, sums)
+#define PAR__LOOPS_avx512(constant, name, type, sums, family, ...)                                           \
+    PAR__LOOPS_##family(avx512, PAR__TARGET_avx512, name, type, sums)
+#define PAR__KERNELS(I, TARGET) PAR_DTYPES(PAR__LOOPS_##I)
 PAR__ISAS(PAR__KERNELS)
 
 // Copy src to d and, unless it is NULL, to d2 at once: two streams of stores keep more cache lines in flight
@@ -2090,67 +2145,42 @@ static void par__copy2_base(void *d, void *d2, const void *src, size_t bytes, in
 typedef void (*par__binary_loop)(void *, const void *, const void *, size_t);
 typedef void (*par__unary_loop)(void *, const void *, size_t);
 
+// Of a dtype that is its own accumulator, widen and narrow are NULL; of another, all else is.
+typedef struct par__dtype_kernels {
+    par__binary_loop op[4]; // sum, prod, min, max
+    void (*average)(void *, size_t, int ranks);
+    void (*scale)(void *, size_t, double factor);                                       // NULL: an integer
+    void (*stream_sum)(void *const *, int, size_t, const void *, const void *, size_t); // may be NULL
+    par__unary_loop widen, narrow; // to the accumulator, and back
+} par__dtype_kernels;
 typedef struct par__kernels {
-    par__binary_loop op[4][PAR_DTYPE_COUNT]; // sum, prod, min, max; half types use those of f32
-    par__unary_loop f16_widen, f16_narrow, bf16_widen, bf16_narrow;
+    par__dtype_kernels of[PAR_DTYPE_COUNT];
     void (*copy2)(void *, void *, const void *, size_t, int nontemporal);
-    void (*stream_sum[2])(void *const *, int, size_t, const void *, const void *, size_t); // sums of f64, f32
 } par__kernels;
 
-#define PAR__OP_ROW(op, I)                                                                                   \
-    {                                                                                                        \
-        par__##op##_f64_##I, par__##op##_f32_##I, par__##op##_f32_##I, par__##op##_f32_##I,                  \
-            par__##op##_i8_##I, par__##op##_u8_##I, par__##op##_i32_##I, par__##op##_u32_##I,                \
-            par__##op##_i64_##I, par__##op##_u64_##I                                                         \
-    }
+#define PAR__OP_LOOPS(I, name)                                                                               \
+    {par__sum_##name##_##I, par__prod_##name##_##I, par__min_##name##_##I, par__max_##name##_##I},           \
+        par__average_##name##_##I
+#define PAR__ROW_FLOAT(I, name)                                                                              \
+    {PAR__OP_LOOPS(I, name), par__scale_##name##_##I, par__stream_sum_##name##_##I, NULL, NULL},
+#define PAR__ROW_SIGNED(I, name)   {PAR__OP_LOOPS(I, name), NULL, NULL, NULL, NULL},
+#define PAR__ROW_UNSIGNED(I, name) {PAR__OP_LOOPS(I, name), NULL, NULL, NULL, NULL},
+#define PAR__ROW_NARROW(I, name)                                                                             \
+    {{NULL, NULL, NULL, NULL}, NULL, NULL, NULL, par__##name##_widen_##I, par__##name##_narrow_##I},
+#define PAR__ROW_base(constant, name, type, sums, family, ...)   PAR__ROW_##family(base, name)
+#define PAR__ROW_avx2(constant, name, type, sums, family, ...)   PAR__ROW_##family(avx2, name)
+#define PAR__ROW_avx512(constant, name, type, sums, family, ...) PAR__ROW_##family(avx512, name)
 #define PAR__KERNEL_TABLE(I, TARGET)                                                                         \
-    static const par__kernels par__kernels_##I = {                                                           \
-        {PAR__OP_ROW(sum, I), PAR__OP_ROW(prod, I), PAR__OP_ROW(min, I), PAR__OP_ROW(max, I)},               \
-        par__f16_widen_##I,                                                                                  \
-        par__f16_narrow_##I,                                                                                 \
-        par__bf16_widen_##I,                                                                                 \
-        par__bf16_narrow_##I,                                                                                \
-        par__copy2_##I,                                                                                      \
-        {par__stream_sum_f64_##I, par__stream_sum_f32_##I}};
+    static const par__kernels par__kernels_##I = {{PAR_DTYPES(PAR__ROW_##I)}, par__copy2_##I};
 PAR__ISAS(PAR__KERNEL_TABLE)
 
 static const par__kernels *par__pick_kernels(void) { return PAR__PICK(par__kernels); }
 
-static par_dtype par__accumulator(par_dtype d) { return par__is_half(d) ? PAR_F32 : d; }
+static par_dtype par__accumulator(par_dtype d) { return par__dtypes[d].accumulator; }
 
-static void par__widen(const par__kernels *k, float *dst, const void *src, par_dtype d, size_t n) {
-    (d == PAR_F16 ? k->f16_widen : k->bf16_widen)(dst, src, n);
-}
-static void par__narrow(const par__kernels *k, void *dst, const float *src, par_dtype d, size_t n) {
-    (d == PAR_F16 ? k->f16_narrow : k->bf16_narrow)(dst, src, n);
-}
-
-// The step after the last addition: AVG's division, a scaled sum's factor.
-static void par__finalize(void *acc, size_t n, par_dtype type, par_op op, int ranks) {
-    unsigned code = par__op_code(op);
-    double factor = code == PAR_SCALED_SUM ? par_op_factor(op) : 1.0;
-    float factor32 = (float)factor;
-    if (code != PAR_AVG && code != PAR_SCALED_SUM) return;
-#define PAR__FINALIZE(D, T, avg, scaled)                                                                     \
-    case D: {                                                                                                \
-        T *x = (T *)acc;                                                                                     \
-        if (code == PAR_AVG)                                                                                 \
-            for (size_t i = 0; i < n; i++) x[i] = (T)(avg);                                                  \
-        else                                                                                                 \
-            for (size_t i = 0; i < n; i++) x[i] = (T)(scaled);                                               \
-    } break;
-    switch (type) {
-        PAR__FINALIZE(PAR_F64, double, x[i] / (double)ranks, x[i] * factor)
-        PAR__FINALIZE(PAR_F32, float, x[i] / (float)ranks, x[i] * factor32)
-        PAR__FINALIZE(PAR_I8, int8_t, x[i] / ranks, x[i])
-        PAR__FINALIZE(PAR_U8, uint8_t, x[i] / ranks, x[i])
-        PAR__FINALIZE(PAR_I32, int32_t, x[i] / ranks, x[i])
-        PAR__FINALIZE(PAR_U32, uint32_t, x[i] / (uint32_t)ranks, x[i])
-        PAR__FINALIZE(PAR_I64, int64_t, x[i] / ranks, x[i])
-        PAR__FINALIZE(PAR_U64, uint64_t, x[i] / (uint64_t)ranks, x[i])
-    default: break; // half types are finalized as f32
-    }
-#undef PAR__FINALIZE
+static void par__finalize(const par__kernels *k, void *acc, size_t n, par_dtype type, par_op op, int ranks) {
+    if (par__op_code(op) == PAR_AVG) k->of[type].average(acc, n, ranks);
+    if (par__op_code(op) == PAR_SCALED_SUM) k->of[type].scale(acc, n, par_op_factor(op));
 }
 
 #define PAR__REDUCE_BLOCK 2048 // elements at a time; 16 KiB of the widest type
@@ -2161,16 +2191,17 @@ static void par__reduce_tree(const par__kernels *k, void *const *out, int out_co
                              const void *const *sources, int source_count, size_t count, par_dtype dtype) {
     enum { LEVELS = 12, N = 512 };
     const par_dtype acc_type = par__accumulator(dtype);
-    const size_t bytes = par__bytes_of_dtype[dtype];
-    const par__binary_loop add = k->op[0][dtype];
+    const size_t bytes = par__dtypes[dtype].bytes;
+    const par__unary_loop widen = k->of[dtype].widen, narrow = k->of[dtype].narrow;
+    const par__binary_loop add = k->of[acc_type].op[0];
     double level[LEVELS][N]; // N elements of any type
     for (size_t at = 0; at < count; at += N) {
         const size_t n = PAR__MIN(count - at, (size_t)N);
         int used = 0;
         for (int s = 0; s < source_count; s++) {
             const void *x = (const char *)sources[s] + at * bytes;
-            if (par__is_half(dtype))
-                par__widen(k, (float *)(void *)level[used], x, dtype, n);
+            if (widen)
+                widen(level[used], x, n);
             else
                 memcpy(level[used], x, n * bytes);
             used++;
@@ -2179,8 +2210,8 @@ static void par__reduce_tree(const par__kernels *k, void *const *out, int out_co
         }
         for (; used > 1; used--) add(level[used - 2], level[used - 2], level[used - 1], n);
         for (int o = 0; o < out_count; o++)
-            if (acc_type != dtype)
-                par__narrow(k, (char *)out[o] + at * bytes, (const float *)(void *)level[0], dtype, n);
+            if (narrow)
+                narrow((char *)out[o] + at * bytes, level[0], n);
             else
                 memcpy((char *)out[o] + at * bytes, level[0], n * bytes);
     }
@@ -2200,12 +2231,12 @@ static void par__reduce_sources(const par__kernels *k, void *const *out, int out
     }
     static const unsigned char row[] = {0, 0, 1, 2, 3, 0, 0}; // operator -> row of the kernel table
     const par_dtype acc_type = par__accumulator(dtype);
-    const size_t bytes = par__bytes_of_dtype[dtype], acc_bytes = par__bytes_of_dtype[acc_type];
-    const par__binary_loop apply = k->op[row[par__op_code(op)]][dtype];
+    const size_t bytes = par__dtypes[dtype].bytes, acc_bytes = par__dtypes[acc_type].bytes;
+    const par__binary_loop apply = k->of[acc_type].op[row[par__op_code(op)]];
+    const par__unary_loop widen = k->of[dtype].widen, narrow = k->of[dtype].narrow;
     for (int o = 0; o < out_count; o++) nontemporal &= (uintptr_t)out[o] % 64 == 0;
-    const int half = par__is_half(dtype), straight = out_count == 1 && !half && !nontemporal;
-    const int stream_sums =
-        nontemporal && par__op_code(op) == PAR_SUM && dtype <= PAR_F32 && k->stream_sum[dtype];
+    const int straight = out_count == 1 && !widen && !nontemporal;
+    const int stream_sums = nontemporal && par__op_code(op) == PAR_SUM && k->of[dtype].stream_sum;
     float wide[PAR__REDUCE_BLOCK];
     double sum[PAR__REDUCE_BLOCK]; // not in out[0], which may be a source that is not read yet
     for (size_t at = 0; at < count; at += PAR__REDUCE_BLOCK) {
@@ -2215,21 +2246,21 @@ static void par__reduce_sources(const par__kernels *k, void *const *out, int out
         for (int s = 0; s < source_count; s++) {
             const void *x = (const char *)sources[s] + at * bytes;
             void *to = s + 1 < source_count ? (void *)sum : (void *)to_last;
-            if (half) {
+            if (widen) {
                 void *widened = have ? (void *)wide : (void *)sum;
-                par__widen(k, (float *)widened, x, dtype, n);
+                widen(widened, x, n);
                 x = widened;
             }
             if (have && stream_sums && s + 1 == source_count)
-                k->stream_sum[dtype](out, out_count, at * e, have, x, n);
+                k->of[dtype].stream_sum(out, out_count, at * e, have, x, n);
             else if (have)
                 apply(to, have, x, n);
             have = have ? to : x;
         }
         if (stream_sums && (partial || source_count > 1)) continue;
         if (have != to_last) memmove(to_last, have, n * acc_bytes);
-        if (ranks) par__finalize(to_last, n, acc_type, op, ranks);
-        if (half && ranks) par__narrow(k, wide, (const float *)sum, dtype, n), to_last = (char *)wide;
+        if (ranks) par__finalize(k, to_last, n, acc_type, op, ranks);
+        if (narrow && ranks) narrow(wide, sum, n), to_last = (char *)wide;
         for (int o = 0; o < out_count && !straight; o += 2)
             k->copy2((char *)out[o] + at * e, o + 1 < out_count ? (char *)out[o + 1] + at * e : NULL, to_last,
                      n * e, nontemporal);
@@ -2240,11 +2271,11 @@ par_result par_cast(void *dst, par_dtype dt, const void *src, par_dtype st, size
     const par__kernels *k = par__pick_kernels();
     if (!par_dtype_bytes(dt) || !par_dtype_bytes(st) || (count && (!dst || !src))) return PAR_ERR_ARGUMENT;
     if (dt == st) {
-        if (dst != src && count) memmove(dst, src, count * par__bytes_of_dtype[dt]);
-    } else if (dt == PAR_F32 && par__is_half(st)) {
-        par__widen(k, (float *)dst, src, st, count);
-    } else if (st == PAR_F32 && par__is_half(dt)) {
-        par__narrow(k, dst, (const float *)src, dt, count);
+        if (dst != src && count) memmove(dst, src, count * par__dtypes[dt].bytes);
+    } else if (k->of[st].widen && dt == par__accumulator(st)) {
+        k->of[st].widen(dst, src, count);
+    } else if (k->of[dt].narrow && st == par__accumulator(dt)) {
+        k->of[dt].narrow(dst, src, count);
     } else {
         for (size_t i = 0; i < count; i++) par__cast_one(dst, dt, src, st, i);
     }
@@ -5543,7 +5574,7 @@ static int par__step_transfers(par__operation *op, par__track *t, int *moved) {
 //     all_reduce       send [ab]           recv [ab]           slices of it are multiples of a cache line
 // The v forms have a count and a displacement for each block.
 
-static size_t par__element_bytes(const par__operation *op) { return par__bytes_of_dtype[op->call.dtype]; }
+static size_t par__element_bytes(const par__operation *op) { return par__dtypes[op->call.dtype].bytes; }
 
 static size_t par__call_bytes(const par__operation *op) { return op->call.count * par__element_bytes(op); }
 
@@ -5812,7 +5843,7 @@ static char *par__stage_half(const par__operation *op, int rank) {
 // block at a time.
 static void par__run_reduce(par__operation *op, const par__action *a) {
     par_comm *c = op->comm;
-    const size_t e = par__element_bytes(op), wide = par__bytes_of_dtype[par__accumulator(op->call.dtype)];
+    const size_t e = par__element_bytes(op), wide = par__dtypes[par__accumulator(op->call.dtype)].bytes;
     void **out = (void **)(op->sources + c->size); // the second half of the scratch
     int cma_sources = 0, any_cma = 0;
     for (int r = 0; r < c->size; r++) any_cma |= op->cma[r];
@@ -6225,7 +6256,7 @@ static void par__emit_chain_leader(par__operation *op, const par__chain *ch, cha
     const par__layout *l = ch->layout;
     const par_dtype wide_type = par__accumulator(op->call.dtype);
     const size_t e = par__element_bytes(op), bytes = ch->count * e,
-                 wide = ch->count * par__bytes_of_dtype[wide_type];
+                 wide = ch->count * par__dtypes[wide_type].bytes;
     const int last = l->segment_node[l->segment_count - 1], all = ch->dest < 0;
     const int dest_node = all ? -1 : l->node_of[ch->dest];
     for (int s = 0; s < l->segment_count; s++) {
@@ -6930,7 +6961,7 @@ static par_result par__add_to_group(par_comm *c, const par_call *call) {
 static size_t par__count_coalescible(const par_comm *c, size_t first) {
     const par_call *a = &c->grouped[first];
     const par_kind_traits *t = &par__kinds[a->kind];
-    const size_t e = par__bytes_of_dtype[a->dtype];
+    const size_t e = par__dtypes[a->dtype].bytes;
     size_t n = 0, bytes = 0;
     if (t->recv != PAR_SIDE_BLOCK || (t->send != PAR_SIDE_BLOCK && t->send != PAR_SIDE_ROOT_BLOCK)) return 1;
     for (; first + n < c->grouped_count; n++) {
@@ -6948,7 +6979,7 @@ static size_t par__count_coalescible(const par_comm *c, size_t first) {
 // that other counts with the same sum are a mismatch.
 static int par__fill_bucket(par__operation *op, const par_call *calls, size_t n) { // 0: no memory
     par_call *all = &op->call;
-    const size_t e = par__bytes_of_dtype[calls->dtype];
+    const size_t e = par__dtypes[calls->dtype].bytes;
     const int reads = par__has_input(op);
     uint64_t hash = 0xcbf29ce484222325u;
     if (op->bucket_call_capacity < n) {

@@ -420,26 +420,28 @@ static void *par__cuda_scratch(par_cuda *cuda, int slot, size_t bytes) {
 
 // >>cuda_numbers --------------------------------------------------------------------------------------------
 
-struct par__cuda_f16 {
-    uint16_t bits;
-};
-struct par__cuda_bf16 {
-    uint16_t bits;
-};
-// widen converts to the type in which values are accumulated. round converts back, to nearest even.
-static __device__ __forceinline__ float par__cuda_widen(par__cuda_bf16 x) { return par__bf16_widen(x.bits); }
-static __device__ __forceinline__ float par__cuda_widen(par__cuda_f16 x) { return par__f16_widen(x.bits); }
+// For each dtype the type par__cuda_NAME. par__cuda_widen converts to the type in which values are
+// accumulated, par__cuda_accumulator; par__cuda_round converts back, to nearest even.
 template <class T> static __device__ __forceinline__ T par__cuda_widen(T x) { return x; }
-template <class T> struct par__cuda_accumulator { typedef T type; };
-template <> struct par__cuda_accumulator<par__cuda_f16> { typedef float type; };
-template <> struct par__cuda_accumulator<par__cuda_bf16> { typedef float type; };
-static __device__ __forceinline__ void par__cuda_round(par__cuda_bf16 *to, float x) {
-    to->bits = par__bf16_narrow(x);
-}
-static __device__ __forceinline__ void par__cuda_round(par__cuda_f16 *to, float x) {
-    to->bits = par__f16_narrow(x);
-}
 template <class T> static __device__ __forceinline__ void par__cuda_round(T *to, T x) { *to = x; }
+template <class T> struct par__cuda_accumulator { typedef T type; };
+#define PAR__CUDA_TYPE_FLOAT(name, C)    typedef C par__cuda_##name;
+#define PAR__CUDA_TYPE_SIGNED(name, C)   typedef C par__cuda_##name;
+#define PAR__CUDA_TYPE_UNSIGNED(name, C) typedef C par__cuda_##name;
+#define PAR__CUDA_TYPE_NARROW(name, C)                                                                       \
+    struct par__cuda_##name {                                                                                \
+        C bits;                                                                                              \
+    };                                                                                                       \
+    static __device__ __forceinline__ float par__cuda_widen(par__cuda_##name x) {                            \
+        return par__##name##_widen(x.bits);                                                                  \
+    }                                                                                                        \
+    static __device__ __forceinline__ void par__cuda_round(par__cuda_##name *to, float x) {                  \
+        to->bits = par__##name##_narrow(x);                                                                  \
+    }                                                                                                        \
+    template <> struct par__cuda_accumulator<par__cuda_##name> { typedef float type; };
+#define X(constant, name, type, sums, family, ...) PAR__CUDA_TYPE_##family(name, type)
+PAR_DTYPES(X)
+#undef X
 
 // Runs code with T defined as float, bf16 or f16, by dtype.
 #define PAR__CUDA_DISPATCH_FLOAT(dtype, T, ...)                                                              \
@@ -635,19 +637,13 @@ static par_result par__cuda_reduce_typed(const par_cuda *cuda, const par__cuda_r
 static par_result par__cuda_reduce(const par_cuda *cuda, const par__cuda_reduction &s, size_t n,
                                    par_dtype dtype, cudaStream_t stream) {
     if (!n) return PAR_OK;
+#define X(constant, name, ...)                                                                               \
+    case constant: return par__cuda_reduce_typed<par__cuda_##name>(cuda, s, n, stream);
     switch (dtype) {
-    case PAR_F64: return par__cuda_reduce_typed<double>(cuda, s, n, stream);
-    case PAR_F32: return par__cuda_reduce_typed<float>(cuda, s, n, stream);
-    case PAR_F16: return par__cuda_reduce_typed<par__cuda_f16>(cuda, s, n, stream);
-    case PAR_BF16: return par__cuda_reduce_typed<par__cuda_bf16>(cuda, s, n, stream);
-    case PAR_I8: return par__cuda_reduce_typed<int8_t>(cuda, s, n, stream);
-    case PAR_U8: return par__cuda_reduce_typed<uint8_t>(cuda, s, n, stream);
-    case PAR_I32: return par__cuda_reduce_typed<int32_t>(cuda, s, n, stream);
-    case PAR_U32: return par__cuda_reduce_typed<uint32_t>(cuda, s, n, stream);
-    case PAR_I64: return par__cuda_reduce_typed<int64_t>(cuda, s, n, stream);
-    case PAR_U64: return par__cuda_reduce_typed<uint64_t>(cuda, s, n, stream);
+        PAR_DTYPES(X)
     default: return PAR_ERR_ARGUMENT;
     }
+#undef X
 }
 static void par__cuda_reduction_open(par__cuda_reduction *s, par_op op, int ranks) {
     memset(s, 0, sizeof *s);
@@ -670,6 +666,7 @@ static __global__ void par__cuda_k_cast_any(void *to, par_dtype dt, const void *
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
         par__cast_one(to, dt, from, st, i);
 }
+static int par__cuda_widens_to_f32(par_dtype d) { return par_dtype_traits_of(d)->accumulator == PAR_F32; }
 static par_result par__cuda_cast(par_cuda *cuda, void *dst, par_dtype dt, const void *src, par_dtype st,
                                  size_t n, cudaStream_t stream) {
     if (!par_dtype_bytes(dt) || !par_dtype_bytes(st) || (n && (!dst || !src))) return PAR_ERR_ARGUMENT;
@@ -679,7 +676,7 @@ static par_result par__cuda_cast(par_cuda *cuda, void *dst, par_dtype dt, const 
         return PAR_OK;
     }
     const dim3 eights(par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS)), threads(PAR__CUDA_THREADS);
-    if (dt != PAR_F64 && st != PAR_F64 && dt <= PAR_BF16 && st <= PAR_BF16) {
+    if (par__cuda_widens_to_f32(dt) && par__cuda_widens_to_f32(st)) {
         PAR__CUDA_DISPATCH_FLOAT(
             dt, D,
             PAR__CUDA_DISPATCH_FLOAT(st, S,
@@ -793,7 +790,10 @@ static __global__ void par__cuda_k_gemm(par__cuda_gemm_desc p, const T *a, const
 }
 #if defined(PAR_CUDA_CUBLASLT)
 static cudaDataType_t par__cuda_data_type(par_dtype d) {
-    return d == PAR_F32 ? CUDA_R_32F : d == PAR_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+#define X(constant, name, type, sums, family, accumulator, max, mpi, nccl, cuda, ...) cuda,
+    static const cudaDataType_t types[] = {PAR_DTYPES(X)};
+#undef X
+    return types[d];
 }
 static void par__cuda_destroy_plan(par__cuda_gemm_plan *plan) {
     if (plan->c) cublasLtMatrixLayoutDestroy(plan->c);
@@ -1780,9 +1780,9 @@ static par_result par__cuda_nccl_check(const par__cuda_comm *l, ncclResult_t e, 
 }
 #define PAR__CUDA_NCCL_CALL(call) PAR__CUDA_TRY(par__cuda_nccl_check(l, call, #call))
 static ncclDataType_t par__cuda_nccl_type(par_dtype d) {
-    static const ncclDataType_t types[PAR_DTYPE_COUNT] = {ncclFloat64, ncclFloat32, ncclFloat16, ncclBfloat16,
-                                                          ncclInt8,    ncclUint8,   ncclInt32,   ncclUint32,
-                                                          ncclInt64,   ncclUint64};
+#define X(constant, name, type, sums, family, accumulator, max, mpi, nccl, ...) nccl,
+    static const ncclDataType_t types[] = {PAR_DTYPES(X)};
+#undef X
     return types[d];
 }
 // Calls on a nonblocking NCCL communicator may return before they are complete: the host polls until the

@@ -167,17 +167,10 @@ static par_result run_par(bench *b, const kind_info *k, const void *send, void *
 
 #if defined(PAR_MPI)
 static MPI_Datatype mpi_type(par_dtype d) { // MPI_DATATYPE_NULL: MPI has none
-    switch (d) {
-    case PAR_F64: return MPI_DOUBLE;
-    case PAR_F32: return MPI_FLOAT;
-    case PAR_I8: return MPI_INT8_T;
-    case PAR_U8: return MPI_UINT8_T;
-    case PAR_I32: return MPI_INT32_T;
-    case PAR_U32: return MPI_UINT32_T;
-    case PAR_I64: return MPI_INT64_T;
-    case PAR_U64: return MPI_UINT64_T;
-    default: return MPI_DATATYPE_NULL;
-    }
+#define X(constant, name, type, sums, family, accumulator, max, mpi, ...) mpi,
+    static const MPI_Datatype types[] = {PAR_DTYPES(X)};
+#undef X
+    return types[d];
 }
 static const char *name_of_mpi(char *text) { // "MPICH 4.0.2", "Open MPI 4.1.4"
     int length = 0, numbers = 0;
@@ -803,10 +796,10 @@ static const char *unknown(bench *b, const char *option, const char *value, cons
     return b->why;
 }
 
-#define X2(constant, text)              text,
-#define X4(constant, text, bytes, type) text,
-#define L2(constant, text)              text " "
-#define L4(constant, text, bytes, type) text " "
+#define X2(constant, text)      text,
+#define X4(constant, name, ...) #name,
+#define L2(constant, text)      text " "
+#define L4(constant, name, ...) #name " "
 static const char *check_settings(bench *b) {
     static const char *const types[] = {PAR_DTYPES(X4)}, *const operations[] = {PAR_OPS(X2)};
     settings *o = &b->o;
@@ -827,7 +820,8 @@ static const char *check_settings(bench *b) {
     if (!par_op_parse(o->redop, &b->redop))
         return unknown(b, "operation for -o", o->redop, PAR_OPS(L2), operations, PAR_OP_COUNT,
                        sizeof *operations);
-    if ((b->redop & 255) == PAR_SCALED_SUM && b->dtype >= PAR_I8) return "a scaled sum needs a float type";
+    if ((b->redop & 255) == PAR_SCALED_SUM && !par_dtype_traits_of(b->dtype)->is_float)
+        return "a scaled sum needs a float type";
     if (strcmp(o->memory, "symmetric") && strcmp(o->memory, "private"))
         return "--memory is symmetric or private";
     const int cuda = !strcmp(o->device, "cuda");

@@ -83,6 +83,7 @@ static void test_fail(const char *file, int line, int rank, const char *text, co
     } while (0)
 #define CHECK_OK(world, call) CHECK(world, (call) == PAR_OK)
 // The larger of two errors, where NaN counts as infinite: fmax would leave it out.
+static inline int is_float(par_dtype d) { return par_dtype_traits_of(d)->is_float; }
 static inline double test_larger(double a, double b) { return b <= a ? a : b == b ? b : INFINITY; }
 
 // Synchronization without the kit: a rank adds 1 to a counter, and another waits until it is `count`.

@@ -47,7 +47,7 @@ static void fill_values(par_dtype d, void *p, size_t n, uint64_t stream) {
     for (size_t i = 0; i < n; i++) {
         const double u = (double)par_uniform(5, stream, i);
         const double x =
-            d <= PAR_BF16 ? 4 * u - 2 : (double)(int)(100 * u) - (d == PAR_I8 || d == PAR_I32 ? 50 : 0);
+            is_float(d) ? 4 * u - 2 : (double)(int)(100 * u) - (d == PAR_I8 || d == PAR_I32 ? 50 : 0);
         par_cast((char *)p + i * par_dtype_bytes(d), d, &x, PAR_F64, 1);
     }
 }
@@ -95,7 +95,7 @@ static void casts(par_comm *w) {
     char *a = (char *)on_device(w, cuda, sizeof from), *b = (char *)on_device(w, cuda, sizeof from);
     for (int s = 0; s < PAR_DTYPE_COUNT; s++)
         for (int t = 0; t < PAR_DTYPE_COUNT; t++)
-            for (size_t k = 0; k < ODD_SIZES; k += (s <= 3 && t <= 3) ? 1 : 5) {
+            for (size_t k = 0; k < ODD_SIZES; k += is_float((par_dtype)s) && is_float((par_dtype)t) ? 1 : 5) {
                 const size_t n = odd_sizes[k], se = par_dtype_bytes((par_dtype)s),
                              te = par_dtype_bytes((par_dtype)t);
                 const size_t shift = k % 2 * 8; // not at a multiple of 16
@@ -125,7 +125,7 @@ static void reduces(par_comm *w) {
     for (int t = 0; t < PAR_DTYPE_COUNT; t++)
         for (int o = 0; o < PAR_OP_COUNT; o++) {
             const par_op op = o == PAR_SCALED_SUM ? par_scaled_sum(0.3) : (par_op)o;
-            if (o == PAR_SCALED_SUM && t > 3) continue;
+            if (o == PAR_SCALED_SUM && !is_float((par_dtype)t)) continue;
             for (size_t k = 0; k < ODD_SIZES - 1; k += 2) {
                 const size_t n = odd_sizes[k], e = par_dtype_bytes((par_dtype)t), shift = k % 4 * 4;
                 const int sources = 1 + (int)(k + (size_t)o) % SOURCES;
@@ -313,7 +313,7 @@ static void sweep(par_comm *w, par_cuda_backend backend, int trials, int same_bi
         t.dtype = (par_dtype)((r >> 8 & 255) % PAR_DTYPE_COUNT);
         t.op = (r >> 16 & 255) % PAR_OP_COUNT, t.count = counts[(r >> 24 & 255) % 8],
         t.in_place = (int)(r >> 32 & 1);
-        if (t.op == PAR_SCALED_SUM) t.op = t.dtype <= PAR_BF16 ? par_scaled_sum(0.25) : (par_op)PAR_SUM;
+        if (t.op == PAR_SCALED_SUM) t.op = is_float(t.dtype) ? par_scaled_sum(0.25) : (par_op)PAR_SUM;
         if (!same_bits && t.op == PAR_PROD) t.op = PAR_SUM;
         t.root = (int)((r >> 33) % (uint64_t)par_size(w));
         if (par_rank(w) == 0) SEED(i);

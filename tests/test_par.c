@@ -22,7 +22,7 @@ static uint64_t mixed(uint64_t a, uint64_t b) {
     x = (x ^ x >> 31) * 0xbf58476d1ce4e5b9u;
     return x >> 37;
 }
-static int is_unsigned(par_dtype d) { return d == PAR_U8 || d == PAR_U32 || d == PAR_U64; }
+static int is_unsigned(par_dtype d) { return !par_dtype_traits_of(d)->is_signed; }
 static void values_make(void) {
     float x[PERIOD + AT_ONCE];
     for (unsigned k = 0; k < SEQUENCES; k++) {
@@ -62,7 +62,7 @@ static void reduce_values(double *x, par_dtype d, par_op op, int ranks, size_t f
         x[i] = code == PAR_SCALED_SUM ? acc[i] * 0.5
                : code != PAR_AVG      ? acc[i]
                : d == PAR_F64         ? (double)acc[i] / ranks
-               : d >= PAR_I8          ? acc[i] / ranks
+               : !is_float(d)         ? acc[i] / ranks
                                       : (double)((float)acc[i] / (float)ranks);
 }
 
@@ -343,12 +343,12 @@ static void sweep(par_comm *w, int memory, int large) { // memory: bit 0 send sy
                             t.op = o == PAR_SCALED_SUM ? par_scaled_sum(0.5) : (par_op)o;
                             t.count = large ? large_counts[c] : counts[c];
                             t.root = (int)(salt % (unsigned)n);
-                            if (o == PAR_SCALED_SUM && d >= PAR_I8) continue;
+                            if (o == PAR_SCALED_SUM && !is_float(t.dtype)) continue;
                             if (in_place && (k == PAR_KIND_ALL_TO_ALL || k == PAR_KIND_ALL_TO_ALLV)) continue;
                             if (large && (o != PAR_SUM || (d != PAR_F32 && d != PAR_BF16))) continue;
                             if (large && in_place && d != PAR_F32) continue;
                             if (large && thin && (in_place || d != PAR_F32)) continue;
-                            if (!large && c == 5 && o > PAR_AVG && d > PAR_F16)
+                            if (!large && c == 5 && o > PAR_AVG && (!is_float(t.dtype) || d == PAR_BF16))
                                 continue; // the middle size runs with fewer types
                             if (thin && ((d != PAR_F32 && d != PAR_BF16 && d != PAR_U64) || o == PAR_MIN ||
                                          o == PAR_PROD))
@@ -414,7 +414,8 @@ static void rough_sum(par_comm *w, par_dtype d, size_t count, void *mine, void *
     double *x = (double *)malloc(count * sizeof *x), *sum = (double *)malloc(count * sizeof *sum);
     void *typed = malloc(count * 8);
     for (int r = 0; r < par_size(w); r++) {
-        for (size_t i = 0; i < count; i++) x[i] = rough(r, i) * (d == PAR_F16 ? 1e-2 : 1);
+        for (size_t i = 0; i < count; i++)
+            x[i] = rough(r, i) * PAR__MIN(1, par_dtype_traits_of(d)->max / 1e7);
         par_cast(typed, d, x, PAR_F64, count);
         par_cast(r ? x : sum, PAR_F64, typed, d, count);
         if (r) add_to(sum, x, count, d);
@@ -426,11 +427,11 @@ static void rough_sum(par_comm *w, par_dtype d, size_t count, void *mine, void *
 
 static void bit_equality(par_comm *w) {
     const int n = par_size(w);
-    static const par_dtype types[] = {PAR_F32, PAR_F64, PAR_F16, PAR_BF16};
     static const size_t counts[] = {3, 250, 9001};
-    for (size_t ti = 0; ti < 4; ti++)
+    for (int ti = 0; ti < PAR_DTYPE_COUNT; ti++)
         for (size_t ci = 0; ci < 3; ci++) {
-            const par_dtype d = types[ti];
+            const par_dtype d = (par_dtype)ti;
+            if (!is_float(d)) continue;
             const size_t e = par_dtype_bytes(d), per = counts[ci], c = per * (size_t)n;
             unsigned char *want = (unsigned char *)malloc(c * e), *mine = (unsigned char *)malloc(c * e);
             rough_sum(w, d, c, mine, want);
@@ -1850,7 +1851,7 @@ static void kernels_agree(par_comm *w) { // every instruction set gives the same
                     for (size_t i = 0; i < c && memcmp(a[s], a[0], sizeof a[0]);
                          i++) { // NaNs' bits may differ
                         const int same = !memcmp((char *)a[s] + i * e, (char *)a[0] + i * e, e);
-                        wrong += !same && !(d <= PAR_BF16 && isnan(get(a[s], (par_dtype)d, i)) &&
+                        wrong += !same && !(is_float((par_dtype)d) && isnan(get(a[s], (par_dtype)d, i)) &&
                                             isnan(get(a[0], (par_dtype)d, i)));
                     }
                     wrong += memcmp((char *)a[s] + c * e, (char *)a[0] + c * e, sizeof a[0] - c * e) != 0;
