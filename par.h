@@ -57,8 +57,8 @@ EXAMPLE
 
 TABLE OF CONTENTS
     The API comes first, grouped by noun: version, results, types, ranks, groups, memory, requests, calls,
-    collectives, point-to-point, diagnosis, devices, matrix products, device backends, random numbers, files,
-    settings, call sites. The implementation follows; search for ">>name":
+    collectives, point-to-point, diagnosis, devices, matrix products, device backends, random numbers, shards,
+    files, settings, call sites. The implementation follows; search for ">>name":
     >>platform      atomics, futex, clock, processors
     >>types         sizes and names of types and operators; half-precision conversion
     >>settings      environment variables; escaping of texts for JSON and error messages
@@ -66,6 +66,7 @@ TABLE OF CONTENTS
     >>gemm          matrix products: oneDNN, a CBLAS library, the built-in kernel
     >>autotune      the choice among them: PAR_GEMM, or the fastest in a measurement
     >>philox        counter-based random numbers
+    >>shards        which part of a tensor a rank has
     >>device        the CPU as a par_device
     >>structs       every private structure
     >>errors        error texts, the flight recorder, call sites
@@ -812,6 +813,36 @@ void par_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
 float par_uniform(uint64_t seed, uint64_t stream, uint64_t index); // [0, 1), 24 bits
 float par_normal(uint64_t seed, uint64_t stream, uint64_t index);  // mean 0, variance 1 (Box-Muller)
 uint64_t par_random(uint64_t seed, uint64_t stream, uint64_t index);
+
+// ---- shards -----------------------------------------------------------------------------------------------
+
+// Some consecutive elements of a rank's part of a tensor, and where they are in the whole tensor: from
+// element `offset` on, in rows of `width` elements that begin `stride` elements apart (width 0: without
+// gaps).
+typedef struct par_run {
+    size_t count; // elements
+    size_t offset, width, stride;
+    int replicas, replica_id; // ranks that have this run (0: 1), and the number of this rank among them
+} par_run;
+// A rank's part of a tensor that is split over ranks: an array of `shape`, row-major, whose elements are
+// those of the runs, one run after the other. par_tp.h describes its parameters so, and par_zero.h takes them
+// so.
+enum { PAR_MAX_RUNS = 8 };
+typedef struct par_shard {
+    int dims;                         // 1 to 4
+    size_t shape[4], global_shape[4]; // of this part; of the whole tensor
+    int run_count;
+    par_run runs[PAR_MAX_RUNS];
+} par_shard;
+// A tensor that is whole on this rank.
+par_shard par_shard_whole(const size_t *shape, int dims);
+// Says that `copies` groups of ranks have the same part, as the first and the last stage of a pipeline have a
+// tied weight, and that this rank is in group number `copy`, from 0 on. Copied elements count once in a norm,
+// and copy 0 is saved.
+void par_shard_replicate(par_shard *shard, int copies, int copy);
+// The number in the whole tensor of element `local` of the part, and how many elements from it on are
+// consecutive in both. *replica_id: as the run's. All may be NULL. Returns 0 if there is no such element.
+size_t par_shard_find(const par_shard *shard, size_t local, size_t *global, int *replica_id);
 
 // ---- files ------------------------------------------------------------------------------------------------
 
@@ -2748,6 +2779,40 @@ float par_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
     return (float)(r[0] >> 8) * 5.9604644775390625e-8f; // 2^-24
 }
 float par_normal(uint64_t seed, uint64_t stream, uint64_t index) { return par__normal(seed, stream, index); }
+
+// >>shards --------------------------------------------------------------------------------------------------
+
+par_shard par_shard_whole(const size_t *shape, int dims) {
+    par_shard s;
+    memset(&s, 0, sizeof s);
+    s.dims = dims, s.run_count = 1, s.runs[0].count = 1, s.runs[0].replicas = 1;
+    for (int i = 0; i < dims && i < 4; i++) {
+        s.shape[i] = s.global_shape[i] = shape[i];
+        s.runs[0].count *= shape[i];
+    }
+    return s;
+}
+void par_shard_replicate(par_shard *s, int copies, int copy) {
+    for (int i = 0; i < s->run_count; i++) {
+        par_run *r = &s->runs[i];
+        const int replicas = PAR__MAX(r->replicas, 1);
+        r->replica_id += copy * replicas;
+        r->replicas = copies * replicas;
+    }
+}
+size_t par_shard_find(const par_shard *s, size_t local, size_t *global, int *replica_id) {
+    if (global) *global = 0;
+    if (replica_id) *replica_id = 0;
+    for (int i = 0; i < s->run_count; local -= s->runs[i++].count) {
+        const par_run *r = &s->runs[i];
+        if (local >= r->count) continue;
+        if (replica_id) *replica_id = r->replica_id;
+        if (global)
+            *global = r->offset + (r->width ? local / r->width * r->stride + local % r->width : local);
+        return r->width ? r->width - local % r->width : r->count - local;
+    }
+    return 0;
+}
 
 // >>device --------------------------------------------------------------------------------------------------
 

@@ -228,6 +228,10 @@ typedef struct par_tp_parameter {
 int par_tp_shard(const par_tp *tp, const par_tp_parameter *p, int index, size_t *first, size_t *global,
                  size_t *count, int *replicas);
 
+// The same as a par_shard, with the ranges as its runs: par_zero_tensor.shard takes it, and so par_zero.h
+// initializes, saves, loads and exports the parameter as one tensor, whatever t is.
+par_shard par_tp_parameter_shard(const par_tp *tp, const par_tp_parameter *p);
+
 // par_tp_init draws normal numbers with mean 0; number i of the whole parameter depends on desc.seed, stream
 // and i alone, so that initial values are the same for every t. par_tp_fill sets all elements to one value.
 // Errors: ARGUMENT (the layer is not open, data is NULL, the deviation is not positive).
@@ -2142,6 +2146,25 @@ static int par__tp_shard_of(int t, int rank, const par_tp_parameter *p, int inde
 int par_tp_shard(const par_tp *tp, const par_tp_parameter *p, int index, size_t *first, size_t *global,
                  size_t *count, int *replicas) {
     return par__tp_shard_of(tp->t, tp->tp_rank, p, index, first, global, count, replicas);
+}
+
+par_shard par_tp_parameter_shard(const par_tp *tp, const par_tp_parameter *p) {
+    const int cols = p->split == PAR_TP_SPLIT_COLS;
+    par_shard s;
+    size_t first, global, count;
+    int replicas;
+    memset(&s, 0, sizeof s);
+    s.dims = p->cols > 1 ? 2 : 1;
+    s.shape[0] = p->local_rows, s.shape[1] = p->local_cols;
+    s.global_shape[0] = p->rows, s.global_shape[1] = p->cols;
+    while (par_tp_shard(tp, p, s.run_count, &first, &global, &count, &replicas)) {
+        par_run *r = &s.runs[s.run_count++];
+        r->count = cols ? p->rows * count : count * p->cols;
+        r->offset = cols ? global : global * p->cols;
+        r->width = cols ? count : 0, r->stride = cols ? p->cols : 0;
+        r->replicas = replicas, r->replica_id = tp->tp_rank % replicas;
+    }
+    return s;
 }
 
 static par_comm *par__tp_replica_comm(const par_tp *tp, int replicas) {

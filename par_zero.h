@@ -87,10 +87,11 @@ TABLE OF CONTENTS
     >>zero_step      the update
     >>zero_values    reading and writing tensors
     >>zero_json      a JSON reader and a text buffer
-    >>zero_files     safetensors
+    >>zero_files     safetensors: reading, writing, import
     >>zero_table     which tensors a checkpoint holds, and where they lie in its files
     >>zero_save      saving checkpoints
     >>zero_load      loading checkpoints into any layout
+    >>zero_export    whole tensors, piece by piece, on rank 0
     >>zero_schedule  learning-rate schedules
 
 CONFIG
@@ -224,27 +225,21 @@ par_result par_zero_close(par_zero *z);
 
 // ---- units and tensors ------------------------------------------------------------------------------------
 
-enum { PAR_ZERO_MAX_RUNS = 8 };
 typedef struct par_zero_tensor {
-    const char *name;    // unique; bytes that are not UTF-8 become U+FFFD
-    size_t shape[4];     // of this rank's part
-    int dims;            // 1 to 4; a dimension may be 0
-    int group;           // parameter group: index into desc.hyper
-    int frozen;          // 1: not trained, no gradient and no states
-    int use_adamw;       // 1: with Muon, this matrix is updated by AdamW (embeddings)
-    int tensor_parallel; // 1: this is a part of a tensor of global_shape; other tp ranks have the other parts
-    size_t global_shape[4];
-    // The tensor's elements as consecutive runs. run_count 0: no other rank has any of them.
-    int run_count;
-    struct {
-        size_t count; // elements
-        // Number of model_parallel_comm's ranks that have a copy of this run, and the number of this rank's
-        // copy. A copied element counts once in the norm; checkpoints hold copy 0.
-        int replicas, replica_id;
-        // tensor_parallel: the run begins at element `offset` of the global tensor and has there rows of
-        // `width` elements that are `stride` elements apart (width 0: it is contiguous).
-        size_t offset, width, stride;
-    } runs[PAR_ZERO_MAX_RUNS];
+    const char *name; // unique; bytes that are not UTF-8 become U+FFFD
+    size_t shape[4];  // of the tensor
+    int dims;         // 1 to 4; a dimension may be 0
+    int group;        // parameter group: index into desc.hyper
+    int frozen;       // 1: not trained, no gradient and no states
+    int use_adamw;    // 1: with Muon, this matrix is updated by AdamW (embeddings)
+    // Not NULL: ranks of model_parallel_comm have other parts of this tensor, or copies. shape and dims are
+    // the shard's then. An element that several ranks have counts once in the norm; checkpoints hold copy 0.
+    const par_shard *shard; // copied
+    // Not NULL: the ranks that have copies of this rank's part of the tensor, one of each copy, as the first
+    // and the last stage of a pipeline have a tied weight. par_zero_step sums the gradients of the copies.
+    // They begin equal, and stay equal to the bit. Needs unsharded gradients: stage 0 or 1, or
+    // accumulate_unsharded.
+    par_comm *tied_comm;
 } par_zero_tensor;
 
 // par_zero_add_unit begins a unit, and par_zero_add_tensor adds a tensor to the last unit. Names are copied.
@@ -343,16 +338,34 @@ typedef enum par_zero_field {
     PAR_ZERO_EMA       // moving average of the parameter
 } par_zero_field;
 
-// Sets a field of a tensor. fn writes elements [first, first + count) of it to `values`; it is called for
-// those that this rank holds. PAR_ZERO_VALUE also sets the moving average; PAR_ZERO_GRADIENT cannot be set.
-// Local. Errors: ARGUMENT, SYSTEM (offloading).
+// Sets a field of a tensor. fn writes elements [first, first + count) to `values`; it is called for those
+// that this rank holds, and they are numbered in the whole tensor (that of shard->global_shape, where there
+// is a shard). So each rank computes or reads its own elements alone, and the same fn serves every number of
+// ranks. PAR_ZERO_VALUE also sets the moving average; PAR_ZERO_GRADIENT cannot be set. Local. Errors:
+// ARGUMENT, SYSTEM (offloading).
 typedef void (*par_zero_fill_fn)(void *user, size_t first, size_t count, float *values);
 par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn, void *user);
-// Reads the unsharded tensor as f32 to `values`, on every rank. Collective over comm.
+// Sets initial values. deviation above 0: normal numbers with mean 0; number i of the whole tensor depends on
+// desc.seed, stream and i alone, as with par_tp_init. Else all elements are `value`. They are rounded to
+// param_dtype, master weights, too. Local. Errors: those of par_zero_fill.
+par_result par_zero_init(par_zero *z, int tensor, uint64_t stream, float deviation, float value);
+// Reads this rank's part of the tensor (all of it without a shard) as f32 to `values`, on every rank.
+// Collective over comm.
 // PAR_ZERO_GRADIENT: the sum over all microbatches of comm and replica_comm, before the division by the loss
 // scale and by the microbatches, and before clipping, which the update applies. Call it after the last
 // backward pass of the step and before par_zero_step (else ARGUMENT). Collective over replica_comm, too.
 par_result par_zero_read(par_zero *z, int tensor, par_zero_field what, float *values);
+// Gives all whole tensors to fn on rank 0 of a comm that has every rank of the job, whatever part of the
+// model each rank has: to export the model without ever having all of it in memory. fn gets one tensor after
+// the other (a tied one once), and of each consecutive pieces of whole rows, of at most max_count elements
+// (0: 1048576) or one row. A rank needs memory for two pieces. An error that fn returns, with a text by
+// par_fail(comm, ...), ends the call on all ranks after the tensor. fn may be NULL on other ranks. Collective
+// over comm. Errors: ARGUMENT (PAR_ZERO_GRADIENT; two tensors of one name), MISMATCH, MEMORY, those of fn and
+// of collectives.
+typedef par_result (*par_zero_gather_fn)(void *user, const char *name, size_t first, size_t count,
+                                         const float *values);
+par_result par_zero_gather(par_zero *z, par_comm *comm, par_zero_field what, size_t max_count,
+                           par_zero_gather_fn fn, void *user);
 
 // ---- files ------------------------------------------------------------------------------------------------
 
@@ -386,6 +399,36 @@ void par_zero_safetensors_read(const par_zero_file_tensor *array, size_t first, 
 // MEMORY, with a text in why.
 par_result par_zero_safetensors_write(const char *path, const par_zero_file_tensor *list, size_t count,
                                       char *why, size_t why_bytes);
+// Writes a file whose tensors are never in memory together. create makes a temporary file with the header of
+// the list (name, dtype, dims, shape and count count; it must stay valid until the end). put writes elements
+// [first, first + count) of tensor `index`, rounded to its dtype (f64, f32, f16, bf16), in any order.
+// transposed: these elements are numbered in the transposed matrix (shape[1] x shape[0]); whole rows are
+// fastest. end syncs the file, and renames it to path; keep 0: removes it. Errors, with a text in w->why:
+// FILE, MEMORY; end returns the first one again, and removes the file.
+typedef struct par_zero_safetensors_writer {
+    const par_zero_file_tensor *list;
+    size_t *at; // of each tensor's data in the file, and of the end
+    int fd;
+    par_result result; // the first error
+    char path[4200], why[4400];
+} par_zero_safetensors_writer;
+par_result par_zero_safetensors_create(const char *path, const par_zero_file_tensor *list, size_t count,
+                                       par_zero_safetensors_writer *w);
+par_result par_zero_safetensors_put(par_zero_safetensors_writer *w, size_t index, int transposed,
+                                    size_t first, size_t count, const float *values);
+par_result par_zero_safetensors_end(par_zero_safetensors_writer *w, int keep);
+
+// A tensor in a file (f64, f32, f16 or bf16) that is a part of one of the model's: one of the matrices that
+// the model has side by side, for example.
+typedef struct par_zero_part {
+    const par_zero_file_tensor *file;
+    size_t first;   // number of its first element in the model's whole tensor
+    int transposed; // 1: the file has the transposed matrix, columns x rows
+} par_zero_part;
+// Sets the values of a tensor from parts, in their order, which together are the whole of it. Each rank reads
+// the elements that it holds. Local. Errors: ARGUMENT (the parts are not the whole tensor, or not of a
+// floating-point type), those of par_zero_fill.
+par_result par_zero_import(par_zero *z, int tensor, const par_zero_part *parts, int count);
 
 // ---- checkpoints ------------------------------------------------------------------------------------------
 
@@ -563,6 +606,19 @@ static inline par_result par__zero_read_at(const char *site, par_zero *z, int te
                                            float *values) {
     return par_zero_read(par__zero_called(z, site), tensor, what, values);
 }
+static inline par_result par__zero_init_at(const char *site, par_zero *z, int tensor, uint64_t stream,
+                                           float deviation, float value) {
+    return par_zero_init(par__zero_called(z, site), tensor, stream, deviation, value);
+}
+static inline par_result par__zero_gather_at(const char *site, par_zero *z, par_comm *comm,
+                                             par_zero_field what, size_t max_count, par_zero_gather_fn fn,
+                                             void *user) {
+    return par_zero_gather(par__zero_called(z, site), comm, what, max_count, fn, user);
+}
+static inline par_result par__zero_import_at(const char *site, par_zero *z, int tensor,
+                                             const par_zero_part *parts, int count) {
+    return par_zero_import(par__zero_called(z, site), tensor, parts, count);
+}
 static inline par_result par__zero_save_begin_at(const char *site, par_zero *z,
                                                  const par_zero_checkpoint *files) {
     return par_zero_save_begin(par__zero_called(z, site), files);
@@ -588,6 +644,9 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 #define par_zero_set_lr_factor(...)  par__zero_set_lr_factor_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_fill(...)           par__zero_fill_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_read(...)           par__zero_read_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_init(...)           par__zero_init_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_gather(...)         par__zero_gather_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_import(...)         par__zero_import_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_save_begin(...)     par__zero_save_begin_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_save(...)           par__zero_save_at(PAR_SITE, __VA_ARGS__)
 #define par_zero_load(...)           par__zero_load_at(PAR_SITE, __VA_ARGS__)
@@ -1063,6 +1122,7 @@ enum { PAR__ZERO_FORWARD, PAR__ZERO_BACKWARD, PAR__ZERO_UPDATE, PAR__ZERO_SITES 
 
 typedef struct par__zero_tensor {
     par_zero_tensor desc;
+    par_shard shard; // desc.shard points to the program's
     char name[160];
     int unit, part;
     size_t count, offset; // elements; offset of the first in its part of the unit
@@ -1077,6 +1137,7 @@ typedef struct par__zero_unit {
     size_t offload_offset;                 // of its states in the offload store
     int open_forwards, open_backwards;     // calls of begin without end
     int microbatches_done;                 // of this step, whose gradients are complete
+    int tied;                              // a tensor has a tied_comm: par_zero_step begins the reduction
     par_request reduction, param_gather, replica_reduction;
 } par__zero_unit;
 
@@ -1779,19 +1840,16 @@ static int par__zero_grow_names(par_zero *z) { // 0: out of memory
 }
 static const char *par__zero_check_runs(const par__zero_tensor *t) {
     size_t sum = 0, whole = 1;
-    if (t->desc.run_count < 0 || t->desc.run_count > PAR_ZERO_MAX_RUNS) return "run_count must be 0 to 8";
-    for (int i = 0; i < t->desc.dims; i++) whole *= t->desc.global_shape[i];
-    for (int i = 0; i < t->desc.run_count; i++) {
-        const size_t n = t->desc.runs[i].count, width = t->desc.runs[i].width ? t->desc.runs[i].width : n;
-        const size_t stride = t->desc.runs[i].stride, rows = n ? n / width : 0;
+    if (t->shard.run_count < 0 || t->shard.run_count > PAR_MAX_RUNS) return "run_count must be 0 to 8";
+    for (int i = 0; i < t->desc.dims; i++) whole *= t->shard.global_shape[i];
+    for (int i = 0; i < t->shard.run_count; i++) {
+        const par_run *r = &t->shard.runs[i];
+        const size_t n = r->count, width = r->width ? r->width : n, rows = n ? n / width : 0;
         sum += n;
-        if (!n || !t->desc.tensor_parallel) continue;
-        if (n % width || t->desc.runs[i].offset + (rows - 1) * stride + width > whole)
+        if (n && (n % width || r->offset + (rows - 1) * r->stride + width > whole))
             return "a run exceeds the global tensor";
     }
-    return (t->desc.run_count || t->desc.tensor_parallel) && sum != t->count
-               ? "the counts of its runs do not add up to its elements"
-               : NULL;
+    return sum != t->count ? "the counts of its runs do not add up to its elements" : NULL;
 }
 // Copies a name with U+FFFD for each byte that is not UTF-8. 0: it does not fit.
 static int par__zero_copy_name(char *to, size_t capacity, const char *from) {
@@ -1822,6 +1880,9 @@ static const char *par__zero_check_tensor(const par_zero *z, const par__zero_ten
         return snprintf(why, capacity, "group is %d, and must be 0 to %d", d->group, PAR_ZERO_MAX_GROUPS - 1),
                why;
     if (t->count == SIZE_MAX) return "its shape is too large";
+    if (d->tied_comm && z->sharded_gradients)
+        return "it has a tied_comm, which needs gradients that are not sharded: stage 0 or 1, or "
+               "accumulate_unsharded";
     const int other = *par__zero_name_slot(z, t->name) - 1;
     if (other >= 0)
         return snprintf(why, capacity, "unit %s has a tensor of this name already: names must be unique",
@@ -1850,8 +1911,12 @@ int(par_zero_add_tensor)(par_zero *z, const par_zero_tensor *desc) {
     par__zero_tensor *t = &all[z->tensor_count];
     memset(t, 0, sizeof *t);
     t->desc = *desc, t->desc.name = NULL, t->unit = z->unit_count - 1;
+    t->shard = desc->shard ? *desc->shard : par_shard_whole(desc->shape, desc->dims);
+    t->desc.dims = t->shard.dims;
+    memcpy(t->desc.shape, t->shard.shape, sizeof t->desc.shape);
     t->part = desc->frozen ? PAR__ZERO_FROZEN : PAR__ZERO_TRAINABLE;
-    t->count = desc->dims > 0 && desc->dims <= 4 ? par__zero_shape_product(desc->shape, desc->dims) : 0;
+    t->count =
+        t->desc.dims > 0 && t->desc.dims <= 4 ? par__zero_shape_product(t->desc.shape, t->desc.dims) : 0;
     if (!par__zero_copy_name(t->name, sizeof t->name, name)) t->name[0] = 0;
     const char *why = par__zero_check_tensor(z, t, name, text, sizeof text);
     if (why)
@@ -1859,6 +1924,7 @@ int(par_zero_add_tensor)(par_zero *z, const par_zero_tensor *desc) {
                                 why);
     *par__zero_name_slot(z, t->name) = z->tensor_count + 1;
     par__zero_place_tensor(z, &z->units[t->unit], t);
+    if (desc->tied_comm) z->units[t->unit].tied = 1;
     z->units[t->unit].last = ++z->tensor_count;
     return z->tensor_count - 1;
 }
@@ -1964,16 +2030,11 @@ static void par__zero_row_of(const par_zero *z, int number, par__zero_row *row) 
     number -= par__zero_row_count(z) - z->tensor_count;
     if (number >= z->tensor_count) return;
     const par__zero_tensor *t = &z->tensors[number];
-    const uint64_t values[PAR__ZERO_FIELDS] = {(uint64_t)t->unit,
-                                               (uint64_t)t->desc.dims,
-                                               t->desc.shape[0],
-                                               t->desc.shape[1],
-                                               t->desc.shape[2],
-                                               t->desc.shape[3],
-                                               (uint64_t)t->desc.group,
-                                               (uint64_t)t->part,
-                                               (uint64_t) !!t->desc.use_adamw,
-                                               (uint64_t) !!t->desc.tensor_parallel};
+    const uint64_t values[PAR__ZERO_FIELDS] = {
+        (uint64_t)t->unit,         (uint64_t)t->desc.dims, t->desc.shape[0],
+        t->desc.shape[1],          t->desc.shape[2],       t->desc.shape[3],
+        (uint64_t)t->desc.group,   (uint64_t)t->part,      (uint64_t) !!t->desc.use_adamw,
+        (uint64_t) !!t->desc.shard};
     memcpy(row->values, values, sizeof values);
     for (int i = t->desc.dims; i < 4; i++) row->values[2 + i] = 0; // unused dimensions
     memcpy(row->name, t->name, sizeof row->name);
@@ -1995,9 +2056,9 @@ static void par__zero_print_value(const par__zero_setting *s, uint64_t value, ch
 static void par__zero_print_difference(const par_zero *z, int number, const par__zero_row *mine,
                                        const par__zero_row *theirs, const par_comm *comm, char *why,
                                        size_t capacity) {
-    static const char *const fields[PAR__ZERO_FIELDS] = {
-        "unit",     "dims",  "shape[0]", "shape[1]",  "shape[2]",
-        "shape[3]", "group", "frozen",   "use_adamw", "tensor_parallel"};
+    static const char *const fields[PAR__ZERO_FIELDS] = {"unit",      "dims",     "shape[0]", "shape[1]",
+                                                         "shape[2]",  "shape[3]", "group",    "frozen",
+                                                         "use_adamw", "shard"};
     char values[2][32], of[32] = "desc";
     const int rank = par_world_rank(comm, par_rank(comm)), first = par_world_rank(comm, 0);
     int group, k = 0;
@@ -2488,7 +2549,7 @@ static par_result par__zero_microbatch_end(par_zero *z, int unit, par__zero_slot
     if (!s) {
         PAR__ZERO_TRY(
             par__zero_accumulate(z, z->gradients + u->grad_offset * e, u->grad_offset, u->count[0], micro));
-        return u->microbatches_done == z->microbatches ? par__zero_reduce_begin(z, unit) : PAR_OK;
+        return u->microbatches_done == z->microbatches && !u->tied ? par__zero_reduce_begin(z, unit) : PAR_OK;
     }
     s->use_count = 0;
     if (!u->count[0]) return PAR_OK;
@@ -2577,6 +2638,19 @@ static par_result par__zero_check_passes(par_zero *z, const char *call) {
     }
     return PAR_OK;
 }
+// Sums the gradients of tied tensors over their copies, and then starts the reduction of the unit. A copy may
+// be complete long before the other: so it is done when the step is over, and no rank waits in its backward.
+static par_result par__zero_reduce_tied(par_zero *z, int unit) {
+    const par__zero_unit *u = &z->units[unit];
+    for (int i = u->first; i < u->last; i++) {
+        const par__zero_tensor *t = &z->tensors[i];
+        float *grad = par_zero_grad(z, i);
+        if (t->desc.tied_comm && grad)
+            PAR__ZERO_TRY(
+                par_all_reduce(grad, grad, t->count, z->desc.grad_dtype, PAR_SUM, t->desc.tied_comm));
+    }
+    return par__zero_reduce_begin(z, unit);
+}
 // Waits for all reductions, and reduces over replica_comm.
 static par_result par__zero_finish_gradients(par_zero *z, const char *call) {
     const par_op op = par__zero_op(z);
@@ -2585,6 +2659,8 @@ static par_result par__zero_finish_gradients(par_zero *z, const char *call) {
     PAR__ZERO_TRY(par__zero_check_passes(z, call));
     for (int i = 0; i < z->unsharded_gradients.count; i++)
         PAR__ZERO_TRY(par__zero_drain_slot(z, &z->unsharded_gradients.slots[i]));
+    for (int i = 0; i < z->unit_count; i++)
+        if (z->units[i].tied) PAR__ZERO_TRY(par__zero_reduce_tied(z, i));
     for (int i = 0; i < z->unit_count; i++) {
         par__zero_unit *u = &z->units[i];
         PAR__ZERO_TRY(par_wait(&u->reduction));
@@ -2763,13 +2839,13 @@ static par_result par__zero_run_squares(const par_zero *z, const par__zero_run *
     const size_t e = par__zero_grad_bytes(z);
     size_t at = r->at - t->offset, from = 0;
     const size_t start = at, end = at + r->count;
-    if (!t->desc.run_count) return k->square_sum(k, g, z->desc.grad_dtype, r->count, 1, sum);
-    for (int i = 0; i < t->desc.run_count && at < end; i++) {
-        from += t->desc.runs[i].count;
+    if (!t->desc.shard) return k->square_sum(k, g, z->desc.grad_dtype, r->count, 1, sum);
+    for (int i = 0; i < t->shard.run_count && at < end; i++) {
+        from += t->shard.runs[i].count;
         const size_t until = PAR__MIN(from, end);
         if (at >= until) continue;
         PAR__ZERO_TRY(k->square_sum(k, g + (at - start) * e, z->desc.grad_dtype, until - at,
-                                    1.0 / PAR__MAX(t->desc.runs[i].replicas, 1), sum));
+                                    1.0 / PAR__MAX(t->shard.runs[i].replicas, 1), sum));
         at = until;
     }
     return PAR_OK;
@@ -3098,13 +3174,29 @@ static size_t par__zero_overlap(const par__zero_iter *p, size_t *begin) {
     *begin = PAR__MAX(p->now.first, p->from);
     return p->now.count ? PAR__MIN(p->now.first + p->now.count, p->until) - *begin : 0;
 }
-par_result(par_zero_fill)(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn, void *user) {
+typedef struct par__zero_fill { // a fill of a whole tensor
+    const par_shard *shard;
+    par_zero_fill_fn fn;
+    void *user;
+} par__zero_fill;
+static void par__zero_fill_spans(void *user, size_t first, size_t count, float *values) {
+    const par__zero_fill *f = (const par__zero_fill *)user;
+    for (size_t done = 0, n; done < count; done += n) {
+        size_t at;
+        n = PAR__MIN(par_shard_find(f->shard, first + done, &at, NULL), count - done);
+        f->fn(f->user, at, n, values + done);
+    }
+}
+par_result(par_zero_fill)(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn whole_fn,
+                          void *whole_user) {
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count || what == PAR_ZERO_GRADIENT)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
                               "par_zero_fill: there is no tensor %d, or par_zero_commit was not called",
                               tensor);
     const par__zero_tensor *t = &z->tensors[tensor];
     const int kinds[2] = {par__zero_state_of_field(what), what == PAR_ZERO_VALUE ? PAR__ZERO_EMA : 0};
+    par__zero_fill fill = {&t->shard, whole_fn, whole_user}, *user = &fill;
+    const par_zero_fill_fn fn = par__zero_fill_spans;
     PAR__ZERO_TRY(par_wait(&z->units[t->unit].param_gather));
     if (what == PAR_ZERO_VALUE) PAR__ZERO_TRY(par__zero_fill_parameters(z, t, fn, user));
     par__zero_iter p = par__zero_iter_tensor(t, 1);
@@ -3119,15 +3211,57 @@ par_result(par_zero_fill)(par_zero *z, int tensor, par_zero_field what, par_zero
     }
     return PAR_OK;
 }
-static par_result par__zero_read_parameters(par_zero *z, const par__zero_tensor *t, float *values) {
+typedef struct par__zero_init_values {
+    uint64_t seed, stream;
+    float deviation, value;
+    par_dtype dtype;
+} par__zero_init_values;
+static void par__zero_draw(void *user, size_t first, size_t count, float *values) {
+    const par__zero_init_values *v = (const par__zero_init_values *)user;
+    for (size_t i = 0; i < count; i++) {
+        float narrow;
+        values[i] = v->deviation > 0 ? v->deviation * par_normal(v->seed, v->stream, first + i) : v->value;
+        if (v->dtype == PAR_F32) continue;
+        par_cast(&narrow, v->dtype, &values[i], PAR_F32, 1);
+        par_cast(&values[i], PAR_F32, &narrow, v->dtype, 1);
+    }
+}
+par_result(par_zero_init)(par_zero *z, int tensor, uint64_t stream, float deviation, float value) {
+    par__zero_init_values v = {z->desc.seed, stream, deviation, value, z->desc.param_dtype};
+    return (par_zero_fill)(z, tensor, PAR_ZERO_VALUE, par__zero_draw, &v);
+}
+// Reads elements [first, last) of a tensor to values[0] and on, as far as this rank holds them; the other
+// elements of values stay as they are.
+static par_result par__zero_read_parameters(par_zero *z, const par__zero_tensor *t, size_t first, size_t last,
+                                            float *values) {
     float narrow[PAR__ZERO_CHUNK];
     const par__zero_unit *u = &z->units[t->unit];
-    size_t begin;
-    const size_t end = par__zero_stored_range(z, t, &begin);
+    size_t begin, end = par__zero_stored_range(z, t, &begin);
+    begin = PAR__MAX(begin, t->offset + first), end = PAR__MIN(end, t->offset + last);
     for (size_t at = begin; at < end; at += PAR__ZERO_CHUNK) {
         const size_t n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
         PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, narrow, 0));
-        par_cast(values + (at - t->offset), PAR_F32, narrow, z->desc.param_dtype, n);
+        par_cast(values + (at - t->offset - first), PAR_F32, narrow, z->desc.param_dtype, n);
+    }
+    return PAR_OK;
+}
+// Are the values of a tensor its parameters, or (0) a state?
+static int par__zero_is_parameter(const par_zero *z, const par__zero_tensor *t, par_zero_field what) {
+    return what == PAR_ZERO_VALUE && (t->part || !par__zero_has_master(z));
+}
+static par_result par__zero_read_held(par_zero *z, const par__zero_tensor *t, par_zero_field what,
+                                      size_t first, size_t last, float *values) {
+    if (par__zero_is_parameter(z, t, what)) return par__zero_read_parameters(z, t, first, last, values);
+    par__zero_iter p = par__zero_iter_tensor(t, 0);
+    p.from = t->offset + first, p.until = t->offset + last;
+    for (int found = 1; found;) {
+        const float *state;
+        size_t begin;
+        PAR__ZERO_TRY(par__zero_iter_next(z, &p, t->unit, &found));
+        if (!found || !(state = p.states[par__zero_state_of_field(what)])) continue;
+        const size_t n = par__zero_overlap(&p, &begin);
+        PAR__ZERO_TRY(par__zero_copy_sync(z, values + (begin - p.from), state + (begin - p.now.first),
+                                          n * sizeof *values));
     }
     return PAR_OK;
 }
@@ -3150,21 +3284,11 @@ par_result(par_zero_read)(par_zero *z, int tensor, par_zero_field what, float *v
                               "par_zero_read: there is no tensor %d, or par_zero_commit was not called",
                               tensor);
     const par__zero_tensor *t = &z->tensors[tensor];
-    const int parameters = what == PAR_ZERO_VALUE && (t->part || !par__zero_has_master(z));
+    const int parameters = par__zero_is_parameter(z, t, what);
     memset(values, 0, t->count * sizeof *values);
     PAR__ZERO_TRY(par_wait(&z->units[t->unit].param_gather));
-    if (parameters) PAR__ZERO_TRY(par__zero_read_parameters(z, t, values));
-    if (what == PAR_ZERO_GRADIENT) PAR__ZERO_TRY(par__zero_read_gradient(z, t, values));
-    par__zero_iter p = par__zero_iter_tensor(t, 0);
-    for (int found = !parameters && what != PAR_ZERO_GRADIENT; found;) {
-        const float *state;
-        size_t begin;
-        PAR__ZERO_TRY(par__zero_iter_next(z, &p, t->unit, &found));
-        if (!found || !(state = p.states[par__zero_state_of_field(what)])) continue;
-        const size_t n = par__zero_overlap(&p, &begin);
-        PAR__ZERO_TRY(par__zero_copy_sync(z, values + (begin - t->offset), state + (begin - p.now.first),
-                                          n * sizeof *values));
-    }
+    PAR__ZERO_TRY(what == PAR_ZERO_GRADIENT ? par__zero_read_gradient(z, t, values)
+                                            : par__zero_read_held(z, t, what, 0, t->count, values));
     if ((parameters && !z->sharded_parameters) || !par__zero_update_is_sharded(z))
         return PAR_OK; // every rank has all elements
     return par_all_reduce(values, values, t->count, PAR_U32, PAR_MAX,
@@ -3544,6 +3668,134 @@ par_result par_zero_safetensors_write(const char *path, const par_zero_file_tens
     unlink(temporary);
     return par__zero_file_error(why, why_bytes, "cannot write %s: %s", path, strerror(error));
 }
+static par_result par__zero_writer_fail(par_zero_safetensors_writer *w, int error) {
+    if (!w->result)
+        w->result =
+            par__zero_file_error(w->why, sizeof w->why, "cannot write %s: %s", w->path, strerror(error));
+    return w->result;
+}
+par_result par_zero_safetensors_create(const char *path, const par_zero_file_tensor *list, size_t count,
+                                       par_zero_safetensors_writer *w) {
+    char temporary[sizeof w->path + 4];
+    par__zero_text header;
+    memset(&header, 0, sizeof header);
+    memset(w, 0, sizeof *w);
+    w->list = list, w->fd = -1;
+    snprintf(w->path, sizeof w->path, "%s", path);
+    snprintf(temporary, sizeof temporary, "%s.tmp", w->path);
+    par__zero_header(&header, list, count);
+    w->at = (size_t *)PAR_MALLOC((count + 1) * sizeof *w->at);
+    if (header.failed || !w->at) {
+        PAR_FREE(header.text);
+        par__zero_file_error(w->why, sizeof w->why, "out of memory to write %s", w->path);
+        return w->result = PAR_ERR_MEMORY;
+    }
+    w->at[0] = header.count;
+    for (size_t i = 0; i < count; i++) w->at[i + 1] = w->at[i] + list[i].bytes;
+    w->fd = par_open_replace(temporary);
+    if (w->fd < 0 || !par__zero_write_all(w->fd, header.text, header.count) ||
+        ftruncate(w->fd, (off_t)w->at[count]))
+        par__zero_writer_fail(w, errno);
+    PAR_FREE(header.text);
+    return w->result;
+}
+// Writes n values as elements from `first` on of a tensor in the file.
+static void par__zero_put_values(par_zero_safetensors_writer *w, size_t index, size_t first,
+                                 const float *values, size_t n) {
+    const par_zero_file_tensor *t = &w->list[index];
+    const size_t e = par_dtype_bytes(t->dtype);
+    double narrow[256];
+    for (size_t at = 0, k; at < n && !w->result; at += k) {
+        const int as_is = t->dtype == PAR_F32;
+        k = as_is ? n - at : PAR__MIN(n - at, sizeof narrow / sizeof narrow[0]);
+        if (!as_is) par_cast(narrow, t->dtype, values + at, PAR_F32, k);
+        const char *from = as_is ? (const char *)(values + at) : (const char *)narrow;
+        for (size_t done = 0; done < k * e && !w->result;) {
+            const off_t to = (off_t)(w->at[index] + (first + at) * e + done);
+            const ssize_t wrote = pwrite(w->fd, from + done, k * e - done, to);
+            if (wrote > 0) done += (size_t)wrote;
+            if (wrote < 0 && errno != EINTR) par__zero_writer_fail(w, errno);
+        }
+    }
+}
+par_result par_zero_safetensors_put(par_zero_safetensors_writer *w, size_t index, int transposed,
+                                    size_t first, size_t count, const float *values) {
+    enum { MAX_ROWS = 1024 };
+    const par_zero_file_tensor *t = &w->list[index];
+    float column[MAX_ROWS];
+    if (w->result) return w->result;
+    if (!transposed) return par__zero_put_values(w, index, first, values, count), w->result;
+    const size_t cols = t->shape[0], rows = t->shape[1];
+    for (size_t n; count; first += n, values += n, count -= n) { // a block: some whole rows, or a part of one
+        const size_t row = first / cols, col = first % cols, whole = col ? 0 : count / cols;
+        const size_t k = PAR__MAX(PAR__MIN(whole, (size_t)MAX_ROWS), (size_t)1);
+        const size_t width = whole ? cols : PAR__MIN(count, cols - col);
+        for (size_t c = 0; c < width; c++) {
+            for (size_t r = 0; r < k; r++) column[r] = values[r * cols + c];
+            par__zero_put_values(w, index, (col + c) * rows + row, column, k);
+        }
+        n = k * width;
+    }
+    return w->result;
+}
+par_result par_zero_safetensors_end(par_zero_safetensors_writer *w, int keep) {
+    char temporary[sizeof w->path + 4];
+    snprintf(temporary, sizeof temporary, "%s.tmp", w->path);
+    if (w->fd >= 0 && keep && !w->result && fsync(w->fd)) par__zero_writer_fail(w, errno);
+    if (w->fd >= 0 && close(w->fd)) par__zero_writer_fail(w, errno);
+    if (w->fd >= 0 && keep && !w->result && rename(temporary, w->path)) par__zero_writer_fail(w, errno);
+    if (w->fd >= 0 && (!keep || w->result)) unlink(temporary);
+    if (w->fd >= 0 && keep && !w->result) par__zero_sync_parent(w->path);
+    PAR_FREE(w->at);
+    w->at = NULL, w->fd = -1;
+    return w->result;
+}
+
+typedef struct par__zero_parts {
+    const par_zero_part *parts;
+    int count;
+} par__zero_parts;
+static void par__zero_read_parts(void *user, size_t first, size_t count, float *values) {
+    const par__zero_parts *s = (const par__zero_parts *)user;
+    const par_zero_part *p = s->parts;
+    for (size_t n; count; first += n, values += n, count -= n) {
+        while (first >= p->first + p->file->count) p++;
+        const size_t cols = p->file->shape[0], rows = p->file->shape[1], at = first - p->first;
+        n = PAR__MIN(count, p->file->count - at);
+        if (!p->transposed) par_zero_safetensors_read(p->file, at, n, values);
+        for (size_t i = 0; p->transposed && i < n; i++) {
+            const size_t row = (at + i) / cols, col = (at + i) % cols;
+            par_zero_safetensors_read(p->file, col * rows + row, 1, values + i);
+        }
+    }
+}
+par_result(par_zero_import)(par_zero *z, int tensor, const par_zero_part *parts, int count) {
+    par__zero_parts s = {parts, count};
+    size_t sum = 0, whole = 1;
+    if (!z->committed || tensor < 0 || tensor >= z->tensor_count)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
+                              "par_zero_import: there is no tensor %d, or par_zero_commit was not called",
+                              tensor);
+    const par__zero_tensor *t = &z->tensors[tensor];
+    for (int i = 0; i < t->shard.dims; i++) whole *= t->shard.global_shape[i];
+    for (int i = 0; i < count; sum += parts[i++].file->count) {
+        const par_zero_file_tensor *f = parts[i].file;
+        if (f->dtype != PAR_F64 && f->dtype != PAR_F32 && f->dtype != PAR_F16 && f->dtype != PAR_BF16)
+            return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_import: %s is not of f64, f32, f16 or bf16",
+                                  f->name);
+        if (parts[i].first != sum || (parts[i].transposed && f->dims != 2))
+            return PAR__ZERO_FAIL(
+                PAR_ERR_ARGUMENT,
+                "par_zero_import: %s, part %d of tensor %s, begins at element %zu, and must "
+                "at %zu; transposed parts have two dimensions",
+                f->name, i, t->name, parts[i].first, sum);
+    }
+    if (sum != whole)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
+                              "par_zero_import: the parts of tensor %s have %zu elements, and it has %zu",
+                              t->name, sum, whole);
+    return (par_zero_fill)(z, tensor, PAR_ZERO_VALUE, par__zero_read_parts, &s);
+}
 
 // >>zero_table ----------------------------------------------------------------------------------------------
 //
@@ -3590,8 +3842,7 @@ static void par__zero_describe_tensor(const par_zero *z, const par__zero_tensor 
                                       par__zero_tensor_info *k) {
     memset(k, 0, sizeof *k);
     memcpy(k->name, t->name, sizeof k->name);
-    for (int i = 0; i < t->desc.dims; i++)
-        k->shape[i] = t->desc.tensor_parallel ? t->desc.global_shape[i] : t->desc.shape[i];
+    for (int i = 0; i < t->desc.dims; i++) k->shape[i] = t->shard.global_shape[i];
     k->dims = t->desc.dims, k->trained = !t->part, k->rank = rank;
     k->dtype = (int32_t)(t->part ? z->desc.param_dtype : PAR_F32);
 }
@@ -3739,24 +3990,6 @@ static int par__zero_item_of(const par__zero_table *t, int tensor, int kind) {
     return t->item_of[t->info_of[tensor] * PAR__ZERO_ITEM_KINDS + kind];
 }
 
-// Finds element `first` of this rank's tensor in the global tensor: *at is its offset there, *replica_id the
-// number of this rank's copy. Returns how many elements, at most max_count, are contiguous in both.
-static size_t par__zero_global_span(const par__zero_tensor *t, size_t first, size_t max_count, size_t *at,
-                                    int *replica_id) {
-    *at = first, *replica_id = 0;
-    size_t start = 0;
-    for (int i = 0; i < t->desc.run_count; i++) {
-        const size_t count = t->desc.runs[i].count, width = t->desc.runs[i].width;
-        const size_t k = first - start;
-        start += count;
-        if (first >= start) continue;
-        *replica_id = t->desc.runs[i].replica_id;
-        if (!t->desc.tensor_parallel) return PAR__MIN(max_count, count - k);
-        *at = t->desc.runs[i].offset + (width ? k / width * t->desc.runs[i].stride + k % width : k);
-        return PAR__MIN(max_count, width ? width - k % width : count - k);
-    }
-    return max_count;
-}
 // A sum of hashes of (element number, bits). So checksums of parts of a tensor add up, in any order.
 static uint64_t par__zero_checksum(const void *data, size_t element, size_t first, size_t count) {
     uint64_t sum = 0;
@@ -3858,7 +4091,8 @@ static void par__zero_save_part(par_zero *z, par__zero_save *s, int tensor, int 
     for (size_t done = 0, n; done < count && !s->error; done += n) {
         size_t at;
         int replica_id;
-        n = par__zero_global_span(&z->tensors[tensor], first + done, count - done, &at, &replica_id);
+        n = par_shard_find(&z->tensors[tensor].shard, first + done, &at, &replica_id);
+        n = PAR__MIN(n, count - done);
         const char *from = (const char *)data + done * e;
         if (replica_id) continue;
         if (s->how.background)
@@ -4367,18 +4601,9 @@ void par_zero_safetensors_read(const par_zero_file_tensor *array, size_t first, 
         par_cast(values + at, PAR_F32, aligned, array->dtype, n);
     }
 }
-typedef struct par__zero_source {
-    const par_zero_file_tensor *array;
-    const par__zero_tensor *tensor;
-} par__zero_source;
 static void par__zero_fill_from_file(void *user, size_t first, size_t count, float *values) {
-    const par__zero_source *s = (const par__zero_source *)user;
-    for (size_t done = 0, n; done < count; done += n) {
-        size_t at;
-        int replica_id;
-        n = par__zero_global_span(s->tensor, first + done, count - done, &at, &replica_id);
-        par_zero_safetensors_read(s->array, at, n, values + done);
-    }
+    const par_zero_file_tensor *const *array = (const par_zero_file_tensor *const *)user;
+    par_zero_safetensors_read(*array, first, count, values);
 }
 static par_result par__zero_load_all(par_zero *z, const par__zero_load *l, const par__zero_table *t) {
     static const par_zero_field what[PAR__ZERO_ITEM_KINDS] = {PAR_ZERO_VALUE, PAR_ZERO_MOMENT1,
@@ -4387,8 +4612,8 @@ static par_result par__zero_load_all(par_zero *z, const par__zero_load *l, const
         for (int kind = 0; kind < PAR__ZERO_ITEM_KINDS; kind++) {
             const int item = par__zero_item_of(t, i, kind);
             if (item < 0) continue;
-            par__zero_source s = {l->names[par__zero_find(l, t->items[item].name)], &z->tensors[i]};
-            PAR__ZERO_TRY(par_zero_fill(z, i, what[kind], par__zero_fill_from_file, &s));
+            const par_zero_file_tensor *array = l->names[par__zero_find(l, t->items[item].name)];
+            PAR__ZERO_TRY(par_zero_fill(z, i, what[kind], par__zero_fill_from_file, &array));
         }
     return PAR_OK;
 }
@@ -4435,6 +4660,104 @@ par_result(par_zero_load)(par_zero *z, const par_zero_checkpoint *how) {
     if (!r && !how->weights_only) par__zero_load_numbers(z, &l.manifest);
     if (!r) r = par__zero_load_all(z, &l, &t);
     par__zero_load_close(&l), par__zero_table_close(&t);
+    return r;
+}
+
+// >>zero_export ---------------------------------------------------------------------------------------------
+//
+// A piece of a tensor, some whole rows, on rank 0: every rank writes the elements that it holds into zeros,
+// and the maximum over all ranks, of the bits as integers, has all elements. Copies have the same bits.
+//     rank 0   a b 0 0 | 0 0 0 0     rank 1   0 0 c d | 0 0 0 0     rank 0 gets   a b c d | e f g h
+// Cost: a reduce of all elements over comm. Memory of a rank: two pieces.
+
+typedef struct par__zero_pieces {
+    float *piece, *held; // of whole tensors; elements of this rank's part
+    size_t first, count; // the piece
+} par__zero_pieces;
+// Copies what this rank holds of elements [begin, end) of its part of a tensor into the piece.
+static par_result par__zero_add_held(par_zero *z, const par__zero_tensor *t, par_zero_field what,
+                                     size_t begin, size_t end, par__zero_pieces *p) {
+    for (size_t from = begin, n; from < end; from += n) {
+        n = PAR__MIN(end - from, p->count);
+        memset(p->held, 0, n * sizeof *p->held);
+        PAR__ZERO_TRY(par__zero_read_held(z, t, what, from, from + n, p->held));
+        for (size_t i = 0, k, at; i < n; i += k) {
+            k = PAR__MIN(par_shard_find(&t->shard, from + i, &at, NULL), n - i);
+            const size_t low = PAR__MAX(at, p->first), high = PAR__MIN(at + k, p->first + p->count);
+            if (low < high)
+                memcpy(p->piece + (low - p->first), p->held + i + (low - at), (high - low) * sizeof(float));
+        }
+    }
+    return PAR_OK;
+}
+static par_result par__zero_fill_piece(par_zero *z, const par__zero_tensor *t, par_zero_field what,
+                                       par__zero_pieces *p) {
+    size_t start = 0; // of the run in this rank's part
+    PAR__ZERO_TRY(par_wait(&z->units[t->unit].param_gather));
+    for (int i = 0; i < t->shard.run_count; start += t->shard.runs[i++].count) {
+        const par_run *r = &t->shard.runs[i];
+        const size_t width = r->width ? r->width : 1, stride = r->width ? r->stride : 1;
+        const size_t rows = r->count / width, end = p->first + p->count;
+        const size_t from = p->first > r->offset ? (p->first - r->offset) / stride : 0;
+        const size_t until = end > r->offset ? (end - r->offset + stride - 1) / stride : 0;
+        PAR__ZERO_TRY(par__zero_add_held(z, t, what, start + width * PAR__MIN(from, rows),
+                                         start + width * PAR__MIN(until, rows), p));
+    }
+    return PAR_OK;
+}
+// mine: the tensor, or NULL: this rank has nothing of it. block: elements of a piece.
+static par_result par__zero_gather_tensor(par_zero *z, par_comm *comm, const par__zero_tensor_info *k,
+                                          const par__zero_tensor *mine, par_zero_field what, size_t block,
+                                          par__zero_pieces *p, par_zero_gather_fn fn, void *user) {
+    size_t shape[4], whole;
+    const int root = par_rank(comm) == 0;
+    par_result r = PAR_OK;
+    for (int d = 0; d < 4; d++) shape[d] = (size_t)k->shape[d];
+    whole = par__zero_shape_product(shape, k->dims);
+    for (p->first = 0; p->first < whole; p->first += p->count) {
+        p->count = PAR__MIN(block, whole - p->first);
+        memset(p->piece, 0, p->count * sizeof *p->piece);
+        if (mine && !r) r = par__zero_fill_piece(z, mine, what, p);
+        const par_result sent =
+            par_reduce(p->piece, root ? p->piece : NULL, p->count, PAR_U32, PAR_MAX, 0, comm);
+        if (sent) return sent;
+        if (root && !r) r = fn(user, k->name, p->first, p->count, p->piece);
+    }
+    return par__zero_share_error(z, comm, r, r ? par_last_error(comm) : "");
+}
+// Elements of a piece of a tensor: whole rows.
+static size_t par__zero_block_of(const par__zero_tensor_info *k, size_t max_count) {
+    size_t row = 1;
+    for (int d = 1; d < k->dims; d++) row *= (size_t)k->shape[d];
+    return row ? PAR__MAX(max_count / row, (size_t)1) * row : 1;
+}
+par_result(par_zero_gather)(par_zero *z, par_comm *comm, par_zero_field what, size_t max_count,
+                            par_zero_gather_fn fn, void *user) {
+    par__zero_table t;
+    par__zero_pieces p;
+    size_t largest = 1;
+    if (!z->committed || what == PAR_ZERO_GRADIENT || !comm)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_gather: %s",
+                              !comm          ? "comm is NULL: give it the comm of all ranks"
+                              : z->committed ? "it gives values and states, no gradients"
+                                             : "par_zero_commit was not called");
+    if (!max_count) max_count = (size_t)1 << 20;
+    PAR__ZERO_TRY(par__zero_table_open(z, comm, 1, &t));
+    for (size_t i = 0; i < t.info_count; i++)
+        largest = PAR__MAX(largest, par__zero_block_of(&t.infos[i], max_count));
+    p.piece = (float *)PAR_MALLOC(largest * sizeof(float)),
+    p.held = (float *)PAR_MALLOC(largest * sizeof(float));
+    par_result r = p.piece && p.held ? PAR_OK : PAR_ERR_MEMORY;
+    r = par__zero_share_error(z, comm, r, "par_zero_gather: out of memory for a piece of a tensor");
+    for (size_t i = 0; i < t.info_count && !r; i++) {
+        const par__zero_tensor *mine = NULL;
+        for (int j = 0; j < z->tensor_count && !mine; j++)
+            if (t.info_of[j] == (int)i) mine = &z->tensors[j];
+        r = par__zero_gather_tensor(z, comm, &t.infos[i], mine, what,
+                                    par__zero_block_of(&t.infos[i], max_count), &p, fn, user);
+    }
+    PAR_FREE(p.piece), PAR_FREE(p.held);
+    par__zero_table_close(&t);
     return r;
 }
 

@@ -1009,16 +1009,23 @@ static void check_init(layout *l, int sequence) { // initial values are those of
     CHECK_OK(l->world, par_tp_linear_open(l->tp, &f[1]));
     CHECK_OK(l->world, par_tp_embedding_open(l->tp, &e));
     for (int k = 0; k < 3; k++) {
-        double *whole = numbers(0, p[k]->rows * p[k]->cols), error = 0;
+        double *whole = numbers(0, p[k]->rows * p[k]->cols);
+        const par_shard shard = par_tp_parameter_shard(l->tp, p[k]); // says the same of each element
+        const size_t local = p[k]->local_rows * p[k]->local_cols;
+        size_t found = 0, at;
         open_parameter(l, p[k], whole);
         CHECK_OK(l->world, par_tp_init(l->tp, p[k], 7 + (uint64_t)k, 0.5f));
         for (size_t i = 0; i < p[k]->rows * p[k]->cols; i++)
             whole[i] = (double)(0.5f * par_normal(5, 7 + (uint64_t)k, i));
         for (size_t i = 0; i < p[k]->local_rows * p[k]->local_cols; i++)
             p[k]->grad[i] = (float)get(l, p[k]->data, i);
+        for (size_t n; (n = par_shard_find(&shard, found, &at, NULL)) > 0; found += n)
+            for (size_t i = 0; i < n && found + i < local; i++)
+                CHECK(l->world, l->bf16 || p[k]->grad[found + i] == (float)whole[at + i]);
+        CHECK(l->world,
+              found == local && shard.global_shape[0] * shard.global_shape[1] == p[k]->rows * p[k]->cols);
         expect_grad(l, "initial values", p[k], whole);
         close_parameter(p[k]), free(whole);
-        (void)error;
     }
     (void)sequence;
 }

@@ -909,10 +909,7 @@ static size_t whole_index(const tp_model *m, int tensor, size_t i) { // of local
     return i;
 }
 static void give_whole(void *user, size_t first, size_t count, float *values) {
-    const tp_model *m = (const tp_model *)((void **)user)[0];
-    const int tensor = *(const int *)((void **)user)[1];
-    for (size_t i = 0; i < count; i++)
-        values[i] = (float)(1000 * tensor) + (float)whole_index(m, tensor, first + i);
+    for (size_t i = 0; i < count; i++) values[i] = (float)(1000 * *(const int *)user) + (float)(first + i);
 }
 static void open_tp(par_comm *w, tp_model *m, par_comm *self, int n, int rank, int fill) {
     par_zero_desc d;
@@ -924,26 +921,23 @@ static void open_tp(par_comm *w, tp_model *m, par_comm *self, int n, int rank, i
         static const char *const names[] = {"rows", "cols", "both"};
         const size_t s = (size_t)n, k = (size_t)rank;
         par_zero_tensor t;
-        memset(&t, 0, sizeof t);
-        t.name = names[i], t.dims = 2, t.tensor_parallel = 1, t.global_shape[0] = ROWS,
-        t.global_shape[1] = COLS;
-        t.shape[0] = i == 0 ? ROWS / s : ROWS, t.shape[1] = i == 1 ? COLS / s : COLS;
-        t.run_count = i == 0 ? 2 : 1;
-        for (int j = 0; j < t.run_count; j++) {
-            t.runs[j].count = t.shape[0] * t.shape[1] / (size_t)t.run_count;
-            t.runs[j].offset = i == 0   ? (size_t)j * ROWS / 2 * COLS + k * t.runs[j].count
-                               : i == 1 ? k * (COLS / s)
-                                        : 0;
-            if (i == 1) t.runs[j].width = COLS / s, t.runs[j].stride = COLS;
-            t.runs[j].replicas = i == 2 ? n : 1, t.runs[j].replica_id = i == 2 ? rank : 0;
+        par_shard part;
+        memset(&t, 0, sizeof t), memset(&part, 0, sizeof part);
+        t.name = names[i], t.shard = &part;
+        part.dims = 2, part.global_shape[0] = ROWS, part.global_shape[1] = COLS;
+        part.shape[0] = i == 0 ? ROWS / s : ROWS, part.shape[1] = i == 1 ? COLS / s : COLS;
+        part.run_count = i == 0 ? 2 : 1;
+        for (int j = 0; j < part.run_count; j++) {
+            par_run *r = &part.runs[j];
+            r->count = part.shape[0] * part.shape[1] / (size_t)part.run_count;
+            r->offset = i == 0 ? (size_t)j * ROWS / 2 * COLS + k * r->count : i == 1 ? k * (COLS / s) : 0;
+            if (i == 1) r->width = COLS / s, r->stride = COLS;
         }
+        if (i == 2) par_shard_replicate(&part, n, rank);
         CHECK(w, par_zero_add_tensor(m->z, &t) == i);
     }
     CHECK_OK(w, par_zero_commit(m->z));
-    for (int i = 0; i < 3 && fill; i++) {
-        void *user[2] = {m, &i};
-        CHECK_OK(w, par_zero_fill(m->z, i, PAR_ZERO_VALUE, give_whole, user));
-    }
+    for (int i = 0; i < 3 && fill; i++) CHECK_OK(w, par_zero_fill(m->z, i, PAR_ZERO_VALUE, give_whole, &i));
 }
 static void expect_tp(par_comm *w, tp_model *m) {
     float got[ROWS * COLS];
@@ -953,6 +947,32 @@ static void expect_tp(par_comm *w, tp_model *m) {
         for (size_t k = 0; k < n; k++) CHECK(w, got[k] == (float)(1000 * i) + (float)whole_index(m, i, k));
     }
     CHECK_OK(w, par_zero_close(m->z));
+}
+typedef struct gathered {
+    par_comm *w;
+    size_t next[3], calls, max_count; // the next element of each tensor
+    int fails;
+} gathered;
+static par_result take_piece(void *user, const char *name, size_t first, size_t count, const float *values) {
+    gathered *g = (gathered *)user;
+    const size_t i = !strcmp(name, "rows") ? 0 : !strcmp(name, "cols") ? 1 : 2;
+    CHECK(g->w, first == g->next[i] && count && count <= PAR__MAX(g->max_count, (size_t)COLS));
+    for (size_t k = 0; k < count; k++) CHECK(g->w, values[k] == (float)(1000 * i + first + k));
+    g->next[i] += count, g->calls++;
+    return g->fails ? par_fail(g->w, PAR_ERR_FILE, "the disk is full") : PAR_OK;
+}
+static void gather_tp(par_comm *w, tp_model *m) { // whole tensors arrive on rank 0, in pieces
+    const size_t max_counts[] = {1, 100, 0}, calls[] = {3 * ROWS, 3 * ROWS / 2, 3};
+    for (int i = 0; i < 3; i++) {
+        gathered g = {w, {0, 0, 0}, 0, max_counts[i] ? max_counts[i] : ROWS * COLS, 0};
+        CHECK_OK(w, par_zero_gather(m->z, w, PAR_ZERO_VALUE, max_counts[i], take_piece, &g));
+        CHECK(w, g.calls == (par_rank(w) ? 0 : calls[i]));
+        for (int k = 0; k < 3 && !par_rank(w); k++) CHECK(w, g.next[k] == ROWS * COLS);
+    }
+    gathered g = {w, {0, 0, 0}, 0, ROWS * COLS, 1};
+    CHECK(w, par_zero_gather(m->z, w, PAR_ZERO_VALUE, 0, take_piece, &g) == PAR_ERR_FILE &&
+                 says(w, "the disk is full") && g.calls == (par_rank(w) == 0));
+    CHECK(w, par_zero_gather(m->z, w, PAR_ZERO_GRADIENT, 0, take_piece, &g) == PAR_ERR_ARGUMENT);
 }
 static void tensor_parallel(par_comm *w) { // parts of tensors become whole ones, and parts for another number
     const int n = par_size(w);
@@ -965,6 +985,7 @@ static void tensor_parallel(par_comm *w) { // parts of tensors become whole ones
     CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
     f = files_of(w, dir);
     open_tp(w, &m, self, n, par_rank(w), 1);
+    gather_tp(w, &m);
     CHECK_OK(w, par_zero_save(m.z, &f));
     CHECK_OK(w, par_zero_close(m.z));
     snprintf(path, sizeof path, "%s/model-s000001-00001-of-00001.safetensors", dir);
@@ -990,6 +1011,95 @@ static void tensor_parallel(par_comm *w) { // parts of tensors become whole ones
     CHECK_OK(w, par_close(self));
     remove_dir(w, dir);
 }
+// A file written in pieces is that of par_zero_safetensors_write, and its parts become a tensor again.
+enum { PARTS_M = 5, PARTS_N = 1030, PARTS = PARTS_N * PARTS_M };
+static int same_file(const char *a, const char *b) {
+    static const size_t most = 100000;
+    char *text[2] = {(char *)calloc(2, most), NULL};
+    size_t bytes[2];
+    text[1] = text[0] + most;
+    for (int i = 0; i < 2; i++) {
+        FILE *f = fopen(i ? b : a, "rb");
+        bytes[i] = f ? fread(text[i], 1, most, f) : 0;
+        if (f) fclose(f);
+    }
+    const int same = bytes[0] > 2 * PARTS && bytes[0] == bytes[1] && !memcmp(text[0], text[1], bytes[0]);
+    return free(text[0]), same;
+}
+static void write_parts(par_comm *w, const char *dir, const float *whole, const float *turned) {
+    char path[3][600], why[600];
+    par_zero_file_tensor list[3];
+    par_zero_safetensors_writer out;
+    memset(list, 0, sizeof list);
+    for (int i = 0; i < 3; i++) { // two parts of N x M, which the file has as M x N; and all of it
+        snprintf(list[i].name, sizeof list[i].name, "part%d", i);
+        list[i].dims = 2, list[i].dtype = PAR_F32, list[i].data = i < 2 ? turned + i * PARTS : whole;
+        list[i].shape[0] = i < 2 ? PARTS_M : 2 * PARTS_N, list[i].shape[1] = i < 2 ? PARTS_N : PARTS_M;
+        list[i].count = list[i].shape[0] * list[i].shape[1], list[i].bytes = list[i].count * sizeof(float);
+        snprintf(path[i], sizeof path[i], "%s/%d", dir, i);
+    }
+    CHECK(w, !par_zero_safetensors_write(path[0], list, 3, why, sizeof why));
+    for (size_t piece = 1; piece < 3 * PARTS; piece = piece * 70 + 1) {
+        CHECK(w, !par_zero_safetensors_create(path[1], list, 3, &out));
+        for (size_t at = 0, n; at < 2 * PARTS; at += n) {
+            n = PAR__MIN(piece, 2 * PARTS - at);
+            const size_t here = at < PARTS ? PAR__MIN(n, PARTS - at) : 0; // elements of part 0
+            CHECK(w, !par_zero_safetensors_put(&out, 2, 0, at, n, whole + at));
+            CHECK(w, !par_zero_safetensors_put(&out, 0, 1, at, here, whole + at));
+            const size_t next = at + here; // of part 1
+            if (n > here)
+                CHECK(w, !par_zero_safetensors_put(&out, 1, 1, next - PARTS, n - here, whole + next));
+        }
+        CHECK(w, !par_zero_safetensors_end(&out, 1) && same_file(path[0], path[1]));
+    }
+    list[0].dtype = PAR_BF16, list[0].bytes = list[0].count * 2; // rounded; not kept
+    CHECK(w, !par_zero_safetensors_create(path[2], list, 1, &out) &&
+                 !par_zero_safetensors_put(&out, 0, 0, 0, PARTS, whole));
+    CHECK(w, !par_zero_safetensors_end(&out, 0) && files_in(dir) == 2);
+    snprintf(path[2], sizeof path[2], "%s/none/file", dir);
+    CHECK(w, par_zero_safetensors_create(path[2], list, 1, &out) == PAR_ERR_FILE &&
+                 par_zero_safetensors_put(&out, 0, 0, 0, PARTS, whole) == PAR_ERR_FILE &&
+                 par_zero_safetensors_end(&out, 1) == PAR_ERR_FILE && strstr(out.why, "No such file"));
+}
+static void parts_of_files(par_comm *w) {
+    char dir[256], path[600];
+    par_zero_safetensors in;
+    float *whole = (float *)calloc(6 * PARTS, sizeof *whole), *turned = whole + 2 * PARTS,
+          *got = whole + 4 * PARTS;
+    scratch_memory(w, dir, sizeof dir);
+    snprintf(path, sizeof path, "%s/0", dir);
+    for (int i = 0; i < 2 * PARTS; i++) {
+        whole[i] = (float)i + 0.25f;
+        turned[i / PARTS * PARTS + i % PARTS_M * PARTS_N + i % PARTS / PARTS_M] = whole[i];
+    }
+    if (par_rank(w) == 0) write_parts(w, dir, whole, turned);
+    CHECK_OK(w, par_barrier(w));
+    CHECK(w, !par_zero_safetensors_open(path, &in));
+    for (int stage = 0; stage < 4; stage += 3) {
+        par_zero_desc d;
+        par_zero_tensor t;
+        par_zero *z;
+        par_zero_part parts[2] = {{par_zero_safetensors_find(&in, "part0"), 0, 1},
+                                  {par_zero_safetensors_find(&in, "part1"), PARTS, 1}};
+        memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+        d.comm = w, d.stage = stage, t.name = "w", t.dims = 2, t.shape[0] = 2 * PARTS_N;
+        t.shape[1] = PARTS_M;
+        CHECK_OK(w, par_zero_open(&d, &z));
+        CHECK(w, par_zero_add_unit(z, "unit") == 0 && par_zero_add_tensor(z, &t) == 0);
+        CHECK_OK(w, par_zero_commit(z));
+        CHECK_OK(w, par_zero_import(z, 0, parts, 2));
+        CHECK_OK(w, par_zero_read(z, 0, PAR_ZERO_VALUE, got));
+        CHECK(w, !memcmp(got, whole, 2 * PARTS * sizeof *got));
+        CHECK(w, par_zero_import(z, 0, parts, 1) == PAR_ERR_ARGUMENT &&
+                     says(w, "the parts of tensor w have 5150 elements, and it has 10300"));
+        parts[1].first--;
+        CHECK(w, par_zero_import(z, 0, parts, 2) == PAR_ERR_ARGUMENT && says(w, "must at 5150"));
+        CHECK_OK(w, par_zero_close(z));
+    }
+    par_zero_safetensors_close(&in);
+    free(whole);
+    remove_dir(w, dir);
+}
 static void open_stage(par_comm *w, par_zero **z, par_comm *self, int stage, size_t rows, int copy) {
     par_zero_desc d;
     par_zero_tensor t;
@@ -1001,7 +1111,9 @@ static void open_stage(par_comm *w, par_zero **z, par_comm *self, int stage, siz
     for (int i = 0; i < 3; i++) { // the last one is on all ranks
         snprintf(name, sizeof name, i == 2 ? "tied" : "stage%d.%d", stage, i);
         t.name = name, t.dims = 2, t.shape[0] = i == 2 ? rows : 3, t.shape[1] = 5;
-        t.run_count = i == 2, t.runs[0].count = rows * 5, t.runs[0].replica_id = copy;
+        par_shard part = par_shard_whole(t.shape, 2);
+        par_shard_replicate(&part, copy + 1, copy);
+        t.shard = i == 2 ? &part : NULL;
         CHECK(w, par_zero_add_tensor(*z, &t) == i);
     }
     CHECK_OK(w, par_zero_commit(*z));
@@ -1462,6 +1574,50 @@ static void rounding(par_comm *w) { // at random to bf16: right on average, and 
         CHECK_OK(w, par_zero_close(r.z));
     }
 }
+// A tensor that is on all ranks, as the parts of a pipeline: its gradients are summed over them.
+static void tied(par_comm *w) {
+    enum { COUNT = 70 };
+    const int n = par_size(w), rank = par_rank(w);
+    par_comm *alone;
+    par_zero *z[2]; // a copy on each rank; all of it here
+    CHECK_OK(w, par_split(w, rank, 0, &alone));
+    for (int stage = 0; stage < 4; stage++) {
+        float now[2][COUNT];
+        par_zero_report report[2];
+        for (int one = 0; one < 2; one++) {
+            par_zero_desc d;
+            par_zero_tensor t;
+            memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+            d.comm = alone, d.model_parallel_comm = one ? NULL : w, d.stage = stage, d.microbatches = 2;
+            d.accumulate_unsharded = stage > 1, d.seed = 3;
+            t.name = "tied", t.dims = 1, t.shape[0] = COUNT, t.tied_comm = one ? NULL : w;
+            par_shard part = par_shard_whole(t.shape, 1);
+            par_shard_replicate(&part, one ? 1 : n, one ? 0 : rank);
+            t.shard = &part;
+            CHECK_OK(w, par_zero_open(&d, &z[one]));
+            CHECK(w, par_zero_add_unit(z[one], "unit") == 0 && par_zero_add_tensor(z[one], &t) == 0);
+            CHECK_OK(w, par_zero_commit(z[one]));
+            CHECK_OK(w, par_zero_init(z[one], 0, 5, 0.5f, 0));
+            for (int k = 0; k < 2; k++) {
+                CHECK_OK(w, par_zero_backward_begin(z[one], 0));
+                for (int i = 0; i < COUNT; i++) // sums of small integers: exact in any order
+                    for (int r = one ? 0 : rank; r < (one ? n : rank + 1); r++)
+                        par_zero_grad(z[one], 0)[i] += (float)(i + 3 * r + k);
+                CHECK_OK(w, par_zero_backward_end(z[one], 0));
+            }
+            CHECK_OK(w, par_zero_read(z[one], 0, PAR_ZERO_GRADIENT, now[one]));
+        }
+        CHECK(w, !memcmp(now[0], now[1], sizeof now[0]) && now[0][1] > 1);
+        for (int one = 0; one < 2; one++) {
+            CHECK_OK(w, par_zero_step(z[one], 1, &report[one]));
+            CHECK_OK(w, par_zero_read(z[one], 0, PAR_ZERO_VALUE, now[one]));
+            CHECK_OK(w, par_zero_close(z[one]));
+        }
+        CHECK(w, !memcmp(now[0], now[1], sizeof now[0]) && now[0][1] != 0.5f * par_normal(3, 5, 1));
+        CHECK(w, fabs(report[0].grad_norm - report[1].grad_norm) < 1e-6 * report[1].grad_norm);
+    }
+    CHECK_OK(w, par_close(alone));
+}
 static void norms(par_comm *w) { // what ranks of model_parallel_comm have in common counts once
     par_zero *z;
     par_zero_desc d;
@@ -1474,7 +1630,9 @@ static void norms(par_comm *w) { // what ranks of model_parallel_comm have in co
     d.comm = alone, d.model_parallel_comm = w, d.optimizer = PAR_ZERO_SGD;
     own.name = "own", own.dims = common.dims = 1, own.shape[0] = 3, common.name = "common",
     common.shape[0] = 5;
-    common.run_count = 2, common.runs[0].count = 2, common.runs[0].replicas = n, common.runs[1].count = 3;
+    par_shard part = par_shard_whole(common.shape, 1);
+    part.run_count = 2, part.runs[0].count = 2, part.runs[0].replicas = n;
+    part.runs[1].count = 3, part.runs[1].offset = 2, common.shard = &part;
     CHECK_OK(w, par_zero_open(&d, &z));
     CHECK(w, par_zero_add_unit(z, "all") == 0 && par_zero_add_tensor(z, &own) == 0 &&
                  par_zero_add_tensor(z, &common) == 1);
@@ -1693,10 +1851,14 @@ static void bad_tensors(par_comm *w) { // are errors when they are added, and ag
     refused(w, z, &t, "tensor w of unit layer: group is -1");
     z = fresh(w, 1, &t), t.dims = 3, t.shape[0] = t.shape[1] = t.shape[2] = (size_t)1 << 24;
     refused(w, z, &t, "its shape is too large");
-    z = fresh(w, 1, &t), t.run_count = 9;
+    z = fresh(w, 1, &t);
+    par_shard part = par_shard_whole(t.shape, t.dims);
+    t.shard = &part, part.run_count = 9;
     refused(w, z, &t, "run_count must be 0 to 8");
-    z = fresh(w, 1, &t), t.run_count = 1, t.runs[0].count = 9;
+    z = fresh(w, 1, &t), t.shard = &part, part.run_count = 1, part.runs[0].count--;
     refused(w, z, &t, "tensor w of unit layer: the counts of its runs do not add up to its elements");
+    z = fresh(w, 1, &t), t.shard = &part, part.runs[0].count++, part.runs[0].offset = 1;
+    refused(w, z, &t, "tensor w of unit layer: a run exceeds the global tensor");
     z = fresh(w, 1, &t), t.name = "__metadata__";
     refused(w, z, &t, "this name is reserved by safetensors");
     memset(name, 'n', sizeof name), name[160] = 0;
@@ -1836,6 +1998,7 @@ const test tests[] = {
     {"hybrid_checkpoint", hybrid_checkpoint, TEST_ALONE | TEST_POWERS, 4, 60},
     {"precision_changes", precision_changes, TEST_ANY, 1, 60},
     {"tensor_parallel", tensor_parallel, TEST_ANY | TEST_POWERS, 1, 60},
+    {"parts_of_files", parts_of_files, TEST_ANY | TEST_SMALL, 1, 60},
     {"pipeline", pipeline, TEST_ANY, 1, 60},
     {"headers", headers, TEST_SERIAL, 1, 60},
     {"fifos", fifos, TEST_SERIAL, 1, 60},
@@ -1847,6 +2010,7 @@ const test tests[] = {
     {"quantized", quantized, TEST_ALONE | TEST_POWERS, 1, 60},
     {"overflow", overflow, TEST_ANY | TEST_SMALL, 1, 60},
     {"rounding", rounding, TEST_ALONE, 1, 60},
+    {"tied", tied, TEST_ANY | TEST_SMALL, 1, 60},
     {"norms", norms, TEST_ANY, 1, 60},
     {"contents", contents, TEST_ANY, 1, 60},
     {"schedules", schedules, TEST_SERIAL, 1, 60},

@@ -625,13 +625,13 @@ static const char *load_config(const char *path, gpt_config *g) {
 static void copy_values(void *user, size_t first, size_t count, float *values) {
     memcpy(values, (const float *)user + first, count * sizeof *values);
 }
-static void fill_parameters(trainer *t, float *local) {
+static void fill_parameters(trainer *t, float *whole) {
     for (int i = 0; i < t->model.tensor_count; i++)
         if (t->index[i] >= 0)
             must(t->world, par_zero_fill(t->zero, t->index[i], PAR_ZERO_VALUE, copy_values,
-                                         local + t->model.tensors[i].offset));
+                                         whole + t->model.tensors[i].total_offset));
     if (t->tied_head_index >= 0) // of the embedding's weight, the first of all
-        must(t->world, par_zero_fill(t->zero, t->tied_head_index, PAR_ZERO_VALUE, copy_values, local));
+        must(t->world, par_zero_fill(t->zero, t->tied_head_index, PAR_ZERO_VALUE, copy_values, whole));
 }
 static par_zero_checkpoint checkpoint_files(trainer *t, const char *dir) {
     par_zero_checkpoint f;
@@ -649,38 +649,22 @@ static const char *load_weights(trainer *t) {
         if (par_zero_load(t->zero, &f)) return par_last_error(t->world); // on all ranks alike
         return files_read_note(t->o.load, &c, &t->step);
     }
-    float *local = (float *)calloc(t->model.count + 1, sizeof *local);
     float *whole = (float *)calloc(t->model.total_count, sizeof *whole);
-    const char *why = local && whole ? NULL : "out of memory to load";
+    const char *why = whole ? NULL : "out of memory to load";
     if (!why)
         why = kind == LOAD_HUGGINGFACE ? files_load(&t->model, t->o.load, whole)
                                        : files_llmc_load(&t->model, t->o.load, whole);
-    if (!why) gpt_copy_weights(&t->model, local, whole, 0), fill_parameters(t, local);
-    return free(local), free(whole), why;
+    if (!why) fill_parameters(t, whole);
+    return free(whole), why;
 }
 // Sets initial values, which do not depend on how the model is split.
 static const char *init_weights(trainer *t) {
     for (int i = -1; i < t->model.tensor_count; i++) { // -1: the embedding's weight as a head
         const gpt_tensor *x = &t->model.tensors[i < 0 ? 0 : i];
         const int index = i < 0 ? t->tied_head_index : t->index[i];
-        par_tp_parameter p = i < 0 ? t->model.head.weight : *x->p;
-        const size_t n = p.local_rows * p.local_cols;
-        if (index < 0) continue;
-        const size_t bytes = n * par_tp_element_bytes(t->tp);
-        float *wide = (float *)calloc(n + 1, sizeof *wide), *narrow = (float *)calloc(n + 1, sizeof *narrow);
-        p.data = NULL;
-        const char *why =
-            wide && narrow && !t->device->alloc(t->device, bytes, &p.data) ? NULL : "out of memory to start";
-        if (!why && (x->init > 0 ? par_tp_init(t->tp, &p, x->stream, x->init)
-                                 : par_tp_fill(t->tp, &p, x->init < 0 ? 1.0f : 0.0f)))
-            why = par_last_error(t->world);
-        if (!why) must(t->world, t->device->copy(t->device, narrow, p.data, bytes, NULL));
-        if (!why) must(t->world, t->device->stream_sync(t->device, NULL));
-        if (!why) par_cast(wide, PAR_F32, narrow, par_tp_dtype(t->tp), n);
-        if (!why) must(t->world, par_zero_fill(t->zero, index, PAR_ZERO_VALUE, copy_values, wide));
-        if (p.data) t->device->free(t->device, p.data);
-        free(wide), free(narrow);
-        if (why) return why;
+        if (index >= 0 &&
+            par_zero_init(t->zero, index, x->stream, PAR__MAX(x->init, 0.0f), x->init < 0 ? 1.0f : 0.0f))
+            return par_last_error(t->world);
     }
     return NULL;
 }
@@ -741,23 +725,12 @@ static int has_unit(const trainer *t, int unit) {
 static par_result add_tensor(trainer *t, const gpt_tensor *x, const par_tp_parameter *p, int again) {
     par_zero_tensor z;
     char name[64];
-    size_t first, global, count;
-    const int shared = stage_shares_embedding(t) && x == &t->model.tensors[0] && t->tied_comm;
+    par_shard shard = par_tp_parameter_shard(t->tp, p);
+    if (x == &t->model.tensors[0] && t->tied_comm) par_shard_replicate(&shard, 2, again);
     memset(&z, 0, sizeof z);
     gpt_name(x, name, sizeof name);
-    z.name = name, z.dims = p->cols > 1 ? 2 : 1, z.shape[0] = p->local_rows, z.shape[1] = p->local_cols;
-    z.tensor_parallel = 1, z.global_shape[0] = p->rows, z.global_shape[1] = p->cols,
-    z.frozen = t->o.generate != NULL;
+    z.name = name, z.shard = &shard, z.frozen = t->o.generate != NULL;
     z.group = !x->decay, z.use_adamw = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
-    for (int j = 0; par_tp_shard(t->tp, p, j, &first, &global, &count, &z.runs[j].replicas); j++) {
-        const int cols = p->split == PAR_TP_SPLIT_COLS;
-        z.runs[j].count = cols ? p->rows * count : count * p->cols;
-        z.runs[j].offset = cols ? global : global * p->cols;
-        if (cols) z.runs[j].width = count, z.runs[j].stride = p->cols;
-        z.runs[j].replica_id = par_rank(t->tp_comm) % z.runs[j].replicas + (again ? z.runs[j].replicas : 0);
-        if (shared) z.runs[j].replicas *= 2;
-        z.run_count = j + 1;
-    }
     return par_zero_add_tensor(t->zero, &z) < 0 ? PAR_ERR_ARGUMENT : PAR_OK; // with its text
 }
 // Adds every tensor of this rank's stages to zero. Nothing is allocated yet.
