@@ -155,8 +155,8 @@ MODEL
     When ranks are threads, all memory is like that. Ordinary memory is staged through small shared buffers;
     large arrays with one reader are copied by process_vm_readv where the system allows it.
     A sum is ((x0 + x1) + x2) + ... in rank order (TREE_SUM adds pairs), for every size, algorithm and
-    transport; f16 and bf16 are added in f32 and rounded once. So par_all_reduce equals par_reduce_scatter
-    followed by par_all_gather to the bit.
+    transport; narrow floats (f16, bf16, f8) are added in f32 and rounded once. So par_all_reduce equals
+    par_reduce_scatter followed by par_all_gather to the bit.
     In place: send and recv are the same block, as each function says; otherwise they do not overlap.
     Errors: every function that can fail returns a par_result, and par_last_error(comm) describes the error.
     Errors, flight recorder, ledger and trace give the call site in the program, and where a layer made the
@@ -250,7 +250,11 @@ par_fail(par_comm *comm, par_result result, const char *format, ...);
 // so that sums wrap), family, accumulator, largest finite value, MPI's, NCCL's and CUDA's type, name in
 // safetensors files). The families: FLOAT and the integers SIGNED and UNSIGNED are types of C; a NARROW float
 // is only stored and sent: it is widened to its accumulator f32, and rounded once at the end. f16 is IEEE
-// binary16, bf16 the upper half of an f32. MPI_DATATYPE_NULL: MPI has no such type.
+// binary16, bf16 the upper half of an f32. The f8 types are those of the OCP 8-bit Floating Point
+// Specification 1.0, with so many bits of exponent and mantissa; E4M3 has no infinities. A number beyond the
+// largest finite one becomes that one, as infinity does (the specification's saturating mode, CUDA's
+// __NV_SATFINITE); NaN stays NaN. MPI_DATATYPE_NULL: MPI has no such type. ncclUint8 for a float: NCCL moves
+// its bytes and adds none.
 #define PAR_DTYPES(X)                                                                                        \
     X(PAR_F64,  f64,  double,   double,   FLOAT,    PAR_F64, 1.7976931348623157e308,                         \
       MPI_DOUBLE,        ncclFloat64,  CUDA_R_64F,  "F64")                                                   \
@@ -260,6 +264,8 @@ par_fail(par_comm *comm, par_result result, const char *format, ...);
       MPI_DATATYPE_NULL, ncclFloat16,  CUDA_R_16F,  "F16")                                                   \
     X(PAR_BF16, bf16, uint16_t, float,    NARROW,   PAR_F32, 3.3895313892515355e38,                          \
       MPI_DATATYPE_NULL, ncclBfloat16, CUDA_R_16BF, "BF16")                                                  \
+    X(PAR_F8_E4M3, f8_e4m3, uint8_t, float,  NARROW,   PAR_F32, 448.0,                                       \
+      MPI_DATATYPE_NULL, ncclUint8,    CUDA_R_8F_E4M3, "F8_E4M3")                                            \
     X(PAR_I8,   i8,   int8_t,   uint8_t,  SIGNED,   PAR_I8,  INT8_MAX,                                       \
       MPI_INT8_T,        ncclInt8,     CUDA_R_8I,   "I8")                                                    \
     X(PAR_U8,   u8,   uint8_t,  uint8_t,  UNSIGNED, PAR_U8,  UINT8_MAX,                                      \
@@ -1273,6 +1279,35 @@ PAR__HOST_DEVICE uint16_t par__f16_narrow(float f) {
     out = magnitude > 0x7f800000u ? 0x7e00u : out;
     return (uint16_t)(out | sign);
 }
+
+// Floats of 8 bits with `mantissa` bits of mantissa and this bias of the exponent, without branches. Widening
+// shifts the bits of a normal number and rebases its exponent; a subnormal one is read as if its hidden bit
+// were 1, which a subtraction takes away. Codes from `special` on are no finite numbers: they get f32's
+// largest exponent.
+PAR__HOST_DEVICE float par__f8_widen(uint8_t x, uint32_t mantissa, uint32_t bias, uint32_t special) {
+    const uint32_t code = x & 0x7fu, magnitude = code << (23 - mantissa);
+    const uint32_t rebase = (127 - bias) << 23, least = (128 - bias) << 23; // the least normal number
+    const uint32_t tiny = par__f32_to_bits(par__bits_to_f32(magnitude + least) - par__bits_to_f32(least));
+    uint32_t bits = code >> mantissa ? magnitude + rebase : tiny;
+    bits = code >= special ? magnitude | 0x7f800000u : bits;
+    return par__bits_to_f32(bits | ((uint32_t)x & 0x80u) << 24);
+}
+// Narrowing rounds as par__f16_narrow does; the number that is added for subnormal results is the f32 whose
+// last place is the least subnormal number. What is beyond the largest finite number becomes that.
+PAR__HOST_DEVICE uint8_t par__f8_narrow(float f, uint32_t mantissa, uint32_t bias, uint32_t special,
+                                        uint32_t nan) {
+    const uint32_t b = par__f32_to_bits(f), magnitude = b & 0x7fffffffu, shift = 23 - mantissa;
+    const uint32_t rebase = (127 - bias) << 23, align = (151 - bias - mantissa) << 23;
+    const uint32_t half = (1u << (shift - 1)) - 1;
+    const uint32_t normal = (magnitude - rebase + half + ((magnitude >> shift) & 1u)) >> shift;
+    const uint32_t tiny = par__f32_to_bits(par__bits_to_f32(magnitude) + par__bits_to_f32(align)) - align;
+    uint32_t code = magnitude < rebase + (1u << 23) ? tiny : normal;
+    code = code >= special ? special - 1 : code;
+    code = magnitude > 0x7f800000u ? nan : code;
+    return (uint8_t)(code | (b >> 24 & 0x80u));
+}
+PAR__HOST_DEVICE float par__f8_e4m3_widen(uint8_t x) { return par__f8_widen(x, 3, 7, 0x7f); }
+PAR__HOST_DEVICE uint8_t par__f8_e4m3_narrow(float f) { return par__f8_narrow(f, 3, 7, 0x7f, 0x7f); }
 
 // A double must not be rounded twice on its way to a narrow float: round to f32 toward odd first, then to the
 // narrow type.

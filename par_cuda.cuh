@@ -102,8 +102,9 @@ MODEL
     Backends. nccl: any ranks, one per GPU. peer: ranks of one node, threads or processes, any number per GPU;
     ranks exchange the addresses of their arrays, and each rank reduces its slice of all arrays; hosts wait
     for hosts, and no device waits for a device. staging: through host memory and par.h; anywhere, slow.
-    Sums. peer and staging add in rank order with half types in f32, and give the bits of par.h; so does nccl
-    for PAR_TREE_SUM and with desc.exact. Otherwise NCCL chooses the order, and two runs may differ.
+    Sums. peer and staging add in rank order with narrow floats in f32, and give the bits of par.h; so does
+    nccl for PAR_TREE_SUM, for 8-bit floats and with desc.exact. Otherwise NCCL chooses the order, and two
+    runs may differ.
     Memory. The caller frees what it allocates. The peer backend between processes needs memory from
     cudaMalloc. Allocate and free arrays that are sent with par_cuda_alloc and par_cuda_free, because
     par_cuda_free tells the other processes to unmap them.
@@ -461,15 +462,22 @@ PAR_DTYPES(X)
     default: return PAR_ERR_ARGUMENT;                                                                        \
     }
 
-// Loads or stores eight elements from `at` on, in 16-byte accesses where alignment allows; beyond n load
-// gives 0 and store does nothing.
+// Loads or stores eight elements from `at` on, in accesses of 16 bytes (of 8 for 8-bit floats) where
+// alignment allows; beyond n load gives 0 and store does nothing.
 template <class T>
 static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size_t at, size_t n) {
-    const bool whole = at + 8 <= n && (uintptr_t)(p + at) % 16 == 0;
+    const bool whole = at + 8 <= n && (uintptr_t)(p + at) % (sizeof(T) == 1 ? 8 : 16) == 0;
     if (whole && sizeof(T) == 4) {
         const float4 a = *(const float4 *)(const void *)(p + at),
                      b = *(const float4 *)(const void *)(p + at + 4);
         x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+    } else if (whole && sizeof(T) == 1) {
+        const uint2 v = *(const uint2 *)(const void *)(p + at);
+        for (int i = 0; i < 8; i++) {
+            T one;
+            *(uint8_t *)(void *)&one = (uint8_t)((i < 4 ? v.x : v.y) >> 8 * (i % 4));
+            x[i] = (float)par__cuda_widen(one);
+        }
     } else if (whole) {
         const uint4 v = *(const uint4 *)(const void *)(p + at);
         const uint32_t w[4] = {v.x, v.y, v.z, v.w};
@@ -485,11 +493,19 @@ static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size
 }
 template <class T>
 static __device__ __forceinline__ void par__cuda_store(T *p, const float *x, size_t at, size_t n) {
-    const bool whole = at + 8 <= n && (uintptr_t)(p + at) % 16 == 0;
+    const bool whole = at + 8 <= n && (uintptr_t)(p + at) % (sizeof(T) == 1 ? 8 : 16) == 0;
     if (whole && sizeof(T) == 4) {
         float4 a, b;
         a.x = x[0], a.y = x[1], a.z = x[2], a.w = x[3], b.x = x[4], b.y = x[5], b.z = x[6], b.w = x[7];
         *(float4 *)(void *)(p + at) = a, *(float4 *)(void *)(p + at + 4) = b;
+    } else if (whole && sizeof(T) == 1) {
+        uint2 v = {0, 0};
+        for (int i = 0; i < 8; i++) {
+            T one;
+            par__cuda_round(&one, x[i]);
+            (i < 4 ? v.x : v.y) |= (uint32_t) * (uint8_t *)(void *)&one << 8 * (i % 4);
+        }
+        *(uint2 *)(void *)(p + at) = v;
     } else if (whole) {
         uint32_t w[4];
         for (int i = 0; i < 4; i++) {
@@ -651,13 +667,40 @@ static void par__cuda_reduction_open(par__cuda_reduction *s, par_op op, int rank
     s->factor = s->op == PAR_SCALED_SUM ? par_op_factor(op) : 1;
 }
 
-// Casts between float types, eight elements a thread. In place only if both types have the same size.
-template <class D, class S> static __global__ void par__cuda_k_cast(D *to, const S *from, size_t n) {
+// Casts between types that accumulate in f32, eight elements a thread. In place only if both types have the
+// same size.
+typedef void (*par__cuda_cast_kernel)(void *to, const void *from, size_t n);
+template <class D, class S> static __global__ void par__cuda_k_cast(void *to, const void *from, size_t n) {
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float x[8];
-        par__cuda_load(x, from, at, n), par__cuda_store(to, x, at, n);
+        par__cuda_load(x, (const S *)from, at, n), par__cuda_store((D *)to, x, at, n);
     }
+}
+template <class D, class S> static par__cuda_cast_kernel par__cuda_cast_kernel_of(float *, float *) {
+    return par__cuda_k_cast<D, S>;
+}
+template <class D, class S> static par__cuda_cast_kernel par__cuda_cast_kernel_of(...) { return NULL; }
+template <class D> static par__cuda_cast_kernel par__cuda_cast_kernel_to(par_dtype st) {
+#define X(constant, name, ...)                                                                               \
+    case constant:                                                                                           \
+        return par__cuda_cast_kernel_of<D, par__cuda_##name>(                                                \
+            (typename par__cuda_accumulator<D>::type *)NULL,                                                 \
+            (typename par__cuda_accumulator<par__cuda_##name>::type *)NULL);
+    switch (st) {
+        PAR_DTYPES(X)
+    default: return NULL;
+    }
+#undef X
+}
+static par__cuda_cast_kernel par__cuda_find_cast_kernel(par_dtype dt, par_dtype st) { // NULL: there is none
+#define X(constant, name, ...)                                                                               \
+    case constant: return par__cuda_cast_kernel_to<par__cuda_##name>(st);
+    switch (dt) {
+        PAR_DTYPES(X)
+    default: return NULL;
+    }
+#undef X
 }
 // Casts between any types, as par_cast does: floats to integers truncate and saturate, and NaN gives 0.
 static __global__ void par__cuda_k_cast_any(void *to, par_dtype dt, const void *from, par_dtype st,
@@ -666,7 +709,6 @@ static __global__ void par__cuda_k_cast_any(void *to, par_dtype dt, const void *
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
         par__cast_one(to, dt, from, st, i);
 }
-static int par__cuda_widens_to_f32(par_dtype d) { return par_dtype_traits_of(d)->accumulator == PAR_F32; }
 static par_result par__cuda_cast(par_cuda *cuda, void *dst, par_dtype dt, const void *src, par_dtype st,
                                  size_t n, cudaStream_t stream) {
     if (!par_dtype_bytes(dt) || !par_dtype_bytes(st) || (n && (!dst || !src))) return PAR_ERR_ARGUMENT;
@@ -675,14 +717,9 @@ static par_result par__cuda_cast(par_cuda *cuda, void *dst, par_dtype dt, const 
         PAR__CUDA_CALL(cudaMemcpyAsync(dst, src, n * par_dtype_bytes(dt), cudaMemcpyDeviceToDevice, stream));
         return PAR_OK;
     }
+    const par__cuda_cast_kernel kernel = par__cuda_find_cast_kernel(dt, st);
     const dim3 eights(par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS)), threads(PAR__CUDA_THREADS);
-    if (par__cuda_widens_to_f32(dt) && par__cuda_widens_to_f32(st)) {
-        PAR__CUDA_DISPATCH_FLOAT(
-            dt, D,
-            PAR__CUDA_DISPATCH_FLOAT(st, S,
-                                     return par__cuda_launch(cuda, par__cuda_k_cast<D, S>, eights, threads, 0,
-                                                             stream, (D *)dst, (const S *)src, n)));
-    }
+    if (kernel) return par__cuda_launch(cuda, kernel, eights, threads, 0, stream, dst, src, n);
     return par__cuda_launch(cuda, par__cuda_k_cast_any, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS), threads,
                             0, stream, dst, dt, src, st, n);
 }
@@ -1785,6 +1822,10 @@ static ncclDataType_t par__cuda_nccl_type(par_dtype d) {
 #undef X
     return types[d];
 }
+// NCCL could add 8-bit floats from version 2.24 and sm_90 on ("FP8 reduction support begins with sm90 capable
+// devices", its src/enqueue.cc), but it would round after each addition. So it moves them as bytes, and the
+// kit's kernel adds them in f32 on every device, as for exact sums.
+static int par__cuda_nccl_adds(par_dtype d) { return d == PAR_U8 || par__cuda_nccl_type(d) != ncclUint8; }
 // Calls on a nonblocking NCCL communicator may return before they are complete: the host polls until the
 // deadline.
 static par_result par__cuda_nccl_wait_ready(par__cuda_comm *l, const char *what) {
@@ -1842,8 +1883,10 @@ static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par
     size_t first, count, at, n;
     par__cuda_reduced_range(l, k, l->me, &first, &count);
     if (l->n > PAR__CUDA_MAX_PEERS)
-        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, par_kind_name(k->kind),
-                              "exact sums need 64 ranks or fewer");
+        return par__cuda_fail(
+            cuda, PAR_ERR_UNSUPPORTED, par_kind_name(k->kind),
+            "sums in rank order (desc.exact, PAR_TREE_SUM, 8-bit floats) need 64 ranks or fewer: "
+            "add in bf16 without desc.exact");
     const size_t bytes = PAR__MAX((size_t)1, count) * (size_t)l->n * e;
     if (l->scratch_bytes < bytes) {
         if (l->scratch) PAR__CUDA_CALL(cudaFreeAsync(l->scratch, cuda->comm_stream));
@@ -1924,7 +1967,8 @@ static par_result par__cuda_nccl_collective(par__cuda_comm *l, const par_call *k
     const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
     cudaStream_t stream = l->cuda->comm_stream;
     const int sum = par__cuda_is_reduction(k);
-    if (sum && !l->cuda->desc.exact && (k->op & 255u) != PAR_TREE_SUM) return par__cuda_nccl_reduce(l, k);
+    if (sum && !l->cuda->desc.exact && (k->op & 255u) != PAR_TREE_SUM && par__cuda_nccl_adds(k->dtype))
+        return par__cuda_nccl_reduce(l, k);
     if (k->kind == PAR_KIND_ALL_GATHER)
         PAR__CUDA_NCCL_CALL(ncclAllGather(k->send, k->recv, k->count, type, l->nccl, stream));
     else if (k->kind == PAR_KIND_BROADCAST)

@@ -1861,6 +1861,102 @@ static void kernels_agree(par_comm *w) { // every instruction set gives the same
                 }
 }
 
+// 8-bit floats against a second implementation: all codes, and the nearest of them for many values.
+typedef struct f8_format {
+    par_dtype dtype;
+    int exponent_bits, mantissa_bits, has_infinity; // without infinities, only the code of all ones is NaN
+} f8_format;
+static const f8_format f8_formats[] = {{PAR_F8_E4M3, 4, 3, 0}};
+enum { F8_FORMATS = sizeof f8_formats / sizeof f8_formats[0] };
+
+static double f8_value(const f8_format *f, unsigned code) {
+    const int m = f->mantissa_bits, bias = (1 << (f->exponent_bits - 1)) - 1;
+    const int exponent = (int)(code & 0x7f) >> m, fraction = (int)code & ((1 << m) - 1);
+    const int top = exponent == (1 << f->exponent_bits) - 1;
+    const double sign = code & 0x80 ? -1 : 1;
+    if (top && f->has_infinity) return fraction ? NAN : sign * INFINITY;
+    if (top && fraction == (1 << m) - 1) return NAN;
+    return sign * ldexp(fraction + (exponent ? 1 << m : 0), (exponent ? exponent : 1) - bias - m);
+}
+static unsigned f8_largest(const f8_format *f) {
+    unsigned code = 0x7f;
+    while (!isfinite(f8_value(f, code))) code--;
+    return code;
+}
+// The nearest finite code of a number; of two, the even one.
+static unsigned f8_nearest(const f8_format *f, double x) {
+    unsigned low = 0, high = f8_largest(f);
+    const double size = fabs(x);
+    while (low + 1 < high) {
+        const unsigned middle = (low + high) / 2;
+        if (f8_value(f, middle) <= size)
+            low = middle;
+        else
+            high = middle;
+    }
+    const double down = size - f8_value(f, low), up = f8_value(f, high) - size;
+    return (down < up || (down == up && low % 2 == 0) ? low : high) | (signbit(x) ? 0x80u : 0);
+}
+static int f8_is(const f8_format *f, unsigned code, double x) { // what x is to become
+    return isnan(x) ? isnan(f8_value(f, code)) : code == f8_nearest(f, x);
+}
+static size_t f8_wrong(const f8_format *f, const float *x, size_t n) { // by all kernels, and from f64
+    static uint8_t code[1 << 16];
+    size_t wrong = 0;
+    for (int s = 0; s < usable_sets(); s++) {
+        kernel_sets[s]->of[f->dtype].narrow(code, x, n);
+        for (size_t i = 0; i < n; i++) wrong += !f8_is(f, code[i], (double)x[i]);
+    }
+    for (size_t i = 0; i < n; i += 7) {
+        const double wide = (double)x[i];
+        put(code, f->dtype, 0, wide);
+        wrong += !f8_is(f, code[0], wide);
+    }
+    return wrong;
+}
+static void f8_codes(par_comm *w, const f8_format *f) {
+    float x[256], between[6 * 128];
+    uint8_t code[256];
+    size_t wrong = 0, n = 0;
+    for (unsigned c = 0; c < 256; c++) code[c] = (uint8_t)c;
+    for (int s = 0; s < usable_sets(); s++) {
+        kernel_sets[s]->of[f->dtype].widen(x, code, 256);
+        for (unsigned c = 0; c < 256; c++) {
+            const double want = f8_value(f, c);
+            wrong += isnan(want) ? !isnan(x[c]) : (double)x[c] != want || !signbit(x[c]) != !signbit(want);
+        }
+    }
+    CHECK(w, !wrong && par_dtype_traits_of(f->dtype)->max == f8_value(f, f8_largest(f)));
+    for (unsigned c = 0; c < f8_largest(f); c++) { // halfway between two codes, and next to it
+        const double half = (f8_value(f, c) + f8_value(f, c + 1)) / 2;
+        for (int sign = -1; sign < 2; sign += 2) {
+            between[n++] = (float)(half * sign), between[n++] = (float)half * (float)sign * 1.0000001f,
+            between[n++] = nextafterf((float)half, 0) * (float)sign;
+            put(code, f->dtype, 0, half * sign * (1 + 1e-15)); // f32 would round it to the half
+            wrong += code[0] != (c + 1) + (sign < 0 ? 0x80u : 0);
+        }
+    }
+    CHECK(w, !wrong && !f8_wrong(f, between, n));
+}
+static void eight_bit_floats(par_comm *w) {
+    static float x[1 << 16];
+    for (int k = 0; k < F8_FORMATS; k++) {
+        f8_codes(w, &f8_formats[k]);
+        for (uint32_t low = 0; low < 5; low++) { // every sign, exponent and 7 bits of mantissa
+            static const uint32_t ends[] = {0, 1, 0x7fff, 0x8000, 0xffff};
+            for (uint32_t high = 0; high < 1 << 16; high++) {
+                const uint32_t bits = high << 16 | ends[low];
+                memcpy(&x[high], &bits, sizeof bits);
+            }
+            CHECK(w, !f8_wrong(&f8_formats[k], x, 1 << 16));
+        }
+        int described = 0;
+        for (int d = 0; d < PAR_DTYPE_COUNT; d++)
+            described += is_float((par_dtype)d) && par_dtype_bytes((par_dtype)d) == 1;
+        CHECK(w, described == F8_FORMATS);
+    }
+}
+
 // Every way to write a result: to one or several places, through the caches or past them, aligned or not.
 static void kernels_write(par_comm *w) {
     static double a[5][3000] __attribute__((aligned(64))), x[3][3000] __attribute__((aligned(64)));
@@ -1964,6 +2060,7 @@ const test tests[] = {
     {"random_numbers", random_numbers, TEST_SERIAL, 1, 60},
     {"casts", casts, TEST_SERIAL, 1, 60},
     {"kernels_agree", kernels_agree, TEST_SERIAL, 1, 60},
+    {"eight_bit_floats", eight_bit_floats, TEST_SERIAL, 1, 60},
     {"kernels_write", kernels_write, TEST_SERIAL, 1, 60},
     {"device", device, TEST_SERIAL, 1, 60},
     {"gemm", gemm, TEST_SERIAL, 1, 60},

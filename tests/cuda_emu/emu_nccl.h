@@ -61,8 +61,17 @@ static thread_local std::vector<emu_group_call> emu_group_calls;
 static int emu_at_head(const emu_participant &p) {
     return p.in && !p.stream->work.empty() && p.stream->work.front().id == p.op;
 }
+// The emulated GPU stands for every one from sm_80 on, and only from sm_90 on NCCL adds 8-bit floats: "FP8
+// reduction support begins with sm90 capable devices" (its src/enqueue.cc, ncclInvalidArgument).
+static int emu_nccl_is_f8(ncclDataType_t t) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 0)
+    return t == ncclFloat8e4m3 || t == ncclFloat8e5m2;
+#else
+    return (void)t, 0;
+#endif
+}
 static size_t emu_nccl_bytes(ncclDataType_t t) {
-    return t == ncclInt8 || t == ncclUint8                         ? 1
+    return t == ncclInt8 || t == ncclUint8 || emu_nccl_is_f8(t)    ? 1
            : t == ncclFloat16 || t == ncclBfloat16                 ? 2
            : t == ncclInt32 || t == ncclUint32 || t == ncclFloat32 ? 4
                                                                    : 8;
@@ -141,6 +150,7 @@ static ncclResult_t emu_collective(ncclComm *comm, int kind, const void *send, v
     emu_group *g = comm->group;
     CUstream_st *s = emu_stream(stream);
     if (comm->aborted) return ncclInvalidUsage;
+    if (emu_nccl_is_f8(type) && kind != EMU_ALL_GATHER && kind != EMU_BROADCAST) return ncclInvalidArgument;
     std::shared_ptr<emu_collective_op> &j = g->joints[comm->sequence++];
     if (!j) {
         j.reset(new emu_collective_op());
