@@ -266,6 +266,8 @@ par_fail(par_comm *comm, par_result result, const char *format, ...);
       MPI_DATATYPE_NULL, ncclBfloat16, CUDA_R_16BF, "BF16")                                                  \
     X(PAR_F8_E4M3, f8_e4m3, uint8_t, float,  NARROW,   PAR_F32, 448.0,                                       \
       MPI_DATATYPE_NULL, ncclUint8,    CUDA_R_8F_E4M3, "F8_E4M3")                                            \
+    X(PAR_F8_E5M2, f8_e5m2, uint8_t, float,  NARROW,   PAR_F32, 57344.0,                                     \
+      MPI_DATATYPE_NULL, ncclUint8,    CUDA_R_8F_E5M2, "F8_E5M2")                                            \
     X(PAR_I8,   i8,   int8_t,   uint8_t,  SIGNED,   PAR_I8,  INT8_MAX,                                       \
       MPI_INT8_T,        ncclInt8,     CUDA_R_8I,   "I8")                                                    \
     X(PAR_U8,   u8,   uint8_t,  uint8_t,  UNSIGNED, PAR_U8,  UINT8_MAX,                                      \
@@ -1308,6 +1310,8 @@ PAR__HOST_DEVICE uint8_t par__f8_narrow(float f, uint32_t mantissa, uint32_t bia
 }
 PAR__HOST_DEVICE float par__f8_e4m3_widen(uint8_t x) { return par__f8_widen(x, 3, 7, 0x7f); }
 PAR__HOST_DEVICE uint8_t par__f8_e4m3_narrow(float f) { return par__f8_narrow(f, 3, 7, 0x7f, 0x7f); }
+PAR__HOST_DEVICE float par__f8_e5m2_widen(uint8_t x) { return par__f8_widen(x, 2, 15, 0x7c); }
+PAR__HOST_DEVICE uint8_t par__f8_e5m2_narrow(float f) { return par__f8_narrow(f, 2, 15, 0x7c, 0x7e); }
 
 // A double must not be rounded twice on its way to a narrow float: round to f32 toward odd first, then to the
 // narrow type.

@@ -1866,7 +1866,7 @@ typedef struct f8_format {
     par_dtype dtype;
     int exponent_bits, mantissa_bits, has_infinity; // without infinities, only the code of all ones is NaN
 } f8_format;
-static const f8_format f8_formats[] = {{PAR_F8_E4M3, 4, 3, 0}};
+static const f8_format f8_formats[] = {{PAR_F8_E4M3, 4, 3, 0}, {PAR_F8_E5M2, 5, 2, 1}};
 enum { F8_FORMATS = sizeof f8_formats / sizeof f8_formats[0] };
 
 static double f8_value(const f8_format *f, unsigned code) {
