@@ -2445,72 +2445,32 @@ par_result par_cuda_window_close(par_comm *comm, void *window) {
 // Each thread takes eight elements at a time; everything is read and written once.
 
 #if defined(PAR_ZERO_H)
-template <int WHAT> // the optimizer
-static __device__ __forceinline__ void par__cuda_optimizer_step(const par_zero_update &a, float *w,
-                                                                const float *g, float *m, float *v) {
-    const float lr = a.hyper.lr, b1 = a.hyper.beta1, b2 = a.hyper.beta2,
-                decay = 1 - lr * a.hyper.weight_decay;
-    const float mu = a.hyper.momentum;
-    for (int i = 0; i < 8; i++) {
-        const float x = g[i] * a.scale;
-        if (WHAT == PAR_ZERO_ADAMW) {
-            m[i] = b1 * m[i] + (1 - b1) * x, v[i] = b2 * v[i] + (1 - b2) * x * x;
-            w[i] = w[i] * decay -
-                   lr * (m[i] * a.bias_correction1 / (sqrtf(v[i] * a.bias_correction2) + a.hyper.epsilon));
-        } else if (WHAT == PAR_ZERO_SGD) {
-            const bool mixed = a.hyper.nesterov || mu == 0;
-            const float y = x + a.hyper.weight_decay * w[i];
-            m[i] = mu * m[i] + y;
-            w[i] -= lr * (mixed ? y + mu * m[i] : m[i]);
-        } else if (WHAT == PAR_ZERO_LION) {
-            const float c = b1 * m[i] + (1 - b1) * x;
-            m[i] = b2 * m[i] + (1 - b2) * x;
-            w[i] = w[i] * decay - (c > 0 ? lr : c < 0 ? -lr : 0.0f);
-        } else if (WHAT == PAR_ZERO_LAMB) { // m and v have moved on already
-            const float u = m[i] * a.bias_correction1 / (sqrtf(v[i] * a.bias_correction2) + a.hyper.epsilon);
-            w[i] -= lr * a.trust_ratio * (u + a.hyper.weight_decay * w[i]);
-        } else {
-            w[i] = w[i] * decay - lr * x;
-        }
-    }
-}
-// Stochastic rounding to bf16: rounds up with a probability equal to the part that is cut off. Eight elements
-// use one block of random bits.
-static __device__ __forceinline__ void par__cuda_round_stochastically(par__cuda_bf16 *to, const float *x,
-                                                                      size_t at, size_t n,
-                                                                      const par_zero_update &a) {
-    uint32_t random[4];
-    par__philox_at(a.seed, a.stream, (a.first + at) / 8, random);
-    for (size_t i = 0; i < 8 && at + i < n; i++) {
-        const uint32_t bits = par__f32_to_bits(x[i]), r = random[i / 2] >> 16 * (i % 2) & 0xFFFFu;
-        if ((bits & 0x7F800000u) == 0x7F800000u)
-            par__cuda_round(to + at + i, x[i]);
-        else
-            to[at + i].bits = (uint16_t)((bits + r) >> 16);
-    }
-}
-template <int WHAT, class G>
+template <int OPTIMIZER, int READS, int WRITES, class G>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_update(par_zero_update a, size_t n, float *w, void *stored, par_dtype type, const G *g,
                        float *m, float *v, float *ema) {
     if (!par__zero_apply_control(&a)) return;
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
-        float ws[8], gs[8], ms[8], vs[8];
+        float ws[8], gs[8], ms[8] = {0}, vs[8] = {0};
         par__cuda_load(ws, w, at, n), par__cuda_load(gs, g, at, n);
-        if (m) par__cuda_load(ms, m, at, n);
-        if (v) par__cuda_load(vs, v, at, n);
-        par__cuda_optimizer_step<WHAT>(a, ws, gs, ms, vs);
+        if (READS > 0) par__cuda_load(ms, m, at, n);
+        if (READS > 1) par__cuda_load(vs, v, at, n);
+        for (int i = 0; i < 8; i++) {
+            par__zero_element e = {ws[i], ms[i], vs[i]};
+            par__zero_step_element((par_zero_optimizer)OPTIMIZER, &a, &e, gs[i]);
+            ws[i] = e.w, ms[i] = e.m, vs[i] = e.v;
+        }
         par__cuda_store(w, ws, at, n);
-        if (m && WHAT != PAR_ZERO_LAMB && WHAT != PAR_ZERO_MUON) par__cuda_store(m, ms, at, n);
-        if (v && WHAT == PAR_ZERO_ADAMW) par__cuda_store(v, vs, at, n);
+        if (WRITES > 0) par__cuda_store(m, ms, at, n);
+        if (WRITES > 1) par__cuda_store(v, vs, at, n);
         if (ema) {
             par__cuda_load(gs, ema, at, n);
-            for (int i = 0; i < 8; i++) gs[i] = a.ema * gs[i] + (1 - a.ema) * ws[i];
+            for (int i = 0; i < 8; i++) gs[i] = par__zero_average(gs[i], ws[i], a.ema);
             par__cuda_store(ema, gs, at, n);
         }
         if (stored && a.seed && type == PAR_BF16)
-            par__cuda_round_stochastically((par__cuda_bf16 *)stored, ws, at, n, a);
+            par__zero_round_eight((uint16_t *)stored + at, ws, n - at, &a, a.first + at);
         else if (stored && type == PAR_BF16)
             par__cuda_store((par__cuda_bf16 *)stored, ws, at, n);
         else if (stored)
@@ -2518,25 +2478,29 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     }
 }
 static par_cuda *par__cuda_of_zero(const par_zero_kernels *k) { return par__cuda_of(k->device); }
+template <class G>
+static par_result par__cuda_update(const par_cuda *cuda, const par_zero_update *a, size_t n, float *w,
+                                   void *stored, par_dtype stored_type, const G *g, float *m, float *v,
+                                   float *ema) {
+    const unsigned blocks = par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS);
+    switch (a->optimizer) {
+#define X(constant, name, states, reads, writes)                                                             \
+    case constant:                                                                                           \
+        return par__cuda_launch(cuda, par__cuda_k_update<constant, reads, writes, G>, blocks,                \
+                                PAR__CUDA_THREADS, 0, cuda->stream, *a, n, w, stored, stored_type, g, m, v,  \
+                                ema);
+        PAR_ZERO_OPTIMIZERS(X)
+#undef X
+    default: return PAR_ERR_ARGUMENT;
+    }
+}
 static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_update *a, size_t n, float *w,
                                      void *stored, par_dtype stored_type, const void *g, par_dtype g_type,
                                      float *m, float *v, float *ema) {
-    par_cuda *cuda = par__cuda_of_zero(k);
-    const unsigned blocks = par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS);
     if (!n) return PAR_OK;
-#define PAR__CUDA_UPDATE(what)                                                                               \
-    case what:                                                                                               \
-        return par__cuda_launch(cuda, par__cuda_k_update<what, G>, blocks, PAR__CUDA_THREADS, 0,             \
-                                cuda->stream, *a, n, w, stored, stored_type, (const G *)g, m, v, ema);
     PAR__CUDA_DISPATCH_FLOAT(
-        g_type, G, switch (a->optimizer) {
-            PAR__CUDA_UPDATE(PAR_ZERO_ADAMW)
-            PAR__CUDA_UPDATE(PAR_ZERO_SGD)
-            PAR__CUDA_UPDATE(PAR_ZERO_LION)
-            PAR__CUDA_UPDATE(PAR_ZERO_LAMB)
-            PAR__CUDA_UPDATE(PAR_ZERO_MUON)
-        default: return PAR_ERR_ARGUMENT;
-        })
+        g_type, G,
+        return par__cuda_update(par__cuda_of_zero(k), a, n, w, stored, stored_type, (const G *)g, m, v, ema))
     return PAR_OK;
 }
 static par_result par__cuda_z_square_sum(const par_zero_kernels *k, const void *x, par_dtype type, size_t n,
@@ -2555,12 +2519,10 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
         par__cuda_load(ws, w, at, n), par__cuda_load(gs, g, at, n), par__cuda_load(ms, m, at, n),
             par__cuda_load(vs, v, at, n);
         for (int i = 0; i < 8; i++) {
-            const float x = gs[i] * a.scale;
-            ms[i] = a.hyper.beta1 * ms[i] + (1 - a.hyper.beta1) * x,
-            vs[i] = a.hyper.beta2 * vs[i] + (1 - a.hyper.beta2) * x * x;
-            const double u =
-                (double)(ms[i] * a.bias_correction1 / (sqrtf(vs[i] * a.bias_correction2) + a.hyper.epsilon) +
-                         a.hyper.weight_decay * ws[i]);
+            par__zero_element e = {ws[i], ms[i], vs[i]};
+            par__zero_update_moments(&a, &e, gs[i]);
+            ms[i] = e.m, vs[i] = e.v;
+            const double u = (double)par__zero_lamb_direction(&a, &e);
             if (at + (size_t)i < n) ww += (double)ws[i] * (double)ws[i], uu += u * u;
         }
         par__cuda_store(m, ms, at, n), par__cuda_store(v, vs, at, n);
@@ -2602,10 +2564,7 @@ static __global__ void par__cuda_k_momentum(par_zero_update a, size_t n, const G
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float gs[8], ms[8];
         par__cuda_load(gs, g, at, n), par__cuda_load(ms, m, at, n);
-        for (int i = 0; i < 8; i++) {
-            const float x = gs[i] * a.scale;
-            ms[i] = a.hyper.momentum * ms[i] + x, gs[i] = x + a.hyper.momentum * ms[i];
-        }
+        for (int i = 0; i < 8; i++) gs[i] = par__zero_muon_momentum(&a, &ms[i], gs[i]);
         par__cuda_store(m, ms, at, n), par__cuda_store(out, gs, at, n);
     }
 }
@@ -2622,7 +2581,7 @@ static par_result par__cuda_z_momentum(const par_zero_kernels *k, const par_zero
 }
 static __global__ void par__cuda_k_scale(size_t n, float *y, const float *x, float factor,
                                          const double *squares) {
-    const float f = squares ? factor / ((float)sqrt(*squares) + 1e-7f) : factor;
+    const float f = par__zero_scale_factor(factor, squares);
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float v[8];
@@ -2671,16 +2630,16 @@ template <class T> static __global__ void par__cuda_k_pack(int bits, size_t n, c
             const uint32_t other = __shfl_xor_sync(0xffffffffu, size, d);
             size = other > size ? other : size;
         }
-        uint32_t scale = par__f32_to_bits(par__bits_to_f32(size) / (bits == 8 ? 127.0f : 7.0f));
-        scale = scale >= 0x7F800000u ? 0x7FC00000u : (scale + 0xFFFFu) & 0xFFFF0000u;
-        const float s = par__bits_to_f32(scale), up = s > 1e-37f ? 1 / s : 0;
+        const float scale = par__zero_block_scale(size, bits == 8 ? 127.0f : 7.0f);
+        const float up = par__zero_block_inverse(scale);
+        const uint32_t stored_scale = par__f32_to_bits(scale) >> 16;
         int number[8];
         for (int j = 0; j < 8; j++) {
             const float y = rintf(v[j] * up);
             number[j] = y == y && y <= 127 && y >= -127 ? (int)y : 0;
         }
         uint8_t *to = packed + at / 32 * bytes;
-        if (part == 0 && at < n) to[0] = (uint8_t)(scale >> 16), to[1] = (uint8_t)(scale >> 24);
+        if (part == 0 && at < n) to[0] = (uint8_t)stored_scale, to[1] = (uint8_t)(stored_scale >> 8);
         for (int j = 0; j < 8; j++) {
             const int high = __shfl_xor_sync(0xffffffffu, number[j], 2); // of 16 numbers further on
             if (at >= n) continue;
@@ -2694,12 +2653,11 @@ template <class T> static __global__ void par__cuda_k_pack(int bits, size_t n, c
 static __device__ __forceinline__ void par__cuda_decode(int bits, const uint8_t *packed, size_t at,
                                                         float *x) {
     const uint8_t *from = packed + at / 32 * (size_t)(2 + 4 * bits);
-    const float scale = par__bits_to_f32((uint32_t)from[0] << 16 | (uint32_t)from[1] << 24);
+    const float scale = par__zero_read_scale(from);
     const size_t part = at % 32 / 8;
     for (size_t j = 0; j < 8; j++) {
-        const int byte = from[2 + (bits == 8 ? part : part % 2) * 8 + j],
-                  half = part < 2 ? byte & 15 : byte >> 4;
-        x[j] = scale * (float)(bits == 8 ? (int)(int8_t)byte : (half ^ 8) - 8);
+        const unsigned byte = from[2 + (bits == 8 ? part : part % 2) * 8 + j];
+        x[j] = scale * (bits == 8 ? (float)(int8_t)byte : par__zero_code4(part < 2 ? byte & 15u : byte >> 4));
     }
 }
 // Dequantizes and sums the numbers of several ranks.

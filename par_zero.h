@@ -155,15 +155,15 @@ extern "C" {
 typedef struct par_zero par_zero;
 typedef struct par_zero_kernels par_zero_kernels; // the operations of one kind of device; see below
 
-// X(constant, name, moments kept per parameter)
+// X(constant, name, moments kept per parameter, how many of them an update reads, how many it writes)
 #define PAR_ZERO_OPTIMIZERS(X)                                                                               \
-    X(PAR_ZERO_ADAMW, "adamw", 2) /* Loshchilov and Hutter 2019 */                                           \
-    X(PAR_ZERO_SGD, "sgd", 1)     /* momentum and weight decay as torch has them */                          \
-    X(PAR_ZERO_LION, "lion", 1)   /* Chen et al. 2023 */                                                     \
-    X(PAR_ZERO_LAMB, "lamb", 2)   /* You et al. 2020 */                                                      \
-    X(PAR_ZERO_MUON, "muon", 2)   /* Jordan 2024; AdamW for other shapes and for use_adamw */
+    X(PAR_ZERO_ADAMW, adamw, 2, 2, 2) /* Loshchilov and Hutter 2019 */                                       \
+    X(PAR_ZERO_SGD, sgd, 1, 1, 1)     /* momentum and weight decay as torch has them */                      \
+    X(PAR_ZERO_LION, lion, 1, 1, 1)   /* Chen et al. 2023 */                                                 \
+    X(PAR_ZERO_LAMB, lamb, 2, 2, 0)   /* You et al. 2020; lamb_norms has updated the moments */              \
+    X(PAR_ZERO_MUON, muon, 2, 0, 0)   /* Jordan 2024; AdamW for other shapes and for use_adamw */
 typedef enum par_zero_optimizer {
-#define X(name, text, states) name,
+#define X(constant, name, states, reads, writes) constant,
     PAR_ZERO_OPTIMIZERS(X)
 #undef X
         PAR_ZERO_OPTIMIZER_COUNT
@@ -661,6 +661,104 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 // Functions that the CPU and devices share.
 #if !defined(PAR__ZERO_SHARED) && (defined(PAR_ZERO_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
 #define PAR__ZERO_SHARED
+// The square root of max(x, 1e-30), to about one ulp, in plain arithmetic: sqrtf may set errno, which keeps
+// compilers from vectorizing it. 1/sqrt from the exponent bits and two Newton steps, then one step of Heron's
+// method. A device has an instruction.
+PAR__HOST_DEVICE float par__zero_sqrt(float x) {
+#if defined(__CUDA_ARCH__)
+    return sqrtf(x);
+#else
+    x = x > 1e-30f ? x : 1e-30f;
+    float r = par__bits_to_f32(0x5f375a86u - (par__f32_to_bits(x) >> 1));
+    r = r * (1.5f - 0.5f * x * r * r), r = r * (1.5f - 0.5f * x * r * r);
+    const float s = x * r;
+    return s + 0.5f * r * (x - s * s);
+#endif
+}
+// An optimizer updates an element's weight and moments by the function par__zero_NAME with the gradient g.
+typedef struct par__zero_element {
+    float w, m, v;
+} par__zero_element;
+PAR__HOST_DEVICE void par__zero_update_moments(const par_zero_update *a, par__zero_element *e, float g) {
+    const float b1 = a->hyper.beta1, b2 = a->hyper.beta2, x = g * a->scale;
+    e->m = b1 * e->m + (1 - b1) * x;
+    e->v = b2 * e->v + (1 - b2) * x * x;
+}
+PAR__HOST_DEVICE float par__zero_direction(const par_zero_update *a, const par__zero_element *e) {
+    return e->m * a->bias_correction1 / (par__zero_sqrt(e->v * a->bias_correction2) + a->hyper.epsilon);
+}
+PAR__HOST_DEVICE void par__zero_adamw(const par_zero_update *a, par__zero_element *e, float g) {
+    const float lr = a->hyper.lr;
+    par__zero_update_moments(a, e, g);
+    e->w = e->w * (1 - lr * a->hyper.weight_decay) - lr * par__zero_direction(a, e);
+}
+PAR__HOST_DEVICE void par__zero_sgd(const par_zero_update *a, par__zero_element *e, float g) {
+    const float mu = a->hyper.momentum, x = g * a->scale + a->hyper.weight_decay * e->w;
+    const int mixed = a->hyper.nesterov || mu == 0; // the step includes the gradient itself
+    const float own = mixed ? 1.0f : 0.0f, past = mixed ? mu : 1.0f;
+    e->m = mu * e->m + x;
+    e->w -= a->hyper.lr * (own * x + past * e->m);
+}
+PAR__HOST_DEVICE void par__zero_lion(const par_zero_update *a, par__zero_element *e, float g) {
+    const float b1 = a->hyper.beta1, b2 = a->hyper.beta2, lr = a->hyper.lr;
+    const float x = g * a->scale, c = b1 * e->m + (1 - b1) * x, up = c > 0 ? lr : 0, down = c < 0 ? lr : 0;
+    e->m = b2 * e->m + (1 - b2) * x;
+    e->w = e->w * (1 - lr * a->hyper.weight_decay) - (up - down);
+}
+PAR__HOST_DEVICE float par__zero_lamb_direction(const par_zero_update *a, const par__zero_element *e) {
+    return par__zero_direction(a, e) + a->hyper.weight_decay * e->w;
+}
+PAR__HOST_DEVICE void par__zero_lamb(const par_zero_update *a, par__zero_element *e, float g) {
+    (void)g; // the moments are updated already
+    e->w -= a->hyper.lr * a->trust_ratio * par__zero_lamb_direction(a, e);
+}
+PAR__HOST_DEVICE void par__zero_muon(const par_zero_update *a, par__zero_element *e, float g) {
+    const float lr = a->hyper.lr; // g: the orthogonalized direction
+    e->w = e->w * (1 - lr * a->hyper.weight_decay) - lr * (a->scale * g);
+}
+PAR__HOST_DEVICE float par__zero_muon_momentum(const par_zero_update *a, float *m, float g) {
+    const float mu = a->hyper.momentum, x = g * a->scale, p = mu * *m + x;
+    return *m = p, x + mu * p;
+}
+PAR__HOST_DEVICE void par__zero_step_element(par_zero_optimizer optimizer, const par_zero_update *a,
+                                             par__zero_element *e, float g) {
+    switch (optimizer) {
+#define X(constant, name, states, reads, writes)                                                             \
+    case constant: par__zero_##name(a, e, g); break;
+        PAR_ZERO_OPTIMIZERS(X)
+#undef X
+    default: break;
+    }
+}
+PAR__HOST_DEVICE float par__zero_average(float average, float x, float decay) {
+    return decay * average + (1 - decay) * x;
+}
+PAR__HOST_DEVICE float par__zero_scale_factor(float factor, const double *squares) {
+    return squares ? factor / ((float)sqrt(*squares) + 1e-7f) : factor;
+}
+// Rounds n <= 8 floats to bf16 at random, so that the expected value is exact (Gupta et al. 2015): each by 16
+// bits of one Philox block. first: the number of x[0], a multiple of 8.
+PAR__HOST_DEVICE void par__zero_round_eight(uint16_t *to, const float *x, size_t n, const par_zero_update *a,
+                                            uint64_t first) {
+    uint32_t random[4];
+    par__philox_at(a->seed, a->stream, first / 8, random);
+    for (size_t i = 0; i < 8 && i < n; i++) {
+        const uint32_t bits = par__f32_to_bits(x[i]), r = random[i / 2] >> 16 * (i % 2) & 0xFFFFu;
+        to[i] = (bits & 0x7F800000u) == 0x7F800000u ? par__bf16_narrow(x[i]) : (uint16_t)((bits + r) >> 16);
+    }
+}
+// The scale of a quantized block, of whose largest size these are the bits. It is rounded up to bf16, so that
+// no code overflows; it is NaN if one of the numbers is.
+PAR__HOST_DEVICE float par__zero_block_scale(uint32_t largest, float max_code) {
+    const uint32_t bits = par__f32_to_bits(par__bits_to_f32(largest) / max_code);
+    return par__bits_to_f32(bits >= 0x7F800000u ? 0x7FC00000u : (bits + 0xFFFFu) & 0xFFFF0000u);
+}
+PAR__HOST_DEVICE float par__zero_block_inverse(float scale) { return scale > 1e-37f ? 1 / scale : 0; }
+PAR__HOST_DEVICE float par__zero_read_scale(const uint8_t *from) {
+    return par__bits_to_f32((uint32_t)from[0] << 16 | (uint32_t)from[1] << 24);
+}
+PAR__HOST_DEVICE float par__zero_code4(unsigned half_byte) { return (float)((int)(half_byte ^ 8u) - 8); }
+
 // Norm, clipping, and whether the step is taken. The loss scale goes down after bad steps and up after many
 // good ones (Micikevicius et al. 2018).
 PAR__HOST_DEVICE void par__zero_decide_step(const par_zero_rules *r, par_zero_control *c) {
@@ -740,70 +838,32 @@ extern "C" {
 // The loops process whole vectors only: tensors and shards begin at multiples of 32 elements. So the result
 // for an element does not depend on where shards end.
 
-// The square root of max(x, 1e-30), to about one ulp, in plain arithmetic: sqrtf may set errno, which keeps
-// compilers from vectorizing it. 1/sqrt from the exponent bits and two Newton steps, then one step of Heron's
-// method.
-PAR__INLINE_LOOP float par__zero_sqrt(float x) {
-    uint32_t bits;
-    float r;
-    x = x > 1e-30f ? x : 1e-30f;
-    memcpy(&bits, &x, sizeof bits);
-    bits = 0x5f375a86u - (bits >> 1);
-    memcpy(&r, &bits, sizeof r);
-    r = r * (1.5f - 0.5f * x * r * r), r = r * (1.5f - 0.5f * x * r * r);
-    const float s = x * r;
-    return s + 0.5f * r * (x - s * s);
+// One optimizer's update of all elements. The copy of its arguments cannot overlap with the arrays.
+PAR__INLINE_LOOP void par__zero_step_loop(par_zero_optimizer optimizer, int reads, int writes,
+                                          const par_zero_update *update, float *w, const float *g, float *m,
+                                          float *v, size_t n) {
+    const par_zero_update a = *update;
+    PAR__VECTOR(i, n, par__zero_element e; e.w = w[i]; e.m = reads > 0 ? m[i] : 0; e.v = reads > 1 ? v[i] : 0;
+                par__zero_step_element(optimizer, &a, &e, g[i]); w[i] = e.w; if (writes > 0) m[i] = e.m;
+                if (writes > 1) v[i] = e.v);
 }
-PAR__INLINE_LOOP void par__zero_adamw(const par_zero_update *a, float *w, const float *g, float *m, float *v,
-                                      size_t n) {
-    const float b1 = a->hyper.beta1, b2 = a->hyper.beta2, lr = a->hyper.lr, eps = a->hyper.epsilon;
-    const float c1 = a->bias_correction1, c2 = a->bias_correction2, keep = 1 - lr * a->hyper.weight_decay,
-                scale = a->scale;
-    PAR__VECTOR(i, n, const float x = g[i] * scale, p = b1 * m[i] + (1 - b1) * x;
-                const float q = b2 * v[i] + (1 - b2) * x * x; m[i] = p; v[i] = q;
-                w[i] = w[i] * keep - lr * (p * c1 / (par__zero_sqrt(q * c2) + eps)));
-}
-PAR__INLINE_LOOP void par__zero_sgd(const par_zero_update *a, float *w, const float *g, float *m, float *v,
-                                    size_t n) {
-    const float mu = a->hyper.momentum, lr = a->hyper.lr, decay = a->hyper.weight_decay, scale = a->scale;
-    const int mixed = a->hyper.nesterov || mu == 0; // the step includes the gradient itself
-    const float own = mixed ? 1.0f : 0.0f, past = mixed ? mu : 1.0f;
-    (void)v;
-    PAR__VECTOR(i, n, const float x = g[i] * scale + decay * w[i], p = mu * m[i] + x; m[i] = p;
-                w[i] -= lr * (own * x + past * p));
-}
-PAR__INLINE_LOOP void par__zero_lion(const par_zero_update *a, float *w, const float *g, float *m, float *v,
+PAR__INLINE_LOOP void par__zero_step(const par_zero_update *a, float *w, const float *g, float *m, float *v,
                                      size_t n) {
-    const float b1 = a->hyper.beta1, b2 = a->hyper.beta2, lr = a->hyper.lr, scale = a->scale;
-    const float keep = 1 - lr * a->hyper.weight_decay;
-    (void)v;
-    PAR__VECTOR(i, n, const float x = g[i] * scale, c = b1 * m[i] + (1 - b1) * x;
-                const float up = c > 0 ? lr : 0, down = c < 0 ? lr : 0; m[i] = b2 * m[i] + (1 - b2) * x;
-                w[i] = w[i] * keep - (up - down));
-}
-PAR__INLINE_LOOP float par__zero_lamb_step(const par_zero_update *a, float w, float m, float v) {
-    return m * a->bias_correction1 / (par__zero_sqrt(v * a->bias_correction2) + a->hyper.epsilon) +
-           a->hyper.weight_decay * w;
-}
-PAR__INLINE_LOOP void par__zero_lamb(const par_zero_update *a, float *w, const float *g, float *m, float *v,
-                                     size_t n) { // m and v are updated already
-    const float lr = a->hyper.lr * a->trust_ratio;
-    (void)g;
-    PAR__VECTOR(i, n, w[i] -= lr * par__zero_lamb_step(a, w[i], m[i], v[i]));
-}
-PAR__INLINE_LOOP void par__zero_muon(const par_zero_update *a, float *w, const float *g, float *m, float *v,
-                                     size_t n) { // g: the orthogonalized direction
-    const float lr = a->hyper.lr, keep = 1 - lr * a->hyper.weight_decay, scale = a->scale;
-    (void)m, (void)v;
-    PAR__VECTOR(i, n, w[i] = w[i] * keep - lr * (scale * g[i]));
+    switch (a->optimizer) {
+#define X(constant, name, states, reads, writes)                                                             \
+    case constant: par__zero_step_loop(constant, reads, writes, a, w, g, m, v, n); break;
+        PAR_ZERO_OPTIMIZERS(X)
+#undef X
+    default: break;
+    }
 }
 PAR__INLINE_LOOP void par__zero_ema(float *ema, const float *w, float decay, size_t n) {
-    PAR__VECTOR(i, n, ema[i] = decay * ema[i] + (1 - decay) * w[i]);
+    PAR__VECTOR(i, n, ema[i] = par__zero_average(ema[i], w[i], decay));
 }
-PAR__INLINE_LOOP void par__zero_momentum(const par_zero_update *a, float *out, const float *g, float *m,
+PAR__INLINE_LOOP void par__zero_momentum(const par_zero_update *update, float *out, const float *g, float *m,
                                          size_t n) {
-    const float mu = a->hyper.momentum, scale = a->scale;
-    PAR__VECTOR(i, n, const float x = g[i] * scale, p = mu * m[i] + x; m[i] = p; out[i] = x + mu * p);
+    const par_zero_update a = *update;
+    PAR__VECTOR(i, n, out[i] = par__zero_muon_momentum(&a, &m[i], g[i]));
 }
 PAR__INLINE_LOOP double par__zero_sum_lanes(const double *lanes) {
     double sum = 0;
@@ -815,22 +875,21 @@ PAR__INLINE_LOOP double par__zero_squares(const float *x, size_t n) {
     PAR__VECTOR(i, n, lanes[lane] += (double)x[i] * (double)x[i]);
     return par__zero_sum_lanes(lanes);
 }
-PAR__INLINE_LOOP void par__zero_lamb_norms(const par_zero_update *a, const float *w, const float *g, float *m,
-                                           float *v, size_t n, double *sums) {
-    const float b1 = a->hyper.beta1, b2 = a->hyper.beta2, scale = a->scale;
+PAR__INLINE_LOOP void par__zero_lamb_norms(const par_zero_update *update, const float *w, const float *g,
+                                           float *m, float *v, size_t n, double *sums) {
+    const par_zero_update a = *update;
     double ww[PAR__STRIP] = {0}, uu[PAR__STRIP] = {0};
-    PAR__VECTOR(i, n, const float x = g[i] * scale; m[i] = b1 * m[i] + (1 - b1) * x;
-                v[i] = b2 * v[i] + (1 - b2) * x * x;
-                const double p = (double)w[i], u = (double)par__zero_lamb_step(a, w[i], m[i], v[i]);
-                ww[lane] += p * p; uu[lane] += u * u);
+    PAR__VECTOR(i, n, par__zero_element e; e.w = w[i]; e.m = m[i]; e.v = v[i];
+                par__zero_update_moments(&a, &e, g[i]); m[i] = e.m; v[i] = e.v;
+                const double p = (double)e.w, u = (double)par__zero_lamb_direction(&a, &e); ww[lane] += p * p;
+                uu[lane] += u * u);
     sums[0] += par__zero_sum_lanes(ww), sums[1] += par__zero_sum_lanes(uu);
 }
 
-// Quantizes 32 floats to codes between -max_code and max_code with one bf16 scale, which is returned. The
-// scale is rounded up so that no code overflows; it is NaN if one of the floats is. Adding 1.5 x 2^23 rounds
-// to the nearest integer, which is then in the low bits of the float.
+// Quantizes 32 floats to codes between -max_code and max_code with one bf16 scale, which is returned. Adding
+// 1.5 x 2^23 rounds to the nearest integer, which is then in the low bits of the float.
 PAR__INLINE_LOOP float par__zero_quantize_block(const float *x, float max_code, int32_t *codes) {
-    uint32_t bits, sizes[16]; // floats without signs compare like integers, and NaN is above all numbers
+    uint32_t sizes[16]; // floats without signs compare like integers, and NaN is above all numbers
     memset(sizes, 0, sizeof sizes);
     for (int half = 0; half < 32; half += 16)
         for (int i = 0; i < 16; i++) {
@@ -840,14 +899,7 @@ PAR__INLINE_LOOP float par__zero_quantize_block(const float *x, float max_code, 
         }
     for (int d = 8; d; d /= 2)
         for (int i = 0; i < d; i++) sizes[i] = sizes[i + d] > sizes[i] ? sizes[i + d] : sizes[i];
-    float exact;
-    memcpy(&exact, &sizes[0], sizeof exact);
-    exact /= max_code;
-    memcpy(&bits, &exact, sizeof bits);
-    bits = bits >= 0x7F800000u ? 0x7FC00000u : (bits + 0xFFFFu) & 0xFFFF0000u;
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    const float up = scale > 1e-37f ? 1 / scale : 0;
+    const float scale = par__zero_block_scale(sizes[0], max_code), up = par__zero_block_inverse(scale);
     for (int i = 0; i < 32; i++) {
         const float y = x[i] * up + 12582912.0f;
         memcpy(&codes[i], &y, sizeof y);
@@ -871,37 +923,26 @@ PAR__INLINE_LOOP void par__zero_quantize4(const float *x, uint8_t *out, size_t b
             out[2 + i] = (uint8_t)(((uint32_t)numbers[i] & 15u) | ((uint32_t)numbers[16 + i] & 15u) << 4);
     }
 }
-PAR__INLINE_LOOP float par__zero_block_scale(const uint8_t *in) {
-    const uint32_t bits = (uint32_t)in[0] << 16 | (uint32_t)in[1] << 24;
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    return scale;
-}
 PAR__INLINE_LOOP void par__zero_dequantize8(float *x, const uint8_t *in, size_t blocks) {
     for (size_t b = 0; b < blocks; b++, x += 32, in += 34) {
-        const float scale = par__zero_block_scale(in);
+        const float scale = par__zero_read_scale(in);
         for (int i = 0; i < 32; i++) x[i] = scale * (float)(int8_t)in[2 + i];
     }
 }
 PAR__INLINE_LOOP void par__zero_dequantize4(float *x, const uint8_t *in, size_t blocks) {
     for (size_t b = 0; b < blocks; b++, x += 32, in += 18) {
-        const float scale = par__zero_block_scale(in);
+        const float scale = par__zero_read_scale(in);
         for (int i = 0; i < 16; i++) {
-            const int low = in[2 + i] & 15, high = in[2 + i] >> 4;
-            x[i] = scale * (float)((low ^ 8) - 8), x[16 + i] = scale * (float)((high ^ 8) - 8);
+            x[i] = scale * par__zero_code4(in[2 + i] & 15u);
+            x[16 + i] = scale * par__zero_code4(in[2 + i] >> 4);
         }
     }
 }
 
-#define PAR__ZERO_STEP_PARAMETERS                                                                            \
-    (const par_zero_update *a, float *w, const float *g, float *m, float *v, size_t n)
 // X(P, result, name, parameters, arguments), see PAR__LOOP_TABLES
 #define PAR__ZERO_LOOPS(X, P)                                                                                \
-    X(P, void, adamw, PAR__ZERO_STEP_PARAMETERS, (a, w, g, m, v, n))                                         \
-    X(P, void, sgd, PAR__ZERO_STEP_PARAMETERS, (a, w, g, m, v, n))                                           \
-    X(P, void, lion, PAR__ZERO_STEP_PARAMETERS, (a, w, g, m, v, n))                                          \
-    X(P, void, lamb, PAR__ZERO_STEP_PARAMETERS, (a, w, g, m, v, n))                                          \
-    X(P, void, muon, PAR__ZERO_STEP_PARAMETERS, (a, w, g, m, v, n))                                          \
+    X(P, void, step, (const par_zero_update *a, float *w, const float *g, float *m, float *v, size_t n),     \
+      (a, w, g, m, v, n))                                                                                    \
     X(P, void, ema, (float *ema, const float *w, float decay, size_t n), (ema, w, decay, n))                 \
     X(P, void, momentum, (const par_zero_update *a, float *out, const float *g, float *m, size_t n),         \
       (a, out, g, m, n))                                                                                     \
@@ -932,19 +973,9 @@ static const float *par__zero_widen(float *wide, const void *x, par_dtype type, 
     par_cast(wide, PAR_F32, (const uint16_t *)x + at, type, n);
     return wide;
 }
-// Rounds to bf16 at random, so that the expected value is exact (Gupta et al. 2015).
 static void par__zero_round_stochastic(uint16_t *to, const float *x, size_t n, const par_zero_update *a,
                                        uint64_t first) {
-    for (size_t i = 0; i < n; i += 8) { // 16 random bits each
-        uint32_t random[4], bits;
-        par__philox_at(a->seed, a->stream, (first + i) / 8, random);
-        for (size_t j = 0; j < 8; j++) {
-            memcpy(&bits, &x[i + j], sizeof bits);
-            const uint32_t r = random[j / 2] >> 16 * (j % 2) & 0xFFFFu;
-            to[i + j] = (bits & 0x7F800000u) == 0x7F800000u ? par_f32_to_bf16(x[i + j])
-                                                            : (uint16_t)((bits + r) >> 16);
-        }
-    }
+    for (size_t i = 0; i < n; i += 8) par__zero_round_eight(to + i, x + i, 8, a, first + i);
 }
 static par_result par__zero_cpu_update(const par_zero_kernels *kernels, const par_zero_update *given,
                                        size_t n, float *w, void *stored, par_dtype stored_type, const void *g,
@@ -954,13 +985,10 @@ static par_result par__zero_cpu_update(const par_zero_kernels *kernels, const pa
     const par_zero_update *a = &resolved;
     (void)kernels;
     if (!par__zero_apply_control(&resolved)) return PAR_OK;
-    void(*const step[PAR_ZERO_OPTIMIZER_COUNT])
-        PAR__ZERO_STEP_PARAMETERS = {l->adamw, l->sgd, l->lion, l->lamb, l->muon};
     float wide[PAR__ZERO_CHUNK];
     for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        step[a->optimizer](a, w + at, par__zero_widen(wide, g, g_type, at, k), m ? m + at : NULL,
-                           v ? v + at : NULL, k);
+        l->step(a, w + at, par__zero_widen(wide, g, g_type, at, k), m ? m + at : NULL, v ? v + at : NULL, k);
         if (ema) l->ema(ema + at, w + at, a->ema, k);
         if (!stored) continue;
         if (a->seed && stored_type == PAR_BF16)
@@ -995,7 +1023,7 @@ static par_result par__zero_cpu_lamb_trust_ratios(const par_zero_kernels *kernel
 }
 static par_result par__zero_cpu_scale(const par_zero_kernels *kernels, size_t n, float *y, const float *x,
                                       float factor, const double *squares) {
-    const float f = squares ? factor / ((float)sqrt(*squares) + 1e-7f) : factor;
+    const float f = par__zero_scale_factor(factor, squares);
     (void)kernels;
     for (size_t i = 0; i < n; i++) y[i] = f * x[i];
     return PAR_OK;
@@ -1249,15 +1277,15 @@ static size_t par__zero_state_count(const par_zero *z) { // of states
     return n;
 }
 static int par__zero_moment_count(const par_zero *z) {
-    static const int states[] = {
-#define X(name, text, count) count,
+    static const int moments[] = {
+#define X(constant, name, states, reads, writes) states,
         PAR_ZERO_OPTIMIZERS(X)
 #undef X
     };
-    return states[z->desc.optimizer];
+    return moments[z->desc.optimizer];
 }
 static const char *const par__zero_optimizer_names[] = {
-#define X(name, text, count) text,
+#define X(constant, name, states, reads, writes) #name,
     PAR_ZERO_OPTIMIZERS(X)
 #undef X
 };
