@@ -393,7 +393,7 @@ par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s);
 void par_zero_safetensors_close(par_zero_safetensors *s);
 const par_zero_file_tensor *par_zero_safetensors_find(const par_zero_safetensors *s,
                                                       const char *name); // or NULL
-// Converts elements [first, first + count) of a tensor of f64, f32, f16 or bf16 to f32.
+// Converts elements [first, first + count) of a tensor of floats to f32.
 void par_zero_safetensors_read(const par_zero_file_tensor *array, size_t first, size_t count, float *values);
 // Writes the tensors, in the order of the list, to a temporary file, and renames it to path. Errors: FILE,
 // MEMORY, with a text in why.
@@ -3456,30 +3456,20 @@ static void par__zero_quote(par__zero_text *t, const char *s) { // as a JSON str
 
 // >>zero_files ----------------------------------------------------------------------------------------------
 
-static const struct {
-    const char *name;
-    par_dtype dtype;
-    size_t bytes;
-} par__zero_file_dtypes[] = {{"F64", PAR_F64, 8},
-                             {"F32", PAR_F32, 4},
-                             {"F16", PAR_F16, 2},
-                             {"BF16", PAR_BF16, 2},
-                             {"I8", PAR_I8, 1},
-                             {"U8", PAR_U8, 1},
-                             {"I32", PAR_I32, 4},
-                             {"U32", PAR_U32, 4},
-                             {"I64", PAR_I64, 8},
-                             {"U64", PAR_U64, 8},
-                             {"BOOL", PAR_DTYPE_COUNT, 1},
-                             {"I16", PAR_DTYPE_COUNT, 2},
-                             {"U16", PAR_DTYPE_COUNT, 2},
-                             {"F8_E4M3", PAR_DTYPE_COUNT, 1},
-                             {"F8_E5M2", PAR_DTYPE_COUNT, 1}};
-enum { PAR__ZERO_FILE_DTYPES = (int)(sizeof par__zero_file_dtypes / sizeof par__zero_file_dtypes[0]) };
-static const char *par__zero_file_dtype_name(par_dtype dtype) {
-    int k = 0;
-    while (par__zero_file_dtypes[k].dtype != dtype) k++;
-    return par__zero_file_dtypes[k].name;
+// The dtype of that name and the bytes of an element; 0 bytes: not known. A file may have types that par.h
+// does not have.
+static size_t par__zero_file_dtype(const char *name, par_dtype *dtype) {
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } others[] = {{"BOOL", 1}, {"I16", 2}, {"U16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+    for (int d = 0; d < PAR_DTYPE_COUNT; d++)
+        if (!strcmp(name, par_dtype_traits_of((par_dtype)d)->safetensors))
+            return *dtype = (par_dtype)d, par_dtype_bytes(*dtype);
+    *dtype = PAR_DTYPE_COUNT;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (!strcmp(name, others[i].name)) return others[i].bytes;
+    return 0;
 }
 __attribute__((format(printf, 3, 4))) static par_result par__zero_file_error(char *why, size_t capacity,
                                                                              const char *format, ...) {
@@ -3496,7 +3486,7 @@ static const char *par__zero_parse_entry(par__json *j, par_zero_file_tensor *t, 
                                          size_t data_bytes) {
     char key[32], type[16] = "";
     uint64_t from = 0, until = 0;
-    int seen = 0, k = 0;
+    int seen = 0;
     par__json_expect(j, '{');
     do {
         par__json_string(j, key, sizeof key);
@@ -3525,13 +3515,12 @@ static const char *par__zero_parse_entry(par__json *j, par_zero_file_tensor *t, 
     } while (!j->bad && par__json_accept(j, ','));
     par__json_expect(j, '}');
     if (j->bad || seen != 7 || from > until) return "its header is damaged";
-    while (k < PAR__ZERO_FILE_DTYPES && strcmp(type, par__zero_file_dtypes[k].name)) k++;
-    if (k == PAR__ZERO_FILE_DTYPES) return "its dtype is not known";
+    const size_t element = par__zero_file_dtype(type, &t->dtype);
+    if (!element) return "its dtype is not known";
     if (until > data_bytes) return "its data lie beyond the end of the file, which is truncated";
-    t->dtype = par__zero_file_dtypes[k].dtype, t->data = data + from, t->bytes = (size_t)(until - from);
+    t->data = data + from, t->bytes = (size_t)(until - from);
     t->count = par__zero_shape_product(t->shape, t->dims);
-    if (t->count == SIZE_MAX || t->count * par__zero_file_dtypes[k].bytes != t->bytes)
-        return "its shape and its data do not agree";
+    if (t->count == SIZE_MAX || t->count * element != t->bytes) return "its shape and its data do not agree";
     return NULL;
 }
 static int par__zero_by_data(const void *a, const void *b) {
@@ -3646,7 +3635,7 @@ static void par__zero_header(par__zero_text *t, const par_zero_file_tensor *list
     for (size_t i = 0; i < count; i++) {
         par__zero_print(t, ",");
         par__zero_quote(t, list[i].name);
-        par__zero_print(t, ":{\"dtype\":\"%s\",\"shape\":[", par__zero_file_dtype_name(list[i].dtype));
+        par__zero_print(t, ":{\"dtype\":\"%s\",\"shape\":[", par_dtype_traits_of(list[i].dtype)->safetensors);
         for (int d = 0; d < list[i].dims; d++) par__zero_print(t, "%s%zu", d ? "," : "", list[i].shape[d]);
         par__zero_print(t, "],\"data_offsets\":[%zu,%zu]}", offset, offset + list[i].bytes);
         offset += list[i].bytes;
@@ -3808,8 +3797,8 @@ par_result(par_zero_import)(par_zero *z, int tensor, const par_zero_part *parts,
     for (int i = 0; i < t->shard.dims; i++) whole *= t->shard.global_shape[i];
     for (int i = 0; i < count; sum += parts[i++].file->count) {
         const par_zero_file_tensor *f = parts[i].file;
-        if (f->dtype != PAR_F64 && f->dtype != PAR_F32 && f->dtype != PAR_F16 && f->dtype != PAR_BF16)
-            return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_import: %s is not of f64, f32, f16 or bf16",
+        if (!par_dtype_traits_of(f->dtype)->is_float)
+            return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_import: %s has no floating-point dtype",
                                   f->name);
         if (parts[i].first != sum || (parts[i].transposed && f->dims != 2))
             return PAR__ZERO_FAIL(
@@ -4598,7 +4587,7 @@ static par_result par__zero_load_check(const par__zero_load *l, const par__zero_
             return par__zero_file_error(
                 why, capacity, "tensor %s has another shape: %zu x %zu instead of %zu x %zu", a->name,
                 b->shape[0], b->dims > 1 ? b->shape[1] : 1, a->shape[0], a->dims > 1 ? a->shape[1] : 1);
-        if (b->dtype != PAR_F32 && b->dtype != PAR_BF16 && b->dtype != PAR_F16 && b->dtype != PAR_F64)
+        if (!par_dtype_traits_of(b->dtype)->is_float)
             return par__zero_file_error(why, capacity, "tensor %s has no floating-point dtype", a->name);
         l->sums[at] = 1; // seen
     }
