@@ -73,7 +73,13 @@ TABLE OF CONTENTS
     >>cuda_nccl       backend: NCCL
     >>cuda_open       contexts, the choice of a backend
     >>cuda_zero       kernels of par_zero.h
-    >>cuda_tp_rows    kernels of par_tp.h: norms, activations, losses, embeddings
+    >>cuda_tp_rows    kernels of par_tp.h: rows, bias, sums over rows
+    >>cuda_pointwise  kernels of par_tp.h: activations
+    >>cuda_norm       kernels of par_tp.h: norms
+    >>cuda_dropout    kernels of par_tp.h: dropout
+    >>cuda_rope       kernels of par_tp.h: rotary position embedding
+    >>cuda_embedding  kernels of par_tp.h: tokens and positions
+    >>cuda_loss       kernels of par_tp.h: cross-entropy
     >>cuda_attention  kernels of par_tp.h: attention
     >>cuda_cudnn      attention by cuDNN
     >>cuda_tp         the table of kernels for par_tp.h
@@ -2822,6 +2828,10 @@ static par_result par__cuda_t_sum_rows(par_tp *tp, float *sum, const void *x, si
     return par__cuda_add_partials(cuda, sum, partials, runs, cols, cols);
 }
 
+// >>cuda_pointwise ------------------------------------------------------------------------------------------
+//
+// Activations, sums and products of elements, and their gradients.
+
 // s = 1/2 (1 + tanh u) = 1 / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3)
 static __device__ __forceinline__ float par__cuda_gelu_gate(float x) {
     return 1.0f / (1.0f + expf(-2.0f * 0.797884561f * (x + 0.044715f * x * x * x)));
@@ -2871,6 +2881,10 @@ static par_result par__cuda_t_elementwise(par_tp *tp, par_tp_elementwise what, s
                                 out_ld, (const T *)a, a_ld, (const T *)b, (const T *)c, bc_ld))
     return PAR_OK;
 }
+
+// >>cuda_norm -----------------------------------------------------------------------------------------------
+//
+// Layer norm and RMS norm. In the backward pass a block takes a run of rows and sums their weight gradients.
 
 // The row is kept in shared memory while its mean and its variance are computed.
 template <class T>
@@ -2981,6 +2995,10 @@ static par_result par__cuda_t_norm_backward(par_tp *tp, void *dx, float *dweight
     return par__cuda_add_partials(cuda, dbias, partials + cols, blocks, 2 * cols, cols);
 }
 
+// >>cuda_dropout --------------------------------------------------------------------------------------------
+//
+// The random numbers depend on the element alone, not on the layout: those of >>philox.
+
 // Is element e of a stream dropped? Four elements share a Philox block.
 static __device__ __forceinline__ bool par__cuda_is_dropped(uint64_t seed, uint64_t stream, uint64_t e,
                                                             uint32_t limit) {
@@ -3016,6 +3034,8 @@ static par_result par__cuda_t_dropout(par_tp *tp, void *y, const void *x, size_t
                                 par_tp_seed(tp), stream, par__cuda_dropout_threshold(p), 1.0f / (1.0f - p)))
     return PAR_OK;
 }
+
+// >>cuda_rope -----------------------------------------------------------------------------------------------
 
 // Angles are computed in double, as in the CPU's table. A thread rotates one pair.
 static __device__ __forceinline__ double par__cuda_rope_frequency(const par_tp_rotary &rotary, size_t i,
@@ -3076,6 +3096,14 @@ static par_result par__cuda_t_rope(par_tp *tp, void *x, size_t rows, size_t ld, 
     return PAR_OK;
 }
 
+// >>cuda_embedding ------------------------------------------------------------------------------------------
+//
+// Embeddings of tokens and positions. The backward pass of tokens sorts rows by id and sums the rows of each
+// id in a fixed order. A piece is a run of one id within PAR__CUDA_PIECE sorted rows. The first piece of an
+// id is added to the gradient at once; the sums of its further pieces go to `partials` and are added
+// afterwards, in order.
+//     sorted ids   3 3 5 5 5 | 5 5 7 ...      5 has two pieces: the second is added from `partials`
+
 template <class T>
 static __global__ void par__cuda_k_embed(T *y, const int32_t *ids, size_t rows, const T *table, size_t first,
                                          size_t count, size_t cols) {
@@ -3097,10 +3125,6 @@ static par_result par__cuda_t_embed(par_tp *tp, void *y, const int32_t *ids, siz
             PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ids, rows, (const T *)table, first, count, cols))
     return PAR_OK;
 }
-// The backward of the embedding sorts rows by id and sums the rows of each id in a fixed order. A piece is a
-// run of one id within PAR__CUDA_PIECE sorted rows. The first piece of an id is added to the gradient at
-// once; the sums of its further pieces go to `partials` and are added afterwards, in order.
-//     sorted ids   3 3 5 5 5 | 5 5 7 ...      5 has two pieces: the second is added from `partials`
 enum { PAR__CUDA_PIECE = 64 };
 static __global__ void par__cuda_k_embed_keys(uint32_t *keys, uint32_t *rows_of_keys, const int32_t *ids,
                                               size_t rows, size_t first, size_t count) {
@@ -3236,6 +3260,11 @@ static par_result par__cuda_t_positions_backward(par_tp *tp, float *grad, const 
                                 PAR__CUDA_THREADS, 0, cuda->stream, grad, (const T *)dy, rows, cols, *map))
     return PAR_OK;
 }
+
+// >>cuda_loss -----------------------------------------------------------------------------------------------
+//
+// Cross-entropy over logits that may be split by columns: each rank computes its statistics of a row, and
+// combines those of all ranks.
 
 // An online softmax over a row, in one pass: each thread updates its maximum and its sum of e^(x - max).
 // Returns the row's maximum, its sum of e^(x - max) and the sum of x, in all threads. keep: NULL, or memory
