@@ -1177,24 +1177,26 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #endif
 #define PAR__STRIP       64 // elements of an inner loop
 #define PAR__INLINE_LOOP static inline __attribute__((always_inline))
-// For each element i of n: PAR__STRIP at a time, then 16, then one. A sum adds element i to lane `lane`.
+// Elements first ... first + lanes - 1 of a loop. A sum adds element i to lane `lane`.
+#define PAR__LANES(i, first, lanes, ...)                                                                     \
+    PAR__IVDEP for (size_t lane = 0; lane < (lanes); lane++) {                                               \
+        const size_t i = (first) + lane;                                                                     \
+        __VA_ARGS__;                                                                                         \
+    }
+// Each element i of n: PAR__STRIP at a time, then 16, then one.
 #define PAR__VECTOR(i, n, ...)                                                                               \
-    for (size_t i##_0 = 0, i##_n = (n), i##_step; i##_0 < i##_n; i##_0 += i##_step)                          \
-        if ((i##_step = PAR__STRIP, i##_0 + PAR__STRIP <= i##_n)) {                                          \
-            PAR__IVDEP for (size_t lane = 0; lane < PAR__STRIP; lane++) {                                    \
-                const size_t i = i##_0 + lane;                                                               \
-                __VA_ARGS__;                                                                                 \
-            }                                                                                                \
-        } else if ((i##_step = 16, i##_0 + 16 <= i##_n)) {                                                   \
-            PAR__IVDEP for (size_t lane = 0; lane < 16; lane++) {                                            \
-                const size_t i = i##_0 + lane;                                                               \
-                __VA_ARGS__;                                                                                 \
-            }                                                                                                \
-        } else {                                                                                             \
-            const size_t i = i##_0, lane = (i##_step = 1, i & 15u);                                          \
+    do {                                                                                                     \
+        const size_t i##_n = (n);                                                                            \
+        size_t i##_0 = 0;                                                                                    \
+        for (; i##_0 + PAR__STRIP <= i##_n; i##_0 += PAR__STRIP)                                             \
+            PAR__LANES(i, i##_0, PAR__STRIP, __VA_ARGS__)                                                    \
+        for (; i##_0 + 16 <= i##_n; i##_0 += 16) PAR__LANES(i, i##_0, 16, __VA_ARGS__)                       \
+        for (size_t i = i##_0; i < i##_n; i++) {                                                             \
+            const size_t lane = i & 15u;                                                                     \
             __VA_ARGS__;                                                                                     \
             (void)lane;                                                                                      \
-        }
+        }                                                                                                    \
+    } while (0)
 // The table for this processor: name_base, name_avx2 or name_avx512.
 #if PAR__X86 && !defined(__CUDACC__)
 #define PAR__PICK(name)                                                                                      \
