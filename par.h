@@ -6981,12 +6981,15 @@ static par_result par__parse_tune_row(par__world *w, const char *where, char *li
     for (int i = 0; i < 6; i++) word[i] = par__next_word(&line);
     if (!*word[0]) return PAR_OK;
     if (!strcmp(word[0], "set") && *word[2] && !*word[3] && par__parse_integer(word[2], max, &bytes)) {
-        const int which = strcmp(word[1], set[0]) ? strcmp(word[1], set[1]) ? -1 : 1 : 0;
-        if (which < 0)
+        if (!strcmp(word[1], set[0]))
+            w->cma_bytes = (size_t)bytes;
+        else if (!strcmp(word[1], set[1]))
+            w->nontemporal_bytes = (size_t)bytes;
+        else
             return par__set_error(w, PAR_ERR_ARGUMENT,
                                   "%s: there is no \"%.64s\" to set; the nearest is \"%s\"", where, word[1],
                                   par_nearest_name(word[1], set, 2, sizeof *set));
-        return *(which ? &w->nontemporal_bytes : &w->cma_bytes) = (size_t)bytes, PAR_OK;
+        return PAR_OK;
     }
     if (!*word[4] || *word[5] || !par__parse_integer(word[1], INT_MAX, &ranks) || ranks < 1 ||
         !par__parse_integer(word[2], INT_MAX, &nodes) || nodes < 1 ||

@@ -2225,7 +2225,10 @@ static int par__pipe_plan(const par_pipe_schedule *s, int r, int rendezvous, par
         const par__pipe_lifetimes c = par__pipe_lifetimes_of(s, a);
         for (int j = 0; j < c.acquired; j++) {
             const size_t bytes = par__pipe_buffer_bytes(s, c.acquire[j]);
-            *(c.acquire[j].kind <= PAR__PIPE_DY ? &messages : &kept) += bytes;
+            if (c.acquire[j].kind <= PAR__PIPE_DY)
+                messages += bytes;
+            else
+                kept += bytes;
             par__pipe_pool *p = par__pipe_pool_of(pools, bytes);
             if (!p) return 0;
             p->live++, p->max_live = PAR__MAX(p->max_live, p->live);
@@ -2238,7 +2241,10 @@ static int par__pipe_plan(const par_pipe_schedule *s, int r, int rendezvous, par
         started -= par__pipe_is_backward(a.kind) || (s->forward_only && a.kind == PAR_PIPE_F);
         for (int j = 0; j < c.released; j++) {
             const size_t bytes = par__pipe_buffer_bytes(s, c.release[j]);
-            *(c.release[j].kind <= PAR__PIPE_DY ? &messages : &kept) -= bytes;
+            if (c.release[j].kind <= PAR__PIPE_DY)
+                messages -= bytes;
+            else
+                kept -= bytes;
             par__pipe_pool_of(pools, bytes)->live--;
         }
     }
@@ -2622,7 +2628,10 @@ void par_pipe_partition(const double *cost, int count, int stages, int *first) {
             if (sum > 0 && sum + cost[i] > middle) sum = 0, used++;
             sum += cost[i];
         }
-        *(used <= stages ? &high : &low) = middle;
+        if (used <= stages)
+            high = middle;
+        else
+            low = middle;
     }
     double sum = 0;
     int s = 0;
@@ -3617,7 +3626,9 @@ static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, siz
         out = par__pipe_cell_of(p, to, a.microbatch)->held[back ? PAR__PIPE_DY : PAR__PIPE_X];
     else if (makes && (r = par__pipe_next_send_buffer(p, &p->send_rings[2 * w.chunk + back], &out)) != PAR_OK)
         return r;
-    w.x = held[PAR__PIPE_X], w.dy = held[PAR__PIPE_DY], *(back ? &w.dx : &w.y) = out;
+    w.x = held[PAR__PIPE_X], w.dy = held[PAR__PIPE_DY];
+    w.y = back ? NULL : out;
+    w.dx = back ? out : NULL;
     w.b = held[PAR__PIPE_SAVED_B], w.w = held[PAR__PIPE_SAVED_W], w.g = held[PAR__PIPE_SAVED_G],
     w.c = held[PAR__PIPE_SAVED_C];
     if (w.is_last && a.kind == PAR_PIPE_F) w.loss = &p->device_losses[a.microbatch];

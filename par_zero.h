@@ -1699,8 +1699,27 @@ static void par__zero_store_close(par_zero *z, par__zero_store *store) {
 // >>zero_open -----------------------------------------------------------------------------------------------
 
 static int par__zero_is_power_of_two(size_t n) { return n && (n & (n - 1)) == 0; }
-static const char *par__zero_check_desc(par_zero *z, char *why,
-                                        size_t capacity) { // NULL, or what is wrong with the desc
+// Both return NULL, or what is wrong with the desc.
+static const char *par__zero_check_stores(par_zero *z, char *why, size_t capacity) {
+    const par_zero_desc *d = &z->desc;
+    const char *const stores[2] = {d->offload_states, d->offload_parameters};
+    for (int i = 0; i < 2; i++)
+        if (!par__zero_parse_store(i ? &z->parameter_store : &z->state_store, stores[i]))
+            return snprintf(why, capacity,
+                            "offload_%s must be \"none\", \"host\" or \"file:DIR\", and is \"%.300s\"",
+                            i ? "parameters" : "states", stores[i]),
+                   why;
+    if (!z->on_cpu && (z->state_store.kind == PAR__ZERO_FILE || z->parameter_store.kind == PAR__ZERO_FILE))
+        return "a device offloads to \"host\"; \"file:DIR\" is for the CPU";
+    if (!z->on_cpu && d->comm && z->ranks > 0 &&
+        (!par_backend_of(d->comm) || (d->replica_comm && !par_backend_of(d->replica_comm)) ||
+         (d->model_parallel_comm && !par_backend_of(d->model_parallel_comm))))
+        return "comm (replica_comm, model_parallel_comm) must carry the device's memory: give it to "
+               "par_cuda_open, or split it from one that was";
+    if (z->parameter_store.kind && d->stage != 3) return "offload_parameters needs stage 3";
+    return NULL;
+}
+static const char *par__zero_check_desc(par_zero *z, char *why, size_t capacity) {
     const par_zero_desc *d = &z->desc;
     const size_t all = (size_t)z->ranks * (size_t)z->replica_count * (size_t)z->microbatches;
     if (!d->comm && d->plan_ranks < 1)
@@ -1735,23 +1754,6 @@ static const char *par__zero_check_desc(par_zero *z, char *why,
         (!par__zero_is_power_of_two(all) || !par__zero_is_power_of_two((size_t)z->ranks) ||
          all >> PAR__ZERO_MAX_TREE_LEVELS))
         return "canonical_shards and the number of ranks must be powers of two";
-    const char *const stores[2] = {d->offload_states, d->offload_parameters};
-    for (int i = 0; i < 2; i++)
-        if (!par__zero_parse_store(i ? &z->parameter_store : &z->state_store, stores[i]))
-            return snprintf(why, capacity,
-                            "offload_%s must be \"none\", \"host\" or \"file:DIR\", and is \"%.300s\"",
-                            i ? "parameters" : "states", stores[i]),
-                   why;
-    if (!z->on_cpu && (z->state_store.kind == PAR__ZERO_FILE || z->parameter_store.kind == PAR__ZERO_FILE))
-        return "a device offloads to \"host\"; \"file:DIR\" is for the CPU";
-    if (!z->on_cpu && d->comm && z->ranks > 0 &&
-        (!par_backend_of(d->comm) || (d->replica_comm && !par_backend_of(d->replica_comm)) ||
-         (d->model_parallel_comm && !par_backend_of(d->model_parallel_comm))))
-        return "comm (replica_comm, model_parallel_comm) must carry the device's memory: give it to "
-               "par_cuda_open, or split it "
-               "from one "
-               "that was";
-    if (z->parameter_store.kind && d->stage != 3) return "offload_parameters needs stage 3";
     if (d->quantize_parameters && (d->quantize_parameters != 8 || d->stage != 3))
         return "quantize_parameters must be 0 or 8, and needs stage 3";
     if (d->quantize_gradients &&
@@ -1759,7 +1761,7 @@ static const char *par__zero_check_desc(par_zero *z, char *why,
         return "quantize_gradients must be 0, 4 or 8, and needs stage 2 or 3 without accumulate_unsharded";
     if (!(d->clip >= 0) || !(d->ema >= 0 && d->ema < 1) || !(d->loss_scale >= 0))
         return "clip, ema and loss_scale must not be negative, and ema must be less than 1";
-    return NULL;
+    return par__zero_check_stores(z, why, capacity);
 }
 par_zero *par__zero_called(par_zero *z, const char *site) {
     if (z && site) par__enter_layer(z->desc.comm, site);
