@@ -289,6 +289,11 @@ typedef enum par_dtype {
         PAR_DTYPE_COUNT
 } par_dtype;
 
+// The C types by the names of what they hold: par_f64, par_f32, par_f16, par_bf16, par_f8_e4m3, ...
+#define X(constant, name, type, ...) typedef type par_##name;
+PAR_DTYPES(X)
+#undef X
+
 typedef struct par_dtype_traits {
     const char *name; // "f64", ...
     size_t bytes;
@@ -337,10 +342,10 @@ const char *par_nearest_name(const char *name, const void *names, size_t count, 
 // Convert count elements from src to dst, rounding to nearest even. Floats to integers truncate and saturate;
 // NaN gives 0. In place where dst == src and the types have the same size.
 par_result par_cast(void *dst, par_dtype dst_type, const void *src, par_dtype src_type, size_t count);
-float par_f16_to_f32(uint16_t half);
-uint16_t par_f32_to_f16(float value);
-float par_bf16_to_f32(uint16_t half);
-uint16_t par_f32_to_bf16(float value);
+float par_f16_to_f32(par_f16 half);
+par_f16 par_f32_to_f16(float value);
+float par_bf16_to_f32(par_bf16 half);
+par_bf16 par_f32_to_bf16(float value);
 
 // ---- ranks ------------------------------------------------------------------------------------------------
 
@@ -1255,8 +1260,8 @@ PAR__HOST_DEVICE uint32_t par__f32_to_bits(float f) {
     return bits;
 }
 
-PAR__HOST_DEVICE float par__bf16_widen(uint16_t h) { return par__bits_to_f32((uint32_t)h << 16); }
-PAR__HOST_DEVICE uint16_t par__bf16_narrow(float f) {
+PAR__HOST_DEVICE float par__bf16_widen(par_bf16 h) { return par__bits_to_f32((uint32_t)h << 16); }
+PAR__HOST_DEVICE par_bf16 par__bf16_narrow(float f) {
     uint32_t b = par__f32_to_bits(f);
     uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
     uint32_t nan = (b >> 16) | 0x40u; // stays a NaN
@@ -1266,7 +1271,7 @@ PAR__HOST_DEVICE uint16_t par__bf16_narrow(float f) {
 // Without branches, so that loops over it vectorize. Widening shifts the bits into place; a float
 // multiplication by 2^112 adjusts the exponent's bias, which also converts subnormals correctly. Infinities
 // and NaNs are corrected at the end.
-PAR__HOST_DEVICE float par__f16_widen(uint16_t h) {
+PAR__HOST_DEVICE float par__f16_widen(par_f16 h) {
     uint32_t magnitude = ((uint32_t)h & 0x7fffu) << 13;
     uint32_t bits = par__f32_to_bits(par__bits_to_f32(magnitude) * 5.192296858534828e33f);
     bits = magnitude >= 0x0f800000u ? (magnitude | 0x7f800000u) : bits;
@@ -1274,7 +1279,7 @@ PAR__HOST_DEVICE float par__f16_widen(uint16_t h) {
 }
 // Narrowing: normal results are rounded by adding half of the last place kept; for subnormal results the
 // addition of 0.5 aligns and rounds the bits. Everything from 65520 up becomes infinity.
-PAR__HOST_DEVICE uint16_t par__f16_narrow(float f) {
+PAR__HOST_DEVICE par_f16 par__f16_narrow(float f) {
     uint32_t b = par__f32_to_bits(f), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
     uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
     uint32_t tiny = par__f32_to_bits(par__bits_to_f32(magnitude) + 0.5f) - 0x3f000000u;
@@ -1310,10 +1315,10 @@ PAR__HOST_DEVICE uint8_t par__f8_narrow(float f, uint32_t mantissa, uint32_t bia
     code = magnitude > 0x7f800000u ? nan : code;
     return (uint8_t)(code | (b >> 24 & 0x80u));
 }
-PAR__HOST_DEVICE float par__f8_e4m3_widen(uint8_t x) { return par__f8_widen(x, 3, 7, 0x7f); }
-PAR__HOST_DEVICE uint8_t par__f8_e4m3_narrow(float f) { return par__f8_narrow(f, 3, 7, 0x7f, 0x7f); }
-PAR__HOST_DEVICE float par__f8_e5m2_widen(uint8_t x) { return par__f8_widen(x, 2, 15, 0x7c); }
-PAR__HOST_DEVICE uint8_t par__f8_e5m2_narrow(float f) { return par__f8_narrow(f, 2, 15, 0x7c, 0x7e); }
+PAR__HOST_DEVICE float par__f8_e4m3_widen(par_f8_e4m3 x) { return par__f8_widen(x, 3, 7, 0x7f); }
+PAR__HOST_DEVICE par_f8_e4m3 par__f8_e4m3_narrow(float f) { return par__f8_narrow(f, 3, 7, 0x7f, 0x7f); }
+PAR__HOST_DEVICE float par__f8_e5m2_widen(par_f8_e5m2 x) { return par__f8_widen(x, 2, 15, 0x7c); }
+PAR__HOST_DEVICE par_f8_e5m2 par__f8_e5m2_narrow(float f) { return par__f8_narrow(f, 2, 15, 0x7c, 0x7e); }
 
 // A double must not be rounded twice on its way to a narrow float: round to f32 toward odd first, then to the
 // narrow type.
@@ -1852,10 +1857,10 @@ const char *par_nearest_name(const char *name, const void *names, size_t count, 
     return nearest;
 }
 
-float par_f16_to_f32(uint16_t h) { return par__f16_widen(h); }
-uint16_t par_f32_to_f16(float f) { return par__f16_narrow(f); }
-float par_bf16_to_f32(uint16_t h) { return par__bf16_widen(h); }
-uint16_t par_f32_to_bf16(float f) { return par__bf16_narrow(f); }
+float par_f16_to_f32(par_f16 h) { return par__f16_widen(h); }
+par_f16 par_f32_to_f16(float f) { return par__f16_narrow(f); }
+float par_bf16_to_f32(par_bf16 h) { return par__bf16_widen(h); }
+par_bf16 par_f32_to_bf16(float f) { return par__bf16_narrow(f); }
 
 // >>settings ------------------------------------------------------------------------------------------------
 

@@ -479,9 +479,10 @@ static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size
         x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
     } else if (whole && sizeof(T) == 1) {
         const uint2 v = *(const uint2 *)(const void *)(p + at);
+        const uint32_t w[2] = {v.x, v.y};
         for (int i = 0; i < 8; i++) {
             T one;
-            *(uint8_t *)(void *)&one = (uint8_t)((i < 4 ? v.x : v.y) >> 8 * (i % 4));
+            *(uint8_t *)(void *)&one = (uint8_t)(w[i / 4] >> 8 * (i % 4));
             x[i] = (float)par__cuda_widen(one);
         }
     } else if (whole) {
@@ -505,12 +506,14 @@ static __device__ __forceinline__ void par__cuda_store(T *p, const float *x, siz
         a.x = x[0], a.y = x[1], a.z = x[2], a.w = x[3], b.x = x[4], b.y = x[5], b.z = x[6], b.w = x[7];
         *(float4 *)(void *)(p + at) = a, *(float4 *)(void *)(p + at + 4) = b;
     } else if (whole && sizeof(T) == 1) {
-        uint2 v = {0, 0};
+        uint32_t w[2] = {0, 0};
         for (int i = 0; i < 8; i++) {
             T one;
             par__cuda_round(&one, x[i]);
-            (i < 4 ? v.x : v.y) |= (uint32_t) * (uint8_t *)(void *)&one << 8 * (i % 4);
+            w[i / 4] |= (uint32_t) * (uint8_t *)(void *)&one << 8 * (i % 4);
         }
+        uint2 v;
+        v.x = w[0], v.y = w[1];
         *(uint2 *)(void *)(p + at) = v;
     } else if (whole) {
         uint32_t w[4];

@@ -93,8 +93,8 @@ MODEL
     Context parallelism. Ring: rank r of cp has chunks r and 2c-1-r of the 2c chunks of every sequence, so
     that all ranks have the same work under the causal mask; par_tp_position tells which token a row is.
     Ulysses: rank r has chunk r of c, and each rank computes attention for some of the heads.
-    Storage is f32 or bf16 (desc.bf16). Sums, statistics and gradients of parameters are f32. Backward adds to
-    the gradients of parameters and overwrites the gradients of inputs.
+    Storage is f32 or bf16 (desc.dtype). Sums, statistics and gradients of parameters are f32. Backward adds
+    to the gradients of parameters and overwrites the gradients of inputs.
     Memory. The caller owns all matrices and parameters. Between forward and backward it keeps what
     ..._save_bytes counts. A context owns scratch memory, which grows during the first step and then stays.
     Gradients. Where tokens are split, a rank computes gradients of replicated parameters (norms, biases) from
@@ -129,13 +129,14 @@ typedef struct par_tp_desc {
     par_comm *cp;                  // context-parallel ranks; NULL: this rank alone
     int sequence_parallel;         // 1: tokens are split over tp between the products
     int ulysses;                   // 1: context parallelism by all-to-all; 0: by a ring
-    int bf16;                      // 1: activations and weights are stored as bf16; 0: as f32
+    par_dtype dtype;               // of activations and weights: f32 or bf16; 0: f32
     uint64_t seed;                 // for initial values and dropout; the same on all ranks
     const par_tp_kernels *kernels; // NULL: the CPU's kernels
 } par_tp_desc;
 
-// Opens a context. Collective over tp and cp. Errors: ARGUMENT (desc.tp is NULL: the text goes to PAR_LOG; or
-// too many ranks), MISMATCH (ranks gave different descs), MEMORY, and the errors of a collective.
+// Opens a context. Collective over tp and cp. Errors: ARGUMENT (desc.tp is NULL: the text goes to PAR_LOG;
+// too many ranks, or another dtype), MISMATCH (ranks gave different descs), MEMORY, and the errors of a
+// collective.
 par_result par_tp_open(const par_tp_desc *desc, par_tp **tp);
 // Frees the context and its scratch memory. Collective over tp. NULL is PAR_OK.
 par_result par_tp_close(par_tp *tp);
@@ -899,7 +900,7 @@ typedef struct par__tp_f32x16 {
 } par__tp_f32x16;
 static void par__tp_fma16(par__tp_f32x16 *sum, const par__tp_f32x16 *x, const char *w, int bf16) {
     for (int i = 0; i < 16; i++)
-        sum->x[i] += x->x[i] * (bf16 ? par_bf16_to_f32(((const uint16_t *)w)[i]) : ((const float *)w)[i]);
+        sum->x[i] += x->x[i] * (bf16 ? par_bf16_to_f32(((const par_bf16 *)w)[i]) : ((const float *)w)[i]);
 }
 #endif
 PAR__INLINE_LOOP void par__tp_gemv_4_rows(float *y, const float *x, const char *const *w, size_t n,
@@ -920,7 +921,7 @@ PAR__INLINE_LOOP void par__tp_gemv_4_rows(float *y, const float *x, const char *
     memcpy(lanes[2], &c, sizeof c), memcpy(lanes[3], &d, sizeof d);
     for (int r = 0; r < 4; r++) {
         for (size_t i = vectorized; i < n; i++) {
-            const float v = bf16 ? par_bf16_to_f32(((const uint16_t *)(const void *)w[r])[i])
+            const float v = bf16 ? par_bf16_to_f32(((const par_bf16 *)(const void *)w[r])[i])
                                  : ((const float *)(const void *)w[r])[i];
             lanes[r][i & 15u] += x[i] * v;
         }
@@ -1186,7 +1187,7 @@ static size_t par__tp_map_position(const par_tp_row_map *m, size_t i) {
     return m->position + m->chunk[i / m->chunk_tokens] * m->chunk_tokens + i % m->chunk_tokens;
 }
 static size_t par__tp_matrix_ld(const par_tp_matrix *x) { return par_tp_ld(x->layout, x->cols); }
-static int par__tp_is_f32(const par_tp *tp) { return !tp->desc.bf16; }
+static int par__tp_is_f32(const par_tp *tp) { return tp->desc.dtype == PAR_F32; }
 static const char *par__tp_const_element(const par_tp *tp, const void *x, size_t element) {
     return (const char *)x + element * par_tp_element_bytes(tp);
 }
@@ -1198,14 +1199,14 @@ static char *par__tp_element(const par_tp *tp, void *x, size_t element) {
 static const float *par__tp_as_f32(const par_tp *tp, const void *x, size_t at, size_t n, float *scratch) {
     if (!x) return NULL;
     if (par__tp_is_f32(tp)) return (const float *)x + at;
-    par_cast(scratch, PAR_F32, (const uint16_t *)x + at, PAR_BF16, n);
+    par_cast(scratch, PAR_F32, (const par_bf16 *)x + at, PAR_BF16, n);
     return scratch;
 }
 static float *par__tp_f32_output(const par_tp *tp, void *x, size_t at, float *scratch) { // to be written
     return par__tp_is_f32(tp) ? (float *)x + at : scratch;
 }
 static void par__tp_store_f32(const par_tp *tp, void *x, size_t at, size_t n, const float *scratch) {
-    if (!par__tp_is_f32(tp)) par_cast((uint16_t *)x + at, PAR_BF16, scratch, PAR_F32, n);
+    if (!par__tp_is_f32(tp)) par_cast((par_bf16 *)x + at, PAR_BF16, scratch, PAR_F32, n);
 }
 // Sets the error text for a failed matrix product, because the device's gemm sets none.
 static par_result par__tp_gemm_result(par_tp *tp, par_result r) {
@@ -1238,7 +1239,7 @@ static const float *par__tp_f32_rows(par_tp *tp, float *scratch, const void *x, 
                                      size_t cols, size_t *ld) {
     if (par__tp_is_f32(tp)) return (const float *)x + at;
     for (size_t r = 0; scratch && r < rows; r++)
-        par_cast(scratch + r * cols, PAR_F32, (const uint16_t *)x + at + r * *ld, PAR_BF16, cols);
+        par_cast(scratch + r * cols, PAR_F32, (const par_bf16 *)x + at + r * *ld, PAR_BF16, cols);
     *ld = cols;
     return scratch;
 }
@@ -1280,7 +1281,7 @@ static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
     par_result e;
     if (!z) return PAR_ERR_MEMORY;
     for (size_t r = 0; !direct && beta != 0 && r < m; r++)
-        par_cast(z + r * n, PAR_F32, (const uint16_t *)c + r * ldc, c_type, n);
+        par_cast(z + r * n, PAR_F32, (const par_bf16 *)c + r * ldc, c_type, n);
     if (one) {
         e = par__tp_cpu_gemv(tp, n, k, a, b, ldb, z);
     } else {
@@ -1291,7 +1292,7 @@ static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
                                 cpu->gemm(cpu, ta, tb, m, n, k, 1.0f, x, lda, y, ldb, beta, z, ldz, NULL));
     }
     for (size_t r = 0; !direct && r < m; r++)
-        par_cast((uint16_t *)c + r * ldc, c_type, z + r * n, PAR_F32, n);
+        par_cast((par_bf16 *)c + r * ldc, c_type, z + r * n, PAR_F32, n);
     return e || !bias ? e : par__tp_cpu_add_bias(tp, c, ldc, bias, m, n);
 }
 
@@ -1743,7 +1744,7 @@ static par_result par__tp_cpu_init(par_tp *tp, void *dst, uint64_t stream, uint6
         if (par__tp_is_f32(tp))
             ((float *)dst)[i] = x;
         else
-            ((uint16_t *)dst)[i] = par_f32_to_bf16(x);
+            ((par_bf16 *)dst)[i] = par_f32_to_bf16(x);
     }
     return PAR_OK;
 }
@@ -1805,8 +1806,8 @@ static void par__tp_set_layer_name(const par_tp *tp, const char *name) {
 par_comm *par_tp_comm(const par_tp *tp) { return tp->desc.tp; }
 const par_tp_kernels *par_tp_kernels_of(const par_tp *tp) { return tp->kernels; }
 uint64_t par_tp_seed(const par_tp *tp) { return tp->desc.seed; }
-par_dtype par_tp_dtype(const par_tp *tp) { return tp->desc.bf16 ? PAR_BF16 : PAR_F32; }
-size_t par_tp_element_bytes(const par_tp *tp) { return tp->desc.bf16 ? 2 : 4; }
+par_dtype par_tp_dtype(const par_tp *tp) { return tp->desc.dtype; }
+size_t par_tp_element_bytes(const par_tp *tp) { return par_dtype_bytes(tp->desc.dtype); }
 size_t par_tp_ld(par_tp_layout layout, size_t cols) {
     return layout == PAR_TP_VOCABULARY ? (cols + 63) / 64 * 64 : cols;
 }
@@ -1853,6 +1854,7 @@ par_result(par_tp_open)(const par_tp_desc *desc, par_tp **out) {
     if (!tp) return par_fail(desc->tp, PAR_ERR_MEMORY, "par_tp_open: out of memory");
     memset(tp, 0, sizeof *tp);
     tp->desc = *desc;
+    if (!desc->dtype) tp->desc.dtype = PAR_F32;
     tp->t = par_size(desc->tp), tp->tp_rank = par_rank(desc->tp);
     tp->c = desc->cp ? par_size(desc->cp) : 1, tp->cp_rank = desc->cp ? par_rank(desc->cp) : 0;
     tp->kernels = desc->kernels ? desc->kernels : par_tp_cpu();
@@ -1868,7 +1870,7 @@ par_result(par_tp_open)(const par_tp_desc *desc, par_tp **out) {
     }
     // All ranks must have the same options, because these decide who communicates, and how.
     uint64_t mine[4] = {(uint64_t)(desc->sequence_parallel != 0) | (uint64_t)(desc->ulysses != 0) << 1 |
-                            (uint64_t)(desc->bf16 != 0) << 2,
+                            (uint64_t)tp->desc.dtype << 2,
                         desc->seed, 0, 0};
     mine[2] = ~mine[0], mine[3] = ~mine[1];
     par_result r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->tp);
@@ -1876,12 +1878,16 @@ par_result(par_tp_open)(const par_tp_desc *desc, par_tp **out) {
     if (!r && tp->device == par_cpu()) r = par_gemm_select(NULL, 0, desc->tp);
     if (!r && (mine[0] != ~mine[2] || mine[1] != ~mine[3]))
         r = par_fail(desc->tp, PAR_ERR_MISMATCH,
-                     "par_tp_open: sequence_parallel, ulysses, bf16 or seed differ between the ranks: give "
+                     "par_tp_open: sequence_parallel, ulysses, dtype or seed differ between the ranks: give "
                      "all the same");
     if (!r && tp->t > PAR__TP_MAX_RANKS)
         r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
                      "par_tp_open: %d tensor-parallel ranks, but at most %d can be", tp->t,
                      PAR__TP_MAX_RANKS);
+    if (!r && tp->desc.dtype != PAR_F32 && tp->desc.dtype != PAR_BF16)
+        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
+                     "par_tp_open: desc.dtype is %s: layers compute on f32 or bf16; convert by par_cast",
+                     par_dtype_name(tp->desc.dtype));
     if (r)
         PAR_FREE(tp);
     else

@@ -184,7 +184,7 @@ static void bench_attention(bench *b, rows *r, double peak) { // own kernels and
     rows both[2] = {*r, *r};
     own.attention_fused_forward = NULL;
     memset(&d, 0, sizeof d);
-    d.tp = b->world, d.bf16 = 1, d.kernels = &own;
+    d.tp = b->world, d.dtype = PAR_BF16, d.kernels = &own;
     must(b, par_tp_open(&d, &both[0].tp));
     for (int back = 0; back < 2; back++) {
         double t[2][ROUNDS];
@@ -205,7 +205,7 @@ static void bench_tp(bench *b) {
     par_tp_desc d;
     const size_t bytes = b->bytes / 2;
     memset(&r, 0, sizeof r), memset(&d, 0, sizeof d);
-    d.tp = b->world, d.bf16 = 1, d.kernels = par_cuda_tp(b->cuda);
+    d.tp = b->world, d.dtype = PAR_BF16, d.kernels = par_cuda_tp(b->cuda);
     must(b, par_tp_open(&d, &r.tp));
     r.x = array(b, bytes), r.y = array(b, bytes), r.z = array(b, bytes), r.w = array(b, 1 << 20),
     r.dw = (float *)array(b, 1 << 20);

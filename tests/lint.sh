@@ -89,6 +89,11 @@ LIST
 check "functions of at most 60 lines" long_functions
 chosen_targets() { ! grep -nE '(^|[ ,;(])\*\([^;]*\? *&[^;]*: *&[^;]*\) *[-+*/|&^%]?= ' $sources; } # if and else say it
 check "no assignment through *(c ? &a : &b)" chosen_targets
+dtype_order() { # what holds for a dtype stands in its row; nobody compares the enum's order
+    names=$(sed -n '/^#define PAR_DTYPES/,/^\/\/ clang-format on/s/^ *X(\(PAR_[A-Z0-9_]*\),.*/\1/p' par.h | paste -sd'|')
+    [ -n "$names" ] && ! grep -nE "(^|[^<>-])[<>]=? *($names)\b|\b($names) *[<>]=?($|[^<>])|dtype *[<>]=? *[0-9]" $sources
+}
+check "no comparison of dtypes' order" dtype_order
 short_hello() { [ "$(wc -l < examples/01_hello.c)" -lt 40 ]; }
 check "01_hello.c is short" short_hello
 if have clang-format; then

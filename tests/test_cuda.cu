@@ -877,8 +877,8 @@ static par_tp *open_tp(par_comm *tp, par_comm *cp, int sequence, int ulysses, in
     par_tp_desc d;
     par_tp *t = NULL;
     memset(&d, 0, sizeof d);
-    d.tp = tp, d.cp = cp, d.sequence_parallel = sequence, d.ulysses = ulysses, d.bf16 = bf16, d.seed = 9,
-    d.kernels = kernels;
+    d.tp = tp, d.cp = cp, d.sequence_parallel = sequence, d.ulysses = ulysses,
+    d.dtype = bf16 ? PAR_BF16 : PAR_F32, d.seed = 9, d.kernels = kernels;
     CHECK_OK(tp, par_tp_open(&d, &t));
     if (!t) exit(4);
     return t;

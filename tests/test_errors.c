@@ -126,7 +126,7 @@ static void layers_of(par_comm *w, int bf16) {
     par_tp *tp = NULL;
     float *room = (float *)calloc(10000, sizeof *room);
     memset(&d, 0, sizeof d);
-    d.tp = w, d.bf16 = bf16;
+    d.tp = w, d.dtype = bf16 ? PAR_BF16 : PAR_F32;
     if (SAID(par_tp_open(&d, &tp))) block(w, tp, room);
     SAID(par_tp_close(tp));
     free(room);

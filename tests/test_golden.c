@@ -114,7 +114,7 @@ static void open_golden(golden *g, par_comm *w, const char *name, int t, par_tp_
     gpt_config c;
     files_huggingface gradients_of;
     memset(g, 0, sizeof *g);
-    g->world = w, g->name = name, g->tolerance = d.bf16 ? 3e-2 : 1e-5;
+    g->world = w, g->name = name, g->tolerance = d.dtype == PAR_BF16 ? 3e-2 : 1e-5;
     CHECK_OK(w, par_split(w, par_rank(w) / t, par_rank(w), &g->tp_comm));
     CHECK_OK(w, par_split(w, par_rank(w) % t, par_rank(w), &g->cp_comm));
     d.tp = g->tp_comm, d.cp = par_size(g->cp_comm) > 1 ? g->cp_comm : NULL;
@@ -128,8 +128,8 @@ static void open_golden(golden *g, par_comm *w, const char *name, int t, par_tp_
     g->whole = (float *)calloc(2 * g->m.total_count, sizeof(float)), g->grads = g->whole + g->m.total_count;
     problem = files_load(&g->m, path, g->whole);
     gpt_copy_weights(&g->m, g->w, g->whole, 0);
-    if (d.bf16) par_cast(g->m1, PAR_BF16, g->w, PAR_F32, n);
-    gpt_set_memory(&g->m, d.bf16 ? g->m1 : g->w, g->d);
+    if (d.dtype == PAR_BF16) par_cast(g->m1, PAR_BF16, g->w, PAR_F32, n);
+    gpt_set_memory(&g->m, d.dtype == PAR_BF16 ? g->m1 : g->w, g->d);
     strcat(path, "/expected.safetensors");
     if (!problem && par_zero_safetensors_open(path, &g->want)) problem = g->want.why;
     gradients_of.shards = &g->want, gradients_of.shard_count = 1;
@@ -192,7 +192,7 @@ static void cached(par_comm *w, const char *name, int bf16) {
     const int t = par_size(w);
     kernels.gemm = count_gemm, kernels.attention_block_forward = count_attention;
     memset(&d, 0, sizeof d);
-    d.bf16 = bf16, d.kernels = &kernels;
+    d.dtype = bf16 ? PAR_BF16 : PAR_F32, d.kernels = &kernels;
     open_golden(&g, w, name, t, d);
     const int layers = g.m.config.n_layer;
     const size_t bytes = par_tp_kv_cache_bytes(g.tp, &g.m.attention, BATCH, TOKENS);

@@ -116,7 +116,7 @@ static layout open_layout(par_comm *w, int t, int sequence, int ulysses, int bf1
     CHECK_OK(w, par_split(w, par_rank(w) / t, par_rank(w), &l.tp_comm));
     CHECK_OK(w, par_split(w, par_rank(w) % t, par_rank(w), &l.cp_comm));
     d.tp = l.tp_comm, d.cp = l.c > 1 ? l.cp_comm : NULL;
-    d.sequence_parallel = sequence, d.ulysses = ulysses, d.bf16 = bf16, d.seed = 5;
+    d.sequence_parallel = sequence, d.ulysses = ulysses, d.dtype = bf16 ? PAR_BF16 : PAR_F32, d.seed = 5;
     CHECK_OK(w, par_tp_open(&d, &l.tp));
     return l;
 }
@@ -1265,6 +1265,10 @@ static void mistakes(par_comm *w) { // each is an error that says what is wrong 
     memset(&d, 0, sizeof d);
     d.tp = w, d.sequence_parallel = par_rank(w) == 0; // ranks that disagree
     if (n > 1) CHECK(w, par_tp_open(&d, &tp) == PAR_ERR_MISMATCH && !tp);
+    d.sequence_parallel = 0, d.dtype = PAR_F8_E4M3;
+    CHECK(w, error_says(w, par_tp_open(&d, &tp), "desc.dtype is f8_e4m3: layers compute on f32 or bf16"));
+    d.dtype = PAR_DTYPE_COUNT;
+    CHECK(w, error_says(w, par_tp_open(&d, &tp), "desc.dtype is (no par_dtype)") && !tp);
 }
 
 static int printed(par_comm *w, void (*print)(const par_comm *, FILE *), const char *text) {
@@ -1404,7 +1408,7 @@ static void fault_open(par_comm *w, par_comm *self, fault *f, int kind, par_tp_k
     par_tp_desc d;
     memset(f, 0, sizeof *f);
     memset(&d, 0, sizeof d);
-    f->kind = kind, d.kernels = kernels, d.bf16 = 1;
+    f->kind = kind, d.kernels = kernels, d.dtype = PAR_BF16;
     d.tp = kind == FAIL_RING ? self : w, d.cp = kind == FAIL_RING ? w : NULL,
     d.sequence_parallel = kind != FAIL_RING;
     CHECK_OK(w, par_tp_open(&d, &f->tp));

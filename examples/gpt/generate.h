@@ -208,7 +208,7 @@ static par_result generate_open(trainer *t, generator *g, size_t prompt) {
     par_tp_desc d;
     memset(g, 0, sizeof *g);
     memset(&d, 0, sizeof d);
-    d.tp = t->tp_comm, d.bf16 = par_tp_dtype(t->tp) == PAR_BF16, d.seed = (uint64_t)t->o.seed;
+    d.tp = t->tp_comm, d.dtype = par_tp_dtype(t->tp), d.seed = (uint64_t)t->o.seed;
     d.kernels = t->tp_kernels;
     GPT_TRY(par_tp_open(&d, &g->tp));
     g->capacity = PAR__MIN((size_t)c->block_size, prompt + (size_t)t->o.sample);

@@ -546,7 +546,7 @@ static par_result open_grid(trainer *t) {
     GPT_TRY(par_mesh_comm(t->mesh, "pp,tp", &t->model_comm));
     d.tp = t->tp_comm, d.cp = t->o.cp > 1 ? t->cp_comm : NULL;
     d.sequence_parallel = t->o.sp, d.ulysses = !strcmp(t->o.cp_mode, "ulysses"),
-    d.bf16 = !strcmp(t->o.dtype, "bf16");
+    par_dtype_parse(t->o.dtype, &d.dtype);
     d.seed = (uint64_t)t->o.seed, d.kernels = t->tp_kernels;
     GPT_TRY(par_tp_open(&d, &t->tp));
     GPT_TRY(gpt_open(&t->model, &t->o.model, t->tp, t->o.sp));
