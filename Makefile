@@ -17,6 +17,7 @@ ARGS ?=
 LIBS = -pthread -lm
 OPTIONS = examples/options.h examples/output.h
 GPT = examples/gpt/gpt.c
+SIMPLE = build/05_gpt_simple build/06_gpt_tensor build/07_gpt_pipeline
 GPT_DEPS = par.h par_tp.h par_zero.h par_pipe.h $(wildcard examples/gpt/*.[ch]) $(OPTIONS)
 SOURCES = $(sort $(wildcard *.h *.cuh examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
 CUDA_ARCHS ?= 80 90a 100
@@ -39,7 +40,7 @@ soak: build/test_par build/test_zero build/test_pipe build/test_tp
 
 all: examples bench build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors build/test_tcp build/test_meet
 
-examples: build/01_hello build/04_zero build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
+examples: build/01_hello build/04_zero $(SIMPLE) build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/02_mpi_adopt.c and build/gpt_mpi are left out")
 
 bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(HAVE_MPI),build/bench_coll_mpi)
@@ -118,6 +119,14 @@ build/01_hello: examples/01_hello.c par.h | build
 
 build/04_zero: examples/04_zero.c par.h par_zero.h | build
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $< -o $@ $(LIBS)
+
+# Each of them is a program in one file; here the headers' implementation, which is the same in all, is compiled once.
+KIT_IS_LINKED = -DPAR_H_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED
+$(SIMPLE): build/%: examples/%.c build/kit.o $(OPTIONS) | build
+	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(KIT_IS_LINKED) $< build/kit.o -o $@ $(LIBS)
+
+build/kit.o: tests/compile/implementation.c par.h par_tp.h par_zero.h par_pipe.h | build
+	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. -c $< -o $@
 
 build/02_mpi_adopt: examples/02_mpi_adopt.c par.h | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
