@@ -1,6 +1,6 @@
 # Every header alone: with and without its implementation, in two translation units, as C11 and C++17, by gcc, clang, nvcc.
 . tests/lib.sh
-flags="-Wall -Wextra -Wconversion -Werror -I. -pthread"
+flags="-Wall -Wextra -Wconversion -Wvla -Werror -I. -pthread"
 
 two_units() { # compiler, language flags: one object of the implementation, for a program that uses all and one of macros with commas
     compiler=$1 lang=$2
@@ -42,6 +42,13 @@ api_alone() { # header, compiler, flags: a unit that only uses it gets the API, 
         ! grep -xE 'PAR_(MALLOC|REALLOC|FREE|ASSERT|LOG)' "$dir/own" &&
         ! comm -13 "$dir/system.files" "$dir/api.files" | grep -vE '^(./)?par(_[a-z]+)?\.(h|cuh)$'
 }
+layers_alone() { # compiler, flags: implementations of all layers without par.h's, and of each without the others'
+    "$@" -c tests/compile/layer.c -o /dev/null || return 1
+    for layer in pipe tp zero; do
+        printf '#define PAR_%s_IMPLEMENTATION\n#include "par_%s.h"\n' ${layer^^} $layer >"$work/$layer.c"
+        "$@" -fsyntax-only "$work/$layer.c" || return 1
+    done
+}
 versions() { # all headers have one, beside another one's par.h each is an error, and pkg-config knows it
     printf '#include "par.h"\nint main(void) { return printf("%%d.%%d.%%d %%d\\n", PAR_VERSION_MAJOR, PAR_VERSION_MINOR, PAR_VERSION_PATCH, PAR_VERSION) < 0; }\n' >"$work/version.c"
     gcc -I. "$work/version.c" -o "$work/version" && read -r name number <<<"$("$work/version")" || return 1
@@ -61,7 +68,7 @@ for cc in gcc clang; do
     [ -z "${SOAK-}" ] || levels="-O0 -O2"
     for level in $levels; do check "$cc two units $level" two_units $cc "-std=c11 $level"; done
     check "$cc gnu17" $cc -std=gnu17 $flags ${parses/implementation/late}
-    check "$cc a layer alone" $cc -std=c11 $flags -c tests/compile/layer.c -o /dev/null
+    check "$cc a layer alone" layers_alone $cc -std=c11 $flags
     check "$cc, C, with a CBLAS" $cc -std=c11 $flags -DPAR_CBLAS $parses
     check "$cc header only" $cc -std=c11 $flags -pedantic -c tests/compile/user.c -o /dev/null
     check "$cc commas in every argument" every_macro c $cc -std=c11 $flags
@@ -76,7 +83,11 @@ for cc in g++ clang++; do
 done
 hooks_rejected() { ! gcc -DPAR_MALLOC=malloc -I. -c tests/compile/implementation.c -o /dev/null 2>"$work/err" && grep -q "or none" "$work/err"; }
 check "memory hooks: all or none" hooks_rejected
-check "memory hooks" gcc $flags "-DPAR_MALLOC(n)=malloc(n)" "-DPAR_REALLOC(p,n)=realloc(p,n)" "-DPAR_FREE(p)=free(p)" -include stdlib.h $parses
+hooks_taken() { # nothing else allocates
+    ! grep -nE '(^|[^a-zA-Z_])(malloc|calloc|realloc|strdup)\(' *.h | grep -v '#define PAR_' &&
+        gcc $flags "-DPAR_MALLOC(n)=malloc(n)" "-DPAR_REALLOC(p,n)=realloc(p,n)" "-DPAR_FREE(p)=free(p)" -include stdlib.h $parses
+}
+check "memory hooks" hooks_taken
 check "NDEBUG" gcc $flags -DNDEBUG $emits # it tells of functions that nothing uses
 for mpicc in mpicc.mpich mpicc.openmpi; do
     if have $mpicc; then
