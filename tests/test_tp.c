@@ -1413,7 +1413,7 @@ static void fault_open(par_comm *w, par_comm *self, fault *f, int kind, par_tp_k
     d.sequence_parallel = kind != FAIL_RING;
     CHECK_OK(w, par_tp_open(&d, &f->tp));
     for (int i = 0; i < 4; i++) f->data[i] = (float *)calloc(512, 4);
-    f->tokens.batch = 1, f->tokens.sequence = 8;
+    f->tokens.batch = 1, f->tokens.sequence = kind == FAIL_RING ? 16 : 8; // two of a rank of eight
     f->heads.heads = 2, f->heads.dim = 4;
     f->table.vocabulary = f->table.features = f->table.max_positions = 8;
     f->linear.in = f->linear.out = 8, f->linear.has_bias = 1;
