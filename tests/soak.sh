@@ -7,8 +7,10 @@ for t in "build/test_par --full" "build/test_zero --full" "build/test_pipe --ful
     "bash tests/programs.sh" "bash tests/mpi.sh" "bash tests/sanitize.sh"; do
     echo "== $t"
     $t 2>&1 | tee build/soak.log | grep --line-buffered -v '^[0-9]* passed'
-    set -- $(grep '^[0-9]* passed, [0-9]* failed' build/soak.log)
+    status=${PIPESTATUS[0]}
+    set -- $(grep '^[0-9]* passed, [0-9]* failed' build/soak.log | tail -n 1)
     passed=$((passed + ${1:-0})) failed=$((failed + ${3:-1}))
+    [ "$status" = 0 ] || [ "${3:-1}" != 0 ] || { echo "FAIL $t: status $status, although nothing failed"; failed=$((failed + 1)); }
 done
 until=$(($(date +%s) + ${SOAK_SECONDS:-600}))
 while [ "$(date +%s)" -lt "$until" ]; do

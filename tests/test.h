@@ -208,7 +208,7 @@ static int test_under_mpi(int ranks, const char *name) { // all tests in one job
         printf("mpi, %d ranks, node %d: %d passed, %d failed, 0 skipped\n", ranks, test_node_ranks, passed,
                failed);
     fflush(stdout);
-    return par_close(world) != PAR_OK || failed;
+    return par_close(world) != PAR_OK || failed || !passed; // a name that no test has is a failure
 }
 #endif
 
