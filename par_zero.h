@@ -3403,19 +3403,31 @@ static uint64_t par__json_number(par__json *j) { // a non-negative integer
     }
     return v;
 }
+// Opens an object or array where `index` is 0, else goes on to its next member or element. 0: there is none,
+// or the text is not valid.
+static int par__json_next(par__json *j, size_t index, char open) {
+    if (index == 0) par__json_expect(j, open);
+    if (j->bad || par__json_accept(j, open == '{' ? '}' : ']')) return 0;
+    if (index) par__json_expect(j, ',');
+    return !j->bad;
+}
+static int par__json_member(par__json *j, size_t index, char *name, size_t capacity) { // its value follows
+    if (!par__json_next(j, index, '{')) return 0;
+    par__json_string(j, name, capacity);
+    par__json_expect(j, ':');
+    return !j->bad;
+}
 static void par__json_skip_value(par__json *j, int depth) { // skips any value
     par__json_skip_space(j);
     if (j->at >= j->end || depth > 32) return (void)(j->bad = 1);
     if (*j->at == '"') return par__json_text(j, NULL, 0, 1);
-    const char open = *j->at, close = open == '{' ? '}' : ']';
+    const char open = *j->at;
     if (open == '{' || open == '[') {
-        j->at++;
-        if (par__json_accept(j, close)) return;
-        do {
+        for (size_t i = 0; par__json_next(j, i, open); i++) {
             if (open == '{') par__json_text(j, NULL, 0, 1), par__json_expect(j, ':');
             par__json_skip_value(j, depth + 1);
-        } while (!j->bad && par__json_accept(j, ','));
-        return par__json_expect(j, close);
+        }
+        return;
     }
     const char *start = j->at;
     while (j->at < j->end && ((*j->at >= '0' && *j->at <= '9') || (*j->at >= 'a' && *j->at <= 'z') ||
@@ -3489,33 +3501,23 @@ static const char *par__zero_parse_entry(par__json *j, par_zero_file_tensor *t, 
     char key[32], type[16] = "";
     uint64_t from = 0, until = 0;
     int seen = 0;
-    par__json_expect(j, '{');
-    do {
-        par__json_string(j, key, sizeof key);
-        par__json_expect(j, ':');
+    for (size_t i = 0; par__json_member(j, i, key, sizeof key); i++) {
         const int which = !strcmp(key, "dtype")          ? 1
                           : !strcmp(key, "shape")        ? 2
                           : !strcmp(key, "data_offsets") ? 4
                                                          : 8;
-        if (j->bad || which == 8 || seen & which) return "its header is damaged";
+        if (which == 8 || seen & which) return "its header is damaged";
         seen |= which;
         if (which == 1) par__json_string(j, type, sizeof type);
-        if (which == 2) {
-            par__json_expect(j, '[');
-            const int empty = par__json_accept(j, ']');
-            do {
-                if (empty) break;
-                if (t->dims == PAR_ZERO_MAX_DIMS) return "it has more than 8 dimensions";
-                t->shape[t->dims++] = (size_t)par__json_number(j);
-            } while (!j->bad && par__json_accept(j, ','));
-            if (!empty) par__json_expect(j, ']');
+        for (size_t d = 0; which == 2 && par__json_next(j, d, '['); d++) {
+            if (t->dims == PAR_ZERO_MAX_DIMS) return "it has more than 8 dimensions";
+            t->shape[t->dims++] = (size_t)par__json_number(j);
         }
         if (which == 4) {
             par__json_expect(j, '['), from = par__json_number(j), par__json_expect(j, ',');
             until = par__json_number(j), par__json_expect(j, ']');
         }
-    } while (!j->bad && par__json_accept(j, ','));
-    par__json_expect(j, '}');
+    }
     if (j->bad || seen != 7 || from > until) return "its header is damaged";
     const size_t element = par__zero_file_dtype(type, &t->dtype);
     if (!element) return "its dtype is not known";
@@ -3575,24 +3577,19 @@ static par_result par__zero_parse(par_zero_safetensors *s, const char *file, siz
         return par__zero_file_error(s->why, sizeof s->why, "it is truncated, or no safetensors file");
     par__json j = {file + 8, file + 8 + n, 0};
     const char *data = j.end, *wrong = NULL;
-    par__json_expect(&j, '{');
-    const int empty = par__json_accept(&j, '}');
-    for (int more = !empty; more && !j.bad; more = par__json_accept(&j, ',')) {
-        par_zero_file_tensor t;
-        memset(&t, 0, sizeof t);
-        par__json_string(&j, t.name, sizeof t.name);
-        par__json_expect(&j, ':');
-        if (j.bad) break;
+    par_zero_file_tensor t;
+    memset(&t, 0, sizeof t);
+    for (size_t i = 0; par__json_member(&j, i, t.name, sizeof t.name); i++) {
         if (!strcmp(t.name, "__metadata__")) {
             par__json_skip_value(&j, 0);
             continue;
         }
+        t.dims = 0, memset(t.shape, 0, sizeof t.shape);
         wrong = par__zero_parse_entry(&j, &t, data, bytes - 8 - (size_t)n);
         if (wrong) return par__zero_file_error(s->why, sizeof s->why, "tensor %s: %s", t.name, wrong);
         if (par__zero_append(s, &t))
             return par__zero_file_error(s->why, sizeof s->why, "out of memory"), PAR_ERR_MEMORY;
     }
-    if (!empty) par__json_expect(&j, '}');
     par__json_skip_space(&j);
     if (j.bad || j.at != j.end) return par__zero_file_error(s->why, sizeof s->why, "its header is damaged");
     return par__zero_check_arrays(s, data, file + bytes);
@@ -3616,18 +3613,32 @@ par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s) 
     par__zero_file_error(s->why, sizeof s->why, "cannot read %.200s: %.280s", path, problem);
     return par_zero_safetensors_close(s), r;
 }
-const par_zero_file_tensor *par_zero_safetensors_find(const par_zero_safetensors *s, const char *name) {
-    size_t low = 0, high = s->count;
+static size_t par__zero_find_name(const par_zero_file_tensor *const *sorted, size_t count,
+                                  const char *name) { // count: there is none
+    size_t low = 0, high = count;
     while (low < high) {
         const size_t middle = (low + high) / 2;
-        const int order = strcmp(s->by_name[middle]->name, name);
-        if (!order) return s->by_name[middle];
+        const int order = strcmp(sorted[middle]->name, name);
+        if (!order) return middle;
         if (order < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    return NULL;
+    return count;
+}
+const par_zero_file_tensor *par_zero_safetensors_find(const par_zero_safetensors *s, const char *name) {
+    const size_t i = par__zero_find_name(s->by_name, s->count, name);
+    return i < s->count ? s->by_name[i] : NULL;
+}
+void par_zero_safetensors_read(const par_zero_file_tensor *array, size_t first, size_t count, float *values) {
+    double aligned[256]; // data in a file may be unaligned
+    const size_t e = par_dtype_bytes(array->dtype);
+    for (size_t at = 0; at < count; at += 256) {
+        const size_t n = PAR__MIN((size_t)256, count - at);
+        memcpy(aligned, (const char *)array->data + (first + at) * e, n * e);
+        par_cast(values + at, PAR_F32, aligned, array->dtype, n);
+    }
 }
 
 // Prints the length and the header; data begin at a multiple of 64 bytes, in the order of the list.
@@ -4229,10 +4240,7 @@ static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, 
                    {"good_steps", &m->good_steps},
                    {"bad_steps", &m->bad_steps}};
     par__json j = {m->text, m->text + bytes, 0};
-    par__json_expect(&j, '{');
-    do {
-        par__json_string(&j, key, sizeof key);
-        par__json_expect(&j, ':');
+    for (size_t n = 0; par__json_member(&j, n, key, sizeof key); n++) {
         par__json_skip_space(&j);
         const char *at = j.at;
         par__json_skip_value(&j, 0);
@@ -4245,7 +4253,7 @@ static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, 
         for (size_t i = 0; i < 5; i++)
             if (!strcmp(key, numbers[i].key)) *numbers[i].to = par__json_number(&value);
         j.bad |= value.bad;
-    } while (!j.bad && par__json_accept(&j, ','));
+    }
     if (!j.bad && m->note && m->files && m->tensors) return PAR_OK;
     return par__zero_file_error(why, capacity, "it is damaged");
 }
@@ -4489,26 +4497,14 @@ static void par__zero_load_close(par__zero_load *l) {
     PAR_FREE(l->files), PAR_FREE(l->names), PAR_FREE(l->sums), PAR_FREE(l->want), PAR_FREE(l->manifest.text);
 }
 static size_t par__zero_find(const par__zero_load *l, const char *name) { // l->count: there is none
-    size_t low = 0, high = l->count;
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        const int order = strcmp(l->names[middle]->name, name);
-        if (!order) return middle;
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return l->count;
+    return par__zero_find_name(l->names, l->count, name);
 }
 // Parses the next {"name": ..., "word": "hex", "bytes": n} of a list. 0: there is none.
-static int par__zero_next_row(par__json *j, char *name, size_t capacity, const char *word, uint64_t *hex,
-                              uint64_t *bytes) {
+static int par__zero_next_row(par__json *j, size_t index, char *name, size_t capacity, const char *word,
+                              uint64_t *hex, uint64_t *bytes) {
     char key[32], digits[20];
-    if (!par__json_accept(j, '{')) return 0;
-    do {
-        par__json_string(j, key, sizeof key);
-        par__json_expect(j, ':');
+    if (!par__json_next(j, index, '[')) return 0;
+    for (size_t i = 0; par__json_member(j, i, key, sizeof key); i++)
         if (!strcmp(key, "name"))
             par__json_string(j, name, capacity);
         else if (!strcmp(key, word))
@@ -4517,9 +4513,6 @@ static int par__zero_next_row(par__json *j, char *name, size_t capacity, const c
             *bytes = par__json_number(j);
         else
             par__json_skip_value(j, 0);
-    } while (!j->bad && par__json_accept(j, ','));
-    par__json_expect(j, '}');
-    par__json_accept(j, ',');
     return !j->bad;
 }
 // Opens the files that the manifest names, and checks their sizes and headers.
@@ -4528,8 +4521,7 @@ static par_result par__zero_load_files(par__zero_load *l, const char *dir, int w
     char name[PAR_ZERO_NAME_BYTES], path[PAR__ZERO_DIR_BYTES + PAR_ZERO_NAME_BYTES];
     uint64_t hash = 0, bytes = 0, n;
     par__json j = {l->manifest.files, l->manifest.files + strlen(l->manifest.files), 0};
-    par__json_expect(&j, '[');
-    while (par__zero_next_row(&j, name, sizeof name, "header", &hash, &bytes)) {
+    for (size_t row = 0; par__zero_next_row(&j, row, name, sizeof name, "header", &hash, &bytes); row++) {
         if (par__zero_save_number(name) < 0)
             return par__zero_file_error(why, capacity, "it names %s, which is none of its files", name);
         if (weights_only && strncmp(name, "model-", 6)) continue;
@@ -4568,8 +4560,7 @@ static par_result par__zero_load_names(par__zero_load *l, char *why,
             return par__zero_file_error(why, capacity, "tensor %s stands in two of its files",
                                         l->names[i]->name);
     par__json j = {l->manifest.tensors, l->manifest.tensors + strlen(l->manifest.tensors), 0};
-    par__json_expect(&j, '[');
-    while (par__zero_next_row(&j, name, sizeof name, "checksum", &sum, &unused)) {
+    for (size_t row = 0; par__zero_next_row(&j, row, name, sizeof name, "checksum", &sum, &unused); row++) {
         const size_t i = par__zero_find(l, name);
         if (i < l->count) l->want[i] = sum;
     }
@@ -4611,15 +4602,6 @@ static par_result par__zero_load_verify(par__zero_load *l, par_comm *comm) {
     return par_all_reduce(l->sums, l->sums, l->count, PAR_U64, PAR_SUM, comm);
 }
 
-void par_zero_safetensors_read(const par_zero_file_tensor *array, size_t first, size_t count, float *values) {
-    double aligned[256]; // data in a file may be unaligned
-    const size_t e = par_dtype_bytes(array->dtype);
-    for (size_t at = 0; at < count; at += 256) {
-        const size_t n = PAR__MIN((size_t)256, count - at);
-        memcpy(aligned, (const char *)array->data + (first + at) * e, n * e);
-        par_cast(values + at, PAR_F32, aligned, array->dtype, n);
-    }
-}
 static void par__zero_fill_from_file(void *user, size_t first, size_t count, float *values) {
     const par_zero_file_tensor *const *array = (const par_zero_file_tensor *const *)user;
     par_zero_safetensors_read(*array, first, count, values);

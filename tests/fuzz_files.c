@@ -47,8 +47,8 @@ static void try_manifest(const uint8_t *data, size_t size) { // with the checksu
     sprintf(m.text + n, "%s%016llx\"}\n", par__zero_self, (unsigned long long)par__zero_hash(m.text, n));
     if (!par__zero_parse_manifest(&m, strlen(m.text), why, sizeof why)) {
         par__json j = {m.files, m.files + strlen(m.files), 0};
-        par__json_expect(&j, '[');
-        while (par__zero_next_row(&j, name, sizeof name, "header", &hex, &bytes)) continue;
+        for (size_t i = 0; par__zero_next_row(&j, i, name, sizeof name, "header", &hex, &bytes); i++)
+            continue;
         par__json k = {m.note, m.note + strlen(m.note), 0};
         par__json_text(&k, note, sizeof note, 1);
     }
