@@ -1284,7 +1284,7 @@ PAR__HOST_DEVICE par_f16 par__f16_narrow(float f) {
     uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
     uint32_t tiny = par__f32_to_bits(par__bits_to_f32(magnitude) + 0.5f) - 0x3f000000u;
     uint32_t out = magnitude < 0x38800000u ? tiny : normal;
-    out = magnitude >= 0x477ff000u ? 0x7c00u : out;
+    out = out > 0x7c00u ? 0x7c00u : out;
     out = magnitude > 0x7f800000u ? 0x7e00u : out;
     return (uint16_t)(out | sign);
 }
@@ -1347,9 +1347,9 @@ PAR__HOST_DEVICE float par__f32_round_to_odd(double x) {
 #define PAR__ROUND_FLOAT(name, type, max, x)  (type)(x)
 #define PAR__ROUND_NARROW(name, type, max, x) par__##name##_narrow(par__f32_round_to_odd(x))
 #define PAR__ROUND_SIGNED(name, type, max, x)                                                                \
-    (x) >= (double)(max)        ? (type)(max)                                                                \
+    (x) != (x)                  ? (type)0                                                                    \
     : (x) <= -1 - (double)(max) ? (type)(-1 - (max))                                                         \
-    : (x) != (x)                ? (type)0                                                                    \
+    : (x) >= (double)(max)      ? (type)(max)                                                                \
                                 : (type)(x)
 #define PAR__ROUND_UNSIGNED(name, type, max, x)                                                              \
     (x) >= (double)(max) ? (type)(max) : (x) > 0 ? (type)(x) : (type)0
@@ -2314,8 +2314,9 @@ static void par__reduce_sources(const par__kernels *k, void *const *out, int out
     for (int o = 0; o < out_count; o++) nontemporal &= (uintptr_t)out[o] % 64 == 0;
     const int straight = out_count == 1 && !widen && !nontemporal;
     const int stream_sums = nontemporal && par__op_code(op) == PAR_SUM && k->of[dtype].stream_sum;
-    float wide[PAR__REDUCE_BLOCK];
-    double sum[PAR__REDUCE_BLOCK]; // not in out[0], which may be a source that is not read yet
+    float wide[PAR__REDUCE_BLOCK] __attribute__((aligned(64)));
+    // Not in out[0], which may be a source that is not read yet.
+    double sum[PAR__REDUCE_BLOCK] __attribute__((aligned(64)));
     for (size_t at = 0; at < count; at += PAR__REDUCE_BLOCK) {
         const size_t n = PAR__MIN(count - at, (size_t)PAR__REDUCE_BLOCK), e = ranks ? bytes : acc_bytes;
         char *to_last = straight ? (char *)out[0] + at * e : (char *)sum;
