@@ -113,5 +113,5 @@ check "03_cuda_adopt.cu" adopts
 echo "-- ranks share a GPU: peer, staging"
 suite env EMU_DEVICES=1 build/test_cuda_emu
 [ -z "$nccl" ] || echo "-- a GPU for each: NCCL"
-[ -z "$nccl" ] || suite env EMU_DEVICES=8 build/test_cuda_emu --backend threads --node 0
+[ -z "$nccl" ] || suite env EMU_DEVICES=8 build/test_cuda_emu --launch threads --node 0
 summary

@@ -663,7 +663,7 @@ test_options() { # of the test programs: known ones are listed, others refused, 
     for t in par zero pipe tp golden; do
         t=build/test_$t
         $t --help >"$work/help" && grep -q -e "--only NAME" "$work/help" && grep -q "^tests: ..*" "$work/help" || return 1
-        for wrong in --nonsense nonsense "--nonsense 1" --only "--only nothing" "--ranks x" "--ranks 0" "--backend mpi" "--node" "--worker fork"; do
+        for wrong in --nonsense nonsense "--nonsense 1" --only "--only nothing" "--ranks x" "--ranks 0" "--launch mpi" "--node" "--worker fork"; do
             fails 2 "${wrong%% *}" timeout 100 $t $wrong && [ ! -s "$work/out" ] || return 1
         done
     done
@@ -887,7 +887,7 @@ draws() { # names as they are, sizes in units of people
     done
 }
 without_cma() { PAR_CMA=0 build/bench_coll --op all -b 256K -e 256K -n 5 --json >"$work/out" && ! grep -v '"wrong":0' "$work/out"; }
-progress() { for t in progress_thread messages grouped; do PAR_PROGRESS=1 build/test_par --backend fork --ranks 3 --only $t || return 1; done; }
+progress() { for t in progress_thread messages grouped; do PAR_PROGRESS=1 build/test_par --launch fork --ranks 3 --only $t || return 1; done; }
 check "bench_coll --tune, PAR_TUNE" tunes
 alone "bench_coll --model, --overlap, --diagnosis" answers
 check "without process_vm_readv" without_cma

@@ -52,15 +52,15 @@ check "ASan, UBSan: files of tokens" build/test_data_asan
 check "ASan, UBSan: the trainer" trainer
 check "ASan, UBSan: the benchmark" build/bench_coll_asan --op all -b 8 -e 64K -f 64 -n 3 --ranks 3
 # Of each code path once what a sanitizer can see: one rank and three, each backend. SOAK=1: in every setting.
-settings=("test_par --backend fork --ranks 3 --node 0" "test_par --backend fork --ranks 1" "test_par --backend threads --ranks 2 --node 0" "test_par --backend tcp --ranks 3 --node 2")
+settings=("test_par --launch fork --ranks 3 --node 0" "test_par --launch fork --ranks 1" "test_par --launch threads --ranks 2 --node 0" "test_par --launch tcp --ranks 3 --node 2")
 for t in zero pipe tp golden; do
     [ $t = golden ] && n=2 || n=3 # of PyTorch's models nothing runs on three
-    settings+=("test_$t --backend fork --ranks $n --node 0" "test_$t --backend fork --ranks 1")
+    settings+=("test_$t --launch fork --ranks $n --node 0" "test_$t --launch fork --ranks 1")
 done
-[ -z "${SOAK-}" ] || settings=("test_par --full" "test_par --full --backend tcp" "test_zero --full" "test_pipe --full" "test_tp --full" "test_golden --full")
+[ -z "${SOAK-}" ] || settings=("test_par --full" "test_par --full --launch tcp" "test_zero --full" "test_pipe --full" "test_tp --full" "test_golden --full")
 for setting in "${settings[@]}"; do suite build/${setting%% *}_asan ${setting#* }; done
-if [ -z "${SOAK-}" ]; then suite build/test_par_tsan --backend threads --ranks 3 --node 0; else suite build/test_par_tsan --full --backend threads; fi
+if [ -z "${SOAK-}" ]; then suite build/test_par_tsan --launch threads --ranks 3 --node 0; else suite build/test_par_tsan --full --launch threads; fi
 for test in progress_thread grouped outstanding messages offloaded; do
-    check "TSan: $test with a progress thread" env PAR_PROGRESS=1 build/test_par_tsan --backend threads --only $test
+    check "TSan: $test with a progress thread" env PAR_PROGRESS=1 build/test_par_tsan --launch threads --only $test
 done
 summary

@@ -286,7 +286,7 @@ dies_opening() { # the others hear of it, and end
 }
 layers() { # shards and their costs, checkpoints, quantized messages, pipelines, tensor parallelism
     for t in costs checkpoints quantized; do build/test_zero --worker tcp 2 1 $t && build/test_zero --worker tcp 4 2 $t || return 1; done
-    for n in 2 4; do build/test_pipe --backend tcp --ranks $n && build/test_tp --backend tcp --ranks $n --node 1 || return 1; done
+    for n in 2 4; do build/test_pipe --launch tcp --ranks $n && build/test_tp --launch tcp --ranks $n --node 1 || return 1; done
 }
 clocks() { # rank 1 in a time namespace: 1000 s ahead
     unshare --time --monotonic 1000 --fork true 2>/dev/null || { echo "only root may give a process another clock (unshare --time)"; return 77; }

@@ -1,20 +1,20 @@
 // test.h - a small harness: each test runs on n ranks in processes of its own, with a deadline.
 //
 //     test_x                          run every test, in the settings that it needs
-//     test_x --full                   run every test in every setting: backends x numbers of ranks x nodes
-//     test_x --only NAME --ranks 4 --backend fork --node 2    run some of them
+//     test_x --full                   run every test with every launch method, number of ranks and nodes
+//     test_x --only NAME --ranks 4 --launch fork --node 2    run some of them
 //     test_x --worker fork 4 2 NAME   run one test in this process, for a debugger
 //     mpiexec -n 4 test_x_mpi --worker mpi 4 0 all            run all tests under MPI
 //
-// A setting has three axes: backend, number of ranks, ranks of a pretended node. A test names the axes that
-// matter to it (none: all three). It runs in a small set of settings that covers every pair of values of two
-// axes (pairwise testing). Settings run in parallel. CHECK_LOG=FILE appends a line for each setting, with
-// tabs between: seconds, ok or FAIL, this program, the setting, and the command that runs it again.
+// A setting has three axes: launch method, number of ranks, ranks of a pretended node. A test names those
+// that matter to it (none: all three). It runs in a small set of settings that covers every pair of values
+// of two axes (pairwise testing). Settings run in parallel. CHECK_LOG=FILE appends a line for each setting,
+// with tabs between: seconds, ok or FAIL, this program, the setting, and the command that runs it again.
 #ifndef TEST_H
 #define TEST_H
 
 #if !defined(TEST_TCP)
-#define TEST_TCP 0 // 1: tests run over TCP even without --backend tcp
+#define TEST_TCP 0 // 1: tests run over TCP even without --launch tcp
 #endif
 #if !defined(TEST_FEWER)
 #define TEST_FEWER 0 // 1, 2: fewer settings, for slow builds (ASan, TSan)
@@ -43,7 +43,7 @@ typedef void (*test_fn)(par_comm *world);
 // What a test needs. ALONE: forked ranks. FAULT: it may break its comm. KILL: processes, and it may break its
 // comm. SERIAL: one rank.
 enum { TEST_ANY, TEST_ALONE, TEST_FAULT, TEST_KILL, TEST_SERIAL, TEST_KINDS = 7 };
-enum { TEST_BACKENDS = 8, TEST_RANKS = 16, TEST_NODES = 32, TEST_AXES = 56 }; // axes that matter; none: all
+enum { TEST_LAUNCHES = 8, TEST_RANKS = 16, TEST_NODES = 32, TEST_AXES = 56 }; // axes that matter; none: all
 // POWERS: only on 1, 2, 4, 8 ranks. PROGRESS: ranks have a progress thread. SMALL: more than 5 ranks only
 // with --ranks or --full.
 enum { TEST_POWERS = 64, TEST_PROGRESS = 128, TEST_SMALL = 256 };
@@ -92,15 +92,14 @@ static inline void test_wait_for(const test_words *words, int count) {
     while (__atomic_load_n(&words->count, __ATOMIC_SEQ_CST) < (uint32_t)count) usleep(200);
 }
 
-static int test_runs_here(const test *t, const char *backend, int ranks) {
+static int test_runs_here(const test *t, const char *launch, int ranks) {
     const int kind = test_kind(t);
-    if (kind == TEST_SERIAL) return ranks == 1 && !strcmp(backend, "fork");
+    if (kind == TEST_SERIAL) return ranks == 1 && !strcmp(launch, "fork");
     if (ranks < t->min_ranks || (t->kind & TEST_POWERS && ranks & (ranks - 1))) return 0;
-    if (kind == TEST_ALONE) return !strcmp(backend, "fork");
-    if (t->kind & TEST_PROGRESS && !strcmp(backend, "mpi"))
-        return 0; // the world is open already, without one
-    if (kind == TEST_KILL) return strcmp(backend, "threads") != 0 && strcmp(backend, "mpi") != 0;
-    if (kind == TEST_FAULT) return strcmp(backend, "mpi") != 0;
+    if (kind == TEST_ALONE) return !strcmp(launch, "fork");
+    if (t->kind & TEST_PROGRESS && !strcmp(launch, "mpi")) return 0; // the world is open already, without one
+    if (kind == TEST_KILL) return strcmp(launch, "threads") != 0 && strcmp(launch, "mpi") != 0;
+    if (kind == TEST_FAULT) return strcmp(launch, "mpi") != 0;
     return 1;
 }
 static int test_may_break(const test *t) { return test_kind(t) == TEST_FAULT || test_kind(t) == TEST_KILL; }
@@ -159,7 +158,7 @@ static int test_launch(int ranks, pid_t *children) {
     snprintf(text, sizeof text, "%d", rank);
     return setenv("RANK", text, 1), rank;
 }
-static int test_run_with(const char *backend, int ranks, const test *t);
+static int test_run_with(const char *launch, int ranks, const test *t);
 static int test_over_tcp(int ranks, const test *t) {
     pid_t children[64];
     const int rank = test_launch(ranks, children);
@@ -170,17 +169,17 @@ static int test_over_tcp(int ranks, const test *t) {
     return failed;
 }
 
-static int test_run_with(const char *backend, int ranks, const test *t) {
+static int test_run_with(const char *launch, int ranks, const test *t) {
     char text[16];
     par_comm *world;
     snprintf(text, sizeof text, "%d", ranks);
     if (t->kind & TEST_PROGRESS) setenv("PAR_PROGRESS", "1", 1);
-    if (!strcmp(backend, "tcp")) return test_over_tcp(ranks, t);
-    if (!strcmp(backend, "threads")) {
+    if (!strcmp(launch, "tcp")) return test_over_tcp(ranks, t);
+    if (!strcmp(launch, "threads")) {
         const par_result r = par_run_threads(ranks, test_thread, (void *)(uintptr_t)t);
         return !test_may_break(t) && r != PAR_OK;
     }
-    if (strcmp(backend, "mpi") && strcmp(backend, "launched")) setenv("PAR_RANKS", text, 1);
+    if (strcmp(launch, "mpi") && strcmp(launch, "launched")) setenv("PAR_RANKS", text, 1);
     if (par_open(NULL, &world)) return 1;
     test_call(t, world);
     const par_result r = par_close(world);
@@ -212,7 +211,7 @@ static int test_under_mpi(int ranks, const char *name) { // all tests in one job
 }
 #endif
 
-static int test_worker(char **argv) { // backend, ranks, node ranks, test
+static int test_worker(char **argv) { // launch method, ranks, node ranks, test
     const int ranks = atoi(argv[1]);
     test_shared = (test_state *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     test_node_ranks = atoi(argv[2]);
@@ -236,14 +235,14 @@ static double test_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static const char *const test_backends[] = {"fork", "threads", "tcp"};
+static const char *const test_launch_methods[] = {"fork", "threads", "tcp"};
 typedef struct test_options { // NULL, 0, -1: not given
-    const char *self, *only, *backend;
+    const char *self, *only, *launch;
     int ranks, node, full, jobs;
 } test_options;
 typedef struct test_run { // a test in a setting, run by a worker process
     const test *t;
-    int backend, ranks, node;
+    int launch, ranks, node;
     int out; // pipe of its output, which ends when all its processes have ended; -1: ended, or not started
     pid_t pid;
     double begun, ended, seconds, processor_seconds;
@@ -260,27 +259,27 @@ typedef struct test_list {
 // ---- which settings ---------------------------------------------------------------------------------------
 
 static int test_valid(const test *t, const test_options *o, int b, int ranks, int k) {
-    if (!test_runs_here(t, test_backends[b], ranks)) return 0;
+    if (!test_runs_here(t, test_launch_methods[b], ranks)) return 0;
     if (t->kind & TEST_SMALL && ranks > 5 && !o->full && !o->ranks) return 0;
     if (b == 2 && (ranks < 2 || ranks > 5 || k > 2)) return 0;
-    if (b == 2 && ((!TEST_TCP && !o->backend) || (!k && ranks != 3))) return 0;
+    if (b == 2 && ((!TEST_TCP && !o->launch) || (!k && ranks != 3))) return 0;
     if ((k && ranks < 2) || (k == 3 && ranks < 4)) return 0;
     if (k && test_kind(t) != TEST_ANY && b < 2) return 0;
     if (k && b == 1 && ranks > 5) return 0; // fewer ranks suffice
     // 7 ranks only on uneven nodes of 3, 8 ranks only on even nodes of 2
     if (k && ranks > 5 && k != (ranks == 8 ? 2 : 3) && !o->full && o->node < 0) return 0;
     if (TEST_FEWER && (k == 1 || k == 3)) return 0;
-    if (o->backend && strcmp(o->backend, test_backends[b])) return 0;
+    if (o->launch && strcmp(o->launch, test_launch_methods[b])) return 0;
     return (!o->ranks || o->ranks == ranks) && (o->node < 0 || o->node == k);
 }
 // A setting's value on an axis; and the cell of its values on a pair of axes (pair: 0 to 2).
 static int test_axis_value(const test_run *r, int axis) {
-    return axis == 0 ? r->backend : axis == 1 ? r->ranks : r->node;
+    return axis == 0 ? r->launch : axis == 1 ? r->ranks : r->node;
 }
 static unsigned char *test_pair_seen(unsigned char (*seen)[16][16], const test_run *r, int pair, int axes) {
     const int a = pair == 2 ? 1 : 0, b = pair == 0 ? 1 : 2; // an axis that does not matter counts as 0
-    return &seen[pair][axes & TEST_BACKENDS << a ? test_axis_value(r, a) & 15 : 0]
-                [axes & TEST_BACKENDS << b ? test_axis_value(r, b) & 15 : 0];
+    return &seen[pair][axes & TEST_LAUNCHES << a ? test_axis_value(r, a) & 15 : 0]
+                [axes & TEST_LAUNCHES << b ? test_axis_value(r, b) & 15 : 0];
 }
 // Keep, greedily, a small set of `runs` that covers every pair of values; move it to the front, in order.
 static int test_pairwise(test_run *runs, int count, int axes) {
@@ -323,7 +322,7 @@ static void test_add_settings(const test *t, const test_options *o, test_list *l
                 l->runs = (test_run *)realloc(l->runs, sizeof *l->runs * (size_t)(l->count + 1));
                 test_run *r = &l->runs[l->count++];
                 memset(r, 0, sizeof *r);
-                r->t = t, r->backend = b, r->ranks = ranks, r->node = k, r->out = -1;
+                r->t = t, r->launch = b, r->ranks = ranks, r->node = k, r->out = -1;
             }
     if (!o->full) l->count = first + test_pairwise(l->runs + first, l->count - first, axes);
 }
@@ -342,7 +341,7 @@ static void test_start_worker(const char *self, test_run *r) {
     if ((r->pid = test_fork()) == 0) {
         setpgid(0, 0);
         dup2(ends[1], 1), dup2(ends[1], 2), close(ends[1]);
-        execl(self, self, "--worker", test_backends[r->backend], ranks, node, r->t->name, (char *)NULL);
+        execl(self, self, "--worker", test_launch_methods[r->launch], ranks, node, r->t->name, (char *)NULL);
         _exit(127);
     }
     if (r->pid < 0) perror("fork"), exit(1);
@@ -405,8 +404,8 @@ static void test_command(const test_options *o, const test_run *r, char *text, s
                 !strpbrk(*e, "'\t\n"))
                 at += (size_t)snprintf(text + at, PAR__MIN(bytes - at, 512), "%s'%.400s' ", at ? "" : "env ",
                                        *e);
-    snprintf(text + at, bytes - at, "%s --only %s --backend %s --ranks %d --node %d", o->self, r->t->name,
-             test_backends[r->backend], r->ranks, r->node);
+    snprintf(text + at, bytes - at, "%s --only %s --launch %s --ranks %d --node %d", o->self, r->t->name,
+             test_launch_methods[r->launch], r->ranks, r->node);
 }
 static void test_log(const test_options *o, const test_run *r) { // for tests/check.sh
     const char *path = getenv("CHECK_LOG"), *slash = strrchr(o->self, '/');
@@ -416,7 +415,7 @@ static void test_log(const test_options *o, const test_run *r) { // for tests/ch
     test_command(o, r, command, sizeof command);
     const int n = snprintf(line, sizeof line, "%.3f\t%s\t%s\t%s, %s, ranks %d, node %d\t%s\n", r->seconds,
                            r->failed ? "FAIL" : "ok", slash ? slash + 1 : o->self, r->t->name,
-                           test_backends[r->backend], r->ranks, r->node, command);
+                           test_launch_methods[r->launch], r->ranks, r->node, command);
     if (f < 0 || write(f, line, (size_t)n) != n) perror(path);
     if (f >= 0) close(f);
 }
@@ -424,8 +423,8 @@ static void test_report(const test_options *o, const test_run *r) { // log a run
     test_log(o, r);
     if (isatty(1)) printf("\033[K"); // erase the progress line
     if (!r->failed) return;
-    printf("FAIL %s, %d ranks, %s, node %d: %s\n", r->t->name, r->ranks, test_backends[r->backend], r->node,
-           r->failed);
+    printf("FAIL %s, %d ranks, %s, node %d: %s\n", r->t->name, r->ranks, test_launch_methods[r->launch],
+           r->node, r->failed);
     int lines = 0;
     for (char *line = strtok(r->text, "\n"); line && lines++ < 40; line = strtok(NULL, "\n"))
         printf("    %.500s\n", line);
@@ -471,14 +470,14 @@ static int test_usage(const char *self, FILE *to) {
     fprintf(to,
             "%s runs every test in the settings that it needs, or some of them:\n"
             "    --only NAME         one test\n"
-            "    --backend NAME      fork, threads or tcp\n"
+            "    --launch NAME       fork, threads or tcp\n"
             "    --ranks N           N ranks\n"
             "    --node K            pretended nodes of K ranks, 0: none\n"
-            "    --full              every combination of backend, number of ranks and nodes\n"
+            "    --full              every combination of launch method, number of ranks and nodes\n"
             "    -j, --jobs N        at most N ranks at a time, of all workers together (4 per processor)\n"
-            "    --worker BACKEND RANKS NODE TEST    one test, in this process: for a debugger, and under "
+            "    --worker LAUNCH RANKS NODE TEST    one test, in this process: for a debugger, and under "
             "mpiexec\n"
-            "                        (BACKEND mpi; TEST all: every one)\n"
+            "                        (LAUNCH mpi; TEST all: every one)\n"
             "    --help\n"
             "CHECK_LOG=FILE appends a line for each setting: seconds, ok or FAIL, program, setting, command\n"
             "tests:",
@@ -507,8 +506,8 @@ static int test_parse(int argc, char **argv, test_options *o) {
         if (!strcmp(name, "--only") && !known)
             fprintf(stderr, "the nearest is \"%s\"\n",
                     par_nearest_name(value, &tests[0].name, (size_t)test_count, sizeof tests[0]));
-        if (!strcmp(name, "--backend"))
-            for (int k = 0; k < 3; k++) known |= !strcmp(o->backend = value, test_backends[k]);
+        if (!strcmp(name, "--launch"))
+            for (int k = 0; k < 3; k++) known |= !strcmp(o->launch = value, test_launch_methods[k]);
         if (!strcmp(name, "--ranks")) known = test_number(value, &o->ranks) && o->ranks;
         if (!strcmp(name, "--node")) known = test_number(value, &o->node);
         if (!strcmp(name, "--jobs") || !strcmp(name, "-j")) known = test_number(value, &o->jobs) && o->jobs;

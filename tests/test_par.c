@@ -2101,7 +2101,7 @@ const test tests[] = {
     {"offloaded", offloaded, TEST_FAULT, 2, 60},
     {"tuned", tuned, TEST_ANY, 1, 60},
     {"mismatch", mismatch, TEST_ANY, 2, 60},
-    {"no_leaks", no_leaks, TEST_ANY | TEST_BACKENDS | TEST_NODES, 2, 60},
+    {"no_leaks", no_leaks, TEST_ANY | TEST_LAUNCHES | TEST_NODES, 2, 60},
     {"gatherv_mismatch", gatherv_mismatch, TEST_FAULT, 2, 60},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
     {"receive_never_sent", receive_never_sent, TEST_FAULT, 2, 60},

@@ -1332,7 +1332,7 @@ const test tests[] = {
     {"deadlocks", deadlocks, TEST_SERIAL, 1, 240},
     {"training", training, TEST_ANY | TEST_SMALL, 1, 120},
     {"no_allocation", no_allocation, TEST_ALONE, 1, 60},
-    {"call_sites", call_sites, TEST_ANY | TEST_BACKENDS | TEST_NODES, 2, 60},
+    {"call_sites", call_sites, TEST_ANY | TEST_LAUNCHES | TEST_NODES, 2, 60},
     {"staleness", staleness, TEST_ANY | TEST_SMALL, 1, 60},
     {"causality", causality, TEST_ANY | TEST_SMALL, 2, 60},
     {"printed", printed, TEST_SERIAL, 1, 60},

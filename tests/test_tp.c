@@ -1485,6 +1485,6 @@ const test tests[] = {
     {"initial_values", initial_values, TEST_ALONE, 1, 60},
     {"mistakes", mistakes, TEST_ALONE, 1, 60},
     {"kernels_fail", kernels_fail, TEST_ALONE | TEST_POWERS | TEST_SMALL, 2, 60},
-    {"call_sites", call_sites, TEST_ANY | TEST_BACKENDS | TEST_NODES, 2, 60},
+    {"call_sites", call_sites, TEST_ANY | TEST_LAUNCHES | TEST_NODES, 2, 60},
 };
 const int test_count = (int)(sizeof tests / sizeof tests[0]);
