@@ -4,7 +4,7 @@
 # as check.sh describes.
 set -a # each check runs in a new shell under timeout, which needs the functions
 passed=0 failed=0 skipped=0 count=0 running=0 listing=""
-names=("$@") seen=() check_names=() check_commands=()
+names=("$@") seen=() check_names=() check_commands=() check_lines=()
 case ${1-} in --list) listing=checks ;; --programs) listing=programs ;; esac
 [ -z "$listing" ] || exec 8>&1 >/dev/null # names alone, whatever else the script says
 jobs_at_once=${CHECK_JOBS:-$(nproc)}
@@ -56,6 +56,11 @@ run_check() { # number, name, command ...: run it, write its log and status, the
     esac
     echo $n >"$shared/ended"
 }
+place_of() { # function, else: file and line where it begins; if it is none, the second argument
+    local function line file
+    shopt -s extdebug
+    if read -r function line file <<<"$(declare -F "$1")" && [ "$line" ]; then echo "$file:$line"; else echo "$2"; fi
+}
 report() { # wait until a check ends, and count and show its result
     local n log
     read -r n <&7
@@ -64,7 +69,7 @@ report() { # wait until a check ends, and count and show its result
     0) passed=$((passed + 1)) ;;
     77) skip "${check_names[n]}" "$(tail -n 1 "$log")" ;;
     *)
-        echo "FAIL ${check_names[n]} (status $(cat "$shared/$n.status")): ${check_commands[n]}"
+        echo "FAIL ${check_names[n]} (status $(cat "$shared/$n.status"), $(place_of "${check_commands[n]%% *}" "${check_lines[n]}")): ${check_commands[n]}"
         tail -n 30 "$log" | cut -c1-300 | sed 's/^/    /'
         failed=$((failed + 1))
         ;;
@@ -75,7 +80,7 @@ check() { # name, command ...: status 77 means skipped; then the last line of th
     wanted "$1" || return 0
     while [ $running -ge "$jobs_at_once" ]; do report; done
     count=$((count + 1)) running=$((running + 1))
-    check_names[count]=$1 check_commands[count]=${*:2}
+    check_names[count]=$1 check_commands[count]=${*:2} check_lines[count]=$0:${BASH_LINENO[0]}
     run_check $count "$@" &
 }
 finish() { # wait for all checks that run; checks after it may use what they made

@@ -58,6 +58,8 @@ static void check_the_checker(void) {
                                       "\"\x01\"",
                                       "\"\\x\"",
                                       "\"\\ud800\"",
+                                      "\"\\ud800\\u0041\"",
+                                      "\"\\udc00\\udc00\"",
                                       "\"\xff\"",
                                       "\"\xc0\xaf\"",
                                       "nul",
