@@ -1284,9 +1284,8 @@ PAR__HOST_DEVICE par_f16 par__f16_narrow(float f) {
     uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
     uint32_t tiny = par__f32_to_bits(par__bits_to_f32(magnitude) + 0.5f) - 0x3f000000u;
     uint32_t out = magnitude < 0x38800000u ? tiny : normal;
-    out = out > 0x7c00u ? 0x7c00u : out;
-    out = magnitude > 0x7f800000u ? 0x7e00u : out;
-    return (uint16_t)(out | sign);
+    out = PAR__MIN(out, 0x7c00u) | (magnitude > 0x7f800000u ? 0x200u : 0);
+    return (par_f16)(out | sign);
 }
 
 // Floats of 8 bits with `mantissa` bits of mantissa and this bias of the exponent, without branches. Widening
