@@ -1811,8 +1811,10 @@ int par_dtype_parse(const char *name, par_dtype *d) {
 }
 int par_op_parse(const char *name, par_op *op) {
     for (int i = 0; i < PAR_OP_COUNT; i++)
-        if (!strcmp(name, par__op_names[i]))
-            return *op = i == PAR_SCALED_SUM ? par_scaled_sum(0.5) : (par_op)i, 1;
+        if (!strcmp(name, par__op_names[i])) {
+            *op = i == PAR_SCALED_SUM ? par_scaled_sum(0.5) : (par_op)i;
+            return 1;
+        }
     return 0;
 }
 
@@ -3654,15 +3656,19 @@ static int par__arena_lock(par__world *w) {
         uint32_t owner = 0;
         const uint32_t mine = (uint32_t)w->arena_rank + 1;
         if (__atomic_compare_exchange_n(lock, &owner, mine, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return 1;
-        if (owner > (uint32_t)w->local_count)
-            return par__memory_corrupt(w, "a lock of rank", owner), PAR_LOG(w->error), 0;
+        if (owner > (uint32_t)w->local_count) {
+            par__memory_corrupt(w, "a lock of rank", owner);
+            PAR_LOG(w->error);
+            return 0;
+        }
         if (i % 64 == 0 && par__peer_dead(w, (int)owner - 1) &&
             __atomic_compare_exchange_n(lock, &owner, mine, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             return 1;
-        if (i % 64 == 0 && par__now() > until)
-            return par__log_error(PAR_ERR_TIMEOUT, "rank %d waited %g s for the lock of its shared memory",
-                                  w->rank, w->timeout_s),
-                   0;
+        if (i % 64 == 0 && par__now() > until) {
+            par__log_error(PAR_ERR_TIMEOUT, "rank %d waited %g s for the lock of its shared memory", w->rank,
+                           w->timeout_s);
+            return 0;
+        }
         if (i < 64)
             sched_yield();
         else
@@ -3786,9 +3792,10 @@ static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
     int committed = par__arena_commit(w, 0, sites);
     for (int i = 0; i < ranks; i++) // the first page of each rank; par__site_table_grow commits more
         committed = committed && par__arena_commit(w, sites + (size_t)i * (site_bytes / (size_t)ranks), 4096);
-    if (!committed)
-        return close(fd),
-               par__log_error(PAR_ERR_MEMORY, "no memory for %d ranks: %s", ranks, strerror(errno));
+    if (!committed) {
+        close(fd);
+        return par__log_error(PAR_ERR_MEMORY, "no memory for %d ranks: %s", ranks, strerror(errno));
+    }
     const par_result r = par__arena_map(w, fd, bytes);
     if (r) return close(fd), r;
     w->arena->magic = PAR__MAGIC;
@@ -3889,7 +3896,8 @@ static int par__make_layout(par__layout *l, const int *node_of, int size, int ra
     int nodes = 0, at = 0;
     if (!block) return 0;
     l->node_of = block, l->local_index = block + size, l->members = block + 2 * size;
-    l->segment_node = block + 3 * size, l->segment_first = block + 4 * size,
+    l->segment_node = block + 3 * size;
+    l->segment_first = block + 4 * size;
     l->segment_last = block + 5 * size;
     l->start = block + 6 * size;
     for (int r = 0; r < size; r++) l->node_of[r] = node_of[r], nodes = PAR__MAX(nodes, node_of[r] + 1);
@@ -3904,8 +3912,11 @@ static int par__make_layout(par__layout *l, const int *node_of, int size, int ra
     l->segment_count = 0;
     for (int r = 0; r < size; r++) {
         int s = l->segment_count - 1;
-        if (s < 0 || l->segment_node[s] != node_of[r])
-            s = l->segment_count++, l->segment_node[s] = node_of[r], l->segment_first[s] = r;
+        if (s < 0 || l->segment_node[s] != node_of[r]) {
+            s = l->segment_count++;
+            l->segment_node[s] = node_of[r];
+            l->segment_first[s] = r;
+        }
         l->segment_last[s] = r;
     }
     return 1;
@@ -3956,8 +3967,10 @@ static uint64_t par__alloc_board(par__world *w, int size, int locals, int nodes)
 static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {
     const int lanes = par__ring_lanes(nodes);
     const uint64_t at = par__arena_alloc(w, par__rings_bytes(ranks, lanes), 4096, 0);
-    if (at && !par__arena_commit(w, at, par__ring_table_bytes(ranks, lanes)))
-        return par__arena_free(w, at), 0;
+    if (at && !par__arena_commit(w, at, par__ring_table_bytes(ranks, lanes))) {
+        par__arena_free(w, at);
+        return 0;
+    }
     return at;
 }
 
@@ -3991,14 +4004,18 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
     c->arena_index = (int *)par__zalloc(ints);
     c->ring_index = (int *)par__zalloc(ints);
     c->queues = (par__call_queue *)par__zalloc(sizeof(par__call_queue) * (size_t)(2 * size + 1));
-    if (!c->world_rank || !c->arena_index || !c->ring_index || !c->queues)
-        return par__free_comm(c), (par_comm *)NULL;
+    if (!c->world_rank || !c->arena_index || !c->ring_index || !c->queues) {
+        par__free_comm(c);
+        return (par_comm *)NULL;
+    }
     memcpy(c->world_rank, world_rank, ints);
     memcpy(c->arena_index, arena_index, ints);
     for (int r = 0; r < size; r++) c->ring_index[r] = r;
     if (!par__make_layout(&c->flat, c->ring_index, size, rank) ||
-        !par__make_layout(&c->nodes, node_of, size, rank))
-        return par__free_comm(c), (par_comm *)NULL;
+        !par__make_layout(&c->nodes, node_of, size, rank)) {
+        par__free_comm(c);
+        return (par_comm *)NULL;
+    }
     c->ring_count = 0;
     for (int r = 0; r < size; r++) c->ring_index[r] = arena_index[r] >= 0 ? c->ring_count++ : -1;
     c->stage_bytes = par__stage_bytes(w, c->nodes.node_count);
@@ -4278,14 +4295,14 @@ static int par__read_secret_file(const char *path, unsigned char *secret, size_t
     while (own && at < capacity && (n = read(fd, secret + at, capacity - at)) > 0) at += (size_t)n;
     if (n < 0) par__log_error(PAR_ERR_SYSTEM, "PAR_SECRET_FILE: cannot read %s: %s", path, strerror(errno));
     close(fd);
-    if (!own)
-        return par__log_error(
-                   PAR_ERR_SYSTEM,
-                   "PAR_SECRET_FILE: %s has mode %04o and belongs to user %d: it must be readable by its "
-                   "owner alone (chmod 600), who must be the user of this process, %d",
-                   path, known ? (unsigned)st.st_mode & 07777u : 0u, known ? (int)st.st_uid : -1,
-                   (int)geteuid()),
-               -1;
+    if (!own) {
+        par__log_error(PAR_ERR_SYSTEM,
+                       "PAR_SECRET_FILE: %s has mode %04o and belongs to user %d: it must be readable by its "
+                       "owner alone (chmod 600), who must be the user of this process, %d",
+                       path, known ? (unsigned)st.st_mode & 07777u : 0u, known ? (int)st.st_uid : -1,
+                       (int)geteuid());
+        return -1;
+    }
     if (n < 0) return -1;
     while (at && (secret[at - 1] == '\n' || secret[at - 1] == '\r')) at--;
     return (int)at;
@@ -4767,14 +4784,17 @@ static int par__tcp_unexpected(par__world *w,
     const par__frame *f = &v->frame;
     const int rts = f->kind == PAR__TCP_RTS;
     if (rts ? ++v->unexpected_rts > PAR__TCP_RTS_MAX
-            : (v->unexpected_bytes += (size_t)f->bytes + PAR__TCP_MESSAGE_OVERHEAD) > PAR__TCP_CREDIT_BYTES)
-        return par__tcp_protocol_error(w, v,
-                                       "more messages than were agreed before any of them was received"),
-               0;
+            : (v->unexpected_bytes += (size_t)f->bytes + PAR__TCP_MESSAGE_OVERHEAD) > PAR__TCP_CREDIT_BYTES) {
+        par__tcp_protocol_error(w, v, "more messages than were agreed before any of them was received");
+        return 0;
+    }
     par__tcp_message *p = (par__tcp_message *)par__zalloc(sizeof *p);
     if (p && !rts) p->memory = (char *)PAR_MALLOC((size_t)f->bytes + 1);
-    if (!p || (!rts && !p->memory))
-        return PAR_FREE(p), par__tcp_protocol_error(w, v, "a message for which there is no memory"), 0;
+    if (!p || (!rts && !p->memory)) {
+        PAR_FREE(p);
+        par__tcp_protocol_error(w, v, "a message for which there is no memory");
+        return 0;
+    }
     p->owned = 1, p->tag = f->tag, p->received = (size_t)f->bytes, p->bytes = rts ? 0 : (size_t)f->bytes;
     par__tcp_append(&v->unexpected, p);
     if (!rts) v->reading = p;
@@ -4798,19 +4818,21 @@ static int par__tcp_on_frame(par__world *w, par__connection *v) { // 0: it is no
     const unsigned long long bytes = f->bytes;
     par__tcp_message *p = NULL;
     v->reading = NULL, v->reading_left = 0;
-    if (f->session != v->session)
-        return par__tcp_protocol_error(w, v, "a frame of another session, not of this run"), 0;
-    if (f->kind >= PAR__TCP_FRAME_COUNT || f->tag >= PAR__NET_TAG_COUNT)
-        return par__tcp_protocol_error(w, v, "a frame of kind %u with tag %u, which is none", f->kind,
-                                       f->tag),
-               0;
+    if (f->session != v->session) {
+        par__tcp_protocol_error(w, v, "a frame of another session, not of this run");
+        return 0;
+    }
+    if (f->kind >= PAR__TCP_FRAME_COUNT || f->tag >= PAR__NET_TAG_COUNT) {
+        par__tcp_protocol_error(w, v, "a frame of kind %u with tag %u, which is none", f->kind, f->tag);
+        return 0;
+    }
     const size_t max[] = {PAR__TCP_EAGER_BYTES, PAR__NET_CHUNK_BYTES, 0, PAR__NET_CHUNK_BYTES,
                           v->credit_used};
-    if (f->bytes > max[f->kind])
-        return par__tcp_protocol_error(w, v,
-                                       "a frame of kind %s with %llu bytes, where at most %zu are allowed",
-                                       names[f->kind], bytes, max[f->kind]),
-               0;
+    if (f->bytes > max[f->kind]) {
+        par__tcp_protocol_error(w, v, "a frame of kind %s with %llu bytes, where at most %zu are allowed",
+                                names[f->kind], bytes, max[f->kind]);
+        return 0;
+    }
     switch (f->kind) {
     case PAR__TCP_EAGER:
     case PAR__TCP_RTS:
@@ -4825,17 +4847,18 @@ static int par__tcp_on_frame(par__world *w, par__connection *v) { // 0: it is no
     case PAR__TCP_CREDIT: v->credit_used -= (size_t)f->bytes; return 1;
     default:
         p = par__tcp_take_answered(f->kind == PAR__TCP_CTS ? &v->rts_sent : &v->cts_sent, f->tag);
-        if (!p)
-            return par__tcp_protocol_error(w, v, "a frame of kind %s with tag %u that nothing asked for",
-                                           names[f->kind], f->tag),
-                   0;
+        if (!p) {
+            par__tcp_protocol_error(w, v, "a frame of kind %s with tag %u that nothing asked for",
+                                    names[f->kind], f->tag);
+            return 0;
+        }
         if (f->kind == PAR__TCP_CTS) return par__tcp_queue_frame(v, p, PAR__TCP_DATA, p->bytes, p->bytes), 1;
         v->reading = p;
-        if (f->bytes != p->received)
-            return par__tcp_protocol_error(w, v,
-                                           "a frame of kind DATA with %llu bytes, where %zu were agreed",
-                                           bytes, p->received),
-                   0;
+        if (f->bytes != p->received) {
+            par__tcp_protocol_error(w, v, "a frame of kind DATA with %llu bytes, where %zu were agreed",
+                                    bytes, p->received);
+            return 0;
+        }
     }
     v->reading_left = v->reading ? (size_t)f->bytes : 0;
     return 1;
@@ -4901,8 +4924,11 @@ static void par__tcp_progress_connect(par__world *w, par__connection *v) { // be
         if (now < v->retry_at) return;
         if (v->retry_until == 0) v->retry_until = now + w->timeout_s;
         v->out = par_safe_fd(socket(v->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        if (v->out < 0)
-            return e = errno, par__tcp_out_of_descriptors(w, v, e, "to"), par__tcp_disconnect(v, &v->out, e);
+        if (v->out < 0) {
+            e = errno;
+            par__tcp_out_of_descriptors(w, v, e, "to");
+            return par__tcp_disconnect(v, &v->out, e);
+        }
         par__tcp_configure(v->out);
         v->connecting = 1;
         if (connect(v->out, (struct sockaddr *)&v->address, par__address_bytes(&v->address)) &&
@@ -5029,8 +5055,10 @@ static void par__tcp_progress(par__world *w, par__connection *v) {
     if (v->poll_round == w->poll_round) return; // all that is tested in one round looks once
     v->poll_round = w->poll_round;
     par__tcp *t = w->tcp;
-    if (v->in == -1 && t->poll_round != w->poll_round)
-        t->poll_round = w->poll_round, par__tcp_poll_listeners(w, 0);
+    if (v->in == -1 && t->poll_round != w->poll_round) {
+        t->poll_round = w->poll_round;
+        par__tcp_poll_listeners(w, 0);
+    }
     if (v->in == -1 && t->accept_error && par__tcp_out_of_descriptors(w, v, t->accept_error, "from"))
         return par__tcp_disconnect(v, &v->in, t->accept_error);
     if (v->in >= 0) par__tcp_read(w, v);
@@ -5237,9 +5265,10 @@ static int par__tcp_is_alive(par__world *w, int rank) {
     const double now = par__now();
     if (now - v->error_at < 2 || v->state != PAR__RANK_RUNNING) return 0;
     if (w->rank == 0) return par__tcp_read_notices(w, rank), v->state == PAR__RANK_RUNNING && v->control >= 0;
-    if (!v->alive && now - v->alive_asked_at > 1)
-        par__tcp_send_notice(&w->tcp->connections[0], PAR__NOTICE_LOST, rank, PAR_OK, ""),
-            v->alive_asked_at = now;
+    if (!v->alive && now - v->alive_asked_at > 1) {
+        par__tcp_send_notice(&w->tcp->connections[0], PAR__NOTICE_LOST, rank, PAR_OK, "");
+        v->alive_asked_at = now;
+    }
     return v->alive;
 }
 
@@ -5439,8 +5468,10 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
             par__fill_message(op, x, m);
             m->direct = x->bytes > PAR__EAGER_MESSAGE_BYTES &&
                         par__shared_offset(c->world, x->memory, x->bytes, &m->address);
-            if (!m->direct && c->world->cma && x->bytes >= c->world->cma_bytes && par__is_local(c, x->peer))
-                m->direct = 2, m->address = (uint64_t)(uintptr_t)x->memory;
+            if (!m->direct && c->world->cma && x->bytes >= c->world->cma_bytes && par__is_local(c, x->peer)) {
+                m->direct = 2;
+                m->address = (uint64_t)(uintptr_t)x->memory;
+            }
             if (m->direct) x->done = x->bytes;
         }
         const size_t n = PAR__MIN(c->slot_bytes, x->bytes - x->done);
@@ -6001,8 +6032,10 @@ static int par__run_actions(par__operation *op, int *moved) {
     int blocked = 0, wake_due = 0; // wake_due: a phase was published and sleepers are not yet woken
     while (t->at < t->action_count && !blocked) {
         const par__action *a = &t->actions[t->at];
-        if (wake_due && a->verb != PAR__WAIT_ALL && a->verb != PAR__WAIT)
-            par__ring_doorbells(c, -1), wake_due = 0;
+        if (wake_due && a->verb != PAR__WAIT_ALL && a->verb != PAR__WAIT) {
+            par__ring_doorbells(c, -1);
+            wake_due = 0;
+        }
         switch (a->verb) {
         case PAR__WAIT_ALL:
             for (int i = l->start[l->my_node]; i < l->start[l->my_node + 1] && !blocked; i++)
@@ -6206,8 +6239,10 @@ static void par__emit_oneshot_all_gather(par__operation *op) {
                 par__emit_copy(op, par__stage_half(op, r), par__input_at(op, at * e), m * e);
             par__emit_publish(op, 1);
         }
-        if (i == 1 && !op->send_addressable)
-            par__emit_wait_all(op, 1), par__inputs_from_stages(op, at * e, 0);
+        if (i == 1 && !op->send_addressable) {
+            par__emit_wait_all(op, 1);
+            par__inputs_from_stages(op, at * e, 0);
+        }
         if (i == 0)
             par__emit_copy(op, to, par__input_at(op, at * e), m * e);
         else
@@ -6447,8 +6482,10 @@ static void par__emit_chain_piece(par__operation *op, const par__layout *layout,
     const size_t e = par__element_bytes(op), capacity = par__chain_capacity(op);
     const int blocks = par__kinds[op->call.kind].send == PAR_SIDE_ALL; // reduce_scatter
     par__chain ch;
-    while (blocks && op->block < (size_t)c->size && op->offset == par__block_count(op, (int)op->block))
-        op->block++, op->offset = 0;
+    while (blocks && op->block < (size_t)c->size && op->offset == par__block_count(op, (int)op->block)) {
+        op->block++;
+        op->offset = 0;
+    }
     if (blocks && op->block == (size_t)c->size) return (void)(op->more_pieces = 0);
     const size_t length = blocks ? par__block_count(op, (int)op->block) : op->call.count;
     ch.layout = layout, ch.piece = op->piece;
@@ -7098,7 +7135,7 @@ static int par__fill_bucket(par__operation *op, const par_call *calls, size_t n)
     uint64_t hash = 0xcbf29ce484222325u;
     if (op->bucket_call_capacity < n) {
         PAR_FREE(op->bucket_calls);
-        op->bucket_calls = (par_call *)PAR_MALLOC(n * sizeof *calls),
+        op->bucket_calls = (par_call *)PAR_MALLOC(n * sizeof *calls);
         op->bucket_call_capacity = op->bucket_calls ? n : 0;
     }
     if (!op->bucket) op->bucket = (char *)PAR_MALLOC(PAR__BUCKET_BYTES);
@@ -7334,7 +7371,9 @@ static void par__publish_arrival(par__operation *op) {
     par__arrival *s = &c->board->arrivals[c->rank].arrival[op->sequence & 1u];
     const int takes_op = par__takes_op(k->kind);
     unsigned flags = op->invalid ? PAR__INVALID_CALL : 0; // then nothing else in the arrival counts
-    s->kind = (uint8_t)k->kind, s->dtype = (uint8_t)k->dtype, s->root = par__root_or_tag(k),
+    s->kind = (uint8_t)k->kind;
+    s->dtype = (uint8_t)k->dtype;
+    s->root = par__root_or_tag(k);
     s->site = op->site;
     s->op = takes_op ? (uint8_t)par__op_code(k->op) : 0;
     s->op_hash = takes_op ? (uint16_t)(k->op >> 8 ^ k->op >> 24 ^ k->op >> 40 ^ k->op >> 52) : 0;
@@ -7482,8 +7521,13 @@ static void par__push_trace_event(par__world *w, const char *name, uint64_t star
         w->events = p, w->event_capacity = capacity;
     }
     par__event *v = &w->events[w->event_count++];
-    v->name = name, v->start_ticks = start_ticks, v->end_ticks = end_ticks, v->bytes = bytes, v->comm = comm,
-    v->tid = tid, v->site = site;
+    v->name = name;
+    v->start_ticks = start_ticks;
+    v->end_ticks = end_ticks;
+    v->bytes = bytes;
+    v->comm = comm;
+    v->tid = tid;
+    v->site = site;
 }
 
 // Count the call in the ledger of its layer's call site. If memory is out, it is not counted there.
@@ -8109,9 +8153,10 @@ static par_result par__issue(par_comm *c, const par_call *call, size_t n, par__o
     if (!op) return par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
     par__set_op_state(op, PAR__QUEUED);
     op->comm = c, op->call = *call, op->backend = NULL;
-    if (n > 1 && !par__fill_bucket(op, call, n))
-        return par__recycle_operation(op),
-               par__set_error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
+    if (n > 1 && !par__fill_bucket(op, call, n)) {
+        par__recycle_operation(op);
+        return par__set_error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
+    }
     op->invalid = !par__validate_call(c, call);
     if (op->invalid) op->call.dtype = PAR_U8, op->call.op = PAR_SUM, op->call.count = 0; // safe to use
     if ((unsigned)call->kind >= PAR_KIND_COUNT) op->call.kind = PAR_KIND_BARRIER;
@@ -8235,9 +8280,11 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
         n = par__count_coalescible(c, i);
         result = par__issue(c, &c->grouped[i], n, &op);
         if (result) break;
-        if (head)
-            op->group_head = head, op->detached = 1, head->group_pending++;
-        else
+        if (head) {
+            op->group_head = head;
+            op->detached = 1;
+            head->group_pending++;
+        } else
             head = op, head->group_pending = 1, request->operation = op,
             request->ticket = op->ticket; // waits
         par__start_send(op);
@@ -8321,13 +8368,19 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     if (!w) return par__log_error(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
     w->site_hash_size = 256;
     w->site_hash = (uint16_t *)par__zalloc(w->site_hash_size * sizeof *w->site_hash);
-    if (!w->site_hash)
-        return PAR_FREE(w), par__log_error(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
+    if (!w->site_hash) {
+        PAR_FREE(w);
+        par__log_error(PAR_ERR_MEMORY, "out of memory for a rank");
+        return (par__world *)NULL;
+    }
     // The system commits its pages only as they are written.
     w->sites = (char(*)[PAR__SITE_BYTES])PAR_MALLOC(sizeof *w->sites * PAR__SITE_MAX);
-    if (!w->sites)
-        return PAR_FREE(w->site_hash), PAR_FREE(w),
-               par__log_error(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
+    if (!w->sites) {
+        PAR_FREE(w->site_hash);
+        PAR_FREE(w);
+        par__log_error(PAR_ERR_MEMORY, "out of memory for a rank");
+        return (par__world *)NULL;
+    }
     w->launch_method = backend, w->rank = rank, w->size = size;
     w->active_end = &w->active;
     w->timeout_s = d->timeout_s;
@@ -8402,8 +8455,11 @@ static par_result par__create_world_comm(par__world *w, par_comm **out) {
     PAR_FREE(ints);
     if (!c) return par__log_error(PAR_ERR_MEMORY, "out of memory");
     const uint64_t board = w->arena->ranks[w->rank].boot_board, rings = w->arena->boot_rings;
-    if (!par__comm_offsets_valid(c, board, rings))
-        return par__free_comm(c), PAR_LOG(w->error), PAR_ERR_SYSTEM;
+    if (!par__comm_offsets_valid(c, board, rings)) {
+        par__free_comm(c);
+        PAR_LOG(w->error);
+        return PAR_ERR_SYSTEM;
+    }
     par__map_comm(c, board, rings);
     par__register_rank(w);
     *out = c;
@@ -8547,9 +8603,12 @@ static par_result par__open_local(par__open_request *start, par_comm **out) {
     if (again && !r) fcntl(w->fd, F_SETFD, 0);
     for (int i = 1; i < size && !r; i++) {
         const int pid = again ? par__spawn_again(w, i) : (int)fork();
-        if (pid == 0)
-            return PAR_FREE(w->children), w->children = NULL, w->child_count = 0,
-                                          par__enter_child(w, i, parent, out);
+        if (pid == 0) {
+            PAR_FREE(w->children);
+            w->children = NULL;
+            w->child_count = 0;
+            return par__enter_child(w, i, parent, out);
+        }
         if (pid < 0)
             r = par__log_error(PAR_ERR_SYSTEM, "cannot start rank %d of %d: %s", i, size, strerror(errno));
         else
@@ -8649,9 +8708,10 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
     par__thread *t = (par__thread *)par__zalloc(sizeof *t * (size_t)rank_count);
     par__world *first = par__new_world(&start.desc, "threads", 0, rank_count);
     if (!first) return PAR_FREE(t), PAR_ERR_MEMORY;
-    if (!t)
-        return par__free_world(first, 0),
-               par__log_error(PAR_ERR_MEMORY, "out of memory for %d threads", rank_count);
+    if (!t) {
+        par__free_world(first, 0);
+        return par__log_error(PAR_ERR_MEMORY, "out of memory for %d threads", rank_count);
+    }
     par__read_algorithm_settings(first, &start);
     r = par__open_rejected(&start);
     if (!r) r = par__check_trace_path(first->trace_path);
@@ -8762,9 +8822,11 @@ static void par__find_launch(par__launch *l) {
         const int inner = l->launcher;
         if (inner >= 0 && rank == l->rank && size == l->size) continue;
         const int found = inner >= 0 && i == PAR__SRUN && par__srun_is_inner(&par__launchers[inner]);
-        if (inner < 0 || (found && inner != PAR__TORCHRUN))
-            l->launcher = i, l->rank = rank, l->size = size;
-        else if (found || (inner == PAR__TORCHRUN ? !par__setting_text("LOCAL_RANK") : i != PAR__SRUN))
+        if (inner < 0 || (found && inner != PAR__TORCHRUN)) {
+            l->launcher = i;
+            l->rank = rank;
+            l->size = size;
+        } else if (found || (inner == PAR__TORCHRUN ? !par__setting_text("LOCAL_RANK") : i != PAR__SRUN))
             clash = 1; // RANK set by hand, or two kinds of mpiexec
     }
     if (l->launcher < 0 || l->problem[0]) return;
@@ -9219,10 +9281,14 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__rank_in
     if (s >= 0) close(s);
     par_comm *c = r ? NULL : par__make_comm(w, 0, w->rank, w->size, world, node_of, arena);
     if (!r && !c) r = par__log_error(PAR_ERR_MEMORY, "out of memory");
-    if (c && !par__comm_offsets_valid(c, all[leader].board, all[leader].rings))
-        r = PAR_ERR_SYSTEM, PAR_LOG(w->error), par__free_comm(c), c = NULL;
+    if (c && !par__comm_offsets_valid(c, all[leader].board, all[leader].rings)) {
+        r = PAR_ERR_SYSTEM;
+        PAR_LOG(w->error);
+        par__free_comm(c);
+        c = NULL;
+    }
     if (c) {
-        w->arena->boot_rings = all[leader].rings,
+        w->arena->boot_rings = all[leader].rings;
         w->arena->ranks[w->arena_rank].boot_board = all[leader].board;
         par__map_comm(c, all[leader].board, all[leader].rings);
         par__register_rank(w);
@@ -9289,11 +9355,12 @@ static par_result par__open_mpi_world(par__open_request *s, MPI_Comm mpi, par_co
     const par_result r = par__open_net(w, s, comm);
     if (r || !w->progress_wanted) return r;
     MPI_Query_thread(&provided);
-    if (provided < MPI_THREAD_MULTIPLE)
-        return par_close(*comm),
-               *comm = NULL,
-               par__log_error(PAR_ERR_UNSUPPORTED,
+    if (provided < MPI_THREAD_MULTIPLE) {
+        par_close(*comm);
+        *comm = NULL;
+        return par__log_error(PAR_ERR_UNSUPPORTED,
                               "a progress thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE");
+    }
     return par__start_progress(w);
 }
 par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
@@ -9643,9 +9710,11 @@ static par_result par__tcp_all_gather_root(par__world *w, const void *mine, size
     par__verdict *heads = (par__verdict *)PAR_MALLOC(sizeof *heads * size);
     unsigned char digest[PAR__MAC_BYTES], proof[PAR__MAC_BYTES];
     par_result result = PAR_OK;
-    if (!blocks || !heads)
-        return PAR_FREE(blocks), PAR_FREE(heads),
-               par__log_error(PAR_ERR_MEMORY, "out of memory for %d ranks", w->size);
+    if (!blocks || !heads) {
+        PAR_FREE(blocks);
+        PAR_FREE(heads);
+        return par__log_error(PAR_ERR_MEMORY, "out of memory for %d ranks", w->size);
+    }
     const int failed = par__tcp_control_io(w, blocks, block, bytes + PAR__MAC_BYTES, 0, until), e = errno;
     if (failed >= 0) {
         result = e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED;
@@ -9737,9 +9806,10 @@ static par_result par__tcp_exchange_addresses(par__world *w) {
         e = par__tcp_listen(t, &mine.address, backlog);
     for (size_t i = 0; !e && !w->rank && i < sizeof mine.key_seed / sizeof *mine.key_seed; i++)
         e = par__getrandom_u64(&mine.key_seed[i]);
-    if (e)
-        return PAR_FREE(all),
-               par__log_error(PAR_ERR_SYSTEM, "rank %d cannot listen: %s", w->rank, par__strerror(e).text);
+    if (e) {
+        PAR_FREE(all);
+        return par__log_error(PAR_ERR_SYSTEM, "rank %d cannot listen: %s", w->rank, par__strerror(e).text);
+    }
     par_result r = par__tcp_all_gather(w, &mine, sizeof mine, all);
     par__derive_key(t->self.key, "par.h connects", all[0].key_seed, r ? 0 : sizeof mine.key_seed);
     unsigned char session[PAR__MAC_BYTES];
@@ -9754,8 +9824,10 @@ static par_result par__tcp_exchange_addresses(par__world *w) {
                                "rank %d sent rank %d an address of family %d, neither IPv4 nor IPv6", i,
                                w->rank, family);
         v->session = t->session, v->address = all[i].address;
-        if (w->rank && (!i || par__is_loopback(&v->address)))
-            v->address = zero, *par__port_of(&v->address) = *par__port_of(&all[i].address);
+        if (w->rank && (!i || par__is_loopback(&v->address))) {
+            v->address = zero;
+            *par__port_of(&v->address) = *par__port_of(&all[i].address);
+        }
     }
     PAR_FREE(all);
     return r;
@@ -9776,9 +9848,10 @@ static par_result par__tcp_rendezvous(par__world *w, const par__launch *l) {
     t->polls = (struct pollfd *)PAR_MALLOC((max + PAR__TCP_LISTENER_MAX) * sizeof *t->polls);
     if (!t->connections || !t->sink || !t->pending || !t->polls)
         return par__log_error(PAR_ERR_MEMORY, "out of memory");
-    for (int r = 0; r < w->size; r++)
-        t->connections[r].out = t->connections[r].in = t->connections[r].control = -1,
+    for (int r = 0; r < w->size; r++) {
+        t->connections[r].out = t->connections[r].in = t->connections[r].control = -1;
         t->connections[r].state = PAR__RANK_RUNNING;
+    }
     snprintf(t->host, sizeof t->host, "%s", l->host);
     snprintf(t->port, sizeof t->port, "%s", l->port);
     t->self.job = l->job, t->self.rank = w->rank, t->self.size = w->size;
@@ -10102,8 +10175,12 @@ void *par_alloc(par_comm *c, size_t bytes) {
         mine[0] = par__arena_alloc(c->world, (size_t)locals * stride, large ? align : 4096, 1);
     if (!all)
         par__set_error(c->world, PAR_ERR_MEMORY, "par_alloc at %s: out of memory", c->site ? c->site : "?");
-    if (!all || par__all_gather_bytes(c, mine, sizeof mine, all))
-        return par__arena_free(c->world, mine[0]), PAR_FREE(all), PAR_FREE(b), (void *)NULL;
+    if (!all || par__all_gather_bytes(c, mine, sizeof mine, all)) {
+        par__arena_free(c->world, mine[0]);
+        PAR_FREE(all);
+        PAR_FREE(b);
+        return (void *)NULL;
+    }
     for (int r = 0; r < c->size; r++) {
         failed |= (c->nodes.local_index[r] == 0 && !all[2 * r]) || all[2 * r + 1] == UINT64_MAX;
         if (all[2 * r + 1] == bytes || failed) continue;
@@ -10121,8 +10198,10 @@ void *par_alloc(par_comm *c, size_t bytes) {
                        c->site ? c->site : "?", bytes, locals);
     const uint64_t at = all[2 * leader];
     PAR_FREE(all);
-    if (!failed && !par__arena_contains(c->world, at, (uint64_t)locals * stride))
-        par__memory_corrupt(c->world, "a block at", at), failed = 1;
+    if (!failed && !par__arena_contains(c->world, at, (uint64_t)locals * stride)) {
+        par__memory_corrupt(c->world, "a block at", at);
+        failed = 1;
+    }
     if (failed) return par__arena_free(c->world, mine[0]), PAR_FREE(b), (void *)NULL;
     b->base = c->world->base + at;
     b->stride = stride;
@@ -10217,8 +10296,11 @@ par_result par_split(par_comm *comm, int color, int key, par_comm **out) {
     uint32_t id = 0;
     int n = 0, failed = 0;
     *out = NULL;
-    if (!all || !shared)
-        return PAR_FREE(all), PAR_FREE(shared), par__set_error(w, PAR_ERR_MEMORY, "par_split: out of memory");
+    if (!all || !shared) {
+        PAR_FREE(all);
+        PAR_FREE(shared);
+        return par__set_error(w, PAR_ERR_MEMORY, "par_split: out of memory");
+    }
     mine.color = color, mine.key = key, mine.next_id = w->next_id, mine.rank = comm->rank;
     par_result r = par__all_gather_bytes(comm, &mine, sizeof mine, all);
     for (int i = 0; i < comm->size && !r; i++) {
@@ -10229,12 +10311,15 @@ par_result par_split(par_comm *comm, int color, int key, par_comm **out) {
     w->next_id = id + 1;
     if (n) qsort(all, (size_t)n, sizeof *all, par__compare_members);
     par_comm *c = r || color < 0 ? NULL : par__make_split_comm(comm, id, all, n);
-    if (c && par__is_node_leader(c))
+    if (c && par__is_node_leader(c)) {
         at[0] =
-            par__alloc_board(w, c->size, par__node_size(&c->nodes, c->nodes.my_node), c->nodes.node_count),
+            par__alloc_board(w, c->size, par__node_size(&c->nodes, c->nodes.my_node), c->nodes.node_count);
         at[2] |= !at[0];
-    if (c && par__rings_owner(c) == c->rank)
-        at[1] = par__alloc_rings(w, c->ring_count, c->nodes.node_count), at[2] |= !at[1];
+    }
+    if (c && par__rings_owner(c) == c->rank) {
+        at[1] = par__alloc_rings(w, c->ring_count, c->nodes.node_count);
+        at[2] |= !at[1];
+    }
     if (!c && color >= 0) at[2] = 1;
     if (!r) r = par__all_gather_bytes(comm, at, sizeof at, shared);
     for (int i = 0; i < comm->size && !r; i++) failed |= shared[3 * i + 2] != 0;
@@ -10245,9 +10330,10 @@ par_result par_split(par_comm *comm, int color, int key, par_comm **out) {
     if (!r && c) {
         const int leader = c->nodes.members[c->nodes.start[c->nodes.my_node]], owner = par__rings_owner(c);
         const uint64_t board = shared[3 * all[leader].rank], rings = shared[3 * all[owner].rank + 1];
-        if (par__comm_offsets_valid(c, board, rings))
-            par__map_comm(c, board, rings), *out = c;
-        else
+        if (par__comm_offsets_valid(c, board, rings)) {
+            par__map_comm(c, board, rings);
+            *out = c;
+        } else
             par__free_comm(c), c = NULL, r = PAR_ERR_SYSTEM;
     }
     PAR_FREE(all);
@@ -10489,8 +10575,10 @@ par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **out) {
         m->axis_count++;
         used += (int)strspn(text + used, " ,");
     }
-    if (open >= 0)
-        m->size[open] = product <= world->size ? world->size / product : 0, product *= m->size[open];
+    if (open >= 0) {
+        m->size[open] = product <= world->size ? world->size / product : 0;
+        product *= m->size[open];
+    }
     if (product != world->size) {
         PAR_FREE(m);
         return par__set_error(world->world, PAR_ERR_ARGUMENT,
@@ -10847,7 +10935,7 @@ void par_print_algorithms(const par_comm *comm, FILE *file) {
         memset(&op, 0, sizeof op);
         op.comm = (par_comm *)(uintptr_t)comm;
         op.call.kind = PAR_KIND_ALL_REDUCE, op.call.count = bytes / 4, op.call.dtype = PAR_F32;
-        op.eager = par__sends_inline(&op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE,
+        op.eager = par__sends_inline(&op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
         op.all_staged = par__sends_staged(&op, 0);
         fprintf(file, " %zu:%s", bytes, par__choose_algorithm(&op)->name);
     }

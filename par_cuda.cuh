@@ -1268,7 +1268,7 @@ static par_result par__cuda_pending_open(par__cuda_comm *l, const par_call *k, v
     par__cuda_pending *p = (par__cuda_pending *)PAR_MALLOC(bytes), **link = &l->first;
     if (!p) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
     memset(p, 0, bytes);
-    p->all = (par__cuda_arrival *)(void *)(p + 1),
+    p->all = (par__cuda_arrival *)(void *)(p + 1);
     p->completions = (par__cuda_completion *)(void *)(p->all + n);
     p->blocks = (size_t *)(void *)(p->completions + n);
     p->call = k, *state = p, p->slot = l->issued++ % PAR__CUDA_EVENTS;
@@ -1372,7 +1372,8 @@ static uint64_t par__cuda_hash_counts(const size_t *x, int n) {
 static void par__cuda_fill_arrival(par__cuda_comm *l, const par_call *k, par__cuda_arrival *a) {
     const par_counts counts = par_kind_traits_of(k->kind)->counts;
     a->kind = k->kind, a->dtype = k->dtype, a->root = k->root, a->tag = k->tag, a->op = k->op;
-    a->count = counts >= PAR_COUNTS_ROOT ? 0 : k->count, a->length = k->count,
+    a->count = counts >= PAR_COUNTS_ROOT ? 0 : k->count;
+    a->length = k->count;
     a->free_count = l->cuda->free_count;
     a->counts = counts == PAR_COUNTS_SAME ? par__cuda_hash_counts(k->recv_counts, l->n) ^
                                                 par__cuda_hash_counts(k->recv_displs, l->n)
@@ -1480,10 +1481,10 @@ static void par__cuda_slice(size_t count, size_t bytes, int n, int r, size_t *fi
 // The range of elements that rank r reduces.
 static void par__cuda_reduced_range(const par__cuda_comm *l, const par_call *k, int r, size_t *first,
                                     size_t *count) {
-    if (par__cuda_is_reduce_scatter(k))
-        *first = par__cuda_block_offset(k, k->recv_counts, NULL, r),
+    if (par__cuda_is_reduce_scatter(k)) {
+        *first = par__cuda_block_offset(k, k->recv_counts, NULL, r);
         *count = par__cuda_block_count(k, k->recv_counts, r);
-    else
+    } else
         par__cuda_slice(k->count, par_dtype_bytes(k->dtype), l->n, r, first, count);
 }
 static par_result par__cuda_peer_reduce(par__cuda_comm *l, const par_call *k,
@@ -1574,9 +1575,10 @@ static par_result par__cuda_peer_begin(par_device_backend *backend, const par_ca
                                      par__at_site(l->announce_comm, k->site), &p->request);
     } else {
         size_t *mine = p->blocks + (own_counts ? 2 * l->me * l->n : 0);
-        for (int i = 0; i < l->n && own_counts; i++)
-            mine[2 * i] = par__cuda_block_offset(k, k->send_counts, k->send_displs, i),
-                     mine[2 * i + 1] = k->send_counts[i];
+        for (int i = 0; i < l->n && own_counts; i++) {
+            mine[2 * i] = par__cuda_block_offset(k, k->send_counts, k->send_displs, i);
+            mine[2 * i + 1] = k->send_counts[i];
+        }
         if (own_counts) // begins first, and so is complete when the other one is
             announced = (par_all_gather_begin)(mine, p->blocks, 2 * (size_t)l->n * sizeof(size_t), PAR_U8,
                                                par__at_site(l->announce_comm, k->site), &p->acknowledgement);
@@ -1597,8 +1599,10 @@ static par_result par__cuda_check_blocks(par__cuda_comm *l, const par__cuda_pend
     const int root = l->me == k->root;
     for (int r = 0; r < l->n; r++) {
         size_t here = 0, there = 0;
-        if (counts == PAR_COUNTS_ROOT && root)
-            here = k->recv_counts ? k->recv_counts[r] : k->send_counts[r], there = p->all[r].length;
+        if (counts == PAR_COUNTS_ROOT && root) {
+            here = k->recv_counts ? k->recv_counts[r] : k->send_counts[r];
+            there = p->all[r].length;
+        }
         if (counts == PAR_COUNTS_OWN) here = k->recv_counts[r], there = p->blocks[2 * (r * l->n + l->me) + 1];
         if (here != there)
             return par_fail(l->comm, PAR_ERR_MISMATCH,
@@ -1718,9 +1722,12 @@ static char *par__cuda_acquire_host_block(par__cuda_comm *l, size_t bytes) {
 }
 static void par__cuda_release_host_block(par__cuda_comm *l, char *memory, size_t bytes) {
     par__cuda_host_block *b = memory ? (par__cuda_host_block *)PAR_MALLOC(sizeof *b) : NULL;
-    if (b)
-        b->memory = memory, b->bytes = bytes, b->next = l->host_blocks, l->host_blocks = b;
-    else
+    if (b) {
+        b->memory = memory;
+        b->bytes = bytes;
+        b->next = l->host_blocks;
+        l->host_blocks = b;
+    } else
         par_cuda_free(l->cuda, PAR_CUDA_HOST, memory);
 }
 static par_result par__cuda_staging_begin(par_device_backend *backend, const par_call *k, void **state) {
@@ -2221,7 +2228,9 @@ static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_
                  l->n == 1;
     par_device_backend *b = &l->base;
     b->name = par__cuda_backend_names[l->kind], b->supports = par__cuda_supports, b->split = par__cuda_split;
-    b->close = par__cuda_comm_close, b->progress = par__cuda_progress, b->done = par__cuda_ended,
+    b->close = par__cuda_comm_close;
+    b->progress = par__cuda_progress;
+    b->done = par__cuda_ended;
     b->end = par__cuda_end;
     b->begin = par__cuda_peer_begin;
     par_result r = PAR_OK;
@@ -2277,7 +2286,8 @@ static par_result par__cuda_choose_backend(par_cuda *cuda) {
     int shared = 0, differ = 0;
     if (!all) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_open", "out of memory");
     memset(&mine, 0, sizeof mine);
-    mine.requested = cuda->desc.backend, mine.node = par_node_of(c, par_rank(c)),
+    mine.requested = cuda->desc.backend;
+    mine.node = par_node_of(c, par_rank(c));
     mine.flags = (cuda->desc.exact != 0) | (cuda->desc.check != 0) << 1;
     if (cuda->desc.nccl) mine.requested = PAR_CUDA_NCCL_BACKEND;
     if (cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus, cuda->ordinal))
@@ -2525,8 +2535,10 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
     const bool skipped = !par__zero_apply_control(&a);
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n && !skipped; at += step) {
         float ws[8], gs[8], ms[8], vs[8];
-        par__cuda_load(ws, w, at, n), par__cuda_load(gs, g, at, n), par__cuda_load(ms, m, at, n),
-            par__cuda_load(vs, v, at, n);
+        par__cuda_load(ws, w, at, n);
+        par__cuda_load(gs, g, at, n);
+        par__cuda_load(ms, m, at, n);
+        par__cuda_load(vs, v, at, n);
         for (int i = 0; i < 8; i++) {
             par__zero_element e = {ws[i], ms[i], vs[i]};
             par__zero_update_moments(&a, &e, gs[i]);
@@ -2717,12 +2729,16 @@ static par_result par__cuda_z_unpack(const par_zero_kernels *k, int bits, size_t
 }
 static void par__cuda_zero_open(par_cuda *cuda) {
     par_zero_kernels *z = &cuda->zero;
-    z->name = "cuda", z->device = &cuda->device, z->update = par__cuda_z_update,
+    z->name = "cuda";
+    z->device = &cuda->device;
+    z->update = par__cuda_z_update;
     z->lamb_norms = par__cuda_z_lamb_norms;
-    z->lamb_trust_ratios = par__cuda_z_lamb_trust, z->momentum = par__cuda_z_momentum,
+    z->lamb_trust_ratios = par__cuda_z_lamb_trust;
+    z->momentum = par__cuda_z_momentum;
     z->scale = par__cuda_z_scale;
     z->square_sum = par__cuda_z_square_sum, z->total = par__cuda_z_total, z->decide = par__cuda_z_decide;
-    z->quantize = par__cuda_z_pack, z->dequantize = par__cuda_z_unpack,
+    z->quantize = par__cuda_z_pack;
+    z->dequantize = par__cuda_z_unpack;
     z->sum_quantized = par__cuda_z_sum_packed;
 }
 const par_zero_kernels *par_cuda_zero(par_cuda *cuda) { return &cuda->zero; }
@@ -2974,9 +2990,10 @@ static __global__ void par__cuda_k_norm_backward(T *dx, float *partials, const T
         }
     }
     for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8)
-        for (size_t j = 0; j < 8 && at + j < cols; j++)
-            partials[2 * blockIdx.x * cols + at + j] = dw[at + j],
-                                                  partials[(2 * blockIdx.x + 1) * cols + at + j] = db[at + j];
+        for (size_t j = 0; j < 8 && at + j < cols; j++) {
+            partials[2 * blockIdx.x * cols + at + j] = dw[at + j];
+            partials[(2 * blockIdx.x + 1) * cols + at + j] = db[at + j];
+        }
 }
 static par_result par__cuda_t_norm_backward(par_tp *tp, void *dx, float *dweight, float *dbias,
                                             const void *dy, const void *x, const void *weight,
@@ -3058,8 +3075,8 @@ static __global__ void par__cuda_k_rope_table(float *table, size_t local_sequenc
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < local_sequence * half; i += step) {
         const double angle =
             (double)par__cuda_position(map, i / half) * par__cuda_rope_frequency(rotary, i % half, dim);
-        table[i / half * dim + i % half] = (float)cos(angle),
-                                   table[i / half * dim + half + i % half] = (float)sin(angle);
+        table[i / half * dim + i % half] = (float)cos(angle);
+        table[i / half * dim + half + i % half] = (float)sin(angle);
     }
 }
 template <class T>
@@ -3333,8 +3350,9 @@ static __global__ void par__cuda_k_loss_combine(const float *stats, size_t ranks
         for (size_t q = 0; q < ranks; q++) row_max = fmaxf(row_max, stats[(q * rows + r) * 4]);
         for (size_t q = 0; q < ranks; q++) {
             const float *s = stats + (q * rows + r) * 4;
-            d += (double)s[1] * exp((double)s[0] - (double)row_max), wanted += (double)s[2],
-                total += (double)s[3];
+            d += (double)s[1] * exp((double)s[0] - (double)row_max);
+            wanted += (double)s[2];
+            total += (double)s[3];
         }
         const double x = (double)row_max + log(d);
         const double one =
@@ -3592,7 +3610,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     }
     for (int r = (int)threadIdx.x; r < t.tile; r += PAR__CUDA_ATTENTION_THREADS) {
         const size_t at = (row0 + (size_t)r) * m.heads + s.h;
-        row_max[r] = (size_t)r < s.nq ? m.row_max[at] : -INFINITY,
+        row_max[r] = (size_t)r < s.nq ? m.row_max[at] : -INFINITY;
         sum[r] = (size_t)r < s.nq ? m.row_sum[at] : 0.0f;
     }
     for (s.k0 = 0; s.k0 < m.kv_count && m.kv_position + s.k0 < last; s.k0 += (size_t)t.tile) {
@@ -3669,9 +3687,14 @@ static __device__ __forceinline__ par__cuda_backward_tiles<E>
 par__cuda_backward_layout(const par__cuda_tiles &t, float *scratch, int sums) {
     par__cuda_backward_tiles<E> x;
     const int wide = t.tile * t.ld, square = t.tile * t.score_ld;
-    x.first = scratch, x.second = scratch + (sums - 1) * wide, x.scores = scratch + sums * wide,
+    x.first = scratch;
+    x.second = scratch + (sums - 1) * wide;
+    x.scores = scratch + sums * wide;
     x.grads = x.scores + square;
-    x.q = (E *)(void *)(x.grads + square), x.k = x.q + wide, x.v = x.k + wide, x.dy = x.v + wide,
+    x.q = (E *)(void *)(x.grads + square);
+    x.k = x.q + wide;
+    x.v = x.k + wide;
+    x.dy = x.v + wide;
     x.p = x.dy + wide;
     x.ds = x.p + square;
     return x;
@@ -4130,9 +4153,10 @@ static void par__dnn_try_config(par__dnn_plan *p, cudnnBackendDescriptor_t confi
     par__dnn_set_one(p, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
     if (repeats) par__dnn_finalize(p, plan); // compiles
     par__dnn_get(p, plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
-    if (repeats && !p->status && (size_t)bytes <= limit)
-        p->plan = plan, p->workspace_bytes = (size_t)bytes;
-    else
+    if (repeats && !p->status && (size_t)bytes <= limit) {
+        p->plan = plan;
+        p->workspace_bytes = (size_t)bytes;
+    } else
         par__dnn_destroy(p, before), p->status = CUDNN_STATUS_SUCCESS; // the next one
 }
 // Builds a plan with the first engine that cuDNN proposes that is deterministic, can be built and needs at
@@ -4332,7 +4356,9 @@ static par_result par__cuda_t_set(par_tp *tp, float *x, size_t n, float value) {
 static void par__cuda_tp_open(par_cuda *cuda) {
     par_tp_kernels *t = &cuda->tp;
     t->name = "cuda", t->device = &cuda->device, t->alloc = par__cuda_t_alloc, t->free = par__cuda_t_free;
-    t->gemm = par__cuda_t_gemm, t->cast = par__cuda_t_cast, t->copy = par__cuda_t_copy,
+    t->gemm = par__cuda_t_gemm;
+    t->cast = par__cuda_t_cast;
+    t->copy = par__cuda_t_copy;
     t->add_bias = par__cuda_t_add_bias;
     t->sum_rows = par__cuda_t_sum_rows, t->elementwise = par__cuda_t_elementwise;
     t->norm_forward = par__cuda_t_norm_forward, t->norm_backward = par__cuda_t_norm_backward;
@@ -4341,9 +4367,10 @@ static void par__cuda_tp_open(par_cuda *cuda) {
     t->positions_backward = par__cuda_t_positions_backward, t->loss_stats = par__cuda_t_loss_stats;
     t->loss_combine = par__cuda_t_loss_combine, t->loss_backward = par__cuda_t_loss_backward;
     t->loss_forward_backward = par__cuda_t_loss_forward_backward;
-    t->attention_block_forward = par__cuda_t_attention_block_forward,
+    t->attention_block_forward = par__cuda_t_attention_block_forward;
     t->attention_normalize = par__cuda_t_attention_normalize;
-    t->attention_block_backward = par__cuda_t_attention_block_backward, t->row_dots = par__cuda_t_row_dots,
+    t->attention_block_backward = par__cuda_t_attention_block_backward;
+    t->row_dots = par__cuda_t_row_dots;
     t->init = par__cuda_t_init;
 #if PAR__CUDA_DNN
     t->attention_fused_forward = par__dnn_attention_forward,

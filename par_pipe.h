@@ -853,14 +853,17 @@ static void par__pipe_zb_v(par__pipe_build *b, int r) {
     t.b = b, t.r = r, t.stage[0] = r, t.stage[1] = 2 * p - 1 - r, t.count[0] = t.count[1] = b->m;
     for (int i = 0; i < 2 * (p - r) - 1; i++) par__pipe_two_chunk_next(&t, a, F);
     for (int i = 0; i < r; i++) par__pipe_two_chunk_next(&t, z, F), par__pipe_two_chunk_next(&t, a, F);
-    for (int i = 0; i < p - r; i++)
-        par__pipe_two_chunk_next(&t, z, F), par__pipe_two_chunk_next(&t, z, B),
-            par__pipe_two_chunk_next(&t, z, W);
+    for (int i = 0; i < p - r; i++) {
+        par__pipe_two_chunk_next(&t, z, F);
+        par__pipe_two_chunk_next(&t, z, B);
+        par__pipe_two_chunk_next(&t, z, W);
+    }
     while (t.next[z][F] < n) {
         if (t.next[a][F] < n) par__pipe_two_chunk_next(&t, a, F);
         par__pipe_two_chunk_next(&t, a, B), par__pipe_two_chunk_next(&t, a, W);
-        par__pipe_two_chunk_next(&t, z, F), par__pipe_two_chunk_next(&t, z, B),
-            par__pipe_two_chunk_next(&t, z, W);
+        par__pipe_two_chunk_next(&t, z, F);
+        par__pipe_two_chunk_next(&t, z, B);
+        par__pipe_two_chunk_next(&t, z, W);
     }
     for (int i = 0; i < r; i++) par__pipe_two_chunk_next(&t, a, B), par__pipe_two_chunk_next(&t, z, B);
     for (int i = 0; i < p - r; i++) par__pipe_two_chunk_next(&t, a, B), par__pipe_two_chunk_next(&t, a, W);
@@ -1107,15 +1110,15 @@ static int par__pipe_list_scheduler_open(par__pipe_list_scheduler *q, par_pipe_s
     const size_t p = (size_t)s->ranks, all = (size_t)s->stages * (size_t)s->microbatches;
     memset(q, 0, sizeof *q);
     q->s = s, q->lists = lists;
-    q->head = (size_t *)par__pipe_alloc_zeroed(p, sizeof(size_t)),
+    q->head = (size_t *)par__pipe_alloc_zeroed(p, sizeof(size_t));
     q->live = (size_t *)par__pipe_alloc_zeroed(p, sizeof(size_t));
-    q->taken = (char **)par__pipe_alloc_zeroed(p, sizeof(char *)),
+    q->taken = (char **)par__pipe_alloc_zeroed(p, sizeof(char *));
     q->now = (double *)par__pipe_alloc_zeroed(p, sizeof(double));
-    q->when = (double *)par__pipe_alloc_zeroed(p, sizeof(double)),
+    q->when = (double *)par__pipe_alloc_zeroed(p, sizeof(double));
     q->started = (double *)par__pipe_alloc_zeroed(p, sizeof(double));
-    q->pick = (long *)par__pipe_alloc_zeroed(p, sizeof(long)),
+    q->pick = (long *)par__pipe_alloc_zeroed(p, sizeof(long));
     q->fresh = (char *)par__pipe_alloc_zeroed(p, 1);
-    q->in[0] = (double *)par__pipe_alloc_zeroed(all, sizeof(double)),
+    q->in[0] = (double *)par__pipe_alloc_zeroed(all, sizeof(double));
     q->in[1] = (double *)par__pipe_alloc_zeroed(all, sizeof(double));
     q->stage_w = (double *)par__pipe_alloc_zeroed(all, sizeof(double));
     int ok = q->head && q->live && q->taken && q->now && q->when && q->pick && q->fresh && q->started &&
@@ -1331,8 +1334,13 @@ static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double b
     const size_t pm = (size_t)b->p * (size_t)b->m;
     par__pipe_branch q;
     memset(&q, 0, sizeof q);
-    q.s = b->s, q.p = b->p, q.m = b->m, q.limit = limit, q.all = (int)(3 * pm),
-    q.best = best / (1 + PAR__PIPE_TIE), q.nodes_left = 400000;
+    q.s = b->s;
+    q.p = b->p;
+    q.m = b->m;
+    q.limit = limit;
+    q.all = (int)(3 * pm);
+    q.best = best / (1 + PAR__PIPE_TIE);
+    q.nodes_left = 400000;
     q.f_end = (double *)PAR_MALLOC(pm * sizeof(double)), q.b_end = (double *)PAR_MALLOC(pm * sizeof(double));
     q.path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
     q.best_path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
@@ -1694,13 +1702,13 @@ static int par__pipe_sim_open(par__pipe_sim *w, const par_pipe_schedule *s, par_
     const size_t channels = (size_t)(s->directions * s->stages);
     memset(w, 0, sizeof *w);
     w->s = s, w->protocol = protocol;
-    w->start = (double *)par__pipe_alloc_zeroed(n, sizeof(double)),
+    w->start = (double *)par__pipe_alloc_zeroed(n, sizeof(double));
     w->end = (double *)par__pipe_alloc_zeroed(n, sizeof(double));
-    w->order = (uint32_t *)par__pipe_alloc_zeroed(n, sizeof(uint32_t)),
+    w->order = (uint32_t *)par__pipe_alloc_zeroed(n, sizeof(uint32_t));
     w->done = (uint8_t *)par__pipe_alloc_zeroed(all, 1);
-    w->next = (size_t *)par__pipe_alloc_zeroed(p, sizeof(size_t)),
+    w->next = (size_t *)par__pipe_alloc_zeroed(p, sizeof(size_t));
     w->now = (double *)par__pipe_alloc_zeroed(p, sizeof(double));
-    w->queue = (int *)par__pipe_alloc_zeroed(p + 1, sizeof(int)),
+    w->queue = (int *)par__pipe_alloc_zeroed(p + 1, sizeof(int));
     w->queued = (uint8_t *)par__pipe_alloc_zeroed(p, 1);
     int ok = w->start && w->end && w->order && w->done && w->next && w->now && w->queue && w->queued;
     for (int i = 0; i < 2; i++) {
@@ -1886,18 +1894,26 @@ static int par__pipe_blocker(const par__pipe_sim *w, int r, par_pipe_action *wha
     double t = 0;
     int q = r;
     if (par__pipe_receives(a.kind) ||
-        (par__pipe_sends(a.kind) && par__pipe_wait_reason_of(w, a, &t) == PAR__PIPE_READY))
-        return *what = par__pipe_peer_action(a, s, &q), q;
+        (par__pipe_sends(a.kind) && par__pipe_wait_reason_of(w, a, &t) == PAR__PIPE_READY)) {
+        *what = par__pipe_peer_action(a, s, &q);
+        return q;
+    }
     par__pipe_wait_reason want = par__pipe_wait_reason_of(w, a, &t);
-    if (want == PAR__PIPE_READY && a.pair && i + 1 < s->first[r + 1])
-        a = s->actions[i + 1], want = par__pipe_wait_reason_of(w, a, &t);
+    if (want == PAR__PIPE_READY && a.pair && i + 1 < s->first[r + 1]) {
+        a = s->actions[i + 1];
+        want = par__pipe_wait_reason_of(w, a, &t);
+    }
     const int back = par__pipe_is_backward(a.kind);
     const int own_f = back && !(w->done[par__pipe_index(s, a.stage, a.microbatch)] & PAR__PIPE_DONE_F);
     *what = a;
-    if (want == PAR__PIPE_WAIT_LOCAL && (own_f || a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_R))
-        return what->kind = PAR_PIPE_F, r;
-    if (want == PAR__PIPE_WAIT_LOCAL && (a.kind == PAR_PIPE_W || a.kind == PAR_PIPE_SEND_B))
-        return what->kind = PAR_PIPE_B, r;
+    if (want == PAR__PIPE_WAIT_LOCAL && (own_f || a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_R)) {
+        what->kind = PAR_PIPE_F;
+        return r;
+    }
+    if (want == PAR__PIPE_WAIT_LOCAL && (a.kind == PAR_PIPE_W || a.kind == PAR_PIPE_SEND_B)) {
+        what->kind = PAR_PIPE_B;
+        return r;
+    }
     if (want == PAR__PIPE_WAIT_RECV) return what->kind = back ? PAR_PIPE_RECV_B : PAR_PIPE_RECV_F, r;
     what->stage = back ? a.stage + 1 : a.stage - 1;
     what->kind = s->has_sends && want == PAR__PIPE_WAIT_MESSAGE ? (back ? PAR_PIPE_SEND_B : PAR_PIPE_SEND_F)
@@ -2129,14 +2145,18 @@ static par__pipe_lifetimes par__pipe_lifetimes_of(const par_pipe_schedule *s, pa
     const int r = par__pipe_rank_of(s, i, a.microbatch);
     if (a.kind == PAR_PIPE_RECV_F) par__pipe_acquire(&c, PAR__PIPE_X, i);
     if (a.kind == PAR_PIPE_RECV_B) par__pipe_acquire(&c, PAR__PIPE_DY, i);
-    if (a.kind == PAR_PIPE_F || a.kind == PAR_PIPE_R)
-        par__pipe_acquire(&c, PAR__PIPE_SAVED_B, i), par__pipe_acquire(&c, PAR__PIPE_SAVED_W, i);
+    if (a.kind == PAR_PIPE_F || a.kind == PAR_PIPE_R) {
+        par__pipe_acquire(&c, PAR__PIPE_SAVED_B, i);
+        par__pipe_acquire(&c, PAR__PIPE_SAVED_W, i);
+    }
     if (a.kind == PAR_PIPE_F) {
         if (again) par__pipe_acquire(&c, PAR__PIPE_SAVED_C, i);
         if (i < last && par__pipe_rank_of(s, i + 1, a.microbatch) == r)
             par__pipe_acquire(&c, PAR__PIPE_X, i + 1);
-        if (again || s->forward_only)
-            par__pipe_release(&c, PAR__PIPE_SAVED_B, i), par__pipe_release(&c, PAR__PIPE_SAVED_W, i);
+        if (again || s->forward_only) {
+            par__pipe_release(&c, PAR__PIPE_SAVED_B, i);
+            par__pipe_release(&c, PAR__PIPE_SAVED_W, i);
+        }
         if (s->forward_only && i > 0) par__pipe_release(&c, PAR__PIPE_X, i);
     }
     if (par__pipe_is_backward(a.kind)) {
@@ -2639,8 +2659,10 @@ void par_pipe_partition(const double *cost, int count, int stages, int *first) {
     for (int i = 0; i < count; i++) {
         // each of the remaining stages needs a layer
         const int must = count - i <= stages - 1 - s && i > first[s];
-        if (s + 1 < stages && i > first[s] && (must || sum + cost[i] > high * (1 + 1e-12)))
-            first[++s] = i, sum = 0;
+        if (s + 1 < stages && i > first[s] && (must || sum + cost[i] > high * (1 + 1e-12))) {
+            first[++s] = i;
+            sum = 0;
+        }
         sum += cost[i];
     }
     while (s < stages) first[++s] = count;
@@ -2770,9 +2792,11 @@ static par_result par__pipe_infer_placement(par_pipe_schedule *s) {
     if (!s->rank_of) return par__pipe_no_memory(s);
     for (s->directions = 1; s->directions <= 2; s->directions++)
         if (par__pipe_find_placement(s, &stage, ranks)) break;
-    if (s->directions > 2)
-        return s->directions = 1, par__pipe_fail(s, PAR_ERR_FILE, "stage %d is on rank %d and on rank %d",
-                                                 stage, ranks[0], ranks[1]);
+    if (s->directions > 2) {
+        s->directions = 1;
+        return par__pipe_fail(s, PAR_ERR_FILE, "stage %d is on rank %d and on rank %d", stage, ranks[0],
+                              ranks[1]);
+    }
     for (int i = 0; i < s->directions * s->stages; i++)
         if (s->rank_of[i] < 0)
             return par__pipe_fail(s, PAR_ERR_FILE, "stage %d has no forwards (0 to %d have actions)",
@@ -2816,9 +2840,10 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
     }
     result = par__pipe_check_placement(s);
     int hooks = 0, tied = 0; // a table with hooks must have all of them
-    for (size_t i = 0; i < s->first[s->ranks]; i++)
-        hooks |= s->actions[i].kind >= PAR_PIPE_UNSHARD || s->actions[i].kind == PAR_PIPE_R,
-            tied |= s->actions[i].kind == PAR_PIPE_TIE;
+    for (size_t i = 0; i < s->first[s->ranks]; i++) {
+        hooks |= s->actions[i].kind >= PAR_PIPE_UNSHARD || s->actions[i].kind == PAR_PIPE_R;
+        tied |= s->actions[i].kind == PAR_PIPE_TIE;
+    }
     if (!result && hooks && !tied && s->desc.tied && s->stages > 1)
         result =
             par__pipe_fail(s, PAR_ERR_FILE, "the table has hooks, but no TIE_GRAD, which desc.tied needs");
@@ -2935,7 +2960,7 @@ static par_result par__pipe_account(const par_pipe_schedule *s, par_pipe_timelin
 static par_result par__pipe_timeline_open(const par_pipe_schedule *s, par_pipe_timeline *t) {
     memset(t, 0, sizeof *t);
     t->rank_count = s->ranks, t->action_count = s->first[s->ranks];
-    t->start = (double *)par__pipe_alloc_zeroed(t->action_count, sizeof(double)),
+    t->start = (double *)par__pipe_alloc_zeroed(t->action_count, sizeof(double));
     t->end = (double *)par__pipe_alloc_zeroed(t->action_count, sizeof(double));
     t->ranks = (par_pipe_rank *)par__pipe_alloc_zeroed((size_t)s->ranks, sizeof *t->ranks);
     if (t->start && t->end && t->ranks) return PAR_OK;
@@ -2949,8 +2974,8 @@ par_result par_pipe_simulate(par_pipe_schedule *s, par_pipe_protocol protocol, p
     if (!par__pipe_sim_open(&w, s, protocol)) return par__pipe_sim_close(&w), par__pipe_no_memory(s);
     par_result result = par__pipe_sim_run(&w) ? par__pipe_timeline_open(s, t) : par__pipe_deadlock(&w, s);
     if (result == PAR_OK) {
-        memcpy(t->start, w.start, t->action_count * sizeof(double)),
-            memcpy(t->end, w.end, t->action_count * sizeof(double));
+        memcpy(t->start, w.start, t->action_count * sizeof(double));
+        memcpy(t->end, w.end, t->action_count * sizeof(double));
         result = par__pipe_account(s, t);
     }
     if (result == PAR_ERR_MEMORY) par_pipe_timeline_close(t), par__pipe_no_memory(s);
@@ -2972,7 +2997,9 @@ static int par__pipe_uniform_case_of(const par_pipe_schedule *s,
     if (s->desc.recompute == PAR_PIPE_RECOMPUTE_EARLY || (s->desc.recompute && s->desc.recompute_count))
         return 0;
     x->p = s->ranks, x->m = s->microbatches, x->v = v, x->c = s->desc.latency, x->fbw = c->fbw;
-    x->F = c->f * v, x->B = (c->b + (s->desc.recompute ? c->r : 0)) * v, x->W = c->w * v,
+    x->F = c->f * v;
+    x->B = (c->b + (s->desc.recompute ? c->r : 0)) * v;
+    x->W = c->w * v;
     x->T = x->F + x->B + x->W;
     return 1;
 }
@@ -3003,7 +3030,8 @@ typedef struct par__pipe_picture {
 static par_result par__pipe_picture_open(par__pipe_picture *d, const par_pipe_schedule *s) {
     int *seen = (int *)par__pipe_alloc_zeroed((size_t)s->ranks, sizeof *seen);
     memset(d, 0, sizeof *d);
-    d->s = s, d->chunks = s->directions,
+    d->s = s;
+    d->chunks = s->directions;
     d->chunk_of = (int *)par__pipe_alloc_zeroed((size_t)s->stages, sizeof(int));
     if (!seen || !d->chunk_of) return PAR_FREE(seen), PAR_FREE(d->chunk_of), PAR_ERR_MEMORY;
     for (int i = 0; i < s->stages; i++) {
@@ -3191,8 +3219,10 @@ static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y
         const double w = box * boxes + 20 + 6.3 * (double)strlen(name);
         char number[16] = "";
         if (!idle && !d->occurs[k]) continue;
-        if (x > par__pipe_left && x + w > par__pipe_left + par__pipe_wide)
-            x = par__pipe_left, y += par__pipe_legend;
+        if (x > par__pipe_left && x + w > par__pipe_left + par__pipe_wide) {
+            x = par__pipe_left;
+            y += par__pipe_legend;
+        }
         for (int c = 0; f && !idle && c < boxes; c++) {
             if (d->chunks > 1) snprintf(number, sizeof number, "%d", c);
             par__pipe_box(d, f, k, c, x + box * c, y, box, high, "", number);
@@ -3386,8 +3416,8 @@ static int par__pipe_number_channels(par_pipe *p) { // 0: no memory
                 const int from = back ? i + 1 : i - 1, *rank = s->rank_of + w * s->stages;
                 if (from < 0 || from >= s->stages || rank[from] == rank[i]) continue;
                 const int channel = used[rank[from] * s->ranks + rank[i]]++;
-                p->channel_of[back][w * s->stages + i] = channel, p->channel_count =
-                                                                      PAR__MAX(p->channel_count, channel + 1);
+                p->channel_of[back][w * s->stages + i] = channel;
+                p->channel_count = PAR__MAX(p->channel_count, channel + 1);
             }
     PAR_FREE(used);
     return ok;
@@ -3443,7 +3473,7 @@ static par_result par__pipe_open_parts(par_pipe *p) {
     par_pipe_schedule *s = p->s;
     const size_t n = s->first[s->ranks];
     par_pipe_memory plan;
-    p->chunk_of = (int *)par__pipe_alloc_zeroed((size_t)s->stages, sizeof(int)),
+    p->chunk_of = (int *)par__pipe_alloc_zeroed((size_t)s->stages, sizeof(int));
     p->stage_of = (int *)par__pipe_alloc_zeroed((size_t)s->stages, sizeof(int));
     for (int i = 0; p->chunk_of && p->stage_of && i < s->stages; i++) {
         const int here =
@@ -3461,7 +3491,7 @@ static par_result par__pipe_open_parts(par_pipe *p) {
         p->device->alloc(p->device, (size_t)s->microbatches * sizeof(double), &there))
         there = NULL;
     p->device_losses = (double *)there;
-    p->start = (double *)par__pipe_alloc_zeroed(n, sizeof(double)),
+    p->start = (double *)par__pipe_alloc_zeroed(n, sizeof(double));
     p->end = (double *)par__pipe_alloc_zeroed(n, sizeof(double));
     const par_result forwards = par_pipe_forward_only(s, 0, &p->forwards);
     p->slots = par__pipe_send_slots(s, p->rank, p->rendezvous);
@@ -3501,7 +3531,9 @@ par_result(par_pipe_open)(par_pipe_schedule *s, const par_pipe_exec *exec, par_p
     par_result mine = PAR_ERR_MEMORY;
     int worst = 0;
     if (p) {
-        p->s = s, p->exec = *exec, p->rank = par_rank(exec->comm),
+        p->s = s;
+        p->exec = *exec;
+        p->rank = par_rank(exec->comm);
         p->device = exec->device ? exec->device : par_cpu();
         p->rendezvous = par__pipe_supports_rendezvous(s);
         mine = par__pipe_open_parts(p);
@@ -3531,10 +3563,17 @@ par_result(par_pipe_close)(par_pipe *p) {
     }
     par_pipe_schedule_close(&p->forwards);
     if (p->device_losses != p->losses) p->device->free(p->device, p->device_losses);
-    PAR_FREE(p->pools.at), PAR_FREE(p->send_rings), PAR_FREE(p->cells), PAR_FREE(p->losses),
-        PAR_FREE(p->start), PAR_FREE(p->end);
-    PAR_FREE(p->chunk_of), PAR_FREE(p->stage_of), PAR_FREE(p->channels), PAR_FREE(p->channel_of[0]),
-        PAR_FREE(p->channel_of[1]);
+    PAR_FREE(p->pools.at);
+    PAR_FREE(p->send_rings);
+    PAR_FREE(p->cells);
+    PAR_FREE(p->losses);
+    PAR_FREE(p->start);
+    PAR_FREE(p->end);
+    PAR_FREE(p->chunk_of);
+    PAR_FREE(p->stage_of);
+    PAR_FREE(p->channels);
+    PAR_FREE(p->channel_of[0]);
+    PAR_FREE(p->channel_of[1]);
     PAR_FREE(p);
     return result;
 }
@@ -3559,9 +3598,10 @@ static void par__pipe_change_buffers(par_pipe *p, const par_pipe_schedule *s, pa
         const par__pipe_buffer x = release ? c.release[i] : c.acquire[i];
         void **held = &par__pipe_cell_of(p, x.stage, a.microbatch)->held[x.kind];
         const size_t bytes = par__pipe_buffer_bytes(s, x);
-        if (release)
-            par__pipe_pool_put(p, x.kind, bytes, *held), *held = NULL;
-        else
+        if (release) {
+            par__pipe_pool_put(p, x.kind, bytes, *held);
+            *held = NULL;
+        } else
             *held = par__pipe_pool_get(p, x.kind, bytes);
     }
 }
@@ -3610,9 +3650,13 @@ static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, siz
     par_pipe_work w;
     par_result r;
     memset(&w, 0, sizeof w);
-    w.kind = (par_pipe_kind)a.kind, w.stage = a.stage, w.chunk = p->chunk_of[a.stage],
+    w.kind = (par_pipe_kind)a.kind;
+    w.stage = a.stage;
+    w.chunk = p->chunk_of[a.stage];
     w.microbatch = a.microbatch;
-    w.is_first = a.stage == 0, w.is_last = a.stage == s->stages - 1, w.forward_only = s->forward_only,
+    w.is_first = a.stage == 0;
+    w.is_last = a.stage == s->stages - 1;
+    w.forward_only = s->forward_only;
     w.version = par__pipe_version(s, a);
     if (hook) return par__pipe_call_user(p, s, i, &w);
     w.rows = par__pipe_rows(s, a.microbatch);
@@ -3629,7 +3673,9 @@ static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, siz
     w.x = held[PAR__PIPE_X], w.dy = held[PAR__PIPE_DY];
     w.y = back ? NULL : out;
     w.dx = back ? out : NULL;
-    w.b = held[PAR__PIPE_SAVED_B], w.w = held[PAR__PIPE_SAVED_W], w.g = held[PAR__PIPE_SAVED_G],
+    w.b = held[PAR__PIPE_SAVED_B];
+    w.w = held[PAR__PIPE_SAVED_W];
+    w.g = held[PAR__PIPE_SAVED_G];
     w.c = held[PAR__PIPE_SAVED_C];
     if (w.is_last && a.kind == PAR_PIPE_F) w.loss = &p->device_losses[a.microbatch];
     if (a.kind == PAR_PIPE_BW || a.kind == PAR_PIPE_W)
@@ -3708,7 +3754,8 @@ static par_result par__pipe_run_step(par_pipe *p, const par_pipe_schedule *s, pa
     for (int i = 0; i < s->microbatches; i++) loss += p->losses[i];
     if (!report) return PAR_OK;
     report->loss = loss, report->seconds = par_seconds(p->exec.comm) - started;
-    report->message_bytes = p->peak[0], report->activation_bytes = p->peak[1],
+    report->message_bytes = p->peak[0];
+    report->activation_bytes = p->peak[1];
     report->live_bytes = p->peak[2];
     return PAR_OK;
 }
@@ -3733,7 +3780,7 @@ static void par__pipe_to_rank0_clock(const par_pipe_schedule *s, par_pipe_timeli
     double zero = c[0].started + c[0].offset, largest[2] = {0, 0}; // the two largest errors
     for (int q = 1; q < s->ranks; q++) {
         zero = PAR__MIN(zero, c[q].started + c[q].offset);
-        largest[1] = PAR__MAX(largest[1], PAR__MIN(largest[0], c[q].error)),
+        largest[1] = PAR__MAX(largest[1], PAR__MIN(largest[0], c[q].error));
         largest[0] = PAR__MAX(largest[0], c[q].error);
     }
     t->clock_error = largest[0] + largest[1];

@@ -1642,9 +1642,10 @@ static par_result par__tp_block_forward(par_tp *tp, const par_tp_attention_block
         par__tp_gemm_result(tp, cpu->gemm(cpu, 0, 0, nk, nq, d, m->scale, o->k + b->k * o->kv_ld, o->kv_ld,
                                           o->qt + b->q, o->t_ld, 0, b->scores, PAR__TP_BLOCK, NULL)));
     par__tp_causal_mask(m, b);
-    for (size_t i = 0; i < nq; i++)
-        row_max[i] = m->row_max[(row + i) * m->heads + b->head],
+    for (size_t i = 0; i < nq; i++) {
+        row_max[i] = m->row_max[(row + i) * m->heads + b->head];
         sum[i] = m->row_sum[(row + i) * m->heads + b->head];
+    }
     tp->loops->online_softmax(b->scores, PAR__TP_BLOCK, nk, nq, row_max, sum, rescale);
     for (size_t i = 0; i < nq; i++) {
         const size_t at = (row + i) * m->heads + b->head;
@@ -1824,10 +1825,11 @@ static void par__tp_free_scratch(par_tp *tp, int slot) {
     tp->scratch[slot].memory = NULL, tp->scratch[slot].bytes = 0;
 }
 void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
-    if (slot < 0 || slot >= (int)(sizeof tp->scratch / sizeof tp->scratch[0]))
-        return PAR__TP_FAIL("par_tp_scratch: there is no slot %d, only 0 to %d", slot,
-                            (int)(sizeof tp->scratch / sizeof tp->scratch[0]) - 1),
-               (void *)NULL;
+    if (slot < 0 || slot >= (int)(sizeof tp->scratch / sizeof tp->scratch[0])) {
+        PAR__TP_FAIL("par_tp_scratch: there is no slot %d, only 0 to %d", slot,
+                     (int)(sizeof tp->scratch / sizeof tp->scratch[0]) - 1);
+        return (void *)NULL;
+    }
     if (tp->scratch[slot].memory && tp->scratch[slot].bytes >= bytes) return tp->scratch[slot].memory;
     par__tp_free_scratch(tp, slot);
     bytes = bytes ? bytes : 64;
@@ -2132,9 +2134,11 @@ static int par__tp_shard_of(int t, int rank, const par_tp_parameter *p, int inde
     const size_t whole = p->split == PAR_TP_SPLIT_COLS ? p->cols : p->rows;
     *replicas = 1, *first = *global = *count = 0;
     if (p->split == PAR_TP_SPLIT_NONE) return *global = 0, *count = whole, *replicas = t, index == 0;
-    if (p->split == PAR_TP_SPLIT_VOCABULARY)
-        return *global = whole / n * r + PAR__MIN(r, whole % n), *count = whole / n + (r < whole % n),
-               index == 0;
+    if (p->split == PAR_TP_SPLIT_VOCABULARY) {
+        *global = whole / n * r + PAR__MIN(r, whole % n);
+        *count = whole / n + (r < whole % n);
+        return index == 0;
+    }
     if (p->segment_count == 0) return *global = whole / n * r, *count = whole / n, index == 0;
     size_t base = 0;
     for (int i = 0; i < p->segment_count; i++) {
@@ -3060,7 +3064,8 @@ static void par__tp_ulysses_dims(const par_tp *tp, const par__tp_attention_dims 
     h->q_cols = s->q_cols / c, h->kv_cols = s->kv_cols / c, h->cols = s->cols / c;
     h->ring_size = 1; // what follows is one rank's work
     h->first_head = s->first_head + (size_t)tp->cp_rank * h->heads;
-    h->map.local_sequence = h->map.chunk_tokens = s->map.sequence, h->map.chunk[0] = 0,
+    h->map.local_sequence = h->map.chunk_tokens = s->map.sequence;
+    h->map.chunk[0] = 0;
     h->map.chunk_count = 1;
     m->heads = h->heads, m->kv_heads = h->kv_heads, m->first_head = h->first_head;
 }
