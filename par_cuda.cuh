@@ -2636,10 +2636,10 @@ static par_result par__cuda_z_decide(const par_zero_kernels *k, const par_zero_r
 }
 
 // Four threads quantize a block of 32 numbers, eight each: a scale of 2 bytes, then 32 or 16 bytes.
-template <class T> static __global__ void par__cuda_k_pack(int bits, size_t n, const T *x, uint8_t *packed) {
+template <class T> static __global__ void par__cuda_k_pack(int code, size_t n, const T *x, uint8_t *packed) {
     const size_t threads = (n / 8 + 31) / 32 * 32, step = (size_t)gridDim.x * blockDim.x; // whole warps
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < threads; i += step) {
-        const size_t at = i * 8, part = i % 4, bytes = (size_t)(2 + 4 * bits);
+        const size_t at = i * 8, part = i % 4, bytes = (size_t)(2 + 4 * par__zero_code_bits(code));
         float v[8];
         uint32_t size = 0;
         par__cuda_load(v, x, PAR__MIN(at, n), n);
@@ -2651,39 +2651,44 @@ template <class T> static __global__ void par__cuda_k_pack(int bits, size_t n, c
             const uint32_t other = __shfl_xor_sync(0xffffffffu, size, d);
             size = other > size ? other : size;
         }
-        const float scale = par__zero_block_scale(size, bits == 8 ? 127.0f : 7.0f);
+        const float scale = par__zero_block_scale(size, par__zero_largest_code(code));
         const float up = par__zero_block_inverse(scale);
         const uint32_t stored_scale = par__f32_to_bits(scale) >> 16;
         int number[8];
         for (int j = 0; j < 8; j++) {
             const float y = rintf(v[j] * up);
-            number[j] = y == y && y <= 127 && y >= -127 ? (int)y : 0;
+            if (par__zero_is_float_code(code))
+                number[j] = par__zero_float_code(code, v[j] * up);
+            else
+                number[j] = y == y && y <= 127 && y >= -127 ? (int)y : 0;
         }
         uint8_t *to = packed + at / 32 * bytes;
         if (part == 0 && at < n) to[0] = (uint8_t)stored_scale, to[1] = (uint8_t)(stored_scale >> 8);
         for (int j = 0; j < 8; j++) {
             const int high = __shfl_xor_sync(0xffffffffu, number[j], 2); // of 16 numbers further on
             if (at >= n) continue;
-            if (bits == 8)
+            if (code != PAR_ZERO_INT4)
                 to[2 + part * 8 + (size_t)j] = (uint8_t)number[j];
             else if (part < 2)
                 to[2 + part * 8 + (size_t)j] = (uint8_t)((number[j] & 15) | (high & 15) << 4);
         }
     }
 }
-static __device__ __forceinline__ void par__cuda_decode(int bits, const uint8_t *packed, size_t at,
+static __device__ __forceinline__ void par__cuda_decode(int code, const uint8_t *packed, size_t at,
                                                         float *x) {
-    const uint8_t *from = packed + at / 32 * (size_t)(2 + 4 * bits);
+    const uint8_t *from = packed + at / 32 * (size_t)(2 + 4 * par__zero_code_bits(code));
     const float scale = par__zero_read_scale(from);
     const size_t part = at % 32 / 8;
     for (size_t j = 0; j < 8; j++) {
-        const unsigned byte = from[2 + (bits == 8 ? part : part % 2) * 8 + j];
-        x[j] = scale * (bits == 8 ? (float)(int8_t)byte : par__zero_code4(part < 2 ? byte & 15u : byte >> 4));
+        const unsigned byte = from[2 + (code == PAR_ZERO_INT4 ? part % 2 : part) * 8 + j];
+        x[j] = scale * par__zero_decode(code, code != PAR_ZERO_INT4 ? byte
+                                              : part < 2            ? byte & 15u
+                                                                    : byte >> 4);
     }
 }
 // Dequantizes and sums the numbers of several ranks.
 template <class T>
-static __global__ void par__cuda_k_unpack(int bits, int ranks, int pairs, size_t n, const uint8_t *packed,
+static __global__ void par__cuda_k_unpack(int code, int ranks, int pairs, size_t n, const uint8_t *packed,
                                           T *x) {
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
@@ -2691,7 +2696,7 @@ static __global__ void par__cuda_k_unpack(int bits, int ranks, int pairs, size_t
         int to = 0;
         for (int r = 0; r < ranks; r++) {
             float v[8];
-            par__cuda_decode(bits, packed, (size_t)r * n + at, v);
+            par__cuda_decode(code, packed, (size_t)r * n + at, v);
             for (to = 0; pairs && r >> to & 1; to++)
                 for (int j = 0; j < 8; j++) v[j] = level[to][j] + v[j];
             for (int j = 0; j < 8 && r && !pairs; j++) v[j] = level[0][j] + v[j];
@@ -2700,17 +2705,17 @@ static __global__ void par__cuda_k_unpack(int bits, int ranks, int pairs, size_t
         par__cuda_store(x, level[to], at, n);
     }
 }
-static par_result par__cuda_z_pack(const par_zero_kernels *k, int bits, size_t n, const void *x,
+static par_result par__cuda_z_pack(const par_zero_kernels *k, int code, size_t n, const void *x,
                                    par_dtype type, void *packed) {
     par_cuda *cuda = par__cuda_of_zero(k);
     if (!n) return PAR_OK;
     PAR__CUDA_DISPATCH_FLOAT(
         type, T,
         return par__cuda_launch(cuda, par__cuda_k_pack<T>, par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, bits, n, (const T *)x, (uint8_t *)packed))
+                                PAR__CUDA_THREADS, 0, cuda->stream, code, n, (const T *)x, (uint8_t *)packed))
     return PAR_OK;
 }
-static par_result par__cuda_z_sum_packed(const par_zero_kernels *k, int bits, int ranks, int pairs, size_t n,
+static par_result par__cuda_z_sum_packed(const par_zero_kernels *k, int code, int ranks, int pairs, size_t n,
                                          const void *packed, void *sum, par_dtype type) {
     par_cuda *cuda = par__cuda_of_zero(k);
     if (ranks > 2048)
@@ -2719,13 +2724,13 @@ static par_result par__cuda_z_sum_packed(const par_zero_kernels *k, int bits, in
     PAR__CUDA_DISPATCH_FLOAT(type, T,
                              return par__cuda_launch(cuda, par__cuda_k_unpack<T>,
                                                      par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
-                                                     PAR__CUDA_THREADS, 0, cuda->stream, bits, ranks, pairs,
+                                                     PAR__CUDA_THREADS, 0, cuda->stream, code, ranks, pairs,
                                                      n, (const uint8_t *)packed, (T *)sum))
     return PAR_OK;
 }
-static par_result par__cuda_z_unpack(const par_zero_kernels *k, int bits, size_t n, const void *packed,
+static par_result par__cuda_z_unpack(const par_zero_kernels *k, int code, size_t n, const void *packed,
                                      void *x, par_dtype type) {
-    return par__cuda_z_sum_packed(k, bits, 1, 0, n, packed, x, type);
+    return par__cuda_z_sum_packed(k, code, 1, 0, n, packed, x, type);
 }
 static void par__cuda_zero_open(par_cuda *cuda) {
     par_zero_kernels *z = &cuda->zero;

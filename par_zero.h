@@ -172,6 +172,23 @@ const char *par_zero_optimizer_name(par_zero_optimizer optimizer);
 int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer); // 1, or 0: unknown name
 const char *par_zero_optimizer_nearest(const char *name);                      // the most similar name
 
+// Codes of quantized messages, in blocks of 32 numbers that share a bf16 scale: integers (ZeRO++, Wang et
+// al. 2023) or 8-bit floats (OCP; in blocks: Rouhani et al. 2023). The scale maps the largest number of a
+// block to the largest code, so that blocks of any magnitude use the whole range. Integers have the smaller
+// error relative to the largest number of a block; floats keep the relative error of the small ones. e4m3
+// has 3 bits of mantissa; e5m2 has 2, and the wider range. X(constant, value, bits, the largest code)
+#define PAR_ZERO_CODES(X)                                                                                    \
+    X(PAR_ZERO_INT4, 4, 4, 7.0f)                                                                             \
+    X(PAR_ZERO_INT8, 8, 8, 127.0f)                                                                           \
+    X(PAR_ZERO_E4M3, 43, 8, 448.0f)                                                                          \
+    X(PAR_ZERO_E5M2, 52, 8, 57344.0f)
+typedef enum par_zero_code {
+#define X(constant, value, bits, largest) constant = value,
+    PAR_ZERO_CODES(X)
+#undef X
+        PAR_ZERO_NO_CODE = 0
+} par_zero_code;
+
 typedef struct par_zero_hyper { // hyperparameters of one parameter group
     float lr;                   // learning rate; par_zero_step multiplies it by lr_factor. 0: 0.001
     float beta1, beta2;         // 0: 0.9 and 0.999 (Lion 0.99); below 0: 0
@@ -205,10 +222,8 @@ typedef struct par_zero_desc {
     int stochastic_rounding;   // of bf16 weights; random numbers depend on seed, unit, element and step
     float ema;                 // decay of an exponential moving average of the weights; 0: none
     uint64_t seed;
-    // Quantized communication: blocks of 32 numbers of 8 or 4 bits that share a bf16 scale (ZeRO++, Wang et
-    // al. 2023).
-    int quantize_parameters; // stage 3: 0 or 8 bits. Forward and backward use the dequantized parameters
-    int quantize_gradients;  // stages 2 and 3: 0, 8 or 4 bits. Sent by one all-to-all, and summed in f32
+    int quantize_parameters; // a par_zero_code of 8 bits, or 0; stage 3. Layers use what was dequantized
+    int quantize_gradients;  // a par_zero_code, or 0; stages 2 and 3. One all-to-all, and sums in f32
     // Offloading: "host" (from a GPU to host memory), "file:DIR" (from the CPU to a file), or NULL or "none".
     const char *offload_states;     // optimizer states; they are streamed through three buffers by the update
     const char *offload_parameters; // only with stage 3; each gather reads them
@@ -547,14 +562,13 @@ struct par_zero_kernels {
     par_result (*total)(const par_zero_kernels *k, const double *sums, size_t n,
                         double *total); // adds sums in order
     par_result (*decide)(const par_zero_kernels *k, const par_zero_rules *rules, par_zero_control *control);
-    // Quantizes blocks of 32 elements (n is a multiple of 32): a bf16 scale and 32 numbers of 8 or 4 bits
-    // each
-    par_result (*quantize)(const par_zero_kernels *k, int bits, size_t n, const void *x, par_dtype type,
+    // Quantizes blocks of 32 elements (n is a multiple of 32): a bf16 scale, then 32 numbers of that code
+    par_result (*quantize)(const par_zero_kernels *k, int code, size_t n, const void *x, par_dtype type,
                            void *quantized);
-    par_result (*dequantize)(const par_zero_kernels *k, int bits, size_t n, const void *quantized, void *x,
+    par_result (*dequantize)(const par_zero_kernels *k, int code, size_t n, const void *quantized, void *x,
                              par_dtype type);
     // sum[i] = sum over ranks of quantized[rank * n + i], in f32, in rank order or (pairs) by a binary tree
-    par_result (*sum_quantized)(const par_zero_kernels *k, int bits, int ranks, int pairs, size_t n,
+    par_result (*sum_quantized)(const par_zero_kernels *k, int code, int ranks, int pairs, size_t n,
                                 const void *quantized, void *sum, par_dtype type);
 };
 const par_zero_kernels *par_zero_cpu(void);
@@ -757,7 +771,38 @@ PAR__HOST_DEVICE float par__zero_block_inverse(float scale) { return scale > 1e-
 PAR__HOST_DEVICE float par__zero_read_scale(const uint8_t *from) {
     return par__bits_to_f32((uint32_t)from[0] << 16 | (uint32_t)from[1] << 24);
 }
-PAR__HOST_DEVICE float par__zero_code4(unsigned half_byte) { return (float)((int)(half_byte ^ 8u) - 8); }
+PAR__HOST_DEVICE int par__zero_code_bits(int code) { // 0: not a par_zero_code
+    switch (code) {
+#define X(constant, value, bits, largest)                                                                    \
+    case constant: return bits;
+        PAR_ZERO_CODES(X)
+#undef X
+    default: return 0;
+    }
+}
+PAR__HOST_DEVICE float par__zero_largest_code(int code) {
+    switch (code) {
+#define X(constant, value, bits, largest)                                                                    \
+    case constant: return largest;
+        PAR_ZERO_CODES(X)
+#undef X
+    default: return 0;
+    }
+}
+PAR__HOST_DEVICE int par__zero_is_float_code(int code) {
+    return code == PAR_ZERO_E4M3 || code == PAR_ZERO_E5M2;
+}
+PAR__HOST_DEVICE uint8_t par__zero_float_code(int code, float x) { // of a number divided by the scale
+    return code == PAR_ZERO_E4M3 ? par__f8_e4m3_narrow(x) : par__f8_e5m2_narrow(x);
+}
+PAR__HOST_DEVICE float par__zero_decode(int code, unsigned bits) { // the number of a code, without the scale
+    switch (code) {
+    case PAR_ZERO_INT4: return (float)((int)(bits ^ 8u) - 8);
+    case PAR_ZERO_INT8: return (float)(int8_t)bits;
+    case PAR_ZERO_E4M3: return par__f8_e4m3_widen((uint8_t)bits);
+    default: return par__f8_e5m2_widen((uint8_t)bits);
+    }
+}
 
 // Norm, clipping, and whether the step is taken. The loss scale goes down after bad steps and up after many
 // good ones (Micikevicius et al. 2018).
@@ -886,56 +931,65 @@ PAR__INLINE_LOOP void par__zero_lamb_norms(const par_zero_update *update, const 
     sums[0] += par__zero_sum_lanes(ww), sums[1] += par__zero_sum_lanes(uu);
 }
 
-// Quantizes 32 floats to codes between -max_code and max_code with one bf16 scale, which is returned. Adding
-// 1.5 x 2^23 rounds to the nearest integer, which is then in the low bits of the float.
-PAR__INLINE_LOOP float par__zero_quantize_block(const float *x, float max_code, int32_t *codes) {
+// The scale of 32 floats.
+PAR__INLINE_LOOP float par__zero_scale_of(const float *x, float largest_code) {
     uint32_t sizes[16]; // floats without signs compare like integers, and NaN is above all numbers
     memset(sizes, 0, sizeof sizes);
     for (int half = 0; half < 32; half += 16)
         for (int i = 0; i < 16; i++) {
-            uint32_t size;
-            memcpy(&size, &x[half + i], sizeof size);
-            size &= 0x7FFFFFFFu, sizes[i] = size > sizes[i] ? size : sizes[i];
+            const uint32_t size = par__f32_to_bits(x[half + i]) & 0x7FFFFFFFu;
+            sizes[i] = size > sizes[i] ? size : sizes[i];
         }
     for (int d = 8; d; d /= 2)
         for (int i = 0; i < d; i++) sizes[i] = sizes[i + d] > sizes[i] ? sizes[i + d] : sizes[i];
-    const float scale = par__zero_block_scale(sizes[0], max_code), up = par__zero_block_inverse(scale);
-    for (int i = 0; i < 32; i++) {
-        const float y = x[i] * up + 12582912.0f;
-        memcpy(&codes[i], &y, sizeof y);
-    }
-    return scale;
+    return par__zero_block_scale(sizes[0], largest_code);
 }
-PAR__INLINE_LOOP void par__zero_quantize8(const float *x, uint8_t *out, size_t blocks) {
-    for (size_t b = 0; b < blocks; b++, x += 32, out += 34) {
-        int32_t numbers[32];
-        const float scale = par__zero_quantize_block(x, 127, numbers);
+// Adding 1.5 x 2^23 rounds to the nearest integer, which is then in the low bits of the float.
+PAR__INLINE_LOOP uint32_t par__zero_integer_code(float x) { return par__f32_to_bits(x + 12582912.0f); }
+PAR__INLINE_LOOP void par__zero_quantize_blocks(int code, const float *x, uint8_t *out, size_t blocks) {
+    for (size_t b = 0; b < blocks; b++, x += 32, out += 2 + 4 * par__zero_code_bits(code)) {
+        const float scale = par__zero_scale_of(x, par__zero_largest_code(code));
+        const float up = par__zero_block_inverse(scale);
+        uint32_t codes[32];
         memcpy(out, (const char *)&scale + 2, 2);
-        for (int i = 0; i < 32; i++) out[2 + i] = (uint8_t)((uint32_t)numbers[i] & 0xFFu);
+        for (int i = 0; i < 32; i++)
+            codes[i] = par__zero_is_float_code(code) ? par__zero_float_code(code, x[i] * up)
+                                                     : par__zero_integer_code(x[i] * up);
+        if (par__zero_code_bits(code) == 8)
+            for (int i = 0; i < 32; i++) out[2 + i] = (uint8_t)(codes[i] & 0xFFu);
+        else
+            for (int i = 0; i < 16; i++)
+                out[2 + i] = (uint8_t)((codes[i] & 15u) | (codes[16 + i] & 15u) << 4);
     }
 }
-PAR__INLINE_LOOP void par__zero_quantize4(const float *x, uint8_t *out, size_t blocks) {
-    for (size_t b = 0; b < blocks; b++, x += 32, out += 18) {
-        int32_t numbers[32];
-        const float scale = par__zero_quantize_block(x, 7, numbers);
-        memcpy(out, (const char *)&scale + 2, 2);
-        for (int i = 0; i < 16; i++)
-            out[2 + i] = (uint8_t)(((uint32_t)numbers[i] & 15u) | ((uint32_t)numbers[16 + i] & 15u) << 4);
-    }
-}
-PAR__INLINE_LOOP void par__zero_dequantize8(float *x, const uint8_t *in, size_t blocks) {
-    for (size_t b = 0; b < blocks; b++, x += 32, in += 34) {
+PAR__INLINE_LOOP void par__zero_dequantize_blocks(int code, float *x, const uint8_t *in, size_t blocks) {
+    for (size_t b = 0; b < blocks; b++, x += 32, in += 2 + 4 * par__zero_code_bits(code)) {
         const float scale = par__zero_read_scale(in);
-        for (int i = 0; i < 32; i++) x[i] = scale * (float)(int8_t)in[2 + i];
+        if (par__zero_code_bits(code) == 8)
+            for (int i = 0; i < 32; i++) x[i] = scale * par__zero_decode(code, in[2 + i]);
+        else
+            for (int i = 0; i < 16; i++) {
+                x[i] = scale * par__zero_decode(code, in[2 + i] & 15u);
+                x[16 + i] = scale * par__zero_decode(code, (unsigned)in[2 + i] >> 4);
+            }
     }
 }
-PAR__INLINE_LOOP void par__zero_dequantize4(float *x, const uint8_t *in, size_t blocks) {
-    for (size_t b = 0; b < blocks; b++, x += 32, in += 18) {
-        const float scale = par__zero_read_scale(in);
-        for (int i = 0; i < 16; i++) {
-            x[i] = scale * par__zero_code4(in[2 + i] & 15u);
-            x[16 + i] = scale * par__zero_code4(in[2 + i] >> 4);
-        }
+PAR__INLINE_LOOP void par__zero_quantize(int code, const float *x, uint8_t *out, size_t blocks) {
+    switch (code) {
+#define X(constant, value, bits, largest)                                                                    \
+    case constant: par__zero_quantize_blocks(constant, x, out, blocks); break;
+        PAR_ZERO_CODES(X)
+#undef X
+    default: break;
+    }
+}
+PAR__INLINE_LOOP void par__zero_dequantize(int code, float *x, const uint8_t *in, size_t blocks) {
+    switch (code) {
+#define X(constant, value, bits, largest)                                                                    \
+    case constant: par__zero_dequantize_blocks(constant, x, in, blocks); break;
+        PAR_ZERO_CODES(X)
+#undef X
+    default: break;
     }
 }
 
@@ -947,10 +1001,8 @@ PAR__INLINE_LOOP void par__zero_dequantize4(float *x, const uint8_t *in, size_t 
     X(P, void, momentum, (const par_zero_update *a, float *out, const float *g, float *m, size_t n),         \
       (a, out, g, m, n))                                                                                     \
     X(P, double, squares, (const float *x, size_t n), (x, n))                                                \
-    X(P, void, quantize8, (const float *x, uint8_t *out, size_t blocks), (x, out, blocks))                   \
-    X(P, void, quantize4, (const float *x, uint8_t *out, size_t blocks), (x, out, blocks))                   \
-    X(P, void, dequantize8, (float *x, const uint8_t *in, size_t blocks), (x, in, blocks))                   \
-    X(P, void, dequantize4, (float *x, const uint8_t *in, size_t blocks), (x, in, blocks))                   \
+    X(P, void, quantize, (int code, const float *x, uint8_t *out, size_t blocks), (code, x, out, blocks))    \
+    X(P, void, dequantize, (int code, float *x, const uint8_t *in, size_t blocks), (code, x, in, blocks))    \
     X(P, void, lamb_norms,                                                                                   \
       (const par_zero_update *a, const float *w, const float *g, float *m, float *v, size_t n,               \
        double *sums),                                                                                        \
@@ -1067,24 +1119,23 @@ static par_result par__zero_cpu_decide_step(const par_zero_kernels *kernels, con
     (void)kernels;
     return par__zero_decide_step(rules, control), PAR_OK;
 }
-// Bytes of n quantized elements; 0 bits: 0.
-static size_t par__zero_quantized_bytes(int bits, size_t n) {
-    return bits ? n / 32 * (size_t)(2 + 4 * bits) : 0;
+// Bytes of n quantized elements; no code: 0.
+static size_t par__zero_quantized_bytes(int code, size_t n) {
+    return code ? n / 32 * (size_t)(2 + 4 * par__zero_code_bits(code)) : 0;
 }
-static par_result par__zero_cpu_quantize(const par_zero_kernels *kernels, int bits, size_t n, const void *x,
+static par_result par__zero_cpu_quantize(const par_zero_kernels *kernels, int code, size_t n, const void *x,
                                          par_dtype type, void *quantized) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
     (void)kernels;
     float wide[PAR__ZERO_CHUNK];
     for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        (bits == 8 ? l->quantize8 : l->quantize4)(par__zero_widen(wide, x, type, at, k),
-                                                  (uint8_t *)quantized + par__zero_quantized_bytes(bits, at),
-                                                  k / 32);
+        l->quantize(code, par__zero_widen(wide, x, type, at, k),
+                    (uint8_t *)quantized + par__zero_quantized_bytes(code, at), k / 32);
     }
     return PAR_OK;
 }
-static par_result par__zero_cpu_dequantize(const par_zero_kernels *kernels, int bits, size_t n,
+static par_result par__zero_cpu_dequantize(const par_zero_kernels *kernels, int code, size_t n,
                                            const void *quantized, void *x, par_dtype type) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
     (void)kernels;
@@ -1092,13 +1143,12 @@ static par_result par__zero_cpu_dequantize(const par_zero_kernels *kernels, int 
     for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
         float *to = type == PAR_F32 ? (float *)x + at : wide;
-        (bits == 8 ? l->dequantize8 : l->dequantize4)(
-            to, (const uint8_t *)quantized + par__zero_quantized_bytes(bits, at), k / 32);
+        l->dequantize(code, to, (const uint8_t *)quantized + par__zero_quantized_bytes(code, at), k / 32);
         if (type != PAR_F32) par_cast((uint16_t *)x + at, type, wide, PAR_F32, k);
     }
     return PAR_OK;
 }
-static par_result par__zero_cpu_sum_quantized(const par_zero_kernels *kernels, int bits, int ranks, int pairs,
+static par_result par__zero_cpu_sum_quantized(const par_zero_kernels *kernels, int code, int ranks, int pairs,
                                               size_t n, const void *quantized, void *sum, par_dtype type) {
     float level[PAR__ZERO_MAX_TREE_LEVELS][PAR__ZERO_SUM_CHUNK];
     for (size_t at = 0; at < n; at += PAR__ZERO_SUM_CHUNK) {
@@ -1106,8 +1156,8 @@ static par_result par__zero_cpu_sum_quantized(const par_zero_kernels *kernels, i
         int to = 0; // level of the tree that holds the sum
         for (int r = 0; r < ranks; r++) {
             float x[PAR__ZERO_SUM_CHUNK];
-            const char *from = (const char *)quantized + par__zero_quantized_bytes(bits, (size_t)r * n + at);
-            PAR__ZERO_TRY(par__zero_cpu_dequantize(kernels, bits, k, from, x, PAR_F32));
+            const char *from = (const char *)quantized + par__zero_quantized_bytes(code, (size_t)r * n + at);
+            PAR__ZERO_TRY(par__zero_cpu_dequantize(kernels, code, k, from, x, PAR_F32));
             for (to = 0; pairs && r >> to & 1; to++)
                 for (size_t i = 0; i < k; i++) x[i] = level[to][i] + x[i];
             for (size_t i = 0; i < k && r && !pairs; i++) x[i] = level[0][i] + x[i];
@@ -1415,11 +1465,11 @@ static void par__zero_size_pool(const par_zero *z, int trained, par__zero_pool *
 static size_t par__zero_slot_elements(const par__zero_pool *p, int slot) { // elements
     return p->sizes[PAR__MIN(slot, p->dedicated_count)];
 }
-static size_t par__zero_pool_bytes(const par__zero_pool *p, size_t element, int packs, int bits) {
+static size_t par__zero_pool_bytes(const par__zero_pool *p, size_t element, int packs, int code) {
     size_t sum = 0;
     for (int i = 0; i < p->count; i++) {
         const size_t n = par__zero_slot_elements(p, i);
-        sum += n * element + (size_t)packs * par__zero_quantized_bytes(bits, n);
+        sum += n * element + (size_t)packs * par__zero_quantized_bytes(code, n);
     }
     return sum;
 }
@@ -1719,6 +1769,22 @@ static const char *par__zero_check_stores(par_zero *z, char *why, size_t capacit
     if (z->parameter_store.kind && d->stage != 3) return "offload_parameters needs stage 3";
     return NULL;
 }
+static const char *par__zero_check_codes(const par_zero *z, char *why, size_t capacity) {
+    const int p = z->desc.quantize_parameters, g = z->desc.quantize_gradients;
+    if (p && (par__zero_code_bits(p) != 8 || z->desc.stage != 3))
+        return snprintf(why, capacity,
+                        "quantize_parameters must be 0, PAR_ZERO_INT8, PAR_ZERO_E4M3 or PAR_ZERO_E5M2, and "
+                        "needs stage 3; it is %d, with stage %d",
+                        p, z->desc.stage),
+               why;
+    if (g && (!par__zero_code_bits(g) || !z->sharded_gradients))
+        return snprintf(why, capacity,
+                        "quantize_gradients must be 0 or a par_zero_code, and needs stage 2 or 3 without "
+                        "accumulate_unsharded; it is %d, with stage %d",
+                        g, z->desc.stage),
+               why;
+    return NULL;
+}
 static const char *par__zero_check_desc(par_zero *z, char *why, size_t capacity) {
     const par_zero_desc *d = &z->desc;
     const size_t all = (size_t)z->ranks * (size_t)z->replica_count * (size_t)z->microbatches;
@@ -1754,11 +1820,8 @@ static const char *par__zero_check_desc(par_zero *z, char *why, size_t capacity)
         (!par__zero_is_power_of_two(all) || !par__zero_is_power_of_two((size_t)z->ranks) ||
          all >> PAR__ZERO_MAX_TREE_LEVELS))
         return "canonical_shards and the number of ranks must be powers of two";
-    if (d->quantize_parameters && (d->quantize_parameters != 8 || d->stage != 3))
-        return "quantize_parameters must be 0 or 8, and needs stage 3";
-    if (d->quantize_gradients &&
-        ((d->quantize_gradients != 8 && d->quantize_gradients != 4) || !z->sharded_gradients))
-        return "quantize_gradients must be 0, 4 or 8, and needs stage 2 or 3 without accumulate_unsharded";
+    const char *codes = par__zero_check_codes(z, why, capacity);
+    if (codes) return codes;
     if (!(d->clip >= 0) || !(d->ema >= 0 && d->ema < 1) || !(d->loss_scale >= 0))
         return "clip, ema and loss_scale must not be negative, and ema must be less than 1";
     return par__zero_check_stores(z, why, capacity);
@@ -3476,7 +3539,7 @@ static size_t par__zero_file_dtype(const char *name, par_dtype *dtype) {
     static const struct {
         const char *name;
         size_t bytes;
-    } others[] = {{"BOOL", 1}, {"I16", 2}, {"U16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+    } others[] = {{"BOOL", 1}, {"I16", 2}, {"U16", 2}};
     for (int d = 0; d < PAR_DTYPE_COUNT; d++)
         if (!strcmp(name, par_dtype_traits_of((par_dtype)d)->safetensors))
             return *dtype = (par_dtype)d, par_dtype_bytes(*dtype);

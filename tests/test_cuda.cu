@@ -597,24 +597,25 @@ static void zero_packs(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     const par_zero_kernels *k = par_cuda_zero(cuda), *c = par_zero_cpu();
     enum { RANKS = 5, N = 32 * 11 };
-    for (int bits = 4; bits <= 8; bits += 4)
+    static const int codes[] = {PAR_ZERO_INT4, PAR_ZERO_INT8, PAR_ZERO_E4M3, PAR_ZERO_E5M2};
+    for (int code : codes)
         for (int t = 0; t < 3; t++) {
             const par_dtype d = t == 0 ? PAR_F32 : t == 1 ? PAR_BF16 : PAR_F16;
-            const size_t packed = RANKS * N / 32 * (size_t)(2 + 4 * bits);
+            const size_t packed = RANKS * N / 32 * (size_t)(code == PAR_ZERO_INT4 ? 18 : 34);
             SEED(t);
             pair x = pair_open(w, cuda, d, RANKS * N, 9), p = pair_open(w, cuda, PAR_U8, packed, 0),
                  y = pair_open(w, cuda, d, RANKS * N, 0);
             memset(x.host + 32 * par_dtype_bytes(d), 0, 32 * par_dtype_bytes(d));
             upload(cuda, x.device, x.host, x.bytes);
-            CHECK_OK(w, c->quantize(c, bits, RANKS * N, x.host, d, p.host));
-            CHECK_OK(w, k->quantize(k, bits, RANKS * N, x.device, d, p.device));
+            CHECK_OK(w, c->quantize(c, code, RANKS * N, x.host, d, p.host));
+            CHECK_OK(w, k->quantize(k, code, RANKS * N, x.device, d, p.device));
             CLOSE(cuda, p, PAR_U8, 0.0);
-            CHECK_OK(w, c->dequantize(c, bits, RANKS * N, p.host, y.host, d));
-            CHECK_OK(w, k->dequantize(k, bits, RANKS * N, p.device, y.device, d));
+            CHECK_OK(w, c->dequantize(c, code, RANKS * N, p.host, y.host, d));
+            CHECK_OK(w, k->dequantize(k, code, RANKS * N, p.device, y.device, d));
             CLOSE(cuda, y, d, 0.0);
             for (int pairs = 0; pairs < 2; pairs++) {
-                CHECK_OK(w, c->sum_quantized(c, bits, RANKS - pairs, pairs, N, p.host, y.host, d));
-                CHECK_OK(w, k->sum_quantized(k, bits, RANKS - pairs, pairs, N, p.device, y.device, d));
+                CHECK_OK(w, c->sum_quantized(c, code, RANKS - pairs, pairs, N, p.host, y.host, d));
+                CHECK_OK(w, k->sum_quantized(k, code, RANKS - pairs, pairs, N, p.device, y.device, d));
                 CLOSE(cuda, y, d, 0.0);
             }
             pair_close(cuda, &x), pair_close(cuda, &p), pair_close(cuda, &y);

@@ -1100,6 +1100,48 @@ static void parts_of_files(par_comm *w) {
     free(whole);
     remove_dir(w, dir);
 }
+// 8-bit floats in files become tensors, and are written again.
+static void floats_of_8_bits(par_comm *w) {
+    static const uint8_t codes[2][4] = {{0x38, 0xfe, 0x01, 0x00}, {0x3c, 0xfb, 0x01, 0x00}};
+    static const float values[2][4] = {{1, -448, 0.001953125f, 0}, {1, -57344, 0.0000152587890625f, 0}};
+    par_zero_file_tensor list[2];
+    char dir[256], path[600], text[512] = "", why[512];
+    memset(list, 0, sizeof list);
+    scratch_memory(w, dir, sizeof dir);
+    snprintf(path, sizeof path, "%s/8", dir);
+    for (int i = 0; i < 2; i++) {
+        snprintf(list[i].name, sizeof list[i].name, "%d", i);
+        list[i].dtype = i ? PAR_F8_E5M2 : PAR_F8_E4M3, list[i].dims = 1, list[i].data = codes[i];
+        list[i].shape[0] = list[i].count = list[i].bytes = 4;
+    }
+    CHECK(w, !par_zero_safetensors_write(path, list, 2, why, sizeof why));
+    FILE *file = fopen(path, "rb");
+    CHECK(w, file && fread(text, 1, sizeof text - 1, file) > 8);
+    fclose(file);
+    CHECK(w, strstr(text + 8, "\"0\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[0,4]}") &&
+                 strstr(text + 8, "\"F8_E5M2\""));
+    for (int i = 0; i < 2; i++) {
+        par_zero_safetensors in;
+        par_zero_desc d;
+        par_zero_tensor t;
+        par_zero *z;
+        float got[4];
+        CHECK(w, !par_zero_safetensors_open(path, &in));
+        par_zero_part part = {par_zero_safetensors_find(&in, list[i].name), 0, 0};
+        CHECK(w, part.file && part.file->dtype == list[i].dtype);
+        memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+        d.comm = w, d.stage = 3, t.name = "w", t.dims = 1, t.shape[0] = 4;
+        CHECK_OK(w, par_zero_open(&d, &z));
+        CHECK(w, par_zero_add_unit(z, "unit") == 0 && par_zero_add_tensor(z, &t) == 0);
+        CHECK_OK(w, par_zero_commit(z));
+        CHECK_OK(w, par_zero_import(z, 0, &part, 1));
+        CHECK_OK(w, par_zero_read(z, 0, PAR_ZERO_VALUE, got));
+        CHECK(w, !memcmp(got, values[i], sizeof got));
+        CHECK_OK(w, par_zero_close(z));
+        par_zero_safetensors_close(&in);
+    }
+    remove_dir(w, dir);
+}
 static void open_stage(par_comm *w, par_zero **z, par_comm *self, int stage, size_t rows, int copy) {
     par_zero_desc d;
     par_zero_tensor t;
@@ -1440,37 +1482,46 @@ static void kills(par_comm *w) {
 
 // ---- quantized messages -----------------------------------------------------------------------------------
 
-static void blocks(par_comm *w) { // of 8 and 4 bits: errors within half a step, all instruction sets alike
+static const int codes[4] = {PAR_ZERO_INT4, PAR_ZERO_INT8, PAR_ZERO_E4M3, PAR_ZERO_E5M2};
+static void blocks(par_comm *w) { // of each code: errors within half a step, all instruction sets alike
     enum { N = 2048 + 96 };
     float x[N], y[N];
     uint8_t packed[N * 34 / 32], again[N * 34 / 32];
-    for (int bits = 4; bits <= 8; bits += 4)
+    for (int c = 0; c < 4; c++)
         for (int size = -30; size <= 30; size += 10) {
+            const int code = codes[c], bits = c ? 8 : 4;
             double squares = 0, errors = 0;
             const par_zero_kernels *k = par_zero_cpu();
             for (int i = 0; i < N; i++) x[i] = ldexpf(par_normal(3, (uint64_t)bits, (uint64_t)i), size);
             for (int i = 64; i < 96; i++) x[i] = 0;
-            CHECK_OK(w, k->quantize(k, bits, N, x, PAR_F32, packed));
-            CHECK_OK(w, k->dequantize(k, bits, N, packed, y, PAR_F32));
+            CHECK_OK(w, k->quantize(k, code, N, x, PAR_F32, packed));
+            CHECK_OK(w, k->dequantize(k, code, N, packed, y, PAR_F32));
             for (int b = 0; b < N; b += 32) {
                 float most = 0;
                 for (int i = b; i < b + 32; i++) most = fmaxf(most, fabsf(x[i]));
-                const float step = most / (bits == 8 ? 127.0f : 7.0f) * (1 + 1.0f / 128);
-                for (int i = b; i < b + 32; i++) CHECK(w, fabsf(x[i] - y[i]) <= step * 0.5001f);
+                const float top = most * (1 + 1.0f / 128); // the scale is rounded up
+                for (int i = b; i < b + 32; i++) { // half a step: of the whole block, or of a float's size
+                    const float size_of = fmaxf(fabsf(x[i]), top / 16384);
+                    const float half = c < 2 ? top / (float)(c ? 254 : 14) : size_of / (c == 2 ? 16 : 8);
+                    CHECK(w, fabsf(x[i] - y[i]) <= half * 1.0002f);
+                }
             }
             for (int i = 0; i < N; i++)
                 squares += (double)x[i] * (double)x[i],
                     errors += (double)(x[i] - y[i]) * (double)(x[i] - y[i]);
-            // uniform within a step of about 2 deviations / most: 0.5% and 9%
-            CHECK(w, sqrt(errors / squares) < (bits == 8 ? 0.006 : 0.11) && sqrt(errors / squares) > 0.003);
-            par__zero_quantize8_base(x, again, N / 32);
-            if (bits == 8) CHECK(w, !memcmp(packed, again, sizeof packed));
+            // uniform within a step of about 2 deviations / most: 0.5% and 9%; floats: of their own size
+            const double error = sqrt(errors / squares), most_error[4] = {0.11, 0.006, 0.03, 0.06};
+            CHECK(w, error < most_error[c] && error > most_error[c] / 3);
+            par__zero_quantize_base(code, x, again, N / 32);
+            CHECK(w, !memcmp(packed, again, (size_t)N / 32 * (size_t)(2 + 4 * bits)));
         }
     const uint32_t odd = 0xFFFFFFFFu; // also no number
     x[40] = NAN, x[70] = -INFINITY, memcpy(&x[100], &odd, sizeof odd);
-    CHECK_OK(w, par_zero_cpu()->quantize(par_zero_cpu(), 4, N, x, PAR_F32, packed));
-    CHECK_OK(w, par_zero_cpu()->dequantize(par_zero_cpu(), 4, N, packed, y, PAR_F32));
-    CHECK(w, isnan(y[40]) && !isfinite(y[70]) && !isfinite(y[100]) && isfinite(y[0]) && isfinite(y[130]));
+    for (int c = 0; c < 4; c++) {
+        CHECK_OK(w, par_zero_cpu()->quantize(par_zero_cpu(), codes[c], N, x, PAR_F32, packed));
+        CHECK_OK(w, par_zero_cpu()->dequantize(par_zero_cpu(), codes[c], N, packed, y, PAR_F32));
+        CHECK(w, isnan(y[40]) && !isfinite(y[70]) && !isfinite(y[100]) && isfinite(y[0]) && isfinite(y[130]));
+    }
 }
 static void
 quantized(par_comm *w) { // the same bits on any number of ranks, close to what is exact, as planned
@@ -1479,23 +1530,25 @@ quantized(par_comm *w) { // the same bits on any number of ranks, close to what 
     par_comm *alone;
     CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
     for (int stage = 2; stage < 4; stage++)
-        for (int bits = 4; bits <= 8; bits += 4) {
+        for (int c = 0; c < 4; c++) {
+            const int bits = c ? 8 : 4;
             run exact = plain_run(alone, stage, PAR_ZERO_SGD), one, r;
             exact.desc.canonical_shards = exact.desc.microbatches = C, exact.desc.clip = 0, exact.all = 1;
             one = exact;
-            one.desc.quantize_gradients = bits, one.desc.quantize_parameters = stage == 3 ? 8 : 0;
+            one.desc.quantize_gradients = codes[c];
+            one.desc.quantize_parameters = stage < 3 ? 0 : c ? codes[c] : PAR_ZERO_INT8;
             r = one;
             r.desc.comm = w, r.desc.microbatches = C / n;
             float *best = weights_after(w, &exact, 5), *want = weights_after(w, &one, 5);
             float *got = weights_after(w, &r, 5), *begun = weights_after(w, &exact, 0);
             CHECK(w, !memcmp(want, got, TENSORS * MOST * sizeof *got));
+            const double bound[4] = {0.15, 0.01, 0.05, 0.1};
             double moved = 0, error = 0;
             for (int i = 0; i < TENSORS * MOST; i++) {
                 const double x = (double)(best[i] - begun[i]), e = (double)(got[i] - best[i]);
                 moved += x * x, error += e * e;
             }
-            CHECK(w, error > 0 &&
-                         sqrt(error / moved) < (bits == 8 ? 0.01 : 0.15)); // of the way that weights went
+            CHECK(w, error > 0 && sqrt(error / moved) < bound[c]); // of the way that weights went
             CHECK(w, r.plan.buffer_bytes == r.real.buffer_bytes);
             free(best), free(want), free(got), free(begun);
             open_run(w, &r);
@@ -1999,6 +2052,7 @@ const test tests[] = {
     {"precision_changes", precision_changes, TEST_ANY, 1, 60},
     {"tensor_parallel", tensor_parallel, TEST_ANY | TEST_POWERS, 1, 60},
     {"parts_of_files", parts_of_files, TEST_ANY | TEST_SMALL, 1, 60},
+    {"floats_of_8_bits", floats_of_8_bits, TEST_SERIAL, 1, 60},
     {"pipeline", pipeline, TEST_ANY, 1, 60},
     {"headers", headers, TEST_SERIAL, 1, 60},
     {"fifos", fifos, TEST_SERIAL, 1, 60},
