@@ -131,8 +131,8 @@ WITH par_zero.h
         UNSHARD   forward_begin; RESHARD: forward_end. Calls in between need no gather (max_gathered_units
                   must allow the units of desc.max_unsharded_stages stages)
         REDUCE    nothing: the last backward_end has started the reduction
-        TIE       for a tied unit the last BW or W (work.last_backward) leaves out backward_end; TIE sums the
-                  gradient over both ranks and then calls it
+        TIE       nothing: leave desc.tied 0. Give both copies of a tied weight a tied_comm (par_zero_tensor),
+                  and par_zero_step sums their gradients; if one rank has both stages, that comm has it alone
     After par_pipe_step call par_zero_step. par_zero.h keeps one version of the weights, so UPDATE is not
     supported. Stages 2 and 3 have gradients from backward_begin to backward_end alone: if B, too, adds
     gradients (of a bias, for example), or with TIE, set desc.accumulate_unsharded = 1, which keeps them for
@@ -417,6 +417,11 @@ typedef struct par_pipe_timeline {
 // a text in s->why: ARGUMENT (a deadlock), MEMORY. Close t.
 par_result par_pipe_simulate(par_pipe_schedule *s, par_pipe_protocol protocol, par_pipe_timeline *t);
 void par_pipe_timeline_close(par_pipe_timeline *t);
+// Sets the costs of the stages (f, b, w, and BW as b + w) to the mean times of their actions in `run`, which
+// is a timeline of this table as par_pipe_timeline_get gives it: a simulation then tells what the order alone
+// costs. r, fbw and messages keep their costs. Errors, with a text in s->why: ARGUMENT (run has other
+// actions: on ranks other than 0 it is empty), MEMORY.
+par_result par_pipe_set_costs(par_pipe_schedule *s, const par_pipe_timeline *run);
 // The bubble by the published formula, as a fraction of the makespan or, with window = 1, of the window. NaN:
 // there is no formula, or it does not hold for this case (stages of different costs, for example).
 double par_pipe_theory_bubble(const par_pipe_schedule *s, int window);
@@ -2895,6 +2900,30 @@ par_result par_pipe_save(const par_pipe_schedule *s, const char *path, int compu
 
 // >>pipe_simulate -------------------------------------------------------------------------------------------
 
+par_result par_pipe_set_costs(par_pipe_schedule *s, const par_pipe_timeline *run) {
+    if (!run->action_count || run->action_count != s->first[s->ranks]) {
+        snprintf(s->why, sizeof s->why,
+                 "par_pipe_set_costs: the timeline has %zu actions, and the schedule %zu: measure on rank 0",
+                 run->action_count, s->first[s->ranks]);
+        return PAR_ERR_ARGUMENT;
+    }
+    par_pipe_stage *costs = (par_pipe_stage *)PAR_MALLOC((size_t)s->stages * sizeof *costs);
+    if (!costs) return snprintf(s->why, sizeof s->why, "out of memory for the costs"), PAR_ERR_MEMORY;
+    for (int i = 0; i < s->stages; i++) {
+        costs[i] = *par__pipe_stage_of(s, i);
+        costs[i].f = costs[i].b = costs[i].w = 0;
+    }
+    for (size_t i = 0; i < run->action_count; i++) {
+        const par_pipe_action a = s->actions[i];
+        const double seconds = (run->end[i] - run->start[i]) / s->microbatches;
+        if (a.kind == PAR_PIPE_F) costs[a.stage].f += seconds;
+        if (a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW) costs[a.stage].b += seconds;
+        if (a.kind == PAR_PIPE_W) costs[a.stage].w += seconds;
+    }
+    PAR_FREE((void *)(uintptr_t)s->desc.stages); // the schedule's own
+    s->desc.stages = costs, s->desc.stage_count = s->stages;
+    return PAR_OK;
+}
 void par_pipe_timeline_close(par_pipe_timeline *t) {
     PAR_FREE(t->start), PAR_FREE(t->end), PAR_FREE(t->ranks);
     memset(t, 0, sizeof *t);

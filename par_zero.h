@@ -440,6 +440,8 @@ typedef struct par_zero_part {
     size_t first;   // number of its first element in the model's whole tensor
     int transposed; // 1: the file has the transposed matrix, columns x rows
 } par_zero_part;
+// Reads elements [first, first + count) of the whole tensor that the parts are.
+void par_zero_read_parts(const par_zero_part *parts, size_t first, size_t count, float *values);
 // Sets the values of a tensor from parts, in their order, which together are the whole of it. Each rank reads
 // the elements that it holds. Local. Errors: ARGUMENT (the parts are not the whole tensor, or not of a
 // floating-point type), those of par_zero_fill.
@@ -3844,13 +3846,7 @@ par_result par_zero_safetensors_end(par_zero_safetensors_writer *w, int keep) {
     return w->result;
 }
 
-typedef struct par__zero_parts {
-    const par_zero_part *parts;
-    int count;
-} par__zero_parts;
-static void par__zero_read_parts(void *user, size_t first, size_t count, float *values) {
-    const par__zero_parts *s = (const par__zero_parts *)user;
-    const par_zero_part *p = s->parts;
+void par_zero_read_parts(const par_zero_part *p, size_t first, size_t count, float *values) {
     for (size_t n; count; first += n, values += n, count -= n) {
         while (first >= p->first + p->file->count) p++;
         const size_t cols = p->file->shape[0], rows = p->file->shape[1], at = first - p->first;
@@ -3862,8 +3858,11 @@ static void par__zero_read_parts(void *user, size_t first, size_t count, float *
         }
     }
 }
+static void par__zero_fill_from_parts(void *user, size_t first, size_t count, float *values) {
+    const par_zero_part *const *parts = (const par_zero_part *const *)user;
+    par_zero_read_parts(*parts, first, count, values);
+}
 par_result(par_zero_import)(par_zero *z, int tensor, const par_zero_part *parts, int count) {
-    par__zero_parts s = {parts, count};
     size_t sum = 0, whole = 1;
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
@@ -3887,7 +3886,7 @@ par_result(par_zero_import)(par_zero *z, int tensor, const par_zero_part *parts,
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
                               "par_zero_import: the parts of tensor %s have %zu elements, and it has %zu",
                               t->name, sum, whole);
-    return (par_zero_fill)(z, tensor, PAR_ZERO_VALUE, par__zero_read_parts, &s);
+    return (par_zero_fill)(z, tensor, PAR_ZERO_VALUE, par__zero_fill_from_parts, &parts);
 }
 
 // >>zero_table ----------------------------------------------------------------------------------------------

@@ -109,10 +109,43 @@ static void train_like_torch(golden *g, float *whole_grads) {
     }
 }
 
+// Reads all parameters from the tensors of files that are called `prefix` and their name: NULL, or an error.
+static const char *read_whole(files_weights *f, const char *prefix, float *whole) {
+    const char *why = NULL;
+    for (int i = 0; i < f->m->tensor_count && !why; i++) {
+        const gpt_tensor *x = &f->m->tensors[i];
+        par_zero_part parts[3];
+        int count = 0;
+        if (*prefix)
+            why = files_huggingface_parts(f->m, &f->shards, prefix, x, parts) ? NULL : f->shards.why;
+        else
+            why = files_parts(f, x, parts, &count);
+        if (!why) par_zero_read_parts(parts, 0, x->p->rows * x->p->cols, whole + x->total_offset);
+    }
+    return why;
+}
+static int load_whole(const gpt_model *m, const char *path, float *whole) { // 1: it is loaded
+    files_weights *f = (files_weights *)calloc(1, sizeof *f);
+    const int ok = !files_weights_open(f, m, path, files_is_llmc(path)) && !read_whole(f, "", whole);
+    files_weights_close(f), free(f);
+    return ok;
+}
+static const char *save_whole(const gpt_model *m, const char *path, const float *whole) {
+    static files_export x;
+    const char *why = files_export_begin(&x, m, path, 0);
+    for (int i = m->tensor_count; i-- > 0 && !why;) { // in any order, and in pieces
+        const gpt_tensor *p = &m->tensors[i];
+        for (size_t at = 0, n = p->p->rows * p->p->cols; at < n && !why; at += 7)
+            why = files_export_put(&x, p, at, PAR__MIN((size_t)7, n - at), whole + p->total_offset + at);
+    }
+    const char *ended = files_export_end(&x, !why);
+    return why ? why : ended;
+}
+
 static void open_golden(golden *g, par_comm *w, const char *name, int t, par_tp_desc d) {
     char path[256], why[4400];
     gpt_config c;
-    files_huggingface gradients_of;
+    files_weights *gradients_of = (files_weights *)calloc(1, sizeof *gradients_of);
     memset(g, 0, sizeof *g);
     g->world = w, g->name = name, g->tolerance = d.dtype == PAR_BF16 ? 3e-2 : 1e-5;
     CHECK_OK(w, par_split(w, par_rank(w) / t, par_rank(w), &g->tp_comm));
@@ -126,14 +159,15 @@ static void open_golden(golden *g, par_comm *w, const char *name, int t, par_tp_
     const size_t n = g->m.count;
     g->w = (float *)calloc(4 * n, sizeof(float)), g->d = g->w + n, g->m1 = g->d + n, g->m2 = g->m1 + n;
     g->whole = (float *)calloc(2 * g->m.total_count, sizeof(float)), g->grads = g->whole + g->m.total_count;
-    problem = files_load(&g->m, path, g->whole);
+    if (!load_whole(&g->m, path, g->whole)) problem = "not loaded";
     gpt_copy_weights(&g->m, g->w, g->whole, 0);
     if (d.dtype == PAR_BF16) par_cast(g->m1, PAR_BF16, g->w, PAR_F32, n);
     gpt_set_memory(&g->m, d.dtype == PAR_BF16 ? g->m1 : g->w, g->d);
     strcat(path, "/expected.safetensors");
     if (!problem && par_zero_safetensors_open(path, &g->want)) problem = g->want.why;
-    gradients_of.shards = &g->want, gradients_of.shard_count = 1;
-    if (!problem) problem = files_read_weights(&g->m, &gradients_of, "grad.", g->grads);
+    gradients_of->m = &g->m, gradients_of->shards.shards = &g->want, gradients_of->shards.shard_count = 1;
+    if (!problem) problem = read_whole(gradients_of, "grad.", g->grads);
+    free(gradients_of);
     if (problem) return test_fail(__FILE__, __LINE__, par_rank(w), "files", problem);
     g->tokens.batch = BATCH, g->tokens.sequence = TOKENS, g->rows = par_tp_rows(g->tp, &g->tokens);
     CHECK(w, gpt_buffers_open(&g->m, &g->b, g->rows));
@@ -249,7 +283,7 @@ static void by_others(par_comm *w, const gpt_model *m, const char *dir, const ch
                       float *y, char *bytes, size_t n) {
     static _Alignas(16) char other[65536];
     const int llmc = file[strlen(file) - 1] == 'n';
-    float *room = (float *)calloc(2 * m->total_count, 4);
+    const char *path = llmc ? file : dir;
     par_zero_file_tensor list[64];
     size_t wrong = 0;
     memcpy(other, bytes, n);
@@ -258,13 +292,23 @@ static void by_others(par_comm *w, const gpt_model *m, const char *dir, const ch
         other[4] = 5, par_cast(other + 1024, PAR_BF16, bytes + 1024, PAR_F32, (n - 1024) / 4);
         rewrite(w, file, other, 1024 + (n - 1024) / 2);
     } else {
-        const size_t count = files_list_tensors(m, x, room, list);
-        for (size_t i = 0; i < count; i++)
-            par_cast((void *)(uintptr_t)list[i].data, PAR_BF16, list[i].data, PAR_F32, list[i].count),
-                list[i].dtype = PAR_BF16, list[i].bytes = 2 * list[i].count;
-        CHECK(w, !par_zero_safetensors_write(file, list, count, other, sizeof other));
+        static par_zero_safetensors_writer out;
+        memset(list, 0, sizeof list);
+        const size_t count = files_list_tensors(m, list);
+        for (size_t i = 0; i < count; i++) list[i].dtype = PAR_BF16, list[i].bytes = 2 * list[i].count;
+        CHECK(w, !par_zero_safetensors_create(file, list, count, &out));
+        for (size_t i = 0, k = 0; i < (size_t)m->tensor_count; i++) {
+            const gpt_tensor *p = &m->tensors[i];
+            char name[192];
+            int transposed;
+            size_t first, rows;
+            for (int j = 0; files_source(m, p, j, name, sizeof name, &transposed, &first, &rows); j++, k++)
+                CHECK(w, !par_zero_safetensors_put(&out, k, transposed, 0, rows * p->p->cols,
+                                                   x + p->total_offset + first * p->p->cols));
+        }
+        CHECK(w, !par_zero_safetensors_end(&out, 1));
     }
-    CHECK(w, !(llmc ? files_llmc_load(m, file, y) : files_load(m, dir, y)));
+    CHECK(w, load_whole(m, path, y));
     for (size_t i = 0; i < m->total_count; i++) wrong += y[i] != par_bf16_to_f32(par_f32_to_bf16(x[i]));
     CHECK(w, wrong == 0);
     if (!llmc && !m->config.llama) {
@@ -272,10 +316,9 @@ static void by_others(par_comm *w, const gpt_model *m, const char *dir, const ch
         for (char *p = other; (p = (char *)memmem(p, n - (size_t)(p - other), "\"transformer.", 13)); wrong++)
             memcpy(p, "            \"", 13);
         rewrite(w, file, other, n);
-        CHECK(w, wrong && !files_load(m, dir, y) && !memcmp(x, y, m->total_count * 4));
+        CHECK(w, wrong && load_whole(m, path, y) && !memcmp(x, y, m->total_count * 4));
     }
     rewrite(w, file, bytes, n);
-    free(room);
 }
 // What is written can be read, and is the same; what is damaged is refused.
 static void files(par_comm *w) {
@@ -312,15 +355,14 @@ static void files(par_comm *w) {
         float *x = (float *)calloc(2 * m.total_count, 4), *y = x + m.total_count;
         for (size_t i = 0; i < m.total_count; i++) x[i] = par_normal(1, 2, i);
         snprintf(file, sizeof file, k == 2 ? "%s/model.bin" : "%s/model.safetensors", dir);
-        const char *bad = k == 2 ? files_llmc_save(&m, file, x) : files_save(&m, dir, x, 0);
+        const char *path = k == 2 ? file : dir, *bad = save_whole(&m, path, x);
         if (!bad)
             bad = k == 2 ? files_llmc_config(file, &read, why, sizeof why)
                          : files_config(dir, &read, why, sizeof why);
         if (bad) test_fail(__FILE__, __LINE__, 0, "saved", bad);
         CHECK_OK(w, gpt_open(&again, &read, tp, 0));
         CHECK(w, again.total_count == m.total_count);
-        bad = k == 2 ? files_llmc_load(&again, file, y) : files_load(&again, dir, y);
-        if (bad) test_fail(__FILE__, __LINE__, 0, "loaded", bad);
+        CHECK(w, load_whole(&again, path, y));
         CHECK(w, !memcmp(x, y, m.total_count * 4));
         same_model(w, &c, &again);
         FILE *f = fopen(file, "rb");
@@ -338,8 +380,8 @@ static void files(par_comm *w) {
             fclose(f);
             bytes[at] = keep;
             bad = k == 2 ? files_llmc_config(file, &read, why, sizeof why) : NULL;
-            if (!bad) bad = k == 2 ? files_llmc_load(&again, file, y) : files_load(&again, dir, y);
-            if (cut % 2 == 0) refused += bad != NULL, damaged++;
+            const int loaded = !bad && load_whole(&again, path, y);
+            if (cut % 2 == 0) refused += !loaded, damaged++;
         }
         CHECK(w, refused == damaged);
         gpt_close(&m), gpt_close(&again), free(x);

@@ -1,9 +1,11 @@
 // files.h - imports and exports models: Hugging Face's safetensors (GPT-2 and Llama, one file or several) and
-// llm.c's model files. In memory all parameters are one array, side by side in the model's order.
+// llm.c's model files. Models pass through tensor by tensor: an import gives each rank what it asks for, from
+// mapped files, and an export takes consecutive pieces of each tensor, in any order of tensors.
 #ifndef FILES_H
 #define FILES_H
 
 #include <dirent.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,9 +39,10 @@ static const struct {
 static int files_source(const gpt_model *m, const gpt_tensor *x, int index, char *name, size_t capacity,
                         int *transposed, size_t *first, size_t *count) {
     const int llama = m->config.llama, matrix = x->p->cols > 1 && x->layer >= 0;
-    const char *suffix = llama   ? (index < 3 ? files_names[x->kind].llama[index] : NULL)
+    const int kind = x->tied ? GPT_WTE : x->kind;
+    const char *suffix = llama   ? (index < 3 ? files_names[kind].llama[index] : NULL)
                          : index ? NULL
-                                 : files_names[x->kind].gpt2;
+                                 : files_names[kind].gpt2;
     if (!suffix) return 0;
     if (x->layer >= 0)
         snprintf(name, capacity, llama ? "model.layers.%d.%s" : "transformer.h.%d.%s", x->layer, suffix);
@@ -304,57 +307,34 @@ static const char *files_check_size(const char *dir, const gpt_config *g, char *
     const int fits = !problem && present >= gpt_parameter_count(g);
     return files_close(&h), fits ? NULL : why;
 }
-// Reads all parameters from the tensors that are called `prefix` and their name. NULL, or which one is
-// missing or has another shape.
-static const char *files_read_weights(const gpt_model *m, const files_huggingface *h, const char *prefix,
-                                      float *whole) {
-    static char why[900];
-    for (int i = 0; i < m->tensor_count; i++) {
-        const gpt_tensor *x = &m->tensors[i];
-        char name[192];
-        int transposed;
-        size_t first, rows, n = strlen(prefix);
-        memcpy(name, prefix, n);
-        for (int j = 0; files_source(m, x, j, name + n, sizeof name - n, &transposed, &first, &rows); j++) {
-            const par_zero_file_tensor *t = files_tensor(h, name);
-            const size_t cols = x->p->cols, shape[2] = {transposed ? cols : rows, transposed ? rows : cols};
-            float *to = whole + x->total_offset + first * cols;
-            if (t && t->dtype != PAR_F32 && t->dtype != PAR_BF16 && t->dtype != PAR_F16 &&
-                t->dtype != PAR_F64)
-                return snprintf(why, sizeof why, "%s is not of a floating-point type", name), why;
-            if (!t || t->count != rows * cols || t->shape[0] != shape[0] ||
-                (t->dims == 2 && t->shape[1] != shape[1])) {
-                snprintf(why, sizeof why, "%s %s (%zu x %zu)", name,
-                         t ? "is not of the shape that the model has" : "is missing", shape[0], shape[1]);
-                return why;
-            }
-            if (!transposed) par_zero_safetensors_read(t, 0, rows * cols, to);
-            float *column = transposed ? (float *)calloc(rows + 1, sizeof *column) : NULL;
-            if (transposed && !column) return "out of memory to load";
-            for (size_t c = 0; c < cols && transposed; c++) {
-                par_zero_safetensors_read(t, c * rows, rows, column);
-                for (size_t r = 0; r < rows; r++) to[r * cols + c] = column[r];
-            }
-            free(column);
+// The parts of a parameter in Hugging Face's files, whose tensors are called `prefix` and their name. Returns
+// their number; 0: one is missing or does not fit, see why.
+static int files_huggingface_parts(const gpt_model *m, files_huggingface *h, const char *prefix,
+                                   const gpt_tensor *x, par_zero_part parts[3]) {
+    char name[192];
+    int transposed, j;
+    size_t first, rows, n = strlen(prefix);
+    memcpy(name, prefix, n);
+    for (j = 0; files_source(m, x, j, name + n, sizeof name - n, &transposed, &first, &rows); j++) {
+        const par_zero_file_tensor *t = files_tensor(h, name);
+        const size_t cols = x->p->cols, shape[2] = {transposed ? cols : rows, transposed ? rows : cols};
+        if (t && t->dtype != PAR_F32 && t->dtype != PAR_BF16 && t->dtype != PAR_F16 && t->dtype != PAR_F64)
+            return snprintf(h->why, sizeof h->why, "%s is not of a floating-point type", name), 0;
+        if (!t || t->count != rows * cols || t->shape[0] != shape[0] ||
+            (t->dims == 2 && t->shape[1] != shape[1])) {
+            snprintf(h->why, sizeof h->why, "%s %s (%zu x %zu)", name,
+                     t ? "is not of the shape that the model has" : "is missing", shape[0], shape[1]);
+            return 0;
         }
+        parts[j].file = t, parts[j].first = first * cols, parts[j].transposed = transposed;
     }
-    return NULL;
-}
-static const char *files_load(const gpt_model *m, const char *dir, float *whole) {
-    static char why[1800];
-    files_huggingface h;
-    const char *problem = files_open(&h, dir);
-    if (!problem) problem = files_read_weights(m, &h, "", whole);
-    if (problem) snprintf(why, sizeof why, "cannot load %s: %s", dir, problem);
-    files_close(&h);
-    return problem ? why : NULL;
+    return j;
 }
 
 // ---- Hugging Face: save -----------------------------------------------------------------------------------
 
-// Lists all parameters as tensors of Hugging Face, which point into `buffer` (total_count floats).
-static size_t files_list_tensors(const gpt_model *m, const float *whole, float *buffer,
-                                 par_zero_file_tensor *list) {
+// Lists all parameters as tensors of Hugging Face, without data.
+static size_t files_list_tensors(const gpt_model *m, par_zero_file_tensor *list) {
     size_t n = 0;
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
@@ -362,12 +342,8 @@ static size_t files_list_tensors(const gpt_model *m, const float *whole, float *
         size_t first, rows;
         for (int j = 0; files_source(m, x, j, list[n].name, sizeof list[n].name, &transposed, &first, &rows);
              j++, n++) {
-            const size_t cols = x->p->cols, at = x->total_offset + first * cols;
-            for (size_t r = 0; r < rows; r++)
-                for (size_t c = 0; c < cols; c++)
-                    buffer[at + (transposed ? c * rows + r : r * cols + c)] = whole[at + r * cols + c];
-            list[n].data = buffer + at, list[n].dtype = PAR_F32, list[n].count = rows * cols;
-            list[n].bytes = rows * cols * sizeof(float);
+            const size_t cols = x->p->cols;
+            list[n].dtype = PAR_F32, list[n].count = rows * cols, list[n].bytes = rows * cols * sizeof(float);
             list[n].dims = cols > 1 ? 2 : 1;
             list[n].shape[0] = transposed ? cols : rows, list[n].shape[1] = transposed ? rows : cols;
         }
@@ -387,14 +363,21 @@ static void files_shard_name(char name[64], size_t k, size_t shards) {
 // An export writes each file as NAME.new, and renames all of them when they are on the disk. If the disk is
 // full, a previous export stays as it was.
 typedef struct files_export {
-    const char *dir;
-    const par_zero_file_tensor *list;
-    size_t count, max_bytes, shards; // tensors; bytes of a file; files of weights
+    const gpt_model *m;
+    const char *path; // a directory, or llm.c's file
+    int llmc, fresh;  // fresh: the directory is new
+    char why[4400];   // the first error
+    // Hugging Face's: all tensors, in the order of the files, and the writer of each file
+    par_zero_file_tensor *list;
+    size_t count, max_bytes, shards;
+    par_zero_safetensors_writer *writers;
+    size_t *writer_of; // of each tensor
+    FILE *file;        // llm.c's, under a temporary name
 } files_export;
 static const char *const files_index = "model.safetensors.index.json";
 
 static void files_path(char path[4300], const files_export *x, const char *name, const char *ending) {
-    snprintf(path, 4300, "%.4000s/%s%s", x->dir, name, ending);
+    snprintf(path, 4300, "%.4000s/%s%s", x->path, name, ending);
 }
 static const char *files_write_error(char *why, size_t capacity, const char *path) {
     snprintf(why, capacity, "cannot write %.1000s: %s; what was there is untouched", path, strerror(errno));
@@ -406,16 +389,6 @@ static int files_close_synced(FILE *f, int ok) {
     const int e = errno, closed = !f || !fclose(f);
     if (!ok) errno = e;
     return ok && closed;
-}
-static const char *files_write_shards(const files_export *x, char *why, size_t capacity) {
-    char name[64], path[4300];
-    for (size_t first = 0, k = 1, n; first < x->count; first += n, k++) {
-        n = files_shard(x->list, x->count, first, x->max_bytes);
-        files_shard_name(name, k, x->shards);
-        files_path(path, x, name, ".new");
-        if (par_zero_safetensors_write(path, x->list + first, n, why, capacity)) return why;
-    }
-    return NULL;
 }
 static int files_print_index(FILE *f, const files_export *x) { // which file each tensor is in; 0: not written
     char name[64];
@@ -499,31 +472,63 @@ static const char *files_rename_all(const files_export *x, int keep, char *why, 
     if (keep && !problem && x->shards > 1) unlink(to); // likewise
     return problem;
 }
-// Writes a directory that transformers can load. shard_bytes: the largest file of weights, unless one tensor
-// is larger; 0: 5 GB. NULL, or an error text: then nothing has changed.
-static const char *files_save(const gpt_model *m, const char *dir, const float *whole, size_t shard_bytes) {
-    static char why[4400];
-    par_zero_file_tensor *list =
-        (par_zero_file_tensor *)calloc((size_t)m->tensor_count * 3 + 1, sizeof *list);
-    float *transposed_data = (float *)calloc(m->total_count, sizeof *transposed_data);
-    const char *problem = list && transposed_data ? NULL : "out of memory to save";
-    files_export x = {dir, list, 0, shard_bytes ? shard_bytes : (size_t)5000000000, 0};
-    const int fresh = !problem && !mkdir(dir, 0777);
-    if (!problem && !fresh && errno != EEXIST)
-        problem = output_why(why, sizeof why, "make the directory", dir);
-    if (!problem) {
-        x.count = files_list_tensors(m, whole, transposed_data, list);
-        for (size_t at = 0; at < x.count; at += files_shard(list, x.count, at, x.max_bytes)) x.shards++;
-        problem = files_write_shards(&x, why, sizeof why);
-        if (!problem && x.shards > 1) problem = files_write_text(&x, files_index, NULL, why, sizeof why);
-        if (!problem) problem = files_write_text(&x, "config.json", &m->config, why, sizeof why);
-        if (problem)
-            files_rename_all(&x, 0, NULL, 0);
-        else
-            problem = files_rename_all(&x, 1, why, sizeof why);
-        if (problem && fresh) rmdir(dir);
+// Creates the files of a directory that transformers can load.
+static const char *files_huggingface_create(files_export *x) {
+    char name[64], path[4300];
+    x->list = (par_zero_file_tensor *)calloc((size_t)x->m->tensor_count * 3 + 1, sizeof *x->list);
+    if (!x->list) return "out of memory to save";
+    x->count = files_list_tensors(x->m, x->list);
+    for (size_t at = 0; at < x->count; at += files_shard(x->list, x->count, at, x->max_bytes)) x->shards++;
+    x->writers = (par_zero_safetensors_writer *)calloc(x->shards + 1, sizeof *x->writers);
+    x->writer_of = (size_t *)calloc(x->count + 1, sizeof *x->writer_of);
+    if (!x->writers || !x->writer_of) return "out of memory to save";
+    for (size_t k = 0; k < x->shards; k++) x->writers[k].fd = -1;
+    x->fresh = !mkdir(x->path, 0777);
+    if (!x->fresh && errno != EEXIST) return output_why(x->why, sizeof x->why, "make the directory", x->path);
+    for (size_t first = 0, k = 0, n; first < x->count; first += n, k++) {
+        n = files_shard(x->list, x->count, first, x->max_bytes);
+        for (size_t i = first; i < first + n; i++) x->writer_of[i] = k;
+        files_shard_name(name, k + 1, x->shards);
+        files_path(path, x, name, ".new");
+        if (par_zero_safetensors_create(path, x->list + first, n, &x->writers[k])) return x->writers[k].why;
     }
-    free(list), free(transposed_data);
+    return NULL;
+}
+// Writes elements [first, first + count) of the parameter to the parts that have them.
+static const char *files_huggingface_put(files_export *x, const gpt_tensor *t, size_t first, size_t count,
+                                         const float *values) {
+    char name[PAR_ZERO_NAME_BYTES];
+    int transposed;
+    size_t row, rows;
+    for (int j = 0; files_source(x->m, t, j, name, sizeof name, &transposed, &row, &rows); j++) {
+        const size_t begin = row * t->p->cols, end = begin + rows * t->p->cols;
+        const size_t from = PAR__MAX(begin, first), until = PAR__MIN(end, first + count);
+        size_t i = 0;
+        while (strcmp(x->list[i].name, name)) i++;
+        par_zero_safetensors_writer *w = &x->writers[x->writer_of[i]];
+        if (from < until && par_zero_safetensors_put(w, (size_t)(x->list + i - w->list), transposed,
+                                                     from - begin, until - from, values + (from - first)))
+            return w->why;
+    }
+    return NULL;
+}
+static const char *files_huggingface_end(files_export *x, int keep) {
+    const char *problem = NULL;
+    for (size_t k = 0; k < x->shards && x->writers; k++) {
+        const par_result r = par_zero_safetensors_end(&x->writers[k], keep && !problem);
+        if (!r || !keep || problem) continue;
+        snprintf(x->why, sizeof x->why, "%s", x->writers[k].why);
+        problem = x->why;
+    }
+    if (keep && !problem && x->shards > 1)
+        problem = files_write_text(x, files_index, NULL, x->why, sizeof x->why);
+    if (keep && !problem) problem = files_write_text(x, "config.json", &x->m->config, x->why, sizeof x->why);
+    if (keep && !problem)
+        problem = files_rename_all(x, 1, x->why, sizeof x->why);
+    else
+        files_rename_all(x, 0, NULL, 0);
+    if ((!keep || problem) && x->fresh) rmdir(x->path);
+    free(x->list), free(x->writers), free(x->writer_of);
     return problem;
 }
 
@@ -619,59 +624,137 @@ static const char *files_llmc_config(const char *path, gpt_config *g, char *why,
              present < bytes ? "is truncated" : "is longer than its header says", bytes, present);
     return why;
 }
-// Writes or reads the tensors of a model file. NULL, or an error text.
-static const char *files_llmc_transfer(const gpt_model *m, FILE *f, float *whole, int save, par_dtype type,
-                                       size_t padded) {
-    const size_t e = par_dtype_bytes(type), C = (size_t)m->config.n_embd;
+// The size of a model file for elements of so many bytes; *at: the first byte of a parameter in it. The
+// embedding's rows are padded.
+static size_t files_llmc_find(const gpt_model *m, size_t element, size_t padded, const gpt_tensor *wanted,
+                              size_t *at) {
+    size_t end = 256 * sizeof(int32_t);
     for (int kind = 0; kind < GPT_HEAD; kind++)
         for (int i = 0; i < m->tensor_count; i++) {
             const gpt_tensor *x = &m->tensors[i];
-            const size_t n = x->p->rows * x->p->cols, pad = kind == GPT_WTE ? (padded - x->p->rows) * C : 0;
             if (x->kind != kind) continue;
-            char *buffer = (char *)calloc(n + pad, e);
-            int ok = buffer != NULL;
-            if (ok && save) par_cast(buffer, type, whole + x->total_offset, PAR_F32, n);
-            if (ok) ok = (save ? fwrite(buffer, e, n + pad, f) : fread(buffer, e, n + pad, f)) == n + pad;
-            if (ok && !save) par_cast(whole + x->total_offset, PAR_F32, buffer, type, n);
-            free(buffer);
-            if (!ok) return save ? "cannot write the model file" : "the model file is truncated";
+            if (x == wanted) *at = end;
+            end += (kind == GPT_WTE ? padded : x->p->rows) * x->p->cols * element;
         }
-    return NULL;
-}
-static const char *files_llmc_load(const gpt_model *m, const char *path, float *whole) {
-    static char problem[4400];
-    int32_t h[256] = {0};
-    gpt_config g;
-    if (files_llmc_config(path, &g, problem, sizeof problem)) return problem;
-    if (g.n_layer != m->config.n_layer || g.n_embd != m->config.n_embd ||
-        g.vocab_size != m->config.vocab_size || gpt_positions(&g) != gpt_positions(&m->config))
-        return "the model file is of another model";
-    FILE *f = files_read(path, problem, sizeof problem);
-    if (!f) return problem;
-    if (fread(h, sizeof h, 1, f) != 1) return fclose(f), "the model file is truncated";
-    const char *why = files_llmc_transfer(m, f, whole, 0, h[1] == 5 ? PAR_BF16 : PAR_F32, (size_t)h[7]);
-    if (!why && fgetc(f) != EOF) why = "the model file is longer than its header says";
-    fclose(f);
-    return why;
+    return end;
 }
 static const char *files_llmc_supports(const gpt_config *g) { // NULL, or why not
     return g->llama || !g->bias ? "llm.c's model files hold GPT-2 with biases" : NULL;
 }
-static const char *files_llmc_save(const gpt_model *m, const char *path, float *whole) {
-    const gpt_config *g = &m->config;
-    const int padded = (g->vocab_size + 127) / 128 * 128;
+static int files_is_llmc(const char *path) { // a file of llm.c's, not a directory
+    const char *ending = strrchr(path, '.');
+    return ending && !strcmp(ending, ".bin");
+}
+static int files_llmc_padded(const gpt_config *g) { return (g->vocab_size + 127) / 128 * 128; }
+static const char *files_llmc_create(files_export *x) {
+    const gpt_config *g = &x->m->config;
+    const int padded = files_llmc_padded(g);
     int32_t h[256] = {FILES_LLMC, 3,     (int)gpt_positions(g), g->vocab_size, g->n_layer, g->n_head,
                       g->n_embd,  padded};
-    static char why[1200];
     char beside[4300];
     if (files_llmc_supports(g)) return files_llmc_supports(g);
-    snprintf(beside, sizeof beside, "%.4200s.tmp", path);
-    FILE *f = files_create(beside);
-    int ok = f && fwrite(h, sizeof h, 1, f) == 1;
-    ok = files_close_synced(f, ok && !files_llmc_transfer(m, f, whole, 1, PAR_F32, (size_t)padded));
-    if (ok && !rename(beside, path)) return NULL;
-    files_write_error(why, sizeof why, path);
-    return unlink(beside), why;
+    snprintf(beside, sizeof beside, "%.4200s.tmp", x->path);
+    x->file = files_create(beside);
+    const off_t bytes = (off_t)files_llmc_find(x->m, sizeof(float), (size_t)padded, NULL, NULL);
+    if (x->file && fwrite(h, sizeof h, 1, x->file) == 1 && !fflush(x->file) &&
+        !ftruncate(fileno(x->file), bytes))
+        return NULL;
+    return files_write_error(x->why, sizeof x->why, x->path);
+}
+static const char *files_llmc_put(files_export *x, const gpt_tensor *t, size_t first, size_t count,
+                                  const float *values) {
+    size_t at = 0;
+    files_llmc_find(x->m, sizeof(float), (size_t)files_llmc_padded(&x->m->config), t, &at);
+    if (!fseeko(x->file, (off_t)(at + first * sizeof(float)), SEEK_SET) &&
+        fwrite(values, sizeof(float), count, x->file) == count)
+        return NULL;
+    return files_write_error(x->why, sizeof x->why, x->path);
+}
+static const char *files_llmc_end(files_export *x, int keep) {
+    char beside[4300];
+    snprintf(beside, sizeof beside, "%.4200s.tmp", x->path);
+    const int ok = x->file && files_close_synced(x->file, keep);
+    if (ok && keep && !rename(beside, x->path)) return NULL;
+    if (keep) files_write_error(x->why, sizeof x->why, x->path);
+    if (x->file) unlink(beside);
+    return keep ? x->why : NULL;
+}
+
+// ---- import and export in either format -------------------------------------------------------------------
+
+// The weights of a Hugging Face directory or of llm.c's file, mapped.
+typedef struct files_weights {
+    const gpt_model *m;
+    files_huggingface shards;
+    const char *map;             // llm.c's file
+    size_t bytes, padded;        // of the file; rows of its embedding
+    par_zero_file_tensor tensor; // in it, the last one that was asked for
+    char why[4400];
+} files_weights;
+
+static const char *files_llmc_open(files_weights *f, const char *path) {
+    gpt_config g;
+    int32_t h[256];
+    const gpt_config *c = &f->m->config;
+    if (files_llmc_config(path, &g, f->why, sizeof f->why)) return f->why;
+    if (g.n_layer != c->n_layer || g.n_embd != c->n_embd || g.vocab_size != c->vocab_size ||
+        gpt_positions(&g) != gpt_positions(c))
+        return "the model file is of another model";
+    const int fd = par_open_read(path, &f->bytes, f->why, sizeof f->why);
+    if (fd < 0) return f->why;
+    void *map = mmap(NULL, f->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (map == MAP_FAILED) return "cannot map the model file";
+    f->map = (const char *)map;
+    memcpy(h, f->map, sizeof h);
+    f->padded = (size_t)h[7], f->tensor.dtype = h[1] == 5 ? PAR_BF16 : PAR_F32;
+    const size_t size = files_llmc_find(f->m, par_dtype_bytes(f->tensor.dtype), f->padded, NULL, NULL);
+    return size == f->bytes ? NULL : "the model file has changed";
+}
+// NULL, or an error text. Close it in any case.
+static const char *files_weights_open(files_weights *f, const gpt_model *m, const char *path, int llmc) {
+    memset(f, 0, sizeof *f);
+    f->m = m;
+    return llmc ? files_llmc_open(f, path) : files_open(&f->shards, path);
+}
+static void files_weights_close(files_weights *f) {
+    if (f->map) munmap((void *)(uintptr_t)f->map, f->bytes);
+    files_close(&f->shards);
+}
+// Finds the parts of a parameter, valid until the next call. NULL, or an error text.
+static const char *files_parts(files_weights *f, const gpt_tensor *x, par_zero_part parts[3], int *count) {
+    if (!f->map) {
+        *count = files_huggingface_parts(f->m, &f->shards, "", x, parts);
+        return *count ? NULL : f->shards.why;
+    }
+    size_t at = 0;
+    par_zero_file_tensor *t = &f->tensor;
+    files_llmc_find(f->m, par_dtype_bytes(t->dtype), f->padded, x->tied ? f->m->tensors : x, &at);
+    t->data = f->map + at, t->count = x->p->rows * x->p->cols;
+    t->bytes = t->count * par_dtype_bytes(t->dtype);
+    parts[0].file = t, parts[0].first = 0, parts[0].transposed = 0;
+    return *count = 1, (const char *)NULL;
+}
+
+// Creates the files of an export. shard_bytes: the largest file of weights, unless one tensor is larger; 0: 5
+// GB. NULL, or an error text. End it in any case.
+static const char *files_export_begin(files_export *x, const gpt_model *m, const char *path,
+                                      size_t shard_bytes) {
+    memset(x, 0, sizeof *x);
+    x->m = m, x->path = path, x->llmc = files_is_llmc(path);
+    x->max_bytes = shard_bytes ? shard_bytes : (size_t)5000000000;
+    return x->llmc ? files_llmc_create(x) : files_huggingface_create(x);
+}
+// Writes elements [first, first + count) of a parameter. NULL, or an error text.
+static const char *files_export_put(files_export *x, const gpt_tensor *t, size_t first, size_t count,
+                                    const float *values) {
+    return x->llmc ? files_llmc_put(x, t, first, count, values)
+                   : files_huggingface_put(x, t, first, count, values);
+}
+// keep 1: completes the files; else, and after an error, what was there before stays as it was. NULL, or an
+// error text.
+static const char *files_export_end(files_export *x, int keep) {
+    return x->llmc ? files_llmc_end(x, keep) : files_huggingface_end(x, keep);
 }
 
 #endif

@@ -47,7 +47,8 @@ typedef struct trainer {
     // model_comm, except for dualpipe, where ranks r and pp - 1 - r have the same stages and half of the
     // microbatches each.
     par_comm *zero_comm, *model_parallel_comm;
-    par_comm *tied_comm; // the ranks of the first and last stage, if these share the embedding's weight
+    par_comm
+        *tied_comm; // ranks that have the embedding's weight for the embedding, or for the head; NULL: none
     par_mesh *mesh;
     par_device *device; // where parameters and activations are
     const par_tp_kernels *tp_kernels;
@@ -57,10 +58,9 @@ typedef struct trainer {
 #endif
     par_tp *tp;
     gpt_model model;
-    par_zero *zero;      // parameters, gradients, optimizer states
-    int *index;          // for each tensor of the model its number in zero; -1: on another rank
-    int *unit;           // for each unit of the model its number in zero; -1: on another rank
-    int tied_head_index; // the number in zero of the last stage's copy of the embedding; -1: not on this rank
+    par_zero *zero; // parameters, gradients, optimizer states
+    int *index;     // for each tensor of the model its number in zero; -1: on another rank
+    int *unit;      // for each unit of the model its number in zero; -1: on another rank
     gpt_buffers buffers;
     char *scratch;
     size_t scratch_bytes, planned_bytes; // planned_bytes: of activations, with --plan
@@ -134,70 +134,43 @@ static int splits_backward(const trainer *t) { // of backward; or perhaps, in a 
 static int accumulates_locally(const trainer *t) {
     return t->o.zero >= 2 && (stage_shares_embedding(t) || splits_backward(t));
 }
-static size_t parameters_of(trainer *t, int unit, par_tp_parameter **parameters) {
-    int i;
-    const int end = gpt_unit_tensors(&t->model, unit, &i);
-    size_t count = 0;
-    while (i < end) parameters[count++] = t->model.tensors[i++].p;
-    if (unit == t->o.model.n_layer + 1 && t->tied_head_index >= 0)
-        parameters[count++] = &t->model.head.weight;
-    return count;
-}
-// Reduces the gradients of a unit: over tp those of replicated parameters, if they are complete, then over
-// dp.
-static par_result reduce_unit_grads(trainer *t, int unit, int complete) {
+// Completes the gradients of a unit's replicated parameters over tp.
+static par_result finalize_gradients(trainer *t, int unit) {
     par_tp_parameter *parameters[16];
-    if (complete) GPT_TRY(par_tp_finalize_gradients(t->tp, parameters, parameters_of(t, unit, parameters)));
-    return par_zero_backward_end(t->zero, t->unit[unit]);
+    size_t count = 0;
+    int i;
+    for (const int end = gpt_unit_tensors(&t->model, unit, &i); i < end; i++)
+        if (t->index[i] >= 0) parameters[count++] = t->model.tensors[i].p;
+    return par_tp_finalize_gradients(t->tp, parameters, count);
 }
-static void bind_parameter(trainer *t, par_tp_parameter *p, int index, int grads) {
-    p->data = par_zero_data(t->zero, index), p->grad = grads ? par_zero_grad(t->zero, index) : NULL;
+// Points the parameters of a unit to their memory, which is valid until the unit's end.
+static void bind_parameters(trainer *t, int unit, int grads) {
+    int i;
+    for (const int end = gpt_unit_tensors(&t->model, unit, &i); i < end; i++) {
+        if (t->index[i] < 0) continue;
+        par_tp_parameter *p = t->model.tensors[i].p;
+        p->data = par_zero_data(t->zero, t->index[i]);
+        p->grad = grads ? par_zero_grad(t->zero, t->index[i]) : NULL;
+    }
 }
 // The model calls this before and after it uses a unit: it gathers parameters and reduces gradients. With a
-// split backward the second half ends the microbatch. The last gradients of a tied weight wait for the other
-// stage's.
+// split backward the second half ends the microbatch.
 static par_result on_unit_phase(void *user, int unit, gpt_phase what) {
     trainer *t = (trainer *)user;
-    const gpt_config *g = &t->o.model;
     const int each = (t->o.zero >= 2 && !accumulates_locally(t)) || t->o.canonical, z = t->unit[unit];
-    const int head = unit == g->n_layer + 1;
-    const int borrows = stage_shares_embedding(t) && head &&
-                        t->tied_head_index < 0; // the embedding is here, as another stage's
-    const int waits =
-        stage_shares_embedding(t) && t->last_microbatch && (unit == 0 || (head && t->tied_head_index >= 0));
     switch (what) {
     case GPT_FORWARD_END:
-    case GPT_INPUT_END:
-        if (borrows) GPT_TRY(par_zero_forward_end(t->zero, t->unit[0]));
-        return par_zero_forward_end(t->zero, z);
+    case GPT_INPUT_END: return par_zero_forward_end(t->zero, z);
     case GPT_BACKWARD_END:
     case GPT_WEIGHT_END:
-        if (borrows) GPT_TRY(par_zero_forward_end(t->zero, t->unit[0]));
-        return waits ? PAR_OK : reduce_unit_grads(t, unit, each || t->last_microbatch);
+        if (each || t->last_microbatch) GPT_TRY(finalize_gradients(t, unit));
+        return par_zero_backward_end(t->zero, z);
     case GPT_FORWARD_BEGIN:
     case GPT_INPUT_BEGIN: GPT_TRY(par_zero_forward_begin(t->zero, z)); break;
     default: GPT_TRY(par_zero_backward_begin(t->zero, z)); break;
     }
-    int i;
-    for (const int end = gpt_unit_tensors(&t->model, unit, &i); i < end; i++)
-        bind_parameter(t, t->model.tensors[i].p, t->index[i], what != GPT_FORWARD_BEGIN);
-    if (head && t->tied_head_index >= 0)
-        bind_parameter(t, &t->model.head.weight, t->tied_head_index, what != GPT_FORWARD_BEGIN);
-    if (!borrows) return PAR_OK;
-    GPT_TRY(par_zero_forward_begin(t->zero, t->unit[0]));
-    bind_parameter(t, &t->model.head.weight, t->index[0], what != GPT_FORWARD_BEGIN);
+    bind_parameters(t, unit, what != GPT_FORWARD_BEGIN);
     return PAR_OK;
-}
-// Sums the gradients of the tied weight over the first and the last stage, then reduces the unit's gradients.
-static par_result sync_tied_grads(trainer *t, int first) {
-    const int unit = first ? 0 : t->o.model.n_layer + 1;
-    const par_tp_parameter *p = first ? &t->model.embedding.weight : &t->model.head.weight;
-    if (!first && t->tied_head_index < 0) return PAR_OK; // it has been added where the first stage's is
-    if (t->tied_comm) {
-        float *grad = par_zero_grad(t->zero, first ? t->index[0] : t->tied_head_index);
-        GPT_TRY(par_all_reduce(grad, grad, p->local_rows * p->local_cols, PAR_F32, PAR_SUM, t->tied_comm));
-    }
-    return reduce_unit_grads(t, unit, 1);
 }
 
 // The number in the step of the first sequence of this rank's microbatch i. Ranks of dp are numbered as in
@@ -243,7 +216,6 @@ static par_result run_action(void *user, const par_pipe_work *w) {
     gpt_buffers *b = &t->buffers;
     const size_t rows = rows_of(t);
     const int32_t *x = t->x + (size_t)w->microbatch * 2 * rows, *y = x + rows;
-    if (w->kind == PAR_PIPE_TIE) return sync_tied_grads(t, w->is_first);
     if (w->kind > PAR_PIPE_W) return PAR_OK;
     const par_tp_tokens tokens = tokens_of(t, w->microbatch);
     if (w->kind == PAR_PIPE_F && (w->is_first || w->is_last)) GPT_TRY(load_batch(t, &tokens, w->microbatch));
@@ -364,10 +336,6 @@ static const char *check_batch(const settings *o) {
              o->batch_size, g->block_size, bytes);
     return why;
 }
-static int is_llmc(const char *path) { // a file of llm.c's, not a directory
-    const char *ending = strrchr(path, '.');
-    return ending && !strcmp(ending, ".bin");
-}
 static const char *check_settings(settings *o) {
     const gpt_config *g = &o->model;
     if (!o->data && !o->generate) return "no data: --data FILE (make run passes the kit's own sources)";
@@ -476,7 +444,7 @@ static const char *try_directory(const char *dir, int *fresh, char *made, size_t
 static const char *try_export(const settings *o, char *why, size_t capacity) {
     char made[4300];
     int fresh;
-    if (is_llmc(o->exported)) {
+    if (files_is_llmc(o->exported)) {
         const char *problem = files_llmc_supports(&o->model);
         return problem ? problem : output_try_beside(o->exported, why, capacity);
     }
@@ -622,17 +590,6 @@ static const char *load_config(const char *path, gpt_config *g) {
     return *g = c, (const char *)NULL;
 }
 
-static void copy_values(void *user, size_t first, size_t count, float *values) {
-    memcpy(values, (const float *)user + first, count * sizeof *values);
-}
-static void fill_parameters(trainer *t, float *whole) {
-    for (int i = 0; i < t->model.tensor_count; i++)
-        if (t->index[i] >= 0)
-            must(t->world, par_zero_fill(t->zero, t->index[i], PAR_ZERO_VALUE, copy_values,
-                                         whole + t->model.tensors[i].total_offset));
-    if (t->tied_head_index >= 0) // of the embedding's weight, the first of all
-        must(t->world, par_zero_fill(t->zero, t->tied_head_index, PAR_ZERO_VALUE, copy_values, whole));
-}
 static par_zero_checkpoint checkpoint_files(trainer *t, const char *dir) {
     par_zero_checkpoint f;
     memset(&f, 0, sizeof f);
@@ -649,58 +606,62 @@ static const char *load_weights(trainer *t) {
         if (par_zero_load(t->zero, &f)) return par_last_error(t->world); // on all ranks alike
         return files_read_note(t->o.load, &c, &t->step);
     }
-    float *whole = (float *)calloc(t->model.total_count, sizeof *whole);
-    const char *why = whole ? NULL : "out of memory to load";
-    if (!why)
-        why = kind == LOAD_HUGGINGFACE ? files_load(&t->model, t->o.load, whole)
-                                       : files_llmc_load(&t->model, t->o.load, whole);
-    if (!why) fill_parameters(t, whole);
-    return free(whole), why;
+    files_weights weights;
+    static char why[4500];
+    const char *problem = files_weights_open(&weights, &t->model, t->o.load, kind == LOAD_LLMC);
+    for (int i = 0; i < t->model.use_count && !problem; i++) {
+        par_zero_part parts[3];
+        int count = 0;
+        if (t->index[i] < 0) continue;
+        problem = files_parts(&weights, &t->model.tensors[i], parts, &count);
+        if (!problem && par_zero_import(t->zero, t->index[i], parts, count))
+            problem = par_last_error(t->world);
+    }
+    if (problem && kind == LOAD_HUGGINGFACE)
+        snprintf(why, sizeof why, "cannot load %.1000s: %s", t->o.load, problem);
+    else if (problem)
+        snprintf(why, sizeof why, "%s", problem);
+    return files_weights_close(&weights), problem ? why : NULL;
 }
 // Sets initial values, which do not depend on how the model is split.
 static const char *init_weights(trainer *t) {
-    for (int i = -1; i < t->model.tensor_count; i++) { // -1: the embedding's weight as a head
-        const gpt_tensor *x = &t->model.tensors[i < 0 ? 0 : i];
-        const int index = i < 0 ? t->tied_head_index : t->index[i];
-        if (index >= 0 &&
-            par_zero_init(t->zero, index, x->stream, PAR__MAX(x->init, 0.0f), x->init < 0 ? 1.0f : 0.0f))
+    for (int i = 0; i < t->model.use_count; i++) {
+        const gpt_tensor *x = &t->model.tensors[i];
+        const float value = x->init < 0 ? 1 : 0;
+        if (t->index[i] >= 0 &&
+            par_zero_init(t->zero, t->index[i], x->stream, PAR__MAX(x->init, 0.0f), value))
             return par_last_error(t->world);
     }
     return NULL;
 }
 
-// Gathers all weights on rank 0 (the caller frees them); the other ranks get NULL. Collective. Every rank of
-// one replica writes its shards into an array of zeros; the maximum over ranks, of the bits as integers, has
-// all shards.
-static float *gather_weights(trainer *t) {
-    const size_t n = t->model.total_count;
-    float *local = (float *)calloc(t->model.count + 1, sizeof *local),
-          *whole = (float *)calloc(n, sizeof *whole);
-    if (!local || !whole) must(t->world, par_fail(t->world, PAR_ERR_MEMORY, "out of memory to save"));
-    for (int i = 0; i < t->model.tensor_count; i++)
-        if (t->index[i] >= 0)
-            must(t->world,
-                 par_zero_read(t->zero, t->index[i], PAR_ZERO_VALUE, local + t->model.tensors[i].offset));
-    gpt_copy_weights(&t->model, local, whole, 1);
-    const int first =
-        par_mesh_index(t->mesh, "dp") + par_mesh_index(t->mesh, "cp") == 0; // others have the same
-    if (first)
-        must(t->world, par_reduce(whole, par_rank(t->model_comm) ? NULL : whole, n, PAR_U32, PAR_MAX, 0,
-                                  t->model_comm));
-    free(local);
-    if (par_rank(t->world) == 0) return whole;
-    return free(whole), (float *)NULL;
+typedef struct exporter {
+    const trainer *t;
+    files_export files;
+} exporter;
+static par_result export_piece(void *user, const char *name, size_t first, size_t count,
+                               const float *values) {
+    exporter *e = (exporter *)user;
+    const gpt_tensor *x = e->t->model.tensors;
+    char mine[64];
+    for (gpt_name(x, mine, sizeof mine); strcmp(mine, name); gpt_name(x, mine, sizeof mine)) x++;
+    const char *why = files_export_put(&e->files, x, first, count, values);
+    return why ? par_fail(e->t->world, PAR_ERR_FILE, "%s", why) : PAR_OK;
 }
 // Exports all weights in the format of Hugging Face or llm.c. 0, or 1: the error has been printed.
 static int export_weights(trainer *t) {
-    const char *why = NULL;
-    float *whole = gather_weights(t);
-    if (whole)
-        why = is_llmc(t->o.exported)
-                  ? files_llmc_save(&t->model, t->o.exported, whole)
-                  : files_save(&t->model, t->o.exported, whole, (size_t)t->o.shard_mb * 1000000);
-    free(whole);
-    return any_rank_failed(t, why);
+    static exporter e;
+    const int root = par_rank(t->world) == 0;
+    const size_t shard_bytes = (size_t)t->o.shard_mb * 1000000;
+    e.t = t;
+    const char *why = root ? files_export_begin(&e.files, &t->model, t->o.exported, shard_bytes) : NULL;
+    int failed = any_rank_failed(t, why);
+    if (!failed) {
+        const par_result r = par_zero_gather(t->zero, t->world, PAR_ZERO_VALUE, 0, export_piece, &e);
+        failed = any_rank_failed(t, r ? par_last_error(t->world) : NULL);
+    }
+    why = root ? files_export_end(&e.files, !failed) : NULL;
+    return failed || any_rank_failed(t, why);
 }
 // Saves a checkpoint. With --save_async it is complete when the next one begins, or at the end of the run.
 static par_result save_checkpoint(trainer *t, int last) {
@@ -721,16 +682,19 @@ static int has_unit(const trainer *t, int unit) {
     }
     return 0;
 }
-// Adds this rank's shard of a tensor to zero. again: another stage has the tensor, too.
-static par_result add_tensor(trainer *t, const gpt_tensor *x, const par_tp_parameter *p, int again) {
+// Adds this rank's shard of a tensor to zero.
+static par_result add_tensor(trainer *t, const gpt_tensor *x) {
     par_zero_tensor z;
     char name[64];
-    par_shard shard = par_tp_parameter_shard(t->tp, p);
-    if (x == &t->model.tensors[0] && t->tied_comm) par_shard_replicate(&shard, 2, again);
+    par_shard shard = par_tp_parameter_shard(t->tp, x->p);
     memset(&z, 0, sizeof z);
     gpt_name(x, name, sizeof name);
     z.name = name, z.shard = &shard, z.frozen = t->o.generate != NULL;
     z.group = !x->decay, z.use_adamw = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
+    if ((x == t->model.tensors || x->tied) && t->tied_comm) {
+        z.tied_comm = t->tied_comm;
+        par_shard_replicate(&shard, par_size(t->tied_comm), par_rank(t->tied_comm));
+    }
     return par_zero_add_tensor(t->zero, &z) < 0 ? PAR_ERR_ARGUMENT : PAR_OK; // with its text
 }
 // Adds every tensor of this rank's stages to zero. Nothing is allocated yet.
@@ -756,8 +720,7 @@ static par_result open_zero(trainer *t) {
     }
     GPT_TRY(par_zero_open(&d, &t->zero));
     int unit = -1, count = 0;
-    t->tied_head_index = -1;
-    for (int i = 0; i < t->model.tensor_count; i++) t->index[i] = -1;
+    for (int i = 0; i < t->model.use_count; i++) t->index[i] = -1;
     for (int u = 0; u <= g->n_layer + 1; u++) {
         t->unit[u] = -1;
         if (!has_unit(t, u)) continue;
@@ -766,12 +729,9 @@ static par_result open_zero(trainer *t) {
         par_zero_add_unit(t->zero, name), t->unit[u] = ++unit;
         int i;
         for (const int end = gpt_unit_tensors(&t->model, u, &i); i < end; i++) {
-            GPT_TRY(add_tensor(t, &t->model.tensors[i], t->model.tensors[i].p, 0));
+            if (t->model.tensors[i].tied && t->unit[0] >= 0) continue; // the embedding is here
+            GPT_TRY(add_tensor(t, &t->model.tensors[i]));
             t->index[i] = count++;
-        }
-        if (u == g->n_layer + 1 && stage_shares_embedding(t) && t->unit[0] < 0) {
-            GPT_TRY(add_tensor(t, &t->model.tensors[0], &t->model.head.weight, 1));
-            t->tied_head_index = count++;
         }
     }
     return PAR_OK;
@@ -839,11 +799,9 @@ static par_result build_schedule(trainer *t, par_pipe_desc *d, par_pipe_schedule
 // Builds the schedule twice, because the costs of its stages depend on their number.
 static par_result open_schedule(trainer *t) {
     const size_t rows = rows_of(t);
-    const int tied = gpt_is_tied(&t->o.model);
     par_pipe_desc d;
     memset(&d, 0, sizeof d);
-    d.schedule = t->o.schedule, d.ranks = t->o.pp, d.microbatches = t->microbatches, d.chunks = t->o.chunks,
-    d.tied = tied;
+    d.schedule = t->o.schedule, d.ranks = t->o.pp, d.microbatches = t->microbatches, d.chunks = t->o.chunks;
     t->buffers.layers = (gpt_activations *)calloc((size_t)t->o.model.n_layer, sizeof *t->buffers.layers);
     if (!t->buffers.layers) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory");
     GPT_TRY(build_schedule(t, &d, &t->schedule));
@@ -865,12 +823,11 @@ static par_result open_schedule(trainer *t) {
         GPT_TRY(
             par_split(t->world, pair * t->o.tp + par_rank(t->tp_comm), par_rank(t->world), &t->zero_comm));
         GPT_TRY(par_split(t->model_comm, me == pair, par_rank(t->model_comm), &t->model_parallel_comm));
-        return PAR_OK; // the first and the last stage are on the same ranks
     }
-    const int ends[2] = {par_pipe_rank_of(&t->schedule, 0, 0), par_pipe_rank_of(&t->schedule, stages - 1, 0)};
-    if (stage_shares_embedding(t) && ends[0] != ends[1])
-        GPT_TRY(par_split(t->pp_comm, me == ends[0] || me == ends[1] ? 0 : -1, me, &t->tied_comm));
-    return PAR_OK;
+    const int embed = has_unit(t, 0), head = has_unit(t, t->o.model.n_layer + 1);
+    for (int i = 0; i < stages; i++) t->stages[i].tied = embed && gpt_is_tied(&t->o.model);
+    if (!stage_shares_embedding(t)) return PAR_OK; // else one rank has both ends, or two ranks have one each
+    return par_split(t->pp_comm, embed && head ? 1 + me : embed || head ? 0 : -1, me, &t->tied_comm);
 }
 static par_result open_pipe(trainer *t) {
     par_pipe_exec e;
@@ -889,19 +846,9 @@ static par_result open_pipe(trainer *t) {
 // time scale. Collective over the pipeline.
 static void print_pipeline(trainer *t, FILE *out) {
     par_pipe_schedule *s = &t->schedule;
-    par_pipe_stage *stages = (par_pipe_stage *)(uintptr_t)s->desc.stages; // the table's own copy
     par_pipe_timeline planned, real;
-    double *sums = (double *)calloc(4 * (size_t)s->stages, sizeof *sums); // F, B, W, BW of each stage
     must(t->world, par_pipe_timeline_get(t->pipe, &real));
-    if (!out || !real.action_count || !sums) return par_pipe_timeline_close(&real), free(sums);
-    for (size_t i = 0; i < real.action_count; i++) {
-        const par_pipe_action a = s->actions[i];
-        const int what = a.kind == PAR_PIPE_F ? 0 : a.kind == PAR_PIPE_B ? 1 : a.kind == PAR_PIPE_W ? 2 : 3;
-        if (a.kind <= PAR_PIPE_W) sums[4 * a.stage + what] += (real.end[i] - real.start[i]) / s->microbatches;
-    }
-    for (int i = 0; i < s->stages; i++)
-        stages[i].f = sums[4 * i], stages[i].b = sums[4 * i + 1] + sums[4 * i + 3],
-        stages[i].w = sums[4 * i + 2];
+    if (!out || par_pipe_set_costs(s, &real)) return par_pipe_timeline_close(&real);
     must(t->world, par_pipe_simulate(s, PAR_PIPE_NONBLOCKING, &planned));
     const double scale = PAR__MAX(planned.makespan, real.makespan);
     fprintf(out, "pipeline as planned, by the last step's own times: %.4g s, bubble %.3f\n", planned.makespan,
@@ -909,7 +856,7 @@ static void print_pipeline(trainer *t, FILE *out) {
     par_pipe_print(s, &planned, 100, scale, out);
     fprintf(out, "pipeline as it ran: %.4g s, bubble %.3f\n", real.makespan, real.bubble);
     par_pipe_print(s, &real, 100, scale, out);
-    par_pipe_timeline_close(&planned), par_pipe_timeline_close(&real), free(sums);
+    par_pipe_timeline_close(&planned), par_pipe_timeline_close(&real);
 }
 
 // ---- the plan ---------------------------------------------------------------------------------------------
@@ -1001,7 +948,7 @@ static par_result alloc_token_buffers(trainer *t) {
     const gpt_config *g = &t->o.model;
     const size_t bytes = (size_t)t->microbatches * 2 * rows_of(t) * sizeof(int32_t);
     void *tokens = NULL, *x = NULL, *target_count = NULL;
-    t->index = (int *)calloc((size_t)t->model.tensor_count, sizeof(int));
+    t->index = (int *)calloc((size_t)t->model.use_count, sizeof(int));
     t->unit = (int *)calloc((size_t)g->n_layer + 2, sizeof(int));
     t->sequence = (int32_t *)calloc(2 * (size_t)g->block_size, sizeof(int32_t));
     if (!t->index || !t->unit || !t->sequence || t->device->alloc_host(t->device, bytes, &tokens) ||

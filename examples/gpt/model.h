@@ -66,6 +66,7 @@ typedef struct gpt_tensor { // a parameter, in the model's order
     size_t offset,
         total_offset; // first element: of this rank's parts side by side; of the whole tensors side by side
     int kind, layer;  // GPT_WTE ...; -1: of no layer
+    int tied;         // 1: the head as a copy of the embedding's weight, on ranks that have only the head
     int decay;        // does weight decay apply?
     float init;       // standard deviation of the initial values; 0: zeros, -1: ones
     uint64_t stream;
@@ -73,7 +74,8 @@ typedef struct gpt_tensor { // a parameter, in the model's order
 
 // Where the model is in its use of a unit (0: the embedding; 1 to n_layer: a layer; n_layer + 1: the last
 // norm and the head). Between BEGIN and END the unit's parameters must be complete on this rank. INPUT and
-// WEIGHT are the halves of a split backward.
+// WEIGHT are the halves of a split backward. INPUT alone is a use of the embedding by the head of another
+// stage: it adds to gradients, which are complete after the stage's own backward, or later.
 typedef enum gpt_phase {
     GPT_FORWARD_BEGIN,
     GPT_FORWARD_END,
@@ -90,6 +92,7 @@ typedef enum gpt_phase {
 typedef struct gpt_stage {
     int first, end; // layers first ... end - 1
     int embed, head;
+    int tied; // 1: the head's weight is that of the embedding, which is on this rank
 } gpt_stage;
 
 // Which activations backward recomputes. SELECTIVE: the cheap ones, norms and activation functions (attention
@@ -114,9 +117,9 @@ typedef struct gpt_model {
     par_tp_loss loss;
     gpt_layer *layers;
     gpt_tensor *tensors;
-    int tensor_count;
-    int *unit_first_tensor;    // the first tensor of each unit, and behind the last
-    size_t count, total_count; // elements: this rank's, all
+    int tensor_count, use_count; // use_count: with the tied head, the last one
+    int *unit_first_tensor;      // the first tensor of each unit, and behind the last
+    size_t count, total_count;   // elements: this rank's, all
 } gpt_model;
 
 #define GPT_TRY(call)                                                                                        \
@@ -161,16 +164,12 @@ static inline void gpt_name(const gpt_tensor *x, char *name, size_t capacity) { 
     if (x->layer >= 0)
         snprintf(name, capacity, "layers.%d.%s", x->layer, gpt_names[x->kind]);
     else
-        snprintf(name, capacity, "%s", gpt_names[x->kind]);
+        snprintf(name, capacity, "%s", gpt_names[x->tied ? GPT_WTE : x->kind]);
 }
 static int gpt_is_tied(const gpt_config *g) { return !g->llama || g->tied; } // the head is the embedding
 static gpt_stage gpt_all_layers(const gpt_model *m) {
-    const gpt_stage all = {0, m->config.n_layer, 1, 1};
+    const gpt_stage all = {0, m->config.n_layer, 1, 1, gpt_is_tied(&m->config)};
     return all;
-}
-// Does the head of this stage use the embedding's weight? It does if they are tied and both are in the stage.
-static int gpt_stage_is_tied(const gpt_model *m, const gpt_stage *stage) {
-    return gpt_is_tied(&m->config) && stage->embed && stage->head;
 }
 
 // ---- parameters -------------------------------------------------------------------------------------------
@@ -266,8 +265,12 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     gpt_tensor_add(m, 1, GPT_LNFW, -1, &m->final_norm.weight, -1.0f);
     gpt_tensor_add(m, bias, GPT_LNFB, -1, &m->final_norm.bias, 0.0f);
     gpt_tensor_add(m, !gpt_is_tied(g), GPT_HEAD, -1, &m->head.weight, 0.02f);
-    for (int i = 0; i < m->tensor_count; i++)
-        m->unit_first_tensor[gpt_unit_of(&m->tensors[i], g) + 1] = i + 1;
+    m->use_count = m->tensor_count;
+    if (gpt_is_tied(g)) {
+        gpt_tensor *x = &m->tensors[m->use_count++];
+        *x = m->tensors[0], x->p = &m->head.weight, x->kind = GPT_HEAD, x->tied = 1;
+    }
+    for (int i = 0; i < m->use_count; i++) m->unit_first_tensor[gpt_unit_of(&m->tensors[i], g) + 1] = i + 1;
     return PAR_OK;
 }
 static void gpt_close(gpt_model *m) { free(m->layers), free(m->tensors), free(m->unit_first_tensor); }
@@ -275,11 +278,10 @@ static void gpt_close(gpt_model *m) { free(m->layers), free(m->tensors), free(m-
 // Sets the memory of this rank's parameters (count elements of the context's type) and gradients (count
 // floats).
 static inline void gpt_set_memory(gpt_model *m, void *data, float *grad) {
-    for (int i = 0; i < m->tensor_count; i++) {
+    for (int i = 0; i < m->use_count; i++) {
         m->tensors[i].p->data = (char *)data + m->tensors[i].offset * par_tp_element_bytes(m->tp);
         m->tensors[i].p->grad = grad ? grad + m->tensors[i].offset : NULL;
     }
-    if (gpt_is_tied(&m->config)) m->head.weight = m->embedding.weight;
 }
 static inline par_result gpt_init_weights(gpt_model *m) {
     for (int i = 0; i < m->tensor_count; i++) {
@@ -524,11 +526,11 @@ static par_result gpt_last_tokens(const gpt_model *m, const par_tp_tokens *token
                                           tokens->batch, row);
 }
 // The forward of a stage, from b->in (or ids) to b->out (or to b->logits, R rows split by vocabulary). A tied
-// embedding stays in use until the head.
+// embedding of the same stage stays in use until the head; that of another stage of this rank is used twice.
 static par_result gpt_stage_forward(gpt_model *m, const gpt_stage *stage, gpt_buffers *b,
                                     const par_tp_tokens *tokens, const int32_t *ids,
                                     const gpt_dropout *drop) {
-    const int layers = m->config.n_layer, tied = gpt_stage_is_tied(m, stage);
+    const int layers = m->config.n_layer, tied = stage->head && stage->tied;
     const size_t rows = par_tp_rows(m->tp, tokens);
     par_tp_matrix out, *x = stage->first < stage->end ? &b->layers[stage->first].x
                             : stage->head             ? &b->x
@@ -554,6 +556,7 @@ static par_result gpt_stage_forward(gpt_model *m, const gpt_stage *stage, gpt_bu
     }
     if (!stage->head) return PAR_OK;
     GPT_TRY(gpt_notify(m, layers + 1, GPT_FORWARD_BEGIN));
+    if (tied && !stage->embed) GPT_TRY(gpt_notify(m, 0, GPT_FORWARD_BEGIN));
     if (tied) m->head.weight = m->embedding.weight;
     if (m->last_token_only) {
         GPT_TRY(gpt_last_tokens(m, tokens, x, &b->dy));
@@ -628,16 +631,17 @@ static par_result gpt_layer_wgrad(const gpt_model *m, gpt_layer *k,
 static par_result gpt_stage_backward(gpt_model *m, const gpt_stage *stage, gpt_buffers *b,
                                      const par_tp_tokens *tokens, const int32_t *ids,
                                      const gpt_dropout *drop) {
-    const int layers = m->config.n_layer, tied = gpt_stage_is_tied(m, stage);
+    const int layers = m->config.n_layer, tied = stage->head && stage->tied;
     const gpt_phase begin = m->split_backward ? GPT_INPUT_BEGIN : GPT_BACKWARD_BEGIN,
                     end = m->split_backward ? GPT_INPUT_END : GPT_BACKWARD_END;
     const size_t rows = par_tp_rows(m->tp, tokens);
     if (stage->head) {
         GPT_TRY(gpt_notify(m, layers + 1, begin));
-        if (tied) GPT_TRY(gpt_notify(m, 0, begin));
+        if (tied) GPT_TRY(gpt_notify(m, 0, stage->embed ? begin : GPT_INPUT_BEGIN));
         if (tied) m->head.weight = m->embedding.weight;
         GPT_TRY(gpt_linear_backward(m, &m->head, &b->logits, &b->final_norm, &b->dy));
         GPT_TRY(par_tp_norm_backward(m->tp, &m->final_norm, &b->dy, &b->x, b->stats, &b->dx));
+        if (tied && !stage->embed) GPT_TRY(gpt_notify(m, 0, GPT_INPUT_END));
         GPT_TRY(gpt_notify(m, layers + 1, end));
     } else {
         gpt_token_matrix(m, &b->dx, b->dx.data, rows);
@@ -656,12 +660,13 @@ static par_result gpt_stage_backward(gpt_model *m, const gpt_stage *stage, gpt_b
     return gpt_notify(m, 0, end);
 }
 static inline par_result gpt_stage_wgrad(gpt_model *m, const gpt_stage *stage, gpt_buffers *b) {
-    const int layers = m->config.n_layer, tied = gpt_stage_is_tied(m, stage);
+    const int layers = m->config.n_layer, tied = stage->head && stage->tied;
     if (stage->head) {
         GPT_TRY(gpt_notify(m, layers + 1, GPT_WEIGHT_BEGIN));
-        if (tied) GPT_TRY(gpt_notify(m, 0, GPT_WEIGHT_BEGIN));
+        if (tied) GPT_TRY(gpt_notify(m, 0, stage->embed ? GPT_WEIGHT_BEGIN : GPT_INPUT_BEGIN));
         if (tied) m->head.weight = m->embedding.weight;
         GPT_TRY(par_tp_linear_backward_weight(m->tp, &m->head, &b->logits, &b->final_norm));
+        if (tied && !stage->embed) GPT_TRY(gpt_notify(m, 0, GPT_INPUT_END));
         GPT_TRY(gpt_notify(m, layers + 1, GPT_WEIGHT_END));
     }
     for (int l = stage->end - 1; l >= stage->first; l--) {
