@@ -84,6 +84,30 @@ static int next_microbatches(int p, int m) { // how many more
     if (p == 16) return 15;
     return p > 6 || TEST_FEWER ? (m > p ? 5 : 2) : 1;
 }
+static void set_costs(par_comm *w) { // the times of a timeline become the costs of its stages
+    static const char *const names[] = {"1f1b", "zb_h1", "interleaved_1f1b"};
+    for (int i = 0; i < 3; i++) {
+        par_pipe_stage costs[4];
+        par_pipe_desc d;
+        par_pipe_schedule s;
+        par_pipe_timeline t, empty;
+        memset(costs, 0, sizeof costs), memset(&d, 0, sizeof d), memset(&empty, 0, sizeof empty);
+        for (int k = 0; k < 4; k++) costs[k].f = 1 + k, costs[k].b = 3 + k, costs[k].w = 2, costs[k].r = 7;
+        d.schedule = names[i], d.ranks = i == 2 ? 2 : 4, d.microbatches = 4, d.chunks = i == 2 ? 2 : 0;
+        d.stages = costs, d.stage_count = 4;
+        CHECK(w, par_pipe_schedule_open(&d, &s) == PAR_OK && s.stages == 4);
+        CHECK(w, par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t) == PAR_OK);
+        CHECK(w, par_pipe_set_costs(&s, &empty) == PAR_ERR_ARGUMENT && strstr(s.why, "has 0 actions"));
+        for (size_t k = 0; k < t.action_count; k++) t.start[k] *= 2, t.end[k] *= 2;
+        CHECK(w, par_pipe_set_costs(&s, &t) == PAR_OK && s.desc.stage_count == 4);
+        for (int k = 0; k < 4; k++) {
+            const par_pipe_stage *c = &s.desc.stages[k];
+            CHECK(w, fabs(c->f - 2 * (1 + k)) < 1e-9 && fabs(c->b + c->w - 2 * (5 + k)) < 1e-9 && c->r == 7);
+            CHECK(w, fabs(c->w - (i == 1 ? 4 : 0)) < 1e-9);
+        }
+        par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+    }
+}
 static void formulas(par_comm *w) {
     for (int k = 0; k < par_pipe_schedule_count(); k++)
         for (int p = 1; p <= (TEST_FEWER ? 6 : 16); p += p == 8 ? 8 : 1)
@@ -1312,6 +1336,7 @@ static void mistakes(par_comm *w) {
 }
 
 const test tests[] = {
+    {"set_costs", set_costs, TEST_SERIAL, 1, 60},
     {"formulas", formulas, TEST_SERIAL, 1, 200},
     {"published", published, TEST_SERIAL, 1, 60},
     {"zero_bubble_memory", zero_bubble_memory, TEST_SERIAL, 1, 60},
