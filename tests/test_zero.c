@@ -2,8 +2,14 @@
 // same bits on any number of ranks; bytes and elements against the plan.
 #define _DEFAULT_SOURCE
 #include <stdlib.h>
-static long allocations; // by the kit's own hooks: a step makes none
-#define PAR_MALLOC(n)     (__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), malloc(n))
+static long allocations;          // by the kit's own hooks: a step makes none
+static size_t largest_allocation; // in bytes; ranks that are threads share it
+static inline size_t count_bytes(size_t n) {
+    if (n > __atomic_load_n(&largest_allocation, __ATOMIC_RELAXED))
+        __atomic_store_n(&largest_allocation, n, __ATOMIC_RELAXED);
+    return n;
+}
+#define PAR_MALLOC(n)     (__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), malloc(count_bytes(n)))
 #define PAR_REALLOC(p, n) (__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), realloc(p, n))
 #define PAR_FREE(p)       free(p)
 #define PAR_ZERO_WINDOW   1024 // small, so that units have several
@@ -953,6 +959,28 @@ typedef struct gathered {
     size_t next[3], calls, max_count; // the next element of each tensor
     int fails;
 } gathered;
+static par_result skip_piece(void *user, const char *name, size_t first, size_t count, const float *values) {
+    return *(size_t *)user += count, (void)name, (void)first, (void)values, PAR_OK;
+}
+static void gather_memory(par_comm *w) { // a rank needs a piece, however large the tensors are
+    par_zero_desc d;
+    par_zero_tensor t;
+    par_zero *z;
+    size_t count = 0;
+    memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+    d.comm = w, d.stage = 3, t.name = "w", t.dims = 2, t.shape[0] = 1 << 12, t.shape[1] = 1 << 7;
+    CHECK_OK(w, par_zero_open(&d, &z));
+    CHECK(w, par_zero_add_unit(z, "unit") == 0 && par_zero_add_tensor(z, &t) == 0);
+    CHECK_OK(w, par_zero_commit(z));
+    CHECK_OK(w, par_barrier(w));
+    __atomic_store_n(&largest_allocation, 0, __ATOMIC_RELAXED);
+    CHECK_OK(w, par_barrier(w));
+    CHECK_OK(w, par_zero_gather(z, w, PAR_ZERO_VALUE, 1 << 14, skip_piece, &count));
+    CHECK(w, count == (par_rank(w) ? 0 : (size_t)1 << 19));
+    CHECK(w, __atomic_load_n(&largest_allocation, __ATOMIC_RELAXED) <= (size_t)1 << 18); // of 2 MiB
+    CHECK_OK(w, par_barrier(w));
+    CHECK_OK(w, par_zero_close(z));
+}
 static par_result take_piece(void *user, const char *name, size_t first, size_t count, const float *values) {
     gathered *g = (gathered *)user;
     const size_t i = !strcmp(name, "rows") ? 0 : !strcmp(name, "cols") ? 1 : 2;
@@ -2051,6 +2079,7 @@ const test tests[] = {
     {"hybrid_checkpoint", hybrid_checkpoint, TEST_ALONE | TEST_POWERS, 4, 60},
     {"precision_changes", precision_changes, TEST_ANY, 1, 60},
     {"tensor_parallel", tensor_parallel, TEST_ANY | TEST_POWERS, 1, 60},
+    {"gather_memory", gather_memory, TEST_ALONE | TEST_SMALL, 1, 60},
     {"parts_of_files", parts_of_files, TEST_ANY | TEST_SMALL, 1, 60},
     {"floats_of_8_bits", floats_of_8_bits, TEST_SERIAL, 1, 60},
     {"pipeline", pipeline, TEST_ANY, 1, 60},
