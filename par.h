@@ -6440,21 +6440,24 @@ static void par__emit_chain_leader(par__operation *op, const par__chain *ch, cha
     par__emit_join(op);
 }
 
-// A half of a stage holds [own input | accumulator | result]: one part, two parts (half types widen), one
-// part.
-static size_t par__chain_capacity(const par__operation *op) {
-    return par__stage_half_bytes(op) / 4 / 64 * 64 / par__element_bytes(op);
+// A half of a stage holds [own input | accumulator | result]: the accumulator has as many parts as its type
+// is times as wide as an element, the others have one.
+static size_t par__chain_accumulator_parts(const par__operation *op) {
+    return par__dtypes[par__accumulator(op->call.dtype)].bytes / par__element_bytes(op);
+}
+static size_t par__chain_part(const par__operation *op) { // bytes
+    return par__stage_half_bytes(op) / (2 + par__chain_accumulator_parts(op)) / 64 * 64;
 }
 
 static void par__emit_chain(par__operation *op, const par__chain *ch) {
     par_comm *c = op->comm;
     const par__layout *l = ch->layout;
-    const size_t e = par__element_bytes(op), bytes = ch->count * e,
-                 part = par__stage_half_bytes(op) / 4 / 64 * 64;
+    const size_t e = par__element_bytes(op), bytes = ch->count * e, part = par__chain_part(op);
     const int leader = par__node_leader(l, l->my_node, ch->piece), alone = par__node_size(l, l->my_node) == 1;
     const int last = l->segment_node[l->segment_count - 1], all = ch->dest < 0;
     const int receives = all || ch->dest == c->rank, remote = !all && l->node_of[ch->dest] != last;
-    char *half = par__stage_half(op, c->rank), *result = par__stage_half(op, leader) + 3 * part;
+    char *half = par__stage_half(op, c->rank);
+    char *result = par__stage_half(op, leader) + (1 + par__chain_accumulator_parts(op)) * part;
     if (alone && receives && !remote) result = ch->into;
     if (!alone) {
         if (par__must_stage(op) && leader != c->rank)
@@ -6479,7 +6482,7 @@ static void par__emit_chain(par__operation *op, const par__chain *ch) {
 // The pieces of the array in order; for reduce_scatter one block after the other.
 static void par__emit_chain_piece(par__operation *op, const par__layout *layout, int ring) {
     par_comm *c = op->comm;
-    const size_t e = par__element_bytes(op), capacity = par__chain_capacity(op);
+    const size_t e = par__element_bytes(op), capacity = par__chain_part(op) / e;
     const int blocks = par__kinds[op->call.kind].send == PAR_SIDE_ALL; // reduce_scatter
     par__chain ch;
     while (blocks && op->block < (size_t)c->size && op->offset == par__block_count(op, (int)op->block)) {
