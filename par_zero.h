@@ -33,7 +33,7 @@ STEP BY STEP (you have a training loop in one process)
     1. par_zero_open; par_zero_add_unit for each layer and par_zero_add_tensor for each of its tensors; then
        par_zero_commit, which allocates them. par_zero_fill sets initial values.
     2. Read weights by par_zero_data between par_zero_forward_begin and _end of the layer, and add to
-       par_zero_grad between par_zero_backward_begin and _end.
+       par_zero_grad between par_zero_backward_begin and _end; or let both set your own pointers (bound_data).
     3. Replace your optimizer by par_zero_step, and your checkpoint by par_zero_save and par_zero_load.
     4. Change desc.stage from 0 to 3: nothing else in the loop changes.
 
@@ -255,6 +255,11 @@ typedef struct par_zero_tensor {
     // They begin equal, and stay equal to the bit. Needs unsharded gradients: stage 0 or 1, or
     // accumulate_unsharded.
     par_comm *tied_comm;
+    // Not NULL: every begin and end of the unit stores here what par_zero_data and par_zero_grad then return,
+    // so that a layer's parameter is bound to its memory once (&p->data and &p->grad of a par_tp_parameter).
+    // The pointers must stay valid until par_zero_close, which does not write to them.
+    void **bound_data;
+    float **bound_grad;
 } par_zero_tensor;
 
 // par_zero_add_unit begins a unit, and par_zero_add_tensor adds a tensor to the last unit. Names are copied.
@@ -2538,19 +2543,29 @@ static par_result par__zero_check_unit(par_zero *z, const char *call, int unit) 
 static par_result par__zero_not_begun(par_zero *z, const char *call, int unit) {
     return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: unit %s was not begun", call, z->units[unit].name);
 }
+static par_result par__zero_bind(par_zero *z, int unit) { // tells the program where a unit's tensors are now
+    for (int i = z->units[unit].first; i < z->units[unit].last; i++) {
+        const par_zero_tensor *t = &z->tensors[i].desc;
+        if (t->bound_data) *t->bound_data = par_zero_data(z, i);
+        if (t->bound_grad) *t->bound_grad = par_zero_grad(z, i);
+    }
+    return PAR_OK;
+}
 par_result(par_zero_forward_begin)(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_begin", unit));
     PAR__ZERO_TRY(par_wait(&z->units[unit].param_gather));
     const int within = z->units[unit].open_backwards > 0; // recomputation: the next unit is not needed next
     if (z->sharded_parameters)
         PAR__ZERO_TRY(par__zero_acquire(z, unit, within ? -1 : unit + 1, PAR__ZERO_FORWARD));
-    return z->units[unit].open_forwards++, PAR_OK;
+    z->units[unit].open_forwards++;
+    return par__zero_bind(z, unit);
 }
 par_result(par_zero_forward_end)(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_end", unit));
     if (!z->units[unit].open_forwards) return par__zero_not_begun(z, "par_zero_forward_end", unit);
     if (z->sharded_parameters) par__zero_release(z, unit);
-    return z->units[unit].open_forwards--, PAR_OK;
+    z->units[unit].open_forwards--;
+    return par__zero_bind(z, unit);
 }
 void *par_zero_data(par_zero *z, int tensor) {
     if (tensor < 0 || tensor >= z->tensor_count) return NULL;
@@ -2697,16 +2712,18 @@ par_result(par_zero_backward_begin)(par_zero *z, int unit) {
     PAR__ZERO_TRY(par_wait(&u->param_gather));
     if (z->sharded_parameters) PAR__ZERO_TRY(par__zero_acquire(z, unit, unit - 1, PAR__ZERO_BACKWARD));
     if (!u->open_backwards) PAR__ZERO_TRY(par__zero_clear_gradients(z, unit, &s));
-    return u->open_backwards++, PAR_OK;
+    u->open_backwards++;
+    return par__zero_bind(z, unit);
 }
 par_result(par_zero_backward_end)(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_backward_end", unit));
     par__zero_unit *u = &z->units[unit];
     if (!u->open_backwards) return par__zero_not_begun(z, "par_zero_backward_end", unit);
     if (z->sharded_parameters) par__zero_release(z, unit);
-    if (--u->open_backwards) return PAR_OK;
-    return par__zero_microbatch_end(
-        z, unit, z->sharded_gradients ? par__zero_slot_of(&z->unsharded_gradients, unit) : NULL);
+    if (--u->open_backwards == 0)
+        PAR__ZERO_TRY(par__zero_microbatch_end(
+            z, unit, z->sharded_gradients ? par__zero_slot_of(&z->unsharded_gradients, unit) : NULL));
+    return par__zero_bind(z, unit);
 }
 float *par_zero_grad(par_zero *z, int tensor) {
     if (tensor < 0 || tensor >= z->tensor_count) return NULL;

@@ -72,6 +72,8 @@ typedef struct run {
     par_zero *z;
     par_zero_report report;
     par_zero_plan plan, real;
+    void *data[TENSORS]; // of each tensor, as its unit's last begin or end has set them
+    float *grad[TENSORS];
     int nested; // recompute within backward
     int all;    // unit 2 is used, too
     int empty;  // not filled
@@ -91,11 +93,17 @@ static void open_run(par_comm *w, run *r) {
             unit = shapes[t].unit;
             CHECK(w, par_zero_add_unit(r->z, names[unit]) == unit);
         }
+        d.bound_data = &r->data[t], d.bound_grad = &r->grad[t];
         CHECK(w, par_zero_add_tensor(r->z, &d) == t);
     }
     CHECK_OK(w, par_zero_commit(r->z));
     for (int t = 0; t < TENSORS && !r->empty; t++)
         CHECK_OK(w, par_zero_fill(r->z, t, PAR_ZERO_VALUE, give_start, &t));
+}
+static void check_bound(par_comm *w, const run *r, int unit) {
+    for (int t = 0; t < TENSORS; t++)
+        if (shapes[t].unit == unit)
+            CHECK(w, r->data[t] == par_zero_data(r->z, t) && r->grad[t] == par_zero_grad(r->z, t));
 }
 static void unit_backward(par_comm *w, run *r, int unit, uint64_t batch) {
     const par_dtype type = r->desc.param_dtype ? r->desc.param_dtype : PAR_F32;
@@ -109,10 +117,11 @@ static void unit_backward(par_comm *w, run *r, int unit, uint64_t batch) {
         return;
     }
     if (r->nested) CHECK_OK(w, par_zero_forward_begin(r->z, unit));
+    check_bound(w, r, unit);
     for (int t = 0; t < TENSORS; t++) {
         if (shapes[t].unit != unit) continue;
-        const void *x = par_zero_data(r->z, t);
-        void *g = par_zero_grad(r->z, t);
+        const void *x = r->data[t];
+        void *g = r->grad[t];
         CHECK(w, x && (g != NULL) == !shapes[t].frozen);
         if (!g) continue;
         par_cast(value, PAR_F32, x, type, count_of(t));
@@ -122,7 +131,9 @@ static void unit_backward(par_comm *w, run *r, int unit, uint64_t batch) {
         par_cast(g, grad_type, sum, PAR_F32, count_of(t));
     }
     if (r->nested) CHECK_OK(w, par_zero_forward_end(r->z, unit));
+    check_bound(w, r, unit);
     CHECK_OK(w, par_zero_backward_end(r->z, unit));
+    check_bound(w, r, unit); // what is sharded again is NULL
 }
 static void one_step(par_comm *w, run *r, float lr_factor) {
     const int m = r->desc.microbatches ? r->desc.microbatches : 1;
@@ -134,7 +145,9 @@ static void one_step(par_comm *w, run *r, float lr_factor) {
                 const int here = shapes[t].unit == u, sharded = r->desc.stage == 3;
                 CHECK(w, (par_zero_data(r->z, t) != NULL) == (here || !sharded));
             }
+            check_bound(w, r, u);
             CHECK_OK(w, par_zero_forward_end(r->z, u));
+            check_bound(w, r, u);
         }
         for (int u = UNITS - 1; u >= 0; u--) unit_backward(w, r, u, par_zero_global_microbatch(r->z, j));
     }

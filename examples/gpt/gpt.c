@@ -143,16 +143,6 @@ static par_result finalize_gradients(trainer *t, int unit) {
         if (t->index[i] >= 0) parameters[count++] = t->model.tensors[i].p;
     return par_tp_finalize_gradients(t->tp, parameters, count);
 }
-// Points the parameters of a unit to their memory, which is valid until the unit's end.
-static void bind_parameters(trainer *t, int unit, int grads) {
-    int i;
-    for (const int end = gpt_unit_tensors(&t->model, unit, &i); i < end; i++) {
-        if (t->index[i] < 0) continue;
-        par_tp_parameter *p = t->model.tensors[i].p;
-        p->data = par_zero_data(t->zero, t->index[i]);
-        p->grad = grads ? par_zero_grad(t->zero, t->index[i]) : NULL;
-    }
-}
 // The model calls this before and after it uses a unit: it gathers parameters and reduces gradients. With a
 // split backward the second half ends the microbatch.
 static par_result on_unit_phase(void *user, int unit, gpt_phase what) {
@@ -166,11 +156,9 @@ static par_result on_unit_phase(void *user, int unit, gpt_phase what) {
         if (each || t->last_microbatch) GPT_TRY(finalize_gradients(t, unit));
         return par_zero_backward_end(t->zero, z);
     case GPT_FORWARD_BEGIN:
-    case GPT_INPUT_BEGIN: GPT_TRY(par_zero_forward_begin(t->zero, z)); break;
-    default: GPT_TRY(par_zero_backward_begin(t->zero, z)); break;
+    case GPT_INPUT_BEGIN: return par_zero_forward_begin(t->zero, z);
+    default: return par_zero_backward_begin(t->zero, z);
     }
-    bind_parameters(t, unit, what != GPT_FORWARD_BEGIN);
-    return PAR_OK;
 }
 
 // The number in the step of the first sequence of this rank's microbatch i. Ranks of dp are numbered as in
@@ -689,6 +677,7 @@ static par_result add_tensor(trainer *t, const gpt_tensor *x) {
     par_shard shard = par_tp_parameter_shard(t->tp, x->p);
     memset(&z, 0, sizeof z);
     gpt_name(x, name, sizeof name);
+    z.bound_data = &x->p->data, z.bound_grad = &x->p->grad;
     z.name = name, z.shard = &shard, z.frozen = t->o.generate != NULL;
     z.group = !x->decay, z.use_adamw = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
     if ((x == t->model.tensors || x->tied) && t->tied_comm) {
