@@ -116,12 +116,22 @@ static void measure_blocks(bench *b) { // of normal numbers: what is lost, what 
     char *packed = (char *)allocate(n * 2);
     double *t = (double *)allocate(sizeof(double) * (size_t)b->o.iterations);
     for (size_t i = 0; i < n; i++) x[i] = par_normal(1, 1, i);
-    for (int bits = 8; bits >= 4; bits -= 4) {
+    static const struct {
+        const char *name;
+        int code, bits;
+    } codes[] = {
+#define X(constant, value, bits, largest) {#constant, constant, bits},
+        PAR_ZERO_CODES(X)
+#undef X
+    };
+    for (size_t c = 0; c < sizeof codes / sizeof *codes; c++) {
+        const char *name = codes[c].name + strlen("PAR_ZERO_");
+        const int bits = codes[c].bits;
         double squares = 0, errors = 0;
         for (int i = -1; i < b->o.iterations; i++) {
             const double begun = par_seconds(b->world);
-            need(b, par_zero_cpu()->quantize(par_zero_cpu(), bits, n, x, PAR_F32, packed));
-            need(b, par_zero_cpu()->dequantize(par_zero_cpu(), bits, n, packed, y, PAR_F32));
+            need(b, par_zero_cpu()->quantize(par_zero_cpu(), codes[c].code, n, x, PAR_F32, packed));
+            need(b, par_zero_cpu()->dequantize(par_zero_cpu(), codes[c].code, n, packed, y, PAR_F32));
             if (i >= 0) t[i] = par_seconds(b->world) - begun;
         }
         for (size_t i = 0; i < n; i++) {
@@ -131,11 +141,12 @@ static void measure_blocks(bench *b) { // of normal numbers: what is lost, what 
         const double seconds = median(t, b->o.iterations), error = sqrt(errors / squares);
         const double bytes = (2 + 4 * bits) / 32.0;
         if (b->o.json)
-            json_print("quantized_bits:%d bytes_per_element:%.4f relative_error:%.5f elements_per_s:%.4g",
-                       bits, bytes, error, (double)n / seconds);
+            json_print(
+                "quantized_bits:%d code:%s bytes_per_element:%.4f relative_error:%.5f elements_per_s:%.4g",
+                bits, name, bytes, error, (double)n / seconds);
         else
-            printf("%d bits: %.4f bytes an element, relative error %.5f, %.2f elements a ns there and back\n",
-                   bits, bytes, error, 1e-9 * (double)n / seconds);
+            printf("%s: %.4f bytes an element, relative error %.5f, %.2f elements a ns there and back\n",
+                   name, bytes, error, 1e-9 * (double)n / seconds);
     }
     free(x), free(y), free(packed), free(t);
 }
