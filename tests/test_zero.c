@@ -1556,6 +1556,14 @@ static void blocks(par_comm *w) { // of each code: errors within half a step, al
             par__zero_quantize_base(code, x, again, N / 32);
             CHECK(w, !memcmp(packed, again, (size_t)N / 32 * (size_t)(2 + 4 * bits)));
         }
+    static const float top[4] = {7, 127, 448, 57344}, least[4] = {1, 1, 0x1p-9f, 0x1p-16f};
+    for (int c = 0; c < 4; c++) { // scale 1: the whole range of a code is used, to its ends
+        memset(x, 0, sizeof x), x[0] = -top[c], x[1] = least[c];
+        CHECK_OK(w, par_zero_cpu()->quantize(par_zero_cpu(), codes[c], 32, x, PAR_F32, packed));
+        CHECK_OK(w, par_zero_cpu()->dequantize(par_zero_cpu(), codes[c], 32, packed, y, PAR_F32));
+        CHECK(w, !memcmp(x, y, 32 * sizeof *x));
+    }
+    for (int i = 0; i < N; i++) x[i] = par_normal(3, 8, (uint64_t)i);
     const uint32_t odd = 0xFFFFFFFFu; // also no number
     x[40] = NAN, x[70] = -INFINITY, memcpy(&x[100], &odd, sizeof odd);
     for (int c = 0; c < 4; c++) {
