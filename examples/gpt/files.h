@@ -318,7 +318,7 @@ static int files_huggingface_parts(const gpt_model *m, files_huggingface *h, con
     for (j = 0; files_source(m, x, j, name + n, sizeof name - n, &transposed, &first, &rows); j++) {
         const par_zero_file_tensor *t = files_tensor(h, name);
         const size_t cols = x->p->cols, shape[2] = {transposed ? cols : rows, transposed ? rows : cols};
-        if (t && t->dtype != PAR_F32 && t->dtype != PAR_BF16 && t->dtype != PAR_F16 && t->dtype != PAR_F64)
+        if (t && !par_dtype_traits_of(t->dtype)->is_float)
             return snprintf(h->why, sizeof h->why, "%s is not of a floating-point type", name), 0;
         if (!t || t->count != rows * cols || t->shape[0] != shape[0] ||
             (t->dims == 2 && t->shape[1] != shape[1])) {
