@@ -94,6 +94,13 @@ dtype_order() { # what holds for a dtype stands in its row; nobody compares the 
     [ -n "$names" ] && ! grep -nE "(^|[^<>-])[<>]=? *($names)\b|\b($names) *[<>]=?($|[^<>])|dtype *[<>]=? *[0-9]" $sources
 }
 check "no comparison of dtypes' order" dtype_order
+optimizers() { # the page and the trainer's help name those that there are rows of
+    sed -n '/^#define PAR_ZERO_OPTIMIZERS/,/^typedef/s/^ *X(PAR_ZERO_[A-Z]*, \([a-z]*\),.*/\1/p' par_zero.h >"$work/optimizers"
+    [ -s "$work/optimizers" ] &&
+        sed -n 's/^- Optimizers: \([^;]*\);.*/\1/p' docs/zero.md | tr '[:upper:]' '[:lower:]' | sed 's/, */\n/g' | diff "$work/optimizers" - &&
+        sed -n 's/.*"--optimizer".*"\([^"]*\)".*/\1/p' examples/gpt/gpt.c | sed 's/, \| or /\n/g' | diff "$work/optimizers" -
+}
+check "docs/zero.md, gpt --help: optimizers" optimizers
 short_hello() { [ "$(wc -l < examples/01_hello.c)" -lt 40 ]; }
 check "01_hello.c is short" short_hello
 if have clang-format; then
