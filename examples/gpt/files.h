@@ -155,12 +155,12 @@ static int files_flag(files_json *f, const char *key, int fallback) {
     if (n == 5 && !memcmp(v.at, "false", n)) return 0;
     return files_bad_value(f, key, "true or false", &v), fallback;
 }
-static int files_word_of(const char *words, const char *word) { // "one or another": is it one of them?
+static int files_word_of(const char *words, const char *word) { // "a, b or c": is it one of them?
     for (;;) {
-        const size_t n = strcspn(words, " ");
+        const size_t n = strcspn(words, ", ");
         if (n == strlen(word) && !memcmp(words, word, n)) return 1;
         if (!words[n]) return 0;
-        words += n + strlen(" or ");
+        words += n + (words[n] == ',' ? strlen(", ") : strlen(" or "));
     }
 }
 // Is the value of a key this word? `words` are the allowed ones, which an error shows.

@@ -16,6 +16,9 @@
 #include "par_zero.h"
 #if defined(GPT_CUDA)
 #include "par_cuda.cuh"
+#define GPT_DEVICE "cuda"
+#else
+#define GPT_DEVICE "cpu"
 #endif
 
 #include "../options.h"
@@ -35,7 +38,8 @@ typedef struct settings {
     const char *generate, *prompt, *tokenizer;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
-    char why[256]; // what is wrong with the settings
+    int max_context; // the block_size that was asked for; INT_MAX: none was
+    char why[256];   // what is wrong with the settings
 } settings;
 
 typedef struct trainer {
@@ -85,6 +89,167 @@ typedef struct trainer {
     double begun;
     char note[1024]; // text in a checkpoint: step and model
 } trainer;
+
+// ---- options ----------------------------------------------------------------------------------------------
+
+typedef struct setting { // an option, or a title over several
+    const char *name;
+    option_type type;
+    size_t place;        // in the settings
+    const char *initial; // the default; NULL: none
+    double low, high;    // of a number; a real number must be below high
+    const char *words;   // that a text may be, "a, b or c"; NULL: any
+    const char *help;
+} setting;
+#define ANY              -INFINITY, INFINITY
+#define FROM(low)        low, INFINITY
+#define RANGE(low, high) low, high
+#define TITLE(text)                                                                                          \
+    { text, OPTION_TITLE, 0, NULL, 0, 0, NULL, NULL }
+#define TEXT(name, place, initial, words, help)                                                              \
+    { name, OPTION_TEXT, offsetof(settings, place), initial, 0, 0, words, help }
+#define FLAG(name, place, initial, help)                                                                     \
+    { name, OPTION_FLAG, offsetof(settings, place), initial, 0, 1, NULL, help }
+#define NUMBER(name, type, place, initial, range, help)                                                      \
+    { name, OPTION_##type, offsetof(settings, place), initial, range, NULL, help }
+static const setting setting_table[] = {
+    TITLE("data"),
+    TEXT("--data", data, NULL, NULL,
+         "FILE, several with commas, 'PATTERN', or a directory of train and val shards"),
+    TEXT("--val_data", val_data, NULL, NULL,
+         "held-out data, likewise; else a directory's val shards, or the last tenth"),
+    TEXT("--data_type", data_type, "auto", NULL,
+         "auto, or bytes, u16, u32 (nanoGPT's .bin), llmc, npy, megatron (.bin and .idx)"),
+    NUMBER("--vocab_size", INT, vocab_size, "0", RANGE(0, DATA_MAX_VOCABULARY),
+           "0: that of the loaded model, or of the data (of .bin: its largest token, rounded up to a "
+           "multiple of 64)"),
+    TITLE("ranks, a grid of pp x dp x cp x tp"),
+    NUMBER("--ranks", INT, ranks, "0", RANGE(0, 1024), "ranks on this machine; 0: PAR_RANKS or 1"),
+    TEXT("--device", device, GPT_DEVICE, NULL, "cpu, or cuda (of build/gpt_cuda)"),
+    NUMBER("--tp", INT, tp, "1", RANGE(1, 1024), "tensor-parallel ranks: each layer is split over them"),
+    FLAG("--sp", sp, "0", "sequence parallelism: norms and residuals are split over tp by tokens"),
+    NUMBER("--cp", INT, cp, "1", RANGE(1, 1024), "context-parallel ranks: each sequence is split over them"),
+    TEXT("--cp_mode", cp_mode, "ring", "ring or ulysses", "ring or ulysses"),
+    NUMBER("--pp", INT, pp, "1", RANGE(1, 1024),
+           "pipeline ranks: the layers are split into stages, one or more on each rank"),
+    TEXT("--schedule", schedule, "1f1b", NULL,
+         "of the pipeline: 1f1b, gpipe, interleaved_1f1b, zb_h1, zb_v, auto ... (build/bench_pipe --all), or "
+         "a FILE.csv"),
+    NUMBER("--chunks", INT, chunks, "0", FROM(0),
+           "stages on each pipeline rank; 0: the schedule's own number"),
+    NUMBER("--zero", INT, zero, "0", RANGE(0, 3),
+           "what is sharded over dp x cp. 0: nothing, 1: optimizer states, 2: gradients, too, 3: parameters, "
+           "too"),
+    FLAG("--parameter_server", parameter_server, "0", "with zero 0: rank 0 alone updates the parameters"),
+    NUMBER("--canonical", INT, canonical, "0", ANY,
+           "sum gradients of so many microbatches in a fixed tree: the same bits on any number of ranks; 0: "
+           "in rank order"),
+    TITLE("memory"),
+    TEXT("--recompute", recompute, "none", "none, selective or full",
+         "activations that backward computes again: none, selective (norms, activation functions) or full "
+         "(all but layers' inputs)"),
+    FLAG("--plan", plan, "0", "print what each rank will hold and send, and how much memory there is"),
+    TEXT("--offload", offload, NULL, NULL,
+         "where optimizer states, with zero 3 parameters, too, are kept: none, host or file:DIR"),
+    TITLE("model (--load sets these sizes)"),
+    TEXT("--arch", arch, "gpt2", "gpt2 or llama", "gpt2 or llama"),
+    TEXT("--dtype", dtype, "f32", "f32 or bf16", "of weights and activations in the layers: f32 or bf16"),
+    NUMBER("--n_kv_head", INT, model.n_kv_head, "0", ANY, "key-value heads; 0: n_head"),
+    NUMBER("--n_layer", INT, model.n_layer, "4", ANY, "layers"),
+    NUMBER("--n_head", INT, model.n_head, "4", ANY, "attention heads"),
+    NUMBER("--n_embd", INT, model.n_embd, "128", ANY, "width"),
+    NUMBER("--block_size", INT, model.block_size, "64", ANY, "tokens in a sequence"),
+    FLAG("--bias", model.bias, "1", "biases in linear layers and norms"),
+    NUMBER("--dropout", REAL, dropout, "0", RANGE(0, 1), "probability"),
+    TITLE("training"),
+    NUMBER("--batch_size", INT, batch_size, "12", FROM(1), "sequences in a microbatch"),
+    NUMBER("--gradient_accumulation_steps", INT, accumulation_steps, "4", FROM(1),
+           "microbatches in a step, over all ranks"),
+    NUMBER("--max_iters", INT, max_iters, "200", FROM(0), "steps"),
+    TEXT("--optimizer", optimizer, "adamw", NULL, "adamw, sgd, lion, lamb or muon"),
+    NUMBER("--learning_rate", REAL, learning_rate, "1e-3", FROM(0), "after warm-up"),
+    FLAG("--decay_lr", decay_lr, "1", "cosine after warm-up"),
+    NUMBER("--warmup_iters", INT, warmup_iters, "10", ANY, "steps of linear warm-up"),
+    NUMBER("--lr_decay_iters", INT, lr_decay_iters, "0", ANY,
+           "step at which min_lr is reached; 0: max_iters"),
+    NUMBER("--min_lr", REAL, min_lr, "-1", ANY, "negative: learning_rate / 10"),
+    NUMBER("--weight_decay", REAL, weight_decay, "0.1", ANY, "of matrices"),
+    NUMBER("--beta1", REAL, beta1, "0.9", RANGE(0, 1), "of AdamW"),
+    NUMBER("--beta2", REAL, beta2, "0.99", RANGE(0, 1), "of AdamW"),
+    NUMBER("--grad_clip", REAL, grad_clip, "1", ANY, "largest gradient norm; 0: any"),
+    NUMBER("--eval_interval", INT, eval_interval, "100", FROM(0),
+           "steps between evaluations; 0: at the end only"),
+    NUMBER("--eval_iters", INT, eval_iters, "4", FROM(0), "batches in an evaluation; 0: none"),
+    NUMBER("--log_interval", INT, log_interval, "10", FROM(1), "steps between lines, unless on a terminal"),
+    TITLE("text"),
+    TEXT("--generate", generate, NULL, NULL,
+         "do not train: print this text, and how the model of --load continues it (a vocabulary other than "
+         "bytes: give numbers of tokens)"),
+    TEXT("--prompt", prompt, NULL, NULL,
+         "text that the sample after a training begins with, as for --generate"),
+    TEXT("--tokenizer", tokenizer, NULL, NULL,
+         "llm.c's gpt2_tokenizer.bin, or one like it: generated tokens are shown as text"),
+    NUMBER("--sample", INT, sample, "400", FROM(0), "tokens to generate"),
+    NUMBER("--temperature", REAL, temperature, "0.8", FROM(0),
+           "of sampling; 0: always the most likely token"),
+    NUMBER("--top_k", INT, top_k, "0", FROM(0), "sample among so many most likely tokens; 0: among all"),
+    FLAG("--kv_cache", kv_cache, "1",
+         "keep keys and values; off: each token computes the whole context again"),
+    NUMBER("--seed", INT, seed, "1337", ANY, "of weights, batches, dropout, sample"),
+    TITLE("files"),
+    TEXT("--save", save, NULL, NULL, "directory for the checkpoint"),
+    NUMBER("--save_interval", INT, save_interval, "0", ANY, "steps between checkpoints; 0: at the end only"),
+    FLAG("--save_async", save_async, "0", "write checkpoints beside the training"),
+    TEXT("--load", load, NULL, NULL,
+         "checkpoint to resume from; or a Hugging Face directory, or an llm.c model file: it sets the "
+         "model's sizes"),
+    TEXT("--export", exported, NULL, NULL,
+         "at the end: NAME.bin as llm.c's model file, else a directory for Hugging Face"),
+    NUMBER("--shard_mb", INT, shard_mb, "0", FROM(0),
+           "largest file that --save and --export write, in MB; 0: 5000"),
+    TEXT("--trace", trace, NULL, NULL, "file for a Perfetto trace"),
+    FLAG("--json", json, "0",
+         "one JSON object a line on stdout; a number that is not finite is null, and named in \"nonfinite\""),
+};
+enum { SETTINGS = sizeof setting_table / sizeof setting_table[0] };
+
+// Sets the defaults, then what the command line says. Returns options_parse's result.
+static int parse_settings(settings *o, int argc, char **argv) {
+    option options[SETTINGS];
+    for (int i = 0; i < SETTINGS; i++) {
+        const setting *s = &setting_table[i];
+        options[i].name = s->name;
+        options[i].type = s->type;
+        options[i].value = (char *)o + s->place;
+        options[i].help = s->help;
+        if (s->initial) option_set(&options[i], s->initial);
+    }
+    const int parsed =
+        options_parse(argc, argv, options, SETTINGS, "gpt: train a GPT-2 or a Llama on n ranks");
+    o->max_context = options_given(argc, argv, "--block_size") ? o->model.block_size : INT_MAX;
+    return parsed;
+}
+// Compares a value with the limits in its row. NULL, or an error text (in o->why).
+static const char *check_setting(settings *o, const setting *s) {
+    const void *value = (const char *)o + s->place;
+    const char *name = s->name + strlen("--");
+    const double number = s->type == OPTION_INT    ? *(const int *)value
+                          : s->type == OPTION_REAL ? *(const double *)value
+                                                   : 0;
+    if (s->words && !files_word_of(s->words, *(const char *const *)value))
+        snprintf(o->why, sizeof o->why, "%s is %s", name, s->words);
+    else if (number >= s->low && (s->type == OPTION_REAL ? number < s->high : number <= s->high))
+        return NULL;
+    else if (s->type == OPTION_REAL && isfinite(s->high))
+        snprintf(o->why, sizeof o->why, "%s must be in [%g, %g)", name, s->low, s->high);
+    else if (isfinite(s->high))
+        snprintf(o->why, sizeof o->why, "%s must be from %.0f to %.0f", name, s->low, s->high);
+    else if (s->low > 0)
+        snprintf(o->why, sizeof o->why, "%s must be %g or more", name, s->low);
+    else
+        snprintf(o->why, sizeof o->why, "%s must not be negative", name);
+    return o->why;
+}
 
 // ---- one step ---------------------------------------------------------------------------------------------
 
@@ -288,11 +453,10 @@ static void report(const trainer *t, double tokens_per_s, int first_step) {
 
 static int print_error(const char *text) { return fprintf(stderr, "gpt: %s\n", text), 1; }
 
-static int parse_recompute(const char *name, gpt_recompute *r) { // 0: there is no such name
-    static const char *const names[] = {"none", "selective", "full"};
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(name, names[i])) return *r = (gpt_recompute)i, 1;
-    return 0;
+static gpt_recompute recompute_of(const char *name) { // one of the table's
+    return !strcmp(name, "full")        ? GPT_RECOMPUTE_FULL
+           : !strcmp(name, "selective") ? GPT_RECOMPUTE_SELECTIVE
+                                        : GPT_RECOMPUTE_NONE;
 }
 static int is_schedule_file(const char *schedule) { // a file, not a name
     const char *ending = strrchr(schedule, '.');
@@ -300,64 +464,45 @@ static int is_schedule_file(const char *schedule) { // a file, not a name
 }
 // Checks the size of a batch. Products are computed in 64 bits or in floating point, so that they do not
 // overflow.
-static const char *check_batch(const settings *o) {
-    static char why[256];
+static const char *check_batch(settings *o) {
     const gpt_config *g = &o->model;
     const int64_t all = (int64_t)o->batch_size * o->accumulation_steps;
-    if (o->batch_size < 1 || o->accumulation_steps < 1)
-        return "batch_size and gradient_accumulation_steps must be 1 or more";
     if (all > INT_MAX) {
         snprintf(
-            why, sizeof why,
+            o->why, sizeof o->why,
             "a step of %d x %d = %lld sequences (batch_size x gradient_accumulation_steps) is too large: at "
             "most %d",
             o->batch_size, o->accumulation_steps, (long long)all, INT_MAX);
-        return why;
+        return o->why;
     }
     const double wide = 16.0 * g->n_embd + 4.0 * (double)gpt_hidden(g),
                  rows = (double)o->batch_size * g->block_size;
     const double bytes = 4 * rows * (wide * g->n_layer + PAR__MAX(g->vocab_size, 256));
     if (bytes < 0x1p56) return NULL;
-    snprintf(why, sizeof why,
+    snprintf(o->why, sizeof o->why,
              "a microbatch of %d sequences of %d tokens would keep about %.2g bytes for backward: a smaller "
              "batch_size",
              o->batch_size, g->block_size, bytes);
-    return why;
+    return o->why;
 }
 static const char *check_settings(settings *o) {
     const gpt_config *g = &o->model;
     if (!o->data && !o->generate) return "no data: --data FILE (make run passes the kit's own sources)";
-    if (o->sample < 0 || o->top_k < 0) return "sample and top_k must not be negative";
-    if (o->vocab_size < 0 || o->vocab_size > DATA_MAX_VOCABULARY)
-        return "vocab_size must be from 0 to 16777216";
-    const char *bad = gpt_check(g);
+    const char *bad = NULL;
+    for (int i = 0; i < SETTINGS && !bad; i++) bad = check_setting(o, &setting_table[i]);
+    if (!bad) bad = gpt_check(g);
     if (!bad) bad = check_batch(o);
     if (bad) return bad;
-    if (o->max_iters < 0 || o->eval_iters < 0 || o->eval_interval < 0 || o->log_interval < 1)
-        return "max_iters, eval_iters and eval_interval must not be negative, log_interval must be 1 or more";
     par_zero_optimizer optimizer;
     if (!par_zero_optimizer_parse(o->optimizer, &optimizer))
         return snprintf(o->why, sizeof o->why, "no optimizer is called \"%.100s\"; the nearest is \"%s\"",
                         o->optimizer, par_zero_optimizer_nearest(o->optimizer)),
                o->why;
-    if (o->zero < 0 || o->zero > 3 || (o->parameter_server && o->zero))
-        return "zero must be 0, 1, 2 or 3; parameter_server needs 0";
+    if (o->parameter_server && o->zero) return "zero must be 0, 1, 2 or 3; parameter_server needs 0";
     if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->canonical && o->cp > 1))
         return "canonical must be a power of two, and cp 1";
-    gpt_recompute recompute;
-    if (!parse_recompute(o->recompute, &recompute)) return "recompute is none, selective or full";
-    if (o->shard_mb < 0) return "shard_mb must not be negative";
-    if (o->dropout < 0 || o->dropout >= 1) return "dropout must be in [0, 1)";
-    if (o->learning_rate < 0 || o->temperature < 0)
-        return "learning_rate and temperature must not be negative";
-    if (o->beta1 < 0 || o->beta1 >= 1 || o->beta2 < 0 || o->beta2 >= 1)
-        return "beta1 and beta2 must be in [0, 1)";
-    if (o->ranks < 0 || o->ranks > 1024) return "ranks must be from 1 to 1024";
-    if (o->tp < 1 || o->cp < 1 || o->pp < 1 || o->tp > 1024 || o->cp > 1024 || o->pp > 1024)
-        return "pp, tp and cp must be 1 or more";
     const int csv = is_schedule_file(o->schedule);
     const int split = par_pipe_schedule_splits_backward(o->schedule);
-    if (o->chunks < 0) return "chunks must not be negative";
     if (!csv && split < 0)
         return snprintf(o->why, sizeof o->why,
                         "no schedule is called \"%.100s\"; the nearest is \"%s\" (or a FILE.csv)",
@@ -371,9 +516,6 @@ static const char *check_settings(settings *o) {
     if (g->n_head % o->tp) return "n_head must be a multiple of tp";
     if (g->block_size % (o->cp > 1 ? 2 * o->cp : 1) || g->block_size / o->cp % (o->sp ? o->tp : 1))
         return "block_size must be a multiple of 2 cp, and with sp a rank's share of it a multiple of tp";
-    if (strcmp(o->arch, "gpt2") && strcmp(o->arch, "llama")) return "arch is gpt2 or llama";
-    if (strcmp(o->dtype, "f32") && strcmp(o->dtype, "bf16")) return "dtype is f32 or bf16";
-    if (strcmp(o->cp_mode, "ring") && strcmp(o->cp_mode, "ulysses")) return "cp_mode is ring or ulysses";
     if (!o->load) o->model.llama = !strcmp(o->arch, "llama");
     if (o->model.llama && g->n_embd / g->n_head % 2) return "n_embd / n_head must be even with arch llama";
     if (o->model.llama) o->model.bias = 0;
@@ -506,7 +648,8 @@ static par_result open_grid(trainer *t) {
     d.seed = (uint64_t)t->o.seed, d.kernels = t->tp_kernels;
     GPT_TRY(par_tp_open(&d, &t->tp));
     GPT_TRY(gpt_open(&t->model, &t->o.model, t->tp, t->o.sp));
-    return parse_recompute(t->o.recompute, &t->model.recompute), PAR_OK;
+    t->model.recompute = recompute_of(t->o.recompute);
+    return PAR_OK;
 }
 
 // Chooses the fastest matrix product library on the CPU, on the products of a step: those of the linear
@@ -1063,14 +1206,13 @@ static int train(trainer *t) {
     return isfinite(val) ? 0 : print_error("the held-out loss is not finite; try a lower learning_rate");
 }
 
-// Reads what a rank can read without the others: settings, data, tokenizer, prompt. shorter: the block_size
-// that was asked for. NULL, or an error text.
-static const char *prepare(trainer *t, int shorter) {
+// Reads what a rank can read without the others: settings, data, tokenizer, prompt. NULL, or an error text.
+static const char *prepare(trainer *t) {
     settings *o = &t->o;
     if (o->generate) o->model.block_size = INT_MAX; // the model's own
     const char *why = o->generate ? generate_settings(o) : NULL;
     if (!why && o->load) why = load_config(o->load, &o->model);
-    if (o->generate) generate_shorten(&o->model, shorter);
+    if (o->generate) generate_shorten(&o->model, o->max_context);
     if (!why) why = check_settings(o);
     if (!why && !o->generate) why = open_data(t);
     if (!why && o->tokenizer) why = tokenizer_open(&t->text_tokenizer, o->tokenizer, o->model.vocab_size);
@@ -1079,166 +1221,58 @@ static const char *prepare(trainer *t, int shorter) {
     return generate_parse(o->generate ? "--generate" : "--prompt", prompt, o->model.vocab_size, &t->prompt,
                           &t->prompt_count);
 }
-// Checks that the global batch divides by the ranks. NULL, or an error text (in `why`).
-static const char *check_global_batch(trainer *t, int ranks, char *why, size_t capacity) {
+// Checks that the global batch divides by the ranks. NULL, or an error text.
+static const char *check_global_batch(trainer *t, int ranks) {
     if (choose_microbatch(t, ranks)) return NULL;
-    snprintf(why, capacity,
+    snprintf(t->o.why, sizeof t->o.why,
              "a global batch of %d sequences (batch_size x gradient_accumulation_steps) does not divide by "
              "the number of ranks, or that by pp x tp x cp = %d",
              t->o.batch_size * t->o.accumulation_steps, t->o.pp * t->o.tp * t->o.cp);
-    return why;
+    return t->o.why;
+}
+
+// Opens the world. A rank that no launcher has started reports wrong settings before others start. 0, or 1:
+// the error has been printed.
+static int open_world(trainer *t, int launched) {
+    par_desc desc, full;
+    memset(&desc, 0, sizeof desc);
+    desc.rank_count = t->o.ranks, desc.trace = t->o.trace;
+    if (!launched) {
+        const char *why = prepare(t);
+        if (!why && par_defaults(&desc, &full)) return 1;
+        if (!why) why = check_global_batch(t, full.rank_count ? full.rank_count : 1);
+        if (why) return print_error(why);
+    }
+    return par_open(&desc, &t->world) != PAR_OK;
+}
+// Closes the world, which also writes the trace. Returns the program's exit status.
+static int close_world(trainer *t, int failed) {
+    const settings *o = &t->o;
+    const int traced = o->trace && !o->generate && !failed && par_rank(t->world) == 0;
+    const par_result closed = par_close(t->world);
+    if (traced && closed == PAR_OK)
+        fprintf(o->json ? stderr : stdout, "trace: %s (open it in ui.perfetto.dev)\n", o->trace);
+#if defined(GPT_CUDA)
+    par_cuda_close(t->cuda);
+#endif
+    return output_failed("gpt") || failed || closed != PAR_OK;
 }
 
 int main(int argc, char **argv) {
     trainer t;
     memset(&t, 0, sizeof t);
-    settings *o = &t.o;
-    o->model.n_layer = o->model.n_head = 4, o->model.n_embd = 128, o->model.block_size = 64,
-    o->model.bias = 1;
-    o->data_type = "auto", o->arch = "gpt2", o->dtype = "f32", o->cp_mode = "ring", o->optimizer = "adamw",
-    o->recompute = "none";
-    o->tp = o->cp = o->pp = 1, o->schedule = "1f1b", o->batch_size = 12, o->accumulation_steps = 4,
-    o->max_iters = 200;
-    o->warmup_iters = 10, o->decay_lr = 1, o->eval_interval = 100, o->eval_iters = 4, o->log_interval = 10;
-    o->sample = 400, o->kv_cache = 1, o->seed = 1337, o->learning_rate = 1e-3, o->min_lr = -1,
-    o->weight_decay = 0.1;
-    o->beta1 = 0.9, o->beta2 = 0.99, o->grad_clip = 1, o->temperature = 0.8;
-#if defined(GPT_CUDA)
-    o->device = "cuda";
-#else
-    o->device = "cpu";
-#endif
-    const option options[] = {
-        {"data", OPTION_TITLE, NULL, NULL},
-        {"--data", OPTION_TEXT, &o->data,
-         "FILE, several with commas, 'PATTERN', or a directory of train and val shards"},
-        {"--val_data", OPTION_TEXT, &o->val_data,
-         "held-out data, likewise; else a directory's val shards, or the last tenth"},
-        {"--data_type", OPTION_TEXT, &o->data_type,
-         "auto, or bytes, u16, u32 (nanoGPT's .bin), llmc, npy, megatron (.bin and .idx)"},
-        {"--vocab_size", OPTION_INT, &o->vocab_size,
-         "0: that of the loaded model, or of the data (of .bin: its largest token, rounded up to a multiple "
-         "of 64)"},
-        {"ranks, a grid of pp x dp x cp x tp", OPTION_TITLE, NULL, NULL},
-        {"--ranks", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 1"},
-        {"--device", OPTION_TEXT, &o->device, "cpu, or cuda (of build/gpt_cuda)"},
-        {"--tp", OPTION_INT, &o->tp, "tensor-parallel ranks: each layer is split over them"},
-        {"--sp", OPTION_FLAG, &o->sp,
-         "sequence parallelism: norms and residuals are split over tp by tokens"},
-        {"--cp", OPTION_INT, &o->cp, "context-parallel ranks: each sequence is split over them"},
-        {"--cp_mode", OPTION_TEXT, &o->cp_mode, "ring or ulysses"},
-        {"--pp", OPTION_INT, &o->pp,
-         "pipeline ranks: the layers are split into stages, one or more on each rank"},
-        {"--schedule", OPTION_TEXT, &o->schedule,
-         "of the pipeline: 1f1b, gpipe, interleaved_1f1b, zb_h1, zb_v, auto ... (build/bench_pipe --all), or "
-         "a FILE.csv"},
-        {"--chunks", OPTION_INT, &o->chunks, "stages on each pipeline rank; 0: the schedule's own number"},
-        {"--zero", OPTION_INT, &o->zero,
-         "what is sharded over dp x cp. 0: nothing, 1: optimizer states, 2: gradients, too, 3: parameters, "
-         "too"},
-        {"--parameter_server", OPTION_FLAG, &o->parameter_server,
-         "with zero 0: rank 0 alone updates the parameters"},
-        {"--canonical", OPTION_INT, &o->canonical,
-         "sum gradients of so many microbatches in a fixed tree: the same bits on any number of ranks; 0: in "
-         "rank order"},
-        {"memory", OPTION_TITLE, NULL, NULL},
-        {"--recompute", OPTION_TEXT, &o->recompute,
-         "activations that backward computes again: none, selective (norms, activation functions) or full "
-         "(all but layers' inputs)"},
-        {"--plan", OPTION_FLAG, &o->plan,
-         "print what each rank will hold and send, and how much memory there is"},
-        {"--offload", OPTION_TEXT, &o->offload,
-         "where optimizer states, with zero 3 parameters, too, are kept: none, host or file:DIR"},
-        {"model (--load sets these sizes)", OPTION_TITLE, NULL, NULL},
-        {"--arch", OPTION_TEXT, &o->arch, "gpt2 or llama"},
-        {"--dtype", OPTION_TEXT, &o->dtype, "of weights and activations in the layers: f32 or bf16"},
-        {"--n_kv_head", OPTION_INT, &o->model.n_kv_head, "key-value heads; 0: n_head"},
-        {"--n_layer", OPTION_INT, &o->model.n_layer, "layers"},
-        {"--n_head", OPTION_INT, &o->model.n_head, "attention heads"},
-        {"--n_embd", OPTION_INT, &o->model.n_embd, "width"},
-        {"--block_size", OPTION_INT, &o->model.block_size, "tokens in a sequence"},
-        {"--bias", OPTION_FLAG, &o->model.bias, "biases in linear layers and norms"},
-        {"--dropout", OPTION_REAL, &o->dropout, "probability"},
-        {"training", OPTION_TITLE, NULL, NULL},
-        {"--batch_size", OPTION_INT, &o->batch_size, "sequences in a microbatch"},
-        {"--gradient_accumulation_steps", OPTION_INT, &o->accumulation_steps,
-         "microbatches in a step, over all ranks"},
-        {"--max_iters", OPTION_INT, &o->max_iters, "steps"},
-        {"--optimizer", OPTION_TEXT, &o->optimizer, "adamw, sgd, lion, lamb or muon"},
-        {"--learning_rate", OPTION_REAL, &o->learning_rate, "after warm-up"},
-        {"--decay_lr", OPTION_FLAG, &o->decay_lr, "cosine after warm-up"},
-        {"--warmup_iters", OPTION_INT, &o->warmup_iters, "steps of linear warm-up"},
-        {"--lr_decay_iters", OPTION_INT, &o->lr_decay_iters, "step at which min_lr is reached; 0: max_iters"},
-        {"--min_lr", OPTION_REAL, &o->min_lr, "negative: learning_rate / 10"},
-        {"--weight_decay", OPTION_REAL, &o->weight_decay, "of matrices"},
-        {"--beta1", OPTION_REAL, &o->beta1, "of AdamW"},
-        {"--beta2", OPTION_REAL, &o->beta2, "of AdamW"},
-        {"--grad_clip", OPTION_REAL, &o->grad_clip, "largest gradient norm; 0: any"},
-        {"--eval_interval", OPTION_INT, &o->eval_interval, "steps between evaluations; 0: at the end only"},
-        {"--eval_iters", OPTION_INT, &o->eval_iters, "batches in an evaluation; 0: none"},
-        {"--log_interval", OPTION_INT, &o->log_interval, "steps between lines, unless on a terminal"},
-        {"text", OPTION_TITLE, NULL, NULL},
-        {"--generate", OPTION_TEXT, &o->generate,
-         "do not train: print this text, and how the model of --load continues it (a vocabulary other than "
-         "bytes: give numbers of tokens)"},
-        {"--prompt", OPTION_TEXT, &o->prompt,
-         "text that the sample after a training begins with, as for --generate"},
-        {"--tokenizer", OPTION_TEXT, &o->tokenizer,
-         "llm.c's gpt2_tokenizer.bin, or one like it: generated tokens are shown as text"},
-        {"--sample", OPTION_INT, &o->sample, "tokens to generate"},
-        {"--temperature", OPTION_REAL, &o->temperature, "of sampling; 0: always the most likely token"},
-        {"--top_k", OPTION_INT, &o->top_k, "sample among so many most likely tokens; 0: among all"},
-        {"--kv_cache", OPTION_FLAG, &o->kv_cache,
-         "keep keys and values; off: each token computes the whole context again"},
-        {"--seed", OPTION_INT, &o->seed, "of weights, batches, dropout, sample"},
-        {"files", OPTION_TITLE, NULL, NULL},
-        {"--save", OPTION_TEXT, &o->save, "directory for the checkpoint"},
-        {"--save_interval", OPTION_INT, &o->save_interval, "steps between checkpoints; 0: at the end only"},
-        {"--save_async", OPTION_FLAG, &o->save_async, "write checkpoints beside the training"},
-        {"--load", OPTION_TEXT, &o->load,
-         "checkpoint to resume from; or a Hugging Face directory, or an llm.c model file: it sets the "
-         "model's sizes"},
-        {"--export", OPTION_TEXT, &o->exported,
-         "at the end: NAME.bin as llm.c's model file, else a directory for Hugging Face"},
-        {"--shard_mb", OPTION_INT, &o->shard_mb,
-         "largest file that --save and --export write, in MB; 0: 5000"},
-        {"--trace", OPTION_TEXT, &o->trace, "file for a Perfetto trace"},
-        {"--json", OPTION_FLAG, &o->json,
-         "one JSON object a line on stdout; a number that is not finite is null, and named in \"nonfinite\""},
-    };
-    const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
-                                     "gpt: train a GPT-2 or a Llama on n ranks");
+    const int parsed = parse_settings(&t.o, argc, argv);
     // Ranks of a launcher first meet, and then say what is wrong: none waits for one that has ended.
     const int launched = par_launched(NULL);
     if (parsed == 1 || (parsed && !launched)) return parsed == 1 ? 0 : 2;
-    const int shorter = options_given(argc, argv, "--block_size") ? o->model.block_size : INT_MAX;
-    char text[256];
-    const char *why = launched ? NULL : prepare(&t, shorter);
-    par_desc desc, full;
-    memset(&desc, 0, sizeof desc);
-    desc.rank_count = o->ranks, desc.trace = o->trace;
-    if (!why && !launched && par_defaults(&desc, &full)) return close_inputs(&t), 1;
-    if (!why && !launched)
-        why = check_global_batch(&t, full.rank_count ? full.rank_count : 1, text, sizeof text);
-    if (why) return close_inputs(&t), print_error(why);
-    if (par_open(&desc, &t.world)) return 1;
-    if (parsed)
-        why = "its options cannot be used";
-    else if (launched)
-        why = prepare(&t, shorter);
-    if (!why) why = check_global_batch(&t, par_size(t.world), text, sizeof text);
+    if (open_world(&t, launched)) return close_inputs(&t), 1;
+    const char *why = parsed ? "its options cannot be used" : launched ? prepare(&t) : NULL;
+    if (!why) why = check_global_batch(&t, par_size(t.world));
     int failed = any_rank_failed(&t, why) || set_up(&t);
-    if (!failed && o->generate) must(t.world, generate(&t, 0));
-    if (!failed && !o->generate) failed = train(&t);
+    if (!failed && t.o.generate) must(t.world, generate(&t, 0));
+    if (!failed && !t.o.generate) failed = train(&t);
     if (!launched && par_rank(t.world)) failed = 0; // rank 0, which has started this one, ends with the error
-    const int shows = o->trace && !o->generate && !failed && par_rank(t.world) == 0;
     tear_down(&t);
     close_inputs(&t);
-    const par_result closed = par_close(t.world); // also writes the trace
-    if (shows && closed == PAR_OK)
-        fprintf(o->json ? stderr : stdout, "trace: %s (open it in ui.perfetto.dev)\n", o->trace);
-#if defined(GPT_CUDA)
-    par_cuda_close(t.cuda);
-#endif
-    return output_failed("gpt") || failed || closed != PAR_OK;
+    return close_world(&t, failed);
 }
