@@ -965,115 +965,80 @@ static inline par_result par__all_reduce_at(const char *site, const void *send, 
                                             par_dtype dtype, par_op op, par_comm *comm) {
     return par_all_reduce(send, recv, count, dtype, op, par__at_site(comm, site));
 }
-static inline par_result par__reduce_scatter_at(const char *site, const void *send, void *recv, size_t count,
-                                                par_dtype dtype, par_op op, par_comm *comm) {
-    return par_reduce_scatter(send, recv, count, dtype, op, par__at_site(comm, site));
-}
-static inline par_result par__reduce_scatterv_at(const char *site, const void *send, void *recv,
-                                                 const size_t *counts, par_dtype dtype, par_op op,
-                                                 par_comm *comm) {
-    return par_reduce_scatterv(send, recv, counts, dtype, op, par__at_site(comm, site));
-}
-static inline par_result par__all_gather_at(const char *site, const void *send, void *recv, size_t count,
-                                            par_dtype dtype, par_comm *comm) {
-    return par_all_gather(send, recv, count, dtype, par__at_site(comm, site));
-}
-static inline par_result par__all_gatherv_at(const char *site, const void *send, void *recv,
-                                             const size_t *counts, const size_t *displs, par_dtype dtype,
-                                             par_comm *comm) {
-    return par_all_gatherv(send, recv, counts, displs, dtype, par__at_site(comm, site));
-}
-static inline par_result par__broadcast_at(const char *site, const void *send, void *recv, size_t count,
-                                           par_dtype dtype, int root, par_comm *comm) {
-    return par_broadcast(send, recv, count, dtype, root, par__at_site(comm, site));
-}
-static inline par_result par__reduce_at(const char *site, const void *send, void *recv, size_t count,
-                                        par_dtype dtype, par_op op, int root, par_comm *comm) {
-    return par_reduce(send, recv, count, dtype, op, root, par__at_site(comm, site));
-}
-static inline par_result par__gather_at(const char *site, const void *send, void *recv, size_t count,
-                                        par_dtype dtype, int root, par_comm *comm) {
-    return par_gather(send, recv, count, dtype, root, par__at_site(comm, site));
-}
-static inline par_result par__gatherv_at(const char *site, const void *send, size_t count, void *recv,
-                                         const size_t *recv_counts, const size_t *recv_displs,
-                                         par_dtype dtype, int root, par_comm *comm) {
-    return par_gatherv(send, count, recv, recv_counts, recv_displs, dtype, root, par__at_site(comm, site));
-}
-static inline par_result par__scatter_at(const char *site, const void *send, void *recv, size_t count,
-                                         par_dtype dtype, int root, par_comm *comm) {
-    return par_scatter(send, recv, count, dtype, root, par__at_site(comm, site));
-}
-static inline par_result par__scatterv_at(const char *site, const void *send, const size_t *send_counts,
-                                          const size_t *send_displs, void *recv, size_t count,
-                                          par_dtype dtype, int root, par_comm *comm) {
-    return par_scatterv(send, send_counts, send_displs, recv, count, dtype, root, par__at_site(comm, site));
-}
-static inline par_result par__all_to_all_at(const char *site, const void *send, void *recv, size_t count,
-                                            par_dtype dtype, par_comm *comm) {
-    return par_all_to_all(send, recv, count, dtype, par__at_site(comm, site));
-}
-static inline par_result par__all_to_allv_at(const char *site, const void *send, const size_t *send_counts,
-                                             const size_t *send_displs, void *recv, const size_t *recv_counts,
-                                             const size_t *recv_displs, par_dtype dtype, par_comm *comm) {
-    return par_all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
-                           par__at_site(comm, site));
-}
-static inline par_result par__barrier_at(const char *site, par_comm *comm) {
-    return par_barrier(par__at_site(comm, site));
-}
-static inline par_result par__send_at(const char *site, const void *send, size_t count, par_dtype dtype,
-                                      int peer, par_comm *comm) {
-    return par_send(send, count, dtype, peer, par__at_site(comm, site));
-}
-static inline par_result par__recv_at(const char *site, void *recv, size_t count, par_dtype dtype, int peer,
-                                      par_comm *comm) {
-    return par_recv(recv, count, dtype, peer, par__at_site(comm, site));
-}
-static inline par_result par__sendrecv_at(const char *site, const void *send, size_t send_count, int dest,
-                                          void *recv, size_t recv_count, int source, par_dtype dtype,
-                                          par_comm *comm) {
-    return par_sendrecv(send, send_count, dest, recv, recv_count, source, dtype, par__at_site(comm, site));
-}
 static inline par_result par__all_reduce_begin_at(const char *site, const void *send, void *recv,
                                                   size_t count, par_dtype dtype, par_op op, par_comm *comm,
                                                   par_request *request) {
     return par_all_reduce_begin(send, recv, count, dtype, op, par__at_site(comm, site), request);
+}
+static inline par_result par__reduce_scatter_at(const char *site, const void *send, void *recv, size_t count,
+                                                par_dtype dtype, par_op op, par_comm *comm) {
+    return par_reduce_scatter(send, recv, count, dtype, op, par__at_site(comm, site));
 }
 static inline par_result par__reduce_scatter_begin_at(const char *site, const void *send, void *recv,
                                                       size_t count, par_dtype dtype, par_op op,
                                                       par_comm *comm, par_request *request) {
     return par_reduce_scatter_begin(send, recv, count, dtype, op, par__at_site(comm, site), request);
 }
+static inline par_result par__reduce_scatterv_at(const char *site, const void *send, void *recv,
+                                                 const size_t *counts, par_dtype dtype, par_op op,
+                                                 par_comm *comm) {
+    return par_reduce_scatterv(send, recv, counts, dtype, op, par__at_site(comm, site));
+}
 static inline par_result par__reduce_scatterv_begin_at(const char *site, const void *send, void *recv,
                                                        const size_t *counts, par_dtype dtype, par_op op,
                                                        par_comm *comm, par_request *request) {
     return par_reduce_scatterv_begin(send, recv, counts, dtype, op, par__at_site(comm, site), request);
+}
+static inline par_result par__all_gather_at(const char *site, const void *send, void *recv, size_t count,
+                                            par_dtype dtype, par_comm *comm) {
+    return par_all_gather(send, recv, count, dtype, par__at_site(comm, site));
 }
 static inline par_result par__all_gather_begin_at(const char *site, const void *send, void *recv,
                                                   size_t count, par_dtype dtype, par_comm *comm,
                                                   par_request *request) {
     return par_all_gather_begin(send, recv, count, dtype, par__at_site(comm, site), request);
 }
+static inline par_result par__all_gatherv_at(const char *site, const void *send, void *recv,
+                                             const size_t *counts, const size_t *displs, par_dtype dtype,
+                                             par_comm *comm) {
+    return par_all_gatherv(send, recv, counts, displs, dtype, par__at_site(comm, site));
+}
 static inline par_result par__all_gatherv_begin_at(const char *site, const void *send, void *recv,
                                                    const size_t *counts, const size_t *displs,
                                                    par_dtype dtype, par_comm *comm, par_request *request) {
     return par_all_gatherv_begin(send, recv, counts, displs, dtype, par__at_site(comm, site), request);
+}
+static inline par_result par__broadcast_at(const char *site, const void *send, void *recv, size_t count,
+                                           par_dtype dtype, int root, par_comm *comm) {
+    return par_broadcast(send, recv, count, dtype, root, par__at_site(comm, site));
 }
 static inline par_result par__broadcast_begin_at(const char *site, const void *send, void *recv, size_t count,
                                                  par_dtype dtype, int root, par_comm *comm,
                                                  par_request *request) {
     return par_broadcast_begin(send, recv, count, dtype, root, par__at_site(comm, site), request);
 }
+static inline par_result par__reduce_at(const char *site, const void *send, void *recv, size_t count,
+                                        par_dtype dtype, par_op op, int root, par_comm *comm) {
+    return par_reduce(send, recv, count, dtype, op, root, par__at_site(comm, site));
+}
 static inline par_result par__reduce_begin_at(const char *site, const void *send, void *recv, size_t count,
                                               par_dtype dtype, par_op op, int root, par_comm *comm,
                                               par_request *request) {
     return par_reduce_begin(send, recv, count, dtype, op, root, par__at_site(comm, site), request);
 }
+static inline par_result par__gather_at(const char *site, const void *send, void *recv, size_t count,
+                                        par_dtype dtype, int root, par_comm *comm) {
+    return par_gather(send, recv, count, dtype, root, par__at_site(comm, site));
+}
 static inline par_result par__gather_begin_at(const char *site, const void *send, void *recv, size_t count,
                                               par_dtype dtype, int root, par_comm *comm,
                                               par_request *request) {
     return par_gather_begin(send, recv, count, dtype, root, par__at_site(comm, site), request);
+}
+static inline par_result par__gatherv_at(const char *site, const void *send, size_t count, void *recv,
+                                         const size_t *recv_counts, const size_t *recv_displs,
+                                         par_dtype dtype, int root, par_comm *comm) {
+    return par_gatherv(send, count, recv, recv_counts, recv_displs, dtype, root, par__at_site(comm, site));
 }
 static inline par_result par__gatherv_begin_at(const char *site, const void *send, size_t count, void *recv,
                                                const size_t *recv_counts, const size_t *recv_displs,
@@ -1082,10 +1047,19 @@ static inline par_result par__gatherv_begin_at(const char *site, const void *sen
     return par_gatherv_begin(send, count, recv, recv_counts, recv_displs, dtype, root,
                              par__at_site(comm, site), request);
 }
+static inline par_result par__scatter_at(const char *site, const void *send, void *recv, size_t count,
+                                         par_dtype dtype, int root, par_comm *comm) {
+    return par_scatter(send, recv, count, dtype, root, par__at_site(comm, site));
+}
 static inline par_result par__scatter_begin_at(const char *site, const void *send, void *recv, size_t count,
                                                par_dtype dtype, int root, par_comm *comm,
                                                par_request *request) {
     return par_scatter_begin(send, recv, count, dtype, root, par__at_site(comm, site), request);
+}
+static inline par_result par__scatterv_at(const char *site, const void *send, const size_t *send_counts,
+                                          const size_t *send_displs, void *recv, size_t count,
+                                          par_dtype dtype, int root, par_comm *comm) {
+    return par_scatterv(send, send_counts, send_displs, recv, count, dtype, root, par__at_site(comm, site));
 }
 static inline par_result par__scatterv_begin_at(const char *site, const void *send, const size_t *send_counts,
                                                 const size_t *send_displs, void *recv, size_t count,
@@ -1094,10 +1068,20 @@ static inline par_result par__scatterv_begin_at(const char *site, const void *se
     return par_scatterv_begin(send, send_counts, send_displs, recv, count, dtype, root,
                               par__at_site(comm, site), request);
 }
+static inline par_result par__all_to_all_at(const char *site, const void *send, void *recv, size_t count,
+                                            par_dtype dtype, par_comm *comm) {
+    return par_all_to_all(send, recv, count, dtype, par__at_site(comm, site));
+}
 static inline par_result par__all_to_all_begin_at(const char *site, const void *send, void *recv,
                                                   size_t count, par_dtype dtype, par_comm *comm,
                                                   par_request *request) {
     return par_all_to_all_begin(send, recv, count, dtype, par__at_site(comm, site), request);
+}
+static inline par_result par__all_to_allv_at(const char *site, const void *send, const size_t *send_counts,
+                                             const size_t *send_displs, void *recv, const size_t *recv_counts,
+                                             const size_t *recv_displs, par_dtype dtype, par_comm *comm) {
+    return par_all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
+                           par__at_site(comm, site));
 }
 static inline par_result par__all_to_allv_begin_at(const char *site, const void *send,
                                                    const size_t *send_counts, const size_t *send_displs,
@@ -1107,16 +1091,32 @@ static inline par_result par__all_to_allv_begin_at(const char *site, const void 
     return par_all_to_allv_begin(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
                                  par__at_site(comm, site), request);
 }
+static inline par_result par__barrier_at(const char *site, par_comm *comm) {
+    return par_barrier(par__at_site(comm, site));
+}
 static inline par_result par__barrier_begin_at(const char *site, par_comm *comm, par_request *request) {
     return par_barrier_begin(par__at_site(comm, site), request);
+}
+static inline par_result par__send_at(const char *site, const void *send, size_t count, par_dtype dtype,
+                                      int peer, par_comm *comm) {
+    return par_send(send, count, dtype, peer, par__at_site(comm, site));
 }
 static inline par_result par__send_begin_at(const char *site, const void *send, size_t count, par_dtype dtype,
                                             int peer, par_comm *comm, par_request *request) {
     return par_send_begin(send, count, dtype, peer, par__at_site(comm, site), request);
 }
+static inline par_result par__recv_at(const char *site, void *recv, size_t count, par_dtype dtype, int peer,
+                                      par_comm *comm) {
+    return par_recv(recv, count, dtype, peer, par__at_site(comm, site));
+}
 static inline par_result par__recv_begin_at(const char *site, void *recv, size_t count, par_dtype dtype,
                                             int peer, par_comm *comm, par_request *request) {
     return par_recv_begin(recv, count, dtype, peer, par__at_site(comm, site), request);
+}
+static inline par_result par__sendrecv_at(const char *site, const void *send, size_t send_count, int dest,
+                                          void *recv, size_t recv_count, int source, par_dtype dtype,
+                                          par_comm *comm) {
+    return par_sendrecv(send, send_count, dest, recv, recv_count, source, dtype, par__at_site(comm, site));
 }
 static inline par_result par__clock_offset_at(const char *site, par_comm *comm, double *offset,
                                               double *error) {
@@ -1440,38 +1440,38 @@ PAR__HOST_DEVICE float par__normal(uint64_t seed, uint64_t stream, uint64_t inde
 #undef par_mesh_comm
 #undef par_begin
 #undef par_all_reduce
-#undef par_reduce_scatter
-#undef par_reduce_scatterv
-#undef par_all_gather
-#undef par_all_gatherv
-#undef par_broadcast
-#undef par_reduce
-#undef par_gather
-#undef par_gatherv
-#undef par_scatter
-#undef par_scatterv
-#undef par_all_to_all
-#undef par_all_to_allv
-#undef par_barrier
-#undef par_send
-#undef par_recv
-#undef par_sendrecv
 #undef par_all_reduce_begin
+#undef par_reduce_scatter
 #undef par_reduce_scatter_begin
+#undef par_reduce_scatterv
 #undef par_reduce_scatterv_begin
+#undef par_all_gather
 #undef par_all_gather_begin
+#undef par_all_gatherv
 #undef par_all_gatherv_begin
+#undef par_broadcast
 #undef par_broadcast_begin
+#undef par_reduce
 #undef par_reduce_begin
+#undef par_gather
 #undef par_gather_begin
+#undef par_gatherv
 #undef par_gatherv_begin
+#undef par_scatter
 #undef par_scatter_begin
+#undef par_scatterv
 #undef par_scatterv_begin
+#undef par_all_to_all
 #undef par_all_to_all_begin
+#undef par_all_to_allv
 #undef par_all_to_allv_begin
+#undef par_barrier
 #undef par_barrier_begin
+#undef par_send
 #undef par_send_begin
+#undef par_recv
 #undef par_recv_begin
+#undef par_sendrecv
 #undef par_clock_offset
 
 #include <errno.h>
@@ -11042,38 +11042,38 @@ static par_result par__write_trace(par_comm *c) {
 #define par_mesh_comm(...)             par__mesh_comm_at(PAR_SITE, __VA_ARGS__)
 #define par_begin(...)                 par__begin_at(PAR_SITE, __VA_ARGS__)
 #define par_all_reduce(...)            par__all_reduce_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce_scatter(...)        par__reduce_scatter_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce_scatterv(...)       par__reduce_scatterv_at(PAR_SITE, __VA_ARGS__)
-#define par_all_gather(...)            par__all_gather_at(PAR_SITE, __VA_ARGS__)
-#define par_all_gatherv(...)           par__all_gatherv_at(PAR_SITE, __VA_ARGS__)
-#define par_broadcast(...)             par__broadcast_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce(...)                par__reduce_at(PAR_SITE, __VA_ARGS__)
-#define par_gather(...)                par__gather_at(PAR_SITE, __VA_ARGS__)
-#define par_gatherv(...)               par__gatherv_at(PAR_SITE, __VA_ARGS__)
-#define par_scatter(...)               par__scatter_at(PAR_SITE, __VA_ARGS__)
-#define par_scatterv(...)              par__scatterv_at(PAR_SITE, __VA_ARGS__)
-#define par_all_to_all(...)            par__all_to_all_at(PAR_SITE, __VA_ARGS__)
-#define par_all_to_allv(...)           par__all_to_allv_at(PAR_SITE, __VA_ARGS__)
-#define par_barrier(...)               par__barrier_at(PAR_SITE, __VA_ARGS__)
-#define par_send(...)                  par__send_at(PAR_SITE, __VA_ARGS__)
-#define par_recv(...)                  par__recv_at(PAR_SITE, __VA_ARGS__)
-#define par_sendrecv(...)              par__sendrecv_at(PAR_SITE, __VA_ARGS__)
 #define par_all_reduce_begin(...)      par__all_reduce_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce_scatter(...)        par__reduce_scatter_at(PAR_SITE, __VA_ARGS__)
 #define par_reduce_scatter_begin(...)  par__reduce_scatter_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce_scatterv(...)       par__reduce_scatterv_at(PAR_SITE, __VA_ARGS__)
 #define par_reduce_scatterv_begin(...) par__reduce_scatterv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_all_gather(...)            par__all_gather_at(PAR_SITE, __VA_ARGS__)
 #define par_all_gather_begin(...)      par__all_gather_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_all_gatherv(...)           par__all_gatherv_at(PAR_SITE, __VA_ARGS__)
 #define par_all_gatherv_begin(...)     par__all_gatherv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_broadcast(...)             par__broadcast_at(PAR_SITE, __VA_ARGS__)
 #define par_broadcast_begin(...)       par__broadcast_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_reduce(...)                par__reduce_at(PAR_SITE, __VA_ARGS__)
 #define par_reduce_begin(...)          par__reduce_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_gather(...)                par__gather_at(PAR_SITE, __VA_ARGS__)
 #define par_gather_begin(...)          par__gather_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_gatherv(...)               par__gatherv_at(PAR_SITE, __VA_ARGS__)
 #define par_gatherv_begin(...)         par__gatherv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_scatter(...)               par__scatter_at(PAR_SITE, __VA_ARGS__)
 #define par_scatter_begin(...)         par__scatter_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_scatterv(...)              par__scatterv_at(PAR_SITE, __VA_ARGS__)
 #define par_scatterv_begin(...)        par__scatterv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_all_to_all(...)            par__all_to_all_at(PAR_SITE, __VA_ARGS__)
 #define par_all_to_all_begin(...)      par__all_to_all_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_all_to_allv(...)           par__all_to_allv_at(PAR_SITE, __VA_ARGS__)
 #define par_all_to_allv_begin(...)     par__all_to_allv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_barrier(...)               par__barrier_at(PAR_SITE, __VA_ARGS__)
 #define par_barrier_begin(...)         par__barrier_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_send(...)                  par__send_at(PAR_SITE, __VA_ARGS__)
 #define par_send_begin(...)            par__send_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_recv(...)                  par__recv_at(PAR_SITE, __VA_ARGS__)
 #define par_recv_begin(...)            par__recv_begin_at(PAR_SITE, __VA_ARGS__)
+#define par_sendrecv(...)              par__sendrecv_at(PAR_SITE, __VA_ARGS__)
 #define par_clock_offset(...)          par__clock_offset_at(PAR_SITE, __VA_ARGS__)
 
 // Public domain where that is possible: anyone may use, change and give this away for any purpose, without
