@@ -123,12 +123,68 @@ typedef struct trial {
     unsigned salt;
 } trial;
 
-static size_t v_count(const trial *t, int r) {
-    return t->count ? (t->count + (size_t)(r * 3)) % (t->count + 1) : 0;
+// What this rank passes to the call of a trial. Block r of an array of all blocks has counts[r] elements and
+// starts at displs[r]; displs[n] is the array's length. The array that all_to_allv receives has counts of its
+// own.
+typedef struct arguments {
+    unsigned char *send, *recv, *root_send, *root_recv; // root_...: NULL on the other ranks
+    size_t counts[64], displs[65], recv_counts[64], recv_displs[65];
+    const size_t *root_counts, *root_displs;
+    size_t sent, received, first; // elements of send and recv; send[0] is this rank's element number `first`
+} arguments;
+
+// A row for each kind: what send and recv hold, which counts the blocks have, whether it reduces, its call.
+// EVEN: every block has t->count elements. PACKED: each has a count of its own. GAPPED: and a hole of one
+// element comes after each. ROOTED: as GAPPED, but the root alone knows them. OWN: a count for each pair of
+// ranks.
+enum { NO, BLOCK, ALL, AT_ROOT = 4, ROOT_BLOCK, ROOT_ALL };
+enum { EVEN, PACKED, GAPPED, ROOTED, OWN };
+#define TRIALS(X)                                                                                            \
+    X(BARRIER, NO, NO, EVEN, 0, par_barrier(w))                                                              \
+    X(ALL_REDUCE, BLOCK, BLOCK, EVEN, 1, par_all_reduce(a->send, a->recv, c, d, t->op, w))                   \
+    X(REDUCE_SCATTER, ALL, BLOCK, EVEN, 1, par_reduce_scatter(a->send, a->recv, c, d, t->op, w))             \
+    X(REDUCE_SCATTERV, ALL, BLOCK, PACKED, 1, par_reduce_scatterv(a->send, a->recv, a->counts, d, t->op, w)) \
+    X(ALL_GATHER, BLOCK, ALL, EVEN, 0, par_all_gather(a->send, a->recv, c, d, w))                            \
+    X(ALL_GATHERV, BLOCK, ALL, GAPPED, 0, par_all_gatherv(a->send, a->recv, a->counts, a->displs, d, w))     \
+    X(BROADCAST, ROOT_BLOCK, BLOCK, EVEN, 0, par_broadcast(a->root_send, a->recv, c, d, t->root, w))         \
+    X(REDUCE, BLOCK, ROOT_BLOCK, EVEN, 1, par_reduce(a->send, a->root_recv, c, d, t->op, t->root, w))        \
+    X(GATHER, BLOCK, ROOT_ALL, EVEN, 0, par_gather(a->send, a->root_recv, c, d, t->root, w))                 \
+    X(GATHERV, BLOCK, ROOT_ALL, ROOTED, 0,                                                                   \
+      par_gatherv(a->send, a->sent, a->recv, a->root_counts, a->root_displs, d, t->root, w))                 \
+    X(SCATTER, ROOT_ALL, BLOCK, EVEN, 0, par_scatter(a->root_send, a->recv, c, d, t->root, w))               \
+    X(SCATTERV, ROOT_ALL, BLOCK, ROOTED, 0,                                                                  \
+      par_scatterv(a->send, a->root_counts, a->root_displs, a->recv, a->received, d, t->root, w))            \
+    X(ALL_TO_ALL, ALL, ALL, EVEN, 0, par_all_to_all(a->send, a->recv, c, d, w))                              \
+    X(ALL_TO_ALLV, ALL, ALL, OWN, 0,                                                                         \
+      par_all_to_allv(a->send, a->counts, a->displs, a->recv, a->recv_counts, a->recv_displs, d, w))
+#define X(kind, send, recv, counts, reduces, call)                                                           \
+    static par_result call_##kind(par_comm *w, const trial *t, const arguments *a) {                         \
+        const size_t c = t->count;                                                                           \
+        const par_dtype d = t->dtype;                                                                        \
+        (void)a, (void)c, (void)d;                                                                           \
+        return call;                                                                                         \
+    }
+TRIALS(X)
+#undef X
+typedef struct trial_kind {
+    int send, recv, counts, reduces;
+    par_result (*call)(par_comm *w, const trial *t, const arguments *a);
+} trial_kind;
+#define X(kind, send, recv, counts, reduces, call)                                                           \
+    [PAR_KIND_##kind] = {send, recv, counts, reduces, call_##kind},
+static const trial_kind trial_kinds[PAR_KIND_SEND] = {TRIALS(X)};
+#undef X
+static int takes_in_place(int kind) { return !(trial_kinds[kind].send & trial_kinds[kind].recv & ALL); }
+
+static size_t block_count(const trial *t, int from, int to, int block) {
+    const int counts = trial_kinds[t->kind].counts;
+    if (counts == EVEN || !t->count) return t->count;
+    return (t->count + (size_t)(counts == OWN ? from + 2 * to : 3 * block)) % (t->count + 1);
 }
-static size_t v_displ(const trial *t, int r, int gaps) { // gaps: a hole of r elements before block r
+static size_t block_start(const trial *t, int from, int block) { // in the array that rank `from` sends
+    const int counts = trial_kinds[t->kind].counts, gap = counts == GAPPED || counts == ROOTED;
     size_t at = 0;
-    for (int i = 0; i < r; i++) at += v_count(t, i) + (gaps ? 1 : 0);
+    for (int i = 0; i < block; i++) at += block_count(t, from, i, i) + (size_t)gap;
     return at;
 }
 
@@ -150,216 +206,148 @@ static void put_values(void *to, const trial *t, int rank, size_t first, size_t 
         memcpy(at, values.typed[sequence(t->dtype, t->op, rank)][t->dtype] + from * e, n * e);
     }
 }
-static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
-    const int n = par_size(w), me = par_rank(w), root = t->root, is_root = me == root;
-    const size_t e = par_dtype_bytes(t->dtype), c = t->count;
-    size_t counts[64], displs[64], to[64], to_at[64], from[64], from_at[64];
-    size_t send_count = c, recv_count = c, send_first = 0; // of this rank; send[0] has this index
-    const par_kind k = t->kind;
-    par_result r = PAR_ERR_ARGUMENT;
+// Fill in the arguments; the arrays are in sb and rb, or one is a part of the other (in place).
+static void make_arguments(par_comm *w, const trial *t, buffer *sb, buffer *rb, arguments *a) {
+    const trial_kind *k = &trial_kinds[t->kind];
+    const int n = par_size(w), me = par_rank(w), root = me == t->root;
+    const int sends = k->send && (root || !(k->send & AT_ROOT)),
+              receives = k->recv && (root || !(k->recv & AT_ROOT));
+    const size_t e = par_dtype_bytes(t->dtype);
+    a->recv_displs[0] = 0;
+    for (int i = 0; i <= n; i++) a->displs[i] = block_start(t, me, i);
+    for (int i = 0; i < n; i++) {
+        a->counts[i] = block_count(t, me, i, i), a->recv_counts[i] = block_count(t, i, me, i);
+        a->recv_displs[i + 1] =
+            a->recv_displs[i] + a->recv_counts[i] + a->displs[i + 1] - a->displs[i] - a->counts[i];
+    }
+    a->sent = !sends ? 0 : k->send & ALL ? a->displs[n] : a->counts[me];
+    a->received = !receives ? 0 : k->recv & ALL ? a->recv_displs[n] : a->counts[me];
+    a->first = k->send & BLOCK && k->recv & ALL ? a->displs[me] : 0;
+    a->send = sb->at, a->recv = rb->at;
+    if (t->in_place && sends && receives) {
+        if (k->recv & ALL)
+            a->send = rb->at + a->first * e;
+        else
+            a->recv = sb->at + (k->send & ALL ? a->displs[me] * e : 0);
+    }
+    a->root_send = root ? a->send : NULL, a->root_recv = root ? a->recv : NULL;
+    a->root_counts = root ? a->counts : NULL, a->root_displs = root ? a->displs : NULL;
+}
+static par_result call_by_description(par_comm *w, const trial *t, const arguments *a) {
+    const trial_kind *k = &trial_kinds[t->kind];
+    const int own = k->counts == OWN, rooted = k->counts == ROOTED,
+              same = k->counts == PACKED || k->counts == GAPPED;
+    const int waits = (int)(t->count % 2);
     par_request request;
-    for (int i = 0; i < n; i++) counts[i] = v_count(t, i), displs[i] = v_displ(t, i, 1);
-    const size_t packed = v_displ(t, n, 0), gapped = v_displ(t, n, 1), all = (size_t)n * c;
-    switch (k) {
-    case PAR_KIND_REDUCE_SCATTER: send_count = all; break;
-    case PAR_KIND_REDUCE_SCATTERV: send_count = packed, recv_count = counts[me]; break;
-    case PAR_KIND_ALL_GATHER: recv_count = all, send_first = (size_t)me * c; break;
-    case PAR_KIND_ALL_GATHERV: send_count = counts[me], recv_count = gapped, send_first = displs[me]; break;
-    case PAR_KIND_GATHER: recv_count = is_root ? all : 0, send_first = (size_t)me * c; break;
-    case PAR_KIND_GATHERV:
-        send_count = counts[me], recv_count = is_root ? gapped : 0, send_first = displs[me];
-        break;
-    case PAR_KIND_SCATTER: send_count = is_root ? all : 0; break;
-    case PAR_KIND_SCATTERV: send_count = is_root ? gapped : 0, recv_count = counts[me]; break;
-    case PAR_KIND_ALL_TO_ALL: send_count = recv_count = all; break;
-    case PAR_KIND_ALL_TO_ALLV:
-        send_count = recv_count = 0;
-        for (int i = 0; i < n; i++) { // block (from -> to) has (count + from + 2 to) mod (count + 1) elements
-            to[i] = c ? (c + (size_t)(me + 2 * i)) % (c + 1) : 0,
-            from[i] = c ? (c + (size_t)(i + 2 * me)) % (c + 1) : 0;
-            to_at[i] = send_count, from_at[i] = recv_count;
-            send_count += to[i], recv_count += from[i];
-        }
-        break;
-    case PAR_KIND_BROADCAST: send_count = is_root ? c : 0; break;
-    case PAR_KIND_REDUCE: recv_count = is_root ? c : 0; break;
-    case PAR_KIND_BARRIER: send_count = recv_count = 0; break;
-    default: break;
+    par_call call;
+    memset(&call, 0, sizeof call);
+    call.kind = t->kind, call.dtype = t->dtype, call.op = k->reduces ? t->op : PAR_SUM, call.root = t->root;
+    call.count = rooted ? a->counts[par_rank(w)] : t->count;
+    call.send = k->send & AT_ROOT ? a->root_send : a->send,
+    call.recv = k->recv & AT_ROOT ? a->root_recv : a->recv;
+    if (own || (rooted && k->send & ALL)) call.send_counts = own ? a->counts : a->root_counts;
+    if (own || (rooted && k->send & ALL)) call.send_displs = own ? a->displs : a->root_displs;
+    if (own) call.recv_counts = a->recv_counts, call.recv_displs = a->recv_displs;
+    if (rooted && k->recv & ALL) call.recv_counts = a->root_counts, call.recv_displs = a->root_displs;
+    if (same) call.recv_counts = a->counts;
+    if (k->counts == GAPPED) call.recv_displs = a->displs;
+    const par_result r = par_begin(w, &call, waits ? &request : NULL);
+    return r || !waits ? r : par_wait(&request);
+}
+// What recv holds after the call; gaps between blocks stay unchanged.
+static void put_wanted(par_comm *w, const trial *t, const arguments *a, unsigned char *want) {
+    const trial_kind *k = &trial_kinds[t->kind];
+    const int n = par_size(w), all = k->recv & ALL;
+    const size_t e = par_dtype_bytes(t->dtype);
+    memset(want, 0xFF, a->received * e);
+    for (int q = 0; q < (all ? n : 1) && a->received; q++) {
+        const int from = all ? q : t->root;
+        const size_t first = k->send & ALL ? block_start(t, from, par_rank(w)) : all ? a->displs[q] : 0;
+        put_values(want + (all ? a->recv_displs[q] * e : 0), t, k->reduces ? -n : from, first,
+                   all ? a->recv_counts[q] : a->received);
     }
-    const size_t sent = send_count * e, received = recv_count * e;
-    buffer_reset(w, sb), buffer_reset(w, rb);
-    unsigned char *send = sb->at, *recv = rb->at;
-    const size_t block = k == PAR_KIND_REDUCE_SCATTERV ? v_displ(t, me, 0) : (size_t)me * c;
-    if (t->in_place) { // one array is part of the other, where the manual says for this kind
-        if (k == PAR_KIND_REDUCE_SCATTER || k == PAR_KIND_REDUCE_SCATTERV)
-            recv = sb->at + block * e;
-        else if (k == PAR_KIND_ALL_GATHER || k == PAR_KIND_ALL_GATHERV || (k == PAR_KIND_GATHER && is_root) ||
-                 (k == PAR_KIND_GATHERV && is_root))
-            send = rb->at + send_first * e;
-        else if (k == PAR_KIND_SCATTER && is_root)
-            recv = sb->at + block * e;
-        else if (k == PAR_KIND_SCATTERV && is_root)
-            recv = sb->at + displs[me] * e;
-        else if (k == PAR_KIND_ALL_REDUCE || (k == PAR_KIND_REDUCE && is_root) ||
-                 (k == PAR_KIND_BROADCAST && is_root))
-            recv = sb->at;
-    }
-    put_values(send, t, me, send_first, send_count);
-    if (c % 3 == 1) { // by its description
-        const par_kind_traits *x = par_kind_traits_of(k);
-        const int rooted = x->counts == PAR_COUNTS_ROOT, own = x->counts == PAR_COUNTS_OWN;
-        const int scatters = x->send & PAR_SIDE_ALL, gathers = x->recv & PAR_SIDE_ALL;
-        par_call call;
-        memset(&call, 0, sizeof call);
-        call.kind = k, call.dtype = t->dtype, call.op = x->takes & PAR_TAKES_OP ? t->op : PAR_SUM;
-        call.root = root, call.count = rooted ? counts[me] : c;
-        call.send = (x->send & PAR_SIDE_ROOT) && !is_root ? NULL : send;
-        call.recv = (x->recv & PAR_SIDE_ROOT) && !is_root ? NULL : recv;
-        if (own) call.send_counts = to, call.send_displs = to_at;
-        if (own) call.recv_counts = from, call.recv_displs = from_at;
-        if (rooted && is_root && scatters) call.send_counts = counts, call.send_displs = displs;
-        if (rooted && is_root && gathers) call.recv_counts = counts, call.recv_displs = displs;
-        if (x->counts == PAR_COUNTS_SAME) call.recv_counts = counts;
-        if (x->counts == PAR_COUNTS_SAME && gathers) call.recv_displs = displs;
-        r = par_begin(w, &call, c % 2 ? &request : NULL);
-        if (!r && c % 2) r = par_wait(&request);
-    } else
-        switch (k) {
-        case PAR_KIND_BARRIER: r = par_barrier(w); break;
-        case PAR_KIND_ALL_REDUCE: r = par_all_reduce(send, recv, c, t->dtype, t->op, w); break;
-        case PAR_KIND_REDUCE_SCATTER: r = par_reduce_scatter(send, recv, c, t->dtype, t->op, w); break;
-        case PAR_KIND_REDUCE_SCATTERV: r = par_reduce_scatterv(send, recv, counts, t->dtype, t->op, w); break;
-        case PAR_KIND_ALL_GATHER: r = par_all_gather(send, recv, c, t->dtype, w); break;
-        case PAR_KIND_ALL_GATHERV: r = par_all_gatherv(send, recv, counts, displs, t->dtype, w); break;
-        case PAR_KIND_BROADCAST: r = par_broadcast(is_root ? send : NULL, recv, c, t->dtype, root, w); break;
-        case PAR_KIND_REDUCE: r = par_reduce(send, is_root ? recv : NULL, c, t->dtype, t->op, root, w); break;
-        case PAR_KIND_GATHER: r = par_gather(send, is_root ? recv : NULL, c, t->dtype, root, w); break;
-        case PAR_KIND_GATHERV:
-            r = par_gatherv(send, counts[me], recv, is_root ? counts : NULL, is_root ? displs : NULL,
-                            t->dtype, root, w);
-            break;
-        case PAR_KIND_SCATTER: r = par_scatter(is_root ? send : NULL, recv, c, t->dtype, root, w); break;
-        case PAR_KIND_SCATTERV:
-            r = par_scatterv(send, is_root ? counts : NULL, is_root ? displs : NULL, recv, counts[me],
-                             t->dtype, root, w);
-            break;
-        case PAR_KIND_ALL_TO_ALL: r = par_all_to_all(send, recv, c, t->dtype, w); break;
-        case PAR_KIND_ALL_TO_ALLV:
-            r = par_all_to_allv(send, to, to_at, recv, from, from_at, t->dtype, w);
-            break;
-        default: break;
-        }
-    CHECK_OK(w, r);
-    unsigned char *want = (unsigned char *)malloc(received + 1), *input = (unsigned char *)malloc(sent + 1);
+}
+static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
+    const size_t e = par_dtype_bytes(t->dtype), c = t->count;
     size_t wrong = 0;
-    memset(want, 0xFF, received); // gaps between blocks stay unchanged
-    switch (k) {
-    case PAR_KIND_REDUCE:
-    case PAR_KIND_ALL_REDUCE: put_values(want, t, -n, 0, recv_count); break;
-    case PAR_KIND_REDUCE_SCATTER:
-    case PAR_KIND_REDUCE_SCATTERV: put_values(want, t, -n, block, recv_count); break;
-    case PAR_KIND_BROADCAST: put_values(want, t, root, 0, c); break;
-    case PAR_KIND_GATHER:
-    case PAR_KIND_ALL_GATHER:
-        for (int q = 0; q < n && recv_count; q++)
-            put_values(want + (size_t)q * c * e, t, q, (size_t)q * c, c);
-        break;
-    case PAR_KIND_GATHERV:
-    case PAR_KIND_ALL_GATHERV:
-        for (int q = 0; q < n && recv_count; q++)
-            put_values(want + displs[q] * e, t, q, displs[q], counts[q]);
-        break;
-    case PAR_KIND_SCATTER: put_values(want, t, root, (size_t)me * c, c); break;
-    case PAR_KIND_SCATTERV: put_values(want, t, root, displs[me], counts[me]); break;
-    case PAR_KIND_ALL_TO_ALL:
-        for (int q = 0; q < n; q++) put_values(want + (size_t)q * c * e, t, q, (size_t)me * c, c);
-        break;
-    case PAR_KIND_ALL_TO_ALLV:
-        for (int q = 0; q < n; q++) {
-            size_t first = 0; // where this rank's block starts in q's array
-            for (int i = 0; i < me; i++) first += c ? (c + (size_t)(q + 2 * i)) % (c + 1) : 0;
-            put_values(want + from_at[q] * e, t, q, first, from[q]);
-        }
-        break;
-    default: break;
-    }
-    for (size_t i = 0; i < received && memcmp(want, recv, received); i += e)
-        wrong += memcmp(want + i, recv + i, e) != 0;
+    arguments a;
+    buffer_reset(w, sb), buffer_reset(w, rb);
+    make_arguments(w, t, sb, rb, &a);
+    const size_t sent = a.sent * e, received = a.received * e;
+    put_values(a.send, t, par_rank(w), a.first, a.sent);
+    CHECK_OK(w, (c % 3 == 1 ? call_by_description : trial_kinds[t->kind].call)(w, t, &a));
+    unsigned char *want = (unsigned char *)malloc(received + 1), *input = (unsigned char *)malloc(sent + 1);
+    put_wanted(w, t, &a, want);
+    for (size_t i = 0; i < received && memcmp(want, a.recv, received); i += e)
+        wrong += memcmp(want + i, a.recv + i, e) != 0;
     if (wrong) {
         char why[200];
         snprintf(why, sizeof why,
                  "%zu wrong of %zu: par_%s %s %s count=%zu in_place=%d root=%d algorithm=%s memory=%s/%s",
-                 wrong, recv_count, par_kind_name(k), par_dtype_name(t->dtype), par_op_name(t->op), c,
-                 t->in_place, root, par_last_algorithm(w), sb->symmetric ? "symmetric" : "private",
+                 wrong, a.received, par_kind_name(t->kind), par_dtype_name(t->dtype), par_op_name(t->op), c,
+                 t->in_place, t->root, par_last_algorithm(w), sb->symmetric ? "symmetric" : "private",
                  rb->symmetric ? "symmetric" : "private");
-        test_fail(__FILE__, __LINE__, me, "result", why);
+        test_fail(__FILE__, __LINE__, par_rank(w), "result", why);
     }
-    const int recv_in_send = recv >= sb->at && recv < sb->at + sb->bytes && t->in_place;
-    const int send_in_recv = send >= rb->at && send < rb->at + rb->bytes && t->in_place;
-    buffer_check(w, sb,
-                 send_in_recv                     ? 0
-                 : recv_in_send && recv == sb->at ? (sent > received ? sent : received)
-                                                  : sent);
+    const int recv_in_send = a.recv >= sb->at && a.recv < sb->at + sb->bytes && t->in_place;
+    const int send_in_recv = a.send >= rb->at && a.send < rb->at + rb->bytes && t->in_place;
+    const size_t written = recv_in_send && a.recv == sb->at ? PAR__MAX(sent, received) : sent;
+    buffer_check(w, sb, send_in_recv ? 0 : written);
     buffer_check(w, rb, recv_in_send ? 0 : received);
     sb->dirty = rb->dirty = PAR__MAX(sent, received);
-    put_values(input, t, me, send_first, send_count);
-    CHECK(w, t->in_place || !memcmp(input, send, sent)); // send is unchanged
+    put_values(input, t, par_rank(w), a.first, a.sent);
+    CHECK(w, t->in_place || !memcmp(input, a.send, sent)); // send is unchanged
     free(want), free(input);
 }
 
+static void force(par_comm *w, par_kind kind, int algorithm) { // -1: the default
+    char text[64] = "";
+    if (algorithm >= 0)
+        snprintf(text, sizeof text, "%s:%s", par_kind_name(kind), par_algorithm(w, kind, algorithm));
+    CHECK_OK(w, par_force_algorithm(w, text));
+}
+
+// Not every combination runs. large: one size, beyond caches. middle: the size that runs with fewer types.
+// thin: most dtypes and operators are left out.
+static int left_out(const trial *t, int large, int middle, int thin) {
+    const int f32 = t->dtype == PAR_F32, bf16 = t->dtype == PAR_BF16, plain = !t->in_place && f32;
+    const unsigned op = (unsigned)(t->op & 255);
+    const int few_dtypes = !f32 && !bf16 && t->dtype != PAR_U64, few_ops = op == PAR_MIN || op == PAR_PROD;
+    return (op == PAR_SCALED_SUM && !is_float(t->dtype)) || (t->in_place && !takes_in_place(t->kind)) ||
+           (large && (op != PAR_SUM || !(f32 || bf16) || (t->in_place && !f32) || (thin && !plain))) ||
+           (middle && op > PAR_AVG && (!is_float(t->dtype) || bf16)) ||
+           (thin && (few_dtypes || few_ops || (t->in_place && !f32))) ||
+           (TEST_FEWER == 2 && (!f32 || op > PAR_AVG)); // data races do not depend on the dtype
+}
+// Every size in every dtype, by every operator, not in place and in place.
+static void sweep_kind(par_comm *w, par_kind kind, buffer *sb, buffer *rb, int large, int thin,
+                       unsigned *salt) {
+    const size_t counts[] = {0, 1, (size_t)par_size(w) - 1, 5, 37, 1031}, large_count = 40009;
+    trial t;
+    memset(&t, 0, sizeof t);
+    t.kind = kind;
+    for (int d = 0; d < PAR_DTYPE_COUNT; d++)
+        for (int o = 0; o < (trial_kinds[kind].reduces ? PAR_OP_COUNT : 1); o++)
+            for (int c = 0; c < (large ? 1 : 6); c++)
+                for (int in_place = 0; in_place < 2; in_place++) {
+                    t.dtype = (par_dtype)d, t.count = large ? large_count : counts[c], t.in_place = in_place;
+                    t.op = o == PAR_SCALED_SUM ? par_scaled_sum(0.5) : (par_op)o;
+                    t.salt = (*salt)++, t.root = (int)(*salt % (unsigned)par_size(w));
+                    if (!left_out(&t, large, c == 5, thin)) run_trial(w, &t, sb, rb);
+                }
+}
 static void sweep(par_comm *w, int memory, int large) { // memory: bit 0 send symmetric, bit 1 recv symmetric
-    const int n = par_size(w);
-    const size_t un = (size_t)n, counts[] = {0, 1, un - 1, 5, 37, 1031}, large_counts[] = {40009};
-    const size_t most = (large ? (40009 + 16) * 4 : (1031 + 16) * 8) * (un + 1);
-    buffer sb = buffer_open(w, most, memory & 1), rb = buffer_open(w, most, memory & 2);
-#if TEST_FEWER
-    const int few = 1;
-#else
-    const int few =
-        par_node_count(w) > 1 || strcmp(par_launch_method(w), "fork") || memory == 1 || memory == 2;
-#endif
+    const size_t bytes = (large ? (40009 + 16) * 4 : (1031 + 16) * 8) * ((size_t)par_size(w) + 1);
+    buffer sb = buffer_open(w, bytes, memory & 1), rb = buffer_open(w, bytes, memory & 2);
+    const int few = TEST_FEWER || par_node_count(w) > 1 || strcmp(par_launch_method(w), "fork") ||
+                    memory == 1 || memory == 2;
     unsigned salt = 1;
-    for (int k = 0; k < PAR_KIND_SEND; k++) {
-        const int sums = k == PAR_KIND_ALL_REDUCE || k == PAR_KIND_REDUCE || k == PAR_KIND_REDUCE_SCATTER ||
-                         k == PAR_KIND_REDUCE_SCATTERV;
-        const char *name;
-        for (int a = -1; a < 0 || (name = par_algorithm(w, (par_kind)k, a)) != NULL; a++) {
-            char force[64] = "";
-            if (a >= 0)
-                snprintf(force, sizeof force, "%s:%s", par_kind_name((par_kind)k),
-                         par_algorithm(w, (par_kind)k, a));
-            CHECK_OK(w, par_force_algorithm(w, force));
-            const int thin =
-                few || a >= 0; // the algorithms share their kernels: every dtype and op with the default
-            for (int d = 0; d < PAR_DTYPE_COUNT; d++)
-                for (int o = 0; o < (sums ? PAR_OP_COUNT : 1); o++)
-                    for (size_t c = 0; c < (large ? sizeof large_counts : sizeof counts) / sizeof counts[0];
-                         c++)
-                        for (int in_place = 0; in_place < 2; in_place++) {
-                            trial t;
-                            memset(&t, 0, sizeof t);
-                            t.kind = (par_kind)k, t.dtype = (par_dtype)d, t.in_place = in_place,
-                            t.salt = salt++;
-                            t.op = o == PAR_SCALED_SUM ? par_scaled_sum(0.5) : (par_op)o;
-                            t.count = large ? large_counts[c] : counts[c];
-                            t.root = (int)(salt % (unsigned)n);
-                            if (o == PAR_SCALED_SUM && !is_float(t.dtype)) continue;
-                            if (in_place && (k == PAR_KIND_ALL_TO_ALL || k == PAR_KIND_ALL_TO_ALLV)) continue;
-                            if (large && (o != PAR_SUM || (d != PAR_F32 && d != PAR_BF16))) continue;
-                            if (large && in_place && d != PAR_F32) continue;
-                            if (large && thin && (in_place || d != PAR_F32)) continue;
-                            if (!large && c == 5 && o > PAR_AVG && (!is_float(t.dtype) || d == PAR_BF16))
-                                continue; // the middle size runs with fewer types
-                            if (thin && ((d != PAR_F32 && d != PAR_BF16 && d != PAR_U64) || o == PAR_MIN ||
-                                         o == PAR_PROD))
-                                continue;
-                            if (thin && in_place && d != PAR_F32) continue;
-                            if (TEST_FEWER == 2 && (d != PAR_F32 || o > PAR_AVG))
-                                continue; // data races do not depend on the dtype
-                            run_trial(w, &t, &sb, &rb);
-                        }
+    for (int k = 0; k < PAR_KIND_SEND; k++)
+        for (int a = -1; a < 0 || par_algorithm(w, (par_kind)k, a);
+             a++) { // they share kernels: all with the default
+            force(w, (par_kind)k, a);
+            sweep_kind(w, (par_kind)k, &sb, &rb, large, few || a >= 0, &salt);
         }
-    }
     CHECK_OK(w, par_force_algorithm(w, ""));
     buffer_close(w, &sb);
     buffer_close(w, &rb);
@@ -383,9 +371,9 @@ static void collectives_large_symmetric(par_comm *w) { // results are written pa
 
 static void collectives_mixed(par_comm *w) { // even ranks ordinary, odd ranks symmetric memory
     w->world->cma_bytes = 1000;              // smaller: staged; larger: by process_vm_readv
-    const size_t most = 3001 * 8;
-    buffer s1 = buffer_open(w, most, 1), r1 = buffer_open(w, most, 1), s0 = buffer_open(w, most, 0),
-           r0 = buffer_open(w, most, 0);
+    const size_t bytes = 3001 * 8;
+    buffer s1 = buffer_open(w, bytes, 1), r1 = buffer_open(w, bytes, 1), s0 = buffer_open(w, bytes, 0),
+           r0 = buffer_open(w, bytes, 0);
     const int odd = par_rank(w) & 1;
     for (int k = 0; k < PAR_KIND_SEND; k++)
         for (int in_place = 0; in_place < 2; in_place++)
@@ -394,7 +382,7 @@ static void collectives_mixed(par_comm *w) { // even ranks ordinary, odd ranks s
                 memset(&t, 0, sizeof t);
                 t.kind = (par_kind)k, t.dtype = PAR_F32, t.count = count, t.in_place = in_place,
                 t.salt = (unsigned)count;
-                if (in_place && (k == PAR_KIND_ALL_TO_ALL || k == PAR_KIND_ALL_TO_ALLV)) continue;
+                if (in_place && !takes_in_place(k)) continue;
                 run_trial(w, &t, odd ? &s1 : &s0, odd ? &r1 : &r0);
             }
     buffer_close(w, &s1), buffer_close(w, &r1), buffer_close(w, &s0), buffer_close(w, &r0);
@@ -440,22 +428,14 @@ static void bit_equality(par_comm *w) {
                        b = buffer_open(w, per * e, symmetric);
                 memcpy(s.at, mine, c * e);
                 for (int a = -1; a < 0 || par_algorithm(w, PAR_KIND_ALL_REDUCE, a); a++) {
-                    char force[64] = "";
-                    if (a >= 0)
-                        snprintf(force, sizeof force, "all_reduce:%s",
-                                 par_algorithm(w, PAR_KIND_ALL_REDUCE, a));
-                    CHECK_OK(w, par_force_algorithm(w, force));
+                    force(w, PAR_KIND_ALL_REDUCE, a);
                     memset(r.at, 0, c * e);
                     CHECK_OK(w, par_all_reduce(s.at, r.at, c, d, PAR_SUM, w));
                     CHECK(w, !memcmp(r.at, want, c * e));
                 }
-                for (int a = -1; a < 0 || par_algorithm(w, PAR_KIND_REDUCE_SCATTER, a);
-                     a++) { // and as reduce_scatter then all_gather
-                    char force[64] = "";
-                    if (a >= 0)
-                        snprintf(force, sizeof force, "reduce_scatter:%s",
-                                 par_algorithm(w, PAR_KIND_REDUCE_SCATTER, a));
-                    CHECK_OK(w, par_force_algorithm(w, force));
+                // The same as reduce_scatter, then all_gather.
+                for (int a = -1; a < 0 || par_algorithm(w, PAR_KIND_REDUCE_SCATTER, a); a++) {
+                    force(w, PAR_KIND_REDUCE_SCATTER, a);
                     memset(r.at, 0, c * e);
                     CHECK_OK(w, par_reduce_scatter(s.at, b.at, per, d, PAR_SUM, w));
                     CHECK_OK(w, par_all_gather(b.at, r.at, per, d, w));
@@ -492,11 +472,7 @@ tree_sums(par_comm *w) { // by every algorithm; reduce to the last rank, reduce_
                 for (int c = 0; c < (t ? 3 : 4); c++) {
                     const par_dtype d = types[t];
                     const size_t e = par_dtype_bytes(d), count = counts[c], blocks = k == 1 ? (size_t)n : 1;
-                    char force[64] = "";
-                    if (a >= 0)
-                        snprintf(force, sizeof force, "%s:%s", par_kind_name(kinds[k]),
-                                 par_algorithm(w, kinds[k], a));
-                    CHECK_OK(w, par_force_algorithm(w, force));
+                    force(w, kinds[k], a);
                     const size_t block = k == 1 ? (size_t)me * count : 0;
                     char *x = (char *)malloc(count * blocks * e), *y = (char *)malloc(count * e);
                     double *exact = (double *)malloc(count * blocks * sizeof *exact);
@@ -616,9 +592,9 @@ static void random_operations(par_comm *w) { // reproducible: PAR_TEST_SEED=n
     for (int g = 1; g < 6; g++)
         CHECK_OK(w, par_split(w, (int)(par_random(seed, (uint64_t)(100 + g), (uint64_t)me) % 2),
                               (int)(par_random(seed, (uint64_t)(200 + g), (uint64_t)me) % 100), &groups[g]));
-    const size_t most = 20011 * 8;
+    const size_t bytes = 20011 * 8;
     buffer s[2], r[2];
-    for (int m = 0; m < 2; m++) s[m] = buffer_open(w, most, m), r[m] = buffer_open(w, most, m);
+    for (int m = 0; m < 2; m++) s[m] = buffer_open(w, bytes, m), r[m] = buffer_open(w, bytes, m);
     for (int i = 0; i < count; i++) {
         uint64_t h = par_random(seed, 1, (uint64_t)i);
         trial t;
@@ -628,7 +604,7 @@ static void random_operations(par_comm *w) { // reproducible: PAR_TEST_SEED=n
         t.kind = (par_kind)(h % PAR_KIND_SEND), h /= PAR_KIND_SEND;
         t.dtype = (par_dtype)(h % PAR_DTYPE_COUNT), h /= PAR_DTYPE_COUNT;
         t.op = (par_op)(h % 5), h /= 5;
-        t.in_place = (int)(h & 1) && t.kind != PAR_KIND_ALL_TO_ALL && t.kind != PAR_KIND_ALL_TO_ALLV, h >>= 1;
+        t.in_place = (int)(h & 1) && takes_in_place(t.kind), h >>= 1;
         const int memory = (int)(h & 3);
         h >>= 2;
         t.count = (size_t)(h % (h & 0x10000 ? 4 : 20000u / (unsigned)n)), h >>= 17;
@@ -825,8 +801,8 @@ static void offsets(par_comm *w) {
     CHECK(w, error == 1.125 && by == -50 + 2.25 - 1.125 && fabs(by - -50) <= error);
 }
 // In a trace no rank leaves a barrier before every rank has reached it.
-static int read_events(const char *path, const char *name, double *begun, double *ended, int *count,
-                       int most) {
+static int read_events(const char *path, const char *name, double *start, double *end, int *count,
+                       int capacity) {
     char line[1024];
     FILE *f = fopen(path, "r");
     int bad = !f;
@@ -834,10 +810,10 @@ static int read_events(const char *path, const char *name, double *begun, double
         const char *ts = strstr(line, "\"ts\":"), *lasted = strstr(line, "\"dur\":"),
                    *pid = strstr(line, "\"pid\":");
         if (!ts || !lasted || !pid || !strstr(line, name)) continue;
-        const int rank = atoi(pid + 6), at = rank * most + count[rank]++;
-        if (count[rank] > most) return fclose(f), 0;
-        begun[at] = atof(ts + 5), ended[at] = begun[at] + atof(lasted + 6);
-        bad |= begun[at] < 0;
+        const int rank = atoi(pid + 6), at = rank * capacity + count[rank]++;
+        if (count[rank] > capacity) return fclose(f), 0;
+        start[at] = atof(ts + 5), end[at] = start[at] + atof(lasted + 6);
+        bad |= start[at] < 0;
     }
     if (f) fclose(f);
     return !bad;
@@ -845,7 +821,7 @@ static int read_events(const char *path, const char *name, double *begun, double
 static void traced(par_comm *w) {
     enum { TURNS = 40 };
     const int n = par_size(w), me = par_rank(w);
-    static double begun[64 * TURNS], ended[64 * TURNS];
+    static double start[64 * TURNS], end[64 * TURNS];
     char path[64];
     par__world *world = w->world;
     int count[64] = {0}, pid = (int)getpid();
@@ -864,12 +840,12 @@ static void traced(par_comm *w) {
     CHECK_OK(w, par_all_reduce(&error, &error, 1, PAR_F64, PAR_MAX, w));
     CHECK_OK(w, par__write_trace(w));
     if (me) return;
-    CHECK(w, read_events(path, "\"turn\"", begun, ended, count, TURNS));
+    CHECK(w, read_events(path, "\"turn\"", start, end, count, TURNS));
     for (int i = 0; i < TURNS; i++) {
         double last = 0, first = 1e30;
         for (int r = 0; r < n; r++) {
             CHECK(w, count[r] == TURNS);
-            last = fmax(last, begun[r * TURNS + i]), first = fmin(first, ended[r * TURNS + i]);
+            last = fmax(last, start[r * TURNS + i]), first = fmin(first, end[r * TURNS + i]);
         }
         CHECK(w, first >= last - 2e6 * error - 5); // us; 5: between its two clocks
     }
@@ -1018,16 +994,16 @@ static void many_begun(par_comm *w) {
     const int me = par_rank(w), n = par_size(w), right = (me + 1) % n, left = (me + n - 1) % n;
     par_request *requests = (par_request *)calloc(3 * CALLS, sizeof *requests), *q = requests;
     int *sums = (int *)calloc(3 * CALLS, sizeof *sums), *sent = sums + CALLS, *got = sent + CALLS;
-    size_t most = 0;
+    size_t max = 0;
     for (int i = 0; i < CALLS; i++, q += 3) {
         sums[i] = sent[i] = i + me;
         CHECK_OK(w, par_all_reduce_begin(&sums[i], &sums[i], 1, PAR_I32, PAR_SUM, w, &q[0]));
         CHECK_OK(w, par_recv_begin(&got[i], 1, PAR_I32, left, w, &q[1]));
         if (i % 2) CHECK_OK(w, par_send_begin(&sent[i - 1], 1, PAR_I32, right, w, &q[2]));
         if (i % 2) CHECK_OK(w, par_send_begin(&sent[i], 1, PAR_I32, right, w, &q[-1]));
-        most = PAR__MAX(most, listed(w));
+        max = PAR__MAX(max, listed(w));
     }
-    CHECK(w, most <= 3);
+    CHECK(w, max <= 3);
     for (int i = 3 * CALLS; i-- > 3 * CALLS / 2;) CHECK_OK(w, par_wait(&requests[i])); // the last ones first
     CHECK_OK(w, par_wait_all(requests, 3 * CALLS));
     for (int i = 0; i < CALLS; i++)
@@ -1263,9 +1239,9 @@ static void never_arrives(par_comm *w) {
     CHECK_OK(w, par_all_reduce_begin(x, x, 100000, PAR_F32, PAR_SUM, w, &q));
     test_arrive(words), test_wait_for(words, last);
     par_set_timeout(w, 0.3);
-    const double begun = test_now();
+    const double start = test_now();
     const par_result r = par_wait(&q);
-    const double s = test_now() - begun;
+    const double s = test_now() - start;
     snprintf(who, sizeof who, "rank %d (%s", last, far ? "" : "last seen");
     // the first rank to time out reports the ranks of its own node
     CHECK(w, r == PAR_ERR_TIMEOUT && s < 30 && says(w, far ? "waited" : who));
@@ -1280,9 +1256,9 @@ static void receive_never_sent(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
     if (par_rank(w)) return test_wait_for(&test_shared->words, 1);
     par_set_timeout(w, 0.2);
-    const double begun = test_now();
+    const double start = test_now();
     CHECK(w, par_recv(&x, 1, PAR_I32, 1, w) == PAR_ERR_TIMEOUT && says(w, "rank 1"));
-    CHECK(w, test_now() - begun >= 0.2);
+    CHECK(w, test_now() - start >= 0.2);
     test_arrive(&test_shared->words);
 }
 
@@ -1306,9 +1282,9 @@ static void killed(par_comm *w, int in_the_middle) {
     }
     while (in_the_middle && !__atomic_load_n(&words->begun, __ATOMIC_SEQ_CST)) usleep(100);
     test_arrive(words);
-    const double begun = test_now();
+    const double start = test_now();
     r = big_sum(w);
-    CHECK(w, r == PAR_ERR_PEER_DIED && test_now() - begun < 30); // long before the deadline
+    CHECK(w, r == PAR_ERR_PEER_DIED && test_now() - start < 30); // long before the deadline
     char who[32];
     snprintf(who, sizeof who, "rank %d (", victim);
     CHECK(w, says(w, who) && says(w, "died"));
@@ -1328,8 +1304,8 @@ static void killed_within(par_comm *w) { killed(w, 1); }
 static void left_early(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
     if (par_rank(w) == par_size(w) - 1) _exit(0);
-    const double begun = test_now();
-    CHECK(w, big_sum(w) == PAR_ERR_PEER_DIED && test_now() - begun < 30);
+    const double start = test_now();
+    CHECK(w, big_sum(w) == PAR_ERR_PEER_DIED && test_now() - start < 30);
 }
 
 // The sender's buffer is shorter than its message. process_vm_readv tells the receiver. Where ranks may not
@@ -1426,8 +1402,8 @@ static void connect_all(par_comm *w, int *s, int count, const struct sockaddr_un
 // replaces the oldest. As many of another user are refused at a time. Without a free descriptor none is
 // accepted and none lost.
 static void visitors(par_comm *w) {
-    enum { MOST = PAR__PENDING_FD_MAX, MORE = MOST + 3 };
-    struct pollfd p[MOST + 1];
+    enum { CAPACITY = PAR__PENDING_FD_MAX, MORE = CAPACITY + 3 };
+    struct pollfd p[CAPACITY + 1];
     struct sockaddr_un a;
     struct rlimit files, few;
     par__rank_info place;
@@ -1438,28 +1414,30 @@ static void visitors(par_comm *w) {
     const int s = par__local_socket();
     CHECK(w, !bind(s, (struct sockaddr *)&a, bytes) && !listen(s, MORE));
     connect_all(w, own, MORE, &a, bytes);
-    CHECK(w, par__accept_local(s, p, &count) == 0 && count == MOST && still_connected(own[0]));
-    CHECK(w, par__accept_local(s, p, &count) == 0 && count == MOST);
-    for (int i = 0; i < MORE; i++) CHECK(w, still_connected(own[i]) == (i >= MORE - MOST));
+    CHECK(w, par__accept_local(s, p, &count) == 0 && count == CAPACITY && still_connected(own[0]));
+    CHECK(w, par__accept_local(s, p, &count) == 0 && count == CAPACITY);
+    for (int i = 0; i < MORE; i++) CHECK(w, still_connected(own[i]) == (i >= MORE - CAPACITY));
     connect_all(w, own + MORE, 1, &a, bytes);
     CHECK(w, !getrlimit(RLIMIT_NOFILE, &files));
     few = files, few.rlim_cur = (rlim_t)dup(0), close((int)few.rlim_cur);
     CHECK(w, !setrlimit(RLIMIT_NOFILE, &few));
-    CHECK(w, par__accept_local(s, p, &count) == EMFILE && count == MOST && still_connected(own[MORE - MOST]));
+    CHECK(w, par__accept_local(s, p, &count) == EMFILE && count == CAPACITY &&
+                 still_connected(own[MORE - CAPACITY]));
     CHECK(w, !setrlimit(RLIMIT_NOFILE, &files));
-    CHECK(w, par__accept_local(s, p, &count) == 0 && count == MOST && !still_connected(own[MORE - MOST]));
+    CHECK(w, par__accept_local(s, p, &count) == 0 && count == CAPACITY &&
+                 !still_connected(own[MORE - CAPACITY]));
     CHECK(w, still_connected(own[MORE]));
     if (geteuid() == 0) { // only root can be two users
         CHECK(w, !seteuid(65534));
         connect_all(w, foreign, MORE, &a, bytes);
         CHECK(w, !seteuid(0));
-        CHECK(w, par__accept_local(s, p, &count) == 0 && count == MOST && still_connected(own[MORE]));
+        CHECK(w, par__accept_local(s, p, &count) == 0 && count == CAPACITY && still_connected(own[MORE]));
         for (int i = 0; i < MORE; i++) {
-            CHECK(w, still_connected(foreign[i]) == (i >= MOST));
+            CHECK(w, still_connected(foreign[i]) == (i >= CAPACITY));
             close(foreign[i]);
         }
     }
-    for (int i = 0; i < MOST; i++) close(p[i].fd);
+    for (int i = 0; i < CAPACITY; i++) close(p[i].fd);
     for (int i = 0; i <= MORE; i++) close(own[i]);
     close(s);
 }
@@ -1604,8 +1582,8 @@ static void scribble_crashed(int signal) {
     __atomic_add_fetch(&test_shared->failures, 1, __ATOMIC_SEQ_CST);
     _exit(128 + signal);
 }
-static uint64_t scribble_draw(uint64_t seed, uint64_t *at, uint64_t most) {
-    return par_random(seed, 77, (*at)++) % most;
+static uint64_t scribble_draw(uint64_t seed, uint64_t *at, uint64_t limit) {
+    return par_random(seed, 77, (*at)++) % limit;
 }
 static void scribble(const par_comm *c, uint64_t seed, uint64_t *at) {
     const par__world *w = c->world;
@@ -1668,7 +1646,7 @@ static par_result scribble_call(par_comm *c, int kind, float *x, float *y) {
 static void scribble_run(const par__world *old,
                          uint64_t seed) { // one run of all ranks, in processes of their own
     const int signals[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
-    const struct rlimit most = {(rlim_t)3 << 30, (rlim_t)3 << 30};
+    const struct rlimit limit = {(rlim_t)3 << 30, (rlim_t)3 << 30};
     static float x[60000], y[60000];
     par_desc d;
     par_comm *c;
@@ -1678,7 +1656,7 @@ static void scribble_run(const par__world *old,
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) signal(signals[i], scribble_crashed);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     munmap(old->base, old->arena_bytes);
-    setrlimit(RLIMIT_AS, &most); // the same limit for each process of this run
+    setrlimit(RLIMIT_AS, &limit); // the same limit for each process of this run
 #endif
     memset(&d, 0, sizeof d);
     d.rank_count = SCRIBBLE_RANKS, d.node_ranks = (int)(seed % 3), d.run_again = -1;
@@ -1702,12 +1680,12 @@ static void scribbled(par_comm *w) {
     for (uint64_t i = 0; i < SCRIBBLE_SEEDS; i++)
         if ((run[i] = test_fork()) == 0) scribble_run(w->world, first + i);
     for (int i = 0; i < SCRIBBLE_SEEDS; i++) {
-        int status = 0, ended = 0;
+        int status = 0, exited = 0;
         const double until = test_now() + 100; // a hundred deadlines
-        while (!(ended = waitpid(run[i], &status, WNOHANG) == run[i]) && test_now() < until) usleep(2000);
-        if (!ended) kill(run[i], SIGKILL), waitpid(run[i], &status, 0);
-        CHECK(w, ended && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-        if (!ended || status)
+        while (!(exited = waitpid(run[i], &status, WNOHANG) == run[i]) && test_now() < until) usleep(2000);
+        if (!exited) kill(run[i], SIGKILL), waitpid(run[i], &status, 0);
+        CHECK(w, exited && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        if (!exited || status)
             fprintf(stderr, "seed %llu: status %x\n", (unsigned long long)first + (unsigned)i, status);
     }
 }
