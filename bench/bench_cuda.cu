@@ -19,7 +19,7 @@ typedef struct bench {
     int json, ranks;
     par_comm *world;
     par_cuda *cuda;
-    cudaEvent_t begun, ended;
+    cudaEvent_t start, end;
     char *from, *to; // of the copy
 } bench;
 
@@ -39,11 +39,11 @@ static void *array(const bench *b, size_t bytes) {
 typedef void (*work_fn)(bench *b, void *user);
 static double timed(bench *b, work_fn fn, void *user) { // seconds
     float ms = 0;
-    must_cuda(b, cudaEventRecord(b->begun, par_cuda_stream(b->cuda)));
+    must_cuda(b, cudaEventRecord(b->start, par_cuda_stream(b->cuda)));
     fn(b, user);
-    must_cuda(b, cudaEventRecord(b->ended, par_cuda_stream(b->cuda)));
-    must_cuda(b, cudaEventSynchronize(b->ended));
-    must_cuda(b, cudaEventElapsedTime(&ms, b->begun, b->ended));
+    must_cuda(b, cudaEventRecord(b->end, par_cuda_stream(b->cuda)));
+    must_cuda(b, cudaEventSynchronize(b->end));
+    must_cuda(b, cudaEventElapsedTime(&ms, b->start, b->end));
     return (double)ms / 1e3;
 }
 static void copy_array(bench *b, void *user) {
@@ -255,9 +255,9 @@ static int reduce_rank(par_comm *w, void *user) {
         return 1;
     for (int i = -1; i < ROUNDS; i++) {
         if (par_cuda_sync(cuda) || par_barrier(w)) return 1;
-        const double begun = par_seconds(w);
+        const double start = par_seconds(w);
         if (par_all_reduce(x, y, n, PAR_F32, PAR_SUM, w) || par_cuda_sync(cuda) || par_barrier(w)) return 1;
-        if (par_rank(w) == 0 && i >= 0) t->seconds[i] = par_seconds(w) - begun;
+        if (par_rank(w) == 0 && i >= 0) t->seconds[i] = par_seconds(w) - start;
     }
     par_cuda_free(cuda, PAR_CUDA_DEVICE, x), par_cuda_free(cuda, PAR_CUDA_DEVICE, y), par_cuda_close(cuda);
     return 0;
@@ -297,8 +297,8 @@ int main(int argc, char **argv) {
         json_print("gpu:%s bytes:%zu", properties.name, b.bytes);
     else
         printf("%s, arrays of up to %zu bytes\n", properties.name, b.bytes);
-    must_cuda(&b, cudaEventCreate(&b.begun));
-    must_cuda(&b, cudaEventCreate(&b.ended));
+    must_cuda(&b, cudaEventCreate(&b.start));
+    must_cuda(&b, cudaEventCreate(&b.end));
     b.from = (char *)array(&b, b.bytes), b.to = (char *)array(&b, b.bytes);
     double t[ROUNDS];
     for (int i = -1; i < ROUNDS; i++) t[i < 0 ? 0 : i] = timed(&b, copy_array, NULL);
@@ -307,7 +307,7 @@ int main(int argc, char **argv) {
     bench_tp(&b);
     for (int n = 2; n <= 8; n *= 2) bench_all_reduce(&b, n);
     par_cuda_free(b.cuda, PAR_CUDA_DEVICE, b.from), par_cuda_free(b.cuda, PAR_CUDA_DEVICE, b.to);
-    cudaEventDestroy(b.begun), cudaEventDestroy(b.ended);
+    cudaEventDestroy(b.start), cudaEventDestroy(b.end);
     par_cuda_close(b.cuda);
     const int bad = par_close(b.world) != PAR_OK;
     return output_failed("bench_cuda") || bad;

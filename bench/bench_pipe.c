@@ -85,8 +85,8 @@ static __device__ unsigned long long nanoseconds(void) {
 #endif
 }
 static __global__ void k_work(unsigned long long ns, double *loss) {
-    const unsigned long long begun = nanoseconds();
-    while (nanoseconds() - begun < ns) {
+    const unsigned long long start = nanoseconds();
+    while (nanoseconds() - start < ns) {
     }
     if (loss) *loss = 1;
 }
@@ -107,14 +107,14 @@ static par_result open_device(bench *b) {
 #endif
 static par_result work(void *user, const par_pipe_work *k) {
     bench *b = (bench *)user;
-    const double begun = now();
+    const double start = now();
     const void *message = k->kind == PAR_PIPE_F                             ? k->x
                           : k->kind == PAR_PIPE_B || k->kind == PAR_PIPE_BW ? k->dy
                                                                             : NULL;
-    double from = begun, sent = 0;
+    double from = start, sent = 0;
     if (message && b->s->desc.latency > 0)
         memcpy(&sent, message, sizeof sent); // 0: from a stage of this rank
-    if (sent + b->s->desc.latency > begun) from = sent + b->s->desc.latency, b->held_back += from - begun;
+    if (sent + b->s->desc.latency > start) from = sent + b->s->desc.latency, b->held_back += from - start;
     if (k->kind >= PAR_PIPE_SEND_F) return PAR_OK;
     sleep_until(from + duration(&b->s->desc.stages[0], k->kind));
     void *out = k->kind == PAR_PIPE_F ? k->y : k->dx;
@@ -155,10 +155,10 @@ static int by_makespan(const void *a, const void *b) {
 }
 // Some steps; the shortest, on rank 0: what others do on this machine only makes steps longer.
 static par_result measure(bench *b, par_pipe_schedule *s, row *x, par_pipe_timeline *out) {
-    enum { MOST = 64 };
+    enum { MAX_STEPS = 64 };
     par_pipe_exec e;
     par_pipe *pipe;
-    par_pipe_timeline t[MOST];
+    par_pipe_timeline t[MAX_STEPS];
     memset(&e, 0, sizeof e);
     b->s = s, e.comm = b->world, e.fn = work, e.user = b;
 #if defined(BENCH_CUDA)
@@ -167,7 +167,7 @@ static par_result measure(bench *b, par_pipe_schedule *s, row *x, par_pipe_timel
     par_result r = par_pipe_open(s, &e, &pipe);
     uint64_t peaks[2] = {0, r ? 0 : par_pipe_allocated(pipe)};
     int n = 0;
-    for (int i = 0; !r && i <= b->o.steps && i < MOST; i++) { // the first is not counted
+    for (int i = 0; !r && i <= b->o.steps && i < MAX_STEPS; i++) { // the first is not counted
         par_pipe_report report;
         b->held_back = 0;
         r = par_barrier(b->world);

@@ -41,9 +41,9 @@ static double time_of(bench *b, par_comm *comm, void (*fn)(void *), void *user) 
     must_alloc(t != NULL);
     for (int i = -2; i < b->o.iterations; i++) {
         must(b, par_barrier(comm));
-        const double begun = par_seconds(comm);
+        const double start = par_seconds(comm);
         fn(user);
-        if (i >= 0) t[i] = par_seconds(comm) - begun;
+        if (i >= 0) t[i] = par_seconds(comm) - start;
     }
     must(b, par_all_reduce(t, t, (size_t)b->o.iterations, PAR_F64, PAR_MAX, comm));
     const double seconds = median(t, b->o.iterations);
@@ -78,15 +78,15 @@ static void measure_machine(bench *b) {
     for (size_t s = 0; s < 5; s++)
         for (int i = 0; i < 6; i++) {
             const size_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
-            const double begun = par_seconds(b->world);
+            const double start = par_seconds(b->world);
             must(b, par_cpu()->gemm(par_cpu(), 0, 1, m, n, k, 1, x, k, y, k, 0, z, n, NULL));
             b->gemm =
-                fmax(b->gemm, 2.0 * (double)m * (double)n * (double)k / (par_seconds(b->world) - begun));
+                fmax(b->gemm, 2.0 * (double)m * (double)n * (double)k / (par_seconds(b->world) - start));
         }
     for (int i = 0; i < 6; i++) {
-        const double begun = par_seconds(b->world);
+        const double start = par_seconds(b->world);
         memcpy(z, x, count * 4);
-        b->copy = fmax(b->copy, 8.0 * (double)count / (par_seconds(b->world) - begun));
+        b->copy = fmax(b->copy, 8.0 * (double)count / (par_seconds(b->world) - start));
     }
     free(x), free(y), free(z);
 }

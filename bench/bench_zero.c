@@ -90,9 +90,9 @@ static void measure_update(bench *b) {
     for (int k = 0; k < KINDS; k++) t[k] = (double *)allocate(sizeof(double) * (size_t)b->o.iterations);
     for (int i = -1; i < b->o.iterations; i++)
         for (int k = 0; k < KINDS; k++) {
-            const double begun = par_seconds(b->world);
+            const double start = par_seconds(b->world);
             run[k](&x);
-            if (i >= 0) t[k][i] = par_seconds(b->world) - begun;
+            if (i >= 0) t[k][i] = par_seconds(b->world) - start;
         }
     b->adam_vs_triad = median_ratio(t[0], t[1], b->o.iterations) * bytes[1] / bytes[0];
     b->adam_vs_unfused = median_ratio(t[3], t[2], b->o.iterations);
@@ -129,10 +129,10 @@ static void measure_blocks(bench *b) { // of normal numbers: what is lost, what 
         const int bits = codes[c].bits;
         double squares = 0, errors = 0;
         for (int i = -1; i < b->o.iterations; i++) {
-            const double begun = par_seconds(b->world);
+            const double start = par_seconds(b->world);
             need(b, par_zero_cpu()->quantize(par_zero_cpu(), codes[c].code, n, x, PAR_F32, packed));
             need(b, par_zero_cpu()->dequantize(par_zero_cpu(), codes[c].code, n, packed, y, PAR_F32));
-            if (i >= 0) t[i] = par_seconds(b->world) - begun;
+            if (i >= 0) t[i] = par_seconds(b->world) - start;
         }
         for (size_t i = 0; i < n; i++) {
             const double d = (double)x[i] - (double)y[i];
@@ -195,14 +195,14 @@ static void measure_offload(bench *b, par_comm *self) {
     memset(memory, 0, PIECE);
     const int fd = disk_open(b, bytes);
     for (int i = -1; i < b->o.iterations; i++) {
-        double begun = par_seconds(self);
+        double start = par_seconds(self);
         disk_pass(fd, memory, PIECE, bytes);
-        if (i >= 0) t_disk[i] = par_seconds(self) - begun;
+        if (i >= 0) t_disk[i] = par_seconds(self) - start;
         need(b, par_zero_backward_begin(z, 0));
         need(b, par_zero_backward_end(z, 0));
-        begun = par_seconds(self);
+        start = par_seconds(self);
         need(b, par_zero_step(z, 1, NULL)); // all but the last window are written by now
-        if (i >= 0) t_step[i] = par_seconds(self) - begun;
+        if (i >= 0) t_step[i] = par_seconds(self) - start;
     }
     b->offload_vs_disk = median_ratio(t_disk, t_step, b->o.iterations);
     const double disk = median(t_disk, b->o.iterations), step = median(t_step, b->o.iterations);
@@ -311,13 +311,13 @@ static void measure_steps(bench *b) {
     for (int i = -1; i < b->o.iterations; i++)
         for (int k = 0; k < KINDS; k++) {
             need(b, par_barrier(b->world));
-            const double begun = par_seconds(b->world);
+            const double start = par_seconds(b->world);
             if (k < 4)
                 one_step(&m[k]);
             else
                 alone(&m[0], w, g, &a, states);
             need(b, par_barrier(b->world));
-            if (i >= 0) t[k][i] = par_seconds(b->world) - begun;
+            if (i >= 0) t[k][i] = par_seconds(b->world) - start;
         }
     for (int k = 0; k < KINDS; k++)
         need(b, par_all_reduce(t[k], t[k], (size_t)b->o.iterations, PAR_F64, PAR_MAX, b->world));

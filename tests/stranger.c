@@ -31,7 +31,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { MOST = 4096, CROWD = 64, BYTES = 4096 };
+enum { CAPACITY = 4096, CROWD = 64, BYTES = 4096 };
 
 typedef struct connection {
     struct sockaddr_storage at;
@@ -41,7 +41,7 @@ typedef struct connection {
     int altered;            // which byte of what is said is changed; -1: none
 } connection;
 
-static connection connections[MOST];
+static connection connections[CAPACITY];
 static int count;
 static char text[BYTES];
 static size_t text_bytes;
@@ -52,7 +52,7 @@ static void fail(const char *what) {
     exit(1);
 }
 static void add(const void *at, size_t bytes, int type) {
-    for (int i = 0; i < per_address && count < MOST; i++) {
+    for (int i = 0; i < per_address && count < CAPACITY; i++) {
         connection *c = &connections[count++];
         memcpy(&c->at, at, bytes);
         c->at_bytes = (socklen_t)bytes, c->type = type;

@@ -64,9 +64,9 @@ static void strict_string(strict_json *j) {
     strict_need(j, '"');
 }
 static void strict_digits(strict_json *j) { // one or more
-    const unsigned char *begun = j->at;
+    const unsigned char *start = j->at;
     while (j->at < j->end && *j->at >= '0' && *j->at <= '9') j->at++;
-    j->bad |= j->at == begun;
+    j->bad |= j->at == start;
 }
 static void strict_number(strict_json *j) {
     strict_take(j, '-');

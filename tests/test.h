@@ -61,7 +61,7 @@ extern const test tests[];
 extern const int test_count;
 
 typedef struct test_words { // shared by the ranks of a test, for synchronization without the kit
-    uint32_t begun;         // a flag: the rank that sets it has issued its calls
+    uint32_t issued;        // a flag: the rank that sets it has issued its calls
     uint32_t count;         // of test_arrive
 } test_words;
 typedef struct test_state { // shared by all ranks of a worker
@@ -245,7 +245,7 @@ typedef struct test_run { // a test in a setting, run by a worker process
     int launch, ranks, node;
     int out; // pipe of its output, which ends when all its processes have ended; -1: ended, or not started
     pid_t pid;
-    double begun, ended, seconds, processor_seconds;
+    double start, end, seconds, processor_seconds;
     const char *failed; // NULL: it passed
     size_t said;
     char *text;
@@ -288,11 +288,11 @@ static int test_pairwise(test_run *runs, int count, int axes) {
     int kept = 0;
     memset(seen, 0, sizeof seen);
     for (;;) {
-        int best = -1, most = 0;
+        int best = -1, max = 0;
         for (int i = 0; i < count; i++) {
             int fresh = 0;
             for (int pair = 0; pair < 3; pair++) fresh += !*test_pair_seen(seen, &runs[i], pair, axes);
-            if (fresh > most) most = fresh, best = i;
+            if (fresh > max) max = fresh, best = i;
         }
         if (best < 0) break;
         for (int pair = 0; pair < 3; pair++) *test_pair_seen(seen, &runs[best], pair, axes) = 1;
@@ -335,7 +335,7 @@ static void test_start_worker(const char *self, test_run *r) {
     int ends[2];
     snprintf(ranks, sizeof ranks, "%d", r->ranks), snprintf(node, sizeof node, "%d", r->node);
     fflush(NULL);
-    r->begun = test_now(), r->text = (char *)calloc(TEST_OUTPUT_BYTES, 1);
+    r->start = test_now(), r->text = (char *)calloc(TEST_OUTPUT_BYTES, 1);
     if (pipe(ends)) perror("pipe"), exit(1);
     fcntl(ends[0], F_SETFD, FD_CLOEXEC), fcntl(ends[0], F_SETFL, O_NONBLOCK);
     if ((r->pid = test_fork()) == 0) {
@@ -365,18 +365,18 @@ static int test_poll_worker(test_run *r) {
     struct rusage used;
     int status = 0;
     if (r->out >= 0) test_read_output(r);
-    if (r->ended == 0 && wait4(r->pid, &status, WNOHANG, &used) == r->pid) r->ended = now;
-    if (r->ended == now) r->processor_seconds = test_seconds(used.ru_utime) + test_seconds(used.ru_stime);
-    if (r->ended > 0 && status) r->failed = "failed";
-    if (r->ended > 0 && r->out < 0) return r->seconds = now - r->begun, 1;
-    const int late = now - r->begun > TEST_SLOWDOWN * r->t->deadline_s;
+    if (r->end == 0 && wait4(r->pid, &status, WNOHANG, &used) == r->pid) r->end = now;
+    if (r->end == now) r->processor_seconds = test_seconds(used.ru_utime) + test_seconds(used.ru_stime);
+    if (r->end > 0 && status) r->failed = "failed";
+    if (r->end > 0 && r->out < 0) return r->seconds = now - r->start, 1;
+    const int late = now - r->start > TEST_SLOWDOWN * r->t->deadline_s;
     if (!late && !r->failed) return 0;
-    if (late && !r->failed) r->failed = r->ended > 0 ? "left processes behind" : "deadline";
+    if (late && !r->failed) r->failed = r->end > 0 ? "left processes behind" : "deadline";
     kill(-r->pid, SIGKILL);
-    if (r->ended == 0) waitpid(r->pid, &status, 0);
+    if (r->end == 0) waitpid(r->pid, &status, 0);
     if (r->out >= 0) test_read_output(r);
     if (r->out >= 0) close(r->out), r->out = -1;
-    return r->seconds = now - r->begun, 1;
+    return r->seconds = now - r->start, 1;
 }
 static void test_wait_any(test_list *l) { // until a worker writes output or ends
     struct pollfd fds[256];
@@ -521,7 +521,7 @@ static int test_parse(int argc, char **argv, test_options *o) {
 int main(int argc, char **argv) {
     test_options o;
     test_list l;
-    const double begun = test_now();
+    const double start = test_now();
     if (argc == 6 && !strcmp(argv[1], "--worker")) return test_worker(argv + 2);
     const int parsed = test_parse(argc, argv, &o);
     if (parsed >= 0) return parsed;
@@ -531,7 +531,7 @@ int main(int argc, char **argv) {
     if (!o.jobs) o.jobs = PAR__MAX(8, 4 * par__available_cpus());
     if (l.count > 1 && o.jobs > 1) setenv("PAR_TEST_BESIDE", "1", 1);
     const int failed = test_run_all(&o, &l);
-    printf("%d passed, %d failed, 0 skipped (%.1f s)\n", l.count - failed, failed, test_now() - begun);
+    printf("%d passed, %d failed, 0 skipped (%.1f s)\n", l.count - failed, failed, test_now() - start);
     free(l.runs);
     return failed != 0 || l.count == 0;
 }

@@ -57,10 +57,10 @@ int main(int argc, char **argv) {
             if (!p.plan) cudnnGetLastErrorString(why, sizeof why);
             // ds in bf16, rows and columns up to whole tiles of 128, dk and dv of each head, and a little
             const size_t up = (s->sequence + 127) / 128 * 128, tokens = s->batch * s->heads * s->sequence;
-            const size_t most =
+            const size_t limit =
                 s->backward ? 2 * s->batch * s->heads * up * up + 4 * tokens * s->dim + 65536 : 65536;
             const int ok =
-                p.plan && p.workspace_bytes <= most && p.descriptor_count <= PAR__DNN_MAX_DESCRIPTORS;
+                p.plan && p.workspace_bytes <= limit && p.descriptor_count <= PAR__DNN_MAX_DESCRIPTORS;
             printf(
                 "sm_%d, batch %zu, heads %zu/%zu, sequence %zu, dim %zu, %s: %s, workspace %zu bytes%s%s\n",
                 devices[i].version / 10, s->batch, s->heads, s->kv_heads, s->sequence, s->dim,

@@ -70,7 +70,7 @@ static void collectives(par_comm *w) {
     SAID(par_mesh_close(mesh));
 }
 
-static int block(par_comm *w, par_tp *tp, float *room) { // every layer of par_tp.h, forward and backward
+static int block(par_comm *w, par_tp *tp, float *memory) { // every layer of par_tp.h, forward and backward
     static const int32_t ids[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     const par_tp_tokens tokens = {1, 8, 0, 0};
     par_tp_linear up, head;
@@ -94,16 +94,16 @@ static int block(par_comm *w, par_tp *tp, float *room) { // every layer of par_t
     if (!SAID(par_tp_linear_open(tp, &up)) || !SAID(par_tp_linear_open(tp, &head)) ||
         !SAID(par_tp_norm_open(tp, &norm)) || !SAID(par_tp_embedding_open(tp, &e)))
         return 0;
-    up.weight.data = room, up.bias.data = room + 200,
-    head.weight.data = norm.weight.data = e.weight.data = room;
-    e.position_weight.data = room;
+    up.weight.data = memory, up.bias.data = memory + 200,
+    head.weight.data = norm.weight.data = e.weight.data = memory;
+    e.position_weight.data = memory;
     up.weight.grad = up.bias.grad = head.weight.grad = norm.weight.grad = e.weight.grad =
-        e.position_weight.grad = room + 512;
-    par_tp_matrix x = {room + 1024, 0, 0, PAR_TP_REPLICATED}, y = x, qkv = x, att = x, logits = x, d = x,
+        e.position_weight.grad = memory + 512;
+    par_tp_matrix x = {memory + 1024, 0, 0, PAR_TP_REPLICATED}, y = x, qkv = x, att = x, logits = x, d = x,
                   dd = x;
-    y.data = room + 2048, qkv.data = room + 3072, att.data = room + 4096, logits.data = room + 5120;
-    d.data = room + 6144, dd.data = room + 7168;
-    float *stats = room + 8192, *lse = room + 8300;
+    y.data = memory + 2048, qkv.data = memory + 3072, att.data = memory + 4096, logits.data = memory + 5120;
+    d.data = memory + 6144, dd.data = memory + 7168;
+    float *stats = memory + 8192, *lse = memory + 8300;
     return SAID(par_tp_init(tp, &up.weight, 1, 1)) &&
            SAID(par_tp_embedding_forward(tp, &e, &tokens, ids, &x)) &&
            SAID(par_tp_norm_forward(tp, &norm, &x, stats, &y)) &&
@@ -124,12 +124,12 @@ static int block(par_comm *w, par_tp *tp, float *room) { // every layer of par_t
 static void layers_of(par_comm *w, int bf16) {
     par_tp_desc d;
     par_tp *tp = NULL;
-    float *room = (float *)calloc(10000, sizeof *room);
+    float *memory = (float *)calloc(10000, sizeof *memory);
     memset(&d, 0, sizeof d);
     d.tp = w, d.dtype = bf16 ? PAR_BF16 : PAR_F32;
-    if (SAID(par_tp_open(&d, &tp))) block(w, tp, room);
+    if (SAID(par_tp_open(&d, &tp))) block(w, tp, memory);
     SAID(par_tp_close(tp));
-    free(room);
+    free(memory);
 }
 static void layers(par_comm *w) { layers_of(w, 0); }
 static void layers_bf16(par_comm *w) { layers_of(w, 1); }

@@ -217,10 +217,10 @@ static void no_descriptors(int e) {
     par__tcp_poll_listeners(&w, par__now() + 60);
     CHECK(t.accept_error == 0 && t.pending_count == 1 && is_open(waits[0]));
     for (int i = 0; i < 3; i++) {
-        const double begun = par__now();
+        const double start = par__now();
         accept_calls = 0;
-        par__tcp_poll_listeners(&w, begun + 60);
-        CHECK(accept_calls == 1 && par__now() - begun > 0.009);
+        par__tcp_poll_listeners(&w, start + 60);
+        CHECK(accept_calls == 1 && par__now() - start > 0.009);
         CHECK(t.accept_error == 0 && t.pending_count == 1 && is_open(waits[0]));
     }
     pending[0].deadline = par__now() + PAR__TCP_HANDSHAKE_SECONDS - 1.001; // or a little longer ago

@@ -1073,13 +1073,13 @@ static void offloaded(par_comm *w) {
         const par__operation *head = request.operation;
         CHECK_OK(w, par_broadcast(mine, rest, 1, PAR_F32, 0, c));
         CHECK(w, par_broadcast(mine, rest, 1, PAR_F32, 99, c) == PAR_ERR_ARGUMENT && says(w, "root=99"));
-        __atomic_store_n(&test_shared->words.begun, 1, __ATOMIC_RELAXED);
+        __atomic_store_n(&test_shared->words.issued, 1, __ATOMIC_RELAXED);
         while (getenv("PAR_PROGRESS") && __atomic_load_n(&head->state, __ATOMIC_RELAXED) != PAR__DONE)
             usleep(100);
         CHECK_OK(w, par_wait(&request));
         CHECK(w, got[0] == 7 && got[1] == 8 && *rest == 3);
     } else if (par_rank(w) == 1) {
-        while (!__atomic_load_n(&test_shared->words.begun, __ATOMIC_RELAXED)) usleep(100);
+        while (!__atomic_load_n(&test_shared->words.issued, __ATOMIC_RELAXED)) usleep(100);
         got[0] = 7, got[1] = 8;
         CHECK_OK(w, par_send(&got[0], 1, PAR_F32, 0, w));
         CHECK_OK(w, par_send(&got[1], 1, PAR_F32, 0, w));
@@ -1275,12 +1275,12 @@ static void killed(par_comm *w, int in_the_middle) {
             par_request q;
             static float x[100000];
             par_all_reduce_begin(x, x, 100000, PAR_F32, PAR_SUM, w, &q);
-            __atomic_store_n(&words->begun, 1, __ATOMIC_SEQ_CST);
+            __atomic_store_n(&words->issued, 1, __ATOMIC_SEQ_CST);
         }
         test_wait_for(words, victim);
         raise(SIGKILL);
     }
-    while (in_the_middle && !__atomic_load_n(&words->begun, __ATOMIC_SEQ_CST)) usleep(100);
+    while (in_the_middle && !__atomic_load_n(&words->issued, __ATOMIC_SEQ_CST)) usleep(100);
     test_arrive(words);
     const double start = test_now();
     r = big_sum(w);

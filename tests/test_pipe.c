@@ -268,9 +268,9 @@ static void large(par_comm *w) { // 64 ranks x 512 microbatches soon; thousands 
     double best = 1e9;
     CHECK_OK(w, par_pipe_schedule_open(&d, &s));
     for (int i = 0; i < 2; i++) {
-        const double begun = test_now();
+        const double start = test_now();
         CHECK_OK(w, par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
-        best = fmin(best, test_now() - begun);
+        best = fmin(best, test_now() - start);
         par_pipe_timeline_close(&t);
     }
     CHECK(w, best < 30); // it takes 20 ms
@@ -326,7 +326,7 @@ static void searched(par_comm *w) {
 static void cuts(par_comm *w) { // against all partitions
     for (int i = 0; i < 200; i++) {
         const int n = 1 + i % 7, k = 1 + i % 5;
-        double cost[8], best = 1e9, most = 0;
+        double cost[8], best = 1e9, max = 0;
         int first[8];
         for (int j = 0; j < n; j++) cost[j] = 1 + floor(9 * (double)par_uniform(5, (uint64_t)i, (uint64_t)j));
         for (int mask = 0; mask < 1 << (n - 1); mask++) {
@@ -344,9 +344,9 @@ static void cuts(par_comm *w) { // against all partitions
             double sum = 0;
             CHECK(w, first[j] <= first[j + 1] && (n < k || first[j] < first[j + 1]));
             for (int l = first[j]; l < first[j + 1]; l++) sum += cost[l];
-            most = fmax(most, sum);
+            max = fmax(max, sum);
         }
-        CHECK(w, close_to(most, best, 1e-9));
+        CHECK(w, close_to(max, best, 1e-9));
     }
 }
 

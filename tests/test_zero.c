@@ -45,7 +45,7 @@ static void file_step(void) {
 
 // ---- a model: its gradients depend on the microbatch and on the weights -----------------------------------
 
-enum { TENSORS = 10, UNITS = 4, STEPS = 8, MOST = 4096 };
+enum { TENSORS = 10, UNITS = 4, STEPS = 8, CAPACITY = 4096 };
 static const struct {
     size_t shape[2];
     int unit, group, frozen, use_adamw;
@@ -110,7 +110,7 @@ static void unit_backward(par_comm *w, run *r, int unit, uint64_t batch) {
     const par_dtype grad_type = r->desc.grad_dtype ? r->desc.grad_dtype : PAR_F32;
     const float scale = par_zero_loss_scale(r->z);
     const uint64_t step = par_zero_steps(r->z);
-    static __thread float value[MOST], sum[MOST];
+    static __thread float value[CAPACITY], sum[CAPACITY];
     CHECK_OK(w, par_zero_backward_begin(r->z, unit));
     if (unit == 2 && !r->all) { // its gradients stay zeros
         CHECK_OK(w, par_zero_backward_end(r->z, unit));
@@ -270,22 +270,22 @@ static void reference_step(reference *f, const run *r, int batches, double lr_fa
     f->step++;
 }
 static void expect_weights(par_comm *w, run *r, const reference *f, double tolerance, const char *what) {
-    static __thread float got[MOST];
+    static __thread float got[CAPACITY];
     for (int t = 0; t < TENSORS; t++) {
-        double error = 0, most = 1e-3;
+        double error = 0, largest = 1e-3;
         for (int ema = 0; ema <= (r->desc.ema > 0 && !shapes[t].frozen); ema++) {
             const double *want = ema ? f->ema[t] : f->w[t];
             CHECK_OK(w, par_zero_read(r->z, t, ema ? PAR_ZERO_EMA : PAR_ZERO_VALUE, got));
             for (size_t i = 0; i < count_of(t); i++) {
-                error = fmax(error, fabs((double)got[i] - want[i])), most = fmax(most, fabs(want[i]));
+                error = fmax(error, fabs((double)got[i] - want[i])), largest = fmax(largest, fabs(want[i]));
                 if (!isfinite(got[i])) error = INFINITY;
             }
         }
         char why[200];
         snprintf(why, sizeof why, "%s: tensor %d after %d steps is off by %g of %g", what, t, f->step, error,
-                 most);
+                 largest);
         __atomic_add_fetch(&test_shared->checks, 1, __ATOMIC_RELAXED);
-        if (!(error <= tolerance * most)) test_fail(__FILE__, __LINE__, par_rank(w), "weights", why);
+        if (!(error <= tolerance * largest)) test_fail(__FILE__, __LINE__, par_rank(w), "weights", why);
     }
 }
 
@@ -362,12 +362,12 @@ static void precisions(par_comm *w) { // 16-bit weights with f32 masters; gradie
 
 // Weights after some steps, all tensors one after the other. In r: what was planned, and allocated.
 static float *weights_after(par_comm *w, run *r, int steps) {
-    float *all = (float *)calloc(TENSORS * MOST, sizeof *all);
+    float *all = (float *)calloc(TENSORS * CAPACITY, sizeof *all);
     open_run(w, r);
     CHECK_OK(w, par_zero_plan_of(r->z, &r->plan));
     r->real = par_zero_allocated(r->z);
     for (int step = 0; step < steps; step++) one_step(w, r, 1);
-    for (int t = 0; t < TENSORS; t++) CHECK_OK(w, par_zero_read(r->z, t, PAR_ZERO_VALUE, all + t * MOST));
+    for (int t = 0; t < TENSORS; t++) CHECK_OK(w, par_zero_read(r->z, t, PAR_ZERO_VALUE, all + t * CAPACITY));
     CHECK_OK(w, par_zero_close(r->z));
     return all;
 }
@@ -404,7 +404,7 @@ static void canonical(par_comm *w) { // one rank alone, and any number in any st
                 snprintf(why, sizeof why, "%s, kind %d, bf16 %d",
                          par_zero_optimizer_name((par_zero_optimizer)o), kind, half);
                 __atomic_add_fetch(&test_shared->checks, 1, __ATOMIC_RELAXED);
-                if (memcmp(want, got, TENSORS * MOST * sizeof *got))
+                if (memcmp(want, got, TENSORS * CAPACITY * sizeof *got))
                     test_fail(__FILE__, __LINE__, par_rank(w), "the same bits", why);
                 free(got);
             }
@@ -536,7 +536,7 @@ static void pool_case(par_comm *w, const int *sizes, int units, int max_gathered
         for (int i = units - k; i < units; i++) CHECK_OK(w, par_zero_backward_end(z, (first + i) % units));
     }
     for (int i = 0; i < units; i++) {
-        static __thread float g[4 * MOST];
+        static __thread float g[4 * CAPACITY];
         CHECK_OK(w, par_zero_read(z, i, PAR_ZERO_GRADIENT, g));
         for (size_t j = 0; j < (size_t)sizes[i] * grain; j++)
             CHECK(w, g[j] == (float)((i + 1) * units * par_size(w)));
@@ -651,21 +651,21 @@ static void no_allocation(par_comm *w) { // in a step, once everything has been 
 
 // ---- offloading -------------------------------------------------------------------------------------------
 
-static void scratch_dir_in(par_comm *w, const char *base, char *path, size_t room) { // made by rank 0
+static void scratch_dir_in(par_comm *w, const char *base, char *path, size_t capacity) { // made by rank 0
     const int root = par_rank(w) == 0;
-    memset(path, 0, room);
+    memset(path, 0, capacity);
     if (root) {
-        snprintf(path, room, "%s/par_test.XXXXXX", base ? base : "/tmp");
+        snprintf(path, capacity, "%s/par_test.XXXXXX", base ? base : "/tmp");
         CHECK(w, mkdtemp(path) != NULL);
     }
-    CHECK_OK(w, par_broadcast(path, path, room, PAR_U8, 0, w));
+    CHECK_OK(w, par_broadcast(path, path, capacity, PAR_U8, 0, w));
 }
-static void scratch_dir(par_comm *w, char *path, size_t room) { // the same on all ranks
-    scratch_dir_in(w, getenv("TMPDIR"), path, room);
+static void scratch_dir(par_comm *w, char *path, size_t capacity) { // the same on all ranks
+    scratch_dir_in(w, getenv("TMPDIR"), path, capacity);
 }
 // Where no disk is waited for, which tests that save hundreds of times would do for most of their time.
-static void scratch_memory(par_comm *w, char *path, size_t room) {
-    scratch_dir_in(w, access("/dev/shm", W_OK) ? NULL : "/dev/shm", path, room);
+static void scratch_memory(par_comm *w, char *path, size_t capacity) {
+    scratch_dir_in(w, access("/dev/shm", W_OK) ? NULL : "/dev/shm", path, capacity);
 }
 static int files_in(const char *path) {
     DIR *d = opendir(path);
@@ -692,7 +692,7 @@ offload(par_comm *w) { // the same bits, wherever the states are; bytes as plann
                 r.desc.offload_states = file ? where : "host";
                 r.desc.offload_parameters = kind == 3 ? r.desc.offload_states : NULL;
                 float *got = weights_after(w, &r, 4);
-                CHECK(w, !memcmp(got, want, TENSORS * MOST * sizeof *got));
+                CHECK(w, !memcmp(got, want, TENSORS * CAPACITY * sizeof *got));
                 free(got);
                 CHECK(w, r.plan.parameter_bytes == r.real.parameter_bytes);
                 CHECK(w, r.plan.state_bytes == 0 && r.real.state_bytes == 0);
@@ -791,14 +791,15 @@ static par_zero_checkpoint files_of(par_comm *w, const char *dir) {
     return f;
 }
 // All weights (and averages) after some more steps, with the norm of each step behind them.
-enum { TRAIL = 2 * TENSORS * MOST + 32 };
+enum { TRAIL = 2 * TENSORS * CAPACITY + 32 };
 static float *go_on(par_comm *w, run *r, int steps) {
     float *all = (float *)calloc(TRAIL, sizeof *all);
     for (int i = 0; i < steps; i++)
-        one_step(w, r, 1), all[2 * TENSORS * MOST + i] = (float)r->report.grad_norm;
+        one_step(w, r, 1), all[2 * TENSORS * CAPACITY + i] = (float)r->report.grad_norm;
     for (int t = 0; t < TENSORS; t++) {
-        CHECK_OK(w, par_zero_read(r->z, t, PAR_ZERO_VALUE, all + t * MOST));
-        if (r->desc.ema > 0) CHECK_OK(w, par_zero_read(r->z, t, PAR_ZERO_EMA, all + (TENSORS + t) * MOST));
+        CHECK_OK(w, par_zero_read(r->z, t, PAR_ZERO_VALUE, all + t * CAPACITY));
+        if (r->desc.ema > 0)
+            CHECK_OK(w, par_zero_read(r->z, t, PAR_ZERO_EMA, all + (TENSORS + t) * CAPACITY));
     }
     CHECK_OK(w, par_zero_close(r->z));
     return all;
@@ -891,7 +892,7 @@ static void precision_changes(par_comm *w) { // and weights without states
     scratch_dir(w, dir, sizeof dir);
     run r = plain_run(w, 3, PAR_ZERO_ADAMW), q = plain_run(w, 1, PAR_ZERO_LION);
     par_zero_checkpoint f = files_of(w, dir);
-    float a[MOST], b[MOST];
+    float a[CAPACITY], b[CAPACITY];
     r.desc.param_dtype = PAR_BF16, f.weights_only = 1;
     open_run(w, &r), open_run(w, &q);
     one_step(w, &r, 1);
@@ -1055,13 +1056,13 @@ static void tensor_parallel(par_comm *w) { // parts of tensors become whole ones
 // A file written in pieces is that of par_zero_safetensors_write, and its parts become a tensor again.
 enum { PARTS_M = 5, PARTS_N = 1030, PARTS = PARTS_N * PARTS_M };
 static int same_file(const char *a, const char *b) {
-    static const size_t most = 100000;
-    char *text[2] = {(char *)calloc(2, most), NULL};
+    static const size_t capacity = 100000;
+    char *text[2] = {(char *)calloc(2, capacity), NULL};
     size_t bytes[2];
-    text[1] = text[0] + most;
+    text[1] = text[0] + capacity;
     for (int i = 0; i < 2; i++) {
         FILE *f = fopen(i ? b : a, "rb");
-        bytes[i] = f ? fread(text[i], 1, most, f) : 0;
+        bytes[i] = f ? fread(text[i], 1, capacity, f) : 0;
         if (f) fclose(f);
     }
     const int same = bytes[0] > 2 * PARTS && bytes[0] == bytes[1] && !memcmp(text[0], text[1], bytes[0]);
@@ -1405,7 +1406,7 @@ static void full(par_comm *w) { // the disk: an error on all ranks, and the prev
     scratch_dir(w, dir, sizeof dir);
     par_zero_checkpoint f = files_of(w, dir);
     run r = plain_run(w, 1, PAR_ZERO_ADAMW);
-    float want[MOST], got[MOST];
+    float want[CAPACITY], got[CAPACITY];
     open_run(w, &r);
     one_step(w, &r, 1);
     CHECK_OK(w, par_zero_save(r.z, &f));
@@ -1482,7 +1483,7 @@ static void save_for_ever(const char *dir, int stage, int who, long step, int al
 static void kills(par_comm *w) {
     enum { KILLS = TEST_FEWER ? 30 : 100 };
     char dir[256], byte;
-    float got[MOST];
+    float got[CAPACITY];
     uint64_t least = 0, saves = 0;
     scratch_memory(w, dir, sizeof dir);
     par_zero_checkpoint f = files_of(w, dir);
@@ -1538,9 +1539,9 @@ static void blocks(par_comm *w) { // of each code: errors within half a step, al
             CHECK_OK(w, k->quantize(k, code, N, x, PAR_F32, packed));
             CHECK_OK(w, k->dequantize(k, code, N, packed, y, PAR_F32));
             for (int b = 0; b < N; b += 32) {
-                float most = 0;
-                for (int i = b; i < b + 32; i++) most = fmaxf(most, fabsf(x[i]));
-                const float top = most * (1 + 1.0f / 128); // the scale is rounded up
+                float largest = 0;
+                for (int i = b; i < b + 32; i++) largest = fmaxf(largest, fabsf(x[i]));
+                const float top = largest * (1 + 1.0f / 128); // the scale is rounded up
                 for (int i = b; i < b + 32; i++) { // half a step: of the whole block, or of a float's size
                     const float size_of = fmaxf(fabsf(x[i]), top / 16384);
                     const float half = c < 2 ? top / (float)(c ? 254 : 14) : size_of / (c == 2 ? 16 : 8);
@@ -1589,17 +1590,17 @@ quantized(par_comm *w) { // the same bits on any number of ranks, close to what 
             r = one;
             r.desc.comm = w, r.desc.microbatches = C / n;
             float *best = weights_after(w, &exact, 5), *want = weights_after(w, &one, 5);
-            float *got = weights_after(w, &r, 5), *begun = weights_after(w, &exact, 0);
-            CHECK(w, !memcmp(want, got, TENSORS * MOST * sizeof *got));
+            float *got = weights_after(w, &r, 5), *initial = weights_after(w, &exact, 0);
+            CHECK(w, !memcmp(want, got, TENSORS * CAPACITY * sizeof *got));
             const double bound[4] = {0.15, 0.01, 0.05, 0.1};
             double moved = 0, error = 0;
-            for (int i = 0; i < TENSORS * MOST; i++) {
-                const double x = (double)(best[i] - begun[i]), e = (double)(got[i] - best[i]);
+            for (int i = 0; i < TENSORS * CAPACITY; i++) {
+                const double x = (double)(best[i] - initial[i]), e = (double)(got[i] - best[i]);
                 moved += x * x, error += e * e;
             }
             CHECK(w, error > 0 && sqrt(error / moved) < bound[c]); // of the way that weights went
             CHECK(w, r.plan.buffer_bytes == r.real.buffer_bytes);
-            free(best), free(want), free(got), free(begun);
+            free(best), free(want), free(got), free(initial);
             open_run(w, &r);
             one_step(w, &r, 1);
             for (int u = 0; u < UNITS; u++) CHECK_OK(w, par_wait(&r.z->units[u].param_gather));
@@ -1623,7 +1624,7 @@ static void overflow(par_comm *w) { // one rank's gradient is not finite: skippe
         const int stage = kind < 4 ? kind : kind - 2;
         run r = plain_run(w, stage, PAR_ZERO_ADAMW);
         r.desc.quantize_gradients = kind < 4 ? 0 : kind == 4 ? 8 : 4;
-        float before[MOST], after[MOST];
+        float before[CAPACITY], after[CAPACITY];
         r.desc.param_dtype = r.desc.grad_dtype = PAR_F16, r.desc.loss_scale = 256,
         r.desc.loss_scale_window = 2;
         open_run(w, &r);
@@ -1664,7 +1665,7 @@ static void rounding(par_comm *w) { // at random to bf16: right on average, and 
     CHECK(w, fabs(sum / (N * TIMES) - 0.3) < 0.005);
     for (int stage = 0; stage < 4; stage++) {
         run r = plain_run(w, stage, PAR_ZERO_ADAMW);
-        uint16_t mine[MOST], first[MOST];
+        uint16_t mine[CAPACITY], first[CAPACITY];
         r.desc.param_dtype = PAR_BF16, r.desc.stochastic_rounding = 1;
         open_run(w, &r);
         for (int i = 0; i < 3; i++) one_step(w, &r, 1);
@@ -1870,7 +1871,7 @@ static void mistakes(par_comm *w) {
     CHECK(w, par_zero_open(&r.desc, &z) == PAR_ERR_ARGUMENT && says(w, "parameter_server"));
 }
 static void few_passes(par_comm *w) { // fewer than microbatches, of any unit with gradients: no step is taken
-    float g[MOST], before[MOST], after[MOST];
+    float g[CAPACITY], before[CAPACITY], after[CAPACITY];
     for (int stage = 0; stage < 4; stage++) {
         run r = plain_run(w, stage, PAR_ZERO_ADAMW);
         r.desc.microbatches = 3;
@@ -2001,17 +2002,17 @@ static void bad_tensors(par_comm *w) { // are errors when they are added, and ag
     CHECK_OK(w, par_close(inner));
     CHECK_OK(w, par_close(outer));
 }
-static void said_so(const char *text, char *said, size_t room) { // what goes to stderr without a comm
+static void said_so(const char *text, char *said, size_t capacity) { // what goes to stderr without a comm
     par_zero_desc d;
     par_zero *z;
     int ends[2];
-    memset(&d, 0, sizeof d), memset(said, 0, room);
+    memset(&d, 0, sizeof d), memset(said, 0, capacity);
     const int saved = dup(2);
     if (pipe(ends) || saved < 0) return;
     dup2(ends[1], 2);
     const par_result r = par_zero_open(&d, &z);
     dup2(saved, 2), close(ends[1]), close(saved);
-    if (r != PAR_ERR_ARGUMENT || read(ends[0], said, room - 1) < (ssize_t)strlen(text)) said[0] = 0;
+    if (r != PAR_ERR_ARGUMENT || read(ends[0], said, capacity - 1) < (ssize_t)strlen(text)) said[0] = 0;
     close(ends[0]);
 }
 static void without_comm(par_comm *w) { // what is wrong is said

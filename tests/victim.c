@@ -4,15 +4,15 @@
 #include "par.h"
 #include <fcntl.h>
 #include <stdlib.h>
-enum { MOST = 100000 };
-static float x[MOST], y[MOST];
+enum { CAPACITY = 100000 };
+static float x[CAPACITY], y[CAPACITY];
 int main(void) {
     par_comm *w;
     if (par_open(NULL, &w)) return 1;
     const int n = par_size(w), r = par_rank(w);
     fprintf(stderr, "open\n");
     for (const char *go = getenv("GO"); go && access(go, F_OK);) usleep(5000);
-    const size_t counts[3] = {1, 1000, MOST};
+    const size_t counts[3] = {1, 1000, CAPACITY};
     for (int round = 0; round < 12; round++) {
         const size_t count = counts[round % 3];
         for (size_t i = 0; i < count; i++) x[i] = (float)(r + 1 + round), y[i] = 0;
