@@ -29,15 +29,21 @@ typedef struct settings {
 typedef struct kind_info {
     const char *name;
     par_kind kind;
-    int per_rank_blocks; // the size is that of n blocks of count elements
-    int vs_mpi;
+    int in_place;              // whether the benchmark times it in place, too
+    double fixed, per_rank;    // bytes to load and store at least / size: fixed + per_rank n
+    double through, exchanged; // busbw / algbw, as in nccl-tests: through + exchanged (n - 1) / n
 } kind_info;
 static const kind_info kinds[] = {
-    {"all_reduce", PAR_KIND_ALL_REDUCE, 0, 1}, {"reduce_scatter", PAR_KIND_REDUCE_SCATTER, 1, 1},
-    {"all_gather", PAR_KIND_ALL_GATHER, 1, 1}, {"broadcast", PAR_KIND_BROADCAST, 0, 1},
-    {"reduce", PAR_KIND_REDUCE, 0, 1},         {"gather", PAR_KIND_GATHER, 1, 1},
-    {"scatter", PAR_KIND_SCATTER, 1, 1},       {"all_to_all", PAR_KIND_ALL_TO_ALL, 1, 1},
-    {"sendrecv", PAR_KIND_SEND, 0, 1},         {"barrier", PAR_KIND_BARRIER, 0, 1},
+    {"all_reduce", PAR_KIND_ALL_REDUCE, 1, 0, 2, 0, 2},
+    {"reduce_scatter", PAR_KIND_REDUCE_SCATTER, 1, 1, 1, 0, 1},
+    {"all_gather", PAR_KIND_ALL_GATHER, 1, 1, 1, 0, 1},
+    {"broadcast", PAR_KIND_BROADCAST, 1, 1, 1, 1, 0},
+    {"reduce", PAR_KIND_REDUCE, 1, 1, 1, 1, 0},
+    {"gather", PAR_KIND_GATHER, 1, 2, 0, 0, 1},
+    {"scatter", PAR_KIND_SCATTER, 1, 2, 0, 0, 1},
+    {"all_to_all", PAR_KIND_ALL_TO_ALL, 0, 0, 2, 0, 1},
+    {"sendrecv", PAR_KIND_SEND, 0, 0, 2, 1, 0},
+    {"barrier", PAR_KIND_BARRIER, 0, 1, 1, 1, 0},
 };
 enum { KINDS = (int)(sizeof kinds / sizeof kinds[0]), CANARY = 256 };
 
@@ -69,6 +75,14 @@ static void die(bench *b, const char *text) {
 }
 static void must(bench *b, par_result r) {
     if (r != PAR_OK) die(b, par_last_error(b->world));
+}
+
+static int reduces(const kind_info *k) { return (par_kind_traits_of(k->kind)->takes & PAR_TAKES_OP) != 0; }
+static int scatters(const kind_info *k) { return (par_kind_traits_of(k->kind)->send & PAR_SIDE_ALL) != 0; }
+static int gathers(const kind_info *k) { return (par_kind_traits_of(k->kind)->recv & PAR_SIDE_ALL) != 0; }
+static size_t blocks(const bench *b,
+                     const kind_info *k) { // of count elements, in the array that the size is of
+    return scatters(k) || gathers(k) ? (size_t)b->n : 1;
 }
 
 // ---- data: element i of rank r in iteration t is (i + 3r + t) mod 8 ---------------------------------------
@@ -107,44 +121,33 @@ static void expected_sum(const bench *b, size_t i, int t, void *want) {
     }
     par_cast(want, b->dtype, &acc, PAR_F64, 1);
 }
-static size_t check_canary(const bench *b, size_t used) { // bytes written beyond the result
+// The number of wrong elements of the result, plus the bytes that were written from `end` on, where the
+// array's canary is.
+static size_t check(const bench *b, const kind_info *k, size_t count, int t, unsigned char *result,
+                    unsigned char *end) {
+    const int me = b->rank, several = gathers(k);
+    const size_t e = b->element_bytes, skip = scatters(k) ? (size_t)me * count : 0;
     size_t wrong = 0;
-    for (size_t i = 0; i < CANARY; i++) wrong += b->recv[used + i] != 0xFF;
-    return wrong;
-}
-static size_t check(const bench *b, const kind_info *k, size_t count, int t) {
-    const unsigned char *recv = b->recv;
-    const int root = b->o.root, me = b->rank,
-              sums = k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE ||
-                     k->kind == PAR_KIND_REDUCE_SCATTER;
-    const int gathers = k->kind == PAR_KIND_ALL_GATHER || k->kind == PAR_KIND_GATHER,
-              all = k->kind == PAR_KIND_ALL_TO_ALL;
-    const size_t total = gathers || all ? count * (size_t)b->n : count;
-    size_t wrong = 0;
-    if (k->kind == PAR_KIND_BARRIER ||
-        ((k->kind == PAR_KIND_REDUCE || k->kind == PAR_KIND_GATHER) && me != root))
+    if (k->kind == PAR_KIND_BARRIER || (par_kind_traits_of(k->kind)->recv & PAR_SIDE_ROOT && me != b->o.root))
         return 0;
 #if defined(BENCH_WRONG) // so that tests see that this is seen: the first byte, the last, and one behind it
-    b->recv[0] ^= 1, b->recv[total * b->element_bytes - 1] ^= 1, b->recv[total * b->element_bytes] ^= 1;
+    result[0] ^= 1, result[(several ? (size_t)b->n : 1) * count * e - 1] ^= 1, *end ^= 1;
 #endif
     unsigned char want[8][8];
-    for (int r = 0; r < (gathers || all ? b->n : 1); r++) // each block has 8 different values
-        for (size_t i = 0; i < (gathers || all ? count : total); i++) {
-            const size_t skip = k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_SCATTER || all
-                                    ? (size_t)me * count
-                                    : 0;
-            const int from = gathers || all ? r : k->kind == PAR_KIND_SEND ? (me + b->n - 1) % b->n : root;
+    for (int r = 0; r < (several ? b->n : 1); r++) // each block has 8 different values
+        for (size_t i = 0; i < count; i++) {
+            const int from = several ? r : k->kind == PAR_KIND_SEND ? (me + b->n - 1) % b->n : b->o.root;
             if (i < 8) {
                 const float v = base_value(b, skip + i, from, t);
-                if (sums)
+                if (reduces(k))
                     expected_sum(b, skip + i, t, want[i]);
                 else
                     par_cast(want[i], b->dtype, &v, PAR_F32, 1);
             }
-            wrong +=
-                memcmp(recv + ((size_t)r * count + i) * b->element_bytes, want[i & 7], b->element_bytes) != 0;
+            wrong += memcmp(result + ((size_t)r * count + i) * e, want[i & 7], e) != 0;
         }
-    return wrong + check_canary(b, total * b->element_bytes);
+    for (size_t i = 0; i < CANARY; i++) wrong += end[i] != 0xFF;
+    return wrong;
 }
 
 // ---- the operations ---------------------------------------------------------------------------------------
@@ -245,22 +248,6 @@ typedef struct row {
     double net_bytes; // sent between nodes by one call, all ranks together
 } row;
 
-static int starts_in_place(const bench *b, const kind_info *k, size_t block, unsigned char **send,
-                           unsigned char **recv) {
-    const size_t mine = (size_t)b->rank * block;
-    *send = b->send, *recv = b->send;
-    switch (k->kind) {
-    case PAR_KIND_ALL_REDUCE:
-    case PAR_KIND_BROADCAST:
-    case PAR_KIND_REDUCE: return 1;
-    case PAR_KIND_REDUCE_SCATTER:
-    case PAR_KIND_SCATTER: *recv = b->send + mine; return 1;
-    case PAR_KIND_ALL_GATHER:
-    case PAR_KIND_GATHER: *send = b->send + mine; return 1;
-    default: return 0;
-    }
-}
-
 static void flush(void *memory, size_t bytes) { // out of all caches
 #if defined(__x86_64__)
     for (size_t at = 0; at < bytes; at += 64) __builtin_ia32_clflush((char *)memory + at);
@@ -343,41 +330,40 @@ static double time_once(bench *b, const kind_info *k, const void *send, void *re
 }
 
 // The kit's call and MPI's alternate, and start with the same data and caches. The root's broadcast is in
-// place, because MPI has no other.
-static row measure(bench *b, const kind_info *k, size_t count, int iterations) {
-    const int blocks = k->per_rank_blocks, vs = b->o.vs != NULL,
-              in_send = blocks && k->kind != PAR_KIND_ALL_GATHER && k->kind != PAR_KIND_GATHER;
-    const size_t send_count = in_send ? count * (size_t)b->n : count, block = count * b->element_bytes;
-    const size_t used_bytes = block * (size_t)(blocks ? b->n : 1) + CANARY; // at most, of recv
-    const int bcast_root = k->kind == PAR_KIND_BROADCAST && b->rank == b->o.root;
-    unsigned char *send, *recv, *from = bcast_root ? b->recv : b->send;
-    row r;
-    memset(&r, 0, sizeof r);
-    b->used_bytes = used_bytes;
-    const uint64_t net = par_ledger_get(b->world, k->kind).net_bytes;
+// place, because MPI has no other. In place, both arrays are b->send, or one is this rank's block of it.
+static void measure_calls(bench *b, const kind_info *k, size_t count, int iterations, int in_place, row *r) {
+    const int vs = b->o.vs != NULL, broadcast_root = k->kind == PAR_KIND_BROADCAST && b->rank == b->o.root;
+    const size_t block = count * b->element_bytes, bytes = block * blocks(b, k),
+                 mine = (size_t)b->rank * block, send_count = scatters(k) ? count * (size_t)b->n : count;
+    unsigned char *array = in_place ? b->send : b->recv, *recv = array, *send = b->send;
+    if (in_place && scatters(k)) recv += mine;
+    if (in_place && gathers(k)) send += mine;
+    if (!in_place && broadcast_root) send = b->recv;
+    unsigned char *end = in_place || gathers(k) ? array + bytes : array + block;
+    // Further reductions in place would reduce the result of the one before.
+    const int checks = b->o.check && (b->o.inner == 1 || !in_place || !reduces(k));
+    b->used_bytes = bytes + CANARY;
     for (int i = -b->o.warmup; i < iterations; i++)
         for (int mpi = 0; mpi <= vs; mpi++) {
-            memset(b->recv, 0xFF, used_bytes);
-            fill(b, from, send_count, b->rank, i + b->o.warmup);
-            const double t = time_once(b, k, from, b->recv, count, mpi, 0);
+            memset(array, 0xFF, b->used_bytes);
+            fill(b, send, send_count, b->rank, i + b->o.warmup);
+            const double t = time_once(b, k, send, recv, count, mpi, in_place);
             if (i >= 0) (mpi ? b->vs_times : b->times)[i] = t;
-            if (b->o.check && !mpi) r.wrong += check(b, k, count, i + b->o.warmup);
+            if (checks && !mpi) r->wrong += check(b, k, count, i + b->o.warmup, recv, end);
         }
+    timing *ours = in_place ? &r->in_place : &r->ours, *theirs = in_place ? &r->vs_in_place : &r->vs;
+    *ours = summarize(b, b->times, iterations);
+    if (vs) *theirs = summarize(b, b->vs_times, iterations);
+}
+static row measure(bench *b, const kind_info *k, size_t count, int iterations) {
+    row r;
+    memset(&r, 0, sizeof r);
+    const uint64_t net = par_ledger_get(b->world, k->kind).net_bytes;
+    measure_calls(b, k, count, iterations, 0, &r);
     r.net_bytes = (double)(par_ledger_get(b->world, k->kind).net_bytes - net) /
                   (double)((iterations + b->o.warmup) * b->o.inner);
     must(b, par_all_reduce(&r.net_bytes, &r.net_bytes, 1, PAR_F64, PAR_SUM, b->world));
-    r.ours = summarize(b, b->times, iterations);
-    if (vs) r.vs = summarize(b, b->vs_times, iterations);
-    if (b->o.in_place && starts_in_place(b, k, block, &send, &recv)) {
-        for (int i = -b->o.warmup; i < iterations; i++)
-            for (int mpi = 0; mpi <= vs; mpi++) {
-                fill(b, b->send, send_count, b->rank, i + b->o.warmup);
-                const double t = time_once(b, k, send, recv, count, mpi, 1);
-                if (i >= 0) (mpi ? b->vs_times : b->times)[i] = t;
-            }
-        r.in_place = summarize(b, b->times, iterations);
-        if (vs) r.vs_in_place = summarize(b, b->vs_times, iterations);
-    }
+    if (b->o.in_place && k->in_place) measure_calls(b, k, count, iterations, 1, &r);
     uint64_t wrong = r.wrong;
     must(b, par_all_reduce(&wrong, &wrong, 1, PAR_U64, PAR_SUM, b->world));
     r.wrong = (size_t)wrong;
@@ -417,40 +403,12 @@ static double measure_roofline(bench *b) { // on shared pages, or in the device'
     return best;
 }
 
-// The bytes that the machine must load and store at least, divided by the size; and busbw / algbw, as in
-// nccl-tests.
-static double least_bytes(const bench *b, par_kind k) {
-    const double n = b->n;
-    switch (k) {
-    case PAR_KIND_ALL_REDUCE:
-    case PAR_KIND_SEND:
-    case PAR_KIND_ALL_TO_ALL: return 2 * n;
-    case PAR_KIND_GATHER:
-    case PAR_KIND_SCATTER: return 2;
-    default: return n + 1;
-    }
-}
-static double bus_factor(const bench *b, par_kind k) {
-    const double n = b->n;
-    switch (k) {
-    case PAR_KIND_ALL_REDUCE: return 2 * (n - 1) / n;
-    case PAR_KIND_BROADCAST:
-    case PAR_KIND_REDUCE:
-    case PAR_KIND_SEND:
-    case PAR_KIND_BARRIER: return 1;
-    default: return (n - 1) / n;
-    }
-}
-
 static void print_row(const bench *b, const kind_info *k, size_t bytes, size_t count, const row *r) {
     const double alg = r->ours.median > 0 ? (double)bytes / r->ours.median * 1e-9 : 0,
-                 bus = alg * bus_factor(b, k->kind);
-    const double eta = b->roofline > 0 ? alg * 1e9 * least_bytes(b, k->kind) / b->roofline : 0;
-    const int sums =
-        k->kind == PAR_KIND_ALL_REDUCE || k->kind == PAR_KIND_REDUCE || k->kind == PAR_KIND_REDUCE_SCATTER;
-    const int rooted = k->kind == PAR_KIND_BROADCAST || k->kind == PAR_KIND_REDUCE ||
-                       k->kind == PAR_KIND_GATHER || k->kind == PAR_KIND_SCATTER;
-    const char *redop = sums ? par_op_name(b->redop) : "none";
+                 bus = alg * (k->through + k->exchanged * (b->n - 1) / b->n);
+    const double eta = b->roofline > 0 ? alg * 1e9 * (k->fixed + k->per_rank * b->n) / b->roofline : 0;
+    const int rooted = (par_kind_traits_of(k->kind)->takes & PAR_TAKES_ROOT) != 0;
+    const char *redop = reduces(k) ? par_op_name(b->redop) : "none";
     if (b->o.json) {
         json_line j = json_begin(stdout);
         json_add(&j, "op:%s bytes:%zu count:%zu dtype:%s redop:%s ranks:%d nodes:%d backend:%s", k->name,
@@ -501,7 +459,7 @@ static void print_head(const bench *b, const kind_info *k) {
 }
 
 static size_t run_kind(bench *b, const kind_info *k) { // returns the number of wrong elements
-    const size_t unit = b->element_bytes * (k->per_rank_blocks ? (size_t)b->n : 1);
+    const size_t unit = b->element_bytes * blocks(b, k);
     size_t wrong = 0;
     if (b->rank == 0) print_head(b, k);
     for (size_t bytes = k->kind == PAR_KIND_BARRIER ? b->o.end : b->o.begin; bytes <= b->o.end;
@@ -523,7 +481,7 @@ static size_t run_kind(bench *b, const kind_info *k) { // returns the number of 
 
 // Time calls of `bytes` bytes without checks, with new data in each.
 static timing time_of(bench *b, const kind_info *k, size_t bytes, int iterations) {
-    const size_t unit = b->element_bytes * (k->per_rank_blocks ? (size_t)b->n : 1);
+    const size_t unit = b->element_bytes * blocks(b, k);
     const settings saved = b->o;
     b->o.check = b->o.in_place = 0, b->o.vs = NULL;
     const row r = measure(b, k, bytes / unit, iterations);
@@ -558,8 +516,8 @@ static void tune(bench *b) {
             }
             must(b, par_force_algorithm(b->world, ""));
             if (b->rank == 0 && best_before && best && strcmp(best, best_before))
-                printf("%s %d %d %zu %s\n", k->name, b->n, par_node_count(b->world),
-                       last / (k->per_rank_blocks ? (size_t)b->n : 1), best_before);
+                printf("%s %d %d %zu %s\n", k->name, b->n, par_node_count(b->world), last / blocks(b, k),
+                       best_before);
             if (best) best_before = best;
         }
         if (b->rank == 0 && best_before)
@@ -929,7 +887,7 @@ int main(int argc, char **argv) {
         {"-i", OPTION_INT, &o->in_place, "also in place: 0 or 1"},
         {"-w", OPTION_INT, &o->warmup, "warm-up iterations, not timed"},
         {"-m", OPTION_INT, &o->inner, "operations in one iteration"},
-        {"-c", OPTION_INT, &o->check, "check results: 0 or 1"},
+        {"-c", OPTION_INT, &o->check, "check results: 0 or 1 (reductions in place: with -m 1)"},
         {"-d", OPTION_TEXT, &o->dtype, "type"},
         {"-o", OPTION_TEXT, &o->redop, "reduction"},
         {"-r", OPTION_INT, &o->root, "root"},
