@@ -738,7 +738,7 @@ static const char *load_weights(trainer *t) {
         return files_read_note(t->o.load, &c, &t->step);
     }
     files_weights weights;
-    static char why[4500];
+    static char why[5500];
     const char *problem = files_weights_open(&weights, &t->model, t->o.load, kind == LOAD_LLMC);
     for (int i = 0; i < t->model.use_count && !problem; i++) {
         par_zero_part parts[3];

@@ -181,7 +181,7 @@ static void gpt_tensor_add(gpt_model *m, int present, int kind, int layer, par_t
     const uint64_t stream = (uint64_t)number + 1;
     if (!present) return;
     gpt_tensor *x = &m->tensors[m->tensor_count++];
-    x->p = p, x->kind = kind, x->layer = layer, x->decay = p->cols > 1, x->init = init, x->stream = stream,
+    x->p = p, x->kind = kind, x->layer = layer, x->decay = p->cols > 1, x->init = init, x->stream = stream;
     x->offset = m->count, x->total_offset = m->total_count;
     m->count += p->local_rows * p->local_cols, m->total_count += p->rows * p->cols;
 }
@@ -230,14 +230,14 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     m->unit_first_tensor = (int *)calloc((size_t)g->n_layer + 3, sizeof(int));
     if (!m->layers || !m->tensors || !m->unit_first_tensor)
         return par_fail(par_tp_comm(tp), PAR_ERR_MEMORY, "out of memory for the model");
-    m->attention.heads = (size_t)g->n_head,
+    m->attention.heads = (size_t)g->n_head;
     m->attention.kv_heads = (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head);
     m->attention.dim = (size_t)(g->n_embd / g->n_head);
-    m->embedding.vocabulary = m->loss.vocabulary = (size_t)g->vocab_size,
+    m->embedding.vocabulary = m->loss.vocabulary = (size_t)g->vocab_size;
     m->embedding.features = (size_t)g->n_embd;
     m->embedding.max_positions = g->llama ? 0 : gpt_positions(g);
     m->loss.ignore_index = -1;
-    m->final_norm.features = (size_t)g->n_embd, m->final_norm.rms = g->llama,
+    m->final_norm.features = (size_t)g->n_embd, m->final_norm.rms = g->llama;
     m->final_norm.epsilon = g->epsilon, m->final_norm.has_bias = g->bias;
     m->head.in = (size_t)g->n_embd, m->head.out = (size_t)g->vocab_size, m->head.vocab_parallel = 1;
     m->embedding.name = "wte", m->final_norm.name = "lnf", m->head.name = "head", m->loss.name = "loss";
@@ -294,41 +294,6 @@ static inline par_result gpt_init_weights(gpt_model *m) {
     return PAR_OK;
 }
 
-// Calls visit(user, local element, global element, number of consecutive elements) for all elements of this
-// rank.
-typedef void (*gpt_shard_fn)(void *user, size_t local, size_t whole, size_t count);
-static inline void gpt_for_each_shard(const gpt_model *m, gpt_shard_fn visit, void *user) {
-    for (int i = 0; i < m->tensor_count; i++) {
-        const gpt_tensor *x = &m->tensors[i];
-        const par_tp_parameter *p = x->p;
-        size_t first, global, count;
-        int replicas;
-        for (int j = 0; par_tp_shard(m->tp, p, j, &first, &global, &count, &replicas); j++)
-            if (p->split == PAR_TP_SPLIT_COLS) {
-                for (size_t r = 0; r < p->rows; r++)
-                    visit(user, x->offset + r * p->local_cols + first, x->total_offset + r * p->cols + global,
-                          count);
-            } else {
-                visit(user, x->offset + first * p->cols, x->total_offset + global * p->cols, count * p->cols);
-            }
-    }
-}
-
-typedef struct gpt_copy_arrays {
-    float *local, *whole;
-    int to_whole;
-} gpt_copy_arrays;
-static inline void gpt_copy_shard(void *user, size_t local, size_t whole, size_t count) {
-    const gpt_copy_arrays *a = (const gpt_copy_arrays *)user;
-    memcpy(a->to_whole ? a->whole + whole : a->local + local,
-           a->to_whole ? a->local + local : a->whole + whole, count * sizeof(float));
-}
-// Copies between an array of this rank's elements and one of all elements.
-static inline void gpt_copy_weights(const gpt_model *m, float *local, float *whole, int to_whole) {
-    gpt_copy_arrays a = {local, whole, to_whole};
-    gpt_for_each_shard(m, gpt_copy_shard, &a);
-}
-
 static inline size_t gpt_parameter_count(const gpt_config *g) { // elements of all parameters
     const size_t C = (size_t)g->n_embd, F = gpt_hidden(g), V = (size_t)g->vocab_size;
     const size_t kv = (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head) * (C / (size_t)g->n_head);
@@ -365,75 +330,70 @@ typedef struct gpt_buffers {
     par_tp_matrix dx, dy, wide, wider; // backward's scratch
 } gpt_buffers;
 
+// Takes n bytes of a block. NULL where the block is NULL and its bytes are only counted.
+static void *gpt_take(gpt_buffers *b, gpt_lifetime until, size_t n) {
+    char *p = b->block[until] ? b->block[until] + b->bytes[until] : NULL;
+    b->bytes[until] += (n + 63) / 64 * 64;
+    return p;
+}
+// Takes memory for a matrix that backward computes again if `least` or more is recomputed.
+static void *gpt_take_kept(const gpt_model *m, gpt_buffers *b, gpt_recompute least, gpt_lifetime until,
+                           size_t n) {
+    if (m->recompute >= least)
+        until = m->split_backward && until == GPT_UNTIL_WEIGHT ? GPT_BETWEEN : GPT_SCRATCH;
+    return gpt_take(b, until, n);
+}
+// Lays out what a layer keeps. x is there already.
+static void gpt_layer_layout(const gpt_model *m, gpt_buffers *b, gpt_activations *s, size_t rows) {
+    const gpt_layer *k = &m->layers[0];
+    const size_t N = m->sequence_parallel ? rows / (size_t)m->t : rows, e = par_tp_element_bytes(m->tp),
+                 tokens = N * (size_t)m->config.n_embd * e, heads = (size_t)(m->config.n_head / m->t);
+    const size_t qkv = rows * k->qkv.weight.local_rows * e, att = rows * k->proj.weight.local_cols * e,
+                 up = rows * k->up.weight.local_rows * e, act = rows * k->down.weight.local_cols * e;
+    const gpt_recompute selective = GPT_RECOMPUTE_SELECTIVE, full = GPT_RECOMPUTE_FULL;
+    s->norm1.data = gpt_take_kept(m, b, selective, GPT_UNTIL_WEIGHT, tokens);
+    s->stats1 = (float *)gpt_take_kept(m, b, selective, GPT_UNTIL_INPUT, N * 8);
+    s->qkv.data = gpt_take_kept(m, b, full, GPT_UNTIL_INPUT, qkv);
+    s->att.data = gpt_take_kept(m, b, full, GPT_UNTIL_WEIGHT, att);
+    s->lse = (float *)gpt_take_kept(m, b, full, GPT_UNTIL_INPUT, rows * heads * 4);
+    s->mid.data = gpt_take_kept(m, b, full, GPT_UNTIL_INPUT, tokens);
+    s->norm2.data = gpt_take_kept(m, b, selective, GPT_UNTIL_WEIGHT, tokens);
+    s->stats2 = (float *)gpt_take_kept(m, b, selective, GPT_UNTIL_INPUT, N * 8);
+    s->up.data = gpt_take_kept(m, b, full, GPT_UNTIL_INPUT, up);
+    s->act.data = gpt_take_kept(m, b, selective, GPT_UNTIL_WEIGHT, act);
+    s->ddown.data = m->split_backward ? gpt_take(b, GPT_BETWEEN, tokens) : b->dy.data;
+    s->dup.data = m->split_backward ? gpt_take(b, GPT_BETWEEN, up) : b->wider.data;
+    s->dproj.data = m->split_backward ? gpt_take(b, GPT_BETWEEN, tokens) : b->dy.data;
+    s->dqkv.data = m->split_backward ? gpt_take(b, GPT_BETWEEN, qkv) : b->wider.data;
+}
 // Lays out the matrices of a stage for R rows in the blocks, or only counts their bytes where a block is
-// NULL.
+// NULL. What layers recompute is in the same scratch for all of them.
 static void gpt_buffers_layout(const gpt_model *m, const gpt_stage *stage, gpt_buffers *b, size_t rows) {
-    const gpt_config *g = &m->config;
-    const size_t C = (size_t)g->n_embd, N = m->sequence_parallel ? rows / (size_t)m->t : rows,
+    const size_t C = (size_t)m->config.n_embd, N = m->sequence_parallel ? rows / (size_t)m->t : rows,
                  e = par_tp_element_bytes(m->tp);
-    const size_t Q = m->layers[0].qkv.weight.local_rows, U = m->layers[0].up.weight.local_rows;
-    const size_t A = m->layers[0].proj.weight.local_cols, D = m->layers[0].down.weight.local_cols;
-    const size_t V = m->head.weight.local_rows, heads = (size_t)(g->n_head / m->t);
-    const size_t max_cols = PAR__MAX(PAR__MAX(Q, U), C);
-    gpt_activations *first = NULL; // of the part's layers
-    size_t *at = b->bytes;
+    const size_t Q = m->layers[0].qkv.weight.local_rows, U = m->layers[0].up.weight.local_rows,
+                 max_cols = PAR__MAX(PAR__MAX(Q, U), C);
     memset(b->bytes, 0, sizeof b->bytes);
-#define GPT_CARVE(where, pointer, type, n)                                                                   \
-    (void)((pointer) = b->block[where] ? (type)(void *)(b->block[where] + at[where]) : NULL,                 \
-           at[where] += ((n) + 63) / 64 * 64)
-#define GPT_SAVE(least, where, pointer, type, n) /* once for all layers if `least` or more is recomputed */  \
-    if (m->recompute < (least))                                                                              \
-        GPT_CARVE(where, s->pointer, type, n);                                                               \
-    else if (m->split_backward && (where) == GPT_UNTIL_WEIGHT)                                               \
-        GPT_CARVE(GPT_BETWEEN, s->pointer, type, n);                                                         \
-    else if (first)                                                                                          \
-        s->pointer = first->pointer;                                                                         \
-    else                                                                                                     \
-        GPT_CARVE(GPT_SCRATCH, s->pointer, type, n)
-    GPT_CARVE(GPT_SCRATCH, b->dx.data, void *, N *C *e);
-    GPT_CARVE(GPT_SCRATCH, b->dy.data, void *, N *C *e);
-    GPT_CARVE(GPT_SCRATCH, b->wide.data, void *, rows *max_cols *e);
-    GPT_CARVE(GPT_SCRATCH, b->wider.data, void *, rows *max_cols *e);
+    b->dx.data = gpt_take(b, GPT_SCRATCH, N * C * e);
+    b->dy.data = gpt_take(b, GPT_SCRATCH, N * C * e);
+    b->wide.data = gpt_take(b, GPT_SCRATCH, rows * max_cols * e);
+    b->wider.data = gpt_take(b, GPT_SCRATCH, rows * max_cols * e);
+    const size_t scratch = b->bytes[GPT_SCRATCH];
     for (int l = stage->first; l < stage->end; l++) {
-        gpt_activations *s = &b->layers[l];
-        if (l == stage->first && !stage->embed)
-            s->x.data = b->in;
-        else
-            GPT_CARVE(GPT_UNTIL_INPUT, s->x.data, void *, N *C *e);
-        GPT_SAVE(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_WEIGHT, norm1.data, void *, N *C *e);
-        GPT_SAVE(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_INPUT, stats1, float *, N * 8);
-        GPT_SAVE(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, qkv.data, void *, rows *Q *e);
-        GPT_SAVE(GPT_RECOMPUTE_FULL, GPT_UNTIL_WEIGHT, att.data, void *, rows *A *e);
-        GPT_SAVE(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, lse, float *, rows *heads * 4);
-        GPT_SAVE(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, mid.data, void *, N *C *e);
-        GPT_SAVE(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_WEIGHT, norm2.data, void *, N *C *e);
-        GPT_SAVE(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_INPUT, stats2, float *, N * 8);
-        GPT_SAVE(GPT_RECOMPUTE_FULL, GPT_UNTIL_INPUT, up.data, void *, rows *U *e);
-        GPT_SAVE(GPT_RECOMPUTE_SELECTIVE, GPT_UNTIL_WEIGHT, act.data, void *, rows *D *e);
-        if (m->split_backward) {
-            GPT_CARVE(GPT_BETWEEN, s->ddown.data, void *, N *C *e);
-            GPT_CARVE(GPT_BETWEEN, s->dup.data, void *, rows *U *e);
-            GPT_CARVE(GPT_BETWEEN, s->dproj.data, void *, N *C *e);
-            GPT_CARVE(GPT_BETWEEN, s->dqkv.data, void *, rows *Q *e);
-        } else {
-            s->ddown.data = s->dproj.data = b->dy.data;
-            s->dup.data = s->dqkv.data = b->wider.data;
-        }
-        if (!first) first = s;
+        const int given = l == stage->first && !stage->embed;
+        b->layers[l].x.data = given ? b->in : gpt_take(b, GPT_UNTIL_INPUT, N * C * e);
+        b->bytes[GPT_SCRATCH] = scratch;
+        gpt_layer_layout(m, b, &b->layers[l], rows);
     }
-    if (stage->head) {
-        if (stage->first < stage->end || stage->embed)
-            GPT_CARVE(GPT_UNTIL_INPUT, b->x.data, void *, N *C *e);
-        else
-            b->x.data = b->in;
-        const size_t outs = m->last_token_only ? m->last_token_only : rows;
-        GPT_CARVE(GPT_UNTIL_WEIGHT, b->final_norm.data, void *, N *C *e);
-        GPT_CARVE(GPT_UNTIL_INPUT, b->stats, float *, N * 8);
-        GPT_CARVE(GPT_UNTIL_WEIGHT, b->logits.data, void *, outs *par_tp_ld(PAR_TP_VOCABULARY, V) * e);
-        GPT_CARVE(GPT_UNTIL_INPUT, b->lse, float *, rows * 4);
-    }
-#undef GPT_SAVE
-#undef GPT_CARVE
+    if (!stage->head) return;
+    const size_t outs = m->last_token_only ? m->last_token_only : rows;
+    const size_t ld = par_tp_ld(PAR_TP_VOCABULARY, m->head.weight.local_rows);
+    const int given = stage->first == stage->end && !stage->embed;
+    b->x.data = given ? b->in : gpt_take(b, GPT_UNTIL_INPUT, N * C * e);
+    b->final_norm.data = gpt_take(b, GPT_UNTIL_WEIGHT, N * C * e);
+    b->stats = (float *)gpt_take(b, GPT_UNTIL_INPUT, N * 8);
+    b->logits.data = gpt_take(b, GPT_UNTIL_WEIGHT, outs * ld * e);
+    b->lse = (float *)gpt_take(b, GPT_UNTIL_INPUT, rows * 4);
 }
 static inline int gpt_buffers_open(const gpt_model *m, gpt_buffers *b, size_t rows) { // 0: out of memory
     const gpt_stage all = gpt_all_layers(m);
@@ -509,7 +469,8 @@ static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_
 
 // Describes a token matrix that comes from, or goes to, another stage.
 static void gpt_token_matrix(const gpt_model *m, par_tp_matrix *x, void *data, size_t rows) {
-    x->data = data, x->rows = m->sequence_parallel ? rows / (size_t)m->t : rows,
+    x->data = data;
+    x->rows = m->sequence_parallel ? rows / (size_t)m->t : rows;
     x->cols = (size_t)m->config.n_embd;
     x->layout = m->sequence_parallel ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
 }
@@ -694,7 +655,7 @@ static inline par_result gpt_update(const gpt_model *model, const par_zero_hyper
         par_zero_update a;
         memset(&a, 0, sizeof a);
         a.optimizer = PAR_ZERO_ADAMW, a.hyper = *hyper, a.scale = 1;
-        a.bias_correction1 = (float)(1 / (1 - pow((double)hyper->beta1, number))),
+        a.bias_correction1 = (float)(1 / (1 - pow((double)hyper->beta1, number)));
         a.bias_correction2 = (float)(1 / (1 - pow((double)hyper->beta2, number)));
         if (!x->decay) a.hyper.weight_decay = 0;
         GPT_TRY(par_zero_cpu()->update(par_zero_cpu(), &a, x->p->local_rows * x->p->local_cols, w + x->offset,
