@@ -2346,6 +2346,73 @@ static void par__reduce_sources(const par__kernels *k, void *const *out, int out
     }
 }
 
+// par__cast_one for a block, in two loops over one type each: to the widest type of the family, and from it.
+enum { PAR__CAST_BLOCK = 512 };
+#define PAR__CAST_CASE(constant, statement)                                                                  \
+    case constant:                                                                                           \
+        for (; i + PAR__STRIP <= n; i += PAR__STRIP) PAR__LANES(k, i, PAR__STRIP, statement);                \
+        for (size_t k = i; k < n; k++) statement;                                                            \
+        break;
+PAR__INLINE_LOOP void par__cast_get_f64(double *wide, const void *p, par_dtype d, size_t n) {
+    size_t i = 0;
+#define X(constant, ...) PAR__CAST_CASE(constant, wide[k] = par__get_f64(p, constant, k))
+    switch (d) {
+        PAR_DTYPES(X)
+    default: break;
+    }
+#undef X
+}
+PAR__INLINE_LOOP void par__cast_put_f64(void *p, par_dtype d, const double *wide, size_t n) {
+    size_t i = 0;
+#define X(constant, ...) PAR__CAST_CASE(constant, par__put_f64(p, constant, k, wide[k]))
+    switch (d) {
+        PAR_DTYPES(X)
+    default: break;
+    }
+#undef X
+}
+PAR__INLINE_LOOP void par__cast_get_u64(uint64_t *wide, const void *p, par_dtype d, size_t n) {
+    size_t i = 0;
+#define X(constant, ...) PAR__CAST_CASE(constant, wide[k] = par__get_u64(p, constant, k))
+    switch (d) {
+        PAR_DTYPES(X)
+    default: break;
+    }
+#undef X
+}
+PAR__INLINE_LOOP void par__cast_put_u64(void *p, par_dtype d, const uint64_t *wide, size_t n) {
+    size_t i = 0;
+#define X(constant, ...) PAR__CAST_CASE(constant, par__put_u64(p, constant, k, wide[k]))
+    switch (d) {
+        PAR_DTYPES(X)
+    default: break;
+    }
+#undef X
+}
+#define PAR__CAST_LOOPS(X, P)                                                                                \
+    X(P, void, get_f64, (double *wide, const void *p, par_dtype d, size_t n), (wide, p, d, n))               \
+    X(P, void, put_f64, (void *p, par_dtype d, const double *wide, size_t n), (p, d, wide, n))               \
+    X(P, void, get_u64, (uint64_t * wide, const void *p, par_dtype d, size_t n), (wide, p, d, n))            \
+    X(P, void, put_u64, (void *p, par_dtype d, const uint64_t *wide, size_t n), (p, d, wide, n))
+PAR__LOOP_TABLES(par__cast_, PAR__CAST_LOOPS)
+static void par__cast_blocks(void *dst, par_dtype dt, const void *src, par_dtype st, size_t count) {
+    const par__cast_loops *loops = PAR__PICK(par__cast_loops);
+    double wide[PAR__CAST_BLOCK];
+    uint64_t wide_integers[PAR__CAST_BLOCK];
+    for (size_t at = 0; at < count; at += PAR__CAST_BLOCK) {
+        const size_t n = PAR__MIN(count - at, (size_t)PAR__CAST_BLOCK);
+        const void *from = (const char *)src + at * par__dtypes[st].bytes;
+        void *to = (char *)dst + at * par__dtypes[dt].bytes;
+        if (par__is_float(dt) || par__is_float(st)) {
+            loops->get_f64(wide, from, st, n);
+            loops->put_f64(to, dt, wide, n);
+        } else {
+            loops->get_u64(wide_integers, from, st, n);
+            loops->put_u64(to, dt, wide_integers, n);
+        }
+    }
+}
+
 par_result par_cast(void *dst, par_dtype dt, const void *src, par_dtype st, size_t count) {
     const par__kernels *k = par__pick_kernels();
     if (!par_dtype_bytes(dt) || !par_dtype_bytes(st) || (count && (!dst || !src))) return PAR_ERR_ARGUMENT;
@@ -2356,7 +2423,7 @@ par_result par_cast(void *dst, par_dtype dt, const void *src, par_dtype st, size
     } else if (k->of[dt].narrow && st == par__accumulator(dt)) {
         k->of[dt].narrow(dst, src, count);
     } else {
-        for (size_t i = 0; i < count; i++) par__cast_one(dst, dt, src, st, i);
+        par__cast_blocks(dst, dt, src, st, count);
     }
     return PAR_OK;
 }

@@ -1771,6 +1771,22 @@ static void casts(par_comm *w) {
         wrong += par_f32_to_f16(nextafterf(mid, 1e9f)) != h + 1 || par_f32_to_f16(nextafterf(mid, 0)) != h;
     }
     CHECK(w, !wrong && par_f32_to_f16(65519.0f) == 0x7bff && par_f32_to_f16(65520.0f) == 0x7c00);
+    enum { N = 1100 }; // many elements in one call: the bits of a call for each
+    static char from[N * 8], together[N * 8], one[8];
+    for (size_t i = 0; i < N; i++) {
+        const uint64_t bits = par_random(7, 7, i) * 0x9e3779b97f4a7c15u;
+        memcpy(from + i * 8, &bits, 8);
+    }
+    for (int st = 0; st < PAR_DTYPE_COUNT; st++)
+        for (int dt = 0; dt < PAR_DTYPE_COUNT; dt++) {
+            const size_t a = par_dtype_bytes((par_dtype)st), b = par_dtype_bytes((par_dtype)dt);
+            CHECK_OK(w, par_cast(together, (par_dtype)dt, from, (par_dtype)st, N));
+            for (size_t i = 0; i < N; i++) {
+                CHECK_OK(w, par_cast(one, (par_dtype)dt, from + i * a, (par_dtype)st, 1));
+                wrong += memcmp(one, together + i * b, b) != 0;
+            }
+        }
+    CHECK(w, !wrong);
     const double d[6] = {1e300, -1e300, NAN, 300.7, -5.9, 1.00048828125000022};
     int8_t i8[6];
     uint8_t u8[6];
