@@ -34,7 +34,7 @@ enum { DATA_MAX_VOCABULARY = 1 << 24 }; // in a vocabulary
 
 typedef struct data_file {
     char *path;
-    const unsigned char *map;
+    unsigned char *map;
     size_t bytes, first;  // first: the byte from which tokens are counted
     data_type type;       // as read
     int width, is_signed; // of a token: 1, 2, 4 or 8 bytes
@@ -89,17 +89,17 @@ static const unsigned char *data_token_address(const dataset *d, const data_run 
     return f->map + r->at + token * (size_t)f->width;
 }
 // Maps a whole file. NULL: d->why has the error.
-static const unsigned char *data_map(dataset *d, const char *path, size_t *bytes) {
+static unsigned char *data_map(dataset *d, const char *path, size_t *bytes) {
     const int fd = par_open_read(path, bytes, d->why, sizeof d->why);
     if (fd < 0) return NULL;
     void *map = *bytes ? mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
     if (!*bytes) data_fail(d, "the data file %s is empty", path);
     if (*bytes && map == MAP_FAILED) data_fail(d, "cannot map the data file %s: %s", path, strerror(errno));
     close(fd);
-    return map == MAP_FAILED ? NULL : (const unsigned char *)map;
+    return map == MAP_FAILED ? NULL : (unsigned char *)map;
 }
-static void data_unmap(const unsigned char *map, size_t bytes) {
-    if (map) munmap((void *)(uintptr_t)map, bytes);
+static void data_unmap(unsigned char *map, size_t bytes) {
+    if (map) munmap(map, bytes);
 }
 // Adds a run of count tokens from byte `at` of the last file on, or extends the run before it.
 static int data_add_run(dataset *d, int part, size_t at, size_t count) {
@@ -197,7 +197,8 @@ static int data_read_npy(dataset *d, int part) {
 
 // Megatron's index. Both versions tell where sequence i begins, in bytes, and how many tokens it has.
 typedef struct data_index {
-    const unsigned char *map, *lengths, *offsets, *dims; // dims: of version TNTIDX
+    unsigned char *map;
+    const unsigned char *lengths, *offsets, *dims; // dims: of version TNTIDX
     size_t bytes, count;
     int old;
 } data_index;

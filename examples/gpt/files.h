@@ -534,41 +534,49 @@ static const char *files_huggingface_end(files_export *x, int keep) {
 
 // ---- this program's checkpoints: the note of par_zero_save ------------------------------------------------
 
-#define FILES_INTS(X)                                                                                        \
-    X(n_layer)                                                                                               \
-    X(n_head)                                                                                                \
-    X(n_embd) X(block_size) X(vocab_size) X(bias) X(llama) X(n_kv_head) X(hidden) X(tied) X(positions)
-#define FILES_REALS(X)                                                                                       \
-    X(epsilon) X(rotary.base) X(rotary.factor) X(rotary.low) X(rotary.high) X(rotary.original)
+#define INT(field)                                                                                           \
+    { #field, offsetof(gpt_config, field), 0 }
+#define REAL(field)                                                                                          \
+    { #field, offsetof(gpt_config, field), 1 }
+static const struct {
+    const char *name;
+    size_t place; // in gpt_config
+    int real;     // 0: an int; 1: a float
+} files_fields[] = {INT(n_layer),         INT(n_head),         INT(n_embd),      INT(block_size),
+                    INT(vocab_size),      INT(bias),           INT(llama),       INT(n_kv_head),
+                    INT(hidden),          INT(tied),           INT(positions),   REAL(epsilon),
+                    REAL(rotary.base),    REAL(rotary.factor), REAL(rotary.low), REAL(rotary.high),
+                    REAL(rotary.original)};
+#undef INT
+#undef REAL
+enum { FILES_FIELDS = sizeof files_fields / sizeof files_fields[0] };
 static void files_print_note(char *note, size_t capacity, const gpt_config *g, int step) {
     size_t at = (size_t)snprintf(note, capacity, "gpt step=%d", step);
-#define X(name) at += (size_t)snprintf(note + at, capacity - at, " " #name "=%d", g->name);
-    FILES_INTS(X)
-#undef X
-#define X(name) at += (size_t)snprintf(note + at, capacity - at, " " #name "=%.9g", (double)g->name);
-    FILES_REALS(X)
-#undef X
+    for (int i = 0; i < FILES_FIELDS; i++) {
+        const void *field = (const char *)g + files_fields[i].place;
+        at += (size_t)snprintf(note + at, capacity - at, " %s=", files_fields[i].name);
+        if (files_fields[i].real)
+            at += (size_t)snprintf(note + at, capacity - at, "%.9g", (double)*(const float *)field);
+        else
+            at += (size_t)snprintf(note + at, capacity - at, "%d", *(const int *)field);
+    }
 }
 // NULL, or what is wrong.
 static const char *files_read_note(const char *dir, gpt_config *g, int *step) {
     static char why[1800];
-    char note[1024];
+    char note[1024], key[64];
     uint64_t updates;
     memset(g, 0, sizeof *g);
     if (par_zero_load_note(dir, note, sizeof note, &updates, why, sizeof why)) return why;
-    const char *p;
-    int found = sscanf(note, "gpt step=%d", step) == 1, wanted = 1;
-#define X(name)                                                                                              \
-    wanted++, p = strstr(note, " " #name "="),                                                               \
-              found += p && sscanf(p + sizeof " " #name, "%d", &g->name) == 1;
-    FILES_INTS(X)
-#undef X
-#define X(name)                                                                                              \
-    wanted++, p = strstr(note, " " #name "="),                                                               \
-              found += p && sscanf(p + sizeof " " #name, "%f", &g->name) == 1;
-    FILES_REALS(X)
-#undef X
-    if (found == wanted && !gpt_check(g) && g->vocab_size) return NULL;
+    int ok = sscanf(note, "gpt step=%d", step) == 1;
+    for (int i = 0; i < FILES_FIELDS && ok; i++) {
+        void *field = (char *)g + files_fields[i].place;
+        snprintf(key, sizeof key, " %s=", files_fields[i].name);
+        const char *p = strstr(note, key);
+        ok = p && (files_fields[i].real ? sscanf(p + strlen(key), "%f", (float *)field)
+                                        : sscanf(p + strlen(key), "%d", (int *)field)) == 1;
+    }
+    if (ok && !gpt_check(g) && g->vocab_size) return NULL;
     snprintf(why, sizeof why, "%s is not a checkpoint of this program", dir);
     return why;
 }
@@ -608,7 +616,7 @@ static const char *files_llmc_config(const char *path, gpt_config *g, char *why,
                    (h[1] == 3 || h[1] == 5);
     fclose(f);
     memset(g, 0, sizeof *g);
-    g->bias = 1, g->block_size = g->positions = h[2], g->vocab_size = h[3], g->n_layer = h[4],
+    g->bias = 1, g->block_size = g->positions = h[2], g->vocab_size = h[3], g->n_layer = h[4];
     g->n_head = h[5], g->n_embd = h[6];
     if (!ok || gpt_check(g) || !g->vocab_size || h[7] < h[3]) {
         snprintf(why, capacity, "%s is no model file of llm.c's (version 3 or 5)%s%s", path, ok ? ": " : "",
@@ -686,7 +694,7 @@ static const char *files_llmc_end(files_export *x, int keep) {
 typedef struct files_weights {
     const gpt_model *m;
     files_huggingface shards;
-    const char *map;             // llm.c's file
+    char *map;                   // llm.c's file
     size_t bytes, padded;        // of the file; rows of its embedding
     par_zero_file_tensor tensor; // in it, the last one that was asked for
     char why[4400];
@@ -705,7 +713,7 @@ static const char *files_llmc_open(files_weights *f, const char *path) {
     void *map = mmap(NULL, f->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
     if (map == MAP_FAILED) return "cannot map the model file";
-    f->map = (const char *)map;
+    f->map = (char *)map;
     memcpy(h, f->map, sizeof h);
     f->padded = (size_t)h[7], f->tensor.dtype = h[1] == 5 ? PAR_BF16 : PAR_F32;
     const size_t size = files_llmc_find(f->m, par_dtype_bytes(f->tensor.dtype), f->padded, NULL, NULL);
@@ -718,7 +726,7 @@ static const char *files_weights_open(files_weights *f, const gpt_model *m, cons
     return llmc ? files_llmc_open(f, path) : files_open(&f->shards, path);
 }
 static void files_weights_close(files_weights *f) {
-    if (f->map) munmap((void *)(uintptr_t)f->map, f->bytes);
+    if (f->map) munmap(f->map, f->bytes);
     files_close(&f->shards);
 }
 // Finds the parts of a parameter, valid until the next call. NULL, or an error text.

@@ -401,7 +401,7 @@ static void train_step(trainer *t) {
     const double tokens = (double)t->o.batch_size * t->o.accumulation_steps * t->o.model.block_size;
     par_pipe_report run;
     par_trace_begin(t->world, "step");
-    t->held_out = 0, t->batch_step = (uint64_t)t->step, t->first_sequence = 0,
+    t->held_out = 0, t->batch_step = (uint64_t)t->step, t->first_sequence = 0;
     t->drop.p = (float)t->o.dropout, t->drop.step = (uint64_t)t->step;
     must(t->world, par_pipe_step(t->pipe, &run));
     must(t->world, par_all_reduce(&run.loss, &run.loss, 1, PAR_F64, PAR_SUM, t->data_comm));
@@ -643,7 +643,7 @@ static par_result open_grid(trainer *t) {
     GPT_TRY(par_mesh_comm(t->mesh, "pp", &t->pp_comm));
     GPT_TRY(par_mesh_comm(t->mesh, "pp,tp", &t->model_comm));
     d.tp = t->tp_comm, d.cp = t->o.cp > 1 ? t->cp_comm : NULL;
-    d.sequence_parallel = t->o.sp, d.ulysses = !strcmp(t->o.cp_mode, "ulysses"),
+    d.sequence_parallel = t->o.sp, d.ulysses = !strcmp(t->o.cp_mode, "ulysses");
     par_dtype_parse(t->o.dtype, &d.dtype);
     d.seed = (uint64_t)t->o.seed, d.kernels = t->tp_kernels;
     GPT_TRY(par_tp_open(&d, &t->tp));
@@ -837,7 +837,7 @@ static par_result open_zero(trainer *t) {
     memset(&d, 0, sizeof d);
     d.comm = t->zero_comm, d.model_parallel_comm = t->model_parallel_comm, d.kernels = t->zero_kernels;
     d.accumulate_unsharded = accumulates_locally(t);
-    d.stage = o->zero, d.parameter_server = o->parameter_server,
+    d.stage = o->zero, d.parameter_server = o->parameter_server;
     d.microbatches = t->microbatches / t->schedule.directions, d.canonical_shards = o->canonical;
     d.max_gathered_units = gpt_is_tied(g) ? 3 : 2, d.clip = (float)o->grad_clip, d.seed = (uint64_t)o->seed;
     d.param_dtype = par_tp_dtype(t->tp);
@@ -845,7 +845,7 @@ static par_result open_zero(trainer *t) {
     par_zero_optimizer_parse(o->optimizer, &d.optimizer);
     for (int i = 0; i < 2; i++) { // group 1: without weight decay
         par_zero_hyper *h = &d.hyper[i];
-        h->lr = o->learning_rate > 0 ? (float)o->learning_rate : -1,
+        h->lr = o->learning_rate > 0 ? (float)o->learning_rate : -1;
         h->weight_decay = i ? 0 : (float)o->weight_decay;
         h->beta1 = o->beta1 > 0 ? (float)o->beta1 : -1, h->beta2 = o->beta2 > 0 ? (float)o->beta2 : -1;
         h->momentum = d.optimizer == PAR_ZERO_SGD ? (float)o->beta1 : 0;
