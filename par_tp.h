@@ -73,7 +73,7 @@ TABLE OF CONTENTS
     >>tp_embedding  vocabulary-parallel embedding and cross entropy
     >>tp_attention  causal attention: on one rank, ring attention, Ulysses
     >>tp_kv_cache   attention with a key-value cache, for generation
-    >>tp_save_bytes bytes that a layer keeps between forward and backward
+    >>tp_save_bytes bytes that a layer keeps between forward and backward, and memory for them
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_TP_IMPLEMENTATION)   emit the code, in one file
@@ -95,8 +95,9 @@ MODEL
     Ulysses: rank r has chunk r of c, and each rank computes attention for some of the heads.
     Storage is f32 or bf16 (desc.dtype). Sums, statistics and gradients of parameters are f32. Backward adds
     to the gradients of parameters and overwrites the gradients of inputs.
-    Memory. The caller owns all matrices and parameters. Between forward and backward it keeps what
-    ..._save_bytes counts. A context owns scratch memory, which grows during the first step and then stays.
+    Memory. The caller owns all matrices and parameters (par_tp_alloc lays out matrices). Between forward and
+    backward it keeps what ..._save_bytes counts. A context owns scratch memory, which grows during the first
+    step and then stays.
     Gradients. Where tokens are split, a rank computes gradients of replicated parameters (norms, biases) from
     its own tokens only; par_tp_finalize_gradients sums them, once a step. The caller sums all gradients over
     cp and dp, as it does for data-parallel ranks.
@@ -443,6 +444,21 @@ size_t par_tp_linear_save_bytes(const par_tp *tp, const par_tp_linear *linear, s
 size_t par_tp_norm_save_bytes(const par_tp *tp, const par_tp_norm *norm, size_t rows); // its input and stats
 size_t par_tp_attention_save_bytes(const par_tp *tp, const par_tp_attention *attention, size_t rows);
 
+// Memory from which the matrices of a microbatch are taken one after the other. To reuse it, set used to 0
+// and take the same again.
+typedef struct par_tp_arena {
+    void *data;   // of the device; NULL: nothing is taken, `used` only counts
+    size_t bytes; // of data
+    size_t used;  // so far; more than bytes: it was full
+} par_tp_arena;
+// Takes memory for a matrix and sets all members of *x: rows x cols on this rank, of the context's type, in
+// this layout. Each begins at a multiple of 64 bytes of the arena; contents are as they were. Where data is
+// NULL, so is x->data, and `used` tells how large the arena must be. Local. Errors: ARGUMENT (the arena is
+// full: x->data is NULL, and every later call fails, too, so that the last result tells of all).
+par_result par_tp_alloc(par_tp *tp, par_tp_arena *arena, size_t rows, size_t cols, par_tp_layout layout,
+                        par_tp_matrix *x);
+par_result par_tp_alloc_floats(par_tp *tp, par_tp_arena *arena, size_t count, float **floats); // stats, lse
+
 // The bytes of 16-bit activations per transformer layer and rank as published for Megatron (Korthikanti et
 // al. 2022, table 2), with dropout masks of a byte and, unless recomputation is selective, the attention
 // scores. The layers above keep less: neither masks nor scores.
@@ -733,6 +749,14 @@ static inline par_result par__tp_attention_cached_at(const char *site, par_tp *t
                                                      const par_tp_matrix *x, par_tp_matrix *y) {
     return par_tp_attention_cached(par__tp_set_site(tp, site), attention, tokens, cache, x, y);
 }
+static inline par_result par__tp_alloc_at(const char *site, par_tp *tp, par_tp_arena *arena, size_t rows,
+                                          size_t cols, par_tp_layout layout, par_tp_matrix *x) {
+    return par_tp_alloc(par__tp_set_site(tp, site), arena, rows, cols, layout, x);
+}
+static inline par_result par__tp_alloc_floats_at(const char *site, par_tp *tp, par_tp_arena *arena,
+                                                 size_t count, float **floats) {
+    return par_tp_alloc_floats(par__tp_set_site(tp, site), arena, count, floats);
+}
 static inline par_result par__tp_attention_backward_at(const char *site, par_tp *tp,
                                                        const par_tp_attention *attention,
                                                        const par_tp_tokens *tokens, uint64_t stream,
@@ -777,6 +801,8 @@ static inline par_result par__tp_attention_backward_at(const char *site, par_tp 
 #define par_tp_attention_forward(...)      par__tp_attention_forward_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_attention_cached(...)       par__tp_attention_cached_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_attention_backward(...)     par__tp_attention_backward_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_alloc(...)                  par__tp_alloc_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_alloc_floats(...)           par__tp_alloc_floats_at(PAR_SITE, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -3246,6 +3272,33 @@ size_t par_tp_attention_save_bytes(const par_tp *tp, const par_tp_attention *a, 
     const size_t heads = a->heads / (size_t)tp->t;
     return rows *
            (2 * (heads * a->dim + par__tp_kv_cols(tp, a)) * par_tp_element_bytes(tp) + heads * sizeof(float));
+}
+
+static par_result par__tp_take(par_tp *tp, const char *call, par_tp_arena *arena, size_t bytes,
+                               void **memory) {
+    const size_t at = arena->used;
+    arena->used += (bytes + 63) / 64 * 64;
+    *memory = NULL;
+    if (!arena->data) return PAR_OK;
+    if (arena->used > arena->bytes)
+        return PAR__TP_FAIL(
+            "%s: the arena is full: it has %zu bytes, and %zu are needed so far: take everything "
+            "once with data NULL, which counts them",
+            call, arena->bytes, arena->used);
+    *memory = (char *)arena->data + at;
+    return PAR_OK;
+}
+par_result(par_tp_alloc)(par_tp *tp, par_tp_arena *arena, size_t rows, size_t cols, par_tp_layout layout,
+                         par_tp_matrix *x) {
+    par__tp_set_shape(x, rows, cols, layout);
+    return par__tp_take(tp, "par_tp_alloc", arena, rows * par_tp_ld(layout, cols) * par_tp_element_bytes(tp),
+                        &x->data);
+}
+par_result(par_tp_alloc_floats)(par_tp *tp, par_tp_arena *arena, size_t count, float **floats) {
+    void *memory;
+    const par_result r = par__tp_take(tp, "par_tp_alloc_floats", arena, count * sizeof(float), &memory);
+    *floats = (float *)memory;
+    return r;
 }
 
 double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recompute recompute) {

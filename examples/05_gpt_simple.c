@@ -12,11 +12,8 @@
 
 #include "options.h"
 
-static const char program[] = "05_gpt_simple";
-
 enum { LAYERS = 4, HEADS = 4, FEATURES = 64, TOKENS = 32, SEQUENCES = 4 }; // sequences of a microbatch
-enum { MICROBATCHES = 8, SEED = 1337 }; // microbatches of a step, on all ranks
-enum { UNITS = LAYERS + 2, TENSORS = 6 * LAYERS + 4, ROWS = SEQUENCES * TOKENS };
+enum { ROWS = SEQUENCES * TOKENS, MICROBATCHES = 8, SEED = 1337 };         // microbatches of all ranks
 
 static const char own_text[] = "one rank reads a page, and another rank reads the next page\n"
                                "each rank knows what its page says, and no rank knows it all\n"
@@ -24,56 +21,55 @@ static const char own_text[] = "one rank reads a page, and another rank reads th
                                "when the sums come home, every rank has learned every page\n"
                                "then they turn the pages, and the ring goes round again\n";
 
-typedef struct settings {
-    int ranks, steps, zero;
-    const char *data;
-} settings;
 typedef struct block { // x + attention(norm(x)), then the same with an MLP
+    int unit;          // its number in par_zero.h
     par_tp_norm norm1, norm2;
     par_tp_linear qkv, proj, up, down;
-    par_tp_matrix normed1, heads, mixed, middle, normed2, wide, active; // activations, kept for backward
+    par_tp_matrix x, normed1, heads, mixed, middle, normed2, wide, active; // activations, kept for backward
     float *stats1, *stats2, *lse;
 } block;
 typedef struct gpt {
-    settings o;
-    unsigned char *text, character[256]; // character[i] is number i of the vocabulary
-    size_t length;
-    int number[256], vocabulary;
+    int ranks, steps, zero_stage;
+    const char *data;
+    unsigned char text[1 << 20], character[256]; // character[i] is number i of the vocabulary
+    size_t length, vocabulary;
+    int32_t number[256]; // of a character
     par_comm *world, *dp, *tp_comm;
     par_mesh *mesh;
     par_tp *tp;
     par_zero *zero;
+    par_tp_arena arena; // the memory of all activations
+    int embedding_unit, head_unit, tensors;
+    uint64_t streams[6 * LAYERS + 4]; // of random numbers, for the initial values of each tensor
+    float deviations[6 * LAYERS + 4];
     par_tp_embedding embedding;
     block blocks[LAYERS];
     par_tp_attention attention;
     par_tp_norm norm;
     par_tp_linear head;
     par_tp_loss loss;
-    par_tp_matrix x[LAYERS + 1], normed, logits; // x[l] is the input of block l
+    par_tp_matrix x, normed, logits; // x is the output of the last block
     float *stats, *lse;
-    float *memory, *at; // of all of this; where lay_out puts it
-    size_t used;
-    par_tp_matrix dx, dy, wide, wider; // backward's
-    par_tp_parameter *parameters[TENSORS];
-    int first[UNITS + 1]; // tensors of unit u are first[u] ... first[u + 1] - 1
+    par_tp_matrix dx, dy, wide, wider; // gradients
 } gpt;
 
 // ---- the text ---------------------------------------------------------------------------------------------
 
-static const char *read_text(gpt *g) { // NULL, or what is wrong
-    FILE *f = g->o.data ? fopen(g->o.data, "rb") : NULL;
-    if (g->o.data && !f) return strerror(errno);
-    const size_t capacity = f ? 1 << 24 : sizeof own_text - 1; // of a larger file, the first 16 MiB
-    g->text = (unsigned char *)malloc(capacity);
-    if (g->text && f) g->length = fread(g->text, 1, capacity, f);
-    const char *why = !g->text ? "out of memory" : f && ferror(f) ? strerror(errno) : NULL;
+static par_result read_text(gpt *g) { // of a larger file, the first megabyte
+    FILE *f = g->data ? fopen(g->data, "rb") : NULL;
+    if (f) g->length = fread(g->text, 1, sizeof g->text, f);
+    if (!g->data) memcpy(g->text, own_text, g->length = sizeof own_text - 1);
+    if (g->length <= TOKENS)
+        return par_fail(g->world, PAR_ERR_FILE, "cannot learn %s: %s", g->data,
+                        !f || ferror(f) ? strerror(errno) : "it is shorter than a sequence");
     if (f) fclose(f);
-    if (g->text && !f) memcpy(g->text, own_text, g->length = capacity);
-    if (!why && g->length <= TOKENS) why = "it is shorter than a sequence";
     for (size_t i = 0; i < g->length; i++) g->number[g->text[i]] = 1;
-    for (int c = 0; c < 256; c++)
-        if (g->number[c]) g->character[g->vocabulary] = (unsigned char)c, g->number[c] = g->vocabulary++;
-    return why;
+    for (int c = 0; c < 256; c++) {
+        if (!g->number[c]) continue;
+        g->character[g->vocabulary] = (unsigned char)c;
+        g->number[c] = (int32_t)g->vocabulary++;
+    }
+    return PAR_OK;
 }
 // Microbatch `number` of the run: sequences from anywhere in the text, and the same one character later.
 static void load_batch(const gpt *g, uint64_t number, int32_t *ids, int32_t *targets) {
@@ -87,176 +83,184 @@ static void load_batch(const gpt *g, uint64_t number, int32_t *ids, int32_t *tar
 
 // ---- the model --------------------------------------------------------------------------------------------
 
-// A parameter of the last unit: par_zero.h stores it, shards it and updates it.
-static void add(gpt *g, int unit, const char *name, par_tp_parameter *p) {
-    par_zero_tensor t;
+// Adds a parameter to the last unit: par_zero.h shards it, updates it, and tells p where it is.
+static void add(gpt *g, const char *name, par_tp_parameter *p, int stream) {
     char full[64];
-    memset(&t, 0, sizeof t);
-    snprintf(full, sizeof full, "%d.%s", unit, name);
-    t.name = full, t.dims = 2, t.shape[0] = p->local_rows, t.shape[1] = p->local_cols;
+    const par_shard shard = par_tp_parameter_shard(g->tp, p); // what this rank has of it
+    const par_zero_tensor t = {.name = full, .shard = &shard, .bound_data = &p->data, .bound_grad = &p->grad};
+    snprintf(full, sizeof full, "%d.%s", stream / 8, name);
     const int i = par_zero_add_tensor(g->zero, &t); // what it refuses, par_zero_commit refuses
-    if (i >= 0) g->parameters[i] = p, g->first[unit + 1] = i + 1;
+    if (i < 0) return;
+    g->streams[i] = (uint64_t)stream;
+    g->deviations[i] = p->cols > 1 ? 0.05f : 0; // 0: a norm's weight, which begins with ones
+    g->tensors = i + 1;
 }
-static par_result open_block(gpt *g, int l) {
+static par_result add_norm(gpt *g, par_tp_norm *norm, int stream) {
+    norm->features = FEATURES;
+    const par_result r = par_tp_norm_open(g->tp, norm);
+    if (!r) add(g, norm->name, &norm->weight, stream);
+    return r;
+}
+static par_result add_linear(gpt *g, par_tp_linear *linear, int stream) {
+    const par_result r = par_tp_linear_open(g->tp, linear);
+    if (!r) add(g, linear->name, &linear->weight, stream);
+    return r;
+}
+static par_result add_embedding(gpt *g) {
+    g->embedding_unit = par_zero_add_unit(g->zero, "embedding");
+    const par_result r = par_tp_embedding_open(g->tp, &g->embedding);
+    if (r) return r;
+    add(g, "token", &g->embedding.weight, 0);
+    add(g, "position", &g->embedding.position_weight, 1);
+    return PAR_OK;
+}
+static par_result add_block(gpt *g, int l) {
     block *b = &g->blocks[l];
     char name[16];
-    b->norm1.features = b->norm2.features = b->qkv.in = b->proj.in = b->proj.out = FEATURES;
-    b->qkv.out = 3 * FEATURES, b->qkv.segment_count = 3, b->proj.row_parallel = b->down.row_parallel = 1;
-    b->up.in = b->down.out = FEATURES, b->up.out = b->down.in = 4 * FEATURES;
+    b->norm1.name = "norm1", b->norm2.name = "norm2";
+    b->qkv = (par_tp_linear){.name = "qkv", .in = FEATURES, .out = 3 * FEATURES, .segment_count = 3};
     par_tp_attention_segments(&g->attention, b->qkv.segments);
-    par_result r = par_tp_norm_open(g->tp, &b->norm1);
-    if (!r) r = par_tp_norm_open(g->tp, &b->norm2);
-    if (!r) r = par_tp_linear_open(g->tp, &b->qkv);
-    if (!r) r = par_tp_linear_open(g->tp, &b->proj);
-    if (!r) r = par_tp_linear_open(g->tp, &b->up);
-    if (!r) r = par_tp_linear_open(g->tp, &b->down);
-    snprintf(name, sizeof name, "block %d", l), par_zero_add_unit(g->zero, name);
-    add(g, 1 + l, "norm1", &b->norm1.weight), add(g, 1 + l, "norm2", &b->norm2.weight);
-    add(g, 1 + l, "qkv", &b->qkv.weight), add(g, 1 + l, "proj", &b->proj.weight);
-    add(g, 1 + l, "up", &b->up.weight), add(g, 1 + l, "down", &b->down.weight);
-    return r;
+    b->proj = (par_tp_linear){.name = "proj", .in = FEATURES, .out = FEATURES, .row_parallel = 1};
+    b->up = (par_tp_linear){.name = "up", .in = FEATURES, .out = 4 * FEATURES};
+    b->down = (par_tp_linear){.name = "down", .in = 4 * FEATURES, .out = FEATURES, .row_parallel = 1};
+    snprintf(name, sizeof name, "block %d", l);
+    b->unit = par_zero_add_unit(g->zero, name);
+    par_result r = add_norm(g, &b->norm1, 8 * l + 8);
+    if (!r) r = add_norm(g, &b->norm2, 8 * l + 9);
+    if (!r) r = add_linear(g, &b->qkv, 8 * l + 10);
+    if (!r) r = add_linear(g, &b->proj, 8 * l + 11);
+    if (!r) r = add_linear(g, &b->up, 8 * l + 12);
+    return r ? r : add_linear(g, &b->down, 8 * l + 13);
 }
-static par_result set_initial_values(gpt *g) { // matrices: normal numbers; weights of norms: ones
-    par_result r = PAR_OK;
-    for (int unit = 0; unit < UNITS; unit++)
-        for (int i = g->first[unit]; i < g->first[unit + 1] && !r; i++)
-            r = par_zero_init(g->zero, i, (uint64_t)(8 * unit + i - g->first[unit]),
-                              g->parameters[i]->cols > 1 ? 0.05f : 0, 1);
-    return r;
+static par_result add_head(gpt *g) {
+    g->head_unit = par_zero_add_unit(g->zero, "head");
+    const par_result r = add_norm(g, &g->norm, 8 * LAYERS + 8);
+    return r ? r : add_linear(g, &g->head, 8 * LAYERS + 9);
 }
-static float *take(gpt *g, size_t rows, size_t cols) { // NULL while the memory is only counted
-    float *p = g->at ? g->at + g->used : NULL;
-    g->used += (rows * cols + 15) / 16 * 16;
-    return p;
+// A matrix of activations for the rows of a microbatch. The last of them tells whether the arena was full.
+static par_result take(gpt *g, par_tp_matrix *x, size_t cols, par_tp_layout layout) {
+    return par_tp_alloc(g->tp, &g->arena, ROWS, cols, layout, x);
 }
-static void lay_out(gpt *g, float *at) { // what forward keeps for backward
-    g->at = at, g->used = 0;
+static par_result take_activations(gpt *g) {
+    g->arena.used = 0;
     for (int l = 0; l < LAYERS; l++) {
         block *b = &g->blocks[l];
-        const size_t qkv = b->qkv.weight.local_rows, up = b->up.weight.local_rows;
-        g->x[l].data = take(g, ROWS, FEATURES), b->middle.data = take(g, ROWS, FEATURES);
-        b->normed1.data = take(g, ROWS, FEATURES), b->normed2.data = take(g, ROWS, FEATURES);
-        b->heads.data = take(g, ROWS, qkv), b->mixed.data = take(g, ROWS, qkv / 3);
-        b->wide.data = take(g, ROWS, up), b->active.data = take(g, ROWS, up);
-        b->stats1 = take(g, ROWS, 2), b->stats2 = take(g, ROWS, 2), b->lse = take(g, ROWS, HEADS);
+        par_tp_matrix *tokens[] = {&b->x, &b->normed1, &b->middle, &b->normed2};
+        for (int i = 0; i < 4; i++) take(g, tokens[i], FEATURES, PAR_TP_REPLICATED);
+        take(g, &b->heads, b->qkv.weight.local_rows, PAR_TP_HIDDEN);
+        take(g, &b->mixed, b->proj.weight.local_cols, PAR_TP_HIDDEN);
+        take(g, &b->wide, b->up.weight.local_rows, PAR_TP_HIDDEN);
+        take(g, &b->active, b->up.weight.local_rows, PAR_TP_HIDDEN);
+        par_tp_alloc_floats(g->tp, &g->arena, 2 * ROWS, &b->stats1);
+        par_tp_alloc_floats(g->tp, &g->arena, 2 * ROWS, &b->stats2);
+        par_tp_alloc_floats(g->tp, &g->arena, HEADS * ROWS, &b->lse);
     }
-    g->x[LAYERS].data = take(g, ROWS, FEATURES), g->normed.data = take(g, ROWS, FEATURES);
-    g->logits.data = take(g, ROWS, par_tp_ld(PAR_TP_VOCABULARY, g->head.weight.local_rows));
-    g->stats = take(g, ROWS, 2), g->lse = take(g, ROWS, 1);
+    take(g, &g->x, FEATURES, PAR_TP_REPLICATED);
+    take(g, &g->normed, FEATURES, PAR_TP_REPLICATED);
+    par_tp_alloc_floats(g->tp, &g->arena, 2 * ROWS, &g->stats);
+    par_tp_alloc_floats(g->tp, &g->arena, ROWS, &g->lse);
+    return take(g, &g->logits, g->head.weight.local_rows, PAR_TP_VOCABULARY);
+}
+static par_result take_gradients(gpt *g) {
+    take(g, &g->dx, FEATURES, PAR_TP_REPLICATED);
+    take(g, &g->dy, FEATURES, PAR_TP_REPLICATED);
+    take(g, &g->wide, 4 * FEATURES, PAR_TP_HIDDEN);
+    return take(g, &g->wider, 4 * FEATURES, PAR_TP_HIDDEN);
 }
 static par_result open_model(gpt *g) {
-    par_tp_desc layers;
-    par_zero_desc zero;
-    memset(&layers, 0, sizeof layers), memset(&zero, 0, sizeof zero);
-    layers.tp = g->tp_comm;
-    zero.comm = g->dp, zero.stage = g->o.zero, zero.seed = SEED;
-    zero.hyper[0].lr = 3e-3f, zero.clip = 1, zero.average = 1;
-    zero.canonical_shards = MICROBATCHES; // the same bits on any number of ranks
+    const par_tp_desc layers = {.tp = g->tp_comm};
+    par_zero_desc zero = {.comm = g->dp, .stage = g->zero_stage, .seed = SEED, .clip = 1, .average = 1};
+    zero.hyper[0].lr = 3e-3f;
     zero.microbatches = MICROBATCHES / par_size(g->dp);
+    zero.canonical_shards = MICROBATCHES; // the same bits on any number of ranks
+    g->embedding =
+        (par_tp_embedding){.vocabulary = g->vocabulary, .features = FEATURES, .max_positions = TOKENS};
+    g->attention = (par_tp_attention){.heads = HEADS, .dim = FEATURES / HEADS};
+    g->norm.name = "norm";
+    g->head = (par_tp_linear){.name = "head", .in = FEATURES, .out = g->vocabulary, .vocab_parallel = 1};
+    g->loss.vocabulary = g->vocabulary;
     par_result r = par_tp_open(&layers, &g->tp);
     if (!r) r = par_zero_open(&zero, &g->zero);
-    if (r) return r;
-    g->embedding.vocabulary = g->head.out = g->loss.vocabulary = (size_t)g->vocabulary;
-    g->embedding.features = g->norm.features = g->head.in = FEATURES, g->embedding.max_positions = TOKENS;
-    g->attention.heads = HEADS, g->attention.dim = FEATURES / HEADS, g->head.vocab_parallel = 1;
-    r = par_tp_embedding_open(g->tp, &g->embedding);
-    par_zero_add_unit(g->zero, "embedding");
-    add(g, 0, "token", &g->embedding.weight), add(g, 0, "position", &g->embedding.position_weight);
-    for (int l = 0; l < LAYERS && !r; l++) r = open_block(g, l);
-    if (!r) r = par_tp_norm_open(g->tp, &g->norm);
-    if (!r) r = par_tp_linear_open(g->tp, &g->head);
-    par_zero_add_unit(g->zero, "head");
-    add(g, UNITS - 1, "norm", &g->norm.weight), add(g, UNITS - 1, "head", &g->head.weight);
+    if (!r) r = add_embedding(g);
+    for (int l = 0; l < LAYERS && !r; l++) r = add_block(g, l);
+    if (!r) r = add_head(g);
     if (!r) r = par_zero_commit(g->zero);
-    if (!r) r = set_initial_values(g);
-    lay_out(g, NULL);
-    g->memory = (float *)calloc(g->used + 10 * ROWS * FEATURES, sizeof *g->memory);
-    if (!g->memory) return par_fail(g->world, PAR_ERR_MEMORY, "out of memory for activations");
-    lay_out(g, g->memory);
-    g->dx.data = take(g, ROWS, FEATURES), g->dy.data = take(g, ROWS, FEATURES);
-    g->wide.data = take(g, ROWS, 4 * FEATURES), g->wider.data = take(g, ROWS, 4 * FEATURES);
-    return r;
+    for (int i = 0; i < g->tensors && !r; i++)
+        r = par_zero_init(g->zero, i, g->streams[i], g->deviations[i], 1);
+    if (!r) r = take_activations(g); // only counts, because there is no memory yet
+    if (!r) r = take_gradients(g);
+    g->arena.bytes = g->arena.used;
+    g->arena.data = calloc(1, g->arena.bytes);
+    if (!r && !g->arena.data) r = par_fail(g->world, PAR_ERR_MEMORY, "out of memory for activations");
+    if (!r) r = take_activations(g);
+    return r ? r : take_gradients(g);
 }
 
 // ---- forward and backward ---------------------------------------------------------------------------------
+// Between par_zero_..._begin and _end the parameters of a unit are whole on this rank, whatever is sharded.
 
-// Between enter and leave the parameters of a unit are whole on this rank, whatever is sharded.
-static par_result enter(gpt *g, int unit, int backward) {
-    const par_result r =
-        backward ? par_zero_backward_begin(g->zero, unit) : par_zero_forward_begin(g->zero, unit);
-    for (int i = g->first[unit]; i < g->first[unit + 1] && !r; i++) {
-        g->parameters[i]->data = par_zero_data(g->zero, i);
-        g->parameters[i]->grad = backward ? par_zero_grad(g->zero, i) : NULL;
-    }
-    return r;
+static par_result embedding_forward(gpt *g, const par_tp_tokens *tokens, const int32_t *ids) {
+    par_result r = par_zero_forward_begin(g->zero, g->embedding_unit);
+    if (!r) r = par_tp_embedding_forward(g->tp, &g->embedding, tokens, ids, &g->blocks[0].x);
+    return r ? r : par_zero_forward_end(g->zero, g->embedding_unit);
 }
-static par_result leave(gpt *g, int unit, int backward) {
-    return backward ? par_zero_backward_end(g->zero, unit) : par_zero_forward_end(g->zero, unit);
+static par_result embedding_backward(gpt *g, const par_tp_tokens *tokens, const int32_t *ids) {
+    par_result r = par_zero_backward_begin(g->zero, g->embedding_unit);
+    if (!r) r = par_tp_embedding_backward(g->tp, &g->embedding, tokens, ids, &g->dx);
+    return r ? r : par_zero_backward_end(g->zero, g->embedding_unit);
 }
-static par_result block_forward(gpt *g, int l, const par_tp_tokens *tokens) { // from x[l] to x[l + 1]
-    block *b = &g->blocks[l];
-    par_tp_matrix *x = &g->x[l], *y = &g->x[l + 1];
-    par_result r = enter(g, 1 + l, 0);
-    if (!r) r = par_tp_norm_forward(g->tp, &b->norm1, x, b->stats1, &b->normed1);
+static par_result block_forward(gpt *g, block *b, const par_tp_tokens *tokens, par_tp_matrix *y) {
+    par_result r = par_zero_forward_begin(g->zero, b->unit);
+    if (!r) r = par_tp_norm_forward(g->tp, &b->norm1, &b->x, b->stats1, &b->normed1);
     if (!r) r = par_tp_linear_forward(g->tp, &b->qkv, &b->normed1, NULL, &b->heads);
     if (!r) r = par_tp_attention_forward(g->tp, &g->attention, tokens, 0, &b->heads, b->lse, &b->mixed);
     if (!r) r = par_tp_linear_forward(g->tp, &b->proj, &b->mixed, NULL, &b->middle);
-    if (!r) r = par_tp_add(g->tp, &b->middle, x, &b->middle);
+    if (!r) r = par_tp_add(g->tp, &b->middle, &b->x, &b->middle);
     if (!r) r = par_tp_norm_forward(g->tp, &b->norm2, &b->middle, b->stats2, &b->normed2);
     if (!r) r = par_tp_linear_forward(g->tp, &b->up, &b->normed2, NULL, &b->wide);
     if (!r) r = par_tp_gelu_forward(g->tp, &b->wide, &b->active);
     if (!r) r = par_tp_linear_forward(g->tp, &b->down, &b->active, NULL, y);
     if (!r) r = par_tp_add(g->tp, y, &b->middle, y);
-    return r ? r : leave(g, 1 + l, 0);
+    return r ? r : par_zero_forward_end(g->zero, b->unit);
 }
-static par_result block_backward(gpt *g, int l,
-                                 const par_tp_tokens *tokens) { // dx: of x[l + 1], then of x[l]
-    block *b = &g->blocks[l];
-    par_result r = enter(g, 1 + l, 1);
-    if (!r) r = par_tp_linear_backward(g->tp, &b->down, &g->dx, &b->active, &g->wide);
-    if (!r) r = par_tp_gelu_backward(g->tp, &g->wide, &b->wide, &g->wider);
-    if (!r) r = par_tp_linear_backward(g->tp, &b->up, &g->wider, &b->normed2, &g->dy);
-    if (!r) r = par_tp_norm_backward(g->tp, &b->norm2, &g->dy, &b->middle, b->stats2, &g->dy);
-    if (!r) r = par_tp_add(g->tp, &g->dx, &g->dy, &g->dx);
-    if (!r) r = par_tp_linear_backward(g->tp, &b->proj, &g->dx, &b->mixed, &g->wide);
+static par_result block_backward(gpt *g, block *b, const par_tp_tokens *tokens) { // dx: of y, then of x
+    par_tp_matrix *dx = &g->dx, *dy = &g->dy, *wide = &g->wide, *wider = &g->wider;
+    par_result r = par_zero_backward_begin(g->zero, b->unit);
+    if (!r) r = par_tp_linear_backward(g->tp, &b->down, dx, &b->active, wide);
+    if (!r) r = par_tp_gelu_backward(g->tp, wide, &b->wide, wider);
+    if (!r) r = par_tp_linear_backward(g->tp, &b->up, wider, &b->normed2, dy);
+    if (!r) r = par_tp_norm_backward(g->tp, &b->norm2, dy, &b->middle, b->stats2, dy);
+    if (!r) r = par_tp_add(g->tp, dx, dy, dx);
+    if (!r) r = par_tp_linear_backward(g->tp, &b->proj, dx, &b->mixed, wide);
     if (!r)
-        r = par_tp_attention_backward(g->tp, &g->attention, tokens, 0, &g->wide, &b->heads, &b->mixed, b->lse,
-                                      &g->wider);
-    if (!r) r = par_tp_linear_backward(g->tp, &b->qkv, &g->wider, &b->normed1, &g->dy);
-    if (!r) r = par_tp_norm_backward(g->tp, &b->norm1, &g->dy, &g->x[l], b->stats1, &g->dy);
-    if (!r) r = par_tp_add(g->tp, &g->dx, &g->dy, &g->dx);
-    return r ? r : leave(g, 1 + l, 1);
-}
-static par_result embedding_forward(gpt *g, const par_tp_tokens *tokens, const int32_t *ids) {
-    par_result r = enter(g, 0, 0);
-    if (!r) r = par_tp_embedding_forward(g->tp, &g->embedding, tokens, ids, &g->x[0]);
-    return r ? r : leave(g, 0, 0);
-}
-static par_result embedding_backward(gpt *g, const par_tp_tokens *tokens, const int32_t *ids) {
-    par_result r = enter(g, 0, 1);
-    if (!r) r = par_tp_embedding_backward(g->tp, &g->embedding, tokens, ids, &g->dx);
-    return r ? r : leave(g, 0, 1);
+        r = par_tp_attention_backward(g->tp, &g->attention, tokens, 0, wide, &b->heads, &b->mixed, b->lse,
+                                      wider);
+    if (!r) r = par_tp_linear_backward(g->tp, &b->qkv, wider, &b->normed1, dy);
+    if (!r) r = par_tp_norm_backward(g->tp, &b->norm1, dy, &b->x, b->stats1, dy);
+    if (!r) r = par_tp_add(g->tp, dx, dy, dx);
+    return r ? r : par_zero_backward_end(g->zero, b->unit);
 }
 static par_result head_forward(gpt *g) {
-    par_result r = enter(g, UNITS - 1, 0);
-    if (!r) r = par_tp_norm_forward(g->tp, &g->norm, &g->x[LAYERS], g->stats, &g->normed);
+    par_result r = par_zero_forward_begin(g->zero, g->head_unit);
+    if (!r) r = par_tp_norm_forward(g->tp, &g->norm, &g->x, g->stats, &g->normed);
     if (!r) r = par_tp_linear_forward(g->tp, &g->head, &g->normed, NULL, &g->logits);
-    return r ? r : leave(g, UNITS - 1, 0);
+    return r ? r : par_zero_forward_end(g->zero, g->head_unit);
 }
 static par_result head_backward(gpt *g) { // logits hold their gradient
-    par_result r = enter(g, UNITS - 1, 1);
+    par_result r = par_zero_backward_begin(g->zero, g->head_unit);
     if (!r) r = par_tp_linear_backward(g->tp, &g->head, &g->logits, &g->normed, &g->dy);
-    if (!r) r = par_tp_norm_backward(g->tp, &g->norm, &g->dy, &g->x[LAYERS], g->stats, &g->dx);
-    return r ? r : leave(g, UNITS - 1, 1);
+    if (!r) r = par_tp_norm_backward(g->tp, &g->norm, &g->dy, &g->x, g->stats, &g->dx);
+    return r ? r : par_zero_backward_end(g->zero, g->head_unit);
 }
 static par_result forward(gpt *g, const par_tp_tokens *tokens, const int32_t *ids) {
     par_result r = embedding_forward(g, tokens, ids);
-    for (int l = 0; l < LAYERS && !r; l++) r = block_forward(g, l, tokens);
+    for (int l = 0; l < LAYERS && !r; l++)
+        r = block_forward(g, &g->blocks[l], tokens, l + 1 < LAYERS ? &g->blocks[l + 1].x : &g->x);
     return r ? r : head_forward(g);
 }
 static par_result backward(gpt *g, const par_tp_tokens *tokens, const int32_t *ids) {
     par_result r = head_backward(g);
-    for (int l = LAYERS - 1; l >= 0 && !r; l--) r = block_backward(g, l, tokens);
+    for (int l = LAYERS - 1; l >= 0 && !r; l--) r = block_backward(g, &g->blocks[l], tokens);
     return r ? r : embedding_backward(g, tokens, ids);
 }
 
@@ -275,7 +279,7 @@ static par_result microbatch(gpt *g, uint64_t number, double *loss) { // its gra
 }
 static par_result train(gpt *g) {
     par_result r = PAR_OK;
-    for (int step = 0; step < g->o.steps && !r; step++) {
+    for (int step = 0; step < g->steps && !r; step++) {
         par_zero_report report;
         double losses[MICROBATCHES] = {0}, loss = 0; // each in its place, so that they add up in one order
         for (int i = 0; i < MICROBATCHES / par_size(g->dp) && !r; i++) {
@@ -285,7 +289,7 @@ static par_result train(gpt *g) {
         if (!r) r = par_all_reduce(losses, losses, MICROBATCHES, PAR_F64, PAR_SUM, g->dp);
         if (!r) r = par_zero_step(g->zero, 1, &report);
         for (int i = 0; i < MICROBATCHES; i++) loss += losses[i] / (MICROBATCHES * ROWS);
-        if (!r && par_rank(g->world) == 0 && (step < 3 || step % 20 == 19 || step + 1 == g->o.steps))
+        if (!r && par_rank(g->world) == 0 && (step < 3 || step % 20 == 19 || step + 1 == g->steps))
             printf("step %d loss %.9g norm %.6g\n", step + 1, loss, report.grad_norm);
     }
     return r;
@@ -295,32 +299,29 @@ static par_result train(gpt *g) {
 
 // Draws the next character by the probabilities that the last token's logits give: it is the one whose logit
 // plus random (Gumbel) noise is the largest.
-static par_result choose(gpt *g, const par_tp_tokens *tokens, uint64_t position, int32_t *next) {
-    const float *logits = (const float *)g->logits.data;
+static par_result choose(gpt *g, uint64_t position, int32_t *next) {
+    const size_t row = (g->logits.rows - 1) * par_tp_ld(PAR_TP_VOCABULARY, g->logits.cols);
+    const float *logits = (const float *)g->logits.data + row;
     float best = -INFINITY;
-    logits += (tokens->sequence - 1) * par_tp_ld(PAR_TP_VOCABULARY, g->logits.cols);
     for (size_t i = 0; i < g->logits.cols; i++) {
-        const float uniform = par_uniform(SEED + 1, position, i), noise = -logf(-logf(uniform + 1e-9f));
+        const float noise = -logf(-logf(par_uniform(SEED + 1, position, i) + 1e-9f));
         if (logits[i] + 0.5f * noise <= best) continue; // 0.5 is the temperature
-        best = logits[i] + 0.5f * noise, *next = (int32_t)i;
+        best = logits[i] + 0.5f * noise;
+        *next = (int32_t)i;
     }
     return PAR_OK;
 }
 static par_result generate(gpt *g) { // a line; every rank does the same
-    par_tp_tokens tokens = {1, 1, 0, 0};
-    int32_t ids[TOKENS + 1] = {g->number['\n']};
+    int32_t ids[101] = {g->number['\n']};
     par_result r = PAR_OK;
     if (par_rank(g->world) == 0) printf("text: ");
-    for (uint64_t i = 0; i < 100 && !r; i++) {
-        r = forward(g, &tokens, ids);
-        if (!r) r = choose(g, &tokens, i, &ids[tokens.sequence]);
-        const unsigned char c = g->character[ids[tokens.sequence]];
-        if (r || c == '\n') break;
-        if (par_rank(g->world) == 0) putchar(c);
-        if (tokens.sequence < TOKENS)
-            tokens.sequence++;
-        else
-            memmove(ids, ids + 1, TOKENS * sizeof *ids);
+    for (int i = 0; i < 100 && !r; i++) {
+        const int first = i < TOKENS ? 0 : i + 1 - TOKENS; // of the model's context
+        const par_tp_tokens tokens = {1, (size_t)(i + 1 - first), 0, 0};
+        r = forward(g, &tokens, ids + first);
+        if (!r) r = choose(g, (uint64_t)i, &ids[i + 1]);
+        if (r || ids[i + 1] == ids[0]) break;
+        if (par_rank(g->world) == 0) putchar(g->character[ids[i + 1]]);
     }
     if (par_rank(g->world) == 0) putchar('\n');
     return r;
@@ -329,14 +330,8 @@ static par_result generate(gpt *g) { // a line; every rank does the same
 // ---- main -------------------------------------------------------------------------------------------------
 
 static par_result run(gpt *g) {
-    const int dp = par_size(g->world);
-    if (g->o.steps < 1)
-        return par_fail(g->world, PAR_ERR_ARGUMENT, "--steps is %d, but must be 1 or more", g->o.steps);
-    if (MICROBATCHES % dp)
-        return par_fail(g->world, PAR_ERR_ARGUMENT,
-                        "%d data-parallel ranks cannot share %d microbatches evenly: use 1, 2, 4 or 8", dp,
-                        (int)MICROBATCHES);
-    par_result r = par_mesh_open(g->world, "dp=-1 tp=1", &g->mesh);
+    par_result r = read_text(g);
+    if (!r) r = par_mesh_open(g->world, "dp=-1 tp=1", &g->mesh);
     if (!r) r = par_mesh_comm(g->mesh, "dp", &g->dp);
     if (!r) r = par_mesh_comm(g->mesh, "tp", &g->tp_comm); // each rank alone
     if (!r) r = open_model(g);
@@ -344,28 +339,25 @@ static par_result run(gpt *g) {
     return r ? r : generate(g);
 }
 int main(int argc, char **argv) {
-    par_desc desc;
-    gpt g;
-    memset(&desc, 0, sizeof desc), memset(&g, 0, sizeof g);
-    g.o.steps = 200, g.o.zero = 1;
+    static gpt g; // zeros
+    g.steps = 200, g.zero_stage = 1;
     const option options[] = {
-        {"--ranks", OPTION_INT, &g.o.ranks, "ranks on this machine; 0: PAR_RANKS or 1"},
-        {"--steps", OPTION_INT, &g.o.steps, "steps of training"},
-        {"--zero", OPTION_INT, &g.o.zero,
+        {"--ranks", OPTION_INT, &g.ranks, "ranks on this machine; 0: PAR_RANKS or 1"},
+        {"--steps", OPTION_INT, &g.steps, "steps of training"},
+        {"--zero", OPTION_INT, &g.zero_stage,
          "0: nothing is sharded; 1: optimizer states; 2: gradients; 3: parameters"},
-        {"--data", OPTION_TEXT, &g.o.data, "a file to learn; else five lines that the program has"},
+        {"--data", OPTION_TEXT, &g.data, "a file to learn; else five lines that the program has"},
     };
     const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
                                      "Trains a small GPT, data-parallel with ZeRO.");
     if (parsed) return parsed == 1 ? 0 : 2;
-    const char *why = read_text(&g);
-    if (why) return fprintf(stderr, "%s: cannot learn %s: %s\n", program, g.o.data, why), 1;
-    desc.rank_count = g.o.ranks;
+    const par_desc desc = {.rank_count = g.ranks};
     if (par_open(&desc, &g.world)) return 1;
-    const par_result r = run(&g);
-    if (r) // the other ranks notice that this one ends
-        return fprintf(stderr, "%s: rank %d: %s\n", program, par_rank(g.world), par_last_error(g.world)), 1;
+    if (run(&g)) { // the other ranks notice that this one ends
+        fprintf(stderr, "%s: rank %d: %s\n", argv[0], par_rank(g.world), par_last_error(g.world));
+        return 1;
+    }
     par_zero_close(g.zero), par_tp_close(g.tp), par_mesh_close(g.mesh);
-    free(g.memory), free(g.text);
-    return par_close(g.world) != PAR_OK || output_failed(program);
+    free(g.arena.data);
+    return par_close(g.world) != PAR_OK || output_failed(argv[0]);
 }

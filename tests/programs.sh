@@ -523,26 +523,25 @@ zero_loop() { # the same bits on 1, 2 and 4 ranks, in any stage, and from a chec
 }
 simple_gpts() { # one model in three programs: the same bits on any dp and pp, the same losses on any tp; what cannot be used is an error
     unset PAR_GEMM # the trainer's library: these have none
-    local compiled=$(sed -n 's/^KIT_IS_LINKED = //p' Makefile)
-    build/05_gpt_simple --steps 3 --zero 0 >"$work/one" && [ "$(grep -c '^step' "$work/one")" = 3 ] && grep -q '^text: ' "$work/one" || return 1
-    for how in "05_gpt_simple --ranks 2 --zero 3" "06_gpt_tensor" "07_gpt_pipeline --ranks 4 --pp 2 --schedule gpipe"; do
-        build/$how --steps 3 >"$work/many" && cmp "$work/one" "$work/many" || { echo "$how"; return 1; }
+    build/05_gpt_simple --steps 2 --zero 0 >"$work/one" && [ "$(grep -c '^step' "$work/one")" = 2 ] && grep -q '^text: ' "$work/one" || return 1
+    awk '/^step/ {if (!n++) first = $4; last = $4} END {exit !(first > 3 && last < 0.9 * first)}' "$work/one" || return 1
+    for how in "05_gpt_simple --ranks 2 --zero 3" "07_gpt_pipeline --ranks 2 --pp 2 --schedule gpipe"; do
+        build/$how --steps 2 >"$work/many" && cmp "$work/one" "$work/many" || { echo "$how"; return 1; }
     done
     for how in "06_gpt_tensor --ranks 2 --tp 2" "07_gpt_pipeline --ranks 4 --pp 2 --tp 2 --zero 2"; do
-        build/$how --steps 3 >"$work/many" && paste "$work/one" "$work/many" |
-        awk '$1 == "step" {n++; d = $4 - $10; bad += !(d < 1e-6 && d > -1e-6)} END {exit !(n == 3 && !bad)}' || { echo "$how"; return 1; }
+        build/$how --steps 2 >"$work/many" && paste "$work/one" "$work/many" |
+        awk '$1 == "step" {n++; d = $4 - $10; bad += !(d < 1e-6 && d > -1e-6); d = $6 / $12 - 1; bad += !(d < 1e-4 && d > -1e-4)} END {exit !(n == 2 && !bad)}' || { echo "$how"; return 1; }
     done
-    awk '/^step/ {if (!n++) first = $4; last = $4} END {exit !(first > 3 && last < 0.9 * first)}' "$work/one" &&
     build/05_gpt_simple --steps 1 --data tests/programs.sh >"$work/many" && grep -q "^step 1 loss [45][.]" "$work/many" || return 1 # its characters are more than 60
     for program in 05_gpt_simple 06_gpt_tensor 07_gpt_pipeline; do
-        g++ -x c++ -std=c++17 -Wall -Wextra -Wconversion -Werror -I. $compiled -fsyntax-only examples/$program.c &&
-        build/$program --help | grep -q -- "--data" && fails 1 "$program: cannot learn /nowhere: No such file" build/$program --data /nowhere || return 1
+        build/$program --help | grep -q -- "--data" && fails 1 "$program: rank 0: cannot learn /nowhere: No such file" build/$program --data /nowhere || return 1
     done
     echo short >"$work/short" && fails 1 "it is shorter than a sequence" build/05_gpt_simple --data "$work/short" &&
-    fails 1 "cannot learn /tmp: Is a directory" build/05_gpt_simple --data /tmp && fails 1 "steps is 0, but must be" build/05_gpt_simple --steps 0 &&
-    fails 1 "3 data-parallel ranks cannot share 8 microbatches" build/05_gpt_simple --ranks 3 && fails 1 "stage must be 0, 1, 2 or 3" build/05_gpt_simple --zero 4 &&
-    fails 1 "tp is 3, but must divide 4 heads" build/06_gpt_tensor --ranks 3 --tp 3 && fails 1 "pp is 2, but must .* divide 3 ranks" build/07_gpt_pipeline --ranks 3 --pp 2 &&
-    fails 1 "zb_h1 has several stages on a rank, or backward in halves" build/07_gpt_pipeline --ranks 2 --pp 2 --schedule zb_h1 &&
+    fails 1 "cannot learn /tmp: Is a directory" build/05_gpt_simple --data /tmp && fails 1 "stage must be 0, 1, 2 or 3" build/05_gpt_simple --zero 4 &&
+    fails 1 "canonical_shards must be microbatches x the number of ranks = 6, and is 8" build/05_gpt_simple --ranks 3 &&
+    fails 1 "4 units and 3 tensor-parallel ranks do not divide" build/06_gpt_tensor --ranks 3 --tp 3 && fails 1 "pp=2 dp=-1 tp=1. needs 2 ranks, but there are 3" build/07_gpt_pipeline --ranks 3 --pp 2 &&
+    fails 1 "has actions I, which this program does not do" build/07_gpt_pipeline --ranks 2 --pp 2 --schedule zb_h1 &&
+    fails 1 "has actions UPDATE, which this program does not do" build/07_gpt_pipeline --ranks 2 --pp 2 --schedule pipedream_2bw &&
     fails 1 "no schedule is called \"1f1d\"; the nearest is \"1f1b\"" build/07_gpt_pipeline --schedule 1f1d
 }
 hello() { PAR_RANKS=4 prints "4 ranks; their numbers add up to 6" build/01_hello; }

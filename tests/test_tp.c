@@ -994,6 +994,35 @@ static void own_bytes(par_comm *w) {
     }
 }
 
+static void take_some(par_comm *w, par_tp *tp, par_tp_arena *arena, par_tp_matrix *x, float **stats) {
+    arena->used = 0;
+    CHECK_OK(w, par_tp_alloc(tp, arena, 3, 5, PAR_TP_REPLICATED, &x[0]));
+    CHECK_OK(w, par_tp_alloc_floats(tp, arena, 17, stats));
+    CHECK_OK(w, par_tp_alloc(tp, arena, 2, 65, PAR_TP_VOCABULARY, &x[1])); // rows of 128
+}
+static void arenas(par_comm *w) { // counted first, then taken; one that is full is an error
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        layout l = open_layout(w, par_size(w), 0, 0, bf16);
+        par_tp_arena arena = {NULL, 0, 0};
+        par_tp_matrix x[2];
+        float *stats;
+        char site[64], memory[4096];
+        take_some(w, l.tp, &arena, x, &stats);
+        CHECK(w,
+              arena.used == (bf16 ? 64 + 128 + 512 : 64 + 128 + 1024) && !x[0].data && !x[1].data && !stats);
+        arena.data = memory, arena.bytes = arena.used;
+        take_some(w, l.tp, &arena, x, &stats);
+        CHECK(w, x[0].data == memory && (char *)stats == memory + 64 && x[1].data == memory + 192);
+        CHECK(w, x[0].rows == 3 && x[0].cols == 5 && x[0].layout == PAR_TP_REPLICATED);
+        CHECK(w, x[1].rows == 2 && x[1].cols == 65 && x[1].layout == PAR_TP_VOCABULARY);
+        CHECK(w, par_tp_alloc(l.tp, &arena, 1, 1, PAR_TP_HIDDEN, x) == PAR_ERR_ARGUMENT && !x[0].data);
+        snprintf(site, sizeof site, "tests/test_tp.c:%d", __LINE__ - 1);
+        CHECK(w, strstr(par_last_error(w), "the arena is full: it has") && strstr(par_last_error(w), site));
+        CHECK(w, par_tp_alloc_floats(l.tp, &arena, 0, &stats) == PAR_ERR_ARGUMENT && !stats); // from then on
+        close_layout(&l);
+    }
+}
+
 static void check_init(layout *l, int sequence) { // initial values are those of one rank
     par_tp_linear f[2];
     par_tp_embedding e;
@@ -1481,6 +1510,7 @@ const test tests[] = {
     {"ledger", ledger, TEST_ALONE, 1, 60},
     {"overlap", overlap, TEST_ALONE, 2, 60},
     {"own_bytes", own_bytes, TEST_ALONE, 1, 60},
+    {"arenas", arenas, TEST_ALONE, 1, 60},
     {"published", published, TEST_SERIAL, 1, 60},
     {"initial_values", initial_values, TEST_ALONE, 1, 60},
     {"mistakes", mistakes, TEST_ALONE, 1, 60},
