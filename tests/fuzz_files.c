@@ -72,7 +72,7 @@ static void try_tokenizer(const uint8_t *data, size_t size) { // behind a header
 }
 // As one of the formats whose headers lie; for Megatron's it is the index of a file of 64 bytes.
 static void try_tokens(const uint8_t *data, size_t size, data_type type) {
-    static const unsigned char tokens[64] = {1, 2, 3};
+    unsigned char tokens[64] = {1, 2, 3};
     dataset d;
     data_desc how;
     data_file f;
