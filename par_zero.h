@@ -4827,16 +4827,14 @@ par_result(par_zero_gather)(par_zero *z, par_comm *comm, par_zero_field what, si
         largest = PAR__MAX(largest, par__zero_block_of(&t.infos[i], max_count));
     p.piece = (float *)PAR_MALLOC(largest * sizeof(float)),
     p.held = (float *)PAR_MALLOC(largest * sizeof(float));
-    par_result r = p.piece && p.held ? PAR_OK : PAR_ERR_MEMORY;
+    const par__zero_tensor **mine = (const par__zero_tensor **)par__zalloc((t.info_count + 1) * sizeof *mine);
+    par_result r = p.piece && p.held && mine ? PAR_OK : PAR_ERR_MEMORY;
     r = par__zero_share_error(z, comm, r, "par_zero_gather: out of memory for a piece of a tensor");
-    for (size_t i = 0; i < t.info_count && !r; i++) {
-        const par__zero_tensor *mine = NULL;
-        for (int j = 0; j < z->tensor_count && !mine; j++)
-            if (t.info_of[j] == (int)i) mine = &z->tensors[j];
-        r = par__zero_gather_tensor(z, comm, &t.infos[i], mine, what,
+    for (int j = z->tensor_count; j-- > 0 && !r;) mine[t.info_of[j]] = &z->tensors[j]; // the first one stays
+    for (size_t i = 0; i < t.info_count && !r; i++)
+        r = par__zero_gather_tensor(z, comm, &t.infos[i], mine[i], what,
                                     par__zero_block_of(&t.infos[i], max_count), &p, fn, user);
-    }
-    PAR_FREE(p.piece), PAR_FREE(p.held);
+    PAR_FREE(p.piece), PAR_FREE(p.held), PAR_FREE(mine);
     par__zero_table_close(&t);
     return r;
 }

@@ -311,7 +311,8 @@ static void by_others(par_comm *w, const gpt_model *m, const char *dir, const ch
     } else {
         static par_zero_safetensors_writer out;
         memset(list, 0, sizeof list);
-        const size_t count = files_list_tensors(m, list);
+        size_t at[64];
+        const size_t count = files_list_tensors(m, list, at);
         for (size_t i = 0; i < count; i++) list[i].dtype = PAR_BF16, list[i].bytes = 2 * list[i].count;
         CHECK(w, !par_zero_safetensors_create(file, list, count, &out));
         for (size_t i = 0, k = 0; i < (size_t)m->tensor_count; i++) {

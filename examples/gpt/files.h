@@ -333,11 +333,13 @@ static int files_huggingface_parts(const gpt_model *m, files_huggingface *h, con
 
 // ---- Hugging Face: save -----------------------------------------------------------------------------------
 
-// Lists all parameters as tensors of Hugging Face, without data.
-static size_t files_list_tensors(const gpt_model *m, par_zero_file_tensor *list) {
+// Lists all parameters as tensors of Hugging Face, without data. at: where in the list the parts of each
+// parameter begin.
+static size_t files_list_tensors(const gpt_model *m, par_zero_file_tensor *list, size_t *at) {
     size_t n = 0;
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
+        at[i] = n;
         int transposed;
         size_t first, rows;
         for (int j = 0; files_source(m, x, j, list[n].name, sizeof list[n].name, &transposed, &first, &rows);
@@ -373,6 +375,7 @@ typedef struct files_export {
     par_zero_safetensors_writer *writers;
     size_t *writer_of; // of each tensor
     FILE *file;        // llm.c's, under a temporary name
+    size_t *at;        // of each parameter: its first tensor in list; llm.c's: its first byte in the file
 } files_export;
 static const char *const files_index = "model.safetensors.index.json";
 
@@ -477,7 +480,7 @@ static const char *files_huggingface_create(files_export *x) {
     char name[64], path[4300];
     x->list = (par_zero_file_tensor *)calloc((size_t)x->m->tensor_count * 3 + 1, sizeof *x->list);
     if (!x->list) return "out of memory to save";
-    x->count = files_list_tensors(x->m, x->list);
+    x->count = files_list_tensors(x->m, x->list, x->at);
     for (size_t at = 0; at < x->count; at += files_shard(x->list, x->count, at, x->max_bytes)) x->shards++;
     x->writers = (par_zero_safetensors_writer *)calloc(x->shards + 1, sizeof *x->writers);
     x->writer_of = (size_t *)calloc(x->count + 1, sizeof *x->writer_of);
@@ -503,8 +506,7 @@ static const char *files_huggingface_put(files_export *x, const gpt_tensor *t, s
     for (int j = 0; files_source(x->m, t, j, name, sizeof name, &transposed, &row, &rows); j++) {
         const size_t begin = row * t->p->cols, end = begin + rows * t->p->cols;
         const size_t from = PAR__MAX(begin, first), until = PAR__MIN(end, first + count);
-        size_t i = 0;
-        while (strcmp(x->list[i].name, name)) i++;
+        const size_t i = x->at[t - x->m->tensors] + (size_t)j;
         par_zero_safetensors_writer *w = &x->writers[x->writer_of[i]];
         if (from < until && par_zero_safetensors_put(w, (size_t)(x->list + i - w->list), transposed,
                                                      from - begin, until - from, values + (from - first)))
@@ -632,17 +634,16 @@ static const char *files_llmc_config(const char *path, gpt_config *g, char *why,
              present < bytes ? "is truncated" : "is longer than its header says", bytes, present);
     return why;
 }
-// The size of a model file for elements of so many bytes; *at: the first byte of a parameter in it. The
+// The size of a model file for elements of so many bytes. at: the first byte of each parameter in it. The
 // embedding's rows are padded.
-static size_t files_llmc_find(const gpt_model *m, size_t element, size_t padded, const gpt_tensor *wanted,
-                              size_t *at) {
+static size_t files_llmc_layout(const gpt_model *m, size_t element, size_t padded, size_t *at) {
     size_t end = 256 * sizeof(int32_t);
     for (int kind = 0; kind < GPT_HEAD; kind++)
         for (int i = 0; i < m->tensor_count; i++) {
             const gpt_tensor *x = &m->tensors[i];
-            if (x->kind != kind) continue;
-            if (x == wanted) *at = end;
-            end += (kind == GPT_WTE ? padded : x->p->rows) * x->p->cols * element;
+            if ((x->tied ? GPT_WTE : x->kind) != kind) continue;
+            at[i] = x->tied ? at[0] : end;
+            if (!x->tied) end += (kind == GPT_WTE ? padded : x->p->rows) * x->p->cols * element;
         }
     return end;
 }
@@ -663,7 +664,7 @@ static const char *files_llmc_create(files_export *x) {
     if (files_llmc_supports(g)) return files_llmc_supports(g);
     snprintf(beside, sizeof beside, "%.4200s.tmp", x->path);
     x->file = files_create(beside);
-    const off_t bytes = (off_t)files_llmc_find(x->m, sizeof(float), (size_t)padded, NULL, NULL);
+    const off_t bytes = (off_t)files_llmc_layout(x->m, sizeof(float), (size_t)padded, x->at);
     if (x->file && fwrite(h, sizeof h, 1, x->file) == 1 && !fflush(x->file) &&
         !ftruncate(fileno(x->file), bytes))
         return NULL;
@@ -671,8 +672,7 @@ static const char *files_llmc_create(files_export *x) {
 }
 static const char *files_llmc_put(files_export *x, const gpt_tensor *t, size_t first, size_t count,
                                   const float *values) {
-    size_t at = 0;
-    files_llmc_find(x->m, sizeof(float), (size_t)files_llmc_padded(&x->m->config), t, &at);
+    const size_t at = x->at[t - x->m->tensors];
     if (!fseeko(x->file, (off_t)(at + first * sizeof(float)), SEEK_SET) &&
         fwrite(values, sizeof(float), count, x->file) == count)
         return NULL;
@@ -695,7 +695,7 @@ typedef struct files_weights {
     const gpt_model *m;
     files_huggingface shards;
     char *map;                   // llm.c's file
-    size_t bytes, padded;        // of the file; rows of its embedding
+    size_t bytes, *at;           // of the file; the first byte of each parameter in it
     par_zero_file_tensor tensor; // in it, the last one that was asked for
     char why[4400];
 } files_weights;
@@ -715,8 +715,10 @@ static const char *files_llmc_open(files_weights *f, const char *path) {
     if (map == MAP_FAILED) return "cannot map the model file";
     f->map = (char *)map;
     memcpy(h, f->map, sizeof h);
-    f->padded = (size_t)h[7], f->tensor.dtype = h[1] == 5 ? PAR_BF16 : PAR_F32;
-    const size_t size = files_llmc_find(f->m, par_dtype_bytes(f->tensor.dtype), f->padded, NULL, NULL);
+    f->tensor.dtype = h[1] == 5 ? PAR_BF16 : PAR_F32;
+    f->at = (size_t *)calloc((size_t)f->m->tensor_count + 1, sizeof *f->at);
+    if (!f->at) return "out of memory for the places of parameters in the model file";
+    const size_t size = files_llmc_layout(f->m, par_dtype_bytes(f->tensor.dtype), (size_t)h[7], f->at);
     return size == f->bytes ? NULL : "the model file has changed";
 }
 // NULL, or an error text. Close it in any case.
@@ -727,6 +729,7 @@ static const char *files_weights_open(files_weights *f, const gpt_model *m, cons
 }
 static void files_weights_close(files_weights *f) {
     if (f->map) munmap(f->map, f->bytes);
+    free(f->at);
     files_close(&f->shards);
 }
 // Finds the parts of a parameter, valid until the next call. NULL, or an error text.
@@ -735,10 +738,8 @@ static const char *files_parts(files_weights *f, const gpt_tensor *x, par_zero_p
         *count = files_huggingface_parts(f->m, &f->shards, "", x, parts);
         return *count ? NULL : f->shards.why;
     }
-    size_t at = 0;
     par_zero_file_tensor *t = &f->tensor;
-    files_llmc_find(f->m, par_dtype_bytes(t->dtype), f->padded, x->tied ? f->m->tensors : x, &at);
-    t->data = f->map + at, t->count = x->p->rows * x->p->cols;
+    t->data = f->map + f->at[x - f->m->tensors], t->count = x->p->rows * x->p->cols;
     t->bytes = t->count * par_dtype_bytes(t->dtype);
     parts[0].file = t, parts[0].first = 0, parts[0].transposed = 0;
     return *count = 1, (const char *)NULL;
@@ -751,6 +752,8 @@ static const char *files_export_begin(files_export *x, const gpt_model *m, const
     memset(x, 0, sizeof *x);
     x->m = m, x->path = path, x->llmc = files_is_llmc(path);
     x->max_bytes = shard_bytes ? shard_bytes : (size_t)5000000000;
+    x->at = (size_t *)calloc((size_t)m->tensor_count + 1, sizeof *x->at);
+    if (!x->at) return "out of memory for the places of parameters in files";
     return x->llmc ? files_llmc_create(x) : files_huggingface_create(x);
 }
 // Writes elements [first, first + count) of a parameter. NULL, or an error text.
@@ -762,6 +765,7 @@ static const char *files_export_put(files_export *x, const gpt_tensor *t, size_t
 // keep 1: completes the files; else, and after an error, what was there before stays as it was. NULL, or an
 // error text.
 static const char *files_export_end(files_export *x, int keep) {
+    free(x->at);
     return x->llmc ? files_llmc_end(x, keep) : files_huggingface_end(x, keep);
 }
 

@@ -768,15 +768,19 @@ static const char *init_weights(trainer *t) {
 
 typedef struct exporter {
     const trainer *t;
+    int found; // the parameter of the last piece; the next one's is the same, or mostly the next
     files_export files;
 } exporter;
 static par_result export_piece(void *user, const char *name, size_t first, size_t count,
                                const float *values) {
     exporter *e = (exporter *)user;
-    const gpt_tensor *x = e->t->model.tensors;
+    const gpt_model *m = &e->t->model;
     char mine[64];
-    for (gpt_name(x, mine, sizeof mine); strcmp(mine, name); gpt_name(x, mine, sizeof mine)) x++;
-    const char *why = files_export_put(&e->files, x, first, count, values);
+    for (;; e->found = (e->found + 1) % m->tensor_count) {
+        gpt_name(&m->tensors[e->found], mine, sizeof mine);
+        if (!strcmp(mine, name)) break;
+    }
+    const char *why = files_export_put(&e->files, &m->tensors[e->found], first, count, values);
     return why ? par_fail(e->t->world, PAR_ERR_FILE, "%s", why) : PAR_OK;
 }
 // Exports all weights in the format of Hugging Face or llm.c. 0, or 1: the error has been printed.
