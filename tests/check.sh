@@ -1,10 +1,16 @@
-# make check: install the packages that are missing (not with INSTALL=0), then run every test. The last line is "N passed,
-# N failed, N skipped". FAILED=1: run what failed last time first; if anything fails again, stop.
-# Each check, and each setting of a test program, appends a line to build/check.log, with tabs between: seconds, ok or FAIL, part,
-# name, the command that runs it again.
+# make check: install the packages that are missing (not with INSTALL=0), then run every test. The last line
+# is "N passed, N failed, N skipped". FAILED=1: run what failed last time first; if anything fails again,
+# stop. Each check, and each setting of a test program, appends a line to build/check.log, with tabs between:
+# seconds, ok or FAIL, part, name, the command that runs it again.
 cd "$(dirname "$0")/.." || exit 1
 exec </dev/null
-case ${FAILED:-0} in 0 | 1) ;; *) echo "FAILED is 0 or 1 (run what failed last time first), not \"$FAILED\"" >&2; exit 2 ;; esac
+case ${FAILED:-0} in
+0 | 1) ;;
+*)
+    echo "FAILED is 0 or 1 (run what failed last time first), not \"$FAILED\"" >&2
+    exit 2
+    ;;
+esac
 passed=0 failed=0 skipped=0 begun=$SECONDS live=""
 every=${CHECK_EVERY:-30} # seconds between progress lines in a log
 [ -t 1 ] && live=1 every=1
@@ -16,7 +22,8 @@ log=build/check.log
 progress() { # on a terminal one line that changes; elsewhere a new line every $every seconds
     local now=$((SECONDS - start)) ended last
     { ended=$(wc -l <"$CHECK_LOG") && last=$(tail -n 1 "$CHECK_LOG" | cut -f 4); } 2>/dev/null
-    ended="$name: $((ended - before))${expected:+ of about $expected} checks, $now s${last:+; the last was $last}"
+    ended="$name: $((ended - before))${expected:+ of about $expected} checks, $now s"
+    ended+=${last:+; the last was $last}
     if [ $live ]; then printf '\r\033[K%.100s\r' "$ended"; else echo "   ($ended)"; fi
     due=$((SECONDS + every))
 }
@@ -27,18 +34,25 @@ part() { # name, command ...: run a part of the check, show its lines, add its c
     before=$(wc -l <"$CHECK_LOG")
     echo "== $name"
     due=$((SECONDS + every))
-    exec {from}< <("$@" 2>&1; printf '\nstatus %d\n' $?)
+    exec {from}< <(
+        "$@" 2>&1
+        printf '\nstatus %d\n' $?
+    )
     while :; do
         if IFS= read -r -t 1 line <&$from; then
             line=$more$line more=""
             case $line in
-            "status "*) status=${line#status } && break ;; # do not wait for other processes that hold the pipe
+            # do not wait for other processes that hold the pipe
+            "status "*) status=${line#status } && break ;;
             [0-9]*" passed, "[0-9]*" failed"*) counts=$line ;;
             "") ;;
             *) printf "${live:+\r\033[K}%s\n" "$line" ;;
             esac
-        elif [ $? -gt 128 ]; then more=$more$line
-        else break; fi
+        elif [ $? -gt 128 ]; then
+            more=$more$line
+        else
+            break
+        fi
         [ $SECONDS -lt $due ] || progress
     done
     exec {from}<&-
@@ -49,7 +63,10 @@ part() { # name, command ...: run a part of the check, show its lines, add its c
         return
     fi
     set -- $counts
-    [ "$status" = 0 ] || [ "$3" != 0 ] || { echo "FAIL $name: status $status, although nothing failed"; set -- "$1" "" 1 "" "$5"; }
+    [ "$status" = 0 ] || [ "$3" != 0 ] || {
+        echo "FAIL $name: status $status, although nothing failed"
+        set -- "$1" "" 1 "" "$5"
+    }
     passed=$((passed + $1)) failed=$((failed + $3)) skipped=$((skipped + $5))
     echo "   $1 passed, $3 failed, $5 skipped, $((SECONDS - start)) s"
     printf '%s\t%d\t%d\n' "$name" $(($(wc -l <"$CHECK_LOG") - before)) $((SECONDS - start)) >>"$parts"
@@ -67,17 +84,27 @@ again() { # log: run the commands of its failures, one after the other
     [ -z "$targets" ] || make -s $targets || return
     while IFS= read -r command; do
         echo "$command"
-        if bash -c "$command" </dev/null >build/check.said 2>&1; then good=$((good + 1))
-        else bad=$((bad + 1)) && grep -v '^[0-9]* passed' build/check.said; fi
+        if bash -c "$command" </dev/null >build/check.said 2>&1; then
+            good=$((good + 1))
+        else
+            bad=$((bad + 1)) && grep -v '^[0-9]* passed' build/check.said
+        fi
     done <build/check.commands
     echo "$good passed, $bad failed, 0 skipped"
     [ $bad = 0 ]
 }
-make_programs() { make -s -k -j"$(nproc)" build/gpt build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors build/corpus.txt && echo "1 passed, 0 failed, 0 skipped"; }
+make_programs() {
+    make -s -k -j"$(nproc)" \
+        build/gpt build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden \
+        build/test_errors build/corpus.txt &&
+        echo "1 passed, 0 failed, 0 skipped"
+}
 build_ahead() { # what the scripts below run, one by one, while the tests leave processors idle
     local script program
     for script in cuda programs tcp hostile mpi sanitize; do
-        for program in $(bash tests/$script.sh --programs); do nice flock build/making make -s "$program"; done
+        for program in $(bash tests/$script.sh --programs); do
+            nice flock build/making make -s "$program"
+        done
     done >/dev/null 2>&1
 }
 
@@ -88,7 +115,10 @@ if [ "${FAILED:-0}" = 1 ]; then
         export CHECK_LOG=build/check.again
         : >$CHECK_LOG
         part "what failed last time" again build/check.failed
-        [ $failed = 0 ] || { echo "it fails again; $log stays as it was"; end; }
+        [ $failed = 0 ] || {
+            echo "it fails again; $log stays as it was"
+            end
+        }
         passed=0
         echo "all that failed last time passes now; everything follows"
     else
@@ -123,5 +153,8 @@ part "sanitizers" bash tests/sanitize.sh
 mv $parts build/check.parts
 echo "The slowest ten:"
 sort -rn $log | head -n 10 | awk -F'\t' '{printf "%8.1f s  %s: %s\n", $1, $3, $4}'
-[ $failed = 0 ] || { echo "What failed (make check FAILED=1 runs these first):"; awk -F'\t' '$2 == "FAIL" {print "    " $5}' $log; }
+[ $failed = 0 ] || {
+    echo "What failed (make check FAILED=1 runs these first):"
+    awk -F'\t' '$2 == "FAIL" {print "    " $5}' $log
+}
 end

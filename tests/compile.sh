@@ -1,48 +1,67 @@
-# Every header alone: with and without its implementation, in two translation units, as C11 and C++17, by gcc, clang, nvcc.
+# Every header alone: with and without its implementation, in two translation units, as C11 and C++17, by gcc,
+# clang, nvcc.
 . tests/lib.sh
 flags="-Wall -Wextra -Wconversion -Wvla -Werror -I. -pthread"
 
-two_units() { # compiler, language flags: one object of the implementation, for a program that uses all and one of macros with commas
+# compiler, language flags: one object of the implementation, for a program that uses all and one of macros
+# with commas
+two_units() {
     compiler=$1 lang=$2
     "$compiler" $lang $flags -c tests/compile/implementation.c -o "$work/impl.o" || return 1
     for unit in user arguments; do
         "$compiler" $lang $flags -c tests/compile/$unit.c -o "$work/$unit.o" &&
-            "$compiler" "$work/$unit.o" "$work/impl.o" -o "$work/$unit" -pthread -lm && PAR_RANKS=3 "$work/$unit" || return 1
+            "$compiler" "$work/$unit.o" "$work/impl.o" -o "$work/$unit" -pthread -lm &&
+            PAR_RANKS=3 "$work/$unit" || return 1
     done
 }
 every_macro() { # c, cpp or cu; compiler, flags: all arguments of all macros of call sites with commas in them
-    dir=$(mktemp -d "$work/macros.XXXXXX") how=$1 headers="par_zero.h par_pipe.h par_tp.h" && shift || return 1
+    dir=$(mktemp -d "$work/macros.XXXXXX") how=$1 headers="par_zero.h par_pipe.h par_tp.h" &&
+        shift || return 1
     [ "$how" = cu ] && headers="$headers par_cuda.cuh"
     unit=$dir/use.${how/cpp/c}
     printf '#include "%s"\n' $headers >"$unit"
-    "$@" -I. -E "$unit" | grep -v '^#' | tr '\n' ' ' | grep -oE 'par__[a-z_]+_at\(const char \*site, [^)]*\)' |
+    "$@" -I. -E "$unit" |
+        grep -v '^#' |
+        tr '\n' ' ' |
+        grep -oE 'par__[a-z_]+_at\(const char \*site, [^)]*\)' |
         awk -F '[(,)]' -v how="$how" '{
             sub(/^par__/, "", $1); sub(/_at$/, "", $1); list = ""
             for (i = 3; i < NF; i++) {
                 sub(/[a-z_0-9]+$/, "", $i)
                 list = list (i > 3 ? ", " : "") (how == "c" ? "(" $i "[2]){0, 0}[0]" : "pick<" $i ", 2>()")
             }
-            print "    par_" $1 "(" list ");\n    (par_" $1 ")(" list ");\n    address = (void (*)(void))par_" $1 ";"
+            print "    par_" $1 "(" list ");\n    (par_" $1 ")(" list ");\n" \
+                "    address = (void (*)(void))par_" $1 ";"
         }' >"$dir/calls"
     sed -n 's/^#define \(par_[a-z_0-9]*\)(.*/\1/p' par.h $headers | grep -vx par_fail | sort >"$dir/macros"
-    sed -n 's/^    \(par_[a-z_0-9]*\)(.*/\1/p' "$dir/calls" | sort | diff - "$dir/macros" && [ "$(wc -l <"$dir/macros")" -ge 98 ] || return 1
-    { [ "$how" = c ] || echo 'template <class T, int n> static T pick() { return T(); }'
-        printf 'extern void (*address)(void);\nvoid (*address)(void);\nvoid use(void);\nvoid use(void) {\n'; cat "$dir/calls"; echo '}'; } >>"$unit"
+    sed -n 's/^    \(par_[a-z_0-9]*\)(.*/\1/p' "$dir/calls" | sort | diff - "$dir/macros" &&
+        [ "$(wc -l <"$dir/macros")" -ge 98 ] || return 1
+    {
+        [ "$how" = c ] || echo 'template <class T, int n> static T pick() { return T(); }'
+        printf 'extern void (*address)(void);\nvoid (*address)(void);\nvoid use(void);\nvoid use(void) {\n'
+        cat "$dir/calls"
+        echo '}'
+    } >>"$unit"
     "$@" -I. -c "$unit" -o /dev/null
 }
 api_alone() { # header, compiler, flags: a unit that only uses it gets the API, and three headers of C
     header=$1 dir=$(mktemp -d "$work/api.XXXXXX") && shift
-    printf '#include %s\n' ${system:-"<stddef.h>" "<stdint.h>" "<stdio.h>"} >"$dir/system.c" && printf '#include "%s"\n' "$header" >"$dir/api.c"
+    printf '#include %s\n' ${system:-"<stddef.h>" "<stdint.h>" "<stdio.h>"} >"$dir/system.c" &&
+        printf '#include "%s"\n' "$header" >"$dir/api.c"
     for unit in system api; do
-        "$@" -I. -dM -E "$dir/$unit.c" | sed 's/^#define \([A-Za-z_0-9]*\).*/\1/' | sort -u >"$dir/$unit.macros"
+        "$@" -I. -dM -E "$dir/$unit.c" |
+            sed 's/^#define \([A-Za-z_0-9]*\).*/\1/' |
+            sort -u >"$dir/$unit.macros"
         "$@" -I. -M "$dir/$unit.c" | tr -s ' \\' '\n' | grep '\.h$' | sort -u >"$dir/$unit.files"
     done
     comm -13 "$dir/system.macros" "$dir/api.macros" >"$dir/own"
-    grep -q PAR_VERSION "$dir/own" && ! grep -vE '^(PAR|par)_[A-Za-z]' "$dir/own" | grep -vxE 'PAR__STRINGIFY(_VALUE)?' &&
+    grep -q PAR_VERSION "$dir/own" &&
+        ! grep -vE '^(PAR|par)_[A-Za-z]' "$dir/own" | grep -vxE 'PAR__STRINGIFY(_VALUE)?' &&
         ! grep -xE 'PAR_(MALLOC|REALLOC|FREE|ASSERT|LOG)' "$dir/own" &&
         ! comm -13 "$dir/system.files" "$dir/api.files" | grep -vE '^(./)?par(_[a-z]+)?\.(h|cuh)$'
 }
-layers_alone() { # compiler, flags: implementations of all layers without par.h's, and of each without the others'
+# compiler, flags: implementations of all layers without par.h's, and of each without the others'
+layers_alone() {
     "$@" -c tests/compile/layer.c -o /dev/null || return 1
     for layer in pipe tp zero; do
         printf '#define PAR_%s_IMPLEMENTATION\n#include "par_%s.h"\n' ${layer^^} $layer >"$work/$layer.c"
@@ -50,20 +69,33 @@ layers_alone() { # compiler, flags: implementations of all layers without par.h'
     done
 }
 versions() { # all headers have one, beside another one's par.h each is an error, and pkg-config knows it
-    printf '#include "par.h"\nint main(void) { return printf("%%d.%%d.%%d %%d\\n", PAR_VERSION_MAJOR, PAR_VERSION_MINOR, PAR_VERSION_PATCH, PAR_VERSION) < 0; }\n' >"$work/version.c"
+    cat >"$work/version.c" <<'END'
+#include "par.h"
+#define NAME PAR_VERSION_MAJOR, PAR_VERSION_MINOR, PAR_VERSION_PATCH
+int main(void) { return printf("%d.%d.%d %d\n", NAME, PAR_VERSION) < 0; }
+END
     gcc -I. "$work/version.c" -o "$work/version" && read -r name number <<<"$("$work/version")" || return 1
-    mkdir -p "$work/other" && sed 's/^#define PAR_VERSION_PATCH .*/#define PAR_VERSION_PATCH 99/' par.h >"$work/other/par.h"
+    mkdir -p "$work/other" &&
+        sed 's/^#define PAR_VERSION_PATCH .*/#define PAR_VERSION_PATCH 99/' par.h >"$work/other/par.h"
     for header in par.h par_zero.h par_pipe.h par_tp.h par_cuda.cuh; do
-        grep -q "^#if PAR_VERSION != $number\$" $header || { echo "$header is not for PAR_VERSION $number"; return 1; }
-        fails 1 "#error.*$header is version $name, .*par\.h" gcc -x c -I. -include "$work/other/par.h" -c $header -o /dev/null || return 1
+        grep -q "^#if PAR_VERSION != $number\$" $header || {
+            echo "$header is not for PAR_VERSION $number"
+            return 1
+        }
+        fails 1 "#error.*$header is version $name, .*par\.h" gcc -x c -I. -include "$work/other/par.h" \
+            -c $header -o /dev/null || return 1
     done
-    make install DESTDIR="$work/installed" PREFIX=/p >/dev/null && grep -qx "Version: $name" "$work/installed/p/lib/pkgconfig/par.pc"
+    make install DESTDIR="$work/installed" PREFIX=/p >/dev/null &&
+        grep -qx "Version: $name" "$work/installed/p/lib/pkgconfig/par.pc"
 }
 emits="-c tests/compile/implementation.c -o /dev/null"
 parses="-fsyntax-only tests/compile/implementation.c" # enough where another check emits the same functions
 [ -z "${SOAK-}" ] || parses=$emits
 for cc in gcc clang; do
-    if ! have $cc; then skip "compile with $cc" "apt-get install $cc"; continue; fi
+    if ! have $cc; then
+        skip "compile with $cc" "apt-get install $cc"
+        continue
+    fi
     [ $cc = gcc ] && levels=-O2 || levels=-O0 # some of gcc's warnings come from the optimizer
     [ -z "${SOAK-}" ] || levels="-O0 -O2"
     for level in $levels; do check "$cc two units $level" two_units $cc "-std=c11 $level"; done
@@ -72,28 +104,40 @@ for cc in gcc clang; do
     check "$cc, C, with a CBLAS" $cc -std=c11 $flags -DPAR_CBLAS $parses
     check "$cc header only" $cc -std=c11 $flags -pedantic -c tests/compile/user.c -o /dev/null
     check "$cc commas in every argument" every_macro c $cc -std=c11 $flags
-    for header in par.h par_zero.h par_pipe.h par_tp.h; do check "$cc $header: the API alone" api_alone $header $cc -std=c11; done
+    for header in par.h par_zero.h par_pipe.h par_tp.h; do
+        check "$cc $header: the API alone" api_alone $header $cc -std=c11
+    done
 done
 check "versions" versions
 for cc in g++ clang++; do
-    if ! have $cc; then skip "compile with $cc" "apt-get install $cc"; continue; fi
+    if ! have $cc; then
+        skip "compile with $cc" "apt-get install $cc"
+        continue
+    fi
     check "$cc with a CBLAS" $cc -x c++ -std=c++17 $flags -DPAR_CBLAS $parses
     check "$cc two units" two_units $cc "-x c++ -std=c++17 ${SOAK:+-O2}"
     check "$cc commas in every argument" every_macro cpp $cc -x c++ -std=c++17 $flags
 done
-hooks_rejected() { ! gcc -DPAR_MALLOC=malloc -I. -c tests/compile/implementation.c -o /dev/null 2>"$work/err" && grep -q "or none" "$work/err"; }
+hooks_rejected() {
+    ! gcc -DPAR_MALLOC=malloc -I. -c tests/compile/implementation.c -o /dev/null 2>"$work/err" &&
+        grep -q "or none" "$work/err"
+}
 check "memory hooks: all or none" hooks_rejected
 hooks_taken() { # nothing else allocates
     ! grep -nE '(^|[^a-zA-Z_])(malloc|calloc|realloc|strdup)\(' *.h | grep -v '#define PAR_' &&
-        gcc $flags "-DPAR_MALLOC(n)=malloc(n)" "-DPAR_REALLOC(p,n)=realloc(p,n)" "-DPAR_FREE(p)=free(p)" -include stdlib.h $parses
+        gcc $flags "-DPAR_MALLOC(n)=malloc(n)" "-DPAR_REALLOC(p,n)=realloc(p,n)" "-DPAR_FREE(p)=free(p)" \
+            -include stdlib.h $parses
 }
 check "memory hooks" hooks_taken
 check "NDEBUG" gcc $flags -DNDEBUG $emits # it tells of functions that nothing uses
 for mpicc in mpicc.mpich mpicc.openmpi; do
     if have $mpicc; then
         check "$mpicc" $mpicc -std=c11 $flags -DPAR_MPI $emits
-        check "$mpicc: the API alone" env system="<stddef.h> <stdint.h> <stdio.h> <mpi.h>" bash -c 'api_alone "$@"' api par.h $mpicc -std=c11 -DPAR_MPI
-    else skip "$mpicc" "apt-get install mpich libmpich-dev libopenmpi-dev"; fi
+        check "$mpicc: the API alone" env system="<stddef.h> <stdint.h> <stdio.h> <mpi.h>" bash \
+            -c 'api_alone "$@"' api par.h $mpicc -std=c11 -DPAR_MPI
+    else
+        skip "$mpicc" "apt-get install mpich libmpich-dev libopenmpi-dev"
+    fi
 done
 if have nvcc; then
     cp tests/compile/user.c "$work/user.cu" && cp tests/compile/implementation.c "$work/impl.cu"

@@ -1,5 +1,5 @@
-# par_cuda.cuh without a GPU: the emulation (tests/cuda_emu) under ASan and UBSan, and nvcc for every architecture,
-# where CUDA's headers and nvcc are.
+# par_cuda.cuh without a GPU: the emulation (tests/cuda_emu) under ASan and UBSan, and nvcc for every
+# architecture, where CUDA's headers and nvcc are.
 . tests/lib.sh
 if ! headers=$(bash tests/cuda_find.sh headers 2>"$work/why"); then
     skip "par_cuda.cuh" "$(cat "$work/why")"
@@ -9,89 +9,139 @@ fi
 emulated="-std=c++17 -x c++ -include tests/cuda_emu/emu.h -I. -Itests $headers"
 nccl=""
 case $(bash tests/cuda_find.sh emulation) in *EMU_NCCL*) nccl=yes ;; esac
-made build/test_cuda_emu build/gpt_emu build/bench_coll_emu build/bench_pipe_emu build/bench_cuda_emu build/03_cuda_adopt_emu build/gpt build/corpus.txt
+made build/test_cuda_emu build/gpt_emu build/bench_coll_emu build/bench_pipe_emu build/bench_cuda_emu \
+    build/03_cuda_adopt_emu build/gpt build/corpus.txt
 
 layers() { # a layer that is not there leaves no trace; each alone, and the header twice
-    printf '#define PAR_IMPLEMENTATION\n%s\n#include "par_cuda.cuh"\n#include "par_cuda.cuh"\nint main() { return 0; }\n' "$1" >"$work/$2.cu"
+    printf '%s\n' '#define PAR_IMPLEMENTATION' "$1" '#include "par_cuda.cuh"' '#include "par_cuda.cuh"' \
+        'int main() { return 0; }' >"$work/$2.cu"
     g++ $emulated -Wall -Wextra -Werror -Wno-unused-function -fsyntax-only "$work/$2.cu"
 }
 example() { # the manual's, on emulated GPUs
     sed -n '/^EXAMPLE$/,/^TABLE OF CONTENTS$/p' par_cuda.cuh | sed '1d;$d;s/^    //' >"$work/example.cu"
     said=$(sed -n 's/.*with PAR_RANKS=3 it prints: //p' "$work/example.cu")
-    [ -n "$said" ] && g++ $emulated -Wall -Wextra -Werror -Wno-unused-function -c "$work/example.cu" -o "$work/example.o" && g++ "$work/example.o" build/emu.o -o "$work/example" -pthread -lm &&
+    [ -n "$said" ] &&
+        g++ $emulated -Wall -Wextra -Werror -Wno-unused-function -c "$work/example.cu" -o "$work/example.o" &&
+        g++ "$work/example.o" build/emu.o -o "$work/example" -pthread -lm &&
         [ "$(PAR_RANKS=3 "$work/example")" = "$said" ]
 }
 quick="-O0 -Xcicc -O0 -Xptxas -O0" # compiled in a third of the time
 libraries() { for library in nccl cublaslt cudnn; do bash tests/cuda_find.sh $library 2>/dev/null; done; }
-every_architecture() { # no warnings; optimized, no spills in the kernels that touch every element; sm_90a is, with the libraries' parts, too
+# no warnings; optimized, no spills in the kernels that touch every element; sm_90a is, with the libraries'
+# parts, too
+every_architecture() {
     nvcc=$(bash tests/cuda_find.sh nvcc) || return 1
     level=$quick parts=""
     [ "$1" = 90a ] && parts=$(libraries | tr ' ' '\n' | grep -E '^-[DI]' | tr '\n' ' ')
     { [ "$1" = 90a ] || [ -n "${SOAK-}" ]; } && level=-O3
-    printf '#define PAR_IMPLEMENTATION\n#include "par_zero.h"\n#include "par_tp.h"\n#include "par_cuda.cuh"\n' >"$work/all.cu"
-    "$nvcc" -std=c++17 $level -Werror all-warnings -Xptxas -v -I. $parts -cubin -arch=sm_"$1" "$work/all.cu" -o "$work/all.cubin" >"$work/ptxas.$1" 2>&1 ||
-        { cat "$work/ptxas.$1"; return 1; }
+    printf '%s\n' '#define PAR_IMPLEMENTATION' '#include "par_zero.h"' '#include "par_tp.h"' \
+        '#include "par_cuda.cuh"' \
+        >"$work/all.cu"
+    "$nvcc" -std=c++17 $level -Werror all-warnings -Xptxas -v -I. $parts -cubin -arch=sm_"$1" "$work/all.cu" \
+        -o "$work/all.cubin" >"$work/ptxas.$1" 2>&1 ||
+        {
+            cat "$work/ptxas.$1"
+            return 1
+        }
     [ "$level" = -O3 ] || return 0
-    for kernel in reduce sum_rows sum_squares cast update norm elementwise loss_stats loss_backward loss_forward_backward attention_.*bf16 dropout rope add_bias pack; do
-        grep -q "entry function '.*k_$kernel" "$work/ptxas.$1" || { echo "there is no kernel k_$kernel"; return 1; }
-        ! awk -F"'" '/entry function/ {name = $2} / [1-9][0-9]* bytes spill stores/ {print name ": " $0}' "$work/ptxas.$1" | grep "k_$kernel" || return 1
+    for kernel in reduce sum_rows sum_squares cast update norm elementwise loss_stats loss_backward \
+        loss_forward_backward attention_.*bf16 dropout rope add_bias pack; do
+        grep -q "entry function '.*k_$kernel" "$work/ptxas.$1" || {
+            echo "there is no kernel k_$kernel"
+            return 1
+        }
+        ! awk -F"'" '
+            /entry function/ {name = $2}
+            / [1-9][0-9]* bytes spill stores/ {print name ": " $0}' "$work/ptxas.$1" |
+            grep "k_$kernel" || return 1
     done
 }
-with_libraries() { # architectures (none: all): linked; without a GPU a clear error; then cuDNN itself, for GPUs that are described to it, on a driver that takes code and runs none
-    for part in nvcc cudnn driver; do found=$(bash tests/cuda_find.sh $part 2>&1) || { echo "$found"; return 77; }; done
-    nm -D --defined-only "$found" | awk '$3 ~ /^cu/ {print "int " $3 "(void) { return 100; }"}' | # without those that are there
+# architectures (none: all): linked; without a GPU a clear error; then cuDNN itself, for GPUs that are
+# described to it, on a driver that takes code and runs none
+with_libraries() {
+    for part in nvcc cudnn driver; do found=$(bash tests/cuda_find.sh $part 2>&1) || {
+        echo "$found"
+        return 77
+    }; done
+    # without those that are there
+    nm -D --defined-only "$found" | awk '$3 ~ /^cu/ {print "int " $3 "(void) { return 100; }"}' |
         grep -v -w -f <(grep -o '^int cu[A-Za-z]*' tests/cuda_emu/driver.c) >"$work/driver.c"
-    gcc -w -shared -fPIC -Wl,-soname,libcuda.so.1 tests/cuda_emu/driver.c "$work/driver.c" -o "$work/libcuda.so.1" &&
-        "$(bash tests/cuda_find.sh nvcc)" -std=c++17 $quick -Werror all-warnings -I. -arch=sm_90 tests/test_cudnn.cu $(libraries) -o "$work/test_cudnn" &&
-        "$work/test_cudnn" none && LD_LIBRARY_PATH=$work "$work/test_cudnn" "$@"
+    gcc -w -shared -fPIC -Wl,-soname,libcuda.so.1 tests/cuda_emu/driver.c "$work/driver.c" -o \
+        "$work/libcuda.so.1" &&
+        "$(bash tests/cuda_find.sh nvcc)" \
+            -std=c++17 $quick -Werror all-warnings -I. -arch=sm_90 tests/test_cudnn.cu $(libraries) \
+            -o "$work/test_cudnn" &&
+        "$work/test_cudnn" none &&
+        LD_LIBRARY_PATH=$work "$work/test_cudnn" "$@"
 }
-small="--data build/corpus.txt --n_layer 2 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16 --max_iters 3 --eval_iters 1 --sample 8 --dropout 0.1 --json"
+small="--data build/corpus.txt --n_layer 2 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16"
+small+=" --max_iters 3 --eval_iters 1 --sample 8 --dropout 0.1 --json"
 trains() { # on emulated GPUs what the CPU trains
     build/gpt $small >"$work/cpu" || return 1
-    for layout in "--ranks 1" "--ranks 2 --tp 2 --sp" "--ranks 2 --zero 3 --save $work/ck" "--ranks 4 --pp 2 --zero 1 --schedule zb_v" "--ranks 2 --cp 2 --zero 2" \
+    for layout in "--ranks 1" "--ranks 2 --tp 2 --sp" "--ranks 2 --zero 3 --save $work/ck" \
+        "--ranks 4 --pp 2 --zero 1 --schedule zb_v" "--ranks 2 --cp 2 --zero 2" \
         "--ranks 2 --pp 2 --schedule dualpipe --zero 2"; do
         echo "$layout"
         build/gpt_emu $small $layout >"$work/gpu" || return 1
         same_losses 1e-5 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = 3 ] || return 1
     done
-    build/gpt $small --load "$work/ck" --max_iters 4 >"$work/out" || return 1 # the CPU goes on where the GPU stopped
-    build/gpt $small --arch llama --n_kv_head 1 --save "$work/text" >/dev/null || return 1 # whose head is its own: no token repeats itself
+    # the CPU goes on where the GPU stopped
+    build/gpt $small --load "$work/ck" --max_iters 4 >"$work/out" || return 1
+    # whose head is its own: no token repeats itself
+    build/gpt $small --arch llama --n_kv_head 1 --save "$work/text" >/dev/null || return 1
     text="--load $work/text --generate abc --sample 30 --temperature 0 --json"
     build/gpt $text >"$work/cpu" || return 1
     for layout in "--ranks 1" "--ranks 2 --tp 2" "--ranks 4 --pp 2 --zero 3"; do
-        build/gpt_emu $text $layout >"$work/gpu" && cmp <(sed 's/,"prefill.*//' "$work/cpu") <(sed 's/,"prefill.*//' "$work/gpu") || return 1
+        build/gpt_emu $text $layout >"$work/gpu" &&
+            cmp <(sed 's/,"prefill.*//' "$work/cpu") <(sed 's/,"prefill.*//' "$work/gpu") || return 1
     done
 }
-meets() { # processes that were started apart, each with a GPU that it shares with nobody's memory: through the host
+# processes that were started apart, each with a GPU that it shares with nobody's memory: through the host
+meets() {
     build/gpt $small >"$work/cpu" || return 1
-    PAR_CUDA_BACKEND=staging PAR_NODE_RANKS=1 ranks 2 build/gpt_emu $small --zero 2 >/dev/null && same_losses 1e-5 "$work/cpu" "$work/out.0"
+    PAR_CUDA_BACKEND=staging PAR_NODE_RANKS=1 ranks 2 build/gpt_emu $small --zero 2 >/dev/null &&
+        same_losses 1e-5 "$work/cpu" "$work/out.0"
 }
 adopts() { PAR_RANKS=3 build/03_cuda_adopt_emu >"$work/said" && grep -q "x is 2," "$work/said"; }
-measures() { build/bench_cuda_emu --bytes 256K --json >"$work/bench" && [ "$(grep -c '"ratio"' "$work/bench")" -ge 14 ]; }
+measures() {
+    build/bench_cuda_emu --bytes 256K --json >"$work/bench" && [ "$(grep -c '"ratio"' "$work/bench")" -ge 14 ]
+}
 collectives() { # on device memory, by each backend: right results (times mean nothing here)
     for devices in 1 4; do
-        EMU_DEVICES=$devices build/bench_coll_emu --ranks 3 --op all -b 256 -e 16K -f 64 -n 3 -w 1 --json >"$work/coll" || return 1
+        EMU_DEVICES=$devices build/bench_coll_emu --ranks 3 --op all -b 256 -e 16K -f 64 -n 3 -w 1 \
+            --json >"$work/coll" || return 1
         [ "$(grep -c '"wrong":0,' "$work/coll")" = 19 ] && ! grep -v '"wrong":0,' "$work/coll" || return 1
     done
     grep -q '"memory":"nccl"' "$work/coll" || [ -z "$nccl" ]
 }
 bubbles() {
     build/bench_pipe_emu --all --ranks 2 --f_us 50 --b_us 50 --w_us 50 --steps 1 --json >"$work/pipe" &&
-    [ "$(grep -c '"bubble_measured":0' "$work/pipe")" -ge 13 ] && awk -F'"peak_sim":|,"peak_measured":|,"bound"' '{bad += $2 != $3} END {exit bad != 0}' "$work/pipe"
+        [ "$(grep -c '"bubble_measured":0' "$work/pipe")" -ge 13 ] &&
+        awk -F'"peak_sim":|,"peak_measured":|,"bound"' '{bad += $2 != $3} END {exit bad != 0}' "$work/pipe"
 }
 gpu_check() { # its script, in a checkout of its own that finds a GPU and programs that are built already
     there=$work/checkout
     mkdir -p "$there/build" "$there/bench" "$there/bin"
     for f in Makefile tests examples *.h *.cuh; do ln -s "$PWD/$f" "$there"; done
     ln -s "$PWD"/bench/*.* "$there/bench"
-    cp -p build/gpt build/corpus.txt build/gemm.flags "$there/build" # with their times: or the trainer is built again
+    # with their times: or the trainer is built again
+    cp -p build/gpt build/corpus.txt build/gemm.flags "$there/build"
     for p in gpt bench_cuda bench_coll bench_pipe; do cp build/${p}_emu "$there/build/${p%_cuda}_cuda"; done
     cp build/03_cuda_adopt_emu "$there/build/03_cuda_adopt"
     printf '#!/bin/sh\necho 5 passed, 0 failed, 0 skipped\n' >"$there/build/test_cuda"
-    printf '#!/bin/sh\ncase "$*" in *name*) echo An Emulated GPU ;; *cap*) echo 9.0 ;; *) echo a GPU ;; esac\n' >"$there/bin/nvidia-smi"
+    cat >"$there/bin/nvidia-smi" <<'END'
+#!/bin/sh
+case "$*" in
+*name*) echo An Emulated GPU ;;
+*cap*) echo 9.0 ;;
+*) echo a GPU ;;
+esac
+END
     chmod +x "$there/bin/nvidia-smi" "$there/build/test_cuda"
-    (cd "$there" && PATH="$there/bin:$PATH" GPU_CHECK_QUICK=1 bash tests/gpu_check.sh) && cd "$there/bench/results" &&
-        [ "$(ls)" = an_emulated_gpu.json ] && [ "$(grep -c '"ratio"' an_emulated_gpu.json)" -ge 16 ]
+    (cd "$there" && PATH="$there/bin:$PATH" GPU_CHECK_QUICK=1 bash tests/gpu_check.sh) &&
+        cd "$there/bench/results" &&
+        [ "$(ls)" = an_emulated_gpu.json ] &&
+        [ "$(grep -c '"ratio"' an_emulated_gpu.json)" -ge 16 ]
 }
 if bash tests/cuda_find.sh nvcc >/dev/null 2>&1; then
     for a in 90a 80 100; do check "nvcc, sm_$a: no warnings, no spills" every_architecture $a; done

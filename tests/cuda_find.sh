@@ -1,16 +1,18 @@
-# What of CUDA is on this machine, as flags for a compiler: "headers", "nvcc", "nccl", "cublaslt", "cudnn", "emulation" (the
-# headers, and what of the libraries they let the emulation define); or "driver",
-# the toolkit's stand-in for libcuda.so. Status 1, and on stderr what is missing, where it is not found. Looks where
-# CUDA_HOME says, in the usual places and in the packages that pip installs.
+# What of CUDA is on this machine, as flags for a compiler: "headers", "nvcc", "nccl", "cublaslt", "cudnn",
+# "emulation" (the headers, and what of the libraries they let the emulation define); or "driver", the
+# toolkit's stand-in for libcuda.so. Status 1, and on stderr what is missing, where it is not found. Looks
+# where CUDA_HOME says, in the usual places and in the packages that pip installs.
 dirs() {
     [ -n "$CUDA_HOME" ] && echo "$CUDA_HOME"
     command -v nvcc >/dev/null 2>&1 && dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")"
     ls -d /usr/local/cuda /usr/local/cuda-* /opt/cuda /usr 2>/dev/null
     for p in python3 python; do
         command -v $p >/dev/null 2>&1 || continue
-        $p -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2>/dev/null | while read -r site; do
-            ls -d "$site"/nvidia/cu13 "$site"/nvidia/cuda_runtime "$site"/nvidia/nccl "$site"/nvidia/cublas "$site"/nvidia/cudnn 2>/dev/null
-        done
+        $p -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2>/dev/null |
+            while read -r site; do
+                ls -d "$site"/nvidia/cu13 "$site"/nvidia/cuda_runtime "$site"/nvidia/nccl \
+                    "$site"/nvidia/cublas "$site"/nvidia/cudnn 2>/dev/null
+            done
     done
 }
 find_dir() { # a file, below one of them
@@ -27,25 +29,42 @@ library() { # name: the directory and the file of it, whatever its version
 case $1 in
 headers)
     d=$(find_dir include/cuda_runtime_api.h)
-    [ -n "$d" ] || { echo "cuda_runtime_api.h is missing: install the CUDA Toolkit, or set CUDA_HOME" >&2; exit 1; }
+    [ -n "$d" ] || {
+        echo "cuda_runtime_api.h is missing: install the CUDA Toolkit, or set CUDA_HOME" >&2
+        exit 1
+    }
     echo "-I$d/include"
     ;;
 emulation)
     d=$(find_dir include/cuda_runtime_api.h)/include flags=""
     [ -e "$d/nccl.h" ] && flags=" -DEMU_NCCL -DPAR_CUDA_NCCL"
-    [ -n "$flags" ] && [ -e "$d/cublasLt.h" ] && flags="$flags -DEMU_CUBLASLT -DPAR_CUDA_CUBLASLT" # else plain tiles
+    # else plain tiles
+    [ -n "$flags" ] && [ -e "$d/cublasLt.h" ] && flags="$flags -DEMU_CUBLASLT -DPAR_CUDA_CUBLASLT"
     [ -n "$flags" ] && [ -e "$d/cudnn.h" ] && flags="$flags -DEMU_CUDNN -DPAR_CUDA_CUDNN"
     echo "-I$d$flags"
     ;;
 nvcc)
     command -v nvcc 2>/dev/null && exit 0
     d=$(find_dir bin/nvcc)
-    [ -n "$d" ] || { echo "nvcc is missing: install the CUDA Toolkit, or set CUDA_HOME" >&2; exit 1; }
+    [ -n "$d" ] || {
+        echo "nvcc is missing: install the CUDA Toolkit, or set CUDA_HOME" >&2
+        exit 1
+    }
     echo "$d/bin/nvcc"
     ;;
 driver)
-    l=$(dirs | while read -r d; do ls "$d"/lib64/stubs/libcuda.so "$d"/lib/stubs/libcuda.so "$d"/targets/*/lib/stubs/libcuda.so 2>/dev/null; done | head -n 1)
-    [ -n "$l" ] || { echo "stubs/libcuda.so is missing: install the CUDA Toolkit, or set CUDA_HOME" >&2; exit 1; }
+    l=$(
+        dirs |
+            while read -r d; do
+                ls "$d"/lib64/stubs/libcuda.so "$d"/lib/stubs/libcuda.so \
+                    "$d"/targets/*/lib/stubs/libcuda.so 2>/dev/null
+            done |
+            head -n 1
+    )
+    [ -n "$l" ] || {
+        echo "stubs/libcuda.so is missing: install the CUDA Toolkit, or set CUDA_HOME" >&2
+        exit 1
+    }
     echo "$l"
     ;;
 nccl | cublaslt | cudnn)
@@ -53,12 +72,21 @@ nccl | cublaslt | cudnn)
     [ "$1" = cublaslt ] && header=cublasLt.h name=cublasLt macro=PAR_CUDA_CUBLASLT
     [ "$1" = cudnn ] && header=cudnn.h name=cudnn macro=PAR_CUDA_CUDNN
     d=$(find_dir include/$header) l=$(library $name)
-    [ -n "$d" ] && [ -n "$l" ] || { echo "$header or lib$name.so is missing: it is left out" >&2; exit 1; }
+    [ -n "$d" ] && [ -n "$l" ] || {
+        echo "$header or lib$name.so is missing: it is left out" >&2
+        exit 1
+    }
     if [ "$1" = cudnn ]; then
         version=$(sed -n 's/^#define CUDNN_M[AI][JN]OR *//p' "$d/include/cudnn_version.h" | paste -sd.)
-        [ "$(printf '%s\n9.12\n' "$version" | sort -V | head -n 1)" = 9.12 ] || { echo "cuDNN $version is older than 9.12: it is left out" >&2; exit 1; }
+        [ "$(printf '%s\n9.12\n' "$version" | sort -V | head -n 1)" = 9.12 ] || {
+            echo "cuDNN $version is older than 9.12: it is left out" >&2
+            exit 1
+        }
     fi
     echo "-D$macro -I$d/include $l -Xlinker -rpath -Xlinker $(dirname "$l")"
     ;;
-*) echo "usage: $0 headers|nvcc|nccl|cublaslt|cudnn|emulation|driver" >&2; exit 2 ;;
+*)
+    echo "usage: $0 headers|nvcc|nccl|cublaslt|cudnn|emulation|driver" >&2
+    exit 2
+    ;;
 esac

@@ -18,7 +18,8 @@ C
 }
 cblas() { # library, a function that nobody else has: cblas_sgemm may come from another one
     works "$1" <<C
-void cblas_sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
+void cblas_sgemm(int, int, int, int, int, int, float, const float *,
+    int, const float *, int, float, float *, int);
 ${2:+void $2(void);}
 int main(int argc, char **argv) {
     const float a[4] = {1, 2, 3, 4}, b[4] = {5, 6, 7, 8};
@@ -32,10 +33,15 @@ C
 }
 flags=""
 if dnnl; then flags="-DPAR_DNNL -ldnnl"; fi
-if cblas -lopenblas openblas_set_num_threads; then flags="$flags -DPAR_CBLAS -lopenblas"
-elif cblas -lmkl_rt MKL_Set_Num_Threads_Local; then flags="$flags -DPAR_CBLAS -lmkl_rt"
-elif cblas -lblis bli_thread_set_num_threads; then flags="$flags -DPAR_CBLAS -lblis"
-elif cblas -lcblas; then flags="$flags -DPAR_CBLAS -lcblas"
-elif cblas -lblas; then flags="$flags -DPAR_CBLAS -lblas"
+if cblas -lopenblas openblas_set_num_threads; then
+    flags="$flags -DPAR_CBLAS -lopenblas"
+elif cblas -lmkl_rt MKL_Set_Num_Threads_Local; then
+    flags="$flags -DPAR_CBLAS -lmkl_rt"
+elif cblas -lblis bli_thread_set_num_threads; then
+    flags="$flags -DPAR_CBLAS -lblis"
+elif cblas -lcblas; then
+    flags="$flags -DPAR_CBLAS -lcblas"
+elif cblas -lblas; then
+    flags="$flags -DPAR_CBLAS -lblas"
 fi
 echo $flags

@@ -1,14 +1,16 @@
-# Strangers at every port and socket, odd machines, tiny limits: the right result or a clear error, never a hang.
-# A stranger stays until its check has ended, so a job that it holds up runs into the check's deadline.
+# Strangers at every port and socket, odd machines, tiny limits: the right result or a clear error, never a
+# hang. A stranger stays until its check has ended, so a job that it holds up runs into the check's deadline.
 . tests/lib.sh
 gpt=build/gpt hello=build/01_hello stranger=build/stranger victim=build/victim
-small="--data build/corpus.txt --n_layer 1 --n_head 2 --n_embd 32 --block_size 32 --batch_size 4 --eval_iters 1 --sample 0 --json"
+small="--data build/corpus.txt --n_layer 1 --n_head 2 --n_embd 32 --block_size 32"
+small+=" --batch_size 4 --eval_iters 1 --sample 0 --json"
 export PAR_GEMM=built-in
 
 # ---- what the checks are made of
 
 said() { grep -q -e "$2" "$1"; } # file, text
-strangers() { # mode, address ...: connected when this returns; they stay until the check ends
+# mode, address ...: connected when this returns; they stay until the check ends
+strangers() {
     local said
     said=$(mktemp "$work/strangers.XXXXXX")
     exec {leash}> >(exec "${as_user[@]}" $stranger "$@" >"$said" 2>&1)
@@ -27,7 +29,11 @@ start() { # rank, command ...
 }
 ended() { # status of all ranks
     local r status=0
-    for r in "${!pids[@]}"; do wait "${pids[r]}" || { status=$?; echo "rank $r: status $status"; cat "$work/err.$r"; }; done
+    for r in "${!pids[@]}"; do wait "${pids[r]}" || {
+        status=$?
+        echo "rank $r: status $status"
+        cat "$work/err.$r"
+    }; done
     return $status
 }
 hello_of() { # rank, file: what this rank of the job would say first
@@ -86,7 +92,10 @@ repeated_words() { # with a secret the first words of a rank, overheard, are wor
         start 0 $hello
         start 1 env PAR_SECRET="$secret" $hello
         ! wait "${pids[1]}" && kill "${pids[0]}" && ! wait "${pids[0]}" || return 1
-        ! grep "ranks;" "$work"/out.? && grep -q PAR_SECRET "$work/err.1" || { cat "$work"/err.?; return 1; }
+        ! grep "ranks;" "$work"/out.? && grep -q PAR_SECRET "$work/err.1" || {
+            cat "$work"/err.?
+            return 1
+        }
     done
 }
 arena_socket() { # where the ranks of a machine hand on their shared memory: strangers come first
@@ -118,7 +127,9 @@ C
         for mode in silent random; do strangers $mode unix:par.${pids[0]}. || return 1; done
     fi
     touch "$work/hold"
-    ended && grep -q "^3 ranks; their numbers add up to 3" "$work/out.0" && ! grep "took a descriptor" "$work"/strangers.*
+    ended &&
+        grep -q "^3 ranks; their numbers add up to 3" "$work/out.0" &&
+        ! grep "took a descriptor" "$work"/strangers.*
 }
 
 # ---- while they train
@@ -136,7 +147,8 @@ at_listeners() { # every rank's own port, before the first message and beside al
         ended && grep -q right "$work/out.0" || return 1
     done
 }
-trains_among() { # the trainer's losses are the same among strangers; it waits for them at its output, a full pipe
+# the trainer's losses are the same among strangers; it waits for them at its output, a full pipe
+trains_among() {
     $gpt $small --max_iters 20 --ranks 2 >"$work/quiet" 2>&1 || return 1
     job 2
     mkfifo "$work/full"
@@ -147,7 +159,8 @@ trains_among() { # the trainer's losses are the same among strangers; it waits f
     exec 9<"$work/full" 8>&-
     start 1 env PAR_NODE_RANKS=1 $gpt $small --max_iters 20
     await said "$work/err.0" "2 ranks (tcp)"
-    for mode in drip random; do strangers $mode pid:${pids[0]} pid:${pids[1]}; done # as many as wait in the system
+    # as many as wait in the system
+    for mode in drip random; do strangers $mode pid:${pids[0]} pid:${pids[1]}; done
     tr -d '\0' <&9 >"$work/out.0"
     ended && same_losses 0 "$work/quiet" "$work/out.0"
 }
@@ -181,22 +194,31 @@ closed() { # which of 0, 1 and 2, command ...
 }
 closed_descriptors() { # what is written is what is written else; without stdout the programs fail
     train="$gpt $small --ranks 2 --max_iters 2"
-    $train --save "$work/whole" --export "$work/whole.bin" >/dev/null && cp -r "$work/whole" "$work/ck" || return 1
+    $train --save "$work/whole" --export "$work/whole.bin" >/dev/null &&
+        cp -r "$work/whole" "$work/ck" || return 1
     for which in 0 1 2 01 02 12 012; do
         rm -rf "$work/ck" "$work/x.bin" "$work/trace"
         case $which in *1*) want=1 ;; *) want=0 ;; esac
-        for program in "$train --save $work/ck --export $work/x.bin --trace $work/trace" "env PAR_RANKS=2 $hello" "build/bench_coll -b 8 -e 64 -n 2" \
+        for program in "$train --save $work/ck --export $work/x.bin --trace $work/trace" \
+            "env PAR_RANKS=2 $hello" "build/bench_coll -b 8 -e 64 -n 2" \
             "env PAR_RANKS=2 build/04_zero $work/states.$which 2"; do
             closed $which $program
             got=$?
-            [ $got = $want ] || { echo "without $which: $program ended with $got, not $want"; cat "$work/err"; return 1; }
+            [ $got = $want ] || {
+                echo "without $which: $program ended with $got, not $want"
+                cat "$work/err"
+                return 1
+            }
         done
-        diff -r "$work/whole" "$work/ck" && cmp "$work/whole.bin" "$work/x.bin" && tail -n 1 "$work/trace" | grep -q ']}$' || return 1
+        diff -r "$work/whole" "$work/ck" &&
+            cmp "$work/whole.bin" "$work/x.bin" &&
+            tail -n 1 "$work/trace" | grep -q ']}$' || return 1
     done
 }
 few_descriptors() { # each number from one with which a program can be loaded
     for n in 4 5 6 7 8 10; do
-        right_or_says "open files" limited -n $n $gpt $small --ranks 2 --max_iters 1 --save "$work/ck.$n" --trace "$work/trace" || return 1
+        right_or_says "open files" limited -n $n $gpt $small --ranks 2 --max_iters 1 --save "$work/ck.$n" \
+            --trace "$work/trace" || return 1
     done
 }
 few_descriptors_apart() { # of ranks that meet over TCP: said at once, not taken for a rank that does not come
@@ -204,9 +226,13 @@ few_descriptors_apart() { # of ranks that meet over TCP: said at once, not taken
         job 3
         for r in 0 1 2; do start $r limited -n $n env PAR_NODE_RANKS=1 "$victim"; done
         wait -n "${pids[@]}" && ended && continue
-        kill "${pids[@]}"; wait "${pids[@]}" # as launchers do when a rank fails
+        kill "${pids[@]}"
+        wait "${pids[@]}" # as launchers do when a rank fails
         cat "$work"/err.[012] | tee "$work/all"
-        grep -q "open files\|error 24" "$work/all" || { echo "$n descriptors: nobody said so"; return 1; }
+        grep -q "open files\|error 24" "$work/all" || {
+            echo "$n descriptors: nobody said so"
+            return 1
+        }
     done 2>/dev/null
 }
 starved_by_strangers() { # they have every descriptor of rank 0: those that came first leave for its ranks
@@ -219,17 +245,29 @@ starved_by_strangers() { # they have every descriptor of rank 0: those that came
     ended && grep -q "^3 ranks; their numbers add up to 3" "$work/out.0"
 }
 small_limits() {
-    for v in 20000 100000 1000000; do fails 1 "ulimit -v" limited -v $v env PAR_RANKS=2 $hello || return 1; done
-    for v in 100 10000; do fails 1 "File too large.*ulimit -f" limited -f $v env PAR_RANKS=2 $hello || return 1; done
-    prints "^2 ranks" limited -s 256 env PAR_RANKS=2 $hello && prints "^2 ranks" limited -c 0 env PAR_RANKS=2 $hello
+    for v in 20000 100000 1000000; do
+        fails 1 "ulimit -v" limited -v $v env PAR_RANKS=2 $hello || return 1
+    done
+    for v in 100 10000; do
+        fails 1 "File too large.*ulimit -f" limited -f $v env PAR_RANKS=2 $hello || return 1
+    done
+    prints "^2 ranks" limited -s 256 env PAR_RANKS=2 $hello &&
+        prints "^2 ranks" limited -c 0 env PAR_RANKS=2 $hello
 }
 few_processes() { # of another user, whom limits bind
-    [ "$(id -u)" = 0 ] && have setpriv || { echo "only root can start a program as another user (setpriv)"; return 77; }
+    [ "$(id -u)" = 0 ] && have setpriv || {
+        echo "only root can start a program as another user (setpriv)"
+        return 77
+    }
     fails 1 "cannot start rank .* of 1000: Resource temporarily unavailable" \
-        limited -u 20 setpriv --reuid 65534 --regid 65534 --clear-groups env PAR_RANKS=1000 $hello && ! grep -q ranks "$work/out"
+        limited -u 20 setpriv --reuid 65534 --regid 65534 --clear-groups env PAR_RANKS=1000 $hello &&
+        ! grep -q ranks "$work/out"
 }
 full_disk() { # for what is offloaded, a trace, a picture (checkpoints and exports: tests/programs.sh)
-    unshare --mount true 2>/dev/null || { echo "mounting a small tmpfs needs root"; return 77; }
+    unshare --mount true 2>/dev/null || {
+        echo "mounting a small tmpfs needs root"
+        return 77
+    }
     mkdir "$work/tiny" && cat >"$work/full.sh" <<'SH'
 mount -t tmpfs -o size=100k tmpfs "$1" || exit 77
 shift
@@ -237,31 +275,44 @@ for try in "" fill; do
     [ -z $try ] || head -c 200000 /dev/zero >"$work/tiny/fill" 2>/dev/null
     fails 1 "No space left" $gpt $small --max_iters 2 --ranks 2 --zero 1 --offload "file:$work/tiny" || exit 1
 done
-fails 1 "No space left" $gpt $small --max_iters 2 --ranks 2 --trace "$work/tiny/t" && ! grep "^trace:" "$work/err" &&
-fails 1 "No space left" env PAR_TRACE="$work/tiny/u" PAR_RANKS=2 $hello && fails 1 "No space left" build/bench_pipe --ranks 2 --simulate --svg "$work/tiny/s"
+fails 1 "No space left" $gpt $small --max_iters 2 --ranks 2 --trace "$work/tiny/t" &&
+    ! grep "^trace:" "$work/err" &&
+    fails 1 "No space left" env PAR_TRACE="$work/tiny/u" PAR_RANKS=2 $hello &&
+    fails 1 "No space left" build/bench_pipe --ranks 2 --simulate --svg "$work/tiny/s"
 SH
     unshare --mount bash "$work/full.sh" "$work/tiny"
 }
 refused_calls() { # by a container, say
-    for call in memfd_create fallocate ftruncate process_vm_readv sched_getaffinity madvise prctl getrandom socket; do
+    for call in memfd_create fallocate ftruncate process_vm_readv sched_getaffinity madvise prctl getrandom \
+        socket; do
         echo $call
-        right_or_says "Operation not permitted" $stranger without $call $gpt $small --ranks 2 --max_iters 1 || return 1
+        right_or_says "Operation not permitted" $stranger without $call $gpt $small --ranks 2 --max_iters \
+            1 || return 1
     done
-    for call in fsync rename; do fails 1 "Operation not permitted" $stranger without $call $gpt $small --ranks 2 --max_iters 1 --save "$work/ck.$call" || return 1; done
-    prints "^2 ranks" $stranger without process_vm_readv,prctl,madvise,sched_getaffinity env PAR_RANKS=2 $hello
+    for call in fsync rename; do
+        fails 1 "Operation not permitted" $stranger without $call $gpt $small --ranks 2 --max_iters 1 --save \
+            "$work/ck.$call" || return 1
+    done
+    prints "^2 ranks" $stranger without process_vm_readv,prctl,madvise,sched_getaffinity env PAR_RANKS=2 \
+        $hello
 }
 no_proc() {
-    unshare --mount sh -c 'mount -t tmpfs none /proc' 2>/dev/null || { echo "only root can take /proc away (unshare --mount)"; return 77; }
-    without() { unshare --mount sh -c 'mount -t tmpfs none "$1" && shift && exec "$@"' sh "$@"; } # directory, command ...
+    unshare --mount sh -c 'mount -t tmpfs none /proc' 2>/dev/null || {
+        echo "only root can take /proc away (unshare --mount)"
+        return 77
+    }
+    # directory, command ...
+    without() { unshare --mount sh -c 'mount -t tmpfs none "$1" && shift && exec "$@"' sh "$@"; }
     prints "^2 ranks" without /proc env PAR_RANKS=2 $hello &&
-    prints '"final":true' without /proc $gpt $small --ranks 2 --max_iters 2 --save "$work/ck" &&
-    prints "^2 ranks" without /dev env PAR_RANKS=2 $hello
+        prints '"final":true' without /proc $gpt $small --ranks 2 --max_iters 2 --save "$work/ck" &&
+        prints "^2 ranks" without /dev env PAR_RANKS=2 $hello
 }
 both_open() { [ "$(grep -c open "$work/err")" = 2 ]; }
 signals() { # ignored or blocked by what started the program
     (
         trap '' CHLD PIPE HUP TERM INT
-        PAR_RANKS=3 prints "^3 ranks" $hello && prints '"final":true' $gpt $small --ranks 2 --max_iters 2 || exit 1
+        PAR_RANKS=3 prints "^3 ranks" $hello &&
+            prints '"final":true' $gpt $small --ranks 2 --max_iters 2 || exit 1
         rm -f "$work/go"
         GO=$work/go PAR_RANKS=2 "$victim" >"$work/out" 2>"$work/err" &
         rank=$!
@@ -272,10 +323,10 @@ signals() { # ignored or blocked by what started the program
     ) || return 1
     env --block-signal true 2>/dev/null || return 0
     prints "^3 ranks" env --block-signal PAR_RANKS=3 $hello &&
-    prints '"final":true' env --block-signal $gpt $small --ranks 2 --max_iters 2
+        prints '"final":true' env --block-signal $gpt $small --ranks 2 --max_iters 2
 }
 is_gone() { ! grep -q '^State:.[^ZX]' /proc/$1/status; } # a process; it may not have been reaped yet
-stopped_rank() { # it is named, and does not stay
+stopped_rank() {                                         # it is named, and does not stay
     rm -f "$work/go"
     GO=$work/go PAR_TIMEOUT=2 PAR_RANKS=2 "$victim" >"$work/out" 2>"$work/err" &
     local rank=$! child
@@ -288,54 +339,86 @@ stopped_rank() { # it is named, and does not stay
 gone_directory() { # the current one
     here=$PWD
     mkdir "$work/gone" && cd "$work/gone" && rmdir "$work/gone" || return 1
-    PAR_RANKS=2 prints "^2 ranks" "$here/$hello" && fails 1 "cannot write the trace to t" env PAR_TRACE=t "$here/$hello" &&
-    fails 1 "cannot make the directory ck" "$here/$gpt" ${small/build/$here/build} --max_iters 1 --save ck
+    PAR_RANKS=2 prints "^2 ranks" "$here/$hello" &&
+        fails 1 "cannot write the trace to t" env PAR_TRACE=t "$here/$hello" &&
+        fails 1 "cannot make the directory ck" "$here/$gpt" ${small/build/$here/build} --max_iters 1 --save ck
 }
 strange_names() { # of files: long ones, other letters, quotes, ends of lines
     local long
     long=$(head -c 200 /dev/zero | tr '\0' x)
-    for name in $'b\xff"\n\\x' "日本 語" "%s%n%d" "-x" "$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long"; do
+    for name in $'b\xff"\n\\x' "日本 語" "%s%n%d" "-x" \
+        "$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long/$long"; do
         mkdir -p "$work/$name" &&
-        $gpt $small --ranks 2 --max_iters 2 --save "$work/$name/ck" --trace "$work/$name/t" --export "$work/$name/hub" >"$work/out" 2>&1 &&
-        $gpt $small --max_iters 3 --load "$work/$name/ck" --export "$work/$name/x.bin" >"$work/out" 2>&1 &&
-        $gpt $small --max_iters 0 --load "$work/$name/hub" >"$work/out" 2>&1 && [ -s "$work/$name/x.bin" ] || { head -c 1000 "$work/out"; return 1; }
-        iconv -f UTF-8 -t UTF-8 "$work/$name/t" >/dev/null && tail -n 1 "$work/$name/t" | grep -q ']}$' || return 1
+            $gpt $small --ranks 2 --max_iters 2 --save "$work/$name/ck" --trace "$work/$name/t" --export \
+                "$work/$name/hub" >"$work/out" 2>&1 &&
+            $gpt $small --max_iters 3 --load "$work/$name/ck" --export \
+                "$work/$name/x.bin" >"$work/out" 2>&1 &&
+            $gpt $small --max_iters 0 --load "$work/$name/hub" >"$work/out" 2>&1 &&
+            [ -s "$work/$name/x.bin" ] || {
+            head -c 1000 "$work/out"
+            return 1
+        }
+        iconv -f UTF-8 -t UTF-8 "$work/$name/t" >/dev/null &&
+            tail -n 1 "$work/$name/t" | grep -q ']}$' || return 1
     done
     fails 1 "File name too long" $gpt $small --max_iters 1 --save "$work/$long$long"
 }
 links() { # at names under which files are written before they get their own: what they lead to stays as it is
     mkdir "$work/ck" "$work/hub" && echo mine >"$work/target" || return 1
-    for name in ck/manifest.json ck/model.safetensors.index.json ck/model-s000001-00001-of-00001.safetensors x.bin hub/config.json hub/model.safetensors; do
-        for end in "" .tmp .new .new.tmp; do [ "$end" = "" ] && [ "${name#ck/m*-}" = "$name" ] || ln -s "$work/target" "$work/$name$end"; done
+    for name in ck/manifest.json ck/model.safetensors.index.json ck/model-s000001-00001-of-00001.safetensors \
+        x.bin hub/config.json hub/model.safetensors; do
+        for end in "" .tmp .new .new.tmp; do
+            [ "$end" = "" ] && [ "${name#ck/m*-}" = "$name" ] || ln -s "$work/target" "$work/$name$end"
+        done
     done
-    $gpt $small --max_iters 1 --save "$work/ck" --export "$work/hub" >/dev/null && $gpt $small --max_iters 0 --load "$work/ck" --export "$work/x.bin" >/dev/null &&
-    $gpt $small --max_iters 0 --load "$work/hub" >/dev/null && $gpt $small --max_iters 0 --load "$work/x.bin" >/dev/null && [ "$(cat "$work/target")" = mine ]
+    $gpt $small --max_iters 1 --save "$work/ck" --export "$work/hub" >/dev/null &&
+        $gpt $small --max_iters 0 --load "$work/ck" --export "$work/x.bin" >/dev/null &&
+        $gpt $small --max_iters 0 --load "$work/hub" >/dev/null &&
+        $gpt $small --max_iters 0 --load "$work/x.bin" >/dev/null &&
+        [ "$(cat "$work/target")" = mine ]
 }
 decimal_commas() { # a program's locale does not change what it writes into files
-    have localedef && localedef -i de_DE -f UTF-8 "$work/de_DE.UTF-8" 2>/dev/null || { echo "apt-get install locales"; return 77; }
+    have localedef && localedef -i de_DE -f UTF-8 "$work/de_DE.UTF-8" 2>/dev/null || {
+        echo "apt-get install locales"
+        return 77
+    }
     echo '#include <locale.h>
         __attribute__((constructor)) static void begin(void) { setlocale(LC_ALL, ""); }' >"$work/locale.c"
     gcc -shared -fPIC "$work/locale.c" -o "$work/locale.so" || return 1
     export LOCPATH=$work LC_ALL=de_DE.UTF-8 LD_PRELOAD=$work/locale.so
-    $gpt $small --ranks 2 --max_iters 2 --trace "$work/t" --save "$work/ck" >"$work/out" && grep -q '"loss":[0-9]*,' "$work/out" && # it counts
-    PAR_TIMEOUT=30.5 $gpt $small --max_iters 3 --load "$work/ck" >"$work/out" &&
-    build/bench_pipe --ranks 2 --simulate --svg "$work/s" --perfetto "$work/p" >"$work/out" || return 1
+    # it counts
+    $gpt $small --ranks 2 --max_iters 2 --trace "$work/t" --save "$work/ck" >"$work/out" &&
+        grep -q '"loss":[0-9]*,' "$work/out" &&
+        PAR_TIMEOUT=30.5 $gpt $small --max_iters 3 --load "$work/ck" >"$work/out" &&
+        build/bench_pipe --ranks 2 --simulate --svg "$work/s" --perfetto "$work/p" >"$work/out" || return 1
     unset LD_PRELOAD LC_ALL
-    grep -q '"ts":[0-9]*\.[0-9]*,"dur":[0-9]*\.[0-9]*,' "$work/t" && grep -q '"ts":[0-9]*\.[0-9]*,"dur":[0-9]*\.[0-9]*}' "$work/p" &&
-    grep -q 'height="[0-9]*\.[0-9]*"' "$work/s" && ! grep -E '"(ts|dur)":[0-9]*,[0-9]|="[0-9]+,[0-9]' "$work/t" "$work/p" "$work/s"
+    grep -q '"ts":[0-9]*\.[0-9]*,"dur":[0-9]*\.[0-9]*,' "$work/t" &&
+        grep -q '"ts":[0-9]*\.[0-9]*,"dur":[0-9]*\.[0-9]*}' "$work/p" &&
+        grep -q 'height="[0-9]*\.[0-9]*"' "$work/s" &&
+        ! grep -E '"(ts|dur)":[0-9]*,[0-9]|="[0-9]+,[0-9]' "$work/t" "$work/p" "$work/s"
 }
 garbage_settings() { # of every variable in the manual
     names=$(sed -n '/^ENVIRONMENT/,/^[A-Z]*$/s/^    \(PAR_[A-Z_]*\)=.*/\1/p' par.h)
     [ "$(echo "$names" | wc -l)" -gt 10 ] && cd "$work" || return 1
+    local digits=$(head -c 130000 /dev/zero | tr '\0' 9)
     for name in $names; do
-        for value in x -1 1e999 99999999999999999999 1,5 $'\xff\xfe' ' ' "$(head -c 130000 /dev/zero | tr '\0' 9)"; do
-            right_or_says "$name" env -u PAR_GEMM PAR_RANKS=2 "$name=$value" "$OLDPWD/$hello" || { echo "$name=${value:0:40}"; return 1; }
+        for value in x -1 1e999 99999999999999999999 1,5 $'\xff\xfe' ' ' "$digits"; do
+            right_or_says "$name" env -u PAR_GEMM PAR_RANKS=2 "$name=$value" "$OLDPWD/$hello" || {
+                echo "$name=${value:0:40}"
+                return 1
+            }
         done
     done
-    for value in x "0 0 0 0 0" "0 1 2 2 $$" "1 1 2 2 $$" "-1 -1 -1 -1 -1" "99 1 2 2 $$" "2 1 0 0 $$" "9999999999999999 1 1 1 1" ""; do
-        right_or_says "PAR__BOOT" env "PAR__BOOT=$value" "$OLDPWD/$hello" || { echo "PAR__BOOT=$value"; return 1; }
+    for value in x "0 0 0 0 0" "0 1 2 2 $$" "1 1 2 2 $$" \
+        "-1 -1 -1 -1 -1" "99 1 2 2 $$" "2 1 0 0 $$" "9999999999999999 1 1 1 1" ""; do
+        right_or_says "PAR__BOOT" env "PAR__BOOT=$value" "$OLDPWD/$hello" || {
+            echo "PAR__BOOT=$value"
+            return 1
+        }
     done
-    for size in 1025 2147483647 2147483648 0 -1 x; do fails 1 "" env WORLD_SIZE=$size RANK=0 MASTER_ADDR=127.0.0.1 "$OLDPWD/$hello" || return 1; done
+    for size in 1025 2147483647 2147483648 0 -1 x; do
+        fails 1 "" env WORLD_SIZE=$size RANK=0 MASTER_ADDR=127.0.0.1 "$OLDPWD/$hello" || return 1
+    done
 }
 
 made $gpt $hello $stranger $victim build/04_zero build/bench_coll build/bench_pipe build/corpus.txt

@@ -1,14 +1,15 @@
-# Shared by the test scripts. `check` runs a command in the background, with a deadline, no input and a directory of its own
-# ($work; the script's is $shared), and shows its output only if it fails. As many checks run at a time as there are processors.
-# With arguments a script runs only the checks of these names; --list shows the names. CHECK_LOG=file gets a line for each check,
-# as check.sh describes.
+# Shared by the test scripts. `check` runs a command in the background, with a deadline, no input and a
+# directory of its own ($work; the script's is $shared), and shows its output only if it fails. As many checks
+# run at a time as there are processors. With arguments a script runs only the checks of these names; --list
+# shows the names. CHECK_LOG=file gets a line for each check, as check.sh describes.
 set -a # each check runs in a new shell under timeout, which needs the functions
 passed=0 failed=0 skipped=0 count=0 running=0 listing=""
 names=("$@") seen=() check_names=() check_commands=() check_lines=()
 case ${1-} in --list) listing=checks ;; --programs) listing=programs ;; esac
 [ -z "$listing" ] || exec 8>&1 >/dev/null # names alone, whatever else the script says
 jobs_at_once=${CHECK_JOBS:-$(nproc)}
-DEADLINE=${DEADLINE:-900} # seconds, for checks that hang; even on a busy machine no check takes nearly as long
+# seconds, for checks that hang; even on a busy machine no check takes nearly as long
+DEADLINE=${DEADLINE:-900}
 shared=${TMPDIR:-/tmp}/par_check_$$
 work=$shared
 mkdir -p "$shared" build
@@ -30,17 +31,38 @@ wanted() { # name: is this check to run?
     for name in "${names[@]}"; do [ "$name" = "$1" ] && seen+=("$1") && return; done
     return 1
 }
-log_check() { # ok or FAIL, microseconds, name, command, processor time: append a line to CHECK_LOG in one write
-    [ -z "${CHECK_LOG-}" ] || printf '%d.%02d\t%s\t%s\t%s\t%s\t%s\n' $(($2 / 1000000)) $(($2 / 10000 % 100)) "$1" "${CHECK_PART:-$(basename "$0" .sh)}" "$3" "$4" "$5" >>"$CHECK_LOG"
+# ok or FAIL, microseconds, name, command, processor time: append a line to CHECK_LOG in one write
+log_check() {
+    local part=${CHECK_PART:-$(basename "$0" .sh)}
+    [ -z "${CHECK_LOG-}" ] ||
+        printf '%d.%02d\t%s\t%s\t%s\t%s\t%s\n' $(($2 / 1000000)) $(($2 / 10000 % 100)) \
+            "$1" "$part" "$3" "$4" "$5" >>"$CHECK_LOG"
 }
-run_check() { # number, name, command ...: run it, write its log and status, then send its number to the pipe "ended"
+# command ...: run it. Where it is a function, $work.step has at the end the command that the function ran
+# last.
+run_steps() {
+    declare -ft "$1" 2>/dev/null &&
+        trap '[[ $BASH_COMMAND = return* ]] || printf "%s\n" "$BASH_COMMAND" 2>/dev/null >"$work.step"' DEBUG
+    "$@"
+}
+# file:line where a function begins, its last command: show this command, and its line if only one is like it
+step_of() {
+    local file=${1%:*} start=${1##*:} begins=${2%% [<>]*}
+    begins=${begins:0:40}
+    local lines=$(begins=$begins awk -v start="$start" '
+        NR > start && /^}/ {exit}
+        NR >= start && index($0, ENVIRON["begins"]) {print NR}' "$file")
+    [[ $lines =~ ^[0-9]+$ ]] && echo "    failed at $file:$lines: $2" || echo "    failed at: $2"
+}
+# number, name, command ...: run it, write its log and status, then send its number to the pipe "ended"
+run_check() {
     local n=$1 name=$2 begun=${EPOCHREALTIME/[.,]/} status spent
     shift 2
     trap - EXIT INT TERM
     work=$shared/$n
     mkdir -p "$work"
     export -f $(compgen -A function)
-    CHECK_LOG= timeout -k 5 "$DEADLINE" bash -c '"$@"' check "$@" >"$work.log" 2>&1 7>&- &
+    CHECK_LOG= timeout -k 5 "$DEADLINE" bash -c 'run_steps "$@"' check "$@" >"$work.log" 2>&1 7>&- &
     echo $! >"$work.pid"
     wait $!
     status=$?
@@ -59,17 +81,23 @@ run_check() { # number, name, command ...: run it, write its log and status, the
 place_of() { # function, else: file and line where it begins; if it is none, the second argument
     local function line file
     shopt -s extdebug
-    if read -r function line file <<<"$(declare -F "$1")" && [ "$line" ]; then echo "$file:$line"; else echo "$2"; fi
+    if read -r function line file <<<"$(declare -F "$1")" && [ "$line" ]; then
+        echo "$file:$line"
+    else
+        echo "$2"
+    fi
 }
 report() { # wait until a check ends, and count and show its result
-    local n log
+    local n log place
     read -r n <&7
     log=$shared/$n.log running=$((running - 1))
     case $(cat "$shared/$n.status") in
     0) passed=$((passed + 1)) ;;
     77) skip "${check_names[n]}" "$(tail -n 1 "$log")" ;;
     *)
-        echo "FAIL ${check_names[n]} (status $(cat "$shared/$n.status"), $(place_of "${check_commands[n]%% *}" "${check_lines[n]}")): ${check_commands[n]}"
+        place=$(place_of "${check_commands[n]%% *}" "${check_lines[n]}")
+        echo "FAIL ${check_names[n]} (status $(cat "$shared/$n.status"), $place): ${check_commands[n]}"
+        [ ! -s "$shared/$n.step" ] || step_of "$place" "$(head -n 1 "$shared/$n.step")"
         tail -n 30 "$log" | cut -c1-300 | sed 's/^/    /'
         failed=$((failed + 1))
         ;;
@@ -127,7 +155,10 @@ prints() { # text, command ...: the command succeeds, and writes this text to st
 await() { # command ...: repeat it until it succeeds; after two minutes fail
     local until=$((SECONDS + 120))
     until "$@" 2>/dev/null; do
-        [ $SECONDS -lt $until ] || { echo "waited 120 s for: $*"; return 1; }
+        [ $SECONDS -lt $until ] || {
+            echo "waited 120 s for: $*"
+            return 1
+        }
         sleep 0.02
     done
 }
@@ -138,13 +169,22 @@ losses() { # file: the losses in the trainer's JSON lines
 same_losses() { # relative tolerance, file, file
     losses "$2" >"$work/l1" && losses "$3" >"$work/l2"
     [ -s "$work/l1" ] && [ "$(wc -l <"$work/l1")" = "$(wc -l <"$work/l2")" ] &&
-    paste "$work/l1" "$work/l2" | awk -v t="$1" '{d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d <= t)) bad = 1; if (d > worst) worst = d} END {print "worst", worst; exit bad}'
+        paste "$work/l1" "$work/l2" | awk -v t="$1" '
+        {
+            d = ($1 - $2) / $1
+            if (d < 0) d = -d
+            if (!(d <= t)) bad = 1
+            if (d > worst) worst = d
+        }
+        END {print "worst", worst; exit bad}'
 }
 suite() { # test program and its arguments: run it alone, show its lines, add its counts
     [ -z "$listing" ] && [ ${#names[@]} = 0 ] || return 0
     local status line
     finish
-    "$@" 2>&1 7>&- | tee "$shared/suite.log" | grep --line-buffered -E 'runs,|^FAIL|^    (==|.*CHECK|.*cuda_emu)'
+    "$@" 2>&1 7>&- |
+        tee "$shared/suite.log" |
+        grep --line-buffered -E 'runs,|^FAIL|^    (==|.*CHECK|.*cuda_emu)'
     status=${PIPESTATUS[0]} line=$(grep '^[0-9]* passed, [0-9]* failed' "$shared/suite.log" | tail -n 1)
     if [ -z "$line" ] || { [ "$status" != 0 ] && [ "${line#* passed, 0 failed}" != "$line" ]; }; then
         echo "FAIL $* (status $status): ${line:-no count}"
@@ -155,8 +195,13 @@ suite() { # test program and its arguments: run it alone, show its lines, add it
     set -- $line
     passed=$((passed + $1)) failed=$((failed + $3))
 }
-listens() { grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6 2>/dev/null; } # port: does a process listen there?
-port() { # a free port, reserved until this shell ends. It is below the ephemeral ports and those of ranks under srun
+# port: does a process listen there?
+listens() {
+    local hex=$(printf %04X "$1")
+    grep -qi "^ *[0-9]*: [0-9A-F]*:$hex [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6 2>/dev/null
+}
+# a free port, reserved until this shell ends. It is below the ephemeral ports and those of ranks under srun
+port() {
     local p dir=${TMPDIR:-/tmp}/par_ports lock
     mkdir -p -m 1777 "$dir" 2>/dev/null
     while p=$((10000 + RANDOM % 10000)); do
@@ -166,12 +211,16 @@ port() { # a free port, reserved until this shell ends. It is below the ephemera
     tail --pid=$$ -f /dev/null >/dev/null 2>&1 7>&- & # holds the lock
     echo $p
 }
-ranks() { # n, command ...: start n ranks on this machine with torchrun's variables; output goes to $work/out.RANK
+# n, command ...: start n ranks on this machine with torchrun's variables; output goes to $work/out.RANK
+ranks() {
     local n=$1 r job status pids=""
     shift
     export WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=${MASTER_PORT:-$(port)}
     rm -f "$work"/out.[0-9]*
-    for r in $(seq 1 $((n - 1))); do RANK=$r "$@" >"$work/out.$r" 2>&1 & pids="$pids $!"; done
+    for r in $(seq 1 $((n - 1))); do
+        RANK=$r "$@" >"$work/out.$r" 2>&1 &
+        pids="$pids $!"
+    done
     RANK=0 "$@" >"$work/out.0" 2>&1
     status=$?
     for job in $pids; do wait $job || status=1; done

@@ -1,4 +1,5 @@
-# Tables of contents against sections; the manual's example, compiled and run; formatting; line lengths; names.
+# Tables of contents against sections; the manual's example, compiled and run; formatting; line lengths;
+# names.
 . tests/lib.sh
 
 contents() { # the names in the table of contents, in order, are those of the sections
@@ -15,7 +16,8 @@ example() { # header, heading: the program that follows says what it prints
     prints
 }
 page_example() { # page: the same of its whole programs
-    sed -n '/^```c$/,/^```$/p' "$1" | awk -v base="$work/page" '/^```c$/ {file = base (++n) ".c"; next} /^```$/ {next} {print > file}'
+    sed -n '/^```c$/,/^```$/p' "$1" |
+        awk -v base="$work/page" '/^```c$/ {file = base (++n) ".c"; next} /^```$/ {next} {print > file}'
     for page in "$work"/page*.c; do
         grep -q '^int main' "$page" || continue
         cp "$page" "$work/example.c"
@@ -25,38 +27,58 @@ page_example() { # page: the same of its whole programs
 prints() {
     ranks=$(sed -n 's/.*with PAR_RANKS=\([0-9]*\) it prints: .*/\1/p' "$work/example.c")
     said=$(sed -n 's/.*with PAR_RANKS=[0-9]* it prints: //p' "$work/example.c")
-    [ -n "$said" ] && gcc -std=c11 -Wall -Wextra -Werror -I. "$work/example.c" -o "$work/example" -pthread -lm &&
-    [ "$(PAR_RANKS=$ranks "$work/example")" = "$said" ]
+    [ -n "$said" ] &&
+        gcc -std=c11 -Wall -Wextra -Werror -I. "$work/example.c" -o "$work/example" -pthread -lm &&
+        [ "$(PAR_RANKS=$ranks "$work/example")" = "$said" ]
 }
 for h in *.h *.cuh; do
     check "$h: table of contents" contents "$h"
     check "$h: manual" manual "$h"
     [ "$h" = par_cuda.cuh ] && continue # its example: tests/cuda.sh
     check "$h: example" example "$h" EXAMPLE
-    for more in $(sed -n 's/^EXAMPLE WITH \([a-z_]*\)\.h$/\1/p' "$h"); do check "$h: example with $more.h" example "$h" "EXAMPLE WITH $more.h"; done
+    for more in $(sed -n 's/^EXAMPLE WITH \([a-z_]*\)\.h$/\1/p' "$h"); do
+        check "$h: example with $more.h" example "$h" "EXAMPLE WITH $more.h"
+    done
 done
-sources=$(ls ./*.h ./*.cuh examples/*.[ch] examples/*.cu examples/gpt/*.[ch] examples/gpt/*.cu bench/*.[ch] tests/*.[ch] tests/*.cu tests/cuda_emu/* tests/compile/*.c 2>/dev/null)
+sources=$(
+    ls ./*.h ./*.cuh examples/*.[ch] examples/*.cu examples/gpt/*.[ch] examples/gpt/*.cu bench/*.[ch] \
+        tests/*.[ch] tests/*.cu tests/cuda_emu/* tests/compile/*.c 2>/dev/null
+)
 pages=$(ls ./*.md docs/*.md bench/results/*.md)
 for page in $(grep -l '^int main' $pages); do check "$page: example" page_example "$page"; done
-page_names() { # what pages call by name is there: functions, types and fields of ours, environment variables, files
+# what pages call by name is there: functions, types and fields of ours, environment variables, files
+page_names() {
     grep -ohE '\b(par|PAR)_[A-Za-z0-9_]+' $pages | sed 's/_$//' | sort -u >"$work/named"
-    cat ./*.h ./*.cuh Makefile tests/*.sh tests/*.h examples/*.c* examples/gpt/* bench/*.[ch]* | grep -ohE '\b(par|PAR)_[A-Za-z0-9_]+' | sort -u >"$work/known"
-    while read -r name; do grep -q "^$name" "$work/known" || echo "$name"; done <"$work/named" >"$work/unknown"
-    grep -ohE '`[a-z]+/[a-z_0-9]+\.(c|h|cu|cuh|sh|md|txt|py)`' $pages | tr -d '`' | sort -u | while read -r file; do [ -e "$file" ] || echo "$file"; done >>"$work/unknown"
+    cat ./*.h ./*.cuh Makefile tests/*.sh tests/*.h examples/*.c* examples/gpt/* bench/*.[ch]* |
+        grep -ohE '\b(par|PAR)_[A-Za-z0-9_]+' |
+        sort -u >"$work/known"
+    while read -r name; do
+        grep -q "^$name" "$work/known" || echo "$name"
+    done <"$work/named" >"$work/unknown"
+    grep -ohE '`[a-z]+/[a-z_0-9]+\.(c|h|cu|cuh|sh|md|txt|py)`' $pages |
+        tr -d '`' |
+        sort -u |
+        while read -r file; do [ -e "$file" ] || echo "$file"; done >>"$work/unknown"
     ! grep . "$work/unknown"
 }
 page_links() { # to files here
     for page in $pages; do
-        grep -oE '\]\([^)]*\)' "$page" | sed 's/^](//;s/[)#].*//' | grep -v '^https\?:' | while read -r link; do [ -e "$(dirname "$page")/$link" ] || echo "$page: $link"; done
+        grep -oE '\]\([^)]*\)' "$page" |
+            sed 's/^](//;s/[)#].*//' |
+            grep -v '^https\?:' |
+            while read -r link; do [ -e "$(dirname "$page")/$link" ] || echo "$page: $link"; done
     done >"$work/missing"
     ! grep . "$work/missing"
 }
 glossary() { # no word that the glossary replaces, in its last column: as a part of a name or of a sentence
-    sed -n '/^## Words$/,/^## /p' CONTRIBUTING.md | awk -F ' *[|] *' 'NF >= 5 && $5 !~ /^(not|-*)$/ {print $2 "\t" $5}' >"$work/glossary"
+    sed -n '/^## Words$/,/^## /p' CONTRIBUTING.md |
+        awk -F ' *[|] *' 'NF >= 5 && $5 !~ /^(not|-*)$/ {print $2 "\t" $5}' >"$work/glossary"
     [ "$(wc -l <"$work/glossary")" -ge 10 ] || return 1
     while IFS=$'\t' read -r term words; do
         for word in ${words//,/}; do
-            grep -nE "(^|[^a-zA-Z])$word([^a-zA-Z]|$)" $sources $(ls $pages | grep -v CONTRIBUTING) | sed "s/^/the glossary says \"$term\" instead of \"$word\": /" | cut -c1-160
+            grep -nE "(^|[^a-zA-Z])$word([^a-zA-Z]|$)" $sources $(ls $pages | grep -v CONTRIBUTING) |
+                sed "s/^/the glossary says \"$term\" instead of \"$word\": /" |
+                cut -c1-160
         done
     done <"$work/glossary" >"$work/refused"
     ! grep . "$work/refused"
@@ -68,9 +90,14 @@ short_readme() { [ "$(wc -w <README.md)" -lt 900 ]; }
 check "README.md is short" short_readme
 long_lines() { ! awk 'length > 110 {print FILENAME ":" FNR; bad = 1} END {exit !bad}' $sources; }
 check "110 columns" long_lines
+# the same for scripts, but those that are still to be broken
+scripts=$(ls tests/*.sh | grep -vE '/(programs|mpi|sanitize)\.sh$')
+long_script_lines() { ! awk 'length > 110 {print FILENAME ":" FNR; bad = 1} END {exit !bad}' $scripts; }
+check "110 columns in scripts" long_script_lines
 no_tabs() { ! grep -nP '\t' $sources; }
 check "no tabs" no_tabs
-forbidden() { ! grep -nE '\b(_Generic|_Atomic|restrict)\b|[{,] *\.[a-z_]+ *= ' *.h; } # not in C++, or not in nvcc
+# not in C++, or not in nvcc
+forbidden() { ! grep -nE '\b(_Generic|_Atomic|restrict)\b|[{,] *\.[a-z_]+ *= ' *.h; }
 check "common C and C++" forbidden
 long_functions() { # above 60 lines, in headers and the trainer
     awk 'FNR == 1 {from = 0}
@@ -78,26 +105,40 @@ long_functions() { # above 60 lines, in headers and the trainer
             from = FNR; name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
         }
         from && /^[^ ].*;$/ {from = 0} # a declaration, or a table
-        from && /^}/ {if (FNR - from >= 60) print FILENAME " " name " " from ": " FNR - from + 1 " lines"; from = 0}' \
+        from && /^}/ {
+            if (FNR - from >= 60) print FILENAME " " name " " from ": " FNR - from + 1 " lines"
+            from = 0
+        }' \
         *.h *.cuh examples/gpt/* >"$work/long"
     ! grep . "$work/long"
 }
 check "functions of at most 60 lines" long_functions
-chosen_targets() { ! grep -nE '(^|[ ,;(])\*\([^;]*\? *&[^;]*: *&[^;]*\) *[-+*/|&^%]?= ' $sources; } # if and else say it
+# if and else say it
+chosen_targets() { ! grep -nE '(^|[ ,;(])\*\([^;]*\? *&[^;]*: *&[^;]*\) *[-+*/|&^%]?= ' $sources; }
 check "no assignment through *(c ? &a : &b)" chosen_targets
 dtype_order() { # what holds for a dtype stands in its row; nobody compares the enum's order
-    names=$(sed -n '/^#define PAR_DTYPES/,/^\/\/ clang-format on/s/^ *X(\(PAR_[A-Z0-9_]*\),.*/\1/p' par.h | paste -sd'|')
-    [ -n "$names" ] && ! grep -nE "(^|[^<>-])[<>]=? *($names)\b|\b($names) *[<>]=?($|[^<>])|dtype *[<>]=? *[0-9]" $sources
+    names=$(
+        sed -n '/^#define PAR_DTYPES/,/^\/\/ clang-format on/s/^ *X(\(PAR_[A-Z0-9_]*\),.*/\1/p' par.h |
+            paste -sd'|'
+    )
+    [ -n "$names" ] &&
+        ! grep -nE "(^|[^<>-])[<>]=? *($names)\b|\b($names) *[<>]=?($|[^<>])|dtype *[<>]=? *[0-9]" $sources
 }
 check "no comparison of dtypes' order" dtype_order
 optimizers() { # the page and the trainer's help name those that there are rows of
-    sed -n '/^#define PAR_ZERO_OPTIMIZERS/,/^typedef/s/^ *X(PAR_ZERO_[A-Z]*, \([a-z]*\),.*/\1/p' par_zero.h >"$work/optimizers"
+    sed -n '/^#define PAR_ZERO_OPTIMIZERS/,/^typedef/s/^ *X(PAR_ZERO_[A-Z]*, \([a-z]*\),.*/\1/p' par_zero.h \
+        >"$work/optimizers"
     [ -s "$work/optimizers" ] &&
-        sed -n 's/^- Optimizers: \([^;]*\);.*/\1/p' docs/zero.md | tr '[:upper:]' '[:lower:]' | sed 's/, */\n/g' | diff "$work/optimizers" - &&
-        sed -n 's/.*"--optimizer".*"\([^"]*\)".*/\1/p' examples/gpt/gpt.c | sed 's/, \| or /\n/g' | diff "$work/optimizers" -
+        sed -n 's/^- Optimizers: \([^;]*\);.*/\1/p' docs/zero.md |
+        tr '[:upper:]' '[:lower:]' |
+            sed 's/, */\n/g' |
+            diff "$work/optimizers" - &&
+        sed -n 's/.*"--optimizer".*"\([^"]*\)".*/\1/p' examples/gpt/gpt.c |
+        sed 's/, \| or /\n/g' |
+            diff "$work/optimizers" -
 }
 check "docs/zero.md, gpt --help: optimizers" optimizers
-short_hello() { [ "$(wc -l < examples/01_hello.c)" -lt 40 ]; }
+short_hello() { [ "$(wc -l <examples/01_hello.c)" -lt 40 ]; }
 check "01_hello.c is short" short_hello
 if have clang-format; then
     check "clang-format" clang-format --dry-run -Werror $sources

@@ -1,6 +1,12 @@
 # What the checks need and this machine lacks: says which packages, and why, then installs them where it may.
 # INSTALL=0 (make check INSTALL=0) installs nothing: what needs them is skipped.
-case ${INSTALL:-1} in 0 | 1) ;; *) echo "INSTALL is 0 (install nothing) or 1, not \"$INSTALL\"" >&2; exit 2 ;; esac
+case ${INSTALL:-1} in
+0 | 1) ;;
+*)
+    echo "INSTALL is 0 (install nothing) or 1, not \"$INSTALL\"" >&2
+    exit 2
+    ;;
+esac
 
 # a command, header: or library: | its Debian package | what needs it
 wanted="gcc|gcc|every program
@@ -37,8 +43,12 @@ install_packages() { # names, that have been said
         echo "installing: apt-get install $* (make check INSTALL=0 does without)"
         log=$(mktemp)
         $as_root apt-get update -q >/dev/null 2>&1
-        DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends "$@" >"$log" 2>&1 ||
-            { echo "could not install: $*"; tail -n 5 "$log"; }
+        DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends \
+            "$@" >"$log" 2>&1 ||
+            {
+                echo "could not install: $*"
+                tail -n 5 "$log"
+            }
         rm -f "$log"
     fi
 }
@@ -54,7 +64,12 @@ need_packages() { # rows of the table
 }
 need_packages "$wanted"
 if found clang; then # what clang links for -fsanitize=fuzzer is a package of its own
-    fuzzer() { echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' | clang -x c -fsanitize=fuzzer - -o /dev/null 2>/dev/null; }
-    fuzzer || need_packages "$(printf 'library of clang|libclang-rt-%s-dev|fuzzers and sanitizers' "$(clang -dumpversion | cut -d. -f1)")"
+    fuzzer() {
+        echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' |
+            clang -x c -fsanitize=fuzzer - -o /dev/null 2>/dev/null
+    }
+    fuzzer ||
+        need_packages \
+            "library of clang|libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev|fuzzers and sanitizers"
 fi
 exit 0

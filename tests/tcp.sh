@@ -1,4 +1,5 @@
-# Ranks that meet over TCP: what launchers set, mistakes, two hosts, the layers, the trainer. (test_par has the rest.)
+# Ranks that meet over TCP: what launchers set, mistakes, two hosts, the layers, the trainer. (test_par has
+# the rest.)
 . tests/lib.sh
 . tests/launchers.sh
 
@@ -6,21 +7,35 @@ hello="build/01_hello"
 three="3 ranks; their numbers add up to 3"
 by_torchrun() { # the real one, or what it would set
     if find_torchrun; then
-        PAR_TIMEOUT=100 "${torchrun[@]}" --no_python --nproc_per_node 3 --master_addr 127.0.0.1 --master_port "$(port)" \
-            sh -c 'echo >"$1/ran"; exec "$2"' sh "$work" $hello >"$work/said" 2>"$work/err" && grep "$three" "$work/said" && return
-        [ ! -e "$work/ran" ] || { cat "$work/said" "$work/err"; return 1; }
+        PAR_TIMEOUT=100 "${torchrun[@]}" --no_python --nproc_per_node 3 --master_addr 127.0.0.1 \
+            --master_port "$(port)" \
+            sh -c 'echo >"$1/ran"; exec "$2"' sh "$work" $hello >"$work/said" 2>"$work/err" &&
+            grep "$three" "$work/said" &&
+            return
+        [ ! -e "$work/ran" ] || {
+            cat "$work/said" "$work/err"
+            return 1
+        }
         why="it starts nothing here: $(tail -n 1 "$work/err")"
     fi
     prints "$three" ranks 3 $hello && echo "a stand-in did; the real one: $why" && return 77
 }
-as_srun() { # rank, ranks, command ...: as srun would start it on this machine; $step and $hosts where they matter
-    SLURM_JOB_ID=$$ SLURM_STEP_ID=${step:-0} SLURM_STEP_NODELIST=${hosts:-127.0.0.1} SLURM_PROCID=$1 SLURM_STEP_NUM_TASKS=$2 "${@:3}"
+# rank, ranks, command ...: as srun would start it on this machine; $step and $hosts where they matter
+as_srun() {
+    SLURM_JOB_ID=$$ SLURM_STEP_ID=${step:-0} SLURM_STEP_NODELIST=${hosts:-127.0.0.1} SLURM_PROCID=$1 \
+        SLURM_STEP_NUM_TASKS=$2 "${@:3}"
 }
 in_slurm() { # tasks, command ...: a step of the real srun, or as it would set the variables
     local n=$1 r tasks="" status=0
     shift
-    [ "$slurm" = real ] && { srun -n"$n" --overlap "$@"; return; }
-    for r in $(seq $((n - 1)) -1 0); do as_srun $r $n "$@" & tasks="$tasks $!"; done
+    [ "$slurm" = real ] && {
+        srun -n"$n" --overlap "$@"
+        return
+    }
+    for r in $(seq $((n - 1)) -1 0); do
+        as_srun $r $n "$@" &
+        tasks="$tasks $!"
+    done
     for r in $tasks; do wait $r || status=$?; done
     return $status
 }
@@ -28,7 +43,8 @@ in_job() { # of Slurm
     prints "$three" in_slurm 3 $hello || return 1
     PAR_RANKS=2 prints "^2 ranks" in_slurm 1 $hello || return 1 # a shell in a step, say
     PAR_RANKS=2 in_slurm 4 $hello >"$work/four" 2>&1 && return 1
-    [ "$(grep -c "PAR_RANKS is 2, but srun started 4 processes: unset it, or start as many" "$work/four")" = 4 ] || return 1
+    local refusal="PAR_RANKS is 2, but srun started 4 processes: unset it, or start as many"
+    [ "$(grep -c "$refusal" "$work/four")" = 4 ] || return 1
     export PAR_PORT=$(port)
     for step in 1 2 3; do in_slurm 2 $hello >"$work/step.$step" 2>&1 & done
     wait
@@ -44,29 +60,40 @@ by_slurm() {
         in_job && echo "a stand-in did; the real one: $why" && return 77
     fi
 }
-meets() { # rank 0's host by another name; as srun names things: the address from its list of hosts, the port from the job
+# rank 0's host by another name; as srun names things: the address from its list of hosts, the port from the
+# job
+meets() {
     export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
-    RANK=0 MASTER_ADDR=localhost $hello >"$work/out.0" 2>&1 & zero=$! # its name may be another for rank 0
-    RANK=1 $hello >"$work/out.1" 2>&1 & one=$!
+    RANK=0 MASTER_ADDR=localhost $hello >"$work/out.0" 2>&1 &
+    zero=$! # its name may be another for rank 0
+    RANK=1 $hello >"$work/out.1" 2>&1 &
+    one=$!
     RANK=2 $hello && wait $zero && wait $one && grep -q "$three" "$work/out.0" || return 1
     unset WORLD_SIZE MASTER_ADDR MASTER_PORT
     pids=""
     for r in 2 1 0; do
-        step=1 hosts=$1 as_srun $r 3 $hello >"$work/out.$r" 2>&1 & pids="$pids $!"
+        step=1 hosts=$1 as_srun $r 3 $hello >"$work/out.$r" 2>&1 &
+        pids="$pids $!"
     done
     for p in $pids; do wait $p || return 1; done
     grep -q "$three" "$work/out.0"
 }
 in_step() { step=$1 as_srun $2 2 $hello; } # step, rank of two
-steps() { # ranks of two steps do not join; steps that have one port meet one after the other
+# ranks of two steps do not join; steps that have one port meet one after the other
+steps() {
     export PAR_TIMEOUT=1
     in_step 0 1 >"$work/out.1" 2>&1 &
-    fails 1 "rank 0 waited 1 s at 127.0.0.1" in_step 3 0 && ! wait $! && grep -q "tried for 1 s to reach rank 0" "$work/out.1" || return 1
+    fails 1 "rank 0 waited 1 s at 127.0.0.1" in_step 3 0 &&
+        ! wait $! &&
+        grep -q "tried for 1 s to reach rank 0" "$work/out.1" || return 1
     export PAR_TIMEOUT=600 PAR_PORT=$(port)
-    in_step 0 1 >"$work/out.01" 2>&1 & pids=$!
-    in_step 3 0 >"$work/out.30" 2>&1 & pids="$pids $!"
+    in_step 0 1 >"$work/out.01" 2>&1 &
+    pids=$!
+    in_step 3 0 >"$work/out.30" 2>&1 &
+    pids="$pids $!"
     await listens $PAR_PORT || return 1
-    in_step 0 0 >"$work/out.00" 2>&1 & pids="$pids $!"
+    in_step 0 0 >"$work/out.00" 2>&1 &
+    pids="$pids $!"
     await grep -q "cannot listen on port $PAR_PORT yet" "$work/out.00" || return 1
     in_step 3 1 && for p in $pids; do wait $p || return 1; done
     grep -q "^2 ranks" "$work/out.00" && grep -q "^2 ranks" "$work/out.30"
@@ -81,22 +108,54 @@ hears() { # text, env ...: rank 1 ends with it, if it has time enough to hear it
 same_job() { # another job's rank, and one that is told another number, are not taken; nor is a stranger
     p=$(port)
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$p
-    WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=600 $hello >"$work/out.0" 2>&1 & zero=$!
+    WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=600 $hello >"$work/out.0" 2>&1 &
+    zero=$!
     await listens $p || return 1
     exec 9<>/dev/tcp/127.0.0.1/$p || return 1
-    (trap '' PIPE; printf 'GET / HTTP/1.0\r\n\r\n and more than a rank would say' >&9) # rank 0 may hang up after a line
+    (
+        trap '' PIPE
+        printf 'GET / HTTP/1.0\r\n\r\n and more than a rank would say' >&9
+    ) # rank 0 may hang up after a line
     hears "rank 0 there was given another number of ranks" env WORLD_SIZE=3 &&
-    hears "rank 0 there is of another job" env TORCHELASTIC_RUN_ID=other WORLD_SIZE=2 || return 1
+        hears "rank 0 there is of another job" env TORCHELASTIC_RUN_ID=other WORLD_SIZE=2 || return 1
     WORLD_SIZE=2 RANK=1 $hello && wait $zero && grep -q "2 ranks" "$work/out.0"
 }
 strange_server() { # has the port first, and answers: a rank tries again until rank 0 has it
-    printf '#include <arpa/inet.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\nint main(int n, char **v) { struct sockaddr_in a; memset(&a, 0, sizeof a); a.sin_family = AF_INET; a.sin_port = htons((unsigned short)atoi(v[n - 1])); int s = socket(AF_INET, SOCK_STREAM, 0), one = 1; setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one); if (bind(s, (struct sockaddr *)&a, sizeof a) || listen(s, 9)) return 1; for (int i = 0; i < 3; i++) { int c = accept(s, NULL, NULL); if (write(c, "SSH-2.0-and more than a rank would say\\r\\n", 41) != 41) return 1; sleep(i); close(c); } return puts("three came") < 0; }\n' >"$work/s.c"
+    cat >"$work/s.c" <<'END'
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int n, char **v) {
+    struct sockaddr_in a;
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET;
+    a.sin_port = htons((unsigned short)atoi(v[n - 1]));
+    int s = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(s, (struct sockaddr *)&a, sizeof a) || listen(s, 9)) return 1;
+    for (int i = 0; i < 3; i++) {
+        int c = accept(s, NULL, NULL);
+        if (write(c, "SSH-2.0-and more than a rank would say\r\n", 41) != 41) return 1;
+        sleep(i);
+        close(c);
+    }
+    return puts("three came") < 0;
+}
+END
     gcc "$work/s.c" -o "$work/s" || return 1
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=2 PAR_TIMEOUT=600
-    "$work/s" $MASTER_PORT >"$work/strange" & stranger=$!
+    "$work/s" $MASTER_PORT >"$work/strange" &
+    stranger=$!
     await listens $MASTER_PORT || return 1
-    RANK=1 $hello >"$work/out.1" 2>&1 & one=$!
-    RANK=0 $hello >"$work/out.0" && grep -q "2 ranks" "$work/out.0" && wait $one && wait $stranger && grep -q "three came" "$work/strange"
+    RANK=1 $hello >"$work/out.1" 2>&1 &
+    one=$!
+    RANK=0 $hello >"$work/out.0" &&
+        grep -q "2 ranks" "$work/out.0" &&
+        wait $one &&
+        wait $stranger &&
+        grep -q "three came" "$work/strange"
 }
 innermost() { # which of several launchers' variables count
     export MASTER_ADDR=127.0.0.1 PAR_TIMEOUT=600
@@ -110,36 +169,46 @@ innermost() { # which of several launchers' variables count
     }
     srun='SLURM_TASK_PID=$$ SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=2'
     proxy='export SLURM_TASK_PID=$$ SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_JOB_ID=7; exec bash -c "'
-    by_two "$proxy PMI_RANK=\$r PMI_SIZE=2 $hello; exit \\\$?\"" &&                 # mpiexec in an allocation: srun starts its proxies
-    by_two "$proxy OMPI_COMM_WORLD_RANK=\$r OMPI_COMM_WORLD_SIZE=2 $hello; exit \\\$?\"" &&
-    by_two "$proxy RANK=\$r WORLD_SIZE=2 LOCAL_RANK=0 $hello; exit \\\$?\"" &&        # torchrun in a step
-    by_two "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 PMI_RANK=\$r PMI_SIZE=2 $hello" &&    # nothing to be seen of srun's task
-    by_two "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 RANK=\$r WORLD_SIZE=2 LOCAL_RANK=\$r $hello" &&
-    by_two "PMI_RANK=0 PMI_SIZE=1 exec env $srun $hello" &&                             # srun in mpiexec
-    by_two "PMI_RANK=0 PMI_SIZE=1 exec env $srun bash -c '$hello; exit \$?'" &&         # and in a shell
-    by_two "PMI_RANK=\$r PMI_SIZE=2 exec env $srun RANK=\$r WORLD_SIZE=2 $hello" || return 1 # they agree
-    fails 1 "launchers disagree: RANK=1 WORLD_SIZE=2 (torchrun), SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 (srun); unset" \
+    # mpiexec in an allocation: srun starts its proxies
+    by_two "$proxy PMI_RANK=\$r PMI_SIZE=2 $hello; exit \\\$?\"" &&
+        by_two "$proxy OMPI_COMM_WORLD_RANK=\$r OMPI_COMM_WORLD_SIZE=2 $hello; exit \\\$?\"" &&
+        by_two "$proxy RANK=\$r WORLD_SIZE=2 LOCAL_RANK=0 $hello; exit \\\$?\"" && # torchrun in a step
+        # nothing to be seen of srun's task
+        by_two "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 PMI_RANK=\$r PMI_SIZE=2 $hello" &&
+        by_two "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 RANK=\$r WORLD_SIZE=2 LOCAL_RANK=\$r $hello" &&
+        by_two "PMI_RANK=0 PMI_SIZE=1 exec env $srun $hello" && # srun in mpiexec
+        # and in a shell
+        by_two "PMI_RANK=0 PMI_SIZE=1 exec env $srun bash -c '$hello; exit \$?'" &&
+        by_two "PMI_RANK=\$r PMI_SIZE=2 exec env $srun RANK=\$r WORLD_SIZE=2 $hello" || return 1 # they agree
+    local by_srun="SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 (srun)" by_mpiexec="PMI_RANK=0 PMI_SIZE=3 (mpiexec)"
+    fails 1 "launchers disagree: RANK=1 WORLD_SIZE=2 (torchrun), $by_srun; unset" \
         env RANK=1 WORLD_SIZE=2 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 $hello &&
-    fails 1 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 (Open MPI's mpiexec), PMI_RANK=0 PMI_SIZE=3 (mpiexec); unset" \
-        env OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 PMI_RANK=0 PMI_SIZE=3 $hello
+        fails 1 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 (Open MPI's mpiexec), $by_mpiexec; unset" \
+            env OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 PMI_RANK=0 PMI_SIZE=3 $hello
 }
 par_ranks() { # beside a launcher; srun: see in_job
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
     fails 1 "PAR_RANKS is 2, but torchrun started 4 processes" env PAR_RANKS=2 RANK=0 WORLD_SIZE=4 $hello &&
-    fails 1 "PAR_RANKS is 2, but mpiexec started 4 processes" env PAR_RANKS=2 PMI_RANK=0 PMI_SIZE=4 $hello &&
-    PAR_RANKS=3 prints "^3 ranks" ranks 3 $hello
+        fails 1 "PAR_RANKS is 2, but mpiexec started 4 processes" env PAR_RANKS=2 PMI_RANK=0 PMI_SIZE=4 \
+            $hello &&
+        PAR_RANKS=3 prints "^3 ranks" ranks 3 $hello
 }
 same_rank() { # one of two is refused; another may have the place when the one that has it has ended
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=600
-    ends() { grep -qi ":$(printf %04X $MASTER_PORT) [0-9A-F]*:[0-9A-F]* 08 " /proc/net/tcp; } # one whose far end is closed
-    RANK=0 $hello >"$work/out.0" 2>&1 & zero=$!
-    RANK=1 $hello >"$work/out.1" 2>&1 & one=$!
-    RANK=1 $hello >"$work/out.2" 2>&1 & two=$!
+    # one whose far end is closed
+    ends() { grep -qi ":$(printf %04X $MASTER_PORT) [0-9A-F]*:[0-9A-F]* 08 " /proc/net/tcp; }
+    RANK=0 $hello >"$work/out.0" 2>&1 &
+    zero=$!
+    RANK=1 $hello >"$work/out.1" 2>&1 &
+    one=$!
+    RANK=1 $hello >"$work/out.2" 2>&1 &
+    two=$!
     wait -n $one $two
     [ $? = 1 ] && cat "$work"/out.[12] | grep -q "two processes were given the same rank, 1" || return 1
     kill -KILL $one $two 2>/dev/null
     until ends; do sleep 0.02; done
-    RANK=1 $hello >"$work/out.1" 2>&1 & one=$!
+    RANK=1 $hello >"$work/out.1" 2>&1 &
+    one=$!
     while ends; do sleep 0.02; done
     RANK=2 $hello && wait $one && wait $zero && grep -q "3 ranks" "$work/out.0"
 }
@@ -147,103 +216,157 @@ false_rank() { # comes first. Without a secret it is taken until the real one co
     for secret in "" 0123456789abcdef; do
         export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=600
         rm -f "$work/false" "$work/leash" && mkfifo "$work/leash"
-        RANK=0 env ${secret:+PAR_SECRET=$secret} $hello >"$work/out.0" 2>&1 & zero=$!
+        RANK=0 env ${secret:+PAR_SECRET=$secret} $hello >"$work/out.0" 2>&1 &
+        zero=$!
         RANK=1 build/test_meet false <"$work/leash" >"$work/false" 2>&1 &
         exec {leash}>"$work/leash"
         until [ -s "$work/false" ]; do sleep 0.02; done
         [ "${secret:+refused}" ] || grep -q "^taken" "$work/false" || return 1
         [ ! "$secret" ] || grep -q "rank 0 has PAR_SECRET .* but rank 1 has none" "$work/false" || return 1
-        for r in 1 2; do RANK=$r env ${secret:+PAR_SECRET=$secret} $hello >"$work/out.$r" 2>&1 & ranks[r]=$!; done
+        for r in 1 2; do
+            RANK=$r env ${secret:+PAR_SECRET=$secret} $hello >"$work/out.$r" 2>&1 &
+            ranks[r]=$!
+        done
         wait ${ranks[1]} && wait ${ranks[2]} && wait $zero && grep -q "3 ranks" "$work/out.0" || return 1
         exec {leash}>&-
     done
 }
-secrets() { # the same for all, and a clear error on both sides for who has another or none; the job still starts
+# the same for all, and a clear error on both sides for who has another or none; the job still starts
+secrets() {
     local s=0123456789abcdef0123
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=2 PAR_TIMEOUT=600
     echo $s >"$work/secret" && chmod 644 "$work/secret" || return 1
     fails 1 "PAR_SECRET must have 16 to 4096 bytes, .* but has 0" env RANK=1 PAR_SECRET= $hello &&
-    fails 1 "PAR_SECRET must have 16 to 4096 bytes, .* but has 5" env RANK=1 PAR_SECRET=abcde $hello &&
-    fails 1 "PAR_SECRET and PAR_SECRET_FILE are both set" env RANK=1 PAR_SECRET=$s PAR_SECRET_FILE="$work/secret" $hello &&
-    fails 1 "PAR_SECRET_FILE: cannot open /nowhere/s" env RANK=1 PAR_SECRET_FILE=/nowhere/s $hello &&
-    fails 1 "PAR_SECRET_FILE: $work/secret has mode 0644 .*chmod 600" env RANK=1 PAR_SECRET_FILE="$work/secret" $hello || return 1
+        fails 1 "PAR_SECRET must have 16 to 4096 bytes, .* but has 5" env RANK=1 PAR_SECRET=abcde $hello &&
+        fails 1 "PAR_SECRET and PAR_SECRET_FILE are both set" env RANK=1 PAR_SECRET=$s \
+            PAR_SECRET_FILE="$work/secret" $hello &&
+        fails 1 "PAR_SECRET_FILE: cannot open /nowhere/s" env RANK=1 PAR_SECRET_FILE=/nowhere/s $hello &&
+        fails 1 "PAR_SECRET_FILE: $work/secret has mode 0644 .*chmod 600" env RANK=1 \
+            PAR_SECRET_FILE="$work/secret" $hello || return 1
     chmod 600 "$work/secret"
     for other in PAR_SECRET=another0123456789 A=none; do
         export MASTER_PORT=$(port)
-        case $other in A=*) text="rank 0 has PAR_SECRET (or PAR_SECRET_FILE), but rank 1 has none: give all" ;; *) text="ranks 0 and 1 have different secrets in PAR_SECRET" ;; esac
-        RANK=0 PAR_SECRET_FILE="$work/secret" $hello >"$work/out.0" 2>&1 & zero=$!
+        case $other in
+        A=*)
+            text="rank 0 has PAR_SECRET (or PAR_SECRET_FILE), but rank 1 has none: give all"
+            ;;
+        *) text="ranks 0 and 1 have different secrets in PAR_SECRET" ;;
+        esac
+        RANK=0 PAR_SECRET_FILE="$work/secret" $hello >"$work/out.0" 2>&1 &
+        zero=$!
         fails 1 "$text" env RANK=1 "$other" $hello || return 1
         until grep -q "$text" "$work/out.0"; do sleep 0.02; done
-        RANK=1 PAR_SECRET=$s $hello >"$work/out.1" 2>&1 && wait $zero && grep -q "2 ranks" "$work/out.0" || return 1
+        RANK=1 PAR_SECRET=$s $hello >"$work/out.1" 2>&1 &&
+            wait $zero &&
+            grep -q "2 ranks" "$work/out.0" || return 1
         ! grep -q -e $s -e another0 "$work"/out.? "$work/err" || return 1
     done
 }
 where() { # ranks listen where MASTER_ADDR says, and everywhere only if that is nowhere here
     export WORLD_SIZE=2 PAR_TIMEOUT=600
-    for host in 127.0.0.1 $(getent hosts localhost >/dev/null && echo localhost) 192.0.2.1 no-such-host.invalid; do # 192.0.2.0/24 is for examples alone
+    local addresses="127.0.0.1 192.0.2.1 no-such-host.invalid" # 192.0.2.0/24 is for examples alone
+    ! getent hosts localhost >/dev/null || addresses+=" localhost"
+    for host in $addresses; do
         export MASTER_PORT=$(port)
-        case $host in 1?7*|local*) at=0100007F every=0 ;; *) at=00000000 every=1 ;; esac
-        RANK=0 MASTER_ADDR=$host $hello >"$work/out.0" 2>&1 & zero=$!
+        case $host in 1?7* | local*) at=0100007F every=0 ;; *) at=00000000 every=1 ;; esac
+        RANK=0 MASTER_ADDR=$host $hello >"$work/out.0" 2>&1 &
+        zero=$!
         until grep -qi ": $at:$(printf %04X $MASTER_PORT) 00000000:0000 0A" /proc/net/tcp; do
             kill -0 $zero || return 1
             sleep 0.02
         done
         RANK=1 MASTER_ADDR=127.0.0.1 $hello && wait $zero && grep -q "2 ranks" "$work/out.0" || return 1
-        [ $(grep -c "listens on port $MASTER_PORT of every address: MASTER_ADDR is $host" "$work/out.0") = $every ] || return 1
+        [ $(grep -c "listens on port $MASTER_PORT of every address: MASTER_ADDR is $host" "$work/out.0") \
+            = $every ] || return 1
     done
 }
 at_address() { # MASTER_ADDR of rank 0, of the others; each listens, too
     local r pids=""
     export WORLD_SIZE=3 MASTER_ADDR=$1 MASTER_PORT=$(port) PAR_TIMEOUT=600 PAR_NODE_RANKS=1
-    for r in 1 2; do RANK=$r MASTER_ADDR=${2:-$1} $hello >"$work/out.$r" 2>&1 & pids="$pids $!"; done
-    RANK=0 $hello >"$work/out.0" 2>&1 && for r in $pids; do wait $r || break; done && grep "$three" "$work/out.0" && return
+    for r in 1 2; do
+        RANK=$r MASTER_ADDR=${2:-$1} $hello >"$work/out.$r" 2>&1 &
+        pids="$pids $!"
+    done
+    RANK=0 $hello >"$work/out.0" 2>&1 &&
+        for r in $pids; do wait $r || break; done &&
+        grep "$three" "$work/out.0" &&
+        return
     echo "at $*:" && cat "$work"/out.[0-2]
     return 1
 }
 ipv6() {
-    grep -q '^0\{31\}1 ' /proc/net/if_inet6 2>/dev/null || { echo "this machine has no IPv6 (no address ::1)"; return 77; }
+    grep -q '^0\{31\}1 ' /proc/net/if_inet6 2>/dev/null || {
+        echo "this machine has no IPv6 (no address ::1)"
+        return 77
+    }
     at_address ::1 && fails 1 "waited 0.5 s at ::1:" env RANK=0 PAR_TIMEOUT=0.5 MASTER_PORT=$(port) $hello
 }
 families() { # with one of the two alone, and both, each time by a name that has both
-    have ip || { echo "apt-get install iproute2"; return 77; }
-    unshare --net --mount ip link set lo up 2>/dev/null || { echo "only root can take addresses from a network (unshare --net)"; return 77; }
+    have ip || {
+        echo "apt-get install iproute2"
+        return 77
+    }
+    unshare --net --mount ip link set lo up 2>/dev/null || {
+        echo "only root can take addresses from a network (unshare --net)"
+        return 77
+    }
     echo "127.0.0.1 localhost
 ::1 localhost" >"$work/hosts"
     alone() { # what is taken away, addresses that are left
-        mount --bind "$work/hosts" /etc/hosts && ip link set lo up && eval "$1" && at_address localhost || return 1
-        for a in ${@:2}; do at_address $a && at_address $a localhost && at_address localhost $a || return 1; done
+        mount --bind "$work/hosts" /etc/hosts &&
+            ip link set lo up &&
+            eval "$1" &&
+            at_address localhost || return 1
+        for a in ${@:2}; do
+            at_address $a && at_address $a localhost && at_address localhost $a || return 1
+        done
     }
     export -f alone
-    unshare --net --mount bash -c 'alone "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6" 127.0.0.1' || return 1
-    unshare --net ip -6 addr add ::2 dev lo 2>/dev/null || { echo "IPv4 alone passed; this machine has no IPv6"; return 77; }
-    unshare --net --mount bash -c 'alone "ip addr del 127.0.0.1/8 dev lo" ::1' && unshare --net --mount bash -c 'alone true ::1 127.0.0.1'
+    unshare --net --mount bash -c \
+        'alone "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6" 127.0.0.1' || return 1
+    unshare --net ip -6 addr add ::2 dev lo 2>/dev/null || {
+        echo "IPv4 alone passed; this machine has no IPv6"
+        return 77
+    }
+    unshare --net --mount bash -c 'alone "ip addr del 127.0.0.1/8 dev lo" ::1' &&
+        unshare --net --mount bash -c 'alone true ::1 127.0.0.1'
 }
 nobody_comes() {
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=4 PAR_TIMEOUT=0.5
     fails 1 "waited 0.5 s at 127.0.0.1:$MASTER_PORT for ranks 1, 2, 3 of 4" env RANK=0 $hello &&
-    fails 1 "rank 3 tried for 0.5 s to reach rank 0 at 127.0.0.1:$MASTER_PORT (Connection refused)" env RANK=3 $hello &&
-    fails 1 "the launcher says rank 4 of 4" env RANK=4 $hello &&
-    for bad in WORLD_SIZE=many WORLD_SIZE=0 WORLD_SIZE=4x RANK=-1 RANK=1.5 RANK=99999999999 LOCAL_RANK=x MASTER_PORT=65536 MASTER_PORT=x; do
-        fails 1 "$bad: it takes a whole number from" env RANK=1 $bad $hello || return 1
-    done
-    fails 1 "MASTER_PORT=65535: torchrun's agent has it" env TORCHELASTIC_USE_AGENT_STORE=True MASTER_PORT=65535 RANK=1 $hello &&
-    fails 1 "MASTER_ADDR=.*\.\.\.: it takes at most 255 bytes" env MASTER_ADDR=$(printf '%0300d' 0) RANK=1 $hello &&
-    fails 1 "to reach rank 0 at no-such-host.invalid:.* (\(Name or service not known\|Temporary failure in name resolution\))" env MASTER_ADDR=no-such-host.invalid RANK=1 $hello
+        fails 1 "rank 3 tried for 0.5 s to reach rank 0 at 127.0.0.1:$MASTER_PORT (Connection refused)" env \
+            RANK=3 $hello &&
+        fails 1 "the launcher says rank 4 of 4" env RANK=4 $hello &&
+        for bad in WORLD_SIZE=many WORLD_SIZE=0 WORLD_SIZE=4x RANK=-1 RANK=1.5 RANK=99999999999 LOCAL_RANK=x \
+            MASTER_PORT=65536 MASTER_PORT=x; do
+            fails 1 "$bad: it takes a whole number from" env RANK=1 $bad $hello || return 1
+        done
+    fails 1 "MASTER_PORT=65535: torchrun's agent has it" env TORCHELASTIC_USE_AGENT_STORE=True \
+        MASTER_PORT=65535 RANK=1 $hello &&
+        fails 1 "MASTER_ADDR=.*\.\.\.: it takes at most 255 bytes" env MASTER_ADDR=$(printf '%0300d' 0) \
+            RANK=1 $hello &&
+        unresolved="(\(Name or service not known\|Temporary failure in name resolution\))" &&
+        fails 1 "to reach rank 0 at no-such-host.invalid:.* $unresolved" env \
+            MASTER_ADDR=no-such-host.invalid RANK=1 $hello
 }
 port_taken() {
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
     WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=600 $hello >"$work/out.0" 2>&1 &
     await listens $MASTER_PORT || return 1
-    fails 1 "cannot listen on port $MASTER_PORT: Address already in use; set MASTER_PORT or PAR_PORT" env WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=0.5 $hello || return 1
+    fails 1 "cannot listen on port $MASTER_PORT: Address already in use; set MASTER_PORT or PAR_PORT" env \
+        WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=0.5 $hello || return 1
     kill $! && wait
     PAR_PORT=$(port) ranks 2 $hello # this one counts, and is free
 }
 nowhere_to_meet() {
     fails 1 "mpiexec started 3 processes: export MASTER_ADDR" env PMI_SIZE=3 PMI_RANK=1 $hello &&
-    fails 1 "rank 0 runs on b2, but .* look for it on a7, the first of SLURM_STEP_NODELIST=a\[7,9\],b2: export MASTER_ADDR=b2" \
-        env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NODELIST='a[7,9],b2' SLURMD_NODENAME=b2 $hello || return 1
+        local first="a7, the first of SLURM_STEP_NODELIST=a\[7,9\],b2"
+    fails 1 "rank 0 runs on b2, but .* look for it on $first: export MASTER_ADDR=b2" \
+        env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NODELIST='a[7,9],b2' SLURMD_NODENAME=b2 \
+        $hello || return 1
     for list in 'a[' 'a[7' 'a[]' 'a b' ',a' 'a[x]' "$(printf '%0300d' 0)"; do
-        fails 1 "SLURM_STEP_NODELIST=.*: it takes names of hosts" env SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NODELIST="$list" $hello || return 1
+        fails 1 "SLURM_STEP_NODELIST=.*: it takes names of hosts" env SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=3 \
+            SLURM_STEP_NODELIST="$list" $hello || return 1
     done
 }
 both_say() { # text, setting of rank 1, of rank 0: both ranks end with the text, neither by a deadline
@@ -252,84 +375,133 @@ both_say() { # text, setting of rank 1, of rank 0: both ranks end with the text,
 }
 differ() { # settings that all ranks must have alike
     export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
-    echo "all_reduce 2 1 64 ring" >"$work/tuned" && mkdir -p "$work/d" && echo "all_reduce 2 1 65 ring" >"$work/d/tuned"
+    echo "all_reduce 2 1 64 ring" >"$work/tuned" &&
+        mkdir -p "$work/d" &&
+        echo "all_reduce 2 1 65 ring" >"$work/d/tuned"
     both_say "PAR_STAGE .* differs between ranks: 65536 on rank 1, 262144 on rank 0" PAR_STAGE=65536 &&
-    both_say "PAR_NODE_RANKS .* differs between ranks: not set on rank 1, 1 on rank 0" PAR_NODE_RANKS= PAR_NODE_RANKS=1 &&
-    both_say "PAR_ALGO differs between ranks: all_reduce:ring on rank 1, not set on rank 0" PAR_ALGO=all_reduce:ring &&
-    both_say "PAR_TUNE differs between ranks: .*/d/tuned (1 rows, content .*) on rank 1, .*tuned (1 rows" "PAR_TUNE=$work/d/tuned" "PAR_TUNE=$work/tuned" &&
-    both_say "PAR_GEMM differs between ranks: built-in on rank 1, CBLAS on rank 0" PAR_GEMM=built-in PAR_GEMM=CBLAS &&
-    both_say "PAR_TRACE .* differs between ranks: not set on rank 1, $work/t on rank 0" PAR_TRACE= "PAR_TRACE=$work/t"
+        both_say "PAR_NODE_RANKS .* differs between ranks: not set on rank 1, 1 on rank 0" PAR_NODE_RANKS= \
+            PAR_NODE_RANKS=1 &&
+        both_say "PAR_ALGO differs between ranks: all_reduce:ring on rank 1, not set on rank 0" \
+            PAR_ALGO=all_reduce:ring &&
+        both_say \
+            "PAR_TUNE differs between ranks: .*/d/tuned (1 rows, content .*) on rank 1, .*tuned (1 rows" \
+            "PAR_TUNE=$work/d/tuned" "PAR_TUNE=$work/tuned" &&
+        both_say "PAR_GEMM differs between ranks: built-in on rank 1, CBLAS on rank 0" PAR_GEMM=built-in \
+            PAR_GEMM=CBLAS &&
+        both_say "PAR_TRACE .* differs between ranks: not set on rank 1, $work/t on rank 0" PAR_TRACE= \
+            "PAR_TRACE=$work/t"
 }
 unreadable() { # on one rank alone: the others do not wait for it
     export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
     for bad in PAR_TIMEOUT=5m PAR_LEDGER=yes PAR_STAGE=64k PAR_GEMM=x; do
-        both_say "$bad: it takes" $bad && grep -q "rank 0 ends because of rank 1: $bad" "$work/err" || return 1
+        both_say "$bad: it takes" $bad &&
+            grep -q "rank 0 ends because of rank 1: $bad" "$work/err" || return 1
     done
-    both_say "PAR_ALGO.*magic" PAR_ALGO=all_reduce:magic && both_say "PAR_TUNE: cannot open" PAR_TUNE=/nowhere/t || return 1
+    both_say "PAR_ALGO.*magic" PAR_ALGO=all_reduce:magic &&
+        both_say "PAR_TUNE: cannot open" PAR_TUNE=/nowhere/t || return 1
     RANK=0 PAR_ALGO=x $hello >"$work/out.0" 2>&1 &
     fails 1 "rank 1 ends because of rank 0: PAR_ALGO" env RANK=1 $hello && ! wait $!
 }
-waits_in() { # process, port: it is connected there, has said what it had to say, and sleeps, three times of three
+# process, port: it is connected there, has said what it had to say, and sleeps, three times of three
+waits_in() {
     local once
     for once in 1 2 3; do
-        grep -q "^State:.S" /proc/$1/status && awk -v to=":$(printf %04X $2)$" '$4 == "01" && $3 ~ to {n++; unsent += $5 !~ /^00000000/} END {exit !n || unsent}' /proc/net/tcp /proc/net/tcp6 || return 1
+        grep -q "^State:.S" /proc/$1/status &&
+            awk -v to=":$(printf %04X $2)$" '
+                $4 == "01" && $3 ~ to {n++; unsent += $5 !~ /^00000000/}
+                END {exit !n || unsent}' /proc/net/tcp /proc/net/tcp6 || return 1
         sleep 0.02
     done
 }
 dies_opening() { # the others hear of it, and end
     export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) PAR_TIMEOUT=600
-    RANK=0 $hello >"$work/out.0" 2>&1 & zero=$!
+    RANK=0 $hello >"$work/out.0" 2>&1 &
+    zero=$!
     RANK=1 $hello >"$work/out.1" 2>&1 &
     await waits_in $! $MASTER_PORT || return 1
     kill -KILL $!
-    fails 1 "rank 2: rank 1 did not open its world" env RANK=2 $hello && ! wait $zero && grep -q "rank 1 did not open its world" "$work/out.0"
+    fails 1 "rank 2: rank 1 did not open its world" env RANK=2 $hello &&
+        ! wait $zero &&
+        grep -q "rank 1 did not open its world" "$work/out.0"
 }
 layers() { # shards and their costs, checkpoints, quantized messages, pipelines, tensor parallelism
-    for t in costs checkpoints quantized; do build/test_zero --worker tcp 2 1 $t && build/test_zero --worker tcp 4 2 $t || return 1; done
-    for n in 2 4; do build/test_pipe --launch tcp --ranks $n && build/test_tp --launch tcp --ranks $n --node 1 || return 1; done
+    for t in costs checkpoints quantized; do
+        build/test_zero --worker tcp 2 1 $t && build/test_zero --worker tcp 4 2 $t || return 1
+    done
+    for n in 2 4; do
+        build/test_pipe --launch tcp --ranks $n && build/test_tp --launch tcp --ranks $n --node 1 || return 1
+    done
 }
 clocks() { # rank 1 in a time namespace: 1000 s ahead
-    unshare --time --monotonic 1000 --fork true 2>/dev/null || { echo "only root may give a process another clock (unshare --time)"; return 77; }
+    unshare --time --monotonic 1000 --fork true 2>/dev/null || {
+        echo "only root may give a process another clock (unshare --time)"
+        return 77
+    }
     for t in "test_par offsets" "test_par traced" "test_pipe causality"; do
         export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
         set -- build/${t% *} --worker launched 2 0 "${t#* }"
         RANK=1 unshare --time --monotonic 1000 --fork "$@" >"$work/out.1" 2>&1 &
-        RANK=0 "$@" && wait $! || { cat "$work/out.1"; return 1; }
+        RANK=0 "$@" && wait $! || {
+            cat "$work/out.1"
+            return 1
+        }
     done
 }
 trainer() { # its losses do not depend on what joins the ranks
-    small="--data build/corpus.txt --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --batch_size 4 --max_iters 10 --eval_iters 1 --sample 0 --json"
+    small="--data build/corpus.txt --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --batch_size 4"
+    small+=" --max_iters 10 --eval_iters 1 --sample 0 --json"
     export PAR_GEMM=built-in
     build/gpt $small --ranks 4 --pp 2 --zero 2 >"$work/a" || return 1
     PAR_NODE_RANKS=2 ranks 4 build/gpt $small --pp 2 --zero 2 >/dev/null && cp "$work/out.0" "$work/b" &&
-    same_losses 0 "$work/a" "$work/b" && [ "$(losses "$work/b" | wc -l)" = 10 ]
+        same_losses 0 "$work/a" "$work/b" && [ "$(losses "$work/b" | wc -l)" = 10 ]
 }
-own_errors() { # what one rank alone finds wrong it says itself, and the others, at once, whose error ends them
+# what one rank alone finds wrong it says itself, and the others, at once, whose error ends them
+own_errors() {
     cat >"$work/own.sh" <<'SH'
 case $RANK in 1) shift ;; *) unset "$1" && shift ;; esac
 exec build/gpt --data "${DATA:-build/corpus.txt}" --n_layer 1 --n_embd 32 --eval_iters 0 --sample 0 "$@"
 SH
     export PAR_TIMEOUT=100000 # longer than this test may take
-    said() { # text, options of rank 1 (DATA=... in the environment)
-        [ $? = 1 ] && grep -q "^gpt: rank 1: .*$1" "$work/out.1" && grep -q "^gpt: rank 0 ends because of rank 1: .*$1" "$work/out.0" && grep -q "^gpt: rank 2 ends because of rank 1: .*$1" "$work/out.2"
+    said() {                  # text, options of rank 1 (DATA=... in the environment)
+        [ $? = 1 ] &&
+            grep -q "^gpt: rank 1: .*$1" "$work/out.1" &&
+            grep -q "^gpt: rank 0 ends because of rank 1: .*$1" "$work/out.0" &&
+            grep -q "^gpt: rank 2 ends because of rank 1: .*$1" "$work/out.2"
     }
-    DATA=/nowhere ranks 3 bash "$work/own.sh" DATA; said "cannot open .*/nowhere" || return 1
+    DATA=/nowhere ranks 3 bash "$work/own.sh" DATA
+    said "cannot open .*/nowhere" || return 1
     : >"$work/empty"
-    DATA="$work/empty" ranks 3 bash "$work/own.sh" DATA; said "is empty" || return 1
-    echo 'a=3; [ $RANK = 1 ] && a=x; exec build/gpt --data build/corpus.txt --n_layer 1 --n_embd 32 --max_iters $a' >"$work/own.sh"
-    ranks 3 bash "$work/own.sh"; said "options" || return 1
-    PAR_TRACE=/nowhere/t ranks 3 $hello >"$work/all"; [ $? = 1 ] && grep -q "cannot write the trace" "$work/out.0" && grep -q "rank 0 could not open" "$work/out.2"
+    DATA="$work/empty" ranks 3 bash "$work/own.sh" DATA
+    said "is empty" || return 1
+    cat >"$work/own.sh" <<'SH'
+a=3
+[ $RANK = 1 ] && a=x
+exec build/gpt --data build/corpus.txt --n_layer 1 --n_embd 32 --max_iters $a
+SH
+    ranks 3 bash "$work/own.sh"
+    said "options" || return 1
+    PAR_TRACE=/nowhere/t ranks 3 $hello >"$work/all"
+    [ $? = 1 ] &&
+        grep -q "cannot write the trace" "$work/out.0" &&
+        grep -q "rank 0 could not open" "$work/out.2"
 }
-two_hosts() { # two namespaces and a link of 1 Gbit/s between them: S bytes each way and no more, no faster than it is
+# two namespaces and a link of 1 Gbit/s between them: S bytes each way and no more, no faster than it is
+two_hosts() {
     OVER=tcp bash bench/two_hosts.sh 1 1000 --op all_reduce -b 1M -e 1M -n 15 -i 0 --json >"$work/hosts"
     status=$?
-    [ $status = 77 ] && { cat "$work/hosts"; return 77; }
+    [ $status = 77 ] && {
+        cat "$work/hosts"
+        return 77
+    }
     cat "$work/hosts"
     sed -n 's/.*"busbw":\([0-9.]*\).*"wrong":0,.*"net_bytes":\([0-9]*\).*/\2 \1/p' "$work/hosts" |
-    awk '{rows++; print; ok = $1 >= 2 * 1048576 && $1 < 2.01 * 1048576 && $2 > 0 && $2 < 0.15} END {exit !(rows == 1 && ok)}'
+        awk '
+            {rows++; print; ok = $1 >= 2 * 1048576 && $1 < 2.01 * 1048576 && $2 > 0 && $2 < 0.15}
+            END {exit !(rows == 1 && ok)}'
 }
 
-made build/01_hello build/test_par build/test_tcp build/test_meet build/test_zero build/test_pipe build/test_tp build/gpt build/bench_coll build/corpus.txt
+made build/01_hello build/test_par build/test_tcp build/test_meet build/test_zero build/test_pipe \
+    build/test_tp build/gpt build/bench_coll build/corpus.txt
 check "torchrun" by_torchrun
 check "srun" by_slurm
 check "launchers' variables" meets '127.0.0.1,other[01-12,20]'
