@@ -128,6 +128,12 @@ static par_result work(void *user, const par_pipe_work *k) {
 
 // ---- one schedule -----------------------------------------------------------------------------------------
 
+static int recompute_of(const char *name) { // a par_pipe_recompute; -1: there is none of that name
+    static const char *const names[] = {"none", "fused", "early"}; // as the enum has them
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, names[i])) return i;
+    return -1;
+}
 static int open_schedule(const bench *b, const char *name, par_pipe_schedule *s) {
     const settings *o = &b->o;
     par_pipe_desc d;
@@ -143,9 +149,7 @@ static int open_schedule(const bench *b, const char *name, par_pipe_schedule *s)
     c.r = 1e-6 * o->r_us / cut;
     c.input_bytes = o->message, c.b_bytes = o->b_bytes / parts, c.w_bytes = o->w_bytes / parts;
     d.stages = &c, d.stage_count = 1, d.latency = 1e-6 * o->comm_us, d.max_activation_bytes = o->memory;
-    d.recompute = !strcmp(o->recompute, "fused")   ? PAR_PIPE_RECOMPUTE_FUSED
-                  : !strcmp(o->recompute, "early") ? PAR_PIPE_RECOMPUTE_EARLY
-                                                   : PAR_PIPE_RECOMPUTE_NONE;
+    d.recompute = (par_pipe_recompute)recompute_of(o->recompute);
     d.recompute_count = o->recompute_count;
     return (o->load ? par_pipe_load(o->load, &d, s) : par_pipe_schedule_open(&d, s)) == PAR_OK;
 }
@@ -346,10 +350,31 @@ static int try_outputs(const settings *o) { // 0, or the exit status: what is wr
     return 0;
 }
 
-int main(int argc, char **argv) {
-    bench b;
-    memset(&b, 0, sizeof b);
-    settings *o = &b.o;
+// 0, or the exit status: what is wrong has been said.
+static int check_settings(const settings *o) {
+    const int cuda = !strcmp(o->device, "cuda");
+    const struct {
+        int wrong;
+        const char *text;
+    } rules[] = {
+        {recompute_of(o->recompute) < 0, "recompute is none, fused or early"},
+        {o->steps < 1 || o->steps > 60, "steps must be from 1 to 60"},
+        {!cuda && strcmp(o->device, "cpu"), "--device is cpu or cuda"},
+        {cuda && o->comm_us > 0, "--comm_us is for --device cpu"},
+#if !defined(BENCH_CUDA)
+        {cuda, "--device cuda needs build/bench_pipe_cuda (make cuda)"},
+#endif
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (rules[i].wrong) return fprintf(stderr, "bench_pipe: %s\n", rules[i].text), 2;
+    if (!options_fit("bench_pipe", (double)o->message, "--message") ||
+        !options_fit("bench_pipe", (double)o->b_bytes, "--b_bytes") ||
+        !options_fit("bench_pipe", (double)o->w_bytes, "--w_bytes"))
+        return 2;
+    return try_outputs(o);
+}
+// The options, as parsed and checked; else *status is the exit status.
+static int read_options(int argc, char **argv, settings *o, int *status) {
     o->schedule = "1f1b", o->recompute = "none", o->microbatches = 8, o->batches = 4, o->steps = 5;
     o->f_us = o->b_us = o->w_us = 2000, o->message = 16384, o->b_bytes = 65536, o->w_bytes = 32768;
     o->device = "cpu";
@@ -391,31 +416,20 @@ int main(int argc, char **argv) {
     };
     const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
                                      "bench_pipe: bubbles of pipeline schedules, planned and measured");
-    if (parsed) return parsed == 1 ? 0 : 2;
-    if (strcmp(o->recompute, "none") && strcmp(o->recompute, "fused") && strcmp(o->recompute, "early"))
-        return fprintf(stderr, "bench_pipe: recompute is none, fused or early\n"), 2;
-    if (o->steps < 1 || o->steps > 60) return fprintf(stderr, "bench_pipe: steps must be from 1 to 60\n"), 2;
-    const int cuda = !strcmp(o->device, "cuda");
-    if (!cuda && strcmp(o->device, "cpu")) return fprintf(stderr, "bench_pipe: --device is cpu or cuda\n"), 2;
-    if (cuda && o->comm_us > 0) return fprintf(stderr, "bench_pipe: --comm_us is for --device cpu\n"), 2;
-#if !defined(BENCH_CUDA)
-    if (cuda)
-        return fprintf(stderr, "bench_pipe: --device cuda needs build/bench_pipe_cuda (make cuda)\n"), 2;
-#endif
-    if (!options_fit("bench_pipe", (double)o->message, "--message") ||
-        !options_fit("bench_pipe", (double)o->b_bytes, "--b_bytes") ||
-        !options_fit("bench_pipe", (double)o->w_bytes, "--w_bytes"))
-        return 2;
-    const int wrong = try_outputs(o);
-    if (wrong) return wrong;
+    *status = parsed == 1 ? 0 : parsed ? 2 : check_settings(o);
     if (o->message < sizeof(double)) o->message = sizeof(double);
+    return !parsed && !*status;
+}
+// Complete the numbers of ranks and stages. 0, or the exit status: what cannot be is said once.
+static int choose_ranks(bench *b) {
+    settings *o = &b->o;
     par_desc desc;
     if (par_defaults(NULL, &desc)) return 1;
     if (!o->ranks && o->stages && o->stages <= 64) o->ranks = o->stages;
     if (!o->ranks) o->ranks = desc.rank_count ? desc.rank_count : 4;
     if (!o->stages) o->stages = o->ranks;
-    par_pipe_schedule s; // what cannot be is said once
-    const int possible = o->all || open_schedule(&b, o->schedule, &s);
+    par_pipe_schedule s;
+    const int possible = o->all || open_schedule(b, o->schedule, &s);
     if (!possible) return fprintf(stderr, "bench_pipe: %s\n", s.why), 2;
     if (!o->all && o->load) o->stages = s.ranks;
     if (!o->all) par_pipe_schedule_close(&s);
@@ -423,8 +437,18 @@ int main(int argc, char **argv) {
         return fprintf(stderr, "bench_pipe: %d stages need as many ranks (--ranks), or --simulate\n",
                        o->stages),
                2;
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    bench b;
+    memset(&b, 0, sizeof b);
+    settings *o = &b.o;
+    int status;
+    if (!read_options(argc, argv, o, &status)) return status;
+    if ((status = choose_ranks(&b)) != 0) return status;
 #if defined(BENCH_CUDA)
-    if (cuda && !o->simulate) { // processes that share a GPU take turns on it; threads do not
+    if (!strcmp(o->device, "cuda") && !o->simulate) { // processes that share a GPU take turns; threads do not
         if (par_run_threads(o->ranks, run_thread, &b) != PAR_OK) b.status = 1;
         return output_failed("bench_pipe") && !b.status ? 1 : b.status;
     }
@@ -436,7 +460,7 @@ int main(int argc, char **argv) {
         prctl(PR_SET_TIMERSLACK, 1ul);
         if (par_open(&d, &b.world)) return 1;
     }
-    int status = run_here(&b);
+    status = run_here(&b);
     if (par_close(b.world) != PAR_OK && !status) status = 1;
     return output_failed("bench_pipe") && !status ? 1 : status;
 }
