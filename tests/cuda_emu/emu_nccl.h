@@ -138,6 +138,11 @@ static void emu_collective_run(emu_collective_op *j) {
                 : j->op == ncclMax  ? fmax(x, y)
                                     : x + y;
         }
+        if (j->type < ncclFloat16) { // NCCL adds integers in their type, where sums wrap, and divides the sum
+            uint64_t wrapped;
+            emu_set_element(&wrapped, j->type, 0, x);
+            x = emu_get_element(&wrapped, j->type, 0);
+        }
         sum[i] = j->op == ncclAvg ? x / n : x;
     }
     for (int r = 0; r < n; r++)
