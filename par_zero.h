@@ -4827,7 +4827,9 @@ par_result(par_zero_gather)(par_zero *z, par_comm *comm, par_zero_field what, si
         largest = PAR__MAX(largest, par__zero_block_of(&t.infos[i], max_count));
     p.piece = (float *)PAR_MALLOC(largest * sizeof(float)),
     p.held = (float *)PAR_MALLOC(largest * sizeof(float));
-    const par__zero_tensor **mine = (const par__zero_tensor **)par__zalloc((t.info_count + 1) * sizeof *mine);
+    const size_t mine_bytes = (t.info_count + 1) * sizeof(par__zero_tensor *);
+    const par__zero_tensor **mine = (const par__zero_tensor **)PAR_MALLOC(mine_bytes);
+    if (mine) memset(mine, 0, mine_bytes);
     par_result r = p.piece && p.held && mine ? PAR_OK : PAR_ERR_MEMORY;
     r = par__zero_share_error(z, comm, r, "par_zero_gather: out of memory for a piece of a tensor");
     for (int j = z->tensor_count; j-- > 0 && !r;) mine[t.info_of[j]] = &z->tensors[j]; // the first one stays
