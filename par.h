@@ -2355,7 +2355,8 @@ enum { PAR__CAST_BLOCK = 512 };
         break;
 PAR__INLINE_LOOP void par__cast_get_f64(double *wide, const void *p, par_dtype d, size_t n) {
     size_t i = 0;
-#define X(constant, ...) PAR__CAST_CASE(constant, wide[k] = par__get_f64(p, constant, k))
+#define X(constant, name, type, sums, family, ...)                                                           \
+    PAR__CAST_CASE(constant, wide[k] = (double)PAR__WIDEN_##family(name, ((const type *)p)[k]))
     switch (d) {
         PAR_DTYPES(X)
     default: break;
@@ -2364,7 +2365,8 @@ PAR__INLINE_LOOP void par__cast_get_f64(double *wide, const void *p, par_dtype d
 }
 PAR__INLINE_LOOP void par__cast_put_f64(void *p, par_dtype d, const double *wide, size_t n) {
     size_t i = 0;
-#define X(constant, ...) PAR__CAST_CASE(constant, par__put_f64(p, constant, k, wide[k]))
+#define X(constant, name, type, sums, family, accumulator, max, ...)                                         \
+    PAR__CAST_CASE(constant, ((type *)p)[k] = PAR__ROUND_##family(name, type, max, wide[k]))
     switch (d) {
         PAR_DTYPES(X)
     default: break;
@@ -2373,7 +2375,8 @@ PAR__INLINE_LOOP void par__cast_put_f64(void *p, par_dtype d, const double *wide
 }
 PAR__INLINE_LOOP void par__cast_get_u64(uint64_t *wide, const void *p, par_dtype d, size_t n) {
     size_t i = 0;
-#define X(constant, ...) PAR__CAST_CASE(constant, wide[k] = par__get_u64(p, constant, k))
+#define X(constant, name, type, ...)                                                                         \
+    PAR__CAST_CASE(constant, wide[k] = (uint64_t)(int64_t)((const type *)p)[k])
     switch (d) {
         PAR_DTYPES(X)
     default: break;
@@ -2382,7 +2385,7 @@ PAR__INLINE_LOOP void par__cast_get_u64(uint64_t *wide, const void *p, par_dtype
 }
 PAR__INLINE_LOOP void par__cast_put_u64(void *p, par_dtype d, const uint64_t *wide, size_t n) {
     size_t i = 0;
-#define X(constant, ...) PAR__CAST_CASE(constant, par__put_u64(p, constant, k, wide[k]))
+#define X(constant, name, type, ...) PAR__CAST_CASE(constant, ((type *)p)[k] = (type)wide[k])
     switch (d) {
         PAR_DTYPES(X)
     default: break;
