@@ -503,7 +503,7 @@ fifos() { # instead of data, a manifest, a model, a table: an error at once, not
 }
 help_texts() { # every option, in columns, under titles; titles are no options
     for p in gpt/gpt bench_coll bench_pipe bench_tp bench_zero; do
-        names=$(grep -ohE '^ *\{"--?[a-z0-9_]+"' "examples/$p.c" "bench/$p.c" 2>/dev/null | tr -d ' {"') && build/"${p##*/}" --help >"$work/out" || return 1
+        names=$(grep -ohE '^ *([A-Z]+\(|\{)"--?[a-z0-9_]+"' "examples/$p.c" "bench/$p.c" 2>/dev/null | tr -d ' {"(A-Z') && build/"${p##*/}" --help >"$work/out" || return 1
         [ "$(echo "$names" | wc -l)" -ge 7 ] || return 1
         for name in $names; do grep -q -e "^  $name " "$work/out" || { echo "$p --help leaves out $name"; return 1; }; done
     done
