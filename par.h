@@ -2348,58 +2348,44 @@ static void par__reduce_sources(const par__kernels *k, void *const *out, int out
 
 // par__cast_one for a block, in two loops over one type each: to the widest type of the family, and from it.
 enum { PAR__CAST_BLOCK = 512 };
-#define PAR__CAST_CASE(constant, statement)                                                                  \
-    case constant:                                                                                           \
-        for (; i + PAR__STRIP <= n; i += PAR__STRIP) PAR__LANES(k, i, PAR__STRIP, statement);                \
-        for (size_t k = i; k < n; k++) statement;                                                            \
-        break;
-PAR__INLINE_LOOP void par__cast_get_f64(double *wide, const void *p, par_dtype d, size_t n) {
-    size_t i = 0;
+#define PAR__CAST_LOOPS(X)                                                                                   \
+    switch (d) {                                                                                             \
+        PAR_DTYPES(X)                                                                                        \
+    default: break;                                                                                          \
+    }
+static void par__cast_get_f64(double *wide, const void *p, par_dtype d, size_t n) {
 #define X(constant, name, type, sums, family, ...)                                                           \
-    PAR__CAST_CASE(constant, wide[k] = (double)PAR__WIDEN_##family(name, ((const type *)p)[k]))
-    switch (d) {
-        PAR_DTYPES(X)
-    default: break;
-    }
+    case constant:                                                                                           \
+        for (size_t i = 0; i < n; i++) wide[i] = (double)PAR__WIDEN_##family(name, ((const type *)p)[i]);    \
+        break;
+    PAR__CAST_LOOPS(X)
 #undef X
 }
-PAR__INLINE_LOOP void par__cast_put_f64(void *p, par_dtype d, const double *wide, size_t n) {
-    size_t i = 0;
+static void par__cast_put_f64(void *p, par_dtype d, const double *wide, size_t n) {
 #define X(constant, name, type, sums, family, accumulator, max, ...)                                         \
-    PAR__CAST_CASE(constant, ((type *)p)[k] = PAR__ROUND_##family(name, type, max, wide[k]))
-    switch (d) {
-        PAR_DTYPES(X)
-    default: break;
-    }
+    case constant:                                                                                           \
+        for (size_t i = 0; i < n; i++) ((type *)p)[i] = PAR__ROUND_##family(name, type, max, wide[i]);       \
+        break;
+    PAR__CAST_LOOPS(X)
 #undef X
 }
-PAR__INLINE_LOOP void par__cast_get_u64(uint64_t *wide, const void *p, par_dtype d, size_t n) {
-    size_t i = 0;
+static void par__cast_get_u64(uint64_t *wide, const void *p, par_dtype d, size_t n) {
 #define X(constant, name, type, ...)                                                                         \
-    PAR__CAST_CASE(constant, wide[k] = (uint64_t)(int64_t)((const type *)p)[k])
-    switch (d) {
-        PAR_DTYPES(X)
-    default: break;
-    }
+    case constant:                                                                                           \
+        for (size_t i = 0; i < n; i++) wide[i] = (uint64_t)(int64_t)((const type *)p)[i];                    \
+        break;
+    PAR__CAST_LOOPS(X)
 #undef X
 }
-PAR__INLINE_LOOP void par__cast_put_u64(void *p, par_dtype d, const uint64_t *wide, size_t n) {
-    size_t i = 0;
-#define X(constant, name, type, ...) PAR__CAST_CASE(constant, ((type *)p)[k] = (type)wide[k])
-    switch (d) {
-        PAR_DTYPES(X)
-    default: break;
-    }
+static void par__cast_put_u64(void *p, par_dtype d, const uint64_t *wide, size_t n) {
+#define X(constant, name, type, ...)                                                                         \
+    case constant:                                                                                           \
+        for (size_t i = 0; i < n; i++) ((type *)p)[i] = (type)wide[i];                                       \
+        break;
+    PAR__CAST_LOOPS(X)
 #undef X
 }
-#define PAR__CAST_LOOPS(X, P)                                                                                \
-    X(P, void, get_f64, (double *wide, const void *p, par_dtype d, size_t n), (wide, p, d, n))               \
-    X(P, void, put_f64, (void *p, par_dtype d, const double *wide, size_t n), (p, d, wide, n))               \
-    X(P, void, get_u64, (uint64_t * wide, const void *p, par_dtype d, size_t n), (wide, p, d, n))            \
-    X(P, void, put_u64, (void *p, par_dtype d, const uint64_t *wide, size_t n), (p, d, wide, n))
-PAR__LOOP_TABLES(par__cast_, PAR__CAST_LOOPS)
 static void par__cast_blocks(void *dst, par_dtype dt, const void *src, par_dtype st, size_t count) {
-    const par__cast_loops *loops = PAR__PICK(par__cast_loops);
     double wide[PAR__CAST_BLOCK];
     uint64_t wide_integers[PAR__CAST_BLOCK];
     for (size_t at = 0; at < count; at += PAR__CAST_BLOCK) {
@@ -2407,11 +2393,11 @@ static void par__cast_blocks(void *dst, par_dtype dt, const void *src, par_dtype
         const void *from = (const char *)src + at * par__dtypes[st].bytes;
         void *to = (char *)dst + at * par__dtypes[dt].bytes;
         if (par__is_float(dt) || par__is_float(st)) {
-            loops->get_f64(wide, from, st, n);
-            loops->put_f64(to, dt, wide, n);
+            par__cast_get_f64(wide, from, st, n);
+            par__cast_put_f64(to, dt, wide, n);
         } else {
-            loops->get_u64(wide_integers, from, st, n);
-            loops->put_u64(to, dt, wide_integers, n);
+            par__cast_get_u64(wide_integers, from, st, n);
+            par__cast_put_u64(to, dt, wide_integers, n);
         }
     }
 }
