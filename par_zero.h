@@ -4747,7 +4747,7 @@ par_result(par_zero_load)(par_zero *z, const par_zero_checkpoint *how) {
 //
 // A piece of a tensor, some whole rows, on rank 0: every rank writes the elements that it holds into zeros,
 // and the maximum over all ranks, of the bits as integers, has all elements. Copies have the same bits.
-//     rank 0   a b 0 0 | 0 0 0 0     rank 1   0 0 c d | 0 0 0 0     rank 0 gets   a b c d | e f g h
+//     rank 0   a b 0 0 0 0     rank 1   0 0 c d 0 0     rank 2   0 0 0 0 e f     rank 0 gets   a b c d e f
 // Cost: a reduce of all elements over comm. Memory of a rank: two pieces.
 
 typedef struct par__zero_pieces {
