@@ -930,9 +930,10 @@ __attribute__((format(printf, 3, 4)))
 par_result
 par__fail_in_layer(par_comm *comm, par_result result, const char *format,
                    ...); // par_fail with the call site
-#define PAR__STRINGIFY_VALUE(x) #x
-#define PAR__STRINGIFY(x)       PAR__STRINGIFY_VALUE(x)
-#define PAR_SITE                __FILE__ ":" PAR__STRINGIFY(__LINE__)
+#define PAR__STRINGIFY_VALUE(x)   #x
+#define PAR__STRINGIFY(x)         PAR__STRINGIFY_VALUE(x)
+#define PAR_SITE                  __FILE__ ":" PAR__STRINGIFY(__LINE__)
+#define PAR__WITH_SITE(name, ...) par__##name##_at(PAR_SITE, __VA_ARGS__)
 
 static inline void *par__alloc_at(const char *site, par_comm *comm, size_t bytes) {
     return par_alloc(par__at_site(comm, site), bytes);
@@ -1122,6 +1123,49 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
                                               double *error) {
     return par_clock_offset(par__at_site(comm, site), offset, error);
 }
+
+#define par_alloc(...)                 PAR__WITH_SITE(alloc, __VA_ARGS__)
+#define par_split(...)                 PAR__WITH_SITE(split, __VA_ARGS__)
+#define par_close(...)                 PAR__WITH_SITE(close, __VA_ARGS__)
+#define par_mesh_close(...)            PAR__WITH_SITE(mesh_close, __VA_ARGS__)
+#define par_free(...)                  PAR__WITH_SITE(free, __VA_ARGS__)
+#define par_gemm_select(...)           PAR__WITH_SITE(gemm_select, __VA_ARGS__)
+#define par_mesh_comm(...)             PAR__WITH_SITE(mesh_comm, __VA_ARGS__)
+#define par_begin(...)                 PAR__WITH_SITE(begin, __VA_ARGS__)
+#define par_all_reduce(...)            PAR__WITH_SITE(all_reduce, __VA_ARGS__)
+#define par_all_reduce_begin(...)      PAR__WITH_SITE(all_reduce_begin, __VA_ARGS__)
+#define par_reduce_scatter(...)        PAR__WITH_SITE(reduce_scatter, __VA_ARGS__)
+#define par_reduce_scatter_begin(...)  PAR__WITH_SITE(reduce_scatter_begin, __VA_ARGS__)
+#define par_reduce_scatterv(...)       PAR__WITH_SITE(reduce_scatterv, __VA_ARGS__)
+#define par_reduce_scatterv_begin(...) PAR__WITH_SITE(reduce_scatterv_begin, __VA_ARGS__)
+#define par_all_gather(...)            PAR__WITH_SITE(all_gather, __VA_ARGS__)
+#define par_all_gather_begin(...)      PAR__WITH_SITE(all_gather_begin, __VA_ARGS__)
+#define par_all_gatherv(...)           PAR__WITH_SITE(all_gatherv, __VA_ARGS__)
+#define par_all_gatherv_begin(...)     PAR__WITH_SITE(all_gatherv_begin, __VA_ARGS__)
+#define par_broadcast(...)             PAR__WITH_SITE(broadcast, __VA_ARGS__)
+#define par_broadcast_begin(...)       PAR__WITH_SITE(broadcast_begin, __VA_ARGS__)
+#define par_reduce(...)                PAR__WITH_SITE(reduce, __VA_ARGS__)
+#define par_reduce_begin(...)          PAR__WITH_SITE(reduce_begin, __VA_ARGS__)
+#define par_gather(...)                PAR__WITH_SITE(gather, __VA_ARGS__)
+#define par_gather_begin(...)          PAR__WITH_SITE(gather_begin, __VA_ARGS__)
+#define par_gatherv(...)               PAR__WITH_SITE(gatherv, __VA_ARGS__)
+#define par_gatherv_begin(...)         PAR__WITH_SITE(gatherv_begin, __VA_ARGS__)
+#define par_scatter(...)               PAR__WITH_SITE(scatter, __VA_ARGS__)
+#define par_scatter_begin(...)         PAR__WITH_SITE(scatter_begin, __VA_ARGS__)
+#define par_scatterv(...)              PAR__WITH_SITE(scatterv, __VA_ARGS__)
+#define par_scatterv_begin(...)        PAR__WITH_SITE(scatterv_begin, __VA_ARGS__)
+#define par_all_to_all(...)            PAR__WITH_SITE(all_to_all, __VA_ARGS__)
+#define par_all_to_all_begin(...)      PAR__WITH_SITE(all_to_all_begin, __VA_ARGS__)
+#define par_all_to_allv(...)           PAR__WITH_SITE(all_to_allv, __VA_ARGS__)
+#define par_all_to_allv_begin(...)     PAR__WITH_SITE(all_to_allv_begin, __VA_ARGS__)
+#define par_barrier(...)               PAR__WITH_SITE(barrier, __VA_ARGS__)
+#define par_barrier_begin(...)         PAR__WITH_SITE(barrier_begin, __VA_ARGS__)
+#define par_send(...)                  PAR__WITH_SITE(send, __VA_ARGS__)
+#define par_send_begin(...)            PAR__WITH_SITE(send_begin, __VA_ARGS__)
+#define par_recv(...)                  PAR__WITH_SITE(recv, __VA_ARGS__)
+#define par_recv_begin(...)            PAR__WITH_SITE(recv_begin, __VA_ARGS__)
+#define par_sendrecv(...)              PAR__WITH_SITE(sendrecv, __VA_ARGS__)
+#define par_clock_offset(...)          PAR__WITH_SITE(clock_offset, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -1430,50 +1474,10 @@ PAR__HOST_DEVICE float par__normal(uint64_t seed, uint64_t stream, uint64_t inde
 
 #if defined(PAR_H_IMPLEMENTATION) && !defined(PAR_H_IMPLEMENTED)
 #define PAR_H_IMPLEMENTED
-// A unit may have included the header before, without its implementation.
-#undef par_alloc
-#undef par_split
-#undef par_close
-#undef par_mesh_close
-#undef par_free
-#undef par_gemm_select
-#undef par_mesh_comm
-#undef par_begin
-#undef par_all_reduce
-#undef par_all_reduce_begin
-#undef par_reduce_scatter
-#undef par_reduce_scatter_begin
-#undef par_reduce_scatterv
-#undef par_reduce_scatterv_begin
-#undef par_all_gather
-#undef par_all_gather_begin
-#undef par_all_gatherv
-#undef par_all_gatherv_begin
-#undef par_broadcast
-#undef par_broadcast_begin
-#undef par_reduce
-#undef par_reduce_begin
-#undef par_gather
-#undef par_gather_begin
-#undef par_gatherv
-#undef par_gatherv_begin
-#undef par_scatter
-#undef par_scatter_begin
-#undef par_scatterv
-#undef par_scatterv_begin
-#undef par_all_to_all
-#undef par_all_to_all_begin
-#undef par_all_to_allv
-#undef par_all_to_allv_begin
-#undef par_barrier
-#undef par_barrier_begin
-#undef par_send
-#undef par_send_begin
-#undef par_recv
-#undef par_recv_begin
-#undef par_sendrecv
-#undef par_clock_offset
-
+// Within the implementation the macros of functions that record call sites are these functions.
+#pragma push_macro("PAR__WITH_SITE")
+#undef PAR__WITH_SITE
+#define PAR__WITH_SITE(name, ...) par_##name(__VA_ARGS__)
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -11085,52 +11089,8 @@ static par_result par__write_trace(par_comm *c) {
 #ifdef __cplusplus
 }
 #endif
+#pragma pop_macro("PAR__WITH_SITE")
 #endif // PAR_H_IMPLEMENTATION
-
-// The macros that record call sites: last, and outside of the include guard, because the implementation
-// undefines them.
-#define par_alloc(...)                 par__alloc_at(PAR_SITE, __VA_ARGS__)
-#define par_split(...)                 par__split_at(PAR_SITE, __VA_ARGS__)
-#define par_close(...)                 par__close_at(PAR_SITE, __VA_ARGS__)
-#define par_mesh_close(...)            par__mesh_close_at(PAR_SITE, __VA_ARGS__)
-#define par_free(...)                  par__free_at(PAR_SITE, __VA_ARGS__)
-#define par_gemm_select(...)           par__gemm_select_at(PAR_SITE, __VA_ARGS__)
-#define par_mesh_comm(...)             par__mesh_comm_at(PAR_SITE, __VA_ARGS__)
-#define par_begin(...)                 par__begin_at(PAR_SITE, __VA_ARGS__)
-#define par_all_reduce(...)            par__all_reduce_at(PAR_SITE, __VA_ARGS__)
-#define par_all_reduce_begin(...)      par__all_reduce_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce_scatter(...)        par__reduce_scatter_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce_scatter_begin(...)  par__reduce_scatter_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce_scatterv(...)       par__reduce_scatterv_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce_scatterv_begin(...) par__reduce_scatterv_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_all_gather(...)            par__all_gather_at(PAR_SITE, __VA_ARGS__)
-#define par_all_gather_begin(...)      par__all_gather_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_all_gatherv(...)           par__all_gatherv_at(PAR_SITE, __VA_ARGS__)
-#define par_all_gatherv_begin(...)     par__all_gatherv_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_broadcast(...)             par__broadcast_at(PAR_SITE, __VA_ARGS__)
-#define par_broadcast_begin(...)       par__broadcast_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce(...)                par__reduce_at(PAR_SITE, __VA_ARGS__)
-#define par_reduce_begin(...)          par__reduce_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_gather(...)                par__gather_at(PAR_SITE, __VA_ARGS__)
-#define par_gather_begin(...)          par__gather_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_gatherv(...)               par__gatherv_at(PAR_SITE, __VA_ARGS__)
-#define par_gatherv_begin(...)         par__gatherv_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_scatter(...)               par__scatter_at(PAR_SITE, __VA_ARGS__)
-#define par_scatter_begin(...)         par__scatter_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_scatterv(...)              par__scatterv_at(PAR_SITE, __VA_ARGS__)
-#define par_scatterv_begin(...)        par__scatterv_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_all_to_all(...)            par__all_to_all_at(PAR_SITE, __VA_ARGS__)
-#define par_all_to_all_begin(...)      par__all_to_all_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_all_to_allv(...)           par__all_to_allv_at(PAR_SITE, __VA_ARGS__)
-#define par_all_to_allv_begin(...)     par__all_to_allv_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_barrier(...)               par__barrier_at(PAR_SITE, __VA_ARGS__)
-#define par_barrier_begin(...)         par__barrier_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_send(...)                  par__send_at(PAR_SITE, __VA_ARGS__)
-#define par_send_begin(...)            par__send_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_recv(...)                  par__recv_at(PAR_SITE, __VA_ARGS__)
-#define par_recv_begin(...)            par__recv_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_sendrecv(...)              par__sendrecv_at(PAR_SITE, __VA_ARGS__)
-#define par_clock_offset(...)          par__clock_offset_at(PAR_SITE, __VA_ARGS__)
 
 // Public domain where that is possible: anyone may use, change and give this away for any purpose, without
 // conditions. Elsewhere, and if you prefer, under MIT-0:

@@ -56,7 +56,8 @@ api_alone() { # header, compiler, flags: a unit that only uses it gets the API, 
     done
     comm -13 "$dir/system.macros" "$dir/api.macros" >"$dir/own"
     grep -q PAR_VERSION "$dir/own" &&
-        ! grep -vE '^(PAR|par)_[A-Za-z]' "$dir/own" | grep -vxE 'PAR__STRINGIFY(_VALUE)?' &&
+        ! grep -vE '^(PAR|par)_[A-Za-z]|^PAR__([A-Z]*_)?WITH_SITE$' "$dir/own" |
+        grep -vxE 'PAR__STRINGIFY(_VALUE)?' &&
         ! grep -xE 'PAR_(MALLOC|REALLOC|FREE|ASSERT|LOG)' "$dir/own" &&
         ! comm -13 "$dir/system.files" "$dir/api.files" | grep -vE '^(./)?par(_[a-z]+)?\.(h|cuh)$'
 }
