@@ -767,42 +767,43 @@ static inline par_result par__tp_attention_backward_at(const char *site, par_tp 
                                      dx);
 }
 
-#define par_tp_open(...)                   par__tp_open_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_close(...)                  par__tp_close_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_all_reduce(...)             par__tp_all_reduce_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_all_gather_rows(...)        par__tp_all_gather_rows_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_reduce_scatter_rows(...)    par__tp_reduce_scatter_rows_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_split_rows(...)             par__tp_split_rows_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_init(...)                   par__tp_init_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_fill(...)                   par__tp_fill_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_finalize_gradients(...)     par__tp_finalize_gradients_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_global_norm(...)            par__tp_global_norm_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_linear_open(...)            par__tp_linear_open_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_linear_forward(...)         par__tp_linear_forward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_linear_backward(...)        par__tp_linear_backward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_linear_backward_input(...)  par__tp_linear_backward_input_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_linear_backward_weight(...) par__tp_linear_backward_weight_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_norm_open(...)              par__tp_norm_open_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_norm_forward(...)           par__tp_norm_forward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_norm_backward(...)          par__tp_norm_backward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_gelu_forward(...)           par__tp_gelu_forward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_gelu_backward(...)          par__tp_gelu_backward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_swiglu_forward(...)         par__tp_swiglu_forward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_swiglu_backward(...)        par__tp_swiglu_backward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_add(...)                    par__tp_add_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_dropout(...)                par__tp_dropout_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_rope(...)                   par__tp_rope_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_embedding_open(...)         par__tp_embedding_open_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_embedding_forward(...)      par__tp_embedding_forward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_embedding_backward(...)     par__tp_embedding_backward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_loss_forward(...)           par__tp_loss_forward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_loss_backward(...)          par__tp_loss_backward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_loss_forward_backward(...)  par__tp_loss_forward_backward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_attention_forward(...)      par__tp_attention_forward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_attention_cached(...)       par__tp_attention_cached_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_attention_backward(...)     par__tp_attention_backward_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_alloc(...)                  par__tp_alloc_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_alloc_floats(...)           par__tp_alloc_floats_at(PAR_SITE, __VA_ARGS__)
+#define PAR__TP_WITH_SITE(name, ...)       par__tp_##name##_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_open(...)                   PAR__TP_WITH_SITE(open, __VA_ARGS__)
+#define par_tp_close(...)                  PAR__TP_WITH_SITE(close, __VA_ARGS__)
+#define par_tp_all_reduce(...)             PAR__TP_WITH_SITE(all_reduce, __VA_ARGS__)
+#define par_tp_all_gather_rows(...)        PAR__TP_WITH_SITE(all_gather_rows, __VA_ARGS__)
+#define par_tp_reduce_scatter_rows(...)    PAR__TP_WITH_SITE(reduce_scatter_rows, __VA_ARGS__)
+#define par_tp_split_rows(...)             PAR__TP_WITH_SITE(split_rows, __VA_ARGS__)
+#define par_tp_init(...)                   PAR__TP_WITH_SITE(init, __VA_ARGS__)
+#define par_tp_fill(...)                   PAR__TP_WITH_SITE(fill, __VA_ARGS__)
+#define par_tp_finalize_gradients(...)     PAR__TP_WITH_SITE(finalize_gradients, __VA_ARGS__)
+#define par_tp_global_norm(...)            PAR__TP_WITH_SITE(global_norm, __VA_ARGS__)
+#define par_tp_linear_open(...)            PAR__TP_WITH_SITE(linear_open, __VA_ARGS__)
+#define par_tp_linear_forward(...)         PAR__TP_WITH_SITE(linear_forward, __VA_ARGS__)
+#define par_tp_linear_backward(...)        PAR__TP_WITH_SITE(linear_backward, __VA_ARGS__)
+#define par_tp_linear_backward_input(...)  PAR__TP_WITH_SITE(linear_backward_input, __VA_ARGS__)
+#define par_tp_linear_backward_weight(...) PAR__TP_WITH_SITE(linear_backward_weight, __VA_ARGS__)
+#define par_tp_norm_open(...)              PAR__TP_WITH_SITE(norm_open, __VA_ARGS__)
+#define par_tp_norm_forward(...)           PAR__TP_WITH_SITE(norm_forward, __VA_ARGS__)
+#define par_tp_norm_backward(...)          PAR__TP_WITH_SITE(norm_backward, __VA_ARGS__)
+#define par_tp_gelu_forward(...)           PAR__TP_WITH_SITE(gelu_forward, __VA_ARGS__)
+#define par_tp_gelu_backward(...)          PAR__TP_WITH_SITE(gelu_backward, __VA_ARGS__)
+#define par_tp_swiglu_forward(...)         PAR__TP_WITH_SITE(swiglu_forward, __VA_ARGS__)
+#define par_tp_swiglu_backward(...)        PAR__TP_WITH_SITE(swiglu_backward, __VA_ARGS__)
+#define par_tp_add(...)                    PAR__TP_WITH_SITE(add, __VA_ARGS__)
+#define par_tp_dropout(...)                PAR__TP_WITH_SITE(dropout, __VA_ARGS__)
+#define par_tp_rope(...)                   PAR__TP_WITH_SITE(rope, __VA_ARGS__)
+#define par_tp_embedding_open(...)         PAR__TP_WITH_SITE(embedding_open, __VA_ARGS__)
+#define par_tp_embedding_forward(...)      PAR__TP_WITH_SITE(embedding_forward, __VA_ARGS__)
+#define par_tp_embedding_backward(...)     PAR__TP_WITH_SITE(embedding_backward, __VA_ARGS__)
+#define par_tp_loss_forward(...)           PAR__TP_WITH_SITE(loss_forward, __VA_ARGS__)
+#define par_tp_loss_backward(...)          PAR__TP_WITH_SITE(loss_backward, __VA_ARGS__)
+#define par_tp_loss_forward_backward(...)  PAR__TP_WITH_SITE(loss_forward_backward, __VA_ARGS__)
+#define par_tp_attention_forward(...)      PAR__TP_WITH_SITE(attention_forward, __VA_ARGS__)
+#define par_tp_attention_cached(...)       PAR__TP_WITH_SITE(attention_cached, __VA_ARGS__)
+#define par_tp_attention_backward(...)     PAR__TP_WITH_SITE(attention_backward, __VA_ARGS__)
+#define par_tp_alloc(...)                  PAR__TP_WITH_SITE(alloc, __VA_ARGS__)
+#define par_tp_alloc_floats(...)           PAR__TP_WITH_SITE(alloc_floats, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -817,7 +818,11 @@ static inline par_result par__tp_attention_backward_at(const char *site, par_tp 
 #include <stdlib.h>
 #include <string.h>
 
-// Within the implementation a call's site is its caller's.
+// Within the implementation the macros of this header's functions are these functions, and calls of other
+// headers keep the call site of the program's call.
+#pragma push_macro("PAR__TP_WITH_SITE")
+#undef PAR__TP_WITH_SITE
+#define PAR__TP_WITH_SITE(name, ...) par_tp_##name(__VA_ARGS__)
 #pragma push_macro("PAR_SITE")
 #undef PAR_SITE
 #define PAR_SITE      NULL
@@ -1824,7 +1829,7 @@ par_tp *par__tp_set_site(par_tp *tp, const char *site) {
 }
 par_result par__tp_open_at(const char *site, const par_tp_desc *desc, par_tp **tp) {
     par__enter_layer(desc ? desc->tp : NULL, site);
-    return (par_tp_open)(desc, tp);
+    return par_tp_open(desc, tp);
 }
 static void par__tp_set_layer_name(const par_tp *tp, const char *name) {
     par__set_layer_name(tp->desc.tp, name);
@@ -1871,7 +1876,7 @@ void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
     return tp->scratch[slot].memory;
 }
 
-par_result(par_tp_open)(const par_tp_desc *desc, par_tp **out) {
+par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     PAR_ASSERT(desc && out);
     *out = NULL;
     if (!desc->tp) { // no comm to keep the text
@@ -1922,7 +1927,7 @@ par_result(par_tp_open)(const par_tp_desc *desc, par_tp **out) {
         *out = tp;
     return r;
 }
-par_result(par_tp_close)(par_tp *tp) {
+par_result par_tp_close(par_tp *tp) {
     par_result r = PAR_OK;
     if (!tp) return PAR_OK;
     for (int i = 0; i < 32; i++) par__tp_free_scratch(tp, i);
@@ -2062,20 +2067,20 @@ static par_result par__tp_check_divisible(const par_tp *tp, const char *call, si
     return PAR__TP_FAIL("%s: %zu rows do not divide by %d tensor-parallel ranks", call, rows, tp->t);
 }
 
-par_result(par_tp_all_reduce)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result par_tp_all_reduce(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_all_reduce", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL), 0));
     PAR__TP_TRY(par__tp_check_output(tp, "par_tp_all_reduce", "y", y, x->rows));
     par__tp_set_shape(y, x->rows, x->cols, PAR_TP_REPLICATED);
     return par_all_reduce(x->data, y->data, x->rows * x->cols, par_tp_dtype(tp), PAR_SUM, tp->desc.tp);
 }
-par_result(par_tp_all_gather_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result par_tp_all_gather_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(
         par__tp_check_matrix(tp, "par_tp_all_gather_rows", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_SEQUENCE), 0));
     PAR__TP_TRY(par__tp_check_output(tp, "par_tp_all_gather_rows", "y", y, x->rows));
     par__tp_set_shape(y, x->rows * (size_t)tp->t, x->cols, PAR_TP_REPLICATED);
     return par_all_gather(x->data, y->data, x->rows * x->cols, par_tp_dtype(tp), tp->desc.tp);
 }
-par_result(par_tp_reduce_scatter_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result par_tp_reduce_scatter_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_reduce_scatter_rows", "x", x,
                                      PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL), 0));
     PAR__TP_TRY(par__tp_check_output(tp, "par_tp_reduce_scatter_rows", "y", y, x->rows));
@@ -2083,7 +2088,7 @@ par_result(par_tp_reduce_scatter_rows)(par_tp *tp, const par_tp_matrix *x, par_t
     par__tp_set_shape(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
     return par_reduce_scatter(x->data, y->data, y->rows * y->cols, par_tp_dtype(tp), PAR_SUM, tp->desc.tp);
 }
-par_result(par_tp_split_rows)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result par_tp_split_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(
         par__tp_check_matrix(tp, "par_tp_split_rows", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), 0));
     PAR__TP_TRY(par__tp_check_output(tp, "par_tp_split_rows", "y", y, x->rows));
@@ -2271,12 +2276,12 @@ static par_result par__tp_fill_shard(par_tp *tp, par_tp_parameter *p, uint64_t s
         }
     return PAR_OK;
 }
-par_result(par_tp_init)(par_tp *tp, par_tp_parameter *p, uint64_t stream, float standard_deviation) {
+par_result par_tp_init(par_tp *tp, par_tp_parameter *p, uint64_t stream, float standard_deviation) {
     if (!(standard_deviation > 0)) return PAR__TP_FAIL("par_tp_init: the deviation must be positive");
     PAR__TP_TRY(par__tp_check_parameter(tp, "par_tp_init", "the parameter", p));
     return par__tp_fill_shard(tp, p, stream, standard_deviation, 0);
 }
-par_result(par_tp_fill)(par_tp *tp, par_tp_parameter *p, float value) {
+par_result par_tp_fill(par_tp *tp, par_tp_parameter *p, float value) {
     PAR__TP_TRY(par__tp_check_parameter(tp, "par_tp_fill", "the parameter", p));
     return par__tp_fill_shard(tp, p, 0, 0, value);
 }
@@ -2305,14 +2310,14 @@ static par_result par__tp_finalize_over(par_tp *tp, par_tp_parameter *const *par
     const par_result ended = par_group_end(comm);
     return r ? r : ended;
 }
-par_result(par_tp_finalize_gradients)(par_tp *tp, par_tp_parameter *const *parameters, size_t count) {
+par_result par_tp_finalize_gradients(par_tp *tp, par_tp_parameter *const *parameters, size_t count) {
     if (tp->t == 1) return PAR_OK;
     PAR__TP_TRY(par__tp_finalize_over(tp, parameters, count, -1));
     for (int i = 0; i < 4 && tp->replicas[i].count; i++)
         PAR__TP_TRY(par__tp_finalize_over(tp, parameters, count, i));
     return PAR_OK;
 }
-par_result(par_tp_global_norm)(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm) {
+par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm) {
     double *squares = (double *)par_tp_scratch(tp, PAR__TP_SQUARE_SUM, sizeof *squares), sum = 0;
     if (!squares) return PAR_ERR_MEMORY;
     PAR__TP_TRY(tp->device->copy(tp->device, squares, &sum, sizeof sum, NULL));
@@ -2338,7 +2343,7 @@ par_result(par_tp_global_norm)(par_tp *tp, par_tp_parameter *const *parameters, 
 //     row        rank i:  Y = sum of X_i W_i^T + b        dX_i = dY W_i,          dW_i = dY^T X_i
 // With sequence parallelism X and dY are all-gathered and the sums reduce-scattered along the tokens.
 
-par_result(par_tp_linear_open)(par_tp *tp, par_tp_linear *l) {
+par_result par_tp_linear_open(par_tp *tp, par_tp_linear *l) {
     par__tp_set_layer_name(tp, l->name);
     static const char *const call = "par_tp_linear_open";
     const par_tp_split split = l->row_parallel     ? PAR_TP_SPLIT_COLS
@@ -2451,8 +2456,8 @@ static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const 
     return l->has_bias && !bias ? tp->kernels->add_bias(tp, y->data, y->cols, l->bias.data, y->rows, y->cols)
                                 : PAR_OK;
 }
-par_result(par_tp_linear_forward)(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
-                                  par_tp_matrix *gathered, par_tp_matrix *y) {
+par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
+                                 par_tp_matrix *gathered, par_tp_matrix *y) {
     par__tp_set_layer_name(tp, l->name);
     PAR__TP_TRY(
         par__tp_check_weight_and_bias(tp, "par_tp_linear_forward", &l->weight, l->has_bias, &l->bias));
@@ -2556,25 +2561,25 @@ static par_result par__tp_linear_gradients(par_tp *tp, par_tp_linear *l, const p
     return l->row_parallel ? par__tp_row_backward(tp, l, dy, x, dx, grads)
                            : par__tp_column_backward(tp, l, dy, x, dx, grads);
 }
-par_result(par_tp_linear_backward)(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                   const par_tp_matrix *x, par_tp_matrix *dx) {
+par_result par_tp_linear_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                  const par_tp_matrix *x, par_tp_matrix *dx) {
     par__tp_set_layer_name(tp, l->name);
     return par__tp_linear_gradients(tp, l, dy, x, dx, PAR__TP_WGRAD | (dx ? PAR__TP_DGRAD : 0));
 }
-par_result(par_tp_linear_backward_input)(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                         par_tp_matrix *dx) {
+par_result par_tp_linear_backward_input(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                        par_tp_matrix *dx) {
     par__tp_set_layer_name(tp, l->name);
     return par__tp_linear_gradients(tp, l, dy, NULL, dx, PAR__TP_DGRAD);
 }
-par_result(par_tp_linear_backward_weight)(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                          const par_tp_matrix *x) {
+par_result par_tp_linear_backward_weight(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                         const par_tp_matrix *x) {
     par__tp_set_layer_name(tp, l->name);
     return par__tp_linear_gradients(tp, l, dy, x, NULL, PAR__TP_WGRAD);
 }
 
 // >>tp_local ------------------------------------------------------------------------------------------------
 
-par_result(par_tp_norm_open)(par_tp *tp, par_tp_norm *norm) {
+par_result par_tp_norm_open(par_tp *tp, par_tp_norm *norm) {
     par__tp_set_layer_name(tp, norm->name);
     static const char *const call = "par_tp_norm_open";
     if (!norm->features) return PAR__TP_FAIL("%s: features must not be 0", call);
@@ -2585,8 +2590,8 @@ par_result(par_tp_norm_open)(par_tp *tp, par_tp_norm *norm) {
     return par__tp_open_parameter(tp, call, &norm->bias, norm->features, 1, PAR_TP_SPLIT_NONE, NULL, 0,
                                   tp->desc.sequence_parallel);
 }
-par_result(par_tp_norm_forward)(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *x, float *stats,
-                                par_tp_matrix *y) {
+par_result par_tp_norm_forward(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *x, float *stats,
+                               par_tp_matrix *y) {
     par__tp_set_layer_name(tp, norm->name);
     PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_norm_forward", "x", x,
                                      PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), norm->features));
@@ -2599,8 +2604,8 @@ par_result(par_tp_norm_forward)(par_tp *tp, const par_tp_norm *norm, const par_t
                                      norm->has_bias ? norm->bias.data : NULL, x->rows, x->cols, norm->rms,
                                      norm->epsilon > 0 ? norm->epsilon : 1e-5f);
 }
-par_result(par_tp_norm_backward)(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
-                                 const par_tp_matrix *x, const float *stats, par_tp_matrix *dx) {
+par_result par_tp_norm_backward(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
+                                const par_tp_matrix *x, const float *stats, par_tp_matrix *dx) {
     par__tp_set_layer_name(tp, norm->name);
     static const char *const call = "par_tp_norm_backward";
     PAR__TP_TRY(
@@ -2630,11 +2635,11 @@ static par_result par__tp_binary(par_tp *tp, const char *call, par_tp_elementwis
     return tp->kernels->elementwise(tp, what, x->rows, x->cols, z->data, NULL, ld, x->data, ld, y->data, NULL,
                                     ld);
 }
-par_result(par_tp_add)(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y, par_tp_matrix *z) {
+par_result par_tp_add(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y, par_tp_matrix *z) {
     return par__tp_binary(tp, "par_tp_add", PAR_TP_ADD, x, y,
                           PAR__TP_NOT_PARTIAL | PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL), z);
 }
-par_result(par_tp_gelu_forward)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result par_tp_gelu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_gelu_forward", "x", x, PAR__TP_NOT_PARTIAL, 0));
     PAR__TP_TRY(par__tp_check_output(tp, "par_tp_gelu_forward", "y", y, x->rows));
     const size_t ld = par__tp_matrix_ld(x);
@@ -2642,11 +2647,11 @@ par_result(par_tp_gelu_forward)(par_tp *tp, const par_tp_matrix *x, par_tp_matri
     return tp->kernels->elementwise(tp, PAR_TP_GELU, x->rows, x->cols, y->data, NULL, ld, x->data, ld, NULL,
                                     NULL, 0);
 }
-par_result(par_tp_gelu_backward)(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
-                                 par_tp_matrix *dx) {
+par_result par_tp_gelu_backward(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                par_tp_matrix *dx) {
     return par__tp_binary(tp, "par_tp_gelu_backward", PAR_TP_GELU_BACKWARD, dy, x, PAR__TP_NOT_PARTIAL, dx);
 }
-par_result(par_tp_swiglu_forward)(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result par_tp_swiglu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     static const char *const call = "par_tp_swiglu_forward";
     const unsigned layouts = PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED);
     PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, layouts, 0));
@@ -2658,8 +2663,8 @@ par_result(par_tp_swiglu_forward)(par_tp *tp, const par_tp_matrix *x, par_tp_mat
                                          par__tp_const_element(tp, x->data, n), NULL, 2 * n));
     return par__tp_set_shape(y, rows, n, layout), PAR_OK;
 }
-par_result(par_tp_swiglu_backward)(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
-                                   par_tp_matrix *dx) {
+par_result par_tp_swiglu_backward(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                  par_tp_matrix *dx) {
     static const char *const call = "par_tp_swiglu_backward";
     PAR__TP_TRY(par__tp_check_matrix(
         tp, call, "dy", dy, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), 0));
@@ -2673,8 +2678,8 @@ par_result(par_tp_swiglu_backward)(par_tp *tp, const par_tp_matrix *dy, const pa
                                     par__tp_const_element(tp, x->data, n), 2 * n);
 }
 
-par_result(par_tp_dropout)(par_tp *tp, const par_tp_tokens *tokens, uint64_t stream, float probability,
-                           const par_tp_matrix *x, par_tp_matrix *y) {
+par_result par_tp_dropout(par_tp *tp, const par_tp_tokens *tokens, uint64_t stream, float probability,
+                          const par_tp_matrix *x, par_tp_matrix *y) {
     static const char *const call = "par_tp_dropout";
     par_tp_row_map map;
     PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), 0));
@@ -2691,8 +2696,8 @@ par_result(par_tp_dropout)(par_tp *tp, const par_tp_tokens *tokens, uint64_t str
         return tp->kernels->dropout(tp, y->data, x->data, x->rows, x->cols, &map, stream, probability);
     return y->data == x->data ? PAR_OK : tp->kernels->copy(tp, y->data, bytes, x->data, bytes, 1, bytes);
 }
-par_result(par_tp_rope)(par_tp *tp, const par_tp_tokens *tokens, size_t heads, size_t dim,
-                        const par_tp_rotary *rotary, int backward, par_tp_matrix *x) {
+par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, size_t dim,
+                       const par_tp_rotary *rotary, int backward, par_tp_matrix *x) {
     static const char *const call = "par_tp_rope";
     par_tp_row_map map;
     PAR__TP_TRY(par__tp_check_matrix(
@@ -2712,7 +2717,7 @@ par_result(par_tp_rope)(par_tp *tp, const par_tp_tokens *tokens, size_t heads, s
 // the logit of the target, and the sum of the logits. After an all_gather every rank computes lse = M +
 // log(sum of d e^(m - M)) with M the maximum of all m, and gets the same bits.
 
-par_result(par_tp_embedding_open)(par_tp *tp, par_tp_embedding *e) {
+par_result par_tp_embedding_open(par_tp *tp, par_tp_embedding *e) {
     par__tp_set_layer_name(tp, e->name);
     static const char *const call = "par_tp_embedding_open";
     if (!e->vocabulary || !e->features)
@@ -2735,8 +2740,8 @@ static par_result par__tp_check_ids(const par_tp *tp, const char *call, const pa
                                 e->vocabulary);
     return PAR_OK;
 }
-par_result(par_tp_embedding_forward)(par_tp *tp, const par_tp_embedding *e, const par_tp_tokens *tokens,
-                                     const int32_t *ids, par_tp_matrix *y) {
+par_result par_tp_embedding_forward(par_tp *tp, const par_tp_embedding *e, const par_tp_tokens *tokens,
+                                    const int32_t *ids, par_tp_matrix *y) {
     par__tp_set_layer_name(tp, e->name);
     static const char *const call = "par_tp_embedding_forward";
     PAR__TP_TRY(par__tp_check_pointer(tp, call, "tokens", tokens, 1));
@@ -2766,8 +2771,8 @@ par_result(par_tp_embedding_forward)(par_tp *tp, const par_tp_embedding *e, cons
     return e->max_positions ? tp->kernels->positions(tp, y->data, e->position_weight.data, y->rows, h, &map)
                             : PAR_OK;
 }
-par_result(par_tp_embedding_backward)(par_tp *tp, par_tp_embedding *e, const par_tp_tokens *tokens,
-                                      const int32_t *ids, const par_tp_matrix *dy) {
+par_result par_tp_embedding_backward(par_tp *tp, par_tp_embedding *e, const par_tp_tokens *tokens,
+                                     const int32_t *ids, const par_tp_matrix *dy) {
     par__tp_set_layer_name(tp, e->name);
     static const char *const call = "par_tp_embedding_backward";
     size_t first, global, count;
@@ -2811,9 +2816,9 @@ static par_result par__tp_loss_outputs(const par_tp *tp, const char *call, size_
     PAR__TP_TRY(par__tp_check_pointer(tp, call, "sum", sum, 1));
     return par__tp_check_pointer(tp, call, "target_count", target_count, 1);
 }
-par_result(par_tp_loss_forward)(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
-                                const int32_t *targets, float *lse, float *losses, double *sum,
-                                size_t *target_count) {
+par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                               const int32_t *targets, float *lse, float *losses, double *sum,
+                               size_t *target_count) {
     par__tp_set_layer_name(tp, loss->name);
     size_t first;
     PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first));
@@ -2826,9 +2831,9 @@ par_result(par_tp_loss_forward)(par_tp *tp, const par_tp_loss *loss, const par_t
     PAR__TP_TRY(par_all_gather(all + (size_t)tp->tp_rank * rows * 4, all, rows * 4, PAR_F32, tp->desc.tp));
     return tp->kernels->loss_combine(tp, all, t, rows, targets, loss, lse, losses, sum, target_count);
 }
-par_result(par_tp_loss_backward)(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
-                                 const int32_t *targets, const float *lse, float scale,
-                                 par_tp_matrix *dlogits) {
+par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                                const int32_t *targets, const float *lse, float scale,
+                                par_tp_matrix *dlogits) {
     par__tp_set_layer_name(tp, loss->name);
     size_t first;
     PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_backward", loss, logits, targets, &first));
@@ -2838,9 +2843,9 @@ par_result(par_tp_loss_backward)(par_tp *tp, const par_tp_loss *loss, const par_
     return tp->kernels->loss_backward(tp, dlogits->data, logits->data, par__tp_matrix_ld(logits), targets,
                                       lse, logits->rows, first, logits->cols, loss, scale);
 }
-par_result(par_tp_loss_forward_backward)(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
-                                         const int32_t *targets, float *lse, float *losses, double *sum,
-                                         size_t *target_count, float scale, par_tp_matrix *dlogits) {
+par_result par_tp_loss_forward_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
+                                        const int32_t *targets, float *lse, float *losses, double *sum,
+                                        size_t *target_count, float scale, par_tp_matrix *dlogits) {
     par__tp_set_layer_name(tp, loss->name);
     size_t first;
     if (tp->t > 1) {
@@ -3153,8 +3158,8 @@ static par_result par__tp_attention_dispatch(par_tp *tp, const par__tp_attention
     return tp->desc.ulysses && tp->c > 1 ? par__tp_ulysses_forward(tp, s, m, x, lse, y)
                                          : par__tp_ring_forward(tp, s, m, x, lse, y);
 }
-par_result(par_tp_attention_forward)(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
-                                     uint64_t stream, const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
+par_result par_tp_attention_forward(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
+                                    uint64_t stream, const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
     par__tp_set_layer_name(tp, a->name);
     par__tp_attention_dims s;
     par_tp_attention_block m;
@@ -3165,9 +3170,9 @@ par_result(par_tp_attention_forward)(par_tp *tp, const par_tp_attention *a, cons
     par__tp_set_shape(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
     return par__tp_attention_dispatch(tp, &s, &m, x, lse, y);
 }
-par_result(par_tp_attention_backward)(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
-                                      uint64_t stream, const par_tp_matrix *dy, const par_tp_matrix *x,
-                                      const par_tp_matrix *y, const float *lse, par_tp_matrix *dx) {
+par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
+                                     uint64_t stream, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                     const par_tp_matrix *y, const float *lse, par_tp_matrix *dx) {
     par__tp_set_layer_name(tp, a->name);
     static const char *const call = "par_tp_attention_backward";
     par__tp_attention_dims s;
@@ -3228,8 +3233,8 @@ static par_result par__tp_kv_cache_check(const par_tp *tp, const char *call, con
                             tokens->sequence, tokens->position, c->capacity);
     return PAR_OK;
 }
-par_result(par_tp_attention_cached)(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
-                                    par_tp_kv_cache *cache, const par_tp_matrix *x, par_tp_matrix *y) {
+par_result par_tp_attention_cached(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
+                                   par_tp_kv_cache *cache, const par_tp_matrix *x, par_tp_matrix *y) {
     par__tp_set_layer_name(tp, a->name);
     static const char *const call = "par_tp_attention_cached";
     const size_t e = par_tp_element_bytes(tp);
@@ -3288,13 +3293,13 @@ static par_result par__tp_take(par_tp *tp, const char *call, par_tp_arena *arena
     *memory = (char *)arena->data + at;
     return PAR_OK;
 }
-par_result(par_tp_alloc)(par_tp *tp, par_tp_arena *arena, size_t rows, size_t cols, par_tp_layout layout,
-                         par_tp_matrix *x) {
+par_result par_tp_alloc(par_tp *tp, par_tp_arena *arena, size_t rows, size_t cols, par_tp_layout layout,
+                        par_tp_matrix *x) {
     par__tp_set_shape(x, rows, cols, layout);
     return par__tp_take(tp, "par_tp_alloc", arena, rows * par_tp_ld(layout, cols) * par_tp_element_bytes(tp),
                         &x->data);
 }
-par_result(par_tp_alloc_floats)(par_tp *tp, par_tp_arena *arena, size_t count, float **floats) {
+par_result par_tp_alloc_floats(par_tp *tp, par_tp_arena *arena, size_t count, float **floats) {
     void *memory;
     const par_result r = par__tp_take(tp, "par_tp_alloc_floats", arena, count * sizeof(float), &memory);
     *floats = (float *)memory;
@@ -3316,6 +3321,7 @@ double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recom
 }
 #endif
 #pragma pop_macro("PAR_SITE")
+#pragma pop_macro("PAR__TP_WITH_SITE")
 #undef par_fail
 #endif // PAR_TP_IMPLEMENTATION
 
