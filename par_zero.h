@@ -651,26 +651,27 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
     return par_zero_load(par__zero_called(z, site), files);
 }
 
-#define par_zero_open(...)           par__zero_open_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_close(...)          par__zero_close_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_commit(...)         par__zero_commit_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_save_end(...)       par__zero_save_end_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_add_unit(...)       par__zero_add_unit_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_add_tensor(...)     par__zero_add_tensor_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_forward_begin(...)  par__zero_forward_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_forward_end(...)    par__zero_forward_end_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_backward_begin(...) par__zero_backward_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_backward_end(...)   par__zero_backward_end_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_step(...)           par__zero_step_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_set_lr_factor(...)  par__zero_set_lr_factor_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_fill(...)           par__zero_fill_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_read(...)           par__zero_read_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_init(...)           par__zero_init_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_gather(...)         par__zero_gather_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_import(...)         par__zero_import_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_save_begin(...)     par__zero_save_begin_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_save(...)           par__zero_save_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_load(...)           par__zero_load_at(PAR_SITE, __VA_ARGS__)
+#define PAR__ZERO_WITH_SITE(name, ...) par__zero_##name##_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_open(...)             PAR__ZERO_WITH_SITE(open, __VA_ARGS__)
+#define par_zero_close(...)            PAR__ZERO_WITH_SITE(close, __VA_ARGS__)
+#define par_zero_commit(...)           PAR__ZERO_WITH_SITE(commit, __VA_ARGS__)
+#define par_zero_save_end(...)         PAR__ZERO_WITH_SITE(save_end, __VA_ARGS__)
+#define par_zero_add_unit(...)         PAR__ZERO_WITH_SITE(add_unit, __VA_ARGS__)
+#define par_zero_add_tensor(...)       PAR__ZERO_WITH_SITE(add_tensor, __VA_ARGS__)
+#define par_zero_forward_begin(...)    PAR__ZERO_WITH_SITE(forward_begin, __VA_ARGS__)
+#define par_zero_forward_end(...)      PAR__ZERO_WITH_SITE(forward_end, __VA_ARGS__)
+#define par_zero_backward_begin(...)   PAR__ZERO_WITH_SITE(backward_begin, __VA_ARGS__)
+#define par_zero_backward_end(...)     PAR__ZERO_WITH_SITE(backward_end, __VA_ARGS__)
+#define par_zero_step(...)             PAR__ZERO_WITH_SITE(step, __VA_ARGS__)
+#define par_zero_set_lr_factor(...)    PAR__ZERO_WITH_SITE(set_lr_factor, __VA_ARGS__)
+#define par_zero_fill(...)             PAR__ZERO_WITH_SITE(fill, __VA_ARGS__)
+#define par_zero_read(...)             PAR__ZERO_WITH_SITE(read, __VA_ARGS__)
+#define par_zero_init(...)             PAR__ZERO_WITH_SITE(init, __VA_ARGS__)
+#define par_zero_gather(...)           PAR__ZERO_WITH_SITE(gather, __VA_ARGS__)
+#define par_zero_import(...)           PAR__ZERO_WITH_SITE(import, __VA_ARGS__)
+#define par_zero_save_begin(...)       PAR__ZERO_WITH_SITE(save_begin, __VA_ARGS__)
+#define par_zero_save(...)             PAR__ZERO_WITH_SITE(save, __VA_ARGS__)
+#define par_zero_load(...)             PAR__ZERO_WITH_SITE(load, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -875,7 +876,11 @@ PAR__HOST_DEVICE float par__zero_trust_ratio(const double *sums, size_t pieces) 
 #error "PAR_ZERO_WINDOW must be a multiple of 1024"
 #endif
 
-// Calls within the implementation keep the call site of the program's call.
+// Within the implementation the macros of this header's functions are these functions, and calls of other
+// headers keep the call site of the program's call.
+#pragma push_macro("PAR__ZERO_WITH_SITE")
+#undef PAR__ZERO_WITH_SITE
+#define PAR__ZERO_WITH_SITE(name, ...) par_zero_##name(__VA_ARGS__)
 #pragma push_macro("PAR_SITE")
 #undef PAR_SITE
 #define PAR_SITE      NULL
@@ -1839,9 +1844,9 @@ par_zero *par__zero_called(par_zero *z, const char *site) {
 }
 par_result par__zero_open_at(const char *site, const par_zero_desc *desc, par_zero **z) {
     par__enter_layer(desc ? desc->comm : NULL, site);
-    return (par_zero_open)(desc, z);
+    return par_zero_open(desc, z);
 }
-par_result(par_zero_open)(const par_zero_desc *desc, par_zero **out) {
+par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
     PAR_ASSERT(desc && out);
     *out = NULL;
     par_zero *z = (par_zero *)PAR_MALLOC(sizeof *z);
@@ -1900,7 +1905,7 @@ par__zero_reject(par_zero *z, const char *call, par_result result, const char *f
     PAR__ZERO_FAIL(result, "%s: %s", call, text);
     return -1;
 }
-int(par_zero_add_unit)(par_zero *z, const char *name) {
+int par_zero_add_unit(par_zero *z, const char *name) {
     static const char *const what[PAR__ZERO_SITES] = {"forward", "backward", "update"};
     if (!name) name = "";
     if (z->committed)
@@ -1990,7 +1995,7 @@ static const char *par__zero_check_tensor(const par_zero *z, const par__zero_ten
                why;
     return par__zero_check_runs(t);
 }
-int(par_zero_add_tensor)(par_zero *z, const par_zero_tensor *desc) {
+int par_zero_add_tensor(par_zero *z, const par_zero_tensor *desc) {
     static const char call[] = "par_zero_add_tensor";
     const char *name = desc->name && desc->name[0] ? desc->name : NULL;
     char text[300];
@@ -2358,7 +2363,7 @@ static par_result par__zero_open_stores(par_zero *z) {
     return par__zero_store_open(z, &z->parameter_store, s.total / (size_t)z->ranks * par__zero_param_bytes(z),
                                 0);
 }
-par_result(par_zero_commit)(par_zero *z) {
+par_result par_zero_commit(par_zero *z) {
     if (!z->desc.comm)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
                               "par_zero_commit: desc.comm is NULL: such a context can only plan");
@@ -2389,7 +2394,7 @@ static void par__zero_close_pool(par_zero *z, par__zero_pool *p) {
         for (int k = 0; k < 2; k++) par__zero_free(z, p->slots[i].quantized[k], 1);
     }
 }
-par_result(par_zero_close)(par_zero *z) {
+par_result par_zero_close(par_zero *z) {
     if (!z) return PAR_OK;
     const par_result saved = z->save ? par_zero_save_end(z) : PAR_OK;
     for (int i = 0; i < z->unit_count; i++)
@@ -2551,7 +2556,7 @@ static par_result par__zero_bind(par_zero *z, int unit) { // tells the program w
     }
     return PAR_OK;
 }
-par_result(par_zero_forward_begin)(par_zero *z, int unit) {
+par_result par_zero_forward_begin(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_begin", unit));
     PAR__ZERO_TRY(par_wait(&z->units[unit].param_gather));
     const int within = z->units[unit].open_backwards > 0; // recomputation: the next unit is not needed next
@@ -2560,7 +2565,7 @@ par_result(par_zero_forward_begin)(par_zero *z, int unit) {
     z->units[unit].open_forwards++;
     return par__zero_bind(z, unit);
 }
-par_result(par_zero_forward_end)(par_zero *z, int unit) {
+par_result par_zero_forward_end(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_end", unit));
     if (!z->units[unit].open_forwards) return par__zero_not_begun(z, "par_zero_forward_end", unit);
     if (z->sharded_parameters) par__zero_release(z, unit);
@@ -2700,7 +2705,7 @@ static par_result par__zero_clear_gradients(par_zero *z, int unit, par__zero_slo
     *slot = s;
     return z->device->fill(z->device, s->memory, 0, bytes, NULL);
 }
-par_result(par_zero_backward_begin)(par_zero *z, int unit) {
+par_result par_zero_backward_begin(par_zero *z, int unit) {
     par__zero_slot *s;
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_backward_begin", unit));
     par__zero_unit *u = &z->units[unit];
@@ -2715,7 +2720,7 @@ par_result(par_zero_backward_begin)(par_zero *z, int unit) {
     u->open_backwards++;
     return par__zero_bind(z, unit);
 }
-par_result(par_zero_backward_end)(par_zero *z, int unit) {
+par_result par_zero_backward_end(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_backward_end", unit));
     par__zero_unit *u = &z->units[unit];
     if (!u->open_backwards) return par__zero_not_begun(z, "par_zero_backward_end", unit);
@@ -3184,7 +3189,7 @@ static par_zero_rules par__zero_rules_of(const par_zero *z, float lr_factor) {
     }
     return r;
 }
-par_result(par_zero_step)(par_zero *z, float lr_factor, par_zero_report *report) {
+par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) {
     if (!z->committed)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_step: par_zero_commit was not called");
     const par_zero_rules rules = par__zero_rules_of(z, lr_factor);
@@ -3207,7 +3212,7 @@ void par_zero_set_steps(par_zero *z, uint64_t steps) {
     now.step = steps;
     par__zero_control_set(z, &now);
 }
-par_result(par_zero_set_lr_factor)(par_zero *z, float lr_factor) {
+par_result par_zero_set_lr_factor(par_zero *z, float lr_factor) {
     par_zero_control now = par__zero_control_get(z);
     now.lr_factor = lr_factor;
     return par__zero_control_set(z, &now);
@@ -3299,8 +3304,8 @@ static void par__zero_fill_spans(void *user, size_t first, size_t count, float *
         f->fn(f->user, at, n, values + done);
     }
 }
-par_result(par_zero_fill)(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn whole_fn,
-                          void *whole_user) {
+par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn whole_fn,
+                         void *whole_user) {
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count || what == PAR_ZERO_GRADIENT)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
                               "par_zero_fill: there is no tensor %d, or par_zero_commit was not called",
@@ -3338,9 +3343,9 @@ static void par__zero_draw(void *user, size_t first, size_t count, float *values
         par_cast(&values[i], PAR_F32, &narrow, v->dtype, 1);
     }
 }
-par_result(par_zero_init)(par_zero *z, int tensor, uint64_t stream, float deviation, float value) {
+par_result par_zero_init(par_zero *z, int tensor, uint64_t stream, float deviation, float value) {
     par__zero_init_values v = {z->desc.seed, stream, deviation, value, z->desc.param_dtype};
-    return (par_zero_fill)(z, tensor, PAR_ZERO_VALUE, par__zero_draw, &v);
+    return par_zero_fill(z, tensor, PAR_ZERO_VALUE, par__zero_draw, &v);
 }
 // Reads elements [first, last) of a tensor to values[0] and on, as far as this rank holds them; the other
 // elements of values stay as they are.
@@ -3390,7 +3395,7 @@ static par_result par__zero_read_gradient(par_zero *z, const par__zero_tensor *t
     }
     return PAR_OK;
 }
-par_result(par_zero_read)(par_zero *z, int tensor, par_zero_field what, float *values) {
+par_result par_zero_read(par_zero *z, int tensor, par_zero_field what, float *values) {
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
                               "par_zero_read: there is no tensor %d, or par_zero_commit was not called",
@@ -3879,7 +3884,7 @@ static void par__zero_fill_from_parts(void *user, size_t first, size_t count, fl
     const par_zero_part *const *parts = (const par_zero_part *const *)user;
     par_zero_read_parts(*parts, first, count, values);
 }
-par_result(par_zero_import)(par_zero *z, int tensor, const par_zero_part *parts, int count) {
+par_result par_zero_import(par_zero *z, int tensor, const par_zero_part *parts, int count) {
     size_t sum = 0, whole = 1;
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
@@ -3903,7 +3908,7 @@ par_result(par_zero_import)(par_zero *z, int tensor, const par_zero_part *parts,
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
                               "par_zero_import: the parts of tensor %s have %zu elements, and it has %zu",
                               t->name, sum, whole);
-    return (par_zero_fill)(z, tensor, PAR_ZERO_VALUE, par__zero_fill_from_parts, &parts);
+    return par_zero_fill(z, tensor, PAR_ZERO_VALUE, par__zero_fill_from_parts, &parts);
 }
 
 // >>zero_table ----------------------------------------------------------------------------------------------
@@ -4518,7 +4523,7 @@ static par_result par__zero_check_files(par_zero *z, const char *call, const par
                               call);
     return PAR_OK;
 }
-par_result(par_zero_save_begin)(par_zero *z, const par_zero_checkpoint *how) {
+par_result par_zero_save_begin(par_zero *z, const par_zero_checkpoint *how) {
     PAR__ZERO_TRY(par__zero_check_files(z, "par_zero_save", how));
     if (z->save) PAR__ZERO_TRY(par_zero_save_end(z));
     for (int i = 0; i < z->unit_count; i++) PAR__ZERO_TRY(par_wait(&z->units[i].param_gather));
@@ -4530,7 +4535,7 @@ par_result(par_zero_save_begin)(par_zero *z, const par_zero_checkpoint *how) {
     if (how->background && !s->threaded && !s->error) par__zero_save_thread(s); // no thread: write now
     return PAR_OK;
 }
-par_result(par_zero_save_end)(par_zero *z) {
+par_result par_zero_save_end(par_zero *z) {
     par__zero_save *s = z->save;
     char why[700];
     if (!s) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_save_end: no save was begun");
@@ -4555,7 +4560,7 @@ par_result(par_zero_save_end)(par_zero *z) {
     }
     return par__zero_save_close(z, r != PAR_OK), r;
 }
-par_result(par_zero_save)(par_zero *z, const par_zero_checkpoint *how) {
+par_result par_zero_save(par_zero *z, const par_zero_checkpoint *how) {
     PAR__ZERO_TRY(par_zero_save_begin(z, how));
     return par_zero_save_end(z);
 }
@@ -4718,7 +4723,7 @@ static par_result par__zero_load_open(const par_zero *z, const par_zero_checkpoi
     if (!r) r = par__zero_load_names(l, why, capacity);
     return r ? r : par__zero_load_check(l, t, why, capacity);
 }
-par_result(par_zero_load)(par_zero *z, const par_zero_checkpoint *how) {
+par_result par_zero_load(par_zero *z, const par_zero_checkpoint *how) {
     par__zero_table t;
     par__zero_load l;
     char wrong[512] = "", why[700];
@@ -4811,8 +4816,8 @@ static size_t par__zero_block_of(const par__zero_tensor_info *k, size_t max_coun
     for (int d = 1; d < k->dims; d++) row *= (size_t)k->shape[d];
     return row ? PAR__MAX(max_count / row, (size_t)1) * row : 1;
 }
-par_result(par_zero_gather)(par_zero *z, par_comm *comm, par_zero_field what, size_t max_count,
-                            par_zero_gather_fn fn, void *user) {
+par_result par_zero_gather(par_zero *z, par_comm *comm, par_zero_field what, size_t max_count,
+                           par_zero_gather_fn fn, void *user) {
     par__zero_table t;
     par__zero_pieces p;
     size_t largest = 1;
@@ -4862,6 +4867,7 @@ float par_zero_lr_factor(const par_zero_lr_schedule *s, uint64_t step) {
 }
 #endif
 #pragma pop_macro("PAR_SITE")
+#pragma pop_macro("PAR__ZERO_WITH_SITE")
 #undef par_fail
 #endif // PAR_ZERO_IMPLEMENTATION
 
