@@ -522,11 +522,12 @@ static inline par_result par__pipe_timeline_get_at(const char *site, par_pipe *p
     return par_pipe_timeline_get(par__pipe_called(pipe, site), t);
 }
 
-#define par_pipe_open(...)         par__pipe_open_at(PAR_SITE, __VA_ARGS__)
-#define par_pipe_close(...)        par__pipe_close_at(PAR_SITE, __VA_ARGS__)
-#define par_pipe_step(...)         par__pipe_step_at(PAR_SITE, __VA_ARGS__)
-#define par_pipe_evaluate(...)     par__pipe_evaluate_at(PAR_SITE, __VA_ARGS__)
-#define par_pipe_timeline_get(...) par__pipe_timeline_get_at(PAR_SITE, __VA_ARGS__)
+#define PAR__PIPE_WITH_SITE(name, ...) par__pipe_##name##_at(PAR_SITE, __VA_ARGS__)
+#define par_pipe_open(...)             PAR__PIPE_WITH_SITE(open, __VA_ARGS__)
+#define par_pipe_close(...)            PAR__PIPE_WITH_SITE(close, __VA_ARGS__)
+#define par_pipe_step(...)             PAR__PIPE_WITH_SITE(step, __VA_ARGS__)
+#define par_pipe_evaluate(...)         PAR__PIPE_WITH_SITE(evaluate, __VA_ARGS__)
+#define par_pipe_timeline_get(...)     PAR__PIPE_WITH_SITE(timeline_get, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -545,7 +546,11 @@ static inline par_result par__pipe_timeline_get_at(const char *site, par_pipe *p
 #include <time.h>
 #include <unistd.h>
 
-// Calls within the implementation keep the call site of the program's call.
+// Within the implementation the macros of this header's functions are these functions, and calls of other
+// headers keep the call site of the program's call.
+#pragma push_macro("PAR__PIPE_WITH_SITE")
+#undef PAR__PIPE_WITH_SITE
+#define PAR__PIPE_WITH_SITE(name, ...) par_pipe_##name(__VA_ARGS__)
 #pragma push_macro("PAR_SITE")
 #undef PAR_SITE
 #define PAR_SITE      NULL
@@ -3540,9 +3545,9 @@ par_pipe *par__pipe_called(par_pipe *p, const char *site) {
 par_result par__pipe_open_at(const char *site, par_pipe_schedule *s, const par_pipe_exec *exec,
                              par_pipe **pipe) {
     par__enter_layer(exec ? exec->comm : NULL, site);
-    return (par_pipe_open)(s, exec, pipe);
+    return par_pipe_open(s, exec, pipe);
 }
-par_result(par_pipe_open)(par_pipe_schedule *s, const par_pipe_exec *exec, par_pipe **pipe) {
+par_result par_pipe_open(par_pipe_schedule *s, const par_pipe_exec *exec, par_pipe **pipe) {
     *pipe = NULL;
     if (!exec->comm) { // that could keep the text
         PAR_LOG("par_pipe_open: exec.comm is NULL: give it the ranks of the pipeline");
@@ -3577,7 +3582,7 @@ par_result(par_pipe_open)(par_pipe_schedule *s, const par_pipe_exec *exec, par_p
     if (p) par_pipe_close(p);
     return r ? r : mine ? mine : (par_result)worst;
 }
-par_result(par_pipe_close)(par_pipe *p) {
+par_result par_pipe_close(par_pipe *p) {
     par_result result = PAR_OK;
     if (!p) return PAR_OK;
     for (int i = 0; p->channels && i < p->channel_count; i++) {
@@ -3788,10 +3793,10 @@ static par_result par__pipe_run_step(par_pipe *p, const par_pipe_schedule *s, pa
     report->live_bytes = p->peak[2];
     return PAR_OK;
 }
-par_result(par_pipe_step)(par_pipe *pipe, par_pipe_report *report) {
+par_result par_pipe_step(par_pipe *pipe, par_pipe_report *report) {
     return par__pipe_run_step(pipe, pipe->s, report);
 }
-par_result(par_pipe_evaluate)(par_pipe *pipe, par_pipe_report *report) {
+par_result par_pipe_evaluate(par_pipe *pipe, par_pipe_report *report) {
     return par__pipe_run_step(pipe, &pipe->forwards, report);
 }
 const double *par_pipe_losses(const par_pipe *pipe) { return pipe->losses; }
@@ -3817,7 +3822,7 @@ static void par__pipe_to_rank0_clock(const par_pipe_schedule *s, par_pipe_timeli
         for (size_t i = s->first[q]; i < s->first[q + 1]; i++)
             t->start[i] += c[q].offset - zero, t->end[i] += c[q].offset - zero;
 }
-par_result(par_pipe_timeline_get)(par_pipe *pipe, par_pipe_timeline *t) {
+par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t) {
     const par_pipe_schedule *s = pipe->s;
     par_comm *comm = pipe->exec.comm;
     const size_t first = s->first[pipe->rank], count = s->first[pipe->rank + 1] - first;
@@ -3853,6 +3858,7 @@ par_result(par_pipe_timeline_get)(par_pipe *pipe, par_pipe_timeline *t) {
 }
 #endif
 #pragma pop_macro("PAR_SITE")
+#pragma pop_macro("PAR__PIPE_WITH_SITE")
 #undef par_fail
 #endif // PAR_PIPE_IMPLEMENTATION
 
