@@ -210,7 +210,8 @@ const par_tp_kernels *par_cuda_tp(par_cuda *cuda); // for par_tp_desc.kernels
 
 // Communication is reported at the place where the program made the call (see par.h).
 par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cuda **cuda);
-#define par_cuda_open(...) par__cuda_open_at(PAR_SITE, __VA_ARGS__)
+#define PAR__CUDA_WITH_SITE(name, ...) par__cuda_##name##_at(PAR_SITE, __VA_ARGS__)
+#define par_cuda_open(...)             PAR__CUDA_WITH_SITE(open, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -255,7 +256,11 @@ par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cu
 #define PAR__CUDA_DNN 0
 #endif
 
-// Within the implementation a call's site is its caller's.
+// Within the implementation the macros of this header's functions are these functions, and calls of other
+// headers keep the call site of the program's call.
+#pragma push_macro("PAR__CUDA_WITH_SITE")
+#undef PAR__CUDA_WITH_SITE
+#define PAR__CUDA_WITH_SITE(name, ...) par_cuda_##name(__VA_ARGS__)
 #pragma push_macro("PAR_SITE")
 #undef PAR_SITE
 #define PAR_SITE      NULL
@@ -2380,9 +2385,9 @@ static par_result par__cuda_read_environment(par_cuda *cuda) { // for what the c
 }
 par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cuda **cuda) {
     par__enter_layer(desc ? desc->comm : NULL, site);
-    return (par_cuda_open)(desc, cuda);
+    return par_cuda_open(desc, cuda);
 }
-par_result(par_cuda_open)(const par_cuda_desc *desc, par_cuda **out) {
+par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
     PAR_ASSERT(desc && out);
     *out = NULL;
     par_cuda *cuda = (par_cuda *)PAR_MALLOC(sizeof *cuda);
@@ -4387,6 +4392,7 @@ const par_tp_kernels *par_cuda_tp(par_cuda *cuda) { return &cuda->tp; }
 #endif
 
 #pragma pop_macro("PAR_SITE")
+#pragma pop_macro("PAR__CUDA_WITH_SITE")
 #undef par_fail
 #endif // PAR_CUDA_IMPLEMENTATION
 
