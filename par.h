@@ -76,7 +76,12 @@ TABLE OF CONTENTS
     >>net           the transport between nodes: its table of functions, MPI
     >>secret        HMAC-SHA-256; PAR_SECRET
     >>handshake     authentication of new TCP connections
-    >>tcp           the transport between nodes over TCP
+    >>tcp           the transport between nodes over TCP: protocol, frames, structures
+    >>tcp_sockets   addresses and sockets; errors of connections
+    >>tcp_messages  queues of messages; credit; what follows from a frame
+    >>tcp_connections   reading, writing, connecting, accepting
+    >>tcp_notices   which rank left, died or failed; who is to blame
+    >>tcp_requests  sending and receiving; closing
     >>channel       messages between two ranks: a ring in shared memory, or >>net
     >>geometry      the arrays of a call: blocks, spans, volume; whether its arguments are valid
     >>program       the actions that algorithms emit, and their interpreter
@@ -4228,6 +4233,19 @@ static const par__net par__net_mpi = {par__mpi_send,       par__mpi_recv,       
                                       par__mpi_rank_state, par__mpi_notify,     par__mpi_close};
 #endif
 
+// An error after which nobody knows how far the others came: the comm ends here. The first rank of a node to
+// which this happens prints everybody's last calls.
+static par_result par__break_comm(par_comm *c, par_result result) {
+    par__world *w = c->world;
+    if (c->broken) return result;
+    c->broken = result;
+    PAR__STORE(&w->control->had_error, 1u);
+    PAR_LOG(w->error);
+    if (par__set_first_error(w, result, w->error) && result != PAR_ERR_ABORTED) par_recorder_print(c, stderr);
+    if (w->net) w->net->notify(w, PAR__NOTICE_ERROR, result, w->error);
+    return result;
+}
+
 // >>secret --------------------------------------------------------------------------------------------------
 //
 // HMAC-SHA-256 (FIPS 180-4, RFC 2104), and the secret that the ranks of a TCP world may share.
@@ -4680,7 +4698,7 @@ struct par__tcp {
     char port[16];
 };
 
-// ---- sockets
+// >>tcp_sockets ---------------------------------------------------------------------------------------------
 
 // No waiting; small messages at once; a host that vanished is missed after half a minute.
 static void par__tcp_configure(int fd) {
@@ -4758,7 +4776,41 @@ static int par__tcp_connect_to(const char *host, const char *port, double until,
     return fd;
 }
 
-// ---- messages
+static void par__tcp_disconnect(par__connection *v, int *fd, int error) {
+    if (*fd >= 0) close(*fd);
+    if (v->error_at == 0) v->error = error ? error : ECONNRESET, v->error_at = par__now();
+    *fd = -2;
+}
+
+// What a rank has sent is wrong: the connection ends, and who waits for a message of that rank hears why.
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+static void
+par__tcp_protocol_error(par__world *w, par__connection *v, const char *format, ...) {
+    char what[128];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    if (!v->fault[0])
+        snprintf(v->fault, sizeof v->fault, "rank %d sent rank %d %s", (int)(v - w->tcp->connections),
+                 w->rank, what);
+    par__tcp_disconnect(v, &v->in, EPROTO);
+}
+// Whether errno e says that no descriptor is left, here for a connection to or from a rank.
+static int par__tcp_out_of_descriptors(par__world *w, par__connection *v, int e, const char *way) {
+    if (e != EMFILE && e != ENFILE) return 0;
+    if (!v->fault[0])
+        snprintf(v->fault, sizeof v->fault,
+                 "rank %d has no descriptor left for a connection %s rank %d: %.100s", w->rank, way,
+                 (int)(v - w->tcp->connections), par__strerror(e).text);
+    return 1;
+}
+
+// >>tcp_messages --------------------------------------------------------------------------------------------
+//
+// What a receiver keeps of messages whose receive has not been called, and what it does with each frame.
 
 static void par__tcp_append(par__tcp_message **list, par__tcp_message *p) {
     while (*list) list = &(*list)->next;
@@ -4805,38 +4857,6 @@ static void par__tcp_deliver(par__tcp_message *p,
     if (p->memory && p->received) memcpy(p->memory, from->memory, PAR__MIN(p->received, p->bytes));
     par__tcp_complete(p);
     par__tcp_complete(from);
-}
-
-static void par__tcp_disconnect(par__connection *v, int *fd, int error) {
-    if (*fd >= 0) close(*fd);
-    if (v->error_at == 0) v->error = error ? error : ECONNRESET, v->error_at = par__now();
-    *fd = -2;
-}
-
-// What a rank has sent is wrong: the connection ends, and who waits for a message of that rank hears why.
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-static void
-par__tcp_protocol_error(par__world *w, par__connection *v, const char *format, ...) {
-    char what[128];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    if (!v->fault[0])
-        snprintf(v->fault, sizeof v->fault, "rank %d sent rank %d %s", (int)(v - w->tcp->connections),
-                 w->rank, what);
-    par__tcp_disconnect(v, &v->in, EPROTO);
-}
-// Whether errno e says that no descriptor is left, here for a connection to or from a rank.
-static int par__tcp_out_of_descriptors(par__world *w, par__connection *v, int e, const char *way) {
-    if (e != EMFILE && e != ENFILE) return 0;
-    if (!v->fault[0])
-        snprintf(v->fault, sizeof v->fault,
-                 "rank %d has no descriptor left for a connection %s rank %d: %.100s", w->rank, way,
-                 (int)(v - w->tcp->connections), par__strerror(e).text);
-    return 1;
 }
 
 static int par__tcp_unexpected(par__world *w,
@@ -4934,6 +4954,8 @@ static void par__tcp_on_message(par__connection *v) { // all bytes of a message
         if (p->owned && !p->memory) par__tcp_complete(p); // dropped
     }
 }
+
+// >>tcp_connections -----------------------------------------------------------------------------------------
 
 // Read what a rank has sent: frames by way of a small buffer, long messages straight to where they belong.
 static void par__tcp_read(par__world *w, par__connection *v) {
@@ -5125,56 +5147,7 @@ static void par__tcp_progress(par__world *w, par__connection *v) {
     par__tcp_write(w, v);
 }
 
-static par__tcp_message *par__tcp_new_message(par__world *w, int tag, void *memory, size_t bytes,
-                                              par__net_request *q) {
-    par__tcp_message *p = (par__tcp_message *)par__zalloc(sizeof *p);
-    if (!p) return par__set_error(w, PAR_ERR_MEMORY, "no memory for a message"), p;
-    p->tag = (uint32_t)tag, p->memory = (char *)memory, p->bytes = bytes;
-    if (!memory) p->memory = w->tcp->sink; // of no bytes
-    q->active = 1, q->message = p;
-    return p;
-}
-static par_result par__tcp_send(par__world *w, int peer, int tag, void *memory, size_t bytes,
-                                par__net_request *q) {
-    par__connection *v = &w->tcp->connections[peer];
-    par__tcp_message *p = par__tcp_new_message(w, tag, memory, bytes, q);
-    if (!p) return PAR_ERR_MEMORY;
-    q->sending = 1, q->peer = peer;
-    if (bytes <= PAR__TCP_EAGER_BYTES &&
-        v->credit_used + bytes + PAR__TCP_MESSAGE_OVERHEAD <= PAR__TCP_CREDIT_BYTES) {
-        par__tcp_queue_frame(v, p, PAR__TCP_EAGER, bytes, bytes);
-        v->credit_used += bytes + PAR__TCP_MESSAGE_OVERHEAD;
-    } else {
-        par__tcp_append(&v->rts_sent, p);
-        par__tcp_queue_frame(v, p, PAR__TCP_RTS, bytes, 0);
-    }
-    par__tcp_write(w, v);
-    return PAR_OK;
-}
-static par_result par__tcp_recv(par__world *w, int peer, int tag, void *memory, size_t bytes,
-                                par__net_request *q) {
-    par__connection *v = &w->tcp->connections[peer];
-    par__tcp_message *p = par__tcp_new_message(w, tag, memory, bytes, q), *arrived;
-    if (!p) return PAR_ERR_MEMORY;
-    q->sending = 0, q->peer = peer;
-    arrived = par__tcp_take_tag(&v->unexpected, p->tag);
-    if (!arrived) return par__tcp_append(&v->posted, p), PAR_OK;
-    if (arrived->memory) {
-        v->unexpected_bytes -= arrived->received + PAR__TCP_MESSAGE_OVERHEAD;
-        par__tcp_return_credit(v, arrived->received);
-        if (arrived->done)
-            par__tcp_deliver(p, arrived);
-        else
-            arrived->receive = p;
-    } else {
-        v->unexpected_rts--;
-        par__tcp_send_cts(v, p, arrived->received);
-        PAR_FREE(arrived);
-    }
-    par__tcp_write(w, v);
-    return PAR_OK;
-}
-// ---- notices
+// >>tcp_notices ---------------------------------------------------------------------------------------------
 //
 // Rank 0 tells all ranks who died and who gave up. It tells the first cause before its consequences:
 //     a rank dies              its control connection ends; rank 0 sends DIED to all
@@ -5332,7 +5305,57 @@ static int par__tcp_is_alive(par__world *w, int rank) {
     return v->alive;
 }
 
-// ---- the ends of messages, and of all
+// >>tcp_requests --------------------------------------------------------------------------------------------
+
+static par__tcp_message *par__tcp_new_message(par__world *w, int tag, void *memory, size_t bytes,
+                                              par__net_request *q) {
+    par__tcp_message *p = (par__tcp_message *)par__zalloc(sizeof *p);
+    if (!p) return par__set_error(w, PAR_ERR_MEMORY, "no memory for a message"), p;
+    p->tag = (uint32_t)tag, p->memory = (char *)memory, p->bytes = bytes;
+    if (!memory) p->memory = w->tcp->sink; // of no bytes
+    q->active = 1, q->message = p;
+    return p;
+}
+static par_result par__tcp_send(par__world *w, int peer, int tag, void *memory, size_t bytes,
+                                par__net_request *q) {
+    par__connection *v = &w->tcp->connections[peer];
+    par__tcp_message *p = par__tcp_new_message(w, tag, memory, bytes, q);
+    if (!p) return PAR_ERR_MEMORY;
+    q->sending = 1, q->peer = peer;
+    if (bytes <= PAR__TCP_EAGER_BYTES &&
+        v->credit_used + bytes + PAR__TCP_MESSAGE_OVERHEAD <= PAR__TCP_CREDIT_BYTES) {
+        par__tcp_queue_frame(v, p, PAR__TCP_EAGER, bytes, bytes);
+        v->credit_used += bytes + PAR__TCP_MESSAGE_OVERHEAD;
+    } else {
+        par__tcp_append(&v->rts_sent, p);
+        par__tcp_queue_frame(v, p, PAR__TCP_RTS, bytes, 0);
+    }
+    par__tcp_write(w, v);
+    return PAR_OK;
+}
+static par_result par__tcp_recv(par__world *w, int peer, int tag, void *memory, size_t bytes,
+                                par__net_request *q) {
+    par__connection *v = &w->tcp->connections[peer];
+    par__tcp_message *p = par__tcp_new_message(w, tag, memory, bytes, q), *arrived;
+    if (!p) return PAR_ERR_MEMORY;
+    q->sending = 0, q->peer = peer;
+    arrived = par__tcp_take_tag(&v->unexpected, p->tag);
+    if (!arrived) return par__tcp_append(&v->posted, p), PAR_OK;
+    if (arrived->memory) {
+        v->unexpected_bytes -= arrived->received + PAR__TCP_MESSAGE_OVERHEAD;
+        par__tcp_return_credit(v, arrived->received);
+        if (arrived->done)
+            par__tcp_deliver(p, arrived);
+        else
+            arrived->receive = p;
+    } else {
+        v->unexpected_rts--;
+        par__tcp_send_cts(v, p, arrived->received);
+        PAR_FREE(arrived);
+    }
+    par__tcp_write(w, v);
+    return PAR_OK;
+}
 
 static par_result par__tcp_test(par__world *w, par__net_request *q, int *done, size_t *received) {
     par__tcp_message *p = q->message;
@@ -5423,19 +5446,6 @@ static void par__tcp_close(par__world *w, int broken) {
     if (broken || w->rank == 0)
         par__tcp_notify(w, broken ? PAR__NOTICE_LEFT : PAR__NOTICE_CLOSED, PAR_OK, "");
     par__tcp_free(w);
-}
-
-// An error after which nobody knows how far the others came: the comm ends here. The first rank of a node to
-// which this happens prints everybody's last calls.
-static par_result par__break_comm(par_comm *c, par_result result) {
-    par__world *w = c->world;
-    if (c->broken) return result;
-    c->broken = result;
-    PAR__STORE(&w->control->had_error, 1u);
-    PAR_LOG(w->error);
-    if (par__set_first_error(w, result, w->error) && result != PAR_ERR_ABORTED) par_recorder_print(c, stderr);
-    if (w->net) w->net->notify(w, PAR__NOTICE_ERROR, result, w->error);
-    return result;
 }
 
 // >>channel -------------------------------------------------------------------------------------------------
