@@ -34,7 +34,7 @@ static double problem_loss(problem *p) {
     for (size_t i = 0; i < p->outs; i++) sum += p->out[i] * p->weight[i];
     return sum;
 }
-// Gradients depend on the problem alone, not on the layout: each is found once, and known by its outputs.
+// Gradients depend on the problem alone, not on the layout: each is computed once, and found by its outputs.
 typedef struct known {
     struct known *next;
     void (*f)(problem *p);
@@ -68,7 +68,7 @@ static void forget_known(known *k) {
         free(k->out), free(k), k = next;
     }
 }
-// Forward and gradients, the latter shared out over the ranks of w.
+// Compute outputs and gradients; the ranks of w share the work on the gradients.
 static void solve(par_comm *w, known **list, problem *p, size_t outs, void (*f)(problem *),
                   const void *user) {
     const double step = 1e-4;
@@ -135,14 +135,14 @@ static double get(const layout *l, const void *x, size_t i) {
     return l->bf16 ? (double)par_bf16_to_f32(((const uint16_t *)x)[i]) : (double)((const float *)x)[i];
 }
 
-// Which row of the whole matrix (sequence after sequence) is row r of a layout here?
+// The row of the whole matrix, which has sequence after sequence, that is row r of this rank's.
 static size_t whole_row(const layout *l, par_tp_layout kind, size_t r) {
     if (kind == PAR_TP_SEQUENCE)
         r += par_tp_rows(l->tp, &l->tokens) / (size_t)l->t * (size_t)par_rank(l->tp_comm);
     const size_t per = l->tokens.sequence / (size_t)l->c;
     return r / per * l->tokens.sequence + par_tp_position(l->tp, l->tokens.sequence, r % per);
 }
-// And which column, for columns split like the rows of a parameter?
+// The column of the whole matrix that is column j here, where columns are split as the rows of a parameter.
 static size_t whole_col(const layout *l, const par_tp_parameter *p, size_t j) {
     size_t first, global, count;
     int replicas;
@@ -152,7 +152,7 @@ static size_t whole_col(const layout *l, const par_tp_parameter *p, size_t j) {
 }
 static par_tp_layout tokens_of(int sequence) { return sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED; }
 
-// How many ranks have column j of such a matrix?
+// The number of ranks that have column j of such a matrix.
 static int replicas_of(const layout *l, const par_tp_parameter *p, size_t j) {
     size_t first, global, count;
     int replicas;
@@ -161,7 +161,7 @@ static int replicas_of(const layout *l, const par_tp_parameter *p, size_t j) {
     return 1;
 }
 
-// This rank's part of a whole matrix; split: whose parts the columns are (NULL: all columns).
+// This rank's part of a whole matrix. The columns are split as the rows of `split`; NULL: all columns.
 static par_tp_matrix part_of(const layout *l, const double *whole, size_t cols, par_tp_layout kind,
                              const par_tp_parameter *split) {
     par_tp_matrix m;
@@ -231,7 +231,7 @@ static void expect_grad(const layout *l, const char *what, const par_tp_paramete
 static void close_parameter(par_tp_parameter *p) {
     free(p->data), free(p->grad), p->data = NULL, p->grad = NULL;
 }
-// Gradients of the layer's parameters over all tokens: what the caller does over cp.
+// Sum the gradients of a layer's parameters over all tokens, as a caller does over cp.
 static void finish(const layout *l, par_tp_parameter *const *p, size_t count) {
     CHECK_OK(l->world, par_tp_finalize_gradients(l->tp, p, count));
     for (size_t i = 0; i < count && l->c > 1; i++)
@@ -239,8 +239,8 @@ static void finish(const layout *l, par_tp_parameter *const *p, size_t count) {
                                           PAR_F32, PAR_SUM, l->cp_comm));
 }
 
-static void
-expect_refusal(layout *l) { // 48 features over t ranks, or 24 tokens over c: an error that says so
+// That 48 features do not divide by t, or 24 tokens by 2c, is an error.
+static void expect_refusal(layout *l) {
     par_tp_linear f;
     float x[48 * 6] = {0};
     const par_tp_tokens tokens = {1, 24, 0, 0};
@@ -255,14 +255,14 @@ expect_refusal(layout *l) { // 48 features over t ranks, or 24 tokens over c: an
 }
 
 typedef void (*with_layout)(layout *l, int sequence);
-// Every t x c that makes n, with and without sequence parallelism and the two ways to split sequences.
-static void each_layout(par_comm *w, with_layout fn, int most_c, int bf16_too) {
+// Call fn for every t x c = n, with and without sequence parallelism, by a ring and by Ulysses.
+static void each_layout(par_comm *w, with_layout fn, int max_c, int bf16_too) {
     known *solved = NULL;
     for (int t = 1; t <= par_size(w); t++)
         for (int variant = 0; variant < 4; variant++)
             for (int bf16 = 0; bf16 <= bf16_too; bf16++) {
                 const int sequence = variant & 1, ulysses = variant >> 1;
-                if (par_size(w) % t || par_size(w) / t > most_c || (ulysses && t == par_size(w))) continue;
+                if (par_size(w) % t || par_size(w) / t > max_c || (ulysses && t == par_size(w))) continue;
                 layout l = open_layout(w, t, sequence, ulysses, bf16);
                 l.solved = &solved;
                 if (48 % t || (l.c > 1 && 48 % (2 * l.c)))
@@ -288,106 +288,122 @@ static void ref_linear(problem *p) { // x, w, b
             p->out[r * s->out + o] = sum;
         }
 }
-static void column(layout *l, int sequence) {
-    // out: whole; fused segments of units; key-value heads fewer than ranks; a vocabulary of any size
-    static const struct {
-        size_t out;
-        par_tp_segment segments[3];
-        int count, gather, vocabulary, bias;
-    } kinds[] = {{48, {{0, 0}, {0, 0}, {0, 0}}, 0, 0, 0, 1},    {48, {{0, 0}, {0, 0}, {0, 0}}, 0, 1, 0, 0},
-                 {96, {{48, 2}, {24, 1}, {24, 0}}, 3, 0, 0, 1}, {96, {{48, 2}, {24, 1}, {24, 0}}, 3, 1, 0, 1},
-                 {32, {{24, 1}, {4, 4}, {4, 4}}, 3, 0, 0, 1},   {29, {{0, 0}, {0, 0}, {0, 0}}, 0, 0, 1, 0},
-                 {29, {{0, 0}, {0, 0}, {0, 0}}, 0, 1, 1, 1}};
-    l->tokens.batch = 2, l->tokens.sequence = 24;
-    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        const shape s = {48, 6, kinds[k].out};
-        problem p;
-        par_tp_linear f;
-        memset(&p, 0, sizeof p);
-        memset(&f, 0, sizeof f);
-        f.in = s.in, f.out = s.out, f.gather_output = kinds[k].gather, f.vocab_parallel = kinds[k].vocabulary;
-        f.has_bias = kinds[k].bias, f.segment_count = kinds[k].count;
-        memcpy(f.segments, kinds[k].segments, sizeof kinds[k].segments);
-        add_input(&p, 0, s.rows * s.in), add_input(&p, 1, s.out * s.in);
-        if (f.has_bias) add_input(&p, 2, s.out);
-        solve(l->world, l->solved, &p, s.rows * s.out, ref_linear, &s);
-        CHECK_OK(l->world, par_tp_linear_open(l->tp, &f));
-        open_parameter(l, &f.weight, p.in[1]);
-        if (f.has_bias) open_parameter(l, &f.bias, p.in[2]);
-        const par_tp_layout out = f.gather_output    ? PAR_TP_REPLICATED
-                                  : f.vocab_parallel ? PAR_TP_VOCABULARY
-                                                     : PAR_TP_HIDDEN;
-        const par_tp_parameter *split = f.gather_output ? NULL : &f.weight;
-        par_tp_matrix x = part_of(l, p.in[0], s.in, tokens_of(sequence), NULL), y = alloc_output(l, s.out);
-        par_tp_matrix dy = part_of(l, p.weight, s.out, out, split), dx = alloc_output(l, s.in),
-                      all = alloc_output(l, s.in);
-        const size_t ld = par_tp_ld(out, dy.cols);
-        for (size_t i = 0; i < dy.rows * ld; i++) // what several ranks have, each uses a part of
-            put(l, dy.data, i, get(l, dy.data, i) / replicas_of(l, split, i % ld));
-        const int keep = sequence && k % 2; // the gathered input is kept for backward
-        CHECK_OK(l->world, par_tp_linear_forward(l->tp, &f, &x, keep ? &all : NULL, &y));
-        expect(l, "column y", &y, p.out, s.out, out, split);
-        if (k == 2) { // in two halves
-            CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, &f, &dy, &dx));
-            CHECK_OK(l->world, par_tp_linear_backward_weight(l->tp, &f, &dy, keep ? &all : &x));
-        } else {
-            CHECK_OK(l->world, par_tp_linear_backward(l->tp, &f, &dy, keep ? &all : &x, &dx));
-        }
-        expect(l, "column dx", &dx, p.grad[0], s.in, tokens_of(sequence), NULL);
-        par_tp_parameter *all_of[2] = {&f.weight, &f.bias};
-        finish(l, all_of, f.has_bias ? 2 : 1);
-        expect_grad(l, "column dw", &f.weight, p.grad[1]);
-        if (f.has_bias) expect_grad(l, "column db", &f.bias, p.grad[2]);
-        if (f.gather_output) { // the gradient of a gathered output may be a partial sum: 1/t of it each
-            for (size_t i = 0; i < dy.rows * dy.cols; i++) put(l, dy.data, i, get(l, dy.data, i) / l->t);
-            dy.layout = PAR_TP_PARTIAL;
-            CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, &f, &dy, &dx));
-            expect(l, "column dx of a partial dy", &dx, p.grad[0], s.in, tokens_of(sequence), NULL);
-        }
-        if (f.has_bias) close_parameter(&f.bias);
-        close_parameter(&f.weight), free(x.data), free(y.data), free(dy.data), free(dx.data), free(all.data),
-            problem_close(&p);
+// Open a linear layer with its reference: s->rows inputs, and a bias where f has one.
+static void open_linear(layout *l, const shape *s, par_tp_linear *f, problem *p) {
+    memset(p, 0, sizeof *p);
+    l->tokens.batch = 2, l->tokens.sequence = s->rows / 2;
+    f->in = s->in, f->out = s->out;
+    add_input(p, 0, s->rows * s->in);
+    add_input(p, 1, s->out * s->in);
+    if (f->has_bias) add_input(p, 2, s->out);
+    solve(l->world, l->solved, p, s->rows * s->out, ref_linear, s);
+    CHECK_OK(l->world, par_tp_linear_open(l->tp, f));
+    open_parameter(l, &f->weight, p->in[1]);
+    if (f->has_bias) open_parameter(l, &f->bias, p->in[2]);
+}
+static void expect_linear_grads(layout *l, const char *what, par_tp_linear *f, const problem *p) {
+    par_tp_parameter *parameters[2] = {&f->weight, &f->bias};
+    double norm, want = 0;
+    finish(l, parameters, f->has_bias ? 2 : 1);
+    expect_grad(l, what, &f->weight, p->grad[1]);
+    if (f->has_bias) expect_grad(l, what, &f->bias, p->grad[2]);
+    CHECK_OK(l->world, par_tp_global_norm(l->tp, parameters, f->has_bias ? 2 : 1, &norm));
+    for (int k = 1; k < 3; k++)
+        for (size_t i = 0; i < p->n[k]; i++) want += p->grad[k][i] * p->grad[k][i];
+    compare(l, "norm", fabs(norm - sqrt(want)), sqrt(want));
+}
+static void close_linear(par_tp_linear *f, problem *p) {
+    close_parameter(&f->weight);
+    if (f->has_bias) close_parameter(&f->bias);
+    problem_close(p);
+}
+// All outputs; fused segments of units; fewer key-value heads than ranks; a vocabulary of any size.
+typedef struct column_case {
+    size_t out;
+    par_tp_segment segments[3];
+    int segment_count, gather, vocabulary, bias;
+    int keep_input; // with sequence parallelism: the gathered input is kept for backward
+    int halves;     // backward in two halves
+} column_case;
+static void column_of(layout *l, int sequence, const column_case *k) {
+    const shape s = {48, 6, k->out};
+    problem p;
+    par_tp_linear f;
+    memset(&f, 0, sizeof f);
+    f.gather_output = k->gather, f.vocab_parallel = k->vocabulary;
+    f.has_bias = k->bias, f.segment_count = k->segment_count;
+    memcpy(f.segments, k->segments, sizeof k->segments);
+    open_linear(l, &s, &f, &p);
+    const par_tp_layout out = f.gather_output    ? PAR_TP_REPLICATED
+                              : f.vocab_parallel ? PAR_TP_VOCABULARY
+                                                 : PAR_TP_HIDDEN;
+    const par_tp_layout in = tokens_of(sequence);
+    const par_tp_parameter *split = f.gather_output ? NULL : &f.weight;
+    par_tp_matrix x = part_of(l, p.in[0], s.in, in, NULL), y = alloc_output(l, s.out);
+    par_tp_matrix dy = part_of(l, p.weight, s.out, out, split), dx = alloc_output(l, s.in);
+    par_tp_matrix gathered = alloc_output(l, s.in), *kept = sequence && k->keep_input ? &gathered : NULL;
+    const size_t ld = par_tp_ld(out, dy.cols);
+    for (size_t i = 0; i < dy.rows * ld; i++) // ranks that have the same column each use a part of it
+        put(l, dy.data, i, get(l, dy.data, i) / replicas_of(l, split, i % ld));
+    CHECK_OK(l->world, par_tp_linear_forward(l->tp, &f, &x, kept, &y));
+    expect(l, "column y", &y, p.out, s.out, out, split);
+    if (k->halves) {
+        CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, &f, &dy, &dx));
+        CHECK_OK(l->world, par_tp_linear_backward_weight(l->tp, &f, &dy, kept ? kept : &x));
+    } else {
+        CHECK_OK(l->world, par_tp_linear_backward(l->tp, &f, &dy, kept ? kept : &x, &dx));
     }
+    expect(l, "column dx", &dx, p.grad[0], s.in, in, NULL);
+    expect_linear_grads(l, "column dw or db", &f, &p);
+    if (f.gather_output) { // the gradient of a gathered output may be a partial sum: 1/t of it each
+        for (size_t i = 0; i < dy.rows * dy.cols; i++) put(l, dy.data, i, get(l, dy.data, i) / l->t);
+        dy.layout = PAR_TP_PARTIAL;
+        CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, &f, &dy, &dx));
+        expect(l, "column dx of a partial dy", &dx, p.grad[0], s.in, in, NULL);
+    }
+    free(x.data), free(y.data), free(dy.data), free(dx.data), free(gathered.data);
+    close_linear(&f, &p);
+}
+static void column(layout *l, int sequence) {
+    static const column_case cases[] = {{48, {{0, 0}, {0, 0}, {0, 0}}, 0, 0, 0, 1, 0, 0},
+                                        {48, {{0, 0}, {0, 0}, {0, 0}}, 0, 1, 0, 0, 1, 0},
+                                        {96, {{48, 2}, {24, 1}, {24, 0}}, 3, 0, 0, 1, 0, 1},
+                                        {96, {{48, 2}, {24, 1}, {24, 0}}, 3, 1, 0, 1, 1, 0},
+                                        {32, {{24, 1}, {4, 4}, {4, 4}}, 3, 0, 0, 1, 0, 0},
+                                        {29, {{0, 0}, {0, 0}, {0, 0}}, 0, 0, 1, 0, 1, 0},
+                                        {29, {{0, 0}, {0, 0}, {0, 0}}, 0, 1, 1, 1, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) column_of(l, sequence, &cases[i]);
+}
+static void row_of(layout *l, int sequence, int halves) {
+    const shape s = {48, 48, 10};
+    const par_tp_layout out = tokens_of(sequence);
+    problem p;
+    par_tp_linear f;
+    memset(&f, 0, sizeof f);
+    f.row_parallel = 1, f.has_bias = 1;
+    open_linear(l, &s, &f, &p);
+    par_tp_parameter inputs = f.weight; // rows split as the layer splits its inputs
+    inputs.local_rows = f.weight.local_cols;
+    par_tp_matrix x = part_of(l, p.in[0], s.in, PAR_TP_HIDDEN, &inputs), y = alloc_output(l, s.out);
+    par_tp_matrix dy = part_of(l, p.weight, s.out, out, NULL), dx = alloc_output(l, s.in);
+    par_tp_matrix gathered = alloc_output(l, s.out);
+    CHECK_OK(l->world, par_tp_linear_forward(l->tp, &f, &x, NULL, &y));
+    expect(l, "row y", &y, p.out, s.out, out, NULL);
+    if (halves) {
+        const par_tp_matrix *whole = sequence ? &gathered : &dy;
+        if (sequence) CHECK_OK(l->world, par_tp_all_gather_rows(l->tp, &dy, &gathered));
+        CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, &f, whole, &dx));
+        CHECK_OK(l->world, par_tp_linear_backward_weight(l->tp, &f, whole, &x));
+    } else {
+        CHECK_OK(l->world, par_tp_linear_backward(l->tp, &f, &dy, &x, &dx));
+    }
+    expect(l, "row dx", &dx, p.grad[0], s.in, PAR_TP_HIDDEN, &inputs);
+    expect_linear_grads(l, "row dw or db", &f, &p);
+    free(x.data), free(y.data), free(dy.data), free(dx.data), free(gathered.data);
+    close_linear(&f, &p);
 }
 static void row(layout *l, int sequence) {
-    const shape s = {48, 48, 10};
-    for (int halves = 0; halves < 2; halves++) {
-        problem p;
-        par_tp_linear f;
-        par_tp_parameter like; // splits rows as the layer splits columns
-        memset(&p, 0, sizeof p);
-        memset(&f, 0, sizeof f);
-        l->tokens.batch = 2, l->tokens.sequence = 24;
-        f.in = s.in, f.out = s.out, f.row_parallel = 1, f.has_bias = 1;
-        add_input(&p, 0, s.rows * s.in), add_input(&p, 1, s.out * s.in), add_input(&p, 2, s.out);
-        solve(l->world, l->solved, &p, s.rows * s.out, ref_linear, &s);
-        CHECK_OK(l->world, par_tp_linear_open(l->tp, &f));
-        open_parameter(l, &f.weight, p.in[1]), open_parameter(l, &f.bias, p.in[2]);
-        like = f.weight, like.local_rows = f.weight.local_cols;
-        par_tp_matrix x = part_of(l, p.in[0], s.in, PAR_TP_HIDDEN, &like), y = alloc_output(l, s.out);
-        par_tp_matrix dy = part_of(l, p.weight, s.out, tokens_of(sequence), NULL), dx = alloc_output(l, s.in);
-        par_tp_matrix all = alloc_output(l, s.out);
-        CHECK_OK(l->world, par_tp_linear_forward(l->tp, &f, &x, NULL, &y));
-        expect(l, "row y", &y, p.out, s.out, tokens_of(sequence), NULL);
-        if (halves) {
-            if (sequence) CHECK_OK(l->world, par_tp_all_gather_rows(l->tp, &dy, &all));
-            CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, &f, sequence ? &all : &dy, &dx));
-            CHECK_OK(l->world, par_tp_linear_backward_weight(l->tp, &f, sequence ? &all : &dy, &x));
-        } else {
-            CHECK_OK(l->world, par_tp_linear_backward(l->tp, &f, &dy, &x, &dx));
-        }
-        expect(l, "row dx", &dx, p.grad[0], s.in, PAR_TP_HIDDEN, &like);
-        par_tp_parameter *all_of[2] = {&f.weight, &f.bias};
-        finish(l, all_of, 2);
-        expect_grad(l, "row dw", &f.weight, p.grad[1]), expect_grad(l, "row db", &f.bias, p.grad[2]);
-        double norm, want = 0;
-        CHECK_OK(l->world, par_tp_global_norm(l->tp, all_of, 2, &norm));
-        for (int k = 1; k < 3; k++)
-            for (size_t i = 0; i < p.n[k]; i++) want += p.grad[k][i] * p.grad[k][i];
-        compare(l, "norm", fabs(norm - sqrt(want)), sqrt(want));
-        close_parameter(&f.weight), close_parameter(&f.bias);
-        free(x.data), free(y.data), free(dy.data), free(dx.data), free(all.data), problem_close(&p);
-    }
+    for (int halves = 0; halves < 2; halves++) row_of(l, sequence, halves);
 }
 static void linear_column(par_comm *w) { each_layout(w, column, 2, 1); }
 static void linear_row(par_comm *w) { each_layout(w, row, 2, 1); }
@@ -501,8 +517,9 @@ static void check_dropout(layout *l, int sequence) {
     size_t zeros = 0;
     l->tokens.batch = 1, l->tokens.sequence = 48, l->tokens.first_sequence = 3;
     for (size_t i = 0; i < rows * h; i++) {
-        const int gone = dropped(17, 3 * rows * h + i, 0.25f);
-        want[i] = gone ? 0 : x[i] / 0.75, zeros += (size_t)gone;
+        const int zero = dropped(17, 3 * rows * h + i, 0.25f);
+        want[i] = zero ? 0 : x[i] / 0.75;
+        zeros += (size_t)zero;
     }
     CHECK(l->world, zeros > rows * h / 8 && zeros < rows * h / 2);
     par_tp_matrix a = part_of(l, x, h, tokens_of(sequence), NULL), b = alloc_output(l, h);
@@ -514,18 +531,18 @@ static void check_dropout(layout *l, int sequence) {
 }
 static void dropouts(par_comm *w) { each_layout(w, check_dropout, 4, 1); }
 
-// 2 sequences of 24 tokens, 3 heads of 6, then 4 columns that do not turn. Of the three frequencies of a
-// head the scaled kind leaves one, changes one in part, and divides one by 8: as worked out by hand.
+// 2 sequences of 24 tokens, 3 heads of 6, then 4 columns that are not rotated. Of a head's three frequencies
+// scaling leaves the first, divides a part of the second and all of the third by 8: worked out by hand.
 static void ref_rope(problem *p) {
     const int scaled = *(const int *)p->user;
     for (size_t r = 0; r < 48; r++)
         for (size_t j = 0; j < 22; j++) {
             const size_t i = j % 6 % 3, first = r * 22 + j / 6 * 6 + i;
-            const double plain = pow(100, -2.0 * (double)i / 6),
-                         part = 64 * plain / 6.283185307179586 / 3 - 1.0 / 3;
-            const double f = !scaled || i == 0 ? plain
-                             : i == 1          ? part * plain + (1 - part) * plain / 8
-                                               : plain / 8;
+            const double unscaled = pow(100, -2.0 * (double)i / 6);
+            const double part = 64 * unscaled / 6.283185307179586 / 3 - 1.0 / 3;
+            const double f = !scaled || i == 0 ? unscaled
+                             : i == 1          ? part * unscaled + (1 - part) * unscaled / 8
+                                               : unscaled / 8;
             const double angle = (double)(r % 24) * f, u = p->in[0][first];
             const double v = j < 18 ? p->in[0][first + 3] : 0;
             p->out[r * 22 + j] = j >= 18     ? p->in[0][r * 22 + j]
@@ -729,8 +746,7 @@ static void check_attention_of(layout *l, const heads *a) {
     CHECK_OK(l->world, par_tp_attention_forward(l->tp, &f, &l->tokens, 23, &x, lse, &y));
     expect(l, "attention y", &y, p.out, a->heads * a->dim, PAR_TP_HIDDEN, &q.weight);
     CHECK_OK(l->world, par_tp_attention_backward(l->tp, &f, &l->tokens, 23, &dy, &x, &y, lse, &dx));
-    // key-value heads that several ranks have: each has the gradient of its own queries; together they are
-    // whole
+    // Where several ranks have a key-value head, each has the gradient of its own queries: add them up.
     const size_t kv_ranks = (size_t)l->t > a->kv ? (size_t)l->t / a->kv : 1;
     if (kv_ranks > 1) {
         par_comm *share;
@@ -762,7 +778,7 @@ static void check_attention(layout *l, int sequence) {
 }
 static void attention(par_comm *w) { each_layout(w, check_attention, 8, 1); }
 
-// A prompt, then a token or a few at a time, once going back: as attention of the whole sequences at once.
+// A prompt, then one to three tokens at a time, with one step back: the same as attention of whole sequences.
 static void check_cached_of(layout *l, const heads *a) {
     const size_t w = (a->heads + 2 * a->kv) * a->dim, s = a->sequence, rows = a->batch * s;
     problem p;
@@ -816,8 +832,7 @@ static void check_cached(layout *l, int sequence) {
 }
 static void attention_cached(par_comm *w) { each_layout(w, check_cached, 1, 1); }
 
-// Blocks larger than the kernel's, and rows that are not a multiple of them: the parts against one rank's
-// result.
+// Longer than the kernel's blocks, and no multiple of them: all ranks' parts against one rank's result.
 static void attention_long(par_comm *w) {
     const size_t s = 16 * 24, heads_count = 4, dim = 8, cols = 3 * heads_count * dim, n = s * cols;
     const int c = par_size(w);
@@ -868,7 +883,7 @@ static void attention_long(par_comm *w) {
 
 // ---- what else is promised --------------------------------------------------------------------------------
 
-static void sent(layout *l, int sequence) { // a column and a row layer: elements over tp, to the last one
+static void sent(layout *l, int sequence) { // the exact number of elements that a column and a row layer send
     const size_t rows = 48, h = 24, t = (size_t)l->t, n = rows * h * (t - 1) / t;
     l->tokens.batch = 1, l->tokens.sequence = rows * (size_t)l->c;
     for (int keep = 0; keep < 2; keep++) {
@@ -904,8 +919,7 @@ static void sent(layout *l, int sequence) { // a column and a row layer: element
 }
 static void ledger(par_comm *w) { each_layout(w, sent, 1, 1); }
 
-// Beside which product does a call run? As the trace has it: begun before the product began, ended after it
-// ended.
+// Does the call run beside the product? In the trace it starts before the product and ends after it.
 static int overlaps(const par__world *w, const char *call, const char *product) {
     for (size_t i = 0; i < w->event_count; i++)
         for (size_t j = 0; j < w->event_count; j++)
@@ -932,7 +946,7 @@ static void overlap(par_comm *w) {
         world->trace_path = "not written", world->event_count = 0;
         CHECK_OK(w, par_tp_linear_backward(l.tp, &f, &dy, &x, &dx));
         world->trace_path = NULL;
-        // on some rank: the last to come finds all others there, and is through at once
+        // on some rank: for the last rank to arrive the call ends at once
         int seen[2] = {overlaps(world, sequence ? "all_gather" : "all_reduce", sequence ? "dgrad" : "wgrad"),
                        overlaps(world, sequence ? "reduce_scatter" : "all_reduce", "wgrad")};
         CHECK_OK(w, par_all_reduce(seen, seen, 2, PAR_I32, PAR_MAX, w));
@@ -954,8 +968,8 @@ static void published(par_comm *w) { // 175 billion parameters, MiB per layer (f
     CHECK(w, par_tp_published_save_bytes(&whole, PAR_TP_RECOMPUTE_FULL) == 48 * mib);
 }
 
-// What our layers say they keep is what is published for selective recomputation (we never keep scores), but
-// for the masks of dropout, which we keep not, and statistics, 4 bytes a number: 2 of each norm, 1 a head.
+// Layers keep what is published for selective recomputation (scores are never kept), without the masks of
+// dropout, and with statistics of 4 bytes each: 2 numbers a token of each norm, 1 a token of each head.
 static void own_bytes(par_comm *w) {
     for (int sequence = 0; sequence < 2; sequence++) {
         layout l = open_layout(w, par_size(w), sequence, 0, 1);
@@ -1000,7 +1014,7 @@ static void take_some(par_comm *w, par_tp *tp, par_tp_arena *arena, par_tp_matri
     CHECK_OK(w, par_tp_alloc_floats(tp, arena, 17, stats));
     CHECK_OK(w, par_tp_alloc(tp, arena, 2, 65, PAR_TP_VOCABULARY, &x[1])); // rows of 128
 }
-static void arenas(par_comm *w) { // counted first, then taken; one that is full is an error
+static void arenas(par_comm *w) { // without memory an arena counts; a full one is an error
     for (int bf16 = 0; bf16 < 2; bf16++) {
         layout l = open_layout(w, par_size(w), 0, 0, bf16);
         par_tp_arena arena = {NULL, 0, 0};
@@ -1060,244 +1074,232 @@ static void check_init(layout *l, int sequence) { // initial values are those of
 }
 static void initial_values(par_comm *w) { each_layout(w, check_init, 1, 1); }
 
-static int error_says(par_comm *c, par_result r, const char *text) {
-    return r == PAR_ERR_ARGUMENT && strstr(par_last_error(c), text) != NULL;
-}
-static void cache_mistakes(layout *l, float *buffer) {
-    const size_t n = (size_t)par_size(l->tp_comm);
-    const par_tp_rotary rotary = {0, 0, 0, 0, 0};
-    par_comm *w = l->world, *c = l->tp_comm, *self;
-    par_tp_attention a;
-    par_tp_kv_cache k;
-    par_tp_desc d;
-    par_tp *around;
-    float stats[256];
-    memset(&a, 0, sizeof a), memset(&k, 0, sizeof k), memset(&d, 0, sizeof d);
-    a.heads = n, a.dim = 2;
-    par_tp_matrix x = {buffer, 4, 6, PAR_TP_HIDDEN}, y = {buffer + 1024, 0, 0, PAR_TP_HIDDEN};
-    l->tokens.batch = 2, l->tokens.sequence = 2;
-#define CACHED(tp) par_tp_attention_cached(tp, &a, &l->tokens, &k, &x, &y)
-    CHECK(w, error_says(c, CACHED(l->tp), "the cache has no data: give it par_tp_kv_cache_bytes"));
-    k.data = buffer + 2048, k.capacity = 5, k.batch = 3;
-    CHECK(w, error_says(c, CACHED(l->tp), "2 sequences, but the cache is of 3"));
-    k.batch = 2, l->tokens.position = 1;
-    CHECK(w, error_says(c, CACHED(l->tp), "position 1 on, but the cache has only 0 before"));
-    k.count = 4, l->tokens.position = 4;
-    CHECK(w, error_says(c, CACHED(l->tp), "2 tokens from position 4 on do not fit the cache's 5"));
-    k.capacity = 3; // less than it was
-    CHECK(w, error_says(c, CACHED(l->tp), "2 tokens from position 4 on do not fit the cache's 3"));
-    k.capacity = 5;
-    x.layout = PAR_TP_REPLICATED;
-    CHECK(w, error_says(c, CACHED(l->tp), "x is replicated, but must be split by features"));
-    x.layout = PAR_TP_HIDDEN, a.dropout = 0.5f, l->tokens.position = 0;
-    CHECK(w, error_says(c, CACHED(l->tp), "dropout is 0.5, but must be 0"));
-    a.dropout = 0, l->tokens.position = 2;
-    CHECK_OK(w, CACHED(l->tp));
-    CHECK(w, k.count == 4);
-    CHECK(w, error_says(c, par_tp_attention_forward(l->tp, &a, &l->tokens, 1, &x, stats, &y),
-                        "are in no cache"));
-    x.layout = PAR_TP_REPLICATED;
-    CHECK(w, error_says(c, par_tp_dropout(l->tp, &l->tokens, 1, 0.5f, &x, &y),
-                        "dropout is for whole sequences"));
-    CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
-    d.tp = self, d.cp = w;
-    CHECK_OK(w, par_tp_open(&d, &around));
-    x.layout = PAR_TP_HIDDEN, x.rows = 4, l->tokens.sequence = 2 * n, a.heads = 1;
-    if (n > 1)
-        CHECK(w, error_says(self, par_tp_rope(around, &l->tokens, 1, 2, &rotary, 0, &x), "with cp NULL"));
-    l->tokens.position = 0;
-    if (n > 1) CHECK(w, error_says(self, CACHED(around), "a cache is of one context-parallel rank"));
-    CHECK_OK(w, par_tp_close(around));
-    CHECK_OK(w, par_close(self));
-#undef CACHED
-}
-// What must be given and is not, one after the other; what may be NULL (frozen gradients, losses) is none.
-static void null_pointers(par_comm *w, layout *l) {
-    par_comm *c = l->tp_comm;
+// Operands of every call, as they should be; a mistake is a change to them. A call writes y alone.
+typedef struct operands {
+    par_tp *tp;
+    par_tp_linear fc, proj;
+    par_tp_norm norm;
+    par_tp_embedding embedding;
+    par_tp_attention attention;
+    par_tp_loss loss;
+    par_tp_rotary rotary;
+    par_tp_kv_cache cache;
+    par_tp_tokens batch_tokens, next_tokens, *tokens;
+    par_tp_parameter *parameter;
+    par_tp_matrix matrices[8], *x, *h, *half, *logits, *qkv, *new_qkv, *dy, *y;
+    float probability, *stats, *lse;
+    int32_t *ids;
+    double *sum;
+    size_t *target_count;
+} operands;
+#define LAYER_CALLS(X)                                                                                       \
+    X(init, par_tp_init(o->tp, o->parameter, 1, 1))                                                          \
+    X(fill, par_tp_fill(o->tp, &o->fc.bias, 1))                                                              \
+    X(linear_open, par_tp_linear_open(o->tp, &o->fc))                                                        \
+    X(linear_forward, par_tp_linear_forward(o->tp, &o->fc, o->x, NULL, o->y))                                \
+    X(linear_backward, par_tp_linear_backward(o->tp, &o->fc, o->h, o->x, o->y))                              \
+    X(linear_backward_input, par_tp_linear_backward_input(o->tp, &o->fc, o->h, o->y))                        \
+    X(linear_backward_weight, par_tp_linear_backward_weight(o->tp, &o->fc, o->h, o->x))                      \
+    X(row_parallel_backward, par_tp_linear_backward(o->tp, &o->proj, o->x, o->h, o->y))                      \
+    X(norm_forward, par_tp_norm_forward(o->tp, &o->norm, o->x, o->stats, o->y))                              \
+    X(norm_backward, par_tp_norm_backward(o->tp, &o->norm, o->x, o->x, o->stats, o->y))                      \
+    X(gelu_forward, par_tp_gelu_forward(o->tp, o->h, o->y))                                                  \
+    X(swiglu_forward, par_tp_swiglu_forward(o->tp, o->h, o->y))                                              \
+    X(swiglu_backward, par_tp_swiglu_backward(o->tp, o->half, o->h, o->y))                                   \
+    X(add, par_tp_add(o->tp, o->x, o->x, o->y))                                                              \
+    X(dropout, par_tp_dropout(o->tp, o->tokens, 1, o->probability, o->x, o->y))                              \
+    X(rope, par_tp_rope(o->tp, o->tokens, 1, 2, &o->rotary, 0, o->h))                                        \
+    X(embedding_forward, par_tp_embedding_forward(o->tp, &o->embedding, o->tokens, o->ids, o->y))            \
+    X(embedding_backward, par_tp_embedding_backward(o->tp, &o->embedding, o->tokens, o->ids, o->x))          \
+    X(loss_forward,                                                                                          \
+      par_tp_loss_forward(o->tp, &o->loss, o->logits, o->ids, o->lse, NULL, o->sum, o->target_count))        \
+    X(loss_backward, par_tp_loss_backward(o->tp, &o->loss, o->logits, o->ids, o->lse, 1, o->y))              \
+    X(loss_forward_backward, par_tp_loss_forward_backward(o->tp, &o->loss, o->logits, o->ids, o->lse, NULL,  \
+                                                          o->sum, o->target_count, 1, o->y))                 \
+    X(attention_forward, par_tp_attention_forward(o->tp, &o->attention, o->tokens, 1, o->qkv, o->lse, o->y)) \
+    X(attention_backward,                                                                                    \
+      par_tp_attention_backward(o->tp, &o->attention, o->tokens, 1, o->dy, o->qkv, o->dy, o->lse, o->y))     \
+    X(attention_cached,                                                                                      \
+      par_tp_attention_cached(o->tp, &o->attention, &o->next_tokens, &o->cache, o->new_qkv, o->y))
+#define X(name, call)                                                                                        \
+    static par_result call_##name(operands *o) { return call; }
+LAYER_CALLS(X)
+#undef X
+
+static void open_operands(par_comm *w, par_tp *tp, operands *o) {
+    static float values[9][4096], floats[2][256]; // values of the parameters, then of each matrix
+    static const struct {
+        size_t rows, cols;
+        par_tp_layout layout;
+    } shapes[8] = {{8, 8, PAR_TP_REPLICATED}, {8, 8, PAR_TP_HIDDEN}, {8, 4, PAR_TP_HIDDEN},
+                   {8, 8, PAR_TP_VOCABULARY}, {8, 6, PAR_TP_HIDDEN}, {4, 6, PAR_TP_HIDDEN},
+                   {8, 2, PAR_TP_HIDDEN},     {0, 0, PAR_TP_HIDDEN}};
+    static int32_t ids[8];
+    static double sum;
+    static size_t target_count;
     const size_t n = (size_t)par_size(w);
-    par_tp *tp = l->tp;
-    par_tp_linear f;
-    par_tp_norm g;
-    par_tp_embedding e;
-    par_tp_attention a;
-    par_tp_loss loss;
-    static float buffer[8][4096];
-    float stats[256];
-    int32_t ids[8] = {0};
-    double sum;
-    size_t target_count;
-    memset(&f, 0, sizeof f), memset(&g, 0, sizeof g), memset(&e, 0, sizeof e);
-    memset(&a, 0, sizeof a), memset(&loss, 0, sizeof loss);
-    par_tp_matrix x = {buffer[0], 8, 8, PAR_TP_REPLICATED}, y = {buffer[1], 8, 8, PAR_TP_HIDDEN},
-                  none = {NULL, 8, 8, PAR_TP_HIDDEN};
-    CHECK(w, error_says(c, par_tp_linear_forward(tp, &f, &x, NULL, &y),
-                        "weight has no shape: open the layer first"));
-    f.in = 8, f.out = 8 * n, f.has_bias = 1, f.name = "fc";
-    CHECK_OK(w, par_tp_linear_open(tp, &f));
-    CHECK(w, error_says(c, par_tp_linear_forward(tp, &f, &x, NULL, &y),
-                        "weight.data is NULL, but this rank has 8 x 8"));
-    CHECK(w, error_says(c, par_tp_linear_backward(tp, &f, &y, &x, &x), "weight.data is NULL") &&
-                 error_says(c, PAR_ERR_ARGUMENT, " in fc)"));
-    CHECK(w, error_says(c, par_tp_init(tp, &f.weight, 1, 1), "data is NULL") &&
-                 error_says(c, par_tp_fill(tp, &f.bias, 1), "data is NULL"));
-    f.weight.data = buffer[2];
-    CHECK(w, error_says(c, par_tp_linear_forward(tp, &f, &x, NULL, &y), "bias.data is NULL"));
-    f.bias.data = buffer[3];
-    CHECK(w, error_says(c, par_tp_linear_forward(tp, &f, &x, NULL, &none), "y.data is NULL"));
-    CHECK_OK(w, par_tp_linear_forward(tp, &f, &x, NULL, &y));
-    CHECK(w, error_says(c, par_tp_linear_backward(tp, &f, &y, &x, &none), "dx.data is NULL"));
-    par_tp_matrix dx = {buffer[4], 8, 8, PAR_TP_REPLICATED};
-    CHECK_OK(w, par_tp_linear_backward(tp, &f, &y, &x, &dx)); // frozen
-    g.features = 8, g.has_bias = 1;
-    CHECK_OK(w, par_tp_norm_open(tp, &g));
-    CHECK(w, error_says(c, par_tp_norm_forward(tp, &g, &x, stats, &y), "weight.data is NULL"));
-    g.weight.data = buffer[2];
-    CHECK(w, error_says(c, par_tp_norm_forward(tp, &g, &x, stats, &y), "bias.data is NULL"));
-    g.bias.data = buffer[3];
-    CHECK(w, error_says(c, par_tp_norm_forward(tp, &g, &x, NULL, &y), "stats is NULL"));
-    CHECK(w, error_says(c, par_tp_norm_forward(tp, &g, &x, stats, &none), "y.data is NULL"));
-    CHECK_OK(w, par_tp_norm_forward(tp, &g, &x, stats, &y));
-    CHECK(w, error_says(c, par_tp_norm_backward(tp, &g, &y, &x, NULL, &dx), "stats is NULL"));
-    CHECK(w, error_says(c, par_tp_norm_backward(tp, &g, &y, &x, stats, &none), "dx.data is NULL"));
-    CHECK_OK(w, par_tp_norm_backward(tp, &g, &y, &x, stats, &dx));
-    CHECK(w, error_says(c, par_tp_gelu_forward(tp, &x, &none), "y.data is NULL") &&
-                 error_says(c, par_tp_add(tp, &x, &x, &none), "result.data is NULL"));
-    CHECK(w, error_says(c, par_tp_gelu_forward(tp, &none, &x), "x has no data") &&
-                 error_says(c, par_tp_swiglu_forward(tp, &x, &none), "y.data is NULL"));
-    CHECK(w, error_says(c, par_tp_dropout(tp, &l->tokens, 1, 0.5f, &x, &none), "y.data is NULL"));
-    e.vocabulary = 8 * n, e.features = 8, e.max_positions = 8;
-    CHECK_OK(w, par_tp_embedding_open(tp, &e));
-    CHECK(w, error_says(c, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &dx), "weight.data is NULL"));
-    e.weight.data = buffer[2];
-    CHECK(w, error_says(c, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &dx),
-                        "position_weight.data is NULL"));
-    e.position_weight.data = buffer[3];
-    CHECK(w, error_says(c, par_tp_embedding_forward(tp, &e, &l->tokens, NULL, &dx), "ids is NULL"));
-    CHECK(w, error_says(c, par_tp_embedding_forward(tp, &e, NULL, ids, &dx), "tokens is NULL"));
-    CHECK(w, error_says(c, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &none), "y.data is NULL"));
-    CHECK_OK(w, par_tp_embedding_forward(tp, &e, &l->tokens, ids, &dx));
-    CHECK(w, error_says(c, par_tp_embedding_backward(tp, &e, &l->tokens, NULL, &dx), "ids is NULL"));
-    loss.vocabulary = 8 * n;
-    par_tp_matrix logits = {buffer[5], 8, 8, PAR_TP_VOCABULARY}, grad = {buffer[6], 8, 8, PAR_TP_VOCABULARY};
-    CHECK(w, error_says(c, par_tp_loss_forward(tp, &loss, &logits, NULL, stats, NULL, &sum, &target_count),
-                        "targets is NULL"));
-    CHECK(w, error_says(c, par_tp_loss_forward(tp, &loss, &logits, ids, NULL, NULL, &sum, &target_count),
-                        "lse is NULL"));
-    CHECK(w, error_says(c, par_tp_loss_forward(tp, &loss, &logits, ids, stats, NULL, NULL, &target_count),
-                        "sum is NULL"));
-    CHECK(w, error_says(c, par_tp_loss_forward(tp, &loss, &logits, ids, stats, NULL, &sum, NULL),
-                        "target_count is NULL"));
-    CHECK_OK(w, par_tp_loss_forward(tp, &loss, &logits, ids, stats, NULL, &sum, &target_count));
-    CHECK(w, error_says(c, par_tp_loss_backward(tp, &loss, &logits, ids, NULL, 1, &grad), "lse is NULL"));
-    CHECK(w, error_says(c, par_tp_loss_backward(tp, &loss, &logits, ids, stats, 1, &none),
-                        "dlogits.data is NULL"));
-    CHECK(w, error_says(c,
-                        par_tp_loss_forward_backward(tp, &loss, &logits, ids, NULL, NULL, &sum, &target_count,
-                                                     1, &grad),
-                        "lse is NULL"));
-    a.heads = n, a.dim = 2;
-    par_tp_matrix qkv = {buffer[0], 8, 6, PAR_TP_HIDDEN}, dqkv = {buffer[2], 8, 6, PAR_TP_HIDDEN};
-    CHECK(w, error_says(c, par_tp_attention_forward(tp, &a, &l->tokens, 1, &qkv, NULL, &y), "lse is NULL"));
-    CHECK(w, error_says(c, par_tp_attention_forward(tp, &a, &l->tokens, 1, &qkv, stats, &none),
-                        "y.data is NULL"));
-    CHECK_OK(w, par_tp_attention_forward(tp, &a, &l->tokens, 1, &qkv, stats, &y));
-    CHECK(w, error_says(c, par_tp_attention_backward(tp, &a, &l->tokens, 1, &y, &qkv, &y, NULL, &dqkv),
-                        "lse is NULL"));
-    CHECK(w, error_says(c, par_tp_attention_backward(tp, &a, &l->tokens, 1, &y, &qkv, &y, stats, &none),
-                        "dx.data is NULL"));
-}
-// A matrix that is not there at all, where a layer looks at it first.
-static void null_matrices(layout *l, par_tp_linear *f, par_tp_matrix *y) {
-    static const char *const text = "has no data";
-    par_comm *c = l->tp_comm;
-    par_tp *tp = l->tp;
-    par_tp_loss loss;
-    double sum;
-    size_t target_count;
-    int32_t ids[8] = {0};
-    float lse[8];
-    memset(&loss, 0, sizeof loss);
-    loss.vocabulary = 64;
-    CHECK(l->world, error_says(c, par_tp_linear_forward(tp, f, NULL, NULL, y), text));
-    CHECK(l->world, error_says(c, par_tp_linear_backward(tp, f, NULL, y, y), text));
-    CHECK(l->world, error_says(c, par_tp_linear_backward_input(tp, f, NULL, y), text));
-    CHECK(l->world, error_says(c, par_tp_linear_backward_weight(tp, f, NULL, y), text));
-    f->row_parallel = 1;
-    CHECK(l->world, error_says(c, par_tp_linear_backward(tp, f, NULL, y, y), text));
-    f->row_parallel = 0;
-    CHECK(l->world, error_says(c, par_tp_swiglu_forward(tp, NULL, y), text));
-    CHECK(l->world, error_says(c, par_tp_swiglu_backward(tp, NULL, y, y), text));
-    CHECK(l->world,
-          error_says(c, par_tp_loss_forward(tp, &loss, NULL, ids, lse, NULL, &sum, &target_count), text));
-    CHECK(l->world, error_says(c, par_tp_init(tp, NULL, 1, 1), "open the layer first"));
-}
-static void mistakes(par_comm *w) { // each is an error that says what is wrong with what, on all ranks alike
-    const int n = par_size(w);
-    layout l = open_layout(w, n, 0, 0, 0);
-    par_comm *c = l.tp_comm;
-    par_tp_linear f;
-    par_tp_norm g;
-    par_tp_attention a;
-    par_tp_matrix y, x;
-    float buffer[4096] = {0}, stats[256];
-    memset(&f, 0, sizeof f);
-    memset(&g, 0, sizeof g);
-    memset(&a, 0, sizeof a);
-    l.tokens.batch = 1, l.tokens.sequence = 8;
-    {
-        par_tp_desc d;
-        par_tp *tp;
-        memset(&d, 0, sizeof d);
-        CHECK(w, par_tp_open(&d, &tp) == PAR_ERR_ARGUMENT && !tp);
+    par_tp_matrix **const matrices[8] = {&o->x,   &o->h,       &o->half, &o->logits,
+                                         &o->qkv, &o->new_qkv, &o->dy,   &o->y};
+    memset(o, 0, sizeof *o);
+    o->tp = tp;
+    for (int i = 0; i < 8; i++) {
+        const par_tp_matrix m = {values[i + 1], shapes[i].rows, shapes[i].cols, shapes[i].layout};
+        o->matrices[i] = m, *matrices[i] = &o->matrices[i];
     }
-    CHECK(w, !par_tp_scratch(l.tp, 32, 1) && strstr(par_last_error(c), "no slot 32, only 0 to 31"));
-    CHECK(w, !par_tp_scratch(l.tp, -1, 1) && strstr(par_last_error(c), "no slot -1"));
-    f.in = 8, f.out = 8 * (size_t)n + 1;
-    if (n > 1) CHECK(w, error_says(c, par_tp_linear_open(l.tp, &f), "features do not divide by"));
-    f.out = 8 * (size_t)n;
-    CHECK_OK(w, par_tp_linear_open(l.tp, &f));
-    f.weight.data = buffer;
-    x.data = buffer, x.rows = 8, x.cols = 8, x.layout = PAR_TP_PARTIAL;
-    y.data = buffer + 1024;
-    CHECK(w, error_says(c, par_tp_linear_forward(l.tp, &f, &x, NULL, &y),
-                        "x is a partial sum, but must be replicated: reduce it first"));
-    x.layout = PAR_TP_SEQUENCE;
-    CHECK(w, error_says(c, par_tp_linear_forward(l.tp, &f, &x, NULL, &y), "has no sequence parallelism"));
-    x.layout = PAR_TP_REPLICATED, x.cols = 7;
-    CHECK(w, error_says(c, par_tp_linear_forward(l.tp, &f, &x, NULL, &y),
-                        "x has 7 columns on this rank, but must have 8"));
-    g.features = 8;
-    CHECK_OK(w, par_tp_norm_open(l.tp, &g));
-    g.weight.data = buffer, x.cols = 8, x.layout = PAR_TP_HIDDEN;
-    CHECK(w, error_says(c, par_tp_norm_forward(l.tp, &g, &x, stats, &y),
-                        "x is split by features, but must be replicated"));
-    CHECK(w, error_says(c, par_tp_dropout(l.tp, &l.tokens, 1, 0.5f, &x, &y), "x is split by features"));
-    x.layout = PAR_TP_REPLICATED;
-    CHECK(w, error_says(c, par_tp_dropout(l.tp, &l.tokens, 1, 1.5f, &x, &y), "must be in [0, 1)"));
-    x.rows = 9;
-    CHECK(w, error_says(c, par_tp_dropout(l.tp, &l.tokens, 1, 0.5f, &x, &y), "but the matrix has 9"));
-    a.heads = (size_t)n + 1, a.dim = 2;
-    x.rows = 8, x.layout = PAR_TP_HIDDEN;
-    if (n > 1)
-        CHECK(w, error_says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y),
-                            "do not divide over"));
-    null_pointers(w, &l);
-    null_matrices(&l, &f, &y);
-    a.heads = 6 * (size_t)n, a.kv_heads = 4 * (size_t)n;
-    CHECK(w,
-          error_says(c, par_tp_attention_forward(l.tp, &a, &l.tokens, 1, &x, stats, &y), "key-value heads"));
-    cache_mistakes(&l, buffer);
-    CHECK_OK(w, par_barrier(w));
-    close_layout(&l);
+    o->fc.in = 8, o->fc.out = 8 * n, o->fc.has_bias = 1, o->fc.name = "fc";
+    o->proj.in = 8 * n, o->proj.out = 8, o->proj.row_parallel = 1;
+    o->norm.features = 8, o->norm.has_bias = 1;
+    o->embedding.vocabulary = 8 * n, o->embedding.features = 8, o->embedding.max_positions = 8;
+    o->attention.heads = n, o->attention.dim = 2, o->loss.vocabulary = 8 * n, o->rotary.base = 100;
+    CHECK_OK(w, par_tp_linear_open(tp, &o->fc));
+    CHECK_OK(w, par_tp_linear_open(tp, &o->proj));
+    CHECK_OK(w, par_tp_norm_open(tp, &o->norm));
+    CHECK_OK(w, par_tp_embedding_open(tp, &o->embedding));
+    o->fc.weight.data = o->fc.bias.data = o->proj.weight.data = values[0];
+    o->norm.weight.data = o->norm.bias.data = values[0];
+    o->embedding.weight.data = o->embedding.position_weight.data = values[0];
+    o->cache.data = values[0], o->cache.batch = 2, o->cache.capacity = 5;
+    o->next_tokens.batch = o->next_tokens.sequence = 2;
+    o->batch_tokens.batch = 1, o->batch_tokens.sequence = 8, o->tokens = &o->batch_tokens;
+    o->parameter = &o->fc.weight, o->probability = 0.5f;
+    o->stats = floats[0], o->lse = floats[1], o->ids = ids, o->sum = &sum, o->target_count = &target_count;
+}
+// X(call, mistake, a part of the error's text). A gradient that is NULL is frozen, which is no mistake.
+#define MISTAKES(X)                                                                                          \
+    X(init, o.parameter = NULL, "open the layer first")                                                      \
+    X(init, o.fc.weight.data = NULL, "data is NULL")                                                         \
+    X(fill, o.fc.bias.data = NULL, "data is NULL")                                                           \
+    X(linear_forward, memset(&o.fc, 0, sizeof o.fc), "weight has no shape: open the layer first")            \
+    X(linear_forward, o.fc.weight.data = NULL, "weight.data is NULL, but this rank has 8 x 8")               \
+    X(linear_forward, o.fc.bias.data = NULL, "bias.data is NULL")                                            \
+    X(linear_forward, o.x = NULL, "has no data")                                                             \
+    X(linear_forward, o.y->data = NULL, "y.data is NULL")                                                    \
+    X(linear_forward, o.x->layout = PAR_TP_PARTIAL,                                                          \
+      "x is a partial sum, but must be replicated: reduce it first")                                         \
+    X(linear_forward, o.x->layout = PAR_TP_SEQUENCE, "has no sequence parallelism")                          \
+    X(linear_forward, o.x->cols = 7, "x has 7 columns on this rank, but must have 8")                        \
+    X(linear_backward, o.fc.weight.data = NULL, "weight.data is NULL")                                       \
+    X(linear_backward, o.fc.weight.data = NULL, " in fc)")                                                   \
+    X(linear_backward, o.y->data = NULL, "dx.data is NULL")                                                  \
+    X(linear_backward, o.h = NULL, "has no data")                                                            \
+    X(linear_backward_input, o.h = NULL, "has no data")                                                      \
+    X(linear_backward_weight, o.h = NULL, "has no data")                                                     \
+    X(row_parallel_backward, o.x = NULL, "has no data")                                                      \
+    X(norm_forward, o.norm.weight.data = NULL, "weight.data is NULL")                                        \
+    X(norm_forward, o.norm.bias.data = NULL, "bias.data is NULL")                                            \
+    X(norm_forward, o.stats = NULL, "stats is NULL")                                                         \
+    X(norm_forward, o.y->data = NULL, "y.data is NULL")                                                      \
+    X(norm_forward, o.x->layout = PAR_TP_HIDDEN, "x is split by features, but must be replicated")           \
+    X(norm_backward, o.stats = NULL, "stats is NULL")                                                        \
+    X(norm_backward, o.y->data = NULL, "dx.data is NULL")                                                    \
+    X(gelu_forward, o.h->data = NULL, "x has no data")                                                       \
+    X(gelu_forward, o.y->data = NULL, "y.data is NULL")                                                      \
+    X(swiglu_forward, o.h = NULL, "has no data")                                                             \
+    X(swiglu_forward, o.y->data = NULL, "y.data is NULL")                                                    \
+    X(swiglu_backward, o.half = NULL, "has no data")                                                         \
+    X(add, o.y->data = NULL, "result.data is NULL")                                                          \
+    X(dropout, o.y->data = NULL, "y.data is NULL")                                                           \
+    X(dropout, o.x->layout = PAR_TP_HIDDEN, "x is split by features")                                        \
+    X(dropout, o.x->rows = 9, "but the matrix has 9")                                                        \
+    X(dropout, o.probability = 1.5f, "must be in [0, 1)")                                                    \
+    X(dropout, o.tokens->position = 2, "dropout is for whole sequences")                                     \
+    X(embedding_forward, o.embedding.weight.data = NULL, "weight.data is NULL")                              \
+    X(embedding_forward, o.embedding.position_weight.data = NULL, "position_weight.data is NULL")            \
+    X(embedding_forward, o.ids = NULL, "ids is NULL")                                                        \
+    X(embedding_forward, o.tokens = NULL, "tokens is NULL")                                                  \
+    X(embedding_forward, o.y->data = NULL, "y.data is NULL")                                                 \
+    X(embedding_backward, o.ids = NULL, "ids is NULL")                                                       \
+    X(loss_forward, o.logits = NULL, "has no data")                                                          \
+    X(loss_forward, o.ids = NULL, "targets is NULL")                                                         \
+    X(loss_forward, o.lse = NULL, "lse is NULL")                                                             \
+    X(loss_forward, o.sum = NULL, "sum is NULL")                                                             \
+    X(loss_forward, o.target_count = NULL, "target_count is NULL")                                           \
+    X(loss_backward, o.lse = NULL, "lse is NULL")                                                            \
+    X(loss_backward, o.y->data = NULL, "dlogits.data is NULL")                                               \
+    X(loss_forward_backward, o.lse = NULL, "lse is NULL")                                                    \
+    X(attention_forward, o.lse = NULL, "lse is NULL")                                                        \
+    X(attention_forward, o.y->data = NULL, "y.data is NULL")                                                 \
+    X(attention_forward, o.tokens->position = 2, "are in no cache")                                          \
+    X(attention_forward, o.attention.heads *= 6; o.attention.kv_heads = 4 * n, "key-value heads")            \
+    X(attention_backward, o.lse = NULL, "lse is NULL")                                                       \
+    X(attention_backward, o.y->data = NULL, "dx.data is NULL")                                               \
+    X(attention_cached, o.cache.data = NULL, "the cache has no data: give it par_tp_kv_cache_bytes")         \
+    X(attention_cached, o.cache.batch = 3, "2 sequences, but the cache is of 3")                             \
+    X(attention_cached, o.next_tokens.position = 1, "position 1 on, but the cache has only 0 before")        \
+    X(attention_cached, o.cache.count = o.next_tokens.position = 4,                                          \
+      "2 tokens from position 4 on do not fit the cache's 5")                                                \
+    X(attention_cached, o.cache.count = o.next_tokens.position = 4;                                          \
+      o.cache.capacity = 3, "2 tokens from position 4 on do not fit the cache's 3")                          \
+    X(attention_cached, o.new_qkv->layout = PAR_TP_REPLICATED,                                               \
+      "x is replicated, but must be split by features")                                                      \
+    X(attention_cached, o.attention.dropout = 0.5f, "dropout is 0.5, but must be 0")
+// These need several ranks. `ring` is a context whose ranks split sequences.
+#define MISTAKES_OF_SEVERAL_RANKS(X)                                                                         \
+    X(linear_open, o.fc.out++, "features do not divide by")                                                  \
+    X(attention_forward, o.attention.heads++, "do not divide over")                                          \
+    X(rope, o.tp = ring; o.tokens->sequence = 8 * n; o.tokens->position = 2, "with cp NULL")                 \
+    X(attention_cached, o.tp = ring; o.attention.heads = 1;                                                  \
+      o.next_tokens.sequence = 2 * n, "a cache is of one context-parallel rank")
+
+static void expect_error(par_comm *w, par_result r, const char *call, const char *text) {
+    char why[1300];
+    __atomic_add_fetch(&test_shared->checks, 1, __ATOMIC_RELAXED);
+    if (r == PAR_ERR_ARGUMENT && strstr(par_last_error(w), text)) return;
+    snprintf(why, sizeof why, "not \"%s\", but %s: %s", text, par_result_name(r), par_last_error(w));
+    test_fail(__FILE__, __LINE__, par_rank(w), call, why);
+}
+static void bad_operands(par_comm *w, par_tp *tp, par_tp *ring) {
+    const size_t n = (size_t)par_size(w);
+    operands o;
+#define X(name, call)                                                                                        \
+    open_operands(w, tp, &o);                                                                                \
+    CHECK_OK(w, call_##name(&o));
+    LAYER_CALLS(X)
+#undef X
+#define X(name, mistake, text)                                                                               \
+    open_operands(w, tp, &o);                                                                                \
+    mistake;                                                                                                 \
+    expect_error(w, call_##name(&o), #name ", " #mistake, text);
+    MISTAKES(X)
+    if (n > 1) {
+        MISTAKES_OF_SEVERAL_RANKS(X)
+    }
+#undef X
+    open_operands(w, tp, &o);
+    o.cache.count = 4, o.next_tokens.position = 2; // generation goes back
+    CHECK_OK(w, call_attention_cached(&o));
+    CHECK(w, o.cache.count == 4);
+}
+static void bad_descs(par_comm *w) {
     par_tp_desc d;
     par_tp *tp;
     memset(&d, 0, sizeof d);
+    CHECK(w, par_tp_open(&d, &tp) == PAR_ERR_ARGUMENT && !tp);
     d.tp = w, d.sequence_parallel = par_rank(w) == 0; // ranks that disagree
-    if (n > 1) CHECK(w, par_tp_open(&d, &tp) == PAR_ERR_MISMATCH && !tp);
+    if (par_size(w) > 1) CHECK(w, par_tp_open(&d, &tp) == PAR_ERR_MISMATCH && !tp);
     d.sequence_parallel = 0, d.dtype = PAR_F8_E4M3;
-    CHECK(w, error_says(w, par_tp_open(&d, &tp), "desc.dtype is f8_e4m3: layers compute on f32 or bf16"));
+    expect_error(w, par_tp_open(&d, &tp), "open", "desc.dtype is f8_e4m3: layers compute on f32 or bf16");
     d.dtype = PAR_DTYPE_COUNT;
-    CHECK(w, error_says(w, par_tp_open(&d, &tp), "desc.dtype is (no par_dtype)") && !tp);
+    expect_error(w, par_tp_open(&d, &tp), "open", "desc.dtype is (no par_dtype)");
+    CHECK(w, !tp);
+}
+static void mistakes(par_comm *w) { // each is the same error on all ranks, which says what is wrong
+    layout l = open_layout(w, par_size(w), 0, 0, 0);
+    par_comm *self;
+    par_tp_desc d;
+    par_tp *ring;
+    memset(&d, 0, sizeof d);
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
+    d.tp = self, d.cp = w;
+    CHECK_OK(w, par_tp_open(&d, &ring));
+    CHECK(w, !par_tp_scratch(l.tp, 32, 1) && strstr(par_last_error(w), "no slot 32, only 0 to 31"));
+    CHECK(w, !par_tp_scratch(l.tp, -1, 1) && strstr(par_last_error(w), "no slot -1"));
+    bad_operands(w, l.tp, ring);
+    CHECK_OK(w, par_barrier(w));
+    CHECK_OK(w, par_tp_close(ring));
+    CHECK_OK(w, par_close(self));
+    close_layout(&l);
+    bad_descs(w);
 }
 
 static int printed(par_comm *w, void (*print)(const par_comm *, FILE *), const char *text) {
@@ -1345,7 +1347,7 @@ static void call_sites(par_comm *w) {
     CHECK(w, par_tp_linear_forward(tp, &f, &x, NULL, &y) == PAR_ERR_MISMATCH);
     snprintf(site, sizeof site, "tests/test_tp.c:%d in xxx", __LINE__ - 1);
     CHECK(w, strstr(par_last_error(w), site) && strstr(par_last_error(w), "xxx.the.end"));
-    // More places than there is room for: the last are without names, and nothing else changes.
+    // There are more call sites than the table has rows: the last have no names, and nothing else changes.
     par_result (*forward)(par_tp *, const par_tp_linear *, const par_tp_matrix *, par_tp_matrix *,
                           par_tp_matrix *) = par_tp_linear_forward; // the function, too
     x.rows = 1;
@@ -1465,7 +1467,7 @@ static int idle_operations(const par_comm *w) {
     return count;
 }
 
-// Whichever call of a kernel fails: the error comes back, nothing stays begun, and the next call works.
+// Whichever call of a kernel fails: the layer returns the error, no call stays in flight, the next one works.
 static void kernels_fail(par_comm *w) {
     par_tp_kernels kernels = *par_tp_cpu();
     par_comm *self;
