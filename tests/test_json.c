@@ -181,6 +181,7 @@ static void check_lines(const char *dir) {
 
 int main(int argc, char **argv) {
     if (argc != 2) return fprintf(stderr, "usage: test_json DIRECTORY\n"), 2;
+    alarm(120); // a loop that goes on for ever fails, too
     check_the_checker();
     check_trace(argv[1]);
     check_timeline(argv[1]);
