@@ -83,6 +83,18 @@ glossary() { # no word that the glossary replaces, in its last column: as a part
     done <"$work/glossary" >"$work/refused"
     ! grep . "$work/refused"
 }
+bench_fields() { # the page of results names every field of the rows that benchmarks print
+    {
+        grep -ohP '(?<![%a-z])[a-z][a-z0-9_]*:%[?.0-9]*(b|d|s|zu|llu|[efg])\b' bench/*.c* | grep -v '^file:'
+        sed -n 's/.*printf .\({"[^}]*}\).*/\1/p' bench/*.sh | grep -oE '"[a-z0-9_]+":' | tr -d '"'
+    } | sed 's/:.*//' | sort -u >"$work/fields"
+    [ "$(wc -l <"$work/fields")" -ge 100 ] || return 1
+    while read -r field; do
+        grep -q "\`$field\`" bench/results/README.md || echo "bench/results/README.md does not name $field"
+    done <"$work/fields" >"$work/unnamed"
+    ! grep . "$work/unnamed"
+}
+check "bench/results/README.md: fields" bench_fields
 check "pages: names" page_names
 check "words of the glossary" glossary
 check "pages: links" page_links
