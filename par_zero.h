@@ -72,8 +72,8 @@ EXAMPLE
     }
 
 TABLE OF CONTENTS
-    The API comes first: contexts, units and tensors, the plan, forward and backward, the step, values, files,
-    checkpoints, learning rates, kernels. Implementation, bottom-up:
+    The API comes first: contexts, units and tensors, the plan, forward and backward, the step, values, JSON,
+    files, checkpoints, learning rates, kernels. Implementation, bottom-up:
     >>zero_loops     inner loops of the optimizers, compiled once per instruction set
     >>zero_kernels   the CPU's table of kernels
     >>zero_structs   private structures
@@ -86,7 +86,8 @@ TABLE OF CONTENTS
     >>zero_norm      the global norm of the gradients
     >>zero_step      the update
     >>zero_values    reading and writing tensors
-    >>zero_json      a JSON reader and a text buffer
+    >>zero_json      reading JSON
+    >>zero_text      strings that grow
     >>zero_files     safetensors: reading, writing, import
     >>zero_table     which tensors a checkpoint holds, and where they lie in its files
     >>zero_save      saving checkpoints
@@ -386,6 +387,34 @@ typedef par_result (*par_zero_gather_fn)(void *user, const char *name, size_t fi
                                          const float *values);
 par_result par_zero_gather(par_zero *z, par_comm *comm, par_zero_field what, size_t max_count,
                            par_zero_gather_fn fn, void *user);
+
+// ---- JSON -------------------------------------------------------------------------------------------------
+// A reader of a JSON text in memory, one value after the other, without allocation. Where the text is not
+// valid, or the next value is of another kind than the function reads, `bad` is set. It stays set, and loops
+// over members end: one look at it after the last value is enough. Strings become UTF-8.
+//     par_zero_json j = {text, text + strlen(text), 0};
+//     for (size_t i = 0; par_zero_json_member(&j, i, name, sizeof name, 0); i++)
+//         if (!strcmp(name, "step"))
+//             step = par_zero_json_number(&j);
+//         else
+//             par_zero_json_skip(&j);
+typedef struct par_zero_json {
+    const char *at;  // the next value, or white space before it
+    const char *end; // of the text
+    int bad;
+} par_zero_json;
+// Skips white space. Returns the first character of what is next, which tells its kind; 0: the text ends.
+char par_zero_json_peek(par_zero_json *j);
+// Enters an array (open is '[') or an object ('{') where index is 0, and goes on to its next element
+// otherwise. 1: the element is next. 0: there is none, and what follows the array is next; or bad. Of an
+// object par_zero_json_member also reads the name: its value is next.
+int par_zero_json_next(par_zero_json *j, size_t index, char open);
+int par_zero_json_member(par_zero_json *j, size_t index, char *name, size_t capacity, int cut);
+// Reads a string into `text`, which gets a 0 at its end (text may be NULL with capacity 0). One of capacity
+// bytes or more is cut off if cut is 1, and else bad.
+void par_zero_json_string(par_zero_json *j, char *text, size_t capacity, int cut);
+uint64_t par_zero_json_number(par_zero_json *j); // a whole number from 0 on; others are bad, and 0
+void par_zero_json_skip(par_zero_json *j);       // any value; nested deeper than 32: bad
 
 // ---- files ------------------------------------------------------------------------------------------------
 
@@ -3414,22 +3443,19 @@ par_result par_zero_read(par_zero *z, int tensor, par_zero_field what, float *va
 
 // >>zero_json -----------------------------------------------------------------------------------------------
 
-typedef struct par__json {
-    const char *at, *end;
-    int bad;
-} par__json;
-static void par__json_skip_space(par__json *j) {
+char par_zero_json_peek(par_zero_json *j) {
     while (j->at < j->end && (*j->at == ' ' || *j->at == '\n' || *j->at == '\r' || *j->at == '\t')) j->at++;
+    return j->at < j->end ? *j->at : (char)0;
 }
-static int par__json_accept(par__json *j, char c) { // 1: it was the next character
-    par__json_skip_space(j);
-    if (j->at < j->end && *j->at == c) return j->at++, 1;
-    return 0;
+static int par__json_accept(par_zero_json *j, char c) { // 1: it was the next character
+    if (par_zero_json_peek(j) != c) return 0;
+    j->at++;
+    return 1;
 }
-static void par__json_expect(par__json *j, char c) {
+static void par__json_expect(par_zero_json *j, char c) {
     if (!par__json_accept(j, c)) j->bad = 1;
 }
-static unsigned par__json_hex(par__json *j) { // four digits
+static unsigned par__json_hex(par_zero_json *j) { // four digits
     unsigned v = 0;
     for (int i = 0; i < 4; i++, j->at++) {
         const char c = j->at < j->end ? *j->at : '!';
@@ -3442,7 +3468,7 @@ static unsigned par__json_hex(par__json *j) { // four digits
     return v;
 }
 // Parses an escape after its backslash; returns the number of bytes.
-static int par__json_escape(par__json *j, char utf8[4]) {
+static int par__json_escape(par_zero_json *j, char utf8[4]) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char c = j->at < j->end ? *j->at++ : 0;
     const char *e = c ? strchr(from, c) : NULL;
@@ -3461,8 +3487,7 @@ static int par__json_escape(par__json *j, char utf8[4]) {
     for (int i = n - 1; i > 0; i--, v >>= 6) utf8[i] = (char)(0x80 | (v & 0x3F));
     return utf8[0] = (char)((0xF00 >> n & 0xF0) | v), n;
 }
-// A string. If it is too long: with `cut` it is truncated to capacity - 1 bytes, else it is an error.
-static void par__json_text(par__json *j, char *text, size_t capacity, int cut) {
+void par_zero_json_string(par_zero_json *j, char *text, size_t capacity, int cut) {
     size_t n = 0;
     par__json_expect(j, '"');
     while (!j->bad && j->at < j->end && *j->at != '"') {
@@ -3476,12 +3501,9 @@ static void par__json_text(par__json *j, char *text, size_t capacity, int cut) {
     if (capacity) text[n] = 0;
     par__json_expect(j, '"');
 }
-static void par__json_string(par__json *j, char *text, size_t capacity) {
-    par__json_text(j, text, capacity, 0);
-}
-static uint64_t par__json_number(par__json *j) { // a non-negative integer
+uint64_t par_zero_json_number(par_zero_json *j) {
     uint64_t v = 0;
-    par__json_skip_space(j);
+    par_zero_json_peek(j);
     if (j->at >= j->end || *j->at < '0' || *j->at > '9') return j->bad = 1, (uint64_t)0;
     while (j->at < j->end && *j->at >= '0' && *j->at <= '9') {
         const uint64_t digit = (uint64_t)(*j->at++ - '0');
@@ -3490,30 +3512,26 @@ static uint64_t par__json_number(par__json *j) { // a non-negative integer
     }
     return v;
 }
-// Opens an object or array where `index` is 0, else goes on to its next member or element. 0: there is none,
-// or the text is not valid.
-static int par__json_next(par__json *j, size_t index, char open) {
+int par_zero_json_next(par_zero_json *j, size_t index, char open) {
     if (index == 0) par__json_expect(j, open);
     if (j->bad || par__json_accept(j, open == '{' ? '}' : ']')) return 0;
     if (index) par__json_expect(j, ',');
     return !j->bad;
 }
-static int par__json_member(par__json *j, size_t index, char *name, size_t capacity) { // its value follows
-    if (!par__json_next(j, index, '{')) return 0;
-    par__json_string(j, name, capacity);
+int par_zero_json_member(par_zero_json *j, size_t index, char *name, size_t capacity, int cut) {
+    if (!par_zero_json_next(j, index, '{')) return 0;
+    par_zero_json_string(j, name, capacity, cut);
     par__json_expect(j, ':');
     return !j->bad;
 }
-static void par__json_skip_value(par__json *j, int depth) { // skips any value
-    par__json_skip_space(j);
-    if (j->at >= j->end || depth > 32) return (void)(j->bad = 1);
-    if (*j->at == '"') return par__json_text(j, NULL, 0, 1);
-    const char open = *j->at;
+static void par__json_skip_value(par_zero_json *j, int depth) {
+    const char open = par_zero_json_peek(j);
+    if (!open || depth > 32) return (void)(j->bad = 1);
+    if (open == '"') return par_zero_json_string(j, NULL, 0, 1);
     if (open == '{' || open == '[') {
-        for (size_t i = 0; par__json_next(j, i, open); i++) {
-            if (open == '{') par__json_text(j, NULL, 0, 1), par__json_expect(j, ':');
+        for (size_t i = 0;
+             open == '{' ? par_zero_json_member(j, i, NULL, 0, 1) : par_zero_json_next(j, i, open); i++)
             par__json_skip_value(j, depth + 1);
-        }
         return;
     }
     const char *start = j->at;
@@ -3522,6 +3540,9 @@ static void par__json_skip_value(par__json *j, int depth) { // skips any value
         j->at++;
     if (j->at == start) j->bad = 1;
 }
+void par_zero_json_skip(par_zero_json *j) { par__json_skip_value(j, 0); }
+
+// >>zero_text -----------------------------------------------------------------------------------------------
 
 typedef struct par__zero_text { // a string that grows
     char *text;
@@ -3583,26 +3604,26 @@ __attribute__((format(printf, 3, 4))) static par_result par__zero_file_error(cha
 
 // Parses a tensor's entry of the header: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}. Returns
 // NULL, or what is wrong.
-static const char *par__zero_parse_entry(par__json *j, par_zero_file_tensor *t, const char *data,
+static const char *par__zero_parse_entry(par_zero_json *j, par_zero_file_tensor *t, const char *data,
                                          size_t data_bytes) {
     char key[32], type[16] = "";
     uint64_t from = 0, until = 0;
     int seen = 0;
-    for (size_t i = 0; par__json_member(j, i, key, sizeof key); i++) {
+    for (size_t i = 0; par_zero_json_member(j, i, key, sizeof key, 0); i++) {
         const int which = !strcmp(key, "dtype")          ? 1
                           : !strcmp(key, "shape")        ? 2
                           : !strcmp(key, "data_offsets") ? 4
                                                          : 8;
         if (which == 8 || seen & which) return "its header is damaged";
         seen |= which;
-        if (which == 1) par__json_string(j, type, sizeof type);
-        for (size_t d = 0; which == 2 && par__json_next(j, d, '['); d++) {
+        if (which == 1) par_zero_json_string(j, type, sizeof type, 0);
+        for (size_t d = 0; which == 2 && par_zero_json_next(j, d, '['); d++) {
             if (t->dims == PAR_ZERO_MAX_DIMS) return "it has more than 8 dimensions";
-            t->shape[t->dims++] = (size_t)par__json_number(j);
+            t->shape[t->dims++] = (size_t)par_zero_json_number(j);
         }
         if (which == 4) {
-            par__json_expect(j, '['), from = par__json_number(j), par__json_expect(j, ',');
-            until = par__json_number(j), par__json_expect(j, ']');
+            par__json_expect(j, '['), from = par_zero_json_number(j), par__json_expect(j, ',');
+            until = par_zero_json_number(j), par__json_expect(j, ']');
         }
     }
     if (j->bad || seen != 7 || from > until) return "its header is damaged";
@@ -3662,13 +3683,13 @@ static par_result par__zero_parse(par_zero_safetensors *s, const char *file, siz
     if (bytes > 8) memcpy(&n, file, 8);
     if (bytes <= 8 || n > bytes - 8 || n > (uint64_t)100 << 20)
         return par__zero_file_error(s->why, sizeof s->why, "it is truncated, or no safetensors file");
-    par__json j = {file + 8, file + 8 + n, 0};
+    par_zero_json j = {file + 8, file + 8 + n, 0};
     const char *data = j.end, *wrong = NULL;
     par_zero_file_tensor t;
     memset(&t, 0, sizeof t);
-    for (size_t i = 0; par__json_member(&j, i, t.name, sizeof t.name); i++) {
+    for (size_t i = 0; par_zero_json_member(&j, i, t.name, sizeof t.name, 0); i++) {
         if (!strcmp(t.name, "__metadata__")) {
-            par__json_skip_value(&j, 0);
+            par_zero_json_skip(&j);
             continue;
         }
         t.dims = 0, memset(t.shape, 0, sizeof t.shape);
@@ -3677,7 +3698,7 @@ static par_result par__zero_parse(par_zero_safetensors *s, const char *file, siz
         if (par__zero_append(s, &t))
             return par__zero_file_error(s->why, sizeof s->why, "out of memory"), PAR_ERR_MEMORY;
     }
-    par__json_skip_space(&j);
+    par_zero_json_peek(&j);
     if (j.bad || j.at != j.end) return par__zero_file_error(s->why, sizeof s->why, "its header is damaged");
     return par__zero_check_arrays(s, data, file + bytes);
 }
@@ -4323,19 +4344,19 @@ static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, 
                    {"loss_scale_bits", &m->loss_scale},
                    {"good_steps", &m->good_steps},
                    {"bad_steps", &m->bad_steps}};
-    par__json j = {m->text, m->text + bytes, 0};
-    for (size_t n = 0; par__json_member(&j, n, key, sizeof key); n++) {
-        par__json_skip_space(&j);
+    par_zero_json j = {m->text, m->text + bytes, 0};
+    for (size_t n = 0; par_zero_json_member(&j, n, key, sizeof key, 0); n++) {
+        par_zero_json_peek(&j);
         const char *at = j.at;
-        par__json_skip_value(&j, 0);
+        par_zero_json_skip(&j);
         if (j.bad) break;
         if (!strcmp(key, "note")) m->note = at;
         if (!strcmp(key, "files")) m->files = at;
         if (!strcmp(key, "tensors")) m->tensors = at;
-        par__json value = {at, j.end, 0};
-        if (!strcmp(key, "optimizer")) par__json_string(&value, m->optimizer, sizeof m->optimizer);
+        par_zero_json value = {at, j.end, 0};
+        if (!strcmp(key, "optimizer")) par_zero_json_string(&value, m->optimizer, sizeof m->optimizer, 0);
         for (size_t i = 0; i < 5; i++)
-            if (!strcmp(key, numbers[i].key)) *numbers[i].to = par__json_number(&value);
+            if (!strcmp(key, numbers[i].key)) *numbers[i].to = par_zero_json_number(&value);
         j.bad |= value.bad;
     }
     if (!j.bad && m->note && m->files && m->tensors) return PAR_OK;
@@ -4357,8 +4378,8 @@ par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, ui
     par__zero_manifest m;
     const par_result r = par__zero_read_manifest(dir, &m, why, why_bytes);
     if (!r) {
-        par__json j = {m.note, m.note + strlen(m.note), 0};
-        par__json_text(&j, note, note_bytes, 1);
+        par_zero_json j = {m.note, m.note + strlen(m.note), 0};
+        par_zero_json_string(&j, note, note_bytes, 1);
         if (steps) *steps = m.step;
     }
     return PAR_FREE(m.text), r;
@@ -4584,19 +4605,19 @@ static size_t par__zero_find(const par__zero_load *l, const char *name) { // l->
     return par__zero_find_name(l->names, l->count, name);
 }
 // Parses the next {"name": ..., "word": "hex", "bytes": n} of a list. 0: there is none.
-static int par__zero_next_row(par__json *j, size_t index, char *name, size_t capacity, const char *word,
+static int par__zero_next_row(par_zero_json *j, size_t index, char *name, size_t capacity, const char *word,
                               uint64_t *hex, uint64_t *bytes) {
     char key[32], digits[20];
-    if (!par__json_next(j, index, '[')) return 0;
-    for (size_t i = 0; par__json_member(j, i, key, sizeof key); i++)
+    if (!par_zero_json_next(j, index, '[')) return 0;
+    for (size_t i = 0; par_zero_json_member(j, i, key, sizeof key, 0); i++)
         if (!strcmp(key, "name"))
-            par__json_string(j, name, capacity);
+            par_zero_json_string(j, name, capacity, 0);
         else if (!strcmp(key, word))
-            par__json_string(j, digits, sizeof digits), *hex = strtoull(digits, NULL, 16);
+            par_zero_json_string(j, digits, sizeof digits, 0), *hex = strtoull(digits, NULL, 16);
         else if (!strcmp(key, "bytes"))
-            *bytes = par__json_number(j);
+            *bytes = par_zero_json_number(j);
         else
-            par__json_skip_value(j, 0);
+            par_zero_json_skip(j);
     return !j->bad;
 }
 // Opens the files that the manifest names, and checks their sizes and headers.
@@ -4604,7 +4625,7 @@ static par_result par__zero_load_files(par__zero_load *l, const char *dir, int w
                                        size_t capacity) {
     char name[PAR_ZERO_NAME_BYTES], path[PAR__ZERO_DIR_BYTES + PAR_ZERO_NAME_BYTES];
     uint64_t hash = 0, bytes = 0, n;
-    par__json j = {l->manifest.files, l->manifest.files + strlen(l->manifest.files), 0};
+    par_zero_json j = {l->manifest.files, l->manifest.files + strlen(l->manifest.files), 0};
     for (size_t row = 0; par__zero_next_row(&j, row, name, sizeof name, "header", &hash, &bytes); row++) {
         if (par__zero_save_number(name) < 0)
             return par__zero_file_error(why, capacity, "it names %s, which is none of its files", name);
@@ -4643,7 +4664,7 @@ static par_result par__zero_load_names(par__zero_load *l, char *why,
         if (!strcmp(l->names[i - 1]->name, l->names[i]->name))
             return par__zero_file_error(why, capacity, "tensor %s stands in two of its files",
                                         l->names[i]->name);
-    par__json j = {l->manifest.tensors, l->manifest.tensors + strlen(l->manifest.tensors), 0};
+    par_zero_json j = {l->manifest.tensors, l->manifest.tensors + strlen(l->manifest.tensors), 0};
     for (size_t row = 0; par__zero_next_row(&j, row, name, sizeof name, "checksum", &sum, &unused); row++) {
         const size_t i = par__zero_find(l, name);
         if (i < l->count) l->want[i] = sum;

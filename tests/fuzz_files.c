@@ -46,11 +46,11 @@ static void try_manifest(const uint8_t *data, size_t size) { // with the checksu
     const size_t n = strlen(m.text);
     sprintf(m.text + n, "%s%016llx\"}\n", par__zero_self, (unsigned long long)par__zero_hash(m.text, n));
     if (!par__zero_parse_manifest(&m, strlen(m.text), why, sizeof why)) {
-        par__json j = {m.files, m.files + strlen(m.files), 0};
+        par_zero_json j = {m.files, m.files + strlen(m.files), 0};
         for (size_t i = 0; par__zero_next_row(&j, i, name, sizeof name, "header", &hex, &bytes); i++)
             continue;
-        par__json k = {m.note, m.note + strlen(m.note), 0};
-        par__json_text(&k, note, sizeof note, 1);
+        par_zero_json k = {m.note, m.note + strlen(m.note), 0};
+        par_zero_json_string(&k, note, sizeof note, 1);
     }
     free(m.text);
 }

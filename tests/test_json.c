@@ -1,5 +1,5 @@
 // test_json.c - what the kit writes as JSON is JSON, whatever names it is given: a trace, a pipeline's
-// timeline, a checkpoint, a safetensors file, a program's lines.
+// timeline, a checkpoint, a safetensors file, a program's lines; and what its reader takes.
 //
 //     cc -I. -Iexamples tests/test_json.c -o build/test_json -pthread -lm && build/test_json DIRECTORY
 #define PAR_IMPLEMENTATION
@@ -74,6 +74,58 @@ static void check_the_checker(void) {
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) CHECK(!strict_check(good[i], strlen(good[i])));
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (!strict_check(bad[i], strlen(bad[i]))) failed = 1, fprintf(stderr, "%s is JSON?\n", bad[i]);
+}
+// What a reader gets, in words, of an object or of a value: what is bad ends with "!".
+static const char *read_json(const char *text, char *said) {
+    par_zero_json j = {text, text + strlen(text), 0};
+    char name[8], value[8];
+    char *at = said;
+    *at = 0;
+    for (size_t i = 0; par_zero_json_member(&j, i, name, sizeof name, 1); i++)
+        switch (par_zero_json_peek(&j)) {
+        case '[':
+            for (size_t k = 0; par_zero_json_next(&j, k, '['); k++)
+                at += sprintf(at, "%s[%zu]=%llu ", name, k, (unsigned long long)par_zero_json_number(&j));
+            break;
+        case '"':
+            par_zero_json_string(&j, value, sizeof value, 0);
+            at += sprintf(at, "%s=%s ", name, value);
+            break;
+        default: par_zero_json_skip(&j); at += sprintf(at, "%s ", name);
+        }
+    strcpy(at, j.bad || par_zero_json_peek(&j) ? "!" : ".");
+    return said;
+}
+static void check_reader(void) {
+    static const struct {
+        const char *text, *said;
+    } rows[] = {
+        {" {} ", "."},
+        {"{\"a\":[1, 18446744073709551615],\"b\" : \"x\\u00e9\\n\",\"c\":{\"d\":[{},null]},\"e\":[]}",
+         "a[0]=1 a[1]=18446744073709551615 b=x\xc3\xa9\n c ."},
+        {"{\"long name\":\"fits as\"}", "long na=fits as ."}, // names are cut here, and values are not
+        {"{\"a\":\"too long\"}", "a=too lon !"},
+        {"{\"a\":[18446744073709551616]}", "a[0]=0 !"},
+        {"{\"a\":[-1]}", "a[0]=0 !"},
+        {"{\"a\":[1}", "a[0]=1 !"},
+        {"{\"a\":1,}", "a !"},
+        {"{\"a\":\"\\u0000\"}", "a= !"},
+        {"{\"a\":1} x", "a !"},
+        {"[]", "!"},
+        {"", "!"},
+        {"{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}", "a[0]=0 !"},
+    };
+    char said[256];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strcmp(read_json(rows[i].text, said), rows[i].said))
+            failed = 1, fprintf(stderr, "%s is read as %s\n", rows[i].text, said);
+    char deep[80]; // 32 arrays in each other are skipped, 33 are not
+    for (int n = 32; n <= 33; n++) {
+        memset(deep, '[', (size_t)n + 1), memset(deep + n + 1, ']', (size_t)n + 1);
+        par_zero_json j = {deep, deep + 2 * (n + 1), 0};
+        par_zero_json_skip(&j);
+        CHECK(j.bad == (n > 32));
+    }
 }
 static void check_trace(const char *dir) {
     char path[4200], text[600];
@@ -183,6 +235,7 @@ int main(int argc, char **argv) {
     if (argc != 2) return fprintf(stderr, "usage: test_json DIRECTORY\n"), 2;
     alarm(120); // a loop that goes on for ever fails, too
     check_the_checker();
+    check_reader();
     check_trace(argv[1]);
     check_timeline(argv[1]);
     check_checkpoint(argv[1]);

@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <sys/mman.h>
+#include <sys/param.h> // MIN, MAX
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -86,22 +87,21 @@ static char *files_text(const char *dir, const char *name, char *why, size_t cap
     return NULL;
 }
 // Finds a key anywhere in a valid JSON text. 1: *value is the text of its value.
-static int files_find_key(par__json *j, const char *key, par__json *value) {
+static int files_find_key(par_zero_json *j, const char *key, par_zero_json *value) {
     char name[64];
-    par__json_skip_space(j);
-    const int object = par__json_accept(j, '{');
-    if (!object && !par__json_accept(j, '[')) return par__json_skip_value(j, 0), 0;
-    if (par__json_accept(j, object ? '}' : ']')) return 0;
-    do {
-        if (object)
-            par__json_text(j, name, sizeof name, 1), par__json_expect(j, ':'), par__json_skip_space(j);
-        par__json at = *j, inner = *j;
-        par__json_skip_value(j, 0);
+    const char open = par_zero_json_peek(j);
+    if (open != '{' && open != '[') return par_zero_json_skip(j), 0;
+    for (size_t i = 0;
+         open == '{' ? par_zero_json_member(j, i, name, sizeof name, 1) : par_zero_json_next(j, i, open);
+         i++) {
+        par_zero_json_peek(j);
+        par_zero_json at = *j, inner;
+        par_zero_json_skip(j);
         if (j->bad) return 0;
-        at.end = inner.end = j->at;
-        if (object && !strcmp(name, key)) return *value = at, 1;
+        at.end = j->at, inner = at;
+        if (open == '{' && !strcmp(name, key)) return *value = at, 1;
         if (files_find_key(&inner, key, value)) return 1;
-    } while (par__json_accept(j, ','));
+    }
     return 0;
 }
 typedef struct files_json { // that is read: the first thing that is wrong stays in why
@@ -110,8 +110,9 @@ typedef struct files_json { // that is read: the first thing that is wrong stays
     size_t capacity;
     int bad;
 } files_json;
-static void files_bad_value(files_json *f, const char *key, const char *expected, const par__json *value) {
-    const int n = (int)PAR__MIN(value->end - value->at, 40);
+static void files_bad_value(files_json *f, const char *key, const char *expected,
+                            const par_zero_json *value) {
+    const int n = (int)MIN(value->end - value->at, 40);
     if (!f->bad)
         snprintf(f->why, f->capacity, "%s: \"%s\" is %.*s, and must be %s", f->name, key, n, value->at,
                  expected);
@@ -120,10 +121,10 @@ static void files_bad_value(files_json *f, const char *key, const char *expected
     f->bad = 1;
 }
 // 1: the key is there, and its value is not null. The whole text must be valid JSON.
-static int files_value(files_json *f, const char *key, par__json *value) {
-    par__json all = {f->text, f->text + strlen(f->text), 0}, j = all;
-    par__json_skip_value(&all, 0), par__json_skip_space(&all);
-    if (all.bad || all.at != all.end || *j.at != '{') {
+static int files_value(files_json *f, const char *key, par_zero_json *value) {
+    par_zero_json all = {f->text, f->text + strlen(f->text), 0}, j = all;
+    par_zero_json_skip(&all);
+    if (all.bad || par_zero_json_peek(&all) || *j.at != '{') {
         if (!f->bad) snprintf(f->why, f->capacity, "%s is no JSON object, or damaged", f->name);
         return f->bad = 1, 0;
     }
@@ -131,7 +132,7 @@ static int files_value(files_json *f, const char *key, par__json *value) {
 }
 static double files_number(files_json *f, const char *key, double fallback) {
     char text[64] = "", *end;
-    par__json v;
+    par_zero_json v;
     if (!files_value(f, key, &v)) return fallback;
     const size_t n = (size_t)(v.end - v.at);
     if (n < sizeof text) memcpy(text, v.at, n), text[n] = 0;
@@ -141,14 +142,14 @@ static double files_number(files_json *f, const char *key, double fallback) {
     return files_bad_value(f, key, "a number", &v), fallback;
 }
 static int files_integer(files_json *f, const char *key, int fallback) { // whole, from 0 on
-    par__json v;
+    par_zero_json v;
     const double x = files_number(f, key, fallback);
     if (x >= 0 && x <= INT_MAX && x == floor(x)) return (int)x;
     if (files_value(f, key, &v)) files_bad_value(f, key, "a whole number from 0 to 2147483647", &v);
     return fallback;
 }
 static int files_flag(files_json *f, const char *key, int fallback) {
-    par__json v;
+    par_zero_json v;
     if (!files_value(f, key, &v)) return fallback;
     const size_t n = (size_t)(v.end - v.at);
     if (n == 4 && !memcmp(v.at, "true", n)) return 1;
@@ -166,10 +167,10 @@ static int files_word_of(const char *words, const char *word) { // "a, b or c": 
 // Is the value of a key this word? `words` are the allowed ones, which an error shows.
 static int files_is_word(files_json *f, const char *key, const char *word, const char *words) {
     char text[32];
-    par__json v;
+    par_zero_json v;
     if (!files_value(f, key, &v)) return 0;
-    par__json at = v;
-    par__json_text(&at, text, sizeof text, 0);
+    par_zero_json at = v;
+    par_zero_json_string(&at, text, sizeof text, 0);
     if (at.bad || !files_word_of(words, text)) files_bad_value(f, key, words, &v);
     return !at.bad && !strcmp(text, word);
 }
@@ -200,20 +201,18 @@ static const char *files_shard_open(files_huggingface *h, const char *dir, const
 // Opens every file of an index, {"weight_map": {tensor: file, ...}}.
 static const char *files_shards(files_huggingface *h, const char *dir, const char *index) {
     files_json f = {index, "model.safetensors.index.json", h->why, sizeof h->why, 0};
-    par__json map;
+    par_zero_json map;
     char name[160];
     const char *problem = NULL;
-    if (!files_value(&f, "weight_map", &map) || !par__json_accept(&map, '{')) {
+    if (!files_value(&f, "weight_map", &map) || par_zero_json_peek(&map) != '{') {
         if (!f.bad) snprintf(h->why, sizeof h->why, "%s has no weight_map", f.name);
         return h->why;
     }
-    if (par__json_accept(&map, '}')) return NULL;
-    do {
-        par__json_text(&map, NULL, 0, 1), par__json_expect(&map, ':');
-        par__json_string(&map, name, sizeof name);
+    for (size_t i = 0; !problem && par_zero_json_member(&map, i, NULL, 0, 1); i++) {
+        par_zero_json_string(&map, name, sizeof name, 0);
         if (map.bad) return snprintf(h->why, sizeof h->why, "%s: its weight_map is damaged", f.name), h->why;
         problem = files_shard_open(h, dir, name);
-    } while (!problem && par__json_accept(&map, ','));
+    }
     return problem;
 }
 static const char *files_open(files_huggingface *h, const char *dir) { // all shards
@@ -251,7 +250,7 @@ static const par_zero_file_tensor *files_tensor(const files_huggingface *h,
 static const char *files_config_of(const char *json, const char *name, gpt_config *g, char *why,
                                    size_t capacity) {
     files_json f = {json, name, why, capacity, 0};
-    par__json v;
+    par_zero_json v;
     memset(g, 0, sizeof *g);
     const int llama = files_is_word(&f, "model_type", "llama", "gpt2 or llama"),
               gpt2 = files_is_word(&f, "model_type", "gpt2", "gpt2 or llama");
@@ -505,7 +504,7 @@ static const char *files_huggingface_put(files_export *x, const gpt_tensor *t, s
     size_t row, rows;
     for (int j = 0; files_source(x->m, t, j, name, sizeof name, &transposed, &row, &rows); j++) {
         const size_t begin = row * t->p->cols, end = begin + rows * t->p->cols;
-        const size_t from = PAR__MAX(begin, first), until = PAR__MIN(end, first + count);
+        const size_t from = MAX(begin, first), until = MIN(end, first + count);
         const size_t i = x->at[t - x->m->tensors] + (size_t)j;
         par_zero_safetensors_writer *w = &x->writers[x->writer_of[i]];
         if (from < until && par_zero_safetensors_put(w, (size_t)(x->list + i - w->list), transposed,
