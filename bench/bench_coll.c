@@ -238,7 +238,7 @@ static timing summarize(bench *b, double *times, int n) {
     timing t;
     must(b, par_all_reduce(times, times, (size_t)n, PAR_F64, PAR_MAX, b->world));
     t.median = median(times, n); // sorts them
-    t.p99 = times[PAR__MIN(n - 1, n * 99 / 100)];
+    t.p99 = times[MIN(n - 1, n * 99 / 100)];
     return t;
 }
 
@@ -392,8 +392,7 @@ static double measure_roofline(bench *b) { // on shared pages, or in the device'
     if (b->cuda)
         return sum_rate(b, par_cuda_device(b->cuda), b->device_arrays, b->device_arrays + half * 4, half);
 #endif
-    const size_t bytes = PAR__MIN(PAR__MAX(b->buffer_bytes, (size_t)1 << 20), (size_t)64 << 20),
-                 n = bytes / 4;
+    const size_t bytes = MIN(MAX(b->buffer_bytes, (size_t)1 << 20), (size_t)64 << 20), n = bytes / 4;
     float *x = (float *)par_alloc(b->world, bytes), *y = (float *)par_alloc(b->world, bytes);
     if (!x || !y) die(b, par_last_error(b->world));
     for (size_t i = 0; i < n; i++) x[i] = y[i] = 1;
@@ -466,9 +465,8 @@ static size_t run_kind(bench *b, const kind_info *k) { // returns the number of 
          bytes = bytes ? bytes * (size_t)b->o.factor : 1) {
         const size_t count = k->kind == PAR_KIND_BARRIER ? 0 : bytes / unit;
         const double gigabytes = (double)bytes * b->n * 1e-9; // large sizes take fewer iterations
-        const int iterations = b->o.iterations > 0
-                                   ? b->o.iterations
-                                   : PAR__MAX(9, PAR__MIN(2000, (int)(1.5 / (gigabytes + 5e-4))));
+        const int iterations =
+            b->o.iterations > 0 ? b->o.iterations : MAX(9, MIN(2000, (int)(1.5 / (gigabytes + 5e-4))));
         const row r = measure(b, k, count, iterations);
         if (b->rank == 0) print_row(b, k, k->kind == PAR_KIND_BARRIER ? 0 : count * unit, count, &r);
         wrong += r.wrong;
@@ -607,7 +605,7 @@ static void overlap(bench *b) {
         const int iterations = default_iterations(bytes);
         double *t[3] = {b->times, b->vs_times, (double *)calloc((size_t)iterations, sizeof(double))}, m[3];
         const double alone = time_of(b, &kinds[0], bytes, iterations).median;
-        const long part = PAR__MAX(1L, (long)(alone / per_round / 64));
+        const long part = MAX(1L, (long)(alone / per_round / 64));
         for (int i = 0; i < iterations && t[2]; i++)
             for (int mode = 0; mode < 3; mode++) { // alternate: call, computation, both
                 par_request request = {NULL, 0};
@@ -814,7 +812,7 @@ static const char *check_settings(bench *b) {
 #undef L4
 
 static int run(bench *b) {
-    const int iterations = PAR__MAX(b->o.iterations, 2000);
+    const int iterations = MAX(b->o.iterations, 2000);
     size_t wrong = 0;
     b->rank = par_rank(b->world), b->n = par_size(b->world);
     if (b->o.root < 0 || b->o.root >= b->n) {

@@ -94,9 +94,13 @@ static par_result device_work(void *user, const par_pipe_work *k) {
     bench *b = (bench *)user;
     const double seconds = duration(&b->s->desc.stages[0], k->kind);
     if (seconds <= 0 && !k->loss) return PAR_OK;
-    const par_result r = par__cuda_launch(b->cuda, k_work, dim3(1), dim3(1), 0, par_cuda_stream(b->cuda),
-                                          (unsigned long long)(1e9 * seconds), k->loss);
-    return r ? r : par_cuda_sync(b->cuda);
+    const unsigned long long ns = (unsigned long long)(1e9 * seconds);
+#if defined(CUDA_EMU)
+    emu_launch(k_work, dim3(1), dim3(1), 0, par_cuda_stream(b->cuda), ns, k->loss);
+#else
+    k_work<<<1, 1, 0, par_cuda_stream(b->cuda)>>>(ns, k->loss);
+#endif
+    return par_cuda_sync(b->cuda);
 }
 static par_result open_device(bench *b) {
     par_cuda_desc d;

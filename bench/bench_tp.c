@@ -71,7 +71,7 @@ static void measure_machine(bench *b) {
     const size_t rows = (size_t)b->o.batch * (size_t)b->o.sequence, C = (size_t)b->o.n_embd;
     const size_t shapes[][3] = {
         {rows, 3 * C, C}, {rows, 4 * C, C}, {rows, C, 4 * C}, {1024, 1024, 1024}, {512, 512, 512}};
-    const size_t count = PAR__MAX(rows * 4 * C, (size_t)4 << 20);
+    const size_t count = MAX(rows * 4 * C, (size_t)4 << 20);
     float *x = (float *)malloc(count * 4), *y = (float *)malloc(count * 4), *z = (float *)malloc(count * 4);
     must_alloc(x && y && z);
     for (size_t i = 0; i < count; i++) x[i] = y[i] = 0.5f, z[i] = 0;

@@ -169,7 +169,7 @@ static int disk_open(const bench *b, size_t bytes) {
 }
 static void disk_pass(int fd, char *memory, size_t piece, size_t bytes) {
     for (size_t at = 0; at < bytes; at += piece) {
-        const size_t n = PAR__MIN(piece, bytes - at);
+        const size_t n = MIN(piece, bytes - at);
         if (pread(fd, memory, n, (off_t)at) != (ssize_t)n || pwrite(fd, memory, n, (off_t)at) != (ssize_t)n)
             exit(fprintf(stderr, "bench_zero: the disk fails: %s\n", strerror(errno)) != 0);
     }

@@ -150,6 +150,14 @@ optimizers() { # the page and the trainer's help name those that there are rows 
             diff "$work/optimizers" -
 }
 check "docs/zero.md, gpt --help: optimizers" optimizers
+# examples and benchmarks use what everybody can use; bench_coll.c's --diagnosis and --tune measure inside
+public_names() {
+    programs=$(ls examples/*.* examples/gpt/*.* bench/*.[ch]* | grep -v bench_coll.c)
+    private='(^|[^A-Za-z0-9_])(par|PAR)__[A-Za-z0-9_]+'
+    grep -qE "$private" <<<'n = PAR__MIN(n, 1);' && grep -qE "$private" <<<'(par__ticks)();' &&
+        ! grep -nE "$private" $programs
+}
+check "programs use public names alone" public_names
 short_hello() { [ "$(wc -l <examples/01_hello.c)" -lt 40 ]; }
 check "01_hello.c is short" short_hello
 if have clang-format; then

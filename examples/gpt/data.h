@@ -12,6 +12,7 @@
 #include <glob.h>
 #include <stdarg.h>
 #include <sys/mman.h>
+#include <sys/param.h> // MIN, MAX
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -144,7 +145,7 @@ static int data_read_llmc(dataset *d, int part) {
     } kinds[] = {{20240520, 1, 2, 50257}, {20240801, 7, 4, 128256}};
     data_file *f = &d->files[d->file_count - 1];
     uint32_t h[3] = {0, 0, 0};
-    memcpy(h, f->map, PAR__MIN(f->bytes, sizeof h));
+    memcpy(h, f->map, MIN(f->bytes, sizeof h));
     for (size_t i = 0; i < 2; i++) {
         if (h[0] != kinds[i].magic || h[1] != kinds[i].version) continue;
         if (f->bytes < 1024) return data_fail(d, "the token file %s is truncated", f->path);
@@ -192,7 +193,7 @@ static int data_read_npy(dataset *d, int part) {
     if (!end || end == shape + 1 || shape[1] == '-' || errno || strncmp(end, ",)", 2))
         return data_fail(d, "%s has the shape %.24s; tokens have one dimension", f->path, shape);
     // SIZE_MAX would be a count that the header does not have
-    return data_read_tokens(d, part, begin + n, (size_t)PAR__MIN(count, SIZE_MAX - 1ull), f->width);
+    return data_read_tokens(d, part, begin + n, (size_t)MIN(count, SIZE_MAX - 1ull), f->width);
 }
 
 // Megatron's index. Both versions tell where sequence i begins, in bytes, and how many tokens it has.
@@ -294,7 +295,7 @@ static int data_add_file(dataset *d, int part, const char *path, data_type type)
     char bin[4200];
     const int index = data_has_suffix(path, ".idx"),
               prefix = !index && type == DATA_MEGATRON && !data_has_suffix(path, ".bin");
-    snprintf(bin, sizeof bin, "%.*s%s", (int)PAR__MIN(strlen(path) - (index ? 4 : 0), (size_t)4100), path,
+    snprintf(bin, sizeof bin, "%.*s%s", (int)MIN(strlen(path) - (index ? 4 : 0), (size_t)4100), path,
              index || prefix ? ".bin" : "");
     data_file *more = (data_file *)realloc(d->files, (d->file_count + 1) * sizeof *more), *f;
     if (!more) return data_fail(d, "out of memory for %s", path);
@@ -394,7 +395,7 @@ static int data_hold_out(dataset *d) {
     if (!to->runs) return data_fail(d, "out of memory for the data's index");
     for (size_t i = 0; i < from->run_count; i++) {
         data_run *r = &from->runs[i], rest = *r;
-        const size_t here = before < keep ? PAR__MIN(keep - before, r->count) : 0;
+        const size_t here = before < keep ? MIN(keep - before, r->count) : 0;
         before += r->count;
         rest.at += here * (size_t)d->files[r->file].width, rest.count -= here;
         if (rest.count) to->runs[to->run_count++] = rest;
@@ -410,7 +411,7 @@ static int data_count_starts(dataset *d, int part, const data_desc *desc, int sp
     for (size_t i = 0; i < p->run_count; i++) {
         const size_t n = p->runs[i].count, t = (size_t)desc->block_size;
         p->runs[i].starts = p->starts, p->starts += n > t ? n - t : 0;
-        longest = PAR__MAX(longest, n);
+        longest = MAX(longest, n);
     }
     if (p->starts) return 1;
     return data_fail(
@@ -449,7 +450,7 @@ static int data_vocabulary(dataset *d, const data_desc *desc) {
     uint64_t largest = 0;
     int declared = 0;
     for (size_t i = 0; i < d->file_count; i++)
-        bytes += d->files[i].bytes, declared = PAR__MAX(declared, d->files[i].vocab_size);
+        bytes += d->files[i].bytes, declared = MAX(declared, d->files[i].vocab_size);
     for (int part = 0; part < 2; part++)
         for (size_t i = 0; i < d->subsets[part].run_count; i++) {
             const data_run *r = &d->subsets[part].runs[i];
@@ -459,7 +460,7 @@ static int data_vocabulary(dataset *d, const data_desc *desc) {
             if (!must_scan && (bytes > check_bytes || (f->width <= 2 && d->vocab_size >> 8 * f->width)))
                 continue;
             if (!data_check_run(d, r, &largest)) return 0;
-            if (must_scan) declared = PAR__MAX(declared, (int)(largest / 64 + 1) * 64);
+            if (must_scan) declared = MAX(declared, (int)(largest / 64 + 1) * 64);
         }
     d->vocab_size = known ? known : declared;
     return 1;

@@ -38,7 +38,7 @@ static const char *generate_settings(settings *o) {
 // Limits the context to block_size; the model's table of positions keeps its size.
 static void generate_shorten(gpt_config *c, int block_size) {
     c->positions = c->llama ? c->positions : (int)gpt_positions(c);
-    c->block_size = PAR__MIN(c->block_size, block_size);
+    c->block_size = MIN(c->block_size, block_size);
 }
 
 // ---- prompts and output -----------------------------------------------------------------------------------
@@ -63,12 +63,12 @@ static const char *generate_parse(const char *option, const char *text, int voca
             snprintf(why, sizeof why,
                      "%s: \"%.*s\" is no token: this model's vocabulary has %d tokens, and a text is not cut "
                      "into them here (--tokenizer shows them only): give their numbers, separated by spaces",
-                     option, (int)PAR__MIN(length, (size_t)64), at, vocab_size);
+                     option, (int)MIN(length, (size_t)64), at, vocab_size);
             return why;
         }
         if (v >= vocab_size) {
             snprintf(why, sizeof why, "%s: there is no token %.*s: the model's vocabulary has %d", option,
-                     (int)PAR__MIN(length, (size_t)64), at, vocab_size);
+                     (int)MIN(length, (size_t)64), at, vocab_size);
             return why;
         }
         (*tokens)[(*count)++] = (int32_t)v, at = end;
@@ -169,18 +169,19 @@ static void generate_end(trainer *t, const gpt_model *before) {
     t->model.recompute = before->recompute, t->model.cache = NULL, t->model.last_token_only = 0;
 }
 
+static size_t generate_aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 // Allocates the caches of this rank's layers, and buffers for the largest of its stages.
 static par_result generate_memory(trainer *t, generator *g) {
     const size_t between = g->rows * (size_t)t->o.model.n_embd * par_tp_element_bytes(g->tp);
     const size_t each = par_tp_kv_cache_bytes(g->tp, &t->model.attention, 1, g->capacity);
     size_t max_bytes[GPT_LIFETIMES] = {0},
-           bytes = 2 * par__round_up(between, 64) + par__round_up(4 * g->rows, 64);
+           bytes = 2 * generate_aligned(between) + generate_aligned(4 * g->rows);
     for (int s = 0; s < t->schedule.stages; s++) {
         if (!generate_has_stage(t, s)) continue;
         gpt_buffers_layout(&t->model, &t->stages[s], &g->buffers, g->rows);
-        for (int i = 0; i < GPT_LIFETIMES; i++) max_bytes[i] = PAR__MAX(max_bytes[i], g->buffers.bytes[i]);
+        for (int i = 0; i < GPT_LIFETIMES; i++) max_bytes[i] = MAX(max_bytes[i], g->buffers.bytes[i]);
         if (t->model.cache)
-            g->cache_bytes += (size_t)(t->stages[s].end - t->stages[s].first) * par__round_up(each, 64);
+            g->cache_bytes += (size_t)(t->stages[s].end - t->stages[s].first) * generate_aligned(each);
     }
     for (int i = 0; i < GPT_LIFETIMES; i++) bytes += max_bytes[i];
     if (t->device->alloc(t->device, bytes + g->cache_bytes + 64, &g->memory)) {
@@ -193,13 +194,13 @@ static par_result generate_memory(trainer *t, generator *g) {
     }
     char *at = (char *)g->memory;
     for (int i = 0; i < GPT_LIFETIMES; i++) g->buffers.block[i] = at, at += max_bytes[i];
-    g->in = at, g->out = at += par__round_up(between, 64), g->ids = at += par__round_up(between, 64);
-    at += par__round_up(4 * g->rows, 64);
+    g->in = at, g->out = at += generate_aligned(between), g->ids = at += generate_aligned(between);
+    at += generate_aligned(4 * g->rows);
     for (int s = 0; s < t->schedule.stages; s++)
         for (int l = t->stages[s].first; t->model.cache && generate_has_stage(t, s) && l < t->stages[s].end;
              l++) {
             g->cache[l].data = at, g->cache[l].batch = 1, g->cache[l].capacity = g->capacity;
-            at += par__round_up(each, 64);
+            at += generate_aligned(each);
         }
     return PAR_OK;
 }
@@ -211,8 +212,8 @@ static par_result generate_open(trainer *t, generator *g, size_t prompt) {
     d.tp = t->tp_comm, d.dtype = par_tp_dtype(t->tp), d.seed = (uint64_t)t->o.seed;
     d.kernels = t->tp_kernels;
     GPT_TRY(par_tp_open(&d, &g->tp));
-    g->capacity = PAR__MIN((size_t)c->block_size, prompt + (size_t)t->o.sample);
-    g->rows = t->o.kv_cache ? PAR__MIN(g->capacity, (size_t)GENERATE_MAX_ROWS) : g->capacity;
+    g->capacity = MIN((size_t)c->block_size, prompt + (size_t)t->o.sample);
+    g->rows = t->o.kv_cache ? MIN(g->capacity, (size_t)GENERATE_MAX_ROWS) : g->capacity;
     g->cache = (par_tp_kv_cache *)calloc((size_t)c->n_layer + 1, sizeof *g->cache);
     g->buffers.layers = (gpt_activations *)calloc((size_t)c->n_layer + 1, sizeof *g->buffers.layers);
     g->context = (int32_t *)calloc(g->capacity + 1, sizeof *g->context);
@@ -282,7 +283,7 @@ static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, 
     memcpy(g->context, prompt + skip, length * sizeof *prompt);
     for (int i = 0; i < t->o.sample; i++) {
         for (size_t end; done < length; done = end) {
-            end = PAR__MIN(done + g->rows, length);
+            end = MIN(done + g->rows, length);
             GPT_TRY(generate_pass(t, g, done, end));
         }
         int32_t token = 0;
@@ -321,7 +322,7 @@ static par_result generate(trainer *t, int as_sample) {
     if (!r) r = generate_run(t, &g, prompt, count, out, ascii_only, all);
     generate_end(t, &before);
     if (out) fputc('\n', out);
-    const size_t read = PAR__MIN(count, g.capacity);
+    const size_t read = MIN(count, g.capacity);
     if (!r && all) generate_json(t, &g, read, all, (size_t)t->o.sample);
     char size[16];
     if (!r && out && !as_sample)

@@ -477,7 +477,7 @@ static const char *check_batch(settings *o) {
     }
     const double wide = 16.0 * g->n_embd + 4.0 * (double)gpt_hidden(g),
                  rows = (double)o->batch_size * g->block_size;
-    const double bytes = 4 * rows * (wide * g->n_layer + PAR__MAX(g->vocab_size, 256));
+    const double bytes = 4 * rows * (wide * g->n_layer + MAX(g->vocab_size, 256));
     if (bytes < 0x1p56) return NULL;
     snprintf(o->why, sizeof o->why,
              "a microbatch of %d sequences of %d tokens would keep about %.2g bytes for backward: a smaller "
@@ -555,7 +555,7 @@ static int choose_microbatch(trainer *t, int ranks) {
     if (all % dp) return 0;
     const int C = t->o.canonical;
     if (C && (all % C || C % dp || (dp & (dp - 1)))) return 0;
-    t->microbatch = C ? all / C : PAR__MIN(all / dp, t->o.batch_size);
+    t->microbatch = C ? all / C : MIN(all / dp, t->o.batch_size);
     while (all / dp % t->microbatch) t->microbatch--;
     t->microbatches = all / dp / t->microbatch;
     return 1;
@@ -657,8 +657,8 @@ static par_result open_grid(trainer *t) {
 static par_result choose_gemm(trainer *t) {
     const gpt_config *g = &t->o.model;
     const size_t R = rows_of(t), C = (size_t)g->n_embd, F = gpt_hidden(g), tp = (size_t)t->o.tp,
-                 d = C / (size_t)g->n_head, block = PAR__MIN((size_t)128, (size_t)(g->block_size / t->o.cp)),
-                 f = PAR__MAX(F / tp, (size_t)1), v = PAR__MAX((size_t)g->vocab_size / tp, (size_t)1);
+                 d = C / (size_t)g->n_head, block = MIN((size_t)128, (size_t)(g->block_size / t->o.cp)),
+                 f = MAX(F / tp, (size_t)1), v = MAX((size_t)g->vocab_size / tp, (size_t)1);
     const double layers = g->n_layer, blocks = (double)(R / block), heads = (double)g->n_head / t->o.tp,
                  pairs = layers * heads * blocks * ((double)g->block_size / (double)block + 1) / 2,
                  linear = layers * (4 * (double)C / (double)F + (g->llama ? 3 : 2));
@@ -717,7 +717,7 @@ static const char *load_config(const char *path, gpt_config *g) {
         problem = kind == LOAD_HUGGINGFACE ? files_check_size(path, &c, why, sizeof why)
                                            : files_own_check_size(path, &c, why, sizeof why);
     if (problem) return problem;
-    if (kind != LOAD_OWN) c.block_size = PAR__MIN(c.block_size, g->block_size);
+    if (kind != LOAD_OWN) c.block_size = MIN(c.block_size, g->block_size);
     return *g = c, (const char *)NULL;
 }
 
@@ -759,8 +759,7 @@ static const char *init_weights(trainer *t) {
     for (int i = 0; i < t->model.use_count; i++) {
         const gpt_tensor *x = &t->model.tensors[i];
         const float value = x->init < 0 ? 1 : 0;
-        if (t->index[i] >= 0 &&
-            par_zero_init(t->zero, t->index[i], x->stream, PAR__MAX(x->init, 0.0f), value))
+        if (t->index[i] >= 0 && par_zero_init(t->zero, t->index[i], x->stream, MAX(x->init, 0.0f), value))
             return par_last_error(t->world);
     }
     return NULL;
@@ -905,7 +904,7 @@ static par_result partition_layers(trainer *t, int stages, int split, par_pipe_s
              halves++) { // what is recomputed is scratch for a whole backward
             t->model.split_backward = halves;
             gpt_buffers_layout(&t->model, p, &b, rows);
-            t->scratch_bytes = PAR__MAX(t->scratch_bytes, b.bytes[GPT_SCRATCH]);
+            t->scratch_bytes = MAX(t->scratch_bytes, b.bytes[GPT_SCRATCH]);
         }
         double f = 1e-3 * layers[0];
         for (int l = p->first; l < p->end; l++) f += layers[l];
@@ -950,7 +949,7 @@ static par_result open_schedule(trainer *t) {
     if (!r) r = build_schedule(t, &d, &t->schedule);
     free(costs);
     if (r) return r;
-    const int pp = t->o.pp, me = par_rank(t->pp_comm), pair = PAR__MIN(me, pp - 1 - me);
+    const int pp = t->o.pp, me = par_rank(t->pp_comm), pair = MIN(me, pp - 1 - me);
     t->zero_comm = t->data_comm, t->model_parallel_comm = t->o.tp * pp > 1 ? t->model_comm : NULL;
     if (t->schedule.directions == 2) {
         if (t->microbatches % 2)
@@ -986,7 +985,7 @@ static void print_pipeline(trainer *t, FILE *out) {
     must(t->world, par_pipe_timeline_get(t->pipe, &real));
     if (!out || par_pipe_set_costs(s, &real)) return par_pipe_timeline_close(&real);
     must(t->world, par_pipe_simulate(s, PAR_PIPE_NONBLOCKING, &planned));
-    const double scale = PAR__MAX(planned.makespan, real.makespan);
+    const double scale = MAX(planned.makespan, real.makespan);
     fprintf(out, "pipeline as planned, by the last step's own times: %.4g s, bubble %.3f\n", planned.makespan,
             planned.bubble);
     par_pipe_print(s, &planned, 100, scale, out);

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h> // MIN, MAX
 
 typedef struct gpt_config {
     int n_layer, n_head, n_embd, block_size, vocab_size, bias;
@@ -372,7 +373,7 @@ static void gpt_buffers_layout(const gpt_model *m, const gpt_stage *stage, gpt_b
     const size_t C = (size_t)m->config.n_embd, N = m->sequence_parallel ? rows / (size_t)m->t : rows,
                  e = par_tp_element_bytes(m->tp);
     const size_t Q = m->layers[0].qkv.weight.local_rows, U = m->layers[0].up.weight.local_rows,
-                 max_cols = PAR__MAX(PAR__MAX(Q, U), C);
+                 max_cols = MAX(MAX(Q, U), C);
     memset(b->bytes, 0, sizeof b->bytes);
     b->dx.data = gpt_take(b, GPT_SCRATCH, N * C * e);
     b->dy.data = gpt_take(b, GPT_SCRATCH, N * C * e);
