@@ -32,7 +32,9 @@ STEP BY STEP (you have forward and backward of a transformer in one process)
        of each parameter this rank has. Allocate that; par_tp_init fills it.
     3. Replace each product, norm, attention and loss by the _forward function here, and by its _backward
        function in reverse order. A matrix states its layout, and a wrong one is an error.
-    4. Once a step call par_tp_finalize_gradients before the optimizer.
+    4. Where your blocks are GPT-2's or Llama's, par_tp_block is all of their layers in one: open it, add its
+       parameters to par_zero.h by a loop, and call its _forward and _backward (examples/05_gpt_simple.c).
+    5. Once a step call par_tp_finalize_gradients before the optimizer.
 
 EXAMPLE
     #define PAR_IMPLEMENTATION
@@ -74,6 +76,7 @@ TABLE OF CONTENTS
     >>tp_attention  causal attention: on one rank, ring attention, Ulysses
     >>tp_kv_cache   attention with a key-value cache, for generation
     >>tp_save_bytes bytes that a layer keeps between forward and backward, and memory for them
+    >>tp_block      the transformer block, made of the layers above
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_TP_IMPLEMENTATION)   emit the code, in one file
@@ -437,7 +440,7 @@ size_t par_tp_kv_cache_bytes(const par_tp *tp, const par_tp_attention *attention
 par_result par_tp_attention_cached(par_tp *tp, const par_tp_attention *attention, const par_tp_tokens *tokens,
                                    par_tp_kv_cache *cache, const par_tp_matrix *x, par_tp_matrix *y);
 
-// ---- memory and kernels -----------------------------------------------------------------------------------
+// ---- memory -----------------------------------------------------------------------------------------------
 
 // The bytes that the caller keeps between forward and backward on this rank, for R rows (see par_tp_rows).
 size_t par_tp_linear_save_bytes(const par_tp *tp, const par_tp_linear *linear, size_t rows, int gathered);
@@ -472,6 +475,91 @@ typedef enum par_tp_recompute {
     PAR_TP_RECOMPUTE_FULL
 } par_tp_recompute;
 double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recompute recompute);
+
+// ---- transformer block ------------------------------------------------------------------------------------
+
+// A transformer block, y = m + mlp(norm2(m)) with m = x + attention(norm1(x)): ParallelTransformerLayer of
+// Megatron-LM (Shoeybi et al. 2019) with its norms in front. Without the flags it is GPT-2's (Radford et al.
+// 2019), who also give it biases; Llama's (Touvron et al. 2023) has rms, gated and rope. Zero-initialize it,
+// set the members up to name, and open it; then set data and grad of its parameters. It must stay where it
+// is, because its layers point to its names.
+typedef struct par_tp_block {
+    size_t features;            // of x and y
+    size_t hidden;              // features between the two products of the MLP; 0: 4 x features
+    par_tp_attention attention; // heads, kv_heads, dropout of attention weights; dim 0: features / heads
+    int has_bias;               // 1: products and layer norms have biases
+    int rms;                    // 1: RMSNorm; 0: layer norm
+    int gated;                  // 1: SwiGLU, and up has 2 x hidden outputs; 0: GELU
+    int rope;                   // 1: queries and keys are rotated, as `rotary` says
+    par_tp_rotary rotary;
+    float epsilon;   // of the norms; 0: 1e-5
+    float dropout;   // probability for the outputs of proj and down; it and attention.dropout may change
+    float deviation; // of the initial weights; 0: 0.02
+    int depth;       // blocks of the model: proj and down begin smaller by sqrt(2 depth), as GPT-2; 0: not
+    char name[32];   // "layers.3"; its layers are then layers.3.attn.qkv, ... Empty: attn.qkv, ...
+    par_tp_norm norm1, norm2;
+    par_tp_linear qkv, proj, up, down;
+    char names[7][48];
+} par_tp_block;
+// Collective over tp. Errors: ARGUMENT (features or heads do not divide), and the errors of a collective.
+par_result par_tp_block_open(par_tp *tp, par_tp_block *block);
+
+typedef struct par_tp_named_parameter {
+    par_tp_parameter *parameter; // NULL: a bias that the block does not have
+    char name[56];               // "layers.3.attn.qkv.weight"
+    float deviation, value;      // initially: normal numbers of this deviation; 0: each is `value`
+} par_tp_named_parameter;
+// The parameters of an opened block, by number: weight and bias of ln1, attn.qkv, attn.proj, ln2, mlp.up and
+// mlp.down. A loop adds them to par_zero.h: see par_tp_parameter_shard and par_zero_init.
+enum { PAR_TP_BLOCK_PARAMETERS = 12 };
+par_tp_named_parameter par_tp_block_parameter_get(par_tp_block *block, int number);
+
+// Where par_tp_block_alloc takes memory from. One arena may serve for several.
+typedef struct par_tp_block_memory {
+    par_tp_arena *input;        // what is kept until the gradient of the input
+    par_tp_arena *weight;       // what is kept until the gradients of weights; NULL: input
+    par_tp_arena *between;      // what is kept between these two; NULL: backward is one call
+    par_tp_arena *scratch;      // used within a call, always from its beginning: for all blocks; NULL: input
+    par_tp_recompute recompute; // what backward computes again, instead of keeping it (Chen et al. 2016)
+} par_tp_block_memory;
+// What a block has of one microbatch, between forward and backward. x is not in it: keep that, too.
+typedef struct par_tp_block_saved {
+    par_tp_matrix norm1, qkv, att, mid, norm2, up, act; // outputs of the layers; mid: m above
+    float *stats1, *stats2, *lse;
+    par_tp_matrix ddown, dup, dproj, dqkv; // gradients of the products' outputs
+    par_tp_matrix dy, wide;                // scratch
+    par_tp_recompute recompute;
+    int halves; // 1: backward may be two calls
+} par_tp_block_saved;
+// Takes memory for R rows (see par_tp_rows) and sets all of *saved. As with par_tp_alloc, arenas without data
+// only count. Recomputation SELECTIVE: norms and GELU or SwiGLU (scores are never kept); FULL: everything
+// but x. Local. Errors: ARGUMENT (an arena is full).
+par_result par_tp_block_alloc(par_tp *tp, const par_tp_block *block, size_t rows,
+                              const par_tp_block_memory *memory, par_tp_block_saved *saved);
+
+// x and y are tokens, R x features; y must not be x. Dropout takes the random streams `stream` to stream + 2.
+// Errors and elements sent are those of the layers.
+par_result par_tp_block_forward(par_tp *tp, const par_tp_block *block, const par_tp_tokens *tokens,
+                                uint64_t stream, const par_tp_matrix *x, par_tp_block_saved *saved,
+                                par_tp_matrix *y);
+// Forward with a key-value cache, for generation: see par_tp_attention_cached. Dropout must be 0.
+par_result par_tp_block_cached(par_tp *tp, const par_tp_block *block, const par_tp_tokens *tokens,
+                               par_tp_kv_cache *cache, const par_tp_matrix *x, par_tp_block_saved *saved,
+                               par_tp_matrix *y);
+// dy and dx are tokens, R x features; dx may be dy. tokens, stream and x are those of forward. Adds to the
+// gradients of the parameters.
+par_result par_tp_block_backward(par_tp *tp, par_tp_block *block, const par_tp_tokens *tokens,
+                                 uint64_t stream, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                 par_tp_block_saved *saved, par_tp_matrix *dx);
+// Its two halves, for pipelines that defer the second (Qi et al. 2023): the gradient of the input, with those
+// of the norms' parameters, then the gradients of the products' weights and biases. Together they give the
+// bits of par_tp_block_backward. Errors: also ARGUMENT (memory.between was NULL).
+par_result par_tp_block_backward_input(par_tp *tp, par_tp_block *block, const par_tp_tokens *tokens,
+                                       uint64_t stream, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                       par_tp_block_saved *saved, par_tp_matrix *dx);
+par_result par_tp_block_backward_weight(par_tp *tp, par_tp_block *block, const par_tp_block_saved *saved);
+
+// ---- kernels ----------------------------------------------------------------------------------------------
 
 // Tells a kernel which token each row of a matrix is.
 typedef struct par_tp_row_map {
@@ -766,6 +854,42 @@ static inline par_result par__tp_attention_backward_at(const char *site, par_tp 
     return par_tp_attention_backward(par__tp_set_site(tp, site), attention, tokens, stream, dy, x, y, lse,
                                      dx);
 }
+static inline par_result par__tp_block_open_at(const char *site, par_tp *tp, par_tp_block *block) {
+    return par_tp_block_open(par__tp_set_site(tp, site), block);
+}
+static inline par_result par__tp_block_alloc_at(const char *site, par_tp *tp, const par_tp_block *block,
+                                                size_t rows, const par_tp_block_memory *memory,
+                                                par_tp_block_saved *saved) {
+    return par_tp_block_alloc(par__tp_set_site(tp, site), block, rows, memory, saved);
+}
+static inline par_result par__tp_block_forward_at(const char *site, par_tp *tp, const par_tp_block *block,
+                                                  const par_tp_tokens *tokens, uint64_t stream,
+                                                  const par_tp_matrix *x, par_tp_block_saved *saved,
+                                                  par_tp_matrix *y) {
+    return par_tp_block_forward(par__tp_set_site(tp, site), block, tokens, stream, x, saved, y);
+}
+static inline par_result par__tp_block_cached_at(const char *site, par_tp *tp, const par_tp_block *block,
+                                                 const par_tp_tokens *tokens, par_tp_kv_cache *cache,
+                                                 const par_tp_matrix *x, par_tp_block_saved *saved,
+                                                 par_tp_matrix *y) {
+    return par_tp_block_cached(par__tp_set_site(tp, site), block, tokens, cache, x, saved, y);
+}
+static inline par_result par__tp_block_backward_at(const char *site, par_tp *tp, par_tp_block *block,
+                                                   const par_tp_tokens *tokens, uint64_t stream,
+                                                   const par_tp_matrix *dy, const par_tp_matrix *x,
+                                                   par_tp_block_saved *saved, par_tp_matrix *dx) {
+    return par_tp_block_backward(par__tp_set_site(tp, site), block, tokens, stream, dy, x, saved, dx);
+}
+static inline par_result par__tp_block_backward_input_at(const char *site, par_tp *tp, par_tp_block *block,
+                                                         const par_tp_tokens *tokens, uint64_t stream,
+                                                         const par_tp_matrix *dy, const par_tp_matrix *x,
+                                                         par_tp_block_saved *saved, par_tp_matrix *dx) {
+    return par_tp_block_backward_input(par__tp_set_site(tp, site), block, tokens, stream, dy, x, saved, dx);
+}
+static inline par_result par__tp_block_backward_weight_at(const char *site, par_tp *tp, par_tp_block *block,
+                                                          const par_tp_block_saved *saved) {
+    return par_tp_block_backward_weight(par__tp_set_site(tp, site), block, saved);
+}
 
 #define PAR__TP_WITH_SITE(name, ...)       par__tp_##name##_at(PAR_SITE, __VA_ARGS__)
 #define par_tp_open(...)                   PAR__TP_WITH_SITE(open, __VA_ARGS__)
@@ -804,6 +928,13 @@ static inline par_result par__tp_attention_backward_at(const char *site, par_tp 
 #define par_tp_attention_backward(...)     PAR__TP_WITH_SITE(attention_backward, __VA_ARGS__)
 #define par_tp_alloc(...)                  PAR__TP_WITH_SITE(alloc, __VA_ARGS__)
 #define par_tp_alloc_floats(...)           PAR__TP_WITH_SITE(alloc_floats, __VA_ARGS__)
+#define par_tp_block_open(...)             PAR__TP_WITH_SITE(block_open, __VA_ARGS__)
+#define par_tp_block_alloc(...)            PAR__TP_WITH_SITE(block_alloc, __VA_ARGS__)
+#define par_tp_block_forward(...)          PAR__TP_WITH_SITE(block_forward, __VA_ARGS__)
+#define par_tp_block_cached(...)           PAR__TP_WITH_SITE(block_cached, __VA_ARGS__)
+#define par_tp_block_backward(...)         PAR__TP_WITH_SITE(block_backward, __VA_ARGS__)
+#define par_tp_block_backward_input(...)   PAR__TP_WITH_SITE(block_backward_input, __VA_ARGS__)
+#define par_tp_block_backward_weight(...)  PAR__TP_WITH_SITE(block_backward_weight, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -3315,6 +3446,271 @@ double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recom
     return s * b * h *
            (common / (shape->sequence_parallel ? t : 1) + split / t +
             (recompute == PAR_TP_RECOMPUTE_SELECTIVE ? 0 : scores / t));
+}
+
+// >>tp_block ------------------------------------------------------------------------------------------------
+//
+//     x -+- norm1 - qkv - rope - attention - proj - dropout -(+)-> mid
+//        +----------------------------------------------------+
+//     mid -+- norm2 - up - GELU or SwiGLU - down - dropout -(+)-> y
+//          +--------------------------------------------------+
+//
+// Backward goes from right to left. A product needs its input for its weights' gradient and the gradient of
+// its output for both halves. What is kept until when:
+//     until the gradient of the input    qkv, lse, mid, up, statistics
+//     until the gradients of weights     norm1, att, norm2, act: the products' inputs
+//     between the two                    ddown, dup, dproj, dqkv: the gradients of the products' outputs
+
+static void par__tp_block_set_names(par_tp_block *b) {
+    static const char *const parts[7] = {"ln1", "attn.qkv", "attn.proj", "ln2", "mlp.up", "mlp.down", "attn"};
+    const char **const names[7] = {&b->norm1.name, &b->qkv.name,  &b->proj.name,     &b->norm2.name,
+                                   &b->up.name,    &b->down.name, &b->attention.name};
+    for (int i = 0; i < 7; i++) {
+        snprintf(b->names[i], sizeof b->names[i], "%s%s%s", b->name, b->name[0] ? "." : "", parts[i]);
+        *names[i] = b->names[i];
+    }
+}
+static void par__tp_block_set_shapes(par_tp_block *b) {
+    const par_tp_attention *a = &b->attention;
+    par_tp_norm *const norms[2] = {&b->norm1, &b->norm2};
+    par_tp_linear *const products[4] = {&b->qkv, &b->proj, &b->up, &b->down};
+    for (int i = 0; i < 2; i++) {
+        memset(norms[i], 0, sizeof *norms[i]);
+        norms[i]->features = b->features, norms[i]->rms = b->rms, norms[i]->epsilon = b->epsilon;
+        norms[i]->has_bias = b->has_bias && !b->rms;
+    }
+    for (int i = 0; i < 4; i++) {
+        memset(products[i], 0, sizeof *products[i]);
+        products[i]->has_bias = b->has_bias, products[i]->row_parallel = i % 2;
+    }
+    par_tp_attention_segments(a, b->qkv.segments);
+    b->qkv.segment_count = 3, b->qkv.in = b->features;
+    for (int i = 0; i < 3; i++) b->qkv.out += b->qkv.segments[i].count;
+    b->proj.in = a->heads * a->dim, b->proj.out = b->features;
+    b->up.in = b->features, b->up.out = b->gated ? 2 * b->hidden : b->hidden;
+    b->down.in = b->hidden, b->down.out = b->features;
+    if (b->gated) b->up.segment_count = 2, b->up.segments[0].count = b->up.segments[1].count = b->hidden;
+}
+par_result par_tp_block_open(par_tp *tp, par_tp_block *b) {
+    par_tp_attention *a = &b->attention;
+    par__tp_set_layer_name(tp, b->name);
+    if (!b->features || !a->heads)
+        return PAR__TP_FAIL("par_tp_block_open: %zu features and %zu heads: neither may be 0", b->features,
+                            a->heads);
+    if (!a->dim && b->features % a->heads)
+        return PAR__TP_FAIL("par_tp_block_open: %zu features do not divide by %zu heads: set attention.dim",
+                            b->features, a->heads);
+    if (!a->dim) a->dim = b->features / a->heads;
+    if (!b->hidden) b->hidden = 4 * b->features;
+    if (!(b->deviation > 0)) b->deviation = 0.02f;
+    par__tp_block_set_shapes(b);
+    par__tp_block_set_names(b);
+    PAR__TP_TRY(par_tp_norm_open(tp, &b->norm1));
+    PAR__TP_TRY(par_tp_norm_open(tp, &b->norm2));
+    PAR__TP_TRY(par_tp_linear_open(tp, &b->qkv));
+    PAR__TP_TRY(par_tp_linear_open(tp, &b->proj));
+    PAR__TP_TRY(par_tp_linear_open(tp, &b->up));
+    return par_tp_linear_open(tp, &b->down);
+}
+par_tp_named_parameter par_tp_block_parameter_get(par_tp_block *b, int number) {
+    const float d = b->deviation, residual = b->depth ? d / sqrtf(2.0f * (float)b->depth) : d;
+    par_tp_parameter *const of[PAR_TP_BLOCK_PARAMETERS] = {
+        &b->norm1.weight, &b->norm1.bias, &b->qkv.weight, &b->qkv.bias, &b->proj.weight, &b->proj.bias,
+        &b->norm2.weight, &b->norm2.bias, &b->up.weight,  &b->up.bias,  &b->down.weight, &b->down.bias};
+    const float deviation[PAR_TP_BLOCK_PARAMETERS / 2] = {0, d, residual, 0, d, residual};
+    const int layer = number / 2, is_bias = number % 2;
+    par_tp_named_parameter p;
+    memset(&p, 0, sizeof p);
+    if (number < 0 || number >= PAR_TP_BLOCK_PARAMETERS || !of[number]->rows) return p;
+    p.parameter = of[number];
+    snprintf(p.name, sizeof p.name, "%s.%s", b->names[layer], is_bias ? "bias" : "weight");
+    if (is_bias) return p;
+    p.deviation = deviation[layer], p.value = p.deviation > 0 ? 0.0f : 1.0f;
+    return p;
+}
+
+// The memory of what is kept, and of what is computed again.
+static par_result par__tp_block_alloc_saved(par_tp *tp, const par_tp_block *b, size_t rows,
+                                            const par_tp_block_memory *m, par_tp_arena *scratch,
+                                            par_tp_block_saved *s) {
+    const int full = m->recompute == PAR_TP_RECOMPUTE_FULL, some = m->recompute != PAR_TP_RECOMPUTE_NONE;
+    const size_t own = tp->desc.sequence_parallel ? rows / (size_t)tp->t : rows;
+    const par_tp_layout tokens = par__tp_token_layout(tp);
+    par_tp_arena *weight = m->weight ? m->weight : m->input, *again = m->between ? m->between : scratch;
+    const struct {
+        par_tp_matrix *x;
+        par_tp_arena *arena;
+        size_t cols;
+        par_tp_layout layout;
+    } list[] = {
+        {&s->norm1, some ? again : weight, b->features, tokens},
+        {&s->qkv, full ? scratch : m->input, b->qkv.weight.local_rows, PAR_TP_HIDDEN},
+        {&s->att, full ? again : weight, b->proj.weight.local_cols, PAR_TP_HIDDEN},
+        {&s->mid, full ? scratch : m->input, b->features, tokens},
+        {&s->norm2, some ? again : weight, b->features, tokens},
+        {&s->up, full ? scratch : m->input, b->up.weight.local_rows, PAR_TP_HIDDEN},
+        {&s->act, some ? again : weight, b->down.weight.local_cols, PAR_TP_HIDDEN},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+        PAR__TP_TRY(par_tp_alloc(tp, list[i].arena, list[i].layout == PAR_TP_HIDDEN ? rows : own,
+                                 list[i].cols, list[i].layout, list[i].x));
+    PAR__TP_TRY(par_tp_alloc_floats(tp, some ? scratch : m->input, 2 * own, &s->stats1));
+    PAR__TP_TRY(par_tp_alloc_floats(tp, some ? scratch : m->input, 2 * own, &s->stats2));
+    return par_tp_alloc_floats(tp, full ? scratch : m->input, rows * (b->attention.heads / (size_t)tp->t),
+                               &s->lse);
+}
+// The memory of gradients. Those of the products' outputs are scratch where backward is one call.
+static par_result par__tp_block_alloc_gradients(par_tp *tp, const par_tp_block *b, par_tp_arena *between,
+                                                par_tp_arena *scratch, par_tp_block_saved *s) {
+    const size_t rows = s->qkv.rows, up = s->up.cols, qkv = s->qkv.cols;
+    const size_t wide = PAR__MAX(s->att.cols, s->act.cols);
+    PAR__TP_TRY(par_tp_alloc(tp, scratch, s->mid.rows, b->features, s->mid.layout, &s->dy));
+    PAR__TP_TRY(par_tp_alloc(tp, scratch, rows, wide, PAR_TP_HIDDEN, &s->wide));
+    if (!between) {
+        PAR__TP_TRY(par_tp_alloc(tp, scratch, rows, PAR__MAX(up, qkv), PAR_TP_HIDDEN, &s->dup));
+        s->dqkv = s->dup, s->dqkv.cols = qkv, s->dup.cols = up;
+        s->ddown = s->dproj = s->dy;
+        return PAR_OK;
+    }
+    PAR__TP_TRY(par_tp_alloc(tp, between, s->mid.rows, b->features, s->mid.layout, &s->ddown));
+    PAR__TP_TRY(par_tp_alloc(tp, between, rows, up, PAR_TP_HIDDEN, &s->dup));
+    PAR__TP_TRY(par_tp_alloc(tp, between, s->mid.rows, b->features, s->mid.layout, &s->dproj));
+    return par_tp_alloc(tp, between, rows, qkv, PAR_TP_HIDDEN, &s->dqkv);
+}
+par_result par_tp_block_alloc(par_tp *tp, const par_tp_block *b, size_t rows, const par_tp_block_memory *m,
+                              par_tp_block_saved *s) {
+    par_tp_arena scratch;
+    memset(&scratch, 0, sizeof scratch);
+    if (m->scratch) scratch.data = m->scratch->data, scratch.bytes = m->scratch->bytes;
+    par_tp_arena *const arena = m->scratch ? &scratch : m->input;
+    memset(s, 0, sizeof *s);
+    s->recompute = m->recompute, s->halves = m->between != NULL;
+    par_result r = par__tp_block_alloc_saved(tp, b, rows, m, arena, s);
+    if (!r) r = par__tp_block_alloc_gradients(tp, b, m->between, arena, s);
+    if (m->scratch) m->scratch->used = PAR__MAX(m->scratch->used, scratch.used);
+    return r;
+}
+
+static par_result par__tp_block_rope(par_tp *tp, const par_tp_block *b, const par_tp_tokens *tokens,
+                                     int backward, par_tp_matrix *qkv) {
+    const size_t kv_heads = par__tp_kv_cols(tp, &b->attention) / b->attention.dim;
+    if (!b->rope) return PAR_OK;
+    return par_tp_rope(tp, tokens, b->attention.heads / (size_t)tp->t + kv_heads, b->attention.dim,
+                       &b->rotary, backward, qkv);
+}
+static par_result par__tp_block_activate(par_tp *tp, const par_tp_block *b, par_tp_block_saved *s) {
+    return b->gated ? par_tp_swiglu_forward(tp, &s->up, &s->act) : par_tp_gelu_forward(tp, &s->up, &s->act);
+}
+static par_result par__tp_block_dropout(par_tp *tp, const par_tp_block *b, const par_tp_tokens *tokens,
+                                        uint64_t stream, par_tp_matrix *x) {
+    return b->dropout > 0 ? par_tp_dropout(tp, tokens, stream, b->dropout, x, x) : PAR_OK;
+}
+// Forward up to the input of the last product: what a full recomputation does again.
+static par_result par__tp_block_inner(par_tp *tp, const par_tp_block *b, const par_tp_tokens *tokens,
+                                      uint64_t stream, par_tp_kv_cache *cache, const par_tp_matrix *x,
+                                      par_tp_block_saved *s) {
+    PAR__TP_TRY(par_tp_norm_forward(tp, &b->norm1, x, s->stats1, &s->norm1));
+    PAR__TP_TRY(par_tp_linear_forward(tp, &b->qkv, &s->norm1, NULL, &s->qkv));
+    PAR__TP_TRY(par__tp_block_rope(tp, b, tokens, 0, &s->qkv));
+    if (cache)
+        PAR__TP_TRY(par_tp_attention_cached(tp, &b->attention, tokens, cache, &s->qkv, &s->att));
+    else
+        PAR__TP_TRY(par_tp_attention_forward(tp, &b->attention, tokens, stream, &s->qkv, s->lse, &s->att));
+    PAR__TP_TRY(par_tp_linear_forward(tp, &b->proj, &s->att, NULL, &s->mid));
+    PAR__TP_TRY(par__tp_block_dropout(tp, b, tokens, stream + 1, &s->mid));
+    PAR__TP_TRY(par_tp_add(tp, &s->mid, x, &s->mid));
+    PAR__TP_TRY(par_tp_norm_forward(tp, &b->norm2, &s->mid, s->stats2, &s->norm2));
+    PAR__TP_TRY(par_tp_linear_forward(tp, &b->up, &s->norm2, NULL, &s->up));
+    return par__tp_block_activate(tp, b, s);
+}
+static par_result par__tp_block_run(par_tp *tp, const par_tp_block *b, const par_tp_tokens *tokens,
+                                    uint64_t stream, par_tp_kv_cache *cache, const par_tp_matrix *x,
+                                    par_tp_block_saved *s, par_tp_matrix *y) {
+    PAR__TP_TRY(par__tp_block_inner(tp, b, tokens, stream, cache, x, s));
+    PAR__TP_TRY(par_tp_linear_forward(tp, &b->down, &s->act, NULL, y));
+    PAR__TP_TRY(par__tp_block_dropout(tp, b, tokens, stream + 2, y));
+    return par_tp_add(tp, y, &s->mid, y);
+}
+par_result par_tp_block_forward(par_tp *tp, const par_tp_block *b, const par_tp_tokens *tokens,
+                                uint64_t stream, const par_tp_matrix *x, par_tp_block_saved *s,
+                                par_tp_matrix *y) {
+    return par__tp_block_run(tp, b, tokens, stream, NULL, x, s, y);
+}
+par_result par_tp_block_cached(par_tp *tp, const par_tp_block *b, const par_tp_tokens *tokens,
+                               par_tp_kv_cache *cache, const par_tp_matrix *x, par_tp_block_saved *s,
+                               par_tp_matrix *y) {
+    par__tp_set_layer_name(tp, b->name);
+    if (!cache) return PAR__TP_FAIL("par_tp_block_cached: cache is NULL");
+    return par__tp_block_run(tp, b, tokens, 0, cache, x, s, y);
+}
+
+static par_result par__tp_block_recompute(par_tp *tp, const par_tp_block *b, const par_tp_tokens *tokens,
+                                          uint64_t stream, const par_tp_matrix *x, par_tp_block_saved *s) {
+    if (s->recompute == PAR_TP_RECOMPUTE_NONE) return PAR_OK;
+    if (s->recompute == PAR_TP_RECOMPUTE_FULL) return par__tp_block_inner(tp, b, tokens, stream, NULL, x, s);
+    PAR__TP_TRY(par_tp_norm_forward(tp, &b->norm1, x, s->stats1, &s->norm1));
+    PAR__TP_TRY(par_tp_norm_forward(tp, &b->norm2, &s->mid, s->stats2, &s->norm2));
+    return par__tp_block_activate(tp, b, s);
+}
+static par_result par__tp_block_check_halves(const par_tp *tp, const char *call, const par_tp_block *b,
+                                             const par_tp_block_saved *s) {
+    par__tp_set_layer_name(tp, b->name);
+    return s->halves ? PAR_OK
+                     : PAR__TP_FAIL("%s: there is no memory for gradients between the halves of backward: "
+                                    "set par_tp_block_memory.between",
+                                    call);
+}
+static par_result par__tp_block_product(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                        const par_tp_matrix *x, par_tp_matrix *dx, int grads) {
+    par__tp_set_layer_name(tp, l->name);
+    return par__tp_linear_gradients(tp, l, dy, x, dx, grads);
+}
+// The gradient of a product's output, from that of the sum after it: the same where nothing is dropped, and a
+// copy for the second half of backward.
+static par_result par__tp_block_before_sum(par_tp *tp, const par_tp_block *b, const par_tp_tokens *tokens,
+                                           uint64_t stream, const par_tp_matrix *sum, int halves,
+                                           par_tp_matrix *own, const par_tp_matrix **gradient) {
+    *gradient = halves || b->dropout > 0 ? own : sum;
+    return *gradient == own ? par_tp_dropout(tp, tokens, stream, b->dropout, sum, own) : PAR_OK;
+}
+static par_result par__tp_block_gradients(par_tp *tp, par_tp_block *b, const par_tp_tokens *tokens,
+                                          uint64_t stream, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                          par_tp_block_saved *s, par_tp_matrix *dx, int grads) {
+    const par_tp_matrix *gradient;
+    PAR__TP_TRY(par__tp_block_recompute(tp, b, tokens, stream, x, s));
+    PAR__TP_TRY(par__tp_block_before_sum(tp, b, tokens, stream + 2, dy, s->halves, &s->ddown, &gradient));
+    PAR__TP_TRY(par__tp_block_product(tp, &b->down, gradient, &s->act, &s->wide, grads));
+    PAR__TP_TRY(b->gated ? par_tp_swiglu_backward(tp, &s->wide, &s->up, &s->dup)
+                         : par_tp_gelu_backward(tp, &s->wide, &s->up, &s->dup));
+    PAR__TP_TRY(par__tp_block_product(tp, &b->up, &s->dup, &s->norm2, &s->dy, grads));
+    PAR__TP_TRY(par_tp_norm_backward(tp, &b->norm2, &s->dy, &s->mid, s->stats2, &s->dy));
+    PAR__TP_TRY(par_tp_add(tp, dy, &s->dy, dx));
+    PAR__TP_TRY(par__tp_block_before_sum(tp, b, tokens, stream + 1, dx, s->halves, &s->dproj, &gradient));
+    PAR__TP_TRY(par__tp_block_product(tp, &b->proj, gradient, &s->att, &s->wide, grads));
+    PAR__TP_TRY(par_tp_attention_backward(tp, &b->attention, tokens, stream, &s->wide, &s->qkv, &s->att,
+                                          s->lse, &s->dqkv));
+    PAR__TP_TRY(par__tp_block_rope(tp, b, tokens, 1, &s->dqkv));
+    PAR__TP_TRY(par__tp_block_product(tp, &b->qkv, &s->dqkv, &s->norm1, &s->dy, grads));
+    PAR__TP_TRY(par_tp_norm_backward(tp, &b->norm1, &s->dy, x, s->stats1, &s->dy));
+    return par_tp_add(tp, dx, &s->dy, dx);
+}
+par_result par_tp_block_backward(par_tp *tp, par_tp_block *b, const par_tp_tokens *tokens, uint64_t stream,
+                                 const par_tp_matrix *dy, const par_tp_matrix *x, par_tp_block_saved *s,
+                                 par_tp_matrix *dx) {
+    return par__tp_block_gradients(tp, b, tokens, stream, dy, x, s, dx, PAR__TP_DGRAD | PAR__TP_WGRAD);
+}
+par_result par_tp_block_backward_input(par_tp *tp, par_tp_block *b, const par_tp_tokens *tokens,
+                                       uint64_t stream, const par_tp_matrix *dy, const par_tp_matrix *x,
+                                       par_tp_block_saved *s, par_tp_matrix *dx) {
+    PAR__TP_TRY(par__tp_block_check_halves(tp, "par_tp_block_backward_input", b, s));
+    return par__tp_block_gradients(tp, b, tokens, stream, dy, x, s, dx, PAR__TP_DGRAD);
+}
+par_result par_tp_block_backward_weight(par_tp *tp, par_tp_block *b, const par_tp_block_saved *s) {
+    PAR__TP_TRY(par__tp_block_check_halves(tp, "par_tp_block_backward_weight", b, s));
+    PAR__TP_TRY(par_tp_linear_backward_weight(tp, &b->down, &s->ddown, &s->act));
+    PAR__TP_TRY(par_tp_linear_backward_weight(tp, &b->up, &s->dup, &s->norm2));
+    PAR__TP_TRY(par_tp_linear_backward_weight(tp, &b->proj, &s->dproj, &s->att));
+    return par_tp_linear_backward_weight(tp, &b->qkv, &s->dqkv, &s->norm1);
 }
 
 #ifdef __cplusplus

@@ -143,10 +143,9 @@ static void close_block(block *k) {
 }
 static void run_block(void *user) { // forward and backward; with other ranks' batches: sum the gradients
     block *k = (block *)user;
-    gpt_layer *l = &k->m.layers[0];
     par_request request = {NULL, 0};
-    must(k->b, gpt_layer_forward(&k->m, l, &k->buffers.layers[0], &k->tokens, NULL, 0, &k->buffers.x));
-    must(k->b, gpt_layer_backward(&k->m, l, &k->buffers.layers[0], &k->buffers, &k->tokens, NULL, 0));
+    must(k->b, gpt_layer_forward(&k->m, &k->buffers.layers[0], &k->tokens, NULL, 0, &k->buffers.x));
+    must(k->b, gpt_layer_backward(&k->m, &k->buffers.layers[0], &k->buffers, &k->tokens, NULL, 0));
     if (k->data) {
         must(k->b, par_all_reduce_begin(k->d, k->d, k->m.count, PAR_F32, PAR_SUM, k->data, &request));
         must(k->b, par_wait(&request));
@@ -161,35 +160,37 @@ typedef struct step {
 } step;
 #define STEP(id, forward, backward)                                                                          \
     static par_result forward_##id(block *k) {                                                               \
-        gpt_layer *l = &k->m.layers[0];                                                                      \
-        gpt_activations *s = &k->buffers.layers[0];                                                          \
+        par_tp_block *l = &k->m.layers[0];                                                                   \
+        par_tp_block_saved *s = &k->buffers.layers[0].saved;                                                 \
+        par_tp_matrix *x = &k->buffers.layers[0].x;                                                          \
         gpt_buffers *b = &k->buffers;                                                                        \
-        return (void)l, (void)s, (void)b, forward;                                                           \
+        return (void)l, (void)s, (void)x, (void)b, forward;                                                  \
     }                                                                                                        \
     static par_result backward_##id(block *k) {                                                              \
-        gpt_layer *l = &k->m.layers[0];                                                                      \
-        gpt_activations *s = &k->buffers.layers[0];                                                          \
+        par_tp_block *l = &k->m.layers[0];                                                                   \
+        par_tp_block_saved *s = &k->buffers.layers[0].saved;                                                 \
+        par_tp_matrix *x = &k->buffers.layers[0].x;                                                          \
         gpt_buffers *b = &k->buffers;                                                                        \
-        return (void)l, (void)s, (void)b, backward;                                                          \
+        return (void)l, (void)s, (void)x, (void)b, backward;                                                 \
     }
 // Each on what the ones before left in the buffers.
-STEP(norm, par_tp_norm_forward(k->tp, &l->norm1, &s->x, s->stats1, &s->norm1),
-     par_tp_norm_backward(k->tp, &l->norm1, &s->norm1, &s->x, s->stats1, &b->dy))
+STEP(norm, par_tp_norm_forward(k->tp, &l->norm1, x, s->stats1, &s->norm1),
+     par_tp_norm_backward(k->tp, &l->norm1, &s->norm1, x, s->stats1, &b->dy))
 STEP(qkv, par_tp_linear_forward(k->tp, &l->qkv, &s->norm1, NULL, &s->qkv),
      par_tp_linear_backward(k->tp, &l->qkv, &s->qkv, &s->norm1, &b->dy))
-STEP(attention, par_tp_attention_forward(k->tp, &k->m.attention, &k->tokens, 0, &s->qkv, s->lse, &s->att),
-     par_tp_attention_backward(k->tp, &k->m.attention, &k->tokens, 0, &s->att, &s->qkv, &s->att, s->lse,
-                               &b->wider))
+STEP(attention,
+     par_tp_attention_forward(k->tp, &k->m.layers[0].attention, &k->tokens, 0, &s->qkv, s->lse, &s->att),
+     par_tp_attention_backward(k->tp, &k->m.layers[0].attention, &k->tokens, 0, &s->att, &s->qkv, &s->att,
+                               s->lse, &s->dup))
 STEP(proj, par_tp_linear_forward(k->tp, &l->proj, &s->att, NULL, &s->mid),
-     par_tp_linear_backward(k->tp, &l->proj, &s->mid, &s->att, &b->wide))
+     par_tp_linear_backward(k->tp, &l->proj, &s->mid, &s->att, &s->wide))
 STEP(up, par_tp_linear_forward(k->tp, &l->up, &s->norm1, NULL, &s->up),
      par_tp_linear_backward(k->tp, &l->up, &s->up, &s->norm1, &b->dy))
-STEP(gelu, par_tp_gelu_forward(k->tp, &s->up, &s->act),
-     par_tp_gelu_backward(k->tp, &s->act, &s->up, &b->wider))
+STEP(gelu, par_tp_gelu_forward(k->tp, &s->up, &s->act), par_tp_gelu_backward(k->tp, &s->act, &s->up, &s->dup))
 STEP(swiglu, par_tp_swiglu_forward(k->tp, &s->up, &s->act),
-     par_tp_swiglu_backward(k->tp, &s->act, &s->up, &b->wider))
+     par_tp_swiglu_backward(k->tp, &s->act, &s->up, &s->dup))
 STEP(down, par_tp_linear_forward(k->tp, &l->down, &s->act, NULL, &b->x),
-     par_tp_linear_backward(k->tp, &l->down, &b->x, &s->act, &b->wide))
+     par_tp_linear_backward(k->tp, &l->down, &b->x, &s->act, &s->wide))
 static const step steps[] = {{"norm", forward_norm, backward_norm},
                              {"qkv (column)", forward_qkv, backward_qkv},
                              {"attention", forward_attention, backward_attention},
@@ -213,7 +214,7 @@ typedef struct cost { // of a step, forward: predicted
     size_t kept, sent; // bytes; elements over tp, forward and backward
 } cost;
 static cost cost_of(const block *k, int i) {
-    const gpt_layer *l = &k->m.layers[0];
+    const par_tp_block *l = &k->m.layers[0];
     const size_t rows = par_tp_rows(k->tp, &k->tokens), C = (size_t)k->m.config.n_embd, t = (size_t)k->m.t;
     const par_tp_linear *linear = i == 1 ? &l->qkv : i == 3 ? &l->proj : i == 4 ? &l->up : &l->down;
     const size_t n = rows * C * (t - 1) / t, s = k->tokens.sequence;
@@ -224,7 +225,7 @@ static cost cost_of(const block *k, int i) {
     case 0: c.bytes = 2 * own * (double)C * 4, c.kept = par_tp_norm_save_bytes(k->tp, &l->norm1, rows); break;
     case 2: // scores and values: half of s x s, being causal
         c.flops = 2 * r * (double)s * (double)C / (double)t;
-        c.kept = par_tp_attention_save_bytes(k->tp, &k->m.attention, rows);
+        c.kept = par_tp_attention_save_bytes(k->tp, &k->m.layers[0].attention, rows);
         break;
     case 5: c.bytes = 2 * r * up * 4, c.kept = rows * l->up.weight.local_rows * 4; break;
     case 6: c.bytes = 1.5 * r * up * 4, c.kept = rows * l->up.weight.local_rows * 4; break;
@@ -239,10 +240,11 @@ static cost cost_of(const block *k, int i) {
 }
 static size_t kept_in(const par_tp_matrix *m) { return m->rows * m->cols * sizeof(float); }
 static size_t kept_of(const block *k, int i) { // what backward reads, as forward left it
-    const gpt_activations *s = &k->buffers.layers[0];
+    const par_tp_block_saved *s = &k->buffers.layers[0].saved;
+    const par_tp_matrix *x = &k->buffers.layers[0].x;
     const size_t heads = (size_t)(k->m.config.n_head / k->m.t);
     switch (i) {
-    case 0: return kept_in(&s->x) + s->x.rows * (k->m.config.llama ? 1 : 2) * sizeof(float);
+    case 0: return kept_in(x) + x->rows * (k->m.config.llama ? 1 : 2) * sizeof(float);
     case 2: return kept_in(&s->qkv) + kept_in(&s->att) + s->qkv.rows * heads * sizeof(float);
     case 3: return kept_in(&s->att);
     case 5:
@@ -259,7 +261,7 @@ static size_t kept_predicted(const block *k) {
     return sum;
 }
 static size_t kept_by(const block *k) {
-    const gpt_activations *s = &k->buffers.layers[0];
+    const par_tp_block_saved *s = &k->buffers.layers[0].saved;
     return 2 * kept_of(k, 0) + kept_of(k, 2) + kept_in(&s->norm1) + kept_in(&s->norm2) + kept_in(&s->up) +
            kept_in(&s->act);
 }

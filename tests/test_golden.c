@@ -246,8 +246,9 @@ static void cached(par_comm *w, const char *name, int bf16) {
     d.dtype = bf16 ? PAR_BF16 : PAR_F32, d.kernels = &kernels;
     open_golden(&g, w, name, t, d);
     const int layers = g.m.config.n_layer;
-    const size_t bytes = par_tp_kv_cache_bytes(g.tp, &g.m.attention, BATCH, TOKENS);
-    const double a_key = 2.0 * BATCH * layers * (double)(g.m.attention.heads / (size_t)t * g.m.attention.dim);
+    const par_tp_attention *a = &g.m.layers[0].attention;
+    const size_t bytes = par_tp_kv_cache_bytes(g.tp, a, BATCH, TOKENS);
+    const double a_key = 2.0 * BATCH * layers * (double)(a->heads / (size_t)t * a->dim);
     int32_t ids[ROWS];
     double products = 0; // of a pass through the prompt, per token
     g.m.cache = (par_tp_kv_cache *)calloc((size_t)layers, sizeof *g.m.cache);

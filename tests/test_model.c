@@ -90,7 +90,7 @@ static int same_sites(void) {
     int same = 0;
     for (int i = 0; i < SITES; i++) {
         const gpt_dropout drop = {0.1f, (uint64_t)(i / (LAYERS * PLACES))};
-        sites[i] = gpt_dropout_stream(&drop, i / PLACES % LAYERS - 1, i % PLACES);
+        sites[i] = gpt_dropout_stream(&drop, i / PLACES % LAYERS - 1) + (uint64_t)(i % PLACES);
         for (int j = 0; j < i; j++)
             if (sites[i] == sites[j]) same = i;
     }

@@ -6,7 +6,7 @@
 
 // ---- data and references ----------------------------------------------------------------------------------
 
-enum { IN = 5 }; // inputs a reference may have: activations and parameters
+enum { IN = 13 }; // inputs a reference may have: activations and parameters
 typedef struct problem {
     double *in[IN];
     size_t n[IN], outs;
@@ -1365,6 +1365,230 @@ static void call_sites(par_comm *w) {
     CHECK_OK(w, par_tp_close(tp));
 }
 
+// ---- transformer block ------------------------------------------------------------------------------------
+
+enum { BLOCK_FEATURES = 8, BLOCK_HIDDEN = 12, BLOCK_SEQUENCE = 8, BLOCK_BATCH = 2 };
+enum { BLOCK_ROWS = BLOCK_BATCH * BLOCK_SEQUENCE, BLOCK_STREAM = 23 }; // of ref_attention's dropout
+typedef struct block_form { // GPT-2's with biases and dropout, Llama's without
+    int llama;
+    heads heads;
+} block_form;
+static const block_form block_forms[2] = {{0, {4, 4, 2, BLOCK_SEQUENCE, BLOCK_BATCH, 0.25f}},
+                                          {1, {4, 2, 2, BLOCK_SEQUENCE, BLOCK_BATCH, 0}}};
+
+// Another reference's outputs for inputs x, w and b, which the caller frees.
+static double *outputs_of(void (*f)(problem *), const void *user, double *x, size_t n, double *w, double *b,
+                          size_t outs) {
+    problem p;
+    memset(&p, 0, sizeof p);
+    p.in[0] = x, p.n[0] = n, p.in[1] = w, p.in[2] = b, p.n[2] = b ? 1 : 0;
+    p.outs = outs, p.out = numbers(0, outs), p.user = user;
+    f(&p);
+    return p.out;
+}
+static void ref_block_rope(double *x, size_t heads, size_t row) { // heads of 2 features turn by position
+    for (size_t r = 0; r < BLOCK_ROWS; r++)
+        for (size_t h = 0; h < heads; h++) {
+            double *pair = x + r * row + 2 * h, first = pair[0], a = (double)(r % BLOCK_SEQUENCE);
+            pair[0] = first * cos(a) - pair[1] * sin(a), pair[1] = pair[1] * cos(a) + first * sin(a);
+        }
+}
+static void ref_block_sum(double *y, const double *x, float dropout, uint64_t stream) { // y = x + dropout(y)
+    for (size_t i = 0; i < BLOCK_ROWS * BLOCK_FEATURES; i++) { // from the step's sequence 2 on
+        const uint64_t element = 2 * BLOCK_SEQUENCE * BLOCK_FEATURES + i;
+        y[i] = x[i] + (dropout > 0 && dropped(stream, element, dropout) ? 0 : y[i] / (1 - (double)dropout));
+    }
+}
+static double *ref_block_activate(int llama, const double *up) {
+    double *y = numbers(0, BLOCK_ROWS * BLOCK_HIDDEN);
+    for (size_t i = 0; i < BLOCK_ROWS * BLOCK_HIDDEN; i++) {
+        const size_t gate = i / BLOCK_HIDDEN * 2 * BLOCK_HIDDEN + i % BLOCK_HIDDEN;
+        const double x = up[llama ? gate : i];
+        y[i] = llama ? x / (1 + exp(-x)) * up[gate + BLOCK_HIDDEN]
+                     : x / 2 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+    }
+    return y;
+}
+static void ref_block(problem *p) { // x, then the block's parameters
+    const block_form *f = (const block_form *)p->user;
+    const size_t C = BLOCK_FEATURES, n = BLOCK_ROWS * C, qkv_cols = (4 + 2 * f->heads.kv) * 2,
+                 up_cols = (f->llama ? 2 : 1) * BLOCK_HIDDEN;
+    const shape qkv = {BLOCK_ROWS, C, qkv_cols}, proj = {BLOCK_ROWS, C, C}, up = {BLOCK_ROWS, C, up_cols},
+                down = {BLOCK_ROWS, BLOCK_HIDDEN, C};
+    const long norm = f->llama ? -(long)C : (long)C;
+    double **in = p->in, *a[8];
+    a[0] = outputs_of(ref_norm, &norm, in[0], n, in[1], in[2], n);
+    a[1] = outputs_of(ref_linear, &qkv, a[0], n, in[3], in[4], BLOCK_ROWS * qkv_cols);
+    if (f->llama) ref_block_rope(a[1], 4 + f->heads.kv, qkv_cols);
+    a[2] = outputs_of(ref_attention, &f->heads, a[1], BLOCK_ROWS * qkv_cols, NULL, NULL, n);
+    a[3] = outputs_of(ref_linear, &proj, a[2], n, in[5], in[6], n);
+    ref_block_sum(a[3], in[0], f->heads.dropout, BLOCK_STREAM + 1);
+    a[4] = outputs_of(ref_norm, &norm, a[3], n, in[7], in[8], n);
+    a[5] = outputs_of(ref_linear, &up, a[4], n, in[9], in[10], BLOCK_ROWS * up_cols);
+    a[6] = ref_block_activate(f->llama, a[5]);
+    a[7] = outputs_of(ref_linear, &down, a[6], BLOCK_ROWS * BLOCK_HIDDEN, in[11], in[12], n);
+    ref_block_sum(a[7], a[3], f->heads.dropout, BLOCK_STREAM + 2);
+    memcpy(p->out, a[7], n * sizeof *p->out);
+    for (int i = 0; i < 8; i++) free(a[i]);
+}
+
+typedef struct block_run { // a block with what its calls need
+    par_tp_block block;
+    par_tp_block_saved saved;
+    par_tp_parameter *parameters[PAR_TP_BLOCK_PARAMETERS]; // those that it has
+    int numbers[PAR_TP_BLOCK_PARAMETERS], count;
+    par_tp_arena arenas[4];
+    par_tp_matrix x, y, dy, dx;
+} block_run;
+static void open_block(layout *l, const block_form *f, problem *p, block_run *b) {
+    memset(b, 0, sizeof *b);
+    b->block.features = BLOCK_FEATURES, b->block.hidden = BLOCK_HIDDEN;
+    b->block.attention.heads = f->heads.heads, b->block.attention.kv_heads = f->heads.kv;
+    b->block.rms = b->block.gated = b->block.rope = f->llama, b->block.has_bias = !f->llama;
+    b->block.dropout = b->block.attention.dropout = f->heads.dropout;
+    strcpy(b->block.name, "layers.3");
+    CHECK_OK(l->world, par_tp_block_open(l->tp, &b->block));
+    memset(p, 0, sizeof *p);
+    add_input(p, 0, BLOCK_ROWS * BLOCK_FEATURES);
+    for (int i = 0; i < PAR_TP_BLOCK_PARAMETERS; i++) {
+        const par_tp_named_parameter q = par_tp_block_parameter_get(&b->block, i);
+        CHECK(l->world, !!q.parameter == !(f->llama && i % 2));
+        if (!q.parameter) continue;
+        add_input(p, i + 1, q.parameter->rows * q.parameter->cols);
+        b->parameters[b->count] = q.parameter, b->numbers[b->count++] = i + 1;
+    }
+    solve(l->world, l->solved, p, BLOCK_ROWS * BLOCK_FEATURES, ref_block, f);
+    for (int i = 0; i < b->count; i++) open_parameter(l, b->parameters[i], p->in[b->numbers[i]]);
+}
+static void close_block(block_run *b) {
+    for (int i = 0; i < b->count; i++) close_parameter(b->parameters[i]);
+    free(b->x.data), free(b->y.data), free(b->dy.data), free(b->dx.data);
+}
+// Forward and backward with new memory for everything that is kept, which does not begin as zeros.
+static void run_block(layout *l, block_run *b, par_tp_recompute recompute, int halves) {
+    par_tp_arena *a = b->arenas;
+    const par_tp_block_memory memory = {&a[0], &a[1], halves ? &a[2] : NULL, &a[3], recompute};
+    const size_t rows = par_tp_rows(l->tp, &l->tokens);
+    par_comm *w = l->world;
+    for (int i = 0; i < b->count; i++)
+        memset(b->parameters[i]->grad, 0, b->parameters[i]->local_rows * b->parameters[i]->local_cols * 4);
+    memset(a, 0, sizeof b->arenas);
+    CHECK_OK(w, par_tp_block_alloc(l->tp, &b->block, rows, &memory, &b->saved));
+    for (int i = 0; i < 4; i++) {
+        a[i].bytes = a[i].used, a[i].used = 0, a[i].data = malloc(a[i].bytes + 8);
+        memset(a[i].data, 0xFF, a[i].bytes + 8);
+    }
+    CHECK_OK(w, par_tp_block_alloc(l->tp, &b->block, rows, &memory, &b->saved));
+    CHECK(w, (a[1].bytes > 0) == (recompute != PAR_TP_RECOMPUTE_FULL) && (a[2].bytes > 0) == halves);
+    CHECK_OK(w, par_tp_block_forward(l->tp, &b->block, &l->tokens, BLOCK_STREAM, &b->x, &b->saved, &b->y));
+    memset(a[3].data, 0xFF, a[3].bytes); // another call's
+    if (halves) {
+        CHECK_OK(w, par_tp_block_backward_input(l->tp, &b->block, &l->tokens, BLOCK_STREAM, &b->dy, &b->x,
+                                                &b->saved, &b->dx));
+        memset(a[0].data, 0xFF, a[0].bytes), memset(a[3].data, 0xFF, a[3].bytes);
+        CHECK_OK(w, par_tp_block_backward_weight(l->tp, &b->block, &b->saved));
+    } else {
+        CHECK_OK(w, par_tp_block_backward(l->tp, &b->block, &l->tokens, BLOCK_STREAM, &b->dy, &b->x,
+                                          &b->saved, &b->dx));
+        expect_error(w, par_tp_block_backward_weight(l->tp, &b->block, &b->saved), "block_backward_weight",
+                     "set par_tp_block_memory.between");
+    }
+    for (int i = 0; i < 4; i++) free(a[i].data);
+    finish(l, b->parameters, (size_t)b->count);
+}
+// A block with a cache gives what it gives without.
+static void check_block_cached(layout *l, block_run *b) {
+    par_tp_arena arena = {NULL, 0, 0};
+    const par_tp_block_memory memory = {&arena, NULL, NULL, NULL, PAR_TP_RECOMPUTE_NONE};
+    par_tp_kv_cache cache;
+    par_tp_matrix y = alloc_output(l, BLOCK_FEATURES);
+    memset(&cache, 0, sizeof cache);
+    cache.batch = BLOCK_BATCH, cache.capacity = BLOCK_SEQUENCE;
+    cache.data = malloc(par_tp_kv_cache_bytes(l->tp, &b->block.attention, cache.batch, cache.capacity) + 8);
+    CHECK_OK(l->world, par_tp_block_alloc(l->tp, &b->block, BLOCK_ROWS, &memory, &b->saved));
+    arena.bytes = arena.used, arena.data = malloc(arena.bytes), arena.used = 0;
+    CHECK_OK(l->world, par_tp_block_alloc(l->tp, &b->block, BLOCK_ROWS, &memory, &b->saved));
+    CHECK_OK(l->world, par_tp_block_cached(l->tp, &b->block, &l->tokens, &cache, &b->x, &b->saved, &y));
+    CHECK(l->world, cache.count == BLOCK_SEQUENCE && y.rows == b->y.rows && y.cols == b->y.cols &&
+                        !memcmp(y.data, b->y.data, y.rows * y.cols * sizeof(float)));
+    free(cache.data), free(arena.data), free(y.data);
+}
+static void check_block_form(layout *l, int sequence, const block_form *f) {
+    const size_t C = BLOCK_FEATURES, local = par_tp_rows(l->tp, &l->tokens) / (sequence ? (size_t)l->t : 1);
+    problem p;
+    block_run b;
+    float *grads[PAR_TP_BLOCK_PARAMETERS], *dx = (float *)malloc(local * C * sizeof *dx);
+    open_block(l, f, &p, &b);
+    b.x = part_of(l, p.in[0], C, tokens_of(sequence), NULL), b.y = alloc_output(l, C);
+    b.dy = part_of(l, p.weight, C, tokens_of(sequence), NULL), b.dx = alloc_output(l, C);
+    run_block(l, &b, PAR_TP_RECOMPUTE_NONE, 0);
+    expect(l, "block y", &b.y, p.out, C, tokens_of(sequence), NULL);
+    expect(l, "block dx", &b.dx, p.grad[0], C, tokens_of(sequence), NULL);
+    memcpy(dx, b.dx.data, local * C * sizeof *dx);
+    for (int i = 0; i < b.count; i++) {
+        const size_t bytes = b.parameters[i]->local_rows * b.parameters[i]->local_cols * sizeof(float);
+        expect_grad(l, par_tp_block_parameter_get(&b.block, b.numbers[i] - 1).name, b.parameters[i],
+                    p.grad[b.numbers[i]]);
+        grads[i] = (float *)malloc(bytes), memcpy(grads[i], b.parameters[i]->grad, bytes);
+    }
+    if (!sequence && l->c == 1 && f->heads.dropout == 0) check_block_cached(l, &b);
+    for (int variant = 1; variant < 6; variant++) { // recomputed and in halves: the same bits
+        run_block(l, &b, (par_tp_recompute)(variant / 2), variant % 2);
+        CHECK(l->world, !memcmp(dx, b.dx.data, local * C * sizeof *dx));
+        for (int i = 0; i < b.count; i++)
+            CHECK(l->world,
+                  !memcmp(grads[i], b.parameters[i]->grad,
+                          b.parameters[i]->local_rows * b.parameters[i]->local_cols * sizeof(float)));
+    }
+    for (int i = 0; i < b.count; i++) free(grads[i]);
+    free(dx), close_block(&b), problem_close(&p);
+}
+static void check_block(layout *l, int sequence) {
+    l->tokens.batch = BLOCK_BATCH, l->tokens.sequence = BLOCK_SEQUENCE, l->tokens.first_sequence = 2;
+    for (int i = 0; i < 2; i++) {
+        const heads *a = &block_forms[i].heads;
+        const size_t t = (size_t)l->t, c = (size_t)l->c, kv = a->kv >= t ? a->kv / t : 1;
+        if (a->heads % t || (a->kv % t && t % a->kv) || a->sequence % (2 * c)) continue;
+        if (l->ulysses && (a->heads / t % c || kv % c)) continue;
+        check_block_form(l, sequence, &block_forms[i]);
+    }
+}
+static void blocks(par_comm *w) { each_layout(w, check_block, 4, 0); }
+
+// Names and initial values of the parameters, and what a block cannot be.
+static void block_parameters(par_comm *w) {
+    layout l = open_layout(w, 1, 0, 0, 0);
+    par_tp_block b;
+    memset(&b, 0, sizeof b);
+    expect_error(w, par_tp_block_open(l.tp, &b), "block_open", "0 features and 0 heads: neither may be 0");
+    b.features = 9, b.attention.heads = 2;
+    expect_error(w, par_tp_block_open(l.tp, &b), "block_open", "9 features do not divide by 2 heads");
+    b.features = 8, b.has_bias = 1, b.depth = 8;
+    CHECK_OK(w, par_tp_block_open(l.tp, &b));
+    CHECK(w, b.hidden == 32 && b.attention.dim == 4 && !strcmp(b.proj.name, "attn.proj"));
+    strcpy(b.name, "layers.0");
+    CHECK_OK(w, par_tp_block_open(l.tp, &b));
+    static const struct {
+        const char *name;
+        float deviation, value;
+    } want[PAR_TP_BLOCK_PARAMETERS] = {
+        {"layers.0.ln1.weight", 0, 1},        {"layers.0.ln1.bias", 0, 0},
+        {"layers.0.attn.qkv.weight", 2, 0},   {"layers.0.attn.qkv.bias", 0, 0},
+        {"layers.0.attn.proj.weight", .5, 0}, {"layers.0.attn.proj.bias", 0, 0},
+        {"layers.0.ln2.weight", 0, 1},        {"layers.0.ln2.bias", 0, 0},
+        {"layers.0.mlp.up.weight", 2, 0},     {"layers.0.mlp.up.bias", 0, 0},
+        {"layers.0.mlp.down.weight", .5, 0},  {"layers.0.mlp.down.bias", 0, 0},
+    };
+    b.deviation = 2; // a quarter of it for 8 blocks
+    for (int i = 0; i < PAR_TP_BLOCK_PARAMETERS; i++) {
+        const par_tp_named_parameter p = par_tp_block_parameter_get(&b, i);
+        CHECK(w, p.parameter && !strcmp(p.name, want[i].name) && p.deviation == want[i].deviation &&
+                     p.value == want[i].value);
+    }
+    CHECK(w, !par_tp_block_parameter_get(&b, PAR_TP_BLOCK_PARAMETERS).parameter);
+    close_layout(&l);
+}
+
 // ---- kernels that fail ------------------------------------------------------------------------------------
 
 static int failing_in; // calls of a kernel until one fails
@@ -1509,6 +1733,8 @@ const test tests[] = {
     {"attention", attention, TEST_ALONE, 1, 120},
     {"attention_cached", attention_cached, TEST_ALONE, 1, 120},
     {"attention_long", attention_long, TEST_ALONE, 1, 60},
+    {"blocks", blocks, TEST_ALONE, 1, 120},
+    {"block_parameters", block_parameters, TEST_SERIAL, 1, 60},
     {"ledger", ledger, TEST_ALONE, 1, 60},
     {"overlap", overlap, TEST_ALONE, 2, 60},
     {"own_bytes", own_bytes, TEST_ALONE, 1, 60},

@@ -159,7 +159,7 @@ static int generate_has_stage(const trainer *t, int stage) {
 static gpt_model generate_begin(trainer *t, generator *g) {
     const gpt_model before = t->model;
     t->model.tp = g->tp, t->model.sequence_parallel = 0, t->model.split_backward = 0,
-    t->model.recompute = GPT_RECOMPUTE_FULL;
+    t->model.recompute = PAR_TP_RECOMPUTE_FULL;
     t->model.cache = t->o.kv_cache ? g->cache : NULL, t->model.last_token_only = 1;
     return before;
 }
@@ -173,13 +173,13 @@ static size_t generate_aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 // Allocates the caches of this rank's layers, and buffers for the largest of its stages.
 static par_result generate_memory(trainer *t, generator *g) {
     const size_t between = g->rows * (size_t)t->o.model.n_embd * par_tp_element_bytes(g->tp);
-    const size_t each = par_tp_kv_cache_bytes(g->tp, &t->model.attention, 1, g->capacity);
+    const size_t each = par_tp_kv_cache_bytes(g->tp, &t->model.layers[0].attention, 1, g->capacity);
     size_t max_bytes[GPT_LIFETIMES] = {0},
            bytes = 2 * generate_aligned(between) + generate_aligned(4 * g->rows);
     for (int s = 0; s < t->schedule.stages; s++) {
         if (!generate_has_stage(t, s)) continue;
-        gpt_buffers_layout(&t->model, &t->stages[s], &g->buffers, g->rows);
-        for (int i = 0; i < GPT_LIFETIMES; i++) max_bytes[i] = MAX(max_bytes[i], g->buffers.bytes[i]);
+        GPT_TRY(gpt_buffers_layout(&t->model, &t->stages[s], &g->buffers, g->rows));
+        for (int i = 0; i < GPT_LIFETIMES; i++) max_bytes[i] = MAX(max_bytes[i], g->buffers.arena[i].used);
         if (t->model.cache)
             g->cache_bytes += (size_t)(t->stages[s].end - t->stages[s].first) * generate_aligned(each);
     }
@@ -193,7 +193,8 @@ static par_result generate_memory(trainer *t, generator *g) {
                         par_zero_format_bytes(bytes, text[1]));
     }
     char *at = (char *)g->memory;
-    for (int i = 0; i < GPT_LIFETIMES; i++) g->buffers.block[i] = at, at += max_bytes[i];
+    for (int i = 0; i < GPT_LIFETIMES; i++) g->buffers.arena[i].used = max_bytes[i];
+    at = gpt_place_arenas(&g->buffers, at);
     g->in = at, g->out = at += generate_aligned(between), g->ids = at += generate_aligned(between);
     at += generate_aligned(4 * g->rows);
     for (int s = 0; s < t->schedule.stages; s++)
@@ -247,7 +248,7 @@ static par_result generate_pass(trainer *t, generator *g, size_t first, size_t e
             g->in = g->out, g->out = swap;
         }
         b->in = g->in, b->out = g->out;
-        gpt_buffers_layout(&t->model, &t->stages[s], b, rows);
+        GPT_TRY(gpt_buffers_layout(&t->model, &t->stages[s], b, rows));
         GPT_TRY(gpt_stage_forward(&t->model, &t->stages[s], b, &tokens, (const int32_t *)g->ids, NULL));
         if (s + 1 < t->schedule.stages && !generate_has_stage(t, s + 1))
             GPT_TRY(par_send(g->out, count, type, generate_rank_of(t, s + 1), t->pp_comm));

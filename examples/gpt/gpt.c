@@ -372,10 +372,11 @@ static par_result run_action(void *user, const par_pipe_work *w) {
     if (w->kind > PAR_PIPE_W) return PAR_OK;
     const par_tp_tokens tokens = tokens_of(t, w->microbatch);
     if (w->kind == PAR_PIPE_F && (w->is_first || w->is_last)) GPT_TRY(load_batch(t, &tokens, w->microbatch));
-    b->block[GPT_UNTIL_INPUT] = (char *)w->b, b->block[GPT_UNTIL_WEIGHT] = (char *)w->w;
-    b->block[GPT_BETWEEN] = (char *)w->g, b->block[GPT_SCRATCH] = t->scratch, b->in = (void *)(uintptr_t)w->x;
+    void *const memory[GPT_LIFETIMES] = {w->b, w->w, w->g, t->scratch};
+    for (int i = 0; i < GPT_LIFETIMES; i++) b->arena[i].data = memory[i], b->arena[i].bytes = SIZE_MAX;
+    b->in = (void *)(uintptr_t)w->x;
     m->split_backward = w->kind == PAR_PIPE_B || w->kind == PAR_PIPE_W;
-    gpt_buffers_layout(m, stage, b, par_tp_rows(t->tp, &tokens));
+    GPT_TRY(gpt_buffers_layout(m, stage, b, par_tp_rows(t->tp, &tokens)));
     t->last_microbatch = w->last_backward;
     if (w->kind == PAR_PIPE_F) {
         b->out = w->y;
@@ -453,10 +454,10 @@ static void report(const trainer *t, double tokens_per_s, int first_step) {
 
 static int print_error(const char *text) { return fprintf(stderr, "gpt: %s\n", text), 1; }
 
-static gpt_recompute recompute_of(const char *name) { // one of the table's
-    return !strcmp(name, "full")        ? GPT_RECOMPUTE_FULL
-           : !strcmp(name, "selective") ? GPT_RECOMPUTE_SELECTIVE
-                                        : GPT_RECOMPUTE_NONE;
+static par_tp_recompute recompute_of(const char *name) { // one of the table's
+    return !strcmp(name, "full")        ? PAR_TP_RECOMPUTE_FULL
+           : !strcmp(name, "selective") ? PAR_TP_RECOMPUTE_SELECTIVE
+                                        : PAR_TP_RECOMPUTE_NONE;
 }
 static int is_schedule_file(const char *schedule) { // a file, not a name
     const char *ending = strrchr(schedule, '.');
@@ -758,8 +759,7 @@ static const char *load_weights(trainer *t) {
 static const char *init_weights(trainer *t) {
     for (int i = 0; i < t->model.use_count; i++) {
         const gpt_tensor *x = &t->model.tensors[i];
-        const float value = x->init < 0 ? 1 : 0;
-        if (t->index[i] >= 0 && par_zero_init(t->zero, t->index[i], x->stream, MAX(x->init, 0.0f), value))
+        if (t->index[i] >= 0 && par_zero_init(t->zero, t->index[i], x->stream, x->deviation, x->value))
             return par_last_error(t->world);
     }
     return NULL;
@@ -774,11 +774,7 @@ static par_result export_piece(void *user, const char *name, size_t first, size_
                                const float *values) {
     exporter *e = (exporter *)user;
     const gpt_model *m = &e->t->model;
-    char mine[64];
-    for (;; e->found = (e->found + 1) % m->tensor_count) {
-        gpt_name(&m->tensors[e->found], mine, sizeof mine);
-        if (!strcmp(mine, name)) break;
-    }
+    while (strcmp(m->tensors[e->found].name, name)) e->found = (e->found + 1) % m->tensor_count;
     const char *why = files_export_put(&e->files, &m->tensors[e->found], first, count, values);
     return why ? par_fail(e->t->world, PAR_ERR_FILE, "%s", why) : PAR_OK;
 }
@@ -819,12 +815,10 @@ static int has_unit(const trainer *t, int unit) {
 // Adds this rank's shard of a tensor to zero.
 static par_result add_tensor(trainer *t, const gpt_tensor *x) {
     par_zero_tensor z;
-    char name[64];
     par_shard shard = par_tp_parameter_shard(t->tp, x->p);
     memset(&z, 0, sizeof z);
-    gpt_name(x, name, sizeof name);
     z.bound_data = &x->p->data, z.bound_grad = &x->p->grad;
-    z.name = name, z.shard = &shard, z.frozen = t->o.generate != NULL;
+    z.name = x->name, z.shard = &shard, z.frozen = t->o.generate != NULL;
     z.group = !x->decay, z.use_adamw = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
     if ((x == t->model.tensors || x->tied) && t->tied_comm) {
         z.tied_comm = t->tied_comm;
@@ -903,14 +897,14 @@ static par_result partition_layers(trainer *t, int stages, int split, par_pipe_s
         for (int halves = 0; halves <= split;
              halves++) { // what is recomputed is scratch for a whole backward
             t->model.split_backward = halves;
-            gpt_buffers_layout(&t->model, p, &b, rows);
-            t->scratch_bytes = MAX(t->scratch_bytes, b.bytes[GPT_SCRATCH]);
+            gpt_buffers_layout(&t->model, p, &b, rows); // no error, because it only counts
+            t->scratch_bytes = MAX(t->scratch_bytes, b.arena[GPT_SCRATCH].used);
         }
         double f = 1e-3 * layers[0];
         for (int l = p->first; l < p->end; l++) f += layers[l];
         costs[i].f = costs[i].b = costs[i].w = f, costs[i].input_bytes = gpt_tokens_bytes(&t->model, rows);
-        costs[i].b_bytes = b.bytes[GPT_UNTIL_INPUT], costs[i].w_bytes = b.bytes[GPT_UNTIL_WEIGHT];
-        costs[i].g_bytes = b.bytes[GPT_BETWEEN];
+        costs[i].b_bytes = b.arena[GPT_UNTIL_INPUT].used, costs[i].w_bytes = b.arena[GPT_UNTIL_WEIGHT].used;
+        costs[i].g_bytes = b.arena[GPT_BETWEEN].used;
     }
     free(layers), free(first);
     return PAR_OK;

@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/param.h> // MIN, MAX
 
 typedef struct gpt_config {
     int n_layer, n_head, n_embd, block_size, vocab_size, bias;
@@ -22,23 +21,7 @@ typedef struct gpt_config {
     par_tp_rotary rotary;
 } gpt_config;
 
-enum {
-    GPT_NAME_LN1,
-    GPT_NAME_QKV,
-    GPT_NAME_ATTN,
-    GPT_NAME_PROJ,
-    GPT_NAME_LN2,
-    GPT_NAME_UP,
-    GPT_NAME_DOWN,
-    GPT_NAMES
-};
-typedef struct gpt_layer {
-    par_tp_norm norm1, norm2;
-    par_tp_linear qkv, proj, up, down;
-    char name[GPT_NAMES][32]; // "layers.3.attn.qkv", as its tensors
-} gpt_layer;
-
-enum { // kinds of tensors, in the model's order
+enum { // kinds of tensors, in the model's order; from GPT_LN1W on as a par_tp_block has them
     GPT_WTE,
     GPT_WPE,
     GPT_LN1W,
@@ -58,18 +41,15 @@ enum { // kinds of tensors, in the model's order
     GPT_HEAD,
     GPT_KINDS
 };
-static const char *const gpt_names[GPT_KINDS] = {
-    "wte.weight",       "wpe.weight",     "ln1.weight", "ln1.bias", "attn.qkv.weight", "attn.qkv.bias",
-    "attn.proj.weight", "attn.proj.bias", "ln2.weight", "ln2.bias", "mlp.up.weight",   "mlp.up.bias",
-    "mlp.down.weight",  "mlp.down.bias",  "lnf.weight", "lnf.bias", "head.weight"};
 typedef struct gpt_tensor { // a parameter, in the model's order
     par_tp_parameter *p;
+    char name[56]; // "layers.3.attn.qkv.weight"
     size_t offset,
         total_offset; // first element: of this rank's parts side by side; of the whole tensors side by side
     int kind, layer;  // GPT_WTE ...; -1: of no layer
     int tied;         // 1: the head as a copy of the embedding's weight, on ranks that have only the head
     int decay;        // does weight decay apply?
-    float init;       // standard deviation of the initial values; 0: zeros, -1: ones
+    float deviation, value; // initially: normal numbers of this deviation; 0: each is `value`
     uint64_t stream;
 } gpt_tensor;
 
@@ -96,13 +76,9 @@ typedef struct gpt_stage {
     int tied; // 1: the head's weight is that of the embedding, which is on this rank
 } gpt_stage;
 
-// Which activations backward recomputes. SELECTIVE: the cheap ones, norms and activation functions (attention
-// scores are never kept). FULL: all but each layer's input (Chen et al. 2016).
-typedef enum gpt_recompute { GPT_RECOMPUTE_NONE, GPT_RECOMPUTE_SELECTIVE, GPT_RECOMPUTE_FULL } gpt_recompute;
-
 typedef struct gpt_model {
-    gpt_recompute recompute; // before gpt_buffers_open
-    int split_backward;      // 1: the halves of backward are apart
+    par_tp_recompute recompute; // before gpt_buffers_open
+    int split_backward;         // 1: the halves of backward are apart
     par_tp_kv_cache *cache; // of each layer, for generating: keys and values of the tokens so far; NULL: none
     size_t last_token_only; // logits of so many sequences' last tokens alone; 0: of all tokens
     par_result (*on_phase)(void *user, int unit, gpt_phase what); // NULL: everything is always there
@@ -114,9 +90,8 @@ typedef struct gpt_model {
     par_tp_embedding embedding;
     par_tp_norm final_norm;
     par_tp_linear head;
-    par_tp_attention attention;
     par_tp_loss loss;
-    gpt_layer *layers;
+    par_tp_block *layers;
     gpt_tensor *tensors;
     int tensor_count, use_count; // use_count: with the tied head, the last one
     int *unit_first_tensor;      // the first tensor of each unit, and behind the last
@@ -161,12 +136,6 @@ static inline const char *gpt_check(const gpt_config *g) {
 static par_result gpt_notify(const gpt_model *m, int unit, gpt_phase what) {
     return m->on_phase ? m->on_phase(m->user, unit, what) : PAR_OK;
 }
-static inline void gpt_name(const gpt_tensor *x, char *name, size_t capacity) { // "layers.3.attn.qkv.weight"
-    if (x->layer >= 0)
-        snprintf(name, capacity, "layers.%d.%s", x->layer, gpt_names[x->kind]);
-    else
-        snprintf(name, capacity, "%s", gpt_names[x->tied ? GPT_WTE : x->kind]);
-}
 static int gpt_is_tied(const gpt_config *g) { return !g->llama || g->tied; } // the head is the embedding
 static gpt_stage gpt_all_layers(const gpt_model *m) {
     const gpt_stage all = {0, m->config.n_layer, 1, 1, gpt_is_tied(&m->config)};
@@ -175,65 +144,51 @@ static gpt_stage gpt_all_layers(const gpt_model *m) {
 
 // ---- parameters -------------------------------------------------------------------------------------------
 
-static void gpt_tensor_add(gpt_model *m, int present, int kind, int layer, par_tp_parameter *p, float init) {
+static void gpt_tensor_add(gpt_model *m, int kind, int layer, const par_tp_named_parameter *p) {
     // absent tensors have numbers, too, so that the others get the same initial values
     const int layers = m->config.n_layer;
     const int number = layer >= 0 ? 12 * layer + kind : kind < GPT_LN1W ? kind : 12 * layers + kind - 12;
-    const uint64_t stream = (uint64_t)number + 1;
-    if (!present) return;
+    if (!p->parameter || !p->parameter->rows) return;
     gpt_tensor *x = &m->tensors[m->tensor_count++];
-    x->p = p, x->kind = kind, x->layer = layer, x->decay = p->cols > 1, x->init = init, x->stream = stream;
+    x->p = p->parameter, x->kind = kind, x->layer = layer, x->decay = x->p->cols > 1;
+    x->deviation = p->deviation, x->value = p->value, x->stream = (uint64_t)number + 1;
+    memcpy(x->name, p->name, sizeof x->name);
     x->offset = m->count, x->total_offset = m->total_count;
-    m->count += p->local_rows * p->local_cols, m->total_count += p->rows * p->cols;
+    m->count += x->p->local_rows * x->p->local_cols, m->total_count += x->p->rows * x->p->cols;
 }
-
-static void gpt_layer_name(gpt_layer *k, int layer) { // what errors, ledger and trace call its parts
-    static const char *const parts[GPT_NAMES] = {"ln1", "attn.qkv", "attn",    "attn.proj",
-                                                 "ln2", "mlp.up",   "mlp.down"};
-    for (int i = 0; i < GPT_NAMES; i++)
-        snprintf(k->name[i], sizeof k->name[i], "layers.%d.%s", layer, parts[i]);
-    k->norm1.name = k->name[GPT_NAME_LN1], k->norm2.name = k->name[GPT_NAME_LN2];
-    k->qkv.name = k->name[GPT_NAME_QKV], k->proj.name = k->name[GPT_NAME_PROJ];
-    k->up.name = k->name[GPT_NAME_UP], k->down.name = k->name[GPT_NAME_DOWN];
+static void gpt_matrix_add(gpt_model *m, int kind, const char *name,
+                           par_tp_parameter *p) { // outside of layers
+    par_tp_named_parameter x = {p, "", 0.02f, 0};
+    if (p->cols == 1) x.deviation = 0, x.value = kind == GPT_LNFW;
+    snprintf(x.name, sizeof x.name, "%s", name);
+    gpt_tensor_add(m, kind, -1, &x);
 }
-static par_result gpt_layer_open(gpt_model *m, gpt_layer *k) {
+static par_result gpt_layer_open(gpt_model *m, int l) {
     const gpt_config *g = &m->config;
-    const size_t C = (size_t)g->n_embd, F = gpt_hidden(g);
-    memset(k, 0, sizeof *k);
-    gpt_layer_name(k, (int)(k - m->layers));
-    k->norm1.features = k->norm2.features = C;
-    k->norm1.epsilon = k->norm2.epsilon = g->epsilon;
-    k->norm1.rms = k->norm2.rms = g->llama, k->norm1.has_bias = k->norm2.has_bias = g->bias;
-    par_tp_attention_segments(&m->attention, k->qkv.segments);
-    k->qkv.segment_count = 3;
-    k->qkv.in = C, k->qkv.has_bias = k->proj.has_bias = k->up.has_bias = k->down.has_bias = g->bias;
-    for (int i = 0; i < 3; i++) k->qkv.out += k->qkv.segments[i].count;
-    k->proj.in = k->proj.out = C, k->proj.row_parallel = k->down.row_parallel = 1;
-    k->up.in = k->down.out = C, k->down.in = F, k->up.out = g->llama ? 2 * F : F;
-    if (g->llama) k->up.segment_count = 2, k->up.segments[0].count = k->up.segments[1].count = F;
-    GPT_TRY(par_tp_norm_open(m->tp, &k->norm1));
-    GPT_TRY(par_tp_norm_open(m->tp, &k->norm2));
-    GPT_TRY(par_tp_linear_open(m->tp, &k->qkv));
-    GPT_TRY(par_tp_linear_open(m->tp, &k->proj));
-    GPT_TRY(par_tp_linear_open(m->tp, &k->up));
-    return par_tp_linear_open(m->tp, &k->down);
+    par_tp_block *k = &m->layers[l];
+    k->features = (size_t)g->n_embd, k->hidden = gpt_hidden(g), k->depth = g->n_layer;
+    k->attention.heads = (size_t)g->n_head, k->attention.kv_heads = (size_t)g->n_kv_head;
+    k->rms = k->gated = k->rope = g->llama, k->has_bias = g->bias;
+    k->epsilon = g->epsilon, k->rotary = g->rotary;
+    snprintf(k->name, sizeof k->name, "layers.%d", l);
+    GPT_TRY(par_tp_block_open(m->tp, k));
+    for (int i = 0; i < PAR_TP_BLOCK_PARAMETERS; i++) {
+        const par_tp_named_parameter p = par_tp_block_parameter_get(k, i);
+        gpt_tensor_add(m, GPT_LN1W + i, l, &p);
+    }
+    return PAR_OK;
 }
 
 // Sets the shapes of all parameters, split over tp. Collective over tp.
 static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int sequence) {
-    const float residual = 0.02f / sqrtf(2.0f * (float)g->n_layer);
-    const int bias = g->bias;
     memset(m, 0, sizeof *m);
     m->config = *g, m->tp = tp, m->t = par_size(par_tp_comm(tp)), m->sequence_parallel = sequence;
     m->device = par_tp_kernels_of(tp)->device ? par_tp_kernels_of(tp)->device : par_cpu();
-    m->layers = (gpt_layer *)calloc((size_t)g->n_layer + 1, sizeof *m->layers);
+    m->layers = (par_tp_block *)calloc((size_t)g->n_layer + 1, sizeof *m->layers);
     m->tensors = (gpt_tensor *)calloc((size_t)g->n_layer * 12 + 5, sizeof *m->tensors);
     m->unit_first_tensor = (int *)calloc((size_t)g->n_layer + 3, sizeof(int));
     if (!m->layers || !m->tensors || !m->unit_first_tensor)
         return par_fail(par_tp_comm(tp), PAR_ERR_MEMORY, "out of memory for the model");
-    m->attention.heads = (size_t)g->n_head;
-    m->attention.kv_heads = (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head);
-    m->attention.dim = (size_t)(g->n_embd / g->n_head);
     m->embedding.vocabulary = m->loss.vocabulary = (size_t)g->vocab_size;
     m->embedding.features = (size_t)g->n_embd;
     m->embedding.max_positions = g->llama ? 0 : gpt_positions(g);
@@ -245,27 +200,12 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     GPT_TRY(par_tp_embedding_open(tp, &m->embedding));
     GPT_TRY(par_tp_norm_open(tp, &m->final_norm));
     GPT_TRY(par_tp_linear_open(tp, &m->head));
-    gpt_tensor_add(m, 1, GPT_WTE, -1, &m->embedding.weight, 0.02f);
-    gpt_tensor_add(m, !g->llama, GPT_WPE, -1, &m->embedding.position_weight, 0.02f);
-    for (int l = 0; l < g->n_layer; l++) {
-        gpt_layer *k = &m->layers[l];
-        GPT_TRY(gpt_layer_open(m, k));
-        gpt_tensor_add(m, 1, GPT_LN1W, l, &k->norm1.weight, -1.0f);
-        gpt_tensor_add(m, bias, GPT_LN1B, l, &k->norm1.bias, 0.0f);
-        gpt_tensor_add(m, 1, GPT_QKVW, l, &k->qkv.weight, 0.02f);
-        gpt_tensor_add(m, bias, GPT_QKVB, l, &k->qkv.bias, 0.0f);
-        gpt_tensor_add(m, 1, GPT_PROJW, l, &k->proj.weight, residual);
-        gpt_tensor_add(m, bias, GPT_PROJB, l, &k->proj.bias, 0.0f);
-        gpt_tensor_add(m, 1, GPT_LN2W, l, &k->norm2.weight, -1.0f);
-        gpt_tensor_add(m, bias, GPT_LN2B, l, &k->norm2.bias, 0.0f);
-        gpt_tensor_add(m, 1, GPT_UPW, l, &k->up.weight, 0.02f);
-        gpt_tensor_add(m, bias, GPT_UPB, l, &k->up.bias, 0.0f);
-        gpt_tensor_add(m, 1, GPT_DOWNW, l, &k->down.weight, residual);
-        gpt_tensor_add(m, bias, GPT_DOWNB, l, &k->down.bias, 0.0f);
-    }
-    gpt_tensor_add(m, 1, GPT_LNFW, -1, &m->final_norm.weight, -1.0f);
-    gpt_tensor_add(m, bias, GPT_LNFB, -1, &m->final_norm.bias, 0.0f);
-    gpt_tensor_add(m, !gpt_is_tied(g), GPT_HEAD, -1, &m->head.weight, 0.02f);
+    gpt_matrix_add(m, GPT_WTE, "wte.weight", &m->embedding.weight);
+    gpt_matrix_add(m, GPT_WPE, "wpe.weight", &m->embedding.position_weight);
+    for (int l = 0; l < g->n_layer; l++) GPT_TRY(gpt_layer_open(m, l));
+    gpt_matrix_add(m, GPT_LNFW, "lnf.weight", &m->final_norm.weight);
+    gpt_matrix_add(m, GPT_LNFB, "lnf.bias", &m->final_norm.bias);
+    if (!gpt_is_tied(g)) gpt_matrix_add(m, GPT_HEAD, "head.weight", &m->head.weight);
     m->use_count = m->tensor_count;
     if (gpt_is_tied(g)) {
         gpt_tensor *x = &m->tensors[m->use_count++];
@@ -287,10 +227,10 @@ static inline void gpt_set_memory(gpt_model *m, void *data, float *grad) {
 static inline par_result gpt_init_weights(gpt_model *m) {
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
-        if (x->init > 0)
-            GPT_TRY(par_tp_init(m->tp, x->p, x->stream, x->init));
+        if (x->deviation > 0)
+            GPT_TRY(par_tp_init(m->tp, x->p, x->stream, x->deviation));
         else
-            GPT_TRY(par_tp_fill(m->tp, x->p, x->init < 0 ? 1.0f : 0.0f));
+            GPT_TRY(par_tp_fill(m->tp, x->p, x->value));
     }
     return PAR_OK;
 }
@@ -307,9 +247,8 @@ static inline size_t gpt_parameter_count(const gpt_config *g) { // elements of a
 // ---- activations ------------------------------------------------------------------------------------------
 
 typedef struct gpt_activations { // what a layer keeps for backward
-    par_tp_matrix x, norm1, qkv, att, mid, norm2, up, act;
-    par_tp_matrix ddown, dup, dproj, dqkv; // gradients of the products' outputs
-    float *stats1, *stats2, *lse;
+    par_tp_matrix x;
+    par_tp_block_saved saved;
 } gpt_activations;
 // The lifetime of a matrix: until the input half of backward, until the weight half, between the two halves,
 // or within one call.
@@ -321,80 +260,62 @@ typedef enum gpt_lifetime {
     GPT_LIFETIMES
 } gpt_lifetime;
 typedef struct gpt_buffers {
-    char *block[GPT_LIFETIMES]; // everything below
-    size_t bytes[GPT_LIFETIMES];
-    char *memory;            // all blocks, where gpt_buffers_open made them
-    gpt_activations *layers; // of the whole model
-    void *in, *out;          // a part's input and output, where it does not begin or end the model
+    par_tp_arena arena[GPT_LIFETIMES]; // everything below
+    char *memory;                      // all arenas, where gpt_buffers_open made them
+    gpt_activations *layers;           // of the whole model
+    void *in, *out;                    // a part's input and output, where it does not begin or end the model
     par_tp_matrix x, final_norm, logits;
     float *stats, *lse;
-    par_tp_matrix dx, dy, wide, wider; // backward's scratch
+    par_tp_matrix dx, dy; // backward's scratch
 } gpt_buffers;
 
-// Takes n bytes of a block. NULL where the block is NULL and its bytes are only counted.
-static void *gpt_take(gpt_buffers *b, gpt_lifetime until, size_t n) {
-    char *p = b->block[until] ? b->block[until] + b->bytes[until] : NULL;
-    b->bytes[until] += (n + 63) / 64 * 64;
-    return p;
+// Describes a token matrix that comes from, or goes to, another stage.
+static void gpt_token_matrix(const gpt_model *m, par_tp_matrix *x, void *data, size_t rows) {
+    x->data = data;
+    x->rows = m->sequence_parallel ? rows / (size_t)m->t : rows;
+    x->cols = (size_t)m->config.n_embd;
+    x->layout = m->sequence_parallel ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
 }
-// Takes memory for a matrix that backward computes again if `least` or more is recomputed.
-static void *gpt_take_kept(const gpt_model *m, gpt_buffers *b, gpt_recompute least, gpt_lifetime until,
-                           size_t n) {
-    if (m->recompute >= least)
-        until = m->split_backward && until == GPT_UNTIL_WEIGHT ? GPT_BETWEEN : GPT_SCRATCH;
-    return gpt_take(b, until, n);
-}
-// Lays out what a layer keeps. x is there already.
-static void gpt_layer_layout(const gpt_model *m, gpt_buffers *b, gpt_activations *s, size_t rows) {
-    const gpt_layer *k = &m->layers[0];
-    const size_t N = m->sequence_parallel ? rows / (size_t)m->t : rows, e = par_tp_element_bytes(m->tp),
-                 tokens = N * (size_t)m->config.n_embd * e, heads = (size_t)(m->config.n_head / m->t);
-    const size_t qkv = rows * k->qkv.weight.local_rows * e, att = rows * k->proj.weight.local_cols * e,
-                 up = rows * k->up.weight.local_rows * e, act = rows * k->down.weight.local_cols * e;
-    const gpt_recompute selective = GPT_RECOMPUTE_SELECTIVE, full = GPT_RECOMPUTE_FULL;
-    s->norm1.data = gpt_take_kept(m, b, selective, GPT_UNTIL_WEIGHT, tokens);
-    s->stats1 = (float *)gpt_take_kept(m, b, selective, GPT_UNTIL_INPUT, N * 8);
-    s->qkv.data = gpt_take_kept(m, b, full, GPT_UNTIL_INPUT, qkv);
-    s->att.data = gpt_take_kept(m, b, full, GPT_UNTIL_WEIGHT, att);
-    s->lse = (float *)gpt_take_kept(m, b, full, GPT_UNTIL_INPUT, rows * heads * 4);
-    s->mid.data = gpt_take_kept(m, b, full, GPT_UNTIL_INPUT, tokens);
-    s->norm2.data = gpt_take_kept(m, b, selective, GPT_UNTIL_WEIGHT, tokens);
-    s->stats2 = (float *)gpt_take_kept(m, b, selective, GPT_UNTIL_INPUT, N * 8);
-    s->up.data = gpt_take_kept(m, b, full, GPT_UNTIL_INPUT, up);
-    s->act.data = gpt_take_kept(m, b, selective, GPT_UNTIL_WEIGHT, act);
-    s->ddown.data = m->split_backward ? gpt_take(b, GPT_BETWEEN, tokens) : b->dy.data;
-    s->dup.data = m->split_backward ? gpt_take(b, GPT_BETWEEN, up) : b->wider.data;
-    s->dproj.data = m->split_backward ? gpt_take(b, GPT_BETWEEN, tokens) : b->dy.data;
-    s->dqkv.data = m->split_backward ? gpt_take(b, GPT_BETWEEN, qkv) : b->wider.data;
-}
-// Lays out the matrices of a stage for R rows in the blocks, or only counts their bytes where a block is
-// NULL. What layers recompute is in the same scratch for all of them.
-static void gpt_buffers_layout(const gpt_model *m, const gpt_stage *stage, gpt_buffers *b, size_t rows) {
-    const size_t C = (size_t)m->config.n_embd, N = m->sequence_parallel ? rows / (size_t)m->t : rows,
-                 e = par_tp_element_bytes(m->tp);
-    const size_t Q = m->layers[0].qkv.weight.local_rows, U = m->layers[0].up.weight.local_rows,
-                 max_cols = MAX(MAX(Q, U), C);
-    memset(b->bytes, 0, sizeof b->bytes);
-    b->dx.data = gpt_take(b, GPT_SCRATCH, N * C * e);
-    b->dy.data = gpt_take(b, GPT_SCRATCH, N * C * e);
-    b->wide.data = gpt_take(b, GPT_SCRATCH, rows * max_cols * e);
-    b->wider.data = gpt_take(b, GPT_SCRATCH, rows * max_cols * e);
-    const size_t scratch = b->bytes[GPT_SCRATCH];
-    for (int l = stage->first; l < stage->end; l++) {
-        const int given = l == stage->first && !stage->embed;
-        b->layers[l].x.data = given ? b->in : gpt_take(b, GPT_UNTIL_INPUT, N * C * e);
-        b->bytes[GPT_SCRATCH] = scratch;
-        gpt_layer_layout(m, b, &b->layers[l], rows);
+// Lays out the matrices of a stage for R rows in the arenas, or only counts their bytes where these have no
+// data. What layers recompute is in the same scratch for all of them.
+static par_result gpt_buffers_layout(const gpt_model *m, const gpt_stage *stage, gpt_buffers *b,
+                                     size_t rows) {
+    const par_tp_layout layout = m->sequence_parallel ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
+    const size_t C = (size_t)m->config.n_embd, N = m->sequence_parallel ? rows / (size_t)m->t : rows;
+    par_tp_arena *input = &b->arena[GPT_UNTIL_INPUT], *weight = &b->arena[GPT_UNTIL_WEIGHT],
+                 *scratch = &b->arena[GPT_SCRATCH], rest = {NULL, 0, 0};
+    const par_tp_block_memory memory = {input, weight, m->split_backward ? &b->arena[GPT_BETWEEN] : NULL,
+                                        &rest, m->recompute};
+    for (int i = 0; i < GPT_LIFETIMES; i++) b->arena[i].used = 0;
+    GPT_TRY(par_tp_alloc(m->tp, scratch, N, C, layout, &b->dx));
+    GPT_TRY(par_tp_alloc(m->tp, scratch, N, C, layout, &b->dy));
+    if (scratch->data) rest.data = (char *)scratch->data + scratch->used;
+    rest.bytes = scratch->bytes - scratch->used;
+    for (int l = stage->first; l <= stage->end; l++) {
+        par_tp_matrix *x = l < stage->end ? &b->layers[l].x : &b->x; // of the layer, or of the head
+        if (l == stage->end && !stage->head) break;
+        if (l == stage->first && !stage->embed)
+            gpt_token_matrix(m, x, b->in, rows);
+        else
+            GPT_TRY(par_tp_alloc(m->tp, input, N, C, layout, x));
+        if (l < stage->end)
+            GPT_TRY(par_tp_block_alloc(m->tp, &m->layers[l], rows, &memory, &b->layers[l].saved));
     }
-    if (!stage->head) return;
-    const size_t outs = m->last_token_only ? m->last_token_only : rows;
-    const size_t ld = par_tp_ld(PAR_TP_VOCABULARY, m->head.weight.local_rows);
-    const int given = stage->first == stage->end && !stage->embed;
-    b->x.data = given ? b->in : gpt_take(b, GPT_UNTIL_INPUT, N * C * e);
-    b->final_norm.data = gpt_take(b, GPT_UNTIL_WEIGHT, N * C * e);
-    b->stats = (float *)gpt_take(b, GPT_UNTIL_INPUT, N * 8);
-    b->logits.data = gpt_take(b, GPT_UNTIL_WEIGHT, outs * ld * e);
-    b->lse = (float *)gpt_take(b, GPT_UNTIL_INPUT, rows * 4);
+    scratch->used += rest.used;
+    if (!stage->head) return PAR_OK;
+    GPT_TRY(par_tp_alloc(m->tp, weight, N, C, layout, &b->final_norm));
+    GPT_TRY(par_tp_alloc_floats(m->tp, input, 2 * N, &b->stats));
+    GPT_TRY(par_tp_alloc_floats(m->tp, input, rows, &b->lse));
+    return par_tp_alloc(m->tp, weight, m->last_token_only ? m->last_token_only : rows,
+                        m->head.weight.local_rows, PAR_TP_VOCABULARY, &b->logits);
+}
+// Gives each arena as much memory as it needs, one after the other.
+static char *gpt_place_arenas(gpt_buffers *b, char *memory) {
+    for (int i = 0; i < GPT_LIFETIMES; i++) {
+        par_tp_arena *a = &b->arena[i];
+        a->data = memory, a->bytes = a->used, memory += a->used;
+    }
+    return memory;
 }
 static inline int gpt_buffers_open(const gpt_model *m, gpt_buffers *b, size_t rows) { // 0: out of memory
     const gpt_stage all = gpt_all_layers(m);
@@ -403,14 +324,12 @@ static inline int gpt_buffers_open(const gpt_model *m, gpt_buffers *b, size_t ro
     memset(b, 0, sizeof *b);
     b->layers = (gpt_activations *)calloc((size_t)m->config.n_layer, sizeof *b->layers);
     if (!b->layers) return 0;
-    gpt_buffers_layout(m, &all, b, rows);
-    for (int i = 0; i < GPT_LIFETIMES; i++) bytes += b->bytes[i];
+    if (gpt_buffers_layout(m, &all, b, rows)) return 0;
+    for (int i = 0; i < GPT_LIFETIMES; i++) bytes += b->arena[i].used;
     if (m->device->alloc(m->device, bytes, &p)) return 0;
     b->memory = (char *)p;
-    bytes = 0;
-    for (int i = 0; i < GPT_LIFETIMES; i++) b->block[i] = b->memory + bytes, bytes += b->bytes[i];
-    gpt_buffers_layout(m, &all, b, rows);
-    return 1;
+    gpt_place_arenas(b, b->memory);
+    return !gpt_buffers_layout(m, &all, b, rows);
 }
 static inline void gpt_buffers_close(const gpt_model *m, gpt_buffers *b) {
     if (b->memory) m->device->free(m->device, b->memory);
@@ -423,58 +342,32 @@ typedef struct gpt_dropout {
     float p;
     uint64_t step;
 } gpt_dropout;
-static uint64_t gpt_dropout_stream(const gpt_dropout *d, int layer, int site) { // a random stream of its own
-    return d ? (d->step + 1) << 16 | (uint64_t)(layer + 1) << 2 | (uint64_t)site : 0;
+static uint64_t gpt_dropout_stream(const gpt_dropout *d, int layer) { // four random streams of its own
+    return d ? (d->step + 1) << 16 | (uint64_t)(layer + 1) << 2 : 0;
 }
-static par_result gpt_apply_dropout(const gpt_model *m, const par_tp_tokens *tokens, const gpt_dropout *d,
-                                    int layer, int site, par_tp_matrix *x) {
-    return d && d->p > 0 ? par_tp_dropout(m->tp, tokens, gpt_dropout_stream(d, layer, site), d->p, x, x)
-                         : PAR_OK;
+static par_result gpt_embedding_dropout(const gpt_model *m, const par_tp_tokens *tokens, const gpt_dropout *d,
+                                        par_tp_matrix *x) {
+    return d && d->p > 0 ? par_tp_dropout(m->tp, tokens, gpt_dropout_stream(d, -1), d->p, x, x) : PAR_OK;
 }
-// Applies RoPE to queries and keys, which are side by side in qkv.
-static par_result gpt_rope(const gpt_model *m, const par_tp_tokens *tokens, int backward,
-                           par_tp_matrix *qkv) {
-    const size_t dim = m->attention.dim, t = (size_t)m->t, kv = m->attention.kv_heads;
-    if (!m->config.llama) return PAR_OK;
-    return par_tp_rope(m->tp, tokens, m->attention.heads / t + (kv >= t ? kv / t : 1), dim, &m->config.rotary,
-                       backward, qkv);
+static par_result gpt_layer_forward(const gpt_model *m, gpt_activations *s, const par_tp_tokens *tokens,
+                                    const gpt_dropout *drop, int l, par_tp_matrix *next) {
+    par_tp_block *k = &m->layers[l];
+    k->dropout = k->attention.dropout = drop ? drop->p : 0;
+    return m->cache
+               ? par_tp_block_cached(m->tp, k, tokens, &m->cache[l], &s->x, &s->saved, next)
+               : par_tp_block_forward(m->tp, k, tokens, gpt_dropout_stream(drop, l), &s->x, &s->saved, next);
 }
-
-static par_result gpt_activate(const gpt_model *m, gpt_activations *s) {
-    return m->config.llama ? par_tp_swiglu_forward(m->tp, &s->up, &s->act)
-                           : par_tp_gelu_forward(m->tp, &s->up, &s->act);
-}
-static par_result gpt_layer_forward(const gpt_model *m, const gpt_layer *k, gpt_activations *s,
-                                    const par_tp_tokens *tokens, const gpt_dropout *drop, int l,
-                                    par_tp_matrix *next) {
-    par_tp *tp = m->tp;
-    par_tp_attention attention = m->attention;
-    attention.name = k->name[GPT_NAME_ATTN];
-    attention.dropout = drop ? drop->p : 0;
-    GPT_TRY(par_tp_norm_forward(tp, &k->norm1, &s->x, s->stats1, &s->norm1));
-    GPT_TRY(par_tp_linear_forward(tp, &k->qkv, &s->norm1, NULL, &s->qkv));
-    GPT_TRY(gpt_rope(m, tokens, 0, &s->qkv));
-    GPT_TRY(m->cache ? par_tp_attention_cached(tp, &attention, tokens, &m->cache[l], &s->qkv, &s->att)
-                     : par_tp_attention_forward(tp, &attention, tokens, gpt_dropout_stream(drop, l, 0),
-                                                &s->qkv, s->lse, &s->att));
-    GPT_TRY(par_tp_linear_forward(tp, &k->proj, &s->att, NULL, &s->mid));
-    GPT_TRY(gpt_apply_dropout(m, tokens, drop, l, 1, &s->mid));
-    GPT_TRY(par_tp_add(tp, &s->mid, &s->x, &s->mid));
-    GPT_TRY(par_tp_norm_forward(tp, &k->norm2, &s->mid, s->stats2, &s->norm2));
-    GPT_TRY(par_tp_linear_forward(tp, &k->up, &s->norm2, NULL, &s->up));
-    GPT_TRY(gpt_activate(m, s));
-    GPT_TRY(par_tp_linear_forward(tp, &k->down, &s->act, NULL, next));
-    GPT_TRY(gpt_apply_dropout(m, tokens, drop, l, 2, next));
-    return par_tp_add(tp, next, &s->mid, next);
+// b->dx is the gradient of the layer's output, and becomes the gradient of its input.
+static par_result gpt_layer_backward(const gpt_model *m, gpt_activations *s, gpt_buffers *b,
+                                     const par_tp_tokens *tokens, const gpt_dropout *drop, int l) {
+    par_tp_block *k = &m->layers[l];
+    const uint64_t stream = gpt_dropout_stream(drop, l);
+    k->dropout = k->attention.dropout = drop ? drop->p : 0;
+    return m->split_backward
+               ? par_tp_block_backward_input(m->tp, k, tokens, stream, &b->dx, &s->x, &s->saved, &b->dx)
+               : par_tp_block_backward(m->tp, k, tokens, stream, &b->dx, &s->x, &s->saved, &b->dx);
 }
 
-// Describes a token matrix that comes from, or goes to, another stage.
-static void gpt_token_matrix(const gpt_model *m, par_tp_matrix *x, void *data, size_t rows) {
-    x->data = data;
-    x->rows = m->sequence_parallel ? rows / (size_t)m->t : rows;
-    x->cols = (size_t)m->config.n_embd;
-    x->layout = m->sequence_parallel ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
-}
 static size_t gpt_tokens_bytes(const gpt_model *m, size_t rows) {
     return (m->sequence_parallel ? rows / (size_t)m->t : rows) * (size_t)m->config.n_embd *
            par_tp_element_bytes(m->tp);
@@ -501,19 +394,15 @@ static par_result gpt_stage_forward(gpt_model *m, const gpt_stage *stage, gpt_bu
     if (stage->embed) {
         GPT_TRY(gpt_notify(m, 0, GPT_FORWARD_BEGIN));
         GPT_TRY(par_tp_embedding_forward(m->tp, &m->embedding, tokens, ids, x));
-        GPT_TRY(gpt_apply_dropout(m, tokens, drop, -1, 0, x));
+        GPT_TRY(gpt_embedding_dropout(m, tokens, drop, x));
         if (!tied) GPT_TRY(gpt_notify(m, 0, GPT_FORWARD_END));
-    } else {
-        gpt_token_matrix(m, x, b->in, rows);
-        if (x == &out) { // an empty part
-            x->data = b->out;
-            GPT_TRY(m->device->copy(m->device, b->out, b->in, gpt_tokens_bytes(m, rows), NULL));
-        }
+    } else if (x == &out) { // an empty part
+        GPT_TRY(m->device->copy(m->device, b->out, b->in, gpt_tokens_bytes(m, rows), NULL));
     }
     for (int l = stage->first; l < stage->end; l++) {
         x = l + 1 < stage->end ? &b->layers[l + 1].x : stage->head ? &b->x : &out;
         GPT_TRY(gpt_notify(m, l + 1, GPT_FORWARD_BEGIN));
-        GPT_TRY(gpt_layer_forward(m, &m->layers[l], &b->layers[l], tokens, drop, l, x));
+        GPT_TRY(gpt_layer_forward(m, &b->layers[l], tokens, drop, l, x));
         GPT_TRY(gpt_notify(m, l + 1, GPT_FORWARD_END));
     }
     if (!stage->head) return PAR_OK;
@@ -535,58 +424,6 @@ static inline par_result gpt_forward(gpt_model *m, gpt_buffers *b, const par_tp_
     return gpt_stage_forward(m, &all, b, tokens, ids, drop);
 }
 
-// Recomputes the activations of a layer that were not kept.
-static par_result gpt_layer_recompute(const gpt_model *m, const gpt_layer *k, gpt_activations *s,
-                                      gpt_buffers *b, const par_tp_tokens *tokens, const gpt_dropout *drop,
-                                      int l) {
-    if (m->recompute == GPT_RECOMPUTE_NONE) return PAR_OK;
-    if (m->recompute == GPT_RECOMPUTE_FULL) return gpt_layer_forward(m, k, s, tokens, drop, l, &b->dy);
-    GPT_TRY(par_tp_norm_forward(m->tp, &k->norm1, &s->x, s->stats1, &s->norm1));
-    GPT_TRY(par_tp_norm_forward(m->tp, &k->norm2, &s->mid, s->stats2, &s->norm2));
-    return gpt_activate(m, s);
-}
-// The backward of a linear layer; with a split backward only the half that computes dx.
-static par_result gpt_linear_backward(const gpt_model *m, par_tp_linear *l, const par_tp_matrix *dy,
-                                      const par_tp_matrix *x, par_tp_matrix *dx) {
-    return m->split_backward ? par_tp_linear_backward_input(m->tp, l, dy, dx)
-                             : par_tp_linear_backward(m->tp, l, dy, x, dx);
-}
-// b->dx is the gradient of the layer's output, and becomes the gradient of its input.
-static par_result gpt_layer_backward(const gpt_model *m, gpt_layer *k, gpt_activations *s, gpt_buffers *b,
-                                     const par_tp_tokens *tokens, const gpt_dropout *drop, int l) {
-    par_tp *tp = m->tp;
-    par_tp_matrix *dx = &b->dx, *dy = &b->dy, *wide = &b->wide;
-    par_tp_attention attention = m->attention;
-    attention.name = k->name[GPT_NAME_ATTN];
-    attention.dropout = drop ? drop->p : 0;
-    const float p = attention.dropout;
-    GPT_TRY(par_tp_dropout(tp, tokens, gpt_dropout_stream(drop, l, 2), p, dx,
-                           &s->ddown)); // a copy if nothing is dropped
-    GPT_TRY(gpt_linear_backward(m, &k->down, &s->ddown, &s->act, wide));
-    if (m->config.llama)
-        GPT_TRY(par_tp_swiglu_backward(tp, wide, &s->up, &s->dup));
-    else
-        GPT_TRY(par_tp_gelu_backward(tp, wide, &s->up, &s->dup));
-    GPT_TRY(gpt_linear_backward(m, &k->up, &s->dup, &s->norm2, dy));
-    GPT_TRY(par_tp_norm_backward(tp, &k->norm2, dy, &s->mid, s->stats2, dy));
-    GPT_TRY(par_tp_add(tp, dx, dy, dx)); // the residual
-    GPT_TRY(par_tp_dropout(tp, tokens, gpt_dropout_stream(drop, l, 1), p, dx, &s->dproj));
-    GPT_TRY(gpt_linear_backward(m, &k->proj, &s->dproj, &s->att, wide));
-    GPT_TRY(par_tp_attention_backward(tp, &attention, tokens, gpt_dropout_stream(drop, l, 0), wide, &s->qkv,
-                                      &s->att, s->lse, &s->dqkv));
-    GPT_TRY(gpt_rope(m, tokens, 1, &s->dqkv));
-    GPT_TRY(gpt_linear_backward(m, &k->qkv, &s->dqkv, &s->norm1, dy));
-    GPT_TRY(par_tp_norm_backward(tp, &k->norm1, dy, &s->x, s->stats1, dy));
-    return par_tp_add(tp, dx, dy, dx);
-}
-static par_result gpt_layer_wgrad(const gpt_model *m, gpt_layer *k,
-                                  const gpt_activations *s) { // the other half
-    GPT_TRY(par_tp_linear_backward_weight(m->tp, &k->down, &s->ddown, &s->act));
-    GPT_TRY(par_tp_linear_backward_weight(m->tp, &k->up, &s->dup, &s->norm2));
-    GPT_TRY(par_tp_linear_backward_weight(m->tp, &k->proj, &s->dproj, &s->att));
-    return par_tp_linear_backward_weight(m->tp, &k->qkv, &s->dqkv, &s->norm1);
-}
-
 // The backward of a stage, from b->logits (which hold dlogits) or b->in (the gradient of the output) to
 // b->out (the gradient of the input). With a split backward gpt_stage_wgrad computes the gradients of the
 // linear layers' weights.
@@ -601,23 +438,23 @@ static par_result gpt_stage_backward(gpt_model *m, const gpt_stage *stage, gpt_b
         GPT_TRY(gpt_notify(m, layers + 1, begin));
         if (tied) GPT_TRY(gpt_notify(m, 0, stage->embed ? begin : GPT_INPUT_BEGIN));
         if (tied) m->head.weight = m->embedding.weight;
-        GPT_TRY(gpt_linear_backward(m, &m->head, &b->logits, &b->final_norm, &b->dy));
+        GPT_TRY(m->split_backward
+                    ? par_tp_linear_backward_input(m->tp, &m->head, &b->logits, &b->dy)
+                    : par_tp_linear_backward(m->tp, &m->head, &b->logits, &b->final_norm, &b->dy));
         GPT_TRY(par_tp_norm_backward(m->tp, &m->final_norm, &b->dy, &b->x, b->stats, &b->dx));
         if (tied && !stage->embed) GPT_TRY(gpt_notify(m, 0, GPT_INPUT_END));
         GPT_TRY(gpt_notify(m, layers + 1, end));
     } else {
-        gpt_token_matrix(m, &b->dx, b->dx.data, rows);
         GPT_TRY(m->device->copy(m->device, b->dx.data, b->in, gpt_tokens_bytes(m, rows), NULL));
     }
     for (int l = stage->end - 1; l >= stage->first; l--) {
         GPT_TRY(gpt_notify(m, l + 1, begin));
-        GPT_TRY(gpt_layer_recompute(m, &m->layers[l], &b->layers[l], b, tokens, drop, l));
-        GPT_TRY(gpt_layer_backward(m, &m->layers[l], &b->layers[l], b, tokens, drop, l));
+        GPT_TRY(gpt_layer_backward(m, &b->layers[l], b, tokens, drop, l));
         GPT_TRY(gpt_notify(m, l + 1, end));
     }
     if (!stage->embed) return m->device->copy(m->device, b->out, b->dx.data, gpt_tokens_bytes(m, rows), NULL);
     if (!tied) GPT_TRY(gpt_notify(m, 0, begin));
-    GPT_TRY(gpt_apply_dropout(m, tokens, drop, -1, 0, &b->dx));
+    GPT_TRY(gpt_embedding_dropout(m, tokens, drop, &b->dx));
     GPT_TRY(par_tp_embedding_backward(m->tp, &m->embedding, tokens, ids, &b->dx));
     return gpt_notify(m, 0, end);
 }
@@ -633,7 +470,7 @@ static inline par_result gpt_stage_wgrad(gpt_model *m, const gpt_stage *stage, g
     }
     for (int l = stage->end - 1; l >= stage->first; l--) {
         GPT_TRY(gpt_notify(m, l + 1, GPT_WEIGHT_BEGIN));
-        GPT_TRY(gpt_layer_wgrad(m, &m->layers[l], &b->layers[l]));
+        GPT_TRY(par_tp_block_backward_weight(m->tp, &m->layers[l], &b->layers[l].saved));
         GPT_TRY(gpt_notify(m, l + 1, GPT_WEIGHT_END));
     }
     if (!stage->embed) return PAR_OK;
