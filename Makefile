@@ -122,7 +122,7 @@ build/04_zero: examples/04_zero.c par.h par_zero.h | build
 
 # Each of them is a program in one file; here the headers' implementation, which is the same in all, is compiled once.
 KIT_IS_LINKED = -DPAR_H_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED
-$(SIMPLE): build/%: examples/%.c build/kit.o $(OPTIONS) | build
+$(SIMPLE): build/%: examples/%.c examples/text.h build/kit.o $(OPTIONS) | build
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(KIT_IS_LINKED) $< build/kit.o -o $@ $(LIBS)
 
 build/kit.o: tests/compile/implementation.c par.h par_tp.h par_zero.h par_pipe.h | build

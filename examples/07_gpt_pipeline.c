@@ -1,4 +1,4 @@
-// 07_gpt_pipeline.c - 06_gpt_tensor.c with a pipeline: the blocks are cut into stages, one on each rank.
+// 07_gpt_pipeline.c - 06_gpt_tensor.c with a pipeline: the units are cut into stages, one on each rank.
 //
 //     cc -O2 -I. examples/07_gpt_pipeline.c -o gpt -pthread -lm && ./gpt --ranks 4 --pp 2 --tp 2
 //
@@ -11,263 +11,160 @@
 #include "par_zero.h"
 
 #include "options.h"
+#include "text.h"
 
 enum { LAYERS = 4, HEADS = 4, FEATURES = 64, TOKENS = 32, SEQUENCES = 4 }; // sequences of a microbatch
 enum { ROWS = SEQUENCES * TOKENS, MICROBATCHES = 8, SEED = 1337 };         // microbatches of all ranks
+enum { EMBEDDING = 0, HEAD = LAYERS + 1, UNITS = LAYERS + 2 }; // units of the model; the others are blocks
 
-static const char own_text[] = "one rank reads a page, and another rank reads the next page\n"
-                               "each rank knows what its page says, and no rank knows it all\n"
-                               "so they pass their sums around the ring, from rank to rank\n"
-                               "when the sums come home, every rank has learned every page\n"
-                               "then they turn the pages, and the ring goes round again\n";
-
-typedef struct block { // x + attention(norm(x)), then the same with an MLP
-    int unit;          // its number in par_zero.h
-    par_tp_norm norm1, norm2;
-    par_tp_linear qkv, proj, up, down;
-    par_tp_matrix x, normed1, heads, mixed, middle, normed2, wide, active; // activations, kept for backward
-    float *stats1, *stats2, *lse;
-} block;
 typedef struct gpt {
-    int ranks, steps, zero_stage, tp_ranks, stages;
-    const char *data, *schedule_name;
-    unsigned char text[1 << 20], character[256]; // character[i] is number i of the vocabulary
-    size_t length, vocabulary;
-    int32_t number[256]; // of a character
+    int steps, tp_ranks, stages;
+    const char *data;
+    gpt_text text;
+    par_desc ranks; // what par_open, par_tp_open and par_zero_open are asked for
+    par_tp_desc layers;
+    par_zero_desc sharding;
     par_comm *world, *dp, *tp_comm, *pp_comm, *model_comm;
     par_mesh *mesh;
     par_tp *tp;
     par_zero *zero;
+    par_pipe_desc order; // what par_pipe_schedule_open and par_pipe_open are asked for
+    par_pipe_stage cost;
+    par_pipe_exec execution;
     par_pipe_schedule schedule;
     par_pipe *pipe;
     uint64_t step;
-    int stage, begin, end; // this rank's stage; it has blocks begin ... end - 1
-    par_tp_arena arena;    // the memory of all activations
-    int embedding_unit, head_unit, tensors;
-    uint64_t streams[6 * LAYERS + 4]; // of random numbers, for the initial values of each tensor
-    float deviations[6 * LAYERS + 4];
+    int stage, first, end; // this rank's stage; it has units first ... end - 1
     par_tp_embedding embedding;
-    block blocks[LAYERS];
-    par_tp_attention attention;
+    par_tp_block blocks[UNITS]; // by unit
     par_tp_norm norm;
     par_tp_linear head;
     par_tp_loss loss;
-    par_tp_matrix x, normed, logits; // x is the output of the last block
+    par_tp_named_parameter parameters[UNITS * PAR_TP_BLOCK_PARAMETERS]; // by their numbers in par_zero.h
+    uint64_t streams[UNITS * PAR_TP_BLOCK_PARAMETERS];                  // of random initial values
+    int parameter_count;
+    par_tp_arena arena, scratch;     // memory of a microbatch's activations, and within a call
+    par_tp_matrix x[UNITS], dx;      // outputs of the units but the last; the gradient of one of them
+    par_tp_block_saved saved[UNITS]; // what else backward needs: of each block,
+    par_tp_matrix normed, logits;    // of the head
     float *stats, *lse;
-    par_tp_matrix dx, dy, wide, wider; // gradients
 } gpt;
-
-// ---- the text ---------------------------------------------------------------------------------------------
-
-static par_result read_text(gpt *g) { // of a larger file, the first megabyte
-    FILE *f = g->data ? fopen(g->data, "rb") : NULL;
-    if (f) g->length = fread(g->text, 1, sizeof g->text, f);
-    if (!g->data) memcpy(g->text, own_text, g->length = sizeof own_text - 1);
-    if (g->length <= TOKENS)
-        return par_fail(g->world, PAR_ERR_FILE, "cannot learn %s: %s", g->data,
-                        !f || ferror(f) ? strerror(errno) : "it is shorter than a sequence");
-    if (f) fclose(f);
-    for (size_t i = 0; i < g->length; i++) g->number[g->text[i]] = 1;
-    for (int c = 0; c < 256; c++) {
-        if (!g->number[c]) continue;
-        g->character[g->vocabulary] = (unsigned char)c;
-        g->number[c] = (int32_t)g->vocabulary++;
-    }
-    return PAR_OK;
-}
-// Microbatch `number` of the run: sequences from anywhere in the text, and the same one character later.
-static void load_batch(const gpt *g, uint64_t number, int32_t *ids, int32_t *targets) {
-    for (int i = 0; i < ROWS; i++) {
-        const uint64_t sequence = number * SEQUENCES + (uint64_t)(i / TOKENS);
-        const size_t start = (size_t)(par_uniform(SEED, 0, sequence) * (float)(g->length - TOKENS));
-        ids[i] = g->number[g->text[start + (size_t)(i % TOKENS)]];
-        targets[i] = g->number[g->text[start + (size_t)(i % TOKENS) + 1]];
-    }
-}
 
 // ---- the model --------------------------------------------------------------------------------------------
 
-// Adds a parameter to the last unit: par_zero.h shards it, updates it, and tells p where it is.
-static void add(gpt *g, const char *name, par_tp_parameter *p, int stream) {
-    char full[64];
-    const par_shard shard = par_tp_parameter_shard(g->tp, p); // what this rank has of it
-    const par_zero_tensor t = {.name = full, .shard = &shard, .bound_data = &p->data, .bound_grad = &p->grad};
-    snprintf(full, sizeof full, "%d.%s", stream / 8, name);
-    const int i = par_zero_add_tensor(g->zero, &t); // what it refuses, par_zero_commit refuses
-    if (i < 0) return;
-    g->streams[i] = (uint64_t)stream;
-    g->deviations[i] = p->cols > 1 ? 0.05f : 0; // 0: a norm's weight, which begins with ones
-    g->tensors = i + 1;
-}
-static par_result add_norm(gpt *g, par_tp_norm *norm, int stream) {
-    norm->features = FEATURES;
-    const par_result r = par_tp_norm_open(g->tp, norm);
-    if (!r) add(g, norm->name, &norm->weight, stream);
-    return r;
-}
-static par_result add_linear(gpt *g, par_tp_linear *linear, int stream) {
-    const par_result r = par_tp_linear_open(g->tp, linear);
-    if (!r) add(g, linear->name, &linear->weight, stream);
-    return r;
-}
-static par_result add_embedding(gpt *g) {
-    g->embedding_unit = par_zero_add_unit(g->zero, "embedding");
-    const par_result r = par_tp_embedding_open(g->tp, &g->embedding);
-    if (r) return r;
-    add(g, "token", &g->embedding.weight, 0);
-    add(g, "position", &g->embedding.position_weight, 1);
-    return PAR_OK;
-}
-static par_result add_block(gpt *g, int l) {
-    block *b = &g->blocks[l];
-    char name[16];
-    b->norm1.name = "norm1", b->norm2.name = "norm2";
-    b->qkv = (par_tp_linear){.name = "qkv", .in = FEATURES, .out = 3 * FEATURES, .segment_count = 3};
-    par_tp_attention_segments(&g->attention, b->qkv.segments);
-    b->proj = (par_tp_linear){.name = "proj", .in = FEATURES, .out = FEATURES, .row_parallel = 1};
-    b->up = (par_tp_linear){.name = "up", .in = FEATURES, .out = 4 * FEATURES};
-    b->down = (par_tp_linear){.name = "down", .in = 4 * FEATURES, .out = FEATURES, .row_parallel = 1};
-    snprintf(name, sizeof name, "block %d", l);
-    b->unit = par_zero_add_unit(g->zero, name);
-    par_result r = add_norm(g, &b->norm1, 8 * l + 8);
-    if (!r) r = add_norm(g, &b->norm2, 8 * l + 9);
-    if (!r) r = add_linear(g, &b->qkv, 8 * l + 10);
-    if (!r) r = add_linear(g, &b->proj, 8 * l + 11);
-    if (!r) r = add_linear(g, &b->up, 8 * l + 12);
-    return r ? r : add_linear(g, &b->down, 8 * l + 13);
-}
-static par_result add_head(gpt *g) {
-    g->head_unit = par_zero_add_unit(g->zero, "head");
-    const par_result r = add_norm(g, &g->norm, 8 * LAYERS + 8);
-    return r ? r : add_linear(g, &g->head, 8 * LAYERS + 9);
-}
-// A matrix of activations for the rows of a microbatch. The last of them tells whether the arena was full.
-static par_result take(gpt *g, par_tp_matrix *x, size_t cols, par_tp_layout layout) {
-    return par_tp_alloc(g->tp, &g->arena, ROWS, cols, layout, x);
-}
-static par_result take_activations(gpt *g) {
-    g->arena.used = 0;
-    for (int l = g->begin; l < g->end; l++) {
-        block *b = &g->blocks[l];
-        par_tp_matrix *tokens[] = {&b->x, &b->normed1, &b->middle, &b->normed2};
-        for (int i = 0; i < 4; i++) take(g, tokens[i], FEATURES, PAR_TP_REPLICATED);
-        take(g, &b->heads, b->qkv.weight.local_rows, PAR_TP_HIDDEN);
-        take(g, &b->mixed, b->proj.weight.local_cols, PAR_TP_HIDDEN);
-        take(g, &b->wide, b->up.weight.local_rows, PAR_TP_HIDDEN);
-        take(g, &b->active, b->up.weight.local_rows, PAR_TP_HIDDEN);
-        par_tp_alloc_floats(g->tp, &g->arena, 2 * ROWS, &b->stats1);
-        par_tp_alloc_floats(g->tp, &g->arena, 2 * ROWS, &b->stats2);
-        par_tp_alloc_floats(g->tp, &g->arena, HEADS * ROWS, &b->lse);
+static par_result open_layers(gpt *g) { // each says what this rank has of its parameters
+    g->embedding.vocabulary = g->head.out = g->loss.vocabulary = g->text.vocabulary;
+    g->embedding.features = g->norm.features = g->head.in = FEATURES;
+    g->embedding.max_positions = TOKENS;
+    g->head.vocab_parallel = 1;
+    g->embedding.name = "embedding", g->norm.name = "norm", g->head.name = "head";
+    par_result r = par_tp_embedding_open(g->tp, &g->embedding);
+    for (int u = EMBEDDING + 1; u < HEAD && !r; u++) {
+        par_tp_block *b = &g->blocks[u];
+        b->features = FEATURES, b->attention.heads = HEADS, b->deviation = 0.05f;
+        snprintf(b->name, sizeof b->name, "block %d", u);
+        r = par_tp_block_open(g->tp, b);
     }
-    const par_result r = take(g, &g->x, FEATURES, PAR_TP_REPLICATED);
-    if (g->stage < g->stages - 1) return r;
-    take(g, &g->normed, FEATURES, PAR_TP_REPLICATED);
-    par_tp_alloc_floats(g->tp, &g->arena, 2 * ROWS, &g->stats);
-    par_tp_alloc_floats(g->tp, &g->arena, ROWS, &g->lse);
-    return take(g, &g->logits, g->head.weight.local_rows, PAR_TP_VOCABULARY);
+    if (!r) r = par_tp_norm_open(g->tp, &g->norm);
+    return r ? r : par_tp_linear_open(g->tp, &g->head);
 }
-static par_result take_gradients(gpt *g) {
-    take(g, &g->dx, FEATURES, PAR_TP_REPLICATED);
-    take(g, &g->dy, FEATURES, PAR_TP_REPLICATED);
-    take(g, &g->wide, 4 * FEATURES, PAR_TP_HIDDEN);
-    return take(g, &g->wider, 4 * FEATURES, PAR_TP_HIDDEN);
+// Adds a unit to par_zero.h, which shards its parameters, updates them, and tells layers where they are. What
+// it refuses, par_zero_commit refuses.
+static void add_unit(gpt *g, int u) {
+    const par_tp_named_parameter ends[2][2] = {
+        {{&g->embedding.weight, "token", 0.05f, 0}, {&g->embedding.position_weight, "position", 0.05f, 0}},
+        {{&g->norm.weight, "norm", 0, 1}, {&g->head.weight, "head", 0.05f, 0}}};
+    const int is_block = u != EMBEDDING && u != HEAD, end = u == HEAD;
+    par_zero_add_unit(g->zero, is_block ? g->blocks[u].name : end ? "head" : "embedding");
+    for (int i = 0; is_block ? i < PAR_TP_BLOCK_PARAMETERS : i < 2; i++) {
+        const par_tp_named_parameter p =
+            is_block ? par_tp_block_parameter_get(&g->blocks[u], i) : ends[end][i];
+        if (!p.parameter) continue; // a bias, of which there are none here
+        const par_shard shard = par_tp_parameter_shard(g->tp, p.parameter);
+        par_zero_tensor t;
+        memset(&t, 0, sizeof t);
+        t.name = p.name, t.shard = &shard;
+        t.bound_data = &p.parameter->data, t.bound_grad = &p.parameter->grad;
+        if (par_zero_add_tensor(g->zero, &t) < 0) continue;
+        g->streams[g->parameter_count] = (uint64_t)(u * PAR_TP_BLOCK_PARAMETERS + i);
+        g->parameters[g->parameter_count++] = p;
+    }
+}
+static par_result take_activations(gpt *g) { // while there is no memory this only counts
+    const par_tp_block_memory memory = {&g->arena, NULL, NULL, &g->scratch, PAR_TP_RECOMPUTE_NONE};
+    par_result r = PAR_OK;
+    g->arena.used = 0;
+    for (int u = g->first - (g->stage > 0); u < g->end && u < HEAD && !r; u++) { // from the input on
+        r = par_tp_alloc(g->tp, &g->arena, ROWS, FEATURES, PAR_TP_REPLICATED, &g->x[u]);
+        if (!r && u > EMBEDDING && u >= g->first)
+            r = par_tp_block_alloc(g->tp, &g->blocks[u], ROWS, &memory, &g->saved[u]);
+    }
+    if (r) return r;
+    r = par_tp_alloc(g->tp, &g->arena, ROWS, FEATURES, PAR_TP_REPLICATED, &g->dx);
+    if (g->end < UNITS) return r;
+    par_tp_alloc(g->tp, &g->arena, ROWS, FEATURES, PAR_TP_REPLICATED, &g->normed);
+    par_tp_alloc_floats(g->tp, &g->arena, 2 * ROWS, &g->stats);
+    par_tp_alloc_floats(g->tp, &g->arena, ROWS, &g->lse); // the last one tells whether the arena was full
+    return par_tp_alloc(g->tp, &g->arena, ROWS, g->head.weight.local_rows, PAR_TP_VOCABULARY, &g->logits);
 }
 static par_result open_model(gpt *g) {
-    const par_tp_desc layers = {.tp = g->tp_comm};
-    par_zero_desc zero = {.comm = g->dp, .stage = g->zero_stage, .seed = SEED, .clip = 1, .average = 1};
-    zero.hyper[0].lr = 3e-3f;
-    zero.microbatches = MICROBATCHES / par_size(g->dp);
-    zero.canonical_shards = MICROBATCHES;     // the same bits on any number of ranks
-    zero.model_parallel_comm = g->model_comm; // the norm of the gradients is over these ranks, too
-    g->embedding =
-        (par_tp_embedding){.vocabulary = g->vocabulary, .features = FEATURES, .max_positions = TOKENS};
-    g->attention = (par_tp_attention){.heads = HEADS, .dim = FEATURES / HEADS};
-    g->norm.name = "norm";
-    g->head = (par_tp_linear){.name = "head", .in = FEATURES, .out = g->vocabulary, .vocab_parallel = 1};
-    g->loss.vocabulary = g->vocabulary;
-    par_result r = par_tp_open(&layers, &g->tp);
-    if (!r) r = par_zero_open(&zero, &g->zero);
-    if (!r && g->stage == 0) r = add_embedding(g);
-    for (int l = g->begin; l < g->end && !r; l++) r = add_block(g, l);
-    if (!r && g->stage == g->stages - 1) r = add_head(g);
+    par_zero_desc *zero = &g->sharding;
+    g->layers.tp = g->tp_comm;
+    zero->comm = g->dp, zero->seed = SEED, zero->clip = 1, zero->average = 1, zero->hyper[0].lr = 3e-3f;
+    zero->microbatches = MICROBATCHES / par_size(g->dp);
+    zero->canonical_shards = MICROBATCHES;     // the same bits on any number of ranks
+    zero->model_parallel_comm = g->model_comm; // the norm of the gradients is over these ranks, too
+    par_result r = par_tp_open(&g->layers, &g->tp);
+    if (!r) r = par_zero_open(zero, &g->zero);
+    if (!r) r = open_layers(g);
+    for (int u = g->first; u < g->end && !r; u++) add_unit(g, u);
     if (!r) r = par_zero_commit(g->zero);
-    for (int i = 0; i < g->tensors && !r; i++)
-        r = par_zero_init(g->zero, i, g->streams[i], g->deviations[i], 1);
-    if (!r) r = take_activations(g); // only counts, because there is no memory yet
-    if (!r) r = take_gradients(g);
-    g->arena.bytes = g->arena.used;
-    g->arena.data = calloc(1, g->arena.bytes);
-    if (!r && !g->arena.data) r = par_fail(g->world, PAR_ERR_MEMORY, "out of memory for activations");
+    for (int i = 0; i < g->parameter_count && !r; i++)
+        r = par_zero_init(g->zero, i, g->streams[i], g->parameters[i].deviation, g->parameters[i].value);
     if (!r) r = take_activations(g);
-    return r ? r : take_gradients(g);
+    g->arena.data = malloc(g->arena.bytes = g->arena.used);
+    g->scratch.data = malloc(g->scratch.bytes = g->scratch.used);
+    if (!r && (!g->arena.data || !g->scratch.data))
+        r = par_fail(g->world, PAR_ERR_MEMORY, "out of memory for activations");
+    return r ? r : take_activations(g);
 }
 
 // ---- forward and backward ---------------------------------------------------------------------------------
-// Between par_zero_..._begin and _end the parameters of a unit are whole on this rank, whatever is sharded.
 
-static par_result embedding_forward(gpt *g, const par_tp_tokens *tokens, const int32_t *ids) {
-    par_result r = par_zero_forward_begin(g->zero, g->embedding_unit);
-    if (!r) r = par_tp_embedding_forward(g->tp, &g->embedding, tokens, ids, &g->blocks[0].x);
-    return r ? r : par_zero_forward_end(g->zero, g->embedding_unit);
+static par_result unit_forward(gpt *g, int u, const par_tp_tokens *tokens, const int32_t *ids) {
+    if (u == EMBEDDING) return par_tp_embedding_forward(g->tp, &g->embedding, tokens, ids, &g->x[u]);
+    if (u != HEAD)
+        return par_tp_block_forward(g->tp, &g->blocks[u], tokens, 0, &g->x[u - 1], &g->saved[u], &g->x[u]);
+    const par_result r = par_tp_norm_forward(g->tp, &g->norm, &g->x[u - 1], g->stats, &g->normed);
+    return r ? r : par_tp_linear_forward(g->tp, &g->head, &g->normed, NULL, &g->logits);
 }
-static par_result embedding_backward(gpt *g, const par_tp_tokens *tokens, const int32_t *ids) {
-    par_result r = par_zero_backward_begin(g->zero, g->embedding_unit);
-    if (!r) r = par_tp_embedding_backward(g->tp, &g->embedding, tokens, ids, &g->dx);
-    return r ? r : par_zero_backward_end(g->zero, g->embedding_unit);
+// From the gradient of a unit's output in dx (of the head: in logits) to that of its input.
+static par_result unit_backward(gpt *g, int u, const par_tp_tokens *tokens, const int32_t *ids) {
+    par_tp_matrix *dx = &g->dx;
+    if (u == EMBEDDING) return par_tp_embedding_backward(g->tp, &g->embedding, tokens, ids, dx);
+    if (u != HEAD)
+        return par_tp_block_backward(g->tp, &g->blocks[u], tokens, 0, dx, &g->x[u - 1], &g->saved[u], dx);
+    const par_result r = par_tp_linear_backward(g->tp, &g->head, &g->logits, &g->normed, dx);
+    return r ? r : par_tp_norm_backward(g->tp, &g->norm, dx, &g->x[u - 1], g->stats, dx);
 }
-static par_result block_forward(gpt *g, block *b, const par_tp_tokens *tokens, par_tp_matrix *y) {
-    par_result r = par_zero_forward_begin(g->zero, b->unit);
-    if (!r) r = par_tp_norm_forward(g->tp, &b->norm1, &b->x, b->stats1, &b->normed1);
-    if (!r) r = par_tp_linear_forward(g->tp, &b->qkv, &b->normed1, NULL, &b->heads);
-    if (!r) r = par_tp_attention_forward(g->tp, &g->attention, tokens, 0, &b->heads, b->lse, &b->mixed);
-    if (!r) r = par_tp_linear_forward(g->tp, &b->proj, &b->mixed, NULL, &b->middle);
-    if (!r) r = par_tp_add(g->tp, &b->middle, &b->x, &b->middle);
-    if (!r) r = par_tp_norm_forward(g->tp, &b->norm2, &b->middle, b->stats2, &b->normed2);
-    if (!r) r = par_tp_linear_forward(g->tp, &b->up, &b->normed2, NULL, &b->wide);
-    if (!r) r = par_tp_gelu_forward(g->tp, &b->wide, &b->active);
-    if (!r) r = par_tp_linear_forward(g->tp, &b->down, &b->active, NULL, y);
-    if (!r) r = par_tp_add(g->tp, y, &b->middle, y);
-    return r ? r : par_zero_forward_end(g->zero, b->unit);
-}
-static par_result block_backward(gpt *g, block *b, const par_tp_tokens *tokens) { // dx: of y, then of x
-    par_tp_matrix *dx = &g->dx, *dy = &g->dy, *wide = &g->wide, *wider = &g->wider;
-    par_result r = par_zero_backward_begin(g->zero, b->unit);
-    if (!r) r = par_tp_linear_backward(g->tp, &b->down, dx, &b->active, wide);
-    if (!r) r = par_tp_gelu_backward(g->tp, wide, &b->wide, wider);
-    if (!r) r = par_tp_linear_backward(g->tp, &b->up, wider, &b->normed2, dy);
-    if (!r) r = par_tp_norm_backward(g->tp, &b->norm2, dy, &b->middle, b->stats2, dy);
-    if (!r) r = par_tp_add(g->tp, dx, dy, dx);
-    if (!r) r = par_tp_linear_backward(g->tp, &b->proj, dx, &b->mixed, wide);
-    if (!r)
-        r = par_tp_attention_backward(g->tp, &g->attention, tokens, 0, wide, &b->heads, &b->mixed, b->lse,
-                                      wider);
-    if (!r) r = par_tp_linear_backward(g->tp, &b->qkv, wider, &b->normed1, dy);
-    if (!r) r = par_tp_norm_backward(g->tp, &b->norm1, dy, &b->x, b->stats1, dy);
-    if (!r) r = par_tp_add(g->tp, dx, dy, dx);
-    return r ? r : par_zero_backward_end(g->zero, b->unit);
-}
-static par_result head_forward(gpt *g) {
-    par_result r = par_zero_forward_begin(g->zero, g->head_unit);
-    if (!r) r = par_tp_norm_forward(g->tp, &g->norm, &g->x, g->stats, &g->normed);
-    if (!r) r = par_tp_linear_forward(g->tp, &g->head, &g->normed, NULL, &g->logits);
-    return r ? r : par_zero_forward_end(g->zero, g->head_unit);
-}
-static par_result head_backward(gpt *g) { // logits hold their gradient
-    par_result r = par_zero_backward_begin(g->zero, g->head_unit);
-    if (!r) r = par_tp_linear_backward(g->tp, &g->head, &g->logits, &g->normed, &g->dy);
-    if (!r) r = par_tp_norm_backward(g->tp, &g->norm, &g->dy, &g->x, g->stats, &g->dx);
-    return r ? r : par_zero_backward_end(g->zero, g->head_unit);
-}
+// Between begin and end the parameters of a unit are whole on this rank, whatever is sharded.
 static par_result forward(gpt *g, const par_tp_tokens *tokens, const int32_t *ids) {
-    par_result r = g->stage == 0 ? embedding_forward(g, tokens, ids) : PAR_OK;
-    for (int l = g->begin; l < g->end && !r; l++)
-        r = block_forward(g, &g->blocks[l], tokens, l + 1 < g->end ? &g->blocks[l + 1].x : &g->x);
-    return r || g->stage < g->stages - 1 ? r : head_forward(g);
+    par_result r = PAR_OK;
+    for (int u = g->first; u < g->end && !r; u++) {
+        r = par_zero_forward_begin(g->zero, u - g->first);
+        if (!r) r = unit_forward(g, u, tokens, ids);
+        if (!r) r = par_zero_forward_end(g->zero, u - g->first);
+    }
+    return r;
 }
 static par_result backward(gpt *g, const par_tp_tokens *tokens, const int32_t *ids) {
-    par_result r = g->stage == g->stages - 1 ? head_backward(g) : PAR_OK;
-    for (int l = g->end - 1; l >= g->begin && !r; l--) r = block_backward(g, &g->blocks[l], tokens);
-    return r || g->stage > 0 ? r : embedding_backward(g, tokens, ids);
+    par_result r = PAR_OK;
+    for (int u = g->end - 1; u >= g->first && !r; u--) {
+        r = par_zero_backward_begin(g->zero, u - g->first);
+        if (!r) r = unit_backward(g, u, tokens, ids);
+        if (!r) r = par_zero_backward_end(g->zero, u - g->first);
+    }
+    return r;
 }
 
 // ---- training ---------------------------------------------------------------------------------------------
@@ -284,41 +181,40 @@ static par_result work(void *user, const par_pipe_work *w) { // par_pipe.h asks 
         return par_fail(
             g->world, PAR_ERR_ARGUMENT,
             "schedule %s has actions %s, which this program does not do: use 1f1b, gpipe or naive",
-            g->schedule_name, par_pipe_kind_name(w->kind));
-    load_batch(g, number, ids, targets);
+            g->order.schedule, par_pipe_kind_name(w->kind));
+    text_batch(&g->text, SEED, tokens.first_sequence, SEQUENCES, TOKENS, ids, targets);
     g->arena.data = w->b; // this microbatch's activations
     par_result r = take_activations(g);
     g->arena = own;
     if (w->kind == PAR_PIPE_F) {
-        if (w->x) memcpy(g->blocks[g->begin].x.data, w->x, bytes);
+        if (!r && w->x) memcpy(g->x[g->first - 1].data, w->x, bytes);
         if (!r) r = forward(g, &tokens, ids);
-        if (!r && w->y) memcpy(w->y, g->x.data, bytes);
-        if (!r && w->loss)
+        if (!r && w->y) memcpy(w->y, g->x[g->end - 1].data, bytes);
+        if (!r && w->loss) // the logits become their gradient
             r = par_tp_loss_forward_backward(g->tp, &g->loss, &g->logits, targets, g->lse, NULL, w->loss,
-                                             &count, 1.0f / ROWS, &g->logits);
+                                             &count, 1.0f / (float)ROWS, &g->logits);
     } else {
-        if (w->dy) memcpy(g->dx.data, w->dy, bytes);
+        if (!r && w->dy) memcpy(g->dx.data, w->dy, bytes);
         if (!r) r = backward(g, &tokens, ids);
         if (!r && w->dx) memcpy(w->dx, g->dx.data, bytes);
     }
     return r;
 }
 static par_result open_pipe(gpt *g) {
-    par_result r = take_activations(g);
-    uint64_t most = g->arena.used; // bytes of any stage's activations
-    if (!r) r = par_all_reduce(&most, &most, 1, PAR_U64, PAR_MAX, g->pp_comm);
+    uint64_t most = g->arena.bytes; // of any stage's activations
+    par_result r = par_all_reduce(&most, &most, 1, PAR_U64, PAR_MAX, g->pp_comm);
     if (r) return r;
-    const par_pipe_stage stage = {.input_bytes = ROWS * FEATURES * sizeof(float), .b_bytes = (size_t)most};
-    const par_pipe_exec exec = {.comm = g->pp_comm, .fn = work, .user = g, .broadcast_loss = 1};
-    par_pipe_desc desc = {
-        .schedule = g->schedule_name, .ranks = g->stages, .stages = &stage, .stage_count = 1};
-    desc.microbatches = MICROBATCHES / par_size(g->dp);
-    if (par_pipe_schedule_open(&desc, &g->schedule))
+    g->cost.input_bytes = ROWS * FEATURES * sizeof(float), g->cost.b_bytes = (size_t)most;
+    g->order.ranks = g->stages, g->order.stages = &g->cost, g->order.stage_count = 1;
+    g->order.microbatches = MICROBATCHES / par_size(g->dp);
+    if (par_pipe_schedule_open(&g->order, &g->schedule))
         return par_fail(g->world, PAR_ERR_ARGUMENT, "%s", g->schedule.why);
     if (g->schedule.stages != g->stages)
         return par_fail(g->world, PAR_ERR_ARGUMENT,
-                        "%s has several stages on a rank: use 1f1b, gpipe or naive", g->schedule_name);
-    return par_pipe_open(&g->schedule, &exec, &g->pipe);
+                        "%s has several stages on a rank: use 1f1b, gpipe or naive", g->order.schedule);
+    g->execution.comm = g->pp_comm, g->execution.fn = work, g->execution.user = g;
+    g->execution.broadcast_loss = 1;
+    return par_pipe_open(&g->schedule, &g->execution, &g->pipe);
 }
 static par_result train(gpt *g) {
     par_result r = PAR_OK;
@@ -337,56 +233,50 @@ static par_result train(gpt *g) {
     }
     return r;
 }
-
-// ---- generating text --------------------------------------------------------------------------------------
-
-// Draws the next character by the probabilities that the last token's logits give: it is the one whose logit
-// plus random (Gumbel) noise is the largest.
+// The character that most probably follows the last token: that of the largest logit. This rank has the
+// logits of characters first ... first + cols - 1.
 typedef struct candidate {
-    float score;
+    float logit;
     int32_t id;
 } candidate;
-static par_result choose(gpt *g, uint64_t position, int32_t *next) {
+static par_result choose(gpt *g, int32_t *next) {
     const size_t row = (g->logits.rows - 1) * par_tp_ld(PAR_TP_VOCABULARY, g->logits.cols);
     const float *logits = (const float *)g->logits.data + row;
     candidate best = {-INFINITY, 0}, all[HEADS];
-    size_t local, first = 0, count; // this rank has the logits of characters first ... first + cols - 1
+    size_t local, first = 0, count;
     int replicas;
     par_tp_shard(g->tp, &g->head.weight, 0, &local, &first, &count, &replicas);
-    for (size_t i = 0; i < g->logits.cols; i++) {
-        const float noise = -logf(-logf(par_uniform(SEED + 1, position, first + i) + 1e-9f));
-        if (logits[i] + 0.5f * noise <= best.score) continue; // 0.5 is the temperature
-        best.score = logits[i] + 0.5f * noise;
-        best.id = (int32_t)(first + i);
-    }
+    for (size_t i = 0; i < g->logits.cols; i++)
+        if (logits[i] > best.logit) best.logit = logits[i], best.id = (int32_t)(first + i);
     const par_result r = par_all_gather(&best, all, sizeof best, PAR_U8, g->tp_comm);
     for (int i = 0; i < par_size(g->tp_comm) && !r; i++)
-        if (i == 0 || all[i].score > best.score) best = all[i];
+        if (i == 0 || all[i].logit > best.logit) best = all[i];
     *next = best.id;
     return r;
 }
 static par_result forward_stages(gpt *g, const par_tp_tokens *tokens, const int32_t *ids) { // one by one
-    par_tp_matrix *x = &g->blocks[g->begin].x;
     const size_t count = tokens->sequence * FEATURES;
     par_result r = PAR_OK;
-    x->rows = tokens->sequence;
-    if (g->stage > 0) r = par_recv(x->data, count, PAR_F32, g->stage - 1, g->pp_comm);
+    if (g->stage > 0) {
+        g->x[g->first - 1].rows = tokens->sequence;
+        r = par_recv(g->x[g->first - 1].data, count, PAR_F32, g->stage - 1, g->pp_comm);
+    }
     if (!r) r = forward(g, tokens, ids);
-    if (!r && g->stage < g->stages - 1) r = par_send(g->x.data, count, PAR_F32, g->stage + 1, g->pp_comm);
-    return r;
+    if (r || g->stage == g->stages - 1) return r;
+    return par_send(g->x[g->end - 1].data, count, PAR_F32, g->stage + 1, g->pp_comm);
 }
 static par_result generate(gpt *g) { // a line; every rank does the same
-    int32_t ids[101] = {g->number['\n']};
+    int32_t ids[101] = {g->text.number[(int)'\n']};
     par_result r = take_activations(g); // those of the last microbatch were par_pipe.h's
     if (par_rank(g->world) == 0) printf("text: ");
     for (int i = 0; i < 100 && !r; i++) {
         const int first = i < TOKENS ? 0 : i + 1 - TOKENS; // of the model's context
         const par_tp_tokens tokens = {1, (size_t)(i + 1 - first), 0, 0};
         r = forward_stages(g, &tokens, ids + first);
-        if (!r && g->stage == g->stages - 1) r = choose(g, (uint64_t)i, &ids[i + 1]);
+        if (!r && g->stage == g->stages - 1) r = choose(g, &ids[i + 1]);
         if (!r) r = par_broadcast(&ids[i + 1], &ids[i + 1], 1, PAR_I32, g->stages - 1, g->pp_comm);
         if (r || ids[i + 1] == ids[0]) break;
-        if (par_rank(g->world) == 0) putchar(g->character[ids[i + 1]]);
+        if (par_rank(g->world) == 0) putchar(g->text.character[ids[i + 1]]);
     }
     if (par_rank(g->world) == 0) putchar('\n');
     return r;
@@ -395,21 +285,22 @@ static par_result generate(gpt *g) { // a line; every rank does the same
 // ---- main -------------------------------------------------------------------------------------------------
 
 static par_result run(gpt *g) {
+    const char *why = text_read(&g->text, g->data, TOKENS);
+    if (why) return par_fail(g->world, PAR_ERR_FILE, "cannot learn %s: %s", g->data, why);
     char axes[64];
     if (g->stages > LAYERS)
         return par_fail(g->world, PAR_ERR_ARGUMENT, "--pp is %d, but there are %d blocks", g->stages,
                         (int)LAYERS);
     snprintf(axes, sizeof axes, "pp=%d dp=-1 tp=%d", g->stages, g->tp_ranks);
-    par_result r = read_text(g);
-    if (!r) r = par_mesh_open(g->world, axes, &g->mesh);
+    par_result r = par_mesh_open(g->world, axes, &g->mesh);
     if (!r) r = par_mesh_comm(g->mesh, "dp", &g->dp);
     if (!r) r = par_mesh_comm(g->mesh, "tp", &g->tp_comm); // they share layers
     if (!r) r = par_mesh_comm(g->mesh, "pp", &g->pp_comm);
     if (!r) r = par_mesh_comm(g->mesh, "pp,tp", &g->model_comm);
     if (r) return r;
     g->stage = par_mesh_index(g->mesh, "pp");
-    g->begin = LAYERS * g->stage / g->stages;
-    g->end = LAYERS * (g->stage + 1) / g->stages;
+    g->first = g->stage == 0 ? EMBEDDING : 1 + LAYERS * g->stage / g->stages;
+    g->end = g->stage == g->stages - 1 ? UNITS : 1 + LAYERS * (g->stage + 1) / g->stages;
     r = open_model(g);
     if (!r) r = open_pipe(g);
     if (!r) r = train(g);
@@ -417,29 +308,28 @@ static par_result run(gpt *g) {
 }
 int main(int argc, char **argv) {
     static gpt g; // zeros
-    g.steps = 200, g.zero_stage = g.tp_ranks = g.stages = 1;
-    g.schedule_name = "1f1b";
+    g.steps = 200, g.sharding.stage = g.tp_ranks = g.stages = 1;
+    g.order.schedule = "1f1b";
     const option options[] = {
-        {"--ranks", OPTION_INT, &g.ranks, "ranks on this machine; 0: PAR_RANKS or 1"},
+        {"--ranks", OPTION_INT, &g.ranks.rank_count, "ranks on this machine; 0: PAR_RANKS or 1"},
         {"--steps", OPTION_INT, &g.steps, "steps of training"},
-        {"--zero", OPTION_INT, &g.zero_stage,
+        {"--zero", OPTION_INT, &g.sharding.stage,
          "0: nothing is sharded; 1: optimizer states; 2: gradients; 3: parameters"},
         {"--tp", OPTION_INT, &g.tp_ranks, "ranks that share each layer"},
         {"--pp", OPTION_INT, &g.stages, "ranks of the pipeline, each with a stage of the model"},
-        {"--schedule", OPTION_TEXT, &g.schedule_name, "of the pipeline: 1f1b, gpipe or naive"},
+        {"--schedule", OPTION_TEXT, &g.order.schedule, "of the pipeline: 1f1b, gpipe or naive"},
         {"--data", OPTION_TEXT, &g.data, "a file to learn; else five lines that the program has"},
     };
     const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
                                      "Trains a small GPT, data- and tensor-parallel, in a pipeline.");
     if (parsed) return parsed == 1 ? 0 : 2;
-    const par_desc desc = {.rank_count = g.ranks};
-    if (par_open(&desc, &g.world)) return 1;
+    if (par_open(&g.ranks, &g.world)) return 1;
     if (run(&g)) { // the other ranks notice that this one ends
         fprintf(stderr, "%s: rank %d: %s\n", argv[0], par_rank(g.world), par_last_error(g.world));
         return 1;
     }
     par_pipe_close(g.pipe), par_pipe_schedule_close(&g.schedule);
     par_zero_close(g.zero), par_tp_close(g.tp), par_mesh_close(g.mesh);
-    free(g.arena.data);
+    free(g.arena.data), free(g.scratch.data);
     return par_close(g.world) != PAR_OK || output_failed(argv[0]);
 }
