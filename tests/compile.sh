@@ -69,6 +69,11 @@ layers_alone() {
         "$@" -fsyntax-only "$work/$layer.c" || return 1
     done
 }
+small_gpts() { # compiler, flags: the programs alone; the implementation is compiled by other checks
+    for program in examples/0[567]_*.c; do
+        "$@" -DPAR_{H,TP,ZERO,PIPE}_IMPLEMENTED -fsyntax-only $program || return 1
+    done
+}
 versions() { # all headers have one, beside another one's par.h each is an error, and pkg-config knows it
     cat >"$work/version.c" <<'END'
 #include "par.h"
@@ -117,6 +122,7 @@ for cc in g++ clang++; do
     fi
     check "$cc with a CBLAS" $cc -x c++ -std=c++17 $flags -DPAR_CBLAS $parses
     check "$cc two units" two_units $cc "-x c++ -std=c++17 ${SOAK:+-O2}"
+    check "$cc, the small GPTs" small_gpts $cc -x c++ -std=c++17 $flags
     check "$cc commas in every argument" every_macro cpp $cc -x c++ -std=c++17 $flags
 done
 hooks_rejected() {

@@ -80,6 +80,7 @@ for kind in mpich openmpi; do
     check "$kind: 02_mpi_adopt" adopt "$run" $kind
     check "$kind: bench_coll --vs mpi" versus "$run" $kind
     check "$kind: mpiexec in a Slurm step" in_a_step "$run" $kind
+    [ $kind = mpich ] && made build/07_gpt_pipeline_mpich && check "mpich: 07_gpt_pipeline" prints "^step 2 loss 2.8" $run 4 build/07_gpt_pipeline_mpich --steps 2 --pp 2 --tp 2
     [ $kind = mpich ] && check "mpich: the wrong starter" one_of_many "$mpich" mpich MPICH "$openmpi"
     [ $kind = openmpi ] && check "openmpi: the wrong starter" one_of_many "$openmpi" openmpi "Open MPI" "$mpich"
 done
