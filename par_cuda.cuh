@@ -225,6 +225,9 @@ par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cu
 #if defined(PAR_ZERO_H)
 #include "par_zero.h" // what its implementation shares with this one
 #endif
+#if defined(PAR_TP_H)
+#include "par_tp.h" // likewise
+#endif
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -2772,14 +2775,6 @@ const par_zero_kernels *par_cuda_zero(par_cuda *cuda) { return &cuda->zero; }
 static par_cuda *par__cuda_of_tp(const par_tp *tp) { return par__cuda_of(par_tp_kernels_of(tp)->device); }
 enum { PAR__CUDA_MAX_ROW_RUNS = 64 }; // of rows, at most
 
-static __device__ __forceinline__ size_t par__cuda_position(const par_tp_row_map &m, size_t row) {
-    const size_t i = (m.first_row + row) % m.local_sequence;
-    return m.position + m.chunk[i / m.chunk_tokens] * m.chunk_tokens + i % m.chunk_tokens;
-}
-static __device__ __forceinline__ uint64_t par__cuda_token(const par_tp_row_map &m, size_t row) {
-    return (m.first_sequence + (m.first_row + row) / m.local_sequence) * m.sequence +
-           par__cuda_position(m, row);
-}
 // The number of threads of a block for rows of so many elements.
 static unsigned par__cuda_row_threads(size_t cols) {
     const size_t wanted = ((cols + 7) / 8 + 31) / 32 * 32;
@@ -2861,10 +2856,6 @@ static par_result par__cuda_t_sum_rows(par_tp *tp, float *sum, const void *x, si
 //
 // Activations, sums and products of elements, and their gradients.
 
-// s = 1/2 (1 + tanh u) = 1 / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3)
-static __device__ __forceinline__ float par__cuda_gelu_gate(float x) {
-    return 1.0f / (1.0f + expf(-2.0f * 0.797884561f * (x + 0.044715f * x * x * x)));
-}
 template <class T>
 static __global__ void par__cuda_k_elementwise(par_tp_elementwise what, size_t rows, size_t cols, T *o0,
                                                T *o1, size_t out_ld, const T *a, size_t a_ld, const T *b,
@@ -2877,19 +2868,12 @@ static __global__ void par__cuda_k_elementwise(par_tp_elementwise what, size_t r
         if (b) par__cuda_load(y, b + row * bc_ld, at, cols);
         if (c) par__cuda_load(z, c + row * bc_ld, at, cols);
         for (int j = 0; j < 8; j++) {
-            if (what == PAR_TP_GELU) {
-                o[j] = x[j] * par__cuda_gelu_gate(x[j]);
-            } else if (what == PAR_TP_GELU_BACKWARD) {
-                const float s = par__cuda_gelu_gate(y[j]),
-                            du = 0.797884561f * (1.0f + 0.134145f * y[j] * y[j]);
-                o[j] = x[j] * (s + y[j] * 2.0f * s * (1.0f - s) * du);
-            } else if (what == PAR_TP_SWIGLU) {
-                o[j] = x[j] / (1.0f + expf(-x[j])) * y[j];
-            } else if (what == PAR_TP_SWIGLU_BACKWARD) {
-                const float s = 1.0f / (1.0f + expf(-y[j])), g = y[j] * s;
-                o[j] = x[j] * z[j] * (s + g * (1.0f - s)), p[j] = x[j] * g;
-            } else {
-                o[j] = x[j] + y[j];
+            switch (what) {
+            case PAR_TP_GELU: o[j] = x[j] * par__tp_gelu_gate(x[j]); break;
+            case PAR_TP_GELU_BACKWARD: o[j] = par__tp_gelu_gradient(x[j], y[j]); break;
+            case PAR_TP_SWIGLU: o[j] = par__tp_silu(x[j]) * y[j]; break;
+            case PAR_TP_SWIGLU_BACKWARD: o[j] = par__tp_swiglu_gradient(x[j], y[j], z[j], &p[j]); break;
+            default: o[j] = x[j] + y[j];
             }
         }
         par__cuda_store(o0 + row * out_ld, o, at, cols);
@@ -2936,13 +2920,13 @@ static __global__ void par__cuda_k_norm(T *y, float *stats, const T *x, const T 
                 squares += d * d;
             }
         squares = par__cuda_block_reduce<par__cuda_add>(squares, scratch);
-        const float rstd = 1.0f / sqrtf(squares / (float)cols + epsilon);
+        const float rstd = par__tp_rstd(squares, cols, epsilon);
         for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
             float w[8], b[8] = {0}, v[8];
             par__cuda_load(w, weight, at, cols);
             if (bias) par__cuda_load(b, bias, at, cols);
             for (size_t j = 0; j < 8; j++)
-                v[j] = at + j < cols ? (row[at + j] - mean) * rstd * w[j] + b[j] : 0;
+                v[j] = at + j < cols ? par__tp_normalized(row[at + j], mean, rstd) * w[j] + b[j] : 0;
             par__cuda_store(y + r * cols, v, at, cols);
         }
         if (threadIdx.x == 0 && rms) stats[r] = rstd;
@@ -2969,8 +2953,7 @@ static par_result par__cuda_t_norm_forward(par_tp *tp, void *y, float *stats, co
                                 (const T *)x, (const T *)weight, (const T *)bias, rows, cols, rms, epsilon))
     return PAR_OK;
 }
-// h = (x - mean) rstd, g = dy w: dx = rstd (g - mean(g) - h mean(g h)); with rms without mean(g). Each thread
-// has some columns, and sums their weight gradients over the block's rows in shared memory.
+// Each thread has some columns, and sums their weight gradients over the block's rows in shared memory.
 template <class T>
 static __global__ void par__cuda_k_norm_backward(T *dx, float *partials, const T *dy, const T *x,
                                                  const T *weight, const float *stats, size_t rows,
@@ -2986,7 +2969,7 @@ static __global__ void par__cuda_k_norm_backward(T *dx, float *partials, const T
             par__cuda_load(u, dy + r * cols, at, cols), par__cuda_load(v, x + r * cols, at, cols);
             par__cuda_load(w, weight, at, cols);
             for (size_t j = 0; j < 8 && at + j < cols; j++) {
-                const float h = (v[j] - mean) * rstd, g = u[j] * w[j];
+                const float h = par__tp_normalized(v[j], mean, rstd), g = u[j] * w[j];
                 sum += g, dot += g * h, dw[at + j] += u[j] * h, db[at + j] += u[j];
             }
         }
@@ -2995,7 +2978,9 @@ static __global__ void par__cuda_k_norm_backward(T *dx, float *partials, const T
         for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
             par__cuda_load(u, dy + r * cols, at, cols), par__cuda_load(v, x + r * cols, at, cols);
             par__cuda_load(w, weight, at, cols);
-            for (int j = 0; j < 8; j++) v[j] = rstd * (u[j] * w[j] - sum - (v[j] - mean) * rstd * dot);
+            for (int j = 0; j < 8; j++)
+                v[j] =
+                    par__tp_norm_gradient(u[j], w[j], par__tp_normalized(v[j], mean, rstd), rstd, sum, dot);
             par__cuda_store(dx + r * cols, v, at, cols);
         }
     }
@@ -3029,26 +3014,26 @@ static par_result par__cuda_t_norm_backward(par_tp *tp, void *dx, float *dweight
 //
 // The random numbers depend on the element alone, not on the layout: those of >>philox.
 
-// Is element e of a stream dropped? Four elements share a Philox block.
-static __device__ __forceinline__ bool par__cuda_is_dropped(uint64_t seed, uint64_t stream, uint64_t e,
-                                                            uint32_t limit) {
-    uint32_t bits[4];
-    par__philox_at(seed, stream, e >> 2, bits);
-    const uint32_t low = e & 1u ? bits[1] : bits[0], high = e & 1u ? bits[3] : bits[2];
-    return (e & 2u ? high : low) < limit;
+// The random bits of element i of a stream, by selects: an index would put the block into memory.
+static __device__ __forceinline__ uint32_t par__cuda_random_bits(uint64_t seed, uint64_t stream, uint64_t i) {
+    uint32_t block[4];
+    par__philox_at(seed, stream, i >> 2, block);
+    const uint32_t low = i & 1u ? block[1] : block[0], high = i & 1u ? block[3] : block[2];
+    return i & 2u ? high : low;
 }
-static uint32_t par__cuda_dropout_threshold(float p) { return (uint32_t)((double)p * 4294967296.0); }
 template <class T>
 static __global__ void par__cuda_k_dropout(T *y, const T *x, size_t rows, size_t cols, par_tp_row_map map,
                                            uint64_t seed, uint64_t stream, uint32_t limit, float scale) {
     const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
         const size_t row = i / groups, at = i % groups * 8;
-        const uint64_t first = par__cuda_token(map, row) * cols + at;
+        const uint64_t first = par__tp_token_index(&map, row) * cols + at;
         float v[8];
         par__cuda_load(v, x + row * cols, at, cols);
         for (int j = 0; j < 8; j++)
-            v[j] = par__cuda_is_dropped(seed, stream, first + (uint64_t)j, limit) ? 0.0f : v[j] * scale;
+            v[j] = par__tp_is_dropped(par__cuda_random_bits(seed, stream, first + (uint64_t)j), limit)
+                       ? 0.0f
+                       : v[j] * scale;
         par__cuda_store(y + row * cols, v, at, cols);
     }
 }
@@ -3061,30 +3046,19 @@ static par_result par__cuda_t_dropout(par_tp *tp, void *y, const void *x, size_t
         return par__cuda_launch(cuda, par__cuda_k_dropout<T>,
                                 par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)x, rows, cols, *map,
-                                par_tp_seed(tp), stream, par__cuda_dropout_threshold(p), 1.0f / (1.0f - p)))
+                                par_tp_seed(tp), stream, par__tp_dropout_limit(p), par__tp_dropout_scale(p)))
     return PAR_OK;
 }
 
 // >>cuda_rope -----------------------------------------------------------------------------------------------
 
 // Angles are computed in double, as in the CPU's table. A thread rotates one pair.
-static __device__ __forceinline__ double par__cuda_rope_frequency(const par_tp_rotary &rotary, size_t i,
-                                                                  size_t dim) {
-    const double base = rotary.base > 0 ? (double)rotary.base : 10000;
-    const double f = pow(base, -2.0 * (double)i / (double)dim), factor = (double)rotary.factor;
-    const double low = (double)rotary.low, high = (double)rotary.high,
-                 rotations = (double)rotary.original * f / 6.283185307179586;
-    if (factor <= 0 || rotations > high) return f;
-    const double part = rotations < low ? 0 : (rotations - low) / (high - low);
-    return (1 - part) * f / factor + part * f;
-}
 static __global__ void par__cuda_k_rope_table(float *table, size_t local_sequence, size_t dim,
                                               par_tp_row_map map, par_tp_rotary rotary) {
     const size_t half = dim / 2, step = (size_t)gridDim.x * blockDim.x;
-    map.first_row = 0;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < local_sequence * half; i += step) {
         const double angle =
-            (double)par__cuda_position(map, i / half) * par__cuda_rope_frequency(rotary, i % half, dim);
+            (double)par__tp_map_position(&map, i / half) * par__tp_rope_frequency(&rotary, i % half, dim);
         table[i / half * dim + i % half] = (float)cos(angle);
         table[i / half * dim + half + i % half] = (float)sin(angle);
     }
@@ -3099,7 +3073,8 @@ static __global__ void par__cuda_k_rope(T *x, size_t rows, size_t ld, size_t hea
         T *a = x + row * ld + i / half % heads * dim + j, *b = a + half;
         const float u = (float)par__cuda_widen(*a), v = (float)par__cuda_widen(*b), c = cos_sin[j],
                     s = sign * cos_sin[half + j];
-        par__cuda_round(a, u * c - v * s), par__cuda_round(b, v * c + u * s);
+        par__cuda_round(a, par__tp_rotate_first(u, v, c, s));
+        par__cuda_round(b, par__tp_rotate_second(u, v, c, s));
     }
 }
 static par_result par__cuda_t_rope(par_tp *tp, void *x, size_t rows, size_t ld, size_t heads, size_t dim,
@@ -3248,7 +3223,7 @@ static __global__ void par__cuda_k_positions(T *y, const T *table, size_t rows, 
         const size_t row = i / groups, at = i % groups * 8;
         float x[8], t[8];
         par__cuda_load(x, y + row * cols, at, cols);
-        par__cuda_load(t, table + par__cuda_position(map, row) * cols, at, cols);
+        par__cuda_load(t, table + par__tp_row_position(&map, row) * cols, at, cols);
         for (int j = 0; j < 8; j++) x[j] += t[j];
         par__cuda_store(y + row * cols, x, at, cols);
     }
@@ -3277,7 +3252,7 @@ static __global__ void par__cuda_k_positions_backward(float *grad, const T *dy, 
         float sum = 0;
         for (size_t r = first; r < rows; r += map.local_sequence)
             sum += (float)par__cuda_widen(dy[r * cols + col]);
-        if (first < rows) grad[par__cuda_position(map, first) * cols + col] += sum;
+        if (first < rows) grad[par__tp_row_position(&map, first) * cols + col] += sum;
     }
 }
 static par_result par__cuda_t_positions_backward(par_tp *tp, float *grad, const void *dy, size_t rows,
@@ -3309,12 +3284,13 @@ static __device__ __forceinline__ float3 par__cuda_row_stats(const T *x, size_t 
         if (keep) par__cuda_store(keep, v, at, cols);
         for (size_t j = 0; j < 8 && at + j < cols; j++)
             new_max = v[j] > new_max ? v[j] : new_max, total += v[j];
-        sum *= row_max == new_max ? 1.0f : expf(row_max - new_max); // both may be -inf
-        for (size_t j = 0; j < 8 && at + j < cols; j++) sum += v[j] == new_max ? 1.0f : expf(v[j] - new_max);
+        sum *= row_max == new_max ? 1.0f : par__tp_exp(row_max - new_max); // both may be -inf
+        for (size_t j = 0; j < 8 && at + j < cols; j++)
+            sum += v[j] == new_max ? 1.0f : par__tp_exp(v[j] - new_max);
         row_max = new_max;
     }
     const float all = par__cuda_block_reduce<par__cuda_max>(row_max, scratch);
-    sum = par__cuda_block_reduce<par__cuda_add>(row_max > -INFINITY ? sum * expf(row_max - all) : 0.0f,
+    sum = par__cuda_block_reduce<par__cuda_add>(row_max > -INFINITY ? sum * par__tp_exp(row_max - all) : 0.0f,
                                                 scratch);
     total = par__cuda_block_reduce<par__cuda_add>(total, scratch);
     return make_float3(all, sum, total);
@@ -3345,30 +3321,14 @@ static par_result par__cuda_t_loss_stats(par_tp *tp, float *stats, const void *l
                                 (const T *)logits, ld, targets, rows, first, cols))
     return PAR_OK;
 }
-static __device__ __forceinline__ bool par__cuda_ignored(const par_tp_loss &loss, int32_t target) {
-    return target < 0 || target == loss.ignore_index;
-}
 static __global__ void par__cuda_k_loss_combine(const float *stats, size_t ranks, size_t rows,
                                                 const int32_t *targets, par_tp_loss loss, float *lse,
                                                 float *losses, double *sum, size_t *target_count) {
     PAR__CUDA_SHARED(double, scratch);
-    const double e = (double)loss.label_smoothing;
     double all = 0, count = 0;
     for (size_t r = threadIdx.x; r < rows; r += blockDim.x) {
-        float row_max = -INFINITY;
-        double d = 0, wanted = 0, total = 0;
-        for (size_t q = 0; q < ranks; q++) row_max = fmaxf(row_max, stats[(q * rows + r) * 4]);
-        for (size_t q = 0; q < ranks; q++) {
-            const float *s = stats + (q * rows + r) * 4;
-            d += (double)s[1] * exp((double)s[0] - (double)row_max);
-            wanted += (double)s[2];
-            total += (double)s[3];
-        }
-        const double x = (double)row_max + log(d);
-        const double one =
-            (1 - e) * (x - wanted) + e * (x - total / (double)loss.vocabulary) + (double)loss.z_loss * x * x;
-        const bool ignored = par__cuda_ignored(loss, targets[r]);
-        lse[r] = (float)x;
+        const double one = par__tp_row_loss(&loss, stats + 4 * r, ranks, 4 * rows, &lse[r]);
+        const bool ignored = par__tp_ignored(&loss, targets[r]);
         if (losses) losses[r] = ignored ? 0 : (float)one;
         if (!ignored) all += one, count += 1;
     }
@@ -3387,16 +3347,15 @@ template <class T>
 static __device__ __forceinline__ void par__cuda_row_gradient(T *y, const T *x, int32_t id, size_t first,
                                                               size_t cols, float lse, const par_tp_loss &loss,
                                                               float scale) {
-    const float smooth = scale * loss.label_smoothing / (float)loss.vocabulary;
-    const float factor = scale * (1.0f + 2.0f * loss.z_loss * lse);
+    const float factor = par__tp_loss_factor(&loss, scale, lse), smooth = par__tp_loss_smooth(&loss, scale);
     const size_t target = (size_t)id - first;
-    const bool ignored = par__cuda_ignored(loss, id);
+    const bool ignored = par__tp_ignored(&loss, id);
     for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
         float v[8];
         par__cuda_load(v, x, at, cols);
         for (size_t j = 0; j < 8; j++) {
-            v[j] = ignored ? 0.0f : factor * expf(v[j] - lse) - smooth;
-            if (at + j == target && !ignored) v[j] -= scale * (1.0f - loss.label_smoothing);
+            v[j] = ignored ? 0.0f : par__tp_logit_gradient(v[j], lse, factor, smooth);
+            if (at + j == target && !ignored) v[j] = par__tp_target_gradient(&loss, scale, v[j]);
         }
         par__cuda_store(y, v, at, cols);
     }
@@ -3422,7 +3381,7 @@ static __global__ void par__cuda_k_loss_forward_backward(T *dlogits, float *stat
         if (threadIdx.x == 0) stats[4 * r + 2] = target < cols ? (float)par__cuda_widen(x[target]) : 0.0f;
         const float3 s = par__cuda_row_stats(x, cols, scratch, row);
         if (threadIdx.x == 0) stats[4 * r] = s.x, stats[4 * r + 1] = s.y, stats[4 * r + 3] = s.z;
-        const float lse = (float)((double)s.x + log((double)s.y)); // as k_loss_combine has it
+        const float lse = (float)par__tp_log_sum_exp(s.x, (double)s.y);
         par__cuda_row_gradient(dlogits + r * ld, row, targets[r], 0, cols, lse, loss, scale);
     }
 }
@@ -3580,11 +3539,11 @@ static __device__ __forceinline__ bool par__cuda_is_masked(const par_tp_attentio
 static __device__ __forceinline__ float par__cuda_dropout_factor(const par_tp_attention_block &m,
                                                                  const par__cuda_tile_index &s, int q, int k,
                                                                  uint64_t seed, uint32_t limit) {
-    const uint64_t first =
-        ((m.first_sequence + s.b) * m.total_heads + m.first_head + s.h) * m.sequence * m.sequence;
-    const uint64_t e =
-        first + (m.q_position + s.q0 + (uint64_t)q) * m.sequence + m.kv_position + s.k0 + (uint64_t)k;
-    return par__cuda_is_dropped(seed, m.stream, e, limit) ? 0.0f : 1.0f / (1.0f - m.dropout);
+    const uint64_t query = m.q_position + s.q0 + (uint64_t)q, key = m.kv_position + s.k0 + (uint64_t)k;
+    const uint64_t i = par__tp_first_score(&m, s.b, s.h) + query * m.sequence + key;
+    return par__tp_is_dropped(par__cuda_random_bits(seed, m.stream, i), limit)
+               ? 0.0f
+               : par__tp_dropout_scale(m.dropout);
 }
 static __device__ __forceinline__ size_t par__cuda_q_row(const par_tp_attention_block &m,
                                                          const par__cuda_tile_index &s) {
@@ -3641,10 +3600,9 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
                 scores[r * t.score_ld + c] = x, new_max = x > new_max ? x : new_max;
             }
             new_max = par__cuda_warp_reduce<par__cuda_max>(new_max);
-            const float old = row_max[r], rescale = old > -INFINITY ? expf(old - new_max) : 0.0f;
+            const float rescale = par__tp_softmax_weight(row_max[r], new_max);
             for (int c = lane; c < t.tile; c += 32) {
-                const float x = scores[r * t.score_ld + c];
-                float e = x > -INFINITY ? expf(x - new_max) : 0.0f;
+                float e = par__tp_softmax_weight(scores[r * t.score_ld + c], new_max);
                 total += e;
                 if (limit && e != 0) e *= par__cuda_dropout_factor(m, s, r, c, seed, limit);
                 par__cuda_round(p + r * t.score_ld + c, e);
@@ -3681,9 +3639,9 @@ par__cuda_softmax_backward(const par_tp_attention_block &m, const par__cuda_tile
         float e = 0, d = 0, mask = 1;
         if (!par__cuda_is_masked(m, s, r, c)) {
             const size_t at = (row0 + (size_t)r) * m.heads + s.h;
-            e = expf(scores[r * t.score_ld + c] * m.scale - m.lse[at]);
+            e = par__tp_exp(scores[r * t.score_ld + c] * m.scale - m.lse[at]);
             if (limit) mask = par__cuda_dropout_factor(m, s, r, c, seed, limit);
-            d = e * (grads[r * t.score_ld + c] * mask - m.dot[at]) * m.scale;
+            d = par__tp_score_gradient(e, grads[r * t.score_ld + c] * mask, m.dot[at], m.scale);
         }
         par__cuda_round(p + r * t.score_ld + c, e * mask), par__cuda_round(ds + r * t.score_ld + c, d);
     }
@@ -3814,7 +3772,7 @@ static par_result par__cuda_t_attention_block_forward(par_tp *tp, const par_tp_a
     par__cuda_tiles t;
     size_t shared;
     PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, par_tp_element_bytes(tp), 1, 1, 3, 1, &t, &shared));
-    const uint32_t limit = m->dropout > 0 ? par__cuda_dropout_threshold(m->dropout) : 0;
+    const uint32_t limit = m->dropout > 0 ? par__tp_dropout_limit(m->dropout) : 0;
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
     PAR__CUDA_DISPATCH_STORAGE(
         tp, E,
@@ -3829,7 +3787,7 @@ static par_result par__cuda_t_attention_block_backward(par_tp *tp, const par_tp_
     par__cuda_tiles t;
     size_t shared;
     PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, par_tp_element_bytes(tp), 2, 2, 4, 2, &t, &shared));
-    const uint32_t limit = m->dropout > 0 ? par__cuda_dropout_threshold(m->dropout) : 0;
+    const uint32_t limit = m->dropout > 0 ? par__tp_dropout_limit(m->dropout) : 0;
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
     PAR__CUDA_DISPATCH_STORAGE(
         tp, E,

@@ -943,6 +943,137 @@ static inline par_result par__tp_block_backward_weight_at(const char *site, par_
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
 
+// Formulas that the CPU's loops and a device's kernels share.
+#if !defined(PAR__TP_SHARED) && (defined(PAR_TP_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
+#define PAR__TP_SHARED
+// e^x to 2 ulp without branches: x = n ln 2 + r, 2^n by exponent bits, e^r by a polynomial (Cephes' expf). A
+// device has instructions.
+PAR__HOST_DEVICE float par__tp_exp(float x) {
+#if defined(__CUDA_ARCH__)
+    return expf(x);
+#else
+    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+    const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; // rounded to an integer
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f, p = p * r + 8.3334519073e-3f, p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f, p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    const int32_t bits = (int32_t)((uint32_t)((int32_t)n + 127) << 23);
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return p * scale;
+#endif
+}
+
+// GELU: x s(x), s = 1/2 (1 + tanh u) = 1 - 1/(e^2u + 1), u = sqrt(2/pi) (x + 0.044715 x^3)
+PAR__HOST_DEVICE float par__tp_gelu_gate(float x) {
+    const float u = 0.797884561f * (x + 0.044715f * x * x * x);
+    return 1.0f - 1.0f / (par__tp_exp(2.0f * u) + 1.0f);
+}
+PAR__HOST_DEVICE float par__tp_gelu_gradient(float dy, float x) {
+    const float s = par__tp_gelu_gate(x), du = 0.797884561f * (1.0f + 0.134145f * x * x);
+    return dy * (s + x * 2.0f * s * (1.0f - s) * du);
+}
+PAR__HOST_DEVICE float par__tp_silu(float x) { return x / (1.0f + par__tp_exp(-x)); }
+PAR__HOST_DEVICE float par__tp_swiglu_gradient(float dy, float gate, float up, float *dup) { // returns dgate
+    const float s = 1.0f / (1.0f + par__tp_exp(-gate)), y = gate * s;
+    *dup = dy * y;
+    return dy * up * (s + y * (1.0f - s));
+}
+
+// LayerNorm, and RMSNorm with a mean of 0: y = xhat w + b, xhat = (x - mean) rstd; with g = dy w
+// dx = rstd (g - mean(g) - xhat mean(g xhat)), rms: without mean(g)
+PAR__HOST_DEVICE float par__tp_rstd(float squares, size_t n, float epsilon) {
+    return 1.0f / sqrtf(squares / (float)n + epsilon);
+}
+PAR__HOST_DEVICE float par__tp_normalized(float x, float mean, float rstd) { return (x - mean) * rstd; }
+PAR__HOST_DEVICE float par__tp_norm_gradient(float dy, float w, float xhat, float rstd, float g_mean,
+                                             float gx_mean) {
+    return rstd * (dy * w - g_mean - xhat * gx_mean);
+}
+
+// Attention: e^(score - max), 0 for a masked score (-inf); the gradient of a score of probability p.
+PAR__HOST_DEVICE float par__tp_softmax_weight(float score, float max) {
+    const float e = par__tp_exp(score - max);
+    return score > -INFINITY ? e : 0.0f;
+}
+PAR__HOST_DEVICE float par__tp_score_gradient(float p, float dp, float dot, float scale) {
+    return p * (dp - dot) * scale;
+}
+
+// Dropout: element i of a stream is dropped if its 32 random bits are less than p 2^32. A Philox block serves
+// four elements: element i has word i mod 4 of block i / 4.
+PAR__HOST_DEVICE uint32_t par__tp_dropout_limit(float p) { return (uint32_t)((double)p * 4294967296.0); }
+PAR__HOST_DEVICE float par__tp_dropout_scale(float p) { return 1.0f / (1.0f - p); }
+PAR__HOST_DEVICE int par__tp_is_dropped(uint32_t bits, uint32_t limit) { return bits < limit; }
+// The element of the score of (query, key) = (0, 0), for the dropout of attention. Queries are rows.
+PAR__HOST_DEVICE uint64_t par__tp_first_score(const par_tp_attention_block *m, size_t sequence, size_t head) {
+    return ((m->first_sequence + sequence) * m->total_heads + m->first_head + head) * m->sequence *
+           m->sequence;
+}
+
+// Which token a row is.
+PAR__HOST_DEVICE size_t par__tp_map_position(const par_tp_row_map *m, size_t i) {
+    return m->position + m->chunk[i / m->chunk_tokens] * m->chunk_tokens + i % m->chunk_tokens;
+}
+PAR__HOST_DEVICE size_t par__tp_row_position(const par_tp_row_map *m, size_t row) {
+    return par__tp_map_position(m, (m->first_row + row) % m->local_sequence);
+}
+PAR__HOST_DEVICE uint64_t par__tp_token_index(const par_tp_row_map *m, size_t row) {
+    return (m->first_sequence + (m->first_row + row) / m->local_sequence) * m->sequence +
+           par__tp_row_position(m, row);
+}
+
+// RoPE: pair i of a head of `dim` features turns by this angle from one token to the next.
+PAR__HOST_DEVICE double par__tp_rope_frequency(const par_tp_rotary *rotary, size_t i, size_t dim) {
+    const double base = rotary->base > 0 ? (double)rotary->base : 10000;
+    const double f = pow(base, -2.0 * (double)i / (double)dim), factor = (double)rotary->factor;
+    const double low = (double)rotary->low, high = (double)rotary->high;
+    const double rotations = (double)rotary->original * f / 6.283185307179586;
+    if (factor <= 0 || rotations > high) return f;
+    const double part = rotations < low ? 0 : (rotations - low) / (high - low);
+    return (1 - part) * f / factor + part * f;
+}
+PAR__HOST_DEVICE float par__tp_rotate_first(float u, float v, float c, float s) { return u * c - v * s; }
+PAR__HOST_DEVICE float par__tp_rotate_second(float u, float v, float c, float s) { return v * c + u * s; }
+
+// Cross-entropy. A rank's statistics of a row: maximum, sum of e^(x - maximum), the target's logit or 0, sum
+// of x. row_loss combines those of all ranks, `stride` numbers apart.
+PAR__HOST_DEVICE int par__tp_ignored(const par_tp_loss *loss, int32_t target) {
+    return target < 0 || target == loss->ignore_index;
+}
+PAR__HOST_DEVICE double par__tp_log_sum_exp(float max, double sum) { return (double)max + log(sum); }
+PAR__HOST_DEVICE double par__tp_row_loss(const par_tp_loss *loss, const float *stats, size_t ranks,
+                                         size_t stride, float *lse) {
+    const double e = (double)loss->label_smoothing;
+    float max = -INFINITY;
+    double sum = 0, wanted = 0, total = 0;
+    for (size_t q = 0; q < ranks; q++) max = PAR__MAX(max, stats[q * stride]);
+    for (size_t q = 0; q < ranks; q++) {
+        const float *s = stats + q * stride;
+        sum += (double)s[1] * exp((double)s[0] - (double)max);
+        wanted += (double)s[2], total += (double)s[3];
+    }
+    const double x = par__tp_log_sum_exp(max, sum);
+    *lse = (float)x;
+    return (1 - e) * (x - wanted) + e * (x - total / (double)loss->vocabulary) + (double)loss->z_loss * x * x;
+}
+// The gradient of a logit is factor e^(x - lse) - smooth; from the target's, target_gradient takes more.
+PAR__HOST_DEVICE float par__tp_loss_factor(const par_tp_loss *loss, float scale, float lse) {
+    return scale * (1.0f + 2.0f * loss->z_loss * lse);
+}
+PAR__HOST_DEVICE float par__tp_loss_smooth(const par_tp_loss *loss, float scale) {
+    return scale * loss->label_smoothing / (float)loss->vocabulary;
+}
+PAR__HOST_DEVICE float par__tp_logit_gradient(float x, float lse, float factor, float smooth) {
+    return factor * par__tp_exp(x - lse) - smooth;
+}
+PAR__HOST_DEVICE float par__tp_target_gradient(const par_tp_loss *loss, float scale, float gradient) {
+    return gradient - scale * (1.0f - loss->label_smoothing);
+}
+#endif
+
 #if defined(PAR_TP_IMPLEMENTATION) && !defined(PAR_TP_IMPLEMENTED)
 #define PAR_TP_IMPLEMENTED
 #include <math.h>
@@ -976,26 +1107,6 @@ PAR__INLINE_LOOP float par__tp_sum_lanes(float *lanes,
     return lanes[0];
 }
 
-// e^x to 2 ulp without branches: x = n ln 2 + r, 2^n by exponent bits, e^r by a polynomial (Cephes' expf).
-PAR__INLINE_LOOP float par__tp_exp(float x) {
-    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
-    const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; // rounded to an integer
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f, p = p * r + 8.3334519073e-3f, p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f, p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    const int32_t bits = (int32_t)((uint32_t)((int32_t)n + 127) << 23);
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    return p * scale;
-}
-
-// GELU: x s(x), s = 1/2 (1 + tanh u) = 1 - 1/(e^2u + 1), u = sqrt(2/pi) (x + 0.044715 x^3)
-PAR__INLINE_LOOP float par__tp_gelu_gate(float x) {
-    const float u = 0.797884561f * (x + 0.044715f * x * x * x);
-    return 1.0f - 1.0f / (par__tp_exp(2.0f * u) + 1.0f);
-}
 PAR__INLINE_LOOP void par__tp_gelu(float *o0, float *o1, const float *a, const float *b, const float *c,
                                    size_t n) {
     (void)o1, (void)b, (void)c;
@@ -1004,20 +1115,17 @@ PAR__INLINE_LOOP void par__tp_gelu(float *o0, float *o1, const float *a, const f
 PAR__INLINE_LOOP void par__tp_gelu_backward(float *o0, float *o1, const float *a, const float *b,
                                             const float *c, size_t n) {
     (void)o1, (void)c;
-    PAR__VECTOR(i, n, const float x = b[i], s = par__tp_gelu_gate(x);
-                const float du = 0.797884561f * (1.0f + 0.134145f * x * x);
-                o0[i] = a[i] * (s + x * 2.0f * s * (1.0f - s) * du));
+    PAR__VECTOR(i, n, o0[i] = par__tp_gelu_gradient(a[i], b[i]));
 }
 PAR__INLINE_LOOP void par__tp_swiglu(float *o0, float *o1, const float *a, const float *b, const float *c,
                                      size_t n) {
     (void)o1, (void)c;
-    PAR__VECTOR(i, n, o0[i] = a[i] / (1.0f + par__tp_exp(-a[i])) * b[i]);
+    PAR__VECTOR(i, n, o0[i] = par__tp_silu(a[i]) * b[i]);
 }
 PAR__INLINE_LOOP void par__tp_swiglu_backward(float *o0, float *o1, const float *a, const float *b,
                                               const float *c,
                                               size_t n) { // a: dy, b: gate, c: up
-    PAR__VECTOR(i, n, const float dy = a[i], s = 1.0f / (1.0f + par__tp_exp(-b[i])), y = b[i] * s;
-                o0[i] = dy * c[i] * (s + y * (1.0f - s)); o1[i] = dy * y);
+    PAR__VECTOR(i, n, float dup; o0[i] = par__tp_swiglu_gradient(a[i], b[i], c[i], &dup); o1[i] = dup);
 }
 PAR__INLINE_LOOP void par__tp_add(float *o0, float *o1, const float *a, const float *b, const float *c,
                                   size_t n) {
@@ -1122,9 +1230,9 @@ PAR__INLINE_LOOP float par__tp_row_exp_sum(const float *x, float row_max, size_t
     PAR__VECTOR(i, n, lanes[lane] += par__tp_exp(x[i] - row_max));
     return par__tp_sum_lanes(lanes, n);
 }
-PAR__INLINE_LOOP void par__tp_row_loss(float *y, const float *x, float lse, float factor, float smooth,
-                                       size_t n) { // of the loss: y = factor e^(x - lse) - smooth
-    PAR__VECTOR(i, n, y[i] = factor * par__tp_exp(x[i] - lse) - smooth);
+PAR__INLINE_LOOP void par__tp_logit_gradients(float *y, const float *x, float lse, float factor, float smooth,
+                                              size_t n) {
+    PAR__VECTOR(i, n, y[i] = par__tp_logit_gradient(x[i], lse, factor, smooth));
 }
 
 // One step of the online softmax of attention. s has keys x queries scores, of which this call takes `width`
@@ -1139,11 +1247,10 @@ PAR__INLINE_LOOP void par__tp_online_softmax_strip(size_t width, float *s, size_
             new_max[j] = x > new_max[j] ? x : new_max[j];
         }
     PAR__IVDEP for (size_t j = 0; j < width; j++) {
-        const float e = par__tp_exp(row_max[j] - new_max[j]);
-        rescale[j] = row_max[j] > -INFINITY ? e : 0;
+        rescale[j] = par__tp_softmax_weight(row_max[j], new_max[j]);
     }
     for (size_t k = 0; k < keys; k++) PAR__IVDEP for (size_t j = 0; j < width; j++) {
-            const float x = s[k * ld + j], e = par__tp_exp(x - new_max[j]), p = x > -INFINITY ? e : 0;
+            const float p = par__tp_softmax_weight(s[k * ld + j], new_max[j]);
             s[k * ld + j] = p, total[j] += p;
         }
     PAR__IVDEP for (size_t j = 0; j < width; j++) row_max[j] = new_max[j],
@@ -1162,8 +1269,8 @@ PAR__INLINE_LOOP void par__tp_online_softmax(float *s, size_t ld, size_t keys, s
 PAR__INLINE_LOOP void par__tp_softmax_backward(float *s, float *g, size_t ld, size_t keys, size_t n,
                                                const float *lse, const float *dot, float scale) {
     for (size_t k = 0; k < keys; k++, s += ld, g += ld)
-        PAR__VECTOR(j, n, const float e = par__tp_exp(s[j] - lse[j]), p = s[j] > -INFINITY ? e : 0; s[j] = p;
-                    g[j] = p * (g[j] - dot[j]) * scale);
+        PAR__VECTOR(j, n, const float p = par__tp_softmax_weight(s[j], lse[j]); s[j] = p;
+                    g[j] = par__tp_score_gradient(p, g[j], dot[j], scale));
 }
 
 PAR__INLINE_LOOP void par__tp_norm_row(float *y, float *stats, const float *x, const float *w, const float *b,
@@ -1171,22 +1278,21 @@ PAR__INLINE_LOOP void par__tp_norm_row(float *y, float *stats, const float *x, c
     const float mean = rms ? 0 : par__tp_row_sum(x, n) / (float)n;
     float lanes[PAR__STRIP] = {0};
     PAR__VECTOR(i, n, const float d = x[i] - mean; lanes[lane] += d * d);
-    const float rstd = 1.0f / sqrtf(par__tp_sum_lanes(lanes, n) / (float)n + epsilon);
+    const float rstd = par__tp_rstd(par__tp_sum_lanes(lanes, n), n, epsilon);
     if (b) {
-        PAR__VECTOR(i, n, y[i] = (x[i] - mean) * rstd * w[i] + b[i]);
+        PAR__VECTOR(i, n, y[i] = par__tp_normalized(x[i], mean, rstd) * w[i] + b[i]);
     } else {
-        PAR__VECTOR(i, n, y[i] = (x[i] - mean) * rstd * w[i]);
+        PAR__VECTOR(i, n, y[i] = par__tp_normalized(x[i], mean, rstd) * w[i]);
     }
     if (!rms) *stats++ = mean;
     *stats = rstd;
 }
-// xhat = (x - mean) rstd, g = dy w:  dx = rstd (g - mean(g) - xhat mean(g xhat)), rms: without mean(g)
 PAR__INLINE_LOOP void par__tp_norm_row_backward(float *dx, float *dw, float *db, const float *dy,
                                                 const float *x, const float *w, const float *stats, size_t n,
                                                 int rms) {
     const float mean = rms ? 0 : stats[0], rstd = stats[rms ? 0 : 1];
     float sums[PAR__STRIP] = {0}, dots[PAR__STRIP] = {0};
-    PAR__VECTOR(i, n, const float g = dy[i] * w[i], h = (x[i] - mean) * rstd; sums[lane] += g;
+    PAR__VECTOR(i, n, const float g = dy[i] * w[i], h = par__tp_normalized(x[i], mean, rstd); sums[lane] += g;
                 dots[lane] += g * h);
     const float sum = rms ? 0 : par__tp_sum_lanes(sums, n) / (float)n,
                 dot = par__tp_sum_lanes(dots, n) / (float)n;
@@ -1196,7 +1302,9 @@ PAR__INLINE_LOOP void par__tp_norm_row_backward(float *dx, float *dw, float *db,
     if (db) {
         PAR__VECTOR(i, n, db[i] += dy[i]);
     }
-    PAR__VECTOR(i, n, dx[i] = rstd * (dy[i] * w[i] - sum - (x[i] - mean) * rstd * dot));
+    PAR__VECTOR(i, n,
+                dx[i] =
+                    par__tp_norm_gradient(dy[i], w[i], par__tp_normalized(x[i], mean, rstd), rstd, sum, dot));
 }
 // Transposes: to[c][r] = x[r][c], in squares of 4 x 4 by vector shuffles, the edges element by element.
 #if defined(__has_builtin) && !defined(__CUDACC__)
@@ -1233,7 +1341,7 @@ PAR__INLINE_LOOP void par__tp_transpose(float *to, size_t to_ld, const float *x,
 PAR__INLINE_LOOP void par__tp_rotate(float *y, const float *x, const float *cos_sin, size_t half,
                                      float sign) {
     PAR__VECTOR(i, half, const float u = x[i], v = x[half + i], c = cos_sin[i], s = sign * cos_sin[half + i];
-                y[i] = u * c - v * s; y[half + i] = v * c + u * s);
+                y[i] = par__tp_rotate_first(u, v, c, s); y[half + i] = par__tp_rotate_second(u, v, c, s));
 }
 PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
     double lanes[PAR__STRIP] = {0}, sum = 0;
@@ -1259,7 +1367,7 @@ PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
     X(P, float, row_sum, (const float *x, size_t n), (x, n))                                                 \
     X(P, float, row_max, (const float *x, size_t n), (x, n))                                                 \
     X(P, float, row_exp_sum, (const float *x, float row_max, size_t n), (x, row_max, n))                     \
-    X(P, void, row_loss, (float *y, const float *x, float lse, float factor, float smooth, size_t n),        \
+    X(P, void, logit_gradients, (float *y, const float *x, float lse, float factor, float smooth, size_t n), \
       (y, x, lse, factor, smooth, n))                                                                        \
     X(P, void, online_softmax,                                                                               \
       (float *s, size_t ld, size_t keys, size_t n, float *row_max, float *sum, float *rescale),              \
@@ -1345,9 +1453,6 @@ enum { // scratch slots
     PAR__TP_SQUARE_SUM,
     PAR__TP_MAX_RANKS = 1024
 };
-static size_t par__tp_map_position(const par_tp_row_map *m, size_t i) {
-    return m->position + m->chunk[i / m->chunk_tokens] * m->chunk_tokens + i % m->chunk_tokens;
-}
 static size_t par__tp_matrix_ld(const par_tp_matrix *x) { return par_tp_ld(x->layout, x->cols); }
 static int par__tp_is_f32(const par_tp *tp) { return tp->desc.dtype == PAR_F32; }
 static const char *par__tp_const_element(const par_tp *tp, const void *x, size_t element) {
@@ -1520,17 +1625,15 @@ static par_result par__tp_cpu_norm_backward(par_tp *tp, void *dx, float *dweight
     return PAR_OK;
 }
 
-// Element i of a stream is dropped if its 32 random bits are less than p 2^32. A Philox block serves four
-// elements.
 static void par__tp_dropout_row(float *y, const float *x, size_t n, uint64_t seed, uint64_t stream,
                                 uint64_t first, float p) {
-    const uint32_t limit = (uint32_t)((double)p * 4294967296.0);
-    const float scale = 1.0f / (1.0f - p);
-    uint32_t bits[4] = {0, 0, 0, 0};
+    const uint32_t limit = par__tp_dropout_limit(p);
+    const float scale = par__tp_dropout_scale(p);
+    uint32_t block[4] = {0, 0, 0, 0};
     for (size_t i = 0; i < n; i++) {
         const uint64_t e = first + i;
-        if (i == 0 || (e & 3u) == 0) par__philox_at(seed, stream, e >> 2, bits);
-        y[i] = bits[e & 3u] < limit ? 0.0f : x[i] * scale;
+        if (i == 0 || (e & 3u) == 0) par__philox_at(seed, stream, e >> 2, block);
+        y[i] = par__tp_is_dropped(block[e & 3u], limit) ? 0.0f : x[i] * scale;
     }
 }
 static par_result par__tp_cpu_dropout(par_tp *tp, void *y, const void *x, size_t rows, size_t cols,
@@ -1546,15 +1649,6 @@ static par_result par__tp_cpu_dropout(par_tp *tp, void *y, const void *x, size_t
     return PAR_OK;
 }
 
-static double par__tp_rope_frequency(const par_tp_rotary *rotary, size_t i, size_t dim) {
-    const double base = rotary->base > 0 ? (double)rotary->base : 10000;
-    const double f = pow(base, -2.0 * (double)i / (double)dim), factor = (double)rotary->factor;
-    const double low = (double)rotary->low, high = (double)rotary->high;
-    const double rotations = (double)rotary->original * f / 6.283185307179586;
-    if (factor <= 0 || rotations > high) return f;
-    const double part = rotations < low ? 0 : (rotations - low) / (high - low);
-    return (1 - part) * f / factor + part * f;
-}
 // The table of cosines, then sines, for each token of a sequence on this rank. It is kept, because all layers
 // of a step need the same one.
 static const float *par__tp_rope_table(par_tp *tp, const par_tp_row_map *map, const par_tp_rotary *rotary,
@@ -1650,29 +1744,14 @@ static par_result par__tp_cpu_loss_stats(par_tp *tp, float *stats, const void *l
     }
     return PAR_OK;
 }
-static int par__tp_ignored(const par_tp_loss *loss, int32_t target) {
-    return target < 0 || target == loss->ignore_index;
-}
 static par_result par__tp_cpu_loss_combine(par_tp *tp, const float *all, size_t t, size_t rows,
                                            const int32_t *targets, const par_tp_loss *loss, float *lse,
                                            float *losses, double *sum, size_t *target_count) {
-    const float e = loss->label_smoothing;
     (void)tp;
     *sum = 0, *target_count = 0;
     for (size_t r = 0; r < rows; r++) {
-        float row_max = -INFINITY;
-        double d = 0, wanted = 0, total = 0;
-        for (size_t q = 0; q < t; q++) row_max = PAR__MAX(row_max, all[(q * rows + r) * 4]);
-        for (size_t q = 0; q < t; q++) {
-            const float *s = all + (q * rows + r) * 4;
-            d += (double)s[1] * exp((double)s[0] - (double)row_max);
-            wanted += (double)s[2], total += (double)s[3];
-        }
-        const double x = (double)row_max + log(d);
-        const double one = (1 - (double)e) * (x - wanted) +
-                           (double)e * (x - total / (double)loss->vocabulary) + (double)loss->z_loss * x * x;
+        const double one = par__tp_row_loss(loss, all + 4 * r, t, 4 * rows, &lse[r]);
         const int ignored = par__tp_ignored(loss, targets[r]);
-        lse[r] = (float)x;
         if (losses) losses[r] = ignored ? 0 : (float)one;
         if (!ignored) *sum += one, *target_count += 1;
     }
@@ -1687,7 +1766,7 @@ static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const voi
                                             const int32_t *targets, const float *lse, size_t rows,
                                             size_t first, size_t cols, const par_tp_loss *loss, float scale) {
     float *scratch = par__tp_row_scratch(tp, 2, cols);
-    const float e = loss->label_smoothing, smooth = scale * e / (float)loss->vocabulary;
+    const float smooth = par__tp_loss_smooth(loss, scale);
     if (!scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++) {
         float *y = par__tp_f32_output(tp, dlogits, r * ld, scratch);
@@ -1696,8 +1775,8 @@ static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const voi
         if (par__tp_ignored(loss, targets[r])) {
             memset(y, 0, cols * sizeof *y);
         } else {
-            tp->loops->row_loss(y, x, lse[r], scale * (1.0f + 2.0f * loss->z_loss * lse[r]), smooth, cols);
-            if (target < cols) y[target] -= scale * (1.0f - e);
+            tp->loops->logit_gradients(y, x, lse[r], par__tp_loss_factor(loss, scale, lse[r]), smooth, cols);
+            if (target < cols) y[target] = par__tp_target_gradient(loss, scale, y[target]);
         }
         par__tp_store_f32(tp, dlogits, r * ld, cols, scratch);
     }
@@ -1758,8 +1837,7 @@ static int par__tp_load_head(par_tp *tp, const par_tp_attention_block *m, size_t
                                  d, &o->dy_ld);
         tp->loops->transpose(o->dyt, o->t_ld, o->dy, o->dy_ld, m->q_count, d);
     }
-    o->dropout_first =
-        ((m->first_sequence + b) * m->total_heads + m->first_head + h) * m->sequence * m->sequence;
+    o->dropout_first = par__tp_first_score(m, b, h);
     return 1;
 }
 
@@ -2160,13 +2238,8 @@ size_t par_tp_position(const par_tp *tp, size_t sequence, size_t i) {
     const par_tp_row_map m = par__tp_row_map_from(tp, &tokens, 0);
     return par__tp_map_position(&m, i);
 }
-size_t par_tp_row_position(const par_tp_row_map *m, size_t row) {
-    return par__tp_map_position(m, (m->first_row + row) % m->local_sequence);
-}
-uint64_t par_tp_token_index(const par_tp_row_map *m, size_t row) {
-    return (m->first_sequence + (m->first_row + row) / m->local_sequence) * m->sequence +
-           par_tp_row_position(m, row);
-}
+size_t par_tp_row_position(const par_tp_row_map *m, size_t row) { return par__tp_row_position(m, row); }
+uint64_t par_tp_token_index(const par_tp_row_map *m, size_t row) { return par__tp_token_index(m, row); }
 // Makes the row map of a matrix, and checks that the matrix has as many rows as `tokens` says.
 static par_result par__tp_make_row_map(const par_tp *tp, const char *call, const par_tp_tokens *tokens,
                                        size_t rows, par_tp_layout layout, par_tp_row_map *map) {
