@@ -6,6 +6,7 @@
 #include "par_cuda.cuh"
 #include "test.h"
 #include "../examples/gpt/model.h"
+#include <initializer_list>
 
 #if defined(CUDA_EMU)
 #define SEED(n)      emu_seed((uint64_t)(n), (emu_order)((n) % 3))
@@ -496,158 +497,154 @@ static void aborted(par_comm *w) { // who waits for a device hears of it
 
 // ---- par_zero.h's kernels, and whole steps with them
 
+enum { HOST, DEVICE, PLACES };
 typedef struct pair { // the same array in both places
-    char *host, *device, *back;
+    par_cuda *cuda;
+    par_dtype dtype;
     size_t bytes;
+    char *at[PLACES], *back; // back: what the device has, copied to the host
 } pair;
-static pair pair_open(par_comm *w, par_cuda *cuda, par_dtype d, size_t n, uint64_t stream) { // d F64: zeros
-    pair p;
-    p.bytes = n * par_dtype_bytes(d);
-    p.host = (char *)calloc(1, p.bytes + 64), p.back = (char *)calloc(1, p.bytes + 64);
-    p.device = (char *)on_device(w, cuda, p.bytes + 64);
-    if (stream) fill_values(d, p.host, n, stream);
-    upload(cuda, p.device, p.host, p.bytes + 64);
+static void pair_upload(const pair *p) { upload(p->cuda, p->at[DEVICE], p->at[HOST], p->bytes); }
+static pair pair_open(par_comm *w, par_cuda *cuda, par_dtype d, size_t n, uint64_t stream) { // 0: zeros
+    pair p = {cuda, d, n * par_dtype_bytes(d), {NULL, NULL}, NULL};
+    p.at[HOST] = (char *)calloc(1, p.bytes + 64), p.back = (char *)calloc(1, p.bytes + 64);
+    p.at[DEVICE] = (char *)on_device(w, cuda, p.bytes + 64);
+    if (stream) fill_values(d, p.at[HOST], n, stream);
+    upload(cuda, p.at[DEVICE], p.at[HOST], p.bytes + 64);
     return p;
 }
-static void pair_close(par_cuda *cuda, pair *p) {
-    free(p->host), free(p->back);
-    par_cuda_free(cuda, PAR_CUDA_DEVICE, p->device);
+static void close_pairs(std::initializer_list<pair *> list) {
+    for (pair *p : list) {
+        free(p->at[HOST]), free(p->back);
+        par_cuda_free(p->cuda, PAR_CUDA_DEVICE, p->at[DEVICE]);
+    }
 }
+static float *floats(const pair &x, int place) { return (float *)(void *)x.at[place]; }
+static double *doubles(const pair &x, int place) { return (double *)(void *)x.at[place]; }
+static int32_t *ints(const pair &x, int place) { return (int32_t *)(void *)x.at[place]; }
 // The largest difference, in parts of 1 + the number.
-static double pair_difference(par_cuda *cuda, pair *p, par_dtype d) {
+static double pair_difference(pair *p) {
+    const size_t e = par_dtype_bytes(p->dtype);
     double worst = 0;
-    download(cuda, p->back, p->device, p->bytes);
-    for (size_t i = 0; i < p->bytes / par_dtype_bytes(d); i++) {
+    download(p->cuda, p->back, p->at[DEVICE], p->bytes);
+    for (size_t i = 0; i < p->bytes / e; i++) {
         double x, y;
-        par_cast(&x, PAR_F64, p->host + i * par_dtype_bytes(d), d, 1),
-            par_cast(&y, PAR_F64, p->back + i * par_dtype_bytes(d), d, 1);
+        par_cast(&x, PAR_F64, p->at[HOST] + i * e, p->dtype, 1);
+        par_cast(&y, PAR_F64, p->back + i * e, p->dtype, 1);
         worst = test_larger(worst, x == y || (x != x && y != y) ? 0 : fabs(x - y) / (1 + fabs(x)));
     }
     return worst;
 }
-#define CLOSE(cuda, pair, type, limit)                                                                       \
+#define CLOSE(pair, limit)                                                                                   \
     do {                                                                                                     \
-        const double close_d = pair_difference(cuda, &pair, type);                                           \
+        const double close_d = pair_difference(&pair);                                                       \
         if (!(close_d <= (limit))) fprintf(stderr, "%s differs by %g\n", #pair, close_d);                    \
         CHECK(w, close_d <= (limit));                                                                        \
     } while (0)
+// Make a call on the host's arrays, then on the device's: `at` is HOST, then DEVICE.
+#define BOTH(call)                                                                                           \
+    for (int at = 0; at < PLACES; at++) CHECK_OK(w, call)
 
+// 16-bit copies of the weights: none, in f16, in bf16 beside an average of the weights, rounded randomly.
+enum { NO_COPY, F16_COPY, BF16_COPY, RANDOM_COPY, COPIES };
+static void zero_update_of(par_comm *w, par_cuda *cuda, par_zero_optimizer o, par_dtype grad, int copy,
+                           size_t n) {
+    const par_zero_kernels *k[PLACES] = {par_zero_cpu(), par_cuda_zero(cuda)};
+    const par_dtype copied = copy == F16_COPY ? PAR_F16 : PAR_BF16;
+    const double sums[2] = {1, 2};
+    par_zero_update a;
+    memset(&a, 0, sizeof a);
+    a.optimizer = o, a.hyper.lr = 0.01f, a.hyper.epsilon = 1e-8f, a.hyper.weight_decay = 0.1f;
+    a.hyper.beta1 = 0.9f, a.hyper.beta2 = 0.99f, a.hyper.momentum = 0.9f, a.hyper.nesterov = copy % 2;
+    a.bias_correction1 = 2, a.bias_correction2 = 3, a.scale = 0.5f, a.trust_ratio = 1.5f;
+    a.ema = copy == BF16_COPY ? 0.9f : 0, a.seed = copy == RANDOM_COPY ? 7 : 0, a.stream = 3, a.first = 64;
+    pair x = pair_open(w, cuda, PAR_F32, n, 1), g = pair_open(w, cuda, grad, n, 2);
+    pair m = pair_open(w, cuda, PAR_F32, n, 3), v = pair_open(w, cuda, PAR_F32, n, 4);
+    pair ema = pair_open(w, cuda, PAR_F32, n, 5), s = pair_open(w, cuda, copied, n, 0);
+    pair sum = pair_open(w, cuda, PAR_F64, 2, 0);
+    for (size_t i = 0; i < n; i++) floats(v, HOST)[i] = fabsf(floats(v, HOST)[i]);
+    pair_upload(&v);
+    BOTH(k[at]->update(k[at], &a, n, floats(x, at), copy ? s.at[at] : NULL, copied, g.at[at], grad,
+                       floats(m, at), floats(v, at), copy == BF16_COPY ? floats(ema, at) : NULL));
+    CLOSE(x, 1e-5);
+    CLOSE(m, 1e-6);
+    CLOSE(v, 1e-6);
+    CLOSE(ema, 1e-5);
+    CLOSE(s, 0.01);
+    memcpy(sum.at[HOST], sums, sizeof sums);
+    pair_upload(&sum);
+    BOTH(k[at]->lamb_norms(k[at], &a, n, floats(x, at), g.at[at], grad, floats(m, at), floats(v, at),
+                           doubles(sum, at)));
+    CLOSE(sum, 1e-4);
+    BOTH(k[at]->square_sum(k[at], g.at[at], grad, n, 0.5, doubles(sum, at)));
+    CLOSE(sum, 1e-4);
+    BOTH(k[at]->momentum(k[at], &a, n, g.at[at], grad, floats(m, at), floats(x, at)));
+    CLOSE(x, 1e-5);
+    BOTH(k[at]->scale(k[at], n, floats(v, at), floats(x, at), 2, doubles(sum, at)));
+    CLOSE(v, 1e-5);
+    close_pairs({&x, &g, &m, &v, &ema, &s, &sum});
+}
 static void zero_update(par_comm *w) {
     static const size_t sizes[] = {32, 96, 1024, 3232};
     static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_F16};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    const par_zero_kernels *k = par_cuda_zero(cuda), *c = par_zero_cpu();
     for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++)
-        for (int gt = 0; gt < 3; gt++)
-            for (int st = 0; st < 4; st++) {
-                const size_t n = sizes[(o + gt + st) % 4];
-                const par_dtype g_type = types[gt],
-                                s_type = st == 1 ? PAR_F16 : PAR_BF16; // 0: none; 3: rounded randomly
-                const int random = st == 3;
-                par_zero_update a;
-                memset(&a, 0, sizeof a);
-                a.optimizer = (par_zero_optimizer)o, a.hyper.lr = 0.01f, a.hyper.beta1 = 0.9f,
-                a.hyper.beta2 = 0.99f, a.hyper.epsilon = 1e-8f;
-                a.hyper.weight_decay = 0.1f, a.hyper.momentum = 0.9f, a.hyper.nesterov = st % 2,
-                a.bias_correction1 = 2, a.bias_correction2 = 3, a.scale = 0.5f;
-                a.trust_ratio = 1.5f, a.ema = st == 2 ? 0.9f : 0, a.seed = random ? 7 : 0, a.stream = 3,
-                a.first = 64;
-                SEED(o * 12 + gt * 4 + st);
-                pair x = pair_open(w, cuda, PAR_F32, n, 1), g = pair_open(w, cuda, g_type, n, 2),
-                     m = pair_open(w, cuda, PAR_F32, n, 3);
-                pair v = pair_open(w, cuda, PAR_F32, n, 4), e = pair_open(w, cuda, PAR_F32, n, 5),
-                     s = pair_open(w, cuda, s_type, n, 0);
-                for (size_t i = 0; i < n; i++) ((float *)v.host)[i] = fabsf(((float *)v.host)[i]);
-                upload(cuda, v.device, v.host, v.bytes);
-                CHECK_OK(w, c->update(c, &a, n, (float *)x.host, st ? s.host : NULL, s_type, g.host, g_type,
-                                      (float *)m.host, (float *)v.host, st == 2 ? (float *)e.host : NULL));
-                CHECK_OK(w, k->update(k, &a, n, (float *)x.device, st ? s.device : NULL, s_type, g.device,
-                                      g_type, (float *)m.device, (float *)v.device,
-                                      st == 2 ? (float *)e.device : NULL));
-                CLOSE(cuda, x, PAR_F32, 1e-5);
-                CLOSE(cuda, m, PAR_F32, 1e-6);
-                CLOSE(cuda, v, PAR_F32, 1e-6);
-                CLOSE(cuda, e, PAR_F32, 1e-5);
-                CLOSE(cuda, s, s_type, 0.01);
-                double sums[2] = {1, 2};
-                pair t = pair_open(w, cuda, PAR_F64, 2, 0);
-                upload(cuda, t.device, sums, sizeof sums);
-                memcpy(t.host, sums, sizeof sums);
-                CHECK_OK(w, c->lamb_norms(c, &a, n, (float *)x.host, g.host, g_type, (float *)m.host,
-                                          (float *)v.host, (double *)t.host));
-                CHECK_OK(w, k->lamb_norms(k, &a, n, (float *)x.device, g.device, g_type, (float *)m.device,
-                                          (float *)v.device, (double *)t.device));
-                CLOSE(cuda, t, PAR_F64, 1e-4);
-                CHECK_OK(w, c->square_sum(c, g.host, g_type, n, 0.5, (double *)t.host));
-                CHECK_OK(w, k->square_sum(k, g.device, g_type, n, 0.5, (double *)t.device));
-                CLOSE(cuda, t, PAR_F64, 1e-4);
-                CHECK_OK(w, c->momentum(c, &a, n, g.host, g_type, (float *)m.host, (float *)x.host));
-                CHECK_OK(w, k->momentum(k, &a, n, g.device, g_type, (float *)m.device, (float *)x.device));
-                CLOSE(cuda, x, PAR_F32, 1e-5);
-                CHECK_OK(w, c->scale(c, n, (float *)v.host, (float *)x.host, 2, (double *)t.host));
-                CHECK_OK(w, k->scale(k, n, (float *)v.device, (float *)x.device, 2, (double *)t.device));
-                CLOSE(cuda, v, PAR_F32, 1e-5);
-                pair_close(cuda, &x), pair_close(cuda, &g), pair_close(cuda, &m), pair_close(cuda, &v),
-                    pair_close(cuda, &e), pair_close(cuda, &s);
-                pair_close(cuda, &t);
+        for (int grad = 0; grad < 3; grad++)
+            for (int copy = 0; copy < COPIES; copy++) {
+                SEED(o * 12 + grad * 4 + copy);
+                zero_update_of(w, cuda, (par_zero_optimizer)o, types[grad], copy,
+                               sizes[(o + grad + copy) % 4]);
             }
     par_cuda_close(cuda);
 }
 static void zero_packs(par_comm *w) {
-    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    const par_zero_kernels *k = par_cuda_zero(cuda), *c = par_zero_cpu();
     enum { RANKS = 5, N = 32 * 11 };
     static const int codes[] = {PAR_ZERO_INT4, PAR_ZERO_INT8, PAR_ZERO_E4M3, PAR_ZERO_E5M2};
+    static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_F16};
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    const par_zero_kernels *k[PLACES] = {par_zero_cpu(), par_cuda_zero(cuda)};
     for (int code : codes)
         for (int t = 0; t < 3; t++) {
-            const par_dtype d = t == 0 ? PAR_F32 : t == 1 ? PAR_BF16 : PAR_F16;
+            const par_dtype d = types[t];
             const size_t packed = RANKS * N / 32 * (size_t)(code == PAR_ZERO_INT4 ? 18 : 34);
             SEED(t);
-            pair x = pair_open(w, cuda, d, RANKS * N, 9), p = pair_open(w, cuda, PAR_U8, packed, 0),
-                 y = pair_open(w, cuda, d, RANKS * N, 0);
-            memset(x.host + 32 * par_dtype_bytes(d), 0, 32 * par_dtype_bytes(d));
-            upload(cuda, x.device, x.host, x.bytes);
-            CHECK_OK(w, c->quantize(c, code, RANKS * N, x.host, d, p.host));
-            CHECK_OK(w, k->quantize(k, code, RANKS * N, x.device, d, p.device));
-            CLOSE(cuda, p, PAR_U8, 0.0);
-            CHECK_OK(w, c->dequantize(c, code, RANKS * N, p.host, y.host, d));
-            CHECK_OK(w, k->dequantize(k, code, RANKS * N, p.device, y.device, d));
-            CLOSE(cuda, y, d, 0.0);
+            pair x = pair_open(w, cuda, d, RANKS * N, 9), p = pair_open(w, cuda, PAR_U8, packed, 0);
+            pair y = pair_open(w, cuda, d, RANKS * N, 0);
+            memset(x.at[HOST] + 32 * par_dtype_bytes(d), 0, 32 * par_dtype_bytes(d));
+            pair_upload(&x);
+            BOTH(k[at]->quantize(k[at], code, RANKS * N, x.at[at], d, p.at[at]));
+            CLOSE(p, 0.0);
+            BOTH(k[at]->dequantize(k[at], code, RANKS * N, p.at[at], y.at[at], d));
+            CLOSE(y, 0.0);
             for (int pairs = 0; pairs < 2; pairs++) {
-                CHECK_OK(w, c->sum_quantized(c, code, RANKS - pairs, pairs, N, p.host, y.host, d));
-                CHECK_OK(w, k->sum_quantized(k, code, RANKS - pairs, pairs, N, p.device, y.device, d));
-                CLOSE(cuda, y, d, 0.0);
+                BOTH(k[at]->sum_quantized(k[at], code, RANKS - pairs, pairs, N, p.at[at], y.at[at], d));
+                CLOSE(y, 0.0);
             }
-            pair_close(cuda, &x), pair_close(cuda, &p), pair_close(cuda, &y);
+            close_pairs({&x, &p, &y});
         }
     par_cuda_close(cuda);
 }
 
 // The same steps twice: on the CPU, and on the device.
-typedef struct layout {
-    int stage, optimizer, micro, canonical, quantize, accumulate_unsharded, ema, random;
+typedef struct zero_case {
+    int stage, optimizer, microbatches, canonical, quantize, accumulate_unsharded, ema, random;
     par_dtype param, grad;
     const char *offload;
     float clip, loss_scale;
-} layout;
-typedef struct starts {
-    uint64_t stream;
-} starts;
+} zero_case;
 static void start_values(void *user, size_t first, size_t n, float *values) {
-    for (size_t i = 0; i < n; i++) values[i] = par_uniform(5, ((starts *)user)->stream, first + i) - 0.5f;
+    for (size_t i = 0; i < n; i++) values[i] = par_uniform(5, *(const uint64_t *)user, first + i) - 0.5f;
 }
-static par_zero *open_zero(par_comm *w, const layout *l, const par_zero_kernels *kernels, int *tensors) {
+static par_zero *open_zero(par_comm *w, const zero_case *l, const par_zero_kernels *kernels, int *tensors) {
     par_zero_desc d;
     par_zero *z = NULL;
     memset(&d, 0, sizeof d);
-    d.comm = w, d.stage = l->stage, d.optimizer = (par_zero_optimizer)l->optimizer, d.microbatches = l->micro,
-    d.average = 1;
-    d.canonical_shards = l->canonical ? l->micro * par_size(w) : 0, d.param_dtype = l->param,
-    d.grad_dtype = l->grad, d.clip = l->clip;
-    d.loss_scale = l->loss_scale, d.loss_scale_window = 2, d.accumulate_unsharded = l->accumulate_unsharded,
-    d.stochastic_rounding = l->random, d.seed = 3;
-    d.ema = l->ema ? 0.9f : 0, d.offload_states = l->offload, d.kernels = kernels, d.hyper[0].lr = 0.01f,
-    d.hyper[0].momentum = 0.9f;
+    d.comm = w, d.stage = l->stage, d.optimizer = (par_zero_optimizer)l->optimizer, d.average = 1;
+    d.microbatches = l->microbatches, d.canonical_shards = l->canonical ? l->microbatches * par_size(w) : 0;
+    d.param_dtype = l->param, d.grad_dtype = l->grad, d.clip = l->clip, d.ema = l->ema ? 0.9f : 0;
+    d.loss_scale = l->loss_scale, d.loss_scale_window = 2, d.accumulate_unsharded = l->accumulate_unsharded;
+    d.stochastic_rounding = l->random, d.seed = 3, d.offload_states = l->offload, d.kernels = kernels;
+    d.hyper[0].lr = 0.01f, d.hyper[0].momentum = 0.9f;
     if (l->quantize) d.quantize_gradients = l->quantize, d.quantize_parameters = l->stage == 3 ? 8 : 0;
     CHECK_OK(w, par_zero_open(&d, &z));
     if (!z) exit(3);
@@ -659,23 +656,25 @@ static par_zero *open_zero(par_comm *w, const layout *l, const par_zero_kernels 
             par_zero_tensor x;
             memset(&x, 0, sizeof x);
             snprintf(name, sizeof name, "t%d.%d", u, t);
-            x.name = name, x.dims = 2, x.shape[0] = (size_t)(5 + 8 * t), x.shape[1] = (size_t)(9 + u),
-            x.frozen = u && t == 2;
+            x.name = name, x.dims = 2, x.frozen = u && t == 2;
+            x.shape[0] = (size_t)(5 + 8 * t), x.shape[1] = (size_t)(9 + u);
             tensors[u * 3 + t] = par_zero_add_tensor(z, &x);
         }
     }
     CHECK_OK(w, par_zero_commit(z));
     for (int t = 0; t < 6; t++) {
-        starts s = {(uint64_t)(t + 1)};
-        CHECK_OK(w, par_zero_fill(z, tensors[t], PAR_ZERO_VALUE, start_values, &s));
+        uint64_t stream = (uint64_t)(t + 1);
+        CHECK_OK(w, par_zero_fill(z, tensors[t], PAR_ZERO_VALUE, start_values, &stream));
     }
     return z;
 }
 static size_t count_of(int t) { return (size_t)(5 + 8 * (t % 3)) * (size_t)(9 + t / 3); }
-// Gradients of a microbatch: random numbers by {step, number of the microbatch, tensor, element}, plus the
-// weights.
-static void one_microbatch(par_comm *w, par_zero *z, par_cuda *cuda, const int *tensors, const layout *l,
-                           int step, int micro, float bad) {
+// The gradients of microbatch m: the weights, plus random numbers that step, microbatch, tensor and element
+// determine.
+static void one_microbatch(par_comm *w, par_zero *z, par_cuda *cuda, const int *tensors, const zero_case *l,
+                           int step, int m, float bad) {
+    const size_t pe = par_dtype_bytes(l->param), ge = par_dtype_bytes(l->grad);
+    par_device *d = cuda ? par_cuda_device(cuda) : par_cpu();
     for (int u = 0; u < 2; u++) {
         CHECK_OK(w, par_zero_forward_begin(z, u));
         CHECK_OK(w, par_zero_forward_end(z, u));
@@ -683,103 +682,96 @@ static void one_microbatch(par_comm *w, par_zero *z, par_cuda *cuda, const int *
     for (int u = 1; u >= 0; u--) {
         CHECK_OK(w, par_zero_backward_begin(z, u));
         for (int t = 3 * u; t < 3 * u + 3; t++) {
-            const size_t n = count_of(t), pe = par_dtype_bytes(l->param), ge = par_dtype_bytes(l->grad);
+            const size_t n = count_of(t);
             char weights[4 * 512], grads[4 * 512];
             float x[512], y[512];
             void *data = par_zero_data(z, tensors[t]), *grad = par_zero_grad(z, tensors[t]);
             CHECK(w, data != NULL);
             if (!grad) continue;
-            if (cuda)
-                download(cuda, weights, data, n * pe), download(cuda, grads, grad, n * ge);
-            else
-                memcpy(weights, data, n * pe), memcpy(grads, grad, n * ge);
-            par_cast(x, PAR_F32, weights, l->param, n), par_cast(y, PAR_F32, grads, l->grad, n);
-            const float scale = par_zero_loss_scale(z);
+            CHECK_OK(w, d->copy(d, weights, data, n * pe, NULL));
+            CHECK_OK(w, d->copy(d, grads, grad, n * ge, NULL));
+            CHECK_OK(w, d->stream_sync(d, NULL));
+            par_cast(x, PAR_F32, weights, l->param, n);
+            par_cast(y, PAR_F32, grads, l->grad, n);
+            const uint64_t stream = (uint64_t)(step * 1000 + t),
+                           first = par_zero_global_microbatch(z, m) * 1000;
             for (size_t i = 0; i < n; i++)
-                y[i] += scale * (x[i] + bad +
-                                 par_uniform(11, (uint64_t)(step * 1000 + t),
-                                             par_zero_global_microbatch(z, micro) * 1000 + i) -
-                                 0.5f);
+                y[i] += par_zero_loss_scale(z) * (x[i] + bad + par_uniform(11, stream, first + i) - 0.5f);
             par_cast(grads, l->grad, y, PAR_F32, n);
-            if (cuda)
-                upload(cuda, grad, grads, n * ge);
-            else
-                memcpy(grad, grads, n * ge);
+            CHECK_OK(w, d->copy(d, grad, grads, n * ge, NULL));
+            CHECK_OK(w, d->stream_sync(d, NULL));
         }
         CHECK_OK(w, par_zero_backward_end(z, u));
     }
 }
-static void zero_trains(par_comm *w, const layout *l, par_cuda *cuda, par_cuda_backend backend) {
-    int tensors[2][6];
-    (void)backend;
-    par_zero *z[2];
-    z[0] = open_zero(w, l, NULL, tensors[0]), z[1] = open_zero(w, l, par_cuda_zero(cuda), tensors[1]);
-    par_zero_plan plan, got = par_zero_allocated(z[1]);
-    par_zero_plan_of(z[1], &plan);
+static double zero_difference(par_comm *w, par_zero **z, int tensors[PLACES][6], par_zero_field field) {
+    double worst = 0;
+    for (int t = 0; t < 6; t++) {
+        float x[PLACES][512];
+        BOTH(par_zero_read(z[at], tensors[at][t], field, x[at]));
+        for (size_t i = 0; i < count_of(t); i++)
+            worst = test_larger(worst, fabs((double)x[HOST][i] - (double)x[DEVICE][i]));
+    }
+    return worst;
+}
+// The device's checkpoint loads into the CPU's context, and into its own.
+static void zero_checkpoint(par_comm *w, par_zero **z, int tensors[PLACES][6]) {
+    char dir[64], remove[100];
+    int pid = (int)getpid();
+    par_zero_checkpoint files;
+    memset(&files, 0, sizeof files);
+    CHECK_OK(w, par_broadcast(&pid, &pid, 1, PAR_I32, 0, w));
+    snprintf(dir, sizeof dir, "/tmp/par_cuda_test_%d", pid);
+    files.dir = dir;
+    CHECK_OK(w, par_zero_save(z[DEVICE], &files));
+    CHECK_OK(w, par_zero_load(z[HOST], &files));
+    CHECK(w, zero_difference(w, z, tensors, PAR_ZERO_MOMENT1) == 0);
+    CHECK_OK(w, par_zero_load(z[DEVICE], &files));
+    CHECK(w, par_zero_steps(z[DEVICE]) == par_zero_steps(z[HOST]));
+    CHECK_OK(w, par_barrier(w));
+    snprintf(remove, sizeof remove, "rm -rf %s", dir);
+    if (par_rank(w) == 0) CHECK(w, !system(remove));
+}
+static void zero_trains(par_comm *w, const zero_case *l, par_cuda *cuda) {
+    int tensors[PLACES][6];
+    par_zero *z[PLACES] = {open_zero(w, l, NULL, tensors[HOST]),
+                           open_zero(w, l, par_cuda_zero(cuda), tensors[DEVICE])};
+    par_zero_plan plan, got = par_zero_allocated(z[DEVICE]);
+    CHECK_OK(w, par_zero_plan_of(z[DEVICE], &plan));
     CHECK(w, got.parameter_bytes == plan.parameter_bytes && got.state_bytes == plan.state_bytes &&
                  got.host_bytes == plan.host_bytes && got.buffer_bytes == plan.buffer_bytes &&
                  got.gradient_bytes == plan.gradient_bytes);
-    const float infinite = l->loss_scale > 0 ? INFINITY : 0;
-    for (int step = 0; step < 4; step++) {
-        par_zero_report r[2];
+    for (int step = 0; step < 4; step++) { // step 1 has another learning rate, step 2 overflows
+        const int overflows = step == 2 && l->loss_scale > 0;
+        const float lr_factor = step == 1 ? 0.5f : 1.0f;
+        par_zero_report r[PLACES];
         if (par_rank(w) == 0) SEED(step + l->stage);
-        for (int i = 0; i < 2; i++) {
-            for (int m = 0; m < l->micro; m++)
-                one_microbatch(w, z[i], i ? cuda : NULL, tensors[i], l, step, m, step == 2 ? infinite : 0);
-            if (i && step == 1) CHECK_OK(w, par_zero_set_lr_factor(z[1], 0.5f));
-            CHECK_OK(w, par_zero_step(z[i], i && step == 1 ? -1.0f : step == 1 ? 0.5f : 1.0f, &r[i]));
+        for (int at = 0; at < PLACES; at++) {
+            const int kept =
+                at == DEVICE && step == 1; // the factor is in the device's memory: -1 asks for it
+            for (int m = 0; m < l->microbatches; m++)
+                one_microbatch(w, z[at], at ? cuda : NULL, tensors[at], l, step, m, overflows ? INFINITY : 0);
+            if (kept) CHECK_OK(w, par_zero_set_lr_factor(z[DEVICE], lr_factor));
+            CHECK_OK(w, par_zero_step(z[at], kept ? -1.0f : lr_factor, &r[at]));
         }
-        CHECK(w,
-              r[0].skipped == r[1].skipped && r[0].step == r[1].step && r[0].loss_scale == r[1].loss_scale);
-        CHECK(w, r[0].skipped == (step == 2 && infinite > 0));
-        if (!r[0].skipped && !(fabs(r[0].grad_norm - r[1].grad_norm) <= 2e-2 * r[0].grad_norm))
+        CHECK(w, r[0].skipped == overflows && r[1].skipped == overflows && r[0].step == r[1].step);
+        CHECK(w, r[0].loss_scale == r[1].loss_scale);
+        if (!overflows && !(fabs(r[0].grad_norm - r[1].grad_norm) <= 2e-2 * r[0].grad_norm))
             fprintf(stderr, "norms %g %g\n", r[0].grad_norm, r[1].grad_norm);
-        CHECK(w, r[0].skipped || fabs(r[0].grad_norm - r[1].grad_norm) <= 2e-2 * r[0].grad_norm);
+        CHECK(w, overflows || fabs(r[0].grad_norm - r[1].grad_norm) <= 2e-2 * r[0].grad_norm);
     }
-    double worst = 0;
-    for (int t = 0; t < 6; t++)
-        for (int what = PAR_ZERO_VALUE; what <= (l->ema ? PAR_ZERO_EMA : PAR_ZERO_VALUE);
-             what += PAR_ZERO_EMA) {
-            float a[512], b[512];
-            CHECK_OK(w, par_zero_read(z[0], tensors[0][t], (par_zero_field)what, a));
-            CHECK_OK(w, par_zero_read(z[1], tensors[1][t], (par_zero_field)what, b));
-            for (size_t i = 0; i < count_of(t); i++)
-                worst = test_larger(worst, fabs((double)a[i] - (double)b[i]));
-        }
     const double limit = l->param == PAR_F32 && l->grad == PAR_F32 && !l->quantize ? 2e-4 : 4e-2;
+    double worst = zero_difference(w, z, tensors, PAR_ZERO_VALUE);
+    if (l->ema) worst = test_larger(worst, zero_difference(w, z, tensors, PAR_ZERO_EMA));
     if (!(worst <= limit))
         fprintf(stderr, "stage %d optimizer %d: weights differ by %g\n", l->stage, l->optimizer, worst);
     CHECK(w, worst <= limit);
-    // A checkpoint of one loads into the other.
-    char dir[64];
-    int pid = (int)getpid();
-    CHECK_OK(w, par_broadcast(&pid, &pid, 1, PAR_I32, 0, w));
-    snprintf(dir, sizeof dir, "/tmp/par_cuda_test_%d", pid);
-    par_zero_checkpoint files;
-    memset(&files, 0, sizeof files);
-    files.dir = dir;
-    if (l->stage == 1 || l->stage == 3) {
-        CHECK_OK(w, par_zero_save(z[1], &files));
-        CHECK_OK(w, par_zero_load(z[0], &files));
-        for (int t = 0; t < 6; t++) {
-            float a[512], b[512];
-            CHECK_OK(w, par_zero_read(z[0], tensors[0][t], PAR_ZERO_MOMENT1, a));
-            CHECK_OK(w, par_zero_read(z[1], tensors[1][t], PAR_ZERO_MOMENT1, b));
-            CHECK(w, !memcmp(a, b, count_of(t) * sizeof *a));
-        }
-        CHECK_OK(w, par_zero_load(z[1], &files));
-        CHECK(w, par_zero_steps(z[1]) == par_zero_steps(z[0]));
-        char rm[100];
-        snprintf(rm, sizeof rm, "rm -rf %s", dir);
-        CHECK_OK(w, par_barrier(w));
-        if (par_rank(w) == 0) CHECK(w, !system(rm));
-    }
-    CHECK_OK(w, par_zero_close(z[0]));
-    CHECK_OK(w, par_zero_close(z[1]));
+    if (l->stage == 1 || l->stage == 3) zero_checkpoint(w, z, tensors);
+    BOTH(par_zero_close(z[at]));
 }
 static void zero_stages(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    static const layout layouts[] = {
+    static const zero_case cases[] = {
         {0, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0.5f, 0},
         {1, PAR_ZERO_ADAMW, 2, 0, 0, 0, 1, 0, PAR_BF16, PAR_F32, NULL, 0, 8},
         {2, PAR_ZERO_LION, 2, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0},
@@ -792,21 +784,20 @@ static void zero_stages(par_comm *w) {
         {3, PAR_ZERO_ADAMW, 1, 0, 0, 0, 1, 0, PAR_F32, PAR_F32, "host", 0, 0},
         {0, PAR_ZERO_MUON, 2, 0, 0, 0, 0, 0, PAR_BF16, PAR_F32, "host", 0, 0},
     };
-    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
-        zero_trains(w, &layouts[i], cuda, PAR_CUDA_AUTO);
+    for (const zero_case &l : cases) zero_trains(w, &l, cuda);
     if ((par_size(w) & (par_size(w) - 1)) == 0) {
-        layout l = layouts[0];
-        l.canonical = 1, l.micro = 2;
-        zero_trains(w, &l, cuda, PAR_CUDA_AUTO);
+        zero_case l = cases[0];
+        l.canonical = 1, l.microbatches = 2;
+        zero_trains(w, &l, cuda);
         l.stage = 2, l.quantize = 8;
-        zero_trains(w, &l, cuda, PAR_CUDA_AUTO);
+        zero_trains(w, &l, cuda);
     }
     par_cuda_close(cuda);
 }
 // A step is captured once, and played several times with other learning rates.
 static void graph(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    static const layout l = {0, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 1, 2};
+    static const zero_case l = {0, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 1, 2};
     int tensors[2][6];
     par_zero *z[2];
     cudaStream_t stream = par_cuda_stream(cuda);
@@ -838,18 +829,9 @@ static void graph(par_comm *w) {
         CHECK(w, cudaGraphLaunch(exec, stream) == cudaSuccess);
     }
     CHECK(w, par_zero_steps(z[0]) == par_zero_steps(z[1]) && par_zero_steps(z[1]) == 5);
-    double worst = 0;
-    for (int t = 0; t < 6; t++) {
-        float a[512], b[512];
-        CHECK_OK(w, par_zero_read(z[0], tensors[0][t], PAR_ZERO_VALUE, a));
-        CHECK_OK(w, par_zero_read(z[1], tensors[1][t], PAR_ZERO_VALUE, b));
-        for (size_t i = 0; i < count_of(t); i++)
-            worst = test_larger(worst, fabs((double)a[i] - (double)b[i]));
-    }
-    CHECK(w, worst < 1e-5);
+    CHECK(w, zero_difference(w, z, tensors, PAR_ZERO_VALUE) < 1e-5);
     cudaGraphExecDestroy(exec), cudaGraphDestroy(made);
-    CHECK_OK(w, par_zero_close(z[0]));
-    CHECK_OK(w, par_zero_close(z[1]));
+    BOTH(par_zero_close(z[at]));
     par_cuda_close(cuda);
 }
 static void zero_mistakes(par_comm *w) {
@@ -857,7 +839,7 @@ static void zero_mistakes(par_comm *w) {
     par_zero *z;
     par_comm *bare;
     par_cuda *cuda;
-    CHECK_OK(w, par_split(w, 0, 0, &bare)); // before: it carries nothing
+    CHECK_OK(w, par_split(w, 0, 0, &bare)); // a comm from before knows no device
     cuda = open_cuda(w, PAR_CUDA_AUTO);
     memset(&d, 0, sizeof d);
     d.comm = bare, d.kernels = par_cuda_zero(cuda);
@@ -870,9 +852,6 @@ static void zero_mistakes(par_comm *w) {
 
 // ---- par_tp.h's kernels, and a whole model with them
 
-typedef struct both { // two contexts of the same ranks
-    par_tp *cpu, *cuda;
-} both;
 static par_tp *open_tp(par_comm *tp, par_comm *cp, int sequence, int ulysses, int bf16,
                        const par_tp_kernels *kernels) {
     par_tp_desc d;
@@ -884,268 +863,251 @@ static par_tp *open_tp(par_comm *tp, par_comm *cp, int sequence, int ulysses, in
     if (!t) exit(4);
     return t;
 }
+static void tp_rows_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, size_t rows, size_t cols,
+                       int i) {
+    const par_tp_kernels *k[PLACES] = {par_tp_cpu(), par_cuda_tp(cuda)};
+    const int bf16 = d == PAR_BF16, rms = i / 4 % 2, biased = i % 3 != 0;
+    const double eps = bf16 ? 0.02 : 2e-5;
+    const size_t n = rows * cols, e = par_dtype_bytes(d);
+    pair x = pair_open(w, cuda, d, n, 1), y = pair_open(w, cuda, d, n, 2), z = pair_open(w, cuda, d, n, 3);
+    pair out = pair_open(w, cuda, d, 2 * n, 0), bias = pair_open(w, cuda, d, cols, 4);
+    pair sum = pair_open(w, cuda, PAR_F32, cols, 5), other = pair_open(w, cuda, PAR_F32, cols, 6);
+    pair stats = pair_open(w, cuda, PAR_F32, rows * 4, 7), squares = pair_open(w, cuda, PAR_F64, 1, 0);
+    BOTH(k[at]->sum_rows(tp[at], floats(sum, at), x.at[at], cols, rows, cols));
+    CLOSE(sum, 1e-5);
+    BOTH(k[at]->norm_forward(tp[at], out.at[at], floats(stats, at), x.at[at], bias.at[at],
+                             biased ? bias.at[at] : NULL, rows, cols, rms, 1e-5f));
+    CLOSE(out, eps);
+    CLOSE(stats, 1e-4);
+    pair_upload(&stats);
+    BOTH(k[at]->norm_backward(tp[at], out.at[at], floats(sum, at), biased ? floats(other, at) : NULL,
+                              y.at[at], x.at[at], bias.at[at], floats(stats, at), rows, cols, rms));
+    CLOSE(out, eps * 4);
+    CLOSE(sum, 1e-3);
+    CLOSE(other, 1e-4);
+    for (int what = 0; what < PAR_TP_ELEMENTWISE_COUNT; what++) {
+        const int two = what == PAR_TP_SWIGLU_BACKWARD; // outputs, side by side
+        BOTH(k[at]->elementwise(tp[at], (par_tp_elementwise)what, rows, cols, out.at[at],
+                                two ? out.at[at] + cols * e : NULL, two ? 2 * cols : cols, x.at[at], cols,
+                                y.at[at], two ? z.at[at] : NULL, cols));
+        CLOSE(out, eps);
+    }
+    if (cols % 8 == 0) { // a library multiplies; one row: with a bias that is not aligned
+        const size_t depth = PAR__MIN(rows, cols), shift = rows == 1 ? e : 0;
+        BOTH(k[at]->gemm(tp[at], 0, 0, rows, cols, depth, x.at[at], cols, y.at[at], cols, 0, out.at[at], d,
+                         cols, bias.at[at] + shift));
+        CLOSE(out, bf16 ? 0.02 : 1e-4);
+    }
+    BOTH(k[at]->add_bias(tp[at], x.at[at], cols, bias.at[at], rows, cols));
+    CLOSE(x, eps);
+    pair_upload(&x);
+    BOTH(k[at]->row_dots(tp[at], floats(stats, at), x.at[at], y.at[at], rows, cols));
+    CLOSE(stats, 1e-4);
+    BOTH(k[at]->init(tp[at], out.at[at], 3, 100, n, i % 2 ? 0.5f : 0, 7));
+    CLOSE(out, bf16 ? 0.01 : 1e-6);
+    *doubles(squares, HOST) = 3;
+    pair_upload(&squares);
+    BOTH(k[at]->square_sum(tp[at], floats(sum, at), cols, doubles(squares, at)));
+    CLOSE(squares, 1e-3);
+    BOTH(k[at]->set(tp[at], floats(sum, at), cols, 2.5f));
+    CLOSE(sum, 0.0);
+    close_pairs({&x, &y, &z, &out, &bias, &sum, &other, &stats, &squares});
+}
 static void tp_rows(par_comm *w) {
     static const size_t row_counts[] = {1, 3, 8, 67}, col_counts[] = {2, 8, 24, 37, 130, 520};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
-        const double eps = bf16 ? 0.02 : 2e-5;
-        par_tp *a = open_tp(w, NULL, 0, 0, bf16, NULL), *b = open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda));
-        const par_tp_kernels *c = par_tp_cpu(), *k = par_cuda_tp(cuda);
+        par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL),
+                              open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda))};
         for (int i = 0; i < 24; i++) {
-            const size_t rows = row_counts[i % 4], cols = col_counts[i % 6], n = rows * cols;
-            const int rms = i / 4 % 2;
             SEED(i);
-            pair x = pair_open(w, cuda, d, n, 1), y = pair_open(w, cuda, d, n, 2),
-                 z = pair_open(w, cuda, d, n, 3), o = pair_open(w, cuda, d, 2 * n, 0);
-            pair bias = pair_open(w, cuda, d, cols, 4), sum = pair_open(w, cuda, PAR_F32, cols, 5),
-                 other = pair_open(w, cuda, PAR_F32, cols, 6);
-            pair stats = pair_open(w, cuda, PAR_F32, rows * 4, 7);
-            CHECK_OK(w, c->sum_rows(a, (float *)sum.host, x.host, cols, rows, cols));
-            CHECK_OK(w, k->sum_rows(b, (float *)sum.device, x.device, cols, rows, cols));
-            CLOSE(cuda, sum, PAR_F32, 1e-5);
-            CHECK_OK(w, c->norm_forward(a, o.host, (float *)stats.host, x.host, bias.host,
-                                        i % 3 ? bias.host : NULL, rows, cols, rms, 1e-5f));
-            CHECK_OK(w, k->norm_forward(b, o.device, (float *)stats.device, x.device, bias.device,
-                                        i % 3 ? bias.device : NULL, rows, cols, rms, 1e-5f));
-            CLOSE(cuda, o, d, eps);
-            CLOSE(cuda, stats, PAR_F32, 1e-4);
-            memcpy(stats.back, stats.host, stats.bytes);
-            upload(cuda, stats.device, stats.host, stats.bytes);
-            CHECK_OK(w, c->norm_backward(a, o.host, (float *)sum.host, i % 3 ? (float *)other.host : NULL,
-                                         y.host, x.host, bias.host, (float *)stats.host, rows, cols, rms));
-            CHECK_OK(w, k->norm_backward(b, o.device, (float *)sum.device,
-                                         i % 3 ? (float *)other.device : NULL, y.device, x.device,
-                                         bias.device, (float *)stats.device, rows, cols, rms));
-            CLOSE(cuda, o, d, eps * 4);
-            CLOSE(cuda, sum, PAR_F32, 1e-3);
-            CLOSE(cuda, other, PAR_F32, 1e-4);
-            for (int e = 0; e < PAR_TP_ELEMENTWISE_COUNT; e++) {
-                const par_tp_elementwise what = (par_tp_elementwise)e;
-                const int two = e == PAR_TP_SWIGLU_BACKWARD;
-                CHECK_OK(w, c->elementwise(
-                                a, what, rows, cols, o.host, two ? o.host + cols * par_dtype_bytes(d) : NULL,
-                                two ? 2 * cols : cols, x.host, cols, y.host, two ? z.host : NULL, cols));
-                CHECK_OK(w, k->elementwise(b, what, rows, cols, o.device,
-                                           two ? o.device + cols * par_dtype_bytes(d) : NULL,
-                                           two ? 2 * cols : cols, x.device, cols, y.device,
-                                           two ? z.device : NULL, cols));
-                CLOSE(cuda, o, d, eps);
-            }
-            if (cols % 8 == 0) { // as libraries want them
-                const size_t depth = PAR__MIN(rows, cols),
-                             off = rows == 1 ? par_dtype_bytes(d) : 0; // unaligned, too
-                CHECK_OK(w, c->gemm(a, 0, 0, rows, cols, depth, x.host, cols, y.host, cols, 0, o.host, d,
-                                    cols, bias.host + off));
-                CHECK_OK(w, k->gemm(b, 0, 0, rows, cols, depth, x.device, cols, y.device, cols, 0, o.device,
-                                    d, cols, bias.device + off));
-                CLOSE(cuda, o, d, bf16 ? 0.02 : 1e-4);
-            }
-            CHECK_OK(w, c->add_bias(a, x.host, cols, bias.host, rows, cols));
-            CHECK_OK(w, k->add_bias(b, x.device, cols, bias.device, rows, cols));
-            CLOSE(cuda, x, d, eps);
-            upload(cuda, x.device, x.host, x.bytes);
-            CHECK_OK(w, c->row_dots(a, (float *)stats.host, x.host, y.host, rows, cols));
-            CHECK_OK(w, k->row_dots(b, (float *)stats.device, x.device, y.device, rows, cols));
-            CLOSE(cuda, stats, PAR_F32, 1e-4);
-            CHECK_OK(w, c->init(a, o.host, 3, 100, n, i % 2 ? 0.5f : 0, 7));
-            CHECK_OK(w, k->init(b, o.device, 3, 100, n, i % 2 ? 0.5f : 0, 7));
-            CLOSE(cuda, o, d, bf16 ? 0.01 : 1e-6);
-            double squares = 3;
-            pair s = pair_open(w, cuda, PAR_F64, 1, 0);
-            memcpy(s.host, &squares, 8);
-            upload(cuda, s.device, &squares, 8);
-            CHECK_OK(w, c->square_sum(a, (float *)sum.host, cols, (double *)s.host));
-            CHECK_OK(w, k->square_sum(b, (float *)sum.device, cols, (double *)s.device));
-            CLOSE(cuda, s, PAR_F64, 1e-3);
-            CHECK_OK(w, k->set(b, (float *)sum.device, cols, 2.5f));
-            CHECK_OK(w, c->set(a, (float *)sum.host, cols, 2.5f));
-            CLOSE(cuda, sum, PAR_F32, 0.0);
-            pair_close(cuda, &x), pair_close(cuda, &y), pair_close(cuda, &z), pair_close(cuda, &o),
-                pair_close(cuda, &bias), pair_close(cuda, &sum);
-            pair_close(cuda, &other), pair_close(cuda, &stats), pair_close(cuda, &s);
+            tp_rows_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, row_counts[i % 4], col_counts[i % 6], i);
         }
-        CHECK_OK(w, par_tp_close(a));
-        CHECK_OK(w, par_tp_close(b));
+        BOTH(par_tp_close(tp[at]));
     }
     par_cuda_close(cuda);
 }
-static void tp_losses(par_comm *w) { // cross entropy, embeddings with many rows of one id, positions
+typedef struct loss_case {
+    size_t rows, vocabulary, features;
+    float label_smoothing, z_loss;
+    size_t max_shared_bytes; // 0: the device's; 128: a row does not fit, the kernel reads it twice
+} loss_case;
+static void tp_losses_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, const loss_case *l,
+                         const pair &ids) {
+    const size_t rows = l->rows, values = rows * par_tp_ld(PAR_TP_VOCABULARY, l->vocabulary);
+    par_tp_loss loss;
+    memset(&loss, 0, sizeof loss);
+    loss.vocabulary = l->vocabulary, loss.label_smoothing = l->label_smoothing, loss.z_loss = l->z_loss;
+    loss.ignore_index = 5;
+    pair logits = pair_open(w, cuda, d, values, 1), lse = pair_open(w, cuda, PAR_F32, rows, 0);
+    pair each = pair_open(w, cuda, PAR_F32, rows, 0), sum = pair_open(w, cuda, PAR_F64, 1, 0);
+    pair count = pair_open(w, cuda, PAR_U64, 1, 0), in_one_call = pair_open(w, cuda, d, values, 1);
+    par_tp_matrix x[PLACES], y = {in_one_call.at[DEVICE], rows, l->vocabulary, PAR_TP_VOCABULARY};
+    for (int at = 0; at < PLACES; at++) x[at] = y, x[at].data = logits.at[at];
+    BOTH(par_tp_loss_forward(tp[at], &loss, &x[at], ints(ids, at), floats(lse, at), floats(each, at),
+                             doubles(sum, at), (size_t *)(void *)count.at[at]));
+    CLOSE(lse, 1e-5);
+    CLOSE(each, 1e-4);
+    CLOSE(sum, 1e-4);
+    CLOSE(count, 0.0);
+    CHECK_OK(w, par_tp_loss_forward_backward(tp[DEVICE], &loss, &y, ints(ids, DEVICE), floats(lse, DEVICE),
+                                             floats(each, DEVICE), doubles(sum, DEVICE),
+                                             (size_t *)(void *)count.at[DEVICE], 0.5f, &y));
+    CLOSE(lse, 1e-5);
+    CLOSE(each, 1e-4);
+    CLOSE(sum, 1e-4);
+    BOTH(par_tp_loss_backward(tp[at], &loss, &x[at], ints(ids, at), floats(lse, at), 0.5f, &x[at]));
+    CLOSE(logits, d == PAR_BF16 ? 0.01 : 1e-5);
+    download(cuda, in_one_call.back, in_one_call.at[DEVICE], in_one_call.bytes);
+    CHECK(w, !memcmp(logits.back, in_one_call.back, logits.bytes)); // the same bits
+    close_pairs({&logits, &lse, &each, &sum, &count, &in_one_call});
+}
+static void tp_embeddings_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, const loss_case *l,
+                             const pair &ids) {
+    const size_t n = l->vocabulary * l->features, sequence = l->rows / 3, h = l->features;
+    const par_tp_tokens tokens = {3, sequence, 0, 0};
+    const double eps = d == PAR_BF16 ? 0.02 : 1e-5;
+    pair table = pair_open(w, cuda, d, n, 3), grad = pair_open(w, cuda, PAR_F32, n, 4);
+    pair positions = pair_open(w, cuda, d, sequence * h, 5), y = pair_open(w, cuda, d, l->rows * h, 0);
+    pair positions_grad = pair_open(w, cuda, PAR_F32, sequence * h, 6);
+    par_tp_embedding e[PLACES];
+    memset(e, 0, sizeof e);
+    for (int at = 0; at < PLACES; at++) {
+        par_tp_matrix out = {y.at[at], 0, 0, PAR_TP_REPLICATED};
+        e[at].vocabulary = l->vocabulary, e[at].features = h, e[at].max_positions = sequence;
+        CHECK_OK(w, par_tp_embedding_open(tp[at], &e[at]));
+        e[at].weight.data = table.at[at], e[at].weight.grad = floats(grad, at);
+        e[at].position_weight.data = positions.at[at];
+        e[at].position_weight.grad = floats(positions_grad, at);
+        CHECK_OK(w, par_tp_embedding_forward(tp[at], &e[at], &tokens, ints(ids, at), &out));
+        CHECK_OK(w, par_tp_embedding_backward(tp[at], &e[at], &tokens, ints(ids, at), &out));
+    }
+    CLOSE(y, d == PAR_BF16 ? 0.01 : 0.0);
+    CLOSE(grad, eps);
+    CLOSE(positions_grad, eps);
+    close_pairs({&table, &grad, &positions, &y, &positions_grad});
+}
+static void tp_losses(par_comm *w) { // and embeddings, with many rows of one id; f32 and bf16 in turn
+    static const loss_case cases[] = {{24, 1000, 8, 0, 0, 0},      {24, 67, 24, 0.1f, 0, 0},
+                                      {24, 67, 24, 0, 0.01f, 0},   {24, 1000, 8, 0, 0, 0},
+                                      {300, 67, 24, 0, 0, 0},      {300, 67, 24, 0.1f, 0, 0},
+                                      {300, 1000, 8, 0, 0.01f, 0}, {300, 67, 24, 0, 0, 128}};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     for (int i = 0; i < 8; i++) {
+        const loss_case *l = &cases[i];
         const int bf16 = i % 2;
-        const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
-        if (i == 7) cuda->max_shared_bytes = 128; // a row does not fit: two passes
-        const size_t rows = (size_t)(i < 4 ? 24 : 300), vocabulary = (size_t)(i % 3 ? 67 : 1000),
-                     h = (size_t)(i % 3 ? 24 : 8), tokens = rows / 3,
-                     ld = par_tp_ld(PAR_TP_VOCABULARY, vocabulary);
-        par_tp *a = open_tp(w, NULL, 0, 0, bf16, NULL), *b = open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda));
-        par_tp_loss loss;
-        memset(&loss, 0, sizeof loss);
-        loss.vocabulary = vocabulary, loss.label_smoothing = i % 4 == 1 ? 0.1f : 0,
-        loss.z_loss = i % 4 == 2 ? 0.01f : 0, loss.ignore_index = 5;
+        if (l->max_shared_bytes) cuda->max_shared_bytes = l->max_shared_bytes;
         SEED(i);
-        pair x = pair_open(w, cuda, d, rows * ld, 1), ids = pair_open(w, cuda, PAR_I32, rows, 0),
-             lse = pair_open(w, cuda, PAR_F32, rows, 0);
-        pair each = pair_open(w, cuda, PAR_F32, rows, 0), sum = pair_open(w, cuda, PAR_F64, 1, 0),
-             count = pair_open(w, cuda, PAR_U64, 1, 0);
-        for (size_t r = 0; r < rows; r++)
-            ((int32_t *)ids.host)[r] = r % 5 == 0    ? 3
-                                       : r % 11 == 0 ? 5
-                                                     : (int32_t)(par_random(1, 2, r) % vocabulary);
-        upload(cuda, ids.device, ids.host, ids.bytes);
-        par_tp_matrix mx = {x.host, rows, vocabulary, PAR_TP_VOCABULARY},
-                      my = {x.device, rows, vocabulary, PAR_TP_VOCABULARY};
-        CHECK_OK(w, par_tp_loss_forward(a, &loss, &mx, (int32_t *)ids.host, (float *)lse.host,
-                                        (float *)each.host, (double *)sum.host, (size_t *)count.host));
-        CHECK_OK(w, par_tp_loss_forward(b, &loss, &my, (int32_t *)ids.device, (float *)lse.device,
-                                        (float *)each.device, (double *)sum.device, (size_t *)count.device));
-        CLOSE(cuda, lse, PAR_F32, 1e-5);
-        CLOSE(cuda, each, PAR_F32, 1e-4);
-        CLOSE(cuda, sum, PAR_F64, 1e-4);
-        CLOSE(cuda, count, PAR_U64, 0.0);
-        CHECK_OK(w, par_tp_loss_backward(a, &loss, &mx, (int32_t *)ids.host, (float *)lse.host, 0.5f, &mx));
-        const size_t logits_bytes = rows * ld * par_dtype_bytes(d);
-        char *both = (char *)malloc(2 * logits_bytes);
-        par_tp_matrix mb = my;
-        mb.data = on_device(w, cuda, logits_bytes);
-        download(cuda, both, my.data, logits_bytes), upload(cuda, mb.data, both, logits_bytes);
-        CHECK_OK(w, par_tp_loss_forward_backward(b, &loss, &mb, (int32_t *)ids.device, (float *)lse.device,
-                                                 (float *)each.device, (double *)sum.device,
-                                                 (size_t *)count.device, 0.5f, &mb));
-        CLOSE(cuda, lse, PAR_F32, 1e-5);
-        CLOSE(cuda, each, PAR_F32, 1e-4);
-        CLOSE(cuda, sum, PAR_F64, 1e-4);
-        CHECK_OK(w,
-                 par_tp_loss_backward(b, &loss, &my, (int32_t *)ids.device, (float *)lse.device, 0.5f, &my));
-        download(cuda, both, mb.data, logits_bytes),
-            download(cuda, both + logits_bytes, my.data, logits_bytes);
-        CHECK(w, !memcmp(both, both + logits_bytes, logits_bytes));
-        free(both), par_cuda_free(cuda, PAR_CUDA_DEVICE, mb.data);
-        CLOSE(cuda, x, d, bf16 ? 0.01 : 1e-5);
-        pair table = pair_open(w, cuda, d, vocabulary * h, 3),
-             grad = pair_open(w, cuda, PAR_F32, vocabulary * h, 4), y = pair_open(w, cuda, d, rows * h, 0);
-        pair where = pair_open(w, cuda, d, tokens * h, 5),
-             dwhere = pair_open(w, cuda, PAR_F32, tokens * h, 6);
-        par_tp_embedding e;
-        par_tp_tokens t = {3, tokens, 0, 0};
-        memset(&e, 0, sizeof e);
-        e.vocabulary = vocabulary, e.features = h, e.max_positions = tokens;
-        CHECK_OK(w, par_tp_embedding_open(a, &e));
-        mx.data = y.host, my.data = y.device;
-        e.weight.data = table.host, e.weight.grad = (float *)grad.host, e.position_weight.data = where.host,
-        e.position_weight.grad = (float *)dwhere.host;
-        CHECK_OK(w, par_tp_embedding_forward(a, &e, &t, (int32_t *)ids.host, &mx));
-        CHECK_OK(w, par_tp_embedding_backward(a, &e, &t, (int32_t *)ids.host, &mx));
-        e.weight.data = table.device, e.weight.grad = (float *)grad.device,
-        e.position_weight.data = where.device, e.position_weight.grad = (float *)dwhere.device;
-        CHECK_OK(w, par_tp_embedding_forward(b, &e, &t, (int32_t *)ids.device, &my));
-        CHECK_OK(w, par_tp_embedding_backward(b, &e, &t, (int32_t *)ids.device, &my));
-        CLOSE(cuda, y, d, bf16 ? 0.01 : 0.0);
-        CLOSE(cuda, grad, PAR_F32, bf16 ? 0.02 : 1e-5);
-        CLOSE(cuda, dwhere, PAR_F32, bf16 ? 0.02 : 1e-5);
-        pair_close(cuda, &x), pair_close(cuda, &ids), pair_close(cuda, &lse), pair_close(cuda, &each),
-            pair_close(cuda, &sum), pair_close(cuda, &count);
-        pair_close(cuda, &table), pair_close(cuda, &grad), pair_close(cuda, &y), pair_close(cuda, &where),
-            pair_close(cuda, &dwhere);
-        CHECK_OK(w, par_tp_close(a));
-        CHECK_OK(w, par_tp_close(b));
+        par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL),
+                              open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda))};
+        pair ids = pair_open(w, cuda, PAR_I32, l->rows, 0);
+        for (size_t r = 0; r < l->rows; r++)
+            ints(ids, HOST)[r] = r % 5 == 0    ? 3
+                                 : r % 11 == 0 ? 5 // ignored
+                                               : (int32_t)(par_random(1, 2, r) % l->vocabulary);
+        pair_upload(&ids);
+        tp_losses_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, l, ids);
+        tp_embeddings_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, l, ids);
+        close_pairs({&ids});
+        BOTH(par_tp_close(tp[at]));
     }
     par_cuda_close(cuda);
 }
 // A prompt, then one and two tokens, against the cache; x is read as so many tokens of each sequence.
-static void cached_steps(par_comm *w, par_cuda *cuda, par_tp *a, par_tp *b, par_tp_attention at,
-                         par_tp_tokens t, pair *x, pair *y, int bf16) {
-    const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
-    const size_t counts[] = {t.sequence - 3, 1, 2}, cols = (at.heads + 2 * at.kv_heads) * at.dim;
-    pair memory = pair_open(w, cuda, d, t.batch * t.sequence * 2 * at.kv_heads * at.dim, 0);
-    par_tp_kv_cache host = {memory.host, t.batch, t.sequence, 0}, device = host;
+static void cached_steps(par_comm *w, par_cuda *cuda, par_tp **tp, par_tp_attention a, par_tp_tokens t,
+                         pair *x, pair *y) {
+    const par_dtype d = x->dtype;
+    const double eps = d == PAR_BF16 ? 0.03 : 2e-5;
+    const size_t counts[] = {t.sequence - 3, 1, 2}, cols = (a.heads + 2 * a.kv_heads) * a.dim;
+    pair memory = pair_open(w, cuda, d, t.batch * t.sequence * 2 * a.kv_heads * a.dim, 0);
+    par_tp_kv_cache cache[PLACES];
     par_tp_rotary rotary;
     memset(&rotary, 0, sizeof rotary);
-    device.data = memory.device, at.dropout = 0;
-    CHECK(w, par_tp_kv_cache_bytes(b, &at, t.batch, t.sequence) == memory.bytes);
+    for (int at = 0; at < PLACES; at++) cache[at] = {memory.at[at], t.batch, t.sequence, 0};
+    a.dropout = 0;
+    CHECK(w, par_tp_kv_cache_bytes(tp[DEVICE], &a, t.batch, t.sequence) == memory.bytes);
     t.position = 0;
     for (int i = 0; i < 3; i++) {
         t.sequence = counts[i];
-        par_tp_matrix mx = {x->host, t.batch * t.sequence, cols, PAR_TP_HIDDEN}, gx = mx;
-        par_tp_matrix my = {y->host, 0, 0, PAR_TP_HIDDEN}, gy = {y->device, 0, 0, PAR_TP_HIDDEN};
-        gx.data = x->device;
-        if (at.dim % 2 == 0) {
-            CHECK_OK(w, par_tp_rope(a, &t, at.heads + at.kv_heads, at.dim, &rotary, 0, &mx));
-            CHECK_OK(w, par_tp_rope(b, &t, at.heads + at.kv_heads, at.dim, &rotary, 0, &gx));
-            CLOSE(cuda, (*x), d, bf16 ? 0.03 : 2e-5);
-            upload(cuda, x->device, x->host, x->bytes);
+        par_tp_matrix in[PLACES], out[PLACES];
+        for (int at = 0; at < PLACES; at++) {
+            in[at] = {x->at[at], t.batch * t.sequence, cols, PAR_TP_HIDDEN};
+            out[at] = {y->at[at], 0, 0, PAR_TP_HIDDEN};
         }
-        CHECK_OK(w, par_tp_attention_cached(a, &at, &t, &host, &mx, &my));
-        CHECK_OK(w, par_tp_attention_cached(b, &at, &t, &device, &gx, &gy));
-        CLOSE(cuda, (*y), d, bf16 ? 0.03 : 2e-5);
+        if (a.dim % 2 == 0) {
+            BOTH(par_tp_rope(tp[at], &t, a.heads + a.kv_heads, a.dim, &rotary, 0, &in[at]));
+            CLOSE((*x), eps);
+            pair_upload(x);
+        }
+        BOTH(par_tp_attention_cached(tp[at], &a, &t, &cache[at], &in[at], &out[at]));
+        CLOSE((*y), eps);
         t.position += t.sequence;
     }
-    pair_close(cuda, &memory);
+    close_pairs({&memory});
+}
+typedef struct attention_case {
+    size_t heads, kv_heads, dim, sequence, batch;
+    float dropout;
+} attention_case;
+static void tp_attention_of(par_comm *w, par_cuda *cuda, const attention_case *c, int bf16,
+                            const par_tp_kernels *kernels) {
+    const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
+    const size_t rows = c->batch * c->sequence, h = c->heads * c->dim;
+    const size_t cols = (c->heads + 2 * c->kv_heads) * c->dim;
+    const par_tp_attention a = {c->heads, c->kv_heads, c->dim, c->dropout, 0, NULL};
+    const par_tp_tokens t = {c->batch, c->sequence, 3, 0};
+    par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL), open_tp(w, NULL, 0, 0, bf16, kernels)};
+    par_tp_rotary rotary;
+    memset(&rotary, 0, sizeof rotary);
+    pair x = pair_open(w, cuda, d, rows * cols, 1), y = pair_open(w, cuda, d, rows * h, 0);
+    pair dy = pair_open(w, cuda, d, rows * h, 2), dx = pair_open(w, cuda, d, rows * cols, 0);
+    pair lse = pair_open(w, cuda, PAR_F32, rows * c->heads, 0);
+    par_tp_matrix mx[PLACES], my[PLACES], mdy[PLACES], mdx[PLACES];
+    for (int at = 0; at < PLACES; at++) {
+        mx[at] = {x.at[at], rows, cols, PAR_TP_HIDDEN}, my[at] = {y.at[at], rows, h, PAR_TP_HIDDEN};
+        mdx[at] = {dx.at[at], rows, cols, PAR_TP_HIDDEN}, mdy[at] = {dy.at[at], rows, h, PAR_TP_HIDDEN};
+    }
+    if (c->dim % 2 == 0) {
+        BOTH(par_tp_rope(tp[at], &t, c->heads + c->kv_heads, c->dim, &rotary, 0, &mx[at]));
+        CLOSE(x, bf16 ? 0.02 : 1e-5);
+        pair_upload(&x);
+    }
+    BOTH(par_tp_attention_forward(tp[at], &a, &t, 4, &mx[at], floats(lse, at), &my[at]));
+    CLOSE(y, bf16 ? 0.03 : 2e-5);
+    CLOSE(lse, bf16 ? 0.01 : 2e-5);
+    BOTH(par_tp_attention_backward(tp[at], &a, &t, 4, &mdy[at], &mx[at], &my[at], floats(lse, at), &mdx[at]));
+    CLOSE(dx, bf16 ? 0.08 : 1e-4);
+    char *first = (char *)malloc(dx.bytes);
+    memcpy(first, dx.back, dx.bytes);
+    CHECK_OK(w, par_tp_attention_backward(tp[DEVICE], &a, &t, 4, &mdy[DEVICE], &mx[DEVICE], &my[DEVICE],
+                                          floats(lse, DEVICE), &mdx[DEVICE]));
+    download(cuda, dx.back, dx.at[DEVICE], dx.bytes);
+    CHECK(w, !memcmp(first, dx.back, dx.bytes)); // the same bits again
+    free(first);
+#if PAR__CUDA_DNN
+    if (kernels == par_cuda_tp(cuda) && bf16 && c->dropout == 0) // both plans, or (emulated: length 40) none
+        CHECK(w, cuda->dnn_plans && cuda->dnn_plans->shape.backward &&
+                     !cuda->dnn_plans->plan == (EMULATED && c->sequence == 40));
+#endif
+    for (int at = 0; at < PLACES; at++) mdx[at].layout = PAR_TP_REPLICATED;
+    BOTH(par_tp_dropout(tp[at], &t, 6, 0.3f, &mdx[at], &mdx[at]));
+    CLOSE(dx, bf16 ? 0.1 : 2e-4);
+    cached_steps(w, cuda, tp, a, t, &x, &y);
+    close_pairs({&x, &y, &dy, &dx, &lse});
+    BOTH(par_tp_close(tp[at]));
 }
 static void tp_attention(par_comm *w) {
-    static const struct {
-        size_t heads, kv, dim, s, batch;
-        float dropout;
-    } shapes[] = {{2, 2, 16, 40, 2, 0},
-                  {4, 2, 8, 70, 1, 0},
-                  {2, 1, 24, 130, 1, 0.2f},
-                  {1, 1, 64, 64, 2, 0},
-                  {3, 3, 5, 17, 2, 0.5f}};
+    static const attention_case cases[] = {{2, 2, 16, 40, 2, 0},
+                                           {4, 2, 8, 70, 1, 0},
+                                           {2, 1, 24, 130, 1, 0.2f},
+                                           {1, 1, 64, 64, 2, 0},
+                                           {3, 3, 5, 17, 2, 0.5f}};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    par_tp_kernels own = *par_cuda_tp(cuda); // not the library's
-    own.attention_fused_forward = NULL;
+    par_tp_kernels own = *par_cuda_tp(cuda);
+    own.attention_fused_forward = NULL; // not the library's
     for (int i = 0; i < 20; i++) {
-        const int bf16 = i % 2, n = i % 10 / 2;
-        const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
-        const size_t H = shapes[n].heads, K = shapes[n].kv, D = shapes[n].dim, s = shapes[n].s,
-                     B = shapes[n].batch, rows = B * s, cols = (H + 2 * K) * D;
-        par_tp *a = open_tp(w, NULL, 0, 0, bf16, NULL),
-               *b = open_tp(w, NULL, 0, 0, bf16, i < 10 ? par_cuda_tp(cuda) : &own);
-        par_tp_attention at = {H, K, D, shapes[n].dropout, 0, NULL};
-        par_tp_tokens t = {B, s, 3, 0};
-        par_tp_rotary rotary;
-        memset(&rotary, 0, sizeof rotary);
         SEED(i);
-        pair x = pair_open(w, cuda, d, rows * cols, 1), y = pair_open(w, cuda, d, rows * H * D, 0),
-             dy = pair_open(w, cuda, d, rows * H * D, 2);
-        pair dx = pair_open(w, cuda, d, rows * cols, 0), lse = pair_open(w, cuda, PAR_F32, rows * H, 0);
-        par_tp_matrix mx = {x.host, rows, cols, PAR_TP_HIDDEN}, my = {y.host, rows, H * D, PAR_TP_HIDDEN},
-                      mdy = {dy.host, rows, H * D, PAR_TP_HIDDEN}, mdx = {dx.host, rows, cols, PAR_TP_HIDDEN};
-        par_tp_matrix gx = mx, gy = my, gdy = mdy, gdx = mdx;
-        gx.data = x.device, gy.data = y.device, gdy.data = dy.device, gdx.data = dx.device;
-        if (D % 2 == 0) {
-            CHECK_OK(w, par_tp_rope(a, &t, H + K, D, &rotary, 0, &mx));
-            CHECK_OK(w, par_tp_rope(b, &t, H + K, D, &rotary, 0, &gx));
-            CLOSE(cuda, x, d, bf16 ? 0.02 : 1e-5);
-            upload(cuda, x.device, x.host, x.bytes);
-        }
-        CHECK_OK(w, par_tp_attention_forward(a, &at, &t, 4, &mx, (float *)lse.host, &my));
-        CHECK_OK(w, par_tp_attention_forward(b, &at, &t, 4, &gx, (float *)lse.device, &gy));
-        CLOSE(cuda, y, d, bf16 ? 0.03 : 2e-5);
-        CLOSE(cuda, lse, PAR_F32, bf16 ? 0.01 : 2e-5);
-        CHECK_OK(w, par_tp_attention_backward(a, &at, &t, 4, &mdy, &mx, &my, (float *)lse.host, &mdx));
-        CHECK_OK(w, par_tp_attention_backward(b, &at, &t, 4, &gdy, &gx, &gy, (float *)lse.device, &gdx));
-        CLOSE(cuda, dx, d, bf16 ? 0.08 : 1e-4);
-        char *first = (char *)malloc(dx.bytes);
-        memcpy(first, dx.back, dx.bytes);
-        CHECK_OK(w, par_tp_attention_backward(b, &at, &t, 4, &gdy, &gx, &gy, (float *)lse.device, &gdx));
-        download(cuda, dx.back, dx.device, dx.bytes);
-        CHECK(w, !memcmp(first, dx.back, dx.bytes)); // the same bits again
-        free(first);
-#if PAR__CUDA_DNN
-        if (i < 10 && bf16 && shapes[n].dropout == 0) // both plans, or (emulated: length 40) none
-            CHECK(w, cuda->dnn_plans && cuda->dnn_plans->shape.backward &&
-                         !cuda->dnn_plans->plan == (EMULATED && s == 40));
-#endif
-        CHECK_OK(w, par_tp_dropout(a, &t, 6, 0.3f, &(mdx.layout = PAR_TP_REPLICATED, mdx), &mdx));
-        CHECK_OK(w, par_tp_dropout(b, &t, 6, 0.3f, &(gdx.layout = PAR_TP_REPLICATED, gdx), &gdx));
-        CLOSE(cuda, dx, d, bf16 ? 0.1 : 2e-4);
-        cached_steps(w, cuda, a, b, at, t, &x, &y, bf16);
-        pair_close(cuda, &x), pair_close(cuda, &y), pair_close(cuda, &dy), pair_close(cuda, &dx),
-            pair_close(cuda, &lse);
-        CHECK_OK(w, par_tp_close(a));
-        CHECK_OK(w, par_tp_close(b));
+        tp_attention_of(w, cuda, &cases[i % 10 / 2], i % 2, i < 10 ? par_cuda_tp(cuda) : &own);
     }
     par_cuda_close(cuda);
 }
@@ -1258,7 +1220,7 @@ static void seeds(par_comm *w) {
     }
     LIMIT(16 << 10);
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    static const layout l = {3, PAR_ZERO_ADAMW, 2, 0, 8, 0, 0, 1, PAR_BF16, PAR_F32, "host", 0.5f, 4};
+    static const zero_case l = {3, PAR_ZERO_ADAMW, 2, 0, 8, 0, 0, 1, PAR_BF16, PAR_F32, "host", 0.5f, 4};
     static thread_local float first[6][512], now[6][512];
     gpt_config g;
     par_comm *alone;
@@ -1278,7 +1240,7 @@ static void seeds(par_comm *w) {
         if (seed % 4 == 0) { // the slower half
             par_zero *z = open_zero(w, &l, par_cuda_zero(cuda), tensors);
             for (int step = 0; step < 2; step++) {
-                for (int m = 0; m < l.micro; m++) one_microbatch(w, z, cuda, tensors, &l, step, m, 0);
+                for (int m = 0; m < l.microbatches; m++) one_microbatch(w, z, cuda, tensors, &l, step, m, 0);
                 CHECK_OK(w, par_zero_step(z, 1, NULL));
             }
             for (int t = 0; t < 6; t++)
