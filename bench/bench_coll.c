@@ -489,67 +489,68 @@ static timing time_of(bench *b, const kind_info *k, size_t bytes, int iterations
 
 static int default_iterations(size_t bytes) { return bytes > (size_t)1 << 20 ? 9 : bytes > 65536 ? 25 : 101; }
 
-// --tune: measure every algorithm at every size, and print the fastest ones as a table for PAR_TUNE.
+// The fastest algorithm for calls of `bytes` bytes, or NULL. "inline" is left out: it wins wherever it fits.
+static const char *fastest_algorithm(bench *b, const kind_info *k, size_t bytes) {
+    const char *best = NULL, *algorithm;
+    double best_seconds = 0;
+    for (int a = 0; (algorithm = par_algorithm(b->world, k->kind, a)) != NULL; a++) {
+        char name[64];
+        if (!strcmp(algorithm, "inline")) continue;
+        snprintf(name, sizeof name, "%s:%s", k->name, algorithm);
+        must(b, par_force_algorithm(b->world, name));
+        const double seconds = time_of(b, k, bytes, default_iterations(bytes)).median;
+        const int used = !strcmp(b->algorithm, algorithm);
+        if (used && (!best || seconds < best_seconds)) best = algorithm, best_seconds = seconds;
+    }
+    must(b, par_force_algorithm(b->world, ""));
+    return best;
+}
+static void tune_kind(bench *b, const kind_info *k) {
+    const char *best = NULL; // of the sizes up to `last`
+    size_t last = 0;
+    for (size_t bytes = 64; bytes <= b->o.end; last = bytes, bytes *= 4) {
+        const char *fastest = fastest_algorithm(b, k, bytes);
+        if (b->rank == 0 && best && fastest && strcmp(fastest, best))
+            printf("%s %d %d %zu %s\n", k->name, b->n, par_node_count(b->world), last / blocks(b, k), best);
+        if (fastest) best = fastest;
+    }
+    if (b->rank == 0 && best)
+        printf("%s %d %d %zu %s\n", k->name, b->n, par_node_count(b->world), SIZE_MAX, best);
+    fflush(stdout);
+}
+// The first size at which *threshold = 1, below every size, is faster than SIZE_MAX; 0: there is none.
+// The calls have size x scale bytes.
+static size_t first_faster(bench *b, const kind_info *k, size_t *threshold, size_t from, size_t to,
+                           size_t scale) {
+    const size_t saved = *threshold;
+    size_t found = 0;
+    for (size_t size = from; size <= to && !found; size *= 2) {
+        *threshold = 1;
+        const double with = time_of(b, k, size * scale, default_iterations(size)).median;
+        *threshold = SIZE_MAX;
+        if (with < time_of(b, k, size * scale, default_iterations(size)).median) found = size;
+    }
+    *threshold = saved;
+    return found;
+}
+// --tune: measure every algorithm at every size, and print the fastest ones as a table for PAR_TUNE; with the
+// sizes from which process_vm_readv is faster than staging, and non-temporal stores than cached ones.
 static void tune(bench *b) {
+    par__world *w = b->world->world;
+    const int symmetric = !strcmp(b->o.memory, "symmetric");
+    const size_t n = (size_t)b->n, max_block = PAR__MIN((size_t)1 << 20, b->o.end / n);
     if (b->rank == 0)
         printf("# %d ranks on %d nodes; use with PAR_TUNE=this file\n", b->n, par_node_count(b->world));
-    for (int i = 0; i < KINDS; i++) {
-        const kind_info *k = &kinds[i];
-        const char *best_before = NULL;
-        size_t last = 0;
-        if (k->kind == PAR_KIND_BARRIER || k->kind == PAR_KIND_SEND) continue;
-        for (size_t bytes = 64; bytes <= b->o.end; last = bytes, bytes *= 4) {
-            const char *best = NULL;
-            double least = 0;
-            for (int a = 0; par_algorithm(b->world, k->kind, a); a++) {
-                char name[64];
-                if (!strcmp(par_algorithm(b->world, k->kind, a), "inline"))
-                    continue; // always the fastest where it fits
-                snprintf(name, sizeof name, "%s:%s", k->name, par_algorithm(b->world, k->kind, a));
-                must(b, par_force_algorithm(b->world, name));
-                const double t = time_of(b, k, bytes, default_iterations(bytes)).median;
-                if (strcmp(b->algorithm, strchr(name, ':') + 1) || (best && t >= least))
-                    continue; // it was not used, or not faster
-                best = par_algorithm(b->world, k->kind, a), least = t;
-            }
-            must(b, par_force_algorithm(b->world, ""));
-            if (b->rank == 0 && best_before && best && strcmp(best, best_before))
-                printf("%s %d %d %zu %s\n", k->name, b->n, par_node_count(b->world), last / blocks(b, k),
-                       best_before);
-            if (best) best_before = best;
-        }
-        if (b->rank == 0 && best_before)
-            printf("%s %d %d %zu %s\n", k->name, b->n, par_node_count(b->world), SIZE_MAX, best_before);
-        fflush(stdout);
+    for (int i = 0; i < KINDS; i++)
+        if (kinds[i].kind != PAR_KIND_BARRIER && kinds[i].kind != PAR_KIND_SEND) tune_kind(b, &kinds[i]);
+    if (w->cma) {
+        const size_t block = first_faster(b, &kinds[1], &w->cma_bytes, 4096, max_block, n);
+        if (b->rank == 0 && !symmetric) printf("set cma_bytes %zu\n", block ? block : (size_t)1 << 30);
     }
-    // The sizes from which process_vm_readv is faster than staging, and non-temporal stores than cached ones.
-    par__world *w = b->world->world;
-    const size_t cma = w->cma_bytes, stream = w->nontemporal_bytes;
-    size_t best_cma = (size_t)1 << 30;
-    for (size_t block = 4096; w->cma && block <= (size_t)1 << 20 && block * (size_t)b->n <= b->o.end;
-         block *= 2) {
-        w->cma_bytes = 1;
-        const double with = time_of(b, &kinds[1], block * (size_t)b->n, default_iterations(block)).median;
-        w->cma_bytes = SIZE_MAX;
-        if (with < time_of(b, &kinds[1], block * (size_t)b->n, default_iterations(block)).median) {
-            best_cma = block;
-            break;
-        }
+    if (symmetric) {
+        const size_t bytes = first_faster(b, &kinds[0], &w->nontemporal_bytes, (size_t)1 << 20, b->o.end, 1);
+        if (b->rank == 0) printf("set stream_bytes %zu\n", bytes ? bytes * n : (size_t)1 << 40);
     }
-    w->cma_bytes = cma;
-    if (b->rank == 0 && w->cma && strcmp(b->o.memory, "symmetric")) printf("set cma_bytes %zu\n", best_cma);
-    size_t best_stream = (size_t)1 << 40;
-    for (size_t bytes = (size_t)1 << 20; !strcmp(b->o.memory, "symmetric") && bytes <= b->o.end; bytes *= 2) {
-        w->nontemporal_bytes = 1;
-        const double with = time_of(b, &kinds[0], bytes, default_iterations(bytes)).median;
-        w->nontemporal_bytes = SIZE_MAX;
-        if (with < time_of(b, &kinds[0], bytes, default_iterations(bytes)).median) {
-            best_stream = bytes * (size_t)b->n;
-            break;
-        }
-    }
-    w->nontemporal_bytes = stream;
-    if (b->rank == 0 && !strcmp(b->o.memory, "symmetric")) printf("set stream_bytes %zu\n", best_stream);
 }
 
 // --model: compare predicted and measured times, also at sizes between those that the model was fitted at.
@@ -596,7 +597,8 @@ static void overlap(bench *b) {
     double per_round = (par_seconds(b->world) - t0) / (double)probe;
     must(b, par_all_reduce(&per_round, &per_round, 1, PAR_F64, PAR_MAX, b->world));
     if (b->rank == 0 && !b->o.json)
-        printf("# all_reduce begun, computed beside, waited for; %d ranks on %d nodes, %s memory\n#%11s %12s "
+        printf("# all_reduce issued, computation beside it, then the wait; %d ranks on %d nodes, %s "
+               "memory\n#%11s %12s "
                "%12s %12s "
                "%8s\n",
                b->n, par_node_count(b->world), b->o.memory, "bytes", "call us", "compute us", "both us",
@@ -672,60 +674,71 @@ static double order_cost(bench *b) {
 
 // --diagnosis: the cost of the checks in each call, the latency of a cache line between two ranks, the memory
 // that the kit uses, and the cost of waiting.
-static void diagnosis(bench *b) {
-    enum { CALLS = 200000 };
-    par_comm *c = b->world;
-    par__world *w = c->world;
-    float one = 1;
-    must(b, par_all_reduce(&one, &one, 1, PAR_F32, PAR_SUM, c));
-    par__operation *op = w->idle_operations; // that of the last call: its lines are still there
-    double t0 = par_seconds(c);
-    for (int i = 0; i < CALLS; i++) {
-        op->record = w->control->record_count;
+enum { DIAGNOSIS_CALLS = 200000 };
+static double recorder_seconds(par_comm *c, par__operation *op) { // of a call
+    const double t0 = par_seconds(c);
+    for (int i = 0; i < DIAGNOSIS_CALLS; i++) {
+        op->record = c->world->control->record_count;
         op->start_ticks = par__ticks();
         par__write_record(op, 0);
         par__write_record(op, par__ticks());
     }
-    const double recorder = (par_seconds(c) - t0) / CALLS;
+    return (par_seconds(c) - t0) / DIAGNOSIS_CALLS;
+}
+static double compare_seconds(bench *b, par__operation *op) { // of a call
+    const double t0 = par_seconds(b->world);
     int same = 0;
-    t0 = par_seconds(c);
-    for (int i = 0; i < CALLS; i++) {
+    for (int i = 0; i < DIAGNOSIS_CALLS; i++) {
         same += par__compare_arrivals(op) == PAR_OK;
         __asm__ volatile("" ::: "memory");
     }
-    const double compare = (par_seconds(c) - t0) / CALLS;
-    if (same != CALLS) die(b, "the arrival lines differ");
-    uint32_t *line = (uint32_t *)par_alloc(c, 4096), *ping = (uint32_t *)par_peer(c, line, 0),
-             *pong = (uint32_t *)par_peer(c, line, b->n > 1);
-    double hop = 0, barrier = 0;
+    if (same != DIAGNOSIS_CALLS) die(b, "the arrivals differ");
+    return (par_seconds(b->world) - t0) / DIAGNOSIS_CALLS;
+}
+static void measure_hop(bench *b, double *hop, double *barrier) { // seconds; zeros if there are not two ranks
+    par_comm *c = b->world;
+    uint32_t *word = (uint32_t *)par_alloc(c, 4096), *ping = (uint32_t *)par_peer(c, word, 0);
+    uint32_t *pong = (uint32_t *)par_peer(c, word, b->n > 1);
+    *hop = *barrier = 0;
     must(b, par_barrier(c));
     if (ping && pong && b->n == 2) {
-        t0 = par_seconds(c);
-        for (uint32_t i = 1; i <= CALLS; i++) {
+        double t0 = par_seconds(c);
+        for (uint32_t i = 1; i <= DIAGNOSIS_CALLS; i++) {
             if (b->rank)
                 while (PAR__LOAD(ping) != i) par__cpu_relax();
             PAR__STORE(b->rank ? pong : ping, i);
             if (!b->rank)
                 while (PAR__LOAD(pong) != i) par__cpu_relax();
         }
-        hop = (par_seconds(c) - t0) / CALLS / 2;
+        *hop = (par_seconds(c) - t0) / DIAGNOSIS_CALLS / 2;
         t0 = par_seconds(c);
-        for (int i = 0; i < CALLS; i++) must(b, par_barrier(c));
-        barrier = (par_seconds(c) - t0) / CALLS;
+        for (int i = 0; i < DIAGNOSIS_CALLS; i++) must(b, par_barrier(c));
+        *barrier = (par_seconds(c) - t0) / DIAGNOSIS_CALLS;
     }
-    must(b, par_free(c, line));
-    // Memory of one rank; 4096: the page of its call sites.
-    const size_t control = sizeof(par__rank_control) + 4096 + sizeof(par__arrivals) + PAR__SITE_BYTES +
-                           par__ring_table_bytes(c->ring_count, c->lane_count) / (size_t)c->ring_count;
-    // Rank 0 arrives a second late: the processor time that the others spend on waiting.
+    must(b, par_free(c, word));
+}
+static double measure_waiting(bench *b) { // processor seconds of a rank that waits for a second
     struct timespec cpu0, cpu1;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu0);
     if (b->rank == 0) usleep(1000000);
-    must(b, par_barrier(c));
+    must(b, par_barrier(b->world));
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu1);
     double idle = (double)(cpu1.tv_sec - cpu0.tv_sec) + 1e-9 * (double)(cpu1.tv_nsec - cpu0.tv_nsec);
-    must(b, par_all_reduce(&idle, &idle, 1, PAR_F64, PAR_MAX, c));
-    const double order = par_node_count(c) == 1 ? order_cost(b) : 0;
+    must(b, par_all_reduce(&idle, &idle, 1, PAR_F64, PAR_MAX, b->world));
+    return idle;
+}
+static void diagnosis(bench *b) {
+    par_comm *c = b->world;
+    float one = 1;
+    double hop, barrier;
+    must(b, par_all_reduce(&one, &one, 1, PAR_F32, PAR_SUM, c));
+    par__operation *op = c->world->idle_operations; // that of the last call: its arrivals are still there
+    const double recorder = recorder_seconds(c, op), compare = compare_seconds(b, op);
+    measure_hop(b, &hop, &barrier);
+    // Memory of one rank; 4096: the page of its call sites.
+    const size_t control = sizeof(par__rank_control) + 4096 + sizeof(par__arrivals) + PAR__SITE_BYTES +
+                           par__ring_table_bytes(c->ring_count, c->lane_count) / (size_t)c->ring_count;
+    const double idle = measure_waiting(b), order = par_node_count(c) == 1 ? order_cost(b) : 0;
     if (b->rank) return;
     if (b->o.json)
         json_print(
@@ -820,15 +833,15 @@ static int run(bench *b) {
         return 2;
     }
     b->buffer_bytes = b->o.end + 64 * (size_t)b->n + CANARY;
-    b->times = (double *)calloc((size_t)iterations, sizeof(double)),
+    b->times = (double *)calloc((size_t)iterations, sizeof(double));
     b->vs_times = (double *)calloc((size_t)iterations, sizeof(double));
     const size_t pattern = b->o.end / b->element_bytes + 64;
     b->pattern = (float *)malloc(pattern * sizeof(float));
     if (!strcmp(b->o.memory, "symmetric")) {
-        b->send = (unsigned char *)par_alloc(b->world, b->buffer_bytes),
+        b->send = (unsigned char *)par_alloc(b->world, b->buffer_bytes);
         b->recv = (unsigned char *)par_alloc(b->world, b->buffer_bytes);
     } else {
-        b->send = (unsigned char *)malloc(b->buffer_bytes),
+        b->send = (unsigned char *)malloc(b->buffer_bytes);
         b->recv = (unsigned char *)malloc(b->buffer_bytes);
     }
     if (!b->times || !b->vs_times || !b->pattern || !b->send || !b->recv)
@@ -866,12 +879,10 @@ static int run_thread(par_comm *world, void *user) { // reports rank 0's outcome
 }
 #endif
 
-int main(int argc, char **argv) {
-    bench b;
-    memset(&b, 0, sizeof b);
-    settings *o = &b.o;
-    o->begin = 8, o->end = (size_t)64 << 20, o->factor = 8, o->warmup = 5, o->inner = 1, o->check = 1,
-    o->in_place = 1;
+// As options_parse.
+static int parse_settings(int argc, char **argv, settings *o) {
+    o->begin = 8, o->end = (size_t)64 << 20, o->factor = 8;
+    o->warmup = 5, o->inner = 1, o->check = 1, o->in_place = 1;
     o->op = "all_reduce", o->dtype = "f32", o->redop = "sum", o->memory = "private";
     o->device = "cpu";
 #if defined(BENCH_CUDA)
@@ -904,8 +915,15 @@ int main(int argc, char **argv) {
         {"--json", OPTION_FLAG, &o->json, "one JSON object a row"},
         {"--algorithms", OPTION_FLAG, &o->algorithms, "print the algorithms and what would be chosen"},
     };
-    const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
-                                     "bench_coll: time the collectives");
+    return options_parse(argc, argv, options, sizeof options / sizeof options[0],
+                         "bench_coll: time the collectives");
+}
+
+int main(int argc, char **argv) {
+    bench b;
+    memset(&b, 0, sizeof b);
+    settings *o = &b.o;
+    const int parsed = parse_settings(argc, argv, o);
     if (parsed) return parsed == 1 ? 0 : 2;
     const char *why = check_settings(&b);
     if (!options_fit("bench_coll", (double)o->end, "-e")) return 2;

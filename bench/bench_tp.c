@@ -404,10 +404,7 @@ static double measure_training(bench *b) { // seconds
     return seconds;
 }
 
-int main(int argc, char **argv) {
-    bench b;
-    memset(&b, 0, sizeof b);
-    settings *o = &b.o;
+static int parse_settings(int argc, char **argv, settings *o) { // as options_parse
     o->n_embd = 768, o->n_head = 12, o->sequence = 512, o->batch = 4, o->iterations = 7;
     const option options[] = {
         {"--n_embd", OPTION_INT, &o->n_embd, "features"},
@@ -420,7 +417,7 @@ int main(int argc, char **argv) {
     };
     const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
                                      "bench_tp: time the layers of par_tp.h, on 1 rank and on 2");
-    if (parsed) return parsed == 1 ? 0 : 2;
+    if (parsed) return parsed;
     if (o->n_embd < 2 || o->n_head < 1 || o->sequence < 1 || o->batch < 2 || o->iterations < 1 ||
         o->n_embd % o->n_head || o->n_head % 2 || o->batch % 2 || o->n_embd / o->n_head % 2)
         return fprintf(stderr,
@@ -430,41 +427,57 @@ int main(int argc, char **argv) {
     if (!options_fit("bench_tp", rows * fmax(16.0 * o->n_embd, o->n_head), "batch x sequence x 16 n_embd") ||
         !options_fit("bench_tp", 16.0 * o->n_embd * o->n_embd, "16 n_embd x n_embd"))
         return 2;
+    return 0;
+}
+// One rank first, while the other sleeps: the block, and a small training step.
+static double measure_one_rank(bench *b, double *mfu, double *small_mfu) { // the block's seconds
+    measure_machine(b);
+    if (!b->o.json)
+        printf("# %s: %.1f GFLOP/s at best; copying: %.1f GB/s; one thread a rank\n",
+               par_cpu()->gemm_name(par_cpu()), b->gemm * 1e-9, b->copy * 1e-9);
+    const double block = measure_block(b, b->self, NULL, 0, b->o.batch, 1);
+    measure_machine(b); // the library's best, of several times: others may have been busy
+    const double training = measure_training(b);
+    measure_machine(b);
+    *mfu = block_flops(b, b->o.batch) / block / b->gemm;
+    *small_mfu = training_flops() / training / b->gemm;
+    return block;
+}
+static void measure(bench *b) {
+    const settings *o = &b->o;
+    const int root = par_rank(b->world) == 0;
+    double mfu = 0, small = 0, machine[2];
+    const double one = root ? measure_one_rank(b, &mfu, &small) : 0;
+    machine[0] = b->gemm, machine[1] = b->copy;
+    must(b, par_broadcast(machine, machine, 2, PAR_F64, 0, b->world));
+    b->gemm = machine[0], b->copy = machine[1];
+    const double tp2 = measure_block(b, b->world, NULL, 0, o->batch, 1);
+    const double sp2 = measure_block(b, b->world, NULL, 1, o->batch, 1);
+    const double dp2 = measure_block(b, b->self, b->world, 0, o->batch / 2, 0);
+    if (root && o->json)
+        json_print(
+            "summary:%b mfu:%.4f mfu_small:%.4f tp2_speedup:%.4f sp2_speedup:%.4f dp2_speedup:%.4f gemm:%s "
+            "gemm_gflops:%.1f n_embd:%d n_head:%d sequence:%d batch:%d",
+            1, mfu, small, one / tp2, one / sp2, one / dp2, par_cpu()->gemm_name(par_cpu()), b->gemm * 1e-9,
+            o->n_embd, o->n_head, o->sequence, o->batch);
+    else if (root)
+        printf("mfu %.3f, of a small training step %.3f; 2 ranks: tp %.2f, with sequence parallelism %.2f, "
+               "dp %.2f times one\n",
+               mfu, small, one / tp2, one / sp2, one / dp2);
+}
+
+int main(int argc, char **argv) {
+    bench b;
+    memset(&b, 0, sizeof b);
+    const int parsed = parse_settings(argc, argv, &b.o);
+    if (parsed) return parsed == 1 ? 0 : 2;
     par_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.rank_count = par_launched(NULL) ? 0 : 2;
     if (par_open(&desc, &b.world)) return 1;
     must(&b, par_split(b.world, par_rank(b.world), 0, &b.self));
     select_gemm(&b);
-    const int root = par_rank(b.world) == 0;
-    double one = 0, mfu = 0, small = 0;
-    if (root) { // the other rank sleeps
-        measure_machine(&b);
-        if (!o->json)
-            printf("# %s: %.1f GFLOP/s at best; copying: %.1f GB/s; one thread a rank\n",
-                   par_cpu()->gemm_name(par_cpu()), b.gemm * 1e-9, b.copy * 1e-9);
-        one = measure_block(&b, b.self, NULL, 0, o->batch, 1);
-        measure_machine(&b); // the library's best, of several times: others may have been busy
-        small = measure_training(&b);
-        measure_machine(&b);
-        mfu = block_flops(&b, o->batch) / one / b.gemm, small = training_flops() / small / b.gemm;
-    }
-    double machine[2] = {b.gemm, b.copy};
-    must(&b, par_broadcast(machine, machine, 2, PAR_F64, 0, b.world));
-    b.gemm = machine[0], b.copy = machine[1];
-    const double tp2 = measure_block(&b, b.world, NULL, 0, o->batch, 1);
-    const double sp2 = measure_block(&b, b.world, NULL, 1, o->batch, 1);
-    const double dp2 = measure_block(&b, b.self, b.world, 0, o->batch / 2, 0);
-    if (root && o->json)
-        json_print(
-            "summary:%b mfu:%.4f mfu_small:%.4f tp2_speedup:%.4f sp2_speedup:%.4f dp2_speedup:%.4f gemm:%s "
-            "gemm_gflops:%.1f n_embd:%d n_head:%d sequence:%d batch:%d",
-            1, mfu, small, one / tp2, one / sp2, one / dp2, par_cpu()->gemm_name(par_cpu()), b.gemm * 1e-9,
-            o->n_embd, o->n_head, o->sequence, o->batch);
-    else if (root)
-        printf("mfu %.3f, of a small training step %.3f; 2 ranks: tp %.2f, with sequence parallelism %.2f, "
-               "dp %.2f times one\n",
-               mfu, small, one / tp2, one / sp2, one / dp2);
+    measure(&b);
     must(&b, par_close(b.self));
     const int bad = par_close(b.world) != PAR_OK;
     return output_failed("bench_tp") || bad;
